@@ -1,0 +1,73 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package peer
+
+import "github.com/isthmus-net/isthmus/internal/packet"
+
+// Budget bounds the packets that wait, per queue and in all, and recycles their
+// buffers. All queues of an engine share one.
+type Budget struct {
+	QueuePackets int // most packets in one queue
+	QueueBytes   int // most bytes in one queue
+	TotalBytes   int // most bytes in all queues
+
+	used int
+	free [][]byte
+}
+
+// freeBuffers is how many emptied buffers a budget keeps for the next packets.
+const freeBuffers = 1024
+
+// Used returns the bytes that wait in all queues.
+func (b *Budget) Used() int { return b.used }
+
+// Queue holds packets in the order of their arrival until their peer is trusted
+// (RFC 4380 sections 5.2.4 and 5.4.1). The zero value is empty.
+type Queue struct {
+	packets [][]byte
+	bytes   int
+}
+
+// Len returns the number of packets.
+func (q *Queue) Len() int { return len(q.packets) }
+
+// Push copies p to the end of the queue. It returns false, and keeps nothing,
+// when a bound of the budget is reached.
+func (q *Queue) Push(b *Budget, p []byte) bool {
+	if len(q.packets) >= b.QueuePackets || q.bytes+len(p) > b.QueueBytes || b.used+len(p) > b.TotalBytes {
+		return false
+	}
+	var buf []byte
+	if n := len(b.free); n > 0 {
+		buf = b.free[n-1]
+		b.free[n-1] = nil
+		b.free = b.free[:n-1]
+	}
+	q.packets = append(q.packets, append(buf[:0], p...))
+	q.bytes += len(p)
+	b.used += len(p)
+	return true
+}
+
+// Drain empties the queue, oldest first, into memory of out and calls f with each
+// packet, which stays valid until out is reset.
+func (q *Queue) Drain(b *Budget, out *packet.Batch, f func(packet.IPv6)) {
+	for _, p := range q.packets {
+		f(out.Copy(p))
+	}
+	q.Clear(b)
+}
+
+// Clear drops all packets and returns how many there were.
+func (q *Queue) Clear(b *Budget) int {
+	n := len(q.packets)
+	for i, p := range q.packets {
+		if len(b.free) < freeBuffers {
+			b.free = append(b.free, p)
+		}
+		q.packets[i] = nil
+	}
+	b.used -= q.bytes
+	q.packets, q.bytes = q.packets[:0], 0
+	return n
+}
