@@ -1,0 +1,59 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+// Package ratelimit holds token buckets for engines: the time is an argument,
+// nothing is allocated per packet, and the memory is fixed at the start.
+package ratelimit
+
+import "time"
+
+// Limit is a rate with a burst. The zero value is no limit.
+type Limit struct {
+	interval int64 // nanoseconds that one token takes to come back
+	depth    int64 // nanoseconds that a whole empty bucket takes
+}
+
+// PerSecond returns the limit of rate tokens a second, of which burst may be
+// taken at once. A rate of 0 or less is no limit; a burst below 1 counts as 1.
+func PerSecond(rate, burst int) Limit {
+	if rate <= 0 {
+		return Limit{}
+	}
+	interval := max(int64(time.Second)/int64(rate), 1)
+	// The depth stays within a century, so that sums with the time of day fit.
+	const century = int64(100 * 365 * 24 * time.Hour)
+	depth := century
+	if n := int64(max(burst, 1)); n <= century/interval {
+		depth = n * interval
+	}
+	return Limit{interval: interval, depth: depth}
+}
+
+// Unlimited tells whether the limit lets everything pass.
+func (l Limit) Unlimited() bool { return l.interval == 0 }
+
+// Bucket is one token bucket of 8 bytes. The zero value is full. The limit is
+// given with each call, so that many buckets share one.
+type Bucket struct {
+	full int64 // when the bucket will be full again, in nanoseconds since 1970
+}
+
+// Allow takes one token, and tells whether there was one.
+//
+// A clock that is set back does not close a bucket: a time of filling that lies
+// further ahead than an empty bucket needs can only come from such a change, and
+// the bucket then counts as full.
+func (b *Bucket) Allow(l Limit, now time.Time) bool {
+	if l.Unlimited() {
+		return true
+	}
+	t := now.UnixNano()
+	full := b.full
+	if full < t || full-t > l.depth {
+		full = t
+	}
+	if full += l.interval; full-t > l.depth {
+		return false
+	}
+	b.full = full
+	return true
+}

@@ -1,0 +1,188 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ratelimit
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+	"unsafe"
+)
+
+var start = time.Unix(1_700_000_000, 0)
+
+func seed() io.Reader {
+	return bytes.NewReader(bytes.Repeat([]byte{0x5a, 0xc3, 0x17}, 8))
+}
+
+// taken counts how many of n tokens a bucket gives at one moment.
+func taken(b *Bucket, l Limit, n int, now time.Time) int {
+	got := 0
+	for range n {
+		if b.Allow(l, now) {
+			got++
+		}
+	}
+	return got
+}
+
+func TestBucket(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		limit Limit
+		wait  time.Duration // between the first taking of 100 and the second
+		first int
+		then  int
+	}{
+		{"new bucket is full, then as many as the time brought", PerSecond(10, 5), 300 * time.Millisecond, 5, 3},
+		{"never more than the burst after a long rest", PerSecond(10, 5), time.Hour, 5, 5},
+		{"nothing before the first token is back", PerSecond(10, 5), 99 * time.Millisecond, 5, 0},
+		{"burst below one counts as one", PerSecond(10, 0), 100 * time.Millisecond, 1, 1},
+		{"rate zero is no limit", PerSecond(0, 5), 0, 100, 100},
+		{"negative rate is no limit", PerSecond(-1, 5), 0, 100, 100},
+		{"zero value of Limit is no limit", Limit{}, 0, 100, 100},
+		{"rate above one a nanosecond", PerSecond(math.MaxInt, 2), time.Second, 2, 2},
+		{"burst that would overflow", PerSecond(1, math.MaxInt), 0, 100, 100},
+		{"clock set back: full again", PerSecond(10, 5), -time.Hour, 5, 5},
+		{"clock set back a little: still empty", PerSecond(10, 5), -time.Nanosecond, 5, 5},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var b Bucket
+			if got := taken(&b, tt.limit, 100, start); got != tt.first {
+				t.Errorf("at the start: %d tokens, want %d", got, tt.first)
+			}
+			if got := taken(&b, tt.limit, 100, start.Add(tt.wait)); got != tt.then {
+				t.Errorf("after %v: %d tokens, want %d", tt.wait, got, tt.then)
+			}
+		})
+	}
+}
+
+func TestBucketLongRunRate(t *testing.T) {
+	var b Bucket
+	l := PerSecond(200, 400)
+	got := 0
+	for i := range 10_000 { // one each millisecond for 10 s
+		if b.Allow(l, start.Add(time.Duration(i)*time.Millisecond)) {
+			got++
+		}
+	}
+	// The burst, and then 200 a second over 9.999 s.
+	if want := 400 + 1999; got != want {
+		t.Errorf("%d tokens in 10 s, want %d", got, want)
+	}
+}
+
+func TestPerSource(t *testing.T) {
+	p, err := NewPerSource(PerSecond(1, 2), DefaultBuckets, seed())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	for i, want := range []bool{true, true, false} {
+		if got := p.Allow(a, start); got != want {
+			t.Errorf("token %d of one source: %v, want %v", i, got, want)
+		}
+	}
+	if !p.Allow(b, start) {
+		t.Error("a source pays for another one")
+	}
+	if !p.Allow(a, start.Add(time.Second)) {
+		t.Error("no token came back after a second")
+	}
+	p.SetLimit(Limit{})
+	if !p.Allow(a, start.Add(time.Second)) {
+		t.Error("limited although the limit was lifted")
+	}
+}
+
+func TestPerSourceNet(t *testing.T) {
+	p, err := NewPerSource(PerSecond(1, 1), DefaultBuckets, seed())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !p.AllowNet(netip.MustParseAddr("2001:db8::1"), start) {
+		t.Error("first packet of a network refused")
+	}
+	if p.AllowNet(netip.MustParseAddr("2001:db8::2"), start) {
+		t.Error("the next address of the same /64 has a bucket of its own")
+	}
+	if !p.AllowNet(netip.MustParseAddr("2001:db8:0:1::2"), start) {
+		t.Error("the next /64 has no bucket of its own")
+	}
+}
+
+func TestPerSourceZeroValue(t *testing.T) {
+	var p PerSource
+	for range 10 {
+		if !p.Allow(netip.MustParseAddr("192.0.2.1"), start) {
+			t.Fatal("the zero value limits")
+		}
+	}
+}
+
+func TestPerSourceNoSeed(t *testing.T) {
+	cause := errors.New("no entropy")
+	_, err := NewPerSource(PerSecond(1, 1), 2, iotest.ErrReader(cause))
+	if !errors.Is(err, cause) || !strings.Contains(err.Error(), "random seed") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Neighbouring addresses are what one network sends from: they must not crowd
+// into few buckets.
+func TestPerSourceSpread(t *testing.T) {
+	p, err := NewPerSource(PerSecond(1, 1), DefaultBuckets, seed())
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := 0
+	for i := range uint32(DefaultBuckets) {
+		var ip [4]byte
+		binary.BigEndian.PutUint32(ip[:], 0xc6336400+i)
+		if p.Allow(netip.AddrFrom4(ip), start) {
+			used++
+		}
+	}
+	// n keys in n buckets fill n(1-1/e) of them on average: 2589; a good hash
+	// stays within a few dozen.
+	if used < 2400 {
+		t.Errorf("%d neighbours share %d buckets", DefaultBuckets, used)
+	}
+}
+
+func TestBudget(t *testing.T) {
+	if got := unsafe.Sizeof(Bucket{}); got != 8 {
+		t.Errorf("a bucket takes %d bytes, want 8", got)
+	}
+	p, err := NewPerSource(PerSecond(1, 1), 1000, seed())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.buckets) != 1024 {
+		t.Errorf("1000 buckets were rounded to %d, want 1024", len(p.buckets))
+	}
+	a := netip.MustParseAddr("2001:db8::1")
+	if n := testing.AllocsPerRun(1000, func() { p.Allow(a, start) }); n != 0 {
+		t.Errorf("%v allocations per packet", n)
+	}
+}
+
+func BenchmarkPerSource(b *testing.B) {
+	p, err := NewPerSource(PerSecond(1_000_000, 1000), DefaultBuckets, seed())
+	if err != nil {
+		b.Fatal(err)
+	}
+	a := netip.MustParseAddr("192.0.2.1")
+	b.ReportAllocs()
+	for b.Loop() {
+		p.Allow(a, start)
+	}
+}
