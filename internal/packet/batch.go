@@ -34,6 +34,9 @@ func (b *Batch) Reset() {
 	b.UDP, b.IP, b.slab = b.UDP[:0], b.IP[:0], b.slab[:0]
 }
 
+// Packets returns the batch itself: what embeds a Batch offers its packets by it.
+func (b *Batch) Packets() *Batch { return b }
+
 // Alloc returns an empty slice of capacity n, to be appended to, that stays
 // valid until Reset. When the slab is full a larger one replaces it; slices
 // handed out before keep the old one alive.

@@ -1,0 +1,181 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+// Package run makes the Teredo engines work on this host: it opens their
+// sockets and devices, drives them from loops, and undoes on exit what it
+// changed. It is the only Teredo package that touches the system.
+package run
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/port"
+)
+
+// Output is what an engine call fills: [packet.Batch], or a struct that embeds
+// it and adds the engine's events.
+type Output interface {
+	Packets() *packet.Batch
+	Reset()
+}
+
+// Engine is the part of an engine that every role has alike.
+type Engine[O Output] interface {
+	// Tick does what is due.
+	Tick(now time.Time, out O)
+	// Next is when Tick has something to do next; zero is never.
+	Next() time.Time
+}
+
+// Loop guards one engine with a mutex and drives it: each loop reads a batch,
+// takes the mutex once for all packets of it, and sends what came out after
+// letting go, so that the loops of two directions keep two cores busy. Set the
+// fields before the first loop starts.
+type Loop[O Output] struct {
+	// Engine is called with the mutex held.
+	Engine Engine[O]
+	// IP takes the IPv6 packets of the output.
+	IP port.IPWriter
+	// NewOutput makes the output of one loop.
+	NewOutput func() O
+	// Settled, if set, sees the output of each batch before it is sent, with
+	// the mutex held, so that events arrive in their order. It must not call
+	// Do.
+	Settled func(out O)
+	// Ordered makes the loops that read UDP send their datagrams before they
+	// let the engine go, so that no newer packet from the TUN overtakes those
+	// of a queue that a received packet has released.
+	Ordered bool
+
+	mu      sync.Mutex
+	sockets atomic.Pointer[[]port.UDPConn]
+	timer   timer
+}
+
+// SetSocket makes conn the socket that [packet.Datagram] calls i; nil takes it
+// away. It may be called at any time.
+func (l *Loop[O]) SetSocket(i int, conn port.UDPConn) {
+	for {
+		old := l.sockets.Load()
+		var next []port.UDPConn
+		if old != nil {
+			next = append(next, *old...)
+		}
+		for len(next) <= i {
+			next = append(next, nil)
+		}
+		next[i] = conn
+		if l.sockets.CompareAndSwap(old, &next) {
+			return
+		}
+	}
+}
+
+// ReadUDP gives the engine what conn receives, until conn is closed; then it
+// returns nil.
+func (l *Loop[O]) ReadUDP(conn port.UDPConn, handle func(m *port.Message, now time.Time, out O)) error {
+	msgs := make([]port.Message, port.MaxBatch)
+	out := l.NewOutput()
+	for {
+		n, err := conn.ReadBatch(msgs)
+		if err != nil {
+			return untilClosed(err)
+		}
+		l.batch(out, l.Ordered, func(now time.Time) {
+			for i := range msgs[:n] {
+				handle(&msgs[i], now, out)
+			}
+		})
+	}
+}
+
+// ReadTun gives the engine what the host's stack sends to tun, until tun is
+// closed; then it returns nil.
+func (l *Loop[O]) ReadTun(tun port.Tun, handle func(ip []byte, now time.Time, out O)) error {
+	pkts := make([][]byte, port.MaxBatch)
+	out := l.NewOutput()
+	for {
+		n, err := tun.ReadBatch(pkts)
+		if err != nil {
+			return untilClosed(err)
+		}
+		l.batch(out, false, func(now time.Time) {
+			for _, p := range pkts[:n] {
+				handle(p, now, out)
+			}
+		})
+	}
+}
+
+// Do runs f with the engine to itself, for whatever is neither a packet nor a
+// timer: reloads, events, snapshots. It sends what f puts into out.
+func (l *Loop[O]) Do(f func(now time.Time, out O)) {
+	out := l.NewOutput()
+	l.batch(out, false, func(now time.Time) { f(now, out) })
+}
+
+// RunTimer calls the engine's Tick when it is due, until ctx is done.
+func (l *Loop[O]) RunTimer(ctx context.Context) {
+	out := l.NewOutput()
+	tick := func(now time.Time) { l.Engine.Tick(now, out) }
+	for l.timer.wait(ctx) {
+		l.batch(out, false, tick)
+	}
+}
+
+// batch runs work with the mutex held and sends what it left in out.
+func (l *Loop[O]) batch(out O, ordered bool, work func(now time.Time)) {
+	out.Reset()
+	l.mu.Lock()
+	work(time.Now())
+	if l.Settled != nil {
+		l.Settled(out)
+	}
+	l.timer.set(l.Engine.Next())
+	b := out.Packets()
+	if ordered {
+		l.sendUDP(b.UDP)
+	}
+	l.mu.Unlock()
+	if !ordered {
+		l.sendUDP(b.UDP)
+	}
+	if len(b.IP) > 0 {
+		// A port that is closed belongs to an instance that is ending.
+		_ = l.IP.WriteBatch(b.IP)
+	}
+}
+
+// sendUDP sends runs of datagrams that leave by the same socket.
+func (l *Loop[O]) sendUDP(dgrams []packet.Datagram) {
+	if len(dgrams) == 0 {
+		return
+	}
+	sockets := l.sockets.Load()
+	if sockets == nil {
+		return
+	}
+	for len(dgrams) > 0 {
+		i, n := dgrams[0].Socket, 1
+		for n < len(dgrams) && dgrams[n].Socket == i {
+			n++
+		}
+		// A socket may have gone since the engine named it.
+		if i < len(*sockets) && (*sockets)[i] != nil {
+			_ = (*sockets)[i].WriteBatch(dgrams[:n])
+		}
+		dgrams = dgrams[n:]
+	}
+}
+
+// untilClosed makes the closing of a port a normal end.
+func untilClosed(err error) error {
+	if errors.Is(err, port.ErrClosed) {
+		return nil
+	}
+	return err
+}
