@@ -1,0 +1,70 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package testutil
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// Netns is a network namespace that lives as long as its test.
+type Netns struct {
+	handle netns.NsHandle
+}
+
+// NewNetns makes an empty network namespace with its loopback up. It vanishes
+// with the test, and everything in it. The caller's thread stays where it is.
+// It needs root.
+func NewNetns(t testing.TB) *Netns {
+	t.Helper()
+	NeedRoot(t)
+	n := &Netns{handle: netns.None()}
+	t.Cleanup(func() { n.handle.Close() })
+	onThread(t, func() error {
+		var err error
+		if n.handle, err = netns.New(); err != nil {
+			return err
+		}
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(lo)
+	})
+	return n
+}
+
+// Do runs f on a thread inside the namespace. Sockets that f opens and
+// processes that it starts stay in the namespace afterwards. Goroutines that f
+// starts do not run in it.
+func (n *Netns) Do(t testing.TB, f func() error) {
+	t.Helper()
+	onThread(t, func() error {
+		if err := netns.Set(n.handle); err != nil {
+			return err
+		}
+		return f()
+	})
+}
+
+// Handle returns the namespace's descriptor, for moving links into it. It is
+// closed when the test ends.
+func (n *Netns) Handle() int { return int(n.handle) }
+
+// onThread runs f on a thread of its own and fails the test with its error.
+// The thread is locked and never unlocked, so the runtime ends it together
+// with its goroutine and no other goroutine ever runs in its namespace.
+func onThread(t testing.TB, f func() error) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		done <- f()
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,184 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package peers_test
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/lab/peers"
+)
+
+var (
+	serverAddr  = netip.MustParseAddr("203.0.113.1")
+	serverAddr2 = netip.MustParseAddr("203.0.113.2")
+	relayBind   = netip.MustParseAddrPort("203.0.113.3:3545")
+)
+
+// TestMiredoRunsFromThePrivateFolder starts Miredo's server, relay and client
+// as scripts/peers left them, and sends one datagram each way:
+//
+//	client 203.0.113.9 ── veth ── 203.0.113.1, .2 server
+//	                              203.0.113.3     relay
+//	                              2001:db8::1     IPv6 host
+func TestMiredoRunsFromThePrivateFolder(t *testing.T) {
+	testutil.NeedRoot(t)
+	p, err := peers.Find()
+	if err != nil {
+		if os.Getenv(testutil.RequireRootEnv) == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	outside, inside := testutil.NewNetns(t), testutil.NewNetns(t)
+	connect(t, outside, inside)
+
+	dir := t.TempDir()
+	start(t, outside)(p.MiredoServer(dir, peers.MiredoServer{Name: "server", Address: serverAddr, Address2: serverAddr2}))
+	start(t, outside)(p.MiredoRelay(dir, peers.MiredoRelay{Name: "relay", Bind: relayBind}))
+	awaitRoute(t, outside, "2001::/32")
+	start(t, inside)(p.MiredoClient(dir, peers.MiredoClient{Name: "client", Server: serverAddr}))
+	awaitRoute(t, inside, "::/0")
+
+	exchange(t, inside, outside)
+}
+
+// connect lays the cable of the test's topology.
+func connect(t *testing.T, outside, inside *testutil.Netns) {
+	t.Helper()
+	outside.Do(t, func() error {
+		cable := &netlink.Veth{
+			LinkAttrs:     netlink.LinkAttrs{Name: "wan"},
+			PeerName:      "wan",
+			PeerNamespace: netlink.NsFd(inside.Handle()),
+		}
+		if err := netlink.LinkAdd(cable); err != nil {
+			return err
+		}
+		// The relay forwards between its tunnel and the IPv6 network.
+		return os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0)
+	})
+	outside.Do(t, func() error {
+		if err := address("lo", "2001:db8::1/128"); err != nil {
+			return err
+		}
+		return address("wan", "203.0.113.1/24", "203.0.113.2/24", "203.0.113.3/24")
+	})
+	inside.Do(t, func() error { return address("wan", "203.0.113.9/24") })
+}
+
+// address gives a link its addresses and sets it up.
+func address(name string, addresses ...string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	for _, a := range addresses {
+		parsed, err := netlink.ParseAddr(a)
+		if err != nil {
+			return err
+		}
+		if err := netlink.AddrAdd(link, parsed); err != nil {
+			return fmt.Errorf("%s on %s: %w", a, name, err)
+		}
+	}
+	return netlink.LinkSetUp(link)
+}
+
+// start returns a function that starts a command in a namespace, stops it when
+// the test ends and shows what it said if the test failed.
+func start(t *testing.T, n *testutil.Netns) func(*peers.Command, error) {
+	return func(c *peers.Command, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var said bytes.Buffer
+		cmd := exec.Command(c.Path, c.Args...)
+		cmd.Env = append(os.Environ(), c.Env...)
+		cmd.Stdout, cmd.Stderr = &said, &said
+		n.Do(t, cmd.Start)
+		t.Cleanup(func() {
+			cmd.Process.Signal(syscall.SIGTERM)
+			cmd.Wait()
+			if t.Failed() {
+				t.Logf("%s %s said:\n%s", c.Path, strings.Join(c.Args, " "), said.String())
+			}
+		})
+	}
+}
+
+// awaitRoute waits for a route to the prefix. A daemon's hook sets it last, so
+// then the tunnel can be used.
+func awaitRoute(t *testing.T, n *testutil.Netns, prefix string) {
+	t.Helper()
+	updates := make(chan netlink.RouteUpdate, 64)
+	done := make(chan struct{})
+	defer close(done)
+	n.Do(t, func() error {
+		return netlink.RouteSubscribeWithOptions(updates, done, netlink.RouteSubscribeOptions{ListExisting: true})
+	})
+	deadline := time.After(10 * time.Second)
+	for {
+		select {
+		case u := <-updates:
+			if u.Type == syscall.RTM_NEWROUTE && u.Dst != nil && u.Dst.String() == prefix {
+				return
+			}
+		case <-deadline:
+			t.Fatalf("no route to %s within 10 s", prefix)
+		}
+	}
+}
+
+// exchange sends a datagram from the client's namespace to the IPv6 host and
+// an answer back.
+func exchange(t *testing.T, inside, outside *testutil.Netns) {
+	t.Helper()
+	var host, client net.PacketConn
+	outside.Do(t, func() (err error) {
+		host, err = net.ListenPacket("udp6", "[2001:db8::1]:7")
+		return err
+	})
+	defer host.Close()
+	inside.Do(t, func() (err error) {
+		client, err = net.ListenPacket("udp6", "[::]:0")
+		return err
+	})
+	defer client.Close()
+	deadline := time.Now().Add(10 * time.Second)
+	host.SetDeadline(deadline)
+	client.SetDeadline(deadline)
+
+	if _, err := client.WriteTo([]byte("to the host"), net.UDPAddrFromAddrPort(netip.MustParseAddrPort("[2001:db8::1]:7"))); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 64)
+	n, from, err := host.ReadFrom(buf)
+	if err != nil {
+		t.Fatalf("the host received nothing: %v", err)
+	}
+	if got := string(buf[:n]); got != "to the host" {
+		t.Errorf("the host received %q", got)
+	}
+	if _, err := host.WriteTo([]byte("to the client"), from); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err = client.ReadFrom(buf); err != nil {
+		t.Fatalf("the client received nothing: %v", err)
+	}
+	if got := string(buf[:n]); got != "to the client" {
+		t.Errorf("the client received %q", got)
+	}
+}
