@@ -29,18 +29,6 @@ const (
 	RoleClient = "client"
 )
 
-// Specification constants.
-const (
-	// Port is the UDP port of Teredo servers (RFC 4380, section 2.7).
-	Port = 3544
-	// MinMTU is the smallest MTU of an IPv6 link and the MTU of Teredo (RFC
-	// 4380, section 5.1.2; RFC 8200, section 5).
-	MinMTU = 1280
-)
-
-// Prefix is the global Teredo service prefix (RFC 4380, section 2.6).
-var Prefix = netip.MustParsePrefix("2001::/32")
-
 // Config is a whole configuration file. Instance names are unique over all
 // roles.
 type Config struct {

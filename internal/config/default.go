@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/netip"
 	"time"
+
+	"github.com/isthmus-net/isthmus/teredo"
 )
 
 // Specification defaults.
@@ -48,13 +50,13 @@ func Default() Config {
 func DefaultServer() Server {
 	return Server{
 		Name:          RoleServer,
-		Prefixes:      []netip.Prefix{Prefix},
-		Port:          Port,
+		Prefixes:      []netip.Prefix{teredo.Prefix},
+		Port:          teredo.Port,
 		RatePerSource: ratePerSource,
 		RateTotal:     rateTotal,
 		Burst:         burst,
 		Interface:     "teredo-server",
-		MTU:           MinMTU,
+		MTU:           teredo.MTU,
 	}
 }
 
@@ -64,10 +66,10 @@ func DefaultRelay() Relay {
 		Name:            RoleRelay,
 		Mode:            ModeRelay,
 		Bind:            netip.AddrPortFrom(netip.IPv4Unspecified(), relayPort),
-		Prefixes:        []netip.Prefix{Prefix},
+		Prefixes:        []netip.Prefix{teredo.Prefix},
 		Serve:           []netip.Prefix{netip.MustParsePrefix("2000::/3")},
 		Interface:       "teredo-relay",
-		MTU:             MinMTU,
+		MTU:             teredo.MTU,
 		Route:           true,
 		MaxPeers:        relayMaxPeers,
 		PeerTimeout:     peerTimeout,
@@ -90,7 +92,7 @@ func DefaultClient() Client {
 		Name:                  RoleClient,
 		Secondary:             Secondary{Mode: SecondaryAuto},
 		Interface:             "teredo",
-		Prefixes:              []netip.Prefix{Prefix},
+		Prefixes:              []netip.Prefix{teredo.Prefix},
 		RefreshInterval:       refreshInterval,
 		QualificationTimeout:  qualificationTimeout,
 		QualificationAttempts: qualificationAttempts,

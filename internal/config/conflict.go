@@ -1,0 +1,85 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// claim is something that only one instance can have.
+type claim struct {
+	path string // key that claims it
+	by   string // role and name, for people
+}
+
+// conflicts finds instances that cannot run together: the same name, device or
+// UDP socket.
+func (c *checker) conflicts(config *Config) {
+	names := map[string]claim{}
+	devices := map[string]claim{}
+	var sockets []socketClaim
+	instance := func(role string, i int, name, device string, binds ...socketClaim) {
+		at := fmt.Sprintf("%s[%d]", role, i)
+		by := fmt.Sprintf("%s %q", role, name)
+		if other, taken := names[name]; taken && !c.failed[at+".name"] {
+			c.fail(at+".name", fmt.Sprintf("%q is also the name of a %s", name, other.by), `give each instance a name = "…" of its own`)
+		} else {
+			names[name] = claim{at + ".name", role}
+		}
+		if other, taken := devices[device]; taken && !c.failed[at+".interface"] {
+			c.fail(at+".interface", fmt.Sprintf("%s is also the interface of %s", device, other.by), `give each instance an interface = "…" of its own`)
+		} else {
+			devices[device] = claim{at + ".interface", by}
+		}
+		for _, bind := range binds {
+			bind.claim = claim{at + "." + bind.path, by}
+			sockets = c.bind(sockets, bind)
+		}
+	}
+	for i, s := range config.Servers {
+		instance(RoleServer, i, s.Name, s.Interface,
+			bindTo("address", s.Address, s.Port), bindTo("secondary", s.Secondary, s.Port))
+	}
+	for i, r := range config.Relays {
+		instance(RoleRelay, i, r.Name, r.Interface, bindTo("bind", r.Bind.Addr(), r.Bind.Port()))
+	}
+	for i, r := range config.Clients {
+		address := r.Bind
+		if !address.IsValid() {
+			address = netip.IPv4Unspecified()
+		}
+		instance(RoleClient, i, r.Name, r.Interface, bindTo("port", address, r.Port))
+	}
+}
+
+// socketClaim is a UDP address and port that an instance binds.
+type socketClaim struct {
+	claim
+	at netip.AddrPort
+}
+
+func bindTo(key string, address netip.Addr, port uint16) socketClaim {
+	return socketClaim{claim: claim{path: key}, at: netip.AddrPortFrom(address, port)}
+}
+
+// bind adds a socket to those claimed, or reports the one in its way. An invalid
+// address and a port of 0 claim nothing.
+func (c *checker) bind(sockets []socketClaim, next socketClaim) []socketClaim {
+	if !next.at.Addr().IsValid() || next.at.Port() == 0 || c.failed[next.path] {
+		return sockets
+	}
+	for _, other := range sockets {
+		if other.by != next.by && overlap(other.at, next.at) {
+			c.fail(next.path, fmt.Sprintf("UDP %s is also bound by %s", other.at, other.by), "choose another port or address")
+			return sockets
+		}
+	}
+	return append(sockets, next)
+}
+
+// overlap tells whether two UDP sockets cannot exist side by side.
+func overlap(a, b netip.AddrPort) bool {
+	return a.Port() == b.Port() &&
+		(a.Addr() == b.Addr() || a.Addr().IsUnspecified() || b.Addr().IsUnspecified())
+}

@@ -1,0 +1,19 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import "reflect"
+
+// Diff lists the keys in which two sections of the same kind differ, in the
+// order of the file. A Reloader uses it to tell what it applied from what needs
+// a restart.
+func Diff[T Server | Relay | Client | Control | Metrics | Log](old, new T) []string {
+	var keys []string
+	a, b := reflect.ValueOf(old), reflect.ValueOf(new)
+	for i := range a.NumField() {
+		if !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
+			keys = append(keys, a.Type().Field(i).Tag.Get("key"))
+		}
+	}
+	return keys
+}

@@ -1,0 +1,154 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2/unstable"
+)
+
+// document remembers where each key and value of a TOML text stands. Paths look
+// like "server[0].prefixes[1]"; the index of a table array counts its headers.
+type document struct {
+	text   []byte
+	values map[string]span // what the key is set to; for a table its header
+	kinds  map[string]unstable.Kind
+	tables map[string]int // headers seen of each table array
+}
+
+// span is a piece of the text, in bytes.
+type span struct{ offset, length int }
+
+// locate reads the text as far as it is TOML. Faults of syntax are not its
+// business: the decoder reports them.
+func locate(text []byte) *document {
+	d := &document{text: text, values: map[string]span{}, kinds: map[string]unstable.Kind{}, tables: map[string]int{}}
+	var parser unstable.Parser
+	parser.Reset(text)
+	prefix := ""
+	for parser.NextExpression() {
+		node := parser.Expression()
+		switch node.Kind {
+		case unstable.Table, unstable.ArrayTable:
+			prefix = d.header(node)
+		case unstable.KeyValue:
+			d.pair(prefix, node)
+		}
+	}
+	return d
+}
+
+// header records a table header and returns its path.
+func (d *document) header(node *unstable.Node) string {
+	name, at := joinKey(node)
+	d.kinds[name] = node.Kind
+	path := name
+	if node.Kind == unstable.ArrayTable {
+		path = fmt.Sprintf("%s[%d]", name, d.tables[name])
+		d.tables[name]++
+	}
+	if _, seen := d.values[name]; !seen {
+		d.values[name] = at
+	}
+	d.values[path] = at
+	return path
+}
+
+// pair records a key and its value, and goes into arrays and inline tables.
+func (d *document) pair(prefix string, node *unstable.Node) {
+	name, key := joinKey(node)
+	path := name
+	if prefix != "" {
+		path = prefix + "." + name
+	}
+	d.value(path, node.Value(), d.afterEquals(node, key))
+}
+
+func (d *document) value(path string, node *unstable.Node, at span) {
+	if node.Raw.Length > 0 {
+		at = span{int(node.Raw.Offset), int(node.Raw.Length)}
+	}
+	d.values[path] = at
+	d.kinds[path] = node.Kind
+	children := node.Children()
+	for i := 0; children.Next(); {
+		child := children.Node()
+		switch {
+		case node.Kind == unstable.Array:
+			d.value(fmt.Sprintf("%s[%d]", path, i), child, at)
+			i++
+		case child.Kind == unstable.KeyValue:
+			d.pair(path, child)
+		}
+	}
+}
+
+// afterEquals is the value of a pair as text, for values whose own place the
+// parser does not tell (arrays, inline tables).
+func (d *document) afterEquals(node *unstable.Node, key span) span {
+	end := int(node.Raw.Offset) + int(node.Raw.Length)
+	start := key.offset + key.length
+	if start > end {
+		return key
+	}
+	value := bytes.TrimLeft(d.text[start:end], " \t=")
+	return span{end - len(value), len(bytes.TrimRight(value, " \t\r\n"))}
+}
+
+// joinKey returns a dotted key and the text that it covers.
+func joinKey(node *unstable.Node) (string, span) {
+	var parts []string
+	var at span
+	for key := node.Key(); key.Next(); {
+		part := key.Node()
+		parts = append(parts, string(part.Data))
+		if len(parts) == 1 {
+			at.offset = int(part.Raw.Offset)
+		}
+		at.length = int(part.Raw.Offset) + int(part.Raw.Length) - at.offset
+	}
+	return strings.Join(parts, "."), at
+}
+
+// find returns where the path is set, or else the nearest table above it.
+func (d *document) find(path string) span {
+	for path != "" {
+		if at, ok := d.values[path]; ok {
+			return at
+		}
+		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
+	}
+	return span{}
+}
+
+// fault builds an error at a piece of the text.
+func (d *document) fault(file, key string, at span, problem, remedy string) *Error {
+	start := bytes.LastIndexByte(d.text[:at.offset], '\n') + 1
+	end := len(d.text)
+	if i := bytes.IndexByte(d.text[at.offset:], '\n'); i >= 0 {
+		end = at.offset + i
+	}
+	return &Error{
+		File: file, Key: key, Problem: problem, Remedy: remedy,
+		Line:   bytes.Count(d.text[:at.offset], []byte("\n")) + 1,
+		Column: at.offset - start + 1,
+		Source: strings.TrimRight(string(d.text[start:end]), "\r"),
+		Width:  min(at.length, end-at.offset),
+	}
+}
+
+// offset is the place of a line and column, both counted from 1.
+func (d *document) offset(line, column int) int {
+	offset := 0
+	for range line - 1 {
+		i := bytes.IndexByte(d.text[offset:], '\n')
+		if i < 0 {
+			break
+		}
+		offset += i + 1
+	}
+	return min(offset+max(column-1, 0), len(d.text))
+}

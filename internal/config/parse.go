@@ -1,0 +1,228 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
+)
+
+// maxSize bounds a configuration file, in bytes: more is a wrong file, not a
+// long one.
+const maxSize = 4 << 20
+
+// Parse reads a configuration from r and checks it. The name stands in errors
+// only. Faults of the text are returned together as Errors.
+func Parse(r io.Reader, name string) (*Config, error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the configuration %s: %w", name, err)
+	}
+	if len(text) > maxSize {
+		return nil, fmt.Errorf("the configuration %s is larger than %d MiB: name the right file with -c", name, maxSize>>20)
+	}
+	c := &checker{file: name, doc: locate(text), failed: map[string]bool{}}
+	c.shapes()
+	var raw rawFile
+	if c.decode(text, &raw) {
+		config := c.config(raw)
+		if len(c.errs) == 0 {
+			return config, nil
+		}
+	}
+	return nil, c.errs.inOrder()
+}
+
+// checker collects the faults of one file.
+type checker struct {
+	file   string
+	doc    *document
+	errs   Errors
+	failed map[string]bool // paths with a fault, so that none is reported twice
+}
+
+// fail reports a fault of the value at path.
+func (c *checker) fail(path, problem, remedy string) {
+	c.failed[path] = true
+	c.errs = append(c.errs, c.doc.fault(c.file, display(path), c.doc.find(path), problem, remedy))
+}
+
+// display turns a path into a key as people write it: without indices, which
+// the line number makes superfluous.
+func display(path string) string {
+	var b strings.Builder
+	skip := false
+	for _, r := range path {
+		switch r {
+		case '[':
+			skip = true
+		case ']':
+			skip = false
+		default:
+			if !skip {
+				b.WriteRune(r)
+			}
+		}
+	}
+	return b.String()
+}
+
+// shapes finds sections written with the wrong kind of brackets: the decoder's
+// own words for this would not help.
+func (c *checker) shapes() {
+	file := reflect.TypeFor[rawFile]()
+	for i := range file.NumField() {
+		field := file.Field(i)
+		name := field.Tag.Get("toml")
+		many := field.Type.Kind() == reflect.Slice
+		switch kind := c.doc.kinds[name]; {
+		case many && (kind == unstable.Table || kind == unstable.InlineTable):
+			c.fail(name, "there can be several of this section", fmt.Sprintf("write [[%s]]", name))
+		case !many && kind == unstable.ArrayTable:
+			c.fail(name, "there can be only one of this section", fmt.Sprintf("write [%s]", name))
+		case kind == unstable.String, kind == unstable.Integer, kind == unstable.Float, kind == unstable.Bool,
+			kind == unstable.Array && !many:
+			c.fail(name, "this is a section, not a key", "write "+header(name, many)+" on a line of its own and its keys below")
+		}
+	}
+}
+
+func header(name string, many bool) string {
+	if many {
+		return "[[" + name + "]]"
+	}
+	return "[" + name + "]"
+}
+
+// decode fills raw and reports what is not TOML and what has no place in it.
+// False means that raw is not worth checking.
+func (c *checker) decode(text []byte, raw *rawFile) bool {
+	if len(c.errs) > 0 {
+		return false
+	}
+	err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(raw)
+	var unknown *toml.StrictMissingError
+	var fault *toml.DecodeError
+	switch {
+	case err == nil:
+		return true
+	case errors.As(err, &unknown):
+		for i := range unknown.Errors {
+			c.unknown(&unknown.Errors[i])
+		}
+		return true
+	case errors.As(err, &fault):
+		line, column := fault.Position()
+		problem := strings.TrimPrefix(fault.Error(), "toml: ")
+		if strings.HasSuffix(problem, "already defined") {
+			c.at(line, column, "", problem, "keep one of the two")
+			return false
+		}
+		c.at(line, column, "", "this is not TOML: "+problem, `write key = value, one a line, with text in "double quotes"`)
+	default:
+		c.at(1, 1, "", err.Error(), "write key = value, one a line")
+	}
+	return false
+}
+
+// at reports a fault at a line and column; the text up to the next blank
+// offends.
+func (c *checker) at(line, column int, key, problem, remedy string) {
+	offset := c.doc.offset(line, column)
+	length := bytes.IndexAny(c.doc.text[offset:], " \t\r\n=]")
+	if length < 0 {
+		length = len(c.doc.text) - offset
+	}
+	c.errs = append(c.errs, c.doc.fault(c.file, key, span{offset, length}, problem, remedy))
+}
+
+// unknown reports a key or section that means nothing here, with the nearest
+// one that does.
+func (c *checker) unknown(fault *toml.DecodeError) {
+	key := fault.Key()
+	line, column := fault.Position()
+	known := sections()
+	problem := "there is no such section"
+	remedy := "known ones are " + strings.Join(known, ", ")
+	if len(key) > 1 && slices.Contains(known, key[0]) {
+		known = Keys(key[0])
+		problem = "there is no such key"
+		remedy = "reference.toml lists the keys of this section"
+	} else if c.doc.kinds[key[0]] != unstable.Table && c.doc.kinds[key[0]] != unstable.ArrayTable {
+		problem = "there is no such key outside a section"
+		remedy = "put it below the section to which it belongs: " + strings.Join(known, ", ")
+	}
+	if near := nearest(key[len(key)-1], known); near != "" {
+		remedy = fmt.Sprintf("did you mean %s?", near)
+	}
+	c.at(line, column, strings.Join(key, "."), problem, remedy)
+}
+
+// sections lists the sections of a file.
+func sections() []string { return tags(reflect.TypeFor[rawFile]()) }
+
+// Keys lists the keys of a section of the file, nil if there is no such section.
+func Keys(section string) []string {
+	file := reflect.TypeFor[rawFile]()
+	for i := range file.NumField() {
+		field := file.Field(i)
+		if field.Tag.Get("toml") != section {
+			continue
+		}
+		if field.Type.Kind() == reflect.Slice {
+			return tags(field.Type.Elem())
+		}
+		return tags(field.Type)
+	}
+	return nil
+}
+
+func tags(t reflect.Type) []string {
+	names := make([]string, t.NumField())
+	for i := range names {
+		names[i] = t.Field(i).Tag.Get("toml")
+	}
+	return names
+}
+
+// nearest returns the word that differs from the given one by at most two
+// letters, or in spelling with hyphens; empty if there is none.
+func nearest(word string, words []string) string {
+	word = strings.ReplaceAll(strings.ToLower(word), "-", "_")
+	best, distance := "", 3
+	for _, w := range words {
+		if d := edits(word, w); d < distance && d < len(w) {
+			best, distance = w, d
+		}
+	}
+	return best
+}
+
+// edits is the Levenshtein distance.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

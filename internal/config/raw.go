@@ -1,0 +1,88 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package config
+
+// rawFile is the file as it is written. Fields are any, so that a value of the
+// wrong type is reported with our words and beside all other faults; nil is a
+// key that is not there.
+type rawFile struct {
+	Server  []rawServer `toml:"server"`
+	Relay   []rawRelay  `toml:"relay"`
+	Client  []rawClient `toml:"client"`
+	Control rawControl  `toml:"control"`
+	Metrics rawMetrics  `toml:"metrics"`
+	Log     rawLog      `toml:"log"`
+}
+
+type rawServer struct {
+	Name               any `toml:"name"`
+	Address            any `toml:"address"`
+	Secondary          any `toml:"secondary"`
+	Advertise          any `toml:"advertise"`
+	AdvertiseSecondary any `toml:"advertise_secondary"`
+	Prefixes           any `toml:"prefixes"`
+	Port               any `toml:"port"`
+	AllowPrivate       any `toml:"allow_private"`
+	RatePerSource      any `toml:"rate_per_source"`
+	RateTotal          any `toml:"rate_total"`
+	Burst              any `toml:"burst"`
+	Interface          any `toml:"interface"`
+	MTU                any `toml:"mtu"`
+}
+
+type rawRelay struct {
+	Name            any `toml:"name"`
+	Mode            any `toml:"mode"`
+	Bind            any `toml:"bind"`
+	Prefixes        any `toml:"prefixes"`
+	Serve           any `toml:"serve"`
+	Interface       any `toml:"interface"`
+	MTU             any `toml:"mtu"`
+	Route           any `toml:"route"`
+	Address         any `toml:"address"`
+	MaxPeers        any `toml:"max_peers"`
+	PeerTimeout     any `toml:"peer_timeout"`
+	QueuePackets    any `toml:"queue_packets"`
+	QueueBytes      any `toml:"queue_bytes"`
+	QueueTotalBytes any `toml:"queue_total_bytes"`
+	BubbleRate      any `toml:"bubble_rate"`
+	ICMPRate        any `toml:"icmp_rate"`
+	BehindNAT       any `toml:"behind_nat"`
+	AllowPrivate    any `toml:"allow_private"`
+}
+
+type rawClient struct {
+	Name                  any `toml:"name"`
+	Server                any `toml:"server"`
+	Secondary             any `toml:"secondary"`
+	Port                  any `toml:"port"`
+	Bind                  any `toml:"bind"`
+	Interface             any `toml:"interface"`
+	Prefixes              any `toml:"prefixes"`
+	RefreshInterval       any `toml:"refresh_interval"`
+	QualificationTimeout  any `toml:"qualification_timeout"`
+	QualificationAttempts any `toml:"qualification_attempts"`
+	Unsolicited           any `toml:"unsolicited"`
+	Native                any `toml:"native"`
+	RouteMetric           any `toml:"route_metric"`
+	MaxPeers              any `toml:"max_peers"`
+	QueuePackets          any `toml:"queue_packets"`
+	QueueBytes            any `toml:"queue_bytes"`
+	QueueTotalBytes       any `toml:"queue_total_bytes"`
+	AllowPrivate          any `toml:"allow_private"`
+}
+
+type rawControl struct {
+	Socket any `toml:"socket"`
+	Mode   any `toml:"mode"`
+	Group  any `toml:"group"`
+}
+
+type rawMetrics struct {
+	Listen any `toml:"listen"`
+}
+
+type rawLog struct {
+	Level  any `toml:"level"`
+	Format any `toml:"format"`
+}
