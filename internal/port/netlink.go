@@ -1,0 +1,238 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package port
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// RouteProtocol marks our routes in the kernel's table ("proto 73" in ip-route
+// output), so that people and routing daemons can tell them apart. The number
+// is one that no known routing program uses.
+const RouteProtocol = 73
+
+// Host sets up links, addresses and routes of one network namespace, and undoes
+// on Close what it did. It is safe for concurrent use.
+type Host struct {
+	handle *netlink.Handle
+	mu     sync.Mutex
+	undo   []undo // in the order done
+}
+
+// undo takes one thing back.
+type undo struct {
+	key  string // the thing, so that an explicit removal forgets it
+	back func() error
+}
+
+// OpenHost opens a handle on the calling thread's network namespace.
+func OpenHost() (*Host, error) {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open netlink: %w", err)
+	}
+	return &Host{handle: h}, nil
+}
+
+// SetUp brings a link up.
+func (h *Host) SetUp(link string) error {
+	l, err := h.link(link)
+	if err != nil {
+		return err
+	}
+	if err := h.handle.LinkSetUp(l); err != nil {
+		return h.problem("bring up", link, err)
+	}
+	return nil
+}
+
+// SetMTU sets a link's MTU in bytes.
+func (h *Host) SetMTU(link string, mtu int) error {
+	l, err := h.link(link)
+	if err != nil {
+		return err
+	}
+	if err := h.handle.LinkSetMTU(l, mtu); err != nil {
+		return h.problem(fmt.Sprintf("set MTU %d on", mtu), link, err)
+	}
+	return nil
+}
+
+// AddAddr gives a link an address with its prefix length. An IPv6 address is
+// usable at once, without duplicate address detection, which has nobody to ask
+// on a TUN.
+func (h *Host) AddAddr(link string, addr netip.Prefix) error {
+	l, err := h.link(link)
+	if err != nil {
+		return err
+	}
+	a := &netlink.Addr{IPNet: ipNet(addr)}
+	if addr.Addr().Is6() {
+		a.Flags = unix.IFA_F_NODAD
+	}
+	if err := h.handle.AddrReplace(l, a); err != nil {
+		return h.problem(fmt.Sprintf("add address %s to", addr), link, err)
+	}
+	h.done(addrKey(link, addr), func() error { return h.handle.AddrDel(l, a) })
+	return nil
+}
+
+// RemoveAddr takes an address from a link; one that is not there is no error.
+func (h *Host) RemoveAddr(link string, addr netip.Prefix) error {
+	h.forget(addrKey(link, addr))
+	l, err := h.link(link)
+	if err != nil {
+		return err
+	}
+	if err := h.handle.AddrDel(l, &netlink.Addr{IPNet: ipNet(addr)}); err != nil && !gone(err) {
+		return h.problem(fmt.Sprintf("remove address %s from", addr), link, err)
+	}
+	return nil
+}
+
+func addrKey(link string, addr netip.Prefix) string { return "address " + link + " " + addr.String() }
+
+// Route is a unicast route of the main table through a link.
+type Route struct {
+	Dst  netip.Prefix
+	Link string
+	// Gateway is the next hop; none on a TUN.
+	Gateway netip.Addr
+	// Metric orders routes to one destination, lowest first; 0 means the
+	// kernel's default (1024 for IPv6).
+	Metric int
+	// Source is the preferred source address, if valid.
+	Source netip.Addr
+	// MTU of the route in bytes; 0 means the link's.
+	MTU int
+}
+
+// AddRoute adds a route, or replaces one of equal destination and metric.
+func (h *Host) AddRoute(r Route) error {
+	nr, err := h.route(r)
+	if err != nil {
+		return err
+	}
+	if err := h.handle.RouteReplace(nr); err != nil {
+		return h.problem(fmt.Sprintf("add route %s through", r.Dst), r.Link, err)
+	}
+	h.done(routeKey(r), func() error { return h.handle.RouteDel(nr) })
+	return nil
+}
+
+// RemoveRoute removes a route; one that is not there is no error.
+func (h *Host) RemoveRoute(r Route) error {
+	h.forget(routeKey(r))
+	nr, err := h.route(r)
+	if err != nil {
+		return err
+	}
+	if err := h.handle.RouteDel(nr); err != nil && !gone(err) {
+		return h.problem(fmt.Sprintf("remove route %s through", r.Dst), r.Link, err)
+	}
+	return nil
+}
+
+func routeKey(r Route) string {
+	return fmt.Sprintf("route %s %s %s %d", r.Link, r.Dst, r.Gateway, r.Metric)
+}
+
+// route turns a Route into netlink's form.
+func (h *Host) route(r Route) (*netlink.Route, error) {
+	l, err := h.link(r.Link)
+	if err != nil {
+		return nil, err
+	}
+	nr := &netlink.Route{
+		LinkIndex: l.Attrs().Index,
+		Dst:       ipNet(r.Dst.Masked()),
+		Priority:  r.Metric,
+		Protocol:  RouteProtocol,
+		MTU:       r.MTU,
+	}
+	if r.Gateway.IsValid() {
+		nr.Gw = net.IP(r.Gateway.AsSlice())
+	} else if r.Dst.Addr().Is4() {
+		nr.Scope = netlink.SCOPE_LINK
+	}
+	if r.Source.IsValid() {
+		nr.Src = net.IP(r.Source.AsSlice())
+	}
+	return nr, nil
+}
+
+// Close undoes what is still set, the last first, and closes the handle. What
+// has gone with its link is no error.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var errs []error
+	for i := len(h.undo) - 1; i >= 0; i-- {
+		if err := h.undo[i].back(); err != nil && !gone(err) {
+			errs = append(errs, fmt.Errorf("cannot undo %s: %w", h.undo[i].key, err))
+		}
+	}
+	h.undo = nil
+	h.handle.Close()
+	return errors.Join(errs...)
+}
+
+// done notes how to undo a thing, once.
+func (h *Host) done(key string, back func() error) {
+	h.forget(key)
+	h.mu.Lock()
+	h.undo = append(h.undo, undo{key, back})
+	h.mu.Unlock()
+}
+
+// forget drops a thing from the undo list.
+func (h *Host) forget(key string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.undo {
+		if h.undo[i].key == key {
+			h.undo = append(h.undo[:i], h.undo[i+1:]...)
+			return
+		}
+	}
+}
+
+// link finds a link by name.
+func (h *Host) link(name string) (netlink.Link, error) {
+	l, err := h.handle.LinkByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("there is no network interface %s: %w", name, err)
+	}
+	return l, nil
+}
+
+// problem says in words why netlink refused.
+func (h *Host) problem(what, link string, err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("no permission to %s %s: run as root or with CAP_NET_ADMIN: %w", what, link, err)
+	case errors.Is(err, unix.EACCES):
+		return fmt.Errorf("cannot %s %s: IPv6 is switched off there; set net.ipv6.conf.%s.disable_ipv6=0: %w", what, link, link, err)
+	case errors.Is(err, unix.ENETDOWN):
+		return fmt.Errorf("cannot %s %s: the interface is down: %w", what, link, err)
+	}
+	return fmt.Errorf("cannot %s %s: %w", what, link, err)
+}
+
+// gone reports that the thing to be removed, or its link, is not there.
+func gone(err error) bool {
+	return errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EADDRNOTAVAIL) ||
+		errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT)
+}
+
+// ipNet turns a prefix into net's form, host bits kept.
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}

@@ -1,0 +1,184 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package port
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxTrain is the most the kernel puts into one receive buffer when it
+	// merges datagrams of one flow (UDP_GRO): one IPv4 packet.
+	maxTrain = 65535
+	// trainStride keeps the starts of the buffers apart by more than a power
+	// of two: else the first lines of all of them, often the only ones used,
+	// fall into the same few cache sets.
+	trainStride = maxTrain + 1 + 33*64
+	// controlLen holds the IP_PKTINFO and UDP_GRO control messages.
+	controlLen = 64
+)
+
+// receiver is the state of a socket's one reader.
+type receiver struct {
+	local    netip.Addr // To of every datagram unless wildcard
+	wildcard bool
+	hdrs     [MaxBatch]mmsghdr
+	iovs     [MaxBatch]unix.Iovec
+	names    [MaxBatch]unix.RawSockaddrInet4
+	controls [MaxBatch][controlLen]byte
+	bufs     [MaxBatch][]byte
+
+	// filled counts the buffers of the last system call, next is the first
+	// that is not handed out, rest its datagrams still to be handed out, and
+	// segment their length.
+	filled, next int
+	rest         []byte
+	segment      int
+}
+
+// init prepares the headers once; only lengths change from call to call.
+func (r *receiver) init(local netip.Addr, wildcard, gro bool) {
+	r.local, r.wildcard = local, wildcard
+	slab := make([]byte, MaxBatch*trainStride)
+	for i := range r.hdrs {
+		r.bufs[i] = slab[i*trainStride:][:maxTrain:maxTrain]
+		r.iovs[i].Base = &r.bufs[i][0]
+		r.iovs[i].SetLen(maxTrain)
+		h := &r.hdrs[i].hdr
+		h.Name = (*byte)(unsafe.Pointer(&r.names[i]))
+		h.Iov = &r.iovs[i]
+		h.SetIovlen(1)
+		if wildcard || gro {
+			h.Control = &r.controls[i][0]
+		}
+	}
+}
+
+// arm resets the lengths that the kernel wrote over.
+func (r *receiver) arm(n int) {
+	for i := range r.hdrs[:n] {
+		h := &r.hdrs[i].hdr
+		h.Namelen = unix.SizeofSockaddrInet4
+		h.Flags = 0
+		if h.Control != nil {
+			h.SetControllen(controlLen)
+		}
+	}
+}
+
+// ReadBatch implements [UDPConn]. Only one goroutine may read.
+func (u *UDP) ReadBatch(msgs []Message) (int, error) {
+	if !u.guard.enter() {
+		return 0, ErrClosed
+	}
+	defer u.guard.leave()
+	for {
+		if n := u.hand(msgs); n > 0 {
+			return n, nil
+		}
+		if err := u.fill(min(len(msgs), MaxBatch)); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// fill waits for a datagram and takes up to n without waiting further.
+func (u *UDP) fill(n int) error {
+	r := &u.in
+	r.arm(n)
+	got, errno := recvmmsg(u.guard.fd, r.hdrs[:n], unix.MSG_WAITFORONE)
+	if u.guard.closed() {
+		return ErrClosed
+	}
+	r.filled, r.next, r.rest = got, 0, nil
+	switch errno {
+	case 0:
+		u.readCalls.Add(1)
+		return nil
+	case unix.EINTR, unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM, unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH:
+		// Interrupted, short of memory for a moment, or an ICMP error that
+		// concerns an earlier datagram: none says anything about the socket.
+		return nil
+	}
+	return fmt.Errorf("cannot receive on UDP %s: %w", u.local, errno)
+}
+
+// hand gives out datagrams of the filled buffers, splitting merged ones. What
+// does not fit into msgs stays for the next call.
+func (u *UDP) hand(msgs []Message) int {
+	r := &u.in
+	n, total := 0, 0
+	for n < len(msgs) {
+		if len(r.rest) == 0 {
+			if r.next >= r.filled {
+				break
+			}
+			u.open(r.next)
+			r.next++
+			continue
+		}
+		size := min(r.segment, len(r.rest))
+		i := r.next - 1
+		msgs[n] = Message{Payload: r.rest[:size:size], From: sockaddr4(&r.names[i]), To: r.local}
+		if r.wildcard {
+			msgs[n].To = netip.AddrFrom4(r.destination(i))
+		}
+		r.rest = r.rest[size:]
+		total += size
+		n++
+	}
+	u.readPackets.Add(uint64(n))
+	u.readBytes.Add(uint64(total))
+	return n
+}
+
+// open makes buffer i the one that datagrams are handed out of. A datagram
+// without payload is nothing to any role here, and is passed over.
+func (u *UDP) open(i int) {
+	r := &u.in
+	size := int(r.hdrs[i].n)
+	if r.hdrs[i].hdr.Flags&unix.MSG_TRUNC != 0 {
+		u.readTruncated.Add(1)
+		return
+	}
+	r.rest = r.bufs[i][:size]
+	r.segment = size
+	if b := r.control(i, unix.IPPROTO_UDP, unix.UDP_GRO); len(b) >= 4 {
+		if s := int(binary.NativeEndian.Uint32(b)); s > 0 {
+			r.segment = s
+		}
+	}
+}
+
+// destination is the address that buffer i was sent to.
+func (r *receiver) destination(i int) (addr [4]byte) {
+	if b := r.control(i, unix.IPPROTO_IP, unix.IP_PKTINFO); len(b) >= unix.SizeofInet4Pktinfo {
+		copy(addr[:], b[8:12]) // ipi_addr of struct in_pktinfo
+	}
+	return addr
+}
+
+// control returns the data of a control message of buffer i, or nil.
+func (r *receiver) control(i int, level, kind int32) []byte {
+	if r.hdrs[i].hdr.Control == nil {
+		return nil
+	}
+	b := r.controls[i][:min(int(r.hdrs[i].hdr.Controllen), controlLen)]
+	for len(b) >= unix.SizeofCmsghdr {
+		h := (*unix.Cmsghdr)(unsafe.Pointer(&b[0]))
+		size := int(h.Len)
+		if size < unix.SizeofCmsghdr || size > len(b) {
+			return nil
+		}
+		if h.Level == level && h.Type == kind {
+			return b[unix.SizeofCmsghdr:size]
+		}
+		b = b[min(unix.CmsgSpace(size-unix.SizeofCmsghdr), len(b)):]
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package port
+
+import (
+	"encoding/binary"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+)
+
+const (
+	// maxSegments is UDP_MAX_SEGMENTS of kernels before 6.9.
+	maxSegments = 64
+	// maxSegmented bounds the payload of a train: an IPv4 packet less headers
+	// with all options.
+	maxSegmented = 65535 - 60 - 8
+	// segmentControlLen is CMSG_SPACE of the 16-bit segment size.
+	segmentControlLen = 24
+)
+
+// sender is one writer's scratch space.
+type sender struct {
+	hdrs     [MaxBatch]mmsghdr
+	names    [MaxBatch]unix.RawSockaddrInet4
+	controls [MaxBatch][segmentControlLen]byte
+	iovs     [MaxBatch]unix.Iovec // shared by the headers in order
+	count    [MaxBatch]int        // datagrams of each header
+}
+
+// newSender prepares what does not change from call to call.
+func newSender() *sender {
+	s := new(sender)
+	for i := range s.hdrs {
+		s.hdrs[i].hdr.Name = (*byte)(unsafe.Pointer(&s.names[i]))
+		s.hdrs[i].hdr.Namelen = unix.SizeofSockaddrInet4
+		h := (*unix.Cmsghdr)(unsafe.Pointer(&s.controls[i][0]))
+		h.Level, h.Type = unix.IPPROTO_UDP, unix.UDP_SEGMENT
+		h.SetLen(unix.CmsgLen(2))
+	}
+	return s
+}
+
+// WriteBatch implements [UDPConn]. Neighbouring datagrams of equal length to
+// one destination leave as one train, which the kernel or the device cuts
+// (UDP_SEGMENT); the last of a train may be shorter.
+func (u *UDP) WriteBatch(dgrams []packet.Datagram) error {
+	if !u.guard.enter() {
+		return ErrClosed
+	}
+	defer u.guard.leave()
+	s := u.out.get()
+	defer u.out.put(s)
+	for len(dgrams) > 0 {
+		taken := dgrams[:min(len(dgrams), MaxBatch)]
+		dgrams = dgrams[len(taken):]
+		u.send(s, taken, !u.noSegments.Load())
+	}
+	return nil
+}
+
+// send sends up to MaxBatch datagrams.
+func (u *UDP) send(s *sender, dgrams []packet.Datagram, trains bool) {
+	hdrs := s.hdrs[:s.load(dgrams, trains)]
+	first := 0 // header in work
+	for first < len(hdrs) {
+		n, errno := sendmmsg(u.guard.fd, hdrs[first:])
+		u.writeCalls.Add(1)
+		for range n {
+			u.sent(s.count[first], int(hdrs[first].n))
+			dgrams = dgrams[s.count[first]:]
+			first++
+		}
+		if errno == 0 || errno == unix.EINTR {
+			continue
+		}
+		count := s.count[first]
+		if count > 1 && refusesTrains(errno) {
+			u.segmentFallbacks.Add(1)
+			if errno == unix.EIO || errno == unix.EOPNOTSUPP {
+				u.noSegments.Store(true)
+			}
+			// One by one, the kernel may cut them into fragments. This uses the
+			// scratch space up, so what follows is loaded again.
+			u.send(s, dgrams[:count], false)
+			u.send(s, dgrams[count:], !u.noSegments.Load())
+			return
+		}
+		u.refused(count, errno)
+		dgrams = dgrams[count:]
+		first++
+	}
+}
+
+// refusesTrains reports whether an error can concern the train and not its
+// datagrams: segments longer than the path's MTU (EMSGSIZE, on older
+// kernels EINVAL), or a route or device that cannot segment (EIO, EOPNOTSUPP).
+func refusesTrains(errno unix.Errno) bool {
+	return errno == unix.EMSGSIZE || errno == unix.EINVAL || errno == unix.EIO || errno == unix.EOPNOTSUPP
+}
+
+// load fills the headers and returns how many.
+func (s *sender) load(dgrams []packet.Datagram, trains bool) int {
+	n, iov := 0, 0
+	for len(dgrams) > 0 {
+		count := 1
+		if trains {
+			count = trainLen(dgrams)
+		}
+		h := &s.hdrs[n].hdr
+		putSockaddr4(&s.names[n], dgrams[0].To)
+		h.Iov = &s.iovs[iov]
+		h.SetIovlen(count)
+		h.Control = nil
+		h.SetControllen(0)
+		if count > 1 {
+			binary.NativeEndian.PutUint16(s.controls[n][unix.SizeofCmsghdr:], uint16(len(dgrams[0].Payload)))
+			h.Control = &s.controls[n][0]
+			h.SetControllen(segmentControlLen)
+		}
+		for _, d := range dgrams[:count] {
+			s.iovs[iov].Base = unsafe.SliceData(d.Payload)
+			s.iovs[iov].SetLen(len(d.Payload))
+			iov++
+		}
+		s.count[n] = count
+		dgrams = dgrams[count:]
+		n++
+	}
+	return n
+}
+
+// trainLen is how many datagrams from the start can leave as one train.
+func trainLen(dgrams []packet.Datagram) int {
+	size, total := len(dgrams[0].Payload), len(dgrams[0].Payload)
+	if size == 0 {
+		return 1
+	}
+	n := 1
+	for n < min(len(dgrams), maxSegments) {
+		d := &dgrams[n]
+		total += len(d.Payload)
+		if d.To != dgrams[0].To || len(d.Payload) > size || len(d.Payload) == 0 || total > maxSegmented {
+			break
+		}
+		n++
+		if len(d.Payload) < size {
+			break // only the last may be shorter
+		}
+	}
+	return n
+}

@@ -1,0 +1,218 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package port
+
+import (
+	"bytes"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+)
+
+// listen opens a socket on loopback.
+func listen(t testing.TB, addr string) *UDP {
+	t.Helper()
+	u, err := ListenUDP4(UDPConfig{Addr: netip.MustParseAddrPort(addr)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { u.Close() })
+	return u
+}
+
+// receive reads n datagrams and returns copies of their payloads.
+func receive(t testing.TB, u *UDP, n, batch int) (payloads [][]byte, last Message) {
+	t.Helper()
+	msgs := make([]Message, batch)
+	for len(payloads) < n {
+		got, err := u.ReadBatch(msgs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range msgs[:got] {
+			payloads = append(payloads, bytes.Clone(m.Payload))
+			last = m
+		}
+	}
+	return payloads, last
+}
+
+// payloads makes one payload per length, each with bytes of its own.
+func payloads(lengths ...int) [][]byte {
+	out := make([][]byte, len(lengths))
+	for i, n := range lengths {
+		out[i] = bytes.Repeat([]byte{byte(i + 1)}, n)
+	}
+	return out
+}
+
+func repeat(length, times int) []int {
+	out := make([]int, times)
+	for i := range out {
+		out[i] = length
+	}
+	return out
+}
+
+func TestUDPBatch(t *testing.T) {
+	tests := []struct {
+		name    string
+		lengths []int
+		batch   int
+		calls   uint64 // for sending
+	}{
+		{"one datagram", []int{100}, 64, 1},
+		{"a train with a shorter end", []int{1280, 1280, 1280, 40}, 64, 1},
+		{"growing lengths make no train", []int{40, 48, 1280, 20}, 64, 1},
+		{"a train of more bytes than one IPv4 packet", repeat(1400, 64), 64, 1},
+		{"more than a batch", repeat(60, 150), 64, 3},
+		{"a reader smaller than the train", repeat(60, 10), 3, 1},
+		{"a datagram that must be cut into fragments", []int{4000}, 64, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a, b := listen(t, "127.0.0.1:0"), listen(t, "127.0.0.1:0")
+			want := payloads(tt.lengths...)
+			var dgrams []packet.Datagram
+			for _, p := range want {
+				dgrams = append(dgrams, packet.Datagram{To: b.LocalAddr(), Payload: p})
+			}
+			if err := a.WriteBatch(dgrams); err != nil {
+				t.Fatal(err)
+			}
+			got, last := receive(t, b, len(want), tt.batch)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("payloads (-want +got):\n%s", diff)
+			}
+			if last.From != a.LocalAddr() || last.To != b.LocalAddr().Addr() {
+				t.Errorf("got from %v to %v", last.From, last.To)
+			}
+			if s := a.Stats(); s.WriteCalls != tt.calls || s.WritePackets != uint64(len(want)) || s.SegmentFallbacks != 0 {
+				t.Errorf("sender's counters: %+v", s)
+			}
+		})
+	}
+}
+
+func TestUDPWildcardTellsLocalAddress(t *testing.T) {
+	a, b := listen(t, "127.0.0.1:0"), listen(t, "0.0.0.0:0")
+	to := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.9"), b.LocalAddr().Port())
+	dgrams := []packet.Datagram{{To: to, Payload: []byte("one")}, {To: to, Payload: []byte("two")}}
+	if err := a.WriteBatch(dgrams); err != nil {
+		t.Fatal(err)
+	}
+	got, last := receive(t, b, 2, MaxBatch)
+	if diff := cmp.Diff([][]byte{[]byte("one"), []byte("two")}, got); diff != "" {
+		t.Errorf("payloads (-want +got):\n%s", diff)
+	}
+	if last.To != to.Addr() {
+		t.Errorf("to %v, want %v", last.To, to.Addr())
+	}
+}
+
+// TestUDPRefusals sends datagrams that the kernel refuses between good ones.
+func TestUDPRefusals(t *testing.T) {
+	a, b := listen(t, "127.0.0.1:0"), listen(t, "127.0.0.1:0")
+	good := packet.Datagram{To: b.LocalAddr(), Payload: []byte("good")}
+	badPort := packet.Datagram{To: netip.AddrPortFrom(b.LocalAddr().Addr(), 0), Payload: []byte("port")}
+	huge := packet.Datagram{To: b.LocalAddr(), Payload: make([]byte, 65536)}
+	if err := a.WriteBatch([]packet.Datagram{badPort, badPort, good, huge, good, badPort}); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, b, 2, MaxBatch)
+	s := a.Stats()
+	if s.WritePackets != 2 || s.WriteFailed != 3 || s.WriteTooBig != 1 || s.SegmentFallbacks != 1 {
+		t.Errorf("counters: %+v", s)
+	}
+	if a.noSegments.Load() {
+		t.Error("a bad destination switched trains off")
+	}
+}
+
+// TestUDPTrainOverMTU sends a train whose datagrams exceed the MTU: the kernel
+// refuses to cut it, and cuts the single datagrams into fragments.
+func TestUDPTrainOverMTU(t *testing.T) {
+	h := inNamespace(t)
+	if err := h.SetMTU("lo", 1300); err != nil {
+		t.Fatal(err)
+	}
+	a, b := listen(t, "127.0.0.1:0"), listen(t, "127.0.0.1:0")
+	want := payloads(1400, 1400, 1400, 30, 30)
+	var dgrams []packet.Datagram
+	for _, p := range want {
+		dgrams = append(dgrams, packet.Datagram{To: b.LocalAddr(), Payload: p})
+	}
+	if err := a.WriteBatch(dgrams); err != nil {
+		t.Fatal(err)
+	}
+	got, _ := receive(t, b, len(want), MaxBatch)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("payloads (-want +got):\n%s", diff)
+	}
+	if s := a.Stats(); s.SegmentFallbacks != 1 || s.WritePackets != 5 {
+		t.Errorf("counters: %+v", s)
+	}
+}
+
+func TestUDPCloseWakesReader(t *testing.T) {
+	u := listen(t, "127.0.0.1:0")
+	done := make(chan error)
+	go func() {
+		_, err := u.ReadBatch(make([]Message, 1))
+		done <- err
+	}()
+	u.Close()
+	if err := <-done; !errors.Is(err, ErrClosed) {
+		t.Errorf("reader got %v", err)
+	}
+	if err := u.WriteBatch(nil); !errors.Is(err, ErrClosed) {
+		t.Errorf("writer got %v", err)
+	}
+}
+
+func TestListenUDP4Errors(t *testing.T) {
+	taken := listen(t, "127.0.0.1:0")
+	tests := []struct {
+		name, addr, want string
+	}{
+		{"port in use", taken.LocalAddr().String(), "in use by another program"},
+		{"not our address", "192.0.2.1:3544", "this host has no address 192.0.2.1"},
+		{"IPv6", "[2001:db8::1]:3544", "an IPv4 address is needed"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := ListenUDP4(UDPConfig{Addr: netip.MustParseAddrPort(tt.addr)})
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestUDPAllocatesNothing(t *testing.T) {
+	a, b := listen(t, "127.0.0.1:0"), listen(t, "0.0.0.0:0")
+	to := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), b.LocalAddr().Port())
+	dgrams := []packet.Datagram{
+		{To: to, Payload: make([]byte, 100)}, {To: to, Payload: make([]byte, 100)}, {To: to, Payload: make([]byte, 200)},
+	}
+	msgs := make([]Message, MaxBatch)
+	if n := testing.AllocsPerRun(100, func() {
+		if err := a.WriteBatch(dgrams); err != nil {
+			t.Fatal(err)
+		}
+		for n := 0; n < len(dgrams); {
+			got, err := b.ReadBatch(msgs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += got
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations a run", n)
+	}
+}
