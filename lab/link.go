@@ -1,0 +1,114 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Limits of a link.
+const (
+	// maxInterfaceName is IFNAMSIZ without the final zero.
+	maxInterfaceName = 15
+	// linkReady bounds the wait for a fresh link to carry packets.
+	linkReady = time.Second
+)
+
+// Link joins two nodes by a virtual Ethernet cable whose ends bear the names
+// given. An end at a bridge becomes a port of it and may be "", which takes
+// the next name p1, p2, … Both ends are up and usable when it returns.
+func (l *Lab) Link(a *Node, ifaceA string, b *Node, ifaceB string) {
+	ifaceA, ifaceB = a.portName(ifaceA), b.portName(ifaceB)
+	a.draw(fmt.Sprintf("link %s to %s of %s", ifaceA, ifaceB, b.name), func() error {
+		return l.link(a, ifaceA, b, ifaceB)
+	})
+}
+
+func (l *Lab) link(a *Node, ifaceA string, b *Node, ifaceB string) error {
+	for _, name := range []string{ifaceA, ifaceB} {
+		if name == "" || len(name) > maxInterfaceName {
+			return fmt.Errorf("%q is no interface name: use 1 to %d characters", name, maxInterfaceName)
+		}
+	}
+	if a.ns == nil || b.ns == nil {
+		return errors.New("one of the nodes does not exist")
+	}
+	if err := a.handle.LinkAdd(&netlink.Veth{
+		LinkAttrs:        netlink.LinkAttrs{Name: ifaceA, HardwareAddr: l.nextMAC()},
+		PeerName:         ifaceB,
+		PeerHardwareAddr: l.nextMAC(),
+		PeerNamespace:    netlink.NsFd(int(b.ns.Fd())),
+	}); err != nil {
+		return err
+	}
+	if err := errors.Join(a.plug(ifaceA), b.plug(ifaceB)); err != nil {
+		return err
+	}
+	return errors.Join(a.awaitCarrier(ifaceA), b.awaitCarrier(ifaceB))
+}
+
+// portName gives a name to a port that has none.
+func (n *Node) portName(name string) string {
+	if name == "" && n.bridge {
+		n.ports++
+		return "p" + strconv.Itoa(n.ports)
+	}
+	return name
+}
+
+// plug puts an end into its bridge, if the node is one, and switches it on.
+func (n *Node) plug(iface string) error {
+	link, err := n.handle.LinkByName(iface)
+	if err != nil {
+		return err
+	}
+	if n.bridge {
+		br, err := n.handle.LinkByName(bridgeName)
+		if err != nil {
+			return err
+		}
+		if err := n.handle.LinkSetMaster(link, br); err != nil {
+			return err
+		}
+	}
+	return n.handle.LinkSetUp(link)
+}
+
+// awaitCarrier waits until the kernel has noticed the carrier and, where there
+// is IPv6, given the interface its link-local address: before that, the first
+// packets would be lost or held.
+func (n *Node) awaitCarrier(iface string) error {
+	deadline := time.Now().Add(linkReady)
+	for {
+		link, err := n.handle.LinkByName(iface)
+		if err != nil {
+			return err
+		}
+		if link.Attrs().OperState == netlink.OperUp && (n.bridge || n.hasLinkLocal(link)) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("interface %s did not come up within %v", iface, linkReady)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (n *Node) hasLinkLocal(link netlink.Link) bool {
+	addrs, err := n.handle.AddrList(link, netlink.FAMILY_V6)
+	if err != nil {
+		return false
+	}
+	for _, a := range addrs {
+		if a.IP.IsLinkLocalUnicast() && a.Flags&unix.IFA_F_TENTATIVE == 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,311 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// bridgeName is the bridge device inside a bridge node.
+const bridgeName = "br0"
+
+// quietSysctls make a fresh namespace predictable: addresses are usable at
+// once, nobody solicits routers, and the reverse path is not filtered, since
+// several topologies are asymmetric on purpose.
+var quietSysctls = [][2]string{
+	{"net.ipv6.conf.all.accept_dad", "0"},
+	{"net.ipv6.conf.default.accept_dad", "0"},
+	{"net.ipv6.conf.default.dad_transmits", "0"},
+	{"net.ipv6.conf.default.router_solicitations", "0"},
+	{"net.ipv4.conf.all.rp_filter", "0"},
+	{"net.ipv4.conf.default.rp_filter", "0"},
+	{"net.ipv4.ip_forward", "0"},
+}
+
+// Node is a host of the topology: one network namespace.
+type Node struct {
+	lab    *Lab
+	name   string
+	ns     *os.File
+	handle *netlink.Handle
+	bridge bool
+	ports  int // ports of a bridge named so far
+}
+
+// Node makes a node, with its loopback interface up.
+func (l *Lab) Node(name string) *Node {
+	n := &Node{lab: l, name: name}
+	if l.Err() == nil {
+		l.fail(n.create())
+	}
+	return n
+}
+
+// Bridge makes a node that is a switch: Link joins it to others by ports.
+// Addresses, if any, go on its interface br0.
+func (l *Lab) Bridge(name string) *Node {
+	n := l.Node(name)
+	n.bridge = true
+	n.draw("bridge", func() error {
+		// Snooping delays neighbour discovery, which is multicast.
+		off := false
+		br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName, HardwareAddr: l.nextMAC()}, MulticastSnooping: &off}
+		if err := n.handle.LinkAdd(br); err != nil {
+			return err
+		}
+		return n.handle.LinkSetUp(br)
+	})
+	return n
+}
+
+func (n *Node) create() error {
+	l := n.lab
+	if !runName.MatchString(n.name) {
+		return fmt.Errorf("%q is no name for a node: use a to z, 0 to 9 and -", n.name)
+	}
+	l.mu.Lock()
+	taken := l.nodes[n.name] != nil
+	if !taken {
+		l.nodes[n.name] = n
+	}
+	l.mu.Unlock()
+	if taken {
+		return fmt.Errorf("two nodes are named %s", n.name)
+	}
+	ns, err := createNamespace(filepath.Join(l.dir, namespaceDir, n.name))
+	if err != nil {
+		return err
+	}
+	handle, err := netlink.NewHandleAt(netns.NsHandle(ns.Fd()), unix.NETLINK_ROUTE)
+	if err != nil {
+		ns.Close()
+		return fmt.Errorf("node %s: %w", n.name, err)
+	}
+	l.mu.Lock()
+	n.ns, n.handle = ns, handle
+	l.state.Nodes = append(l.state.Nodes, n.name)
+	err = l.state.write(l.dir)
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	for _, s := range quietSysctls {
+		if err := n.sysctl(s[0], s[1]); err != nil {
+			return err
+		}
+	}
+	return n.setUp("lo")
+}
+
+// release lets go of the namespace.
+func (n *Node) release() {
+	if n.handle != nil {
+		n.handle.Close()
+		n.handle = nil
+		n.ns.Close()
+	}
+}
+
+// draw runs one step of drawing, unless an earlier one failed.
+func (n *Node) draw(what string, step func() error) *Node {
+	if n.lab.Err() == nil {
+		if err := step(); err != nil {
+			n.lab.fail(fmt.Errorf("node %s: %s: %w", n.name, what, err))
+		}
+	}
+	return n
+}
+
+// Name is the name given to the node.
+func (n *Node) Name() string { return n.name }
+
+// Lab is the run the node belongs to.
+func (n *Node) Lab() *Lab { return n.lab }
+
+// Netlink is a handle into the node's namespace for what the methods here do
+// not offer. It is valid until the lab is closed, nil if drawing failed.
+func (n *Node) Netlink() *netlink.Handle { return n.handle }
+
+// Addr gives an interface addresses with their prefix lengths, for example
+// "192.0.2.1/24". IPv6 addresses are usable at once.
+func (n *Node) Addr(iface string, prefixes ...string) *Node {
+	for _, p := range prefixes {
+		n.draw("address "+p+" on "+iface, func() error {
+			link, addr, err := n.linkAddr(iface, p)
+			if err != nil {
+				return err
+			}
+			return n.handle.AddrAdd(link, addr)
+		})
+	}
+	return n
+}
+
+// RemoveAddr takes addresses from an interface.
+func (n *Node) RemoveAddr(iface string, prefixes ...string) *Node {
+	for _, p := range prefixes {
+		n.draw("removal of address "+p+" from "+iface, func() error {
+			link, addr, err := n.linkAddr(iface, p)
+			if err != nil {
+				return err
+			}
+			return n.handle.AddrDel(link, addr)
+		})
+	}
+	return n
+}
+
+func (n *Node) linkAddr(iface, prefix string) (netlink.Link, *netlink.Addr, error) {
+	link, err := n.handle.LinkByName(iface)
+	if err != nil {
+		return nil, nil, err
+	}
+	addr, err := netlink.ParseAddr(prefix)
+	if err != nil {
+		return nil, nil, err
+	}
+	if addr.IP.To4() == nil {
+		addr.Flags = unix.IFA_F_NODAD
+	}
+	return link, addr, nil
+}
+
+// Route adds a route. The destination is a prefix, "default" (of the family
+// of via) or "default6"; via is a gateway's address, with %IFACE if it is
+// link-local, or the name of an interface.
+func (n *Node) Route(destination, via string) *Node {
+	return n.draw("route "+destination+" via "+via, func() error {
+		r, err := n.parseRoute(destination, via)
+		if err != nil {
+			return err
+		}
+		return n.handle.RouteReplace(r)
+	})
+}
+
+// RemoveRoute takes away a route that Route added.
+func (n *Node) RemoveRoute(destination, via string) *Node {
+	return n.draw("removal of route "+destination+" via "+via, func() error {
+		r, err := n.parseRoute(destination, via)
+		if err != nil {
+			return err
+		}
+		return n.handle.RouteDel(r)
+	})
+}
+
+func (n *Node) parseRoute(destination, via string) (*netlink.Route, error) {
+	r := &netlink.Route{}
+	iface := via
+	gateway, gatewayErr := netip.ParseAddr(via)
+	if gatewayErr == nil {
+		iface = gateway.Zone()
+		r.Gw = gateway.WithZone("").AsSlice()
+	}
+	if iface != "" {
+		link, err := n.handle.LinkByName(iface)
+		if err != nil {
+			return nil, err
+		}
+		r.LinkIndex = link.Attrs().Index
+	}
+	text := destination
+	switch {
+	case destination == "default6", destination == "default" && gateway.Is6():
+		text = "::/0"
+	case destination == "default":
+		text = "0.0.0.0/0"
+	}
+	dst, err := netlink.ParseIPNet(text)
+	if err != nil {
+		return nil, err
+	}
+	if strings.Contains(text, "/") {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, err
+		}
+		dst.IP = p.Masked().Addr().AsSlice()
+	}
+	r.Dst = dst
+	return r, nil
+}
+
+// Forward switches forwarding on or off.
+func (n *Node) Forward(v4, v6 bool) *Node {
+	return n.Sysctl("net.ipv4.ip_forward", flag(v4)).Sysctl("net.ipv6.conf.all.forwarding", flag(v6))
+}
+
+func flag(on bool) string {
+	if on {
+		return "1"
+	}
+	return "0"
+}
+
+// Sysctl sets a kernel variable of the node's namespace, written with dots.
+func (n *Node) Sysctl(key, value string) *Node {
+	return n.draw("sysctl", func() error { return n.sysctl(key, value) })
+}
+
+func (n *Node) sysctl(key, value string) error {
+	path := "/proc/sys/" + strings.ReplaceAll(key, ".", "/")
+	err := inNamespace(n.ns, func() error { return os.WriteFile(path, []byte(value), 0) })
+	if err != nil {
+		return fmt.Errorf("cannot set %s to %s: %w", key, value, err)
+	}
+	return nil
+}
+
+// Up switches an interface on.
+func (n *Node) Up(iface string) *Node {
+	return n.draw("interface "+iface+" up", func() error { return n.setUp(iface) })
+}
+
+// Down switches an interface off; the other end of its link loses its carrier.
+func (n *Node) Down(iface string) *Node {
+	return n.draw("interface "+iface+" down", func() error {
+		link, err := n.handle.LinkByName(iface)
+		if err != nil {
+			return err
+		}
+		return n.handle.LinkSetDown(link)
+	})
+}
+
+func (n *Node) setUp(iface string) error {
+	link, err := n.handle.LinkByName(iface)
+	if err != nil {
+		return err
+	}
+	return n.handle.LinkSetUp(link)
+}
+
+// Do runs f on a thread inside the node. Sockets that f opens stay there;
+// f must not leave work to other goroutines that opens more.
+func (n *Node) Do(f func() error) error {
+	if err := n.ready(); err != nil {
+		return err
+	}
+	return inNamespace(n.ns, f)
+}
+
+// ready reports why the node cannot be used, if so.
+func (n *Node) ready() error {
+	if err := n.lab.Err(); err != nil {
+		return err
+	}
+	if n.ns == nil {
+		return errors.New("the node does not exist")
+	}
+	return nil
+}
