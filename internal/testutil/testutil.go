@@ -9,20 +9,28 @@ import (
 	"testing"
 )
 
-// RequireRootEnv is the environment variable that, set to 1, turns a test
-// skipped for want of root into a failure, so that the full test run never
-// leaves one out silently.
-const RequireRootEnv = "ISTHMUS_REQUIRE_ROOT"
+// Environment variables that say what becomes of tests that need root; each
+// acts when set to 1.
+const (
+	// RequireRootEnv makes a test fail that would be skipped for want of root,
+	// so that the full test run never leaves one out silently.
+	RequireRootEnv = "ISTHMUS_REQUIRE_ROOT"
+	// SkipRootEnv skips such tests even for root, so that the quick check is
+	// the same for everybody.
+	SkipRootEnv = "ISTHMUS_SKIP_ROOT"
+)
 
 // NeedRoot skips the test unless it runs as root. Under ISTHMUS_REQUIRE_ROOT=1
 // it fails the test instead.
 func NeedRoot(t testing.TB) {
 	t.Helper()
-	if os.Geteuid() == 0 {
-		return
-	}
-	if os.Getenv(RequireRootEnv) == "1" {
+	switch {
+	case os.Getenv(SkipRootEnv) == "1":
+		t.Skip("needs root, and " + SkipRootEnv + "=1 leaves such tests out")
+	case os.Geteuid() == 0:
+	case os.Getenv(RequireRootEnv) == "1":
 		t.Fatal("needs root, and " + RequireRootEnv + "=1 forbids to skip")
+	default:
+		t.Skip("needs root")
 	}
-	t.Skip("needs root")
 }

@@ -1,0 +1,63 @@
+# Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+#
+# `make` alone lists the targets. Everything that needs set-up does it itself.
+
+PREFIX   ?= /usr/local
+DESTDIR  ?=
+FUZZTIME ?= 5m
+BENCH    ?= .
+
+VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS  := -s -w -X main.version=$(VERSION)
+
+# The program is static and no other toolchain is downloaded unasked.
+export CGO_ENABLED ?= 0
+export GOTOOLCHAIN ?= local
+
+.DEFAULT_GOAL := help
+.PHONY: help setup peers build check lint test demo bench fuzz install clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: build ## see Teredo at work: set up, build, run the tour
+	@scripts/setup --optional-peers
+	@scripts/asroot "the lab makes network namespaces" bin/isthmus lab run teredo
+
+build: ## build bin/isthmus, one static program
+	@scripts/setup --go
+	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/isthmus ./cmd/isthmus
+
+check: lint ## format, vet, staticcheck, and the tests that need no root
+	scripts/gotest unprivileged
+
+lint: ## format, vet and staticcheck alone
+	@scripts/setup --go
+	scripts/lint
+
+test: build ## set up, then every test: unit, fuzz seeds, namespaces, interop
+	@scripts/setup
+	scripts/gotest all
+
+bench: ## run the benchmarks; BENCH=regexp chooses
+	@scripts/setup --go
+	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+fuzz: ## fuzz each parser and engine for FUZZTIME (5m)
+	@scripts/setup --go
+	FUZZTIME=$(FUZZTIME) scripts/fuzz
+
+setup: ## check Go and fetch what tests and lab need, into .cache only
+	@scripts/setup
+
+peers: ## fetch Miredo, tshark and the lab's tools into .cache/peers
+	@scripts/peers
+
+install: build ## install program and unit below DESTDIR and PREFIX
+	install -D -m 0755 bin/isthmus '$(DESTDIR)$(PREFIX)/bin/isthmus'
+	install -d '$(DESTDIR)$(PREFIX)/lib/systemd/system'
+	sed 's|/usr/bin/isthmus|$(PREFIX)/bin/isthmus|g' dist/systemd/isthmus.service \
+		>'$(DESTDIR)$(PREFIX)/lib/systemd/system/isthmus.service'
+
+clean: ## remove what was built; the peers stay (rm -r .cache for those)
+	rm -rf bin
