@@ -103,10 +103,11 @@ func (t *Trailers) parseAlternates(value []byte) error {
 	if n < 1 || n > MaxAlternates || len(entries)%alternateEntry != 0 {
 		return FaultBadAlternate
 	}
+	t.Alternates = [MaxAlternates]netip.AddrPort{}
 	for i := range n {
 		e := entries[i*alternateEntry:]
 		ip, port := netip.AddrFrom4([4]byte(e[:4])), binary.BigEndian.Uint16(e[4:])
-		if port == 0 || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLoopback() || within(neverUnicast, ip) {
+		if port == 0 || within(neverUnicast, ip) {
 			return FaultBadAlternate
 		}
 		t.Alternates[i] = netip.AddrPortFrom(ip, port)
