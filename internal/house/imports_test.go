@@ -1,0 +1,266 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package house_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Groups of packages. An entry ending in /... is the package and all below it.
+var (
+	codecs  = []string{"teredo"}
+	engines = []string{"teredo/server", "teredo/relay", "teredo/client", "teredo/peer"}
+	leaves  = []string{"internal/packet", "internal/event", "internal/ratelimit"}
+	runs    = []string{"teredo/run"}
+	plumbs  = []string{
+		"internal/port", "internal/port/porttest", "internal/config", "internal/role",
+		"internal/control", "internal/metrics", "internal/testutil",
+	}
+	daemon = []string{"internal/daemon"}
+	labs   = []string{"lab/..."}
+	cmds   = []string{"cmd/..."}
+
+	pure = join(leaves, codecs, engines)
+	all  = join(pure, runs, plumbs, daemon, labs, cmds)
+)
+
+// rule forbids packages of one group to import those of another.
+type rule struct {
+	name string
+	from []string
+	to   []string
+	but  []string // imports that stay allowed, though to names them
+	why  string
+}
+
+var rules = []rule{
+	{
+		name: "pure packages do no I/O",
+		from: pure,
+		to: []string{
+			"net", "net/http/...", "os/...", "io/ioutil", "syscall", "log/...",
+			"golang.org/x/sys/...", "golang.org/x/net/...",
+			"github.com/vishvananda/...", "github.com/mdlayher/...", "github.com/cilium/ebpf/...",
+		},
+		why: "an engine or codec that sees no socket, file or log can be called from a test, a fuzzer or a simulation with nothing but bytes and a time",
+	},
+	{
+		name: "pure packages share nothing",
+		from: pure,
+		to:   []string{"sync/...", "context"},
+		why:  "an engine runs in one thread at a time; its run package holds the lock, once for each batch",
+	},
+	{
+		name: "pure packages draw no randomness",
+		from: pure,
+		to:   []string{"crypto/rand", "math/rand/..."},
+		why:  "randomness is an argument, so that a test can repeat a run",
+	},
+	{
+		name: "pure packages know no plumbing",
+		from: pure,
+		to:   join(runs, plumbs, daemon),
+		why:  "imports point from the daemon to run, engine, codec and packet; an engine takes its own settings, so the configuration file can change without it",
+	},
+	{
+		name: "leaves stand alone",
+		from: leaves,
+		to:   []string{"teredo/..."},
+		why:  "packet views, events and rate limits serve every role",
+	},
+	{
+		name: "codecs know no engine",
+		from: codecs,
+		to:   engines,
+		why:  "a codec is bytes in and values out, for whoever reads the protocol",
+	},
+	{
+		name: "the server knows no other role",
+		from: []string{"teredo/server"},
+		to:   []string{"teredo/relay", "teredo/client"},
+		why:  "roles are run apart; what they share is a codec or a type of internal/event",
+	},
+	{
+		name: "the relay knows no other role",
+		from: []string{"teredo/relay"},
+		to:   []string{"teredo/server", "teredo/client"},
+		why:  "roles are run apart; what they share is a codec, the peer table or a type of internal/event",
+	},
+	{
+		name: "the client knows no other role",
+		from: []string{"teredo/client"},
+		to:   []string{"teredo/server", "teredo/relay"},
+		why:  "roles are run apart; what they share is a codec, the peer table or a type of internal/event",
+	},
+	{
+		name: "the peer table knows no role",
+		from: []string{"teredo/peer"},
+		to:   []string{"teredo/server", "teredo/relay", "teredo/client"},
+		why:  "relay and client both stand on it",
+	},
+	{
+		name: "ports are opened by run packages",
+		from: join(pure, daemon, []string{"internal/config", "internal/role", "internal/control", "internal/metrics"}),
+		to:   []string{"internal/port/..."},
+		why:  "sockets and tunnels have one user for each role, its run package, so that all else runs without them",
+	},
+	{
+		name: "plumbing knows no role",
+		from: join(plumbs, leaves),
+		to:   join(engines, runs, daemon),
+		why:  "plumbing serves every role; the daemon is where they meet",
+	},
+	{
+		name: "run packages know no daemon",
+		from: runs,
+		to:   join(daemon, []string{"internal/control", "internal/metrics"}),
+		why:  "a role offers its status and counters through internal/role; who shows them is the daemon's choice",
+	},
+	{
+		name: "the daemon only composes",
+		from: daemon,
+		to:   join(engines, codecs, []string{"internal/packet"}),
+		why:  "whatever handles a packet belongs to a role",
+	},
+	{
+		name: "the lab stays outside",
+		from: join(pure, runs, plumbs, daemon),
+		to:   labs,
+		why:  "the lab is a user of Isthmus; what serves packets must not depend on it",
+	},
+	{
+		name: "commands are the end",
+		from: join(pure, runs, plumbs, daemon, labs),
+		to:   cmds,
+		why:  "a command parses, composes and prints; what others need belongs below it",
+	},
+	{
+		name: "test doubles stay in tests",
+		from: join(pure, runs, plumbs, daemon, labs, cmds),
+		to:   []string{"internal/testutil", "internal/port/porttest", "testing/..."},
+		but:  []string{"testing/fstest"},
+		why:  "test doubles and the testing package never reach the program",
+	},
+}
+
+// edge is one import of a package by another.
+type edge struct{ from, to string }
+
+// forbids returns whether the rule is broken by the edge.
+func (r *rule) forbids(e edge) bool {
+	return e.from != e.to && matches(r.from, e.from) && matches(r.to, e.to) && !matches(r.but, e.to)
+}
+
+// broken returns what each forbidden edge breaks and why that is a rule.
+func broken(edges []edge) []string {
+	var complaints []string
+	for _, e := range edges {
+		for _, r := range rules {
+			if r.forbids(e) {
+				complaints = append(complaints, fmt.Sprintf("%s imports %s, but %s: %s", e.from, e.to, r.name, r.why))
+			}
+		}
+	}
+	return complaints
+}
+
+// matches tells whether a package belongs to a group.
+func matches(group []string, pkg string) bool {
+	for _, g := range group {
+		if base, tree := strings.CutSuffix(g, "/..."); g == pkg || tree && (pkg == base || strings.HasPrefix(pkg, base+"/")) {
+			return true
+		}
+	}
+	return false
+}
+
+func join(groups ...[]string) []string {
+	var joined []string
+	for _, g := range groups {
+		joined = append(joined, g...)
+	}
+	return joined
+}
+
+// TestImportsPointOneWay checks the imports of everything that ends in the
+// program; tests may import what they need.
+func TestImportsPointOneWay(t *testing.T) {
+	var edges []edge
+	seen := make(map[edge]bool)
+	for _, f := range readSource(t) {
+		if f.test || f.pkg == "internal/testutil" || f.pkg == "internal/port/porttest" {
+			continue
+		}
+		for _, to := range f.imports() {
+			if e := (edge{f.pkg, to}); !seen[e] {
+				seen[e] = true
+				edges = append(edges, e)
+			}
+		}
+	}
+	for _, complaint := range broken(edges) {
+		t.Error(complaint)
+	}
+}
+
+// TestEveryPackageHasAPlace makes whoever adds a package say what it is, so
+// that the rules above cover it.
+func TestEveryPackageHasAPlace(t *testing.T) {
+	for _, f := range readSource(t) {
+		if !f.test && !matches(all, f.pkg) {
+			t.Errorf("%s belongs to no group in internal/house/imports_test.go; say there whether it is a codec, an engine, a run package or plumbing", f.pkg)
+		}
+	}
+}
+
+// TestRulesForbid shows each rule an edge that breaks it.
+func TestRulesForbid(t *testing.T) {
+	examples := map[string]edge{
+		"pure packages do no I/O":          {"teredo/server", "net"},
+		"pure packages share nothing":      {"teredo/relay", "sync"},
+		"pure packages draw no randomness": {"teredo/client", "math/rand/v2"},
+		"pure packages know no plumbing":   {"teredo/client", "internal/config"},
+		"leaves stand alone":               {"internal/packet", "teredo"},
+		"codecs know no engine":            {"teredo", "teredo/peer"},
+		"the server knows no other role":   {"teredo/server", "teredo/relay"},
+		"the relay knows no other role":    {"teredo/relay", "teredo/client"},
+		"the client knows no other role":   {"teredo/client", "teredo/server"},
+		"the peer table knows no role":     {"teredo/peer", "teredo/relay"},
+		"ports are opened by run packages": {"internal/daemon", "internal/port"},
+		"plumbing knows no role":           {"internal/metrics", "teredo/run"},
+		"run packages know no daemon":      {"teredo/run", "internal/metrics"},
+		"the daemon only composes":         {"internal/daemon", "teredo/server"},
+		"the lab stays outside":            {"teredo/run", "lab"},
+		"commands are the end":             {"lab/experiment", "cmd/isthmus"},
+		"test doubles stay in tests":       {"teredo/run", "internal/port/porttest"},
+	}
+	for _, r := range rules {
+		t.Run(r.name, func(t *testing.T) {
+			e, ok := examples[r.name]
+			if !ok {
+				t.Fatal("no example shows that this rule forbids anything")
+			}
+			if !r.forbids(e) {
+				t.Errorf("the rule allows %s to import %s", e.from, e.to)
+			}
+			if r.why == "" {
+				t.Error("the rule gives no reason")
+			}
+		})
+	}
+	allowed := []edge{
+		{"teredo/server", "net/netip"},
+		{"teredo/server", "teredo"},
+		{"teredo/run", "teredo/server"},
+		{"teredo/run", "internal/port"},
+		{"teredo/run", "internal/config"},
+		{"internal/daemon", "teredo/run"},
+		{"cmd/isthmus", "lab/experiment"},
+		{"lab", "internal/port"},
+	}
+	for _, complaint := range broken(allowed) {
+		t.Errorf("an edge that is meant to be is forbidden: %s", complaint)
+	}
+}
