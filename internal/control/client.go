@@ -1,0 +1,95 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"syscall"
+)
+
+// maxAnswer bounds what a client reads, in bytes.
+const maxAnswer = 64 << 20
+
+// Client asks a running isthmus.
+type Client struct {
+	path string
+	http http.Client
+}
+
+// NewClient returns a client of the daemon that listens on the socket. It
+// connects with the first question.
+func NewClient(path string) *Client {
+	var dialer net.Dialer
+	return &Client{path: path, http: http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", path)
+		},
+	}}}
+}
+
+// Status asks for the state of all instances.
+func (c *Client) Status(ctx context.Context) (status Status, err error) {
+	err = c.ask(ctx, http.MethodGet, pathStatus, nil, &status)
+	return status, err
+}
+
+// Peers asks for at most limit peers of an instance.
+func (c *Client) Peers(ctx context.Context, instance string, limit int) (list PeerList, err error) {
+	query := url.Values{"instance": {instance}, "limit": {strconv.Itoa(limit)}}
+	err = c.ask(ctx, http.MethodGet, pathPeers, query, &list)
+	return list, err
+}
+
+// Reload has the daemon read its configuration again.
+func (c *Client) Reload(ctx context.Context) (reloaded Reloaded, err error) {
+	err = c.ask(ctx, http.MethodPost, pathReload, nil, &reloaded)
+	return reloaded, err
+}
+
+func (c *Client) ask(ctx context.Context, method, path string, query url.Values, into any) error {
+	address := url.URL{Scheme: "http", Host: "isthmus", Path: path, RawQuery: query.Encode()}
+	request, err := http.NewRequestWithContext(ctx, method, address.String(), nil)
+	if err != nil {
+		return err
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return c.explain(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("the answer of isthmus on %s broke off: %w", c.path, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		var told problem
+		if json.Unmarshal(body, &told) == nil && told.Error != "" {
+			return errors.New(told.Error)
+		}
+		return fmt.Errorf("isthmus on %s answered %s: is it another version?", c.path, response.Status)
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("the answer of isthmus on %s is not understood (%w): is it another version?", c.path, err)
+	}
+	return nil
+}
+
+// explain says in one sentence why the daemon could not be asked.
+func (c *Client) explain(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("no isthmus is running with the control socket %s: start one with isthmus run, or name the socket with --socket", c.path)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("this user may not open the control socket %s: use sudo, or join the group that owns it", c.path)
+	}
+	return fmt.Errorf("cannot ask isthmus on %s: %w", c.path, err)
+}

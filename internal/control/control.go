@@ -1,0 +1,98 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+// Package control lets people and programs look into a running isthmus, by HTTP
+// and JSON over a Unix socket.
+//
+//	GET  /v1/status                        state, counters and drops of all instances
+//	GET  /v1/peers?instance=NAME&limit=N   peers of one instance
+//	POST /v1/reload                        read the configuration file again
+//
+// Reading is open to everybody who may connect, which the permission bits of the
+// socket decide. Changing is a group of handlers of its own: it is open only to
+// root and to the user who runs the daemon, whatever the bits say.
+//
+// An error is answered with a status of 4xx or 5xx and {"error": "…"}.
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/role"
+)
+
+// Paths of the interface.
+const (
+	pathStatus = "/v1/status"
+	pathPeers  = "/v1/peers"
+	pathReload = "/v1/reload"
+)
+
+// DefaultPeers is how many peers are listed where no limit is given, and
+// MaxPeers the largest limit: an answer is built in memory.
+const (
+	DefaultPeers = 100
+	MaxPeers     = 10_000
+)
+
+// ErrNoInstance tells that no instance has the name, or that it keeps no peers.
+var ErrNoInstance = errors.New("no such instance")
+
+// Status is the state of the whole process.
+type Status struct {
+	Version string    `json:"version"`
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+	// Config is the path of the configuration file; empty without one.
+	Config    string     `json:"config,omitempty"`
+	Instances []Instance `json:"instances"`
+}
+
+// Instance is the state of one instance.
+type Instance struct {
+	Name  string `json:"name"`
+	Role  string `json:"role"`
+	Ready bool   `json:"ready"`
+	// State is what the role itself tells; its fields are the role's.
+	State json.RawMessage `json:"state,omitempty"`
+	// Values are counters and gauges without a reason, by metric name.
+	Values map[string]float64 `json:"values,omitempty"`
+	// Dropped counts dropped packets by reason.
+	Dropped map[string]uint64 `json:"dropped,omitempty"`
+}
+
+// PeerList is a part of the peer table of one instance.
+type PeerList struct {
+	Instance string      `json:"instance"`
+	Total    int         `json:"total"`
+	Peers    []role.Peer `json:"peers"`
+}
+
+// Reloaded tells what came of reading the configuration again.
+type Reloaded struct {
+	// NeedsRestart lists settings whose new values are not in effect yet.
+	NeedsRestart []Pending `json:"needs_restart"`
+}
+
+// Pending are keys of one section that wait for a restart.
+type Pending struct {
+	// Section is "relay", "control" and so on.
+	Section string `json:"section"`
+	// Instance is empty for sections without instances.
+	Instance string `json:"instance,omitempty"`
+	// Keys are the changed keys; empty for an instance that came or went.
+	Keys []string `json:"keys,omitempty"`
+	// Change is "changed", "added" or "removed".
+	Change string `json:"change"`
+}
+
+// Source is what the daemon offers to this package.
+type Source interface {
+	// Status is a snapshot of everything.
+	Status() Status
+	// Peers lists peers of an instance, or returns ErrNoInstance.
+	Peers(instance string, limit int) (PeerList, error)
+	// Reload reads the configuration again and applies it.
+	Reload() (Reloaded, error)
+}

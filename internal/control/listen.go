@@ -1,0 +1,135 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// dialTimeout bounds the question whether somebody listens on a socket.
+const dialTimeout = time.Second
+
+// Alive tells whether a process listens on the socket.
+func Alive(path string) bool {
+	conn, err := net.DialTimeout("unix", path, dialTimeout)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
+
+// Listen opens the control socket with the permission bits and group given; an
+// empty group stays that of the process. A socket that a killed process left is
+// replaced, one on which somebody listens is not.
+func Listen(path string, mode fs.FileMode, group string) (net.Listener, error) {
+	gid := -1
+	if group != "" {
+		id, err := groupID(group)
+		if err != nil {
+			return nil, err
+		}
+		gid = id
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, refused(path, err)
+	}
+	if err := clear(path); err != nil {
+		return nil, err
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, refused(path, err)
+	}
+	if err := own(path, mode, gid); err != nil {
+		_ = listener.Close()
+		return nil, err
+	}
+	return listener, nil
+}
+
+// own sets the group before the bits, so that no other group is ever let in.
+func own(path string, mode fs.FileMode, gid int) error {
+	if gid >= 0 {
+		if err := os.Chown(path, -1, gid); err != nil {
+			return fmt.Errorf("cannot give the control socket %s to group %d (%w): run as root or as a member of the group", path, gid, err)
+		}
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		return fmt.Errorf("cannot set the permissions of the control socket %s: %w", path, err)
+	}
+	return nil
+}
+
+// clear removes a socket on which nobody listens.
+func clear(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return refused(path, err)
+	case info.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("%s is not a socket, so it is left alone: move it away, or set another [control] socket", path)
+	}
+	conn, err := net.DialTimeout("unix", path, dialTimeout)
+	if err == nil {
+		_ = conn.Close()
+		return fmt.Errorf("another isthmus is running and listens on %s: stop it, or give this one another [control] socket", path)
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return refused(path, err)
+	}
+	if err := os.Remove(path); err != nil {
+		return refused(path, err)
+	}
+	return nil
+}
+
+func refused(path string, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("this user may not use the control socket %s: run as root, or set another [control] socket", path)
+	}
+	return fmt.Errorf("cannot use the control socket %s: %w", path, err)
+}
+
+func groupID(group string) (int, error) {
+	if id, err := strconv.Atoi(group); err == nil && id >= 0 {
+		return id, nil
+	}
+	found, err := user.LookupGroup(group)
+	if err != nil {
+		return 0, fmt.Errorf("there is no group %q for the control socket: create it with groupadd --system %s, or change [control] group", group, group)
+	}
+	return strconv.Atoi(found.Gid)
+}
+
+// mayChange tells whether the process at the other end of the connection runs as
+// root or as this process's user.
+func mayChange(conn net.Conn) bool {
+	socket, ok := conn.(*net.UnixConn)
+	if !ok {
+		return false
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return false
+	}
+	allowed := false
+	err = raw.Control(func(fd uintptr) {
+		peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		allowed = err == nil && (peer.Uid == 0 || int(peer.Uid) == os.Geteuid())
+	})
+	return err == nil && allowed
+}

@@ -1,0 +1,108 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// changeKey marks in a context whether the peer of its connection may change
+// anything.
+type changeKey struct{}
+
+// NewServer returns the server that answers on the control socket.
+func NewServer(source Source) *http.Server {
+	return &http.Server{
+		Handler:           handler(source),
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(ctx, changeKey{}, mayChange(conn))
+		},
+	}
+}
+
+func handler(source Source) http.Handler {
+	mux := http.NewServeMux()
+	reading(mux, source)
+	changing(mux, source)
+	return mux
+}
+
+// reading are the handlers that change nothing.
+func reading(mux *http.ServeMux, source Source) {
+	mux.HandleFunc("GET "+pathStatus, func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, source.Status())
+	})
+	mux.HandleFunc("GET "+pathPeers, func(w http.ResponseWriter, r *http.Request) {
+		limit := DefaultPeers
+		if text := r.FormValue("limit"); text != "" {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 0 || n > MaxPeers {
+				refuse(w, http.StatusBadRequest, fmt.Sprintf("limit must be a number from 0 to %d", MaxPeers))
+				return
+			}
+			limit = n
+		}
+		peers, err := source.Peers(r.FormValue("instance"), limit)
+		switch {
+		case errors.Is(err, ErrNoInstance):
+			refuse(w, http.StatusNotFound, err.Error())
+		case err != nil:
+			refuse(w, http.StatusInternalServerError, err.Error())
+		default:
+			answer(w, peers)
+		}
+	})
+}
+
+// changing are the handlers that do more than look.
+func changing(mux *http.ServeMux, source Source) {
+	guard := func(handle http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if allowed, _ := r.Context().Value(changeKey{}).(bool); !allowed {
+				refuse(w, http.StatusForbidden, "only root and the user who runs isthmus may change anything: use sudo")
+				return
+			}
+			handle(w, r)
+		}
+	}
+	mux.HandleFunc("POST "+pathReload, guard(func(w http.ResponseWriter, _ *http.Request) {
+		reloaded, err := source.Reload()
+		if err != nil {
+			refuse(w, http.StatusUnprocessableEntity, err.Error())
+			return
+		}
+		answer(w, reloaded)
+	}))
+}
+
+func answer(w http.ResponseWriter, value any) {
+	body, err := json.Marshal(value)
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	// A reader that went away needs no answer.
+	_, _ = w.Write(append(body, '\n'))
+}
+
+// problem is the body of an answer that is an error.
+type problem struct {
+	Error string `json:"error"`
+}
+
+func refuse(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(problem{text})
+}
