@@ -242,10 +242,10 @@ func (n *Node) parseRoute(destination, via string) (*netlink.Route, error) {
 
 // Forward switches forwarding on or off.
 func (n *Node) Forward(v4, v6 bool) *Node {
-	return n.Sysctl("net.ipv4.ip_forward", flag(v4)).Sysctl("net.ipv6.conf.all.forwarding", flag(v6))
+	return n.Sysctl("net.ipv4.ip_forward", digit(v4)).Sysctl("net.ipv6.conf.all.forwarding", digit(v6))
 }
 
-func flag(on bool) string {
+func digit(on bool) string {
 	if on {
 		return "1"
 	}

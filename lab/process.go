@@ -123,28 +123,29 @@ func (n *Node) command(ctx context.Context, path string, args, env []string) *ex
 	return cmd
 }
 
-// lookPath finds a program as a shell with that environment would.
+// systemPath holds administration programs; it is not in the PATH of ordinary
+// users, who need them in a user namespace.
+const systemPath = "/usr/local/sbin:/usr/sbin:/sbin"
+
+// lookPath finds a program: in the PATH of env if it has one, else in the
+// lab's own, then where administration programs are.
 func lookPath(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
 	}
+	path := os.Getenv("PATH")
 	for _, v := range env {
-		dirs, ok := strings.CutPrefix(v, "PATH=")
-		if !ok {
-			continue
-		}
-		for _, dir := range filepath.SplitList(dirs) {
-			path := filepath.Join(dir, name)
-			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-				return path, nil
-			}
+		if dirs, ok := strings.CutPrefix(v, "PATH="); ok {
+			path = dirs
 		}
 	}
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return "", fmt.Errorf("the program %s is not installed", name)
+	for _, dir := range append(filepath.SplitList(path), filepath.SplitList(systemPath)...) {
+		file := filepath.Join(dir, name)
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return file, nil
+		}
 	}
-	return path, nil
+	return "", fmt.Errorf("the program %s is not installed: %w", name, exec.ErrNotFound)
 }
 
 // Name is the name of the process.
