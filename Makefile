@@ -53,11 +53,12 @@ setup: ## check Go and fetch what tests and lab need, into .cache only
 peers: ## fetch Miredo, tshark and the lab's tools into .cache/peers
 	@scripts/peers
 
-install: build ## install program and unit below DESTDIR and PREFIX
+install: build ## install program, unit and user below DESTDIR and PREFIX
 	install -D -m 0755 bin/isthmus '$(DESTDIR)$(PREFIX)/bin/isthmus'
 	install -d '$(DESTDIR)$(PREFIX)/lib/systemd/system'
 	sed 's|/usr/bin/isthmus|$(PREFIX)/bin/isthmus|g' dist/systemd/isthmus.service \
 		>'$(DESTDIR)$(PREFIX)/lib/systemd/system/isthmus.service'
+	install -D -m 0644 dist/sysusers.d/isthmus.conf '$(DESTDIR)$(PREFIX)/lib/sysusers.d/isthmus.conf'
 
 clean: ## remove what was built; the peers stay (rm -r .cache for those)
 	rm -rf bin
