@@ -1,0 +1,73 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// newPair is two nodes on one link, a at .1 and b at .2.
+func newPair(t *testing.T) (a, b *Node) {
+	l, _ := newLab(t)
+	a, b = l.Node("a"), l.Node("b")
+	l.Link(a, "eth0", b, "eth0")
+	a.Addr("eth0", "192.0.2.1/24", "2001:db8::1/64")
+	b.Addr("eth0", "192.0.2.2/24", "2001:db8::2/64")
+	mustDraw(t, l)
+	return a, b
+}
+
+func TestPing(t *testing.T) {
+	a, _ := newPair(t)
+	for _, c := range []struct {
+		situation string
+		ping      Ping
+		received  int
+	}{
+		{"IPv4", Ping{To: netip.MustParseAddr("192.0.2.2"), Count: 3, Interval: time.Millisecond}, 3},
+		{"IPv6 from a given address", Ping{To: netip.MustParseAddr("2001:db8::2"), From: netip.MustParseAddr("2001:db8::1"), Count: 3, Interval: time.Millisecond}, 3},
+		{"large, in fragments", Ping{To: netip.MustParseAddr("2001:db8::2"), Size: 9001}, 1},
+		{"odd size over IPv4", Ping{To: netip.MustParseAddr("192.0.2.2"), Size: 33}, 1},
+		{"nobody at home", Ping{To: netip.MustParseAddr("192.0.2.3"), Count: 2, Interval: time.Millisecond, Timeout: 50 * time.Millisecond}, 0},
+		{"no route", Ping{To: netip.MustParseAddr("2001:db8:9::1"), Timeout: 50 * time.Millisecond}, 0},
+	} {
+		t.Run(c.situation, func(t *testing.T) {
+			r, err := a.Ping(t.Context(), c.ping)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Received() != c.received || r.Sent() != max(c.ping.Count, 1) {
+				t.Errorf("%d of %d answered, want %d: %v", r.Received(), r.Sent(), c.received, r.RTT)
+			}
+			if c.received > 0 && (r.First() <= 0 || r.Median() <= 0) {
+				t.Errorf("no plausible times: %v", r.RTT)
+			}
+		})
+	}
+}
+
+func TestTransferIsIntact(t *testing.T) {
+	a, b := newPair(t)
+	r, err := Transfer(t.Context(), TransferConfig{Server: b, Addr: netip.MustParseAddr("2001:db8::2"), Client: a, Bytes: 1<<20 + 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Intact || r.Bytes != 1<<20+7 || r.Goodput() <= 0 {
+		t.Errorf("unexpected result %+v", r)
+	}
+}
+
+func TestTransferToUnreachableServerFails(t *testing.T) {
+	a, b := newPair(t)
+	b.Down("eth0")
+	a.RemoveAddr("eth0", "2001:db8::1/64")
+	mustDraw(t, a.Lab())
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := Transfer(ctx, TransferConfig{Server: b, Addr: netip.MustParseAddr("192.0.2.2"), Client: a, Bytes: 1}); err == nil {
+		t.Error("no error")
+	}
+}
