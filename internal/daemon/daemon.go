@@ -1,0 +1,195 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+// Package daemon runs the instances of a configuration as one process. It starts
+// and stops them together, tells the service manager, answers on the control
+// socket and on the metrics endpoint, and reads the configuration again on
+// request. It composes and nothing else: what an instance does is in its run
+// package.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/control"
+	"github.com/isthmus-net/isthmus/internal/metrics"
+	"github.com/isthmus-net/isthmus/internal/role"
+)
+
+// stopTimeout is how long answers under way on the control socket and the
+// metrics endpoint may take once the daemon stops.
+const stopTimeout = 2 * time.Second
+
+// Options is what a daemon is made of.
+type Options struct {
+	// Version is told to those who ask.
+	Version string
+	// Config is the checked configuration, and Path the file from which it came;
+	// empty if it came from none.
+	Config *config.Config
+	Path   string
+	// Load reads the configuration again. Nil: there is nothing to reload.
+	Load func() (*config.Config, error)
+	// Instances are those of Config, not yet running.
+	Instances []role.Instance
+	// Log receives a line for each change of state, none for packets.
+	Log *slog.Logger
+	// Level is the level of Log, which a reload may change. May be nil.
+	Level *slog.LevelVar
+	// Notify tells the service manager; usually Notify of this package.
+	Notify func(state string) error
+	// Hangup asks for a reload at each value.
+	Hangup <-chan os.Signal
+}
+
+// Daemon is a set of instances that live and die together.
+type Daemon struct {
+	Options
+	started time.Time
+
+	ready   atomic.Bool   // all instances serve
+	reload  sync.Mutex    // one reload at a time; guards running
+	running config.Config // what is in effect, but for what instances applied
+}
+
+// New returns a daemon that is not running yet.
+func New(options Options) *Daemon {
+	return &Daemon{Options: options, started: time.Now(), running: *options.Config}
+}
+
+// Run works until ctx is done or an instance fails, and returns when all
+// instances have undone what they changed. The error is nil after an orderly
+// stop.
+func (d *Daemon) Run(ctx context.Context) error {
+	if len(d.Instances) == 0 {
+		return errors.New("the configuration has no instance, so there is nothing to run: add a [[server]], [[relay]] or [[client]] section (isthmus init prints one)")
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	if err := d.endpoints(ctx, group); err != nil {
+		return err
+	}
+	for _, instance := range d.Instances {
+		group.Go(func() error { return run(ctx, instance) })
+	}
+	group.Go(func() error { return d.supervise(ctx) })
+	return group.Wait()
+}
+
+// run runs one instance and says whose error it was.
+func run(ctx context.Context, instance role.Instance) error {
+	err := instance.Run(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s %s: %w", instance.Role(), instance.Name(), err)
+	case ctx.Err() == nil:
+		return fmt.Errorf("%s %s stopped without being told to and without saying why: please report this", instance.Role(), instance.Name())
+	}
+	return nil
+}
+
+// supervise reports readiness, answers hang-ups and reports the end.
+func (d *Daemon) supervise(ctx context.Context) error {
+	if !d.waitReady(ctx) {
+		d.notify(stateStopping)
+		return nil
+	}
+	d.Log.Info("ready", "instances", len(d.Instances))
+	d.ready.Store(true)
+	d.notify(stateReady)
+	for {
+		select {
+		case <-ctx.Done():
+			d.Log.Info("stopping")
+			d.notify(stateStopping)
+			return nil
+		case <-d.Hangup:
+			// Reload has logged what came of it.
+			_, _ = d.Reload()
+		}
+	}
+}
+
+// waitReady returns true once all instances serve, false if ctx ends before.
+func (d *Daemon) waitReady(ctx context.Context) bool {
+	for _, instance := range d.Instances {
+		select {
+		case <-instance.Ready():
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+func (d *Daemon) notify(state string) {
+	if d.Notify == nil {
+		return
+	}
+	if err := d.Notify(state); err != nil {
+		d.Log.Warn("cannot tell the service manager", "state", state, "error", err)
+	}
+}
+
+// endpoints opens the control socket and the metrics endpoint, before any
+// instance changes the machine.
+func (d *Daemon) endpoints(ctx context.Context, group *errgroup.Group) error {
+	var opened []net.Listener
+	open := func(listener net.Listener, err error) error {
+		if err != nil {
+			for _, other := range opened {
+				_ = other.Close()
+			}
+			return err
+		}
+		opened = append(opened, listener)
+		return nil
+	}
+	settings := d.Config
+	if c := settings.Control; c.Socket != "" {
+		if err := open(control.Listen(c.Socket, c.Mode, c.Group)); err != nil {
+			return err
+		}
+	}
+	if at := settings.Metrics.Listen; at.IsValid() {
+		if err := open(listenMetrics(at)); err != nil {
+			return err
+		}
+	}
+	for _, listener := range opened {
+		server := control.NewServer(d)
+		if listener.Addr().Network() != "unix" {
+			server = metrics.NewServer(d.Version, d.Instances)
+		}
+		group.Go(func() error { return serve(ctx, listener, server) })
+	}
+	return nil
+}
+
+// serve answers on the listener until ctx is done, and closes it.
+func serve(ctx context.Context, listener net.Listener, server *http.Server) error {
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	select {
+	case err := <-done:
+		return fmt.Errorf("cannot go on listening on %s: %w", listener.Addr(), err)
+	case <-ctx.Done():
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if err := server.Shutdown(stop); err != nil {
+		_ = server.Close()
+	}
+	<-done
+	return nil
+}

@@ -1,0 +1,194 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+)
+
+// Finding is something about this machine that stands in the way of a
+// configuration.
+type Finding struct {
+	// Text is one sentence: what is wrong and what to do.
+	Text string
+	// Warning is a finding in spite of which isthmus starts.
+	Warning bool
+}
+
+// machine is what the checks look at; tests bend it.
+type machine struct {
+	tun  string // the TUN device node
+	proc string // where sysctl values are
+	sys  string // where network interfaces are
+	caps func() (uint64, error)
+}
+
+// Examine looks whether this machine can run the configuration, and changes
+// nothing. Sockets are bound for a moment to see whether they are free.
+func Examine(c *config.Config) []Finding {
+	return machine{tun: "/dev/net/tun", proc: "/proc/sys", sys: "/sys/class/net", caps: capabilities}.examine(c)
+}
+
+func (m machine) examine(c *config.Config) []Finding {
+	var found []Finding
+	report := func(err error) {
+		if err != nil {
+			found = append(found, Finding{Text: err.Error()})
+		}
+	}
+	if c.Instances() > 0 {
+		report(m.privilege())
+		report(m.tunDevice())
+		report(m.ipv6())
+	}
+	for _, s := range c.Servers {
+		report(m.device(s.Interface))
+		report(udpFree(s.Address, s.Port))
+		report(udpFree(s.Secondary, s.Port))
+	}
+	for _, r := range c.Relays {
+		report(m.device(r.Interface))
+		report(udpFree(r.Bind.Addr(), r.Bind.Port()))
+		if r.Mode == config.ModeRelay && m.read("net/ipv6/conf/all/forwarding") == "0" {
+			found = append(found, Finding{Warning: true, Text: fmt.Sprintf(
+				`the relay %q cannot serve other hosts, because this one forwards no IPv6: run sysctl -w net.ipv6.conf.all.forwarding=1, or set mode = "host"`, r.Name)})
+		}
+	}
+	for _, r := range c.Clients {
+		report(m.device(r.Interface))
+		report(udpFree(r.Bind, r.Port))
+	}
+	if at := c.Metrics.Listen; at.IsValid() {
+		listener, err := listenMetrics(at)
+		report(err)
+		if err == nil {
+			_ = listener.Close()
+		}
+	}
+	return found
+}
+
+// privilege checks the right to create devices and set addresses and routes.
+func (m machine) privilege() error {
+	caps, err := m.caps()
+	if err != nil {
+		return fmt.Errorf("cannot read the capabilities of this process: %w", err)
+	}
+	if caps&(1<<unix.CAP_NET_ADMIN) == 0 {
+		return errors.New("this user may not create network devices: run isthmus as root (sudo), or give it the capability CAP_NET_ADMIN")
+	}
+	return nil
+}
+
+// capabilities returns the effective capabilities of this process as bits.
+func capabilities() (uint64, error) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return 0, err
+	}
+	return uint64(data[1].Effective)<<32 | uint64(data[0].Effective), nil
+}
+
+// tunDevice opens the TUN device node, which by itself creates nothing.
+func (m machine) tunDevice() error {
+	file, err := os.OpenFile(m.tun, os.O_RDWR, 0)
+	switch {
+	case err == nil:
+		return file.Close()
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.ENXIO):
+		return fmt.Errorf("there is no %s on this machine: load the kernel module (modprobe tun), or hand the device to the container", m.tun)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("this user may not open %s: run isthmus as root (sudo), or allow the device in the container", m.tun)
+	}
+	return fmt.Errorf("cannot open %s: %w", m.tun, err)
+}
+
+// ipv6 checks that new devices get IPv6.
+func (m machine) ipv6() error {
+	for _, scope := range []string{"all", "default"} {
+		switch m.read("net/ipv6/conf/" + scope + "/disable_ipv6") {
+		case "1":
+			return fmt.Errorf("IPv6 is switched off on this host: run sysctl -w net.ipv6.conf.%s.disable_ipv6=0", scope)
+		case "":
+			return errors.New("the kernel of this host has no IPv6: load the module (modprobe ipv6), or start it without ipv6.disable=1")
+		}
+	}
+	return nil
+}
+
+// read returns a kernel setting, empty if there is none.
+func (m machine) read(name string) string {
+	text, err := os.ReadFile(filepath.Join(m.proc, name))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// device checks that the name of a TUN device is free, or is that of a TUN
+// device that somebody made for us.
+func (m machine) device(name string) error {
+	path := filepath.Join(m.sys, name)
+	if _, err := os.Stat(path); err != nil {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(path, "tun_flags")); err != nil {
+		return fmt.Errorf("the interface %s exists already and is no TUN device: choose another interface = \"…\"", name)
+	}
+	return nil
+}
+
+// udpFree binds an IPv4 UDP socket for a moment. An invalid address is any.
+func udpFree(address netip.Addr, port uint16) error {
+	if !address.IsValid() {
+		if port == 0 {
+			return nil
+		}
+		address = netip.IPv4Unspecified()
+	}
+	at := netip.AddrPortFrom(address, port)
+	socket, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
+	if err == nil {
+		return socket.Close()
+	}
+	return explainBind("UDP", "-u", at, err)
+}
+
+// listenMetrics opens the metrics endpoint.
+func listenMetrics(at netip.AddrPort) (net.Listener, error) {
+	var settings net.ListenConfig
+	listener, err := settings.Listen(context.Background(), "tcp", at.String())
+	if err != nil {
+		return nil, explainBind("TCP", "-t", at, err)
+	}
+	return listener, nil
+}
+
+// explainBind says in one sentence why an address and port cannot be bound;
+// option makes ss show the sockets of the protocol.
+func explainBind(protocol, option string, at netip.AddrPort, err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%s port %d on %s is in use by another program: stop it (ss -lnp %s shows it), or choose another port",
+			protocol, at.Port(), at.Addr(), option)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("%s is not an address of this host: write one that ip address shows, or add it to an interface", at.Addr())
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("this user may not use %s port %d: run isthmus as root (sudo), or choose a port above 1023", protocol, at.Port())
+	}
+	return fmt.Errorf("cannot use %s %s: %w", protocol, at, err)
+}

@@ -1,0 +1,160 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/control"
+	"github.com/isthmus-net/isthmus/internal/role"
+)
+
+// Words for what happened to a section.
+const (
+	changed = "changed"
+	added   = "added"
+	removed = "removed"
+)
+
+// Reload reads the configuration again. A faulty file changes nothing. What can
+// be applied is applied without losing peers; the answer lists the rest.
+func (d *Daemon) Reload() (control.Reloaded, error) {
+	d.reload.Lock()
+	defer d.reload.Unlock()
+	if d.ready.Load() {
+		d.notify(stateReloading)
+		defer d.notify(stateReady)
+	}
+	reloaded, err := d.apply()
+	if err != nil {
+		d.Log.Error("reload failed", "error", err)
+		return reloaded, err
+	}
+	d.Log.Info("reloaded", "file", d.Path)
+	for _, pending := range reloaded.NeedsRestart {
+		d.Log.Warn("needs a restart to take effect", "what", Describe(pending))
+	}
+	return reloaded, nil
+}
+
+func (d *Daemon) apply() (control.Reloaded, error) {
+	none := control.Reloaded{NeedsRestart: []control.Pending{}}
+	if d.Load == nil {
+		return none, errors.New("this isthmus was started without a configuration file, so there is nothing to read again: restart it instead")
+	}
+	next, err := d.Load()
+	if err != nil {
+		return none, err
+	}
+	pending := none.NeedsRestart
+	var failed []error
+	for _, instance := range d.Instances {
+		keys, there, err := reloadOne(instance, &d.running, next)
+		at := control.Pending{Section: instance.Role(), Instance: instance.Name(), Change: changed, Keys: keys}
+		switch {
+		case err != nil:
+			failed = append(failed, fmt.Errorf("%s %s keeps its old settings: %w", instance.Role(), instance.Name(), err))
+		case !there:
+			at.Change = removed
+			pending = append(pending, at)
+		case len(keys) > 0:
+			pending = append(pending, at)
+		}
+	}
+	pending = append(pending, d.newcomers(next)...)
+	pending = append(pending, d.process(next)...)
+	return control.Reloaded{NeedsRestart: pending}, errors.Join(failed...)
+}
+
+// reloadOne hands the configuration to an instance that can take it; of another
+// it lists what changed since the start. There is false if the instance is no
+// longer in the file.
+func reloadOne(instance role.Instance, running, next *config.Config) (keys []string, there bool, err error) {
+	keys, there = differences(instance, running, next)
+	if !there {
+		return nil, false, nil
+	}
+	reloader, ok := instance.(role.Reloader)
+	if !ok {
+		return keys, true, nil
+	}
+	keys, err = reloader.Reload(next)
+	return keys, true, err
+}
+
+// differences lists the keys in which the sections of an instance differ.
+func differences(instance role.Instance, running, next *config.Config) (keys []string, there bool) {
+	name := instance.Name()
+	switch instance.Role() {
+	case config.RoleServer:
+		return between(name, running.Server, next.Server)
+	case config.RoleRelay:
+		return between(name, running.Relay, next.Relay)
+	case config.RoleClient:
+		return between(name, running.Client, next.Client)
+	}
+	return nil, false
+}
+
+func between[T config.Server | config.Relay | config.Client](name string, running, next func(string) (T, bool)) ([]string, bool) {
+	before, _ := running(name)
+	after, there := next(name)
+	if !there {
+		return nil, false
+	}
+	return config.Diff(before, after), true
+}
+
+// newcomers are instances of the file that are not running.
+func (d *Daemon) newcomers(next *config.Config) []control.Pending {
+	var pending []control.Pending
+	look := func(section, name string) {
+		known := slices.ContainsFunc(d.Instances, func(i role.Instance) bool {
+			return i.Role() == section && i.Name() == name
+		})
+		if !known {
+			pending = append(pending, control.Pending{Section: section, Instance: name, Change: added})
+		}
+	}
+	for _, s := range next.Servers {
+		look(config.RoleServer, s.Name)
+	}
+	for _, r := range next.Relays {
+		look(config.RoleRelay, r.Name)
+	}
+	for _, c := range next.Clients {
+		look(config.RoleClient, c.Name)
+	}
+	return pending
+}
+
+// process applies the sections that belong to no instance.
+func (d *Daemon) process(next *config.Config) []control.Pending {
+	if d.Level != nil {
+		d.Level.Set(next.Log.Level)
+		d.running.Log.Level = next.Log.Level
+	}
+	var pending []control.Pending
+	look := func(section string, keys []string) {
+		if len(keys) > 0 {
+			pending = append(pending, control.Pending{Section: section, Keys: keys, Change: changed})
+		}
+	}
+	look("control", config.Diff(d.running.Control, next.Control))
+	look("metrics", config.Diff(d.running.Metrics, next.Metrics))
+	look("log", config.Diff(d.running.Log, next.Log))
+	return pending
+}
+
+// Describe says for people what waits for a restart.
+func Describe(p control.Pending) string {
+	name := strings.TrimSpace(p.Section + " " + p.Instance)
+	if p.Change != changed {
+		return name + " was " + p.Change
+	}
+	return name + ": " + strings.Join(p.Keys, ", ")
+}
