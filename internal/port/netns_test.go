@@ -3,11 +3,12 @@
 package port
 
 import (
-	"os"
 	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // inNamespace runs the rest of the test on a thread in a fresh network
@@ -15,12 +16,7 @@ import (
 // ends with the test's goroutine and what it opened.
 func inNamespace(t testing.TB) *Host {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		if os.Getenv("ISTHMUS_REQUIRE_ROOT") == "1" {
-			t.Fatal("needs root")
-		}
-		t.Skip("needs root")
-	}
+	testutil.NeedRoot(t)
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,215 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package port
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// addLink makes a link that is up, one end of a veth pair.
+func addLink(t *testing.T, h *Host, name string) {
+	t.Helper()
+	if err := h.handle.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "far"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []string{name, "far"} {
+		if err := h.SetUp(end); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// ours lists the destinations of our routes.
+func ours(t *testing.T, h *Host) []string {
+	t.Helper()
+	routes, err := h.handle.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: RouteProtocol}, netlink.RT_FILTER_PROTOCOL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, r := range routes {
+		list = append(list, r.Dst.String())
+	}
+	slices.Sort(list)
+	return list
+}
+
+func TestHostUndoesWhatItDid(t *testing.T) {
+	keeper := inNamespace(t)
+	addLink(t, keeper, "d0")
+	h, err := OpenHost()
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := netip.MustParsePrefix("192.0.2.1/24")
+	kept := Route{Dst: netip.MustParsePrefix("2001:db8:1::/48"), Link: "d0", Metric: 5}
+	removed := Route{Dst: netip.MustParsePrefix("198.51.100.0/24"), Link: "d0", Source: addr.Addr()}
+	for _, err := range []error{h.AddAddr("d0", addr), h.AddRoute(kept), h.AddRoute(kept), h.AddRoute(removed)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]string{"198.51.100.0/24", "2001:db8:1::/48"}, ours(t, keeper)); diff != "" {
+		t.Errorf("routes after adding (-want +got):\n%s", diff)
+	}
+	for range 2 { // removing what is not there is no error
+		if err := h.RemoveRoute(removed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]string{"2001:db8:1::/48"}, ours(t, keeper)); diff != "" {
+		t.Errorf("routes after removing (-want +got):\n%s", diff)
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string(nil), ours(t, keeper)); diff != "" {
+		t.Errorf("routes after closing (-want +got):\n%s", diff)
+	}
+	left, err := keeper.IPv4()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(left) != 1 || left[0].Link != "lo" {
+		t.Errorf("addresses after closing: %v", left)
+	}
+}
+
+func TestHostCloseAfterTheLinkHasGone(t *testing.T) {
+	h := inNamespace(t)
+	tun := openTUN(t, h, TUNConfig{Name: "t0"})
+	if err := h.AddRoute(Route{Dst: tunRoute, Link: "t0"}); err != nil {
+		t.Fatal(err)
+	}
+	tun.Close() // inNamespace fails the test when h.Close reports an error
+}
+
+func TestHostIPv4(t *testing.T) {
+	h := inNamespace(t)
+	addLink(t, h, "d0")
+	for _, p := range []string{"192.0.2.9/29", "198.51.100.1/32"} {
+		if err := h.AddAddr("d0", netip.MustParsePrefix(p)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := h.IPv4()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []IPv4{
+		{netip.MustParsePrefix("127.0.0.1/8"), netip.MustParseAddr("127.255.255.255"), "lo"},
+		{netip.MustParsePrefix("192.0.2.9/29"), netip.MustParseAddr("192.0.2.15"), "d0"},
+		{netip.MustParsePrefix("198.51.100.1/32"), netip.Addr{}, "d0"},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})); diff != "" {
+		t.Errorf("addresses (-want +got):\n%s", diff)
+	}
+}
+
+func TestNativeIPv6(t *testing.T) {
+	teredo := netip.MustParsePrefix("2001::/32")
+	tests := []struct {
+		name, addr, route string
+		own               []string
+		want              bool
+	}{
+		{"address and default route", "2001:db8::1/64", "::/0", nil, true},
+		{"address and route to global unicast", "2001:db8::1/64", "2000::/3", nil, true},
+		{"no route", "2001:db8::1/64", "", nil, false},
+		{"a narrow route only", "2001:db8::1/64", "2001:db8:1::/48", nil, false},
+		{"no address", "", "::/0", nil, false},
+		{"private address", "fd00::1/64", "::/0", nil, false},
+		{"Teredo address", "2001:0:c000:201::1/64", "::/0", nil, false},
+		{"all on our own link", "2001:db8::1/64", "::/0", []string{"d0"}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h := inNamespace(t)
+			addLink(t, h, "d0")
+			if tt.addr != "" {
+				if err := h.AddAddr("d0", netip.MustParsePrefix(tt.addr)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tt.route != "" {
+				if err := h.AddRoute(Route{Dst: netip.MustParsePrefix(tt.route), Link: "d0"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := h.NativeIPv6(tt.own, teredo)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != tt.want {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestWatch(t *testing.T) {
+	h := inNamespace(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	changes, err := Watch(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addLink(t, h, "d0")
+	link, err := h.handle.LinkByName("d0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.AddAddr("d0", netip.MustParsePrefix("192.0.2.1/24")); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.AddRoute(Route{Dst: tunRoute, Link: "d0"}); err != nil {
+		t.Fatal(err)
+	}
+	missing := map[Change]bool{
+		{Kind: LinkChanged, Link: link.Attrs().Index}:               true,
+		{Kind: AddressChanged, Family: 4, Link: link.Attrs().Index}: true,
+		{Kind: RouteChanged, Family: 6}:                             true,
+	}
+	for len(missing) > 0 { // a change that never comes ends in the test's time limit
+		delete(missing, <-changes)
+	}
+	cancel()
+	for range changes {
+	}
+}
+
+// TestWatchOverrun leaves the channel unread while more changes than it holds
+// come, and expects to be told.
+func TestWatchOverrun(t *testing.T) {
+	h := inNamespace(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	changes, err := Watch(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lo, err := h.handle.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		a := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 32)), Scope: unix.RT_SCOPE_HOST}
+		if err := h.handle.AddrAdd(lo, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for c := range changes {
+		if c.Kind == Overrun {
+			return
+		}
+	}
+}
