@@ -1,0 +1,17 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+// Package examples holds the example configurations, so that `isthmus init`
+// prints the same files that lie here for reading.
+package examples
+
+import "embed"
+
+//go:embed *.toml
+var files embed.FS
+
+// Read returns the example of that name, such as "client"; false if there is
+// none.
+func Read(name string) (string, bool) {
+	text, err := files.ReadFile(name + ".toml")
+	return string(text), err == nil
+}

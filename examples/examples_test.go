@@ -1,0 +1,116 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package examples
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+)
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, ok := Read(name)
+	if !ok {
+		t.Fatalf("there is no example %q", name)
+	}
+	return text
+}
+
+func TestExamplesAreValid(t *testing.T) {
+	entries, err := files.ReadDir(".")
+	if err != nil || len(entries) == 0 {
+		t.Fatalf("no examples: %v", err)
+	}
+	for _, entry := range entries {
+		name := strings.TrimSuffix(entry.Name(), ".toml")
+		t.Run(name, func(t *testing.T) {
+			text := read(t, name)
+			c, err := config.Parse(strings.NewReader(text), entry.Name())
+			if err != nil {
+				t.Fatalf("\n%v", err)
+			}
+			if c.Instances() == 0 {
+				t.Error("nothing to run")
+			}
+			if _, err := config.Parse(strings.NewReader(uncomment(text)), entry.Name()); err != nil {
+				t.Errorf("with the commented keys:\n%v", err)
+			}
+		})
+	}
+}
+
+// uncomment turns lines like `#key = value` into settings; prose has a blank
+// after the hash.
+func uncomment(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "# ") && strings.Contains(line, " = ") {
+			lines[i] = line[1:]
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// TestReferenceTellsTheDefaults compares the reference with what the program
+// does without a key.
+func TestReferenceTellsTheDefaults(t *testing.T) {
+	got, err := config.Parse(strings.NewReader(read(t, "reference")), "reference.toml")
+	if err != nil {
+		t.Fatalf("\n%v", err)
+	}
+	documentation := netip.MustParseAddr("192.0.2.1")
+	want := config.Default()
+	server, client := config.DefaultServer(), config.DefaultClient()
+	server.Address, server.Advertise = documentation, documentation
+	client.Servers = []config.Host{{Addr: documentation}}
+	want.Servers = []config.Server{server}
+	want.Relays = []config.Relay{config.DefaultRelay()}
+	want.Clients = []config.Client{client}
+	same := cmp.Options{
+		cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{}),
+		cmpopts.EquateEmpty(),
+	}
+	if diff := cmp.Diff(&want, got, same); diff != "" {
+		t.Errorf("reference differs from the defaults (-default +reference):\n%s", diff)
+	}
+}
+
+// TestReferenceIsComplete looks for keys that the reference does not list or
+// does not explain.
+func TestReferenceIsComplete(t *testing.T) {
+	text := read(t, "reference")
+	var listed map[string]any
+	if err := toml.Unmarshal([]byte(text), &listed); err != nil {
+		t.Fatal(err)
+	}
+	for _, section := range []string{"server", "relay", "client", "control", "metrics", "log"} {
+		table, ok := listed[section].(map[string]any)
+		if many, isArray := listed[section].([]any); isArray && len(many) == 1 {
+			table, ok = many[0].(map[string]any)
+		}
+		if !ok {
+			t.Errorf("section %s is not listed once", section)
+			continue
+		}
+		for _, key := range config.Keys(section) {
+			if _, there := table[key]; !there {
+				t.Errorf("%s.%s is not listed", section, key)
+			}
+		}
+	}
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		explained := slices.ContainsFunc(lines[max(0, i-4):i], func(above string) bool { return strings.HasPrefix(above, "# ") })
+		if strings.Contains(line, " = ") && !strings.HasPrefix(line, "#") && !explained {
+			t.Errorf("no explanation above %q", line)
+		}
+	}
+}
