@@ -1,0 +1,160 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Experiment is something the lab can run: it draws a topology, works in it,
+// and reports. Each stands for one published table or figure, or for a tour.
+type Experiment struct {
+	Name    string
+	Summary string // one line
+	// NeedsRoot says that nothing of it works in a user namespace.
+	NeedsRoot bool
+	// Run does the whole experiment. An error means wrong behaviour.
+	Run func(context.Context, *Env) error
+	// Up draws the topology, starts what runs in it and leaves it to the
+	// caller, who closes it. Nil if the experiment has no such state.
+	Up func(context.Context, *Env) (*Lab, error)
+}
+
+// Env is what an experiment is given.
+type Env struct {
+	// Binary is the path of the isthmus program, to run as daemons.
+	Binary string
+	// Peers is the folder with the unpacked programs to compare with; it may
+	// be missing.
+	Peers string
+	// Out receives the tables, and progress through Step.
+	Out io.Writer
+	// Progress receives the lines of Step and of labs; Out if nil. With JSON
+	// the two differ, so that Out holds nothing else.
+	Progress io.Writer
+	// Dir receives results (CSV, SVG, HTML) and logs; none are kept if empty.
+	Dir string
+	// PcapDir receives captures; none are made if empty.
+	PcapDir string
+	// Keep leaves the topology up after the experiment, until Ctrl-C.
+	Keep bool
+	// Strict makes a figure outside its must an error.
+	Strict bool
+	// JSON asks for results as JSON on Out.
+	JSON bool
+	// Runs is how often to repeat what is measured; 0 is the experiment's own
+	// choice.
+	Runs int
+	// Limited says that the lab runs in a user namespace, where peers and
+	// eBPF do not work.
+	Limited bool
+}
+
+// Step prints one line of progress.
+func (e *Env) Step(format string, args ...any) {
+	fmt.Fprintf(e.progress(), format+"\n", args...)
+}
+
+func (e *Env) progress() io.Writer {
+	switch {
+	case e.Progress != nil:
+		return e.Progress
+	case e.Out != nil:
+		return e.Out
+	}
+	return io.Discard
+}
+
+// New starts a lab with the options of the person who runs the experiment.
+func (e *Env) New(ctx context.Context, name string) (*Lab, error) {
+	o := Options{Name: name, Keep: e.Keep, Out: e.progress()}
+	if e.Dir != "" {
+		o.Dir = filepath.Join(e.Dir, "logs")
+	}
+	return New(ctx, o)
+}
+
+// Capture records an interface if captures were asked for, into a file named
+// after the run, the node and the interface.
+func (e *Env) Capture(n *Node, iface string) error {
+	if e.PcapDir == "" {
+		return nil
+	}
+	file := n.lab.Name() + "-" + n.name + "-" + iface + ".pcap"
+	_, err := n.lab.Capture(n, iface, filepath.Join(e.PcapDir, file))
+	return err
+}
+
+// Find gives the experiments of these names, all of them for no name.
+func Find(all []Experiment, names []string) ([]Experiment, error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	var found []Experiment
+	for _, name := range names {
+		i := indexOf(all, name)
+		if i < 0 {
+			known := make([]string, len(all))
+			for i, e := range all {
+				known[i] = e.Name
+			}
+			return nil, fmt.Errorf("there is no experiment %q; there are: %s", name, strings.Join(known, ", "))
+		}
+		found = append(found, all[i])
+	}
+	return found, nil
+}
+
+func indexOf(all []Experiment, name string) int {
+	for i, e := range all {
+		if e.Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// RunAll runs the experiments one after the other, the later ones also when
+// an earlier one failed. It stops when ctx ends.
+func RunAll(ctx context.Context, experiments []Experiment, e *Env) error {
+	var errs []error
+	for _, x := range experiments {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		if x.NeedsRoot && e.Limited {
+			errs = append(errs, fmt.Errorf("the experiment %s needs root: run it with sudo", x.Name))
+			continue
+		}
+		begin := time.Now()
+		if err := x.Run(ctx, e); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", x.Name, err))
+			continue
+		}
+		e.Step("%s: done in %.1f s", x.Name, time.Since(begin).Seconds())
+	}
+	return errors.Join(errs...)
+}
+
+// Up draws the topology of an experiment and keeps it until ctx ends.
+func Up(ctx context.Context, x Experiment, e *Env) error {
+	if x.Up == nil {
+		return fmt.Errorf("the experiment %s has no topology to look at; use: isthmus lab run %s", x.Name, x.Name)
+	}
+	if x.NeedsRoot && e.Limited {
+		return fmt.Errorf("the experiment %s needs root: run it with sudo", x.Name)
+	}
+	staying := *e
+	staying.Keep = true
+	l, err := x.Up(ctx, &staying)
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}

@@ -1,0 +1,164 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
+
+// victimVariable makes the test binary a lab that waits to be killed.
+const victimVariable = "ISTHMUS_LAB_TEST_VICTIM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(victimVariable) != "" {
+		if err := beVictim(); err != nil {
+			fmt.Println("error", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// beVictim brings a lab up with a process in it, says where, and waits.
+func beVictim() error {
+	ctx := context.Background()
+	l, err := New(ctx, Options{Name: "victim"})
+	if err != nil {
+		return err
+	}
+	n := l.Node("a")
+	if _, err := n.Start(ctx, Process{Path: "sh", Args: []string{"-c", "setsid sleep 1000 & wait"}}); err != nil {
+		return err
+	}
+	for len(membersOf(l.dir)) < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	fmt.Println("up", l.dir)
+	select {}
+}
+
+// startVictim gives the process, the directory of its run and its members.
+func startVictim(t *testing.T) (*exec.Cmd, string, []identity) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), victimVariable+"=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, ok := strings.CutPrefix(strings.TrimSpace(line), "up ")
+	if !ok {
+		t.Fatalf("the victim says %q", line)
+	}
+	return cmd, dir, membersOf(dir)
+}
+
+func TestKilledLabIsSweptByNext(t *testing.T) {
+	testutil.NeedRoot(t)
+	cmd, dir, members := startVictim(t)
+	runs, err := Running()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, r := range runs {
+		found = found || r.Name == filepath.Base(dir) && r.PID == cmd.Process.Pid && len(r.Nodes) == 1 && len(r.Processes) == 1
+	}
+	if !found {
+		t.Errorf("the running victim is not listed as it is: %+v", runs)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if len(members) < 2 {
+		t.Fatalf("the victim had %d processes, want a shell and its child", len(members))
+	}
+	newLab(t)
+	if !awaitEnd(members, 0) {
+		t.Error("processes of the killed lab are alive after the next start")
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("%s is still there after the next start: %v", dir, err)
+	}
+	if mounts, err := os.ReadFile("/proc/self/mounts"); err != nil || strings.Contains(string(mounts), dir+"/") {
+		t.Errorf("namespaces of the killed lab are still mounted (%v)", err)
+	}
+}
+
+func TestKernelKillsChildrenOfKilledLab(t *testing.T) {
+	testutil.NeedRoot(t)
+	cmd, dir, _ := startVictim(t)
+	runs, err := readRuns(filepath.Dir(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var children []identity
+	for _, s := range runs {
+		if s.Name == filepath.Base(dir) {
+			for _, c := range s.Children {
+				children = append(children, c.identity)
+			}
+		}
+	}
+	if len(children) != 1 || !children[0].alive() {
+		t.Fatalf("the state file names %v, want one living child", children)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if !awaitEnd(children, 5*time.Second) {
+		t.Error("the child outlives its lab")
+	}
+	newLab(t)
+}
+
+func TestDownEndsLab(t *testing.T) {
+	testutil.NeedRoot(t)
+	_, dir, members := startVictim(t)
+	ended, err := Down(filepath.Base(dir), false)
+	if err != nil || len(ended) != 1 {
+		t.Fatalf("ended %v, %v", ended, err)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) || !awaitEnd(members, 0) {
+		t.Errorf("the lab is not gone: %v", err)
+	}
+	if _, err := Down(filepath.Base(dir), false); err == nil {
+		t.Error("ending it twice gives no error")
+	}
+}
+
+func TestShellEntersNode(t *testing.T) {
+	testutil.NeedRoot(t)
+	_, dir, _ := startVictim(t)
+	s := runState{Name: filepath.Base(dir)}
+	want, ok := spaceOf(filepath.Join(dir, namespaceDir, "a"))
+	if !ok {
+		t.Fatal("the node is not mounted")
+	}
+	args := append(enterArguments(filepath.Dir(dir), s, "a"), "stat", "-L", "-c", "%i", "/proc/self/ns/net")
+	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+	if err != nil || strings.TrimSpace(string(out)) != fmt.Sprint(want.ino) {
+		t.Errorf("inside it is namespace %q, want %d: %v", out, want.ino, err)
+	}
+}
