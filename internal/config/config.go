@@ -71,9 +71,7 @@ type Server struct {
 	// Burst is how many packets of one source may come at once before
 	// RatePerSource applies.
 	Burst int `key:"burst"`
-	// Interface names the TUN device by which the server reaches IPv6.
-	Interface string `key:"interface"`
-	// MTU of the interface, in bytes.
+	// MTU is announced to clients and bounds the packets carried, in bytes.
 	MTU int `key:"mtu"`
 }
 
@@ -122,9 +120,11 @@ type Relay struct {
 	QueueBytes   int `key:"queue_bytes"`
 	// QueueTotalBytes bounds what waits for all peers together.
 	QueueTotalBytes int `key:"queue_total_bytes"`
-	// BubbleRate bounds the bubbles that the relay sends, per second in all.
+	// BubbleRate bounds the bubbles that the relay sends, per second in all; 0
+	// is no limit.
 	BubbleRate int `key:"bubble_rate"`
-	// ICMPRate bounds the ICMPv6 errors that the relay sends, per second.
+	// ICMPRate bounds the ICMPv6 errors that the relay sends, per second;
+	// 0 is no limit.
 	ICMPRate int `key:"icmp_rate"`
 	// BehindNAT makes the relay send direct bubbles too, which open its own
 	// NAT.

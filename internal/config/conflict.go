@@ -19,6 +19,7 @@ func (c *checker) conflicts(config *Config) {
 	names := map[string]claim{}
 	devices := map[string]claim{}
 	var sockets []socketClaim
+	// A server has no device: the empty name.
 	instance := func(role string, i int, name, device string, binds ...socketClaim) {
 		at := fmt.Sprintf("%s[%d]", role, i)
 		by := fmt.Sprintf("%s %q", role, name)
@@ -27,7 +28,7 @@ func (c *checker) conflicts(config *Config) {
 		} else {
 			names[name] = claim{at + ".name", role}
 		}
-		if other, taken := devices[device]; taken && !c.failed[at+".interface"] {
+		if other, taken := devices[device]; taken && device != "" && !c.failed[at+".interface"] {
 			c.fail(at+".interface", fmt.Sprintf("%s is also the interface of %s", device, other.by), `give each instance an interface = "…" of its own`)
 		} else {
 			devices[device] = claim{at + ".interface", by}
@@ -38,7 +39,7 @@ func (c *checker) conflicts(config *Config) {
 		}
 	}
 	for i, s := range config.Servers {
-		instance(RoleServer, i, s.Name, s.Interface,
+		instance(RoleServer, i, s.Name, "",
 			bindTo("address", s.Address, s.Port), bindTo("secondary", s.Secondary, s.Port))
 	}
 	for i, r := range config.Relays {

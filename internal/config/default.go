@@ -55,7 +55,6 @@ func DefaultServer() Server {
 		RatePerSource: ratePerSource,
 		RateTotal:     rateTotal,
 		Burst:         burst,
-		Interface:     "teredo-server",
 		MTU:           teredo.MTU,
 	}
 }

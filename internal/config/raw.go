@@ -26,7 +26,6 @@ type rawServer struct {
 	RatePerSource      any `toml:"rate_per_source"`
 	RateTotal          any `toml:"rate_total"`
 	Burst              any `toml:"burst"`
-	Interface          any `toml:"interface"`
 	MTU                any `toml:"mtu"`
 }
 

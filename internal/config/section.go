@@ -49,7 +49,6 @@ func (c *checker) server(at string, raw rawServer) Server {
 	set(c, at, "rate_per_source", raw.RatePerSource, &s.RatePerSource, count(0))
 	set(c, at, "rate_total", raw.RateTotal, &s.RateTotal, count(0))
 	set(c, at, "burst", raw.Burst, &s.Burst, count(1))
-	set(c, at, "interface", raw.Interface, &s.Interface, interfaceName)
 	set(c, at, "mtu", raw.MTU, &s.MTU, integer[int](teredo.MTU, maxMTU))
 	c.serverAddresses(at, &s)
 	return s
@@ -123,7 +122,7 @@ func (c *checker) relay(at string, raw rawRelay) Relay {
 	set(c, at, "queue_packets", raw.QueuePackets, &r.QueuePackets, count(1))
 	set(c, at, "queue_bytes", raw.QueueBytes, &r.QueueBytes, count(1))
 	set(c, at, "queue_total_bytes", raw.QueueTotalBytes, &r.QueueTotalBytes, count(1))
-	set(c, at, "bubble_rate", raw.BubbleRate, &r.BubbleRate, count(1))
+	set(c, at, "bubble_rate", raw.BubbleRate, &r.BubbleRate, count(0))
 	set(c, at, "icmp_rate", raw.ICMPRate, &r.ICMPRate, count(0))
 	set(c, at, "behind_nat", raw.BehindNAT, &r.BehindNAT, boolean)
 	set(c, at, "allow_private", raw.AllowPrivate, &r.AllowPrivate, listOf(privateRange))

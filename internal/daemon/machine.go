@@ -50,12 +50,14 @@ func (m machine) examine(c *config.Config) []Finding {
 		}
 	}
 	if c.Instances() > 0 {
-		report(m.privilege())
-		report(m.tunDevice())
+		report(m.privilege(unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "create network devices and routes", len(c.Relays)+len(c.Clients)))
+		report(m.privilege(unix.CAP_NET_RAW, "CAP_NET_RAW", "send IPv6 packets of others, as a server must", len(c.Servers)))
 		report(m.ipv6())
 	}
+	if len(c.Relays)+len(c.Clients) > 0 {
+		report(m.tunDevice())
+	}
 	for _, s := range c.Servers {
-		report(m.device(s.Interface))
 		report(udpFree(s.Address, s.Port))
 		report(udpFree(s.Secondary, s.Port))
 	}
@@ -81,14 +83,17 @@ func (m machine) examine(c *config.Config) []Finding {
 	return found
 }
 
-// privilege checks the right to create devices and set addresses and routes.
-func (m machine) privilege() error {
+// privilege checks that this process has a capability, if an instance needs it.
+func (m machine) privilege(capability uint, name, purpose string, instances int) error {
+	if instances == 0 {
+		return nil
+	}
 	caps, err := m.caps()
 	if err != nil {
 		return fmt.Errorf("cannot read the capabilities of this process: %w", err)
 	}
-	if caps&(1<<unix.CAP_NET_ADMIN) == 0 {
-		return errors.New("this user may not create network devices: run isthmus as root (sudo), or give it the capability CAP_NET_ADMIN")
+	if caps&(1<<capability) == 0 {
+		return fmt.Errorf("this user may not %s: run isthmus as root (sudo), or give it the capability %s", purpose, name)
 	}
 	return nil
 }
