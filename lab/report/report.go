@@ -1,0 +1,109 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+// Package report holds what an experiment found and writes it: as tables for
+// a terminal, as CSV and JSON for programs, and as one HTML page.
+//
+// A Table is a grid of text. A Figure is one measured number that stands
+// beside what was published and what a peer reached on the same work:
+//
+//	published | Miredo | Isthmus | ratio | must
+//
+// Wrong behaviour and slow behaviour are kept apart. Wrong behaviour is a
+// fault and always an error. A figure outside its must is shown with the word
+// MISS; it is an error only to those who ask for a strict verdict.
+package report
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Report is what one run of an experiment found.
+type Report struct {
+	// Experiment is the name by which it was started.
+	Experiment string `json:"experiment"`
+	// Title says what was done, in a few words.
+	Title string `json:"title"`
+	// Tables come before the figures.
+	Tables []Table `json:"tables,omitempty"`
+	// Peer is the name over the peer's column, "Miredo" for example.
+	Peer string `json:"peer"`
+	// Figures are measured numbers beside others.
+	Figures []Figure `json:"figures,omitempty"`
+	// Notes explain the figures, one sentence each.
+	Notes []string `json:"notes,omitempty"`
+	// Faults is wrong behaviour, one sentence each.
+	Faults []string `json:"faults,omitempty"`
+}
+
+// Table is a grid of text with a title. Every row has as many cells as there
+// are columns; the first column names the row.
+type Table struct {
+	Title   string     `json:"title"`
+	Columns []string   `json:"columns"`
+	Rows    [][]string `json:"rows"`
+	Notes   []string   `json:"notes,omitempty"`
+}
+
+// Errors that Verdict wraps.
+var (
+	// ErrWrong tells of wrong behaviour.
+	ErrWrong = errors.New("wrong behaviour")
+	// ErrMissed tells of figures outside their musts.
+	ErrMissed = errors.New("figures outside their musts")
+)
+
+// Fault adds a sentence about wrong behaviour.
+func (r *Report) Fault(format string, args ...any) {
+	r.Faults = append(r.Faults, fmt.Sprintf(format, args...))
+}
+
+// Missed lists the figures outside their musts.
+func (r *Report) Missed() []string {
+	var missed []string
+	for _, f := range r.Figures {
+		if f.Missed() {
+			missed = append(missed, fmt.Sprintf("%s is %s, must be %s", f.Name, f.number(f.Isthmus.Median()), f.mustText()))
+		}
+	}
+	return missed
+}
+
+// Verdict is nil if the experiment went well: no fault and, when strict, no
+// figure outside its must.
+func (r *Report) Verdict(strict bool) error {
+	if len(r.Faults) > 0 {
+		return fmt.Errorf("%w: %s", ErrWrong, strings.Join(r.Faults, "; "))
+	}
+	if missed := r.Missed(); strict && len(missed) > 0 {
+		return fmt.Errorf("%w: %s", ErrMissed, strings.Join(missed, "; "))
+	}
+	return nil
+}
+
+// grid is the table of the figures.
+func (r *Report) grid() Table {
+	t := Table{
+		Title:   r.Title,
+		Columns: []string{"figure", "published", r.Peer, "Isthmus", "Isthmus / " + r.Peer, "must"},
+		Notes:   r.Notes,
+	}
+	for _, f := range r.Figures {
+		must := f.mustText()
+		if f.Missed() {
+			must += " " + missMark
+		}
+		t.Rows = append(t.Rows, []string{f.label(), f.text(f.Published), f.text(f.Peer), f.text(f.Isthmus), f.ratioText(), must})
+	}
+	return t
+}
+
+// all lists every table, that of the figures last.
+func (r *Report) all() []Table {
+	tables := append([]Table(nil), r.Tables...)
+	if len(r.Figures) > 0 {
+		tables = append(tables, r.grid())
+	}
+	return tables
+}
