@@ -1,0 +1,59 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package relay
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+
+	"github.com/isthmus-net/isthmus/teredo"
+)
+
+// isTeredo tells whether a lies below one of the served Teredo prefixes.
+func (r *Relay) isTeredo(a *[16]byte) bool {
+	for i := range r.prefixes {
+		if [4]byte(a[:4]) == r.prefixes[i] {
+			return true
+		}
+	}
+	return false
+}
+
+// isHost tells whether a can be one host beyond this link: no multicast, no
+// link-local or site-local address, and nothing below ::/64, where the
+// unspecified, loopback and IPv4-mapped addresses are.
+func isHost(a *[16]byte) bool {
+	return a[0] != 0xff && !(a[0] == 0xfe && a[1]&0x80 != 0) && binary.BigEndian.Uint64(a[:8]) != 0
+}
+
+// isOwn tells whether a is one of the host's IPv4 addresses.
+func (r *Relay) isOwn(a netip.Addr) bool { return slices.Contains(r.cfg.Own, a) }
+
+// checkClient applies the rules on the two IPv4 addresses inside a Teredo
+// address, before anything is sent to either (RFC 4380 sections 5.4.1 and 7.4.3).
+func (r *Relay) checkClient(a *[16]byte) (why Reason, ok bool) {
+	mapped, server := teredo.Mapped(a), teredo.Server(a)
+	switch {
+	case !r.cfg.Global.OK(mapped.Addr()) || mapped.Port() == 0:
+		return MappedNotGlobal, false
+	case !r.cfg.Global.OK(server):
+		return ServerNotGlobal, false
+	case r.isOwn(mapped.Addr()):
+		return OwnAddress, false
+	case mapped == netip.AddrPortFrom(server, teredo.Port):
+		return MappedToServer, false
+	}
+	return 0, true
+}
+
+// serves tells whether clients may send to a.
+func (r *Relay) serves(a *[16]byte) bool {
+	addr := netip.AddrFrom16(*a)
+	for _, p := range r.cfg.Serve {
+		if p.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}

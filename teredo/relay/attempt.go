@@ -1,0 +1,145 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package relay
+
+import (
+	"math"
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/teredo/peer"
+)
+
+// never is the time of what has not happened yet, far enough from the ends of
+// the scale for differences.
+const never = peer.Instant(math.MinInt64 / 2)
+
+// attempt is the cold state of a peer: a test whether it can be reached, and
+// after a vain one the memory of that.
+type attempt struct {
+	queue   peer.Queue
+	bubbles int          // sent since first, none answered
+	first   peer.Instant // when the first bubble was sent
+	silent  bool         // bubbleTries were in vain
+}
+
+// transmit sends p, which passed all rules, or lets it wait.
+func (r *Relay) transmit(p packet.IPv6, e *peer.Entry, at peer.Instant, now time.Time, out *packet.Batch) {
+	if e == nil {
+		if why, ok := r.mayCreate(p, now); !ok {
+			r.drop(why)
+			return
+		}
+		e, _ = r.peers.Insert(p.DstBytes(), never)
+		e.SetMapped(teredo.Mapped(p.DstBytes()))
+		r.begin(e, at, out)
+	}
+	a := r.peers.Cold(e)
+	if a == nil {
+		a = r.beginAgain(e, at, now, out)
+	}
+	if e.Trusted() && at.Sub(e.Rx) < r.cfg.PeerTimeout {
+		// Valid still, but not heard lately: test it beside the traffic.
+		r.send(e, p, at, out)
+		return
+	}
+	if e.Trusted() {
+		r.peers.Distrust(e)
+	}
+	if a.silent && !r.revive(e, a, p, at, now, out) {
+		r.refuse(p, PeerSilent, now, out)
+		return
+	}
+	if !a.queue.Push(&r.budget, p) {
+		r.drop(QueueFull)
+		return
+	}
+	r.stats.Queued++
+	r.copyEcho(p, out)
+}
+
+// mayCreate applies the limits on new peers, each of which costs an entry and
+// bubbles (RFC 4380 section 7.3.5). The common budget comes last, so that it is
+// not spent on what another limit refuses.
+func (r *Relay) mayCreate(p packet.IPv6, now time.Time) (why Reason, ok bool) {
+	switch {
+	case !r.perSource.AllowNet(p.Src(), now):
+		return SourceRate, false
+	case !r.perServer.Allow(teredo.Server(p.DstBytes()), now):
+		return ServerRate, false
+	case !r.bubbleBucket.Allow(r.bubbleLimit, now):
+		return BubbleRate, false
+	}
+	return 0, true
+}
+
+// begin starts the attempt of a new peer, whose first bubble mayCreate has paid.
+func (r *Relay) begin(e *peer.Entry, at peer.Instant, out *packet.Batch) {
+	a := r.peers.Warm(e)
+	a.first = at
+	r.bubble(e, a, at, out)
+}
+
+// beginAgain starts the attempt of a peer that was heard before.
+func (r *Relay) beginAgain(e *peer.Entry, at peer.Instant, now time.Time, out *packet.Batch) *attempt {
+	a := r.peers.Warm(e)
+	a.first = at
+	r.repeat(e, a, at, now, out)
+	return a
+}
+
+// bubble sends a bubble through the client's server, and sets the time of the
+// next. Behind a NAT of our own, one goes to the mapped address too.
+func (r *Relay) bubble(e *peer.Entry, a *attempt, at peer.Instant, out *packet.Batch) {
+	a.bubbles++
+	r.peers.SetDeadline(e, at.Add(bubbleInterval))
+	src := r.key.source(&e.Key, at)
+	b := teredo.AppendBubble(out.Alloc(teredo.BubbleLen), src, e.IP())
+	out.SendUDP(Socket, netip.AddrPortFrom(teredo.Server(&e.Key), teredo.Port), b)
+	if r.cfg.BehindNAT {
+		out.SendUDP(Socket, e.Mapped(), b)
+	}
+	e.Tx = at
+	r.stats.BubblesSent++
+}
+
+// due handles the deadline of an attempt.
+func (r *Relay) due(e *peer.Entry, at peer.Instant, now time.Time, out *packet.Batch) {
+	a := r.peers.Cold(e)
+	switch {
+	case a.silent:
+		r.forget(e, NoAnswer)
+	case a.bubbles < bubbleTries:
+		r.repeat(e, a, at, now, out)
+	default:
+		r.giveUp(e, a, now, out)
+	}
+}
+
+// repeat sends the next bubble. One that the common budget does not allow counts
+// as sent, so that a flood cannot make attempts last.
+func (r *Relay) repeat(e *peer.Entry, a *attempt, at peer.Instant, now time.Time, out *packet.Batch) {
+	if r.bubbleBucket.Allow(r.bubbleLimit, now) {
+		r.bubble(e, a, at, out)
+		return
+	}
+	a.bubbles++
+	r.peers.SetDeadline(e, at.Add(bubbleInterval))
+}
+
+// giveUp ends an attempt that no one answered: the senders of what waited are
+// told, and no bubbles are sent for a while.
+func (r *Relay) giveUp(e *peer.Entry, a *attempt, now time.Time, out *packet.Batch) {
+	r.stats.PeersUnanswered++
+	r.stats.Dropped[NoAnswer] += uint64(a.queue.Len())
+	a.queue.Drain(&r.budget, out, func(p packet.IPv6) {
+		r.sendError(packet.ICMPv6Unreachable, packet.UnreachableAddress, 0, p, now, out)
+	})
+	a.silent = true
+	if e.Trusted() {
+		r.peers.Distrust(e)
+	}
+	r.peers.SetDeadline(e, a.first.Add(silence))
+}

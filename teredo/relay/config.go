@@ -1,0 +1,142 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/ratelimit"
+	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/teredo/peer"
+)
+
+// Config is the settings of a relay. Those marked fixed are read by [New] alone.
+type Config struct {
+	// Host makes a host-specific relay (RFC 4380 section 5.4): it serves the host
+	// it runs on, so it takes no hop off, and clients may speak first. Fixed.
+	Host bool
+	// Prefixes are the Teredo service prefixes, /32, that the relay reaches.
+	// Fixed.
+	Prefixes []netip.Prefix
+	// Serve are the IPv6 ranges that clients may send to (RFC 4380 section
+	// 5.4.2). Prefixes are never among them.
+	Serve []netip.Prefix
+	// Address is the source of ICMPv6 errors; not valid: none are sent.
+	Address netip.Addr
+	// Own are the host's IPv4 addresses and Port the relay's UDP port: packets
+	// from them, or to clients that claim one of them, would loop.
+	Own  []netip.Addr
+	Port uint16
+	// Global decides which IPv4 addresses may be sent to (RFC 4380 section 5.2.4).
+	Global teredo.GlobalCheck
+	// MTU is the largest IPv6 packet for clients, in bytes.
+	MTU int
+	// MaxPeers bounds the peer table, in entries. Fixed.
+	MaxPeers int
+	// PeerTimeout is how long after its last packet a peer stays valid; 30 s in
+	// RFC 4380 section 5.2.4.
+	PeerTimeout time.Duration
+	// QueuePackets and QueueBytes bound what waits for one peer, QueueTotalBytes
+	// what waits in all.
+	QueuePackets, QueueBytes, QueueTotalBytes int
+	// BubbleRate bounds the bubbles a second, and with them the new peers; 0 is no
+	// limit.
+	BubbleRate int
+	// ICMPRate bounds the ICMPv6 errors a second; 0 is no limit.
+	ICMPRate int
+	// BehindNAT sends each bubble to the client's mapped address too, which opens
+	// the relay's own NAT (RFC 4380 section 5.4.1).
+	BehindNAT bool
+	// EchoThroughServer sends the answers to connectivity tests by the client's
+	// server too; see echo.go.
+	EchoThroughServer bool
+}
+
+// check returns an error when the relay could not work with c.
+func (c *Config) check() error {
+	if len(c.Prefixes) == 0 {
+		return errors.New("no Teredo prefix given: set at least one /32")
+	}
+	for _, p := range c.Prefixes {
+		if p.Bits() != 32 || !p.Addr().Is6() {
+			return fmt.Errorf("Teredo prefix %s is not an IPv6 /32 prefix", p)
+		}
+	}
+	if c.PeerTimeout <= 0 {
+		return fmt.Errorf("peer timeout %s is not positive", c.PeerTimeout)
+	}
+	if c.MTU < teredo.MTU {
+		return fmt.Errorf("MTU %d is below %d, the least that IPv6 allows", c.MTU, teredo.MTU)
+	}
+	return nil
+}
+
+// New makes a relay whose clock starts at now and whose secrets come from rand,
+// which must be a cryptographic source.
+func New(cfg Config, now time.Time, rand io.Reader) (*Relay, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	r := &Relay{clock: peer.Clock{Epoch: now}}
+	for _, p := range cfg.Prefixes {
+		r.prefixes = append(r.prefixes, [4]byte(p.Addr().AsSlice()))
+	}
+	var err error
+	if r.key, err = newKey(rand); err != nil {
+		return nil, err
+	}
+	unlimited := ratelimit.Limit{} // apply sets the limits
+	if r.perSource, err = ratelimit.NewPerSource(unlimited, ratelimit.DefaultBuckets, rand); err != nil {
+		return nil, err
+	}
+	if r.perServer, err = ratelimit.NewPerSource(unlimited, ratelimit.DefaultBuckets, rand); err != nil {
+		return nil, err
+	}
+	limits := peer.Limits{Peers: cfg.MaxPeers, Untrusted: min(maxUntrusted, cfg.MaxPeers/untrustedShare)}
+	r.peers = peer.NewTable(limits, r.evicted)
+	r.apply(cfg)
+	return r, nil
+}
+
+// Reconfigure applies all settings of cfg that are not fixed and keeps the peers.
+func (r *Relay) Reconfigure(cfg Config) error {
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	r.apply(cfg)
+	return nil
+}
+
+func (r *Relay) apply(cfg Config) {
+	r.cfg = cfg
+	r.refresh = cfg.PeerTimeout * refreshNum / refreshDen
+	r.budget.QueuePackets, r.budget.QueueBytes = cfg.QueuePackets, cfg.QueueBytes
+	r.budget.TotalBytes = cfg.QueueTotalBytes
+	r.bubbleLimit = ratelimit.PerSecond(cfg.BubbleRate, cfg.BubbleRate)
+	r.errorLimit = ratelimit.PerSecond(cfg.ICMPRate, cfg.ICMPRate)
+	r.perSource.SetLimit(share(cfg.BubbleRate, sourceShare))
+	r.perServer.SetLimit(share(cfg.BubbleRate, serverShare))
+}
+
+// share returns the limit of one n-th of rate, at least 1 a second; none if there
+// is no rate.
+func share(rate, n int) ratelimit.Limit {
+	if rate <= 0 {
+		return ratelimit.Limit{}
+	}
+	rate = max(rate/n, 1)
+	return ratelimit.PerSecond(rate, rate)
+}
+
+// SetOwn replaces the host's IPv4 addresses and the directed broadcast addresses
+// of its subnets, after they have changed.
+func (r *Relay) SetOwn(own, broadcasts []netip.Addr) {
+	r.cfg.Own, r.cfg.Global.Broadcasts = own, broadcasts
+}
+
+// SetAddress replaces the source of ICMPv6 errors; not valid: none are sent.
+func (r *Relay) SetAddress(a netip.Addr) { r.cfg.Address = a }

@@ -1,0 +1,46 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package relay
+
+import (
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/teredo/peer"
+)
+
+// deliver gives p, which came from the peer e, to the IPv6 side when its
+// destination is served (RFC 4380 section 5.4.2). Bubbles end here.
+func (r *Relay) deliver(p packet.IPv6, e *peer.Entry, at peer.Instant, now time.Time, out *packet.Batch) {
+	if p.NextHeader() == packet.ProtoNone {
+		r.stats.BubblesReceived++
+		return
+	}
+	if why, ok := r.mayDeliver(p.DstBytes()); !ok {
+		r.drop(why)
+		return
+	}
+	if !r.takeHop(p) {
+		r.drop(HopLimitReached)
+		if b := r.buildError(packet.ICMPv6TimeExceeded, 0, 0, p, now, out); b != nil {
+			e.Tx = at
+			out.SendUDP(Socket, e.Mapped(), b)
+		}
+		return
+	}
+	r.stats.ToIPv6++
+	out.SendIP(p)
+}
+
+// mayDeliver applies the rules on destinations of clients' packets.
+func (r *Relay) mayDeliver(dst *[16]byte) (why Reason, ok bool) {
+	switch {
+	case !isHost(dst):
+		return BadDestination, false
+	case r.isTeredo(dst):
+		return TeredoToTeredo, false
+	case !r.serves(dst):
+		return NotServed, false
+	}
+	return 0, true
+}

@@ -1,0 +1,55 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+// Package relay is the engine of a Teredo relay and of a host-specific relay
+// (RFC 4380 section 5.4): it carries packets between IPv6 hosts and Teredo
+// clients. It is pure: packets and the time go in, packets come out. It is not
+// safe for concurrent use.
+//
+// One packet's way, and the file of each step:
+//
+//	IPv6 -> UDP   transmit.go  rules on the addresses, hop limit and size
+//	              attempt.go   a peer not heard lately: queue, bubble, repeat
+//	              keyed.go     the source address of bubbles
+//	              echo.go      the answer to a client's connectivity test
+//	UDP -> IPv6   receive.go   whose packet it is, trust, the queue
+//	              deliver.go   where it may go
+//	both          icmp.go      ICMPv6 errors to senders
+package relay
+
+import "time"
+
+// Specification constants.
+const (
+	// bubbleInterval is the time-out after which a bubble is repeated, and
+	// bubbleTries how many are sent in all: one and three repetitions (RFC 4380
+	// section 5.4.1).
+	bubbleInterval = 2 * time.Second
+	bubbleTries    = 4
+	// silence is how long no more bubbles go to a peer that answered none of
+	// bubbleTries (RFC 4380 section 5.2.6).
+	silence = 300 * time.Second
+)
+
+// Implementation constants.
+const (
+	// memory is how long a peer that has fallen silent is remembered. Its entry
+	// is not valid for sending, but what it sends is still accepted.
+	memory = 300 * time.Second
+	// refreshNum/refreshDen is the part of the peer timeout after which traffic
+	// to a peer asks for a sign of life: a one-way flow would otherwise stall
+	// each time the entry runs out.
+	refreshNum, refreshDen = 3, 4
+	// maxUntrusted bounds the peers under test: more than the default bubble
+	// rate can have under test at once, and 1/16 of the default table.
+	maxUntrusted = 1 << 16
+	// untrustedShare is the part of a small table that peers under test may take.
+	untrustedShare = 4
+	// sourceShare and serverShare are the parts of the bubble rate that new peers
+	// of one IPv6 /64, and of one Teredo server, may use (RFC 4380 section 7.3.5).
+	sourceShare, serverShare = 8, 4
+	// tickBurst bounds the work of one Tick, so that packets do not wait long.
+	tickBurst = 256
+)
+
+// Socket is the index of the one UDP socket in the datagrams of the output.
+const Socket = 0

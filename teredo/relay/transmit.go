@@ -1,0 +1,108 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package relay
+
+import (
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/teredo/peer"
+)
+
+// HandleIP takes an IPv6 packet for a Teredo client (RFC 4380 section 5.4.1). It
+// may rewrite the packet, and out may alias it.
+func (r *Relay) HandleIP(ip []byte, now time.Time, out *packet.Batch) {
+	r.stats.FromIPv6++
+	p, _, ok := packet.ParseIPv6(ip)
+	if !ok {
+		r.drop(formOf(ip))
+		return
+	}
+	at := r.clock.At(now)
+	e := r.peers.Lookup(p.DstBytes())
+	// The steady state: what an entry says of its address was checked when it was
+	// made.
+	if e != nil && e.Trusted() && at.Sub(e.Rx) < r.refresh &&
+		len(p) <= r.cfg.MTU && r.isSource(p.SrcBytes()) && r.takeHop(p) {
+		r.send(e, p, at, out)
+		return
+	}
+	if why, ok := r.admit(p, e); !ok {
+		r.refuse(p, why, now, out)
+		return
+	}
+	r.transmit(p, e, at, now, out)
+}
+
+// formOf says what keeps b from being an IPv6 packet.
+func formOf(b []byte) Reason {
+	switch {
+	case len(b) < packet.IPv6HeaderLen:
+		return Truncated
+	case b[0]>>4 != 6:
+		return NotIPv6
+	}
+	return BadLength
+}
+
+// isSource tells whether packets from a are relayed.
+func (r *Relay) isSource(a *[16]byte) bool { return isHost(a) && !r.isTeredo(a) }
+
+// takeHop takes the one hop off that this router costs; false when none is left.
+// A host-specific relay is no router.
+func (r *Relay) takeHop(p packet.IPv6) bool {
+	if r.cfg.Host {
+		return true
+	}
+	if p.HopLimit() <= 1 {
+		return false
+	}
+	p.SetHopLimit(p.HopLimit() - 1)
+	return true
+}
+
+// admit applies the rules in the order in which an error may be sent about them:
+// nothing is answered before the addresses are known to be good.
+func (r *Relay) admit(p packet.IPv6, e *peer.Entry) (why Reason, ok bool) {
+	src, dst := p.SrcBytes(), p.DstBytes()
+	switch {
+	case !r.isTeredo(dst):
+		return DestinationNotTeredo, false
+	case !isHost(src):
+		return BadSource, false
+	case r.isTeredo(src):
+		return TeredoToTeredo, false
+	}
+	if e == nil {
+		if why, ok := r.checkClient(dst); !ok {
+			return why, false
+		}
+	}
+	if len(p) > r.cfg.MTU {
+		return TooBig, false
+	}
+	if !r.takeHop(p) {
+		return HopLimitReached, false
+	}
+	return 0, true
+}
+
+// refuse drops p, with the ICMPv6 error that belongs to the reason.
+func (r *Relay) refuse(p packet.IPv6, why Reason, now time.Time, out *packet.Batch) {
+	r.drop(why)
+	switch why {
+	case TooBig:
+		r.sendError(packet.ICMPv6PacketTooBig, 0, uint32(r.cfg.MTU), p, now, out)
+	case HopLimitReached:
+		r.sendError(packet.ICMPv6TimeExceeded, 0, 0, p, now, out)
+	case PeerSilent:
+		r.sendError(packet.ICMPv6Unreachable, packet.UnreachableAddress, 0, p, now, out)
+	}
+}
+
+// send sends p to the peer's mapped address.
+func (r *Relay) send(e *peer.Entry, p packet.IPv6, at peer.Instant, out *packet.Batch) {
+	e.Tx = at
+	r.stats.ToUDP++
+	out.SendUDP(Socket, e.Mapped(), p)
+}
