@@ -82,6 +82,9 @@ func New(ctx context.Context, o Options) (*Lab, error) {
 // Name is the unique name of the run.
 func (l *Lab) Name() string { return l.state.Name }
 
+// Dir is the folder of the run, for files that are to go with it.
+func (l *Lab) Dir() string { return l.dir }
+
 // Err is the first failure in drawing the topology.
 func (l *Lab) Err() error {
 	l.mu.Lock()
