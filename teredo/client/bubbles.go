@@ -1,0 +1,112 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/teredo/peer"
+)
+
+// startBubbles begins to reach another client (RFC 4380 section 5.2.4 case 5).
+func (c *Client) startBubbles(e *peer.Entry, f *effort, at peer.Instant, now time.Time, out *Out) {
+	f.phase, f.sent = bubbling, 0
+	if pause := f.indirect.Add(bubbleInterval); pause > at {
+		// A pair went out just now, as an answer: it may well be enough.
+		c.peers.SetDeadline(e, pause)
+		return
+	}
+	c.attempt(e, f, at, now, out)
+}
+
+// attempt sends a direct and an indirect bubble, or gives up: behind four
+// attempts, and when four within 300 seconds had no direct response (RFC 4380
+// section 5.2.6). A pair counts as one attempt.
+func (c *Client) attempt(e *peer.Entry, f *effort, at peer.Instant, now time.Time, out *Out) {
+	slot := &f.attempts[f.made%maxAttempts]
+	if f.sent == maxAttempts || f.made >= maxAttempts && at.Sub(*slot) < bubbleWindow {
+		c.fail(e, f, at, now, out)
+		return
+	}
+	*slot = at
+	f.made++
+	f.sent++
+	c.sendDirect(teredo.Mapped(&e.Key), e.IP(), f.nonceReceived, out)
+	c.sendIndirect(e, f, at, out)
+	if f.sent > 1 && f.nonceReceived == 0 {
+		c.sendDisguised(e, f, out)
+	}
+	c.peers.SetDeadline(e, at.Add(retryInterval))
+}
+
+// sendDirect sends a direct bubble; it repeats the nonce of the peer's last
+// indirect one, if there was one (RFC 6081 section 5.2.4.2).
+func (c *Client) sendDirect(to netip.AddrPort, dst netip.Addr, nonce uint32, out *Out) {
+	b := teredo.AppendBubble(out.Alloc(teredo.BubbleLen+teredo.MaxTrailersLen), c.last.address, dst)
+	if nonce != 0 {
+		t := teredo.Trailers{HasNonce: true, Nonce: nonce}
+		b = t.AppendTo(b)
+	}
+	c.stats.DirectBubbles++
+	out.SendUDP(0, to, b)
+}
+
+// sendIndirect sends a bubble by way of the peer's server, with a new nonce
+// (RFC 6081 section 5.2.4.1).
+func (c *Client) sendIndirect(e *peer.Entry, f *effort, at peer.Instant, out *Out) {
+	f.indirect = at
+	f.nonceSent = c.nonce()
+	t := teredo.Trailers{HasNonce: true, Nonce: f.nonceSent}
+	b := teredo.AppendBubble(out.Alloc(teredo.BubbleLen+teredo.MaxTrailersLen), c.last.address, e.IP())
+	c.stats.IndirectBubbles++
+	out.SendUDP(0, serverOf(e), t.AppendTo(b))
+}
+
+// nonce draws a nonce for a trailer; 0 would mean "none".
+func (c *Client) nonce() uint32 {
+	for {
+		if n := c.random.Uint64(); uint32(n) != 0 {
+			return uint32(n)
+		}
+	}
+}
+
+func serverOf(e *peer.Entry) netip.AddrPort {
+	return netip.AddrPortFrom(teredo.Server(&e.Key), teredo.Port)
+}
+
+// sendDisguised sends an indirect bubble the way relays do, from a random
+// link-local address. A peer without RFC 6081 ignores nonces, so that behind a
+// symmetric NAT it could never prove its mapping; but it answers such a bubble
+// to exactly that address, which nobody else has seen but its server.
+func (c *Client) sendDisguised(e *peer.Entry, f *effort, out *Out) {
+	if !f.disguise.IsValid() {
+		b := [16]byte{0: 0xfe, 1: 0x80}
+		binary.BigEndian.PutUint64(b[8:], c.random.Uint64())
+		f.disguise = netip.AddrFrom16(b)
+	}
+	c.stats.IndirectBubbles++
+	out.SendUDP(0, serverOf(e), teredo.AppendBubble(out.Alloc(teredo.BubbleLen), f.disguise, e.IP()))
+}
+
+// receiveDisguised takes a direct bubble to the link-local address of
+// sendDisguised.
+func (c *Client) receiveDisguised(from netip.AddrPort, p packet.IPv6, now time.Time, out *Out) {
+	c.stats.BubblesReceived++
+	at := c.clock.At(now)
+	e := c.peers.Lookup(p.SrcBytes())
+	if e == nil {
+		c.drop(BadDestination)
+		return
+	}
+	f := c.peers.Cold(e)
+	if f == nil || !f.disguise.IsValid() || f.disguise != p.Dst() {
+		c.drop(BadDestination)
+		return
+	}
+	c.learn(e, f, from, at, out)
+}

@@ -1,0 +1,93 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+)
+
+// State of the client (RFC 4380 section 5.2.1).
+type State uint8
+
+// States.
+const (
+	Initial   State = iota // not started, or waiting for a server or an IPv4 address
+	Starting               // asking a server
+	Qualified              // the address is usable
+	OffLine                // no server answered; waiting to try again
+	Dormant                // native IPv6 is there (RFC 4380 section 5.5)
+)
+
+var stateNames = [...]string{"initial", "starting", "qualified", "off_line", "dormant"}
+
+// String returns the state in snake_case.
+func (s State) String() string { return stateNames[s] }
+
+// EventKind says what happened.
+type EventKind uint8
+
+const (
+	// GotAddress: Address, Mapping, Server and MTU are set; the host may use the
+	// address from now on.
+	GotAddress EventKind = iota + 1
+	// AddressChanged: as GotAddress, and Old is to be given up at once.
+	AddressChanged
+	// AddressLost: Old is to be given up; Cause says why.
+	AddressLost
+	// NATDetermined: NAT is set.
+	NATDetermined
+	// ServerSilent: Server did not answer.
+	ServerSilent
+	// WentOffLine: no server answered; Wait is the time to the next try.
+	WentOffLine
+)
+
+// Cause says why an address was lost.
+type Cause uint8
+
+// Causes.
+const (
+	CauseServerSilent Cause = iota + 1
+	CauseServersChanged
+	CauseNoIPv4
+	CauseNativeIPv6
+	CauseStopped
+)
+
+var causeNames = [...]string{"", "the server is silent", "the server was changed",
+	"the host has no IPv4 address", "the host has native IPv6", "the client was stopped"}
+
+// String returns the cause in words.
+func (c Cause) String() string { return causeNames[c] }
+
+// Event tells what changed. Kind says which other fields are set.
+type Event struct {
+	Kind    EventKind
+	Address netip.Addr
+	Old     netip.Addr
+	Mapping netip.AddrPort // IPv4 address and port as the server sees them
+	Server  netip.Addr
+	MTU     int
+	NAT     NAT
+	Cause   Cause
+	Wait    time.Duration
+}
+
+// Out collects what calls produce.
+type Out struct {
+	packet.Batch
+	Events []Event
+}
+
+// Packets returns the packets of o.
+func (o *Out) Packets() *packet.Batch { return &o.Batch }
+
+// Reset empties o and keeps its memory.
+func (o *Out) Reset() {
+	o.Batch.Reset()
+	clear(o.Events)
+	o.Events = o.Events[:0]
+}

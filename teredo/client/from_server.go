@@ -1,0 +1,108 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/teredo/peer"
+)
+
+// receiveFromServer takes what the server passed on to us: a bubble, or a packet
+// with an origin indication (RFC 4380 section 5.2.3).
+func (c *Client) receiveFromServer(e *peer.Entry, from netip.AddrPort, p *teredo.Packet, trailers *teredo.Trailers, now time.Time, out *Out) {
+	if _, ok := c.teredoPrefix(p.IPv6.Src()); ok {
+		if !teredo.IsBubble(p.IPv6) {
+			c.drop(DataThroughServer)
+			return
+		}
+		c.receiveIndirect(e, p, trailers, now, out)
+		return
+	}
+	c.receiveFromRelay(e, from, p, now, out)
+}
+
+// receiveIndirect answers the indirect bubble of another client (RFC 4380
+// section 5.2.6, RFC 6081 section 5.2.4.3): with a direct bubble that returns its
+// nonce, and, while there is no proof that the peer can hear us, with an indirect
+// one of our own (RFC 6081 section 3.1). An answer is exempt from the pause
+// between attempts, since the exchange of RFC 6081 section 6.1 would not work
+// otherwise; its own limits apply instead, and indirect answers keep answerPause.
+func (c *Client) receiveIndirect(e *peer.Entry, p *teredo.Packet, trailers *teredo.Trailers, now time.Time, out *Out) {
+	at := c.clock.At(now)
+	src := p.IPv6.SrcBytes()
+	mapped := teredo.Mapped(src)
+	switch {
+	case !c.welcome(e, at):
+		c.drop(Unsolicited)
+		return
+	case !c.sendable(src):
+		c.drop(NotGlobal)
+		return
+	case !c.perPeer.Allow(p.IPv6.Src(), now) || !c.answers.Allow(answersLimit, now):
+		c.drop(RateLimited)
+		return
+	}
+	if e == nil {
+		e, _ = c.peers.Insert(src, never(at))
+	}
+	f := c.warm(e)
+	f.nonceReceived = trailers.Nonce
+	proved := valid(e, at) && e.MappedIs(mapped)
+	if valid(e, at) {
+		mapped = e.Mapped()
+	}
+	c.sendDirect(mapped, e.IP(), f.nonceReceived, out)
+	if !proved && at.Sub(f.indirect) >= answerPause {
+		c.sendIndirect(e, f, at, out)
+	}
+	if f.phase == resting {
+		c.peers.SetDeadline(e, at.Add(bubbleWindow))
+	}
+}
+
+// receiveFromRelay takes what a relay sent by way of the server. Its source is
+// an IPv6 host, or for a bubble any address of the relay: the answer goes to
+// exactly that one, since relays prove a symmetric NAT's mapping by the
+// link-local address that comes back. It opens our NAT for the relay. Without an
+// origin the server speaks for itself, being a relay too (RFC 4380 section
+// 5.4.3).
+func (c *Client) receiveFromRelay(e *peer.Entry, from netip.AddrPort, p *teredo.Packet, now time.Time, out *Out) {
+	at := c.clock.At(now)
+	origin := p.Origin
+	if !origin.IsValid() {
+		origin = from
+	}
+	proof := c.echoed(e, p.IPv6)
+	switch {
+	case origin.Port() == 0 || !c.global.OK(origin.Addr()) || c.isOwn(origin):
+		c.drop(NotGlobal)
+		return
+	case !proof && !teredo.IsBubble(p.IPv6) && !c.welcome(e, at) && !c.aboutOurs(p.IPv6, at):
+		c.drop(Unsolicited)
+		return
+	case !c.perOrigin.Allow(origin.Addr(), now) || !c.answers.Allow(answersLimit, now):
+		c.drop(RateLimited)
+		return
+	}
+	c.sendDirect(origin, p.IPv6.Src(), 0, out)
+	if proof {
+		// Nobody but the host, by its relay, can return the nonce, and the server
+		// tells where the relay is: that saves the relay's own packet.
+		c.trust(e, origin, at, out)
+		return
+	}
+	c.accept(p.IPv6, out)
+}
+
+// isOwn tells whether a is the mapped or local address and port of this client.
+func (c *Client) isOwn(a netip.AddrPort) bool { return a == c.last.mapping || a == c.local }
+
+// sendable tells whether bubbles may go to the client and to the server that a
+// Teredo address names (RFC 4380 section 5.2.4).
+func (c *Client) sendable(address *[16]byte) bool {
+	mapped := teredo.Mapped(address)
+	return mapped.Port() != 0 && c.global.OK(mapped.Addr()) && !c.isOwn(mapped) && c.global.OK(teredo.Server(address))
+}

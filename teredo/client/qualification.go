@@ -1,0 +1,173 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-net/isthmus/teredo"
+)
+
+// begin starts the qualification procedure with the server in use, as far as
+// there is all that it needs. The cone phase is skipped (RFC 5991 section 3.2).
+func (c *Client) begin(now time.Time, out *Out) {
+	switch {
+	case !c.running:
+	case c.native:
+		c.idle(Dormant)
+	case len(c.servers) == 0 || !c.local.IsValid():
+		c.idle(Initial)
+	default:
+		c.idle(Starting)
+		c.solicit(&c.primary, c.server().Primary, now, out)
+	}
+}
+
+// idle enters a state with no exchange under way.
+func (c *Client) idle(s State) {
+	c.state = s
+	c.primary.active, c.secondary.active = false, false
+}
+
+// handleAdvertisement takes a router advertisement.
+func (c *Client) handleAdvertisement(from netip.AddrPort, p *teredo.Packet, now time.Time, out *Out) {
+	s, prefix := c.advertisement(from, p)
+	switch s {
+	case nil:
+	case &c.primary:
+		c.qualify(prefix, p.Origin, now, out)
+	case &c.secondary:
+		c.compare(p.Origin, out)
+	}
+}
+
+// qualify takes the mapping that the primary address sees: the address is usable
+// from now on. RFC 4380 section 5.2.1 waits for the secondary address before;
+// since RFC 6081 section 3.1 keeps this mapping whatever the second answer says,
+// waiting would gain nothing.
+func (c *Client) qualify(prefix netip.Prefix, mapping netip.AddrPort, now time.Time, out *Out) {
+	c.primary.active = false
+	c.backoff = 0
+	c.heardServer(now)
+	q := qualification{server: c.server().Primary, prefix: prefix, mapping: mapping, address: c.last.address}
+	if c.last != q {
+		q.address = c.makeAddress(q)
+	} else if c.state == Qualified {
+		if c.nat.PortPreserved != kindOfNAT(c.local, mapping).PortPreserved {
+			c.examineNAT(now, out)
+		}
+		return
+	}
+	e := Event{Kind: GotAddress, Address: q.address, Mapping: mapping, Server: q.server, MTU: teredo.MTU}
+	if c.state == Qualified {
+		e.Kind, e.Old = AddressChanged, c.last.address
+		c.forgetPeers()
+	}
+	c.state = Qualified
+	c.last, c.own = q, q.address.As16()
+	c.link = teredo.LinkLocal(teredo.FlagCone, netip.AddrPortFrom(q.server, teredo.Port))
+	out.Events = append(out.Events, e)
+	c.examineNAT(now, out)
+}
+
+// makeAddress puts the address of a qualification together, with 12 new random
+// bits (RFC 5991 section 3.1) and the cone bit clear.
+func (c *Client) makeAddress(q qualification) netip.Addr {
+	c.fill(c.scratch[:2])
+	flags := teredo.Flags(uint16(c.scratch[0])<<8|uint16(c.scratch[1])) & teredo.FlagsRandom
+	return teredo.Addr{Prefix: q.prefix, Server: q.server, Flags: flags, Mapped: q.mapping}.IP()
+}
+
+// examineNAT begins the comparison with the secondary address, behind the
+// qualification.
+func (c *Client) examineNAT(now time.Time, out *Out) {
+	c.nat = kindOfNAT(c.local, c.last.mapping)
+	c.secondary.active = false
+	if second := c.server().Secondary; second.IsValid() && c.nat.Mapping != NoNAT {
+		c.solicit(&c.secondary, second, now, out)
+		return
+	}
+	c.tellNAT(out)
+}
+
+// compare takes the mapping that the secondary address sees.
+func (c *Client) compare(mapping netip.AddrPort, out *Out) {
+	c.secondary.active = false
+	c.nat.Mapping = EndpointDependent
+	if mapping == c.last.mapping {
+		c.nat.Mapping = EndpointIndependent
+	}
+	c.tellNAT(out)
+}
+
+func (c *Client) tellNAT(out *Out) {
+	out.Events = append(out.Events, Event{Kind: NATDetermined, NAT: c.nat})
+}
+
+// tickQualification repeats solicitations and gives up on silent servers.
+func (c *Client) tickQualification(now time.Time, out *Out) {
+	if c.state == OffLine && !now.Before(c.retryAt) {
+		c.begin(now, out)
+	}
+	if s := &c.primary; s.active && !now.Before(s.due) {
+		if s.sent < c.cfg.Attempts {
+			c.resolicit(s, now, out)
+		} else {
+			c.serverSilent(now, out)
+		}
+	}
+	if s := &c.secondary; s.active && !now.Before(s.due) {
+		if s.sent < c.cfg.Attempts {
+			c.resolicit(s, now, out)
+		} else {
+			// A missing secondary is no fault: the kind of NAT stays unknown.
+			s.active = false
+			c.tellNAT(out)
+		}
+	}
+	c.maintain(now, out)
+}
+
+// serverSilent goes on to the next server, and off-line behind the last.
+func (c *Client) serverSilent(now time.Time, out *Out) {
+	out.Events = append(out.Events, Event{Kind: ServerSilent, Server: c.server().Primary})
+	c.lose(CauseServerSilent, out)
+	if c.current++; c.current < len(c.servers) {
+		c.begin(now, out)
+		return
+	}
+	c.current = 0
+	c.idle(OffLine)
+	c.backoff = min(max(2*c.backoff, firstBackoff), lastBackoff)
+	wait := c.share(c.backoff)
+	c.retryAt = now.Add(wait)
+	out.Events = append(out.Events, Event{Kind: WentOffLine, Wait: wait})
+}
+
+// lose gives the address up, if there is one.
+func (c *Client) lose(cause Cause, out *Out) {
+	if c.state != Qualified {
+		return
+	}
+	c.idle(Initial)
+	c.forgetPeers()
+	out.Events = append(out.Events, Event{Kind: AddressLost, Old: c.last.address, Cause: cause})
+}
+
+// nextQualification is when tickQualification has something to do next.
+func (c *Client) nextQualification() (next time.Time) {
+	if c.state == OffLine {
+		next = c.retryAt
+	}
+	if c.primary.active {
+		next = earlier(next, c.primary.due)
+	}
+	if c.secondary.active {
+		next = earlier(next, c.secondary.due)
+	}
+	if c.state == Qualified && !c.primary.active {
+		next = earlier(next, c.refreshAt())
+	}
+	return next
+}

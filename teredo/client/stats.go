@@ -1,0 +1,83 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import "github.com/isthmus-net/isthmus/teredo"
+
+// Reason says why a packet was dropped. The reasons above numReasons are the
+// faults of the codec.
+type Reason uint8
+
+// Reasons.
+const (
+	NotQualified         Reason = iota // no address yet, or no more
+	OwnSource                          // from our own address: a loop or a forgery
+	BadDestination                     // inner destination is not ours, or not a unicast address of global scope
+	BadSource                          // inner source cannot be a peer, or is not our address
+	BadPacket                          // from the stack: not one whole IPv6 packet
+	TooBig                             // from the stack: larger than the MTU
+	NeighborDiscovery                  // Neighbor Discovery that is no answer to our solicitation
+	Unsolicited                        // the inbound policy refused a peer not contacted before
+	ForeignMapping                     // Teredo source whose mapping is not the outer source (RFC 6081 section 5.2.4.4)
+	DataThroughServer                  // data of another client by way of the server
+	NotGlobal                          // an IPv4 address that may not be sent to (RFC 4380 section 5.2.4)
+	RateLimited                        // an answer withheld
+	QueueFull                          // no room to wait for a peer
+	Unreachable                        // the peer did not answer
+	PeerEvicted                        // waited for a peer that lost its place
+	AddressGone                        // waited while the address was lost or changed
+	UnaskedAdvertisement               // advertisement that nobody waits for
+	WrongNonce                         // advertisement without our nonce (RFC 4380 section 5.2.2)
+	NoOrigin                           // advertisement without origin indication
+	WrongAdvertised                    // advertisement for another destination, or with a foreign prefix
+	numReasons
+)
+
+var reasonNames = [numReasons]string{
+	"not_qualified", "own_source", "bad_destination", "bad_source", "bad_packet", "too_big",
+	"neighbor_discovery", "unsolicited", "foreign_mapping", "data_through_server", "not_global",
+	"rate_limited", "queue_full", "unreachable", "peer_evicted", "address_gone",
+	"unasked_advertisement", "wrong_nonce", "no_origin", "wrong_advertised_prefix",
+}
+
+// maxFaults leaves room for the codec's faults.
+const maxFaults = 16
+
+// NumReasons is the number of values of Reason, unused ones included.
+const NumReasons = int(numReasons) + maxFaults
+
+// String returns the reason in snake_case; it is empty for unused values.
+func (r Reason) String() string {
+	if r < numReasons {
+		return reasonNames[r]
+	}
+	if name := teredo.Fault(r - numReasons).Error(); name != "unknown" && name != "none" {
+		return name
+	}
+	return ""
+}
+
+// faultReason is the reason for an error of the codec.
+func faultReason(err error) Reason {
+	if f, ok := err.(teredo.Fault); ok && f < maxFaults {
+		return numReasons + Reason(f)
+	}
+	return BadPacket
+}
+
+// Stats counts. All values only grow.
+type Stats struct {
+	Received, Delivered uint64 // UDP payloads; IPv6 packets to the stack
+	FromStack, Sent     uint64 // IPv6 packets; of them sent to peers
+	Solicitations       uint64 // sent
+	Advertisements      uint64 // valid ones received
+	DirectBubbles       uint64 // sent
+	IndirectBubbles     uint64 // sent
+	BubblesReceived     uint64
+	EchoTests           uint64 // sent
+	ICMPErrors          uint64 // sent to the stack
+	Evictions           uint64 // of peers
+	Dropped             [NumReasons]uint64
+}
+
+func (c *Client) drop(r Reason) { c.stats.Dropped[r]++ }
