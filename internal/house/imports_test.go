@@ -16,11 +16,11 @@ var (
 	runs    = []string{"teredo/run"}
 	plumbs  = []string{
 		"internal/port", "internal/port/porttest", "internal/config", "internal/role",
-		"internal/control", "internal/metrics", "internal/testutil",
+		"internal/control", "internal/metrics", "internal/testutil", "examples",
 	}
 	daemon = []string{"internal/daemon"}
 	labs   = []string{"lab/..."}
-	cmds   = []string{"cmd/..."}
+	cmds   = []string{"cmd/...", "examples"}
 
 	pure = join(leaves, codecs, engines)
 	all  = join(pure, runs, plumbs, daemon, labs, cmds)
