@@ -1,0 +1,163 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// nth is the n-th client of the test's server.
+func nth(n int) (netip.Addr, netip.AddrPort) {
+	m := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, byte(n >> 16), byte(n >> 8)}), uint16(n&0xff)+1000)
+	return teredoAddr(netip.AddrFrom4([4]byte{203, 0, byte(n), 1}), m), m
+}
+
+func TestFloodOfUnknownDestinations(t *testing.T) {
+	b := newBench(t, func(c *Config) {
+		c.MaxPeers, c.QueueTotalBytes, c.BubbleRate = 400, 4000, 0
+	})
+	const known = 300
+	for n := range known {
+		c, m := nth(n)
+		b.ip(data(host, c, "x"))
+		b.udp(m, bubble(c, b.bubbleSource(c)))
+	}
+	if s := b.r.Sizes(); s.Trusted != known {
+		t.Fatalf("%d peers are trusted, want %d", s.Trusted, known)
+	}
+	for n := range 100_000 {
+		c, _ := nth(1<<20 + n)
+		if got := b.ip(data(host, c, "flood")); len(got) > 1 {
+			t.Fatalf("one packet made %q", got)
+		}
+	}
+	s := b.r.Sizes()
+	if s.Trusted != known || s.Peers > 400 || s.QueuedBytes > 4000 {
+		t.Errorf("after the flood: %+v", s)
+	}
+	if s.Evictions < 99_000 {
+		t.Errorf("only %d evictions", s.Evictions)
+	}
+	c, m := nth(0)
+	b.want("a known client", b.ip(data(host, c, "still")), fmt.Sprintf("udp %s still hop 63", m))
+}
+
+func TestEviction(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.MaxPeers = 4 })
+	first, _ := nth(1)
+	second, _ := nth(2)
+	b.ip(data(host, first, "one"))
+	b.ip(data(host, first, "two"))
+	b.ip(data(host, second, "three")) // a quarter of 4 may be untrusted
+	b.want("drops", b.dropped(), "peer_evicted 2")
+	if s := b.r.Sizes(); s.Peers != 1 || s.Evictions != 1 || s.QueuedBytes != 45 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestNewPeersPerSource(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.BubbleRate = 4 * sourceShare })
+	for n := range 6 {
+		c, _ := nth(n)
+		b.ip(data(netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 2: 0x0d, 3: 0xb8, 15: byte(n)}), c, "x"))
+	}
+	b.want("drops", b.dropped(), "source_rate 2")
+	c, _ := nth(99)
+	b.want("another source", b.ip(data(addr("2001:db8:1::1"), c, "x")), "udp 203.0.99.1:3544 bubble")
+}
+
+func TestNewPeersPerServer(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.BubbleRate = 2 * serverShare })
+	for n := range 3 {
+		_, m := nth(n)
+		b.ip(data(netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 2: 0x0d, 3: 0xb8, 7: byte(n)}), teredoAddr(server, m), "x"))
+	}
+	b.want("drops", b.dropped(), "server_rate 1")
+}
+
+func TestPeers(t *testing.T) {
+	b := newBench(t)
+	b.trust()
+	b.wait(time.Second)
+	b.ip(data(host, another, "waits"))
+	want := []Peer{
+		{Address: client, Mapped: mapped, Trusted: true, Received: start, Sent: start},
+		{Address: another, Mapped: netip.MustParseAddrPort("198.51.100.8:41000"), Sent: start.Add(time.Second), Queued: 1},
+	}
+	opts := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+	ports := cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
+	if diff := cmp.Diff(want, b.r.Peers(10), opts, ports); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, limit := range []int{-1, 0, 1} {
+		if n := len(b.r.Peers(limit)); n != max(limit, 0) {
+			t.Errorf("%d peers with the limit %d", n, limit)
+		}
+	}
+}
+
+func TestReconfigure(t *testing.T) {
+	b := newBench(t)
+	b.trust()
+	cfg := testConfig()
+	cfg.Serve = []netip.Prefix{netip.MustParsePrefix("fd00::/8")}
+	if err := b.r.Reconfigure(cfg); err != nil {
+		t.Fatal(err)
+	}
+	b.want("destination served no longer", b.udp(mapped, data(client, host, "x")))
+	b.want("destination served now", b.udp(mapped, data(client, addr("fd00::1"), "x")), "ip x hop 63")
+	cfg.MTU = 1279
+	if err := b.r.Reconfigure(cfg); err == nil {
+		t.Error("an MTU of 1279 was accepted")
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*Config)
+	}{
+		{"no prefix", func(c *Config) { c.Prefixes = nil }},
+		{"prefix of 64 bits", func(c *Config) { c.Prefixes = []netip.Prefix{netip.MustParsePrefix("2001:db8::/64")} }},
+		{"IPv4 prefix", func(c *Config) { c.Prefixes = []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")} }},
+		{"no timeout", func(c *Config) { c.PeerTimeout = 0 }},
+		{"MTU below 1280", func(c *Config) { c.MTU = 1279 }},
+	} {
+		cfg := testConfig()
+		tt.change(&cfg)
+		if _, err := New(cfg, start, testRand()); err == nil {
+			t.Errorf("%s: accepted", tt.name)
+		}
+	}
+	none := errors.New("no entropy")
+	for _, have := range []int{0, 32, 60} {
+		rand := &shortReader{left: have, err: none}
+		if _, err := New(testConfig(), start, rand); !errors.Is(err, none) {
+			t.Errorf("%d random bytes: error %v", have, err)
+		}
+	}
+	if _, err := New(testConfig(), start, iotest.ErrReader(none)); !errors.Is(err, none) {
+		t.Errorf("no random bytes: error %v", err)
+	}
+}
+
+// shortReader runs out of bytes.
+type shortReader struct {
+	left int
+	err  error
+}
+
+func (r *shortReader) Read(p []byte) (int, error) {
+	if r.left < len(p) {
+		return 0, r.err
+	}
+	r.left -= len(p)
+	return len(p), nil
+}
