@@ -88,6 +88,13 @@ func (e *Engine) HandleUDP(from netip.AddrPort, local int, payload []byte, now t
 	}
 }
 
+// Tick does nothing: a server without state has nothing that falls due. It and
+// Next give the engine the shape that the loops drive.
+func (e *Engine) Tick(time.Time, *packet.Batch) {}
+
+// Next returns the zero time: never.
+func (e *Engine) Next() time.Time { return time.Time{} }
+
 // MaxGrowth is how many bytes the answer to a datagram can be larger than the
 // datagram: an advertisement with origin indication against a bare solicitation.
 const MaxGrowth = originLen + advertLen - solicitationLen

@@ -1,0 +1,297 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/ratelimit"
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/teredo/server"
+)
+
+var (
+	_ role.Instance = (*Server)(nil)
+	_ role.Reloader = (*Server)(nil)
+)
+
+// Server is one Teredo server: a UDP socket on each address, and a raw socket
+// for what goes on to the IPv6 Internet. It changes nothing on the host.
+type Server struct {
+	name   string
+	log    *slog.Logger
+	engine *server.Engine
+	loop   Loop[*packet.Batch]
+	ready  chan struct{}
+
+	mu    sync.Mutex // guards what follows
+	cfg   config.Server
+	host  *port.Host // open while running
+	conns []*port.UDP
+	raw   *port.Raw6
+}
+
+// NewServer makes the server that cfg describes, without touching the host.
+func NewServer(cfg config.Server, log *slog.Logger) (*Server, error) {
+	engine, err := server.New(serverEngineConfig(&cfg, nil))
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{name: cfg.Name, log: log, engine: engine, ready: make(chan struct{}), cfg: cfg}
+	s.loop.Engine = engine
+	s.loop.NewOutput = func() *packet.Batch { return new(packet.Batch) }
+	return s, nil
+}
+
+// totalBurst is which part of a second's packets may come at once in all.
+const totalBurst = 10
+
+// serverEngineConfig translates the configuration for the engine.
+func serverEngineConfig(cfg *config.Server, broadcasts []netip.Addr) server.Config {
+	c := server.Config{
+		Primary: cfg.Address, Secondary: cfg.Secondary,
+		AdvertisedPrimary: cfg.Advertise, AdvertisedSecondary: cfg.AdvertiseSecondary,
+		Port:      cfg.Port,
+		Prefixes:  cfg.Prefixes,
+		MTU:       cfg.MTU,
+		PerSource: ratelimit.PerSecond(cfg.RatePerSource, cfg.Burst),
+		Total:     ratelimit.PerSecond(cfg.RateTotal, max(cfg.RateTotal/totalBurst, cfg.Burst)),
+		Rand:      rand.Reader,
+	}
+	c.Global.Allow, c.Global.Broadcasts = cfg.AllowPrivate, broadcasts
+	return c
+}
+
+// Name implements [role.Instance].
+func (s *Server) Name() string { return s.name }
+
+// Role implements [role.Instance].
+func (s *Server) Role() string { return config.RoleServer }
+
+// Ready implements [role.Instance].
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Run implements [role.Instance]. It opens the sockets in the network namespace
+// of the calling thread.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.close()
+	if err := s.open(); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for i, conn := range s.conns {
+		group.Go(func() error {
+			return s.loop.ReadUDP(conn, func(m *port.Message, now time.Time, out *packet.Batch) {
+				s.engine.HandleUDP(m.From, i, m.Payload, now, out)
+			})
+		})
+	}
+	defer context.AfterFunc(ctx, s.close)()
+	s.announce()
+	close(s.ready)
+	return group.Wait()
+}
+
+// open opens what the server needs and tells the engine about the host.
+func (s *Server) open() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var err error
+	if s.host, err = port.OpenHost(); err != nil {
+		return err
+	}
+	if err := s.reconfigure(&s.cfg); err != nil {
+		return err
+	}
+	if s.raw, err = port.OpenRaw6(); err != nil {
+		return err
+	}
+	s.loop.IP = s.raw
+	for i, a := range []netip.Addr{server.Primary: s.cfg.Address, server.Secondary: s.cfg.Secondary} {
+		if !a.IsValid() {
+			continue
+		}
+		conn, err := port.ListenUDP4(port.UDPConfig{Addr: netip.AddrPortFrom(a, s.cfg.Port)})
+		if errors.Is(err, unix.EADDRNOTAVAIL) {
+			return fmt.Errorf("%w; behind a 1:1 NAT the public address belongs under `advertise`, the host's own under `address`", err)
+		}
+		if err != nil {
+			return err
+		}
+		s.conns = append(s.conns, conn)
+		s.loop.SetSocket(i, conn)
+	}
+	return nil
+}
+
+// reconfigure gives the engine a configuration and the broadcast addresses that
+// the host has now; s.mu is held and the host open.
+func (s *Server) reconfigure(cfg *config.Server) error {
+	own, err := s.host.IPv4()
+	if err != nil {
+		return err
+	}
+	var broadcasts []netip.Addr
+	for _, a := range own {
+		if a.Broadcast.IsValid() {
+			broadcasts = append(broadcasts, a.Broadcast)
+		}
+	}
+	s.loop.Do(func(time.Time, *packet.Batch) {
+		err = s.engine.Reconfigure(serverEngineConfig(cfg, broadcasts))
+	})
+	return err
+}
+
+// close closes what is open; calling it again is harmless.
+func (s *Server) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, conn := range s.conns {
+		_ = conn.Close()
+	}
+	if s.raw != nil {
+		_ = s.raw.Close()
+	}
+	if s.host != nil {
+		_ = s.host.Close()
+		s.host = nil
+	}
+}
+
+// announce logs how the server serves, once.
+func (s *Server) announce() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.status()
+	s.log.Info("serving", "listen", st.Listen, "advertise", st.Advertise, "prefix", st.Prefixes[0])
+	if st.SingleAddress {
+		s.log.Info("single-address mode: clients cannot tell a symmetric NAT by this server")
+	}
+	native, err := s.host.NativeIPv6(nil, s.cfg.Prefixes...)
+	if err == nil && !native {
+		s.log.Warn("this host has no IPv6 default route or no global IPv6 address: clients will not find relays by this server unless a route leads to their IPv6 peers")
+	}
+}
+
+// ServerStatus is the status of a server.
+type ServerStatus struct {
+	// Listen are the sockets, primary first.
+	Listen []netip.AddrPort `json:"listen"`
+	// Advertise are the same as clients see them.
+	Advertise []netip.Addr `json:"advertise"`
+	// SingleAddress tells that there is no secondary address.
+	SingleAddress bool `json:"single_address"`
+	// Prefixes are the service prefixes; the first is announced.
+	Prefixes []netip.Prefix `json:"prefixes"`
+	// MTU is announced to clients, in bytes.
+	MTU int `json:"mtu"`
+}
+
+// Status implements [role.Instance]; it returns a [ServerStatus].
+func (s *Server) Status() any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status()
+}
+
+// status builds the status; s.mu is held.
+func (s *Server) status() ServerStatus {
+	st := ServerStatus{SingleAddress: !s.cfg.Secondary.IsValid(), Prefixes: slices.Clone(s.cfg.Prefixes), MTU: s.cfg.MTU}
+	add := func(bound, advertised netip.Addr) {
+		if !bound.IsValid() {
+			return
+		}
+		if !advertised.IsValid() {
+			advertised = bound
+		}
+		st.Listen = append(st.Listen, netip.AddrPortFrom(bound, s.cfg.Port))
+		st.Advertise = append(st.Advertise, advertised)
+	}
+	add(s.cfg.Address, s.cfg.Advertise)
+	add(s.cfg.Secondary, s.cfg.AdvertiseSecondary)
+	return st
+}
+
+// Reload implements [role.Reloader]. All keys are live but those that name the
+// sockets; while one of these waits for a restart, so do the advertised
+// addresses, which mean nothing without them.
+func (s *Server) Reload(next *config.Config) (needsRestart []string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	want, ok := next.Server(s.name)
+	if !ok {
+		return nil, nil
+	}
+	if s.host == nil {
+		return nil, errors.New("the server is not running, so it cannot take new settings: restart it")
+	}
+	live := want
+	if want.Address != s.cfg.Address || want.Secondary != s.cfg.Secondary || want.Port != s.cfg.Port {
+		live.Address, live.Secondary, live.Port = s.cfg.Address, s.cfg.Secondary, s.cfg.Port
+		live.Advertise, live.AdvertiseSecondary = s.cfg.Advertise, s.cfg.AdvertiseSecondary
+	}
+	if err := s.reconfigure(&live); err != nil {
+		return nil, err
+	}
+	s.cfg = live
+	return config.Diff(live, want), nil
+}
+
+// Collect implements [role.Instance].
+func (s *Server) Collect(emit func(role.Metric)) {
+	var c server.Counters
+	s.loop.Do(func(time.Time, *packet.Batch) { c = s.engine.Counters() })
+	emit(role.Count("received_total", "UDP datagrams received.", c.Received))
+	emit(role.Count("advertisements_total", "Router solicitations answered.", c.Advertisements))
+	emit(role.Count("bubbles_total", "Bubbles sent on to Teredo clients.", c.Bubbles))
+	emit(role.Count("icmpv6_to_clients_total", "ICMPv6 messages sent on to Teredo clients.", c.ICMPv6ToClients))
+	emit(role.Count("to_ipv6_total", "Packets sent on to the IPv6 Internet.", c.ToIPv6))
+	emit(role.Count("echo_replies_total", "Echo requests to the server itself that were answered.", c.EchoReplies))
+	for r := server.Reason(1); r < server.NumReasons; r++ {
+		emit(role.Dropped(r.String(), c.Dropped[r]))
+	}
+	s.collectPorts(emit)
+}
+
+// collectPorts reports what the kernel refused to send.
+func (s *Server) collectPorts(emit func(role.Metric)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var udp, raw port.Stats
+	for _, conn := range s.conns {
+		one := conn.Stats()
+		udp.WriteFull += one.WriteFull
+		udp.WriteDenied += one.WriteDenied
+		udp.WriteTooBig += one.WriteTooBig
+		udp.WriteUnreachable += one.WriteUnreachable
+		udp.WriteFailed += one.WriteFailed
+	}
+	if s.raw != nil {
+		raw = s.raw.Stats()
+	}
+	for _, p := range []struct {
+		name  string
+		stats *port.Stats
+	}{{"udp", &udp}, {"ipv6", &raw}} {
+		emit(role.Dropped(p.name+"_send_full", p.stats.WriteFull))
+		emit(role.Dropped(p.name+"_send_denied", p.stats.WriteDenied))
+		emit(role.Dropped(p.name+"_send_too_big", p.stats.WriteTooBig))
+		emit(role.Dropped(p.name+"_send_unreachable", p.stats.WriteUnreachable))
+		emit(role.Dropped(p.name+"_send_failed", p.stats.WriteFailed))
+	}
+}
