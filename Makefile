@@ -8,7 +8,8 @@ FUZZTIME ?= 5m
 BENCH    ?= .
 
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS  := -s -w -X main.version=$(VERSION)
+COMMIT   := $(shell git rev-parse HEAD 2>/dev/null)
+LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
 # The program is static and no other toolchain is downloaded unasked.
 export CGO_ENABLED ?= 0

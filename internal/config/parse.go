@@ -155,7 +155,7 @@ func (c *checker) unknown(fault *toml.DecodeError) {
 	if len(key) > 1 && slices.Contains(known, key[0]) {
 		known = Keys(key[0])
 		problem = "there is no such key"
-		remedy = "reference.toml lists the keys of this section"
+		remedy = "isthmus init reference lists the keys of this section"
 	} else if c.doc.kinds[key[0]] != unstable.Table && c.doc.kinds[key[0]] != unstable.ArrayTable {
 		problem = "there is no such key outside a section"
 		remedy = "put it below the section to which it belongs: " + strings.Join(known, ", ")

@@ -80,14 +80,14 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return err
 	}
 	for _, instance := range d.Instances {
-		group.Go(func() error { return run(ctx, instance) })
+		group.Go(func() error { return runOne(ctx, instance) })
 	}
 	group.Go(func() error { return d.supervise(ctx) })
 	return group.Wait()
 }
 
-// run runs one instance and says whose error it was.
-func run(ctx context.Context, instance role.Instance) error {
+// runOne runs one instance and says whose error it was.
+func runOne(ctx context.Context, instance role.Instance) error {
 	err := instance.Run(ctx)
 	switch {
 	case err != nil:

@@ -1,0 +1,150 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/control"
+	"github.com/isthmus-net/isthmus/internal/daemon"
+)
+
+// CheckCmd checks a configuration file and the machine.
+type CheckCmd struct {
+	ConfigFlag
+	FileOnly bool `help:"Check the file alone, as for another machine."`
+	JSON     bool `help:"Print JSON."`
+}
+
+// checked is the result of a check.
+type checked struct {
+	Config    string            `json:"config"`
+	Instances []checkedInstance `json:"instances"`
+	Problems  []string          `json:"problems"`
+	Warnings  []string          `json:"warnings"`
+	// Running tells that an isthmus runs with this control socket, so that what
+	// is in use was not looked at.
+	Running bool `json:"running"`
+}
+
+// checkedInstance says in a few words what an instance will be.
+type checkedInstance struct {
+	Role string `json:"role"`
+	Name string `json:"name"`
+	What string `json:"what"`
+}
+
+// Run exits with 1 if the machine cannot run the configuration.
+func (c *CheckCmd) Run(to streams) error {
+	settings, err := c.load()
+	if err != nil {
+		return err
+	}
+	result := checked{Config: c.Config, Instances: summary(settings), Problems: []string{}, Warnings: []string{}}
+	if len(result.Instances) == 0 {
+		result.Problems = append(result.Problems, "there is nothing to run: add a [[server]], [[relay]] or [[client]] section (isthmus init prints one)")
+	}
+	if !c.FileOnly {
+		result.examine(settings)
+	}
+	if c.JSON {
+		encoder := json.NewEncoder(to.out)
+		encoder.SetIndent("", "  ")
+		err = encoder.Encode(result)
+	} else {
+		err = result.print(to.out)
+	}
+	if err == nil && len(result.Problems) > 0 {
+		return quietError(exitFailed)
+	}
+	return err
+}
+
+func (r *checked) examine(settings *config.Config) {
+	if socket := settings.Control.Socket; socket != "" && control.Alive(socket) {
+		r.Running = true
+		return
+	}
+	for _, finding := range daemon.Examine(settings) {
+		if finding.Warning {
+			r.Warnings = append(r.Warnings, finding.Text)
+		} else {
+			r.Problems = append(r.Problems, finding.Text)
+		}
+	}
+}
+
+func (r *checked) print(w io.Writer) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, i := range r.Instances {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", i.Role, i.Name, i.What)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, text := range r.Problems {
+		fmt.Fprintf(w, "problem: %s\n", text)
+	}
+	for _, text := range r.Warnings {
+		fmt.Fprintf(w, "warning: %s\n", text)
+	}
+	switch {
+	case len(r.Problems) > 0:
+		fmt.Fprintf(w, "%s is well-formed, but it cannot run here yet\n", r.Config)
+	case r.Running:
+		fmt.Fprintf(w, "%s is good; an isthmus is running with it, so the machine was not looked at\n", r.Config)
+	default:
+		fmt.Fprintf(w, "%s is good\n", r.Config)
+	}
+	return nil
+}
+
+// summary says what each instance will be.
+func summary(c *config.Config) []checkedInstance {
+	list := []checkedInstance{}
+	for _, s := range c.Servers {
+		what := fmt.Sprintf("listens on UDP %s:%d", s.Address, s.Port)
+		if s.Secondary.IsValid() {
+			what += fmt.Sprintf(" and %s:%d", s.Secondary, s.Port)
+		} else {
+			what += ", single-address mode"
+		}
+		if s.Advertise != s.Address {
+			what += fmt.Sprintf(", known as %s", s.Advertise)
+		}
+		list = append(list, checkedInstance{config.RoleServer, s.Name, what})
+	}
+	for _, r := range c.Relays {
+		what := fmt.Sprintf("listens on UDP %s, device %s, serves %s", r.Bind, r.Interface, join(r.Serve))
+		if r.Mode == config.ModeHost {
+			what = fmt.Sprintf("listens on UDP %s, device %s, serves this host alone", r.Bind, r.Interface)
+		}
+		list = append(list, checkedInstance{config.RoleRelay, r.Name, what})
+	}
+	for _, r := range c.Clients {
+		what := fmt.Sprintf("uses %s, device %s, %s", join(r.Servers), r.Interface, unsolicited(r.Unsolicited))
+		list = append(list, checkedInstance{config.RoleClient, r.Name, what})
+	}
+	return list
+}
+
+// unsolicited says what the policy means for the host.
+func unsolicited(policy config.Unsolicited) string {
+	if policy == config.UnsolicitedAllow {
+		return "lets unsolicited IPv6 packets in"
+	}
+	return "drops unsolicited IPv6 packets"
+}
+
+func join[T fmt.Stringer](list []T) string {
+	words := make([]string, len(list))
+	for i, one := range list {
+		words[i] = one.String()
+	}
+	return strings.Join(words, ", ")
+}

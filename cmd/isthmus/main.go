@@ -1,0 +1,111 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+// Command isthmus joins IPv4 and IPv6 networks. One program holds all roles and
+// the lab that shows them at work; each command is one file here.
+//
+// The exit status is 0 for success, 1 for a failure, and 2 for a command line or
+// configuration that has to be corrected first.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+)
+
+// Exit statuses.
+const (
+	exitFailed = 1 // the work could not be done
+	exitUsage  = 2 // the command line or the configuration is wrong
+)
+
+// CLI is the command line.
+type CLI struct {
+	Run     RunCmd     `cmd:"" help:"Run the servers, relays and clients of a configuration."`
+	Check   CheckCmd   `cmd:"" help:"Check a configuration, and whether this machine can run it. Changes nothing."`
+	Init    InitCmd    `cmd:"" help:"Print a small configuration to start from."`
+	Status  StatusCmd  `cmd:"" help:"Show what a running isthmus is doing."`
+	Reload  ReloadCmd  `cmd:"" help:"Have a running isthmus read its configuration again."`
+	Teredo  TeredoCmd  `cmd:"" help:"Look into the Teredo protocol."`
+	Version VersionCmd `cmd:"" help:"Show version, compiler and kernel."`
+}
+
+// streams are where commands write: results to out, all else to err.
+type streams struct{ out, err io.Writer }
+
+func main() {
+	os.Exit(execute(os.Args[1:], streams{os.Stdout, os.Stderr}))
+}
+
+// leave is the panic by which kong ends the program from inside, as for --help.
+type leave int
+
+// execute runs one command line and returns the exit status.
+func execute(args []string, to streams) (status int) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			code, ok := reason.(leave)
+			if !ok {
+				panic(reason)
+			}
+			status = int(code)
+		}
+	}()
+	var cli CLI
+	parser, err := kong.New(&cli,
+		kong.Name("isthmus"),
+		kong.Description("Joins IPv4 and IPv6 networks: Teredo server, relay and client in one program."),
+		kong.Writers(to.out, to.err),
+		kong.Exit(func(code int) { panic(leave(code)) }),
+		kong.Vars{"config": config.DefaultPath},
+		kong.Bind(to),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, Tree: true}),
+	)
+	if err != nil {
+		panic(err) // the command line itself is ill-defined: a test finds that
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	command, err := parser.Parse(args)
+	if err != nil {
+		fmt.Fprintf(to.err, "isthmus: %v (isthmus --help shows the commands)\n", err)
+		return exitUsage
+	}
+	return report(command.Run(), to)
+}
+
+// quietError ends a command whose output has said everything already.
+type quietError int
+
+func (quietError) Error() string { return "" }
+
+// report prints the error of a command and chooses the exit status.
+func report(err error, to streams) int {
+	var quiet quietError
+	var faults config.Errors
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &quiet):
+		return int(quiet)
+	case errors.As(err, &faults):
+		fmt.Fprintln(to.err, faults)
+		noun := "faults"
+		if len(faults) == 1 {
+			noun = "fault"
+		}
+		fmt.Fprintf(to.err, "isthmus: the configuration has %d %s; nothing was changed\n", len(faults), noun)
+		return exitUsage
+	}
+	for _, line := range strings.Split(err.Error(), "\n") {
+		fmt.Fprintf(to.err, "isthmus: %s\n", line)
+	}
+	return exitFailed
+}

@@ -1,0 +1,80 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/control"
+	"github.com/isthmus-net/isthmus/internal/daemon"
+)
+
+// askTimeout bounds the wait for a running isthmus.
+const askTimeout = 10 * time.Second
+
+// SocketFlag finds the control socket of a running isthmus.
+type SocketFlag struct {
+	ConfigFlag
+	Socket string `placeholder:"PATH" help:"Control socket, if it is not that of the configuration."`
+}
+
+// client asks the daemon behind the socket that was named, or that the
+// configuration names. Where the usual configuration is faulty or may not be
+// read, the usual socket is tried: whoever may connect may ask.
+func (f SocketFlag) client() (*control.Client, error) {
+	path := f.Socket
+	if path == "" {
+		found, err := f.fromConfig()
+		if err != nil {
+			return nil, err
+		}
+		path = found
+	}
+	return control.NewClient(path), nil
+}
+
+func (f SocketFlag) fromConfig() (string, error) {
+	standard := config.Default().Control.Socket
+	settings, err := f.load()
+	switch {
+	case err != nil && f.Config == config.DefaultPath:
+		return standard, nil
+	case err != nil:
+		return "", err
+	case settings.Control.Socket == "":
+		return "", fmt.Errorf("the configuration %s switches the control socket off ([control] socket), so a running isthmus cannot be asked", f.Config)
+	}
+	return settings.Control.Socket, nil
+}
+
+// ReloadCmd has the daemon read its configuration again.
+type ReloadCmd struct {
+	SocketFlag
+	JSON bool `help:"Print JSON."`
+}
+
+// Run prints what needs a restart.
+func (c *ReloadCmd) Run(to streams) error {
+	asked, err := c.client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	reloaded, err := asked.Reload(ctx)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return json.NewEncoder(to.out).Encode(reloaded)
+	}
+	fmt.Fprintln(to.out, "reloaded")
+	for _, pending := range reloaded.NeedsRestart {
+		fmt.Fprintf(to.out, "takes effect at the next start: %s\n", daemon.Describe(pending))
+	}
+	return nil
+}

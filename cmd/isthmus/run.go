@@ -1,0 +1,81 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/control"
+	"github.com/isthmus-net/isthmus/internal/daemon"
+)
+
+// RunCmd runs the instances of a configuration until it is told to stop.
+type RunCmd struct {
+	ConfigFlag
+	Client string `placeholder:"SERVER" help:"Run one client of this Teredo server, without a configuration file."`
+}
+
+// Run runs until SIGINT or SIGTERM; a second signal ends it at once.
+func (c *RunCmd) Run(to streams) error {
+	settings, path, err := c.settings()
+	if err != nil {
+		return err
+	}
+	level := new(slog.LevelVar)
+	level.Set(settings.Log.Level)
+	log := slog.New(logHandler(to.err, settings.Log.Format, level))
+	if err := ready(settings, log); err != nil {
+		return err
+	}
+	instances, err := daemon.Build(settings, log)
+	if err != nil {
+		return err
+	}
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // from then on a signal has its usual effect
+	options := daemon.Options{
+		Version: version, Config: settings, Path: path, Instances: instances,
+		Log: log, Level: level, Notify: daemon.Notify, Hangup: hangup,
+	}
+	if path != "" {
+		options.Load = c.load
+	}
+	return daemon.New(options).Run(ctx)
+}
+
+// settings returns the configuration and the file from which it came.
+func (c *RunCmd) settings() (*config.Config, string, error) {
+	if c.Client != "" {
+		settings, err := clientOf(c.Client)
+		return settings, "", err
+	}
+	settings, err := c.load()
+	return settings, c.Config, err
+}
+
+// ready looks at the machine before anything is changed.
+func ready(settings *config.Config, log *slog.Logger) error {
+	if socket := settings.Control.Socket; socket != "" && control.Alive(socket) {
+		return fmt.Errorf("an isthmus is running already with the control socket %s: stop it, reload it (isthmus reload), or give this one another [control] socket", socket)
+	}
+	var failed []error
+	for _, finding := range daemon.Examine(settings) {
+		if finding.Warning {
+			log.Warn(finding.Text)
+			continue
+		}
+		failed = append(failed, errors.New(finding.Text))
+	}
+	return errors.Join(failed...)
+}
