@@ -1,0 +1,215 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/peers"
+	"github.com/isthmus-net/isthmus/teredo"
+)
+
+// maker says whose program plays a role.
+type maker string
+
+// The makers.
+const (
+	isthmus maker = "isthmus"
+	miredo  maker = "miredo"
+)
+
+// daemonStart bounds the time until a daemon serves. Each needs milliseconds;
+// the rest is for a loaded machine.
+const daemonStart = 15 * time.Second
+
+// daemons knows how the programs are started: Isthmus by a configuration file
+// as a user would write it, peers from their private folder.
+type daemons struct {
+	env *lab.Env
+	dir string // for configurations, control sockets and process ids
+}
+
+// missing says why a maker's programs cannot run, "" if they can.
+func missing(e *lab.Env, who maker) string {
+	if who == isthmus {
+		return ""
+	}
+	if e.Limited {
+		return "needs root"
+	}
+	if e.Peers == "" {
+		return "needs 'make peers'"
+	}
+	for _, program := range []string{"miredo", "miredo-server"} {
+		if _, err := peersOf(e).Program(program); err != nil {
+			return "not in this release"
+		}
+	}
+	return ""
+}
+
+func peersOf(e *lab.Env) *peers.Peers { return &peers.Peers{Dir: e.Peers} }
+
+// startIsthmus runs one role from a configuration with that section.
+func (d daemons) startIsthmus(ctx context.Context, node *lab.Node, role, section string) (*lab.Proc, error) {
+	name := node.Name() + "-" + role
+	file := filepath.Join(d.dir, name+".toml")
+	text := fmt.Sprintf("[[%s]]\nname = %q\n%s\n[control]\nsocket = %q\n", role, node.Name(), section, d.socket(node, role))
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		return nil, fmt.Errorf("the configuration of %s cannot be written: %w", name, err)
+	}
+	return node.Start(ctx, lab.Process{Name: "isthmus-" + role, Path: d.env.Binary, Args: []string{"run", "-c", file}})
+}
+
+// socket is the control socket of an Isthmus daemon.
+func (d daemons) socket(node *lab.Node, role string) string {
+	return filepath.Join(d.dir, node.Name()+"-"+role+".sock")
+}
+
+// startPeer runs a command of package peers.
+func (d daemons) startPeer(ctx context.Context, node *lab.Node, name string, c *peers.Command, err error) (*lab.Proc, error) {
+	if err != nil {
+		return nil, err
+	}
+	return node.Start(ctx, lab.Process{Name: name, Path: c.Path, Args: c.Args, Env: c.Env})
+}
+
+// startServer starts the Teredo server.
+func (n *teredoNet) startServer(ctx context.Context, who maker) error {
+	var p *lab.Proc
+	var err error
+	switch {
+	case who == isthmus:
+		section := fmt.Sprintf("address = %q\n", serverAddr)
+		if !n.single {
+			section += fmt.Sprintf("secondary = %q\n", serverAddr2)
+		}
+		p, err = n.daemons.startIsthmus(ctx, n.server, "server", section)
+	case n.single:
+		return errors.New("Miredo's server needs two addresses")
+	default:
+		c, e := peersOf(n.daemons.env).MiredoServer(n.daemons.dir, peers.MiredoServer{Name: "server", Address: serverAddr, Address2: serverAddr2})
+		p, err = n.daemons.startPeer(ctx, n.server, "miredo-server", c, e)
+	}
+	if err != nil {
+		return err
+	}
+	return serving(ctx, n.server, p, teredo.Port)
+}
+
+// startRelay starts the relay between the two networks.
+func (n *teredoNet) startRelay(ctx context.Context, who maker) error {
+	return n.startRelayAt(ctx, n.relay, who, relayBind, "relay")
+}
+
+// startHostRelay makes the host its own relay: it gets an IPv4 address and no
+// longer needs the other one.
+func (n *teredoNet) startHostRelay(ctx context.Context, who maker) error {
+	n.host.RemoveRoute("2001::/32", "2001:db8::3").Addr("v4", hostRelay.Addr().String()+"/24")
+	if err := n.lab.Err(); err != nil {
+		return err
+	}
+	return n.startRelayAt(ctx, n.host, who, hostRelay, "host")
+}
+
+func (n *teredoNet) startRelayAt(ctx context.Context, node *lab.Node, who maker, bind netip.AddrPort, mode string) error {
+	route, err := watchRoutes(node)
+	if err != nil {
+		return err
+	}
+	defer route.close()
+	var p *lab.Proc
+	if who == isthmus {
+		p, err = n.daemons.startIsthmus(ctx, node, "relay", fmt.Sprintf("mode = %q\nbind = %q\n", mode, bind))
+	} else {
+		c, e := peersOf(n.daemons.env).MiredoRelay(n.daemons.dir, peers.MiredoRelay{Name: node.Name(), Bind: bind})
+		p, err = n.daemons.startPeer(ctx, node, "miredo-relay", c, e)
+	}
+	if err != nil {
+		return err
+	}
+	if err := route.await(ctx, p, "2001::/32"); err != nil {
+		return err
+	}
+	return serving(ctx, node, p, bind.Port())
+}
+
+// start starts the client; await waits for its address.
+func (c *teredoClient) start(ctx context.Context, who maker) (err error) {
+	d := c.net.daemons
+	if c.arrival, err = watchArrival(c.node); err != nil {
+		return err
+	}
+	c.who = who
+	if who == isthmus {
+		c.process, err = d.startIsthmus(ctx, c.node, "client", c.section())
+	} else {
+		command, e := peersOf(d.env).MiredoClient(d.dir, peers.MiredoClient{Name: c.name, Server: serverAddr, BindPort: clientPort})
+		c.process, err = d.startPeer(ctx, c.node, "miredo-client", command, e)
+	}
+	if err != nil {
+		c.arrival.close()
+	}
+	return err
+}
+
+// section is the client's part of the configuration. It is open to everybody,
+// since the experiments reach it from outside.
+func (c *teredoClient) section() string {
+	lines := []string{
+		fmt.Sprintf("server = [%q]", serverAddr),
+		fmt.Sprintf("port = %d", clientPort),
+		`unsolicited = "allow"`,
+	}
+	if c.net.single {
+		lines = append(lines, `secondary = "none"`)
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// await waits for the client's address and gives the time from the start of
+// the process to the address with its route.
+func (c *teredoClient) await(ctx context.Context) (time.Duration, error) {
+	defer c.arrival.close()
+	at, err := c.arrival.await(ctx, c.process)
+	if err != nil {
+		return 0, fmt.Errorf("%s behind a %s NAT got no address: %w", c.name, c.kind, err)
+	}
+	c.addr = c.arrival.addr
+	return at.Sub(c.process.Started()), nil
+}
+
+// stop ends the client and waits until its interface is gone.
+func (c *teredoClient) stop() error { return c.process.Stop() }
+
+// serving waits until something listens on a UDP port of the node.
+func serving(ctx context.Context, node *lab.Node, p *lab.Proc, port uint16) error {
+	ctx, cancel := context.WithTimeout(ctx, daemonStart)
+	defer cancel()
+	local := fmt.Sprintf(":%04X ", port)
+	for {
+		var table []byte
+		err := node.Do(func() (err error) { table, err = os.ReadFile("/proc/thread-self/net/udp"); return err })
+		if err != nil {
+			return err
+		}
+		if strings.Contains(string(table), local) {
+			return nil
+		}
+		select {
+		case <-p.Done():
+			return errors.Join(fmt.Errorf("%s ended before it served", p.Name()), p.Wait())
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not listen on UDP port %d after %v: %w", p.Name(), port, daemonStart, ctx.Err())
+		case <-time.After(time.Millisecond): // no event tells of a bound socket
+		}
+	}
+}

@@ -1,0 +1,74 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"fmt"
+
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/report"
+)
+
+// Names of figures that have a must.
+const (
+	figureStartDual     = "process start to address, server with two addresses"
+	figureStartSingle   = "process start to address, server with one address"
+	figureFirstOut      = "first packet out, cold, until it reaches the host"
+	figurePairs         = "pairs of 25 that connect"
+	figureHostsOutLost  = "lost of all pings to the IPv6 host"
+	figureHostsInLost   = "lost of all pings from the IPv6 host"
+	figureHostsFirstOut = "lost first pings to the IPv6 host"
+	figureHostsFirstIn  = "lost first pings from the IPv6 host"
+	figureThroughput    = "packets per second" // Isthmus / Miredo, in each case
+	figureLatency       = "median latency"     // Isthmus / Miredo, in each case
+)
+
+// Bound is the must of one figure of one experiment.
+type Bound struct {
+	Experiment, Figure string
+	Must               report.Must
+}
+
+// Musts is the table of all bounds. A figure outside its bound is printed with
+// MISS.
+var Musts = []Bound{
+	{"teredo-start", figureStartDual, report.Must{Bound: 20}},   // ms
+	{"teredo-start", figureStartSingle, report.Must{Bound: 20}}, // ms
+	{"teredo-start", figureFirstOut, report.Must{Bound: 3}},     // round trips between client and host
+	{"nat-matrix", figurePairs, report.Must{AtLeast: true, Bound: 17}},
+	{"nat-matrix", figureHostsOutLost, report.Must{Bound: 0}},
+	{"nat-matrix", figureHostsInLost, report.Must{Bound: 0}},
+	{"nat-matrix", figureHostsFirstOut, report.Must{Bound: 0}},
+	{"nat-matrix", figureHostsFirstIn, report.Must{Bound: 0}},
+	{"relay-throughput", figureThroughput, report.Must{AtLeast: true, Bound: 1}},
+	{"relay-latency", figureLatency, report.Must{Bound: 1.5}},
+}
+
+// must looks a bound up. A name that is not in the table is a mistake in the
+// program: the figure would pass unjudged.
+func must(experiment, figure string) *report.Must {
+	for _, b := range Musts {
+		if b.Experiment == experiment && b.Figure == figure {
+			return &b.Must
+		}
+	}
+	panic(fmt.Sprintf("no must for %q of %s", figure, experiment))
+}
+
+// finish shows a report, writes its files if they are wanted, and gives the
+// verdict.
+func finish(e *lab.Env, r *report.Report) error {
+	write := r.WriteText
+	if e.JSON {
+		write = r.WriteJSON
+	}
+	if err := write(e.Out); err != nil {
+		return fmt.Errorf("the report cannot be shown: %w", err)
+	}
+	if e.Dir != "" {
+		if err := r.WriteFiles(e.Dir); err != nil {
+			return err
+		}
+	}
+	return r.Verdict(e.Strict)
+}

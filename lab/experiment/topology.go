@@ -1,0 +1,170 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-net/isthmus/lab"
+)
+
+// Addresses of the Teredo topology.
+var (
+	serverAddr  = netip.MustParseAddr("203.0.113.1")
+	serverAddr2 = netip.MustParseAddr("203.0.113.2")
+	relayBind   = netip.MustParseAddrPort("203.0.113.3:3545")
+	hostRelay   = netip.MustParseAddrPort("203.0.113.5:3545") // of a host-specific relay
+	hostAddr    = netip.MustParseAddr("2001:db8::5")
+)
+
+// clientPort is the UDP port of every client. They live behind boxes of their
+// own, so that one port does for all.
+const clientPort = 3551
+
+// maxClients is how many NAT boxes have an address below 203.0.113.0/24.
+const maxClients = 24
+
+// teredoPlan says how the Teredo topology is drawn.
+type teredoPlan struct {
+	// NATs has one box, with one client behind it, for each entry.
+	NATs []lab.NATKind
+	// Delay is that of every IPv4 link, one way; 0 is a bare cable.
+	Delay time.Duration
+	// SingleAddress leaves the server its first address only.
+	SingleAddress bool
+}
+
+// teredoNet is the topology of all Teredo experiments:
+//
+//	      IPv6 network 2001:db8::/64; 2001::/32 is routed to the relay
+//	   ---+-----------------+-----------------------------+---
+//	      | ::1             | ::3                         | ::5
+//	  +--------+        +-------+                     +--------+
+//	  | server |        | relay |                     |  host  |
+//	  +--------+        +-------+                     +--------+
+//	      | .1 .2           | .3                          | .5
+//	   ---+-----------------+------+------------------+---+---
+//	      IPv4 Internet            | .10              | .20
+//	      203.0.113.0/24       +------+           +------+
+//	                           | nat1 |           | nat2 |  ...
+//	                           +------+           +------+
+//	                               | 192.168.1.1      | 192.168.2.1
+//	                               |                  |
+//	                               | 192.168.1.2      | 192.168.2.2
+//	                          +---------+        +---------+
+//	                          | client1 |        | client2 |  ...
+//	                          +---------+        +---------+
+//
+// The host speaks IPv4 only when it is its own, host-specific relay.
+type teredoNet struct {
+	lab                 *lab.Lab
+	server, relay, host *lab.Node
+	clients             []*teredoClient
+	daemons             daemons
+	single              bool
+}
+
+// teredoClient is a client and the box in front of it.
+type teredoClient struct {
+	net       *teredoNet
+	node, nat *lab.Node
+	kind      lab.NATKind
+	external  netip.Addr
+	name      string
+
+	// Set by start:
+	who     maker
+	process *lab.Proc
+	arrival *arrival
+	// Set by await:
+	addr netip.Addr
+}
+
+// drawTeredo draws the topology. Nothing runs in it yet.
+func drawTeredo(ctx context.Context, e *lab.Env, name string, plan teredoPlan) (*teredoNet, error) {
+	if len(plan.NATs) > maxClients {
+		return nil, fmt.Errorf("the Teredo topology has room for %d clients, not %d", maxClients, len(plan.NATs))
+	}
+	l, err := e.New(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	n := &teredoNet{lab: l, daemons: daemons{env: e, dir: l.Dir()}, single: plan.SingleAddress}
+	ipv4, ipv6 := l.Bridge("ipv4"), l.Bridge("ipv6")
+	n.server, n.relay, n.host = l.Node("server"), l.Node("relay"), l.Node("host")
+	for _, node := range []*lab.Node{n.server, n.relay, n.host} {
+		plan.link(l, node, "v4", ipv4, "")
+		l.Link(node, "v6", ipv6, "")
+	}
+	n.server.Addr("v4", "203.0.113.1/24").Addr("v6", "2001:db8::1/64").Route("2001::/32", "2001:db8::3").Forward(false, true)
+	if !plan.SingleAddress {
+		n.server.Addr("v4", "203.0.113.2/24")
+	}
+	n.relay.Addr("v4", "203.0.113.3/24").Addr("v6", "2001:db8::3/64").Forward(false, true)
+	n.host.Addr("v6", "2001:db8::5/64").Route("2001::/32", "2001:db8::3")
+	for i, kind := range plan.NATs {
+		n.clients = append(n.clients, n.drawClient(plan, i+1, kind, ipv4))
+	}
+	if err := l.Err(); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+// drawClient draws the client of that number and its box.
+func (n *teredoNet) drawClient(plan teredoPlan, number int, kind lab.NATKind, ipv4 *lab.Node) *teredoClient {
+	l := n.lab
+	c := &teredoClient{
+		net: n, kind: kind, name: fmt.Sprintf("client%d", number),
+		external: netip.AddrFrom4([4]byte{203, 0, 113, byte(10 * number)}),
+	}
+	lan := fmt.Sprintf("192.168.%d", number)
+	c.node = l.Node(c.name)
+	c.nat = l.NAT(fmt.Sprintf("nat%d", number), lab.NATConfig{Kind: kind, InputDrop: true, External: c.external})
+	plan.link(l, c.node, "eth0", c.nat, "l1")
+	plan.link(l, c.nat, "e4", ipv4, "")
+	c.nat.Addr("l1", lan+".1/24").Addr("e4", c.external.String()+"/24")
+	c.node.Addr("eth0", lan+".2/24").Route("default", lan+".1")
+	return c
+}
+
+// Close ends everything.
+func (n *teredoNet) Close() error { return n.lab.Close() }
+
+// startCore starts server and relay and waits until they serve.
+func (n *teredoNet) startCore(ctx context.Context, server, relay maker) error {
+	if err := n.startServer(ctx, server); err != nil {
+		return err
+	}
+	return n.startRelay(ctx, relay)
+}
+
+// startClients starts all clients at once and waits for their addresses.
+func (n *teredoNet) startClients(ctx context.Context, who maker) error {
+	for _, c := range n.clients {
+		if err := c.start(ctx, who); err != nil {
+			return err
+		}
+	}
+	for _, c := range n.clients {
+		if _, err := c.await(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// link joins two ends of an IPv4 link, by a wire if the plan has a delay. The
+// first failure is kept by the lab.
+func (p teredoPlan) link(l *lab.Lab, a *lab.Node, ifaceA string, b *lab.Node, ifaceB string) {
+	if p.Delay == 0 {
+		l.Link(a, ifaceA, b, ifaceB)
+		return
+	}
+	lane := lab.LaneConfig{Delay: p.Delay}
+	_, _ = l.Wire(a, ifaceA, b, ifaceB, lab.WireConfig{AtoB: lane, BtoA: lane})
+}
