@@ -71,8 +71,12 @@ func TestNoPackageIsADrawer(t *testing.T) {
 // clockCalls are the functions of package time that read or wait for a clock.
 var clockCalls = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 
+// seeded are the names of math/rand/v2 that take their randomness from the
+// caller; its other functions draw from a generator of the process.
+var seeded = []string{"New", "NewChaCha8", "NewPCG", "ChaCha8", "PCG", "Rand", "Source"}
+
 // impurities returns what a pure file does that only a run package may: read a
-// clock or start a goroutine.
+// clock, draw from the process's generator, or start a goroutine.
 func impurities(f *sourceFile) []string {
 	var found []string
 	ast.Inspect(f.syntax, func(n ast.Node) bool {
@@ -80,8 +84,14 @@ func impurities(f *sourceFile) []string {
 		case *ast.GoStmt:
 			found = append(found, f.fileSet.Position(n.Pos()).String()+": starts a goroutine")
 		case *ast.SelectorExpr:
-			if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains(clockCalls, n.Sel.Name) {
-				found = append(found, f.fileSet.Position(n.Pos()).String()+": calls time."+n.Sel.Name)
+			x, ok := n.X.(*ast.Ident)
+			if !ok {
+				return true
+			}
+			clock := x.Name == "time" && slices.Contains(clockCalls, n.Sel.Name)
+			dice := x.Name == "rand" && !slices.Contains(seeded, n.Sel.Name)
+			if clock || dice {
+				found = append(found, f.fileSet.Position(n.Pos()).String()+": uses "+x.Name+"."+n.Sel.Name)
 			}
 		}
 		return true
@@ -89,15 +99,15 @@ func impurities(f *sourceFile) []string {
 	return found
 }
 
-// TestPurePackagesSeeNoClock checks that time is an argument everywhere below
-// the run packages, and that nothing there runs on the side.
+// TestPurePackagesSeeNoClock checks that time and randomness are arguments
+// everywhere below the run packages, and that nothing there runs on the side.
 func TestPurePackagesSeeNoClock(t *testing.T) {
 	for _, f := range readSource(t) {
 		if f.test || !matches(pure, f.pkg) {
 			continue
 		}
 		for _, what := range impurities(f) {
-			t.Errorf("%s; engines and codecs take the time as an argument and run in their caller's thread", what)
+			t.Errorf("%s; engines and codecs take time and randomness as arguments and run in their caller's thread", what)
 		}
 	}
 }
@@ -106,15 +116,17 @@ func TestPurePackagesSeeNoClock(t *testing.T) {
 func TestImpuritiesAreFound(t *testing.T) {
 	f, err := parse("teredo/x.go", []byte(`package teredo
 
-import "time"
+import ("math/rand/v2"; "time")
 
-func f() time.Time { go f(); return time.Now().Add(time.Second) }
+func f() time.Time { go f(); return time.Now().Add(rand.N(time.Second)) }
+
+var g = rand.New(rand.NewPCG(1, 2))
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := strings.Join(impurities(f), "\n")
-	want := "teredo/x.go:5:22: starts a goroutine\nteredo/x.go:5:37: calls time.Now"
+	want := "teredo/x.go:5:22: starts a goroutine\nteredo/x.go:5:37: uses time.Now\nteredo/x.go:5:52: uses rand.N"
 	if got != want {
 		t.Errorf("impurities:\n%s\nwant:\n%s", got, want)
 	}
