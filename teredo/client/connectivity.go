@@ -14,7 +14,7 @@ import (
 // 4380 sections 5.2.4 case 2 and 5.2.9). All echo requests of one test carry the
 // same nonce, so that a late reply counts.
 func (c *Client) startTest(e *peer.Entry, f *effort, at peer.Instant, now time.Time, out *Out) {
-	f.phase, f.sent = testing, 0
+	f.phase, f.sent, f.tested = testing, 0, true
 	c.fill(c.scratch[:teredo.EchoNonceLen])
 	f.echo = [teredo.EchoNonceLen]byte(c.scratch[:])
 	c.test(e, f, at, now, out)
@@ -34,14 +34,19 @@ func (c *Client) test(e *peer.Entry, f *effort, at peer.Instant, now time.Time, 
 	c.peers.SetDeadline(e, at.Add(retryInterval))
 }
 
-// echoed tells whether p is the reply to the echo test of its source, whose
-// entry is e or nil.
+// proves tells whether p is the reply that the echo test under way waits for.
+func (c *Client) proves(e *peer.Entry, p packet.IPv6) bool {
+	return c.echoed(e, p) && c.peers.Cold(e).phase == testing
+}
+
+// echoed tells whether p is a reply to the last echo test of its source, whose
+// entry is e or nil. Relays of this project send the reply twice.
 func (c *Client) echoed(e *peer.Entry, p packet.IPv6) bool {
 	if e == nil {
 		return false
 	}
 	f := c.peers.Cold(e)
-	if f == nil || f.phase != testing {
+	if f == nil || !f.tested {
 		return false
 	}
 	nonce, ok := teredo.EchoTestReply(p)

@@ -75,7 +75,7 @@ func (c *Client) receiveFromRelay(e *peer.Entry, from netip.AddrPort, p *teredo.
 	if !origin.IsValid() {
 		origin = from
 	}
-	proof := c.echoed(e, p.IPv6)
+	proof := c.proves(e, p.IPv6)
 	switch {
 	case origin.Port() == 0 || !c.global.OK(origin.Addr()) || c.isOwn(origin):
 		c.drop(NotGlobal)
@@ -94,7 +94,7 @@ func (c *Client) receiveFromRelay(e *peer.Entry, from netip.AddrPort, p *teredo.
 		c.trust(e, origin, at, out)
 		return
 	}
-	c.accept(p.IPv6, out)
+	c.accept(e, p.IPv6, out)
 }
 
 // isOwn tells whether a is the mapped or local address and port of this client.

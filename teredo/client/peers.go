@@ -26,7 +26,8 @@ type effort struct {
 
 	nonceSent, nonceReceived uint32 // RFC 6081 section 5.2.1; 0 is none
 	disguise                 netip.Addr
-	echo                     [teredo.EchoNonceLen]byte
+	echo                     [teredo.EchoNonceLen]byte // of the last echo test
+	tested                   bool                      // there was one
 }
 
 // phase says what the deadline of an effort is for.
@@ -92,12 +93,13 @@ func (c *Client) trust(e *peer.Entry, mapping netip.AddrPort, at peer.Instant, o
 	c.rest(e, f, at)
 }
 
-// rest ends an effort. Nonces and bubble times are kept for the window of RFC
-// 4380 section 5.2.6, the rest is released.
+// rest ends an effort. What it sent is remembered as long as an answer may
+// matter: bubbles for the window of RFC 4380 section 5.2.6, an echo test until
+// its last repeat would have been overdue.
 func (c *Client) rest(e *peer.Entry, f *effort, at peer.Instant) {
 	f.phase, f.sent = resting, 0
-	if f.nonceSent == 0 && f.nonceReceived == 0 && f.made == 0 {
-		c.peers.Release(e)
+	if f.tested {
+		c.peers.SetDeadline(e, at.Add(maxAttempts*retryInterval))
 		return
 	}
 	c.peers.SetDeadline(e, at.Add(bubbleWindow))

@@ -62,7 +62,7 @@ func (c *Client) receive(from netip.AddrPort, server bool, p *teredo.Packet, now
 			return
 		}
 		c.peers.Touch(e, at)
-		c.accept(p.IPv6, out)
+		c.accept(e, p.IPv6, out)
 		return
 	}
 	if !c.fromPeer(from, p.IPv6) {
@@ -121,7 +121,7 @@ func (c *Client) receiveFromClient(e *peer.Entry, from netip.AddrPort, p packet.
 		e, _ = c.peers.Insert(p.SrcBytes(), never(at))
 	}
 	c.trust(e, from, at, out)
-	c.accept(p, out)
+	c.accept(e, p, out)
 }
 
 // receiveForeign takes a packet of a Teredo client that came from another
@@ -155,7 +155,7 @@ func (c *Client) learn(e *peer.Entry, f *effort, from netip.AddrPort, at peer.In
 // are accepted as they are, since refusing them would cost connectivity and what
 // is sent back waits for the test anyway (case 6, section 5.2.9).
 func (c *Client) receiveFromNative(e *peer.Entry, from netip.AddrPort, p packet.IPv6, at peer.Instant, out *Out) {
-	if c.echoed(e, p) {
+	if c.proves(e, p) {
 		c.trust(e, from, at, out)
 		return
 	}
@@ -163,13 +163,13 @@ func (c *Client) receiveFromNative(e *peer.Entry, from netip.AddrPort, p packet.
 		c.drop(Unsolicited)
 		return
 	}
-	c.accept(p, out)
+	c.accept(e, p, out)
 }
 
-// accept gives a packet to the host's stack, unless it is a bubble, which has
-// done its work, or Neighbor Discovery, which is of a link and never crosses a
-// tunnel.
-func (c *Client) accept(p packet.IPv6, out *Out) {
+// accept gives a packet to the host's stack, unless it is a bubble or a second
+// reply to an echo test, which have done their work, or Neighbor Discovery,
+// which is of a link and never crosses a tunnel.
+func (c *Client) accept(e *peer.Entry, p packet.IPv6, out *Out) {
 	switch p.NextHeader() {
 	case packet.ProtoTCP, packet.ProtoUDP:
 	case packet.ProtoNone:
@@ -180,6 +180,9 @@ func (c *Client) accept(p packet.IPv6, out *Out) {
 		proto, off, ok := p.UpperLayer()
 		if ok && proto == packet.ProtoICMPv6 && len(p) > off && isDiscovery(p[off]) {
 			c.drop(NeighborDiscovery)
+			return
+		}
+		if c.echoed(e, p) {
 			return
 		}
 	}

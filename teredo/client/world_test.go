@@ -1,0 +1,285 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package client_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/teredo/client"
+	"github.com/isthmus-net/isthmus/teredo/nattest"
+	"github.com/isthmus-net/isthmus/teredo/relay"
+	"github.com/isthmus-net/isthmus/teredo/server"
+)
+
+// The world of these tests: the real server and relay engines, NATs, clients and
+// one IPv6 host, in memory.
+//
+//	client -- NAT --+                +-- relay -- IPv6 host 2001:db8::1
+//	client -- NAT --+-- IPv4, 10 ms --+-- server 203.0.113.1 and .2
+var (
+	start     = time.Unix(1_700_000_000, 0)
+	primary   = netip.MustParseAddr("203.0.113.1")
+	second    = netip.MustParseAddr("203.0.113.2")
+	relayAddr = netip.MustParseAddrPort("203.0.113.3:3545")
+	hostAddr  = netip.MustParseAddr("2001:db8::1")
+	nobody    = netip.MustParseAddr("2001:db8::dead")
+
+	natA = netip.MustParseAddr("198.51.100.10")
+	natB = netip.MustParseAddr("192.0.2.20")
+)
+
+const delay = 10 * time.Millisecond
+
+// seeded is a source of randomness that is the same in each run.
+func seeded(n byte) *rand.ChaCha8 { return rand.NewChaCha8([32]byte{n}) }
+
+type world struct {
+	t      testing.TB
+	net    *nattest.Network
+	server *serverNode
+	relay  *relayNode
+	ids    byte
+}
+
+func newWorld(t testing.TB) *world {
+	w := &world{t: t, net: nattest.NewNetwork(start, delay)}
+	e, err := server.New(server.Config{Primary: primary, Secondary: second, Rand: seeded(101)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.server = &serverNode{w: w, engine: e}
+	w.net.Attach(w.server, primary, second)
+	r, err := relay.New(relay.Config{
+		Prefixes: []netip.Prefix{teredo.Prefix}, Serve: []netip.Prefix{netip.MustParsePrefix("2000::/3")},
+		Own: []netip.Addr{relayAddr.Addr()}, Port: relayAddr.Port(), MTU: 1280, MaxPeers: 1000, PeerTimeout: 30 * time.Second,
+		QueuePackets: 16, QueueBytes: 1 << 16, QueueTotalBytes: 1 << 20, EchoThroughServer: true,
+	}, start, seeded(102))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.relay = &relayNode{w: w, engine: r}
+	w.net.Attach(w.relay, relayAddr.Addr())
+	return w
+}
+
+// native carries a packet on the IPv6 Internet: to the host, or to the relay for
+// Teredo clients. The host answers echo requests and "ping".
+func (w *world) native(p packet.IPv6) {
+	switch {
+	case teredo.Prefix.Contains(p.Dst()):
+		w.relay.handleIP(p)
+	case p.Dst() == hostAddr:
+		if reply := answer(p); reply != nil {
+			w.native(reply)
+		} else {
+			w.relay.host = append(w.relay.host, string(p.Payload()))
+		}
+	}
+}
+
+// answer returns what a friendly node answers to p, or nil.
+func answer(p packet.IPv6) packet.IPv6 {
+	if m, ok := p.ICMPv6(); ok && m[0] == packet.ICMPv6EchoRequest {
+		return packet.AppendICMPv6(nil, p.Dst(), p.Src(), 64, packet.ICMPv6EchoReply, 0, m[4:])
+	}
+	if s, ok := strings.CutPrefix(string(p.Payload()), "ping"); ok && p.NextHeader() == packet.ProtoUDP {
+		return data(p.Dst(), p.Src(), "pong"+s)
+	}
+	return nil
+}
+
+// data is a packet that says s.
+func data(src, dst netip.Addr, s string) packet.IPv6 {
+	return append(packet.AppendIPv6Header(nil, packet.ProtoUDP, 64, len(s), src, dst), s...)
+}
+
+type serverNode struct {
+	w      *world
+	engine *server.Engine
+	deaf   bool
+	out    packet.Batch
+}
+
+func (s *serverNode) Receive(from, to netip.AddrPort, payload []byte, now time.Time) {
+	if s.deaf || to.Port() != teredo.Port {
+		return
+	}
+	local := server.Primary
+	if to.Addr() == second {
+		local = server.Secondary
+	}
+	s.out.Reset()
+	s.engine.HandleUDP(from, local, payload, now, &s.out)
+	for _, d := range s.out.UDP {
+		s.w.net.Send(netip.AddrPortFrom([]netip.Addr{primary, second}[d.Socket], teredo.Port), d.To, d.Payload)
+	}
+	for _, p := range s.out.IP {
+		s.w.native(p)
+	}
+}
+
+func (s *serverNode) Tick(time.Time)  {}
+func (s *serverNode) Next() time.Time { return time.Time{} }
+
+type relayNode struct {
+	w      *world
+	engine *relay.Relay
+	host   []string // what reached the IPv6 host
+}
+
+func (r *relayNode) do(f func(out *packet.Batch)) {
+	var out packet.Batch
+	f(&out)
+	for _, d := range out.UDP {
+		r.w.net.Send(relayAddr, d.To, d.Payload)
+	}
+	for _, p := range out.IP {
+		r.w.native(p)
+	}
+}
+
+func (r *relayNode) Receive(from, _ netip.AddrPort, payload []byte, now time.Time) {
+	r.do(func(out *packet.Batch) { r.engine.HandleUDP(from, payload, now, out) })
+}
+
+func (r *relayNode) handleIP(p packet.IPv6) {
+	r.do(func(out *packet.Batch) { r.engine.HandleIP(p, r.w.net.Now(), out) })
+}
+
+func (r *relayNode) Tick(now time.Time) {
+	r.do(func(out *packet.Batch) { r.engine.Tick(now, out) })
+}
+func (r *relayNode) Next() time.Time { return r.engine.Next() }
+
+// clientNode is a host with a Teredo client.
+type clientNode struct {
+	w      *world
+	engine *client.Client
+	local  netip.AddrPort
+	got    []string // payloads that reached the host's stack
+	errors int      // ICMPv6 errors that reached it
+	events []string
+	mute   bool // the host does not answer
+}
+
+// options change the configuration of a client.
+type option func(*client.Config)
+
+func established(c *client.Config) { c.Inbound = client.Established }
+
+// client adds a started client behind a NAT; nat may be nil.
+func (w *world) client(nat *nattest.NAT, options ...option) *clientNode {
+	w.ids++
+	cfg := client.Config{Rand: seeded(w.ids)}
+	for _, o := range options {
+		o(&cfg)
+	}
+	engine, err := client.New(cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	n := &clientNode{w: w, engine: engine, local: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, 1, w.ids}), 3550+uint16(w.ids))}
+	if nat == nil {
+		n.local = netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 100 + w.ids}), n.local.Port())
+		w.net.Attach(n, n.local.Addr())
+	} else {
+		w.net.AttachBehind(nat, n, n.local.Addr())
+	}
+	n.do(func(now time.Time, out *client.Out) {
+		engine.Start(now, out)
+		engine.LocalChanged(n.local, nil, now, out)
+		engine.SetServers([]client.Server{{Primary: primary, Secondary: second}}, now, out)
+	})
+	return n
+}
+
+// qualified adds a client and waits until it has its address.
+func (w *world) qualified(nat *nattest.NAT, options ...option) *clientNode {
+	w.t.Helper()
+	n := w.client(nat, options...)
+	if !w.net.RunUntil(time.Second, func() bool { return n.engine.Snapshot().State == client.Qualified }) {
+		w.t.Fatal("not qualified")
+	}
+	w.net.Run(4 * delay)
+	return n
+}
+
+func (n *clientNode) do(f func(now time.Time, out *client.Out)) {
+	var out client.Out
+	f(n.w.net.Now(), &out)
+	for _, d := range out.UDP {
+		n.w.net.Send(n.local, d.To, d.Payload)
+	}
+	for _, e := range out.Events {
+		n.events = append(n.events, describe(e))
+	}
+	for _, p := range out.IP {
+		n.deliver(p)
+	}
+}
+
+// describe puts an event in words.
+func describe(e client.Event) string {
+	switch e.Kind {
+	case client.GotAddress:
+		return fmt.Sprintf("got address by %s for %s, MTU %d", e.Server, e.Mapping, e.MTU)
+	case client.AddressChanged:
+		return fmt.Sprintf("address changed, for %s", e.Mapping)
+	case client.AddressLost:
+		return "lost: " + e.Cause.String()
+	case client.NATDetermined:
+		return "NAT: " + e.NAT.String()
+	case client.ServerSilent:
+		return "silent: " + e.Server.String()
+	}
+	return "off-line"
+}
+
+func (n *clientNode) deliver(p packet.IPv6) {
+	if reply := answer(p); reply != nil && !n.mute {
+		n.send(reply)
+		return
+	}
+	if m, ok := p.ICMPv6(); ok && m[0] < 128 {
+		n.errors++
+		return
+	}
+	n.got = append(n.got, string(p.Payload()))
+}
+
+// send hands a packet of the host's stack to the client.
+func (n *clientNode) send(p packet.IPv6) {
+	n.do(func(now time.Time, out *client.Out) { n.engine.HandleIP(p, now, out) })
+}
+
+// say sends s to dst.
+func (n *clientNode) say(dst netip.Addr, s string) { n.send(data(n.address(), dst, s)) }
+
+func (n *clientNode) address() netip.Addr { return n.engine.Snapshot().Address }
+
+func (n *clientNode) Receive(from, _ netip.AddrPort, payload []byte, _ time.Time) {
+	n.do(func(now time.Time, out *client.Out) { n.engine.HandleUDP(from, payload, now, out) })
+}
+
+func (n *clientNode) Tick(time.Time) {
+	n.do(func(now time.Time, out *client.Out) { n.engine.Tick(now, out) })
+}
+func (n *clientNode) Next() time.Time { return n.engine.Next() }
+
+// dropped lists what the client dropped, by reason.
+func (n *clientNode) dropped() string {
+	var list []string
+	for r, count := range n.engine.Stats().Dropped {
+		if count > 0 {
+			list = append(list, fmt.Sprintf("%s %d", client.Reason(r), count))
+		}
+	}
+	return strings.Join(list, ", ")
+}

@@ -1,0 +1,155 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package nattest
+
+import (
+	"bytes"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Node is a host: it receives datagrams and does what its timer asks for. What
+// it sends goes to [Network.Send].
+type Node interface {
+	Receive(from, to netip.AddrPort, payload []byte, now time.Time)
+	Tick(now time.Time)
+	// Next is when Tick has something to do; zero is never.
+	Next() time.Time
+}
+
+// Network carries datagrams between nodes with one delay for all.
+type Network struct {
+	Delay time.Duration
+	// Trace, if set, sees each datagram that arrives at a public address or at a
+	// node, with its source as seen there, and whether a NAT dropped it.
+	Trace func(from, to netip.AddrPort, payload []byte, dropped bool)
+
+	now    time.Time
+	public map[netip.Addr]Node
+	nats   map[netip.Addr]*NAT
+	inside map[netip.Addr]attached
+	nodes  []Node
+	flying []datagram // in the order of arrival
+}
+
+type attached struct {
+	node Node
+	nat  *NAT
+}
+
+type datagram struct {
+	at       time.Time
+	from, to netip.AddrPort
+	payload  []byte
+}
+
+// NewNetwork makes an empty network at a time.
+func NewNetwork(now time.Time, delay time.Duration) *Network {
+	return &Network{Delay: delay, now: now, public: map[netip.Addr]Node{}, nats: map[netip.Addr]*NAT{}, inside: map[netip.Addr]attached{}}
+}
+
+// Now returns the virtual time.
+func (n *Network) Now() time.Time { return n.now }
+
+// Attach gives a node public addresses.
+func (n *Network) Attach(node Node, addrs ...netip.Addr) {
+	n.nodes = append(n.nodes, node)
+	for _, a := range addrs {
+		n.public[a] = node
+	}
+}
+
+// AttachBehind puts a node with a private address behind a NAT. The address is
+// unique in the network.
+func (n *Network) AttachBehind(nat *NAT, node Node, addr netip.Addr) {
+	if !slices.Contains(n.nodes, node) {
+		n.nodes = append(n.nodes, node)
+	}
+	n.nats[nat.Public] = nat
+	n.inside[addr] = attached{node, nat}
+}
+
+// Renumber gives a NAT another public address; its mappings are lost.
+func (n *Network) Renumber(nat *NAT, public netip.Addr) {
+	delete(n.nats, nat.Public)
+	nat.Public = public
+	n.nats[public] = nat
+	nat.Restart()
+}
+
+// Send takes a datagram from a node's own address.
+func (n *Network) Send(from, to netip.AddrPort, payload []byte) {
+	if a, ok := n.inside[from.Addr()]; ok {
+		from = a.nat.Outbound(from, to, n.now)
+	}
+	n.flying = append(n.flying, datagram{n.now.Add(n.Delay), from, to, bytes.Clone(payload)})
+}
+
+// deliver hands a datagram to its node, through the NAT of its destination.
+func (n *Network) deliver(d datagram) {
+	node := n.public[d.to.Addr()]
+	to := d.to
+	if nat := n.nats[d.to.Addr()]; nat != nil {
+		if inside, ok := nat.Inbound(d.from, d.to.Port(), n.now); ok {
+			node, to = n.inside[inside.Addr()].node, inside
+		}
+	}
+	if n.Trace != nil {
+		n.Trace(d.from, d.to, d.payload, node == nil)
+	}
+	if node != nil {
+		node.Receive(d.from, to, d.payload, n.now)
+	}
+}
+
+// Run lets d pass.
+func (n *Network) Run(d time.Duration) {
+	n.RunUntil(d, func() bool { return false })
+}
+
+// RunUntil lets time pass until done or for at most d, and tells whether done
+// was reached.
+func (n *Network) RunUntil(d time.Duration, done func() bool) bool {
+	end := n.now.Add(d)
+	for !done() {
+		at, ok := n.next()
+		if !ok || at.After(end) {
+			n.now = end
+			return done()
+		}
+		if at.After(n.now) {
+			n.now = at
+		}
+		n.step()
+	}
+	return true
+}
+
+// step does what is due now: one arrival, or all timers.
+func (n *Network) step() {
+	if len(n.flying) > 0 && !n.flying[0].at.After(n.now) {
+		d := n.flying[0]
+		n.flying = n.flying[1:]
+		n.deliver(d)
+		return
+	}
+	for _, node := range n.nodes {
+		if t := node.Next(); !t.IsZero() && !t.After(n.now) {
+			node.Tick(n.now)
+		}
+	}
+}
+
+// next returns the time of the next arrival or timer.
+func (n *Network) next() (at time.Time, ok bool) {
+	if len(n.flying) > 0 {
+		at, ok = n.flying[0].at, true
+	}
+	for _, node := range n.nodes {
+		if t := node.Next(); !t.IsZero() && (!ok || t.Before(at)) {
+			at, ok = t, true
+		}
+	}
+	return at, ok
+}
