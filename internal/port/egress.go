@@ -1,0 +1,36 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package port
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+)
+
+// Egress is how packets to one destination leave the host.
+type Egress struct {
+	// Source is the address that the kernel chooses for unbound sockets.
+	Source netip.Addr
+	// Link is the index of the interface.
+	Link int
+	// Gateway is the next hop; not valid where the destination is on the link.
+	Gateway netip.Addr
+}
+
+// Egress asks the kernel how packets to dst leave the host.
+func (h *Host) Egress(dst netip.Addr) (Egress, error) {
+	routes, err := h.handle.RouteGet(net.IP(dst.AsSlice()))
+	if err != nil {
+		return Egress{}, fmt.Errorf("this host has no route to %s: %w", dst, err)
+	}
+	for _, r := range routes {
+		source, ok := netip.AddrFromSlice(r.Src)
+		if !ok {
+			continue
+		}
+		gateway, _ := netip.AddrFromSlice(r.Gw)
+		return Egress{Source: source.Unmap(), Link: r.LinkIndex, Gateway: gateway.Unmap()}, nil
+	}
+	return Egress{}, fmt.Errorf("this host has no address to send from to %s", dst)
+}
