@@ -129,6 +129,9 @@ type Relay struct {
 	// BehindNAT makes the relay send direct bubbles too, which open its own
 	// NAT.
 	BehindNAT bool `key:"behind_nat"`
+	// EchoThroughServer makes the relay send the answer to a client's
+	// connectivity test by the client's server too, which saves a round trip.
+	EchoThroughServer bool `key:"echo_through_server"`
 	// AllowPrivate lists IPv4 ranges that count as global although RFC 4380,
 	// section 5.2.4, rejects them.
 	AllowPrivate []netip.Prefix `key:"allow_private"`

@@ -77,6 +77,8 @@ func DefaultRelay() Relay {
 		QueueTotalBytes: relayQueue,
 		BubbleRate:      bubbleRate,
 		ICMPRate:        icmpRate,
+
+		EchoThroughServer: true,
 	}
 }
 

@@ -30,24 +30,25 @@ type rawServer struct {
 }
 
 type rawRelay struct {
-	Name            any `toml:"name"`
-	Mode            any `toml:"mode"`
-	Bind            any `toml:"bind"`
-	Prefixes        any `toml:"prefixes"`
-	Serve           any `toml:"serve"`
-	Interface       any `toml:"interface"`
-	MTU             any `toml:"mtu"`
-	Route           any `toml:"route"`
-	Address         any `toml:"address"`
-	MaxPeers        any `toml:"max_peers"`
-	PeerTimeout     any `toml:"peer_timeout"`
-	QueuePackets    any `toml:"queue_packets"`
-	QueueBytes      any `toml:"queue_bytes"`
-	QueueTotalBytes any `toml:"queue_total_bytes"`
-	BubbleRate      any `toml:"bubble_rate"`
-	ICMPRate        any `toml:"icmp_rate"`
-	BehindNAT       any `toml:"behind_nat"`
-	AllowPrivate    any `toml:"allow_private"`
+	Name              any `toml:"name"`
+	Mode              any `toml:"mode"`
+	Bind              any `toml:"bind"`
+	Prefixes          any `toml:"prefixes"`
+	Serve             any `toml:"serve"`
+	Interface         any `toml:"interface"`
+	MTU               any `toml:"mtu"`
+	Route             any `toml:"route"`
+	Address           any `toml:"address"`
+	MaxPeers          any `toml:"max_peers"`
+	PeerTimeout       any `toml:"peer_timeout"`
+	QueuePackets      any `toml:"queue_packets"`
+	QueueBytes        any `toml:"queue_bytes"`
+	QueueTotalBytes   any `toml:"queue_total_bytes"`
+	BubbleRate        any `toml:"bubble_rate"`
+	ICMPRate          any `toml:"icmp_rate"`
+	BehindNAT         any `toml:"behind_nat"`
+	EchoThroughServer any `toml:"echo_through_server"`
+	AllowPrivate      any `toml:"allow_private"`
 }
 
 type rawClient struct {

@@ -125,6 +125,7 @@ func (c *checker) relay(at string, raw rawRelay) Relay {
 	set(c, at, "bubble_rate", raw.BubbleRate, &r.BubbleRate, count(0))
 	set(c, at, "icmp_rate", raw.ICMPRate, &r.ICMPRate, count(0))
 	set(c, at, "behind_nat", raw.BehindNAT, &r.BehindNAT, boolean)
+	set(c, at, "echo_through_server", raw.EchoThroughServer, &r.EchoThroughServer, boolean)
 	set(c, at, "allow_private", raw.AllowPrivate, &r.AllowPrivate, listOf(privateRange))
 	c.queues(at, r.MTU, r.QueueBytes, r.QueueTotalBytes)
 	return r

@@ -63,7 +63,7 @@ func (c *Config) check() error {
 	}
 	for _, p := range c.Prefixes {
 		if p.Bits() != 32 || !p.Addr().Is6() {
-			return fmt.Errorf("Teredo prefix %s is not an IPv6 /32 prefix", p)
+			return fmt.Errorf("prefix %s cannot be a Teredo prefix: it must be an IPv6 /32", p)
 		}
 	}
 	if c.PeerTimeout <= 0 {
@@ -107,6 +107,7 @@ func (r *Relay) Reconfigure(cfg Config) error {
 	if err := cfg.check(); err != nil {
 		return err
 	}
+	cfg.Host, cfg.Prefixes, cfg.MaxPeers = r.cfg.Host, r.cfg.Prefixes, r.cfg.MaxPeers
 	r.apply(cfg)
 	return nil
 }
@@ -131,12 +132,3 @@ func share(rate, n int) ratelimit.Limit {
 	rate = max(rate/n, 1)
 	return ratelimit.PerSecond(rate, rate)
 }
-
-// SetOwn replaces the host's IPv4 addresses and the directed broadcast addresses
-// of its subnets, after they have changed.
-func (r *Relay) SetOwn(own, broadcasts []netip.Addr) {
-	r.cfg.Own, r.cfg.Global.Broadcasts = own, broadcasts
-}
-
-// SetAddress replaces the source of ICMPv6 errors; not valid: none are sent.
-func (r *Relay) SetAddress(a netip.Addr) { r.cfg.Address = a }

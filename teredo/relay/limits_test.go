@@ -113,6 +113,11 @@ func TestReconfigure(t *testing.T) {
 	}
 	b.want("destination served no longer", b.udp(mapped, data(client, host, "x")))
 	b.want("destination served now", b.udp(mapped, data(client, addr("fd00::1"), "x")), "ip x hop 63")
+	cfg.Host = true
+	if err := b.r.Reconfigure(cfg); err != nil {
+		t.Fatal(err)
+	}
+	b.want("fixed settings stay", b.udp(mapped, data(client, addr("fd00::1"), "x")), "ip x hop 63")
 	cfg.MTU = 1279
 	if err := b.r.Reconfigure(cfg); err == nil {
 		t.Error("an MTU of 1279 was accepted")

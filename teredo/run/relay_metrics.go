@@ -1,0 +1,57 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/teredo/relay"
+)
+
+// Collect implements [role.Instance].
+func (r *Relay) Collect(emit func(role.Metric)) {
+	var s relay.Stats
+	var sizes relay.Sizes
+	r.loop.Do(func(time.Time, *packet.Batch) { s, sizes = r.engine.Stats(), r.engine.Sizes() })
+	emit(role.Count("from_ipv6_total", "Packets received from IPv6 hosts.", s.FromIPv6))
+	emit(role.Count("to_clients_total", "Packets sent to Teredo clients.", s.ToUDP))
+	emit(role.Count("from_clients_total", "Datagrams received from Teredo clients.", s.FromUDP))
+	emit(role.Count("to_ipv6_total", "Packets delivered to IPv6 hosts.", s.ToIPv6))
+	emit(role.Count("bubbles_sent_total", "Bubbles sent through servers.", s.BubblesSent))
+	emit(role.Count("bubbles_received_total", "Bubbles received from clients.", s.BubblesReceived))
+	emit(role.Count("echo_copies_total", "Answers to connectivity tests sent through servers too.", s.EchoCopies))
+	emit(role.Count("queued_total", "Packets that had to wait for their client.", s.Queued))
+	emit(role.Count("flushed_total", "Waiting packets sent when their client answered.", s.Flushed))
+	emit(role.Count("foreign_mappings_total", "Mappings of symmetric clients learnt by our key.", s.ForeignMappings))
+	emit(role.Count("peers_unanswered_total", "Clients that answered no bubble.", s.PeersUnanswered))
+	emit(role.Count("icmpv6_errors_total", "ICMPv6 errors sent.", s.ErrorsSent))
+	emit(role.Count("icmpv6_errors_suppressed_total", "ICMPv6 errors not sent, by their rate or for want of an address.", s.ErrorsSuppressed))
+	emit(role.Count("peer_evictions_total", "Clients that lost their place to others.", sizes.Evictions))
+	emit(role.Level("peers", "Clients in the table.", float64(sizes.Peers)))
+	emit(role.Level("trusted_peers", "Clients with a proved mapping.", float64(sizes.Trusted)))
+	emit(role.Level("queued_bytes", "Bytes that wait for clients.", float64(sizes.QueuedBytes)))
+	s.EachDropped(func(why relay.Reason, n uint64) { emit(role.Dropped(why.String(), n)) })
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn != nil {
+		collectPort(emit, "udp", r.conn.Stats())
+	}
+	if r.tun != nil {
+		collectPort(emit, "tun", r.tun.Stats())
+	}
+}
+
+// collectPort reports what a port, called name, could not receive or send.
+func collectPort(emit func(role.Metric), name string, s port.Stats) {
+	emit(role.Dropped(name+"_receive_truncated", s.ReadTruncated))
+	emit(role.Dropped(name+"_receive_malformed", s.ReadMalformed))
+	emit(role.Dropped(name+"_send_full", s.WriteFull))
+	emit(role.Dropped(name+"_send_denied", s.WriteDenied))
+	emit(role.Dropped(name+"_send_too_big", s.WriteTooBig))
+	emit(role.Dropped(name+"_send_unreachable", s.WriteUnreachable))
+	emit(role.Dropped(name+"_send_failed", s.WriteFailed))
+}
