@@ -30,16 +30,16 @@ type Finding struct {
 
 // machine is what the checks look at; tests bend it.
 type machine struct {
-	tun  string // the TUN device node
-	proc string // where sysctl values are
-	sys  string // where network interfaces are
-	caps func() (uint64, error)
+	tun    string                                     // the TUN device node
+	proc   string                                     // where sysctl values are
+	caps   func() (uint64, error)                     // effective capabilities, as bits
+	driver func(name string) (driver string, ok bool) // of an interface; false if there is none
 }
 
 // Examine looks whether this machine can run the configuration, and changes
 // nothing. Sockets are bound for a moment to see whether they are free.
 func Examine(c *config.Config) []Finding {
-	return machine{tun: "/dev/net/tun", proc: "/proc/sys", sys: "/sys/class/net", caps: capabilities}.examine(c)
+	return machine{tun: "/dev/net/tun", proc: "/proc/sys", caps: capabilities, driver: driver}.examine(c)
 }
 
 func (m machine) examine(c *config.Config) []Finding {
@@ -147,14 +147,28 @@ func (m machine) read(name string) string {
 // device checks that the name of a TUN device is free, or is that of a TUN
 // device that somebody made for us.
 func (m machine) device(name string) error {
-	path := filepath.Join(m.sys, name)
-	if _, err := os.Stat(path); err != nil {
-		return nil
-	}
-	if _, err := os.Stat(filepath.Join(path, "tun_flags")); err != nil {
+	if driver, exists := m.driver(name); exists && driver != "tun" {
 		return fmt.Errorf("the interface %s exists already and is no TUN device: choose another interface = \"…\"", name)
 	}
 	return nil
+}
+
+// driver asks the kernel who drives an interface. It asks by a socket, since
+// /sys may show the interfaces of another network namespace.
+func driver(name string) (string, bool) {
+	if _, err := net.InterfaceByName(name); err != nil {
+		return "", false
+	}
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return "", true
+	}
+	defer unix.Close(socket)
+	info, err := unix.IoctlGetEthtoolDrvinfo(socket, name)
+	if err != nil {
+		return "", true
+	}
+	return unix.ByteSliceToString(info.Driver[:]), true
 }
 
 // udpFree binds an IPv4 UDP socket for a moment. An invalid address is any.
