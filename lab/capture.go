@@ -55,8 +55,12 @@ func (n *Node) capture(iface, path string) (*Capture, error) {
 		if len(device.HardwareAddr) == 0 && device.Flags&net.FlagLoopback == 0 {
 			linkType = linkTypeRaw
 		}
-		socket, err = packetSocket(device.Index)
-		return err
+		fd, err := packetSocket(device.Index)
+		if err != nil {
+			return err
+		}
+		socket = os.NewFile(uintptr(fd), "packets of "+iface)
+		return nil
 	}); err != nil {
 		return nil, err
 	}
@@ -76,12 +80,12 @@ func (n *Node) capture(iface, path string) (*Capture, error) {
 
 // packetSocket opens a non-blocking AF_PACKET socket on an interface of the
 // calling thread's namespace, with receive times.
-func packetSocket(index int) (*os.File, error) {
+func packetSocket(index int) (fd int, err error) {
 	// Protocol 0 receives nothing until bind names the interface, so that no
 	// packet of another one slips in.
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return nil, err
+		return -1, err
 	}
 	err = errors.Join(
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
@@ -90,9 +94,9 @@ func packetSocket(index int) (*os.File, error) {
 	)
 	if err != nil {
 		unix.Close(fd)
-		return nil, err
+		return -1, err
 	}
-	return os.NewFile(uintptr(fd), "packet"), nil
+	return fd, nil
 }
 
 // growReceiveBuffer asks for a buffer beyond the system's limit, which only

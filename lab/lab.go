@@ -44,6 +44,7 @@ type Lab struct {
 	procs   []*Proc
 	closers []func() error // captures and wires, closed before the nodes
 	macs    uint16
+	wires   int // wires made so far
 	closing sync.Once
 	closed  error
 }

@@ -90,11 +90,38 @@ func (n *Node) awaitCarrier(iface string) error {
 		if err != nil {
 			return err
 		}
-		if link.Attrs().OperState == netlink.OperUp && (n.bridge || n.hasLinkLocal(link)) {
+		if link.Attrs().OperState == netlink.OperUp && (n.bridge || n.silent || n.hasLinkLocal(link)) {
 			return nil
 		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf("interface %s did not come up within %v", iface, linkReady)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// awaitAddress waits until an IPv6 address is usable. Even without duplicate
+// address detection a worker of the kernel makes it so a moment later: it joins
+// the multicast group that neighbour solicitations go to. The end of the
+// tentative state tells, which IFA_F_NODAD would leave out.
+func (n *Node) awaitAddress(link netlink.Link, want *netlink.Addr) error {
+	state := link.Attrs().OperState
+	if want.IP.To4() != nil || state != netlink.OperUp && state != netlink.OperUnknown {
+		return nil // without a carrier it stays tentative until there is one
+	}
+	deadline := time.Now().Add(linkReady)
+	for {
+		addrs, err := n.handle.AddrList(link, netlink.FAMILY_V6)
+		if err != nil {
+			return err
+		}
+		for _, a := range addrs {
+			if a.IP.Equal(want.IP) && a.Flags&unix.IFA_F_TENTATIVE == 0 {
+				return nil
+			}
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("it was not usable within %v", linkReady)
 		}
 		time.Sleep(time.Millisecond)
 	}

@@ -38,7 +38,8 @@ type Node struct {
 	ns     *os.File
 	handle *netlink.Handle
 	bridge bool
-	ports  int // ports of a bridge named so far
+	ports  int  // ports of a bridge named so far
+	silent bool // the middle of a wire: no IP
 }
 
 // Node makes a node, with its loopback interface up.
@@ -144,7 +145,10 @@ func (n *Node) Addr(iface string, prefixes ...string) *Node {
 			if err != nil {
 				return err
 			}
-			return n.handle.AddrAdd(link, addr)
+			if err := n.handle.AddrAdd(link, addr); err != nil {
+				return err
+			}
+			return n.awaitAddress(link, addr)
 		})
 	}
 	return n
@@ -170,13 +174,7 @@ func (n *Node) linkAddr(iface, prefix string) (netlink.Link, *netlink.Addr, erro
 		return nil, nil, err
 	}
 	addr, err := netlink.ParseAddr(prefix)
-	if err != nil {
-		return nil, nil, err
-	}
-	if addr.IP.To4() == nil {
-		addr.Flags = unix.IFA_F_NODAD
-	}
-	return link, addr, nil
+	return link, addr, err
 }
 
 // Route adds a route. The destination is a prefix, "default" (of the family

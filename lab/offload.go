@@ -1,0 +1,50 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// offloads are the features that a wire switches off at both ends: with them
+// frames larger than the MTU and without checksums would cross it.
+var offloads = []uint32{
+	unix.ETHTOOL_STSO, unix.ETHTOOL_SGSO, unix.ETHTOOL_SGRO, unix.ETHTOOL_STXCSUM, unix.ETHTOOL_SRXCSUM, unix.ETHTOOL_SSG,
+}
+
+// ethtoolValue is struct ethtool_value of linux/ethtool.h.
+type ethtoolValue struct{ command, data uint32 }
+
+// ifreqPointer is struct ifreq of linux/if.h with ifr_data: 16 bytes of name
+// and a union of 24.
+type ifreqPointer struct {
+	name [unix.IFNAMSIZ]byte
+	data unsafe.Pointer
+	_    [24 - unsafe.Sizeof(uintptr(0))]byte
+}
+
+// disableOffloads switches off segmentation and checksum offload.
+func (n *Node) disableOffloads(iface string) error {
+	return n.Do(func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		for _, command := range offloads {
+			value := ethtoolValue{command: command}
+			request := ifreqPointer{data: unsafe.Pointer(&value)}
+			copy(request.name[:unix.IFNAMSIZ-1], iface)
+			_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request)))
+			runtime.KeepAlive(&value)
+			if errno != 0 {
+				return fmt.Errorf("cannot switch off offload %#x of %s in node %s: %w", command, iface, n.name, errno)
+			}
+		}
+		return nil
+	})
+}

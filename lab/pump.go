@@ -1,0 +1,233 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Choices of the pump.
+const (
+	ethernetHeader = 14
+	maxFrame       = 1 << 16
+	// frameRoom is the buffer of a frame of the usual MTU.
+	frameRoom = 2048
+	// wakeEarly is how long before a departure the thread asks to wake, since
+	// it takes about that long to run; it spins for the rest.
+	wakeEarly = 60 * time.Microsecond
+	// pumpBatch bounds the frames taken in before departures are looked at.
+	pumpBatch = 64
+	// oldestArrival bounds the age of a receive time; above it the clock was
+	// set, and the time says nothing.
+	oldestArrival = int64(time.Second)
+)
+
+// frame is a packet under way.
+type frame struct {
+	bytes   []byte
+	arrived int64
+	leave   int64
+	epoch   int
+}
+
+// pump moves the packets of one direction at the times its lane gives. It owns
+// a thread: Go's own timers are too coarse.
+type pump struct {
+	in, out int // packet sockets
+	wake    int // eventfd, ends the thread
+	ended   chan error
+
+	mu   sync.Mutex // guards lane
+	lane *lane
+
+	// Of the thread alone:
+	flight []frame // in the order of departure
+	spare  [][]byte
+	buffer []byte
+	oob    []byte
+}
+
+func newPump(in, out int, l *lane) (*pump, error) {
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, err
+	}
+	return &pump{in: in, out: out, wake: wake, lane: l, ended: make(chan error, 1),
+		buffer: make([]byte, maxFrame), oob: make([]byte, 128)}, nil
+}
+
+// start runs the pump. One more processor for Go's scheduler lets the thread
+// run at once when it wakes, however busy other goroutines are.
+func (p *pump) start() {
+	addProcessors(1)
+	go func() {
+		// Never unlocked: the thread has a priority that no other work should
+		// inherit, and ends with the goroutine.
+		runtime.LockOSThread()
+		preferThread()
+		p.ended <- p.run()
+	}()
+}
+
+var processors sync.Mutex
+
+func addProcessors(n int) {
+	processors.Lock()
+	defer processors.Unlock()
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
+}
+
+// preferThread makes the thread wake on time, as far as the system allows:
+// without the right to it the wire works with more variation.
+func preferThread() {
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}, 0)
+}
+
+// end stops the thread and waits for it.
+func (p *pump) end() error {
+	_, err := unix.Write(p.wake, binary.NativeEndian.AppendUint64(nil, 1))
+	err = errors.Join(err, <-p.ended, unix.Close(p.wake))
+	addProcessors(-1)
+	return err
+}
+
+func (p *pump) setCut(cut bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if cut && !p.lane.cut {
+		p.lane.epoch++
+	}
+	p.lane.cut = cut
+}
+
+func (p *pump) counters() LaneCounters {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lane.count
+}
+
+// monotonic is the time of the clock that is never set, in nanoseconds.
+func monotonic() int64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return ts.Nano()
+}
+
+func (p *pump) run() error {
+	for {
+		ended, err := p.wait()
+		if ended || err != nil {
+			return err
+		}
+		if err := p.takeIn(); err != nil {
+			return err
+		}
+		p.sendDue()
+	}
+}
+
+// wait sleeps until a frame arrives or the next departure is near.
+func (p *pump) wait() (ended bool, err error) {
+	fds := []unix.PollFd{{Fd: int32(p.in), Events: unix.POLLIN}, {Fd: int32(p.wake), Events: unix.POLLIN}}
+	var timeout *unix.Timespec
+	if len(p.flight) > 0 {
+		ts := unix.NsecToTimespec(max(p.flight[0].leave-monotonic()-int64(wakeEarly), 0))
+		timeout = &ts
+	}
+	if _, err := unix.Ppoll(fds, timeout, nil); err != nil && !errors.Is(err, unix.EINTR) {
+		return false, fmt.Errorf("wire: poll: %w", err)
+	}
+	return fds[1].Revents != 0, nil
+}
+
+// takeIn gives waiting frames to the lane.
+func (p *pump) takeIn() error {
+	for range pumpBatch {
+		n, oobn, _, _, err := unix.Recvmsg(p.in, p.buffer, p.oob, unix.MSG_DONTWAIT)
+		switch {
+		case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
+			return nil
+		case errors.Is(err, unix.ENETDOWN):
+			continue // an end was switched off; it may come back
+		case err != nil:
+			return fmt.Errorf("wire: receive: %w", err)
+		}
+		now := monotonic()
+		arrived := now
+		if age := int64(time.Since(receiveTime(p.oob[:oobn]))); age > 0 && age < oldestArrival {
+			arrived -= age
+		}
+		p.admit(p.buffer[:n], arrived)
+	}
+	return nil
+}
+
+func (p *pump) admit(b []byte, arrived int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	leave, ok := p.lane.admit(arrived, max(len(b)-ethernetHeader, 0))
+	if !ok {
+		return
+	}
+	if len(p.flight) == laneFrames {
+		p.lane.count.TooMany++
+		return
+	}
+	p.flight = append(p.flight, frame{append(p.room(), b...), arrived, leave, p.lane.epoch})
+}
+
+func (p *pump) room() []byte {
+	if last := len(p.spare) - 1; last >= 0 {
+		b := p.spare[last]
+		p.spare = p.spare[:last]
+		return b[:0]
+	}
+	return make([]byte, 0, frameRoom)
+}
+
+// sendDue sends every frame whose time has come, spinning for one that is
+// nearly due.
+func (p *pump) sendDue() {
+	sent := 0
+	for sent < len(p.flight) {
+		f := p.flight[sent]
+		now := monotonic()
+		if f.leave-now > int64(wakeEarly) {
+			break
+		}
+		for now < f.leave {
+			now = monotonic()
+		}
+		p.send(f, now)
+		p.spare = append(p.spare, f.bytes)
+		sent++
+	}
+	p.flight = p.flight[:copy(p.flight, p.flight[sent:])]
+}
+
+func (p *pump) send(f frame, now int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := &p.lane.count
+	if p.lane.cut || f.epoch != p.lane.epoch {
+		c.Cut++
+		return
+	}
+	if _, err := unix.Write(p.out, f.bytes); err != nil {
+		c.Refused++
+		return
+	}
+	late := time.Duration(now - f.leave)
+	c.Sent++
+	c.Latency += time.Duration(f.leave - f.arrived)
+	c.Late += late
+	c.WorstLate = max(c.WorstLate, late)
+}

@@ -1,0 +1,123 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+var farEnd = netip.MustParseAddr("2001:db8::2")
+
+func newWiredPair(t *testing.T, c WireConfig) (a, b *Node, w *Wire) {
+	t.Helper()
+	l, _ := newLab(t)
+	a, b = l.Node("a"), l.Node("b")
+	w, err := l.Wire(a, "eth0", b, "eth0", c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Addr("eth0", "2001:db8::1/64")
+	b.Addr("eth0", "2001:db8::2/64")
+	mustDraw(t, l)
+	return a, b, w
+}
+
+func TestWireDelaysBothWays(t *testing.T) {
+	a, _, w := newWiredPair(t, WireConfig{AtoB: LaneConfig{Delay: 20 * time.Millisecond}, BtoA: LaneConfig{Delay: 10 * time.Millisecond}})
+	r, err := a.Ping(t.Context(), Ping{To: farEnd, Count: 5, Interval: 10 * time.Millisecond})
+	if err != nil || r.Lost() != 0 {
+		t.Fatalf("%d lost, %v", r.Lost(), err)
+	}
+	for i, rtt := range r.RTT {
+		if rtt < 30*time.Millisecond {
+			t.Errorf("ping %d took %v, less than the delay", i, rtt)
+		}
+	}
+	if c := w.Counters(BtoA); c.Sent < 5 || c.Packets < c.Sent {
+		t.Errorf("counters are %+v", c)
+	}
+}
+
+func TestWireUplinkLosesThePublishedShareInOrder(t *testing.T) {
+	a, b, _ := newWiredPair(t, WireConfig{AtoB: LaneConfig{Rate: 384e3, Queue: 8 << 10, Delay: 20 * time.Millisecond, Jitter: 15 * time.Millisecond}})
+	r, err := Datagrams(t.Context(), DatagramConfig{From: a, To: b, Addr: farEnd, Size: 1000, Rate: 70, Count: 350, Skip: 70, Timeout: 500 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Loss() < 0.30 || r.Loss() > 0.38 {
+		t.Errorf("70 kB/s on 384 kbit/s lose %.1f %%, want 30 to 38", 100*r.Loss())
+	}
+	if r.Reordered != 0 {
+		t.Errorf("%d datagrams out of order", r.Reordered)
+	}
+}
+
+func TestWireCarriesTCPUnchanged(t *testing.T) {
+	a, b, _ := newWiredPair(t, WireConfig{AtoB: LaneConfig{Rate: 50e6, Loss: 0.001}, BtoA: LaneConfig{Rate: 50e6}, Seed: 7})
+	r, err := Transfer(t.Context(), TransferConfig{Server: b, Addr: farEnd, Client: a, Bytes: 2 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Intact || r.Goodput() > 50e6 {
+		t.Errorf("unexpected result %+v, goodput %.1f Mbit/s", r, r.Goodput()/1e6)
+	}
+}
+
+func TestWireCutAndRestore(t *testing.T) {
+	a, b, w := newWiredPair(t, WireConfig{})
+	lost := func(from *Node, to string) int {
+		t.Helper()
+		r, err := from.Ping(t.Context(), Ping{To: netip.MustParseAddr(to), Count: 2, Interval: time.Millisecond, Timeout: 300 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Lost()
+	}
+	if n := lost(a, "2001:db8::2"); n != 0 {
+		t.Fatalf("%d lost before the cut; %+v %+v", n, w.Counters(AtoB), w.Counters(BtoA))
+	}
+	w.Cut()
+	if n := lost(a, "2001:db8::2"); n != 2 {
+		t.Errorf("%d of 2 lost while cut", n)
+	}
+	w.Restore()
+	if n := lost(a, "2001:db8::2"); n != 0 {
+		t.Errorf("%d lost after restore", n)
+	}
+	w.Cut(BtoA)
+	before := w.Counters(AtoB).Sent
+	if n := lost(a, "2001:db8::2"); n != 2 {
+		t.Errorf("%d of 2 lost with the way back cut", n)
+	}
+	if w.Counters(AtoB).Sent < before+2 {
+		t.Error("the way there is cut too")
+	}
+	w.Restore(BtoA)
+	if n := lost(b, "2001:db8::1"); n != 0 {
+		t.Errorf("%d lost after the second restore", n)
+	}
+}
+
+// A cut drops what is under way: it does not come out after the restore.
+func TestWireCutDropsWhatIsUnderWay(t *testing.T) {
+	a, _, w := newWiredPair(t, WireConfig{AtoB: LaneConfig{Delay: 200 * time.Millisecond}})
+	if r, err := a.Ping(t.Context(), Ping{To: farEnd, Timeout: 2 * time.Second}); err != nil || r.Lost() != 0 {
+		t.Fatalf("warm-up: %v, %d lost", err, r.Lost())
+	}
+	sent := w.Counters(AtoB)
+	done := make(chan PingResult, 1)
+	go func() {
+		r, _ := a.Ping(t.Context(), Ping{To: farEnd, Timeout: 600 * time.Millisecond})
+		done <- r
+	}()
+	for w.Counters(AtoB).Packets == sent.Packets {
+		time.Sleep(time.Millisecond)
+	}
+	w.Cut()
+	w.Restore()
+	if r := <-done; r.Received() != 0 {
+		t.Error("a packet under way survived the cut")
+	}
+}
