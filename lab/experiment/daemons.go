@@ -26,6 +26,14 @@ const (
 	miredo  maker = "miredo"
 )
 
+// title is the maker's name in tables.
+func (m maker) title() string {
+	if m == miredo {
+		return "Miredo"
+	}
+	return "Isthmus"
+}
+
 // daemonStart bounds the time until a daemon serves. Each needs milliseconds;
 // the rest is for a loaded machine.
 const daemonStart = 15 * time.Second

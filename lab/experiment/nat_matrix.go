@@ -1,0 +1,176 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/isthmus-net/isthmus/lab"
+)
+
+// matrixKinds are the NAT kinds of the matrix, in the order of its rows.
+var matrixKinds = []lab.NATKind{
+	lab.FullCone, lab.AddressRestricted, lab.PortRestricted, lab.SymmetricRandom, lab.SymmetricSequential,
+}
+
+// matrixPlan says how the matrix is measured.
+type matrixPlan struct {
+	// Pings of each pair, and the time between them. A pair needs up to
+	// three bubbles 2 s apart (RFC 4380 section 5.2.6), so that all pings
+	// together must last longer.
+	Pings    int
+	Interval time.Duration
+}
+
+// fullMatrix is the matrix as it is published: nine pings, one a second.
+var fullMatrix = matrixPlan{Pings: 9, Interval: time.Second}
+
+// hostInterval is the time between pings to and from the IPv6 host. Nothing is
+// repeated there that a longer time would wait for.
+const hostInterval = 20 * time.Millisecond
+
+// matrix is what one maker's clients reached.
+type matrix struct {
+	// pairs holds the pings from row to column.
+	pairs [][]lab.PingResult
+	// out and in hold the pings of each kind to and from the IPv6 host.
+	out, in []lab.PingResult
+}
+
+// connected reports whether a pair found each other and stayed connected: the
+// last ping was answered.
+func connected(r lab.PingResult) bool { return r.Sent() > 0 && r.RTT[r.Sent()-1] >= 0 }
+
+// score is the number of pairs that connect.
+func (m *matrix) score() int {
+	n := 0
+	for _, row := range m.pairs {
+		for _, r := range row {
+			if connected(r) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// measureMatrix measures the matrix with one maker's programs in all roles.
+//
+// Each kind has two clients, one that starts and one that is called. Every
+// pair of them is cold when its turn comes: what a client learns of one peer
+// helps it with no other.
+func measureMatrix(ctx context.Context, e *lab.Env, who maker, plan matrixPlan, step func(string, ...any)) (m *matrix, err error) {
+	n, err := drawTeredo(ctx, e, "matrix-"+string(who), teredoPlan{NATs: slices.Concat(matrixKinds, matrixKinds)})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, n.Close()) }()
+	if err := n.startCore(ctx, who, who); err != nil {
+		return nil, err
+	}
+	if err := n.startClients(ctx, who); err != nil {
+		return nil, err
+	}
+	step("%s: %d clients have their addresses", who.title(), len(n.clients))
+	callers, called := n.clients[:len(matrixKinds)], n.clients[len(matrixKinds):]
+	m = &matrix{}
+	if err := m.hosts(ctx, n, callers, called, plan); err != nil {
+		return nil, err
+	}
+	step("%s: pinged the IPv6 host both ways", who.title())
+	m.pairs = make([][]lab.PingResult, len(callers))
+	for i := range m.pairs {
+		m.pairs[i] = make([]lab.PingResult, len(called))
+	}
+	for round := range callers {
+		if err := m.round(ctx, callers, called, round, plan); err != nil {
+			return nil, err
+		}
+		step("%s: pinged %d of %d pairs", who.title(), (round+1)*len(called), len(callers)*len(called))
+	}
+	return m, nil
+}
+
+// hosts has each caller ping the host, then the host ping each called client:
+// both ways cold. They take turns, since the time of the first ping counts.
+func (m *matrix) hosts(ctx context.Context, n *teredoNet, callers, called []*teredoClient, plan matrixPlan) error {
+	ping := func(from *lab.Node, to netip.Addr, into *[]lab.PingResult) error {
+		r, err := from.Ping(ctx, lab.Ping{To: to, Count: plan.Pings, Interval: hostInterval})
+		*into = append(*into, r)
+		return err
+	}
+	for _, c := range callers {
+		if err := ping(c.node, hostAddr, &m.out); err != nil {
+			return err
+		}
+	}
+	for _, c := range called {
+		if err := ping(n.host, c.addr, &m.in); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// round pings one pair of every row at once, such that no client is in two
+// pairs: the ports of sequential NATs are predicted, which a second new peer
+// at the same time would upset.
+func (m *matrix) round(ctx context.Context, callers, called []*teredoClient, round int, plan matrixPlan) error {
+	column := func(row int) int { return (row + round) % len(called) }
+	results, err := together(len(callers), func(row int) (lab.PingResult, error) {
+		p := lab.Ping{To: called[column(row)].addr, Count: plan.Pings, Interval: plan.Interval}
+		return callers[row].node.Ping(ctx, p)
+	})
+	for row, r := range results {
+		m.pairs[row][column(row)] = r
+	}
+	return err
+}
+
+// together runs f for 0 to n-1 at once and gives the results in order.
+func together[T any](n int, f func(int) (T, error)) ([]T, error) {
+	results, errs := make([]T, n), make([]error, n)
+	var wait sync.WaitGroup
+	for i := range n {
+		wait.Go(func() { results[i], errs[i] = f(i) })
+	}
+	wait.Wait()
+	return results, errors.Join(errs...)
+}
+
+// natMatrix is the experiment: both makers' matrices, measured side by side.
+func natMatrix(ctx context.Context, e *lab.Env) error {
+	e.Step("NAT matrix: every kind of NAT to every other, and to an IPv6 host; about a minute")
+	makers := []maker{isthmus}
+	why := missing(e, miredo)
+	if why == "" {
+		makers = append(makers, miredo)
+	}
+	var mu sync.Mutex
+	step := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		e.Step("  "+format, args...)
+	}
+	measured, err := together(len(makers), func(i int) (*matrix, error) {
+		m, err := measureMatrix(ctx, e, makers[i], fullMatrix, step)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", makers[i].title(), err)
+		}
+		return m, nil
+	})
+	if err != nil {
+		return err
+	}
+	var peer *matrix
+	if why == "" {
+		peer = measured[1]
+	}
+	return finish(e, matrixReport(measured[0], peer, why))
+}
