@@ -22,6 +22,13 @@ func Build(c *config.Config, log *slog.Logger) ([]role.Instance, error) {
 		}
 		instances = append(instances, instance)
 	}
+	for _, r := range c.Relays {
+		instance, err := run.NewRelay(r, named(log, config.RoleRelay, r.Name))
+		if err != nil {
+			return nil, unbuilt(config.RoleRelay, r.Name, err)
+		}
+		instances = append(instances, instance)
+	}
 	return instances, nil
 }
 
