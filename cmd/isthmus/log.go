@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"syscall"
@@ -35,15 +36,20 @@ func withoutTime(groups []string, a slog.Attr) slog.Attr {
 // variable alone is inherited by programs whose output goes elsewhere
 // (systemd.exec(5), JOURNAL_STREAM).
 func journal(w io.Writer) bool {
-	stream := os.Getenv("JOURNAL_STREAM")
+	given := os.Getenv("JOURNAL_STREAM")
 	file, ok := w.(*os.File)
-	if stream == "" || !ok {
+	if given == "" || !ok {
 		return false
 	}
 	info, err := file.Stat()
-	if err != nil {
-		return false
-	}
+	return err == nil && given == stream(info)
+}
+
+// stream names a file as JOURNAL_STREAM does, by device and inode.
+func stream(info fs.FileInfo) string {
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	return ok && stream == fmt.Sprintf("%d:%d", stat.Dev, stat.Ino)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("%d:%d", stat.Dev, stat.Ino)
 }

@@ -1,0 +1,305 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/control"
+	"github.com/isthmus-net/isthmus/internal/role"
+)
+
+// call runs a command line and returns what it wrote.
+func call(args ...string) (status int, out, errs string) {
+	var o, e bytes.Buffer
+	status = execute(args, streams{&o, &e})
+	return status, o.String(), e.String()
+}
+
+func writeFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "isthmus.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestCommandLine(t *testing.T) {
+	good := writeFile(t, "[[client]]\nserver = \"192.0.2.1\"\n")
+	bad := writeFile(t, "[[client]]\nserver = \"192.0.2\"\nmtu = 5\n")
+	empty := writeFile(t, "[log]\nlevel = \"warn\"\n")
+	silent := writeFile(t, "[control]\nsocket = \"\"\n")
+	missing := filepath.Join(t.TempDir(), "none.toml")
+	for _, tt := range []struct {
+		name   string
+		args   []string
+		status int
+		out    string // part of the output
+		err    string // part of the errors
+	}{
+		{"no command", nil, 0, "Usage: isthmus <command>", ""},
+		{"help", []string{"run", "--help"}, 0, "--client=SERVER", ""},
+		{"unknown command", []string{"walk"}, 2, "", "isthmus: unexpected argument walk"},
+		{"version", []string{"version"}, 0, "isthmus unknown\n", ""},
+		{"version as JSON", []string{"version", "--json"}, 0, `"kernel":`, ""},
+		{"init prints", []string{"init", "relay"}, 0, "[[relay]]", ""},
+		{"init of nothing known", []string{"init", "bridge"}, 2, "", `got "bridge"`},
+		{"check good file", []string{"check", "--file-only", "-c", good}, 0, "client  client  uses 192.0.2.1, device teredo, drops unsolicited IPv6 packets\n" + good + " is good\n", ""},
+		{"check bad file", []string{"check", "-c", bad}, 2, "", "isthmus: the configuration has 2 faults; nothing was changed\n"},
+		{"check names the line", []string{"check", "-c", bad}, 2, "", bad + `:2:10: client.server: "192.0.2" is not an IPv4 address: write it like 192.0.2.1`},
+		{"check file without instances", []string{"check", "--file-only", "-c", empty}, 1, "problem: there is nothing to run", ""},
+		{"check as JSON", []string{"check", "--file-only", "--json", "-c", empty}, 1, `"instances": []`, ""},
+		{"check without file", []string{"check", "-c", missing}, 1, "", "there is no configuration " + missing + ": make one with isthmus init"},
+		{"run without file", []string{"run", "-c", missing}, 1, "", "there is no configuration " + missing},
+		{"run a bad file", []string{"run", "-c", bad}, 2, "", "2 faults"},
+		{"run a client of nobody", []string{"run", "--client", "10.0.0.1"}, 1, "", "isthmus: --client: clients refuse 10.0.0.1"},
+		{"status without daemon", []string{"status", "--socket", missing}, 1, "", "no isthmus is running with the control socket " + missing},
+		{"status without socket", []string{"status", "-c", silent}, 1, "", "switches the control socket off"},
+		{"reload without daemon", []string{"reload", "--socket", missing}, 1, "", "no isthmus is running"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			status, out, errs := call(tt.args...)
+			if status != tt.status {
+				t.Errorf("exit status %d, want %d", status, tt.status)
+			}
+			if !strings.Contains(out, tt.out) || (tt.out == "" && out != "") {
+				t.Errorf("output:\n%s\nwant:\n%s", out, tt.out)
+			}
+			if !strings.Contains(errs, tt.err) || (tt.err == "" && errs != "") {
+				t.Errorf("errors:\n%s\nwant:\n%s", errs, tt.err)
+			}
+		})
+	}
+}
+
+// TestInitIsCheckable writes every example and checks it.
+func TestInitIsCheckable(t *testing.T) {
+	for _, what := range []string{"client", "server", "relay", "host-relay", "closed-network", "reference"} {
+		path := filepath.Join(t.TempDir(), "new", "isthmus.toml")
+		if status, _, errs := call("init", what, "-o", path); status != 0 || !strings.Contains(errs, "isthmus check -c "+path) {
+			t.Fatalf("init %s: %d\n%s", what, status, errs)
+		}
+		if status, out, errs := call("check", "--file-only", "-c", path); status != 0 {
+			t.Errorf("check %s: %d\n%s%s", what, status, out, errs)
+		}
+		status, _, errs := call("init", what, "-o", path)
+		if status != 1 || !strings.Contains(errs, path+" exists already and is left as it is") {
+			t.Errorf("second init %s: %d\n%s", what, status, errs)
+		}
+	}
+}
+
+func TestUnreadable(t *testing.T) {
+	if os.Geteuid() == 0 {
+		// Root reads everything, so a folder stands in for what cannot be read.
+		if status, _, errs := call("check", "-c", t.TempDir()); status != 1 || !strings.Contains(errs, "cannot read the configuration") {
+			t.Errorf("%d\n%s", status, errs)
+		}
+		return
+	}
+	path := writeFile(t, "")
+	if err := os.Chmod(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, errs := call("check", "-c", path); status != 1 || !strings.Contains(errs, "may not read the configuration") {
+		t.Errorf("%d\n%s", status, errs)
+	}
+}
+
+// told is a daemon that always says the same.
+type told struct{}
+
+func (told) Status() control.Status {
+	return control.Status{
+		Version: "1.0", PID: 7, Started: time.Now().Add(-time.Hour), Config: "/etc/isthmus/isthmus.toml",
+		Instances: []control.Instance{
+			{
+				Name: "home", Role: "client", Ready: true,
+				State:   json.RawMessage(`{"state":"qualified","address":"2001:0:c000:201::1","nat":{"mapping":"endpoint-independent","symmetric":false},"servers":["192.0.2.1","192.0.2.2"],"empty":""}`),
+				Values:  map[string]float64{"rx_packets_total": 12, "peers": 1, "tx_packets_total": 0},
+				Dropped: map[string]uint64{"truncated": 1, "not_global": 5, "looped": 0},
+			},
+			{Name: "public", Role: "server"},
+		},
+	}
+}
+
+func (told) Peers(instance string, limit int) (control.PeerList, error) {
+	if instance != "home" {
+		return control.PeerList{}, control.ErrNoInstance
+	}
+	return control.PeerList{Instance: instance, Total: 2, Peers: []role.Peer{{Trusted: true, Queued: limit}}}, nil
+}
+
+func (told) Reload() (control.Reloaded, error) {
+	return control.Reloaded{NeedsRestart: []control.Pending{{Section: "client", Instance: "home", Keys: []string{"port", "bind"}, Change: "changed"}}}, nil
+}
+
+// serve answers as a daemon on a socket until the test ends.
+func serve(t *testing.T) (socket string) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "control.sock")
+	listener, err := control.Listen(socket, fs.FileMode(0o600), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := control.NewServer(told{})
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close(); <-done })
+	return socket
+}
+
+func TestStatusTables(t *testing.T) {
+	socket := serve(t)
+	status, got, errs := call("status", "--socket", socket, "--peers", "--limit", "9")
+	if status != 0 || errs != "" {
+		t.Fatalf("%d: %s", status, errs)
+	}
+	want := `isthmus 1.0, process 7, up 1h0m0s, /etc/isthmus/isthmus.toml
+
+client home: ready
+  state                qualified
+  address              2001:0:c000:201::1
+  nat mapping          endpoint-independent
+  nat symmetric        no
+  servers              192.0.2.1, 192.0.2.2
+  peers                1
+  rx packets           12
+  dropped: not global  5
+  dropped: truncated   1
+
+server public: starting
+
+peers of home: 1 of 2
+  address     mapped            trusted  received  sent   queued
+  invalid IP  invalid AddrPort  yes      never     never  9
+`
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestStatusOfOne(t *testing.T) {
+	socket := serve(t)
+	status, out, _ := call("status", "--socket", socket, "--json", "public")
+	var got statusReport
+	if err := json.Unmarshal([]byte(out), &got); err != nil || status != 0 || len(got.Instances) != 1 || got.Instances[0].Name != "public" {
+		t.Errorf("%d, %v:\n%s", status, err, out)
+	}
+	if status, _, errs := call("status", "--socket", socket, "nobody"); status != 1 || !strings.Contains(errs, `no instance is named "nobody"`) {
+		t.Errorf("%d: %s", status, errs)
+	}
+}
+
+func TestReload(t *testing.T) {
+	socket := serve(t)
+	status, out, errs := call("reload", "--socket", socket)
+	if want := "reloaded\ntakes effect at the next start: client home: port, bind\n"; status != 0 || out != want {
+		t.Errorf("%d: %s%s", status, out, errs)
+	}
+	if _, out, _ := call("reload", "--socket", socket, "--json"); !strings.Contains(out, `"keys":["port","bind"]`) {
+		t.Errorf("JSON: %s", out)
+	}
+}
+
+// TestAlreadyRunning finds the daemon that holds the socket, in check and run.
+func TestAlreadyRunning(t *testing.T) {
+	socket := serve(t)
+	path := writeFile(t, "[[client]]\nserver = \"192.0.2.1\"\n[control]\nsocket = \""+socket+"\"\n")
+	if status, out, _ := call("check", "-c", path); status != 0 || !strings.Contains(out, "an isthmus is running with it") {
+		t.Errorf("check: %d: %s", status, out)
+	}
+	if status, _, errs := call("run", "-c", path); status != 1 || !strings.Contains(errs, "an isthmus is running already with the control socket "+socket) {
+		t.Errorf("run: %d: %s", status, errs)
+	}
+	if status, out, _ := call("status", "-c", path); status != 0 || !strings.Contains(out, "client home: ready") {
+		t.Errorf("status: %d: %s", status, out)
+	}
+}
+
+// TestNothingIsChangedBefore runs a configuration whose port is taken.
+func TestNothingIsChangedBefore(t *testing.T) {
+	busy, err := net.ListenUDP("udp4", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	_, port, err := net.SplitHostPort(busy.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(t.TempDir(), "control.sock")
+	path := writeFile(t, "[[client]]\nserver = \"192.0.2.1\"\nport = "+port+"\n[control]\nsocket = \""+socket+"\"\n")
+	status, _, errs := call("run", "-c", path)
+	if status != 1 || !strings.Contains(errs, "UDP port "+port+" on 0.0.0.0 is in use by another program") {
+		t.Errorf("%d: %s", status, errs)
+	}
+	if _, err := os.Stat(socket); err == nil {
+		t.Error("the control socket was made all the same")
+	}
+}
+
+func TestLog(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, stream string
+		format       config.Format
+		want         string
+	}{
+		{"journal", stream(info), config.FormatText, "level=INFO msg=ready n=1\n"},
+		{"journal of another process", "1:1", config.FormatText, "time="},
+		{"terminal", "", config.FormatText, "time="},
+		{"JSON for the journal", stream(info), config.FormatJSON, `{"level":"INFO","msg":"ready","n":1}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("JOURNAL_STREAM", tt.stream)
+			if err := file.Truncate(0); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := file.Seek(0, 0); err != nil {
+				t.Fatal(err)
+			}
+			log := slog.New(logHandler(file, tt.format, slog.LevelInfo))
+			log.Debug("hidden")
+			log.Info("ready", "n", 1)
+			got, err := os.ReadFile(file.Name())
+			if err != nil || !strings.HasPrefix(string(got), tt.want) || strings.Contains(string(got), "hidden") {
+				t.Errorf("got %q, want %q, error %v", got, tt.want, err)
+			}
+		})
+	}
+}
+
+// FuzzFlatten checks that every state that is JSON can be shown.
+func FuzzFlatten(f *testing.F) {
+	f.Add(`{"a":{"b":[1,{"c":null}]},"d":"x"}`)
+	f.Add(``)
+	f.Add(`[[[`)
+	f.Fuzz(func(t *testing.T, text string) {
+		if _, err := flatten(json.RawMessage(text)); err != nil && json.Valid([]byte(text)) {
+			t.Errorf("%q is JSON, but: %v", text, err)
+		}
+	})
+}
