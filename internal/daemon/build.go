@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -14,28 +15,32 @@ import (
 // Build makes the instances of a configuration, each with a logger that names
 // it. Nothing of the machine is changed before they run.
 func Build(c *config.Config, log *slog.Logger) ([]role.Instance, error) {
-	var instances []role.Instance
+	b := builder{log: log}
 	for _, s := range c.Servers {
-		instance, err := run.NewServer(s, named(log, config.RoleServer, s.Name))
-		if err != nil {
-			return nil, unbuilt(config.RoleServer, s.Name, err)
-		}
-		instances = append(instances, instance)
+		add(&b, config.RoleServer, s.Name, s, run.NewServer)
 	}
 	for _, r := range c.Relays {
-		instance, err := run.NewRelay(r, named(log, config.RoleRelay, r.Name))
-		if err != nil {
-			return nil, unbuilt(config.RoleRelay, r.Name, err)
-		}
-		instances = append(instances, instance)
+		add(&b, config.RoleRelay, r.Name, r, run.NewRelay)
 	}
-	return instances, nil
+	for _, r := range c.Clients {
+		add(&b, config.RoleClient, r.Name, r, run.NewClient)
+	}
+	return b.built, errors.Join(b.failed...)
 }
 
-func named(log *slog.Logger, role, name string) *slog.Logger {
-	return log.With("role", role, "instance", name)
+// builder collects instances, and the errors of those that could not be made.
+type builder struct {
+	log    *slog.Logger
+	built  []role.Instance
+	failed []error
 }
 
-func unbuilt(role, name string, err error) error {
-	return fmt.Errorf("%s %s: %w", role, name, err)
+// add makes one instance of a section by its constructor.
+func add[Section any, Made role.Instance](b *builder, role, name string, section Section, construct func(Section, *slog.Logger) (Made, error)) {
+	made, err := construct(section, b.log.With("role", role, "instance", name))
+	if err != nil {
+		b.failed = append(b.failed, fmt.Errorf("%s %s: %w", role, name, err))
+		return
+	}
+	b.built = append(b.built, made)
 }
