@@ -20,14 +20,19 @@ import (
 const victimVariable = "ISTHMUS_LAB_TEST_VICTIM"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(victimVariable) != "" {
-		if err := beVictim(); err != nil {
-			fmt.Println("error", err)
-			os.Exit(1)
-		}
-		os.Exit(0)
+	var err error
+	switch part := os.Getenv(rootlessVariable); {
+	case os.Getenv(victimVariable) != "":
+		err = beVictim()
+	case part != "":
+		err = beRootless(part)
+	default:
+		os.Exit(m.Run())
 	}
-	os.Exit(m.Run())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }
 
 // beVictim brings a lab up with a process in it, says where, and waits.

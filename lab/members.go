@@ -54,9 +54,8 @@ func mountedNamespaces(dir string) map[spaceID]bool {
 	spaces := map[spaceID]bool{}
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
-		var fs unix.Statfs_t
 		path := filepath.Join(dir, e.Name())
-		if unix.Statfs(path, &fs) != nil || fs.Type != unix.NSFS_MAGIC {
+		if !mountedNamespace(path) {
 			continue
 		}
 		if id, ok := spaceOf(path); ok {

@@ -38,13 +38,22 @@ func createNamespace(path string) (*os.File, error) {
 // removeNamespace undoes createNamespace. The namespace itself lives on while
 // something else holds it.
 func removeNamespace(path string) error {
-	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("unmount %s: %w", path, err)
+	if mountedNamespace(path) {
+		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+			return fmt.Errorf("unmount %s: %w", path, err)
+		}
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return nil
+}
+
+// mountedNamespace tells a mounted namespace from the plain file below, which
+// is all there is when its mount was private to a dead lab.
+func mountedNamespace(path string) bool {
+	var f unix.Statfs_t
+	return unix.Statfs(path, &f) == nil && f.Type == unix.NSFS_MAGIC
 }
 
 // inNamespace runs f on a thread that is inside the namespace ns.

@@ -241,11 +241,16 @@ var spawner = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
+// spawn runs start on the thread of the spawner.
+func spawn(start func() error) error {
+	result := make(chan error, 1)
+	spawner() <- func() { result <- start() }
+	return <-result
+}
+
 // startIn starts a command inside a namespace.
 func startIn(ns *os.File, cmd *exec.Cmd) error {
-	result := make(chan error, 1)
-	spawner() <- func() { result <- startHere(ns, cmd) }
-	return <-result
+	return spawn(func() error { return startHere(ns, cmd) })
 }
 
 func startHere(ns *os.File, cmd *exec.Cmd) error {
