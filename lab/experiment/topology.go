@@ -39,24 +39,24 @@ type teredoPlan struct {
 
 // teredoNet is the topology of all Teredo experiments:
 //
-//	      IPv6 network 2001:db8::/64; 2001::/32 is routed to the relay
-//	   ---+-----------------+-----------------------------+---
-//	      | ::1             | ::3                         | ::5
-//	  +--------+        +-------+                     +--------+
-//	  | server |        | relay |                     |  host  |
-//	  +--------+        +-------+                     +--------+
-//	      | .1 .2           | .3                          | .5
-//	   ---+-----------------+------+------------------+---+---
-//	      IPv4 Internet            | .10              | .20
-//	      203.0.113.0/24       +------+           +------+
-//	                           | nat1 |           | nat2 |  ...
-//	                           +------+           +------+
-//	                               | 192.168.1.1      | 192.168.2.1
-//	                               |                  |
-//	                               | 192.168.1.2      | 192.168.2.2
-//	                          +---------+        +---------+
-//	                          | client1 |        | client2 |  ...
-//	                          +---------+        +---------+
+//	    IPv6 network 2001:db8::/64; 2001::/32 is routed to the relay
+//	 ---+-----------------+-----------------------------+---
+//	    | ::1             | ::3                         | ::5
+//	+--------+        +-------+                     +--------+
+//	| server |        | relay |                     |  host  |
+//	+--------+        +-------+                     +--------+
+//	    | .1 .2           | .3                          | .5
+//	 ---+-----------------+------+------------------+---+---
+//	    IPv4 Internet            | .10              | .20
+//	    203.0.113.0/24       +------+           +------+
+//	                         | nat1 |           | nat2 |  ...
+//	                         +------+           +------+
+//	                             | 192.168.1.1      | 192.168.2.1
+//	                             |                  |
+//	                             | 192.168.1.2      | 192.168.2.2
+//	                        +---------+        +---------+
+//	                        | client1 |        | client2 |  ...
+//	                        +---------+        +---------+
 //
 // The host speaks IPv4 only when it is its own, host-specific relay.
 type teredoNet struct {
@@ -72,7 +72,8 @@ type teredoClient struct {
 	net       *teredoNet
 	node, nat *lab.Node
 	kind      lab.NATKind
-	external  netip.Addr
+	local     netip.Addr // 192.168.N.2
+	external  netip.Addr // of the box
 	name      string
 
 	// Set by start:
@@ -120,15 +121,16 @@ func (n *teredoNet) drawClient(plan teredoPlan, number int, kind lab.NATKind, ip
 	l := n.lab
 	c := &teredoClient{
 		net: n, kind: kind, name: fmt.Sprintf("client%d", number),
+		local:    netip.AddrFrom4([4]byte{192, 168, byte(number), 2}),
 		external: netip.AddrFrom4([4]byte{203, 0, 113, byte(10 * number)}),
 	}
-	lan := fmt.Sprintf("192.168.%d", number)
+	gateway := netip.AddrFrom4([4]byte{192, 168, byte(number), 1})
 	c.node = l.Node(c.name)
 	c.nat = l.NAT(fmt.Sprintf("nat%d", number), lab.NATConfig{Kind: kind, InputDrop: true, External: c.external})
 	plan.link(l, c.node, "eth0", c.nat, "l1")
 	plan.link(l, c.nat, "e4", ipv4, "")
-	c.nat.Addr("l1", lan+".1/24").Addr("e4", c.external.String()+"/24")
-	c.node.Addr("eth0", lan+".2/24").Route("default", lan+".1")
+	c.nat.Addr("l1", gateway.String()+"/24").Addr("e4", c.external.String()+"/24")
+	c.node.Addr("eth0", c.local.String()+"/24").Route("default", gateway.String())
 	return c
 }
 

@@ -1,0 +1,148 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/teredo"
+)
+
+// Layout of the captures of package lab and of what lies around a datagram.
+const (
+	captureHeader = 24
+	recordHeader  = 16 // seconds(4) nanoseconds(4) captured(4) original(4)
+	ethernetLen   = 14
+	ethernetIPv4  = 0x0800
+	ipv4MinLen    = 20
+)
+
+// seen is one UDP datagram of a capture.
+type seen struct {
+	at       time.Time
+	from, to netip.AddrPort
+	payload  []byte
+}
+
+// trace records one link while f runs and gives the datagrams seen there.
+func trace(l *lab.Lab, node *lab.Node, iface string, f func() error) ([]seen, error) {
+	file := filepath.Join(l.Dir(), "trace-"+node.Name()+".pcap")
+	c, err := l.Capture(node, iface, file)
+	if err != nil {
+		return nil, err
+	}
+	err = f()
+	if err := errors.Join(err, c.Stop()); err != nil {
+		return nil, err
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return readCapture(b)
+}
+
+// readCapture gives the UDP datagrams over IPv4 of an Ethernet capture.
+func readCapture(b []byte) ([]seen, error) {
+	if len(b) < captureHeader {
+		return nil, errors.New("the capture is empty")
+	}
+	var all []seen
+	for b = b[captureHeader:]; len(b) >= recordHeader; {
+		at := time.Unix(int64(binary.LittleEndian.Uint32(b)), int64(binary.LittleEndian.Uint32(b[4:])))
+		n := int(binary.LittleEndian.Uint32(b[8:]))
+		if n > len(b)-recordHeader {
+			return all, errors.New("the capture ends in the middle of a packet")
+		}
+		if d, ok := datagram(b[recordHeader : recordHeader+n]); ok {
+			d.at = at
+			all = append(all, d)
+		}
+		b = b[recordHeader+n:]
+	}
+	return all, nil
+}
+
+// datagram finds the UDP datagram in an Ethernet frame.
+func datagram(frame []byte) (d seen, ok bool) {
+	if len(frame) < ethernetLen+ipv4MinLen || binary.BigEndian.Uint16(frame[12:]) != ethernetIPv4 {
+		return d, false
+	}
+	ip := frame[ethernetLen:]
+	length := int(ip[0]&15) * 4
+	if ip[9] != packet.ProtoUDP || length < ipv4MinLen || len(ip) < length+packet.UDPHeaderLen {
+		return d, false
+	}
+	udp := ip[length:]
+	size := int(binary.BigEndian.Uint16(udp[4:]))
+	if size < packet.UDPHeaderLen || size > len(udp) {
+		return d, false
+	}
+	d.from = netip.AddrPortFrom(netip.AddrFrom4([4]byte(ip[12:])), binary.BigEndian.Uint16(udp))
+	d.to = netip.AddrPortFrom(netip.AddrFrom4([4]byte(ip[16:])), binary.BigEndian.Uint16(udp[2:]))
+	d.payload = udp[packet.UDPHeaderLen:size]
+	return d, true
+}
+
+// describe says in words what a Teredo datagram is.
+func describe(payload []byte) string {
+	p, err := teredo.Parse(payload)
+	if err != nil {
+		return "not Teredo: " + err.Error()
+	}
+	var with []string
+	if p.HasAuth {
+		with = append(with, "nonce")
+	}
+	if p.Origin.IsValid() {
+		with = append(with, "origin "+p.Origin.String())
+	}
+	if t, err := teredo.ParseTrailers(p.Trailers); err == nil && t.HasNonce {
+		with = append(with, "nonce trailer")
+	}
+	text := inner(p.IPv6)
+	if len(with) > 0 {
+		text += " [" + strings.Join(with, ", ") + "]"
+	}
+	return text
+}
+
+// inner says what the IPv6 packet is.
+func inner(p packet.IPv6) string {
+	if teredo.IsBubble(p) {
+		return "bubble"
+	}
+	switch p.NextHeader() {
+	case packet.ProtoUDP:
+		return "the packet: UDP to " + p.Dst().String()
+	case packet.ProtoTCP:
+		return "TCP to " + p.Dst().String()
+	}
+	m, ok := p.ICMPv6()
+	if !ok {
+		return fmt.Sprintf("IPv6 protocol %d to %v", p.NextHeader(), p.Dst())
+	}
+	switch m[0] {
+	case packet.ICMPv6RouterSolicitation:
+		return "router solicitation"
+	case packet.ICMPv6RouterAdvert:
+		if ra, err := teredo.ParseRouterAdvertisement(p); err == nil {
+			return "router advertisement of " + ra.Prefix.String()
+		}
+		return "router advertisement"
+	case packet.ICMPv6EchoRequest:
+		return "echo request to " + p.Dst().String()
+	case packet.ICMPv6EchoReply:
+		return "echo reply from " + p.Src().String()
+	}
+	return fmt.Sprintf("ICMPv6 type %d to %v", m[0], p.Dst())
+}
