@@ -83,8 +83,7 @@ const (
 	// ModeRelay serves every IPv6 host that routes the Teredo prefix here
 	// (RFC 4380, section 5.4).
 	ModeRelay Mode = "relay"
-	// ModeHost serves this host alone (host-specific relay, RFC 4380, section
-	// 5.4.4).
+	// ModeHost serves this host alone: a host-specific relay.
 	ModeHost Mode = "host"
 )
 
