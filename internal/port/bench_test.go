@@ -161,20 +161,9 @@ func ipv6UDP(src, dst netip.Addr, size int) []byte {
 	binary.BigEndian.PutUint16(p[40:], benchPort)
 	binary.BigEndian.PutUint16(p[42:], benchPort)
 	binary.BigEndian.PutUint16(p[44:], uint16(size-40))
-	binary.BigEndian.PutUint16(p[46:], udp6Checksum(p))
+	q := packet.IPv6(p)
+	binary.BigEndian.PutUint16(p[46:], packet.Checksum(q.SrcBytes(), q.DstBytes(), packet.ProtoUDP, p[40:]))
 	return p
-}
-
-// udp6Checksum is the UDP checksum of a packet whose checksum field is zero.
-func udp6Checksum(p []byte) uint16 {
-	sum := uint32(packet.ProtoUDP) + uint32(len(p)-40)
-	for i := 8; i < len(p); i += 2 {
-		sum += uint32(p[i])<<8 | uint32(p[i+1])
-	}
-	for sum>>16 != 0 {
-		sum = sum&0xffff + sum>>16
-	}
-	return ^uint16(sum)
 }
 
 // ipv4UDP wraps a payload in UDP without checksum and IPv4.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -81,7 +82,23 @@ func (h *Host) AddAddr(link string, addr netip.Prefix) error {
 		return h.problem(fmt.Sprintf("add address %s to", addr), link, err)
 	}
 	h.done(addrKey(link, addr), func() error { return h.handle.AddrDel(l, a) })
+	if addr.Addr().Is6() && l.Attrs().RawFlags&unix.IFF_UP != 0 {
+		h.awaitLocal(addr.Addr())
+	}
 	return nil
+}
+
+// awaitLocal waits until the kernel takes packets for an address of its own. It
+// installs the local route in the background, even without duplicate address
+// detection; a packet that comes before that is lost. Nothing reports the moment, so the route is looked up.
+func (h *Host) awaitLocal(addr netip.Addr) {
+	for range 500 {
+		routes, err := h.handle.RouteGet(addr.AsSlice())
+		if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
+			return
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
 }
 
 // RemoveAddr takes an address from a link; one that is not there is no error.

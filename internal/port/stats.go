@@ -12,7 +12,8 @@ import (
 // packets or UDP datagrams, after splitting and before coalescing.
 type Stats struct {
 	ReadPackets, ReadBytes uint64
-	// ReadCalls counts system calls that returned packets.
+	// ReadCalls counts system calls that returned packets. A call may return
+	// a superpacket or a train that is handed out as many packets.
 	ReadCalls uint64
 	// ReadTruncated counts packets dropped because they exceed the buffer.
 	ReadTruncated uint64
@@ -34,8 +35,8 @@ type Stats struct {
 	WriteUnreachable uint64
 	// WriteFailed counts packets dropped for any other reason.
 	WriteFailed uint64
-	// SegmentFallbacks counts trains of datagrams that the kernel would not
-	// segment, and that were sent one by one.
+	// SegmentFallbacks counts trains of packets that the kernel would not
+	// segment, and that were written one by one.
 	SegmentFallbacks uint64
 }
 
@@ -66,13 +67,6 @@ func (c *counters) Stats() Stats {
 		WriteFailed:      c.writeFailed.Load(),
 		SegmentFallbacks: c.segmentFallbacks.Load(),
 	}
-}
-
-// received counts one read call and what it brought.
-func (c *counters) received(packets, bytes int) {
-	c.readCalls.Add(1)
-	c.readPackets.Add(uint64(packets))
-	c.readBytes.Add(uint64(bytes))
 }
 
 // sent counts packets that the kernel took.

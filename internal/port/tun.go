@@ -3,30 +3,12 @@
 package port
 
 import (
-	"errors"
 	"fmt"
+	"sync/atomic"
 	"unsafe"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
-
-const tunDevice = "/dev/net/tun"
-
-// TUNConfig says how to open a TUN device.
-type TUNConfig struct {
-	// Name of the device. Empty or with %d: the kernel chooses.
-	Name string
-	// MTU in bytes; 0 means 1280, the Teredo MTU (RFC 4380 section 5.1.2). It
-	// sizes the buffers and is set on the device.
-	MTU int
-	// Forwarding is for roles whose packets the kernel forwards between the
-	// network and the TUN. The kernel takes one hop off on the way in and one
-	// on the way out, and the engine takes its own. An engine sees the packet
-	// as it was on the wire: so one hop is added on each read and write of an
-	// IPv6 packet, never beyond 255.
-	Forwarding bool
-}
 
 // TUN is a TUN device without persistence: it goes, with its addresses and
 // routes, when it is closed or the process ends.
@@ -37,123 +19,13 @@ type TUN struct {
 	index      int
 	mtu        int
 	forwarding bool
+	offload    bool
+	noUDP      atomic.Bool // the kernel does not segment UDP
 	bufs       [MaxBatch][]byte
+	raw        []byte      // with offload: what one system call reads
+	super      superpacket // with offload: what of it is left
+	out        pool[tunWriter]
 	poll       [2]unix.PollFd // the reader's; here so that it is not allocated
-}
-
-// OpenTUN creates the device in the calling thread's network namespace and
-// sets its MTU. It is left down; see [Host.SetUp].
-func OpenTUN(cfg TUNConfig) (*TUN, error) {
-	if cfg.MTU == 0 {
-		cfg.MTU = 1280
-	}
-	if cfg.MTU < 1280 || cfg.MTU > 65535 {
-		return nil, fmt.Errorf("MTU %d for the TUN device is out of range; IPv6 needs 1280 to 65535", cfg.MTU)
-	}
-	if len(cfg.Name) >= unix.IFNAMSIZ {
-		return nil, fmt.Errorf("TUN device name %q is too long; use at most 15 characters", cfg.Name)
-	}
-	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, tunError(cfg.Name, err)
-	}
-	t := &TUN{guard: guard{fd: fd}, mtu: cfg.MTU, forwarding: cfg.Forwarding}
-	if err := t.setUp(cfg.Name); err != nil {
-		t.guard.release()
-		return nil, err
-	}
-	return t, nil
-}
-
-// setUp names the device, sets its MTU and prepares the buffers.
-func (t *TUN) setUp(name string) error {
-	ifr, err := unix.NewIfreq(name)
-	if err != nil {
-		return fmt.Errorf("TUN device name %q cannot be used: %w", name, err)
-	}
-	ifr.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
-	if err := unix.IoctlIfreq(t.guard.fd, unix.TUNSETIFF, ifr); err != nil {
-		return tunError(name, err)
-	}
-	t.name = ifr.Name()
-	if t.index, err = configureDevice(t.name, t.mtu); err != nil {
-		return fmt.Errorf("cannot configure TUN device %s: %w", t.name, err)
-	}
-	if err := noLinkLocal(t.index); err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EAFNOSUPPORT) {
-		return fmt.Errorf("cannot switch off link-local addresses on %s: %w", t.name, err)
-	}
-	if t.guard.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		return fmt.Errorf("cannot create an event descriptor: %w", err)
-	}
-	t.poll = [2]unix.PollFd{
-		{Fd: int32(t.guard.fd), Events: unix.POLLIN},
-		{Fd: int32(t.guard.event), Events: unix.POLLIN},
-	}
-	// One byte over the MTU shows a packet that was cut short.
-	size := t.mtu + 1
-	stride := (size + 127) &^ 63
-	slab := make([]byte, MaxBatch*stride)
-	for i := range t.bufs {
-		t.bufs[i] = slab[i*stride : i*stride+size : i*stride+size]
-	}
-	return nil
-}
-
-// configureDevice sets the MTU by ioctl, since that needs no netlink socket,
-// and returns the interface index.
-func configureDevice(name string, mtu int) (int, error) {
-	s, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return 0, err
-	}
-	defer unix.Close(s)
-	ifr, err := unix.NewIfreq(name)
-	if err != nil {
-		return 0, err
-	}
-	ifr.SetUint32(uint32(mtu))
-	if err := unix.IoctlIfreq(s, unix.SIOCSIFMTU, ifr); err != nil {
-		return 0, err
-	}
-	if err := unix.IoctlIfreq(s, unix.SIOCGIFINDEX, ifr); err != nil {
-		return 0, err
-	}
-	return int(ifr.Uint32()), nil
-}
-
-// addrGenModeNone is IN6_ADDR_GEN_MODE_NONE of <linux/if_link.h>.
-const addrGenModeNone = 1
-
-// noLinkLocal keeps the kernel from giving the device a link-local address, and
-// so from sending router solicitations that nobody on a TUN answers.
-func noLinkLocal(index int) error {
-	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	msg.Index = int32(index)
-	spec := nl.NewRtAttr(unix.IFLA_AF_SPEC, nil)
-	spec.AddRtAttr(unix.AF_INET6, nil).AddRtAttr(unix.IFLA_INET6_ADDR_GEN_MODE, []byte{addrGenModeNone})
-	req := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
-	req.AddData(msg)
-	req.AddData(spec)
-	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
-	return err
-}
-
-// tunError says in words why a TUN device cannot be had.
-func tunError(name string, err error) error {
-	if name == "" {
-		name = "tun"
-	}
-	switch {
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
-		return fmt.Errorf("%s is missing: load the module with `modprobe tun`, or give the container this device: %w", tunDevice, err)
-	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return fmt.Errorf("no permission to create TUN device %s: run as root or with CAP_NET_ADMIN: %w", name, err)
-	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("TUN device %s is in use by another program: stop it or choose another name: %w", name, err)
-	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EEXIST):
-		return fmt.Errorf("the name %s belongs to an interface of another kind: choose another name: %w", name, err)
-	}
-	return fmt.Errorf("cannot create TUN device %s: %w", name, err)
 }
 
 // Name is the device's name, as the kernel chose it.
@@ -186,8 +58,7 @@ func (t *TUN) ReadBatch(pkts [][]byte) (int, error) {
 func (t *TUN) drain(pkts [][]byte) (int, error) {
 	n, total := 0, 0
 	for n < len(pkts) {
-		buf := t.bufs[n]
-		size, errno := readNow(t.guard.fd, buf)
+		size, errno := t.readOne(t.bufs[n])
 		if errno == unix.EINTR {
 			continue
 		}
@@ -200,11 +71,10 @@ func (t *TUN) drain(pkts [][]byte) (int, error) {
 			}
 			return 0, fmt.Errorf("cannot read from TUN device %s, was it removed?: %w", t.name, errno)
 		}
-		if size == len(buf) {
-			t.readTruncated.Add(1)
-			continue
+		if size == 0 {
+			continue // dropped and counted
 		}
-		pkts[n] = buf[:size:size]
+		pkts[n] = t.bufs[n][:size:size]
 		if t.forwarding {
 			addHop(pkts[n])
 		}
@@ -212,9 +82,59 @@ func (t *TUN) drain(pkts [][]byte) (int, error) {
 		n++
 	}
 	if n > 0 {
-		t.received(n, total)
+		t.readPackets.Add(uint64(n))
+		t.readBytes.Add(uint64(total))
 	}
 	return n, nil
+}
+
+// readOne reads one packet into buf, which is a byte longer than the MTU. Size 0
+// is a packet that was dropped.
+func (t *TUN) readOne(buf []byte) (size int, errno unix.Errno) {
+	if t.offload {
+		return t.readOffload(buf)
+	}
+	size, errno = readNow(t.guard.fd, buf)
+	if errno != 0 {
+		return 0, errno
+	}
+	t.readCalls.Add(1)
+	if size == len(buf) {
+		t.readTruncated.Add(1)
+		return 0, 0
+	}
+	return size, 0
+}
+
+// readOffload takes the next packet of the superpacket in work, or reads.
+func (t *TUN) readOffload(buf []byte) (size int, errno unix.Errno) {
+	if t.super.data == nil {
+		n, errno := readNow(t.guard.fd, t.raw)
+		if errno != 0 {
+			return 0, errno
+		}
+		t.readCalls.Add(1)
+		if n < vnetHdrLen {
+			t.readMalformed.Add(1)
+			return 0, 0
+		}
+		single, ok := t.super.parse(t.raw[:vnetHdrLen], t.raw[vnetHdrLen:n])
+		if !ok {
+			t.readMalformed.Add(1)
+			return 0, 0
+		}
+		if single != nil {
+			if len(single) >= len(buf) {
+				t.readTruncated.Add(1)
+				return 0, 0
+			}
+			return copy(buf, single), 0
+		}
+	}
+	if size = t.super.hand(buf[:len(buf)-1]); size == 0 {
+		t.readTruncated.Add(1)
+	}
+	return size, 0
 }
 
 // wait blocks until the device is readable or closed.
@@ -239,24 +159,57 @@ func (t *TUN) WriteBatch(pkts [][]byte) error {
 		return ErrClosed
 	}
 	defer t.guard.leave()
-	n, total := 0, 0
-	for _, p := range pkts {
-		if len(p) == 0 {
-			continue
-		}
-		if t.forwarding {
+	if t.forwarding {
+		for _, p := range pkts {
 			addHop(p)
 		}
-		if errno := writeNow(t.guard.fd, p); errno != 0 {
-			t.refused(1, errno)
+	}
+	if t.offload {
+		t.writeOffload(pkts)
+		return nil
+	}
+	for _, p := range pkts {
+		if len(p) > 0 {
+			t.wrote(1, len(p), writeNow(t.guard.fd, p))
+		}
+	}
+	return nil
+}
+
+// wrote counts a write of packets.
+func (t *TUN) wrote(packets, bytes int, errno unix.Errno) {
+	t.writeCalls.Add(1)
+	if errno != 0 {
+		t.refused(packets, errno)
+		return
+	}
+	t.sent(packets, bytes)
+}
+
+// writeOffload writes packets, neighbours of one flow together.
+func (t *TUN) writeOffload(pkts [][]byte) {
+	w := t.out.get()
+	defer t.out.put(w)
+	for len(pkts) > 0 {
+		if len(pkts[0]) == 0 {
+			pkts = pkts[1:]
 			continue
 		}
-		n++
-		total += len(p)
+		n, f := run(pkts, !t.noUDP.Load())
+		iovs, total := w.load(pkts[:n], f)
+		errno := writevNow(t.guard.fd, iovs)
+		if n > 1 && errno == unix.EINVAL {
+			t.segmentFallbacks.Add(1)
+			w.restore(pkts[0], f)
+			for i := range n {
+				iovs, size := w.load(pkts[i:i+1], f)
+				t.wrote(1, size, writevNow(t.guard.fd, iovs))
+			}
+		} else {
+			t.wrote(n, total+(n-1)*f.headers, errno)
+		}
+		pkts = pkts[n:]
 	}
-	t.writeCalls.Add(uint64(len(pkts)))
-	t.sent(n, total)
-	return nil
 }
 
 // Close implements [Tun] and removes the device.
@@ -283,6 +236,17 @@ func readNow(fd int, b []byte) (int, unix.Errno) {
 func writeNow(fd int, b []byte) unix.Errno {
 	for {
 		_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+		if errno != unix.EINTR {
+			return errno
+		}
+	}
+}
+
+// writevNow writes one packet in pieces to a non-blocking descriptor. It may be
+// many packets' work for the kernel, so the scheduler is told.
+func writevNow(fd int, iovs []unix.Iovec) unix.Errno {
+	for {
+		_, _, errno := unix.Syscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(&iovs[0])), uintptr(len(iovs)))
 		if errno != unix.EINTR {
 			return errno
 		}

@@ -182,7 +182,7 @@ func TestOpenTUNErrors(t *testing.T) {
 }
 
 func TestTUNAllocatesNothing(t *testing.T) {
-	for _, cfg := range []TUNConfig{{Name: "plain"}} {
+	for _, cfg := range []TUNConfig{{Name: "plain"}, {Name: "offload", Offload: true}} {
 		t.Run(cfg.Name, func(t *testing.T) {
 			tun := openTUN(t, inNamespace(t), cfg)
 			c := dial(t)

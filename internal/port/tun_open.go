@@ -1,0 +1,171 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package port
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+)
+
+const tunDevice = "/dev/net/tun"
+
+// TUNConfig says how to open a TUN device.
+type TUNConfig struct {
+	// Name of the device. Empty or with %d: the kernel chooses.
+	Name string
+	// MTU in bytes; 0 means 1280, the Teredo MTU (RFC 4380 section 5.1.2). It
+	// sizes the buffers and is set on the device.
+	MTU int
+	// Forwarding is for roles whose packets the kernel forwards between the
+	// network and the TUN. The kernel takes one hop off on the way in and one
+	// on the way out, and the engine takes its own. An engine sees the packet
+	// as it was on the wire: so one hop is added on each read and write of an
+	// IPv6 packet, never beyond 255.
+	Forwarding bool
+	// Offload lets the host's stack hand over many packets of a TCP or UDP
+	// flow in one piece, and hands them to it in one piece. Packets are the
+	// same either way; the cost per packet of a bulk transfer is less.
+	Offload bool
+}
+
+// OpenTUN creates the device in the calling thread's network namespace and
+// sets its MTU. It is left down; see [Host.SetUp].
+func OpenTUN(cfg TUNConfig) (*TUN, error) {
+	if cfg.MTU == 0 {
+		cfg.MTU = 1280
+	}
+	if cfg.MTU < 1280 || cfg.MTU > 65535 {
+		return nil, fmt.Errorf("MTU %d for the TUN device is out of range; IPv6 needs 1280 to 65535", cfg.MTU)
+	}
+	if len(cfg.Name) >= unix.IFNAMSIZ {
+		return nil, fmt.Errorf("TUN device name %q is too long; use at most 15 characters", cfg.Name)
+	}
+	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, tunError(cfg.Name, err)
+	}
+	t := &TUN{guard: guard{fd: fd}, mtu: cfg.MTU, forwarding: cfg.Forwarding, offload: cfg.Offload}
+	t.out.make = func() *tunWriter { return new(tunWriter) }
+	if err := t.setUp(cfg.Name); err != nil {
+		t.guard.release()
+		return nil, err
+	}
+	return t, nil
+}
+
+// setUp names the device, sets its MTU and prepares the buffers.
+func (t *TUN) setUp(name string) error {
+	ifr, err := unix.NewIfreq(name)
+	if err != nil {
+		return fmt.Errorf("TUN device name %q cannot be used: %w", name, err)
+	}
+	flags := uint16(unix.IFF_TUN | unix.IFF_NO_PI)
+	if t.offload {
+		flags |= unix.IFF_VNET_HDR
+	}
+	ifr.SetUint16(flags)
+	if err := unix.IoctlIfreq(t.guard.fd, unix.TUNSETIFF, ifr); err != nil {
+		return tunError(name, err)
+	}
+	if t.offload {
+		if err := t.setOffload(); err != nil {
+			return tunError(name, err)
+		}
+	}
+	t.name = ifr.Name()
+	if t.index, err = configureDevice(t.name, t.mtu); err != nil {
+		return fmt.Errorf("cannot configure TUN device %s: %w", t.name, err)
+	}
+	if err := noLinkLocal(t.index); err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EAFNOSUPPORT) {
+		return fmt.Errorf("cannot switch off link-local addresses on %s: %w", t.name, err)
+	}
+	if t.guard.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return fmt.Errorf("cannot create an event descriptor: %w", err)
+	}
+	t.poll = [2]unix.PollFd{
+		{Fd: int32(t.guard.fd), Events: unix.POLLIN},
+		{Fd: int32(t.guard.event), Events: unix.POLLIN},
+	}
+	// One byte over the MTU shows a packet that was cut short.
+	size := t.mtu + 1
+	stride := (size + 127) &^ 63
+	slab := make([]byte, MaxBatch*stride)
+	for i := range t.bufs {
+		t.bufs[i] = slab[i*stride : i*stride+size : i*stride+size]
+	}
+	return nil
+}
+
+// setOffload says what the reader can split: TCP, and UDP where the kernel
+// (6.2 or later) segments it for a TUN.
+func (t *TUN) setOffload() error {
+	t.raw = make([]byte, vnetHdrLen+packet.IPv6HeaderLen+maxTrain)
+	const tcp = unix.TUN_F_CSUM | unix.TUN_F_TSO6 | unix.TUN_F_TSO_ECN
+	if unix.IoctlSetInt(t.guard.fd, unix.TUNSETOFFLOAD, tcp|unix.TUN_F_USO4|unix.TUN_F_USO6) == nil {
+		return nil
+	}
+	t.noUDP.Store(true)
+	return unix.IoctlSetInt(t.guard.fd, unix.TUNSETOFFLOAD, tcp)
+}
+
+// configureDevice sets the MTU by ioctl, since that needs no netlink socket,
+// and returns the interface index.
+func configureDevice(name string, mtu int) (int, error) {
+	s, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(s)
+	ifr, err := unix.NewIfreq(name)
+	if err != nil {
+		return 0, err
+	}
+	ifr.SetUint32(uint32(mtu))
+	if err := unix.IoctlIfreq(s, unix.SIOCSIFMTU, ifr); err != nil {
+		return 0, err
+	}
+	if err := unix.IoctlIfreq(s, unix.SIOCGIFINDEX, ifr); err != nil {
+		return 0, err
+	}
+	return int(ifr.Uint32()), nil
+}
+
+// addrGenModeNone is IN6_ADDR_GEN_MODE_NONE of <linux/if_link.h>.
+const addrGenModeNone = 1
+
+// noLinkLocal keeps the kernel from giving the device a link-local address, and
+// so from sending router solicitations that nobody on a TUN answers.
+func noLinkLocal(index int) error {
+	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	msg.Index = int32(index)
+	spec := nl.NewRtAttr(unix.IFLA_AF_SPEC, nil)
+	spec.AddRtAttr(unix.AF_INET6, nil).AddRtAttr(unix.IFLA_INET6_ADDR_GEN_MODE, []byte{addrGenModeNone})
+	req := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
+	req.AddData(msg)
+	req.AddData(spec)
+	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+	return err
+}
+
+// tunError says in words why a TUN device cannot be had.
+func tunError(name string, err error) error {
+	if name == "" {
+		name = "tun"
+	}
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
+		return fmt.Errorf("%s is missing: load the module with `modprobe tun`, or give the container this device: %w", tunDevice, err)
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return fmt.Errorf("no permission to create TUN device %s: run as root or with CAP_NET_ADMIN: %w", name, err)
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("TUN device %s is in use by another program: stop it or choose another name: %w", name, err)
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EEXIST):
+		return fmt.Errorf("the name %s belongs to an interface of another kind: choose another name: %w", name, err)
+	}
+	return fmt.Errorf("cannot create TUN device %s: %w", name, err)
+}
