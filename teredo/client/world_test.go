@@ -29,7 +29,6 @@ var (
 	second    = netip.MustParseAddr("203.0.113.2")
 	relayAddr = netip.MustParseAddrPort("203.0.113.3:3545")
 	hostAddr  = netip.MustParseAddr("2001:db8::1")
-	nobody    = netip.MustParseAddr("2001:db8::dead")
 
 	natA = netip.MustParseAddr("198.51.100.10")
 	natB = netip.MustParseAddr("192.0.2.20")

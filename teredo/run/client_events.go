@@ -1,0 +1,114 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/teredo/client"
+)
+
+// eventQueue hands events from the loops, which must not wait, to the one
+// goroutine that changes the device.
+type eventQueue struct {
+	mu     sync.Mutex
+	events []client.Event
+	wake   chan struct{}
+}
+
+func newEventQueue() *eventQueue { return &eventQueue{wake: make(chan struct{}, 1)} }
+
+// push appends events.
+func (q *eventQueue) push(events []client.Event) {
+	if len(events) == 0 {
+		return
+	}
+	q.mu.Lock()
+	q.events = append(q.events, events...)
+	q.mu.Unlock()
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what is there.
+func (q *eventQueue) take() []client.Event {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	events := q.events
+	q.events = nil
+	return events
+}
+
+// applyEvents makes the device follow the engine, until ctx is done.
+func (c *Client) applyEvents(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.events.wake:
+		}
+		for _, e := range c.events.take() {
+			// At the end the device may go before its events are done.
+			if err := c.apply(e); err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
+	}
+}
+
+// apply makes one event true for the host, and tells people.
+func (c *Client) apply(e client.Event) error {
+	switch e.Kind {
+	case client.GotAddress, client.AddressChanged:
+		if err := c.setAddress(e.Address); err != nil {
+			return err
+		}
+		c.log.Info("qualified", "address", e.Address, "mapped", e.Mapping, "server", e.Server, "replaces", e.Old)
+	case client.AddressLost:
+		c.log.Warn("address lost: "+e.Cause.String(), "address", e.Old)
+		return c.setAddress(netip.Addr{})
+	case client.NATDetermined:
+		c.log.Info("NAT: " + e.NAT.String())
+	case client.ServerSilent:
+		c.log.Warn("the server does not answer: check its address, and that UDP to port 3544 may leave", "server", e.Server)
+	case client.WentOffLine:
+		c.log.Warn("no server answers", "retry_in", e.Wait)
+	}
+	return nil
+}
+
+// addressBits makes the whole service prefix on-link, so that other Teredo
+// clients are reached without a router.
+const addressBits = 32
+
+// setAddress replaces the address and the default route of the device; not
+// valid: neither.
+func (c *Client) setAddress(a netip.Addr) error {
+	link := c.tun.Name()
+	route := port.Route{Dst: netip.PrefixFrom(netip.IPv6Unspecified(), 0), Link: link, Metric: c.cfg.RouteMetric}
+	if c.given.IsValid() {
+		if !a.IsValid() {
+			if err := c.host.RemoveRoute(route); err != nil {
+				return err
+			}
+		}
+		if c.given != a {
+			if err := c.host.RemoveAddr(link, netip.PrefixFrom(c.given, addressBits)); err != nil {
+				return err
+			}
+		}
+	}
+	c.given = a
+	if !a.IsValid() {
+		return nil
+	}
+	if err := c.host.AddAddr(link, netip.PrefixFrom(a, addressBits)); err != nil {
+		return err
+	}
+	return c.host.AddRoute(route)
+}

@@ -1,0 +1,378 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
+
+// clientRig is two hosts with clients and a router with a server between them:
+//
+//	a 198.51.100.2 -- .1 router, server 203.0.113.1, .2 -- 192.0.2.1 -- 192.0.2.2 b
+type clientRig struct {
+	a, b, router *testutil.Netns
+}
+
+const clientTimeout = 10 * time.Second
+
+func newClientRig(t *testing.T) *clientRig {
+	t.Helper()
+	r := &clientRig{a: testutil.NewNetns(t), b: testutil.NewNetns(t), router: testutil.NewNetns(t)}
+	serverLink(t, r.router, r.a, "a", []string{"198.51.100.1/24", "203.0.113.1/32", "203.0.113.2/32"}, "198.51.100.2/24")
+	serverLink(t, r.router, r.b, "b", []string{"192.0.2.1/24"}, "192.0.2.2/24")
+	r.router.Do(t, func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
+	r.a.Do(t, func() error { return defaultRoute("198.51.100.1") })
+	r.b.Do(t, func() error { return defaultRoute("192.0.2.1") })
+	cfg := config.DefaultServer()
+	cfg.Address, cfg.Secondary = netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("203.0.113.2")
+	server, err := NewServer(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	startIn(t, r.router, server)
+	return r
+}
+
+func defaultRoute(gateway string) error {
+	return netlink.RouteReplace(&netlink.Route{Gw: net.ParseIP(gateway)})
+}
+
+// startIn runs an instance in a namespace until the returned function is called
+// or the test ends.
+func startIn(t *testing.T, ns *testutil.Netns, instance role.Instance) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		if err := unix.Setns(ns.Handle(), unix.CLONE_NEWNET); err != nil {
+			ended <- err
+			return
+		}
+		ended <- instance.Run(ctx)
+	}()
+	stopped := false
+	stop = func() error {
+		if stopped {
+			return nil
+		}
+		stopped = true
+		cancel()
+		return <-ended
+	}
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Errorf("%s ended with %v", instance.Name(), err)
+		}
+	})
+	select {
+	case <-instance.Ready():
+	case err := <-ended:
+		stopped = true
+		cancel()
+		t.Fatalf("%s ended: %v", instance.Name(), err)
+	}
+	return stop
+}
+
+func clientConfig() config.Client {
+	cfg := config.DefaultClient()
+	cfg.Servers = []config.Host{{Addr: netip.MustParseAddr("203.0.113.1")}}
+	return cfg
+}
+
+// newClient makes a client, with its log in the returned text.
+func newClient(t *testing.T, change ...func(*config.Client)) (*Client, *strings.Builder) {
+	t.Helper()
+	cfg := clientConfig()
+	for _, f := range change {
+		f(&cfg)
+	}
+	var log strings.Builder
+	c, err := NewClient(cfg, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, &log
+}
+
+// await waits until the state of a client fits.
+func await(t *testing.T, c *Client, what string, fits func(ClientStatus) bool) ClientStatus {
+	t.Helper()
+	for deadline := time.Now().Add(clientTimeout); ; {
+		s := c.Status().(ClientStatus)
+		if fits(s) {
+			return s
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not %s within %v: %+v", what, clientTimeout, s)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func qualified(s ClientStatus) bool { return s.State == "qualified" }
+
+// device lists the addresses and routes of the Teredo device, or says that it is
+// not there.
+func device(t *testing.T, ns *testutil.Netns) (list []string) {
+	t.Helper()
+	ns.Do(t, func() error {
+		link, err := netlink.LinkByName("teredo")
+		if errors.As(err, new(netlink.LinkNotFoundError)) {
+			list = append(list, "no device")
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		addrs, err := netlink.AddrList(link, netlink.FAMILY_V6)
+		if err != nil {
+			return err
+		}
+		for _, a := range addrs {
+			list = append(list, "address "+a.IPNet.String())
+		}
+		routes, err := netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
+		for _, r := range routes {
+			list = append(list, fmt.Sprintf("route %s metric %d mtu %d", r.Dst, r.Priority, link.Attrs().MTU))
+		}
+		return err
+	})
+	return list
+}
+
+// awaitDevice waits until the device is as wanted: the kernel is told behind the
+// engine's back.
+func awaitDevice(t *testing.T, ns *testutil.Netns, want ...string) {
+	t.Helper()
+	for deadline := time.Now().Add(clientTimeout); ; {
+		diff := cmp.Diff(want, device(t, ns))
+		if diff == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("device (-want +got):\n%s", diff)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func deviceWith(address netip.Addr) []string {
+	return []string{"address " + address.String() + "/32", "route 2001::/32 metric 256 mtu 1280", "route ::/0 metric 4096 mtu 1280"}
+}
+
+func TestClientSetsUpAndUndoes(t *testing.T) {
+	r := newClientRig(t)
+	c, log := newClient(t)
+	stop := startIn(t, r.a, c)
+	s := await(t, c, "qualified", qualified)
+	if want := netip.MustParseAddrPort("198.51.100.2:0").Addr(); s.Mapped.Addr() != want || s.Mapped != s.Local {
+		t.Errorf("mapped %s, local %s", s.Mapped, s.Local)
+	}
+	if s.NAT != "no NAT" {
+		t.Errorf("NAT is %q", s.NAT)
+	}
+	awaitDevice(t, r.a, deviceWith(s.Address)...)
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	awaitDevice(t, r.a, "no device")
+	if !strings.Contains(log.String(), `unsolicited = \"established\"`) {
+		t.Errorf("the policy is not stated at the start: %s", log)
+	}
+}
+
+// Two clients talk over their kernels' UDP, by bubbles through the server.
+func TestClientToClient(t *testing.T) {
+	r := newClientRig(t)
+	a, _ := newClient(t)
+	b, _ := newClient(t, func(c *config.Client) { c.Unsolicited = config.UnsolicitedAllow })
+	startIn(t, r.a, a)
+	startIn(t, r.b, b)
+	sa, sb := await(t, a, "qualified", qualified), await(t, b, "qualified", qualified)
+	awaitDevice(t, r.a, deviceWith(sa.Address)...)
+	awaitDevice(t, r.b, deviceWith(sb.Address)...)
+	var from, to *net.UDPConn
+	r.b.Do(t, func() (err error) {
+		to, err = net.ListenUDP("udp6", net.UDPAddrFromAddrPort(netip.AddrPortFrom(sb.Address, 7)))
+		return err
+	})
+	defer to.Close()
+	r.a.Do(t, func() (err error) {
+		from, err = net.DialUDP("udp6", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(sb.Address, 7)))
+		return err
+	})
+	defer from.Close()
+	const words = "across the isthmus"
+	if _, err := from.Write([]byte(words)); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 100)
+	_ = to.SetReadDeadline(time.Now().Add(clientTimeout))
+	n, back, err := to.ReadFromUDPAddrPort(buf)
+	if err != nil || string(buf[:n]) != words || back.Addr() != sa.Address {
+		t.Fatalf("got %q from %s, %v", buf[:n], back, err)
+	}
+	if _, err := to.WriteToUDPAddrPort([]byte("back"), back); err != nil {
+		t.Fatal(err)
+	}
+	_ = from.SetReadDeadline(time.Now().Add(clientTimeout))
+	if n, err := from.Read(buf); err != nil || string(buf[:n]) != "back" {
+		t.Fatalf("answer %q, %v", buf[:n], err)
+	}
+	peers, total := a.Peers(10)
+	if total != 1 || peers[0].Address != sb.Address || !peers[0].Trusted || peers[0].Mapped != sb.Mapped {
+		t.Errorf("peers %+v of %d", peers, total)
+	}
+}
+
+func TestClientFollowsAddressChange(t *testing.T) {
+	r := newClientRig(t)
+	c, _ := newClient(t)
+	startIn(t, r.a, c)
+	old := await(t, c, "qualified", qualified)
+	awaitDevice(t, r.a, deviceWith(old.Address)...)
+	began := time.Now()
+	r.a.Do(t, func() error {
+		if err := serverAddrs("a", "198.51.100.9/24"); err != nil {
+			return err
+		}
+		link, err := netlink.LinkByName("a")
+		if err != nil {
+			return err
+		}
+		gone, err := netlink.ParseAddr("198.51.100.2/24")
+		if err != nil {
+			return err
+		}
+		if err := netlink.AddrDel(link, gone); err != nil {
+			return err
+		}
+		// The kernel takes the second address of a network with the first.
+		if err := serverAddrs("a", "198.51.100.9/24"); err != nil && !errors.Is(err, unix.EEXIST) {
+			return err
+		}
+		return defaultRoute("198.51.100.1")
+	})
+	s := await(t, c, "at the new address", func(s ClientStatus) bool {
+		return qualified(s) && s.Mapped.Addr() == netip.MustParseAddr("198.51.100.9")
+	})
+	awaitDevice(t, r.a, deviceWith(s.Address)...)
+	t.Logf("from the change to the new address on the device: %v", time.Since(began))
+}
+
+func TestClientStepsAside(t *testing.T) {
+	r := newClientRig(t)
+	c, _ := newClient(t)
+	startIn(t, r.a, c)
+	await(t, c, "qualified", qualified)
+	var route *netlink.Route
+	r.a.Do(t, func() error {
+		if err := serverAddrs("a", "2001:db8::2/64"); err != nil {
+			return err
+		}
+		route = &netlink.Route{Gw: net.ParseIP("2001:db8::1")}
+		return netlink.RouteAdd(route)
+	})
+	await(t, c, "dormant", func(s ClientStatus) bool { return s.State == "dormant" })
+	awaitDevice(t, r.a)
+	r.a.Do(t, func() error { return netlink.RouteDel(route) })
+	s := await(t, c, "qualified again", qualified)
+	awaitDevice(t, r.a, deviceWith(s.Address)...)
+}
+
+func TestClientIgnoresNative(t *testing.T) {
+	r := newClientRig(t)
+	r.a.Do(t, func() error {
+		if err := serverAddrs("a", "2001:db8::2/64"); err != nil {
+			return err
+		}
+		return netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP("2001:db8::1")})
+	})
+	c, _ := newClient(t, func(c *config.Client) { c.Native = config.NativeIgnore })
+	startIn(t, r.a, c)
+	await(t, c, "qualified", qualified)
+}
+
+// A server given by name is looked up, again while that fails.
+func TestClientLooksUpServer(t *testing.T) {
+	r := newClientRig(t)
+	c, _ := newClient(t, func(c *config.Client) { c.Servers = []config.Host{{Name: "teredo.example.net"}} })
+	asked := 0
+	c.lookup = func(_ context.Context, name string) ([]netip.Addr, error) {
+		if asked++; asked == 1 {
+			return nil, errors.New("no answer")
+		}
+		return []netip.Addr{netip.MustParseAddr("203.0.113.1")}, nil
+	}
+	startIn(t, r.a, c)
+	await(t, c, "qualified", qualified)
+	if asked != 2 {
+		t.Errorf("asked %d times, want 2", asked)
+	}
+}
+
+func TestClientReload(t *testing.T) {
+	r := newClientRig(t)
+	c, _ := newClient(t, func(c *config.Client) {
+		c.Servers = []config.Host{{Addr: netip.MustParseAddr("203.0.113.77")}}
+	})
+	startIn(t, r.a, c)
+	await(t, c, "starting", func(s ClientStatus) bool { return s.State == "starting" })
+	next := config.Default()
+	want := clientConfig()
+	want.Port = 3555
+	next.Clients = []config.Client{want}
+	restart, err := c.Reload(&next)
+	if diff := cmp.Diff([]string{"port"}, restart); diff != "" || err != nil {
+		t.Errorf("keys that wait for a restart (-want +got):\n%s\n%v", diff, err)
+	}
+	await(t, c, "qualified", qualified)
+}
+
+func TestClientNameInUse(t *testing.T) {
+	r := newClientRig(t)
+	first, _ := newClient(t)
+	startIn(t, r.a, first)
+	second, _ := newClient(t)
+	var err error
+	r.a.Do(t, func() error { err = second.Run(t.Context()); return nil })
+	if err == nil || !strings.Contains(err.Error(), "teredo") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Every counter has a help text and a name of its own.
+func TestClientMetrics(t *testing.T) {
+	c, _ := newClient(t)
+	seen := map[string]bool{}
+	c.Collect(func(m role.Metric) {
+		if id := m.Name + " " + m.Reason; m.Help == "" || seen[id] {
+			t.Errorf("metric %q: help %q, seen before: %v", id, m.Help, seen[id])
+		} else {
+			seen[id] = true
+		}
+	})
+	if len(seen) < 40 {
+		t.Errorf("only %d metrics", len(seen))
+	}
+}
