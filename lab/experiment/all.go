@@ -1,0 +1,27 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import "github.com/isthmus-net/isthmus/lab"
+
+// All lists the experiments in the order in which they are shown.
+var All = []lab.Experiment{
+	{
+		Name:    tourName,
+		Summary: "the tour: an IPv4-only host behind a NAT gets IPv6, reaches a host and is reached",
+		Run:     teredoTour,
+		Up:      teredoUp,
+	},
+	{
+		Name:    matrixName,
+		Summary: "which kinds of NAT let two clients, or a client and an IPv6 host, find each other",
+		Run:     natMatrix,
+	},
+	{
+		Name:    startName,
+		Summary: "how long a client needs to its address, and a first packet to its host",
+		Run:     teredoStart,
+	},
+	relayThroughput,
+	relayLatency,
+}
