@@ -1,0 +1,232 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/isthmus-net/isthmus/internal/control"
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
+
+// asProgram makes the test binary behave as isthmus, so that tests start the
+// program that they were compiled with.
+const asProgram = "ISTHMUS_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// manager is the service manager of a test: it receives states.
+type manager struct{ conn *net.UnixConn }
+
+func newManager(t *testing.T) (m manager, path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "notify")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return manager{conn}, path
+}
+
+// expect waits for a state.
+func (m manager) expect(t *testing.T, want string, p *process) {
+	t.Helper()
+	if err := m.conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	buffer := make([]byte, 256)
+	n, err := m.conn.Read(buffer)
+	if err != nil {
+		t.Fatalf("no state %s: %v\n%s", want, err, p.log())
+	}
+	if got, _, _ := strings.Cut(string(buffer[:n]), "\n"); got != want {
+		t.Fatalf("state %s, want %s\n%s", got, want, p.log())
+	}
+}
+
+// process is a running isthmus.
+type process struct {
+	cmd  *exec.Cmd
+	done chan error
+	mu   sync.Mutex // guards text
+	text bytes.Buffer
+}
+
+func startProcess(t *testing.T, ns *testutil.Netns, notify string, args ...string) *process {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{cmd: exec.Command(self, args...), done: make(chan error, 1)}
+	p.cmd.Env = append(os.Environ(), asProgram+"=1", "NOTIFY_SOCKET="+notify)
+	errs, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Do(t, p.cmd.Start)
+	go func() {
+		for lines := bufio.NewScanner(errs); lines.Scan(); {
+			p.mu.Lock()
+			fmt.Fprintln(&p.text, lines.Text())
+			p.mu.Unlock()
+		}
+		p.done <- p.cmd.Wait()
+	}()
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	return p
+}
+
+// log is what the process wrote so far.
+func (p *process) log() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
+}
+
+func (p *process) signal(t *testing.T, s os.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		t.Fatalf("%v\n%s", err, p.log())
+	}
+}
+
+// qualified waits until the client named "client" has its address.
+func qualified(t *testing.T, asked *control.Client, p *process) control.Status {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for {
+		status, err := asked.Status(ctx)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, p.log())
+		}
+		for _, instance := range status.Instances {
+			if instance.Name == "client" && instance.Values["qualified"] == 1 {
+				return status
+			}
+		}
+		time.Sleep(10 * time.Millisecond) // the control socket has no way to wait
+	}
+}
+
+// TestLife runs all three roles in one process, in one network namespace whose
+// loopback has the addresses of all:
+//
+//	client 192.0.2.9 ── lo ── server 192.0.2.1, 192.0.2.2
+//	                     └─── relay  192.0.2.3
+//
+// from start over reload to stop, and looks that nothing stays behind.
+func TestLife(t *testing.T) {
+	ns := testutil.NewNetns(t)
+	ns.Do(t, func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		for _, address := range []string{"192.0.2.1/32", "192.0.2.2/32", "192.0.2.3/32", "192.0.2.9/32"} {
+			parsed, err := netlink.ParseAddr(address)
+			if err != nil {
+				return err
+			}
+			if err := netlink.AddrAdd(lo, parsed); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	socket := filepath.Join(t.TempDir(), "control.sock")
+	settings := func(rate, mtu int) string {
+		return fmt.Sprintf(`
+[[server]]
+address = "192.0.2.1"
+secondary = "192.0.2.2"
+rate_total = %d
+
+[[relay]]
+mode = "host"
+bind = "192.0.2.3:3545"
+mtu = %d
+
+[[client]]
+server = "192.0.2.1"
+bind = "192.0.2.9"
+unsolicited = "allow"
+
+[control]
+socket = %q
+`, rate, mtu, socket)
+	}
+	path := writeFile(t, settings(1000, 1280))
+	service, notify := newManager(t)
+	p := startProcess(t, ns, notify, "run", "-c", path)
+	service.expect(t, "READY=1", p)
+	asked := control.NewClient(socket)
+	status := qualified(t, asked, p)
+	if len(status.Instances) != 3 || status.PID != p.cmd.Process.Pid {
+		t.Errorf("status: %+v", status)
+	}
+	if code, out, errs := call("status", "--socket", socket, "--peers"); code != 0 || !strings.Contains(out, "client client: ready") {
+		t.Errorf("isthmus status: %d\n%s%s", code, out, errs)
+	}
+
+	if err := os.WriteFile(path, []byte(settings(2000, 1400)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.signal(t, syscall.SIGHUP)
+	service.expect(t, "RELOADING=1", p)
+	service.expect(t, "READY=1", p)
+	code, out, errs := call("reload", "--socket", socket)
+	if want := "reloaded\ntakes effect at the next start: relay relay: mtu\n"; code != 0 || out != want {
+		t.Errorf("isthmus reload: %d\n%s%s", code, out, errs)
+	}
+	service.expect(t, "RELOADING=1", p)
+	service.expect(t, "READY=1", p)
+	if err := os.WriteFile(path, []byte("[[relay]]\nmtu = 5\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := call("reload", "--socket", socket); code != 1 || !strings.Contains(errs, "5 is out of range") {
+		t.Errorf("reload of a faulty file: %d\n%s", code, errs)
+	}
+	service.expect(t, "RELOADING=1", p)
+	service.expect(t, "READY=1", p)
+	qualified(t, asked, p)
+
+	p.signal(t, syscall.SIGTERM)
+	service.expect(t, "STOPPING=1", p)
+	if err := <-p.done; err != nil {
+		t.Errorf("after SIGTERM: %v\n%s", err, p.log())
+	}
+	if _, err := os.Stat(socket); err == nil {
+		t.Error("the control socket was left behind")
+	}
+	ns.Do(t, func() error {
+		links, err := netlink.LinkList()
+		for _, link := range links {
+			if link.Type() == "tuntap" || link.Type() == "tun" {
+				t.Errorf("the interface %s was left behind", link.Attrs().Name)
+			}
+		}
+		return err
+	})
+}
