@@ -21,8 +21,11 @@ export GOTOOLCHAIN ?= local
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: build ## see Teredo at work: set up, build, run the tour
-	@scripts/setup --optional-peers
+demo: ## see Teredo at work: set up, build, run the tour
+	@scripts/setup --go
+	@# Peers come down while the compiler works.
+	@scripts/peers --optional & peers=$$!; \
+	$(MAKE) --no-print-directory build && wait $$peers || { kill $$peers 2>/dev/null; exit 1; }
 	@scripts/asroot "the lab makes network namespaces" bin/isthmus lab run teredo
 
 build: ## build bin/isthmus, one static program
