@@ -171,7 +171,8 @@ mtu = %d
 [[client]]
 server = "192.0.2.1"
 bind = "192.0.2.9"
-unsolicited = "allow"
+# The client may ask before the server listens.
+qualification_timeout = "100ms"
 
 [control]
 socket = %q
