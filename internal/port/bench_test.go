@@ -5,6 +5,7 @@ package port
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -51,7 +52,7 @@ const benchPort = 3544
 
 // newBench builds the two hosts and the relay's ports in namespaces. The
 // calling thread is the relay's.
-func newBench(b *testing.B, size int) *bench {
+func newBench(b *testing.B, size int, offload bool) *bench {
 	h := inNamespace(b)
 	relayNS, err := netns.Get()
 	must(b, err)
@@ -70,7 +71,7 @@ func newBench(b *testing.B, size int) *bench {
 		w.out4 = udpSocket(b, "udp4", host4Addr)
 		w.to6 = append(mac, ipv4UDP(host4Addr, relayAddr4, ipv6UDP(teredoAddr, host6Addr, size))...)
 	})
-	w.tun = openTUN(b, h, TUNConfig{Name: "teredo", Forwarding: true})
+	w.tun = openTUN(b, h, TUNConfig{Name: "teredo", Forwarding: true, Offload: offload})
 	must(b, h.AddRoute(Route{Dst: netip.PrefixFrom(teredoAddr, 64).Masked(), Link: "teredo"}))
 	w.udp, err = ListenUDP4(UDPConfig{Addr: netip.AddrPortFrom(relayAddr4, benchPort)})
 	must(b, err)
@@ -231,82 +232,83 @@ func flood(sock int, frame []byte, stop *atomic.Bool) {
 	}
 }
 
+// each runs a benchmark for both directions, two sizes of packet, and a TUN with
+// and without offload.
+func each(b *testing.B, run func(b *testing.B, path benchPath)) {
+	for _, size := range []int{64, 1280} {
+		for _, offload := range []bool{false, true} {
+			name := fmt.Sprintf("%dB/offload=%t", size, offload)
+			b.Run("encapsulate/"+name, func(b *testing.B) {
+				w := newBench(b, size, offload)
+				go w.encapsulate()
+				run(b, benchPath{w.in6, w.to4, w.out4, size, &w.udp.counters})
+			})
+			b.Run("decapsulate/"+name, func(b *testing.B) {
+				w := newBench(b, size, offload)
+				go w.decapsulate()
+				run(b, benchPath{w.in4, w.to6, w.out6, size - 48, &w.tun.counters})
+			})
+		}
+	}
+}
+
+// benchPath is one direction through the relay.
+type benchPath struct {
+	sock    int          // where frames go in
+	frame   []byte       // what goes in
+	sink    *net.UDPConn // where datagrams arrive
+	payload int          // length of each
+	out     *counters    // of the relay's port that sends
+}
+
 // BenchmarkThroughput counts packets a second under more load than passes.
 func BenchmarkThroughput(b *testing.B) {
-	for _, size := range []int{64, 1280} {
-		b.Run("encapsulate/"+sizeName(size), func(b *testing.B) {
-			w := newBench(b, size)
-			go w.encapsulate()
-			w.throughput(b, w.in6, w.to4, &w.udp.counters)
-		})
-		b.Run("decapsulate/"+sizeName(size), func(b *testing.B) {
-			w := newBench(b, size)
-			go w.decapsulate()
-			w.throughput(b, w.in4, w.to6, &w.tun.counters)
-		})
-	}
-}
-
-func sizeName(size int) string {
-	if size == 64 {
-		return "64B"
-	}
-	return "1280B"
-}
-
-// throughput floods until the port has written b.N packets.
-func (w *bench) throughput(b *testing.B, sock int, frame []byte, out *counters) {
-	var stop atomic.Bool
-	go flood(sock, frame, &stop)
-	defer stop.Store(true)
-	start := time.Now()
-	calls := out.writeCalls.Load()
-	b.ReportAllocs()
-	b.ResetTimer()
-	for out.writePackets.Load() < uint64(b.N) {
-		time.Sleep(time.Millisecond)
-	}
-	b.StopTimer()
-	n := out.writePackets.Load()
-	b.ReportMetric(float64(n)/time.Since(start).Seconds()/1000, "kpps")
-	b.ReportMetric(float64(n)/float64(out.writeCalls.Load()-calls), "packets/call")
+	each(b, func(b *testing.B, path benchPath) { throughput(b, path) })
 }
 
 // BenchmarkLatency sends single packets, 0.2 ms apart, and reports how long
 // each is on its way between the hosts.
 func BenchmarkLatency(b *testing.B) {
-	for _, size := range []int{64, 1280} {
-		b.Run("encapsulate/"+sizeName(size), func(b *testing.B) {
-			w := newBench(b, size)
-			go w.encapsulate()
-			latency(b, w.in6, w.to4, w.out4, size)
-		})
-		b.Run("decapsulate/"+sizeName(size), func(b *testing.B) {
-			w := newBench(b, size)
-			go w.decapsulate()
-			latency(b, w.in4, w.to6, w.out6, size-48)
-		})
-	}
+	each(b, func(b *testing.B, path benchPath) { latency(b, path) })
 }
 
-func latency(b *testing.B, sock int, frame []byte, sink *net.UDPConn, payload int) {
+// throughput floods until the port has written b.N packets.
+func throughput(b *testing.B, path benchPath) {
+	var stop atomic.Bool
+	go flood(path.sock, path.frame, &stop)
+	defer stop.Store(true)
+	start := time.Now()
+	calls := path.out.writeCalls.Load()
+	b.ReportAllocs()
+	b.ResetTimer()
+	for path.out.writePackets.Load() < uint64(b.N) {
+		time.Sleep(time.Millisecond)
+	}
+	b.StopTimer()
+	n := path.out.writePackets.Load()
+	b.ReportMetric(float64(n)/time.Since(start).Seconds()/1000, "kpps")
+	b.ReportMetric(float64(n)/float64(path.out.writeCalls.Load()-calls), "packets/call")
+}
+
+// latency reports median and 99th percentile.
+func latency(b *testing.B, path benchPath) {
 	samples := make([]time.Duration, 0, b.N)
 	buf, oob := make([]byte, 2048), make([]byte, 128)
 	for b.Loop() {
 		for start := time.Now(); time.Since(start) < 200*time.Microsecond; {
 		}
 		sent := time.Now()
-		if _, err := unix.Write(sock, frame); err != nil {
+		if _, err := unix.Write(path.sock, path.frame); err != nil {
 			b.Fatal(err)
 		}
-		must(b, sink.SetReadDeadline(sent.Add(time.Second)))
+		must(b, path.sink.SetReadDeadline(sent.Add(time.Second)))
 		for {
-			n, oobn, _, _, err := sink.ReadMsgUDP(buf, oob)
+			n, oobn, _, _, err := path.sink.ReadMsgUDP(buf, oob)
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				b.Fatal("a packet was lost")
 			}
 			must(b, err)
-			if n != payload {
+			if n != path.payload {
 				continue // the kernel's own, from when the device came up
 			}
 			msgs, err := unix.ParseSocketControlMessage(oob[:oobn])
