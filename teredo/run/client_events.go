@@ -68,7 +68,11 @@ func (c *Client) apply(e client.Event) error {
 		if err := c.setAddress(e.Address); err != nil {
 			return err
 		}
-		c.log.Info("qualified", "address", e.Address, "mapped", e.Mapping, "server", e.Server, "replaces", e.Old)
+		if e.Old.IsValid() {
+			c.log.Info("address changed", "address", e.Address, "mapped", e.Mapping, "server", e.Server, "old", e.Old)
+		} else {
+			c.log.Info("qualified", "address", e.Address, "mapped", e.Mapping, "server", e.Server)
+		}
 	case client.AddressLost:
 		c.log.Warn("address lost: "+e.Cause.String(), "address", e.Old)
 		return c.setAddress(netip.Addr{})
