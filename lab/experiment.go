@@ -62,10 +62,14 @@ func (e *Env) Step(format string, args ...any) {
 }
 
 func (e *Env) progress() io.Writer {
-	switch {
-	case e.Progress != nil:
+	if e.Progress != nil {
 		return e.Progress
-	case e.Out != nil:
+	}
+	return e.output()
+}
+
+func (e *Env) output() io.Writer {
+	if e.Out != nil {
 		return e.Out
 	}
 	return io.Discard
@@ -91,11 +95,8 @@ func (e *Env) Capture(n *Node, iface string) error {
 	return err
 }
 
-// Find gives the experiments of these names, all of them for no name.
-func Find(all []Experiment, names []string) ([]Experiment, error) {
-	if len(names) == 0 {
-		return all, nil
-	}
+// Find gives the experiments of these names.
+func Find(all []Experiment, names ...string) ([]Experiment, error) {
 	var found []Experiment
 	for _, name := range names {
 		i := indexOf(all, name)
