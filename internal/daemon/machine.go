@@ -49,13 +49,19 @@ func (m machine) examine(c *config.Config) []Finding {
 			found = append(found, Finding{Text: err.Error()})
 		}
 	}
-	if c.Instances() > 0 {
-		report(m.privilege(unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "create network devices and routes", len(c.Relays)+len(c.Clients)))
-		report(m.privilege(unix.CAP_NET_RAW, "CAP_NET_RAW", "send IPv6 packets of others, as a server must", len(c.Servers)))
-		report(m.ipv6())
-	}
 	if len(c.Relays)+len(c.Clients) > 0 {
-		report(m.tunDevice())
+		err := m.privilege(unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "create network devices and routes")
+		if err == nil {
+			// Who lacks the right would read of the same lack twice.
+			err = m.tunDevice()
+		}
+		report(err)
+	}
+	if len(c.Servers) > 0 {
+		report(m.privilege(unix.CAP_NET_RAW, "CAP_NET_RAW", "send IPv6 packets of others, as a server must"))
+	}
+	if c.Instances() > 0 {
+		report(m.ipv6())
 	}
 	for _, s := range c.Servers {
 		report(udpFree(s.Address, s.Port))
@@ -83,11 +89,8 @@ func (m machine) examine(c *config.Config) []Finding {
 	return found
 }
 
-// privilege checks that this process has a capability, if an instance needs it.
-func (m machine) privilege(capability uint, name, purpose string, instances int) error {
-	if instances == 0 {
-		return nil
-	}
+// privilege checks that this process has a capability.
+func (m machine) privilege(capability uint, name, purpose string) error {
 	caps, err := m.caps()
 	if err != nil {
 		return fmt.Errorf("cannot read the capabilities of this process: %w", err)

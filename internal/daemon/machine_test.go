@@ -80,7 +80,7 @@ func TestExamine(t *testing.T) {
 	}{
 		{"nothing is wrong", func(*testing.T, *machine, *config.Config) {}, nil},
 		{"no root", func(_ *testing.T, m *machine, _ *config.Config) {
-			m.caps = func() (uint64, error) { return 0, nil }
+			m.caps, m.tun = func() (uint64, error) { return 0, nil }, "/dev/net/none"
 		}, []string{
 			"this user may not create network devices and routes: run isthmus as root (sudo), or give it the capability CAP_NET_ADMIN",
 			"this user may not send IPv6 packets of others, as a server must: run isthmus as root (sudo), or give it the capability CAP_NET_RAW",
