@@ -31,7 +31,7 @@ func (c *RunCmd) Run(to streams) error {
 	level := new(slog.LevelVar)
 	level.Set(settings.Log.Level)
 	log := slog.New(logHandler(to.err, settings.Log.Format, level))
-	if err := ready(settings, log); err != nil {
+	if err := ready(settings); err != nil {
 		return err
 	}
 	instances, err := daemon.Build(settings, log)
@@ -64,18 +64,17 @@ func (c *RunCmd) settings() (*config.Config, string, error) {
 	return settings, c.Config, err
 }
 
-// ready looks at the machine before anything is changed.
-func ready(settings *config.Config, log *slog.Logger) error {
+// ready looks at the machine before anything is changed. Warnings are left to the
+// roles, which log them when they start.
+func ready(settings *config.Config) error {
 	if socket := settings.Control.Socket; socket != "" && control.Alive(socket) {
 		return fmt.Errorf("an isthmus is running already with the control socket %s: stop it, reload it (isthmus reload), or give this one another [control] socket", socket)
 	}
 	var failed []error
 	for _, finding := range daemon.Examine(settings) {
-		if finding.Warning {
-			log.Warn(finding.Text)
-			continue
+		if !finding.Warning {
+			failed = append(failed, errors.New(finding.Text))
 		}
-		failed = append(failed, errors.New(finding.Text))
 	}
 	return errors.Join(failed...)
 }
