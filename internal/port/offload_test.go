@@ -280,7 +280,7 @@ func sendStream(t *testing.T, nsA, nsB *testutil.Netns) {
 		done <- got
 	}()
 	nsA.Do(t, func() error {
-		c, err := net.DialTimeout("tcp6", netip.AddrPortFrom(tunPeer, 7).String(), 5*time.Second)
+		c, err := net.DialTimeout("tcp6", netip.AddrPortFrom(tunPeer, 7).String(), 30*time.Second)
 		if err != nil {
 			return err
 		}
@@ -318,7 +318,7 @@ func sendTrain(t *testing.T, nsA, nsB *testutil.Netns) {
 		}
 		return unix.Sendto(fd, want, 0, &unix.SockaddrInet6{Port: 9, Addr: tunPeer.As16()})
 	})
-	in.SetReadDeadline(time.Now().Add(5 * time.Second))
+	in.SetReadDeadline(time.Now().Add(30 * time.Second))
 	buf := make([]byte, maxTrain)
 	for i := range count {
 		n, err := in.Read(buf)
