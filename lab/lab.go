@@ -112,13 +112,22 @@ func (l *Lab) Nodes() []string {
 // It may be called more than once.
 func (l *Lab) Close() error {
 	if l.options.Keep && l.ctx.Err() == nil {
-		l.Progress("Lab %s stays until Ctrl-C. Open a shell with: isthmus lab shell NODE --run %s (nodes: %s)",
-			l.Name(), l.Name(), strings.Join(l.Nodes(), ", "))
+		l.Progress("Lab %s stays until Ctrl-C. Open a shell with: %s lab shell --run %s NODE (nodes: %s)",
+			l.Name(), ownCommand(), l.Name(), strings.Join(l.Nodes(), ", "))
 		<-l.ctx.Done()
 	}
 	l.stop()
 	l.teardown()
 	return l.closed
+}
+
+// ownCommand is how the person started this program, for messages that name a
+// further command.
+func ownCommand() string {
+	if os.Getenv("SUDO_UID") != "" {
+		return "sudo " + os.Args[0]
+	}
+	return os.Args[0]
 }
 
 // Progress writes a line for the person in front of the lab.

@@ -4,6 +4,7 @@ package lab
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -23,10 +24,21 @@ var (
 // anchor is one figure that wires must reach before a table made with them
 // means anything.
 type anchor struct {
-	what             string
-	measure          func(context.Context, *Env) (achieved float64, note string, err error)
-	least, most      float64
-	unit, limitsText string
+	what       string
+	measure    func(context.Context, *Env) (achieved float64, detail string, err error)
+	least      float64
+	most       float64
+	unit, must string
+}
+
+// anchorResult is what came of an anchor.
+type anchorResult struct {
+	Anchor   string  `json:"anchor"`
+	Achieved float64 `json:"achieved"`
+	Unit     string  `json:"unit"`
+	Must     string  `json:"must"`
+	Met      bool    `json:"met"`
+	Detail   string  `json:"detail"`
 }
 
 // anchors are the self-test. The mean of a ping is compared with what the wire
@@ -46,41 +58,48 @@ func anchors() []anchor {
 // the Run of an experiment. A figure outside its bounds is marked MISS, and an
 // error with Env.Strict; packets out of order or missing are an error always.
 func SelfTest(ctx context.Context, e *Env) error {
-	type row struct {
-		anchor
-		achieved float64
-		note     string
-	}
-	var rows []row
+	var results []anchorResult
+	missed := 0
 	for _, a := range anchors() {
 		e.Step("wire: %s", a.what)
-		achieved, note, err := a.measure(ctx, e)
+		achieved, detail, err := a.measure(ctx, e)
 		if err != nil {
 			return fmt.Errorf("%s: %w", a.what, err)
 		}
-		rows = append(rows, row{a, achieved, note})
-	}
-	w := tabwriter.NewWriter(e.output(), 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "anchor\tachieved\tmust\t\tdetail")
-	missed := 0
-	for _, r := range rows {
-		verdict := "ok"
-		if r.achieved < r.least || r.achieved > r.most {
-			verdict = "MISS"
+		met := achieved >= a.least && achieved <= a.most
+		if !met {
 			missed++
 		}
-		fmt.Fprintf(w, "%s\t%.3f %s\t%s\t%s\t%s\n", r.what, r.achieved, r.unit, r.limitsText, verdict, r.note)
+		results = append(results, anchorResult{a.what, achieved, a.unit, a.must, met, detail})
 	}
-	if err := w.Flush(); err != nil {
+	if err := printAnchors(e, results); err != nil {
 		return err
 	}
 	if missed > 0 {
 		e.Step("wire: a wire keeps time only while the machine has a processor to spare; figures made with wires now would be off as shown")
 	}
 	if missed > 0 && e.Strict {
-		return fmt.Errorf("%d of %d anchors missed", missed, len(rows))
+		return fmt.Errorf("%d of %d anchors missed", missed, len(results))
 	}
 	return nil
+}
+
+func printAnchors(e *Env, results []anchorResult) error {
+	if e.JSON {
+		encoder := json.NewEncoder(e.output())
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(results)
+	}
+	w := tabwriter.NewWriter(e.output(), 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "anchor\tachieved\tmust\t\tdetail")
+	for _, r := range results {
+		verdict := "ok"
+		if !r.Met {
+			verdict = "MISS"
+		}
+		fmt.Fprintf(w, "%s\t%.3f %s\t%s\t%s\t%s\n", r.Anchor, r.Achieved, r.Unit, r.Must, verdict, r.Detail)
+	}
+	return w.Flush()
 }
 
 // wiredPair is two nodes on a wire that know each other's link-layer address,

@@ -30,6 +30,7 @@ type CLI struct {
 	Run     RunCmd     `cmd:"" help:"Run the servers, relays and clients of a configuration."`
 	Check   CheckCmd   `cmd:"" help:"Check a configuration, and whether this machine can run it. Changes nothing."`
 	Init    InitCmd    `cmd:"" help:"Print a small configuration to start from."`
+	Lab     LabCmd     `cmd:"" help:"See the roles at work in a network made of namespaces."`
 	Status  StatusCmd  `cmd:"" help:"Show what a running isthmus is doing."`
 	Reload  ReloadCmd  `cmd:"" help:"Have a running isthmus read its configuration again."`
 	Teredo  TeredoCmd  `cmd:"" help:"Look into the Teredo protocol."`

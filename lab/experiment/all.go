@@ -24,4 +24,9 @@ var All = []lab.Experiment{
 	},
 	relayThroughput,
 	relayLatency,
+	{
+		Name:    "wire",
+		Summary: "whether the emulated links keep their rate, delay and loss on this machine",
+		Run:     lab.SelfTest,
+	},
 }

@@ -1,0 +1,201 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/experiment"
+	"github.com/isthmus-net/isthmus/lab/peers"
+)
+
+// LabCmd groups the commands of the lab.
+type LabCmd struct {
+	List  LabListCmd  `cmd:"" help:"List the experiments, and the labs that are up."`
+	Run   LabRunCmd   `cmd:"" help:"Run experiments."`
+	Up    LabUpCmd    `cmd:"" help:"Bring the topology of an experiment up, until Ctrl-C."`
+	Shell LabShellCmd `cmd:"" help:"Open a shell in a node of a lab that is up."`
+	Down  LabDownCmd  `cmd:"" help:"Take a lab down that is up."`
+}
+
+// LabListCmd lists experiments and labs.
+type LabListCmd struct {
+	JSON bool `help:"Print JSON."`
+}
+
+// labList is what there is to run and what runs.
+type labList struct {
+	Experiments []labEntry `json:"experiments"`
+	Running     []lab.Run  `json:"running"`
+}
+
+type labEntry struct {
+	Name      string `json:"name"`
+	Summary   string `json:"summary"`
+	NeedsRoot bool   `json:"needs_root"`
+}
+
+// Run prints the list.
+func (c *LabListCmd) Run(to streams) error {
+	running, err := lab.Running()
+	if err != nil {
+		return err
+	}
+	list := labList{Running: running}
+	for _, x := range experiment.All {
+		list.Experiments = append(list.Experiments, labEntry{x.Name, x.Summary, x.NeedsRoot})
+	}
+	if c.JSON {
+		encoder := json.NewEncoder(to.out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(list)
+	}
+	return list.print(to.out, time.Now())
+}
+
+func (l labList) print(w io.Writer, now time.Time) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "EXPERIMENT\tNEEDS\tWHAT IT SHOWS")
+	for _, x := range l.Experiments {
+		needs := "-"
+		if x.NeedsRoot {
+			needs = "root"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", x.Name, needs, x.Summary)
+	}
+	if len(l.Running) > 0 {
+		fmt.Fprintln(tw, "\nLAB UP\tFOR\tNODES")
+	}
+	for _, r := range l.Running {
+		fmt.Fprintf(tw, "%s\t%v\t%s\n", r.Name, now.Sub(r.Started).Round(time.Second), strings.Join(r.Nodes, " "))
+	}
+	return tw.Flush()
+}
+
+// LabRunCmd runs experiments.
+type LabRunCmd struct {
+	Name   []string `arg:"" help:"Experiments, as isthmus lab list names them."`
+	Keep   bool     `help:"Leave the topology up after an experiment, until Ctrl-C."`
+	Pcap   string   `type:"path" placeholder:"DIR" help:"Capture the links of the topology into this folder."`
+	Out    string   `type:"path" placeholder:"DIR" help:"Write results and logs into this folder."`
+	Runs   int      `placeholder:"N" help:"Repeat what is measured N times instead of the experiment's own number."`
+	Strict bool     `help:"Exit with status 1 if a figure misses its must."`
+	JSON   bool     `help:"Print results as JSON, progress to standard error."`
+}
+
+// Run runs the experiments one after the other.
+func (c *LabRunCmd) Run(to streams) error {
+	chosen, err := lab.Find(experiment.All, c.Name...)
+	if err != nil {
+		return usageError(to, err)
+	}
+	return inLab(to, func(ctx context.Context, e *lab.Env) error {
+		e.Keep, e.PcapDir, e.Dir, e.Runs, e.Strict, e.JSON = c.Keep, c.Pcap, c.Out, c.Runs, c.Strict, c.JSON
+		if c.JSON {
+			e.Progress = to.err
+		}
+		return lab.RunAll(ctx, chosen, e)
+	})
+}
+
+// LabUpCmd brings a topology up.
+type LabUpCmd struct {
+	Name string `arg:"" help:"Experiment whose topology to bring up."`
+	Pcap string `type:"path" placeholder:"DIR" help:"Capture the links of the topology into this folder."`
+	Out  string `type:"path" placeholder:"DIR" help:"Write the logs into this folder."`
+}
+
+// Run keeps the topology until a signal or isthmus lab down.
+func (c *LabUpCmd) Run(to streams) error {
+	chosen, err := lab.Find(experiment.All, c.Name)
+	if err != nil {
+		return usageError(to, err)
+	}
+	return inLab(to, func(ctx context.Context, e *lab.Env) error {
+		e.PcapDir, e.Dir = c.Pcap, c.Out
+		return lab.Up(ctx, chosen[0], e)
+	})
+}
+
+// usageError prints an error that the command line has to be corrected for.
+func usageError(to streams, err error) error {
+	fmt.Fprintf(to.err, "isthmus: %v\n", err)
+	return quietError(exitUsage)
+}
+
+// inLab calls work with an environment for labs: as root, or in a user
+// namespace. Signals end the context, upon which labs take themselves down.
+func inLab(to streams, work func(context.Context, *lab.Env) error) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if !lab.Limited() {
+		// A second signal ends the program at once. In a user namespace each
+		// Ctrl-C comes twice, from the terminal and from the program outside.
+		context.AfterFunc(ctx, stop)
+	}
+	if os.Geteuid() != 0 {
+		status, err := lab.Rootless(ctx)
+		if err == nil && status != 0 {
+			return quietError(status)
+		}
+		return err
+	}
+	binary, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("cannot find this program's own file: %w", err)
+	}
+	e := &lab.Env{Binary: binary, Out: to.out, Limited: lab.Limited()}
+	if found, err := peers.Find(); err == nil {
+		e.Peers = found.Dir
+	}
+	err = work(ctx, e)
+	if err != nil && ctx.Err() != nil {
+		return errors.New("interrupted; the lab was taken down")
+	}
+	return err
+}
+
+// LabShellCmd opens a shell in a node.
+type LabShellCmd struct {
+	Node    string   `arg:"" help:"Node, as isthmus lab list names it."`
+	Command []string `arg:"" optional:"" passthrough:"" help:"Command instead of a shell, behind --."`
+	On      string   `name:"run" placeholder:"NAME" help:"Lab to enter, if several are up."`
+}
+
+// Run replaces this process by the shell.
+func (c *LabShellCmd) Run() error {
+	command := c.Command
+	if len(command) > 0 && command[0] == "--" {
+		command = command[1:]
+	}
+	return lab.Shell(c.On, c.Node, command)
+}
+
+// LabDownCmd takes labs down.
+type LabDownCmd struct {
+	Name string `arg:"" optional:"" help:"Lab to take down, if several are up."`
+	All  bool   `help:"Take all labs of this user down."`
+}
+
+// Run ends the labs and waits until they are gone.
+func (c *LabDownCmd) Run(to streams) error {
+	ended, err := lab.Down(c.Name, c.All)
+	for _, name := range ended {
+		fmt.Fprintf(to.out, "%s is down\n", name)
+	}
+	if err == nil && len(ended) == 0 {
+		fmt.Fprintln(to.out, "no lab is up")
+	}
+	return err
+}
