@@ -4,6 +4,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -38,6 +39,7 @@ import (
 type relayRig struct {
 	relay          *Relay
 	relayNS        *testutil.Netns
+	hostNS         *testutil.Netns
 	client, server *net.UDPConn
 	foreign        *net.UDPConn     // the client as a symmetric NAT would show it
 	host           *ipv6.PacketConn // UDP port 7000
@@ -98,6 +100,7 @@ func newRelayRig(t *testing.T, mode config.Mode) *relayRig {
 		r.host = ipv6.NewPacketConn(conn)
 		return r.host.SetControlMessage(ipv6.FlagHopLimit, true)
 	})
+	r.hostNS = hostNS
 	r.start(t, mode)
 	return r
 }
@@ -242,7 +245,7 @@ func TestRelayColdStartAndBothWays(t *testing.T) {
 	r.relay.Collect(func(m role.Metric) { counted[m.Name+"/"+m.Reason] = m.Value })
 	for name, want := range map[string]float64{
 		"to_clients_total/": 4, "to_ipv6_total/": 1, "bubbles_sent_total/": 1, "bubbles_received_total/": 1,
-		"queued_total/": 3, "flushed_total/": 3, "trusted_peers/": 1, "dropped_total/queue_full": 0, "dropped_total/tun_send_failed": 0,
+		"trusted_peers/": 1, "dropped_total/queue_full": 0, "dropped_total/tun_send_failed": 0,
 	} {
 		if got, ok := counted[name]; !ok || got != want {
 			t.Errorf("metric %s is %v, want %v", name, got, want)
@@ -267,6 +270,43 @@ func TestRelayHostSpecific(t *testing.T) {
 	wantText(t, "the host got", r.hostReceives(t), fmt.Sprintf("hello from [%s]:%d hop 64", relayClientIP, relayClientPort))
 	r.hostSends(t, "answer")
 	wantText(t, "the client got", clientReceives(t, r.client), "answer hop 64")
+}
+
+// The only test that waits for the timers of RFC 4380 in real time: the error must
+// get through the kernel to the program that sent.
+func TestRelayTellsSendersOfSilentClient(t *testing.T) {
+	for _, mode := range []config.Mode{config.ModeRelay, config.ModeHost} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			r := newRelayRig(t, mode)
+			var conn *net.UDPConn
+			r.hostNS.Do(t, func() (err error) {
+				conn, err = net.DialUDP("udp6", nil, &net.UDPAddr{IP: relayClientIP.AsSlice(), Port: relayClientPort})
+				return err
+			})
+			defer conn.Close()
+			raw, err := conn.SyscallConn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Without it Linux keeps this error, which may pass, to itself.
+			var setErr error
+			if err := raw.Control(func(fd uintptr) {
+				setErr = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1)
+			}); err != nil || setErr != nil {
+				t.Fatal(err, setErr)
+			}
+			if _, err := conn.Write([]byte("is anybody there?")); err != nil {
+				t.Fatal(err)
+			}
+			if err := conn.SetReadDeadline(time.Now().Add(2 * relayTimeout)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, unix.EHOSTUNREACH) {
+				t.Errorf("the sender got %v, want %v", err, unix.EHOSTUNREACH)
+			}
+		})
+	}
 }
 
 func TestRelayUndoesAndStartsAgain(t *testing.T) {
