@@ -27,8 +27,9 @@ type ifreqPointer struct {
 	_    [24 - unsafe.Sizeof(uintptr(0))]byte
 }
 
-// disableOffloads switches off segmentation and checksum offload.
-func (n *Node) disableOffloads(iface string) error {
+// DisableOffloads switches off segmentation and checksum offload of an interface,
+// so that what its far end receives is what a wire would carry.
+func (n *Node) DisableOffloads(iface string) error {
 	return n.Do(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {

@@ -76,7 +76,7 @@ func (l *Lab) wire(a *Node, ifaceA string, b *Node, ifaceB string, c WireConfig)
 		node  *Node
 		iface string
 	}{{a, ifaceA}, {b, ifaceB}, {middle, "a"}, {middle, "b"}} {
-		if err := end.node.disableOffloads(end.iface); err != nil {
+		if err := end.node.DisableOffloads(end.iface); err != nil {
 			return nil, err
 		}
 	}

@@ -140,9 +140,9 @@ func (p *relayPath) prepare(ctx context.Context, r *relayPaths, isthmus string, 
 		}
 		*m.mac = link.Attrs().HardwareAddr
 		// A relay may hand the kernel several packets as one. On a veth they would
-		// stay one, and be counted as one: have them cut as for the wire.
-		if err := m.node.Netlink().LinkSetGSOMaxSegs(link, 1); err != nil {
-			return fmt.Errorf("switching segmentation offload off: %w", err)
+		// stay one, and be counted as one.
+		if err := m.node.DisableOffloads(m.iface); err != nil {
+			return err
 		}
 	}
 	for _, side := range []struct {
