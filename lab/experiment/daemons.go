@@ -4,6 +4,7 @@ package experiment
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/teredo"
@@ -193,6 +195,26 @@ func (c *teredoClient) await(ctx context.Context) (time.Duration, error) {
 	}
 	c.addr = c.arrival.addr
 	return at.Sub(c.process.Started()), nil
+}
+
+// natReport is what an Isthmus client says of the NAT in front of it.
+type natReport struct {
+	Kind      string `json:"nat"` // in the words of RFC 4787
+	Symmetric bool   `json:"symmetric_nat"`
+}
+
+// askNAT asks a running Isthmus client, as `isthmus status` does.
+func (c *teredoClient) askNAT(ctx context.Context) (n natReport, err error) {
+	status, err := control.NewClient(c.net.daemons.socket(c.node, "client")).Status(ctx)
+	if err != nil {
+		return n, fmt.Errorf("%s does not tell its state: %w", c.name, err)
+	}
+	for _, instance := range status.Instances {
+		if instance.Name == c.name {
+			return n, json.Unmarshal(instance.State, &n)
+		}
+	}
+	return n, fmt.Errorf("%s does not tell its state", c.name)
 }
 
 // stop ends the client and waits until its interface is gone.

@@ -144,12 +144,21 @@ func together[T any](n int, f func(int) (T, error)) ([]T, error) {
 	return results, errors.Join(errs...)
 }
 
-// natMatrix is the experiment: both makers' matrices, measured side by side.
+// natMatrix is the experiment.
 func natMatrix(ctx context.Context, e *lab.Env) error {
 	e.Step("NAT matrix: every kind of NAT to every other, and to an IPv6 host; about a minute")
+	ours, peer, err := measureMatrices(ctx, e, fullMatrix)
+	if err != nil {
+		return err
+	}
+	return finish(e, matrixReport(ours, peer, missing(e, miredo)))
+}
+
+// measureMatrices measures both makers' matrices side by side; the peer's is
+// nil if it cannot run.
+func measureMatrices(ctx context.Context, e *lab.Env, plan matrixPlan) (ours, peer *matrix, err error) {
 	makers := []maker{isthmus}
-	why := missing(e, miredo)
-	if why == "" {
+	if missing(e, miredo) == "" {
 		makers = append(makers, miredo)
 	}
 	var mu sync.Mutex
@@ -159,18 +168,17 @@ func natMatrix(ctx context.Context, e *lab.Env) error {
 		e.Step("  "+format, args...)
 	}
 	measured, err := together(len(makers), func(i int) (*matrix, error) {
-		m, err := measureMatrix(ctx, e, makers[i], fullMatrix, step)
+		m, err := measureMatrix(ctx, e, makers[i], plan, step)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", makers[i].title(), err)
 		}
 		return m, nil
 	})
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	var peer *matrix
-	if why == "" {
+	if len(measured) > 1 {
 		peer = measured[1]
 	}
-	return finish(e, matrixReport(measured[0], peer, why))
+	return measured[0], peer, nil
 }

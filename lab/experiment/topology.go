@@ -4,6 +4,7 @@ package experiment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -17,6 +18,7 @@ var (
 	serverAddr2 = netip.MustParseAddr("203.0.113.2")
 	relayBind   = netip.MustParseAddrPort("203.0.113.3:3545")
 	hostRelay   = netip.MustParseAddrPort("203.0.113.5:3545") // of a host-specific relay
+	relayAddr6  = netip.MustParseAddr("2001:db8::3")
 	hostAddr    = netip.MustParseAddr("2001:db8::5")
 )
 
@@ -109,11 +111,36 @@ func drawTeredo(ctx context.Context, e *lab.Env, name string, plan teredoPlan) (
 	for i, kind := range plan.NATs {
 		n.clients = append(n.clients, n.drawClient(plan, i+1, kind, ipv4))
 	}
-	if err := l.Err(); err != nil {
-		l.Close()
-		return nil, err
+	err = l.Err()
+	if err == nil {
+		err = n.meetNeighbours(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
 	}
 	return n, nil
+}
+
+// meetNeighbours has every box and the relay resolve the link addresses of the
+// others. On the Internet routers have long done so; here a first packet would
+// wait for it, one round trip of a link.
+func (n *teredoNet) meetNeighbours(ctx context.Context) error {
+	type pair struct {
+		from *lab.Node
+		to   netip.Addr
+	}
+	pairs := []pair{{n.relay, serverAddr}, {n.relay, hostAddr}, {n.server, hostAddr}, {n.server, relayAddr6}}
+	for _, c := range n.clients {
+		pairs = append(pairs, pair{c.node, serverAddr}, pair{c.nat, relayBind.Addr()}, pair{c.nat, serverAddr})
+	}
+	_, err := together(len(pairs), func(i int) (lab.PingResult, error) {
+		r, err := pairs[i].from.Ping(ctx, lab.Ping{To: pairs[i].to})
+		if err == nil && r.Lost() > 0 {
+			err = fmt.Errorf("node %s cannot reach %v", pairs[i].from.Name(), pairs[i].to)
+		}
+		return r, err
+	})
+	return err
 }
 
 // drawClient draws the client of that number and its box.

@@ -30,6 +30,7 @@ const tourKind = lab.PortRestricted
 // tour is what one maker's programs reached.
 type tour struct {
 	start    time.Duration // process start to address and route
+	nat      natReport     // what the client says of its NAT
 	firstOut lab.PingResult
 	firstIn  lab.PingResult
 	steady   lab.PingResult
@@ -99,7 +100,7 @@ func (g *guide) lead(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{g.core, g.qualify, g.outbound, g.inbound, g.steady} {
+	for _, step := range []func(context.Context) error{g.core, g.qualify, g.outbound, g.askNAT, g.inbound, g.steady} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -181,6 +182,16 @@ func (g *guide) outbound(ctx context.Context) error {
 	return err
 }
 
+// askNAT has the client say behind what NAT it is.
+func (g *guide) askNAT(ctx context.Context) (err error) {
+	if g.who != isthmus {
+		return nil // Miredo does not tell
+	}
+	g.tour.nat, err = g.net.clients[0].askNAT(ctx)
+	g.say("The client found out about its NAT: %s.", g.tour.nat.Kind)
+	return err
+}
+
 // inbound sends the first packet the other way. It goes to a second client,
 // since the relay knows the first one by now.
 func (g *guide) inbound(ctx context.Context) error {
@@ -235,6 +246,9 @@ func (t *tour) judge(who maker, r *report.Report) {
 	}
 	if t.steady.Lost() > 0 {
 		r.Fault("%s: %d of %d pings were lost on a known way", who.title(), t.steady.Lost(), t.steady.Sent())
+	}
+	if behavior, err := tourKind.Behavior(); who == isthmus && (err != nil || t.nat.Symmetric == (behavior.Mapping == lab.EndpointIndependent)) {
+		r.Fault("%s: the client takes its %s NAT for one with %s", who.title(), tourKind, t.nat.Kind)
 	}
 	if !t.transfer.Intact {
 		r.Fault("%s: the transfer did not arrive as it was sent", who.title())

@@ -1,0 +1,201 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/teredo"
+)
+
+// interopPings are sent each way, the first of them cold.
+const interopPings = 3
+
+// TestInteropWithIPv6Host runs clients behind every kind of NAT and has them
+// ping the IPv6 host and be pinged, with Isthmus and Miredo in all mixtures of
+// roles. Nothing may be lost, the first packet included.
+func TestInteropWithIPv6Host(t *testing.T) {
+	for _, c := range []struct {
+		situation             string
+		server, relay, client maker
+		hostRelay             bool // the relay is the host's own
+	}{
+		{"Miredo client, our server and relay", isthmus, isthmus, miredo, false},
+		{"Miredo client, our server", isthmus, miredo, miredo, false},
+		{"Miredo client, our relay", miredo, isthmus, miredo, false},
+		{"our client, Miredo server and relay", miredo, miredo, isthmus, false},
+		{"our client, Miredo server", miredo, isthmus, isthmus, false},
+		{"our client, Miredo relay", isthmus, miredo, isthmus, false},
+		{"Miredo client, our host-specific relay", miredo, isthmus, miredo, true},
+		{"our client, our host-specific relay", isthmus, isthmus, isthmus, true},
+		{"our client, Miredo host-specific relay", isthmus, miredo, isthmus, true},
+	} {
+		t.Run(c.situation, func(t *testing.T) {
+			ctx, e := testEnv(t)
+			n := testNet(t, ctx, e, slices.Concat(matrixKinds, matrixKinds))
+			if err := n.startServer(ctx, c.server); err != nil {
+				t.Fatal(err)
+			}
+			startRelay := n.startRelay
+			if c.hostRelay {
+				startRelay = n.startHostRelay
+			}
+			if err := startRelay(ctx, c.relay); err != nil {
+				t.Fatal(err)
+			}
+			if err := n.startClients(ctx, c.client); err != nil {
+				t.Fatal(err)
+			}
+			half := len(matrixKinds)
+			for i, kind := range matrixKinds {
+				mustPing(t, ctx, string(kind)+" out", n.clients[i].node, hostAddr)
+				mustPing(t, ctx, string(kind)+" in", n.host, n.clients[half+i].addr)
+			}
+		})
+	}
+}
+
+// TestInteropOfClients has our clients ping Miredo's and be pinged by them.
+// What connects is what RFC 4380 alone makes connect: Miredo knows nothing of
+// RFC 6081.
+func TestInteropOfClients(t *testing.T) {
+	kinds := matrixKinds[:3] // those with endpoint-independent mapping
+	for _, server := range []maker{isthmus, miredo} {
+		t.Run(server.title()+" server", func(t *testing.T) {
+			ctx, e := testEnv(t)
+			// Three groups of each maker: calling, called.
+			n := testNet(t, ctx, e, slices.Concat(kinds, kinds, kinds, kinds))
+			if err := n.startServer(ctx, server); err != nil {
+				t.Fatal(err)
+			}
+			for i, c := range n.clients {
+				who := isthmus
+				if i >= 2*len(kinds) {
+					who = miredo
+				}
+				if err := c.start(ctx, who); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, c := range n.clients {
+				if _, err := c.await(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			group := func(i int) []*teredoClient { return n.clients[i*len(kinds) : (i+1)*len(kinds)] }
+			pingAll(t, ctx, group(0), group(2))
+			pingAll(t, ctx, group(3), group(1))
+		})
+	}
+}
+
+// pingAll has every client of one group ping every one of the other.
+func pingAll(t *testing.T, ctx context.Context, from, to []*teredoClient) {
+	t.Helper()
+	for _, a := range from {
+		for _, b := range to {
+			what := a.who.title() + " " + string(a.kind) + " to " + b.who.title() + " " + string(b.kind)
+			mustPing(t, ctx, what, a.node, b.addr)
+		}
+	}
+}
+
+// mustPing sends pings of which none may be lost.
+func mustPing(t *testing.T, ctx context.Context, what string, from *lab.Node, to netip.Addr) {
+	t.Helper()
+	r, err := from.Ping(ctx, lab.Ping{To: to, Count: interopPings, Interval: hostInterval, Timeout: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Lost() > 0 {
+		t.Errorf("%s: %d of %d pings were lost, times %v", what, r.Lost(), r.Sent(), r.RTT)
+	}
+}
+
+// testNet draws the Teredo topology for one test.
+func testNet(t *testing.T, ctx context.Context, e *lab.Env, kinds []lab.NATKind) *teredoNet {
+	t.Helper()
+	n, err := drawTeredo(ctx, e, "interop", teredoPlan{NATs: kinds})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// checkCaptures has tshark look for malformed packets in every capture of a
+// folder, and looks itself at the trailers, of which tshark knows nothing.
+func checkCaptures(t *testing.T, ctx context.Context, e *lab.Env, dir string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.pcap"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no captures in %s: %v", dir, err)
+	}
+	for _, file := range files {
+		name := filepath.Base(file)
+		if bad := tshark(t, ctx, e, file, `_ws.malformed || icmpv6.checksum.status == "Bad" || tcp.checksum.status == "Bad"`); bad != "" {
+			t.Errorf("%s has malformed packets:\n%s", name, bad)
+		}
+		if strings.HasSuffix(name, "-v6.pcap") {
+			continue
+		}
+		if tshark(t, ctx, e, file, "teredo") == "" {
+			t.Errorf("%s has no packet that tshark takes for Teredo", name)
+		}
+		checkTrailers(t, file)
+	}
+}
+
+// tshark gives the lines of the packets that match a filter.
+func tshark(t *testing.T, ctx context.Context, e *lab.Env, file, filter string) string {
+	t.Helper()
+	c, err := peersOf(e).Tshark(file, []uint16{clientPort, relayBind.Port()}, "-Y", filter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, c.Path, c.Args...)
+	var said strings.Builder
+	cmd.Stderr = &said
+	text, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("tshark %s: %v\n%s", filter, err, said.String())
+	}
+	return string(text)
+}
+
+// checkTrailers parses every datagram of a capture.
+func checkTrailers(t *testing.T, file string) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	datagrams, err := readCapture(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range datagrams {
+		p, err := teredo.Parse(d.payload)
+		if err != nil {
+			t.Errorf("%s: %v > %v: %v", filepath.Base(file), d.from, d.to, err)
+			continue
+		}
+		trailers, err := teredo.ParseTrailers(p.Trailers)
+		if err != nil || trailers.Malformed || trailers.Skipped > 0 {
+			t.Errorf("%s: %v > %v has bad trailers % x: %v", filepath.Base(file), d.from, d.to, p.Trailers, err)
+		}
+	}
+}

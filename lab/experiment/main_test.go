@@ -1,0 +1,71 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/peers"
+)
+
+// binaryEnv names the program to test. Without it the tests build their own.
+const binaryEnv = "ISTHMUS_BINARY"
+
+// buildFolder holds the program that the tests built.
+var buildFolder string
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if buildFolder != "" {
+		_ = os.RemoveAll(buildFolder)
+	}
+	os.Exit(status)
+}
+
+// program gives the path of the program to test.
+var program = sync.OnceValues(func() (path string, err error) {
+	if path := os.Getenv(binaryEnv); path != "" {
+		return path, nil
+	}
+	if buildFolder, err = os.MkdirTemp("", "isthmus-test-"); err != nil {
+		return "", err
+	}
+	path = filepath.Join(buildFolder, "isthmus")
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", path, "../../cmd/isthmus")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building isthmus: %w\n%s", err, text)
+	}
+	return path, nil
+})
+
+// testEnv is what an experiment is given in a test. It needs root and peers.
+func testEnv(t *testing.T) (context.Context, *lab.Env) {
+	t.Helper()
+	testutil.NeedRoot(t)
+	found, err := peers.Find()
+	switch {
+	case err == nil:
+	case os.Getenv(testutil.RequireRootEnv) == "1" || !errors.Is(err, peers.ErrMissing):
+		t.Fatal(err)
+	default:
+		t.Skip(err)
+	}
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	t.Cleanup(cancel)
+	return ctx, &lab.Env{Binary: path, Peers: found.Dir, Out: t.Output()}
+}

@@ -1,0 +1,90 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTour(t *testing.T) {
+	ctx, e := testEnv(t)
+	e.PcapDir, e.Dir = t.TempDir(), t.TempDir()
+	var out strings.Builder
+	e.Out = &out
+	if err := teredoTour(ctx, e); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	for _, want := range []string{
+		"router solicitation",
+		"seen from outside as 203.0.113.10:3551",
+		"endpoint-independent mapping",
+		"the checksum is right",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the tour does not say %q:\n%s", want, out.String())
+		}
+	}
+	if _, err := os.Stat(filepath.Join(e.Dir, "teredo.json")); err != nil {
+		t.Error(err)
+	}
+	checkCaptures(t, ctx, e, e.PcapDir)
+}
+
+// A faster matrix than the one that is shown: bubbles still have the time to
+// be repeated once.
+func TestNATMatrix(t *testing.T) {
+	ctx, e := testEnv(t)
+	ours, peer, err := measureMatrices(ctx, e, matrixPlan{Pings: 9, Interval: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := matrixReport(ours, peer, "")
+	if err := r.WriteText(t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Verdict(true); err != nil {
+		t.Error(err)
+	}
+	// Miredo's score is known: another one means that the boxes changed.
+	if got := peer.score(); got != 13 {
+		t.Errorf("Miredo connects %d of 25 pairs, want 13", got)
+	}
+}
+
+func TestStart(t *testing.T) {
+	ctx, e := testEnv(t)
+	ours, peer, err := measureStarts(ctx, e, startPlan{Runs: 2, First: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := startReport(ours, peer, "")
+	if err := r.WriteText(t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Verdict(false); err != nil {
+		t.Error(err)
+	}
+	for _, f := range r.Figures {
+		if !f.Isthmus.Known() {
+			t.Errorf("%s was not measured", f.Name)
+		}
+	}
+}
+
+func TestTopologyStays(t *testing.T) {
+	ctx, e := testEnv(t)
+	l, err := teredoUp(ctx, e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.Lookup("client1") == nil {
+		t.Errorf("no client1 among %v", l.Nodes())
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
