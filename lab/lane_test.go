@@ -43,6 +43,23 @@ func TestLaneSerializesAtRateAndDropsTail(t *testing.T) {
 	}
 }
 
+// 70 kB/s in datagrams of 1000 bytes over IPv6 on the uplink of the published
+// measurements, which lost 33.82 %.
+func TestLaneLosesThePublishedShare(t *testing.T) {
+	l := mustLane(t, UMTS().AtoB)
+	const rate, ipv6AndUDP = 70, 48
+	for i := range int64(60 * rate) {
+		if i == 10*rate {
+			l.count = LaneCounters{} // the queue is full now
+		}
+		l.admit(i*int64(time.Second)/rate, 1000+ipv6AndUDP)
+	}
+	loss := 100 * float64(l.count.QueueFull) / float64(l.count.Packets)
+	if loss < 34 || loss > 35.2 {
+		t.Errorf("%.2f %% are lost, want 34.6", loss)
+	}
+}
+
 func TestLaneDelaysHaveStatedMeanAndDeviationInOrder(t *testing.T) {
 	for _, c := range []LaneConfig{
 		{Delay: 470 * time.Microsecond, Jitter: 467 * time.Microsecond},

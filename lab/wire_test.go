@@ -40,14 +40,23 @@ func TestWireDelaysBothWays(t *testing.T) {
 	}
 }
 
-func TestWireUplinkLosesThePublishedShareInOrder(t *testing.T) {
-	a, b, _ := newWiredPair(t, WireConfig{AtoB: LaneConfig{Rate: 384e3, Queue: 8 << 10, Delay: 20 * time.Millisecond, Jitter: 15 * time.Millisecond}})
-	r, err := Datagrams(t.Context(), DatagramConfig{From: a, To: b, Addr: farEnd, Size: 1000, Rate: 70, Count: 350, Skip: 70, Timeout: 500 * time.Millisecond})
+// However unevenly a busy machine sends, a wire carries no more than its rate
+// allows, and in order. The published loss is tested on the lane, in virtual
+// time.
+func TestWireKeepsRateAndOrder(t *testing.T) {
+	const rate, queue, size, headers = 384e3, 8 << 10, 1000, 48
+	a, b, w := newWiredPair(t, WireConfig{AtoB: LaneConfig{Rate: rate, Queue: queue, Delay: 20 * time.Millisecond, Jitter: 15 * time.Millisecond}})
+	start := time.Now()
+	r, err := Datagrams(t.Context(), DatagramConfig{From: a, To: b, Addr: farEnd, Size: size, Rate: 140, Count: 210, Timeout: 500 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Loss() < 0.30 || r.Loss() > 0.38 {
-		t.Errorf("70 kB/s on 384 kbit/s lose %.1f %%, want 30 to 38", 100*r.Loss())
+	most := rate/8*time.Since(start).Seconds() + queue
+	if carried := float64(r.Received * (size + headers)); carried > most || r.Received == 0 {
+		t.Errorf("%.0f bytes came through, at most %.0f can", carried, most)
+	}
+	if w.Counters(AtoB).QueueFull == 0 {
+		t.Error("three times the rate fills no queue")
 	}
 	if r.Reordered != 0 {
 		t.Errorf("%d datagrams out of order", r.Reordered)
@@ -102,17 +111,19 @@ func TestWireCutAndRestore(t *testing.T) {
 
 // A cut drops what is under way: it does not come out after the restore.
 func TestWireCutDropsWhatIsUnderWay(t *testing.T) {
-	a, _, w := newWiredPair(t, WireConfig{AtoB: LaneConfig{Delay: 200 * time.Millisecond}})
-	if r, err := a.Ping(t.Context(), Ping{To: farEnd, Timeout: 2 * time.Second}); err != nil || r.Lost() != 0 {
+	a, _, w := newWiredPair(t, WireConfig{AtoB: LaneConfig{Delay: 500 * time.Millisecond}})
+	if r, err := a.Ping(t.Context(), Ping{To: farEnd, Timeout: 5 * time.Second}); err != nil || r.Lost() != 0 {
 		t.Fatalf("warm-up: %v, %d lost", err, r.Lost())
 	}
-	sent := w.Counters(AtoB)
+	// A large ping tells itself from neighbour discovery in the counters.
+	const size = 1000
+	before := w.Counters(AtoB).Bytes
 	done := make(chan PingResult, 1)
 	go func() {
-		r, _ := a.Ping(t.Context(), Ping{To: farEnd, Timeout: 600 * time.Millisecond})
+		r, _ := a.Ping(t.Context(), Ping{To: farEnd, Size: size, Timeout: time.Second})
 		done <- r
 	}()
-	for w.Counters(AtoB).Packets == sent.Packets {
+	for w.Counters(AtoB).Bytes < before+size {
 		time.Sleep(time.Millisecond)
 	}
 	w.Cut()
