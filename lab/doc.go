@@ -36,6 +36,7 @@
 //	err = n.Do(func() error { … })             // Go code inside the namespace
 //	res, err := n.Ping(ctx, lab.Ping{To: addr, Count: 5})
 //	res, err := lab.Transfer(ctx, lab.TransferConfig{From: a, To: b, …})
+//	res, err := lab.Datagrams(ctx, lab.DatagramConfig{From: a, To: b, …})
 //	c, err := l.Capture(n, "eth0", "FILE.pcap")
 //	w, err := l.Wire(a, "eth0", b, "eth0", lab.WireConfig{…}); w.Cut(); w.Restore()
 //
