@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,8 +45,44 @@ const daemonStart = 15 * time.Second
 // as a user would write it, peers from their private folder.
 type daemons struct {
 	env *lab.Env
-	dir string // for configurations, control sockets and process ids
+	dir string          // for configurations, control sockets and process ids
+	ctx context.Context // ends the daemons when it ends
+	run []*lab.Proc     // those that nobody has stopped
 }
+
+// start starts a program that is to run until it is stopped.
+func (d *daemons) start(ctx context.Context, node *lab.Node, what lab.Process) (*lab.Proc, error) {
+	p, err := node.Start(ctx, what)
+	if err == nil {
+		d.run = append(d.run, p)
+	}
+	return p, err
+}
+
+// stop ends a program.
+func (d *daemons) stop(p *lab.Proc) error {
+	d.run = slices.DeleteFunc(d.run, func(q *lab.Proc) bool { return q == p })
+	return p.Stop()
+}
+
+// healthy tells of programs that ended by themselves.
+func (d *daemons) healthy() error {
+	if d.ctx.Err() != nil {
+		return nil // all were told to end
+	}
+	var errs []error
+	for _, p := range d.run {
+		select {
+		case <-p.Done():
+			errs = append(errs, fmt.Errorf("%s ended by itself: %w", p.Name(), errors.Join(p.Wait(), errEarly)))
+		default:
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// errEarly stands for the end of a daemon that should have gone on.
+var errEarly = errors.New("it should run until it is stopped")
 
 // missing says why a maker's programs cannot run, "" if they can.
 func missing(e *lab.Env, who maker) string {
@@ -69,27 +106,27 @@ func missing(e *lab.Env, who maker) string {
 func peersOf(e *lab.Env) *peers.Peers { return &peers.Peers{Dir: e.Peers} }
 
 // startIsthmus runs one role from a configuration with that section.
-func (d daemons) startIsthmus(ctx context.Context, node *lab.Node, role, section string) (*lab.Proc, error) {
+func (d *daemons) startIsthmus(ctx context.Context, node *lab.Node, role, section string) (*lab.Proc, error) {
 	name := node.Name() + "-" + role
 	file := filepath.Join(d.dir, name+".toml")
 	text := fmt.Sprintf("[[%s]]\nname = %q\n%s\n[control]\nsocket = %q\n", role, node.Name(), section, d.socket(node, role))
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return nil, fmt.Errorf("the configuration of %s cannot be written: %w", name, err)
 	}
-	return node.Start(ctx, lab.Process{Name: "isthmus-" + role, Path: d.env.Binary, Args: []string{"run", "-c", file}})
+	return d.start(ctx, node, lab.Process{Name: "isthmus-" + role, Path: d.env.Binary, Args: []string{"run", "-c", file}})
 }
 
 // socket is the control socket of an Isthmus daemon.
-func (d daemons) socket(node *lab.Node, role string) string {
+func (d *daemons) socket(node *lab.Node, role string) string {
 	return filepath.Join(d.dir, node.Name()+"-"+role+".sock")
 }
 
 // startPeer runs a command of package peers.
-func (d daemons) startPeer(ctx context.Context, node *lab.Node, name string, c *peers.Command, err error) (*lab.Proc, error) {
+func (d *daemons) startPeer(ctx context.Context, node *lab.Node, name string, c *peers.Command, err error) (*lab.Proc, error) {
 	if err != nil {
 		return nil, err
 	}
-	return node.Start(ctx, lab.Process{Name: name, Path: c.Path, Args: c.Args, Env: c.Env})
+	return d.start(ctx, node, lab.Process{Name: name, Path: c.Path, Args: c.Args, Env: c.Env})
 }
 
 // startServer starts the Teredo server.
@@ -104,7 +141,7 @@ func (n *teredoNet) startServer(ctx context.Context, who maker) error {
 		}
 		p, err = n.daemons.startIsthmus(ctx, n.server, "server", section)
 	case n.single:
-		return errors.New("Miredo's server needs two addresses")
+		return errors.New("the server of Miredo needs two addresses")
 	default:
 		c, e := peersOf(n.daemons.env).MiredoServer(n.daemons.dir, peers.MiredoServer{Name: "server", Address: serverAddr, Address2: serverAddr2})
 		p, err = n.daemons.startPeer(ctx, n.server, "miredo-server", c, e)
@@ -217,8 +254,8 @@ func (c *teredoClient) askNAT(ctx context.Context) (n natReport, err error) {
 	return n, fmt.Errorf("%s does not tell its state", c.name)
 }
 
-// stop ends the client and waits until its interface is gone.
-func (c *teredoClient) stop() error { return c.process.Stop() }
+// stop ends the client.
+func (c *teredoClient) stop() error { return c.net.daemons.stop(c.process) }
 
 // serving waits until something listens on a UDP port of the node.
 func serving(ctx context.Context, node *lab.Node, p *lab.Proc, port uint16) error {

@@ -13,7 +13,7 @@ import (
 const (
 	figureStartDual     = "process start to address, server with two addresses"
 	figureStartSingle   = "process start to address, server with one address"
-	figureFirstOut      = "first packet out, cold, until it reaches the host"
+	figureFirstOut      = "first packet out, cold, until its answer is back"
 	figurePairs         = "pairs of 25 that connect"
 	figureHostsOutLost  = "lost of all pings to the IPv6 host"
 	figureHostsInLost   = "lost of all pings from the IPv6 host"

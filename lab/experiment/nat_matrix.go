@@ -71,6 +71,9 @@ func measureMatrix(ctx context.Context, e *lab.Env, who maker, plan matrixPlan, 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
+	if _, err := n.capture(); err != nil {
+		return nil, err
+	}
 	if err := n.startCore(ctx, who, who); err != nil {
 		return nil, err
 	}

@@ -134,6 +134,9 @@ func firstPackets(ctx context.Context, e *lab.Env, who maker, count int, into *s
 		return err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
+	if _, err := n.capture(); err != nil {
+		return err
+	}
 	if err := n.startCore(ctx, who, who); err != nil {
 		return err
 	}
@@ -186,8 +189,7 @@ func startReport(ours, peer *starts, why string) *report.Report {
 		Experiment: startName, Title: "Teredo start, result", Peer: miredo.title(),
 		Notes: []string{
 			"Starts are over bare veth behind a " + string(tourKind) + " NAT, in turns; the address counts once its default route is set.",
-			fmt.Sprintf("First packets: %v one way on each IPv4 link, in round trips between client and host on a known way.", startDelay),
-			"The first packet in is counted from the host's sending until it reaches the client.",
+			fmt.Sprintf("First packets: %v one way on each IPv4 link, in round trips between client and host on a known way, from the moment of sending.", startDelay),
 		},
 	}
 	theirs := func(value func(*starts) report.Value) report.Value {
@@ -208,11 +210,11 @@ func startReport(ours, peer *starts, why string) *report.Report {
 	if peer != nil {
 		r.Figures[1].Peer = report.None("needs two addresses")
 	}
-	add(report.Figure{Name: figureFirstOut, Unit: "RTT", Decimals: 2, Must: must(startName, figureFirstOut)},
+	add(report.Figure{Name: "first packet out, cold, until it is there", Unit: "RTT", Decimals: 2},
 		func(s *starts) report.Value { return report.Measured(s.out...) })
-	add(report.Figure{Name: "its answer, counted from the same moment", Unit: "RTT", Decimals: 2},
+	add(report.Figure{Name: figureFirstOut, Unit: "RTT", Decimals: 2, Must: must(startName, figureFirstOut)},
 		func(s *starts) report.Value { return report.Measured(s.back...) })
-	add(report.Figure{Name: "first packet in, cold, until it reaches the client", Unit: "RTT", Decimals: 2},
+	add(report.Figure{Name: "first packet in, cold, until it is there", Unit: "RTT", Decimals: 2},
 		func(s *starts) report.Value { return report.Measured(s.in...) })
 	return r
 }

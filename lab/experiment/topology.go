@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
@@ -65,7 +66,7 @@ type teredoNet struct {
 	lab                 *lab.Lab
 	server, relay, host *lab.Node
 	clients             []*teredoClient
-	daemons             daemons
+	daemons             *daemons
 	single              bool
 }
 
@@ -95,7 +96,7 @@ func drawTeredo(ctx context.Context, e *lab.Env, name string, plan teredoPlan) (
 	if err != nil {
 		return nil, err
 	}
-	n := &teredoNet{lab: l, daemons: daemons{env: e, dir: l.Dir()}, single: plan.SingleAddress}
+	n := &teredoNet{lab: l, daemons: &daemons{env: e, dir: l.Dir(), ctx: ctx}, single: plan.SingleAddress}
 	ipv4, ipv6 := l.Bridge("ipv4"), l.Bridge("ipv6")
 	n.server, n.relay, n.host = l.Node("server"), l.Node("relay"), l.Node("host")
 	for _, node := range []*lab.Node{n.server, n.relay, n.host} {
@@ -161,8 +162,41 @@ func (n *teredoNet) drawClient(plan teredoPlan, number int, kind lab.NATKind, ip
 	return c
 }
 
-// Close ends everything.
-func (n *teredoNet) Close() error { return n.lab.Close() }
+// capture records the links of clients, server, relay and host, if captures
+// were asked for. Segmentation offload goes off first: with it one frame holds
+// what a wire would carry as many.
+func (n *teredoNet) capture() (all []*lab.Capture, err error) {
+	dir := n.daemons.env.PcapDir
+	if dir == "" {
+		return nil, nil
+	}
+	type end struct {
+		node  *lab.Node
+		iface string
+	}
+	ends := []end{{n.server, "v4"}, {n.relay, "v4"}, {n.host, "v4"}, {n.host, "v6"}}
+	for _, c := range n.clients {
+		ends = append(ends, end{c.node, "eth0"})
+	}
+	for _, x := range ends {
+		if err := x.node.DisableOffloads(x.iface); err != nil {
+			return nil, err
+		}
+		file := fmt.Sprintf("%s-%s-%s.pcap", n.lab.Name(), x.node.Name(), x.iface)
+		c, err := n.lab.Capture(x.node, x.iface, filepath.Join(dir, file))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// Close ends everything. A daemon that had ended by itself is an error.
+func (n *teredoNet) Close() error {
+	err := n.daemons.healthy()
+	return errors.Join(err, n.lab.Close())
+}
 
 // startCore starts server and relay and waits until they serve.
 func (n *teredoNet) startCore(ctx context.Context, server, relay maker) error {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
@@ -46,11 +45,11 @@ func teredoTour(ctx context.Context, e *lab.Env) (err error) {
 		defer func() { err = errors.Join(err, n.Close()) }()
 	}
 	if err != nil {
-		return fmt.Errorf("Isthmus: %w", err)
+		return fmt.Errorf("%s: %w", isthmus.title(), err)
 	}
 	peer, why, err := peerTour(ctx, e)
 	if err != nil {
-		return fmt.Errorf("Miredo: %w", err)
+		return fmt.Errorf("%s: %w", miredo.title(), err)
 	}
 	r := tourReport(ours, peer, why)
 	if e.PcapDir != "" {
@@ -100,7 +99,7 @@ type guide struct {
 
 // lead does the steps in order.
 func (g *guide) lead(ctx context.Context) error {
-	captures, err := g.capture()
+	captures, err := g.net.capture()
 	if err != nil {
 		return err
 	}
@@ -109,38 +108,13 @@ func (g *guide) lead(ctx context.Context) error {
 			return err
 		}
 	}
+	// The transfer would add a hundred megabytes of the same.
 	for _, c := range captures {
 		if err := c.Stop(); err != nil {
 			return err
 		}
 	}
 	return g.transfer(ctx)
-}
-
-// capture records all IPv4 links with Teredo on them, if captures were asked
-// for. Segmentation offload goes off first: with it one frame holds what a wire
-// would carry as many. The transfer is left out: it would add a hundred
-// megabytes of the same.
-func (g *guide) capture() (all []*lab.Capture, err error) {
-	if g.env.PcapDir == "" {
-		return nil, nil
-	}
-	n := g.net
-	for _, end := range []struct {
-		node  *lab.Node
-		iface string
-	}{{n.clients[0].node, "eth0"}, {n.clients[1].node, "eth0"}, {n.server, "v4"}, {n.relay, "v4"}, {n.host, "v6"}} {
-		if err := end.node.DisableOffloads(end.iface); err != nil {
-			return nil, err
-		}
-		file := fmt.Sprintf("%s-%s-%s.pcap", n.lab.Name(), end.node.Name(), end.iface)
-		c, err := n.lab.Capture(end.node, end.iface, filepath.Join(g.env.PcapDir, file))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, c)
-	}
-	return all, nil
 }
 
 // core starts server and relay.
