@@ -22,8 +22,6 @@ import (
 // can drop them by one rule.
 const DiscardPort = 9
 
-const ethernetLen = 14
-
 // Ethernet types.
 const (
 	etherIPv4 = 0x0800

@@ -26,11 +26,11 @@ type Sender struct {
 	iov  [batch]unix.Iovec
 }
 
-// mmsghdr is struct mmsghdr of sendmmsg(2).
+// mmsghdr is struct mmsghdr of sendmmsg(2), whose count of sent bytes is not
+// needed.
 type mmsghdr struct {
 	hdr unix.Msghdr
-	len uint32
-	_   [4]byte
+	_   [8]byte
 }
 
 // OpenSender opens a sender on an interface of the calling thread's network
