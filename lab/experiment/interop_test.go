@@ -136,13 +136,14 @@ func testNet(t *testing.T, ctx context.Context, e *lab.Env, kinds []lab.NATKind)
 	return n
 }
 
-// checkCaptures has tshark look for malformed packets in every capture of a
-// folder, and looks itself at the trailers, of which tshark knows nothing.
-func checkCaptures(t *testing.T, ctx context.Context, e *lab.Env, dir string) {
+// checkCaptures has tshark look for malformed packets in the captures of a run
+// whose names match, and looks itself at the trailers, of which tshark knows
+// nothing.
+func checkCaptures(t *testing.T, ctx context.Context, e *lab.Env, pattern string) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*.pcap"))
+	files, err := filepath.Glob(filepath.Join(e.PcapDir, pattern))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no captures in %s: %v", dir, err)
+		t.Fatalf("no captures %s in %s: %v", pattern, e.PcapDir, err)
 	}
 	for _, file := range files {
 		name := filepath.Base(file)

@@ -174,7 +174,7 @@ func (n *teredoNet) capture() (all []*lab.Capture, err error) {
 		node  *lab.Node
 		iface string
 	}
-	ends := []end{{n.server, "v4"}, {n.relay, "v4"}, {n.host, "v4"}, {n.host, "v6"}}
+	ends := []end{{n.server, "v4"}, {n.relay, "v4"}, {n.host, "v6"}}
 	for _, c := range n.clients {
 		ends = append(ends, end{c.node, "eth0"})
 	}
