@@ -126,9 +126,9 @@ func TestBubbleBytes(t *testing.T) {
 	}
 }
 
-// plainClient is a client of RFC 4380 alone, the way Miredo 1.2.6 is: it knows no
-// trailers, answers an indirect bubble with a direct one to the origin, and
-// trusts a peer whose outer source matches its address.
+// plainClient is a client of RFC 4380 alone: it knows no trailers, answers an
+// indirect bubble with a direct one to the origin, and trusts a peer whose outer
+// source matches its address.
 type plainClient struct {
 	w       *world
 	local   netip.AddrPort

@@ -151,6 +151,12 @@ func TestSilentServers(t *testing.T) {
 	if s := b.c.Snapshot().State; s != client.Qualified {
 		t.Errorf("state %s", s)
 	}
+	for b.c.Snapshot().State != client.OffLine {
+		b.tick()
+	}
+	if d, _ := b.tick(); d > time.Second {
+		t.Errorf("behind a success the wait was %v, want the first one again", d)
+	}
 }
 
 // All sendings of one exchange carry one nonce, each exchange has its own, and a

@@ -202,10 +202,17 @@ func TestPeerLifetime(t *testing.T) {
 			b.want("output", b.ip(data(b.address(), peerAddr, "hi")), tt.want...)
 		})
 	}
+	t.Run("answered again", func(t *testing.T) {
+		b := newQualified(t)
+		b.trusted()
+		b.now = b.now.Add(time.Minute)
+		b.ip(data(b.address(), peerAddr, "hi"))
+		b.want("output", b.udp(peerMapping, bubble(peerAddr, b.address(), 0)), "to peer: hi")
+	})
 }
 
 // Bubbles at 0, 2, 4 and 6 s, unreachable at 8 s, none again before 300 s have
-// passed since the first; a direct response lifts the limit.
+// passed since the first.
 func TestBubbleTimers(t *testing.T) {
 	b := newQualified(t)
 	pair := []string{"to peer: bubble", "to peer's server: bubble with nonce"}
@@ -229,9 +236,30 @@ func TestBubbleTimers(t *testing.T) {
 	b.want("just within 300 s", b.ip(data(b.address(), peerAddr, "four")), "host: unreachable")
 	b.now = start.Add(300 * time.Second)
 	b.want("one more behind 300 s", b.ip(data(b.address(), peerAddr, "five")), disguised[:2]...)
-	b.want("answered", b.udp(peerMapping, bubble(peerAddr, b.address(), 0)), "to peer: five")
+}
+
+func TestDirectResponseLiftsBubbleLimit(t *testing.T) {
+	b := newQualified(t)
+	b.ip(data(b.address(), peerAddr, "one"))
+	for range 3 {
+		b.tick()
+	}
+	b.want("answered", b.udp(peerMapping, bubble(peerAddr, b.address(), 0)), "to peer: one")
 	b.now = b.now.Add(31 * time.Second)
-	b.want("limit lifted", b.ip(data(b.address(), peerAddr, "six")), pair...)
+	b.want("again", b.ip(data(b.address(), peerAddr, "two")), "to peer: bubble", "to peer's server: bubble with nonce")
+}
+
+// Data to a peer that was just answered waits for what the answer brings, and
+// bubbles leave 2 s behind it.
+func TestBubblePause(t *testing.T) {
+	b := newQualified(t)
+	b.udp(primaryPort, throughServer(peerMapping, bubble(peerAddr, b.address(), 7)))
+	b.want("at once", b.ip(data(b.address(), peerAddr, "one")))
+	d, got := b.tick()
+	b.want("later", got, "to peer: bubble with nonce", "to peer's server: bubble with nonce")
+	if d != 2*time.Second {
+		t.Errorf("after %v", d)
+	}
 }
 
 // An echo test at 0, 2, 4 and 6 s, unreachable at 8 s; the next packet starts
@@ -263,8 +291,12 @@ func TestEchoTest(t *testing.T) {
 		b.ip(data(b.address(), hostAddr, "two"))
 		b.want("reply", b.udp(relayAddr, reply), "to relay: one", "to relay: two")
 		b.want("reply once more", b.udp(relayAddr, reply))
+		b.want("reply by another relay", b.udp(foreign, reply))
 		b.want("data out", b.ip(data(b.address(), hostAddr, "three")), "to relay: three")
 		b.want("data in", b.udp(relayAddr, data(hostAddr, b.address(), "in")), "host: in")
+		b.now = b.now.Add(8 * time.Second)
+		b.c.Tick(b.now, &b.out)
+		b.want("reply when the test is long over", b.udp(relayAddr, reply), "host: ")
 	})
 	t.Run("reply through the server", func(t *testing.T) {
 		b := newQualified(t, established)
@@ -324,6 +356,7 @@ func TestDisguisedBubble(t *testing.T) {
 	}
 	b.want("answer of another peer", b.udp(foreign, bubble(hostAddr, disguise, 0)))
 	b.want("answer", b.udp(foreign, bubble(peerAddr, disguise, 0)), "to foreign: bubble", "to foreign: one")
+	b.want("once more", b.udp(foreign, bubble(peerAddr, disguise, 0)))
 	if got := b.dropped(); got != "bad_destination 1" {
 		t.Errorf("dropped %q", got)
 	}
@@ -373,10 +406,12 @@ func TestEstablished(t *testing.T) {
 	b := setUp()
 	b.want("error about our packet", b.udp(relayAddr, quote(hostAddr, b)), "host: too big")
 	b.want("error about a packet to nobody we know", b.udp(relayAddr, quote(peerAddr, b)))
+	b.want("error about a packet of another", b.udp(relayAddr,
+		icmp(router, b.address(), packet.ICMPv6PacketTooBig, data(peerAddr, hostAddr, "not ours"))))
 	forged := quote(hostAddr, b)
 	forged[packet.IPv6HeaderLen+2] ^= 1
 	b.want("error with a wrong checksum", b.udp(relayAddr, forged))
-	if got := b.dropped(); got != "unsolicited 2" {
+	if got := b.dropped(); got != "unsolicited 3" {
 		t.Errorf("dropped %q", got)
 	}
 	const lifetime = 2*time.Hour + 4*time.Minute
