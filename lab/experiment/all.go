@@ -10,12 +10,13 @@ var All = []lab.Experiment{
 		Name:    tourName,
 		Summary: "the tour: an IPv4-only host behind a NAT gets IPv6, reaches a host and is reached",
 		Run:     teredoTour,
-		Up:      teredoUp,
+		Up:      upTeredo(tourName, tourKinds),
 	},
 	{
 		Name:    matrixName,
 		Summary: "which kinds of NAT let two clients, or a client and an IPv6 host, find each other",
 		Run:     natMatrix,
+		Up:      upTeredo(matrixName, matrixKinds),
 	},
 	{
 		Name:    startName,

@@ -228,7 +228,7 @@ func (c *teredoClient) await(ctx context.Context) (time.Duration, error) {
 	defer c.arrival.close()
 	at, err := c.arrival.await(ctx, c.process)
 	if err != nil {
-		return 0, fmt.Errorf("%s behind a %s NAT got no address: %w", c.name, c.kind, err)
+		return 0, fmt.Errorf("%s (%s NAT) got no address: %w", c.name, c.kind, err)
 	}
 	c.addr = c.arrival.addr
 	return at.Sub(c.process.Started()), nil

@@ -98,10 +98,10 @@ func (m *matrix) judge(r *report.Report) {
 	}
 	for i, kind := range matrixKinds {
 		if m.out[i].Lost() > 0 {
-			r.Fault("%d of %d pings from a client behind a %s NAT to the IPv6 host were lost", m.out[i].Lost(), m.out[i].Sent(), kind)
+			r.Fault("%d of %d pings from a client (%s NAT) to the IPv6 host were lost", m.out[i].Lost(), m.out[i].Sent(), kind)
 		}
 		if m.in[i].Lost() > 0 {
-			r.Fault("%d of %d pings from the IPv6 host to a client behind a %s NAT were lost", m.in[i].Lost(), m.in[i].Sent(), kind)
+			r.Fault("%d of %d pings from the IPv6 host to a client (%s NAT) were lost", m.in[i].Lost(), m.in[i].Sent(), kind)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func TestMatrixVerdict(t *testing.T) {
 		{"the first ping of a pair is lost", func(m *matrix) { m.pairs[1][1] = pinged(0) }, nil, firstLostMark + "8/9"},
 		{"a pair that nothing promises connects", func(m *matrix) { m.pairs[3][3] = pinged() }, nil, "18 of 25 pairs connect"},
 		{"a ping to the host is lost", func(m *matrix) { m.out[4] = pinged(3) }, report.ErrWrong,
-			"1 of 9 pings from a client behind a symmetric-sequential NAT to the IPv6 host were lost"},
+			"1 of 9 pings from a client (symmetric-sequential NAT) to the IPv6 host were lost"},
 		{"the first ping from the host is lost", func(m *matrix) { m.in[0] = pinged(0) }, report.ErrWrong,
 			"lost first pings from the IPv6 host is 1, must be <= 0"},
 	} {

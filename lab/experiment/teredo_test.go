@@ -81,15 +81,26 @@ func TestStart(t *testing.T) {
 }
 
 func TestTopologyStays(t *testing.T) {
-	ctx, e := testEnv(t)
-	l, err := teredoUp(ctx, e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if l.Lookup("client1") == nil {
-		t.Errorf("no client1 among %v", l.Nodes())
-	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
+	for _, x := range All {
+		if x.Up == nil {
+			continue
+		}
+		t.Run(x.Name, func(t *testing.T) {
+			ctx, e := testEnv(t)
+			l, err := x.Up(ctx, e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			client := l.Lookup("client1")
+			if client == nil {
+				t.Fatalf("no client1 among %v", l.Nodes())
+			}
+			mustPing(t, ctx, "client1", client, hostAddr)
+		})
 	}
 }

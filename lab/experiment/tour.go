@@ -26,6 +26,9 @@ const (
 // answers in.
 const tourKind = lab.PortRestricted
 
+// tourKinds are the boxes of the tour's two clients.
+var tourKinds = []lab.NATKind{tourKind, tourKind}
+
 // tour is what one maker's programs reached.
 type tour struct {
 	start    time.Duration // process start to address and route
@@ -80,7 +83,7 @@ func takeTour(ctx context.Context, e *lab.Env, who maker) (*tour, *teredoNet, er
 	if who == miredo {
 		name += "-miredo"
 	}
-	n, err := drawTeredo(ctx, e, name, teredoPlan{NATs: []lab.NATKind{tourKind, tourKind}})
+	n, err := drawTeredo(ctx, e, name, teredoPlan{NATs: tourKinds})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -280,23 +283,32 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 
 func megabits(r lab.TransferResult) float64 { return r.Goodput() / 1e6 }
 
-// teredoUp draws the topology of the tour with Isthmus in all roles and leaves
-// it running.
-func teredoUp(ctx context.Context, e *lab.Env) (*lab.Lab, error) {
-	n, err := drawTeredo(ctx, e, tourName, teredoPlan{NATs: []lab.NATKind{tourKind, tourKind}})
-	if err != nil {
-		return nil, err
+// upTeredo makes the Up of an experiment: the Teredo topology with clients
+// behind these boxes and Isthmus in all roles, left running.
+func upTeredo(name string, kinds []lab.NATKind) func(context.Context, *lab.Env) (*lab.Lab, error) {
+	return func(ctx context.Context, e *lab.Env) (*lab.Lab, error) {
+		n, err := drawTeredo(ctx, e, name, teredoPlan{NATs: kinds})
+		if err != nil {
+			return nil, err
+		}
+		if err := n.startAll(ctx); err != nil {
+			return nil, errors.Join(err, n.Close())
+		}
+		for _, c := range n.clients {
+			e.Step("%s (%s NAT) has the address %v.", c.name, c.kind, c.addr)
+		}
+		e.Step("The IPv6 host is %v. Try: isthmus lab shell client1 ping %v", hostAddr, hostAddr)
+		return n.lab, nil
 	}
-	err = n.startCore(ctx, isthmus, isthmus)
-	if err == nil {
-		err = n.startClients(ctx, isthmus)
+}
+
+// startAll starts captures, if wanted, and Isthmus in all roles.
+func (n *teredoNet) startAll(ctx context.Context) error {
+	if _, err := n.capture(); err != nil {
+		return err
 	}
-	if err != nil {
-		return nil, errors.Join(err, n.Close())
+	if err := n.startCore(ctx, isthmus, isthmus); err != nil {
+		return err
 	}
-	for _, c := range n.clients {
-		e.Step("%s has the address %v.", c.name, c.addr)
-	}
-	e.Step("The IPv6 host is %v. Try: isthmus lab shell client1 ping %v", hostAddr, hostAddr)
-	return n.lab, nil
+	return n.startClients(ctx, isthmus)
 }
