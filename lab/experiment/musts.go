@@ -5,7 +5,6 @@ package experiment
 import (
 	"fmt"
 
-	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/report"
 )
 
@@ -53,22 +52,4 @@ func must(experiment, figure string) *report.Must {
 		}
 	}
 	panic(fmt.Sprintf("no must for %q of %s", figure, experiment))
-}
-
-// finish shows a report, writes its files if they are wanted, and gives the
-// verdict.
-func finish(e *lab.Env, r *report.Report) error {
-	write := r.WriteText
-	if e.JSON {
-		write = r.WriteJSON
-	}
-	if err := write(e.Out); err != nil {
-		return fmt.Errorf("the report cannot be shown: %w", err)
-	}
-	if e.Dir != "" {
-		if err := r.WriteFiles(e.Dir); err != nil {
-			return err
-		}
-	}
-	return r.Verdict(e.Strict)
 }

@@ -5,12 +5,7 @@ package experiment
 import (
 	"context"
 	"fmt"
-	"os"
-	"runtime"
 	"slices"
-	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/peers"
@@ -51,7 +46,7 @@ type pairReport struct{ report.Report }
 func relayReport(name, title string) *pairReport {
 	return &pairReport{report.Report{
 		Experiment: name, Title: title, Peer: "Miredo",
-		Notes: []string{"Ratios are medians of the ratios of slices that followed each other (lowest to highest). " + machine()},
+		Notes: []string{"Ratios are medians of the ratios of slices that followed each other (lowest to highest)."},
 	}}
 }
 
@@ -87,20 +82,4 @@ func thousands(v []float64) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.0f (%.0f to %.0f)", report.Measured(v...).Median()/1e3, slices.Min(v)/1e3, slices.Max(v)/1e3)
-}
-
-// machine says what the figures were measured on.
-func machine() string {
-	model := "unknown CPU"
-	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		for line := range strings.Lines(string(text)) {
-			if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
-				model = strings.TrimSpace(value)
-				break
-			}
-		}
-	}
-	var u unix.Utsname
-	_ = unix.Uname(&u)
-	return fmt.Sprintf("Linux %s, %d x %s.", unix.ByteSliceToString(u.Release[:]), runtime.NumCPU(), model)
 }

@@ -33,6 +33,8 @@ type Report struct {
 	Figures []Figure `json:"figures,omitempty"`
 	// Notes explain the figures, one sentence each.
 	Notes []string `json:"notes,omitempty"`
+	// Machine says on what it was measured.
+	Machine string `json:"machine,omitempty"`
 	// Faults is wrong behaviour, one sentence each.
 	Faults []string `json:"faults,omitempty"`
 }
@@ -88,6 +90,9 @@ func (r *Report) grid() Table {
 		Title:   r.Title,
 		Columns: []string{"figure", "published", r.Peer, "Isthmus", "Isthmus / " + r.Peer, "must"},
 		Notes:   r.Notes,
+	}
+	if r.Machine != "" {
+		t.Notes = append(t.Notes[:len(t.Notes):len(t.Notes)], "Measured on "+r.Machine)
 	}
 	for _, f := range r.Figures {
 		must := f.mustText()

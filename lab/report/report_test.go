@@ -27,7 +27,8 @@ func sample() *Report {
 			{Name: "pairs", Published: Measured(19), Peer: Measured(13), Isthmus: Measured(16), Must: &Must{AtLeast: true, Bound: 17}},
 			{Name: "rate", Unit: "Mbit/s", Peer: None("needs root"), Isthmus: Measured(7)},
 		},
-		Notes: []string{"A note."},
+		Notes:   []string{"A note."},
+		Machine: "paper.",
 	}
 }
 
@@ -51,6 +52,7 @@ start, ms      44 to 53  45.0 (40.0 to 50.0)  12.0 (10.0 to 50.0)              0
 pairs                19                   13                   16              1.23  >= 17 MISS
 rate, Mbit/s          -           needs root                    7                 -
 A note.
+Measured on paper.
 
 MISS: pairs is 16, must be >= 17
 `
