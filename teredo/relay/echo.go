@@ -18,7 +18,7 @@ import (
 // put the sender's mapping, here the relay's, into an origin indication (section
 // 5.3.1). So a copy of the reply goes that way at once: from it the client
 // learns the relay, and the nonce proves it. The reply itself waits for the
-// bubble's answer all the same. See docs/decisions/0002-echo-reply-through-server.md.
+// bubble's answer all the same. See docs/decisions/0003-echo-reply-through-server.md.
 
 // isEchoTest tells whether p looks like the reply to an echo test of this
 // project's clients: their identifier and sequence number are zero. Others take
