@@ -109,17 +109,17 @@ func (m *matrix) judge(r *report.Report) {
 // pairTable shows the answered pings of every pair.
 func (m *matrix) pairTable(who maker) report.Table {
 	t := report.Table{
-		Title:   fmt.Sprintf("%s at both ends, cold: answered pings from row to column", who.title()),
+		Title:   fmt.Sprintf("%s at both ends, cold: answered pings from row to column, and time of the first in ms", who.title()),
 		Columns: []string{"from \\ to"},
 		Notes: []string{
-			fmt.Sprintf("%d of %d pairs connect. %s The first ping was lost.", m.score(), len(m.pairs)*len(m.pairs), firstLostMark),
+			fmt.Sprintf("%d of %d pairs connect. %s marks a pair whose first ping was lost.", m.score(), len(m.pairs)*len(m.pairs), firstLostMark),
 		},
 	}
 	for i, kind := range matrixKinds {
 		t.Columns = append(t.Columns, string(kind))
 		row := []string{string(kind)}
 		for _, pings := range m.pairs[i] {
-			row = append(row, answered(pings))
+			row = append(row, withFirst(pings))
 		}
 		t.Rows = append(t.Rows, row)
 	}
@@ -158,7 +158,7 @@ func withFirst(r lab.PingResult) string {
 	if r.First() < 0 {
 		return answered(r)
 	}
-	return fmt.Sprintf("%s %6.2f", answered(r), float64(r.First())/float64(time.Millisecond))
+	return fmt.Sprintf("%s %7.2f", answered(r), float64(r.First())/float64(time.Millisecond))
 }
 
 func lost(all []lab.PingResult) (n float64) {
