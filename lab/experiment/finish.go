@@ -5,6 +5,7 @@ package experiment
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"strings"
 
@@ -17,7 +18,7 @@ import (
 // finish shows a report, writes its files if they are wanted, and gives the
 // verdict.
 func finish(e *lab.Env, r *report.Report) error {
-	r.Machine = machine()
+	r.Machine = version(e) + " on " + machine()
 	write := r.WriteText
 	if e.JSON {
 		write = r.WriteJSON
@@ -31,6 +32,16 @@ func finish(e *lab.Env, r *report.Report) error {
 		}
 	}
 	return r.Verdict(e.Strict)
+}
+
+// version asks the program that was measured for its name and version.
+func version(e *lab.Env) string {
+	text, err := exec.Command(e.Binary, "version").Output()
+	line, _, _ := strings.Cut(string(text), "\n")
+	if err != nil || line == "" {
+		return "an unknown version"
+	}
+	return line
 }
 
 // machine says what the figures were measured on.

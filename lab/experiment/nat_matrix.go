@@ -61,43 +61,46 @@ func (m *matrix) score() int {
 }
 
 // measureMatrix measures the matrix with one maker's programs in all roles.
+// The caller closes the topology, also after an error.
 //
 // Each kind has two clients, one that starts and one that is called. Every
 // pair of them is cold when its turn comes: what a client learns of one peer
 // helps it with no other.
-func measureMatrix(ctx context.Context, e *lab.Env, who maker, plan matrixPlan, step func(string, ...any)) (m *matrix, err error) {
+func measureMatrix(ctx context.Context, e *lab.Env, who maker, plan matrixPlan, step func(string, ...any)) (*matrix, *teredoNet, error) {
 	n, err := drawTeredo(ctx, e, "matrix-"+string(who), teredoPlan{NATs: slices.Concat(matrixKinds, matrixKinds)})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer func() { err = errors.Join(err, n.Close()) }()
+	m := &matrix{}
+	return m, n, m.measure(ctx, n, who, plan, step)
+}
+
+func (m *matrix) measure(ctx context.Context, n *teredoNet, who maker, plan matrixPlan, step func(string, ...any)) error {
 	if _, err := n.capture(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := n.startCore(ctx, who, who); err != nil {
-		return nil, err
+		return err
 	}
 	if err := n.startClients(ctx, who); err != nil {
-		return nil, err
+		return err
 	}
 	step("%s: %d clients have their addresses", who.title(), len(n.clients))
 	callers, called := n.clients[:len(matrixKinds)], n.clients[len(matrixKinds):]
-	m = &matrix{}
 	if err := m.hosts(ctx, n, callers, called, plan); err != nil {
-		return nil, err
+		return err
 	}
 	step("%s: pinged the IPv6 host both ways", who.title())
-	m.pairs = make([][]lab.PingResult, len(callers))
-	for i := range m.pairs {
-		m.pairs[i] = make([]lab.PingResult, len(called))
+	for range callers {
+		m.pairs = append(m.pairs, make([]lab.PingResult, len(called)))
 	}
 	for round := range callers {
 		if err := m.round(ctx, callers, called, round, plan); err != nil {
-			return nil, err
+			return err
 		}
 		step("%s: pinged %d of %d pairs", who.title(), (round+1)*len(called), len(callers)*len(called))
 	}
-	return m, nil
+	return nil
 }
 
 // hosts has each caller ping the host, then the host ping each called client:
@@ -148,9 +151,11 @@ func together[T any](n int, f func(int) (T, error)) ([]T, error) {
 }
 
 // natMatrix is the experiment.
-func natMatrix(ctx context.Context, e *lab.Env) error {
+func natMatrix(ctx context.Context, e *lab.Env) (err error) {
 	e.Step("NAT matrix: every kind of NAT to every other, and to an IPv6 host; about a minute")
-	ours, peer, err := measureMatrices(ctx, e, fullMatrix)
+	ours, peer, done, err := measureMatrices(ctx, e, fullMatrix)
+	// Last, since with Env.Keep it waits until the person has seen enough.
+	defer func() { err = errors.Join(err, done()) }()
 	if err != nil {
 		return err
 	}
@@ -158,8 +163,9 @@ func natMatrix(ctx context.Context, e *lab.Env) error {
 }
 
 // measureMatrices measures both makers' matrices side by side; the peer's is
-// nil if it cannot run.
-func measureMatrices(ctx context.Context, e *lab.Env, plan matrixPlan) (ours, peer *matrix, err error) {
+// nil if it cannot run. The caller calls done in any case, which ends the
+// topologies.
+func measureMatrices(ctx context.Context, e *lab.Env, plan matrixPlan) (ours, peer *matrix, done func() error, err error) {
 	makers := []maker{isthmus}
 	if missing(e, miredo) == "" {
 		makers = append(makers, miredo)
@@ -170,18 +176,25 @@ func measureMatrices(ctx context.Context, e *lab.Env, plan matrixPlan) (ours, pe
 		defer mu.Unlock()
 		e.Step("  "+format, args...)
 	}
-	measured, err := together(len(makers), func(i int) (*matrix, error) {
-		m, err := measureMatrix(ctx, e, makers[i], plan, step)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", makers[i].title(), err)
+	nets := make([]*teredoNet, len(makers))
+	measured, err := together(len(makers), func(i int) (m *matrix, err error) {
+		its := *e
+		its.Keep = e.Keep && makers[i] == isthmus
+		if m, nets[i], err = measureMatrix(ctx, &its, makers[i], plan, step); err != nil {
+			err = fmt.Errorf("%s: %w", makers[i].title(), err)
 		}
-		return m, nil
+		return m, err
 	})
-	if err != nil {
-		return nil, nil, err
+	done = func() (err error) {
+		for _, n := range slices.Backward(nets) { // ours, which may stay, last
+			if n != nil {
+				err = errors.Join(err, n.Close())
+			}
+		}
+		return err
 	}
 	if len(measured) > 1 {
 		peer = measured[1]
 	}
-	return measured[0], peer, nil
+	return measured[0], peer, done, err
 }

@@ -46,7 +46,10 @@ func teredoStart(ctx context.Context, e *lab.Env) error {
 	if e.Runs > 0 {
 		plan = startPlan{Runs: e.Runs, First: min(e.Runs, maxClients/2)}
 	}
-	ours, peer, err := measureStarts(ctx, e, plan)
+	// Its many topologies come and go: there is none to keep.
+	fleeting := *e
+	fleeting.Keep = false
+	ours, peer, err := measureStarts(ctx, &fleeting, plan)
 	if err != nil {
 		return err
 	}

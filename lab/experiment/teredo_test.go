@@ -3,6 +3,7 @@
 package experiment
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,8 +40,8 @@ func TestTour(t *testing.T) {
 func TestNATMatrix(t *testing.T) {
 	ctx, e := testEnv(t)
 	e.PcapDir = t.TempDir()
-	ours, peer, err := measureMatrices(ctx, e, matrixPlan{Pings: 9, Interval: 300 * time.Millisecond})
-	if err != nil {
+	ours, peer, done, err := measureMatrices(ctx, e, matrixPlan{Pings: 9, Interval: 300 * time.Millisecond})
+	if err := errors.Join(err, done()); err != nil {
 		t.Fatal(err)
 	}
 	r := matrixReport(ours, peer, "")

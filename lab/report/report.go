@@ -33,7 +33,7 @@ type Report struct {
 	Figures []Figure `json:"figures,omitempty"`
 	// Notes explain the figures, one sentence each.
 	Notes []string `json:"notes,omitempty"`
-	// Machine says on what it was measured.
+	// Machine says what was measured and on what.
 	Machine string `json:"machine,omitempty"`
 	// Faults is wrong behaviour, one sentence each.
 	Faults []string `json:"faults,omitempty"`
@@ -92,7 +92,7 @@ func (r *Report) grid() Table {
 		Notes:   r.Notes,
 	}
 	if r.Machine != "" {
-		t.Notes = append(t.Notes[:len(t.Notes):len(t.Notes)], "Measured on "+r.Machine)
+		t.Notes = append(t.Notes[:len(t.Notes):len(t.Notes)], "Measured: "+r.Machine)
 	}
 	for _, f := range r.Figures {
 		must := f.mustText()

@@ -52,7 +52,7 @@ start, ms      44 to 53  45.0 (40.0 to 50.0)  12.0 (10.0 to 50.0)              0
 pairs                19                   13                   16              1.23  >= 17 MISS
 rate, Mbit/s          -           needs root                    7                 -
 A note.
-Measured on paper.
+Measured: paper.
 
 MISS: pairs is 16, must be >= 17
 `
