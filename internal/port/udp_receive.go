@@ -57,9 +57,12 @@ func (r *receiver) init(local netip.Addr, wildcard, gro bool) {
 			h.Control = &r.controls[i][0]
 		}
 	}
+	r.arm(MaxBatch)
 }
 
-// arm resets the lengths that the kernel wrote over.
+// arm resets the lengths that the kernel wrote over, in the first n headers: as
+// many as the last call filled. Touching all of them would cost a single packet
+// more than its own way through an engine.
 func (r *receiver) arm(n int) {
 	for i := range r.hdrs[:n] {
 		h := &r.hdrs[i].hdr
@@ -90,7 +93,7 @@ func (u *UDP) ReadBatch(msgs []Message) (int, error) {
 // fill waits for a datagram and takes up to n without waiting further.
 func (u *UDP) fill(n int) error {
 	r := &u.in
-	r.arm(n)
+	r.arm(r.filled)
 	got, errno := recvmmsg(u.guard.fd, r.hdrs[:n], unix.MSG_WAITFORONE)
 	if u.guard.closed() {
 		return ErrClosed
