@@ -131,17 +131,99 @@ type Route struct {
 	MTU int
 }
 
-// AddRoute adds a route, or replaces one of equal destination and metric.
+// AddRoute adds a route. One that is there already through the same link stays,
+// or is renewed if it is ours; through another link it belongs to somebody else
+// and the error is a [*RouteTakenError].
 func (h *Host) AddRoute(r Route) error {
 	nr, err := h.route(r)
 	if err != nil {
 		return err
 	}
-	if err := h.handle.RouteReplace(nr); err != nil {
+	err = h.handle.RouteAdd(nr)
+	if errors.Is(err, unix.EEXIST) {
+		var foreign bool
+		if foreign, err = h.occupied(r, nr); foreign || err != nil {
+			return err
+		}
+		err = h.handle.RouteReplace(nr)
+	}
+	if err != nil {
 		return h.problem(fmt.Sprintf("add route %s through", r.Dst), r.Link, err)
 	}
 	h.done(routeKey(r), func() error { return h.handle.RouteDel(nr) })
 	return nil
+}
+
+// RouteTakenError is a route of equal destination and metric through another
+// link. It is not replaced, since it could not be put back after a crash.
+type RouteTakenError struct {
+	Dst    netip.Prefix
+	Metric int
+	Link   string
+}
+
+// Error implements error.
+func (e *RouteTakenError) Error() string {
+	family := "-4"
+	if e.Dst.Addr().Is6() {
+		family = "-6"
+	}
+	return fmt.Sprintf("a route to %s with metric %d exists already, through %s: remove it (ip %s route del %s dev %s metric %d)",
+		e.Dst, e.Metric, e.Link, family, e.Dst, e.Link, e.Metric)
+}
+
+// occupied looks at the route that is in the way of nr. It returns true if that
+// goes through nr's link but is not ours, and an error if it goes elsewhere.
+func (h *Host) occupied(r Route, nr *netlink.Route) (foreign bool, err error) {
+	family := netlink.FAMILY_V4
+	metric := r.Metric
+	if r.Dst.Addr().Is6() {
+		family = netlink.FAMILY_V6
+		if metric == 0 {
+			metric = defaultMetric6
+		}
+	}
+	routes, err := h.handle.RouteList(nil, family)
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return false, fmt.Errorf("cannot list the routes: %w", err)
+	}
+	for i := range routes {
+		other := &routes[i]
+		if other.Priority != metric || !sameDestination(other.Dst, r.Dst) {
+			continue
+		}
+		if leavesBy(*other, func(index int) bool { return index == nr.LinkIndex }) {
+			return other.Protocol != RouteProtocol, nil
+		}
+		return false, &RouteTakenError{Dst: r.Dst.Masked(), Metric: metric, Link: h.linkOf(other)}
+	}
+	return false, nil // it has gone meanwhile
+}
+
+// defaultMetric6 is what the kernel makes of an IPv6 metric of 0
+// (IP6_RT_PRIO_USER).
+const defaultMetric6 = 1024
+
+// sameDestination compares; netlink may leave the default route's out.
+func sameDestination(a *net.IPNet, b netip.Prefix) bool {
+	if a == nil {
+		return b.Bits() == 0
+	}
+	p, ok := prefix(a)
+	return ok && p == b.Masked()
+}
+
+// linkOf names the link of a route, or the first of its links.
+func (h *Host) linkOf(r *netlink.Route) string {
+	index := r.LinkIndex
+	if len(r.MultiPath) > 0 {
+		index = r.MultiPath[0].LinkIndex
+	}
+	l, err := h.handle.LinkByIndex(index)
+	if err != nil {
+		return "another interface"
+	}
+	return l.Attrs().Name
 }
 
 // RemoveRoute removes a route; one that is not there is no error.

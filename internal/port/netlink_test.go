@@ -4,6 +4,7 @@ package port
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"testing"
@@ -80,6 +81,59 @@ func TestHostUndoesWhatItDid(t *testing.T) {
 	}
 	if len(left) != 1 || left[0].Link != "lo" {
 		t.Errorf("addresses after closing: %v", left)
+	}
+}
+
+// Routes of others outlive ours: what AddRoute would replace, nobody puts back.
+func TestAddRouteLeavesOthersAlone(t *testing.T) {
+	tests := []struct {
+		name string
+		dst  string
+		via  string // link of the route that is there before
+		want string // link in the error; none if there is no error
+	}{
+		{"IPv6 through another link", "2001:db8:1::/48", "far", "far"},
+		{"IPv6 default route through another link", "::/0", "far", "far"},
+		{"IPv4 through another link", "198.51.100.0/24", "far", "far"},
+		{"through the same link", "2001:db8:1::/48", "d0", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h := inNamespace(t)
+			addLink(t, h, "d0")
+			dst := netip.MustParsePrefix(tt.dst)
+			before, err := h.route(Route{Dst: dst, Link: tt.via})
+			if err != nil {
+				t.Fatal(err)
+			}
+			before.Protocol = unix.RTPROT_STATIC
+			if err := h.handle.RouteAdd(before); err != nil {
+				t.Fatal(err)
+			}
+			other, err := OpenHost()
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = other.AddRoute(Route{Dst: dst, Link: "d0"})
+			var taken *RouteTakenError
+			switch {
+			case tt.want == "" && err != nil:
+				t.Error(err)
+			case tt.want != "" && !errors.As(err, &taken):
+				t.Errorf("got error %v, want a RouteTakenError", err)
+			case tt.want != "" && (taken.Link != tt.want || taken.Dst != dst):
+				t.Errorf("got %+v, want link %s and destination %s", taken, tt.want, dst)
+			}
+			if err := other.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if got := ours(t, h); len(got) != 0 {
+				t.Errorf("our routes after closing: %v", got)
+			}
+			if err := h.handle.RouteDel(before); err != nil {
+				t.Errorf("the route that was there has gone: %v", err)
+			}
+		})
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -152,7 +153,11 @@ func (r *Relay) open() error {
 		return nil
 	}
 	for _, p := range r.cfg.Prefixes {
-		if err := r.host.AddRoute(port.Route{Dst: p, Link: r.tun.Name()}); err != nil {
+		err := r.host.AddRoute(port.Route{Dst: p, Link: r.tun.Name()})
+		if taken := new(port.RouteTakenError); errors.As(err, &taken) {
+			return fmt.Errorf("%w, or set route = false", err)
+		}
+		if err != nil {
 			return err
 		}
 	}
