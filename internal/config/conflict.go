@@ -13,8 +13,8 @@ type claim struct {
 	by   string // role and name, for people
 }
 
-// conflicts finds instances that cannot run together: the same name, device or
-// UDP socket.
+// conflicts finds instances that cannot run together: the same name, device, UDP
+// socket or route.
 func (c *checker) conflicts(config *Config) {
 	names := map[string]claim{}
 	devices := map[string]claim{}
@@ -51,6 +51,33 @@ func (c *checker) conflicts(config *Config) {
 			address = netip.IPv4Unspecified()
 		}
 		instance(RoleClient, i, r.Name, r.Interface, bindTo("port", address, r.Port))
+	}
+	c.routes(config)
+}
+
+// routes finds relays that would route one prefix to two devices, and clients
+// whose default routes would have one metric.
+func (c *checker) routes(config *Config) {
+	prefixes := map[netip.Prefix]string{}
+	for i, r := range config.Relays {
+		path := fmt.Sprintf("%s[%d].prefixes", RoleRelay, i)
+		for _, p := range r.Prefixes {
+			switch other, taken := prefixes[p]; {
+			case !r.Route:
+			case taken && !c.failed[path]:
+				c.fail(path, fmt.Sprintf("%s is also routed to relay %q", p, other), "give each relay prefixes of its own, or set route = false")
+			case !taken:
+				prefixes[p] = r.Name
+			}
+		}
+	}
+	metrics := map[int]string{}
+	for i, r := range config.Clients {
+		path := fmt.Sprintf("%s[%d].route_metric", RoleClient, i)
+		if other, taken := metrics[r.RouteMetric]; taken && !c.failed[path] {
+			c.fail(path, fmt.Sprintf("%d is also the metric of client %q", r.RouteMetric, other), "give each client a route_metric of its own; the smallest one wins")
+		}
+		metrics[r.RouteMetric] = r.Name
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -31,6 +32,7 @@ func Parse(r io.Reader, name string) (*Config, error) {
 	}
 	c := &checker{file: name, doc: locate(text), failed: map[string]bool{}}
 	c.shapes()
+	c.spelling()
 	var raw rawFile
 	if c.decode(text, &raw) {
 		config := c.config(raw)
@@ -92,6 +94,26 @@ func (c *checker) shapes() {
 			kind == unstable.Array && !many:
 			c.fail(name, "this is a section, not a key", "write "+header(name, many)+" on a line of its own and its keys below")
 		}
+	}
+}
+
+// spelling finds names that differ from known ones by capitals only. The decoder
+// takes them for the same, so that one value would silently cover the other.
+func (c *checker) spelling() {
+	reported := map[string]bool{}
+	for _, path := range slices.Sorted(maps.Keys(c.doc.values)) {
+		section, key, nested := strings.Cut(display(path), ".")
+		known, word := sections(), section
+		if nested && slices.Contains(known, section) {
+			known, word = Keys(section), key
+			section = path // keys are reported each, a section once
+		}
+		lower := strings.ToLower(word)
+		if word == lower || !slices.Contains(known, lower) || strings.HasSuffix(path, "]") || reported[section] {
+			continue
+		}
+		reported[section] = true
+		c.fail(path, "keys and sections are written in small letters", "write "+lower)
 	}
 }
 

@@ -109,12 +109,12 @@ func listOf[T any](parse parser[T]) parser[[]T] {
 	}
 }
 
-// filled refuses an empty list.
-func filled[T any](what string, parse parser[[]T]) parser[[]T] {
+// filled refuses an empty list, with a remedy.
+func filled[T any](remedy string, parse parser[[]T]) parser[[]T] {
 	return func(raw any) ([]T, *fault) {
 		list, f := parse(raw)
 		if f == nil && len(list) == 0 {
-			return nil, wrong("name at least one "+what+", or leave the key out", "this list is empty")
+			return nil, wrong(remedy, "this list is empty")
 		}
 		return list, f
 	}
@@ -314,6 +314,10 @@ var instanceName = text("north", func(s string) (string, *fault) {
 var interfaceSyntax = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$`)
 
 var interfaceName = text("teredo", func(s string) (string, *fault) {
+	// The kernel has settings of these names (net.ipv6.conf.all) in place of devices.
+	if s == "all" || s == "default" {
+		return "", wrong("choose another one, like teredo0", "the kernel gives no interface the name %s", s)
+	}
 	if !interfaceSyntax.MatchString(s) {
 		return "", wrong("use at most 15 letters, digits, dots and hyphens, like teredo0", "%q cannot be the name of an interface", s)
 	}
