@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // WriteJSON writes the whole report as one JSON object.
@@ -72,6 +73,7 @@ body{font:16px/1.4 sans-serif;max-width:70em;margin:2em auto;padding:0 1em}
 table{border-collapse:collapse}th,td{padding:.2em .8em;text-align:right;border-bottom:1px solid #ccc}
 th:first-child,td:first-child{text-align:left}.bad{color:#b00}
 </style></head><body><h1>{{.Title}}</h1>
+{{.Chart}}
 {{range .Tables}}<h2>{{.Title}}</h2>
 <table><tr>{{range .Columns}}<th>{{.}}</th>{{end}}</tr>
 {{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
@@ -84,14 +86,19 @@ th:first-child,td:first-child{text-align:left}.bad{color:#b00}
 
 // WriteHTML writes one self-contained page.
 func (r *Report) WriteHTML(w io.Writer) error {
+	var chart strings.Builder
+	if err := r.WriteSVG(&chart); err != nil {
+		return err
+	}
 	return page.Execute(w, struct {
 		Title          string
+		Chart          template.HTML // from a template that escapes
 		Tables         []Table
 		Faults, Missed []string
-	}{r.Title, r.all(), r.Faults, r.Missed()})
+	}{r.Title, template.HTML(chart.String()), r.all(), r.Faults, r.Missed()})
 }
 
-// WriteFiles writes EXPERIMENT.json, .csv and .html into a folder, which it
+// WriteFiles writes EXPERIMENT.json, .csv, .svg and .html into a folder, which it
 // makes if need be.
 func (r *Report) WriteFiles(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -100,7 +107,7 @@ func (r *Report) WriteFiles(dir string) error {
 	for _, form := range []struct {
 		ending string
 		write  func(io.Writer) error
-	}{{"json", r.WriteJSON}, {"csv", r.WriteCSV}, {"html", r.WriteHTML}} {
+	}{{"json", r.WriteJSON}, {"csv", r.WriteCSV}, {"svg", r.WriteSVG}, {"html", r.WriteHTML}} {
 		if err := writeFile(filepath.Join(dir, r.Experiment+"."+form.ending), form.write); err != nil {
 			return fmt.Errorf("the results cannot be written: %w", err)
 		}

@@ -1,7 +1,7 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
 // Package report holds what an experiment found and writes it: as tables for
-// a terminal, as CSV and JSON for programs, and as one HTML page.
+// a terminal, as CSV and JSON for programs, and as a chart and one HTML page.
 //
 // A Table is a grid of text. A Figure is one measured number that stands
 // beside what was published and what a peer reached on the same work:
