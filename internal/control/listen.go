@@ -34,19 +34,19 @@ func Alive(path string) bool {
 // empty group stays that of the process. A socket that a killed process left is
 // replaced, one on which somebody listens is not.
 func Listen(path string, mode fs.FileMode, group string) (net.Listener, error) {
-	gid := -1
-	if group != "" {
-		id, err := groupID(group)
-		if err != nil {
-			return nil, err
-		}
-		gid = id
+	gid, err := groupID(group)
+	if err != nil {
+		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, refused(path, err)
 	}
-	if err := clear(path); err != nil {
+	if stale, err := occupied(path); err != nil {
 		return nil, err
+	} else if stale {
+		if err := os.Remove(path); err != nil {
+			return nil, refused(path, err)
+		}
 	}
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -72,29 +72,53 @@ func own(path string, mode fs.FileMode, gid int) error {
 	return nil
 }
 
-// clear removes a socket on which nobody listens.
-func clear(path string) error {
+// Usable tells why Listen could not open the socket, as far as that is seen
+// without changing anything.
+func Usable(path, group string) error {
+	if _, err := groupID(group); err != nil {
+		return err
+	}
+	// Folders that are not there would be made in the nearest one that is.
+	folder := filepath.Dir(path)
+	info, err := os.Stat(folder)
+	for errors.Is(err, fs.ErrNotExist) && folder != "/" {
+		folder = filepath.Dir(folder)
+		info, err = os.Stat(folder)
+	}
+	if err == nil && !info.IsDir() {
+		err = &fs.PathError{Op: "mkdir", Path: folder, Err: syscall.ENOTDIR}
+	}
+	if err == nil {
+		err = unix.Access(folder, unix.W_OK|unix.X_OK)
+	}
+	if err != nil {
+		return refused(path, err)
+	}
+	_, err = occupied(path)
+	return err
+}
+
+// occupied looks whether something is at path. A socket on which nobody listens
+// is stale and may be removed; anything else is an error.
+func occupied(path string) (stale bool, err error) {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil
+		return false, nil
 	case err != nil:
-		return refused(path, err)
+		return false, refused(path, err)
 	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("%s is not a socket, so it is left alone: move it away, or set another [control] socket", path)
+		return false, fmt.Errorf("%s is not a socket, so it is left alone: move it away, or set another [control] socket", path)
 	}
 	conn, err := net.DialTimeout("unix", path, dialTimeout)
 	if err == nil {
 		_ = conn.Close()
-		return fmt.Errorf("another isthmus is running and listens on %s: stop it, or give this one another [control] socket", path)
+		return false, fmt.Errorf("another isthmus is running and listens on %s: stop it, or give this one another [control] socket", path)
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return refused(path, err)
+		return false, refused(path, err)
 	}
-	if err := os.Remove(path); err != nil {
-		return refused(path, err)
-	}
-	return nil
+	return true, nil
 }
 
 func refused(path string, err error) error {
@@ -104,7 +128,11 @@ func refused(path string, err error) error {
 	return fmt.Errorf("cannot use the control socket %s: %w", path, err)
 }
 
+// groupID finds a group by name or number; -1 stands for none.
 func groupID(group string) (int, error) {
+	if group == "" {
+		return -1, nil
+	}
 	if id, err := strconv.Atoi(group); err == nil && id >= 0 {
 		return id, nil
 	}

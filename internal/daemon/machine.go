@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/control"
 )
 
 // Finding is something about this machine that stands in the way of a
@@ -34,12 +35,13 @@ type machine struct {
 	proc   string                                     // where sysctl values are
 	caps   func() (uint64, error)                     // effective capabilities, as bits
 	driver func(name string) (driver string, ok bool) // of an interface; false if there is none
+	active func(name string) bool                     // of a TUN device: a program holds it open
 }
 
 // Examine looks whether this machine can run the configuration, and changes
 // nothing. Sockets are bound for a moment to see whether they are free.
 func Examine(c *config.Config) []Finding {
-	return machine{tun: "/dev/net/tun", proc: "/proc/sys", caps: capabilities, driver: driver}.examine(c)
+	return machine{tun: "/dev/net/tun", proc: "/proc/sys", caps: capabilities, driver: driver, active: active}.examine(c)
 }
 
 func (m machine) examine(c *config.Config) []Finding {
@@ -78,6 +80,9 @@ func (m machine) examine(c *config.Config) []Finding {
 	for _, r := range c.Clients {
 		report(m.device(r.Interface))
 		report(udpFree(r.Bind, r.Port))
+	}
+	if at := c.Control; at.Socket != "" {
+		report(control.Usable(at.Socket, at.Group))
 	}
 	if at := c.Metrics.Listen; at.IsValid() {
 		listener, err := listenMetrics(at)
@@ -150,10 +155,20 @@ func (m machine) read(name string) string {
 // device checks that the name of a TUN device is free, or is that of a TUN
 // device that somebody made for us.
 func (m machine) device(name string) error {
-	if driver, exists := m.driver(name); exists && driver != "tun" {
+	switch driver, exists := m.driver(name); {
+	case exists && driver != "tun":
 		return fmt.Errorf("the interface %s exists already and is no TUN device: choose another interface = \"…\"", name)
+	case exists && m.active(name):
+		return fmt.Errorf("the TUN device %s is in use by another program: stop it, or choose another interface = \"…\"", name)
 	}
 	return nil
+}
+
+// active tells whether a TUN device is up and held open by a program: only then
+// has it a carrier.
+func active(name string) bool {
+	device, err := net.InterfaceByName(name)
+	return err == nil && device.Flags&net.FlagRunning != 0
 }
 
 // driver asks the kernel who drives an interface. It asks by a socket, since

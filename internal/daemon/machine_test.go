@@ -26,6 +26,7 @@ func good(t *testing.T) machine {
 		tun: filepath.Join(dir, "tun"), proc: filepath.Join(dir, "proc"),
 		caps:   func() (uint64, error) { return 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW, nil },
 		driver: func(string) (string, bool) { return "", false },
+		active: func(string) bool { return false },
 	}
 	write(t, m.tun, "")
 	m.set(t, "all/disable_ipv6", "0")
@@ -53,6 +54,7 @@ func write(t *testing.T, path, text string) {
 func all() *config.Config {
 	loopback := netip.MustParseAddr("127.0.0.1")
 	c := config.Default()
+	c.Control.Socket = ""
 	server, relay, client := config.DefaultServer(), config.DefaultRelay(), config.DefaultClient()
 	server.Address, server.Port = loopback, 0
 	relay.Bind = netip.AddrPortFrom(loopback, 0)
@@ -118,6 +120,13 @@ func TestExamine(t *testing.T) {
 		{"TUN device made beforehand", func(t *testing.T, m *machine, c *config.Config) {
 			m.driver = func(name string) (string, bool) { return "tun", name == "teredo" }
 		}, nil},
+		{"TUN device of another program", func(t *testing.T, m *machine, c *config.Config) {
+			m.driver = func(name string) (string, bool) { return "tun", name == "teredo" }
+			m.active = func(string) bool { return true }
+		}, []string{`the TUN device teredo is in use by another program: stop it, or choose another interface = "…"`}},
+		{"control socket where a file is", func(t *testing.T, m *machine, c *config.Config) {
+			c.Control.Socket = "/proc/version"
+		}, []string{"/proc/version is not a socket, so it is left alone: move it away, or set another [control] socket"}},
 		{"UDP port in use", func(_ *testing.T, _ *machine, c *config.Config) {
 			c.Relays[0].Bind = taken
 			c.Clients[0].Port = taken.Port()
