@@ -94,6 +94,14 @@ type LabRunCmd struct {
 	JSON   bool     `help:"Print results as JSON, progress to standard error."`
 }
 
+// Validate is called by kong. No --runs leaves the number to the experiment.
+func (c *LabRunCmd) Validate() error {
+	if c.Runs < 0 {
+		return fmt.Errorf("--runs=%d: write a number from 1", c.Runs)
+	}
+	return nil
+}
+
 // Run runs the experiments one after the other.
 func (c *LabRunCmd) Run(to streams) error {
 	chosen, err := lab.Find(experiment.All, c.Name...)

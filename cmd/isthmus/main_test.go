@@ -68,6 +68,9 @@ func TestCommandLine(t *testing.T) {
 		{"run a client of nobody", []string{"run", "--client", "10.0.0.1"}, 1, "", "isthmus: --client: clients refuse 10.0.0.1"},
 		{"status without daemon", []string{"status", "--socket", missing}, 1, "", "no isthmus is running with the control socket " + missing},
 		{"status without socket", []string{"status", "-c", silent}, 1, "", "switches the control socket off"},
+		{"status with a limit below zero", []string{"status", "--limit=-1"}, 2, "", "--limit=-1: write a number from 0 to 10000"},
+		{"status with a limit above the largest", []string{"status", "--limit=10001"}, 2, "", "--limit=10001"},
+		{"lab without runs", []string{"lab", "run", "--runs=-1", "teredo"}, 2, "", "--runs=-1: write a number from 1"},
 		{"reload without daemon", []string{"reload", "--socket", missing}, 1, "", "no isthmus is running"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -128,7 +131,7 @@ func (told) Status() control.Status {
 		Instances: []control.Instance{
 			{
 				Name: "home", Role: "client", Ready: true,
-				State:   json.RawMessage(`{"state":"qualified","address":"2001:0:c000:201::1","nat":{"mapping":"endpoint-independent","symmetric":false},"servers":["192.0.2.1","192.0.2.2"],"empty":""}`),
+				State:   json.RawMessage(`{"state":"qualified","address":"2001:0:c000:201::1","nat":{"mapping":"endpoint-independent","symmetric":false},"servers":["192.0.2.1","192.0.2.2"],"peers":1,"empty":""}`),
 				Values:  map[string]float64{"rx_packets_total": 12, "peers": 1, "tx_packets_total": 0},
 				Dropped: map[string]uint64{"truncated": 1, "not_global": 5, "looped": 0},
 			},

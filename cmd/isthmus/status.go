@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -32,6 +33,14 @@ type StatusCmd struct {
 type statusReport struct {
 	control.Status
 	Peers []control.PeerList `json:"peers,omitempty"`
+}
+
+// Validate is called by kong.
+func (c *StatusCmd) Validate() error {
+	if c.Limit < 0 || c.Limit > control.MaxPeers {
+		return fmt.Errorf("--limit=%d: write a number from 0 to %d", c.Limit, control.MaxPeers)
+	}
+	return nil
 }
 
 // Run prints tables, or JSON.
@@ -71,8 +80,11 @@ func (c *StatusCmd) ask(ctx context.Context, asked *control.Client) (statusRepor
 	}
 	for _, instance := range status.Instances {
 		list, err := asked.Peers(ctx, instance.Name, c.Limit)
-		if err != nil {
+		if errors.Is(err, control.ErrNoInstance) {
 			continue // servers keep none
+		}
+		if err != nil {
+			return statusReport{}, err
 		}
 		report.Peers = append(report.Peers, list)
 	}
@@ -98,8 +110,8 @@ func (r statusReport) print(w io.Writer, now time.Time) error {
 	return nil
 }
 
-// printInstance prints state, then what was counted; counters that are still
-// zero would only hide the others.
+// printInstance prints state, then what was counted, without what the state has
+// shown already; counters that are still zero would only hide the others.
 func printInstance(w io.Writer, instance control.Instance) error {
 	ready := "ready"
 	if !instance.Ready {
@@ -111,11 +123,13 @@ func printInstance(w io.Writer, instance control.Instance) error {
 	if err != nil {
 		return fmt.Errorf("the state of %s is not understood (%w): is the running isthmus another version?", instance.Name, err)
 	}
+	shown := map[string]bool{}
 	for _, row := range rows {
+		shown[row.key] = true
 		fmt.Fprintf(table, "  %s\t%s\n", words(row.key), row.value)
 	}
 	for _, name := range slices.Sorted(maps.Keys(instance.Values)) {
-		if value := instance.Values[name]; value != 0 {
+		if value := instance.Values[name]; value != 0 && !shown[name] {
 			fmt.Fprintf(table, "  %s\t%s\n", words(strings.TrimSuffix(name, "_total")), strconv.FormatFloat(value, 'f', -1, 64))
 		}
 	}

@@ -42,7 +42,8 @@ func (c *Client) Status(ctx context.Context) (status Status, err error) {
 	return status, err
 }
 
-// Peers asks for at most limit peers of an instance.
+// Peers asks for at most limit peers of an instance. The error is ErrNoInstance
+// for one that keeps none.
 func (c *Client) Peers(ctx context.Context, instance string, limit int) (list PeerList, err error) {
 	query := url.Values{"instance": {instance}, "limit": {strconv.Itoa(limit)}}
 	err = c.ask(ctx, http.MethodGet, pathPeers, query, &list)
@@ -73,7 +74,7 @@ func (c *Client) ask(ctx context.Context, method, path string, query url.Values,
 	if response.StatusCode != http.StatusOK {
 		var told problem
 		if json.Unmarshal(body, &told) == nil && told.Error != "" {
-			return errors.New(told.Error)
+			return &refusal{text: told.Error, status: response.StatusCode}
 		}
 		return fmt.Errorf("isthmus on %s answered %s: is it another version?", c.path, response.Status)
 	}
@@ -81,6 +82,19 @@ func (c *Client) ask(ctx context.Context, method, path string, query url.Values,
 		return fmt.Errorf("the answer of isthmus on %s is not understood (%w): is it another version?", c.path, err)
 	}
 	return nil
+}
+
+// refusal is an error in the daemon's own words.
+type refusal struct {
+	text   string
+	status int
+}
+
+func (r *refusal) Error() string { return r.text }
+
+// Is makes ErrNoInstance of a name that the daemon does not know.
+func (r *refusal) Is(target error) bool {
+	return target == ErrNoInstance && r.status == http.StatusNotFound
 }
 
 // explain says in one sentence why the daemon could not be asked.

@@ -117,6 +117,8 @@ func TestErrorsArrive(t *testing.T) {
 	} {
 		if err := ask(t.Context()); err == nil || !strings.HasPrefix(err.Error(), name) {
 			t.Errorf("error %v, want %q", err, name)
+		} else if want := strings.Contains(name, "dead"); errors.Is(err, ErrNoInstance) != want {
+			t.Errorf("%v is ErrNoInstance: %v, want %v", err, !want, want)
 		}
 	}
 }
@@ -171,10 +173,15 @@ func TestListen(t *testing.T) {
 		{name: "alive", err: "another isthmus is running"},
 		{name: "file", err: "is not a socket, so it is left alone"},
 		{name: "fresh", group: "no-such-group", err: `there is no group "no-such-group"`},
+		{name: "new/folder/fresh"},
 		{name: "file/below", err: "cannot use the control socket"},
 	} {
 		t.Run(tt.name+tt.group, func(t *testing.T) {
+			before := Usable(path(tt.name), tt.group)
 			listener, err := Listen(path(tt.name), 0o640, tt.group)
+			if diff := cmp.Diff(fmt.Sprint(before), fmt.Sprint(err)); diff != "" {
+				t.Errorf("Usable and Listen disagree (-usable +listen):\n%s", diff)
+			}
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
 					t.Fatalf("error %v, want %q", err, tt.err)

@@ -282,7 +282,7 @@ type RelayStatus struct {
 	Forwarding bool `json:"forwarding"`
 	// Peers are all clients in the table, Trusted those with a proved mapping.
 	Peers   int `json:"peers"`
-	Trusted int `json:"trusted"`
+	Trusted int `json:"trusted_peers"`
 	// QueuedBytes wait for clients that have not answered yet.
 	QueuedBytes int `json:"queued_bytes"`
 }
