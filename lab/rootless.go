@@ -22,8 +22,8 @@ const tunDevice = "/dev/net/tun"
 func Limited() bool { return os.Getenv(stateVariable) != "" }
 
 // Rootless runs this program again, with the same arguments, as root of user,
-// network and mount namespaces of its own, and gives its exit status. When ctx
-// ends it asks the program to end. It is for a user without root; what such a
+// network and mount namespaces of its own, and gives its exit status, or an
+// error if a signal ended it. When ctx ends it asks the program to end. It is for a user without root; what such a
 // lab cannot do, Limited tells it to leave out.
 func Rootless(ctx context.Context) (status int, err error) {
 	if err := checkTUN(); err != nil {
@@ -58,7 +58,11 @@ func Rootless(ctx context.Context) (status int, err error) {
 	}
 	defer lock.Close()
 	// A lab that was killed left children and files to this process.
-	return max(cmd.ProcessState.ExitCode(), 0), sweep(root)
+	err = sweep(root)
+	if end, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && end.Signaled() {
+		return 0, errors.Join(fmt.Errorf("the lab was ended by a signal (%s)", end.Signal()), err)
+	}
+	return cmd.ProcessState.ExitCode(), err
 }
 
 // explainNamespaces says in words why the kernel refused.

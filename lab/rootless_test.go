@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
@@ -190,6 +191,25 @@ func TestKilledRootlessLabTakesItsProcessesAlong(t *testing.T) {
 	_ = cmd.Wait()
 	if len(members) == 0 || !awaitEnd(members, 5*time.Second) {
 		t.Errorf("of the processes %v some outlive the lab", members)
+	}
+}
+
+func TestRootlessLabKilledInsideIsNoSuccess(t *testing.T) {
+	folder := userFolder(t)
+	cmd, _, dir := startRootless(t, folder)
+	runs, err := readRuns(filepath.Dir(dir))
+	if err != nil || len(runs) != 1 {
+		t.Fatalf("runs %v, error %v; want one run", runs, err)
+	}
+	if err := runs[0].Owner.signal(unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) {
+		t.Errorf("a killed lab ends with %v", err)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", dir, err)
 	}
 }
 
