@@ -3,7 +3,9 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -24,12 +26,22 @@ type CheckCmd struct {
 // checked is the result of a check.
 type checked struct {
 	Config    string            `json:"config"`
+	Faults    []checkedFault    `json:"faults"`
 	Instances []checkedInstance `json:"instances"`
 	Problems  []string          `json:"problems"`
 	Warnings  []string          `json:"warnings"`
 	// Running tells that an isthmus runs with this control socket, so that what
 	// is in use was not looked at.
 	Running bool `json:"running"`
+}
+
+// checkedFault is a fault of the text; line and column are counted from 1.
+type checkedFault struct {
+	Line    int    `json:"line"`
+	Column  int    `json:"column"`
+	Key     string `json:"key,omitempty"`
+	Problem string `json:"problem"`
+	Remedy  string `json:"remedy"`
 }
 
 // checkedInstance says in a few words what an instance will be.
@@ -39,13 +51,24 @@ type checkedInstance struct {
 	What string `json:"what"`
 }
 
-// Run exits with 1 if the machine cannot run the configuration.
+// Run exits with 1 if the machine cannot run the configuration, and with 2 if the
+// file has faults.
 func (c *CheckCmd) Run(to streams) error {
+	result := checked{
+		Config: c.Config, Faults: []checkedFault{}, Instances: []checkedInstance{}, Problems: []string{}, Warnings: []string{},
+	}
 	settings, err := c.load()
-	if err != nil {
+	var faults config.Errors
+	switch {
+	case c.JSON && errors.As(err, &faults):
+		for _, f := range faults {
+			result.Faults = append(result.Faults, checkedFault{f.Line, f.Column, f.Key, f.Problem, f.Remedy})
+		}
+		return cmp.Or(encode(to.out, result), error(quietError(exitUsage)))
+	case err != nil:
 		return err
 	}
-	result := checked{Config: c.Config, Instances: summary(settings), Problems: []string{}, Warnings: []string{}}
+	result.Instances = summary(settings)
 	if len(result.Instances) == 0 {
 		result.Problems = append(result.Problems, "there is nothing to run: add a [[server]], [[relay]] or [[client]] section (isthmus init prints one)")
 	}
@@ -53,9 +76,7 @@ func (c *CheckCmd) Run(to streams) error {
 		result.examine(settings)
 	}
 	if c.JSON {
-		encoder := json.NewEncoder(to.out)
-		encoder.SetIndent("", "  ")
-		err = encoder.Encode(result)
+		err = encode(to.out, result)
 	} else {
 		err = result.print(to.out)
 	}
@@ -63,6 +84,13 @@ func (c *CheckCmd) Run(to streams) error {
 		return quietError(exitFailed)
 	}
 	return err
+}
+
+// encode writes JSON for people too.
+func encode(w io.Writer, value any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(value)
 }
 
 func (r *checked) examine(settings *config.Config) {

@@ -15,7 +15,7 @@ import (
 // InitCmd prints an example configuration.
 type InitCmd struct {
 	What   string `arg:"" optional:"" name:"example" default:"client" enum:"client,server,relay,host-relay,closed-network,reference" help:"One of ${enum}; reference has all keys (default ${default})."`
-	Output string `short:"o" placeholder:"FILE" help:"Write to this file, which must not exist yet."`
+	Output string `short:"o" placeholder:"FILE" help:"Write to this file, which must not exist yet, instead of standard output (-)."`
 }
 
 // Run prints the example, or writes it to a new file.
@@ -24,7 +24,7 @@ func (c *InitCmd) Run(to streams) error {
 	if !ok {
 		return fmt.Errorf("there is no example %q", c.What)
 	}
-	if c.Output == "" {
+	if c.Output == "" || c.Output == "-" {
 		_, err := fmt.Fprint(to.out, text)
 		return err
 	}

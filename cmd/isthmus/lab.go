@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -57,9 +56,7 @@ func (c *LabListCmd) Run(to streams) error {
 		list.Experiments = append(list.Experiments, labEntry{x.Name, x.Summary, x.NeedsRoot})
 	}
 	if c.JSON {
-		encoder := json.NewEncoder(to.out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(list)
+		return encode(to.out, list)
 	}
 	return list.print(to.out, time.Now())
 }

@@ -62,6 +62,7 @@ func TestCommandLine(t *testing.T) {
 		{"check names the line", []string{"check", "-c", bad}, 2, "", bad + `:2:10: client.server: "192.0.2" is not an IPv4 address: write it like 192.0.2.1`},
 		{"check file without instances", []string{"check", "--file-only", "-c", empty}, 1, "problem: there is nothing to run", ""},
 		{"check as JSON", []string{"check", "--file-only", "--json", "-c", empty}, 1, `"instances": []`, ""},
+		{"check bad file as JSON", []string{"check", "--json", "-c", bad}, 2, `"key": "client.mtu"`, ""},
 		{"check without file", []string{"check", "-c", missing}, 1, "", "there is no configuration " + missing + ": make one with isthmus init"},
 		{"run without file", []string{"run", "-c", missing}, 1, "", "there is no configuration " + missing},
 		{"run a bad file", []string{"run", "-c", bad}, 2, "", "2 faults"},

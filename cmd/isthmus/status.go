@@ -56,9 +56,7 @@ func (c *StatusCmd) Run(to streams) error {
 		return err
 	}
 	if c.JSON {
-		encoder := json.NewEncoder(to.out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(report)
+		return encode(to.out, report)
 	}
 	return report.print(to.out, time.Now())
 }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+	"unicode"
 
 	"github.com/pelletier/go-toml/v2/unstable"
 )
@@ -135,9 +136,18 @@ func (d *document) fault(file, key string, at span, problem, remedy string) *Err
 		File: file, Key: key, Problem: problem, Remedy: remedy,
 		Line:   bytes.Count(d.text[:at.offset], []byte("\n")) + 1,
 		Column: at.offset - start + 1,
-		Source: strings.TrimRight(string(d.text[start:end]), "\r"),
+		Source: strings.Map(printable, strings.TrimRight(string(d.text[start:end]), "\r")),
 		Width:  min(at.length, end-at.offset),
 	}
+}
+
+// printable keeps what a wrong file may hold, such as escape sequences, from the
+// terminal.
+func printable(r rune) rune {
+	if r == '\t' || unicode.IsPrint(r) {
+		return r
+	}
+	return '.'
 }
 
 // offset is the place of a line and column, both counted from 1.
