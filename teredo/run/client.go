@@ -124,6 +124,9 @@ func (c *Client) Run(ctx context.Context) (err error) {
 		return err
 	}
 	c.startEngine()
+	// One for each of the two reads that block. On a machine with two the
+	// goroutine that sets the address would else wait for them.
+	defer addProcessors(2)()
 	group.Go(func() error {
 		return c.loop.ReadUDP(c.conn, func(m *port.Message, now time.Time, out *client.Out) {
 			c.engine.HandleUDP(m.From, m.Payload, now, out)
