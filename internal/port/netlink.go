@@ -54,6 +54,15 @@ func (h *Host) SetUp(link string) error {
 	return nil
 }
 
+// Link tells the index of a link, as a [Change] names it, and whether it is up.
+func (h *Host) Link(name string) (index int, up bool, err error) {
+	l, err := h.link(name)
+	if err != nil {
+		return 0, false, err
+	}
+	return l.Attrs().Index, l.Attrs().RawFlags&unix.IFF_UP != 0, nil
+}
+
 // SetMTU sets a link's MTU in bytes.
 func (h *Host) SetMTU(link string, mtu int) error {
 	l, err := h.link(link)

@@ -149,6 +149,11 @@ func (r *Relay) open() error {
 	if err := r.host.SetUp(r.tun.Name()); err != nil {
 		return err
 	}
+	return r.setRoutes()
+}
+
+// setRoutes sets the routes to the Teredo prefixes; r.mu is held.
+func (r *Relay) setRoutes() error {
 	if !r.cfg.Route {
 		return nil
 	}
@@ -171,9 +176,14 @@ func kernelForwards() bool {
 	return err != nil || strings.TrimSpace(string(text)) != "0"
 }
 
-// follow tells the engine about addresses that change, until the watch ends.
+// follow tells the engine about addresses that change, and sets the routes again
+// when the device was down, until the watch ends.
 func (r *Relay) follow(changes <-chan port.Change) error {
+	down := false
 	for c := range changes {
+		if c.Kind == port.LinkChanged || c.Kind == port.Overrun {
+			down = r.followDevice(c, down)
+		}
 		if c.Kind != port.AddressChanged && c.Kind != port.Overrun {
 			continue
 		}
@@ -182,6 +192,31 @@ func (r *Relay) follow(changes <-chan port.Change) error {
 		}
 	}
 	return nil
+}
+
+// followDevice tells whether the device is down. The kernel drops the routes of
+// a device that is set down; somebody may have done that and undone it before
+// the change was heard of.
+func (r *Relay) followDevice(c port.Change, wasDown bool) (down bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.host == nil {
+		return wasDown // closed meanwhile
+	}
+	index, up, err := r.host.Link(r.tun.Name())
+	switch {
+	case err != nil, c.Kind == port.LinkChanged && c.Link != index:
+		return wasDown // the end of a device is for those who read it
+	case !up && !wasDown:
+		r.log.Warn("the device is down, so the relay gets no packets: run ip link set up", "interface", r.tun.Name())
+	case up:
+		if err := r.setRoutes(); err != nil {
+			r.log.Warn("the device changed and its routes cannot be set again", "interface", r.tun.Name(), "error", err)
+		} else if wasDown {
+			r.log.Info("the device is up again", "interface", r.tun.Name())
+		}
+	}
+	return !up
 }
 
 // look reads the host's addresses and gives them to the engine.

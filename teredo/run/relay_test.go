@@ -346,6 +346,36 @@ func TestRelayFollowsAddresses(t *testing.T) {
 	}
 }
 
+// The kernel drops the routes of a device that is set down.
+func TestRelaySetsRoutesAgain(t *testing.T) {
+	r := newRelayRig(t, config.ModeRelay)
+	r.relayNS.Do(t, func() error {
+		device, err := netlink.LinkByName("teredo")
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.LinkSetDown(device), netlink.LinkSetUp(device))
+	})
+	for deadline := time.Now().Add(relayTimeout); ; runtime.Gosched() {
+		back := false
+		r.relayNS.Do(t, func() error {
+			routes, err := netlink.RouteList(nil, netlink.FAMILY_V6)
+			back = slices.ContainsFunc(routes, func(route netlink.Route) bool {
+				return route.Dst != nil && route.Dst.String() == "2001::/32"
+			})
+			return err
+		})
+		if back {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the route is not set again")
+		}
+	}
+	r.hostSends(t, "one")
+	r.bubbleArrives(t)
+}
+
 func TestRelayReload(t *testing.T) {
 	r := newRelayRig(t, config.ModeRelay)
 	cfg := relayConfig(config.ModeRelay)
