@@ -89,7 +89,12 @@ func newRelayRig(t *testing.T, mode config.Mode) *relayRig {
 			return netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP("2001:db8:1::1")})
 		})
 	} else {
-		hostNS.Do(t, func() error { return serverAddrs("lo", "2001:db8:1::2/128") })
+		hostNS.Do(t, func() error {
+			if err := serverAddrs("lo", "2001:db8:1::2/128"); err != nil {
+				return err
+			}
+			return awaitLocal(relayHost.Addr())
+		})
 	}
 	hostNS.Do(t, func() error {
 		conn, err := net.ListenUDP("udp6", net.UDPAddrFromAddrPort(relayHost))
@@ -103,6 +108,20 @@ func newRelayRig(t *testing.T, mode config.Mode) *relayRig {
 	r.hostNS = hostNS
 	r.start(t, mode)
 	return r
+}
+
+// awaitLocal waits until the kernel takes packets for an address of this
+// namespace; it sets the local route in the background.
+func awaitLocal(ip netip.Addr) error {
+	for deadline := time.Now().Add(relayTimeout); ; runtime.Gosched() {
+		routes, err := netlink.RouteGet(ip.AsSlice())
+		if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s is not local: routes %v, error %w", ip, routes, err)
+		}
+	}
 }
 
 func relayConfig(mode config.Mode) config.Relay {
