@@ -172,9 +172,11 @@ func (t *Table[C]) setTrusted(e *Entry, trusted bool) {
 // in its list for each packet would cost more than the look-up.
 const touchGrain = Instant(1e9)
 
-// Touch records a reception at now.
+// Touch records a reception at now. An entry moves with the first packet of each
+// grain of the clock, not after a pause of that length: an entry heard all the
+// time has no pauses, and would drift to the end.
 func (t *Table[C]) Touch(e *Entry, now Instant) {
-	if now-e.Rx > touchGrain {
+	if now/touchGrain != e.Rx/touchGrain {
 		list := t.ages(e)
 		list.remove(t, e)
 		list.pushNewest(t, e)

@@ -267,3 +267,24 @@ func BenchmarkLookup1M(b *testing.B) {
 		i++
 	}
 }
+
+// A peer heard many times a second is as young as one heard once a second: the
+// grain of the order must not leave the busiest peers at the end to be evicted.
+func TestBusyPeersStayYoung(t *testing.T) {
+	table := NewTable[int](Limits{Peers: 3, Untrusted: 1}, nil)
+	for i := range 3 {
+		e, _ := table.Insert(key(i), 0)
+		table.Trust(e, mapping, Instant(i))
+	}
+	busy := table.Lookup(key(0))
+	for now := Instant(0); now < 60*second; now += second / 100 {
+		table.Touch(busy, now)
+	}
+	if e := table.OldestTrusted(); e == busy {
+		t.Error("the peer heard last counts as the oldest")
+	}
+	table.Insert(key(9), 0)
+	if table.Lookup(key(0)) == nil {
+		t.Error("the peer heard last was evicted")
+	}
+}
