@@ -177,6 +177,9 @@ func (s *Server) close() {
 func (s *Server) announce() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.host == nil {
+		return // stopped meanwhile
+	}
 	st := s.status()
 	s.log.Info("serving", "listen", st.Listen, "advertise", st.Advertise, "prefix", st.Prefixes[0])
 	if st.SingleAddress {

@@ -391,3 +391,13 @@ func TestServerReloadBeforeStart(t *testing.T) {
 		t.Error("a server that does not run has taken a configuration")
 	}
 }
+
+// A server can be told to stop between its start and its first words.
+func TestServerAnnounceAfterStop(t *testing.T) {
+	s, err := NewServer(serverConfig(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.close()
+	s.announce()
+}
