@@ -40,9 +40,13 @@ func (r *Relay) copyEcho(p packet.IPv6, out *packet.Batch) {
 
 // revive gives a silent peer one more bubble when p answers a connectivity test:
 // then the client is there and wants to hear from us. Its spacing is that of all
-// bubbles, since the peer is under test until the answer is overdue.
+// bubbles, since the peer is under test until the answer is overdue. It falls
+// under the limits on new peers, or one host could spend the bubbles of all.
 func (r *Relay) revive(e *peer.Entry, a *attempt, p packet.IPv6, at peer.Instant, now time.Time, out *packet.Batch) bool {
-	if _, ok := teredo.EchoTestReply(p); !ok || !r.bubbleBucket.Allow(r.bubbleLimit, now) {
+	if _, ok := teredo.EchoTestReply(p); !ok {
+		return false
+	}
+	if _, ok := r.mayCreate(p, now); !ok {
 		return false
 	}
 	a.silent = false

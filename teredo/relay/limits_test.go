@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -165,4 +166,36 @@ func (r *shortReader) Read(p []byte) (int, error) {
 	}
 	r.left -= len(p)
 	return len(p), nil
+}
+
+// Answers to connectivity tests wake silent peers, but within the quota of their
+// source: or one host could use up the bubbles of all others by them.
+func TestRevivalsPerSource(t *testing.T) {
+	const rate = 4 * sourceShare
+	b := newBench(t, func(c *Config) { c.BubbleRate = rate })
+	const silent = 40
+	for n := range silent {
+		c, _ := nth(n)
+		b.ip(data(netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 2: 0x0d, 3: 0xb8, 7: byte(n)}), c, "x"))
+		b.wait(time.Second)
+		b.out.Reset()
+		b.r.Tick(b.now, &b.out)
+	}
+	b.wait(20 * time.Second)
+	for range 4 {
+		b.out.Reset()
+		b.r.Tick(b.now, &b.out)
+	}
+	revived := 0
+	for n := range silent {
+		c, _ := nth(n)
+		for _, line := range b.ip(echoReply(host, c, 7)) {
+			if strings.HasSuffix(line, " bubble") {
+				revived++
+			}
+		}
+	}
+	if want := rate / sourceShare; revived != want {
+		t.Errorf("one source caused %d bubbles at once, its share is %d", revived, want)
+	}
 }
