@@ -66,6 +66,20 @@ func (c *Client) sendIndirect(e *peer.Entry, f *effort, at peer.Instant, out *Ou
 	out.SendUDP(0, serverOf(e), t.AppendTo(b))
 }
 
+// mayAnswer tells whether an indirect bubble may be answered by an indirect one,
+// and counts that. The pause alone would let two clients that cannot hear each
+// other directly answer each other for ever once a round trip is longer than it.
+func (f *effort) mayAnswer(at peer.Instant) bool {
+	if at.Sub(f.answeredSince) >= bubbleWindow {
+		f.answered, f.answeredSince = 0, at
+	}
+	if f.answered == maxAnswers || at.Sub(f.indirect) < answerPause {
+		return false
+	}
+	f.answered++
+	return true
+}
+
 // nonce draws a nonce for a trailer; 0 would mean "none".
 func (c *Client) nonce() uint32 {
 	for {

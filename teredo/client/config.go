@@ -48,6 +48,11 @@ const (
 	// answered.
 	answerPause = time.Second
 
+	// maxAnswers is how many indirect answers go to one peer within bubbleWindow
+	// without a direct response: twice what the peer may ask for in it, since a
+	// peer that was started anew asks again.
+	maxAnswers = 2 * maxAttempts
+
 	// An answer to a bubble is one packet for one packet; these keep a flood
 	// from making us a source of noise.
 	answersPerPeer, answersPerPeerBurst     = 2, 8

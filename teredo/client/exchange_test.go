@@ -245,3 +245,24 @@ func TestPlainPeer(t *testing.T) {
 		}
 	}
 }
+
+// Two clients that cannot hear each other directly, a long way apart, must not
+// answer each other's indirect bubbles for ever (RFC 4380 section 5.2.6).
+func TestAnswersEnd(t *testing.T) {
+	for link := 50 * time.Millisecond; link < 2*time.Second; link += 50 * time.Millisecond {
+		t.Run(link.String(), func(t *testing.T) {
+			w := newWorld(t)
+			a := w.qualified(nattest.NewNAT(nattest.SymmetricRandom, natA))
+			b := w.qualified(nattest.NewNAT(nattest.SymmetricRandom, natB))
+			w.net.Delay = link
+			a.say(b.address(), "data")
+			w.net.Run(2 * time.Minute)
+			sent := func() uint64 { return a.engine.Stats().IndirectBubbles + b.engine.Stats().IndirectBubbles }
+			before := sent()
+			w.net.Run(10 * time.Minute)
+			if n := sent() - before; n > 0 {
+				t.Errorf("%d indirect bubbles long after the host gave up", n)
+			}
+		})
+	}
+}

@@ -29,7 +29,7 @@ func (c *Client) receiveFromServer(e *peer.Entry, from netip.AddrPort, p *teredo
 // nonce, and, while there is no proof that the peer can hear us, with an indirect
 // one of our own (RFC 6081 section 3.1). An answer is exempt from the pause
 // between attempts, since the exchange of RFC 6081 section 6.1 would not work
-// otherwise; its own limits apply instead, and indirect answers keep answerPause.
+// otherwise; its own limits apply instead, see mayAnswer for the indirect ones.
 func (c *Client) receiveIndirect(e *peer.Entry, p *teredo.Packet, trailers *teredo.Trailers, now time.Time, out *Out) {
 	at := c.clock.At(now)
 	src := p.IPv6.SrcBytes()
@@ -55,7 +55,7 @@ func (c *Client) receiveIndirect(e *peer.Entry, p *teredo.Packet, trailers *tere
 		mapped = e.Mapped()
 	}
 	c.sendDirect(mapped, e.IP(), f.nonceReceived, out)
-	if !proved && at.Sub(f.indirect) >= answerPause {
+	if !proved && f.mayAnswer(at) {
 		c.sendIndirect(e, f, at, out)
 	}
 	if f.phase == resting {

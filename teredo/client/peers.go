@@ -24,6 +24,9 @@ type effort struct {
 	made     int
 	indirect peer.Instant // last indirect bubble sent, answers included
 
+	answered      int          // indirect answers since answeredSince or a direct response
+	answeredSince peer.Instant // start of their window
+
 	nonceSent, nonceReceived uint32 // RFC 6081 section 5.2.1; 0 is none
 	disguise                 netip.Addr
 	echo                     [teredo.EchoNonceLen]byte // of the last echo test
@@ -89,7 +92,7 @@ func (c *Client) trust(e *peer.Entry, mapping netip.AddrPort, at peer.Instant, o
 	}
 	c.stats.Sent += uint64(f.queue.Len())
 	f.queue.Drain(&c.budget, &out.Batch, func(p packet.IPv6) { out.SendUDP(0, mapping, p) })
-	f.made = 0
+	f.made, f.answered = 0, 0
 	c.rest(e, f, at)
 }
 
