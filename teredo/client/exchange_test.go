@@ -266,3 +266,19 @@ func TestAnswersEnd(t *testing.T) {
 		})
 	}
 }
+
+// Every bubble counts, those of a peer that is known too.
+func TestBubblesOfKnownPeerCount(t *testing.T) {
+	w := newWorld(t)
+	a := w.qualified(nattest.NewNAT(nattest.FullCone, natA))
+	b := w.qualified(nattest.NewNAT(nattest.FullCone, natB))
+	a.say(b.address(), "ping")
+	w.net.Run(time.Second)
+	before := b.engine.Stats().BubblesReceived
+	for range 3 {
+		b.Receive(a.engine.Snapshot().Mapping, b.local, teredo.AppendBubble(nil, a.address(), b.address()), w.net.Now())
+	}
+	if n := b.engine.Stats().BubblesReceived - before; n != 3 {
+		t.Errorf("%d of 3 bubbles counted", n)
+	}
+}

@@ -62,6 +62,10 @@ func (c *Client) receive(from netip.AddrPort, server bool, p *teredo.Packet, now
 			return
 		}
 		c.peers.Touch(e, at)
+		if teredo.IsBubble(p.IPv6) {
+			c.stats.BubblesReceived++
+			return
+		}
 		c.accept(e, p.IPv6, out)
 		return
 	}
