@@ -18,6 +18,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
+	"github.com/isthmus-net/isthmus/teredo/run"
 )
 
 // Finding is something about this machine that stands in the way of a
@@ -36,19 +37,28 @@ type machine struct {
 	caps   func() (uint64, error)                     // effective capabilities, as bits
 	driver func(name string) (driver string, ok bool) // of an interface; false if there is none
 	active func(name string) bool                     // of a TUN device: a program holds it open
+	relay  func(config.Relay) error                   // routes in the way of a relay
+	client func(config.Client) error                  // the same for a client
 }
 
 // Examine looks whether this machine can run the configuration, and changes
 // nothing. Sockets are bound for a moment to see whether they are free.
 func Examine(c *config.Config) []Finding {
-	return machine{tun: "/dev/net/tun", proc: "/proc/sys", caps: capabilities, driver: driver, active: active}.examine(c)
+	return machine{
+		tun: "/dev/net/tun", proc: "/proc/sys", caps: capabilities, driver: driver, active: active,
+		relay: run.ExamineRelay, client: run.ExamineClient,
+	}.examine(c)
 }
 
 func (m machine) examine(c *config.Config) []Finding {
 	var found []Finding
 	report := func(err error) {
-		if err != nil {
-			found = append(found, Finding{Text: err.Error()})
+		if err == nil {
+			return
+		}
+		// Joined errors are one on a line.
+		for text := range strings.SplitSeq(err.Error(), "\n") {
+			found = append(found, Finding{Text: text})
 		}
 	}
 	if len(c.Relays)+len(c.Clients) > 0 {
@@ -72,6 +82,7 @@ func (m machine) examine(c *config.Config) []Finding {
 	for _, r := range c.Relays {
 		report(m.device(r.Interface))
 		report(udpFree(r.Bind.Addr(), r.Bind.Port()))
+		report(m.relay(r))
 		if r.Mode == config.ModeRelay && m.read("net/ipv6/conf/all/forwarding") == "0" {
 			found = append(found, Finding{Warning: true, Text: fmt.Sprintf(
 				`the relay %q cannot serve other hosts, because this one forwards no IPv6: run sysctl -w net.ipv6.conf.all.forwarding=1, or set mode = "host"`, r.Name)})
@@ -80,6 +91,7 @@ func (m machine) examine(c *config.Config) []Finding {
 	for _, r := range c.Clients {
 		report(m.device(r.Interface))
 		report(udpFree(r.Bind, r.Port))
+		report(m.client(r))
 	}
 	if at := c.Control; at.Socket != "" {
 		report(control.Usable(at.Socket, at.Group))

@@ -27,6 +27,8 @@ func good(t *testing.T) machine {
 		caps:   func() (uint64, error) { return 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW, nil },
 		driver: func(string) (string, bool) { return "", false },
 		active: func(string) bool { return false },
+		relay:  func(config.Relay) error { return nil },
+		client: func(config.Client) error { return nil },
 	}
 	write(t, m.tun, "")
 	m.set(t, "all/disable_ipv6", "0")
@@ -124,6 +126,10 @@ func TestExamine(t *testing.T) {
 			m.driver = func(name string) (string, bool) { return "tun", name == "teredo" }
 			m.active = func(string) bool { return true }
 		}, []string{`the TUN device teredo is in use by another program: stop it, or choose another interface = "…"`}},
+		{"routes of others in the way", func(t *testing.T, m *machine, c *config.Config) {
+			m.relay = func(config.Relay) error { return errors.Join(errors.New("one route"), errors.New("and another")) }
+			m.client = func(config.Client) error { return errors.New("a default route") }
+		}, []string{"one route", "and another", "a default route"}},
 		{"control socket where a file is", func(t *testing.T, m *machine, c *config.Config) {
 			c.Control.Socket = "/proc/version"
 		}, []string{"/proc/version is not a socket, so it is left alone: move it away, or set another [control] socket"}},

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+
+	"golang.org/x/sys/unix"
 )
 
 // Egress is how packets to one destination leave the host.
@@ -33,4 +35,11 @@ func (h *Host) Egress(dst netip.Addr) (Egress, error) {
 		return Egress{Source: source.Unmap(), Link: r.LinkIndex, Gateway: gateway.Unmap()}, nil
 	}
 	return Egress{}, fmt.Errorf("this host has no address to send from to %s", dst)
+}
+
+// Local tells whether packets to addr end on this host: whether the address is
+// its own, or in a range that a local route gives it.
+func (h *Host) Local(addr netip.Addr) bool {
+	routes, err := h.handle.RouteGet(net.IP(addr.AsSlice()))
+	return err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL
 }

@@ -102,8 +102,7 @@ func (h *Host) AddAddr(link string, addr netip.Prefix) error {
 // detection; a packet that comes before that is lost. Nothing reports the moment, so the route is looked up.
 func (h *Host) awaitLocal(addr netip.Addr) {
 	for range 500 {
-		routes, err := h.handle.RouteGet(addr.AsSlice())
-		if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
+		if h.Local(addr) {
 			return
 		}
 		time.Sleep(100 * time.Microsecond)
@@ -151,7 +150,7 @@ func (h *Host) AddRoute(r Route) error {
 	err = h.handle.RouteAdd(nr)
 	if errors.Is(err, unix.EEXIST) {
 		var foreign bool
-		if foreign, err = h.occupied(r, nr); foreign || err != nil {
+		if foreign, err = h.occupied(r, nr.LinkIndex); foreign || err != nil {
 			return err
 		}
 		err = h.handle.RouteReplace(nr)
@@ -181,9 +180,21 @@ func (e *RouteTakenError) Error() string {
 		e.Dst, e.Metric, e.Link, family, e.Dst, e.Link, e.Metric)
 }
 
-// occupied looks at the route that is in the way of nr. It returns true if that
-// goes through nr's link but is not ours, and an error if it goes elsewhere.
-func (h *Host) occupied(r Route, nr *netlink.Route) (foreign bool, err error) {
+// RouteFree tells why [Host.AddRoute] would refuse a route, without changing
+// anything. The link need not exist yet.
+func (h *Host) RouteFree(r Route) error {
+	link := -1
+	if l, err := h.handle.LinkByName(r.Link); err == nil {
+		link = l.Attrs().Index
+	}
+	_, err := h.occupied(r, link)
+	return err
+}
+
+// occupied looks at the route that is in the way of r through the link of that
+// index. It returns true if that goes through the same link but is not ours, and
+// an error if it goes elsewhere.
+func (h *Host) occupied(r Route, link int) (foreign bool, err error) {
 	family := netlink.FAMILY_V4
 	metric := r.Metric
 	if r.Dst.Addr().Is6() {
@@ -201,7 +212,7 @@ func (h *Host) occupied(r Route, nr *netlink.Route) (foreign bool, err error) {
 		if other.Priority != metric || !sameDestination(other.Dst, r.Dst) {
 			continue
 		}
-		if leavesBy(*other, func(index int) bool { return index == nr.LinkIndex }) {
+		if leavesBy(*other, func(index int) bool { return index == link }) {
 			return other.Protocol != RouteProtocol, nil
 		}
 		return false, &RouteTakenError{Dst: r.Dst.Masked(), Metric: metric, Link: h.linkOf(other)}

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -51,7 +52,10 @@ type Client struct {
 
 	looking sync.Mutex // guards network
 	network networkState
-	given   netip.Addr // address on the device; the event loop's own
+	given   netip.Addr // address that the device is to have; the event loop's own
+
+	relinked chan struct{} // the device changed: for the event loop
+	down     atomic.Bool   // the device was set down
 }
 
 // NewClient makes the client that cfg describes, without touching the host.
@@ -62,7 +66,7 @@ func NewClient(cfg config.Client, log *slog.Logger) (*Client, error) {
 	}
 	c := &Client{
 		name: cfg.Name, log: log, engine: engine, cfg: cfg,
-		ready: make(chan struct{}), events: newEventQueue(), changed: make(chan struct{}, 1),
+		ready: make(chan struct{}), events: newEventQueue(), changed: make(chan struct{}, 1), relinked: make(chan struct{}, 1),
 		lookup: lookupIPv4, resolved: map[string][]netip.Addr{},
 	}
 	c.loop.Engine = engine

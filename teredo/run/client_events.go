@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/teredo/client"
 )
 
@@ -50,6 +49,9 @@ func (c *Client) applyEvents(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-c.relinked:
+			c.followDevice()
+			continue
 		case <-c.events.wake:
 		}
 		for _, e := range c.events.take() {
@@ -94,10 +96,9 @@ const addressBits = 32
 // valid: neither.
 func (c *Client) setAddress(a netip.Addr) error {
 	link := c.tun.Name()
-	route := port.Route{Dst: netip.PrefixFrom(netip.IPv6Unspecified(), 0), Link: link, Metric: c.cfg.RouteMetric}
 	if c.given.IsValid() {
 		if !a.IsValid() {
-			if err := c.host.RemoveRoute(route); err != nil {
+			if err := c.host.RemoveRoute(clientRoute(&c.cfg, link)); err != nil {
 				return err
 			}
 		}
@@ -108,11 +109,44 @@ func (c *Client) setAddress(a netip.Addr) error {
 		}
 	}
 	c.given = a
-	if !a.IsValid() {
+	err := c.equip()
+	if _, up, e := c.host.Link(link); err != nil && e == nil && !up {
+		return nil // they are set when the device is up again
+	}
+	return err
+}
+
+// equip gives the device the address and the default route that it is to have,
+// if any, whether it has lost them or never had them.
+func (c *Client) equip() error {
+	if !c.given.IsValid() {
 		return nil
 	}
-	if err := c.host.AddAddr(link, netip.PrefixFrom(a, addressBits)); err != nil {
+	link := c.tun.Name()
+	if err := c.host.AddAddr(link, netip.PrefixFrom(c.given, addressBits)); err != nil {
 		return err
 	}
-	return c.host.AddRoute(route)
+	return clientRouteTaken(c.host.AddRoute(clientRoute(&c.cfg, link)))
+}
+
+// followDevice puts back what the kernel has dropped from a device that was set
+// down and up again, maybe before the change was heard of.
+func (c *Client) followDevice() {
+	link := c.tun.Name()
+	_, up, err := c.host.Link(link)
+	if err != nil {
+		return // the end of a device is for those who read it
+	}
+	was := c.down.Swap(!up)
+	if !up {
+		if !was {
+			c.log.Warn("the device is down, so this host has no Teredo: run ip link set up", "interface", link)
+		}
+		return
+	}
+	if err := c.equip(); err != nil {
+		c.log.Warn("the device changed and its address and route cannot be set again", "interface", link, "error", err)
+	} else if was {
+		c.log.Info("the device is up again", "interface", link)
+	}
 }

@@ -37,8 +37,22 @@ const (
 // watchNetwork tells the engine at once when the way to the server or native
 // IPv6 changes, until the watch ends.
 func (c *Client) watchNetwork(ctx context.Context, changes <-chan port.Change) error {
-	for range changes {
-		collect(ctx, changes)
+	index, _, err := c.host.Link(c.tun.Name())
+	if err != nil {
+		return err
+	}
+	ours := func(change port.Change) bool {
+		return change.Kind == port.Overrun || change.Kind == port.LinkChanged && change.Link == index
+	}
+	for change := range changes {
+		relinked := ours(change)
+		collect(ctx, changes, func(more port.Change) { relinked = relinked || ours(more) })
+		if relinked {
+			select {
+			case c.relinked <- struct{}{}:
+			default: // it is told already
+			}
+		}
 		c.lookAround()
 	}
 	if ctx.Err() == nil {
@@ -47,16 +61,18 @@ func (c *Client) watchNetwork(ctx context.Context, changes <-chan port.Change) e
 	return nil
 }
 
-// collect takes what comes within the time that changes need to settle.
-func collect(ctx context.Context, changes <-chan port.Change) {
+// collect takes what comes within the time that changes need to settle, and
+// shows each to look.
+func collect(ctx context.Context, changes <-chan port.Change, look func(port.Change)) {
 	timer := time.NewTimer(settle)
 	defer timer.Stop()
 	for {
 		select {
-		case _, ok := <-changes:
+		case change, ok := <-changes:
 			if !ok {
 				return
 			}
+			look(change)
 		case <-timer.C:
 			return
 		case <-ctx.Done():

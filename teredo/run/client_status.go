@@ -28,6 +28,9 @@ type ClientStatus struct {
 	Symmetric bool `json:"symmetric_nat"`
 	// Interface is the TUN device.
 	Interface string `json:"interface"`
+	// DeviceDown tells that somebody set the device down; until it is up the
+	// host cannot use its address.
+	DeviceDown bool `json:"device_down,omitempty"`
 	// Unsolicited is the policy for unsolicited inbound packets.
 	Unsolicited string `json:"unsolicited"`
 	// Peers, how many of them are trusted, and the bytes that wait for others.
@@ -47,7 +50,7 @@ func (c *Client) Status() any {
 	s, _ := c.snapshot()
 	st := ClientStatus{
 		State: s.State.String(), Address: s.Address, Mapped: s.Mapping, Local: s.Local, Server: s.Server,
-		Symmetric: s.NAT.Symmetric(), Interface: c.cfg.Interface, Unsolicited: string(c.cfg.Unsolicited),
+		Symmetric: s.NAT.Symmetric(), Interface: c.cfg.Interface, DeviceDown: c.down.Load(), Unsolicited: string(c.cfg.Unsolicited),
 		Peers: s.Peers, TrustedPeers: s.Trusted, QueuedBytes: s.Queued,
 	}
 	if s.State == client.Qualified {

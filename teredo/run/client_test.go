@@ -300,6 +300,72 @@ func TestClientStepsAside(t *testing.T) {
 	awaitDevice(t, r.a, deviceWith(s.Address)...)
 }
 
+// The kernel drops addresses and routes of a device that is set down.
+func TestClientEquipsDeviceAgain(t *testing.T) {
+	r := newClientRig(t)
+	c, log := newClient(t)
+	stop := startIn(t, r.a, c)
+	s := await(t, c, "qualified", qualified)
+	awaitDevice(t, r.a, deviceWith(s.Address)...)
+	change := func(steps ...func(netlink.Link) error) {
+		t.Helper()
+		r.a.Do(t, func() error {
+			link, err := netlink.LinkByName("teredo")
+			for _, step := range steps {
+				err = errors.Join(err, step(link))
+			}
+			return err
+		})
+	}
+	change(netlink.LinkSetDown, netlink.LinkSetUp) // at once, before it can be heard of
+	awaitDevice(t, r.a, deviceWith(s.Address)...)
+	change(netlink.LinkSetDown)
+	await(t, c, "down", func(s ClientStatus) bool { return s.DeviceDown })
+	awaitDevice(t, r.a)
+	change(netlink.LinkSetUp)
+	awaitDevice(t, r.a, deviceWith(s.Address)...)
+	await(t, c, "up", func(s ClientStatus) bool { return !s.DeviceDown })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"the device is down", "the device is up again"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %q:\n%s", want, log)
+		}
+	}
+}
+
+// A client that gets its address while its device is down has it afterwards.
+func TestClientQualifiesWhileDeviceIsDown(t *testing.T) {
+	r := newClientRig(t)
+	c, _ := newClient(t, func(c *config.Client) { c.Servers = []config.Host{{Name: "teredo.example.net"}} })
+	found := make(chan struct{})
+	c.lookup = func(ctx context.Context, name string) ([]netip.Addr, error) {
+		select {
+		case <-found:
+			return []netip.Addr{netip.MustParseAddr("203.0.113.1")}, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	startIn(t, r.a, c)
+	change := func(f func(netlink.Link) error) {
+		t.Helper()
+		r.a.Do(t, func() error {
+			link, err := netlink.LinkByName("teredo")
+			if err != nil {
+				return err
+			}
+			return f(link)
+		})
+	}
+	change(netlink.LinkSetDown)
+	close(found)
+	s := await(t, c, "qualified", qualified)
+	change(netlink.LinkSetUp)
+	awaitDevice(t, r.a, deviceWith(s.Address)...)
+}
+
 func TestClientIgnoresNative(t *testing.T) {
 	r := newClientRig(t)
 	r.a.Do(t, func() error {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -46,6 +45,7 @@ type Relay struct {
 	tun        *port.TUN
 	conn       *port.UDP
 	forwarding bool // of the kernel, when the relay started
+	down       bool // the device was set down
 }
 
 // local is what a relay needs to know of its host's addresses.
@@ -157,13 +157,9 @@ func (r *Relay) setRoutes() error {
 	if !r.cfg.Route {
 		return nil
 	}
-	for _, p := range r.cfg.Prefixes {
-		err := r.host.AddRoute(port.Route{Dst: p, Link: r.tun.Name()})
-		if taken := new(port.RouteTakenError); errors.As(err, &taken) {
-			return fmt.Errorf("%w, or set route = false", err)
-		}
-		if err != nil {
-			return err
+	for _, route := range relayRoutes(&r.cfg, r.tun.Name()) {
+		if err := r.host.AddRoute(route); err != nil {
+			return relayRouteTaken(err)
 		}
 	}
 	return nil
@@ -179,10 +175,9 @@ func kernelForwards() bool {
 // follow tells the engine about addresses that change, and sets the routes again
 // when the device was down, until the watch ends.
 func (r *Relay) follow(changes <-chan port.Change) error {
-	down := false
 	for c := range changes {
 		if c.Kind == port.LinkChanged || c.Kind == port.Overrun {
-			down = r.followDevice(c, down)
+			r.followDevice(c)
 		}
 		if c.Kind != port.AddressChanged && c.Kind != port.Overrun {
 			continue
@@ -194,29 +189,31 @@ func (r *Relay) follow(changes <-chan port.Change) error {
 	return nil
 }
 
-// followDevice tells whether the device is down. The kernel drops the routes of
-// a device that is set down; somebody may have done that and undone it before
-// the change was heard of.
-func (r *Relay) followDevice(c port.Change, wasDown bool) (down bool) {
+// followDevice sets the routes again, which the kernel drops when a device is
+// set down; somebody may have done that and undone it before the change was
+// heard of.
+func (r *Relay) followDevice(c port.Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.host == nil {
-		return wasDown // closed meanwhile
+		return // closed meanwhile
 	}
 	index, up, err := r.host.Link(r.tun.Name())
+	if err != nil || c.Kind == port.LinkChanged && c.Link != index {
+		return // the end of a device is for those who read it
+	}
+	was := r.down
+	r.down = !up
 	switch {
-	case err != nil, c.Kind == port.LinkChanged && c.Link != index:
-		return wasDown // the end of a device is for those who read it
-	case !up && !wasDown:
+	case !up && !was:
 		r.log.Warn("the device is down, so the relay gets no packets: run ip link set up", "interface", r.tun.Name())
 	case up:
 		if err := r.setRoutes(); err != nil {
 			r.log.Warn("the device changed and its routes cannot be set again", "interface", r.tun.Name(), "error", err)
-		} else if wasDown {
+		} else if was {
 			r.log.Info("the device is up again", "interface", r.tun.Name())
 		}
 	}
-	return !up
 }
 
 // look reads the host's addresses and gives them to the engine.
@@ -301,6 +298,9 @@ func (r *Relay) address() netip.Addr {
 
 // RelayStatus is the status of a relay.
 type RelayStatus struct {
+	// State is starting, serving, or device_down while somebody has set the
+	// device down.
+	State string `json:"state"`
 	// Mode is relay or host.
 	Mode config.Mode `json:"mode"`
 	// Listen is the UDP socket, once it is open.
@@ -327,7 +327,7 @@ func (r *Relay) Status() any {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	st := RelayStatus{
-		Mode: r.cfg.Mode, Interface: r.cfg.Interface, Address: r.address(), Forwarding: r.forwarding,
+		State: r.state(), Mode: r.cfg.Mode, Interface: r.cfg.Interface, Address: r.address(), Forwarding: r.forwarding,
 		Prefixes: slices.Clone(r.cfg.Prefixes), Serve: slices.Clone(r.cfg.Serve),
 	}
 	if r.conn != nil {
@@ -336,6 +336,17 @@ func (r *Relay) Status() any {
 	sizes := r.sizes()
 	st.Peers, st.Trusted, st.QueuedBytes = sizes.Peers, sizes.Trusted, sizes.QueuedBytes
 	return st
+}
+
+// state is the word for RelayStatus.State; r.mu is held.
+func (r *Relay) state() string {
+	switch {
+	case r.host == nil:
+		return "starting"
+	case r.down:
+		return "device_down"
+	}
+	return "serving"
 }
 
 func (r *Relay) sizes() (s relay.Sizes) {

@@ -253,7 +253,7 @@ func TestRelayColdStartAndBothWays(t *testing.T) {
 		t.Errorf("%d peers: %+v", total, peers)
 	}
 	want := RelayStatus{
-		Mode: config.ModeRelay, Listen: netip.MustParseAddrPort("0.0.0.0:3545"), Interface: "teredo",
+		State: "serving", Mode: config.ModeRelay, Listen: netip.MustParseAddrPort("0.0.0.0:3545"), Interface: "teredo",
 		Prefixes: []netip.Prefix{teredo.Prefix}, Serve: []netip.Prefix{netip.MustParsePrefix("2000::/3")},
 		Address: netip.MustParseAddr("2001:db8:1::1"), Forwarding: true, Peers: 1, Trusted: 1,
 	}

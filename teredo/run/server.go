@@ -43,6 +43,8 @@ type Server struct {
 	host  *port.Host // open while running
 	conns []*port.UDP
 	raw   *port.Raw6
+	// missing are addresses of conns that have gone from the host.
+	missing []netip.Addr
 }
 
 // NewServer makes the server that cfg describes, without touching the host.
@@ -93,6 +95,11 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
+	changes, err := port.Watch(ctx)
+	if err != nil {
+		return err
+	}
+	group.Go(func() error { return s.watchAddresses(ctx, changes) })
 	for i, conn := range s.conns {
 		group.Go(func() error {
 			return s.loop.ReadUDP(conn, func(m *port.Message, now time.Time, out *packet.Batch) {
@@ -193,10 +200,14 @@ func (s *Server) announce() {
 
 // ServerStatus is the status of a server.
 type ServerStatus struct {
+	// State is serving, or address_missing while the host lacks one of Listen.
+	State string `json:"state"`
 	// Listen are the sockets, primary first.
 	Listen []netip.AddrPort `json:"listen"`
 	// Advertise are the same as clients see them.
 	Advertise []netip.Addr `json:"advertise"`
+	// Missing are addresses of Listen that have gone from the host.
+	Missing []netip.Addr `json:"missing_addresses,omitempty"`
 	// SingleAddress tells that there is no secondary address.
 	SingleAddress bool `json:"single_address"`
 	// Prefixes are the service prefixes; the first is announced.
@@ -214,7 +225,16 @@ func (s *Server) Status() any {
 
 // status builds the status; s.mu is held.
 func (s *Server) status() ServerStatus {
-	st := ServerStatus{SingleAddress: !s.cfg.Secondary.IsValid(), Prefixes: slices.Clone(s.cfg.Prefixes), MTU: s.cfg.MTU}
+	st := ServerStatus{
+		State: "serving", Missing: slices.Clone(s.missing),
+		SingleAddress: !s.cfg.Secondary.IsValid(), Prefixes: slices.Clone(s.cfg.Prefixes), MTU: s.cfg.MTU,
+	}
+	switch {
+	case s.host == nil:
+		st.State = "starting"
+	case len(s.missing) > 0:
+		st.State = "address_missing"
+	}
 	add := func(bound, advertised netip.Addr) {
 		if !bound.IsValid() {
 			return

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,7 @@ type serverRig struct {
 	client             *net.UDPConn     // at 203.0.113.7:40000
 	host               *ipv6.PacketConn // receives ICMPv6
 	stop               func() error
+	log                strings.Builder // to be read after stop
 }
 
 var (
@@ -82,7 +84,7 @@ func newServerRig(t *testing.T) *serverRig {
 func (r *serverRig) start(t *testing.T) {
 	t.Helper()
 	var err error
-	if r.server, err = NewServer(serverConfig(), slog.New(slog.DiscardHandler)); err != nil {
+	if r.server, err = NewServer(serverConfig(), slog.New(slog.NewTextHandler(&r.log, nil))); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -295,6 +297,7 @@ func TestServerCountersAndReload(t *testing.T) {
 		t.Errorf("advertisement with MTU %d (%v) after the reload, want 1400", ra.MTU, err)
 	}
 	wantStatus := ServerStatus{
+		State:     "serving",
 		Listen:    []netip.AddrPort{serverPrimary, serverSecondary},
 		Advertise: []netip.Addr{serverPrimary.Addr(), serverSecondary.Addr()},
 		Prefixes:  []netip.Prefix{teredo.Prefix},
@@ -400,4 +403,46 @@ func TestServerAnnounceAfterStop(t *testing.T) {
 	}
 	s.close()
 	s.announce()
+}
+
+// An address that leaves the host is told once, and served again when it is back.
+func TestServerAddressComesAndGoes(t *testing.T) {
+	r := newServerRig(t)
+	secondary := netlink.Addr{IPNet: &net.IPNet{IP: serverSecondary.Addr().AsSlice(), Mask: net.CIDRMask(24, 32)}}
+	change := func(f func(netlink.Link, *netlink.Addr) error) {
+		t.Helper()
+		r.serverNS.Do(t, func() error {
+			link, err := netlink.LinkByName("v4")
+			if err != nil {
+				return err
+			}
+			return f(link, &secondary)
+		})
+	}
+	await := func(state string, missing ...netip.Addr) {
+		t.Helper()
+		for deadline := time.Now().Add(serverTimeout); ; time.Sleep(time.Millisecond) {
+			st := r.server.Status().(ServerStatus)
+			if st.State == state && slices.Equal(st.Missing, missing) {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("status %+v, want state %s and missing %v", st, state, missing)
+			}
+		}
+	}
+	change(netlink.AddrDel)
+	await("address_missing", serverSecondary.Addr())
+	r.ask(t, serverPrimary, teredo.AppendRouterSolicitation(nil, teredo.LinkLocal(0, serverClient)))
+	change(netlink.AddrAdd)
+	await("serving")
+	r.ask(t, serverSecondary, teredo.AppendRouterSolicitation(nil, teredo.LinkLocal(0, serverClient)))
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]int{"has gone from this host": 1, "is back": 1} {
+		if got := strings.Count(r.log.String(), text); got != want {
+			t.Errorf("%q stands %d times in the log, want %d:\n%s", text, got, want, r.log.String())
+		}
+	}
 }
