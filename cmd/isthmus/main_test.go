@@ -136,6 +136,12 @@ func (told) Status() control.Status {
 				Values:  map[string]float64{"rx_packets_total": 12, "peers": 1, "tx_packets_total": 0},
 				Dropped: map[string]uint64{"truncated": 1, "not_global": 5, "looped": 0},
 			},
+			{
+				Name: "border", Role: "relay", Ready: true,
+				State:  json.RawMessage(`{"state":"device_down","address":"2001:db8::1"}`),
+				Values: map[string]float64{"host_multicast_total": 3},
+			},
+			{Name: "alone", Role: "client", Ready: true, State: json.RawMessage(`{"state":"off_line"}`)},
 			{Name: "public", Role: "server"},
 		},
 	}
@@ -175,9 +181,7 @@ func TestStatusTables(t *testing.T) {
 	}
 	want := `isthmus 1.0, process 7, up 1h0m0s, /etc/isthmus/isthmus.toml
 
-client home: ready
-  state                qualified
-  address              2001:0:c000:201::1
+client home: qualified, 2001:0:c000:201::1
   nat mapping          endpoint-independent
   nat symmetric        no
   servers              192.0.2.1, 192.0.2.2
@@ -185,6 +189,11 @@ client home: ready
   rx packets           12
   dropped: not global  5
   dropped: truncated   1
+
+relay border: device down
+  address  2001:db8::1
+
+client alone: off-line
 
 server public: starting
 
@@ -230,7 +239,7 @@ func TestAlreadyRunning(t *testing.T) {
 	if status, _, errs := call("run", "-c", path); status != 1 || !strings.Contains(errs, "an isthmus is running already with the control socket "+socket) {
 		t.Errorf("run: %d: %s", status, errs)
 	}
-	if status, out, _ := call("status", "-c", path); status != 0 || !strings.Contains(out, "client home: ready") {
+	if status, out, _ := call("status", "-c", path); status != 0 || !strings.Contains(out, "client home: qualified, ") {
 		t.Errorf("status: %d: %s", status, out)
 	}
 }

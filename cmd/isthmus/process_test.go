@@ -187,7 +187,7 @@ socket = %q
 	if len(status.Instances) != 3 || status.PID != p.cmd.Process.Pid {
 		t.Errorf("status: %+v", status)
 	}
-	if code, out, errs := call("status", "--socket", socket, "--peers"); code != 0 || !strings.Contains(out, "client client: ready") {
+	if code, out, errs := call("status", "--socket", socket, "--peers"); code != 0 || !strings.Contains(out, "client client: qualified, 2001:0:c000:201:") {
 		t.Errorf("isthmus status: %d\n%s%s", code, out, errs)
 	}
 

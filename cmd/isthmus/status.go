@@ -16,6 +16,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
@@ -111,17 +112,14 @@ func (r statusReport) print(w io.Writer, now time.Time) error {
 // printInstance prints state, then what was counted, without what the state has
 // shown already; counters that are still zero would only hide the others.
 func printInstance(w io.Writer, instance control.Instance) error {
-	ready := "ready"
-	if !instance.Ready {
-		ready = "starting"
-	}
-	fmt.Fprintf(w, "\n%s %s: %s\n", instance.Role, instance.Name, ready)
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	rows, err := flatten(instance.State)
 	if err != nil {
 		return fmt.Errorf("the state of %s is not understood (%w): is the running isthmus another version?", instance.Name, err)
 	}
-	shown := map[string]bool{}
+	headline, rows := lead(instance, rows)
+	fmt.Fprintf(w, "\n%s %s: %s\n", instance.Role, instance.Name, headline)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	shown := map[string]bool{"host_multicast_total": true} // of no use to people
 	for _, row := range rows {
 		shown[row.key] = true
 		fmt.Fprintf(table, "  %s\t%s\n", words(row.key), row.value)
@@ -141,6 +139,35 @@ func printInstance(w io.Writer, instance control.Instance) error {
 		}
 	}
 	return table.Flush()
+}
+
+// lead takes what people want to know first out of the rows: the state in which
+// an instance is, and the address of a client.
+func lead(instance control.Instance, rows []row) (headline string, rest []row) {
+	headline = "ready"
+	if !instance.Ready {
+		headline = "starting"
+	}
+	state := slices.IndexFunc(rows, func(r row) bool { return r.key == "state" })
+	if state < 0 {
+		return headline, rows
+	}
+	headline = stateWords(rows[state].value)
+	rest = slices.Delete(rows, state, state+1)
+	address := slices.IndexFunc(rest, func(r row) bool { return r.key == "address" })
+	if instance.Role == config.RoleClient && address >= 0 {
+		headline += ", " + rest[address].value
+		rest = slices.Delete(rest, address, address+1)
+	}
+	return headline, rest
+}
+
+// stateWords makes the name of a state readable.
+func stateWords(name string) string {
+	if name == "off_line" {
+		return "off-line"
+	}
+	return words(name)
 }
 
 func printPeers(w io.Writer, list control.PeerList, now time.Time) error {

@@ -104,7 +104,7 @@ func (d *Daemon) supervise(ctx context.Context) error {
 		d.notify(stateStopping)
 		return nil
 	}
-	d.Log.Info("ready", "instances", len(d.Instances))
+	d.Log.Info("all instances are running", "instances", len(d.Instances))
 	d.ready.Store(true)
 	d.notify(stateReady)
 	for {

@@ -24,7 +24,7 @@ func (r *Relay) isTeredo(a *[16]byte) bool {
 // link-local or site-local address, and nothing below ::/64, where the
 // unspecified, loopback and IPv4-mapped addresses are.
 func isHost(a *[16]byte) bool {
-	return a[0] != 0xff && !(a[0] == 0xfe && a[1]&0x80 != 0) && binary.BigEndian.Uint64(a[:8]) != 0
+	return a[0] != multicast && !(a[0] == 0xfe && a[1]&0x80 != 0) && binary.BigEndian.Uint64(a[:8]) != 0
 }
 
 // isOwn tells whether a is one of the host's IPv4 addresses.

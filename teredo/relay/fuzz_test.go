@@ -117,7 +117,7 @@ func (b *bench) checkCounted(before Stats) {
 	now := b.r.Stats()
 	sum := func(s *Stats) (n uint64) {
 		s.EachDropped(func(_ Reason, d uint64) { n += d })
-		return n + s.ToUDP + s.ToIPv6 + s.Queued + s.BubblesReceived - s.Flushed
+		return n + s.ToUDP + s.ToIPv6 + s.HostMulticast + s.Queued + s.BubblesReceived - s.Flushed
 	}
 	if got := sum(&now) - sum(&before); got != 1 {
 		b.t.Errorf("one packet was counted %d times", got)

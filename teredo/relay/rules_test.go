@@ -53,7 +53,7 @@ var toClients = []rule{
 	{name: "IPv4", packet: append([]byte{0x45}, make([]byte, 60)...), drop: "not_ipv6"},
 	{name: "payload shorter than announced", packet: data(host, client, "hello")[:44], drop: "bad_length"},
 	{name: "native destination", packet: data(host, relayIPv6, "hello"), drop: "destination_not_teredo"},
-	{name: "multicast destination", packet: data(host, addr("ff02::1"), "hello"), drop: "destination_not_teredo"},
+	{name: "multicast of the own host", packet: data(host, addr("ff02::1"), "hello")},
 	{name: "link-local source", packet: data(addr("fe80::1"), client, "hello"), drop: "bad_source"},
 	{name: "site-local source", packet: data(addr("fec0::1"), client, "hello"), drop: "bad_source"},
 	{name: "multicast source", packet: data(addr("ff02::1"), client, "hello"), drop: "bad_source"},

@@ -74,6 +74,8 @@ type Stats struct {
 	FromUDP  uint64 // handed in by HandleUDP
 	ToIPv6   uint64 // delivered to IPv6 hosts; errors not counted
 
+	HostMulticast uint64 // of FromIPv6: multicast of the relay's own host, let go
+
 	BubblesSent     uint64 // indirect ones; each may have a direct twin
 	BubblesReceived uint64
 	EchoCopies      uint64 // answers to connectivity tests sent through servers

@@ -27,12 +27,21 @@ func (r *Relay) HandleIP(ip []byte, now time.Time, out *packet.Batch) {
 		r.send(e, p, at, out)
 		return
 	}
+	if p.DstBytes()[0] == multicast {
+		r.stats.HostMulticast++
+		return
+	}
 	if why, ok := r.admit(p, e); !ok {
 		r.refuse(p, why, now, out)
 		return
 	}
 	r.transmit(p, e, at, now, out)
 }
+
+// multicast is the first byte of multicast addresses (RFC 4291 section 2.4).
+// Packets to them are no traffic of others, which the kernel would not route
+// here: a host says on each new link, and so on our device, what groups it is in.
+const multicast = 0xff
 
 // formOf says what keeps b from being an IPv6 packet.
 func formOf(b []byte) Reason {

@@ -182,6 +182,11 @@ func (c *Client) openSocket() (err error) {
 // startEngine starts the engine with what is known of the network.
 func (c *Client) startEngine() {
 	servers := c.servers()
+	if len(servers) > 0 {
+		c.log.Info("asking for an address", "server", servers[0].Primary)
+	} else {
+		c.log.Info("looking the server up, to ask it for an address")
+	}
 	c.loop.Do(func(now time.Time, out *client.Out) { c.engine.Start(now, out) })
 	c.lookAround()
 	c.loop.Do(func(now time.Time, out *client.Out) { c.engine.SetServers(servers, now, out) })

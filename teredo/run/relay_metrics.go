@@ -16,7 +16,8 @@ func (r *Relay) Collect(emit func(role.Metric)) {
 	var s relay.Stats
 	var sizes relay.Sizes
 	r.loop.Do(func(time.Time, *packet.Batch) { s, sizes = r.engine.Stats(), r.engine.Sizes() })
-	emit(role.Count("from_ipv6_total", "Packets received from IPv6 hosts.", s.FromIPv6))
+	emit(role.Count("from_ipv6_total", "Packets received from IPv6 hosts.", s.FromIPv6-s.HostMulticast))
+	emit(role.Count("host_multicast_total", "Multicast packets of this host on the device, where nobody listens.", s.HostMulticast))
 	emit(role.Count("to_clients_total", "Packets sent to Teredo clients.", s.ToUDP))
 	emit(role.Count("from_clients_total", "Datagrams received from Teredo clients.", s.FromUDP))
 	emit(role.Count("to_ipv6_total", "Packets delivered to IPv6 hosts.", s.ToIPv6))
