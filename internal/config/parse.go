@@ -20,6 +20,9 @@ import (
 // long one.
 const maxSize = 4 << 20
 
+// byteOrderMark is what some editors put in front of UTF-8. It means nothing.
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
 // Parse reads a configuration from r and checks it. The name stands in errors
 // only. Faults of the text are returned together as Errors.
 func Parse(r io.Reader, name string) (*Config, error) {
@@ -30,6 +33,7 @@ func Parse(r io.Reader, name string) (*Config, error) {
 	if len(text) > maxSize {
 		return nil, fmt.Errorf("the configuration %s is larger than %d MiB: name the right file with -c", name, maxSize>>20)
 	}
+	text = bytes.TrimPrefix(text, byteOrderMark)
 	c := &checker{file: name, doc: locate(text), failed: map[string]bool{}}
 	c.shapes()
 	c.spelling()
@@ -130,6 +134,10 @@ func (c *checker) decode(text []byte, raw *rawFile) bool {
 	if len(c.errs) > 0 {
 		return false
 	}
+	if wide := bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")); wide {
+		c.at(1, 1, "", "this file is in UTF-16", "save it in UTF-8")
+		return false
+	}
 	err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(raw)
 	var unknown *toml.StrictMissingError
 	var fault *toml.DecodeError
@@ -146,6 +154,11 @@ func (c *checker) decode(text []byte, raw *rawFile) bool {
 		problem := strings.TrimPrefix(fault.Error(), "toml: ")
 		if strings.HasSuffix(problem, "already defined") {
 			c.at(line, column, "", problem, "keep one of the two")
+			return false
+		}
+		if section, _, again := strings.Cut(strings.TrimPrefix(problem, "table "), " already exists"); again {
+			section = strings.TrimPrefix(section, "key ")
+			c.at(line, column, "", section+" stands here a second time", "write each section once, with all its keys below it")
 			return false
 		}
 		c.at(line, column, "", "this is not TOML: "+problem, `write key = value, one a line, with text in "double quotes"`)

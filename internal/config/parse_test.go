@@ -171,6 +171,18 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// Some editors put a byte-order mark in front; places are counted without it.
+func TestParseByteOrderMark(t *testing.T) {
+	if c := parse(t, "\ufeff[log]\nlevel = \"warn\"\n"); c.Log.Level != slog.LevelWarn {
+		t.Errorf("level %v", c.Log.Level)
+	}
+	_, err := Parse(strings.NewReader("\ufeff[logs]\n"), "isthmus.toml")
+	var one *Error
+	if !errors.As(err, &one) || one.Line != 1 || one.Column != 2 {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestParseTooLarge(t *testing.T) {
 	_, err := Parse(strings.NewReader(strings.Repeat("#", maxSize+1)), "dev.img")
 	if err == nil || !strings.Contains(err.Error(), "dev.img is larger than 4 MiB") {

@@ -332,13 +332,20 @@ var socketPath = text("/run/isthmus/control.sock", func(s string) (string, *faul
 	return s, nil
 })
 
+// decimalDigits are the numbers above 0o777 that people write who forget the 0o.
+var decimalDigits = regexp.MustCompile(`^[67][0-7][0-7]$`)
+
 func permissions(raw any) (fs.FileMode, *fault) {
 	n, ok := raw.(int64)
 	switch {
 	case !ok:
 		return 0, wrong("write a number like 0o660, without quotes", "this is %s where permissions are wanted", kindOf(raw))
-	case n < 0 || n > 0o777:
+	case decimalDigits.MatchString(fmt.Sprint(n)):
+		return 0, wrong(fmt.Sprintf("write 0o%d", n), "%d is in decimal, and permissions are octal", n)
+	case n < 0:
 		return 0, wrong("write it in octal with 0o in front, like 0o660", "%d is not a set of permissions", n)
+	case n > 0o777:
+		return 0, wrong("write one up to 0o777, like 0o660", "%O is not a set of permissions", n)
 	}
 	return fs.FileMode(n), nil
 }
