@@ -55,7 +55,7 @@ type checkedInstance struct {
 // file has faults.
 func (c *CheckCmd) Run(to streams) error {
 	result := checked{
-		Config: c.Config, Faults: []checkedFault{}, Instances: []checkedInstance{}, Problems: []string{}, Warnings: []string{},
+		Config: c.file(), Faults: []checkedFault{}, Instances: []checkedInstance{}, Problems: []string{}, Warnings: []string{},
 	}
 	settings, err := c.load()
 	var faults config.Errors

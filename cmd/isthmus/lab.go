@@ -103,7 +103,7 @@ func (c *LabRunCmd) Validate() error {
 func (c *LabRunCmd) Run(to streams) error {
 	chosen, err := lab.Find(experiment.All, c.Name...)
 	if err != nil {
-		return usageError(to, err)
+		return usageError{err}
 	}
 	return inLab(to, func(ctx context.Context, e *lab.Env) error {
 		e.Keep, e.PcapDir, e.Dir, e.Runs, e.Strict, e.JSON = c.Keep, c.Pcap, c.Out, c.Runs, c.Strict, c.JSON
@@ -125,18 +125,12 @@ type LabUpCmd struct {
 func (c *LabUpCmd) Run(to streams) error {
 	chosen, err := lab.Find(experiment.All, c.Name)
 	if err != nil {
-		return usageError(to, err)
+		return usageError{err}
 	}
 	return inLab(to, func(ctx context.Context, e *lab.Env) error {
 		e.PcapDir, e.Dir = c.Pcap, c.Out
 		return lab.Up(ctx, chosen[0], e)
 	})
-}
-
-// usageError prints an error that the command line has to be corrected for.
-func usageError(to streams, err error) error {
-	fmt.Fprintf(to.err, "isthmus: %v\n", err)
-	return quietError(exitUsage)
 }
 
 // inLab calls work with an environment for labs: as root, or in a user

@@ -17,6 +17,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/control"
 )
 
 // Exit statuses.
@@ -61,10 +62,11 @@ func execute(args []string, to streams) (status int) {
 	var cli CLI
 	parser, err := kong.New(&cli,
 		kong.Name("isthmus"),
-		kong.Description("Joins IPv4 and IPv6 networks: Teredo server, relay and client in one program."),
+		kong.Description("Joins IPv4 and IPv6 networks: Teredo server, relay and client in one program.\n\n"+
+			"Exit status: 0 for success, 1 for a failure, 2 for a command line or configuration that has to be corrected."),
 		kong.Writers(to.out, to.err),
 		kong.Exit(func(code int) { panic(leave(code)) }),
-		kong.Vars{"config": config.DefaultPath},
+		kong.Vars{"config": config.DefaultPath, "control_variable": control.SocketVariable},
 		kong.Bind(to),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, Tree: true}),
 	)
@@ -87,9 +89,13 @@ type quietError int
 
 func (quietError) Error() string { return "" }
 
+// usageError is an error that the command line has to be corrected for.
+type usageError struct{ error }
+
 // report prints the error of a command and chooses the exit status.
 func report(err error, to streams) int {
 	var quiet quietError
+	var usage usageError
 	var faults config.Errors
 	switch {
 	case err == nil:
@@ -107,6 +113,9 @@ func report(err error, to streams) int {
 	}
 	for _, line := range strings.Split(err.Error(), "\n") {
 		fmt.Fprintf(to.err, "isthmus: %s\n", line)
+	}
+	if errors.As(err, &usage) {
+		return exitUsage
 	}
 	return exitFailed
 }

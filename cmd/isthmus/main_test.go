@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
@@ -43,6 +45,10 @@ func TestCommandLine(t *testing.T) {
 	empty := writeFile(t, "[log]\nlevel = \"warn\"\n")
 	silent := writeFile(t, "[control]\nsocket = \"\"\n")
 	missing := filepath.Join(t.TempDir(), "none.toml")
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		name   string
 		args   []string
@@ -51,6 +57,7 @@ func TestCommandLine(t *testing.T) {
 		err    string // part of the errors
 	}{
 		{"no command", nil, 0, "Usage: isthmus <command>", ""},
+		{"help tells exit statuses", []string{"--help"}, 0, "Exit status: 0 for success, 1 for a failure, 2 for", ""},
 		{"help", []string{"run", "--help"}, 0, "--client=SERVER", ""},
 		{"unknown command", []string{"walk"}, 2, "", "isthmus: unexpected argument walk"},
 		{"version", []string{"version"}, 0, "isthmus unknown\n", ""},
@@ -66,7 +73,14 @@ func TestCommandLine(t *testing.T) {
 		{"check without file", []string{"check", "-c", missing}, 1, "", "there is no configuration " + missing + ": make one with isthmus init"},
 		{"run without file", []string{"run", "-c", missing}, 1, "", "there is no configuration " + missing},
 		{"run a bad file", []string{"run", "-c", bad}, 2, "", "2 faults"},
-		{"run a client of nobody", []string{"run", "--client", "10.0.0.1"}, 1, "", "isthmus: --client: clients refuse 10.0.0.1"},
+		{"run a client and a file", []string{"run", "--client", "192.0.2.1", "-c", good}, 2, "", "isthmus: --client runs one client without a configuration file, so it cannot be used with -c"},
+		{"run a client without server", []string{"run", "--client", ""}, 2, "", "isthmus: --client: "},
+		{"run without name of a file", []string{"run", "-c", ""}, 2, "", "isthmus: -c names no file: write one behind it, or leave -c out for /etc/isthmus/isthmus.toml\n"},
+		{"check without name of a file", []string{"check", "-c", ""}, 2, "", "isthmus: -c names no file"},
+		{"check a pipe", []string{"check", "-c", pipe}, 1, "", "isthmus: " + pipe + " is a pipe that nobody writes to: name a file with -c\n"},
+		{"check a folder", []string{"check", "-c", filepath.Dir(pipe)}, 1, "", "is a folder: name a file in it with -c"},
+		{"no Teredo address", []string{"teredo", "addr", ""}, 2, "", "isthmus: \"\" is not an IPv6 address: write it like 2001:0:cb00:7101:2c41:e148:34ff:8ef5\n"},
+		{"run a client of nobody", []string{"run", "--client", "10.0.0.1"}, 2, "", "isthmus: --client: clients refuse 10.0.0.1"},
 		{"status without daemon", []string{"status", "--socket", missing}, 1, "", "no isthmus is running with the control socket " + missing},
 		{"status without socket", []string{"status", "-c", silent}, 1, "", "switches the control socket off"},
 		{"status with a limit below zero", []string{"status", "--limit=-1"}, 2, "", "--limit=-1: write a number from 0 to 10000"},
@@ -108,11 +122,7 @@ func TestInitIsCheckable(t *testing.T) {
 
 func TestUnreadable(t *testing.T) {
 	if os.Geteuid() == 0 {
-		// Root reads everything, so a folder stands in for what cannot be read.
-		if status, _, errs := call("check", "-c", t.TempDir()); status != 1 || !strings.Contains(errs, "cannot read the configuration") {
-			t.Errorf("%d\n%s", status, errs)
-		}
-		return
+		t.Skip("root reads everything")
 	}
 	path := writeFile(t, "")
 	if err := os.Chmod(path, 0); err != nil {
@@ -120,6 +130,23 @@ func TestUnreadable(t *testing.T) {
 	}
 	if status, _, errs := call("check", "-c", path); status != 1 || !strings.Contains(errs, "may not read the configuration") {
 		t.Errorf("%d\n%s", status, errs)
+	}
+}
+
+// TestCheckPipe reads what a shell hands over as <(command).
+func TestCheckPipe(t *testing.T) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	go func() {
+		_, _ = write.WriteString("[[client]]\nserver = \"192.0.2.1\"\n")
+		_ = write.Close()
+	}()
+	path := fmt.Sprintf("/proc/self/fd/%d", read.Fd())
+	if status, out, errs := call("check", "--file-only", "-c", path); status != 0 || !strings.Contains(out, "is good") {
+		t.Errorf("%d\n%s%s", status, out, errs)
 	}
 }
 
@@ -215,6 +242,25 @@ func TestStatusOfOne(t *testing.T) {
 	}
 	if status, _, errs := call("status", "--socket", socket, "nobody"); status != 1 || !strings.Contains(errs, `no instance is named "nobody"`) {
 		t.Errorf("%d: %s", status, errs)
+	}
+}
+
+// TestSocketOfEnvironment asks the daemon that the environment names, unless the
+// command line names another.
+func TestSocketOfEnvironment(t *testing.T) {
+	t.Setenv(control.SocketVariable, serve(t))
+	if status, out, errs := call("status"); status != 0 || !strings.Contains(out, "client home: qualified") {
+		t.Errorf("status: %d: %s%s", status, out, errs)
+	}
+	if status, out, errs := call("reload"); status != 0 || !strings.HasPrefix(out, "reloaded") {
+		t.Errorf("reload: %d: %s%s", status, out, errs)
+	}
+	missing := filepath.Join(t.TempDir(), "none.sock")
+	other := writeFile(t, "[control]\nsocket = \""+missing+"\"\n")
+	for _, args := range [][]string{{"status", "--socket", missing}, {"status", "-c", other}} {
+		if status, _, errs := call(args...); status != 1 || !strings.Contains(errs, "no isthmus is running with the control socket "+missing) {
+			t.Errorf("%v: %d: %s", args, status, errs)
+		}
 	}
 }
 

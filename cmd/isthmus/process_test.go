@@ -206,8 +206,9 @@ socket = %q
 	if err := os.WriteFile(path, []byte("[[relay]]\nmtu = 5\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errs := call("reload", "--socket", socket); code != 1 || !strings.Contains(errs, "5 is out of range") {
-		t.Errorf("reload of a faulty file: %d\n%s", code, errs)
+	code, _, errs = call("reload", "--socket", socket)
+	if checkCode, _, checkErrs := call("check", "-c", path); code != checkCode || errs != checkErrs || !strings.HasPrefix(errs, path+":2:7: relay.mtu: 5 is out of range") {
+		t.Errorf("reload of a faulty file: %d\n%scheck: %d\n%s", code, errs, checkCode, checkErrs)
 	}
 	service.expect(t, "RELOADING=1", p)
 	service.expect(t, "READY=1", p)

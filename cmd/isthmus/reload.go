@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/config"
@@ -19,14 +20,18 @@ const askTimeout = 10 * time.Second
 // SocketFlag finds the control socket of a running isthmus.
 type SocketFlag struct {
 	ConfigFlag
-	Socket string `placeholder:"PATH" help:"Control socket, if it is not that of the configuration."`
+	Socket string `placeholder:"PATH" help:"Control socket, if it is neither in ${control_variable} nor that of the configuration."`
 }
 
-// client asks the daemon behind the socket that was named, or that the
-// configuration names. Where the usual configuration is faulty or may not be
-// read, the usual socket is tried: whoever may connect may ask.
+// client asks the daemon behind the socket that was named: by --socket, by the
+// file of -c, or by the environment, in this order; else by the usual
+// configuration. Where that is faulty or may not be read, the usual socket is
+// tried: whoever may connect may ask.
 func (f SocketFlag) client() (*control.Client, error) {
 	path := f.Socket
+	if path == "" && f.Config == nil {
+		path = os.Getenv(control.SocketVariable)
+	}
 	if path == "" {
 		found, err := f.fromConfig()
 		if err != nil {
@@ -41,12 +46,12 @@ func (f SocketFlag) fromConfig() (string, error) {
 	standard := config.Default().Control.Socket
 	settings, err := f.load()
 	switch {
-	case err != nil && f.Config == config.DefaultPath:
+	case err != nil && f.Config == nil:
 		return standard, nil
 	case err != nil:
 		return "", err
 	case settings.Control.Socket == "":
-		return "", fmt.Errorf("the configuration %s switches the control socket off ([control] socket), so a running isthmus cannot be asked", f.Config)
+		return "", fmt.Errorf("the configuration %s switches the control socket off ([control] socket), so a running isthmus cannot be asked", f.file())
 	}
 	return settings.Control.Socket, nil
 }

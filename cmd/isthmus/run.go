@@ -19,7 +19,7 @@ import (
 // RunCmd runs the instances of a configuration until it is told to stop.
 type RunCmd struct {
 	ConfigFlag
-	Client string `placeholder:"SERVER" help:"Run one client of this Teredo server, without a configuration file."`
+	Client *string `placeholder:"SERVER" help:"Run one client of this Teredo server, without a configuration file."`
 }
 
 // Run runs until SIGINT or SIGTERM; a second signal ends it at once.
@@ -56,12 +56,15 @@ func (c *RunCmd) Run(to streams) error {
 
 // settings returns the configuration and the file from which it came.
 func (c *RunCmd) settings() (*config.Config, string, error) {
-	if c.Client != "" {
-		settings, err := clientOf(c.Client)
-		return settings, "", err
+	switch {
+	case c.Client == nil:
+		settings, err := c.load()
+		return settings, c.file(), err
+	case c.Config != nil:
+		return nil, "", usageError{errors.New("--client runs one client without a configuration file, so it cannot be used with -c: leave one of the two out")}
 	}
-	settings, err := c.load()
-	return settings, c.Config, err
+	settings, err := clientOf(*c.Client)
+	return settings, "", err
 }
 
 // ready looks at the machine before anything is changed. Warnings are left to the

@@ -20,7 +20,7 @@ type TeredoCmd struct {
 
 // AddrCmd takes Teredo addresses apart for people.
 type AddrCmd struct {
-	Address []netip.Addr   `arg:"" help:"Teredo IPv6 addresses, e.g. 2001:0:cb00:7101:2c41:e148:34ff:8ef5."`
+	Address []string       `arg:"" help:"Teredo IPv6 addresses, e.g. 2001:0:cb00:7101:2c41:e148:34ff:8ef5."`
 	Prefix  []netip.Prefix `help:"Further service prefixes (/32) beside 2001::/32 and the old 3ffe:831f::/32." placeholder:"PREFIX"`
 	JSON    bool           `help:"Print JSON."`
 }
@@ -50,12 +50,16 @@ func (c *AddrCmd) Run() error {
 func (c *AddrCmd) print(w io.Writer) error {
 	for _, p := range c.Prefix {
 		if !p.Addr().Is6() || p.Bits() != 32 {
-			return fmt.Errorf("%s is no Teredo service prefix; give an IPv6 prefix of 32 bits such as 2001::/32", p)
+			return usageError{fmt.Errorf("%s is no Teredo service prefix; give an IPv6 prefix of 32 bits such as 2001::/32", p)}
 		}
 	}
 	prefixes := append([]netip.Prefix{teredo.Prefix, oldPrefix}, c.Prefix...)
 	found := make([]anatomy, 0, len(c.Address))
-	for _, a := range c.Address {
+	for _, text := range c.Address {
+		a, err := netip.ParseAddr(text)
+		if err != nil || !a.Is6() || a.Zone() != "" {
+			return usageError{fmt.Errorf("%q is not an IPv6 address: write it like 2001:0:cb00:7101:2c41:e148:34ff:8ef5", text)}
+		}
 		parts, err := teredo.ParseAddr(a, prefixes...)
 		if err != nil {
 			return fmt.Errorf("%s is no Teredo address: it is below none of %v; give another service prefix with --prefix", a, prefixes)

@@ -17,7 +17,7 @@ func TestTeredoAddr(t *testing.T) {
 	}{
 		{
 			name: "worked example",
-			cmd:  AddrCmd{Address: []netip.Addr{netip.MustParseAddr("2001:0:303:303:8000:e148:fefe:fefe")}},
+			cmd:  AddrCmd{Address: []string{"2001:0:303:303:8000:e148:fefe:fefe"}},
 			want: `2001:0:303:303:8000:e148:fefe:fefe
   prefix          2001::/32  the Teredo service
   server          3.3.3.3    global unicast
@@ -29,7 +29,7 @@ func TestTeredoAddr(t *testing.T) {
 		},
 		{
 			name: "private mapping, random flags, as JSON",
-			cmd:  AddrCmd{Address: []netip.Addr{netip.MustParseAddr("3ffe:831f:303:303:2c41:f7ff:3f57:fefd")}, JSON: true},
+			cmd:  AddrCmd{Address: []string{"3ffe:831f:303:303:2c41:f7ff:3f57:fefd"}, JSON: true},
 			want: `[
   {
     "address": "3ffe:831f:303:303:2c41:f7ff:3f57:fefd",
@@ -48,9 +48,13 @@ func TestTeredoAddr(t *testing.T) {
 		},
 		{
 			name:    "native address",
-			cmd:     AddrCmd{Address: []netip.Addr{netip.MustParseAddr("2001:db8::1")}},
+			cmd:     AddrCmd{Address: []string{"2001:db8::1"}},
 			wantErr: "2001:db8::1 is no Teredo address",
 		},
+		{name: "no address", cmd: AddrCmd{Address: []string{""}}, wantErr: `"" is not an IPv6 address: write it like`},
+		{name: "a word", cmd: AddrCmd{Address: []string{"foo"}}, wantErr: `"foo" is not an IPv6 address: write it like`},
+		{name: "IPv4 address", cmd: AddrCmd{Address: []string{"1.2.3.4"}}, wantErr: `"1.2.3.4" is not an IPv6 address: write it like`},
+		{name: "address with a zone", cmd: AddrCmd{Address: []string{"2001::1%eth0"}}, wantErr: `"2001::1%eth0" is not an IPv6 address`},
 		{
 			name:    "prefix of another size",
 			cmd:     AddrCmd{Prefix: []netip.Prefix{netip.MustParsePrefix("2001:db8::/48")}},

@@ -52,7 +52,7 @@ func indent(line string, n int) string {
 			return r
 		}
 		return ' '
-	}, line[:min(n, len(line))])
+	}, line[:min(max(n, 0), len(line))])
 }
 
 // Errors are all faults of one file, in the order of the file.

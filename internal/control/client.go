@@ -50,7 +50,8 @@ func (c *Client) Peers(ctx context.Context, instance string, limit int) (list Pe
 	return list, err
 }
 
-// Reload has the daemon read its configuration again.
+// Reload has the daemon read its configuration again. Faults of the file are
+// returned as [config.Errors].
 func (c *Client) Reload(ctx context.Context) (reloaded Reloaded, err error) {
 	err = c.ask(ctx, http.MethodPost, pathReload, nil, &reloaded)
 	return reloaded, err
@@ -73,7 +74,10 @@ func (c *Client) ask(ctx context.Context, method, path string, query url.Values,
 	}
 	if response.StatusCode != http.StatusOK {
 		var told problem
-		if json.Unmarshal(body, &told) == nil && told.Error != "" {
+		switch err := json.Unmarshal(body, &told); {
+		case err == nil && len(told.Faults) > 0:
+			return fromFaults(told.Faults)
+		case err == nil && told.Error != "":
 			return &refusal{text: told.Error, status: response.StatusCode}
 		}
 		return fmt.Errorf("isthmus on %s answered %s: is it another version?", c.path, response.Status)

@@ -11,7 +11,8 @@
 // socket decide. Changing is a group of handlers of its own: it is open only to
 // root and to the user who runs the daemon, whatever the bits say.
 //
-// An error is answered with a status of 4xx or 5xx and {"error": "…"}.
+// An error is answered with a status of 4xx or 5xx and {"error": "…"}; faults of
+// the configuration file stand in "faults" too, one by one.
 package control
 
 import (
@@ -28,6 +29,10 @@ const (
 	pathPeers  = "/v1/peers"
 	pathReload = "/v1/reload"
 )
+
+// SocketVariable is the environment variable that names the socket to those who
+// ask, where neither a flag nor a configuration does.
+const SocketVariable = "ISTHMUS_CONTROL"
 
 // DefaultPeers is how many peers are listed where no limit is given, and
 // MaxPeers the largest limit: an answer is built in memory.

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
@@ -120,6 +121,22 @@ func TestErrorsArrive(t *testing.T) {
 		} else if want := strings.Contains(name, "dead"); errors.Is(err, ErrNoInstance) != want {
 			t.Errorf("%v is ErrNoInstance: %v, want %v", err, !want, want)
 		}
+	}
+}
+
+// TestFaultsArrive takes faults of the configuration file through the socket.
+func TestFaultsArrive(t *testing.T) {
+	want := config.Errors{
+		{File: "isthmus.toml", Line: 2, Column: 11, Key: "server.address", Problem: "this is no address", Remedy: "write one", Source: `address = "x"`, Width: 3},
+		{File: "isthmus.toml", Line: 3, Column: 1, Problem: "there is no such section", Remedy: "leave it out", Source: "[x]", Width: 3},
+	}
+	_, err := start(t, &source{refuse: want}).Reload(t.Context())
+	var got config.Errors
+	if !errors.As(err, &got) {
+		t.Fatalf("error %v", err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/isthmus-net/isthmus/internal/config"
 )
 
 // changeKey marks in a context whether the peer of its connection may change
@@ -77,11 +79,15 @@ func changing(mux *http.ServeMux, source Source) {
 	}
 	mux.HandleFunc("POST "+pathReload, guard(func(w http.ResponseWriter, _ *http.Request) {
 		reloaded, err := source.Reload()
-		if err != nil {
+		var faults config.Errors
+		switch {
+		case errors.As(err, &faults):
+			send(w, http.StatusUnprocessableEntity, problem{err.Error(), toFaults(faults)})
+		case err != nil:
 			refuse(w, http.StatusUnprocessableEntity, err.Error())
-			return
+		default:
+			answer(w, reloaded)
 		}
-		answer(w, reloaded)
 	}))
 }
 
@@ -98,11 +104,45 @@ func answer(w http.ResponseWriter, value any) {
 
 // problem is the body of an answer that is an error.
 type problem struct {
-	Error string `json:"error"`
+	Error  string  `json:"error"`
+	Faults []fault `json:"faults,omitempty"`
+}
+
+// fault is a [config.Error] with the names of JSON.
+type fault struct {
+	File    string `json:"file"`
+	Line    int    `json:"line"`
+	Column  int    `json:"column"`
+	Key     string `json:"key,omitempty"`
+	Problem string `json:"problem"`
+	Remedy  string `json:"remedy"`
+	Source  string `json:"source"`
+	Width   int    `json:"width"`
+}
+
+func toFaults(errs config.Errors) []fault {
+	faults := make([]fault, len(errs))
+	for i, e := range errs {
+		faults[i] = fault(*e)
+	}
+	return faults
+}
+
+func fromFaults(faults []fault) config.Errors {
+	errs := make(config.Errors, len(faults))
+	for i, f := range faults {
+		e := config.Error(f)
+		errs[i] = &e
+	}
+	return errs
 }
 
 func refuse(w http.ResponseWriter, status int, text string) {
+	send(w, status, problem{Error: text})
+}
+
+func send(w http.ResponseWriter, status int, what problem) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(problem{text})
+	_ = json.NewEncoder(w).Encode(what)
 }
