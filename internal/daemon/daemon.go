@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -173,23 +172,5 @@ func (d *Daemon) endpoints(ctx context.Context, group *errgroup.Group) error {
 		}
 		group.Go(func() error { return serve(ctx, listener, server) })
 	}
-	return nil
-}
-
-// serve answers on the listener until ctx is done, and closes it.
-func serve(ctx context.Context, listener net.Listener, server *http.Server) error {
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
-	select {
-	case err := <-done:
-		return fmt.Errorf("cannot go on listening on %s: %w", listener.Addr(), err)
-	case <-ctx.Done():
-	}
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	if err := server.Shutdown(stop); err != nil {
-		_ = server.Close()
-	}
-	<-done
 	return nil
 }

@@ -1,0 +1,77 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"testing"
+)
+
+// TestServeEndsAtOnce stops a server that has a connection of each kind: the one
+// whose answer is under way gets it, and nobody waits for the others.
+func TestServeEndsAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "socket")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, answer := make(chan struct{}), make(chan struct{})
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			close(asked)
+			<-answer
+		}
+		_, _ = io.WriteString(w, "done")
+	})}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, listener, server) }()
+	connect := func(text string) *bufio.Reader {
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		if _, err := io.WriteString(conn, text); err != nil {
+			t.Fatal(err)
+		}
+		return bufio.NewReader(conn)
+	}
+	read := func(from *bufio.Reader) string {
+		response, err := http.ReadResponse(from, nil)
+		if err != nil {
+			return err.Error()
+		}
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			return err.Error()
+		}
+		return string(body)
+	}
+	idle := connect("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	if got := read(idle); got != "done" {
+		t.Fatalf("first answer: %s", got)
+	}
+	silent, half := connect(""), connect("GET / HTTP/1.1\r\n")
+	slow := connect("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-asked
+	stop()
+	for name, from := range map[string]*bufio.Reader{"idle": idle, "silent": silent, "half-open": half} {
+		// The slow one holds the server up until then.
+		if _, err := from.ReadByte(); err != io.EOF {
+			t.Errorf("the %s connection ended with %v, want %v", name, err, io.EOF)
+		}
+	}
+	close(answer)
+	if got := read(slow); got != "done" {
+		t.Errorf("the answer under way: %s", got)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
