@@ -54,7 +54,8 @@ const (
 	maxAnswers = 2 * maxAttempts
 
 	// An answer to a bubble is one packet for one packet; these keep a flood
-	// from making us a source of noise.
+	// from making us a source of noise. The limit per origin, an IPv4 address,
+	// holds for new peers that speak first too.
 	answersPerPeer, answersPerPeerBurst     = 2, 8
 	answersPerOrigin, answersPerOriginBurst = 10, 20
 	answersInAll, answersInAllBurst         = 200, 400

@@ -122,6 +122,13 @@ func (c *Client) receiveFromClient(e *peer.Entry, from netip.AddrPort, p packet.
 		return
 	}
 	if e == nil {
+		// RFC 4380 makes an entry for everybody who speaks first. But server and
+		// flags of an address are free, so one socket can have enough addresses to
+		// take all places (section 7.3.3).
+		if !c.perOrigin.Allow(from.Addr(), c.clock.Time(at)) {
+			c.drop(RateLimited)
+			return
+		}
 		e, _ = c.peers.Insert(p.SrcBytes(), never(at))
 	}
 	c.trust(e, from, at, out)

@@ -12,6 +12,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/client"
+	"github.com/isthmus-net/isthmus/teredo/nattest"
 )
 
 func icmp(src, dst netip.Addr, typ byte, body ...[]byte) packet.IPv6 {
@@ -519,5 +520,26 @@ func TestPeers(t *testing.T) {
 	n := 0
 	if total := b.c.Peers(1, func(client.Peer) { n++ }); total != 2 || n != 1 {
 		t.Errorf("limit 1: %d of %d", n, total)
+	}
+}
+
+// One socket can have any number of Teredo addresses, since server and flags are
+// free: it must not take the whole list of peers, or the host could reach nobody.
+func TestStrangerCannotTakeThePeerTable(t *testing.T) {
+	w := newWorld(t)
+	n := w.qualified(nattest.NewNAT(nattest.FullCone, natA), func(c *client.Config) { c.MaxPeers = 1000 })
+	quiet := netip.MustParseAddr("2001:db8::dead")
+	n.say(quiet, "waits")
+	stranger := netip.MustParseAddrPort("198.51.100.99:666")
+	for i := range 2000 {
+		a := teredo.Addr{Prefix: teredo.Prefix, Server: netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), Mapped: stranger}
+		n.Receive(stranger, n.local, bubble(a.IP(), n.address(), 0), w.net.Now())
+	}
+	s := n.engine.Snapshot()
+	if s.Peers > 100 {
+		t.Errorf("one stranger took %d places", s.Peers)
+	}
+	if s.Queued == 0 {
+		t.Error("what waits for another peer was evicted")
 	}
 }

@@ -21,7 +21,7 @@ const (
 	ForeignMapping                     // Teredo source whose mapping is not the outer source (RFC 6081 section 5.2.4.4)
 	DataThroughServer                  // data of another client by way of the server
 	NotGlobal                          // an IPv4 address that may not be sent to (RFC 4380 section 5.2.4)
-	RateLimited                        // an answer withheld
+	RateLimited                        // an answer withheld, or too many new peers from one IPv4 address
 	QueueFull                          // no room to wait for a peer
 	Unreachable                        // the peer did not answer
 	PeerEvicted                        // waited for a peer that lost its place

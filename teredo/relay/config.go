@@ -96,6 +96,10 @@ func New(cfg Config, now time.Time, rand io.Reader) (*Relay, error) {
 	if r.perServer, err = ratelimit.NewPerSource(unlimited, ratelimit.DefaultBuckets, rand); err != nil {
 		return nil, err
 	}
+	strangers := ratelimit.PerSecond(strangerRate, strangerBurst)
+	if r.perStranger, err = ratelimit.NewPerSource(strangers, ratelimit.DefaultBuckets, rand); err != nil {
+		return nil, err
+	}
 	limits := peer.Limits{Peers: cfg.MaxPeers, Untrusted: min(maxUntrusted, cfg.MaxPeers/untrustedShare)}
 	r.peers = peer.NewTable(limits, r.evicted)
 	r.apply(cfg)

@@ -143,7 +143,7 @@ func TestNewRefuses(t *testing.T) {
 		}
 	}
 	none := errors.New("no entropy")
-	for _, have := range []int{0, 32, 60} {
+	for _, have := range []int{0, 32, 60, 84} {
 		rand := &shortReader{left: have, err: none}
 		if _, err := New(testConfig(), start, rand); !errors.Is(err, none) {
 			t.Errorf("%d random bytes: error %v", have, err)
@@ -198,4 +198,21 @@ func TestRevivalsPerSource(t *testing.T) {
 	if want := rate / sourceShare; revived != want {
 		t.Errorf("one source caused %d bubbles at once, its share is %d", revived, want)
 	}
+}
+
+// One socket can have any number of Teredo addresses, since server and flags are
+// free: it must not take the whole table of a host-specific relay.
+func TestStrangerCannotTakeTheTable(t *testing.T) {
+	b := newBench(t, hostSpecific)
+	b.ip(data(host, client, "waits"))
+	stranger := netip.MustParseAddrPort("192.0.2.99:666")
+	for n := range 2000 {
+		b.udp(stranger, data(teredoAddr(netip.AddrFrom4([4]byte{203, 0, byte(n >> 8), byte(n)}), stranger), host, "x"))
+	}
+	if s := b.r.Sizes(); s.Peers > 100 || s.QueuedBytes == 0 {
+		t.Errorf("after 2000 addresses of one stranger: %+v", s)
+	}
+	b.want("drops", b.dropped(), fmt.Sprintf("stranger_rate %d", 2000-strangerBurst))
+	c, m := nth(1)
+	b.want("another stranger", b.udp(m, data(c, host, "hello")), "ip hello hop 64")
 }

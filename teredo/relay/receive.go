@@ -62,7 +62,7 @@ func (r *Relay) accept(p packet.IPv6, e *peer.Entry, from netip.AddrPort, at pee
 	case from.Port() == r.cfg.Port && r.isOwn(from.Addr()):
 		return nil, OwnAddress, false
 	case e == nil:
-		return r.meet(src, from, at)
+		return r.meet(src, from, at, now)
 	case e.MappedIs(from):
 	case teredo.Mapped(src) == from:
 		if e.Trusted() && at.Sub(e.Rx) < r.cfg.PeerTimeout {
@@ -83,8 +83,10 @@ func (r *Relay) accept(p packet.IPv6, e *peer.Entry, from netip.AddrPort, at pee
 
 // meet handles a client without an entry. A relay ignores clients to which it has
 // not sent before; a host-specific one listens to all, since its host may be
-// anybody's peer.
-func (r *Relay) meet(src *[16]byte, from netip.AddrPort, at peer.Instant) (_ *peer.Entry, why Reason, ok bool) {
+// anybody's peer. Server and flags of an address are free, so one socket can have
+// enough addresses to take the whole table (RFC 4380 section 7.3.3): new clients
+// are limited by their IPv4 address.
+func (r *Relay) meet(src *[16]byte, from netip.AddrPort, at peer.Instant, now time.Time) (_ *peer.Entry, why Reason, ok bool) {
 	if teredo.Mapped(src) != from {
 		return nil, MappingMismatch, false
 	}
@@ -93,6 +95,9 @@ func (r *Relay) meet(src *[16]byte, from netip.AddrPort, at peer.Instant) (_ *pe
 	}
 	if why, ok := r.checkClient(src); !ok {
 		return nil, why, false
+	}
+	if !r.perStranger.Allow(from.Addr(), now) {
+		return nil, StrangerRate, false
 	}
 	e, _ := r.peers.Insert(src, never)
 	r.peers.Trust(e, from, at)

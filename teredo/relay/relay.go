@@ -25,6 +25,7 @@ type Relay struct {
 	bubbleBucket, errorBucket ratelimit.Bucket
 	keyBucket                 ratelimit.Bucket // shares bubbleLimit
 	perSource, perServer      *ratelimit.PerSource
+	perStranger               *ratelimit.PerSource
 	stats                     Stats
 }
 

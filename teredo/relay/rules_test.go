@@ -141,6 +141,7 @@ var untold = map[string]string{
 	"bad_key": "TestSymmetricClient", "key_rate": "TestKeyRate",
 	"peer_silent": "TestNoAnswer", "no_answer": "TestNoAnswer", "peer_evicted": "TestEviction",
 	"source_rate": "TestNewPeersPerSource", "server_rate": "TestNewPeersPerServer",
+	"stranger_rate": "TestStrangerCannotTakeTheTable",
 }
 
 func TestRules(t *testing.T) {

@@ -43,6 +43,8 @@ const (
 	BubbleRate  // would need a new peer: too many bubbles a second in all
 	SourceRate  // the same: too many new peers by one source network
 	ServerRate  // the same: too many new peers of one server
+
+	StrangerRate // too many new clients from one IPv4 address, to a host-specific relay
 	numReasons
 )
 
@@ -57,6 +59,7 @@ var reasonNames = [numReasons]string{
 	HopLimitReached: "hop_limit", TooBig: "too_big",
 	QueueFull: "queue_full", PeerSilent: "peer_silent", NoAnswer: "no_answer", PeerEvicted: "peer_evicted",
 	BubbleRate: "bubble_rate", SourceRate: "source_rate", ServerRate: "server_rate",
+	StrangerRate: "stranger_rate",
 }
 
 // String returns the reason as a stable snake_case word.
