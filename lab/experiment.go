@@ -77,7 +77,7 @@ func (e *Env) output() io.Writer {
 
 // New starts a lab with the options of the person who runs the experiment.
 func (e *Env) New(ctx context.Context, name string) (*Lab, error) {
-	o := Options{Name: name, Keep: e.Keep, Out: e.progress()}
+	o := Options{Name: name, Keep: e.Keep, Out: e.progress(), Program: e.Binary}
 	if e.Dir != "" {
 		o.Dir = filepath.Join(e.Dir, "logs")
 	}
@@ -146,7 +146,7 @@ func RunAll(ctx context.Context, experiments []Experiment, e *Env) error {
 // Up draws the topology of an experiment and keeps it until ctx ends.
 func Up(ctx context.Context, x Experiment, e *Env) error {
 	if x.Up == nil {
-		return fmt.Errorf("the experiment %s has no topology to look at; use: isthmus lab run %s", x.Name, x.Name)
+		return fmt.Errorf("the experiment %s has no topology to look at; use: %s lab run %s", x.Name, Command(), x.Name)
 	}
 	if x.NeedsRoot && e.Limited {
 		return fmt.Errorf("the experiment %s needs root: run it with sudo", x.Name)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,11 +39,14 @@ func TestMain(m *testing.M) {
 // beVictim brings a lab up with a process in it, says where, and waits.
 func beVictim() error {
 	ctx := context.Background()
-	l, err := New(ctx, Options{Name: "victim"})
+	l, err := New(ctx, Options{Name: "victim", Program: "/bin/echo"})
 	if err != nil {
 		return err
 	}
 	n := l.Node("a")
+	if err := n.SetControl("/run/of/a.sock"); err != nil {
+		return err
+	}
 	if _, err := n.Start(ctx, Process{Path: "sh", Args: []string{"-c", "setsid sleep 1000 & wait"}}); err != nil {
 		return err
 	}
@@ -141,14 +145,18 @@ func TestKernelKillsChildrenOfKilledLab(t *testing.T) {
 func TestDownEndsLab(t *testing.T) {
 	testutil.NeedRoot(t)
 	_, dir, members := startVictim(t)
-	ended, err := Down(filepath.Base(dir), false)
+	var announced []string
+	ended, err := Down(filepath.Base(dir), false, func(r Run) { announced = append(announced, r.Name+" "+r.Command) })
 	if err != nil || len(ended) != 1 {
 		t.Fatalf("ended %v, %v", ended, err)
+	}
+	if want := []string{filepath.Base(dir) + " " + os.Args[0]}; !slices.Equal(announced, want) {
+		t.Errorf("announced %q, want %q", announced, want)
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) || !awaitEnd(members, 0) {
 		t.Errorf("the lab is not gone: %v", err)
 	}
-	if _, err := Down(filepath.Base(dir), false); err == nil {
+	if _, err := Down(filepath.Base(dir), false, nil); err == nil {
 		t.Error("ending it twice gives no error")
 	}
 }
@@ -165,5 +173,44 @@ func TestShellEntersNode(t *testing.T) {
 	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 	if err != nil || strings.TrimSpace(string(out)) != fmt.Sprint(want.ino) {
 		t.Errorf("inside it is namespace %q, want %d: %v", out, want.ino, err)
+	}
+}
+
+// The program is in the PATH of a shell, and knows whom to ask.
+func TestShellFindsProgram(t *testing.T) {
+	testutil.NeedRoot(t)
+	_, dir, _ := startVictim(t)
+	t.Setenv("ISTHMUS_CONTROL", "/run/of/another.sock")
+	runs, err := readRuns(filepath.Dir(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := choose(runs, filepath.Base(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for node, want := range map[string]string{"a": "/run/of/a.sock\n", "another": "\n"} {
+		cmd := exec.Command("/bin/sh", "-c", `isthmus "$ISTHMUS_CONTROL"`)
+		cmd.Env = run.environment(dir, node)
+		out, err := cmd.CombinedOutput()
+		if err != nil || string(out) != want {
+			t.Errorf("in node %s: %q, %v; want %q", node, out, err, want)
+		}
+		seen := map[string]bool{}
+		for _, v := range cmd.Env {
+			name, _, _ := strings.Cut(v, "=")
+			if seen[name] {
+				t.Errorf("%s is set twice", name)
+			}
+			seen[name] = true
+		}
+	}
+}
+
+func TestQuote(t *testing.T) {
+	for word, want := range map[string]string{"/usr/bin/isthmus": "/usr/bin/isthmus", "/a b/c": "'/a b/c'", "it's": `'it'\''s'`, "": "''"} {
+		if got := quote(word); got != want {
+			t.Errorf("%q is quoted as %s, want %s", word, got, want)
+		}
 	}
 }

@@ -26,6 +26,9 @@ type Options struct {
 	Dir string
 	// Out receives progress, one line each; nothing is written if nil.
 	Out io.Writer
+	// Program is the path of the isthmus program, which shells in the nodes
+	// have in their PATH. None have it if empty.
+	Program string
 }
 
 // Lab is one run: a set of namespaces and what lives in them. Its methods may
@@ -76,6 +79,10 @@ func New(ctx context.Context, o Options) (*Lab, error) {
 		l.teardown()
 		return nil, fmt.Errorf("cannot make the folder for logs: %w", err)
 	}
+	if err := l.linkProgram(); err != nil {
+		l.teardown()
+		return nil, err
+	}
 	l.stop = context.AfterFunc(ctx, l.teardown)
 	return l, nil
 }
@@ -113,7 +120,7 @@ func (l *Lab) Nodes() []string {
 func (l *Lab) Close() error {
 	if l.options.Keep && l.ctx.Err() == nil {
 		l.Progress("Lab %s stays until Ctrl-C. Open a shell with: %s lab shell --run %s NODE (nodes: %s)",
-			l.Name(), ownCommand(), l.Name(), strings.Join(l.Nodes(), ", "))
+			l.Name(), Command(), l.Name(), strings.Join(l.Nodes(), ", "))
 		<-l.ctx.Done()
 	}
 	l.stop()
@@ -121,13 +128,16 @@ func (l *Lab) Close() error {
 	return l.closed
 }
 
-// ownCommand is how the person started this program, for messages that name a
-// further command.
-func ownCommand() string {
-	if os.Getenv("SUDO_UID") != "" {
-		return "sudo " + os.Args[0]
+// linkProgram puts the program where shells find it by its usual name.
+func (l *Lab) linkProgram() error {
+	if l.options.Program == "" {
+		return nil
 	}
-	return os.Args[0]
+	dir := filepath.Join(l.dir, programDir)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	return os.Symlink(l.options.Program, filepath.Join(dir, programName))
 }
 
 // Progress writes a line for the person in front of the lab.

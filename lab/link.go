@@ -90,7 +90,7 @@ func (n *Node) awaitCarrier(iface string) error {
 		if err != nil {
 			return err
 		}
-		if link.Attrs().OperState == netlink.OperUp && (n.bridge || n.silent || n.hasLinkLocal(link)) {
+		if link.Attrs().OperState == netlink.OperUp && (n.bridge || n.inner || n.hasLinkLocal(link)) {
 			return nil
 		}
 		if time.Now().After(deadline) {

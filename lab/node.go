@@ -39,12 +39,14 @@ type Node struct {
 	handle *netlink.Handle
 	bridge bool
 	ports  int  // ports of a bridge named so far
-	silent bool // the middle of a wire: no IP
+	inner  bool // the middle of a wire: no IP, and nothing for people
 }
 
 // Node makes a node, with its loopback interface up.
-func (l *Lab) Node(name string) *Node {
-	n := &Node{lab: l, name: name}
+func (l *Lab) Node(name string) *Node { return l.node(name, false) }
+
+func (l *Lab) node(name string, inner bool) *Node {
+	n := &Node{lab: l, name: name, inner: inner}
 	if l.Err() == nil {
 		l.fail(n.create())
 	}
@@ -93,7 +95,11 @@ func (n *Node) create() error {
 	}
 	l.mu.Lock()
 	n.ns, n.handle = ns, handle
-	l.state.Nodes = append(l.state.Nodes, n.name)
+	if n.inner {
+		l.state.Inner = append(l.state.Inner, n.name)
+	} else {
+		l.state.Nodes = append(l.state.Nodes, n.name)
+	}
 	err = l.state.write(l.dir)
 	l.mu.Unlock()
 	if err != nil {
@@ -128,6 +134,19 @@ func (n *Node) draw(what string, step func() error) *Node {
 
 // Name is the name given to the node.
 func (n *Node) Name() string { return n.name }
+
+// SetControl tells where the control socket of the Isthmus in this node is, so
+// that isthmus status finds it in a shell there.
+func (n *Node) SetControl(socket string) error {
+	l := n.lab
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state.Controls == nil {
+		l.state.Controls = map[string]string{}
+	}
+	l.state.Controls[n.name] = socket
+	return l.state.write(l.dir)
+}
 
 // Lab is the run the node belongs to.
 func (n *Node) Lab() *Lab { return n.lab }

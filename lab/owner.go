@@ -64,6 +64,15 @@ func processStat(pid int) (start uint64, state byte, err error) {
 	return start, fields[0][0], err
 }
 
+// commandOf is the command line of a process, "" if it has ended.
+func commandOf(pid int) string {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	if err != nil {
+		return ""
+	}
+	return strings.Join(strings.Split(strings.TrimRight(string(b), "\x00"), "\x00"), " ")
+}
+
 // endAll asks the processes to end, waits up to grace, then kills the rest.
 func endAll(ids []identity, grace time.Duration) {
 	living := ids[:0:0]

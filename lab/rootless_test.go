@@ -33,7 +33,7 @@ func beRootless(part string) error {
 	case part == "shell":
 		return Shell("", "nat", []string{"cat", "/proc/net/dev"})
 	case part == "down":
-		_, err := Down("", false)
+		_, err := Down("", false, nil)
 		return err
 	case !Limited():
 		status, err := Rootless(context.Background())

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/control"
 )
 
 // downLimit bounds the wait for a lab to end by itself.
@@ -22,8 +24,10 @@ const downLimit = 15 * time.Second
 
 // Run describes a lab that is up, maybe in another terminal.
 type Run struct {
-	Name    string    `json:"name"`
-	PID     int       `json:"pid"`
+	Name string `json:"name"`
+	PID  int    `json:"pid"`
+	// Command is how the process PID was started.
+	Command string    `json:"command"`
 	Started time.Time `json:"started"`
 	Nodes   []string  `json:"nodes"`
 	// Processes lists NODE-NAME of the programs in it.
@@ -39,13 +43,22 @@ func Running() ([]Run, error) {
 		return nil, err
 	}
 	runs := make([]Run, len(states))
-	for i, s := range states {
-		runs[i] = Run{Name: s.Name, PID: s.Owner.PID, Started: s.Started, Nodes: s.Nodes, Limited: s.UserNamespace}
-		for _, c := range s.Children {
-			runs[i].Processes = append(runs[i].Processes, c.Name)
-		}
+	for i := range states {
+		runs[i] = states[i].describe()
 	}
 	return runs, nil
+}
+
+// describe tells of a run what concerns people.
+func (s *runState) describe() Run {
+	run := Run{
+		Name: s.Name, PID: s.Owner.PID, Command: commandOf(s.Owner.PID),
+		Started: s.Started, Nodes: s.Nodes, Limited: s.UserNamespace,
+	}
+	for _, c := range s.Children {
+		run.Processes = append(run.Processes, c.Name)
+	}
+	return run
 }
 
 func livingRuns() (living []runState, root string, err error) {
@@ -86,7 +99,7 @@ func choose(runs []runState, name string) (runState, error) {
 	case name != "":
 		return runState{}, fmt.Errorf("no lab %q is up; there are: %s", name, strings.Join(names, ", "))
 	case len(runs) > 1:
-		return runState{}, fmt.Errorf("several labs are up, name one of: %s", strings.Join(names, ", "))
+		return runState{}, fmt.Errorf("several labs are up: name one, for a shell with --run, of: %s", strings.Join(names, ", "))
 	}
 	return runs[0], nil
 }
@@ -103,7 +116,7 @@ func Shell(run, node string, argv []string) error {
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(s.Nodes, node) {
+	if !slices.Contains(s.Nodes, node) && !slices.Contains(s.Inner, node) {
 		return fmt.Errorf("lab %s has no node %q; it has: %s", s.Name, node, strings.Join(s.Nodes, ", "))
 	}
 	nsenter, err := exec.LookPath("nsenter")
@@ -117,8 +130,23 @@ func Shell(run, node string, argv []string) error {
 		}
 		argv = []string{shell}
 	}
-	env := append(os.Environ(), "ISTHMUS_LAB_NODE="+node, runVariable+"="+filepath.Join(root, s.Name))
-	return syscall.Exec(nsenter, append(enterArguments(root, s, node), argv...), env)
+	return syscall.Exec(nsenter, append(enterArguments(root, s, node), argv...), s.environment(filepath.Join(root, s.Name), node))
+}
+
+// environment is that of a shell in a node of the run in dir: isthmus is in its
+// PATH, and asks the Isthmus of that node.
+func (s *runState) environment(dir, node string) []string {
+	set := []string{
+		"ISTHMUS_LAB_NODE=" + node, runVariable + "=" + dir,
+		"PATH=" + filepath.Join(dir, programDir) + ":" + os.Getenv("PATH"),
+		control.SocketVariable + "=" + s.Controls[node],
+	}
+	// Of two variables of one name, programs differ in which they take.
+	env := slices.DeleteFunc(os.Environ(), func(old string) bool {
+		name, _, _ := strings.Cut(old, "=")
+		return slices.ContainsFunc(set, func(v string) bool { return strings.HasPrefix(v, name+"=") })
+	})
+	return append(env, set...)
 }
 
 // enterArguments are those of nsenter up to the command. In a user namespace
@@ -135,8 +163,9 @@ func enterArguments(root string, s runState, node string) []string {
 }
 
 // Down ends labs that are up and waits until they are gone: the one of the
-// name, the only one if the name is empty, or all. It gives the names ended.
-func Down(name string, all bool) ([]string, error) {
+// name, the only one if the name is empty, or all. It calls announce, if not
+// nil, for each before it ends the first, and gives the names ended.
+func Down(name string, all bool, announce func(Run)) ([]string, error) {
 	runs, root, err := livingRuns()
 	if err != nil {
 		return nil, err
@@ -149,6 +178,11 @@ func Down(name string, all bool) ([]string, error) {
 		runs = []runState{s}
 	}
 	var ended []string
+	for i := range runs {
+		if announce != nil {
+			announce(runs[i].describe())
+		}
+	}
 	for _, s := range runs {
 		if err := s.Owner.signal(unix.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return ended, fmt.Errorf("cannot end lab %s (process %d): %w", s.Name, s.Owner.PID, err)

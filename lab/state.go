@@ -22,11 +22,14 @@ import (
 const stateVariable = "ISTHMUS_LAB_STATE"
 
 // Layout of a state directory: .lock, and one directory for each run with
-// state.json, ns/NODE (the mounted namespaces) and the logs.
+// state.json, ns/NODE (the mounted namespaces), bin/isthmus (a link to the
+// program) and the logs.
 const (
 	lockFile     = ".lock"
 	stateFile    = "state.json"
 	namespaceDir = "ns"
+	programDir   = "bin"
+	programName  = "isthmus"
 )
 
 // sweepGrace is how long processes of a dead run may take to end.
@@ -34,12 +37,16 @@ const sweepGrace = 500 * time.Millisecond
 
 // runState is what another process needs to know about a run.
 type runState struct {
-	Name          string        `json:"name"`
-	Owner         identity      `json:"owner"`
-	Started       time.Time     `json:"started"`
-	UserNamespace bool          `json:"user_namespace,omitempty"`
-	Nodes         []string      `json:"nodes"`
-	Children      []childRecord `json:"children,omitempty"`
+	Name          string    `json:"name"`
+	Owner         identity  `json:"owner"`
+	Started       time.Time `json:"started"`
+	UserNamespace bool      `json:"user_namespace,omitempty"`
+	Nodes         []string  `json:"nodes"`
+	// Inner are the namespaces inside of wires.
+	Inner []string `json:"inner,omitempty"`
+	// Controls are the control sockets of the Isthmus in each node.
+	Controls map[string]string `json:"controls,omitempty"`
+	Children []childRecord     `json:"children,omitempty"`
 }
 
 type childRecord struct {

@@ -66,8 +66,7 @@ func (l *Lab) wire(a *Node, ifaceA string, b *Node, ifaceB string, c WireConfig)
 	l.wires++
 	name := "wire-" + strconv.Itoa(l.wires)
 	l.mu.Unlock()
-	middle := l.Node(name)
-	middle.silent = true
+	middle := l.node(name, true)
 	// The namespace between must not speak by itself.
 	middle.Sysctl("net.ipv6.conf.default.disable_ipv6", "1").Sysctl("net.ipv6.conf.all.disable_ipv6", "1")
 	l.Link(a, ifaceA, middle, "a")

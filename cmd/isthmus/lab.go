@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -75,9 +74,33 @@ func (l labList) print(w io.Writer, now time.Time) error {
 		fmt.Fprintln(tw, "\nLAB UP\tFOR\tNODES")
 	}
 	for _, r := range l.Running {
-		fmt.Fprintf(tw, "%s\t%v\t%s\n", r.Name, now.Sub(r.Started).Round(time.Second), strings.Join(r.Nodes, " "))
+		name, up := r.Name, now.Sub(r.Started).Round(time.Second).String()
+		for _, line := range wrap(r.Nodes, nodesWidth) {
+			fmt.Fprintf(tw, "%s\t%s\t%s\n", name, up, line)
+			name, up = "", ""
+		}
 	}
 	return tw.Flush()
+}
+
+// nodesWidth is how wide a list of nodes is printed, in columns.
+const nodesWidth = 60
+
+// wrap joins words into lines of at most that width; there is at least one line.
+func wrap(words []string, width int) []string {
+	lines := []string{""}
+	for _, word := range words {
+		last := &lines[len(lines)-1]
+		switch {
+		case *last == "":
+			*last = word
+		case len(*last)+1+len(word) <= width:
+			*last += " " + word
+		default:
+			lines = append(lines, word)
+		}
+	}
+	return lines
 }
 
 // LabRunCmd runs experiments.
@@ -101,6 +124,9 @@ func (c *LabRunCmd) Validate() error {
 
 // Run runs the experiments one after the other.
 func (c *LabRunCmd) Run(to streams) error {
+	if err := labFolders(c.Pcap, c.Out); err != nil {
+		return err
+	}
 	chosen, err := lab.Find(experiment.All, c.Name...)
 	if err != nil {
 		return usageError{err}
@@ -123,6 +149,9 @@ type LabUpCmd struct {
 
 // Run keeps the topology until a signal or isthmus lab down.
 func (c *LabUpCmd) Run(to streams) error {
+	if err := labFolders(c.Pcap, c.Out); err != nil {
+		return err
+	}
 	chosen, err := lab.Find(experiment.All, c.Name)
 	if err != nil {
 		return usageError{err}
@@ -136,7 +165,9 @@ func (c *LabUpCmd) Run(to streams) error {
 // inLab calls work with an environment for labs: as root, or in a user
 // namespace. Signals end the context, upon which labs take themselves down.
 func inLab(to streams, work func(context.Context, *lab.Env) error) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	readers, gone := context.WithCancelCause(context.Background())
+	defer awaitBrokenPipe(gone)()
+	ctx, stop := signal.NotifyContext(readers, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if !lab.Limited() {
 		// A second signal ends the program at once. In a user namespace each
@@ -159,10 +190,33 @@ func inLab(to streams, work func(context.Context, *lab.Env) error) error {
 		e.Peers = found.Dir
 	}
 	err = work(ctx, e)
-	if err != nil && ctx.Err() != nil {
+	switch {
+	case errors.Is(context.Cause(readers), errNoReader):
+		return errNoReader
+	case err != nil && ctx.Err() != nil:
 		return errors.New("interrupted; the lab was taken down")
 	}
 	return err
+}
+
+var errNoReader = errors.New("nobody reads the output any more; the lab was taken down")
+
+// awaitBrokenPipe calls gone when an output has lost its reader, as behind head.
+// It takes the signal for that until the end: to a program that does not, it is
+// deadly, and a dead lab leaves its namespaces behind.
+func awaitBrokenPipe(gone context.CancelCauseFunc) (stop func()) {
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	ended := make(chan struct{})
+	go func() {
+		select {
+		case <-broken:
+			gone(errNoReader)
+		case <-ended:
+			gone(nil)
+		}
+	}()
+	return func() { close(ended) }
 }
 
 // LabShellCmd opens a shell in a node.
@@ -189,7 +243,12 @@ type LabDownCmd struct {
 
 // Run ends the labs and waits until they are gone.
 func (c *LabDownCmd) Run(to streams) error {
-	ended, err := lab.Down(c.Name, c.All)
+	if c.All && c.Name != "" {
+		return usageError{errors.New("lab down takes a name or --all, not both")}
+	}
+	ended, err := lab.Down(c.Name, c.All, func(r lab.Run) {
+		fmt.Fprintf(to.out, "taking down %s (process %d: %s)\n", r.Name, r.PID, r.Command)
+	})
 	for _, name := range ended {
 		fmt.Fprintf(to.out, "%s is down\n", name)
 	}

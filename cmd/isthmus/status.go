@@ -119,7 +119,8 @@ func printInstance(w io.Writer, instance control.Instance) error {
 	headline, rows := lead(instance, rows)
 	fmt.Fprintf(w, "\n%s %s: %s\n", instance.Role, instance.Name, headline)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	shown := map[string]bool{"host_multicast_total": true} // of no use to people
+	// The first is of no use to people, the second is in the headline.
+	shown := map[string]bool{"host_multicast_total": true, "qualified": true}
 	for _, row := range rows {
 		shown[row.key] = true
 		fmt.Fprintf(table, "  %s\t%s\n", words(row.key), row.value)

@@ -113,6 +113,9 @@ func (d *daemons) startIsthmus(ctx context.Context, node *lab.Node, role, sectio
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return nil, fmt.Errorf("the configuration of %s cannot be written: %w", name, err)
 	}
+	if err := node.SetControl(d.socket(node, role)); err != nil {
+		return nil, err
+	}
 	return d.start(ctx, node, lab.Process{Name: "isthmus-" + role, Path: d.env.Binary, Args: []string{"run", "-c", file}})
 }
 

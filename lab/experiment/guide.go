@@ -38,12 +38,13 @@ func (g *guide) traced(c *teredoClient, f func() error) error {
 	if err != nil {
 		return err
 	}
+	tests := connectivityTests{}
 	for i, d := range datagrams {
 		if i == shownDatagrams {
 			g.detail("... and %d more", len(datagrams)-i)
 			break
 		}
-		g.detail("%+7.2f ms  %-7s > %-7s  %s", milliseconds(d.at.Sub(datagrams[0].at)), g.nameOf(d.from), g.nameOf(d.to), describe(d.payload))
+		g.detail("%+7.2f ms  %-7s > %-7s  %s", milliseconds(d.at.Sub(datagrams[0].at)), g.nameOf(d.from), g.nameOf(d.to), describe(d.payload)+tests.remark(d))
 	}
 	return nil
 }

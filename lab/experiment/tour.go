@@ -297,7 +297,8 @@ func upTeredo(name string, kinds []lab.NATKind) func(context.Context, *lab.Env) 
 		for _, c := range n.clients {
 			e.Step("%s (%s NAT) has the address %v.", c.name, c.kind, c.addr)
 		}
-		e.Step("The IPv6 host is %v. Try: isthmus lab shell client1 ping %v", hostAddr, hostAddr)
+		shell := fmt.Sprintf("%s lab shell --run %s client1 --", lab.Command(), n.lab.Name())
+		e.Step("The IPv6 host is %v. Try:\n  %s ping -c 3 %v\n  %s isthmus status", hostAddr, shell, hostAddr, shell)
 		return n.lab, nil
 	}
 }

@@ -116,6 +116,35 @@ func describe(payload []byte) string {
 	return text
 }
 
+// connectivityTests holds the echo requests by which a client finds the relay of
+// a host (RFC 4380 section 5.2.9), each without type, code and checksum, so that
+// their answers are told from those to pings.
+type connectivityTests map[string]bool
+
+// remark says what a datagram is to such a test, "" if nothing. A client sends
+// the test through its server; a relay may answer the same way as well.
+func (c connectivityTests) remark(d seen) string {
+	p, err := teredo.Parse(d.payload)
+	if err != nil {
+		return ""
+	}
+	m, ok := p.IPv6.ICMPv6()
+	if !ok {
+		return ""
+	}
+	test := string(m[4:])
+	switch {
+	case m[0] == packet.ICMPv6EchoRequest && d.to.Port() == teredo.Port:
+		c[test] = true
+		return ", to find the relay"
+	case m[0] != packet.ICMPv6EchoReply || !c[test]:
+		return ""
+	case d.from.Port() == teredo.Port:
+		return ", to what was to find the relay, by the server"
+	}
+	return ", to what was to find the relay"
+}
+
 // inner says what the IPv6 packet is.
 func inner(p packet.IPv6) string {
 	if teredo.IsBubble(p) {

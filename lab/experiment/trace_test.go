@@ -74,6 +74,30 @@ func TestReadCapture(t *testing.T) {
 	}
 }
 
+// An answer to the test that finds the relay is not one to a ping.
+func TestConnectivityTestIsTold(t *testing.T) {
+	server, relay, client := netip.MustParseAddrPort("203.0.113.1:3544"), netip.MustParseAddrPort("203.0.113.3:3545"), netip.MustParseAddrPort("192.168.1.2:3551")
+	echo := func(from, to netip.AddrPort, kind byte, body string) seen {
+		return seen{from: from, to: to, payload: packet.AppendICMPv6(nil, clientAddr, hostAddr, 64, kind, 0, []byte(body))}
+	}
+	tests := connectivityTests{}
+	for _, step := range []struct {
+		what seen
+		want string
+	}{
+		{echo(client, server, packet.ICMPv6EchoRequest, "test 123"), ", to find the relay"},
+		{echo(server, client, packet.ICMPv6EchoReply, "test 123"), ", to what was to find the relay, by the server"},
+		{echo(relay, client, packet.ICMPv6EchoReply, "test 123"), ", to what was to find the relay"},
+		{echo(client, relay, packet.ICMPv6EchoRequest, "ping 123"), ""},
+		{echo(relay, client, packet.ICMPv6EchoReply, "ping 123"), ""},
+		{seen{payload: []byte("garbage")}, ""},
+	} {
+		if got := tests.remark(step.what); got != step.want {
+			t.Errorf("%v > %v is remarked as %q, want %q", step.what.from, step.what.to, got, step.want)
+		}
+	}
+}
+
 func TestDescribe(t *testing.T) {
 	nonce := teredo.Auth{}
 	bubble := teredo.AppendBubble(nil, clientAddr, clientAddr)
