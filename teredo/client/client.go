@@ -31,9 +31,12 @@ type Client struct {
 	servers []Server
 	current int // index into servers
 
+	credential         credential
+	authenticated      bool // the server has proved to have our key
+	refused            bool // a server of this round refused our key
 	primary, secondary solicitation
-	retryAt            time.Time     // of OffLine
-	backoff            time.Duration // of OffLine
+	retryAt            time.Time     // of OffLine and Refused
+	backoff            time.Duration // likewise
 	lastServer         time.Time     // last packet from the server (RFC 4380 section 5.2)
 	refreshAfter       time.Duration // the randomised interval in force
 
@@ -74,6 +77,8 @@ func New(cfg Config) (*Client, error) {
 		cfg:    cfg,
 		global: teredo.GlobalCheck{Allow: cfg.AllowPrivate},
 		budget: peer.Budget{QueuePackets: cfg.QueuePackets, QueueBytes: cfg.QueueBytes, TotalBytes: cfg.QueueTotalBytes},
+
+		credential: newCredential(cfg.Credential),
 	}
 	// One reading of the source seeds a stream cipher: it is as good, costs no
 	// system call per nonce, and cannot fail later.
@@ -212,6 +217,8 @@ type Snapshot struct {
 	Address netip.Addr     // valid while qualified
 	Mapping netip.AddrPort // likewise
 	NAT     NAT
+	// Authenticated: the server has proved to have our key.
+	Authenticated bool
 	// Peers, and how many of them are trusted; Queued is in bytes.
 	Peers, Trusted, Queued int
 }
@@ -222,6 +229,7 @@ func (c *Client) Snapshot() Snapshot {
 	s.Peers, s.Trusted = c.peers.Len()
 	if c.state == Qualified {
 		s.Address, s.Mapping, s.NAT = c.last.address, c.last.mapping, c.nat
+		s.Authenticated = c.authenticated
 	}
 	return s
 }

@@ -30,6 +30,8 @@ const (
 	WrongNonce                         // advertisement without our nonce (RFC 4380 section 5.2.2)
 	NoOrigin                           // advertisement without origin indication
 	WrongAdvertised                    // advertisement for another destination, or with a foreign prefix
+	WrongAuthentication                // advertisement without the right value under our key (RFC 4380 section 5.2.2)
+	KeyRefused                         // advertisement that says to get another key
 	numReasons
 )
 
@@ -38,6 +40,7 @@ var reasonNames = [numReasons]string{
 	"neighbor_discovery", "unsolicited", "foreign_mapping", "data_through_server", "not_global",
 	"rate_limited", "queue_full", "unreachable", "peer_evicted", "address_gone",
 	"unasked_advertisement", "wrong_nonce", "no_origin", "wrong_advertised_prefix",
+	"wrong_authentication", "key_refused",
 }
 
 // maxFaults leaves room for the codec's faults.
