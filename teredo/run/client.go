@@ -127,7 +127,9 @@ func (c *Client) Run(ctx context.Context) (err error) {
 	if err := c.openSocket(); err != nil {
 		return err
 	}
-	c.startEngine()
+	if err := c.startEngine(); err != nil {
+		return err
+	}
 	// One for each of the two reads that block. On a machine with two the
 	// goroutine that sets the address would else wait for them.
 	defer addProcessors(2)()
@@ -180,7 +182,13 @@ func (c *Client) openSocket() (err error) {
 }
 
 // startEngine starts the engine with what is known of the network.
-func (c *Client) startEngine() {
+func (c *Client) startEngine() error {
+	c.mu.Lock()
+	cfg := c.cfg
+	c.mu.Unlock()
+	if err := c.setCredential(&cfg); err != nil {
+		return err
+	}
 	servers := c.servers()
 	if len(servers) > 0 {
 		c.log.Info("asking for an address", "server", servers[0].Primary)
@@ -190,6 +198,18 @@ func (c *Client) startEngine() {
 	c.loop.Do(func(now time.Time, out *client.Out) { c.engine.Start(now, out) })
 	c.lookAround()
 	c.loop.Do(func(now time.Time, out *client.Out) { c.engine.SetServers(servers, now, out) })
+	return nil
+}
+
+// setCredential gives the engine the client's key, with the secret that is in its
+// file now.
+func (c *Client) setCredential(cfg *config.Client) error {
+	credential, err := cfg.Credential()
+	if err != nil {
+		return err
+	}
+	c.loop.Do(func(now time.Time, out *client.Out) { err = c.engine.SetCredential(credential, now, out) })
+	return err
 }
 
 // openDevice makes the TUN device.
@@ -233,15 +253,19 @@ func (c *Client) close() error {
 	return err
 }
 
-// Reload implements [role.Reloader]. Servers can change while the client runs;
-// the rest waits for a restart.
+// Reload implements [role.Reloader]. Servers and key can change while the client
+// runs; the rest waits for a restart.
 func (c *Client) Reload(next *config.Config) (needsRestart []string, err error) {
 	want, ok := next.Client(c.name)
 	if !ok {
 		return nil, nil
 	}
+	if err := c.setCredential(&want); err != nil {
+		return nil, err
+	}
 	c.mu.Lock()
 	c.cfg.Servers, c.cfg.Secondary = want.Servers, want.Secondary
+	c.cfg.KeyID, c.cfg.KeySecret, c.cfg.KeySecretFile, c.cfg.KeyAlgorithm = want.KeyID, want.KeySecret, want.KeySecretFile, want.KeyAlgorithm
 	needsRestart = config.Diff(c.cfg, want)
 	c.mu.Unlock()
 	select {

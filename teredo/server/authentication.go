@@ -9,7 +9,7 @@ import (
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
-// MaxKeys bounds the keys of one server, some 1.5 KiB each.
+// MaxKeys bounds the keys of one server, less than 1.5 KiB each.
 const MaxKeys = 1 << 16
 
 // Key is what this server shares with one client.
