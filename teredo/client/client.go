@@ -45,6 +45,8 @@ type Client struct {
 	link netip.Addr    // link-local address of the server: source of ICMPv6 errors
 	nat  NAT
 
+	reserved netip.AddrPort // by the gateway, for us; not valid: none
+
 	peers   *peer.Table[effort]
 	budget  peer.Budget
 	sweepAt time.Time
@@ -217,6 +219,11 @@ type Snapshot struct {
 	Address netip.Addr     // valid while qualified
 	Mapping netip.AddrPort // likewise
 	NAT     NAT
+	// PortMapped: the gateway has reserved our port (the UPnP-Enabled NAT flag of
+	// RFC 6081 section 5.3.1). UPnPMapped is the address and port that it has
+	// reserved, not valid where they are those of Mapping.
+	PortMapped bool
+	UPnPMapped netip.AddrPort
 	// Authenticated: the server has proved to have our key.
 	Authenticated bool
 	// Peers, and how many of them are trusted; Queued is in bytes.
@@ -230,6 +237,7 @@ func (c *Client) Snapshot() Snapshot {
 	if c.state == Qualified {
 		s.Address, s.Mapping, s.NAT = c.last.address, c.last.mapping, c.nat
 		s.Authenticated = c.authenticated
+		s.PortMapped, s.UPnPMapped = c.reserved.IsValid(), c.upnpMapped()
 	}
 	return s
 }

@@ -19,6 +19,7 @@ const (
 	NeighborDiscovery                  // Neighbor Discovery that is no answer to our solicitation
 	Unsolicited                        // the inbound policy refused a peer not contacted before
 	ForeignMapping                     // Teredo source whose mapping is not the outer source (RFC 6081 section 5.2.4.4)
+	EarlyBubble                        // direct bubble that a symmetric NAT let in by its reserved port, before its sender can know our mapping
 	DataThroughServer                  // data of another client by way of the server
 	NotGlobal                          // an IPv4 address that may not be sent to (RFC 4380 section 5.2.4)
 	RateLimited                        // an answer withheld, or too many new peers from one IPv4 address
@@ -37,7 +38,7 @@ const (
 
 var reasonNames = [numReasons]string{
 	"not_qualified", "own_source", "bad_destination", "bad_source", "bad_packet", "too_big",
-	"neighbor_discovery", "unsolicited", "foreign_mapping", "data_through_server", "not_global",
+	"neighbor_discovery", "unsolicited", "foreign_mapping", "early_bubble", "data_through_server", "not_global",
 	"rate_limited", "queue_full", "unreachable", "peer_evicted", "address_gone",
 	"unasked_advertisement", "wrong_nonce", "no_origin", "wrong_advertised_prefix",
 	"wrong_authentication", "key_refused",
