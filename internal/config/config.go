@@ -204,6 +204,17 @@ const (
 	NativeIgnore Native = "ignore"
 )
 
+// PortMapping says whether and how a client asks its gateway to reserve its port.
+type PortMapping string
+
+// Ways to reserve a port.
+const (
+	PortMappingNone   PortMapping = "none"
+	PortMappingAuto   PortMapping = "auto" // UPnP, or else NAT-PMP
+	PortMappingUPnP   PortMapping = "upnp"
+	PortMappingNATPMP PortMapping = "nat-pmp"
+)
+
 // Client is one Teredo client (RFC 4380, section 5.2).
 type Client struct {
 	// Name is unique over all instances.
@@ -252,6 +263,12 @@ type Client struct {
 	KeySecret     Secret           `key:"key_secret"`
 	KeySecretFile string           `key:"key_secret_file"`
 	KeyAlgorithm  teredo.Algorithm `key:"key_algorithm"`
+	// PortMapping is whether and how the gateway is asked to reserve the port
+	// (RFC 6081, section 5.3).
+	PortMapping PortMapping `key:"port_mapping"`
+	// PortMappingFile remembers the reserved port across restarts. Empty: in the
+	// state directory of the service.
+	PortMappingFile string `key:"port_mapping_file"`
 }
 
 // Control is the socket of `isthmus status` and `isthmus reload`.

@@ -82,6 +82,8 @@ type rawClient struct {
 	KeySecret             any `toml:"key_secret"`
 	KeySecretFile         any `toml:"key_secret_file"`
 	KeyAlgorithm          any `toml:"key_algorithm"`
+	PortMapping           any `toml:"port_mapping"`
+	PortMappingFile       any `toml:"port_mapping_file"`
 }
 
 type rawControl struct {

@@ -78,6 +78,7 @@ type teredoClient struct {
 	local     netip.Addr // 192.168.N.2
 	external  netip.Addr // of the box
 	name      string
+	settings  string // more lines of an Isthmus client's section
 
 	// Set by start:
 	who     maker

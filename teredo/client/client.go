@@ -233,11 +233,11 @@ type Snapshot struct {
 // Snapshot returns the state of the client.
 func (c *Client) Snapshot() Snapshot {
 	s := Snapshot{State: c.state, Local: c.local, Server: c.server().Primary, Queued: c.budget.Used()}
+	s.PortMapped, s.UPnPMapped = c.reserved.IsValid(), c.upnpMapped()
 	s.Peers, s.Trusted = c.peers.Len()
 	if c.state == Qualified {
 		s.Address, s.Mapping, s.NAT = c.last.address, c.last.mapping, c.nat
 		s.Authenticated = c.authenticated
-		s.PortMapped, s.UPnPMapped = c.reserved.IsValid(), c.upnpMapped()
 	}
 	return s
 }

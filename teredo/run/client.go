@@ -50,7 +50,8 @@ type Client struct {
 	conn *port.UDP
 	tun  *port.TUN
 
-	looking sync.Mutex // guards network
+	ports   *portMapping // nil: none wanted
+	looking sync.Mutex   // guards network
 	network networkState
 	given   netip.Addr // address that the device is to have; the event loop's own
 
@@ -75,6 +76,9 @@ func NewClient(cfg config.Client, log *slog.Logger) (*Client, error) {
 	c.loop.Settled = func(out *client.Out) { c.events.push(out.Events) }
 	// A packet of the stack must not overtake those that wait for a peer.
 	c.loop.Ordered = true
+	if cfg.PortMapping != config.PortMappingNone {
+		c.ports = newPortMapping(c)
+	}
 	return c, nil
 }
 
@@ -138,6 +142,7 @@ func (c *Client) Run(ctx context.Context) (err error) {
 			c.engine.HandleUDP(m.From, m.Payload, now, out)
 		})
 	})
+	group.Go(func() error { c.ports.keep(ctx); return nil })
 	// From here on the group has to end before Run does, also on an error.
 	defer context.AfterFunc(ctx, c.endReads)()
 	if err := c.openDevice(); err != nil {
@@ -147,7 +152,11 @@ func (c *Client) Run(ctx context.Context) (err error) {
 		group.Go(func() error { c.loop.RunTimer(ctx); return nil })
 		group.Go(func() error { return c.applyEvents(ctx) })
 		group.Go(func() error { return c.watchNetwork(ctx, changes) })
-		group.Go(func() error { c.resolveServers(ctx); return nil })
+		group.Go(func() error {
+			c.ports.await(ctx)
+			c.resolveServers(ctx)
+			return nil
+		})
 		close(c.ready)
 	}
 	return group.Wait()
@@ -197,6 +206,9 @@ func (c *Client) startEngine() error {
 	}
 	c.loop.Do(func(now time.Time, out *client.Out) { c.engine.Start(now, out) })
 	c.lookAround()
+	if c.ports != nil {
+		return nil // the servers follow when the gateway has answered
+	}
 	c.loop.Do(func(now time.Time, out *client.Out) { c.engine.SetServers(servers, now, out) })
 	return nil
 }

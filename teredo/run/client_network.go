@@ -102,6 +102,7 @@ func (c *Client) lookAround() {
 			c.engine.LocalChanged(local, now.broadcasts, t, out)
 		}
 	})
+	c.ports.follow(now.egress, c.conn.LocalAddr().Port())
 	if now.native && !before.native {
 		c.log.Info(`this host has native IPv6, so the Teredo client steps aside; write native = "ignore" to use both`)
 	}

@@ -28,6 +28,8 @@ type ClientStatus struct {
 	Symmetric bool `json:"symmetric_nat"`
 	// Authenticated tells that the server has proved to have the client's key.
 	Authenticated bool `json:"authenticated"`
+	// PortMapping tells about the port at the gateway; empty where none is wanted.
+	PortMapping *PortMappingStatus `json:"port_mapping,omitempty"`
 	// Interface is the TUN device.
 	Interface string `json:"interface"`
 	// DeviceDown tells that somebody set the device down; until it is up the
@@ -59,6 +61,7 @@ func (c *Client) Status() any {
 	if s.State == client.Qualified {
 		st.NAT = s.NAT.String()
 	}
+	st.PortMapping = c.ports.status()
 	return st
 }
 

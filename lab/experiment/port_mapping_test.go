@@ -1,0 +1,137 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/control"
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/peers"
+)
+
+// reserving makes the router of a client reserve ports on demand, by Debian's
+// miniupnpd, and the client ask for one.
+func (c *teredoClient) reserving(t *testing.T, ctx context.Context, method string) {
+	t.Helper()
+	d := c.net.daemons
+	if out, err := c.nat.Run(ctx, "nft", peers.MiniupnpdRules); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	command, err := peersOf(d.env).Miniupnpd(d.dir, peers.Miniupnpd{
+		Name: c.nat.Name() + "-miniupnpd", Outside: "e4", Inside: "l1", External: c.external,
+	})
+	p, err := d.startPeer(ctx, c.nat, "miniupnpd", command, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := serving(ctx, c.nat, p, 1900); err != nil {
+		t.Fatal(err)
+	}
+	if err := serving(ctx, c.nat, p, 5351); err != nil {
+		t.Fatal(err)
+	}
+	c.settings = fmt.Sprintf("port_mapping = %q\nport_mapping_file = %q\n", method, filepath.Join(d.dir, c.name+".port-mapping"))
+}
+
+// portMappingReport is what an Isthmus client says of the port at the gateway.
+type portMappingReport struct {
+	State       string         `json:"state"`
+	Mapped      netip.AddrPort `json:"mapped"`
+	Symmetric   bool           `json:"symmetric_nat"`
+	PortMapping struct {
+		Method   string         `json:"method"`
+		External netip.AddrPort `json:"external"`
+		Error    string         `json:"error"`
+	} `json:"port_mapping"`
+}
+
+func (c *teredoClient) askPortMapping(t *testing.T, ctx context.Context) (r portMappingReport) {
+	t.Helper()
+	status, err := control.NewClient(c.net.daemons.socket(c.node, "client")).Status(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(status.Instances[0].State, &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// awaitPort waits until the client's port is reserved.
+func (c *teredoClient) awaitPort(t *testing.T, ctx context.Context) portMappingReport {
+	t.Helper()
+	for deadline := time.Now().Add(daemonStart); ; time.Sleep(10 * time.Millisecond) {
+		r := c.askPortMapping(t, ctx)
+		if r.PortMapping.External.IsValid() {
+			return r
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s behind a %s NAT: no port is reserved: %+v", c.name, c.kind, r)
+		}
+	}
+}
+
+// reserved lists the ports that a router has reserved.
+func (c *teredoClient) reserved(t *testing.T, ctx context.Context) string {
+	t.Helper()
+	out, err := c.nat.Run(ctx, "nft", "list", "chain", "inet", "miniupnpd", "reserved_in")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// startClient starts a client and waits for its address.
+func startClient(t *testing.T, ctx context.Context, c *teredoClient) {
+	t.Helper()
+	if err := c.start(ctx, isthmus); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.await(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestReservedPort has clients ask Debian's miniupnpd for their port. It appears in
+// the router, is where the client is reached, and goes with the client.
+func TestReservedPort(t *testing.T) {
+	for _, method := range []string{"upnp", "nat-pmp"} {
+		for _, kind := range []lab.NATKind{lab.PortRestricted, lab.SymmetricPreserving, lab.SymmetricRandom} {
+			t.Run(method+" "+string(kind), func(t *testing.T) {
+				ctx, e := testEnv(t)
+				n := testNet(t, ctx, e, []lab.NATKind{kind})
+				if err := n.startServer(ctx, isthmus); err != nil {
+					t.Fatal(err)
+				}
+				c := n.clients[0]
+				c.reserving(t, ctx, method)
+				startClient(t, ctx, c)
+				r := c.awaitPort(t, ctx)
+				t.Logf("%+v", r)
+				t.Log(c.reserved(t, ctx))
+				out, _ := c.nat.Run(ctx, "nft", "list", "table", "inet", "miniupnpd")
+				t.Log(string(out))
+				if want := netip.AddrPortFrom(c.external, clientPort); r.PortMapping.External != want || r.PortMapping.Method != method {
+					t.Errorf("reserved %+v, want %s by %s", r.PortMapping, want, method)
+				}
+				if rules := c.reserved(t, ctx); !strings.Contains(rules, fmt.Sprintf("dport %d", clientPort)) {
+					t.Errorf("the router's rules lack the port:\n%s", rules)
+				}
+				if err := c.stop(); err != nil {
+					t.Fatal(err)
+				}
+				if rules := c.reserved(t, ctx); strings.Contains(rules, "dport") {
+					t.Errorf("the port stays reserved:\n%s", rules)
+				}
+			})
+		}
+	}
+}
