@@ -17,6 +17,21 @@ import (
 	"github.com/isthmus-net/isthmus/lab/peers"
 )
 
+// publicNetwork draws the topology with boxes at which miniupnpd works.
+func publicNetwork(t *testing.T, ctx context.Context, e *lab.Env, kinds ...lab.NATKind) *teredoNet {
+	t.Helper()
+	n, err := drawTeredo(ctx, e, "reserved", teredoPlan{NATs: kinds, Public: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
 // reserving makes the router of a client reserve ports on demand, by Debian's
 // miniupnpd, and the client ask for one.
 func (c *teredoClient) reserving(t *testing.T, ctx context.Context, method string) {
@@ -100,14 +115,23 @@ func startClient(t *testing.T, ctx context.Context, c *teredoClient) {
 	}
 }
 
-// TestReservedPort has clients ask Debian's miniupnpd for their port. It appears in
-// the router, is where the client is reached, and goes with the client.
+// TestReservedPort has clients ask Debian's miniupnpd for their port: it appears
+// in the router and goes with the client. The daemon changes what comes in and not
+// what goes out, so that a symmetric NAT stays one, and the server sees the
+// reserved port only where the NAT preserves ports.
 func TestReservedPort(t *testing.T) {
 	for _, method := range []string{"upnp", "nat-pmp"} {
-		for _, kind := range []lab.NATKind{lab.PortRestricted, lab.SymmetricPreserving, lab.SymmetricRandom} {
-			t.Run(method+" "+string(kind), func(t *testing.T) {
+		for _, tt := range []struct {
+			kind            lab.NATKind
+			symmetric, seen bool
+		}{
+			{lab.PortRestricted, false, true},
+			{lab.SymmetricPreserving, true, true},
+			{lab.SymmetricRandom, true, false},
+		} {
+			t.Run(method+" "+string(tt.kind), func(t *testing.T) {
 				ctx, e := testEnv(t)
-				n := testNet(t, ctx, e, []lab.NATKind{kind})
+				n := publicNetwork(t, ctx, e, tt.kind)
 				if err := n.startServer(ctx, isthmus); err != nil {
 					t.Fatal(err)
 				}
@@ -115,14 +139,14 @@ func TestReservedPort(t *testing.T) {
 				c.reserving(t, ctx, method)
 				startClient(t, ctx, c)
 				r := c.awaitPort(t, ctx)
-				t.Logf("%+v", r)
-				t.Log(c.reserved(t, ctx))
-				out, _ := c.nat.Run(ctx, "nft", "list", "table", "inet", "miniupnpd")
-				t.Log(string(out))
-				if want := netip.AddrPortFrom(c.external, clientPort); r.PortMapping.External != want || r.PortMapping.Method != method {
+				want := netip.AddrPortFrom(c.external, clientPort)
+				if r.PortMapping.External != want || r.PortMapping.Method != method {
 					t.Errorf("reserved %+v, want %s by %s", r.PortMapping, want, method)
 				}
-				if rules := c.reserved(t, ctx); !strings.Contains(rules, fmt.Sprintf("dport %d", clientPort)) {
+				if r.Symmetric != tt.symmetric || (r.Mapped == want) != tt.seen {
+					t.Errorf("the server sees %s, symmetric: %v", r.Mapped, r.Symmetric)
+				}
+				if rules := c.reserved(t, ctx); !strings.Contains(rules, fmt.Sprintf("dport %d dnat ip to %s:%d", clientPort, c.local, clientPort)) {
 					t.Errorf("the router's rules lack the port:\n%s", rules)
 				}
 				if err := c.stop(); err != nil {
@@ -132,6 +156,61 @@ func TestReservedPort(t *testing.T) {
 					t.Errorf("the port stays reserved:\n%s", rules)
 				}
 			})
+		}
+	}
+}
+
+// TestReachedByReservedPort pings clients that RFC 6081 without UPnP cannot reach
+// from where they are called.
+func TestReachedByReservedPort(t *testing.T) {
+	for _, tt := range []struct {
+		situation string
+		kinds     [2]lab.NATKind
+		reserve   [2]bool
+		method    string
+	}{
+		{"symmetric and port-restricted with UPnP", [2]lab.NATKind{lab.SymmetricRandom, lab.PortRestricted}, [2]bool{false, true}, "upnp"},
+		{"symmetric and port-restricted with NAT-PMP", [2]lab.NATKind{lab.SymmetricRandom, lab.PortRestricted}, [2]bool{false, true}, "nat-pmp"},
+		{"two symmetric with UPnP", [2]lab.NATKind{lab.SymmetricPreserving, lab.SymmetricPreserving}, [2]bool{true, true}, "upnp"},
+		{"symmetric with UPnP and port-restricted with UPnP", [2]lab.NATKind{lab.SymmetricPreserving, lab.PortRestricted}, [2]bool{true, true}, "upnp"},
+	} {
+		for _, direction := range [][2]int{{0, 1}, {1, 0}} {
+			name := fmt.Sprintf("%s, from the %s", tt.situation, [...]string{"first", "second"}[direction[0]])
+			t.Run(name, func(t *testing.T) {
+				ctx, e := testEnv(t)
+				n := publicNetwork(t, ctx, e, tt.kinds[:]...)
+				if err := n.startServer(ctx, isthmus); err != nil {
+					t.Fatal(err)
+				}
+				for i, c := range n.clients {
+					if tt.reserve[i] {
+						c.reserving(t, ctx, tt.method)
+					}
+					startClient(t, ctx, c)
+					if tt.reserve[i] {
+						c.awaitPort(t, ctx)
+					}
+					c.awaitNAT(t, ctx)
+				}
+				mustPing(t, ctx, name, n.clients[direction[0]].node, n.clients[direction[1]].addr)
+			})
+		}
+	}
+}
+
+// awaitNAT waits until the client knows whether its NAT is symmetric.
+func (c *teredoClient) awaitNAT(t *testing.T, ctx context.Context) {
+	t.Helper()
+	for deadline := time.Now().Add(daemonStart); ; time.Sleep(10 * time.Millisecond) {
+		n, err := c.askNAT(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(n.Kind, "unknown") {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not know its NAT: %+v", c.name, n)
 		}
 	}
 }
