@@ -56,7 +56,32 @@ var (
 	ErrNoGateway = errors.New("the gateway does not answer")
 	// errAnswer: the gateway said something that cannot be.
 	errAnswer = errors.New("the gateway's answer makes no sense")
+	// errStranger: what answered the search was not the gateway's, or led to
+	// somebody else.
+	errStranger = fmt.Errorf("%w; others answered in its place, or it named others, which are not contacted", ErrNoGateway)
 )
+
+// Reason names in snake_case why a port was not reserved, for a counter's label;
+// it is one of [Reasons].
+func Reason(err error) string {
+	switch {
+	case errors.As(err, new(refused)):
+		return "refused"
+	case errors.Is(err, errTooLarge):
+		return "answer_too_large"
+	case errors.Is(err, errAnswer):
+		return "bad_answer"
+	case errors.Is(err, errStranger):
+		return "answer_of_stranger"
+	case errors.Is(err, ErrNoGateway):
+		return "no_gateway"
+	}
+	return "other"
+}
+
+// Reasons lists what Reason returns, in the order in which one of several errors
+// is chosen.
+var Reasons = []string{"refused", "answer_too_large", "bad_answer", "answer_of_stranger", "no_gateway", "other"}
 
 // refused is an error code of a gateway.
 type refused struct {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -112,54 +113,55 @@ func TestHostileGateways(t *testing.T) {
 		methods []Method
 		want    string // part of the error
 		calls   []string
+		reason  string
 	}{
-		{"nobody there", func(*fakeGateway, string) {}, both, "does not answer", nil},
+		{"nobody there", func(*fakeGateway, string) {}, both, "does not answer", nil, "no_gateway"},
 		{"search answered for another host", func(g *fakeGateway, stranger string) {
 			g.searchAnswer = strings.Replace(g.searchAnswer, "LOCATION: LOCATION", "LOCATION: http://"+stranger+"/root.xml", 1)
 			g.withUPnP()
-		}, upnpOnly, "does not answer", nil},
+		}, upnpOnly, "does not answer", nil, "answer_of_stranger"},
 		{"description by another scheme", func(g *fakeGateway, _ string) {
 			g.searchAnswer = strings.Replace(g.searchAnswer, "LOCATION: LOCATION", "LOCATION: file://ADDRESS/etc/passwd", 1)
 			g.withUPnP()
-		}, upnpOnly, "does not answer", nil},
+		}, upnpOnly, "does not answer", nil, "answer_of_stranger"},
 		{"description with a password", func(g *fakeGateway, _ string) {
 			g.searchAnswer = strings.Replace(g.searchAnswer, "LOCATION: LOCATION", "LOCATION: http://admin:admin@ADDRESS/root.xml", 1)
 			g.withUPnP()
-		}, upnpOnly, "does not answer", nil},
+		}, upnpOnly, "does not answer", nil, "answer_of_stranger"},
 		{"description by a name", func(g *fakeGateway, _ string) {
 			g.searchAnswer = strings.Replace(g.searchAnswer, "LOCATION: LOCATION", "LOCATION: http://localhost/root.xml", 1)
 			g.withUPnP()
-		}, upnpOnly, "does not answer", nil},
+		}, upnpOnly, "does not answer", nil, "answer_of_stranger"},
 		{"search answered for another device", func(g *fakeGateway, _ string) {
 			g.searchAnswer = strings.Replace(g.searchAnswer, gatewayDevice, "urn:schemas-upnp-org:device:Printer:1", 1)
 			g.withUPnP()
-		}, upnpOnly, "does not answer", nil},
+		}, upnpOnly, "does not answer", nil, "answer_of_stranger"},
 		{"search answer too large", func(g *fakeGateway, _ string) {
 			g.searchAnswer = strings.Replace(g.searchAnswer, "\r\n\r\n", "\r\nX: "+strings.Repeat("x", maxSSDP)+"\r\n\r\n", 1)
 			g.withUPnP()
-		}, upnpOnly, "does not answer", nil},
-		{"search answered with noise", func(g *fakeGateway, _ string) { g.searchAnswer = "\x00\xff"; g.withUPnP() }, upnpOnly, "does not answer", nil},
+		}, upnpOnly, "does not answer", nil, "answer_of_stranger"},
+		{"search answered with noise", func(g *fakeGateway, _ string) { g.searchAnswer = "\x00\xff"; g.withUPnP() }, upnpOnly, "does not answer", nil, "answer_of_stranger"},
 		{"redirection", func(g *fakeGateway, stranger string) {
 			g.describe = func(w http.ResponseWriter, r *http.Request) {
 				http.Redirect(w, r, "http://"+stranger+"/root.xml", http.StatusFound)
 			}
 			g.withUPnP()
-		}, upnpOnly, "HTTP status 302", nil},
+		}, upnpOnly, "HTTP status 302", nil, "bad_answer"},
 		{"control at another host", func(g *fakeGateway, stranger string) {
 			g.control = "http://" + stranger + "/control"
 			g.withUPnP()
-		}, upnpOnly, "at another host", nil},
+		}, upnpOnly, "at another host", nil, "answer_of_stranger"},
 		{"endless description", func(g *fakeGateway, _ string) {
 			g.describe = func(w http.ResponseWriter, _ *http.Request) { endless(w) }
 			g.withUPnP()
-		}, upnpOnly, "too large", nil},
+		}, upnpOnly, "too large", nil, "answer_too_large"},
 		{"endless header", func(g *fakeGateway, _ string) {
 			g.describe = func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("X", strings.Repeat("x", 2*maxHeader))
 				w.WriteHeader(http.StatusOK)
 			}
 			g.withUPnP()
-		}, upnpOnly, "makes no sense", nil},
+		}, upnpOnly, "makes no sense", nil, "bad_answer"},
 		{"description that never ends", func(g *fakeGateway, _ string) {
 			g.describe = func(w http.ResponseWriter, r *http.Request) {
 				w.WriteHeader(http.StatusOK)
@@ -167,19 +169,19 @@ func TestHostileGateways(t *testing.T) {
 				<-r.Context().Done()
 			}
 			g.withUPnP()
-		}, upnpOnly, "in time", nil},
+		}, upnpOnly, "in time", nil, "no_gateway"},
 		{"description without services", func(g *fakeGateway, _ string) {
 			g.describe = func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<root><device/></root>") }
 			g.withUPnP()
-		}, upnpOnly, "no port mappings", nil},
+		}, upnpOnly, "no port mappings", nil, "no_gateway"},
 		{"description that is no XML", func(g *fakeGateway, _ string) {
 			g.describe = func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html><p>log in</html>") }
 			g.withUPnP()
-		}, upnpOnly, "no XML", nil},
+		}, upnpOnly, "no XML", nil, "bad_answer"},
 		{"reservation refused", func(g *fakeGateway, _ string) {
 			g.soap = func(w http.ResponseWriter, _ string) { fault(w, 718) }
 			g.withUPnP()
-		}, upnpOnly, "(upnp error 718)", []string{addCall}},
+		}, upnpOnly, "(upnp error 718)", []string{addCall}, "refused"},
 		{"external address refused: reservation undone", func(g *fakeGateway, _ string) {
 			g.soap = func(w http.ResponseWriter, action string) {
 				if action == ipCall {
@@ -189,55 +191,55 @@ func TestHostileGateways(t *testing.T) {
 				g.answer(w, action)
 			}
 			g.withUPnP()
-		}, upnpOnly, "(upnp error 501)", []string{addCall, ipCall, deleteCall}},
+		}, upnpOnly, "(upnp error 501)", []string{addCall, ipCall, deleteCall}, "refused"},
 		{"external address missing: reservation undone", func(g *fakeGateway, _ string) { g.externalIP = ""; g.withUPnP() },
-			upnpOnly, "makes no sense", []string{addCall, ipCall, deleteCall}},
+			upnpOnly, "makes no sense", []string{addCall, ipCall, deleteCall}, "bad_answer"},
 		{"external address 0.0.0.0", func(g *fakeGateway, _ string) { g.externalIP = "0.0.0.0"; g.withUPnP() },
-			upnpOnly, "makes no sense", []string{addCall, ipCall, deleteCall}},
+			upnpOnly, "makes no sense", []string{addCall, ipCall, deleteCall}, "bad_answer"},
 		{"external address of a group", func(g *fakeGateway, _ string) { g.externalIP = "239.1.1.1"; g.withUPnP() },
-			upnpOnly, "makes no sense", []string{addCall, ipCall, deleteCall}},
+			upnpOnly, "makes no sense", []string{addCall, ipCall, deleteCall}, "bad_answer"},
 		{"external address of IPv6", func(g *fakeGateway, _ string) { g.externalIP = "2001:db8::1"; g.withUPnP() },
-			upnpOnly, "makes no sense", []string{addCall, ipCall, deleteCall}},
+			upnpOnly, "makes no sense", []string{addCall, ipCall, deleteCall}, "bad_answer"},
 		{"endless answer to a call", func(g *fakeGateway, _ string) {
 			g.soap = func(w http.ResponseWriter, _ string) { endless(w) }
 			g.withUPnP()
-		}, upnpOnly, "makes no sense", []string{addCall, deleteCall}},
+		}, upnpOnly, "makes no sense", []string{addCall, deleteCall}, "bad_answer"},
 		{"call redirected", func(g *fakeGateway, stranger string) {
 			g.soap = func(w http.ResponseWriter, _ string) {
 				w.Header().Set("Location", "http://"+stranger+"/control")
 				w.WriteHeader(http.StatusTemporaryRedirect)
 			}
 			g.withUPnP()
-		}, upnpOnly, "makes no sense", []string{addCall, deleteCall}},
+		}, upnpOnly, "makes no sense", []string{addCall, deleteCall}, "bad_answer"},
 
 		{"NAT-PMP refuses", func(g *fakeGateway, _ string) {
 			g.reserve = func(r []byte) []byte { return natpmpAnswer(129, 2, r[4:8], r[8:12]) }
 			g.withNATPMP()
-		}, natpmpOnly, "(nat-pmp error 2)", []string{"map 3551 for 7200 s"}},
+		}, natpmpOnly, "(nat-pmp error 2)", []string{"map 3551 for 7200 s"}, "refused"},
 		{"NAT-PMP answers another question", func(g *fakeGateway, _ string) {
 			g.reserve = func(r []byte) []byte { return natpmpAnswer(130, 0, r[4:8], r[8:12]) }
 			g.withNATPMP()
-		}, natpmpOnly, "makes no sense", []string{"map 3551 for 7200 s"}},
+		}, natpmpOnly, "makes no sense", []string{"map 3551 for 7200 s"}, "bad_answer"},
 		{"NAT-PMP answer cut short", func(g *fakeGateway, _ string) {
 			g.reserve = func([]byte) []byte { return []byte{0, 129} }
 			g.withNATPMP()
-		}, natpmpOnly, "makes no sense", []string{"map 3551 for 7200 s"}},
+		}, natpmpOnly, "makes no sense", []string{"map 3551 for 7200 s"}, "bad_answer"},
 		{"NAT-PMP reserves another host's port", func(g *fakeGateway, _ string) {
 			g.reserve = func(r []byte) []byte { return natpmpAnswer(129, 0, []byte{0, 22}, r[6:8], r[8:12]) }
 			g.withNATPMP()
-		}, natpmpOnly, "makes no sense", []string{"map 3551 for 7200 s", "address", "unmap 3551"}},
+		}, natpmpOnly, "makes no sense", []string{"map 3551 for 7200 s", "address", "unmap 3551"}, "bad_answer"},
 		{"NAT-PMP reserves port 0", func(g *fakeGateway, _ string) {
 			g.reserve = func(r []byte) []byte { return natpmpAnswer(129, 0, r[4:6], []byte{0, 0}, r[8:12]) }
 			g.withNATPMP()
-		}, natpmpOnly, "makes no sense", []string{"map 3551 for 7200 s", "address", "unmap 3551"}},
+		}, natpmpOnly, "makes no sense", []string{"map 3551 for 7200 s", "address", "unmap 3551"}, "bad_answer"},
 		{"NAT-PMP reserves for no time", func(g *fakeGateway, _ string) {
 			g.reserve = func(r []byte) []byte { return natpmpAnswer(129, 0, r[4:8], binary.BigEndian.AppendUint32(nil, 1)) }
 			g.withNATPMP()
-		}, natpmpOnly, "a reservation for 1s", []string{"map 3551 for 7200 s", "address", "unmap 3551"}},
+		}, natpmpOnly, "a reservation for 1s", []string{"map 3551 for 7200 s", "address", "unmap 3551"}, "bad_answer"},
 		{"NAT-PMP has no address", func(g *fakeGateway, _ string) {
 			g.address = func([]byte) []byte { return natpmpAnswer(128, 3, []byte{0, 0, 0, 0}) }
 			g.withNATPMP()
-		}, natpmpOnly, "(nat-pmp error 3)", []string{"map 3551 for 7200 s", "address", "unmap 3551"}},
+		}, natpmpOnly, "(nat-pmp error 3)", []string{"map 3551 for 7200 s", "address", "unmap 3551"}, "refused"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -251,6 +253,9 @@ func TestHostileGateways(t *testing.T) {
 			_, got, err := reserve(ctx, tt.methods, g.target(), record{})
 			if err == nil || !strings.Contains(err.Error(), tt.want) || got != (Mapping{}) {
 				t.Fatalf("mapping %v, error %v, want %q", got, err, tt.want)
+			}
+			if reason := Reason(err); reason != tt.reason || !slices.Contains(Reasons, reason) {
+				t.Errorf("counted as %s, want %s", reason, tt.reason)
 			}
 			if strings.Contains(err.Error(), "Evil") {
 				t.Errorf("the gateway's words are in the error: %v", err)
@@ -293,8 +298,8 @@ func TestSearchAnswerOfAnotherHost(t *testing.T) {
 			}
 		}
 	}()
-	if u, err := search(t.Context(), g.target()); err == nil {
-		t.Errorf("taken: %s", u)
+	if u, err := search(t.Context(), g.target()); Reason(err) != "answer_of_stranger" {
+		t.Errorf("taken: %s, %v", u, err)
 	}
 	select {
 	case <-asked:

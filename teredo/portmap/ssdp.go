@@ -62,21 +62,22 @@ func search(ctx context.Context, t Target) (*url.URL, error) {
 	again := time.AfterFunc(repeatAfter, send)
 	defer again.Stop()
 	buf := make([]byte, maxSSDP+1)
+	none := ErrNoGateway
 	for {
 		n, from, err := conn.ReadFromUDPAddrPort(buf)
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("%w (%s)", ErrNoGateway, UPnP)
+			return nil, fmt.Errorf("%w (%s)", none, UPnP)
 		}
 		if err != nil {
 			// A port that is closed at the gateway ends a read, not the search.
 			continue
 		}
-		if from.Addr().Unmap() != t.Gateway || n > maxSSDP {
-			continue
+		if from.Addr().Unmap() == t.Gateway && n <= maxSSDP {
+			if location, ok := parseSearchAnswer(buf[:n], t.Gateway); ok {
+				return location, nil
+			}
 		}
-		if location, ok := parseSearchAnswer(buf[:n], t.Gateway); ok {
-			return location, nil
-		}
+		none = errStranger
 	}
 }
 

@@ -88,7 +88,7 @@ func (d *description) control(location *url.URL, gateway netip.Addr) (string, *u
 		}
 		control, err := location.Parse(strings.TrimSpace(text))
 		if err != nil || !at(control, gateway) {
-			return "", nil, fmt.Errorf("%w: its service is at another host", errAnswer)
+			return "", nil, fmt.Errorf("%w: its service is at another host (%s)", errStranger, UPnP)
 		}
 		return service, control, nil
 	}

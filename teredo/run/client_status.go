@@ -108,6 +108,7 @@ func (c *Client) Collect(emit func(role.Metric)) {
 	} {
 		emit(role.Count(m.name, m.help, m.value))
 	}
+	c.ports.collect(emit)
 	for r, n := range s.Dropped {
 		if name := client.Reason(r).String(); name != "" {
 			emit(role.Dropped(name, n))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/client"
 	"github.com/isthmus-net/isthmus/teredo/portmap"
 )
@@ -38,6 +39,7 @@ type portMapping struct {
 	mu     sync.Mutex // guards what follows
 	last   PortMappingStatus
 	target portmap.Target
+	failed map[string]uint64 // by portmap.Reason
 }
 
 // PortMappingStatus is the state of the port at the gateway.
@@ -53,7 +55,7 @@ type PortMappingStatus struct {
 }
 
 func newPortMapping(c *Client) *portMapping {
-	p := &portMapping{client: c, targets: make(chan portmap.Target, 1), first: make(chan struct{})}
+	p := &portMapping{client: c, targets: make(chan portmap.Target, 1), first: make(chan struct{}), failed: map[string]uint64{}}
 	p.keeper = portmap.Keeper{File: portMappingFile(&c.cfg), Log: c.log, Report: p.report}
 	switch c.cfg.PortMapping {
 	case config.PortMappingUPnP:
@@ -116,6 +118,7 @@ func (p *portMapping) report(m portmap.Mapping, err error) {
 	p.last = PortMappingStatus{Method: string(m.Method), External: m.External, Gateway: p.target.Gateway}
 	if err != nil {
 		p.last.Error = err.Error()
+		p.failed[portmap.Reason(err)]++
 	}
 	after := p.last
 	p.mu.Unlock()
@@ -141,6 +144,25 @@ func (p *portMapping) await(ctx context.Context) {
 	case <-p.first:
 	case <-timer.C:
 	case <-ctx.Done():
+	}
+}
+
+// collect reports the state of the port and why none was reserved, by reason.
+func (p *portMapping) collect(emit func(role.Metric)) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	reserved := 0.0
+	if p.last.External.IsValid() {
+		reserved = 1
+	}
+	emit(role.Level("port_reserved", "Whether the gateway has reserved the client's port.", reserved))
+	for _, reason := range portmap.Reasons {
+		m := role.Count("port_reservation_failures_total", "Tries to reserve the port that failed, by reason.", p.failed[reason])
+		m.Reason = reason
+		emit(m)
 	}
 }
 

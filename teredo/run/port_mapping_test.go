@@ -14,6 +14,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/portmap"
 )
 
@@ -80,6 +81,15 @@ func TestPortMappingReport(t *testing.T) {
 	}
 	if s, _ := c.snapshot(); s.PortMapped {
 		t.Errorf("engine %+v", s)
+	}
+	counted := map[string]float64{}
+	c.Collect(func(m role.Metric) {
+		if strings.HasPrefix(m.Name, "port_reserv") && m.Value > 0 {
+			counted[m.Name+" "+m.Reason] = m.Value
+		}
+	})
+	if diff := cmp.Diff(map[string]float64{"port_reservation_failures_total no_gateway": 2}, counted); diff != "" {
+		t.Errorf("metrics (-want +got):\n%s", diff)
 	}
 	if n := strings.Count(log.String(), "\n"); n != 2 {
 		t.Errorf("%d lines of log:\n%s", n, log)
