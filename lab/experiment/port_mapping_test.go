@@ -81,12 +81,12 @@ func (c *teredoClient) askPortMapping(t *testing.T, ctx context.Context) (r port
 }
 
 // awaitPort waits until the client's port is reserved.
-func (c *teredoClient) awaitPort(t *testing.T, ctx context.Context) portMappingReport {
+func (c *teredoClient) awaitPort(t *testing.T, ctx context.Context) {
 	t.Helper()
 	for deadline := time.Now().Add(daemonStart); ; time.Sleep(10 * time.Millisecond) {
 		r := c.askPortMapping(t, ctx)
 		if r.PortMapping.External.IsValid() {
-			return r
+			return
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("%s behind a %s NAT: no port is reserved: %+v", c.name, c.kind, r)
@@ -138,7 +138,9 @@ func TestReservedPort(t *testing.T) {
 				c := n.clients[0]
 				c.reserving(t, ctx, method)
 				startClient(t, ctx, c)
-				r := c.awaitPort(t, ctx)
+				c.awaitPort(t, ctx)
+				c.awaitNAT(t, ctx)
+				r := c.askPortMapping(t, ctx)
 				want := netip.AddrPortFrom(c.external, clientPort)
 				if r.PortMapping.External != want || r.PortMapping.Method != method {
 					t.Errorf("reserved %+v, want %s by %s", r.PortMapping, want, method)

@@ -3,6 +3,7 @@
 package portmap
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -325,6 +327,20 @@ func FuzzSearchAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if u, ok := parseSearchAnswer(b, gateway); ok && (u.Hostname() != gateway.String() || u.Scheme != "http" || u.User != nil) {
 			t.Fatalf("taken: %s", u)
+		}
+	})
+}
+
+func FuzzDescription(f *testing.F) {
+	gateway := netip.MustParseAddr("192.168.1.1")
+	location := &url.URL{Scheme: "http", Host: "192.168.1.1:5000", Path: "/root.xml"}
+	for _, control := range []string{"/control", "http://192.168.1.1:80/c", "//198.51.100.1/c", "http://192.168.1.1@198.51.100.1/", "%zz", ""} {
+		f.Add([]byte(strings.Replace(rootDescription, "CONTROL", control, 1)))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		service, control, err := parseDescription(bytes.NewReader(b), location, gateway)
+		if err == nil && (!slices.Contains(services, service) || !at(control, gateway)) {
+			t.Fatalf("taken: %s at %s", service, control)
 		}
 	})
 }

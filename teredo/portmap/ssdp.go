@@ -65,12 +65,8 @@ func search(ctx context.Context, t Target) (*url.URL, error) {
 	none := ErrNoGateway
 	for {
 		n, from, err := conn.ReadFromUDPAddrPort(buf)
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("%w (%s)", none, UPnP)
-		}
 		if err != nil {
-			// A port that is closed at the gateway ends a read, not the search.
-			continue
+			return nil, fmt.Errorf("%w (%s)", none, UPnP)
 		}
 		if from.Addr().Unmap() == t.Gateway && n <= maxSSDP {
 			if location, ok := parseSearchAnswer(buf[:n], t.Gateway); ok {

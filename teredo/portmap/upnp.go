@@ -7,6 +7,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -50,11 +51,7 @@ func discover(ctx context.Context, t Target) (*upnpGateway, error) {
 	if answer.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%w: its description has HTTP status %d", errAnswer, answer.StatusCode)
 	}
-	var d description
-	if err := xml.NewDecoder(answer.Body).Decode(&d); err != nil {
-		return nil, upnpError(err)
-	}
-	service, control, err := d.control(location, t.Gateway)
+	service, control, err := parseDescription(answer.Body, location, t.Gateway)
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +72,16 @@ type device struct {
 		Type    string `xml:"serviceType"`
 		Control string `xml:"controlURL"`
 	} `xml:"serviceList>service"`
+}
+
+// parseDescription returns the best service that a description lists, and where
+// it is controlled.
+func parseDescription(r io.Reader, location *url.URL, gateway netip.Addr) (string, *url.URL, error) {
+	var d description
+	if err := xml.NewDecoder(r).Decode(&d); err != nil {
+		return "", nil, upnpError(err)
+	}
+	return d.control(location, gateway)
 }
 
 // control returns the best service and where it is controlled.
