@@ -26,7 +26,7 @@ func TestLoadChecksPermissions(t *testing.T) {
 			if err := os.WriteFile(path, []byte(tt.text), tt.mode); err != nil {
 				t.Fatal(err)
 			}
-			_, err := ConfigFlag{path}.load()
+			_, err := ConfigFlag{Config: &path}.load()
 			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}
