@@ -59,7 +59,11 @@ func (f ConfigFlag) load() (*config.Config, error) {
 	if _, err := text.Peek(1); err == io.EOF && info.Mode().Type() == fs.ModeNamedPipe {
 		return nil, fmt.Errorf("%s is a pipe that nobody writes to: name a file with -c", path)
 	}
-	return config.Parse(text, path)
+	settings, err := config.Parse(text, path)
+	if err != nil || !settings.HasSecrets() || !info.Mode().IsRegular() {
+		return settings, err
+	}
+	return settings, config.CheckPrivate(path, info)
 }
 
 // clientOf is the configuration of one client of that server, without a file.

@@ -17,6 +17,8 @@ import (
 	"log/slog"
 	"net/netip"
 	"time"
+
+	"github.com/isthmus-net/isthmus/teredo"
 )
 
 // DefaultPath is the configuration that isthmus reads when none is named.
@@ -73,6 +75,12 @@ type Server struct {
 	Burst int `key:"burst"`
 	// MTU is announced to clients and bounds the packets carried, in bytes.
 	MTU int `key:"mtu"`
+	// Keys are what clients prove themselves by (RFC 4380, section 5.2.2).
+	Keys []Key `key:"key"`
+	// KeysFile names a file with more of them, for [ReadKeys]; empty is none.
+	KeysFile string `key:"keys_file"`
+	// RequireAuth refuses clients without a key.
+	RequireAuth bool `key:"require_auth"`
 }
 
 // Mode says for whom a relay works.
@@ -196,6 +204,17 @@ const (
 	NativeIgnore Native = "ignore"
 )
 
+// PortMapping says whether and how a client asks its gateway to reserve its port.
+type PortMapping string
+
+// Ways to reserve a port.
+const (
+	PortMappingNone   PortMapping = "none"
+	PortMappingAuto   PortMapping = "auto" // UPnP, or else NAT-PMP
+	PortMappingUPnP   PortMapping = "upnp"
+	PortMappingNATPMP PortMapping = "nat-pmp"
+)
+
 // Client is one Teredo client (RFC 4380, section 5.2).
 type Client struct {
 	// Name is unique over all instances.
@@ -236,6 +255,20 @@ type Client struct {
 	// AllowPrivate lists IPv4 ranges that count as global although RFC 4380,
 	// section 5.2.4, rejects them.
 	AllowPrivate []netip.Prefix `key:"allow_private"`
+	// KeyID is the client identifier of secure qualification (RFC 4380, section
+	// 5.2.2); empty is none.
+	KeyID string `key:"key_id"`
+	// KeySecret is shared with the server. Empty, with a KeyID: it stands in
+	// KeySecretFile, for [ReadSecret].
+	KeySecret     Secret           `key:"key_secret"`
+	KeySecretFile string           `key:"key_secret_file"`
+	KeyAlgorithm  teredo.Algorithm `key:"key_algorithm"`
+	// PortMapping is whether and how the gateway is asked to reserve the port
+	// (RFC 6081, section 5.3).
+	PortMapping PortMapping `key:"port_mapping"`
+	// PortMappingFile remembers the reserved port across restarts. Empty: in the
+	// state directory of the service.
+	PortMappingFile string `key:"port_mapping_file"`
 }
 
 // Control is the socket of `isthmus status` and `isthmus reload`.

@@ -88,6 +88,11 @@ func DefaultRelay() Relay {
 // Unsolicited packets are dropped by default: most hosts behind a NAT rely on
 // it as their only firewall, and Teredo would open them to the whole IPv6
 // Internet without their owner having said so.
+//
+// No port is reserved by default: it opens the router to everybody for as long
+// as the reservation lives, which for UPnP is beyond a crash of this host, on the
+// word of whatever answers in the local network. Most hosts need none, since
+// bubbles open their NATs as it is.
 func DefaultClient() Client {
 	return Client{
 		Name:                  RoleClient,
@@ -104,5 +109,6 @@ func DefaultClient() Client {
 		QueuePackets:          queuePackets,
 		QueueBytes:            queueBytes,
 		QueueTotalBytes:       clientQueue,
+		PortMapping:           PortMappingNone,
 	}
 }

@@ -5,6 +5,7 @@ package config
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode"
 
@@ -45,6 +46,7 @@ func locate(text []byte) *document {
 // header records a table header and returns its path.
 func (d *document) header(node *unstable.Node) string {
 	name, at := joinKey(node)
+	name = d.inside(name)
 	d.kinds[name] = node.Kind
 	path := name
 	if node.Kind == unstable.ArrayTable {
@@ -56,6 +58,20 @@ func (d *document) header(node *unstable.Node) string {
 	}
 	d.values[path] = at
 	return path
+}
+
+// inside puts the index of the last header of a table array into the name of a
+// table below it: [[server.key]] belongs to the last [[server]].
+func (d *document) inside(name string) string {
+	for i := range len(name) {
+		if name[i] != '.' {
+			continue
+		}
+		if n := d.tables[name[:i]]; n > 0 {
+			return fmt.Sprintf("%s[%d]%s", name[:i], n-1, name[i:])
+		}
+	}
+	return name
 }
 
 // pair records a key and its value, and goes into arrays and inline tables.
@@ -136,7 +152,7 @@ func (d *document) fault(file, key string, at span, problem, remedy string) *Err
 		File: file, Key: key, Problem: problem, Remedy: remedy,
 		Line:   bytes.Count(d.text[:at.offset], []byte("\n")) + 1,
 		Column: at.offset - start + 1,
-		Source: strings.Map(printable, strings.TrimRight(string(d.text[start:end]), "\r")),
+		Source: masked(strings.Map(printable, strings.TrimRight(string(d.text[start:end]), "\r"))),
 		Width:  min(at.length, end-at.offset),
 	}
 }
@@ -148,6 +164,18 @@ func printable(r rune) rune {
 		return r
 	}
 	return '.'
+}
+
+// secretValue finds the value of a secret, which ends no later than its line.
+var secretValue = regexp.MustCompile(`secret"?\s*=\s*(.*)$`)
+
+// masked hides a secret in a line: errors end in logs.
+func masked(line string) string {
+	at := secretValue.FindStringSubmatchIndex(line)
+	if at == nil {
+		return line
+	}
+	return line[:at[2]] + strings.Repeat("*", len(line)-at[2])
 }
 
 // offset is the place of a line and column, both counted from 1.

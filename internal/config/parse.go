@@ -34,7 +34,7 @@ func Parse(r io.Reader, name string) (*Config, error) {
 		return nil, fmt.Errorf("the configuration %s is larger than %d MiB: name the right file with -c", name, maxSize>>20)
 	}
 	text = bytes.TrimPrefix(text, byteOrderMark)
-	c := &checker{file: name, doc: locate(text), failed: map[string]bool{}}
+	c := &checker{file: name, doc: locate(text), schema: reflect.TypeFor[rawFile](), failed: map[string]bool{}}
 	c.shapes()
 	c.spelling()
 	var raw rawFile
@@ -51,6 +51,7 @@ func Parse(r io.Reader, name string) (*Config, error) {
 type checker struct {
 	file   string
 	doc    *document
+	schema reflect.Type // what the file decodes into
 	errs   Errors
 	failed map[string]bool // paths with a fault, so that none is reported twice
 }
@@ -107,7 +108,7 @@ func (c *checker) spelling() {
 	reported := map[string]bool{}
 	for _, path := range slices.Sorted(maps.Keys(c.doc.values)) {
 		section, key, nested := strings.Cut(display(path), ".")
-		known, word := sections(), section
+		known, word := tags(c.schema), section
 		if nested && slices.Contains(known, section) {
 			known, word = Keys(section), key
 			section = path // keys are reported each, a section once
@@ -130,7 +131,7 @@ func header(name string, many bool) string {
 
 // decode fills raw and reports what is not TOML and what has no place in it.
 // False means that raw is not worth checking.
-func (c *checker) decode(text []byte, raw *rawFile) bool {
+func (c *checker) decode(text []byte, raw any) bool {
 	if len(c.errs) > 0 {
 		return false
 	}
@@ -184,7 +185,7 @@ func (c *checker) at(line, column int, key, problem, remedy string) {
 func (c *checker) unknown(fault *toml.DecodeError) {
 	key := fault.Key()
 	line, column := fault.Position()
-	known := sections()
+	known := tags(c.schema)
 	problem := "there is no such section"
 	remedy := "known ones are " + strings.Join(known, ", ")
 	if len(key) > 1 && slices.Contains(known, key[0]) {
@@ -200,9 +201,6 @@ func (c *checker) unknown(fault *toml.DecodeError) {
 	}
 	c.at(line, column, strings.Join(key, "."), problem, remedy)
 }
-
-// sections lists the sections of a file.
-func sections() []string { return tags(reflect.TypeFor[rawFile]()) }
 
 // Keys lists the keys of a section of the file, nil if there is no such section.
 func Keys(section string) []string {

@@ -27,6 +27,14 @@ type rawServer struct {
 	RateTotal          any `toml:"rate_total"`
 	Burst              any `toml:"burst"`
 	MTU                any `toml:"mtu"`
+	Key                any `toml:"key"`
+	KeysFile           any `toml:"keys_file"`
+	RequireAuth        any `toml:"require_auth"`
+}
+
+// rawKeys is a file of keys.
+type rawKeys struct {
+	Key any `toml:"key"`
 }
 
 type rawRelay struct {
@@ -70,6 +78,12 @@ type rawClient struct {
 	QueueBytes            any `toml:"queue_bytes"`
 	QueueTotalBytes       any `toml:"queue_total_bytes"`
 	AllowPrivate          any `toml:"allow_private"`
+	KeyID                 any `toml:"key_id"`
+	KeySecret             any `toml:"key_secret"`
+	KeySecretFile         any `toml:"key_secret_file"`
+	KeyAlgorithm          any `toml:"key_algorithm"`
+	PortMapping           any `toml:"port_mapping"`
+	PortMappingFile       any `toml:"port_mapping_file"`
 }
 
 type rawControl struct {

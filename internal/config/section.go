@@ -50,6 +50,7 @@ func (c *checker) server(at string, raw rawServer) Server {
 	set(c, at, "rate_total", raw.RateTotal, &s.RateTotal, count(0))
 	set(c, at, "burst", raw.Burst, &s.Burst, count(1))
 	set(c, at, "mtu", raw.MTU, &s.MTU, integer[int](teredo.MTU, maxMTU))
+	c.serverKeys(at, raw, &s)
 	c.serverAddresses(at, &s)
 	return s
 }
@@ -151,6 +152,9 @@ func (c *checker) client(at string, raw rawClient) Client {
 	set(c, at, "queue_bytes", raw.QueueBytes, &r.QueueBytes, count(1))
 	set(c, at, "queue_total_bytes", raw.QueueTotalBytes, &r.QueueTotalBytes, count(1))
 	set(c, at, "allow_private", raw.AllowPrivate, &r.AllowPrivate, listOf(privateRange))
+	c.clientKey(at, raw, &r)
+	set(c, at, "port_mapping", raw.PortMapping, &r.PortMapping, oneOf(PortMappingNone, PortMappingAuto, PortMappingUPnP, PortMappingNATPMP))
+	set(c, at, "port_mapping_file", raw.PortMappingFile, &r.PortMappingFile, optional(filePath))
 	c.queues(at, teredo.MTU, r.QueueBytes, r.QueueTotalBytes)
 	if len(r.Servers) == 0 && !c.failed[at+".server"] {
 		c.fail(at, "this client has no server", `add server = "192.0.2.1" with the address or name of a Teredo server`)

@@ -78,6 +78,8 @@ func (m machine) examine(c *config.Config) []Finding {
 	for _, s := range c.Servers {
 		report(udpFree(s.Address, s.Port))
 		report(udpFree(s.Secondary, s.Port))
+		_, err := s.AllKeys()
+		report(err)
 	}
 	for _, r := range c.Relays {
 		report(m.device(r.Interface))
@@ -92,6 +94,8 @@ func (m machine) examine(c *config.Config) []Finding {
 		report(m.device(r.Interface))
 		report(udpFree(r.Bind, r.Port))
 		report(m.client(r))
+		_, err := r.Credential()
+		report(err)
 	}
 	if at := c.Control; at.Socket != "" {
 		report(control.Usable(at.Socket, at.Group))

@@ -14,7 +14,10 @@ var (
 	engines = []string{"teredo/server", "teredo/relay", "teredo/client", "teredo/peer"}
 	leaves  = []string{"internal/packet", "internal/event", "internal/ratelimit"}
 	runs    = []string{"teredo/run"}
-	plumbs  = []string{
+	// Edges live on libraries that do their own I/O; what they learn is judged by
+	// an engine.
+	edges  = []string{"teredo/portmap"}
+	plumbs = []string{
 		"internal/port", "internal/config", "internal/role", "internal/control", "internal/metrics", "examples",
 	}
 	daemon = []string{"internal/daemon"}
@@ -24,7 +27,7 @@ var (
 	doubles = []string{"internal/testutil", "internal/port/porttest", "teredo/nattest"}
 
 	pure    = join(leaves, codecs, engines)
-	program = join(pure, runs, plumbs, daemon, labs, cmds)
+	program = join(pure, edges, runs, plumbs, daemon, labs, cmds)
 )
 
 // rule forbids packages of one group to import those of another.
@@ -111,6 +114,24 @@ var rules = []rule{
 		from: join(plumbs, leaves),
 		to:   join(engines, runs, daemon),
 		why:  "plumbing serves every role; the daemon is where they meet",
+	},
+	{
+		name: "edges know no role",
+		from: edges,
+		to:   join(codecs, engines, runs, plumbs, daemon),
+		why:  "an edge asks and reports; what its answer means is decided in a pure file of an engine, which its run package tells",
+	},
+	{
+		name: "edges are held by run packages",
+		from: join(pure, plumbs, daemon, labs, cmds),
+		to:   edges,
+		why:  "an edge does I/O in the name of one role, whose run package starts and ends it",
+	},
+	{
+		name: "libraries with I/O stay in their edge",
+		from: join(pure, runs, plumbs, daemon, labs, cmds),
+		to:   []string{"github.com/huin/goupnp/...", "github.com/jackpal/go-nat-pmp/..."},
+		why:  "what they do on the network is bounded in one place: size, time and who is talked to",
 	},
 	{
 		name: "run packages know no daemon",
@@ -235,10 +256,14 @@ func TestRulesForbid(t *testing.T) {
 		"ports are opened by run packages": {"internal/daemon", "internal/port"},
 		"plumbing knows no role":           {"internal/metrics", "teredo/run"},
 		"run packages know no daemon":      {"teredo/run", "internal/metrics"},
-		"the daemon only composes":         {"internal/daemon", "teredo/server"},
-		"the lab stays outside":            {"teredo/run", "lab"},
-		"commands are the end":             {"lab/experiment", "cmd/isthmus"},
-		"test doubles stay in tests":       {"teredo/run", "internal/port/porttest"},
+
+		"edges know no role":                    {"teredo/portmap", "teredo/client"},
+		"edges are held by run packages":        {"teredo/client", "teredo/portmap"},
+		"libraries with I/O stay in their edge": {"teredo/run", "github.com/huin/goupnp/soap"},
+		"the daemon only composes":              {"internal/daemon", "teredo/server"},
+		"the lab stays outside":                 {"teredo/run", "lab"},
+		"commands are the end":                  {"lab/experiment", "cmd/isthmus"},
+		"test doubles stay in tests":            {"teredo/run", "internal/port/porttest"},
 	}
 	for _, r := range rules {
 		t.Run(r.name, func(t *testing.T) {
@@ -260,6 +285,8 @@ func TestRulesForbid(t *testing.T) {
 		{"teredo/client", "math/rand/v2"},
 		{"teredo/run", "teredo/server"},
 		{"teredo/run", "internal/port"},
+		{"teredo/run", "teredo/portmap"},
+		{"teredo/portmap", "github.com/huin/goupnp/soap"},
 		{"teredo/run", "internal/config"},
 		{"internal/daemon", "teredo/run"},
 		{"cmd/isthmus", "lab/experiment"},

@@ -222,7 +222,7 @@ func (c *teredoClient) section() string {
 	if c.net.single {
 		lines = append(lines, `secondary = "none"`)
 	}
-	return strings.Join(lines, "\n") + "\n"
+	return strings.Join(lines, "\n") + "\n" + c.settings
 }
 
 // await waits for the client's address and gives the time from the start of

@@ -23,6 +23,11 @@ var (
 	hostAddr    = netip.MustParseAddr("2001:db8::5")
 )
 
+// publicNet is for boxes that must not have a documentation address, which
+// miniupnpd refuses to reserve ports at: that of the example of RFC 4380 section
+// 5.1.1. Nothing leaves the lab.
+const publicNet = "1.2.3.0/24"
+
 // clientPort is the UDP port of every client. They live behind boxes of their
 // own, so that one port does for all.
 const clientPort = 3551
@@ -36,6 +41,8 @@ type teredoPlan struct {
 	NATs []lab.NATKind
 	// Delay is that of every IPv4 link, one way; 0 is a bare cable.
 	Delay time.Duration
+	// Public numbers the boxes from publicNet instead of 203.0.113.0/24.
+	Public bool
 	// SingleAddress leaves the server its first address only.
 	SingleAddress bool
 }
@@ -78,6 +85,7 @@ type teredoClient struct {
 	local     netip.Addr // 192.168.N.2
 	external  netip.Addr // of the box
 	name      string
+	settings  string // more lines of an Isthmus client's section
 
 	// Set by start:
 	who     maker
@@ -109,6 +117,10 @@ func drawTeredo(ctx context.Context, e *lab.Env, name string, plan teredoPlan) (
 	}
 	n.relay.Addr("v4", "203.0.113.3/24").Addr("v6", "2001:db8::3/64").Forward(false, true)
 	n.host.Addr("v6", "2001:db8::5/64").Route("2001::/32", "2001:db8::3")
+	if plan.Public {
+		n.server.Route(publicNet, "v4")
+		n.relay.Route(publicNet, "v4")
+	}
 	for i, kind := range plan.NATs {
 		n.clients = append(n.clients, n.drawClient(plan, i+1, kind, ipv4))
 	}
@@ -153,11 +165,17 @@ func (n *teredoNet) drawClient(plan teredoPlan, number int, kind lab.NATKind, ip
 		external: netip.AddrFrom4([4]byte{203, 0, 113, byte(10 * number)}),
 	}
 	gateway := netip.AddrFrom4([4]byte{192, 168, byte(number), 1})
+	if plan.Public {
+		c.external = netip.AddrFrom4([4]byte{1, 2, 3, byte(10 * number)})
+	}
 	c.node = l.Node(c.name)
 	c.nat = l.NAT(fmt.Sprintf("nat%d", number), lab.NATConfig{Kind: kind, InputDrop: true, External: c.external})
 	plan.link(l, c.node, "eth0", c.nat, "l1")
 	plan.link(l, c.nat, "e4", ipv4, "")
 	c.nat.Addr("l1", gateway.String()+"/24").Addr("e4", c.external.String()+"/24")
+	if plan.Public {
+		c.nat.Route("203.0.113.0/24", "e4")
+	}
 	c.node.Addr("eth0", c.local.String()+"/24").Route("default", gateway.String())
 	return c
 }

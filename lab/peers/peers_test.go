@@ -162,6 +162,28 @@ func TestMiredoConfigurations(t *testing.T) {
 	}
 }
 
+func TestMiniupnpdConfiguration(t *testing.T) {
+	p := &Peers{Dir: fill(t, t.TempDir(), "miniupnpd")}
+	dir := t.TempDir()
+	got, err := p.Miniupnpd(dir, Miniupnpd{Name: "x", Outside: "e4", Inside: "l1", External: netip.MustParseAddr("192.0.2.1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	written, err := os.ReadFile(filepath.Join(dir, "x.conf"))
+	if err != nil || string(written) != got.Config {
+		t.Errorf("file %q, %v", written, err)
+	}
+	want := []string{"-d", "-f", filepath.Join(dir, "x.conf"), "-P", filepath.Join(dir, "x.pid")}
+	if diff := cmp.Diff(want, got.Args); diff != "" || got.Path != filepath.Join(p.Dir, "bin", "miniupnpd") {
+		t.Errorf("%s, arguments (-want +got):\n%s", got.Path, diff)
+	}
+	for _, line := range []string{"ext_ifname=e4", "ext_ip=192.0.2.1", "listening_ip=l1", "secure_mode=yes"} {
+		if !strings.Contains(got.Config, line+"\n") {
+			t.Errorf("no line %s in\n%s", line, got.Config)
+		}
+	}
+}
+
 func TestMissingPeerIsNamed(t *testing.T) {
 	p := &Peers{Dir: fill(t, t.TempDir())}
 	_, err := p.Tshark("x.pcap", nil)

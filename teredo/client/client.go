@@ -31,9 +31,12 @@ type Client struct {
 	servers []Server
 	current int // index into servers
 
+	credential         credential
+	authenticated      bool // the server has proved to have our key
+	refused            bool // a server of this round refused our key
 	primary, secondary solicitation
-	retryAt            time.Time     // of OffLine
-	backoff            time.Duration // of OffLine
+	retryAt            time.Time     // of OffLine and Refused
+	backoff            time.Duration // likewise
 	lastServer         time.Time     // last packet from the server (RFC 4380 section 5.2)
 	refreshAfter       time.Duration // the randomised interval in force
 
@@ -41,6 +44,8 @@ type Client struct {
 	own  [16]byte      // Teredo address while qualified
 	link netip.Addr    // link-local address of the server: source of ICMPv6 errors
 	nat  NAT
+
+	reserved netip.AddrPort // by the gateway, for us; not valid: none
 
 	peers   *peer.Table[effort]
 	budget  peer.Budget
@@ -74,6 +79,8 @@ func New(cfg Config) (*Client, error) {
 		cfg:    cfg,
 		global: teredo.GlobalCheck{Allow: cfg.AllowPrivate},
 		budget: peer.Budget{QueuePackets: cfg.QueuePackets, QueueBytes: cfg.QueueBytes, TotalBytes: cfg.QueueTotalBytes},
+
+		credential: newCredential(cfg.Credential),
 	}
 	// One reading of the source seeds a stream cipher: it is as good, costs no
 	// system call per nonce, and cannot fail later.
@@ -212,6 +219,13 @@ type Snapshot struct {
 	Address netip.Addr     // valid while qualified
 	Mapping netip.AddrPort // likewise
 	NAT     NAT
+	// PortMapped: the gateway has reserved our port (the UPnP-Enabled NAT flag of
+	// RFC 6081 section 5.3.1). UPnPMapped is the address and port that it has
+	// reserved, not valid where they are those of Mapping.
+	PortMapped bool
+	UPnPMapped netip.AddrPort
+	// Authenticated: the server has proved to have our key.
+	Authenticated bool
 	// Peers, and how many of them are trusted; Queued is in bytes.
 	Peers, Trusted, Queued int
 }
@@ -219,9 +233,11 @@ type Snapshot struct {
 // Snapshot returns the state of the client.
 func (c *Client) Snapshot() Snapshot {
 	s := Snapshot{State: c.state, Local: c.local, Server: c.server().Primary, Queued: c.budget.Used()}
+	s.PortMapped, s.UPnPMapped = c.reserved.IsValid(), c.upnpMapped()
 	s.Peers, s.Trusted = c.peers.Len()
 	if c.state == Qualified {
 		s.Address, s.Mapping, s.NAT = c.last.address, c.last.mapping, c.nat
+		s.Authenticated = c.authenticated
 	}
 	return s
 }

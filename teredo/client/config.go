@@ -101,6 +101,9 @@ type Config struct {
 	Timeout  time.Duration
 	Attempts int
 	Refresh  time.Duration
+	// Credential is for secure qualification (RFC 4380 section 5.2.2); an empty
+	// identifier is none.
+	Credential teredo.Credential
 	// Inbound is the policy for unsolicited packets.
 	Inbound Policy
 	// AllowPrivate opens IPv4 ranges that the global unicast check refuses.
@@ -124,6 +127,11 @@ func (c *Config) check() error {
 	for _, p := range c.Prefixes {
 		if !p.Addr().Is6() || p.Bits() != 32 {
 			return fmt.Errorf("service prefix %s is not an IPv6 prefix of 32 bits", p)
+		}
+	}
+	if c.Credential.ID != "" {
+		if err := c.Credential.Check(); err != nil {
+			return err
 		}
 	}
 	defaultTo(&c.Timeout, DefaultTimeout)

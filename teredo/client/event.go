@@ -18,10 +18,11 @@ const (
 	Starting               // asking a server
 	Qualified              // the address is usable
 	OffLine                // no server answered; waiting to try again
+	Refused                // a server refused our key, and no other served us; waiting to try again
 	Dormant                // native IPv6 is there (RFC 4380 section 5.5)
 )
 
-var stateNames = [...]string{"initial", "starting", "qualified", "off_line", "dormant"}
+var stateNames = [...]string{"initial", "starting", "qualified", "off_line", "key_refused", "dormant"}
 
 // String returns the state in snake_case.
 func (s State) String() string { return stateNames[s] }
@@ -41,6 +42,8 @@ const (
 	NATDetermined
 	// ServerSilent: Server did not answer.
 	ServerSilent
+	// ServerRefused: Server says that our key is not valid.
+	ServerRefused
 	// WentOffLine: no server answered; Wait is the time to the next try.
 	WentOffLine
 )
@@ -51,13 +54,14 @@ type Cause uint8
 // Causes.
 const (
 	CauseServerSilent Cause = iota + 1
+	CauseKeyRefused
 	CauseServersChanged
 	CauseNoIPv4
 	CauseNativeIPv6
 	CauseStopped
 )
 
-var causeNames = [...]string{"", "the server is silent", "the server was changed",
+var causeNames = [...]string{"", "the server is silent", "the server refuses the key", "the server was changed",
 	"the host has no IPv4 address", "the host has native IPv6", "the client was stopped"}
 
 // String returns the cause in words.

@@ -52,7 +52,7 @@ func (c *Client) receiveIndirect(e *peer.Entry, p *teredo.Packet, trailers *tere
 	f.nonceReceived = trailers.Nonce
 	proved := valid(e, at) && e.MappedIs(mapped)
 	if valid(e, at) {
-		mapped = e.Mapped()
+		mapped = c.target(e, e.Mapped())
 	}
 	c.sendDirect(mapped, e.IP(), f.nonceReceived, out)
 	if !proved && f.mayAnswer(at) {

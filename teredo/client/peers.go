@@ -86,12 +86,13 @@ func (c *Client) welcome(e *peer.Entry, at peer.Instant) bool {
 // order.
 func (c *Client) trust(e *peer.Entry, mapping netip.AddrPort, at peer.Instant, out *Out) {
 	c.peers.Trust(e, mapping, at)
+	to := c.target(e, mapping)
 	f := c.peers.Cold(e)
 	if f == nil {
 		return
 	}
 	c.stats.Sent += uint64(f.queue.Len())
-	f.queue.Drain(&c.budget, &out.Batch, func(p packet.IPv6) { out.SendUDP(0, mapping, p) })
+	f.queue.Drain(&c.budget, &out.Batch, func(p packet.IPv6) { out.SendUDP(0, to, p) })
 	f.made, f.answered = 0, 0
 	c.rest(e, f, at)
 }

@@ -33,11 +33,18 @@ func (c *Client) idle(s State) {
 // handleAdvertisement takes a router advertisement.
 func (c *Client) handleAdvertisement(from netip.AddrPort, p *teredo.Packet, now time.Time, out *Out) {
 	s, prefix := c.advertisement(from, p)
-	switch s {
-	case nil:
-	case &c.primary:
+	if s == nil {
+		return
+	}
+	if refuses(p) {
+		c.receiveRefusal(s, p, now, out)
+		return
+	}
+	c.stats.Advertisements++
+	if s == &c.primary {
+		c.authenticated = c.credential.key != nil
 		c.qualify(prefix, p.Origin, now, out)
-	case &c.secondary:
+	} else {
 		c.compare(p.Origin, out)
 	}
 }
@@ -48,7 +55,7 @@ func (c *Client) handleAdvertisement(from netip.AddrPort, p *teredo.Packet, now 
 // waiting would gain nothing.
 func (c *Client) qualify(prefix netip.Prefix, mapping netip.AddrPort, now time.Time, out *Out) {
 	c.primary.active = false
-	c.backoff = 0
+	c.backoff, c.refused = 0, false
 	c.heardServer(now)
 	q := qualification{server: c.server().Primary, prefix: prefix, mapping: mapping, address: c.last.address}
 	if c.last != q {
@@ -107,14 +114,14 @@ func (c *Client) tellNAT(out *Out) {
 
 // tickQualification repeats solicitations and gives up on silent servers.
 func (c *Client) tickQualification(now time.Time, out *Out) {
-	if c.state == OffLine && !now.Before(c.retryAt) {
+	if c.waiting() && !now.Before(c.retryAt) {
 		c.begin(now, out)
 	}
 	if s := &c.primary; s.active && !now.Before(s.due) {
 		if s.sent < c.cfg.Attempts {
 			c.resolicit(s, now, out)
 		} else {
-			c.serverSilent(now, out)
+			c.serverFailed(now, out)
 		}
 	}
 	if s := &c.secondary; s.active && !now.Before(s.due) {
@@ -129,21 +136,33 @@ func (c *Client) tickQualification(now time.Time, out *Out) {
 	c.maintain(now, out)
 }
 
-// serverSilent goes on to the next server, and off-line behind the last.
-func (c *Client) serverSilent(now time.Time, out *Out) {
-	out.Events = append(out.Events, Event{Kind: ServerSilent, Server: c.server().Primary})
-	c.lose(CauseServerSilent, out)
+// serverFailed goes on to the next server when one is silent or refuses our key,
+// and waits behind the last.
+func (c *Client) serverFailed(now time.Time, out *Out) {
+	kind, cause := ServerSilent, CauseServerSilent
+	if c.primary.refused {
+		kind, cause, c.refused = ServerRefused, CauseKeyRefused, true
+	}
+	out.Events = append(out.Events, Event{Kind: kind, Server: c.server().Primary})
+	c.lose(cause, out)
 	if c.current++; c.current < len(c.servers) {
 		c.begin(now, out)
 		return
 	}
 	c.current = 0
 	c.idle(OffLine)
+	if c.refused {
+		c.idle(Refused)
+		c.refused = false
+	}
 	c.backoff = min(max(2*c.backoff, firstBackoff), lastBackoff)
 	wait := c.share(c.backoff)
 	c.retryAt = now.Add(wait)
 	out.Events = append(out.Events, Event{Kind: WentOffLine, Wait: wait})
 }
+
+// waiting tells whether the client waits to try its servers again.
+func (c *Client) waiting() bool { return c.state == OffLine || c.state == Refused }
 
 // lose gives the address up, if there is one.
 func (c *Client) lose(cause Cause, out *Out) {
@@ -157,7 +176,7 @@ func (c *Client) lose(cause Cause, out *Out) {
 
 // nextQualification is when tickQualification has something to do next.
 func (c *Client) nextQualification() (next time.Time) {
-	if c.state == OffLine {
+	if c.waiting() {
 		next = c.retryAt
 	}
 	if c.primary.active {

@@ -349,6 +349,7 @@ func TestNewRefuses(t *testing.T) {
 		{"no randomness", client.Config{}, "source of randomness"},
 		{"randomness that fails", client.Config{Rand: iotest.ErrReader(broken)}, "broken"},
 		{"prefix of 64 bits", client.Config{Rand: seeded(1), Prefixes: []netip.Prefix{netip.MustParsePrefix("2001::/64")}}, "32 bits"},
+		{"secret too short", client.Config{Rand: seeded(1), Credential: teredo.Credential{ID: "north", Secret: []byte("short")}}, "at least 16"},
 		{"IPv4 prefix", client.Config{Rand: seeded(1), Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}}, "IPv6"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -113,6 +113,10 @@ func (c *Client) receiveFromClient(e *peer.Entry, from netip.AddrPort, p packet.
 		c.drop(Unsolicited)
 		return
 	}
+	if c.early(e, p) {
+		c.drop(EarlyBubble)
+		return
+	}
 	if from != teredo.Mapped(p.SrcBytes()) {
 		c.receiveForeign(e, from, p, trailers, at, out)
 		return
@@ -156,7 +160,7 @@ func (c *Client) receiveForeign(e *peer.Entry, from netip.AddrPort, p packet.IPv
 // step 10).
 func (c *Client) learn(e *peer.Entry, f *effort, from netip.AddrPort, at peer.Instant, out *Out) {
 	if !valid(e, at) || !e.MappedIs(from) {
-		c.sendDirect(from, e.IP(), f.nonceReceived, out)
+		c.sendDirect(c.target(e, from), e.IP(), f.nonceReceived, out)
 	}
 	c.trust(e, from, at, out)
 }

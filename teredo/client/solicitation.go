@@ -19,8 +19,13 @@ type solicitation struct {
 	src    netip.Addr
 	nonce  [8]byte
 	sent   int
-	due    time.Time // of the next sending, or of giving up
+	// refused: an answer said that our key is not valid.
+	refused bool
+	due     time.Time // of the next sending, or of giving up
 }
+
+// authLen is an authentication indication without identifier and value.
+const authLen = 13
 
 // solicit begins an exchange, in place of one that may be under way.
 func (c *Client) solicit(s *solicitation, server netip.Addr, now time.Time, out *Out) {
@@ -36,10 +41,10 @@ func (c *Client) solicit(s *solicitation, server netip.Addr, now time.Time, out 
 
 // resolicit sends the solicitation (again).
 func (c *Client) resolicit(s *solicitation, now time.Time, out *Out) {
-	auth := teredo.Auth{Nonce: s.nonce}
-	b := auth.AppendTo(out.Alloc(13 + packet.IPv6HeaderLen + 8))
-	b = teredo.AppendRouterSolicitation(b, s.src)
-	out.SendUDP(0, s.server, b)
+	rs := teredo.AppendRouterSolicitation(out.Alloc(packet.IPv6HeaderLen+8), s.src)
+	auth := c.credential.auth(s.nonce, rs)
+	b := auth.AppendTo(out.Alloc(authLen + len(auth.ClientID) + len(auth.Value) + len(rs)))
+	out.SendUDP(0, s.server, append(b, rs...))
 	c.stats.Solicitations++
 	s.sent++
 	s.due = now.Add(c.cfg.Timeout)
@@ -76,6 +81,8 @@ func (c *Client) advertisement(from netip.AddrPort, p *teredo.Packet) (s *solici
 		c.drop(faultReason(err))
 	case !p.HasAuth || p.Auth.Nonce != s.nonce:
 		c.drop(WrongNonce)
+	case !c.credential.accepts(p):
+		c.drop(WrongAuthentication)
 	case !p.Origin.IsValid() || p.Origin.Port() == 0:
 		c.drop(NoOrigin)
 	case !c.global.OK(p.Origin.Addr()):
@@ -83,7 +90,6 @@ func (c *Client) advertisement(from netip.AddrPort, p *teredo.Packet) (s *solici
 	case ra.Dst != s.src || !known || !c.namesServer(ra.Prefix.Addr()):
 		c.drop(WrongAdvertised)
 	default:
-		c.stats.Advertisements++
 		return s, prefix
 	}
 	return nil, prefix

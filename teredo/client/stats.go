@@ -19,6 +19,7 @@ const (
 	NeighborDiscovery                  // Neighbor Discovery that is no answer to our solicitation
 	Unsolicited                        // the inbound policy refused a peer not contacted before
 	ForeignMapping                     // Teredo source whose mapping is not the outer source (RFC 6081 section 5.2.4.4)
+	EarlyBubble                        // direct bubble that a symmetric NAT let in by its reserved port, before its sender can know our mapping
 	DataThroughServer                  // data of another client by way of the server
 	NotGlobal                          // an IPv4 address that may not be sent to (RFC 4380 section 5.2.4)
 	RateLimited                        // an answer withheld, or too many new peers from one IPv4 address
@@ -30,14 +31,17 @@ const (
 	WrongNonce                         // advertisement without our nonce (RFC 4380 section 5.2.2)
 	NoOrigin                           // advertisement without origin indication
 	WrongAdvertised                    // advertisement for another destination, or with a foreign prefix
+	WrongAuthentication                // advertisement without the right value under our key (RFC 4380 section 5.2.2)
+	KeyRefused                         // advertisement that says to get another key
 	numReasons
 )
 
 var reasonNames = [numReasons]string{
 	"not_qualified", "own_source", "bad_destination", "bad_source", "bad_packet", "too_big",
-	"neighbor_discovery", "unsolicited", "foreign_mapping", "data_through_server", "not_global",
+	"neighbor_discovery", "unsolicited", "foreign_mapping", "early_bubble", "data_through_server", "not_global",
 	"rate_limited", "queue_full", "unreachable", "peer_evicted", "address_gone",
 	"unasked_advertisement", "wrong_nonce", "no_origin", "wrong_advertised_prefix",
+	"wrong_authentication", "key_refused",
 }
 
 // maxFaults leaves room for the codec's faults.

@@ -38,7 +38,7 @@ func (c *Client) transmit(p packet.IPv6, now time.Time, out *Out) {
 	if e != nil && valid(e, at) {
 		e.Tx = at
 		c.stats.Sent++
-		out.SendUDP(0, e.Mapped(), p)
+		out.SendUDP(0, c.target(e, e.Mapped()), p)
 		return
 	}
 	dst := p.Dst()

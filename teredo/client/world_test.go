@@ -237,6 +237,8 @@ func describe(e client.Event) string {
 		return "NAT: " + e.NAT.String()
 	case client.ServerSilent:
 		return "silent: " + e.Server.String()
+	case client.ServerRefused:
+		return "refused: " + e.Server.String()
 	}
 	return "off-line"
 }

@@ -54,6 +54,8 @@ type NAT struct {
 	next   uint16
 	out    map[flow]*mapping
 	in     map[uint16]*mapping
+
+	reserved map[uint16]netip.AddrPort
 }
 
 type flow struct{ inside, remote netip.AddrPort }
@@ -110,6 +112,9 @@ func (n *NAT) Outbound(inside, remote netip.AddrPort, now time.Time) netip.AddrP
 
 // choose picks a free port.
 func (n *NAT) choose(local uint16) uint16 {
+	if n.keeps(local) {
+		return local
+	}
 	port := local
 	if n.Kind.Mapping != EndpointIndependent {
 		port = n.pick()
@@ -131,6 +136,9 @@ func (n *NAT) pick() uint16 {
 // Inbound translates the destination of a packet from remote to a port of the
 // public address; ok is false when the NAT drops it.
 func (n *NAT) Inbound(remote netip.AddrPort, port uint16, now time.Time) (inside netip.AddrPort, ok bool) {
+	if inside, ok = n.reserved[port]; ok {
+		return inside, true
+	}
 	m := n.in[port]
 	if m == nil || now.Sub(m.used) >= n.Timeout {
 		return inside, false

@@ -50,7 +50,8 @@ type Client struct {
 	conn *port.UDP
 	tun  *port.TUN
 
-	looking sync.Mutex // guards network
+	ports   *portMapping // nil: none wanted
+	looking sync.Mutex   // guards network
 	network networkState
 	given   netip.Addr // address that the device is to have; the event loop's own
 
@@ -75,6 +76,9 @@ func NewClient(cfg config.Client, log *slog.Logger) (*Client, error) {
 	c.loop.Settled = func(out *client.Out) { c.events.push(out.Events) }
 	// A packet of the stack must not overtake those that wait for a peer.
 	c.loop.Ordered = true
+	if cfg.PortMapping != config.PortMappingNone {
+		c.ports = newPortMapping(c)
+	}
 	return c, nil
 }
 
@@ -127,7 +131,9 @@ func (c *Client) Run(ctx context.Context) (err error) {
 	if err := c.openSocket(); err != nil {
 		return err
 	}
-	c.startEngine()
+	if err := c.startEngine(); err != nil {
+		return err
+	}
 	// One for each of the two reads that block. On a machine with two the
 	// goroutine that sets the address would else wait for them.
 	defer addProcessors(2)()
@@ -136,6 +142,7 @@ func (c *Client) Run(ctx context.Context) (err error) {
 			c.engine.HandleUDP(m.From, m.Payload, now, out)
 		})
 	})
+	group.Go(func() error { c.ports.keep(ctx); return nil })
 	// From here on the group has to end before Run does, also on an error.
 	defer context.AfterFunc(ctx, c.endReads)()
 	if err := c.openDevice(); err != nil {
@@ -145,7 +152,11 @@ func (c *Client) Run(ctx context.Context) (err error) {
 		group.Go(func() error { c.loop.RunTimer(ctx); return nil })
 		group.Go(func() error { return c.applyEvents(ctx) })
 		group.Go(func() error { return c.watchNetwork(ctx, changes) })
-		group.Go(func() error { c.resolveServers(ctx); return nil })
+		group.Go(func() error {
+			c.ports.await(ctx)
+			c.resolveServers(ctx)
+			return nil
+		})
 		close(c.ready)
 	}
 	return group.Wait()
@@ -180,7 +191,13 @@ func (c *Client) openSocket() (err error) {
 }
 
 // startEngine starts the engine with what is known of the network.
-func (c *Client) startEngine() {
+func (c *Client) startEngine() error {
+	c.mu.Lock()
+	cfg := c.cfg
+	c.mu.Unlock()
+	if err := c.setCredential(&cfg); err != nil {
+		return err
+	}
 	servers := c.servers()
 	if len(servers) > 0 {
 		c.log.Info("asking for an address", "server", servers[0].Primary)
@@ -189,7 +206,22 @@ func (c *Client) startEngine() {
 	}
 	c.loop.Do(func(now time.Time, out *client.Out) { c.engine.Start(now, out) })
 	c.lookAround()
+	if c.ports != nil {
+		return nil // the servers follow when the gateway has answered
+	}
 	c.loop.Do(func(now time.Time, out *client.Out) { c.engine.SetServers(servers, now, out) })
+	return nil
+}
+
+// setCredential gives the engine the client's key, with the secret that is in its
+// file now.
+func (c *Client) setCredential(cfg *config.Client) error {
+	credential, err := cfg.Credential()
+	if err != nil {
+		return err
+	}
+	c.loop.Do(func(now time.Time, out *client.Out) { err = c.engine.SetCredential(credential, now, out) })
+	return err
 }
 
 // openDevice makes the TUN device.
@@ -233,15 +265,19 @@ func (c *Client) close() error {
 	return err
 }
 
-// Reload implements [role.Reloader]. Servers can change while the client runs;
-// the rest waits for a restart.
+// Reload implements [role.Reloader]. Servers and key can change while the client
+// runs; the rest waits for a restart.
 func (c *Client) Reload(next *config.Config) (needsRestart []string, err error) {
 	want, ok := next.Client(c.name)
 	if !ok {
 		return nil, nil
 	}
+	if err := c.setCredential(&want); err != nil {
+		return nil, err
+	}
 	c.mu.Lock()
 	c.cfg.Servers, c.cfg.Secondary = want.Servers, want.Secondary
+	c.cfg.KeyID, c.cfg.KeySecret, c.cfg.KeySecretFile, c.cfg.KeyAlgorithm = want.KeyID, want.KeySecret, want.KeySecretFile, want.KeyAlgorithm
 	needsRestart = config.Diff(c.cfg, want)
 	c.mu.Unlock()
 	select {

@@ -81,9 +81,11 @@ func (c *Client) apply(e client.Event) error {
 	case client.NATDetermined:
 		c.log.Info("NAT: " + e.NAT.String())
 	case client.ServerSilent:
-		c.log.Warn("the server does not answer: check its address, and that UDP to port 3544 may leave", "server", e.Server)
+		c.log.Warn("the server does not answer: check its address, that UDP to port 3544 may leave, and whether it wants another key", "server", e.Server)
+	case client.ServerRefused:
+		c.log.Warn("the server refuses the key: it is unknown there or has expired, so get another and reload", "server", e.Server)
 	case client.WentOffLine:
-		c.log.Warn("no server answers", "retry_in", e.Wait)
+		c.log.Warn("no server serves this client", "retry_in", e.Wait)
 	}
 	return nil
 }

@@ -38,6 +38,9 @@ const (
 // IPv6 changes, until the watch ends.
 func (c *Client) watchNetwork(ctx context.Context, changes <-chan port.Change) error {
 	index, _, err := c.host.Link(c.tun.Name())
+	if ctx.Err() != nil {
+		return nil // the end came first, and the device may have gone with it
+	}
 	if err != nil {
 		return err
 	}
@@ -102,6 +105,7 @@ func (c *Client) lookAround() {
 			c.engine.LocalChanged(local, now.broadcasts, t, out)
 		}
 	})
+	c.ports.follow(now.egress, c.conn.LocalAddr().Port())
 	if now.native && !before.native {
 		c.log.Info(`this host has native IPv6, so the Teredo client steps aside; write native = "ignore" to use both`)
 	}

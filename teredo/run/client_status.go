@@ -12,7 +12,7 @@ import (
 
 // ClientStatus is the status of a client.
 type ClientStatus struct {
-	// State is initial, starting, qualified, off_line or dormant.
+	// State is initial, starting, qualified, off_line, key_refused or dormant.
 	State string `json:"state"`
 	// Address is the Teredo address, while there is one.
 	Address netip.Addr `json:"address,omitzero"`
@@ -26,6 +26,10 @@ type ClientStatus struct {
 	NAT string `json:"nat,omitempty"`
 	// Symmetric tells that the mapping depends on the destination.
 	Symmetric bool `json:"symmetric_nat"`
+	// Authenticated tells that the server has proved to have the client's key.
+	Authenticated bool `json:"authenticated"`
+	// PortMapping tells about the port at the gateway; empty where none is wanted.
+	PortMapping *PortMappingStatus `json:"port_mapping,omitempty"`
 	// Interface is the TUN device.
 	Interface string `json:"interface"`
 	// DeviceDown tells that somebody set the device down; until it is up the
@@ -50,12 +54,14 @@ func (c *Client) Status() any {
 	s, _ := c.snapshot()
 	st := ClientStatus{
 		State: s.State.String(), Address: s.Address, Mapped: s.Mapping, Local: s.Local, Server: s.Server,
-		Symmetric: s.NAT.Symmetric(), Interface: c.cfg.Interface, DeviceDown: c.down.Load(), Unsolicited: string(c.cfg.Unsolicited),
+		Symmetric: s.NAT.Symmetric(), Authenticated: s.Authenticated,
+		Interface: c.cfg.Interface, DeviceDown: c.down.Load(), Unsolicited: string(c.cfg.Unsolicited),
 		Peers: s.Peers, TrustedPeers: s.Trusted, QueuedBytes: s.Queued,
 	}
 	if s.State == client.Qualified {
 		st.NAT = s.NAT.String()
 	}
+	st.PortMapping = c.ports.status()
 	return st
 }
 
@@ -102,6 +108,7 @@ func (c *Client) Collect(emit func(role.Metric)) {
 	} {
 		emit(role.Count(m.name, m.help, m.value))
 	}
+	c.ports.collect(emit)
 	for r, n := range s.Dropped {
 		if name := client.Reason(r).String(); name != "" {
 			emit(role.Dropped(name, n))

@@ -29,11 +29,12 @@ import (
 //	a 198.51.100.2 -- .1 router, server 203.0.113.1, .2 -- 192.0.2.1 -- 192.0.2.2 b
 type clientRig struct {
 	a, b, router *testutil.Netns
+	server       *Server
 }
 
 const clientTimeout = 10 * time.Second
 
-func newClientRig(t *testing.T) *clientRig {
+func newClientRig(t *testing.T, change ...func(*config.Server)) *clientRig {
 	t.Helper()
 	r := &clientRig{a: testutil.NewNetns(t), b: testutil.NewNetns(t), router: testutil.NewNetns(t)}
 	serverLink(t, r.router, r.a, "a", []string{"198.51.100.1/24", "203.0.113.1/32", "203.0.113.2/32"}, "198.51.100.2/24")
@@ -43,11 +44,14 @@ func newClientRig(t *testing.T) *clientRig {
 	r.b.Do(t, func() error { return defaultRoute("192.0.2.1") })
 	cfg := config.DefaultServer()
 	cfg.Address, cfg.Secondary = netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("203.0.113.2")
-	server, err := NewServer(cfg, slog.New(slog.DiscardHandler))
-	if err != nil {
+	for _, f := range change {
+		f(&cfg)
+	}
+	var err error
+	if r.server, err = NewServer(cfg, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	startIn(t, r.router, server)
+	startIn(t, r.router, r.server)
 	return r
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/ratelimit"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/server"
 )
 
@@ -40,6 +41,7 @@ type Server struct {
 
 	mu    sync.Mutex // guards what follows
 	cfg   config.Server
+	keys  int        // that the engine has
 	host  *port.Host // open while running
 	conns []*port.UDP
 	raw   *port.Raw6
@@ -49,7 +51,7 @@ type Server struct {
 
 // NewServer makes the server that cfg describes, without touching the host.
 func NewServer(cfg config.Server, log *slog.Logger) (*Server, error) {
-	engine, err := server.New(serverEngineConfig(&cfg, nil))
+	engine, err := server.New(serverEngineConfig(&cfg, nil, nil))
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +65,7 @@ func NewServer(cfg config.Server, log *slog.Logger) (*Server, error) {
 const totalBurst = 10
 
 // serverEngineConfig translates the configuration for the engine.
-func serverEngineConfig(cfg *config.Server, broadcasts []netip.Addr) server.Config {
+func serverEngineConfig(cfg *config.Server, broadcasts []netip.Addr, keys []config.Key) server.Config {
 	c := server.Config{
 		Primary: cfg.Address, Secondary: cfg.Secondary,
 		AdvertisedPrimary: cfg.Advertise, AdvertisedSecondary: cfg.AdvertiseSecondary,
@@ -73,6 +75,14 @@ func serverEngineConfig(cfg *config.Server, broadcasts []netip.Addr) server.Conf
 		PerSource: ratelimit.PerSecond(cfg.RatePerSource, cfg.Burst),
 		Total:     ratelimit.PerSecond(cfg.RateTotal, max(cfg.RateTotal/totalBurst, cfg.Burst)),
 		Rand:      rand.Reader,
+
+		RequireAuth: cfg.RequireAuth,
+	}
+	for _, k := range keys {
+		c.Keys = append(c.Keys, server.Key{
+			Credential: teredo.Credential{ID: k.ID, Secret: []byte(k.Secret), Algorithm: k.Algorithm},
+			Expires:    k.Expires,
+		})
 	}
 	c.Global.Allow, c.Global.Broadcasts = cfg.AllowPrivate, broadcasts
 	return c
@@ -145,8 +155,8 @@ func (s *Server) open() error {
 	return nil
 }
 
-// reconfigure gives the engine a configuration and the broadcast addresses that
-// the host has now; s.mu is held and the host open.
+// reconfigure gives the engine a configuration, with the keys and the broadcast
+// addresses that there are now; s.mu is held and the host open.
 func (s *Server) reconfigure(cfg *config.Server) error {
 	own, err := s.host.IPv4()
 	if err != nil {
@@ -158,9 +168,16 @@ func (s *Server) reconfigure(cfg *config.Server) error {
 			broadcasts = append(broadcasts, a.Broadcast)
 		}
 	}
+	keys, err := cfg.AllKeys()
+	if err != nil {
+		return err
+	}
 	s.loop.Do(func(time.Time, *packet.Batch) {
-		err = s.engine.Reconfigure(serverEngineConfig(cfg, broadcasts))
+		err = s.engine.Reconfigure(serverEngineConfig(cfg, broadcasts, keys))
 	})
+	if err == nil {
+		s.keys = len(keys)
+	}
 	return err
 }
 
@@ -214,6 +231,9 @@ type ServerStatus struct {
 	Prefixes []netip.Prefix `json:"prefixes"`
 	// MTU is announced to clients, in bytes.
 	MTU int `json:"mtu"`
+	// RequireAuth tells that clients without one of the Keys are refused.
+	RequireAuth bool `json:"require_auth"`
+	Keys        int  `json:"keys"`
 }
 
 // Status implements [role.Instance]; it returns a [ServerStatus].
@@ -228,6 +248,7 @@ func (s *Server) status() ServerStatus {
 	st := ServerStatus{
 		State: "serving", Missing: slices.Clone(s.missing),
 		SingleAddress: !s.cfg.Secondary.IsValid(), Prefixes: slices.Clone(s.cfg.Prefixes), MTU: s.cfg.MTU,
+		RequireAuth: s.cfg.RequireAuth, Keys: s.keys,
 	}
 	switch {
 	case s.host == nil:
@@ -281,6 +302,9 @@ func (s *Server) Collect(emit func(role.Metric)) {
 	s.loop.Do(func(time.Time, *packet.Batch) { c = s.engine.Counters() })
 	emit(role.Count("received_total", "UDP datagrams received.", c.Received))
 	emit(role.Count("advertisements_total", "Router solicitations answered.", c.Advertisements))
+	emit(role.Count("authenticated_total", "Router solicitations answered under a valid key.", c.Authenticated))
+	emit(role.Count("keys_expired_total", "Router solicitations answered by the word that the key has expired.", c.KeysExpired))
+	emit(role.Count("keys_unknown_total", "Router solicitations answered by the word that there is no such key.", c.KeysUnknown))
 	emit(role.Count("bubbles_total", "Bubbles sent on to Teredo clients.", c.Bubbles))
 	emit(role.Count("icmpv6_to_clients_total", "ICMPv6 messages sent on to Teredo clients.", c.ICMPv6ToClients))
 	emit(role.Count("to_ipv6_total", "Packets sent on to the IPv6 Internet.", c.ToIPv6))

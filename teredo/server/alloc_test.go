@@ -17,6 +17,9 @@ var steady = []struct {
 	in   string
 }{
 	{"solicitation", "00010000" + nonce + "00" + rsMiredo},
+	{"authenticated solicitation", auth(north, valueRS1, "00") + rsMiredo},
+	{"solicitation with SHA-256", auth(south, valueRS2, "00") + rsMiredo},
+	{"wrong authentication", auth(south, valueRS1, "00") + rsMiredo},
 	{"bubble", bubble(255, client, peer)},
 	{"native", echo(64)},
 	{"echo", "6000000000103a40" + client + linkServer + "8000e4de" + echoData},
@@ -27,6 +30,7 @@ var steady = []struct {
 func limited(c *Config) {
 	c.PerSource = ratelimit.PerSecond(1_000_000_000, 1_000_000_000)
 	c.Total = c.PerSource
+	c.Keys = keys
 }
 
 // restorer hands out the same datagram again and again, since the engine may

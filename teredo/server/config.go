@@ -35,6 +35,10 @@ type Config struct {
 	// PerSource limits the packets accepted from one IPv4 address, Total those
 	// accepted in all.
 	PerSource, Total ratelimit.Limit
+	// Keys are what clients are authenticated by (RFC 4380 section 5.2.2).
+	Keys []Key
+	// RequireAuth refuses clients that do not prove to have one of the keys.
+	RequireAuth bool
 	// Rand seeds the hash of the per-source limit; crypto/rand.Reader outside of
 	// tests.
 	Rand io.Reader

@@ -4,10 +4,14 @@ package server
 
 import "github.com/isthmus-net/isthmus/teredo"
 
-// Counters count since the engine was made. Received is the sum of all others.
+// Counters count since the engine was made. Received is the sum of all others
+// but Authenticated, KeysExpired and KeysUnknown, which tell advertisements apart.
 type Counters struct {
 	Received        uint64             // datagrams
 	Advertisements  uint64             // router solicitations that were answered
+	Authenticated   uint64             // of these, to clients with a valid key
+	KeysExpired     uint64             // of these, to clients told that their key has expired
+	KeysUnknown     uint64             // of these, to clients told that there is no such key
 	Bubbles         uint64             // bubbles sent on to Teredo clients
 	ICMPv6ToClients uint64             // ICMPv6 messages sent on to Teredo clients
 	ToIPv6          uint64             // packets sent on to the IPv6 Internet
@@ -38,6 +42,9 @@ const (
 	NotServed                   // nothing that this server is for (rule 7)
 	RateLimitSource             // above the limit of its IPv4 source
 	RateLimitTotal              // above the limit in all
+	AuthMissing                 // no authentication, which is required (rule 4)
+	AuthUnknownClient           // client identifier without a key, and one is required (rule 4)
+	AuthWrongValue              // authentication value not made with the client's key (section 5.2.2)
 	ConeUnanswerable            // cone bit set, and no second address to answer from
 	LocalUnhandled              // to the server, but nothing that it answers
 	NeighborDiscovery           // Neighbor Discovery that would leave its link
@@ -71,6 +78,9 @@ var reasonNames = [NumReasons]string{
 	NotServed:            "not_served",
 	RateLimitSource:      "rate_limit_source",
 	RateLimitTotal:       "rate_limit_total",
+	AuthMissing:          "auth_missing",
+	AuthUnknownClient:    "auth_unknown_client",
+	AuthWrongValue:       "auth_wrong_value",
 	ConeUnanswerable:     "cone_unanswerable",
 	LocalUnhandled:       "local_unhandled",
 	NeighborDiscovery:    "neighbor_discovery",

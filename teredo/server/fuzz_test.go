@@ -26,6 +26,7 @@ func FuzzEngine(f *testing.F) {
 		e := newEngine(t, func(c *Config) {
 			c.Prefixes = []netip.Prefix{teredo.Prefix, netip.MustParsePrefix("2001:db8::/32")}
 			c.PerSource = ratelimit.PerSecond(1, 1)
+			c.Keys = keys
 		})
 		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{byte(ip >> 24), byte(ip >> 16), byte(ip >> 8), byte(ip)}), port)
 		local := Primary
@@ -88,6 +89,9 @@ func checkDatagram(t *testing.T, e *Engine, in []byte, d packet.Datagram) {
 	_, err = teredo.ParseRouterAdvertisement(got.IPv6)
 	if got.HasAuth != (request.HasAuth && err == nil) {
 		t.Fatalf("authentication in the answer: %v, in the request: %v", got.HasAuth, request.HasAuth)
+	}
+	if k, known := e.keys[string(got.Auth.ClientID)]; known && got.HasAuth && !(k.key.Verify(&request) && k.key.Verify(&got)) {
+		t.Fatal("a client with a key asked or was answered without it")
 	}
 	if got.HasAuth && (got.Auth.Nonce != request.Auth.Nonce || !bytes.Equal(got.Auth.ClientID, request.Auth.ClientID)) {
 		t.Fatal("the answer repeats another nonce or identifier than the request's")

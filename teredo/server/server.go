@@ -4,12 +4,13 @@
 // machine: a datagram in, at most one packet out, no socket and no clock. Each
 // file is one step of the RFC's text:
 //
-//	receive.go       section 5.3.1, rules 1 to 7: who may ask
-//	route.go         section 5.3.1, second half: where the packet goes
-//	solicitation.go  section 5.3.2: router solicitation to advertisement
-//	local.go         echo requests to the server itself
-//	forward4.go      to a Teredo client over IPv4
-//	forward6.go      to a native host over IPv6
+//	receive.go         section 5.3.1, rules 1 to 7: who may ask
+//	route.go           section 5.3.1, second half: where the packet goes
+//	solicitation.go    section 5.3.2: router solicitation to advertisement
+//	authentication.go  section 5.2.2: who has a key
+//	local.go           echo requests to the server itself
+//	forward4.go        to a Teredo client over IPv4
+//	forward6.go        to a native host over IPv6
 //
 // The server keeps no state about clients; only rate limits and counters outlive
 // a datagram.
@@ -38,6 +39,8 @@ type Engine struct {
 	own      []netip.Addr    // bound and advertised addresses
 	linkIPv6 [2]netip.Addr   // own link-local addresses, by socket
 	advert   [advertLen]byte // advertisement without destination and checksum
+	scratch  [advertLen]byte // advertisement under way
+	keys     map[string]clientKey
 	source   *ratelimit.PerSource
 	total    ratelimit.Bucket
 	counters Counters
@@ -63,7 +66,11 @@ func (e *Engine) Reconfigure(cfg Config) error {
 	if err != nil {
 		return err
 	}
-	e.cfg, e.source, e.total = cfg, source, ratelimit.Bucket{}
+	keys, err := cfg.keyring()
+	if err != nil {
+		return err
+	}
+	e.cfg, e.source, e.total, e.keys = cfg, source, ratelimit.Bucket{}, keys
 	e.prefixes = cfg.prefixWords()
 	e.own = cfg.ownAddresses()
 	e.linkIPv6 = [2]netip.Addr{
@@ -117,7 +124,7 @@ func (e *Engine) handle(from netip.AddrPort, local int, payload []byte, now time
 		return RateLimitTotal
 	}
 	if solicitation {
-		return e.advertise(from, local, &p, out)
+		return e.advertise(from, local, &p, now, out)
 	}
 	return e.route(from, local, &p, payload, out)
 }

@@ -4,6 +4,7 @@ package server
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/teredo"
@@ -14,14 +15,12 @@ const (
 	originLen       = 8  // origin indication (RFC 4380 section 5.1.1)
 	authLen         = 13 // authentication without identifier and value
 	solicitationLen = 48 // router solicitation without options
+	maxAuthValue    = 32 // authentication value of the longest algorithm
 	advertLen       = 96 // advertisement with prefix and MTU option
 )
 
-// keyUnknown is a confirmation byte that tells the client to get a new key.
-const keyUnknown = 1
-
 // advertise answers a router solicitation (RFC 4380 section 5.3.2).
-func (e *Engine) advertise(from netip.AddrPort, local int, p *teredo.Packet, out *packet.Batch) Reason {
+func (e *Engine) advertise(from netip.AddrPort, local int, p *teredo.Packet, now time.Time, out *packet.Batch) Reason {
 	socket := local
 	// A client that sets the cone bit asks whether its NAT lets strangers in, so
 	// the answer must come from a stranger. RFC 5991 section 3.2 forbids to
@@ -33,40 +32,41 @@ func (e *Engine) advertise(from netip.AddrPort, local int, p *teredo.Packet, out
 		}
 		socket = Primary + Secondary - local
 	}
-	b := out.Alloc(authLen + len(p.Auth.ClientID) + originLen + advertLen)
+	c, r := e.authenticate(p, now)
+	if r != accepted {
+		return r
+	}
+	ra := e.advertFor(p.IPv6.SrcBytes())
+	b := out.Alloc(authLen + len(p.Auth.ClientID) + maxAuthValue + originLen + advertLen)
 	if p.HasAuth {
-		b = appendAuth(b, &p.Auth)
+		b = c.answer(b, &p.Auth, from, ra)
 	}
 	b = teredo.AppendOrigin(b, from)
-	b = e.appendAdvert(b, p.IPv6.SrcBytes())
+	b = append(b, ra...)
 	out.SendUDP(socket, from, b)
 	e.counters.Advertisements++
 	return accepted
 }
 
-// appendAuth appends the answer to the authentication of a solicitation: its
-// nonce, and so the proof that the sender saw the solicitation. This server holds
-// no keys. A client that names one, by an identifier or by a value, gets its
-// identifier back with the word that the key is not valid (RFC 4380 section
-// 5.3.2: "a non-null value otherwise") and no value, as there is no secret to
-// compute one with.
-func appendAuth(b []byte, request *teredo.Auth) []byte {
-	answer := teredo.Auth{ClientID: request.ClientID, Nonce: request.Nonce}
-	if len(request.ClientID) > 0 || len(request.Value) > 0 {
-		answer.Confirmation = keyUnknown
+// answer appends the answer to the authentication of a solicitation: the same
+// identifier and nonce, and so the proof that the sender saw the solicitation,
+// and the value under the client's key (RFC 4380 section 5.3.2).
+func (c confirmation) answer(b []byte, request *teredo.Auth, origin netip.AddrPort, ra packet.IPv6) []byte {
+	answer := teredo.Auth{ClientID: request.ClientID, Nonce: request.Nonce, Confirmation: c.byte}
+	if c.key != nil {
+		answer.Value = c.key.Value(request.Nonce, c.byte, origin, ra)
 	}
 	return answer.AppendTo(b)
 }
 
-// appendAdvert appends the router advertisement for the client whose link-local
-// address is dst.
-func (e *Engine) appendAdvert(b []byte, dst *[16]byte) []byte {
-	start := len(b)
-	b = append(b, e.advert[:]...)
-	ra := packet.IPv6(b[start:])
+// advertFor returns the router advertisement for the client whose link-local
+// address is dst; it is good until the next call.
+func (e *Engine) advertFor(dst *[16]byte) packet.IPv6 {
+	e.scratch = e.advert
+	ra := packet.IPv6(e.scratch[:])
 	*ra.DstBytes() = *dst
 	packet.FillICMPv6Checksum(ra)
-	return b
+	return ra
 }
 
 // advertTemplate is the advertisement with everything that is the same for all

@@ -1,0 +1,202 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/teredo"
+)
+
+const (
+	northSecret = "correct horse battery staple"
+	southSecret = "correct horse battery stable"
+)
+
+// private writes a file that only its owner may read.
+func private(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const keysFile = `
+[[key]]
+id = "north"
+secret = "` + northSecret + `"
+
+[[key]]
+id = "south"
+secret = "` + southSecret + `"
+algorithm = "hmac-sha256"
+
+[[key]]
+id = "old"
+secret = "` + northSecret + `"
+expires = 2020-01-01
+`
+
+// keyed is a client that gives up soon, with a key.
+func keyed(id, secret string, a teredo.Algorithm) func(*config.Client) {
+	return func(c *config.Client) {
+		c.QualificationTimeout, c.QualificationAttempts = 100*time.Millisecond, 2
+		c.KeyID, c.KeySecret, c.KeyAlgorithm = id, config.Secret(secret), a
+	}
+}
+
+// dropped returns the counter of a drop reason.
+func dropped(instance role.Instance, reason string) (count float64) {
+	instance.Collect(func(m role.Metric) {
+		if m.Name == role.DroppedName && m.Reason == reason {
+			count = m.Value
+		}
+	})
+	return count
+}
+
+// lockedText is a log that can be read while it is written.
+type lockedText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lockedText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lockedText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Client and server by UDP between namespaces, where the server wants a key.
+func TestSecureQualification(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys.toml")
+	private(t, path, keysFile)
+	r := newClientRig(t, func(s *config.Server) { s.RequireAuth, s.KeysFile = true, path })
+	if st := r.server.Status().(ServerStatus); !st.RequireAuth || st.Keys != 3 {
+		t.Errorf("server's status %+v", st)
+	}
+	for _, tt := range []struct {
+		name       string
+		change     func(*config.Client)
+		state, log string
+		reason     string // of the server's drops
+	}{
+		{"right key, HMAC-SHA1", keyed("north", northSecret, teredo.HMACSHA1), "qualified", "", ""},
+		{"right key, HMAC-SHA256", keyed("south", southSecret, teredo.HMACSHA256), "qualified", "", ""},
+		{"wrong secret", keyed("north", southSecret, teredo.HMACSHA1), "off_line", "whether it wants another key", "auth_wrong_value"},
+		{"wrong algorithm", keyed("north", northSecret, teredo.HMACSHA256), "off_line", "whether it wants another key", "auth_wrong_value"},
+		{"unknown client", keyed("west", northSecret, teredo.HMACSHA1), "off_line", "whether it wants another key", "auth_unknown_client"},
+		{"no key", keyed("", "", teredo.HMACSHA1), "off_line", "whether it wants another key", "auth_missing"},
+		{"expired key", keyed("old", northSecret, teredo.HMACSHA1), "key_refused", "refuses the key", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			before := dropped(r.server, tt.reason)
+			cfg, log := clientConfig(), new(lockedText)
+			tt.change(&cfg)
+			c, err := NewClient(cfg, slog.New(slog.NewTextHandler(log, nil)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			stop := startIn(t, r.a, c)
+			s := await(t, c, tt.state, func(s ClientStatus) bool { return s.State == tt.state })
+			if s.Authenticated != (tt.state == "qualified") {
+				t.Errorf("status %+v", s)
+			}
+			await(t, c, "logged: "+tt.log, func(ClientStatus) bool { return strings.Contains(log.String(), tt.log) })
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			if strings.Contains(log.String(), "horse") {
+				t.Errorf("the secret is in the log:\n%s", log)
+			}
+			if tt.reason != "" && dropped(r.server, tt.reason) == before {
+				t.Errorf("the server counts no %s", tt.reason)
+			}
+		})
+	}
+}
+
+// Both ends read their keys again at a reload, and a faulty file changes nothing.
+func TestReloadKeys(t *testing.T) {
+	dir := t.TempDir()
+	keys, secret := filepath.Join(dir, "keys.toml"), filepath.Join(dir, "secret")
+	private(t, keys, keysFile)
+	private(t, secret, southSecret+"\n")
+	r := newClientRig(t, func(s *config.Server) { s.RequireAuth, s.KeysFile = true, keys })
+	north := func(cfg *config.Client) {
+		keyed("north", "", teredo.HMACSHA1)(cfg)
+		cfg.KeySecretFile = secret
+	}
+	c, _ := newClient(t, north)
+	startIn(t, r.a, c)
+	await(t, c, "off-line", func(s ClientStatus) bool { return s.State == "off_line" })
+
+	private(t, secret, northSecret+"\n")
+	reload(t, c, func(next *config.Config) {
+		cfg := clientConfig()
+		north(&cfg)
+		next.Clients = []config.Client{cfg}
+	})
+	await(t, c, "authenticated", func(s ClientStatus) bool { return qualified(s) && s.Authenticated })
+
+	server := func(next *config.Config) {
+		cfg := r.server.cfg
+		next.Servers = []config.Server{cfg}
+	}
+	private(t, keys, "[[key]]\nid = \"north\"\n")
+	next := config.Default()
+	server(&next)
+	if _, err := r.server.Reload(&next); err == nil || !strings.Contains(err.Error(), "no secret") {
+		t.Errorf("error %v", err)
+	}
+	private(t, keys, strings.Replace(keysFile, `"`+northSecret+`"`, `"`+northSecret+"\"\nexpires = 2020-01-01", 1))
+	reload(t, r.server, server)
+	next.Clients = []config.Client{clientConfig()}
+	north(&next.Clients[0])
+	// Asking again soon needs another key: the same one would wait for the refresh.
+	next.Clients[0].KeyID = "old"
+	if _, err := c.Reload(&next); err != nil {
+		t.Fatal(err)
+	}
+	await(t, c, "refused", func(s ClientStatus) bool { return s.State == "key_refused" && !s.Address.IsValid() })
+	awaitDevice(t, r.a)
+}
+
+// reload applies a configuration that needs no restart.
+func reload(t *testing.T, instance role.Reloader, change func(*config.Config)) {
+	t.Helper()
+	next := config.Default()
+	change(&next)
+	if restart, err := instance.Reload(&next); err != nil || len(restart) > 0 {
+		t.Fatalf("reload: %v, needs a restart: %v", err, restart)
+	}
+}
+
+func TestSecretFileThatIsOpen(t *testing.T) {
+	r := newClientRig(t)
+	path := filepath.Join(t.TempDir(), "secret")
+	private(t, path, northSecret)
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, _ := newClient(t, func(c *config.Client) { c.KeyID, c.KeySecretFile = "north", path })
+	var err error
+	r.a.Do(t, func() error { err = c.Run(t.Context()); return nil })
+	if err == nil || !strings.Contains(err.Error(), "chmod 640") {
+		t.Errorf("error %v", err)
+	}
+}
