@@ -20,7 +20,7 @@ func crowd(b *testing.B, n int) *bench {
 		r.out.Reset()
 		r.r.HandleUDP(m, bubble(c, host), r.now, &r.out)
 	}
-	if _, trusted := r.r.peers.Len(); trusted != n {
+	if trusted := r.r.Sizes().Trusted; trusted != n {
 		b.Fatalf("%d peers are trusted, want %d", trusted, n)
 	}
 	return r
