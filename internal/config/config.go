@@ -73,6 +73,8 @@ type Server struct {
 	Burst int `key:"burst"`
 	// MTU is announced to clients and bounds the packets carried, in bytes.
 	MTU int `key:"mtu"`
+	// Workers is how many cores serve packets; 0 leaves it to the program.
+	Workers int `key:"workers"`
 }
 
 // Mode says for whom a relay works.
@@ -134,6 +136,8 @@ type Relay struct {
 	// AllowPrivate lists IPv4 ranges that count as global although RFC 4380,
 	// section 5.2.4, rejects them.
 	AllowPrivate []netip.Prefix `key:"allow_private"`
+	// Workers is how many cores serve packets; 0 leaves it to the program.
+	Workers int `key:"workers"`
 }
 
 // Host is an IPv4 address or a name that is to be resolved to one.

@@ -27,6 +27,7 @@ type rawServer struct {
 	RateTotal          any `toml:"rate_total"`
 	Burst              any `toml:"burst"`
 	MTU                any `toml:"mtu"`
+	Workers            any `toml:"workers"`
 }
 
 type rawRelay struct {
@@ -49,6 +50,7 @@ type rawRelay struct {
 	BehindNAT         any `toml:"behind_nat"`
 	EchoThroughServer any `toml:"echo_through_server"`
 	AllowPrivate      any `toml:"allow_private"`
+	Workers           any `toml:"workers"`
 }
 
 type rawClient struct {
