@@ -193,7 +193,10 @@ func carryQueues(t *testing.T) error {
 
 func TestMemory(t *testing.T) {
 	for _, n := range []int{64, 4096, 2 << 20, 5 << 20} {
-		m := Memory(n)
+		m, free, err := Memory(n)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if len(m) != n {
 			t.Errorf("%d bytes, want %d", len(m), n)
 		}
@@ -203,5 +206,9 @@ func TestMemory(t *testing.T) {
 			}
 			m[i] = 1
 		}
+		free()
+	}
+	if _, _, err := Memory(1 << 60); err == nil {
+		t.Error("an exbibyte was to be had")
 	}
 }

@@ -137,8 +137,13 @@ func (t *TUN) setOffload() error {
 	return unix.IoctlSetInt(t.guard.fd, unix.TUNSETOFFLOAD, tcp)
 }
 
-// configureDevice sets the MTU by ioctl, since that needs no netlink socket,
-// and returns the interface index.
+// txQueueLen is how many packets may wait for each reader: some 15 ms of 300,000
+// packets a second, as a busy machine may let it wait. The kernel's own choice for
+// a TUN device is 500.
+const txQueueLen = 4096
+
+// configureDevice sets MTU and queue length by ioctl, since that needs no netlink
+// socket, and returns the interface index.
 func configureDevice(name string, mtu int) (int, error) {
 	s, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -151,6 +156,10 @@ func configureDevice(name string, mtu int) (int, error) {
 	}
 	ifr.SetUint32(uint32(mtu))
 	if err := unix.IoctlIfreq(s, unix.SIOCSIFMTU, ifr); err != nil {
+		return 0, err
+	}
+	ifr.SetUint32(txQueueLen)
+	if err := unix.IoctlIfreq(s, unix.SIOCSIFTXQLEN, ifr); err != nil {
 		return 0, err
 	}
 	if err := unix.IoctlIfreq(s, unix.SIOCGIFINDEX, ifr); err != nil {

@@ -29,7 +29,7 @@ type Listing struct {
 
 // listBuckets is how much of the table one call of List looks at: a fraction of a
 // millisecond's work, since packets wait meanwhile.
-const listBuckets = 4096
+const listBuckets = 512
 
 // List appends some of the peers to the listing, trusted ones first, and returns
 // whether it is complete. Peers that change between two calls may be missing.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -59,11 +60,18 @@ type local struct {
 // NewRelay makes the relay that cfg describes, without touching the host.
 func NewRelay(cfg config.Relay, log *slog.Logger) (*Relay, error) {
 	c := relayEngineConfig(&cfg, &local{})
-	c.Memory = port.Memory(peer.HotBytes(cfg.MaxPeers))
+	var free func()
+	var err error
+	if c.Memory, free, err = port.Memory(peer.HotBytes(cfg.MaxPeers)); err != nil {
+		return nil, fmt.Errorf("%w: lower max_peers", err)
+	}
 	engine, err := relay.New(c, time.Now(), rand.Reader)
 	if err != nil {
+		free()
 		return nil, err
 	}
+	// Status may be asked for after the end of Run.
+	runtime.AddCleanup(engine, func(free func()) { free() }, free)
 	r := &Relay{name: cfg.Name, log: log, engine: engine, ready: make(chan struct{}), cfg: cfg}
 	r.loop.Engine = engine
 	r.loop.NewOutput = func() *packet.Batch { return new(packet.Batch) }
