@@ -73,7 +73,8 @@ type Server struct {
 	Burst int `key:"burst"`
 	// MTU is announced to clients and bounds the packets carried, in bytes.
 	MTU int `key:"mtu"`
-	// Workers is how many cores serve packets; 0 leaves it to the program.
+	// Workers is how many sets of sockets serve packets, each by cores of its
+	// own; 0 leaves it to the program.
 	Workers int `key:"workers"`
 }
 
@@ -136,7 +137,8 @@ type Relay struct {
 	// AllowPrivate lists IPv4 ranges that count as global although RFC 4380,
 	// section 5.2.4, rejects them.
 	AllowPrivate []netip.Prefix `key:"allow_private"`
-	// Workers is how many cores serve packets; 0 leaves it to the program.
+	// Workers is how many pairs of sockets and TUN queues serve packets, each by
+	// cores of its own; 0 leaves it to the program.
 	Workers int `key:"workers"`
 }
 

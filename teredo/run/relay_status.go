@@ -33,7 +33,7 @@ type RelayStatus struct {
 	Address netip.Addr `json:"address,omitzero"`
 	// Forwarding tells whether the kernel forwarded IPv6 when the relay started.
 	Forwarding bool `json:"forwarding"`
-	// Workers is how many cores serve packets, once the ports are open.
+	// Workers is how many pairs of ports serve packets, once they are open.
 	Workers int `json:"workers"`
 	// Peers are all clients in the table, Trusted those with a proved mapping.
 	Peers   int `json:"peers"`
