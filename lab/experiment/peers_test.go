@@ -21,7 +21,7 @@ func TestTeredoPeers(t *testing.T) {
 	if err := teredoPeers.Run(ctx, e); err != nil {
 		t.Error(err)
 	}
-	for _, name := range []string{figurePeersMemory, figureLookup, figurePause, figureFloodLost + ", " + string(newClients)} {
+	for _, name := range []string{figurePeersMemory, figureLookup, figurePause, figureFloodLost + ", beside " + string(newClients)} {
 		if !strings.Contains(out.String(), name) {
 			t.Errorf("the figure %q is missing", name)
 		}

@@ -112,7 +112,7 @@ func reportRelay(ctx context.Context, e *lab.Env, rep *report.Report, n int, d t
 	if err := c.start(ctx, n); err != nil {
 		return err
 	}
-	if err := c.fill(ctx, 0, goodClients); err != nil {
+	if err := c.fill(ctx, goodClients); err != nil {
 		return err
 	}
 	one, err := c.throughput(1, throughputSlice*10)
@@ -120,7 +120,7 @@ func reportRelay(ctx context.Context, e *lab.Env, rep *report.Report, n int, d t
 		return err
 	}
 	start := time.Now()
-	if err := c.fill(ctx, 0, n); err != nil {
+	if err := c.fill(ctx, n); err != nil {
 		return err
 	}
 	took := time.Since(start)
@@ -170,10 +170,13 @@ func (c *crowd) reportFloods(ctx context.Context, e *lab.Env, rep *report.Report
 			return err
 		}
 		rep.Figures = append(rep.Figures, report.Figure{
-			Name: fmt.Sprintf("%s, %s", figureFloodLost, f), Isthmus: report.Measured(float64(b.lost)), Must: must(peersName, figureFloodLost),
+			Name: fmt.Sprintf("%s, beside %s", figureFloodLost, f), Isthmus: report.Measured(float64(b.lost)), Must: must(peersName, figureFloodLost),
 		})
-		rep.Notes = append(rep.Notes, fmt.Sprintf("Beside %s: %d good packets sent, %.0f a second, and %.0f of the flood, from %d forged sources; %d good ones lost.",
-			f, b.sent, float64(b.sent)/b.took.Seconds(), float64(b.bad)/b.took.Seconds(), floodNames, b.lost))
+		note := fmt.Sprintf("Beside %s: %d good packets sent, %.0f a second, %d lost", f, b.sent, float64(b.sent)/b.took.Seconds(), b.lost)
+		if b.bad > 0 {
+			note += fmt.Sprintf("; %.0f packets a second of the flood, from %d forged sources", float64(b.bad)/b.took.Seconds(), floodNames)
+		}
+		rep.Notes = append(rep.Notes, note+".")
 	}
 	after, err := c.values(ctx)
 	if err != nil {
