@@ -137,10 +137,10 @@ func (t *TUN) setOffload() error {
 	return unix.IoctlSetInt(t.guard.fd, unix.TUNSETOFFLOAD, tcp)
 }
 
-// txQueueLen is how many packets may wait for each reader: some 15 ms of 300,000
-// packets a second, as a busy machine may let it wait. The kernel's own choice for
-// a TUN device is 500.
-const txQueueLen = 4096
+// txQueueLen is how many packets may wait for each reader: as a UDP socket's
+// buffer, what some 60 ms of 300,000 packets a second bring while a busy machine
+// lets the reader wait. The kernel's own choice for a TUN device is 500.
+const txQueueLen = 16384
 
 // configureDevice sets MTU and queue length by ioctl, since that needs no netlink
 // socket, and returns the interface index.
