@@ -81,6 +81,9 @@ type Server struct {
 	KeysFile string `key:"keys_file"`
 	// RequireAuth refuses clients without a key.
 	RequireAuth bool `key:"require_auth"`
+	// Workers is how many sets of sockets serve packets, each by cores of its
+	// own; 0 leaves it to the program.
+	Workers int `key:"workers"`
 }
 
 // Mode says for whom a relay works.
@@ -142,6 +145,9 @@ type Relay struct {
 	// AllowPrivate lists IPv4 ranges that count as global although RFC 4380,
 	// section 5.2.4, rejects them.
 	AllowPrivate []netip.Prefix `key:"allow_private"`
+	// Workers is how many pairs of sockets and TUN queues serve packets, each by
+	// cores of its own; 0 leaves it to the program.
+	Workers int `key:"workers"`
 }
 
 // Host is an IPv4 address or a name that is to be resolved to one.

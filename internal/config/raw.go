@@ -30,6 +30,7 @@ type rawServer struct {
 	Key                any `toml:"key"`
 	KeysFile           any `toml:"keys_file"`
 	RequireAuth        any `toml:"require_auth"`
+	Workers            any `toml:"workers"`
 }
 
 // rawKeys is a file of keys.
@@ -57,6 +58,7 @@ type rawRelay struct {
 	BehindNAT         any `toml:"behind_nat"`
 	EchoThroughServer any `toml:"echo_through_server"`
 	AllowPrivate      any `toml:"allow_private"`
+	Workers           any `toml:"workers"`
 }
 
 type rawClient struct {

@@ -14,6 +14,12 @@ import (
 // 65535 without the headers of IPv4 (20) and UDP (8).
 const maxMTU = 65535 - 20 - 8
 
+// maxWorkers bounds the sockets and TUN queues of an instance.
+const maxWorkers = 64
+
+// maxPeers bounds the peer table of a relay, which takes its memory at once: 4 GiB.
+const maxPeers = 1 << 26
+
 // config builds the checked configuration; faults stand in c.errs afterwards.
 func (c *checker) config(raw rawFile) *Config {
 	config := Default()
@@ -50,6 +56,7 @@ func (c *checker) server(at string, raw rawServer) Server {
 	set(c, at, "rate_total", raw.RateTotal, &s.RateTotal, count(0))
 	set(c, at, "burst", raw.Burst, &s.Burst, count(1))
 	set(c, at, "mtu", raw.MTU, &s.MTU, integer[int](teredo.MTU, maxMTU))
+	set(c, at, "workers", raw.Workers, &s.Workers, integer[int](0, maxWorkers))
 	c.serverKeys(at, raw, &s)
 	c.serverAddresses(at, &s)
 	return s
@@ -118,7 +125,7 @@ func (c *checker) relay(at string, raw rawRelay) Relay {
 	set(c, at, "mtu", raw.MTU, &r.MTU, integer[int](teredo.MTU, maxMTU))
 	set(c, at, "route", raw.Route, &r.Route, boolean)
 	set(c, at, "address", raw.Address, &r.Address, optional(address6))
-	set(c, at, "max_peers", raw.MaxPeers, &r.MaxPeers, count(1))
+	set(c, at, "max_peers", raw.MaxPeers, &r.MaxPeers, integer[int](1, maxPeers))
 	set(c, at, "peer_timeout", raw.PeerTimeout, &r.PeerTimeout, duration(time.Second, time.Hour))
 	set(c, at, "queue_packets", raw.QueuePackets, &r.QueuePackets, count(1))
 	set(c, at, "queue_bytes", raw.QueueBytes, &r.QueueBytes, count(1))
@@ -128,6 +135,7 @@ func (c *checker) relay(at string, raw rawRelay) Relay {
 	set(c, at, "behind_nat", raw.BehindNAT, &r.BehindNAT, boolean)
 	set(c, at, "echo_through_server", raw.EchoThroughServer, &r.EchoThroughServer, boolean)
 	set(c, at, "allow_private", raw.AllowPrivate, &r.AllowPrivate, listOf(privateRange))
+	set(c, at, "workers", raw.Workers, &r.Workers, integer[int](0, maxWorkers))
 	c.queues(at, r.MTU, r.QueueBytes, r.QueueTotalBytes)
 	return r
 }

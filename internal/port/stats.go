@@ -40,6 +40,25 @@ type Stats struct {
 	SegmentFallbacks uint64
 }
 
+// Plus returns the sum of two ports that serve one purpose.
+func (s Stats) Plus(t Stats) Stats {
+	s.ReadPackets += t.ReadPackets
+	s.ReadBytes += t.ReadBytes
+	s.ReadCalls += t.ReadCalls
+	s.ReadTruncated += t.ReadTruncated
+	s.ReadMalformed += t.ReadMalformed
+	s.WritePackets += t.WritePackets
+	s.WriteBytes += t.WriteBytes
+	s.WriteCalls += t.WriteCalls
+	s.WriteFull += t.WriteFull
+	s.WriteDenied += t.WriteDenied
+	s.WriteTooBig += t.WriteTooBig
+	s.WriteUnreachable += t.WriteUnreachable
+	s.WriteFailed += t.WriteFailed
+	s.SegmentFallbacks += t.SegmentFallbacks
+	return s
+}
+
 // counters are the live values behind Stats.
 type counters struct {
 	readPackets, readBytes, readCalls, readTruncated, readMalformed atomic.Uint64

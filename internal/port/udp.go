@@ -39,7 +39,9 @@ type UDP struct {
 
 // ListenUDP4 opens a socket in the calling thread's network namespace. The
 // outer packets it sends carry no DF bit (RFC 4380 section 5.1.2).
-func ListenUDP4(cfg UDPConfig) (*UDP, error) {
+func ListenUDP4(cfg UDPConfig) (*UDP, error) { return listenUDP4(cfg, false) }
+
+func listenUDP4(cfg UDPConfig, shared bool) (*UDP, error) {
 	if !cfg.Addr.Addr().Is4() {
 		return nil, fmt.Errorf("cannot listen on %s: an IPv4 address is needed", cfg.Addr)
 	}
@@ -49,16 +51,58 @@ func ListenUDP4(cfg UDPConfig) (*UDP, error) {
 	}
 	u := &UDP{guard: guard{fd: fd}}
 	u.out.make = newSender
-	if err := u.setUp(cfg); err != nil {
+	if err := u.setUp(cfg, shared); err != nil {
 		u.guard.release()
 		return nil, err
 	}
 	return u, nil
 }
 
+// ListenUDP4Group opens n sockets on one address, among which the kernel divides
+// what comes by sender, so that each sender's datagrams stay in order.
+func ListenUDP4Group(cfg UDPConfig, n int) ([]*UDP, error) {
+	// The first is bound alone, so that an address in use is still an error, and
+	// shares its address only then.
+	first, err := ListenUDP4(cfg)
+	if err != nil {
+		return nil, err
+	}
+	group := []*UDP{first}
+	if n > 1 {
+		err = share(first.guard.fd)
+	}
+	cfg.Addr = first.local
+	for len(group) < n && err == nil {
+		var u *UDP
+		if u, err = listenUDP4(cfg, true); err == nil {
+			group = append(group, u)
+		}
+	}
+	if err != nil {
+		for _, u := range group {
+			_ = u.Close()
+		}
+		return nil, err
+	}
+	return group, nil
+}
+
+// share lets a socket share its address with others of this user.
+func share(fd int) error {
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+		return fmt.Errorf("cannot share a UDP address among several sockets: %w", err)
+	}
+	return nil
+}
+
 // setUp sets the socket's options and binds it.
-func (u *UDP) setUp(cfg UDPConfig) error {
+func (u *UDP) setUp(cfg UDPConfig, shared bool) error {
 	fd := u.guard.fd
+	if shared {
+		if err := share(fd); err != nil {
+			return err
+		}
+	}
 	if cfg.Buffer == 0 {
 		cfg.Buffer = defaultBuffer
 	}

@@ -25,6 +25,7 @@ var All = []lab.Experiment{
 	},
 	relayThroughput,
 	relayLatency,
+	teredoPeers,
 	{
 		Name:    "wire",
 		Summary: "whether the emulated links keep their rate, delay and loss on this machine",

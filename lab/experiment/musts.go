@@ -20,6 +20,10 @@ const (
 	figureHostsFirstIn  = "lost first pings from the IPv6 host"
 	figureThroughput    = "packets per second" // Isthmus / Miredo, in each case
 	figureLatency       = "median latency"     // Isthmus / Miredo, in each case
+	figurePeersMemory   = "memory beyond the empty process"
+	figureLookup        = "look-up at random, median"
+	figurePause         = "longest pause"
+	figureFloodLost     = "good packets lost" // beside each flood
 )
 
 // Bound is the must of one figure of one experiment.
@@ -41,6 +45,10 @@ var Musts = []Bound{
 	{"nat-matrix", figureHostsFirstIn, report.Must{Bound: 0}},
 	{"relay-throughput", figureThroughput, report.Must{AtLeast: true, Bound: 1}},
 	{"relay-latency", figureLatency, report.Must{Bound: 1.5}},
+	{peersName, figurePeersMemory, report.Must{Bound: 64}}, // MiB
+	{peersName, figureLookup, report.Must{Bound: 200}},     // ns
+	{peersName, figurePause, report.Must{Bound: 2}},        // ms
+	{peersName, figureFloodLost, report.Must{Bound: 0}},
 }
 
 // must looks a bound up. A name that is not in the table is a mistake in the

@@ -108,15 +108,12 @@ func (s *Sender) Send(frame []byte) error {
 //
 // Call it from a goroutine that is locked to its thread: it waits in the kernel.
 func (s *Sender) Stream(frame []byte, first uint64, n int, gap time.Duration) ([]time.Time, error) {
-	at := bytes.Index(frame, marker[:])
-	if at < 0 {
-		return nil, fmt.Errorf("the frame has no room for a sequence number")
-	}
-	seq := frame[at+len(marker):]
 	times := make([]time.Time, n)
 	next := time.Now()
 	for i := range n {
-		binary.BigEndian.PutUint64(seq, first+uint64(i))
+		if err := Number(frame, first+uint64(i)); err != nil {
+			return nil, err
+		}
 		if wait := time.Until(next); wait > 0 {
 			ts := unix.NsecToTimespec(int64(wait))
 			_ = unix.Nanosleep(&ts, nil)
@@ -128,4 +125,43 @@ func (s *Sender) Stream(frame []byte, first uint64, n int, gap time.Duration) ([
 		}
 	}
 	return times, nil
+}
+
+// SendAll sends frames in their order. Those that the kernel has no room for are
+// not sent again; it returns how many were taken.
+func (s *Sender) SendAll(frames [][]byte) (sent int, err error) {
+	for len(frames) > 0 {
+		part := frames[:min(len(frames), batch)]
+		frames = frames[len(part):]
+		for i, f := range part {
+			s.iov[i] = unix.Iovec{Base: &f[0], Len: uint64(len(f))}
+			s.msgs[i].hdr = unix.Msghdr{Iov: &s.iov[i], Iovlen: 1}
+		}
+		for first := 0; first < len(part); {
+			n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.msgs[first])), uintptr(len(part)-first), 0, 0, 0)
+			switch errno {
+			case 0:
+				sent += int(n)
+				first += int(n)
+			case unix.EINTR:
+			case unix.ENOBUFS, unix.EAGAIN:
+				first++
+			default:
+				return sent, fmt.Errorf("sending frames: %w", errno)
+			}
+		}
+		runtime.KeepAlive(part)
+	}
+	return sent, nil
+}
+
+// Number puts a sequence number into a frame that holds a test packet with room
+// for one, so that a [Tap] tells it from others.
+func Number(frame []byte, seq uint64) error {
+	at := bytes.Index(frame, marker[:])
+	if at < 0 {
+		return errors.New("the frame has no room for a sequence number")
+	}
+	binary.BigEndian.PutUint64(frame[at+len(marker):], seq)
+	return nil
 }

@@ -14,6 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// tapBuffer is what may wait for a tap, in bytes as the kernel counts them: half a
+// second of what a busy machine lets through.
+const tapBuffer = 64 << 20
+
 // Tap stamps the test packets that arrive at one interface. It sees them before
 // any filter of the receiving host does.
 type Tap struct {
@@ -35,6 +39,7 @@ func OpenTap(iface string) (*Tap, error) {
 	// A time-out lets the reader see that the tap was closed.
 	tv := unix.NsecToTimeval(int64(50 * time.Millisecond))
 	err = errors.Join(
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, tapBuffer),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv),

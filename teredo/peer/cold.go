@@ -15,7 +15,8 @@ func (t *Table[C]) Cold(e *Entry) *C {
 // Warm returns the cold state of e and makes a zero one if there is none.
 func (t *Table[C]) Warm(e *Entry) *C {
 	if e.cold == 0 {
-		c := &coldState[C]{entry: e.self, pos: -1}
+		c := t.coldState()
+		c.entry, c.pos = e.self, -1
 		if n := len(t.freeColds); n > 0 {
 			e.cold = t.freeColds[n-1]
 			t.freeColds = t.freeColds[:n-1]
@@ -28,12 +29,29 @@ func (t *Table[C]) Warm(e *Entry) *C {
 	return &t.colds[e.cold].state
 }
 
+// spareColds is how many unused cold states a table keeps for the next peers.
+const spareColds = 1024
+
+// coldState returns a zero cold state.
+func (t *Table[C]) coldState() *coldState[C] {
+	if n := len(t.spare); n > 0 {
+		c := t.spare[n-1]
+		t.spare = t.spare[:n-1]
+		return c
+	}
+	return new(coldState[C])
+}
+
 // Release drops the cold state of e, and its deadline.
 func (t *Table[C]) Release(e *Entry) {
 	if e.cold == 0 {
 		return
 	}
 	t.ClearDeadline(e)
+	if c := t.colds[e.cold]; len(t.spare) < spareColds {
+		*c = coldState[C]{}
+		t.spare = append(t.spare, c)
+	}
 	t.colds[e.cold] = nil
 	t.freeColds = append(t.freeColds, e.cold)
 	e.cold = 0

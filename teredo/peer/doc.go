@@ -1,13 +1,18 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-// Package peer is the list of recent Teredo peers (RFC 4380 section 5.2) that
-// clients and relays keep: a bounded table with two ages, trusted and untrusted,
-// the packets that wait for a peer to become trusted, and the deadlines of its
-// bubbles. It is pure and not safe for concurrent use.
+// Package peer holds the lists of recent Teredo peers (RFC 4380 section 5.2) of
+// clients and relays. It is pure.
 //
-// An [Entry] is the hot record that each packet needs. What only a peer under
-// test needs (queue, nonces, bubble count) is its cold state, a type of the
-// role's own, which exists only between [Table.Warm] and [Table.Release].
+// [Table] is a bounded table with two ages, trusted and untrusted. An [Entry] is
+// what each packet needs; what only a peer under test needs (queue, nonces, bubble
+// count) is its cold state, a type of the role's own, which exists only between
+// [Table.Warm] and [Table.Release], with one deadline. A client keeps all its
+// peers there, of any IPv6 address, a relay those under test. It is not safe for
+// concurrent use.
+//
+// [Hot] is where a relay keeps those that passed: up to millions, all Teredo
+// addresses, so that little has to be remembered of each; in one flat slab that is
+// read without locks, by other cores and by a fast path outside the program.
 package peer
 
 import "time"

@@ -11,8 +11,9 @@ type Budget struct {
 	QueueBytes   int // most bytes in one queue
 	TotalBytes   int // most bytes in all queues
 
-	used int
-	free [][]byte
+	used  int
+	free  [][]byte
+	lists [][][]byte // of queues that are empty
 }
 
 // freeBuffers is how many emptied buffers a budget keeps for the next packets.
@@ -43,6 +44,10 @@ func (q *Queue) Push(b *Budget, p []byte) bool {
 		b.free[n-1] = nil
 		b.free = b.free[:n-1]
 	}
+	if n := len(b.lists); q.packets == nil && n > 0 {
+		q.packets = b.lists[n-1]
+		b.lists = b.lists[:n-1]
+	}
 	q.packets = append(q.packets, append(buf[:0], p...))
 	q.bytes += len(p)
 	b.used += len(p)
@@ -67,7 +72,10 @@ func (q *Queue) Clear(b *Budget) int {
 		}
 		q.packets[i] = nil
 	}
+	if q.packets != nil && len(b.lists) < freeBuffers {
+		b.lists = append(b.lists, q.packets[:0])
+	}
 	b.used -= q.bytes
-	q.packets, q.bytes = q.packets[:0], 0
+	q.packets, q.bytes = nil, 0
 	return n
 }

@@ -63,6 +63,7 @@ type Table[C any] struct {
 
 	colds     []*coldState[C]
 	freeColds []int32
+	spare     []*coldState[C]
 	deadlines deadlineHeap[C]
 
 	evictions uint64

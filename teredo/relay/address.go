@@ -48,9 +48,9 @@ func (r *Relay) checkClient(a *[16]byte) (why Reason, ok bool) {
 }
 
 // serves tells whether clients may send to a.
-func (r *Relay) serves(a *[16]byte) bool {
+func (s *shared) serves(a *[16]byte) bool {
 	addr := netip.AddrFrom16(*a)
-	for _, p := range r.cfg.Serve {
+	for _, p := range s.serve {
 		if p.Contains(addr) {
 			return true
 		}

@@ -26,29 +26,32 @@ type attempt struct {
 }
 
 // transmit sends p, which passed all rules, or lets it wait.
-func (r *Relay) transmit(p packet.IPv6, e *peer.Entry, at peer.Instant, now time.Time, out *packet.Batch) {
-	if e == nil {
+func (r *Relay) transmit(p packet.IPv6, k known, at peer.Instant, now time.Time, out *packet.Batch) {
+	dst := p.DstBytes()
+	valid := k.hot && k.ref.Age(at) < r.cfg.PeerTimeout
+	switch {
+	case valid && k.ref.Age(at) < r.shared.Load().refresh:
+		r.send(r.mapped(dst, k), p, out)
+		return
+	case k.test == nil && k.hot:
+		// Not heard lately: test it, beside the traffic while it is valid.
+		k.test = r.beginAgain(dst, r.mapped(dst, k), at, now, out)
+	case k.test == nil:
 		if why, ok := r.mayCreate(p, now); !ok {
 			r.drop(why)
 			return
 		}
-		e, _ = r.peers.Insert(p.DstBytes(), never)
-		e.SetMapped(teredo.Mapped(p.DstBytes()))
-		r.begin(e, at, out)
+		k.test = r.begin(dst, at, out)
 	}
-	a := r.peers.Cold(e)
-	if a == nil {
-		a = r.beginAgain(e, at, now, out)
-	}
-	if e.Trusted() && at.Sub(e.Rx) < r.cfg.PeerTimeout {
-		// Valid still, but not heard lately: test it beside the traffic.
-		r.send(e, p, at, out)
+	if valid {
+		r.send(r.mapped(dst, k), p, out)
 		return
 	}
-	if e.Trusted() {
-		r.peers.Distrust(e)
+	if k.test.Trusted() {
+		r.distrust(k.test)
 	}
-	if a.silent && !r.revive(e, a, p, at, now, out) {
+	a := r.tests.Cold(k.test)
+	if a.silent && !r.revive(k.test, a, p, at, now, out) {
 		r.refuse(p, PeerSilent, now, out)
 		return
 	}
@@ -58,6 +61,12 @@ func (r *Relay) transmit(p packet.IPv6, e *peer.Entry, at peer.Instant, now time
 	}
 	r.stats.Queued++
 	r.copyEcho(p, out)
+}
+
+// distrust takes the client under test out of the trusted peers.
+func (r *Relay) distrust(e *peer.Entry) {
+	r.hot.Delete(&e.Key)
+	r.tests.Distrust(e)
 }
 
 // mayCreate applies the limits on new peers, each of which costs an entry and
@@ -75,26 +84,32 @@ func (r *Relay) mayCreate(p packet.IPv6, now time.Time) (why Reason, ok bool) {
 	return 0, true
 }
 
-// begin starts the attempt of a new peer, whose first bubble mayCreate has paid.
-func (r *Relay) begin(e *peer.Entry, at peer.Instant, out *packet.Batch) {
-	a := r.peers.Warm(e)
+// begin starts the test of a new client, whose first bubble mayCreate has paid.
+func (r *Relay) begin(client *[16]byte, at peer.Instant, out *packet.Batch) *peer.Entry {
+	e, _ := r.tests.Insert(client, never)
+	e.SetMapped(teredo.Mapped(client))
+	a := r.tests.Warm(e)
 	a.first = at
 	r.bubble(e, a, at, out)
+	return e
 }
 
-// beginAgain starts the attempt of a peer that was heard before.
-func (r *Relay) beginAgain(e *peer.Entry, at peer.Instant, now time.Time, out *packet.Batch) *attempt {
-	a := r.peers.Warm(e)
+// beginAgain starts the test of a client that is trusted, with this mapping.
+func (r *Relay) beginAgain(client *[16]byte, mapped netip.AddrPort, at peer.Instant, now time.Time, out *packet.Batch) *peer.Entry {
+	e, _ := r.tests.Insert(client, never)
+	r.tests.Trust(e, mapped, at)
+	a := r.tests.Warm(e)
 	a.first = at
+	r.hot.SetBusy(client, true)
 	r.repeat(e, a, at, now, out)
-	return a
+	return e
 }
 
 // bubble sends a bubble through the client's server, and sets the time of the
 // next. Behind a NAT of our own, one goes to the mapped address too.
 func (r *Relay) bubble(e *peer.Entry, a *attempt, at peer.Instant, out *packet.Batch) {
 	a.bubbles++
-	r.peers.SetDeadline(e, at.Add(bubbleInterval))
+	r.tests.SetDeadline(e, at.Add(bubbleInterval))
 	src := r.key.source(&e.Key, at)
 	b := teredo.AppendBubble(out.Alloc(teredo.BubbleLen), src, e.IP())
 	out.SendUDP(Socket, netip.AddrPortFrom(teredo.Server(&e.Key), teredo.Port), b)
@@ -107,7 +122,7 @@ func (r *Relay) bubble(e *peer.Entry, a *attempt, at peer.Instant, out *packet.B
 
 // due handles the deadline of an attempt.
 func (r *Relay) due(e *peer.Entry, at peer.Instant, now time.Time, out *packet.Batch) {
-	a := r.peers.Cold(e)
+	a := r.tests.Cold(e)
 	switch {
 	case a.silent:
 		r.forget(e, NoAnswer)
@@ -126,7 +141,7 @@ func (r *Relay) repeat(e *peer.Entry, a *attempt, at peer.Instant, now time.Time
 		return
 	}
 	a.bubbles++
-	r.peers.SetDeadline(e, at.Add(bubbleInterval))
+	r.tests.SetDeadline(e, at.Add(bubbleInterval))
 }
 
 // giveUp ends an attempt that no one answered: the senders of what waited are
@@ -139,7 +154,7 @@ func (r *Relay) giveUp(e *peer.Entry, a *attempt, now time.Time, out *packet.Bat
 	})
 	a.silent = true
 	if e.Trusted() {
-		r.peers.Distrust(e)
+		r.distrust(e)
 	}
-	r.peers.SetDeadline(e, a.first.Add(silence))
+	r.tests.SetDeadline(e, a.first.Add(silence))
 }

@@ -121,9 +121,17 @@ func TestForget(t *testing.T) {
 	b.trust()
 	b.wait(100 * time.Second)
 	b.want("late, but known", b.udp(mapped, data(client, host, "hello")), "ip hello hop 63")
-	b.expect(300 * time.Second)
-	if s := b.r.Sizes(); s.Peers != 0 {
-		t.Errorf("%d peers are left", s.Peers)
+	b.wait(memory - 1)
+	b.want("all but forgotten", b.udp(mapped, bubble(client, host)))
+	heard := b.now
+	for b.r.Sizes().Peers > 0 {
+		b.wait(time.Second)
+		b.out.Reset()
+		b.r.Tick(b.now, &b.out)
+		b.want("a sweep", b.show())
+	}
+	if d := b.now.Sub(heard); d < memory || d > memory+sweepPeriod {
+		t.Errorf("forgotten after %s", d)
 	}
 	b.want("forgotten", b.udp(mapped, data(client, host, "hello")))
 	b.want("drops", b.dropped(), "no_peer 1")

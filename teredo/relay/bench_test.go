@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 )
 
 var tableSizes = []int{1, 100_000}
@@ -20,7 +21,7 @@ func crowd(b *testing.B, n int) *bench {
 		r.out.Reset()
 		r.r.HandleUDP(m, bubble(c, host), r.now, &r.out)
 	}
-	if _, trusted := r.r.peers.Len(); trusted != n {
+	if trusted := r.r.Sizes().Trusted; trusted != n {
 		b.Fatalf("%d peers are trusted, want %d", trusted, n)
 	}
 	return r
@@ -72,6 +73,36 @@ func BenchmarkHandleUDP(b *testing.B) {
 					r.out.Reset()
 				}
 				r.r.HandleUDP(from[n], p, r.now, &r.out)
+			}
+		})
+	}
+}
+
+// A flood of packets to strangers, 50,000 a second of the relay's time, with its
+// timers.
+func BenchmarkFloodOfStrangers(b *testing.B) {
+	for _, max := range []int{100_000, 1 << 20} {
+		b.Run(fmt.Sprintf("max_peers=%d", max), func(b *testing.B) {
+			r := newBench(b, func(c *Config) { c.MaxPeers, c.QueueTotalBytes = max, 16<<20 })
+			packets := make([][]byte, 100_000)
+			for i := range packets {
+				c, _ := nth(i * 7)
+				src := netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 2: 0x0d, 3: 0xb8, 5: byte(i >> 16), 6: byte(i >> 8), 7: byte(i), 15: 1})
+				packets[i] = data(src, c, "0123456789012345")
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				p := packets[i%len(packets)]
+				p[7] = 64
+				if i%64 == 0 {
+					r.out.Reset()
+					for next := r.r.Next(); !next.IsZero() && !next.After(r.now); next = r.r.Next() {
+						r.r.Tick(r.now, &r.out)
+					}
+				}
+				r.wait(20 * time.Microsecond)
+				r.r.HandleIP(p, r.now, &r.out)
 			}
 		})
 	}

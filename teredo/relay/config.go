@@ -35,16 +35,20 @@ type Config struct {
 	Global teredo.GlobalCheck
 	// MTU is the largest IPv6 packet for clients, in bytes.
 	MTU int
-	// MaxPeers bounds the peer table, in entries. Fixed.
+	// MaxPeers bounds the trusted peers; a quarter of that, and 65536 at most,
+	// may be under test. Fixed.
 	MaxPeers int
+	// Memory is where the trusted peers lie: peer.HotBytes(MaxPeers) zero bytes.
+	// Nil: the relay takes its own. Fixed.
+	Memory []byte
 	// PeerTimeout is how long after its last packet a peer stays valid; 30 s in
 	// RFC 4380 section 5.2.4.
 	PeerTimeout time.Duration
 	// QueuePackets and QueueBytes bound what waits for one peer, QueueTotalBytes
 	// what waits in all.
 	QueuePackets, QueueBytes, QueueTotalBytes int
-	// BubbleRate bounds the bubbles a second, and with them the new peers; 0 is no
-	// limit.
+	// BubbleRate bounds the bubbles a second, and with them the new peers, also
+	// those that a host-specific relay makes without bubbles; 0 is no limit.
 	BubbleRate int
 	// ICMPRate bounds the ICMPv6 errors a second; 0 is no limit.
 	ICMPRate int
@@ -100,8 +104,16 @@ func New(cfg Config, now time.Time, rand io.Reader) (*Relay, error) {
 	if r.perStranger, err = ratelimit.NewPerSource(strangers, ratelimit.DefaultBuckets, rand); err != nil {
 		return nil, err
 	}
-	limits := peer.Limits{Peers: cfg.MaxPeers, Untrusted: min(maxUntrusted, cfg.MaxPeers/untrustedShare)}
-	r.peers = peer.NewTable(limits, r.evicted)
+	memory := cfg.Memory
+	if memory == nil {
+		memory = make([]byte, peer.HotBytes(cfg.MaxPeers))
+	}
+	if r.hot, err = peer.NewHot(memory, cfg.MaxPeers, r.prefixes, rand); err != nil {
+		return nil, err
+	}
+	untrusted := max(min(maxUntrusted, cfg.MaxPeers/untrustedShare), 1)
+	r.tests = peer.NewTable(peer.Limits{Peers: 2 * untrusted, Untrusted: untrusted}, r.evicted)
+	r.unpublished = make([][16]byte, 0, publishRoom)
 	r.apply(cfg)
 	return r, nil
 }
@@ -111,14 +123,17 @@ func (r *Relay) Reconfigure(cfg Config) error {
 	if err := cfg.check(); err != nil {
 		return err
 	}
-	cfg.Host, cfg.Prefixes, cfg.MaxPeers = r.cfg.Host, r.cfg.Prefixes, r.cfg.MaxPeers
+	cfg.Host, cfg.Prefixes, cfg.MaxPeers, cfg.Memory = r.cfg.Host, r.cfg.Prefixes, r.cfg.MaxPeers, nil
 	r.apply(cfg)
 	return nil
 }
 
 func (r *Relay) apply(cfg Config) {
 	r.cfg = cfg
-	r.refresh = cfg.PeerTimeout * refreshNum / refreshDen
+	r.shared.Store(&shared{
+		host: cfg.Host, mtu: cfg.MTU, serve: cfg.Serve,
+		refresh: cfg.PeerTimeout * refreshNum / refreshDen,
+	})
 	r.budget.QueuePackets, r.budget.QueueBytes = cfg.QueuePackets, cfg.QueueBytes
 	r.budget.TotalBytes = cfg.QueueTotalBytes
 	r.bubbleLimit = ratelimit.PerSecond(cfg.BubbleRate, cfg.BubbleRate)

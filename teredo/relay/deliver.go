@@ -3,28 +3,27 @@
 package relay
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
-	"github.com/isthmus-net/isthmus/teredo/peer"
 )
 
-// deliver gives p, which came from the peer e, to the IPv6 side when its
-// destination is served (RFC 4380 section 5.4.2). Bubbles end here.
-func (r *Relay) deliver(p packet.IPv6, e *peer.Entry, at peer.Instant, now time.Time, out *packet.Batch) {
+// deliver gives p, which came from the client with this mapping, to the IPv6 side
+// when its destination is served (RFC 4380 section 5.4.2). Bubbles end here.
+func (r *Relay) deliver(p packet.IPv6, mapped netip.AddrPort, now time.Time, out *packet.Batch) {
 	if p.NextHeader() == packet.ProtoNone {
 		r.stats.BubblesReceived++
 		return
 	}
-	if why, ok := r.mayDeliver(p.DstBytes()); !ok {
+	if why, ok := r.mayDeliver(p.DstBytes(), r.shared.Load()); !ok {
 		r.drop(why)
 		return
 	}
-	if !r.takeHop(p) {
+	if !r.shared.Load().takeHop(p) {
 		r.drop(HopLimitReached)
 		if b := r.buildError(packet.ICMPv6TimeExceeded, 0, 0, p, now, out); b != nil {
-			e.Tx = at
-			out.SendUDP(Socket, e.Mapped(), b)
+			out.SendUDP(Socket, mapped, b)
 		}
 		return
 	}
@@ -33,13 +32,13 @@ func (r *Relay) deliver(p packet.IPv6, e *peer.Entry, at peer.Instant, now time.
 }
 
 // mayDeliver applies the rules on destinations of clients' packets.
-func (r *Relay) mayDeliver(dst *[16]byte) (why Reason, ok bool) {
+func (r *Relay) mayDeliver(dst *[16]byte, s *shared) (why Reason, ok bool) {
 	switch {
 	case !isHost(dst):
 		return BadDestination, false
 	case r.isTeredo(dst):
 		return TeredoToTeredo, false
-	case !r.serves(dst):
+	case !s.serves(dst):
 		return NotServed, false
 	}
 	return 0, true

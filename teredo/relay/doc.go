@@ -3,7 +3,7 @@
 // Package relay is the engine of a Teredo relay and of a host-specific relay
 // (RFC 4380 section 5.4): it carries packets between IPv6 hosts and Teredo
 // clients. It is pure: packets and the time go in, packets come out. It is not
-// safe for concurrent use.
+// safe for concurrent use, but for lanes: see [Lane].
 //
 // One packet's way, and the file of each step:
 //
@@ -13,7 +13,8 @@
 //	              echo.go      the answer to a client's connectivity test
 //	UDP -> IPv6   receive.go   whose packet it is, trust, the queue
 //	              deliver.go   where it may go
-//	both          icmp.go      ICMPv6 errors to senders
+//	both          quick.go     traffic of trusted peers, on any core
+//	              icmp.go      ICMPv6 errors to senders
 package relay
 
 import "time"
@@ -39,6 +40,13 @@ const (
 	// to a peer asks for a sign of life: a one-way flow would otherwise stall
 	// each time the entry runs out.
 	refreshNum, refreshDen = 3, 4
+	// sweepPeriod is how long a sweep of the table for such peers takes, in
+	// slices of sweepBuckets: 256 KiB of memory, some 0.1 ms.
+	sweepPeriod  = 32 * time.Second
+	sweepBuckets = 4096
+	// publishRoom is how many peers may wait for [Relay.Publish]: more than a
+	// batch of datagrams can make trusted.
+	publishRoom = 256
 	// maxUntrusted bounds the peers under test: more than the default bubble
 	// rate can have under test at once, and 1/16 of the default table.
 	maxUntrusted = 1 << 16

@@ -102,7 +102,7 @@ func (b *bench) trust() {
 	b.t.Helper()
 	b.ip(data(host, client, "first"))
 	b.udp(mapped, bubble(client, b.bubbleSource(client)))
-	if p := b.r.Peers(1); len(p) != 1 || !p[0].Trusted {
+	if p := b.peers(1); len(p) != 1 || !p[0].Trusted {
 		b.t.Fatal("the peer is not trusted")
 	}
 }
@@ -111,6 +111,14 @@ func (b *bench) trust() {
 func (b *bench) bubbleSource(client netip.Addr) netip.Addr {
 	a := client.As16()
 	return b.r.key.source(&a, b.r.clock.At(b.now))
+}
+
+// peers lists at most limit peers.
+func (b *bench) peers(limit int) []Peer {
+	l := Listing{Limit: limit}
+	for !b.r.List(&l, b.now) {
+	}
+	return l.Peers
 }
 
 func (b *bench) show() []string {

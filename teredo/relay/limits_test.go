@@ -83,22 +83,92 @@ func TestNewPeersPerServer(t *testing.T) {
 	b.want("drops", b.dropped(), "server_rate 1")
 }
 
+// A host-specific relay makes peers of strangers, whose addresses may be forged.
+func TestHostPeersPerSecond(t *testing.T) {
+	b := newBench(t, hostSpecific, func(c *Config) { c.BubbleRate, c.MaxPeers = 100, 1000 })
+	b.trust()
+	accepted := 0
+	for n := range 10_000 {
+		c, m := nth(n << 8) // an IPv4 address each
+		accepted += len(b.udp(m, data(c, host, "flood")))
+	}
+	b.want("drops", b.dropped(), "peer_rate 9900")
+	if s := b.r.Sizes(); accepted != 100 || s.Trusted != 101 || s.Evictions != 0 {
+		t.Errorf("%d accepted, %+v", accepted, s)
+	}
+	b.want("a known peer", b.udp(mapped, data(client, host, "hello")), "ip hello hop 64")
+}
+
+// When all places are taken by peers that were heard lately, they stay.
+func TestFullTable(t *testing.T) {
+	b := newBench(t, hostSpecific, func(c *Config) { c.MaxPeers, c.BubbleRate = 100, 0 })
+	for n := range 150 {
+		c, m := nth(n << 8)
+		b.udp(m, data(c, host, "x"))
+	}
+	b.want("drops", b.dropped(), "table_full 50")
+	for n := range 100 {
+		c, m := nth(n << 8)
+		b.want("an old peer", b.udp(m, data(c, host, "hello")), "ip hello hop 64")
+	}
+	b.wait(30 * time.Second)
+	c, m := nth(149 << 8)
+	b.want("in the place of a stale one", b.udp(m, data(c, host, "hello")), "ip hello hop 64")
+	if s := b.r.Sizes(); s.Trusted != 100 || s.Evictions != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A relay that has lost its memory learns its clients again: no more bubbles than
+// the budget, whatever the traffic, and every client in the end.
+func TestRestartWithoutStorm(t *testing.T) {
+	const clients, rate = 2000, 400
+	b := newBench(t, func(c *Config) { c.BubbleRate, c.MaxPeers = rate, 4*clients })
+	source := func(n int) netip.Addr {
+		return netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 2: 0x0d, 3: 0xb8, 6: byte(n >> 8), 7: byte(n), 15: 1})
+	}
+	const step = 50 * time.Millisecond
+	seconds := 0
+	for all := 0; all < clients; seconds++ {
+		if seconds > 2*clients/rate {
+			t.Fatalf("only %d of %d clients after %d s", all, clients, seconds)
+		}
+		before := b.r.Stats().BubblesSent
+		for range time.Second / step {
+			for n := range clients { // every client has traffic all the time
+				c, m := nth(n)
+				for _, line := range b.ip(data(source(n), c, "x")) {
+					if strings.HasSuffix(line, "bubble") {
+						b.udp(m, bubble(c, host)) // the answer
+					}
+				}
+			}
+			b.wait(step)
+		}
+		sent := b.r.Stats().BubblesSent - before
+		if most := uint64(2 * rate); sent > most || seconds > 0 && sent > most/2+rate/10 {
+			t.Errorf("second %d: %d bubbles", seconds, sent)
+		}
+		all = b.r.Sizes().Trusted
+	}
+}
+
 func TestPeers(t *testing.T) {
 	b := newBench(t)
 	b.trust()
 	b.wait(time.Second)
 	b.ip(data(host, another, "waits"))
 	want := []Peer{
-		{Address: client, Mapped: mapped, Trusted: true, Received: start, Sent: start},
+		{Address: client, Mapped: mapped, Trusted: true, Received: start},
 		{Address: another, Mapped: netip.MustParseAddrPort("198.51.100.8:41000"), Sent: start.Add(time.Second), Queued: 1},
 	}
 	opts := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 	ports := cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
-	if diff := cmp.Diff(want, b.r.Peers(10), opts, ports); diff != "" {
+	if diff := cmp.Diff(want, b.peers(10), opts, ports); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for _, limit := range []int{-1, 0, 1} {
-		if n := len(b.r.Peers(limit)); n != max(limit, 0) {
+		if n := len(b.peers(limit)); n != max(limit, 0) {
 			t.Errorf("%d peers with the limit %d", n, limit)
 		}
 	}
@@ -143,7 +213,7 @@ func TestNewRefuses(t *testing.T) {
 		}
 	}
 	none := errors.New("no entropy")
-	for _, have := range []int{0, 32, 60, 84} {
+	for _, have := range []int{0, 32, 60, 84, 110, 140} {
 		rand := &shortReader{left: have, err: none}
 		if _, err := New(testConfig(), start, rand); !errors.Is(err, none) {
 			t.Errorf("%d random bytes: error %v", have, err)

@@ -15,6 +15,10 @@ import (
 // may rewrite the payload, and out may alias it. Indications and trailers mean
 // nothing to a relay and are passed over.
 func (r *Relay) HandleUDP(from netip.AddrPort, payload []byte, now time.Time, out *packet.Batch) {
+	at := r.clock.At(now)
+	if r.quickUDP(from, payload, at, out, &r.quick) {
+		return
+	}
 	r.stats.FromUDP++
 	p, _, ok := packet.ParseIPv6(payload)
 	if !ok {
@@ -25,18 +29,12 @@ func (r *Relay) HandleUDP(from netip.AddrPort, payload []byte, now time.Time, ou
 		}
 		p = t.IPv6
 	}
-	at := r.clock.At(now)
-	e := r.peers.Lookup(p.SrcBytes())
-	if e != nil && e.Trusted() && e.MappedIs(from) && r.peers.Cold(e) == nil {
-		r.peers.Touch(e, at)
-	} else {
-		var why Reason
-		if e, why, ok = r.accept(p, e, from, at, now, out); !ok {
-			r.drop(why)
-			return
-		}
+	mapped, why, ok := r.accept(p, from, at, now, out)
+	if !ok {
+		r.drop(why)
+		return
 	}
-	r.deliver(p, e, at, now, out)
+	r.deliver(p, mapped, now, out)
 }
 
 // faultReason is the reason for a fault of the codec.
@@ -53,64 +51,72 @@ func faultReason(err error) Reason {
 }
 
 // accept decides whether p comes from the client that its source address names,
-// and records that. e is the entry of that address, or nil.
-func (r *Relay) accept(p packet.IPv6, e *peer.Entry, from netip.AddrPort, at peer.Instant, now time.Time, out *packet.Batch) (_ *peer.Entry, why Reason, ok bool) {
+// and records that. It returns where packets to the client go.
+func (r *Relay) accept(p packet.IPv6, from netip.AddrPort, at peer.Instant, now time.Time, out *packet.Batch) (mapped netip.AddrPort, why Reason, ok bool) {
 	src := p.SrcBytes()
 	switch {
 	case !r.isTeredo(src):
-		return nil, SourceNotTeredo, false
+		return mapped, SourceNotTeredo, false
 	case from.Port() == r.cfg.Port && r.isOwn(from.Addr()):
-		return nil, OwnAddress, false
-	case e == nil:
-		return r.meet(src, from, at, now)
-	case e.MappedIs(from):
+		return mapped, OwnAddress, false
+	}
+	k := r.find(src, at)
+	mapped = r.mapped(src, k)
+	switch {
+	case !k.hot && k.test == nil:
+		if why, ok := r.mayMeet(src, from, now); !ok {
+			return mapped, why, false
+		}
+	case mapped == from:
 	case teredo.Mapped(src) == from:
-		if e.Trusted() && at.Sub(e.Rx) < r.cfg.PeerTimeout {
+		if k.hot && k.ref.Age(at) < r.cfg.PeerTimeout {
 			// The client proved another mapping by our key. An address can be
 			// forged, so the packet counts, but moves nothing.
-			return e, 0, true
+			return mapped, 0, true
 		}
 	default:
-		if why, ok := r.checkKey(p, e, from, at, now); !ok {
-			return nil, why, false
+		if why, ok := r.checkKey(p, k.test, from, at, now); !ok {
+			return mapped, why, false
 		}
 		r.stats.ForeignMappings++
 	}
-	r.peers.Trust(e, from, at)
-	r.flush(e, at, out)
-	return e, 0, true
+	if !r.trust(src, k.test, from, at, out) {
+		return from, TableFull, false
+	}
+	return from, 0, true
 }
 
-// meet handles a client without an entry. A relay ignores clients to which it has
-// not sent before; a host-specific one listens to all, since its host may be
-// anybody's peer. Server and flags of an address are free, so one socket can have
-// enough addresses to take the whole table (RFC 4380 section 7.3.3): new clients
-// are limited by their IPv4 address.
-func (r *Relay) meet(src *[16]byte, from netip.AddrPort, at peer.Instant, now time.Time) (_ *peer.Entry, why Reason, ok bool) {
+// mayMeet decides about a client that is not known. A relay ignores clients to
+// which it has not sent before; a host-specific one listens to all, since its host
+// may be anybody's peer. Server and flags of an address are free, so one socket
+// can have enough addresses to take the whole table (RFC 4380 section 7.3.3): new
+// clients are limited by their IPv4 address, and in all as by bubbles, since
+// sources may be forged.
+func (r *Relay) mayMeet(src *[16]byte, from netip.AddrPort, now time.Time) (why Reason, ok bool) {
 	if teredo.Mapped(src) != from {
-		return nil, MappingMismatch, false
+		return MappingMismatch, false
 	}
 	if !r.cfg.Host {
-		return nil, NoPeer, false
+		return NoPeer, false
 	}
 	if why, ok := r.checkClient(src); !ok {
-		return nil, why, false
+		return why, false
 	}
 	if !r.perStranger.Allow(from.Addr(), now) {
-		return nil, StrangerRate, false
+		return StrangerRate, false
 	}
-	e, _ := r.peers.Insert(src, never)
-	r.peers.Trust(e, from, at)
-	return e, 0, true
+	if !r.meetBucket.Allow(r.bubbleLimit, now) {
+		return PeerRate, false
+	}
+	return 0, true
 }
 
 // checkKey decides whether p, from a mapping that is not the client's own, is the
-// answer to a bubble of ours that waits for one.
+// answer to a bubble of ours that waits for one; e is the client under test.
 func (r *Relay) checkKey(p packet.IPv6, e *peer.Entry, from netip.AddrPort, at peer.Instant, now time.Time) (why Reason, ok bool) {
 	dst := p.DstBytes()
-	a := r.peers.Cold(e)
 	switch {
-	case !teredo.IsBubble(p) || dst[0] != 0xfe || a == nil || a.silent:
+	case !teredo.IsBubble(p) || dst[0] != 0xfe || e == nil || r.tests.Cold(e).silent:
 		return MappingMismatch, false
 	case r.isOwn(from.Addr()):
 		return OwnAddress, false
@@ -124,13 +130,41 @@ func (r *Relay) checkKey(p packet.IPv6, e *peer.Entry, from netip.AddrPort, at p
 	return 0, true
 }
 
-// flush sends what waits for e, oldest first, and ends its attempt.
-func (r *Relay) flush(e *peer.Entry, at peer.Instant, out *packet.Batch) {
-	a := r.peers.Cold(e)
-	if a == nil {
-		return
+// trust records that the client was heard from this mapping, sends what waits for
+// it, oldest first, and ends its test; e is nil when it is not under test. It
+// returns false, and does nothing, when the table has no place for it.
+func (r *Relay) trust(client *[16]byte, e *peer.Entry, mapped netip.AddrPort, at peer.Instant, out *packet.Batch) bool {
+	var a *attempt
+	if e != nil {
+		a = r.tests.Cold(e)
 	}
-	r.stats.Flushed += uint64(a.queue.Len())
-	a.queue.Drain(&r.budget, out, func(p packet.IPv6) { r.send(e, p, at, out) })
-	r.peers.Release(e)
+	waited := a != nil && a.queue.Len() > 0
+	if r.hot.Insert(client, mapped, at, r.cfg.PeerTimeout, waited) != peer.Accepted {
+		return false
+	}
+	r.keepSweeping(at)
+	if waited {
+		if len(r.unpublished) == cap(r.unpublished) {
+			r.Publish()
+		}
+		r.unpublished = append(r.unpublished, *client)
+		r.stats.Flushed += uint64(a.queue.Len())
+		a.queue.Drain(&r.budget, out, func(p packet.IPv6) { r.send(mapped, p, out) })
+	}
+	if e != nil {
+		r.tests.Delete(e)
+	}
+	return true
+}
+
+// Publish opens lanes to the peers that have become trusted since the last call.
+// It is called when the output of the calls since then has been sent: until then a
+// lane would let new packets overtake those that had waited.
+func (r *Relay) Publish() {
+	for i := range r.unpublished {
+		if key := &r.unpublished[i]; r.tests.Lookup(key) == nil {
+			r.hot.SetBusy(key, false)
+		}
+	}
+	r.unpublished = r.unpublished[:0]
 }

@@ -4,6 +4,7 @@ package relay
 
 import (
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
@@ -14,79 +15,77 @@ import (
 // Relay is the state of one relay. Make one with [New].
 type Relay struct {
 	cfg      Config
-	prefixes [][4]byte     // the first 32 bits of Config.Prefixes
-	refresh  time.Duration // see refreshNum
+	shared   atomic.Pointer[shared] // the part of cfg that lanes see
+	prefixes [][4]byte              // the first 32 bits of Config.Prefixes
 	clock    peer.Clock
 	key      key
-	peers    *peer.Table[attempt]
-	budget   peer.Budget
+
+	// A client is in hot when it is trusted, in tests while bubbles go to it or
+	// went in vain, in both while a trusted one is tested again; it is then
+	// busy in hot and trusted in tests.
+	hot     *peer.Hot
+	tests   *peer.Table[attempt]
+	budget  peer.Budget
+	sweepAt peer.Instant // when hot is swept next, while it holds anything
+	// unpublished are the peers in hot that Publish will open to lanes.
+	unpublished [][16]byte
+	lanes       []*Lane
+	quick       counts // of the engine's own quick way
 
 	bubbleLimit, errorLimit   ratelimit.Limit
 	bubbleBucket, errorBucket ratelimit.Bucket
-	keyBucket                 ratelimit.Bucket // shares bubbleLimit
+	keyBucket, meetBucket     ratelimit.Bucket // share bubbleLimit
 	perSource, perServer      *ratelimit.PerSource
 	perStranger               *ratelimit.PerSource
 	stats                     Stats
 }
 
-// Peer is what the relay knows of one client.
-type Peer struct {
-	Address        netip.Addr     // Teredo address
-	Mapped         netip.AddrPort // where its packets go
-	Trusted        bool           // the mapping is proved
-	Received, Sent time.Time      // last packet each way; zero: none
-	Queued         int            // packets that wait for it
+// known is what the tables hold of one client.
+type known struct {
+	hot  bool        // it is trusted, and ref is where
+	ref  peer.Ref    // if hot
+	test *peer.Entry // nil when it is not under test
 }
 
-// Peers returns at most limit peers, the most recently trusted first.
-func (r *Relay) Peers(limit int) []Peer {
-	all, _ := r.peers.Len()
-	list := make([]Peer, 0, max(min(limit, all), 0))
-	if limit <= 0 {
-		return list
-	}
-	r.peers.Walk(func(e *peer.Entry) bool {
-		p := Peer{
-			Address: e.IP(), Mapped: e.Mapped(), Trusted: e.Trusted(),
-			Received: r.timeOf(e.Rx), Sent: r.timeOf(e.Tx),
-		}
-		if a := r.peers.Cold(e); a != nil {
-			p.Queued = a.queue.Len()
-		}
-		list = append(list, p)
-		return len(list) < limit
-	})
-	return list
+// find looks a client up.
+func (r *Relay) find(client *[16]byte, at peer.Instant) known {
+	k := known{test: r.tests.Lookup(client)}
+	k.ref, k.hot = r.hot.Lookup(client)
+	k.hot = k.hot && k.ref.Age(at) < memory
+	return k
 }
 
-// timeOf returns the time of i, zero for never.
-func (r *Relay) timeOf(i peer.Instant) time.Time {
-	if i == never {
-		return time.Time{}
+// mapped returns where packets to a client go.
+func (r *Relay) mapped(client *[16]byte, k known) netip.AddrPort {
+	if !k.hot && k.test != nil {
+		return k.test.Mapped()
 	}
-	return r.clock.Time(i)
+	return r.hot.Mapped(client, k.ref)
 }
 
 // Sizes is how full the tables are.
 type Sizes struct {
 	Peers, Trusted int
+	Foreign        int // of the trusted, those with a mapping that is not in their address
 	QueuedBytes    int
 	Evictions      uint64 // peers that lost their place to others
 }
 
 // Sizes returns how full the tables are.
 func (r *Relay) Sizes() Sizes {
-	all, trusted := r.peers.Len()
-	return Sizes{Peers: all, Trusted: trusted, QueuedBytes: r.budget.Used(), Evictions: r.peers.Evictions()}
+	trusted, foreign := r.hot.Len()
+	tests, again := r.tests.Len()
+	return Sizes{
+		Peers: trusted + tests - again, Trusted: trusted, Foreign: foreign,
+		QueuedBytes: r.budget.Used(), Evictions: r.hot.Evictions() + r.tests.Evictions(),
+	}
 }
 
 // Next is when Tick has something to do next; zero is never.
 func (r *Relay) Next() time.Time {
-	at, ok := r.peers.NextDeadline()
-	if e := r.peers.OldestTrusted(); e != nil {
-		if forget := e.Rx.Add(memory); !ok || forget < at {
-			at, ok = forget, true
-		}
+	at, ok := r.tests.NextDeadline()
+	if all, _ := r.hot.Len(); all > 0 && (!ok || r.sweepAt < at) {
+		at, ok = r.sweepAt, true
 	}
 	if !ok {
 		return time.Time{}
@@ -99,34 +98,45 @@ func (r *Relay) Next() time.Time {
 func (r *Relay) Tick(now time.Time, out *packet.Batch) {
 	at := r.clock.At(now)
 	for range tickBurst {
-		e := r.peers.Due(at)
+		e := r.tests.Due(at)
 		if e == nil {
 			break
 		}
 		r.due(e, at, now, out)
 	}
-	for range tickBurst {
-		e := r.peers.OldestTrusted()
-		if e == nil || e.Rx.Add(memory) > at {
-			break
-		}
-		r.forget(e, PeerEvicted)
+	if all, _ := r.hot.Len(); all > 0 && r.sweepAt <= at {
+		r.hot.Sweep(at, memory, sweepBuckets)
+		r.sweepAt = at.Add(r.sweepInterval())
 	}
 }
 
-// evicted is called for a peer that loses its place.
-func (r *Relay) evicted(_ *peer.Entry, a *attempt) {
+// keepSweeping starts the sweeps with the first peer.
+func (r *Relay) keepSweeping(at peer.Instant) {
+	if all, _ := r.hot.Len(); all == 1 {
+		r.sweepAt = at.Add(r.sweepInterval())
+	}
+}
+
+// sweepInterval is the time between two slices of a sweep.
+func (r *Relay) sweepInterval() time.Duration {
+	slices := (r.hot.Buckets() + sweepBuckets - 1) / sweepBuckets
+	return sweepPeriod / time.Duration(slices)
+}
+
+// evicted is called for a client under test that loses its place.
+func (r *Relay) evicted(e *peer.Entry, a *attempt) {
 	if a != nil {
 		r.discard(a, PeerEvicted)
 	}
+	if e.Trusted() {
+		r.hot.SetBusy(&e.Key, false)
+	}
 }
 
-// forget deletes a peer and what waits for it.
+// forget ends the memory of a client that answered no bubble.
 func (r *Relay) forget(e *peer.Entry, why Reason) {
-	if a := r.peers.Cold(e); a != nil {
-		r.discard(a, why)
-	}
-	r.peers.Delete(e)
+	r.discard(r.tests.Cold(e), why)
+	r.tests.Delete(e)
 }
 
 // discard drops what waits.

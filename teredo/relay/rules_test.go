@@ -142,6 +142,7 @@ var untold = map[string]string{
 	"peer_silent": "TestNoAnswer", "no_answer": "TestNoAnswer", "peer_evicted": "TestEviction",
 	"source_rate": "TestNewPeersPerSource", "server_rate": "TestNewPeersPerServer",
 	"stranger_rate": "TestStrangerCannotTakeTheTable",
+	"peer_rate":     "TestHostPeersPerSecond", "table_full": "TestFullTable",
 }
 
 func TestRules(t *testing.T) {

@@ -45,6 +45,9 @@ const (
 	ServerRate  // the same: too many new peers of one server
 
 	StrangerRate // too many new clients from one IPv4 address, to a host-specific relay
+
+	PeerRate  // from a new peer of a host-specific relay: too many new ones a second
+	TableFull // from a new peer, and all that are known were heard lately
 	numReasons
 )
 
@@ -59,7 +62,7 @@ var reasonNames = [numReasons]string{
 	HopLimitReached: "hop_limit", TooBig: "too_big",
 	QueueFull: "queue_full", PeerSilent: "peer_silent", NoAnswer: "no_answer", PeerEvicted: "peer_evicted",
 	BubbleRate: "bubble_rate", SourceRate: "source_rate", ServerRate: "server_rate",
-	StrangerRate: "stranger_rate",
+	StrangerRate: "stranger_rate", PeerRate: "peer_rate", TableFull: "table_full",
 }
 
 // String returns the reason as a stable snake_case word.
@@ -99,8 +102,5 @@ func (s *Stats) EachDropped(f func(Reason, uint64)) {
 		f(Reason(i), n)
 	}
 }
-
-// Stats returns the counters.
-func (r *Relay) Stats() Stats { return r.stats }
 
 func (r *Relay) drop(why Reason) { r.stats.Dropped[why]++ }

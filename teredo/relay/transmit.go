@@ -3,39 +3,37 @@
 package relay
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
-	"github.com/isthmus-net/isthmus/teredo/peer"
 )
 
 // HandleIP takes an IPv6 packet for a Teredo client (RFC 4380 section 5.4.1). It
 // may rewrite the packet, and out may alias it.
 func (r *Relay) HandleIP(ip []byte, now time.Time, out *packet.Batch) {
+	at := r.clock.At(now)
+	// The steady state: what an entry says of its address was checked when it was
+	// made.
+	if r.quickIP(ip, at, out, &r.quick) {
+		return
+	}
 	r.stats.FromIPv6++
 	p, _, ok := packet.ParseIPv6(ip)
 	if !ok {
 		r.drop(formOf(ip))
 		return
 	}
-	at := r.clock.At(now)
-	e := r.peers.Lookup(p.DstBytes())
-	// The steady state: what an entry says of its address was checked when it was
-	// made.
-	if e != nil && e.Trusted() && at.Sub(e.Rx) < r.refresh &&
-		len(p) <= r.cfg.MTU && r.isSource(p.SrcBytes()) && r.takeHop(p) {
-		r.send(e, p, at, out)
-		return
-	}
 	if p.DstBytes()[0] == multicast {
 		r.stats.HostMulticast++
 		return
 	}
-	if why, ok := r.admit(p, e); !ok {
+	k := r.find(p.DstBytes(), at)
+	if why, ok := r.admit(p, k); !ok {
 		r.refuse(p, why, now, out)
 		return
 	}
-	r.transmit(p, e, at, now, out)
+	r.transmit(p, k, at, now, out)
 }
 
 // multicast is the first byte of multicast addresses (RFC 4291 section 2.4).
@@ -57,22 +55,9 @@ func formOf(b []byte) Reason {
 // isSource tells whether packets from a are relayed.
 func (r *Relay) isSource(a *[16]byte) bool { return isHost(a) && !r.isTeredo(a) }
 
-// takeHop takes the one hop off that this router costs; false when none is left.
-// A host-specific relay is no router.
-func (r *Relay) takeHop(p packet.IPv6) bool {
-	if r.cfg.Host {
-		return true
-	}
-	if p.HopLimit() <= 1 {
-		return false
-	}
-	p.SetHopLimit(p.HopLimit() - 1)
-	return true
-}
-
 // admit applies the rules in the order in which an error may be sent about them:
 // nothing is answered before the addresses are known to be good.
-func (r *Relay) admit(p packet.IPv6, e *peer.Entry) (why Reason, ok bool) {
+func (r *Relay) admit(p packet.IPv6, k known) (why Reason, ok bool) {
 	src, dst := p.SrcBytes(), p.DstBytes()
 	switch {
 	case !r.isTeredo(dst):
@@ -82,7 +67,7 @@ func (r *Relay) admit(p packet.IPv6, e *peer.Entry) (why Reason, ok bool) {
 	case r.isTeredo(src):
 		return TeredoToTeredo, false
 	}
-	if e == nil {
+	if !k.hot && k.test == nil {
 		if why, ok := r.checkClient(dst); !ok {
 			return why, false
 		}
@@ -90,7 +75,7 @@ func (r *Relay) admit(p packet.IPv6, e *peer.Entry) (why Reason, ok bool) {
 	if len(p) > r.cfg.MTU {
 		return TooBig, false
 	}
-	if !r.takeHop(p) {
+	if !r.shared.Load().takeHop(p) {
 		return HopLimitReached, false
 	}
 	return 0, true
@@ -109,9 +94,8 @@ func (r *Relay) refuse(p packet.IPv6, why Reason, now time.Time, out *packet.Bat
 	}
 }
 
-// send sends p to the peer's mapped address.
-func (r *Relay) send(e *peer.Entry, p packet.IPv6, at peer.Instant, out *packet.Batch) {
-	e.Tx = at
+// send sends p to a client's mapped address.
+func (r *Relay) send(to netip.AddrPort, p packet.IPv6, out *packet.Batch) {
 	r.stats.ToUDP++
-	out.SendUDP(Socket, e.Mapped(), p)
+	out.SendUDP(Socket, to, p)
 }

@@ -50,6 +50,9 @@ type Loop[O Output] struct {
 	// let the engine go, so that no newer packet from the TUN overtakes those
 	// of a queue that a received packet has released.
 	Ordered bool
+	// Sent, if set, is called with the mutex held when the datagrams of an
+	// ordered batch have been sent.
+	Sent func()
 
 	mu      sync.Mutex
 	sockets atomic.Pointer[[]port.UDPConn]
@@ -75,27 +78,54 @@ func (l *Loop[O]) SetSocket(i int, conn port.UDPConn) {
 	}
 }
 
+// Ports are where the output of one of several loops goes; what is nil is that of
+// the [Loop].
+type Ports struct {
+	Sockets []port.UDPConn // by the numbers of [packet.Datagram]
+	IP      port.IPWriter
+}
+
+// Quick is a way past the engine's mutex for the packets of one loop. The zero
+// value is none.
+type Quick[P any, O Output] struct {
+	// Handle takes a packet, or returns false and leaves it, and in its place
+	// what comes behind it in the batch, to the engine.
+	Handle func(p P, now time.Time, out O) bool
+	// Done ends a batch.
+	Done func()
+}
+
 // ReadUDP gives the engine what conn receives, until conn is closed; then it
 // returns nil.
 func (l *Loop[O]) ReadUDP(conn port.UDPConn, handle func(m *port.Message, now time.Time, out O)) error {
+	return l.ReadUDPQuick(conn, Ports{}, Quick[*port.Message, O]{}, handle)
+}
+
+// ReadUDPQuick is ReadUDP for one of several loops.
+func (l *Loop[O]) ReadUDPQuick(conn port.UDPConn, ports Ports, quick Quick[*port.Message, O], handle func(m *port.Message, now time.Time, out O)) error {
 	msgs := make([]port.Message, port.MaxBatch)
+	batch := make([]*port.Message, port.MaxBatch)
+	for i := range msgs {
+		batch[i] = &msgs[i]
+	}
 	out := l.NewOutput()
 	for {
 		n, err := conn.ReadBatch(msgs)
 		if err != nil {
 			return untilClosed(err)
 		}
-		l.batch(out, l.Ordered, func(now time.Time) {
-			for i := range msgs[:n] {
-				handle(&msgs[i], now, out)
-			}
-		})
+		pass(l, batch[:n], out, l.Ordered, &ports, &quick, handle)
 	}
 }
 
 // ReadTun gives the engine what the host's stack sends to tun, until tun is
 // closed; then it returns nil.
 func (l *Loop[O]) ReadTun(tun port.Tun, handle func(ip []byte, now time.Time, out O)) error {
+	return l.ReadTunQuick(tun, Ports{}, Quick[[]byte, O]{}, handle)
+}
+
+// ReadTunQuick is ReadTun for one of several loops.
+func (l *Loop[O]) ReadTunQuick(tun port.Tun, ports Ports, quick Quick[[]byte, O], handle func(ip []byte, now time.Time, out O)) error {
 	pkts := make([][]byte, port.MaxBatch)
 	out := l.NewOutput()
 	for {
@@ -103,19 +133,37 @@ func (l *Loop[O]) ReadTun(tun port.Tun, handle func(ip []byte, now time.Time, ou
 		if err != nil {
 			return untilClosed(err)
 		}
-		l.batch(out, false, func(now time.Time) {
-			for _, p := range pkts[:n] {
-				handle(p, now, out)
-			}
-		})
+		pass(l, pkts[:n], out, false, &ports, &quick, handle)
 	}
+}
+
+// pass handles one batch: without the mutex as far as the quick way goes.
+func pass[P any, O Output](l *Loop[O], items []P, out O, ordered bool, ports *Ports, quick *Quick[P, O], handle func(p P, now time.Time, out O)) {
+	out.Reset()
+	if quick.Handle != nil {
+		now := time.Now()
+		for len(items) > 0 && quick.Handle(items[0], now, out) {
+			items = items[1:]
+		}
+		quick.Done()
+	}
+	if len(items) == 0 {
+		l.sendUDP(out.Packets().UDP, ports)
+		l.sendIP(out.Packets().IP, ports)
+		return
+	}
+	l.batch(out, ordered, ports, func(now time.Time) {
+		for _, p := range items {
+			handle(p, now, out)
+		}
+	})
 }
 
 // Do runs f with the engine to itself, for whatever is neither a packet nor a
 // timer: reloads, events, snapshots. It sends what f puts into out.
 func (l *Loop[O]) Do(f func(now time.Time, out O)) {
 	out := l.NewOutput()
-	l.batch(out, false, func(now time.Time) { f(now, out) })
+	l.batch(out, false, &Ports{}, func(now time.Time) { f(now, out) })
 }
 
 // RunTimer calls the engine's Tick when it is due, until ctx is done.
@@ -123,13 +171,13 @@ func (l *Loop[O]) RunTimer(ctx context.Context) {
 	out := l.NewOutput()
 	tick := func(now time.Time) { l.Engine.Tick(now, out) }
 	for l.timer.wait(ctx) {
-		l.batch(out, false, tick)
+		out.Reset()
+		l.batch(out, false, &Ports{}, tick)
 	}
 }
 
-// batch runs work with the mutex held and sends what it left in out.
-func (l *Loop[O]) batch(out O, ordered bool, work func(now time.Time)) {
-	out.Reset()
+// batch runs work with the mutex held and sends what is in out then.
+func (l *Loop[O]) batch(out O, ordered bool, ports *Ports, work func(now time.Time)) {
 	l.mu.Lock()
 	work(time.Now())
 	if l.Settled != nil {
@@ -138,26 +186,43 @@ func (l *Loop[O]) batch(out O, ordered bool, work func(now time.Time)) {
 	l.timer.set(l.Engine.Next())
 	b := out.Packets()
 	if ordered {
-		l.sendUDP(b.UDP)
+		l.sendUDP(b.UDP, ports)
+		if l.Sent != nil {
+			l.Sent()
+		}
 	}
 	l.mu.Unlock()
 	if !ordered {
-		l.sendUDP(b.UDP)
+		l.sendUDP(b.UDP, ports)
 	}
-	if len(b.IP) > 0 {
-		// A port that is closed belongs to an instance that is ending.
-		_ = l.IP.WriteBatch(b.IP)
+	l.sendIP(b.IP, ports)
+}
+
+// sendIP gives IPv6 packets to the host's stack.
+func (l *Loop[O]) sendIP(pkts [][]byte, ports *Ports) {
+	if len(pkts) == 0 {
+		return
 	}
+	to := ports.IP
+	if to == nil {
+		to = l.IP
+	}
+	// A port that is closed belongs to an instance that is ending.
+	_ = to.WriteBatch(pkts)
 }
 
 // sendUDP sends runs of datagrams that leave by the same socket.
-func (l *Loop[O]) sendUDP(dgrams []packet.Datagram) {
+func (l *Loop[O]) sendUDP(dgrams []packet.Datagram, ports *Ports) {
 	if len(dgrams) == 0 {
 		return
 	}
-	sockets := l.sockets.Load()
+	sockets := ports.Sockets
 	if sockets == nil {
-		return
+		shared := l.sockets.Load()
+		if shared == nil {
+			return
+		}
+		sockets = *shared
 	}
 	for len(dgrams) > 0 {
 		i, n := dgrams[0].Socket, 1
@@ -165,8 +230,8 @@ func (l *Loop[O]) sendUDP(dgrams []packet.Datagram) {
 			n++
 		}
 		// A socket may have gone since the engine named it.
-		if i < len(*sockets) && (*sockets)[i] != nil {
-			_ = (*sockets)[i].WriteBatch(dgrams[:n])
+		if i < len(sockets) && sockets[i] != nil {
+			_ = sockets[i].WriteBatch(dgrams[:n])
 		}
 		dgrams = dgrams[n:]
 	}

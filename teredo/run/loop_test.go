@@ -164,6 +164,46 @@ func (c lockCheck) WriteBatch(d []packet.Datagram) error {
 	return c.UDPConn.WriteBatch(d)
 }
 
+// The quick way takes what it can without the mutex; what it leaves, and all that
+// comes behind it in the batch, goes to the engine, so that the order stays.
+func TestLoopQuick(t *testing.T) {
+	l, _, _ := newMirrorLoop()
+	l.Ordered = true
+	sent := 0
+	l.Sent = func() { sent++ }
+	udp := porttest.NewUDP(loopLocal)
+	var out packet.Batch
+	done := 0
+	quick := Quick[string, *packet.Batch]{
+		Handle: func(p string, _ time.Time, out *packet.Batch) bool {
+			if p == "slow" {
+				return false
+			}
+			out.SendUDP(0, loopPeer, []byte("quick "+p))
+			return true
+		},
+		Done: func() { done++ },
+	}
+	handle := func(p string, _ time.Time, out *packet.Batch) { out.SendUDP(0, loopPeer, []byte("engine "+p)) }
+	ports := Ports{Sockets: []port.UDPConn{udp}}
+
+	l.mu.Lock() // held by another: quick packets pass
+	pass(l, []string{"a", "b"}, &out, true, &ports, &quick, handle)
+	l.mu.Unlock()
+	if sent != 0 || done != 1 {
+		t.Errorf("%d ordered batches, %d done", sent, done)
+	}
+	pass(l, []string{"c", "slow", "d"}, &out, true, &ports, &quick, handle)
+	if sent != 1 || done != 2 {
+		t.Errorf("%d ordered batches, %d done", sent, done)
+	}
+	for _, want := range []string{"quick a", "quick b", "quick c", "engine slow", "engine d"} {
+		if got := string((<-udp.Out).Payload); got != want {
+			t.Errorf("sent %q, want %q", got, want)
+		}
+	}
+}
+
 func TestLoopSettled(t *testing.T) {
 	l, _, _ := newMirrorLoop()
 	seen := 0
@@ -222,7 +262,8 @@ func TestLoopNoAllocation(t *testing.T) {
 	m.due = []time.Time{time.Now().Add(time.Hour)}
 	payload := []byte("x")
 	if n := testing.AllocsPerRun(100, func() {
-		l.batch(out, true, func(time.Time) { out.SendUDP(0, loopPeer, payload) })
+		out.Reset()
+		l.batch(out, true, &Ports{}, func(time.Time) { out.SendUDP(0, loopPeer, payload) })
 	}); n != 0 {
 		t.Errorf("%v allocations a batch", n)
 	}

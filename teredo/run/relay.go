@@ -6,10 +6,11 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
-	"slices"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/teredo/peer"
 	"github.com/isthmus-net/isthmus/teredo/relay"
 )
 
@@ -41,11 +43,11 @@ type Relay struct {
 	mu         sync.Mutex // guards what follows
 	cfg        config.Relay
 	local      local
-	host       *port.Host // open while running
-	tun        *port.TUN
-	conn       *port.UDP
-	forwarding bool // of the kernel, when the relay started
-	down       bool // the device was set down
+	host       *port.Host  // open while running
+	tuns       []*port.TUN // queues of one device, one for each worker
+	conns      []*port.UDP // of one address, likewise
+	forwarding bool        // of the kernel, when the relay started
+	down       bool        // the device was set down
 }
 
 // local is what a relay needs to know of its host's addresses.
@@ -57,14 +59,24 @@ type local struct {
 
 // NewRelay makes the relay that cfg describes, without touching the host.
 func NewRelay(cfg config.Relay, log *slog.Logger) (*Relay, error) {
-	engine, err := relay.New(relayEngineConfig(&cfg, &local{}), time.Now(), rand.Reader)
+	c := relayEngineConfig(&cfg, &local{})
+	var free func()
+	var err error
+	if c.Memory, free, err = port.Memory(peer.HotBytes(cfg.MaxPeers)); err != nil {
+		return nil, fmt.Errorf("%w: lower max_peers", err)
+	}
+	engine, err := relay.New(c, time.Now(), rand.Reader)
 	if err != nil {
+		free()
 		return nil, err
 	}
+	// Status may be asked for after the end of Run.
+	runtime.AddCleanup(engine, func(free func()) { free() }, free)
 	r := &Relay{name: cfg.Name, log: log, engine: engine, ready: make(chan struct{}), cfg: cfg}
 	r.loop.Engine = engine
 	r.loop.NewOutput = func() *packet.Batch { return new(packet.Batch) }
 	r.loop.Ordered = true
+	r.loop.Sent = engine.Publish
 	return r, nil
 }
 
@@ -111,14 +123,30 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	if err := r.look(); err != nil {
 		return err
 	}
-	group.Go(func() error { return r.loop.ReadUDP(r.conn, r.fromUDP) })
-	group.Go(func() error { return r.loop.ReadTun(r.tun, r.engine.HandleIP) })
+	for w := range r.conns {
+		r.work(group, w)
+	}
 	group.Go(func() error { r.loop.RunTimer(ctx); return nil })
 	group.Go(func() error { return r.follow(changes) })
 	defer context.AfterFunc(ctx, r.closePorts)()
 	r.announce()
 	close(r.ready)
 	return group.Wait()
+}
+
+// work runs the two loops of one worker. What the engine has to send for all, by
+// timer or on a change, goes by the ports of the first.
+func (r *Relay) work(group *errgroup.Group, w int) {
+	conn, tun := r.conns[w], r.tuns[w]
+	ports := Ports{Sockets: []port.UDPConn{relay.Socket: conn}, IP: tun}
+	var up, down *relay.Lane
+	r.loop.Do(func(time.Time, *packet.Batch) { up, down = r.engine.NewLane(), r.engine.NewLane() })
+	fromUDP := Quick[*port.Message, *packet.Batch]{Done: up.Done, Handle: func(m *port.Message, now time.Time, out *packet.Batch) bool {
+		return up.HandleUDP(m.From, m.Payload, now, out)
+	}}
+	fromTun := Quick[[]byte, *packet.Batch]{Done: down.Done, Handle: down.HandleIP}
+	group.Go(func() error { return r.loop.ReadUDPQuick(conn, ports, fromUDP, r.fromUDP) })
+	group.Go(func() error { return r.loop.ReadTunQuick(tun, ports, fromTun, r.engine.HandleIP) })
 }
 
 func (r *Relay) fromUDP(m *port.Message, now time.Time, out *packet.Batch) {
@@ -136,17 +164,18 @@ func (r *Relay) open() error {
 	if r.host, err = port.OpenHost(); err != nil {
 		return err
 	}
-	if r.conn, err = port.ListenUDP4(port.UDPConfig{Addr: r.cfg.Bind}); err != nil {
+	n := workers(r.cfg.Workers)
+	if r.conns, err = port.ListenUDP4Group(port.UDPConfig{Addr: r.cfg.Bind}, n); err != nil {
 		return err
 	}
-	r.local.port = r.conn.LocalAddr().Port()
-	r.loop.SetSocket(relay.Socket, r.conn)
+	r.local.port = r.conns[0].LocalAddr().Port()
+	r.loop.SetSocket(relay.Socket, r.conns[0])
 	tun := port.TUNConfig{Name: r.cfg.Interface, MTU: r.cfg.MTU, Forwarding: router, Offload: true}
-	if r.tun, err = port.OpenTUN(tun); err != nil {
+	if r.tuns, err = port.OpenTUNQueues(tun, n); err != nil {
 		return err
 	}
-	r.loop.IP = r.tun
-	if err := r.host.SetUp(r.tun.Name()); err != nil {
+	r.loop.IP = r.tuns[0]
+	if err := r.host.SetUp(r.tuns[0].Name()); err != nil {
 		return err
 	}
 	return r.setRoutes()
@@ -157,7 +186,7 @@ func (r *Relay) setRoutes() error {
 	if !r.cfg.Route {
 		return nil
 	}
-	for _, route := range relayRoutes(&r.cfg, r.tun.Name()) {
+	for _, route := range relayRoutes(&r.cfg, r.tuns[0].Name()) {
 		if err := r.host.AddRoute(route); err != nil {
 			return relayRouteTaken(err)
 		}
@@ -198,7 +227,7 @@ func (r *Relay) followDevice(c port.Change) {
 	if r.host == nil {
 		return // closed meanwhile
 	}
-	index, up, err := r.host.Link(r.tun.Name())
+	index, up, err := r.host.Link(r.tuns[0].Name())
 	if err != nil || c.Kind == port.LinkChanged && c.Link != index {
 		return // the end of a device is for those who read it
 	}
@@ -206,12 +235,12 @@ func (r *Relay) followDevice(c port.Change) {
 	r.down = !up
 	switch {
 	case !up && !was:
-		r.log.Warn("the device is down, so the relay gets no packets: run ip link set up", "interface", r.tun.Name())
+		r.log.Warn("the device is down, so the relay gets no packets: run ip link set up", "interface", r.tuns[0].Name())
 	case up:
 		if err := r.setRoutes(); err != nil {
-			r.log.Warn("the device changed and its routes cannot be set again", "interface", r.tun.Name(), "error", err)
+			r.log.Warn("the device changed and its routes cannot be set again", "interface", r.tuns[0].Name(), "error", err)
 		} else if was {
-			r.log.Info("the device is up again", "interface", r.tun.Name())
+			r.log.Info("the device is up again", "interface", r.tuns[0].Name())
 		}
 	}
 }
@@ -234,7 +263,7 @@ func (r *Relay) look() error {
 			now.broadcasts = append(now.broadcasts, a.Broadcast)
 		}
 	}
-	if now.global, err = r.host.GlobalIPv6(r.tun.Name(), r.cfg.Prefixes...); err != nil {
+	if now.global, err = r.host.GlobalIPv6(r.tuns[0].Name(), r.cfg.Prefixes...); err != nil {
 		return err
 	}
 	r.local = now
@@ -253,11 +282,11 @@ func (r *Relay) reconfigure(cfg *config.Relay) (err error) {
 func (r *Relay) closePorts() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.conn != nil {
-		_ = r.conn.Close()
+	for _, conn := range r.conns {
+		_ = conn.Close()
 	}
-	if r.tun != nil {
-		_ = r.tun.Close()
+	for _, tun := range r.tuns {
+		_ = tun.Close()
 	}
 }
 
@@ -279,7 +308,7 @@ func (r *Relay) close() error {
 func (r *Relay) announce() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.log.Info("serving", "mode", string(r.cfg.Mode), "listen", r.conn.LocalAddr(), "interface", r.tun.Name(), "prefixes", r.cfg.Prefixes)
+	r.log.Info("serving", "mode", string(r.cfg.Mode), "listen", r.conns[0].LocalAddr(), "interface", r.tuns[0].Name(), "prefixes", r.cfg.Prefixes, "workers", len(r.conns))
 	if r.cfg.Mode == config.ModeRelay && !r.forwarding {
 		r.log.Warn("this host does not forward IPv6, so the relay reaches the host alone: run sysctl -w net.ipv6.conf.all.forwarding=1")
 	}
@@ -294,100 +323,4 @@ func (r *Relay) address() netip.Addr {
 		return r.cfg.Address
 	}
 	return r.local.global
-}
-
-// RelayStatus is the status of a relay.
-type RelayStatus struct {
-	// State is starting, serving, or device_down while somebody has set the
-	// device down.
-	State string `json:"state"`
-	// Mode is relay or host.
-	Mode config.Mode `json:"mode"`
-	// Listen is the UDP socket, once it is open.
-	Listen netip.AddrPort `json:"listen,omitzero"`
-	// Interface is the TUN device.
-	Interface string `json:"interface"`
-	// Prefixes are the Teredo prefixes that it reaches.
-	Prefixes []netip.Prefix `json:"prefixes"`
-	// Serve are the ranges that clients may send to.
-	Serve []netip.Prefix `json:"serve"`
-	// Address is the source of ICMPv6 errors, if there is one.
-	Address netip.Addr `json:"address,omitzero"`
-	// Forwarding tells whether the kernel forwarded IPv6 when the relay started.
-	Forwarding bool `json:"forwarding"`
-	// Peers are all clients in the table, Trusted those with a proved mapping.
-	Peers   int `json:"peers"`
-	Trusted int `json:"trusted_peers"`
-	// QueuedBytes wait for clients that have not answered yet.
-	QueuedBytes int `json:"queued_bytes"`
-}
-
-// Status implements [role.Instance]; it returns a [RelayStatus].
-func (r *Relay) Status() any {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	st := RelayStatus{
-		State: r.state(), Mode: r.cfg.Mode, Interface: r.cfg.Interface, Address: r.address(), Forwarding: r.forwarding,
-		Prefixes: slices.Clone(r.cfg.Prefixes), Serve: slices.Clone(r.cfg.Serve),
-	}
-	if r.conn != nil {
-		st.Listen = r.conn.LocalAddr()
-	}
-	sizes := r.sizes()
-	st.Peers, st.Trusted, st.QueuedBytes = sizes.Peers, sizes.Trusted, sizes.QueuedBytes
-	return st
-}
-
-// state is the word for RelayStatus.State; r.mu is held.
-func (r *Relay) state() string {
-	switch {
-	case r.host == nil:
-		return "starting"
-	case r.down:
-		return "device_down"
-	}
-	return "serving"
-}
-
-func (r *Relay) sizes() (s relay.Sizes) {
-	r.loop.Do(func(time.Time, *packet.Batch) { s = r.engine.Sizes() })
-	return s
-}
-
-// Peers implements [role.PeerLister].
-func (r *Relay) Peers(limit int) (peers []role.Peer, total int) {
-	var list []relay.Peer
-	r.loop.Do(func(time.Time, *packet.Batch) {
-		list, total = r.engine.Peers(limit), r.engine.Sizes().Peers
-	})
-	for _, p := range list {
-		peers = append(peers, role.Peer{
-			Address: p.Address, Mapped: p.Mapped, Trusted: p.Trusted,
-			LastReceived: p.Received, LastSent: p.Sent, Queued: p.Queued,
-		})
-	}
-	return peers, total
-}
-
-// Reload implements [role.Reloader]. Live are the keys that concern neither the
-// ports nor the size of the table.
-func (r *Relay) Reload(next *config.Config) (needsRestart []string, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	want, ok := next.Relay(r.name)
-	if !ok {
-		return nil, nil
-	}
-	if r.host == nil {
-		return nil, errors.New("the relay is not running, so it cannot take new settings: restart it")
-	}
-	live := want
-	live.Mode, live.Bind, live.Prefixes = r.cfg.Mode, r.cfg.Bind, r.cfg.Prefixes
-	live.Interface, live.MTU, live.Route = r.cfg.Interface, r.cfg.MTU, r.cfg.Route
-	live.MaxPeers = r.cfg.MaxPeers
-	if err := r.reconfigure(&live); err != nil {
-		return nil, err
-	}
-	r.cfg = live
-	return config.Diff(live, want), nil
 }

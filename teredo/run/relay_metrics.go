@@ -33,17 +33,21 @@ func (r *Relay) Collect(emit func(role.Metric)) {
 	emit(role.Count("peer_evictions_total", "Clients that lost their place to others.", sizes.Evictions))
 	emit(role.Level("peers", "Clients in the table.", float64(sizes.Peers)))
 	emit(role.Level("trusted_peers", "Clients with a proved mapping.", float64(sizes.Trusted)))
+	emit(role.Level("foreign_peers", "Of these, clients whose mapping is not the one in their address.", float64(sizes.Foreign)))
 	emit(role.Level("queued_bytes", "Bytes that wait for clients.", float64(sizes.QueuedBytes)))
 	s.EachDropped(func(why relay.Reason, n uint64) { emit(role.Dropped(why.String(), n)) })
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.conn != nil {
-		collectPort(emit, "udp", r.conn.Stats())
+	var udp, tun port.Stats
+	for _, conn := range r.conns {
+		udp = udp.Plus(conn.Stats())
 	}
-	if r.tun != nil {
-		collectPort(emit, "tun", r.tun.Stats())
+	for _, queue := range r.tuns {
+		tun = tun.Plus(queue.Stats())
 	}
+	collectPort(emit, "udp", udp)
+	collectPort(emit, "tun", tun)
 }
 
 // collectPort reports what a port, called name, could not receive or send.

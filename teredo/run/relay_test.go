@@ -126,7 +126,7 @@ func awaitLocal(ip netip.Addr) error {
 
 func relayConfig(mode config.Mode) config.Relay {
 	cfg := config.DefaultRelay()
-	cfg.Mode, cfg.Interface = mode, "teredo"
+	cfg.Mode, cfg.Interface, cfg.Workers = mode, "teredo", 2
 	return cfg
 }
 
@@ -253,7 +253,7 @@ func TestRelayColdStartAndBothWays(t *testing.T) {
 		t.Errorf("%d peers: %+v", total, peers)
 	}
 	want := RelayStatus{
-		State: "serving", Mode: config.ModeRelay, Listen: netip.MustParseAddrPort("0.0.0.0:3545"), Interface: "teredo",
+		State: "serving", Mode: config.ModeRelay, Listen: netip.MustParseAddrPort("0.0.0.0:3545"), Interface: "teredo", Workers: 2,
 		Prefixes: []netip.Prefix{teredo.Prefix}, Serve: []netip.Prefix{netip.MustParsePrefix("2000::/3")},
 		Address: netip.MustParseAddr("2001:db8:1::1"), Forwarding: true, Peers: 1, Trusted: 1,
 	}
@@ -400,12 +400,12 @@ func TestRelayReload(t *testing.T) {
 	cfg := relayConfig(config.ModeRelay)
 	cfg.Serve = []netip.Prefix{netip.MustParsePrefix("2001:db8:2::/48")}
 	cfg.Bind = netip.MustParseAddrPort("0.0.0.0:4000")
-	cfg.MaxPeers = 10
+	cfg.MaxPeers, cfg.Workers = 10, 3
 	waits, err := r.relay.Reload(&config.Config{Relays: []config.Relay{cfg}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"bind", "max_peers"}, waits); diff != "" {
+	if diff := cmp.Diff([]string{"bind", "max_peers", "workers"}, waits); diff != "" {
 		t.Errorf("keys that wait (-want +got):\n%s", diff)
 	}
 	st := r.relay.Status().(RelayStatus)
@@ -420,6 +420,33 @@ func TestRelayReload(t *testing.T) {
 	}
 	if _, err := r.relay.Reload(&config.Config{Relays: []config.Relay{cfg}}); err == nil {
 		t.Error("a relay that has ended was reloaded")
+	}
+}
+
+// A reload, and any number of them, keeps peers: the next packet needs no bubble.
+func TestRelayReloadKeepsPeers(t *testing.T) {
+	r := newRelayRig(t, config.ModeRelay)
+	r.hostSends(t, "one")
+	bubble := r.bubbleArrives(t)
+	send(t, r.client, teredo.AppendBubble(nil, relayClientIP, bubble.Src()), relayAt)
+	wantText(t, "the client got", clientReceives(t, r.client), "one hop 63")
+	for range 5 {
+		cfg := relayConfig(config.ModeRelay)
+		cfg.QueuePackets, cfg.BubbleRate = 3, 5
+		if _, err := r.relay.Reload(&config.Config{Relays: []config.Relay{cfg}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.hostSends(t, "two")
+	wantText(t, "the client got", clientReceives(t, r.client), "two hop 63")
+	sent := 0.0
+	r.relay.Collect(func(m role.Metric) {
+		if m.Name == "bubbles_sent_total" {
+			sent = m.Value
+		}
+	})
+	if st := r.relay.Status().(RelayStatus); sent != 1 || st.Trusted != 1 {
+		t.Errorf("%v bubbles, %d trusted peers", sent, st.Trusted)
 	}
 }
 

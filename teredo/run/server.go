@@ -41,9 +41,9 @@ type Server struct {
 
 	mu    sync.Mutex // guards what follows
 	cfg   config.Server
-	keys  int        // that the engine has
-	host  *port.Host // open while running
-	conns []*port.UDP
+	keys  int            // that the engine has
+	host  *port.Host     // open while running
+	conns [2][]*port.UDP // by server.Primary and server.Secondary, then by worker
 	raw   *port.Raw6
 	// missing are addresses of conns that have gone from the host.
 	missing []netip.Addr
@@ -110,17 +110,32 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	group.Go(func() error { return s.watchAddresses(ctx, changes) })
-	for i, conn := range s.conns {
-		group.Go(func() error {
-			return s.loop.ReadUDP(conn, func(m *port.Message, now time.Time, out *packet.Batch) {
-				s.engine.HandleUDP(m.From, i, m.Payload, now, out)
-			})
-		})
+	for w := range s.conns[server.Primary] {
+		s.work(group, w)
 	}
 	defer context.AfterFunc(ctx, s.close)()
 	s.announce()
 	close(s.ready)
 	return group.Wait()
+}
+
+// work runs the loops of one worker, one for each address; all answer by its own
+// sockets. The engine is shared: it takes a small part of the time that the kernel
+// needs for a packet.
+func (s *Server) work(group *errgroup.Group, w int) {
+	var ports Ports
+	for _, conns := range s.conns {
+		if w < len(conns) {
+			ports.Sockets = append(ports.Sockets, conns[w])
+		}
+	}
+	for i, conn := range ports.Sockets {
+		group.Go(func() error {
+			return s.loop.ReadUDPQuick(conn, ports, Quick[*port.Message, *packet.Batch]{}, func(m *port.Message, now time.Time, out *packet.Batch) {
+				s.engine.HandleUDP(m.From, i, m.Payload, now, out)
+			})
+		})
+	}
 }
 
 // open opens what the server needs and tells the engine about the host.
@@ -142,15 +157,15 @@ func (s *Server) open() error {
 		if !a.IsValid() {
 			continue
 		}
-		conn, err := port.ListenUDP4(port.UDPConfig{Addr: netip.AddrPortFrom(a, s.cfg.Port)})
+		group, err := port.ListenUDP4Group(port.UDPConfig{Addr: netip.AddrPortFrom(a, s.cfg.Port)}, workers(s.cfg.Workers))
 		if errors.Is(err, unix.EADDRNOTAVAIL) {
 			return fmt.Errorf("%w; behind a 1:1 NAT the public address belongs under `advertise`, the host's own under `address`", err)
 		}
 		if err != nil {
 			return err
 		}
-		s.conns = append(s.conns, conn)
-		s.loop.SetSocket(i, conn)
+		s.conns[i] = group
+		s.loop.SetSocket(i, group[0])
 	}
 	return nil
 }
@@ -185,8 +200,10 @@ func (s *Server) reconfigure(cfg *config.Server) error {
 func (s *Server) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, conn := range s.conns {
-		_ = conn.Close()
+	for _, group := range s.conns {
+		for _, conn := range group {
+			_ = conn.Close()
+		}
 	}
 	if s.raw != nil {
 		_ = s.raw.Close()
@@ -289,6 +306,7 @@ func (s *Server) Reload(next *config.Config) (needsRestart []string, err error) 
 		live.Address, live.Secondary, live.Port = s.cfg.Address, s.cfg.Secondary, s.cfg.Port
 		live.Advertise, live.AdvertiseSecondary = s.cfg.Advertise, s.cfg.AdvertiseSecondary
 	}
+	live.Workers = s.cfg.Workers
 	if err := s.reconfigure(&live); err != nil {
 		return nil, err
 	}
@@ -320,13 +338,10 @@ func (s *Server) collectPorts(emit func(role.Metric)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var udp, raw port.Stats
-	for _, conn := range s.conns {
-		one := conn.Stats()
-		udp.WriteFull += one.WriteFull
-		udp.WriteDenied += one.WriteDenied
-		udp.WriteTooBig += one.WriteTooBig
-		udp.WriteUnreachable += one.WriteUnreachable
-		udp.WriteFailed += one.WriteFailed
+	for _, group := range s.conns {
+		for _, conn := range group {
+			udp = udp.Plus(conn.Stats())
+		}
 	}
 	if s.raw != nil {
 		raw = s.raw.Stats()

@@ -41,8 +41,11 @@ func (s *Server) lookForAddresses() {
 		return // stopped meanwhile
 	}
 	var missing []netip.Addr
-	for _, conn := range s.conns {
-		a := conn.LocalAddr().Addr()
+	for _, group := range s.conns {
+		if len(group) == 0 {
+			continue // single-address mode
+		}
+		a := group[0].LocalAddr().Addr()
 		here, was := s.host.Local(a), slices.Contains(s.missing, a)
 		switch {
 		case !here && !was:

@@ -1,0 +1,490 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package peer
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/isthmus-net/isthmus/teredo"
+)
+
+var hotPrefixes = [][4]byte{{0x20, 0x01}, {0x3f, 0xff, 0, 0x09}}
+
+func seeded(n byte) io.Reader { return rand.NewChaCha8([32]byte{n}) }
+
+func newHot(t testing.TB, limit int) *Hot {
+	t.Helper()
+	h, err := NewHot(make([]byte, HotBytes(limit)), limit, hotPrefixes, seeded(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// client is the i-th of many Teredo addresses that differ in all their parts.
+func client(i int) *[16]byte {
+	k := [16]byte{0: 0x20, 1: 0x01}
+	if i&1 != 0 {
+		k = [16]byte{0: 0x3f, 1: 0xff, 3: 0x09}
+	}
+	x := uint64(i) * 0x9e3779b97f4a7c15
+	binary.BigEndian.PutUint32(k[4:], uint32(x>>40))
+	binary.BigEndian.PutUint64(k[8:], x^uint64(i)<<32)
+	return &k
+}
+
+const stale = 30 * time.Second
+
+func (h *Hot) add(i int, now Instant) Refusal {
+	return h.Insert(client(i), teredo.Mapped(client(i)), now, stale, false)
+}
+
+func TestHotBytes(t *testing.T) {
+	for _, tt := range []struct{ peers, want int }{
+		{0, 64}, {1, 64}, {3, 64}, {4, 128}, {1000, 32 << 10},
+		{200_000, 4 << 20}, {1_000_000, 32 << 20}, {1 << 20, 32 << 20},
+	} {
+		if got := HotBytes(tt.peers); got != tt.want {
+			t.Errorf("%d peers: %d bytes, want %d", tt.peers, got, tt.want)
+		}
+		if tt.peers >= 1000 && float64(HotBytes(tt.peers))/float64(tt.peers) > 37.5 {
+			t.Errorf("%d peers: more than 37 bytes a peer", tt.peers)
+		}
+	}
+}
+
+// The layout is shared with other programs: one peer, written and read by hand.
+func TestHotLayout(t *testing.T) {
+	slab := make([]byte, 64)
+	h, err := NewHot(slab, 3, hotPrefixes, seeded(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := client(1)
+	h.Insert(key, netip.MustParseAddrPort("192.0.2.1:4096"), 100*second, stale, true)
+	want := make([]byte, 64)
+	copy(want, key[4:])
+	// used, busy, foreign, the second prefix, first version, 400 quarters
+	binary.NativeEndian.PutUint32(want[12:], 0x80000000|0x40000000|0x20000000|1<<24|1<<16|400)
+	if diff := cmp.Diff(want, slab); diff != "" {
+		t.Errorf("the slab (-want +got):\n%s", diff)
+	}
+
+	copy(slab[48:], client(2)[4:])
+	binary.NativeEndian.PutUint32(slab[60:], 1<<31|7)
+	r, ok := h.Lookup(client(2))
+	if !ok || r.Busy() || r.Foreign() || r.Heard(10*second) != Instant(7*StampUnit) {
+		t.Errorf("a peer written by another program: %+v, %v", r, ok)
+	}
+}
+
+// The hash is part of the layout.
+func TestHotHash(t *testing.T) {
+	a, b := hash(&[seedWords]uint64{1, 2, 3, 4, 5}, 1, 0xffffffff, 0x12345678, 0x9abcdef0)
+	// 1 + 2*0xffffffff + 3*0x12345678 + 4*0x9abcdef0 + 5 = 0x4a22f7f2c
+	h := uint64(1) + 2*0xffffffff + 3*0x12345678 + 4*0x9abcdef0 + 5
+	h = (h ^ h>>32) * 0x9e3779b97f4a7c15
+	h ^= h >> 29
+	if uint64(b)<<32|uint64(a) != h {
+		t.Errorf("hash = %x, %x, want %x", a, b, h)
+	}
+}
+
+func TestNewHotRefuses(t *testing.T) {
+	for _, size := range []int{0, 63, 65, 192} {
+		if _, err := NewHot(make([]byte, size), 3, hotPrefixes, seeded(1)); err == nil {
+			t.Errorf("a slab of %d bytes was accepted", size)
+		}
+	}
+	if _, err := NewHot(make([]byte, 256)[32:96], 3, hotPrefixes, seeded(1)); err == nil {
+		t.Error("a slab that is not aligned was accepted")
+	}
+	if _, err := NewHot(make([]byte, 64), 3, make([][4]byte, 17), seeded(1)); err == nil {
+		t.Error("17 prefixes were accepted")
+	}
+	none := errors.New("no entropy")
+	if _, err := NewHot(make([]byte, 64), 3, hotPrefixes, iotest.ErrReader(none)); !errors.Is(err, none) {
+		t.Errorf("without randomness: %v", err)
+	}
+}
+
+func TestHotStamps(t *testing.T) {
+	h := newHot(t, 10)
+	h.add(1, 0)
+	for _, tt := range []struct {
+		name  string
+		heard Instant
+		now   Instant
+		want  time.Duration
+	}{
+		{"at once", 0, 0, 0},
+		{"less than the unit", 0, second / 5, 0},
+		{"rounded up, never down by more than the unit", second/4 - 1, 30 * second, 30 * time.Second},
+		{"a later core", 100 * second, 99 * second, 0},
+		{"once round the stamp", 16384 * second, 16390 * second, 6 * time.Second},
+		{"over the end of the stamp", 16383 * second, 16400 * second, 17 * time.Second},
+	} {
+		r, ok := h.Lookup(client(1))
+		h.Touch(r, tt.heard)
+		r, ok2 := h.Lookup(client(1))
+		if !ok || !ok2 || r.Age(tt.now) != tt.want {
+			t.Errorf("%s: age %v, want %v", tt.name, r.Age(tt.now), tt.want)
+		}
+	}
+	old, _ := h.Lookup(client(1))
+	h.Delete(client(1))
+	h.Touch(old, 20000*second)
+	if _, ok := h.Lookup(client(1)); ok {
+		t.Error("a late touch brought a deleted peer back")
+	}
+}
+
+func TestHotForeignMapping(t *testing.T) {
+	h := newHot(t, 16)
+	other := netip.MustParseAddrPort("192.0.2.1:4096")
+	mapped := func(i int) netip.AddrPort {
+		r, ok := h.Lookup(client(i))
+		if !ok {
+			t.Fatalf("peer %d is lost", i)
+		}
+		return h.Mapped(client(i), r)
+	}
+	h.Insert(client(1), other, 0, stale, false)
+	h.Insert(client(2), other, 0, stale, false)
+	h.add(3, 0)
+	if mapped(1) != other || mapped(3) != teredo.Mapped(client(3)) {
+		t.Errorf("mappings %s, %s", mapped(1), mapped(3))
+	}
+	if got := h.Insert(client(4), other, 29*second, stale, false); got != ForeignFull {
+		t.Errorf("a third of at most 2 foreign mappings: %v", got)
+	}
+	r, _ := h.Lookup(client(2))
+	h.Touch(r, 20*second)
+	if got := h.Insert(client(4), other, 31*second, stale, false); got != Accepted || mapped(2) != other {
+		t.Errorf("in the place of a stale one: %v", got)
+	}
+	if _, ok := h.Lookup(client(1)); ok {
+		t.Error("the stale peer is still there, without its mapping")
+	}
+	h.add(4, 32*second) // it is heard from the mapping in its address now
+	if mapped(4) != teredo.Mapped(client(4)) {
+		t.Errorf("back to %s", mapped(4))
+	}
+	h.Delete(client(2))
+	if all, foreign := h.Len(); all != 2 || foreign != 0 {
+		t.Errorf("%d peers, %d foreign mappings", all, foreign)
+	}
+}
+
+func TestHotFullSparesWhoIsHeard(t *testing.T) {
+	const limit = 1000
+	h := newHot(t, limit)
+	for i := range limit {
+		if got := h.add(i, 0); got != Accepted {
+			t.Fatalf("peer %d: %v", i, got)
+		}
+	}
+	for i := limit; i < 2*limit; i++ {
+		if got := h.add(i, 29*second); got != TableFull {
+			t.Fatalf("peer %d beside a full table of live peers: %v", i, got)
+		}
+	}
+	for i := range limit {
+		r, ok := h.Lookup(client(i))
+		if !ok {
+			t.Fatalf("peer %d was evicted", i)
+		}
+		if i%2 == 0 {
+			h.Touch(r, 29*second)
+		}
+	}
+	accepted := 0
+	for i := limit; i < 2*limit; i++ {
+		if h.add(i, 31*second) == Accepted {
+			accepted++
+		}
+	}
+	if accepted != limit/2 || h.Evictions() != limit/2 || h.len != limit {
+		t.Errorf("%d of %d found the place of a stale peer, %d evictions, %d peers", accepted, limit, h.Evictions(), h.len)
+	}
+	for i := 0; i < limit; i += 2 {
+		if _, ok := h.Lookup(client(i)); !ok {
+			t.Fatalf("live peer %d was evicted", i)
+		}
+	}
+	if got := h.Insert(&[16]byte{0: 0x20, 1: 0x02}, netip.AddrPort{}, 0, stale, false); got != NoPrefix {
+		t.Errorf("an address without prefix: %v", got)
+	}
+}
+
+// Nearly full, beyond what the limit allows, moves still find a place.
+func TestHotMoves(t *testing.T) {
+	const slots = 1 << 14
+	h, err := NewHot(make([]byte, slots*SlotBytes), slots, hotPrefixes, seeded(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := slots * 92 / 100
+	for i := range n {
+		if got := h.add(i, 0); got != Accepted {
+			t.Fatalf("peer %d of %d slots: %v", i, slots, got)
+		}
+	}
+	for i := range n {
+		if _, ok := h.Lookup(client(i)); !ok {
+			t.Fatalf("peer %d is lost", i)
+		}
+	}
+}
+
+func TestHotSweepInSlices(t *testing.T) {
+	h := newHot(t, 1000)
+	for i := range 1000 {
+		h.add(i, Instant(i)*second)
+	}
+	slices, removed := 0, 0
+	for swept := 0; swept < h.Buckets(); swept += 16 {
+		removed += h.Sweep(1000*second, 300*time.Second, 16)
+		slices++
+	}
+	if all, _ := h.Len(); removed != 701 || all != 299 {
+		t.Errorf("%d slices removed %d, %d are left", slices, removed, all)
+	}
+	left := 0
+	for next := 0; next >= 0; {
+		next = h.Walk(next, 10, func(key [16]byte, r Ref) bool {
+			left++
+			if r.Age(1000*second) >= 300*time.Second {
+				t.Errorf("%v should have gone", key)
+			}
+			return true
+		})
+	}
+	if left != 299 {
+		t.Errorf("walked over %d", left)
+	}
+	if next := h.Walk(0, h.Buckets(), func([16]byte, Ref) bool { return false }); next != -1 {
+		t.Errorf("Walk went on at %d when told to stop", next)
+	}
+}
+
+// Random operations against a plain map, in a table small enough that moves,
+// evictions and refusals happen all the time.
+func TestHotAgainstModel(t *testing.T) {
+	type entry struct {
+		heard  Instant
+		mapped netip.AddrPort
+		busy   bool
+	}
+	const limit = 56 // of 64 slots
+	h := newHot(t, limit)
+	model := map[[16]byte]entry{}
+	rng := rand.New(rand.NewPCG(3, 4))
+	now := Instant(0)
+	for step := range 60_000 {
+		now += Instant(rng.IntN(4)) * Instant(StampUnit)
+		k := client(rng.IntN(120))
+		m, known := model[*k]
+		r, ok := h.Lookup(k)
+		if known && !ok && now.Sub(m.heard) >= stale {
+			delete(model, *k) // it was evicted, as it may be
+			known = false
+		}
+		if known != ok {
+			t.Fatalf("step %d: in the table %v, in the model %v", step, ok, known)
+		}
+		if ok && (r.Age(now) != now.Sub(m.heard) || r.Busy() != m.busy || h.Mapped(k, r) != m.mapped) {
+			t.Fatalf("step %d: age %v busy %v mapped %v, want %v %+v", step, r.Age(now), r.Busy(), h.Mapped(k, r), now.Sub(m.heard), m)
+		}
+		switch rng.IntN(6) {
+		case 0, 1:
+			e := entry{heard: now, mapped: teredo.Mapped(k), busy: rng.IntN(2) == 0}
+			if rng.IntN(30) == 0 {
+				e.mapped = mapping
+			}
+			got := h.Insert(k, e.mapped, now, stale, e.busy)
+			if got == Accepted {
+				model[*k] = e
+			} else if known && got == TableFull {
+				t.Fatalf("step %d: no place for a peer that has one", step)
+			}
+		case 2:
+			h.Delete(k)
+			delete(model, *k)
+		case 3:
+			if ok {
+				h.Touch(r, now)
+				m.heard = now
+				model[*k] = m
+			}
+		case 4:
+			if ok {
+				h.SetBusy(k, !m.busy)
+				m.busy = !m.busy
+				model[*k] = m
+			}
+		case 5:
+			h.Sweep(now, 60*time.Second, 4)
+			for k, m := range model {
+				if _, ok := h.Lookup(&k); !ok && now.Sub(m.heard) >= stale {
+					delete(model, k)
+				}
+			}
+		}
+		walked, foreign := 0, 0
+		h.Walk(0, h.Buckets(), func(key [16]byte, r Ref) bool {
+			walked++
+			if r.Foreign() {
+				foreign++
+			}
+			return true
+		})
+		if all, f := h.Len(); all != walked || all > limit || f != foreign || f > limit/foreignShare {
+			t.Fatalf("step %d: Len = %d, %d, walked over %d, %d", step, all, f, walked, foreign)
+		}
+	}
+	if h.Evictions() == 0 {
+		t.Error("nothing was ever evicted")
+	}
+}
+
+// Readers without a lock beside a writer that moves, evicts and replaces: a
+// reader never sees a peer that never was, and peers that stay are nearly always
+// found. The race detector watches.
+func TestHotReadersBesideWriter(t *testing.T) {
+	const limit, stay = 7 * 64, 100
+	h := newHot(t, limit)
+	for i := range stay {
+		h.add(i, 0)
+	}
+	var stop atomic.Bool
+	var readers sync.WaitGroup
+	var looked, missed atomic.Uint64
+	for n := range 2 {
+		readers.Add(1)
+		go func() {
+			defer readers.Done()
+			rng := rand.New(rand.NewPCG(uint64(n), 1))
+			for !stop.Load() {
+				k := client(rng.IntN(stay))
+				r, ok := h.Lookup(k)
+				looked.Add(1)
+				if !ok {
+					missed.Add(1)
+					continue
+				}
+				h.Touch(r, 10*second)
+				ghost := client(1_000_000 + rng.IntN(1000))
+				if _, ok := h.Lookup(ghost); ok {
+					t.Error("found a peer that never was")
+					return
+				}
+			}
+		}()
+	}
+	rng := rand.New(rand.NewPCG(9, 9))
+	for i := 0; i < 20_000 || looked.Load() < 1000; i++ {
+		k := stay + rng.IntN(10_000)
+		if h.add(k, 10*second) != Accepted {
+			h.Delete(client(stay + rng.IntN(10_000)))
+		}
+		if i%1000 == 999 {
+			for j := range 10_000 { // make room again
+				h.Delete(client(stay + j))
+			}
+		}
+	}
+	stop.Store(true)
+	readers.Wait()
+	for i := range stay {
+		if _, ok := h.Lookup(client(i)); !ok {
+			t.Errorf("peer %d is lost", i)
+		}
+	}
+	if m, l := missed.Load(), looked.Load(); m*10 > l {
+		t.Errorf("%d of %d look-ups missed", m, l)
+	}
+}
+
+func TestHotDoesNotAllocate(t *testing.T) {
+	h := newHot(t, 1000)
+	now := Instant(0)
+	i := 0
+	if n := testing.AllocsPerRun(1000, func() {
+		now += second
+		h.add(i, now)
+		if r, ok := h.Lookup(client(i)); ok {
+			h.Touch(r, now)
+		}
+		h.Sweep(now, 300*time.Second, 16)
+		i++
+	}); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
+	}
+}
+
+const million = 1_000_000
+
+func millionPeers(b *testing.B) *Hot {
+	h := newHot(b, million)
+	for i := range million {
+		h.add(i, 0)
+	}
+	return h
+}
+
+func BenchmarkHotLookup1M(b *testing.B) {
+	h := millionPeers(b)
+	rng := rand.New(rand.NewPCG(5, 6))
+	keys := make([][16]byte, 1<<20)
+	for i := range keys {
+		keys[i] = *client(rng.IntN(million))
+	}
+	i := 0
+	for b.Loop() {
+		if _, ok := h.Lookup(&keys[i&(1<<20-1)]); !ok {
+			b.Fatal("lost")
+		}
+		i++
+	}
+}
+
+func BenchmarkHotInsert1M(b *testing.B) {
+	h := newHot(b, million)
+	i := 0
+	for b.Loop() {
+		if i%million == 0 {
+			clear(h.words)
+			h.len = 0
+		}
+		h.add(i, 0)
+		i++
+	}
+}
+
+func BenchmarkHotEvict1M(b *testing.B) {
+	h := millionPeers(b)
+	i := million
+	for b.Loop() {
+		h.add(i, Instant(i)*second/million*31)
+		i++
+	}
+}
+
+func BenchmarkHotSweepSlice(b *testing.B) {
+	h := millionPeers(b)
+	for b.Loop() {
+		h.Sweep(0, time.Second, 4096)
+	}
+}

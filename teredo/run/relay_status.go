@@ -1,0 +1,115 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/teredo/relay"
+)
+
+// RelayStatus is the status of a relay.
+type RelayStatus struct {
+	// State is starting, serving, or device_down while somebody has set the
+	// device down.
+	State string `json:"state"`
+	// Mode is relay or host.
+	Mode config.Mode `json:"mode"`
+	// Listen is the UDP socket, once it is open.
+	Listen netip.AddrPort `json:"listen,omitzero"`
+	// Interface is the TUN device.
+	Interface string `json:"interface"`
+	// Prefixes are the Teredo prefixes that it reaches.
+	Prefixes []netip.Prefix `json:"prefixes"`
+	// Serve are the ranges that clients may send to.
+	Serve []netip.Prefix `json:"serve"`
+	// Address is the source of ICMPv6 errors, if there is one.
+	Address netip.Addr `json:"address,omitzero"`
+	// Forwarding tells whether the kernel forwarded IPv6 when the relay started.
+	Forwarding bool `json:"forwarding"`
+	// Workers is how many pairs of ports serve packets, once they are open.
+	Workers int `json:"workers"`
+	// Peers are all clients in the table, Trusted those with a proved mapping.
+	Peers   int `json:"peers"`
+	Trusted int `json:"trusted_peers"`
+	// QueuedBytes wait for clients that have not answered yet.
+	QueuedBytes int `json:"queued_bytes"`
+}
+
+// Status implements [role.Instance]; it returns a [RelayStatus].
+func (r *Relay) Status() any {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	st := RelayStatus{
+		State: r.state(), Mode: r.cfg.Mode, Interface: r.cfg.Interface, Address: r.address(), Forwarding: r.forwarding,
+		Prefixes: slices.Clone(r.cfg.Prefixes), Serve: slices.Clone(r.cfg.Serve),
+	}
+	if st.Workers = len(r.conns); st.Workers > 0 {
+		st.Listen = r.conns[0].LocalAddr()
+	}
+	sizes := r.sizes()
+	st.Peers, st.Trusted, st.QueuedBytes = sizes.Peers, sizes.Trusted, sizes.QueuedBytes
+	return st
+}
+
+// state is the word for RelayStatus.State; r.mu is held.
+func (r *Relay) state() string {
+	switch {
+	case r.host == nil:
+		return "starting"
+	case r.down:
+		return "device_down"
+	}
+	return "serving"
+}
+
+func (r *Relay) sizes() (s relay.Sizes) {
+	r.loop.Do(func(time.Time, *packet.Batch) { s = r.engine.Sizes() })
+	return s
+}
+
+// Peers implements [role.PeerLister].
+func (r *Relay) Peers(limit int) (peers []role.Peer, total int) {
+	list := relay.Listing{Limit: limit}
+	for done := false; !done; { // packets pass in between
+		r.loop.Do(func(now time.Time, _ *packet.Batch) {
+			done, total = r.engine.List(&list, now), r.engine.Sizes().Peers
+		})
+	}
+	for _, p := range list.Peers {
+		peers = append(peers, role.Peer{
+			Address: p.Address, Mapped: p.Mapped, Trusted: p.Trusted,
+			LastReceived: p.Received, LastSent: p.Sent, Queued: p.Queued,
+		})
+	}
+	return peers, total
+}
+
+// Reload implements [role.Reloader]. Live are the keys that concern neither the
+// ports nor the size of the table.
+func (r *Relay) Reload(next *config.Config) (needsRestart []string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	want, ok := next.Relay(r.name)
+	if !ok {
+		return nil, nil
+	}
+	if r.host == nil {
+		return nil, errors.New("the relay is not running, so it cannot take new settings: restart it")
+	}
+	live := want
+	live.Mode, live.Bind, live.Prefixes = r.cfg.Mode, r.cfg.Bind, r.cfg.Prefixes
+	live.Interface, live.MTU, live.Route = r.cfg.Interface, r.cfg.MTU, r.cfg.Route
+	live.MaxPeers, live.Workers = r.cfg.MaxPeers, r.cfg.Workers
+	if err := r.reconfigure(&live); err != nil {
+		return nil, err
+	}
+	r.cfg = live
+	return config.Diff(live, want), nil
+}
