@@ -142,7 +142,7 @@ func trainLen(dgrams []packet.Datagram) int {
 	for n < min(len(dgrams), maxSegments) {
 		d := &dgrams[n]
 		total += len(d.Payload)
-		if d.To != dgrams[0].To || len(d.Payload) > size || len(d.Payload) == 0 || total > maxSegmented {
+		if d.To != dgrams[0].To || d.TTL != dgrams[0].TTL || len(d.Payload) > size || len(d.Payload) == 0 || total > maxSegmented {
 			break
 		}
 		n++

@@ -21,6 +21,10 @@ type Node interface {
 // Network carries datagrams between nodes with one delay for all.
 type Network struct {
 	Delay time.Duration
+	// Hops is how many routers a packet passes before it is at the NAT of its
+	// destination, its own NAT included; one whose time to live is not larger
+	// has opened its own NAT and gets no further.
+	Hops uint8
 	// Trace, if set, sees each datagram that arrives at a public address or at a
 	// node, with its source as seen there, and whether a NAT dropped it.
 	Trace func(from, to netip.AddrPort, payload []byte, dropped bool)
@@ -42,6 +46,7 @@ type datagram struct {
 	at       time.Time
 	from, to netip.AddrPort
 	payload  []byte
+	lost     bool // on its way
 }
 
 // NewNetwork makes an empty network at a time.
@@ -78,29 +83,56 @@ func (n *Network) Renumber(nat *NAT, public netip.Addr) {
 	nat.Restart()
 }
 
-// Send takes a datagram from a node's own address.
-func (n *Network) Send(from, to netip.AddrPort, payload []byte) {
-	if a, ok := n.inside[from.Addr()]; ok {
-		from = a.nat.Outbound(from, to, n.now)
+// Send takes a datagram from a node's own address; ttl is its time to live, 0 for
+// one that suffices. Nodes behind one NAT are neighbours and reach each other at
+// their private addresses.
+func (n *Network) Send(from, to netip.AddrPort, payload []byte, ttl ...uint8) {
+	d := datagram{at: n.now.Add(n.Delay), from: from, to: to, payload: bytes.Clone(payload)}
+	a, behind := n.inside[from.Addr()]
+	if behind && n.neighbour(a.nat, to.Addr()) == nil {
+		d.from = a.nat.Outbound(from, to, n.now)
+		d.lost = to.Addr() == a.nat.Public && !a.nat.Hairpin
+		for _, t := range ttl {
+			d.lost = d.lost || t > 0 && t <= n.Hops
+		}
 	}
-	n.flying = append(n.flying, datagram{n.now.Add(n.Delay), from, to, bytes.Clone(payload)})
+	n.flying = append(n.flying, d)
+}
+
+// neighbour returns the node of a private address behind a NAT, or nil.
+func (n *Network) neighbour(nat *NAT, addr netip.Addr) Node {
+	if b, ok := n.inside[addr]; ok && nat != nil && b.nat == nat {
+		return b.node
+	}
+	return nil
 }
 
 // deliver hands a datagram to its node, through the NAT of its destination.
 func (n *Network) deliver(d datagram) {
-	node := n.public[d.to.Addr()]
-	to := d.to
-	if nat := n.nats[d.to.Addr()]; nat != nil {
-		if inside, ok := nat.Inbound(d.from, d.to.Port(), n.now); ok {
-			node, to = n.inside[inside.Addr()].node, inside
-		}
-	}
+	node, to := n.receiver(d)
 	if n.Trace != nil {
 		n.Trace(d.from, d.to, d.payload, node == nil)
 	}
 	if node != nil {
 		node.Receive(d.from, to, d.payload, n.now)
 	}
+}
+
+// receiver returns the node that gets a datagram, or nil, and at which address.
+func (n *Network) receiver(d datagram) (Node, netip.AddrPort) {
+	if d.lost {
+		return nil, d.to
+	}
+	if a, ok := n.inside[d.from.Addr()]; ok { // from a neighbour
+		return n.neighbour(a.nat, d.to.Addr()), d.to
+	}
+	if nat := n.nats[d.to.Addr()]; nat != nil {
+		if inside, ok := nat.Inbound(d.from, d.to.Port(), n.now); ok {
+			return n.inside[inside.Addr()].node, inside
+		}
+		return nil, d.to
+	}
+	return n.public[d.to.Addr()], d.to
 }
 
 // Run lets d pass.
