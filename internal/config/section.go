@@ -14,6 +14,10 @@ import (
 // 65535 without the headers of IPv4 (20) and UDP (8).
 const maxMTU = 65535 - 20 - 8
 
+// maxRandomPorts keeps the sockets of a client well below the usual limit of open
+// files.
+const maxRandomPorts = 512
+
 // config builds the checked configuration; faults stand in c.errs afterwards.
 func (c *checker) config(raw rawFile) *Config {
 	config := Default()
@@ -145,6 +149,11 @@ func (c *checker) client(at string, raw rawClient) Client {
 	set(c, at, "qualification_attempts", raw.QualificationAttempts, &r.QualificationAttempts, integer[int](1, 100))
 	set(c, at, "unsolicited", raw.Unsolicited, &r.Unsolicited, oneOf(UnsolicitedAllow, UnsolicitedEstablished))
 	set(c, at, "native", raw.Native, &r.Native, oneOf(NativeAside, NativeIgnore))
+	set(c, at, "random_ports", raw.RandomPorts, &r.RandomPorts, integer[int](0, maxRandomPorts))
+	set(c, at, "hairpin", raw.Hairpin, &r.Hairpin, boolean)
+	set(c, at, "hairpin_allow", raw.HairpinAllow, &r.HairpinAllow, listOf(privateRange))
+	set(c, at, "load_reduction", raw.LoadReduction, &r.LoadReduction, boolean)
+	set(c, at, "opening_ttl", raw.OpeningTTL, &r.OpeningTTL, integer[uint8](0, 255))
 	set(c, at, "route_metric", raw.RouteMetric, &r.RouteMetric, count(1))
 	set(c, at, "max_peers", raw.MaxPeers, &r.MaxPeers, count(1))
 	set(c, at, "queue_packets", raw.QueuePackets, &r.QueuePackets, count(1))

@@ -186,8 +186,8 @@ func (c *Client) abandonPort(f *effort) {
 
 // SocketFailed tells that the socket of a random port could not be opened. The
 // attempt goes on without, and its next repeat tries another port.
-func (c *Client) SocketFailed(socket int) {
-	if p, _, f := c.portOn(socket); p != nil {
+func (c *Client) SocketFailed(socket int, port uint16) {
+	if p, _, f := c.portOn(socket); p != nil && p.local == port {
 		c.stats.RandomPortsRefused++
 		c.freePort(f.slot)
 		f.slot = 0
