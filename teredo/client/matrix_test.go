@@ -73,6 +73,32 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
+// The same with delays that differ from packet to packet, so that answers overtake
+// each other: both ends must still agree on the way, at once.
+func TestMatrixWithJitter(t *testing.T) {
+	const seeds = 25
+	for _, from := range nattest.AllKinds {
+		for j, to := range nattest.AllKinds {
+			if !reachable[from.Name][j] {
+				continue
+			}
+			t.Run(from.Name+" to "+to.Name, func(t *testing.T) {
+				for seed := range uint64(seeds) {
+					w := newWorld(t)
+					w.net.Jitter = 5 * delay
+					w.net.Seed(seed)
+					a := w.qualified(nattest.NewNAT(from, natA))
+					b := w.qualified(nattest.NewNAT(to, natB))
+					w.net.Run(20 * delay)
+					if got := pingPair(w, a, b); got != pings {
+						t.Errorf("seed %d: %d of %d answered; dropped %q and %q", seed, got, pings, a.dropped(), b.dropped())
+					}
+				}
+			})
+		}
+	}
+}
+
 // The way is open within the round trips of RFC 6081 section 6.1, without
 // waiting for a retry timer.
 func TestMatrixFirstAnswer(t *testing.T) {

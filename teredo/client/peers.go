@@ -98,10 +98,14 @@ func (c *Client) trust(e *peer.Entry, mapping netip.AddrPort, at peer.Instant, o
 // establish marks a peer as proved at a mapping and sends what waits for it, in
 // order.
 func (c *Client) establish(e *peer.Entry, mapping netip.AddrPort, at peer.Instant, out *Out) {
+	before, known := e.Mapped(), valid(e, at)
 	c.peers.Trust(e, mapping, at)
 	f := c.peers.Cold(e)
 	if f == nil {
 		return
+	}
+	if known && before != mapping {
+		f.also = before // the peer may not know of the change yet
 	}
 	c.stats.Sent += uint64(f.queue.Len())
 	f.queue.Drain(&c.budget, &out.Batch, func(p packet.IPv6) { out.SendUDP(socketOf(f), mapping, p) })

@@ -30,7 +30,10 @@ type extension struct {
 	// heard is the way by which a bubble came that proves the peer, while its
 	// nonce is still missing, without which the peer would not know us there.
 	heard       way
-	nonceProved uint32 // nonce of ours that has proved a way; each proves one
+	nonceProved uint32 // nonce of ours that has proved the way in use
+	// also is where the peer was proved besides: it may settle on that way, and
+	// its packets count from there too.
+	also netip.AddrPort
 }
 
 // portPreserving tells whether ports are predicted by the rule of RFC 6081
@@ -122,18 +125,17 @@ func (c *Client) receiveOnPort(socket int, from netip.AddrPort, p *teredo.Packet
 		c.drop(Unsolicited)
 		return
 	}
-	isBubble := teredo.IsBubble(p.IPv6)
-	if isBubble {
+	if teredo.IsBubble(p.IPv6) {
 		c.stats.BubblesReceived++
 	}
 	switch {
-	case e.Trusted() && e.MappedIs(from):
+	case e.Trusted() && e.MappedIs(from), alsoAt(e, f, from, at):
 		c.peers.Touch(e, at)
 		c.heardPeer(e, f, socket, p.IPv6, &trailers, at, out)
 	case from == teredo.Mapped(&port.peer):
 		c.prove(e, f, way{socket, from}, at, out)
-	case isBubble && c.answersNonce(e, f, &trailers, at):
-		c.prove(e, f, way{socket, from}, at, out)
+	case answersNonce(f, p.IPv6, &trailers):
+		c.proveByNonce(e, f, way{socket, from}, at, out)
 	default:
 		c.drop(ForeignMapping)
 		c.suspect(e, p.IPv6, at, out)
@@ -142,12 +144,26 @@ func (c *Client) receiveOnPort(socket int, from netip.AddrPort, p *teredo.Packet
 	c.accept(e, p.IPv6, out)
 }
 
-// answersNonce tells whether a bubble returns the nonce of our last indirect one.
-// A nonce proves one way: of several that a peer tries at once the first counts,
-// so that both ends agree.
-func (c *Client) answersNonce(e *peer.Entry, f *effort, t *teredo.Trailers, at peer.Instant) bool {
-	return f != nil && t.HasNonce && f.nonceSent != 0 && t.Nonce == f.nonceSent &&
-		(f.nonceProved != f.nonceSent || !valid(e, at))
+// answersNonce tells whether p is a bubble that returns the nonce of our last
+// indirect one.
+func answersNonce(f *effort, p packet.IPv6, t *teredo.Trailers) bool {
+	return f != nil && teredo.IsBubble(p) && t.HasNonce && f.nonceSent != 0 && t.Nonce == f.nonceSent
+}
+
+// proveByNonce takes a bubble that returns our nonce. Of several ways that a peer
+// tries with one nonce the first is used, so that the ways of the two ends do not
+// chase each other; the others are only listened to.
+func (c *Client) proveByNonce(e *peer.Entry, f *effort, w way, at peer.Instant, out *Out) {
+	if valid(e, at) && f.nonceProved == f.nonceSent && !e.MappedIs(w.to) {
+		f.also = w.to
+		return
+	}
+	c.prove(e, f, w, at, out)
+}
+
+// alsoAt tells whether a peer was proved at from besides its mapping.
+func alsoAt(e *peer.Entry, f *effort, from netip.AddrPort, at peer.Instant) bool {
+	return f != nil && f.also == from && valid(e, at)
 }
 
 // prove takes the proof that a peer is reached by a way. The peer gets a direct

@@ -169,12 +169,17 @@ func (c *Client) receiveForeign(e *peer.Entry, from netip.AddrPort, p packet.IPv
 	if e != nil {
 		f = c.peers.Cold(e)
 	}
-	if !teredo.IsBubble(p) || !c.answersNonce(e, f, trailers, at) {
+	switch {
+	case alsoAt(e, f, from, at):
+		c.peers.Touch(e, at)
+		c.heardPeer(e, f, 0, p, trailers, at, out)
+		c.accept(e, p, out)
+	case answersNonce(f, p, trailers):
+		c.proveByNonce(e, f, way{0, from}, at, out)
+	default:
 		c.drop(ForeignMapping)
 		c.suspect(e, p, at, out)
-		return
 	}
-	c.prove(e, f, way{0, from}, at, out)
 }
 
 // receiveFromNative takes a packet of an IPv6 host by way of a relay. A reply to

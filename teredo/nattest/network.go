@@ -4,6 +4,7 @@ package nattest
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"time"
@@ -21,6 +22,9 @@ type Node interface {
 // Network carries datagrams between nodes with one delay for all.
 type Network struct {
 	Delay time.Duration
+	// Jitter adds up to as much to the delay of each datagram, from a seeded
+	// source; those from one endpoint to another stay in order.
+	Jitter time.Duration
 	// Hops is how many routers a packet passes before it is at the NAT of its
 	// destination, its own NAT included; one whose time to live is not larger
 	// has opened its own NAT and gets no further.
@@ -35,6 +39,8 @@ type Network struct {
 	inside map[netip.Addr]attached
 	nodes  []Node
 	flying []datagram // in the order of arrival
+	random *rand.Rand
+	last   map[[2]netip.AddrPort]time.Time // arrival of the last datagram of a path
 }
 
 type attached struct {
@@ -51,8 +57,11 @@ type datagram struct {
 
 // NewNetwork makes an empty network at a time.
 func NewNetwork(now time.Time, delay time.Duration) *Network {
-	return &Network{Delay: delay, now: now, public: map[netip.Addr]Node{}, nats: map[netip.Addr]*NAT{}, inside: map[netip.Addr]attached{}}
+	return &Network{Delay: delay, random: rand.New(rand.NewPCG(1, 2)), last: map[[2]netip.AddrPort]time.Time{}, now: now, public: map[netip.Addr]Node{}, nats: map[netip.Addr]*NAT{}, inside: map[netip.Addr]attached{}}
 }
+
+// Seed makes the jitter another one.
+func (n *Network) Seed(seed uint64) { n.random = rand.New(rand.NewPCG(seed, 2)) }
 
 // Now returns the virtual time.
 func (n *Network) Now() time.Time { return n.now }
@@ -87,7 +96,7 @@ func (n *Network) Renumber(nat *NAT, public netip.Addr) {
 // one that suffices. Nodes behind one NAT are neighbours and reach each other at
 // their private addresses.
 func (n *Network) Send(from, to netip.AddrPort, payload []byte, ttl ...uint8) {
-	d := datagram{at: n.now.Add(n.Delay), from: from, to: to, payload: bytes.Clone(payload)}
+	d := datagram{from: from, to: to, payload: bytes.Clone(payload)}
 	a, behind := n.inside[from.Addr()]
 	if behind && n.neighbour(a.nat, to.Addr()) == nil {
 		d.from = a.nat.Outbound(from, to, n.now)
@@ -96,7 +105,28 @@ func (n *Network) Send(from, to netip.AddrPort, payload []byte, ttl ...uint8) {
 			d.lost = d.lost || t > 0 && t <= n.Hops
 		}
 	}
+	d.at = n.arrival(d.from, d.to)
+	later := func(f datagram) bool { return f.at.After(d.at) }
+	if i := slices.IndexFunc(n.flying, later); i >= 0 {
+		n.flying = slices.Insert(n.flying, i, d)
+		return
+	}
 	n.flying = append(n.flying, d)
+}
+
+// arrival is when a datagram sent now is there.
+func (n *Network) arrival(from, to netip.AddrPort) time.Time {
+	at := n.now.Add(n.Delay)
+	if n.Jitter == 0 {
+		return at
+	}
+	at = at.Add(time.Duration(n.random.Int64N(int64(n.Jitter))))
+	path := [2]netip.AddrPort{from, to}
+	if last := n.last[path]; at.Before(last) {
+		at = last
+	}
+	n.last[path] = at
+	return at
 }
 
 // neighbour returns the node of a private address behind a NAT, or nil.
