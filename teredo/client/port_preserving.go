@@ -86,13 +86,14 @@ func (c *Client) sendToPeerPort(e *peer.Entry, f *effort, out *Out) {
 	} else if p == nil || f.nonceReceived == 0 {
 		return
 	}
-	b := bubble{ttl: c.openingTTL(f)}
+	b := bubble{}
 	if p != nil {
 		if !p.guess.done(p.external) {
 			return // the prediction sends this bubble, at its time
 		}
 		b.randomPort = p.external
 	}
+	b.ttl = c.openingTTL(f)
 	c.sendDirectBy(way{socketOf(f), to}, e, f, b, out)
 }
 

@@ -235,7 +235,7 @@ func (c *Client) portDue(socket int, at peer.Instant, now time.Time, out *Out) {
 func (c *Client) refreshPort(e *peer.Entry, f *effort, p *randomPort, at peer.Instant, out *Out) {
 	p.guess = prediction{}
 	switch {
-	case at.Sub(e.Tx) < portRefresh:
+	case at.Sub(e.Tx) <= portRefresh:
 		p.refreshes = 0
 	case p.refreshes < maxPortRefreshes:
 		p.refreshes++
