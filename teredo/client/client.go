@@ -172,8 +172,8 @@ func (c *Client) Tick(now time.Time, out *Out) {
 		return
 	}
 	c.tickQualification(now, out)
+	c.tickPorts(now, out) // before peers use ports that are due to close
 	c.tickPeers(now, out)
-	c.tickPorts(now, out)
 }
 
 // Next returns when Tick has something to do next; zero is never.
