@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -350,7 +351,9 @@ func TestOpeningTTL(t *testing.T) {
 	b.now = b.now.Add(2 * time.Second)
 	b.out.Reset()
 	b.c.Tick(b.now, &b.out)
-	b.want("repeat", b.full()[:1], "to peer: bubble")
+	if got := b.full(); !slices.Contains(got, "to peer: bubble") {
+		t.Errorf("repeat: %q", got)
+	}
 
 	b = newQualified(t, low)
 	announces := teredo.Trailers{Nonce: 7, RandomPort: peerRandom.Port()}

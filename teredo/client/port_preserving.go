@@ -93,7 +93,9 @@ func (c *Client) sendToPeerPort(e *peer.Entry, f *effort, out *Out) {
 		}
 		b.randomPort = p.external
 	}
-	b.ttl = c.openingTTL(f)
+	if f.phase != bubbling {
+		b.ttl = c.openingTTL(f) // a peer that we called has opened its own NAT by now
+	}
 	c.sendDirectBy(way{socketOf(f), to}, e, f, b, out)
 }
 
