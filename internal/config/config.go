@@ -249,6 +249,20 @@ type Client struct {
 	Unsolicited Unsolicited `key:"unsolicited"`
 	// Native is the policy for hosts with native IPv6.
 	Native Native `key:"native"`
+	// RandomPorts bounds the UDP ports beside Port that are opened for peers
+	// behind and from behind symmetric NATs; 0 is none.
+	RandomPorts int `key:"random_ports"`
+	// Hairpin tells peers the local IPv4 address and tries theirs, for clients
+	// behind one NAT.
+	Hairpin bool `key:"hairpin"`
+	// HairpinAllow are ranges of local addresses that are tried although their
+	// client does not share this one's public address.
+	HairpinAllow []netip.Prefix `key:"hairpin_allow"`
+	// LoadReduction asks silent peers directly before their server.
+	LoadReduction bool `key:"load_reduction"`
+	// OpeningTTL is the time to live of bubbles that only open the own NAT; 0 is
+	// that of other packets.
+	OpeningTTL uint8 `key:"opening_ttl"`
 	// RouteMetric is the metric of the IPv6 default route by the TUN device.
 	RouteMetric int `key:"route_metric"`
 	// MaxPeers bounds the peer table, in entries.

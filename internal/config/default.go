@@ -32,6 +32,7 @@ const (
 	ratePerSource = 200       // A client needs less than one packet a second, a busy relay some tens.
 	rateTotal     = 100_000   // What one core answers with room to spare.
 	burst         = 400       // Two seconds' worth.
+	randomPorts   = 64        // Some 10 MB of socket buffers at most.
 	routeMetric   = 4096      // Worse than any native default route (1024).
 	controlSocket = "/run/isthmus/control.sock"
 	controlMode   = 0o660
@@ -104,6 +105,9 @@ func DefaultClient() Client {
 		QualificationAttempts: qualificationAttempts,
 		Unsolicited:           UnsolicitedEstablished,
 		Native:                NativeAside,
+		RandomPorts:           randomPorts,
+		Hairpin:               true,
+		LoadReduction:         true,
 		RouteMetric:           routeMetric,
 		MaxPeers:              hostMaxPeers,
 		QueuePackets:          queuePackets,

@@ -131,8 +131,15 @@ func TestParse(t *testing.T) {
 			bind = "192.168.1.2"
 			refresh_interval = "20s"
 			unsolicited = "allow"
-			native = "ignore"`,
+			native = "ignore"
+			random_ports = 0
+			hairpin = false
+			hairpin_allow = ["10.0.0.0/8"]
+			load_reduction = false
+			opening_ttl = 3`,
 			client(func(r *Client) {
+				r.RandomPorts, r.Hairpin, r.LoadReduction, r.OpeningTTL = 0, false, false, 3
+				r.HairpinAllow = []netip.Prefix{prefix("10.0.0.0/8")}
 				r.Name, r.Port, r.Bind = "wlan", 3551, addr("192.168.1.2")
 				r.Servers = []Host{{Name: "teredo.example.net"}, {Addr: addr("192.0.2.1")}}
 				r.Secondary = Secondary{SecondaryAddress, addr("192.0.2.7")}

@@ -74,6 +74,11 @@ type rawClient struct {
 	QualificationAttempts any `toml:"qualification_attempts"`
 	Unsolicited           any `toml:"unsolicited"`
 	Native                any `toml:"native"`
+	RandomPorts           any `toml:"random_ports"`
+	Hairpin               any `toml:"hairpin"`
+	HairpinAllow          any `toml:"hairpin_allow"`
+	LoadReduction         any `toml:"load_reduction"`
+	OpeningTTL            any `toml:"opening_ttl"`
 	RouteMetric           any `toml:"route_metric"`
 	MaxPeers              any `toml:"max_peers"`
 	QueuePackets          any `toml:"queue_packets"`

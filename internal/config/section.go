@@ -20,6 +20,10 @@ const maxWorkers = 64
 // maxPeers bounds the peer table of a relay, which takes its memory at once: 4 GiB.
 const maxPeers = 1 << 26
 
+// maxRandomPorts keeps the sockets of a client well below the usual limit of open
+// files.
+const maxRandomPorts = 512
+
 // config builds the checked configuration; faults stand in c.errs afterwards.
 func (c *checker) config(raw rawFile) *Config {
 	config := Default()
@@ -154,6 +158,11 @@ func (c *checker) client(at string, raw rawClient) Client {
 	set(c, at, "qualification_attempts", raw.QualificationAttempts, &r.QualificationAttempts, integer[int](1, 100))
 	set(c, at, "unsolicited", raw.Unsolicited, &r.Unsolicited, oneOf(UnsolicitedAllow, UnsolicitedEstablished))
 	set(c, at, "native", raw.Native, &r.Native, oneOf(NativeAside, NativeIgnore))
+	set(c, at, "random_ports", raw.RandomPorts, &r.RandomPorts, integer[int](0, maxRandomPorts))
+	set(c, at, "hairpin", raw.Hairpin, &r.Hairpin, boolean)
+	set(c, at, "hairpin_allow", raw.HairpinAllow, &r.HairpinAllow, listOf(privateRange))
+	set(c, at, "load_reduction", raw.LoadReduction, &r.LoadReduction, boolean)
+	set(c, at, "opening_ttl", raw.OpeningTTL, &r.OpeningTTL, integer[uint8](0, 255))
 	set(c, at, "route_metric", raw.RouteMetric, &r.RouteMetric, count(1))
 	set(c, at, "max_peers", raw.MaxPeers, &r.MaxPeers, count(1))
 	set(c, at, "queue_packets", raw.QueuePackets, &r.QueuePackets, count(1))

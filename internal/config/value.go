@@ -138,7 +138,7 @@ func oneOf[T ~string](words ...T) parser[T] {
 }
 
 // integer parses a whole number between two bounds, both included.
-func integer[T ~int | ~uint16](low, high int64) parser[T] {
+func integer[T ~int | ~uint8 | ~uint16](low, high int64) parser[T] {
 	return func(raw any) (T, *fault) {
 		n, ok := raw.(int64)
 		if !ok {

@@ -9,6 +9,7 @@ type Datagram struct {
 	Socket  int            // index of the local socket it leaves from; the role defines the numbers
 	To      netip.AddrPort // IPv4
 	Payload []byte
+	TTL     uint8 // outer time to live; 0 is the socket's own
 }
 
 // Batch collects what engine calls produce: UDP datagrams for the network and

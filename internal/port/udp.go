@@ -23,7 +23,16 @@ type UDPConfig struct {
 	// Buffer is the size of the kernel's receive and send buffers in bytes; 0
 	// means 16 MiB. Without privilege the system's limit holds.
 	Buffer int
+	// Small makes a socket for few datagrams of at most 2 KiB: it takes a
+	// hundredth of the memory for receiving, and the kernel merges nothing.
+	Small bool
 }
+
+// Of a small socket.
+const (
+	smallDatagram = 2048
+	smallBuffer   = 256 << 10
+)
 
 // UDP is a UDP socket over IPv4 that sends and receives in batches.
 type UDP struct {
@@ -105,6 +114,9 @@ func (u *UDP) setUp(cfg UDPConfig, shared bool) error {
 	}
 	if cfg.Buffer == 0 {
 		cfg.Buffer = defaultBuffer
+		if cfg.Small {
+			cfg.Buffer = smallBuffer
+		}
 	}
 	setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, cfg.Buffer)
 	setBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, cfg.Buffer)
@@ -118,7 +130,7 @@ func (u *UDP) setUp(cfg UDPConfig, shared bool) error {
 		}
 	}
 	// Kernels before 5.0 lack it; then every datagram comes by itself.
-	gro := unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1) == nil
+	gro := !cfg.Small && unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1) == nil
 	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(cfg.Addr.Port()), Addr: cfg.Addr.Addr().As4()}); err != nil {
 		return bindError(cfg.Addr, err)
 	}
@@ -131,7 +143,11 @@ func (u *UDP) setUp(cfg UDPConfig, shared bool) error {
 		return errors.New("the UDP socket is not bound to an IPv4 address")
 	}
 	u.local = netip.AddrPortFrom(netip.AddrFrom4(local.Addr), uint16(local.Port))
-	u.in.init(u.local.Addr(), wildcard, gro)
+	size, stride := maxTrain, trainStride
+	if cfg.Small {
+		size, stride = smallDatagram, smallDatagram
+	}
+	u.in.init(u.local.Addr(), wildcard, gro, size, stride)
 	return nil
 }
 

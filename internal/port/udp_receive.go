@@ -41,14 +41,15 @@ type receiver struct {
 	segment      int
 }
 
-// init prepares the headers once; only lengths change from call to call.
-func (r *receiver) init(local netip.Addr, wildcard, gro bool) {
+// init prepares the headers once; only lengths change from call to call. Buffers
+// are of size bytes and start stride bytes apart.
+func (r *receiver) init(local netip.Addr, wildcard, gro bool, size, stride int) {
 	r.local, r.wildcard = local, wildcard
-	slab := make([]byte, MaxBatch*trainStride)
+	slab := make([]byte, MaxBatch*stride)
 	for i := range r.hdrs {
-		r.bufs[i] = slab[i*trainStride:][:maxTrain:maxTrain]
+		r.bufs[i] = slab[i*stride:][:size:size]
 		r.iovs[i].Base = &r.bufs[i][0]
-		r.iovs[i].SetLen(maxTrain)
+		r.iovs[i].SetLen(size)
 		h := &r.hdrs[i].hdr
 		h.Name = (*byte)(unsafe.Pointer(&r.names[i]))
 		h.Iov = &r.iovs[i]

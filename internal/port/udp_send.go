@@ -19,6 +19,8 @@ const (
 	maxSegmented = 65535 - 60 - 8
 	// segmentControlLen is CMSG_SPACE of the 16-bit segment size.
 	segmentControlLen = 24
+	// ttlControlLen is CMSG_SPACE of the time to live, an int.
+	ttlControlLen = 24
 )
 
 // sender is one writer's scratch space.
@@ -26,6 +28,7 @@ type sender struct {
 	hdrs     [MaxBatch]mmsghdr
 	names    [MaxBatch]unix.RawSockaddrInet4
 	controls [MaxBatch][segmentControlLen]byte
+	ttls     [MaxBatch][ttlControlLen]byte
 	iovs     [MaxBatch]unix.Iovec // shared by the headers in order
 	count    [MaxBatch]int        // datagrams of each header
 }
@@ -39,6 +42,9 @@ func newSender() *sender {
 		h := (*unix.Cmsghdr)(unsafe.Pointer(&s.controls[i][0]))
 		h.Level, h.Type = unix.IPPROTO_UDP, unix.UDP_SEGMENT
 		h.SetLen(unix.CmsgLen(2))
+		h = (*unix.Cmsghdr)(unsafe.Pointer(&s.ttls[i][0]))
+		h.Level, h.Type = unix.IPPROTO_IP, unix.IP_TTL
+		h.SetLen(unix.CmsgLen(4))
 	}
 	return s
 }
@@ -119,6 +125,10 @@ func (s *sender) load(dgrams []packet.Datagram, trains bool) int {
 			binary.NativeEndian.PutUint16(s.controls[n][unix.SizeofCmsghdr:], uint16(len(dgrams[0].Payload)))
 			h.Control = &s.controls[n][0]
 			h.SetControllen(segmentControlLen)
+		} else if ttl := dgrams[0].TTL; ttl != 0 {
+			binary.NativeEndian.PutUint32(s.ttls[n][unix.SizeofCmsghdr:], uint32(ttl))
+			h.Control = &s.ttls[n][0]
+			h.SetControllen(ttlControlLen)
 		}
 		for _, d := range dgrams[:count] {
 			s.iovs[iov].Base = unsafe.SliceData(d.Payload)
@@ -135,14 +145,14 @@ func (s *sender) load(dgrams []packet.Datagram, trains bool) int {
 // trainLen is how many datagrams from the start can leave as one train.
 func trainLen(dgrams []packet.Datagram) int {
 	size, total := len(dgrams[0].Payload), len(dgrams[0].Payload)
-	if size == 0 {
+	if size == 0 || dgrams[0].TTL != 0 {
 		return 1
 	}
 	n := 1
 	for n < min(len(dgrams), maxSegments) {
 		d := &dgrams[n]
 		total += len(d.Payload)
-		if d.To != dgrams[0].To || len(d.Payload) > size || len(d.Payload) == 0 || total > maxSegmented {
+		if d.To != dgrams[0].To || d.TTL != 0 || len(d.Payload) > size || len(d.Payload) == 0 || total > maxSegmented {
 			break
 		}
 		n++

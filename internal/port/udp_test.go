@@ -4,12 +4,14 @@ package port
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
@@ -214,5 +216,65 @@ func TestUDPAllocatesNothing(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations a run", n)
+	}
+}
+
+// A datagram's own time to live reaches the wire, and those beside it keep that
+// of the socket.
+func TestUDPTimeToLive(t *testing.T) {
+	a, b := listen(t, "127.0.0.1:0"), listen(t, "127.0.0.1:0")
+	if err := unix.SetsockoptInt(b.guard.fd, unix.IPPROTO_IP, unix.IP_RECVTTL, 1); err != nil {
+		t.Fatal(err)
+	}
+	to := b.LocalAddr()
+	if err := a.WriteBatch([]packet.Datagram{
+		{To: to, Payload: []byte("usual")}, {To: to, Payload: []byte("short"), TTL: 3},
+		{To: to, Payload: []byte("large"), TTL: 255}, {To: to, Payload: []byte("again")},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var got []int
+	buf, control := make([]byte, 64), make([]byte, 64)
+	for range 4 {
+		_, n, _, _, err := unix.Recvmsg(b.guard.fd, buf, control, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		msgs, err := unix.ParseSocketControlMessage(control[:n])
+		if err != nil || len(msgs) != 1 {
+			t.Fatalf("control messages %v, %v", msgs, err)
+		}
+		got = append(got, int(binary.NativeEndian.Uint32(msgs[0].Data)))
+	}
+	usual, err := unix.GetsockoptInt(a.guard.fd, unix.IPPROTO_IP, unix.IP_TTL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]int{usual, 3, 255, usual}, got); diff != "" {
+		t.Errorf("times to live (-want +got):\n%s", diff)
+	}
+}
+
+// A small socket takes what fits and counts what does not.
+func TestUDPSmall(t *testing.T) {
+	a := listen(t, "127.0.0.1:0")
+	b, err := ListenUDP4(UDPConfig{Addr: netip.MustParseAddrPort("0.0.0.0:0"), Small: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	to := netip.AddrPortFrom(a.LocalAddr().Addr(), b.LocalAddr().Port())
+	sent := payloads(100, 100, smallDatagram, smallDatagram+1, 50)
+	for _, p := range sent {
+		if err := a.WriteBatch([]packet.Datagram{{To: to, Payload: p}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, _ := receive(t, b, 4, MaxBatch)
+	if diff := cmp.Diff([][]byte{sent[0], sent[1], sent[2], sent[4]}, got); diff != "" {
+		t.Errorf("payloads (-want +got):\n%s", diff)
+	}
+	if n := b.Stats().ReadTruncated; n != 1 {
+		t.Errorf("%d counted as truncated", n)
 	}
 }

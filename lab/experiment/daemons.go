@@ -3,6 +3,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -216,13 +217,13 @@ func (c *teredoClient) start(ctx context.Context, who maker) (err error) {
 func (c *teredoClient) section() string {
 	lines := []string{
 		fmt.Sprintf("server = [%q]", serverAddr),
-		fmt.Sprintf("port = %d", clientPort),
+		fmt.Sprintf("port = %d", cmp.Or(c.port, clientPort)),
 		`unsolicited = "allow"`,
 	}
 	if c.net.single {
 		lines = append(lines, `secondary = "none"`)
 	}
-	return strings.Join(lines, "\n") + "\n" + c.settings
+	return strings.Join(append(lines, c.lines...), "\n") + "\n" + c.settings
 }
 
 // await waits for the client's address and gives the time from the start of

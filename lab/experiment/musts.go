@@ -14,6 +14,7 @@ const (
 	figureStartSingle   = "process start to address, server with one address"
 	figureFirstOut      = "first packet out, cold, until its answer is back"
 	figurePairs         = "pairs of 25 that connect"
+	figureSixPairs      = "pairs of 36 that connect"
 	figureHostsOutLost  = "lost of all pings to the IPv6 host"
 	figureHostsInLost   = "lost of all pings from the IPv6 host"
 	figureHostsFirstOut = "lost first pings to the IPv6 host"
@@ -38,7 +39,8 @@ var Musts = []Bound{
 	{"teredo-start", figureStartDual, report.Must{Bound: 20}},   // ms
 	{"teredo-start", figureStartSingle, report.Must{Bound: 20}}, // ms
 	{"teredo-start", figureFirstOut, report.Must{Bound: 3}},     // round trips between client and host
-	{"nat-matrix", figurePairs, report.Must{AtLeast: true, Bound: 17}},
+	{"nat-matrix", figurePairs, report.Must{AtLeast: true, Bound: 19}},
+	{"nat-matrix", figureSixPairs, report.Must{AtLeast: true, Bound: 27}},
 	{"nat-matrix", figureHostsOutLost, report.Must{Bound: 0}},
 	{"nat-matrix", figureHostsInLost, report.Must{Bound: 0}},
 	{"nat-matrix", figureHostsFirstOut, report.Must{Bound: 0}},

@@ -14,10 +14,14 @@ import (
 	"github.com/isthmus-net/isthmus/lab"
 )
 
-// matrixKinds are the NAT kinds of the matrix, in the order of its rows.
+// matrixKinds are the NAT kinds of the matrix, in the order of its rows. The first
+// fiveKinds are those for which there are published figures.
 var matrixKinds = []lab.NATKind{
 	lab.FullCone, lab.AddressRestricted, lab.PortRestricted, lab.SymmetricRandom, lab.SymmetricSequential,
+	lab.SymmetricPreserving,
 }
+
+const fiveKinds = 5
 
 // matrixPlan says how the matrix is measured.
 type matrixPlan struct {
@@ -47,11 +51,11 @@ type matrix struct {
 // last ping was answered.
 func connected(r lab.PingResult) bool { return r.Sent() > 0 && r.RTT[r.Sent()-1] >= 0 }
 
-// score is the number of pairs that connect.
-func (m *matrix) score() int {
+// score is the number of pairs that connect, of the first kinds.
+func (m *matrix) score(kinds int) int {
 	n := 0
-	for _, row := range m.pairs {
-		for _, r := range row {
+	for _, row := range m.pairs[:kinds] {
+		for _, r := range row[:kinds] {
 			if connected(r) {
 				n++
 			}

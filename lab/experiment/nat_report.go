@@ -21,23 +21,26 @@ const (
 	byRFC4380 = "RFC 4380"
 	bySNS     = "RFC 6081 section 3.1" // symmetric NAT support
 	bySS      = "RFC 6081 section 3.4" // sequential port symmetric NAT support
+	byPP      = "RFC 6081 section 3.3" // port-preserving symmetric NAT support
 )
 
-// promised is the matrix of RFC 6081, figure 1, for the five kinds: which text
-// makes the pair connect, "" if none does.
+// promised is the matrix of RFC 6081, figure 1, without UPnP: which text makes the
+// pair connect, "" if none does.
 var promised = [][]string{
-	{byRFC4380, byRFC4380, byRFC4380, bySNS, bySNS},
-	{byRFC4380, byRFC4380, byRFC4380, bySNS, bySNS},
-	{byRFC4380, byRFC4380, byRFC4380, "", bySS},
-	{bySNS, bySNS, "", "", ""},
-	{bySNS, bySNS, bySS, "", ""},
+	{byRFC4380, byRFC4380, byRFC4380, bySNS, bySNS, bySNS},
+	{byRFC4380, byRFC4380, byRFC4380, bySNS, bySNS, bySNS},
+	{byRFC4380, byRFC4380, byRFC4380, "", bySS, byPP},
+	{bySNS, bySNS, "", "", "", ""},
+	{bySNS, bySNS, bySS, "", "", ""},
+	{bySNS, bySNS, byPP, "", bySS, byPP},
 }
 
-// promisedPairs is the number of pairs that some text makes connect.
-func promisedPairs() int {
+// promisedPairs is the number of pairs of the first kinds that some text makes
+// connect.
+func promisedPairs(kinds int) int {
 	n := 0
-	for _, row := range promised {
-		for _, text := range row {
+	for _, row := range promised[:kinds] {
+		for _, text := range row[:kinds] {
 			if text != "" {
 				n++
 			}
@@ -73,7 +76,8 @@ func matrixReport(ours, peer *matrix, why string) *report.Report {
 		published report.Value
 		count     func(*matrix) float64
 	}{
-		{figurePairs, report.Measured(float64(promisedPairs())), func(m *matrix) float64 { return float64(m.score()) }},
+		{figurePairs, report.Measured(float64(promisedPairs(fiveKinds))), func(m *matrix) float64 { return float64(m.score(fiveKinds)) }},
+		{figureSixPairs, report.Measured(float64(promisedPairs(len(matrixKinds)))), func(m *matrix) float64 { return float64(m.score(len(matrixKinds))) }},
 		{figureHostsOutLost, report.Value{}, func(m *matrix) float64 { return lost(m.out) }},
 		{figureHostsInLost, report.Value{}, func(m *matrix) float64 { return lost(m.in) }},
 		{figureHostsFirstOut, report.Value{}, func(m *matrix) float64 { return firstLost(m.out) }},
@@ -86,12 +90,12 @@ func matrixReport(ours, peer *matrix, why string) *report.Report {
 	return r
 }
 
-// judge finds wrong behaviour: a pair that RFC 4380 or symmetric NAT support
-// makes connect and that does not, and loss to or from the IPv6 host.
+// judge finds wrong behaviour: a pair that a text makes connect and that does not,
+// and loss to or from the IPv6 host.
 func (m *matrix) judge(r *report.Report) {
 	for i, row := range m.pairs {
 		for j, pings := range row {
-			if text := promised[i][j]; (text == byRFC4380 || text == bySNS) && !connected(pings) {
+			if text := promised[i][j]; text != "" && !connected(pings) {
 				r.Fault("%s to %s does not connect (%d of %d pings), as %s has it", matrixKinds[i], matrixKinds[j], pings.Received(), pings.Sent(), text)
 			}
 		}
@@ -112,7 +116,7 @@ func (m *matrix) pairTable(who maker) report.Table {
 		Title:   fmt.Sprintf("%s at both ends, cold: answered pings from row to column, and time of the first in ms", who.title()),
 		Columns: []string{"from \\ to"},
 		Notes: []string{
-			fmt.Sprintf("%d of %d pairs connect. %s marks a pair whose first ping was lost.", m.score(), len(m.pairs)*len(m.pairs), firstLostMark),
+			fmt.Sprintf("%d of %d pairs connect. %s marks a pair whose first ping was lost.", m.score(len(m.pairs)), len(m.pairs)*len(m.pairs), firstLostMark),
 		},
 	}
 	for i, kind := range matrixKinds {

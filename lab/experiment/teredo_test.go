@@ -52,7 +52,7 @@ func TestNATMatrix(t *testing.T) {
 		t.Error(err)
 	}
 	// Miredo's score is known: another one means that the boxes changed.
-	if got := peer.score(); got != 13 {
+	if got := peer.score(fiveKinds); got != 13 {
 		t.Errorf("Miredo connects %d of 25 pairs, want 13", got)
 	}
 	// The server passes all indirect bubbles on, and the fourth client calls

@@ -85,7 +85,9 @@ type teredoClient struct {
 	local     netip.Addr // 192.168.N.2
 	external  netip.Addr // of the box
 	name      string
-	settings  string // more lines of an Isthmus client's section
+	settings  string   // more lines of an Isthmus client's section
+	port      uint16   // UDP port if not clientPort
+	lines     []string // of its configuration, beside those of all
 
 	// Set by start:
 	who     maker

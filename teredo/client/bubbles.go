@@ -15,6 +15,11 @@ import (
 // startBubbles begins to reach another client (RFC 4380 section 5.2.4 case 5).
 func (c *Client) startBubbles(e *peer.Entry, f *effort, at peer.Instant, now time.Time, out *Out) {
 	f.phase, f.sent = bubbling, 0
+	f.opened = false
+	if f.slot != 0 && !c.portPreserving() {
+		// A port that was predicted may be another by now.
+		c.closePort(f, out)
+	}
 	if pause := f.indirect.Add(bubbleInterval); pause > at {
 		// A pair went out just now, as an answer: it may well be enough.
 		c.peers.SetDeadline(e, pause)
@@ -35,32 +40,59 @@ func (c *Client) attempt(e *peer.Entry, f *effort, at peer.Instant, now time.Tim
 	*slot = at
 	f.made++
 	f.sent++
-	c.sendDirect(teredo.Mapped(&e.Key), e.IP(), f.nonceReceived, out)
-	c.sendIndirect(e, f, at, out)
+	c.reservePort(e, f, at, out)
+	first := bubble{}
+	if f.sent == 1 {
+		first.ttl = c.cfg.OpeningTTL
+	}
+	c.sendDirectBy(way{0, teredo.Mapped(&e.Key)}, e, f, first, out)
+	c.sendToPeerPort(e, f, out)
+	c.callIndirect(e, f, at, out)
 	if f.sent > 1 && f.nonceReceived == 0 {
 		c.sendDisguised(e, f, out)
 	}
 	c.peers.SetDeadline(e, at.Add(retryInterval))
 }
 
-// sendDirect sends a direct bubble; it repeats the nonce of the peer's last
-// indirect one, if there was one (RFC 6081 section 5.2.4.2).
-func (c *Client) sendDirect(to netip.AddrPort, dst netip.Addr, nonce uint32, out *Out) {
-	b := teredo.AppendBubble(out.Alloc(teredo.BubbleLen+teredo.MaxTrailersLen), c.last.address, dst)
-	if nonce != 0 {
-		t := teredo.Trailers{HasNonce: true, Nonce: nonce}
-		b = t.AppendTo(b)
+// bubble is what a direct bubble carries beside a nonce; zero values are none.
+type bubble struct {
+	randomPort uint16
+	discovery  teredo.Discovery
+	ttl        uint8 // outer time to live; 0 is the usual one
+}
+
+// sendDirectBy sends a direct bubble to a client; it repeats the nonce of the
+// peer's last indirect one, if there was one (RFC 6081 section 5.2.4.2). f may be
+// nil.
+func (c *Client) sendDirectBy(w way, e *peer.Entry, f *effort, b bubble, out *Out) {
+	t := teredo.Trailers{RandomPort: b.randomPort, Discovery: b.discovery}
+	if f != nil && f.nonceReceived != 0 {
+		t.HasNonce, t.Nonce = true, f.nonceReceived
 	}
+	payload := teredo.AppendBubble(out.Alloc(teredo.BubbleLen+teredo.MaxTrailersLen), c.last.address, e.IP())
 	c.stats.DirectBubbles++
-	out.SendUDP(0, to, b)
+	out.UDP = append(out.UDP, packet.Datagram{Socket: w.socket, To: w.to, Payload: t.AppendTo(payload), TTL: b.ttl})
+}
+
+// sendPlain sends a direct bubble without trailers to a relay.
+func (c *Client) sendPlain(to netip.AddrPort, dst netip.Addr, out *Out) {
+	c.stats.DirectBubbles++
+	out.SendUDP(0, to, teredo.AppendBubble(out.Alloc(teredo.BubbleLen), c.last.address, dst))
 }
 
 // sendIndirect sends a bubble by way of the peer's server, with a new nonce
-// (RFC 6081 section 5.2.4.1).
+// (RFC 6081 section 5.2.4.1), the port that our NAT is predicted to use, and, to a
+// peer that there is no way to yet, our addresses behind the NAT.
 func (c *Client) sendIndirect(e *peer.Entry, f *effort, at peer.Instant, out *Out) {
 	f.indirect = at
 	f.nonceSent = c.nonce()
 	t := teredo.Trailers{HasNonce: true, Nonce: f.nonceSent}
+	if p := c.portOf(f); p != nil {
+		t.RandomPort = p.external
+	}
+	if !valid(e, at) {
+		c.addAlternates(&t)
+	}
 	b := teredo.AppendBubble(out.Alloc(teredo.BubbleLen+teredo.MaxTrailersLen), c.last.address, e.IP())
 	c.stats.IndirectBubbles++
 	out.SendUDP(0, serverOf(e), t.AppendTo(b))
@@ -122,5 +154,5 @@ func (c *Client) receiveDisguised(from netip.AddrPort, p packet.IPv6, now time.T
 		c.drop(BadDestination)
 		return
 	}
-	c.learn(e, f, from, at, out)
+	c.prove(e, f, way{0, from}, at, out)
 }

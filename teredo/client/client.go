@@ -52,8 +52,11 @@ type Client struct {
 	sweepAt time.Time
 	evicted uint64 // by tables of earlier addresses
 
+	ports randomPorts
+
 	perPeer, perOrigin *ratelimit.PerSource
 	answers, errors    ratelimit.Bucket
+	alternates         ratelimit.Bucket
 	scratch            [40]byte // for random values, so that none is allocated
 }
 
@@ -97,6 +100,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c.newTable()
+	c.ports = randomPorts{slots: make([]randomPort, max(cfg.RandomPorts, 0)), due: farOff}
 	return c, nil
 }
 
@@ -115,6 +119,7 @@ func (c *Client) Start(now time.Time, out *Out) {
 func (c *Client) Stop(out *Out) {
 	c.lose(CauseStopped, out)
 	c.idle(Initial)
+	c.tickPorts(c.clock.Epoch, out)
 	c.running = false
 }
 
@@ -174,6 +179,7 @@ func (c *Client) Tick(now time.Time, out *Out) {
 		return
 	}
 	c.tickQualification(now, out)
+	c.tickPorts(now, out) // before peers use ports that are due to close
 	c.tickPeers(now, out)
 }
 
@@ -182,7 +188,7 @@ func (c *Client) Next() time.Time {
 	if !c.running {
 		return time.Time{}
 	}
-	next := c.nextQualification()
+	next := earlier(c.nextQualification(), c.nextPort())
 	if at, ok := c.peers.NextDeadline(); ok {
 		next = earlier(next, c.clock.Time(at))
 	}
@@ -228,11 +234,13 @@ type Snapshot struct {
 	Authenticated bool
 	// Peers, and how many of them are trusted; Queued is in bytes.
 	Peers, Trusted, Queued int
+	// RandomPorts are open beside the service port.
+	RandomPorts int
 }
 
 // Snapshot returns the state of the client.
 func (c *Client) Snapshot() Snapshot {
-	s := Snapshot{State: c.state, Local: c.local, Server: c.server().Primary, Queued: c.budget.Used()}
+	s := Snapshot{State: c.state, Local: c.local, Server: c.server().Primary, Queued: c.budget.Used(), RandomPorts: c.ports.open}
 	s.PortMapped, s.UPnPMapped = c.reserved.IsValid(), c.upnpMapped()
 	s.Peers, s.Trusted = c.peers.Len()
 	if c.state == Qualified {

@@ -114,6 +114,24 @@ type Config struct {
 	// QueuePackets, QueueBytes and QueueTotalBytes bound what waits for one peer
 	// and for all; defaults 16, 20480 and 1 MiB.
 	QueuePackets, QueueBytes, QueueTotalBytes int
+
+	// RandomPorts bounds the sockets beside the service port by which peers are
+	// reached from behind a symmetric NAT (RFC 6081 sections 5.4 and 5.5);
+	// default [DefaultRandomPorts], less than 0 is none.
+	RandomPorts int
+	// NoHairpin keeps our local address out of indirect bubbles and ignores that
+	// of others (RFC 6081 section 5.6).
+	NoHairpin bool
+	// Alternates are ranges of alternate addresses that get a bubble although
+	// their client does not share our public address.
+	Alternates []netip.Prefix
+	// NoLoadReduction looks for a silent peer by its server at once (RFC 6081
+	// section 5.7).
+	NoLoadReduction bool
+	// OpeningTTL is the outer time to live of a direct bubble that only has to
+	// open our own NAT: more than our NATs are away, less than the peer's. 0 is
+	// that of other packets.
+	OpeningTTL uint8
 }
 
 // check fills in the defaults and refuses what cannot work.
@@ -141,6 +159,9 @@ func (c *Config) check() error {
 	defaultTo(&c.QueuePackets, 16)
 	defaultTo(&c.QueueBytes, 16*teredo.MTU)
 	defaultTo(&c.QueueTotalBytes, 1<<20)
+	if c.RandomPorts == 0 {
+		c.RandomPorts = DefaultRandomPorts
+	}
 	return nil
 }
 

@@ -84,6 +84,8 @@ type Event struct {
 type Out struct {
 	packet.Batch
 	Events []Event
+	// Sockets are to be opened and closed before the datagrams are sent.
+	Sockets []SocketChange
 }
 
 // Packets returns the packets of o.
@@ -94,4 +96,5 @@ func (o *Out) Reset() {
 	o.Batch.Reset()
 	clear(o.Events)
 	o.Events = o.Events[:0]
+	o.Sockets = o.Sockets[:0]
 }

@@ -17,18 +17,20 @@ import (
 	"github.com/isthmus-net/isthmus/teredo/nattest"
 )
 
-// recorder writes the datagrams between two clients down, with nonces numbered
-// as they appear.
+// recorder writes the datagrams between two clients down, with nonces and random
+// ports numbered as they are announced.
 type recorder struct {
 	lines  []string
 	raw    []string
 	nonces map[uint32]int
+	ports  map[uint16]int
 	who    map[netip.Addr]string
 }
 
 func record(w *world, a, b *clientNode) *recorder {
-	r := &recorder{nonces: map[uint32]int{}, who: map[netip.Addr]string{
-		natA: "NAT A", natB: "NAT B", primary: "server", a.address(): "A", b.address(): "B",
+	r := &recorder{nonces: map[uint32]int{}, ports: map[uint16]int{}, who: map[netip.Addr]string{
+		natA: "NAT A", natB: "NAT B", primary: "server", second: "secondary", a.address(): "A", b.address(): "B",
+		a.local.Addr(): "host A", b.local.Addr(): "host B",
 	}}
 	w.net.Trace = r.see
 	return r
@@ -40,17 +42,32 @@ func (r *recorder) see(from, to netip.AddrPort, payload []byte, dropped bool) {
 		r.lines = append(r.lines, err.Error())
 		return
 	}
-	what := string(p.IPv6.Payload())
-	if teredo.IsBubble(p.IPv6) {
-		what = "bubble"
+	line := fmt.Sprintf("%s%s -> %s%s: ", r.who[from.Addr()], r.port(from), r.who[to.Addr()], r.port(to))
+	if m, ok := p.IPv6.ICMPv6(); ok && m[0] == packet.ICMPv6RouterSolicitation {
+		line += "solicitation"
+	} else if ok {
+		line += "advertisement"
+	} else {
+		what := string(p.IPv6.Payload())
+		if teredo.IsBubble(p.IPv6) {
+			what = "bubble"
+		}
+		line += fmt.Sprintf("%s %s -> %s", what, r.who[p.IPv6.Src()], r.who[p.IPv6.Dst()])
 	}
-	line := fmt.Sprintf("%s -> %s: %s %s -> %s", r.who[from.Addr()], r.who[to.Addr()], what, r.who[p.IPv6.Src()], r.who[p.IPv6.Dst()])
-	if t, _ := teredo.ParseTrailers(p.Trailers); t.HasNonce {
+	t, _ := teredo.ParseTrailers(p.Trailers)
+	if t.HasNonce {
 		if r.nonces[t.Nonce] == 0 {
 			r.nonces[t.Nonce] = len(r.nonces) + 1
 		}
 		line += fmt.Sprintf(" nonce %d", r.nonces[t.Nonce])
 	}
+	if t.RandomPort != 0 {
+		if r.ports[t.RandomPort] == 0 {
+			r.ports[t.RandomPort] = len(r.ports) + 1
+		}
+		line += fmt.Sprintf(" announces %d", r.ports[t.RandomPort])
+	}
+	line += [...]string{"", " solicits", " advertises"}[t.Discovery]
 	if dropped {
 		line += " (dropped)"
 	}
@@ -58,11 +75,19 @@ func (r *recorder) see(from, to netip.AddrPort, payload []byte, dropped bool) {
 	r.raw = append(r.raw, hex.EncodeToString(payload))
 }
 
+// port names the port of an endpoint if it was announced.
+func (r *recorder) port(a netip.AddrPort) string {
+	if n := r.ports[a.Port()]; n != 0 {
+		return fmt.Sprintf(" port %d", n)
+	}
+	return ""
+}
+
 // The exchange of RFC 6081 section 6.1, packet by packet: A behind a symmetric
 // NAT begins to talk to B behind an address-restricted one.
 func TestExchangeOfRFC6081(t *testing.T) {
 	w := newWorld(t)
-	a := w.qualified(nattest.NewNAT(nattest.SymmetricRandom, natA))
+	a := w.qualified(nattest.NewNAT(nattest.SymmetricRandom, natA), withoutPorts)
 	b := w.qualified(nattest.NewNAT(nattest.AddressRestricted, natB))
 	r := record(w, a, b)
 	a.say(b.address(), "data")
@@ -90,7 +115,7 @@ func TestExchangeOfRFC6081(t *testing.T) {
 // The same the other way round: one round trip less.
 func TestExchangeToSymmetric(t *testing.T) {
 	w := newWorld(t)
-	a := w.qualified(nattest.NewNAT(nattest.SymmetricRandom, natA))
+	a := w.qualified(nattest.NewNAT(nattest.SymmetricRandom, natA), withoutPorts)
 	b := w.qualified(nattest.NewNAT(nattest.AddressRestricted, natB))
 	r := record(w, a, b)
 	b.say(a.address(), "data")
@@ -109,7 +134,8 @@ func TestExchangeToSymmetric(t *testing.T) {
 	}
 }
 
-// The bytes of the bubbles: header, and trailer 01 04 with the nonce.
+// The bytes of the bubbles: header, and trailer 01 04 with the nonce, behind a NAT
+// also trailer 03 with the local address.
 func TestBubbleBytes(t *testing.T) {
 	w := newWorld(t)
 	a := w.qualified(nattest.NewNAT(nattest.FullCone, natA))
@@ -121,7 +147,9 @@ func TestBubbleBytes(t *testing.T) {
 	if r.raw[0] != header {
 		t.Errorf("direct bubble %s, want %s", r.raw[0], header)
 	}
-	if trailer, ok := strings.CutPrefix(r.raw[1], header+"0104"); !ok || len(trailer) != 8 || trailer == "00000000" {
+	trailer, ok := strings.CutPrefix(r.raw[1], header+"0104")
+	nonce, alternates := trailer[:min(8, len(trailer))], trailer[min(8, len(trailer)):]
+	if !ok || nonce == "00000000" || alternates != "0308"+"0000"+"c0a801010ddf" {
 		t.Errorf("indirect bubble %s", r.raw[1])
 	}
 }

@@ -50,16 +50,37 @@ func (c *Client) receiveIndirect(e *peer.Entry, p *teredo.Packet, trailers *tere
 	}
 	f := c.warm(e)
 	f.nonceReceived = trailers.Nonce
-	proved := valid(e, at) && e.MappedIs(mapped)
-	if valid(e, at) {
-		mapped = c.target(e, e.Mapped())
-	}
-	c.sendDirect(mapped, e.IP(), f.nonceReceived, out)
-	if !proved && f.mayAnswer(at) {
-		c.sendIndirect(e, f, at, out)
+	e.Modern = e.Modern || trailers.HasNonce
+	c.notePeerPort(e, f, trailers.RandomPort, at, out)
+	if !c.recall(e, f, at, out) {
+		proved := valid(e, at) && e.MappedIs(mapped)
+		c.answerIndirect(e, f, trailers, !proved && f.mayAnswer(at), at, out)
 	}
 	if f.phase == resting {
 		c.peers.SetDeadline(e, at.Add(bubbleWindow))
+	}
+}
+
+// answerIndirect sends what answers an indirect bubble: direct bubbles by all ways
+// that may lead to the peer, or by the one that is proved, and if call is set an
+// indirect one.
+func (c *Client) answerIndirect(e *peer.Entry, f *effort, trailers *teredo.Trailers, call bool, at peer.Instant, out *Out) {
+	b := bubble{}
+	if trailers.Discovery == teredo.DiscoverySolicitation {
+		b.discovery = teredo.DiscoveryAdvertisement
+	}
+	if valid(e, at) {
+		c.sendDirectBy(c.target(e, f), e, f, b, out)
+	} else {
+		if call {
+			c.reservePort(e, f, at, out)
+		}
+		c.sendDirectBy(way{0, teredo.Mapped(&e.Key)}, e, f, b, out)
+		c.bubbleAlternates(e, f, trailers.AlternateList(), at, out)
+		c.sendToPeerPort(e, f, out)
+	}
+	if call {
+		c.callIndirect(e, f, at, out)
 	}
 }
 
@@ -87,7 +108,7 @@ func (c *Client) receiveFromRelay(e *peer.Entry, from netip.AddrPort, p *teredo.
 		c.drop(RateLimited)
 		return
 	}
-	c.sendDirect(origin, p.IPv6.Src(), 0, out)
+	c.sendPlain(origin, p.IPv6.Src(), out)
 	if proof {
 		// Nobody but the host, by its relay, can return the nonce, and the server
 		// tells where the relay is: that saves the relay's own packet.

@@ -10,35 +10,64 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/teredo/client"
 )
 
 // sources are whom a fuzzed datagram may come from.
-var sources = []netip.AddrPort{primaryPort, secondPort, peerMapping, foreign, relayAddr, mapping, local}
+var sources = []netip.AddrPort{primaryPort, secondPort, peerMapping, peerRandom, foreign, relayAddr, mapping, local}
 
-// FuzzHandleUDP sends a qualified client anything: it must not panic, must not
-// give the host's stack what is not for its address, must not answer with more
-// than three packets, nor send to an address that is not global.
+// most is what one datagram may cause to be sent: direct bubbles to the mapped
+// address, four alternate ones and a random port, and an indirect bubble or the
+// three packets of a prediction.
+const most = 6 + 3
+
+// fuzzed makes a client that waits for peers, behind one of three NATs.
+func fuzzed(t testing.TB, nat uint8) *bench {
+	b := newQualified(t)
+	switch nat % 3 {
+	case 1:
+		b = newSymmetric(t, preserved)
+	case 2:
+		b = newSymmetric(t, mapping)
+	}
+	b.ip(data(b.address(), hostAddr, "waits for a test"))
+	b.ip(data(b.address(), peerAddr, "waits for bubbles"))
+	return b
+}
+
+// FuzzHandleUDP sends a qualified client anything, on its service port or a random
+// one: it must not panic, must not give the host's stack what is not for its
+// address, must not answer with more than the rules allow, nor send to an address
+// that is neither global nor a neighbour's, and must keep its books of sockets.
 func FuzzHandleUDP(f *testing.F) {
-	own := newQualified(f).address()
-	for _, p := range [][]byte{
-		data(peerAddr, own, "hi"), bubble(peerAddr, own, 7), bubble(hostAddr, own, 0),
-		throughServer(peerMapping, bubble(peerAddr, own, 7)), throughServer(relayAddr, bubble(hostAddr, own, 0)),
-		icmp(hostAddr, own, packet.ICMPv6EchoReply, make([]byte, teredo.EchoNonceLen)),
-		icmp(hostAddr, own, packet.ICMPv6PacketTooBig, data(own, hostAddr, "x")),
-		append(bubble(peerAddr, own, 7), 3, 8, 0, 0, 192, 0, 2, 1, 0, 7),
-	} {
-		for i := range sources {
-			f.Add(p, uint8(i))
+	for nat := range uint8(3) {
+		b := fuzzed(f, nat)
+		own := b.address()
+		for _, p := range [][]byte{
+			data(peerAddr, own, "hi"), bubble(peerAddr, own, 7), bubble(hostAddr, own, 0),
+			throughServer(peerMapping, bubble(peerAddr, own, 7)), throughServer(relayAddr, bubble(hostAddr, own, 0)),
+			icmp(hostAddr, own, packet.ICMPv6EchoReply, make([]byte, teredo.EchoNonceLen)),
+			icmp(hostAddr, own, packet.ICMPv6PacketTooBig, data(own, hostAddr, "x")),
+			throughServer(mapping, withTrailers(neighbour, own, alternates("192.168.1.7:4000", "192.168.1.8:4000"))),
+			throughServer(peerMapping, withTrailers(peerAddr, own, teredo.Trailers{HasNonce: true, Nonce: 7, RandomPort: 50505})),
+			withTrailers(peerAddr, own, teredo.Trailers{Discovery: teredo.DiscoverySolicitation}),
+		} {
+			for i := range sources {
+				f.Add(p, uint8(i), nat, i%2 == 0)
+			}
 		}
 	}
-	f.Fuzz(func(t *testing.T, payload []byte, from uint8) {
-		b := newQualified(t)
-		b.ip(data(own, hostAddr, "waits for a test"))
-		b.ip(data(own, peerAddr, "waits for bubbles"))
+	f.Fuzz(func(t *testing.T, payload []byte, from, nat uint8, service bool) {
+		b := fuzzed(t, nat)
+		socket := client.FirstRandomSocket
+		if service {
+			socket = 0
+		}
+		open := map[int]bool{client.FirstRandomSocket: nat%3 != 0}
 		for range 2 {
 			b.out.Reset()
-			b.c.HandleUDP(sources[int(from)%len(sources)], bytes.Clone(payload), b.now, &b.out)
-			if len(b.out.UDP) > 3 || len(b.out.IP) > 1 {
+			b.c.HandleUDPOn(socket, sources[int(from)%len(sources)], bytes.Clone(payload), b.now, &b.out)
+			if len(b.out.UDP) > most || len(b.out.IP) > 1 {
 				t.Fatalf("%d datagrams and %d packets for one", len(b.out.UDP), len(b.out.IP))
 			}
 			for _, p := range b.out.IP {
@@ -46,16 +75,46 @@ func FuzzHandleUDP(f *testing.F) {
 					t.Fatalf("given to the host: %x", p)
 				}
 			}
-			var check teredo.GlobalCheck
-			for _, d := range b.out.UDP {
-				if d.To.Port() == 0 || !check.OK(d.To.Addr()) {
-					t.Fatalf("sent to %s", d.To)
-				}
-			}
+			checkSockets(t, b, open)
+			checkDestinations(t, b)
 		}
 		b.now = b.now.Add(time.Minute)
+		b.out.Reset()
 		b.c.Tick(b.now, &b.out)
+		checkSockets(t, b, open)
 	})
+}
+
+// checkSockets follows the sockets that the client opens and closes.
+func checkSockets(t *testing.T, b *bench, open map[int]bool) {
+	t.Helper()
+	for _, s := range b.out.Sockets {
+		if open[s.Socket] == (s.Port != 0) {
+			t.Fatalf("socket %d opened or closed twice", s.Socket)
+		}
+		open[s.Socket] = s.Port != 0
+	}
+	for _, d := range b.out.UDP {
+		if d.Socket != 0 && !open[d.Socket] {
+			t.Fatalf("sent by socket %d, which is closed", d.Socket)
+		}
+	}
+}
+
+// checkDestinations looks at where the client sends.
+func checkDestinations(t *testing.T, b *bench) {
+	t.Helper()
+	var global teredo.GlobalCheck
+	never := teredo.GlobalCheck{Allow: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}
+	for _, d := range b.out.UDP {
+		ok := global.OK(d.To.Addr())
+		if b.c.Stats().AlternateBubbles > 0 { // to a neighbour
+			ok = never.OK(d.To.Addr()) && d.To.Addr() != local.Addr() && d.To.Port() >= 1024
+		}
+		if !ok || d.To.Port() == 0 {
+			t.Fatalf("sent to %s", d.To)
+		}
+	}
 }
 
 // FuzzHandleIP gives a qualified client anything from the host's stack: nothing

@@ -31,15 +31,18 @@ type effort struct {
 	disguise                 netip.Addr
 	echo                     [teredo.EchoNonceLen]byte // of the last echo test
 	tested                   bool                      // there was one
+
+	extension
 }
 
 // phase says what the deadline of an effort is for.
 type phase uint8
 
 const (
-	resting  phase = iota // nothing under way; the deadline ends the memory of bubbles
-	bubbling              // bubbles are out, or will be at the deadline
-	testing               // an echo test is out
+	resting    phase = iota // nothing under way; the deadline ends the memory of bubbles
+	bubbling                // bubbles are out, or will be at the deadline
+	testing                 // an echo test is out
+	soliciting              // a silent peer is asked directly
 )
 
 // newTable makes an empty list of peers.
@@ -63,6 +66,7 @@ func (c *Client) forgetPeers() {
 func (c *Client) discard(f *effort, why Reason) {
 	if f != nil {
 		c.stats.Dropped[why] += uint64(f.queue.Clear(&c.budget))
+		c.abandonPort(f)
 	}
 }
 
@@ -82,17 +86,30 @@ func (c *Client) welcome(e *peer.Entry, at peer.Instant) bool {
 	return c.cfg.Inbound == Allow || e != nil && at.Sub(e.Tx) < establishedFor
 }
 
-// trust marks a peer as proved at a mapping and sends what waits for it, in
-// order.
+// trust marks a peer as proved at a mapping that the service port reaches, which
+// goes before a random port (RFC 6081 section 5.4.4.5).
 func (c *Client) trust(e *peer.Entry, mapping netip.AddrPort, at peer.Instant, out *Out) {
+	if f := c.peers.Cold(e); f != nil {
+		c.closePort(f, out)
+	}
+	c.establish(e, mapping, at, out)
+}
+
+// establish marks a peer as proved at a mapping and sends what waits for it, in
+// order.
+func (c *Client) establish(e *peer.Entry, mapping netip.AddrPort, at peer.Instant, out *Out) {
+	before, known := e.Mapped(), valid(e, at)
 	c.peers.Trust(e, mapping, at)
-	to := c.target(e, mapping)
 	f := c.peers.Cold(e)
 	if f == nil {
 		return
 	}
+	if known && before != mapping {
+		f.also = before // the peer may not know of the change yet
+	}
 	c.stats.Sent += uint64(f.queue.Len())
-	f.queue.Drain(&c.budget, &out.Batch, func(p packet.IPv6) { out.SendUDP(0, to, p) })
+	w := c.target(e, f)
+	f.queue.Drain(&c.budget, &out.Batch, func(p packet.IPv6) { out.SendUDP(w.socket, w.to, p) })
 	f.made, f.answered = 0, 0
 	c.rest(e, f, at)
 }
@@ -117,6 +134,7 @@ func (c *Client) fail(e *peer.Entry, f *effort, at peer.Instant, now time.Time, 
 		c.sendError(packet.ICMPv6Unreachable, packet.UnreachableAddress, 0, p, now, out)
 	})
 	c.stats.Dropped[Unreachable] += uint64(n)
+	c.closePort(f, out)
 	c.rest(e, f, at)
 }
 
@@ -130,7 +148,13 @@ func (c *Client) tickPeers(now time.Time, out *Out) {
 			c.attempt(e, f, at, now, out)
 		case testing:
 			c.test(e, f, at, now, out)
+		case soliciting:
+			c.solicitPeer(e, f, at, now, out)
 		case resting:
+			if f.slot != 0 {
+				c.peers.SetDeadline(e, at.Add(bubbleWindow))
+				continue
+			}
 			c.peers.Release(e)
 		}
 	}

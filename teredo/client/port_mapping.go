@@ -57,20 +57,26 @@ func (c *Client) early(e *peer.Entry, p packet.IPv6) bool {
 	return f != nil && f.phase == bubbling && f.nonceReceived == 0
 }
 
-// target is where packets to a peer with a proved mapping go: there, or, where
-// both sides are symmetric, to the mapping in its address. The peer's NAT would
-// let nothing in at the proved one, since ours shows it a mapping that it has
-// not sent to; but the peer's port may be reserved too (RFC 6081 sections 3.2,
+// target is the way of packets to a peer with a proved mapping, whose cold state
+// is f.
+func (c *Client) target(e *peer.Entry, f *effort) way {
+	return c.toward(e, way{socketOf(f), e.Mapped()})
+}
+
+// toward is w, the way by which a peer proved its mapping, or, where both sides
+// are symmetric, the one to the mapping in its address. The peer's NAT would let
+// nothing in at the proved one, since ours shows it a mapping that it has not
+// sent to; but the peer's port may be reserved too (RFC 6081 sections 3.2,
 // 5.3.4.2 and 5.3.4.3).
 //
 // The Symmetric Peer flag needs no place of its own: it is set when a packet
 // comes from another mapping than the peer's address names (section 5.3.4.1), and
 // such a peer is trusted at that mapping.
-func (c *Client) target(e *peer.Entry, mapping netip.AddrPort) netip.AddrPort {
-	if c.oneWay() {
+func (c *Client) toward(e *peer.Entry, w way) way {
+	if w.socket == 0 && c.oneWay() {
 		if _, isClient := c.teredoPrefix(e.IP()); isClient {
-			return teredo.Mapped(&e.Key)
+			w.to = teredo.Mapped(&e.Key)
 		}
 	}
-	return mapping
+	return w
 }

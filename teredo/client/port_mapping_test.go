@@ -131,7 +131,7 @@ func TestUPnPMapped(t *testing.T) {
 // learnt a symmetric peer, in words of RFC 6081 section 5.3.4.
 func oneWay(t *testing.T, reserved, second netip.AddrPort) (b *bench, learnt []string) {
 	t.Helper()
-	b = newBench(t)
+	b = newBench(t, func(c *client.Config) { c.RandomPorts = -1 })
 	b.c.PortMapped(reserved, b.now, &b.out)
 	b.begin(client.Server{Primary: primary, Secondary: secondPort.Addr()})
 	b.udp(primaryPort, b.answer(mapping))

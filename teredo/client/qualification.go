@@ -32,7 +32,7 @@ func (c *Client) idle(s State) {
 
 // handleAdvertisement takes a router advertisement.
 func (c *Client) handleAdvertisement(from netip.AddrPort, p *teredo.Packet, now time.Time, out *Out) {
-	s, prefix := c.advertisement(from, p)
+	s, prefix := c.advertisement(&c.primary, &c.secondary, from, p)
 	if s == nil {
 		return
 	}

@@ -28,6 +28,27 @@ func (c *Client) HandleUDP(from netip.AddrPort, payload []byte, now time.Time, o
 	c.receiveLinkLocal(from, server, &p, now, out)
 }
 
+// HandleUDPOn takes a UDP payload received on a socket, of which 0 is that of the
+// service port.
+func (c *Client) HandleUDPOn(socket int, from netip.AddrPort, payload []byte, now time.Time, out *Out) {
+	if socket == 0 {
+		c.HandleUDP(from, payload, now, out)
+		return
+	}
+	c.stats.Received++
+	p, err := teredo.Parse(payload)
+	switch {
+	case err != nil:
+		c.drop(faultReason(err))
+	case c.state == Qualified && *p.IPv6.DstBytes() == c.own:
+		c.receiveOnPort(socket, from, &p, c.clock.At(now), out)
+	case p.IPv6.NextHeader() == packet.ProtoICMPv6 && p.IPv6.Src().IsLinkLocalUnicast():
+		c.handlePortAdvertisement(socket, from, &p, c.clock.At(now), out)
+	default:
+		c.drop(BadDestination)
+	}
+}
+
 // receiveLinkLocal takes packets whose inner destination is not our Teredo
 // address: it must be one of the link-local addresses that we gave out.
 func (c *Client) receiveLinkLocal(from netip.AddrPort, server bool, p *teredo.Packet, now time.Time, out *Out) {
@@ -62,7 +83,11 @@ func (c *Client) receive(from netip.AddrPort, server bool, p *teredo.Packet, now
 			return
 		}
 		c.peers.Touch(e, at)
-		if teredo.IsBubble(p.IPv6) {
+		bubble := teredo.IsBubble(p.IPv6)
+		if f := c.peers.Cold(e); f != nil || bubble {
+			c.heardPeer(e, f, 0, p.IPv6, &trailers, at, out)
+		}
+		if bubble {
 			c.stats.BubblesReceived++
 			return
 		}
@@ -136,6 +161,7 @@ func (c *Client) receiveFromClient(e *peer.Entry, from netip.AddrPort, p packet.
 		e, _ = c.peers.Insert(p.SrcBytes(), never(at))
 	}
 	c.trust(e, from, at, out)
+	c.answerSolicitation(e, c.peers.Cold(e), trailers, at, out)
 	c.accept(e, p, out)
 }
 
@@ -147,22 +173,17 @@ func (c *Client) receiveForeign(e *peer.Entry, from netip.AddrPort, p packet.IPv
 	if e != nil {
 		f = c.peers.Cold(e)
 	}
-	if f == nil || !teredo.IsBubble(p) || !trailers.HasNonce || f.nonceSent == 0 || trailers.Nonce != f.nonceSent {
+	switch {
+	case alsoAt(e, f, from, at):
+		c.peers.Touch(e, at)
+		c.heardPeer(e, f, 0, p, trailers, at, out)
+		c.accept(e, p, out)
+	case answersNonce(f, p, trailers):
+		c.proveByNonce(e, f, way{0, from}, at, out)
+	default:
 		c.drop(ForeignMapping)
-		return
+		c.suspect(e, p, at, out)
 	}
-	c.learn(e, f, from, at, out)
-}
-
-// learn trusts a peer at the foreign mapping that it has proved, and sends it a
-// direct bubble there at once: the peer's NAT is symmetric and lets nothing else
-// in, and without it the peer would wait for its own timer (RFC 6081 section 6.1
-// step 10).
-func (c *Client) learn(e *peer.Entry, f *effort, from netip.AddrPort, at peer.Instant, out *Out) {
-	if !valid(e, at) || !e.MappedIs(from) {
-		c.sendDirect(c.target(e, from), e.IP(), f.nonceReceived, out)
-	}
-	c.trust(e, from, at, out)
 }
 
 // receiveFromNative takes a packet of an IPv6 host by way of a relay. A reply to

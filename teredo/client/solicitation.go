@@ -15,6 +15,7 @@ import (
 // answer to an early one still counts.
 type solicitation struct {
 	active bool
+	socket int // that it leaves by
 	server netip.AddrPort
 	src    netip.Addr
 	nonce  [8]byte
@@ -29,8 +30,14 @@ const authLen = 13
 
 // solicit begins an exchange, in place of one that may be under way.
 func (c *Client) solicit(s *solicitation, server netip.Addr, now time.Time, out *Out) {
+	c.solicitFrom(s, 0, server, now, out)
+}
+
+// solicitFrom is solicit by another socket than that of the service port.
+func (c *Client) solicitFrom(s *solicitation, socket int, server netip.Addr, now time.Time, out *Out) {
 	*s = solicitation{
 		active: true,
+		socket: socket,
 		server: netip.AddrPortFrom(server, teredo.Port),
 		src:    c.linkLocal(),
 	}
@@ -44,7 +51,7 @@ func (c *Client) resolicit(s *solicitation, now time.Time, out *Out) {
 	rs := teredo.AppendRouterSolicitation(out.Alloc(packet.IPv6HeaderLen+8), s.src)
 	auth := c.credential.auth(s.nonce, rs)
 	b := auth.AppendTo(out.Alloc(authLen + len(auth.ClientID) + len(auth.Value) + len(rs)))
-	out.SendUDP(0, s.server, append(b, rs...))
+	out.SendUDP(s.socket, s.server, append(b, rs...))
 	c.stats.Solicitations++
 	s.sent++
 	s.due = now.Add(c.cfg.Timeout)
@@ -62,14 +69,15 @@ func (c *Client) linkLocal() netip.Addr {
 	return netip.AddrFrom16([16]byte(b))
 }
 
-// advertisement checks an advertisement against the exchange with its sender
-// (RFC 4380 sections 5.2.1 and 5.2.2). It returns nil when it is refused.
-func (c *Client) advertisement(from netip.AddrPort, p *teredo.Packet) (s *solicitation, prefix netip.Prefix) {
+// advertisement checks an advertisement against that of two exchanges which is
+// with its sender (RFC 4380 sections 5.2.1 and 5.2.2). It returns nil when it is
+// refused.
+func (c *Client) advertisement(one, other *solicitation, from netip.AddrPort, p *teredo.Packet) (s *solicitation, prefix netip.Prefix) {
 	switch {
-	case c.primary.active && from == c.primary.server:
-		s = &c.primary
-	case c.secondary.active && from == c.secondary.server:
-		s = &c.secondary
+	case one.active && from == one.server:
+		s = one
+	case other.active && from == other.server:
+		s = other
 	default:
 		c.drop(UnaskedAdvertisement)
 		return nil, prefix

@@ -33,6 +33,9 @@ const (
 	WrongAdvertised                    // advertisement for another destination, or with a foreign prefix
 	WrongAuthentication                // advertisement without the right value under our key (RFC 4380 section 5.2.2)
 	KeyRefused                         // advertisement that says to get another key
+	ForeignPort                        // on a random port from another than its peer
+	BadRandomPort                      // Random Port trailer below 1024
+	AlternateRefused                   // alternate address that cannot be a neighbour's (RFC 6081 section 7)
 	numReasons
 )
 
@@ -42,6 +45,7 @@ var reasonNames = [numReasons]string{
 	"rate_limited", "queue_full", "unreachable", "peer_evicted", "address_gone",
 	"unasked_advertisement", "wrong_nonce", "no_origin", "wrong_advertised_prefix",
 	"wrong_authentication", "key_refused",
+	"foreign_port", "bad_random_port", "alternate_refused",
 }
 
 // maxFaults leaves room for the codec's faults.
@@ -81,6 +85,11 @@ type Stats struct {
 	EchoTests           uint64 // sent
 	ICMPErrors          uint64 // sent to the stack
 	Evictions           uint64 // of peers
+	RandomPorts         uint64 // opened
+	RandomPortsRefused  uint64 // not opened: all in use, or the system refused
+	PortPredictions     uint64 // begun
+	AlternateBubbles    uint64 // sent
+	PeerSolicitations   uint64 // sent
 	Dropped             [NumReasons]uint64
 }
 

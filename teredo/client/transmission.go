@@ -38,7 +38,8 @@ func (c *Client) transmit(p packet.IPv6, now time.Time, out *Out) {
 	if e != nil && valid(e, at) {
 		e.Tx = at
 		c.stats.Sent++
-		out.SendUDP(0, c.target(e, e.Mapped()), p)
+		w := c.target(e, c.peers.Cold(e))
+		out.SendUDP(w.socket, w.to, p)
 		return
 	}
 	dst := p.Dst()
@@ -53,7 +54,9 @@ func (c *Client) transmit(p packet.IPv6, now time.Time, out *Out) {
 	}
 	if e == nil {
 		e, _ = c.peers.Insert(p.DstBytes(), never(at))
-	} else if e.Trusted() {
+	}
+	resume := isClient && c.mayResume(e, at)
+	if e.Trusted() && !resume {
 		c.peers.Distrust(e)
 	}
 	e.Tx = at
@@ -64,9 +67,12 @@ func (c *Client) transmit(p packet.IPv6, now time.Time, out *Out) {
 	if f.phase != resting {
 		return
 	}
-	if isClient {
+	switch {
+	case resume:
+		c.startSolicitation(e, f, at, now, out)
+	case isClient:
 		c.startBubbles(e, f, at, now, out)
-	} else {
+	default:
 		c.startTest(e, f, at, now, out)
 	}
 }

@@ -165,11 +165,15 @@ type clientNode struct {
 	got    []string // payloads that reached the host's stack
 	errors int      // ICMPv6 errors that reached it
 	events []string
-	mute   bool // the host does not answer
+	mute   bool           // the host does not answer
+	ports  map[int]uint16 // open random ports by their socket
 }
 
 // options change the configuration of a client.
 type option func(*client.Config)
+
+// withoutPorts leaves the extensions that predict ports out.
+func withoutPorts(c *client.Config) { c.RandomPorts = -1 }
 
 func established(c *client.Config) { c.Inbound = client.Established }
 
@@ -213,8 +217,18 @@ func (w *world) qualified(nat *nattest.NAT, options ...option) *clientNode {
 func (n *clientNode) do(f func(now time.Time, out *client.Out)) {
 	var out client.Out
 	f(n.w.net.Now(), &out)
+	for _, s := range out.Sockets {
+		n.change(s)
+	}
 	for _, d := range out.UDP {
-		n.w.net.Send(n.local, d.To, d.Payload)
+		from := n.local
+		if d.Socket != 0 {
+			if n.ports[d.Socket] == 0 {
+				n.w.t.Fatalf("datagram for socket %d, which is closed", d.Socket)
+			}
+			from = netip.AddrPortFrom(n.local.Addr(), n.ports[d.Socket])
+		}
+		n.w.net.Send(from, d.To, d.Payload, d.TTL)
 	}
 	for _, e := range out.Events {
 		n.events = append(n.events, describe(e))
@@ -265,8 +279,32 @@ func (n *clientNode) say(dst netip.Addr, s string) { n.send(data(n.address(), ds
 
 func (n *clientNode) address() netip.Addr { return n.engine.Snapshot().Address }
 
-func (n *clientNode) Receive(from, _ netip.AddrPort, payload []byte, _ time.Time) {
-	n.do(func(now time.Time, out *client.Out) { n.engine.HandleUDP(from, payload, now, out) })
+// change opens or closes the socket of a random port.
+func (n *clientNode) change(s client.SocketChange) {
+	if n.ports == nil {
+		n.ports = map[int]uint16{}
+	}
+	if (n.ports[s.Socket] == 0) == (s.Port == 0) {
+		n.w.t.Fatalf("socket %d opened twice or closed twice", s.Socket)
+	}
+	if n.ports[s.Socket] = s.Port; s.Port == 0 {
+		delete(n.ports, s.Socket)
+	}
+}
+
+func (n *clientNode) Receive(from, to netip.AddrPort, payload []byte, _ time.Time) {
+	socket := -1
+	if to.Port() == n.local.Port() {
+		socket = 0
+	}
+	for i, port := range n.ports {
+		if port == to.Port() {
+			socket = i
+		}
+	}
+	if socket >= 0 {
+		n.do(func(now time.Time, out *client.Out) { n.engine.HandleUDPOn(socket, from, payload, now, out) })
+	}
 }
 
 func (n *clientNode) Tick(time.Time) {

@@ -27,20 +27,32 @@ type Kind struct {
 	Name      string
 	Mapping   Dependence
 	Filtering Dependence
-	// Sequential mappings count up from the first; others preserve the local port
-	// where they are endpoint-independent and are random where not.
+	// Sequential mappings count up from the first; others are random. Where the
+	// mapping is endpoint-independent the local port is preserved, as far as it
+	// is free.
 	Sequential bool
+	// Preserving gives the first mapping of a local port the same port although
+	// the mapping depends on the endpoint; only later ones are as above.
+	Preserving bool
 }
 
-// The five kinds that Teredo distinguishes.
+// The five kinds that Teredo distinguishes, and the sixth with both sorts of later
+// mappings.
 var (
-	FullCone            = Kind{"full cone", EndpointIndependent, EndpointIndependent, false}
-	AddressRestricted   = Kind{"address-restricted", EndpointIndependent, AddressDependent, false}
-	PortRestricted      = Kind{"port-restricted", EndpointIndependent, AddressAndPortDependent, false}
-	SymmetricRandom     = Kind{"symmetric random", AddressAndPortDependent, AddressAndPortDependent, false}
-	SymmetricSequential = Kind{"symmetric sequential", AddressAndPortDependent, AddressAndPortDependent, true}
+	FullCone            = Kind{Name: "full cone"}
+	AddressRestricted   = Kind{Name: "address-restricted", Filtering: AddressDependent}
+	PortRestricted      = Kind{Name: "port-restricted", Filtering: AddressAndPortDependent}
+	SymmetricRandom     = Kind{Name: "symmetric random", Mapping: AddressAndPortDependent, Filtering: AddressAndPortDependent}
+	SymmetricSequential = Kind{Name: "symmetric sequential", Mapping: AddressAndPortDependent, Filtering: AddressAndPortDependent, Sequential: true}
 
-	Kinds = []Kind{FullCone, AddressRestricted, PortRestricted, SymmetricRandom, SymmetricSequential}
+	SymmetricPreserving = Kind{Name: "symmetric port-preserving", Mapping: AddressAndPortDependent,
+		Filtering: AddressAndPortDependent, Preserving: true}
+	SymmetricPreservingSequential = Kind{Name: "symmetric port-preserving, then sequential", Mapping: AddressAndPortDependent,
+		Filtering: AddressAndPortDependent, Preserving: true, Sequential: true}
+
+	// Kinds are the five, AllKinds all.
+	Kinds    = []Kind{FullCone, AddressRestricted, PortRestricted, SymmetricRandom, SymmetricSequential}
+	AllKinds = append(Kinds[:len(Kinds):len(Kinds)], SymmetricPreserving, SymmetricPreservingSequential)
 )
 
 // NAT translates between one public address and the hosts behind it. A mapping
@@ -49,13 +61,27 @@ type NAT struct {
 	Kind    Kind
 	Public  netip.Addr
 	Timeout time.Duration
+	// Hairpin lets hosts behind the NAT reach each other at its public address
+	// (RFC 4787 section 6).
+	Hairpin bool
+	// OpenInput makes the NAT take packets that no mapping lets in for itself:
+	// they reach nobody, but the port that they came to is no more free for a
+	// mapping towards their sender. Linux routers without an input filter do that.
+	OpenInput bool
 
 	random *rand.Rand
 	next   uint16
 	out    map[flow]*mapping
 	in     map[uint16]*mapping
+	taken  map[taken]time.Time // by OpenInput
 
 	reserved map[uint16]netip.AddrPort
+}
+
+// taken is a port of a NAT as it is known to a remote endpoint.
+type taken struct {
+	port   uint16
+	remote netip.AddrPort
 }
 
 type flow struct{ inside, remote netip.AddrPort }
@@ -77,7 +103,7 @@ func NewNAT(kind Kind, public netip.Addr) *NAT {
 // Restart forgets all mappings. New ones get other ports where the kind does not
 // preserve them.
 func (n *NAT) Restart() {
-	n.out, n.in = map[flow]*mapping{}, map[uint16]*mapping{}
+	n.out, n.in, n.taken = map[flow]*mapping{}, map[uint16]*mapping{}, map[taken]time.Time{}
 	if n.next == 0 {
 		n.next = 20000
 	}
@@ -98,11 +124,15 @@ func depends(d Dependence, remote netip.AddrPort) netip.AddrPort {
 func (n *NAT) Outbound(inside, remote netip.AddrPort, now time.Time) netip.AddrPort {
 	f := flow{inside, depends(n.Kind.Mapping, remote)}
 	m := n.out[f]
+	if m != nil && n.isTaken(m.port, remote, now) {
+		f = flow{inside, remote}
+		m = n.out[f]
+	}
 	if m == nil || now.Sub(m.used) >= n.Timeout {
 		if m != nil {
 			delete(n.in, m.port)
 		}
-		m = &mapping{flow: f, port: n.choose(inside.Port()), permitted: map[netip.AddrPort]time.Time{}}
+		m = &mapping{flow: f, port: n.choose(inside.Port(), remote, now), permitted: map[netip.AddrPort]time.Time{}}
 		n.out[f], n.in[m.port] = m, m
 	}
 	m.used = now
@@ -110,19 +140,32 @@ func (n *NAT) Outbound(inside, remote netip.AddrPort, now time.Time) netip.AddrP
 	return netip.AddrPortFrom(n.Public, m.port)
 }
 
-// choose picks a free port.
-func (n *NAT) choose(local uint16) uint16 {
+// isTaken tells whether a packet from remote that nobody was waiting for has made
+// a port unusable towards it.
+func (n *NAT) isTaken(port uint16, remote netip.AddrPort, now time.Time) bool {
+	since, ok := n.taken[taken{port, remote}]
+	return ok && now.Sub(since) < n.Timeout
+}
+
+// choose picks a port that is free towards remote.
+func (n *NAT) choose(local uint16, remote netip.AddrPort, now time.Time) uint16 {
 	if n.keeps(local) {
 		return local
 	}
 	port := local
-	if n.Kind.Mapping != EndpointIndependent {
+	if n.Kind.Mapping != EndpointIndependent && !n.Kind.Preserving {
 		port = n.pick()
 	}
-	for n.in[port] != nil {
+	for n.holds(port, now) || n.isTaken(port, remote, now) {
 		port = n.pick()
 	}
 	return port
+}
+
+// holds tells whether a mapping that lives has the port.
+func (n *NAT) holds(port uint16, now time.Time) bool {
+	m := n.in[port]
+	return m != nil && now.Sub(m.used) < n.Timeout
 }
 
 func (n *NAT) pick() uint16 {
@@ -136,13 +179,21 @@ func (n *NAT) pick() uint16 {
 // Inbound translates the destination of a packet from remote to a port of the
 // public address; ok is false when the NAT drops it.
 func (n *NAT) Inbound(remote netip.AddrPort, port uint16, now time.Time) (inside netip.AddrPort, ok bool) {
+	inside, ok = n.admit(remote, port, now)
+	if !ok && n.OpenInput {
+		n.taken[taken{port, remote}] = now
+	}
+	return inside, ok
+}
+
+func (n *NAT) admit(remote netip.AddrPort, port uint16, now time.Time) (inside netip.AddrPort, ok bool) {
 	if inside, ok = n.reserved[port]; ok {
 		return inside, true
 	}
-	m := n.in[port]
-	if m == nil || now.Sub(m.used) >= n.Timeout {
+	if !n.holds(port, now) || n.isTaken(port, remote, now) {
 		return inside, false
 	}
+	m := n.in[port]
 	if n.Kind.Mapping != EndpointIndependent && m.flow.remote != depends(n.Kind.Mapping, remote) {
 		return inside, false
 	}

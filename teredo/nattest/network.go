@@ -4,6 +4,7 @@ package nattest
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"time"
@@ -21,6 +22,13 @@ type Node interface {
 // Network carries datagrams between nodes with one delay for all.
 type Network struct {
 	Delay time.Duration
+	// Jitter adds up to as much to the delay of each datagram, from a seeded
+	// source; those from one endpoint to another stay in order.
+	Jitter time.Duration
+	// Hops is how many routers a packet passes before it is at the NAT of its
+	// destination, its own NAT included; one whose time to live is not larger
+	// has opened its own NAT and gets no further.
+	Hops uint8
 	// Trace, if set, sees each datagram that arrives at a public address or at a
 	// node, with its source as seen there, and whether a NAT dropped it.
 	Trace func(from, to netip.AddrPort, payload []byte, dropped bool)
@@ -31,6 +39,8 @@ type Network struct {
 	inside map[netip.Addr]attached
 	nodes  []Node
 	flying []datagram // in the order of arrival
+	random *rand.Rand
+	last   map[[2]netip.AddrPort]time.Time // arrival of the last datagram of a path
 }
 
 type attached struct {
@@ -42,12 +52,16 @@ type datagram struct {
 	at       time.Time
 	from, to netip.AddrPort
 	payload  []byte
+	lost     bool // on its way
 }
 
 // NewNetwork makes an empty network at a time.
 func NewNetwork(now time.Time, delay time.Duration) *Network {
-	return &Network{Delay: delay, now: now, public: map[netip.Addr]Node{}, nats: map[netip.Addr]*NAT{}, inside: map[netip.Addr]attached{}}
+	return &Network{Delay: delay, random: rand.New(rand.NewPCG(1, 2)), last: map[[2]netip.AddrPort]time.Time{}, now: now, public: map[netip.Addr]Node{}, nats: map[netip.Addr]*NAT{}, inside: map[netip.Addr]attached{}}
 }
+
+// Seed makes the jitter another one.
+func (n *Network) Seed(seed uint64) { n.random = rand.New(rand.NewPCG(seed, 2)) }
 
 // Now returns the virtual time.
 func (n *Network) Now() time.Time { return n.now }
@@ -78,29 +92,77 @@ func (n *Network) Renumber(nat *NAT, public netip.Addr) {
 	nat.Restart()
 }
 
-// Send takes a datagram from a node's own address.
-func (n *Network) Send(from, to netip.AddrPort, payload []byte) {
-	if a, ok := n.inside[from.Addr()]; ok {
-		from = a.nat.Outbound(from, to, n.now)
+// Send takes a datagram from a node's own address; ttl is its time to live, 0 for
+// one that suffices. Nodes behind one NAT are neighbours and reach each other at
+// their private addresses.
+func (n *Network) Send(from, to netip.AddrPort, payload []byte, ttl ...uint8) {
+	d := datagram{from: from, to: to, payload: bytes.Clone(payload)}
+	a, behind := n.inside[from.Addr()]
+	if behind && n.neighbour(a.nat, to.Addr()) == nil {
+		d.from = a.nat.Outbound(from, to, n.now)
+		d.lost = to.Addr() == a.nat.Public && !a.nat.Hairpin
+		for _, t := range ttl {
+			d.lost = d.lost || t > 0 && t <= n.Hops
+		}
 	}
-	n.flying = append(n.flying, datagram{n.now.Add(n.Delay), from, to, bytes.Clone(payload)})
+	d.at = n.arrival(d.from, d.to)
+	later := func(f datagram) bool { return f.at.After(d.at) }
+	if i := slices.IndexFunc(n.flying, later); i >= 0 {
+		n.flying = slices.Insert(n.flying, i, d)
+		return
+	}
+	n.flying = append(n.flying, d)
+}
+
+// arrival is when a datagram sent now is there.
+func (n *Network) arrival(from, to netip.AddrPort) time.Time {
+	at := n.now.Add(n.Delay)
+	if n.Jitter == 0 {
+		return at
+	}
+	at = at.Add(time.Duration(n.random.Int64N(int64(n.Jitter))))
+	path := [2]netip.AddrPort{from, to}
+	if last := n.last[path]; at.Before(last) {
+		at = last
+	}
+	n.last[path] = at
+	return at
+}
+
+// neighbour returns the node of a private address behind a NAT, or nil.
+func (n *Network) neighbour(nat *NAT, addr netip.Addr) Node {
+	if b, ok := n.inside[addr]; ok && nat != nil && b.nat == nat {
+		return b.node
+	}
+	return nil
 }
 
 // deliver hands a datagram to its node, through the NAT of its destination.
 func (n *Network) deliver(d datagram) {
-	node := n.public[d.to.Addr()]
-	to := d.to
-	if nat := n.nats[d.to.Addr()]; nat != nil {
-		if inside, ok := nat.Inbound(d.from, d.to.Port(), n.now); ok {
-			node, to = n.inside[inside.Addr()].node, inside
-		}
-	}
+	node, to := n.receiver(d)
 	if n.Trace != nil {
 		n.Trace(d.from, d.to, d.payload, node == nil)
 	}
 	if node != nil {
 		node.Receive(d.from, to, d.payload, n.now)
 	}
+}
+
+// receiver returns the node that gets a datagram, or nil, and at which address.
+func (n *Network) receiver(d datagram) (Node, netip.AddrPort) {
+	if d.lost {
+		return nil, d.to
+	}
+	if a, ok := n.inside[d.from.Addr()]; ok { // from a neighbour
+		return n.neighbour(a.nat, d.to.Addr()), d.to
+	}
+	if nat := n.nats[d.to.Addr()]; nat != nil {
+		if inside, ok := nat.Inbound(d.from, d.to.Port(), n.now); ok {
+			return n.inside[inside.Addr()].node, inside
+		}
+		return nil, d.to
+	}
+	return n.public[d.to.Addr()], d.to
 }
 
 // Run lets d pass.

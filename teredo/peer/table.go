@@ -18,6 +18,9 @@ type Entry struct {
 	ip      [4]byte
 	port    uint16
 	trusted bool
+
+	// Modern is the role's own note that the peer speaks RFC 6081.
+	Modern bool
 }
 
 // IP returns the peer's IPv6 address.

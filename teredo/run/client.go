@@ -38,7 +38,9 @@ type Client struct {
 	ready  chan struct{}
 	events *eventQueue
 	device lateTun
-	lookup func(ctx context.Context, name string) ([]netip.Addr, error)
+	// sockets are those of random ports.
+	sockets *randomSockets
+	lookup  func(ctx context.Context, name string) ([]netip.Addr, error)
 
 	mu       sync.Mutex // guards what follows
 	cfg      config.Client
@@ -68,12 +70,16 @@ func NewClient(cfg config.Client, log *slog.Logger) (*Client, error) {
 	c := &Client{
 		name: cfg.Name, log: log, engine: engine, cfg: cfg,
 		ready: make(chan struct{}), events: newEventQueue(), changed: make(chan struct{}, 1), relinked: make(chan struct{}, 1),
-		lookup: lookupIPv4, resolved: map[string][]netip.Addr{},
+		sockets: newRandomSockets(),
+		lookup:  lookupIPv4, resolved: map[string][]netip.Addr{},
 	}
 	c.loop.Engine = engine
 	c.loop.IP = &c.device
 	c.loop.NewOutput = func() *client.Out { return new(client.Out) }
-	c.loop.Settled = func(out *client.Out) { c.events.push(out.Events) }
+	c.loop.Settled = func(out *client.Out) {
+		c.events.push(out.Events)
+		c.changeSockets(out.Sockets)
+	}
 	// A packet of the stack must not overtake those that wait for a peer.
 	c.loop.Ordered = true
 	if cfg.PortMapping != config.PortMappingNone {
@@ -93,6 +99,10 @@ func clientEngineConfig(cfg *config.Client) client.Config {
 		Timeout: cfg.QualificationTimeout, Attempts: cfg.QualificationAttempts, Refresh: cfg.RefreshInterval,
 		AllowPrivate: cfg.AllowPrivate, MaxPeers: cfg.MaxPeers,
 		QueuePackets: cfg.QueuePackets, QueueBytes: cfg.QueueBytes, QueueTotalBytes: cfg.QueueTotalBytes,
+	}
+	c.NoHairpin, c.Alternates, c.NoLoadReduction, c.OpeningTTL = !cfg.Hairpin, cfg.HairpinAllow, !cfg.LoadReduction, cfg.OpeningTTL
+	if c.RandomPorts = cfg.RandomPorts; cfg.RandomPorts == 0 {
+		c.RandomPorts = -1
 	}
 	if cfg.Unsolicited == config.UnsolicitedEstablished {
 		c.Inbound = client.Established
@@ -131,6 +141,7 @@ func (c *Client) Run(ctx context.Context) (err error) {
 	if err := c.openSocket(); err != nil {
 		return err
 	}
+	c.sockets.group = group
 	if err := c.startEngine(); err != nil {
 		return err
 	}
@@ -159,6 +170,8 @@ func (c *Client) Run(ctx context.Context) (err error) {
 		})
 		close(c.ready)
 	}
+	c.sockets.serve(ctx)
+	c.sockets.close()
 	return group.Wait()
 }
 

@@ -88,6 +88,7 @@ func (c *Client) Collect(emit func(role.Metric)) {
 	emit(role.Level("qualified", "Whether the client has its Teredo address.", qualified))
 	emit(role.Level("peers", "Entries of the list of recent peers.", float64(snapshot.Peers)))
 	emit(role.Level("trusted_peers", "Peers whose mapping is proved.", float64(snapshot.Trusted)))
+	emit(role.Level("random_ports", "UDP ports open beside the service port.", float64(snapshot.RandomPorts)))
 	emit(role.Level("queued_bytes", "Bytes that wait for a peer to be proved.", float64(snapshot.Queued)))
 	for _, m := range []struct {
 		name, help string
@@ -104,6 +105,11 @@ func (c *Client) Collect(emit func(role.Metric)) {
 		{"bubbles_received_total", "Bubbles received.", s.BubblesReceived},
 		{"echo_tests_total", "Echo requests sent to prove a relay.", s.EchoTests},
 		{"icmp_errors_total", "ICMPv6 errors given to the host.", s.ICMPErrors},
+		{"random_ports_total", "UDP ports opened beside the service port.", s.RandomPorts},
+		{"random_ports_refused_total", "UDP ports not opened, since all were in use or the system refused.", s.RandomPortsRefused},
+		{"port_predictions_total", "Predictions of a port of the NAT begun.", s.PortPredictions},
+		{"alternate_bubbles_total", "Bubbles sent to local addresses of clients behind the same NAT.", s.AlternateBubbles},
+		{"peer_solicitations_total", "Direct questions to peers that were silent.", s.PeerSolicitations},
 		{"evictions_total", "Peers that lost their place to others.", s.Evictions},
 	} {
 		emit(role.Count(m.name, m.help, m.value))

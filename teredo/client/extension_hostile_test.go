@@ -1,0 +1,282 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package client_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/teredo/client"
+	"github.com/isthmus-net/isthmus/teredo/nattest"
+)
+
+func alternates(list ...string) (t teredo.Trailers) {
+	t.Nonce = 7
+	for i, s := range list {
+		t.Alternates[i] = netip.MustParseAddrPort(s)
+	}
+	t.NumAlt = len(list)
+	return t
+}
+
+// Whom alternate addresses may aim our bubbles at: neighbours behind our own NAT,
+// and nobody else.
+func TestAlternates(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		option  option
+		src     netip.Addr
+		list    []string
+		bubbled []string
+		dropped string
+	}{
+		{"neighbour", nil, neighbour, []string{"192.168.1.7:4000"}, []string{"192.168.1.7:4000"}, ""},
+		{"four of them", nil, neighbour, []string{"192.168.1.7:4000", "192.168.1.8:4000", "10.0.0.1:4000", "172.16.0.1:4000"},
+			[]string{"192.168.1.7:4000", "192.168.1.8:4000", "10.0.0.1:4000", "172.16.0.1:4000"}, ""},
+		{"client with another public address", nil, peerAddr, []string{"192.168.1.7:4000"}, nil, ""},
+		{"stranger in the Internet", nil, peerAddr, []string{"203.0.113.99:4000"}, nil, ""},
+		{"range that is allowed", func(c *client.Config) { c.Alternates = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} },
+			peerAddr, []string{"10.0.0.1:4000", "192.168.1.7:4000"}, []string{"10.0.0.1:4000"}, ""},
+		{"ourselves", nil, neighbour, []string{"192.168.1.2:3551", "192.168.1.2:4000", "198.51.100.10:4000"}, nil, "alternate_refused 3"},
+		{"broadcast", nil, neighbour, []string{"192.168.1.255:4000"}, nil, "alternate_refused 1"},
+		{"port of a service", nil, neighbour, []string{"192.168.1.7:53", "192.168.1.7:1023"}, nil, "alternate_refused 2"},
+		{"its mapped address again", nil, neighbour, []string{"198.51.100.10:41000"}, nil, ""},
+		{"switched off", func(c *client.Config) { c.NoHairpin = true }, neighbour, []string{"192.168.1.7:4000"}, nil, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var options []option
+			if tt.option != nil {
+				options = append(options, tt.option)
+			}
+			b := newQualified(t, options...)
+			b.c.LocalChanged(local, []netip.Addr{netip.MustParseAddr("192.168.1.255")}, b.now, &b.out)
+			b.indirect(tt.src, alternates(tt.list...))
+			var got []string
+			mapped, _ := teredo.ParseAddr(tt.src, teredo.Prefix)
+			for _, d := range b.out.UDP {
+				if d.To != mapped.Mapped && d.To.Addr() != peerServer {
+					got = append(got, d.To.String())
+					p, _ := teredo.Parse(d.Payload)
+					if tr, _ := teredo.ParseTrailers(p.Trailers); !teredo.IsBubble(p.IPv6) || tr.Nonce != 7 || tr.NumAlt != 0 {
+						t.Errorf("sent %x", d.Payload)
+					}
+				}
+			}
+			b.want("bubbles", got, tt.bubbled...)
+			if got := b.dropped(); got != tt.dropped {
+				t.Errorf("dropped %q, want %q", got, tt.dropped)
+			}
+		})
+	}
+}
+
+// Alternate addresses that are no unicast addresses, or in a place where they may
+// not be.
+func TestMalformedAlternates(t *testing.T) {
+	for _, bad := range []string{"127.0.0.1:4000", "224.0.0.1:4000", "255.255.255.255:4000", "0.0.0.0:4000", "240.0.0.1:4000", "192.168.1.7:0"} {
+		b := newQualified(t)
+		b.want(bad, b.indirect(neighbour, alternates(bad)))
+		if got := b.dropped(); got != "bad_alternate_address 1" {
+			t.Errorf("%s: dropped %q", bad, got)
+		}
+	}
+	b := newQualified(t)
+	b.want("direct bubble", b.on(0, peerMapping, withTrailers(peerAddr, b.address(), alternates("192.168.1.7:4000"))))
+	b.want("sent to a peer that is proved",
+		b.indirect(peerAddr, alternates("192.168.1.7:4000")), "to peer: bubble with nonce")
+}
+
+// However many clients claim our public address, bubbles to alternates are few.
+func TestAlternatesAreLimited(t *testing.T) {
+	b := newQualified(t)
+	for i := range 100 {
+		src := teredo.Addr{Prefix: teredo.Prefix, Server: peerServer, Mapped: netip.AddrPortFrom(mapping.Addr(), uint16(42000+i))}.IP()
+		b.indirect(src, alternates("192.168.1.7:4000", "192.168.1.8:4000", "192.168.1.9:4000", "192.168.1.10:4000"))
+	}
+	if n := b.c.Stats().AlternateBubbles; n != 40 {
+		t.Errorf("%d bubbles for 400 alternates at once", n)
+	}
+}
+
+// Random ports that a peer announces.
+func TestForgedRandomPorts(t *testing.T) {
+	toPort := "to peer's port: bubble with nonce"
+	announce := func(port uint16) teredo.Trailers { return teredo.Trailers{Nonce: 7, RandomPort: port} }
+	t.Run("port of a service", func(t *testing.T) {
+		b := newQualified(t)
+		b.want("answer", b.indirect(peerAddr, announce(53)), "to peer: bubble with nonce", "to peer's server: bubble with nonce")
+		if got := b.dropped(); got != "bad_random_port 1" {
+			t.Errorf("dropped %q", got)
+		}
+	})
+	t.Run("another one while connected", func(t *testing.T) {
+		b := newQualified(t)
+		b.indirect(peerAddr, announce(peerRandom.Port()))
+		nonce := b.sentNonce()
+		b.want("proof", b.on(0, peerRandom, bubble(peerAddr, b.address(), nonce)), toPort)
+		b.want("answer", b.indirect(peerAddr, announce(50001)), toPort)
+	})
+	t.Run("another one behind a silence", func(t *testing.T) {
+		b := newQualified(t)
+		b.indirect(peerAddr, announce(50001))
+		b.now = b.now.Add(31 * time.Second)
+		b.want("answer", b.indirect(peerAddr, announce(peerRandom.Port())), "to peer: bubble with nonce", toPort, "to peer's server: bubble with nonce")
+	})
+	t.Run("in a direct bubble", func(t *testing.T) {
+		b := newQualified(t)
+		b.want("answer", b.on(0, peerMapping, withTrailers(peerAddr, b.address(), announce(peerRandom.Port()))))
+	})
+}
+
+// A flood of indirect bubbles opens no more than half of the ports: the host's own
+// calls find one still.
+func TestStrangersLeavePortsToTheHost(t *testing.T) {
+	for _, at := range []netip.AddrPort{preserved, mapping} {
+		b := newSymmetric(t, at, func(c *client.Config) { c.RandomPorts = 10 })
+		for i := range 100 {
+			src := teredo.Addr{Prefix: teredo.Prefix, Server: peerServer, Mapped: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 5000)}.IP()
+			b.indirect(src, teredo.Trailers{Nonce: 7, RandomPort: 50000})
+		}
+		if n := b.c.Snapshot().RandomPorts; n != 5 {
+			t.Errorf("%d ports are open, want half of 10", n)
+		}
+		b.ip(data(b.address(), peerAddr, "one"))
+		if n := b.c.Snapshot().RandomPorts; n != 6 {
+			t.Errorf("%d ports are open behind a call of the host", n)
+		}
+		if b.c.Stats().RandomPortsRefused == 0 {
+			t.Error("nothing was counted as refused")
+		}
+	}
+}
+
+// Who speaks on a random port.
+func TestStrangersOnARandomPort(t *testing.T) {
+	stranger := teredo.Addr{Prefix: teredo.Prefix, Server: peerServer, Mapped: foreign}.IP()
+	for _, tt := range []struct {
+		name    string
+		socket  int
+		from    netip.AddrPort
+		make    func(own netip.Addr) []byte
+		want    []string
+		dropped string
+	}{
+		{"the peer", 0, peerRandom, func(own netip.Addr) []byte { return data(peerAddr, own, "hi") }, []string{"host: hi"}, ""},
+		{"the peer with an origin", 0, peerRandom, func(own netip.Addr) []byte { return throughServer(foreign, data(peerAddr, own, "hi")) }, nil, "foreign_port 1"},
+		{"the peer from elsewhere", 0, foreign, func(own netip.Addr) []byte { return data(peerAddr, own, "hi") }, nil, "foreign_mapping 1"},
+		{"a bubble from elsewhere", 0, foreign, func(own netip.Addr) []byte { return bubble(peerAddr, own, 1) }, nil, "foreign_mapping 1"},
+		{"another client at its mapping", 0, foreign, func(own netip.Addr) []byte { return data(stranger, own, "hi") }, nil, "foreign_port 1"},
+		{"a host by a relay", 0, relayAddr, func(own netip.Addr) []byte { return data(hostAddr, own, "hi") }, nil, "foreign_port 1"},
+		{"the server, with an indirect bubble", 0, primaryPort, func(own netip.Addr) []byte { return throughServer(peerMapping, bubble(peerAddr, own, 7)) }, nil, "foreign_port 1"},
+		{"an advertisement that nobody asked for", 0, primaryPort, func(own netip.Addr) []byte {
+			return icmp(netip.MustParseAddr("fe80::1"), netip.MustParseAddr("fe80::2"), 134)
+		}, nil, "unasked_advertisement 1"},
+		{"for another host", 0, peerRandom, func(netip.Addr) []byte { return data(peerAddr, hostAddr, "hi") }, nil, "bad_destination 1"},
+		{"a trailer that demands a drop", 0, peerRandom, func(own netip.Addr) []byte { return append(data(peerAddr, own, "hi"), 0x40, 0) }, nil, "unknown_trailer 1"},
+		{"no IPv6", 0, peerRandom, func(netip.Addr) []byte { return []byte("hello") }, nil, "truncated 1"},
+		{"a socket that is closed", 1, peerRandom, func(own netip.Addr) []byte { return data(peerAddr, own, "hi") }, nil, "foreign_port 1"},
+		{"a socket that there is not", 1000, peerRandom, func(own netip.Addr) []byte { return data(peerAddr, own, "hi") }, nil, "foreign_port 1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := onPort(t)
+			b.want("output", b.on(client.FirstRandomSocket+tt.socket, tt.from, tt.make(b.address())), tt.want...)
+			if got := b.dropped(); got != tt.dropped {
+				t.Errorf("dropped %q, want %q", got, tt.dropped)
+			}
+		})
+	}
+}
+
+// A bubble from a mapping that nothing proves makes a client look for its peer
+// anew, but only behind a silence (RFC 6081 section 5.4.4.5).
+func TestSuspectedMapping(t *testing.T) {
+	b := onPort(t)
+	b.want("in touch", b.on(client.FirstRandomSocket, foreign, bubble(peerAddr, b.address(), 0)))
+	b.pass(31 * time.Second)
+	b.want("data behind a silence", b.on(client.FirstRandomSocket, foreign, data(peerAddr, b.address(), "hi")))
+	b.want("bubble behind a silence", b.on(client.FirstRandomSocket, foreign, bubble(peerAddr, b.address(), 0)),
+		"close 1", "open 1", "to peer's server: bubble with nonce, announces")
+}
+
+// Two clients behind one NAT, by its kind, with and without hairpinning: in touch
+// within a second, and nothing is lost.
+func TestNeighbours(t *testing.T) {
+	for _, kind := range nattest.AllKinds {
+		for _, hairpin := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, hairpin %v", kind.Name, hairpin), func(t *testing.T) {
+				for seed := range uint64(10) {
+					w := newWorld(t)
+					w.net.Jitter = 3 * delay
+					w.net.Seed(seed)
+					nat := nattest.NewNAT(kind, natA)
+					nat.Hairpin = hairpin
+					a, b := w.qualified(nat), w.qualified(nat)
+					w.net.Run(20 * delay)
+					a.say(b.address(), "ping 0")
+					w.net.RunUntil(time.Second, func() bool { return len(a.got) > 0 })
+					if len(a.got) != 1 {
+						t.Fatalf("seed %d: no answer within a second; dropped %q and %q", seed, a.dropped(), b.dropped())
+					}
+					a.got = nil
+					if got := pingPair(w, a, b); got != pings {
+						t.Errorf("seed %d: %d of %d answered; dropped %q and %q", seed, got, pings, a.dropped(), b.dropped())
+					}
+				}
+			})
+		}
+	}
+}
+
+// Without the extension they never meet.
+func TestNeighboursWithoutHairpin(t *testing.T) {
+	w := newWorld(t)
+	nat := nattest.NewNAT(nattest.PortRestricted, natA)
+	off := func(c *client.Config) { c.NoHairpin = true }
+	a, b := w.qualified(nat, off), w.qualified(nat, off)
+	if got := pingPair(w, a, b); got != 0 {
+		t.Errorf("%d answered", got)
+	}
+}
+
+// Routers that keep state for what they refuse: without a low time to live an
+// early bubble moves the peer's port, and with it the pair connects.
+func TestOpenInput(t *testing.T) {
+	for _, tt := range []struct {
+		from, to nattest.Kind
+		plain    bool // connects without a low time to live
+	}{
+		{nattest.PortRestricted, nattest.PortRestricted, false},
+		{nattest.AddressRestricted, nattest.PortRestricted, true},
+		{nattest.PortRestricted, nattest.SymmetricSequential, false},
+		{nattest.SymmetricSequential, nattest.PortRestricted, false},
+		{nattest.SymmetricPreserving, nattest.PortRestricted, false},
+		{nattest.PortRestricted, nattest.SymmetricPreserving, false},
+		{nattest.SymmetricPreserving, nattest.SymmetricPreserving, false},
+	} {
+		for _, ttl := range []uint8{0, 3} {
+			t.Run(fmt.Sprintf("%s to %s, ttl %d", tt.from.Name, tt.to.Name, ttl), func(t *testing.T) {
+				w := newWorld(t)
+				w.net.Hops = 4
+				option := func(c *client.Config) { c.OpeningTTL = ttl }
+				boxA, boxB := nattest.NewNAT(tt.from, natA), nattest.NewNAT(tt.to, natB)
+				boxA.OpenInput, boxB.OpenInput = true, true
+				a, b := w.qualified(boxA, option), w.qualified(boxB, option)
+				a.say(b.address(), "ping")
+				w.net.RunUntil(time.Second, func() bool { return len(a.got) > 0 })
+				first := len(a.got) > 0
+				a.got = nil
+				got, want := pingPair(w, a, b) == pings, tt.plain || ttl != 0
+				if want && !first && tt.to != nattest.SymmetricSequential {
+					t.Error("no answer within a second")
+				}
+				if got != want {
+					t.Errorf("connects: %v, want %v; dropped %s", got, want, strings.Join([]string{a.dropped(), b.dropped()}, " and "))
+				}
+			})
+		}
+	}
+}
