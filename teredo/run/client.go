@@ -138,7 +138,7 @@ func (c *Client) Run(ctx context.Context) (err error) {
 	})
 	// From here on the group has to end before Run does, also on an error.
 	defer context.AfterFunc(ctx, c.endReads)()
-	if err := c.openDevice(); err != nil {
+	if err := c.openDevice(ctx); err != nil {
 		group.Go(func() error { return err })
 	} else {
 		group.Go(func() error { return c.loop.ReadTun(c.tun, c.engine.HandleIP) })
@@ -193,7 +193,7 @@ func (c *Client) startEngine() {
 }
 
 // openDevice makes the TUN device.
-func (c *Client) openDevice() error {
+func (c *Client) openDevice(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	tun, err := port.OpenTUN(port.TUNConfig{Name: c.cfg.Interface, MTU: teredo.MTU})
@@ -202,6 +202,10 @@ func (c *Client) openDevice() error {
 	}
 	c.tun = tun
 	c.device.set(tun)
+	if ctx.Err() != nil {
+		// The end came before, and found no device to close.
+		return tun.Close()
+	}
 	return c.host.SetUp(tun.Name())
 }
 

@@ -38,6 +38,9 @@ const (
 // IPv6 changes, until the watch ends.
 func (c *Client) watchNetwork(ctx context.Context, changes <-chan port.Change) error {
 	index, _, err := c.host.Link(c.tun.Name())
+	if ctx.Err() != nil {
+		return nil // the device may have gone
+	}
 	if err != nil {
 		return err
 	}
