@@ -114,6 +114,8 @@ func (c *Client) Ready() <-chan struct{} { return c.ready }
 // that takes longer than the answer.
 func (c *Client) Run(ctx context.Context) (err error) {
 	c.announce()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the watch when nothing else begins
 	group, ctx := errgroup.WithContext(ctx)
 	changes, err := port.Watch(ctx)
 	if err != nil {

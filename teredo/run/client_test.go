@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
@@ -496,4 +497,38 @@ func TestClientStoppedAtStart(t *testing.T) {
 		}
 		cancel()
 	}
+}
+
+// A client that cannot start leaves nothing open behind.
+func TestClientThatFailsClosesAll(t *testing.T) {
+	ns := testutil.NewNetns(t)
+	ns.Do(t, func() error {
+		taken, err := port.ListenUDP4(port.UDPConfig{Addr: netip.MustParseAddrPort("0.0.0.0:3550")})
+		if err != nil {
+			return err
+		}
+		defer taken.Close()
+		c, _ := newClient(t, func(c *config.Client) { c.Port = 3550 })
+		before := openFiles(t)
+		if err := c.Run(t.Context()); err == nil {
+			t.Error("a port in use was taken")
+		}
+		for deadline := time.Now().Add(clientTimeout); openFiles(t) > before; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Errorf("%d files are open, %d were before", openFiles(t), before)
+				break
+			}
+		}
+		return nil
+	})
+}
+
+// openFiles counts the files that the process has open.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
 }
