@@ -160,6 +160,9 @@ func lead(instance control.Instance, rows []row) (headline string, rest []row) {
 		headline += ", " + rest[address].value
 		rest = slices.Delete(rest, address, address+1)
 	}
+	if slices.Contains(rest, row{"device_down", "yes"}) {
+		headline += ", but its device is down"
+	}
 	return headline, rest
 }
 

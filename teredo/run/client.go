@@ -128,6 +128,8 @@ func (c *Client) Ready() <-chan struct{} { return c.ready }
 // that takes longer than the answer.
 func (c *Client) Run(ctx context.Context) (err error) {
 	c.announce()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the watch when nothing else begins
 	group, ctx := errgroup.WithContext(ctx)
 	changes, err := port.Watch(ctx)
 	if err != nil {
@@ -156,7 +158,7 @@ func (c *Client) Run(ctx context.Context) (err error) {
 	group.Go(func() error { c.ports.keep(ctx); return nil })
 	// From here on the group has to end before Run does, also on an error.
 	defer context.AfterFunc(ctx, c.endReads)()
-	if err := c.openDevice(); err != nil {
+	if err := c.openDevice(ctx); err != nil {
 		group.Go(func() error { return err })
 	} else {
 		group.Go(func() error { return c.loop.ReadTun(c.tun, c.engine.HandleIP) })
@@ -238,7 +240,7 @@ func (c *Client) setCredential(cfg *config.Client) error {
 }
 
 // openDevice makes the TUN device.
-func (c *Client) openDevice() error {
+func (c *Client) openDevice(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	tun, err := port.OpenTUN(port.TUNConfig{Name: c.cfg.Interface, MTU: teredo.MTU})
@@ -247,6 +249,10 @@ func (c *Client) openDevice() error {
 	}
 	c.tun = tun
 	c.device.set(tun)
+	if ctx.Err() != nil {
+		// The end came before, and found no device to close.
+		return tun.Close()
+	}
 	return c.host.SetUp(tun.Name())
 }
 

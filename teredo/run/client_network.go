@@ -34,12 +34,16 @@ const (
 	relookup = time.Hour
 )
 
+// errWatchEnded is the end of a watch that nobody asked for: without it an
+// instance would work on with addresses that are no more.
+var errWatchEnded = errors.New("the kernel ended the watch of the network configuration: restart isthmus")
+
 // watchNetwork tells the engine at once when the way to the server or native
 // IPv6 changes, until the watch ends.
 func (c *Client) watchNetwork(ctx context.Context, changes <-chan port.Change) error {
 	index, _, err := c.host.Link(c.tun.Name())
 	if ctx.Err() != nil {
-		return nil // the end came first, and the device may have gone with it
+		return nil // the device may have gone
 	}
 	if err != nil {
 		return err
@@ -59,7 +63,7 @@ func (c *Client) watchNetwork(ctx context.Context, changes <-chan port.Change) e
 		c.lookAround()
 	}
 	if ctx.Err() == nil {
-		return errors.New("the kernel ended the watch of the network configuration: restart isthmus")
+		return errWatchEnded
 	}
 	return nil
 }

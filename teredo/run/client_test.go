@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
@@ -445,4 +446,93 @@ func TestClientMetrics(t *testing.T) {
 	if len(seen) < 40 {
 		t.Errorf("only %d metrics", len(seen))
 	}
+}
+
+// The stop may find no device to close yet: whoever opens it then closes it.
+func TestClientStoppedBeforeItsDevice(t *testing.T) {
+	ns := testutil.NewNetns(t)
+	c, _ := newClient(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	ns.Do(t, func() error {
+		if err := c.openSocket(); err != nil {
+			return err
+		}
+		c.endReads()
+		return c.openDevice(ctx)
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- c.loop.ReadTun(c.tun, c.engine.HandleIP) }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(clientTimeout):
+		t.Error("the device is still read")
+	}
+	if err := c.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A client can be told to stop at any time of its start.
+func TestClientStoppedAtStart(t *testing.T) {
+	ns := testutil.NewNetns(t)
+	for _, wait := range []time.Duration{0, 0, 0, 0, 0, 0, 0, 0, time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond} {
+		c, log := newClient(t)
+		ctx, cancel := context.WithTimeout(t.Context(), wait)
+		ended := make(chan error, 1)
+		go func() {
+			runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+			if err := unix.Setns(ns.Handle(), unix.CLONE_NEWNET); err != nil {
+				ended <- err
+				return
+			}
+			ended <- c.Run(ctx)
+		}()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("stopped after %v: %v\n%s", wait, err, log)
+			}
+		case <-time.After(clientTimeout):
+			t.Fatalf("stopped after %v, it does not end", wait)
+		}
+		cancel()
+	}
+}
+
+// A client that cannot start leaves nothing open behind.
+func TestClientThatFailsClosesAll(t *testing.T) {
+	ns := testutil.NewNetns(t)
+	ns.Do(t, func() error {
+		taken, err := port.ListenUDP4(port.UDPConfig{Addr: netip.MustParseAddrPort("0.0.0.0:3550")})
+		if err != nil {
+			return err
+		}
+		defer taken.Close()
+		c, _ := newClient(t, func(c *config.Client) { c.Port = 3550 })
+		before := openFiles(t)
+		if err := c.Run(t.Context()); err == nil {
+			t.Error("a port in use was taken")
+		}
+		for deadline := time.Now().Add(clientTimeout); openFiles(t) > before; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Errorf("%d files are open, %d were before", openFiles(t), before)
+				break
+			}
+		}
+		return nil
+	})
+}
+
+// openFiles counts the files that the process has open.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
 }

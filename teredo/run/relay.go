@@ -114,6 +114,8 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	if err := r.open(); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the watch when nothing else begins
 	group, ctx := errgroup.WithContext(ctx)
 	changes, err := port.Watch(ctx)
 	if err != nil {
@@ -127,7 +129,7 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 		r.work(group, w)
 	}
 	group.Go(func() error { r.loop.RunTimer(ctx); return nil })
-	group.Go(func() error { return r.follow(changes) })
+	group.Go(func() error { return r.follow(ctx, changes) })
 	defer context.AfterFunc(ctx, r.closePorts)()
 	r.announce()
 	close(r.ready)
@@ -203,7 +205,7 @@ func kernelForwards() bool {
 
 // follow tells the engine about addresses that change, and sets the routes again
 // when the device was down, until the watch ends.
-func (r *Relay) follow(changes <-chan port.Change) error {
+func (r *Relay) follow(ctx context.Context, changes <-chan port.Change) error {
 	for c := range changes {
 		if c.Kind == port.LinkChanged || c.Kind == port.Overrun {
 			r.followDevice(c)
@@ -214,6 +216,9 @@ func (r *Relay) follow(changes <-chan port.Change) error {
 		if err := r.look(); err != nil {
 			r.log.Warn("the host's addresses changed but cannot be read; the old ones stay in use", "error", err)
 		}
+	}
+	if ctx.Err() == nil {
+		return errWatchEnded
 	}
 	return nil
 }
