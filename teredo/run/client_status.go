@@ -37,6 +37,8 @@ type ClientStatus struct {
 	Peers        int `json:"peers"`
 	TrustedPeers int `json:"trusted_peers"`
 	QueuedBytes  int `json:"queued_bytes"`
+	// RandomPorts are open beside the service port.
+	RandomPorts int `json:"random_ports"`
 }
 
 // snapshot returns the engine's state.
@@ -51,7 +53,7 @@ func (c *Client) Status() any {
 	st := ClientStatus{
 		State: s.State.String(), Address: s.Address, Mapped: s.Mapping, Local: s.Local, Server: s.Server,
 		Symmetric: s.NAT.Symmetric(), Interface: c.cfg.Interface, DeviceDown: c.down.Load(), Unsolicited: string(c.cfg.Unsolicited),
-		Peers: s.Peers, TrustedPeers: s.Trusted, QueuedBytes: s.Queued,
+		Peers: s.Peers, TrustedPeers: s.Trusted, QueuedBytes: s.Queued, RandomPorts: s.RandomPorts,
 	}
 	if s.State == client.Qualified {
 		st.NAT = s.NAT.String()
