@@ -42,6 +42,8 @@ type Client struct {
 	link netip.Addr    // link-local address of the server: source of ICMPv6 errors
 	nat  NAT
 
+	bindings [maxBindings]binding // the first is with the relay of Config.Fallback
+
 	peers   *peer.Table[effort]
 	budget  peer.Budget
 	sweepAt time.Time
@@ -173,6 +175,7 @@ func (c *Client) Tick(now time.Time, out *Out) {
 	}
 	c.tickQualification(now, out)
 	c.tickPorts(now, out) // before peers use ports that are due to close
+	c.tickBindings(now, out)
 	c.tickPeers(now, out)
 }
 
@@ -181,7 +184,7 @@ func (c *Client) Next() time.Time {
 	if !c.running {
 		return time.Time{}
 	}
-	next := earlier(c.nextQualification(), c.nextPort())
+	next := earlier(earlier(c.nextQualification(), c.nextPort()), c.nextBinding())
 	if at, ok := c.peers.NextDeadline(); ok {
 		next = earlier(next, c.clock.Time(at))
 	}
@@ -222,6 +225,15 @@ type Snapshot struct {
 	Peers, Trusted, Queued int
 	// RandomPorts are open beside the service port.
 	RandomPorts int
+	Fallback    Fallback
+}
+
+// Fallback is the state of the client at its own relay for peers that no direct
+// way leads to.
+type Fallback struct {
+	Relay   netip.AddrPort // not valid: none is configured
+	Until   time.Time      // the relay carries for this client until then; zero: it has not yet
+	Mapping netip.AddrPort // of this client, as the relay sees it
 }
 
 // Snapshot returns the state of the client.
@@ -230,6 +242,7 @@ func (c *Client) Snapshot() Snapshot {
 	s.Peers, s.Trusted = c.peers.Len()
 	if c.state == Qualified {
 		s.Address, s.Mapping, s.NAT = c.last.address, c.last.mapping, c.nat
+		s.Fallback = Fallback{Relay: c.cfg.Fallback, Until: c.bindings[0].until, Mapping: c.bindings[0].mapping}
 	}
 	return s
 }

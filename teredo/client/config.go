@@ -101,6 +101,9 @@ type Config struct {
 	Timeout  time.Duration
 	Attempts int
 	Refresh  time.Duration
+	// Fallback is a relay that carries packets between clients, for peers that no
+	// direct way leads to; not valid: there is none.
+	Fallback netip.AddrPort
 	// Inbound is the policy for unsolicited packets.
 	Inbound Policy
 	// AllowPrivate opens IPv4 ranges that the global unicast check refuses.

@@ -33,6 +33,7 @@ type effort struct {
 	tested                   bool                      // there was one
 
 	extension
+	carriage // by relays
 }
 
 // phase says what the deadline of an effort is for.
@@ -60,6 +61,7 @@ func (c *Client) forgetPeers() {
 	})
 	c.evicted += c.peers.Evictions()
 	c.newTable()
+	c.unbind()
 }
 
 // discard drops what waits in f, which may be nil.
@@ -110,6 +112,7 @@ func (c *Client) establish(e *peer.Entry, mapping netip.AddrPort, at peer.Instan
 	c.stats.Sent += uint64(f.queue.Len())
 	f.queue.Drain(&c.budget, &out.Batch, func(p packet.IPv6) { out.SendUDP(socketOf(f), mapping, p) })
 	f.made, f.answered = 0, 0
+	f.carried = false
 	c.rest(e, f, at)
 }
 
@@ -154,7 +157,9 @@ func (c *Client) tickPeers(now time.Time, out *Out) {
 				c.peers.SetDeadline(e, at.Add(bubbleWindow))
 				continue
 			}
-			c.peers.Release(e)
+			if !c.seekDirect(e, f, at, now, out) {
+				c.peers.Release(e)
+			}
 		}
 	}
 	if !now.Before(c.sweepAt) {

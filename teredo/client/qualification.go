@@ -69,6 +69,7 @@ func (c *Client) qualify(prefix netip.Prefix, mapping netip.AddrPort, now time.T
 	c.link = teredo.LinkLocal(teredo.FlagCone, netip.AddrPortFrom(q.server, teredo.Port))
 	out.Events = append(out.Events, e)
 	c.examineNAT(now, out)
+	c.bindOwn(now, out)
 }
 
 // makeAddress puts the address of a qualification together, with 12 new random

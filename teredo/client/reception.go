@@ -97,6 +97,9 @@ func (c *Client) receive(from netip.AddrPort, server bool, p *teredo.Packet, now
 	if !c.fromPeer(from, p.IPv6) {
 		return
 	}
+	if c.receiveBinding(from, p, &trailers, now, out) {
+		return
+	}
 	bubble := teredo.IsBubble(p.IPv6)
 	if bubble {
 		c.stats.BubblesReceived++
@@ -109,6 +112,10 @@ func (c *Client) receive(from netip.AddrPort, server bool, p *teredo.Packet, now
 		}
 	}
 	if _, ok := c.teredoPrefix(p.IPv6.Src()); ok {
+		if c.fromOurRelay(from, now) {
+			c.receiveCarried(e, p.IPv6, &trailers, now, out)
+			return
+		}
 		c.receiveFromClient(e, from, p.IPv6, &trailers, at, out)
 		return
 	}

@@ -33,6 +33,7 @@ const (
 	ForeignPort                        // on a random port from another than its peer
 	BadRandomPort                      // Random Port trailer below 1024
 	AlternateRefused                   // alternate address that cannot be a neighbour's (RFC 6081 section 7)
+	UnaskedBinding                     // a relay's step of a binding that nobody waits for
 	numReasons
 )
 
@@ -42,6 +43,7 @@ var reasonNames = [numReasons]string{
 	"rate_limited", "queue_full", "unreachable", "peer_evicted", "address_gone",
 	"unasked_advertisement", "wrong_nonce", "no_origin", "wrong_advertised_prefix",
 	"foreign_port", "bad_random_port", "alternate_refused",
+	"unasked_binding",
 }
 
 // maxFaults leaves room for the codec's faults.
@@ -79,6 +81,8 @@ type Stats struct {
 	IndirectBubbles     uint64 // sent
 	BubblesReceived     uint64
 	EchoTests           uint64 // sent
+	RelayedBubbles      uint64 // sent by relays to clients
+	BindingRequests     uint64 // sent to relays
 	ICMPErrors          uint64 // sent to the stack
 	Evictions           uint64 // of peers
 	RandomPorts         uint64 // opened

@@ -54,6 +54,11 @@ type Config struct {
 	// EchoThroughServer sends the answers to connectivity tests by the client's
 	// server too; see echo.go.
 	EchoThroughServer bool
+	// CarryClients lets clients bind themselves to the relay, which then carries
+	// packets between them; see carry.go. CarryRate bounds these packets a second
+	// in all, CarryClientRate those that one client sends; 0 is no limit.
+	CarryClients               bool
+	CarryRate, CarryClientRate int
 }
 
 // check returns an error when the relay could not work with c.
@@ -100,6 +105,9 @@ func New(cfg Config, now time.Time, rand io.Reader) (*Relay, error) {
 	if r.perStranger, err = ratelimit.NewPerSource(strangers, ratelimit.DefaultBuckets, rand); err != nil {
 		return nil, err
 	}
+	if err = r.carriage.init(rand); err != nil {
+		return nil, err
+	}
 	limits := peer.Limits{Peers: cfg.MaxPeers, Untrusted: min(maxUntrusted, cfg.MaxPeers/untrustedShare)}
 	r.peers = peer.NewTable(limits, r.evicted)
 	r.apply(cfg)
@@ -125,6 +133,7 @@ func (r *Relay) apply(cfg Config) {
 	r.errorLimit = ratelimit.PerSecond(cfg.ICMPRate, cfg.ICMPRate)
 	r.perSource.SetLimit(share(cfg.BubbleRate, sourceShare))
 	r.perServer.SetLimit(share(cfg.BubbleRate, serverShare))
+	r.carriage.apply(&cfg)
 }
 
 // share returns the limit of one n-th of rate, at least 1 a second; none if there

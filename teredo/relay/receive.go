@@ -16,16 +16,20 @@ import (
 // nothing to a relay and are passed over.
 func (r *Relay) HandleUDP(from netip.AddrPort, payload []byte, now time.Time, out *packet.Batch) {
 	r.stats.FromUDP++
-	p, _, ok := packet.ParseIPv6(payload)
+	p, trailers, ok := packet.ParseIPv6(payload)
 	if !ok {
 		t, err := teredo.Parse(payload)
 		if err != nil {
 			r.drop(faultReason(err))
 			return
 		}
-		p = t.IPv6
+		p, trailers = t.IPv6, t.Trailers
 	}
 	at := r.clock.At(now)
+	if r.isCarried(p) {
+		r.handleCarried(p, trailers, from, at, now, out)
+		return
+	}
 	e := r.peers.Lookup(p.SrcBytes())
 	if e != nil && e.Trusted() && e.MappedIs(from) && r.peers.Cold(e) == nil {
 		r.peers.Touch(e, at)

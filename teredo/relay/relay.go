@@ -26,6 +26,7 @@ type Relay struct {
 	keyBucket                 ratelimit.Bucket // shares bubbleLimit
 	perSource, perServer      *ratelimit.PerSource
 	perStranger               *ratelimit.PerSource
+	carriage                  carriage
 	stats                     Stats
 }
 
@@ -72,12 +73,13 @@ type Sizes struct {
 	Peers, Trusted int
 	QueuedBytes    int
 	Evictions      uint64 // peers that lost their place to others
+	Bound          int    // clients bound to be carried for
 }
 
 // Sizes returns how full the tables are.
 func (r *Relay) Sizes() Sizes {
 	all, trusted := r.peers.Len()
-	return Sizes{Peers: all, Trusted: trusted, QueuedBytes: r.budget.Used(), Evictions: r.peers.Evictions()}
+	return Sizes{Peers: all, Trusted: trusted, QueuedBytes: r.budget.Used(), Evictions: r.peers.Evictions(), Bound: len(r.carriage.bindings.table)}
 }
 
 // Next is when Tick has something to do next; zero is never.
@@ -87,6 +89,9 @@ func (r *Relay) Next() time.Time {
 		if forget := e.Rx.Add(memory); !ok || forget < at {
 			at, ok = forget, true
 		}
+	}
+	if b := r.carriage.bindings.oldest; b != nil && (!ok || b.until < at) {
+		at, ok = b.until, true
 	}
 	if !ok {
 		return time.Time{}
@@ -98,6 +103,7 @@ func (r *Relay) Next() time.Time {
 // not heard for long. What one call does is bounded: Next may be due at once.
 func (r *Relay) Tick(now time.Time, out *packet.Batch) {
 	at := r.clock.At(now)
+	r.carriage.bindings.expire(at)
 	for range tickBurst {
 		e := r.peers.Due(at)
 		if e == nil {

@@ -45,6 +45,15 @@ const (
 	ServerRate  // the same: too many new peers of one server
 
 	StrangerRate // too many new clients from one IPv4 address, to a host-specific relay
+
+	// Between clients.
+	NotBound        // from a client that is not bound, or elsewhere than it is
+	NoBinding       // to a client that is not bound; answered by an ICMPv6 error
+	CarryClientRate // one client sends too much
+	CarryRate       // all clients together do
+	BadBinding      // a step of a binding without nonce or with a wrong or old key
+	BindingRate     // too many steps, from one address or in all
+	BindingsFull    // no room for one more binding
 	numReasons
 )
 
@@ -58,6 +67,8 @@ var reasonNames = [numReasons]string{
 	BadDestination: "bad_destination", NotServed: "not_served",
 	HopLimitReached: "hop_limit", TooBig: "too_big",
 	QueueFull: "queue_full", PeerSilent: "peer_silent", NoAnswer: "no_answer", PeerEvicted: "peer_evicted",
+	NotBound: "not_bound", NoBinding: "no_binding", CarryClientRate: "carry_client_rate", CarryRate: "carry_rate",
+	BadBinding: "bad_binding", BindingRate: "binding_rate", BindingsFull: "bindings_full",
 	BubbleRate: "bubble_rate", SourceRate: "source_rate", ServerRate: "server_rate",
 	StrangerRate: "stranger_rate",
 }
@@ -86,6 +97,9 @@ type Stats struct {
 	Flushed         uint64 // of which sent when the peer answered
 	ForeignMappings uint64 // mappings learnt by our key, of symmetric clients
 	PeersUnanswered uint64 // peers that answered no bubble
+
+	Carried  uint64 // packets from client to client
+	Bindings uint64 // clients bound anew or at another mapping
 
 	ErrorsSent       uint64 // ICMPv6 errors
 	ErrorsSuppressed uint64 // not sent, by their rate or for want of an address
