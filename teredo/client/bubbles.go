@@ -41,7 +41,7 @@ func (c *Client) attempt(e *peer.Entry, f *effort, at peer.Instant, now time.Tim
 	f.sent++
 	c.peers.SetDeadline(e, at.Add(retryInterval))
 	c.attemptByRelay(e, f, direct, at, now, out)
-	if !direct {
+	if c.attemptLocally(e, f, at, now, out) || !direct {
 		return
 	}
 	*slot = at

@@ -42,6 +42,12 @@ type Client struct {
 	link netip.Addr    // link-local address of the server: source of ICMPv6 errors
 	nat  NAT
 
+	interval time.Duration // between messages to the server, at most
+	search   search
+
+	subnet                 netip.Prefix // of local; not valid: not known
+	discovered, discoverAt time.Time    // last and next local discovery bubble
+
 	bindings [maxBindings]binding // the first is with the relay of Config.Fallback
 
 	peers   *peer.Table[effort]
@@ -76,9 +82,10 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		cfg:    cfg,
-		global: teredo.GlobalCheck{Allow: cfg.AllowPrivate},
-		budget: peer.Budget{QueuePackets: cfg.QueuePackets, QueueBytes: cfg.QueueBytes, TotalBytes: cfg.QueueTotalBytes},
+		cfg:      cfg,
+		global:   teredo.GlobalCheck{Allow: cfg.AllowPrivate},
+		interval: cfg.Refresh,
+		budget:   peer.Budget{QueuePackets: cfg.QueuePackets, QueueBytes: cfg.QueueBytes, TotalBytes: cfg.QueueTotalBytes},
 	}
 	// One reading of the source seeds a stream cipher: it is as good, costs no
 	// system call per nonce, and cannot fail later.
@@ -176,6 +183,8 @@ func (c *Client) Tick(now time.Time, out *Out) {
 	c.tickQualification(now, out)
 	c.tickPorts(now, out) // before peers use ports that are due to close
 	c.tickBindings(now, out)
+	c.tickDiscovery(now, out)
+	c.tickSearch(now, out)
 	c.tickPeers(now, out)
 }
 
@@ -185,6 +194,7 @@ func (c *Client) Next() time.Time {
 		return time.Time{}
 	}
 	next := earlier(earlier(c.nextQualification(), c.nextPort()), c.nextBinding())
+	next = earlier(earlier(next, c.nextDiscovery()), c.nextSearch())
 	if at, ok := c.peers.NextDeadline(); ok {
 		next = earlier(next, c.clock.Time(at))
 	}
@@ -221,6 +231,8 @@ type Snapshot struct {
 	Address netip.Addr     // valid while qualified
 	Mapping netip.AddrPort // likewise
 	NAT     NAT
+	// Interval is the longest time between messages to the server.
+	Interval time.Duration
 	// Peers, and how many of them are trusted; Queued is in bytes.
 	Peers, Trusted, Queued int
 	// RandomPorts are open beside the service port.
@@ -238,7 +250,10 @@ type Fallback struct {
 
 // Snapshot returns the state of the client.
 func (c *Client) Snapshot() Snapshot {
-	s := Snapshot{State: c.state, Local: c.local, Server: c.server().Primary, Queued: c.budget.Used(), RandomPorts: c.ports.open}
+	s := Snapshot{
+		State: c.state, Local: c.local, Server: c.server().Primary, Interval: c.interval,
+		Queued: c.budget.Used(), RandomPorts: c.ports.open,
+	}
 	s.Peers, s.Trusted = c.peers.Len()
 	if c.state == Qualified {
 		s.Address, s.Mapping, s.NAT = c.last.address, c.last.mapping, c.nat

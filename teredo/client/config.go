@@ -101,6 +101,12 @@ type Config struct {
 	Timeout  time.Duration
 	Attempts int
 	Refresh  time.Duration
+	// RefreshSearch finds the longest interval that the NAT allows, up to 120 s (RFC
+	// 4380 section 5.2.7).
+	RefreshSearch bool
+	// LocalDiscovery looks for other clients on the same link (RFC 4380 section
+	// 5.2.8). What the discovery address receives goes to HandleDiscovery.
+	LocalDiscovery bool
 	// Fallback is a relay that carries packets between clients, for peers that no
 	// direct way leads to; not valid: there is none.
 	Fallback netip.AddrPort

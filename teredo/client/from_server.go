@@ -51,6 +51,7 @@ func (c *Client) receiveIndirect(e *peer.Entry, p *teredo.Packet, trailers *tere
 	f := c.warm(e)
 	f.nonceReceived = trailers.Nonce
 	e.Modern = e.Modern || trailers.HasNonce
+	c.sought(e, at, now)
 	c.learnFallback(e, f, trailers.Fallback, now, out)
 	c.notePeerPort(e, f, trailers.RandomPort, at, out)
 	if !c.recall(e, f, at, out) {

@@ -33,7 +33,8 @@ type effort struct {
 	tested                   bool                      // there was one
 
 	extension
-	carriage // by relays
+	carriage  // by relays
+	localPeer // on our link
 }
 
 // phase says what the deadline of an effort is for.
@@ -157,7 +158,7 @@ func (c *Client) tickPeers(now time.Time, out *Out) {
 				c.peers.SetDeadline(e, at.Add(bubbleWindow))
 				continue
 			}
-			if !c.seekDirect(e, f, at, now, out) {
+			if !c.seekDirect(e, f, at, now, out) && !c.keepLocal(e, f, at) {
 				c.peers.Release(e)
 			}
 		}

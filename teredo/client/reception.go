@@ -35,6 +35,10 @@ func (c *Client) HandleUDPOn(socket int, from netip.AddrPort, payload []byte, no
 		c.HandleUDP(from, payload, now, out)
 		return
 	}
+	if socket == SearchSocket {
+		c.handleSearch(from, payload, now, out)
+		return
+	}
 	c.stats.Received++
 	p, err := teredo.Parse(payload)
 	switch {
@@ -145,12 +149,19 @@ func (c *Client) receiveFromClient(e *peer.Entry, from netip.AddrPort, p packet.
 		c.drop(Unsolicited)
 		return
 	}
+	if c.receiveLocally(e, from, p, at, out) {
+		return
+	}
 	if from != teredo.Mapped(p.SrcBytes()) {
 		c.receiveForeign(e, from, p, trailers, at, out)
 		return
 	}
 	if !c.global.OK(from.Addr()) {
 		c.drop(NotGlobal)
+		return
+	}
+	if c.stayLocal(e, at) {
+		c.accept(e, p, out)
 		return
 	}
 	if e == nil {

@@ -34,6 +34,9 @@ const (
 	BadRandomPort                      // Random Port trailer below 1024
 	AlternateRefused                   // alternate address that cannot be a neighbour's (RFC 6081 section 7)
 	UnaskedBinding                     // a relay's step of a binding that nobody waits for
+	NotDiscovery                       // on the discovery address, but no local discovery bubble
+	NotLocal                           // local discovery bubble of no neighbour behind the same NAT
+	NotSearched                        // on the secondary port, but nothing that the search waits for
 	numReasons
 )
 
@@ -43,7 +46,7 @@ var reasonNames = [numReasons]string{
 	"rate_limited", "queue_full", "unreachable", "peer_evicted", "address_gone",
 	"unasked_advertisement", "wrong_nonce", "no_origin", "wrong_advertised_prefix",
 	"foreign_port", "bad_random_port", "alternate_refused",
-	"unasked_binding",
+	"unasked_binding", "not_discovery", "not_local", "not_searched",
 }
 
 // maxFaults leaves room for the codec's faults.
@@ -83,6 +86,7 @@ type Stats struct {
 	EchoTests           uint64 // sent
 	RelayedBubbles      uint64 // sent by relays to clients
 	BindingRequests     uint64 // sent to relays
+	DiscoveryBubbles    uint64 // sent to the link
 	ICMPErrors          uint64 // sent to the stack
 	Evictions           uint64 // of peers
 	RandomPorts         uint64 // opened

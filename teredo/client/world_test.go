@@ -251,6 +251,8 @@ func describe(e client.Event) string {
 		return "NAT: " + e.NAT.String()
 	case client.ServerSilent:
 		return "silent: " + e.Server.String()
+	case client.SearchEnded:
+		return "search ended with " + e.Wait.String()
 	}
 	return "off-line"
 }

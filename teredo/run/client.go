@@ -93,7 +93,7 @@ func clientEngineConfig(cfg *config.Client) client.Config {
 	c := client.Config{
 		Rand: rand.Reader, Prefixes: cfg.Prefixes,
 		Timeout: cfg.QualificationTimeout, Attempts: cfg.QualificationAttempts, Refresh: cfg.RefreshInterval,
-		AllowPrivate: cfg.AllowPrivate, MaxPeers: cfg.MaxPeers,
+		Fallback: cfg.Fallback, AllowPrivate: cfg.AllowPrivate, MaxPeers: cfg.MaxPeers,
 		QueuePackets: cfg.QueuePackets, QueueBytes: cfg.QueueBytes, QueueTotalBytes: cfg.QueueTotalBytes,
 	}
 	c.NoHairpin, c.Alternates, c.NoLoadReduction, c.OpeningTTL = !cfg.Hairpin, cfg.HairpinAllow, !cfg.LoadReduction, cfg.OpeningTTL

@@ -26,6 +26,10 @@ type ClientStatus struct {
 	NAT string `json:"nat,omitempty"`
 	// Symmetric tells that the mapping depends on the destination.
 	Symmetric bool `json:"symmetric_nat"`
+	// Fallback is the relay for peers that no direct way leads to, and
+	// FallbackBound tells whether it carries for this client now.
+	Fallback      netip.AddrPort `json:"fallback,omitzero"`
+	FallbackBound bool           `json:"fallback_bound"`
 	// Interface is the TUN device.
 	Interface string `json:"interface"`
 	// DeviceDown tells that somebody set the device down; until it is up the
@@ -53,10 +57,11 @@ func (c *Client) Status() any {
 	st := ClientStatus{
 		State: s.State.String(), Address: s.Address, Mapped: s.Mapping, Local: s.Local, Server: s.Server,
 		Symmetric: s.NAT.Symmetric(), Interface: c.cfg.Interface, DeviceDown: c.down.Load(), Unsolicited: string(c.cfg.Unsolicited),
-		Peers: s.Peers, TrustedPeers: s.Trusted, QueuedBytes: s.Queued, RandomPorts: s.RandomPorts,
+		Fallback: c.cfg.Fallback, Peers: s.Peers, TrustedPeers: s.Trusted, QueuedBytes: s.Queued, RandomPorts: s.RandomPorts,
 	}
 	if s.State == client.Qualified {
 		st.NAT = s.NAT.String()
+		st.FallbackBound = s.Fallback.Until.After(time.Now())
 	}
 	return st
 }
@@ -100,6 +105,8 @@ func (c *Client) Collect(emit func(role.Metric)) {
 		{"indirect_bubbles_total", "Indirect bubbles sent.", s.IndirectBubbles},
 		{"bubbles_received_total", "Bubbles received.", s.BubblesReceived},
 		{"echo_tests_total", "Echo requests sent to prove a relay.", s.EchoTests},
+		{"relayed_bubbles_total", "Bubbles sent to peers by relays.", s.RelayedBubbles},
+		{"binding_requests_total", "Requests to relays to carry for this client.", s.BindingRequests},
 		{"icmp_errors_total", "ICMPv6 errors given to the host.", s.ICMPErrors},
 		{"random_ports_total", "UDP ports opened beside the service port.", s.RandomPorts},
 		{"random_ports_refused_total", "UDP ports not opened, since all were in use or the system refused.", s.RandomPortsRefused},

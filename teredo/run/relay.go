@@ -78,6 +78,7 @@ func relayEngineConfig(cfg *config.Relay, at *local) relay.Config {
 		QueuePackets: cfg.QueuePackets, QueueBytes: cfg.QueueBytes, QueueTotalBytes: cfg.QueueTotalBytes,
 		BubbleRate: cfg.BubbleRate, ICMPRate: cfg.ICMPRate,
 		BehindNAT: cfg.BehindNAT, EchoThroughServer: cfg.EchoThroughServer,
+		CarryClients: cfg.CarryClients, CarryRate: cfg.CarryRate, CarryClientRate: cfg.CarryClientRate,
 	}
 	c.Global.Allow, c.Global.Broadcasts = cfg.AllowPrivate, at.broadcasts
 	if !c.Address.IsValid() {
@@ -320,6 +321,10 @@ type RelayStatus struct {
 	Trusted int `json:"trusted_peers"`
 	// QueuedBytes wait for clients that have not answered yet.
 	QueuedBytes int `json:"queued_bytes"`
+	// CarryClients tells whether the relay carries between clients, and Bound
+	// how many are bound to it for that.
+	CarryClients bool `json:"carry_clients"`
+	Bound        int  `json:"bound"`
 }
 
 // Status implements [role.Instance]; it returns a [RelayStatus].
@@ -335,6 +340,7 @@ func (r *Relay) Status() any {
 	}
 	sizes := r.sizes()
 	st.Peers, st.Trusted, st.QueuedBytes = sizes.Peers, sizes.Trusted, sizes.QueuedBytes
+	st.CarryClients, st.Bound = r.cfg.CarryClients, sizes.Bound
 	return st
 }
 
