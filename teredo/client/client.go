@@ -47,6 +47,7 @@ type Client struct {
 
 	subnet                 netip.Prefix // of local; not valid: not known
 	discovered, discoverAt time.Time    // last and next local discovery bubble
+	seeking                ratelimit.Bucket
 
 	bindings [maxBindings]binding // the first is with the relay of Config.Fallback
 

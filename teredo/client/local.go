@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/ratelimit"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/peer"
 )
@@ -24,9 +25,12 @@ const (
 	// been heard for the first time hears us too: the clients of a link must not
 	// all speak at once.
 	greetingDelay = 250 * time.Millisecond
-	// discoveryPause is the least time between bubbles that greet or seek a peer.
-	discoveryPause = time.Second
+	// greetingPause is the least time before a bubble that greets.
+	greetingPause = time.Second
 )
+
+// Bubbles that seek a peer for a packet of the host, in all; each peer has few.
+var seekingLimit = ratelimit.PerSecond(10, 10)
 
 // Discovery is the address and port of local discovery (RFC 4380 section 2.17):
 // the Teredo IPv4 Discovery Address and the Teredo port.
@@ -141,7 +145,7 @@ func (c *Client) meetLocally(from netip.AddrPort, p packet.IPv6, now time.Time, 
 // greet brings the next discovery bubble forward.
 func (c *Client) greet(now time.Time) {
 	at := now.Add(c.upTo(greetingDelay))
-	if soonest := c.discovered.Add(discoveryPause); at.Before(soonest) {
+	if soonest := c.discovered.Add(greetingPause); at.Before(soonest) {
 		at = soonest
 	}
 	if at.Before(c.discoverAt) {
@@ -170,7 +174,7 @@ func (c *Client) attemptLocally(e *peer.Entry, f *effort, at peer.Instant, now t
 	if local {
 		c.sendDirectBy(way{0, f.local}, e, f, bubble{}, out)
 	}
-	if now.Sub(c.discovered) >= discoveryPause {
+	if c.seeking.Allow(seekingLimit, now) {
 		c.discover(now, out)
 	}
 	return local && f.sent == 1

@@ -82,6 +82,8 @@ func (c *Client) apply(e client.Event) error {
 		c.log.Info("NAT: " + e.NAT.String())
 	case client.ServerSilent:
 		c.log.Warn("the server does not answer: check its address, and that UDP to port 3544 may leave", "server", e.Server)
+	case client.SearchEnded:
+		c.log.Info("the search for the refresh interval has ended", "interval", e.Wait)
 	case client.WentOffLine:
 		c.log.Warn("no server answers", "retry_in", e.Wait)
 	}

@@ -26,6 +26,8 @@ type ClientStatus struct {
 	NAT string `json:"nat,omitempty"`
 	// Symmetric tells that the mapping depends on the destination.
 	Symmetric bool `json:"symmetric_nat"`
+	// RefreshInterval is the longest time between messages to the server.
+	RefreshInterval string `json:"refresh_interval"`
 	// Fallback is the relay for peers that no direct way leads to, and
 	// FallbackBound tells whether it carries for this client now.
 	Fallback      netip.AddrPort `json:"fallback,omitzero"`
@@ -57,7 +59,8 @@ func (c *Client) Status() any {
 	st := ClientStatus{
 		State: s.State.String(), Address: s.Address, Mapped: s.Mapping, Local: s.Local, Server: s.Server,
 		Symmetric: s.NAT.Symmetric(), Interface: c.cfg.Interface, DeviceDown: c.down.Load(), Unsolicited: string(c.cfg.Unsolicited),
-		Fallback: c.cfg.Fallback, Peers: s.Peers, TrustedPeers: s.Trusted, QueuedBytes: s.Queued, RandomPorts: s.RandomPorts,
+		RefreshInterval: s.Interval.String(), Fallback: c.cfg.Fallback,
+		Peers: s.Peers, TrustedPeers: s.Trusted, QueuedBytes: s.Queued, RandomPorts: s.RandomPorts,
 	}
 	if s.State == client.Qualified {
 		st.NAT = s.NAT.String()
@@ -105,6 +108,7 @@ func (c *Client) Collect(emit func(role.Metric)) {
 		{"indirect_bubbles_total", "Indirect bubbles sent.", s.IndirectBubbles},
 		{"bubbles_received_total", "Bubbles received.", s.BubblesReceived},
 		{"echo_tests_total", "Echo requests sent to prove a relay.", s.EchoTests},
+		{"discovery_bubbles_total", "Local discovery bubbles sent to the link.", s.DiscoveryBubbles},
 		{"relayed_bubbles_total", "Bubbles sent to peers by relays.", s.RelayedBubbles},
 		{"binding_requests_total", "Requests to relays to carry for this client.", s.BindingRequests},
 		{"icmp_errors_total", "ICMPv6 errors given to the host.", s.ICMPErrors},
