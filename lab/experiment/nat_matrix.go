@@ -156,7 +156,7 @@ func together[T any](n int, f func(int) (T, error)) ([]T, error) {
 
 // natMatrix is the experiment.
 func natMatrix(ctx context.Context, e *lab.Env) (err error) {
-	e.Step("NAT matrix: every kind of NAT to every other, and to an IPv6 host; a minute and a half")
+	e.Step("NAT matrix: every kind of NAT to every other, and to an IPv6 host; two minutes")
 	ours, peer, done, err := measureMatrices(ctx, e, fullMatrix)
 	// Last, since with Env.Keep it waits until the person has seen enough.
 	defer func() { err = errors.Join(err, done()) }()

@@ -65,13 +65,15 @@ func (r *Relay) handleCarried(p packet.IPv6, trailers []byte, from netip.AddrPor
 		r.carry(p, trailers, from, at, now, out)
 		return
 	}
-	why, ok := r.checkBinder(p, from, now)
+	why, ok := r.checkBinder(p, from)
 	t, err := teredo.ParseTrailers(trailers)
 	switch step, key := teredo.BindingStepOf(p.DstBytes()); {
 	case !ok:
 		r.drop(why)
 	case err != nil || t.Nonce == 0:
 		r.drop(BadBinding)
+	case step == teredo.NoBindingStep && !r.mayChallenge(p, from, at, now):
+		r.drop(BindingRate)
 	case step == teredo.NoBindingStep:
 		r.stats.BubblesReceived++
 		r.challengeBinder(p, t.Nonce, from, at, out)
@@ -86,7 +88,7 @@ func (r *Relay) handleCarried(p packet.IPv6, trailers []byte, from netip.AddrPor
 
 // checkBinder applies the rules on who may take a step of a binding, before any
 // key is computed or anything is sent.
-func (r *Relay) checkBinder(p packet.IPv6, from netip.AddrPort, now time.Time) (why Reason, ok bool) {
+func (r *Relay) checkBinder(p packet.IPv6, from netip.AddrPort) (why Reason, ok bool) {
 	switch {
 	case !teredo.IsBubble(p):
 		return BadBinding, false
@@ -95,13 +97,17 @@ func (r *Relay) checkBinder(p packet.IPv6, from netip.AddrPort, now time.Time) (
 	case !r.cfg.Global.OK(from.Addr()) || from.Port() == 0:
 		return MappedNotGlobal, false
 	}
-	if why, ok := r.checkClient(p.SrcBytes()); !ok {
-		return why, false
+	return r.checkClient(p.SrcBytes())
+}
+
+// mayChallenge limits the answers to requests, whose source anybody can forge. A
+// client that is bound there has a budget of its own, so that a flood of others
+// does not end its binding. Later steps need no limit: they cost a key.
+func (r *Relay) mayChallenge(p packet.IPv6, from netip.AddrPort, at peer.Instant, now time.Time) bool {
+	if b := r.carriage.bindings.lookup(p.SrcBytes(), at); b != nil && b.mapping == from {
+		return b.requests.Allow(requestLimit, now)
 	}
-	if !r.carriage.perAddress.Allow(from.Addr(), now) || !r.carriage.replies.Allow(r.bubbleLimit, now) {
-		return BindingRate, false
-	}
-	return 0, true
+	return r.carriage.perAddress.Allow(from.Addr(), now) && r.carriage.replies.Allow(r.bubbleLimit, now)
 }
 
 // challengeBinder answers a request, with a bubble of the same size: whoever

@@ -15,6 +15,7 @@ type binding struct {
 	mapping      netip.AddrPort
 	until        peer.Instant
 	bucket       ratelimit.Bucket // of what the client sends
+	requests     ratelimit.Bucket // of its requests to be refreshed
 	newer, older *binding         // by until, which is also the order of refreshing
 }
 

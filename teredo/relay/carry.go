@@ -27,10 +27,12 @@ const (
 	// bindingLife is how long a binding lasts without being refreshed. Clients
 	// refresh within 30 s, so that one lost exchange is no harm.
 	bindingLife = 75 * time.Second
-	// bindingsPerAddress and its burst bound the steps of bindings a second from
+	// requestsPerAddress and its burst bound the answers to requests a second from
 	// one IPv4 address, which may be that of a NAT with many clients.
-	bindingsPerAddress, bindingsPerAddressBurst = 20, 40
+	requestsPerAddress, requestsPerAddressBurst = 20, 40
 )
+
+var requestLimit = ratelimit.PerSecond(requestsPerAddress, requestsPerAddressBurst)
 
 // carriage is what the relay needs to carry between clients.
 type carriage struct {
@@ -50,8 +52,7 @@ func (c *carriage) init(rand io.Reader) (err error) {
 	if c.proof, err = newBindingKey(rand); err != nil {
 		return err
 	}
-	limit := ratelimit.PerSecond(bindingsPerAddress, bindingsPerAddressBurst)
-	c.perAddress, err = ratelimit.NewPerSource(limit, ratelimit.DefaultBuckets, rand)
+	c.perAddress, err = ratelimit.NewPerSource(requestLimit, ratelimit.DefaultBuckets, rand)
 	return err
 }
 

@@ -183,12 +183,17 @@ func TestCarryRefusals(t *testing.T) {
 		{name: "request for a client of a private server", from: aliceAt, drop: "server_not_global",
 			packet: step(teredoAddr(addr("192.168.1.1"), mapped), teredo.AllRouters)},
 		{name: "request for a client at its server's port", from: aliceAt, packet: step(clientAt("203.0.113.1:3544"), teredo.AllRouters), drop: "mapped_to_server"},
-		{name: "too many requests from one address", from: aliceAt, packet: step(alice, teredo.AllRouters), drop: "binding_rate",
+		{name: "too many requests from one address", from: strangerAt, packet: step(stranger, teredo.AllRouters), drop: "binding_rate",
 			set: func(b *bench) {
-				for b.r.carriage.perAddress.Allow(aliceAt.Addr(), b.now) {
+				for b.r.carriage.perAddress.Allow(strangerAt.Addr(), b.now) {
 				}
 			}},
-		{name: "too many requests in all", from: aliceAt, packet: step(alice, teredo.AllRouters), drop: "binding_rate",
+		{name: "too many requests of a client that is bound", from: aliceAt, packet: step(alice, teredo.AllRouters), drop: "binding_rate",
+			set: func(b *bench) {
+				for b.r.carriage.bindings.newest.older.requests.Allow(requestLimit, b.now) {
+				}
+			}},
+		{name: "too many requests in all", from: strangerAt, packet: step(stranger, teredo.AllRouters), drop: "binding_rate",
 			set: func(b *bench) {
 				for b.r.carriage.replies.Allow(b.r.bubbleLimit, b.now) {
 				}
@@ -298,6 +303,24 @@ func TestBindingsEnd(t *testing.T) {
 	}
 	if next := b.r.Next(); !next.IsZero() {
 		t.Errorf("something is due at %v", next)
+	}
+}
+
+// A flood of requests with forged sources stops newcomers, but nobody who is bound.
+func TestFloodOfRequests(t *testing.T) {
+	b := bound(t)
+	b.wait(20 * time.Second)
+	for i := range uint32(20_000) {
+		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}), 4000)
+		b.udp(from, step(clientAt(from.String()), teredo.AllRouters))
+	}
+	if got := b.r.Sizes().Bound; got != 2 || !slices.Contains(b.dropped(), "binding_rate 10000") {
+		t.Errorf("%d are bound; dropped %q", got, b.dropped())
+	}
+	b.udp(aliceAt, step(alice, teredo.AllRouters))
+	b.udp(aliceAt, step(alice, b.sentTo(aliceAt).IPv6.Src()))
+	if p := b.sentTo(aliceAt); p.Origin != aliceAt {
+		t.Errorf("not refreshed: %q", b.show())
 	}
 }
 
