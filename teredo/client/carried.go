@@ -156,6 +156,9 @@ func (c *Client) receiveCarried(e *peer.Entry, p packet.IPv6, trailers *teredo.T
 // effort under way goes on: its direct bubbles may still be answered.
 func (c *Client) trustByRelay(e *peer.Entry, f *effort, relay netip.AddrPort, at peer.Instant, out *Out) {
 	c.closePort(f, out) // the relay knows us at the service port
+	if f.phase == soliciting {
+		c.rest(e, f, at) // what was asked for concerned the direct way
+	}
 	c.peers.Trust(e, relay, at)
 	f.carried = true
 	c.stats.Sent += uint64(f.queue.Len())

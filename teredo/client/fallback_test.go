@@ -469,6 +469,34 @@ func TestCarriedPacketLeavesDirectWay(t *testing.T) {
 	}
 }
 
+// A peer that is asked whether its direct way is still open may answer by the
+// relay: then it is reached there, until it speaks directly.
+func TestCarriedAnswerToSolicitation(t *testing.T) {
+	b := boundBench(t)
+	to := func(what string, want netip.AddrPort) {
+		t.Helper()
+		b.ip(data(b.address(), peerAddr, "x"))
+		if len(b.out.UDP) != 1 || b.out.UDP[0].To != want {
+			t.Errorf("%s: sent %q", what, b.show())
+		}
+	}
+	b.udp(peerMapping, bubble(peerAddr, b.address(), 7)) // a client with RFC 6081
+	to("direct", peerMapping)
+	b.now = b.now.Add(40 * time.Second)
+	b.out.Reset()
+	b.c.Tick(b.now, &b.out) // refreshes the binding
+	b.bindStep(b.requestNonce())
+	b.ip(data(b.address(), peerAddr, "waits")) // asks directly
+	b.udp(relayAddr, data(peerAddr, b.address(), "carried"))
+	to("carried", relayAddr)
+	b.udp(relayAddr, data(peerAddr, b.address(), "carried again"))
+	to("carried again", relayAddr)
+	b.udp(peerMapping, data(peerAddr, b.address(), "direct"))
+	to("direct again", peerMapping)
+	b.udp(relayAddr, data(peerAddr, b.address(), "late"))
+	to("still direct", peerMapping)
+}
+
 // A peer may name any relay: few are bound to at a time, none that is not global,
 // none but for a peer that the host wants to reach.
 func TestForeignRelaysAreBounded(t *testing.T) {
