@@ -113,8 +113,8 @@ func TestMatrixWithFallback(t *testing.T) {
 		{"one relay", relayAddr, relayAddr},
 		{"two relays", relayAddr, otherRelay},
 	} {
-		for _, from := range nattest.Kinds {
-			for _, to := range nattest.Kinds {
+		for _, from := range nattest.AllKinds {
+			for _, to := range nattest.AllKinds {
 				t.Run(fmt.Sprintf("%s, %s to %s", names.what, from.Name, to.Name), func(t *testing.T) {
 					w, first := carryWorld(t)
 					second := w.carrier(otherRelay)

@@ -18,14 +18,14 @@ import (
 type link struct {
 	w     *world
 	nat   *nattest.NAT
-	nodes []*neighbour
+	nodes []*linkHost
 	heard int // multicast datagrams
 	// hairpins is what the network does behind a NAT that hairpins.
 	hairpins bool
 }
 
-// neighbour is a host with a client on a link.
-type neighbour struct {
+// linkHost is a host with a client on a link.
+type linkHost struct {
 	l      *link
 	engine *client.Client
 	local  netip.AddrPort
@@ -44,7 +44,7 @@ func newLink(w *world, kind nattest.Kind) *link {
 }
 
 // add adds a client and waits until it has its address.
-func (l *link) add(options ...option) *neighbour {
+func (l *link) add(options ...option) *linkHost {
 	l.w.t.Helper()
 	l.w.ids++
 	cfg := client.Config{Rand: seeded(l.w.ids)}
@@ -56,7 +56,7 @@ func (l *link) add(options ...option) *neighbour {
 		l.w.t.Fatal(err)
 	}
 	ip := netip.AddrFrom4([4]byte{192, 168, 1, l.w.ids})
-	n := &neighbour{l: l, engine: engine, local: netip.AddrPortFrom(ip, 3550+uint16(l.w.ids)), ports: map[int]uint16{}}
+	n := &linkHost{l: l, engine: engine, local: netip.AddrPortFrom(ip, 3550+uint16(l.w.ids)), ports: map[int]uint16{}}
 	n.ports[0] = n.local.Port()
 	l.nodes = append(l.nodes, n)
 	l.w.net.AttachBehind(l.nat, n, ip)
@@ -73,7 +73,7 @@ func (l *link) add(options ...option) *neighbour {
 	return n
 }
 
-func (n *neighbour) do(f func(now time.Time, out *client.Out)) {
+func (n *linkHost) do(f func(now time.Time, out *client.Out)) {
 	var out client.Out
 	f(n.l.w.net.Now(), &out)
 	n.events = append(n.events, out.Events...)
@@ -95,7 +95,7 @@ func (n *neighbour) do(f func(now time.Time, out *client.Out)) {
 	}
 }
 
-func (l *link) send(n *neighbour, from, to netip.AddrPort, payload []byte) {
+func (l *link) send(n *linkHost, from, to netip.AddrPort, payload []byte) {
 	switch {
 	case to == client.Discovery:
 		l.heard++
@@ -116,7 +116,7 @@ func (l *link) send(n *neighbour, from, to netip.AddrPort, payload []byte) {
 	}
 }
 
-func (n *neighbour) Receive(from, to netip.AddrPort, payload []byte, _ time.Time) {
+func (n *linkHost) Receive(from, to netip.AddrPort, payload []byte, _ time.Time) {
 	n.do(func(now time.Time, out *client.Out) {
 		for socket, port := range n.ports {
 			if port == to.Port() {
@@ -127,21 +127,21 @@ func (n *neighbour) Receive(from, to netip.AddrPort, payload []byte, _ time.Time
 	})
 }
 
-func (n *neighbour) Tick(time.Time) {
+func (n *linkHost) Tick(time.Time) {
 	n.do(func(now time.Time, out *client.Out) { n.engine.Tick(now, out) })
 }
 
-func (n *neighbour) Next() time.Time     { return n.engine.Next() }
-func (n *neighbour) address() netip.Addr { return n.engine.Snapshot().Address }
+func (n *linkHost) Next() time.Time     { return n.engine.Next() }
+func (n *linkHost) address() netip.Addr { return n.engine.Snapshot().Address }
 
-func (n *neighbour) say(dst netip.Addr, s string) {
+func (n *linkHost) say(dst netip.Addr, s string) {
 	p := data(n.address(), dst, s)
 	n.do(func(now time.Time, out *client.Out) { n.engine.HandleIP(p, now, out) })
 }
 
 // pingNeighbour sends pings, one a second, and returns how many were answered and
 // how long the first answer took.
-func (l *link) pingNeighbour(a, b *neighbour) (answered int, first time.Duration) {
+func (l *link) pingNeighbour(a, b *linkHost) (answered int, first time.Duration) {
 	since := l.w.net.Now()
 	first = time.Hour
 	for i := range pings {
@@ -158,8 +158,8 @@ func (l *link) pingNeighbour(a, b *neighbour) (answered int, first time.Duration
 
 // Two clients behind one NAT that does not hairpin, of every kind: they meet on
 // their link, whoever came first and whoever begins, and lose no packet.
-func TestNeighbours(t *testing.T) {
-	for _, kind := range nattest.Kinds {
+func TestDiscoveredNeighbours(t *testing.T) {
+	for _, kind := range nattest.AllKinds {
 		for _, turn := range []string{"elder begins", "younger begins"} {
 			t.Run(kind.Name+", "+turn, func(t *testing.T) {
 				l := newLink(newWorld(t), kind)

@@ -17,7 +17,7 @@ import (
 func searches(c *client.Config) { c.RefreshSearch = true }
 
 // ended returns the interval of the event that ends a search.
-func (n *neighbour) ended() (time.Duration, bool) {
+func (n *linkHost) ended() (time.Duration, bool) {
 	for _, e := range n.events {
 		if e.Kind == client.SearchEnded {
 			return e.Wait, true
@@ -38,7 +38,7 @@ func TestSearch(t *testing.T) {
 		{100 * time.Second, 90 * time.Second, 100 * time.Second},
 		{300 * time.Second, 118 * time.Second, 120 * time.Second},
 	} {
-		for _, kind := range nattest.Kinds {
+		for _, kind := range nattest.AllKinds {
 			t.Run(fmt.Sprintf("%s, mappings live %v", kind.Name, tt.life), func(t *testing.T) {
 				l := newLink(newWorld(t), kind)
 				l.nat.Timeout = tt.life
