@@ -25,7 +25,7 @@ const (
 const MaxAlternates = 4
 
 // MaxTrailersLen is the size of one trailer of each type.
-const MaxTrailersLen = 6 + 4 + MaxAlternates*alternateEntry + 6 + 4
+const MaxTrailersLen = 6 + 4 + MaxAlternates*alternateEntry + 6 + 4 + 2 + fallbackTrailerLen
 
 // Discovery is the kind of a Neighbor Discovery Option trailer (RFC 6081 section
 // 4.4).
@@ -46,6 +46,7 @@ type Trailers struct {
 	NumAlt     int // entries of Alternates in use
 	Discovery  Discovery
 	RandomPort uint16 // predicted external port; 0 when absent
+	Fallback   Fallback
 
 	Skipped   int  // trailers of unknown type or of a wrong length, passed over
 	Malformed bool // reading stopped at a malformed trailer
@@ -84,6 +85,8 @@ func (t *Trailers) parseOne(typ byte, value []byte) error {
 		t.Discovery = Discovery(value[0]) + DiscoverySolicitation
 	case (typ == trailerRandomPort || typ == trailerRandomOld) && len(value) == 2:
 		t.RandomPort = binary.BigEndian.Uint16(value)
+	case typ == trailerFallback && len(value) == fallbackTrailerLen:
+		t.Fallback = parseFallback(value)
 	case typ>>6 == 0b01:
 		return FaultUnknownTrailer
 	default:
@@ -137,5 +140,5 @@ func (t *Trailers) AppendTo(b []byte) []byte {
 		b = append(b, trailerRandomPort, 2)
 		b = binary.BigEndian.AppendUint16(b, t.RandomPort)
 	}
-	return b
+	return t.Fallback.appendTo(b)
 }

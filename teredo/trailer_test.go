@@ -28,6 +28,12 @@ func TestTrailers(t *testing.T) {
 		{name: "discovery advertisement", bytes: "04 04 01 000000", want: Trailers{Discovery: DiscoveryAdvertisement}},
 		{name: "random port", bytes: "05 02 1000", want: Trailers{RandomPort: 4096}},
 		{
+			name: "fall-back relay", bytes: "c1 08 cb007103 0dd9 03 00",
+			want: Trailers{Fallback: Fallback{Relay: netip.MustParseAddrPort("203.0.113.3:3545"), Symmetric: true, PortPreserving: true}},
+		},
+		{name: "fall-back relay without port", bytes: "c1 08 cb007103 0000 03 00", oneWay: true},
+		{name: "fall-back relay of a wrong length", bytes: "c1 07 cb007103 0dd9 03", want: Trailers{Skipped: 1}, oneWay: true},
+		{
 			name: "all together", bytes: "01 04 11223344 03 08 0000 c0a80102 0ddf 04 04 00 000000 05 02 1000",
 			want: Trailers{
 				HasNonce: true, Nonce: 0x11223344, NumAlt: 1, Alternates: [4]netip.AddrPort{local},

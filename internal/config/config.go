@@ -142,6 +142,13 @@ type Relay struct {
 	// EchoThroughServer makes the relay send the answer to a client's
 	// connectivity test by the client's server too, which saves a round trip.
 	EchoThroughServer bool `key:"echo_through_server"`
+	// CarryClients lets the relay carry packets from one Teredo client to
+	// another that no direct way leads to, if both are bound to it.
+	CarryClients bool `key:"carry_clients"`
+	// CarryRate bounds such packets, per second in all, and CarryClientRate
+	// those that one client sends; 0 is no limit.
+	CarryRate       int `key:"carry_rate"`
+	CarryClientRate int `key:"carry_client_rate"`
 	// AllowPrivate lists IPv4 ranges that count as global although RFC 4380,
 	// section 5.2.4, rejects them.
 	AllowPrivate []netip.Prefix `key:"allow_private"`
@@ -245,6 +252,15 @@ type Client struct {
 	// QualificationAttempts is how many router solicitations are sent before
 	// a server counts as silent.
 	QualificationAttempts int `key:"qualification_attempts"`
+	// RefreshSearch finds the longest interval that the NAT allows (RFC 4380,
+	// section 5.2.7).
+	RefreshSearch bool `key:"refresh_search"`
+	// LocalDiscovery finds other clients on the same link (RFC 4380, section
+	// 5.2.8).
+	LocalDiscovery bool `key:"local_discovery"`
+	// Fallback is the relay that carries between clients where no direct way
+	// leads to a peer. Not valid: none.
+	Fallback netip.AddrPort `key:"fallback"`
 	// Unsolicited is the policy for unsolicited inbound packets.
 	Unsolicited Unsolicited `key:"unsolicited"`
 	// Native is the policy for hosts with native IPv6.

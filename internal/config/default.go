@@ -29,6 +29,8 @@ const (
 	clientQueue   = 1 << 20   // Waiting packets of a client in all.
 	bubbleRate    = 10_000    // Some 0.6 MB/s of bubbles: what a flood of unknown peers may cost.
 	icmpRate      = 100       // As the kernel's own limit in spirit: errors are a courtesy.
+	carryRate     = 20_000    // Some 200 Mbit/s of full packets.
+	carryClient   = 1_000     // Some 10 Mbit/s: calls and shells, not archives.
 	ratePerSource = 200       // A client needs less than one packet a second, a busy relay some tens.
 	rateTotal     = 100_000   // What one core answers with room to spare.
 	burst         = 400       // Two seconds' worth.
@@ -80,6 +82,8 @@ func DefaultRelay() Relay {
 		ICMPRate:        icmpRate,
 
 		EchoThroughServer: true,
+		CarryRate:         carryRate,
+		CarryClientRate:   carryClient,
 	}
 }
 

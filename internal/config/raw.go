@@ -57,6 +57,9 @@ type rawRelay struct {
 	ICMPRate          any `toml:"icmp_rate"`
 	BehindNAT         any `toml:"behind_nat"`
 	EchoThroughServer any `toml:"echo_through_server"`
+	CarryClients      any `toml:"carry_clients"`
+	CarryRate         any `toml:"carry_rate"`
+	CarryClientRate   any `toml:"carry_client_rate"`
 	AllowPrivate      any `toml:"allow_private"`
 	Workers           any `toml:"workers"`
 }
@@ -72,6 +75,9 @@ type rawClient struct {
 	RefreshInterval       any `toml:"refresh_interval"`
 	QualificationTimeout  any `toml:"qualification_timeout"`
 	QualificationAttempts any `toml:"qualification_attempts"`
+	RefreshSearch         any `toml:"refresh_search"`
+	LocalDiscovery        any `toml:"local_discovery"`
+	Fallback              any `toml:"fallback"`
 	Unsolicited           any `toml:"unsolicited"`
 	Native                any `toml:"native"`
 	RandomPorts           any `toml:"random_ports"`

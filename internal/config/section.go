@@ -138,6 +138,9 @@ func (c *checker) relay(at string, raw rawRelay) Relay {
 	set(c, at, "icmp_rate", raw.ICMPRate, &r.ICMPRate, count(0))
 	set(c, at, "behind_nat", raw.BehindNAT, &r.BehindNAT, boolean)
 	set(c, at, "echo_through_server", raw.EchoThroughServer, &r.EchoThroughServer, boolean)
+	set(c, at, "carry_clients", raw.CarryClients, &r.CarryClients, boolean)
+	set(c, at, "carry_rate", raw.CarryRate, &r.CarryRate, count(0))
+	set(c, at, "carry_client_rate", raw.CarryClientRate, &r.CarryClientRate, count(0))
 	set(c, at, "allow_private", raw.AllowPrivate, &r.AllowPrivate, listOf(privateRange))
 	set(c, at, "workers", raw.Workers, &r.Workers, integer[int](0, maxWorkers))
 	c.queues(at, r.MTU, r.QueueBytes, r.QueueTotalBytes)
@@ -156,6 +159,9 @@ func (c *checker) client(at string, raw rawClient) Client {
 	set(c, at, "refresh_interval", raw.RefreshInterval, &r.RefreshInterval, duration(time.Second, time.Hour))
 	set(c, at, "qualification_timeout", raw.QualificationTimeout, &r.QualificationTimeout, duration(100*time.Millisecond, time.Minute))
 	set(c, at, "qualification_attempts", raw.QualificationAttempts, &r.QualificationAttempts, integer[int](1, 100))
+	set(c, at, "refresh_search", raw.RefreshSearch, &r.RefreshSearch, boolean)
+	set(c, at, "local_discovery", raw.LocalDiscovery, &r.LocalDiscovery, boolean)
+	set(c, at, "fallback", raw.Fallback, &r.Fallback, optional(endpoint4))
 	set(c, at, "unsolicited", raw.Unsolicited, &r.Unsolicited, oneOf(UnsolicitedAllow, UnsolicitedEstablished))
 	set(c, at, "native", raw.Native, &r.Native, oneOf(NativeAside, NativeIgnore))
 	set(c, at, "random_ports", raw.RandomPorts, &r.RandomPorts, integer[int](0, maxRandomPorts))
@@ -176,6 +182,8 @@ func (c *checker) client(at string, raw rawClient) Client {
 	if len(r.Servers) == 0 && !c.failed[at+".server"] {
 		c.fail(at, "this client has no server", `add server = "192.0.2.1" with the address or name of a Teredo server`)
 	}
+	c.reachable(at+".fallback", r.Fallback.Addr(), r.AllowPrivate,
+		"write the public address of the relay, or open the range with allow_private in a closed network")
 	for i, server := range r.Servers {
 		c.reachable(fmt.Sprintf("%s.server[%d]", at, i), server.Addr, r.AllowPrivate,
 			"write the public address of a server, or open the range with allow_private in a closed network")

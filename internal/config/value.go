@@ -215,6 +215,18 @@ var bind4 = text("0.0.0.0:3545", func(s string) (netip.AddrPort, *fault) {
 	return a, nil
 })
 
+// endpoint4 parses the IPv4 address and UDP port of another host.
+var endpoint4 = text("192.0.2.3:3545", func(s string) (netip.AddrPort, *fault) {
+	a, err := netip.ParseAddrPort(s)
+	if err != nil || !a.Addr().Is4() || a.Port() == 0 {
+		return a, wrong("write it like 192.0.2.3:3545", "%q is not an IPv4 address with a port", s)
+	}
+	if _, f := address4(a.Addr().String()); f != nil {
+		return a, f
+	}
+	return a, nil
+})
+
 // listen parses an address and port of either family.
 var listen = text("127.0.0.1:9464", func(s string) (netip.AddrPort, *fault) {
 	a, err := netip.ParseAddrPort(s)

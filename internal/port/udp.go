@@ -131,6 +131,12 @@ func (u *UDP) setUp(cfg UDPConfig, shared bool) error {
 	}
 	// Kernels before 5.0 lack it; then every datagram comes by itself.
 	gro := !cfg.Small && unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1) == nil
+	if cfg.Addr.Addr().IsMulticast() {
+		// Each program of a host that listens to a group gets its datagrams.
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+			return fmt.Errorf("cannot share %s with other programs: %w", cfg.Addr, err)
+		}
+	}
 	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(cfg.Addr.Port()), Addr: cfg.Addr.Addr().As4()}); err != nil {
 		return bindError(cfg.Addr, err)
 	}

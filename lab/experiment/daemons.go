@@ -179,7 +179,7 @@ func (n *teredoNet) startRelayAt(ctx context.Context, node *lab.Node, who maker,
 	defer route.close()
 	var p *lab.Proc
 	if who == isthmus {
-		p, err = n.daemons.startIsthmus(ctx, node, "relay", fmt.Sprintf("mode = %q\nbind = %q\n", mode, bind))
+		p, err = n.daemons.startIsthmus(ctx, node, "relay", fmt.Sprintf("mode = %q\nbind = %q\ncarry_clients = %v\n", mode, bind, n.fallback))
 	} else {
 		c, e := peersOf(n.daemons.env).MiredoRelay(n.daemons.dir, peers.MiredoRelay{Name: node.Name(), Bind: bind})
 		p, err = n.daemons.startPeer(ctx, node, "miredo-relay", c, e)
@@ -203,7 +203,7 @@ func (c *teredoClient) start(ctx context.Context, who maker) (err error) {
 	if who == isthmus {
 		c.process, err = d.startIsthmus(ctx, c.node, "client", c.section())
 	} else {
-		command, e := peersOf(d.env).MiredoClient(d.dir, peers.MiredoClient{Name: c.name, Server: serverAddr, BindPort: clientPort})
+		command, e := peersOf(d.env).MiredoClient(d.dir, peers.MiredoClient{Name: c.name, Server: serverAddr, BindPort: cmp.Or(c.port, clientPort)})
 		c.process, err = d.startPeer(ctx, c.node, "miredo-client", command, e)
 	}
 	if err != nil {
@@ -222,6 +222,9 @@ func (c *teredoClient) section() string {
 	}
 	if c.net.single {
 		lines = append(lines, `secondary = "none"`)
+	}
+	if c.net.fallback {
+		lines = append(lines, fmt.Sprintf("fallback = %q", relayBind))
 	}
 	return strings.Join(append(lines, c.lines...), "\n") + "\n" + c.settings
 }

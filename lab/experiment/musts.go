@@ -15,6 +15,9 @@ const (
 	figureFirstOut      = "first packet out, cold, until its answer is back"
 	figurePairs         = "pairs of 25 that connect"
 	figureSixPairs      = "pairs of 36 that connect"
+	figureFallback      = "pairs of 25 that connect, with the fall-back"
+	figureSixFallback   = "pairs of 36 that connect, with the fall-back"
+	figureOneNAT        = "two clients behind one NAT without hairpinning, until the first answer"
 	figureHostsOutLost  = "lost of all pings to the IPv6 host"
 	figureHostsInLost   = "lost of all pings from the IPv6 host"
 	figureHostsFirstOut = "lost first pings to the IPv6 host"
@@ -41,6 +44,9 @@ var Musts = []Bound{
 	{"teredo-start", figureFirstOut, report.Must{Bound: 3}},     // round trips between client and host
 	{"nat-matrix", figurePairs, report.Must{AtLeast: true, Bound: 19}},
 	{"nat-matrix", figureSixPairs, report.Must{AtLeast: true, Bound: 27}},
+	{"nat-matrix", figureFallback, report.Must{AtLeast: true, Bound: 25}},
+	{"nat-matrix", figureSixFallback, report.Must{AtLeast: true, Bound: 36}},
+	{"nat-matrix", figureOneNAT, report.Must{Bound: 1000}}, // ms
 	{"nat-matrix", figureHostsOutLost, report.Must{Bound: 0}},
 	{"nat-matrix", figureHostsInLost, report.Must{Bound: 0}},
 	{"nat-matrix", figureHostsFirstOut, report.Must{Bound: 0}},

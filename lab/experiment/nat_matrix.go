@@ -156,14 +156,20 @@ func together[T any](n int, f func(int) (T, error)) ([]T, error) {
 
 // natMatrix is the experiment.
 func natMatrix(ctx context.Context, e *lab.Env) (err error) {
-	e.Step("NAT matrix: every kind of NAT to every other, and to an IPv6 host; about a minute")
+	e.Step("NAT matrix: every kind of NAT to every other, and to an IPv6 host; two minutes")
 	ours, peer, done, err := measureMatrices(ctx, e, fullMatrix)
 	// Last, since with Env.Keep it waits until the person has seen enough.
 	defer func() { err = errors.Join(err, done()) }()
 	if err != nil {
 		return err
 	}
-	return finish(e, matrixReport(ours, peer, missing(e, miredo)))
+	others, err := measureOthers(ctx, e, fullMatrix)
+	if err != nil {
+		return err
+	}
+	r := matrixReport(ours, peer, missing(e, miredo))
+	others.addTo(r, missing(e, miredo), fullMatrix)
+	return finish(e, r)
 }
 
 // measureMatrices measures both makers' matrices side by side; the peer's is

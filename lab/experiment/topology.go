@@ -43,6 +43,8 @@ type teredoPlan struct {
 	Delay time.Duration
 	// Public numbers the boxes from publicNet instead of 203.0.113.0/24.
 	Public bool
+	// Fallback has the relay carry between clients, which all name it.
+	Fallback bool
 	// SingleAddress leaves the server its first address only.
 	SingleAddress bool
 }
@@ -74,7 +76,8 @@ type teredoNet struct {
 	server, relay, host *lab.Node
 	clients             []*teredoClient
 	daemons             *daemons
-	single              bool
+	single, fallback    bool
+	bridge4             *lab.Node // the IPv4 Internet
 }
 
 // teredoClient is a client and the box in front of it.
@@ -106,8 +109,9 @@ func drawTeredo(ctx context.Context, e *lab.Env, name string, plan teredoPlan) (
 	if err != nil {
 		return nil, err
 	}
-	n := &teredoNet{lab: l, daemons: &daemons{env: e, dir: l.Dir(), ctx: ctx}, single: plan.SingleAddress}
+	n := &teredoNet{lab: l, daemons: &daemons{env: e, dir: l.Dir(), ctx: ctx}, single: plan.SingleAddress, fallback: plan.Fallback}
 	ipv4, ipv6 := l.Bridge("ipv4"), l.Bridge("ipv6")
+	n.bridge4 = ipv4
 	n.server, n.relay, n.host = l.Node("server"), l.Node("relay"), l.Node("host")
 	for _, node := range []*lab.Node{n.server, n.relay, n.host} {
 		plan.link(l, node, "v4", ipv4, "")

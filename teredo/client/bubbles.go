@@ -33,13 +33,19 @@ func (c *Client) startBubbles(e *peer.Entry, f *effort, at peer.Instant, now tim
 // section 5.2.6). A pair counts as one attempt.
 func (c *Client) attempt(e *peer.Entry, f *effort, at peer.Instant, now time.Time, out *Out) {
 	slot := &f.attempts[f.made%maxAttempts]
-	if f.sent == maxAttempts || f.made >= maxAttempts && at.Sub(*slot) < bubbleWindow {
+	direct := f.made < maxAttempts || at.Sub(*slot) >= bubbleWindow
+	if f.sent == maxAttempts || !direct && !c.mayBeCarried(now) {
 		c.fail(e, f, at, now, out)
+		return
+	}
+	f.sent++
+	c.peers.SetDeadline(e, at.Add(retryInterval))
+	c.attemptByRelay(e, f, direct, at, now, out)
+	if c.attemptLocally(e, f, at, now, out) || !direct {
 		return
 	}
 	*slot = at
 	f.made++
-	f.sent++
 	c.reservePort(e, f, at, out)
 	first := bubble{}
 	if f.sent == 1 {
@@ -51,7 +57,6 @@ func (c *Client) attempt(e *peer.Entry, f *effort, at peer.Instant, now time.Tim
 	if f.sent > 1 && f.nonceReceived == 0 {
 		c.sendDisguised(e, f, out)
 	}
-	c.peers.SetDeadline(e, at.Add(retryInterval))
 }
 
 // bubble is what a direct bubble carries beside a nonce; zero values are none.
@@ -86,7 +91,7 @@ func (c *Client) sendPlain(to netip.AddrPort, dst netip.Addr, out *Out) {
 func (c *Client) sendIndirect(e *peer.Entry, f *effort, at peer.Instant, out *Out) {
 	f.indirect = at
 	f.nonceSent = c.nonce()
-	t := teredo.Trailers{HasNonce: true, Nonce: f.nonceSent}
+	t := teredo.Trailers{HasNonce: true, Nonce: f.nonceSent, Fallback: c.self(c.clock.Time(at))}
 	if p := c.portOf(f); p != nil {
 		t.RandomPort = p.external
 	}

@@ -47,6 +47,15 @@ type Client struct {
 
 	reserved netip.AddrPort // by the gateway, for us; not valid: none
 
+	interval time.Duration // between messages to the server, at most
+	search   search
+
+	subnet                 netip.Prefix // of local; not valid: not known
+	discovered, discoverAt time.Time    // last and next local discovery bubble
+	seeking                ratelimit.Bucket
+
+	bindings [maxBindings]binding // the first is with the relay of Config.Fallback
+
 	peers   *peer.Table[effort]
 	budget  peer.Budget
 	sweepAt time.Time
@@ -79,9 +88,10 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		cfg:    cfg,
-		global: teredo.GlobalCheck{Allow: cfg.AllowPrivate},
-		budget: peer.Budget{QueuePackets: cfg.QueuePackets, QueueBytes: cfg.QueueBytes, TotalBytes: cfg.QueueTotalBytes},
+		cfg:      cfg,
+		global:   teredo.GlobalCheck{Allow: cfg.AllowPrivate},
+		interval: cfg.Refresh,
+		budget:   peer.Budget{QueuePackets: cfg.QueuePackets, QueueBytes: cfg.QueueBytes, TotalBytes: cfg.QueueTotalBytes},
 
 		credential: newCredential(cfg.Credential),
 	}
@@ -180,6 +190,9 @@ func (c *Client) Tick(now time.Time, out *Out) {
 	}
 	c.tickQualification(now, out)
 	c.tickPorts(now, out) // before peers use ports that are due to close
+	c.tickBindings(now, out)
+	c.tickDiscovery(now, out)
+	c.tickSearch(now, out)
 	c.tickPeers(now, out)
 }
 
@@ -188,7 +201,8 @@ func (c *Client) Next() time.Time {
 	if !c.running {
 		return time.Time{}
 	}
-	next := earlier(c.nextQualification(), c.nextPort())
+	next := earlier(earlier(c.nextQualification(), c.nextPort()), c.nextBinding())
+	next = earlier(earlier(next, c.nextDiscovery()), c.nextSearch())
 	if at, ok := c.peers.NextDeadline(); ok {
 		next = earlier(next, c.clock.Time(at))
 	}
@@ -232,20 +246,35 @@ type Snapshot struct {
 	UPnPMapped netip.AddrPort
 	// Authenticated: the server has proved to have our key.
 	Authenticated bool
+	// Interval is the longest time between messages to the server.
+	Interval time.Duration
 	// Peers, and how many of them are trusted; Queued is in bytes.
 	Peers, Trusted, Queued int
 	// RandomPorts are open beside the service port.
 	RandomPorts int
+	Fallback    Fallback
+}
+
+// Fallback is the state of the client at its own relay for peers that no direct
+// way leads to.
+type Fallback struct {
+	Relay   netip.AddrPort // not valid: none is configured
+	Until   time.Time      // the relay carries for this client until then; zero: it has not yet
+	Mapping netip.AddrPort // of this client, as the relay sees it
 }
 
 // Snapshot returns the state of the client.
 func (c *Client) Snapshot() Snapshot {
-	s := Snapshot{State: c.state, Local: c.local, Server: c.server().Primary, Queued: c.budget.Used(), RandomPorts: c.ports.open}
-	s.PortMapped, s.UPnPMapped = c.reserved.IsValid(), c.upnpMapped()
+	s := Snapshot{
+		State: c.state, Local: c.local, Server: c.server().Primary, Interval: c.interval,
+		Queued: c.budget.Used(), RandomPorts: c.ports.open,
+		PortMapped: c.reserved.IsValid(), UPnPMapped: c.upnpMapped(),
+	}
 	s.Peers, s.Trusted = c.peers.Len()
 	if c.state == Qualified {
 		s.Address, s.Mapping, s.NAT = c.last.address, c.last.mapping, c.nat
 		s.Authenticated = c.authenticated
+		s.Fallback = Fallback{Relay: c.cfg.Fallback, Until: c.bindings[0].until, Mapping: c.bindings[0].mapping}
 	}
 	return s
 }

@@ -104,6 +104,15 @@ type Config struct {
 	// Credential is for secure qualification (RFC 4380 section 5.2.2); an empty
 	// identifier is none.
 	Credential teredo.Credential
+	// RefreshSearch finds the longest interval that the NAT allows, up to 120 s (RFC
+	// 4380 section 5.2.7).
+	RefreshSearch bool
+	// LocalDiscovery looks for other clients on the same link (RFC 4380 section
+	// 5.2.8). What the discovery address receives goes to HandleDiscovery.
+	LocalDiscovery bool
+	// Fallback is a relay that carries packets between clients, for peers that no
+	// direct way leads to; not valid: there is none.
+	Fallback netip.AddrPort
 	// Inbound is the policy for unsolicited packets.
 	Inbound Policy
 	// AllowPrivate opens IPv4 ranges that the global unicast check refuses.

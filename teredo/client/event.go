@@ -46,6 +46,8 @@ const (
 	ServerRefused
 	// WentOffLine: no server answered; Wait is the time to the next try.
 	WentOffLine
+	// SearchEnded: the search for the refresh interval is over; Wait is the interval.
+	SearchEnded
 )
 
 // Cause says why an address was lost.

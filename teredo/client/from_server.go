@@ -51,6 +51,8 @@ func (c *Client) receiveIndirect(e *peer.Entry, p *teredo.Packet, trailers *tere
 	f := c.warm(e)
 	f.nonceReceived = trailers.Nonce
 	e.Modern = e.Modern || trailers.HasNonce
+	c.sought(e, at, now)
+	c.learnFallback(e, f, trailers.Fallback, now, out)
 	c.notePeerPort(e, f, trailers.RandomPort, at, out)
 	if !c.recall(e, f, at, out) {
 		proved := valid(e, at) && e.MappedIs(mapped)
@@ -69,7 +71,7 @@ func (c *Client) answerIndirect(e *peer.Entry, f *effort, trailers *teredo.Trail
 	if trailers.Discovery == teredo.DiscoverySolicitation {
 		b.discovery = teredo.DiscoveryAdvertisement
 	}
-	if valid(e, at) {
+	if c.isDirect(e, f, at) {
 		c.sendDirectBy(c.target(e, f), e, f, b, out)
 	} else {
 		if call {
@@ -95,6 +97,9 @@ func (c *Client) receiveFromRelay(e *peer.Entry, from netip.AddrPort, p *teredo.
 	origin := p.Origin
 	if !origin.IsValid() {
 		origin = from
+	}
+	if c.proveBinding(origin, p.IPv6, out) {
+		return
 	}
 	proof := c.proves(e, p.IPv6)
 	switch {

@@ -24,6 +24,9 @@ const (
 // without its server, whether the way is still open (RFC 6081 section 5.7). A
 // client of RFC 4380 alone would not answer.
 func (c *Client) mayResume(e *peer.Entry, at peer.Instant) bool {
+	if f := c.peers.Cold(e); f != nil && f.carried {
+		return false // asking by relays takes no longer and finds a direct way too
+	}
 	return !c.cfg.NoLoadReduction && e.Trusted() && e.Modern && at.Sub(e.Rx) < resumeWithin
 }
 

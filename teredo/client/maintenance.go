@@ -8,7 +8,7 @@ import "time"
 // section 5.2.5, and draws the next randomised interval.
 func (c *Client) heardServer(now time.Time) {
 	c.lastServer = now
-	c.refreshAfter = c.share(c.cfg.Refresh)
+	c.refreshAfter = c.share(c.interval)
 }
 
 func (c *Client) refreshAt() time.Time { return c.lastServer.Add(c.refreshAfter) }

@@ -33,6 +33,8 @@ type effort struct {
 	tested                   bool                      // there was one
 
 	extension
+	carriage  // by relays
+	localPeer // on our link
 }
 
 // phase says what the deadline of an effort is for.
@@ -60,6 +62,7 @@ func (c *Client) forgetPeers() {
 	})
 	c.evicted += c.peers.Evictions()
 	c.newTable()
+	c.unbind()
 }
 
 // discard drops what waits in f, which may be nil.
@@ -111,6 +114,7 @@ func (c *Client) establish(e *peer.Entry, mapping netip.AddrPort, at peer.Instan
 	w := c.target(e, f)
 	f.queue.Drain(&c.budget, &out.Batch, func(p packet.IPv6) { out.SendUDP(w.socket, w.to, p) })
 	f.made, f.answered = 0, 0
+	f.carried = false
 	c.rest(e, f, at)
 }
 
@@ -155,7 +159,9 @@ func (c *Client) tickPeers(now time.Time, out *Out) {
 				c.peers.SetDeadline(e, at.Add(bubbleWindow))
 				continue
 			}
-			c.peers.Release(e)
+			if !c.seekDirect(e, f, at, now, out) && !c.keepLocal(e, f, at) {
+				c.peers.Release(e)
+			}
 		}
 	}
 	if !now.Before(c.sweepAt) {

@@ -181,7 +181,7 @@ func (c *Client) prove(e *peer.Entry, f *effort, w way, at peer.Instant, out *Ou
 	e.Modern = true
 	unknownThere := w.socket != 0 || w.to.Addr() != teredo.Mapped(&e.Key).Addr()
 	if unknownThere && f.nonceReceived == 0 {
-		if !valid(e, at) && !f.heard.to.IsValid() {
+		if !c.isDirect(e, f, at) && !f.heard.to.IsValid() {
 			f.heard = w
 		}
 		return
@@ -203,7 +203,7 @@ func (c *Client) prove(e *peer.Entry, f *effort, w way, at peer.Instant, out *Ou
 // recall makes use of a way that was heard of before the peer's nonce came.
 func (c *Client) recall(e *peer.Entry, f *effort, at peer.Instant, out *Out) bool {
 	w := f.heard
-	if !w.to.IsValid() || f.nonceReceived == 0 || valid(e, at) {
+	if !w.to.IsValid() || f.nonceReceived == 0 || c.isDirect(e, f, at) {
 		return false
 	}
 	f.heard = way{}

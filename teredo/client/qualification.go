@@ -69,6 +69,7 @@ func (c *Client) qualify(prefix netip.Prefix, mapping netip.AddrPort, now time.T
 	e := Event{Kind: GotAddress, Address: q.address, Mapping: mapping, Server: q.server, MTU: teredo.MTU}
 	if c.state == Qualified {
 		e.Kind, e.Old = AddressChanged, c.last.address
+		c.resetInterval(out)
 		c.forgetPeers()
 	}
 	c.state = Qualified
@@ -76,6 +77,9 @@ func (c *Client) qualify(prefix netip.Prefix, mapping netip.AddrPort, now time.T
 	c.link = teredo.LinkLocal(teredo.FlagCone, netip.AddrPortFrom(q.server, teredo.Port))
 	out.Events = append(out.Events, e)
 	c.examineNAT(now, out)
+	c.bindOwn(now, out)
+	c.discover(now, out)
+	c.startSearch(now, out)
 }
 
 // makeAddress puts the address of a qualification together, with 12 new random
@@ -170,6 +174,7 @@ func (c *Client) lose(cause Cause, out *Out) {
 		return
 	}
 	c.idle(Initial)
+	c.resetInterval(out)
 	c.forgetPeers()
 	out.Events = append(out.Events, Event{Kind: AddressLost, Old: c.last.address, Cause: cause})
 }

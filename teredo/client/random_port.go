@@ -142,7 +142,7 @@ func (c *Client) openPort(e *peer.Entry, f *effort, at peer.Instant, out *Out) *
 func (c *Client) pickPort() uint16 {
 	for {
 		port := uint16(firstPort + c.random.Uint64()%numPorts)
-		if port != c.local.Port() && !c.holdsPort(port) {
+		if port != c.local.Port() && port != c.search.port && !c.holdsPort(port) {
 			return port
 		}
 	}
@@ -187,6 +187,9 @@ func (c *Client) abandonPort(f *effort) {
 // SocketFailed tells that the socket of a random port could not be opened. The
 // attempt goes on without, and its next repeat tries another port.
 func (c *Client) SocketFailed(socket int, port uint16) {
+	if socket == SearchSocket && port == c.search.port {
+		c.search = search{} // the interval stays as it is
+	}
 	if p, _, f := c.portOn(socket); p != nil && p.local == port {
 		c.stats.RandomPortsRefused++
 		c.freePort(f.slot)

@@ -35,6 +35,10 @@ func (c *Client) HandleUDPOn(socket int, from netip.AddrPort, payload []byte, no
 		c.HandleUDP(from, payload, now, out)
 		return
 	}
+	if socket == SearchSocket {
+		c.handleSearch(from, payload, now, out)
+		return
+	}
 	c.stats.Received++
 	p, err := teredo.Parse(payload)
 	switch {
@@ -97,6 +101,9 @@ func (c *Client) receive(from netip.AddrPort, server bool, p *teredo.Packet, now
 	if !c.fromPeer(from, p.IPv6) {
 		return
 	}
+	if c.receiveBinding(from, p, &trailers, now, out) {
+		return
+	}
 	bubble := teredo.IsBubble(p.IPv6)
 	if bubble {
 		c.stats.BubblesReceived++
@@ -109,6 +116,10 @@ func (c *Client) receive(from netip.AddrPort, server bool, p *teredo.Packet, now
 		}
 	}
 	if _, ok := c.teredoPrefix(p.IPv6.Src()); ok {
+		if c.fromOurRelay(from, now) {
+			c.receiveCarried(e, p.IPv6, &trailers, now, out)
+			return
+		}
 		c.receiveFromClient(e, from, p.IPv6, &trailers, at, out)
 		return
 	}
@@ -138,6 +149,9 @@ func (c *Client) receiveFromClient(e *peer.Entry, from netip.AddrPort, p packet.
 		c.drop(Unsolicited)
 		return
 	}
+	if c.receiveLocally(e, from, p, at, out) {
+		return
+	}
 	if c.early(e, p) {
 		c.drop(EarlyBubble)
 		return
@@ -148,6 +162,10 @@ func (c *Client) receiveFromClient(e *peer.Entry, from netip.AddrPort, p packet.
 	}
 	if !c.global.OK(from.Addr()) {
 		c.drop(NotGlobal)
+		return
+	}
+	if c.stayLocal(e, at) {
+		c.accept(e, p, out)
 		return
 	}
 	if e == nil {

@@ -36,6 +36,10 @@ const (
 	ForeignPort                        // on a random port from another than its peer
 	BadRandomPort                      // Random Port trailer below 1024
 	AlternateRefused                   // alternate address that cannot be a neighbour's (RFC 6081 section 7)
+	UnaskedBinding                     // a relay's step of a binding that nobody waits for
+	NotDiscovery                       // on the discovery address, but no local discovery bubble
+	NotLocal                           // local discovery bubble of no neighbour behind the same NAT
+	NotSearched                        // on the secondary port, but nothing that the search waits for
 	numReasons
 )
 
@@ -46,6 +50,7 @@ var reasonNames = [numReasons]string{
 	"unasked_advertisement", "wrong_nonce", "no_origin", "wrong_advertised_prefix",
 	"wrong_authentication", "key_refused",
 	"foreign_port", "bad_random_port", "alternate_refused",
+	"unasked_binding", "not_discovery", "not_local", "not_searched",
 }
 
 // maxFaults leaves room for the codec's faults.
@@ -83,6 +88,9 @@ type Stats struct {
 	IndirectBubbles     uint64 // sent
 	BubblesReceived     uint64
 	EchoTests           uint64 // sent
+	RelayedBubbles      uint64 // sent by relays to clients
+	BindingRequests     uint64 // sent to relays
+	DiscoveryBubbles    uint64 // sent to the link
 	ICMPErrors          uint64 // sent to the stack
 	Evictions           uint64 // of peers
 	RandomPorts         uint64 // opened

@@ -253,6 +253,8 @@ func describe(e client.Event) string {
 		return "silent: " + e.Server.String()
 	case client.ServerRefused:
 		return "refused: " + e.Server.String()
+	case client.SearchEnded:
+		return "search ended with " + e.Wait.String()
 	}
 	return "off-line"
 }

@@ -58,6 +58,11 @@ type Config struct {
 	// EchoThroughServer sends the answers to connectivity tests by the client's
 	// server too; see echo.go.
 	EchoThroughServer bool
+	// CarryClients lets clients bind themselves to the relay, which then carries
+	// packets between them; see carry.go. CarryRate bounds these packets a second
+	// in all, CarryClientRate those that one client sends; 0 is no limit.
+	CarryClients               bool
+	CarryRate, CarryClientRate int
 }
 
 // check returns an error when the relay could not work with c.
@@ -114,6 +119,9 @@ func New(cfg Config, now time.Time, rand io.Reader) (*Relay, error) {
 	untrusted := max(min(maxUntrusted, cfg.MaxPeers/untrustedShare), 1)
 	r.tests = peer.NewTable(peer.Limits{Peers: 2 * untrusted, Untrusted: untrusted}, r.evicted)
 	r.unpublished = make([][16]byte, 0, publishRoom)
+	if err = r.carriage.init(rand); err != nil {
+		return nil, err
+	}
 	r.apply(cfg)
 	return r, nil
 }
@@ -133,6 +141,7 @@ func (r *Relay) apply(cfg Config) {
 	r.shared.Store(&shared{
 		host: cfg.Host, mtu: cfg.MTU, serve: cfg.Serve,
 		refresh: cfg.PeerTimeout * refreshNum / refreshDen,
+		carry:   cfg.CarryClients,
 	})
 	r.budget.QueuePackets, r.budget.QueueBytes = cfg.QueuePackets, cfg.QueueBytes
 	r.budget.TotalBytes = cfg.QueueTotalBytes
@@ -140,6 +149,7 @@ func (r *Relay) apply(cfg Config) {
 	r.errorLimit = ratelimit.PerSecond(cfg.ICMPRate, cfg.ICMPRate)
 	r.perSource.SetLimit(share(cfg.BubbleRate, sourceShare))
 	r.perServer.SetLimit(share(cfg.BubbleRate, serverShare))
+	r.carriage.apply(&cfg)
 }
 
 // share returns the limit of one n-th of rate, at least 1 a second; none if there

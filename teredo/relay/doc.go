@@ -13,6 +13,9 @@
 //	              echo.go      the answer to a client's connectivity test
 //	UDP -> IPv6   receive.go   whose packet it is, trust, the queue
 //	              deliver.go   where it may go
+//	client ->     binding.go   a client shows where it is
+//	   client     bindings.go  those that have
+//	              carry.go     from one to another
 //	both          quick.go     traffic of trusted peers, on any core
 //	              icmp.go      ICMPv6 errors to senders
 package relay

@@ -134,10 +134,12 @@ func (b *bench) show() []string {
 
 // describe puts a packet into a few words.
 func describe(b []byte) string {
-	p, _, ok := packet.ParseIPv6(b)
+	p, rest, ok := packet.ParseIPv6(b)
 	switch {
 	case !ok:
 		return fmt.Sprintf("garbage %x", b)
+	case teredo.IsBubble(p) && len(rest) > 0:
+		return fmt.Sprintf("bubble and %d bytes", len(rest))
 	case teredo.IsBubble(p):
 		return "bubble"
 	case p.NextHeader() == packet.ProtoICMPv6 && p.Payload()[0] < 128:

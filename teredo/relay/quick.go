@@ -22,6 +22,7 @@ type shared struct {
 	mtu     int
 	refresh time.Duration // see refreshNum
 	serve   []netip.Prefix
+	carry   bool // between clients
 }
 
 // counts is the part of [Stats] that the quick way counts.
@@ -61,10 +62,13 @@ func (r *Relay) quickUDP(from netip.AddrPort, payload []byte, at peer.Instant, o
 	if !ok || ref.Busy() || ref.Foreign() || ref.Age(at) >= memory || teredo.Mapped(src) != from {
 		return false
 	}
+	s := r.shared.Load()
 	if p.NextHeader() == packet.ProtoNone {
+		if r.isCarried(p, s) {
+			return false
+		}
 		c.bubbles++
 	} else {
-		s := r.shared.Load()
 		if _, ok := r.mayDeliver(p.DstBytes(), s); !ok || !s.takeHop(p) {
 			return false
 		}

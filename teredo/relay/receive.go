@@ -20,14 +20,18 @@ func (r *Relay) HandleUDP(from netip.AddrPort, payload []byte, now time.Time, ou
 		return
 	}
 	r.stats.FromUDP++
-	p, _, ok := packet.ParseIPv6(payload)
+	p, trailers, ok := packet.ParseIPv6(payload)
 	if !ok {
 		t, err := teredo.Parse(payload)
 		if err != nil {
 			r.drop(faultReason(err))
 			return
 		}
-		p = t.IPv6
+		p, trailers = t.IPv6, t.Trailers
+	}
+	if r.isCarried(p, r.shared.Load()) {
+		r.handleCarried(p, trailers, from, at, now, out)
+		return
 	}
 	mapped, why, ok := r.accept(p, from, at, now, out)
 	if !ok {

@@ -37,6 +37,7 @@ type Relay struct {
 	keyBucket, meetBucket     ratelimit.Bucket // share bubbleLimit
 	perSource, perServer      *ratelimit.PerSource
 	perStranger               *ratelimit.PerSource
+	carriage                  carriage
 	stats                     Stats
 }
 
@@ -69,6 +70,7 @@ type Sizes struct {
 	Foreign        int // of the trusted, those with a mapping that is not in their address
 	QueuedBytes    int
 	Evictions      uint64 // peers that lost their place to others
+	Bound          int    // clients bound to be carried for
 }
 
 // Sizes returns how full the tables are.
@@ -78,6 +80,7 @@ func (r *Relay) Sizes() Sizes {
 	return Sizes{
 		Peers: trusted + tests - again, Trusted: trusted, Foreign: foreign,
 		QueuedBytes: r.budget.Used(), Evictions: r.hot.Evictions() + r.tests.Evictions(),
+		Bound: len(r.carriage.bindings.table),
 	}
 }
 
@@ -86,6 +89,9 @@ func (r *Relay) Next() time.Time {
 	at, ok := r.tests.NextDeadline()
 	if all, _ := r.hot.Len(); all > 0 && (!ok || r.sweepAt < at) {
 		at, ok = r.sweepAt, true
+	}
+	if b := r.carriage.bindings.oldest; b != nil && (!ok || b.until < at) {
+		at, ok = b.until, true
 	}
 	if !ok {
 		return time.Time{}
@@ -97,6 +103,7 @@ func (r *Relay) Next() time.Time {
 // not heard for long. What one call does is bounded: Next may be due at once.
 func (r *Relay) Tick(now time.Time, out *packet.Batch) {
 	at := r.clock.At(now)
+	r.carriage.bindings.expire(at)
 	for range tickBurst {
 		e := r.tests.Due(at)
 		if e == nil {

@@ -140,7 +140,10 @@ func (quiet) Helper() {}
 var untold = map[string]string{
 	"bad_key": "TestSymmetricClient", "key_rate": "TestKeyRate",
 	"peer_silent": "TestNoAnswer", "no_answer": "TestNoAnswer", "peer_evicted": "TestEviction",
-	"source_rate": "TestNewPeersPerSource", "server_rate": "TestNewPeersPerServer",
+	"not_bound": "TestCarryRefusals", "no_binding": "TestCarryRefusals", "carry_client_rate": "TestCarryRefusals",
+	"carry_rate": "TestCarryRefusals", "bad_binding": "TestCarryRefusals", "binding_rate": "TestCarryRefusals",
+	"bindings_full": "TestBindingsFull",
+	"source_rate":   "TestNewPeersPerSource", "server_rate": "TestNewPeersPerServer",
 	"stranger_rate": "TestStrangerCannotTakeTheTable",
 	"peer_rate":     "TestHostPeersPerSecond", "table_full": "TestFullTable",
 }

@@ -48,6 +48,14 @@ const (
 
 	PeerRate  // from a new peer of a host-specific relay: too many new ones a second
 	TableFull // from a new peer, and all that are known were heard lately
+	// Between clients.
+	NotBound        // from a client that is not bound, or elsewhere than it is
+	NoBinding       // to a client that is not bound; answered by an ICMPv6 error
+	CarryClientRate // one client sends too much
+	CarryRate       // all clients together do
+	BadBinding      // a step of a binding without nonce or with a wrong or old key
+	BindingRate     // too many steps, from one address or in all
+	BindingsFull    // no room for one more binding
 	numReasons
 )
 
@@ -61,6 +69,8 @@ var reasonNames = [numReasons]string{
 	BadDestination: "bad_destination", NotServed: "not_served",
 	HopLimitReached: "hop_limit", TooBig: "too_big",
 	QueueFull: "queue_full", PeerSilent: "peer_silent", NoAnswer: "no_answer", PeerEvicted: "peer_evicted",
+	NotBound: "not_bound", NoBinding: "no_binding", CarryClientRate: "carry_client_rate", CarryRate: "carry_rate",
+	BadBinding: "bad_binding", BindingRate: "binding_rate", BindingsFull: "bindings_full",
 	BubbleRate: "bubble_rate", SourceRate: "source_rate", ServerRate: "server_rate",
 	StrangerRate: "stranger_rate", PeerRate: "peer_rate", TableFull: "table_full",
 }
@@ -89,6 +99,9 @@ type Stats struct {
 	Flushed         uint64 // of which sent when the peer answered
 	ForeignMappings uint64 // mappings learnt by our key, of symmetric clients
 	PeersUnanswered uint64 // peers that answered no bubble
+
+	Carried  uint64 // packets from client to client
+	Bindings uint64 // clients bound anew or at another mapping
 
 	ErrorsSent       uint64 // ICMPv6 errors
 	ErrorsSuppressed uint64 // not sent, by their rate or for want of an address

@@ -40,7 +40,9 @@ type Client struct {
 	device lateTun
 	// sockets are those of random ports.
 	sockets *randomSockets
-	lookup  func(ctx context.Context, name string) ([]netip.Addr, error)
+	// Its link belongs to the looking mutex.
+	discovery discoverySocket
+	lookup    func(ctx context.Context, name string) ([]netip.Addr, error)
 
 	mu       sync.Mutex // guards what follows
 	cfg      config.Client
@@ -97,7 +99,8 @@ func clientEngineConfig(cfg *config.Client) client.Config {
 	c := client.Config{
 		Rand: rand.Reader, Prefixes: cfg.Prefixes,
 		Timeout: cfg.QualificationTimeout, Attempts: cfg.QualificationAttempts, Refresh: cfg.RefreshInterval,
-		AllowPrivate: cfg.AllowPrivate, MaxPeers: cfg.MaxPeers,
+		RefreshSearch: cfg.RefreshSearch, LocalDiscovery: cfg.LocalDiscovery,
+		Fallback: cfg.Fallback, AllowPrivate: cfg.AllowPrivate, MaxPeers: cfg.MaxPeers,
 		QueuePackets: cfg.QueuePackets, QueueBytes: cfg.QueueBytes, QueueTotalBytes: cfg.QueueTotalBytes,
 	}
 	c.NoHairpin, c.Alternates, c.NoLoadReduction, c.OpeningTTL = !cfg.Hairpin, cfg.HairpinAllow, !cfg.LoadReduction, cfg.OpeningTTL
@@ -156,6 +159,9 @@ func (c *Client) Run(ctx context.Context) (err error) {
 		})
 	})
 	group.Go(func() error { c.ports.keep(ctx); return nil })
+	if c.discovery.conn != nil {
+		group.Go(c.readDiscovery)
+	}
 	// From here on the group has to end before Run does, also on an error.
 	defer context.AfterFunc(ctx, c.endReads)()
 	if err := c.openDevice(ctx); err != nil {
@@ -202,7 +208,7 @@ func (c *Client) openSocket() (err error) {
 		return err
 	}
 	c.loop.SetSocket(0, c.conn)
-	return nil
+	return c.openDiscovery()
 }
 
 // startEngine starts the engine with what is known of the network.
@@ -261,6 +267,7 @@ func (c *Client) endReads() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_ = c.conn.Close()
+	c.closeDiscovery()
 	if c.tun != nil {
 		_ = c.tun.Close()
 	}
@@ -278,6 +285,7 @@ func (c *Client) close() error {
 	if c.conn != nil {
 		_ = c.conn.Close()
 	}
+	c.closeDiscovery()
 	if c.tun != nil {
 		_ = c.tun.Close()
 	}

@@ -84,6 +84,8 @@ func (c *Client) apply(e client.Event) error {
 		c.log.Warn("the server does not answer: check its address, that UDP to port 3544 may leave, and whether it wants another key", "server", e.Server)
 	case client.ServerRefused:
 		c.log.Warn("the server refuses the key: it is unknown there or has expired, so get another and reload", "server", e.Server)
+	case client.SearchEnded:
+		c.log.Info("the search for the refresh interval has ended", "interval", e.Wait)
 	case client.WentOffLine:
 		c.log.Warn("no server serves this client", "retry_in", e.Wait)
 	}

@@ -18,7 +18,8 @@ import (
 
 // networkState is what of the host's network the engine was told last.
 type networkState struct {
-	egress     port.Egress // towards the server
+	egress     port.Egress  // towards the server
+	subnet     netip.Prefix // of its source
 	broadcasts []netip.Addr
 	native     bool
 }
@@ -110,6 +111,9 @@ func (c *Client) lookAround() {
 		}
 	})
 	c.ports.follow(now.egress, c.conn.LocalAddr().Port())
+	if now.egress != before.egress || now.subnet != before.subnet {
+		c.discoverOn(now.egress.Link, now.subnet)
+	}
 	if now.native && !before.native {
 		c.log.Info(`this host has native IPv6, so the Teredo client steps aside; write native = "ignore" to use both`)
 	}
@@ -128,6 +132,7 @@ func (c *Client) examineNetwork() (networkState, error) {
 		}
 	}
 	s.egress = c.egress(own)
+	s.subnet = subnetOf(own, s.egress.Source)
 	if c.cfg.Native != config.NativeIgnore {
 		if s.native, err = c.host.NativeIPv6([]string{c.cfg.Interface}, c.cfg.Prefixes...); err != nil {
 			return s, err

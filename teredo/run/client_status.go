@@ -30,6 +30,12 @@ type ClientStatus struct {
 	Authenticated bool `json:"authenticated"`
 	// PortMapping tells about the port at the gateway; empty where none is wanted.
 	PortMapping *PortMappingStatus `json:"port_mapping,omitempty"`
+	// RefreshInterval is the longest time between messages to the server.
+	RefreshInterval string `json:"refresh_interval"`
+	// Fallback is the relay for peers that no direct way leads to, and
+	// FallbackBound tells whether it carries for this client now.
+	Fallback      netip.AddrPort `json:"fallback,omitzero"`
+	FallbackBound bool           `json:"fallback_bound"`
 	// Interface is the TUN device.
 	Interface string `json:"interface"`
 	// DeviceDown tells that somebody set the device down; until it is up the
@@ -41,6 +47,8 @@ type ClientStatus struct {
 	Peers        int `json:"peers"`
 	TrustedPeers int `json:"trusted_peers"`
 	QueuedBytes  int `json:"queued_bytes"`
+	// RandomPorts are open beside the service port.
+	RandomPorts int `json:"random_ports"`
 }
 
 // snapshot returns the engine's state.
@@ -56,10 +64,12 @@ func (c *Client) Status() any {
 		State: s.State.String(), Address: s.Address, Mapped: s.Mapping, Local: s.Local, Server: s.Server,
 		Symmetric: s.NAT.Symmetric(), Authenticated: s.Authenticated,
 		Interface: c.cfg.Interface, DeviceDown: c.down.Load(), Unsolicited: string(c.cfg.Unsolicited),
-		Peers: s.Peers, TrustedPeers: s.Trusted, QueuedBytes: s.Queued,
+		RefreshInterval: s.Interval.String(), Fallback: c.cfg.Fallback,
+		Peers: s.Peers, TrustedPeers: s.Trusted, QueuedBytes: s.Queued, RandomPorts: s.RandomPorts,
 	}
 	if s.State == client.Qualified {
 		st.NAT = s.NAT.String()
+		st.FallbackBound = s.Fallback.Until.After(time.Now())
 	}
 	st.PortMapping = c.ports.status()
 	return st
@@ -104,6 +114,9 @@ func (c *Client) Collect(emit func(role.Metric)) {
 		{"indirect_bubbles_total", "Indirect bubbles sent.", s.IndirectBubbles},
 		{"bubbles_received_total", "Bubbles received.", s.BubblesReceived},
 		{"echo_tests_total", "Echo requests sent to prove a relay.", s.EchoTests},
+		{"discovery_bubbles_total", "Local discovery bubbles sent to the link.", s.DiscoveryBubbles},
+		{"relayed_bubbles_total", "Bubbles sent to peers by relays.", s.RelayedBubbles},
+		{"binding_requests_total", "Requests to relays to carry for this client.", s.BindingRequests},
 		{"icmp_errors_total", "ICMPv6 errors given to the host.", s.ICMPErrors},
 		{"random_ports_total", "UDP ports opened beside the service port.", s.RandomPorts},
 		{"random_ports_refused_total", "UDP ports not opened, since all were in use or the system refused.", s.RandomPortsRefused},

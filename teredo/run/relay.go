@@ -90,6 +90,7 @@ func relayEngineConfig(cfg *config.Relay, at *local) relay.Config {
 		QueuePackets: cfg.QueuePackets, QueueBytes: cfg.QueueBytes, QueueTotalBytes: cfg.QueueTotalBytes,
 		BubbleRate: cfg.BubbleRate, ICMPRate: cfg.ICMPRate,
 		BehindNAT: cfg.BehindNAT, EchoThroughServer: cfg.EchoThroughServer,
+		CarryClients: cfg.CarryClients, CarryRate: cfg.CarryRate, CarryClientRate: cfg.CarryClientRate,
 	}
 	c.Global.Allow, c.Global.Broadcasts = cfg.AllowPrivate, at.broadcasts
 	if !c.Address.IsValid() {

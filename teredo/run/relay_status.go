@@ -40,6 +40,10 @@ type RelayStatus struct {
 	Trusted int `json:"trusted_peers"`
 	// QueuedBytes wait for clients that have not answered yet.
 	QueuedBytes int `json:"queued_bytes"`
+	// CarryClients tells whether the relay carries between clients, and Bound
+	// how many are bound to it for that.
+	CarryClients bool `json:"carry_clients"`
+	Bound        int  `json:"bound"`
 }
 
 // Status implements [role.Instance]; it returns a [RelayStatus].
@@ -55,6 +59,7 @@ func (r *Relay) Status() any {
 	}
 	sizes := r.sizes()
 	st.Peers, st.Trusted, st.QueuedBytes = sizes.Peers, sizes.Trusted, sizes.QueuedBytes
+	st.CarryClients, st.Bound = r.cfg.CarryClients, sizes.Bound
 	return st
 }
 

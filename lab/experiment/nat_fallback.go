@@ -1,0 +1,103 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/control"
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/report"
+)
+
+// measureFallback measures the matrix of pairs with a relay that carries between
+// clients, which all of them name.
+func measureFallback(ctx context.Context, e *lab.Env, plan matrixPlan, step func(string, ...any)) (m *matrix, err error) {
+	its := *e
+	its.Keep = false
+	n, err := drawTeredo(ctx, &its, "matrix-fallback", teredoPlan{NATs: slices.Concat(matrixKinds, matrixKinds), Fallback: true})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, n.Close()) }()
+	if _, err := n.capture(); err != nil {
+		return nil, err
+	}
+	if err := n.startCore(ctx, isthmus, isthmus); err != nil {
+		return nil, err
+	}
+	if err := n.startClients(ctx, isthmus); err != nil {
+		return nil, err
+	}
+	for _, c := range n.clients {
+		if err := c.awaitFallback(ctx); err != nil {
+			return nil, err
+		}
+	}
+	callers, called := n.clients[:len(matrixKinds)], n.clients[len(matrixKinds):]
+	m = &matrix{}
+	for range callers {
+		m.pairs = append(m.pairs, make([]lab.PingResult, len(called)))
+	}
+	for round := range callers {
+		if err := m.round(ctx, callers, called, round, plan); err != nil {
+			return nil, err
+		}
+	}
+	step("Isthmus with the fall-back: pinged %d pairs", len(callers)*len(called))
+	return m, nil
+}
+
+// awaitFallback waits until the relay carries for the client.
+func (c *teredoClient) awaitFallback(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, daemonStart)
+	defer cancel()
+	for {
+		status, err := control.NewClient(c.net.daemons.socket(c.node, "client")).Status(ctx)
+		if err != nil {
+			return fmt.Errorf("%s does not tell its state: %w", c.name, err)
+		}
+		var state struct {
+			Bound bool `json:"fallback_bound"`
+		}
+		for _, instance := range status.Instances {
+			if instance.Name == c.name {
+				err = json.Unmarshal(instance.State, &state)
+			}
+		}
+		if err != nil || state.Bound {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the relay does not carry for %s (%s NAT): %w", c.name, c.kind, ctx.Err())
+		case <-time.After(10 * time.Millisecond): // the control socket tells of no changes
+		}
+	}
+}
+
+// addFallback adds the matrix with the fall-back to the report. A pair that does
+// not connect is wrong: nothing is left that it could lack.
+func (m *matrix) addFallback(r *report.Report) {
+	t := m.pairTable(isthmus)
+	t.Title = "Isthmus at both ends with a relay that carries between clients, cold: answered pings, and time of the first in ms"
+	r.Tables = append(r.Tables, t)
+	for _, f := range []struct {
+		name  string
+		kinds int
+	}{{figureFallback, fiveKinds}, {figureSixFallback, len(matrixKinds)}} {
+		r.Figures = append(r.Figures, report.Figure{Name: f.name, Isthmus: report.Measured(float64(m.score(f.kinds))), Must: must(matrixName, f.name)})
+	}
+	for i, row := range m.pairs {
+		for j, pings := range row {
+			if !connected(pings) {
+				r.Fault("with the fall-back %s to %s does not connect (%d of %d pings)", matrixKinds[i], matrixKinds[j], pings.Received(), pings.Sent())
+			}
+		}
+	}
+}
