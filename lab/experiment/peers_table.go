@@ -131,28 +131,38 @@ func measurePauses(n int) (p pauses, err error) {
 	defer free()
 	now := time.Unix(0, 0)
 	r, err := relay.New(relay.Config{
-		Host: true, Prefixes: []netip.Prefix{teredo.Prefix}, Serve: []netip.Prefix{netip.MustParsePrefix("2000::/3")},
+		Prefixes: []netip.Prefix{teredo.Prefix}, Serve: []netip.Prefix{netip.MustParsePrefix("2000::/3")},
 		Port: relayPort, MTU: teredo.MTU, MaxPeers: n, PeerTimeout: peerStale, Memory: memory,
+		QueuePackets: 1, QueueBytes: teredo.MTU, QueueTotalBytes: peerBatch * teredo.MTU,
 	}, now, rand.Reader)
 	if err != nil {
 		return p, err
 	}
 	var out packet.Batch
-	packets := make([][]byte, peerBatch)
+	packets, answers := make([][]byte, peerBatch), make([][]byte, peerBatch)
 	froms := make([]netip.AddrPort, peerBatch)
 	batches := func(worst *time.Duration) {
 		for first := 0; first < n; first += peerBatch {
 			for i := range packets {
 				var key [16]byte
 				key, froms[i] = clientOf(min(first+i, n-1))
-				packets[i] = packet.AppendIPv6Header(packets[i][:0], packet.ProtoUDP, 64, 0, netip.AddrFrom16(key), hostAddr)
+				client := netip.AddrFrom16(key)
+				packets[i] = packet.AppendIPv6Header(packets[i][:0], packet.ProtoUDP, 64, 0, hostAddr, client)
+				answers[i] = packet.AppendIPv6Header(answers[i][:0], packet.ProtoUDP, 64, 0, client, hostAddr)
 			}
 			longest(worst, func() {
 				out.Reset()
 				for i := range packets {
-					r.HandleUDP(froms[i], packets[i], now, &out)
+					r.HandleIP(packets[i], now, &out)
 				}
 			})
+			longest(worst, func() {
+				out.Reset()
+				for i := range answers {
+					r.HandleUDP(froms[i], answers[i], now, &out)
+				}
+			})
+			r.Publish()
 		}
 	}
 	batches(&p.fill)
