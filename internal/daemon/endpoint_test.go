@@ -5,10 +5,12 @@ package daemon
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -62,9 +64,10 @@ func TestServeEndsAtOnce(t *testing.T) {
 	<-asked
 	stop()
 	for name, from := range map[string]*bufio.Reader{"idle": idle, "silent": silent, "half-open": half} {
-		// The slow one holds the server up until then.
-		if _, err := from.ReadByte(); err != io.EOF {
-			t.Errorf("the %s connection ended with %v, want %v", name, err, io.EOF)
+		// The slow one holds the server up until then. A connection that is closed
+		// before all of its question was read ends with a reset.
+		if _, err := from.ReadByte(); err != io.EOF && !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the %s connection ended with %v, want its end", name, err)
 		}
 	}
 	close(answer)
