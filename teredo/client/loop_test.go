@@ -35,7 +35,7 @@ const mostFromTwo = 30
 
 var (
 	otherServer = netip.MustParseAddr("203.0.113.9")
-	otherRelay  = netip.MustParseAddrPort("203.0.113.10:3545")
+	farRelay    = netip.MustParseAddrPort("203.0.113.10:3545")
 )
 
 // chaos is a world in which nobody's source address can be believed.
@@ -57,7 +57,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	c.addServer()
 	c.addRelay()
 	c.points = []netip.AddrPort{
-		primaryPort, secondPort, netip.AddrPortFrom(otherServer, teredo.Port), relayAddr, otherRelay,
+		primaryPort, secondPort, netip.AddrPortFrom(otherServer, teredo.Port), relayAddr, farRelay,
 		a.engine.Snapshot().Mapping, b.engine.Snapshot().Mapping, netip.MustParseAddrPort("192.0.2.99:9"),
 		netip.AddrPortFrom(a.engine.Snapshot().Mapping.Addr(), teredo.Port),
 	}
@@ -155,12 +155,12 @@ func (c *chaos) addRelay() {
 	r, err := relay.New(relay.Config{
 		Host: true, BehindNAT: true, EchoThroughServer: true,
 		Prefixes: []netip.Prefix{teredo.Prefix}, Serve: []netip.Prefix{netip.MustParsePrefix("2000::/3")},
-		Address: netip.MustParseAddr("2001:db8::77"), Own: []netip.Addr{otherRelay.Addr()}, Port: otherRelay.Port(),
+		Address: netip.MustParseAddr("2001:db8::77"), Own: []netip.Addr{farRelay.Addr()}, Port: farRelay.Port(),
 		MTU: 1280, MaxPeers: 1000, PeerTimeout: 30 * time.Second,
 		QueuePackets: 16, QueueBytes: 1 << 16, QueueTotalBytes: 1 << 20,
 	}, start, seeded(104))
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.net.Attach(&forwarder{w: c.world, socket: otherRelay, handle: r.HandleUDP, tick: r.Tick, next: r.Next}, otherRelay.Addr())
+	c.net.Attach(&forwarder{w: c.world, socket: farRelay, handle: r.HandleUDP, tick: r.Tick, next: r.Next}, farRelay.Addr())
 }

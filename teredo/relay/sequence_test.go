@@ -105,12 +105,12 @@ func (l *life) check() {
 		}
 	}
 	s := l.r.Sizes()
-	if s.Peers > l.r.cfg.MaxPeers || s.Trusted > s.Peers || s.QueuedBytes < 0 || s.QueuedBytes > lifeQueue {
+	if s.Trusted > l.r.cfg.MaxPeers || s.Trusted > s.Peers || s.QueuedBytes < 0 || s.QueuedBytes > lifeQueue {
 		l.t.Fatalf("life %d: %+v", l.seed, s)
 	}
 	stats := l.r.Stats()
 	in, done := stats.FromIPv6+stats.FromUDP, stats.ToUDP+stats.ToIPv6+stats.BubblesReceived
-	for _, p := range l.r.Peers(s.Peers) {
+	for _, p := range l.peers(1 << 10) {
 		done += uint64(p.Queued)
 	}
 	stats.EachDropped(func(_ Reason, n uint64) { done += n })
