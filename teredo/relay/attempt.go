@@ -86,7 +86,7 @@ func (r *Relay) begin(e *peer.Entry, at peer.Instant, out *packet.Batch) {
 func (r *Relay) beginAgain(e *peer.Entry, at peer.Instant, now time.Time, out *packet.Batch) *attempt {
 	a := r.peers.Warm(e)
 	a.first = at
-	r.repeat(e, a, at, now, out)
+	r.sendNext(e, a, at, r.bubbleBucket.Allow(r.bubbleLimit, now), out)
 	return a
 }
 
@@ -112,16 +112,18 @@ func (r *Relay) due(e *peer.Entry, at peer.Instant, now time.Time, out *packet.B
 	case a.silent:
 		r.forget(e, NoAnswer)
 	case a.bubbles < bubbleTries:
-		r.repeat(e, a, at, now, out)
+		// Repeats to peers that may not be there at all leave half of the budget
+		// to new peers, or three of them would outweigh one.
+		r.sendNext(e, a, at, r.bubbleBucket.AllowSpare(r.bubbleLimit, now), out)
 	default:
 		r.giveUp(e, a, now, out)
 	}
 }
 
-// repeat sends the next bubble. One that the common budget does not allow counts
-// as sent, so that a flood cannot make attempts last.
-func (r *Relay) repeat(e *peer.Entry, a *attempt, at peer.Instant, now time.Time, out *packet.Batch) {
-	if r.bubbleBucket.Allow(r.bubbleLimit, now) {
+// sendNext sends the next bubble. One that the common budget does not allow counts as
+// sent, so that a flood cannot make attempts last.
+func (r *Relay) sendNext(e *peer.Entry, a *attempt, at peer.Instant, allowed bool, out *packet.Batch) {
+	if allowed {
 		r.bubble(e, a, at, out)
 		return
 	}
