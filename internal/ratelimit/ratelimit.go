@@ -57,3 +57,12 @@ func (b *Bucket) Allow(l Limit, now time.Time) bool {
 	b.full = full
 	return true
 }
+
+// AllowSpare is Allow for what can wait: it leaves the lower half of the bucket
+// to others.
+func (b *Bucket) AllowSpare(l Limit, now time.Time) bool {
+	if taken := b.full - now.UnixNano(); taken > l.depth/2 && taken <= l.depth {
+		return false
+	}
+	return b.Allow(l, now)
+}

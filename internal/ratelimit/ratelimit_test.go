@@ -80,6 +80,37 @@ func TestBucketLongRunRate(t *testing.T) {
 	}
 }
 
+func TestAllowSpareLeavesHalf(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		limit        Limit
+		spare, after int
+	}{
+		{"half of ten", PerSecond(10, 10), 6, 4}, // it looks before it takes
+		{"a bucket of one", PerSecond(1, 1), 1, 0},
+		{"no limit", Limit{}, 100, 100},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var b Bucket
+			got := 0
+			for range 100 {
+				if b.AllowSpare(tt.limit, start) {
+					got++
+				}
+			}
+			if got != tt.spare {
+				t.Errorf("%d spare tokens, want %d", got, tt.spare)
+			}
+			if got := taken(&b, tt.limit, 100, start); got != tt.after {
+				t.Errorf("then %d tokens for others, want %d", got, tt.after)
+			}
+			if !b.AllowSpare(tt.limit, start.Add(-time.Hour)) {
+				t.Error("a clock set back closed the bucket")
+			}
+		})
+	}
+}
+
 func TestPerSource(t *testing.T) {
 	p, err := NewPerSource(PerSecond(1, 2), DefaultBuckets, seed())
 	if err != nil {

@@ -101,7 +101,7 @@ func (r *Relay) beginAgain(client *[16]byte, mapped netip.AddrPort, at peer.Inst
 	a := r.tests.Warm(e)
 	a.first = at
 	r.hot.SetBusy(client, true)
-	r.repeat(e, a, at, now, out)
+	r.sendNext(e, a, at, r.bubbleBucket.Allow(r.bubbleLimit, now), out)
 	return e
 }
 
@@ -127,16 +127,18 @@ func (r *Relay) due(e *peer.Entry, at peer.Instant, now time.Time, out *packet.B
 	case a.silent:
 		r.forget(e, NoAnswer)
 	case a.bubbles < bubbleTries:
-		r.repeat(e, a, at, now, out)
+		// Repeats to peers that may not be there at all leave half of the budget
+		// to new peers, or three of them would outweigh one.
+		r.sendNext(e, a, at, r.bubbleBucket.AllowSpare(r.bubbleLimit, now), out)
 	default:
 		r.giveUp(e, a, now, out)
 	}
 }
 
-// repeat sends the next bubble. One that the common budget does not allow counts
-// as sent, so that a flood cannot make attempts last.
-func (r *Relay) repeat(e *peer.Entry, a *attempt, at peer.Instant, now time.Time, out *packet.Batch) {
-	if r.bubbleBucket.Allow(r.bubbleLimit, now) {
+// sendNext sends the next bubble. One that the common budget does not allow counts as
+// sent, so that a flood cannot make attempts last.
+func (r *Relay) sendNext(e *peer.Entry, a *attempt, at peer.Instant, allowed bool, out *packet.Batch) {
+	if allowed {
 		r.bubble(e, a, at, out)
 		return
 	}

@@ -270,6 +270,32 @@ func TestRevivalsPerSource(t *testing.T) {
 	}
 }
 
+// Three networks that ask for silent clients within their shares leave most of
+// the bubbles to others: repeats must not eat up what new peers need.
+func TestRepeatsLeaveRoomForNewPeers(t *testing.T) {
+	const networks, rate = 3, 10 * sourceShare
+	b := newBench(t, func(c *Config) { c.MaxPeers, c.BubbleRate, c.QueueTotalBytes = 1<<16, rate, 1<<24 })
+	n, met := 0, 0
+	for ms := range 20_000 {
+		b.wait(time.Millisecond)
+		b.out.Reset()
+		b.r.Tick(b.now, &b.out)
+		for network := range networks {
+			n++
+			c, _ := nth(n)
+			b.ip(data(netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 2: 0x0d, 3: 0xb8, 7: byte(network + 1)}), c, "x"))
+		}
+		if ms >= 10_000 && ms%1000 == 0 {
+			n++
+			c, _ := nth(n)
+			met += len(b.ip(data(host, c, "hello")))
+		}
+	}
+	if met != 10 {
+		t.Errorf("a network with one new peer a second met %d of 10", met)
+	}
+}
+
 // One socket can have any number of Teredo addresses, since server and flags are
 // free: it must not take the whole table of a host-specific relay.
 func TestStrangerCannotTakeTheTable(t *testing.T) {
