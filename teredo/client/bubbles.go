@@ -27,6 +27,9 @@ func (c *Client) startBubbles(e *peer.Entry, f *effort, at peer.Instant, now tim
 // attempts, and when four within 300 seconds had no direct response (RFC 4380
 // section 5.2.6). A pair counts as one attempt.
 func (c *Client) attempt(e *peer.Entry, f *effort, at peer.Instant, now time.Time, out *Out) {
+	if c.reached(e, f, at) {
+		return
+	}
 	slot := &f.attempts[f.made%maxAttempts]
 	if f.sent == maxAttempts || f.made >= maxAttempts && at.Sub(*slot) < bubbleWindow {
 		c.fail(e, f, at, now, out)
@@ -41,6 +44,9 @@ func (c *Client) attempt(e *peer.Entry, f *effort, at peer.Instant, now time.Tim
 		c.sendDisguised(e, f, out)
 	}
 	c.peers.SetDeadline(e, at.Add(retryInterval))
+	if f.sent == 2 {
+		c.suspect(now, out)
+	}
 }
 
 // sendDirect sends a direct bubble; it repeats the nonce of the peer's last

@@ -85,6 +85,7 @@ func (c *Client) welcome(e *peer.Entry, at peer.Instant) bool {
 // trust marks a peer as proved at a mapping and sends what waits for it, in
 // order.
 func (c *Client) trust(e *peer.Entry, mapping netip.AddrPort, at peer.Instant, out *Out) {
+	c.silence.heard = true
 	c.peers.Trust(e, mapping, at)
 	f := c.peers.Cold(e)
 	if f == nil {

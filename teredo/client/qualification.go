@@ -21,13 +21,16 @@ func (c *Client) begin(now time.Time, out *Out) {
 	default:
 		c.idle(Starting)
 		c.solicit(&c.primary, c.server().Primary, now, out)
+		if len(c.servers) > 1 {
+			c.hasten(now)
+		}
 	}
 }
 
 // idle enters a state with no exchange under way.
 func (c *Client) idle(s State) {
 	c.state = s
-	c.primary.active, c.secondary.active = false, false
+	c.primary.active, c.secondary.active, c.scout.active = false, false, false
 }
 
 // handleAdvertisement takes a router advertisement.
@@ -35,7 +38,11 @@ func (c *Client) handleAdvertisement(from netip.AddrPort, p *teredo.Packet, now 
 	s, prefix := c.advertisement(from, p)
 	switch s {
 	case nil:
+	case &c.scout.solicitation:
+		c.measure(s, now)
+		c.scouted(prefix, p.Origin, now, out)
 	case &c.primary:
+		c.measure(s, now)
 		c.qualify(prefix, p.Origin, now, out)
 	case &c.secondary:
 		c.compare(p.Origin, out)
@@ -57,13 +64,21 @@ func (c *Client) qualify(prefix netip.Prefix, mapping netip.AddrPort, now time.T
 		if c.nat.PortPreserved != kindOfNAT(c.local, mapping).PortPreserved {
 			c.examineNAT(now, out)
 		}
+		c.why = 0
+		if c.primary.confirm {
+			out.Events = append(out.Events, Event{Kind: Confirmed, Address: q.address, Mapping: mapping, Server: q.server})
+		}
 		return
 	}
 	e := Event{Kind: GotAddress, Address: q.address, Mapping: mapping, Server: q.server, MTU: teredo.MTU}
 	if c.state == Qualified {
-		e.Kind, e.Old = AddressChanged, c.last.address
+		e.Kind, e.Old, e.Cause = AddressChanged, c.last.address, CauseMappingChanged
+		if c.why != 0 {
+			e.Cause = c.why
+		}
 		c.forgetPeers()
 	}
+	c.beginWatch(now)
 	c.state = Qualified
 	c.last, c.own = q, q.address.As16()
 	c.link = teredo.LinkLocal(teredo.FlagCone, netip.AddrPortFrom(q.server, teredo.Port))
@@ -111,7 +126,10 @@ func (c *Client) tickQualification(now time.Time, out *Out) {
 		c.begin(now, out)
 	}
 	if s := &c.primary; s.active && !now.Before(s.due) {
-		if s.sent < c.cfg.Attempts {
+		if s.sent < s.quick+c.cfg.Attempts {
+			if s.sent == s.quick && s.quick > 0 {
+				out.Events = append(out.Events, Event{Kind: Doubted, Server: c.server().Primary})
+			}
 			c.resolicit(s, now, out)
 		} else {
 			c.serverSilent(now, out)
@@ -127,6 +145,7 @@ func (c *Client) tickQualification(now time.Time, out *Out) {
 		}
 	}
 	c.maintain(now, out)
+	c.tickWatch(now, out)
 }
 
 // serverSilent goes on to the next server, and off-line behind the last.
@@ -169,5 +188,5 @@ func (c *Client) nextQualification() (next time.Time) {
 	if c.state == Qualified && !c.primary.active {
 		next = earlier(next, c.refreshAt())
 	}
-	return next
+	return earlier(next, c.nextWatch())
 }

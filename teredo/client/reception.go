@@ -32,7 +32,7 @@ func (c *Client) HandleUDP(from netip.AddrPort, payload []byte, now time.Time, o
 // address: it must be one of the link-local addresses that we gave out.
 func (c *Client) receiveLinkLocal(from netip.AddrPort, server bool, p *teredo.Packet, now time.Time, out *Out) {
 	switch {
-	case server && p.IPv6.NextHeader() == packet.ProtoICMPv6 && p.IPv6.Src().IsLinkLocalUnicast():
+	case (server || c.asksScouted(from)) && p.IPv6.NextHeader() == packet.ProtoICMPv6 && p.IPv6.Src().IsLinkLocalUnicast():
 		c.handleAdvertisement(from, p, now, out)
 	case c.state != Qualified:
 		c.drop(NotQualified)
@@ -181,6 +181,7 @@ func (c *Client) receiveFromNative(e *peer.Entry, from netip.AddrPort, p packet.
 // reply to an echo test, which have done their work, or Neighbor Discovery,
 // which is of a link and never crosses a tunnel.
 func (c *Client) accept(e *peer.Entry, p packet.IPv6, out *Out) {
+	c.silence.heard = true
 	switch p.NextHeader() {
 	case packet.ProtoTCP, packet.ProtoUDP:
 	case packet.ProtoNone:

@@ -18,14 +18,20 @@ type solicitation struct {
 	server netip.AddrPort
 	src    netip.Addr
 	nonce  [8]byte
+	began  time.Time
 	sent   int
-	due    time.Time // of the next sending, or of giving up
+	// quick sendings come before the others, each after a few round trips.
+	quick int
+	// confirm makes an unchanged answer an event.
+	confirm bool
+	due     time.Time // of the next sending, or of giving up
 }
 
 // solicit begins an exchange, in place of one that may be under way.
 func (c *Client) solicit(s *solicitation, server netip.Addr, now time.Time, out *Out) {
 	*s = solicitation{
 		active: true,
+		began:  now,
 		server: netip.AddrPortFrom(server, teredo.Port),
 		src:    c.linkLocal(),
 	}
@@ -42,7 +48,7 @@ func (c *Client) resolicit(s *solicitation, now time.Time, out *Out) {
 	out.SendUDP(0, s.server, b)
 	c.stats.Solicitations++
 	s.sent++
-	s.due = now.Add(c.cfg.Timeout)
+	s.due = now.Add(c.pause(s))
 }
 
 // linkLocal picks the link-local source of an exchange: the flags of a Teredo
@@ -65,6 +71,8 @@ func (c *Client) advertisement(from netip.AddrPort, p *teredo.Packet) (s *solici
 		s = &c.primary
 	case c.secondary.active && from == c.secondary.server:
 		s = &c.secondary
+	case c.asksScouted(from):
+		s = &c.scout.solicitation
 	default:
 		c.drop(UnaskedAdvertisement)
 		return nil, prefix
@@ -80,7 +88,7 @@ func (c *Client) advertisement(from netip.AddrPort, p *teredo.Packet) (s *solici
 		c.drop(NoOrigin)
 	case !c.global.OK(p.Origin.Addr()):
 		c.drop(NotGlobal)
-	case ra.Dst != s.src || !known || !c.namesServer(ra.Prefix.Addr()):
+	case ra.Dst != s.src || !known || !namesServer(ra.Prefix.Addr(), c.whose(s)):
 		c.drop(WrongAdvertised)
 	default:
 		c.stats.Advertisements++
@@ -106,11 +114,4 @@ func (c *Client) teredoPrefix(a netip.Addr) (netip.Prefix, bool) {
 		}
 	}
 	return netip.Prefix{}, false
-}
-
-// namesServer tells whether an advertised prefix names the server in use. The
-// secondary address too announces the primary one.
-func (c *Client) namesServer(prefix netip.Addr) bool {
-	b := prefix.As16()
-	return teredo.Server(&b) == c.server().Primary
 }
