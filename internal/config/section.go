@@ -141,6 +141,10 @@ func (c *checker) client(at string, raw rawClient) Client {
 	set(c, at, "interface", raw.Interface, &r.Interface, interfaceName)
 	set(c, at, "prefixes", raw.Prefixes, &r.Prefixes, filled("name at least one prefix, or leave the key out", listOf(servicePrefix)))
 	set(c, at, "refresh_interval", raw.RefreshInterval, &r.RefreshInterval, duration(time.Second, time.Hour))
+	set(c, at, "interfaces", raw.Interfaces, &r.Interfaces, listOf(interfaceName))
+	set(c, at, "probe_after", raw.ProbeAfter, &r.ProbeAfter, orNever(duration(100*time.Millisecond, time.Minute)))
+	set(c, at, "on_change", raw.OnChange, &r.OnChange, command)
+	set(c, at, "on_change_timeout", raw.OnChangeTimeout, &r.OnChangeTimeout, duration(100*time.Millisecond, time.Hour))
 	set(c, at, "qualification_timeout", raw.QualificationTimeout, &r.QualificationTimeout, duration(100*time.Millisecond, time.Minute))
 	set(c, at, "qualification_attempts", raw.QualificationAttempts, &r.QualificationAttempts, integer[int](1, 100))
 	set(c, at, "unsolicited", raw.Unsolicited, &r.Unsolicited, oneOf(UnsolicitedAllow, UnsolicitedEstablished))
@@ -152,6 +156,7 @@ func (c *checker) client(at string, raw rawClient) Client {
 	set(c, at, "queue_total_bytes", raw.QueueTotalBytes, &r.QueueTotalBytes, count(1))
 	set(c, at, "allow_private", raw.AllowPrivate, &r.AllowPrivate, listOf(privateRange))
 	c.queues(at, teredo.MTU, r.QueueBytes, r.QueueTotalBytes)
+	c.clientInterfaces(at, &r)
 	if len(r.Servers) == 0 && !c.failed[at+".server"] {
 		c.fail(at, "this client has no server", `add server = "192.0.2.1" with the address or name of a Teredo server`)
 	}
