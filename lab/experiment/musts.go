@@ -20,6 +20,12 @@ const (
 	figureHostsFirstIn  = "lost first pings from the IPv6 host"
 	figureThroughput    = "packets per second" // Isthmus / Miredo, in each case
 	figureLatency       = "median latency"     // Isthmus / Miredo, in each case
+
+	figureLAN         = "LAN address change: time to recovery"
+	figureNATChange   = "NAT address change: time to recovery"
+	figureServerDeath = "server death: time to recovery"
+	figureSoft        = "soft move to a standby interface: packets lost"
+	figureHard        = "hard move to a standby interface: gap beyond a round trip"
 )
 
 // Bound is the must of one figure of one experiment.
@@ -39,6 +45,11 @@ var Musts = []Bound{
 	{"nat-matrix", figureHostsInLost, report.Must{Bound: 0}},
 	{"nat-matrix", figureHostsFirstOut, report.Must{Bound: 0}},
 	{"nat-matrix", figureHostsFirstIn, report.Must{Bound: 0}},
+	{"teredo-handoff", figureLAN, report.Must{Bound: 0.1}},       // s
+	{"teredo-handoff", figureNATChange, report.Must{Bound: 5}},   // s
+	{"teredo-handoff", figureServerDeath, report.Must{Bound: 5}}, // s
+	{"teredo-handoff", figureSoft, report.Must{Bound: 0}},
+	{"teredo-handoff", figureHard, report.Must{Bound: 20}}, // ms
 	{"relay-throughput", figureThroughput, report.Must{AtLeast: true, Bound: 1}},
 	{"relay-latency", figureLatency, report.Must{Bound: 1.5}},
 }

@@ -78,6 +78,9 @@ type teredoClient struct {
 	local     netip.Addr // 192.168.N.2
 	external  netip.Addr // of the box
 	name      string
+	// Of Isthmus: more servers than the usual one, and several interfaces.
+	servers    []netip.Addr
+	interfaces []string
 
 	// Set by start:
 	who     maker
