@@ -247,6 +247,16 @@ type Client struct {
 	// RefreshInterval is the upper end of the randomised interval between
 	// router solicitations that keep the NAT mapping alive.
 	RefreshInterval time.Duration `key:"refresh_interval"`
+	// Interfaces lists the interfaces that each get a socket and an address of
+	// their own, the best first. Empty: one socket, which follows the routes.
+	Interfaces []string `key:"interfaces"`
+	// ProbeAfter is how long the host may send without an answer before the
+	// server is asked; 0 is never.
+	ProbeAfter time.Duration `key:"probe_after"`
+	// OnChange is a program with its arguments, run when the address changes;
+	// OnChangeTimeout is how long it may run.
+	OnChange        []string      `key:"on_change"`
+	OnChangeTimeout time.Duration `key:"on_change_timeout"`
 	// QualificationTimeout is the wait for one router advertisement.
 	QualificationTimeout time.Duration `key:"qualification_timeout"`
 	// QualificationAttempts is how many router solicitations are sent before

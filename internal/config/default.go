@@ -20,22 +20,24 @@ const (
 
 // Implementation defaults.
 const (
-	relayPort     = 3545      // Beside the server's port, so that both roles fit on one address.
-	relayMaxPeers = 1 << 20   // One million peers.
-	hostMaxPeers  = 1 << 16   // A client or a single host talks to far fewer.
-	queuePackets  = 16        // A window's worth of a young TCP connection.
-	queueBytes    = 16 * 1280 // The same in full-sized packets.
-	relayQueue    = 16 << 20  // Waiting packets of a relay in all.
-	clientQueue   = 1 << 20   // Waiting packets of a client in all.
-	bubbleRate    = 10_000    // Some 0.6 MB/s of bubbles: what a flood of unknown peers may cost.
-	icmpRate      = 100       // As the kernel's own limit in spirit: errors are a courtesy.
-	carryRate     = 20_000    // Some 200 Mbit/s of full packets.
-	carryClient   = 1_000     // Some 10 Mbit/s: calls and shells, not archives.
-	ratePerSource = 200       // A client needs less than one packet a second, a busy relay some tens.
-	rateTotal     = 100_000   // What one core answers with room to spare.
-	burst         = 400       // Two seconds' worth.
-	randomPorts   = 64        // Some 10 MB of socket buffers at most.
-	routeMetric   = 4096      // Worse than any native default route (1024).
+	relayPort     = 3545                    // Beside the server's port, so that both roles fit on one address.
+	relayMaxPeers = 1 << 20                 // One million peers.
+	hostMaxPeers  = 1 << 16                 // A client or a single host talks to far fewer.
+	queuePackets  = 16                      // A window's worth of a young TCP connection.
+	queueBytes    = 16 * 1280               // The same in full-sized packets.
+	relayQueue    = 16 << 20                // Waiting packets of a relay in all.
+	clientQueue   = 1 << 20                 // Waiting packets of a client in all.
+	bubbleRate    = 10_000                  // Some 0.6 MB/s of bubbles: what a flood of unknown peers may cost.
+	icmpRate      = 100                     // As the kernel's own limit in spirit: errors are a courtesy.
+	probeAfter    = 1500 * time.Millisecond // A changed mapping is noticed within 5 s, and a pause of a second asks nobody.
+	onChangeLimit = 10 * time.Second        // A hook that calls a name service on the way.
+	ratePerSource = 200                     // A client needs less than one packet a second, a busy relay some tens.
+	rateTotal     = 100_000                 // What one core answers with room to spare.
+	burst         = 400                     // Two seconds' worth.
+	routeMetric   = 4096                    // Worse than any native default route (1024).
+	carryRate     = 20_000                  // Some 200 Mbit/s of full packets.
+	carryClient   = 1_000                   // Some 10 Mbit/s: calls and shells, not archives.
+	randomPorts   = 64                      // Some 10 MB of socket buffers at most.
 	controlSocket = "/run/isthmus/control.sock"
 	controlMode   = 0o660
 )
@@ -105,6 +107,8 @@ func DefaultClient() Client {
 		Interface:             "teredo",
 		Prefixes:              []netip.Prefix{teredo.Prefix},
 		RefreshInterval:       refreshInterval,
+		ProbeAfter:            probeAfter,
+		OnChangeTimeout:       onChangeLimit,
 		QualificationTimeout:  qualificationTimeout,
 		QualificationAttempts: qualificationAttempts,
 		Unsolicited:           UnsolicitedEstablished,

@@ -145,6 +145,17 @@ func TestParse(t *testing.T) {
 				r.Secondary = Secondary{SecondaryAddress, addr("192.0.2.7")}
 				r.RefreshInterval, r.Unsolicited, r.Native = 20*time.Second, UnsolicitedAllow, NativeIgnore
 			})},
+		{"client that tells of changes", `
+			[[client]]
+			server = "192.0.2.1"
+			interfaces = ["wlan0", "wwan0"]
+			probe_after = "0s"
+			on_change = ["/usr/local/bin/moved", "a b", ""]
+			on_change_timeout = "2s"`,
+			client(func(r *Client) {
+				r.Interfaces, r.ProbeAfter = []string{"wlan0", "wwan0"}, 0
+				r.OnChange, r.OnChangeTimeout = []string{"/usr/local/bin/moved", "a b", ""}, 2*time.Second
+			})},
 		{"process sections", `
 			control = { socket = "" }
 			[metrics]

@@ -72,7 +72,11 @@ type rawClient struct {
 	Bind                  any `toml:"bind"`
 	Interface             any `toml:"interface"`
 	Prefixes              any `toml:"prefixes"`
+	Interfaces            any `toml:"interfaces"`
 	RefreshInterval       any `toml:"refresh_interval"`
+	ProbeAfter            any `toml:"probe_after"`
+	OnChange              any `toml:"on_change"`
+	OnChangeTimeout       any `toml:"on_change_timeout"`
 	QualificationTimeout  any `toml:"qualification_timeout"`
 	QualificationAttempts any `toml:"qualification_attempts"`
 	RefreshSearch         any `toml:"refresh_search"`

@@ -157,6 +157,10 @@ func (c *checker) client(at string, raw rawClient) Client {
 	set(c, at, "interface", raw.Interface, &r.Interface, interfaceName)
 	set(c, at, "prefixes", raw.Prefixes, &r.Prefixes, filled("name at least one prefix, or leave the key out", listOf(servicePrefix)))
 	set(c, at, "refresh_interval", raw.RefreshInterval, &r.RefreshInterval, duration(time.Second, time.Hour))
+	set(c, at, "interfaces", raw.Interfaces, &r.Interfaces, listOf(interfaceName))
+	set(c, at, "probe_after", raw.ProbeAfter, &r.ProbeAfter, orNever(duration(100*time.Millisecond, time.Minute)))
+	set(c, at, "on_change", raw.OnChange, &r.OnChange, command)
+	set(c, at, "on_change_timeout", raw.OnChangeTimeout, &r.OnChangeTimeout, duration(100*time.Millisecond, time.Hour))
 	set(c, at, "qualification_timeout", raw.QualificationTimeout, &r.QualificationTimeout, duration(100*time.Millisecond, time.Minute))
 	set(c, at, "qualification_attempts", raw.QualificationAttempts, &r.QualificationAttempts, integer[int](1, 100))
 	set(c, at, "refresh_search", raw.RefreshSearch, &r.RefreshSearch, boolean)
@@ -179,6 +183,7 @@ func (c *checker) client(at string, raw rawClient) Client {
 	set(c, at, "port_mapping", raw.PortMapping, &r.PortMapping, oneOf(PortMappingNone, PortMappingAuto, PortMappingUPnP, PortMappingNATPMP))
 	set(c, at, "port_mapping_file", raw.PortMappingFile, &r.PortMappingFile, optional(filePath))
 	c.queues(at, teredo.MTU, r.QueueBytes, r.QueueTotalBytes)
+	c.clientInterfaces(at, &r)
 	if len(r.Servers) == 0 && !c.failed[at+".server"] {
 		c.fail(at, "this client has no server", `add server = "192.0.2.1" with the address or name of a Teredo server`)
 	}

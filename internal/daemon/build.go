@@ -23,9 +23,29 @@ func Build(c *config.Config, log *slog.Logger) ([]role.Instance, error) {
 		add(&b, config.RoleRelay, r.Name, r, run.NewRelay)
 	}
 	for _, r := range c.Clients {
-		add(&b, config.RoleClient, r.Name, r, run.NewClient)
+		if len(r.Interfaces) > 0 {
+			add(&b, config.RoleClient, r.Name, r, run.NewHandover)
+		} else {
+			add(&b, config.RoleClient, r.Name, r, run.NewClient)
+		}
 	}
+	connect(b.built)
 	return b.built, errors.Join(b.failed...)
+}
+
+// connect tells those who follow the host's address of its changes.
+func connect(instances []role.Instance) {
+	for _, from := range instances {
+		source, ok := from.(role.AddressSource)
+		if !ok {
+			continue
+		}
+		for _, to := range instances {
+			if follower, ok := to.(role.AddressFollower); ok {
+				source.OnAddressChange(follower.AddressChanged)
+			}
+		}
+	}
 }
 
 // builder collects instances, and the errors of those that could not be made.

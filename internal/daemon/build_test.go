@@ -5,11 +5,13 @@ package daemon
 import (
 	"log/slog"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
@@ -39,5 +41,52 @@ func TestBuild(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"server a", "relay b", "client c"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestConnect has a follower told of the changes of each source.
+func TestConnect(t *testing.T) {
+	a, b, follower := &mover{}, &mover{}, &follower{}
+	connect([]role.Instance{a, follower, b})
+	for i, m := range []*mover{a, b} {
+		m.tell(event.AddressChange{Instance: []string{"a", "b"}[i]})
+	}
+	if diff := cmp.Diff([]string{"a", "b"}, follower.told); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// mover is a source, follower one that follows; they are nothing else.
+type mover struct {
+	role.Instance
+	tell func(event.AddressChange)
+}
+
+func (m *mover) OnAddressChange(f func(event.AddressChange)) { m.tell = f }
+
+type follower struct {
+	role.Instance
+	told []string
+}
+
+func (f *follower) AddressChanged(e event.AddressChange) { f.told = append(f.told, e.Instance) }
+
+// A client with interfaces is built as one that moves between them.
+func TestBuildHandover(t *testing.T) {
+	c, client := config.Default(), config.DefaultClient()
+	client.Servers = []config.Host{{Addr: netip.MustParseAddr("192.0.2.1")}}
+	client.Interfaces = []string{"wlan0", "wwan0"}
+	c.Clients = []config.Client{client}
+	instances, err := Build(&c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range []string{`"interface":"wlan0"`, `"interface":"wwan0"`, `"state":"absent"`} {
+		if state := string(snapshot(instances[0]).State); !strings.Contains(state, word) {
+			t.Errorf("the state does not say %s: %s", word, state)
+		}
+	}
+	if _, ok := instances[0].(role.AddressSource); !ok {
+		t.Error("it tells nobody of its address")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,6 +24,11 @@ type Egress struct {
 // Egress asks the kernel how packets to dst leave the host.
 func (h *Host) Egress(dst netip.Addr) (Egress, error) {
 	routes, err := h.handle.RouteGet(net.IP(dst.AsSlice()))
+	return egress(dst, routes, err)
+}
+
+// egress reads the kernel's answer.
+func egress(dst netip.Addr, routes []netlink.Route, err error) (Egress, error) {
 	if err != nil {
 		return Egress{}, fmt.Errorf("this host has no route to %s: %w", dst, err)
 	}

@@ -20,6 +20,8 @@ type UDPConfig struct {
 	// Addr to bind, IPv4; port 0 lets the kernel choose. With 0.0.0.0 the
 	// kernel also chooses the source address of what is sent.
 	Addr netip.AddrPort
+	// Device, if set, is the interface that all datagrams leave and come by.
+	Device string
 	// Buffer is the size of the kernel's receive and send buffers in bytes; 0
 	// means 16 MiB. Without privilege the system's limit holds.
 	Buffer int
@@ -122,6 +124,11 @@ func (u *UDP) setUp(cfg UDPConfig, shared bool) error {
 	setBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, cfg.Buffer)
 	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT); err != nil {
 		return fmt.Errorf("cannot switch off path MTU discovery: %w", err)
+	}
+	if cfg.Device != "" {
+		if err := unix.BindToDevice(fd, cfg.Device); err != nil {
+			return fmt.Errorf("cannot use the interface %s: look with `ip link` whether it is there: %w", cfg.Device, err)
+		}
 	}
 	wildcard := cfg.Addr.Addr().IsUnspecified()
 	if wildcard {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/event"
 )
 
 // Instance is one configured server, relay or client.
@@ -47,6 +48,20 @@ type Reloader interface {
 type PeerLister interface {
 	// Peers returns at most limit peers, in any order, and the number of all.
 	Peers(limit int) (peers []Peer, total int)
+}
+
+// AddressSource is an Instance that gives the host an address, and tells others
+// when that changes.
+type AddressSource interface {
+	// OnAddressChange has f called for each change, in order, from before Run is
+	// called. It must not wait.
+	OnAddressChange(f func(event.AddressChange))
+}
+
+// AddressFollower is an Instance that acts on changes of the host's address.
+type AddressFollower interface {
+	// AddressChanged is told each change of each instance. It must not wait.
+	AddressChanged(event.AddressChange)
 }
 
 // Peer is one entry of a peer table, for people and programs that read status.

@@ -23,6 +23,11 @@ var All = []lab.Experiment{
 		Summary: "how long a client needs to its address, and a first packet to its host",
 		Run:     teredoStart,
 	},
+	{
+		Name:    handoffName,
+		Summary: "how long a client is cut off when its address, its NAT, its interface or its server changes",
+		Run:     teredoHandoff,
+	},
 	relayThroughput,
 	relayLatency,
 	teredoPeers,

@@ -216,9 +216,12 @@ func (c *teredoClient) start(ctx context.Context, who maker) (err error) {
 // since the experiments reach it from outside.
 func (c *teredoClient) section() string {
 	lines := []string{
-		fmt.Sprintf("server = [%q]", serverAddr),
+		fmt.Sprintf("server = [%s]", quoted(append([]netip.Addr{serverAddr}, c.servers...))),
 		fmt.Sprintf("port = %d", cmp.Or(c.port, clientPort)),
 		`unsolicited = "allow"`,
+	}
+	if len(c.interfaces) > 0 {
+		lines = append(lines, fmt.Sprintf("interfaces = [%s]", quoted(c.interfaces)))
 	}
 	if c.net.single {
 		lines = append(lines, `secondary = "none"`)
@@ -227,6 +230,15 @@ func (c *teredoClient) section() string {
 		lines = append(lines, fmt.Sprintf("fallback = %q", relayBind))
 	}
 	return strings.Join(append(lines, c.lines...), "\n") + "\n" + c.settings
+}
+
+// quoted writes a list for a configuration file.
+func quoted[T any](list []T) string {
+	words := make([]string, len(list))
+	for i, v := range list {
+		words[i] = fmt.Sprintf("%q", fmt.Sprint(v))
+	}
+	return strings.Join(words, ", ")
 }
 
 // await waits for the client's address and gives the time from the start of

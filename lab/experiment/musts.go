@@ -28,6 +28,12 @@ const (
 	figureLookup        = "look-up at random, median"
 	figurePause         = "longest pause"
 	figureFloodLost     = "good packets lost" // beside each flood
+
+	figureLAN         = "LAN address change: time to recovery"
+	figureNATChange   = "NAT address change: time to recovery"
+	figureServerDeath = "server death: time to recovery"
+	figureSoft        = "soft move to a standby interface: packets lost"
+	figureHard        = "hard move to a standby interface: gap beyond a round trip"
 )
 
 // Bound is the must of one figure of one experiment.
@@ -51,6 +57,11 @@ var Musts = []Bound{
 	{"nat-matrix", figureHostsInLost, report.Must{Bound: 0}},
 	{"nat-matrix", figureHostsFirstOut, report.Must{Bound: 0}},
 	{"nat-matrix", figureHostsFirstIn, report.Must{Bound: 0}},
+	{"teredo-handoff", figureLAN, report.Must{Bound: 0.1}},       // s
+	{"teredo-handoff", figureNATChange, report.Must{Bound: 5}},   // s
+	{"teredo-handoff", figureServerDeath, report.Must{Bound: 5}}, // s
+	{"teredo-handoff", figureSoft, report.Must{Bound: 0}},
+	{"teredo-handoff", figureHard, report.Must{Bound: 20}}, // ms
 	{"relay-throughput", figureThroughput, report.Must{AtLeast: true, Bound: 1}},
 	{"relay-latency", figureLatency, report.Must{Bound: 1.5}},
 	{peersName, figurePeersMemory, report.Must{Bound: 64}}, // MiB

@@ -81,6 +81,39 @@ func TestStart(t *testing.T) {
 	}
 }
 
+// Once each. Miredo's half minute decides how long it takes.
+func TestHandoff(t *testing.T) {
+	ctx, e := testEnv(t)
+	ours, peer, err := measureHandoffs(ctx, e, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := handoffReport(ours, peer, "")
+	if err := r.WriteText(t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Verdict(false); err != nil {
+		t.Error(err)
+	}
+	for _, f := range r.Figures {
+		if !f.Isthmus.Known() {
+			t.Errorf("%s was not measured", f.Name)
+		}
+	}
+	// Losses and seconds do not depend on a busy machine, only milliseconds do.
+	for _, f := range r.Figures {
+		if f.Missed() && f.Name != figureHard && f.Name != figureLAN {
+			t.Errorf("%s is outside its must", f.Name)
+		}
+	}
+	// What Miredo needs is known: less means that the changes are not those meant.
+	for _, took := range append(peer.lan, peer.nat...) {
+		if took < 10*time.Second {
+			t.Errorf("Miredo recovered after %v", took)
+		}
+	}
+}
+
 func TestTopologyStays(t *testing.T) {
 	for _, x := range All {
 		if x.Up == nil {

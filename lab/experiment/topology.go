@@ -91,6 +91,9 @@ type teredoClient struct {
 	settings  string   // more lines of an Isthmus client's section
 	port      uint16   // UDP port if not clientPort
 	lines     []string // of its configuration, beside those of all
+	// Of Isthmus: more servers than the usual one, and several interfaces.
+	servers    []netip.Addr
+	interfaces []string
 
 	// Set by start:
 	who     maker

@@ -84,5 +84,7 @@ func (c *Client) receiveRefusal(s *solicitation, p *teredo.Packet, now time.Time
 		return
 	}
 	s.active = false
-	c.tellNAT(out)
+	if s == &c.secondary {
+		c.tellNAT(out)
+	}
 }

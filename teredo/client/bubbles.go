@@ -32,6 +32,9 @@ func (c *Client) startBubbles(e *peer.Entry, f *effort, at peer.Instant, now tim
 // attempts, and when four within 300 seconds had no direct response (RFC 4380
 // section 5.2.6). A pair counts as one attempt.
 func (c *Client) attempt(e *peer.Entry, f *effort, at peer.Instant, now time.Time, out *Out) {
+	if c.reached(e, f, at) {
+		return
+	}
 	slot := &f.attempts[f.made%maxAttempts]
 	direct := f.made < maxAttempts || at.Sub(*slot) >= bubbleWindow
 	if f.sent == maxAttempts || !direct && !c.mayBeCarried(now) {
@@ -56,6 +59,9 @@ func (c *Client) attempt(e *peer.Entry, f *effort, at peer.Instant, now time.Tim
 	c.callIndirect(e, f, at, out)
 	if f.sent > 1 && f.nonceReceived == 0 {
 		c.sendDisguised(e, f, out)
+	}
+	if f.sent == 2 {
+		c.suspect(now, out)
 	}
 }
 

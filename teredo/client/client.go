@@ -29,7 +29,11 @@ type Client struct {
 	state   State
 	local   netip.AddrPort // not valid: no IPv4
 	servers []Server
-	current int // index into servers
+	current int    // index into servers
+	ranks   []rank // of servers, by the same index
+	scout   scout
+	silence silence
+	why     Cause // of the next change of the address
 
 	credential         credential
 	authenticated      bool // the server has proved to have our key
@@ -136,13 +140,14 @@ func (c *Client) Stop(out *Out) {
 // SetServers replaces the list of servers, which are asked in this order. A
 // server in use that is in the new list too stays in use.
 func (c *Client) SetServers(servers []Server, now time.Time, out *Out) {
-	inUse := c.server()
+	inUse, before := c.server(), c.servers
 	c.servers = slices.Clone(servers)
 	for i := range c.servers {
 		if s := &c.servers[i]; s.Secondary == s.Primary {
 			s.Secondary = netip.Addr{}
 		}
 	}
+	c.keepRanks(before)
 	c.current = max(slices.Index(c.servers, inUse), 0)
 	if c.server() == inUse && c.state != Initial {
 		return
@@ -163,7 +168,8 @@ func (c *Client) LocalChanged(local netip.AddrPort, broadcasts []netip.Addr, now
 		c.lose(CauseNoIPv4, out)
 		c.idle(Initial)
 	case c.state == Qualified:
-		c.solicit(&c.primary, c.server().Primary, now, out)
+		c.why = CauseLocalChanged
+		c.Examine(now, out)
 	default:
 		c.begin(now, out)
 	}
@@ -248,6 +254,8 @@ type Snapshot struct {
 	Authenticated bool
 	// Interval is the longest time between messages to the server.
 	Interval time.Duration
+	// Servers are ranked, the best first.
+	Servers []ServerRank
 	// Peers, and how many of them are trusted; Queued is in bytes.
 	Peers, Trusted, Queued int
 	// RandomPorts are open beside the service port.
@@ -267,7 +275,7 @@ type Fallback struct {
 func (c *Client) Snapshot() Snapshot {
 	s := Snapshot{
 		State: c.state, Local: c.local, Server: c.server().Primary, Interval: c.interval,
-		Queued: c.budget.Used(), RandomPorts: c.ports.open,
+		Queued: c.budget.Used(), RandomPorts: c.ports.open, Servers: c.ranking(),
 		PortMapped: c.reserved.IsValid(), UPnPMapped: c.upnpMapped(),
 	}
 	s.Peers, s.Trusted = c.peers.Len()

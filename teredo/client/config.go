@@ -113,6 +113,10 @@ type Config struct {
 	// Fallback is a relay that carries packets between clients, for peers that no
 	// direct way leads to; not valid: there is none.
 	Fallback netip.AddrPort
+	// Probe is how long the host may send without anything coming back before the
+	// server is asked whether the mapping has changed. With it the client also
+	// ranks its servers and leaves a silent one early. 0: only the refresh looks.
+	Probe time.Duration
 	// Inbound is the policy for unsolicited packets.
 	Inbound Policy
 	// AllowPrivate opens IPv4 ranges that the global unicast check refuses.
@@ -164,6 +168,9 @@ func (c *Config) check() error {
 	defaultTo(&c.Timeout, DefaultTimeout)
 	defaultTo(&c.Attempts, DefaultAttempts)
 	defaultTo(&c.Refresh, DefaultRefresh)
+	if c.Probe > 0 {
+		c.Probe = max(c.Probe, leastProbe)
+	}
 	defaultTo(&c.MaxPeers, 1<<16)
 	defaultTo(&c.QueuePackets, 16)
 	defaultTo(&c.QueueBytes, 16*teredo.MTU)

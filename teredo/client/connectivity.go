@@ -22,6 +22,9 @@ func (c *Client) startTest(e *peer.Entry, f *effort, at peer.Instant, now time.T
 
 // test sends an echo request through the server, or gives up behind four.
 func (c *Client) test(e *peer.Entry, f *effort, at peer.Instant, now time.Time, out *Out) {
+	if c.reached(e, f, at) {
+		return
+	}
 	if f.sent == maxAttempts {
 		c.fail(e, f, at, now, out)
 		return
@@ -32,6 +35,9 @@ func (c *Client) test(e *peer.Entry, f *effort, at peer.Instant, now time.Time, 
 	b = teredo.AppendEchoTest(b, c.last.address, e.IP(), &f.echo)
 	out.SendUDP(0, c.primary.server, b)
 	c.peers.SetDeadline(e, at.Add(retryInterval))
+	if f.sent == 2 {
+		c.suspect(now, out)
+	}
 }
 
 // proves tells whether p is the reply that the echo test under way waits for.

@@ -34,7 +34,8 @@ const (
 	// GotAddress: Address, Mapping, Server and MTU are set; the host may use the
 	// address from now on.
 	GotAddress EventKind = iota + 1
-	// AddressChanged: as GotAddress, and Old is to be given up at once.
+	// AddressChanged: as GotAddress, and Old is to be given up at once; Cause says
+	// why.
 	AddressChanged
 	// AddressLost: Old is to be given up; Cause says why.
 	AddressLost
@@ -48,9 +49,13 @@ const (
 	WentOffLine
 	// SearchEnded: the search for the refresh interval is over; Wait is the interval.
 	SearchEnded
+	// Doubted: Server has not answered quick questions; the address may be dead.
+	Doubted
+	// Confirmed: the server was asked out of turn and Address still holds.
+	Confirmed
 )
 
-// Cause says why an address was lost.
+// Cause says why an address was lost or changed.
 type Cause uint8
 
 // Causes.
@@ -61,10 +66,14 @@ const (
 	CauseNoIPv4
 	CauseNativeIPv6
 	CauseStopped
+	CauseMappingChanged // the NAT shows this host by another address or port
+	CauseLocalChanged   // the host's IPv4 address or its way out changed
+	CauseBetterServer   // another server is nearer, or comes first
 )
 
 var causeNames = [...]string{"", "the server is silent", "the server refuses the key", "the server was changed",
-	"the host has no IPv4 address", "the host has native IPv6", "the client was stopped"}
+	"the host has no IPv4 address", "the host has native IPv6", "the client was stopped",
+	"the NAT's mapping changed", "the IPv4 address or its way out changed", "another server is better"}
 
 // String returns the cause in words.
 func (c Cause) String() string { return causeNames[c] }

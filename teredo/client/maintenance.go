@@ -19,6 +19,9 @@ func (c *Client) refreshAt() time.Time { return c.lastServer.Add(c.refreshAfter)
 func (c *Client) maintain(now time.Time, out *Out) {
 	if c.state == Qualified && !c.primary.active && !now.Before(c.refreshAt()) {
 		c.solicit(&c.primary, c.server().Primary, now, out)
+		if len(c.servers) > 1 {
+			c.hasten(now)
+		}
 	}
 }
 

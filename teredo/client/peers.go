@@ -102,6 +102,7 @@ func (c *Client) trust(e *peer.Entry, mapping netip.AddrPort, at peer.Instant, o
 // order.
 func (c *Client) establish(e *peer.Entry, mapping netip.AddrPort, at peer.Instant, out *Out) {
 	before, known := e.Mapped(), valid(e, at)
+	c.silence.heard = true
 	c.peers.Trust(e, mapping, at)
 	f := c.peers.Cold(e)
 	if f == nil {

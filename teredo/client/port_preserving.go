@@ -144,7 +144,7 @@ func (c *Client) receiveOnPort(socket int, from netip.AddrPort, p *teredo.Packet
 		c.proveByNonce(e, f, way{socket, from}, at, out)
 	default:
 		c.drop(ForeignMapping)
-		c.suspect(e, p.IPv6, at, out)
+		c.suspectMapping(e, p.IPv6, at, out)
 		return
 	}
 	c.accept(e, p.IPv6, out)
@@ -211,10 +211,10 @@ func (c *Client) recall(e *peer.Entry, f *effort, at peer.Instant, out *Out) boo
 	return true
 }
 
-// suspect takes a bubble of a trusted peer from a mapping that nothing proves.
+// suspectMapping takes a bubble of a trusted peer from a mapping that nothing proves.
 // After a silence it may mean that the peer's NAT has given it another mapping:
 // then the way has to be found anew (RFC 6081 section 5.4.4.5).
-func (c *Client) suspect(e *peer.Entry, p packet.IPv6, at peer.Instant, out *Out) {
+func (c *Client) suspectMapping(e *peer.Entry, p packet.IPv6, at peer.Instant, out *Out) {
 	now := c.clock.Time(at)
 	if e == nil || !c.nat.Symmetric() || !e.Trusted() || !teredo.IsBubble(p) ||
 		at.Sub(e.Rx) < peerLifetime || at.Sub(e.Tx) < peerLifetime ||

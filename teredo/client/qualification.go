@@ -21,18 +21,21 @@ func (c *Client) begin(now time.Time, out *Out) {
 	default:
 		c.idle(Starting)
 		c.solicit(&c.primary, c.server().Primary, now, out)
+		if len(c.servers) > 1 {
+			c.hasten(now)
+		}
 	}
 }
 
 // idle enters a state with no exchange under way.
 func (c *Client) idle(s State) {
 	c.state = s
-	c.primary.active, c.secondary.active = false, false
+	c.primary.active, c.secondary.active, c.scout.active = false, false, false
 }
 
 // handleAdvertisement takes a router advertisement.
 func (c *Client) handleAdvertisement(from netip.AddrPort, p *teredo.Packet, now time.Time, out *Out) {
-	s, prefix := c.advertisement(&c.primary, &c.secondary, from, p)
+	s, prefix := c.advertisement(from, p, &c.primary, &c.secondary, &c.scout.solicitation)
 	if s == nil {
 		return
 	}
@@ -41,10 +44,15 @@ func (c *Client) handleAdvertisement(from netip.AddrPort, p *teredo.Packet, now 
 		return
 	}
 	c.stats.Advertisements++
-	if s == &c.primary {
+	switch s {
+	case &c.scout.solicitation:
+		c.measure(s, now)
+		c.scouted(prefix, p.Origin, now, out)
+	case &c.primary:
 		c.authenticated = c.credential.key != nil
+		c.measure(s, now)
 		c.qualify(prefix, p.Origin, now, out)
-	} else {
+	default:
 		c.compare(p.Origin, out)
 	}
 }
@@ -64,14 +72,22 @@ func (c *Client) qualify(prefix netip.Prefix, mapping netip.AddrPort, now time.T
 		if c.nat.PortPreserved != kindOfNAT(c.local, mapping).PortPreserved {
 			c.examineNAT(now, out)
 		}
+		c.why = 0
+		if c.primary.confirm {
+			out.Events = append(out.Events, Event{Kind: Confirmed, Address: q.address, Mapping: mapping, Server: q.server})
+		}
 		return
 	}
 	e := Event{Kind: GotAddress, Address: q.address, Mapping: mapping, Server: q.server, MTU: teredo.MTU}
 	if c.state == Qualified {
-		e.Kind, e.Old = AddressChanged, c.last.address
+		e.Kind, e.Old, e.Cause = AddressChanged, c.last.address, CauseMappingChanged
+		if c.why != 0 {
+			e.Cause = c.why
+		}
 		c.resetInterval(out)
 		c.forgetPeers()
 	}
+	c.beginWatch(now)
 	c.state = Qualified
 	c.last, c.own = q, q.address.As16()
 	c.link = teredo.LinkLocal(teredo.FlagCone, netip.AddrPortFrom(q.server, teredo.Port))
@@ -122,7 +138,10 @@ func (c *Client) tickQualification(now time.Time, out *Out) {
 		c.begin(now, out)
 	}
 	if s := &c.primary; s.active && !now.Before(s.due) {
-		if s.sent < c.cfg.Attempts {
+		if s.sent < s.quick+c.cfg.Attempts {
+			if s.sent == s.quick && s.quick > 0 {
+				out.Events = append(out.Events, Event{Kind: Doubted, Server: c.server().Primary})
+			}
 			c.resolicit(s, now, out)
 		} else {
 			c.serverFailed(now, out)
@@ -138,6 +157,7 @@ func (c *Client) tickQualification(now time.Time, out *Out) {
 		}
 	}
 	c.maintain(now, out)
+	c.tickWatch(now, out)
 }
 
 // serverFailed goes on to the next server when one is silent or refuses our key,
@@ -193,5 +213,5 @@ func (c *Client) nextQualification() (next time.Time) {
 	if c.state == Qualified && !c.primary.active {
 		next = earlier(next, c.refreshAt())
 	}
-	return next
+	return earlier(next, c.nextWatch())
 }

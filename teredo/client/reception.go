@@ -57,7 +57,7 @@ func (c *Client) HandleUDPOn(socket int, from netip.AddrPort, payload []byte, no
 // address: it must be one of the link-local addresses that we gave out.
 func (c *Client) receiveLinkLocal(from netip.AddrPort, server bool, p *teredo.Packet, now time.Time, out *Out) {
 	switch {
-	case server && p.IPv6.NextHeader() == packet.ProtoICMPv6 && p.IPv6.Src().IsLinkLocalUnicast():
+	case (server || c.asksScouted(from)) && p.IPv6.NextHeader() == packet.ProtoICMPv6 && p.IPv6.Src().IsLinkLocalUnicast():
 		c.handleAdvertisement(from, p, now, out)
 	case c.state != Qualified:
 		c.drop(NotQualified)
@@ -200,7 +200,7 @@ func (c *Client) receiveForeign(e *peer.Entry, from netip.AddrPort, p packet.IPv
 		c.proveByNonce(e, f, way{0, from}, at, out)
 	default:
 		c.drop(ForeignMapping)
-		c.suspect(e, p, at, out)
+		c.suspectMapping(e, p, at, out)
 	}
 }
 
@@ -224,6 +224,7 @@ func (c *Client) receiveFromNative(e *peer.Entry, from netip.AddrPort, p packet.
 // reply to an echo test, which have done their work, or Neighbor Discovery,
 // which is of a link and never crosses a tunnel.
 func (c *Client) accept(e *peer.Entry, p packet.IPv6, out *Out) {
+	c.silence.heard = true
 	switch p.NextHeader() {
 	case packet.ProtoTCP, packet.ProtoUDP:
 	case packet.ProtoNone:

@@ -113,7 +113,7 @@ func (c *Client) handleSearch(from netip.AddrPort, payload []byte, now time.Time
 // candidate interval counts.
 func (c *Client) searchAdvertised(from netip.AddrPort, p *teredo.Packet, now time.Time) {
 	s := &c.search
-	asked, prefix := c.advertisement(&s.exchange, &s.exchange, from, p)
+	asked, prefix := c.advertisement(from, p, &s.exchange)
 	if asked == nil {
 		return
 	}

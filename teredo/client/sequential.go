@@ -88,7 +88,7 @@ func (c *Client) handlePortAdvertisement(socket int, from netip.AddrPort, pkt *t
 		return
 	}
 	g := &p.guess
-	s, _ := c.advertisement(&g.lower, &g.upper, from, pkt)
+	s, _ := c.advertisement(from, pkt, &g.lower, &g.upper)
 	if s == nil {
 		return
 	}

@@ -4,6 +4,7 @@ package client
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
@@ -19,9 +20,14 @@ type solicitation struct {
 	server netip.AddrPort
 	src    netip.Addr
 	nonce  [8]byte
+	began  time.Time
 	sent   int
 	// refused: an answer said that our key is not valid.
 	refused bool
+	// quick sendings come before the others, each after a few round trips.
+	quick int
+	// confirm makes an unchanged answer an event.
+	confirm bool
 	due     time.Time // of the next sending, or of giving up
 }
 
@@ -38,6 +44,7 @@ func (c *Client) solicitFrom(s *solicitation, socket int, server netip.Addr, now
 	*s = solicitation{
 		active: true,
 		socket: socket,
+		began:  now,
 		server: netip.AddrPortFrom(server, teredo.Port),
 		src:    c.linkLocal(),
 	}
@@ -54,7 +61,7 @@ func (c *Client) resolicit(s *solicitation, now time.Time, out *Out) {
 	out.SendUDP(s.socket, s.server, append(b, rs...))
 	c.stats.Solicitations++
 	s.sent++
-	s.due = now.Add(c.cfg.Timeout)
+	s.due = now.Add(c.pause(s))
 }
 
 // linkLocal picks the link-local source of an exchange: the flags of a Teredo
@@ -69,19 +76,16 @@ func (c *Client) linkLocal() netip.Addr {
 	return netip.AddrFrom16([16]byte(b))
 }
 
-// advertisement checks an advertisement against that of two exchanges which is
+// advertisement checks an advertisement against that of some exchanges which is
 // with its sender (RFC 4380 sections 5.2.1 and 5.2.2). It returns nil when it is
 // refused.
-func (c *Client) advertisement(one, other *solicitation, from netip.AddrPort, p *teredo.Packet) (s *solicitation, prefix netip.Prefix) {
-	switch {
-	case one.active && from == one.server:
-		s = one
-	case other.active && from == other.server:
-		s = other
-	default:
+func (c *Client) advertisement(from netip.AddrPort, p *teredo.Packet, exchanges ...*solicitation) (s *solicitation, prefix netip.Prefix) {
+	i := slices.IndexFunc(exchanges, func(e *solicitation) bool { return e.active && from == e.server })
+	if i < 0 {
 		c.drop(UnaskedAdvertisement)
 		return nil, prefix
 	}
+	s = exchanges[i]
 	ra, err := teredo.ParseRouterAdvertisement(p.IPv6)
 	prefix, known := c.servicePrefix(ra.Prefix.Addr())
 	switch {
@@ -95,7 +99,7 @@ func (c *Client) advertisement(one, other *solicitation, from netip.AddrPort, p 
 		c.drop(NoOrigin)
 	case !c.global.OK(p.Origin.Addr()):
 		c.drop(NotGlobal)
-	case ra.Dst != s.src || !known || !c.namesServer(ra.Prefix.Addr()):
+	case ra.Dst != s.src || !known || !namesServer(ra.Prefix.Addr(), c.whose(s)):
 		c.drop(WrongAdvertised)
 	default:
 		return s, prefix
@@ -120,11 +124,4 @@ func (c *Client) teredoPrefix(a netip.Addr) (netip.Prefix, bool) {
 		}
 	}
 	return netip.Prefix{}, false
-}
-
-// namesServer tells whether an advertised prefix names the server in use. The
-// secondary address too announces the primary one.
-func (c *Client) namesServer(prefix netip.Addr) bool {
-	b := prefix.As16()
-	return teredo.Server(&b) == c.server().Primary
 }

@@ -33,6 +33,7 @@ func (c *Client) HandleIP(ip []byte, now time.Time, out *Out) {
 
 // transmit sends to a trusted peer at once (case 1) and queues for all others.
 func (c *Client) transmit(p packet.IPv6, now time.Time, out *Out) {
+	c.hostSent(now)
 	at := c.clock.At(now)
 	e := c.peers.Lookup(p.DstBytes())
 	if e != nil && valid(e, at) {

@@ -131,6 +131,7 @@ type relayNode struct {
 	w      *world
 	engine *relay.Relay
 	host   []string // what reached the IPv6 host
+	deaf   bool
 }
 
 func (r *relayNode) do(f func(out *packet.Batch)) {
@@ -149,6 +150,9 @@ func (r *relayNode) Receive(from, _ netip.AddrPort, payload []byte, now time.Tim
 }
 
 func (r *relayNode) handleIP(p packet.IPv6) {
+	if r.deaf {
+		return
+	}
 	r.do(func(out *packet.Batch) { r.engine.HandleIP(p, r.w.net.Now(), out) })
 }
 
@@ -255,6 +259,10 @@ func describe(e client.Event) string {
 		return "refused: " + e.Server.String()
 	case client.SearchEnded:
 		return "search ended with " + e.Wait.String()
+	case client.Doubted:
+		return "doubted: " + e.Server.String()
+	case client.Confirmed:
+		return fmt.Sprintf("confirmed, for %s", e.Mapping)
 	}
 	return "off-line"
 }

@@ -5,20 +5,19 @@ package run
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
-	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/client"
 )
 
@@ -26,6 +25,8 @@ var (
 	_ role.Instance   = (*Client)(nil)
 	_ role.Reloader   = (*Client)(nil)
 	_ role.PeerLister = (*Client)(nil)
+
+	_ role.AddressSource = (*Client)(nil)
 )
 
 // Client is one Teredo client: a UDP socket, a TUN device that has the Teredo
@@ -37,12 +38,17 @@ type Client struct {
 	loop   Loop[*client.Out]
 	ready  chan struct{}
 	events *eventQueue
-	device lateTun
+	dev    *tunnel
+	hook   *hook
 	// sockets are those of random ports.
 	sockets *randomSockets
 	// Its link belongs to the looking mutex.
 	discovery discoverySocket
-	lookup    func(ctx context.Context, name string) ([]netip.Addr, error)
+	// via is the interface that the socket is bound to, "" if any; above is told
+	// of events instead of the device, if not nil.
+	via    string
+	above  func(c *Client, e client.Event) error
+	lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 
 	mu       sync.Mutex // guards what follows
 	cfg      config.Client
@@ -52,15 +58,10 @@ type Client struct {
 	// While running; set by open.
 	host *port.Host
 	conn *port.UDP
-	tun  *port.TUN
 
 	ports   *portMapping // nil: none wanted
 	looking sync.Mutex   // guards network
 	network networkState
-	given   netip.Addr // address that the device is to have; the event loop's own
-
-	relinked chan struct{} // the device changed: for the event loop
-	down     atomic.Bool   // the device was set down
 }
 
 // NewClient makes the client that cfg describes, without touching the host.
@@ -71,12 +72,16 @@ func NewClient(cfg config.Client, log *slog.Logger) (*Client, error) {
 	}
 	c := &Client{
 		name: cfg.Name, log: log, engine: engine, cfg: cfg,
-		ready: make(chan struct{}), events: newEventQueue(), changed: make(chan struct{}, 1), relinked: make(chan struct{}, 1),
+		ready: make(chan struct{}), events: newEventQueue(), changed: make(chan struct{}, 1),
 		sockets: newRandomSockets(),
 		lookup:  lookupIPv4, resolved: map[string][]netip.Addr{},
 	}
+	c.dev = newTunnel(cfg)
+	c.dev.active = c
+	c.hook = newHook(cfg.OnChange, cfg.OnChangeTimeout, log)
+	c.dev.onChange(c.hook.push)
 	c.loop.Engine = engine
-	c.loop.IP = &c.device
+	c.loop.IP = c.dev
 	c.loop.NewOutput = func() *client.Out { return new(client.Out) }
 	c.loop.Settled = func(out *client.Out) {
 		c.events.push(out.Events)
@@ -98,7 +103,7 @@ var legacyPrefix = netip.MustParsePrefix("3ffe:831f::/32")
 func clientEngineConfig(cfg *config.Client) client.Config {
 	c := client.Config{
 		Rand: rand.Reader, Prefixes: cfg.Prefixes,
-		Timeout: cfg.QualificationTimeout, Attempts: cfg.QualificationAttempts, Refresh: cfg.RefreshInterval,
+		Timeout: cfg.QualificationTimeout, Attempts: cfg.QualificationAttempts, Refresh: cfg.RefreshInterval, Probe: cfg.ProbeAfter,
 		RefreshSearch: cfg.RefreshSearch, LocalDiscovery: cfg.LocalDiscovery,
 		Fallback: cfg.Fallback, AllowPrivate: cfg.AllowPrivate, MaxPeers: cfg.MaxPeers,
 		QueuePackets: cfg.QueuePackets, QueueBytes: cfg.QueueBytes, QueueTotalBytes: cfg.QueueTotalBytes,
@@ -117,6 +122,9 @@ func clientEngineConfig(cfg *config.Client) client.Config {
 	return c
 }
 
+// OnAddressChange implements [role.AddressSource].
+func (c *Client) OnAddressChange(f func(event.AddressChange)) { c.dev.onChange(f) }
+
 // Name implements [role.Instance].
 func (c *Client) Name() string { return c.name }
 
@@ -127,28 +135,39 @@ func (c *Client) Role() string { return config.RoleClient }
 func (c *Client) Ready() <-chan struct{} { return c.ready }
 
 // Run implements [role.Instance]. It works in the network namespace of the
-// calling thread. The first solicitation leaves before the device is made, since
-// that takes longer than the answer.
-func (c *Client) Run(ctx context.Context) (err error) {
-	c.announce()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the watch when nothing else begins
-	group, ctx := errgroup.WithContext(ctx)
-	changes, err := port.Watch(ctx)
+// calling thread.
+func (c *Client) Run(ctx context.Context) error {
+	announce(&c.cfg, c.log)
+	wait, err := c.start(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if e := c.close(); err == nil {
-			err = e
-		}
-	}()
-	if err := c.openSocket(); err != nil {
-		return err
+	return wait()
+}
+
+// start opens what the client needs, in the network namespace of the calling
+// thread, and sets it to work until ctx is done; wait returns when all has ended
+// and is given back. The first solicitation leaves before the device is made,
+// since that takes longer than the answer.
+func (c *Client) start(ctx context.Context) (wait func() error, err error) {
+	group, ctx := errgroup.WithContext(ctx)
+	end := func() error {
+		c.sockets.serve(ctx)
+		c.sockets.close()
+		return errors.Join(group.Wait(), c.close())
+	}
+	changes, err := port.Watch(ctx)
+	if err == nil {
+		err = c.openSocket()
+	}
+	if err != nil {
+		group.Go(func() error { return err }) // ends ctx, and with it the watch
+		return nil, end()
 	}
 	c.sockets.group = group
 	if err := c.startEngine(); err != nil {
-		return err
+		group.Go(func() error { return err })
+		return nil, end()
 	}
 	// One for each of the two reads that block. On a machine with two the
 	// goroutine that sets the address would else wait for them.
@@ -162,35 +181,36 @@ func (c *Client) Run(ctx context.Context) (err error) {
 	if c.discovery.conn != nil {
 		group.Go(c.readDiscovery)
 	}
-	// From here on the group has to end before Run does, also on an error.
-	defer context.AfterFunc(ctx, c.endReads)()
+	context.AfterFunc(ctx, c.endReads)
 	if err := c.openDevice(ctx); err != nil {
 		group.Go(func() error { return err })
-	} else {
-		group.Go(func() error { return c.loop.ReadTun(c.tun, c.engine.HandleIP) })
-		group.Go(func() error { c.loop.RunTimer(ctx); return nil })
-		group.Go(func() error { return c.applyEvents(ctx) })
-		group.Go(func() error { return c.watchNetwork(ctx, changes) })
-		group.Go(func() error {
-			c.ports.await(ctx)
-			c.resolveServers(ctx)
-			return nil
-		})
-		close(c.ready)
+		return end, nil
 	}
-	c.sockets.serve(ctx)
-	c.sockets.close()
-	return group.Wait()
+	if c.above == nil {
+		group.Go(func() error { return c.loop.ReadTun(c.dev.tun, c.engine.HandleIP) })
+		group.Go(func() error { c.hook.run(ctx); return nil })
+	}
+	group.Go(func() error { c.loop.RunTimer(ctx); return nil })
+	group.Go(func() error { return c.applyEvents(ctx) })
+	group.Go(func() error { return c.watchNetwork(ctx, changes) })
+	group.Go(func() error { c.watchSleep(ctx); return nil })
+	group.Go(func() error {
+		c.ports.await(ctx)
+		c.resolveServers(ctx)
+		return nil
+	})
+	close(c.ready)
+	return end, nil
 }
 
 // announce says, before anything is opened, what the host lets itself in for.
-func (c *Client) announce() {
-	if c.cfg.Unsolicited == config.UnsolicitedAllow {
-		c.log.Warn(`Teredo makes this host reachable from the whole IPv6 Internet: unsolicited = "allow" lets every peer in; filter on the device or write "established" if that is not meant`,
-			"interface", c.cfg.Interface)
+func announce(cfg *config.Client, log *slog.Logger) {
+	if cfg.Unsolicited == config.UnsolicitedAllow {
+		log.Warn(`Teredo makes this host reachable from the whole IPv6 Internet: unsolicited = "allow" lets every peer in; filter on the device or write "established" if that is not meant`,
+			"interface", cfg.Interface)
 		return
 	}
-	c.log.Info(`only peers that this host has sent to may send to it: unsolicited = "established"`, "interface", c.cfg.Interface)
+	log.Info(`only peers that this host has sent to may send to it: unsolicited = "established"`, "interface", cfg.Interface)
 }
 
 // openSocket opens what the first solicitation needs.
@@ -204,7 +224,7 @@ func (c *Client) openSocket() (err error) {
 	if c.host, err = port.OpenHost(); err != nil {
 		return err
 	}
-	if c.conn, err = port.ListenUDP4(port.UDPConfig{Addr: netip.AddrPortFrom(bind, c.cfg.Port)}); err != nil {
+	if c.conn, err = port.ListenUDP4(port.UDPConfig{Addr: netip.AddrPortFrom(bind, c.cfg.Port), Device: c.via}); err != nil {
 		return err
 	}
 	c.loop.SetSocket(0, c.conn)
@@ -245,21 +265,12 @@ func (c *Client) setCredential(cfg *config.Client) error {
 	return err
 }
 
-// openDevice makes the TUN device.
+// openDevice makes the TUN device, unless the client shares one.
 func (c *Client) openDevice(ctx context.Context) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	tun, err := port.OpenTUN(port.TUNConfig{Name: c.cfg.Interface, MTU: teredo.MTU})
-	if err != nil {
-		return err
+	if c.above != nil {
+		return nil
 	}
-	c.tun = tun
-	c.device.set(tun)
-	if ctx.Err() != nil {
-		// The end came before, and found no device to close.
-		return tun.Close()
-	}
-	return c.host.SetUp(tun.Name())
+	return c.dev.open(ctx)
 }
 
 // endReads makes the loops that read return.
@@ -268,8 +279,8 @@ func (c *Client) endReads() {
 	defer c.mu.Unlock()
 	_ = c.conn.Close()
 	c.closeDiscovery()
-	if c.tun != nil {
-		_ = c.tun.Close()
+	if c.above == nil {
+		c.dev.endReads()
 	}
 }
 
@@ -279,16 +290,16 @@ func (c *Client) close() error {
 	defer c.mu.Unlock()
 	c.loop.Do(func(_ time.Time, out *client.Out) { c.engine.Stop(out) })
 	var err error
+	if c.above == nil {
+		err = c.dev.close()
+	}
 	if c.host != nil {
-		err = c.host.Close()
+		err = errors.Join(err, c.host.Close())
 	}
 	if c.conn != nil {
 		_ = c.conn.Close()
 	}
 	c.closeDiscovery()
-	if c.tun != nil {
-		_ = c.tun.Close()
-	}
 	return err
 }
 
@@ -312,27 +323,4 @@ func (c *Client) Reload(next *config.Config) (needsRestart []string, err error) 
 	default:
 	}
 	return needsRestart, nil
-}
-
-// lateTun is the device, once there is one. What the engine would deliver before
-// is lost, but it cannot deliver before its address is known to anybody.
-type lateTun struct {
-	mu  sync.RWMutex
-	tun *port.TUN
-}
-
-func (l *lateTun) set(t *port.TUN) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.tun = t
-}
-
-// WriteBatch implements [port.IPWriter].
-func (l *lateTun) WriteBatch(pkts [][]byte) error {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	if l.tun == nil {
-		return fmt.Errorf("the device is not open yet: %w", port.ErrClosed)
-	}
-	return l.tun.WriteBatch(pkts)
 }

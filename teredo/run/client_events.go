@@ -4,9 +4,9 @@ package run
 
 import (
 	"context"
-	"net/netip"
 	"sync"
 
+	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/teredo/client"
 )
 
@@ -49,9 +49,6 @@ func (c *Client) applyEvents(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-c.relinked:
-			c.followDevice()
-			continue
 		case <-c.events.wake:
 		}
 		for _, e := range c.events.take() {
@@ -67,17 +64,22 @@ func (c *Client) applyEvents(ctx context.Context) error {
 func (c *Client) apply(e client.Event) error {
 	switch e.Kind {
 	case client.GotAddress, client.AddressChanged:
-		if err := c.setAddress(e.Address); err != nil {
+		if err := c.setAddress(e); err != nil {
 			return err
 		}
 		if e.Old.IsValid() {
-			c.log.Info("address changed", "address", e.Address, "mapped", e.Mapping, "server", e.Server, "old", e.Old)
+			c.log.Info("address changed: "+e.Cause.String(), "address", e.Address, "mapped", e.Mapping, "server", e.Server, "old", e.Old)
 		} else {
 			c.log.Info("qualified", "address", e.Address, "mapped", e.Mapping, "server", e.Server)
 		}
 	case client.AddressLost:
 		c.log.Warn("address lost: "+e.Cause.String(), "address", e.Old)
-		return c.setAddress(netip.Addr{})
+		return c.setAddress(e)
+	case client.Doubted:
+		c.log.Info("the server does not answer at once, asking on", "server", e.Server)
+		return c.tell(e)
+	case client.Confirmed:
+		return c.tell(e)
 	case client.NATDetermined:
 		c.log.Info("NAT: " + e.NAT.String())
 	case client.ServerSilent:
@@ -92,65 +94,41 @@ func (c *Client) apply(e client.Event) error {
 	return nil
 }
 
-// addressBits makes the whole service prefix on-link, so that other Teredo
-// clients are reached without a router.
-const addressBits = 32
-
-// setAddress replaces the address and the default route of the device; not
-// valid: neither.
-func (c *Client) setAddress(a netip.Addr) error {
-	link := c.tun.Name()
-	if c.given.IsValid() {
-		if !a.IsValid() {
-			if err := c.host.RemoveRoute(clientRoute(&c.cfg, link)); err != nil {
-				return err
-			}
-		}
-		if c.given != a {
-			if err := c.host.RemoveAddr(link, netip.PrefixFrom(c.given, addressBits)); err != nil {
-				return err
-			}
-		}
+// setAddress makes the device follow an event with or without a new address.
+func (c *Client) setAddress(e client.Event) error {
+	if c.above != nil {
+		return c.above(c, e)
 	}
-	c.given = a
-	err := c.equip()
-	if _, up, e := c.host.Link(link); err != nil && e == nil && !up {
-		return nil // they are set when the device is up again
-	}
-	return err
+	return c.dev.assign(c, e.Address, c.viaNow(), causeOf(e))
 }
 
-// equip gives the device the address and the default route that it is to have,
-// if any, whether it has lost them or never had them.
-func (c *Client) equip() error {
-	if !c.given.IsValid() {
-		return nil
+// tell passes an event on that changes no address.
+func (c *Client) tell(e client.Event) error {
+	if c.above != nil {
+		return c.above(c, e)
 	}
-	link := c.tun.Name()
-	if err := c.host.AddAddr(link, netip.PrefixFrom(c.given, addressBits)); err != nil {
-		return err
-	}
-	return clientRouteTaken(c.host.AddRoute(clientRoute(&c.cfg, link)))
+	return nil
 }
 
-// followDevice puts back what the kernel has dropped from a device that was set
-// down and up again, maybe before the change was heard of.
-func (c *Client) followDevice() {
-	link := c.tun.Name()
-	_, up, err := c.host.Link(link)
-	if err != nil {
-		return // the end of a device is for those who read it
+// causes are those of the engine in the words of package event.
+var causes = map[client.Cause]event.Cause{
+	client.CauseServerSilent:   event.ServerSilent,
+	client.CauseServersChanged: event.ServersChanged,
+	client.CauseNoIPv4:         event.NoIPv4,
+	client.CauseNativeIPv6:     event.NativeIPv6,
+	client.CauseStopped:        event.Stopped,
+	client.CauseMappingChanged: event.MappingChanged,
+	client.CauseLocalChanged:   event.LocalChanged,
+	client.CauseBetterServer:   event.BetterServer,
+}
+
+// causeOf says why the address changed.
+func causeOf(e client.Event) event.Cause {
+	if e.Kind == client.GotAddress {
+		return event.Qualified
 	}
-	was := c.down.Swap(!up)
-	if !up {
-		if !was {
-			c.log.Warn("the device is down, so this host has no Teredo: run ip link set up", "interface", link)
-		}
-		return
+	if cause, ok := causes[e.Cause]; ok {
+		return cause
 	}
-	if err := c.equip(); err != nil {
-		c.log.Warn("the device changed and its address and route cannot be set again", "interface", link, "error", err)
-	} else if was {
-		c.log.Info("the device is up again", "interface", link)
-	}
+	return event.Other
 }

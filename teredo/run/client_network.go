@@ -20,6 +20,7 @@ import (
 type networkState struct {
 	egress     port.Egress  // towards the server
 	subnet     netip.Prefix // of its source
+	link       port.LinkState
 	broadcasts []netip.Addr
 	native     bool
 }
@@ -42,24 +43,11 @@ var errWatchEnded = errors.New("the kernel ended the watch of the network config
 // watchNetwork tells the engine at once when the way to the server or native
 // IPv6 changes, until the watch ends.
 func (c *Client) watchNetwork(ctx context.Context, changes <-chan port.Change) error {
-	index, _, err := c.host.Link(c.tun.Name())
-	if ctx.Err() != nil {
-		return nil // the device may have gone
-	}
-	if err != nil {
-		return err
-	}
-	ours := func(change port.Change) bool {
-		return change.Kind == port.Overrun || change.Kind == port.LinkChanged && change.Link == index
-	}
 	for change := range changes {
-		relinked := ours(change)
-		collect(ctx, changes, func(more port.Change) { relinked = relinked || ours(more) })
-		if relinked {
-			select {
-			case c.relinked <- struct{}{}:
-			default: // it is told already
-			}
+		relinked := c.dev.concerns(change)
+		collect(ctx, changes, func(more port.Change) { relinked = relinked || c.dev.concerns(more) })
+		if relinked && c.above == nil {
+			c.dev.follow(c.log)
 		}
 		c.lookAround()
 	}
@@ -102,7 +90,8 @@ func (c *Client) lookAround() {
 	c.network = now
 	c.loop.Do(func(t time.Time, out *client.Out) {
 		c.engine.NativeChanged(now.native, t, out)
-		if now.egress != before.egress || !slices.Equal(now.broadcasts, before.broadcasts) {
+		returned := now.link.Up && !before.link.Up
+		if now.egress != before.egress || returned || !slices.Equal(now.broadcasts, before.broadcasts) {
 			var local netip.AddrPort
 			if now.egress.Source.IsValid() {
 				local = netip.AddrPortFrom(now.egress.Source, c.conn.LocalAddr().Port())
@@ -133,6 +122,11 @@ func (c *Client) examineNetwork() (networkState, error) {
 	}
 	s.egress = c.egress(own)
 	s.subnet = subnetOf(own, s.egress.Source)
+	if s.egress.Source.IsValid() {
+		if s.link, err = c.host.LinkAt(s.egress.Link); err != nil {
+			return s, err
+		}
+	}
 	if c.cfg.Native != config.NativeIgnore {
 		if s.native, err = c.host.NativeIPv6([]string{c.cfg.Interface}, c.cfg.Prefixes...); err != nil {
 			return s, err
@@ -152,7 +146,7 @@ func (c *Client) egress(own []port.IPv4) port.Egress {
 	if servers := c.servers(); len(servers) > 0 {
 		dst = servers[0].Primary
 	}
-	e, err := c.host.Egress(dst)
+	e, err := c.host.EgressBy(dst, c.via)
 	if err != nil {
 		return port.Egress{}
 	}
@@ -258,4 +252,25 @@ func lookupIPv4(ctx context.Context, name string) ([]netip.Addr, error) {
 	}
 	slices.SortFunc(addrs, netip.Addr.Compare)
 	return addrs, err
+}
+
+// viaNow is the interface by which packets to the server leave the host.
+func (c *Client) viaNow() string {
+	c.looking.Lock()
+	defer c.looking.Unlock()
+	return c.network.link.Name
+}
+
+// watchSleep tells the engine when the host wakes, until ctx is done.
+func (c *Client) watchSleep(ctx context.Context) {
+	sleeps, err := port.WatchSleep(ctx)
+	if err != nil {
+		c.log.Warn("a sleep of this host will be noticed by the refresh only", "error", err)
+		return
+	}
+	for s := range sleeps {
+		c.log.Info("awake again", "slept", s.Slept)
+		c.lookAround()
+		c.loop.Do(func(now time.Time, out *client.Out) { c.engine.Resumed(s.Slept, now, out) })
+	}
 }

@@ -43,6 +43,12 @@ type ClientStatus struct {
 	DeviceDown bool `json:"device_down,omitempty"`
 	// Unsolicited is the policy for unsolicited inbound packets.
 	Unsolicited string `json:"unsolicited"`
+	// Via is the interface by which packets to the server leave the host.
+	Via string `json:"via,omitempty"`
+	// Servers are ranked, the best first.
+	Servers []RankedServer `json:"servers,omitempty"`
+	// Paths are there for a client with several interfaces.
+	Paths []PathStatus `json:"paths,omitempty"`
 	// Peers, how many of them are trusted, and the bytes that wait for others.
 	Peers        int `json:"peers"`
 	TrustedPeers int `json:"trusted_peers"`
@@ -63,9 +69,10 @@ func (c *Client) Status() any {
 	st := ClientStatus{
 		State: s.State.String(), Address: s.Address, Mapped: s.Mapping, Local: s.Local, Server: s.Server,
 		Symmetric: s.NAT.Symmetric(), Authenticated: s.Authenticated,
-		Interface: c.cfg.Interface, DeviceDown: c.down.Load(), Unsolicited: string(c.cfg.Unsolicited),
+		Interface: c.cfg.Interface, DeviceDown: c.dev.down.Load(), Unsolicited: string(c.cfg.Unsolicited),
 		RefreshInterval: s.Interval.String(), Fallback: c.cfg.Fallback,
 		Peers: s.Peers, TrustedPeers: s.Trusted, QueuedBytes: s.Queued, RandomPorts: s.RandomPorts,
+		Via: c.viaNow(), Servers: serverRanking(s.Servers),
 	}
 	if s.State == client.Qualified {
 		st.NAT = s.NAT.String()

@@ -462,7 +462,7 @@ func TestClientStoppedBeforeItsDevice(t *testing.T) {
 		return c.openDevice(ctx)
 	})
 	ended := make(chan error, 1)
-	go func() { ended <- c.loop.ReadTun(c.tun, c.engine.HandleIP) }()
+	go func() { ended <- c.loop.ReadTun(c.dev.tun, c.engine.HandleIP) }()
 	select {
 	case err := <-ended:
 		if err != nil {

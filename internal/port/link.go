@@ -1,0 +1,73 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package port
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// LinkState is the state of an interface.
+type LinkState struct {
+	Name  string
+	Index int
+	// Up tells that it is switched on and has a carrier.
+	Up bool
+}
+
+// LinkNamed returns the state of an interface; there is none, with index 0, of an
+// interface that does not exist.
+func (h *Host) LinkNamed(name string) (LinkState, error) {
+	l, err := h.handle.LinkByName(name)
+	return linkState(l, err)
+}
+
+// LinkAt is LinkNamed by index.
+func (h *Host) LinkAt(index int) (LinkState, error) {
+	l, err := h.handle.LinkByIndex(index)
+	return linkState(l, err)
+}
+
+func linkState(l netlink.Link, err error) (LinkState, error) {
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return LinkState{}, nil
+	}
+	if err != nil {
+		return LinkState{}, fmt.Errorf("cannot look at the network interfaces: %w", err)
+	}
+	const on = unix.IFF_UP | unix.IFF_RUNNING
+	a := l.Attrs()
+	return LinkState{Name: a.Name, Index: a.Index, Up: a.RawFlags&on == on}, nil
+}
+
+// EgressBy is Egress for a socket that is bound to an interface.
+func (h *Host) EgressBy(dst netip.Addr, link string) (Egress, error) {
+	if link == "" {
+		return h.Egress(dst)
+	}
+	routes, err := h.handle.RouteGetWithOptions(net.IP(dst.AsSlice()), &netlink.RouteGetOptions{Oif: link})
+	return egress(dst, routes, err)
+}
+
+// Prefer makes an IPv6 address that the link has the one for new connections, or
+// deprecates it: it keeps working for those that use it (RFC 4862 section 5.5.4).
+func (h *Host) Prefer(link string, addr netip.Prefix, preferred bool) error {
+	l, err := h.link(link)
+	if err != nil {
+		return err
+	}
+	a := &netlink.Addr{IPNet: ipNet(addr), Flags: unix.IFA_F_NODAD, ValidLft: math.MaxUint32}
+	if preferred {
+		a.PreferedLft = math.MaxUint32
+	}
+	if err := h.handle.AddrReplace(l, a); err != nil {
+		return h.problem(fmt.Sprintf("change the lifetime of %s on", addr), link, err)
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/isthmus-net/isthmus/lab"
+)
+
+const (
+	// flowGap is the pause between the packets of a flow: 50 a second, as of a
+	// telephone call.
+	flowGap = 20 * time.Millisecond
+	// flowEnd is how long a flow waits for its last answers.
+	flowEnd = time.Second
+	// flowWarm is how many answers in a row make a flow steady.
+	flowWarm = 25
+)
+
+// flow is a stream of small UDP packets from a node to the host, which sends
+// each back. The socket is bound to no address, so that each packet leaves from
+// what the kernel thinks is the node's current one.
+type flow struct {
+	client, server *net.UDPConn
+	stop           context.CancelFunc
+	done           sync.WaitGroup
+
+	mu      sync.Mutex
+	packets []flowPacket // by sequence number
+	change  chan struct{}
+}
+
+// flowPacket is what became of one packet. Times are zero for what did not
+// happen.
+type flowPacket struct{ sent, there, back time.Time }
+
+// startFlow starts a flow from a node to the host.
+func startFlow(ctx context.Context, from, host *lab.Node, addr netip.Addr) (*flow, error) {
+	f := &flow{change: make(chan struct{}, 1)}
+	if err := host.Do(func() (err error) {
+		f.server, err = net.ListenUDP("udp6", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, echoPort)))
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	if err := from.Do(func() (err error) { f.client, err = net.ListenUDP("udp6", nil); return err }); err != nil {
+		f.server.Close()
+		return nil, err
+	}
+	ctx, f.stop = context.WithCancel(ctx)
+	f.done.Add(3)
+	go f.echo()
+	go f.receive()
+	go f.send(ctx, netip.AddrPortFrom(addr, echoPort))
+	return f, nil
+}
+
+// send sends packets until ctx is done. What the kernel refuses, for want of an
+// address or a route, counts as sent and lost.
+func (f *flow) send(ctx context.Context, to netip.AddrPort) {
+	defer f.done.Done()
+	ticker := time.NewTicker(flowGap)
+	defer ticker.Stop()
+	b := make([]byte, 8, 64)
+	for ctx.Err() == nil {
+		f.mu.Lock()
+		n := len(f.packets)
+		f.packets = append(f.packets, flowPacket{sent: time.Now()})
+		f.mu.Unlock()
+		binary.BigEndian.PutUint64(b, uint64(n))
+		_, _ = f.client.WriteToUDPAddrPort(b[:64], to)
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+}
+
+// note lets set write into the packet that b names.
+func (f *flow) note(b []byte, set func(*flowPacket)) {
+	if len(b) < 8 {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := binary.BigEndian.Uint64(b); n < uint64(len(f.packets)) {
+		set(&f.packets[n])
+	}
+}
+
+// echo is the host's side.
+func (f *flow) echo() {
+	defer f.done.Done()
+	b := make([]byte, 128)
+	for {
+		n, from, err := f.server.ReadFromUDPAddrPort(b)
+		if err != nil {
+			return
+		}
+		f.note(b[:n], func(p *flowPacket) { p.there = time.Now() })
+		_, _ = f.server.WriteToUDPAddrPort(b[:n], from)
+	}
+}
+
+// receive takes the answers.
+func (f *flow) receive() {
+	defer f.done.Done()
+	b := make([]byte, 128)
+	for {
+		n, _, err := f.client.ReadFromUDPAddrPort(b)
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			continue // an ICMPv6 error about an earlier packet
+		}
+		f.note(b[:n], func(p *flowPacket) { p.back = time.Now() })
+		select {
+		case f.change <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// await waits until the last packets were answered one after the other, and all
+// of them sent since a time.
+func (f *flow) await(ctx context.Context, since time.Time, wait time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for {
+		select {
+		case <-f.change:
+		case <-ctx.Done():
+			return fmt.Errorf("the flow of packets was not answered within %v: %w", wait, ctx.Err())
+		}
+		if f.steady(since) {
+			return nil
+		}
+	}
+}
+
+// steady tells whether flowWarm packets in a row were answered, the last ones but
+// for those on the way.
+func (f *flow) steady(since time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	run := 0
+	for _, p := range slices.Backward(f.packets) {
+		switch {
+		case !p.back.IsZero() && p.sent.After(since):
+			run++
+		case run > 0:
+			return false
+		}
+		if run == flowWarm {
+			return true
+		}
+	}
+	return false
+}
+
+// end waits for the last answers, stops, and gives the packets.
+func (f *flow) end() []flowPacket {
+	f.stop()
+	time.Sleep(flowEnd) // for answers that may still come: nothing tells that there are none
+	f.client.Close()
+	f.server.Close()
+	f.done.Wait()
+	return f.packets
+}
+
+// moment is when something was changed: it began and ended then.
+type moment struct{ began, ended time.Time }
+
+// recovery is the time from a change to the first answer to a packet that was
+// sent behind it.
+func recovery(packets []flowPacket, m moment) (time.Duration, bool) {
+	for _, p := range packets {
+		if p.sent.After(m.ended) && !p.back.IsZero() {
+			return p.back.Sub(m.began), true
+		}
+	}
+	return 0, false
+}
+
+// unanswered counts the packets sent since a time that were not answered.
+func unanswered(packets []flowPacket, since time.Time) (n int) {
+	for _, p := range packets {
+		if p.sent.After(since) && p.back.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
+// gapAcross is the time at the host between the last packet that was sent before
+// the first one which got through behind a change, and that one.
+func gapAcross(packets []flowPacket, m moment) time.Duration {
+	var last time.Time
+	for _, p := range packets {
+		if p.there.IsZero() {
+			continue
+		}
+		if p.sent.After(m.began) {
+			return p.there.Sub(last)
+		}
+		if p.there.After(last) {
+			last = p.there
+		}
+	}
+	return 0
+}

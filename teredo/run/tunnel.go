@@ -1,0 +1,287 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/event"
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/teredo"
+)
+
+// addressBits makes the whole service prefix on-link, so that other Teredo
+// clients are reached without a router.
+const addressBits = 32
+
+// tunnel is the TUN device of one client, or of several that work by different
+// interfaces. Each client's address is on it; that of the active one is preferred
+// for new connections, the others are deprecated and work on. While the active
+// client has an address, the default route leads to the device.
+type tunnel struct {
+	cfg  config.Client
+	down atomic.Bool // the device was set down
+
+	opening sync.RWMutex // guards tun and host
+	tun     *port.TUN
+	host    *port.Host
+
+	mu      sync.Mutex // guards what follows, and changes of the device
+	addrs   map[*Client]assigned
+	active  *Client
+	current netip.Addr
+	routed  bool
+	tell    []func(event.AddressChange)
+}
+
+// assigned is the address of one client.
+type assigned struct {
+	addr netip.Addr
+	via  string
+}
+
+func newTunnel(cfg config.Client) *tunnel {
+	return &tunnel{cfg: cfg, addrs: map[*Client]assigned{}}
+}
+
+// open makes the device, in the network namespace of the calling thread.
+func (d *tunnel) open(ctx context.Context) error {
+	host, err := port.OpenHost()
+	if err != nil {
+		return err
+	}
+	d.opening.Lock()
+	defer d.opening.Unlock()
+	d.host = host
+	if d.tun, err = port.OpenTUN(port.TUNConfig{Name: d.cfg.Interface, MTU: teredo.MTU}); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		// The end came before, and found no device to close.
+		return d.tun.Close()
+	}
+	return host.SetUp(d.tun.Name())
+}
+
+// endReads makes a waiting reader return.
+func (d *tunnel) endReads() {
+	d.opening.RLock()
+	defer d.opening.RUnlock()
+	if d.tun != nil {
+		_ = d.tun.Close()
+	}
+}
+
+// close gives addresses, routes and the device back.
+func (d *tunnel) close() (err error) {
+	d.opening.Lock()
+	defer d.opening.Unlock()
+	if d.host != nil {
+		err = d.host.Close()
+	}
+	if d.tun != nil {
+		_ = d.tun.Close()
+	}
+	return err
+}
+
+// WriteBatch implements [port.IPWriter]. What an engine would deliver before the
+// device is open is lost, but its address is not known to anybody then.
+func (d *tunnel) WriteBatch(pkts [][]byte) error {
+	d.opening.RLock()
+	defer d.opening.RUnlock()
+	if d.tun == nil {
+		return fmt.Errorf("the device is not open yet: %w", port.ErrClosed)
+	}
+	return d.tun.WriteBatch(pkts)
+}
+
+// onChange has f called for each change of the preferred address.
+func (d *tunnel) onChange(f func(event.AddressChange)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tell = append(d.tell, f)
+}
+
+// assign gives a client another address; not valid: none.
+func (d *tunnel) assign(c *Client, a netip.Addr, via string, why event.Cause) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	old := d.addrs[c].addr
+	d.addrs[c] = assigned{a, via}
+	if !a.IsValid() {
+		delete(d.addrs, c)
+	}
+	if a == old {
+		return nil
+	}
+	if old.IsValid() {
+		if err := d.unroute(c, a); err != nil {
+			return err
+		}
+		if err := d.host.RemoveAddr(d.tun.Name(), netip.PrefixFrom(old, addressBits)); err != nil {
+			return err
+		}
+	}
+	if err := d.unlessDown(d.bear(c)); err != nil {
+		return err
+	}
+	return d.settle(why)
+}
+
+// bear puts the address of a client on the device, if it has one.
+func (d *tunnel) bear(c *Client) error {
+	a := d.addrs[c].addr
+	if !a.IsValid() {
+		return nil
+	}
+	if err := d.host.AddAddr(d.tun.Name(), netip.PrefixFrom(a, addressBits)); err != nil || c == d.active {
+		return err
+	}
+	return d.host.Prefer(d.tun.Name(), netip.PrefixFrom(a, addressBits), false)
+}
+
+// unlessDown forgives errors while the device is down: what is missing is set
+// when it is up again.
+func (d *tunnel) unlessDown(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, up, e := d.host.Link(d.tun.Name()); e == nil && !up {
+		return nil
+	}
+	return err
+}
+
+// unroute takes the default route away before the address that it needs.
+func (d *tunnel) unroute(c *Client, next netip.Addr) error {
+	if c != d.active || next.IsValid() || !d.routed {
+		return nil
+	}
+	d.routed = false
+	return d.host.RemoveRoute(d.route())
+}
+
+// activate makes the address of a client the preferred one. The new one is ready
+// before the old one steps back, so that no packet finds none.
+func (d *tunnel) activate(c *Client, why event.Cause) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	before := d.active
+	d.active = c
+	if before == c {
+		return nil
+	}
+	for _, step := range []struct {
+		client    *Client
+		preferred bool
+	}{{c, true}, {before, false}} {
+		a := d.addrs[step.client].addr
+		if !a.IsValid() {
+			continue // also of nobody, the one before the first
+		}
+		if err := d.unlessDown(d.host.Prefer(d.tun.Name(), netip.PrefixFrom(a, addressBits), step.preferred)); err != nil {
+			return err
+		}
+	}
+	return d.settle(why)
+}
+
+// settle makes the default route follow, and tells of the change.
+func (d *tunnel) settle(why event.Cause) error {
+	now := d.addrs[d.active]
+	var err error
+	switch {
+	case now.addr.IsValid() && !d.routed:
+		err = clientRouteTaken(d.host.AddRoute(d.route()))
+		d.routed = err == nil
+		err = d.unlessDown(err)
+	case !now.addr.IsValid() && d.routed:
+		err = d.host.RemoveRoute(d.route())
+		d.routed = false
+	}
+	if now.addr == d.current || err != nil {
+		return err
+	}
+	e := event.AddressChange{
+		Instance: d.cfg.Name, Old: d.current, New: now.addr,
+		Interface: d.tun.Name(), Via: now.via, Cause: why, Time: time.Now(),
+	}
+	d.current = now.addr
+	for _, f := range d.tell {
+		f(e)
+	}
+	return nil
+}
+
+func (d *tunnel) route() port.Route { return clientRoute(&d.cfg, d.tun.Name()) }
+
+// activeClient is the client whose address is preferred, or nil.
+func (d *tunnel) activeClient() *Client {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.active
+}
+
+// name is the name of the device, "" before it is open.
+func (d *tunnel) name() string {
+	d.opening.RLock()
+	defer d.opening.RUnlock()
+	if d.tun == nil {
+		return ""
+	}
+	return d.tun.Name()
+}
+
+// concerns tells whether a change may be one of the device.
+func (d *tunnel) concerns(change port.Change) bool {
+	d.opening.RLock()
+	defer d.opening.RUnlock()
+	return change.Kind == port.Overrun || change.Kind == port.LinkChanged && d.tun != nil && change.Link == d.tun.Index()
+}
+
+// follow puts back what the kernel has dropped from a device that was set down
+// and up again, maybe before the change was heard of.
+func (d *tunnel) follow(log *slog.Logger) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	link := d.tun.Name()
+	_, up, err := d.host.Link(link)
+	if err != nil {
+		return // the end of a device is for those who read it
+	}
+	was := d.down.Swap(!up)
+	if !up {
+		if !was {
+			log.Warn("the device is down, so this host has no Teredo: run ip link set up", "interface", link)
+		}
+		return
+	}
+	if err := d.equip(); err != nil {
+		log.Warn("the device changed and its address and route cannot be set again", "interface", link, "error", err)
+	} else if was {
+		log.Info("the device is up again", "interface", link)
+	}
+}
+
+// equip gives the device all that it is to have.
+func (d *tunnel) equip() error {
+	for c := range d.addrs {
+		if err := d.bear(c); err != nil {
+			return err
+		}
+	}
+	if !d.addrs[d.active].addr.IsValid() {
+		return nil
+	}
+	err := clientRouteTaken(d.host.AddRoute(d.route()))
+	d.routed = err == nil
+	return err
+}
