@@ -25,8 +25,10 @@ const (
 	// been heard for the first time hears us too: the clients of a link must not
 	// all speak at once.
 	greetingDelay = 250 * time.Millisecond
-	// greetingPause is the least time before a bubble that greets.
-	greetingPause = time.Second
+	// greetingPause is the least time before a bubble that greets. Neighbours that
+	// start together may miss each other's first; they meet within a second all the
+	// same.
+	greetingPause = 400 * time.Millisecond
 )
 
 // Bubbles that seek a peer for a packet of the host, in all; each peer has few.
