@@ -88,7 +88,10 @@ func (c *Client) receiveFromRelay(e *peer.Entry, from netip.AddrPort, p *teredo.
 		return
 	}
 	c.sendDirect(origin, p.IPv6.Src(), 0, out)
-	if proof {
+	if teredo.IsBubble(p.IPv6) {
+		c.relays.note(origin, at)
+	}
+	if proof && c.relays.answered(origin, at) {
 		// Nobody but the host, by its relay, can return the nonce, and the server
 		// tells where the relay is: that saves the relay's own packet.
 		c.trust(e, origin, at, out)
