@@ -87,16 +87,19 @@ func (c *Client) receiveFromRelay(e *peer.Entry, from netip.AddrPort, p *teredo.
 		c.drop(RateLimited)
 		return
 	}
-	c.sendDirect(origin, p.IPv6.Src(), 0, out)
+	source := p.IPv6.Src()
 	if teredo.IsBubble(p.IPv6) {
-		c.relays.note(origin, at)
+		c.relays.note(origin, source, at)
 	}
-	if proof && c.relays.answered(origin, at) {
+	if asked, ok := c.relays.answered(origin, at); proof && ok {
 		// Nobody but the host, by its relay, can return the nonce, and the server
-		// tells where the relay is: that saves the relay's own packet.
+		// tells where the relay is: that saves the relay's own packet. The relay's
+		// bubble is answered once more, since the data is lost without it.
+		c.sendDirect(origin, asked, 0, out)
 		c.trust(e, origin, at, out)
 		return
 	}
+	c.sendDirect(origin, source, 0, out)
 	c.accept(e, p.IPv6, out)
 }
 

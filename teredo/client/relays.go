@@ -18,25 +18,30 @@ const relayMemory = maxAttempts * retryInterval
 type relays struct {
 	last [16]struct {
 		origin netip.AddrPort
+		source netip.Addr // of the bubble
 		at     peer.Instant
 	}
 	next int // the one to be overwritten
 }
 
-// note records that a bubble of the relay at origin is answered now.
-func (r *relays) note(origin netip.AddrPort, now peer.Instant) {
+// note records that a bubble from source of the relay at origin is answered now.
+func (r *relays) note(origin netip.AddrPort, source netip.Addr, now peer.Instant) {
 	i := r.find(origin)
 	if i < 0 {
 		i = r.next
 		r.next = (r.next + 1) % len(r.last)
 	}
-	r.last[i].origin, r.last[i].at = origin, now
+	r.last[i].origin, r.last[i].source, r.last[i].at = origin, source, now
 }
 
-// answered tells whether a bubble of the relay at origin was answered lately.
-func (r *relays) answered(origin netip.AddrPort, now peer.Instant) bool {
+// answered returns the source of the bubble of the relay at origin that was
+// answered lately; ok is false when there was none.
+func (r *relays) answered(origin netip.AddrPort, now peer.Instant) (source netip.Addr, ok bool) {
 	i := r.find(origin)
-	return i >= 0 && now.Sub(r.last[i].at) < relayMemory
+	if i < 0 || now.Sub(r.last[i].at) >= relayMemory {
+		return netip.Addr{}, false
+	}
+	return r.last[i].source, true
 }
 
 func (r *relays) find(origin netip.AddrPort) int {

@@ -305,6 +305,9 @@ func TestEchoTest(t *testing.T) {
 		reply := b.echoReply()
 		b.want("bubble", b.udp(primaryPort, throughServer(relayAddr, bubble(netip.MustParseAddr("fe80::1"), b.address(), 0))), "to relay: bubble")
 		b.want("reply", b.udp(primaryPort, throughServer(relayAddr, reply)), "to relay: bubble", "to relay: one")
+		if dst := packet.IPv6(b.out.UDP[0].Payload).Dst(); dst != netip.MustParseAddr("fe80::1") {
+			t.Errorf("the bubble before the data is for %s, and so of no use if the first answer was lost", dst)
+		}
 	})
 	// The relay refuses what comes from a symmetric NAT before its bubble is
 	// answered.
