@@ -62,6 +62,7 @@ type Client struct {
 
 	peers   *peer.Table[effort]
 	budget  peer.Budget
+	relays  relays
 	sweepAt time.Time
 	evicted uint64 // by tables of earlier addresses
 

@@ -113,13 +113,19 @@ func (c *Client) receiveFromRelay(e *peer.Entry, from netip.AddrPort, p *teredo.
 		c.drop(RateLimited)
 		return
 	}
-	c.sendPlain(origin, p.IPv6.Src(), out)
-	if proof {
+	source := p.IPv6.Src()
+	if teredo.IsBubble(p.IPv6) {
+		c.relays.note(origin, source, at)
+	}
+	if asked, ok := c.relays.answered(origin, at); proof && ok {
 		// Nobody but the host, by its relay, can return the nonce, and the server
-		// tells where the relay is: that saves the relay's own packet.
+		// tells where the relay is: that saves the relay's own packet. The relay's
+		// bubble is answered once more, since the data is lost without it.
+		c.sendPlain(origin, asked, out)
 		c.trust(e, origin, at, out)
 		return
 	}
+	c.sendPlain(origin, source, out)
 	c.accept(e, p.IPv6, out)
 }
 

@@ -61,6 +61,7 @@ func (c *Client) forgetPeers() {
 		return true
 	})
 	c.evicted += c.peers.Evictions()
+	c.relays = relays{}
 	c.newTable()
 	c.unbind()
 }

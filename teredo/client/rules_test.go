@@ -302,7 +302,31 @@ func TestEchoTest(t *testing.T) {
 	t.Run("reply through the server", func(t *testing.T) {
 		b := newQualified(t, established)
 		b.ip(data(b.address(), hostAddr, "one"))
-		b.want("reply", b.udp(primaryPort, throughServer(relayAddr, b.echoReply())), "to relay: bubble", "to relay: one")
+		reply := b.echoReply()
+		b.want("bubble", b.udp(primaryPort, throughServer(relayAddr, bubble(netip.MustParseAddr("fe80::1"), b.address(), 0))), "to relay: bubble")
+		b.want("reply", b.udp(primaryPort, throughServer(relayAddr, reply)), "to relay: bubble", "to relay: one")
+		if dst := packet.IPv6(b.out.UDP[0].Payload).Dst(); dst != netip.MustParseAddr("fe80::1") {
+			t.Errorf("the bubble before the data is for %s, and so of no use if the first answer was lost", dst)
+		}
+	})
+	// The relay refuses what comes from a symmetric NAT before its bubble is
+	// answered.
+	t.Run("reply through the server before the bubble", func(t *testing.T) {
+		b := newQualified(t, established)
+		b.ip(data(b.address(), hostAddr, "one"))
+		reply := b.echoReply()
+		b.want("copy", b.udp(primaryPort, throughServer(relayAddr, reply)), "to relay: bubble")
+		b.want("bubble of another relay", b.udp(primaryPort, throughServer(foreign, bubble(netip.MustParseAddr("fe80::1"), b.address(), 0))), "to foreign: bubble")
+		b.want("copy once more", b.udp(primaryPort, throughServer(relayAddr, reply)), "to relay: bubble")
+		b.want("bubble", b.udp(primaryPort, throughServer(relayAddr, bubble(netip.MustParseAddr("fe80::1"), b.address(), 0))), "to relay: bubble")
+		b.want("reply", b.udp(relayAddr, reply), "to relay: one")
+	})
+	t.Run("reply through the server long after the bubble", func(t *testing.T) {
+		b := newQualified(t, established)
+		b.udp(primaryPort, throughServer(relayAddr, bubble(netip.MustParseAddr("fe80::1"), b.address(), 0)))
+		b.now = b.now.Add(8 * time.Second)
+		b.ip(data(b.address(), hostAddr, "one"))
+		b.want("copy", b.udp(primaryPort, throughServer(relayAddr, b.echoReply())), "to relay: bubble")
 	})
 	t.Run("wrong nonce", func(t *testing.T) {
 		b := newQualified(t)
