@@ -96,6 +96,14 @@ func MayAnswerWithError(p IPv6) bool {
 	return len(m) > 0 && m[0] >= 128 && m[0] != ICMPv6Redirect
 }
 
+// IsNeighborDiscovery tells whether p carries a Neighbor Discovery message (RFC
+// 4861 section 4), also behind extension headers. Such messages belong to one link
+// and never cross a tunnel.
+func (p IPv6) IsNeighborDiscovery() bool {
+	proto, off, ok := p.UpperLayer()
+	return ok && proto == ProtoICMPv6 && len(p) > off && p[off] >= ICMPv6RouterSolicitation && p[off] <= ICMPv6Redirect
+}
+
 // maxExtensionHeaders bounds the walk over a chain of extension headers: legal
 // packets have at most one of each kind and two of one (RFC 8200 section 4.1).
 const maxExtensionHeaders = 8

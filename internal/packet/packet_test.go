@@ -131,6 +131,30 @@ func TestUpperLayer(t *testing.T) {
 	}
 }
 
+func TestIsNeighborDiscovery(t *testing.T) {
+	message := func(typ byte) IPv6 { return AppendICMPv6(nil, hostA, hostB, 255, typ, 0, make([]byte, 20)) }
+	behindOptions := append(AppendIPv6Header(nil, ProtoDestOpts, 255, 16, hostA, hostB),
+		ProtoICMPv6, 0, 1, 4, 0, 0, 0, 0, 135, 0, 0, 0, 0, 0, 0, 0)
+	tests := []struct {
+		name string
+		p    IPv6
+		want bool
+	}{
+		{"router solicitation", message(133), true},
+		{"neighbor solicitation", message(135), true},
+		{"redirect", message(137), true},
+		{"echo request", message(128), false},
+		{"behind extension headers", behindOptions, true},
+		{"ICMPv6 without a type", AppendIPv6Header(nil, ProtoICMPv6, 255, 0, hostA, hostB), false},
+		{"UDP", AppendIPv6Header(nil, ProtoUDP, 255, 0, hostA, hostB), false},
+	}
+	for _, tt := range tests {
+		if got := tt.p.IsNeighborDiscovery(); got != tt.want {
+			t.Errorf("%s: IsNeighborDiscovery = %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
 func TestICMPv6Error(t *testing.T) {
 	router := netip.MustParseAddr("2001:db8::1")
 	udp := func(src, dst string, n int) IPv6 {

@@ -232,8 +232,7 @@ func (c *Client) accept(e *peer.Entry, p packet.IPv6, out *Out) {
 			return
 		}
 	default:
-		proto, off, ok := p.UpperLayer()
-		if ok && proto == packet.ProtoICMPv6 && len(p) > off && isDiscovery(p[off]) {
+		if p.IsNeighborDiscovery() {
 			c.drop(NeighborDiscovery)
 			return
 		}
@@ -243,11 +242,6 @@ func (c *Client) accept(e *peer.Entry, p packet.IPv6, out *Out) {
 	}
 	c.stats.Delivered++
 	out.SendIP(p)
-}
-
-// isDiscovery tells whether an ICMPv6 type is one of Neighbor Discovery.
-func isDiscovery(typ byte) bool {
-	return typ >= packet.ICMPv6RouterSolicitation && typ <= packet.ICMPv6Redirect
 }
 
 // aboutOurs tells whether p is an ICMPv6 error about a packet of ours to a peer

@@ -16,7 +16,7 @@ func (r *Relay) deliver(p packet.IPv6, mapped netip.AddrPort, now time.Time, out
 		r.stats.BubblesReceived++
 		return
 	}
-	if why, ok := r.mayDeliver(p.DstBytes(), r.shared.Load()); !ok {
+	if why, ok := r.mayDeliver(p, r.shared.Load()); !ok {
 		r.drop(why)
 		return
 	}
@@ -31,15 +31,20 @@ func (r *Relay) deliver(p packet.IPv6, mapped netip.AddrPort, now time.Time, out
 	out.SendIP(p)
 }
 
-// mayDeliver applies the rules on destinations of clients' packets.
-func (r *Relay) mayDeliver(dst *[16]byte, s *shared) (why Reason, ok bool) {
-	switch {
+// mayDeliver applies the rules on clients' packets: where they may go, and that
+// nobody meddles with the neighbours of the host, which a host-specific relay, that
+// takes no hop, would let through.
+func (r *Relay) mayDeliver(p packet.IPv6, s *shared) (why Reason, ok bool) {
+	dst := p.DstBytes()
+	switch next := p.NextHeader(); {
 	case !isHost(dst):
 		return BadDestination, false
 	case r.isTeredo(dst):
 		return TeredoToTeredo, false
 	case !s.serves(dst):
 		return NotServed, false
+	case next != packet.ProtoTCP && next != packet.ProtoUDP && p.IsNeighborDiscovery():
+		return NeighborDiscovery, false
 	}
 	return 0, true
 }

@@ -69,7 +69,7 @@ func (r *Relay) quickUDP(from netip.AddrPort, payload []byte, at peer.Instant, o
 		}
 		c.bubbles++
 	} else {
-		if _, ok := r.mayDeliver(p.DstBytes(), s); !ok || !s.takeHop(p) {
+		if _, ok := r.mayDeliver(p, s); !ok || !s.takeHop(p) {
 			return false
 		}
 		c.toIPv6++

@@ -128,6 +128,7 @@ var fromClients = []rule{
 	{name: "multicast destination", from: mapped, packet: data(client, addr("ff0e::1"), "hello"), drop: "bad_destination"},
 	{name: "loopback destination", from: mapped, packet: data(client, addr("::1"), "hello"), drop: "bad_destination"},
 	{name: "Teredo destination", from: mapped, packet: data(client, another, "hello"), drop: "teredo_to_teredo"},
+	{name: "neighbor solicitation", from: mapped, packet: packet.AppendICMPv6(nil, client, host, 255, 135, 0, make([]byte, 20)), drop: "neighbor_discovery"},
 	{name: "destination outside the served ranges", from: mapped, packet: data(client, addr("fd00::1"), "hello"), drop: "not_served"},
 }
 

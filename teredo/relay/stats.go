@@ -23,13 +23,14 @@ const (
 	TeredoToTeredo       // both addresses are Teredo addresses; either direction
 
 	// Addresses of packets from clients.
-	SourceNotTeredo // not below a served Teredo prefix
-	MappingMismatch // the outer source is not the mapped address of the inner one
-	BadKey          // a bubble from a foreign mapping without our key
-	KeyRate         // too many bubbles from foreign mappings
-	NoPeer          // from a client to which nothing was sent before
-	BadDestination  // multicast, link-local, loopback or no address
-	NotServed       // a destination outside the ranges that clients may send to
+	SourceNotTeredo   // not below a served Teredo prefix
+	MappingMismatch   // the outer source is not the mapped address of the inner one
+	BadKey            // a bubble from a foreign mapping without our key
+	KeyRate           // too many bubbles from foreign mappings
+	NoPeer            // from a client to which nothing was sent before
+	BadDestination    // multicast, link-local, loopback or no address
+	NeighborDiscovery // a message of another link
+	NotServed         // a destination outside the ranges that clients may send to
 
 	// What forwarding demands.
 	HopLimitReached // answered with Time Exceeded
@@ -66,7 +67,7 @@ var reasonNames = [numReasons]string{
 	MappedToServer: "mapped_to_server", OwnAddress: "own_address", TeredoToTeredo: "teredo_to_teredo",
 	SourceNotTeredo: "source_not_teredo", MappingMismatch: "mapping_mismatch",
 	BadKey: "bad_key", KeyRate: "key_rate", NoPeer: "no_peer",
-	BadDestination: "bad_destination", NotServed: "not_served",
+	BadDestination: "bad_destination", NotServed: "not_served", NeighborDiscovery: "neighbor_discovery",
 	HopLimitReached: "hop_limit", TooBig: "too_big",
 	QueueFull: "queue_full", PeerSilent: "peer_silent", NoAnswer: "no_answer", PeerEvicted: "peer_evicted",
 	NotBound: "not_bound", NoBinding: "no_binding", CarryClientRate: "carry_client_rate", CarryRate: "carry_rate",

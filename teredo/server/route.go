@@ -18,7 +18,7 @@ func (e *Engine) route(from netip.AddrPort, local int, p *teredo.Packet, payload
 	}
 	// Neighbor Discovery ends at the link (RFC 4861 section 6.1): passed on, it
 	// could only mislead.
-	if isNeighborDiscovery(p.IPv6) {
+	if p.IPv6.IsNeighborDiscovery() {
 		return NeighborDiscovery
 	}
 	switch {
@@ -40,11 +40,3 @@ func (e *Engine) isLinkLocal(p packet.IPv6) bool {
 // part of the space that is given out as such (RFC 4291 section 2.4, RFC 3587).
 // Unique local addresses are left out, as no one outside may send to them.
 func isGlobal(a *[16]byte) bool { return a[0]>>5 == 0b001 }
-
-func isNeighborDiscovery(p packet.IPv6) bool {
-	if p.NextHeader() != packet.ProtoICMPv6 {
-		return false
-	}
-	t := p.Payload()[0]
-	return t >= packet.ICMPv6RouterSolicitation && t <= packet.ICMPv6Redirect
-}
