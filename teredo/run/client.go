@@ -314,8 +314,7 @@ func (c *Client) Reload(next *config.Config) (needsRestart []string, err error) 
 		return nil, err
 	}
 	c.mu.Lock()
-	c.cfg.Servers, c.cfg.Secondary = want.Servers, want.Secondary
-	c.cfg.KeyID, c.cfg.KeySecret, c.cfg.KeySecretFile, c.cfg.KeyAlgorithm = want.KeyID, want.KeySecret, want.KeySecretFile, want.KeyAlgorithm
+	adopt(&c.cfg, &want)
 	needsRestart = config.Diff(c.cfg, want)
 	c.mu.Unlock()
 	select {
@@ -323,4 +322,10 @@ func (c *Client) Reload(next *config.Config) (needsRestart []string, err error) 
 	default:
 	}
 	return needsRestart, nil
+}
+
+// adopt takes over what can change while a client runs.
+func adopt(cfg, want *config.Client) {
+	cfg.Servers, cfg.Secondary = want.Servers, want.Secondary
+	cfg.KeyID, cfg.KeySecret, cfg.KeySecretFile, cfg.KeyAlgorithm = want.KeyID, want.KeySecret, want.KeySecretFile, want.KeyAlgorithm
 }

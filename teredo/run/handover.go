@@ -98,6 +98,13 @@ func (h *Handover) OnAddressChange(f func(event.AddressChange)) { h.tun.onChange
 // the calling thread, also what belongs to an interface that comes later.
 func (h *Handover) Run(ctx context.Context) (err error) {
 	announce(&h.cfg, h.log)
+	// A path would take a faulty key for a fault of its interface.
+	h.mu.Lock()
+	_, err = h.cfg.Credential()
+	h.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the watch when nothing else begins
 	group, ctx := errgroup.WithContext(ctx)

@@ -61,7 +61,7 @@ func (h *Handover) clients() (list []*Client, paths []PathStatus, active *Client
 			s.State = "absent"
 		case !p.up:
 			s.State = "no_carrier"
-		case p.doubted:
+		case p.addressed && p.doubted:
 			s.State = "doubted"
 		case p.addressed && i == h.active:
 			s.State = "in_use"
@@ -150,14 +150,19 @@ func (h *Handover) Collect(emit func(role.Metric)) {
 	emit(role.Level("usable_paths", "Interfaces by which the client can be reached now.", float64(ready)))
 }
 
-// Reload implements [role.Reloader], for all paths.
+// Reload implements [role.Reloader], for all paths, those of interfaces that come
+// later included.
 func (h *Handover) Reload(next *config.Config) (needsRestart []string, err error) {
 	want, ok := next.Client(h.name)
 	if !ok {
 		return nil, nil
 	}
+	// A faulty key changes no path.
+	if _, err := want.Credential(); err != nil {
+		return nil, err
+	}
 	h.mu.Lock()
-	h.cfg.Servers, h.cfg.Secondary = want.Servers, want.Secondary
+	adopt(&h.cfg, &want)
 	needsRestart = config.Diff(h.cfg, want)
 	h.mu.Unlock()
 	list, _, _ := h.clients()

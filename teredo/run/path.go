@@ -179,7 +179,7 @@ func (h *Handover) chooseLocked() error {
 	if p.client == nil {
 		return nil
 	}
-	if err := h.tun.activate(p.client, event.InterfaceChanged); err != nil {
+	if err := h.tun.activate(p.client); err != nil {
 		return err
 	}
 	h.warm(p.client)

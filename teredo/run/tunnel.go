@@ -171,7 +171,7 @@ func (d *tunnel) unroute(c *Client, next netip.Addr) error {
 
 // activate makes the address of a client the preferred one. The new one is ready
 // before the old one steps back, so that no packet finds none.
-func (d *tunnel) activate(c *Client, why event.Cause) error {
+func (d *tunnel) activate(c *Client) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	before := d.active
@@ -191,7 +191,10 @@ func (d *tunnel) activate(c *Client, why event.Cause) error {
 			return err
 		}
 	}
-	return d.settle(why)
+	if !d.current.IsValid() {
+		return d.settle(event.Qualified)
+	}
+	return d.settle(event.InterfaceChanged)
 }
 
 // settle makes the default route follow, and tells of the change.
