@@ -5,6 +5,8 @@ package config
 import (
 	"fmt"
 	"net/netip"
+
+	"github.com/isthmus-net/isthmus/teredo"
 )
 
 // claim is something that only one instance can have.
@@ -52,7 +54,23 @@ func (c *checker) conflicts(config *Config) {
 		}
 		instance(RoleClient, i, r.Name, r.Interface, bindTo("port", address, r.Port))
 	}
+	c.discovery(config, sockets)
 	c.routes(config)
+}
+
+// discovery finds sockets that take what clients are to hear from neighbours. The
+// clients themselves share it.
+func (c *checker) discovery(config *Config, sockets []socketClaim) {
+	group := netip.AddrPortFrom(teredo.DiscoveryAddress, teredo.Port)
+	for i, r := range config.Clients {
+		for _, other := range sockets {
+			if r.LocalDiscovery && overlap(other.at, group) {
+				c.fail(fmt.Sprintf("%s[%d].local_discovery", RoleClient, i),
+					fmt.Sprintf("neighbours are heard on UDP %s, which %s binds as %s", group, other.by, other.at),
+					"choose another port there, or name an address to bind")
+			}
+		}
+	}
 }
 
 // routes finds relays that would route one prefix to two devices, and clients
