@@ -43,7 +43,7 @@ type RelayStatus struct {
 	// CarryClients tells whether the relay carries between clients, and Bound
 	// how many are bound to it for that.
 	CarryClients bool `json:"carry_clients"`
-	Bound        int  `json:"bound"`
+	Bound        int  `json:"bound_clients"`
 }
 
 // Status implements [role.Instance]; it returns a [RelayStatus].
