@@ -16,8 +16,9 @@ import (
 const (
 	// maxInterfaceName is IFNAMSIZ without the final zero.
 	maxInterfaceName = 15
-	// linkReady bounds the wait for a fresh link to carry packets.
-	linkReady = time.Second
+	// linkReady bounds the wait for a fresh link to carry packets: generously, since
+	// a worker of the kernel may wait long for its turn on a busy machine.
+	linkReady = 10 * time.Second
 )
 
 // Link joins two nodes by a virtual Ethernet cable whose ends bear the names

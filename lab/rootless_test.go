@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/lab/peers"
 )
 
 // rootlessVariable makes the test binary, run by an ordinary user, a lab, its
@@ -87,15 +88,43 @@ func rootlessLab() error {
 const ordinaryUser = 61234
 
 // asUser prepares a part of the test as a user without any right, to whom
-// /dev/net/tun is open in a mount namespace of the test alone.
+// /dev/net/tun is open in a mount namespace of the test alone. The tools of the
+// lab are open to the user there too, wherever the repository lies: below a home
+// folder that is closed, the way to them is laid anew.
 func asUser(t *testing.T, dir, part string, tunMode os.FileMode) *exec.Cmd {
 	t.Helper()
 	tun := filepath.Join(dir, "tun-"+strconv.FormatUint(uint64(tunMode), 8))
-	script := fmt.Sprintf("set -e; test -e %[1]s || mknod %[1]s c 10 200; chmod %[2]o %[1]s; mount --bind %[1]s %[3]s; "+
+	script := fmt.Sprintf("set -e; test -e %[1]s || mknod %[1]s c 10 200; chmod %[2]o %[1]s; mount --bind %[1]s %[3]s; "+openTools(dir)+
 		"exec setpriv --reuid %[4]d --regid %[4]d --clear-groups --pdeathsig KILL %[5]s", tun, tunMode, tunDevice, ordinaryUser, filepath.Join(dir, "lab.test"))
 	cmd := exec.Command("unshare", "--mount", "sh", "-c", script)
 	cmd.Env = append(os.Environ(), rootlessVariable+"="+part, "XDG_RUNTIME_DIR="+filepath.Join(dir, "run"))
 	return cmd
+}
+
+// openTools gives the commands that lay the way to the peers' folder anew, if a
+// folder on it is closed to others; they touch the mount namespace of the test
+// alone.
+func openTools(dir string) string {
+	found, err := peers.Find()
+	if err != nil || isOpen(found.Dir) {
+		return ""
+	}
+	top := "/" + strings.SplitN(found.Dir, "/", 3)[1]
+	aside := filepath.Join(dir, "tools")
+	return fmt.Sprintf("mkdir -p %[1]s; mount --bind %[2]s %[1]s; "+
+		"mount -t tmpfs -o mode=755 tmpfs %[3]s; mkdir -p %[2]s; mount --bind %[1]s %[2]s; ", aside, found.Dir, top)
+}
+
+// isOpen tells whether everybody may enter a folder and all above it.
+func isOpen(dir string) bool {
+	for ; ; dir = filepath.Dir(dir) {
+		if info, err := os.Stat(dir); err != nil || info.Mode()&1 == 0 {
+			return false
+		}
+		if dir == "/" {
+			return true
+		}
+	}
 }
 
 // userFolder holds a copy of the test binary and a run-time folder of the user.
