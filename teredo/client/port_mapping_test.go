@@ -4,9 +4,11 @@ package client_test
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/client"
 	"github.com/isthmus-net/isthmus/teredo/nattest"
 )
@@ -170,6 +172,44 @@ func TestSymmetricToSymmetric(t *testing.T) {
 			b.want("data in", b.udp(foreign, data(peerAddr, b.address(), "three")), "host: three")
 			b.want("indirect bubble", b.udp(primaryPort, throughServer(peerMapping, bubble(peerAddr, b.address(), 8)))[:1],
 				"to "+tt.want+": bubble with nonce")
+		})
+	}
+}
+
+// Behind several NATs an indirect bubble tells the address that the nearest one has
+// reserved beside the local one (RFC 6081 section 5.6.4.1).
+func TestReservedPortIsAnAlternate(t *testing.T) {
+	nested := netip.MustParseAddrPort("192.168.7.2:3551")
+	for _, tt := range []struct {
+		name     string
+		reserved netip.AddrPort
+		want     []netip.AddrPort
+	}{
+		{"nothing reserved", netip.AddrPort{}, []netip.AddrPort{local}},
+		{"by the only NAT, whose mapping the address tells", mapping, []netip.AddrPort{local}},
+		{"by one of several NATs", nested, []netip.AddrPort{local, nested}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t)
+			b.c.PortMapped(tt.reserved, b.now, &b.out)
+			b.begin(client.Server{Primary: primary})
+			b.udp(primaryPort, b.answer(mapping))
+			b.ip(data(b.address(), peerAddr, "one"))
+			var got []netip.AddrPort
+			for _, d := range b.out.UDP {
+				p, err := teredo.Parse(d.Payload)
+				if err != nil {
+					t.Fatal(err)
+				}
+				trailers, err := teredo.ParseTrailers(p.Trailers)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, trailers.AlternateList()...)
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("alternates %v, want %v", got, tt.want)
+			}
 		})
 	}
 }
