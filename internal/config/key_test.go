@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 const someSecret = "correct horse battery staple"
@@ -150,9 +151,7 @@ func TestReadKeys(t *testing.T) {
 }
 
 func TestFileOfAnotherUser(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	testutil.NeedRoot(t)
 	path := write(t, someSecret, 0o600)
 	if err := os.Chown(path, 12345, 12345); err != nil {
 		t.Fatal(err)
