@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/teredo"
 )
 
 const someSecret = "correct horse battery staple"
