@@ -155,7 +155,32 @@ type Relay struct {
 	// Workers is how many pairs of sockets and TUN queues serve packets, each by
 	// cores of its own; 0 leaves it to the program.
 	Workers int `key:"workers"`
+	// FastPath is what carries the packets of established peers; not FastPathXDP
+	// in ModeHost.
+	FastPath FastPath `key:"fast_path"`
+	// FastPathDevices are the devices that it attaches to. Empty: all Ethernet
+	// devices that are up, and come up, and are no member of another.
+	FastPathDevices []string `key:"fast_path_devices"`
+	// FastPathLinger is how long it goes on without the daemon.
+	FastPathLinger time.Duration `key:"fast_path_linger"`
 }
+
+// FastPath says what carries the packets of established peers: a program in the
+// kernel or the engine.
+type FastPath string
+
+// Kinds of fast path.
+const (
+	// FastPathAuto chooses by device, and stays with the engine where a program
+	// would pass by what the host does to forwarded packets.
+	FastPathAuto FastPath = "auto"
+	// FastPathXDP is a program in the driver of each device.
+	FastPathXDP FastPath = "xdp"
+	// FastPathTC is a program at the ingress of each device, behind the driver.
+	FastPathTC FastPath = "tc"
+	// FastPathOff is the engine alone.
+	FastPathOff FastPath = "off"
+)
 
 // Host is an IPv4 address or a name that is to be resolved to one.
 type Host struct {
@@ -315,6 +340,9 @@ type Client struct {
 	// PortMappingFile remembers the reserved port across restarts. Empty: in the
 	// state directory of the service.
 	PortMappingFile string `key:"port_mapping_file"`
+	// FastPath is what carries the packets of established peers; not FastPathXDP,
+	// which cannot see what this host sends.
+	FastPath FastPath `key:"fast_path"`
 }
 
 // Control is the socket of `isthmus status` and `isthmus reload`.

@@ -38,6 +38,7 @@ const (
 	carryRate     = 20_000                  // Some 200 Mbit/s of full packets.
 	carryClient   = 1_000                   // Some 10 Mbit/s: calls and shells, not archives.
 	randomPorts   = 64                      // Some 10 MB of socket buffers at most.
+	linger        = 30 * time.Second        // An upgrade takes seconds; peers that go on longer have nobody to speak for them.
 	controlSocket = "/run/isthmus/control.sock"
 	controlMode   = 0o660
 )
@@ -86,6 +87,8 @@ func DefaultRelay() Relay {
 		EchoThroughServer: true,
 		CarryRate:         carryRate,
 		CarryClientRate:   carryClient,
+		FastPath:          FastPathAuto,
+		FastPathLinger:    linger,
 	}
 }
 
@@ -122,5 +125,6 @@ func DefaultClient() Client {
 		QueueBytes:            queueBytes,
 		QueueTotalBytes:       clientQueue,
 		PortMapping:           PortMappingNone,
+		FastPath:              FastPathAuto,
 	}
 }

@@ -156,6 +156,20 @@ func TestParse(t *testing.T) {
 				r.Interfaces, r.ProbeAfter = []string{"wlan0", "wwan0"}, 0
 				r.OnChange, r.OnChangeTimeout = []string{"/usr/local/bin/moved", "a b", ""}, 2*time.Second
 			})},
+		{"fast path of a relay and of a client", `
+			[[relay]]
+			fast_path = "tc"
+			fast_path_devices = ["eth0", "eth1"]
+			fast_path_linger = "2m"
+			[[client]]
+			server = "192.0.2.1"
+			fast_path = "off"`,
+			func() Config {
+				c, r := client(func(r *Client) { r.FastPath = FastPathOff }), DefaultRelay()
+				r.FastPath, r.FastPathDevices, r.FastPathLinger = FastPathTC, []string{"eth0", "eth1"}, 2*time.Minute
+				c.Relays = []Relay{r}
+				return c
+			}()},
 		{"process sections", `
 			control = { socket = "" }
 			[metrics]

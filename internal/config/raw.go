@@ -62,6 +62,9 @@ type rawRelay struct {
 	CarryClientRate   any `toml:"carry_client_rate"`
 	AllowPrivate      any `toml:"allow_private"`
 	Workers           any `toml:"workers"`
+	FastPath          any `toml:"fast_path"`
+	FastPathDevices   any `toml:"fast_path_devices"`
+	FastPathLinger    any `toml:"fast_path_linger"`
 }
 
 type rawClient struct {
@@ -101,6 +104,7 @@ type rawClient struct {
 	KeyAlgorithm          any `toml:"key_algorithm"`
 	PortMapping           any `toml:"port_mapping"`
 	PortMappingFile       any `toml:"port_mapping_file"`
+	FastPath              any `toml:"fast_path"`
 }
 
 type rawControl struct {

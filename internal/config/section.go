@@ -143,6 +143,7 @@ func (c *checker) relay(at string, raw rawRelay) Relay {
 	set(c, at, "carry_client_rate", raw.CarryClientRate, &r.CarryClientRate, count(0))
 	set(c, at, "allow_private", raw.AllowPrivate, &r.AllowPrivate, listOf(privateRange))
 	set(c, at, "workers", raw.Workers, &r.Workers, integer[int](0, maxWorkers))
+	c.relayFastPath(at, raw, &r)
 	c.queues(at, r.MTU, r.QueueBytes, r.QueueTotalBytes)
 	return r
 }
@@ -182,6 +183,7 @@ func (c *checker) client(at string, raw rawClient) Client {
 	c.clientKey(at, raw, &r)
 	set(c, at, "port_mapping", raw.PortMapping, &r.PortMapping, oneOf(PortMappingNone, PortMappingAuto, PortMappingUPnP, PortMappingNATPMP))
 	set(c, at, "port_mapping_file", raw.PortMappingFile, &r.PortMappingFile, optional(filePath))
+	set(c, at, "fast_path", raw.FastPath, &r.FastPath, oneOf(FastPathAuto, FastPathTC, FastPathOff))
 	c.queues(at, teredo.MTU, r.QueueBytes, r.QueueTotalBytes)
 	c.clientInterfaces(at, &r)
 	if len(r.Servers) == 0 && !c.failed[at+".server"] {
