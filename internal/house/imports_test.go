@@ -13,7 +13,7 @@ import (
 var (
 	codecs  = []string{"teredo"}
 	engines = []string{"teredo/server", "teredo/relay", "teredo/client", "teredo/peer"}
-	leaves  = []string{"internal/packet", "internal/event", "internal/ratelimit"}
+	leaves  = []string{"internal/packet", "internal/event", "internal/ratelimit", "internal/trace"}
 	runs    = []string{"teredo/run"}
 	// Edges live on libraries that do their own I/O; what they learn is judged by
 	// an engine.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/event"
+	"github.com/isthmus-net/isthmus/internal/trace"
 )
 
 // Instance is one configured server, relay or client.
@@ -62,6 +63,14 @@ type AddressSource interface {
 type AddressFollower interface {
 	// AddressChanged is told each change of each instance. It must not wait.
 	AddressChanged(event.AddressChange)
+}
+
+// Tracer is an Instance that can show packets with what became of them.
+type Tracer interface {
+	// Trace calls emit for samples of what passes, one call at a time, until ctx
+	// is done; then it returns nil. A sample and its data belong to emit for the
+	// time of the call alone. One trace runs at a time: others get trace.ErrBusy.
+	Trace(ctx context.Context, s trace.Sampling, emit func(*trace.Sample)) error
 }
 
 // Peer is one entry of a peer table, for people and programs that read status.
