@@ -83,6 +83,7 @@ func NewClient(cfg config.Client, log *slog.Logger) (*Client, error) {
 	c.loop.Engine = engine
 	c.loop.IP = c.dev
 	c.loop.NewOutput = func() *client.Out { return new(client.Out) }
+	c.loop.EachDropped = c.eachDropped
 	c.loop.Settled = func(out *client.Out) {
 		c.events.push(out.Events)
 		c.changeSockets(out.Sockets)

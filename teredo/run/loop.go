@@ -53,10 +53,14 @@ type Loop[O Output] struct {
 	// Sent, if set, is called with the mutex held when the datagrams of an
 	// ordered batch have been sent.
 	Sent func()
+	// EachDropped calls f for every drop reason, in a fixed order. [Loop.Trace]
+	// needs it; it is called with the mutex held.
+	EachDropped func(f func(reason string, n uint64))
 
 	mu      sync.Mutex
 	sockets atomic.Pointer[[]port.UDPConn]
 	timer   timer
+	tap     atomic.Pointer[tap] // nil when nobody traces
 }
 
 // SetSocket makes conn the socket that [packet.Datagram] calls i; nil takes it
@@ -109,12 +113,13 @@ func (l *Loop[O]) ReadUDPQuick(conn port.UDPConn, ports Ports, quick Quick[*port
 		batch[i] = &msgs[i]
 	}
 	out := l.NewOutput()
+	shown := udpView(conn)
 	for {
 		n, err := conn.ReadBatch(msgs)
 		if err != nil {
 			return untilClosed(err)
 		}
-		pass(l, batch[:n], out, l.Ordered, &ports, &quick, handle)
+		pass(l, batch[:n], out, l.Ordered, &ports, &quick, &shown, handle)
 	}
 }
 
@@ -133,14 +138,14 @@ func (l *Loop[O]) ReadTunQuick(tun port.Tun, ports Ports, quick Quick[[]byte, O]
 		if err != nil {
 			return untilClosed(err)
 		}
-		pass(l, pkts[:n], out, false, &ports, &quick, handle)
+		pass(l, pkts[:n], out, false, &ports, &quick, &tunView, handle)
 	}
 }
 
 // pass handles one batch: without the mutex as far as the quick way goes.
-func pass[P any, O Output](l *Loop[O], items []P, out O, ordered bool, ports *Ports, quick *Quick[P, O], handle func(p P, now time.Time, out O)) {
+func pass[P any, O Output](l *Loop[O], items []P, out O, ordered bool, ports *Ports, quick *Quick[P, O], shown *view[P], handle func(p P, now time.Time, out O)) {
 	out.Reset()
-	if quick.Handle != nil {
+	if quick.Handle != nil && l.tap.Load() == nil {
 		now := time.Now()
 		for len(items) > 0 && quick.Handle(items[0], now, out) {
 			items = items[1:]
@@ -153,8 +158,13 @@ func pass[P any, O Output](l *Loop[O], items []P, out O, ordered bool, ports *Po
 		return
 	}
 	l.batch(out, ordered, ports, func(now time.Time) {
+		tap := l.tap.Load()
 		for _, p := range items {
-			handle(p, now, out)
+			if tap != nil {
+				traced(l, tap, shown, p, now, out, handle)
+			} else {
+				handle(p, now, out)
+			}
 		}
 	})
 }

@@ -188,12 +188,12 @@ func TestLoopQuick(t *testing.T) {
 	ports := Ports{Sockets: []port.UDPConn{udp}}
 
 	l.mu.Lock() // held by another: quick packets pass
-	pass(l, []string{"a", "b"}, &out, true, &ports, &quick, handle)
+	pass(l, []string{"a", "b"}, &out, true, &ports, &quick, &view[string]{}, handle)
 	l.mu.Unlock()
 	if sent != 0 || done != 1 {
 		t.Errorf("%d ordered batches, %d done", sent, done)
 	}
-	pass(l, []string{"c", "slow", "d"}, &out, true, &ports, &quick, handle)
+	pass(l, []string{"c", "slow", "d"}, &out, true, &ports, &quick, &view[string]{}, handle)
 	if sent != 1 || done != 2 {
 		t.Errorf("%d ordered batches, %d done", sent, done)
 	}

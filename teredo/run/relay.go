@@ -75,6 +75,7 @@ func NewRelay(cfg config.Relay, log *slog.Logger) (*Relay, error) {
 	r := &Relay{name: cfg.Name, log: log, engine: engine, ready: make(chan struct{}), cfg: cfg}
 	r.loop.Engine = engine
 	r.loop.NewOutput = func() *packet.Batch { return new(packet.Batch) }
+	r.loop.EachDropped = r.eachDropped
 	r.loop.Ordered = true
 	r.loop.Sent = engine.Publish
 	return r, nil

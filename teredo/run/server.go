@@ -58,6 +58,7 @@ func NewServer(cfg config.Server, log *slog.Logger) (*Server, error) {
 	s := &Server{name: cfg.Name, log: log, engine: engine, ready: make(chan struct{}), cfg: cfg}
 	s.loop.Engine = engine
 	s.loop.NewOutput = func() *packet.Batch { return new(packet.Batch) }
+	s.loop.EachDropped = s.eachDropped
 	return s, nil
 }
 
