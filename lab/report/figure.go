@@ -3,7 +3,6 @@
 package report
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -22,7 +21,7 @@ type Figure struct {
 	Unit string `json:"unit,omitempty"`
 	// Decimals are the digits printed behind the point. A figure is judged
 	// as it is printed, so that what is read and what is judged agree.
-	Decimals int `json:"-"`
+	Decimals int `json:"decimals,omitempty"`
 	// Published is what a paper or a standard states.
 	Published Value `json:"published"`
 	// Peer is what the peer reached in this run, Isthmus what Isthmus did.
@@ -76,24 +75,13 @@ func (v Value) Median() float64 {
 	return (s[(n-1)/2] + s[n/2]) / 2
 }
 
-// MarshalJSON writes the median with minimum, maximum and count, or the reason
-// of absence.
-func (v Value) MarshalJSON() ([]byte, error) {
-	if !v.Known() {
-		return json.Marshal(map[string]string{"absent": v.Absent})
-	}
-	return json.Marshal(struct {
-		Median  float64 `json:"median"`
-		Min     float64 `json:"min"`
-		Max     float64 `json:"max"`
-		Samples int     `json:"samples"`
-	}{v.Median(), slices.Min(v.Samples), slices.Max(v.Samples), len(v.Samples)})
-}
+// Judged reports whether there are a must and something to judge by it.
+func (f Figure) Judged() bool { return f.Must != nil && f.Isthmus.Known() }
 
 // Missed reports whether Isthmus was measured and is outside its must, with
 // the precision in which it is printed.
 func (f Figure) Missed() bool {
-	if f.Must == nil || !f.Isthmus.Known() {
+	if !f.Judged() {
 		return false
 	}
 	scale := math.Pow10(f.Decimals)

@@ -6,13 +6,11 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
-	"html/template"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // WriteJSON writes the whole report as one JSON object.
@@ -26,12 +24,16 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	}{r, r.Missed()})
 }
 
-// WriteCSV writes every table, the figures last with a column each for median,
-// minimum, maximum and number of samples. Tables are separated by a record
-// with the title alone.
+// WriteCSV writes every table, then the numbers behind each chart, the figures
+// last with a column each for median, minimum, maximum and number of samples.
+// Tables are separated by a record with the title alone.
 func (r *Report) WriteCSV(w io.Writer) error {
 	c := csv.NewWriter(w)
-	for _, t := range r.Tables {
+	tables := slices.Clone(r.Tables)
+	for i := range r.Charts {
+		tables = append(tables, r.Charts[i].table())
+	}
+	for _, t := range tables {
 		_ = c.Write([]string{t.Title})
 		_ = c.Write(t.Columns)
 		_ = c.WriteAll(t.Rows)
@@ -59,56 +61,29 @@ func (f Figure) record() []string {
 			continue
 		}
 		for _, x := range []float64{v.Median(), slices.Min(v.Samples), slices.Max(v.Samples)} {
-			cells = append(cells, strconv.FormatFloat(x, 'g', 6, 64))
+			cells = append(cells, number(x))
 		}
 		cells = append(cells, strconv.Itoa(len(v.Samples)))
 	}
 	return append(cells, f.ratioText(), f.mustText(), strconv.FormatBool(f.Missed()))
 }
 
-// page needs nothing but itself, so that it can be sent as one file.
-var page = template.Must(template.New("page").Parse(`<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{{.Title}}</title><style>
-body{font:16px/1.4 sans-serif;max-width:70em;margin:2em auto;padding:0 1em}
-table{border-collapse:collapse}th,td{padding:.2em .8em;text-align:right;border-bottom:1px solid #ccc}
-th:first-child,td:first-child{text-align:left}.bad{color:#b00}
-</style></head><body><h1>{{.Title}}</h1>
-{{.Chart}}
-{{range .Tables}}<h2>{{.Title}}</h2>
-<table><tr>{{range .Columns}}<th>{{.}}</th>{{end}}</tr>
-{{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
-{{end}}</table>
-{{range .Notes}}<p>{{.}}</p>
-{{end}}{{end}}{{range .Faults}}<p class="bad">WRONG: {{.}}</p>
-{{end}}{{range .Missed}}<p class="bad">MISS: {{.}}</p>
-{{end}}</body></html>
-`))
-
-// WriteHTML writes one self-contained page.
-func (r *Report) WriteHTML(w io.Writer) error {
-	var chart strings.Builder
-	if err := r.WriteSVG(&chart); err != nil {
-		return err
-	}
-	return page.Execute(w, struct {
-		Title          string
-		Chart          template.HTML // from a template that escapes
-		Tables         []Table
-		Faults, Missed []string
-	}{r.Title, template.HTML(chart.String()), r.all(), r.Faults, r.Missed()})
-}
-
-// WriteFiles writes EXPERIMENT.json, .csv, .svg and .html into a folder, which it
-// makes if need be.
+// WriteFiles writes into a folder, which it makes if need be: EXPERIMENT.json,
+// .csv and .html, EXPERIMENT.svg with the figures, and EXPERIMENT-NAME.svg for
+// each chart.
 func (r *Report) WriteFiles(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("the folder for results cannot be made: %w", err)
 	}
-	for _, form := range []struct {
-		ending string
-		write  func(io.Writer) error
-	}{{"json", r.WriteJSON}, {"csv", r.WriteCSV}, {"svg", r.WriteSVG}, {"html", r.WriteHTML}} {
-		if err := writeFile(filepath.Join(dir, r.Experiment+"."+form.ending), form.write); err != nil {
+	forms := map[string]func(io.Writer) error{".json": r.WriteJSON, ".csv": r.WriteCSV, ".html": r.WriteHTML}
+	if c, ok := r.summary(); ok {
+		forms[".svg"] = c.WriteSVG
+	}
+	for i := range r.Charts {
+		forms["-"+r.Charts[i].Name+".svg"] = r.Charts[i].WriteSVG
+	}
+	for ending, write := range forms {
+		if err := writeFile(filepath.Join(dir, r.Experiment+ending), write); err != nil {
 			return fmt.Errorf("the results cannot be written: %w", err)
 		}
 	}

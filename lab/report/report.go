@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Report is what one run of an experiment found.
@@ -31,12 +32,31 @@ type Report struct {
 	Peer string `json:"peer"`
 	// Figures are measured numbers beside others.
 	Figures []Figure `json:"figures,omitempty"`
+	// Charts are pictures beside the one that is made of the figures.
+	Charts []Chart `json:"charts,omitempty"`
 	// Notes explain the figures, one sentence each.
 	Notes []string `json:"notes,omitempty"`
 	// Machine says what was measured and on what.
 	Machine string `json:"machine,omitempty"`
+	// Facts about machine and set-up: kernel, load, offloads and the like.
+	Facts []Fact `json:"facts,omitempty"`
+	// Command is what made the report, as typed.
+	Command string `json:"command,omitempty"`
+	// Time is when the experiment ended.
+	Time time.Time `json:"time,omitzero"`
 	// Faults is wrong behaviour, one sentence each.
 	Faults []string `json:"faults,omitempty"`
+}
+
+// Fact is one thing to know about how figures came about.
+type Fact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Fact adds what should be known beside the figures.
+func (r *Report) Fact(name, format string, args ...any) {
+	r.Facts = append(r.Facts, Fact{name, fmt.Sprintf(format, args...)})
 }
 
 // Table is a grid of text with a title. Every row has as many cells as there
@@ -102,6 +122,23 @@ func (r *Report) grid() Table {
 		t.Rows = append(t.Rows, []string{f.label(), f.text(f.Published), f.text(f.Peer), f.text(f.Isthmus), f.ratioText(), must})
 	}
 	return t
+}
+
+// summary draws the figures that were measured; each has a scale of its own,
+// since units differ and the ratio is what counts. Its ok is false if there is
+// nothing to draw.
+func (r *Report) summary() (c Chart, ok bool) {
+	b := &Bars{Apart: true}
+	for _, f := range r.Figures {
+		if !f.Isthmus.Known() {
+			continue
+		}
+		b.Groups = append(b.Groups, Group{
+			Label: f.label(), Decimals: &f.Decimals, Must: f.Must,
+			Bars: []Bar{{"published", Published, f.Published}, {r.Peer, Peer, f.Peer}, {"Isthmus", Ours, f.Isthmus}},
+		})
+	}
+	return Chart{Title: r.Title, Bars: b}, len(b.Groups) > 0
 }
 
 // all lists every table, that of the figures last.
