@@ -91,7 +91,7 @@ func TestReferenceIsComplete(t *testing.T) {
 	if err := toml.Unmarshal([]byte(text), &listed); err != nil {
 		t.Fatal(err)
 	}
-	for _, section := range []string{"server", "relay", "client", "control", "metrics", "log"} {
+	for _, section := range []string{"server", "relay", "client", "announce", "control", "metrics", "log"} {
 		table, ok := listed[section].(map[string]any)
 		if many, isArray := listed[section].([]any); isArray && len(many) == 1 {
 			table, ok = many[0].(map[string]any)

@@ -37,9 +37,11 @@ type Config struct {
 	Servers []Server `key:"server"`
 	Relays  []Relay  `key:"relay"`
 	Clients []Client `key:"client"`
-	Control Control  `key:"control"`
-	Metrics Metrics  `key:"metrics"`
-	Log     Log      `key:"log"`
+	// Announce concerns instances with announce = true.
+	Announce Announce `key:"announce"`
+	Control  Control  `key:"control"`
+	Metrics  Metrics  `key:"metrics"`
+	Log      Log      `key:"log"`
 }
 
 // Server is one Teredo server (RFC 4380, section 5.3).
@@ -84,6 +86,8 @@ type Server struct {
 	// Workers is how many sets of sockets serve packets, each by cores of its
 	// own; 0 leaves it to the program.
 	Workers int `key:"workers"`
+	// Announce has the addresses announced to routers while the server works.
+	Announce bool `key:"announce"`
 }
 
 // Mode says for whom a relay works.
@@ -155,6 +159,8 @@ type Relay struct {
 	// Workers is how many pairs of sockets and TUN queues serve packets, each by
 	// cores of its own; 0 leaves it to the program.
 	Workers int `key:"workers"`
+	// Announce has Prefixes announced to routers while the relay works.
+	Announce bool `key:"announce"`
 	// FastPath is what carries the packets of established peers; not FastPathXDP
 	// in ModeHost.
 	FastPath FastPath `key:"fast_path"`

@@ -46,8 +46,9 @@ const (
 // Default returns the configuration of an empty file: no instance.
 func Default() Config {
 	return Config{
-		Control: Control{Socket: controlSocket, Mode: controlMode},
-		Log:     Log{Level: slog.LevelInfo, Format: FormatText},
+		Announce: DefaultAnnounce(),
+		Control:  Control{Socket: controlSocket, Mode: controlMode},
+		Log:      Log{Level: slog.LevelInfo, Format: FormatText},
 	}
 }
 

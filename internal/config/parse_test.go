@@ -178,9 +178,10 @@ func TestParse(t *testing.T) {
 			level = "debug"
 			format = "json"`,
 			Config{
-				Control: Control{Mode: 0o660},
-				Metrics: Metrics{Listen: netip.MustParseAddrPort("[::1]:9464")},
-				Log:     Log{Level: slog.LevelDebug, Format: FormatJSON},
+				Announce: DefaultAnnounce(),
+				Control:  Control{Mode: 0o660},
+				Metrics:  Metrics{Listen: netip.MustParseAddrPort("[::1]:9464")},
+				Log:      Log{Level: slog.LevelDebug, Format: FormatJSON},
 			}},
 		{"control in octal", "[control]\nmode = 0o600\ngroup = \"isthmus\"", func() Config {
 			c := Default()

@@ -6,12 +6,13 @@ package config
 // wrong type is reported with our words and beside all other faults; nil is a
 // key that is not there.
 type rawFile struct {
-	Server  []rawServer `toml:"server"`
-	Relay   []rawRelay  `toml:"relay"`
-	Client  []rawClient `toml:"client"`
-	Control rawControl  `toml:"control"`
-	Metrics rawMetrics  `toml:"metrics"`
-	Log     rawLog      `toml:"log"`
+	Server   []rawServer `toml:"server"`
+	Relay    []rawRelay  `toml:"relay"`
+	Client   []rawClient `toml:"client"`
+	Announce rawAnnounce `toml:"announce"`
+	Control  rawControl  `toml:"control"`
+	Metrics  rawMetrics  `toml:"metrics"`
+	Log      rawLog      `toml:"log"`
 }
 
 type rawServer struct {
@@ -31,6 +32,7 @@ type rawServer struct {
 	KeysFile           any `toml:"keys_file"`
 	RequireAuth        any `toml:"require_auth"`
 	Workers            any `toml:"workers"`
+	Announce           any `toml:"announce"`
 }
 
 // rawKeys is a file of keys.
@@ -62,6 +64,7 @@ type rawRelay struct {
 	CarryClientRate   any `toml:"carry_client_rate"`
 	AllowPrivate      any `toml:"allow_private"`
 	Workers           any `toml:"workers"`
+	Announce          any `toml:"announce"`
 	FastPath          any `toml:"fast_path"`
 	FastPathDevices   any `toml:"fast_path_devices"`
 	FastPathLinger    any `toml:"fast_path_linger"`

@@ -36,6 +36,8 @@ func (c *checker) config(raw rawFile) *Config {
 	for i, one := range raw.Client {
 		config.Clients = append(config.Clients, c.client(fmt.Sprintf("%s[%d]", RoleClient, i), one))
 	}
+	config.Announce = c.announce(raw.Announce)
+	c.announced(&config)
 	set(c, "control", "socket", raw.Control.Socket, &config.Control.Socket, optional(socketPath))
 	set(c, "control", "mode", raw.Control.Mode, &config.Control.Mode, permissions)
 	set(c, "control", "group", raw.Control.Group, &config.Control.Group, optional(groupName))
@@ -61,6 +63,7 @@ func (c *checker) server(at string, raw rawServer) Server {
 	set(c, at, "burst", raw.Burst, &s.Burst, count(1))
 	set(c, at, "mtu", raw.MTU, &s.MTU, integer[int](teredo.MTU, maxMTU))
 	set(c, at, "workers", raw.Workers, &s.Workers, integer[int](0, maxWorkers))
+	set(c, at, "announce", raw.Announce, &s.Announce, boolean)
 	c.serverKeys(at, raw, &s)
 	c.serverAddresses(at, &s)
 	return s
@@ -143,6 +146,7 @@ func (c *checker) relay(at string, raw rawRelay) Relay {
 	set(c, at, "carry_client_rate", raw.CarryClientRate, &r.CarryClientRate, count(0))
 	set(c, at, "allow_private", raw.AllowPrivate, &r.AllowPrivate, listOf(privateRange))
 	set(c, at, "workers", raw.Workers, &r.Workers, integer[int](0, maxWorkers))
+	set(c, at, "announce", raw.Announce, &r.Announce, boolean)
 	c.relayFastPath(at, raw, &r)
 	c.queues(at, r.MTU, r.QueueBytes, r.QueueTotalBytes)
 	return r
