@@ -15,8 +15,33 @@ import (
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
-// StampUnit is the resolution of the time of last reception in a [Hot] table.
-const StampUnit = 250 * time.Millisecond
+// StampUnit is the resolution of the time of last reception in a [Hot] table, some
+// 268 ms: a power of two of nanoseconds, since a fast path shifts faster than it
+// divides.
+const StampUnit = time.Duration(1) << stampShift
+
+const stampShift = 28
+
+// Stamps returns the least number of [StampUnit] that make a peer as old as age, so
+// that comparing with it is comparing with age.
+func Stamps(age time.Duration) uint16 {
+	return uint16(min(max((age+StampUnit-1)>>stampShift, 0), 1<<16-1-skew))
+}
+
+// Seed is the random words of a table's hash.
+type Seed [seedWords]uint64
+
+// NewSeed draws a seed from rand, which must be a cryptographic source.
+func NewSeed(rand io.Reader) (seed Seed, err error) {
+	var b [8 * seedWords]byte
+	if _, err := io.ReadFull(rand, b[:]); err != nil {
+		return seed, fmt.Errorf("no random seed for the peer table: %w", err)
+	}
+	for i := range seed {
+		seed[i] = binary.LittleEndian.Uint64(b[8*i:])
+	}
+	return seed, nil
+}
 
 // Hot is a table of trusted Teredo peers in one flat slab of memory, which a
 // fast path outside this program can share; layout.go has the layout. What a
@@ -28,7 +53,7 @@ const StampUnit = 250 * time.Millisecond
 type Hot struct {
 	words    []uint32 // the slab
 	mask     uint32   // number of buckets less one
-	seed     [seedWords]uint64
+	seed     Seed
 	prefixes [][4]byte
 
 	limit     int
@@ -38,7 +63,8 @@ type Hot struct {
 
 	foreign      map[[16]byte]endpoint
 	foreignLimit int
-	path         search // scratch space of an insertion
+	mirror       Foreign // of foreign; nil: none
+	path         search  // scratch space of an insertion
 }
 
 // endpoint is an IPv4 address and port.
@@ -51,10 +77,22 @@ type endpoint struct {
 // entry takes some 50 bytes more.
 const foreignShare = 8
 
+// ForeignLimit returns how many of so many peers may have a foreign mapping.
+func ForeignLimit(peers int) int { return max(peers/foreignShare, 1) }
+
 // NewHot makes an empty table of at most limit peers below these Teredo prefixes,
 // in a slab of [HotBytes] zero bytes. Its seed comes from rand, which must be a
 // cryptographic source.
 func NewHot(slab []byte, limit int, prefixes [][4]byte, rand io.Reader) (*Hot, error) {
+	seed, err := NewSeed(rand)
+	if err != nil {
+		return nil, err
+	}
+	return overlay(slab, limit, prefixes, seed)
+}
+
+// overlay lays a table over a slab.
+func overlay(slab []byte, limit int, prefixes [][4]byte, seed Seed) (*Hot, error) {
 	buckets := len(slab) / BucketBytes
 	switch {
 	case buckets == 0 || len(slab)%BucketBytes != 0 || buckets&(buckets-1) != 0:
@@ -64,21 +102,16 @@ func NewHot(slab []byte, limit int, prefixes [][4]byte, rand io.Reader) (*Hot, e
 	case len(prefixes) > MaxPrefixes:
 		return nil, fmt.Errorf("%d Teredo prefixes are too many for one peer table: use at most %d", len(prefixes), MaxPrefixes)
 	}
-	h := &Hot{
-		words:    unsafe.Slice((*uint32)(unsafe.Pointer(&slab[0])), len(slab)/4),
-		mask:     uint32(buckets - 1),
-		prefixes: prefixes, limit: max(limit, 1), foreignLimit: max(limit/foreignShare, 1),
+	return &Hot{
+		words: unsafe.Slice((*uint32)(unsafe.Pointer(&slab[0])), len(slab)/4),
+		mask:  uint32(buckets - 1), seed: seed,
+		prefixes: prefixes, limit: max(limit, 1), foreignLimit: ForeignLimit(limit),
 		foreign: make(map[[16]byte]endpoint),
-	}
-	var seed [8 * seedWords]byte
-	if _, err := io.ReadFull(rand, seed[:]); err != nil {
-		return nil, fmt.Errorf("no random seed for the peer table: %w", err)
-	}
-	for i := range h.seed {
-		h.seed[i] = binary.LittleEndian.Uint64(seed[8*i:])
-	}
-	return h, nil
+	}, nil
 }
+
+// Seed returns the seed of the table's hash.
+func (h *Hot) Seed() Seed { return h.seed }
 
 // Ref is a peer as a look-up found it. It tells nothing of later changes.
 type Ref struct {
@@ -113,7 +146,7 @@ func (r Ref) Heard(now Instant) Instant {
 // before.
 const skew = 40
 
-func stampOf(at Instant) uint16 { return uint16(at / Instant(StampUnit)) }
+func stampOf(at Instant) uint16 { return uint16(at >> stampShift) }
 
 // Len returns the number of peers, and how many of them have a foreign mapping.
 func (h *Hot) Len() (all, foreign int) { return h.len, len(h.foreign) }
@@ -236,7 +269,7 @@ func (h *Hot) Delete(key *[16]byte) {
 func (h *Hot) remove(slot uint32) {
 	if atomic.LoadUint32(h.state(slot))&stateForeign != 0 {
 		key := h.key(slot)
-		delete(h.foreign, key)
+		h.deleteForeign(&key)
 	}
 	h.clear(slot)
 	h.len--

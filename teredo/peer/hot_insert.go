@@ -40,7 +40,7 @@ func (h *Hot) Insert(key *[16]byte, mapped netip.AddrPort, now Instant, stale ti
 		}
 		state |= stateForeign
 	} else {
-		delete(h.foreign, *key)
+		h.deleteForeign(key)
 	}
 	if r, ok := h.find(&n); ok {
 		h.change(r.slot, ^stateVersion, state)
@@ -48,7 +48,7 @@ func (h *Hot) Insert(key *[16]byte, mapped netip.AddrPort, now Instant, stale ti
 	}
 	slot, ok := h.place(&n, now, stale)
 	if !ok {
-		delete(h.foreign, *key)
+		h.deleteForeign(key)
 		return TableFull
 	}
 	h.write(slot, n.k0, n.k1, n.k2, state)
@@ -66,13 +66,31 @@ func (h *Hot) write(slot, k0, k1, k2, state uint32) {
 	atomic.StoreUint32(&w[stateWord], state&^stateVersion|version)
 }
 
-// setForeign records a foreign mapping.
+// setForeign records a foreign mapping, before the state says that there is one.
 func (h *Hot) setForeign(key *[16]byte, mapped netip.AddrPort, now Instant, stale time.Duration) bool {
-	if _, ok := h.foreign[*key]; !ok && len(h.foreign) >= h.foreignLimit && !h.evictForeign(now, stale) {
+	next := endpoint{ip: mapped.Addr().As4(), port: mapped.Port()}
+	old, ok := h.foreign[*key]
+	switch {
+	case ok && old == next:
+		return true
+	case !ok && len(h.foreign) >= h.foreignLimit && !h.evictForeign(now, stale):
+		return false
+	case h.mirror != nil && !h.mirror.Put(*key, mapped):
 		return false
 	}
-	h.foreign[*key] = endpoint{ip: mapped.Addr().As4(), port: mapped.Port()}
+	h.foreign[*key] = next
 	return true
+}
+
+// deleteForeign forgets the foreign mapping of an address, if there is one.
+func (h *Hot) deleteForeign(key *[16]byte) {
+	if _, ok := h.foreign[*key]; !ok {
+		return
+	}
+	delete(h.foreign, *key)
+	if h.mirror != nil {
+		h.mirror.Delete(*key)
+	}
 }
 
 // evictTries is how many buckets, or foreign mappings, are looked at for a stale

@@ -75,8 +75,8 @@ func TestHotLayout(t *testing.T) {
 	h.Insert(key, netip.MustParseAddrPort("192.0.2.1:4096"), 100*second, stale, true)
 	want := make([]byte, 64)
 	copy(want, key[4:])
-	// used, busy, foreign, the second prefix, first version, 400 quarters
-	binary.NativeEndian.PutUint32(want[12:], 0x80000000|0x40000000|0x20000000|1<<24|1<<16|400)
+	// used, busy, foreign, the second prefix, first version, 100 s in units of 2^28 ns
+	binary.NativeEndian.PutUint32(want[12:], 0x80000000|0x40000000|0x20000000|1<<24|1<<16|372)
 	if diff := cmp.Diff(want, slab); diff != "" {
 		t.Errorf("the slab (-want +got):\n%s", diff)
 	}
@@ -91,7 +91,7 @@ func TestHotLayout(t *testing.T) {
 
 // The hash is part of the layout.
 func TestHotHash(t *testing.T) {
-	a, b := hash(&[seedWords]uint64{1, 2, 3, 4, 5}, 1, 0xffffffff, 0x12345678, 0x9abcdef0)
+	a, b := hash(&Seed{1, 2, 3, 4, 5}, 1, 0xffffffff, 0x12345678, 0x9abcdef0)
 	// 1 + 2*0xffffffff + 3*0x12345678 + 4*0x9abcdef0 + 5 = 0x4a22f7f2c
 	h := uint64(1) + 2*0xffffffff + 3*0x12345678 + 4*0x9abcdef0 + 5
 	h = (h ^ h>>32) * 0x9e3779b97f4a7c15
@@ -119,6 +119,18 @@ func TestNewHotRefuses(t *testing.T) {
 	}
 }
 
+const unit = Instant(StampUnit)
+
+func TestStamps(t *testing.T) {
+	for age, want := range map[time.Duration]uint16{
+		0: 0, 1: 1, StampUnit: 1, StampUnit + 1: 2, 30 * time.Second: 112, -time.Second: 0, 1000 * time.Hour: 65495,
+	} {
+		if got := Stamps(age); got != want {
+			t.Errorf("%s is %d stamps, want %d", age, got, want)
+		}
+	}
+}
+
 func TestHotStamps(t *testing.T) {
 	h := newHot(t, 10)
 	h.add(1, 0)
@@ -129,11 +141,11 @@ func TestHotStamps(t *testing.T) {
 		want  time.Duration
 	}{
 		{"at once", 0, 0, 0},
-		{"less than the unit", 0, second / 5, 0},
-		{"rounded up, never down by more than the unit", second/4 - 1, 30 * second, 30 * time.Second},
+		{"less than the unit", 0, unit - 1, 0},
+		{"rounded up, never down by more than the unit", unit - 1, 30 * unit, 30 * StampUnit},
 		{"a later core", 100 * second, 99 * second, 0},
-		{"once round the stamp", 16384 * second, 16390 * second, 6 * time.Second},
-		{"over the end of the stamp", 16383 * second, 16400 * second, 17 * time.Second},
+		{"once round the stamp", 65536 * unit, 65560 * unit, 24 * StampUnit},
+		{"over the end of the stamp", 65535 * unit, 65600 * unit, 65 * StampUnit},
 	} {
 		r, ok := h.Lookup(client(1))
 		h.Touch(r, tt.heard)
@@ -144,7 +156,7 @@ func TestHotStamps(t *testing.T) {
 	}
 	old, _ := h.Lookup(client(1))
 	h.Delete(client(1))
-	h.Touch(old, 20000*second)
+	h.Touch(old, 70000*unit)
 	if _, ok := h.Lookup(client(1)); ok {
 		t.Error("a late touch brought a deleted peer back")
 	}

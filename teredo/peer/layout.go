@@ -19,11 +19,11 @@ import "math/bits"
 //	31      used: the slot holds a peer; a zeroed slab is an empty table
 //	30      busy: whoever holds no lock leaves the peer to the slow path
 //	29      foreign: the mapping is not the one in the address; it is in a
-//	        table of its own, which only the owner of the lock reads
+//	        table of its own, see [Foreign]
 //	28      0
 //	27..24  tag: which of the Teredo prefixes the address has
 //	23..16  version: counts what the slot has held
-//	15..0   stamp: last reception in quarters of a second, modulo 65536
+//	15..0   stamp: last reception in units of 2^28 ns, modulo 65536
 //
 // A peer is in one of two buckets. With the three words k0, k1, k2 of its key as
 // they are loaded in host order, its tag t and the five random words s0 to s4:
@@ -62,6 +62,7 @@ const (
 	stateUsed    uint32 = 1 << 31
 	stateBusy    uint32 = 1 << 30
 	stateForeign uint32 = 1 << 29
+	stateZero    uint32 = 1 << 28
 	stateTag     uint32 = 0xf << tagShift
 	stateVersion uint32 = 0xff << versionShift
 	stateStamp   uint32 = 0xffff
@@ -78,7 +79,7 @@ const seedWords = 5
 
 // hash returns the two buckets of a key, before they are cut to the number of
 // buckets.
-func hash(seed *[seedWords]uint64, tag, k0, k1, k2 uint32) (first, second uint32) {
+func hash(seed *Seed, tag, k0, k1, k2 uint32) (first, second uint32) {
 	h := seed[0] + seed[1]*uint64(k0) + seed[2]*uint64(k1) + seed[3]*uint64(k2) + seed[4]*uint64(tag)
 	h ^= h >> 32
 	h *= 0x9e3779b97f4a7c15

@@ -56,6 +56,7 @@ type Limits struct {
 type Table[C any] struct {
 	limits  Limits
 	onEvict func(*Entry, *C)
+	filter  Filter // nil: none
 
 	index  map[[16]byte]int32
 	chunks [][]Entry // entries never move, so pointers to them hold
@@ -80,6 +81,17 @@ type coldState[C any] struct {
 }
 
 const chunkBits = 10
+
+// Filter is told which addresses are in a table, so that who cannot look into the
+// table, a fast path outside this program, knows of most addresses that they are
+// not: a Bloom filter, say.
+type Filter interface {
+	Add(key [16]byte)
+	Remove(key [16]byte)
+}
+
+// SetFilter has a filter told what comes and goes from now on.
+func (t *Table[C]) SetFilter(f Filter) { t.filter = f }
 
 // NewTable makes a table. onEvict, if not nil, is called for an entry that loses
 // its place to another, before it is deleted; its cold state may be nil.
@@ -122,6 +134,9 @@ func (t *Table[C]) Insert(key *[16]byte, longAgo Instant) (e *Entry, fresh bool)
 	*e = Entry{Key: *key, Rx: longAgo, Tx: longAgo, self: e.self}
 	t.index[*key] = e.self
 	t.untrusted.pushNewest(t, e)
+	if t.filter != nil {
+		t.filter.Add(*key)
+	}
 	return e, true
 }
 
@@ -148,6 +163,9 @@ func (t *Table[C]) Delete(e *Entry) {
 	t.Release(e)
 	t.ages(e).remove(t, e)
 	delete(t.index, e.Key)
+	if t.filter != nil {
+		t.filter.Remove(e.Key)
+	}
 	e.newer = t.free
 	t.free = e.self
 }

@@ -41,6 +41,12 @@ type Config struct {
 	// Memory is where the trusted peers lie: peer.HotBytes(MaxPeers) zero bytes.
 	// Nil: the relay takes its own. Fixed.
 	Memory []byte
+	// Shared, if not nil, is what a fast path outside this program reads beside
+	// Memory, which then may hold peers. Fixed.
+	Shared *Shared
+	// Epoch is the time from which the instants in Memory count; zero is that of
+	// [New]. Fixed.
+	Epoch time.Time
 	// PeerTimeout is how long after its last packet a peer stays valid; 30 s in
 	// RFC 4380 section 5.2.4.
 	PeerTimeout time.Duration
@@ -64,6 +70,23 @@ type Config struct {
 	CarryClients               bool
 	CarryRate, CarryClientRate int
 }
+
+// Shared is what a relay shares with a fast path outside the program.
+type Shared struct {
+	Seed      peer.Seed    // of the hash of Memory
+	Foreign   peer.Foreign // mappings that are not in the clients' addresses
+	UnderTest peer.Filter  // clients that bubbles go to, or went in vain
+}
+
+// Ages are the ages of a peer's last packet below which the quick way, and a fast
+// path outside the program, sends to the peer and takes packets from it, in
+// [peer.StampUnit].
+func (c *Config) Ages() (send, receive uint16) {
+	return peer.Stamps(c.refresh()), peer.Stamps(memory)
+}
+
+// refresh is the age at which a peer that is sent to is asked for a sign of life.
+func (c *Config) refresh() time.Duration { return c.PeerTimeout * refreshNum / refreshDen }
 
 // check returns an error when the relay could not work with c.
 func (c *Config) check() error {
@@ -90,7 +113,10 @@ func New(cfg Config, now time.Time, rand io.Reader) (*Relay, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	r := &Relay{clock: peer.Clock{Epoch: now}}
+	r := &Relay{clock: peer.Clock{Epoch: cfg.Epoch}}
+	if cfg.Epoch.IsZero() {
+		r.clock.Epoch = now
+	}
 	for _, p := range cfg.Prefixes {
 		r.prefixes = append(r.prefixes, [4]byte(p.Addr().AsSlice()))
 	}
@@ -109,15 +135,14 @@ func New(cfg Config, now time.Time, rand io.Reader) (*Relay, error) {
 	if r.perStranger, err = ratelimit.NewPerSource(strangers, ratelimit.DefaultBuckets, rand); err != nil {
 		return nil, err
 	}
-	memory := cfg.Memory
-	if memory == nil {
-		memory = make([]byte, peer.HotBytes(cfg.MaxPeers))
-	}
-	if r.hot, err = peer.NewHot(memory, cfg.MaxPeers, r.prefixes, rand); err != nil {
+	if err = r.makeHot(&cfg, now, rand); err != nil {
 		return nil, err
 	}
 	untrusted := max(min(maxUntrusted, cfg.MaxPeers/untrustedShare), 1)
 	r.tests = peer.NewTable(peer.Limits{Peers: 2 * untrusted, Untrusted: untrusted}, r.evicted)
+	if cfg.Shared != nil {
+		r.tests.SetFilter(cfg.Shared.UnderTest)
+	}
 	r.unpublished = make([][16]byte, 0, publishRoom)
 	if err = r.carriage.init(rand); err != nil {
 		return nil, err
@@ -126,12 +151,31 @@ func New(cfg Config, now time.Time, rand io.Reader) (*Relay, error) {
 	return r, nil
 }
 
+// makeHot makes the table of trusted peers, or takes over the one that is there.
+func (r *Relay) makeHot(cfg *Config, now time.Time, rand io.Reader) (err error) {
+	memory := cfg.Memory
+	if memory == nil {
+		memory = make([]byte, peer.HotBytes(cfg.MaxPeers))
+	}
+	if cfg.Shared == nil {
+		r.hot, err = peer.NewHot(memory, cfg.MaxPeers, r.prefixes, rand)
+		return err
+	}
+	at := r.clock.At(now)
+	r.hot, err = peer.OpenHot(memory, cfg.MaxPeers, r.prefixes, cfg.Shared.Seed, cfg.Shared.Foreign, at)
+	if err == nil {
+		r.sweepAt = at.Add(r.sweepInterval())
+	}
+	return err
+}
+
 // Reconfigure applies all settings of cfg that are not fixed and keeps the peers.
 func (r *Relay) Reconfigure(cfg Config) error {
 	if err := cfg.check(); err != nil {
 		return err
 	}
-	cfg.Host, cfg.Prefixes, cfg.MaxPeers, cfg.Memory = r.cfg.Host, r.cfg.Prefixes, r.cfg.MaxPeers, nil
+	cfg.Host, cfg.Prefixes, cfg.MaxPeers = r.cfg.Host, r.cfg.Prefixes, r.cfg.MaxPeers
+	cfg.Memory, cfg.Shared, cfg.Epoch = nil, nil, time.Time{}
 	r.apply(cfg)
 	return nil
 }
@@ -140,7 +184,7 @@ func (r *Relay) apply(cfg Config) {
 	r.cfg = cfg
 	r.shared.Store(&shared{
 		host: cfg.Host, mtu: cfg.MTU, serve: cfg.Serve,
-		refresh: cfg.PeerTimeout * refreshNum / refreshDen,
+		refresh: cfg.refresh(),
 		carry:   cfg.CarryClients,
 	})
 	r.budget.QueuePackets, r.budget.QueueBytes = cfg.QueuePackets, cfg.QueueBytes

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/isthmus-net/isthmus/teredo/peer"
 )
 
 // nth is the n-th client of the test's server.
@@ -111,7 +112,7 @@ func TestFullTable(t *testing.T) {
 		c, m := nth(n << 8)
 		b.want("an old peer", b.udp(m, data(c, host, "hello")), "ip hello hop 64")
 	}
-	b.wait(30 * time.Second)
+	b.wait(30*time.Second + peer.StampUnit)
 	c, m := nth(149 << 8)
 	b.want("in the place of a stale one", b.udp(m, data(c, host, "hello")), "ip hello hop 64")
 	if s := b.r.Sizes(); s.Trusted != 100 || s.Evictions != 1 {

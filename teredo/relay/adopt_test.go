@@ -1,0 +1,96 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package relay
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/teredo/peer"
+)
+
+// fast is what a fast path would read.
+type fast struct {
+	mapped map[[16]byte]netip.AddrPort
+	tested map[[16]byte]int
+}
+
+func (f *fast) Put(key [16]byte, m netip.AddrPort) bool { f.mapped[key] = m; return true }
+func (f *fast) Delete(key [16]byte)                     { delete(f.mapped, key) }
+func (f *fast) Add(key [16]byte)                        { f.tested[key]++ }
+func (f *fast) Remove(key [16]byte)                     { f.tested[key]-- }
+func (f *fast) Walk(each func([16]byte, netip.AddrPort)) {
+	for key, m := range f.mapped {
+		each(key, m)
+	}
+}
+
+// The next relay over the same memory goes on where the last one ended.
+func TestRelayTakesPeersOver(t *testing.T) {
+	f := &fast{mapped: map[[16]byte]netip.AddrPort{}, tested: map[[16]byte]int{}}
+	memory := make([]byte, peer.HotBytes(1000))
+	share := func(c *Config) {
+		c.Memory, c.Epoch = memory, start.Add(-time.Hour)
+		c.Shared = &Shared{Seed: peer.Seed{1, 2, 3, 4, 5}, Foreign: f, UnderTest: f}
+	}
+	symmetric := teredoAddr(server, netip.MustParseAddrPort("198.51.100.8:40000"))
+	moved := netip.MustParseAddrPort("198.51.100.8:50000")
+
+	first := newBench(t, share)
+	first.trust()
+	first.ip(data(host, symmetric, "first"))
+	if n := f.tested[symmetric.As16()]; n != 1 {
+		t.Errorf("the client under test was told %d times", n)
+	}
+	first.want("the key comes back", first.udp(moved, bubble(symmetric, first.bubbleSource(symmetric))), "udp 198.51.100.8:50000 first hop 63")
+	if m := f.mapped[symmetric.As16()]; m != moved || f.tested[symmetric.As16()] != 0 {
+		t.Errorf("its mapping is shared as %v; under test %d times", m, f.tested[symmetric.As16()])
+	}
+
+	second := newBench(t, share)
+	second.now = start.Add(10 * time.Second)
+	if s := second.r.Sizes(); s.Trusted != 2 || s.Foreign != 1 {
+		t.Errorf("taken over: %+v", s)
+	}
+	second.want("to a client", second.ip(data(host, client, "a")), "udp 198.51.100.7:40000 a hop 63")
+	second.want("to a symmetric client", second.ip(data(host, symmetric, "b")), "udp 198.51.100.8:50000 b hop 63")
+	second.want("from it", second.udp(moved, data(symmetric, host, "c")), "ip c hop 63")
+	second.want("from the other", second.udp(mapped, data(client, host, "d")), "ip d hop 63")
+	for second.r.Sizes().Peers > 0 { // also what nobody adds to is swept in the end
+		second.tick()
+		if second.now.Sub(start) > memory300 {
+			t.Fatal("the peers were never forgotten")
+		}
+	}
+	if len(f.mapped) != 0 {
+		t.Errorf("%d mappings are left", len(f.mapped))
+	}
+}
+
+// memory300 is more than the time in which silent peers are forgotten.
+const memory300 = memory + 2*sweepPeriod + time.Minute
+
+func TestAges(t *testing.T) {
+	c := Config{PeerTimeout: 30 * time.Second}
+	// 22.5 s and 300 s, rounded up.
+	if send, receive := c.Ages(); send != 84 || receive != 1118 {
+		t.Errorf("%d and %d stamps", send, receive)
+	}
+	r := &Relay{cfg: c, prefixes: [][4]byte{[4]byte(teredo.Prefix.Addr().AsSlice())}}
+	hot, err := peer.NewHot(make([]byte, 64), 3, r.prefixes, testRand())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := client.As16()
+	hot.Insert(&key, mapped, 0, time.Second, false)
+	ref, _ := hot.Lookup(&key)
+	send, receive := c.Ages()
+	for stamps := range peer.Instant(2000) {
+		age := ref.Age(stamps * peer.Instant(peer.StampUnit))
+		if (age < c.refresh()) != (stamps < peer.Instant(send)) || (age < memory) != (stamps < peer.Instant(receive)) {
+			t.Fatalf("after %d stamps, %s, both ways to compare differ", stamps, age)
+		}
+	}
+}
