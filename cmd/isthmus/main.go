@@ -33,6 +33,7 @@ type CLI struct {
 	Init    InitCmd    `cmd:"" help:"Print a small configuration to start from."`
 	Lab     LabCmd     `cmd:"" help:"See the roles at work in a network made of namespaces."`
 	Status  StatusCmd  `cmd:"" help:"Show what a running isthmus is doing."`
+	Trace   TraceCmd   `cmd:"" help:"Show packets of a running isthmus with what became of them."`
 	Reload  ReloadCmd  `cmd:"" help:"Have a running isthmus read its configuration again."`
 	Teredo  TeredoCmd  `cmd:"" help:"Look into the Teredo protocol."`
 	Version VersionCmd `cmd:"" help:"Show version, compiler and kernel."`

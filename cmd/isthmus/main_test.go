@@ -4,11 +4,13 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,7 +22,9 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
+	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/trace"
 )
 
 // call runs a command line and returns what it wrote.
@@ -184,6 +188,19 @@ func (told) Peers(instance string, limit int) (control.PeerList, error) {
 
 func (told) Reload() (control.Reloaded, error) {
 	return control.Reloaded{NeedsRestart: []control.Pending{{Section: "client", Instance: "home", Keys: []string{"port", "bind"}, Change: "changed"}}}, nil
+}
+
+func (told) Trace(ctx context.Context, _ string, _ trace.Sampling, emit func(*trace.Sample)) error {
+	client, host := netip.MustParseAddr("2001:0:c000:201::1"), netip.MustParseAddr("2001:db8::1")
+	for ctx.Err() == nil {
+		emit(&trace.Sample{
+			Time: time.Unix(3, 4000).UTC(), Instance: "border", Path: trace.Fast, Hook: "tc", Device: "eth0",
+			Verdict: trace.Punt, Reason: "bubble", Link: trace.IP, Length: 40,
+			Data: packet.AppendIPv6Header(nil, packet.ProtoNone, 64, 0, client, host),
+		})
+		time.Sleep(time.Millisecond)
+	}
+	return nil
 }
 
 // serve answers as a daemon on a socket until the test ends.

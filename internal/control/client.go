@@ -57,35 +57,58 @@ func (c *Client) Reload(ctx context.Context) (reloaded Reloaded, err error) {
 	return reloaded, err
 }
 
+// ask reads an answer whole.
 func (c *Client) ask(ctx context.Context, method, path string, query url.Values, into any) error {
-	address := url.URL{Scheme: "http", Host: "isthmus", Path: path, RawQuery: query.Encode()}
-	request, err := http.NewRequestWithContext(ctx, method, address.String(), nil)
+	response, err := c.open(ctx, method, path, query)
 	if err != nil {
 		return err
 	}
-	response, err := c.http.Do(request)
-	if err != nil {
-		return c.explain(err)
-	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	body, err := c.read(response)
 	if err != nil {
-		return fmt.Errorf("the answer of isthmus on %s broke off: %w", c.path, err)
-	}
-	if response.StatusCode != http.StatusOK {
-		var told problem
-		switch err := json.Unmarshal(body, &told); {
-		case err == nil && len(told.Faults) > 0:
-			return fromFaults(told.Faults)
-		case err == nil && told.Error != "":
-			return &refusal{text: told.Error, status: response.StatusCode}
-		}
-		return fmt.Errorf("isthmus on %s answered %s: is it another version?", c.path, response.Status)
+		return err
 	}
 	if err := json.Unmarshal(body, into); err != nil {
 		return fmt.Errorf("the answer of isthmus on %s is not understood (%w): is it another version?", c.path, err)
 	}
 	return nil
+}
+
+// open asks, and returns the answer if it is no error.
+func (c *Client) open(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
+	address := url.URL{Scheme: "http", Host: "isthmus", Path: path, RawQuery: query.Encode()}
+	request, err := http.NewRequestWithContext(ctx, method, address.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	if response.StatusCode == http.StatusOK {
+		return response, nil
+	}
+	defer response.Body.Close()
+	body, err := c.read(response)
+	if err != nil {
+		return nil, err
+	}
+	var told problem
+	switch err := json.Unmarshal(body, &told); {
+	case err == nil && len(told.Faults) > 0:
+		return nil, fromFaults(told.Faults)
+	case err == nil && told.Error != "":
+		return nil, &refusal{text: told.Error, status: response.StatusCode}
+	}
+	return nil, fmt.Errorf("isthmus on %s answered %s: is it another version?", c.path, response.Status)
+}
+
+func (c *Client) read(response *http.Response) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("the answer of isthmus on %s broke off: %w", c.path, err)
+	}
+	return body, nil
 }
 
 // refusal is an error in the daemon's own words.

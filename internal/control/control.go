@@ -5,28 +5,33 @@
 //
 //	GET  /v1/status                        state, counters and drops of all instances
 //	GET  /v1/peers?instance=NAME&limit=N   peers of one instance
+//	GET  /v1/trace?instance=NAME&filter=F  samples of packets, a line each, until hung up
 //	POST /v1/reload                        read the configuration file again
 //
 // Reading is open to everybody who may connect, which the permission bits of the
 // socket decide. Changing is a group of handlers of its own: it is open only to
-// root and to the user who runs the daemon, whatever the bits say.
+// root and to the user who runs the daemon, whatever the bits say. So is the
+// trace, which shows what others send.
 //
 // An error is answered with a status of 4xx or 5xx and {"error": "…"}; faults of
 // the configuration file stand in "faults" too, one by one.
 package control
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/trace"
 )
 
 // Paths of the interface.
 const (
 	pathStatus = "/v1/status"
 	pathPeers  = "/v1/peers"
+	pathTrace  = "/v1/trace"
 	pathReload = "/v1/reload"
 )
 
@@ -98,6 +103,9 @@ type Source interface {
 	Status() Status
 	// Peers lists peers of an instance, or returns ErrNoInstance.
 	Peers(instance string, limit int) (PeerList, error)
+	// Trace calls emit, one call at a time, for samples of packets of one
+	// instance, or of all if it is empty, until ctx is done. emit does not wait.
+	Trace(ctx context.Context, instance string, s trace.Sampling, emit func(*trace.Sample)) error
 	// Reload reads the configuration again and applies it.
 	Reload() (Reloaded, error)
 }

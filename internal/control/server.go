@@ -21,8 +21,10 @@ type changeKey struct{}
 
 // NewServer returns the server that answers on the control socket.
 func NewServer(source Source) *http.Server {
-	return &http.Server{
-		Handler:           handler(source),
+	// Traces have no end of their own: Shutdown would wait for them.
+	stopping, stop := context.WithCancel(context.Background())
+	server := &http.Server{
+		Handler:           handler(source, stopping),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
@@ -30,12 +32,14 @@ func NewServer(source Source) *http.Server {
 			return context.WithValue(ctx, changeKey{}, mayChange(conn))
 		},
 	}
+	server.RegisterOnShutdown(stop)
+	return server
 }
 
-func handler(source Source) http.Handler {
+func handler(source Source, stopping context.Context) http.Handler {
 	mux := http.NewServeMux()
 	reading(mux, source)
-	changing(mux, source)
+	trusted(mux, source, stopping)
 	return mux
 }
 
@@ -66,18 +70,19 @@ func reading(mux *http.ServeMux, source Source) {
 	})
 }
 
-// changing are the handlers that do more than look.
-func changing(mux *http.ServeMux, source Source) {
-	guard := func(handle http.HandlerFunc) http.HandlerFunc {
+// trusted are the handlers that do more than look at the state.
+func trusted(mux *http.ServeMux, source Source, stopping context.Context) {
+	guard := func(what string, handle http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			if allowed, _ := r.Context().Value(changeKey{}).(bool); !allowed {
-				refuse(w, http.StatusForbidden, "only root and the user who runs isthmus may change anything: use sudo")
+				refuse(w, http.StatusForbidden, "only root and the user who runs isthmus may "+what+": use sudo")
 				return
 			}
 			handle(w, r)
 		}
 	}
-	mux.HandleFunc("POST "+pathReload, guard(func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET "+pathTrace, guard("see the packets of others", serveTrace(source, stopping)))
+	mux.HandleFunc("POST "+pathReload, guard("change anything", func(w http.ResponseWriter, _ *http.Request) {
 		reloaded, err := source.Reload()
 		var faults config.Errors
 		switch {

@@ -3,12 +3,17 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/trace"
 )
 
 // Status implements control.Source.
@@ -65,4 +70,29 @@ func (d *Daemon) Peers(name string, limit int) (control.PeerList, error) {
 		return control.PeerList{Instance: name, Total: total, Peers: peers}, nil
 	}
 	return control.PeerList{}, fmt.Errorf("%w: %q is not among the running ones, which isthmus status lists", control.ErrNoInstance, name)
+}
+
+// Trace implements control.Source.
+func (d *Daemon) Trace(ctx context.Context, name string, s trace.Sampling, emit func(*trace.Sample)) error {
+	var traced []role.Tracer
+	for _, instance := range d.Instances {
+		if tracer, ok := instance.(role.Tracer); ok && (name == "" || name == instance.Name()) {
+			traced = append(traced, tracer)
+		}
+	}
+	if len(traced) == 0 {
+		return fmt.Errorf("%w: nothing that can be traced is named %q; isthmus status lists what runs", control.ErrNoInstance, name)
+	}
+	var mu sync.Mutex
+	group, ctx := errgroup.WithContext(ctx)
+	for _, tracer := range traced {
+		group.Go(func() error {
+			return tracer.Trace(ctx, s, func(sample *trace.Sample) {
+				mu.Lock()
+				defer mu.Unlock()
+				emit(sample)
+			})
+		})
+	}
+	return group.Wait()
 }
