@@ -159,6 +159,9 @@ func (c *Client) trustByRelay(e *peer.Entry, f *effort, relay netip.AddrPort, at
 	if f.phase == soliciting {
 		c.rest(e, f, at) // what was asked for concerned the direct way
 	}
+	if !e.MappedIs(relay) {
+		c.withdraw(&e.Key)
+	}
 	c.peers.Trust(e, relay, at)
 	f.carried = true
 	c.stats.Sent += uint64(f.queue.Len())

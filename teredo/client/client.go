@@ -68,6 +68,9 @@ type Client struct {
 
 	ports randomPorts
 
+	fastPeers   map[[16]byte]fastPeer
+	fastChanges []FastChange
+
 	perPeer, perOrigin *ratelimit.PerSource
 	answers, errors    ratelimit.Bucket
 	alternates         ratelimit.Bucket
@@ -115,6 +118,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c.newTable()
+	c.fastPeers = make(map[[16]byte]fastPeer)
 	c.ports = randomPorts{slots: make([]randomPort, max(cfg.RandomPorts, 0)), due: farOff}
 	return c, nil
 }

@@ -124,6 +124,9 @@ type Config struct {
 	// MaxPeers bounds the list of recent peers, default 65536; at most a quarter
 	// of it holds peers that are not trusted.
 	MaxPeers int
+	// FastPeers bounds the peers whose data may take a fast path at once; 0 is no
+	// such path. See [Client.FastChanges].
+	FastPeers int
 	// QueuePackets, QueueBytes and QueueTotalBytes bound what waits for one peer
 	// and for all; defaults 16, 20480 and 1 MiB.
 	QueuePackets, QueueBytes, QueueTotalBytes int

@@ -84,8 +84,8 @@ func fallback(at netip.AddrPort) option {
 }
 
 // carryWorld is a world whose own relay is another one that carries.
-func carryWorld(t testing.TB) (*world, *carrier) {
-	w := newWorld(t)
+func carryWorld(t testing.TB, all ...option) (*world, *carrier) {
+	w := newWorld(t, all...)
 	return w, w.carrier(relayAddr)
 }
 
@@ -106,30 +106,32 @@ func (w *world) withFallback(nat *nattest.NAT, at netip.AddrPort, options ...opt
 // With a relay that carries every pair of NATs connects, cold and without losing
 // a packet, whether both clients name the same relay or each another one.
 func TestMatrixWithFallback(t *testing.T) {
-	for _, names := range []struct {
-		what string
-		a, b netip.AddrPort
-	}{
-		{"one relay", relayAddr, relayAddr},
-		{"two relays", relayAddr, otherRelay},
-	} {
-		for _, from := range nattest.AllKinds {
-			for _, to := range nattest.AllKinds {
-				t.Run(fmt.Sprintf("%s, %s to %s", names.what, from.Name, to.Name), func(t *testing.T) {
-					w, first := carryWorld(t)
-					second := w.carrier(otherRelay)
-					a := w.withFallback(nattest.NewNAT(from, natA), names.a)
-					b := w.withFallback(nattest.NewNAT(to, natB), names.b)
-					if got := pingPair(w, a, b); got != pings {
-						t.Errorf("%d of %d answered; dropped %q and %q", got, pings, a.dropped(), b.dropped())
-					}
-					if n := first.engine.Stats().Carried + second.engine.Stats().Carried; reached(from, to) && n > 0 {
-						t.Errorf("%d packets were carried although there is a direct way", n)
-					}
-				})
+	eachPath(t, func(t *testing.T, all ...option) {
+		for _, names := range []struct {
+			what string
+			a, b netip.AddrPort
+		}{
+			{"one relay", relayAddr, relayAddr},
+			{"two relays", relayAddr, otherRelay},
+		} {
+			for _, from := range nattest.AllKinds {
+				for _, to := range nattest.AllKinds {
+					t.Run(fmt.Sprintf("%s, %s to %s", names.what, from.Name, to.Name), func(t *testing.T) {
+						w, first := carryWorld(t, all...)
+						second := w.carrier(otherRelay)
+						a := w.withFallback(nattest.NewNAT(from, natA), names.a)
+						b := w.withFallback(nattest.NewNAT(to, natB), names.b)
+						if got := pingPair(w, a, b); got != pings {
+							t.Errorf("%d of %d answered; dropped %q and %q", got, pings, a.dropped(), b.dropped())
+						}
+						if n := first.engine.Stats().Carried + second.engine.Stats().Carried; reached(from, to) && n > 0 {
+							t.Errorf("%d packets were carried although there is a direct way", n)
+						}
+					})
+				}
 			}
 		}
-	}
+	})
 }
 
 // reached tells whether two kinds find a direct way at the first attempt.

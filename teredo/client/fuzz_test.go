@@ -23,12 +23,12 @@ const most = 6 + 3
 
 // fuzzed makes a client that waits for peers, behind one of three NATs.
 func fuzzed(t testing.TB, nat uint8) *bench {
-	b := newQualified(t)
+	b := newQualified(t, fastPath)
 	switch nat % 3 {
 	case 1:
-		b = newSymmetric(t, preserved)
+		b = newSymmetric(t, preserved, fastPath)
 	case 2:
-		b = newSymmetric(t, mapping)
+		b = newSymmetric(t, mapping, fastPath)
 	}
 	b.ip(data(b.address(), hostAddr, "waits for a test"))
 	b.ip(data(b.address(), peerAddr, "waits for bubbles"))
@@ -77,6 +77,9 @@ func FuzzHandleUDP(f *testing.F) {
 			}
 			checkSockets(t, b, open)
 			checkDestinations(t, b)
+			if err := b.c.CheckFast(); err != nil {
+				t.Fatal(err)
+			}
 		}
 		b.now = b.now.Add(time.Minute)
 		b.out.Reset()

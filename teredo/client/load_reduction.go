@@ -32,6 +32,7 @@ func (c *Client) mayResume(e *peer.Entry, at peer.Instant) bool {
 
 // startSolicitation begins to ask a peer (RFC 6081 section 5.7.4.1).
 func (c *Client) startSolicitation(e *peer.Entry, f *effort, at peer.Instant, now time.Time, out *Out) {
+	c.withdraw(&e.Key)
 	f.phase, f.sent = soliciting, 0
 	c.solicitPeer(e, f, at, now, out)
 }
@@ -46,7 +47,7 @@ func (c *Client) solicitPeer(e *peer.Entry, f *effort, at peer.Instant, now time
 		c.peers.SetDeadline(e, at.Add(solicitInterval))
 		return
 	}
-	c.peers.Distrust(e)
+	c.distrust(e)
 	c.startBubbles(e, f, at, now, out)
 }
 

@@ -44,33 +44,35 @@ func pingPair(w *world, a, b *clientNode) int {
 // Client to client behind every pair of NATs, cold: all packets arrive, the
 // first included, or none where the RFC has no way.
 func TestMatrix(t *testing.T) {
-	worked, ofFive := 0, 0
-	for i, from := range nattest.AllKinds {
-		for j, to := range nattest.AllKinds {
-			t.Run(from.Name+" to "+to.Name, func(t *testing.T) {
-				w := newWorld(t)
-				a := w.qualified(nattest.NewNAT(from, natA))
-				b := w.qualified(nattest.NewNAT(to, natB))
-				got, want := pingPair(w, a, b), 0
-				if reachable[from.Name][j] {
-					want = pings
-					worked++
-					if i < len(nattest.Kinds) && j < len(nattest.Kinds) {
-						ofFive++
+	eachPath(t, func(t *testing.T, all ...option) {
+		worked, ofFive := 0, 0
+		for i, from := range nattest.AllKinds {
+			for j, to := range nattest.AllKinds {
+				t.Run(from.Name+" to "+to.Name, func(t *testing.T) {
+					w := newWorld(t, all...)
+					a := w.qualified(nattest.NewNAT(from, natA))
+					b := w.qualified(nattest.NewNAT(to, natB))
+					got, want := pingPair(w, a, b), 0
+					if reachable[from.Name][j] {
+						want = pings
+						worked++
+						if i < len(nattest.Kinds) && j < len(nattest.Kinds) {
+							ofFive++
+						}
 					}
-				}
-				if got != want {
-					t.Errorf("%d of %d answered, want %d; dropped %q and %q", got, pings, want, a.dropped(), b.dropped())
-				}
-				if want == 0 && a.errors == 0 {
-					t.Error("the host was not told that the peer is unreachable")
-				}
-			})
+					if got != want {
+						t.Errorf("%d of %d answered, want %d; dropped %q and %q", got, pings, want, a.dropped(), b.dropped())
+					}
+					if want == 0 && a.errors == 0 {
+						t.Error("the host was not told that the peer is unreachable")
+					}
+				})
+			}
 		}
-	}
-	if ofFive != 19 || worked != 37 {
-		t.Errorf("%d of the 25 pairs of five kinds work and %d of all, want 19 and 37", ofFive, worked)
-	}
+		if ofFive != 19 || worked != 37 {
+			t.Errorf("%d of the 25 pairs of five kinds work and %d of all, want 19 and 37", ofFive, worked)
+		}
+	})
 }
 
 // The same with delays that differ from packet to packet, so that answers overtake
@@ -135,36 +137,38 @@ func TestMatrixFirstAnswer(t *testing.T) {
 
 // To and from an IPv6 host by the relay: no packet is lost behind any NAT.
 func TestRelay(t *testing.T) {
-	for _, kind := range nattest.AllKinds {
-		t.Run(kind.Name+" outbound", func(t *testing.T) {
-			w := newWorld(t)
-			a := w.qualified(nattest.NewNAT(kind, natA), established)
-			a.say(hostAddr, "ping 0")
-			since := w.net.Now()
-			w.net.RunUntil(time.Second, func() bool { return len(a.got) == 1 })
-			// Test to the server, the relay's copy to it and on: 3 delays; then
-			// the packet and its answer. The RFC's own way takes more.
-			if took := w.net.Now().Sub(since); took > 6*delay {
-				t.Errorf("the first answer took %v", took)
-			}
-			for i := 1; i < pings; i++ {
-				a.say(hostAddr, fmt.Sprintf("ping %d", i))
-				w.net.Run(20 * time.Second)
-			}
-			wantPongs(t, a)
-		})
-		t.Run(kind.Name+" inbound", func(t *testing.T) {
-			w := newWorld(t)
-			a := w.qualified(nattest.NewNAT(kind, natA))
-			for i := range pings {
-				w.native(data(hostAddr, a.address(), fmt.Sprintf("ping %d", i)))
-				w.net.Run(40 * time.Second) // both ends forget each other in between
-			}
-			if len(w.relay.host) != pings || w.relay.host[0] != "pong 0" {
-				t.Errorf("the host got %q; dropped %s", w.relay.host, a.dropped())
-			}
-		})
-	}
+	eachPath(t, func(t *testing.T, all ...option) {
+		for _, kind := range nattest.AllKinds {
+			t.Run(kind.Name+" outbound", func(t *testing.T) {
+				w := newWorld(t, all...)
+				a := w.qualified(nattest.NewNAT(kind, natA), established)
+				a.say(hostAddr, "ping 0")
+				since := w.net.Now()
+				w.net.RunUntil(time.Second, func() bool { return len(a.got) == 1 })
+				// Test to the server, the relay's copy to it and on: 3 delays; then
+				// the packet and its answer. The RFC's own way takes more.
+				if took := w.net.Now().Sub(since); took > 6*delay {
+					t.Errorf("the first answer took %v", took)
+				}
+				for i := 1; i < pings; i++ {
+					a.say(hostAddr, fmt.Sprintf("ping %d", i))
+					w.net.Run(20 * time.Second)
+				}
+				wantPongs(t, a)
+			})
+			t.Run(kind.Name+" inbound", func(t *testing.T) {
+				w := newWorld(t, all...)
+				a := w.qualified(nattest.NewNAT(kind, natA))
+				for i := range pings {
+					w.native(data(hostAddr, a.address(), fmt.Sprintf("ping %d", i)))
+					w.net.Run(40 * time.Second) // both ends forget each other in between
+				}
+				if len(w.relay.host) != pings || w.relay.host[0] != "pong 0" {
+					t.Errorf("the host got %q; dropped %s", w.relay.host, a.dropped())
+				}
+			})
+		}
+	})
 }
 
 func wantPongs(t *testing.T, a *clientNode) {

@@ -50,7 +50,10 @@ const (
 // newTable makes an empty list of peers.
 func (c *Client) newTable() {
 	c.peers = peer.NewTable[effort](peer.Limits{Peers: c.cfg.MaxPeers, Untrusted: max(c.cfg.MaxPeers/4, 1)},
-		func(_ *peer.Entry, f *effort) { c.discard(f, PeerEvicted) })
+		func(e *peer.Entry, f *effort) {
+			c.withdraw(&e.Key)
+			c.discard(f, PeerEvicted)
+		})
 }
 
 // forgetPeers empties the list when the address goes: what waits bears a source
@@ -61,6 +64,7 @@ func (c *Client) forgetPeers() {
 		return true
 	})
 	c.evicted += c.peers.Evictions()
+	c.withdrawAll()
 	c.relays = relays{}
 	c.newTable()
 	c.unbind()
@@ -104,6 +108,9 @@ func (c *Client) trust(e *peer.Entry, mapping netip.AddrPort, at peer.Instant, o
 func (c *Client) establish(e *peer.Entry, mapping netip.AddrPort, at peer.Instant, out *Out) {
 	before, known := e.Mapped(), valid(e, at)
 	c.silence.heard = true
+	if before != mapping {
+		c.withdraw(&e.Key)
+	}
 	c.peers.Trust(e, mapping, at)
 	f := c.peers.Cold(e)
 	if f == nil {
@@ -168,6 +175,7 @@ func (c *Client) tickPeers(now time.Time, out *Out) {
 	}
 	if !now.Before(c.sweepAt) {
 		c.sweep(at)
+		c.sweepFast(at)
 		c.sweepAt = now.Add(sweepInterval)
 	}
 }
@@ -180,6 +188,7 @@ func (c *Client) sweep(at peer.Instant) {
 	}
 	for _, oldest := range []func() *peer.Entry{c.peers.OldestTrusted, c.peers.OldestUntrusted} {
 		for e := oldest(); e != nil && at.Sub(max(e.Rx, e.Tx)) >= keep && c.peers.Cold(e) == nil; e = oldest() {
+			c.withdraw(&e.Key)
 			c.peers.Delete(e)
 		}
 	}

@@ -21,6 +21,7 @@ func (c *Client) PortMapped(external netip.AddrPort, now time.Time, out *Out) {
 		return
 	}
 	c.reserved = external
+	c.withdrawAll() // the way to peers may be another, see toward
 	if c.state == Qualified && external.IsValid() && external != c.last.mapping {
 		c.solicit(&c.primary, c.server().Primary, now, out)
 	}

@@ -138,6 +138,7 @@ func (c *Client) receiveOnPort(socket int, from netip.AddrPort, p *teredo.Packet
 	case e.Trusted() && e.MappedIs(from), alsoAt(e, f, from, at):
 		c.peers.Touch(e, at)
 		c.heardPeer(e, f, socket, p.IPv6, &trailers, at, out)
+		c.offer(e, f, at)
 	case from == teredo.Mapped(&port.peer):
 		c.prove(e, f, way{socket, from}, at, out)
 	case answersNonce(f, p.IPv6, &trailers):
@@ -222,7 +223,7 @@ func (c *Client) suspectMapping(e *peer.Entry, p packet.IPv6, at peer.Instant, o
 		return
 	}
 	f := c.warm(e)
-	c.peers.Distrust(e)
+	c.distrust(e)
 	c.closePort(f, out)
 	c.callIndirect(e, f, at, out)
 	if f.phase == resting {

@@ -110,6 +110,7 @@ func (c *Client) makeAddress(q qualification) netip.Addr {
 // qualification.
 func (c *Client) examineNAT(now time.Time, out *Out) {
 	c.nat = kindOfNAT(c.local, c.last.mapping)
+	c.withdrawAll() // the way to peers may be another, see toward
 	c.secondary.active = false
 	if second := c.server().Secondary; second.IsValid() && c.nat.Mapping != NoNAT {
 		c.solicit(&c.secondary, second, now, out)
@@ -121,6 +122,7 @@ func (c *Client) examineNAT(now time.Time, out *Out) {
 // compare takes the mapping that the secondary address sees.
 func (c *Client) compare(mapping netip.AddrPort, out *Out) {
 	c.secondary.active = false
+	c.withdrawAll()
 	c.nat.Mapping = EndpointDependent
 	if mapping == c.last.mapping {
 		c.nat.Mapping = EndpointIndependent

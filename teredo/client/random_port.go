@@ -128,6 +128,7 @@ func (c *Client) openPort(e *peer.Entry, f *effort, at peer.Instant, out *Out) *
 			continue
 		}
 		*p = randomPort{local: c.pickPort(), peer: e.Key, expires: at.Add(portPatience)}
+		c.withdraw(&e.Key)
 		f.slot = uint16(i + 1)
 		c.ports.open++
 		c.ports.wake(p)
@@ -170,6 +171,7 @@ func (c *Client) closePort(f *effort, out *Out) {
 }
 
 func (c *Client) freePort(slot uint16) {
+	c.withdraw(&c.ports.slots[slot-1].peer)
 	c.ports.slots[slot-1] = randomPort{}
 	c.ports.open--
 }
@@ -244,7 +246,7 @@ func (c *Client) refreshPort(e *peer.Entry, f *effort, p *randomPort, at peer.In
 		p.refreshes++
 		c.sendDirectBy(way{socketOf(f), e.Mapped()}, e, f, bubble{}, out)
 	case !valid(e, at):
-		c.peers.Distrust(e)
+		c.distrust(e)
 		c.closePort(f, out)
 		return
 	}

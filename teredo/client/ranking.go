@@ -257,7 +257,7 @@ func (c *Client) use(why Cause, now time.Time, out *Out) {
 
 // beginWatch starts anew with a new address.
 func (c *Client) beginWatch(now time.Time) {
-	c.why, c.silence = 0, silence{traffic: c.silence.traffic}
+	c.why, c.silence = 0, silence{traffic: c.silence.traffic, since: now}
 	if c.scout.at.IsZero() {
 		c.scout.at = now.Add(c.share(firstScout))
 	}

@@ -88,13 +88,15 @@ func (c *Client) receive(from netip.AddrPort, server bool, p *teredo.Packet, now
 		}
 		c.peers.Touch(e, at)
 		bubble := teredo.IsBubble(p.IPv6)
-		if f := c.peers.Cold(e); f != nil || bubble {
+		f := c.peers.Cold(e)
+		if f != nil || bubble {
 			c.heardPeer(e, f, 0, p.IPv6, &trailers, at, out)
 		}
 		if bubble {
 			c.stats.BubblesReceived++
 			return
 		}
+		c.offer(e, f, at)
 		c.accept(e, p.IPv6, out)
 		return
 	}

@@ -33,6 +33,8 @@ type silence struct {
 	patience int       // how many of them lead to a probe
 	checkAt  time.Time // zero while there is no traffic
 	traffic  time.Time // last check that saw any
+	since    time.Time // last check: what the fast path carried before is counted
+	passed   time.Time // last packet of the host that the fast path has reported
 }
 
 // hostSent notes a packet of the host.
@@ -68,7 +70,7 @@ func (c *Client) tickSilence(now time.Time, out *Out) {
 		s.patience = min(2*s.patience, maxPatience)
 		c.probe(now, out)
 	}
-	s.checkAt = time.Time{}
+	s.checkAt, s.since = time.Time{}, now
 	if traffic {
 		s.traffic = now
 		s.checkAt = now.Add(c.cfg.Probe / checksPerProbe)
@@ -143,7 +145,8 @@ func (c *Client) Resumed(slept time.Duration, now time.Time, out *Out) {
 		return
 	}
 	c.clock.Epoch = c.clock.Epoch.Add(-slept)
-	c.silence = silence{}
+	c.silence = silence{since: now}
+	c.withdrawAll() // its clock stood still too
 	if c.state != Qualified {
 		c.backoff = 0
 		c.begin(now, out)

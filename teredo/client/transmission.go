@@ -39,8 +39,10 @@ func (c *Client) transmit(p packet.IPv6, now time.Time, out *Out) {
 	if e != nil && valid(e, at) {
 		e.Tx = at
 		c.stats.Sent++
-		w := c.target(e, c.peers.Cold(e))
+		f := c.peers.Cold(e)
+		w := c.target(e, f)
 		out.SendUDP(w.socket, w.to, p)
+		c.offer(e, f, at)
 		return
 	}
 	dst := p.Dst()
@@ -58,7 +60,7 @@ func (c *Client) transmit(p packet.IPv6, now time.Time, out *Out) {
 	}
 	resume := isClient && c.mayResume(e, at)
 	if e.Trusted() && !resume {
-		c.peers.Distrust(e)
+		c.distrust(e)
 	}
 	e.Tx = at
 	f := c.warm(e)

@@ -23,7 +23,7 @@ func FuzzWatch(f *testing.F) {
 			return
 		}
 		servers := []client.Server{{Primary: primary, Secondary: second}, {Primary: natB}, {Primary: peerServer}}
-		b := newBench(t, watchful)
+		b := newBench(t, watchful, fastPath)
 		b.begin(servers...)
 		asked := map[netip.AddrPort]teredo.Packet{}
 		sent := 0
@@ -41,6 +41,9 @@ func FuzzWatch(f *testing.F) {
 			b.out.Reset()
 			call(b.now, &b.out)
 			note()
+			if err := b.c.CheckFast(); err != nil {
+				t.Fatal(err)
+			}
 		}
 		for i, op := range ops {
 			which := servers[i%len(servers)]

@@ -109,61 +109,65 @@ func never() bool { return false }
 // A NAT that changes its address while traffic flows is noticed within 5 s,
 // however long the flow had gone unanswered before.
 func TestProbeFindsNewMapping(t *testing.T) {
-	for _, unanswered := range []time.Duration{0, time.Second, 10 * time.Second, 100 * time.Second} {
-		t.Run(unanswered.String(), func(t *testing.T) {
-			w := newWorld(t)
-			nat := nattest.NewNAT(nattest.PortRestricted, natA)
-			a := w.qualified(nat, watchful)
-			a.talk(hostAddr, 20*time.Millisecond, 2*time.Second, never)
-			// The host stops answering: the flow is one-way.
-			w.relay.deaf = true
-			a.talk(hostAddr, 20*time.Millisecond, unanswered, never)
-			w.relay.deaf = false
-			w.net.Renumber(nat, natB)
-			was := len(a.got)
-			took, ok := a.talk(hostAddr, 20*time.Millisecond, 10*time.Second, func() bool { return len(a.got) > was })
-			if !ok || took > 5*time.Second {
-				t.Errorf("working again after %v", took)
-			}
-			if last := a.events[len(a.events)-2]; !strings.HasPrefix(last, "address changed, for "+natB.String()) {
-				t.Errorf("events %q", a.events)
-			}
-		})
-	}
+	eachPath(t, func(t *testing.T, all ...option) {
+		for _, unanswered := range []time.Duration{0, time.Second, 10 * time.Second, 100 * time.Second} {
+			t.Run(unanswered.String(), func(t *testing.T) {
+				w := newWorld(t, all...)
+				nat := nattest.NewNAT(nattest.PortRestricted, natA)
+				a := w.qualified(nat, watchful)
+				a.talk(hostAddr, 20*time.Millisecond, 2*time.Second, never)
+				// The host stops answering: the flow is one-way.
+				w.relay.deaf = true
+				a.talk(hostAddr, 20*time.Millisecond, unanswered, never)
+				w.relay.deaf = false
+				w.net.Renumber(nat, natB)
+				was := len(a.got)
+				took, ok := a.talk(hostAddr, 20*time.Millisecond, 10*time.Second, func() bool { return len(a.got) > was })
+				if !ok || took > 5*time.Second {
+					t.Errorf("working again after %v", took)
+				}
+				if last := a.events[len(a.events)-2]; !strings.HasPrefix(last, "address changed, for "+natB.String()) {
+					t.Errorf("events %q", a.events)
+				}
+			})
+		}
+	})
 }
 
 // One-way traffic asks the server at most every 3.5 s in the long run; traffic
 // that is answered, and silence, do not.
 func TestProbeLoad(t *testing.T) {
-	tests := []struct {
-		name     string
-		deaf     bool
-		period   time.Duration
-		low, top uint64
-	}{
-		{"answered", false, 100 * time.Millisecond, 3, 8},
-		{"one-way", true, 100 * time.Millisecond, 20, 35},
-		{"no traffic", false, 0, 3, 6},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t)
-			a := w.qualified(nattest.NewNAT(nattest.FullCone, natA), watchful)
-			a.talk(hostAddr, time.Second, 5*time.Second, never)
-			w.relay.deaf = tt.deaf
-			before := a.engine.Stats().Solicitations
-			for range 100 {
-				if tt.period == 0 {
-					w.net.Run(time.Second)
-				} else {
-					a.talk(hostAddr, tt.period, time.Second, never)
+	eachPath(t, func(t *testing.T, all ...option) {
+		tests := []struct {
+			name     string
+			deaf     bool
+			period   time.Duration
+			low, top uint64
+		}{
+			{"answered", false, 100 * time.Millisecond, 3, 8},
+			{"one-way", true, 100 * time.Millisecond, 20, 35},
+			{"no traffic", false, 0, 3, 6},
+		}
+		for _, tt := range tests {
+			t.Run(tt.name, func(t *testing.T) {
+				w := newWorld(t, all...)
+				a := w.qualified(nattest.NewNAT(nattest.FullCone, natA), watchful)
+				a.talk(hostAddr, time.Second, 5*time.Second, never)
+				w.relay.deaf = tt.deaf
+				before := a.engine.Stats().Solicitations
+				for range 100 {
+					if tt.period == 0 {
+						w.net.Run(time.Second)
+					} else {
+						a.talk(hostAddr, tt.period, time.Second, never)
+					}
 				}
-			}
-			if n := a.engine.Stats().Solicitations - before; n < tt.low || n > tt.top {
-				t.Errorf("%d solicitations in 100 s, want %d to %d", n, tt.low, tt.top)
-			}
-		})
-	}
+				if n := a.engine.Stats().Solicitations - before; n < tt.low || n > tt.top {
+					t.Errorf("%d solicitations in 100 s, want %d to %d", n, tt.low, tt.top)
+				}
+			})
+		}
+	})
 }
 
 // The sendings of one probe: three quick ones, then those of RFC 4380, and the
@@ -409,26 +413,28 @@ func TestNearerServer(t *testing.T) {
 
 // After a sleep the address is examined at once, and peers are proved again.
 func TestResumed(t *testing.T) {
-	w := newWorld(t)
-	nat := nattest.NewNAT(nattest.PortRestricted, natA)
-	a := w.qualified(nat, watchful)
-	a.talk(hostAddr, 100*time.Millisecond, time.Second, never)
-	// The world goes on for an hour, but the host's clock stands still.
-	nat.Restart()
-	w.net.Renumber(nat, natB)
-	a.do(func(now time.Time, out *client.Out) { a.engine.Resumed(time.Hour, now, out) })
-	woke := w.net.Now()
-	if !w.net.RunUntil(time.Second, func() bool { return a.engine.Snapshot().Mapping.Addr() == natB }) {
-		t.Fatal("the new mapping was not noticed")
-	}
-	if took := w.net.Now().Sub(woke); took > 2*delay {
-		t.Errorf("noticed after %v", took)
-	}
-	was := len(a.got)
-	a.say(hostAddr, "ping")
-	if !w.net.RunUntil(time.Second, func() bool { return len(a.got) > was }) {
-		t.Error("the host is not reached")
-	}
+	eachPath(t, func(t *testing.T, all ...option) {
+		w := newWorld(t, all...)
+		nat := nattest.NewNAT(nattest.PortRestricted, natA)
+		a := w.qualified(nat, watchful)
+		a.talk(hostAddr, 100*time.Millisecond, time.Second, never)
+		// The world goes on for an hour, but the host's clock stands still.
+		nat.Restart()
+		w.net.Renumber(nat, natB)
+		a.do(func(now time.Time, out *client.Out) { a.engine.Resumed(time.Hour, now, out) })
+		woke := w.net.Now()
+		if !w.net.RunUntil(time.Second, func() bool { return a.engine.Snapshot().Mapping.Addr() == natB }) {
+			t.Fatal("the new mapping was not noticed")
+		}
+		if took := w.net.Now().Sub(woke); took > 2*delay {
+			t.Errorf("noticed after %v", took)
+		}
+		was := len(a.got)
+		a.say(hostAddr, "ping")
+		if !w.net.RunUntil(time.Second, func() bool { return len(a.got) > was }) {
+			t.Error("the host is not reached")
+		}
+	})
 }
 
 // Peers do not stay proved over a sleep.

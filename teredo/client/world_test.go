@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,10 +46,12 @@ type world struct {
 	server *serverNode
 	relay  *relayNode
 	ids    byte
+	all    []option // of all clients
 }
 
-func newWorld(t testing.TB) *world {
-	w := &world{t: t, net: nattest.NewNetwork(start, delay)}
+// newWorld makes the world; the options are for all clients.
+func newWorld(t testing.TB, all ...option) *world {
+	w := &world{t: t, net: nattest.NewNetwork(start, delay), all: all}
 	e, err := server.New(server.Config{Primary: primary, Secondary: second, Rand: seeded(101)})
 	if err != nil {
 		t.Fatal(err)
@@ -171,6 +174,7 @@ type clientNode struct {
 	events []string
 	mute   bool           // the host does not answer
 	ports  map[int]uint16 // open random ports by their socket
+	fast   *fastModel     // nil: none
 }
 
 // options change the configuration of a client.
@@ -185,7 +189,7 @@ func established(c *client.Config) { c.Inbound = client.Established }
 func (w *world) client(nat *nattest.NAT, options ...option) *clientNode {
 	w.ids++
 	cfg := client.Config{Rand: seeded(w.ids)}
-	for _, o := range options {
+	for _, o := range slices.Concat(w.all, options) {
 		o(&cfg)
 	}
 	engine, err := client.New(cfg)
@@ -193,6 +197,9 @@ func (w *world) client(nat *nattest.NAT, options ...option) *clientNode {
 		w.t.Fatal(err)
 	}
 	n := &clientNode{w: w, engine: engine, local: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, 1, w.ids}), 3550+uint16(w.ids))}
+	if cfg.FastPeers > 0 {
+		n.fast = &fastModel{n: n, established: cfg.Inbound == client.Established, peers: map[[16]byte]*client.FastChange{}}
+	}
 	if nat == nil {
 		n.local = netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 100 + w.ids}), n.local.Port())
 		w.net.Attach(n, n.local.Addr())
@@ -224,15 +231,11 @@ func (n *clientNode) do(f func(now time.Time, out *client.Out)) {
 	for _, s := range out.Sockets {
 		n.change(s)
 	}
+	if n.fast != nil {
+		n.fast.follow()
+	}
 	for _, d := range out.UDP {
-		from := n.local
-		if d.Socket != 0 {
-			if n.ports[d.Socket] == 0 {
-				n.w.t.Fatalf("datagram for socket %d, which is closed", d.Socket)
-			}
-			from = netip.AddrPortFrom(n.local.Addr(), n.ports[d.Socket])
-		}
-		n.w.net.Send(from, d.To, d.Payload, d.TTL)
+		n.transmit(d.Socket, d.To, d.Payload, d.TTL)
 	}
 	for _, e := range out.Events {
 		n.events = append(n.events, describe(e))
@@ -240,6 +243,18 @@ func (n *clientNode) do(f func(now time.Time, out *client.Out)) {
 	for _, p := range out.IP {
 		n.deliver(p)
 	}
+}
+
+// transmit sends a datagram from one of the client's sockets.
+func (n *clientNode) transmit(socket int, to netip.AddrPort, payload []byte, ttl ...uint8) {
+	from := n.local
+	if socket != 0 {
+		if n.ports[socket] == 0 {
+			n.w.t.Fatalf("datagram for socket %d, which is closed", socket)
+		}
+		from = netip.AddrPortFrom(n.local.Addr(), n.ports[socket])
+	}
+	n.w.net.Send(from, to, payload, ttl...)
 }
 
 // describe puts an event in words.
@@ -281,6 +296,9 @@ func (n *clientNode) deliver(p packet.IPv6) {
 
 // send hands a packet of the host's stack to the client.
 func (n *clientNode) send(p packet.IPv6) {
+	if n.fast != nil && n.fast.fromHost(p) {
+		return
+	}
 	n.do(func(now time.Time, out *client.Out) { n.engine.HandleIP(p, now, out) })
 }
 
@@ -312,15 +330,28 @@ func (n *clientNode) Receive(from, to netip.AddrPort, payload []byte, _ time.Tim
 			socket = i
 		}
 	}
-	if socket >= 0 {
+	if socket >= 0 && (n.fast == nil || !n.fast.fromNet(socket, from, payload)) {
 		n.do(func(now time.Time, out *client.Out) { n.engine.HandleUDPOn(socket, from, payload, now, out) })
 	}
 }
 
-func (n *clientNode) Tick(time.Time) {
+func (n *clientNode) Tick(now time.Time) {
+	if n.fast != nil {
+		n.fast.report(now)
+	}
 	n.do(func(now time.Time, out *client.Out) { n.engine.Tick(now, out) })
 }
-func (n *clientNode) Next() time.Time { return n.engine.Next() }
+
+func (n *clientNode) Next() time.Time {
+	next := n.engine.Next()
+	if n.fast == nil {
+		return next
+	}
+	if at := n.fast.next(); next.IsZero() || !at.IsZero() && at.Before(next) {
+		return at
+	}
+	return next
+}
 
 // dropped lists what the client dropped, by reason.
 func (n *clientNode) dropped() string {
