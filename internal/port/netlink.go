@@ -303,6 +303,15 @@ func (h *Host) Close() error {
 	return errors.Join(errs...)
 }
 
+// Abandon closes the handle and leaves everything as it is, for a process that
+// goes on with it.
+func (h *Host) Abandon() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.undo = nil
+	h.handle.Close()
+}
+
 // done notes how to undo a thing, once.
 func (h *Host) done(key string, back func() error) {
 	h.forget(key)

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TUN is a TUN device without persistence: it goes, with its addresses and
-// routes, when it is closed or the process ends.
+// TUN is a queue of a TUN device, which goes, with its addresses and routes, when
+// the last queue is closed or the process ends, but for what [TUNConfig].Persistent
+// says.
 type TUN struct {
 	counters
 	guard      guard
@@ -20,6 +21,7 @@ type TUN struct {
 	mtu        int
 	forwarding bool
 	offload    bool
+	persistent bool        // it is ours and outlives the process
 	noUDP      atomic.Bool // the kernel does not segment UDP
 	bufs       [MaxBatch][]byte
 	raw        []byte      // with offload: what one system call reads
@@ -215,7 +217,7 @@ func (t *TUN) writeOffload(pkts [][]byte) {
 	}
 }
 
-// Close implements [Tun] and removes the device.
+// Close implements [Tun] and, with the last queue, removes the device.
 func (t *TUN) Close() error {
 	t.guard.close(func() { unix.Write(t.guard.event, []byte{1, 0, 0, 0, 0, 0, 0, 0}) })
 	return nil

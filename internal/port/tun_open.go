@@ -31,6 +31,10 @@ type TUNConfig struct {
 	// flow in one piece, and hands them to it in one piece. Packets are the
 	// same either way; the cost per packet of a bulk transfer is less.
 	Offload bool
+	// Persistent makes the device outlive the process, with its routes, until
+	// [TUN.Discard]: the next process goes on with it. It does not change a device
+	// that somebody else has made. For a device with a given name.
+	Persistent bool
 }
 
 // OpenTUN creates the device in the calling thread's network namespace and
@@ -40,18 +44,35 @@ func OpenTUN(cfg TUNConfig) (*TUN, error) { return newTUN(cfg, false) }
 // OpenTUNQueues is OpenTUN for a device with n queues, among which the kernel
 // divides what the host sends by flow. Each queue is used as a device of its own;
 // the device goes with the last.
-func OpenTUNQueues(cfg TUNConfig, n int) ([]*TUN, error) {
-	var queues []*TUN
-	for len(queues) < max(n, 1) {
-		t, err := newTUN(cfg, n > 1)
+func OpenTUNQueues(cfg TUNConfig, n int) (queues []*TUN, err error) {
+	defer func() {
 		if err != nil {
 			for _, t := range queues {
 				_ = t.Close()
 			}
-			return nil, err
+			queues = nil
+		}
+	}()
+	before, err := lookBefore(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	for len(queues) < max(n, 1) {
+		// The next process may want more queues than this one.
+		t, err := newTUN(cfg, n > 1 || cfg.Persistent)
+		if err != nil {
+			return queues, err
 		}
 		cfg.Name = t.name
 		queues = append(queues, t)
+	}
+	if before == nobodys && cfg.Persistent {
+		if err := queues[0].persist(); err != nil {
+			return queues, err
+		}
+	}
+	for _, t := range queues {
+		t.persistent = cfg.Persistent && before != elsewhere
 	}
 	return queues, nil
 }

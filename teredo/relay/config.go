@@ -135,13 +135,11 @@ func New(cfg Config, now time.Time, rand io.Reader) (*Relay, error) {
 	if r.perStranger, err = ratelimit.NewPerSource(strangers, ratelimit.DefaultBuckets, rand); err != nil {
 		return nil, err
 	}
-	if err = r.makeHot(&cfg, now, rand); err != nil {
-		return nil, err
-	}
 	untrusted := max(min(maxUntrusted, cfg.MaxPeers/untrustedShare), 1)
 	r.tests = peer.NewTable(peer.Limits{Peers: 2 * untrusted, Untrusted: untrusted}, r.evicted)
-	if cfg.Shared != nil {
-		r.tests.SetFilter(cfg.Shared.UnderTest)
+	r.cfg.MaxPeers = cfg.MaxPeers
+	if err = r.makeHot(&cfg, now, rand); err != nil {
+		return nil, err
 	}
 	r.unpublished = make([][16]byte, 0, publishRoom)
 	if err = r.carriage.init(rand); err != nil {
@@ -161,12 +159,22 @@ func (r *Relay) makeHot(cfg *Config, now time.Time, rand io.Reader) (err error) 
 		r.hot, err = peer.NewHot(memory, cfg.MaxPeers, r.prefixes, rand)
 		return err
 	}
+	return r.Share(memory, cfg.Shared, now)
+}
+
+// Share lays the table of trusted peers over other memory, for a fast path to read,
+// and takes over the peers that are there. It is for an engine that has none yet
+// and, like the other methods, needs the lock; lanes are made afterwards.
+func (r *Relay) Share(memory []byte, shared *Shared, now time.Time) error {
 	at := r.clock.At(now)
-	r.hot, err = peer.OpenHot(memory, cfg.MaxPeers, r.prefixes, cfg.Shared.Seed, cfg.Shared.Foreign, at)
-	if err == nil {
-		r.sweepAt = at.Add(r.sweepInterval())
+	hot, err := peer.OpenHot(memory, r.cfg.MaxPeers, r.prefixes, shared.Seed, shared.Foreign, at)
+	if err != nil {
+		return err
 	}
-	return err
+	r.hot = hot
+	r.sweepAt = at.Add(r.sweepInterval())
+	r.tests.SetFilter(shared.UnderTest)
+	return nil
 }
 
 // Reconfigure applies all settings of cfg that are not fixed and keeps the peers.
