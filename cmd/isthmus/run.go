@@ -14,6 +14,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/daemon"
+	"github.com/isthmus-net/isthmus/internal/role"
 )
 
 // RunCmd runs the instances of a configuration until it is told to stop.
@@ -22,7 +23,8 @@ type RunCmd struct {
 	Client *string `placeholder:"SERVER" help:"Run one client of this Teredo server, without a configuration file."`
 }
 
-// Run runs until SIGINT or SIGTERM; a second signal ends it at once.
+// Run runs until SIGINT or SIGTERM, or until SIGUSR2, which leaves established
+// peers to the fast path until a successor goes on; a second signal ends it at once.
 func (c *RunCmd) Run(to streams) error {
 	settings, path, err := c.settings()
 	if err != nil {
@@ -41,9 +43,8 @@ func (c *RunCmd) Run(to streams) error {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilSignal(context.Background())
 	defer stop()
-	context.AfterFunc(ctx, stop) // from then on a signal has its usual effect
 	options := daemon.Options{
 		Version: version, Config: settings, Path: path, Instances: instances,
 		Log: log, Level: level, Notify: daemon.Notify, Hangup: hangup,
@@ -52,6 +53,26 @@ func (c *RunCmd) Run(to streams) error {
 		options.Load = c.load
 	}
 	return daemon.New(options).Run(ctx)
+}
+
+// untilSignal returns a context that the first signal to stop ends. From then on a
+// signal has its usual effect.
+func untilSignal(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGUSR2)
+	go func() {
+		defer signal.Stop(signals)
+		select {
+		case s := <-signals:
+			if s == syscall.SIGUSR2 {
+				cancel(role.ErrLeave)
+			}
+			cancel(nil)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
 }
 
 // settings returns the configuration and the file from which it came.

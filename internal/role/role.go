@@ -7,6 +7,7 @@ package role
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"time"
 
@@ -22,7 +23,8 @@ type Instance interface {
 	// Role is the word of the configuration: "server", "relay" or "client".
 	Role() string
 	// Run works until ctx is done, then undoes what it changed on the
-	// machine (addresses, routes, devices) and returns nil. It returns early
+	// machine (addresses, routes, devices) and returns nil; if [Leaving] tells
+	// so, it leaves what a successor can go on with. It returns early
 	// only with an error that says in one sentence what is wrong and what to
 	// do. It is called once.
 	Run(ctx context.Context) error
@@ -36,6 +38,13 @@ type Instance interface {
 	// Collect reports all counters and gauges. Safe at any time.
 	Collect(emit func(Metric))
 }
+
+// ErrLeave is the cause, see [context.Cause], of the end of instances for which a
+// successor will go on.
+var ErrLeave = errors.New("a successor goes on")
+
+// Leaving tells whether ctx ended because a successor will go on.
+func Leaving(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrLeave) }
 
 // Reloader is an Instance that can take a new configuration while it runs.
 type Reloader interface {
