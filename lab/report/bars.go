@@ -126,7 +126,7 @@ func (d *drawing) group(b *Bars, g *Group, p axis) {
 			d.line("whisker", low, middle-3, low, middle+3)
 			d.line("whisker", high, middle-3, high, middle+3)
 		}
-		d.text(max(high, p.at(v.Median()))+6, d.y+barHeight-3, "start", "", b.print(g, v.Median()))
+		d.text(canvasWidth-8, d.y+barHeight-3, "end", "", b.print(g, v.Median()))
 		d.y += barHeight + barGap
 	}
 	if g.Must != nil {

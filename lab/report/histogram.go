@@ -79,10 +79,11 @@ func quantile(sorted []float64, q float64) float64 {
 
 // Measures of a histogram, in units of the drawing.
 const (
-	rowHeight = 46 // of the tallest bin
-	rowLabel  = 20
-	mostBins  = 120 // on the axis; narrower bars cannot be told apart
-	leastBins = 10
+	rowHeight     = 46 // of the tallest bin
+	averageHeight = 12 // of the line of an average
+	rowLabel      = 20
+	mostBins      = 120 // on the axis; narrower bars cannot be told apart
+	leastBins     = 10
 )
 
 // span is the range of bins that the axis shows: to where 99 % of each series
@@ -122,12 +123,8 @@ func (h *Histogram) tallest() float64 {
 func (h *Histogram) svg(title string) string {
 	first, end := h.span()
 	steps := ticks(float64(first)*h.Bin, float64(end)*h.Bin)
-	shares := ticks(0, h.tallest())
-	top := shares[len(shares)-1]
-	if top < h.tallest() {
-		top = h.tallest()
-	}
-	left := widest(shares, "%") + 10
+	top := ceiling(h.tallest())
+	left := textWidth(number(top)+"%", smallSize) + 10
 	p := axis{from: float64(first) * h.Bin, to: float64(end) * h.Bin, start: left, end: canvasWidth - 8}
 	d := drawing{}
 	d.heading(title)
@@ -153,6 +150,13 @@ func (d *drawing) label(left float64, name, words string) {
 // row draws the bars of one series, or the line of an average.
 func (d *drawing) row(h *Histogram, s Series, p axis, top float64) {
 	floor := d.y + rowHeight
+	if s.Samples == 0 {
+		floor = d.y + averageHeight
+		d.line("mark", p.at(s.Average), d.y, p.at(s.Average), floor)
+		d.line("axis", p.start, floor, p.end, floor)
+		d.y = floor + 4
+		return
+	}
 	d.line("grid", p.start, d.y, p.end, d.y)
 	d.text(p.start-4, d.y+4, "end", "small", number(top)+"%")
 	for i, share := range s.Shares {
@@ -162,9 +166,6 @@ func (d *drawing) row(h *Histogram, s Series, p axis, top float64) {
 			height := share / top * rowHeight
 			d.rect(string(s.Role), from, floor-height, max(to-from-0.4, 0.6), height)
 		}
-	}
-	if s.Samples == 0 {
-		d.line("mark", p.at(s.Average), d.y, p.at(s.Average), floor)
 	}
 	d.line("axis", p.start, floor, p.end, floor)
 	d.y = floor + 4

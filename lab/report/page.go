@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"html/template"
 	"io"
-	"strings"
 	"time"
 )
 
@@ -39,14 +38,6 @@ type view struct {
 }
 
 func newView(r *Report, level int) *view { return &view{r, level} }
-
-// card is a picture of the page with what stands below it.
-type card struct {
-	Picture template.HTML // made by this package, which escapes
-	Caption string
-	Missed  bool
-	Judged  bool
-}
 
 // Heading opens a section inside the report.
 func (v *view) Heading(text string) template.HTML {
@@ -96,25 +87,31 @@ func count(n int, what string) string {
 	return text
 }
 
-// Cards are the charts, then a small picture for each figure.
-func (v *view) Cards() []card {
+// Picture is a chart to stand inside the page.
+func (v *view) Picture(c Chart) template.HTML {
+	return template.HTML(c.svg()) // made by this package, which escapes
+}
+
+// card is the small picture of a figure with its verdict, if it has one.
+type card struct {
+	Picture template.HTML
+	Must    *cell
+}
+
+// FigureCards are a picture for each figure that was measured and has something
+// to stand beside.
+func (v *view) FigureCards() []card {
 	var cards []card
-	for i := range v.Charts {
-		cards = append(cards, card{Picture: template.HTML(v.Charts[i].svg())})
-	}
-	summary, ok := v.summary()
-	if !ok {
-		return cards
-	}
-	for _, g := range summary.Bars.Groups {
-		title := g.Label
+	for _, f := range v.Figures {
+		g := v.group(f)
+		if !f.Isthmus.Known() || len(g.known()) < 2 && f.Must == nil {
+			continue
+		}
 		g.Label = ""
-		one := Chart{Title: title, Bars: &Bars{Groups: []Group{g}}}
-		c := card{Picture: template.HTML(one.svg())}
-		for _, f := range v.Figures {
-			if f.label() == title && f.Judged() {
-				c.Judged, c.Missed, c.Caption = true, f.Missed(), "must be "+f.mustText()
-			}
+		c := card{Picture: v.Picture(Chart{Title: f.label(), Bars: &Bars{Groups: []Group{g}}})}
+		if f.Judged() {
+			must := f.mustCell()
+			c.Must = &must
 		}
 		cards = append(cards, c)
 	}
@@ -124,6 +121,17 @@ func (v *view) Cards() []card {
 // cell is one cell of a table with the mark behind it, "ok", "MISS" or none.
 type cell struct{ Text, Mark, Class string }
 
+// mustCell is the must of a figure with its verdict.
+func (f Figure) mustCell() cell {
+	switch {
+	case !f.Judged():
+		return cell{Text: f.mustText()}
+	case f.Missed():
+		return cell{f.mustText(), missMark, "missed"}
+	}
+	return cell{f.mustText(), "ok", "ok"}
+}
+
 // sheet is a table as the page shows it.
 type sheet struct {
 	Title   string
@@ -132,21 +140,23 @@ type sheet struct {
 	Notes   []string
 }
 
-// Sheets are the tables, that of the figures first: it is what a reader looks
-// for.
+// Summary is the table of the figures, nil if there are none.
+func (v *view) Summary() *sheet {
+	if len(v.Figures) == 0 {
+		return nil
+	}
+	s := newSheet(v.grid())
+	s.Title, s.Notes = v.Title, nil
+	for i, f := range v.Figures {
+		row := s.Rows[i]
+		row[len(row)-1] = f.mustCell()
+	}
+	return &s
+}
+
+// Sheets are the other tables.
 func (v *view) Sheets() []sheet {
 	var sheets []sheet
-	if len(v.Figures) > 0 {
-		grid := v.grid()
-		grid.Title, grid.Notes = "Figures: "+v.Title, nil
-		s := newSheet(grid)
-		for i, f := range v.Figures {
-			if last := &s.Rows[i][len(s.Rows[i])-1]; f.Judged() && !f.Missed() {
-				last.Mark, last.Class = "ok", "ok"
-			}
-		}
-		sheets = append(sheets, s)
-	}
 	for _, t := range v.Tables {
 		sheets = append(sheets, newSheet(t))
 	}
@@ -158,11 +168,7 @@ func newSheet(t Table) sheet {
 	for _, row := range t.Rows {
 		var cells []cell
 		for _, text := range row {
-			c := cell{Text: text}
-			if before, ok := strings.CutSuffix(text, missMark); ok {
-				c = cell{strings.TrimSpace(before), missMark, "missed"}
-			}
-			cells = append(cells, c)
+			cells = append(cells, cell{Text: text})
 		}
 		s.Rows = append(s.Rows, cells)
 	}

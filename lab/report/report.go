@@ -133,12 +133,17 @@ func (r *Report) summary() (c Chart, ok bool) {
 		if !f.Isthmus.Known() {
 			continue
 		}
-		b.Groups = append(b.Groups, Group{
-			Label: f.label(), Decimals: &f.Decimals, Must: f.Must,
-			Bars: []Bar{{"published", Published, f.Published}, {r.Peer, Peer, f.Peer}, {"Isthmus", Ours, f.Isthmus}},
-		})
+		b.Groups = append(b.Groups, r.group(f))
 	}
 	return Chart{Title: r.Title, Bars: b}, len(b.Groups) > 0
+}
+
+// group draws one figure.
+func (r *Report) group(f Figure) Group {
+	return Group{
+		Label: f.label(), Decimals: &f.Decimals, Must: f.Must,
+		Bars: []Bar{{"published", Published, f.Published}, {r.Peer, Peer, f.Peer}, {"Isthmus", Ours, f.Isthmus}},
+	}
 }
 
 // all lists every table, that of the figures last.

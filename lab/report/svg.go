@@ -14,9 +14,9 @@ import (
 // page puts several beside each other where there is room. Measures are in
 // units of the drawing, which is a pixel at its natural size.
 const (
-	canvasWidth = 400
+	canvasWidth = 360
 	fontSize    = 12
-	smallSize   = 10.5
+	smallSize   = 11
 	titleSize   = 14
 	lineHeight  = 16
 )
@@ -29,7 +29,7 @@ const palette = `.isthmus{font:12px system-ui,"DejaVu Sans",sans-serif;--ink:#1b
 	`@media(prefers-color-scheme:dark){.isthmus{--ink:#e6e9ed;--soft:#a3adb8;--rule:#3a424c;--paper:#14181d;` +
 	`--published:#d9b64a;--reference:#8b949e;--peer:#e8894a;--ours:#3c79bd;--ours-tc:#6fb0f5;--ours-xdp:#c3e0ff}}` +
 	`.isthmus text{fill:var(--ink)}.isthmus .title{font-size:14px;font-weight:600}.isthmus .name{font-weight:600}` +
-	`.isthmus .small{font-size:10.5px;fill:var(--soft)}.isthmus .paper{fill:var(--paper)}.isthmus line{stroke:var(--ink)}` +
+	`.isthmus .small{font-size:11px;fill:var(--soft)}.isthmus .paper{fill:var(--paper)}.isthmus line{stroke:var(--ink)}` +
 	`.isthmus .grid{stroke:var(--rule)}.isthmus .axis{stroke:var(--soft)}.isthmus .mark{stroke:var(--published);stroke-width:3}` +
 	`.isthmus .must{stroke:var(--ink);stroke-dasharray:3 2}` +
 	`.isthmus .published{fill:var(--published)}.isthmus .reference{fill:var(--reference)}.isthmus .peer{fill:var(--peer)}` +
@@ -134,7 +134,7 @@ func ticks(from, to float64) []float64 {
 	}
 	var steps []float64
 	for i := math.Ceil(from/step - 1e-9); i*step <= to+step*1e-9; i++ {
-		steps = append(steps, i*step)
+		steps = append(steps, i*step+0) // adding makes a negative zero positive
 	}
 	return steps
 }
@@ -153,12 +153,10 @@ func short(x float64) string {
 	return strconv.FormatFloat(math.Round(x*100)/100, 'f', -1, 64)
 }
 
-func widest(values []float64, unit string) float64 {
-	width := 0.0
-	for _, v := range values {
-		width = max(width, textWidth(number(v)+unit, smallSize))
-	}
-	return width
+// ceiling is the next round number, for the upper end of a scale.
+func ceiling(x float64) float64 {
+	step := math.Pow10(int(math.Floor(math.Log10(x))))
+	return math.Ceil(x/step-1e-9) * step
 }
 
 // textWidth estimates how wide text is drawn, with the widths of a broad font,

@@ -1,0 +1,126 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// errNoReport says that a file is JSON of something else.
+var errNoReport = errors.New("not a report")
+
+// Run is a report that was read back from the file of a run.
+type Run struct {
+	*Report
+	// Path is the JSON file, below the folder that was searched.
+	Path string
+}
+
+// Gather reads every report below a folder, the newest first. Files that hold
+// something else are passed over; unread names those that look like a report
+// and cannot be read, with the reason.
+func Gather(dir string) (runs []Run, unread []string, err error) {
+	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() || filepath.Ext(path) != ".json" {
+			return nil
+		}
+		r, err := read(path)
+		switch {
+		case errors.Is(err, errNoReport):
+		case err != nil:
+			unread = append(unread, fmt.Sprintf("%s: %v", path, err))
+		default:
+			relative, _ := filepath.Rel(dir, path) // both begin with dir
+			runs = append(runs, Run{r, filepath.ToSlash(relative)})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("the results cannot be read: %w", err)
+	}
+	slices.SortStableFunc(runs, func(a, b Run) int {
+		return cmp.Or(b.Time.Compare(a.Time), strings.Compare(a.Path, b.Path))
+	})
+	return runs, unread, nil
+}
+
+// read reads one file; the time of one that does not say it is that of the
+// file.
+func read(path string) (*Report, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	// Other files may hold any JSON, so that their types are no fault here.
+	var kind struct {
+		Experiment any `json:"experiment"`
+		Title      any `json:"title"`
+	}
+	if err := json.Unmarshal(text, &kind); err != nil {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			return nil, err
+		}
+		return nil, errNoReport
+	}
+	if kind.Experiment == nil || kind.Title == nil {
+		return nil, errNoReport
+	}
+	r := new(Report)
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, err
+	}
+	if r.Time.IsZero() {
+		if info, err := os.Stat(path); err == nil {
+			r.Time = info.ModTime()
+		}
+	}
+	return r, nil
+}
+
+// entry is a run in the page of all runs.
+type entry struct {
+	*view
+	ID   string
+	Path string
+}
+
+// File is the address of another file of the run, as seen from the page.
+func (e entry) File(ending string) string {
+	return (&url.URL{Path: strings.TrimSuffix(e.Path, ".json") + ending}).String()
+}
+
+// WriteIndex writes one page with all runs, in their order: a table of them,
+// then each with what its own page holds. Links to other files are relative to
+// the folder that was searched.
+func WriteIndex(w io.Writer, title string, runs []Run) error {
+	var entries []entry
+	for i, r := range runs {
+		entries = append(entries, entry{newView(r.Report, 3), fmt.Sprintf("run-%d", i+1), r.Path})
+	}
+	return templates.ExecuteTemplate(w, "index", struct {
+		Title string
+		Runs  []entry
+	}{title, entries})
+}
+
+// WriteIndexFile writes the page of all runs into a file.
+func WriteIndexFile(path, title string, runs []Run) error {
+	if err := writeFile(path, func(w io.Writer) error { return WriteIndex(w, title, runs) }); err != nil {
+		return fmt.Errorf("the page cannot be written: %w", err)
+	}
+	return nil
+}
