@@ -159,22 +159,32 @@ func (r *Relay) makeHot(cfg *Config, now time.Time, rand io.Reader) (err error) 
 		r.hot, err = peer.NewHot(memory, cfg.MaxPeers, r.prefixes, rand)
 		return err
 	}
-	return r.Share(memory, cfg.Shared, now)
+	r.hot, err = peer.OpenHot(memory, cfg.MaxPeers, r.prefixes, cfg.Shared.Seed, cfg.Shared.Foreign, r.clock.At(now))
+	r.share(cfg.Shared, now)
+	return err
 }
 
-// Share lays the table of trusted peers over other memory, for a fast path to read,
-// and takes over the peers that are there. It is for an engine that has none yet
-// and, like the other methods, needs the lock; lanes are made afterwards.
-func (r *Relay) Share(memory []byte, shared *Shared, now time.Time) error {
-	at := r.clock.At(now)
-	hot, err := peer.OpenHot(memory, r.cfg.MaxPeers, r.prefixes, shared.Seed, shared.Foreign, at)
-	if err != nil {
-		return err
+// Move lays the table of trusted peers over other memory, which a fast path reads if
+// shared is not nil, and takes over the peers that are there; those that it had are
+// forgotten. Like the other methods it needs the lock, and no lane may be in use.
+func (r *Relay) Move(memory []byte, shared *Shared, now time.Time) error {
+	if shared == nil {
+		shared = &Shared{Seed: r.hot.Seed()}
 	}
-	r.hot = hot
-	r.sweepAt = at.Add(r.sweepInterval())
+	hot, err := peer.OpenHot(memory, r.cfg.MaxPeers, r.prefixes, shared.Seed, shared.Foreign, r.clock.At(now))
+	if err == nil {
+		r.hot = hot
+		r.share(shared, now)
+	}
+	return err
+}
+
+// share begins to work with what a fast path reads too.
+func (r *Relay) share(shared *Shared, now time.Time) {
 	r.tests.SetFilter(shared.UnderTest)
-	return nil
+	if r.hot != nil {
+		r.sweepAt = r.clock.At(now).Add(r.sweepInterval())
+	}
 }
 
 // Reconfigure applies all settings of cfg that are not fixed and keeps the peers.

@@ -6,11 +6,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -40,6 +38,8 @@ type Relay struct {
 	loop   Loop[*packet.Batch]
 	ready  chan struct{}
 
+	freeMemory func() // of the table of peers, while running
+
 	mu         sync.Mutex // guards what follows
 	cfg        config.Relay
 	local      local
@@ -60,18 +60,12 @@ type local struct {
 // NewRelay makes the relay that cfg describes, without touching the host.
 func NewRelay(cfg config.Relay, log *slog.Logger) (*Relay, error) {
 	c := relayEngineConfig(&cfg, &local{})
-	var free func()
-	var err error
-	if c.Memory, free, err = port.Memory(peer.HotBytes(cfg.MaxPeers)); err != nil {
-		return nil, fmt.Errorf("%w: lower max_peers", err)
-	}
+	c.Memory = make([]byte, peer.BucketBytes) // until Run
+	c.Epoch = monotonicEpoch()
 	engine, err := relay.New(c, time.Now(), rand.Reader)
 	if err != nil {
-		free()
 		return nil, err
 	}
-	// Status may be asked for after the end of Run.
-	runtime.AddCleanup(engine, func(free func()) { free() }, free)
 	r := &Relay{name: cfg.Name, log: log, engine: engine, ready: make(chan struct{}), cfg: cfg}
 	r.loop.Engine = engine
 	r.loop.NewOutput = func() *packet.Batch { return new(packet.Batch) }
@@ -164,7 +158,10 @@ func (r *Relay) open() error {
 	defer r.mu.Unlock()
 	router := r.cfg.Mode == config.ModeRelay
 	r.forwarding = kernelForwards()
-	var err error
+	err := r.takeMemory()
+	if err != nil {
+		return err
+	}
 	if r.host, err = port.OpenHost(); err != nil {
 		return err
 	}
@@ -308,7 +305,7 @@ func (r *Relay) close() error {
 		err = host.Close()
 	}
 	r.closePorts()
-	return err
+	return errors.Join(err, r.giveMemory())
 }
 
 // announce logs how the relay serves, once.

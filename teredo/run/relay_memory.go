@@ -1,0 +1,51 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/teredo/peer"
+	"github.com/isthmus-net/isthmus/teredo/relay"
+)
+
+// monotonicEpoch returns the zero of CLOCK_MONOTONIC, by which a fast path in the
+// kernel stamps peers.
+func monotonicEpoch() time.Time {
+	var now unix.Timespec
+	// It cannot fail: the clock is always there, and the address is good.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
+	return time.Now().Add(-time.Duration(now.Nano()))
+}
+
+// takeMemory gives the engine the memory of its peers: that of the fast path, with
+// the peers that a process before this one has left in it, or its own.
+func (r *Relay) takeMemory() error {
+	memory, free, err := port.Memory(peer.HotBytes(r.cfg.MaxPeers))
+	if err != nil {
+		return fmt.Errorf("%w: lower max_peers", err)
+	}
+	r.freeMemory = free
+	return r.moveTable(memory, nil)
+}
+
+// giveMemory gives it back, when no packet comes any more. Status may be asked for
+// still.
+func (r *Relay) giveMemory() error {
+	err := r.moveTable(make([]byte, peer.BucketBytes), nil)
+	if r.freeMemory != nil && err == nil {
+		r.freeMemory()
+		r.freeMemory = nil
+	}
+	return err
+}
+
+func (r *Relay) moveTable(memory []byte, shared *relay.Shared) (err error) {
+	r.loop.Do(func(now time.Time, _ *packet.Batch) { err = r.engine.Move(memory, shared, now) })
+	return err
+}
