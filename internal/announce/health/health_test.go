@@ -1,0 +1,161 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// run plays a script, one step a second: "+" is a good check, "-" a failed one,
+// "d" a drain, "u" its end, "." only time. It returns the first letter of the
+// state after each step.
+func run(m *Machine, script string) string {
+	var got strings.Builder
+	now := start
+	for _, step := range script {
+		switch step {
+		case '+':
+			m.Check("", now)
+		case '-':
+			m.Check("no answer", now)
+		case 'd', 'u':
+			m.Drain(step == 'd', now)
+		default:
+			m.Tick(now)
+		}
+		s, _, _ := m.State()
+		got.WriteByte("SAFHD"[s])
+		now = now.Add(time.Second)
+	}
+	return got.String()
+}
+
+func TestMachine(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		config       Config
+		script, want string
+	}{
+		{"first success announces", Config{3, 3, 0}, ".-+", "SSA"},
+		{"never works", Config{1, 1, 0}, "----", "SSSS"},
+		{"one failure is forgiven", Config{3, 3, 0}, "+--+--+", "AAAAAAA"},
+		{"three in a row withdraw", Config{3, 2, 0}, "+---++", "AAAFFA"},
+		{"a failure begins the count anew", Config{1, 2, 0}, "+-+-++", "AFFFFA"},
+		{"hold-down outlasts recovery", Config{1, 1, 5 * time.Second}, "+-++...+.", "AFHHHHAAA"},
+		{"hold-down shorter than the failure", Config{1, 1, 2 * time.Second}, "+----+", "AFFFFA"},
+		{"relapse doubles", Config{1, 1, 2 * time.Second}, "+-+.-+.....", "AFHAFHHHAAA"},
+		{"failure in hold-down", Config{1, 1, 3 * time.Second}, "+-+-+.......", "AFHFHHHHHAAA"},
+		{"drain and back", Config{3, 3, 0}, "+d++u+", "ADDDAA"},
+		{"drain before the first check", Config{3, 3, 0}, "d+u", "DDA"},
+		{"failure while drained", Config{1, 1, 2 * time.Second}, "+d-u.+", "ADDFFA"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := run(&Machine{Config: tt.config}, tt.script); got != tt.want {
+				t.Errorf("steps  %s\nstates %s\nwant   %s", tt.script, got, tt.want)
+			}
+		})
+	}
+}
+
+// TestForget has a second failure long after the first: it counts as a first one.
+func TestForget(t *testing.T) {
+	for _, tt := range []struct {
+		after time.Duration
+		hold  time.Duration
+	}{
+		{forget*time.Second - 1, 2 * time.Second},
+		{forget * time.Second, time.Second},
+	} {
+		m := Machine{Config: Config{1, 1, time.Second}}
+		m.Check("", start)
+		m.Check("no answer", start)
+		m.Check("", start)
+		m.Tick(start.Add(time.Second))
+		again := start.Add(tt.after)
+		m.Check("no answer", again)
+		m.Check("", again)
+		if got := m.Next(); got != again.Add(tt.hold) {
+			t.Errorf("%v after the first failure: held down for %v, want %v", tt.after, got.Sub(again), tt.hold)
+		}
+	}
+}
+
+func TestDoublingEnds(t *testing.T) {
+	m := Machine{Config: Config{1, 1, time.Second}}
+	now := start
+	m.Check("", now)
+	for range 100 {
+		m.Check("no answer", now)
+		m.Check("", now)
+		if next := m.Next(); next.Sub(now) > maxDoubling*time.Second {
+			t.Fatalf("held down for %v", next.Sub(now))
+		}
+		now = m.Next()
+		m.Tick(now)
+		if !m.Announced() {
+			t.Fatal("not announced at the end of the hold-down time")
+		}
+	}
+}
+
+func TestProblemIsShownUntilAllIsWell(t *testing.T) {
+	m := Machine{Config: Config{2, 1, 5 * time.Second}}
+	m.Check("", start)
+	for i, want := range []string{"", "b", "c"} {
+		m.Check(string(rune('a'+i)), start)
+		if _, _, got := m.State(); got != want {
+			t.Errorf("after %d failures: %q, want %q", i+1, got, want)
+		}
+	}
+	m.Check("", start)
+	if s, _, problem := m.State(); s != HeldDown || problem != "c" {
+		t.Errorf("%v, %q", s, problem)
+	}
+	m.Tick(start.Add(5 * time.Second))
+	if s, since, problem := m.State(); s != Announced || problem != "" || since != start.Add(5*time.Second) {
+		t.Errorf("%v since %v, %q", s, since, problem)
+	}
+}
+
+// TestInvariants plays random scripts: what is drained or has failed is never
+// announced, and two announcements with a failure in between are the hold-down
+// time apart.
+func TestInvariants(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		m := Machine{Config: Config{1 + r.IntN(3), 1 + r.IntN(3), time.Duration(r.IntN(4)) * time.Second}}
+		var script []byte
+		now, bad, drained := start, 0, false
+		var fell time.Time
+		for range 40 {
+			step := "++--du."[r.IntN(7)]
+			script = append(script, step)
+			switch step {
+			case '+':
+				bad = 0
+				m.Check("", now)
+			case '-':
+				bad++
+				was := m.Announced()
+				m.Check("no answer", now)
+				if was && !m.Announced() {
+					fell = now
+				}
+			case 'd', 'u':
+				drained = step == 'd'
+				m.Drain(drained, now)
+			default:
+				m.Tick(now)
+			}
+			if m.Announced() && (drained || bad >= m.Fall || !fell.IsZero() && now.Sub(fell) < m.HoldDown) {
+				t.Fatalf("%+v announced after %s", m, script)
+			}
+			now = now.Add(500 * time.Millisecond)
+		}
+	}
+}
