@@ -9,7 +9,9 @@ import (
 
 // Foreign is a copy of the mappings that are not in their peers' addresses, where
 // a fast path outside this program reads them. The table writes it before a state
-// says that there is such a mapping.
+// says that there is such a mapping, and changes the state after each other change
+// and before the next. So a reader that finds the state as it was, but for the
+// stamp, has read the mapping of that peer, even where memory is used again at once.
 type Foreign interface {
 	// Put records the mapping of an address; false when it cannot.
 	Put(key [16]byte, mapped netip.AddrPort) bool

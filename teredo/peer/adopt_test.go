@@ -116,6 +116,22 @@ func TestForeignMirrorFull(t *testing.T) {
 	}
 }
 
+// A reader may have found the copy of a mapping whose memory then becomes another
+// peer's; the state tells it.
+func TestForeignMappingChangesState(t *testing.T) {
+	h := sharedTable(t, make([]byte, HotBytes(100)), 100, newMappings(), 0)
+	h.Insert(client(1), mapping, 0, stale, false)
+	states := map[uint32]bool{}
+	for n := range 100 {
+		r, _ := h.Lookup(client(1))
+		if states[r.state] {
+			t.Fatalf("state %x again after %d changes", r.state, n)
+		}
+		states[r.state] = true
+		h.Insert(client(1), netip.AddrPortFrom(mapping.Addr(), uint16(n+1)), 0, stale, false)
+	}
+}
+
 // heardAt is what a table says of its peers: when they were heard, or -1 if they
 // are left to the slow path.
 func heardAt(h *Hot, now Instant) map[[16]byte]Instant {

@@ -43,7 +43,7 @@ func (h *Hot) Insert(key *[16]byte, mapped netip.AddrPort, now Instant, stale ti
 		h.deleteForeign(key)
 	}
 	if r, ok := h.find(&n); ok {
-		h.change(r.slot, ^stateVersion, state)
+		h.replace(r.slot, state)
 		return Accepted
 	}
 	slot, ok := h.place(&n, now, stale)
@@ -56,10 +56,25 @@ func (h *Hot) Insert(key *[16]byte, mapped netip.AddrPort, now Instant, stale ti
 	return Accepted
 }
 
+// replace gives a peer another state, and the next version: whoever has read its
+// old mapping just before, from memory that is another's by now, sees it by that.
+func (h *Hot) replace(slot, state uint32) {
+	s := h.state(slot)
+	for {
+		old := atomic.LoadUint32(s)
+		if atomic.CompareAndSwapUint32(s, old, nextVersion(old)|state&^stateVersion) {
+			return
+		}
+	}
+}
+
+// nextVersion returns the version after that of a state.
+func nextVersion(state uint32) uint32 { return (state&stateVersion + 1<<versionShift) & stateVersion }
+
 // write fills an empty slot.
 func (h *Hot) write(slot, k0, k1, k2, state uint32) {
 	w := (*[slotWords]uint32)(h.words[slot*slotWords:])
-	version := (atomic.LoadUint32(&w[stateWord])&stateVersion + 1<<versionShift) & stateVersion
+	version := nextVersion(atomic.LoadUint32(&w[stateWord]))
 	atomic.StoreUint32(&w[0], k0)
 	atomic.StoreUint32(&w[1], k1)
 	atomic.StoreUint32(&w[2], k2)
