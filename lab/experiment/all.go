@@ -32,8 +32,8 @@ var All = []lab.Experiment{
 	relayLatency,
 	teredoPeers,
 	{
-		Name:    "wire",
+		Name:    wireName,
 		Summary: "whether the emulated links keep their rate, delay and loss on this machine",
-		Run:     lab.SelfTest,
+		Run:     wire,
 	},
 }

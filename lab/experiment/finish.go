@@ -5,11 +5,7 @@ package experiment
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"runtime"
-	"strings"
-
-	"golang.org/x/sys/unix"
+	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/report"
@@ -18,7 +14,10 @@ import (
 // finish shows a report, writes its files if they are wanted, and gives the
 // verdict.
 func finish(e *lab.Env, r *report.Report) error {
-	r.Machine = version(e) + " on " + machine()
+	found := facts(e)
+	r.Machine = found[0].Name + " " + found[0].Value + " on " + machine()
+	r.Facts = append(found, r.Facts...)
+	r.Command, r.Time = commandLine(os.Args), time.Now().UTC().Truncate(time.Second)
 	write := r.WriteText
 	if e.JSON {
 		write = r.WriteJSON
@@ -32,30 +31,4 @@ func finish(e *lab.Env, r *report.Report) error {
 		}
 	}
 	return r.Verdict(e.Strict)
-}
-
-// version asks the program that was measured for its name and version.
-func version(e *lab.Env) string {
-	text, err := exec.Command(e.Binary, "version").Output()
-	line, _, _ := strings.Cut(string(text), "\n")
-	if err != nil || line == "" {
-		return "an unknown version"
-	}
-	return line
-}
-
-// machine says what the figures were measured on.
-func machine() string {
-	model := "unknown CPU"
-	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		for line := range strings.Lines(string(text)) {
-			if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
-				model = strings.TrimSpace(value)
-				break
-			}
-		}
-	}
-	var u unix.Utsname
-	_ = unix.Uname(&u)
-	return fmt.Sprintf("Linux %s, %d x %s.", unix.ByteSliceToString(u.Release[:]), runtime.NumCPU(), model)
 }

@@ -51,7 +51,7 @@ func (g *Group) longest() float64 {
 		longest = max(longest, slices.Max(b.Value.Samples))
 	}
 	if g.Must != nil {
-		longest = max(longest, g.Must.Bound)
+		longest = max(longest, g.Must.Bound, g.Must.Most)
 	}
 	return longest
 }
@@ -131,6 +131,9 @@ func (d *drawing) group(b *Bars, g *Group, p axis) {
 	}
 	if g.Must != nil {
 		d.line("must", p.at(g.Must.Bound), above-3, p.at(g.Must.Bound), d.y-1)
+		if g.Must.Most != 0 {
+			d.line("must", p.at(g.Must.Most), above-3, p.at(g.Must.Most), d.y-1)
+		}
 	}
 	d.line("axis", p.start, above-3, p.start, d.y-1)
 	d.y += groupGap

@@ -45,6 +45,9 @@ type Must struct {
 	AtLeast bool `json:"at_least"`
 	// Bound is the last value that is still good.
 	Bound float64 `json:"bound"`
+	// Most is the upper end where values must lie in a range from Bound on; 0
+	// if Bound is all there is.
+	Most float64 `json:"most,omitempty"`
 }
 
 // Measured is a value with samples.
@@ -86,6 +89,9 @@ func (f Figure) Missed() bool {
 	}
 	scale := math.Pow10(f.Decimals)
 	printed := math.Round(f.Isthmus.Median()*scale) / scale
+	if f.Must.Most != 0 && printed > f.Must.Most {
+		return true
+	}
 	if f.Must.AtLeast {
 		return printed < f.Must.Bound
 	}
@@ -135,9 +141,12 @@ func (f Figure) mustText() string {
 	if f.Must == nil {
 		return ""
 	}
-	sign := "<="
-	if f.Must.AtLeast {
-		sign = ">="
+	bound := strconv.FormatFloat(f.Must.Bound, 'f', -1, 64)
+	switch {
+	case f.Must.Most != 0:
+		return bound + " to " + strconv.FormatFloat(f.Must.Most, 'f', -1, 64)
+	case f.Must.AtLeast:
+		return ">= " + bound
 	}
-	return sign + " " + strconv.FormatFloat(f.Must.Bound, 'f', -1, 64)
+	return "<= " + bound
 }

@@ -3,6 +3,7 @@
 package report
 
 import (
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -41,7 +42,7 @@ func (r *Report) WriteCSV(w io.Writer) error {
 	if len(r.Figures) > 0 {
 		_ = c.Write([]string{r.Title})
 		head := []string{"figure", "unit"}
-		for _, who := range []string{"published", r.Peer, "Isthmus"} {
+		for _, who := range []string{"published", cmp.Or(r.Peer, "peer"), "Isthmus"} {
 			head = append(head, who+" median", who+" min", who+" max", who+" samples")
 		}
 		_ = c.Write(append(head, "ratio", "must", "missed"))

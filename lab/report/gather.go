@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,20 +31,20 @@ type Run struct {
 // something else are passed over; unread names those that look like a report
 // and cannot be read, with the reason.
 func Gather(dir string) (runs []Run, unread []string, err error) {
-	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+	err = filepath.WalkDir(dir, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if entry.IsDir() || filepath.Ext(path) != ".json" {
+		if entry.IsDir() || filepath.Ext(file) != ".json" {
 			return nil
 		}
-		r, err := read(path)
+		r, err := read(file)
 		switch {
 		case errors.Is(err, errNoReport):
 		case err != nil:
-			unread = append(unread, fmt.Sprintf("%s: %v", path, err))
+			unread = append(unread, fmt.Sprintf("%s: %v", file, err))
 		default:
-			relative, _ := filepath.Rel(dir, path) // both begin with dir
+			relative, _ := filepath.Rel(dir, file) // both begin with dir
 			runs = append(runs, Run{r, filepath.ToSlash(relative)})
 		}
 		return nil
@@ -59,8 +60,8 @@ func Gather(dir string) (runs []Run, unread []string, err error) {
 
 // read reads one file; the time of one that does not say it is that of the
 // file.
-func read(path string) (*Report, error) {
-	text, err := os.ReadFile(path)
+func read(file string) (*Report, error) {
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +85,7 @@ func read(path string) (*Report, error) {
 		return nil, err
 	}
 	if r.Time.IsZero() {
-		if info, err := os.Stat(path); err == nil {
+		if info, err := os.Stat(file); err == nil {
 			r.Time = info.ModTime()
 		}
 	}
@@ -104,12 +105,12 @@ func (e entry) File(ending string) string {
 }
 
 // WriteIndex writes one page with all runs, in their order: a table of them,
-// then each with what its own page holds. Links to other files are relative to
-// the folder that was searched.
-func WriteIndex(w io.Writer, title string, runs []Run) error {
+// then each with what its own page holds. The folder that was searched is base,
+// as seen from the page, for links to other files of the runs.
+func WriteIndex(w io.Writer, title, base string, runs []Run) error {
 	var entries []entry
 	for i, r := range runs {
-		entries = append(entries, entry{newView(r.Report, 3), fmt.Sprintf("run-%d", i+1), r.Path})
+		entries = append(entries, entry{newView(r.Report, 3), fmt.Sprintf("run-%d", i+1), path.Join(filepath.ToSlash(base), r.Path)})
 	}
 	return templates.ExecuteTemplate(w, "index", struct {
 		Title string
@@ -118,8 +119,8 @@ func WriteIndex(w io.Writer, title string, runs []Run) error {
 }
 
 // WriteIndexFile writes the page of all runs into a file.
-func WriteIndexFile(path, title string, runs []Run) error {
-	if err := writeFile(path, func(w io.Writer) error { return WriteIndex(w, title, runs) }); err != nil {
+func WriteIndexFile(file, title, base string, runs []Run) error {
+	if err := writeFile(file, func(w io.Writer) error { return WriteIndex(w, title, base, runs) }); err != nil {
 		return fmt.Errorf("the page cannot be written: %w", err)
 	}
 	return nil

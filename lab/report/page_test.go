@@ -75,7 +75,7 @@ func TestPagesInBrowser(t *testing.T) {
 	if err != nil || len(unread) > 0 || len(runs) != 2 {
 		t.Fatalf("gathered %d runs, %v unread, error %v", len(runs), unread, err)
 	}
-	if err := WriteIndexFile(filepath.Join(dir, "index.html"), "Results", runs); err != nil {
+	if err := WriteIndexFile(filepath.Join(dir, "index.html"), "Results", ".", runs); err != nil {
 		t.Fatal(err)
 	}
 	for _, page := range []struct{ name, file string }{

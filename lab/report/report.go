@@ -28,7 +28,8 @@ type Report struct {
 	Title string `json:"title"`
 	// Tables come before the figures.
 	Tables []Table `json:"tables,omitempty"`
-	// Peer is the name over the peer's column, "Miredo" for example.
+	// Peer is the name over the peer's column, "Miredo" for example; empty if
+	// nothing stands beside Isthmus.
 	Peer string `json:"peer"`
 	// Figures are measured numbers beside others.
 	Figures []Figure `json:"figures,omitempty"`
@@ -104,24 +105,40 @@ func (r *Report) Verdict(strict bool) error {
 	return nil
 }
 
-// grid is the table of the figures.
+// grid is the table of the figures. Without a peer its columns are left out.
 func (r *Report) grid() Table {
-	t := Table{
-		Title:   r.Title,
-		Columns: []string{"figure", "published", r.Peer, "Isthmus", "Isthmus / " + r.Peer, "must"},
-		Notes:   r.Notes,
+	t := Table{Title: r.Title, Columns: []string{"figure", "published"}, Notes: r.Notes}
+	if r.Peer != "" {
+		t.Columns = append(t.Columns, r.Peer)
 	}
+	t.Columns = append(t.Columns, "Isthmus")
+	if r.Peer != "" {
+		t.Columns = append(t.Columns, "Isthmus / "+r.Peer)
+	}
+	t.Columns = append(t.Columns, "must")
 	if r.Machine != "" {
 		t.Notes = append(t.Notes[:len(t.Notes):len(t.Notes)], "Measured: "+r.Machine)
 	}
 	for _, f := range r.Figures {
-		must := f.mustText()
-		if f.Missed() {
-			must += " " + missMark
-		}
-		t.Rows = append(t.Rows, []string{f.label(), f.text(f.Published), f.text(f.Peer), f.text(f.Isthmus), f.ratioText(), must})
+		t.Rows = append(t.Rows, r.gridRow(f))
 	}
 	return t
+}
+
+func (r *Report) gridRow(f Figure) []string {
+	row := []string{f.label(), f.text(f.Published)}
+	if r.Peer != "" {
+		row = append(row, f.text(f.Peer))
+	}
+	row = append(row, f.text(f.Isthmus))
+	if r.Peer != "" {
+		row = append(row, f.ratioText())
+	}
+	must := f.mustText()
+	if f.Missed() {
+		must += " " + missMark
+	}
+	return append(row, must)
 }
 
 // summary draws the figures that were measured; each has a scale of its own,

@@ -88,6 +88,9 @@ func TestMissIsJudgedAsPrinted(t *testing.T) {
 		{"prints above the bound", Figure{Decimals: 1, Isthmus: Measured(3.06), Must: &Must{Bound: 3}}, true},
 		{"below a lower bound", Figure{Isthmus: Measured(16), Must: &Must{AtLeast: true, Bound: 17}}, true},
 		{"on a lower bound", Figure{Isthmus: Measured(17), Must: &Must{AtLeast: true, Bound: 17}}, false},
+		{"below a range", Figure{Decimals: 1, Isthmus: Measured(-0.2), Must: &Must{AtLeast: true, Bound: -0.1, Most: 0.1}}, true},
+		{"within a range", Figure{Decimals: 1, Isthmus: Measured(0), Must: &Must{AtLeast: true, Bound: -0.1, Most: 0.1}}, false},
+		{"above a range", Figure{Decimals: 1, Isthmus: Measured(0.2), Must: &Must{AtLeast: true, Bound: -0.1, Most: 0.1}}, true},
 		{"not measured", Figure{Must: &Must{Bound: 3}}, false},
 		{"no must", Figure{Isthmus: Measured(1e9)}, false},
 	} {

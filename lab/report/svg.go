@@ -110,14 +110,16 @@ func (d *drawing) finish(title, description string) string {
 `, canvasWidth, height, canvasWidth, height, escape(title), escape(description), palette, d.body.String())
 }
 
-// axis maps values from .. to onto a length from start to end.
+// axis maps values from .. to onto a length from start to end; what lies
+// outside is drawn at the end.
 type axis struct{ from, to, start, end float64 }
 
 func (a axis) at(x float64) float64 {
 	if a.to <= a.from {
 		return a.start
 	}
-	return a.start + (x-a.from)/(a.to-a.from)*(a.end-a.start)
+	share := min(max((x-a.from)/(a.to-a.from), 0), 1)
+	return a.start + share*(a.end-a.start)
 }
 
 // ticks are up to seven round numbers within a range, from its lower end on.
