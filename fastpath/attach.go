@@ -1,0 +1,361 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package fastpath
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/cilium/ebpf"
+)
+
+// Programs are an instance's, one for each kind of hook. Those that its hooks do
+// not need may be nil.
+type Programs struct {
+	XDP         *ebpf.Program // forwards, from the driver
+	Ingress     *ebpf.Program // forwards, from tc
+	Egress      *ebpf.Program // encapsulates what the host sends
+	HostIngress *ebpf.Program // decapsulates what the host receives
+}
+
+// AttachConfig says what is attached where.
+type AttachConfig struct {
+	// Name is the instance's: filters in a clsact qdisc are known by it.
+	Name string
+	Mode Mode
+	// Devices are names of Ethernet devices. If there are none, every Ethernet
+	// device that is up is taken, but for members of bridges, bonds and teams.
+	Devices []string
+	// Exclude are indices of interfaces that are never attached to, such as the
+	// instance's own tunnel.
+	Exclude []int
+	// Host tells that packets start and end on this host: the program HostIngress
+	// is attached where packets come in by the devices, and Egress where they
+	// leave by the interface with the index Tunnel. Otherwise packets are
+	// forwarded, by XDP or Ingress.
+	Host   bool
+	Tunnel int
+	// Pins keep links across a restart; nil if they end with the process.
+	Pins *Pins
+	// Classic takes clsact and its filters where links of tcx could be had.
+	Classic bool
+}
+
+// DeviceReport says what became of a device.
+type DeviceReport struct {
+	Device string
+	Index  int
+	// Hook is where the program runs; HookNone if the device was left out.
+	Hook Hook
+	// Egress tells that the program sees what leaves by the device.
+	Egress bool
+	// Target tells that redirected packets may be sent into the device. Packets
+	// to another one belong to the engine.
+	Target bool
+	// Why gives the reason for the hook, in words.
+	Why string
+	// Warnings say what costs speed or loses packets, and what to do about it.
+	Warnings []string
+}
+
+// Attachment is one instance's programs on its devices. It is safe for concurrent
+// use. Calls other than Report must come from a thread in the network namespace
+// that it was made in.
+type Attachment struct {
+	programs Programs
+	config   AttachConfig
+	classic  bool // decided by what the kernel has
+
+	mu       sync.Mutex
+	regime   *regime // nil until there is a device
+	placed   map[spot]*placed
+	left     []DeviceReport // devices that were left out
+	old      map[spot]*linkHook
+	finished bool
+}
+
+// spot is one place on one device.
+type spot struct {
+	place string
+	index int
+}
+
+// pin is the file name of the link there.
+func (s spot) pin() string { return fmt.Sprintf("%s_%d", s.place, s.index) }
+
+// placed is a program in its spot.
+type placed struct {
+	hook   hook
+	report DeviceReport
+}
+
+// hook holds a program in its place.
+type hook interface {
+	// detach takes the program away.
+	detach() error
+	// leave keeps it for a successor.
+	leave() error
+}
+
+// Attach attaches the programs to all devices, or to none: if one fails, what was
+// attached is taken away again. Links that a predecessor left in the same pins
+// get the new programs in place, without a gap; those of devices that are no
+// longer wanted are detached, and so are all if Attach fails. A device that does
+// not exist or that has another's XDP program is refused. With no device named
+// and none there yet, nothing is attached until [Attachment.Sync] finds one.
+func Attach(p Programs, o AttachConfig) (*Attachment, error) {
+	a := &Attachment{programs: p, config: o, placed: make(map[spot]*placed)}
+	var err error
+	if a.old, err = inherit(o.Pins); err != nil {
+		return nil, err
+	}
+	if err := a.attachAll(); err != nil {
+		return nil, errors.Join(err, a.detachAll())
+	}
+	err = errors.Join(a.dropInherited(), a.dropFilters())
+	if err != nil {
+		return nil, errors.Join(err, a.detachAll())
+	}
+	a.judge()
+	return a, nil
+}
+
+// attachAll chooses the regime and attaches to every device. If auto chose XDP
+// and a driver refuses it after all, tc is tried instead.
+func (a *Attachment) attachAll() error {
+	view, err := survey(a.config)
+	if err != nil {
+		return err
+	}
+	for _, d := range view.chosen {
+		d.look(a.isOwn)
+	}
+	a.classic = a.config.Classic || haveTCX() == no
+	a.left = view.left
+	if len(view.chosen) == 0 && len(a.config.Devices) == 0 {
+		return a.placeTunnel()
+	}
+	r, err := choose(a.config.Mode, a.config.Host, view.chosen)
+	if err != nil {
+		return err
+	}
+	a.regime = &r
+	err = a.placeEach(view.chosen)
+	if err != nil && r.xdp && a.config.Mode == ModeAuto {
+		undone := a.takeAway()
+		a.regime = &regime{why: fmt.Sprintf("XDP was refused: %v", err)}
+		err = errors.Join(undone, a.placeEach(view.chosen))
+	}
+	if err != nil {
+		return err
+	}
+	return a.placeTunnel()
+}
+
+func (a *Attachment) placeEach(devices []*device) error {
+	for _, d := range devices {
+		if err := a.place(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// place attaches to a device what the regime says.
+func (a *Attachment) place(d *device) error {
+	switch {
+	case a.regime.xdp:
+		return a.put(spot{placeXDP, d.index}, d, a.programs.XDP)
+	case a.config.Host:
+		return a.put(spot{placeIngress, d.index}, d, a.programs.HostIngress)
+	default:
+		return a.put(spot{placeIngress, d.index}, d, a.programs.Ingress)
+	}
+}
+
+// placeTunnel attaches a host's program for what leaves by the tunnel.
+func (a *Attachment) placeTunnel() error {
+	if !a.config.Host || a.config.Tunnel == 0 {
+		return nil
+	}
+	d, err := deviceAt(a.config.Tunnel)
+	if err != nil {
+		return err
+	}
+	s := spot{placeEgress, d.index}
+	if err := a.put(s, d, a.programs.Egress); err != nil {
+		return err
+	}
+	report := &a.placed[s].report
+	report.Egress = true
+	report.Why = "what this host sends into the tunnel is encapsulated before it leaves the kernel"
+	return nil
+}
+
+// put attaches one program, or puts it into the link that a predecessor left.
+func (a *Attachment) put(s spot, d *device, p *ebpf.Program) error {
+	if p == nil {
+		return fmt.Errorf("there is no program for %s of %s", s.place, d.name)
+	}
+	h, kind, err := a.fasten(s, d, p)
+	if err != nil {
+		return err
+	}
+	why := ""
+	if a.regime != nil {
+		why = a.regime.why
+	}
+	a.placed[s] = &placed{hook: h, report: DeviceReport{Device: d.name, Index: d.index, Hook: kind, Why: why}}
+	return nil
+}
+
+func (a *Attachment) fasten(s spot, d *device, p *ebpf.Program) (hook, Hook, error) {
+	kind := HookTCX
+	switch {
+	case s.place == placeXDP:
+		kind = HookXDP
+	case a.classic:
+		h, err := attachFilter(a.config, s, d, p)
+		return h, HookClassic, err
+	}
+	if l := a.old[s]; l != nil {
+		delete(a.old, s)
+		if l.renew(p) == nil {
+			return l, kind, nil
+		}
+		// A link that does not take the program is of no use, and stands in the way.
+		if err := l.detach(); err != nil {
+			return nil, kind, err
+		}
+	}
+	l, err := attachLink(s, d, p)
+	if err != nil {
+		return nil, kind, err
+	}
+	if a.config.Pins != nil {
+		if err := l.pin(a.config.Pins.linkPath(s)); err != nil {
+			return nil, kind, errors.Join(err, l.detach())
+		}
+	}
+	return l, kind, nil
+}
+
+// Report tells of every device, attached ones first, in the order of their
+// interface indices.
+func (a *Attachment) Report() []DeviceReport {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.reports()
+}
+
+func (a *Attachment) reports() []DeviceReport {
+	var reports []DeviceReport
+	for _, s := range a.spots() {
+		r := a.placed[s].report
+		r.Warnings = slices.Clone(r.Warnings)
+		reports = append(reports, r)
+	}
+	return append(reports, a.left...)
+}
+
+// XDP tells whether packets are redirected by XDP; otherwise by tc.
+func (a *Attachment) XDP() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.regime != nil && a.regime.xdp
+}
+
+// Close detaches everything and unpins the links.
+func (a *Attachment) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.detachAll()
+}
+
+// Leave lets go of everything and keeps it attached for a successor that opens
+// the same pins. Without pins nobody could take over, so then it is Close.
+func (a *Attachment) Leave() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.config.Pins == nil {
+		return a.detachAll()
+	}
+	a.finished = true
+	var errs []error
+	for _, s := range a.spots() {
+		errs = append(errs, a.placed[s].hook.leave())
+	}
+	clear(a.placed)
+	return errors.Join(errs...)
+}
+
+func (a *Attachment) detachAll() error {
+	a.finished = true
+	return errors.Join(a.takeAway(), a.dropInherited())
+}
+
+// takeAway detaches what was placed.
+func (a *Attachment) takeAway() error {
+	var errs []error
+	for _, s := range a.spots() {
+		errs = append(errs, a.placed[s].hook.detach())
+		delete(a.placed, s)
+	}
+	return errors.Join(errs...)
+}
+
+// dropInherited detaches links of a predecessor that nobody wants any more.
+func (a *Attachment) dropInherited() error {
+	var errs []error
+	for s, l := range a.old {
+		errs = append(errs, l.detach())
+		delete(a.old, s)
+	}
+	return errors.Join(errs...)
+}
+
+// dropFilters removes filters of a predecessor from devices that are no longer
+// wanted, and from all if links have taken their place.
+func (a *Attachment) dropFilters() error {
+	if a.config.Pins == nil {
+		return nil
+	}
+	var errs []error
+	for _, s := range inheritedFilters(a.config.Pins) {
+		if p := a.placed[s]; p == nil || p.report.Hook != HookClassic {
+			errs = append(errs, detachFilterAt(a.config, s))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (a *Attachment) spots() []spot {
+	return slices.SortedFunc(maps.Keys(a.placed), func(x, y spot) int {
+		if x.index != y.index {
+			return x.index - y.index
+		}
+		return slices.Index([]string{placeXDP, placeIngress, placeEgress}, x.place) -
+			slices.Index([]string{placeXDP, placeIngress, placeEgress}, y.place)
+	})
+}
+
+// isOwn tells whether a program is ours or our predecessor's.
+func (a *Attachment) isOwn(other program) bool {
+	if other.name == filterName(a.config.Name) {
+		return true
+	}
+	for _, l := range a.old {
+		if l.program == other.id {
+			return true
+		}
+	}
+	for _, p := range a.placed {
+		if l, ok := p.hook.(*linkHook); ok && l.program == other.id {
+			return true
+		}
+	}
+	return false
+}

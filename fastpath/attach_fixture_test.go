@@ -1,0 +1,249 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package fastpath
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/rlimit"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
+
+// wire is a veth pair: port is in the namespace near, the other end, host, in the
+// namespace far.
+type wire struct {
+	near, far *testutil.Netns
+}
+
+// newWire makes the pair, as the options say, with both ends up.
+func newWire(t *testing.T, options ...func(*netlink.Veth)) *wire {
+	t.Helper()
+	w := &wire{near: testutil.NewNetns(t), far: testutil.NewNetns(t)}
+	w.plug(t, options...)
+	return w
+}
+
+// plug makes the pair.
+func (w *wire) plug(t *testing.T, options ...func(*netlink.Veth)) {
+	t.Helper()
+	w.near.Do(t, func() error {
+		v := &netlink.Veth{
+			LinkAttrs:     netlink.LinkAttrs{Name: "port", MTU: 1500},
+			PeerName:      "host",
+			PeerNamespace: netlink.NsFd(w.far.Handle()),
+		}
+		for _, o := range options {
+			o(v)
+		}
+		if err := netlink.LinkAdd(v); err != nil {
+			return err
+		}
+		return up("port")
+	})
+	w.far.Do(t, func() error { return up("host") })
+}
+
+func up(name string) error {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(l)
+}
+
+// send sends n Ethernet frames from the far end.
+func (w *wire) send(t *testing.T, n int) {
+	t.Helper()
+	w.far.Do(t, func() error {
+		l, err := net.InterfaceByName("host")
+		if err != nil {
+			return err
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		to := &unix.SockaddrLinklayer{Ifindex: l.Index}
+		for range n {
+			if err := unix.Sendto(fd, testFrame, 0, to); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// testFrame is a frame of a type that no host sends by itself (IEEE 802 local
+// experimental), so that counts are exact.
+var testFrame = append([]byte{
+	0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5,
+}, make([]byte, 50)...)
+
+// counter is a set of programs that count test frames and let them pass.
+type counter struct {
+	Programs
+	counts *ebpf.Map
+}
+
+func newCounter(t *testing.T) *counter {
+	t.Helper()
+	if err := rlimit.RemoveMemlock(); err != nil {
+		t.Fatal(err)
+	}
+	counts, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { counts.Close() })
+	c := &counter{counts: counts}
+	c.XDP = c.load(t, ebpf.XDP, "count_xdp", 2) // XDP_PASS
+	c.Ingress = c.load(t, ebpf.SchedCLS, "count_ingress", -1)
+	c.HostIngress = c.load(t, ebpf.SchedCLS, "count_host", -1)
+	c.Egress = c.load(t, ebpf.SchedCLS, "count_egress", -1)
+	return c
+}
+
+func (c *counter) load(t *testing.T, kind ebpf.ProgramType, name string, verdict int32) *ebpf.Program {
+	t.Helper()
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: name, Type: kind, License: "Dual BSD/GPL",
+		Instructions: asm.Instructions{
+			// Data and its end, of both kinds of context.
+			asm.LoadMem(asm.R2, asm.R1, dataOffset(kind), asm.Word),
+			asm.LoadMem(asm.R3, asm.R1, dataOffset(kind)+4, asm.Word),
+			asm.Mov.Reg(asm.R4, asm.R2),
+			asm.Add.Imm(asm.R4, 14),
+			asm.JGT.Reg(asm.R4, asm.R3, "out"),
+			asm.LoadMem(asm.R5, asm.R2, 12, asm.Half),
+			asm.JNE.Imm(asm.R5, 0xb588, "out"), // 0x88b5 in memory order
+			asm.StoreImm(asm.RFP, -4, 0, asm.Word),
+			asm.LoadMapPtr(asm.R1, c.counts.FD()),
+			asm.Mov.Reg(asm.R2, asm.RFP),
+			asm.Add.Imm(asm.R2, -4),
+			asm.FnMapLookupElem.Call(),
+			asm.JEq.Imm(asm.R0, 0, "out"),
+			asm.Mov.Imm(asm.R1, 1),
+			asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
+			asm.Mov.Imm(asm.R0, verdict).WithSymbol("out"),
+			asm.Return(),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// dataOffset is where struct xdp_md and struct __sk_buff hold their data.
+func dataOffset(kind ebpf.ProgramType) int16 {
+	if kind == ebpf.XDP {
+		return 0
+	}
+	return 76
+}
+
+// seen returns how many test frames met one of the programs.
+func (c *counter) seen(t *testing.T) uint64 {
+	t.Helper()
+	var n uint64
+	if err := c.counts.Lookup(uint32(0), &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// attach attaches in the near namespace and detaches with the test.
+func (w *wire) attach(t *testing.T, p Programs, o AttachConfig) (*Attachment, error) {
+	t.Helper()
+	if o.Name == "" {
+		o.Name = "test"
+	}
+	var a *Attachment
+	var err error
+	w.near.Do(t, func() error {
+		a, err = Attach(p, o)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { w.finish(t, a.Close) })
+	return a, nil
+}
+
+func (w *wire) mustAttach(t *testing.T, p Programs, o AttachConfig) *Attachment {
+	t.Helper()
+	a, err := w.attach(t, p, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// finish ends an attachment in its namespace.
+func (w *wire) finish(t *testing.T, end func() error) {
+	t.Helper()
+	w.near.Do(t, end)
+}
+
+// only returns the report of the one device.
+func only(t *testing.T, a *Attachment) DeviceReport {
+	t.Helper()
+	r := a.Report()
+	if len(r) != 1 {
+		t.Fatalf("the report has %d devices, want 1: %+v", len(r), r)
+	}
+	return r[0]
+}
+
+// wantWords checks that an error or text says all of the words.
+func wantWords(t *testing.T, text any, words ...string) {
+	t.Helper()
+	s := fmt.Sprint(text)
+	if text == nil {
+		t.Fatalf("nothing was said, want words like %q", words)
+	}
+	for _, w := range words {
+		if !strings.Contains(s, w) {
+			t.Errorf("the text %q does not say %q", s, w)
+		}
+	}
+}
+
+// mountBPFFS mounts a BPF file system for the test alone.
+func mountBPFFS(t *testing.T) string {
+	t.Helper()
+	testutil.NeedRoot(t)
+	root := t.TempDir()
+	if err := unix.Mount("bpf", root, "bpf", 0, "mode=0700"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(root, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+			t.Error(err)
+		}
+	})
+	return root
+}
+
+// openPins opens pins of the near namespace.
+func (w *wire) openPins(t *testing.T, root string) *Pins {
+	t.Helper()
+	var p *Pins
+	w.near.Do(t, func() (err error) {
+		p, err = OpenPinsAt(root, "test")
+		return err
+	})
+	return p
+}

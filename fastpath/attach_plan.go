@@ -1,0 +1,66 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package fastpath
+
+import (
+	"path/filepath"
+)
+
+// Plan tells what Attach would do, and does nothing. It fails where Attach would
+// refuse. A driver that does not say whether it takes XDP is believed to, until
+// Attach tries. The pins in o are not used; what an instance of the same name has
+// attached counts as its own.
+func Plan(o AttachConfig) ([]DeviceReport, error) {
+	view, err := survey(o)
+	if err != nil {
+		return nil, err
+	}
+	own := ownPrograms(o.Name)
+	for _, d := range view.chosen {
+		d.look(own)
+	}
+	if len(view.chosen) == 0 {
+		return view.left, nil
+	}
+	r, err := choose(o.Mode, o.Host, view.chosen)
+	if err != nil {
+		return nil, err
+	}
+	var reports []DeviceReport
+	for _, d := range view.chosen {
+		reports = append(reports, DeviceReport{
+			Device: d.name, Index: d.index, Hook: plannedHook(r, o), Why: r.why,
+			Target: d.isTarget(r.xdp), Warnings: d.warnings(r.xdp),
+		})
+	}
+	return append(reports, view.left...), nil
+}
+
+func plannedHook(r regime, o AttachConfig) Hook {
+	switch {
+	case r.xdp:
+		return HookXDP
+	case o.Classic || haveTCX() == no:
+		return HookClassic
+	default:
+		return HookTCX
+	}
+}
+
+// ownPrograms recognizes what an instance has attached, by its pins, which may be
+// held by a live process.
+func ownPrograms(instance string) func(program) bool {
+	ids := make(map[uint32]bool)
+	if name, err := folderName(instance); err == nil {
+		for _, root := range []string{systemRoot, ownRoot} {
+			paths, _ := filepath.Glob(filepath.Join(root, pinsFolder, name, linksFolder, "*"))
+			for _, path := range paths {
+				if h, _, err := openLink(path); err == nil {
+					ids[h.program] = true
+					h.link.Close()
+				}
+			}
+		}
+	}
+	return func(p program) bool { return ids[p.id] || p.name == filterName(instance) }
+}

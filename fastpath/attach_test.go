@@ -1,0 +1,149 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package fastpath
+
+import (
+	"testing"
+
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+)
+
+func TestAttachRunsThePrograms(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		config AttachConfig
+		hook   Hook
+	}{
+		{"XDP", AttachConfig{Mode: ModeXDP}, HookXDP},
+		{"tcx", AttachConfig{Mode: ModeTC}, HookTCX},
+		{"clsact", AttachConfig{Mode: ModeTC, Classic: true}, HookClassic},
+		{"auto on veth", AttachConfig{Mode: ModeAuto}, HookTCX},
+		{"host", AttachConfig{Mode: ModeAuto, Host: true}, HookTCX},
+		{"host by clsact", AttachConfig{Mode: ModeTC, Host: true, Classic: true}, HookClassic},
+		{"named device", AttachConfig{Mode: ModeXDP, Devices: []string{"port"}}, HookXDP},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWire(t)
+			c := newCounter(t)
+			a := w.mustAttach(t, c.Programs, row.config)
+			r := only(t, a)
+			if r.Hook != row.hook || r.Device != "port" || r.Why == "" {
+				t.Errorf("the report is %+v, want port by %s and a reason", r, row.hook)
+			}
+			w.send(t, 10)
+			if got := c.seen(t); got != 10 {
+				t.Errorf("the program saw %d of 10 frames", got)
+			}
+			w.finish(t, a.Close)
+			w.send(t, 10)
+			if got := c.seen(t); got != 10 {
+				t.Errorf("the detached program saw %d frames more", got-10)
+			}
+			w.near.Do(t, func() error {
+				if kind := qdiscKind(r.Index); kind != "" {
+					t.Errorf("a qdisc of the kind %s was left", kind)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+func TestAttachTheTunnelsEgress(t *testing.T) {
+	for _, classic := range []bool{false, true} {
+		w := newWire(t)
+		c := newCounter(t)
+		var index int
+		w.far.Do(t, func() error {
+			l, err := netlink.LinkByName("host")
+			index = l.Attrs().Index
+			return err
+		})
+		// The far end stands for the tunnel here: what counts is that it sends.
+		end := &wire{near: w.far, far: w.near}
+		a := end.mustAttach(t, c.Programs, AttachConfig{Mode: ModeAuto, Host: true, Tunnel: index, Classic: classic})
+		if r := only(t, a); !r.Egress || r.Device != "host" {
+			t.Errorf("the report is %+v, want the egress of host", r)
+		}
+		w.send(t, 7)
+		if got := c.seen(t); got != 7 {
+			t.Errorf("classic %t: the program saw %d of 7 frames that were sent", classic, got)
+		}
+	}
+}
+
+// foreign attaches somebody else's XDP program to the port.
+func foreign(t *testing.T, w *wire, flags link.XDPAttachFlags) *counter {
+	t.Helper()
+	other := newCounter(t)
+	w.near.Do(t, func() error {
+		l, err := netlink.LinkByName("port")
+		if err != nil {
+			return err
+		}
+		x, err := link.AttachXDP(link.XDPOptions{Program: other.XDP, Interface: l.Attrs().Index, Flags: flags})
+		if err == nil {
+			t.Cleanup(func() { x.Close() })
+		}
+		return err
+	})
+	return other
+}
+
+func TestAttachRefusesAnothersXDP(t *testing.T) {
+	w := newWire(t)
+	other := foreign(t, w, link.XDPDriverMode)
+	c := newCounter(t)
+	_, err := w.attach(t, c.Programs, AttachConfig{Mode: ModeXDP})
+	wantWords(t, err, "port", "count_xdp", "detach")
+	w.send(t, 5)
+	if got := other.seen(t); got != 5 {
+		t.Errorf("the other program saw %d of 5 frames after the refusal", got)
+	}
+}
+
+func TestAutoLeavesAnothersXDPAlone(t *testing.T) {
+	w := newWire(t)
+	other := foreign(t, w, link.XDPGenericMode)
+	c := newCounter(t)
+	r := only(t, w.mustAttach(t, c.Programs, AttachConfig{Mode: ModeAuto}))
+	if r.Hook != HookTCX {
+		t.Errorf("auto chose %s", r.Hook)
+	}
+	wantWords(t, r.Why, "count_xdp")
+	wantWords(t, r.Warnings, "count_xdp", "first")
+	w.send(t, 5)
+	if got := other.seen(t); got != 5 {
+		t.Errorf("the other program saw %d of 5 frames", got)
+	}
+	if got := c.seen(t); got != 5 {
+		t.Errorf("ours saw %d of 5 frames", got)
+	}
+}
+
+func TestAttachRefusesMissingDevice(t *testing.T) {
+	w := newWire(t)
+	c := newCounter(t)
+	_, err := w.attach(t, c.Programs, AttachConfig{Mode: ModeAuto, Devices: []string{"port", "nowhere"}})
+	wantWords(t, err, "no network device nowhere")
+	w.send(t, 3)
+	if got := c.seen(t); got != 0 {
+		t.Errorf("a refused attachment saw %d frames", got)
+	}
+}
+
+// TestAttachIsAllOrNothing lets the second device fail.
+func TestAttachIsAllOrNothing(t *testing.T) {
+	w := newWire(t)
+	w.near.Do(t, func() error {
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "second", MTU: 9000}, PeerName: "peer"})
+	})
+	c := newCounter(t)
+	_, err := w.attach(t, c.Programs, AttachConfig{Mode: ModeXDP, Devices: []string{"port", "second"}})
+	wantWords(t, err, "second", "MTU", "3506")
+	w.send(t, 3)
+	if got := c.seen(t); got != 0 {
+		t.Errorf("after a failure %d frames met a program", got)
+	}
+}

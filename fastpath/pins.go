@@ -1,0 +1,201 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package fastpath
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Layout of what is pinned: <root>/isthmus/<instance>@<namespace>/<map>, notes as
+// symbolic links beside the maps, and links/<place>_<interface index>.
+const (
+	pinsFolder  = "isthmus"
+	linksFolder = "links"
+	pinsMode    = 0o700
+)
+
+// Pins is an instance's folder in a BPF file system, where maps and links outlive
+// the process. One process at a time holds it. The folder carries the cookie of
+// the network namespace in its name, since the same instance may run in several.
+type Pins struct {
+	dir  string
+	lock *os.File // the folder itself
+}
+
+// OpenPins opens the folder of an instance, and makes it if there is none, in the
+// BPF file system that [FindRoot] returns. It fails with [ErrHeld] if another
+// process holds it.
+func OpenPins(instance string) (*Pins, error) {
+	root, err := FindRoot()
+	if err != nil {
+		return nil, err
+	}
+	return OpenPinsAt(root, instance)
+}
+
+// OpenPinsAt is OpenPins in a BPF file system that is mounted at root.
+func OpenPinsAt(root, instance string) (*Pins, error) {
+	if !isBPFFS(root) {
+		return nil, fmt.Errorf("%s is not a BPF file system: mount one with: mount -t bpf bpf %s", root, root)
+	}
+	name, err := folderName(instance)
+	if err != nil {
+		return nil, err
+	}
+	base := filepath.Join(root, pinsFolder)
+	sweep(base)
+	dir := filepath.Join(base, name)
+	lock, err := openLocked(dir)
+	if err != nil {
+		return nil, err
+	}
+	p := &Pins{dir: dir, lock: lock}
+	if err := os.MkdirAll(p.linksDir(), pinsMode); err != nil {
+		p.Close()
+		return nil, fmt.Errorf("cannot make a folder for what is kept across a restart: %w", err)
+	}
+	return p, nil
+}
+
+// folderName makes a name that the file system takes: it reserves dots.
+func folderName(instance string) (string, error) {
+	if instance == "" || strings.ContainsAny(instance, "/.@") {
+		return "", fmt.Errorf("%q cannot name a folder of a BPF file system: leave out dots, slashes and at signs", instance)
+	}
+	cookie, err := namespaceCookie()
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		return instance, nil // before Linux 5.14
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot tell the network namespace: %w", err)
+	}
+	return fmt.Sprintf("%s@%d", instance, cookie), nil
+}
+
+// namespaceCookie returns the number of the calling thread's network namespace,
+// which no later namespace gets until the machine starts anew.
+func namespaceCookie() (uint64, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	return unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+}
+
+// Dir returns the folder.
+func (p *Pins) Dir() string { return p.dir }
+
+// Path returns where a map of this name is pinned. A name has no dot.
+func (p *Pins) Path(name string) string { return filepath.Join(p.dir, name) }
+
+func (p *Pins) linksDir() string { return filepath.Join(p.dir, linksFolder) }
+
+func (p *Pins) linkPath(s spot) string { return filepath.Join(p.linksDir(), s.pin()) }
+
+// Note returns a short text that was left in the folder, empty if there is none.
+func (p *Pins) Note(name string) string {
+	text, err := os.Readlink(p.Path(name))
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
+// SetNote leaves a short text in the folder for a successor, such as the version
+// of a layout. A BPF file system holds no plain files, so notes are symbolic
+// links that lead nowhere.
+func (p *Pins) SetNote(name, text string) error {
+	path := p.Path(name)
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("cannot replace the note %s: %w", path, err)
+	}
+	if text == "" {
+		return nil
+	}
+	if err := os.Symlink(text, path); err != nil {
+		return fmt.Errorf("cannot leave the note %s: %w", path, err)
+	}
+	return nil
+}
+
+// Names lists the maps and notes in the folder.
+func (p *Pins) Names() ([]string, error) {
+	entries, err := os.ReadDir(p.dir)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list %s: %w", p.dir, err)
+	}
+	var names []string
+	for _, e := range entries {
+		if !e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// Clear unpins everything in the folder: maps that nobody uses vanish, and links
+// that nobody holds are detached. The folder stays, and is held.
+func (p *Pins) Clear() error {
+	if err := removeContents(p.linksDir()); err != nil {
+		return err
+	}
+	return removeFiles(p.dir)
+}
+
+// Remove unpins everything and gives up the folder.
+func (p *Pins) Remove() error {
+	err := removeTree(p.dir)
+	return errors.Join(err, p.lock.Close())
+}
+
+// Close gives up the folder and leaves what is in it for a successor.
+func (p *Pins) Close() error { return p.lock.Close() }
+
+// removeTree removes a folder of pins. The order matters to nobody: a link keeps
+// its program, and the program its maps.
+func removeTree(dir string) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("cannot remove what is pinned in %s: %w", dir, err)
+	}
+	return nil
+}
+
+func removeContents(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot list %s: %w", dir, err)
+	}
+	for _, e := range entries {
+		if err := removeTree(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeFiles removes everything in a folder but its folders.
+func removeFiles(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("cannot list %s: %w", dir, err)
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+			return fmt.Errorf("cannot unpin: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package fastpath
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Places of BPF file systems: the one that the system mounts, and our own.
+const (
+	systemRoot = "/sys/fs/bpf"
+	ownRoot    = "/run/isthmus/bpf"
+)
+
+// FindRoot returns a BPF file system that this process may write: the system's,
+// or our own, which it mounts if it may. The error says what to do.
+func FindRoot() (string, error) {
+	why := ""
+	for _, root := range []string{systemRoot, ownRoot} {
+		if !isBPFFS(root) {
+			continue
+		}
+		err := unix.Access(root, unix.W_OK|unix.X_OK)
+		if err == nil {
+			return root, nil
+		}
+		why = fmt.Sprintf("this process may not write %s (%v)", root, err)
+	}
+	if why == "" {
+		why = "no BPF file system is mounted at " + systemRoot
+	}
+	if err := mountOwnRoot(); err != nil {
+		return "", fmt.Errorf("%s, nor may it mount its own (%w), so nothing survives a restart of the process: "+
+			"mount one as root with: mount -t bpf bpf %s", why, err, systemRoot)
+	}
+	return ownRoot, nil
+}
+
+func mountOwnRoot() error {
+	if err := os.MkdirAll(ownRoot, pinsMode); err != nil {
+		return err
+	}
+	if err := unix.Mount("bpf", ownRoot, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
+		return &os.PathError{Op: "mount", Path: ownRoot, Err: err}
+	}
+	return nil
+}
+
+func isBPFFS(path string) bool {
+	fs := unix.Statfs_t{}
+	return unix.Statfs(path, &fs) == nil && uint32(fs.Type) == unix.BPF_FS_MAGIC
+}

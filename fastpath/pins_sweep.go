@@ -1,0 +1,66 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package fastpath
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf/link"
+)
+
+// sweepAfter is how long the folder of a dead process in another namespace is
+// left alone. A successor that has not come by then finds its peers expired.
+const sweepAfter = time.Hour
+
+// sweep removes folders of network namespaces that are gone, so that the memory
+// of their maps is not held until the machine starts anew. A folder is removed
+// only if nobody holds it, nothing was pinned lately and none of its links has a
+// device any more. What cannot be looked at stays.
+func sweep(base string) {
+	folders, _ := filepath.Glob(filepath.Join(base, "*@*"))
+	for _, dir := range folders {
+		info, err := os.Stat(dir)
+		if err != nil || time.Since(info.ModTime()) < sweepAfter {
+			continue
+		}
+		if f, err := os.Open(dir); err == nil {
+			if lock(f) == nil && !leadsSomewhere(dir) {
+				os.RemoveAll(dir)
+			}
+			f.Close()
+		}
+	}
+}
+
+// leadsSomewhere tells whether a folder pins a link of a device that exists, or
+// a filter, whose device it does not know.
+func leadsSomewhere(dir string) bool {
+	notes, err := os.ReadDir(dir)
+	if err != nil {
+		return true
+	}
+	for _, n := range notes {
+		if strings.HasPrefix(n.Name(), filterNote) {
+			return true
+		}
+	}
+	links, err := filepath.Glob(filepath.Join(dir, linksFolder, "*"))
+	if err != nil {
+		return true
+	}
+	for _, path := range links {
+		l, err := link.LoadPinnedLink(path, nil)
+		if err != nil {
+			return true
+		}
+		index, err := linkIndex(l)
+		l.Close()
+		if err != nil || index != 0 {
+			return true
+		}
+	}
+	return false
+}
