@@ -4,6 +4,7 @@ package port
 
 import (
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -155,5 +156,26 @@ func TestDeviceSockets(t *testing.T) {
 	}
 	if _, err := ListenUDP4(UDPConfig{Addr: any4, Device: "none"}); err == nil || !strings.Contains(err.Error(), "interface none") {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestForwardIPv4(t *testing.T) {
+	h := inNamespace(t)
+	tun, err := OpenTUN(TUNConfig{Name: "teredo"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tun.Close()
+	if err := h.ForwardIPv4("teredo"); err != nil {
+		t.Fatal(err)
+	}
+	for link, want := range map[string]string{"teredo": "1\n", "lo": "0\n", "all": "0\n"} {
+		got, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + link + "/forwarding")
+		if err != nil || string(got) != want {
+			t.Errorf("forwarding of %s: %q, %v", link, got, err)
+		}
+	}
+	if err := h.ForwardIPv4("none"); err == nil {
+		t.Error("a link that is not there was set")
 	}
 }
