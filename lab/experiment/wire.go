@@ -23,7 +23,6 @@ func wire(ctx context.Context, e *lab.Env) error {
 
 func wireReport(anchors []lab.Anchor) *report.Report {
 	r := &report.Report{Experiment: wireName, Title: "What the emulated links keep of their rate, delay and loss"}
-	details := report.Table{Title: "What was seen", Columns: []string{"anchor", "detail"}}
 	for _, a := range anchors {
 		f := report.Figure{
 			Name: a.What, Unit: a.Unit, Decimals: 3, Isthmus: report.Measured(a.Achieved),
@@ -33,9 +32,8 @@ func wireReport(anchors []lab.Anchor) *report.Report {
 			f.Published = report.Measured(a.Published)
 		}
 		r.Figures = append(r.Figures, f)
-		details.Rows = append(details.Rows, []string{a.What, a.Detail})
+		r.Notes = append(r.Notes, a.What+": "+a.Detail+".")
 	}
-	r.Tables = append(r.Tables, details)
 	if len(r.Missed()) > 0 {
 		r.Notes = append(r.Notes, "A wire keeps time only while the machine has a processor to spare; figures made with wires now would be off as shown.")
 	}
