@@ -47,6 +47,8 @@ func snapshot(instance role.Instance) control.Instance {
 		switch {
 		case m.Name == role.DroppedName:
 			one.Dropped[m.Reason] += uint64(m.Value)
+		case m.Verdict != "":
+			one.Values[m.Name+"_"+m.Verdict+"_"+m.Reason] += m.Value
 		case m.Reason != "":
 			one.Values[m.Name+"_"+m.Reason] += m.Value
 		default:

@@ -59,8 +59,10 @@ func (c collector) Collect(values chan<- prometheus.Metric) {
 				kind = prometheus.GaugeValue
 			}
 			labels, texts := []string{"instance"}, []string{instance.Name()}
-			if m.Reason != "" {
-				labels, texts = append(labels, "reason"), append(texts, m.Reason)
+			for _, l := range [...]struct{ name, text string }{{"verdict", m.Verdict}, {"reason", m.Reason}, {"path", m.Path}} {
+				if l.text != "" {
+					labels, texts = append(labels, l.name), append(texts, l.text)
+				}
 			}
 			name := prometheus.BuildFQName(namespace, instance.Role(), m.Name)
 			desc := prometheus.NewDesc(name, m.Help, labels, nil)

@@ -48,6 +48,8 @@ func TestValues(t *testing.T) {
 	code, got := scrape(t,
 		fixed{"relay", "north", []role.Metric{
 			role.Dropped("not_global", 3), role.Dropped("truncated", 1),
+			{Name: role.DroppedName, Help: "Packets dropped, by reason.", Reason: "truncated", Path: "fast", Value: 7},
+			{Name: "fastpath_packets_total", Help: "Packets of the fast path.", Verdict: "punt", Reason: "bubble", Value: 4},
 			role.Count("rx_packets_total", "Packets received.", 12),
 			role.Level("peers", "Peers known.", 2),
 		}},
@@ -65,6 +67,10 @@ isthmus_client_dropped_total{instance="home",reason="truncated"} 1
 isthmus_relay_dropped_total{instance="north",reason="not_global"} 3
 isthmus_relay_dropped_total{instance="north",reason="truncated"} 1
 isthmus_relay_dropped_total{instance="south",reason="truncated"} 5
+isthmus_relay_dropped_total{instance="north",path="fast",reason="truncated"} 7
+# HELP isthmus_relay_fastpath_packets_total Packets of the fast path.
+# TYPE isthmus_relay_fastpath_packets_total counter
+isthmus_relay_fastpath_packets_total{instance="north",reason="bubble",verdict="punt"} 4
 # HELP isthmus_relay_peers Peers known.
 # TYPE isthmus_relay_peers gauge
 isthmus_relay_peers{instance="north"} 2

@@ -118,8 +118,9 @@ type Metric struct {
 	Kind Kind
 	// Help is one sentence, the same for all values of the name.
 	Help string
-	// Reason, if set, becomes the label reason.
-	Reason string
+	// Reason, Verdict and Path, if set, become labels of these names: why and what
+	// became of packets, and which of several ways they took.
+	Reason, Verdict, Path string
 	// Value is the value now.
 	Value float64
 }
