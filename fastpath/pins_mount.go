@@ -23,7 +23,7 @@ func FindRoot() (string, error) {
 		if !isBPFFS(root) {
 			continue
 		}
-		err := unix.Access(root, unix.W_OK|unix.X_OK)
+		err := writable(root)
 		if err == nil {
 			return root, nil
 		}
@@ -52,4 +52,10 @@ func mountOwnRoot() error {
 func isBPFFS(path string) bool {
 	fs := unix.Statfs_t{}
 	return unix.Statfs(path, &fs) == nil && uint32(fs.Type) == unix.BPF_FS_MAGIC
+}
+
+// writable asks with the capabilities that are in force, which access(2) leaves
+// out for users other than root.
+func writable(dir string) error {
+	return unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS)
 }
