@@ -37,6 +37,7 @@ type Relay struct {
 	engine *relay.Relay
 	loop   Loop[*packet.Batch]
 	ready  chan struct{}
+	self   selfCheck
 
 	freeMemory func() // of the table of peers, while running
 
@@ -144,11 +145,19 @@ func (r *Relay) work(group *errgroup.Group, w int) {
 	}}
 	fromTun := Quick[[]byte, *packet.Batch]{Done: down.Done, Handle: down.HandleIP}
 	group.Go(func() error { return r.loop.ReadUDPQuick(conn, ports, fromUDP, r.fromUDP) })
-	group.Go(func() error { return r.loop.ReadTunQuick(tun, ports, fromTun, r.engine.HandleIP) })
+	group.Go(func() error { return r.loop.ReadTunQuick(tun, ports, fromTun, r.fromTun) })
 }
 
 func (r *Relay) fromUDP(m *port.Message, now time.Time, out *packet.Batch) {
-	r.engine.HandleUDP(m.From, m.Payload, now, out)
+	if !r.self.fromUDP(relay.Socket, m.From, m.Payload, out) {
+		r.engine.HandleUDP(m.From, m.Payload, now, out)
+	}
+}
+
+func (r *Relay) fromTun(ip []byte, now time.Time, out *packet.Batch) {
+	if !r.self.fromTun(relay.Socket, ip, out) {
+		r.engine.HandleIP(ip, now, out)
+	}
 }
 
 // open opens the ports, then sets the routes, so that no packet comes before it

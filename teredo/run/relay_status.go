@@ -111,7 +111,7 @@ func (r *Relay) Reload(next *config.Config) (needsRestart []string, err error) {
 	live := want
 	live.Mode, live.Bind, live.Prefixes = r.cfg.Mode, r.cfg.Bind, r.cfg.Prefixes
 	live.Interface, live.MTU, live.Route = r.cfg.Interface, r.cfg.MTU, r.cfg.Route
-	live.MaxPeers, live.Workers = r.cfg.MaxPeers, r.cfg.Workers
+	live.MaxPeers, live.Workers, live.Announce = r.cfg.MaxPeers, r.cfg.Workers, r.cfg.Announce
 	if err := r.reconfigure(&live); err != nil {
 		return nil, err
 	}

@@ -38,6 +38,7 @@ type Server struct {
 	engine *server.Engine
 	loop   Loop[*packet.Batch]
 	ready  chan struct{}
+	self   selfCheck
 
 	mu    sync.Mutex // guards what follows
 	cfg   config.Server
@@ -133,7 +134,9 @@ func (s *Server) work(group *errgroup.Group, w int) {
 	for i, conn := range ports.Sockets {
 		group.Go(func() error {
 			return s.loop.ReadUDPQuick(conn, ports, Quick[*port.Message, *packet.Batch]{}, func(m *port.Message, now time.Time, out *packet.Batch) {
-				s.engine.HandleUDP(m.From, i, m.Payload, now, out)
+				if !s.self.fromUDP(i, m.From, m.Payload, out) {
+					s.engine.HandleUDP(m.From, i, m.Payload, now, out)
+				}
 			})
 		})
 	}
@@ -307,7 +310,7 @@ func (s *Server) Reload(next *config.Config) (needsRestart []string, err error) 
 		live.Address, live.Secondary, live.Port = s.cfg.Address, s.cfg.Secondary, s.cfg.Port
 		live.Advertise, live.AdvertiseSecondary = s.cfg.Advertise, s.cfg.AdvertiseSecondary
 	}
-	live.Workers = s.cfg.Workers
+	live.Workers, live.Announce = s.cfg.Workers, s.cfg.Announce
 	if err := s.reconfigure(&live); err != nil {
 		return nil, err
 	}

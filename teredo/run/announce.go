@@ -1,0 +1,86 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/isthmus-net/isthmus/internal/role"
+)
+
+var (
+	_ role.Announced = (*Relay)(nil)
+	_ role.Announced = (*Server)(nil)
+)
+
+// AnnouncedPrefixes implements [role.Announced].
+func (r *Relay) AnnouncedPrefixes() []netip.Prefix {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.cfg.Announce {
+		return nil
+	}
+	return r.cfg.Announced()
+}
+
+// CheckSelf implements [role.Announced]. A packet for the Teredo prefix goes from
+// this host's own stack through the device and the engine's loops, out of the UDP
+// socket, into it again, and back by the device. Without routes of its own the
+// relay does not know what leads to its device; then a datagram goes round alone.
+func (r *Relay) CheckSelf(ctx context.Context) error {
+	r.mu.Lock()
+	path := selfPath{name: "relay"}
+	if len(r.conns) > 0 {
+		path.service = r.conns[0].LocalAddr()
+	}
+	if r.cfg.Route {
+		path.probe = probeAddress(r.cfg.Prefixes[0])
+	}
+	down := r.down
+	device := r.cfg.Interface
+	r.mu.Unlock()
+	if down {
+		return fmt.Errorf("the device %s is down: run ip link set %s up", device, device)
+	}
+	return r.self.check(ctx, path)
+}
+
+// AnnouncedPrefixes implements [role.Announced].
+func (s *Server) AnnouncedPrefixes() []netip.Prefix {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.cfg.Announce {
+		return nil
+	}
+	return s.cfg.Announced()
+}
+
+// CheckSelf implements [role.Announced]: a datagram goes through each socket and
+// comes back.
+func (s *Server) CheckSelf(ctx context.Context) error {
+	s.mu.Lock()
+	var paths []selfPath
+	for _, group := range s.conns {
+		if len(group) > 0 {
+			paths = append(paths, selfPath{name: "server", service: group[0].LocalAddr()})
+		}
+	}
+	missing := slices.Clone(s.missing)
+	s.mu.Unlock()
+	if len(missing) > 0 {
+		return fmt.Errorf("this host has lost the address %s", missing[0])
+	}
+	if len(paths) == 0 {
+		return errors.New("the server has no socket")
+	}
+	for _, path := range paths {
+		if err := s.self.check(ctx, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
