@@ -21,14 +21,16 @@ var (
 	plumbs = []string{
 		"internal/port", "internal/config", "internal/role", "internal/control", "internal/metrics", "examples",
 	}
-	daemon = []string{"internal/daemon"}
-	labs   = []string{"lab/..."}
-	cmds   = []string{"cmd/..."}
+	// The fast path is eBPF and what feeds it; a run package attaches it.
+	fastpaths = []string{"fastpath", "fastpath/bypass"}
+	daemon    = []string{"internal/daemon"}
+	labs      = []string{"lab/..."}
+	cmds      = []string{"cmd/..."}
 	// Doubles stand in for the world in tests; the rules do not bind them.
 	doubles = []string{"internal/testutil", "internal/port/porttest", "teredo/nattest"}
 
 	pure    = join(leaves, codecs, engines)
-	program = join(pure, edges, runs, plumbs, daemon, labs, cmds)
+	program = join(pure, edges, runs, fastpaths, plumbs, daemon, labs, cmds)
 )
 
 // rule forbids packages of one group to import those of another.
@@ -121,6 +123,18 @@ var rules = []rule{
 		from: join(plumbs, leaves),
 		to:   join(engines, runs, daemon),
 		why:  "plumbing serves every role; the daemon is where they meet",
+	},
+	{
+		name: "the fast path knows no role's plumbing",
+		from: fastpaths,
+		to:   join(without(engines, "teredo/peer"), runs, plumbs, daemon, edges),
+		why:  "maps and programs are handed to a run package, which alone knows whose packets they carry",
+	},
+	{
+		name: "the fast path is attached by run packages",
+		from: join(pure, edges, plumbs, daemon, cmds),
+		to:   fastpaths,
+		why:  "an attached program acts for one role, whose run package starts and ends it",
 	},
 	{
 		name: "edges know no role",
@@ -261,22 +275,24 @@ func TestRulesForbid(t *testing.T) {
 		"pure packages know no plumbing":   {"teredo/client", "internal/config"},
 		"leaves stand alone":               {"internal/packet", "teredo"},
 
-		"only the relay's reading path is shared": {"teredo/client", "sync/atomic"},
-		"codecs know no engine":                   {"teredo", "teredo/peer"},
-		"the server knows no other role":          {"teredo/server", "teredo/relay"},
-		"the relay knows no other role":           {"teredo/relay", "teredo/client"},
-		"the client knows no other role":          {"teredo/client", "teredo/server"},
-		"the peer table knows no role":            {"teredo/peer", "teredo/relay"},
-		"ports are opened by run packages":        {"internal/daemon", "internal/port"},
-		"plumbing knows no role":                  {"internal/metrics", "teredo/run"},
-		"run packages know no daemon":             {"teredo/run", "internal/metrics"},
-		"edges know no role":                      {"teredo/portmap", "teredo/client"},
-		"edges are held by run packages":          {"teredo/client", "teredo/portmap"},
-		"libraries with I/O stay in their edge":   {"teredo/run", "github.com/huin/goupnp/soap"},
-		"the daemon only composes":                {"internal/daemon", "teredo/server"},
-		"the lab stays outside":                   {"teredo/run", "lab"},
-		"commands are the end":                    {"lab/experiment", "cmd/isthmus"},
-		"test doubles stay in tests":              {"teredo/run", "internal/port/porttest"},
+		"only the relay's reading path is shared":   {"teredo/client", "sync/atomic"},
+		"codecs know no engine":                     {"teredo", "teredo/peer"},
+		"the server knows no other role":            {"teredo/server", "teredo/relay"},
+		"the relay knows no other role":             {"teredo/relay", "teredo/client"},
+		"the client knows no other role":            {"teredo/client", "teredo/server"},
+		"the peer table knows no role":              {"teredo/peer", "teredo/relay"},
+		"ports are opened by run packages":          {"internal/daemon", "internal/port"},
+		"plumbing knows no role":                    {"internal/metrics", "teredo/run"},
+		"run packages know no daemon":               {"teredo/run", "internal/metrics"},
+		"edges know no role":                        {"teredo/portmap", "teredo/client"},
+		"edges are held by run packages":            {"teredo/client", "teredo/portmap"},
+		"libraries with I/O stay in their edge":     {"teredo/run", "github.com/huin/goupnp/soap"},
+		"the fast path knows no role's plumbing":    {"fastpath", "teredo/relay"},
+		"the fast path is attached by run packages": {"internal/daemon", "fastpath/bypass"},
+		"the daemon only composes":                  {"internal/daemon", "teredo/server"},
+		"the lab stays outside":                     {"teredo/run", "lab"},
+		"commands are the end":                      {"lab/experiment", "cmd/isthmus"},
+		"test doubles stay in tests":                {"teredo/run", "internal/port/porttest"},
 	}
 	for _, r := range rules {
 		t.Run(r.name, func(t *testing.T) {
@@ -300,6 +316,7 @@ func TestRulesForbid(t *testing.T) {
 		{"teredo/run", "teredo/server"},
 		{"teredo/run", "internal/port"},
 		{"teredo/run", "teredo/portmap"},
+		{"teredo/run", "fastpath/bypass"},
 		{"teredo/portmap", "github.com/huin/goupnp/soap"},
 		{"teredo/run", "internal/config"},
 		{"internal/daemon", "teredo/run"},

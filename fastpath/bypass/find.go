@@ -1,0 +1,55 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package bypass
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+)
+
+// Finding is one thing that redirected packets do not meet. Each field is one
+// sentence for people.
+type Finding struct {
+	// What is in use.
+	What string
+	// Detail says where, and how much of it.
+	Detail string
+	// Remedy says what to do.
+	Remedy string
+}
+
+// Query says whose packets are to be redirected.
+type Query struct {
+	// Devices are the names of the network interfaces to attach to.
+	Devices []string
+	// Tunnel is the name of the role's own TUN device. It need not exist yet.
+	Tunnel string
+	// Prefixes are those whose packets a relay encapsulates.
+	Prefixes []netip.Prefix
+	// Host says that packets start or end on this host, so that nothing is
+	// forwarded.
+	Host bool
+}
+
+// Find looks at everything that redirecting would skip in the calling thread's
+// network namespace. The error joins what could not be read, one sentence for
+// each; the findings are still true then, but there may be more. Two calls of
+// which nothing happened in between return equal findings, so that callers can
+// compare them.
+func Find(q Query) ([]Finding, error) {
+	var found []Finding
+	var errs []error
+	for _, find := range []func(Query) ([]Finding, error){
+		findRules,
+	} {
+		f, err := find(q)
+		errs = append(errs, err)
+		for _, finding := range f {
+			if !slices.Contains(found, finding) {
+				found = append(found, finding)
+			}
+		}
+	}
+	return found, errors.Join(errs...)
+}
