@@ -294,7 +294,7 @@ func (a *Attachment) Leave() error {
 
 func (a *Attachment) detachAll() error {
 	a.finished = true
-	return errors.Join(a.takeAway(), a.dropInherited())
+	return errors.Join(a.takeAway(), a.dropInherited(), a.dropFilters())
 }
 
 // takeAway detaches what was placed.

@@ -1,0 +1,249 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package fastpath
+
+import (
+	"os"
+	"runtime"
+	"sync/atomic"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// ahead is how many frames the stream may be ahead of the programs; the ring of a
+// veth holds more.
+const ahead = 64
+
+// stream sends frames until stop is closed, and then reports how many. It waits
+// for the programs to keep up, so that every frame that they do not see was
+// missed.
+func (w *wire) stream(t *testing.T, stop <-chan struct{}, seen func() uint64) <-chan uint64 {
+	sent := make(chan uint64, 1)
+	go func() {
+		var n uint64
+		defer func() { sent <- n }()
+		w.far.Do(t, func() error {
+			l, err := netlink.LinkByName("host")
+			if err != nil {
+				return err
+			}
+			fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			for {
+				select {
+				case <-stop:
+					return nil
+				default:
+				}
+				if n-seen() > ahead {
+					continue
+				}
+				if err := unix.Sendto(fd, testFrame, 0, &unix.SockaddrLinklayer{Ifindex: l.Attrs().Index}); err != nil {
+					return err
+				}
+				n++
+			}
+		})
+	}()
+	return sent
+}
+
+// TestSuccessorMissesNoFrame changes the process's programs under a stream.
+func TestSuccessorMissesNoFrame(t *testing.T) {
+	for _, row := range []struct {
+		name          string
+		before, after AttachConfig
+	}{
+		{"XDP", AttachConfig{Mode: ModeXDP}, AttachConfig{Mode: ModeXDP}},
+		{"tcx", AttachConfig{Mode: ModeTC}, AttachConfig{Mode: ModeTC}},
+		{"clsact", AttachConfig{Mode: ModeTC, Classic: true}, AttachConfig{Mode: ModeTC, Classic: true}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			root := mountBPFFS(t)
+			w := newWire(t)
+			first, second := newCounter(t), newCounter(t)
+			row.before.Pins = w.openPins(t, root)
+			a := w.mustAttach(t, first.Programs, row.before)
+
+			var last atomic.Uint64
+			seen := func() uint64 {
+				n := first.seen(t) + second.seen(t)
+				last.Store(n)
+				return n
+			}
+			stop := make(chan struct{})
+			sent := w.stream(t, stop, seen)
+			for last.Load() < 1000 {
+				runtime.Gosched()
+			}
+			w.finish(t, a.Leave)
+			if err := row.before.Pins.Close(); err != nil {
+				t.Fatal(err)
+			}
+			// The process is gone; its programs go on.
+			for mark := last.Load(); last.Load() < mark+1000; {
+				runtime.Gosched()
+			}
+			row.after.Pins = w.openPins(t, root)
+			b := w.mustAttach(t, second.Programs, row.after)
+			for second.seen(t) < 1000 {
+				runtime.Gosched()
+			}
+			close(stop)
+			n := <-sent
+			if got := first.seen(t) + second.seen(t); got != n {
+				t.Errorf("of %d frames %d met a program", n, got)
+			}
+			w.finish(t, b.Close)
+			before := first.seen(t) + second.seen(t)
+			w.send(t, 10)
+			if got := first.seen(t) + second.seen(t); got != before {
+				t.Errorf("after Close %d frames met a program", got-before)
+			}
+			wantNothingPinned(t, row.after.Pins)
+		})
+	}
+}
+
+func wantNothingPinned(t *testing.T, p *Pins) {
+	t.Helper()
+	links, err := os.ReadDir(p.linksDir())
+	if err != nil || len(links) > 0 {
+		t.Errorf("pinned links are left: %v, %v", links, err)
+	}
+	if names, err := p.Names(); err != nil || len(names) > 0 {
+		t.Errorf("pins are left: %v, %v", names, err)
+	}
+}
+
+// TestSuccessorInAnotherMode finds what its predecessor left in place, and takes
+// it away once its own programs are there.
+func TestSuccessorInAnotherMode(t *testing.T) {
+	modes := map[string]AttachConfig{
+		"XDP":    {Mode: ModeXDP},
+		"tcx":    {Mode: ModeTC},
+		"clsact": {Mode: ModeTC, Classic: true},
+	}
+	for from, before := range modes {
+		for to, after := range modes {
+			if from == to {
+				continue
+			}
+			t.Run(from+" to "+to, func(t *testing.T) {
+				root := mountBPFFS(t)
+				w := newWire(t)
+				first, second := newCounter(t), newCounter(t)
+				before.Pins = w.openPins(t, root)
+				w.finish(t, w.mustAttach(t, first.Programs, before).Leave)
+				before.Pins.Close()
+				w.send(t, 5)
+				if got := first.seen(t); got != 5 {
+					t.Fatalf("the predecessor's program saw %d of 5 frames", got)
+				}
+				after.Pins = w.openPins(t, root)
+				a := w.mustAttach(t, second.Programs, after)
+				w.send(t, 5)
+				if got := first.seen(t); got != 5 {
+					t.Errorf("the predecessor's program still sees frames: %d", got-5)
+				}
+				if got := second.seen(t); got != 5 {
+					t.Errorf("the successor's program saw %d of 5 frames", got)
+				}
+				w.finish(t, a.Close)
+				wantNothingPinned(t, after.Pins)
+			})
+		}
+	}
+}
+
+// TestSuccessorDropsUnwantedDevices names fewer devices than the predecessor.
+func TestSuccessorDropsUnwantedDevices(t *testing.T) {
+	for _, classic := range []bool{false, true} {
+		root := mountBPFFS(t)
+		w := newWire(t)
+		w.near.Do(t, func() error {
+			if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "second"}, PeerName: "peer"}); err != nil {
+				return err
+			}
+			return up("second")
+		})
+		first, second := newCounter(t), newCounter(t)
+		o := AttachConfig{Mode: ModeTC, Classic: classic, Pins: w.openPins(t, root), Devices: []string{"port", "second"}}
+		w.finish(t, w.mustAttach(t, first.Programs, o).Leave)
+		o.Pins.Close()
+		o.Pins, o.Devices = w.openPins(t, root), []string{"second"}
+		w.mustAttach(t, second.Programs, o)
+		w.send(t, 5)
+		if got := first.seen(t) + second.seen(t); got != 0 {
+			t.Errorf("classic %t: %d frames of a device that is no longer wanted met a program", classic, got)
+		}
+	}
+}
+
+// TestFailedSuccessorLeavesNothing detaches what the predecessor left, since
+// nobody looks after it any more.
+func TestFailedSuccessorLeavesNothing(t *testing.T) {
+	for _, classic := range []bool{false, true} {
+		root := mountBPFFS(t)
+		w := newWire(t)
+		c := newCounter(t)
+		o := AttachConfig{Mode: ModeTC, Classic: classic, Pins: w.openPins(t, root)}
+		w.finish(t, w.mustAttach(t, c.Programs, o).Leave)
+		o.Pins.Close()
+		o.Pins, o.Devices = w.openPins(t, root), []string{"port", "nowhere"}
+		_, err := w.attach(t, c.Programs, o)
+		wantWords(t, err, "nowhere")
+		w.send(t, 5)
+		if got := c.seen(t); got != 0 {
+			t.Errorf("classic %t: %d frames met a program", classic, got)
+		}
+		wantNothingPinned(t, o.Pins)
+	}
+}
+
+// TestLeaveWithoutPinsDetaches: without pins nobody could take over.
+func TestLeaveWithoutPinsDetaches(t *testing.T) {
+	w := newWire(t)
+	c := newCounter(t)
+	for _, o := range []AttachConfig{{Mode: ModeTC}, {Mode: ModeTC, Classic: true}, {Mode: ModeXDP}} {
+		before := c.seen(t)
+		w.finish(t, w.mustAttach(t, c.Programs, o).Leave)
+		w.send(t, 5)
+		if got := c.seen(t); got != before {
+			t.Errorf("%s, classic %t: %d frames met a program", o.Mode, o.Classic, got-before)
+		}
+	}
+}
+
+// TestPredecessorsDeviceIsGone leaves a link whose device vanishes meanwhile.
+func TestPredecessorsDeviceIsGone(t *testing.T) {
+	for _, o := range []AttachConfig{{Mode: ModeTC}, {Mode: ModeTC, Classic: true}, {Mode: ModeXDP}} {
+		root := mountBPFFS(t)
+		w := newWire(t)
+		c := newCounter(t)
+		o.Pins = w.openPins(t, root)
+		w.finish(t, w.mustAttach(t, c.Programs, o).Leave)
+		o.Pins.Close()
+		w.near.Do(t, func() error {
+			l, err := netlink.LinkByName("port")
+			if err != nil {
+				return err
+			}
+			return netlink.LinkDel(l)
+		})
+		w.plug(t)
+		o.Pins = w.openPins(t, root)
+		a := w.mustAttach(t, c.Programs, o)
+		w.send(t, 5)
+		if got := c.seen(t); got != 5 {
+			t.Errorf("%s, classic %t: the program saw %d of 5 frames", o.Mode, o.Classic, got)
+		}
+		w.finish(t, a.Close)
+		wantNothingPinned(t, o.Pins)
+	}
+}
