@@ -63,6 +63,7 @@ install: build ## install program, unit and user below DESTDIR and PREFIX
 	sed 's|/usr/bin/isthmus|$(PREFIX)/bin/isthmus|g' dist/systemd/isthmus.service \
 		>'$(DESTDIR)$(PREFIX)/lib/systemd/system/isthmus.service'
 	install -D -m 0644 dist/sysusers.d/isthmus.conf '$(DESTDIR)$(PREFIX)/lib/sysusers.d/isthmus.conf'
+	install -D -m 0644 dist/tmpfiles.d/isthmus.conf '$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/isthmus.conf'
 
 clean: ## remove what was built; the peers stay (rm -r .cache for those)
 	rm -rf bin
