@@ -28,6 +28,18 @@ const (
 	etherIPv6 = 0x86dd
 )
 
+// Classes is how many kinds of test packets a [Meter] tells apart.
+const Classes = 8
+
+// Classify makes a packet of [Packet] one of that class; they are of class 0 at
+// first.
+func Classify(p packet.IPv6, class int) {
+	udp := p.Payload()
+	binary.BigEndian.PutUint16(udp, DiscardPort+uint16(class%Classes))
+	udp[6], udp[7] = 0, 0
+	binary.BigEndian.PutUint16(udp[6:], packet.Checksum(p.SrcBytes(), p.DstBytes(), packet.ProtoUDP, udp))
+}
+
 // marker opens the payload of a test packet; a sequence number of 8 bytes
 // follows it.
 var marker = [8]byte{'i', 's', 't', 'h', 'm', 'u', 's', '!'}

@@ -18,8 +18,8 @@ import (
 // batch is how many frames one system call sends.
 const batch = 64
 
-// Sender sends raw Ethernet frames by one interface, past the queueing
-// discipline. It is not safe for concurrent use.
+// Sender sends raw Ethernet frames by one interface. It is not safe for
+// concurrent use.
 type Sender struct {
 	fd   int
 	msgs [batch]mmsghdr
@@ -33,8 +33,20 @@ type mmsghdr struct {
 	_   [8]byte
 }
 
+// OpenQueuedSender opens a sender on an interface of the calling thread's network
+// namespace, whose frames take the way of all others, past programs at the
+// interface. It needs CAP_NET_RAW.
+func OpenQueuedSender(iface string) (*Sender, error) {
+	fd, err := openPacket(iface, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &Sender{fd: fd}, nil
+}
+
 // OpenSender opens a sender on an interface of the calling thread's network
-// namespace. It needs CAP_NET_RAW.
+// namespace, which goes past the queueing discipline and is faster by that. It
+// needs CAP_NET_RAW.
 func OpenSender(iface string) (*Sender, error) {
 	fd, err := openPacket(iface, 0)
 	if err != nil {

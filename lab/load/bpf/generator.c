@@ -1,0 +1,198 @@
+//go:build ignore
+
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+// The generator: run by BPF_PROG_TEST_RUN with live frames, it makes each frame
+// anew from a template and a table of peers, and sends it by a device. Pages come
+// back with what the last user left in them, hence all headers are written.
+
+#include "packets.h"
+
+#define LANES 8
+#define SCHEDULE 256
+#define SPINS (1 << 20)
+
+// lane is one stream of frames.
+struct lane {
+	__u8 header[96];  // template, checksums without what a peer changes
+	__u32 tunnelled;  // 1: in UDP over IPv4
+	__u32 to_client;  // 1: the client is the inner destination
+	__u32 skip;       // bytes by which frames are shorter than those of the run
+	__u32 target;     // index of the device to send by
+	__u32 first;      // first entry of the table
+	__u32 count;      // entries, taken in order
+	__u32 sum;        // inner UDP checksum, not folded, without client and net
+	__u32 outer_sum;  // IPv4 header checksum, not folded, without source
+};
+
+struct settings {
+	struct lane lanes[LANES];
+	__u8 schedule[SCHEDULE]; // lane of each frame, over and over
+	__u32 period;            // used entries of the schedule
+	__u32 batch;             // frames that are sent together
+	__u64 interval;          // nanoseconds per batch, 0: no pause
+	__u64 length;            // of the run in nanoseconds
+};
+
+struct progress {
+	__u64 sent[LANES];
+	__u64 begin, end; // of the run, CLOCK_MONOTONIC
+	__u64 next;       // when the next batch is due
+	__u64 frame;
+	__u32 cursor[LANES];
+	__u32 over;
+	__u32 slot;
+};
+
+// peer is what differs between the frames of a lane.
+struct peer {
+	__u8 client[16]; // inner address
+	__u8 ip[4];      // outer address, if tunnelled
+	__u8 port[2];
+	__u8 net[2];     // third group of the other inner address, if not 0
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct settings);
+} run_settings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct progress);
+} run_progress SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); // set before loading
+	__type(key, __u32);
+	__type(value, struct peer);
+} table SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, LANES);
+	__type(key, __u32);
+	__type(value, __u32);
+} targets SEC(".maps");
+
+static long due(__u32 i, void *next) { return bpf_ktime_get_ns() >= *(__u64 *)next; }
+
+// pace waits for the next batch and tells whether the run goes on.
+static __always_inline bool pace(const struct settings *c, struct progress *s)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	if (!s->begin)
+		s->begin = s->next = now;
+	if (now - s->begin >= c->length) {
+		s->over = 1;
+		return false;
+	}
+	s->end = now;
+	if (!c->interval)
+		return true;
+	__u64 next = s->next;
+	if (now < next) {
+		bpf_loop(SPINS, due, &next, 0);
+		now = next;
+	}
+	// One that was kept waiting makes nothing up: that would be another load.
+	s->next = (now - next > c->interval ? now : next) + c->interval;
+	return true;
+}
+
+static __always_inline __u32 add(__u32 sum, const __u8 *b, int n)
+{
+	for (int i = 0; i < n; i += 2)
+		sum += (__u32)b[i] << 8 | b[i + 1];
+	return sum;
+}
+
+static __always_inline __u16 fold(__u32 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~sum;
+}
+
+// inner fills in the addresses and the checksum of the IPv6 packet.
+static __always_inline void inner(__u8 *ip, const struct lane *l, const struct peer *p)
+{
+	__u8 *client = ip + (l->to_client ? 24 : 8), *other = ip + (l->to_client ? 8 : 24);
+
+	__builtin_memcpy(client, p->client, 16);
+	if (p->net[0] | p->net[1]) {
+		other[4] = p->net[0];
+		other[5] = p->net[1];
+	}
+	__u16 sum = fold(add(add(l->sum, p->client, 16), other + 4, 2));
+	if (!sum)
+		sum = 0xffff;
+	ip[IPV6 + 6] = sum >> 8;
+	ip[IPV6 + 7] = sum;
+}
+
+// outer fills in the source and the checksum of the IPv4 header.
+static __always_inline void outer(__u8 *ip, const struct lane *l, const struct peer *p)
+{
+	__builtin_memcpy(ip + 12, p->ip, 4);
+	__builtin_memcpy(ip + IPV4, p->port, 2);
+	__u16 sum = fold(add(l->outer_sum, p->ip, 4));
+	ip[10] = sum >> 8;
+	ip[11] = sum;
+}
+
+// write writes the headers of one frame.
+static __always_inline bool write(struct xdp_md *ctx, const struct lane *l, const struct peer *p)
+{
+	if (l->skip && bpf_xdp_adjust_head(ctx, (int)l->skip))
+		return false;
+	__u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	if (l->tunnelled) {
+		if (data + HEADER_TUNNELLED > end)
+			return false;
+		__builtin_memcpy(data, l->header, HEADER_TUNNELLED);
+		outer(data + ETHERNET, l, p);
+		inner(data + ETHERNET + OUTER, l, p);
+		return true;
+	}
+	if (data + HEADER_PLAIN > end)
+		return false;
+	__builtin_memcpy(data, l->header, HEADER_PLAIN);
+	inner(data + ETHERNET, l, p);
+	return true;
+}
+
+SEC("xdp") int generator(struct xdp_md *ctx)
+{
+	__u32 zero = 0;
+	const struct settings *c = bpf_map_lookup_elem(&run_settings, &zero);
+	struct progress *s = bpf_map_lookup_elem(&run_progress, &zero);
+
+	if (!c || !s || s->over)
+		return XDP_DROP;
+	if (s->frame % c->batch == 0 && !pace(c, s))
+		return XDP_DROP;
+	s->frame++;
+	__u32 slot = s->slot++;
+	if (s->slot >= c->period)
+		s->slot = 0;
+	__u32 lane = c->schedule[slot % SCHEDULE] % LANES;
+	const struct lane *l = &c->lanes[lane];
+	__u32 at = l->first + s->cursor[lane]++;
+	if (s->cursor[lane] >= l->count)
+		s->cursor[lane] = 0;
+	const struct peer *p = bpf_map_lookup_elem(&table, &at);
+	if (!p || !write(ctx, l, p))
+		return XDP_DROP;
+	s->sent[lane]++;
+	return bpf_redirect_map(&targets, l->target, 0);
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,122 @@
+//go:build ignore
+
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+// The two ends of a measured way. A program at the sender's device stamps test
+// packets that carry a sequence number; one at the receiver's device stamps them
+// again, counts all test packets, and drops them before any host answers.
+
+#include "packets.h"
+
+#include <linux/pkt_cls.h>
+
+// STAMPS is how many packets can be on record at once.
+#define STAMPS 65536
+
+// MARK is the marker "isthmus!", as it lies in memory.
+#define MARK 0x2173756d68747369ULL
+
+// TAG is the length of marker and sequence number.
+#define TAG 16
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, STAMPS);
+	__type(key, __u32);
+	__type(value, __u64);
+} departed SEC(".maps"), arrived SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, CLASSES);
+	__type(key, __u32);
+	__type(value, __u64);
+} counts SEC(".maps");
+
+// test_packet finds the UDP header of a test packet, in a tunnel or not.
+static __always_inline const __u8 *test_packet(const __u8 *data, const __u8 *end)
+{
+	const __u8 *ip = data + ETHERNET;
+
+	if (ip + IPV6 + UDP > end)
+		return NULL;
+	__u16 type = (__u16)data[12] << 8 | data[13];
+	if (type == ETHER_IPV4) {
+		if (ip[0] != 0x45 || ip[9] != PROTOCOL_UDP)
+			return NULL;
+		ip += OUTER;
+		if (ip + IPV6 + UDP > end)
+			return NULL;
+	} else if (type != ETHER_IPV6) {
+		return NULL;
+	}
+	if (ip[0] >> 4 != 6 || ip[6] != PROTOCOL_UDP)
+		return NULL;
+	const __u8 *udp = ip + IPV6;
+	if (udp[2] != 0 || udp[3] != DISCARD)
+		return NULL;
+	return udp;
+}
+
+// stamp notes the time of a packet that has a sequence number.
+static __always_inline void stamp(const __u8 *udp, const __u8 *end, void *stamps)
+{
+	const __u8 *tag = udp + UDP;
+
+	if (tag + TAG > end || *(const __u64 *)tag != MARK)
+		return;
+	__u32 at = ((__u32)tag[14] << 8 | tag[15]) % STAMPS;
+	__u64 *time = bpf_map_lookup_elem(stamps, &at);
+	if (time)
+		*time = bpf_ktime_get_ns();
+}
+
+// arrive stamps and counts a test packet; it returns whether it was one.
+static __always_inline bool arrive(const __u8 *data, const __u8 *end)
+{
+	const __u8 *udp = test_packet(data, end);
+
+	if (!udp)
+		return false;
+	stamp(udp, end, &arrived);
+	__u32 class = ((__u32)udp[1] - DISCARD) % CLASSES;
+	__u64 *n = bpf_map_lookup_elem(&counts, &class);
+	if (n)
+		(*n)++;
+	return true;
+}
+
+SEC("xdp") int meter_arrive_xdp(struct xdp_md *ctx)
+{
+	return arrive((void *)(long)ctx->data, (void *)(long)ctx->data_end) ? XDP_DROP : XDP_PASS;
+}
+
+// linear makes the headers and the sequence number readable.
+static __always_inline void linear(struct __sk_buff *skb)
+{
+	__u32 want = HEADER_TUNNELLED + TAG;
+
+	if (skb->len < want)
+		want = skb->len;
+	if ((long)skb->data + want > skb->data_end)
+		bpf_skb_pull_data(skb, want);
+}
+
+SEC("tc") int meter_arrive_tc(struct __sk_buff *skb)
+{
+	linear(skb);
+	return arrive((void *)(long)skb->data, (void *)(long)skb->data_end) ? TC_ACT_SHOT : TC_ACT_OK;
+}
+
+SEC("tc") int meter_depart(struct __sk_buff *skb)
+{
+	linear(skb);
+	const __u8 *end = (void *)(long)skb->data_end;
+	const __u8 *udp = test_packet((void *)(long)skb->data, end);
+	if (udp)
+		stamp(udp, end, &departed);
+	return TC_ACT_OK;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

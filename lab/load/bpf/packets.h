@@ -1,0 +1,32 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+// What generator and meter both know of the frames that they make and see.
+
+#pragma once
+
+#include <stdbool.h>
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define ETHERNET 14
+#define IPV4 20
+#define IPV6 40
+#define UDP 8
+#define OUTER (IPV4 + UDP)
+
+#define ETHER_IPV4 0x0800
+#define ETHER_IPV6 0x86dd
+#define PROTOCOL_UDP 17
+
+// Lengths of the headers that are written anew: up to the inner UDP header.
+#define HEADER_PLAIN (ETHERNET + IPV6 + UDP)
+#define HEADER_TUNNELLED (ETHERNET + OUTER + IPV6 + UDP)
+
+// DISCARD is the port that all test packets go to; source ports from there on
+// tell their classes apart.
+#define DISCARD 9
+#define CLASSES 8

@@ -1,0 +1,200 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
+
+// cable makes a veth pair v1, v2 in a namespace of its own and runs f there.
+func cable(t *testing.T, f func() error) {
+	t.Helper()
+	testutil.NeedRoot(t)
+	testutil.NewNetns(t).Do(t, func() error {
+		pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "v1", HardwareAddr: mac1}, PeerName: "v2", PeerHardwareAddr: mac2}
+		if err := netlink.LinkAdd(pair); err != nil {
+			return err
+		}
+		for _, name := range []string{"v1", "v2"} {
+			link, err := netlink.LinkByName(name)
+			if err != nil {
+				return err
+			}
+			if err := netlink.LinkSetUp(link); err != nil {
+				return err
+			}
+		}
+		return f()
+	})
+}
+
+// Frames of a generator must be those that a sender would send: right addresses,
+// right checksums, each peer in its turn.
+func TestGeneratedFramesAreSound(t *testing.T) {
+	cable(t, func() error {
+		// GRO gives the far end NAPI.
+		if err := gro("v2"); err != nil {
+			return err
+		}
+		fd, err := openPacket("v2", unix.ETH_P_ALL)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		g, err := NewGenerator(3)
+		if err != nil {
+			return err
+		}
+		defer g.Close()
+		if err := g.Target(0, "v1"); err != nil {
+			return err
+		}
+		for i := range g.Peers() {
+			client := netip.MustParseAddr("2001:db8:ffff::ffff").As16()
+			client[9] = byte(i + 1)
+			g.Peers()[i] = Peer{Client: client, IP: [4]byte{192, 0, 2, byte(i + 1)}, Port: [2]byte{0x10, byte(i)}, Net: [2]byte{0, byte(i)}}
+		}
+		p := Packet(here, there, 512)
+		lanes := []Lane{
+			{Frame: Frame6(mac1, mac2, p), ToClient: true, Count: 3},
+			{Frame: Frame4(mac1, mac2, netip.MustParseAddrPort("192.0.2.9:9"), netip.MustParseAddrPort("198.51.100.1:3545"), p), Count: 3, Share: 2},
+		}
+		sent, err := g.Run(lanes, Pace{Rate: 30_000, Time: time.Millisecond})
+		if err != nil {
+			return err
+		}
+		if sent.Frames[0] == 0 || sent.Frames[1] < sent.Frames[0] {
+			t.Errorf("sent %v", sent.Frames)
+		}
+		plain, tunnelled := 0, 0
+		for range sent.All() {
+			frame, err := receive(fd)
+			if err != nil {
+				return err
+			}
+			client := [3]byte{1, 2, 3}
+			switch binary.BigEndian.Uint16(frame[12:]) {
+			case etherIPv6:
+				inner := packet.IPv6(frame[etherLen:])
+				check(t, inner, inner.Dst(), inner.Src(), client[plain%3], plain%3)
+				plain++
+			case etherIPv4:
+				if packet.Fold(packet.Sum(0, frame[14:34])) != 0xffff {
+					t.Error("wrong IPv4 checksum")
+				}
+				n := tunnelled % 3
+				if frame[14+15] != byte(n+1) || frame[34] != 0x10 || frame[35] != byte(n) {
+					t.Errorf("frame %d of the tunnel comes from % x", tunnelled, frame[26:36])
+				}
+				inner := packet.IPv6(frame[etherLen+outerLen:])
+				check(t, inner, inner.Src(), inner.Dst(), client[n], n)
+				tunnelled++
+			}
+		}
+		return nil
+	})
+}
+
+func check(t *testing.T, p packet.IPv6, client, other netip.Addr, number byte, net int) {
+	t.Helper()
+	if len(p) != 512 || packet.Checksum(p.SrcBytes(), p.DstBytes(), packet.ProtoUDP, p.Payload()) != 0 {
+		t.Errorf("%d bytes with a wrong checksum or length", len(p))
+	}
+	if client.As16()[9] != number || net != 0 && int(other.As16()[5]) != net {
+		t.Errorf("client %v, number %d; other %v, net %d", client, number, other, net)
+	}
+}
+
+func receive(fd int) ([]byte, error) {
+	tv := unix.NsecToTimeval(int64(time.Second))
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
+		return nil, err
+	}
+	for {
+		b := make([]byte, 2048)
+		n, _, err := unix.Recvfrom(fd, b, 0)
+		if err != nil {
+			return nil, fmt.Errorf("no frame came: %w", err)
+		}
+		if n > 500 {
+			return b[:n], nil
+		}
+	}
+}
+
+// The bare rate: a generator into a sink.
+func TestGeneratorReachesTheMeter(t *testing.T) {
+	cable(t, func() error {
+		runtime.LockOSThread()
+		m, err := NewMeter()
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		if err := m.Arrival("v2", HookXDP); err != nil {
+			return err
+		}
+		g, err := NewGenerator(1)
+		if err != nil {
+			return err
+		}
+		defer g.Close()
+		if err := errors.Join(g.Target(0, "v1"), g.Anchor("v1"), OwnNAPI("v2", 0)); err != nil {
+			return err
+		}
+		for _, size := range []int{MinSize, 1280} {
+			for _, rate := range []float64{0, 200_000} {
+				before, _ := m.Count(0)
+				start := time.Now()
+				sent, err := g.Run([]Lane{{Frame: Frame6(mac1, mac2, Packet(here, there, size)), ToClient: true, Count: 1}}, Pace{Rate: rate, Time: 20 * time.Millisecond})
+				if err != nil {
+					return err
+				}
+				took := time.Since(start)
+				after, err := m.Settle(0, time.Second)
+				if err != nil {
+					return err
+				}
+				if after-before == 0 || after-before > sent.All() {
+					t.Errorf("%d of %d frames arrived", after-before, sent.All())
+				}
+				t.Logf("%d bytes: %.0f frames/s in %v, call %v, %d of %d arrived", size, sent.Rate(), sent.Took, took, after-before, sent.All())
+			}
+		}
+		return nil
+	})
+}
+
+// gro switches generic receive offload on.
+func gro(iface string) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	value := struct{ command, data uint32 }{unix.ETHTOOL_SGRO, 1}
+	request := struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}{data: unsafe.Pointer(&value)}
+	copy(request.name[:], iface)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+		return errno
+	}
+	return nil
+}
