@@ -5,15 +5,28 @@ package lab
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
+// offload is a feature of an interface, with the commands that ask for it and
+// set it.
+type offload struct {
+	name     string
+	get, set uint32
+}
+
 // offloads are the features that a wire switches off at both ends: with them
 // frames larger than the MTU and without checksums would cross it.
-var offloads = []uint32{
-	unix.ETHTOOL_STSO, unix.ETHTOOL_SGSO, unix.ETHTOOL_SGRO, unix.ETHTOOL_STXCSUM, unix.ETHTOOL_SRXCSUM, unix.ETHTOOL_SSG,
+var offloads = []offload{
+	{"tso", unix.ETHTOOL_GTSO, unix.ETHTOOL_STSO},
+	{"gso", unix.ETHTOOL_GGSO, unix.ETHTOOL_SGSO},
+	{"gro", unix.ETHTOOL_GGRO, unix.ETHTOOL_SGRO},
+	{"tx checksum", unix.ETHTOOL_GTXCSUM, unix.ETHTOOL_STXCSUM},
+	{"rx checksum", unix.ETHTOOL_GRXCSUM, unix.ETHTOOL_SRXCSUM},
+	{"scatter-gather", unix.ETHTOOL_GSG, unix.ETHTOOL_SSG},
 }
 
 // ethtoolValue is struct ethtool_value of linux/ethtool.h.
@@ -29,31 +42,52 @@ type ifreqPointer struct {
 
 // DisableOffloads switches off segmentation and checksum offload of an interface,
 // so that what its far end receives is what a wire would carry.
-func (n *Node) DisableOffloads(iface string) error { return n.offload(iface, 0, offloads...) }
-
-// EnableGRO switches on generic receive offload of an interface. On a virtual
-// Ethernet link it also makes the interface take frames that XDP redirects to its
-// far end.
-func (n *Node) EnableGRO(iface string) error { return n.offload(iface, 1, unix.ETHTOOL_SGRO) }
-
-// offload sets features of an interface.
-func (n *Node) offload(iface string, on uint32, commands ...uint32) error {
+func (n *Node) DisableOffloads(iface string) error {
 	return n.Do(func() error {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		for _, command := range commands {
-			value := ethtoolValue{command: command, data: on}
-			request := ifreqPointer{data: unsafe.Pointer(&value)}
-			copy(request.name[:unix.IFNAMSIZ-1], iface)
-			_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request)))
-			runtime.KeepAlive(&value)
-			if errno != 0 {
-				return fmt.Errorf("cannot set offload %#x of %s in node %s to %d: %w", command, iface, n.name, on, errno)
+		for _, o := range offloads {
+			if _, err := ethtool(iface, ethtoolValue{command: o.set}); err != nil {
+				return fmt.Errorf("cannot switch off %s of %s in node %s: %w", o.name, iface, n.name, err)
 			}
 		}
 		return nil
 	})
+}
+
+// Offloads says which segmentation and checksum offloads of an interface are on,
+// in one line for a report.
+func (n *Node) Offloads(iface string) (string, error) {
+	var states []string
+	err := n.Do(func() error {
+		for _, o := range offloads {
+			value, err := ethtool(iface, ethtoolValue{command: o.get})
+			if err != nil {
+				return fmt.Errorf("cannot tell whether %s of %s in node %s is on: %w", o.name, iface, n.name, err)
+			}
+			state := "off"
+			if value != 0 {
+				state = "on"
+			}
+			states = append(states, o.name+" "+state)
+		}
+		return nil
+	})
+	return strings.Join(states, ", "), err
+}
+
+// ethtool sends one command about an interface of the present namespace and
+// returns the value that the kernel leaves.
+func ethtool(iface string, value ethtoolValue) (uint32, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	request := ifreqPointer{data: unsafe.Pointer(&value)}
+	copy(request.name[:unix.IFNAMSIZ-1], iface)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request)))
+	runtime.KeepAlive(&value)
+	if errno != 0 {
+		return 0, errno
+	}
+	return value.data, nil
 }

@@ -98,13 +98,13 @@ type card struct {
 	Must    *cell
 }
 
-// FigureCards are a picture for each figure that was measured and has something
-// to stand beside.
+// FigureCards are a picture for each figure that was measured, unless it shows
+// one bar beside nothing, or nothing but zeros.
 func (v *view) FigureCards() []card {
 	var cards []card
 	for _, f := range v.Figures {
 		g := v.group(f)
-		if !f.Isthmus.Known() || len(g.known()) < 2 && f.Must == nil {
+		if !f.Isthmus.Known() || len(g.known()) < 2 && f.Must == nil || g.longest() == 0 {
 			continue
 		}
 		g.Label = ""

@@ -80,6 +80,7 @@
 			level = next
 		}
 		for (const t of document.querySelectorAll("table")) {
+			if (t.caption?.firstElementChild.getBoundingClientRect().right > width) wrong.push(`the caption ${t.caption.textContent} is cut off`)
 			if (!t.caption?.textContent) wrong.push("a table has no caption")
 			if (!t.querySelector("th[scope]")) wrong.push(`the table ${t.caption?.textContent} has no header cells`)
 		}
