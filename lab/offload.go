@@ -53,6 +53,18 @@ func (n *Node) DisableOffloads(iface string) error {
 	})
 }
 
+// EnableGRO switches on generic receive offload of an interface. On a virtual
+// Ethernet link it also makes the interface take frames that XDP redirects to its
+// far end.
+func (n *Node) EnableGRO(iface string) error {
+	return n.Do(func() error {
+		if _, err := ethtool(iface, ethtoolValue{command: unix.ETHTOOL_SGRO, data: 1}); err != nil {
+			return fmt.Errorf("cannot switch on GRO of %s in node %s: %w", iface, n.name, err)
+		}
+		return nil
+	})
+}
+
 // Offloads says which segmentation and checksum offloads of an interface are on,
 // in one line for a report.
 func (n *Node) Offloads(iface string) (string, error) {
