@@ -1,0 +1,39 @@
+//go:build ignore
+
+/* Copyright the Isthmus authors. SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+
+/*
+ * The programs of a relay: native XDP, and tc at ingress. See teredo.h for what they
+ * decide; here is how each hook takes a header off and puts one on.
+ */
+
+#include "teredo_xdp.h"
+#include "teredo_tc.h"
+
+SEC("xdp.frags")
+int isthmus_xdp(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	if (data + ETHERNET_LEN + IPV6_LEN > end)
+		return XDP_PASS;
+	struct ethernet *e = data;
+	if (e->type == ETHERTYPE_IPV6)
+		return xdp_encap(ctx, data, end);
+	if (e->type == ETHERTYPE_IPV4)
+		return xdp_decap(ctx, data, end);
+	return XDP_PASS;
+}
+
+SEC("tc")
+int isthmus_ingress(struct __sk_buff *skb)
+{
+	if (skb->pkt_type != PACKET_FOR_HOST || skb->vlan_present)
+		return TC_PASS;
+	if (skb->protocol == ETHERTYPE_IPV6)
+		return tc_encap(skb, HOOK_INGRESS);
+	if (skb->protocol == ETHERTYPE_IPV4)
+		return tc_decap(skb, HOOK_INGRESS);
+	return TC_PASS;
+}
+
+char program_license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,205 @@
+/* Copyright the Isthmus authors. SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+
+/*
+ * The relay on skbs: what a local sender left to hardware, cutting into segments and
+ * checksums, stays left.
+ */
+
+#ifndef ISTHMUS_TEREDO_TC_H
+#define ISTHMUS_TEREDO_TC_H
+
+#include "teredo.h"
+#include "trace.h"
+
+/* Ends the way of an skb that is not forwarded. */
+GLOBAL int tc_end(struct __sk_buff *skb, u32 reason, u64 source, u64 now, u32 hook)
+{
+	reason = settle(reason, skb->len - ETHERNET_LEN, source, now);
+	if (is_sampled(now))
+		sample_skb(skb, now, reason, hook);
+	return verdict_of(reason) == VERDICT_DROP ? TC_DROP : TC_PASS;
+}
+
+#define TCP_LEN 20
+
+/*
+ * The largest IPv6 packet that an skb will be cut to; 0 when it is whole, ~0 when it
+ * is not TCP, whose cuts the tunnel would not survive.
+ */
+INLINE u32 segment_of(const struct __sk_buff *skb, const struct ip6 *p, void *end)
+{
+	if (LIKELY(!skb->gso_size))
+		return 0;
+	const u8 *tcp = (const void *)(p + 1);
+	if (p->next != PROTO_TCP || (void *)tcp + TCP_LEN > end)
+		return ~0U;
+	return IPV6_LEN + (tcp[12] >> 4) * 4 + skb->gso_size;
+}
+
+INLINE int tc_encap(struct __sk_buff *skb, u32 hook)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct ip6 *p = data + ETHERNET_LEN;
+	if ((void *)(p + 1) + TCP_LEN > end) {
+		/* Headers may lie apart. A packet shorter than this is whole now. */
+		u32 want = ETHERNET_LEN + IPV6_LEN + TCP_LEN;
+		if (bpf_skb_pull_data(skb, skb->len < want ? skb->len : want))
+			return TC_PASS;
+		data = (void *)(long)skb->data;
+		end = (void *)(long)skb->data_end;
+		p = data + ETHERNET_LEN;
+		if ((void *)(p + 1) > end)
+			return TC_PASS;
+	}
+	u32 tag = tag_of(p->destination[0]);
+	if (LIKELY(tag == NO_TAG))
+		return TC_PASS;
+	u32 ifindex = skb->ifindex;
+	struct device *d = device_at(ifindex);
+	if (UNLIKELY(d->ifindex != ifindex))
+		return TC_PASS;
+
+	struct arrival in = {
+		.now = bpf_ktime_get_coarse_ns(), .length = skb->len - ETHERNET_LEN,
+		.segment = segment_of(skb, p, end), .device = d->flags, .hook = hook,
+	};
+	struct encap e;
+	u32 reason = in.segment == ~0U ? REASON_OFFLOAD : judge_encap(skb, p, end, tag, &in, &e);
+	if (UNLIKELY(reason != REASON_ENCAP_FORWARDED))
+		return tc_end(skb, reason, U64_AT(p->source, 0), in.now, hook);
+	if (is_sampled(in.now))
+		sample_skb(skb, in.now, reason, hook);
+
+	u32 cost = hop_cost();
+	/* One checksum cannot be that of all segments. */
+	u64 sum = e.summed && !in.segment ? leaving_sum(p, cost) : 0;
+	u8 hops = p->hops - cost;
+	if (UNLIKELY(in.length != e.size) && bpf_skb_change_tail(skb, ETHERNET_LEN + e.size, 0))
+		return tc_end(skb, REASON_NO_ROOM, 0, in.now, hook);
+	u64 room = ROOM_FIXED_GSO | ROOM_ENCAP_IPV4 | ROOM_ENCAP_UDP;
+	if (bpf_skb_adjust_room(skb, TUNNEL_LEN, ROOM_AT_MAC, room))
+		return tc_end(skb, REASON_NO_ROOM, 0, in.now, hook);
+	struct tunnel_words w;
+	make_tunnel(&w, &e, count(REASON_ENCAP_FORWARDED, e.size), sum);
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	if (data + ETHERNET_LEN + TUNNEL_LEN + 8 > end)
+		return TC_DROP;
+	store_ethernet(data, w.mac0, w.mac1, w.type);
+	U64_AT(data, 14) = w.ip0;
+	U64_AT(data, 22) = w.ip1;
+	U64_AT(data, 30) = w.ip2;
+	U32_AT(data, 38) = w.udp;
+	*(u8 *)(data + ETHERNET_LEN + TUNNEL_LEN + 7) = hops;
+	return bpf_redirect(e.hop->ifindex, 0);
+}
+
+/* Checks the outer checksum the long way. */
+GLOBAL int tc_sum(struct __sk_buff *skb, u32 udp_length)
+{
+	if (bpf_skb_pull_data(skb, 0))
+		return 0;
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct tunnel *t = data + ETHERNET_LEN;
+	if ((void *)(t + 1) > end)
+		return 0;
+	u64 pseudo = pseudo4(t->source, t->destination, t->udp_length);
+	u32 sum = sum_bytes(data, end, ETHERNET_LEN + IPV4_LEN, udp_length);
+	return sum != SUM_OUTSIDE && fold(pseudo + sum) == 0xffff;
+}
+
+/*
+ * Takes the tunnel header off. Kernels that cannot take IPv4 off IPv6 make the outer
+ * header an IPv6 one first. extra bytes are taken too and put back empty: so far the
+ * start of the outer UDP checksum must go for an skb to forget that it was not
+ * finished.
+ */
+INLINE int tc_unwrap(struct __sk_buff *skb, u32 extra)
+{
+	s32 off = -(s32)(TUNNEL_LEN + extra);
+	if (fixed.decap_flag) {
+		if (bpf_skb_adjust_room(skb, off, ROOM_AT_MAC, ROOM_FIXED_GSO | ROOM_DECAP_IPV6))
+			return -1;
+	} else {
+		if (bpf_skb_change_proto(skb, ETHERTYPE_IPV6, 0) ||
+		    bpf_skb_adjust_room(skb, off - (IPV6_LEN - IPV4_LEN), ROOM_AT_MAC, ROOM_FIXED_GSO))
+			return -1;
+	}
+	return extra ? bpf_skb_adjust_room(skb, extra, ROOM_AT_MAC, ROOM_FIXED_GSO) : 0;
+}
+
+INLINE int tc_decap(struct __sk_buff *skb, u32 hook)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct tunnel *t = data + ETHERNET_LEN;
+	if ((void *)(t + 1) > end) {
+		if (bpf_skb_pull_data(skb, ETHERNET_LEN + TUNNEL_LEN))
+			return TC_PASS;
+		data = (void *)(long)skb->data;
+		end = (void *)(long)skb->data_end;
+		t = data + ETHERNET_LEN;
+		if ((void *)(t + 1) > end)
+			return TC_PASS;
+	}
+	u32 ifindex = skb->ifindex;
+	struct device *device = device_at(ifindex);
+	if (UNLIKELY(t->version != 0x45 || t->fragment & TO_BE16(0x3fff))) {
+		u32 odd = judge_odd(t, end);
+		if (odd == REASON_NOT_OURS || device->ifindex != ifindex)
+			return TC_PASS;
+		return tc_end(skb, odd, t->source, bpf_ktime_get_coarse_ns(), hook);
+	}
+	if (!is_ours(t) || device->ifindex != ifindex)
+		return TC_PASS;
+
+	struct arrival in = {
+		.now = bpf_ktime_get_coarse_ns(), .length = skb->len - ETHERNET_LEN,
+		.device = device->flags, .hook = hook,
+	};
+	struct decap d = {};
+	u32 reason = judge_outer(t, &in, &d);
+	if (UNLIKELY(reason != REASON_DECAP_FORWARDED))
+		return tc_end(skb, reason, t->source, in.now, hook);
+	struct ip6 *p = (void *)(t + 1);
+	if ((void *)(p + 1) + TCP_LEN > end) {
+		u32 want = ETHERNET_LEN + TUNNEL_LEN + IPV6_LEN + TCP_LEN;
+		if (bpf_skb_pull_data(skb, skb->len < want ? skb->len : want))
+			return tc_end(skb, REASON_NO_ROOM, 0, in.now, hook);
+		data = (void *)(long)skb->data;
+		end = (void *)(long)skb->data_end;
+		t = data + ETHERNET_LEN;
+		p = (void *)(t + 1);
+		if ((void *)(p + 1) > end)
+			return TC_PASS;
+	}
+	in.segment = segment_of(skb, p, end);
+	if (in.segment == ~0U || (in.segment && !fixed.decap_flag))
+		reason = REASON_OFFLOAD;
+	else
+		reason = judge_decap(skb, t, end, &in, &d);
+	if (UNLIKELY(reason != REASON_DECAP_FORWARDED))
+		return tc_end(skb, reason, t->source, in.now, hook);
+	if (UNLIKELY(in.segment && !(d.hop->flags & DEVICE_WHOLE)))
+		return tc_end(skb, REASON_OFFLOAD, t->source, in.now, hook);
+	u64 first = U64_AT(p, 0);
+	if (UNLIKELY(d.outer == SUM_OPEN) && !tc_sum(skb, d.udp_length))
+		return tc_end(skb, REASON_BAD_CHECKSUM, 0, in.now, hook);
+	if (is_sampled(in.now))
+		sample_skb(skb, in.now, reason, hook);
+	if (UNLIKELY(in.length != d.size + TUNNEL_LEN) &&
+	    bpf_skb_change_tail(skb, ETHERNET_LEN + TUNNEL_LEN + d.size, 0))
+		return tc_end(skb, REASON_NO_ROOM, 0, in.now, hook);
+	if (tc_unwrap(skb, UNLIKELY(d.outer == SUM_HALF) ? 8 : 0))
+		return tc_end(skb, REASON_NO_ROOM, 0, in.now, hook);
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	if (data + ETHERNET_LEN + 8 > end)
+		return TC_DROP;
+	store_ethernet(data, d.hop->mac0, d.hop->mac1, ETHERTYPE_IPV6);
+	U64_AT(data, ETHERNET_LEN) = first - ((u64)hop_cost() << 56);
+	touch(&d.peer, d.age, in.now);
+	count(REASON_DECAP_FORWARDED, d.size + TUNNEL_LEN);
+	return bpf_redirect(d.hop->ifindex, 0);
+}
+
+#endif

@@ -1,0 +1,90 @@
+/* Copyright the Isthmus authors. SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+
+/*
+ * Sized types, the constants that old kernel headers lack, under names of our
+ * own, and a few words of C that BPF programs need.
+ */
+
+#ifndef ISTHMUS_TYPES_H
+#define ISTHMUS_TYPES_H
+
+#include <linux/types.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+typedef __s32 s32;
+typedef __u16 be16; /* network order */
+typedef __u32 be32;
+
+#define INLINE static __attribute__((always_inline)) inline
+#define NOINLINE static __attribute__((noinline))
+/* Verified once, apart from its callers. */
+#define GLOBAL __attribute__((noinline))
+
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* One access, not more and not fewer: another thread writes the same memory. */
+#define READ_ONCE(x) (*(const volatile typeof(x) *)&(x))
+#define WRITE_ONCE(x, v) (*(volatile typeof(x) *)&(x) = (v))
+
+/* Keeps the compiler from moving accesses to memory across it. */
+#define COMPILER_BARRIER() __asm__ volatile("" ::: "memory")
+
+/*
+ * Keeps loads in their order. x86 does that by itself; arm64 needs an atomic
+ * operation that is both acquire and release, on anything.
+ */
+#ifdef __TARGET_ARCH_arm64
+#define LOAD_BARRIER() \
+	do { \
+		u64 barrier_word = 0; \
+		(void)__sync_fetch_and_add((volatile u64 *)&barrier_word, 1); \
+		COMPILER_BARRIER(); \
+	} while (0)
+#else
+#define LOAD_BARRIER() COMPILER_BARRIER()
+#endif
+
+/* Both architectures of ours are little-endian. */
+#define TO_BE16(x) ((be16)__builtin_bswap16((u16)(x)))
+#define FROM_BE16(x) __builtin_bswap16((u16)(x))
+
+#define ETHERTYPE_IPV4 TO_BE16(0x0800)
+#define ETHERTYPE_IPV6 TO_BE16(0x86dd)
+#define ETHERNET_LEN 14
+#define IPV4_LEN 20
+#define UDP_LEN 8
+#define IPV6_LEN 40
+/* What a tunnel header adds to a packet. */
+#define TUNNEL_LEN (IPV4_LEN + UDP_LEN)
+
+#define FAMILY_IPV4 2  /* AF_INET */
+#define FAMILY_IPV6 10 /* AF_INET6 */
+
+#define PROTO_TCP 6
+#define PROTO_UDP 17
+#define PROTO_ESP 50
+#define PROTO_ICMPV6 58
+#define PROTO_NONE 59
+#define PROTO_SCTP 132
+
+#define TC_PASS (-1) /* TCX_NEXT, TC_ACT_UNSPEC: whatever stands behind us decides */
+#define TC_DROP 2    /* TC_ACT_SHOT */
+
+#define PACKET_FOR_HOST 0 /* PACKET_HOST */
+
+/* bpf_fib_lookup, 6.7 and some stable kernels before. */
+#define FIB_LOOKUP_SOURCE (1U << 4)
+/* bpf_skb_adjust_room. */
+#define ROOM_FIXED_GSO (1ULL << 0)
+#define ROOM_ENCAP_IPV4 (1ULL << 1)
+#define ROOM_ENCAP_UDP (1ULL << 4)
+#define ROOM_DECAP_IPV6 (1ULL << 8) /* 6.3 */
+#define ROOM_AT_MAC 1               /* BPF_ADJ_ROOM_MAC */
+
+#endif
