@@ -30,6 +30,7 @@ type checked struct {
 	Instances []checkedInstance `json:"instances"`
 	Problems  []string          `json:"problems"`
 	Warnings  []string          `json:"warnings"`
+	Notes     []string          `json:"notes"`
 	// Running tells that an isthmus runs with this control socket, so that what
 	// is in use was not looked at.
 	Running bool `json:"running"`
@@ -55,7 +56,8 @@ type checkedInstance struct {
 // file has faults.
 func (c *CheckCmd) Run(to streams) error {
 	result := checked{
-		Config: c.file(), Faults: []checkedFault{}, Instances: []checkedInstance{}, Problems: []string{}, Warnings: []string{},
+		Config: c.file(), Faults: []checkedFault{}, Instances: []checkedInstance{}, Problems: []string{},
+		Warnings: []string{}, Notes: []string{},
 	}
 	settings, err := c.load()
 	var faults config.Errors
@@ -98,10 +100,13 @@ func (r *checked) examine(settings *config.Config) {
 		r.Running = true
 		return
 	}
-	for _, finding := range daemon.Examine(settings) {
-		if finding.Warning {
+	for _, finding := range append(daemon.Examine(settings), daemon.ExamineFastPaths(settings)...) {
+		switch {
+		case finding.Note:
+			r.Notes = append(r.Notes, finding.Text)
+		case finding.Warning:
 			r.Warnings = append(r.Warnings, finding.Text)
-		} else {
+		default:
 			r.Problems = append(r.Problems, finding.Text)
 		}
 	}
@@ -120,6 +125,9 @@ func (r *checked) print(w io.Writer) error {
 	}
 	for _, text := range r.Warnings {
 		fmt.Fprintf(w, "warning: %s\n", text)
+	}
+	for _, text := range r.Notes {
+		fmt.Fprintf(w, "note: %s\n", text)
 	}
 	switch {
 	case len(r.Problems) > 0:

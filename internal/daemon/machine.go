@@ -28,6 +28,8 @@ type Finding struct {
 	Text string
 	// Warning is a finding in spite of which isthmus starts.
 	Warning bool
+	// Note is no finding at all, but what the configuration means on this machine.
+	Note bool
 }
 
 // machine is what the checks look at; tests bend it.
@@ -45,7 +47,7 @@ type machine struct {
 // nothing. Sockets are bound for a moment to see whether they are free.
 func Examine(c *config.Config) []Finding {
 	return machine{
-		tun: "/dev/net/tun", proc: "/proc/sys", caps: capabilities, driver: driver, active: active,
+		tun: "/dev/net/tun", proc: "/proc/sys", caps: capabilities, driver: driver, active: run.DeviceOpen,
 		relay: run.ExamineRelay, client: run.ExamineClient,
 	}.examine(c)
 }
@@ -178,13 +180,6 @@ func (m machine) device(name string) error {
 		return fmt.Errorf("the TUN device %s is in use by another program: stop it, or choose another interface = \"…\"", name)
 	}
 	return nil
-}
-
-// active tells whether a TUN device is up and held open by a program: only then
-// has it a carrier.
-func active(name string) bool {
-	device, err := net.InterfaceByName(name)
-	return err == nil && device.Flags&net.FlagRunning != 0
 }
 
 // driver asks the kernel who drives an interface. It asks by a socket, since

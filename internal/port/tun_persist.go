@@ -43,6 +43,28 @@ func (h *Host) RemoveTUN(name string) (removed bool, err error) {
 	return true, nil
 }
 
+// LeftTUNs lists the devices that processes that are gone have left behind.
+func (h *Host) LeftTUNs() ([]string, error) {
+	links, err := h.handle.LinkList()
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil, fmt.Errorf("cannot list the network interfaces: %w", err)
+	}
+	var names []string
+	for _, l := range links {
+		if a := l.Attrs(); a.Alias == tunAlias && a.RawFlags&unix.IFF_LOWER_UP == 0 {
+			names = append(names, a.Name)
+		}
+	}
+	return names, nil
+}
+
+// Carrier tells whether a link has one: of a TUN device that is up, whether a program
+// has it open. That it is "running" is said up to a second too late.
+func (h *Host) Carrier(link string) bool {
+	l, err := h.handle.LinkByName(link)
+	return err == nil && l.Attrs().RawFlags&unix.IFF_LOWER_UP != 0
+}
+
 // leftTUN finds the device of that name that a process has left behind, or nil.
 // One that a process has open is an error.
 func leftTUN(handle *netlink.Handle, name string) (netlink.Link, error) {
@@ -57,7 +79,7 @@ func leftTUN(handle *netlink.Handle, name string) (netlink.Link, error) {
 	switch {
 	case l.Type() != "tuntap" && l.Type() != "tun" || a.Alias != tunAlias:
 		return nil, nil
-	case a.RawFlags&unix.IFF_RUNNING != 0:
+	case a.RawFlags&unix.IFF_LOWER_UP != 0:
 		return nil, tunError(name, unix.EBUSY)
 	}
 	return l, nil

@@ -3,6 +3,7 @@
 package port
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -141,7 +142,13 @@ func TestRemoveTUN(t *testing.T) {
 	if _, err := h.RemoveTUN("teredo"); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("a device in use: %v", err)
 	}
+	if names, err := h.LeftTUNs(); len(names) > 0 || err != nil {
+		t.Errorf("left while it is open: %v, %v", names, err)
+	}
 	closeAll(queues)
+	if names, err := h.LeftTUNs(); !slices.Equal(names, []string{"teredo"}) || err != nil {
+		t.Errorf("left: %v, %v", names, err)
+	}
 	if removed, err := h.RemoveTUN("teredo"); !removed || err != nil || exists("teredo") {
 		t.Errorf("what was left: %v, %v", removed, err)
 	}

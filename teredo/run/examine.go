@@ -26,6 +26,16 @@ func ExamineClient(cfg config.Client) error {
 	return free([]port.Route{clientRoute(&cfg, cfg.Interface)}, clientRouteTaken)
 }
 
+// DeviceOpen tells whether a TUN device is up and held open by a program.
+func DeviceOpen(name string) bool {
+	host, err := port.OpenHost()
+	if err != nil {
+		return false
+	}
+	defer host.Close()
+	return host.Carrier(name)
+}
+
 // free collects the errors of routes that could not be set.
 func free(routes []port.Route, explain func(error) error) error {
 	host, err := port.OpenHost()

@@ -1,0 +1,30 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/teredo/run"
+)
+
+// ExamineFastPaths says which fast path each instance would get on this machine,
+// and what packets would then not meet. It changes nothing.
+func ExamineFastPaths(c *config.Config) []Finding {
+	var found []Finding
+	for _, r := range c.Relays {
+		plan := run.PlanFastPath(r)
+		for _, text := range plan.Notes {
+			found = append(found, Finding{Text: text, Note: true})
+		}
+		for _, text := range plan.Warnings {
+			found = append(found, Finding{Text: text, Warning: true})
+		}
+	}
+	return found
+}
+
+// Clean removes what processes that did not come back have left on this machine.
+func Clean() (removed, inUse []string, err error) {
+	c, err := run.Clean()
+	return c.Removed, c.InUse, err
+}

@@ -1,0 +1,33 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"strings"
+
+	"github.com/isthmus-net/isthmus/fastpath"
+)
+
+// pinName makes the name of an instance one that a BPF file system takes, which
+// reserves dots.
+func pinName(instance string) string { return strings.ReplaceAll(instance, ".", "+") }
+
+// discardPins removes what an instance of this name has left behind in this network
+// namespace, if anything.
+func discardPins(instance string) error {
+	left, err := fastpath.Leftovers()
+	if err != nil {
+		return err
+	}
+	for _, l := range left {
+		if l.Instance != pinName(instance) {
+			continue
+		}
+		pins, err := fastpath.OpenPins(pinName(instance))
+		if err != nil {
+			return err
+		}
+		return pins.Remove()
+	}
+	return nil
+}
