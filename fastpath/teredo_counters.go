@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/cilium/ebpf"
 )
 
 // Verdict is what became of a packet.
@@ -121,12 +123,15 @@ type Counter struct {
 }
 
 // Counters returns one counter for each reason.
-func (t *Teredo) Counters() ([]Counter, error) {
+func (t *Teredo) Counters() ([]Counter, error) { return readCounters(t.maps.Counters) }
+
+// readCounters adds up the counters of all cores.
+func readCounters(m *ebpf.Map) ([]Counter, error) {
 	list := make([]Counter, numReasons)
 	var cores []teredoCounter
 	for i := range list {
 		key := uint32(i)
-		if err := t.maps.Counters.Lookup(&key, &cores); err != nil {
+		if err := m.Lookup(&key, &cores); err != nil {
 			return nil, fmt.Errorf("cannot read the counters of the fast path: %w", err)
 		}
 		c := &list[i]

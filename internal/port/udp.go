@@ -185,6 +185,17 @@ func bindError(addr netip.AddrPort, err error) error {
 	return fmt.Errorf("cannot bind UDP %s: %w", addr, err)
 }
 
+// KeepApart has the kernel hand over each datagram by itself. It would merge those
+// of one flow before a fast path sees them, which takes them one by one.
+func (u *UDP) KeepApart() {
+	if !u.guard.enter() {
+		return
+	}
+	defer u.guard.leave()
+	// Kernels before 5.0 do not merge.
+	_ = unix.SetsockoptInt(u.guard.fd, unix.IPPROTO_UDP, unix.UDP_GRO, 0)
+}
+
 // LocalAddr implements [UDPConn].
 func (u *UDP) LocalAddr() netip.AddrPort { return u.local }
 
