@@ -30,6 +30,9 @@ type Query struct {
 	// Host says that packets start or end on this host, so that nothing is
 	// forwarded.
 	Host bool
+	// XDP says that XDP redirects, which skips also what a device does with
+	// packets on their way out of it.
+	XDP bool
 }
 
 // Find looks at everything that redirecting would skip in the calling thread's
@@ -41,7 +44,8 @@ func Find(q Query) ([]Finding, error) {
 	var found []Finding
 	var errs []error
 	for _, find := range []func(Query) ([]Finding, error){
-		findRules,
+		findRulesets, findLegacy, findHooks, findRules, findForwarding,
+		findMasters, findFilters, findPolicies, findRoutes,
 	} {
 		f, err := find(q)
 		errs = append(errs, err)

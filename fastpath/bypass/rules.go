@@ -78,8 +78,8 @@ func findRules(Query) ([]Finding, error) {
 		if extra := extraRules(rules); len(extra) > 0 {
 			found = append(found, Finding{
 				What:   f.name + " policy routing is in use.",
-				Detail: fmt.Sprintf("There %s beyond the kernel's own, first that of priority %d%s.", count(len(extra), "policy rule"), extra[0].Priority, selector(extra[0])),
-				Remedy: fmt.Sprintf("Remove them (see %q), or choose fast_path = \"xdp\" or \"tc\" if they do not concern Teredo.", f.command),
+				Detail: fmt.Sprintf("There %s beyond the kernel's own, first that of priority %d%s.", count(len(extra), "policy rule", "policy rules"), extra[0].Priority, selector(extra[0])),
+				Remedy: fmt.Sprintf("Remove them (%s), %s.", f.command, choose),
 			})
 		}
 	}
@@ -111,9 +111,9 @@ func selector(r netlink.Rule) string {
 }
 
 // count puts a number before a noun, with its verb.
-func count(n int, noun string) string {
+func count(n int, one, many string) string {
 	if n == 1 {
-		return "is 1 " + noun
+		return "is 1 " + one
 	}
-	return fmt.Sprintf("are %d %ss", n, noun)
+	return fmt.Sprintf("are %d %s", n, many)
 }

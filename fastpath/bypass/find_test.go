@@ -1,0 +1,510 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package bypass
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/lab/peers"
+)
+
+var teredo = netip.MustParsePrefix("2001::/32")
+
+// query asks for a relay on "wan".
+var query = Query{Devices: []string{"wan"}, Tunnel: "tun", Prefixes: []netip.Prefix{teredo}}
+
+// router makes a namespace that forwards IPv6 between "wan" and "lan" and has a
+// route for Teredo into "tun"; nothing there stands in the way.
+func router(t *testing.T) *testutil.Netns {
+	t.Helper()
+	ns := testutil.NewNetns(t)
+	ns.Do(t, func() error {
+		for _, name := range []string{"wan", "lan", "tun"} {
+			l := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "-far"}
+			if err := netlink.LinkAdd(l); err != nil {
+				return err
+			}
+			if err := netlink.LinkSetUp(l); err != nil {
+				return err
+			}
+			if err := netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: l.PeerName}}); err != nil {
+				return err
+			}
+		}
+		if err := forward("1"); err != nil {
+			return err
+		}
+		return netlink.RouteAdd(routeTo("2001::/32", "tun"))
+	})
+	return ns
+}
+
+func forward(value string) error {
+	return os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte(value), 0o644)
+}
+
+func routeTo(prefix, link string) *netlink.Route {
+	l, err := netlink.LinkByName(link)
+	if err != nil {
+		panic(err)
+	}
+	dst, err := netlink.ParseIPNet(prefix)
+	if err != nil {
+		panic(err)
+	}
+	return &netlink.Route{LinkIndex: l.Attrs().Index, Dst: dst}
+}
+
+// nft loads a ruleset into the calling thread's namespace.
+func nft(t *testing.T, ruleset string) func() error {
+	path, err := peers.Tool("nft")
+	if err != nil {
+		if os.Getenv(testutil.RequireRootEnv) == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	return func() error {
+		cmd := exec.Command(path, "-f", "-")
+		// Each block ends in a line of its own, as nft wants it.
+		cmd.Stdin = strings.NewReader(strings.ReplaceAll(ruleset, "} }", "}\n}"))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("nft: %s", out)
+			return err
+		}
+		return nil
+	}
+}
+
+func TestFind(t *testing.T) {
+	host := query
+	host.Host = true
+	xdp := query
+	xdp.XDP = true
+	tests := []struct {
+		name  string
+		query Query
+		nft   string
+		do    func() error
+		tcx   string   // the name of a program on "wan"
+		want  []string // a part of each finding's sentences
+	}{
+		{name: "nothing", query: query},
+		{
+			name: "empty chains that accept", query: query,
+			nft: `table inet filter {
+				chain forward { type filter hook forward priority 0; policy accept; }
+				chain input { type filter hook input priority 0; policy accept; }
+			}`,
+		},
+		{
+			name: "a forward chain that drops something", query: query,
+			nft:  `table inet filter { chain forward { type filter hook forward priority 0; ip6 daddr 2001:db8::/32 drop; } }`,
+			want: []string{"Chain forward of table inet filter has 1 rule."},
+		},
+		{
+			name: "a forward chain whose policy drops", query: query,
+			nft:  `table ip6 filter { chain f { type filter hook forward priority 0; policy drop; } }`,
+			want: []string{"Chain f of table ip6 filter drops what no rule accepts."},
+		},
+		{
+			name: "the same on a host that forwards nothing", query: host,
+			nft: `table ip6 filter { chain f { type filter hook forward priority 0; policy drop; } }`,
+		},
+		{
+			name: "forwarded IPv4 is none of our packets", query: query,
+			nft: `table ip filter { chain forward { type filter hook forward priority 0; policy drop; counter; } }`,
+		},
+		{
+			name: "prerouting", query: query,
+			nft: `table ip raw { chain p { type filter hook prerouting priority -300; udp dport 3545 counter; counter; } }`,
+			want: []string{
+				"An nftables chain at prerouting looks at packets from clients. Chain p of table ip raw has 2 rules.",
+			},
+		},
+		{
+			name: "input of IPv4 alone matters", query: query,
+			nft: `table inet filter { chain input { type filter hook input priority 0; udp dport 3545 accept; } }
+			      table ip6 filter { chain input { type filter hook input priority 0; policy drop; } }`,
+			want: []string{"Chain input of table inet filter has 1 rule."},
+		},
+		{
+			name: "ingress of the device", query: query,
+			nft:  `table netdev t { chain i { type filter hook ingress device "wan" priority 0; counter drop; } }`,
+			want: []string{"Chain i of table netdev t has 1 rule."},
+		},
+		{
+			name: "ingress of several devices", query: query,
+			nft:  `table netdev t { chain i { type filter hook ingress devices = { "lan", "wan" } priority 0; counter; } }`,
+			want: []string{"Chain i of table netdev t has 1 rule."},
+		},
+		{
+			name: "ingress of another device", query: query,
+			nft: `table netdev t { chain i { type filter hook ingress device "lan" priority 0; counter drop; } }`,
+		},
+		{
+			name: "ingress of the device in a table inet", query: query,
+			nft:  `table inet t { chain i { type filter hook ingress device "wan" priority 0; counter drop; } }`,
+			want: []string{"Chain i of table inet t has 1 rule."},
+		},
+		{
+			name: "egress of the device, which tc passes", query: query,
+			nft: `table netdev t { chain e { type filter hook egress device "wan" priority 0; counter; } }`,
+		},
+		{
+			name: "egress of the device, which XDP skips", query: xdp,
+			nft:  `table netdev t { chain e { type filter hook egress device "wan" priority 0; counter; } }`,
+			want: []string{"Chain e of table netdev t has 1 rule."},
+		},
+		{
+			name: "a chain that nobody calls tracks connections", query: query,
+			nft:  `table inet t { chain unused { ct state established accept; } }`,
+			want: []string{"Connection tracking is in use. A rule in chain unused of table inet t needs it"},
+		},
+		{
+			name: "masquerading of IPv4", query: query,
+			nft: `table ip nat { chain post { type nat hook postrouting priority 100; oifname "wan" masquerade; } }`,
+			want: []string{
+				"Chain post of table ip nat has 1 rule.",
+				"Connection tracking is in use. A rule in chain post of table ip nat needs it",
+			},
+		},
+		{
+			name: "a policy rule of IPv4", query: query,
+			do:   func() error { return netlink.RuleAdd(rule(netlink.FAMILY_V4)) },
+			want: []string{"There is 1 policy rule beyond the kernel's own, first that of priority 1000 (fwmark 0x1)."},
+		},
+		{
+			name: "two policy rules of IPv6", query: query,
+			do: func() error {
+				other := rule(netlink.FAMILY_V6)
+				other.Priority, other.IifName = 999, "wan"
+				if err := netlink.RuleAdd(other); err != nil {
+					return err
+				}
+				return netlink.RuleAdd(rule(netlink.FAMILY_V6))
+			},
+			want: []string{"There are 2 policy rules beyond the kernel's own, first that of priority 999 (iif wan fwmark 0x1)."},
+		},
+		{
+			name: "forwarding switched off", query: query, do: func() error { return forward("0") },
+			want: []string{"IPv6 forwarding is switched off."},
+		},
+		{name: "a host needs no forwarding", query: host, do: func() error { return forward("0") }},
+		{
+			name: "an ingress filter", query: query,
+			do:   func() error { return filter("wan", netlink.HANDLE_MIN_INGRESS, "police") },
+			want: []string{"Traffic control looks at packets at ingress of wan. There is a bpf filter of preference 7 of somebody else."},
+		},
+		{
+			name: "an ingress filter of our own", query: query,
+			do: func() error { return filter("wan", netlink.HANDLE_MIN_INGRESS, "isthmus-relay") },
+		},
+		{
+			name: "a filter of another device", query: query,
+			do: func() error { return filter("lan", netlink.HANDLE_MIN_INGRESS, "police") },
+		},
+		{
+			name: "an egress filter, which tc passes", query: query,
+			do: func() error { return filter("wan", netlink.HANDLE_MIN_EGRESS, "police") },
+		},
+		{
+			name: "an egress filter, which XDP skips", query: xdp,
+			do:   func() error { return filter("wan", netlink.HANDLE_MIN_EGRESS, "police") },
+			want: []string{"Traffic control looks at packets at egress of wan."},
+		},
+		{
+			name: "a program at tcx", query: query, tcx: "police",
+			want: []string{"There is a BPF program named police of somebody else."},
+		},
+		{name: "a program of our own at tcx", query: query, tcx: "isthmus_ingress"},
+		{
+			name: "an IPsec policy", query: query, do: ipsec,
+			want: []string{"There is 1 policy that may protect or refuse packets."},
+		},
+		{
+			name: "a more specific route", query: query,
+			do:   func() error { return netlink.RouteAdd(routeTo("2001:0:c633:6401::/64", "lan")) },
+			want: []string{"Another route takes packets for 2001:0:c633:6401::/64. They would go to the relay, whose prefix 2001::/32 holds them, and not through lan."},
+		},
+		{
+			name: "a better route", query: query,
+			do: func() error {
+				r := routeTo("2001::/32", "lan")
+				r.Priority = 10
+				return netlink.RouteAdd(r)
+			},
+			want: []string{"Another route takes packets for 2001::/32."},
+		},
+		{
+			name: "a worse route", query: query,
+			do: func() error {
+				r := routeTo("2001::/32", "lan")
+				r.Priority = 5000
+				return netlink.RouteAdd(r)
+			},
+		},
+		{
+			name: "a route beside", query: query,
+			do: func() error { return netlink.RouteAdd(routeTo("2001:1::/32", "lan")) },
+		},
+		{
+			name: "an own route that is more specific", query: query,
+			do: func() error { return netlink.RouteAdd(routeTo("2001:0:c633:6401::/64", "tun")) },
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			ns := router(t)
+			if tt.nft != "" {
+				ns.Do(t, nft(t, tt.nft))
+			}
+			if tt.do != nil {
+				ns.Do(t, tt.do)
+			}
+			if tt.tcx != "" {
+				needTCX(t)
+				ns.Do(t, func() error { return attachTCX(t, "wan", tt.tcx) })
+			}
+			checkFindings(t, ns, tt.query, tt.want)
+		})
+	}
+}
+
+// checkFindings compares all sentences with the wanted parts.
+func checkFindings(t *testing.T, ns *testutil.Netns, q Query, want []string) {
+	t.Helper()
+	ns.Do(t, func() error {
+		found, err := Find(q)
+		if err != nil {
+			t.Errorf("something could not be read: %v", err)
+		}
+		for _, f := range found {
+			for _, sentence := range []string{f.What, f.Detail, f.Remedy} {
+				if !strings.HasSuffix(sentence, ".") {
+					t.Errorf("%q is no sentence", sentence)
+				}
+			}
+		}
+		if len(found) != len(want) {
+			t.Errorf("%d findings, want %d: %q", len(found), len(want), found)
+		}
+		for i := range min(len(want), len(found)) {
+			if all := strings.Join([]string{found[i].What, found[i].Detail, found[i].Remedy}, " "); !strings.Contains(all, want[i]) {
+				t.Errorf("finding %d is %q, without %q", i, all, want[i])
+			}
+		}
+		again, err := Find(q)
+		if err != nil {
+			return err
+		}
+		if len(again) != len(found) {
+			t.Errorf("looking twice found %q, then %q", found, again)
+		}
+		return nil
+	})
+}
+
+func rule(family int) *netlink.Rule {
+	r := netlink.NewRule()
+	r.Family, r.Table, r.Priority, r.Mark = family, 100, 1000, 1
+	return r
+}
+
+// passAll loads a tc program that does nothing. The caller closes it.
+func passAll(name string) (*ebpf.Program, error) {
+	return ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: name, Type: ebpf.SchedCLS, License: "Apache-2.0",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
+	})
+}
+
+// filter puts a filter on a device that looks at all packets and does nothing.
+func filter(device string, parent uint32, name string) error {
+	l, err := netlink.LinkByName(device)
+	if err != nil {
+		return err
+	}
+	program, err := passAll("pass")
+	if err != nil {
+		return err
+	}
+	defer program.Close()
+	clsact := &netlink.GenericQdisc{
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT},
+		QdiscType:  "clsact",
+	}
+	if err := netlink.QdiscReplace(clsact); err != nil {
+		return err
+	}
+	return netlink.FilterAdd(&netlink.BpfFilter{
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: l.Attrs().Index, Parent: parent, Priority: 7, Protocol: unix.ETH_P_ALL,
+		},
+		Fd: program.FD(), Name: name, DirectAction: true,
+	})
+}
+
+// needTCX skips the test on kernels before 6.6.
+func needTCX(t *testing.T) {
+	t.Helper()
+	_, err := link.QueryPrograms(link.QueryOptions{Target: 1, Attach: ebpf.AttachTCXIngress})
+	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL) {
+		t.Skip("this kernel has no tcx")
+	}
+}
+
+// attachTCX attaches a program that does nothing, for as long as the test takes.
+func attachTCX(t *testing.T, device, name string) error {
+	l, err := netlink.LinkByName(device)
+	if err != nil {
+		return err
+	}
+	program, err := passAll(name)
+	if err != nil {
+		return err
+	}
+	defer program.Close()
+	attached, err := link.AttachTCX(link.TCXOptions{Interface: l.Attrs().Index, Program: program, Attach: ebpf.AttachTCXIngress})
+	if err == nil {
+		t.Cleanup(func() { attached.Close() })
+	}
+	return err
+}
+
+// ipsec adds a policy that blocks what is forwarded to a documentation prefix.
+func ipsec() error {
+	dst, err := netlink.ParseIPNet("2001:db8::/32")
+	if err != nil {
+		return err
+	}
+	src, err := netlink.ParseIPNet("::/0")
+	if err != nil {
+		return err
+	}
+	return netlink.XfrmPolicyAdd(&netlink.XfrmPolicy{Src: src, Dst: dst, Dir: netlink.XFRM_DIR_FWD, Action: netlink.XFRM_POLICY_BLOCK})
+}
+
+func TestTrackedConnectionsAreFound(t *testing.T) {
+	ns := router(t)
+	ns.Do(t, nft(t, `table ip6 t { chain o { type filter hook output priority 0; ct state new counter; } }`))
+	checkFindings(t, ns, query, []string{"Connection tracking is in use."})
+}
+
+func TestWatchSignals(t *testing.T) {
+	ns := router(t)
+	ruleset := nft(t, `table inet t { chain f { type filter hook forward priority 0; counter; } }`)
+	changes := []struct {
+		name string
+		do   func() error
+	}{
+		{"nftables", ruleset},
+		{"policy rule", func() error { return netlink.RuleAdd(rule(netlink.FAMILY_V6)) }},
+		{"IPsec", ipsec},
+		{"tc filter", func() error { return filter("wan", netlink.HANDLE_MIN_INGRESS, "police") }},
+		{"forwarding", func() error { return forward("0") }},
+		{"route inside the prefix", func() error { return netlink.RouteAdd(routeTo("2001:0:c633:6401::/64", "lan")) }},
+	}
+	var due <-chan struct{}
+	ctx, cancel := context.WithCancel(context.Background())
+	ns.Do(t, func() (err error) {
+		due, err = Watch(ctx, query)
+		return err
+	})
+	for _, c := range changes {
+		drain(due)
+		ns.Do(t, c.do)
+		select {
+		case <-due:
+		case <-time.After(forSilent - time.Second):
+			t.Errorf("no signal after a change: %s", c.name)
+		}
+	}
+	cancel()
+	for range due { // closed at the end
+	}
+}
+
+// drain waits until signals of what has been are over.
+func drain(due <-chan struct{}) {
+	for {
+		select {
+		case <-due:
+		case <-time.After(2 * pause):
+			return
+		}
+	}
+}
+
+func TestFindWithoutRights(t *testing.T) {
+	if os.Getenv("BYPASS_TEST_UNPRIVILEGED") == "1" {
+		found, err := Find(query)
+		for _, f := range found {
+			os.Stdout.WriteString("found: " + f.What + "\n")
+		}
+		if err != nil {
+			os.Stdout.WriteString("unread: " + err.Error() + "\n")
+		}
+		return
+	}
+	ns := router(t)
+	// The compiled test must be where a user without rights may run it.
+	dir, err := os.MkdirTemp("", "bypass")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(dir, "test")
+	if err := os.WriteFile(copied, program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ns.Do(t, func() error {
+		if err := netlink.RuleAdd(rule(netlink.FAMILY_V6)); err != nil {
+			return err
+		}
+		cmd := exec.Command(copied, "-test.run=^TestFindWithoutRights$", "-test.v")
+		cmd.Dir = "/"
+		cmd.Env = append(os.Environ(), "BYPASS_TEST_UNPRIVILEGED=1")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		for _, want := range []string{
+			"found: IPv6 policy routing is in use.",
+			"cannot read the nftables rules: run as root or with CAP_NET_ADMIN",
+		} {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("without rights the answer is %s, without %q", out, want)
+			}
+		}
+		return nil
+	})
+}
