@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/fastpath/netattr"
 )
 
 // slots4 is the number of /16s, each of which may have a class.
@@ -75,7 +77,7 @@ func parseRoute4(data []byte) (route4, bool) {
 	flags := binary.NativeEndian.Uint32(data[8:12])
 	plain := data[7] == unix.RTN_UNICAST && flags&(unix.RTNH_F_DEAD|unix.RTNH_F_LINKDOWN|unix.RTM_F_CLONED) == 0
 	var number uint32
-	for attr, value := range attributes(data[unix.SizeofRtMsg:]) {
+	for attr, value := range netattr.All(data[unix.SizeofRtMsg:]) {
 		if len(value) >= 4 {
 			number = binary.NativeEndian.Uint32(value)
 		}

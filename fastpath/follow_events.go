@@ -4,10 +4,11 @@ package fastpath
 
 import (
 	"encoding/binary"
-	"iter"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/fastpath/netattr"
 )
 
 // eventKind says what an event means to cached next hops.
@@ -100,7 +101,7 @@ func neighbourEvent(data []byte, deleted bool) event {
 	e.neighbour.link = int32(binary.NativeEndian.Uint32(data[4:8]))
 	state := binary.NativeEndian.Uint16(data[8:10])
 	e.valid = !deleted && state&nudValid != 0
-	for attr, value := range attributes(data[unix.SizeofNdMsg:]) {
+	for attr, value := range netattr.All(data[unix.SizeofNdMsg:]) {
 		switch attr {
 		case unix.NDA_DST:
 			e.neighbour.addr, _ = netip.AddrFromSlice(value)
@@ -127,7 +128,7 @@ func linkEvent(data []byte, deleted bool) event {
 	e := event{kind: linkChanged, link: int32(binary.NativeEndian.Uint32(data[4:8]))}
 	e.state.flags = binary.NativeEndian.Uint32(data[8:12]) & (unix.IFF_UP | unix.IFF_RUNNING | unix.IFF_LOWER_UP)
 	e.state.gone = deleted
-	for attr, value := range attributes(data[unix.SizeofIfInfomsg:]) {
+	for attr, value := range netattr.All(data[unix.SizeofIfInfomsg:]) {
 		switch {
 		case attr == unix.IFLA_MTU && len(value) == 4:
 			e.state.mtu = binary.NativeEndian.Uint32(value)
@@ -138,22 +139,4 @@ func linkEvent(data []byte, deleted bool) event {
 		}
 	}
 	return e
-}
-
-// attributes walks the attributes of a netlink message, up to the first that is
-// broken.
-func attributes(b []byte) iter.Seq2[uint16, []byte] {
-	return func(yield func(uint16, []byte) bool) {
-		for len(b) >= unix.SizeofRtAttr {
-			n := int(binary.NativeEndian.Uint16(b))
-			if n < unix.SizeofRtAttr || n > len(b) {
-				return
-			}
-			attr := binary.NativeEndian.Uint16(b[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
-			if !yield(attr, b[unix.SizeofRtAttr:n]) {
-				return
-			}
-			b = b[min(len(b), (n+3)&^3):]
-		}
-	}
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/fastpath/netattr"
 )
 
 // registered is a function that netfilter calls at a hook.
@@ -66,14 +68,14 @@ func parseRegistered(msg []byte) (r registered) {
 	if len(msg) < lenNfgenmsg {
 		return r
 	}
-	for attr, value := range attributes(msg[lenNfgenmsg:]) {
+	for attr, value := range netattr.All(msg[lenNfgenmsg:]) {
 		switch attr {
 		case nfnlaHookFunction:
 			r.function = text(value)
 		case nfnlaHookModule:
 			r.module = text(value)
 		case nfnlaHookChainInfo:
-			for attr, value := range attributes(value) {
+			for attr, value := range netattr.All(value) {
 				if attr == nfnlaHookInfoType {
 					r.kind = number(value)
 				}

@@ -5,12 +5,13 @@ package bypass
 import (
 	"encoding/binary"
 	"errors"
-	"iter"
 	"strings"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/fastpath/netattr"
 )
 
 // dumpAttempts is how often a list is asked for that changes while it is read.
@@ -41,21 +42,6 @@ func dump(subsystem, message int, family uint8, attrs ...*nl.RtAttr) (msgs [][]b
 
 // errMissing says that the kernel knows nothing of what was asked for.
 var errMissing = errors.New("not in this kernel")
-
-// attributes walks netlink attributes, up to the first that is broken.
-func attributes(b []byte) iter.Seq2[uint16, []byte] {
-	return func(yield func(uint16, []byte) bool) {
-		attrs, err := nl.ParseRouteAttr(b)
-		if err != nil {
-			return
-		}
-		for i := range attrs {
-			if !yield(attrs[i].Attr.Type&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER), attrs[i].Value) {
-				return
-			}
-		}
-	}
-}
 
 // number reads netfilter's integers, which are in network order; a short one is 0.
 func number(b []byte) uint32 {
@@ -92,7 +78,7 @@ const (
 // deviceNames reads a list of devices.
 func deviceNames(b []byte) []deviceName {
 	var names []deviceName
-	for attr, value := range attributes(b) {
+	for attr, value := range netattr.All(b) {
 		switch attr {
 		case nftaDeviceName, nftaDevicePrefix:
 			names = append(names, deviceName{text(value), attr == nftaDevicePrefix})

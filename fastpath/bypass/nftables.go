@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/fastpath/netattr"
 )
 
 // chain is a base chain of nftables, one that netfilter calls.
@@ -61,7 +63,7 @@ func parseChain(msg []byte) (c chain, ok bool) {
 		return c, false
 	}
 	c.family = msg[0]
-	for attr, value := range attributes(msg[lenNfgenmsg:]) {
+	for attr, value := range netattr.All(msg[lenNfgenmsg:]) {
 		switch attr {
 		case unix.NFTA_CHAIN_TABLE:
 			c.table = text(value)
@@ -81,7 +83,7 @@ func parseChain(msg []byte) (c chain, ok bool) {
 
 // parseHook reads where a chain hangs.
 func (c *chain) parseHook(b []byte) {
-	for attr, value := range attributes(b) {
+	for attr, value := range netattr.All(b) {
 		switch attr {
 		case unix.NFTA_HOOK_HOOKNUM:
 			c.hook = number(value)
@@ -193,14 +195,14 @@ func flowtable(msg []byte, q Query) (Finding, bool) {
 	}
 	var table, name string
 	var devices []deviceName
-	for attr, value := range attributes(msg[lenNfgenmsg:]) {
+	for attr, value := range netattr.All(msg[lenNfgenmsg:]) {
 		switch attr {
 		case nftaFlowtableTable:
 			table = text(value)
 		case nftaFlowtableName:
 			name = text(value)
 		case nftaFlowtableHook:
-			for attr, value := range attributes(value) {
+			for attr, value := range netattr.All(value) {
 				if attr == nftaFlowtableHookDevs {
 					devices = deviceNames(value)
 				}
@@ -262,14 +264,14 @@ func tracks(msg []byte) (table, chain string, ok bool) {
 	if f := msg[0]; f != unix.NFPROTO_INET && f != unix.NFPROTO_IPV4 && f != unix.NFPROTO_IPV6 {
 		return "", "", false
 	}
-	for attr, value := range attributes(msg[lenNfgenmsg:]) {
+	for attr, value := range netattr.All(msg[lenNfgenmsg:]) {
 		switch attr {
 		case unix.NFTA_RULE_TABLE:
 			table = text(value)
 		case unix.NFTA_RULE_CHAIN:
 			chain = text(value)
 		case unix.NFTA_RULE_EXPRESSIONS:
-			for _, expression := range attributes(value) {
+			for _, expression := range netattr.All(value) {
 				ok = ok || expressionTracks(expression)
 			}
 		}
@@ -281,12 +283,12 @@ func tracks(msg []byte) (table, chain string, ok bool) {
 // extension of iptables by the extension's name.
 func expressionTracks(b []byte) bool {
 	var name, extension string
-	for attr, value := range attributes(b) {
+	for attr, value := range netattr.All(b) {
 		switch attr {
 		case unix.NFTA_EXPR_NAME:
 			name = text(value)
 		case unix.NFTA_EXPR_DATA:
-			for attr, value := range attributes(value) {
+			for attr, value := range netattr.All(value) {
 				if attr == unix.NFTA_MATCH_NAME { // and NFTA_TARGET_NAME
 					extension = text(value)
 				}

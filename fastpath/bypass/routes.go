@@ -11,6 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/fastpath/netattr"
 )
 
 // route6 is an IPv6 route of the kernel.
@@ -126,7 +128,7 @@ func parseRoute6(msg []byte) (route6, bool) {
 	}
 	r := route6{table: uint32(msg[4])}
 	dst := netip.IPv6Unspecified()
-	for attr, value := range attributes(msg[unix.SizeofRtMsg:]) {
+	for attr, value := range netattr.All(msg[unix.SizeofRtMsg:]) {
 		switch {
 		case attr == unix.RTA_DST && len(value) == 16:
 			dst = netip.AddrFrom16([16]byte(value))

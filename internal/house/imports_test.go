@@ -13,16 +13,16 @@ import (
 var (
 	codecs  = []string{"teredo"}
 	engines = []string{"teredo/server", "teredo/relay", "teredo/client", "teredo/peer"}
-	leaves  = []string{"internal/packet", "internal/event", "internal/ratelimit", "internal/trace"}
+	leaves  = []string{"internal/packet", "internal/event", "internal/ratelimit", "internal/announce/health", "internal/trace"}
 	runs    = []string{"teredo/run"}
 	// Edges live on libraries that do their own I/O; what they learn is judged by
 	// an engine.
 	edges  = []string{"teredo/portmap"}
 	plumbs = []string{
-		"internal/port", "internal/config", "internal/role", "internal/control", "internal/metrics", "examples",
+		"internal/port", "internal/config", "internal/announce", "internal/announce/bgp", "internal/role", "internal/control", "internal/metrics", "examples",
 	}
 	// The fast path is eBPF and what feeds it; a run package attaches it.
-	fastpaths = []string{"fastpath", "fastpath/bypass"}
+	fastpaths = []string{"fastpath", "fastpath/bypass", "fastpath/netattr"}
 	daemon    = []string{"internal/daemon"}
 	labs      = []string{"lab/..."}
 	cmds      = []string{"cmd/..."}
@@ -155,6 +155,12 @@ var rules = []rule{
 		why:  "what they do on the network is bounded in one place: size, time and who is talked to",
 	},
 	{
+		name: "the BGP library stays in its package",
+		from: without(program, "internal/announce/bgp"),
+		to:   []string{"github.com/osrg/gobgp/..."},
+		why:  "its configuration types and its log are its own; everybody else says prefix and neighbor",
+	},
+	{
 		name: "run packages know no daemon",
 		from: runs,
 		to:   join(daemon, []string{"internal/control", "internal/metrics"}),
@@ -284,6 +290,7 @@ func TestRulesForbid(t *testing.T) {
 		"ports are opened by run packages":          {"internal/daemon", "internal/port"},
 		"plumbing knows no role":                    {"internal/metrics", "teredo/run"},
 		"run packages know no daemon":               {"teredo/run", "internal/metrics"},
+		"the BGP library stays in its package":      {"internal/announce", "github.com/osrg/gobgp/v4/pkg/server"},
 		"edges know no role":                        {"teredo/portmap", "teredo/client"},
 		"edges are held by run packages":            {"teredo/client", "teredo/portmap"},
 		"libraries with I/O stay in their edge":     {"teredo/run", "github.com/huin/goupnp/soap"},
