@@ -84,7 +84,13 @@ struct {
 	__type(value, u32);
 } identifications SEC(".maps");
 
-#define SECOND 1000000000ULL
+#define SECOND 1000000000LL
+
+/*
+ * How long ago something was. What user space has stamped by the exact clock may
+ * lie a little before the time of the coarse one.
+ */
+INLINE s64 since(const u64 *stamp, u64 now) { return (s64)(now - READ_ONCE(*stamp)); }
 
 /* Ends the way of a packet that is left to the engine. */
 NOINLINE int leave(struct __sk_buff *skb, u32 reason, u64 now, u32 hook)
@@ -187,7 +193,7 @@ int isthmus_egress(struct __sk_buff *skb)
 	struct endpoint *e = bpf_map_lookup_elem(&endpoints, &key);
 	if (UNLIKELY(!e))
 		return leave(skb, REASON_HOST_DIRECT, now, HOOK_EGRESS);
-	if (UNLIKELY(now - READ_ONCE(e->heard) >= limits.send))
+	if (UNLIKELY(since(&e->heard, now) >= (s64)limits.send))
 		return leave(skb, REASON_EXPIRED_PEER, now, HOOK_EGRESS);
 	u32 reason = judge_host_content(p, end, e->flags);
 	if (UNLIKELY(reason != REASON_HOST_ENCAP_FORWARDED))
@@ -210,7 +216,7 @@ int isthmus_egress(struct __sk_buff *skb)
 	if (bpf_skb_change_head(skb, ETHERNET_LEN, 0) ||
 	    bpf_skb_store_bytes(skb, ETHERNET_LEN, &t, sizeof t, 0))
 		return TC_DROP;
-	if (now - READ_ONCE(e->sent) >= SECOND)
+	if (since(&e->sent, now) >= SECOND)
 		WRITE_ONCE(e->sent, now);
 	if (READ_ONCE(c->sent) != now)
 		WRITE_ONCE(c->sent, now);
@@ -228,9 +234,9 @@ INLINE u32 judge_host_decap(const struct tunnel *t, const struct ip6 *p, void *e
 	if (UNLIKELY(e->ip != t->source || e->port != t->source_port || e->own_ip != t->destination ||
 		     e->own_port != t->destination_port))
 		return REASON_FOREIGN_MOVED;
-	if (UNLIKELY(now - READ_ONCE(e->heard) >= limits.receive))
+	if (UNLIKELY(since(&e->heard, now) >= (s64)limits.receive))
 		return REASON_EXPIRED_PEER;
-	if (UNLIKELY(c->flags & CLIENT_ESTABLISHED && now - READ_ONCE(e->sent) >= limits.contact))
+	if (UNLIKELY(c->flags & CLIENT_ESTABLISHED && since(&e->sent, now) >= (s64)limits.contact))
 		return REASON_UNKNOWN_PEER;
 	return judge_host_content(p, end, e->flags);
 }
@@ -289,7 +295,7 @@ int isthmus_host_ingress(struct __sk_buff *skb)
 		return leave(skb, REASON_NO_ROOM, now, HOOK_HOST_INGRESS);
 	if (is_half && bpf_skb_store_bytes(skb, ETHERNET_LEN, &first, sizeof first, 0))
 		return TC_DROP;
-	if (now - READ_ONCE(e->heard) >= SECOND)
+	if (since(&e->heard, now) >= SECOND)
 		WRITE_ONCE(e->heard, now);
 	if (READ_ONCE(c->heard) != now)
 		WRITE_ONCE(c->heard, now);

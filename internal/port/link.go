@@ -99,3 +99,33 @@ func (h *Host) Prefer(link string, addr netip.Prefix, preferred bool) error {
 	}
 	return nil
 }
+
+// Wire is what a fast path wants to know of an interface.
+type Wire struct {
+	// Kind is as rtnetlink says, such as "veth"; "device" is hardware. That of a VLAN
+	// is the one of the interface below.
+	Kind string
+	MTU  int
+}
+
+// maxStack is how many VLANs lie on top of each other at most.
+const maxStack = 4
+
+// WireAt looks at an interface by index.
+func (h *Host) WireAt(index int) (Wire, error) {
+	l, err := h.handle.LinkByIndex(index)
+	if err != nil {
+		return Wire{}, fmt.Errorf("cannot look at interface %d: %w", index, err)
+	}
+	mtu := l.Attrs().MTU
+	for range maxStack {
+		// An interface below that is in another namespace cannot be looked at.
+		if l.Type() != "vlan" || l.Attrs().ParentIndex == 0 || l.Attrs().NetNsID >= 0 {
+			break
+		}
+		if l, err = h.handle.LinkByIndex(l.Attrs().ParentIndex); err != nil {
+			return Wire{}, fmt.Errorf("cannot look at the interface below interface %d: %w", index, err)
+		}
+	}
+	return Wire{Kind: l.Type(), MTU: mtu}, nil
+}

@@ -59,6 +59,7 @@ type Client struct {
 	host *port.Host
 	conn *port.UDP
 
+	fast    *fastMember
 	ports   *portMapping // nil: none wanted
 	looking sync.Mutex   // guards network
 	network networkState
@@ -76,17 +77,18 @@ func NewClient(cfg config.Client, log *slog.Logger) (*Client, error) {
 		sockets: newRandomSockets(),
 		lookup:  lookupIPv4, resolved: map[string][]netip.Addr{},
 	}
-	c.dev = newTunnel(cfg)
+	c.dev = newTunnel(cfg, log)
 	c.dev.active = c
 	c.hook = newHook(cfg.OnChange, cfg.OnChangeTimeout, log)
 	c.dev.onChange(c.hook.push)
-	c.loop.Engine = engine
+	c.joinFast(c.dev.fast)
 	c.loop.IP = c.dev
 	c.loop.NewOutput = func() *client.Out { return new(client.Out) }
 	c.loop.EachDropped = c.eachDropped
 	c.loop.Settled = func(out *client.Out) {
 		c.events.push(out.Events)
 		c.changeSockets(out.Sockets)
+		c.fast.settle(out, engine.FastChanges())
 	}
 	// A packet of the stack must not overtake those that wait for a peer.
 	c.loop.Ordered = true
@@ -108,6 +110,9 @@ func clientEngineConfig(cfg *config.Client) client.Config {
 		RefreshSearch: cfg.RefreshSearch, LocalDiscovery: cfg.LocalDiscovery,
 		Fallback: cfg.Fallback, AllowPrivate: cfg.AllowPrivate, MaxPeers: cfg.MaxPeers,
 		QueuePackets: cfg.QueuePackets, QueueBytes: cfg.QueueBytes, QueueTotalBytes: cfg.QueueTotalBytes,
+	}
+	if cfg.FastPath != config.FastPathOff {
+		c.FastPeers = fastEndpoints
 	}
 	c.NoHairpin, c.Alternates, c.NoLoadReduction, c.OpeningTTL = !cfg.Hairpin, cfg.HairpinAllow, !cfg.LoadReduction, cfg.OpeningTTL
 	if c.RandomPorts = cfg.RandomPorts; cfg.RandomPorts == 0 {
@@ -190,6 +195,7 @@ func (c *Client) start(ctx context.Context) (wait func() error, err error) {
 	if c.above == nil {
 		group.Go(func() error { return c.loop.ReadTun(c.dev.tun, c.engine.HandleIP) })
 		group.Go(func() error { c.hook.run(ctx); return nil })
+		c.dev.startFast(ctx, group)
 	}
 	group.Go(func() error { c.loop.RunTimer(ctx); return nil })
 	group.Go(func() error { return c.applyEvents(ctx) })
@@ -290,6 +296,7 @@ func (c *Client) close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.loop.Do(func(_ time.Time, out *client.Out) { c.engine.Stop(out) })
+	c.fast.leave()
 	var err error
 	if c.above == nil {
 		err = c.dev.close()

@@ -44,18 +44,32 @@ var errWatchEnded = errors.New("the kernel ended the watch of the network config
 // IPv6 changes, until the watch ends.
 func (c *Client) watchNetwork(ctx context.Context, changes <-chan port.Change) error {
 	for change := range changes {
-		relinked := c.dev.concerns(change)
-		collect(ctx, changes, func(more port.Change) { relinked = relinked || c.dev.concerns(more) })
+		relinked, moved := c.dev.concerns(change), movesPackets(change)
+		if moved {
+			c.fast.hold()
+		}
+		collect(ctx, changes, func(more port.Change) {
+			relinked, moved = relinked || c.dev.concerns(more), moved || movesPackets(more)
+		})
 		if relinked && c.above == nil {
 			c.dev.follow(c.log)
 		}
+		if moved {
+			c.fast.hold()
+		}
 		c.lookAround()
+		if moved {
+			c.fast.release()
+		}
 	}
 	if ctx.Err() == nil {
 		return errWatchEnded
 	}
 	return nil
 }
+
+// movesPackets tells whether a change may give IPv4 packets another way or source.
+func movesPackets(c port.Change) bool { return c.Family != 6 }
 
 // collect takes what comes within the time that changes need to settle, and
 // shows each to look.

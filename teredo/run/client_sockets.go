@@ -69,6 +69,16 @@ func (r *randomSockets) listen(at netip.AddrPort) *port.UDP {
 	}
 }
 
+// port is the local port of a socket, if it is open.
+func (r *randomSockets) port(index int) (uint16, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if conn := r.conn[index]; conn != nil {
+		return conn.LocalAddr().Port(), true
+	}
+	return 0, false
+}
+
 // keep remembers a socket, for drop and close.
 func (r *randomSockets) keep(index int, conn *port.UDP) {
 	r.mu.Lock()

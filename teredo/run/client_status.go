@@ -47,6 +47,8 @@ type ClientStatus struct {
 	Via string `json:"via,omitempty"`
 	// Servers are ranked, the best first.
 	Servers []RankedServer `json:"servers,omitempty"`
+	// FastPath tells about the fast path; it is that of all paths.
+	FastPath FastPathStatus `json:"fast_path"`
 	// Paths are there for a client with several interfaces.
 	Paths []PathStatus `json:"paths,omitempty"`
 	// Peers, how many of them are trusted, and the bytes that wait for others.
@@ -79,6 +81,7 @@ func (c *Client) Status() any {
 		st.FallbackBound = s.Fallback.Until.After(time.Now())
 	}
 	st.PortMapping = c.ports.status()
+	st.FastPath = c.dev.fast.status()
 	return st
 }
 
@@ -135,6 +138,9 @@ func (c *Client) Collect(emit func(role.Metric)) {
 		emit(role.Count(m.name, m.help, m.value))
 	}
 	c.ports.collect(emit)
+	if c.above == nil {
+		c.dev.fast.collect(emit)
+	}
 	for r, n := range s.Dropped {
 		if name := client.Reason(r).String(); name != "" {
 			emit(role.Dropped(name, n))

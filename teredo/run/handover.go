@@ -50,11 +50,12 @@ type Handover struct {
 func NewHandover(cfg config.Client, log *slog.Logger) (*Handover, error) {
 	h := &Handover{
 		name: cfg.Name, log: log, cfg: cfg, ready: make(chan struct{}), active: -1,
-		tun:   newTunnel(cfg),
+		tun:   newTunnel(cfg, log),
 		hook:  newHook(cfg.OnChange, cfg.OnChangeTimeout, log),
 		fresh: make(chan struct{}, 1),
 	}
 	h.tun.onChange(h.hook.push)
+	h.tun.fast.sent = h.noteDestination
 	h.owners.Store(new([]owner))
 	for _, name := range cfg.Interfaces {
 		h.paths = append(h.paths, &path{iface: name})
@@ -77,6 +78,7 @@ func (h *Handover) newClient(p *path) (*Client, error) {
 		return nil, err
 	}
 	c.via, c.dev = p.iface, h.tun
+	c.joinFast(h.tun.fast)
 	c.loop.IP = h.tun
 	c.above = h.handle
 	return c, nil
@@ -123,6 +125,7 @@ func (h *Handover) Run(ctx context.Context) (err error) {
 	group.Go(h.readTun)
 	group.Go(func() error { h.hook.run(ctx); return nil })
 	group.Go(func() error { h.keepWarm(ctx); return nil })
+	h.tun.startFast(ctx, group)
 	err = h.follow(ctx, changes, func() { close(h.ready) })
 	group.Go(func() error { return err }) // ends the others
 	return group.Wait()

@@ -132,11 +132,16 @@ func (h *Handover) noteDestinations(pkts [][]byte, now time.Time) {
 			continue
 		}
 		last = dst
-		if h.peers.note(&dst, now) {
-			select {
-			case h.fresh <- struct{}{}:
-			default:
-			}
+		h.noteDestination(&dst, now)
+	}
+}
+
+// noteDestination remembers one.
+func (h *Handover) noteDestination(dst *[16]byte, now time.Time) {
+	if h.peers.note(dst, now) {
+		select {
+		case h.fresh <- struct{}{}:
+		default:
 		}
 	}
 }

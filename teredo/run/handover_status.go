@@ -83,7 +83,7 @@ func (h *Handover) clients() (list []*Client, paths []PathStatus, active *Client
 // use with all paths.
 func (h *Handover) Status() any {
 	list, paths, active := h.clients()
-	st := ClientStatus{State: client.Initial.String(), Interface: h.tun.name(), Unsolicited: string(h.cfg.Unsolicited)}
+	st := ClientStatus{State: client.Initial.String(), Interface: h.tun.name(), Unsolicited: string(h.cfg.Unsolicited), FastPath: h.tun.fast.status()}
 	states := map[string]ClientStatus{}
 	for _, c := range list {
 		s := c.Status().(ClientStatus)
@@ -141,6 +141,7 @@ func (h *Handover) Collect(emit func(role.Metric)) {
 		m.Value = sums[key{m.Name, m.Reason}]
 		emit(m)
 	}
+	h.tun.fast.collect(emit)
 	ready := 0
 	for _, p := range paths {
 		if p.State == "in_use" || p.State == "standing_by" {

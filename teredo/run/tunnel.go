@@ -28,6 +28,7 @@ const addressBits = 32
 type tunnel struct {
 	cfg  config.Client
 	down atomic.Bool // the device was set down
+	fast *fastPath
 
 	opening sync.RWMutex // guards tun and host
 	tun     *port.TUN
@@ -47,8 +48,8 @@ type assigned struct {
 	via  string
 }
 
-func newTunnel(cfg config.Client) *tunnel {
-	return &tunnel{cfg: cfg, addrs: map[*Client]assigned{}}
+func newTunnel(cfg config.Client, log *slog.Logger) *tunnel {
+	return &tunnel{cfg: cfg, addrs: map[*Client]assigned{}, fast: newFastPath(cfg, log)}
 }
 
 // open makes the device, in the network namespace of the calling thread.
@@ -60,7 +61,7 @@ func (d *tunnel) open(ctx context.Context) error {
 	d.opening.Lock()
 	defer d.opening.Unlock()
 	d.host = host
-	if d.tun, err = port.OpenTUN(port.TUNConfig{Name: d.cfg.Interface, MTU: teredo.MTU}); err != nil {
+	if d.tun, err = port.OpenTUN(port.TUNConfig{Name: d.cfg.Interface, MTU: teredo.MTU, Offload: true}); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {

@@ -1,0 +1,287 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/bypass"
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/teredo/client"
+)
+
+const (
+	// fastEndpoints bounds the peers on the fast path, of all clients of a device: 64
+	// bytes and an element of a kernel hash each, and only for those that there are.
+	fastEndpoints = 1 << 16
+	// fastLook is how often the fast path is asked whether there was traffic, while
+	// there may be.
+	fastLook = 250 * time.Millisecond
+	// fastReport is how often the times of each peer are given to the engine. The
+	// engine counts on a second.
+	fastReport = 900 * time.Millisecond
+	// fastAudit is how often firewalls and the like are looked for again.
+	fastAudit = 30 * time.Second
+)
+
+// fastPath carries data of proved peers in the kernel, for the clients of one TUN
+// device. The engines say which peers those are; this puts them, with the way to
+// each, into the tables of the programs, and reports back what was carried.
+//
+// Its mutex is taken below those of the engines: whoever holds it calls no engine.
+type fastPath struct {
+	cfg config.Client
+	log *slog.Logger
+	// sent, if set, is told which peers the host has sent to of late.
+	sent func(peer *[16]byte, at time.Time)
+
+	wake   chan struct{}
+	kernel *port.Host // of the goroutine of run
+
+	mu         sync.Mutex // guards what follows, and all members
+	host       *fastpath.Host
+	attachment *fastpath.Attachment
+	devices    map[int]string // that the programs are attached to, by index
+	why        string         // the engine alone carries
+	warnings   []string
+	members    []*fastMember
+	numbers    uint32
+	stale      bool // devices may have come or gone
+}
+
+func newFastPath(cfg config.Client, log *slog.Logger) *fastPath {
+	f := &fastPath{cfg: cfg, log: log, wake: make(chan struct{}, 1), why: "starting"}
+	if cfg.FastPath == config.FastPathOff {
+		f.why = `fast_path = "off"`
+	}
+	return f
+}
+
+// nudge has the goroutine of run look around.
+func (f *fastPath) nudge() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run loads and attaches the programs in a namespace, and serves them until ctx is
+// done. Only where the operator insists on the fast path its absence is an error.
+func (f *fastPath) run(ctx context.Context, ns namespace, tun *port.TUN) error {
+	defer ns.close()
+	if f.cfg.FastPath == config.FastPathOff {
+		return nil
+	}
+	done := make(chan error)
+	go func() { done <- f.inside(ctx, ns, tun) }()
+	return <-done
+}
+
+// inside is run on a thread of its own.
+func (f *fastPath) inside(ctx context.Context, ns namespace, tun *port.TUN) error {
+	err := ns.enter()
+	if err == nil {
+		f.kernel, err = port.OpenHost()
+	}
+	if err == nil {
+		defer f.kernel.Close()
+		err = f.open(tun)
+	}
+	if err != nil {
+		return f.refuse(err)
+	}
+	defer f.close()
+	f.serve(ctx, tun)
+	return nil
+}
+
+// refuse does without the fast path. Where the operator insists on it, that is an
+// error.
+func (f *fastPath) refuse(why error) error {
+	f.mu.Lock()
+	f.why = why.Error()
+	f.mu.Unlock()
+	if f.cfg.FastPath == config.FastPathTC {
+		return fmt.Errorf(`fast_path = "tc" is not possible: %w`, why)
+	}
+	f.log.Info("the engine carries all packets", "why", why)
+	return nil
+}
+
+// open loads and attaches the programs.
+func (f *fastPath) open(tun *port.TUN) error {
+	warnings, err := f.audit(tun)
+	if err != nil {
+		return err
+	}
+	host, err := fastpath.LoadHost(fastpath.HostConfig{
+		Endpoints: fastEndpoints, Tunnel: tun.Index(), MTU: teredo.MTU,
+		Send: client.FastSend, Receive: client.FastReceive, Contact: client.FastContact,
+	})
+	if err != nil {
+		return err
+	}
+	attachment, err := fastpath.Attach(host.Programs(), fastpath.AttachConfig{
+		Name: f.cfg.Name, Mode: fastpath.ModeTC, Exclude: []int{tun.Index()}, Host: true, Tunnel: tun.Index(),
+	})
+	if err != nil {
+		return errors.Join(err, host.Close())
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.host, f.attachment, f.why, f.warnings = host, attachment, "", warnings
+	f.listDevices(tun.Index())
+	for _, m := range f.members {
+		m.begin()
+	}
+	return nil
+}
+
+// audit looks for what packets would no longer meet. Where the operator has not
+// insisted, they go on meeting it.
+func (f *fastPath) audit(tun *port.TUN) (warnings []string, err error) {
+	found, err := bypass.Find(bypass.Query{Tunnel: tun.Name(), Prefixes: f.cfg.Prefixes, Host: true})
+	if err != nil {
+		warnings = append(warnings, fmt.Sprintf("not all that a fast path would bypass could be looked for: %v", err))
+	}
+	if len(found) > 0 && f.cfg.FastPath == config.FastPathAuto {
+		return nil, fmt.Errorf(`packets would bypass %s; set fast_path = "tc" if they may`, found[0].What)
+	}
+	for _, finding := range found {
+		warnings = append(warnings, fmt.Sprintf("packets bypass %s: %s", finding.What, finding.Remedy))
+	}
+	return warnings, nil
+}
+
+// listDevices remembers where the programs are; f.mu is held.
+func (f *fastPath) listDevices(tun int) {
+	f.devices = map[int]string{}
+	for _, r := range f.attachment.Report() {
+		if r.Hook != fastpath.HookNone && r.Index != tun {
+			f.devices[r.Index] = r.Device
+		}
+	}
+}
+
+// serve does what is due until ctx is done.
+func (f *fastPath) serve(ctx context.Context, tun *port.TUN) {
+	look, audit := time.NewTicker(fastLook), time.NewTicker(fastAudit)
+	defer look.Stop()
+	defer audit.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.wake:
+			f.follow(tun)
+		case <-look.C:
+			for _, m := range f.list() {
+				m.look()
+			}
+		case <-audit.C:
+			if !f.auditAgain(tun) {
+				return
+			}
+		}
+	}
+}
+
+// auditAgain looks for what has come since, and tells whether the fast path may go
+// on.
+func (f *fastPath) auditAgain(tun *port.TUN) bool {
+	warnings, err := f.audit(tun)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil {
+		f.why = err.Error()
+		f.log.Warn("the engine carries all packets from now on", "why", err)
+		return false
+	}
+	if !slices.Equal(warnings, f.warnings) {
+		f.warnings = warnings
+		for _, w := range warnings {
+			f.log.Warn(w)
+		}
+	}
+	return true
+}
+
+// follow keeps in step with devices, and finds the ways to peers that are new.
+func (f *fastPath) follow(tun *port.TUN) {
+	f.mu.Lock()
+	stale := f.stale
+	f.stale = false
+	f.mu.Unlock()
+	if stale {
+		if _, err := f.attachment.Sync(); err != nil {
+			f.log.Warn("the fast path cannot follow the network devices", "error", err)
+		}
+		f.mu.Lock()
+		f.listDevices(tun.Index())
+		f.mu.Unlock()
+	}
+	for _, m := range f.list() {
+		m.resolve()
+	}
+}
+
+func (f *fastPath) list() []*fastMember {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.members)
+}
+
+// close detaches and forgets all.
+func (f *fastPath) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := errors.Join(f.attachment.Close(), f.host.Close()); err != nil {
+		f.log.Warn("the fast path cannot be taken away", "error", err)
+	}
+	f.host, f.attachment = nil, nil
+	if f.why == "" {
+		f.why = "stopped"
+	}
+}
+
+// startFast begins with the fast path, in the network namespace of the calling
+// thread. It takes some time to load, which nobody waits for.
+func (d *tunnel) startFast(ctx context.Context, group *errgroup.Group) {
+	ns, err := currentNamespace()
+	if err != nil {
+		group.Go(func() error { return d.fast.refuse(err) })
+		return
+	}
+	group.Go(func() error { return d.fast.run(ctx, ns, d.tun) })
+}
+
+// joinFast makes the client a member of a fast path, and of no other.
+func (c *Client) joinFast(f *fastPath) {
+	if c.fast != nil {
+		c.fast.leave()
+	}
+	c.fast = f.join(c)
+	c.loop.Engine = &fastEngine{c.engine, c.fast}
+}
+
+// join adds a client.
+func (f *fastPath) join(c *Client) *fastMember {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.numbers++
+	m := &fastMember{fast: f, c: c, number: f.numbers, peers: map[[16]byte]client.FastChange{}, ways: map[netip.Addr]fastWay{}}
+	f.members = append(f.members, m)
+	return m
+}
