@@ -1,0 +1,374 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package differ_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/teredo/relay"
+)
+
+// mode is a table of rows for one configuration.
+type mode struct {
+	name   string
+	change func(*fastpath.Settings, *relay.Config)
+	rows   []row
+}
+
+func modes() []mode {
+	return []mode{
+		{"a host's own relay", func(s *fastpath.Settings, c *relay.Config) { s.Host, c.Host = true, true }, []row{
+			{name: "to a client", frame: to(good, udp, 64, 100), words: encap},
+			{name: "to a client, hop limit 1", frame: to(good, udp, 1, 100), words: encap},
+			{name: "to a client, hop limit 0", frame: to(good, udp, 0, 100), words: encap},
+			{name: "of a client", frame: from(good, udp, 64, 100, native), words: decap},
+			{name: "of a client, hop limit 1", frame: from(good, tcp, 1, 100, native), words: decap},
+			{name: "of a stranger", frame: from(unknown, udp, 64, 100, native), words: "unknown_peer"},
+			{name: "of a stranger from elsewhere", frame: fromClient(good, whole(udp, 64, 100, client(unknown), native)), words: "mapping_mismatch"},
+		}},
+		{"carrying between clients", func(s *fastpath.Settings, c *relay.Config) { s.Carry, c.CarryClients = true, true }, []row{
+			{name: "to a client", frame: to(good, udp, 64, 100), words: encap},
+			{name: "of a client", frame: from(good, udp, 64, 100, native), words: decap},
+			{name: "from client to client", frame: from(good, udp, 64, 100, client(other)), words: "carried"},
+			{name: "a request", frame: fromClient(good, teredo.AppendBubble(nil, client(good), teredo.AllRouters)), words: "carried"},
+			{name: "an answer to a challenge", frame: fromClient(good, teredo.AppendBubble(nil, client(good), teredo.BindingAddress(teredo.BindingChallenge, 7))), words: "carried"},
+			{name: "to a destination not served", frame: from(good, udp, 64, 100, unserved), words: "not_served"},
+		}},
+		{"bound to no address", func(s *fastpath.Settings, c *relay.Config) { s.Source = netip.Addr{} }, []row{
+			{name: "to a client", frame: to(good, udp, 64, 100), words: encap},
+			{name: "of a client", frame: from(good, udp, 64, 100, native), words: decap},
+		}},
+		{"more served ranges than fit", func(s *fastpath.Settings, c *relay.Config) {
+			s.Serve = nil
+			for range 64 {
+				s.Serve = append(s.Serve, served[0])
+			}
+			s.Serve = append(s.Serve, served[1])
+		}, []row{
+			{name: "the first range", frame: from(good, udp, 64, 100, native), words: decap},
+			{name: "the last range", frame: from(good, udp, 64, 100, native3), words: "serve_list"},
+			{name: "none of them", frame: from(good, udp, 64, 100, unserved), words: "serve_list"},
+		}},
+		{"a short peer timeout", func(s *fastpath.Settings, c *relay.Config) { c.PeerTimeout = time.Second }, []row{
+			{name: "to a client", frame: to(good, udp, 64, 100), words: "expired_peer"},
+			{name: "of a client", frame: from(good, udp, 64, 100, native), words: decap},
+		}},
+	}
+}
+
+// TestModes gives rows to relays of other configurations.
+func TestModes(t *testing.T) {
+	for _, m := range modes() {
+		for _, p := range places {
+			t.Run(m.name+", "+string(p), func(t *testing.T) {
+				w := newWorld(t, m.change)
+				w.ns.Do(t, func() error {
+					w.runRows(t, p, m.name, m.rows)
+					return nil
+				})
+			})
+		}
+	}
+}
+
+// TestEveryReasonHasARow holds the list of reasons against the rows. Those left out
+// have tests of their own: other programs count them, or no test run can cause them.
+func TestEveryReasonHasARow(t *testing.T) {
+	seen := map[string]bool{
+		"asleep": true, "punt_limit": true, "offload": true, // below
+		"no_room":              true,                                                    // needs a machine without memory
+		"host_encap_forwarded": true, "host_decap_forwarded": true, "host_direct": true, // see host_test.go
+	}
+	for _, rows := range [][]row{encapRows(), decapRows()} {
+		for _, r := range rows {
+			seen[r.words] = true
+		}
+	}
+	for _, m := range modes() {
+		for _, r := range m.rows {
+			seen[r.words] = true
+		}
+	}
+	for r := fastpath.Reason(0); r.String() != "unknown"; r++ {
+		if !seen[r.String()] {
+			t.Errorf("no row shows %s", r)
+		}
+	}
+}
+
+// expect runs a frame and checks what was counted.
+func (w *world) expect(t *testing.T, r *runner, what string, frame []byte, verdict fastpath.Verdict, words string) result {
+	t.Helper()
+	w.counted()
+	res, err := r.run(frame)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[fastpath.Reason]uint64{}
+	if reason, ok := counted(t, words); ok {
+		want[reason] = 1
+	}
+	if diff := cmp.Diff(want, w.counted()); diff != "" {
+		t.Errorf("%s: counters (-want +got):\n%s", what, diff)
+	}
+	if res.verdict != verdict {
+		t.Errorf("%s: %s, want %s", what, res, verdict)
+	}
+	return res
+}
+
+// each runs f at both hooks, in the namespace.
+func (w *world) each(t *testing.T, f func(t *testing.T, r *runner)) {
+	for _, p := range places {
+		t.Run(string(p), func(t *testing.T) {
+			w.ns.Do(t, func() error {
+				f(t, w.runner(p))
+				return nil
+			})
+		})
+	}
+}
+
+func TestLife(t *testing.T) {
+	w := newWorld(t)
+	w.each(t, func(t *testing.T, r *runner) {
+		w.fast.Beat(-time.Second)
+		w.expect(t, r, "to a client", to(good, udp, 64, 100), fastpath.Punt, "asleep")
+		w.expect(t, r, "of a client", from(good, udp, 64, 100, native), fastpath.Punt, "asleep")
+		w.expect(t, r, "of a stranger", from(unknown, udp, 64, 100, native), fastpath.Punt, "asleep")
+		w.fast.Beat(time.Hour)
+		w.expect(t, r, "to a client again", to(good, udp, 64, 100), fastpath.Forward, encap)
+	})
+}
+
+// A device that is not served is not there; one that is no target is left to the
+// engine.
+func TestDevices(t *testing.T) {
+	w := newWorld(t)
+	w.each(t, func(t *testing.T, r *runner) {
+		in := ports[0].index
+		if r.place == atXDP {
+			in = 1
+		}
+		w.fast.RemoveDevice(in)
+		w.expect(t, r, "in by another device", to(good, udp, 64, 100), fastpath.Punt, "")
+		d := fastpath.Device{Index: in, MAC: ports[0].mac, Frames: true, Packets: true}
+		if err := w.fast.SetDevice(d); err != nil {
+			t.Fatal(err)
+		}
+		w.expect(t, r, "in by it", to(other, udp, 64, 100), fastpath.Forward, encap)
+		w.fast.RemoveDevice(ports[1].index)
+		w.expect(t, r, "out by another device", to(other, udp, 64, 100), fastpath.Punt, "no_next_hop")
+		d = fastpath.Device{Index: ports[1].index, MAC: ports[1].mac, Frames: r.place == atTC, Packets: r.place == atXDP}
+		if err := w.fast.SetDevice(d); err != nil {
+			t.Fatal(err)
+		}
+		w.expect(t, r, "out by a device of the other hook", to(other, udp, 64, 100), fastpath.Punt, "no_next_hop")
+		d.Frames, d.Packets = true, true
+		if err := w.fast.SetDevice(d); err != nil {
+			t.Fatal(err)
+		}
+		w.expect(t, r, "out by it", to(other, udp, 64, 100), fastpath.Forward, encap)
+		if err := w.fast.SetDevice(fastpath.Device{Index: ports[1].index + 256, MAC: mac(9)}); err == nil {
+			t.Error("two devices share a place")
+		}
+	})
+	w.ns.Do(t, func() error {
+		// What may come unfinished from a local sender is not SCTP in frames.
+		if err := w.fast.SetDevice(fastpath.Device{Index: 1, MAC: ports[0].mac, Partial: true}); err != nil {
+			t.Fatal(err)
+		}
+		r := w.runner(atXDP)
+		w.expect(t, r, "SCTP to a client", to(good, protoSCTP, 64, 100), fastpath.Punt, "offload")
+		w.expect(t, r, "SCTP of a client", from(good, protoSCTP, 64, 100, native), fastpath.Punt, "offload")
+		w.expect(t, r, "UDP to a client", to(good, udp, 64, 100), fastpath.Forward, encap)
+		return nil
+	})
+}
+
+// Punts have a budget for each reason, and in it a share for each source.
+func TestPuntBudget(t *testing.T) {
+	const rate, share = 3000, 300 // 201 and 20 in a window
+	w := newWorld(t, func(s *fastpath.Settings, _ *relay.Config) { s.PuntRate, s.PuntShare = rate, share })
+	w.each(t, func(t *testing.T, r *runner) {
+		one := to(unknown, udp, 64, 100)
+		punted := func(n int, next func(i int) []byte) (n0 int) {
+			// The start of a window, so that all fits into one; else once more.
+			for {
+				w.counted()
+				start := fastpath.Monotonic() >> 26
+				for i := range n {
+					if _, err := r.run(next(i)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				got := w.counted()
+				if fastpath.Monotonic()>>26 != start {
+					continue
+				}
+				reason, _ := counted(t, "unknown_peer")
+				if limited := got[fastpath.PuntLimit]; int(limited+got[reason]) != n {
+					t.Errorf("%v counted of %d", got, n)
+				}
+				return int(got[reason])
+			}
+		}
+		wait := func() {
+			for start := fastpath.Monotonic() >> 26; fastpath.Monotonic()>>26 == start; {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		wait()
+		if n := punted(100, func(int) []byte { return one }); n != share*67/1000 {
+			t.Errorf("%d punts of one source", n)
+		}
+		wait()
+		if n := punted(600, func(i int) []byte {
+			src := native.As16()
+			src[6], src[7] = byte(i>>8), byte(i)
+			return ethernet(etherIPv6, whole(udp, 64, 100, netip.AddrFrom16(src), client(unknown)))
+		}); n != rate*67/1000 {
+			t.Errorf("%d punts of many sources", n)
+		}
+		w.expect(t, r, "a client beside it", to(good, udp, 64, 100), fastpath.Forward, encap)
+		w.expect(t, r, "another reason", to(busy, udp, 64, 100), fastpath.Punt, "busy_peer")
+	})
+}
+
+// A class answers for all its destinations, by one next hop of a core.
+func TestRouteClasses(t *testing.T) {
+	w := newWorld(t)
+	w.each(t, func(t *testing.T, r *runner) {
+		classes := w.fast.Routes4()
+		at := int(good.Addr().As4()[0])<<8 | int(good.Addr().As4()[1])
+		classes[at] = 7
+		w.fast.Bump()
+		res := w.expect(t, r, "to one of the class", to(good, udp, 64, 100), fastpath.Forward, encap)
+		first := string(res.out[:12])
+		// Not the class of other: it would go where good goes.
+		res = w.expect(t, r, "to another", to(other, udp, 64, 100), fastpath.Forward, encap)
+		if string(res.out[:12]) == first {
+			t.Error("both went to one next hop")
+		}
+		o := int(other.Addr().As4()[0])<<8 | int(other.Addr().As4()[1])
+		classes[o] = 7
+		w.fast.Bump()
+		w.expect(t, r, "to one of the class", to(good, udp, 64, 100), fastpath.Forward, encap)
+		res = w.expect(t, r, "to another of the class", to(other, udp, 64, 100), fastpath.Forward, encap)
+		if string(res.out[:12]) != first {
+			t.Error("the class has two next hops")
+		}
+		clear(classes)
+		w.fast.Bump()
+	})
+}
+
+// A next hop is as old as its generation.
+func TestGenerations(t *testing.T) {
+	w := newWorld(t)
+	w.each(t, func(t *testing.T, r *runner) {
+		before := w.expect(t, r, "to a client", to(good, udp, 64, 100), fastpath.Forward, encap)
+		old := string(before.out[:6])
+		changed := ways[0]
+		changed.mac = mac(150)
+		if err := changed.setNeighbour(); err != nil {
+			t.Fatal(err)
+		}
+		now := w.expect(t, r, "before the bump", to(good, udp, 64, 100), fastpath.Forward, encap)
+		if string(now.out[:6]) != old {
+			t.Error("the next hop was not cached")
+		}
+		w.fast.Bump()
+		now = w.expect(t, r, "after the bump", to(good, udp, 64, 100), fastpath.Forward, encap)
+		if string(now.out[:6]) != string(changed.mac) {
+			t.Errorf("sent to %x", now.out[:6])
+		}
+		if err := ways[0].setNeighbour(); err != nil {
+			t.Fatal(err)
+		}
+		w.fast.Bump()
+	})
+	hops, err := w.fast.Neighbours()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fastpath.NextHop{Family: 4, Ifindex: ports[0].index, Addr: netip.MustParseAddr("192.0.2.1")}
+	found := false
+	for _, h := range hops {
+		found = found || h == want
+	}
+	if !found {
+		t.Errorf("%v are noted, and not %v", hops, want)
+	}
+}
+
+// Samples tell what came and what became of it.
+func TestSamples(t *testing.T) {
+	w := newWorld(t, func(s *fastpath.Settings, _ *relay.Config) { s.TraceEvery = 1 })
+	reader, err := w.fast.Samples()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	w.each(t, func(t *testing.T, r *runner) {
+		for _, frame := range [][]byte{to(good, udp, 64, 100), from(unknown, udp, 64, 90, native), to(good, udp, 1, 1000)} {
+			res, err := r.run(frame)
+			if err != nil {
+				t.Fatal(err)
+			}
+			reader.SetDeadline(time.Now().Add(10 * time.Second))
+			record, err := reader.Read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := fastpath.ParseSample(record.RawSample)
+			if err != nil {
+				t.Fatal(err)
+			}
+			place, index := fastpath.PlaceIngress, ports[0].index
+			if r.place == atXDP {
+				place, index = fastpath.PlaceXDP, 1
+			}
+			age := fastpath.Monotonic() - s.Time
+			if age < 0 || age > 10*time.Second || s.Verdict != res.verdict || s.Reason.Verdict() != res.verdict ||
+				s.Length != len(frame) || s.Place != place || s.Ifindex != index {
+				t.Errorf("sample %+v, want that of %s", s, res)
+			}
+			if diff := cmp.Diff(frame[:min(len(frame), 256)], s.Data); diff != "" {
+				t.Errorf("the packet (-want +got):\n%s", diff)
+			}
+		}
+	})
+	w.fast.Set(func() fastpath.Settings { s := w.fast.Settings(); s.TraceEvery = 0; return s }())
+	w.each(t, func(t *testing.T, r *runner) {
+		w.expect(t, r, "without samples", to(good, udp, 64, 100), fastpath.Forward, encap)
+		if n := reader.AvailableBytes(); n != 0 {
+			t.Errorf("%d bytes of samples", n)
+		}
+	})
+}
+
+// Identifications differ from packet to packet.
+func TestIdentification(t *testing.T) {
+	w := newWorld(t)
+	w.each(t, func(t *testing.T, r *runner) {
+		seen := make(map[[2]byte]bool)
+		const n = 5000
+		for range n {
+			res, err := r.run(to(good, udp, 64, 100))
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen[[2]byte(res.out[ethLen+4:])] = true
+		}
+		if len(seen) != n {
+			t.Errorf("%d identifications in %d packets", len(seen), n)
+		}
+	})
+}
