@@ -17,6 +17,7 @@ typedef __u16 u16;
 typedef __u32 u32;
 typedef __u64 u64;
 typedef __s32 s32;
+typedef __s64 s64;
 typedef __u16 be16; /* network order */
 typedef __u32 be32;
 
