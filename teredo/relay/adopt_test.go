@@ -74,9 +74,9 @@ const memory300 = memory + 2*sweepPeriod + time.Minute
 
 func TestAges(t *testing.T) {
 	c := Config{PeerTimeout: 30 * time.Second}
-	// 22.5 s and 300 s, rounded up.
-	if send, receive := c.Ages(); send != 84 || receive != 1118 {
-		t.Errorf("%d and %d stamps", send, receive)
+	send, receive := c.Ages()
+	if peer.Stamps(send) != 84 || peer.Stamps(receive) != 1118 { // 22.5 s and 300 s, rounded up
+		t.Errorf("%s and %s", send, receive)
 	}
 	r := &Relay{cfg: c, prefixes: [][4]byte{[4]byte(teredo.Prefix.Addr().AsSlice())}}
 	hot, err := peer.NewHot(make([]byte, 64), 3, r.prefixes, testRand())
@@ -86,10 +86,9 @@ func TestAges(t *testing.T) {
 	key := client.As16()
 	hot.Insert(&key, mapped, 0, time.Second, false)
 	ref, _ := hot.Lookup(&key)
-	send, receive := c.Ages()
 	for stamps := range peer.Instant(2000) {
 		age := ref.Age(stamps * peer.Instant(peer.StampUnit))
-		if (age < c.refresh()) != (stamps < peer.Instant(send)) || (age < memory) != (stamps < peer.Instant(receive)) {
+		if (age < c.refresh()) != (stamps < peer.Instant(peer.Stamps(send))) || (age < memory) != (stamps < peer.Instant(peer.Stamps(receive))) {
 			t.Fatalf("after %d stamps, %s, both ways to compare differ", stamps, age)
 		}
 	}

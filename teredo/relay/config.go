@@ -79,11 +79,8 @@ type Shared struct {
 }
 
 // Ages are the ages of a peer's last packet below which the quick way, and a fast
-// path outside the program, sends to the peer and takes packets from it, in
-// [peer.StampUnit].
-func (c *Config) Ages() (send, receive uint16) {
-	return peer.Stamps(c.refresh()), peer.Stamps(memory)
-}
+// path outside the program, sends to the peer and takes packets from it.
+func (c *Config) Ages() (send, receive time.Duration) { return c.refresh(), memory }
 
 // refresh is the age at which a peer that is sent to is asked for a sign of life.
 func (c *Config) refresh() time.Duration { return c.PeerTimeout * refreshNum / refreshDen }

@@ -40,6 +40,7 @@ type Relay struct {
 	self   selfCheck
 
 	freeMemory func() // of the table of peers, while running
+	fast       *fast
 
 	mu         sync.Mutex // guards what follows
 	cfg        config.Relay
@@ -67,7 +68,7 @@ func NewRelay(cfg config.Relay, log *slog.Logger) (*Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Relay{name: cfg.Name, log: log, engine: engine, ready: make(chan struct{}), cfg: cfg}
+	r := &Relay{name: cfg.Name, log: log, engine: engine, ready: make(chan struct{}), cfg: cfg, fast: newFast(&cfg, log)}
 	r.loop.Engine = engine
 	r.loop.NewOutput = func() *packet.Batch { return new(packet.Batch) }
 	r.loop.EachDropped = r.eachDropped
@@ -107,7 +108,8 @@ func (r *Relay) Ready() <-chan struct{} { return r.ready }
 // Run implements [role.Instance]. It opens the ports in the network namespace of
 // the calling thread.
 func (r *Relay) Run(ctx context.Context) (err error) {
-	defer func() { err = errors.Join(err, r.close()) }()
+	defer func() { err = errors.Join(err, r.close(r.leaves(ctx))) }()
+	r.fast.open()
 	if err := r.open(); err != nil {
 		return err
 	}
@@ -127,10 +129,21 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	}
 	group.Go(func() error { r.loop.RunTimer(ctx); return nil })
 	group.Go(func() error { return r.follow(ctx, changes) })
-	defer context.AfterFunc(ctx, r.closePorts)()
+	defer context.AfterFunc(ctx, func() { r.closePorts(r.leaves(ctx)) })()
+	r.fast.start(ctx)
 	r.announce()
 	close(r.ready)
+	r.fast.run(ctx, r.sent)
 	return group.Wait()
+}
+
+// sent is what the engine has sent to clients, and to IPv6.
+func (r *Relay) sent() (n [2]uint64) {
+	r.loop.Do(func(time.Time, *packet.Batch) {
+		s := r.engine.Stats()
+		n = [2]uint64{s.ToUDP, s.ToIPv6}
+	})
+	return n
 }
 
 // work runs the two loops of one worker. What the engine has to send for all, by
@@ -180,8 +193,11 @@ func (r *Relay) open() error {
 	}
 	r.local.port = r.conns[0].LocalAddr().Port()
 	r.loop.SetSocket(relay.Socket, r.conns[0])
-	tun := port.TUNConfig{Name: r.cfg.Interface, MTU: r.cfg.MTU, Forwarding: router, Offload: true}
+	tun := port.TUNConfig{Name: r.cfg.Interface, MTU: r.cfg.MTU, Forwarding: router, Offload: true, Persistent: r.fast.keeps()}
 	if r.tuns, err = port.OpenTUNQueues(tun, n); err != nil {
+		return err
+	}
+	if err := r.fast.use(r.host, r.tuns[0]); err != nil {
 		return err
 	}
 	r.loop.IP = r.tuns[0]
@@ -217,6 +233,7 @@ func (r *Relay) follow(ctx context.Context, changes <-chan port.Change) error {
 	for c := range changes {
 		if c.Kind == port.LinkChanged || c.Kind == port.Overrun {
 			r.followDevice(c)
+			r.fast.linksChanged()
 		}
 		if c.Kind != port.AddressChanged && c.Kind != port.Overrun {
 			continue
@@ -288,13 +305,24 @@ func (r *Relay) reconfigure(cfg *config.Relay) (err error) {
 	r.loop.Do(func(time.Time, *packet.Batch) {
 		err = r.engine.Reconfigure(relayEngineConfig(cfg, &r.local))
 	})
+	if err == nil {
+		r.fast.configure(cfg, &r.local)
+	}
 	return err
 }
 
-// closePorts makes the loops end.
-func (r *Relay) closePorts() {
+// leaves tells whether what carries established peers is kept for a successor.
+func (r *Relay) leaves(ctx context.Context) bool { return role.Leaving(ctx) && r.fast.keeps() }
+
+// closePorts makes the loops end. The device goes, unless it is left to a successor.
+func (r *Relay) closePorts(leave bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !leave && len(r.tuns) > 0 {
+		if err := r.tuns[0].Discard(); err != nil && !errors.Is(err, port.ErrClosed) {
+			r.log.Warn("the device stays behind", "error", err)
+		}
+	}
 	for _, conn := range r.conns {
 		_ = conn.Close()
 	}
@@ -303,18 +331,25 @@ func (r *Relay) closePorts() {
 	}
 }
 
-// close takes the routes away, then the ports.
-func (r *Relay) close() error {
+// close takes the fast path and the routes away, then the ports; or, if leaving,
+// keeps what carries established peers for a successor.
+func (r *Relay) close(leave bool) error {
 	r.mu.Lock()
 	host := r.host
 	r.host = nil
 	r.mu.Unlock()
+	if leave && host != nil {
+		host.Abandon()
+		r.closePorts(true)
+		return errors.Join(r.giveMemory(), r.fast.leave())
+	}
+	r.fast.detach("")
 	var err error
 	if host != nil {
 		err = host.Close()
 	}
-	r.closePorts()
-	return errors.Join(err, r.giveMemory())
+	r.closePorts(false)
+	return errors.Join(err, r.giveMemory(), r.fast.close())
 }
 
 // announce logs how the relay serves, once.

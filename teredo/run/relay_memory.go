@@ -26,12 +26,25 @@ func monotonicEpoch() time.Time {
 // takeMemory gives the engine the memory of its peers: that of the fast path, with
 // the peers that a process before this one has left in it, or its own.
 func (r *Relay) takeMemory() error {
+	if r.fast.table != nil {
+		return r.takeShared()
+	}
 	memory, free, err := port.Memory(peer.HotBytes(r.cfg.MaxPeers))
 	if err != nil {
 		return fmt.Errorf("%w: lower max_peers", err)
 	}
 	r.freeMemory = free
 	return r.moveTable(memory, nil)
+}
+
+// takeShared gives the engine the tables of the fast path.
+func (r *Relay) takeShared() error {
+	err := r.moveTable(r.fast.table.Peers(), r.fast.shared())
+	if sizes := r.sizes(); err == nil && sizes.Trusted > 0 {
+		r.fast.note(func(v *FastPath) { v.Adopted = sizes.Trusted })
+		r.log.Info("peers of an earlier process are taken over", "peers", sizes.Trusted)
+	}
+	return err
 }
 
 // giveMemory gives it back, when no packet comes any more. Status may be asked for

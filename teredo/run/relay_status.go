@@ -44,6 +44,8 @@ type RelayStatus struct {
 	// how many are bound to it for that.
 	CarryClients bool `json:"carry_clients"`
 	Bound        int  `json:"bound_clients"`
+	// FastPath says which way the packets of established peers take.
+	FastPath FastPath `json:"fast_path"`
 }
 
 // Status implements [role.Instance]; it returns a [RelayStatus].
@@ -57,6 +59,7 @@ func (r *Relay) Status() any {
 	if st.Workers = len(r.conns); st.Workers > 0 {
 		st.Listen = r.conns[0].LocalAddr()
 	}
+	st.FastPath = r.fast.status()
 	sizes := r.sizes()
 	st.Peers, st.Trusted, st.QueuedBytes = sizes.Peers, sizes.Trusted, sizes.QueuedBytes
 	st.CarryClients, st.Bound = r.cfg.CarryClients, sizes.Bound
@@ -112,6 +115,9 @@ func (r *Relay) Reload(next *config.Config) (needsRestart []string, err error) {
 	live.Mode, live.Bind, live.Prefixes = r.cfg.Mode, r.cfg.Bind, r.cfg.Prefixes
 	live.Interface, live.MTU, live.Route = r.cfg.Interface, r.cfg.MTU, r.cfg.Route
 	live.MaxPeers, live.Workers, live.Announce = r.cfg.MaxPeers, r.cfg.Workers, r.cfg.Announce
+	if !r.fast.loaded() {
+		live.FastPath = r.cfg.FastPath // the peers lie where no program can read them
+	}
 	if err := r.reconfigure(&live); err != nil {
 		return nil, err
 	}

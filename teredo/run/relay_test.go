@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,7 +45,8 @@ type relayRig struct {
 	client, server *net.UDPConn
 	foreign        *net.UDPConn     // the client as a symmetric NAT would show it
 	host           *ipv6.PacketConn // UDP port 7000
-	stop           func() error
+	stop, leave    func() error
+	change         []func(*config.Relay)
 }
 
 var (
@@ -61,9 +63,9 @@ const (
 	relayClientPort = 9000 // of the client's IPv6 socket, which the test plays
 )
 
-func newRelayRig(t *testing.T, mode config.Mode) *relayRig {
+func newRelayRig(t *testing.T, mode config.Mode, change ...func(*config.Relay)) *relayRig {
 	t.Helper()
-	r := &relayRig{relayNS: testutil.NewNetns(t)}
+	r := &relayRig{relayNS: testutil.NewNetns(t), change: change}
 	clientNS, hostNS := testutil.NewNetns(t), r.relayNS
 	serverLink(t, r.relayNS, clientNS, "v4", []string{"192.0.2.3/24"}, "192.0.2.7/24")
 	clientNS.Do(t, func() (err error) {
@@ -134,21 +136,31 @@ func relayConfig(mode config.Mode) config.Relay {
 // start runs the relay in its namespace and waits until it serves.
 func (r *relayRig) start(t *testing.T, mode config.Mode) {
 	t.Helper()
+	cfg := relayConfig(mode)
+	for _, f := range r.change {
+		f(&cfg)
+	}
 	var err error
-	if r.relay, err = NewRelay(relayConfig(mode), slog.New(slog.DiscardHandler)); err != nil {
+	if r.relay, err = NewRelay(cfg, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- runIn(ctx, r.relayNS, r.relay) }()
+	wait := sync.OnceValue(func() error { return <-ended })
 	r.stop = func() error {
-		cancel()
-		return <-ended
+		cancel(nil)
+		return wait()
 	}
-	t.Cleanup(cancel)
+	r.leave = func() error {
+		cancel(role.ErrLeave)
+		return wait()
+	}
+	t.Cleanup(func() { _ = r.stop() })
 	select {
 	case <-r.relay.Ready():
 	case err := <-ended:
+		ended <- err
 		t.Fatalf("the relay ended: %v", err)
 	}
 }
@@ -232,8 +244,11 @@ func wantText(t *testing.T, what, got, want string) {
 	}
 }
 
+// byEngine has the engine carry all packets.
+func byEngine(c *config.Relay) { c.FastPath = config.FastPathOff }
+
 func TestRelayColdStartAndBothWays(t *testing.T) {
-	r := newRelayRig(t, config.ModeRelay)
+	r := newRelayRig(t, config.ModeRelay, byEngine)
 	for _, s := range []string{"one", "two", "three"} {
 		r.hostSends(t, s)
 	}
@@ -257,6 +272,7 @@ func TestRelayColdStartAndBothWays(t *testing.T) {
 		State: "serving", Mode: config.ModeRelay, Listen: netip.MustParseAddrPort("0.0.0.0:3545"), Interface: "teredo", Workers: 2,
 		Prefixes: []netip.Prefix{teredo.Prefix}, Serve: []netip.Prefix{netip.MustParsePrefix("2000::/3")},
 		Address: netip.MustParseAddr("2001:db8:1::1"), Forwarding: true, Peers: 1, Trusted: 1,
+		FastPath: FastPath{Mode: config.FastPathOff, Path: "engine", Why: "it is switched off in the configuration"},
 	}
 	if diff := cmp.Diff(want, r.relay.Status(), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)

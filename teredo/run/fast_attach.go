@@ -1,0 +1,244 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/bypass"
+	"github.com/isthmus-net/isthmus/internal/config"
+)
+
+// wake has run look at configuration and host again.
+func (f *fast) wake() {
+	select {
+	case f.woken <- struct{}{}:
+	default: // it is about to
+	}
+}
+
+// fail ends the fast path for as long as the process lives. It locks.
+func (f *fast) fail(err error) {
+	f.mu.Lock()
+	f.failed = err
+	f.mu.Unlock()
+	f.wake()
+}
+
+// linksChanged tells of devices that came, went or changed. It locks.
+func (f *fast) linksChanged() {
+	f.mu.Lock()
+	f.moved = true
+	f.mu.Unlock()
+	f.wake()
+}
+
+// configure takes a new configuration, and new addresses of the host. It locks.
+func (f *fast) configure(cfg *config.Relay, at *local) {
+	f.mu.Lock()
+	f.cfg, f.local = *cfg, *at
+	f.mu.Unlock()
+	f.wake()
+}
+
+// settle attaches the programs or takes them away, as configuration and host want
+// it now.
+func (f *fast) settle() {
+	f.mu.Lock()
+	cfg, moved, failed := f.cfg, f.moved, f.failed
+	f.moved = false
+	f.mu.Unlock()
+
+	as := f.attachConfig(&cfg)
+	found, unsure := f.skipped(&cfg, as)
+	f.note(func(v *FastPath) { v.Bypassed = skippedWords(found) })
+	switch {
+	case failed != nil:
+		f.detach(failed.Error())
+	case cfg.FastPath == config.FastPathOff:
+		f.detach("it is switched off in the configuration")
+	case cfg.FastPath == config.FastPathAuto && len(found) > 0:
+		f.detach(found[0].What + ", which redirected packets would not meet. " + found[0].Remedy)
+	case cfg.FastPath == config.FastPathAuto && unsure != nil:
+		f.detach("what redirected packets would not meet cannot be told: " + unsure.Error())
+	case f.attachment != nil && sameAttachment(as, f.attachedAs):
+		if moved {
+			f.sync()
+		}
+	default:
+		f.detach("")
+		f.attach(as)
+	}
+	if cfg.FastPath != config.FastPathAuto {
+		f.warnSkipped(found, unsure)
+	}
+}
+
+// attachConfig says what is to be attached where.
+func (f *fast) attachConfig(cfg *config.Relay) fastpath.AttachConfig {
+	return fastpath.AttachConfig{
+		Name: pinName(cfg.Name), Mode: fastpath.Mode(cfg.FastPath), Devices: cfg.FastPathDevices,
+		Exclude: []int{f.tunnel.index}, Pins: f.pins,
+	}
+}
+
+func sameAttachment(a, b fastpath.AttachConfig) bool {
+	return a.Mode == b.Mode && slices.Equal(a.Devices, b.Devices)
+}
+
+// skipped looks for what redirected packets would not meet.
+func (f *fast) skipped(cfg *config.Relay, as fastpath.AttachConfig) ([]bypass.Finding, error) {
+	if cfg.FastPath == config.FastPathOff {
+		return nil, nil
+	}
+	return bypass.Find(bypass.Query{Devices: f.deviceNames(as), Tunnel: f.tunnel.name, Prefixes: cfg.Prefixes})
+}
+
+// deviceNames are those of the devices that are or would be attached to; all that
+// are named, if it cannot be told.
+func (f *fast) deviceNames(as fastpath.AttachConfig) []string {
+	if f.attachment != nil && sameAttachment(as, f.attachedAs) {
+		return plannedNames(f.attachment.Report())
+	}
+	plan, err := fastpath.Plan(as)
+	if err != nil {
+		return as.Devices
+	}
+	return plannedNames(plan)
+}
+
+// attach attaches the programs.
+func (f *fast) attach(as fastpath.AttachConfig) {
+	a, err := fastpath.Attach(f.table.Programs(), as)
+	if err != nil {
+		f.note(func(v *FastPath) { v.Why = err.Error() })
+		f.warnOnce("the fast path cannot be attached, so the engine carries all packets: " + err.Error())
+		return
+	}
+	f.mu.Lock()
+	f.attachment, f.attachedAs = a, as
+	f.mu.Unlock()
+	f.retarget()
+	f.warned = ""
+	path, why, devices := f.path()
+	f.log.Info("the fast path is attached", "path", path, "devices", devices, "why", why)
+	for _, d := range a.Report() {
+		for _, w := range d.Warnings {
+			f.log.Warn("a device of the fast path", "device", d.Device, "warning", w)
+		}
+	}
+}
+
+// detach takes the programs away; why is shown, if it is not empty.
+func (f *fast) detach(why string) {
+	f.mu.Lock()
+	a := f.attachment
+	f.attachment = nil
+	if why != "" {
+		f.view.Why = why
+	}
+	f.mu.Unlock()
+	if a == nil {
+		if why != "" {
+			f.tellOnce("the engine carries all packets", why)
+		}
+		return
+	}
+	if err := a.Close(); err != nil {
+		f.log.Warn("the fast path is not wholly detached", "error", err)
+	}
+	if why != "" {
+		f.tellOnce("the fast path is detached, the engine carries all packets", why)
+	}
+}
+
+// sync takes devices that came and lets go of those that went.
+func (f *fast) sync() {
+	changed, err := f.attachment.Sync()
+	if err != nil {
+		f.warnOnce("the fast path cannot be brought in step with the devices: " + err.Error())
+	}
+	if changed || err != nil {
+		f.retarget()
+	}
+	if changed {
+		path, why, devices := f.path()
+		f.log.Info("the devices of the fast path have changed", "path", path, "devices", devices, "why", why)
+	}
+}
+
+// retarget tells the programs which devices they may send by.
+func (f *fast) retarget() {
+	gone := f.table.Devices()
+	for _, d := range f.attachment.Report() {
+		if d.Hook == fastpath.HookNone {
+			continue
+		}
+		if err := f.target(&d); err != nil {
+			f.warnOnce("packets that leave by a device go to the engine: " + err.Error())
+			continue
+		}
+		gone = slices.DeleteFunc(gone, func(index int) bool { return index == d.Index })
+	}
+	for _, index := range gone {
+		f.table.RemoveDevice(index)
+	}
+}
+
+// target tells the programs of one device.
+func (f *fast) target(d *fastpath.DeviceReport) error {
+	mac, veth, err := f.host.Ethernet(d.Index)
+	if err != nil {
+		return err
+	}
+	xdp := d.Hook == fastpath.HookXDP
+	return f.table.SetDevice(fastpath.Device{
+		Index: d.Index, MAC: mac, Frames: xdp && d.Target, Packets: !xdp && d.Target, Whole: veth, Partial: veth,
+	})
+}
+
+// warnSkipped names what an explicit mode makes packets skip.
+func (f *fast) warnSkipped(found []bypass.Finding, unsure error) {
+	var words []string
+	for _, s := range found {
+		words = append(words, s.What)
+	}
+	if unsure != nil {
+		words = append(words, unsure.Error())
+	}
+	text := strings.Join(words, "; ")
+	if text == f.skips {
+		return
+	}
+	f.skips = text
+	if text != "" {
+		f.log.Warn("redirected packets do not meet what others forwarded here would, as fast_path demands", "skipped", text)
+	} else {
+		f.log.Info("there is nothing any more that redirected packets do not meet")
+	}
+}
+
+// tellOnce logs why the engine is alone, when it changes.
+func (f *fast) tellOnce(what, why string) {
+	if f.warned != what+why {
+		f.warned = what + why
+		f.log.Info(what, "why", why)
+	}
+}
+
+// warnOnce logs a problem that stays the same once.
+func (f *fast) warnOnce(text string) {
+	if f.warned != text {
+		f.warned = text
+		f.log.Warn(text)
+	}
+}
+
+// note changes what status shows.
+func (f *fast) note(change func(*FastPath)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(&f.view)
+}

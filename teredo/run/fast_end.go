@@ -1,0 +1,56 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"errors"
+
+	"github.com/isthmus-net/isthmus/fastpath"
+)
+
+// close detaches and removes everything. The engine must have given the memory of
+// the tables back.
+func (f *fast) close() error {
+	f.stopFollowing()
+	f.detach("")
+	table := f.forget()
+	if table == nil {
+		return nil
+	}
+	err := errors.Join(table.Unpin(), table.Close())
+	if f.pins != nil {
+		err = errors.Join(err, f.pins.Remove())
+		f.pins = nil
+	}
+	return err
+}
+
+// leave lets go of everything and keeps it for a successor.
+func (f *fast) leave() error {
+	f.stopFollowing()
+	f.table.Beat(f.linger())
+	f.mu.Lock()
+	a := f.attachment
+	f.attachment = nil
+	f.mu.Unlock()
+	var err error
+	if a != nil {
+		err = a.Leave()
+	}
+	err = errors.Join(err, f.forget().Close(), f.pins.Close())
+	f.pins = nil
+	return err
+}
+
+// forget takes the tables out of the sight of those who show them.
+func (f *fast) forget() *fastpath.Teredo {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	table := f.table
+	if table != nil {
+		// Whoever asks later is shown what was counted in the end.
+		f.last, _ = table.Counters()
+	}
+	f.table = nil
+	return table
+}
