@@ -35,6 +35,8 @@ type CLI struct {
 	Status  StatusCmd  `cmd:"" help:"Show what a running isthmus is doing."`
 	Trace   TraceCmd   `cmd:"" help:"Show packets of a running isthmus with what became of them."`
 	Reload  ReloadCmd  `cmd:"" help:"Have a running isthmus read its configuration again."`
+	Drain   DrainCmd   `cmd:"" help:"Withdraw announced prefixes, and serve on."`
+	Undrain UndrainCmd `cmd:"" help:"Let drained prefixes be announced again."`
 	Teredo  TeredoCmd  `cmd:"" help:"Look into the Teredo protocol."`
 	Version VersionCmd `cmd:"" help:"Show version, compiler and kernel."`
 }

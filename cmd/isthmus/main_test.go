@@ -190,6 +190,13 @@ func (told) Reload() (control.Reloaded, error) {
 	return control.Reloaded{NeedsRestart: []control.Pending{{Section: "client", Instance: "home", Keys: []string{"port", "bind"}, Change: "changed"}}}, nil
 }
 
+func (told) Drain(instance string, on bool) (control.Drained, error) {
+	if instance == "home" {
+		return control.Drained{}, fmt.Errorf("%w: nothing is announced for %q", control.ErrNoInstance, instance)
+	}
+	return control.Drained{Instances: []string{"border"}}, nil
+}
+
 func (told) Trace(ctx context.Context, _ string, _ trace.Sampling, emit func(*trace.Sample)) error {
 	client, host := netip.MustParseAddr("2001:0:c000:201::1"), netip.MustParseAddr("2001:db8::1")
 	for ctx.Err() == nil {

@@ -97,9 +97,12 @@ func (r statusReport) print(w io.Writer, now time.Time) error {
 	}
 	fmt.Fprintf(w, "isthmus %s, process %d, up %s, %s\n", r.Version, r.PID, now.Sub(r.Started).Round(time.Second), file)
 	for _, instance := range r.Instances {
-		if err := printInstance(w, instance); err != nil {
+		if err := printInstance(w, instance, now); err != nil {
 			return err
 		}
+	}
+	if err := printNeighbors(w, r.Status, now); err != nil {
+		return err
 	}
 	for _, list := range r.Peers {
 		if err := printPeers(w, list, now); err != nil {
@@ -111,12 +114,13 @@ func (r statusReport) print(w io.Writer, now time.Time) error {
 
 // printInstance prints state, then what was counted, without what the state has
 // shown already; counters that are still zero would only hide the others.
-func printInstance(w io.Writer, instance control.Instance) error {
+func printInstance(w io.Writer, instance control.Instance, now time.Time) error {
 	rows, err := flatten(instance.State)
 	if err != nil {
 		return fmt.Errorf("the state of %s is not understood (%w): is the running isthmus another version?", instance.Name, err)
 	}
 	headline, rows := lead(instance, rows)
+	rows = append(rows, announcementRows(instance.Announcement, now)...)
 	fmt.Fprintf(w, "\n%s %s: %s\n", instance.Role, instance.Name, headline)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	// The first is of no use to people, the second is in the headline.

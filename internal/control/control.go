@@ -7,6 +7,8 @@
 //	GET  /v1/peers?instance=NAME&limit=N   peers of one instance
 //	GET  /v1/trace?instance=NAME&filter=F  samples of packets, a line each, until hung up
 //	POST /v1/reload                        read the configuration file again
+//	POST /v1/drain?instance=NAME           withdraw announced prefixes; without a name, all
+//	POST /v1/undrain?instance=NAME         let them be announced again
 //
 // Reading is open to everybody who may connect, which the permission bits of the
 // socket decide. Changing is a group of handlers of its own: it is open only to
@@ -33,6 +35,9 @@ const (
 	pathPeers  = "/v1/peers"
 	pathTrace  = "/v1/trace"
 	pathReload = "/v1/reload"
+
+	pathDrain   = "/v1/drain"
+	pathUndrain = "/v1/undrain"
 )
 
 // SocketVariable is the environment variable that names the socket to those who
@@ -57,6 +62,8 @@ type Status struct {
 	// Config is the path of the configuration file; empty without one.
 	Config    string     `json:"config,omitempty"`
 	Instances []Instance `json:"instances"`
+	// Neighbors are the routers that are told of prefixes by BGP.
+	Neighbors []role.Neighbor `json:"neighbors,omitempty"`
 }
 
 // Instance is the state of one instance.
@@ -70,6 +77,8 @@ type Instance struct {
 	Values map[string]float64 `json:"values,omitempty"`
 	// Dropped counts dropped packets by reason.
 	Dropped map[string]uint64 `json:"dropped,omitempty"`
+	// Announcement is there for an instance whose prefixes are announced.
+	Announcement *role.Announcement `json:"announcement,omitempty"`
 }
 
 // PeerList is a part of the peer table of one instance.
@@ -108,4 +117,7 @@ type Source interface {
 	Trace(ctx context.Context, instance string, s trace.Sampling, emit func(*trace.Sample)) error
 	// Reload reads the configuration again and applies it.
 	Reload() (Reloaded, error)
+	// Drain withdraws what is announced for an instance, or for all if the name is
+	// empty, or ends that; the error is ErrNoInstance if nothing is announced for it.
+	Drain(instance string, on bool) (Drained, error)
 }

@@ -28,6 +28,7 @@ import (
 type source struct {
 	refuse  error // of a reload
 	reloads int
+	drained bool
 }
 
 func (s *source) Status() Status {
@@ -49,6 +50,14 @@ func (s *source) Peers(instance string, limit int) (PeerList, error) {
 		{Address: netip.MustParseAddr("2001:db8::2"), Queued: 3},
 	}
 	return PeerList{Instance: instance, Total: len(all), Peers: all[:min(limit, len(all))]}, nil
+}
+
+func (s *source) Drain(instance string, on bool) (Drained, error) {
+	if instance != "" && instance != "live" {
+		return Drained{}, fmt.Errorf("%w: nothing is announced for %q", ErrNoInstance, instance)
+	}
+	s.drained = on
+	return Drained{Instances: []string{"live"}}, s.refuse
 }
 
 func (s *source) Reload() (Reloaded, error) {

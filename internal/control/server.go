@@ -82,6 +82,7 @@ func trusted(mux *http.ServeMux, source Source, stopping context.Context) {
 		}
 	}
 	mux.HandleFunc("GET "+pathTrace, guard("see the packets of others", serveTrace(source, stopping)))
+	draining(mux, source, guard)
 	mux.HandleFunc("POST "+pathReload, guard("change anything", func(w http.ResponseWriter, _ *http.Request) {
 		reloaded, err := source.Reload()
 		var faults config.Errors

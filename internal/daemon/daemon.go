@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/isthmus-net/isthmus/internal/announce"
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/metrics"
@@ -55,7 +56,8 @@ type Options struct {
 // Daemon is a set of instances that live and die together.
 type Daemon struct {
 	Options
-	started time.Time
+	started   time.Time
+	announcer *announce.Announcer // nil if nothing is announced
 
 	ready   atomic.Bool   // all instances serve
 	reload  sync.Mutex    // one reload at a time; guards running
@@ -64,7 +66,10 @@ type Daemon struct {
 
 // New returns a daemon that is not running yet.
 func New(options Options) *Daemon {
-	return &Daemon{Options: options, started: time.Now(), running: *options.Config}
+	return &Daemon{
+		Options: options, started: time.Now(), running: *options.Config,
+		announcer: announce.New(options.Config.Announce, options.Instances, options.Log),
+	}
 }
 
 // Run works until ctx is done or an instance fails, and returns when all
@@ -78,8 +83,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if err := d.endpoints(ctx, group); err != nil {
 		return err
 	}
+	serving := d.announce(ctx, group)
 	for _, instance := range d.Instances {
-		group.Go(func() error { return runOne(ctx, instance) })
+		group.Go(func() error { return runOne(serving, instance) })
 	}
 	group.Go(func() error { return d.supervise(ctx) })
 	return group.Wait()
@@ -168,7 +174,7 @@ func (d *Daemon) endpoints(ctx context.Context, group *errgroup.Group) error {
 	for _, listener := range opened {
 		server := control.NewServer(d)
 		if listener.Addr().Network() != "unix" {
-			server = metrics.NewServer(d.Version, d.Instances)
+			server = metrics.NewServer(d.Version, d.metered())
 		}
 		group.Go(func() error { return serve(ctx, listener, server) })
 	}

@@ -65,6 +65,13 @@ func (d *Daemon) apply() (control.Reloaded, error) {
 			pending = append(pending, at)
 		}
 	}
+	keys, err := d.reloadAnnounce(next)
+	if err != nil {
+		failed = append(failed, err)
+	}
+	if len(keys) > 0 {
+		pending = append(pending, control.Pending{Section: "announce", Keys: keys, Change: changed})
+	}
 	pending = append(pending, d.newcomers(next)...)
 	pending = append(pending, d.process(next)...)
 	return control.Reloaded{NeedsRestart: pending}, errors.Join(failed...)

@@ -22,9 +22,10 @@ func (d *Daemon) Status() control.Status {
 		Version: d.Version, PID: os.Getpid(), Started: d.started, Config: d.Path,
 		Instances: make([]control.Instance, 0, len(d.Instances)),
 	}
-	for _, instance := range d.Instances {
+	for _, instance := range d.metered() {
 		status.Instances = append(status.Instances, snapshot(instance))
 	}
+	d.addAnnouncements(&status)
 	return status
 }
 

@@ -1,0 +1,75 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package announce
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role"
+)
+
+// signs announces by routes of the kernel, which a routing daemon of this host
+// exports.
+type signs struct {
+	routes *port.Signs
+
+	mu    sync.Mutex
+	known []netip.Prefix
+}
+
+func openSigns(cfg config.Announce) (*signs, error) {
+	routes, err := port.OpenSigns(cfg.Table, cfg.Protocol)
+	if err != nil {
+		return nil, err
+	}
+	return &signs{routes: routes}, nil
+}
+
+// Announce implements [Speaker].
+func (s *signs) Announce(prefixes ...netip.Prefix) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range prefixes {
+		if !slices.Contains(s.known, p) {
+			s.known = append(s.known, p)
+		}
+	}
+	return s.routes.Set(prefixes...)
+}
+
+// Withdraw implements [Speaker].
+func (s *signs) Withdraw(prefixes ...netip.Prefix) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known = slices.DeleteFunc(s.known, func(p netip.Prefix) bool { return slices.Contains(prefixes, p) })
+	return s.routes.Remove(prefixes...)
+}
+
+// Meet implements [Speaker]: what a process before this one has left and this one
+// does not announce goes.
+func (s *signs) Meet() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.routes.Keep(s.known...)
+}
+
+// Reconfigure implements [Speaker]; a route has no attributes.
+func (s *signs) Reconfigure(config.Announce) error { return nil }
+
+// Neighbors implements [Speaker]; the routing daemon knows them.
+func (s *signs) Neighbors() []role.Neighbor { return nil }
+
+// Close implements [Speaker].
+func (s *signs) Close(leave bool) error {
+	var err error
+	if !leave {
+		err = errors.Join(s.Withdraw(slices.Clone(s.known)...), s.Meet())
+	}
+	s.routes.Close()
+	return err
+}

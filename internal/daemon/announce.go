@@ -1,0 +1,107 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/isthmus-net/isthmus/internal/announce"
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/control"
+	"github.com/isthmus-net/isthmus/internal/role"
+)
+
+// announce runs the announcer in the group. The context that it returns is that of
+// the instances: it ends when their prefixes have been withdrawn, for the same
+// cause as ctx.
+func (d *Daemon) announce(ctx context.Context, group *errgroup.Group) context.Context {
+	if d.announcer == nil {
+		return ctx
+	}
+	serving, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	group.Go(func() error {
+		err := d.announcer.Run(ctx)
+		if err != nil {
+			end(err)
+			return fmt.Errorf("announce: %w", err)
+		}
+		end(context.Cause(ctx))
+		return nil
+	})
+	return serving
+}
+
+// Drain implements control.Source.
+func (d *Daemon) Drain(instance string, on bool) (control.Drained, error) {
+	var names []string
+	var err error
+	if d.announcer != nil {
+		names, err = d.announcer.Drain(instance, on)
+	}
+	switch {
+	case len(names) > 0:
+		return control.Drained{Instances: names}, err
+	case instance == "":
+		return control.Drained{}, fmt.Errorf("%w: nothing is announced, so nothing can be drained; set announce = true in a [[relay]] or [[server]] section", control.ErrNoInstance)
+	}
+	return control.Drained{}, fmt.Errorf("%w: nothing is announced for %q; isthmus status shows what is", control.ErrNoInstance, instance)
+}
+
+// addAnnouncements adds to a status what is announced, and to whom.
+func (d *Daemon) addAnnouncements(status *control.Status) {
+	if d.announcer == nil {
+		return
+	}
+	for i := range status.Instances {
+		if a, ok := d.announcer.Announcement(status.Instances[i].Name); ok {
+			status.Instances[i].Announcement = &a
+		}
+	}
+	status.Neighbors = d.announcer.Neighbors()
+}
+
+// reloadAnnounce applies the section, and returns the keys that wait for a
+// restart.
+func (d *Daemon) reloadAnnounce(next *config.Config) ([]string, error) {
+	if d.announcer == nil {
+		return config.Diff(d.running.Announce, next.Announce), nil
+	}
+	keys, err := d.announcer.Reload(next.Announce)
+	if err != nil {
+		return nil, fmt.Errorf("announce keeps its old settings: %w", err)
+	}
+	return keys, nil
+}
+
+// metered are the instances, with the values of the announcer beside their own.
+func (d *Daemon) metered() []role.Instance {
+	if d.announcer == nil {
+		return d.Instances
+	}
+	list := make([]role.Instance, len(d.Instances))
+	for i, instance := range d.Instances {
+		list[i] = metered{instance, d.announcer}
+	}
+	return list
+}
+
+// metered is an instance whose prefixes may be announced.
+type metered struct {
+	role.Instance
+	announcer *announce.Announcer
+}
+
+// Collect implements [role.Instance].
+func (m metered) Collect(emit func(role.Metric)) {
+	m.Instance.Collect(emit)
+	if a, ok := m.announcer.Announcement(m.Name()); ok {
+		value := 0.0
+		if a.State == role.StateAnnounced {
+			value = 1
+		}
+		emit(role.Level("announced", "1 while the prefixes are announced to routers.", value))
+	}
+}
