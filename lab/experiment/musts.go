@@ -22,8 +22,15 @@ const (
 	figureHostsInLost   = "lost of all pings from the IPv6 host"
 	figureHostsFirstOut = "lost first pings to the IPv6 host"
 	figureHostsFirstIn  = "lost first pings from the IPv6 host"
-	figureThroughput    = "packets per second" // Isthmus / Miredo, in each case
-	figureLatency       = "median latency"     // Isthmus / Miredo, in each case
+	figureKernel        = "XDP / kernel forwarding, packets per second"
+	figureMiredo        = "XDP / Miredo, packets per second"
+	figureMemory        = "memory for a million peers"
+	figureRandom        = "packets per second at a million random peers / at one"
+	figureUser          = "Isthmus user space / Miredo, packets per second"
+	figureLatencyTC     = "tc / kernel forwarding, median latency"
+	figureLatencyXDP    = "XDP / kernel forwarding, median latency"
+	figureLatencyMiredo = "Miredo / Isthmus, median latency"
+	figureLatencyUser   = "Isthmus user space / Miredo, median latency"
 	figurePeersMemory   = "memory beyond the empty process"
 	figureLookup        = "look-up at random, median"
 	figurePause         = "longest pause"
@@ -62,8 +69,15 @@ var Musts = []Bound{
 	{"teredo-handoff", figureServerDeath, report.Must{Bound: 5}}, // s
 	{"teredo-handoff", figureSoft, report.Must{Bound: 0}},
 	{"teredo-handoff", figureHard, report.Must{Bound: 20}}, // ms
-	{"relay-throughput", figureThroughput, report.Must{AtLeast: true, Bound: 1}},
-	{"relay-latency", figureLatency, report.Must{Bound: 1.5}},
+	{throughputName, figureKernel, report.Must{AtLeast: true, Bound: 1.8}},
+	{throughputName, figureMiredo, report.Must{AtLeast: true, Bound: 2.5}},
+	{throughputName, figureUser, report.Must{AtLeast: true, Bound: 1}},
+	{throughputName, figureMemory, report.Must{Bound: 64}}, // MB
+	{throughputName, figureRandom, report.Must{AtLeast: true, Bound: 0.6}},
+	{latencyName, figureLatencyTC, report.Must{Bound: 1}},
+	{latencyName, figureLatencyXDP, report.Must{Bound: 1.3}},
+	{latencyName, figureLatencyMiredo, report.Must{AtLeast: true, Bound: 6}},
+	{latencyName, figureLatencyUser, report.Must{Bound: 1.5}},
 	{peersName, figurePeersMemory, report.Must{Bound: 64}}, // MiB
 	{peersName, figureLookup, report.Must{Bound: 200}},     // ns
 	{peersName, figurePause, report.Must{Bound: 2}},        // ms

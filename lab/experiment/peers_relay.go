@@ -3,6 +3,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -38,6 +39,7 @@ type crowd struct {
 	process                *lab.Proc
 	control                *control.Client
 	config                 string // path of the relay's configuration
+	way                    way    // that packets take through the relay; wayUser if ""
 	closers                []io.Closer
 
 	hostMAC, in6MAC, out4MAC, internetMAC net.HardwareAddr
@@ -101,8 +103,8 @@ func (f folder) Close() error { return os.RemoveAll(string(f)) }
 
 // configure writes the configuration; a bubble rate of 0 is no limit.
 func (c *crowd) configure(n, bubbleRate int) error {
-	text := fmt.Sprintf("[control]\nsocket = %q\n\n[[relay]]\nbind = %q\nmax_peers = %d\nbubble_rate = %d\n",
-		filepath.Join(filepath.Dir(c.config), "control.sock"), crowdRelay, n, bubbleRate)
+	text := fmt.Sprintf("[control]\nsocket = %q\n\n[[relay]]\nbind = %q\nmax_peers = %d\nbubble_rate = %d\nfast_path = %q\n",
+		filepath.Join(filepath.Dir(c.config), "control.sock"), crowdRelay, n, bubbleRate, cmp.Or(c.way, wayUser).fastPath())
 	return os.WriteFile(c.config, []byte(text), 0o644)
 }
 
@@ -321,7 +323,7 @@ func (c *crowd) throughput(clients int, d time.Duration) (float64, error) {
 		return 0, err
 	}
 	start := time.Now()
-	err = onOneCPU(func() error {
+	err = onCPU(senderCPU, func() error {
 		for i := 0; time.Since(start) < d; i++ {
 			part := frames[i*peerBatch%len(frames):][:peerBatch]
 			if _, err := c.fromInternet.SendAll(part); err != nil {
@@ -335,7 +337,7 @@ func (c *crowd) throughput(clients int, d time.Duration) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	time.Sleep(throughputDrain)
+	time.Sleep(loadDrain)
 	after, err := received(c.host, "v6")
 	return float64(after-before) / took.Seconds(), err
 }
@@ -397,7 +399,7 @@ func (c *crowd) traffic(ctx context.Context, f flood, d time.Duration, first uin
 	perTick := int(goodRate * floodTick / time.Second / 2)
 	badPerTick := int(floodRate * floodTick / time.Second)
 	start := time.Now()
-	err = onOneCPU(func() error {
+	err = onCPU(senderCPU, func() error {
 		next := time.Now()
 		for tick := range ticks {
 			if err := ctx.Err(); err != nil {

@@ -4,37 +4,64 @@ package experiment
 
 import (
 	"context"
+	"encoding/csv"
 	"fmt"
-	"slices"
+	"os"
+	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
-	"github.com/isthmus-net/isthmus/lab/report"
 )
 
 // Choices of relay-latency. The papers send one packet per second; one per
-// millisecond finds the relay just as idle.
+// millisecond finds the relay just as idle. The papers' 10,000 packets are 250
+// rounds.
 const (
+	latencyName   = "relay-latency"
 	latencyGap    = time.Millisecond
 	latencySlice  = 40
-	latencyRounds = 10
-	latencyLimit  = time.Second // a packet that takes longer is lost
+	latencyRounds = 50
+	latencyLimit  = 100 * time.Millisecond // a packet that takes longer is lost
 )
 
 // latencySizes are those of the papers, in bytes of the IPv6 packet; 64 holds the
 // sequence number just so.
 var latencySizes = []int{64, 512, 1280}
 
+// latencyWays take turns in each round.
+var latencyWays = []way{wayBare, wayBareXDP, wayKernel, wayMiredo, wayUser, wayTC, wayXDP}
+
 // relayLatency is the experiment relay-latency.
 var relayLatency = lab.Experiment{
-	Name:      "relay-latency",
-	Summary:   "latency of single packets through a relay: Isthmus, Miredo, plain kernel forwarding",
+	Name:      latencyName,
+	Summary:   "latency of single packets through a relay: XDP, tc and user space, Miredo, plain kernel forwarding",
 	NeedsRoot: true,
 	Run:       runRelayLatency,
 }
 
+// relayDirection is a way through a relay.
+type relayDirection string
+
+// The two directions.
+const (
+	encapsulating relayDirection = "IPv6 to IPv4"
+	decapsulating relayDirection = "IPv4 to IPv6"
+)
+
+// latencyCase is one direction and size, measured on all ways.
+type latencyCase struct {
+	direction relayDirection
+	size      int
+	rounds    map[way][][]float64 // microseconds
+	lost      map[way]int
+}
+
+// label names the case in tables.
+func (c *latencyCase) label() string { return fmt.Sprintf("%s, %d bytes", c.direction, c.size) }
+
 func runRelayLatency(ctx context.Context, e *lab.Env) error {
-	r, done, err := startRelayPaths(ctx, e, "relay-latency")
+	r, done, err := startRelayPaths(ctx, e, latencyName, latencyWays)
 	if err != nil {
 		return err
 	}
@@ -43,100 +70,100 @@ func runRelayLatency(ctx context.Context, e *lab.Env) error {
 	if e.Runs > 0 {
 		rounds = e.Runs
 	}
-	rep := relayReport("relay-latency", "Latency of single packets through one relay, bare veth")
-	table := report.Table{
-		Title:   "microseconds from the sender's call to the receiver's device: median / 99th percentile",
-		Columns: []string{"IPv6 packet", "kernel forwarding", "Miredo", "Isthmus"},
-	}
+	var cases []*latencyCase
 	for _, d := range []relayDirection{encapsulating, decapsulating} {
 		for _, size := range latencySizes {
 			e.Step("%s %d bytes: %d packets on each path, one per %v", d, size, rounds*latencySlice, latencyGap)
-			measured, lost, err := r.latency(ctx, d, size, rounds)
+			c, err := r.latency(ctx, d, size, rounds)
 			if err != nil {
 				return err
 			}
-			label := fmt.Sprintf("%s, %d bytes", d, size)
-			row := []string{label}
-			for _, name := range []string{"kernel", "miredo", "isthmus"} {
-				row = append(row, percentiles(measured[name]))
-			}
-			table.Rows = append(table.Rows, row)
-			rep.addRatio(label, figureLatency, medians(measured["miredo"]), medians(measured["isthmus"]))
-			rep.addKernelRatio(label, figureLatency, medians(measured["kernel"]), medians(measured["isthmus"]))
-			if lost["isthmus"] > 0 {
-				rep.Fault("%d of %d single packets were lost, %s", lost["isthmus"], rounds*latencySlice, label)
-			}
+			cases = append(cases, c)
 		}
 	}
-	rep.Tables = append(rep.Tables, table)
-	rep.Notes = append(rep.Notes, "Published, microseconds at 64/512/1280 bytes: NICI-Teredo 7.56/7.67/7.91 encapsulating and 8.47/8.71/8.93 decapsulating; "+
-		"Miredo 28.55/29.45/30.26 and 27.94/28.76/29.69.")
-	return finish(e, &rep.Report)
+	if err := r.healthy(); err != nil {
+		return err
+	}
+	rep := latencyReport(cases, rounds)
+	if err := r.checkPaths(ctx, rep); err != nil {
+		return err
+	}
+	if e.Dir != "" {
+		if err := writeSamples(filepath.Join(e.Dir, latencyName+"-samples.csv"), cases); err != nil {
+			return err
+		}
+	}
+	return finish(e, rep)
 }
 
-// latency measures one case on all paths in rounds of one slice each. It returns
-// the latencies of each round by path, in microseconds, and how many packets were
-// lost by path.
-func (r *relayPaths) latency(ctx context.Context, d relayDirection, size, rounds int) (measured map[string][][]float64, lost map[string]int, err error) {
-	measured, lost = map[string][][]float64{}, map[string]int{}
+// latency measures one case on all paths in rounds of one slice each.
+func (r *relayPaths) latency(ctx context.Context, d relayDirection, size, rounds int) (*latencyCase, error) {
+	c := &latencyCase{direction: d, size: size, rounds: map[way][][]float64{}, lost: map[way]int{}}
 	for round := range rounds {
-		for _, p := range r.paths {
+		for i := range r.paths {
 			if err := ctx.Err(); err != nil {
-				return nil, nil, err
+				return nil, err
 			}
+			// The order changes from round to round: nobody always follows the same.
+			p := r.paths[(i+round)%len(r.paths)]
 			slice, err := p.single(d, size, uint64(round*latencySlice))
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
-			measured[p.name] = append(measured[p.name], slice)
-			lost[p.name] += latencySlice - len(slice)
+			c.rounds[p.way] = append(c.rounds[p.way], slice)
+			c.lost[p.way] += latencySlice - len(slice)
 		}
 	}
-	return measured, lost, nil
+	return c, nil
 }
 
-// single sends one slice of packets, numbered from first.
+// single sends one slice of packets, numbered from first, and returns their times
+// under way in microseconds.
 func (p *relayPath) single(d relayDirection, size int, first uint64) ([]float64, error) {
 	if err := p.touch(); err != nil {
 		return nil, err
 	}
-	sender, tap, frame := p.fromHost, p.atClient, p.toClient(size)
-	if d == decapsulating {
-		sender, tap, frame = p.fromClient, p.atHost, p.toHost(size)
-	}
-	var sent []time.Time
-	err := onOneCPU(func() (err error) {
-		sent, err = sender.Stream(frame, first, latencySlice, latencyGap)
+	sender, meter := p.ends(d)
+	meter.Forget(first, latencySlice)
+	err := onCPU(senderCPU, func() error {
+		_, err := sender.Stream(p.frame(d, size), first, latencySlice, latencyGap)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
+	meter.Await(first, latencySlice, latencyLimit)
 	var slice []float64
-	for i, at := range tap.Take(first, latencySlice, latencyLimit) {
-		if !at.IsZero() {
-			slice = append(slice, float64(at.Sub(sent[i]))/float64(time.Microsecond))
-		}
+	for _, t := range meter.Latencies(first, latencySlice) {
+		slice = append(slice, float64(t)/float64(time.Microsecond))
 	}
 	return slice, nil
 }
 
-// medians are the medians of the rounds that have samples.
-func medians(rounds [][]float64) []float64 {
-	var m []float64
-	for _, r := range rounds {
-		if len(r) > 0 {
-			m = append(m, report.Measured(r...).Median())
+// writeSamples writes every single latency, one column for each case and way.
+func writeSamples(path string, cases []*latencyCase) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("the folder for results cannot be made: %w", err)
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("the samples cannot be written: %w", err)
+	}
+	w := csv.NewWriter(f)
+	_ = w.Write([]string{"direction", "bytes", "way", "round", "microseconds"})
+	for _, c := range cases {
+		for _, way := range latencyWays {
+			for round, slice := range c.rounds[way] {
+				for _, t := range slice {
+					_ = w.Write([]string{string(c.direction), strconv.Itoa(c.size), string(way), strconv.Itoa(round), strconv.FormatFloat(t, 'f', 3, 64)})
+				}
+			}
 		}
 	}
-	return m
-}
-
-// percentiles prints the median and the 99th percentile of all rounds together.
-func percentiles(rounds [][]float64) string {
-	all := slices.Sorted(slices.Values(slices.Concat(rounds...)))
-	if len(all) == 0 {
-		return "-"
+	w.Flush()
+	if err := w.Error(); err != nil {
+		f.Close()
+		return fmt.Errorf("the samples cannot be written: %w", err)
 	}
-	return fmt.Sprintf("%.1f / %.1f", report.Measured(all...).Median(), all[(len(all)*99-1)/100])
+	return f.Close()
 }

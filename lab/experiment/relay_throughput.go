@@ -5,150 +5,190 @@ package experiment
 import (
 	"context"
 	"fmt"
-	"runtime"
-	"time"
-
-	"golang.org/x/sys/unix"
+	"slices"
 
 	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/load"
 	"github.com/isthmus-net/isthmus/lab/report"
 )
 
-// Choices of relay-throughput: slices are short and take turns, so that whatever
-// else the machine does falls on all paths alike.
+// Choices of relay-throughput.
 const (
-	throughputSlice  = 50 * time.Millisecond
-	throughputDrain  = 15 * time.Millisecond
+	throughputName   = "relay-throughput"
 	throughputRounds = 30
 )
 
-// throughputSizes are those of the Miredo page, in bytes of the IPv6 packet.
-var throughputSizes = []int{48, 1280}
+// throughputSizes are in bytes of the IPv6 packet: those of the Miredo page, and
+// those of the papers.
+var throughputSizes = []int{48, 64, 512, 1280}
+
+// throughputWays take turns in each round. The bare cable tells what the
+// generator and a sink reach.
+var throughputWays = []way{wayBareXDP, wayKernel, wayMiredo, wayUser, wayTC, wayXDP}
+
+// bothWays is a load in both directions at once.
+const bothWays relayDirection = "both at once"
 
 // relayThroughput is the experiment relay-throughput.
 var relayThroughput = lab.Experiment{
-	Name:      "relay-throughput",
-	Summary:   "packets per second through a relay: Isthmus, Miredo, plain kernel forwarding",
+	Name:      throughputName,
+	Summary:   "packets per second through a relay: XDP, tc and user space, Miredo, plain kernel forwarding",
 	NeedsRoot: true,
 	Run:       runRelayThroughput,
 }
 
-// rates are the packets per second of one path in one case, one per round.
-type rates struct{ offered, passed []float64 }
+// throughputCase is one direction and size, measured on all ways.
+type throughputCase struct {
+	direction relayDirection
+	size      int
+	offered   map[way][]float64 // packets per second, one per round
+	passed    map[way][]float64
+}
+
+// label names the case in tables.
+func (c *throughputCase) label() string { return fmt.Sprintf("%s, %d bytes", c.direction, c.size) }
 
 func runRelayThroughput(ctx context.Context, e *lab.Env) error {
-	r, done, err := startRelayPaths(ctx, e, "relay-throughput")
-	if err != nil {
-		return err
-	}
-	defer done()
 	rounds := throughputRounds
 	if e.Runs > 0 {
 		rounds = e.Runs
 	}
-	rep := relayReport("relay-throughput", "Packets per second through one relay, bare veth")
-	table := report.Table{
-		Title:   "thousand packets per second: median (lowest to highest round)",
-		Columns: []string{"IPv6 packet", "offered", "kernel forwarding", "Miredo", "Isthmus"},
+	rep := &report.Report{
+		Experiment: throughputName, Title: "Packets per second through one relay, bare veth", Peer: "Miredo",
 	}
-	for _, d := range []relayDirection{encapsulating, decapsulating} {
+	for _, part := range []func(context.Context, *lab.Env, *report.Report, int) error{throughputTable, randomPeers, manyHops} {
+		if err := part(ctx, e, rep, rounds); err != nil {
+			return err
+		}
+	}
+	return finish(e, rep)
+}
+
+// throughputTable measures the ways beside each other.
+func throughputTable(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) error {
+	l, done, err := startLoaded(ctx, e, throughputName, throughputWays)
+	if err != nil {
+		return err
+	}
+	defer done()
+	var cases []*throughputCase
+	for _, d := range []relayDirection{encapsulating, decapsulating, bothWays} {
 		for _, size := range throughputSizes {
-			e.Step("%s %d bytes: %d rounds of %v on each path", d, size, rounds, throughputSlice)
-			measured, err := r.throughput(ctx, d, size, rounds)
+			e.Step("%s, %d bytes: %d rounds of %v on each path", d, size, rounds, loadSlice)
+			c, err := l.throughput(ctx, d, size, rounds)
 			if err != nil {
 				return err
 			}
-			label := fmt.Sprintf("%s, %d bytes", d, size)
-			table.Rows = append(table.Rows, []string{
-				label, thousands(measured["isthmus"].offered), thousands(measured["kernel"].passed),
-				thousands(measured["miredo"].passed), thousands(measured["isthmus"].passed),
-			})
-			rep.addRatio(label, figureThroughput, measured["miredo"].passed, measured["isthmus"].passed)
-			rep.addKernelRatio(label, figureThroughput, measured["kernel"].passed, measured["isthmus"].passed)
+			cases = append(cases, c)
 		}
 	}
-	rep.Tables = append(rep.Tables, table)
-	rep.Notes = append(rep.Notes, "Published absolute figures: Miredo's page, 61,800 packets per second both ways at 1280 bytes on a 1.3 GHz PC.")
-	return finish(e, &rep.Report)
+	describeThroughput(rep, cases, rounds)
+	if err := l.reportLossless(ctx, e, rep); err != nil {
+		return err
+	}
+	if err := l.healthy(); err != nil {
+		return err
+	}
+	return l.checkPaths(ctx, rep)
 }
 
 // throughput measures one case on all paths, in rounds of one slice each.
-func (r *relayPaths) throughput(ctx context.Context, d relayDirection, size, rounds int) (map[string]rates, error) {
-	measured := map[string]rates{}
-	for range rounds {
-		for _, p := range r.paths {
+func (l *loaded) throughput(ctx context.Context, d relayDirection, size, rounds int) (*throughputCase, error) {
+	c := &throughputCase{direction: d, size: size, offered: map[way][]float64{}, passed: map[way][]float64{}}
+	for round := range rounds {
+		for i := range l.paths {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			offered, passed, err := r.slice(p, d, size)
+			p := l.paths[(i+round)%len(l.paths)]
+			r, err := l.slice(p, d, size, load.Pace{Time: loadSlice})
 			if err != nil {
 				return nil, err
 			}
-			m := measured[p.name]
-			measured[p.name] = rates{append(m.offered, offered), append(m.passed, passed)}
+			c.offered[p.way] = append(c.offered[p.way], r.offered)
+			c.passed[p.way] = append(c.passed[p.way], r.passed)
 		}
 	}
-	return measured, nil
+	return c, nil
 }
 
-// slice sends for one slice and counts what comes out, in packets per second.
-// What is still under way when the sender stops is counted too: it was queued
-// while the forwarder was behind.
-func (r *relayPaths) slice(p *relayPath, d relayDirection, size int) (offered, passed float64, err error) {
-	if err := p.touch(); err != nil {
-		return 0, 0, err
+// describeThroughput adds the table of all ways, its figures and its picture.
+func describeThroughput(rep *report.Report, cases []*throughputCase, rounds int) {
+	table := report.Table{
+		Title:   "thousand packets per second at full load: median (lowest to highest slice)",
+		Columns: []string{"IPv6 packet", "offered"},
+		Notes: []string{
+			"Full load is what the generator reaches on a CPU of its own; offered is the median of the slices of kernel forwarding, tc and XDP.",
+			"The bare hop is one cable into a sink: no way can pass more.",
+		},
 	}
-	before, err := r.received(p, d)
-	if err != nil {
-		return 0, 0, err
+	for _, w := range throughputWays {
+		table.Columns = append(table.Columns, w.title())
 	}
-	sender, frame := p.fromHost, p.toClient(size)
-	if d == decapsulating {
-		sender, frame = p.fromClient, p.toHost(size)
-	}
-	var sent int
-	var took time.Duration
-	err = onOneCPU(func() (err error) {
-		sent, took, err = sender.Blast(frame, throughputSlice)
-		return err
-	})
-	if err != nil {
-		return 0, 0, err
-	}
-	time.Sleep(throughputDrain)
-	after, err := r.received(p, d)
-	if err != nil {
-		return 0, 0, err
-	}
-	return float64(sent) / took.Seconds(), float64(after-before) / took.Seconds(), nil
-}
-
-// received is how many packets the path's far end has received so far.
-func (r *relayPaths) received(p *relayPath, d relayDirection) (uint64, error) {
-	end := r.client
-	if d == decapsulating {
-		end = r.host
-	}
-	link, err := end.Netlink().LinkByName(p.name)
-	if err != nil {
-		return 0, err
-	}
-	return link.Attrs().Statistics.RxPackets, nil
-}
-
-// onOneCPU runs f on a thread that stays on the first CPU, so that sender and
-// relay do not push each other around.
-func onOneCPU(f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with its affinity
-		var set unix.CPUSet
-		set.Set(0)
-		if err := unix.SchedSetaffinity(0, &set); err != nil {
-			done <- fmt.Errorf("staying on one CPU: %w", err)
-			return
+	bars := &report.Bars{Unit: "thousand packets per second"}
+	for _, c := range cases {
+		row := []string{c.label(), thousands(slices.Concat(c.offered[wayKernel], c.offered[wayTC], c.offered[wayXDP]))}
+		group := report.Group{Label: c.label()}
+		for _, w := range throughputWays {
+			row = append(row, thousands(c.passed[w]))
+			if !w.bare() {
+				group.Bars = append(group.Bars, report.Bar{Name: w.title(), Role: w.role(), Value: report.Measured(inThousands(c.passed[w])...)})
+			}
 		}
-		done <- f()
-	}()
-	return <-done
+		table.Rows = append(table.Rows, row)
+		bars.Groups = append(bars.Groups, group)
+		rep.Figures = append(rep.Figures, c.figures()...)
+		for _, w := range throughputWays {
+			if slices.Max(c.passed[w]) == 0 {
+				rep.Fault("%s passed nothing, %s", w.title(), c.label())
+			}
+		}
+	}
+	rep.Tables = append(rep.Tables, table)
+	rep.AddChart(report.Chart{Name: "rates", Title: "Thousand packets per second at full load", Bars: bars})
+	rep.Notes = append(rep.Notes,
+		fmt.Sprintf("Ratios are medians of the ratios of slices of %v that followed each other, %d rounds (lowest to highest).", loadSlice, rounds),
+		"Both at once counts what arrives at both ends.",
+		"Published absolute figures: Miredo's page, 61,800 packets per second both ways at 1280 bytes, some 40,000 each way at 48 bytes, on a 1.3 GHz PC.",
+	)
+	rep.Fact("generator", "live XDP frames of one flow each way, all headers written anew, from CPU %d", senderCPU)
+	rep.Fact("forwarder", "kernel, tc and XDP: receiving threads and the sink behind them on CPU %d; Miredo and user space: any CPU", forwarderCPU)
+	rep.Fact("offloads of the tables", "segmentation and checksum off at all ends; GRO on at the router's ports, which gives them NAPI")
+}
+
+// figures are the ratios of one case.
+func (c *throughputCase) figures() []report.Figure {
+	f := []report.Figure{
+		ratioFigure(throughputName, c.label(), figureKernel, pairs(c.passed[wayKernel], c.passed[wayXDP])),
+		ratioFigure(throughputName, c.label(), figureMiredo, pairs(c.passed[wayMiredo], c.passed[wayXDP])),
+		ratioFigure(throughputName, c.label(), figureUser, pairs(c.passed[wayMiredo], c.passed[wayUser])),
+		{Name: c.label() + ": tc / kernel forwarding, packets per second", Decimals: 2, Isthmus: report.Measured(pairs(c.passed[wayKernel], c.passed[wayTC])...)},
+		{
+			Name: c.label() + ": packets per second, XDP", Unit: "thousands", Published: c.published(),
+			Peer: report.Measured(inThousands(c.passed[wayMiredo])...), Isthmus: report.Measured(inThousands(c.passed[wayXDP])...),
+		},
+	}
+	if c.direction == bothWays {
+		f[0].Must = nil // the table of bounds speaks of each direction
+	}
+	return f
+}
+
+// published is what Miredo's page states for the case.
+func (c *throughputCase) published() report.Value {
+	switch {
+	case c.direction == bothWays && c.size == 1280:
+		return report.Measured(61.8)
+	case c.direction != bothWays && c.size == 48:
+		return report.Measured(40)
+	}
+	return report.Value{}
+}
+
+func inThousands(v []float64) []float64 {
+	t := make([]float64, len(v))
+	for i := range v {
+		t[i] = v[i] / 1e3
+	}
+	return t
 }

@@ -18,6 +18,7 @@ const (
 	fewPeers      = 100_000 // in short form
 	floodTime     = 5 * time.Second
 	floodTimeFew  = time.Second
+	crowdSlice    = 500 * time.Millisecond
 	defaultBudget = 10_000 // bubbles a second, as the reference configuration has it
 )
 
@@ -115,7 +116,7 @@ func reportRelay(ctx context.Context, e *lab.Env, rep *report.Report, n int, d t
 	if err := c.fill(ctx, goodClients); err != nil {
 		return err
 	}
-	one, err := c.throughput(1, throughputSlice*10)
+	one, err := c.throughput(1, crowdSlice)
 	if err != nil {
 		return err
 	}
@@ -128,7 +129,7 @@ func reportRelay(ctx context.Context, e *lab.Env, rep *report.Report, n int, d t
 	if err != nil {
 		return err
 	}
-	all, err := c.throughput(n, throughputSlice*10)
+	all, err := c.throughput(n, crowdSlice)
 	if err != nil {
 		return err
 	}

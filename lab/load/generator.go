@@ -49,8 +49,9 @@ type Lane struct {
 	ToClient bool
 	// Target is the device to send by, as Target numbered it.
 	Target int
-	// First and Count choose the entries of the table, which are taken in order.
-	First, Count int
+	// First and Count choose the entries of the table, which are taken in order,
+	// over and over; Start is the one of them to start with.
+	First, Count, Start int
 	// Share is how many of each round of frames belong to the lane, 1 if 0.
 	Share int
 }
@@ -181,7 +182,11 @@ func (g *Generator) Run(lanes []Lane, pace Pace) (Sent, error) {
 	if err != nil {
 		return Sent{}, err
 	}
-	if err := errors.Join(g.objects.RunSettings.Put(uint32(0), settings), g.objects.RunProgress.Put(uint32(0), &generatorProgress{})); err != nil {
+	progress := &generatorProgress{}
+	for i, l := range lanes {
+		progress.Cursor[i] = uint32(l.Start)
+	}
+	if err := errors.Join(g.objects.RunSettings.Put(uint32(0), settings), g.objects.RunProgress.Put(uint32(0), progress)); err != nil {
 		return Sent{}, fmt.Errorf("the generator cannot be set up: %w", err)
 	}
 	rate := pace.Rate
@@ -196,11 +201,10 @@ func (g *Generator) Run(lanes []Lane, pace Pace) (Sent, error) {
 	if err != nil {
 		return Sent{}, fmt.Errorf("the generator cannot run, which needs Linux 5.18: %w", err)
 	}
-	var p generatorProgress
-	if err := g.objects.RunProgress.Lookup(uint32(0), &p); err != nil {
+	if err := g.objects.RunProgress.Lookup(uint32(0), progress); err != nil {
 		return Sent{}, err
 	}
-	return Sent{Frames: p.Sent[:len(lanes)], Took: time.Duration(p.End - p.Begin)}, nil
+	return Sent{Frames: progress.Sent[:len(lanes)], Took: time.Duration(progress.End - progress.Begin)}, nil
 }
 
 // testRun is the part of union bpf_attr for BPF_PROG_TEST_RUN (linux/bpf.h).

@@ -63,6 +63,9 @@ func (t *generatorLane) from(l Lane, longest int) error {
 	}
 	t.Skip, t.Target = uint32(longest-len(frame)), uint32(l.Target)
 	t.First, t.Count = uint32(l.First), uint32(l.Count)
+	if l.Count < 1 || l.Start < 0 || l.Start >= l.Count {
+		return fmt.Errorf("a lane of %d peers cannot start with number %d", l.Count, l.Start)
+	}
 	client, other := frame[at+8:at+24], frame[at+24:at+40]
 	if l.ToClient {
 		t.ToClient = 1

@@ -3,52 +3,47 @@
 package load
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
-)
-
-// Of the generic netlink family netdev (linux/netdev.h).
-const (
-	netdevFamily  = "netdev"
-	netdevNAPIGet = 11
-	napiIfindex   = 1
-	napiThread    = 4
 )
 
 // OwnNAPI gives what an interface of the calling thread's network namespace
 // receives to kernel threads of its own, and binds them to one CPU. Without it
 // receiving happens where the sender runs. The interface must have NAPI: by an
-// XDP program, or by GRO on a veth. It needs Linux 6.7.
+// XDP program, or by GRO on a veth.
 func OwnNAPI(iface string, cpu int) error {
-	link, err := net.InterfaceByName(iface)
+	before, err := napiThreads(iface)
 	if err != nil {
-		return fmt.Errorf("interface %s: %w", iface, err)
+		return err
 	}
 	if err := thread(iface); err != nil {
 		return fmt.Errorf("interface %s cannot have receiving threads: %w", iface, err)
 	}
-	ids, err := napiThreads(link.Index)
+	after, err := napiThreads(iface)
 	if err != nil {
-		return fmt.Errorf("the receiving threads of %s cannot be found, which needs Linux 6.7: %w", iface, err)
-	}
-	if len(ids) == 0 {
-		return fmt.Errorf("interface %s has no receiving threads; it has neither GRO nor an XDP program", iface)
+		return err
 	}
 	var set unix.CPUSet
 	set.Set(cpu)
-	for _, id := range ids {
+	found := false
+	for id := range after {
+		if before[id] {
+			continue // of an interface of that name elsewhere
+		}
+		found = true
 		if err := unix.SchedSetaffinity(id, &set); err != nil {
 			return fmt.Errorf("binding the receiving thread of %s: %w", iface, err)
 		}
+	}
+	if !found {
+		return fmt.Errorf("interface %s has no receiving threads; it has neither GRO nor an XDP program", iface)
 	}
 	return nil
 }
@@ -87,31 +82,25 @@ func thread(iface string) error {
 	return <-done
 }
 
-// napiThreads are the process ids of an interface's receiving threads.
-func napiThreads(ifindex int) (ids []int, err error) {
-	family, err := netlink.GenlFamilyGet(netdevFamily)
+// napiThreads are the process ids of the receiving threads of all interfaces of
+// that name, in any network namespace.
+func napiThreads(iface string) (map[int]bool, error) {
+	all, err := filepath.Glob("/proc/[0-9]*/comm")
 	if err != nil {
 		return nil, err
 	}
-	request := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_DUMP)
-	request.AddData(&nl.Genlmsg{Command: netdevNAPIGet, Version: 1})
-	answers, err := request.Execute(unix.NETLINK_GENERIC, 0)
-	if err != nil {
-		return nil, err
-	}
-	for _, a := range answers {
-		attrs, err := nl.ParseRouteAttr(a[nl.SizeofGenlmsg:])
+	ids := map[int]bool{}
+	for _, file := range all {
+		text, err := os.ReadFile(file)
 		if err != nil {
-			return nil, err
+			continue // it ended
 		}
-		values := map[uint16]int{}
-		for _, attr := range attrs {
-			if len(attr.Value) == 4 {
-				values[attr.Attr.Type] = int(binary.NativeEndian.Uint32(attr.Value))
+		if strings.HasPrefix(string(text), "napi/"+iface+"-") {
+			id, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			if err != nil {
+				return nil, err
 			}
-		}
-		if id, ok := values[napiThread]; ok && values[napiIfindex] == ifindex {
-			ids = append(ids, id)
+			ids[id] = true
 		}
 	}
 	return ids, nil

@@ -9,6 +9,7 @@
 #include "packets.h"
 
 #define LANES 8
+#define TARGETS 64
 #define SCHEDULE 256
 #define SPINS (1 << 20)
 
@@ -76,7 +77,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
-	__uint(max_entries, LANES);
+	__uint(max_entries, TARGETS);
 	__type(key, __u32);
 	__type(value, __u32);
 } targets SEC(".maps");

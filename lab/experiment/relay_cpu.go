@@ -1,0 +1,34 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"fmt"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// Who runs where in the relay tables: what sends has a CPU of its own, and what
+// forwards in the kernel another.
+const senderCPU = 0
+
+// forwarderCPU is the last one, which is the sender's too if there is no other.
+var forwarderCPU = runtime.NumCPU() - 1
+
+// onCPU runs f on a thread that stays on one CPU, so that sender and relay do not
+// push each other around.
+func onCPU(cpu int, f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with its affinity
+		var set unix.CPUSet
+		set.Set(cpu)
+		if err := unix.SchedSetaffinity(0, &set); err != nil {
+			done <- fmt.Errorf("staying on one CPU: %w", err)
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}

@@ -1,0 +1,151 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/isthmus-net/isthmus/lab/report"
+)
+
+// publishedLatency is a row of the papers' table: average microseconds at 64, 512
+// and 1280 bytes.
+type publishedLatency struct {
+	name     string
+	averages map[relayDirection][3]float64
+}
+
+// publishedLatencies are of 10,000 packets, one per second.
+var publishedLatencies = []publishedLatency{
+	{"NICI-Teredo, published", map[relayDirection][3]float64{encapsulating: {7.56, 7.67, 7.91}, decapsulating: {8.47, 8.71, 8.93}}},
+	{"6WIND, published", map[relayDirection][3]float64{encapsulating: {13.30, 13.53, 14.00}, decapsulating: {14.34, 14.62, 14.80}}},
+	{"Miredo, published", map[relayDirection][3]float64{encapsulating: {28.55, 29.45, 30.26}, decapsulating: {27.94, 28.76, 29.69}}},
+}
+
+// latencyReport is the papers' table and figures, and what they leave out.
+func latencyReport(cases []*latencyCase, rounds int) *report.Report {
+	rep := &report.Report{
+		Experiment: latencyName, Title: "Latency of single packets through one relay, bare veth", Peer: "Miredo",
+		Tables: []report.Table{averages(cases), percentilesTable(cases)},
+		Notes: []string{
+			"Ratios are medians of the ratios of the medians of slices that followed each other (lowest to highest).",
+			fmt.Sprintf("%d packets a case and way, one per %v; the papers send 10,000, one per second.", rounds*latencySlice, latencyGap),
+			"Stamps are eBPF's, at both hosts' ends of their cables: two cables lie between them, and one in the column of the bare hop.",
+			"The published figures are those of other machines: what they tell is the ratio of the kernel module to Miredo, 3.3 to 3.9.",
+		},
+	}
+	rep.Fact("sender", "AF_PACKET through the interface's own egress, bound to CPU %d", senderCPU)
+	rep.Fact("offloads", "off at all ends, GRO too; no receiving threads: what forwards in the kernel runs in the sender's call")
+	for _, c := range cases {
+		rep.Figures = append(rep.Figures, c.figures()...)
+		rep.AddChart(c.chart())
+		for _, w := range latencyWays {
+			if w.ours() && c.lost[w] > 0 {
+				rep.Fault("%s lost %d of %d single packets, %s", w.title(), c.lost[w], rounds*latencySlice, c.label())
+			}
+		}
+	}
+	return rep
+}
+
+// figures are the ratios that have a must.
+func (c *latencyCase) figures() []report.Figure {
+	median := func(w way) []float64 { return medians(c.rounds[w]) }
+	miredo := median(wayMiredo)
+	var figures []report.Figure
+	for _, w := range []way{wayTC, wayXDP} {
+		name := figureLatencyTC
+		if w == wayXDP {
+			name = figureLatencyXDP
+		}
+		figures = append(figures,
+			ratioFigure(latencyName, c.label(), name, pairs(median(wayKernel), median(w))),
+			ratioFigure(latencyName, c.label()+", "+w.title(), figureLatencyMiredo, pairs(median(w), miredo)),
+		)
+	}
+	return append(figures, ratioFigure(latencyName, c.label(), figureLatencyUser, pairs(miredo, median(wayUser))))
+}
+
+// chart is one of the papers' figures 14 to 16, and those of the other direction.
+func (c *latencyCase) chart() report.Chart {
+	h := &report.Histogram{Unit: "µs", Bin: 1}
+	for _, p := range publishedLatencies {
+		h.AddAverage(p.name, report.Published, p.averages[c.direction][slices.Index(latencySizes, c.size)])
+	}
+	for _, w := range latencyWays {
+		if !w.bare() {
+			h.Add(w.title(), w.role(), slices.Concat(c.rounds[w]...))
+		}
+	}
+	name := fmt.Sprintf("to-ipv4-%d", c.size)
+	if c.direction == decapsulating {
+		name = fmt.Sprintf("to-ipv6-%d", c.size)
+	}
+	return report.Chart{Name: name, Title: "Latency, " + c.label(), Histogram: h}
+}
+
+// averages is the papers' table.
+func averages(cases []*latencyCase) report.Table {
+	t := report.Table{Title: "average latency, µs", Columns: []string{"IPv6 packet"}}
+	for _, p := range publishedLatencies {
+		t.Columns = append(t.Columns, p.name)
+	}
+	for _, w := range latencyWays {
+		t.Columns = append(t.Columns, w.title())
+	}
+	for _, c := range cases {
+		row := []string{c.label()}
+		for _, p := range publishedLatencies {
+			row = append(row, fmt.Sprintf("%.2f", p.averages[c.direction][slices.Index(latencySizes, c.size)]))
+		}
+		for _, w := range latencyWays {
+			row = append(row, average(slices.Concat(c.rounds[w]...)))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+func average(samples []float64) string {
+	if len(samples) == 0 {
+		return "-"
+	}
+	sum := 0.0
+	for _, s := range samples {
+		sum += s
+	}
+	return fmt.Sprintf("%.2f", sum/float64(len(samples)))
+}
+
+// percentilesTable holds median, 99 % and 99.9 %.
+func percentilesTable(cases []*latencyCase) report.Table {
+	t := report.Table{Title: "latency, µs: median / 99 % / 99.9 %", Columns: []string{"IPv6 packet"}}
+	for _, w := range latencyWays {
+		t.Columns = append(t.Columns, w.title())
+	}
+	for _, c := range cases {
+		row := []string{c.label()}
+		for _, w := range latencyWays {
+			all := slices.Concat(c.rounds[w]...)
+			if len(all) == 0 {
+				row = append(row, "-")
+				continue
+			}
+			row = append(row, fmt.Sprintf("%.2f / %.1f / %.1f", percentile(all, 50), percentile(all, 99), percentile(all, 99.9)))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// medians are the medians of the rounds that have samples.
+func medians(rounds [][]float64) []float64 {
+	m := make([]float64, len(rounds))
+	for i, r := range rounds {
+		if len(r) > 0 {
+			m[i] = report.Measured(r...).Median()
+		}
+	}
+	return m
+}

@@ -1,0 +1,168 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/load"
+)
+
+// Choices of all loads: slices are short and take turns, so that whatever else the
+// machine does falls on all paths alike.
+const (
+	loadSlice = 20 * time.Millisecond
+	loadDrain = 50 * time.Millisecond
+)
+
+// loaded is the relay topology with a generator.
+type loaded struct {
+	*relayPaths
+	generator *load.Generator
+}
+
+// startLoaded starts the relay topology with a generator.
+func startLoaded(ctx context.Context, e *lab.Env, name string, ways []way) (l *loaded, done func(), err error) {
+	r, end, err := startRelayPaths(ctx, e, name, ways)
+	if err != nil {
+		return nil, nil, err
+	}
+	l = &loaded{relayPaths: r}
+	done = func() {
+		if l.generator != nil {
+			_ = l.generator.Close()
+		}
+		end()
+	}
+	if err := l.setUp(); err != nil {
+		done()
+		return nil, nil, err
+	}
+	return l, done, nil
+}
+
+// setUp gives the generator a target at each end of each path, and the routers
+// receiving threads on a CPU of their own.
+func (l *loaded) setUp() (err error) {
+	if l.generator, err = load.NewGenerator(len(l.paths)); err != nil {
+		return err
+	}
+	if err := l.host.Do(func() error { return l.generator.Anchor(idleLink) }); err != nil {
+		return err
+	}
+	for i, p := range l.paths {
+		l.generator.Peers()[i] = load.Peer{Client: p.client6.As16(), IP: p.client4.As4(), Port: [2]byte{fakeClientPort >> 8, fakeClientPort & 0xff}}
+		for _, end := range []struct {
+			node   *lab.Node
+			number int
+		}{{l.host, 2 * i}, {l.client, 2*i + 1}} {
+			if err := end.node.Do(func() error { return l.generator.Target(end.number, string(p.way)) }); err != nil {
+				return err
+			}
+		}
+		if err := p.threads(l.relayPaths); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// threads makes the path take redirected frames. What forwards in the kernel gets
+// receiving threads on the forwarder's CPU. Where a program in user space forwards,
+// the kernel receives in the generator's calls and slows those down, so that the
+// program has all other CPUs.
+func (p *relayPath) threads(r *relayPaths) error {
+	ends := []struct {
+		node  *lab.Node
+		iface string
+	}{{p.router, "in6"}, {p.router, "out4"}}
+	if p.way.bare() {
+		ends[0].node, ends[0].iface = r.host, string(p.way)
+		ends[1].node, ends[1].iface = r.client, string(p.way)
+	}
+	for _, end := range ends {
+		if err := end.node.EnableGRO(end.iface); err != nil {
+			return err
+		}
+		if p.way == wayMiredo || p.way == wayUser {
+			continue
+		}
+		if err := end.node.Do(func() error { return load.OwnNAPI(end.iface, forwarderCPU) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lanes are the generator's lanes for one path and direction.
+func (l *loaded) lanes(p *relayPath, d relayDirection, size int) []load.Lane {
+	at := 0
+	for i := range l.paths {
+		if l.paths[i] == p {
+			at = i
+		}
+	}
+	out := load.Lane{Frame: p.frame(encapsulating, size), ToClient: true, Target: 2 * at, First: at, Count: 1}
+	in := load.Lane{Frame: p.frame(decapsulating, size), Target: 2*at + 1, First: at, Count: 1}
+	switch d {
+	case encapsulating:
+		return []load.Lane{out}
+	case decapsulating:
+		return []load.Lane{in}
+	}
+	return []load.Lane{out, in}
+}
+
+// rate is what one slice of one path came to, in packets per second.
+type rate struct{ offered, passed float64 }
+
+// slice sends for one slice and counts what comes out. What is still under way
+// when the generator stops is counted too: it was queued while the forwarder was
+// behind.
+func (l *loaded) slice(p *relayPath, d relayDirection, size int, pace load.Pace) (r rate, err error) {
+	if err := p.touch(); err != nil {
+		return r, err
+	}
+	before, err := p.arrived(d, 0)
+	if err != nil {
+		return r, err
+	}
+	var sent load.Sent
+	err = onCPU(senderCPU, func() (err error) {
+		sent, err = l.generator.Run(l.lanes(p, d, size), pace)
+		return err
+	})
+	if err != nil {
+		return r, err
+	}
+	after, err := p.arrived(d, loadDrain)
+	if err != nil {
+		return r, err
+	}
+	if sent.Took <= 0 {
+		return r, errors.New("the generator sent less than two batches")
+	}
+	return rate{sent.Rate(), float64(after-before) / sent.Took.Seconds()}, nil
+}
+
+// arrived is how many test packets have arrived by now in that direction; with
+// patience, when no more come.
+func (p *relayPath) arrived(d relayDirection, patience time.Duration) (n uint64, err error) {
+	for _, m := range []struct {
+		meter *load.Meter
+		not   relayDirection
+	}{{p.toClient, decapsulating}, {p.toHost, encapsulating}} {
+		if d == m.not {
+			continue
+		}
+		count, err := m.meter.Settle(0, patience)
+		if err != nil {
+			return 0, err
+		}
+		n += count
+	}
+	return n, nil
+}

@@ -1,0 +1,318 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/load"
+	"github.com/isthmus-net/isthmus/lab/report"
+)
+
+// Choices of the rows with random peers.
+const (
+	refreshRate = 600e3 // packets per second that make all peers recent
+	longRun     = 10    // rounds from which on there are a million peers
+)
+
+// loadedCrowd is a crowd with a generator and with meters.
+type loadedCrowd struct {
+	*crowd
+	generator        *load.Generator
+	toClient, toHost *load.Meter
+}
+
+// Targets of the generator of a crowd.
+const (
+	targetHost     = 0 // sends as the host
+	targetInternet = 1
+)
+
+// newLoadedCrowd draws a crowd's topology for a relay that works that way.
+func newLoadedCrowd(ctx context.Context, l *lab.Lab, binary string, w way, peers int) (c *loadedCrowd, err error) {
+	plain, err := newCrowd(ctx, l, binary)
+	if err != nil {
+		return nil, err
+	}
+	plain.way = w
+	c = &loadedCrowd{crowd: plain}
+	defer func() {
+		if err != nil {
+			c.close()
+		}
+	}()
+	if c.generator, err = load.NewGenerator(peers); err != nil {
+		return nil, err
+	}
+	c.closers = append(c.closers, c.generator)
+	if c.toClient, err = load.NewMeter(); err != nil {
+		return nil, err
+	}
+	c.closers = append(c.closers, c.toClient)
+	if c.toHost, err = load.NewMeter(); err != nil {
+		return nil, err
+	}
+	c.closers = append(c.closers, c.toHost)
+	l.Link(c.host, idleLink, c.internet, idleLink)
+	if err := l.Err(); err != nil {
+		return nil, err
+	}
+	err = c.host.Do(func() error {
+		return errors.Join(c.generator.Anchor(idleLink), c.generator.Target(targetHost, "v6"), c.toHost.Arrival("v6", w.hook()))
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = c.internet.Do(func() error {
+		return errors.Join(c.generator.Target(targetInternet, "v4"), c.toClient.Arrival("v4", w.hook()))
+	})
+	return c, err
+}
+
+// threads gives the relay's ports receiving threads on the forwarder's CPU.
+func (c *loadedCrowd) threads() error {
+	for _, iface := range []string{"in6", "out4"} {
+		if err := c.router.EnableGRO(iface); err != nil {
+			return err
+		}
+		if c.way == wayUser {
+			continue
+		}
+		if err := c.router.Do(func() error { return load.OwnNAPI(iface, forwarderCPU) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lane is the load of the clients that entries first to first+n-1 of the table
+// name, from a random one of them on.
+func (c *loadedCrowd) lane(d relayDirection, first, n int) load.Lane {
+	client, mapped := clientOf(0)
+	if d == encapsulating {
+		return load.Lane{Frame: c.toClient6(client), ToClient: true, Target: targetHost, First: first, Count: n, Start: rand.IntN(n)}
+	}
+	return load.Lane{Frame: c.crowd.toHost(client, mapped), Target: targetInternet, First: first, Count: n, Start: rand.IntN(n)}
+}
+
+// toClient6 is a frame of the host to a client.
+func (c *loadedCrowd) toClient6(client [16]byte) []byte { return c.crowd.toClient(crowdHost, client) }
+
+// run loads the relay and returns what passes.
+func (c *loadedCrowd) run(d relayDirection, lane load.Lane, pace load.Pace) (r rate, err error) {
+	meter := c.toClient
+	if d == decapsulating {
+		meter = c.toHost
+	}
+	before, err := meter.Count(0)
+	if err != nil {
+		return r, err
+	}
+	var sent load.Sent
+	err = onCPU(senderCPU, func() (err error) {
+		sent, err = c.generator.Run([]load.Lane{lane}, pace)
+		return err
+	})
+	if err != nil {
+		return r, err
+	}
+	after, err := meter.Settle(0, loadDrain)
+	if err != nil {
+		return r, err
+	}
+	if sent.Took <= 0 {
+		return r, errors.New("the generator sent less than two batches")
+	}
+	return rate{sent.Rate(), float64(after-before) / sent.Took.Seconds()}, nil
+}
+
+// memory is what the relay holds for itself, and what the kernel holds for it in
+// eBPF tables, in bytes. Tables that both see are counted once.
+func (c *crowd) memory() (int, error) {
+	proc := fmt.Sprintf("/proc/%d", c.process.PID())
+	anonymous, err := kilobytes(proc+"/status", "RssAnon: %d kB")
+	if err != nil {
+		return 0, err
+	}
+	files, err := filepath.Glob(proc + "/fdinfo/*")
+	if err != nil {
+		return 0, err
+	}
+	maps := map[int]int{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it was closed
+		}
+		var id, size int
+		for line := range bytes.Lines(text) {
+			_, _ = fmt.Sscanf(string(line), "map_id: %d", &id)
+			_, _ = fmt.Sscanf(string(line), "memlock: %d", &size)
+		}
+		if id != 0 {
+			maps[id] = size
+		}
+	}
+	sum := anonymous << 10
+	for _, size := range maps {
+		sum += size
+	}
+	return sum, nil
+}
+
+// kilobytes reads a number from a file of lines.
+func kilobytes(file, format string) (n int, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(text) {
+		if _, err := fmt.Sscanf(string(line), format, &n); err == nil {
+			return n, nil
+		}
+	}
+	return 0, fmt.Errorf("%s does not say %q", file, format)
+}
+
+// randomPeers adds the rows with many peers: each packet is of another peer, in
+// random order, all made trusted by the protocol itself.
+func randomPeers(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) (err error) {
+	numbers := []int{1, 1_000, 100_000, 1_000_000}
+	if rounds < longRun {
+		numbers = []int{1, 1_000, 10_000, 100_000}
+	}
+	most := numbers[len(numbers)-1]
+	l, err := e.New(ctx, throughputName+"-peers")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := l.Close(); err == nil {
+			err = e
+		}
+	}()
+	sum := 0
+	for _, n := range numbers {
+		sum += n
+	}
+	c, err := newLoadedCrowd(ctx, l, e.Binary, wayXDP, sum)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	empty, err := c.emptyMemory(ctx)
+	if err != nil {
+		return err
+	}
+	e.Step("starting a relay, and making %d clients known to it", most)
+	if err := c.start(ctx, most); err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := c.fill(ctx, most); err != nil {
+		return err
+	}
+	took := time.Since(start)
+	if err := c.threads(); err != nil {
+		return err
+	}
+	full, err := c.memory()
+	if err != nil {
+		return err
+	}
+	memory := report.Figure{Name: fmt.Sprintf("memory for %d peers, tables in the kernel included", most), Unit: "MB", Decimals: 1,
+		Published: report.Measured(64), Isthmus: report.Measured(float64(full-empty) / 1e6)}
+	if most == 1_000_000 {
+		memory.Must = must(throughputName, figureMemory)
+	}
+	rep.Figures = append(rep.Figures, memory)
+	rep.Notes = append(rep.Notes, fmt.Sprintf("The relay with %d peers met each by a packet, a bubble and an answer, in %.1f s.", most, took.Seconds()))
+	firsts := c.table(numbers)
+	return c.reportRandom(ctx, e, rep, numbers, firsts, rounds)
+}
+
+// emptyMemory is the memory of a relay that has no peers, and no room for any.
+func (c *crowd) emptyMemory(ctx context.Context) (bytes int, err error) {
+	if err := c.start(ctx, 1); err != nil {
+		return 0, err
+	}
+	if bytes, err = c.memory(); err != nil {
+		return 0, err
+	}
+	return bytes, c.process.Stop()
+}
+
+// table fills the generator's table: for each number the first so many clients in
+// random order. It returns where they begin.
+func (c *loadedCrowd) table(numbers []int) (firsts []int) {
+	at := 0
+	for _, n := range numbers {
+		firsts = append(firsts, at)
+		for i, number := range rand.Perm(n) {
+			client, mapped := clientOf(number)
+			c.generator.Peers()[at+i] = load.Peer{
+				Client: client, IP: mapped.Addr().As4(), Port: [2]byte{byte(mapped.Port() >> 8), byte(mapped.Port())},
+			}
+		}
+		at += n
+	}
+	return firsts
+}
+
+// reportRandom measures the rows.
+func (c *loadedCrowd) reportRandom(ctx context.Context, e *lab.Env, rep *report.Report, numbers, firsts []int, rounds int) error {
+	table := report.Table{
+		Title:   "Isthmus XDP, random peers, 64 bytes: thousand packets per second at full load",
+		Columns: []string{"direction", "offered"},
+	}
+	for _, n := range numbers {
+		table.Columns = append(table.Columns, fmt.Sprintf("%d peers", n))
+	}
+	last := len(numbers) - 1
+	for _, d := range []relayDirection{decapsulating, encapsulating} {
+		e.Step("%s from %d to %d random peers: %d rounds", d, numbers[0], numbers[last], rounds)
+		// Peers that have been silent for 30 seconds are asked first (RFC 4380
+		// section 5.4.1): all shall have been heard just now.
+		all := c.lane(decapsulating, firsts[last], numbers[last])
+		heard := time.Duration(2*float64(numbers[last])/refreshRate*float64(time.Second)) + loadSlice
+		if _, err := c.run(decapsulating, all, load.Pace{Rate: refreshRate, Time: heard}); err != nil {
+			return err
+		}
+		var offered []float64
+		passed := make([][]float64, len(numbers))
+		for range rounds {
+			for i, n := range numbers {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				r, err := c.run(d, c.lane(d, firsts[i], n), load.Pace{Time: loadSlice})
+				if err != nil {
+					return err
+				}
+				offered = append(offered, r.offered)
+				passed[i] = append(passed[i], r.passed)
+			}
+		}
+		row := []string{string(d), thousands(offered)}
+		for i := range numbers {
+			row = append(row, thousands(passed[i]))
+		}
+		table.Rows = append(table.Rows, row)
+		f := report.Figure{Name: fmt.Sprintf("%s: XDP, packets per second at %d random peers / at one", d, numbers[last]), Decimals: 2,
+			Isthmus: report.Measured(pairs(passed[0], passed[last])...)}
+		if numbers[last] == 1_000_000 {
+			f.Must = must(throughputName, figureRandom)
+		}
+		rep.Figures = append(rep.Figures, f)
+	}
+	rep.Tables = append(rep.Tables, table)
+	return nil
+}
