@@ -221,9 +221,11 @@ func chosen(group []route4) (*route4, bool) {
 }
 
 // numbers4 gives hops the numbers of their classes, 1 to 255. A hop keeps its
-// number as long as some /16 needs it.
+// number as long as some /16 needs it, and a number that was given back is the
+// last to be given again.
 type numbers4 struct {
-	of map[hop4]byte
+	of   map[hop4]byte
+	last byte // the one given last
 }
 
 func (n *numbers4) reset() { n.of = make(map[hop4]byte) }
@@ -252,13 +254,11 @@ func (n *numbers4) assign(s *snapshot4) *[slots4]byte {
 			numberOf[id], taken[number] = number, true
 		}
 	}
-	free := 1
 	for _, id := range order {
 		if numberOf[id] == 0 {
-			for taken[free] {
-				free++
+			for n.last++; n.last == 0 || taken[n.last]; n.last++ {
 			}
-			numberOf[id], taken[free] = byte(free), true
+			numberOf[id], taken[n.last] = n.last, true
 		}
 		next[s.hops[id-1]] = numberOf[id]
 	}

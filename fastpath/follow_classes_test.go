@@ -252,8 +252,8 @@ func TestNumbersStayWithTheirRoutes(t *testing.T) {
 	if second[0x0100] != first[0x0102] || second[0x0102] != first[0x0100] {
 		t.Errorf("numbers moved: first %v, then %v", first[0x0100:0x0103], second[0x0100:0x0103])
 	}
-	if second[0x0101] != first[0x0101] {
-		t.Errorf("a free number was not used again: %d instead of %d", second[0x0101], first[0x0101])
+	if second[0x0101] == first[0x0101] || second[0x0101] == 0 {
+		t.Errorf("new routes have number %d, which others just had", second[0x0101])
 	}
 	links := make([]int, 300)
 	for i := range links {

@@ -18,6 +18,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/testutil"
@@ -69,6 +70,25 @@ func routeTo(prefix, link string) *netlink.Route {
 		panic(err)
 	}
 	return &netlink.Route{LinkIndex: l.Attrs().Index, Dst: dst}
+}
+
+// routeFrom adds an IPv6 route for packets from one prefix to another of the same
+// length; the library has none.
+func routeFrom(src, dst string, bits uint8, link string) error {
+	l, err := netlink.LinkByName(link)
+	if err != nil {
+		return err
+	}
+	req := nl.NewNetlinkRequest(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_ACK)
+	req.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{
+		Family: unix.AF_INET6, Dst_len: bits, Src_len: bits, Table: unix.RT_TABLE_MAIN,
+		Protocol: unix.RTPROT_STATIC, Type: unix.RTN_UNICAST,
+	}})
+	req.AddData(nl.NewRtAttr(unix.RTA_DST, netip.MustParseAddr(dst).AsSlice()))
+	req.AddData(nl.NewRtAttr(unix.RTA_SRC, netip.MustParseAddr(src).AsSlice()))
+	req.AddData(nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(l.Attrs().Index))))
+	_, err = req.Execute(unix.NETLINK_ROUTE, 0)
+	return err
 }
 
 // nft loads a ruleset into the calling thread's namespace.
@@ -263,6 +283,13 @@ func TestFind(t *testing.T) {
 		{
 			name: "a route beside", query: query,
 			do: func() error { return netlink.RouteAdd(routeTo("2001:1::/32", "lan")) },
+		},
+		{
+			name: "a route for some sources", query: query,
+			do: func() error {
+				return routeFrom("2001:db8:5::", "2001:db8:6::", 48, "lan")
+			},
+			want: []string{"IPv6 routes depend on the source. One of them is that to 2001:db8:6::/48 through lan"},
 		},
 		{
 			name: "an own route that is more specific", query: query,

@@ -21,10 +21,12 @@ type route6 struct {
 	table  uint32
 	metric uint32
 	link   uint32
+	source bool // it is for packets of some sources only
 }
 
 // findRoutes looks for routes that take packets for the relay's prefixes
-// elsewhere: more specific ones, own addresses among them, and better ones.
+// elsewhere: more specific ones, own addresses among them, and better ones; and
+// for any route that is for some sources only.
 func findRoutes(q Query) ([]Finding, error) {
 	if len(q.Prefixes) == 0 || q.Host {
 		return nil, nil
@@ -38,6 +40,16 @@ func findRoutes(q Query) ([]Finding, error) {
 		return nil, unread("the IPv6 routes", err)
 	}
 	var found []Finding
+	for _, r := range inside {
+		if r.source {
+			found = append(found, Finding{
+				What:   "IPv6 routes depend on the source.",
+				Detail: fmt.Sprintf("One of them is that to %s %s, and a next hop is kept for all sources.", r.dst, r.way()),
+				Remedy: fmt.Sprintf("Remove it (ip -6 route show table all %s), %s.", r.dst, choose),
+			})
+			break
+		}
+	}
 	for _, prefix := range q.Prefixes {
 		for _, r := range elsewhere(prefix.Masked(), tunnel, inside) {
 			found = append(found, Finding{
@@ -87,7 +99,7 @@ func elsewhere(prefix netip.Prefix, tunnel uint32, routes []route6) []route6 {
 const maxRoutesInside = 64
 
 // routesInside lists the routes of the tables "main" and "local" inside any of
-// the prefixes. Other tables are reached by policy rules only.
+// the prefixes, and those of some sources. Other tables are reached by policy rules only.
 func routesInside(prefixes []netip.Prefix) ([]route6, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
 	req.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: unix.AF_INET6}})
@@ -108,10 +120,14 @@ func routesInside(prefixes []netip.Prefix) ([]route6, error) {
 	return inside, err
 }
 
-// within tells whether a route may take packets for one of the prefixes.
+// within tells whether a route may take packets for one of the prefixes, or
+// packets of some sources.
 func within(prefixes []netip.Prefix, r route6) bool {
 	if r.table != unix.RT_TABLE_MAIN && r.table != unix.RT_TABLE_LOCAL {
 		return false
+	}
+	if r.source {
+		return true
 	}
 	for _, p := range prefixes {
 		if r.dst.Bits() >= p.Bits() && p.Contains(r.dst.Addr()) {
@@ -126,7 +142,7 @@ func parseRoute6(msg []byte) (route6, bool) {
 	if len(msg) < unix.SizeofRtMsg || msg[0] != unix.AF_INET6 || msg[1] > 128 {
 		return route6{}, false
 	}
-	r := route6{table: uint32(msg[4])}
+	r := route6{table: uint32(msg[4]), source: msg[2] != 0}
 	dst := netip.IPv6Unspecified()
 	for attr, value := range netattr.All(msg[unix.SizeofRtMsg:]) {
 		switch {
