@@ -144,15 +144,32 @@ func (a *Attachment) attachAll() error {
 	}
 	a.regime = &r
 	err = a.placeEach(view.chosen)
-	if err != nil && r.xdp && a.config.Mode == ModeAuto {
-		undone := a.takeAway()
-		a.regime = &regime{why: fmt.Sprintf("XDP was refused: %v", err)}
-		err = errors.Join(undone, a.placeEach(view.chosen))
+	if a.config.Mode == ModeAuto && r.xdp {
+		if err == nil {
+			err = cannotTransmit(view.chosen)
+		}
+		if err != nil {
+			undone := a.takeAway()
+			a.regime = &regime{why: fmt.Sprintf("XDP does not serve: %v", err)}
+			err = errors.Join(undone, a.placeEach(view.chosen))
+		}
 	}
 	if err != nil {
 		return err
 	}
 	return a.placeTunnel()
+}
+
+// cannotTransmit names a device that does not send what XDP redirects into it.
+// Many drivers begin to do so with the first program, so it can be asked only now.
+func cannotTransmit(devices []*device) error {
+	for _, d := range devices {
+		d.lookAtXDP()
+		if d.transmit == no {
+			return fmt.Errorf("%s cannot send what XDP redirects into it", d.name)
+		}
+	}
+	return nil
 }
 
 func (a *Attachment) placeEach(devices []*device) error {

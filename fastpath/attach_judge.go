@@ -61,6 +61,9 @@ func (d *device) warnings(xdp bool) []string {
 	if len(d.ingress) > 0 {
 		warn("redirected packets go round the tc programs on %s: %s", d.name, inWords(d.ingress))
 	}
+	if d.mtu > maxNativeMTU && d.fragments == no {
+		warn("%s has an MTU of %d, and with XDP %s takes up to %d: lower it, or set fast_path to tc", d.name, d.mtu, d.driverInWords(), maxNativeMTU)
+	}
 	if w := d.noTransmit(); w != "" {
 		words = append(words, w)
 	}
@@ -96,9 +99,6 @@ func (d *device) farWarnings() []string {
 		words = append(words, fmt.Sprintf("if the far end of %s, in another namespace, leaves checksums to its device, %s", d.name, cost))
 	case d.far.checksum:
 		words = append(words, fmt.Sprintf("%s, of %s, leaves checksums to its device; %s, or switch that off with: ethtool -K %s tx off", d.far, d.name, cost, d.far.name))
-	}
-	if d.mtu > maxNativeMTU {
-		words = append(words, fmt.Sprintf("the MTU of %s is %d: XDP without fragments takes frames of up to %d bytes, and so limits what its far end may send", d.name, d.mtu, maxNativeMTU))
 	}
 	return words
 }

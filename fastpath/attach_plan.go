@@ -3,6 +3,7 @@
 package fastpath
 
 import (
+	"fmt"
 	"path/filepath"
 )
 
@@ -28,9 +29,13 @@ func Plan(o AttachConfig) ([]DeviceReport, error) {
 	}
 	var reports []DeviceReport
 	for _, d := range view.chosen {
+		warnings := d.warnings(r.xdp)
+		if r.xdp && d.native == unknown {
+			warnings = append(warnings, fmt.Sprintf("this kernel does not tell whether %s of %s takes native XDP; attaching shows it", d.driverInWords(), d.name))
+		}
 		reports = append(reports, DeviceReport{
 			Device: d.name, Index: d.index, Hook: plannedHook(r, o), Why: r.why,
-			Target: d.isTarget(r.xdp), Warnings: d.warnings(r.xdp),
+			Target: d.isTarget(r.xdp), Warnings: warnings,
 		})
 	}
 	return append(reports, view.left...), nil

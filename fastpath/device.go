@@ -25,7 +25,8 @@ func answered(b bool) answer {
 }
 
 // maxNativeMTU is the largest MTU that veth and most drivers take for a program
-// without fragments: what fits into a page of 4 KiB beside the head room.
+// without fragments, or with a driver that has none: what fits into a page of 4
+// KiB beside the head room.
 const maxNativeMTU = 3506
 
 // Kinds of device by rtnetlink that matter here.
@@ -53,11 +54,12 @@ type device struct {
 	rxQueues int
 	master   string // the bridge, bond or team whose member it is
 
-	native   answer // whether the driver runs XDP programs
-	transmit answer // whether frames redirected into it by XDP are sent
-	xdp      *program
-	ingress  []program // tc programs of others, in their order
-	far      *farEnd   // of a veth
+	native    answer // whether the driver runs XDP programs
+	transmit  answer // whether frames redirected into it by XDP are sent
+	fragments answer // whether XDP sees frames of several pages
+	xdp       *program
+	ingress   []program // tc programs of others, in their order
+	far       *farEnd   // of a veth
 
 	farIndex, farNamespace int // where a veth's far end is, as the kernel counts
 }
@@ -155,8 +157,8 @@ func (d *device) againstXDP() string {
 		return fmt.Sprintf("%s is one end of a veth pair, where packets come from programs and tc keeps their offloads", d.name)
 	case d.native == no:
 		return fmt.Sprintf("%s cannot take native XDP, because %s has none", d.name, d.driverInWords())
-	case d.transmit == no && d.native != yes:
-		return fmt.Sprintf("%s cannot send what XDP redirects into it", d.name)
+	case d.mtu > maxNativeMTU && d.fragments == no:
+		return fmt.Sprintf("%s has an MTU of %d, and with XDP %s takes up to %d", d.name, d.mtu, d.driverInWords(), maxNativeMTU)
 	case len(d.ingress) > 0:
 		return fmt.Sprintf("%s has tc programs that XDP would go round: %s", d.name, inWords(d.ingress))
 	}

@@ -19,8 +19,9 @@ const (
 	netdevIndex       = 1 // NETDEV_A_DEV_IFINDEX
 	netdevXDPFeatures = 3 // NETDEV_A_DEV_XDP_FEATURES
 
-	xdpNeeded   = 1<<0 | 1<<1 // NETDEV_XDP_ACT_BASIC, NETDEV_XDP_ACT_REDIRECT
-	xdpTransmit = 1 << 2      // NETDEV_XDP_ACT_NDO_XMIT
+	xdpNeeded    = 1<<0 | 1<<1 // NETDEV_XDP_ACT_BASIC, NETDEV_XDP_ACT_REDIRECT
+	xdpTransmit  = 1 << 2      // NETDEV_XDP_ACT_NDO_XMIT
+	xdpFragments = 1 << 5      // NETDEV_XDP_ACT_RX_SG
 )
 
 // Requests of the ethtool interface that x/sys has no function for; both answer
@@ -38,7 +39,7 @@ func xdpFeatures(index int) (features uint64, ok bool) {
 		return 0, false
 	}
 	req := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_ACK)
-	req.AddData(&nl.Genlmsg{Command: netdevGet, Version: 1})
+	req.AddData(genericHeader{netdevGet, 1})
 	req.AddData(nl.NewRtAttr(netdevIndex, nl.Uint32Attr(uint32(index))))
 	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
 	if err != nil {
@@ -61,6 +62,17 @@ func xdpFeatures(index int) (features uint64, ok bool) {
 	return 0, false
 }
 
+// genericHeader is struct genlmsghdr: command, version and two bytes that must be
+// zero. The one of the netlink package ends before those two and sends what
+// happens to lie behind it.
+type genericHeader [nl.SizeofGenlmsg]byte
+
+// Len returns the size in bytes.
+func (genericHeader) Len() int { return nl.SizeofGenlmsg }
+
+// Serialize returns the bytes.
+func (h genericHeader) Serialize() []byte { return h[:] }
+
 // driverOf returns the name of a device's driver, empty if it has none.
 func driverOf(name string) string {
 	fd, err := ethtoolSocket()
@@ -79,22 +91,22 @@ func ethtoolSocket() (int, error) {
 	return unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 }
 
-// ethtoolValue asks for one setting of a device.
-func ethtoolValue(fd int, name string, request uint32) (uint32, error) {
+// ethtool makes a request that takes and gives one number.
+func ethtool(fd int, name string, request, data uint32) (uint32, error) {
 	ifr, err := unix.NewIfreq(name)
 	if err != nil {
 		return 0, err
 	}
-	value := struct{ request, data uint32 }{request: request}
+	value := struct{ request, data uint32 }{request, data}
 	// The layout of struct ifreq whose union holds a pointer, which x/sys keeps
 	// to itself.
-	data := struct {
+	arg := struct {
 		name    [unix.IFNAMSIZ]byte
 		pointer unsafe.Pointer
 		_       [16]byte
 	}{pointer: unsafe.Pointer(&value)}
-	copy(data.name[:], ifr.Name())
-	if _, _, errno := syscall.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&data))); errno != 0 {
+	copy(arg.name[:], ifr.Name())
+	if _, _, errno := syscall.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&arg))); errno != 0 {
 		return 0, errno
 	}
 	return value.data, nil

@@ -108,10 +108,11 @@ func (d *device) lookAtXDP() {
 	case told:
 		d.native = answered(features&xdpNeeded == xdpNeeded)
 		d.transmit = answered(features&xdpTransmit != 0)
+		d.fragments = answered(features&xdpFragments != 0)
 	case d.kind != kindVeth:
-		d.native, d.transmit = unknown, unknown
+		d.native, d.transmit, d.fragments = unknown, unknown, unknown
 	default:
-		d.native, d.transmit = yes, unknown
+		d.native, d.transmit, d.fragments = yes, unknown, unknown
 		if d.far.known {
 			d.transmit = answered(d.far.gro || d.far.xdp)
 		}

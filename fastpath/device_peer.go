@@ -48,11 +48,11 @@ func (f *farEnd) look(index int) {
 	}
 	defer unix.Close(fd)
 	a := l.Attrs()
-	gro, err := ethtoolValue(fd, a.Name, ethtoolGRO)
+	gro, err := ethtool(fd, a.Name, ethtoolGRO, 0)
 	if err != nil {
 		return
 	}
-	checksum, err := ethtoolValue(fd, a.Name, ethtoolChecksum)
+	checksum, err := ethtool(fd, a.Name, ethtoolChecksum, 0)
 	if err != nil {
 		return
 	}

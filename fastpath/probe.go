@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 )
 
@@ -49,8 +50,8 @@ type Features struct {
 	Missing []string
 }
 
-// Probe tries what kernel and process offer. It attaches nothing, mounts nothing
-// and leaves nothing behind.
+// Probe tries what kernel and process offer. It attaches and mounts nothing. On
+// kernels before 5.11 it raises the process's limit of locked memory.
 func Probe() Features {
 	f := Features{Kernel: release(), BPFFS: mountedRoot()}
 	caps := effective()
@@ -101,6 +102,9 @@ func (f *Features) words(caps capabilities) []string {
 	say(!f.FibSource, "The kernel %s names no source address in route look-ups: bind the instance to an address if the host has several, or take Linux 6.7 or later.", f.Kernel)
 	say(!f.DecapFlag, "The kernel %s cannot decapsulate IPv6 from IPv4 in tc, so those packets take the engine: use XDP, or take Linux 6.3 or later.", f.Kernel)
 	say(!f.CoarseTime, "The kernel %s has no coarse clock for programs: take Linux 5.11 or later.", f.Kernel)
+	if err := rlimit.RemoveMemlock(); err != nil {
+		say(true, "The process may lock little memory, in which kernels before 5.11 keep maps (%v): raise the limit with LimitMEMLOCK=infinity.", err)
+	}
 	say(!f.JIT, "Programs are interpreted, which is several times slower: switch the compiler on with: sysctl -w net.core.bpf_jit_enable=1.")
 	say(f.BPFFS == "", "%s", bpffsInWords())
 	return words
