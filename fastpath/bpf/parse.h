@@ -130,6 +130,9 @@ INLINE int is_summed(u8 next)
 	return next == PROTO_TCP || next == PROTO_UDP || next == PROTO_ICMPV6;
 }
 
+/* The least that a transport header takes; what is shorter has no checksum. */
+INLINE u32 transport_len(u8 next) { return next == PROTO_TCP ? TCP_LEN : UDP_LEN; }
+
 /* Protocols that pass though the outer checksum must do without theirs. */
 INLINE int is_unsummed(u8 next)
 {

@@ -76,6 +76,12 @@ INLINE u32 judge_encap(void *ctx, struct ip6 *p, void *end, u32 tag, const struc
 	e->size = size;
 	if (UNLIKELY(size > in->length))
 		return REASON_ODD_LENGTH;
+	/* Before any drop: the kernel answers these, whoever sent them. */
+	u32 segment = in->segment ? in->segment : size;
+	if (UNLIKELY(segment > settings.mtu))
+		return REASON_TOO_BIG;
+	if (UNLIKELY(p->hops <= 1 && !(settings.flags & FLAG_HOST)))
+		return REASON_HOP_LIMIT;
 	if (UNLIKELY(!is_host(p->source)))
 		return REASON_BAD_SOURCE;
 	if (UNLIKELY(tag_of(p->source[0]) != NO_TAG))
@@ -98,14 +104,9 @@ INLINE u32 judge_encap(void *ctx, struct ip6 *p, void *end, u32 tag, const struc
 		if (in->hook == HOOK_XDP && in->device & DEVICE_PARTIAL)
 			return REASON_OFFLOAD;
 	}
-	if (UNLIKELY(size < IPV6_LEN + UDP_LEN || (void *)(p + 1) + UDP_LEN > end))
+	if (UNLIKELY(size < IPV6_LEN + transport_len(p->next) || (void *)(p + 1) + UDP_LEN > end))
 		return REASON_SHORT_PAYLOAD;
 	e->summed = is_sum_known(p);
-	u32 segment = in->segment ? in->segment : size;
-	if (UNLIKELY(segment > settings.mtu))
-		return REASON_TOO_BIG;
-	if (UNLIKELY(p->hops <= 1 && !(settings.flags & FLAG_HOST)))
-		return REASON_HOP_LIMIT;
 
 	struct mapping m;
 	if (UNLIKELY(!mapping_of(&peer, p->destination, &m)))
@@ -305,7 +306,7 @@ INLINE u32 judge_content(const struct ip6 *p, void *end, const struct arrival *i
 		if (in->hook == HOOK_XDP && in->device & DEVICE_PARTIAL)
 			return REASON_OFFLOAD;
 	}
-	if (UNLIKELY(FROM_BE16(p->length) < UDP_LEN || (void *)(p + 1) + UDP_LEN > end))
+	if (UNLIKELY(FROM_BE16(p->length) < transport_len(p->next) || (void *)(p + 1) + UDP_LEN > end))
 		return REASON_SHORT_PAYLOAD;
 	if (p->next == PROTO_ICMPV6) {
 		u8 type = *(u8 *)(p + 1);

@@ -20,8 +20,6 @@ GLOBAL int tc_end(struct __sk_buff *skb, u32 reason, u64 source, u64 now, u32 ho
 	return verdict_of(reason) == VERDICT_DROP ? TC_DROP : TC_PASS;
 }
 
-#define TCP_LEN 20
-
 /*
  * The largest IPv6 packet that an skb will be cut to; 0 when it is whole, ~0 when it
  * is not TCP, whose cuts the tunnel would not survive.

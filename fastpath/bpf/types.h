@@ -60,6 +60,7 @@ typedef __u32 be32;
 #define ETHERNET_LEN 14
 #define IPV4_LEN 20
 #define UDP_LEN 8
+#define TCP_LEN 20
 #define IPV6_LEN 40
 /* What a tunnel header adds to a packet. */
 #define TUNNEL_LEN (IPV4_LEN + UDP_LEN)

@@ -70,8 +70,11 @@ func (e *engine) handle4(b []byte) outcome {
 	b = b[:total]
 	from, to := netip.AddrFrom4([4]byte(b[12:])), netip.AddrFrom4([4]byte(b[16:]))
 	fragment := binary.BigEndian.Uint16(b[6:])&0x3fff != 0
-	if b[9] != packet.ProtoUDP || !isOwn(to) || fragment || isOwn(from) || !isUnicast(from) {
+	if b[9] != packet.ProtoUDP || !isOwn(to) || fragment || isOwn(from) {
 		return outcome{kernel: true}
+	}
+	if isMartian(from) {
+		return outcome{dropped: true}
 	}
 	udp := b[header:]
 	if len(udp) < udpLen {
@@ -114,8 +117,13 @@ func headerSum(pseudo uint64, udp []byte, p packet.IPv6) uint64 {
 	return packet.Sum(sum, p[6:8]) + uint64(^uint16(p.NextHeader()))
 }
 
-func isOwn(a netip.Addr) bool     { return a == relayIP || a == secondIP }
-func isUnicast(a netip.Addr) bool { return a.IsValid() && !a.IsMulticast() && !a.IsUnspecified() }
+func isOwn(a netip.Addr) bool { return a == relayIP || a == secondIP }
+
+// isMartian tells whether the kernel refuses a as a source.
+func isMartian(a netip.Addr) bool {
+	first := a.As4()[0]
+	return a.IsMulticast() || a.IsLoopback() || first == 0 || a == netip.MustParseAddr("255.255.255.255")
+}
 
 // finish finishes a checksum that the sender has left to hardware.
 func finish(p packet.IPv6) {

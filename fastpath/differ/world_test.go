@@ -140,7 +140,7 @@ func (w *world) settle() {
 		f(&s, &cfg)
 	}
 	send, receive := cfg.Ages()
-	s.Refresh, s.Memory = time.Duration(send)*fastpath.StampUnit, time.Duration(receive)*fastpath.StampUnit
+	s.Refresh, s.Memory = send, receive
 	if err := w.fast.Set(s); err != nil {
 		w.t.Fatal(err)
 	}
