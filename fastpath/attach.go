@@ -123,8 +123,7 @@ func Attach(p Programs, o AttachConfig) (*Attachment, error) {
 	return a, nil
 }
 
-// attachAll chooses the regime and attaches to every device. If auto chose XDP
-// and a driver refuses it after all, tc is tried instead.
+// attachAll chooses the regime and attaches to every device.
 func (a *Attachment) attachAll() error {
 	view, err := survey(a.config)
 	if err != nil {
@@ -142,22 +141,29 @@ func (a *Attachment) attachAll() error {
 	if err != nil {
 		return err
 	}
-	a.regime = &r
-	err = a.placeEach(view.chosen)
-	if a.config.Mode == ModeAuto && r.xdp {
-		if err == nil {
-			err = cannotTransmit(view.chosen)
-		}
-		if err != nil {
-			undone := a.takeAway()
-			a.regime = &regime{why: fmt.Sprintf("XDP does not serve: %v", err)}
-			err = errors.Join(undone, a.placeEach(view.chosen))
-		}
-	}
-	if err != nil {
+	if err := a.attachBy(r, view.chosen); err != nil {
 		return err
 	}
 	return a.placeTunnel()
+}
+
+// attachBy attaches to the devices as the regime says. If auto chose XDP and a
+// driver refuses it after all, tc is tried instead.
+func (a *Attachment) attachBy(r regime, devices []*device) error {
+	a.regime = &r
+	err := a.placeEach(devices)
+	if a.config.Mode != ModeAuto || !r.xdp {
+		return err
+	}
+	if err == nil {
+		err = cannotTransmit(devices)
+	}
+	if err == nil {
+		return nil
+	}
+	undone := a.takeAway()
+	a.regime = &regime{why: fmt.Sprintf("XDP does not serve: %v", err)}
+	return errors.Join(undone, a.placeEach(devices))
 }
 
 // cannotTransmit names a device that does not send what XDP redirects into it.

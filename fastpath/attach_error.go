@@ -30,6 +30,8 @@ var refusals = []struct {
 	{unix.ENODEV, "", func(d *device) string {
 		return fmt.Sprintf("the device %s is gone", d.name)
 	}},
+	{unix.ENOENT, placeIngress, noClassic},
+	{unix.ENOENT, placeEgress, noClassic},
 	{unix.EBUSY, placeXDP, func(d *device) string {
 		if d.xdp != nil {
 			return d.refusesXDP().Error()
@@ -53,6 +55,10 @@ var refusals = []struct {
 		}
 		return fmt.Sprintf("the driver of %s refuses the XDP program in its present settings: see what the kernel logged, or set fast_path to tc", d.name)
 	}},
+}
+
+func noClassic(*device) string {
+	return "the kernel has neither links for tc programs nor clsact with its filters: load the modules sch_ingress and cls_bpf, or set fast_path to xdp"
 }
 
 func mtuInWords(d *device) string {

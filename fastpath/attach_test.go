@@ -147,3 +147,49 @@ func TestAttachIsAllOrNothing(t *testing.T) {
 		t.Errorf("after a failure %d frames met a program", got)
 	}
 }
+
+// TestAutoFallsBackToTC lets a driver refuse the XDP that auto chose, and another
+// take it without sending what is redirected.
+func TestAutoFallsBackToTC(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		mtu   int
+		words []string
+	}{
+		{"refused", 9000, []string{"XDP does not serve", "second", "MTU"}},
+		{"nothing is sent", 1500, []string{"XDP does not serve", "port cannot send what XDP redirects into it"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWire(t)
+			w.setFar(t, ethtoolSetGRO, 0)
+			w.near.Do(t, func() error {
+				return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "second", MTU: row.mtu}, PeerName: "peer"})
+			})
+			c := newCounter(t)
+			o := AttachConfig{Name: "test", Mode: ModeAuto, Devices: []string{"port", "second"}}
+			a := &Attachment{programs: c.Programs, config: o, placed: map[spot]*placed{}}
+			t.Cleanup(func() { w.finish(t, a.Close) })
+			w.near.Do(t, func() error {
+				view, err := survey(o)
+				if err != nil {
+					return err
+				}
+				return a.attachBy(regime{xdp: true}, view.chosen)
+			})
+			reports := a.Report()
+			if len(reports) != 2 || a.XDP() {
+				t.Fatalf("the report is %+v, want two devices by tc", reports)
+			}
+			for _, r := range reports {
+				if r.Hook != HookTCX {
+					t.Errorf("%s has %s", r.Device, r.Hook)
+				}
+				wantWords(t, r.Why, row.words...)
+			}
+			w.send(t, 5)
+			if got := c.seen(t); got != 5 {
+				t.Errorf("the programs saw frames %d times, want 5", got)
+			}
+		})
+	}
+}
