@@ -4,25 +4,129 @@ package fastpath
 
 import (
 	"net/netip"
+	"os"
+	"strings"
 	"testing"
 	"time"
+	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
-func TestHostLoads(t *testing.T) {
-	testutil.NeedRoot(t)
-	h, err := LoadHost(HostConfig{Endpoints: 10, Tunnel: 1, MTU: 1280, Send: 30 * time.Second, Receive: 28 * time.Second, Contact: time.Hour})
+func testHostConfig(tunnel int) HostConfig {
+	return HostConfig{
+		Endpoints: 1000, Tunnel: tunnel, MTU: 1280,
+		Send: 30 * time.Second, Receive: 28 * time.Second, Contact: time.Hour,
+	}
+}
+
+func loadTestHost(t *testing.T, cfg HostConfig) *Host {
+	t.Helper()
+	h, err := LoadHost(cfg)
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
-	defer h.Close()
-	p := netip.MustParseAddr("2001:db8::1").As16()
-	if err := h.Put(1, &p, Endpoint{Mapping: netip.MustParseAddrPort("192.0.2.1:1"), Own: netip.MustParseAddrPort("192.0.2.2:2"), Heard: 5}); err != nil {
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+// An endpoint of ours is what the kernel has of it.
+func TestHostSizes(t *testing.T) {
+	if n := unsafe.Sizeof(hostEndpoint{}); n != 40 {
+		t.Errorf("an endpoint takes %d bytes", n)
+	}
+	if n := unsafe.Sizeof(hostEndpointKey{}); n != 24 {
+		t.Errorf("its key takes %d bytes", n)
+	}
+}
+
+// Endpoints of two clients are apart, and more than one batch of them is read.
+func TestHostTables(t *testing.T) {
+	testutil.NeedRoot(t)
+	h := loadTestHost(t, testHostConfig(1))
+	key := func(i int) [16]byte { return [16]byte{0: 0x20, 1: 1, 14: byte(i >> 8), 15: byte(i)} }
+	at := netip.MustParseAddrPort("192.0.2.1:9")
+	const n = walkBatch + 88
+	for i := range n {
+		k := key(i)
+		if err := h.Put(uint32(1+i%2), &k, Endpoint{Mapping: at, Own: at, Device: 1, Heard: time.Duration(i), Sent: -time.Duration(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := map[uint32]int{}
+	if err := h.Walk(func(client uint32, peer [16]byte, heard, sent time.Duration) {
+		seen[client]++
+		if i := int(heard); peer != key(i) || sent != -heard {
+			t.Errorf("peer %x of %v and %v", peer, heard, sent)
+		}
+	}); err != nil {
 		t.Fatal(err)
 	}
-	n := 0
-	if err := h.Walk(func(c uint32, peer [16]byte, heard, sent time.Duration) { n++; t.Log(c, peer, heard, sent) }); err != nil || n != 1 {
-		t.Fatal(err, n)
+	if diff := cmp.Diff(map[uint32]int{1: n / 2, 2: n / 2}, seen); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for range 2 { // the second time it is gone already
+		k := key(0)
+		if err := h.Delete(1, &k); err != nil {
+			t.Error(err)
+		}
+	}
+	own := netip.MustParseAddr("2001::1")
+	if heard, sent := h.Traffic(own); heard != 0 || sent != 0 {
+		t.Errorf("traffic of nobody: %v, %v", heard, sent)
+	}
+	if err := h.SetClient(own, HostClient{Number: 1}); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := h.RemoveClient(own); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// More endpoints than there is room for are refused, and the rest stays.
+func TestHostTablesAreBounded(t *testing.T) {
+	testutil.NeedRoot(t)
+	cfg := testHostConfig(1)
+	cfg.Endpoints = 4
+	h := loadTestHost(t, cfg)
+	at := netip.MustParseAddrPort("192.0.2.1:9")
+	refused := 0
+	for i := range 8 {
+		k := [16]byte{15: byte(i)}
+		if h.Put(1, &k, Endpoint{Mapping: at, Own: at}) != nil {
+			refused++
+		}
+	}
+	if refused != 4 {
+		t.Errorf("%d of 8 refused, want 4", refused)
+	}
+}
+
+// The object has nothing of the tables of relays once it is loaded.
+func TestHostDropsUnused(t *testing.T) {
+	spec, err := loadHost()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dropUnused(spec)
+	var names []string
+	for name := range spec.Maps {
+		if !strings.HasPrefix(name, ".") {
+			names = append(names, name)
+		}
+	}
+	if len(names) != 5 {
+		t.Errorf("maps %q, want clients, endpoints, identifications, counters and samples", names)
+	}
+	if _, err := os.Stat("bpf/host.c"); err != nil {
+		t.Error(err)
 	}
 }
