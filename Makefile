@@ -16,10 +16,10 @@ export CGO_ENABLED ?= 0
 export GOTOOLCHAIN ?= local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup peers build check lint test demo bench fuzz install clean
+.PHONY: help setup peers build check lint test test-kernel demo bench fuzz install clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## see Teredo at work: set up, build, run the tour
 	@scripts/setup --go
@@ -42,6 +42,11 @@ lint: ## format, vet and staticcheck alone
 test: build ## set up, then every test: unit, fuzz seeds, namespaces, interop
 	@scripts/setup
 	scripts/gotest all
+
+test-kernel: ## test the fast path under Debian's own kernel in QEMU; KERNEL=image
+	@scripts/setup --go
+	@$(if $(KERNEL),command -v qemu-system-x86_64 >/dev/null ||) scripts/peers kernel
+	go run ./lab/vm $(if $(KERNEL),-kernel '$(KERNEL)')
 
 bench: ## run the benchmarks; BENCH=regexp chooses
 	@scripts/setup --go

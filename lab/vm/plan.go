@@ -1,0 +1,49 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"path"
+	"strings"
+)
+
+// suite is the tests of one package that run in the machine.
+type suite struct {
+	// Package is below the module.
+	Package string `json:"package"`
+	// Run is the pattern of the tests, all if empty.
+	Run string `json:"run,omitempty"`
+}
+
+// program is the file of the suite's tests in the machine.
+func (s suite) program() string { return "/tests/" + path.Base(s.Package) + ".test" }
+
+// folder is where its tests run; it holds the package's testdata.
+func (s suite) folder() string { return "/src/" + s.Package }
+
+// callsProgram tells whether the tests start isthmus itself.
+func (s suite) callsProgram() bool { return strings.HasPrefix(s.Package, "lab/") }
+
+// plan is what depends on the kernel: every program of the fast path and its
+// packet tables, how it is attached, what it must not bypass, and packets
+// through whole relays.
+var plan = []suite{
+	{Package: "fastpath"},
+	{Package: "fastpath/bypass"},
+	{Package: "internal/port"},
+	{Package: "teredo/run"},
+	{Package: "lab/experiment", Run: "^TestFastPathCarriesPings$"},
+}
+
+// wanted are the modules that the tests need: what nodes are joined by, what
+// programs are attached to, and what a fast path must not bypass. Those they
+// need come along; one that a kernel does not have as a module may be built in.
+var wanted = []string{
+	"crc32c_generic", // nf_tables needs its algorithm and does not say so
+	"veth", "tun", "dummy", "bridge", "bonding", "8021q", "macvlan", "ifb", "vrf",
+	"sch_ingress", "cls_bpf", "act_bpf", "cls_u32", "cls_matchall", "act_mirred", "sch_fq_codel",
+	"nf_tables", "nft_chain_nat", "nft_masq", "nft_nat", "nft_ct", "nft_reject_inet", "nft_limit", "nft_hash", "nft_numgen",
+	"nft_fib_inet", "nf_conntrack", "ip_tables", "ip6_tables", "iptable_filter", "ip6table_filter",
+	"ip_gre", "ip6_gre", "sit", "ip6_tunnel", "ipip", "xfrm_user",
+	"ipv6", "af_packet", "inet_diag", "udp_diag", "tcp_diag", "overlay",
+}

@@ -1,0 +1,155 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The format is that of the kernel's document: every entry begins on a boundary
+// of four bytes, with 13 numbers of eight hexadecimal digits behind a magic.
+func TestArchiveBytes(t *testing.T) {
+	var b bytes.Buffer
+	a := newArchive(&b)
+	a.text("/d/f", 0o644, []byte("hello"))
+	if err := a.close(); err != nil {
+		t.Fatal(err)
+	}
+	header := func(fields ...string) string { return "070701" + strings.Join(fields, "") }
+	want := header("00000001", "000041ED", "00000000", "00000000", "00000001", "00000000", "00000000",
+		"00000000", "00000000", "00000000", "00000000", "00000002", "00000000") + "d\x00" +
+		header("00000002", "000081A4", "00000000", "00000000", "00000001", "00000000", "00000005",
+			"00000000", "00000000", "00000000", "00000000", "00000004", "00000000") + "d/f\x00" + "\x00\x00" + "hello\x00\x00\x00" +
+		header("00000003", "00000000", "00000000", "00000000", "00000001", "00000000", "00000000",
+			"00000000", "00000000", "00000000", "00000000", "0000000B", "00000000") + "TRAILER!!!\x00" + "\x00\x00\x00"
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("archive differs (-want +got):\n%s", diff)
+	}
+}
+
+func TestArchiveTakesTreesAndTellsOfMissingFiles(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "deep"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "deep", "x"), []byte("content"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	a := newArchive(&b)
+	a.tree("/testdata", dir)
+	a.tree("/nothing", filepath.Join(dir, "missing"))
+	if a.err != nil {
+		t.Fatal(a.err)
+	}
+	a.file("/missing", filepath.Join(dir, "missing"))
+	if err := a.close(); !os.IsNotExist(err) {
+		t.Errorf("error is %v, want that the file is missing", err)
+	}
+}
+
+func TestModulesComeBehindWhatTheyNeed(t *testing.T) {
+	set := moduleSet{"a": "/a.ko", "b_c": "/b-c.ko", "d": "/d.ko"}
+	// The content of these modules is the list of what they need.
+	needs := map[string]string{"a": "b_c,d", "b_c": "d"}
+	var read []string
+	list, err := order(set, []string{"a", "built-in", "b-c"}, func(name string) ([]byte, []string, error) {
+		read = append(read, name)
+		return nil, needed([]byte("license=GPL\x00depends=" + needs[name] + "\x00")), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, m := range list {
+		names = append(names, m.name)
+	}
+	if diff := cmp.Diff([]string{"d", "b_c", "a"}, names); diff != "" {
+		t.Errorf("order differs (-want +got):\n%s", diff)
+	}
+	if len(read) != 3 {
+		t.Errorf("read were %v, want each once", read)
+	}
+}
+
+func TestNeededNamesOthers(t *testing.T) {
+	for _, c := range []struct {
+		situation, info string
+		want            []string
+	}{
+		{"nothing", "license=GPL\x00depends=\x00", nil},
+		{"several, one with a hyphen", "depends=nf-tables,libcrc32c\x00name=x\x00", []string{"libcrc32c", "nf_tables"}},
+		{"cut off", "depends=udp_tunnel", []string{"udp_tunnel"}},
+	} {
+		t.Run(c.situation, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, needed([]byte(c.info))); diff != "" {
+				t.Errorf("differs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestConsoleIsFollowed(t *testing.T) {
+	const console = "vm: testing fastpath\r\n=== RUN   TestA\r\n--- PASS: TestA (0.01s)\r\n=== RUN   TestB\r\n    b_test.go:7: no\r\n" +
+		"--- FAIL: TestB (0.01s)\r\n--- SKIP: TestC (0.00s)\r\nFAIL\r\n"
+	for _, c := range []struct {
+		situation, end, verdict string
+		all                     bool
+		lines                   int
+	}{
+		{"tests failed", verdictFailed + "\r\n", verdictFailed, false, 6},
+		{"all is wanted", verdictFailed + "\r\n", verdictFailed, true, 9},
+		{"no verdict", "[ 1.0] Kernel panic\r\n", "", false, 6},
+		{"cut in the verdict", verdictPassed[:10], "", false, 6},
+		{"no end of line", verdictPassed, verdictPassed, false, 6},
+	} {
+		t.Run(c.situation, func(t *testing.T) {
+			var to strings.Builder
+			if got := follow(strings.NewReader(console+c.end), &to, c.all); got != c.verdict {
+				t.Errorf("verdict is %q, want %q", got, c.verdict)
+			}
+			if got := strings.Count(to.String(), "\n"); got != c.lines {
+				t.Errorf("%d lines were printed, want %d:\n%s", got, c.lines, to.String())
+			}
+		})
+	}
+}
+
+func TestKernelIsFoundWithItsModules(t *testing.T) {
+	root := t.TempDir()
+	boot, modules := filepath.Join(root, ".cache/kernel/root/boot"), filepath.Join(root, ".cache/kernel/root/usr/lib/modules/6.1.0-1-amd64")
+	if _, err := findKernel(root, settings{}); err == nil || !strings.Contains(err.Error(), "scripts/peers kernel") {
+		t.Errorf("without a kernel the error is %v, want what to do", err)
+	}
+	for _, dir := range []string{boot, modules} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	image := filepath.Join(boot, "vmlinuz-6.1.0-1-amd64")
+	if err := os.WriteFile(image, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		situation string
+		settings  settings
+		want      kernel
+	}{
+		{"the fetched one", settings{}, kernel{image, "6.1.0-1-amd64", modules}},
+		{"a named one", settings{kernel: image}, kernel{image, "6.1.0-1-amd64", modules}},
+		{"other modules", settings{kernel: image, modules: "/m"}, kernel{image, "6.1.0-1-amd64", "/m"}},
+	} {
+		t.Run(c.situation, func(t *testing.T) {
+			got, err := findKernel(root, c.settings)
+			if err != nil || got != c.want {
+				t.Errorf("found %+v, error %v; want %+v", got, err, c.want)
+			}
+		})
+	}
+}
