@@ -310,7 +310,8 @@ func TestGenerations(t *testing.T) {
 
 // Samples tell what came and what became of it.
 func TestSamples(t *testing.T) {
-	w := newWorld(t, func(s *fastpath.Settings, _ *relay.Config) { s.TraceEvery = 1 })
+	w := newWorld(t)
+	w.fast.Trace(1, 0)
 	reader, err := w.fast.Samples()
 	if err != nil {
 		t.Fatal(err)
@@ -345,7 +346,7 @@ func TestSamples(t *testing.T) {
 			}
 		}
 	})
-	w.fast.Set(func() fastpath.Settings { s := w.fast.Settings(); s.TraceEvery = 0; return s }())
+	w.fast.Trace(0, 0)
 	w.each(t, func(t *testing.T, r *runner) {
 		w.expect(t, r, "without samples", to(good, udp, 64, 100), fastpath.Forward, encap)
 		if n := reader.AvailableBytes(); n != 0 {

@@ -33,6 +33,8 @@ var (
 	served   = []netip.Prefix{netip.MustParsePrefix("3fff::/24"), netip.MustParsePrefix("3fff:100:2:3::/65")}
 )
 
+var seed = peer.Seed{11, 13, 17, 19, 23}
+
 const (
 	relayPort = 3545
 	maxPeers  = 1000
@@ -95,9 +97,15 @@ type world struct {
 // newWorld makes the host. change sees the settings before they are set.
 func newWorld(t testing.TB, change ...func(*fastpath.Settings, *relay.Config)) *world {
 	t.Helper()
+	return newWorldOf(t, peer.HotBytes(maxPeers)/peer.BucketBytes, change...)
+}
+
+// newWorldOf makes the host with so many buckets of peers.
+func newWorldOf(t testing.TB, buckets int, change ...func(*fastpath.Settings, *relay.Config)) *world {
+	t.Helper()
 	w := &world{t: t, ns: testutil.NewNetns(t)}
 	w.ns.Do(t, func() error { return makeHost() })
-	fast, err := fastpath.LoadTeredo(fastpath.TeredoConfig{Name: "differ", Buckets: peer.HotBytes(maxPeers) / peer.BucketBytes, Foreign: 1 << 13})
+	fast, err := fastpath.LoadTeredo(fastpath.TeredoConfig{Name: "differ", Buckets: buckets, Foreign: 1 << 13})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
@@ -124,7 +132,6 @@ func (w *world) settle() {
 	w.t.Helper()
 	w.clear()
 	w.epoch = time.Now().Add(-fastpath.Monotonic())
-	seed := peer.Seed{11, 13, 17, 19, 23}
 	cfg := relay.Config{
 		Prefixes: prefixes, Serve: served, Address: netip.MustParseAddr("3fff:fff:0:1::1"),
 		Own: []netip.Addr{relayIP, secondIP}, Port: relayPort, MTU: tunnelMTU, MaxPeers: maxPeers,
@@ -145,6 +152,18 @@ func (w *world) settle() {
 		w.t.Fatal(err)
 	}
 	w.cfg = cfg
+	w.reopen()
+	w.populate()
+	var err error
+	if w.relay, err = relay.New(cfg, w.now(), testRand()); err != nil {
+		w.t.Fatal(err)
+	}
+	w.stir()
+}
+
+// reopen lays the second writer's table over the memory.
+func (w *world) reopen() {
+	w.t.Helper()
 	keys := make([][4]byte, len(prefixes))
 	for i, p := range prefixes {
 		keys[i] = [4]byte(p.Addr().AsSlice())
@@ -153,11 +172,6 @@ func (w *world) settle() {
 	if w.hot, err = peer.OpenHot(w.fast.Peers(), maxPeers, keys, seed, w.fast.Foreign(), w.instant()); err != nil {
 		w.t.Fatal(err)
 	}
-	w.populate()
-	if w.relay, err = relay.New(cfg, w.now(), testRand()); err != nil {
-		w.t.Fatal(err)
-	}
-	w.stir()
 }
 
 // clear empties the tables.
