@@ -330,6 +330,21 @@ func (a *Attachment) takeAway() error {
 	return errors.Join(errs...)
 }
 
+// DetachLeft detaches what a predecessor left in the pins of o, for a successor
+// that attaches nothing itself: programs that nobody looks after would go on
+// redirecting, whatever the successor's reason to keep to the engine is.
+func DetachLeft(o AttachConfig) error {
+	if o.Pins == nil {
+		return nil
+	}
+	old, err := inherit(o.Pins)
+	if err != nil {
+		return err
+	}
+	a := &Attachment{config: o, old: old}
+	return a.detachAll()
+}
+
 // dropInherited detaches links of a predecessor that nobody wants any more.
 func (a *Attachment) dropInherited() error {
 	var errs []error
@@ -347,9 +362,9 @@ func (a *Attachment) dropFilters() error {
 		return nil
 	}
 	var errs []error
-	for _, s := range inheritedFilters(a.config.Pins) {
-		if p := a.placed[s]; p == nil || p.report.Hook != HookClassic {
-			errs = append(errs, detachFilterAt(a.config, s))
+	for _, h := range inheritedFilters(a.config.Pins) {
+		if p := a.placed[h.spot]; p == nil || p.report.Hook != HookClassic {
+			errs = append(errs, h.detach())
 		}
 	}
 	return errors.Join(errs...)

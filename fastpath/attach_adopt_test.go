@@ -3,6 +3,8 @@
 package fastpath
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"sync/atomic"
@@ -245,5 +247,89 @@ func TestPredecessorsDeviceIsGone(t *testing.T) {
 		}
 		w.finish(t, a.Close)
 		wantNothingPinned(t, o.Pins)
+	}
+}
+
+// TestDetachLeft is for a successor that keeps to the engine.
+func TestDetachLeft(t *testing.T) {
+	for _, row := range everyHook {
+		t.Run(row.name, func(t *testing.T) {
+			root := mountBPFFS(t)
+			w := newWire(t)
+			c := newCounter(t)
+			o := row.config
+			o.Name, o.Pins = "test", w.openPins(t, root)
+			w.finish(t, w.mustAttach(t, c.Programs, o).Leave)
+			o.Pins.Close()
+			o.Pins = w.openPins(t, root)
+			w.finish(t, func() error { return DetachLeft(o) })
+			w.send(t, 5)
+			if got := c.seen(t); got != 0 {
+				t.Errorf("%d frames met a program that nobody looks after", got)
+			}
+			wantNothingPinned(t, o.Pins)
+			w.finish(t, func() error { return DetachLeft(o) })
+		})
+	}
+}
+
+// TestRemovedPinsDetach removes the pins of a process that is gone, by whoever
+// starts in its place or cleans up.
+func TestRemovedPinsDetach(t *testing.T) {
+	removals := map[string]func(root string) error{
+		"pins": func(root string) error {
+			p, err := OpenPinsAt(root, "test")
+			if err != nil {
+				return err
+			}
+			return p.Remove()
+		},
+		"contents": func(root string) error {
+			p, err := OpenPinsAt(root, "test")
+			if err != nil {
+				return err
+			}
+			return errors.Join(p.Clear(), p.Close())
+		},
+		"leftover": func(root string) error {
+			left, err := LeftoversAt(root)
+			if err != nil || len(left) != 1 {
+				return fmt.Errorf("leftovers are %v, %w", left, err)
+			}
+			return left[0].Remove()
+		},
+	}
+	for _, row := range everyHook {
+		for how, remove := range removals {
+			t.Run(row.name+" by "+how, func(t *testing.T) {
+				root := mountBPFFS(t)
+				w := newWire(t)
+				c := newCounter(t)
+				o := row.config
+				o.Pins = w.openPins(t, root)
+				a := w.mustAttach(t, c.Programs, o)
+				index := only(t, a).Index
+				w.finish(t, a.Leave)
+				o.Pins.Close()
+				w.finish(t, func() error { return remove(root) })
+				w.near.Do(t, func() error {
+					d, err := deviceAt(index)
+					if err != nil {
+						return err
+					}
+					// Unpinning drops the last reference, and the kernel detaches in
+					// its own time.
+					for d.look(nobody); d.xdp != nil || len(d.ingress) > 0; d.look(nobody) {
+						if d, err = deviceAt(index); err != nil {
+							return err
+						}
+					}
+					if kind := qdiscKind(index); kind != "" {
+						t.Errorf("a qdisc of the kind %s was left", kind)
+					}
+					return nil
+				})
+			})
+		}
 	}
 }

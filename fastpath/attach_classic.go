@@ -18,12 +18,11 @@ const (
 	// filterPriority is below what tc gives to filters without one (49152 and up,
 	// counting down), so that filters of others come first, as with tcx.
 	filterPriority = 0xfffe
-	// filterNote starts the name of the note that a filter is in a spot.
+	// filterNote starts the name of the note that a filter is in a spot. The text
+	// is one of the following and the filter's instance.
 	filterNote = "filter_"
-	// madeQdisc is the text of that note if we made the qdisc too.
-	madeQdisc = "qdisc"
-	// foundQdisc is its text if the qdisc was there.
-	foundQdisc = "filter"
+	madeQdisc  = "qdisc " // we made the qdisc too
+	foundQdisc = "filter "
 )
 
 // filterHook holds a program by a filter in a clsact qdisc. It stays until it is
@@ -43,7 +42,7 @@ func attachFilter(o AttachConfig, s spot, d *device, p *ebpf.Program) (*filterHo
 	if err != nil {
 		return nil, err
 	}
-	h.ownsUp = made || o.Pins != nil && o.Pins.Note(noteOf(s)) == madeQdisc
+	h.ownsUp = made || o.Pins != nil && strings.HasPrefix(o.Pins.Note(noteOf(s)), madeQdisc)
 	f := filterFor(s, o.Name)
 	f.Fd = p.FD()
 	if err := netlink.FilterReplace(f); err != nil {
@@ -130,9 +129,9 @@ func (h *filterHook) note() error {
 		return nil
 	}
 	if h.ownsUp {
-		return h.pins.SetNote(noteOf(h.spot), madeQdisc)
+		return h.pins.SetNote(noteOf(h.spot), madeQdisc+h.name)
 	}
-	return h.pins.SetNote(noteOf(h.spot), foundQdisc)
+	return h.pins.SetNote(noteOf(h.spot), foundQdisc+h.name)
 }
 
 func (h *filterHook) detach() error {
@@ -177,24 +176,23 @@ func gone(err error) error {
 	return err
 }
 
-// inheritedFilters lists the spots in which a predecessor left filters.
-func inheritedFilters(pins *Pins) []spot {
+// inheritedFilters lists the filters that a predecessor left, by the notes about
+// them.
+func inheritedFilters(pins *Pins) []*filterHook {
 	names, err := pins.Names()
 	if err != nil {
 		return nil
 	}
-	var spots []spot
+	var found []*filterHook
 	for _, n := range names {
-		place, index, ok := strings.Cut(strings.TrimPrefix(n, filterNote), "_")
-		if i, err := strconv.Atoi(index); ok && err == nil && strings.HasPrefix(n, filterNote) {
-			spots = append(spots, spot{place, i})
+		rest, ok := strings.CutPrefix(n, filterNote)
+		place, index, _ := strings.Cut(rest, "_")
+		i, err := strconv.Atoi(index)
+		if !ok || err != nil {
+			continue
 		}
+		kind, name, _ := strings.Cut(pins.Note(n), " ")
+		found = append(found, &filterHook{spot: spot{place, i}, name: name, ownsUp: kind+" " == madeQdisc, pins: pins})
 	}
-	return spots
-}
-
-// detachFilterAt removes a predecessor's filter.
-func detachFilterAt(o AttachConfig, s spot) error {
-	h := &filterHook{spot: s, name: o.Name, pins: o.Pins, ownsUp: o.Pins.Note(noteOf(s)) == madeQdisc}
-	return h.detach()
+	return found
 }

@@ -141,18 +141,29 @@ func (p *Pins) Names() ([]string, error) {
 }
 
 // Clear unpins everything in the folder: maps that nobody uses vanish, and links
-// that nobody holds are detached. The folder stays, and is held.
+// that nobody holds are detached. So are filters, if the calling thread is in the
+// namespace of the folder. The folder stays, and is held.
 func (p *Pins) Clear() error {
-	if err := removeContents(p.linksDir()); err != nil {
-		return err
-	}
-	return removeFiles(p.dir)
+	return errors.Join(p.detachFilters(), removeContents(p.linksDir()), removeFiles(p.dir))
 }
 
-// Remove unpins everything and gives up the folder.
+// Remove is Clear, and gives up the folder.
 func (p *Pins) Remove() error {
-	err := removeTree(p.dir)
-	return errors.Join(err, p.lock.Close())
+	return errors.Join(p.detachFilters(), removeTree(p.dir), p.lock.Close())
+}
+
+// detachFilters removes the filters that are noted in the folder. Unlike links
+// they do not end with their pins.
+func (p *Pins) detachFilters() error {
+	instance, _, _ := strings.Cut(filepath.Base(p.dir), "@")
+	if here, err := folderName(instance); err != nil || here != filepath.Base(p.dir) {
+		return nil // they are in another namespace, where their programs pass everything before long
+	}
+	var errs []error
+	for _, h := range inheritedFilters(p) {
+		errs = append(errs, h.detach())
+	}
+	return errors.Join(errs...)
 }
 
 // Close gives up the folder and leaves what is in it for a successor.

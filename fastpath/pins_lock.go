@@ -169,8 +169,9 @@ func LeftoversAt(root string) ([]Leftover, error) {
 	return found, nil
 }
 
-// Remove unpins what a dead process left. Its links are detached with that. It
-// fails with [ErrHeld] if somebody holds the folder.
+// Remove unpins what a dead process left. Its links are detached with that, and
+// its filters, if the calling thread is in their namespace. It fails with
+// [ErrHeld] if somebody holds the folder.
 func (l Leftover) Remove() error {
 	f, err := os.Open(l.Dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -183,5 +184,5 @@ func (l Leftover) Remove() error {
 	if err := lock(f); err != nil {
 		return err
 	}
-	return removeTree(l.Dir)
+	return errors.Join((&Pins{dir: l.Dir}).detachFilters(), removeTree(l.Dir))
 }

@@ -262,7 +262,7 @@ func TestSweepOfDeadNamespaces(t *testing.T) {
 			t.Fatal(err)
 		}
 		if row.note != "" {
-			if err := os.Symlink(foundQdisc, filepath.Join(dir, row.note)); err != nil {
+			if err := os.Symlink(foundQdisc+"test", filepath.Join(dir, row.note)); err != nil {
 				t.Fatal(err)
 			}
 		}
