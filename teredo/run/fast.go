@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
@@ -39,7 +40,8 @@ type fast struct {
 	skips    string // likewise
 	host     *port.Host
 
-	woken chan struct{} // something that follows has changed
+	woken  chan struct{} // something that follows has changed
+	traced atomic.Bool   // somebody sees the packets
 
 	mu         sync.Mutex // guards what follows
 	cfg        config.Relay
@@ -61,7 +63,7 @@ type tunnelDevice struct {
 
 // newFast makes the fast path of a relay, without touching the host.
 func newFast(cfg *config.Relay, log *slog.Logger) *fast {
-	return &fast{log: log, cfg: *cfg, woken: make(chan struct{}, 1)}
+	return &fast{log: log, cfg: *cfg, woken: make(chan struct{}, 1), view: FastPath{Path: enginePath}}
 }
 
 // open loads the fast path that the configuration asks for, or finds out why there
@@ -69,8 +71,6 @@ func newFast(cfg *config.Relay, log *slog.Logger) *fast {
 func (f *fast) open() {
 	cfg := f.cfg
 	switch {
-	case cfg.Mode == config.ModeHost:
-		f.view.Why = "a relay for this host alone has none yet"
 	case cfg.FastPath == config.FastPathOff:
 		f.view.Why = "it is switched off in the configuration"
 	default:

@@ -81,6 +81,7 @@ func (f *fast) attachConfig(cfg *config.Relay) fastpath.AttachConfig {
 	return fastpath.AttachConfig{
 		Name: pinName(cfg.Name), Mode: fastpath.Mode(cfg.FastPath), Devices: cfg.FastPathDevices,
 		Exclude: []int{f.tunnel.index}, Pins: f.pins,
+		Host: cfg.Mode == config.ModeHost, Tunnel: f.tunnel.index,
 	}
 }
 
@@ -93,7 +94,7 @@ func (f *fast) skipped(cfg *config.Relay, as fastpath.AttachConfig) ([]bypass.Fi
 	if cfg.FastPath == config.FastPathOff {
 		return nil, nil
 	}
-	return bypass.Find(bypass.Query{Devices: f.deviceNames(as), Tunnel: f.tunnel.name, Prefixes: cfg.Prefixes})
+	return bypass.Find(bypass.Query{Devices: f.deviceNames(as), Tunnel: f.tunnel.name, Prefixes: cfg.Prefixes, Host: as.Host})
 }
 
 // deviceNames are those of the devices that are or would be attached to; all that
@@ -113,7 +114,7 @@ func (f *fast) deviceNames(as fastpath.AttachConfig) []string {
 func (f *fast) attach(as fastpath.AttachConfig) {
 	a, err := fastpath.Attach(f.table.Programs(), as)
 	if err != nil {
-		f.note(func(v *FastPath) { v.Why = err.Error() })
+		f.note(func(v *FastPath) { v.Path, v.Why, v.Devices = enginePath, err.Error(), nil })
 		f.warnOnce("the fast path cannot be attached, so the engine carries all packets: " + err.Error())
 		return
 	}
@@ -122,7 +123,7 @@ func (f *fast) attach(as fastpath.AttachConfig) {
 	f.mu.Unlock()
 	f.retarget()
 	f.warned = ""
-	path, why, devices := f.path()
+	path, why, devices := f.publish()
 	f.log.Info("the fast path is attached", "path", path, "devices", devices, "why", why)
 	for _, d := range a.Report() {
 		for _, w := range d.Warnings {
@@ -133,24 +134,23 @@ func (f *fast) attach(as fastpath.AttachConfig) {
 
 // detach takes the programs away; why is shown, if it is not empty.
 func (f *fast) detach(why string) {
-	f.mu.Lock()
-	a := f.attachment
-	f.attachment = nil
-	if why != "" {
-		f.view.Why = why
+	var err error
+	switch {
+	case f.attachment != nil:
+		err = f.attachment.Close()
+	case why != "":
+		// Nothing is ours, but what an earlier process has left would go on.
+		err = fastpath.DetachLeft(fastpath.AttachConfig{Name: pinName(f.cfg.Name), Pins: f.pins})
 	}
-	f.mu.Unlock()
-	if a == nil {
-		if why != "" {
-			f.tellOnce("the engine carries all packets", why)
-		}
-		return
-	}
-	if err := a.Close(); err != nil {
+	if err != nil {
 		f.log.Warn("the fast path is not wholly detached", "error", err)
 	}
+	f.mu.Lock()
+	f.attachment = nil
+	f.mu.Unlock()
 	if why != "" {
-		f.tellOnce("the fast path is detached, the engine carries all packets", why)
+		f.note(func(v *FastPath) { v.Path, v.Why, v.Devices = enginePath, why, nil })
+		f.tellOnce(why)
 	}
 }
 
@@ -164,7 +164,7 @@ func (f *fast) sync() {
 		f.retarget()
 	}
 	if changed {
-		path, why, devices := f.path()
+		path, why, devices := f.publish()
 		f.log.Info("the devices of the fast path have changed", "path", path, "devices", devices, "why", why)
 	}
 }
@@ -173,7 +173,7 @@ func (f *fast) sync() {
 func (f *fast) retarget() {
 	gone := f.table.Devices()
 	for _, d := range f.attachment.Report() {
-		if d.Hook == fastpath.HookNone {
+		if d.Hook == fastpath.HookNone || d.Index == f.tunnel.index {
 			continue
 		}
 		if err := f.target(&d); err != nil {
@@ -221,10 +221,10 @@ func (f *fast) warnSkipped(found []bypass.Finding, unsure error) {
 }
 
 // tellOnce logs why the engine is alone, when it changes.
-func (f *fast) tellOnce(what, why string) {
-	if f.warned != what+why {
-		f.warned = what + why
-		f.log.Info(what, "why", why)
+func (f *fast) tellOnce(why string) {
+	if f.warned != why {
+		f.warned = why
+		f.log.Info("the engine carries all packets", "why", why)
 	}
 }
 
@@ -234,6 +234,28 @@ func (f *fast) warnOnce(text string) {
 		f.warned = text
 		f.log.Warn(text)
 	}
+}
+
+// publish shows what is attached where, and returns it in a few words.
+func (f *fast) publish() (path, why string, names []string) {
+	path, why = "tc", "there is no device yet to attach to"
+	if f.attachment.XDP() {
+		path = "xdp"
+	}
+	var devices []FastDevice
+	for _, d := range f.attachment.Report() {
+		devices = append(devices, FastDevice{
+			Device: d.Device, Hook: string(d.Hook), Target: d.Target, Why: d.Why, Warnings: d.Warnings,
+		})
+		if d.Hook != fastpath.HookNone {
+			names, why = append(names, d.Device), d.Why
+		}
+	}
+	if len(names) == 0 {
+		path = enginePath
+	}
+	f.note(func(v *FastPath) { v.Path, v.Why, v.Devices = path, why, devices })
+	return path, why, names
 }
 
 // note changes what status shows.

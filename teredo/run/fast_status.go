@@ -4,7 +4,6 @@ package run
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
@@ -70,49 +69,14 @@ type FastRates struct {
 // enginePath is the word for packets that no program carries.
 const enginePath = "engine"
 
-// path says which way packets of established peers take, why, and by which devices.
-func (f *fast) path() (path, why string, devices []string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.pathLocked()
-}
-
-func (f *fast) pathLocked() (path, why string, devices []string) {
-	if f.attachment == nil {
-		return enginePath, f.view.Why, nil
-	}
-	path, why = "tc", "there is no device yet to attach to"
-	if f.attachment.XDP() {
-		path = "xdp"
-	}
-	for _, d := range f.attachment.Report() {
-		if d.Hook != fastpath.HookNone {
-			devices, why = append(devices, d.Device), d.Why
-		}
-	}
-	if len(devices) == 0 {
-		path = enginePath
-	}
-	return path, why, devices
-}
-
-// status returns a snapshot.
+// status returns a snapshot. It locks, as counters and collect do.
 func (f *fast) status() FastPath {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	v := f.view
 	v.Mode = f.cfg.FastPath
-	v.Path, v.Why, _ = f.pathLocked()
-	v.Bypassed = slices.Clone(v.Bypassed)
 	if v.Survives = f.keeps(); v.Survives {
 		v.Linger = f.cfg.FastPathLinger.Seconds()
-	}
-	if f.attachment != nil {
-		for _, d := range f.attachment.Report() {
-			v.Devices = append(v.Devices, FastDevice{
-				Device: d.Device, Hook: string(d.Hook), Target: d.Target, Why: d.Why, Warnings: d.Warnings,
-			})
-		}
 	}
 	v.Packets = byVerdict(f.countersLocked())
 	return v
@@ -168,7 +132,7 @@ func (f *fast) collect(emit func(role.Metric)) {
 		}
 	}
 	xdp, tc := 0.0, 0.0
-	switch path, _, _ := f.path(); path {
+	switch f.status().Path {
 	case "xdp":
 		xdp = 1
 	case "tc":

@@ -47,6 +47,7 @@ type relayRig struct {
 	host           *ipv6.PacketConn // UDP port 7000
 	stop, leave    func() error
 	change         []func(*config.Relay)
+	log            *slog.Logger
 }
 
 var (
@@ -65,11 +66,11 @@ const (
 
 func newRelayRig(t *testing.T, mode config.Mode, change ...func(*config.Relay)) *relayRig {
 	t.Helper()
-	r := &relayRig{relayNS: testutil.NewNetns(t), change: change}
+	r := &relayRig{relayNS: testutil.NewNetns(t), change: change, log: slog.New(slog.DiscardHandler)}
 	clientNS, hostNS := testutil.NewNetns(t), r.relayNS
 	serverLink(t, r.relayNS, clientNS, "v4", []string{"192.0.2.3/24"}, "192.0.2.7/24")
 	clientNS.Do(t, func() (err error) {
-		if err := serverAddrs("v4", "192.0.2.1/24"); err != nil {
+		if err := errors.Join(serverAddrs("v4", "192.0.2.1/24"), receiveByNAPI("v4")); err != nil {
 			return err
 		}
 		if r.client, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(relayClient)); err != nil {
@@ -89,6 +90,9 @@ func newRelayRig(t *testing.T, mode config.Mode, change ...func(*config.Relay)) 
 			return os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0)
 		})
 		hostNS.Do(t, func() error {
+			if err := receiveByNAPI("v6"); err != nil {
+				return err
+			}
 			return netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP("2001:db8:1::1")})
 		})
 	} else {
@@ -133,15 +137,20 @@ func relayConfig(mode config.Mode) config.Relay {
 	return cfg
 }
 
-// start runs the relay in its namespace and waits until it serves.
-func (r *relayRig) start(t *testing.T, mode config.Mode) {
-	t.Helper()
+// config is that of the rig's relay.
+func (r *relayRig) config(mode config.Mode) config.Relay {
 	cfg := relayConfig(mode)
 	for _, f := range r.change {
 		f(&cfg)
 	}
+	return cfg
+}
+
+// start runs the relay in its namespace and waits until it serves.
+func (r *relayRig) start(t *testing.T, mode config.Mode) {
+	t.Helper()
 	var err error
-	if r.relay, err = NewRelay(cfg, slog.New(slog.DiscardHandler)); err != nil {
+	if r.relay, err = NewRelay(r.config(mode), r.log); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())

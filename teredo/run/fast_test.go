@@ -1,0 +1,371 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/teredo"
+)
+
+// by makes the mode of a fast path.
+func by(mode config.FastPath) func(*config.Relay) {
+	return func(c *config.Relay) { c.FastPath = mode }
+}
+
+// newFastRig is a relay with a fast path, whose neighbours receive redirected
+// frames.
+func newFastRig(t *testing.T, change ...func(*config.Relay)) *relayRig {
+	t.Helper()
+	r := newRelayRig(t, config.ModeRelay, append(change, func(c *config.Relay) { c.Name = "fast." + string(c.FastPath) })...)
+	return r
+}
+
+// receiveByNAPI switches GRO on at a veth, without which it drops redirected
+// frames.
+func receiveByNAPI(name string) error {
+	const setGRO = 0x2c // ETHTOOL_SGRO
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	value := struct{ command, data uint32 }{setGRO, 1}
+	var request struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}
+	copy(request.name[:], name)
+	request.data = unsafe.Pointer(&value)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// establish makes the client a trusted peer.
+func (r *relayRig) establish(t *testing.T) {
+	t.Helper()
+	r.hostSends(t, "first")
+	b := r.bubbleArrives(t)
+	send(t, r.client, teredo.AppendBubble(nil, relayClientIP, b.Src()), relayAt)
+	wantText(t, "the client got", clientReceives(t, r.client), "first hop 63")
+}
+
+// fastPath is the relay's state of that.
+func (r *relayRig) fastPath() FastPath { return r.relay.Status().(RelayStatus).FastPath }
+
+// awaitPath waits until packets take a path.
+func (r *relayRig) awaitPath(t *testing.T, want string) FastPath {
+	t.Helper()
+	for deadline := time.Now().Add(relayTimeout); ; time.Sleep(5 * time.Millisecond) {
+		f := r.fastPath()
+		if f.Path == want {
+			return f
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the path is %s, want %s: %s", f.Path, want, f.Why)
+		}
+	}
+}
+
+// hostSendsWith is hostSends with another hop limit.
+func (r *relayRig) hostSendsWith(t *testing.T, text string, hops int) {
+	t.Helper()
+	to := &net.UDPAddr{IP: relayClientIP.AsSlice(), Port: relayClientPort}
+	if _, err := r.host.WriteTo([]byte(text), &ipv6.ControlMessage{HopLimit: hops}, to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// clientUDPWith is clientUDP with another hop limit.
+func clientUDPWith(text string, hops byte) []byte {
+	b := clientUDP(text)
+	b[7] = hops
+	return b
+}
+
+// The same packets come out of every path, hop limits included.
+func TestFastPathModes(t *testing.T) {
+	for _, tt := range []struct {
+		mode config.FastPath
+		path string
+		hook string
+	}{
+		{config.FastPathOff, "engine", ""},
+		{config.FastPathAuto, "tc", "tcx"}, // by veth packets come as packets
+		{config.FastPathTC, "tc", "tcx"},
+		{config.FastPathXDP, "xdp", "xdp"},
+	} {
+		t.Run(string(tt.mode), func(t *testing.T) {
+			r := newFastRig(t, by(tt.mode), func(c *config.Relay) { c.FastPathDevices = nil })
+			f := r.awaitPath(t, tt.path)
+			for _, d := range f.Devices {
+				if d.Hook != tt.hook || !d.Target {
+					t.Errorf("%+v", d)
+				}
+			}
+			if n := len(f.Devices); tt.hook != "" && n != 2 {
+				t.Errorf("%d devices", n)
+			}
+			r.establish(t)
+			for _, hops := range []int{2, 64, 255} {
+				r.hostSendsWith(t, "to client", hops)
+				wantText(t, "the client got", clientReceives(t, r.client), fmt.Sprintf("to client hop %d", hops-1))
+				send(t, r.client, clientUDPWith("to host", byte(hops)), relayAt)
+				wantText(t, "the host got", r.hostReceives(t), fmt.Sprintf("to host from [%s]:%d hop %d", relayClientIP, relayClientPort, hops-1))
+			}
+			r.hostSendsWith(t, "too far", 1)
+			send(t, r.client, clientUDPWith("too far", 1), relayAt)
+			if p := timeExceeded(t, r.client); p.Dst() != relayClientIP {
+				t.Errorf("the answer went to %s", p.Dst())
+			}
+			r.hostSends(t, "last")
+			wantText(t, "the client got", clientReceives(t, r.client), "last hop 63")
+
+			counted := r.fastPath().Packets["forward"]
+			// The first may come before the engine gives the new peer away.
+			if n := counted["encap_forwarded"]; (n >= 3) != (tt.path != "engine") {
+				t.Errorf("%d packets to the client were forwarded", n)
+			}
+			if n := counted["decap_forwarded"]; (n >= 3) != (tt.path != "engine") {
+				t.Errorf("%d packets of the client were forwarded", n)
+			}
+		})
+	}
+}
+
+// timeExceeded returns the ICMPv6 error that the client receives.
+func timeExceeded(t *testing.T, client *net.UDPConn) packet.IPv6 {
+	t.Helper()
+	p, _ := receiveTeredo(t, client)
+	if p.IPv6.NextHeader() != packet.ProtoICMPv6 || p.IPv6.Payload()[0] != packet.ICMPv6TimeExceeded {
+		t.Fatalf("the client got %x", []byte(p.IPv6))
+	}
+	return p.IPv6
+}
+
+// A client behind a symmetric NAT is in the fast path like any other.
+func TestFastPathCarriesForeignPeers(t *testing.T) {
+	for _, mode := range []config.FastPath{config.FastPathTC, config.FastPathXDP} {
+		t.Run(string(mode), func(t *testing.T) {
+			r := newFastRig(t, by(mode))
+			r.awaitPath(t, string(mode))
+			r.hostSends(t, "one")
+			b := r.bubbleArrives(t)
+			send(t, r.foreign, teredo.AppendBubble(nil, relayClientIP, b.Src()), relayAt)
+			wantText(t, "the client got", clientReceives(t, r.foreign), "one hop 63")
+			for range 3 {
+				r.hostSends(t, "more")
+				wantText(t, "the client got", clientReceives(t, r.foreign), "more hop 63")
+				send(t, r.foreign, clientUDP("hello"), relayAt)
+				wantText(t, "the host got", r.hostReceives(t), fmt.Sprintf("hello from [%s]:%d hop 63", relayClientIP, relayClientPort))
+			}
+			counted := r.fastPath().Packets["forward"]
+			if counted["encap_forwarded"] != 3 || counted["decap_forwarded"] != 3 {
+				t.Errorf("forwarded: %v", counted)
+			}
+		})
+	}
+}
+
+// nft runs nft commands in the relay's namespace.
+func (r *relayRig) nft(t *testing.T, rules string) {
+	t.Helper()
+	r.relayNS.Do(t, func() error {
+		cmd := exec.Command("nft", "-f", "-")
+		cmd.Stdin = strings.NewReader(rules)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("nft: %w: %s", err, out)
+		}
+		return nil
+	})
+}
+
+// nothingArrives checks that the client receives nothing that the host has sent,
+// by what the host sends afterwards by a way that is known to work.
+func (r *relayRig) nothingArrives(t *testing.T) {
+	t.Helper()
+	if err := r.client.SetReadDeadline(time.Now().Add(vain)); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 2048)
+	if n, err := r.client.Read(buf); err == nil {
+		t.Errorf("the client got %x", buf[:n])
+	}
+	if err := r.client.SetReadDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const dropTeredo = `table inet guard { chain forward { type filter hook forward priority 0; ip6 daddr 2001::/32 udp dport 9000 drop; }; }`
+
+// Auto stays with the engine where a firewall looks at what is forwarded, and comes
+// back when the firewall goes.
+func TestFastPathNeverSkipsAFirewall(t *testing.T) {
+	r := newFastRig(t, by(config.FastPathAuto))
+	r.awaitPath(t, "tc")
+	r.establish(t)
+	r.nft(t, dropTeredo)
+	f := r.awaitPath(t, "engine")
+	if len(f.Bypassed) == 0 || !strings.Contains(f.Why, f.Bypassed[0].What) {
+		t.Errorf("why: %q, bypassed: %+v", f.Why, f.Bypassed)
+	}
+	r.hostSends(t, "dropped by the rule")
+	r.nothingArrives(t)
+	r.nft(t, "delete table inet guard")
+	r.awaitPath(t, "tc")
+	r.hostSends(t, "let through")
+	wantText(t, "the client got", clientReceives(t, r.client), "let through hop 63")
+}
+
+// The same for a policy rule, which sends some packets elsewhere.
+func TestFastPathNeverSkipsAPolicyRule(t *testing.T) {
+	r := newFastRig(t, by(config.FastPathAuto))
+	r.awaitPath(t, "tc")
+	r.establish(t)
+	rule := netlink.NewRule()
+	rule.Family, rule.Table, rule.Priority = netlink.FAMILY_V6, 100, 50
+	rule.Dst = &net.IPNet{IP: relayClientIP.AsSlice(), Mask: net.CIDRMask(128, 128)}
+	r.relayNS.Do(t, func() error {
+		if err := netlink.RuleAdd(rule); err != nil {
+			return err
+		}
+		return netlink.RouteAdd(&netlink.Route{Dst: rule.Dst, Table: 100, Type: unix.RTN_BLACKHOLE})
+	})
+	f := r.awaitPath(t, "engine")
+	if len(f.Bypassed) == 0 {
+		t.Errorf("why: %q", f.Why)
+	}
+	r.hostSends(t, "goes nowhere")
+	r.nothingArrives(t)
+	r.relayNS.Do(t, func() error { return netlink.RuleDel(rule) })
+	r.awaitPath(t, "tc")
+	r.hostSends(t, "let through")
+	wantText(t, "the client got", clientReceives(t, r.client), "let through hop 63")
+}
+
+// logged collects what a relay says.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) lines(with string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var found []string
+	for line := range strings.Lines(l.text.String()) {
+		if strings.Contains(line, with) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// Who asks for tc gets it, a firewall or not, and is told.
+func TestFastPathWarnsWhereItSkips(t *testing.T) {
+	log := &logged{}
+	r := newFastRig(t, by(config.FastPathTC))
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.log = slog.New(slog.NewTextHandler(log, nil))
+	r.nft(t, dropTeredo)
+	r.start(t, config.ModeRelay)
+	f := r.awaitPath(t, "tc")
+	if len(f.Bypassed) == 0 {
+		t.Error("status does not show what is skipped")
+	}
+	if lines := log.lines("do not meet"); len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") {
+		t.Errorf("logged: %q", lines)
+	}
+	time.Sleep(settleEvery * beat * 3 / 2) // what it looks at meanwhile has not changed
+	if lines := log.lines("do not meet"); len(lines) != 1 {
+		t.Errorf("logged again: %q", lines)
+	}
+}
+
+// A reload moves the fast path, narrows what is served at once, and ends it.
+func TestFastPathReload(t *testing.T) {
+	r := newFastRig(t, by(config.FastPathTC))
+	r.awaitPath(t, "tc")
+	r.establish(t)
+	hello := fmt.Sprintf("hello from [%s]:%d hop 63", relayClientIP, relayClientPort)
+	send(t, r.client, clientUDP("hello"), relayAt)
+	wantText(t, "the host got", r.hostReceives(t), hello)
+	reload := func(change func(*config.Relay)) {
+		t.Helper()
+		cfg := r.config(config.ModeRelay)
+		change(&cfg)
+		waits, err := r.relay.Reload(&config.Config{Relays: []config.Relay{cfg}})
+		if err != nil || len(waits) > 0 {
+			t.Fatalf("keys that wait: %v, %v", waits, err)
+		}
+	}
+	reload(func(c *config.Relay) { c.FastPath = config.FastPathXDP })
+	r.awaitPath(t, "xdp")
+	send(t, r.client, clientUDP("hello"), relayAt)
+	wantText(t, "the host got", r.hostReceives(t), hello)
+
+	reload(func(c *config.Relay) {
+		c.FastPath, c.Serve = config.FastPathXDP, []netip.Prefix{netip.MustParsePrefix("2001:db8:2::/48")}
+	})
+	for deadline := time.Now().Add(relayTimeout); r.fastPath().Packets["drop"]["not_served"] == 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("what is no longer served still passes")
+		}
+		send(t, r.client, clientUDP("hello"), relayAt)
+	}
+	reload(func(c *config.Relay) { c.FastPath = config.FastPathOff })
+	r.awaitPath(t, "engine")
+	r.hostSends(t, "by the engine")
+	wantText(t, "the client got", clientReceives(t, r.client), "by the engine hop 63")
+	reload(func(c *config.Relay) { c.FastPath = config.FastPathTC })
+	r.awaitPath(t, "tc")
+}
+
+// What cannot be attached costs speed and nothing else.
+func TestFastPathWithoutDevice(t *testing.T) {
+	r := newFastRig(t, by(config.FastPathTC), func(c *config.Relay) { c.FastPathDevices = []string{"v4", "v6", "later"} })
+	f := r.fastPath()
+	if f.Path != "engine" || !strings.Contains(f.Why, "later") {
+		t.Errorf("%+v", f)
+	}
+	r.establish(t)
+	r.relayNS.Do(t, func() error {
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "later"}, PeerName: "other"})
+	})
+	f = r.awaitPath(t, "tc")
+	names := []string{}
+	for _, d := range f.Devices {
+		names = append(names, d.Device)
+	}
+	if slices.Sort(names); !slices.Equal(names, []string{"later", "v4", "v6"}) {
+		t.Errorf("devices: %v", names)
+	}
+}
