@@ -382,7 +382,7 @@ func (a *Attachment) spots() []spot {
 
 // isOwn tells whether a program is ours or our predecessor's.
 func (a *Attachment) isOwn(other program) bool {
-	if other.name == filterName(a.config.Name) {
+	if other.name == a.config.filterName() {
 		return true
 	}
 	for _, l := range a.old {

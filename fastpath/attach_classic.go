@@ -19,7 +19,7 @@ const (
 	// counting down), so that filters of others come first, as with tcx.
 	filterPriority = 0xfffe
 	// filterNote starts the name of the note that a filter is in a spot. The text
-	// is one of the following and the filter's instance.
+	// is one of the following and the filter's name.
 	filterNote = "filter_"
 	madeQdisc  = "qdisc " // we made the qdisc too
 	foundQdisc = "filter "
@@ -29,7 +29,7 @@ const (
 // removed, whatever becomes of the process.
 type filterHook struct {
 	spot   spot
-	name   string // of the instance
+	name   string // of the filter
 	ownsUp bool   // we made the qdisc
 	pins   *Pins
 }
@@ -37,13 +37,13 @@ type filterHook struct {
 // attachFilter attaches the program by a filter, or replaces in one step the one
 // that we or a predecessor have there.
 func attachFilter(o AttachConfig, s spot, d *device, p *ebpf.Program) (*filterHook, error) {
-	h := &filterHook{spot: s, name: o.Name, pins: o.Pins}
+	h := &filterHook{spot: s, name: o.filterName(), pins: o.Pins}
 	made, err := makeQdisc(s, d)
 	if err != nil {
 		return nil, err
 	}
 	h.ownsUp = made || o.Pins != nil && strings.HasPrefix(o.Pins.Note(noteOf(s)), madeQdisc)
-	f := filterFor(s, o.Name)
+	f := filterFor(s, h.name)
 	f.Fd = p.FD()
 	if err := netlink.FilterReplace(f); err != nil {
 		return nil, errors.Join(explain(s, d, err), h.dropQdisc())
@@ -54,8 +54,8 @@ func attachFilter(o AttachConfig, s spot, d *device, p *ebpf.Program) (*filterHo
 	return h, nil
 }
 
-// filterFor describes an instance's filter. Its handle tells several instances on
-// one device apart.
+// filterFor describes a filter. Its handle, made of the name, tells those of
+// several instances on one device apart.
 func filterFor(s spot, name string) *netlink.BpfFilter {
 	sum := fnv.New32a()
 	sum.Write([]byte(name))
@@ -68,13 +68,19 @@ func filterFor(s spot, name string) *netlink.BpfFilter {
 			Priority:  filterPriority,
 		},
 		Fd:           -1,
-		Name:         filterName(name),
+		Name:         name,
 		DirectAction: true,
 	}
 }
 
-// filterName has a hyphen, which no program's own name can have.
-func filterName(instance string) string { return "isthmus-" + instance }
+// filterName names an instance's filters. A relay and a client may have the same
+// name. The hyphens keep it apart from any program's own name.
+func (o *AttachConfig) filterName() string {
+	if o.Host {
+		return "isthmus-host-" + o.Name
+	}
+	return "isthmus-forward-" + o.Name
+}
 
 // parent is the side of the clsact qdisc.
 func (s spot) parent() uint32 {

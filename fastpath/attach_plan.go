@@ -16,7 +16,7 @@ func Plan(o AttachConfig) ([]DeviceReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	own := ownPrograms(o.Name)
+	own := ownPrograms(&o)
 	for _, d := range view.chosen {
 		d.look(own)
 	}
@@ -54,9 +54,9 @@ func plannedHook(r regime, o AttachConfig) Hook {
 
 // ownPrograms recognizes what an instance has attached, by its pins, which may be
 // held by a live process.
-func ownPrograms(instance string) func(program) bool {
+func ownPrograms(o *AttachConfig) func(program) bool {
 	ids := make(map[uint32]bool)
-	if name, err := folderName(instance); err == nil {
+	if name, err := folderName(o.Name); err == nil {
 		for _, root := range []string{systemRoot, ownRoot} {
 			paths, _ := filepath.Glob(filepath.Join(root, pinsFolder, name, linksFolder, "*"))
 			for _, path := range paths {
@@ -67,5 +67,5 @@ func ownPrograms(instance string) func(program) bool {
 			}
 		}
 	}
-	return func(p program) bool { return ids[p.id] || p.name == filterName(instance) }
+	return func(p program) bool { return ids[p.id] || p.name == o.filterName() }
 }

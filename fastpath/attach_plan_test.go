@@ -3,6 +3,7 @@
 package fastpath
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/cilium/ebpf/link"
@@ -129,18 +130,30 @@ func TestQdiscOfOursStaysForOthers(t *testing.T) {
 	}
 }
 
-// TestInstancesShareADevice runs two of them by filters on one device.
+// TestInstancesShareADevice runs two of them on one device.
 func TestInstancesShareADevice(t *testing.T) {
-	for _, classic := range []bool{false, true} {
-		w := newWire(t)
-		one, two := newCounter(t), newCounter(t)
-		a := w.mustAttach(t, one.Programs, AttachConfig{Name: "one", Mode: ModeTC, Classic: classic})
-		w.mustAttach(t, two.Programs, AttachConfig{Name: "two", Mode: ModeTC, Classic: classic})
-		w.send(t, 5)
-		w.finish(t, a.Close)
-		w.send(t, 5)
-		if x, y := one.seen(t), two.seen(t); x != 5 || y != 10 {
-			t.Errorf("classic %t: the one saw %d frames, the other %d; want 5 and 10", classic, x, y)
+	for _, row := range []struct {
+		name     string
+		one, two AttachConfig
+	}{
+		{"two relays", AttachConfig{Name: "one"}, AttachConfig{Name: "two"}},
+		{"relay and client of one name", AttachConfig{Name: "one"}, AttachConfig{Name: "one", Host: true}},
+	} {
+		for _, classic := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, classic %t", row.name, classic), func(t *testing.T) {
+				w := newWire(t)
+				one, two := newCounter(t), newCounter(t)
+				row.one.Mode, row.one.Classic = ModeTC, classic
+				row.two.Mode, row.two.Classic = ModeTC, classic
+				a := w.mustAttach(t, one.Programs, row.one)
+				w.mustAttach(t, two.Programs, row.two)
+				w.send(t, 5)
+				w.finish(t, a.Close)
+				w.send(t, 5)
+				if x, y := one.seen(t), two.seen(t); x != 5 || y != 10 {
+					t.Errorf("the one saw %d frames, the other %d; want 5 and 10", x, y)
+				}
+			})
 		}
 	}
 }

@@ -100,19 +100,20 @@ func (d *device) look(own func(program) bool) {
 	}
 }
 
-// lookAtXDP fills in what the driver can do. Kernels before 6.3 do not tell; of
+// lookAtXDP asks what the driver can do.
+func (d *device) lookAtXDP() { d.learnXDP(xdpFeatures(d.index)) }
+
+// learnXDP fills in what the driver can do. Kernels before 6.3 do not tell; of
 // veth it can be worked out, of others an attempt shows it.
-func (d *device) lookAtXDP() {
-	features, told := xdpFeatures(d.index)
+func (d *device) learnXDP(features uint64, told bool) {
+	d.native, d.transmit, d.fragments = unknown, unknown, unknown
 	switch {
 	case told:
 		d.native = answered(features&xdpNeeded == xdpNeeded)
 		d.transmit = answered(features&xdpTransmit != 0)
 		d.fragments = answered(features&xdpFragments != 0)
-	case d.kind != kindVeth:
-		d.native, d.transmit, d.fragments = unknown, unknown, unknown
-	default:
-		d.native, d.transmit, d.fragments = yes, unknown, unknown
+	case d.kind == kindVeth:
+		d.native = yes
 		if d.far.known {
 			d.transmit = answered(d.far.gro || d.far.xdp)
 		}

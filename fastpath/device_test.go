@@ -119,6 +119,35 @@ func TestWarningsAndTargets(t *testing.T) {
 	}
 }
 
+// TestLearnXDP is of kernels that tell, and of those before 6.3.
+func TestLearnXDP(t *testing.T) {
+	type answers struct{ native, transmit, fragments answer }
+	for _, row := range []struct {
+		name     string
+		d        *device
+		features uint64
+		told     bool
+		want     answers
+	}{
+		{"card that can do everything", card(), xdpNeeded | xdpTransmit | xdpFragments, true, answers{yes, yes, yes}},
+		{"card that cannot redirect", card(), 1, true, answers{no, no, no}},
+		{"card that transmits with a program only", card(), xdpNeeded, true, answers{yes, no, no}},
+		{"card, untold", card(), 0, false, answers{unknown, unknown, unknown}},
+		{"veth, told", pair(func(d *device) { d.far = &farEnd{elsewhere: true} }), xdpNeeded | xdpFragments, true, answers{yes, no, yes}},
+		{"veth, untold, far end with GRO", pair(), 0, false, answers{yes, yes, unknown}},
+		{"veth, untold, far end with XDP", pair(func(d *device) { d.far.gro, d.far.xdp = false, true }), 0, false, answers{yes, yes, unknown}},
+		{"veth, untold, far end without NAPI", pair(func(d *device) { d.far.gro = false }), 0, false, answers{yes, no, unknown}},
+		{"veth, untold, far end unseen", pair(func(d *device) { d.far = &farEnd{elsewhere: true} }), 0, false, answers{yes, unknown, unknown}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			row.d.learnXDP(row.features, row.told)
+			if got := (answers{row.d.native, row.d.transmit, row.d.fragments}); got != row.want {
+				t.Errorf("learned %v, want %v", got, row.want)
+			}
+		})
+	}
+}
+
 // setFar changes a setting of the far end of the wire.
 func (w *wire) setFar(t *testing.T, request, value uint32) {
 	t.Helper()
