@@ -1,0 +1,237 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/net/ipv6"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/teredo"
+)
+
+// stream sends numbered packets from host to client, one each millisecond, and
+// counts those that arrive.
+type stream struct {
+	sent     int
+	received map[uint32]bool
+	end      chan struct{}
+	done     chan struct{}
+	stopped  atomic.Bool
+}
+
+func (r *relayRig) startStream(t *testing.T) *stream {
+	t.Helper()
+	s := &stream{received: map[uint32]bool{}, end: make(chan struct{}), done: make(chan struct{})}
+	to := &net.UDPAddr{IP: relayClientIP.AsSlice(), Port: relayClientPort}
+	var last atomic.Uint32
+	go func() {
+		ticker := time.NewTicker(time.Millisecond)
+		defer ticker.Stop()
+		for n := uint32(1); ; n++ {
+			select {
+			case <-s.end:
+				last.Store(n - 1)
+				return
+			case <-ticker.C:
+			}
+			if _, err := r.host.WriteTo(binary.BigEndian.AppendUint32(nil, n), &ipv6.ControlMessage{HopLimit: 64}, to); err != nil {
+				t.Error(err)
+			}
+			s.sent = int(n)
+		}
+	}()
+	go func() {
+		defer close(s.done)
+		buf := make([]byte, 2048)
+		for {
+			if err := r.client.SetReadDeadline(time.Now().Add(500 * time.Millisecond)); err != nil {
+				return
+			}
+			n, err := r.client.Read(buf)
+			if err != nil && s.stopped.Load() {
+				return
+			}
+			if err == nil && n == 40+8+4 {
+				s.received[binary.BigEndian.Uint32(buf[48:])] = true
+			}
+		}
+	}()
+	return s
+}
+
+// stop ends the stream and returns how many packets it had, and how many are lost.
+func (s *stream) stop() (sent, lost int) {
+	close(s.end)
+	time.Sleep(20 * time.Millisecond) // of the sender's last packet
+	s.stopped.Store(true)
+	<-s.done
+	return s.sent, s.sent - len(s.received)
+}
+
+// left tells what of a relay there is in its namespace.
+func (r *relayRig) left(t *testing.T) (device bool, routes int) {
+	t.Helper()
+	r.relayNS.Do(t, func() error {
+		_, err := netlink.LinkByName("teredo")
+		device = err == nil
+		all, err := netlink.RouteList(nil, netlink.FAMILY_V6)
+		for _, route := range all {
+			if route.Dst != nil && route.Dst.String() == "2001::/32" {
+				routes++
+			}
+		}
+		return err
+	})
+	return device, routes
+}
+
+// Established peers lose no packet while a successor takes over.
+func TestFastPathSurvivesARestart(t *testing.T) {
+	for _, mode := range []config.FastPath{config.FastPathTC, config.FastPathXDP} {
+		t.Run(string(mode), func(t *testing.T) {
+			r := newFastRig(t, by(mode))
+			r.awaitPath(t, string(mode))
+			r.establish(t)
+			s := r.startStream(t)
+			for range 3 {
+				time.Sleep(50 * time.Millisecond)
+				if err := r.leave(); err != nil {
+					t.Fatal(err)
+				}
+				if device, routes := r.left(t); !device || routes != 1 {
+					t.Errorf("left: device %v, %d routes", device, routes)
+				}
+				time.Sleep(50 * time.Millisecond)
+				r.start(t, config.ModeRelay)
+				if f := r.fastPath(); f.Path != string(mode) || f.Adopted != 1 {
+					t.Errorf("after the restart: %+v", f)
+				}
+			}
+			time.Sleep(50 * time.Millisecond)
+			if sent, lost := s.stop(); lost > 0 || sent < 300 {
+				t.Errorf("%d of %d packets are lost", lost, sent)
+			}
+			// Who was established is still known by name.
+			if peers, total := r.relay.Peers(10); total != 1 || peers[0].Address != relayClientIP || !peers[0].Trusted {
+				t.Errorf("%d peers: %+v", total, peers)
+			}
+			if err := r.stop(); err != nil {
+				t.Fatal(err)
+			}
+			if device, routes := r.left(t); device || routes > 0 {
+				t.Errorf("after the end: device %v, %d routes", device, routes)
+			}
+		})
+	}
+}
+
+// A symmetric client's mapping survives, too.
+func TestForeignPeerSurvivesARestart(t *testing.T) {
+	r := newFastRig(t, by(config.FastPathTC))
+	r.awaitPath(t, "tc")
+	r.hostSends(t, "one")
+	b := r.bubbleArrives(t)
+	send(t, r.foreign, teredo.AppendBubble(nil, relayClientIP, b.Src()), relayAt)
+	wantText(t, "the client got", clientReceives(t, r.foreign), "one hop 63")
+	if err := r.leave(); err != nil {
+		t.Fatal(err)
+	}
+	r.hostSends(t, "two")
+	wantText(t, "the client got", clientReceives(t, r.foreign), "two hop 63")
+	r.start(t, config.ModeRelay)
+	r.hostSends(t, "three")
+	wantText(t, "the client got", clientReceives(t, r.foreign), "three hop 63")
+	send(t, r.foreign, clientUDP("hello"), relayAt)
+	wantText(t, "the host got", r.hostReceives(t), fmt.Sprintf("hello from [%s]:%d hop 63", relayClientIP, relayClientPort))
+}
+
+// What does not fit the new configuration is not taken over, and is gone.
+func TestFastPathIsReplaced(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*config.Relay)
+		path   string
+	}{
+		{"another table", func(c *config.Relay) { c.MaxPeers = 1000 }, "tc"},
+		{"another prefix", func(c *config.Relay) { c.Prefixes = append(c.Prefixes, netip.MustParsePrefix("3fff:9::/32")) }, "tc"},
+		{"no fast path", func(c *config.Relay) { c.FastPath = config.FastPathOff }, "engine"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newFastRig(t, by(config.FastPathTC))
+			r.awaitPath(t, "tc")
+			r.establish(t)
+			if err := r.leave(); err != nil {
+				t.Fatal(err)
+			}
+			name := r.config(config.ModeRelay).Name
+			r.change = append(slices.Clone(r.change), tt.change, func(c *config.Relay) { c.Name = name })
+			r.start(t, config.ModeRelay)
+			if f := r.awaitPath(t, tt.path); f.Adopted != 0 {
+				t.Errorf("%+v", f)
+			}
+			r.establish(t)
+			if err := r.stop(); err != nil {
+				t.Fatal(err)
+			}
+			if device, routes := r.left(t); device || routes > 0 {
+				t.Errorf("after the end: device %v, %d routes", device, routes)
+			}
+		})
+	}
+}
+
+// A daemon that does not come back: its programs sleep when the linger is over, and
+// what it left can be removed.
+func TestFastPathSleepsAndIsCleaned(t *testing.T) {
+	r := newFastRig(t, by(config.FastPathTC), func(c *config.Relay) { c.FastPathLinger = 3 * time.Second })
+	r.awaitPath(t, "tc")
+	r.establish(t)
+	if err := r.leave(); err != nil {
+		t.Fatal(err)
+	}
+	r.hostSends(t, "still there")
+	wantText(t, "the client got", clientReceives(t, r.client), "still there hop 63")
+	time.Sleep(3*time.Second + 100*time.Millisecond)
+	r.hostSends(t, "asleep")
+	r.nothingArrives(t)
+	r.relayNS.Do(t, func() error {
+		c, err := Clean()
+		if len(c.Removed) != 2 || len(c.InUse) != 0 {
+			t.Errorf("%+v", c)
+		}
+		return err
+	})
+	if device, routes := r.left(t); device || routes > 0 {
+		t.Errorf("after the cleaning: device %v, %d routes", device, routes)
+	}
+	r.relayNS.Do(t, func() error {
+		links, err := netlink.LinkList()
+		for _, l := range links {
+			if l.Attrs().Xdp != nil && l.Attrs().Xdp.Attached {
+				t.Errorf("%s still has a program", l.Attrs().Name)
+			}
+		}
+		return err
+	})
+	r.start(t, config.ModeRelay)
+	if f := r.awaitPath(t, "tc"); f.Adopted != 0 {
+		t.Errorf("%+v", f)
+	}
+	r.relayNS.Do(t, func() error {
+		c, err := Clean()
+		if len(c.Removed) != 0 || len(c.InUse) != 1 {
+			t.Errorf("beside a living relay: %+v", c)
+		}
+		return err
+	})
+}
