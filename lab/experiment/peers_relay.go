@@ -3,7 +3,6 @@
 package experiment
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -39,12 +38,13 @@ type crowd struct {
 	process                *lab.Proc
 	control                *control.Client
 	config                 string // path of the relay's configuration
-	way                    way    // that packets take through the relay; wayUser if ""
+	way                    way    // that packets take through the relay
 	closers                []io.Closer
 
 	hostMAC, in6MAC, out4MAC, internetMAC net.HardwareAddr
 	fromHost, fromInternet                *load.Sender
 	atHost, atInternet                    *load.Tap
+	clientSink, hostSink                  *load.Meter // at the ends, for packets to clients and to the host
 }
 
 // Addresses of the crowd.
@@ -54,8 +54,8 @@ var (
 )
 
 // newCrowd draws the topology.
-func newCrowd(ctx context.Context, l *lab.Lab, isthmus string) (c *crowd, err error) {
-	c = &crowd{isthmus: isthmus, host: l.Node("host"), router: l.Node("relay"), internet: l.Node("internet")}
+func newCrowd(ctx context.Context, l *lab.Lab, isthmus string, w way) (_ *crowd, err error) {
+	c := &crowd{isthmus: isthmus, way: w, host: l.Node("host"), router: l.Node("relay"), internet: l.Node("internet")}
 	l.Link(c.host, "v6", c.router, "in6")
 	l.Link(c.router, "out4", c.internet, "v4")
 	c.router.Forward(false, true).Addr("in6", "2001:db8:1::1/64").Addr("out4", "198.51.100.1/24").Route("default", "198.51.100.2")
@@ -104,12 +104,12 @@ func (f folder) Close() error { return os.RemoveAll(string(f)) }
 // configure writes the configuration; a bubble rate of 0 is no limit.
 func (c *crowd) configure(n, bubbleRate int) error {
 	text := fmt.Sprintf("[control]\nsocket = %q\n\n[[relay]]\nbind = %q\nmax_peers = %d\nbubble_rate = %d\nfast_path = %q\n",
-		filepath.Join(filepath.Dir(c.config), "control.sock"), crowdRelay, n, bubbleRate, cmp.Or(c.way, wayUser).fastPath())
+		filepath.Join(filepath.Dir(c.config), "control.sock"), crowdRelay, n, bubbleRate, c.way.fastPath())
 	return os.WriteFile(c.config, []byte(text), 0o644)
 }
 
-// openEnds opens what sends and what stamps, and makes both ends drop what they
-// are sent.
+// openEnds opens what sends and what stamps, and makes both ends drop test packets.
+// Taps see none of those that XDP drops.
 func (c *crowd) openEnds(ctx context.Context) error {
 	for _, m := range []struct {
 		node  *lab.Node
@@ -139,12 +139,14 @@ func (c *crowd) openEnds(ctx context.Context) error {
 		iface  string
 		sender **load.Sender
 		tap    **load.Tap
-	}{{c.host, "v6", &c.fromHost, &c.atHost}, {c.internet, "v4", &c.fromInternet, &c.atInternet}} {
-		rules := fmt.Sprintf("table netdev quiet {\nchain in {\ntype filter hook ingress device %q priority 0\nmeta l4proto udp drop\n}\n}\n", end.iface)
-		if _, err := end.node.Run(ctx, "nft", rules); err != nil {
+		sink   **load.Meter
+	}{{c.host, "v6", &c.fromHost, &c.atHost, &c.hostSink}, {c.internet, "v4", &c.fromInternet, &c.atInternet, &c.clientSink}} {
+		var err error
+		if *end.sink, err = load.NewMeter(); err != nil {
 			return err
 		}
-		err := end.node.Do(func() (err error) {
+		c.closers = append(c.closers, *end.sink)
+		err = end.node.Do(func() (err error) {
 			if *end.sender, err = load.OpenSender(end.iface); err != nil {
 				return err
 			}
@@ -153,7 +155,7 @@ func (c *crowd) openEnds(ctx context.Context) error {
 				return err
 			}
 			c.closers = append(c.closers, *end.tap)
-			return nil
+			return (*end.sink).Arrival(end.iface, c.way.hook())
 		})
 		if err != nil {
 			return err
@@ -181,8 +183,14 @@ func (c *crowd) toHost(client [16]byte, mapped netip.AddrPort) []byte {
 }
 
 // bubble is a frame with a client's bubble, to the relay's IPv6 side.
-func (c *crowd) bubble(client [16]byte, mapped netip.AddrPort) []byte {
-	return load.Frame4(c.internetMAC, c.out4MAC, mapped, crowdRelay, teredo.AppendBubble(nil, netip.AddrFrom16(client), crowdHost))
+func (c *crowd) bubble(to netip.Addr, client [16]byte, mapped netip.AddrPort) []byte {
+	return load.Frame4(c.internetMAC, c.out4MAC, mapped, crowdRelay, teredo.AppendBubble(nil, netip.AddrFrom16(client), to))
+}
+
+// crowdSource is the i-th of many IPv6 hosts, all played by one: the relay grants
+// each network only so many new clients at a time.
+func crowdSource(i int) netip.Addr {
+	return netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 0x80, 0, byte(i >> 8 & 0x3), byte(i), 15: 1})
 }
 
 // crowdWindow is how many clients are met at a time: fewer than may be under test,
@@ -239,8 +247,9 @@ func (c *crowd) meet(from, to int) error {
 	var out, in [][]byte
 	for i := from; i < to; i++ {
 		client, mapped := clientOf(i)
-		out = append(out, c.toClient(crowdHost, client))
-		in = append(in, c.bubble(client, mapped))
+		src := crowdSource(i)
+		out = append(out, c.toClient(src, client))
+		in = append(in, c.bubble(src, client, mapped))
 	}
 	before, err := received(c.internet, "v4")
 	if err != nil {
@@ -484,7 +493,7 @@ func (c *crowd) floodFrames(f flood) (b badTraffic) {
 		switch f {
 		case datagrams:
 			b.by = c.fromInternet
-			b.frames = append(b.frames, c.bubble(client, mapped))
+			b.frames = append(b.frames, c.bubble(crowdHost, client, mapped))
 		case newClients:
 			b.by = c.fromHost
 			src := netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 0x80 | byte(i>>16), byte(i >> 8), byte(i), 15: 1})

@@ -20,8 +20,7 @@ const (
 	losslessTop    = 3e6
 )
 
-// losslessWays are searched one after the other: each has a peak of its own, so
-// that slices cannot take turns.
+// losslessWays are searched side by side, each at rates of its own.
 var losslessWays = []way{wayKernel, wayMiredo, wayUser, wayTC, wayXDP}
 
 // reportLossless adds the second view of the same paths: not what passes of a
@@ -30,7 +29,7 @@ func (l *loaded) reportLossless(ctx context.Context, e *lab.Env, rep *report.Rep
 	table := report.Table{
 		Title:   fmt.Sprintf("thousand packets per second carried with at most %.0f %% lost", 100*losslessLoss),
 		Columns: []string{"IPv6 packet"},
-		Notes:   []string{"Found by halving, each way for itself; what the generator sends comes in groups of eight."},
+		Notes:   []string{"Found by halving; what the generator sends comes in groups of eight."},
 	}
 	for _, w := range losslessWays {
 		table.Columns = append(table.Columns, w.title())
@@ -39,14 +38,13 @@ func (l *loaded) reportLossless(ctx context.Context, e *lab.Env, rep *report.Rep
 	for _, d := range []relayDirection{encapsulating, decapsulating} {
 		for _, size := range []int{64, 1280} {
 			e.Step("%s, %d bytes: searching the rate that each path carries", d, size)
-			row, found := []string{fmt.Sprintf("%s, %d bytes", d, size)}, map[way]float64{}
+			found, err := l.lossless(ctx, d, size)
+			if err != nil {
+				return err
+			}
+			row := []string{fmt.Sprintf("%s, %d bytes", d, size)}
 			for _, w := range losslessWays {
-				rate, err := l.lossless(ctx, l.path(w), d, size)
-				if err != nil {
-					return err
-				}
-				found[w] = rate
-				row = append(row, fmt.Sprintf("%.0f", rate/1e3))
+				row = append(row, fmt.Sprintf("%.0f", found[w]/1e3))
 			}
 			ratio := "-"
 			if found[wayKernel] > 0 {
@@ -59,27 +57,34 @@ func (l *loaded) reportLossless(ctx context.Context, e *lab.Env, rep *report.Rep
 	return nil
 }
 
-// lossless searches the highest rate that one path carries; it returns what
+// lossless searches the highest rate that each path carries; it returns what
 // arrived at that rate.
-func (l *loaded) lossless(ctx context.Context, p *relayPath, d relayDirection, size int) (best float64, err error) {
-	low, high := losslessBottom, losslessTop
+func (l *loaded) lossless(ctx context.Context, d relayDirection, size int) (map[way]float64, error) {
+	low, high, best := map[way]float64{}, map[way]float64{}, map[way]float64{}
+	for _, w := range losslessWays {
+		low[w], high[w] = losslessBottom, losslessTop
+	}
 	for range losslessSteps {
-		if err := ctx.Err(); err != nil {
-			return 0, err
-		}
-		middle := (low + high) / 2
-		var kept, passed []float64
+		kept, passed := map[way][]float64{}, map[way][]float64{}
 		for range losslessTries {
-			r, err := l.slice(p, d, size, load.Pace{Rate: middle, Time: loadSlice})
-			if err != nil {
-				return 0, err
+			for _, w := range losslessWays {
+				if err := ctx.Err(); err != nil {
+					return nil, err
+				}
+				r, err := l.slice(l.path(w), d, size, load.Pace{Rate: (low[w] + high[w]) / 2, Time: loadSlice})
+				if err != nil {
+					return nil, err
+				}
+				kept[w], passed[w] = append(kept[w], r.passed/r.offered), append(passed[w], r.passed)
 			}
-			kept, passed = append(kept, r.passed/r.offered), append(passed, r.passed)
 		}
-		if report.Measured(kept...).Median() >= 1-losslessLoss {
-			low, best = middle, max(best, report.Measured(passed...).Median())
-		} else {
-			high = middle
+		for _, w := range losslessWays {
+			middle := (low[w] + high[w]) / 2
+			if report.Measured(kept[w]...).Median() < 1-losslessLoss {
+				high[w] = middle
+				continue
+			}
+			low[w], best[w] = middle, max(best[w], report.Measured(passed[w]...).Median())
 		}
 	}
 	return best, nil

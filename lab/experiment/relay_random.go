@@ -23,11 +23,10 @@ const (
 	longRun     = 10    // rounds from which on there are a million peers
 )
 
-// loadedCrowd is a crowd with a generator and with meters.
+// loadedCrowd is a crowd with a generator.
 type loadedCrowd struct {
 	*crowd
-	generator        *load.Generator
-	toClient, toHost *load.Meter
+	generator *load.Generator
 }
 
 // Targets of the generator of a crowd.
@@ -37,13 +36,12 @@ const (
 )
 
 // newLoadedCrowd draws a crowd's topology for a relay that works that way.
-func newLoadedCrowd(ctx context.Context, l *lab.Lab, binary string, w way, peers int) (c *loadedCrowd, err error) {
-	plain, err := newCrowd(ctx, l, binary)
+func newLoadedCrowd(ctx context.Context, l *lab.Lab, binary string, w way, peers int) (_ *loadedCrowd, err error) {
+	plain, err := newCrowd(ctx, l, binary, w)
 	if err != nil {
 		return nil, err
 	}
-	plain.way = w
-	c = &loadedCrowd{crowd: plain}
+	c := &loadedCrowd{crowd: plain}
 	defer func() {
 		if err != nil {
 			c.close()
@@ -53,28 +51,17 @@ func newLoadedCrowd(ctx context.Context, l *lab.Lab, binary string, w way, peers
 		return nil, err
 	}
 	c.closers = append(c.closers, c.generator)
-	if c.toClient, err = load.NewMeter(); err != nil {
-		return nil, err
-	}
-	c.closers = append(c.closers, c.toClient)
-	if c.toHost, err = load.NewMeter(); err != nil {
-		return nil, err
-	}
-	c.closers = append(c.closers, c.toHost)
 	l.Link(c.host, idleLink, c.internet, idleLink)
 	if err := l.Err(); err != nil {
 		return nil, err
 	}
 	err = c.host.Do(func() error {
-		return errors.Join(c.generator.Anchor(idleLink), c.generator.Target(targetHost, "v6"), c.toHost.Arrival("v6", w.hook()))
+		return errors.Join(c.generator.Anchor(idleLink), c.generator.Target(targetHost, "v6"))
 	})
 	if err != nil {
 		return nil, err
 	}
-	err = c.internet.Do(func() error {
-		return errors.Join(c.generator.Target(targetInternet, "v4"), c.toClient.Arrival("v4", w.hook()))
-	})
-	return c, err
+	return c, c.internet.Do(func() error { return c.generator.Target(targetInternet, "v4") })
 }
 
 // threads gives the relay's ports receiving threads on the forwarder's CPU.
@@ -98,19 +85,16 @@ func (c *loadedCrowd) threads() error {
 func (c *loadedCrowd) lane(d relayDirection, first, n int) load.Lane {
 	client, mapped := clientOf(0)
 	if d == encapsulating {
-		return load.Lane{Frame: c.toClient6(client), ToClient: true, Target: targetHost, First: first, Count: n, Start: rand.IntN(n)}
+		return load.Lane{Frame: c.toClient(crowdHost, client), ToClient: true, Target: targetHost, First: first, Count: n, Start: rand.IntN(n)}
 	}
-	return load.Lane{Frame: c.crowd.toHost(client, mapped), Target: targetInternet, First: first, Count: n, Start: rand.IntN(n)}
+	return load.Lane{Frame: c.toHost(client, mapped), Target: targetInternet, First: first, Count: n, Start: rand.IntN(n)}
 }
-
-// toClient6 is a frame of the host to a client.
-func (c *loadedCrowd) toClient6(client [16]byte) []byte { return c.crowd.toClient(crowdHost, client) }
 
 // run loads the relay and returns what passes.
 func (c *loadedCrowd) run(d relayDirection, lane load.Lane, pace load.Pace) (r rate, err error) {
-	meter := c.toClient
+	meter := c.clientSink
 	if d == decapsulating {
-		meter = c.toHost
+		meter = c.hostSink
 	}
 	before, err := meter.Count(0)
 	if err != nil {

@@ -100,7 +100,7 @@ func reportRelay(ctx context.Context, e *lab.Env, rep *report.Report, n int, d t
 			err = e
 		}
 	}()
-	c, err := newCrowd(ctx, l, e.Binary)
+	c, err := newCrowd(ctx, l, e.Binary, wayUser)
 	if err != nil {
 		return err
 	}
