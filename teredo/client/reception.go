@@ -219,7 +219,21 @@ func (c *Client) receiveFromNative(e *peer.Entry, from netip.AddrPort, p packet.
 		c.drop(Unsolicited)
 		return
 	}
+	c.followRelay(e, from, at, out)
 	c.accept(e, p, out)
+}
+
+// followRelay tests a native host anew whose packets come by another relay than
+// the one that was proved and has gone silent. It may no longer be there: several
+// relays can announce one prefix, and the host's packets take another when one
+// fails. What this client sends would be lost until the entry has aged.
+func (c *Client) followRelay(e *peer.Entry, from netip.AddrPort, at peer.Instant, out *Out) {
+	if e == nil || !valid(e, at) || e.MappedIs(from) || at.Sub(e.Rx) < retryInterval {
+		return
+	}
+	if f := c.warm(e); f.phase == resting {
+		c.startTest(e, f, at, c.clock.Time(at), out)
+	}
 }
 
 // accept gives a packet to the host's stack, unless it is a bubble or a second

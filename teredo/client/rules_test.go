@@ -328,6 +328,29 @@ func TestEchoTest(t *testing.T) {
 		b.ip(data(b.address(), hostAddr, "one"))
 		b.want("copy", b.udp(primaryPort, throughServer(relayAddr, b.echoReply())), "to relay: bubble")
 	})
+	t.Run("another relay takes over", func(t *testing.T) {
+		b := newQualified(t, established)
+		b.ip(data(b.address(), hostAddr, "one"))
+		b.want("reply", b.udp(relayAddr, b.echoReply()), "to relay: one")
+		b.want("packet by another relay", b.udp(foreign, data(hostAddr, b.address(), "in")), "host: in")
+		b.now = b.now.Add(2 * time.Second)
+		b.want("the first one is silent", b.udp(foreign, data(hostAddr, b.address(), "in")), "to primary: echo request", "host: in")
+		reply := b.echoReply()
+		b.want("one test at a time", b.udp(foreign, data(hostAddr, b.address(), "in")), "host: in")
+		b.want("meanwhile", b.ip(data(b.address(), hostAddr, "two")), "to relay: two")
+		b.want("reply", b.udp(foreign, reply))
+		b.want("from then on", b.ip(data(b.address(), hostAddr, "three")), "to foreign: three")
+	})
+	t.Run("two relays at once", func(t *testing.T) {
+		b := newQualified(t, established)
+		b.ip(data(b.address(), hostAddr, "one"))
+		b.want("reply", b.udp(relayAddr, b.echoReply()), "to relay: one")
+		for range 10 {
+			b.now = b.now.Add(time.Second)
+			b.want("by the first", b.udp(relayAddr, data(hostAddr, b.address(), "in")), "host: in")
+			b.want("by the second", b.udp(foreign, data(hostAddr, b.address(), "in")), "host: in")
+		}
+	})
 	t.Run("wrong nonce", func(t *testing.T) {
 		b := newQualified(t)
 		b.ip(data(b.address(), hostAddr, "one"))
