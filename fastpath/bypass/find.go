@@ -19,6 +19,9 @@ type Finding struct {
 	Remedy string
 }
 
+// String returns the three sentences.
+func (f Finding) String() string { return f.What + " " + f.Detail + " " + f.Remedy }
+
 // Query says whose packets are to be redirected.
 type Query struct {
 	// Devices are the names of the network interfaces to attach to.

@@ -333,7 +333,7 @@ func checkFindings(t *testing.T, ns *testutil.Netns, q Query, want []string) {
 			t.Errorf("%d findings, want %d: %q", len(found), len(want), found)
 		}
 		for i := range min(len(want), len(found)) {
-			if all := strings.Join([]string{found[i].What, found[i].Detail, found[i].Remedy}, " "); !strings.Contains(all, want[i]) {
+			if all := found[i].String(); !strings.Contains(all, want[i]) {
 				t.Errorf("finding %d is %q, without %q", i, all, want[i])
 			}
 		}
