@@ -37,6 +37,7 @@ type CLI struct {
 	Reload  ReloadCmd  `cmd:"" help:"Have a running isthmus read its configuration again."`
 	Drain   DrainCmd   `cmd:"" help:"Withdraw announced prefixes, and serve on."`
 	Undrain UndrainCmd `cmd:"" help:"Let drained prefixes be announced again."`
+	Clean   CleanCmd   `cmd:"" help:"Remove what an isthmus that did not come back has left behind."`
 	Teredo  TeredoCmd  `cmd:"" help:"Look into the Teredo protocol."`
 	Version VersionCmd `cmd:"" help:"Show version, compiler and kernel."`
 }

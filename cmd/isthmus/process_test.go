@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		main()
 	}
-	os.Exit(m.Run())
+	os.Exit(testutil.PrivateMounts(m))
 }
 
 // manager is the service manager of a test: it receives states.

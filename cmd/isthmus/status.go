@@ -121,6 +121,7 @@ func printInstance(w io.Writer, instance control.Instance, now time.Time) error 
 	}
 	headline, rows := lead(instance, rows)
 	rows = append(rows, announcementRows(instance.Announcement, now)...)
+	rows = fastRows(instance, rows)
 	fmt.Fprintf(w, "\n%s %s: %s\n", instance.Role, instance.Name, headline)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	// The first is of no use to people, the second is in the headline.
@@ -130,6 +131,9 @@ func printInstance(w io.Writer, instance control.Instance, now time.Time) error 
 		fmt.Fprintf(table, "  %s\t%s\n", words(row.key), row.value)
 	}
 	for _, name := range slices.Sorted(maps.Keys(instance.Values)) {
+		if strings.HasPrefix(name, "fastpath_") {
+			continue // said above in fewer words
+		}
 		if value := instance.Values[name]; value != 0 && !shown[name] {
 			fmt.Fprintf(table, "  %s\t%s\n", words(strings.TrimSuffix(name, "_total")), strconv.FormatFloat(value, 'f', -1, 64))
 		}

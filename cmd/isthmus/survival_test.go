@@ -1,0 +1,252 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/teredo"
+)
+
+// span is a relay between an IPv6 host and a Teredo client with its server, both
+// made of plain sockets:
+//
+//	host 2001:db8:1::2 -- 2001:db8:1::1 relay 192.0.2.3 -- 192.0.2.7 client
+//	                                                       192.0.2.1 its server
+type span struct {
+	relay          *testutil.Netns
+	host           *net.UDPConn
+	client, server *net.UDPConn
+}
+
+var (
+	spanRelay  = netip.MustParseAddrPort("192.0.2.3:3545")
+	spanServer = netip.MustParseAddrPort("192.0.2.1:3544")
+	spanClient = netip.MustParseAddrPort("192.0.2.7:40000")
+	spanTeredo = teredo.Addr{Prefix: teredo.Prefix, Server: spanServer.Addr(), Mapped: spanClient}.IP()
+)
+
+func newSpan(t *testing.T) *span {
+	t.Helper()
+	s := &span{relay: testutil.NewNetns(t)}
+	client, host := testutil.NewNetns(t), testutil.NewNetns(t)
+	joined(t, s.relay, client, "v4", "192.0.2.3/24", "192.0.2.7/24", "192.0.2.1/24")
+	joined(t, s.relay, host, "v6", "2001:db8:1::1/64", "2001:db8:1::2/64")
+	s.relay.Do(t, func() error {
+		return os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0)
+	})
+	host.Do(t, func() error { return netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP("2001:db8:1::1")}) })
+	listen := func(ns *testutil.Netns, network string, at netip.AddrPort) (conn *net.UDPConn) {
+		ns.Do(t, func() (err error) {
+			conn, err = net.ListenUDP(network, net.UDPAddrFromAddrPort(at))
+			return err
+		})
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	s.client, s.server = listen(client, "udp4", spanClient), listen(client, "udp4", spanServer)
+	s.host = listen(host, "udp6", netip.MustParseAddrPort("[2001:db8:1::2]:7000"))
+	return s
+}
+
+// joined makes a veth pair between two namespaces.
+func joined(t *testing.T, a, b *testutil.Netns, name, inA string, inB ...string) {
+	t.Helper()
+	address := func(addresses ...string) error {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		for _, text := range addresses {
+			parsed, err := netlink.ParseAddr(text)
+			if err != nil {
+				return err
+			}
+			parsed.Flags = unix.IFA_F_NODAD
+			if err := netlink.AddrAdd(link, parsed); err != nil {
+				return err
+			}
+		}
+		return netlink.LinkSetUp(link)
+	}
+	a.Do(t, func() error {
+		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name, PeerNamespace: netlink.NsFd(b.Handle())}
+		return errors.Join(netlink.LinkAdd(veth), address(inA))
+	})
+	b.Do(t, func() error { return address(inB...) })
+}
+
+// establish makes the client a trusted peer of the relay.
+func (s *span) establish(t *testing.T, p *process) {
+	t.Helper()
+	s.send(t, 0)
+	got := receive(t, s.server, p)
+	parsed, err := teredo.Parse(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := teredo.AppendBubble(nil, spanTeredo, parsed.IPv6.Src())
+	if _, err := s.client.WriteToUDPAddrPort(answer, spanRelay); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, s.client, p)
+}
+
+func receive(t *testing.T, conn *net.UDPConn, p *process) []byte {
+	t.Helper()
+	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 2048)
+	n, err := conn.Read(buf)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, p.log())
+	}
+	return buf[:n]
+}
+
+func (s *span) send(t *testing.T, n uint32) {
+	to := netip.AddrPortFrom(spanTeredo, 9000)
+	if _, err := s.host.WriteToUDPAddrPort(binary.BigEndian.AppendUint32(nil, n), to); err != nil {
+		t.Error(err)
+	}
+}
+
+// flow sends numbered packets to the client until it is told to end, and returns how
+// many there were, and how many did not arrive.
+func (s *span) flow(t *testing.T) (end func() (sent, lost int)) {
+	t.Helper()
+	var stop atomic.Bool
+	received := make(map[uint32]bool)
+	sent := make(chan int, 1)
+	done := make(chan struct{})
+	go func() {
+		n := 0
+		for ; !stop.Load(); time.Sleep(500 * time.Microsecond) {
+			n++
+			s.send(t, uint32(n))
+		}
+		sent <- n
+	}()
+	go func() {
+		defer close(done)
+		buf := make([]byte, 2048)
+		for {
+			if err := s.client.SetReadDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
+				return
+			}
+			n, err := s.client.Read(buf)
+			switch {
+			case err != nil && stop.Load():
+				return
+			case err == nil && n == packet.IPv6HeaderLen+packet.UDPHeaderLen+4:
+				received[binary.BigEndian.Uint32(buf[n-4:])] = true
+			}
+		}
+	}()
+	return func() (int, int) {
+		stop.Store(true)
+		n := <-sent
+		<-done
+		return n, n - len(received)
+	}
+}
+
+// TestSurvival restarts the program by every signal that leaves the fast path in
+// place, under traffic.
+func TestSurvival(t *testing.T) {
+	s := newSpan(t)
+	socket := filepath.Join(t.TempDir(), "control.sock")
+	path := writeFile(t, fmt.Sprintf("[[relay]]\nname = \"north.1\"\nfast_path = \"tc\"\n[control]\nsocket = %q\n", socket))
+	service, notify := newManager(t)
+	p := startProcess(t, s.relay, notify, "run", "-c", path)
+	service.expect(t, "READY=1", p)
+	s.establish(t, p)
+	end := s.flow(t)
+	for _, how := range []syscall.Signal{syscall.SIGUSR2, syscall.SIGKILL, syscall.SIGUSR2} {
+		time.Sleep(100 * time.Millisecond)
+		p.signal(t, how)
+		if how == syscall.SIGUSR2 {
+			service.expect(t, "STOPPING=1", p)
+		}
+		if err := <-p.done; err != nil && how == syscall.SIGUSR2 {
+			t.Errorf("after %v: %v\n%s", how, err, p.log())
+		}
+		time.Sleep(100 * time.Millisecond) // nobody is there
+		p = startProcess(t, s.relay, notify, "run", "-c", path)
+		service.expect(t, "READY=1", p)
+		if !strings.Contains(p.log(), "taken over") {
+			t.Errorf("after %v nothing was taken over:\n%s", how, p.log())
+		}
+	}
+	time.Sleep(100 * time.Millisecond)
+	if sent, lost := end(); lost > 0 || sent < 500 {
+		t.Errorf("%d of %d packets are lost\n%s", lost, sent, p.log())
+	}
+	s.checkStatus(t, socket)
+
+	s.relay.Do(t, func() error {
+		code, out, errs := call("clean")
+		if code != 0 || !strings.HasPrefix(out, "in use: fast path of north+1 in ") {
+			t.Errorf("isthmus clean beside a living one: %d\n%s%s", code, out, errs)
+		}
+		return nil
+	})
+	p.signal(t, syscall.SIGKILL)
+	<-p.done
+	s.relay.Do(t, func() error {
+		code, out, errs := call("clean")
+		if code != 0 || strings.Count(out, "removed: ") != 2 || !strings.Contains(out, "teredo-relay") {
+			t.Errorf("isthmus clean: %d\n%s%s", code, out, errs)
+		}
+		if code, out, _ := call("clean", "--json"); code != 0 || !strings.Contains(out, `"removed": []`) {
+			t.Errorf("isthmus clean once more: %d\n%s", code, out)
+		}
+		return nil
+	})
+}
+
+// checkStatus looks at what people and programs are shown of the fast path.
+func (s *span) checkStatus(t *testing.T, socket string) {
+	t.Helper()
+	code, out, errs := call("status", "--socket", socket)
+	for _, want := range []string{"tc by v4, v6", "survives a restart", "peers taken over"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("isthmus status says nothing of %q: %d\n%s%s", want, code, out, errs)
+		}
+	}
+	code, out, errs = call("status", "--socket", socket, "--json")
+	var status struct {
+		Instances []struct {
+			State struct {
+				FastPath struct {
+					Path    string
+					Packets map[string]map[string]uint64
+				} `json:"fast_path"`
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &status); err != nil || len(status.Instances) != 1 {
+		t.Fatalf("isthmus status --json: %d, %v\n%s%s", code, err, out, errs)
+	}
+	if f := status.Instances[0].State.FastPath; f.Path != "tc" || f.Packets["forward"]["encap_forwarded"] < 500 {
+		t.Errorf("fast path: %+v", f)
+	}
+}
