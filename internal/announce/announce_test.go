@@ -109,7 +109,7 @@ func play(t *testing.T, cfg config.Announce, cause error, do func(a *Announcer),
 func settings() config.Announce {
 	cfg := config.DefaultAnnounce()
 	cfg.Method = config.AnnounceRoute
-	cfg.Fall, cfg.Rise, cfg.HoldDown = 2, 2, 5*time.Second
+	cfg.Fall, cfg.Rise, cfg.HoldDown, cfg.DrainTime = 2, 2, 5*time.Second, 300*time.Millisecond
 	return cfg
 }
 

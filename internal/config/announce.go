@@ -111,8 +111,8 @@ const (
 	checkInterval    = time.Second
 	checkFall        = 3
 	checkRise        = 3
-	holdDown         = 5 * time.Second        // A neighbor's minimum interval between two advertisements (RFC 4271, section 10) is near it.
-	drainTime        = 300 * time.Millisecond // A few routers on the way need some tens of milliseconds each.
+	holdDown         = 5 * time.Second         // A neighbor's minimum interval between two advertisements (RFC 4271, section 10) is near it.
+	drainTime        = 2500 * time.Millisecond // A client notices within 2 s that its hosts' packets come by another relay.
 	holdTime         = 30 * time.Second
 	localPref        = 100
 	bgpPort          = 179 // RFC 4271, section 8: the port of BGP
