@@ -77,7 +77,7 @@ type teredoNet struct {
 	clients             []*teredoClient
 	daemons             *daemons
 	single, fallback    bool
-	bridge4             *lab.Node // the IPv4 Internet
+	bridge4, bridge6    *lab.Node // the IPv4 Internet, the IPv6 network
 }
 
 // teredoClient is a client and the box in front of it.
@@ -114,7 +114,7 @@ func drawTeredo(ctx context.Context, e *lab.Env, name string, plan teredoPlan) (
 	}
 	n := &teredoNet{lab: l, daemons: &daemons{env: e, dir: l.Dir(), ctx: ctx}, single: plan.SingleAddress, fallback: plan.Fallback}
 	ipv4, ipv6 := l.Bridge("ipv4"), l.Bridge("ipv6")
-	n.bridge4 = ipv4
+	n.bridge4, n.bridge6 = ipv4, ipv6
 	n.server, n.relay, n.host = l.Node("server"), l.Node("relay"), l.Node("host")
 	for _, node := range []*lab.Node{n.server, n.relay, n.host} {
 		plan.link(l, node, "v4", ipv4, "")

@@ -1,0 +1,136 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/isthmus-net/isthmus/internal/control"
+	"github.com/isthmus-net/isthmus/lab"
+)
+
+// fastPings is how many pings of each kind go each way. The first ones may wait for
+// bubbles; the rest are to take the fast path.
+const fastPings = 10
+
+// TestFastPathOfEveryKind has a client behind each kind of NAT and an IPv6 host ping
+// each other through a relay's fast path. Data of every kind, symmetric ones
+// included, must be counted as forwarded by the program, both ways.
+func TestFastPathOfEveryKind(t *testing.T) {
+	for _, hook := range []string{"tc", "xdp"} {
+		t.Run(hook, func(t *testing.T) {
+			ctx, e := testEnv(t)
+			n, err := drawTeredo(ctx, e, "fast-"+hook, teredoPlan{NATs: matrixKinds})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := n.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			for iface, bridge := range map[string]*lab.Node{"v4": n.bridge4, "v6": n.bridge6} {
+				if err := receiveFrames(n.relay, iface, bridge); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := n.startServer(ctx, isthmus); err != nil {
+				t.Fatal(err)
+			}
+			p, err := n.daemons.startIsthmus(ctx, n.relay, "relay", fmt.Sprintf("bind = %q\nfast_path = %q\n", relayBind, hook))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := serving(ctx, n.relay, p, relayBind.Port()); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range n.clients {
+				c.settings = "fast_path = \"off\"\n" // it is the relay's that counts
+			}
+			if err := n.startClients(ctx, isthmus); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range n.clients {
+				pingBothWays(ctx, t, n, c)
+			}
+		})
+	}
+}
+
+// pingBothWays has a client and the host ping each other, and checks what the
+// relay's program forwarded of that.
+func pingBothWays(ctx context.Context, t *testing.T, n *teredoNet, c *teredoClient) {
+	t.Helper()
+	before := n.relayCounts(ctx, t)
+	for _, p := range []struct {
+		from *lab.Node
+		what lab.Ping
+	}{
+		{c.node, lab.Ping{To: hostAddr, Count: fastPings, Interval: hostInterval}},
+		{n.host, lab.Ping{To: c.addr, Count: fastPings, Interval: hostInterval}},
+	} {
+		r, err := p.from.Ping(ctx, p.what)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Lost() > 0 {
+			t.Errorf("%s: %d of %d pings from %s are lost", c.kind, r.Lost(), fastPings, p.from.Name())
+		}
+	}
+	after := n.relayCounts(ctx, t)
+	for _, way := range []string{"encap_forwarded", "decap_forwarded"} {
+		name := "fastpath_packets_total_forward_" + way
+		// Each ping goes one way and its answer the other.
+		if got := after[name] - before[name]; got < fastPings {
+			t.Errorf("%s: the fast path forwarded %.0f packets as %s, want %d at least", c.kind, got, way, fastPings)
+		}
+	}
+	t.Logf("%s: forwarded to the client %.0f, from it %.0f", c.kind,
+		after["fastpath_packets_total_forward_encap_forwarded"]-before["fastpath_packets_total_forward_encap_forwarded"],
+		after["fastpath_packets_total_forward_decap_forwarded"]-before["fastpath_packets_total_forward_decap_forwarded"])
+}
+
+// relayCounts is what the relay has counted.
+func (n *teredoNet) relayCounts(ctx context.Context, t *testing.T) map[string]float64 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	status, err := control.NewClient(n.daemons.socket(n.relay, "relay")).Status(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return status.Instances[0].Values
+}
+
+// receiveFrames has the far end of a node's interface, a port of a bridge, take
+// frames that XDP redirects to it.
+func receiveFrames(node *lab.Node, iface string, bridge *lab.Node) error {
+	far := 0
+	err := node.Do(func() error {
+		l, err := netlink.LinkByName(iface)
+		if err == nil {
+			far = l.Attrs().ParentIndex
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	name := ""
+	err = bridge.Do(func() error {
+		l, err := netlink.LinkByIndex(far)
+		if err == nil {
+			name = l.Attrs().Name
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return bridge.EnableGRO(name)
+}
