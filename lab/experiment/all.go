@@ -31,6 +31,7 @@ var All = []lab.Experiment{
 	announceExperiment,
 	relayThroughput,
 	relayLatency,
+	relayOverload,
 	teredoPeers,
 	{
 		Name:    wireName,

@@ -26,6 +26,9 @@ const (
 	figureMiredo        = "XDP / Miredo, packets per second"
 	figureMemory        = "memory for a million peers"
 	figureRandom        = "packets per second at a million random peers / at one"
+	figureOverload      = "delivered rate at the highest load / peak rate"
+	figureGoodLost      = "of good packets beside strangers lost"
+	figureNewClient     = "first packet of a new client beside strangers"
 	figureUser          = "Isthmus user space / Miredo, packets per second"
 	figureLatencyTC     = "tc / kernel forwarding, median latency"
 	figureLatencyXDP    = "XDP / kernel forwarding, median latency"
@@ -74,6 +77,9 @@ var Musts = []Bound{
 	{throughputName, figureUser, report.Must{AtLeast: true, Bound: 1}},
 	{throughputName, figureMemory, report.Must{Bound: 64}}, // MB
 	{throughputName, figureRandom, report.Must{AtLeast: true, Bound: 0.6}},
+	{overloadName, figureOverload, report.Must{AtLeast: true, Bound: 0.9}},
+	{overloadName, figureGoodLost, report.Must{Bound: 0.1}}, // percent
+	{overloadName, figureNewClient, report.Must{Bound: 1}},  // s
 	{latencyName, figureLatencyTC, report.Must{Bound: 1}},
 	{latencyName, figureLatencyXDP, report.Must{Bound: 1.3}},
 	{latencyName, figureLatencyMiredo, report.Must{AtLeast: true, Bound: 6}},

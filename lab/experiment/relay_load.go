@@ -24,8 +24,9 @@ type loaded struct {
 	generator *load.Generator
 }
 
-// startLoaded starts the relay topology with a generator.
-func startLoaded(ctx context.Context, e *lab.Env, name string, ways []way) (l *loaded, done func(), err error) {
+// startLoaded starts the relay topology with a generator. What forwards in user
+// space has the CPUs that the generator leaves, unless it is to be overrun.
+func startLoaded(ctx context.Context, e *lab.Env, name string, ways []way, overrun bool) (l *loaded, done func(), err error) {
 	r, end, err := startRelayPaths(ctx, e, name, ways)
 	if err != nil {
 		return nil, nil, err
@@ -37,7 +38,7 @@ func startLoaded(ctx context.Context, e *lab.Env, name string, ways []way) (l *l
 		}
 		end()
 	}
-	if err := l.setUp(); err != nil {
+	if err := l.setUp(overrun); err != nil {
 		done()
 		return nil, nil, err
 	}
@@ -46,7 +47,7 @@ func startLoaded(ctx context.Context, e *lab.Env, name string, ways []way) (l *l
 
 // setUp gives the generator a target at each end of each path, and the routers
 // receiving threads on a CPU of their own.
-func (l *loaded) setUp() (err error) {
+func (l *loaded) setUp(overrun bool) (err error) {
 	if l.generator, err = load.NewGenerator(len(l.paths)); err != nil {
 		return err
 	}
@@ -63,7 +64,7 @@ func (l *loaded) setUp() (err error) {
 				return err
 			}
 		}
-		if err := p.threads(l.relayPaths); err != nil {
+		if err := p.threads(l.relayPaths, overrun); err != nil {
 			return err
 		}
 	}
@@ -73,8 +74,8 @@ func (l *loaded) setUp() (err error) {
 // threads makes the path take redirected frames. What forwards in the kernel gets
 // receiving threads on the forwarder's CPU. Where a program in user space forwards,
 // the kernel receives in the generator's calls and slows those down, so that the
-// program has all other CPUs.
-func (p *relayPath) threads(r *relayPaths) error {
+// program has all other CPUs; unless it is to be overrun.
+func (p *relayPath) threads(r *relayPaths, overrun bool) error {
 	ends := []struct {
 		node  *lab.Node
 		iface string
@@ -87,7 +88,7 @@ func (p *relayPath) threads(r *relayPaths) error {
 		if err := end.node.EnableGRO(end.iface); err != nil {
 			return err
 		}
-		if p.way == wayMiredo || p.way == wayUser {
+		if (p.way == wayMiredo || p.way == wayUser) && !overrun {
 			continue
 		}
 		if err := end.node.Do(func() error { return load.OwnNAPI(end.iface, forwarderCPU) }); err != nil {

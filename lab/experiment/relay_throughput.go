@@ -66,7 +66,7 @@ func runRelayThroughput(ctx context.Context, e *lab.Env) error {
 
 // throughputTable measures the ways beside each other.
 func throughputTable(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) error {
-	l, done, err := startLoaded(ctx, e, throughputName, throughputWays)
+	l, done, err := startLoaded(ctx, e, throughputName, throughputWays, false)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"runtime"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -62,6 +63,9 @@ type Pace struct {
 	Rate float64
 	// Time of the run.
 	Time time.Duration
+	// Slack is how much delay the generator makes up, if it was kept waiting, by
+	// sending faster: none changes the load least, much keeps the rate best.
+	Slack time.Duration
 }
 
 // Sent is what a run sent.
@@ -90,11 +94,15 @@ func (s Sent) Rate() float64 {
 
 // Generator sends frames by the kernel's live test run of an XDP program: some
 // two million a second by one core, each with headers of its own. Their far end
-// needs NAPI, by an XDP program or GRO. It is not safe for concurrent use.
+// needs NAPI, by an XDP program or GRO. It is not safe for concurrent use, but
+// for Stop.
 type Generator struct {
 	objects generatorObjects
 	memory  []byte
 	anchor  link.Link
+
+	mu      sync.Mutex
+	running *generatorSettings // nil between runs
 }
 
 // NewGenerator loads a generator with room for so many peers. It needs root.
@@ -194,6 +202,8 @@ func (g *Generator) Run(lanes []Lane, pace Pace) (Sent, error) {
 		rate = flat
 	}
 	frames := uint32(math.Ceil(rate*pace.Time.Seconds())) + settings.Batch
+	g.setRunning(settings)
+	defer g.setRunning(nil)
 	err = unix.EINTR
 	for errors.Is(err, unix.EINTR) {
 		err = liveRun(g.objects.Generator.FD(), longest, frames, settings.Batch)
@@ -205,6 +215,23 @@ func (g *Generator) Run(lanes []Lane, pace Pace) (Sent, error) {
 		return Sent{}, err
 	}
 	return Sent{Frames: progress.Sent[:len(lanes)], Took: time.Duration(progress.End - progress.Begin)}, nil
+}
+
+func (g *Generator) setRunning(s *generatorSettings) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.running = s
+}
+
+// Stop ends a run of another goroutine before its time, if there is one.
+func (g *Generator) Stop() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.running == nil {
+		return nil
+	}
+	g.running.Length = 0
+	return g.objects.RunSettings.Put(uint32(0), g.running)
 }
 
 // testRun is the part of union bpf_attr for BPF_PROG_TEST_RUN (linux/bpf.h).

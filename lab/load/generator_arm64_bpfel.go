@@ -54,6 +54,7 @@ type generatorSettings struct {
 	Batch    uint32
 	Interval uint64
 	Length   uint64
+	Slack    uint64
 }
 
 // Names of all BPF objects in the ELF.

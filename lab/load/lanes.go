@@ -23,7 +23,7 @@ func compose(lanes []Lane, pace Pace) (*generatorSettings, []byte, error) {
 	if len(lanes) == 0 || len(lanes) > MaxLanes {
 		return nil, nil, fmt.Errorf("a run has 1 to %d lanes, not %d", MaxLanes, len(lanes))
 	}
-	s := &generatorSettings{Length: uint64(pace.Time), Batch: liveBatch}
+	s := &generatorSettings{Length: uint64(pace.Time), Slack: uint64(pace.Slack), Batch: liveBatch}
 	if pace.Rate > 0 {
 		s.Batch = pacedBatch
 		s.Interval = uint64(float64(pacedBatch) * float64(time.Second) / pace.Rate)

@@ -33,6 +33,7 @@ struct settings {
 	__u32 batch;             // frames that are sent together
 	__u64 interval;          // nanoseconds per batch, 0: no pause
 	__u64 length;            // of the run in nanoseconds
+	__u64 slack;             // nanoseconds of delay that are made up
 };
 
 struct progress {
@@ -103,8 +104,7 @@ static __always_inline bool pace(const struct settings *c, struct progress *s)
 		bpf_loop(SPINS, due, &next, 0);
 		now = next;
 	}
-	// One that was kept waiting makes nothing up: that would be another load.
-	s->next = (now - next > c->interval ? now : next) + c->interval;
+	s->next = (now - next > c->interval + c->slack ? now : next) + c->interval;
 	return true;
 }
 

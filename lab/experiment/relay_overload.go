@@ -1,0 +1,145 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/load"
+	"github.com/isthmus-net/isthmus/lab/report"
+)
+
+// Choices of relay-overload.
+const (
+	overloadName   = "relay-overload"
+	overloadRounds = 10
+	overloadSize   = 64
+)
+
+// overloadLoads are offered packets per second; 0 is all that the generator
+// reaches.
+var overloadLoads = []float64{200e3, 400e3, 600e3, 800e3, 1.2e6, 1.6e6, 2.4e6, 3.2e6, 0}
+
+// overloadWays take turns.
+var overloadWays = []way{wayKernel, wayMiredo, wayUser, wayTC, wayXDP}
+
+// relayOverload is the experiment relay-overload.
+var relayOverload = lab.Experiment{
+	Name:      overloadName,
+	Summary:   "a relay under more load than it can carry, and beside a flood of strangers",
+	NeedsRoot: true,
+	Run:       runRelayOverload,
+}
+
+func runRelayOverload(ctx context.Context, e *lab.Env) error {
+	rounds := overloadRounds
+	if e.Runs > 0 {
+		rounds = e.Runs
+	}
+	rep := &report.Report{Experiment: overloadName, Title: "A relay under too much load, bare veth", Peer: "Miredo"}
+	if err := overloads(ctx, e, rep, rounds); err != nil {
+		return err
+	}
+	for _, w := range []way{wayUser, wayTC, wayXDP} {
+		if err := besideStrangers(ctx, e, rep, w, rounds); err != nil {
+			return err
+		}
+	}
+	return finish(e, rep)
+}
+
+// overloadCase is what the ways deliver of one load, in packets per second.
+type overloadCase struct{ offered, passed map[way][]float64 }
+
+// overloads measures what is delivered of rising loads.
+func overloads(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) error {
+	l, done, err := startLoaded(ctx, e, overloadName, overloadWays, true)
+	if err != nil {
+		return err
+	}
+	defer done()
+	for _, d := range []relayDirection{encapsulating, decapsulating} {
+		e.Step("%s: %d loads, %d rounds of %v on each path", d, len(overloadLoads), rounds, loadSlice)
+		cases := make([]overloadCase, len(overloadLoads))
+		for i := range cases {
+			cases[i] = overloadCase{offered: map[way][]float64{}, passed: map[way][]float64{}}
+		}
+		for range rounds {
+			for i, offered := range overloadLoads {
+				for _, p := range l.paths {
+					if err := ctx.Err(); err != nil {
+						return err
+					}
+					r, err := l.slice(p, d, overloadSize, load.Pace{Rate: offered, Time: loadSlice})
+					if err != nil {
+						return err
+					}
+					cases[i].offered[p.way] = append(cases[i].offered[p.way], r.offered)
+					cases[i].passed[p.way] = append(cases[i].passed[p.way], r.passed)
+				}
+			}
+		}
+		describeOverload(rep, d, cases)
+	}
+	rep.Notes = append(rep.Notes,
+		"Delivered at the highest load is set against the peak: the highest median of all loads.",
+		"Receiving runs on one CPU in all columns, so that each can be offered more than it carries; the relays in user space share that CPU and what the generator leaves of its own.",
+	)
+	if err := l.healthy(); err != nil {
+		return err
+	}
+	return l.checkPaths(ctx, rep)
+}
+
+// describeOverload adds the table and the figures of one direction.
+func describeOverload(rep *report.Report, d relayDirection, cases []overloadCase) {
+	table := report.Table{
+		Title:   fmt.Sprintf("%s, %d bytes: thousand packets per second delivered of those offered", d, overloadSize),
+		Columns: []string{"load"},
+	}
+	for _, w := range overloadWays {
+		table.Columns = append(table.Columns, w.title())
+	}
+	middle := func(v []float64) float64 { return report.Measured(v...).Median() }
+	for i, c := range cases {
+		name := fmt.Sprintf("%.0f", overloadLoads[i]/1e3)
+		if overloadLoads[i] == 0 {
+			name = "all"
+		}
+		row := []string{name}
+		for _, w := range overloadWays {
+			row = append(row, fmt.Sprintf("%.0f of %.0f", middle(c.passed[w])/1e3, middle(c.offered[w])/1e3))
+		}
+		table.Rows = append(table.Rows, row)
+	}
+	last := cases[len(cases)-1]
+	times := []string{"highest load / peak"}
+	for _, w := range overloadWays {
+		peak := 0.0
+		for _, c := range cases {
+			peak = max(peak, middle(c.passed[w]))
+		}
+		if peak == 0 {
+			rep.Fault("%s delivered nothing, %s", w.title(), d)
+			times = append(times, "-")
+			continue
+		}
+		times = append(times, fmt.Sprintf("%.1f", middle(last.offered[w])/peak))
+		delivered := slices.Clone(last.passed[w])
+		for i := range delivered {
+			delivered[i] /= peak
+		}
+		f := report.Figure{Name: fmt.Sprintf("%s, %s: %s", d, w.title(), figureOverload), Decimals: 2}
+		if w.ours() {
+			f.Isthmus, f.Must = report.Measured(delivered...), must(overloadName, figureOverload)
+		} else {
+			f.Peer = report.Measured(delivered...)
+		}
+		rep.Figures = append(rep.Figures, f)
+	}
+	table.Rows = append(table.Rows, times)
+	rep.Tables = append(rep.Tables, table)
+}
