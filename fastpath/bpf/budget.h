@@ -28,7 +28,9 @@ INLINE u64 scatter(u64 x)
 {
 	x = (x ^ settings.hop_seed) * 0x9e3779b97f4a7c15;
 	x ^= x >> 32;
-	return (x * 0xd6e8feb86659fd93) ^ x >> 29;
+	x = (x * 0xd6e8feb86659fd93) ^ x >> 29;
+	HIDE(x); /* so that callers' masks come last */
+	return x;
 }
 
 /*
@@ -39,6 +41,7 @@ INLINE int may_punt(u32 reason, u64 source, u64 now)
 {
 	u32 window = now >> WINDOW_SHIFT;
 	u32 share = scatter(source + reason) >> 32 & (PUNT_SOURCES - 1);
+	HIDE(reason); /* or its mask is left out, as its range is known */
 	return take(&shared.windows.source[share], window, settings.punt_source) &&
 	       take(&shared.windows.total[reason & 63], window, settings.punt_total);
 }

@@ -39,8 +39,9 @@ GLOBAL int sample_xdp(struct xdp_md *ctx, u64 now, u32 reason)
 	struct sample *s = new_sample(now, ctx->ingress_ifindex, HOOK_XDP, reason, frame_length(ctx));
 	if (!s)
 		return 0;
-	u32 n = s->captured;
-	if (n == 0 || n > SAMPLE_BYTES || bpf_xdp_load_bytes(ctx, 0, s->data, n))
+	u32 last = s->captured - 1;
+	HIDE(last);
+	if (last >= SAMPLE_BYTES || bpf_xdp_load_bytes(ctx, 0, s->data, last + 1))
 		s->captured = 0;
 	bpf_ringbuf_submit(s, 0);
 	return 0;
@@ -51,8 +52,9 @@ GLOBAL int sample_skb(struct __sk_buff *skb, u64 now, u32 reason, u32 hook)
 	struct sample *s = new_sample(now, skb->ifindex, hook, reason, skb->len);
 	if (!s)
 		return 0;
-	u32 n = s->captured;
-	if (n == 0 || n > SAMPLE_BYTES || bpf_skb_load_bytes(skb, 0, s->data, n))
+	u32 last = s->captured - 1;
+	HIDE(last);
+	if (last >= SAMPLE_BYTES || bpf_skb_load_bytes(skb, 0, s->data, last + 1))
 		s->captured = 0;
 	bpf_ringbuf_submit(s, 0);
 	return 0;

@@ -33,6 +33,13 @@ typedef __u32 be32;
 #define READ_ONCE(x) (*(const volatile typeof(x) *)&(x))
 #define WRITE_ONCE(x, v) (*(volatile typeof(x) *)&(x) = (v))
 
+/*
+ * Makes a value new to the compiler, so that it tests and masks it just where the
+ * source does: the verifier then sees the bound. Before Linux 6.8 it learns
+ * nothing from "not 0", nor from an exclusive or of what it knows.
+ */
+#define HIDE(value) __asm__ volatile("" : "+r"(value))
+
 /* Keeps the compiler from moving accesses to memory across it. */
 #define COMPILER_BARRIER() __asm__ volatile("" ::: "memory")
 
