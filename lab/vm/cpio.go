@@ -17,6 +17,7 @@ import (
 const (
 	modeFolder  = 0o040000
 	modeFile    = 0o100000
+	modeLink    = 0o120000
 	modeConsole = 0o020000 // a character device
 )
 
@@ -72,6 +73,14 @@ func (a *archive) text(name string, permissions int, content []byte) {
 		_, a.err = a.w.Write(content)
 	}
 	a.pad(len(content))
+}
+
+// link adds a symbolic link.
+func (a *archive) link(name, to string) {
+	a.folder(path.Dir(name))
+	a.header(name, modeLink|0o777, len(to), 0, 0)
+	a.print("%s", to)
+	a.pad(len(to))
 }
 
 // console adds the device on which init finds its standard streams.

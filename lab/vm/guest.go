@@ -70,6 +70,11 @@ func work() error {
 			return fmt.Errorf("%s cannot be mounted at %s: %w", m.kind, m.to, err)
 		}
 	}
+	// A fresh namespace holds nothing but its loopback, as on any kernel without
+	// these modules.
+	if err := os.WriteFile("/proc/sys/net/core/fb_tunnels_only_for_init_net", []byte("2"), 0); err != nil {
+		return fmt.Errorf("tunnels cannot be kept out of new namespaces: %w", err)
+	}
 	if err := loadModules(); err != nil {
 		return err
 	}

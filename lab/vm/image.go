@@ -86,11 +86,15 @@ func buildImage(root, scratch, image string, k kernel, s settings) error {
 	}
 	a.text("/etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"))
 	a.text("/etc/group", 0o644, []byte("root:x:0:\nnogroup:x:65534:\n"))
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("cannot find this program's own file: %w", err)
+	// Not this program's own file, which may need libraries.
+	program := filepath.Join(scratch, "init")
+	if err := compile(root, "build", "-o", program, "./lab/vm"); err != nil {
+		return err
 	}
-	a.file("/init", self)
+	a.file("/init", program)
+	if err := addTools(a, root); err != nil {
+		return err
+	}
 	suites := chosen(s)
 	if err := addTests(a, root, scratch, suites); err != nil {
 		return err
@@ -107,6 +111,21 @@ func buildImage(root, scratch, image string, k kernel, s settings) error {
 		return fmt.Errorf("the machine's file system cannot be written: %w", err)
 	}
 	return f.Close()
+}
+
+// addTools adds the small programs that tests call, all of which are one static
+// file; without it only some tests fail, and say why.
+func addTools(a *archive, root string) error {
+	busybox := filepath.Join(root, ".cache/kernel/root/usr/bin/busybox")
+	if _, err := os.Stat(busybox); err != nil {
+		say("no busybox in .cache/kernel: tests that call a shell will fail")
+		return nil
+	}
+	a.file("/bin/busybox", busybox)
+	for _, name := range []string{"sh", "sleep", "cat", "true", "false", "ps", "ls", "dmesg"} {
+		a.link("/bin/"+name, "busybox")
+	}
+	return a.err
 }
 
 // addTests compiles the tests and the programs that they call.
@@ -129,7 +148,9 @@ func addTests(a *archive, root, scratch string, suites []suite) error {
 		}
 		a.file(s.program(), program)
 		a.folder(s.folder())
-		a.tree(s.folder()+"/testdata", filepath.Join(root, s.Package, "testdata"))
+		for _, sub := range []string{"testdata", "bpf"} { // tests read C source too
+			a.tree(s.folder()+"/"+sub, filepath.Join(root, s.Package, sub))
+		}
 	}
 	return nil
 }
