@@ -209,6 +209,14 @@ func (w *wire) finish(t *testing.T, end func() error) {
 	w.near.Do(t, end)
 }
 
+// hookTC is what tc means on this kernel.
+func hookTC() Hook {
+	if haveTCX() == no {
+		return HookClassic
+	}
+	return HookTCX
+}
+
 // only returns the report of the one device.
 func only(t *testing.T, a *Attachment) DeviceReport {
 	t.Helper()

@@ -88,12 +88,17 @@ func (a *Attachment) placeNew(all []*device) error {
 // join attaches to a device that came later. It does not change the regime of
 // those that were there.
 func (a *Attachment) join(d *device) error {
-	if a.regime.xdp {
-		if err := d.refusesXDP(); err != nil {
-			return fmt.Errorf("the other devices use XDP, so this one is left out: %w", err)
-		}
+	if !a.regime.xdp {
+		return a.place(d)
 	}
-	return a.place(d)
+	err := d.refusesXDP()
+	if err == nil {
+		err = a.place(d)
+	}
+	if err != nil {
+		return fmt.Errorf("the other devices use XDP, so this one is left out: %w", err)
+	}
+	return nil
 }
 
 // wanted lists the devices that suit, or those that are named and there.

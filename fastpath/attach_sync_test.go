@@ -95,7 +95,7 @@ func TestSyncDecidesLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := only(t, a)
-	if r.Hook != HookTCX {
+	if r.Hook != hookTC() {
 		t.Errorf("auto chose %s", r.Hook)
 	}
 	wantWords(t, r.Why, "veth pair")
@@ -126,7 +126,7 @@ func TestSyncLeavesOutWhatDoesNotFit(t *testing.T) {
 	if len(reports) != 2 || reports[0].Hook != HookXDP || reports[1].Hook != HookNone || reports[1].Target {
 		t.Fatalf("the report is %+v, want port by XDP and bridge left out", reports)
 	}
-	wantWords(t, reports[1].Why, "the other devices use XDP", "generic mode only")
+	wantWords(t, reports[1].Why, "the other devices use XDP", "bridge", "set fast_path to auto or tc")
 	w.send(t, 5)
 	if got := c.seen(t); got != 5 {
 		t.Errorf("the program saw %d of 5 frames", got)

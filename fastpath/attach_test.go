@@ -16,10 +16,10 @@ func TestAttachRunsThePrograms(t *testing.T) {
 		hook   Hook
 	}{
 		{"XDP", AttachConfig{Mode: ModeXDP}, HookXDP},
-		{"tcx", AttachConfig{Mode: ModeTC}, HookTCX},
+		{"tc", AttachConfig{Mode: ModeTC}, hookTC()},
 		{"clsact", AttachConfig{Mode: ModeTC, Classic: true}, HookClassic},
-		{"auto on veth", AttachConfig{Mode: ModeAuto}, HookTCX},
-		{"host", AttachConfig{Mode: ModeAuto, Host: true}, HookTCX},
+		{"auto on veth", AttachConfig{Mode: ModeAuto}, hookTC()},
+		{"host", AttachConfig{Mode: ModeAuto, Host: true}, hookTC()},
 		{"host by clsact", AttachConfig{Mode: ModeTC, Host: true, Classic: true}, HookClassic},
 		{"named device", AttachConfig{Mode: ModeXDP, Devices: []string{"port"}}, HookXDP},
 	} {
@@ -108,7 +108,7 @@ func TestAutoLeavesAnothersXDPAlone(t *testing.T) {
 	other := foreign(t, w, link.XDPGenericMode)
 	c := newCounter(t)
 	r := only(t, w.mustAttach(t, c.Programs, AttachConfig{Mode: ModeAuto}))
-	if r.Hook != HookTCX {
+	if r.Hook != hookTC() {
 		t.Errorf("auto chose %s", r.Hook)
 	}
 	wantWords(t, r.Why, "count_xdp")
@@ -161,18 +161,22 @@ func TestAutoFallsBackToTC(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newWire(t)
+			w.show(t)
 			w.setFar(t, ethtoolSetGRO, 0)
 			w.near.Do(t, func() error {
 				return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "second", MTU: row.mtu}, PeerName: "peer"})
 			})
 			c := newCounter(t)
 			o := AttachConfig{Name: "test", Mode: ModeAuto, Devices: []string{"port", "second"}}
-			a := &Attachment{programs: c.Programs, config: o, placed: map[spot]*placed{}}
+			a := &Attachment{programs: c.Programs, config: o, placed: map[spot]*placed{}, classic: haveTCX() == no}
 			t.Cleanup(func() { w.finish(t, a.Close) })
 			w.near.Do(t, func() error {
 				view, err := survey(o)
 				if err != nil {
 					return err
+				}
+				for _, d := range view.chosen {
+					d.look(nobody)
 				}
 				return a.attachBy(regime{xdp: true}, view.chosen)
 			})
@@ -181,7 +185,7 @@ func TestAutoFallsBackToTC(t *testing.T) {
 				t.Fatalf("the report is %+v, want two devices by tc", reports)
 			}
 			for _, r := range reports {
-				if r.Hook != HookTCX {
+				if r.Hook != hookTC() {
 					t.Errorf("%s has %s", r.Device, r.Hook)
 				}
 				wantWords(t, r.Why, row.words...)

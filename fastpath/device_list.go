@@ -103,8 +103,9 @@ func (d *device) look(own func(program) bool) {
 // lookAtXDP asks what the driver can do.
 func (d *device) lookAtXDP() { d.learnXDP(xdpFeatures(d.index)) }
 
-// learnXDP fills in what the driver can do. Kernels before 6.3 do not tell; of
-// veth it can be worked out, of others an attempt shows it.
+// learnXDP fills in what the driver can do. Kernels before 6.3 do not tell: of
+// veth it can be worked out, other software but bonds has no XDP, and of hardware
+// an attempt shows it.
 func (d *device) learnXDP(features uint64, told bool) {
 	d.native, d.transmit, d.fragments = unknown, unknown, unknown
 	switch {
@@ -113,10 +114,17 @@ func (d *device) learnXDP(features uint64, told bool) {
 		d.transmit = answered(features&xdpTransmit != 0)
 		d.fragments = answered(features&xdpFragments != 0)
 	case d.kind == kindVeth:
-		d.native = yes
-		if d.far.known {
-			d.transmit = answered(d.far.gro || d.far.xdp)
+		if d.far == nil || !d.far.known {
+			d.native = yes
+			return
 		}
+		d.transmit = answered(d.far.gro || d.far.xdp)
+		// Queues beyond the receiving ones may be switched off.
+		if d.far.txQueues <= d.rxQueues {
+			d.native = yes
+		}
+	case d.kind != "device" && d.kind != "bond":
+		d.native, d.transmit = no, no
 	}
 }
 
