@@ -32,11 +32,18 @@ type Pins struct {
 // BPF file system that [FindRoot] returns. It fails with [ErrHeld] if another
 // process holds it.
 func OpenPins(instance string) (*Pins, error) {
-	root, err := FindRoot()
-	if err != nil {
-		return nil, err
+	for {
+		root, err := FindRoot()
+		if err != nil {
+			return nil, err
+		}
+		p, err := OpenPinsAt(root, instance)
+		if err == nil && !isBPFFS(p.dir) {
+			_ = p.Remove() // its last user has just unmounted it
+			continue
+		}
+		return p, err
 	}
-	return OpenPinsAt(root, instance)
 }
 
 // OpenPinsAt is OpenPins in a BPF file system that is mounted at root.
@@ -149,7 +156,9 @@ func (p *Pins) Clear() error {
 
 // Remove is Clear, and gives up the folder.
 func (p *Pins) Remove() error {
-	return errors.Join(p.detachFilters(), removeTree(p.dir), p.lock.Close())
+	err := errors.Join(p.detachFilters(), removeTree(p.dir), p.lock.Close())
+	unmountUnused(p.dir)
+	return err
 }
 
 // detachFilters removes the filters that are noted in the folder. Unlike links

@@ -180,9 +180,9 @@ func (l Leftover) Remove() error {
 	if err != nil {
 		return fmt.Errorf("cannot open what is pinned: %w", err)
 	}
-	defer f.Close()
 	if err := lock(f); err != nil {
+		f.Close()
 		return err
 	}
-	return errors.Join((&Pins{dir: l.Dir}).detachFilters(), removeTree(l.Dir))
+	return (&Pins{dir: l.Dir, lock: f}).Remove()
 }

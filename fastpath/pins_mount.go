@@ -5,6 +5,7 @@ package fastpath
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -47,6 +48,19 @@ func mountOwnRoot() error {
 		return &os.PathError{Op: "mount", Path: ownRoot, Err: err}
 	}
 	return nil
+}
+
+// unmountUnused unmounts our own file system when the folder that has just been
+// removed was the last one in it: what we mount goes with its last user.
+func unmountUnused(dir string) {
+	base := filepath.Dir(dir)
+	if filepath.Dir(base) != ownRoot || os.Remove(base) != nil {
+		return
+	}
+	// Whoever is about to use it keeps it busy, or mounts it again.
+	if unix.Unmount(ownRoot, 0) == nil {
+		_ = os.Remove(ownRoot)
+	}
 }
 
 func isBPFFS(path string) bool {

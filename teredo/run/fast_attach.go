@@ -140,7 +140,7 @@ func (f *fast) detach(why string) {
 		err = f.attachment.Close()
 	case why != "":
 		// Nothing is ours, but what an earlier process has left would go on.
-		err = fastpath.DetachLeft(fastpath.AttachConfig{Name: pinName(f.cfg.Name), Pins: f.pins})
+		err = fastpath.DetachLeft(fastpath.AttachConfig{Pins: f.pins})
 	}
 	if err != nil {
 		f.log.Warn("the fast path is not wholly detached", "error", err)
@@ -194,6 +194,16 @@ func (f *fast) target(d *fastpath.DeviceReport) error {
 		return err
 	}
 	xdp := d.Hook == fastpath.HookXDP
+	if f.attachedAs.Host && f.attachedAs.Mode == fastpath.ModeAuto {
+		wire, err := f.host.WireAt(d.Index)
+		if err == nil {
+			err = finishes(d.Device, wire)
+		}
+		if err != nil {
+			d.Target = false
+			f.warnOnce("packets that leave by a device go to the engine: " + err.Error())
+		}
+	}
 	return f.table.SetDevice(fastpath.Device{
 		Index: d.Index, MAC: mac, Frames: xdp && d.Target, Packets: !xdp && d.Target, Whole: veth, Partial: veth,
 	})

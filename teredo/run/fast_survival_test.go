@@ -14,6 +14,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/teredo"
@@ -234,4 +235,26 @@ func TestFastPathSleepsAndIsCleaned(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// What the relay mounts goes with it.
+func TestFastPathUnmounts(t *testing.T) {
+	const root = "/run/isthmus/bpf"
+	bpffs := func() bool {
+		info := unix.Statfs_t{}
+		return unix.Statfs(root, &info) == nil && info.Type == unix.BPF_FS_MAGIC
+	}
+	if info := (unix.Statfs_t{}); unix.Statfs("/sys/fs/bpf", &info) == nil && info.Type == unix.BPF_FS_MAGIC {
+		t.Skip("the system has a BPF file system")
+	}
+	r := newFastRig(t, by(config.FastPathTC))
+	if !bpffs() {
+		t.Error("there is no BPF file system for what is to survive")
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if bpffs() {
+		t.Error("the BPF file system is still mounted")
+	}
 }
