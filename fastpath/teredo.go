@@ -183,7 +183,10 @@ func (t *Teredo) Peers() []byte { return t.peers }
 
 // Programs returns what is to be attached.
 func (t *Teredo) Programs() Programs {
-	return Programs{XDP: t.programs.IsthmusXdp, Ingress: t.programs.IsthmusIngress}
+	return Programs{
+		XDP: t.programs.IsthmusXdp, Ingress: t.programs.IsthmusIngress,
+		Egress: t.programs.IsthmusEgress, HostIngress: t.programs.IsthmusHostIngress,
+	}
 }
 
 // Close gives everything back that is not pinned or attached.

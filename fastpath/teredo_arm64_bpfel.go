@@ -172,18 +172,20 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	teredoMapCounters        = "counters"
-	teredoMapForeign         = "foreign"
-	teredoMapHops4           = "hops4"
-	teredoMapHops6           = "hops6"
-	teredoMapNeighbours      = "neighbours"
-	teredoMapPeers           = "peers"
-	teredoMapSamples         = "samples"
-	teredoProgIsthmusIngress = "isthmus_ingress"
-	teredoProgIsthmusXdp     = "isthmus_xdp"
-	teredoVarFixed           = "fixed"
-	teredoVarSettings        = "settings"
-	teredoVarShared          = "shared"
+	teredoMapCounters            = "counters"
+	teredoMapForeign             = "foreign"
+	teredoMapHops4               = "hops4"
+	teredoMapHops6               = "hops6"
+	teredoMapNeighbours          = "neighbours"
+	teredoMapPeers               = "peers"
+	teredoMapSamples             = "samples"
+	teredoProgIsthmusEgress      = "isthmus_egress"
+	teredoProgIsthmusHostIngress = "isthmus_host_ingress"
+	teredoProgIsthmusIngress     = "isthmus_ingress"
+	teredoProgIsthmusXdp         = "isthmus_xdp"
+	teredoVarFixed               = "fixed"
+	teredoVarSettings            = "settings"
+	teredoVarShared              = "shared"
 )
 
 // loadTeredo returns the embedded CollectionSpec for teredo.
@@ -228,8 +230,10 @@ type teredoSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type teredoProgramSpecs struct {
-	IsthmusIngress *ebpf.ProgramSpec `ebpf:"isthmus_ingress"`
-	IsthmusXdp     *ebpf.ProgramSpec `ebpf:"isthmus_xdp"`
+	IsthmusEgress      *ebpf.ProgramSpec `ebpf:"isthmus_egress"`
+	IsthmusHostIngress *ebpf.ProgramSpec `ebpf:"isthmus_host_ingress"`
+	IsthmusIngress     *ebpf.ProgramSpec `ebpf:"isthmus_ingress"`
+	IsthmusXdp         *ebpf.ProgramSpec `ebpf:"isthmus_xdp"`
 }
 
 // teredoMapSpecs contains maps before they are loaded into the kernel.
@@ -308,12 +312,16 @@ type teredoVariables struct {
 //
 // It can be passed to loadTeredoObjects or ebpf.CollectionSpec.LoadAndAssign.
 type teredoPrograms struct {
-	IsthmusIngress *ebpf.Program `ebpf:"isthmus_ingress"`
-	IsthmusXdp     *ebpf.Program `ebpf:"isthmus_xdp"`
+	IsthmusEgress      *ebpf.Program `ebpf:"isthmus_egress"`
+	IsthmusHostIngress *ebpf.Program `ebpf:"isthmus_host_ingress"`
+	IsthmusIngress     *ebpf.Program `ebpf:"isthmus_ingress"`
+	IsthmusXdp         *ebpf.Program `ebpf:"isthmus_xdp"`
 }
 
 func (p *teredoPrograms) Close() error {
 	return _TeredoClose(
+		p.IsthmusEgress,
+		p.IsthmusHostIngress,
 		p.IsthmusIngress,
 		p.IsthmusXdp,
 	)

@@ -349,6 +349,8 @@ INLINE u32 judge_decap(void *ctx, struct tunnel *t, void *end, const struct arri
 	d->outer = check_outer(t, p);
 	struct address6 source = {{U64_AT(p->source, 0), U64_AT(p->source, 8)}};
 	struct address6 destination = {{U64_AT(p->destination, 0), U64_AT(p->destination, 8)}};
+	if (in->hook == HOOK_HOST_INGRESS)
+		return judge_destination(&destination); /* the host itself knows the way on */
 	reason = find_hop6(ctx, &source, &destination, HOOK_DEVICE(in->hook), &d->hop);
 	if (UNLIKELY(reason != REASON_DECAP_FORWARDED))
 		return reason;

@@ -11,10 +11,13 @@
 #include "teredo.h"
 #include "trace.h"
 
+/* What stands before the IP header at a hook: a TUN device has no Ethernet header. */
+INLINE u32 front_of(u32 hook) { return hook == HOOK_EGRESS ? 0 : ETHERNET_LEN; }
+
 /* Ends the way of an skb that is not forwarded. */
 GLOBAL int tc_end(struct __sk_buff *skb, u32 reason, u64 source, u64 now, u32 hook)
 {
-	reason = settle(reason, skb->len - ETHERNET_LEN, source, now);
+	reason = settle(reason, skb->len - front_of(hook), source, now);
 	if (is_sampled(now))
 		sample_skb(skb, now, reason, hook);
 	return verdict_of(reason) == VERDICT_DROP ? TC_DROP : TC_PASS;
@@ -37,15 +40,16 @@ INLINE u32 segment_of(const struct __sk_buff *skb, const struct ip6 *p, void *en
 INLINE int tc_encap(struct __sk_buff *skb, u32 hook)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	struct ip6 *p = data + ETHERNET_LEN;
+	const u32 front = front_of(hook);
+	struct ip6 *p = data + front;
 	if ((void *)(p + 1) + TCP_LEN > end) {
 		/* Headers may lie apart. A packet shorter than this is whole now. */
-		u32 want = ETHERNET_LEN + IPV6_LEN + TCP_LEN;
+		u32 want = front + IPV6_LEN + TCP_LEN;
 		if (bpf_skb_pull_data(skb, skb->len < want ? skb->len : want))
 			return TC_PASS;
 		data = (void *)(long)skb->data;
 		end = (void *)(long)skb->data_end;
-		p = data + ETHERNET_LEN;
+		p = data + front;
 		if ((void *)(p + 1) > end)
 			return TC_PASS;
 	}
@@ -54,12 +58,12 @@ INLINE int tc_encap(struct __sk_buff *skb, u32 hook)
 		return TC_PASS;
 	u32 ifindex = skb->ifindex;
 	struct device *d = device_at(ifindex);
-	if (UNLIKELY(d->ifindex != ifindex))
+	if (UNLIKELY(d->ifindex != ifindex && hook != HOOK_EGRESS))
 		return TC_PASS;
 
 	struct arrival in = {
-		.now = bpf_ktime_get_coarse_ns(), .length = skb->len - ETHERNET_LEN,
-		.segment = segment_of(skb, p, end), .device = d->flags, .hook = hook,
+		.now = bpf_ktime_get_coarse_ns(), .length = skb->len - front,
+		.segment = segment_of(skb, p, end), .device = hook == HOOK_EGRESS ? 0 : d->flags, .hook = hook,
 	};
 	struct encap e;
 	u32 reason = in.segment == ~0U ? REASON_OFFLOAD : judge_encap(skb, p, end, tag, &in, &e);
@@ -69,14 +73,22 @@ INLINE int tc_encap(struct __sk_buff *skb, u32 hook)
 		sample_skb(skb, in.now, reason, hook);
 
 	u32 cost = hop_cost();
-	/* One checksum cannot be that of all segments. */
+	/*
+	 * One checksum cannot be that of all segments. And where a sender on this host has
+	 * left the inner one to hardware, a NAT on the same machine would take the outer
+	 * one for unfinished too, and spoil it.
+	 */
 	u64 sum = e.summed && !in.segment ? leaving_sum(p, cost) : 0;
+	if (hook == HOOK_EGRESS && is_half_summed(p, end))
+		sum = 0;
 	u8 hops = p->hops - cost;
-	if (UNLIKELY(in.length != e.size) && bpf_skb_change_tail(skb, ETHERNET_LEN + e.size, 0))
+	if (UNLIKELY(in.length != e.size) && bpf_skb_change_tail(skb, front + e.size, 0))
 		return tc_end(skb, REASON_NO_ROOM, 0, in.now, hook);
 	u64 room = ROOM_FIXED_GSO | ROOM_ENCAP_IPV4 | ROOM_ENCAP_UDP;
 	if (bpf_skb_adjust_room(skb, TUNNEL_LEN, ROOM_AT_MAC, room))
 		return tc_end(skb, REASON_NO_ROOM, 0, in.now, hook);
+	if (hook == HOOK_EGRESS && bpf_skb_change_head(skb, ETHERNET_LEN, 0))
+		return TC_DROP; /* no longer a packet that the engine could take */
 	struct tunnel_words w;
 	make_tunnel(&w, &e, count(REASON_ENCAP_FORWARDED, e.size), sum);
 	data = (void *)(long)skb->data;
@@ -177,7 +189,7 @@ INLINE int tc_decap(struct __sk_buff *skb, u32 hook)
 		reason = judge_decap(skb, t, end, &in, &d);
 	if (UNLIKELY(reason != REASON_DECAP_FORWARDED))
 		return tc_end(skb, reason, t->source, in.now, hook);
-	if (UNLIKELY(in.segment && !(d.hop->flags & DEVICE_WHOLE)))
+	if (UNLIKELY(in.segment && hook != HOOK_HOST_INGRESS && !(d.hop->flags & DEVICE_WHOLE)))
 		return tc_end(skb, REASON_OFFLOAD, t->source, in.now, hook);
 	u64 first = U64_AT(p, 0);
 	if (UNLIKELY(d.outer == SUM_OPEN) && !tc_sum(skb, d.udp_length))
@@ -193,10 +205,12 @@ INLINE int tc_decap(struct __sk_buff *skb, u32 hook)
 	end = (void *)(long)skb->data_end;
 	if (data + ETHERNET_LEN + 8 > end)
 		return TC_DROP;
-	store_ethernet(data, d.hop->mac0, d.hop->mac1, ETHERTYPE_IPV6);
 	U64_AT(data, ETHERNET_LEN) = first - ((u64)hop_cost() << 56);
 	touch(&d.peer, d.age, in.now);
 	count(REASON_DECAP_FORWARDED, d.size + TUNNEL_LEN);
+	if (hook == HOOK_HOST_INGRESS)
+		return bpf_redirect(settings.tun, BPF_F_INGRESS);
+	store_ethernet(data, d.hop->mac0, d.hop->mac1, ETHERTYPE_IPV6);
 	return bpf_redirect(d.hop->ifindex, 0);
 }
 

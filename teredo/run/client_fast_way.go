@@ -98,8 +98,17 @@ func (f *fastPath) accepts(name string, w port.Wire) error {
 	switch {
 	case w.MTU < leastWire:
 		return fmt.Errorf("%s has an MTU of %d bytes, and the fast path needs %d: it does not fragment", name, w.MTU, leastWire)
-	case f.cfg.FastPath == config.FastPathAuto && !slices.Contains(wires, w.Kind) && !fastpath.FinishesPackets(name):
-		return fmt.Errorf(`%s is a %s that leaves checksums to its far end, where a program could make nothing of them: set fast_path = "tc" if all peers and relays are in their kernels, or run ethtool -K %s tx off`, name, w.Kind, name)
+	case f.cfg.FastPath == config.FastPathAuto:
+		return finishes(name, w)
 	}
 	return nil
+}
+
+// finishes tells why what a host sends itself must not leave by a device through
+// the fast path, unless its operator knows what is behind it.
+func finishes(name string, w port.Wire) error {
+	if slices.Contains(wires, w.Kind) || fastpath.FinishesPackets(name) {
+		return nil
+	}
+	return fmt.Errorf(`%s is a %s that leaves checksums to its far end, where a program could make nothing of them: set fast_path = "tc" if all peers and relays are in their kernels, or run ethtool -K %s tx off`, name, w.Kind, name)
 }
