@@ -32,6 +32,7 @@ type TeredoConfig struct {
 // Teredo is the programs and tables of one relay or host. Its methods may be called
 // from any goroutine, unless they say otherwise.
 type Teredo struct {
+	config   TeredoConfig
 	maps     teredoMaps
 	data     dataMaps
 	programs teredoPrograms
@@ -64,7 +65,7 @@ func LoadTeredo(cfg TeredoConfig) (*Teredo, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Teredo{pins: cfg.Pins}
+	t := &Teredo{config: cfg, pins: cfg.Pins}
 	old := t.openPinned(cfg, spec)
 	defer closeMaps(old)
 	if err := t.load(spec, old); err != nil {
@@ -79,6 +80,7 @@ func LoadTeredo(cfg TeredoConfig) (*Teredo, error) {
 	if err := t.pin(cfg); err != nil {
 		return nil, errors.Join(err, t.Unpin(), t.Close())
 	}
+	t.Trace(0, 0) // a predecessor may have been killed in the middle of one
 	return t, nil
 }
 
@@ -171,6 +173,30 @@ func (t *Teredo) seed() error {
 	t.settings.FilterSeed[1] = binary.NativeEndian.Uint64(b[16:])
 	t.settings.Generation = 1
 	return nil
+}
+
+// LoadBeside loads another object that was built of the same headers, over these
+// tables, into a structure that names its programs and maps. It is how the cost of
+// the programs is measured.
+func (t *Teredo) LoadBeside(spec *ebpf.CollectionSpec, into any) error {
+	own, err := teredoSpec(t.config)
+	if err != nil {
+		return err
+	}
+	var fixed teredoFeatures
+	if err := own.Variables["fixed"].Get(&fixed); err != nil {
+		return err
+	}
+	if err := spec.Variables["fixed"].Set(fixed); err != nil {
+		return err
+	}
+	spec.Maps["peers"].MaxEntries = own.Maps["peers"].MaxEntries
+	spec.Maps["foreign"].MaxEntries = own.Maps["foreign"].MaxEntries
+	tables := make(map[string]*ebpf.Map)
+	for _, k := range kept {
+		tables[k.name] = t.table(k.name)
+	}
+	return spec.LoadAndAssign(into, &ebpf.CollectionOptions{MapReplacements: tables})
 }
 
 // Adopted tells whether the tables are those of a predecessor: peers and settings

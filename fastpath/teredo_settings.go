@@ -57,9 +57,6 @@ type Settings struct {
 	// PuntRate bounds what is left to the engine, a second and for each reason;
 	// PuntShare the part of that of one IPv6 /64 or IPv4 address. 0: no bound.
 	PuntRate, PuntShare int
-	// TraceEvery samples one packet in so many, 0 none; TraceRate bounds the
-	// samples a second, 0 not.
-	TraceEvery, TraceRate int
 }
 
 // Limits of the layout.
@@ -142,7 +139,6 @@ func (s *Settings) fill(c *teredoRelaySettings) {
 	c.Mtu = uint32(s.MTU)
 	c.Tun = uint32(s.Tunnel)
 	c.PuntTotal, c.PuntSource = perWindow(s.PuntRate), perWindow(s.PuntShare)
-	c.TraceEvery, c.TraceLimit = uint32(s.TraceEvery), uint32(s.TraceRate)
 	c.Flags = 0
 	if s.Host {
 		c.Flags |= flagHost
@@ -248,6 +244,13 @@ func placeOwn(own []netip.Addr) (factor uint32, slots [ownSlots]uint32) {
 
 // Bump makes all cached next hops invalid.
 func (t *Teredo) Bump() { atomic.AddUint64(&t.settings.Generation, 1) }
+
+// Trace samples one packet in so many, 0 none, and no more than rate a second, 0
+// as many as there are.
+func (t *Teredo) Trace(every, rate int) {
+	atomic.StoreUint32(&t.settings.TraceLimit, uint32(rate))
+	atomic.StoreUint32(&t.settings.TraceEvery, uint32(every))
+}
 
 // Beat lets the programs go on for so long from now, by CLOCK_MONOTONIC. Then they
 // pass everything.

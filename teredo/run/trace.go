@@ -30,11 +30,6 @@ func (s *Server) eachDropped(f func(reason string, n uint64)) {
 	}
 }
 
-// Trace implements [role.Tracer].
-func (r *Relay) Trace(ctx context.Context, sampling trace.Sampling, emit func(*trace.Sample)) error {
-	return r.loop.Trace(ctx, r.name, sampling, emit)
-}
-
 func (r *Relay) eachDropped(f func(reason string, n uint64)) {
 	s := r.engine.Stats()
 	s.EachDropped(func(why relay.Reason, n uint64) { f(why.String(), n) })
