@@ -32,6 +32,7 @@ var All = []lab.Experiment{
 	relayThroughput,
 	relayLatency,
 	relayOverload,
+	relayRestart,
 	teredoPeers,
 	{
 		Name:    wireName,

@@ -29,6 +29,7 @@ const (
 	figureOverload      = "delivered rate at the highest load / peak rate"
 	figureGoodLost      = "of good packets beside strangers lost"
 	figureNewClient     = "first packet of a new client beside strangers"
+	figureRestart       = "packets lost by established peers"
 	figureUser          = "Isthmus user space / Miredo, packets per second"
 	figureLatencyTC     = "tc / kernel forwarding, median latency"
 	figureLatencyXDP    = "XDP / kernel forwarding, median latency"
@@ -80,6 +81,7 @@ var Musts = []Bound{
 	{overloadName, figureOverload, report.Must{AtLeast: true, Bound: 0.9}},
 	{overloadName, figureGoodLost, report.Must{Bound: 0.1}}, // percent
 	{overloadName, figureNewClient, report.Must{Bound: 1}},  // s
+	{restartName, figureRestart, report.Must{Bound: 0}},
 	{latencyName, figureLatencyTC, report.Must{Bound: 1}},
 	{latencyName, figureLatencyXDP, report.Must{Bound: 1.3}},
 	{latencyName, figureLatencyMiredo, report.Must{AtLeast: true, Bound: 6}},

@@ -84,10 +84,15 @@ func newCrowd(ctx context.Context, l *lab.Lab, isthmus string, w way) (_ *crowd,
 }
 
 // start starts the relay, with room for n clients and no limit on bubbles.
-func (c *crowd) start(ctx context.Context, n int) (err error) {
+func (c *crowd) start(ctx context.Context, n int) error {
 	if err := c.configure(n, 0); err != nil {
 		return err
 	}
+	return c.launch(ctx)
+}
+
+// launch starts the relay's process and waits until it serves.
+func (c *crowd) launch(ctx context.Context) (err error) {
 	c.process, err = c.router.Start(ctx, lab.Process{Name: "isthmus", Path: c.isthmus, Args: []string{"run", "-c", c.config}})
 	if err != nil {
 		return err
