@@ -89,13 +89,36 @@ type Neighbor struct {
 	// Passive waits for the neighbor's call.
 	Passive bool
 	// PasswordFile holds the password of TCP MD5 signatures (RFC 2385), for
-	// [ReadSecret]; empty is none.
+	// [Neighbor.Password]; empty is none.
 	PasswordFile string
 	// Multihop is the largest number of hops to an external neighbor; 0 is a
 	// neighbor on the same link.
 	Multihop int
 	// TTLSecurity takes packets from the same link only (RFC 5082).
 	TTLSecurity bool
+}
+
+// maxPassword is the kernel's limit (TCP_MD5SIG_MAXKEYLEN), in bytes.
+const maxPassword = 80
+
+// Password reads the password of the session; "" is none. How long it is, is for
+// both ends to agree on, and so there is no least length.
+func (n *Neighbor) Password() (Secret, error) {
+	if n.PasswordFile == "" {
+		return "", nil
+	}
+	text, err := readPrivate(n.PasswordFile, maxSecret)
+	if err != nil {
+		return "", err
+	}
+	password := strings.TrimRight(string(text), "\r\n")
+	switch {
+	case password == "":
+		return "", fmt.Errorf("%s is empty: write the password of the session with %s into it", n.PasswordFile, n.Address)
+	case len(password) > maxPassword:
+		return "", fmt.Errorf("the password in %s is longer than %d bytes, which is all that the kernel takes: choose a shorter one at both ends", n.PasswordFile, maxPassword)
+	}
+	return Secret(password), nil
 }
 
 // Community is a mark on announcements (RFC 1997).

@@ -4,6 +4,8 @@ package config
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -72,5 +74,35 @@ func TestAnnounceNextHops(t *testing.T) {
 				t.Errorf("error %v", err)
 			}
 		})
+	}
+}
+
+func TestNeighborPassword(t *testing.T) {
+	dir := t.TempDir()
+	for _, tt := range []struct {
+		name, text string
+		mode       os.FileMode
+		want       Secret
+		fault      string
+	}{
+		{"short, with a line end", "abc\n", 0o600, "abc", ""},
+		{"blanks belong to it", " a b \r\n", 0o640, " a b ", ""},
+		{"empty", "\n", 0o600, "", "is empty"},
+		{"longer than the kernel takes", strings.Repeat("x", 81), 0o600, "", "longer than 80 bytes"},
+		{"open to others", "abc", 0o644, "", "open it to others"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := Neighbor{PasswordFile: filepath.Join(dir, tt.name)}
+			if err := os.WriteFile(n.PasswordFile, []byte(tt.text), tt.mode); err != nil {
+				t.Fatal(err)
+			}
+			got, err := n.Password()
+			if got != tt.want || (err == nil) != (tt.fault == "") || err != nil && !strings.Contains(err.Error(), tt.fault) {
+				t.Errorf("%q, %v", string(got), err)
+			}
+		})
+	}
+	if got, err := new(Neighbor).Password(); got != "" || err != nil {
+		t.Errorf("without a file: %q, %v", string(got), err)
 	}
 }

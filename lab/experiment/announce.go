@@ -131,12 +131,23 @@ func (f *failover) measure(ctx context.Context, e *lab.Env, runs int) (o outcome
 		return o, err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
-	for range runs {
+	for i := range runs {
+		if i > 0 {
+			if err := n.forget(ctx); err != nil {
+				return o, err
+			}
+		}
 		if err := f.once(ctx, n, &o); err != nil {
 			return o, err
 		}
 	}
 	return o, nil
+}
+
+// forget starts the second relay anew, so that it knows no client.
+func (n *announceNet) forget(ctx context.Context) error {
+	second := n.relays[1]
+	return errors.Join(n.killRelay(ctx, second), n.startAnnounced(ctx, second), n.awaitSessions(ctx))
 }
 
 // once measures the way away and the way back in one flow.

@@ -41,9 +41,10 @@ const (
 
 // Speaker is a BGP speaker. Its methods may be called at any time.
 type Speaker struct {
-	log    *slog.Logger
-	server *server.BgpServer
-	stop   context.CancelFunc // ends the watch
+	log       *slog.Logger
+	server    *server.BgpServer
+	stop      context.CancelFunc // ends the watch
+	passwords map[netip.Addr]config.Secret
 
 	mu        sync.Mutex // guards what follows
 	cfg       config.Announce
@@ -53,7 +54,13 @@ type Speaker struct {
 
 // Open makes a speaker that has no session yet.
 func Open(cfg config.Announce, log *slog.Logger) (*Speaker, error) {
-	s := &Speaker{log: log, cfg: cfg}
+	s := &Speaker{log: log, cfg: cfg, passwords: map[netip.Addr]config.Secret{}}
+	for _, n := range cfg.Neighbors {
+		var err error
+		if s.passwords[n.Address], err = n.Password(); err != nil {
+			return nil, err
+		}
+	}
 	level := new(slog.LevelVar)
 	level.Set(slog.LevelDebug)
 	s.server = server.NewBgpServer(server.LoggerOption(slog.New(quiet{log.Handler()}), level))
@@ -92,10 +99,7 @@ func (s *Speaker) Meet() error {
 	}
 	s.met = true
 	for _, n := range s.cfg.Neighbors {
-		peer, err := s.peer(n)
-		if err == nil {
-			err = s.server.AddPeer(context.Background(), &api.AddPeerRequest{Peer: peer})
-		}
+		err := s.server.AddPeer(context.Background(), &api.AddPeerRequest{Peer: s.peer(n)})
 		if err != nil {
 			return fmt.Errorf("cannot begin the BGP session with %s: %w", n.Address, err)
 		}
@@ -104,16 +108,10 @@ func (s *Speaker) Meet() error {
 }
 
 // peer translates a neighbor for the library; s.mu is held.
-func (s *Speaker) peer(n config.Neighbor) (*api.Peer, error) {
-	conf := &api.PeerConf{NeighborAddress: n.Address.String(), PeerAsn: uint32(n.AS), LocalAsn: uint32(s.cfg.LocalAS)}
-	if n.PasswordFile != "" {
-		password, err := config.ReadSecret(n.PasswordFile)
-		if err != nil {
-			return nil, err
-		}
-		if conf.AuthPassword = string(password); len(conf.AuthPassword) > maxPassword {
-			return nil, fmt.Errorf("the password in %s is longer than %d bytes, which is all that the kernel takes: choose a shorter one at both ends", n.PasswordFile, maxPassword)
-		}
+func (s *Speaker) peer(n config.Neighbor) *api.Peer {
+	conf := &api.PeerConf{
+		NeighborAddress: n.Address.String(), PeerAsn: uint32(n.AS), LocalAsn: uint32(s.cfg.LocalAS),
+		AuthPassword: string(s.passwords[n.Address]),
 	}
 	transport := &api.Transport{PassiveMode: n.Passive, RemotePort: uint32(n.Port)}
 	if n.Local.IsValid() {
@@ -145,11 +143,8 @@ func (s *Speaker) peer(n config.Neighbor) (*api.Peer, error) {
 			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: graceful}},
 		})
 	}
-	return p, nil
+	return p
 }
-
-// maxPassword is the kernel's limit (TCP_MD5SIG_MAXKEYLEN), in bytes.
-const maxPassword = 80
 
 // changed logs sessions that come and go.
 func (s *Speaker) changed(e *apiutil.WatchEventMessage_PeerEvent, _ time.Time) {
