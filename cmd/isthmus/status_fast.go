@@ -68,7 +68,7 @@ func (f *fastState) rows() []row {
 		rows = append(rows, row{"path, why", f.Why})
 	}
 	for _, b := range f.Bypassed {
-		rows = append(rows, row{"not met by the fast path", b.What + " " + b.Detail})
+		rows = append(rows, row{"not met by the fast path", b.What + ": " + b.Detail})
 	}
 	if f.Mode == "off" || f.Path == "engine" && len(f.Packets) == 0 {
 		return rows

@@ -57,8 +57,8 @@ func vrfs(list []netlink.Link, devices []string) []Finding {
 		}
 		if at != nil && at.Type() == "vrf" {
 			found = append(found, Finding{
-				What:   fmt.Sprintf("The device %s belongs to a VRF.", l.Attrs().Name),
-				Detail: fmt.Sprintf("VRF %s routes its packets by a table of its own, apart from the relay's.", at.Attrs().Name),
+				What:   fmt.Sprintf("the VRF %s of %s", at.Attrs().Name, l.Attrs().Name),
+				Detail: "it routes by a table of its own, apart from the relay's",
 				Remedy: fmt.Sprintf("Take it out of the VRF (ip link set %s nomaster), leave it out of fast_path_devices, %s.", l.Attrs().Name, choose),
 			})
 		}
@@ -85,8 +85,8 @@ func findForwarding(q Query) ([]Finding, error) {
 		}
 		if !forced {
 			return []Finding{{
-				What:   "IPv6 forwarding is switched off.",
-				Detail: "The kernel would not forward packets between the devices and the relay (net.ipv6.conf.all.forwarding is 0).",
+				What:   "the switch of IPv6 forwarding, which is off",
+				Detail: "the kernel would forward nothing between the devices and the relay (net.ipv6.conf.all.forwarding is 0)",
 				Remedy: "Switch it on (sysctl -w net.ipv6.conf.all.forwarding=1): a relay is a router.",
 			}}, nil
 		}
@@ -134,8 +134,8 @@ func findFilters(q Query) ([]Finding, error) {
 				continue
 			}
 			found = append(found, Finding{
-				What:   fmt.Sprintf("Traffic control looks at packets at %s of %s.", place.name, l.Attrs().Name),
-				Detail: fmt.Sprintf("There is %s of somebody else.", what),
+				What:   fmt.Sprintf("traffic control at %s of %s", place.name, l.Attrs().Name),
+				Detail: fmt.Sprintf("there is %s of somebody else", what),
 				Remedy: fmt.Sprintf("Remove it (tc filter show dev %s %s; bpftool net), %s.", l.Attrs().Name, place.name, choose),
 			})
 		}

@@ -8,19 +8,18 @@ import (
 	"slices"
 )
 
-// Finding is one thing that redirected packets do not meet. Each field is one
-// sentence for people.
+// Finding is one thing that redirected packets do not meet, in words for people.
 type Finding struct {
-	// What is in use.
+	// What is named, such as "connection tracking".
 	What string
-	// Detail says where, and how much of it.
+	// Detail says where it is, and how much of it: a sentence without its full stop.
 	Detail string
-	// Remedy says what to do.
+	// Remedy is a sentence that says what to do.
 	Remedy string
 }
 
-// String returns the three sentences.
-func (f Finding) String() string { return f.What + " " + f.Detail + " " + f.Remedy }
+// String returns all of it.
+func (f Finding) String() string { return f.What + ": " + f.Detail + ". " + f.Remedy }
 
 // Query says whose packets are to be redirected.
 type Query struct {

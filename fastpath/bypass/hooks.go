@@ -96,27 +96,30 @@ var judgedElsewhere = []string{
 // trackers are functions of connection tracking.
 var trackers = []string{"ipv4_conntrack_", "ipv6_conntrack_", "nf_confirm", "nf_ct_", "nf_nat_"}
 
+// tracked says that connections are tracked, whoever wants it.
+const tracked = "the kernel tracks connections in this network namespace, and would lose sight of redirected flows"
+
 // finding says what a function would do with packets.
 func (r registered) finding(at string) (Finding, bool) {
 	switch {
 	case r.kind == hookTypeBPF:
 		return Finding{
-			What:   "A BPF program is attached to netfilter.",
-			Detail: fmt.Sprintf("It looks at packets at %s.", at),
+			What:   "a BPF program at netfilter",
+			Detail: "it looks at packets at " + at,
 			Remedy: fmt.Sprintf("Detach it (bpftool link list), %s.", choose),
 		}, true
 	case r.kind != 0 || r.function == "" || beginsWith(r.function, judgedElsewhere):
 		return Finding{}, false
 	case beginsWith(r.function, trackers):
-		return tracking("The kernel tracks connections in this network namespace, and would know redirected flows no more."), true
+		return tracking(tracked), true
 	}
 	by := r.function
 	if r.module != "" {
 		by = r.module
 	}
 	return Finding{
-		What:   fmt.Sprintf("Another part of the kernel looks at packets: %s.", by),
-		Detail: fmt.Sprintf("It is called at %s, by the function %s.", at, r.function),
+		What:   "the kernel's " + by,
+		Detail: fmt.Sprintf("it looks at packets at %s, by the function %s", at, r.function),
 		Remedy: fmt.Sprintf("Stop using it, %s.", choose),
 	}, true
 }
@@ -142,5 +145,5 @@ func trackedConnections() ([]Finding, error) {
 	if n, err := strconv.Atoi(strings.TrimSpace(string(b))); err != nil || n == 0 {
 		return nil, nil
 	}
-	return []Finding{tracking("The kernel tracks connections in this network namespace, and would know redirected flows no more.")}, nil
+	return []Finding{tracking(tracked)}, nil
 }

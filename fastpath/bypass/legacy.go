@@ -149,13 +149,13 @@ func (f *legacyFamily) judge(q Query, table string, info *tableInfo, entries []b
 			continue
 		}
 		found = append(found, Finding{
-			What:   fmt.Sprintf("The old %s has a chain at %s that looks at %s.", f.command, hookNames[number], direction),
-			Detail: fmt.Sprintf("Its chain for %s in the table %s %s.", hookNames[number], table, does),
+			What:   fmt.Sprintf("a chain of the old %s at %s", f.command, hookNames[number]),
+			Detail: fmt.Sprintf("that of the table %s %s and looks at %s", table, does, direction),
 			Remedy: fmt.Sprintf("Empty it (%s -t %s -S), %s.", f.command, table, choose),
 		})
 	}
 	if f.tracks(entries) {
-		found = append(found, tracking(fmt.Sprintf("A rule in the %s table %s needs it, and it would know redirected flows no more.", f.command, table)))
+		found = append(found, tracking(fmt.Sprintf("a rule in the %s table %s needs it, and it would lose sight of redirected flows", f.command, table)))
 	}
 	return found
 }

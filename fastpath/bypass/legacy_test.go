@@ -100,21 +100,21 @@ func TestFindLegacy(t *testing.T) {
 		{
 			name: "a rule about forwarded IPv6", family: six, hook: unix.NF_INET_FORWARD, policy: accepted, rule: true,
 			want: []string{
-				"The old ip6tables has a chain at forward that looks at packets of both directions. Its chain for forward in the table filter has rules. Empty it (ip6tables -t filter -S)",
+				"a chain of the old ip6tables at forward: that of the table filter has rules and looks at packets of both directions. Empty it (ip6tables -t filter -S)",
 			},
 		},
 		{
 			name: "a policy that drops forwarded IPv6", family: six, hook: unix.NF_INET_FORWARD, policy: dropped,
-			want: []string{"Its chain for forward in the table filter drops everything."},
+			want: []string{"at forward: that of the table filter drops everything"},
 		},
 		{name: "a rule about forwarded IPv4", family: four, hook: unix.NF_INET_FORWARD, policy: accepted, rule: true},
 		{
 			name: "a rule about IPv4 input", family: four, hook: unix.NF_INET_LOCAL_IN, policy: accepted, rule: true,
-			want: []string{"The old iptables has a chain at input that looks at packets from clients."},
+			want: []string{"a chain of the old iptables at input: that of the table filter has rules and looks at packets from clients."},
 		},
 		{
 			name: "a policy that drops IPv4 output", family: four, hook: unix.NF_INET_LOCAL_OUT, policy: dropped,
-			want: []string{"Its chain for output in the table filter drops everything."},
+			want: []string{"at output: that of the table filter drops everything"},
 		},
 	}
 	for _, tt := range tests {

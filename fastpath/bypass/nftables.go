@@ -111,9 +111,9 @@ func (c *chain) finding(q Query) (Finding, bool) {
 		does = append(does, "drops what no rule accepts")
 	}
 	return Finding{
-		What: fmt.Sprintf("An nftables chain at %s looks at %s.", at, direction),
-		Detail: fmt.Sprintf("Chain %s of table %s %s %s.", c.name, familyName(c.family), c.table,
-			strings.Join(does, " and ")),
+		What: "an nftables chain at " + at,
+		Detail: fmt.Sprintf("chain %s of table %s %s %s and looks at %s", c.name, familyName(c.family), c.table,
+			strings.Join(does, ", "), direction),
 		Remedy: fmt.Sprintf("Remove or empty it (nft delete chain %s %s %s), %s.", familyName(c.family), c.table, c.name, choose),
 	}, true
 }
@@ -213,8 +213,8 @@ func flowtable(msg []byte, q Query) (Finding, bool) {
 		return Finding{}, false
 	}
 	return Finding{
-		What:   "An nftables flowtable takes packets of the devices.",
-		Detail: fmt.Sprintf("Flowtable %s of table %s %s names one of them.", name, familyName(msg[0]), table),
+		What:   "an nftables flowtable",
+		Detail: fmt.Sprintf("flowtable %s of table %s %s names a device of the fast path", name, familyName(msg[0]), table),
 		Remedy: fmt.Sprintf("Remove it (nft delete flowtable %s %s %s), %s.", familyName(msg[0]), table, name, choose),
 	}, true
 }
@@ -240,7 +240,7 @@ func findTrackingRules() ([]Finding, error) {
 	}
 	for _, msg := range msgs {
 		if table, chain, ok := tracks(msg); ok {
-			return []Finding{tracking(fmt.Sprintf("A rule in chain %s of table %s %s needs it, and it would know redirected flows no more.",
+			return []Finding{tracking(fmt.Sprintf("a rule in chain %s of table %s %s needs it, and it would lose sight of redirected flows",
 				chain, familyName(msg[0]), table))}, nil
 		}
 	}
@@ -250,7 +250,7 @@ func findTrackingRules() ([]Finding, error) {
 // tracking is the finding that connections are tracked.
 func tracking(detail string) Finding {
 	return Finding{
-		What:   "Connection tracking is in use.",
+		What:   "connection tracking",
 		Detail: detail,
 		Remedy: fmt.Sprintf("Remove the rules that need it (nft list ruleset, iptables-save), %s.", choose),
 	}

@@ -39,17 +39,17 @@ func TestRegisteredFunctions(t *testing.T) {
 		want string
 	}{
 		{"tracking", message(unix.NFPROTO_IPV6, str(nfnlaHookFunction, "ipv6_conntrack_in"), str(nfnlaHookModule, "nf_conntrack")),
-			"Connection tracking is in use."},
+			"connection tracking"},
 		{"translation", message(unix.NFPROTO_IPV4, str(nfnlaHookFunction, "nf_nat_ipv4_out"), str(nfnlaHookModule, "nf_nat")),
-			"Connection tracking is in use."},
+			"connection tracking"},
 		{"reassembly", message(unix.NFPROTO_IPV4, str(nfnlaHookFunction, "ipv4_conntrack_defrag"), str(nfnlaHookModule, "nf_defrag_ipv4")), ""},
 		{"an nftables chain", message(unix.NFPROTO_INET, str(nfnlaHookFunction, "nft_do_chain_inet"), str(nfnlaHookModule, "nf_tables"),
 			nested(nfnlaHookChainInfo, nl.NewRtAttr(nfnlaHookInfoType, []byte{0, 0, 0, 1}))), ""},
 		{"a table of iptables", message(unix.NFPROTO_IPV4, str(nfnlaHookFunction, "ipt_do_table"), str(nfnlaHookModule, "ip_tables")), ""},
 		{"a BPF program", message(unix.NFPROTO_IPV4, str(nfnlaHookFunction, "nf_hook_run_bpf"),
-			nested(nfnlaHookChainInfo, nl.NewRtAttr(nfnlaHookInfoType, []byte{0, 0, 0, 2}))), "A BPF program is attached to netfilter."},
+			nested(nfnlaHookChainInfo, nl.NewRtAttr(nfnlaHookInfoType, []byte{0, 0, 0, 2}))), "a BPF program at netfilter"},
 		{"a load balancer", message(unix.NFPROTO_IPV4, str(nfnlaHookFunction, "ip_vs_in_hook"), str(nfnlaHookModule, "ip_vs")),
-			"Another part of the kernel looks at packets: ip_vs."},
+			"the kernel's ip_vs"},
 		{"a security module", message(unix.NFPROTO_IPV6, str(nfnlaHookFunction, "selinux_ip_forward")), ""},
 		{"nothing but a header", message(unix.NFPROTO_IPV6), ""},
 		{"less than a header", []byte{unix.NFPROTO_IPV6}, ""},
@@ -74,8 +74,8 @@ func TestFlowtables(t *testing.T) {
 		msg  []byte
 		want string
 	}{
-		{"of the device", table(str(nftaDeviceName, "lan"), str(nftaDeviceName, "wan")), "Flowtable fast of table inet t names one of them."},
-		{"of all that begin so", table(str(nftaDevicePrefix, "wa")), "Flowtable fast of table inet t names one of them."},
+		{"of the device", table(str(nftaDeviceName, "lan"), str(nftaDeviceName, "wan")), "flowtable fast of table inet t names a device of the fast path"},
+		{"of all that begin so", table(str(nftaDevicePrefix, "wa")), "flowtable fast of table inet t names a device of the fast path"},
 		{"of another device", table(str(nftaDeviceName, "lan"), str(nftaDeviceName, "wan2")), ""},
 		{"of none", table(), ""},
 		{"cut", table(str(nftaDeviceName, "wan"))[:20], ""},
@@ -125,9 +125,9 @@ func TestVRF(t *testing.T) {
 		want  string
 	}{
 		{"no master", []netlink.Link{vrf, link(2, 0, "wan")}, ""},
-		{"in the VRF", []netlink.Link{vrf, link(2, 9, "wan")}, "The device wan belongs to a VRF."},
+		{"in the VRF", []netlink.Link{vrf, link(2, 9, "wan")}, "the VRF blue of wan"},
 		{"another device in the VRF", []netlink.Link{vrf, link(2, 0, "wan"), link(3, 9, "lan")}, ""},
-		{"in a bridge in the VRF", []netlink.Link{vrf, bridge, link(2, 8, "wan")}, "The device wan belongs to a VRF."},
+		{"in a bridge in the VRF", []netlink.Link{vrf, bridge, link(2, 8, "wan")}, "the VRF blue of wan"},
 		{"a master that is not listed", []netlink.Link{link(2, 9, "wan")}, ""},
 		{"masters in a circle", []netlink.Link{link(2, 3, "wan"), link(3, 2, "lan")}, ""},
 	} {
@@ -164,7 +164,7 @@ func TestVRFOfTheKernel(t *testing.T) {
 	}
 	// The kernel's rule for all VRFs is a policy rule of each family.
 	checkFindings(t, ns, query, []string{
-		"IPv4 policy routing is in use.", "IPv6 policy routing is in use.", "The device wan belongs to a VRF.",
+		"IPv4 policy routing: ", "IPv6 policy routing: ", "the VRF blue of wan",
 	})
 }
 

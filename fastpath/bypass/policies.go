@@ -31,8 +31,8 @@ func findPolicies(Query) ([]Finding, error) {
 		return nil, nil
 	}
 	return []Finding{{
-		What:   "IPsec policies are in use.",
-		Detail: fmt.Sprintf("There %s that may protect or refuse packets.", count(n, "policy", "policies")),
+		What:   "IPsec",
+		Detail: fmt.Sprintf("there %s that may protect or refuse packets", count(n, "policy", "policies")),
 		Remedy: fmt.Sprintf("Remove them (ip xfrm policy), %s.", choose),
 	}}, nil
 }

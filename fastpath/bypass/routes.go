@@ -43,8 +43,8 @@ func findRoutes(q Query) ([]Finding, error) {
 	for _, r := range inside {
 		if r.source {
 			found = append(found, Finding{
-				What:   "IPv6 routes depend on the source.",
-				Detail: fmt.Sprintf("One of them is that to %s %s, and a next hop is kept for all sources.", r.dst, r.way()),
+				What:   "IPv6 routes for some sources",
+				Detail: fmt.Sprintf("one of them is that to %s %s, and a next hop is kept for all sources", r.dst, r.way()),
 				Remedy: fmt.Sprintf("Remove it (ip -6 route show table all %s), %s.", r.dst, choose),
 			})
 			break
@@ -53,8 +53,8 @@ func findRoutes(q Query) ([]Finding, error) {
 	for _, prefix := range q.Prefixes {
 		for _, r := range elsewhere(prefix.Masked(), tunnel, inside) {
 			found = append(found, Finding{
-				What:   fmt.Sprintf("Another route takes packets for %s.", r.dst),
-				Detail: fmt.Sprintf("They would go to the relay, whose prefix %s holds them, and not %s.", prefix, r.way()),
+				What:   fmt.Sprintf("another route for %s", r.dst),
+				Detail: fmt.Sprintf("its packets would go to the relay, whose prefix is %s, and not %s", prefix, r.way()),
 				Remedy: fmt.Sprintf("Remove it (ip -6 route show table all %s), %s.", r.dst, choose),
 			})
 		}

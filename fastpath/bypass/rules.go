@@ -77,8 +77,8 @@ func findRules(Query) ([]Finding, error) {
 		}
 		if extra := extraRules(rules); len(extra) > 0 {
 			found = append(found, Finding{
-				What:   f.name + " policy routing is in use.",
-				Detail: fmt.Sprintf("There %s beyond the kernel's own, first that of priority %d%s.", count(len(extra), "policy rule", "policy rules"), extra[0].Priority, selector(extra[0])),
+				What:   f.name + " policy routing",
+				Detail: fmt.Sprintf("there %s beyond the kernel's own, first that of priority %d%s", count(len(extra), "policy rule", "policy rules"), extra[0].Priority, selector(extra[0])),
 				Remedy: fmt.Sprintf("Remove them (%s), %s.", f.command, choose),
 			})
 		}
