@@ -17,78 +17,109 @@ type FastPathPlan struct {
 	Notes []string
 	// Warnings are what the operator would not expect of what he has configured.
 	Warnings []string
+
+	name     string // of the relay
+	explicit bool   // the operator names a hook
 }
 
 // PlanFastPath finds out what the fast path of a relay would be, and changes nothing.
 func PlanFastPath(cfg config.Relay) FastPathPlan {
-	p := FastPathPlan{}
-	if cfg.Mode == config.ModeHost || cfg.FastPath == config.FastPathOff {
+	p := FastPathPlan{name: cfg.Name, explicit: cfg.FastPath != config.FastPathAuto}
+	if cfg.FastPath == config.FastPathOff {
 		return p
-	}
-	explicit := cfg.FastPath != config.FastPathAuto
-	say := func(warn bool, format string, args ...any) {
-		text := fmt.Sprintf("relay %q: %s", cfg.Name, fmt.Sprintf(format, args...))
-		if warn {
-			p.Warnings = append(p.Warnings, text)
-		} else {
-			p.Notes = append(p.Notes, text)
-		}
 	}
 	features := fastpath.Probe()
 	if !features.Programs || !features.MappedArrays {
-		say(explicit, "the engine would carry all packets. %s", strings.Join(features.Missing, " "))
+		p.say(p.explicit, "the engine would carry all packets. %s", strings.Join(features.Missing, " "))
 		return p
 	}
-	as := fastpath.AttachConfig{Name: pinName(cfg.Name), Mode: fastpath.Mode(cfg.FastPath), Devices: cfg.FastPathDevices}
-	plan, err := fastpath.Plan(as)
-	if err != nil {
-		say(explicit, "the engine would carry all packets: %v", err)
-		return p
-	}
-	found, unsure := bypass.Find(bypass.Query{Devices: plannedNames(plan), Tunnel: cfg.Interface, Prefixes: cfg.Prefixes})
-	for _, s := range found {
-		say(explicit, "redirected packets would not meet this: %s (%s). %s", s.What, s.Detail, s.Remedy)
-	}
-	if unsure != nil {
-		say(explicit, "what redirected packets would not meet cannot be told: %v", unsure)
-	}
-	if !explicit && (len(found) > 0 || unsure != nil) {
-		say(false, "so the engine would carry all packets")
-		return p
-	}
-	sayDevices(plan, say)
-	for _, missing := range features.Missing {
-		say(false, "%s", missing)
+	plan, err := fastpath.Plan(fastpath.AttachConfig{
+		Name: pinName(cfg.Name), Mode: fastpath.Mode(cfg.FastPath), Devices: cfg.FastPathDevices,
+		Host: cfg.Mode == config.ModeHost,
+	})
+	switch {
+	case err != nil:
+		p.say(p.explicit, "the engine would carry all packets: %v", err)
+	case p.saySkipped(&cfg, plan):
+		p.sayDevices(plan)
+		for _, missing := range features.Missing {
+			p.say(false, "%s", missing)
+		}
 	}
 	return p
 }
 
-// sayDevices says what would be attached to which device.
-func sayDevices(plan []fastpath.DeviceReport, say func(warn bool, format string, args ...any)) {
-	attached := 0
-	for _, d := range plan {
-		if d.Hook == fastpath.HookNone {
-			say(false, "%s would be left out: %s", d.Device, d.Why)
-			continue
-		}
-		attached++
-		say(false, "%s would have the fast path at %s: %s", d.Device, d.Hook, d.Why)
-		for _, w := range d.Warnings {
-			say(true, "%s", w)
-		}
-	}
-	if attached == 0 {
-		say(false, "there is no device to attach a fast path to, so the engine would carry all packets until one comes up")
+// say adds a note or a warning.
+func (p *FastPathPlan) say(warn bool, format string, args ...any) {
+	text := fmt.Sprintf("relay %q: %s", p.name, fmt.Sprintf(format, args...))
+	if warn {
+		p.Warnings = append(p.Warnings, text)
+	} else {
+		p.Notes = append(p.Notes, text)
 	}
 }
 
-// plannedNames are those of the devices that would be attached to.
-func plannedNames(plan []fastpath.DeviceReport) []string {
-	var names []string
+// saySkipped names what redirected packets would not meet, and returns whether they
+// would be redirected all the same.
+func (p *FastPathPlan) saySkipped(cfg *config.Relay, plan []fastpath.DeviceReport) bool {
+	q := bypass.Query{Tunnel: cfg.Interface, Prefixes: cfg.Prefixes, Host: cfg.Mode == config.ModeHost}
+	q.Devices, q.XDP = planned(plan)
+	found, unsure := bypass.Find(q)
+	for _, s := range found {
+		p.say(p.explicit, "redirected packets would not meet this: %s %s %s", s.What, s.Detail, s.Remedy)
+	}
+	if unsure != nil {
+		p.say(p.explicit, "what redirected packets would not meet cannot be told: %v", unsure)
+	}
+	if !p.explicit && (len(found) > 0 || unsure != nil) {
+		p.say(false, "so the engine would carry all packets")
+		return false
+	}
+	return true
+}
+
+// sayDevices says what would be attached to which devices.
+func (p *FastPathPlan) sayDevices(plan []fastpath.DeviceReport) {
+	type choice struct {
+		hook fastpath.Hook
+		why  string
+	}
+	var order []choice
+	devices := make(map[choice][]string)
+	for _, d := range plan {
+		c := choice{d.Hook, d.Why}
+		if devices[c] == nil {
+			order = append(order, c)
+		}
+		devices[c] = append(devices[c], d.Device)
+		if d.Hook == fastpath.HookNone {
+			continue
+		}
+		for _, w := range d.Warnings {
+			p.say(true, "%s", w)
+		}
+	}
+	for _, c := range order {
+		names := strings.Join(devices[c], ", ")
+		if c.hook == fastpath.HookNone {
+			p.say(false, "%s would be left out: %s", names, c.why)
+		} else {
+			p.say(false, "the fast path would sit at %s of %s: %s", c.hook, names, c.why)
+		}
+	}
+	if names, _ := planned(plan); len(names) == 0 {
+		p.say(false, "there is no device to attach a fast path to, so the engine would carry all packets until one comes up")
+	}
+}
+
+// planned names the devices that are or would be attached to, and tells whether XDP
+// redirects.
+func planned(plan []fastpath.DeviceReport) (names []string, xdp bool) {
 	for _, d := range plan {
 		if d.Hook != fastpath.HookNone {
 			names = append(names, d.Device)
 		}
+		xdp = xdp || d.Hook == fastpath.HookXDP
 	}
-	return names
+	return names, xdp
 }

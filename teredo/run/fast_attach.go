@@ -94,20 +94,16 @@ func (f *fast) skipped(cfg *config.Relay, as fastpath.AttachConfig) ([]bypass.Fi
 	if cfg.FastPath == config.FastPathOff {
 		return nil, nil
 	}
-	return bypass.Find(bypass.Query{Devices: f.deviceNames(as), Tunnel: f.tunnel.name, Prefixes: cfg.Prefixes, Host: as.Host})
-}
-
-// deviceNames are those of the devices that are or would be attached to; all that
-// are named, if it cannot be told.
-func (f *fast) deviceNames(as fastpath.AttachConfig) []string {
+	q := bypass.Query{
+		Devices: as.Devices, Tunnel: f.tunnel.name, Prefixes: cfg.Prefixes,
+		Host: as.Host, XDP: as.Mode == fastpath.ModeXDP,
+	}
 	if f.attachment != nil && sameAttachment(as, f.attachedAs) {
-		return plannedNames(f.attachment.Report())
+		q.Devices, q.XDP = planned(f.attachment.Report())
+	} else if plan, err := fastpath.Plan(as); err == nil {
+		q.Devices, q.XDP = planned(plan)
 	}
-	plan, err := fastpath.Plan(as)
-	if err != nil {
-		return as.Devices
-	}
-	return plannedNames(plan)
+	return bypass.Find(q)
 }
 
 // attach attaches the programs.
