@@ -4,6 +4,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config"
@@ -236,4 +238,150 @@ func finish(t *testing.T, ns *testutil.Netns, name string) {
 		}
 		return nil
 	})
+}
+
+// answer echoes what comes to a UDP port of end b.
+func (r *clientRig) answer(t *testing.T, at netip.Addr) netip.AddrPort {
+	t.Helper()
+	var conn *net.UDPConn
+	r.b.Do(t, func() (err error) {
+		conn, err = net.ListenUDP("udp6", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, 0)))
+		return err
+	})
+	t.Cleanup(func() { conn.Close() })
+	go func() {
+		buf := make([]byte, 100)
+		for {
+			n, from, err := conn.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			_, _ = conn.WriteToUDPAddrPort(buf[:n], from)
+		}
+	}()
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort()
+}
+
+// ping sends from end a by the address that is preferred now until an answer comes.
+func (r *clientRig) ping(t *testing.T, to netip.AddrPort) {
+	t.Helper()
+	for deadline := time.Now().Add(clientTimeout); time.Now().Before(deadline); {
+		var conn net.Conn
+		r.a.Do(t, func() (err error) {
+			conn, err = net.Dial("udp6", to.String())
+			return err
+		})
+		_, _ = conn.Write([]byte("ping"))
+		_ = conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		_, err := conn.Read(make([]byte, 100))
+		conn.Close()
+		if err == nil {
+			return
+		}
+	}
+	t.Fatalf("no answer from %s within %v", to, clientTimeout)
+}
+
+// pingFast pings until it goes by the fast path.
+func (r *clientRig) pingFast(t *testing.T, to netip.AddrPort, status func() FastPathStatus) {
+	t.Helper()
+	for deadline := time.Now().Add(clientTimeout); ; {
+		before := status()
+		r.ping(t, to)
+		if now := status(); now.Sent > before.Sent && now.Received > before.Received {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the fast path is not taken: %+v", status())
+		}
+	}
+}
+
+// When the host's IPv4 address changes the fast path lets go of the old one and
+// takes the new one.
+func TestFastPathFollowsAddressChange(t *testing.T) {
+	r := newClientRig(t)
+	finish(t, r.a, "a")
+	finish(t, r.b, "b")
+	p := startFastPair(t, r, nil, nil)
+	to := r.answer(t, p.ab)
+	status := func() FastPathStatus { return p.ca.Status().(ClientStatus).FastPath }
+	r.pingFast(t, to, status)
+	r.a.Do(t, func() error {
+		link, err := netlink.LinkByName("a")
+		if err != nil {
+			return err
+		}
+		gone, err := netlink.ParseAddr("198.51.100.2/24")
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.AddrDel(link, gone), serverAddrs("a", "198.51.100.9/24"), defaultRoute("198.51.100.1"))
+	})
+	s := await(t, p.ca, "at the new address", func(s ClientStatus) bool {
+		return qualified(s) && s.Mapped.Addr() == netip.MustParseAddr("198.51.100.9")
+	})
+	awaitDevice(t, r.a, deviceWith(s.Address)...)
+	r.pingFast(t, to, status)
+	if n := p.wrongChecksums(t); n != 0 {
+		t.Errorf("%d wrong checksums", n)
+	}
+}
+
+// A client on two interfaces takes the fast path on each, and moves with its
+// address; what the fast path sends counts as sent.
+func TestFastPathHandover(t *testing.T) {
+	r := newClientRig(t)
+	r.secondLink(t)
+	// The network of the second link is a part of that of end b.
+	r.b.Do(t, func() error {
+		_, half, _ := net.ParseCIDR("192.0.2.128/25")
+		return netlink.RouteAdd(&netlink.Route{Dst: half, Gw: net.ParseIP("192.0.2.1")})
+	})
+	h, _ := newHandover(t, onTC)
+	b, _ := newClient(t, onTC, inAll)
+	startIn(t, r.a, h)
+	startIn(t, r.b, b)
+	ab := await(t, b, "qualified", qualified).Address
+	awaitDevice(t, r.b, deviceWith(ab)...)
+	awaitPaths(t, h, "a in_use", "w standing_by")
+	to := r.answer(t, ab)
+	status := func() FastPathStatus { return h.Status().(ClientStatus).FastPath }
+	r.pingFast(t, to, status)
+
+	_, engine := h.clientOf(t, "a").snapshot()
+	began := time.Now()
+	for noted := false; !noted; {
+		r.ping(t, to)
+		h.peers.mu.Lock()
+		noted = h.peers.list[0].addr == ab.As16() && h.peers.list[0].at.After(began)
+		h.peers.mu.Unlock()
+		if time.Since(began) > clientTimeout {
+			t.Fatal("what the fast path sends is not known as sent")
+		}
+	}
+	if _, now := h.clientOf(t, "a").snapshot(); now.FromStack != engine.FromStack {
+		t.Errorf("%d packets went by the engine", now.FromStack-engine.FromStack)
+	}
+
+	r.link(t, r.router, "a", netlink.LinkSetDown)
+	awaitPaths(t, h, "a no_carrier", "w in_use")
+	r.pingFast(t, to, status)
+	r.link(t, r.router, "a", netlink.LinkSetUp)
+	awaitPaths(t, h, "a in_use", "w standing_by")
+	r.pingFast(t, to, status)
+}
+
+// clientOf is the client of one interface.
+func (h *Handover) clientOf(t *testing.T, name string) *Client {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.paths {
+		if p.iface == name && p.client != nil {
+			return p.client
+		}
+	}
+	t.Fatalf("there is no client on %s", name)
+	return nil
 }
