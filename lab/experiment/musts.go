@@ -30,6 +30,8 @@ const (
 	figureGoodLost      = "of good packets beside strangers lost"
 	figureNewClient     = "first packet of a new client beside strangers"
 	figureRestart       = "packets lost by established peers"
+	figureClientTC      = "tc client / plain IPv6"
+	figureClientUser    = "user-space client / Miredo"
 	figureUser          = "Isthmus user space / Miredo, packets per second"
 	figureLatencyTC     = "tc / kernel forwarding, median latency"
 	figureLatencyXDP    = "XDP / kernel forwarding, median latency"
@@ -82,6 +84,8 @@ var Musts = []Bound{
 	{overloadName, figureGoodLost, report.Must{Bound: 0.1}}, // percent
 	{overloadName, figureNewClient, report.Must{Bound: 1}},  // s
 	{restartName, figureRestart, report.Must{Bound: 0}},
+	{clientName, figureClientTC, report.Must{AtLeast: true, Bound: 0.4}},
+	{clientName, figureClientUser, report.Must{AtLeast: true, Bound: 1.5}},
 	{latencyName, figureLatencyTC, report.Must{Bound: 1}},
 	{latencyName, figureLatencyXDP, report.Must{Bound: 1.3}},
 	{latencyName, figureLatencyMiredo, report.Must{AtLeast: true, Bound: 6}},

@@ -1,0 +1,251 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/isthmus-net/isthmus/internal/control"
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/peers"
+	"github.com/isthmus-net/isthmus/lab/report"
+)
+
+// Choices of client-throughput.
+const (
+	clientName   = "client-throughput"
+	clientRounds = 7
+	clientBytes  = 8 << 20 // of the transfer that is checked byte by byte
+)
+
+// clientThroughput is the experiment client-throughput.
+var clientThroughput = lab.Experiment{
+	Name:      clientName,
+	Summary:   "TCP through a client on the host itself: tc and user space, Miredo, plain IPv6",
+	NeedsRoot: true,
+	Run:       runClientThroughput,
+}
+
+// clientPair is a client and a host that are joined by one cable. Addresses are the
+// same in each pair.
+//
+//	client eth0 203.0.113.20 ------ 203.0.113.1 eth0 host
+//	            2001:db8::2         2001:db8::1
+//	                                2001:db8:1::1 behind it, by Teredo only
+//
+// The host is Teredo server and its own relay as well, by tc in all pairs.
+type clientPair struct {
+	way          way
+	client, host *lab.Node
+	address      netip.Addr // the client's Teredo address
+	dir          string
+}
+
+// Addresses of a pair.
+var (
+	pairPlainHost   = netip.MustParseAddr("2001:db8::1")
+	pairPlainClient = netip.MustParseAddr("2001:db8::2")
+	pairHost        = netip.MustParseAddr("2001:db8:1::1")
+)
+
+// clientWays are the clients that are compared; plain IPv6 takes the cable of the
+// last one.
+var clientWays = []way{wayMiredo, wayUser, wayTC}
+
+// streamWay is one path of a TCP stream.
+type streamWay struct {
+	title        string
+	role         report.Role
+	pair         *clientPair
+	host, client netip.Addr
+}
+
+func runClientThroughput(ctx context.Context, e *lab.Env) (err error) {
+	rounds := clientRounds
+	if e.Runs > 0 {
+		rounds = e.Runs
+	}
+	if _, err := peers.Find(); err != nil {
+		return fmt.Errorf("%s sets Isthmus beside Miredo: %w", clientName, err)
+	}
+	l, err := e.New(ctx, clientName)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := l.Close(); err == nil {
+			err = e
+		}
+	}()
+	dir, err := os.MkdirTemp("", "isthmus-client-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	var ways []streamWay
+	for _, w := range clientWays {
+		e.Step("starting server, relay and client: %s", w.title())
+		p, err := newClientPair(ctx, e, l, w, dir)
+		if err != nil {
+			return fmt.Errorf("client %s: %w", w.title(), err)
+		}
+		ways = append(ways, streamWay{w.title(), w.role(), p, pairHost, p.address})
+	}
+	plain := streamWay{"plain IPv6", report.Reference, ways[len(ways)-1].pair, pairPlainHost, pairPlainClient}
+	ways = append([]streamWay{plain}, ways...)
+	rep := &report.Report{Experiment: clientName, Title: "TCP through a client on the host itself, offloads on", Peer: "Miredo"}
+	if err := checkStreams(ctx, e, rep, ways); err != nil {
+		return err
+	}
+	if err := measureStreams(ctx, e, rep, ways, rounds); err != nil {
+		return err
+	}
+	offloads, err := plain.pair.client.Offloads("eth0")
+	if err != nil {
+		return err
+	}
+	rep.Fact("offloads of the cables", "%s", offloads)
+	if err := checkClients(ctx, rep, ways); err != nil {
+		return err
+	}
+	return finish(e, rep)
+}
+
+// newClientPair draws a pair and starts what runs in it.
+func newClientPair(ctx context.Context, e *lab.Env, l *lab.Lab, w way, dir string) (*clientPair, error) {
+	p := &clientPair{way: w, client: l.Node(string(w) + "-client"), host: l.Node(string(w) + "-host"), dir: filepath.Join(dir, string(w))}
+	l.Link(p.client, "eth0", p.host, "eth0")
+	p.client.Addr("eth0", "203.0.113.20/24", pairPlainClient.String()+"/64")
+	p.host.Addr("eth0", "203.0.113.1/24", "203.0.113.2/24", "203.0.113.3/24", pairPlainHost.String()+"/64").Addr("lo", pairHost.String()+"/128")
+	if err := l.Err(); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(p.dir, 0o755); err != nil {
+		return nil, err
+	}
+	if w != wayTC {
+		// Over a virtual cable what leaves uncut arrives uncut, and a program that
+		// reads datagrams cannot take it. A network card would have cut it.
+		if err := p.host.DisableOffloads("eth0"); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.startHost(ctx, e); err != nil {
+		return nil, err
+	}
+	return p, p.startClient(ctx, e)
+}
+
+// startHost starts the host's server and relay.
+func (p *clientPair) startHost(ctx context.Context, e *lab.Env) error {
+	routes, err := watchRoutes(p.host)
+	if err != nil {
+		return err
+	}
+	defer routes.close()
+	daemon, err := p.run(ctx, e, p.host, "host", fmt.Sprintf(`[[server]]
+name = "server"
+address = %q
+secondary = %q
+
+[[relay]]
+name = "relay"
+mode = "host"
+bind = %q
+fast_path = "tc"
+`, serverAddr, serverAddr2, relayBind))
+	if err != nil {
+		return err
+	}
+	if err := routes.await(ctx, daemon, "2001::/32"); err != nil {
+		return err
+	}
+	return serving(ctx, p.host, daemon, relayBind.Port())
+}
+
+// startClient starts the client and waits for its address.
+func (p *clientPair) startClient(ctx context.Context, e *lab.Env) error {
+	a, err := watchArrival(p.client)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	var daemon *lab.Proc
+	if p.way == wayMiredo {
+		c, err := peersOf(e).MiredoClient(p.dir, peers.MiredoClient{Name: "client", Server: serverAddr, BindPort: clientPort})
+		if err != nil {
+			return err
+		}
+		daemon, err = p.client.Start(ctx, lab.Process{Name: "miredo", Path: c.Path, Args: c.Args, Env: c.Env})
+		if err != nil {
+			return err
+		}
+	} else {
+		daemon, err = p.run(ctx, e, p.client, "client", fmt.Sprintf("[[client]]\nname = \"client\"\nserver = [%q]\nport = %d\nunsolicited = \"allow\"\nfast_path = %q\n",
+			serverAddr, clientPort, p.way.fastPath()))
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := a.await(ctx, daemon); err != nil {
+		return err
+	}
+	p.address = a.addr
+	return nil
+}
+
+// socket is the control socket of the Isthmus of that role.
+func (p *clientPair) socket(role string) string { return filepath.Join(p.dir, role+".sock") }
+
+// run starts Isthmus.
+func (p *clientPair) run(ctx context.Context, e *lab.Env, node *lab.Node, role, sections string) (*lab.Proc, error) {
+	file := filepath.Join(p.dir, role+".toml")
+	if err := os.WriteFile(file, fmt.Appendf(nil, "[control]\nsocket = %q\n\n%s", p.socket(role), sections), 0o644); err != nil {
+		return nil, err
+	}
+	if err := node.SetControl(p.socket(role)); err != nil {
+		return nil, err
+	}
+	return node.Start(ctx, lab.Process{Name: "isthmus-" + role, Path: e.Binary, Args: []string{"run", "-c", file}})
+}
+
+// clientFast is what an Isthmus client says of its fast path.
+type clientFast struct {
+	FastPath struct {
+		Hook     string `json:"hook"`
+		Why      string `json:"why"`
+		Sent     uint64 `json:"sent"`
+		Received uint64 `json:"received"`
+	} `json:"fast_path"`
+}
+
+// checkClients looks whether packets took the ways that the columns are named
+// after.
+func checkClients(ctx context.Context, rep *report.Report, ways []streamWay) error {
+	for _, w := range ways {
+		if w.pair.way != wayTC || w.role == report.Reference {
+			continue
+		}
+		status, err := control.NewClient(w.pair.socket("client")).Status(ctx)
+		if err != nil {
+			return err
+		}
+		if len(status.Instances) != 1 {
+			return errors.New("the client is not in its own status")
+		}
+		var s clientFast
+		if err := json.Unmarshal(status.Instances[0].State, &s); err != nil {
+			return fmt.Errorf("the client's status cannot be read: %w", err)
+		}
+		if f := s.FastPath; f.Sent == 0 || f.Received == 0 {
+			rep.Fault("the client's fast path (%s) sent %d and received %d packets: %s", f.Hook, f.Sent, f.Received, f.Why)
+		}
+	}
+	return nil
+}
