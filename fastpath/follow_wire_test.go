@@ -511,7 +511,7 @@ func (s *site) after(what string, limit time.Duration, moved map[netip.Addr]int,
 				wrong++
 			}
 		}
-		if last < limit+100*time.Millisecond {
+		if last+s.interval < limit+100*time.Millisecond {
 			s.t.Errorf("%s: no packet came through to %s any more", what, dst)
 		}
 	}
