@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -60,10 +61,13 @@ func (i *instance) mend()               { i.problem.Store(nil) }
 // recorder is a speaker that writes down what happens and when.
 type recorder struct {
 	start  time.Time
+	mu     sync.Mutex
 	events []string
 }
 
 func (r *recorder) note(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.events = append(r.events, fmt.Sprintf("%v ", time.Since(r.start))+fmt.Sprintf(format, args...))
 }
 func (r *recorder) Announce(p ...netip.Prefix) error  { r.note("announce %v", p); return nil }

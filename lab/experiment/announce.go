@@ -87,6 +87,7 @@ type passage struct {
 	there, back float64       // lost from host to client, and of the answers
 	gap         time.Duration // at the client
 	moved       time.Duration // until the router sent to the other relay
+	slowest     time.Duration // packet on its way to the client, about the move
 	waited      float64       // packets that waited in the other relay for its bubble
 }
 
@@ -230,6 +231,9 @@ func (s *step) passage(packets []flowPacket) passage {
 		case x.back.IsZero():
 			p.back++
 		}
+		if !x.there.IsZero() && x.sent.Before(s.moved.Add(2*flowGap)) {
+			p.slowest = max(p.slowest, x.there.Sub(x.sent))
+		}
 	}
 	return p
 }
@@ -247,6 +251,7 @@ func (f *failover) report(r *report.Report, o outcome) {
 	add("answers lost", "", 0, o.away, func(p passage) float64 { return p.back })
 	add("router sends to the second relay after", "ms", 0, o.away, func(p passage) float64 { return milliseconds(p.moved) })
 	add("gap at the client", "ms", 0, o.away, func(p passage) float64 { return milliseconds(p.gap) })
+	add("slowest packet to the client about the move", "ms", 1, o.away, func(p passage) float64 { return milliseconds(p.slowest) })
 	add("packets that waited for the second relay's bubble", "", 0, o.away, func(p passage) float64 { return p.waited })
 	add("packets and answers lost when it is back", "", 0, o.home, func(p passage) float64 { return p.there + p.back })
 	if lost := slices.MaxFunc(o.away, func(a, b passage) int { return int(a.there + a.back - b.there - b.back) }); !f.lossy && lost.there+lost.back > 0 {
