@@ -126,7 +126,7 @@ func findFilters(q Query) ([]Finding, error) {
 			if place.out && !q.XDP {
 				continue
 			}
-			what, err := place.others(l)
+			what, err := place.others(l, q.Own)
 			if err != nil {
 				errs = append(errs, unread(fmt.Sprintf("the tc filters of %s", l.Attrs().Name), err))
 			}
@@ -157,7 +157,7 @@ var filterPlaces = []filterPlace{
 }
 
 // others names the first filter or program of somebody else, if there is one.
-func (p filterPlace) others(l netlink.Link) (string, error) {
+func (p filterPlace) others(l netlink.Link, own []ebpf.ProgramID) (string, error) {
 	filters, err := netlink.FilterList(l, p.parent)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return "", err
@@ -175,6 +175,9 @@ func (p filterPlace) others(l netlink.Link) (string, error) {
 		return "", err
 	}
 	for _, program := range programs.Programs {
+		if slices.Contains(own, program.ID) {
+			continue
+		}
 		name, err := programName(program.ID)
 		if err != nil {
 			return "", err

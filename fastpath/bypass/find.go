@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+
+	"github.com/cilium/ebpf"
 )
 
 // Finding is one thing that redirected packets do not meet, in words for people.
@@ -35,6 +37,9 @@ type Query struct {
 	// XDP says that XDP redirects, which skips also what a device does with
 	// packets on their way out of it.
 	XDP bool
+	// Own are the caller's own programs. Others of Isthmus are known by their names,
+	// if the process may read those.
+	Own []ebpf.ProgramID
 }
 
 // Find looks at everything that redirecting would skip in the calling thread's

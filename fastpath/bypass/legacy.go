@@ -62,9 +62,12 @@ func findLegacy(q Query) ([]Finding, error) {
 	for i := range legacyFamilies {
 		f := &legacyFamilies[i]
 		tables, err := f.tables()
-		if err != nil {
-			errs = append(errs, unread("the "+f.command+" tables", err))
+		if errors.Is(err, os.ErrPermission) {
+			err = fmt.Errorf("cannot tell which %s tables there are: run as root or as a member of the group root, or name the hook in fast_path: %w", f.command, err)
+		} else if err != nil {
+			err = unread("the "+f.command+" tables", err)
 		}
+		errs = append(errs, err)
 		for _, table := range tables {
 			info, entries, err := f.read(table)
 			if err != nil {

@@ -90,6 +90,10 @@ func (f *fast) load(cfg *config.Relay) {
 		f.refuse(errors.New(strings.Join(f.features.Missing, " ")))
 		return
 	}
+	if err := f.mayLoad(); err != nil {
+		f.refuse(err)
+		return
+	}
 	pins, err := fastpath.OpenPins(pinName(cfg.Name))
 	if err == nil {
 		f.pins = pins
@@ -115,6 +119,17 @@ func (f *fast) load(cfg *config.Relay) {
 		f.kept = false
 		_ = f.close()
 	}
+}
+
+// mayLoad tells what right the process lacks to load programs that handle packets as
+// ours do. The verifier's own words would be of pointers.
+func (f *fast) mayLoad() error {
+	for _, c := range f.features.Capabilities {
+		if c == "CAP_PERFMON" || c == "CAP_SYS_ADMIN" {
+			return nil
+		}
+	}
+	return errors.New("the process may not load programs of this kind: give it CAP_PERFMON beside CAP_BPF")
 }
 
 // refuse notes why the engine is alone, and says so where somebody asked for more.

@@ -96,7 +96,7 @@ func (f *fast) skipped(cfg *config.Relay, as fastpath.AttachConfig) ([]bypass.Fi
 	}
 	q := bypass.Query{
 		Devices: as.Devices, Tunnel: f.tunnel.name, Prefixes: cfg.Prefixes,
-		Host: as.Host, XDP: as.Mode == fastpath.ModeXDP,
+		Host: as.Host, XDP: as.Mode == fastpath.ModeXDP, Own: fastpath.ProgramIDs(f.table.Programs(), f.pins),
 	}
 	if f.attachment != nil && sameAttachment(as, f.attachedAs) {
 		q.Devices, q.XDP = planned(f.attachment.Report())
