@@ -74,12 +74,19 @@ type process struct {
 
 func startProcess(t *testing.T, ns *testutil.Netns, notify string, args ...string) *process {
 	t.Helper()
+	return startProcessAs(t, ns, notify, func(*exec.Cmd) {}, args...)
+}
+
+// startProcessAs is startProcess with other rights.
+func startProcessAs(t *testing.T, ns *testutil.Netns, notify string, as func(*exec.Cmd), args ...string) *process {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &process{cmd: exec.Command(self, args...), done: make(chan error, 1)}
 	p.cmd.Env = append(os.Environ(), asProgram+"=1", "NOTIFY_SOCKET="+notify)
+	as(p.cmd)
 	errs, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

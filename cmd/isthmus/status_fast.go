@@ -29,6 +29,7 @@ type fastState struct {
 	Survives bool    `json:"survives"`
 	Linger   float64 `json:"linger_seconds"`
 	NotKept  string  `json:"not_kept"`
+	Peers    int
 	Rates    struct {
 		FastToClients   float64 `json:"fast_to_clients"`
 		FastToIPv6      float64 `json:"fast_to_ipv6"`
@@ -40,19 +41,19 @@ type fastState struct {
 	Packets map[string]map[string]uint64
 }
 
-// fastRows replaces what is said of a relay's fast path by rows for people.
+// fastRows replaces what is said of a fast path by rows for people.
 func fastRows(instance control.Instance, rows []row) []row {
 	var state struct {
 		FastPath *fastState `json:"fast_path"`
 	}
-	if instance.Role != config.RoleRelay || json.Unmarshal(instance.State, &state) != nil || state.FastPath == nil {
+	if instance.Role == config.RoleServer || json.Unmarshal(instance.State, &state) != nil || state.FastPath == nil {
 		return rows
 	}
 	rows = slices.DeleteFunc(rows, func(r row) bool { return strings.HasPrefix(r.key, "fast_path") })
-	return append(rows, state.FastPath.rows()...)
+	return append(rows, state.FastPath.rows(instance.Role)...)
 }
 
-func (f *fastState) rows() []row {
+func (f *fastState) rows(of string) []row {
 	path := f.Path
 	var names []string
 	for _, d := range f.Devices {
@@ -81,17 +82,27 @@ func (f *fastState) rows() []row {
 			rows = append(rows, row{d.Device + ", warning", w})
 		}
 	}
-	r := f.Rates
-	rows = append(rows,
-		row{"packets a second, fast path", fmt.Sprintf("%.0f to clients, %.0f to IPv6; left %.0f to the engine, dropped %.0f", r.FastToClients, r.FastToIPv6, r.Punted, r.Dropped)},
-		row{"packets a second, engine", fmt.Sprintf("%.0f to clients, %.0f to IPv6", r.EngineToClients, r.EngineToIPv6)})
-	rows = append(rows, f.survival()...)
+	if of == config.RoleClient {
+		rows = append(rows, row{"peers on the fast path", fmt.Sprint(f.Peers)})
+	} else {
+		rows = append(rows, f.rates()...)
+		rows = append(rows, f.survival()...)
+	}
 	for _, verdict := range []struct{ word, words string }{{"forward", "fast path"}, {"punt", "left to the engine"}, {"drop", "fast path dropped"}} {
 		if text := counts(f.Packets[verdict.word]); text != "" {
 			rows = append(rows, row{verdict.words, text})
 		}
 	}
 	return rows
+}
+
+// rates says how many packets go by which path.
+func (f *fastState) rates() []row {
+	r := f.Rates
+	return []row{
+		{"packets a second, fast path", fmt.Sprintf("%.0f to clients, %.0f to IPv6; left %.0f to the engine, dropped %.0f", r.FastToClients, r.FastToIPv6, r.Punted, r.Dropped)},
+		{"packets a second, engine", fmt.Sprintf("%.0f to clients, %.0f to IPv6", r.EngineToClients, r.EngineToIPv6)},
+	}
 }
 
 // survival says what becomes of peers while the process restarts.
