@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,6 +39,8 @@ type hostParts struct {
 	Clients   *ebpf.Map     `ebpf:"clients"`
 	Endpoints *ebpf.Map     `ebpf:"endpoints"`
 	Counters  *ebpf.Map     `ebpf:"counters"`
+	Sampled   *ebpf.Map     `ebpf:"samples"`
+	Settings  *ebpf.Map     `ebpf:".data.settings"`
 	Egress    *ebpf.Program `ebpf:"isthmus_egress"`
 	Ingress   *ebpf.Program `ebpf:"isthmus_host_ingress"`
 }
@@ -115,10 +118,25 @@ func (h *Host) Programs() Programs {
 // "host". Punts of this host's programs are packets that the engine got.
 func (h *Host) Counters() ([]Counter, error) { return readCounters(h.parts.Counters) }
 
+// Samples returns a reader of the sampled packets; [ParseSample] takes its records
+// apart.
+func (h *Host) Samples() (*ringbuf.Reader, error) { return sampleReader(h.parts.Sampled) }
+
+// Trace samples one packet in so many, 0 none, and no more than rate a second, 0
+// as many as there are.
+func (h *Host) Trace(every, rate int) error {
+	var s teredoRelaySettings
+	s.TraceEvery, s.TraceLimit = uint32(every), uint32(rate)
+	if err := h.parts.Settings.Put(uint32(0), s); err != nil {
+		return fmt.Errorf("cannot have packets of the fast path sampled: %w", err)
+	}
+	return nil
+}
+
 // Close forgets everything. Programs that are attached still pass everything.
 func (h *Host) Close() error {
 	var errs []error
-	for _, m := range []*ebpf.Map{h.parts.Clients, h.parts.Endpoints, h.parts.Counters} {
+	for _, m := range []*ebpf.Map{h.parts.Clients, h.parts.Endpoints, h.parts.Counters, h.parts.Sampled, h.parts.Settings} {
 		errs = append(errs, m.Close())
 	}
 	for _, p := range []*ebpf.Program{h.parts.Egress, h.parts.Ingress} {

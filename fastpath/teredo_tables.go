@@ -212,8 +212,10 @@ func (m *teredoMapping) addrPort() netip.AddrPort {
 
 // Samples returns a reader of the sampled packets; [ParseSample] takes its records
 // apart.
-func (t *Teredo) Samples() (*ringbuf.Reader, error) {
-	r, err := ringbuf.NewReader(t.maps.Samples)
+func (t *Teredo) Samples() (*ringbuf.Reader, error) { return sampleReader(t.maps.Samples) }
+
+func sampleReader(m *ebpf.Map) (*ringbuf.Reader, error) {
+	r, err := ringbuf.NewReader(m)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read samples of the fast path: %w", err)
 	}

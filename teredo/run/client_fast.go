@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -48,14 +49,15 @@ type fastPath struct {
 	sent func(peer *[16]byte, at time.Time)
 
 	wake   chan struct{}
-	kernel *port.Host // of the goroutine of run
+	kernel *port.Host  // of the goroutine of run
+	traced atomic.Bool // somebody sees the packets
 
 	mu         sync.Mutex // guards what follows, and all members
 	host       *fastpath.Host
 	attachment *fastpath.Attachment
-	devices    map[int]string // that the programs are attached to, by index
-	why        string         // the engine alone carries
-	warnings   []string
+	devices    map[int]string   // that the programs are attached to, by index
+	why        string           // the engine alone carries
+	skipped    []bypass.Finding // what packets do not meet
 	members    []*fastMember
 	numbers    uint32
 	stale      bool // devices may have come or gone
@@ -122,8 +124,7 @@ func (f *fastPath) refuse(why error) error {
 
 // open loads and attaches the programs.
 func (f *fastPath) open(tun *port.TUN) error {
-	warnings, err := f.audit(tun)
-	if err != nil {
+	if err := f.audit(tun); err != nil {
 		return err
 	}
 	host, err := fastpath.LoadHost(fastpath.HostConfig{
@@ -141,7 +142,7 @@ func (f *fastPath) open(tun *port.TUN) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.host, f.attachment, f.why, f.warnings = host, attachment, "", warnings
+	f.host, f.attachment, f.why = host, attachment, ""
 	f.listDevices(tun.Index())
 	for _, m := range f.members {
 		m.begin()
@@ -150,19 +151,26 @@ func (f *fastPath) open(tun *port.TUN) error {
 }
 
 // audit looks for what packets would no longer meet. Where the operator has not
-// insisted, they go on meeting it.
-func (f *fastPath) audit(tun *port.TUN) (warnings []string, err error) {
-	found, err := bypass.Find(bypass.Query{Tunnel: tun.Name(), Prefixes: f.cfg.Prefixes, Host: true})
-	if err != nil {
-		warnings = append(warnings, fmt.Sprintf("not all that a fast path would bypass could be looked for: %v", err))
+// insisted, they go on meeting it, and that is the error.
+func (f *fastPath) audit(tun *port.TUN) error {
+	found, unsure := bypass.Find(bypass.Query{Tunnel: tun.Name(), Prefixes: f.cfg.Prefixes, Host: true})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !slices.Equal(found, f.skipped) && f.cfg.FastPath == config.FastPathTC {
+		for _, finding := range found {
+			f.log.Warn("packets do not meet what others of this host would, as fast_path demands", "skipped", finding.What)
+		}
 	}
-	if len(found) > 0 && f.cfg.FastPath == config.FastPathAuto {
-		return nil, fmt.Errorf(`packets would bypass %s; set fast_path = "tc" if they may`, found[0].What)
+	f.skipped = found
+	switch {
+	case f.cfg.FastPath != config.FastPathAuto:
+		return nil
+	case len(found) > 0:
+		return errors.New(found[0].What + ", which packets of the fast path would not meet. " + found[0].Remedy)
+	case unsure != nil:
+		return fmt.Errorf("what packets of the fast path would not meet cannot be told: %w", unsure)
 	}
-	for _, finding := range found {
-		warnings = append(warnings, fmt.Sprintf("packets bypass %s: %s", finding.What, finding.Remedy))
-	}
-	return warnings, nil
+	return nil
 }
 
 // listDevices remembers where the programs are; f.mu is held.
@@ -201,21 +209,14 @@ func (f *fastPath) serve(ctx context.Context, tun *port.TUN) {
 // auditAgain looks for what has come since, and tells whether the fast path may go
 // on.
 func (f *fastPath) auditAgain(tun *port.TUN) bool {
-	warnings, err := f.audit(tun)
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	err := f.audit(tun)
 	if err != nil {
+		f.mu.Lock()
 		f.why = err.Error()
+		f.mu.Unlock()
 		f.log.Warn("the engine carries all packets from now on", "why", err)
-		return false
 	}
-	if !slices.Equal(warnings, f.warnings) {
-		f.warnings = warnings
-		for _, w := range warnings {
-			f.log.Warn(w)
-		}
-	}
-	return true
+	return err == nil
 }
 
 // follow keeps in step with devices, and finds the ways to peers that are new.

@@ -3,56 +3,52 @@
 package run
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
-// FastPathStatus is the status of the fast path of a client.
-type FastPathStatus struct {
-	// Hook is tc, or off where the engine carries all packets.
-	Hook string `json:"hook"`
+// ClientFastPath is the status of the fast path of a client.
+type ClientFastPath struct {
+	// Mode is what the configuration asks for.
+	Mode config.FastPath `json:"mode"`
+	// Path is what data of proved peers may take: tc or engine.
+	Path string `json:"path"`
 	// Why tells why the engine carries all packets, or those of the peers whose way
 	// was looked at last.
 	Why string `json:"why,omitempty"`
-	// Devices are those whose packets the programs see.
-	Devices []string `json:"devices,omitempty"`
+	// Devices are those that the programs are attached to, and those left out.
+	Devices []FastDevice `json:"devices,omitempty"`
+	// Bypassed is what packets of the fast path do not meet, or would not.
+	Bypassed []Bypassed `json:"bypassed,omitempty"`
 	// Peers are on the fast path now.
 	Peers int `json:"peers"`
-	// Sent and Received are packets of the host that took it. TCP that is not yet
-	// cut into segments counts as one packet.
-	Sent     uint64 `json:"sent"`
-	Received uint64 `json:"received"`
-	// Warnings say what packets do not meet any more.
-	Warnings []string `json:"warnings,omitempty"`
+	// Packets counts by verdict and reason. TCP that is not yet cut into segments
+	// counts as one packet.
+	Packets map[string]map[string]uint64 `json:"packets,omitempty"`
 }
 
 // status tells people about the fast path.
-func (f *fastPath) status() FastPathStatus {
+func (f *fastPath) status() ClientFastPath {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := FastPathStatus{Hook: "off", Why: f.why, Warnings: slices.Clone(f.warnings)}
+	s := ClientFastPath{Mode: f.cfg.FastPath, Path: enginePath, Why: f.why, Bypassed: skippedWords(f.skipped)}
 	if f.host == nil {
 		return s
 	}
-	s.Hook = "tc"
-	s.Devices = slices.Sorted(maps.Values(f.devices))
+	s.Path = "tc"
+	for _, d := range f.attachment.Report() {
+		s.Devices = append(s.Devices, FastDevice{
+			Device: d.Device, Hook: string(d.Hook), Target: d.Target, Why: d.Why, Warnings: d.Warnings,
+		})
+	}
 	for _, m := range f.members {
 		s.Peers += m.placed()
 		if s.Why == "" {
 			s.Why = m.refused
 		}
 	}
-	for _, c := range f.counters() {
-		switch c.Reason {
-		case fastpath.HostEncapForwarded:
-			s.Sent = c.Packets
-		case fastpath.HostDecapForwarded:
-			s.Received = c.Packets
-		}
-	}
+	s.Packets = byVerdict(f.counters())
 	return s
 }
 
@@ -74,10 +70,8 @@ func (f *fastPath) counters() []fastpath.Counter {
 	if f.host == nil {
 		return nil
 	}
-	list, err := f.host.Counters()
-	if err != nil {
-		return nil // it is the end of the fast path
-	}
+	// Without an answer nothing is shown, rather than something wrong.
+	list, _ := f.host.Counters()
 	return list
 }
 
@@ -85,17 +79,14 @@ func (f *fastPath) counters() []fastpath.Counter {
 func (f *fastPath) collect(emit func(role.Metric)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	peers := 0
+	peers, tc := 0, 0.0
 	for _, m := range f.members {
 		peers += m.placed()
 	}
-	emit(role.Level("fast_path_peers", "Peers whose data takes the fast path.", float64(peers)))
-	for _, c := range f.counters() {
-		switch {
-		case c.Reason == fastpath.HostEncapForwarded:
-			emit(role.Count("fast_path_sent_total", "IPv6 packets of the host sent by the fast path; TCP that is not yet cut counts as one.", c.Packets))
-		case c.Reason == fastpath.HostDecapForwarded:
-			emit(role.Count("fast_path_received_total", "IPv6 packets given to the host by the fast path.", c.Packets))
-		}
+	if f.host != nil {
+		tc = 1
 	}
+	emitCounters(f.counters(), emit)
+	emit(role.Level("fastpath_peers", "Peers whose data takes the fast path.", float64(peers)))
+	emit(role.Level("fastpath_tc", "1 while tc carries the data of proved peers.", tc))
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unsafe"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/internal/trace"
 )
 
 // onTC insists on the fast path: the far ends of the veths are known here.
@@ -164,7 +166,7 @@ func TestFastPathTCP(t *testing.T) {
 	a, b := p.ca.Status().(ClientStatus).FastPath, p.cb.Status().(ClientStatus).FastPath
 	_, engine := p.cb.snapshot()
 	took := p.transfer(t, netip.AddrPortFrom(p.ab, 0), bytes)
-	sent, received := p.cb.Status().(ClientStatus).FastPath.Sent-b.Sent, p.ca.Status().(ClientStatus).FastPath.Received-a.Received
+	sent, received := p.cb.Status().(ClientStatus).FastPath.sent()-b.sent(), p.ca.Status().(ClientStatus).FastPath.received()-a.received()
 	// At least 8 KB in each packet means that TCP was not cut to 1220 bytes.
 	if most := uint64(bytes / 8000); sent == 0 || sent > most || received == 0 || received > most {
 		t.Errorf("%d packets sent and %d received for %d bytes: TCP was cut early, or took another way", sent, received, bytes)
@@ -184,7 +186,7 @@ func TestFastPathRefusesVeth(t *testing.T) {
 	p := newFastPair(t)
 	p.fetch(t, 1<<20)
 	s := await(t, p.ca, "refused", func(s ClientStatus) bool { return s.FastPath.Why != "" })
-	if s.FastPath.Peers != 0 || s.FastPath.Sent != 0 || !strings.Contains(s.FastPath.Why, "ethtool -K a tx off") {
+	if s.FastPath.Peers != 0 || s.FastPath.sent() != 0 || !strings.Contains(s.FastPath.Why, "ethtool -K a tx off") {
 		t.Errorf("fast path %+v", s.FastPath)
 	}
 }
@@ -207,7 +209,7 @@ func TestFastPathToEngine(t *testing.T) {
 			p.fetch(t, 8<<20)
 			await(t, p.ca, "in touch by the fast path", func(s ClientStatus) bool { return s.FastPath.Peers == 1 })
 			p.fetch(t, 8<<20)
-			if s := p.ca.Status().(ClientStatus).FastPath; s.Received < 1000 || s.Why != "" {
+			if s := p.ca.Status().(ClientStatus).FastPath; s.received() < 1000 || s.Why != "" {
 				t.Errorf("fast path %+v", s)
 			}
 			if n := p.wrongChecksums(t); n != 0 {
@@ -283,12 +285,12 @@ func (r *clientRig) ping(t *testing.T, to netip.AddrPort) {
 }
 
 // pingFast pings until it goes by the fast path.
-func (r *clientRig) pingFast(t *testing.T, to netip.AddrPort, status func() FastPathStatus) {
+func (r *clientRig) pingFast(t *testing.T, to netip.AddrPort, status func() ClientFastPath) {
 	t.Helper()
 	for deadline := time.Now().Add(clientTimeout); ; {
 		before := status()
 		r.ping(t, to)
-		if now := status(); now.Sent > before.Sent && now.Received > before.Received {
+		if now := status(); now.sent() > before.sent() && now.received() > before.received() {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -305,7 +307,7 @@ func TestFastPathFollowsAddressChange(t *testing.T) {
 	finish(t, r.b, "b")
 	p := startFastPair(t, r, nil, nil)
 	to := r.answer(t, p.ab)
-	status := func() FastPathStatus { return p.ca.Status().(ClientStatus).FastPath }
+	status := func() ClientFastPath { return p.ca.Status().(ClientStatus).FastPath }
 	r.pingFast(t, to, status)
 	r.a.Do(t, func() error {
 		link, err := netlink.LinkByName("a")
@@ -346,7 +348,7 @@ func TestFastPathHandover(t *testing.T) {
 	awaitDevice(t, r.b, deviceWith(ab)...)
 	awaitPaths(t, h, "a in_use", "w standing_by")
 	to := r.answer(t, ab)
-	status := func() FastPathStatus { return h.Status().(ClientStatus).FastPath }
+	status := func() ClientFastPath { return h.Status().(ClientStatus).FastPath }
 	r.pingFast(t, to, status)
 
 	_, engine := h.clientOf(t, "a").snapshot()
@@ -384,4 +386,48 @@ func (h *Handover) clientOf(t *testing.T, name string) *Client {
 	}
 	t.Fatalf("there is no client on %s", name)
 	return nil
+}
+
+// sent and received are packets that took the fast path.
+func (s ClientFastPath) sent() uint64     { return s.Packets["forward"]["host_encap_forwarded"] }
+func (s ClientFastPath) received() uint64 { return s.Packets["forward"]["host_decap_forwarded"] }
+
+// A trace of a client shows both paths, each packet as it came.
+func TestClientTraceShowsFastPath(t *testing.T) {
+	p := newFastPair(t, onTC)
+	p.open(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var mu sync.Mutex
+	hooks := map[string]int{}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- p.ca.Trace(ctx, trace.Sampling{Every: 1}, func(s *trace.Sample) {
+			mu.Lock()
+			defer mu.Unlock()
+			version := s.Data[0] >> 4
+			if s.Path == trace.Fast && (s.Link == trace.IP) != (version == 6) {
+				t.Errorf("a sample of link %s begins with %x", s.Link, s.Data[:1])
+			}
+			hooks[fmt.Sprintf("%s %s %s %s", s.Path, s.Device, s.Verdict, s.Reason)]++
+		})
+	}()
+	both := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return hooks["fast teredo forward host_encap_forwarded"] > 0 && hooks["fast a forward host_decap_forwarded"] > 0
+	}
+	for deadline := time.Now().Add(clientTimeout); !both(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("samples %v", hooks)
+		}
+		p.fetch(t, 1<<10)
+	}
+	if err := p.ca.Trace(ctx, trace.Sampling{Every: 1}, func(*trace.Sample) {}); !errors.Is(err, trace.ErrBusy) {
+		t.Errorf("a second trace: %v", err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }

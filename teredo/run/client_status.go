@@ -48,7 +48,7 @@ type ClientStatus struct {
 	// Servers are ranked, the best first.
 	Servers []RankedServer `json:"servers,omitempty"`
 	// FastPath tells about the fast path; it is that of all paths.
-	FastPath FastPathStatus `json:"fast_path"`
+	FastPath ClientFastPath `json:"fast_path"`
 	// Paths are there for a client with several interfaces.
 	Paths []PathStatus `json:"paths,omitempty"`
 	// Peers, how many of them are trusted, and the bytes that wait for others.

@@ -57,7 +57,7 @@ func TestHostRelayTCP(t *testing.T) {
 	if n := nowSent - sent; n == 0 || n > bytes/8000 || nowReceived == received {
 		t.Errorf("the relay sent %d packets and received %d for %d bytes; all %v", n, nowReceived-received, bytes, relay.Status().(RelayStatus).FastPath)
 	}
-	if n := now.Received - client.Received; n == 0 || n > bytes/8000 {
+	if n := now.received() - client.received(); n == 0 || n > bytes/8000 {
 		t.Errorf("the client received %d packets for %d bytes", n, bytes)
 	}
 	if n := p.wrongChecksums(t); n != wrong {

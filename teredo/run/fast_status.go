@@ -117,9 +117,9 @@ func (f *fast) countersLocked() []fastpath.Counter {
 	return counters
 }
 
-// collect reports what the programs have counted.
-func (f *fast) collect(emit func(role.Metric)) {
-	for _, c := range f.counters() {
+// emitCounters gives the metrics of what programs have counted.
+func emitCounters(list []fastpath.Counter, emit func(role.Metric)) {
+	for _, c := range list {
 		m := role.Metric{Kind: role.Counter, Verdict: c.Verdict.String(), Reason: c.Reason.String()}
 		m.Name, m.Help, m.Value = "fastpath_packets_total", "Packets that the fast path saw, by verdict and reason.", float64(c.Packets)
 		emit(m)
@@ -131,6 +131,11 @@ func (f *fast) collect(emit func(role.Metric)) {
 			emit(m)
 		}
 	}
+}
+
+// collect reports what the programs have counted.
+func (f *fast) collect(emit func(role.Metric)) {
+	emitCounters(f.counters(), emit)
 	xdp, tc := 0.0, 0.0
 	switch f.status().Path {
 	case "xdp":

@@ -42,8 +42,14 @@ func (f *fast) trace(ctx context.Context, instance string, sampling trace.Sampli
 		}
 		return err
 	}
-	defer reader.Close()
 	defer f.endSamples()
+	return readSamples(ctx, reader, instance, f.deviceName, emit)
+}
+
+// readSamples hands samples of programs on, and closes their reader, when ctx is
+// done.
+func readSamples(ctx context.Context, reader *ringbuf.Reader, instance string, name func(index int) string, emit func(*trace.Sample)) error {
+	defer reader.Close()
 	defer context.AfterFunc(ctx, func() { _ = reader.Close() })()
 	var record ringbuf.Record
 	for {
@@ -60,11 +66,20 @@ func (f *fast) trace(ctx context.Context, instance string, sampling trace.Sampli
 		}
 		emit(&trace.Sample{
 			Time:     time.Now().Add(s.Time - fastpath.Monotonic()),
-			Instance: instance, Path: trace.Fast, Hook: hookWord(s.Place), Device: f.deviceName(s.Ifindex),
+			Instance: instance, Path: trace.Fast, Hook: hookWord(s.Place), Device: name(s.Ifindex),
 			Verdict: trace.Verdict(s.Verdict.String()), Reason: s.Reason.String(),
-			Link: trace.Ethernet, Length: s.Length, Data: s.Data,
+			Link: linkOf(s.Place), Length: s.Length, Data: s.Data,
 		})
 	}
+}
+
+// linkOf tells what samples of a place begin with: a TUN device has no Ethernet
+// header.
+func linkOf(p fastpath.Place) trace.Link {
+	if p == fastpath.PlaceEgress {
+		return trace.IP
+	}
+	return trace.Ethernet
 }
 
 // sample has the programs sample packets; the reader is nil when there are none.

@@ -35,11 +35,6 @@ func (r *Relay) eachDropped(f func(reason string, n uint64)) {
 	s.EachDropped(func(why relay.Reason, n uint64) { f(why.String(), n) })
 }
 
-// Trace implements [role.Tracer].
-func (c *Client) Trace(ctx context.Context, sampling trace.Sampling, emit func(*trace.Sample)) error {
-	return c.loop.Trace(ctx, c.name, sampling, emit)
-}
-
 func (c *Client) eachDropped(f func(reason string, n uint64)) {
 	s := c.engine.Stats()
 	for r, n := range s.Dropped {
