@@ -27,6 +27,8 @@ type HostConfig struct {
 	// received from; Contact is how long after the last packet to it a peer is
 	// received from, where the client says so.
 	Send, Receive, Contact time.Duration
+
+	old bool // the kernel is taken for one before 6.3
 }
 
 // Host is the fast path of Teredo clients on this host: programs that encapsulate
@@ -83,7 +85,7 @@ func (cfg *HostConfig) shape(spec *ebpf.CollectionSpec) error {
 		Tun: uint32(cfg.Tunnel), Mtu: uint32(cfg.MTU), IdRange: uint32(max(1<<16/max(cpus, 1), 1)),
 	}
 	var fixed teredoFeatures
-	if tryDecapFlag() == nil {
+	if !cfg.old && tryDecapFlag() == nil {
 		fixed.DecapFlag = 1
 	}
 	return errors.Join(spec.Variables["limits"].Set(limits), spec.Variables["fixed"].Set(fixed))

@@ -49,7 +49,14 @@ var (
 	rigFarMAC  = []byte{2, 0, 0, 0, 0, 9}
 )
 
-func newHostRig(t *testing.T) *hostRig {
+// onKernels runs a test as on this kernel and, with clsact and the way around a flag
+// that is missing there, as on one before 6.3.
+func onKernels(t *testing.T, test func(t *testing.T, r *hostRig)) {
+	t.Run("this kernel", func(t *testing.T) { test(t, newHostRig(t, false)) })
+	t.Run("an old kernel", func(t *testing.T) { test(t, newHostRig(t, true)) })
+}
+
+func newHostRig(t *testing.T, old bool) *hostRig {
 	t.Helper()
 	testutil.NeedRoot(t)
 	r := &hostRig{wire: newWire(t, func(v *netlink.Veth) {
@@ -91,9 +98,11 @@ func newHostRig(t *testing.T) *hostRig {
 		}
 		return errors.Join(r.packetSocket(t, &r.onWire, l.Attrs().Index, unix.ETH_P_IP), r.packetSocket(t, &r.toWire, l.Attrs().Index, 0))
 	})
-	r.host = loadTestHost(t, testHostConfig(r.tunnel))
+	cfg := testHostConfig(r.tunnel)
+	cfg.old = old
+	r.host = loadTestHost(t, cfg)
 	r.near.Do(t, func() error {
-		a, err := Attach(r.host.Programs(), AttachConfig{Name: "rig", Mode: ModeTC, Host: true, Tunnel: r.tunnel, Devices: []string{"port"}})
+		a, err := Attach(r.host.Programs(), AttachConfig{Name: "rig", Mode: ModeTC, Host: true, Tunnel: r.tunnel, Devices: []string{"port"}, Classic: old})
 		if err != nil {
 			return err
 		}
@@ -244,97 +253,98 @@ func outerOf(t *testing.T, frame []byte, wantSum bool) []byte {
 
 // What the host sends: forwarded as it is, or left to the engine as it is.
 func TestHostEgressPackets(t *testing.T) {
-	r := newHostRig(t)
-	none := udp(4)
-	halved := inner(rigOwn, rigPeer, packet.ProtoUDP, none)
-	pseudo := packet.Sum(packet.Sum(uint64(len(none)+17), halved[8:24]), halved[24:40])
-	binary.BigEndian.PutUint16(halved[46:], packet.Fold(pseudo))
-	other := netip.MustParseAddr("2001:db8::1")
-	now := func(*Endpoint) {}
-	for _, tt := range []struct {
-		name   string
-		packet []byte
-		heard  time.Duration
-		change func(*Endpoint)
-		want   string
-		noSum  bool
-	}{
-		{"UDP", inner(rigOwn, rigPeer, packet.ProtoUDP, udp(100)), 0, now, "host_encap_forwarded", false},
-		{"UDP of odd length", inner(rigOwn, rigPeer, packet.ProtoUDP, udp(33)), 0, now, "host_encap_forwarded", false},
-		{"UDP with nothing in it", inner(rigOwn, rigPeer, packet.ProtoUDP, udp(0)), 0, now, "host_encap_forwarded", false},
-		{"TCP", inner(rigOwn, rigPeer, packet.ProtoTCP, tcp()), 0, now, "host_encap_forwarded", false},
-		{"ping", inner(rigOwn, rigPeer, packet.ProtoICMPv6, echo()), 0, now, "host_encap_forwarded", false},
-		{"of the largest size", inner(rigOwn, rigPeer, packet.ProtoUDP, udp(1280-48)), 0, now, "host_encap_forwarded", false},
-		{"checksum left to hardware", halved, 0, now, "host_encap_forwarded", true},
-		{"UDP without a checksum", func() []byte {
-			p := inner(rigOwn, rigPeer, packet.ProtoUDP, udp(4))
-			p[46], p[47] = 0, 0
-			return p
-		}(), 0, now, "host_encap_forwarded", true},
-		{"peer heard not quite 30 s ago", inner(rigOwn, rigPeer, packet.ProtoTCP, tcp()), 29 * time.Second, now, "host_encap_forwarded", false},
-		{"peer heard a moment later than now", inner(rigOwn, rigPeer, packet.ProtoTCP, tcp()), -time.Second, now, "host_encap_forwarded", false},
-		{"peer heard 30 s ago", inner(rigOwn, rigPeer, packet.ProtoTCP, tcp()), 30*time.Second + coarse, now, "expired_peer", false},
-		{"too large", inner(rigOwn, rigPeer, packet.ProtoUDP, udp(1281-48)), 0, now, "too_big", false},
-		{"to an unknown peer", inner(rigOwn, other, packet.ProtoUDP, udp(4)), 0, now, "host_direct", false},
-		{"from another address", inner(other, rigPeer, packet.ProtoUDP, udp(4)), 0, now, "host_direct", false},
-		{"bubble", inner(rigOwn, rigPeer, packet.ProtoNone, nil), 0, now, "bubble", false},
-		{"hop-by-hop options", inner(rigOwn, rigPeer, 0, make([]byte, 16)), 0, now, "next_header", false},
-		{"fragment", inner(rigOwn, rigPeer, 44, make([]byte, 16)), 0, now, "next_header", false},
-		{"SCTP", inner(rigOwn, rigPeer, 132, make([]byte, 16)), 0, now, "next_header", false},
-		{"neighbour solicitation", inner(rigOwn, rigPeer, packet.ProtoICMPv6, append([]byte{135}, make([]byte, 23)...)), 0, now, "next_header", false},
-		{"half a UDP header", inner(rigOwn, rigPeer, packet.ProtoUDP, make([]byte, 4)), 0, now, "short_payload", false},
-		{"ping while a test may be answered", inner(rigOwn, rigPeer, packet.ProtoICMPv6, echo()), 0, func(e *Endpoint) { e.Tested = true }, "busy_peer", false},
-		{"TCP while a test may be answered", inner(rigOwn, rigPeer, packet.ProtoTCP, tcp()), 0, func(e *Endpoint) { e.Tested = true }, "host_encap_forwarded", false},
-		{"longer than its header says", append(inner(rigOwn, rigPeer, packet.ProtoUDP, udp(4)), 0), 0, now, "odd_length", false},
-		{"shorter than its header says", inner(rigOwn, rigPeer, packet.ProtoUDP, udp(4))[:50], 0, now, "odd_length", false},
-		{"version 5", func() []byte {
-			p := inner(rigOwn, rigPeer, packet.ProtoUDP, udp(4))
-			p[0] = 0x50
-			return p
-		}(), 0, now, "odd_length", false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if err := r.host.SetClient(rigOwn, HostClient{Number: 1}); err != nil {
-				t.Fatal(err)
-			}
-			r.known(t, tt.heard, 0, tt.change)
-			before, err := r.host.Counters()
-			if err != nil {
-				t.Fatal(err)
-			}
-			forget(r.onWire)
-			for r.engine() != nil {
-			}
-			to := &unix.SockaddrLinklayer{Ifindex: r.tunnel, Protocol: port16(unix.ETH_P_IPV6)}
-			if err := unix.Sendto(r.fromTUN, tt.packet, 0, to); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(map[string]uint64{tt.want: 1}, r.counts(t, before)); diff != "" {
-				t.Fatalf("counters (-want +got):\n%s", diff)
-			}
-			_, sent := r.host.Traffic(rigOwn)
-			if tt.want != HostEncapForwarded.String() {
-				if got := r.engine(); !slices.Equal(got, tt.packet) {
-					t.Errorf("the engine gets %x, not %x", got, tt.packet)
+	onKernels(t, func(t *testing.T, r *hostRig) {
+		none := udp(4)
+		halved := inner(rigOwn, rigPeer, packet.ProtoUDP, none)
+		pseudo := packet.Sum(packet.Sum(uint64(len(none)+17), halved[8:24]), halved[24:40])
+		binary.BigEndian.PutUint16(halved[46:], packet.Fold(pseudo))
+		other := netip.MustParseAddr("2001:db8::1")
+		now := func(*Endpoint) {}
+		for _, tt := range []struct {
+			name   string
+			packet []byte
+			heard  time.Duration
+			change func(*Endpoint)
+			want   string
+			noSum  bool
+		}{
+			{"UDP", inner(rigOwn, rigPeer, packet.ProtoUDP, udp(100)), 0, now, "host_encap_forwarded", false},
+			{"UDP of odd length", inner(rigOwn, rigPeer, packet.ProtoUDP, udp(33)), 0, now, "host_encap_forwarded", false},
+			{"UDP with nothing in it", inner(rigOwn, rigPeer, packet.ProtoUDP, udp(0)), 0, now, "host_encap_forwarded", false},
+			{"TCP", inner(rigOwn, rigPeer, packet.ProtoTCP, tcp()), 0, now, "host_encap_forwarded", false},
+			{"ping", inner(rigOwn, rigPeer, packet.ProtoICMPv6, echo()), 0, now, "host_encap_forwarded", false},
+			{"of the largest size", inner(rigOwn, rigPeer, packet.ProtoUDP, udp(1280-48)), 0, now, "host_encap_forwarded", false},
+			{"checksum left to hardware", halved, 0, now, "host_encap_forwarded", true},
+			{"UDP without a checksum", func() []byte {
+				p := inner(rigOwn, rigPeer, packet.ProtoUDP, udp(4))
+				p[46], p[47] = 0, 0
+				return p
+			}(), 0, now, "host_encap_forwarded", true},
+			{"peer heard not quite 30 s ago", inner(rigOwn, rigPeer, packet.ProtoTCP, tcp()), 29 * time.Second, now, "host_encap_forwarded", false},
+			{"peer heard a moment later than now", inner(rigOwn, rigPeer, packet.ProtoTCP, tcp()), -time.Second, now, "host_encap_forwarded", false},
+			{"peer heard 30 s ago", inner(rigOwn, rigPeer, packet.ProtoTCP, tcp()), 30*time.Second + coarse, now, "expired_peer", false},
+			{"too large", inner(rigOwn, rigPeer, packet.ProtoUDP, udp(1281-48)), 0, now, "too_big", false},
+			{"to an unknown peer", inner(rigOwn, other, packet.ProtoUDP, udp(4)), 0, now, "host_direct", false},
+			{"from another address", inner(other, rigPeer, packet.ProtoUDP, udp(4)), 0, now, "host_direct", false},
+			{"bubble", inner(rigOwn, rigPeer, packet.ProtoNone, nil), 0, now, "bubble", false},
+			{"hop-by-hop options", inner(rigOwn, rigPeer, 0, make([]byte, 16)), 0, now, "next_header", false},
+			{"fragment", inner(rigOwn, rigPeer, 44, make([]byte, 16)), 0, now, "next_header", false},
+			{"SCTP", inner(rigOwn, rigPeer, 132, make([]byte, 16)), 0, now, "next_header", false},
+			{"neighbour solicitation", inner(rigOwn, rigPeer, packet.ProtoICMPv6, append([]byte{135}, make([]byte, 23)...)), 0, now, "next_header", false},
+			{"half a UDP header", inner(rigOwn, rigPeer, packet.ProtoUDP, make([]byte, 4)), 0, now, "short_payload", false},
+			{"ping while a test may be answered", inner(rigOwn, rigPeer, packet.ProtoICMPv6, echo()), 0, func(e *Endpoint) { e.Tested = true }, "busy_peer", false},
+			{"TCP while a test may be answered", inner(rigOwn, rigPeer, packet.ProtoTCP, tcp()), 0, func(e *Endpoint) { e.Tested = true }, "host_encap_forwarded", false},
+			{"longer than its header says", append(inner(rigOwn, rigPeer, packet.ProtoUDP, udp(4)), 0), 0, now, "odd_length", false},
+			{"shorter than its header says", inner(rigOwn, rigPeer, packet.ProtoUDP, udp(4))[:50], 0, now, "odd_length", false},
+			{"version 5", func() []byte {
+				p := inner(rigOwn, rigPeer, packet.ProtoUDP, udp(4))
+				p[0] = 0x50
+				return p
+			}(), 0, now, "odd_length", false},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				if err := r.host.SetClient(rigOwn, HostClient{Number: 1}); err != nil {
+					t.Fatal(err)
 				}
-				if sent != 0 {
-					t.Error("it counts as sent")
+				r.known(t, tt.heard, 0, tt.change)
+				before, err := r.host.Counters()
+				if err != nil {
+					t.Fatal(err)
 				}
-				return
-			}
-			if got := outerOf(t, take(r.onWire), !tt.noSum); !slices.Equal(got, tt.packet) {
-				t.Errorf("the peer gets %x, not %x", got, tt.packet)
-			}
-			if age := monotonic() - sent; age < 0 || age > time.Second {
-				t.Errorf("sent %v ago", age)
-			}
-		})
-	}
+				forget(r.onWire)
+				for r.engine() != nil {
+				}
+				to := &unix.SockaddrLinklayer{Ifindex: r.tunnel, Protocol: port16(unix.ETH_P_IPV6)}
+				if err := unix.Sendto(r.fromTUN, tt.packet, 0, to); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(map[string]uint64{tt.want: 1}, r.counts(t, before)); diff != "" {
+					t.Fatalf("counters (-want +got):\n%s", diff)
+				}
+				_, sent := r.host.Traffic(rigOwn)
+				if tt.want != HostEncapForwarded.String() {
+					if got := r.engine(); !slices.Equal(got, tt.packet) {
+						t.Errorf("the engine gets %x, not %x", got, tt.packet)
+					}
+					if sent != 0 {
+						t.Error("it counts as sent")
+					}
+					return
+				}
+				if got := outerOf(t, take(r.onWire), !tt.noSum); !slices.Equal(got, tt.packet) {
+					t.Errorf("the peer gets %x, not %x", got, tt.packet)
+				}
+				if age := monotonic() - sent; age < 0 || age > time.Second {
+					t.Errorf("sent %v ago", age)
+				}
+			})
+		}
+	})
 }
 
 // Identifications of one core do not come again before all its others were used.
 func TestHostIdentifications(t *testing.T) {
-	r := newHostRig(t)
+	r := newHostRig(t, false)
 	if err := r.host.SetClient(rigOwn, HostClient{Number: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -379,141 +389,143 @@ func set(at int, b byte) func([]byte) { return func(f []byte) { f[at] = b } }
 
 // What comes to the host: given to it by the TUN device, or left as it is.
 func TestHostIngressPackets(t *testing.T) {
-	r := newHostRig(t)
-	other := netip.MustParseAddr("2001:db8::1")
-	good := inner(rigPeer, rigOwn, packet.ProtoUDP, udp(100))
-	now := func(*Endpoint) {}
-	const forwarded = "host_decap_forwarded"
-	for _, tt := range []struct {
-		name        string
-		frame       []byte
-		heard, sent time.Duration
-		established bool
-		change      func(*Endpoint)
-		want        string // "" is not even counted
-	}{
-		{"UDP", datagram(good), 0, 0, false, now, forwarded},
-		{"TCP", datagram(inner(rigPeer, rigOwn, packet.ProtoTCP, tcp())), 0, 0, false, now, forwarded},
-		{"ping", datagram(inner(rigPeer, rigOwn, packet.ProtoICMPv6, echo())), 0, 0, false, now, forwarded},
-		{"of the largest size", datagram(inner(rigPeer, rigOwn, packet.ProtoUDP, udp(1280-48))), 0, 0, false, now, forwarded},
-		{"with don't fragment", datagram(good, set(20, 0x40)), 0, 0, false, now, forwarded},
-		{"peer heard not quite 28 s ago", datagram(good), 27 * time.Second, 0, false, now, forwarded},
-		{"peer heard 28 s ago", datagram(good), 28*time.Second + coarse, 0, false, now, "expired_peer"},
-		{"sent to lately, with the policy", datagram(good), 0, time.Hour - time.Second, true, now, forwarded},
-		{"not sent to lately, with the policy", datagram(good), 0, time.Hour + coarse, true, now, "unknown_peer"},
-		{"not sent to lately, without", datagram(good), 0, time.Hour, false, now, forwarded},
-		{"from an unknown peer", datagram(inner(other, rigOwn, packet.ProtoUDP, udp(4))), 0, 0, false, now, "unknown_peer"},
-		{"from another address", datagram(good, set(29, 8)), 0, 0, false, now, "foreign_moved"},
-		{"from another port", datagram(good, set(35, 1)), 0, 0, false, now, "foreign_moved"},
-		{"to another port", datagram(good, set(37, 1)), 0, 0, false, now, "foreign_moved"},
-		{"to another IPv4 address", datagram(good, set(33, 77)), 0, 0, false, now, "foreign_moved"},
-		{"to another Teredo address", datagram(inner(rigPeer, rigPeer, packet.ProtoUDP, udp(4))), 0, 0, false, now, ""},
-		{"trailer", datagram(append(slices.Clone(good), 1, 4, 0, 0, 0, 0)), 0, 0, false, now, "odd_length"},
-		{"UDP length too small", datagram(good, set(39, 100)), 0, 0, false, now, "odd_length"},
-		{"bubble", datagram(inner(rigPeer, rigOwn, packet.ProtoNone, make([]byte, 8))), 0, 0, false, now, "bubble"},
-		{"destination options", datagram(inner(rigPeer, rigOwn, 60, make([]byte, 16))), 0, 0, false, now, "next_header"},
-		{"redirect", datagram(inner(rigPeer, rigOwn, packet.ProtoICMPv6, append([]byte{137}, make([]byte, 39)...))), 0, 0, false, now, "next_header"},
-		{"ping while a test may be answered", datagram(inner(rigPeer, rigOwn, packet.ProtoICMPv6, echo())), 0, 0, false, func(e *Endpoint) { e.Tested = true }, "busy_peer"},
-		{"origin indication", datagram(append([]byte{0, 0, 1, 2, 3, 4, 5, 6}, good...)), 0, 0, false, now, ""},
-		{"fragment", datagram(good, set(20, 0x20)), 0, 0, false, now, ""},
-		{"later fragment", datagram(good, set(21, 1)), 0, 0, false, now, ""},
-		{"options", datagram(good, set(14, 0x46)), 0, 0, false, now, ""},
-		{"TCP over IPv4", datagram(good, set(23, 6)), 0, 0, false, now, ""},
-		{"for another machine", datagram(good, set(5, 7)), 0, 0, false, now, ""},
-		{"cut off", datagram(good)[:80], 0, 0, false, now, ""},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if err := r.host.SetClient(rigOwn, HostClient{Number: 1, Established: tt.established}); err != nil {
-				t.Fatal(err)
-			}
-			r.known(t, tt.heard, tt.sent, tt.change)
-			before, err := r.host.Counters()
-			if err != nil {
-				t.Fatal(err)
-			}
-			forget(r.onTUN)
-			r.far.Do(t, func() error {
-				l, err := netlink.LinkByName("host")
+	onKernels(t, func(t *testing.T, r *hostRig) {
+		other := netip.MustParseAddr("2001:db8::1")
+		good := inner(rigPeer, rigOwn, packet.ProtoUDP, udp(100))
+		now := func(*Endpoint) {}
+		const forwarded = "host_decap_forwarded"
+		for _, tt := range []struct {
+			name        string
+			frame       []byte
+			heard, sent time.Duration
+			established bool
+			change      func(*Endpoint)
+			want        string // "" is not even counted
+		}{
+			{"UDP", datagram(good), 0, 0, false, now, forwarded},
+			{"TCP", datagram(inner(rigPeer, rigOwn, packet.ProtoTCP, tcp())), 0, 0, false, now, forwarded},
+			{"ping", datagram(inner(rigPeer, rigOwn, packet.ProtoICMPv6, echo())), 0, 0, false, now, forwarded},
+			{"of the largest size", datagram(inner(rigPeer, rigOwn, packet.ProtoUDP, udp(1280-48))), 0, 0, false, now, forwarded},
+			{"with don't fragment", datagram(good, set(20, 0x40)), 0, 0, false, now, forwarded},
+			{"peer heard not quite 28 s ago", datagram(good), 27 * time.Second, 0, false, now, forwarded},
+			{"peer heard 28 s ago", datagram(good), 28*time.Second + coarse, 0, false, now, "expired_peer"},
+			{"sent to lately, with the policy", datagram(good), 0, time.Hour - time.Second, true, now, forwarded},
+			{"not sent to lately, with the policy", datagram(good), 0, time.Hour + coarse, true, now, "unknown_peer"},
+			{"not sent to lately, without", datagram(good), 0, time.Hour, false, now, forwarded},
+			{"from an unknown peer", datagram(inner(other, rigOwn, packet.ProtoUDP, udp(4))), 0, 0, false, now, "unknown_peer"},
+			{"from another address", datagram(good, set(29, 8)), 0, 0, false, now, "foreign_moved"},
+			{"from another port", datagram(good, set(35, 1)), 0, 0, false, now, "foreign_moved"},
+			{"to another port", datagram(good, set(37, 1)), 0, 0, false, now, "foreign_moved"},
+			{"to another IPv4 address", datagram(good, set(33, 77)), 0, 0, false, now, "foreign_moved"},
+			{"to another Teredo address", datagram(inner(rigPeer, rigPeer, packet.ProtoUDP, udp(4))), 0, 0, false, now, ""},
+			{"trailer", datagram(append(slices.Clone(good), 1, 4, 0, 0, 0, 0)), 0, 0, false, now, "odd_length"},
+			{"UDP length too small", datagram(good, set(39, 100)), 0, 0, false, now, "odd_length"},
+			{"bubble", datagram(inner(rigPeer, rigOwn, packet.ProtoNone, make([]byte, 8))), 0, 0, false, now, "bubble"},
+			{"destination options", datagram(inner(rigPeer, rigOwn, 60, make([]byte, 16))), 0, 0, false, now, "next_header"},
+			{"redirect", datagram(inner(rigPeer, rigOwn, packet.ProtoICMPv6, append([]byte{137}, make([]byte, 39)...))), 0, 0, false, now, "next_header"},
+			{"ping while a test may be answered", datagram(inner(rigPeer, rigOwn, packet.ProtoICMPv6, echo())), 0, 0, false, func(e *Endpoint) { e.Tested = true }, "busy_peer"},
+			{"origin indication", datagram(append([]byte{0, 0, 1, 2, 3, 4, 5, 6}, good...)), 0, 0, false, now, ""},
+			{"fragment", datagram(good, set(20, 0x20)), 0, 0, false, now, ""},
+			{"later fragment", datagram(good, set(21, 1)), 0, 0, false, now, ""},
+			{"options", datagram(good, set(14, 0x46)), 0, 0, false, now, ""},
+			{"TCP over IPv4", datagram(good, set(23, 6)), 0, 0, false, now, ""},
+			{"for another machine", datagram(good, set(5, 7)), 0, 0, false, now, ""},
+			{"cut off", datagram(good)[:80], 0, 0, false, now, ""},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				if err := r.host.SetClient(rigOwn, HostClient{Number: 1, Established: tt.established}); err != nil {
+					t.Fatal(err)
+				}
+				r.known(t, tt.heard, tt.sent, tt.change)
+				before, err := r.host.Counters()
 				if err != nil {
-					return err
+					t.Fatal(err)
 				}
-				return unix.Sendto(r.toWire, tt.frame, 0, &unix.SockaddrLinklayer{Ifindex: l.Attrs().Index})
+				forget(r.onTUN)
+				r.far.Do(t, func() error {
+					l, err := netlink.LinkByName("host")
+					if err != nil {
+						return err
+					}
+					return unix.Sendto(r.toWire, tt.frame, 0, &unix.SockaddrLinklayer{Ifindex: l.Attrs().Index})
+				})
+				want := map[string]uint64{}
+				if tt.want != "" {
+					want[tt.want] = 1
+				}
+				// A packet that is not counted has passed before sendto returns.
+				got := r.counts(t, before)
+				for end := time.Now().Add(time.Second); len(got) < len(want) && time.Now().Before(end); got = r.counts(t, before) {
+					time.Sleep(time.Millisecond)
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Fatalf("counters (-want +got):\n%s", diff)
+				}
+				heard, _ := r.host.Traffic(rigOwn)
+				if tt.want != forwarded {
+					if heard != 0 {
+						t.Error("it counts as heard")
+					}
+					return
+				}
+				if got := take(r.onTUN); !slices.Equal(got, tt.frame[42:]) {
+					t.Errorf("the host gets %x, not %x", got, tt.frame[42:])
+				}
+				if age := monotonic() - heard; age < 0 || age > time.Second {
+					t.Errorf("heard %v ago", age)
+				}
 			})
-			want := map[string]uint64{}
-			if tt.want != "" {
-				want[tt.want] = 1
-			}
-			// A packet that is not counted has passed before sendto returns.
-			got := r.counts(t, before)
-			for end := time.Now().Add(time.Second); len(got) < len(want) && time.Now().Before(end); got = r.counts(t, before) {
-				time.Sleep(time.Millisecond)
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Fatalf("counters (-want +got):\n%s", diff)
-			}
-			heard, _ := r.host.Traffic(rigOwn)
-			if tt.want != forwarded {
-				if heard != 0 {
-					t.Error("it counts as heard")
-				}
-				return
-			}
-			if got := take(r.onTUN); !slices.Equal(got, tt.frame[42:]) {
-				t.Errorf("the host gets %x, not %x", got, tt.frame[42:])
-			}
-			if age := monotonic() - heard; age < 0 || age > time.Second {
-				t.Errorf("heard %v ago", age)
-			}
-		})
-	}
+		}
+	})
 }
 
 // Stamps move at most once a second, and never back.
 func TestHostStamps(t *testing.T) {
-	r := newHostRig(t)
-	if err := r.host.SetClient(rigOwn, HostClient{Number: 1}); err != nil {
-		t.Fatal(err)
-	}
-	stamps := func() (heard, sent time.Duration) {
-		if err := r.host.Walk(func(_ uint32, _ [16]byte, h, s time.Duration) { heard, sent = h, s }); err != nil {
+	onKernels(t, func(t *testing.T, r *hostRig) {
+		if err := r.host.SetClient(rigOwn, HostClient{Number: 1}); err != nil {
 			t.Fatal(err)
 		}
-		return heard, sent
-	}
-	for _, tt := range []struct {
-		name  string
-		age   time.Duration
-		moves bool
-	}{
-		{"young", 900 * time.Millisecond, false},
-		{"a second old", 1100 * time.Millisecond, true},
-		{"ahead of the coarse clock", -3 * time.Millisecond, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			r.known(t, tt.age, tt.age)
-			heard, sent := stamps()
-			before, err := r.host.Counters()
-			if err != nil {
+		stamps := func() (heard, sent time.Duration) {
+			if err := r.host.Walk(func(_ uint32, _ [16]byte, h, s time.Duration) { heard, sent = h, s }); err != nil {
 				t.Fatal(err)
 			}
-			to := &unix.SockaddrLinklayer{Ifindex: r.tunnel, Protocol: port16(unix.ETH_P_IPV6)}
-			if err := unix.Sendto(r.fromTUN, inner(rigOwn, rigPeer, packet.ProtoUDP, udp(4)), 0, to); err != nil {
-				t.Fatal(err)
-			}
-			r.far.Do(t, func() error {
-				l, err := netlink.LinkByName("host")
+			return heard, sent
+		}
+		for _, tt := range []struct {
+			name  string
+			age   time.Duration
+			moves bool
+		}{
+			{"young", 900 * time.Millisecond, false},
+			{"a second old", 1100 * time.Millisecond, true},
+			{"ahead of the coarse clock", -3 * time.Millisecond, false},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				r.known(t, tt.age, tt.age)
+				heard, sent := stamps()
+				before, err := r.host.Counters()
 				if err != nil {
-					return err
+					t.Fatal(err)
 				}
-				return unix.Sendto(r.toWire, datagram(inner(rigPeer, rigOwn, packet.ProtoUDP, udp(4))), 0, &unix.SockaddrLinklayer{Ifindex: l.Attrs().Index})
+				to := &unix.SockaddrLinklayer{Ifindex: r.tunnel, Protocol: port16(unix.ETH_P_IPV6)}
+				if err := unix.Sendto(r.fromTUN, inner(rigOwn, rigPeer, packet.ProtoUDP, udp(4)), 0, to); err != nil {
+					t.Fatal(err)
+				}
+				r.far.Do(t, func() error {
+					l, err := netlink.LinkByName("host")
+					if err != nil {
+						return err
+					}
+					return unix.Sendto(r.toWire, datagram(inner(rigPeer, rigOwn, packet.ProtoUDP, udp(4))), 0, &unix.SockaddrLinklayer{Ifindex: l.Attrs().Index})
+				})
+				for end := time.Now().Add(time.Second); len(r.counts(t, before)) < 2 && time.Now().Before(end); {
+					time.Sleep(time.Millisecond)
+				}
+				nowHeard, nowSent := stamps()
+				if (nowHeard > heard) != tt.moves || (nowSent > sent) != tt.moves || nowHeard < heard || nowSent < sent {
+					t.Errorf("heard moved by %v, sent by %v", nowHeard-heard, nowSent-sent)
+				}
 			})
-			for end := time.Now().Add(time.Second); len(r.counts(t, before)) < 2 && time.Now().Before(end); {
-				time.Sleep(time.Millisecond)
-			}
-			nowHeard, nowSent := stamps()
-			if (nowHeard > heard) != tt.moves || (nowSent > sent) != tt.moves || nowHeard < heard || nowSent < sent {
-				t.Errorf("heard moved by %v, sent by %v", nowHeard-heard, nowSent-sent)
-			}
-		})
-	}
+		}
+	})
 }
