@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/bypass"
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/teredo/peer"
@@ -40,8 +41,9 @@ type fast struct {
 	skips    string // likewise
 	host     *port.Host
 
-	woken  chan struct{} // something that follows has changed
-	traced atomic.Bool   // somebody sees the packets
+	woken  chan struct{}   // something that follows has changed
+	rules  <-chan struct{} // what redirected packets would not meet may have changed
+	traced atomic.Bool     // somebody sees the packets
 
 	mu         sync.Mutex // guards what follows
 	cfg        config.Relay
@@ -176,8 +178,11 @@ func (f *fast) start(ctx context.Context) {
 		return
 	}
 	follower, err := fastpath.NewFollower(f.table)
+	if err == nil {
+		f.rules, err = bypass.Watch(ctx, bypass.Query{Prefixes: f.cfg.Prefixes})
+	}
 	if err != nil {
-		f.failed = err
+		f.fail(err)
 		f.settle()
 		return
 	}
@@ -222,23 +227,22 @@ func (f *fast) run(ctx context.Context, engine func() [2]uint64) {
 	}
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
-	for ticks := 0; ; {
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-f.woken:
 			f.applySettings()
 			f.settle()
+		case _, open := <-f.rules:
+			if !open {
+				f.rules = nil // ctx has ended
+				continue
+			}
+			f.settle()
 		case now := <-ticker.C:
 			f.table.Beat(f.linger())
 			f.measure(now, engine())
-			if ticks++; ticks%settleEvery == 0 {
-				f.settle()
-			}
 		}
 	}
 }
-
-// settleEvery is after how many beats the host is looked at although nothing told
-// of a change: nothing tells of firewalls.
-const settleEvery = 2
