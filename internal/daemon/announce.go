@@ -4,9 +4,11 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/announce"
 	"github.com/isthmus-net/isthmus/internal/config"
@@ -104,4 +106,17 @@ func (m metered) Collect(emit func(role.Metric)) {
 		}
 		emit(role.Level("announced", "1 while the prefixes are announced to routers.", value))
 	}
+}
+
+// announce checks what announcing needs of the machine.
+func (m machine) announce(a *config.Announce) error {
+	if a.Method == config.AnnounceRoute {
+		return m.privilege(unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "set the routes that announce prefixes")
+	}
+	var errs []error
+	for i := range a.Neighbors {
+		_, err := a.Neighbors[i].Password()
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }

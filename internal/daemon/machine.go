@@ -99,6 +99,7 @@ func (m machine) examine(c *config.Config) []Finding {
 		_, err := r.Credential()
 		report(err)
 	}
+	report(m.announce(&c.Announce))
 	if at := c.Control; at.Socket != "" {
 		report(control.Usable(at.Socket, at.Group))
 	}
