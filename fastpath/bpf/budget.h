@@ -23,14 +23,11 @@ INLINE int take(u64 *w, u32 window, u32 limit)
 	return (u32)__sync_fetch_and_add(w, 1) < limit;
 }
 
-/* A hash that nobody outside can foresee. */
+/* A hash that nobody outside can foresee; its upper half is the better one. */
 INLINE u64 scatter(u64 x)
 {
 	x = (x ^ settings.hop_seed) * 0x9e3779b97f4a7c15;
-	x ^= x >> 32;
-	x = (x * 0xd6e8feb86659fd93) ^ x >> 29;
-	HIDE(x); /* so that callers' masks come last */
-	return x;
+	return (x ^ x >> 32) * 0xd6e8feb86659fd93;
 }
 
 /*

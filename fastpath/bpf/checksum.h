@@ -18,14 +18,12 @@
 
 #include "parse.h"
 
-/* Reduces a sum to 16 bits: 0 only if it is 0. */
+/* Reduces a sum of less than 48 bits to 16: to 0 only if it is 0. */
 INLINE u16 fold(u64 sum)
 {
 	sum = (sum >> 32) + (sum & 0xffffffff);
-	sum = (sum >> 32) + (sum & 0xffffffff);
 	sum = (sum >> 16) + (sum & 0xffff);
-	sum = (sum >> 16) + (sum & 0xffff);
-	return sum;
+	return (sum >> 16) + (sum & 0xffff);
 }
 
 /* The sum of a whole packet whose transport checksum is right or will be made so. */

@@ -153,7 +153,7 @@ NOINLINE int learn6(void *ctx, struct nexthop6 *hop, const struct address6 *sour
 INLINE u32 find_hop6(void *ctx, const struct address6 *source, const struct address6 *destination, u32 hook_flag,
 		     struct nexthop6 **out)
 {
-	u64 h = scatter(destination->word[0] ^ scatter(destination->word[1]));
+	u64 h = scatter(destination->word[0] + destination->word[1] * 0xc2b2ae3d27d4eb4f);
 	u32 block = h >> 32 & (HOPS6 / HOPS6_BLOCK - 1);
 	struct nexthops6 *hops = bpf_map_lookup_elem(&hops6, &block);
 	if (UNLIKELY(!hops))

@@ -31,31 +31,53 @@ INLINE u64 peer_hash(u32 tag, const u32 *k)
 	return h ^ h >> 29;
 }
 
+/* 0 if x is 0, else 1, without a branch: the compiler must not see through it. */
+INLINE u64 is_set(u64 x)
+{
+	u64 negative = x;
+	__asm__ volatile("%0 = -%0" : "+r"(negative));
+	return (x | negative) >> 63;
+}
+
+#define KEY_MASK ((u64)(STATE_USED | STATE_TAG) << 32 | 0xffffffff)
+
+/*
+ * Which slot of a bucket seems to hold a key; SLOTS_PER_BUCKET if none does. Where a
+ * peer lies is random, so branches on it would be foreseen wrongly, and only when
+ * memory has answered: nothing of the packet could be done meanwhile.
+ */
+INLINE u32 slot_of(const struct bucket *b, u64 k01, u64 k2s)
+{
+	u64 before = 1, slot = 0;
+#pragma unroll
+	for (int i = 0; i < SLOTS_PER_BUCKET; i++) {
+		const struct slot *s = &b->slots[i];
+		before &= is_set((READ_ONCE(s->k01) ^ k01) | ((READ_ONCE(s->k2s) ^ k2s) & KEY_MASK));
+		slot += before;
+	}
+	return slot;
+}
+
 /* Looks into one bucket. */
 INLINE int find_in(u32 index, u64 k01, u64 k2s, struct peer *p)
 {
 	struct bucket *b = bpf_map_lookup_elem(&peers, &index);
 	if (UNLIKELY(!b))
 		return FOUND_NOT;
-	const u64 mask = (u64)(STATE_USED | STATE_TAG) << 32 | 0xffffffff;
-#pragma unroll
-	for (int i = 0; i < SLOTS_PER_BUCKET; i++) {
-		struct slot *s = &b->slots[i];
-		/* One load for the last word of the key and the state, which was written after it. */
-		u64 seen = READ_ONCE(s->k2s);
-		if ((seen ^ k2s) & mask)
-			continue;
-		LOAD_BARRIER();
-		if (READ_ONCE(s->k01) != k01)
-			continue;
-		LOAD_BARRIER();
-		if (UNLIKELY((READ_ONCE(s->k2s) ^ seen) >> 32 & ~STATE_STAMP))
-			return FOUND_UNSURE;
-		p->slot = s;
-		p->state = seen >> 32;
-		return FOUND_YES;
-	}
-	return FOUND_NOT;
+	u32 at = slot_of(b, k01, k2s);
+	if (at >= SLOTS_PER_BUCKET)
+		return FOUND_NOT;
+	struct slot *s = &b->slots[at];
+	/* One load for the last word of the key and the state, which was written after it. */
+	u64 seen = READ_ONCE(s->k2s);
+	LOAD_BARRIER();
+	u64 key = READ_ONCE(s->k01);
+	LOAD_BARRIER();
+	if (UNLIKELY((seen ^ k2s) & KEY_MASK || key != k01 || (READ_ONCE(s->k2s) ^ seen) >> 32 & ~STATE_STAMP))
+		return FOUND_UNSURE;
+	p->slot = s;
+	p->state = seen >> 32;
+	return FOUND_YES;
 }
 
 /*

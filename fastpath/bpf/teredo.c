@@ -14,15 +14,7 @@
 SEC("xdp.frags")
 int isthmus_xdp(struct xdp_md *ctx)
 {
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	if (data + ETHERNET_LEN + IPV6_LEN > end)
-		return XDP_PASS;
-	struct ethernet *e = data;
-	if (e->type == ETHERTYPE_IPV6)
-		return xdp_encap(ctx, data, end);
-	if (e->type == ETHERTYPE_IPV4)
-		return xdp_decap(ctx, data, end);
-	return XDP_PASS;
+	return xdp_relay(ctx);
 }
 
 SEC("tc")

@@ -158,4 +158,18 @@ INLINE int xdp_decap(struct xdp_md *ctx, void *data, void *end)
 	return bpf_redirect(d.hop->ifindex, 0);
 }
 
+/* What becomes of a frame. */
+INLINE int xdp_relay(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	if (data + ETHERNET_LEN + IPV6_LEN > end)
+		return XDP_PASS;
+	struct ethernet *e = data;
+	if (e->type == ETHERTYPE_IPV6)
+		return xdp_encap(ctx, data, end);
+	if (e->type == ETHERTYPE_IPV4)
+		return xdp_decap(ctx, data, end);
+	return XDP_PASS;
+}
+
 #endif

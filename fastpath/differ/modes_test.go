@@ -198,9 +198,17 @@ func TestPuntBudget(t *testing.T) {
 	w := newWorld(t, func(s *fastpath.Settings, _ *relay.Config) { s.PuntRate, s.PuntShare = rate, share })
 	w.each(t, func(t *testing.T, r *runner) {
 		one := to(unknown, udp, 64, 100)
+		wait := func() {
+			for start := fastpath.Monotonic() >> 26; fastpath.Monotonic()>>26 == start; {
+				time.Sleep(time.Millisecond)
+			}
+			// The clock of programs is a tick behind.
+			time.Sleep(12 * time.Millisecond)
+		}
 		punted := func(n int, next func(i int) []byte) (n0 int) {
 			// The start of a window, so that all fits into one; else once more.
 			for {
+				wait()
 				w.counted()
 				start := fastpath.Monotonic() >> 26
 				for i := range n {
@@ -219,16 +227,9 @@ func TestPuntBudget(t *testing.T) {
 				return int(got[reason])
 			}
 		}
-		wait := func() {
-			for start := fastpath.Monotonic() >> 26; fastpath.Monotonic()>>26 == start; {
-				time.Sleep(time.Millisecond)
-			}
-		}
-		wait()
 		if n := punted(100, func(int) []byte { return one }); n != share*67/1000 {
 			t.Errorf("%d punts of one source", n)
 		}
-		wait()
 		if n := punted(600, func(i int) []byte {
 			src := native.As16()
 			src[6], src[7] = byte(i>>8), byte(i)

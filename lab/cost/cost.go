@@ -1,0 +1,156 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package cost
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/isthmus-net/isthmus/fastpath"
+)
+
+// Options say what is measured.
+type Options struct {
+	Peers  []int // sizes of the peer table; all of them are used, in random order
+	Sizes  []int // of the IPv6 packet, in bytes
+	Repeat int   // packets in a round
+	Rounds int
+}
+
+// Defaults are the options of the published table.
+func Defaults() Options {
+	return Options{Peers: []int{1 << 10, 1 << 16, 1 << 20}, Sizes: []int{64, 512, 1280}, Repeat: 1 << 20, Rounds: 5}
+}
+
+// Row is what one direction costs with so many peers.
+type Row struct {
+	Direction string // "encap" or "decap"
+	Peers     int
+	Size      int
+	Gross     []float64 // nanoseconds a packet, harness included, one for each round
+	Harness   []float64 // what the harness costs alone
+}
+
+// Net returns the median of the rounds' differences, and the least and greatest.
+func (r *Row) Net() (median, least, greatest float64) {
+	var net []float64
+	for i := range r.Gross {
+		net = append(net, r.Gross[i]-r.Harness[i])
+	}
+	slices.Sort(net)
+	return net[len(net)/2], net[0], net[len(net)-1]
+}
+
+// Measure runs the programs. It needs root and makes a network namespace of its own.
+func Measure(o Options) ([]Row, error) {
+	var rows []Row
+	for _, peers := range o.Peers {
+		b, err := newBench(peers)
+		if err != nil {
+			return nil, err
+		}
+		more, err := b.measure(o)
+		b.close()
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, more...)
+	}
+	return rows, nil
+}
+
+// measure takes all sizes and both directions, rounds interleaved.
+func (b *bench) measure(o Options) (rows []Row, err error) {
+	for _, size := range o.Sizes {
+		if err := b.prepare(size); err != nil {
+			return nil, err
+		}
+		encap := Row{Direction: "encap", Peers: b.peers, Size: size}
+		decap := Row{Direction: "decap", Peers: b.peers, Size: size}
+		for range o.Rounds {
+			for _, m := range []struct {
+				program *ebpf.Program
+				frame   []byte
+				to      *[]float64
+			}{
+				{b.objects.HarnessEncap, b.toClient, &encap.Harness},
+				{b.objects.CostEncap, b.toClient, &encap.Gross},
+				{b.objects.HarnessDecap, b.ofClient, &decap.Harness},
+				{b.objects.CostDecap, b.ofClient, &decap.Gross},
+			} {
+				ns, err := b.run(m.program, m.frame, o.Repeat)
+				if err != nil {
+					return nil, fmt.Errorf("%d peers, %d bytes: %w", b.peers, size, err)
+				}
+				*m.to = append(*m.to, ns)
+			}
+		}
+		rows = append(rows, encap, decap)
+	}
+	return rows, nil
+}
+
+const redirect = 4 // XDP_REDIRECT
+
+// run repeats a program and returns nanoseconds a run. All frames must have been
+// forwarded.
+func (b *bench) run(p *ebpf.Program, frame []byte, repeat int) (ns float64, err error) {
+	forwarded, err := b.forwarded()
+	if err != nil {
+		return 0, err
+	}
+	var code uint32
+	var took time.Duration
+	err = b.inside(func() error {
+		code, took, err = benchmark(p, frame, repeat, b.objects.Turn)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	if code != redirect {
+		return 0, fmt.Errorf("%s returned %d for the last packet", p, code)
+	}
+	after, err := b.forwarded()
+	if err != nil {
+		return 0, err
+	}
+	if n := after - forwarded; n != 0 && n < uint64(repeat) {
+		return 0, fmt.Errorf("%s forwarded %d of %d packets", p, n, repeat)
+	}
+	return float64(took.Nanoseconds()), nil
+}
+
+// benchmark is a test run that repeats. When a signal interrupts it, it starts anew,
+// and so does the program's count of turns.
+func benchmark(p *ebpf.Program, frame []byte, repeat int, turn *ebpf.Variable) (code uint32, each time.Duration, err error) {
+	var failed error
+	reset := func() { failed = turn.Set(uint32(0)) }
+	if reset(); failed != nil {
+		return 0, 0, failed
+	}
+	code, each, err = p.Benchmark(frame, repeat, reset)
+	if err = errors.Join(err, failed); err != nil {
+		return 0, 0, fmt.Errorf("cannot run %s: %w", p, err)
+	}
+	return code, each, nil
+}
+
+// forwarded is how many packets the programs have forwarded.
+func (b *bench) forwarded() (n uint64, err error) {
+	list, err := b.fast.Counters()
+	for _, c := range list {
+		if c.Verdict == fastpath.Forward {
+			n += c.Packets
+		}
+	}
+	return n, err
+}
+
+// order is a random order of n, the same each time.
+func order(n int) []int { return rand.New(rand.NewPCG(1, uint64(n))).Perm(n) }

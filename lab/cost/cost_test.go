@@ -1,0 +1,49 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package cost
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
+
+// TestMeasure checks that programs forward what they are measured with, and that
+// nothing costs less than nothing.
+func TestMeasure(t *testing.T) {
+	testutil.NeedRoot(t)
+	rows, err := Measure(Options{Peers: []int{1 << 8}, Sizes: []int{64, 1280}, Repeat: 1 << 12, Rounds: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 4 {
+		t.Fatalf("%d rows", len(rows))
+	}
+	for _, r := range rows {
+		if median, least, greatest := r.Net(); least > median || median > greatest || len(r.Gross) != 3 {
+			t.Errorf("%+v: %v %v %v", r, least, median, greatest)
+		}
+	}
+}
+
+// BenchmarkProgram prints the table of costs, in nanoseconds a packet.
+func BenchmarkProgram(b *testing.B) {
+	testutil.NeedRoot(b)
+	o := Defaults()
+	for _, peers := range o.Peers {
+		bench, err := newBench(peers)
+		if err != nil {
+			b.Fatal(err)
+		}
+		rows, err := bench.measure(o)
+		bench.close()
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, r := range rows {
+			median, least, greatest := r.Net()
+			fmt.Printf("%s peers=%d bytes=%d: net %.0f (%.0f to %.0f) ns, harness %.0f\n", r.Direction, r.Peers, r.Size, median, least, greatest, r.Harness)
+		}
+	}
+}
