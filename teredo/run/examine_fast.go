@@ -4,6 +4,7 @@ package run
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/isthmus-net/isthmus/fastpath"
@@ -115,11 +116,16 @@ func (p *FastPathPlan) sayDevices(plan []fastpath.DeviceReport) {
 // planned names the devices that are or would be attached to, and tells whether XDP
 // redirects.
 func planned(plan []fastpath.DeviceReport) (names []string, xdp bool) {
+	byXDP := func(d fastpath.DeviceReport) bool { return d.Hook == fastpath.HookXDP }
+	return plannedNames(plan), slices.ContainsFunc(plan, byXDP)
+}
+
+// plannedNames is what planned returns first.
+func plannedNames(plan []fastpath.DeviceReport) (names []string) {
 	for _, d := range plan {
 		if d.Hook != fastpath.HookNone {
 			names = append(names, d.Device)
 		}
-		xdp = xdp || d.Hook == fastpath.HookXDP
 	}
-	return names, xdp
+	return names
 }
