@@ -23,7 +23,7 @@ import (
 // stream sends numbered packets from host to client, one each millisecond, and
 // counts those that arrive.
 type stream struct {
-	sent     int
+	sent     chan int
 	received map[uint32]bool
 	end      chan struct{}
 	done     chan struct{}
@@ -32,23 +32,21 @@ type stream struct {
 
 func (r *relayRig) startStream(t *testing.T) *stream {
 	t.Helper()
-	s := &stream{received: map[uint32]bool{}, end: make(chan struct{}), done: make(chan struct{})}
+	s := &stream{sent: make(chan int, 1), received: map[uint32]bool{}, end: make(chan struct{}), done: make(chan struct{})}
 	to := &net.UDPAddr{IP: relayClientIP.AsSlice(), Port: relayClientPort}
-	var last atomic.Uint32
 	go func() {
 		ticker := time.NewTicker(time.Millisecond)
 		defer ticker.Stop()
 		for n := uint32(1); ; n++ {
 			select {
 			case <-s.end:
-				last.Store(n - 1)
+				s.sent <- int(n - 1)
 				return
 			case <-ticker.C:
 			}
 			if _, err := r.host.WriteTo(binary.BigEndian.AppendUint32(nil, n), &ipv6.ControlMessage{HopLimit: 64}, to); err != nil {
 				t.Error(err)
 			}
-			s.sent = int(n)
 		}
 	}()
 	go func() {
@@ -73,10 +71,10 @@ func (r *relayRig) startStream(t *testing.T) *stream {
 // stop ends the stream and returns how many packets it had, and how many are lost.
 func (s *stream) stop() (sent, lost int) {
 	close(s.end)
-	time.Sleep(20 * time.Millisecond) // of the sender's last packet
-	s.stopped.Store(true)
+	sent = <-s.sent
+	s.stopped.Store(true) // the receiver waits for what may still come
 	<-s.done
-	return s.sent, s.sent - len(s.received)
+	return sent, sent - len(s.received)
 }
 
 // left tells what of a relay there is in its namespace.
