@@ -33,6 +33,7 @@ var All = []lab.Experiment{
 	relayLatency,
 	relayOverload,
 	relayRestart,
+	relayCost,
 	clientThroughput,
 	teredoPeers,
 	{

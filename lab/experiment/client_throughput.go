@@ -218,10 +218,9 @@ func (p *clientPair) run(ctx context.Context, e *lab.Env, node *lab.Node, role, 
 // clientFast is what an Isthmus client says of its fast path.
 type clientFast struct {
 	FastPath struct {
-		Hook     string `json:"hook"`
-		Why      string `json:"why"`
-		Sent     uint64 `json:"sent"`
-		Received uint64 `json:"received"`
+		Path    string                       `json:"path"`
+		Why     string                       `json:"why"`
+		Packets map[string]map[string]uint64 `json:"packets"` // by verdict and reason
 	} `json:"fast_path"`
 }
 
@@ -229,7 +228,7 @@ type clientFast struct {
 // after.
 func checkClients(ctx context.Context, rep *report.Report, ways []streamWay) error {
 	for _, w := range ways {
-		if w.pair.way != wayTC || w.role == report.Reference {
+		if !w.pair.way.ours() || w.role == report.Reference {
 			continue
 		}
 		status, err := control.NewClient(w.pair.socket("client")).Status(ctx)
@@ -243,8 +242,9 @@ func checkClients(ctx context.Context, rep *report.Report, ways []streamWay) err
 		if err := json.Unmarshal(status.Instances[0].State, &s); err != nil {
 			return fmt.Errorf("the client's status cannot be read: %w", err)
 		}
-		if f := s.FastPath; f.Sent == 0 || f.Received == 0 {
-			rep.Fault("the client's fast path (%s) sent %d and received %d packets: %s", f.Hook, f.Sent, f.Received, f.Why)
+		sent, received := s.FastPath.Packets["forward"]["host_encap_forwarded"], s.FastPath.Packets["forward"]["host_decap_forwarded"]
+		if fast := w.pair.way == wayTC; fast != (sent > 0) || fast != (received > 0) {
+			rep.Fault("%s sent %d and received %d packets on its fast path (%s): %s", w.title, sent, received, s.FastPath.Path, s.FastPath.Why)
 		}
 	}
 	return nil

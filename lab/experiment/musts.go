@@ -32,6 +32,8 @@ const (
 	figureRestart       = "packets lost by established peers"
 	figureClientTC      = "tc client / plain IPv6"
 	figureClientUser    = "user-space client / Miredo"
+	figureCostEncap     = "cost of the program, encapsulation"
+	figureCostDecap     = "cost of the program, decapsulation"
 	figureUser          = "Isthmus user space / Miredo, packets per second"
 	figureLatencyTC     = "tc / kernel forwarding, median latency"
 	figureLatencyXDP    = "XDP / kernel forwarding, median latency"
@@ -86,6 +88,8 @@ var Musts = []Bound{
 	{restartName, figureRestart, report.Must{Bound: 0}},
 	{clientName, figureClientTC, report.Must{AtLeast: true, Bound: 0.4}},
 	{clientName, figureClientUser, report.Must{AtLeast: true, Bound: 1.5}},
+	{costName, figureCostEncap, report.Must{Bound: 110}}, // ns
+	{costName, figureCostDecap, report.Must{Bound: 90}},  // ns
 	{latencyName, figureLatencyTC, report.Must{Bound: 1}},
 	{latencyName, figureLatencyXDP, report.Must{Bound: 1.3}},
 	{latencyName, figureLatencyMiredo, report.Must{AtLeast: true, Bound: 6}},

@@ -83,8 +83,10 @@ func throughputTable(ctx context.Context, e *lab.Env, rep *report.Report, rounds
 		}
 	}
 	describeThroughput(rep, cases, rounds)
-	if err := l.reportLossless(ctx, e, rep); err != nil {
-		return err
+	if rounds >= longRun {
+		if err := l.reportLossless(ctx, e, rep); err != nil {
+			return err
+		}
 	}
 	if err := l.healthy(); err != nil {
 		return err
