@@ -149,7 +149,6 @@ type programsTemplate struct {
 	HeaderChecksum uint16
 	UdpChecksum    uint16
 	Host           uint16
-	Unused         uint64
 }
 
 // Names of all BPF objects in the ELF.

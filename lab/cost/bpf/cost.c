@@ -18,7 +18,6 @@ struct template {
 	u16 header_checksum;
 	u16 udp_checksum;
 	u16 host; /* number of the IPv6 host, in the last bytes of its address */
-	u64 unused;
 };
 
 struct {
