@@ -33,8 +33,6 @@ const (
 	// fastReport is how often the times of each peer are given to the engine. The
 	// engine counts on a second.
 	fastReport = 900 * time.Millisecond
-	// fastAudit is how often firewalls and the like are looked for again.
-	fastAudit = 30 * time.Second
 )
 
 // fastPath carries data of proved peers in the kernel, for the clients of one TUN
@@ -93,32 +91,51 @@ func (f *fastPath) run(ctx context.Context, ns namespace, tun *port.TUN) error {
 
 // inside is run on a thread of its own.
 func (f *fastPath) inside(ctx context.Context, ns namespace, tun *port.TUN) error {
-	err := ns.enter()
-	if err == nil {
-		f.kernel, err = port.OpenHost()
+	if err := ns.enter(); err != nil {
+		return f.refuse(err)
 	}
-	if err == nil {
-		defer f.kernel.Close()
-		err = f.open(tun)
-	}
+	kernel, err := port.OpenHost()
 	if err != nil {
 		return f.refuse(err)
 	}
-	defer f.close()
-	f.serve(ctx, tun)
-	return nil
+	f.kernel = kernel
+	defer kernel.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the watch
+	rules, err := bypass.Watch(ctx, bypass.Query{Prefixes: f.cfg.Prefixes})
+	if err != nil {
+		return f.refuse(err)
+	}
+	for {
+		if err := f.open(tun); err == nil {
+			f.serve(ctx, tun, rules)
+			f.close()
+		} else if ctx.Err() != nil {
+			return nil // the device has gone before
+		} else if refused := f.refuse(err); refused != nil || !errors.As(err, new(skipError)) {
+			return refused
+		}
+		// What packets would not meet may go as it came.
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-rules:
+		}
+	}
 }
 
 // refuse does without the fast path. Where the operator insists on it, that is an
 // error.
 func (f *fastPath) refuse(why error) error {
-	f.mu.Lock()
-	f.why = why.Error()
-	f.mu.Unlock()
 	if f.cfg.FastPath == config.FastPathTC {
 		return fmt.Errorf(`fast_path = "tc" is not possible: %w`, why)
 	}
-	f.log.Info("the engine carries all packets", "why", why)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.why != why.Error() {
+		f.why = why.Error()
+		f.log.Info("the engine carries all packets", "why", why)
+	}
 	return nil
 }
 
@@ -134,9 +151,7 @@ func (f *fastPath) open(tun *port.TUN) error {
 	if err != nil {
 		return err
 	}
-	attachment, err := fastpath.Attach(host.Programs(), fastpath.AttachConfig{
-		Name: f.cfg.Name, Mode: fastpath.ModeTC, Exclude: []int{tun.Index()}, Host: true, Tunnel: tun.Index(),
-	})
+	attachment, err := fastpath.Attach(host.Programs(), f.attachConfig(tun))
 	if err != nil {
 		return errors.Join(err, host.Close())
 	}
@@ -150,10 +165,29 @@ func (f *fastPath) open(tun *port.TUN) error {
 	return nil
 }
 
+// attachConfig says what is attached where.
+func (f *fastPath) attachConfig(tun *port.TUN) fastpath.AttachConfig {
+	return fastpath.AttachConfig{
+		Name: f.cfg.Name, Mode: fastpath.ModeTC, Exclude: []int{tun.Index()}, Host: true, Tunnel: tun.Index(),
+	}
+}
+
+// skipError is something that packets would not meet.
+type skipError struct{ error }
+
 // audit looks for what packets would no longer meet. Where the operator has not
 // insisted, they go on meeting it, and that is the error.
 func (f *fastPath) audit(tun *port.TUN) error {
-	found, unsure := bypass.Find(bypass.Query{Tunnel: tun.Name(), Prefixes: f.cfg.Prefixes, Host: true})
+	plan, err := fastpath.Plan(f.attachConfig(tun))
+	if err != nil {
+		return err
+	}
+	q := bypass.Query{Tunnel: tun.Name(), Prefixes: f.cfg.Prefixes, Host: true}
+	q.Devices, _ = planned(plan)
+	if f.host != nil { // which only this goroutine changes
+		q.Own = fastpath.ProgramIDs(f.host.Programs(), nil)
+	}
+	found, unsure := bypass.Find(q)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !slices.Equal(found, f.skipped) && f.cfg.FastPath == config.FastPathTC {
@@ -166,9 +200,9 @@ func (f *fastPath) audit(tun *port.TUN) error {
 	case f.cfg.FastPath != config.FastPathAuto:
 		return nil
 	case len(found) > 0:
-		return errors.New(found[0].What + ", which packets of the fast path would not meet. " + found[0].Remedy)
+		return skipError{errors.New(found[0].What + ", which packets of the fast path would not meet. " + found[0].Remedy)}
 	case unsure != nil:
-		return fmt.Errorf("what packets of the fast path would not meet cannot be told: %w", unsure)
+		return skipError{fmt.Errorf("what packets of the fast path would not meet cannot be told: %w", unsure)}
 	}
 	return nil
 }
@@ -183,11 +217,11 @@ func (f *fastPath) listDevices(tun int) {
 	}
 }
 
-// serve does what is due until ctx is done.
-func (f *fastPath) serve(ctx context.Context, tun *port.TUN) {
-	look, audit := time.NewTicker(fastLook), time.NewTicker(fastAudit)
+// serve does what is due until ctx is done, or until there is something that packets
+// would not meet.
+func (f *fastPath) serve(ctx context.Context, tun *port.TUN, rules <-chan struct{}) {
+	look := time.NewTicker(fastLook)
 	defer look.Stop()
-	defer audit.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -198,25 +232,13 @@ func (f *fastPath) serve(ctx context.Context, tun *port.TUN) {
 			for _, m := range f.list() {
 				m.look()
 			}
-		case <-audit.C:
-			if !f.auditAgain(tun) {
+		case <-rules:
+			if err := f.audit(tun); err != nil && ctx.Err() == nil {
+				_ = f.refuse(err) // beginning anew tells of what is worse
 				return
 			}
 		}
 	}
-}
-
-// auditAgain looks for what has come since, and tells whether the fast path may go
-// on.
-func (f *fastPath) auditAgain(tun *port.TUN) bool {
-	err := f.audit(tun)
-	if err != nil {
-		f.mu.Lock()
-		f.why = err.Error()
-		f.mu.Unlock()
-		f.log.Warn("the engine carries all packets from now on", "why", err)
-	}
-	return err == nil
 }
 
 // follow keeps in step with devices, and finds the ways to peers that are new.

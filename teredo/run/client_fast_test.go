@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -430,4 +431,36 @@ func TestClientTraceShowsFastPath(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// By itself a client leaves everything to its engine where a firewall looks at its
+// datagrams, and comes back when the firewall goes.
+func TestFastPathOfClientNeverSkipsAFirewall(t *testing.T) {
+	r := newClientRig(t)
+	finish(t, r.a, "a")
+	finish(t, r.b, "b")
+	p := startFastPair(t, r, nil, nil)
+	to := r.answer(t, p.ab)
+	status := func() ClientFastPath { return p.ca.Status().(ClientStatus).FastPath }
+	r.pingFast(t, to, status)
+	nft := func(ruleset string) {
+		t.Helper()
+		r.a.Do(t, func() error {
+			cmd := exec.Command("nft", "-f", "-")
+			cmd.Stdin = strings.NewReader(ruleset)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				return fmt.Errorf("nft: %w: %s", err, out)
+			}
+			return nil
+		})
+	}
+	nft(`table inet guard { chain input { type filter hook input priority 0; udp sport 9 drop; }; }`)
+	s := await(t, p.ca, "off the fast path", func(s ClientStatus) bool { return s.FastPath.Path == enginePath })
+	if len(s.FastPath.Bypassed) == 0 || !strings.Contains(s.FastPath.Why, s.FastPath.Bypassed[0].What) {
+		t.Errorf("fast path %+v", s.FastPath)
+	}
+	r.ping(t, to)
+	nft("delete table inet guard")
+	await(t, p.ca, "back on the fast path", func(s ClientStatus) bool { return s.FastPath.Path == "tc" })
+	r.pingFast(t, to, status)
 }
