@@ -45,6 +45,7 @@ test: build ## set up, then every test: unit, fuzz seeds, namespaces, interop
 
 test-kernel: ## test the fast path under Debian's own kernel in QEMU; KERNEL=image
 	@scripts/setup --go
+	@scripts/peers
 	@$(if $(KERNEL),command -v qemu-system-x86_64 >/dev/null ||) scripts/peers kernel
 	go run ./lab/vm $(if $(KERNEL),-kernel '$(KERNEL)')
 

@@ -132,8 +132,8 @@ func (s suite) test() error {
 	cmd := exec.CommandContext(ctx, s.program(), args...)
 	cmd.Dir = s.folder()
 	cmd.Env = []string{
-		"PATH=/bin", "HOME=/root", "TMPDIR=/tmp",
-		"ISTHMUS_REQUIRE_ROOT=1", "ISTHMUS_BINARY=/bin/isthmus",
+		"PATH=/bin:" + peersThere + "/bin", "HOME=/root", "TMPDIR=/tmp",
+		"ISTHMUS_REQUIRE_ROOT=1", "ISTHMUS_BINARY=/bin/isthmus", "ISTHMUS_PEERS=" + peersThere,
 	}
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stdout
 	start := time.Now()

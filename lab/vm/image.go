@@ -95,6 +95,9 @@ func buildImage(root, scratch, image string, k kernel, s settings) error {
 	if err := addTools(a, root); err != nil {
 		return err
 	}
+	if err := addPeers(a, root); err != nil {
+		return err
+	}
 	suites := chosen(s)
 	if err := addTests(a, root, scratch, suites); err != nil {
 		return err

@@ -31,8 +31,8 @@ var plan = []suite{
 	{Package: "fastpath"},
 	{Package: "fastpath/bypass"},
 	{Package: "internal/port"},
-	{Package: "teredo/run"},
-	{Package: "lab/experiment", Run: "^TestFastPathCarriesPings$"},
+	{Package: "teredo/run", Run: "FastPath|HostRelay"},
+	{Package: "lab/experiment", Run: "^(TestFastPathOfEveryKind|TestNothingIsBypassedSilently)$"},
 }
 
 // wanted are the modules that the tests need: what nodes are joined by, what

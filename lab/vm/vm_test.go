@@ -95,6 +95,17 @@ func TestNeededNamesOthers(t *testing.T) {
 	}
 }
 
+func TestLibrariesAreWhereTheProgramAsks(t *testing.T) {
+	const said = "\tlinux-vdso.so.1 (0x00007fd040d65000)\n\tlibmnl.so.0 => /peers/lib/libmnl.so.0.2.0 (0x00007fd0)\n" +
+		"\tlibgone.so.1 => not found\n\t/lib64/ld-linux-x86-64.so.2 (0x00007fd040d67000)\n"
+	want := map[string]string{
+		"/lib/libmnl.so.0": "/peers/lib/libmnl.so.0.2.0", "/lib64/ld-linux-x86-64.so.2": "/lib64/ld-linux-x86-64.so.2",
+	}
+	if diff := cmp.Diff(want, librariesOf(said)); diff != "" {
+		t.Errorf("differs (-want +got):\n%s", diff)
+	}
+}
+
 func TestConsoleIsFollowed(t *testing.T) {
 	const console = "vm: testing fastpath\r\n=== RUN   TestA\r\n--- PASS: TestA (0.01s)\r\n=== RUN   TestB\r\n    b_test.go:7: no\r\n" +
 		"--- FAIL: TestB (0.01s)\r\n--- SKIP: TestC (0.00s)\r\nFAIL\r\n"
