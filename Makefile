@@ -16,7 +16,7 @@ export CGO_ENABLED ?= 0
 export GOTOOLCHAIN ?= local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup peers build check lint test test-kernel demo bench fuzz install clean
+.PHONY: help setup differ generate peers build check lint test test-kernel demo bench fuzz install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,15 @@ bench: ## run the benchmarks; BENCH=regexp chooses
 fuzz: ## fuzz each parser and engine for FUZZTIME (5m)
 	@scripts/setup --go
 	FUZZTIME=$(FUZZTIME) scripts/fuzz
+
+differ: ## ten million random packets through fast path and engine
+	@scripts/setup --go
+	ISTHMUS_DIFFER_PACKETS=10000000 ISTHMUS_REQUIRE_ROOT=1 go test -count=1 -timeout 1h -v \
+		-exec "$(CURDIR)/scripts/asroot test" -run TestDiffer ./fastpath/differ
+
+generate: ## compile the eBPF programs anew, by clang-14; they are committed
+	@scripts/setup --go
+	@scripts/generate
 
 setup: ## check Go and fetch what tests and lab need, into .cache only
 	@scripts/setup
