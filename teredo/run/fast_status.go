@@ -160,9 +160,9 @@ func (f *fast) measure(now time.Time, engine [2]uint64) {
 	next := meter{at: now, engine: engine}
 	for _, c := range f.counters() {
 		switch {
-		case c.Reason == fastpath.EncapForwarded:
+		case c.Reason == fastpath.EncapForwarded || c.Reason == fastpath.HostEncapForwarded:
 			next.fast[0] += c.Packets
-		case c.Reason == fastpath.DecapForwarded:
+		case c.Reason == fastpath.DecapForwarded || c.Reason == fastpath.HostDecapForwarded:
 			next.fast[1] += c.Packets
 		case c.Verdict == fastpath.Punt:
 			next.fast[2] += c.Packets

@@ -16,11 +16,11 @@ func (r *Relay) Collect(emit func(role.Metric)) {
 	var s relay.Stats
 	var sizes relay.Sizes
 	r.loop.Do(func(time.Time, *packet.Batch) { s, sizes = r.engine.Stats(), r.engine.Sizes() })
-	emit(role.Count("from_ipv6_total", "Packets received from IPv6 hosts.", s.FromIPv6-s.HostMulticast))
+	emit(role.Count("from_ipv6_total", "Packets received from IPv6 hosts by the engine.", s.FromIPv6-s.HostMulticast))
 	emit(role.Count("host_multicast_total", "Multicast packets of this host on the device, where nobody listens.", s.HostMulticast))
-	emit(role.Count("to_clients_total", "Packets sent to Teredo clients.", s.ToUDP))
-	emit(role.Count("from_clients_total", "Datagrams received from Teredo clients.", s.FromUDP))
-	emit(role.Count("to_ipv6_total", "Packets delivered to IPv6 hosts.", s.ToIPv6))
+	emit(role.Count("to_clients_total", "Packets sent to Teredo clients by the engine.", s.ToUDP))
+	emit(role.Count("from_clients_total", "Datagrams received from Teredo clients by the engine.", s.FromUDP))
+	emit(role.Count("to_ipv6_total", "Packets delivered to IPv6 hosts by the engine.", s.ToIPv6))
 	emit(role.Count("bubbles_sent_total", "Bubbles sent through servers.", s.BubblesSent))
 	emit(role.Count("bubbles_received_total", "Bubbles received from clients.", s.BubblesReceived))
 	emit(role.Count("echo_copies_total", "Answers to connectivity tests sent through servers too.", s.EchoCopies))
