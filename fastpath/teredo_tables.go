@@ -37,7 +37,19 @@ const (
 	devicePartial
 )
 
-// SetDevice adds a device, or changes it. Next hops are asked for anew.
+func (d *Device) flags() (flags uint16) {
+	for flag, set := range map[uint16]bool{
+		deviceFrames: d.Frames, devicePackets: d.Packets, deviceWhole: d.Whole, devicePartial: d.Partial,
+	} {
+		if set {
+			flags |= flag
+		}
+	}
+	return flags
+}
+
+// SetDevice adds a device, or changes it. Next hops are asked for anew, unless all is
+// as it was.
 func (t *Teredo) SetDevice(d Device) error {
 	if d.Index <= 0 || len(d.MAC) != 6 {
 		return fmt.Errorf("interface %d has no Ethernet address and cannot be in the fast path", d.Index)
@@ -54,8 +66,11 @@ func (t *Teredo) SetDevice(d Device) error {
 			flags |= 1 << i
 		}
 	}
+	if slot.Ifindex == uint32(d.Index) && slot.Mac == [6]uint8(d.MAC) && slot.Flags == flags {
+		return nil
+	}
 	atomic.StoreUint32(&slot.Ifindex, 0)
-	slot.Mac, slot.Flags = [6]uint8(d.MAC), flags
+	slot.Mac, slot.Flags = [6]uint8(d.MAC), d.flags()
 	atomic.StoreUint32(&slot.Ifindex, uint32(d.Index))
 	t.Bump()
 	return nil

@@ -67,14 +67,12 @@ func (w *world) stir() {
 
 // row is one situation.
 type row struct {
-	name   string
-	frame  []byte
-	reason fastpath.Reason
-	words  string // the reason, or "" for one that is not counted
-	only   place  // where it can happen; empty: everywhere
+	name  string
+	frame []byte
+	words string // the reason, or "" for one that is not counted
 }
 
-// forward, punt and drop are what a row expects, by the reason's word.
+// counted returns the reason of a word, if there is one.
 func counted(t testing.TB, word string) (fastpath.Reason, bool) {
 	t.Helper()
 	if word == "" {
@@ -303,9 +301,6 @@ func (w *world) runRows(t *testing.T, p place, direction string, rows []row) {
 	r, e := w.runner(p), &engine{w: w}
 	w.counted()
 	for _, row := range rows {
-		if row.only != "" && row.only != p {
-			continue
-		}
 		w.settle()
 		res, err := r.run(row.frame)
 		if err != nil {
