@@ -35,7 +35,8 @@ type Features struct {
 	// 6.3).
 	FibNeighbour bool
 	// DecapFlag tells that tc can change the packet's protocol when it takes an
-	// outer header away (Linux 6.3); without it tc does not decapsulate.
+	// outer header away (Linux 6.3); without it tc leaves packets to the engine
+	// that segmentation offload has left whole, as they come from veth.
 	DecapFlag bool
 	// CoarseTime tells that programs read a clock that costs little (Linux 5.11).
 	CoarseTime bool
@@ -100,7 +101,7 @@ func (f *Features) words(caps capabilities) []string {
 	say(!f.MappedArrays, "The kernel %s cannot map arrays into memory, so there is no fast path: take Linux 5.5 or later.", f.Kernel)
 	say(f.TC && !f.TCX, "The kernel %s attaches tc programs by clsact filters, which stay when the process dies: take Linux 6.6 or later for links.", f.Kernel)
 	say(!f.FibSource, "The kernel %s names no source address in route look-ups: bind the instance to an address if the host has several, or take Linux 6.7 or later.", f.Kernel)
-	say(!f.DecapFlag, "The kernel %s cannot decapsulate IPv6 from IPv4 in tc, so those packets take the engine: use XDP, or take Linux 6.3 or later.", f.Kernel)
+	say(!f.DecapFlag, "The kernel %s cannot take a tunnel off packets in tc that segmentation offload has left whole, as they come from veth; those take the engine, which is slow: switch tso off at their sender, use XDP, or take Linux 6.3 or later.", f.Kernel)
 	say(!f.CoarseTime, "The kernel %s has no coarse clock for programs: take Linux 5.11 or later.", f.Kernel)
 	if err := rlimit.RemoveMemlock(); err != nil {
 		say(true, "The process may lock little memory, in which kernels before 5.11 keep maps (%v): raise the limit with LimitMEMLOCK=infinity.", err)

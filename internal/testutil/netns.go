@@ -3,6 +3,7 @@
 package testutil
 
 import (
+	"os/exec"
 	"runtime"
 	"testing"
 
@@ -47,6 +48,18 @@ func (n *Netns) Do(t testing.TB, f func() error) {
 			return err
 		}
 		return f()
+	})
+}
+
+// Show makes the namespace one that others can find, as they would that of a
+// container: a process lives in it until the test ends.
+func (n *Netns) Show(t testing.TB) {
+	t.Helper()
+	cmd := exec.Command("sleep", "infinity")
+	n.Do(t, cmd.Start)
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
 	})
 }
 

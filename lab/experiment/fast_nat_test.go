@@ -35,7 +35,7 @@ func TestFastPathOfEveryKind(t *testing.T) {
 				}
 			}()
 			for iface, bridge := range map[string]*lab.Node{"v4": n.bridge4, "v6": n.bridge6} {
-				if err := receiveFrames(n.relay, iface, bridge); err != nil {
+				if err := receiveFrames(ctx, n.relay, iface, bridge); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -55,6 +55,7 @@ func TestFastPathOfEveryKind(t *testing.T) {
 			if err := n.startClients(ctx, isthmus); err != nil {
 				t.Fatal(err)
 			}
+			n.awaitPath(t, ctx, hook)
 			for _, c := range n.clients {
 				pingBothWays(ctx, t, n, c)
 			}
@@ -109,7 +110,7 @@ func (n *teredoNet) relayCounts(ctx context.Context, t *testing.T) map[string]fl
 
 // receiveFrames has the far end of a node's interface, a port of a bridge, take
 // frames that XDP redirects to it.
-func receiveFrames(node *lab.Node, iface string, bridge *lab.Node) error {
+func receiveFrames(ctx context.Context, node *lab.Node, iface string, bridge *lab.Node) error {
 	far := 0
 	err := node.Do(func() error {
 		l, err := netlink.LinkByName(iface)
@@ -130,6 +131,11 @@ func receiveFrames(node *lab.Node, iface string, bridge *lab.Node) error {
 		return err
 	})
 	if err != nil {
+		return err
+	}
+	// Kernels before 6.3 do not tell whether a device takes redirected frames;
+	// then its far end is looked at, in a namespace that a process shows.
+	if _, err := bridge.Start(ctx, lab.Process{Path: "sleep", Args: []string{"infinity"}}); err != nil {
 		return err
 	}
 	return bridge.EnableGRO(name)

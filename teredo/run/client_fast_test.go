@@ -160,6 +160,7 @@ func (p *fastPair) wrongChecksums(t *testing.T) (n uint64) {
 // Where both ends are in their kernels TCP keeps its segmentation offload, no
 // checksum is wrong, and the engines see only what opens the way.
 func TestFastPathTCP(t *testing.T) {
+	needWhole(t)
 	p := newFastPair(t, onTC)
 	p.open(t)
 	const bytes = 64 << 20

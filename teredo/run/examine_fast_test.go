@@ -23,7 +23,7 @@ func TestPlanFastPath(t *testing.T) {
 		return p
 	}
 	has := func(list []string, words string) bool { return strings.Contains(strings.Join(list, "\n"), words) }
-	if p := plan(by(config.FastPathAuto)); !has(p.Notes, "would sit at tcx of v4, v6: ") || len(p.Warnings) > 0 {
+	if p := plan(by(config.FastPathAuto)); !has(p.Notes, "would sit at "+tcHook()+" of v4, v6: ") || len(p.Warnings) > 0 {
 		t.Errorf("auto: %+v", p)
 	}
 	if p := plan(by(config.FastPathXDP)); !has(p.Notes, "would sit at xdp of v4, v6: ") {
@@ -39,7 +39,7 @@ func TestPlanFastPath(t *testing.T) {
 	if p := plan(by(config.FastPathAuto)); !has(p.Notes, "so the engine would carry all packets") || len(p.Warnings) > 0 {
 		t.Errorf("auto beside a firewall: %+v", p)
 	}
-	if p := plan(by(config.FastPathTC)); !has(p.Warnings, "would not meet this") || !has(p.Notes, "would sit at tcx") {
+	if p := plan(by(config.FastPathTC)); !has(p.Warnings, "would not meet this") || !has(p.Notes, "would sit at "+tcHook()) {
 		t.Errorf("tc beside a firewall: %+v", p)
 	}
 	left, err := fastpath.Leftovers()

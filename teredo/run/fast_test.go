@@ -20,6 +20,7 @@ import (
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/teredo"
@@ -36,6 +37,14 @@ func newFastRig(t *testing.T, change ...func(*config.Relay)) *relayRig {
 	t.Helper()
 	r := newRelayRig(t, config.ModeRelay, append(change, func(c *config.Relay) { c.Name = "fast." + string(c.FastPath) })...)
 	return r
+}
+
+// tcHook is where this kernel takes tc programs.
+func tcHook() string {
+	if fastpath.Probe().TCX {
+		return string(fastpath.HookTCX)
+	}
+	return string(fastpath.HookClassic)
 }
 
 // receiveByNAPI switches GRO on at a veth, without which it drops redirected
@@ -111,8 +120,8 @@ func TestFastPathModes(t *testing.T) {
 		hook string
 	}{
 		{config.FastPathOff, "engine", ""},
-		{config.FastPathAuto, "tc", "tcx"}, // by veth packets come as packets
-		{config.FastPathTC, "tc", "tcx"},
+		{config.FastPathAuto, "tc", tcHook()}, // by veth packets come as packets
+		{config.FastPathTC, "tc", tcHook()},
 		{config.FastPathXDP, "xdp", "xdp"},
 	} {
 		t.Run(string(tt.mode), func(t *testing.T) {
@@ -370,5 +379,39 @@ func TestFastPathWithoutDevice(t *testing.T) {
 	}
 	if slices.Sort(names); !slices.Equal(names, []string{"later", "v4", "v6"}) {
 		t.Errorf("devices: %v", names)
+	}
+}
+
+// A device with another link-layer address than before stays in the fast path.
+func TestFastPathFollowsALinkLayerAddress(t *testing.T) {
+	r := newFastRig(t, by(config.FastPathXDP))
+	r.awaitPath(t, "xdp")
+	r.establish(t)
+	address := net.HardwareAddr{2, 0, 0, 0, 0, 0x66}
+	r.relayNS.Do(t, func() error {
+		v6, err := netlink.LinkByName("v6")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetHardwareAddr(v6, address)
+	})
+	r.hostNS.Do(t, func() error {
+		v6, err := netlink.LinkByName("v6")
+		if err != nil {
+			return err
+		}
+		return netlink.NeighSet(&netlink.Neigh{
+			LinkIndex: v6.Attrs().Index, State: netlink.NUD_PERMANENT,
+			IP: net.ParseIP("2001:db8:1::1"), HardwareAddr: address,
+		})
+	})
+	forwarded := func() uint64 { return r.fastPath().Packets["forward"]["encap_forwarded"] }
+	before := forwarded()
+	for deadline := time.Now().Add(relayTimeout); forwarded() == before; {
+		if time.Now().After(deadline) {
+			t.Fatal("packets to the new link-layer address take the engine")
+		}
+		r.hostSends(t, "hello")
+		wantText(t, "the client got", clientReceives(t, r.client), "hello hop 63")
 	}
 }

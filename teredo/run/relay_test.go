@@ -68,6 +68,7 @@ func newRelayRig(t *testing.T, mode config.Mode, change ...func(*config.Relay)) 
 	t.Helper()
 	r := &relayRig{relayNS: testutil.NewNetns(t), change: change, log: slog.New(slog.DiscardHandler)}
 	clientNS, hostNS := testutil.NewNetns(t), r.relayNS
+	clientNS.Show(t) // old kernels tell nothing of a device whose far end is hidden
 	serverLink(t, r.relayNS, clientNS, "v4", []string{"192.0.2.3/24"}, "192.0.2.7/24")
 	clientNS.Do(t, func() (err error) {
 		if err := errors.Join(serverAddrs("v4", "192.0.2.1/24"), receiveByNAPI("v4")); err != nil {
@@ -85,6 +86,7 @@ func newRelayRig(t *testing.T, mode config.Mode, change ...func(*config.Relay)) 
 	t.Cleanup(func() { r.client.Close(); r.foreign.Close(); r.server.Close() })
 	if mode == config.ModeRelay {
 		hostNS = testutil.NewNetns(t)
+		hostNS.Show(t)
 		serverLink(t, r.relayNS, hostNS, "v6", []string{"2001:db8:1::1/64"}, "2001:db8:1::2/64")
 		r.relayNS.Do(t, func() error {
 			return os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0)
