@@ -121,7 +121,12 @@ func (f *fast) attach(as fastpath.AttachConfig) {
 	f.warned = ""
 	path, why, devices := f.publish()
 	f.log.Info("the fast path is attached", "path", path, "devices", devices, "why", why)
-	for _, d := range a.Report() {
+	f.warnOfDevices()
+}
+
+// warnOfDevices logs what each device is warned of.
+func (f *fast) warnOfDevices() {
+	for _, d := range f.attachment.Report() {
 		for _, w := range d.Warnings {
 			f.log.Warn("a device of the fast path", "device", d.Device, "warning", w)
 		}
@@ -156,12 +161,11 @@ func (f *fast) sync() {
 	if err != nil {
 		f.warnOnce("the fast path cannot be brought in step with the devices: " + err.Error())
 	}
-	if changed || err != nil {
-		f.retarget()
-	}
+	f.retarget() // a new link-layer address changes no report
 	if changed {
 		path, why, devices := f.publish()
 		f.log.Info("the devices of the fast path have changed", "path", path, "devices", devices, "why", why)
+		f.warnOfDevices()
 	}
 }
 
