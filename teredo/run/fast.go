@@ -102,13 +102,20 @@ func (f *fast) load(cfg *config.Relay) {
 	} else {
 		f.view.NotKept = err.Error()
 	}
-	f.table, err = fastpath.LoadTeredo(fastpath.TeredoConfig{
+	tables := fastpath.TeredoConfig{
 		Name: cfg.Name, Buckets: peer.HotBytes(cfg.MaxPeers) / peer.BucketBytes,
 		Foreign: peer.ForeignLimit(cfg.MaxPeers), Shape: shapeOf(cfg), Pins: f.pins,
-	})
+	}
+	f.table, err = fastpath.LoadTeredo(tables)
+	if err != nil && f.pins != nil {
+		// What cannot be kept may still be had.
+		f.view.NotKept = err.Error()
+		f.dropPins()
+		tables.Pins = nil
+		f.table, err = fastpath.LoadTeredo(tables)
+	}
 	if err != nil {
 		f.refuse(err)
-		f.dropPins()
 		return
 	}
 	f.kept = f.pins != nil
