@@ -138,6 +138,28 @@ INLINE int tc_unwrap(struct __sk_buff *skb, u32 extra)
 	return extra ? bpf_skb_adjust_room(skb, extra, ROOM_AT_MAC, ROOM_FIXED_GSO) : 0;
 }
 
+/*
+ * Leaves datagrams that came merged in one skb to the engine, whose socket takes them
+ * so. Those of a proved peer are not counted against the budget of punts: a fast
+ * sender, or the card, would spend it at once.
+ */
+GLOBAL int tc_merged(struct __sk_buff *skb, u64 now, u32 hook)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct tunnel *t = data + ETHERNET_LEN;
+	struct ip6 *p = (void *)(t + 1);
+	if ((void *)(p + 1) > end)
+		return TC_PASS;
+	struct arrival in = {.now = now, .hook = hook};
+	struct decap d = {};
+	if (judge_peer(t, p, &in, &d) != REASON_DECAP_FORWARDED)
+		return tc_end(skb, REASON_OFFLOAD, t->source, now, hook);
+	count(REASON_OFFLOAD, skb->len - ETHERNET_LEN);
+	if (is_sampled(now))
+		sample_skb(skb, now, REASON_OFFLOAD, hook);
+	return TC_PASS;
+}
+
 INLINE int tc_decap(struct __sk_buff *skb, u32 hook)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -182,6 +204,8 @@ INLINE int tc_decap(struct __sk_buff *skb, u32 hook)
 		if ((void *)(p + 1) > end)
 			return TC_PASS;
 	}
+	if (UNLIKELY(skb->gso_size) && FROM_BE16(p->length) + IPV6_LEN + UDP_LEN != d.udp_length)
+		return tc_merged(skb, in.now, hook);
 	in.segment = segment_of(skb, p, end);
 	if (in.segment == ~0U || (in.segment && !fixed.decap_flag))
 		reason = REASON_OFFLOAD;
