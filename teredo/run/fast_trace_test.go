@@ -55,10 +55,16 @@ func TestTraceShowsBothPaths(t *testing.T) {
 	}
 }
 
-// awaitLine waits for a line with all these words.
-func awaitLine(t *testing.T, lines <-chan string, words ...string) {
+// awaitLine waits for a line with all these words. Lines of both paths come in any
+// order: the others are left.
+func awaitLine(t *testing.T, lines chan string, words ...string) {
 	t.Helper()
 	var passed []string
+	defer func() {
+		for _, line := range passed {
+			lines <- line
+		}
+	}()
 	for deadline := time.After(relayTimeout); ; {
 		select {
 		case line := <-lines:
