@@ -134,10 +134,15 @@ func (d *device) refuses() error {
 	return nil
 }
 
+// relayProgram is what the kernel calls the XDP program of a relay.
+const relayProgram = "isthmus_xdp"
+
 // refusesXDP tells why the device cannot take native XDP although the operator
 // wants it.
 func (d *device) refusesXDP() error {
 	switch {
+	case d.xdp != nil && d.xdp.name == relayProgram:
+		return fmt.Errorf("%s has the XDP program of another relay, %s: set fast_path to tc, or remove what is left of one that is gone with: isthmus clean", d.name, d.xdp)
 	case d.xdp != nil:
 		return fmt.Errorf("%s has another XDP program, %s: detach that one first, or set fast_path to tc", d.name, d.xdp)
 	case d.native == no && d.kind == kindVeth:

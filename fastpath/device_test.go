@@ -58,6 +58,7 @@ func TestChoose(t *testing.T) {
 		{name: "xdp, generic only", mode: ModeXDP, devices: []*device{card(func(d *device) { d.native = no })}, refused: true, why: "generic mode only, because its driver ixgbe has no native one: set fast_path to auto or tc"},
 		{name: "xdp, queues missing", mode: ModeXDP, devices: []*device{pair(func(d *device) { d.native, d.rxQueues, d.far.txQueues = no, 1, 4 })}, refused: true, why: "veth0 has 1 receive queue, fewer than the 4"},
 		{name: "xdp, queues missing, far end unseen", mode: ModeXDP, devices: []*device{pair(func(d *device) { d.native, d.far = no, &farEnd{elsewhere: true} })}, refused: true, why: "most likely"},
+		{name: "xdp, another relay's program", mode: ModeXDP, devices: []*device{card(func(d *device) { d.xdp = &program{name: "isthmus_xdp"} })}, refused: true, why: "isthmus clean"},
 		{name: "xdp, another program", mode: ModeXDP, devices: []*device{card(func(d *device) { d.xdp = other })}, refused: true, why: "another XDP program, firewall (number 9): detach"},
 		{name: "xdp, host", mode: ModeXDP, host: true, devices: []*device{card()}, refused: true, why: "set fast_path to auto or tc"},
 		{name: "off", mode: ModeOff, devices: []*device{card()}, refused: true, why: "switched off"},

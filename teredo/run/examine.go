@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -43,9 +44,14 @@ func free(routes []port.Route, explain func(error) error) error {
 		return err
 	}
 	defer host.Close()
-	var errs []error
+	left, err := host.LeftTUNs()
+	errs := []error{err}
 	for _, r := range routes {
-		errs = append(errs, explain(host.RouteFree(r)))
+		err := host.RouteFree(r)
+		if taken := new(port.RouteTakenError); errors.As(err, &taken) && slices.Contains(left, taken.Link) {
+			continue // what an earlier process has left makes room
+		}
+		errs = append(errs, explain(err))
 	}
 	return errors.Join(errs...)
 }

@@ -189,6 +189,28 @@ func TestFastPathIsReplaced(t *testing.T) {
 	}
 }
 
+// A device that was left under another name makes room for the new one.
+func TestFastPathMovesToAnotherDevice(t *testing.T) {
+	r := newFastRig(t, by(config.FastPathTC))
+	r.awaitPath(t, "tc")
+	r.establish(t)
+	if err := r.leave(); err != nil {
+		t.Fatal(err)
+	}
+	r.change = append(slices.Clone(r.change), func(c *config.Relay) { c.Interface = "renamed" })
+	r.relayNS.Do(t, func() error { return ExamineRelay(r.config(config.ModeRelay)) })
+	r.start(t, config.ModeRelay)
+	if device, routes := r.left(t); device || routes != 1 {
+		t.Errorf("beside the new device: device %v, %d routes", device, routes)
+	}
+	r.hostSends(t, "hello")
+	wantText(t, "the client got", clientReceives(t, r.client), "hello hop 63")
+	send(t, r.client, clientUDPWith("far", 1), relayAt) // by the engine
+	if p := timeExceeded(t, r.client); p.Dst() != relayClientIP {
+		t.Errorf("the answer went to %s", p.Dst())
+	}
+}
+
 // A daemon that does not come back: its programs sleep when the linger is over, and
 // what it left can be removed.
 func TestFastPathSleepsAndIsCleaned(t *testing.T) {

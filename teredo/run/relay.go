@@ -197,6 +197,11 @@ func (r *Relay) open() error {
 	if r.tuns, err = port.OpenTUNQueues(tun, n); err != nil {
 		return err
 	}
+	r.fast.merge = func(on bool) {
+		for _, conn := range r.conns {
+			conn.Merge(on)
+		}
+	}
 	if err := r.fast.use(r.host, r.tuns[0]); err != nil {
 		return err
 	}
@@ -213,11 +218,26 @@ func (r *Relay) setRoutes() error {
 		return nil
 	}
 	for _, route := range relayRoutes(&r.cfg, r.tuns[0].Name()) {
-		if err := r.host.AddRoute(route); err != nil {
+		if err := r.setRoute(route); err != nil {
 			return relayRouteTaken(err)
 		}
 	}
 	return nil
+}
+
+// setRoute sets a route. A device that an earlier process has left makes room, when
+// the configuration has had another name for it; r.mu is held.
+func (r *Relay) setRoute(route port.Route) error {
+	err := r.host.AddRoute(route)
+	taken := new(port.RouteTakenError)
+	if !errors.As(err, &taken) {
+		return err
+	}
+	if removed, _ := r.host.RemoveTUN(taken.Link); !removed {
+		return err // it is somebody's
+	}
+	r.log.Info("a device that an earlier process has left is removed", "interface", taken.Link)
+	return r.host.AddRoute(route)
 }
 
 // kernelForwards tells whether this host routes IPv6, in the network namespace
