@@ -16,6 +16,29 @@ const senderCPU = 0
 // forwarderCPU is the last one, which is the sender's too if there is no other.
 var forwarderCPU = runtime.NumCPU() - 1
 
+// urgent is the nice value of what must not wait for programs: receiving in the
+// kernel, which an interrupt would bring about, and the generator beside it.
+const urgent = -20
+
+// nice is the nice value of generator and receiving threads for that way: where a
+// program forwards they must leave it its turn.
+func (w way) nice() int {
+	if w == wayMiredo || w == wayUser {
+		return 0
+	}
+	return urgent
+}
+
+// generate runs f, which runs the generator, on the sender's CPU.
+func (w way) generate(f func() error) error {
+	return onCPU(senderCPU, func() error {
+		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, w.nice()); err != nil {
+			return fmt.Errorf("setting the generator's nice value: %w", err)
+		}
+		return f()
+	})
+}
+
 // onCPU runs f on a thread that stays on one CPU, so that sender and relay do not
 // push each other around.
 func onCPU(cpu int, f func() error) error {

@@ -24,8 +24,8 @@ import (
 const (
 	hopsName   = throughputName + "-hops"
 	hopsNumber = 1_000
-	hopsMeets  = 6    // rounds in which clients and relay meet
-	hopsUneven = 0.25 // share of packets that each next hop gets at least
+	hopsMeets  = 6   // rounds in which clients and relay meet
+	hopsUneven = 0.4 // share of packets that each next hop gets at least
 )
 
 // hopsWays take turns.
@@ -104,20 +104,23 @@ func manyHops(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) (
 	}
 	for _, d := range []relayDirection{encapsulating, decapsulating} {
 		e.Step("%s, %d destinations: %d rounds", d, hopsNumber, rounds)
-		passed := map[way][]float64{}
+		passed, shares := map[way][]float64{}, map[way][2]float64{}
 		for range rounds {
 			for _, w := range h.ways {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				r, shares, err := h.slice(w, d)
+				r, part, err := h.slice(w, d)
 				if err != nil {
 					return err
 				}
 				passed[w.way] = append(passed[w.way], r.passed)
-				if w.way.ours() && min(shares[0], shares[1]) < hopsUneven*(shares[0]+shares[1]) {
-					rep.Fault("%s sent %.0f packets to one next hop and %.0f to the other, %s", w.way.title(), shares[0], shares[1], d)
-				}
+				shares[w.way] = [2]float64{shares[w.way][0] + part[0], shares[w.way][1] + part[1]}
+			}
+		}
+		for w, s := range shares {
+			if w.ours() && min(s[0], s[1]) < hopsUneven*(s[0]+s[1]) {
+				rep.Fault("%s sent %.0f packets to one next hop and %.0f to the other, %s", w.title(), s[0], s[1], d)
 			}
 		}
 		row := []string{string(d)}
@@ -354,7 +357,7 @@ func (h *hops) threads(w *hopsWay) error {
 		if w.way == wayMiredo || w.way == wayUser {
 			continue
 		}
-		if err := w.router.Do(func() error { return load.OwnNAPI(iface, forwarderCPU) }); err != nil {
+		if err := w.router.Do(func() error { return load.OwnNAPI(iface, forwarderCPU, w.way.nice()) }); err != nil {
 			return err
 		}
 	}
@@ -385,7 +388,7 @@ func (h *hops) slice(w *hopsWay, d relayDirection) (r rate, shares [2]float64, e
 		}
 	}
 	var sent load.Sent
-	err = onCPU(senderCPU, func() (err error) {
+	err = w.way.generate(func() (err error) {
 		sent, err = h.generator.Run([]load.Lane{lane}, load.Pace{Time: loadSlice})
 		return err
 	})

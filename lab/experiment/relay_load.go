@@ -91,7 +91,7 @@ func (p *relayPath) threads(r *relayPaths, overrun bool) error {
 		if (p.way == wayMiredo || p.way == wayUser) && !overrun {
 			continue
 		}
-		if err := end.node.Do(func() error { return load.OwnNAPI(end.iface, forwarderCPU) }); err != nil {
+		if err := end.node.Do(func() error { return load.OwnNAPI(end.iface, forwarderCPU, p.way.nice()) }); err != nil {
 			return err
 		}
 	}
@@ -132,7 +132,7 @@ func (l *loaded) slice(p *relayPath, d relayDirection, size int, pace load.Pace)
 		return r, err
 	}
 	var sent load.Sent
-	err = onCPU(senderCPU, func() (err error) {
+	err = p.way.generate(func() (err error) {
 		sent, err = l.generator.Run(l.lanes(p, d, size), pace)
 		return err
 	})

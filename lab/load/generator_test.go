@@ -153,7 +153,7 @@ func TestGeneratorReachesTheMeter(t *testing.T) {
 			return err
 		}
 		defer g.Close()
-		if err := errors.Join(g.Target(0, "v1"), g.Anchor("v1"), OwnNAPI("v2", 0)); err != nil {
+		if err := errors.Join(g.Target(0, "v1"), g.Anchor("v1"), OwnNAPI("v2", 0, 0)); err != nil {
 			return err
 		}
 		for _, size := range []int{MinSize, 1280} {

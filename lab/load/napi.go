@@ -17,8 +17,9 @@ import (
 // OwnNAPI gives what an interface of the calling thread's network namespace
 // receives to kernel threads of its own, and binds them to one CPU. Without it
 // receiving happens where the sender runs. The interface must have NAPI: by an
-// XDP program, or by GRO on a veth.
-func OwnNAPI(iface string, cpu int) error {
+// XDP program, or by GRO on a veth. The threads get that nice value: with -20 they
+// go before programs, as interrupts do.
+func OwnNAPI(iface string, cpu, nice int) error {
 	before, err := napiThreads(iface)
 	if err != nil {
 		return err
@@ -38,7 +39,7 @@ func OwnNAPI(iface string, cpu int) error {
 			continue // of an interface of that name elsewhere
 		}
 		found = true
-		if err := unix.SchedSetaffinity(id, &set); err != nil {
+		if err := errors.Join(unix.SchedSetaffinity(id, &set), unix.Setpriority(unix.PRIO_PROCESS, id, nice)); err != nil {
 			return fmt.Errorf("binding the receiving thread of %s: %w", iface, err)
 		}
 	}
