@@ -107,7 +107,7 @@ INLINE int tc_encap(struct __sk_buff *skb, u32 hook)
 /* Checks the outer checksum the long way. */
 GLOBAL int tc_sum(struct __sk_buff *skb, u32 udp_length)
 {
-	if (bpf_skb_pull_data(skb, 0))
+	if (bpf_skb_pull_data(skb, skb->len))
 		return 0;
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct tunnel *t = data + ETHERNET_LEN;
@@ -216,8 +216,12 @@ INLINE int tc_decap(struct __sk_buff *skb, u32 hook)
 	if (UNLIKELY(in.segment && hook != HOOK_HOST_INGRESS && !(d.hop->flags & DEVICE_WHOLE)))
 		return tc_end(skb, REASON_OFFLOAD, t->source, in.now, hook);
 	u64 first = U64_AT(p, 0);
-	if (UNLIKELY(d.outer == SUM_OPEN) && !tc_sum(skb, d.udp_length))
-		return tc_end(skb, REASON_BAD_CHECKSUM, 0, in.now, hook);
+	if (UNLIKELY(d.outer == SUM_OPEN)) {
+		if (d.udp_length > SUM_MAX)
+			return tc_end(skb, REASON_OFFLOAD, t->source, in.now, hook);
+		if (!tc_sum(skb, d.udp_length))
+			return tc_end(skb, REASON_BAD_CHECKSUM, 0, in.now, hook);
+	}
 	if (is_sampled(in.now))
 		sample_skb(skb, in.now, reason, hook);
 	if (UNLIKELY(in.length != d.size + TUNNEL_LEN) &&

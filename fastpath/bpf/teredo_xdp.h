@@ -129,23 +129,23 @@ INLINE int xdp_decap(struct xdp_md *ctx, void *data, void *end)
 		else
 			reason = judge_decap(ctx, t, end, &in, &d);
 	}
-	if (UNLIKELY(reason == REASON_DECAP_FORWARDED && d.outer == SUM_OPEN) && !xdp_sum(ctx, d.udp_length))
-		reason = REASON_BAD_CHECKSUM;
+	if (UNLIKELY(reason == REASON_DECAP_FORWARDED && d.outer == SUM_OPEN)) {
+		if (d.udp_length > SUM_MAX)
+			reason = REASON_OFFLOAD;
+		else if (!xdp_sum(ctx, d.udp_length))
+			reason = REASON_BAD_CHECKSUM;
+	}
 	if (UNLIKELY(reason != REASON_DECAP_FORWARDED))
 		return xdp_end(ctx, reason, t->source, in.now);
 	if (is_sampled(in.now))
 		sample_xdp(ctx, in.now, reason);
+	if (UNLIKELY(is_half_summed(p, end)) &&
+	    !xdp_finish(ctx, ETHERNET_LEN + TUNNEL_LEN + IPV6_LEN, d.size - IPV6_LEN, p->next))
+		return xdp_end(ctx, REASON_OFFLOAD, 0, in.now);
 	if (UNLIKELY(in.length != d.size + TUNNEL_LEN) && xdp_trim(ctx, ETHERNET_LEN + TUNNEL_LEN + d.size))
 		return xdp_end(ctx, REASON_NO_ROOM, 0, in.now);
 	if (bpf_xdp_adjust_head(ctx, TUNNEL_LEN))
 		return xdp_end(ctx, REASON_NO_ROOM, 0, in.now);
-	data = (void *)(long)ctx->data;
-	end = (void *)(long)ctx->data_end;
-	p = data + ETHERNET_LEN;
-	if ((void *)(p + 1) > end)
-		return XDP_DROP;
-	if (UNLIKELY(is_half_summed(p, end)))
-		xdp_finish(ctx, ETHERNET_LEN + IPV6_LEN, d.size - IPV6_LEN, p->next);
 	data = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
 	p = data + ETHERNET_LEN;
