@@ -43,6 +43,8 @@ type UDP struct {
 	local netip.AddrPort
 	in    receiver
 	out   pool[sender]
+	// merges tells that the kernel can merge datagrams for the reader.
+	merges bool
 	// noSegments is set when the kernel or the device has shown that it cannot
 	// segment trains of datagrams.
 	noSegments atomic.Bool
@@ -160,6 +162,7 @@ func (u *UDP) setUp(cfg UDPConfig, shared bool) error {
 	if cfg.Small {
 		size, stride = smallDatagram, smallDatagram
 	}
+	u.merges = gro
 	u.in.init(u.local.Addr(), wildcard, gro, size, stride)
 	return nil
 }
@@ -185,15 +188,19 @@ func bindError(addr netip.AddrPort, err error) error {
 	return fmt.Errorf("cannot bind UDP %s: %w", addr, err)
 }
 
-// KeepApart has the kernel hand over each datagram by itself. It would merge those
-// of one flow before a fast path sees them, which takes them one by one.
-func (u *UDP) KeepApart() {
-	if !u.guard.enter() {
+// Merge says whether the kernel may hand over datagrams of one flow in one piece, as
+// it may from the start where it can. It merges them before a fast path at tc sees
+// them, which takes them only one by one.
+func (u *UDP) Merge(on bool) {
+	if !u.merges || !u.guard.enter() {
 		return
 	}
 	defer u.guard.leave()
-	// Kernels before 5.0 do not merge.
-	_ = unix.SetsockoptInt(u.guard.fd, unix.IPPROTO_UDP, unix.UDP_GRO, 0)
+	value := 0
+	if on {
+		value = 1
+	}
+	_ = unix.SetsockoptInt(u.guard.fd, unix.IPPROTO_UDP, unix.UDP_GRO, value) // which it took before
 }
 
 // LocalAddr implements [UDPConn].

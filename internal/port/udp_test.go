@@ -278,3 +278,34 @@ func TestUDPSmall(t *testing.T) {
 		t.Errorf("%d counted as truncated", n)
 	}
 }
+
+// Merging can be switched off and on where the kernel knows it, and a socket without
+// room for it is left alone.
+func TestUDPMerge(t *testing.T) {
+	for _, small := range []bool{false, true} {
+		u, err := ListenUDP4(UDPConfig{Addr: netip.MustParseAddrPort("127.0.0.1:0"), Small: small})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer u.Close()
+		merges := func() bool {
+			v, err := unix.GetsockoptInt(u.guard.fd, unix.IPPROTO_UDP, unix.UDP_GRO)
+			if err != nil {
+				t.Skipf("this kernel does not merge: %v", err)
+			}
+			return v != 0
+		}
+		for _, on := range []bool{!small, false, true} {
+			u.Merge(on)
+			if merges() != (on && !small) {
+				t.Errorf("small %v, switched to %v: merges %v", small, on, merges())
+			}
+		}
+	}
+	u, err := ListenUDP4(UDPConfig{Addr: netip.MustParseAddrPort("127.0.0.1:0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Close()
+	u.Merge(false) // of a closed socket: nothing
+}

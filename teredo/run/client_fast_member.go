@@ -73,7 +73,7 @@ func (m *fastMember) begin() {
 	if m.fast.host == nil || m.held || !m.own.IsValid() {
 		return
 	}
-	m.c.conn.KeepApart()
+	m.c.conn.Merge(false)
 	// Without it everything goes to the engine, which is slower and no fault.
 	_ = m.fast.host.SetClient(m.own, fastpath.HostClient{
 		Number: m.number, Established: m.fast.cfg.Unsolicited == config.UnsolicitedEstablished,
@@ -87,6 +87,7 @@ func (m *fastMember) begin() {
 func (m *fastMember) end() {
 	if m.fast.host != nil && m.own.IsValid() {
 		_ = m.fast.host.RemoveClient(m.own)
+		m.c.conn.Merge(true)
 	}
 }
 

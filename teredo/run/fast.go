@@ -40,6 +40,9 @@ type fast struct {
 	warned   string // what was logged last, so that it is logged once
 	skips    string // likewise
 	host     *port.Host
+	// merge says whether the kernel may merge datagrams for the relay's sockets,
+	// which it does before tc sees them.
+	merge func(on bool)
 
 	woken  chan struct{}   // something that follows has changed
 	rules  <-chan struct{} // what redirected packets would not meet may have changed
@@ -65,7 +68,7 @@ type tunnelDevice struct {
 
 // newFast makes the fast path of a relay, without touching the host.
 func newFast(cfg *config.Relay, log *slog.Logger) *fast {
-	return &fast{log: log, cfg: *cfg, woken: make(chan struct{}, 1), view: FastPath{Path: enginePath}}
+	return &fast{log: log, cfg: *cfg, merge: func(bool) {}, woken: make(chan struct{}, 1), view: FastPath{Path: enginePath}}
 }
 
 // open loads the fast path that the configuration asks for, or finds out why there

@@ -149,6 +149,7 @@ func (f *fast) detach(why string) {
 	f.mu.Lock()
 	f.attachment = nil
 	f.mu.Unlock()
+	f.merge(true)
 	if why != "" {
 		f.note(func(v *FastPath) { v.Path, v.Why, v.Devices = enginePath, why, nil })
 		f.tellOnce(why)
@@ -264,6 +265,7 @@ func (f *fast) publish() (path, why string, names []string) {
 	if len(names) == 0 {
 		path = enginePath
 	}
+	f.merge(path != "tc")
 	f.note(func(v *FastPath) { v.Path, v.Why, v.Devices = path, why, devices })
 	return path, why, names
 }
