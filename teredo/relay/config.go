@@ -178,7 +178,12 @@ func (r *Relay) Move(memory []byte, shared *Shared, now time.Time) error {
 
 // share begins to work with what a fast path reads too.
 func (r *Relay) share(shared *Shared, now time.Time) {
-	r.tests.SetFilter(shared.UnderTest)
+	r.late = nil
+	r.tests.SetFilter(nil)
+	if shared.UnderTest != nil {
+		r.late = newLateFilter(shared.UnderTest)
+		r.tests.SetFilter(r.late)
+	}
 	if r.hot != nil {
 		r.sweepAt = r.clock.At(now).Add(r.sweepInterval())
 	}

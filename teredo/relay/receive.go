@@ -171,4 +171,5 @@ func (r *Relay) Publish() {
 		}
 	}
 	r.unpublished = r.unpublished[:0]
+	r.late.flush()
 }

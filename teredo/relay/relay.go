@@ -29,6 +29,7 @@ type Relay struct {
 	sweepAt peer.Instant // when hot is swept next, while it holds anything
 	// unpublished are the peers in hot that Publish will open to lanes.
 	unpublished [][16]byte
+	late        *lateFilter // of tests, if a fast path has one
 	lanes       []*Lane
 	quick       counts // of the engine's own quick way
 
@@ -103,6 +104,7 @@ func (r *Relay) Next() time.Time {
 // not heard for long. What one call does is bounded: Next may be due at once.
 func (r *Relay) Tick(now time.Time, out *packet.Batch) {
 	at := r.clock.At(now)
+	r.late.flush()
 	r.carriage.bindings.expire(at)
 	for range tickBurst {
 		e := r.tests.Due(at)
