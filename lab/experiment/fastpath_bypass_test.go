@@ -116,7 +116,7 @@ func TestNothingIsBypassedSilently(t *testing.T) {
 				}
 				return relay.Netlink().LinkSetMaster(device, vrf)
 			},
-			undo: func(_ context.Context, relay *lab.Node) error { return relay.Netlink().LinkDel(vrf) },
+			undo: func(_ context.Context, relay *lab.Node) error { return removeVRF(relay, vrf) },
 			says: "policy routing",
 		},
 	} {
@@ -161,6 +161,19 @@ func TestNothingIsBypassedSilently(t *testing.T) {
 			}
 		})
 	}
+}
+
+// removeVRF deletes a VRF with the policy rules for VRFs, which the kernel adds with
+// the first one and keeps.
+func removeVRF(node *lab.Node, vrf *netlink.Vrf) error {
+	const priority = 1000 // include/net/l3mdev.h
+	err := node.Netlink().LinkDel(vrf)
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		rule := netlink.NewRule()
+		rule.Family, rule.Priority = family, priority
+		err = errors.Join(err, node.Netlink().RuleDel(rule))
+	}
+	return err
 }
 
 // run runs a command in a node.
