@@ -222,7 +222,15 @@ func (f *fastPath) listDevices(tun int) {
 func (f *fastPath) serve(ctx context.Context, tun *port.TUN, rules <-chan struct{}) {
 	look := time.NewTicker(fastLook)
 	defer look.Stop()
-	for {
+	for looking := true; ; {
+		// A host that does not use its address is not woken for it.
+		if idle := f.idle(); idle == looking {
+			if looking = !idle; looking {
+				look.Reset(fastLook)
+			} else {
+				look.Stop()
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -258,6 +266,13 @@ func (f *fastPath) follow(tun *port.TUN) {
 	for _, m := range f.list() {
 		m.resolve()
 	}
+}
+
+// idle tells that there are no peers on the fast path.
+func (f *fastPath) idle() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !slices.ContainsFunc(f.members, func(m *fastMember) bool { return len(m.peers) > 0 })
 }
 
 func (f *fastPath) list() []*fastMember {

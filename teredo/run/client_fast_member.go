@@ -50,6 +50,7 @@ func (m *fastMember) settle(out *client.Out, changes []client.FastChange) {
 		case !c.Gone:
 			m.peers[c.Peer] = c
 			m.place(&c)
+			m.fast.nudge() // it may have been idle
 		case c.Peer == [16]byte{}:
 			m.removeAll()
 			clear(m.peers)
