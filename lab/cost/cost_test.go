@@ -30,20 +30,14 @@ func TestMeasure(t *testing.T) {
 // BenchmarkProgram prints the table of costs, in nanoseconds a packet.
 func BenchmarkProgram(b *testing.B) {
 	testutil.NeedRoot(b)
-	o := Defaults()
-	for _, peers := range o.Peers {
-		bench, err := newBench(peers)
-		if err != nil {
-			b.Fatal(err)
-		}
-		rows, err := bench.measure(o)
-		bench.close()
+	for b.Loop() {
+		rows, err := Measure(Defaults())
 		if err != nil {
 			b.Fatal(err)
 		}
 		for _, r := range rows {
 			median, least, greatest := r.Net()
-			fmt.Printf("%s peers=%d bytes=%d: net %.0f (%.0f to %.0f) ns, harness %.0f\n", r.Direction, r.Peers, r.Size, median, least, greatest, r.Harness)
+			fmt.Printf("%s, %d peers, %d bytes: %.0f ns a packet (%.0f to %.0f)\n", r.Direction, r.Peers, r.Size, median, least, greatest)
 		}
 	}
 }
