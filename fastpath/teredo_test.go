@@ -8,11 +8,13 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/isthmus-net/isthmus/internal/testutil"
@@ -83,6 +85,31 @@ func TestLoadRefusesBuckets(t *testing.T) {
 			fast.Close()
 			t.Errorf("a table of %d buckets was made", n)
 		}
+	}
+}
+
+// The verifier takes the objects of all architectures: they are the same but for
+// what keeps loads in order.
+func TestObjectsOfAllArchitecturesLoad(t *testing.T) {
+	testutil.NeedRoot(t)
+	objects, err := filepath.Glob("*_bpfel.o")
+	if err != nil || len(objects) < 4 {
+		t.Fatalf("%v, %v", objects, err)
+	}
+	for _, name := range objects {
+		spec, err := ebpf.LoadCollectionSpec(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := ebpf.NewCollection(spec)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for program := range all.Programs {
+			t.Log(name, program)
+		}
+		all.Close()
 	}
 }
 
