@@ -45,14 +45,15 @@ typedef __u32 be32;
 
 /*
  * Keeps loads in their order. x86 does that by itself; arm64 needs an atomic
- * operation that is both acquire and release, on anything.
+ * operation that is both acquire and release, on anything, and whose result is used:
+ * else it is neither.
  */
 #ifdef __TARGET_ARCH_arm64
 #define LOAD_BARRIER() \
 	do { \
 		u64 barrier_word = 0; \
-		(void)__sync_fetch_and_add((volatile u64 *)&barrier_word, 1); \
-		COMPILER_BARRIER(); \
+		u64 barrier_before = __sync_fetch_and_add((volatile u64 *)&barrier_word, 1); \
+		__asm__ volatile("" : : "r"(barrier_before) : "memory"); \
 	} while (0)
 #else
 #define LOAD_BARRIER() COMPILER_BARRIER()
