@@ -23,6 +23,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
@@ -158,7 +159,33 @@ func TestFastPathModes(t *testing.T) {
 			if n := counted["decap_forwarded"]; (n >= 3) != (tt.path != "engine") {
 				t.Errorf("%d packets of the client were forwarded", n)
 			}
+			checkTotals(t, r.relay, tt.path, 5, 3)
 		})
+	}
+}
+
+// checkTotals checks that each packet was counted by one path, and that the metrics
+// name the hook.
+func checkTotals(t *testing.T, relay *Relay, path string, toClient, toHost float64) {
+	t.Helper()
+	values := map[string]float64{}
+	relay.Collect(func(m role.Metric) {
+		values[m.Name+" "+m.Verdict+" "+m.Reason+" "+m.Path] = m.Value
+	})
+	forwarded := func(reason string) float64 { return values["fastpath_packets_total forward "+reason+" "] }
+	if n := values["to_clients_total   "] + forwarded("encap_forwarded"); n != toClient {
+		t.Errorf("both paths counted %v packets to the client, want %v", n, toClient)
+	}
+	if n := values["to_ipv6_total   "] + forwarded("decap_forwarded"); n != toHost {
+		t.Errorf("both paths counted %v packets to the host, want %v", n, toHost)
+	}
+	for _, hook := range []string{"xdp", "tc"} {
+		if on := values["fastpath_"+hook+"   "] == 1; on != (path == hook) {
+			t.Errorf("the metric of %s says %v, and the path is %s", hook, on, path)
+		}
+	}
+	if _, ok := values["dropped_total  no_peer fast"]; ok != (path != enginePath) {
+		t.Errorf("drops of the fast path are reported: %v", ok)
 	}
 }
 
@@ -413,5 +440,34 @@ func TestFastPathFollowsALinkLayerAddress(t *testing.T) {
 		}
 		r.hostSends(t, "hello")
 		wantText(t, "the client got", clientReceives(t, r.client), "hello hop 63")
+	}
+}
+
+// Rates are of the time between two looks at the counters.
+func TestFastPathRates(t *testing.T) {
+	f := newFast(&config.Relay{}, slog.New(slog.DiscardHandler))
+	left := fastpath.Reason(0)
+	for left.Verdict() != fastpath.Punt {
+		left++
+	}
+	count := func(encap, decap, punt, drop uint64) {
+		f.last = []fastpath.Counter{
+			{Verdict: fastpath.Forward, Reason: fastpath.EncapForwarded, Packets: encap},
+			{Verdict: fastpath.Forward, Reason: fastpath.HostDecapForwarded, Packets: decap},
+			{Verdict: fastpath.Punt, Reason: left, Packets: punt},
+			{Verdict: fastpath.Drop, Reason: fastpath.PuntLimit, Packets: drop},
+		}
+	}
+	start := time.Unix(1_700_000_000, 0)
+	count(1_000_000, 5, 5, 5)
+	f.measure(start, [2]uint64{7, 7})
+	if got := f.status().Rates; got != (FastRates{}) {
+		t.Errorf("after one look: %+v", got)
+	}
+	count(1_050_000, 2005, 25, 9)
+	f.measure(start.Add(2*time.Second), [2]uint64{107, 8})
+	want := FastRates{FastToClients: 25_000, FastToIPv6: 1000, EngineToClients: 50, EngineToIPv6: 1, Punted: 10, Dropped: 2}
+	if got := f.status().Rates; got != want {
+		t.Errorf("rates %+v, want %+v", got, want)
 	}
 }
