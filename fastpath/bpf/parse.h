@@ -10,11 +10,12 @@
 
 #include "tables.h"
 
+/* Words of 16 bits: frames lie no worse than that. */
 struct ethernet {
-	u8 destination[6];
-	u8 source[6];
+	u16 destination[3];
+	u16 source[3];
 	be16 type;
-} __attribute__((packed));
+};
 
 /* IPv4 without options, then UDP. */
 struct tunnel {

@@ -31,8 +31,8 @@ struct {
 const volatile u32 template_mask;
 
 /* A whole frame of each direction, without what depends on the client. */
-u8 encap_frame[ETHERNET_LEN + IPV6_LEN + 2] SEC(".data.frames");
-u8 decap_frame[ETHERNET_LEN + TUNNEL_LEN + IPV6_LEN + 6] SEC(".data.frames");
+u8 encap_frame[ETHERNET_LEN + IPV6_LEN + 2] __attribute__((aligned(8))) SEC(".data.frames");
+u8 decap_frame[ETHERNET_LEN + TUNNEL_LEN + IPV6_LEN + 6] __attribute__((aligned(8))) SEC(".data.frames");
 u32 turn SEC(".data.frames");
 
 INLINE struct template *next_template(void)
