@@ -20,6 +20,8 @@ type Bars struct {
 	Apart bool `json:"apart,omitempty"`
 	// Groups are drawn from top to bottom.
 	Groups []Group `json:"groups"`
+	// Scale is the highest value of the scale; the values decide if they are higher.
+	Scale float64 `json:"scale,omitempty"`
 }
 
 // Group is a set of bars with a name.
@@ -102,7 +104,7 @@ func (b *Bars) columns() (names, numbers, longest float64) {
 			numbers = max(numbers, textWidth(b.print(g, bar.Value.Median()), fontSize))
 		}
 	}
-	return names + 8, numbers, longest
+	return names + 8, numbers, max(longest, b.Scale)
 }
 
 // group draws one group from the present height downwards.

@@ -5,6 +5,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -75,4 +76,27 @@ func (c *Chart) svg() string {
 	var b strings.Builder
 	_ = c.WriteSVG(&b)
 	return b.String()
+}
+
+// partGroups is how many groups of bars are still one picture on a page.
+const partGroups = 6
+
+// parts are the chart cut into up to three pictures of the same scale, if it is
+// tall.
+func (c *Chart) parts() []Chart {
+	if c.Bars == nil || len(c.Bars.Groups) <= partGroups {
+		return []Chart{*c}
+	}
+	_, _, longest := c.Bars.columns()
+	each := max(partGroups/2, (len(c.Bars.Groups)+2)/3)
+	var parts []Chart
+	for groups := range slices.Chunk(c.Bars.Groups, each) {
+		b := *c.Bars
+		b.Groups, b.Scale = groups, longest
+		parts = append(parts, Chart{Name: c.Name, Bars: &b})
+	}
+	for i := range parts {
+		parts[i].Title = fmt.Sprintf("%s (%d of %d)", c.Title, i+1, len(parts))
+	}
+	return parts
 }

@@ -137,6 +137,24 @@ func TestBarsAreToScale(t *testing.T) {
 	}
 }
 
+// A tall chart is cut, and its parts keep one scale.
+func TestTallChartsAreCut(t *testing.T) {
+	c := Chart{Title: "Rates", Bars: sampleBars()}
+	if got := len(c.parts()); got != 1 {
+		t.Errorf("a chart of four groups has %d parts", got)
+	}
+	c.Bars.Groups = append(c.Bars.Groups, sampleBars().Groups...)
+	parts := c.parts()
+	if len(parts) != 3 || parts[2].Title != "Rates (3 of 3)" || len(parts[2].Bars.Groups) != 2 {
+		t.Fatalf("a chart of eight groups has parts %+v", parts)
+	}
+	for _, p := range parts {
+		if _, _, longest := p.Bars.columns(); longest != 2433 {
+			t.Errorf("the scale of %s ends at %v, want 2433", p.Title, longest)
+		}
+	}
+}
+
 func TestTicksAreRound(t *testing.T) {
 	for _, c := range []struct {
 		situation string

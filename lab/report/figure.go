@@ -10,8 +10,12 @@ import (
 	"time"
 )
 
-// missMark stands beside a figure outside its must.
-const missMark = "MISS"
+// missMark stands beside a figure outside its must, absentMark where there is no
+// number.
+const (
+	missMark   = "MISS"
+	absentMark = "-"
+)
 
 // Figure is one measured number beside others.
 type Figure struct {
@@ -120,7 +124,7 @@ func (f Figure) number(x float64) string { return strconv.FormatFloat(x, 'f', f.
 func (f Figure) text(v Value) string {
 	switch {
 	case !v.Known() && v.Absent == "":
-		return "-"
+		return absentMark
 	case !v.Known():
 		return v.Absent
 	case len(v.Samples) == 1:
@@ -132,7 +136,7 @@ func (f Figure) text(v Value) string {
 func (f Figure) ratioText() string {
 	ratio, ok := f.Ratio()
 	if !ok {
-		return "-"
+		return absentMark
 	}
 	return strconv.FormatFloat(ratio, 'f', 2, 64)
 }

@@ -92,19 +92,30 @@ func (v *view) Picture(c Chart) template.HTML {
 	return template.HTML(c.svg()) // made by this package, which escapes
 }
 
+// Pictures are the charts, tall ones in parts that stand beside each other.
+func (v *view) Pictures() []template.HTML {
+	var pictures []template.HTML
+	for _, c := range v.Charts {
+		for _, part := range c.parts() {
+			pictures = append(pictures, v.Picture(part))
+		}
+	}
+	return pictures
+}
+
 // card is the small picture of a figure with its verdict, if it has one.
 type card struct {
 	Picture template.HTML
 	Must    *cell
 }
 
-// FigureCards are a picture for each figure that was measured, unless it shows
-// one bar beside nothing, or nothing but zeros.
+// FigureCards are a picture for each figure that has something to stand beside;
+// of others the table says it all.
 func (v *view) FigureCards() []card {
 	var cards []card
 	for _, f := range v.Figures {
 		g := v.group(f)
-		if !f.Isthmus.Known() || len(g.known()) < 2 && f.Must == nil || g.longest() == 0 {
+		if !f.Isthmus.Known() || len(g.known()) < 2 || g.longest() == 0 {
 			continue
 		}
 		g.Label = ""

@@ -28,7 +28,9 @@ func fullReport() *Report {
 			Histogram: sampleHistogram(),
 		})
 	}
-	r.AddChart(Chart{Name: "rates", Title: "Packets per second through one relay", Bars: sampleBars()})
+	rates := sampleBars()
+	rates.Groups = append(rates.Groups, sampleBars().Groups...)
+	r.AddChart(Chart{Name: "rates", Title: "Packets per second through one relay", Bars: rates})
 	for _, size := range []int{64, 512, 1280} {
 		r.Figures = append(r.Figures, Figure{
 			Name: fmt.Sprintf("IPv6 to IPv4, %d bytes, median latency / kernel forwarding, Isthmus XDP", size), Decimals: 2,

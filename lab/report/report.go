@@ -16,6 +16,7 @@ package report
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -105,40 +106,34 @@ func (r *Report) Verdict(strict bool) error {
 	return nil
 }
 
-// grid is the table of the figures. Without a peer its columns are left out.
+// grid is the table of the figures. A column in which nothing stands is left
+// out, but for that of Isthmus and the musts.
 func (r *Report) grid() Table {
-	t := Table{Title: r.Title, Columns: []string{"figure", "published"}, Notes: r.Notes}
-	if r.Peer != "" {
-		t.Columns = append(t.Columns, r.Peer)
-	}
-	t.Columns = append(t.Columns, "Isthmus")
-	if r.Peer != "" {
-		t.Columns = append(t.Columns, "Isthmus / "+r.Peer)
-	}
-	t.Columns = append(t.Columns, "must")
+	t := Table{Title: r.Title, Columns: []string{"figure", "published", r.Peer, "Isthmus", "Isthmus / " + r.Peer, "must"}, Notes: r.Notes}
 	if r.Machine != "" {
 		t.Notes = append(t.Notes[:len(t.Notes):len(t.Notes)], "Measured: "+r.Machine)
 	}
 	for _, f := range r.Figures {
-		t.Rows = append(t.Rows, r.gridRow(f))
+		must := f.mustText()
+		if f.Missed() {
+			must += " " + missMark
+		}
+		t.Rows = append(t.Rows, []string{f.label(), f.text(f.Published), f.text(f.Peer), f.text(f.Isthmus), f.ratioText(), must})
+	}
+	for _, column := range []int{4, 2, 1} { // from the right, so that numbers hold
+		if !slices.ContainsFunc(t.Rows, func(row []string) bool { return row[column] != absentMark }) {
+			t.drop(column)
+		}
 	}
 	return t
 }
 
-func (r *Report) gridRow(f Figure) []string {
-	row := []string{f.label(), f.text(f.Published)}
-	if r.Peer != "" {
-		row = append(row, f.text(f.Peer))
+// drop removes a column.
+func (t *Table) drop(column int) {
+	t.Columns = slices.Delete(t.Columns, column, column+1)
+	for i := range t.Rows {
+		t.Rows[i] = slices.Delete(t.Rows[i], column, column+1)
 	}
-	row = append(row, f.text(f.Isthmus))
-	if r.Peer != "" {
-		row = append(row, f.ratioText())
-	}
-	must := f.mustText()
-	if f.Missed() {
-		must += " " + missMark
-	}
-	return append(row, must)
 }
 
 // summary draws the figures that were measured; each has a scale of its own,

@@ -62,6 +62,18 @@ MISS: pairs is 16, must be >= 17
 	}
 }
 
+func TestEmptyColumnsAreLeftOut(t *testing.T) {
+	r := &Report{Peer: "Miredo", Figures: []Figure{{Name: "ratio", Isthmus: Measured(2), Must: &Must{Bound: 3}}}}
+	want := Table{Columns: []string{"figure", "Isthmus", "must"}, Rows: [][]string{{"ratio", "2", "<= 3"}}}
+	if diff := cmp.Diff(want, r.grid()); diff != "" {
+		t.Errorf("table differs (-want +got):\n%s", diff)
+	}
+	r.Figures = append(r.Figures, Figure{Name: "x", Peer: None("needs root"), Isthmus: Measured(1)})
+	if got := r.grid().Columns; len(got) != 4 || got[1] != "Miredo" {
+		t.Errorf("the columns are %q; the reason why the peer is absent must stay", got)
+	}
+}
+
 func TestColourOnlyWhenPainted(t *testing.T) {
 	p := printer{colour: true}
 	p.table(sample().grid())
