@@ -389,7 +389,7 @@ func (h *hops) slice(w *hopsWay, d relayDirection) (r rate, shares [2]float64, e
 	}
 	var sent load.Sent
 	err = w.way.generate(func() (err error) {
-		sent, err = h.generator.Run([]load.Lane{lane}, load.Pace{Time: loadSlice})
+		sent, err = h.generator.Run([]load.Lane{lane}, fullLoad)
 		return err
 	})
 	if err != nil {

@@ -18,6 +18,11 @@ const (
 	loadDrain = 50 * time.Millisecond
 )
 
+// fullLoad is more than any way carries by a core. The generator could send faster,
+// but what it cannot get rid of then costs the forwarder too: both turn around the
+// same full queue.
+var fullLoad = load.Pace{Rate: 4e6, Batch: 64, Time: loadSlice}
+
 // loaded is the relay topology with a generator.
 type loaded struct {
 	*relayPaths

@@ -292,7 +292,7 @@ func (c *loadedCrowd) reportRandom(ctx context.Context, e *lab.Env, rep *report.
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				r, err := c.run(d, c.lane(d, firsts[i], n), load.Pace{Time: loadSlice})
+				r, err := c.run(d, c.lane(d, firsts[i], n), fullLoad)
 				if err != nil {
 					return err
 				}

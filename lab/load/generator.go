@@ -63,6 +63,9 @@ type Pace struct {
 	Rate float64
 	// Time of the run.
 	Time time.Duration
+	// Batch is how many frames are sent together; if 0, 8 at a stated rate and 64
+	// without one, which is the most.
+	Batch int
 	// Slack is how much delay the generator makes up, if it was kept waiting, by
 	// sending faster: none changes the load least, much keeps the rate best.
 	Slack time.Duration

@@ -26,7 +26,12 @@ func compose(lanes []Lane, pace Pace) (*generatorSettings, []byte, error) {
 	s := &generatorSettings{Length: uint64(pace.Time), Slack: uint64(pace.Slack), Batch: liveBatch}
 	if pace.Rate > 0 {
 		s.Batch = pacedBatch
-		s.Interval = uint64(float64(pacedBatch) * float64(time.Second) / pace.Rate)
+	}
+	if pace.Batch > 0 {
+		s.Batch = uint32(pace.Batch)
+	}
+	if pace.Rate > 0 {
+		s.Interval = uint64(float64(s.Batch) * float64(time.Second) / pace.Rate)
 	}
 	longest := 0
 	for _, l := range lanes {
