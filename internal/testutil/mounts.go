@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"testing"
 
@@ -33,8 +34,11 @@ func PrivateMounts(m *testing.M) (code int) {
 	return m.Run()
 }
 
-// again runs this program once more, with a mount namespace of its own.
+// again runs this program once more, with a mount namespace of its own. It ends with
+// the thread that starts it.
 func again() int {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(os.Environ(), privateEnv+"=1")
@@ -52,10 +56,17 @@ func again() int {
 	return 0
 }
 
-// prepareMounts has nothing of the machine's own to share, and an empty /run/isthmus.
+// prepareMounts hides the machine's BPF file systems: nothing is pinned there, and
+// nothing that is there is taken over.
 func prepareMounts() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
+	}
+	var at unix.Statfs_t
+	for unix.Statfs("/sys/fs/bpf", &at) == nil && at.Type == unix.BPF_FS_MAGIC {
+		if err := unix.Unmount("/sys/fs/bpf", unix.MNT_DETACH); err != nil {
+			return err
+		}
 	}
 	if err := os.MkdirAll("/run/isthmus", 0o755); err != nil {
 		return err
