@@ -20,8 +20,8 @@ import (
 const qemuProgram = "qemu-system-x86_64"
 
 // boot starts the machine, prints what it says and returns its verdict.
-func boot(root, image string, k kernel, s settings) error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.limit)
+func boot(outer context.Context, root, image string, k kernel, s settings) error {
+	ctx, cancel := context.WithTimeout(outer, s.limit)
 	defer cancel()
 	qemu := filepath.Join(root, ".cache/kernel/bin", qemuProgram)
 	if _, err := os.Stat(qemu); err != nil {
@@ -46,6 +46,8 @@ func boot(root, image string, k kernel, s settings) error {
 	verdict := follow(console, os.Stdout, s.verbose)
 	err = cmd.Wait()
 	switch {
+	case outer.Err() != nil:
+		return errors.New("interrupted; the machine was switched off")
 	case ctx.Err() != nil:
 		return fmt.Errorf("the machine was switched off after %v", s.limit)
 	case verdict == verdictPassed:

@@ -19,6 +19,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -74,14 +75,14 @@ func test(s settings) error {
 		return fmt.Errorf("no folder for the machine's files: %w", err)
 	}
 	defer os.RemoveAll(scratch)
-	// A signal ends QEMU too, which has the same terminal; this one stays to
-	// clean up.
-	signal.Ignore(syscall.SIGINT)
+	// A signal switches the machine off; then what was made is cleaned up.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
 	image := filepath.Join(scratch, "initramfs")
 	if err := buildImage(root, scratch, image, k, s); err != nil {
 		return err
 	}
-	return boot(root, image, k, s)
+	return boot(ctx, root, image, k, s)
 }
 
 // repository is the folder with go.mod, from the present one upwards.

@@ -106,6 +106,27 @@ func TestLibrariesAreWhereTheProgramAsks(t *testing.T) {
 	}
 }
 
+func TestFailuresAreNamed(t *testing.T) {
+	const said = "=== RUN   TestA\n--- PASS: TestA (0.01s)\n    b_test.go:7: no\n--- FAIL: TestB (0.01s)\n    --- FAIL: TestB/row (0.00s)\n--- FAIL: TestC (1.00s)\n"
+	for _, c := range []struct {
+		situation, end string
+		want           []string
+	}{
+		{"two failed", "FAIL\n", []string{"TestB", "TestC"}},
+		{"the program ended early", "panic: no\n", nil},
+	} {
+		t.Run(c.situation, func(t *testing.T) {
+			var to strings.Builder
+			if diff := cmp.Diff(c.want, failures(strings.NewReader(said+c.end), &to)); diff != "" {
+				t.Errorf("differs (-want +got):\n%s", diff)
+			}
+			if to.String() != said+c.end {
+				t.Errorf("copied was %q", to.String())
+			}
+		})
+	}
+}
+
 func TestConsoleIsFollowed(t *testing.T) {
 	const console = "vm: testing fastpath\r\n=== RUN   TestA\r\n--- PASS: TestA (0.01s)\r\n=== RUN   TestB\r\n    b_test.go:7: no\r\n" +
 		"--- FAIL: TestB (0.01s)\r\n--- SKIP: TestC (0.00s)\r\nFAIL\r\n"
