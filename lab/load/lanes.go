@@ -51,8 +51,8 @@ func compose(lanes []Lane, pace Pace) (*generatorSettings, []byte, error) {
 }
 
 // payload is where the payload of a lane's packets begins in the pages of a run.
-func (l *generatorLane) payload() int {
-	return int(l.Skip) + etherLen + outerLen*int(l.Tunnelled) + innerLen
+func (t *generatorLane) payload() int {
+	return int(t.Skip) + etherLen + outerLen*int(t.Tunnelled) + innerLen
 }
 
 // from makes a template.
