@@ -33,7 +33,7 @@ const (
 
 // suiteLimit is how long the tests of one package may take in the machine,
 // which may be twenty times slower than its host.
-const suiteLimit = 15 * time.Minute
+const suiteLimit = 25 * time.Minute
 
 // mounts are what programs expect to find.
 var mounts = []struct {

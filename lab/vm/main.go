@@ -49,7 +49,7 @@ func main() {
 	flag.StringVar(&s.modules, "modules", "", "`folder` of the kernel's modules; found beside the image by default")
 	flag.StringVar(&s.run, "run", "", "run only tests that match this `pattern`")
 	flag.IntVar(&s.memory, "memory", 2048, "memory of the machine in `MiB`")
-	flag.DurationVar(&s.limit, "limit", 20*time.Minute, "`time` after which the machine is switched off")
+	flag.DurationVar(&s.limit, "limit", time.Hour, "`time` after which the machine is switched off")
 	flag.BoolVar(&s.verbose, "v", false, "print all that the machine says")
 	flag.BoolVar(&s.kvm, "kvm", false, "use KVM, where it works")
 	flag.Parse()
