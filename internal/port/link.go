@@ -83,6 +83,13 @@ func (h *Host) ForwardIPv4(link string) error {
 	return nil
 }
 
+// Takes tells whether this host takes packets for an address: one of its own, or one
+// that a route makes local.
+func (h *Host) Takes(ip netip.Addr) bool {
+	routes, err := h.handle.RouteGet(ip.AsSlice())
+	return err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL
+}
+
 // Prefer makes an IPv6 address that the link has the one for new connections, or
 // deprecates it: it keeps working for those that use it (RFC 4862 section 5.5.4).
 func (h *Host) Prefer(link string, addr netip.Prefix, preferred bool) error {

@@ -3,6 +3,7 @@
 package run
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -59,6 +60,8 @@ func (f *fast) settle() {
 		f.detach(failed.Error())
 	case cfg.FastPath == config.FastPathOff:
 		f.detach("it is switched off in the configuration")
+	case !f.takesBound(&cfg):
+		f.detach(fmt.Sprintf("%s, to which the relay is bound, is not an address of this host", cfg.Bind.Addr()))
 	case cfg.FastPath == config.FastPathAuto && len(found) > 0:
 		f.detach(found[0].What + ", which redirected packets would not meet. " + found[0].Remedy)
 	case cfg.FastPath == config.FastPathAuto && unsure != nil:
@@ -74,6 +77,13 @@ func (f *fast) settle() {
 	if cfg.FastPath != config.FastPathAuto {
 		f.warnSkipped(found, unsure)
 	}
+}
+
+// takesBound tells whether the host has the address that the relay is bound to: one
+// that moves to another host is no longer sent from here.
+func (f *fast) takesBound(cfg *config.Relay) bool {
+	a := cfg.Bind.Addr()
+	return a.IsUnspecified() || f.host.Takes(a)
 }
 
 // attachConfig says what is to be attached where.
