@@ -107,8 +107,8 @@ func TestServiceRights(t *testing.T) {
 		t.Errorf("%v\n%s", err, p.log())
 	}
 	p = start()
-	if sent, lost := end(); lost > 0 {
-		t.Errorf("%d of %d packets are lost\n%s", lost, sent, p.log())
+	if sent, lost := end(); len(lost) > 0 {
+		t.Errorf("of %d packets %d are lost, the first of them %v\n%s", sent, len(lost), lost[:min(len(lost), 5)], p.log())
 	}
 	code, out, errs := call("status", "--socket", socket)
 	for _, want := range []string{"tc by v4, v6", "survives a restart", "peers taken over"} {

@@ -129,7 +129,7 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	}
 	group.Go(func() error { r.loop.RunTimer(ctx); return nil })
 	group.Go(func() error { return r.follow(ctx, changes) })
-	defer context.AfterFunc(ctx, func() { r.closePorts(r.leaves(ctx)) })()
+	defer context.AfterFunc(ctx, func() { r.endPorts(ctx) })()
 	r.fast.start(ctx)
 	r.announce()
 	close(r.ready)
@@ -333,6 +333,20 @@ func (r *Relay) reconfigure(cfg *config.Relay) (err error) {
 
 // leaves tells whether what carries established peers is kept for a successor.
 func (r *Relay) leaves(ctx context.Context) bool { return role.Leaving(ctx) && r.fast.keeps() }
+
+// lastPackets is how long the engine goes on when a successor is to come: packets
+// that the fast path has left to it, of peers that have just become trusted, lie in
+// its device's queue.
+const lastPackets = 20 * time.Millisecond
+
+// endPorts closes the ports at the end of ctx.
+func (r *Relay) endPorts(ctx context.Context) {
+	leave := r.leaves(ctx)
+	if leave {
+		time.Sleep(lastPackets)
+	}
+	r.closePorts(leave)
+}
 
 // closePorts makes the loops end. The device goes, unless it is left to a successor.
 func (r *Relay) closePorts(leave bool) {
