@@ -51,6 +51,10 @@ type Settings struct {
 	Host bool
 	// Carry leaves to the engine what may be for another client.
 	Carry bool
+	// Unfinished lets tc send by a veth what a sender on this machine has left to
+	// hardware, segments uncut and checksums open. A far end that forwards sees to
+	// that; a client in user space there cannot. Else the engine sends such packets.
+	Unfinished bool
 	// Tunnel is the interface index of the relay's own device: routes are asked as
 	// if packets came from there.
 	Tunnel int
@@ -74,6 +78,7 @@ const (
 	flagHost = 1 << iota
 	flagCarry
 	flagServeMore
+	flagUnfinished
 )
 
 // overlaySettings lays the structure over mapped memory.
@@ -145,6 +150,9 @@ func (s *Settings) fill(c *teredoRelaySettings) {
 	}
 	if s.Carry {
 		c.Flags |= flagCarry
+	}
+	if s.Unfinished {
+		c.Flags |= flagUnfinished
 	}
 	s.fillPrefixes(c)
 	s.fillServe(c)

@@ -112,6 +112,7 @@ struct range6 {
 #define FLAG_HOST 1       /* a host's own relay: no hop is taken, strangers may speak first */
 #define FLAG_CARRY 2      /* the engine carries between clients */
 #define FLAG_SERVE_MORE 4 /* the list of served ranges goes on in the engine */
+#define FLAG_UNFINISHED 8 /* a veth may lead out what a local sender has not finished */
 
 /*
  * The settings. The daemon writes them while programs run: one word at a time, and

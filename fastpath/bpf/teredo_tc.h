@@ -24,6 +24,19 @@ GLOBAL int tc_end(struct __sk_buff *skb, u32 reason, u64 source, u64 now, u32 ho
 }
 
 /*
+ * Leaves an skb of a proved peer to the engine for an offload that the fast path does
+ * not keep. It is not counted against the budget of punts: a fast sender, or the card,
+ * would spend that at once.
+ */
+GLOBAL int tc_leave(struct __sk_buff *skb, u64 now, u32 hook)
+{
+	count(REASON_OFFLOAD, skb->len - front_of(hook));
+	if (is_sampled(now))
+		sample_skb(skb, now, REASON_OFFLOAD, hook);
+	return TC_PASS;
+}
+
+/*
  * The largest IPv6 packet that an skb will be cut to; 0 when it is whole, ~0 when it
  * is not TCP, whose cuts the tunnel would not survive.
  */
@@ -35,6 +48,15 @@ INLINE u32 segment_of(const struct __sk_buff *skb, const struct ip6 *p, void *en
 	if (p->next != PROTO_TCP || (void *)tcp + TCP_LEN > end)
 		return ~0U;
 	return IPV6_LEN + (tcp[12] >> 4) * 4 + skb->gso_size;
+}
+
+/*
+ * Whether a sender on this machine has left the transport checksum to hardware, and
+ * so the mark of that is on the skb.
+ */
+INLINE int is_unfinished(const struct arrival *in, const struct ip6 *p, void *end)
+{
+	return (in->hook == HOOK_EGRESS || in->device & DEVICE_PARTIAL) && is_half_summed(p, end);
 }
 
 INLINE int tc_encap(struct __sk_buff *skb, u32 hook)
@@ -69,18 +91,24 @@ INLINE int tc_encap(struct __sk_buff *skb, u32 hook)
 	u32 reason = in.segment == ~0U ? REASON_OFFLOAD : judge_encap(skb, p, end, tag, &in, &e);
 	if (UNLIKELY(reason != REASON_ENCAP_FORWARDED))
 		return tc_end(skb, reason, U64_AT(p->source, 0), in.now, hook);
+	/*
+	 * Behind a veth may be a client in user space: nobody would cut segments and finish
+	 * checksums that lie inside its datagrams.
+	 */
+	u32 unfinished = is_unfinished(&in, p, end);
+	if (hook != HOOK_EGRESS && (in.segment || unfinished) && e.hop->flags & DEVICE_PARTIAL &&
+	    !(settings.flags & FLAG_UNFINISHED))
+		return tc_leave(skb, in.now, hook);
 	if (is_sampled(in.now))
 		sample_skb(skb, in.now, reason, hook);
 
 	u32 cost = hop_cost();
 	/*
-	 * One checksum cannot be that of all segments. And where a sender on this host has
-	 * left the inner one to hardware, a NAT on the same machine would take the outer
-	 * one for unfinished too, and spoil it.
+	 * One checksum cannot be that of all segments. And where the inner one is not
+	 * finished, a NAT on the same machine would take the outer one for unfinished too,
+	 * and spoil it.
 	 */
-	u64 sum = e.summed && !in.segment ? leaving_sum(p, cost) : 0;
-	if (hook == HOOK_EGRESS && is_half_summed(p, end))
-		sum = 0;
+	u64 sum = e.summed && !in.segment && !unfinished ? leaving_sum(p, cost) : 0;
 	u8 hops = p->hops - cost;
 	if (UNLIKELY(in.length != e.size) && bpf_skb_change_tail(skb, front + e.size, 0))
 		return tc_end(skb, REASON_NO_ROOM, 0, in.now, hook);
@@ -140,8 +168,7 @@ INLINE int tc_unwrap(struct __sk_buff *skb, u32 extra)
 
 /*
  * Leaves datagrams that came merged in one skb to the engine, whose socket takes them
- * so. Those of a proved peer are not counted against the budget of punts: a fast
- * sender, or the card, would spend it at once.
+ * so.
  */
 GLOBAL int tc_merged(struct __sk_buff *skb, u64 now, u32 hook)
 {
@@ -154,10 +181,7 @@ GLOBAL int tc_merged(struct __sk_buff *skb, u64 now, u32 hook)
 	struct decap d = {};
 	if (judge_peer(t, p, &in, &d) != REASON_DECAP_FORWARDED)
 		return tc_end(skb, REASON_OFFLOAD, t->source, now, hook);
-	count(REASON_OFFLOAD, skb->len - ETHERNET_LEN);
-	if (is_sampled(now))
-		sample_skb(skb, now, REASON_OFFLOAD, hook);
-	return TC_PASS;
+	return tc_leave(skb, now, hook);
 }
 
 INLINE int tc_decap(struct __sk_buff *skb, u32 hook)

@@ -55,7 +55,9 @@ func (f *fast) settings(cfg *config.Relay, at *local) fastpath.Settings {
 		Seed: f.peerSeed, Prefixes: cfg.Prefixes, Serve: cfg.Serve,
 		Own: reachedAt(cfg, at), Source: f.source(cfg, at), Port: at.port, MTU: cfg.MTU,
 		Refresh: send, Memory: receive, Host: engine.Host, Carry: cfg.CarryClients,
-		Tunnel: f.tunnel.index, PuntRate: puntRate, PuntShare: puntShare,
+		// Who asks for tc knows what is behind his veths.
+		Unfinished: cfg.FastPath == config.FastPathTC,
+		Tunnel:     f.tunnel.index, PuntRate: puntRate, PuntShare: puntShare,
 	}
 }
 

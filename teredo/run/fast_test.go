@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -423,6 +424,30 @@ func TestFastPathWithoutDevice(t *testing.T) {
 	}
 	if slices.Sort(names); !slices.Equal(names, []string{"later", "v4", "v6"}) {
 		t.Errorf("devices: %v", names)
+	}
+}
+
+// Switching the host's forwarding of IPv4 off does not slow the relay down for good.
+func TestFastPathKeepsForwarding(t *testing.T) {
+	r := newFastRig(t, by(config.FastPathTC))
+	r.awaitPath(t, "tc")
+	r.establish(t)
+	r.relayNS.Do(t, func() error {
+		for _, on := range []string{"1", "0"} {
+			if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte(on), 0); err != nil {
+				return err
+			}
+		}
+		// Without this change it would be seen only at the next look for silent ones.
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "later"}, PeerName: "other"})
+	})
+	forwarded := func() uint64 { return r.fastPath().Packets["forward"]["encap_forwarded"] }
+	for deadline := time.Now().Add(relayTimeout); forwarded() == 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("packets to the client take the engine")
+		}
+		r.hostSends(t, "hello")
+		wantText(t, "the client got", clientReceives(t, r.client), "hello hop 63")
 	}
 }
 
