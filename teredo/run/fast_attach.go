@@ -4,6 +4,7 @@ package run
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -52,6 +53,7 @@ func (f *fast) settle() {
 	f.moved = false
 	f.mu.Unlock()
 
+	f.keepForwarding()
 	as := f.attachConfig(&cfg)
 	found, unsure := f.skipped(&cfg, as)
 	f.note(func(v *FastPath) { v.Bypassed = skippedWords(found) })
@@ -76,6 +78,18 @@ func (f *fast) settle() {
 	}
 	if cfg.FastPath != config.FastPathAuto {
 		f.warnSkipped(found, unsure)
+	}
+}
+
+// keepForwarding has the kernel go on telling next hops by the relay's device. Who
+// switches the forwarding of IPv4 off for the host switches it off there, too.
+func (f *fast) keepForwarding() {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + f.tunnel.name + "/forwarding")
+	if err != nil || strings.TrimSpace(string(text)) != "0" {
+		return
+	}
+	if err := f.host.ForwardIPv4(f.tunnel.name); err != nil {
+		f.warnOnce("packets to clients go to the engine: " + err.Error())
 	}
 }
 
