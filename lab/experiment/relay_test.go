@@ -14,10 +14,10 @@ import (
 // after, and a restart must keep the peers. What the figures are is for the long
 // form.
 func TestRelayTables(t *testing.T) {
-	ctx, e := testEnv(t)
-	e.Runs = 2
 	for _, x := range []lab.Experiment{relayThroughput, relayLatency, relayOverload, relayRestart, clientThroughput} {
 		t.Run(x.Name, func(t *testing.T) {
+			ctx, e := testEnv(t)
+			e.Runs = 2
 			var out strings.Builder
 			e.Out = &out
 			if err := x.Run(ctx, e); err != nil {
