@@ -150,10 +150,8 @@ func addTests(a *archive, root, scratch string, suites []suite) error {
 			return fmt.Errorf("the package %s has no tests", s.Package)
 		}
 		a.file(s.program(), program)
-		a.folder(s.folder())
-		for _, sub := range []string{"testdata", "bpf"} { // tests read C source too
-			a.tree(s.folder()+"/"+sub, filepath.Join(root, s.Package, sub))
-		}
+		// Tests read what lies beside them: testdata, C source, objects.
+		a.tree(s.folder(), filepath.Join(root, s.Package))
 	}
 	return nil
 }

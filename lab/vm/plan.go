@@ -18,7 +18,7 @@ type suite struct {
 // program is the file of the suite's tests in the machine.
 func (s suite) program() string { return "/tests/" + path.Base(s.Package) + ".test" }
 
-// folder is where its tests run; it holds the package's testdata.
+// folder is where its tests run; it holds the package's files.
 func (s suite) folder() string { return "/src/" + s.Package }
 
 // callsProgram tells whether the tests start isthmus itself.
