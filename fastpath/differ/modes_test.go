@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/relay"
 )
@@ -239,6 +240,11 @@ func TestPuntBudget(t *testing.T) {
 		}
 		w.expect(t, r, "a client beside it", to(good, udp, 64, 100), fastpath.Forward, encap)
 		w.expect(t, r, "another reason", to(busy, udp, 64, 100), fastpath.Punt, "busy_peer")
+		// Of peers that are known, as many as without a fast path.
+		for range share {
+			w.expect(t, r, "fragments", to(good, packet.ProtoFragment, 64, 100), fastpath.Punt, "next_header")
+			w.expect(t, r, "no route", to(nowhere, udp, 64, 100), fastpath.Punt, "no_next_hop")
+		}
 	})
 }
 
