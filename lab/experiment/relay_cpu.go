@@ -29,7 +29,9 @@ func (w way) nice() int {
 	return urgent
 }
 
-// generate runs f, which runs the generator, on the sender's CPU.
+// generate runs f, which runs the generator for a slice, on the sender's CPU. A
+// longer run must not be urgent: the kernel's own workers on that CPU would wait
+// for its end, and whoever changes devices or programs for them.
 func (w way) generate(f func() error) error {
 	return onCPU(senderCPU, func() error {
 		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, w.nice()); err != nil {

@@ -156,7 +156,7 @@ func (c *loadedCrowd) restart(ctx context.Context, x ending) (lost int, without 
 	run := make(chan outcome, 1)
 	go func() {
 		var o outcome
-		o.err = c.way.generate(func() (err error) {
+		o.err = onCPU(senderCPU, func() (err error) {
 			o.sent, err = c.generator.Run(c.strangerLanes(false), load.Pace{Rate: restartRate, Time: restartLong, Slack: strangersSlack})
 			return err
 		})

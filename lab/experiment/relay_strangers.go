@@ -176,7 +176,7 @@ func (c *loadedCrowd) strangersRun(d time.Duration, bad bool) (sent load.Sent, e
 	if bad {
 		pace.Rate += strangersBad
 	}
-	err = c.way.generate(func() (err error) {
+	err = onCPU(senderCPU, func() (err error) {
 		sent, err = c.generator.Run(c.strangerLanes(bad), pace)
 		return err
 	})
