@@ -63,6 +63,15 @@ INLINE u16 is_sum_known(const struct ip6 *p)
 }
 
 /*
+ * Whether a sender on this machine has left the transport checksum to hardware. What
+ * came by a real wire and looks so is wrong, and stays so.
+ */
+INLINE int is_unfinished(const struct arrival *in, const struct ip6 *p, void *end)
+{
+	return (in->hook == HOOK_EGRESS || in->device & DEVICE_PARTIAL) && is_half_summed(p, end);
+}
+
+/*
  * Judges a packet to a client. Its header is in front of end, and its destination
  * has the prefix of the tag.
  */

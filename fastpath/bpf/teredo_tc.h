@@ -50,15 +50,6 @@ INLINE u32 segment_of(const struct __sk_buff *skb, const struct ip6 *p, void *en
 	return IPV6_LEN + (tcp[12] >> 4) * 4 + skb->gso_size;
 }
 
-/*
- * Whether a sender on this machine has left the transport checksum to hardware, and
- * so the mark of that is on the skb.
- */
-INLINE int is_unfinished(const struct arrival *in, const struct ip6 *p, void *end)
-{
-	return (in->hook == HOOK_EGRESS || in->device & DEVICE_PARTIAL) && is_half_summed(p, end);
-}
-
 INLINE int tc_encap(struct __sk_buff *skb, u32 hook)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;

@@ -61,7 +61,7 @@ INLINE int xdp_encap(struct xdp_md *ctx, void *data, void *end)
 	p = data + ETHERNET_LEN;
 	if ((void *)(p + 1) > end)
 		return XDP_PASS;
-	if (UNLIKELY(is_half_summed(p, end)) &&
+	if (UNLIKELY(is_unfinished(&in, p, end)) &&
 	    !xdp_finish(ctx, ETHERNET_LEN + IPV6_LEN, e.size - IPV6_LEN, p->next))
 		return xdp_end(ctx, REASON_OFFLOAD, 0, in.now);
 
@@ -139,7 +139,7 @@ INLINE int xdp_decap(struct xdp_md *ctx, void *data, void *end)
 		return xdp_end(ctx, reason, t->source, in.now);
 	if (is_sampled(in.now))
 		sample_xdp(ctx, in.now, reason);
-	if (UNLIKELY(is_half_summed(p, end)) &&
+	if (UNLIKELY(is_unfinished(&in, p, end)) &&
 	    !xdp_finish(ctx, ETHERNET_LEN + TUNNEL_LEN + IPV6_LEN, d.size - IPV6_LEN, p->next))
 		return xdp_end(ctx, REASON_OFFLOAD, 0, in.now);
 	if (UNLIKELY(in.length != d.size + TUNNEL_LEN) && xdp_trim(ctx, ETHERNET_LEN + TUNNEL_LEN + d.size))

@@ -189,6 +189,22 @@ func TestDevices(t *testing.T) {
 		w.expect(t, r, "SCTP to a client", to(good, protoSCTP, 64, 100), fastpath.Punt, "offload")
 		w.expect(t, r, "SCTP of a client", from(good, protoSCTP, 64, 100, native), fastpath.Punt, "offload")
 		w.expect(t, r, "UDP to a client", to(good, udp, 64, 100), fastpath.Forward, encap)
+		// The same holds for checksums: what came by a wire is not mended.
+		for _, partial := range []bool{true, false} {
+			if err := w.fast.SetDevice(fastpath.Device{Index: 1, MAC: ports[0].mac, Partial: partial}); err != nil {
+				t.Fatal(err)
+			}
+			frame := to(good, udp, 64, 100)
+			halve(frame[ethLen:])
+			res, err := r.run(frame)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := packet.IPv6(res.out[ethLen+ip4Len+udpLen:])
+			if right := packet.Checksum(p.SrcBytes(), p.DstBytes(), p.NextHeader(), p.Payload()) == 0; right != partial {
+				t.Errorf("from a device whose frames may be unfinished %v, the checksum is right: %v", partial, right)
+			}
+		}
 		return nil
 	})
 }
