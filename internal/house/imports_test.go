@@ -11,7 +11,7 @@ import (
 
 // Groups of packages. An entry ending in /... is the package and all below it.
 var (
-	codecs  = []string{"teredo"}
+	codecs  = []string{"teredo", "translate"}
 	engines = []string{"teredo/server", "teredo/relay", "teredo/client", "teredo/peer"}
 	leaves  = []string{"internal/packet", "internal/event", "internal/ratelimit", "internal/announce/health", "internal/trace"}
 	runs    = []string{"teredo/run"}
@@ -79,7 +79,7 @@ var rules = []rule{
 	{
 		name: "leaves stand alone",
 		from: leaves,
-		to:   []string{"teredo/..."},
+		to:   []string{"teredo/...", "translate/..."},
 		why:  "packet views, events and rate limits serve every role",
 	},
 	{

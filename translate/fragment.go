@@ -1,0 +1,48 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package translate
+
+import (
+	"encoding/binary"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+)
+
+// send6 cuts an IPv6 packet that has a Fragment Header directly behind its header
+// into packets of at most limit octets (RFC 7915 section 4.1).
+func send6(p []byte, limit int, out *packet.Batch) {
+	const headers = ipv6HeaderLen + fragmentHeaderLen
+	word := binary.BigEndian.Uint16(p[ipv6HeaderLen+2:])
+	offset, last := word>>3, word&1 == 0
+	payload := p[headers:]
+	unit := (limit - headers) &^ 7
+	for at := 0; at < len(payload); at += unit {
+		piece := payload[at:min(at+unit, len(payload))]
+		b := append(out.Alloc(headers+len(piece)), p[:headers]...)
+		binary.BigEndian.PutUint16(b[4:], uint16(fragmentHeaderLen+len(piece)))
+		more := !last || at+unit < len(payload)
+		binary.BigEndian.PutUint16(b[ipv6HeaderLen+2:], fragmentWord(offset+uint16(at/8), more))
+		out.SendIP(append(b, piece...))
+	}
+}
+
+// send4 cuts an IPv4 packet without options into packets of at most limit octets (RFC
+// 7915 section 5.1.1, RFC 791 section 2.3).
+func send4(p []byte, limit int, out *packet.Batch) {
+	word := binary.BigEndian.Uint16(p[6:])
+	offset, last := word&0x1fff, word&flagMF == 0
+	payload := p[ipv4HeaderLen:]
+	unit := (limit - ipv4HeaderLen) &^ 7
+	for at := 0; at < len(payload); at += unit {
+		piece := payload[at:min(at+unit, len(payload))]
+		b := append(out.Alloc(ipv4HeaderLen+len(piece)), p[:ipv4HeaderLen]...)
+		binary.BigEndian.PutUint16(b[2:], uint16(ipv4HeaderLen+len(piece)))
+		flags := offset + uint16(at/8)
+		if !last || at+unit < len(payload) {
+			flags |= flagMF
+		}
+		binary.BigEndian.PutUint16(b[6:], flags)
+		sumHeader4(b)
+		out.SendIP(append(b, piece...))
+	}
+}

@@ -1,0 +1,92 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package translate
+
+import (
+	"encoding/binary"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+)
+
+// owed is the ICMP error that a reason earns the sender. Without one it is silent.
+type owed struct {
+	known        bool
+	type4, code4 uint8
+	type6, code6 uint8
+	// unlessICMPv6: not about any ICMPv6 message (RFC 7915 section 5.4). The errors of
+	// a plain router have no such rule, or path MTU discovery and traceroute would
+	// fail for echo requests.
+	unlessICMPv6 bool
+}
+
+// prohibited is the error where no rule names another (RFC 7915 sections 4.4, 5.4).
+var prohibited = owed{true, icmpUnreachable, codeAdminProhibited, packet.ICMPv6Unreachable, packet.UnreachableAdmin, true}
+
+var owedBy = [numReasons]owed{
+	ReasonSourceRoute:         {known: true, type4: icmpUnreachable, code4: codeSourceRoute},
+	ReasonSegmentsLeft:        {known: true, type6: packet.ICMPv6ParameterProblem},
+	ReasonHopLimit:            {known: true, type4: icmpTimeExceeded, type6: packet.ICMPv6TimeExceeded},
+	ReasonTooBig:              {known: true, type4: icmpUnreachable, code4: codeFragmentation, type6: packet.ICMPv6PacketTooBig},
+	ReasonFragmentExtension:   prohibited,
+	ReasonSourceUnmapped:      prohibited,
+	ReasonDestinationUnmapped: prohibited,
+	ReasonNonGlobal:           prohibited,
+	ReasonMisplacedProtocol:   prohibited,
+	ReasonUDPZeroChecksum:     prohibited,
+	ReasonUDPZeroFragment:     prohibited,
+	ReasonUDPLength:           prohibited,
+	ReasonFragmentedICMP:      prohibited,
+}
+
+// internetControl is the precedence of ICMP errors (RFC 1812 section 4.3.2.5).
+const internetControl = 6 << 5
+
+// errorTTL is the hop limit of errors that begin here.
+const errorTTL = 64
+
+// owe4 returns the result for an IPv4 packet that was not translated, with the error
+// that its sender may be sent (RFC 7915 section 4.4, RFC 1812 section 4.3.2.7).
+func (t *Translator) owe4(h *header4, f fault, path Path, out *packet.Batch) Result {
+	o := owedBy[f.reason]
+	if !o.known || !t.own4.IsValid() || !mayAnswer4(h) {
+		return Result{Verdict: Drop, Reason: f.reason}
+	}
+	quote := h.packet[:min(len(h.packet), maxError4-ipv4HeaderLen-icmpHeaderLen)]
+	header := fields4{
+		tos:   internetControl,
+		ttl:   errorTTL,
+		proto: protoICMP,
+		total: ipv4HeaderLen + icmpHeaderLen + len(quote),
+		id:    path.ID,
+		src:   t.own4.As4(),
+		dst:   h.src,
+	}
+	b := appendHeader4(out.Alloc(header.total), &header)
+	b = append(b, o.type4, o.code4, 0, 0)
+	b = binary.BigEndian.AppendUint32(b, f.param)
+	b = append(b, quote...)
+	fill(b[ipv4HeaderLen+2:ipv4HeaderLen+4], 0, b[ipv4HeaderLen:])
+	return Result{Verdict: Error, Reason: f.reason, Error: b}
+}
+
+// mayAnswer4 tells whether an ICMP error may be sent about the packet: its source is
+// one host, and it is neither an ICMP error nor a fragment other than the first.
+func mayAnswer4(h *header4) bool {
+	if h.offset != 0 || illegal4(h.src) || illegal4(h.dst) {
+		return false
+	}
+	return h.proto != protoICMP || len(h.payload()) > 0 && !isICMPError4(h)
+}
+
+// owe6 is the IPv6 counterpart (RFC 7915 section 5.4, RFC 4443 section 2.4 e).
+func (t *Translator) owe6(h *header6, f fault, out *packet.Batch) Result {
+	o := owedBy[f.reason]
+	if !o.known || !t.own6.IsValid() || o.unlessICMPv6 && h.proto == packet.ProtoICMPv6 {
+		return Result{Verdict: Drop, Reason: f.reason}
+	}
+	b := packet.AppendICMPv6Error(out.Alloc(maxError6), t.own6, o.type6, o.code6, f.param, packet.IPv6(h.packet))
+	if len(b) == 0 {
+		return Result{Verdict: Drop, Reason: f.reason}
+	}
+	return Result{Verdict: Error, Reason: f.reason, Error: b}
+}

@@ -1,0 +1,121 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package translate
+
+import (
+	"net/netip"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+)
+
+// Path is what the caller knows of the way of one packet, and the randomness that it
+// lends.
+type Path struct {
+	// MTU4 and MTU6 are the MTUs of the next hops on either side; 0 is unknown and
+	// never too small.
+	MTU4, MTU6 int
+	// ID identifies an IPv4 packet that is made of an IPv6 packet without a Fragment
+	// Header (RFC 7915 section 5.1: by a generator at the translator).
+	ID uint16
+	// Random chooses among the addresses of a pool (RFC 6791 section 5).
+	Random uint32
+	// HopTaken says that this is not the first translation of the packet here, so
+	// that its hop limit stays.
+	HopTaken bool
+}
+
+// Endpoints are what a stateful translator gives one header: the addresses of the
+// other family, and, with Ports, the new ports. The identifier of an ICMP query is
+// SrcPort, in either direction.
+type Endpoints struct {
+	Src, Dst         netip.Addr
+	Ports            bool
+	SrcPort, DstPort uint16
+}
+
+// are4 and are6 tell whether both addresses are of that family, as they must be.
+func (e *Endpoints) are4() bool { return e.Src.Is4() && e.Dst.Is4() }
+func (e *Endpoints) are6() bool { return e.Src.Is6() && e.Dst.Is6() }
+
+// Binding is what a stateful translator has decided for a packet. Inner is for the
+// packet that an ICMP error quotes.
+type Binding struct {
+	Outer, Inner Endpoints
+}
+
+// outer and inner are nil where a binding is: no ports change then.
+func (b *Binding) outer() *Endpoints {
+	if b == nil {
+		return nil
+	}
+	return &b.Outer
+}
+
+func (b *Binding) inner() *Endpoints {
+	if b == nil {
+		return nil
+	}
+	return &b.Inner
+}
+
+// pass is one packet on its way through the translator.
+type pass struct {
+	t     *Translator
+	path  Path
+	bound *Binding
+	out   *packet.Batch
+
+	// turned is set for the way back of a hairpinned packet: the rules of RFC 7757
+	// section 4.2.1 hold and no hop is taken.
+	turned bool
+	// hair holds what decides about hairpinning after the way to IPv4.
+	hair hair
+}
+
+// hair is the address whose mapping decides about intrinsic hairpinning: the
+// destination, or in an ICMP error the source of the quoted packet (RFC 7757 section
+// 4.2.2).
+type hair struct {
+	by   origin
+	addr [4]byte
+}
+
+// IPv4 translates an IPv4 packet to IPv6 (RFC 7915 section 4) and appends what comes
+// out to the batch.
+func (t *Translator) IPv4(ip []byte, path Path, out *packet.Batch) Result {
+	return t.IPv4Bound(ip, nil, path, out)
+}
+
+// IPv6 translates an IPv6 packet to IPv4 (RFC 7915 section 5) and appends what comes
+// out to the batch: IPv4 packets, or IPv6 packets where it was hairpinned.
+func (t *Translator) IPv6(ip []byte, path Path, out *packet.Batch) Result {
+	return t.IPv6Bound(ip, nil, path, out)
+}
+
+// IPv4Bound is [Translator.IPv4] with the addresses and ports of a binding instead of
+// the stateless mapping.
+func (t *Translator) IPv4Bound(ip []byte, b *Binding, path Path, out *packet.Batch) Result {
+	h, r := parseIPv4(ip)
+	if r != ReasonNone {
+		return Result{Verdict: Drop, Reason: r}
+	}
+	p := pass{t: t, path: path, bound: b, out: out}
+	if f := p.toIPv6(&h); f.reason != ReasonNone {
+		return t.owe4(&h, f, path, out)
+	}
+	return Result{}
+}
+
+// IPv6Bound is [Translator.IPv6] with the addresses and ports of a binding. It never
+// hairpins; the caller does, by the addresses it has chosen.
+func (t *Translator) IPv6Bound(ip []byte, b *Binding, path Path, out *packet.Batch) Result {
+	h, r := parseIPv6(ip)
+	if r != ReasonNone {
+		return t.owe6(&h, refuse(r), out)
+	}
+	p := pass{t: t, path: path, bound: b, out: out}
+	if f := p.toIPv4(&h); f.reason != ReasonNone {
+		return t.owe6(&h, f, out)
+	}
+	return Result{}
+}
