@@ -35,7 +35,9 @@ var zeros [minExtended]byte
 // packet is padded to a multiple of unit; length is the attribute in such units, 0
 // without an extension.
 func finishError(b []byte, quote, limit, unit int, extension []byte) (out []byte, length uint8) {
-	extension = extension[:min(len(extension), limit-quote-minExtended)&^3]
+	if most := limit - quote - minExtended; len(extension) > most {
+		extension = extension[:most&^3]
+	}
 	if len(extension) == 0 {
 		return b[:min(len(b), limit)], 0
 	}

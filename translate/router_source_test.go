@@ -1,0 +1,144 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package translate
+
+import (
+	"math"
+	"net/netip"
+	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+)
+
+func prefixes(list ...string) (out []netip.Prefix) {
+	for _, s := range list {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
+
+// TestRouterSource4: an ICMPv6 error from an address without IPv4 form gets one of the
+// pool, at random; without a pool the translator's own (RFC 6791 section 5).
+func TestRouterSource4(t *testing.T) {
+	in := v6{src: strange, dst: host6, hop: 64, proto: 58, payload: icmp(3, 0, 0, back6())}.bytes()
+	out := func(src string) []byte {
+		return v4{src: src, dst: host4, id: 1, ttl: 63, proto: 1, payload: icmp(11, 0, 0, v4{id: 1, ttl: 60, payload: udp(4)}.bytes())}.bytes()
+	}
+	pooled := translator(t, func(s *Settings) { s.Pool4 = prefixes("198.51.100.200/32", "203.0.113.4/30") })
+	for random, src := range map[uint32]string{
+		0:                      "198.51.100.200",
+		math.MaxUint32/5 - 1:   "198.51.100.200",
+		math.MaxUint32/5 + 2:   "203.0.113.4",
+		math.MaxUint32 / 2:     "203.0.113.5",
+		math.MaxUint32/5*3 + 9: "203.0.113.6",
+		math.MaxUint32:         "203.0.113.7",
+	} {
+		wantPackets(t, pooled, Path{ID: 1, Random: random}, in, out(src))
+	}
+	wantPackets(t, translator(t, nil), Path{ID: 1}, in, out(own4))
+
+	none := translator(t, func(s *Settings) { s.Own4 = invalid })
+	wantDrop(t, none, testPath, in, ReasonSourceUnmapped)
+
+	data := v6{src: strange, dst: host6, payload: udp(1)}.bytes()
+	if res, got := run(pooled, data, testPath); res.Reason != ReasonSourceUnmapped || len(got) != 0 {
+		t.Errorf("a packet that is no error got a source of the pool: %v", res.Reason)
+	}
+	query := v6{src: strange, dst: host6, proto: 58, payload: echo(128, 1)}.bytes()
+	wantDrop(t, pooled, testPath, query, ReasonSourceUnmapped)
+}
+
+// TestRouterSource6 is the IPv4 side: no prefix, explicit mappings only.
+func TestRouterSource6(t *testing.T) {
+	only := func(s *Settings) {
+		s.Prefixes = nil
+		s.Mappings = table(t, host4, "2001:db8:1::2", node4, "2001:db8:2::33")
+	}
+	in := v4{src: router4, proto: 1, payload: icmp(11, 0, 0, quoted4())}.bytes()
+	out := func(src string) []byte {
+		quote := v6{src: "2001:db8:2::33", dst: "2001:db8:1::2", hop: 60, payload: udp(4)}
+		return v6{src: src, dst: "2001:db8:2::33", proto: 58, payload: icmp(3, 0, 0, quote.bytes())}.bytes()
+	}
+	pooled := translator(t, func(s *Settings) { only(s); s.Pool6 = prefixes("2001:db8:9::/124") })
+	wantPackets(t, pooled, Path{}, in, out("2001:db8:9::"))
+	wantPackets(t, pooled, Path{Random: math.MaxUint32}, in, out("2001:db8:9::f"))
+	wantPackets(t, translator(t, only), Path{}, in, out(own6))
+	none := translator(t, func(s *Settings) { only(s); s.Own6 = invalid })
+	wantDrop(t, none, testPath, in, ReasonSourceUnmapped)
+}
+
+// TestIllegalRouterSource: an illegal source is translated in an ICMPv4 error, for
+// trouble shooting (RFC 7915 section 4.1).
+func TestIllegalRouterSource(t *testing.T) {
+	wantPackets(t, translator(t, nil), testPath, v4{src: "127.0.0.1", proto: 1, payload: icmp(11, 0, 0, quoted4())}.bytes(),
+		v6{src: "2001:db8:64::127.0.0.1", proto: 58, payload: icmp(3, 0, 0, quoted6())}.bytes())
+}
+
+// TestSettingsRefused says what New does not take.
+func TestSettingsRefused(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*Settings)
+	}{
+		{"empty prefix", func(s *Settings) { s.Prefixes = []Prefix{{}} }},
+		{"prefix twice", func(s *Settings) { s.Prefixes = []Prefix{prefix(t, testNSP), prefix(t, testNSP)} }},
+		{"lowest MTU below 1280", func(s *Settings) { s.LowestIPv6MTU = 1279 }},
+		{"lowest MTU above 65535", func(s *Settings) { s.LowestIPv6MTU = 65536 }},
+		{"plateaus not sorted", func(s *Settings) { s.Plateaus = []int{1280, 1500} }},
+		{"own IPv4 address of the other family", func(s *Settings) { s.Own4 = netip.MustParseAddr(own6) }},
+		{"own IPv4 address is multicast", func(s *Settings) { s.Own4 = netip.MustParseAddr("224.0.0.1") }},
+		{"own IPv6 address of the other family", func(s *Settings) { s.Own6 = netip.MustParseAddr(own4) }},
+		{"own IPv6 address is link-local", func(s *Settings) { s.Own6 = netip.MustParseAddr("fe80::1") }},
+		{"unknown hairpin mode", func(s *Settings) { s.Hairpin = 9 }},
+		{"unknown checksum mode", func(s *Settings) { s.UDPZeroChecksum = 9 }},
+		{"pool of the other family", func(s *Settings) { s.Pool4 = prefixes("2001:db8::/126") }},
+		{"pool of the other family, too", func(s *Settings) { s.Pool6 = prefixes("192.0.2.0/30") }},
+		{"pool with bits behind its length", func(s *Settings) { s.Pool4 = prefixes("192.0.2.1/30") }},
+		{"pool too large", func(s *Settings) { s.Pool6 = prefixes("2001:db8::/64") }},
+		{"pool of multicast", func(s *Settings) { s.Pool4 = prefixes("224.0.0.0/30") }},
+		{"pool of link-local addresses", func(s *Settings) { s.Pool6 = prefixes("fe80::/120") }},
+		{"the zero pool", func(s *Settings) { s.Pool6 = []netip.Prefix{{}} }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := Settings{Prefixes: []Prefix{prefix(t, testNSP)}}
+			tt.change(&s)
+			if _, err := New(s); err == nil {
+				t.Error("accepted")
+			} else {
+				t.Log(err)
+			}
+		})
+	}
+	if _, err := New(Settings{}); err != nil {
+		t.Errorf("the zero settings: %v", err)
+	}
+}
+
+// TestUnmapped: without a rule nothing passes, and the sender hears of it.
+func TestUnmapped(t *testing.T) {
+	nothing := translator(t, func(s *Settings) { s.Prefixes = nil })
+	onlySource := translator(t, func(s *Settings) {
+		s.Prefixes = nil
+		s.Mappings = table(t, host4, "2001:db8:1::2")
+	})
+	four := v4{payload: udp(1)}.bytes()
+	six := v6{src: "2001:db8:1::2", payload: udp(1)}.bytes()
+	for _, tt := range []struct {
+		tr     *Translator
+		in     []byte
+		reason Reason
+	}{
+		{nothing, four, ReasonSourceUnmapped},
+		{nothing, six, ReasonSourceUnmapped},
+		{onlySource, four, ReasonDestinationUnmapped},
+		{onlySource, six, ReasonDestinationUnmapped},
+	} {
+		if res, got := run(tt.tr, tt.in, testPath); res.Verdict != Error || res.Reason != tt.reason || len(got) != 0 {
+			t.Errorf("%x: %v %v", tt.in[:1], res.Verdict, res.Reason)
+		}
+	}
+	if res := nothing.IPv4(four, testPath, new(packet.Batch)); res.Verdict.String() != "error" || res.Reason.String() != "source_unmapped" {
+		t.Errorf("result reads %v %v", res.Verdict, res.Reason)
+	}
+}
