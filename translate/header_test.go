@@ -40,6 +40,7 @@ func TestHeaderTo6(t *testing.T) {
 		{name: "largest offset", in: v4{offset: 65528, payload: data(7)}, want: v6{frag: true, offset: 65528, payload: data(7)}},
 		{name: "ESP", in: v4{proto: protoESP, payload: data(40)}, want: v6{proto: protoESP, payload: data(40)}},
 		{name: "AH is copied", in: v4{proto: protoAH, payload: data(24)}, want: v6{proto: protoAH, payload: data(24)}},
+		{name: "AH in a fragment is copied", in: v4{proto: protoAH, mf: true, payload: data(24)}, want: v6{proto: protoAH, frag: true, mf: true, payload: data(24)}},
 		{name: "no next header", in: v4{proto: 59}, want: v6{proto: 59}},
 		{name: "DCCP checksum", in: v4{proto: protoDCCP, payload: data(16)}, want: v6{proto: protoDCCP, payload: data(16)}},
 		{name: "UDP-Lite checksum", in: v4{proto: protoUDPLite, payload: udp(9)}, want: v6{proto: protoUDPLite, payload: udp(9)}},
