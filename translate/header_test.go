@@ -154,6 +154,7 @@ func TestDropsOfIPv4(t *testing.T) {
 		{"TCP header cut", v4{proto: packet.ProtoTCP, payload: data(19)}.bytes(), ReasonTransport},
 		{"TCP header cut in a first fragment", v4{proto: packet.ProtoTCP, mf: true, payload: data(16)}.bytes(), ReasonTransport},
 		{"ICMP message cut", v4{proto: protoICMP, payload: data(7)}.bytes(), ReasonTransport},
+		{"echo request cut", v4{proto: protoICMP, payload: echo(8, 0)[:7]}.bytes(), ReasonTransport},
 		{"empty ICMP message", v4{proto: protoICMP}.bytes(), ReasonTransport},
 	}
 	tr := translator(t, nil)
@@ -204,6 +205,7 @@ func TestDropsOfIPv6(t *testing.T) {
 		{"UDP header cut", v6{payload: data(7)}.bytes(), ReasonTransport},
 		{"TCP header cut in a first fragment", v6{proto: packet.ProtoTCP, frag: true, mf: true, payload: data(16)}.bytes(), ReasonTransport},
 		{"ICMPv6 message cut", v6{proto: packet.ProtoICMPv6, payload: data(7)}.bytes(), ReasonTransport},
+		{"ICMPv6 echo request cut", v6{proto: packet.ProtoICMPv6, payload: echo(128, 0)[:7]}.bytes(), ReasonTransport},
 	}
 	tr := translator(t, nil)
 	for _, tt := range tests {

@@ -57,15 +57,13 @@ func (p *pool) pick(random uint32, octets int) (a [16]byte, ok bool) {
 	}
 	// The high half of the product is spread evenly over the pool.
 	n := uint64(random) * p.size >> 32
-	for i := range p.prefixes {
-		e := &p.prefixes[i]
-		if n < e.size {
-			a = e.base
-			low := a[octets-4 : octets]
-			binary.BigEndian.PutUint32(low, binary.BigEndian.Uint32(low)|uint32(n))
-			return a, true
-		}
-		n -= e.size
+	e := p.prefixes
+	for n >= e[0].size {
+		n -= e[0].size
+		e = e[1:]
 	}
-	return a, false
+	a = e[0].base
+	low := a[octets-4 : octets]
+	binary.BigEndian.PutUint32(low, binary.BigEndian.Uint32(low)|uint32(n))
+	return a, true
 }
