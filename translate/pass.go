@@ -81,13 +81,15 @@ type hair struct {
 }
 
 // IPv4 translates an IPv4 packet to IPv6 (RFC 7915 section 4) and appends what comes
-// out to the batch.
+// out to the batch. The packet is neither changed nor kept; bytes behind its total
+// length are ignored.
 func (t *Translator) IPv4(ip []byte, path Path, out *packet.Batch) Result {
 	return t.IPv4Bound(ip, nil, path, out)
 }
 
 // IPv6 translates an IPv6 packet to IPv4 (RFC 7915 section 5) and appends what comes
-// out to the batch: IPv4 packets, or IPv6 packets where it was hairpinned.
+// out to the batch: IPv4 packets, or IPv6 packets where it was hairpinned. The packet
+// is neither changed nor kept; bytes behind its payload are ignored.
 func (t *Translator) IPv6(ip []byte, path Path, out *packet.Batch) Result {
 	return t.IPv6Bound(ip, nil, path, out)
 }

@@ -67,6 +67,22 @@ func TestRouterSource6(t *testing.T) {
 	wantDrop(t, none, testPath, in, ReasonSourceUnmapped)
 }
 
+// TestPrivateRouterSource: the well-known prefix may not carry a private router's
+// address (RFC 6052 section 3.1), so one of the pool stands for it, and a traceroute
+// sees that there is a hop. What arrives with such an address is dropped.
+func TestPrivateRouterSource(t *testing.T) {
+	tr := translator(t, func(s *Settings) {
+		s.Prefixes = []Prefix{prefix(t, "64:ff9b::/96")}
+		s.Mappings = table(t, node4, "2001:db8::33")
+		s.Pool6 = prefixes("2001:db8:9::7/128")
+	})
+	quote4 := v4{src: node4, dst: "8.8.8.8", ttl: 60, payload: udp(4)}.bytes()
+	quote6 := v6{src: "2001:db8::33", dst: "64:ff9b::8.8.8.8", hop: 60, payload: udp(4)}.bytes()
+	wantPackets(t, tr, testPath, v4{src: "10.0.0.1", proto: 1, payload: icmp(11, 0, 0, quote4)}.bytes(),
+		v6{src: "2001:db8:9::7", dst: "2001:db8::33", proto: 58, payload: icmp(3, 0, 0, quote6)}.bytes())
+	wantDrop(t, tr, testPath, v6{src: "64:ff9b::10.0.0.1", dst: "64:ff9b::8.8.8.8", proto: 58, payload: icmp(3, 0, 0, quote6)}.bytes(), ReasonNonGlobal)
+}
+
 // TestIllegalRouterSource: an illegal source is translated in an ICMPv4 error, for
 // trouble shooting (RFC 7915 section 4.1).
 func TestIllegalRouterSource(t *testing.T) {
