@@ -19,6 +19,7 @@ func TestCutTo6(t *testing.T) {
 		sizes  []int // payloads of the fragments
 	}{
 		{name: "one octet too large", in: v4{id: 7, payload: udp(1233)}, sizes: []int{1232, 9}},
+		{name: "two full fragments", in: v4{id: 7, payload: udp(2456)}, sizes: []int{1232, 1232}},
 		{name: "1500 octets", in: v4{id: 7, payload: udp(1472)}, sizes: []int{1232, 248}},
 		{name: "the largest packet", in: v4{id: 7, payload: udp(65507)}, sizes: append(many(53, 1232), 219)},
 		{name: "lowest MTU 1500", change: func(s *Settings) { s.LowestIPv6MTU = 1500 }, in: v4{id: 7, payload: udp(2992)}, sizes: []int{1448, 1448, 104}},
@@ -76,6 +77,9 @@ func TestCutTo4(t *testing.T) {
 	in := v6{src: node6, dst: host6, hop: 64, payload: udp(1232)}.bytes()
 	wantPackets(t, tr, Path{ID: 9, MTU4: 1000}, in, piece(0, 976, true, 9), piece(976, 1240, false, 9))
 	wantPackets(t, tr, Path{ID: 9, MTU4: 576}, in, piece(0, 552, true, 9), piece(552, 1104, true, 9), piece(1104, 1240, false, 9))
+
+	wantPackets(t, tr, Path{ID: 9, MTU4: 640}, in, piece(0, 620&^7, true, 9), piece(620&^7, 1232, true, 9), piece(1232, 1240, false, 9))
+	wantPackets(t, tr, Path{ID: 9, MTU4: 268}, in, piece(0, 248, true, 9), piece(248, 496, true, 9), piece(496, 744, true, 9), piece(744, 992, true, 9), piece(992, 1240, false, 9))
 
 	in = v6{src: node6, dst: host6, hop: 64, frag: true, id: 0x50009, offset: 80, mf: true, payload: data(400)}.bytes()
 	first := v4{src: node4, dst: host4, ttl: 63, id: 9, offset: 80, mf: true, payload: data(400)[:280]}

@@ -33,6 +33,7 @@ func TestInnerTo6(t *testing.T) {
 		{"UDP without checksum stays without", from(v4{payload: udp(3), keepSum: true}), to(v6{hop: 64, payload: udp(3), keepSum: true})},
 		{"echo request", from(v4{proto: 1, payload: echo(8, 9)}), to(v6{hop: 64, proto: 58, payload: echo(128, 9)})},
 		{"echo reply, cut", cut(from(v4{proto: 1, payload: echo(0, 9)}), 28), cut(to(v6{hop: 64, proto: 58, payload: echo(129, 9)}), 48)},
+		{"echo up to its checksum", cut(from(v4{proto: 1, payload: echo(8, 9)}), 24), cut(to(v6{hop: 64, proto: 58, payload: echo(128, 9)}), 44)},
 		{"type of an echo alone", cut(from(v4{proto: 1, payload: echo(8, 9)}), 21), cut(to(v6{hop: 64, proto: 58, payload: echo(128, 9)}), 41)},
 		{"later fragment", from(v4{id: 77, offset: 16, payload: data(24)}), to(v6{hop: 64, frag: true, id: 77, offset: 16, payload: data(24)})},
 		{"later fragment of an echo", from(v4{proto: 1, id: 77, offset: 16, payload: data(24)}), to(v6{hop: 64, proto: 58, frag: true, id: 77, offset: 16, payload: data(24)})},

@@ -69,10 +69,11 @@ func (t *Translator) owe4(h *header4, f fault, path Path, out *packet.Batch) Res
 	return Result{Verdict: Error, Reason: f.reason, Error: b}
 }
 
-// mayAnswer4 tells whether an ICMP error may be sent about the packet: its source is
-// one host, and it is neither an ICMP error nor a fragment other than the first.
+// mayAnswer4 tells whether an ICMP error may be sent about the packet: it is neither
+// an ICMP error nor a fragment other than the first. Illegal addresses have been
+// dropped without a word before, in all but ICMP errors.
 func mayAnswer4(h *header4) bool {
-	if h.offset != 0 || illegal4(h.src) || illegal4(h.dst) {
+	if h.offset != 0 {
 		return false
 	}
 	return h.proto != protoICMP || len(h.payload()) > 0 && !isICMPError4(h)

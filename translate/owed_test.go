@@ -27,6 +27,7 @@ func TestOwed(t *testing.T) {
 		{"TTL of an echo request", v4{ttl: 1, proto: 1, payload: echo(8, 1)}.bytes(), ReasonHopLimit, 11, 0, 0},
 		{"loose source route", v4{options: []byte{131, 7, 4, 192, 0, 2, 9, 0}, payload: udp(1)}.bytes(), ReasonSourceRoute, 3, 5, 0},
 		{"strict source route behind other options", v4{options: []byte{1, 148, 4, 0, 0, 137, 7, 4, 192, 0, 2, 9}, payload: udp(1)}.bytes(), ReasonSourceRoute, 3, 5, 0},
+		{"source route with a pointer before its first address", v4{options: []byte{131, 3, 3, 0}, payload: udp(1)}.bytes(), ReasonSourceRoute, 3, 5, 0},
 		{"UDP without checksum", v4{payload: udp(1), keepSum: true}.bytes(), ReasonUDPZeroChecksum, 3, 13, 0},
 		{"first fragment without checksum", v4{mf: true, payload: udp(8)}.bytes(), ReasonUDPZeroFragment, 3, 13, 0},
 		{"ICMPv6 inside of IPv4", v4{proto: 58, payload: data(8)}.bytes(), ReasonMisplacedProtocol, 3, 13, 0},
@@ -82,6 +83,7 @@ func TestNotOwed(t *testing.T) {
 		reason Reason
 	}{
 		{"TTL of an error", v4{src: router4, ttl: 1, proto: 1, payload: icmp(3, 3, 0, quoted4())}.bytes(), ReasonHopLimit},
+		{"TTL of an error from nowhere", v4{src: "127.0.0.1", ttl: 1, proto: 1, payload: icmp(3, 3, 0, quoted4())}.bytes(), ReasonHopLimit},
 		{"TTL of a later fragment", v4{ttl: 1, offset: 8, payload: data(8)}.bytes(), ReasonHopLimit},
 		{"source route of an error", v4{options: []byte{131, 7, 4, 192, 0, 2, 9, 0}, proto: 1, payload: icmp(3, 3, 0, quoted4())}.bytes(), ReasonSourceRoute},
 		{"TTL of an empty ICMP message", v4{ttl: 1, proto: 1}.bytes(), ReasonHopLimit},

@@ -126,8 +126,15 @@ func TestSettingsRefused(t *testing.T) {
 			}
 		})
 	}
-	if _, err := New(Settings{}); err != nil {
-		t.Errorf("the zero settings: %v", err)
+	for _, s := range []Settings{
+		{},
+		{LowestIPv6MTU: 1280},
+		{LowestIPv6MTU: 65535},
+		{Pool6: prefixes("2001:db8::/96"), Pool4: prefixes("198.51.100.0/30", "203.0.113.1/32")},
+	} {
+		if _, err := New(s); err != nil {
+			t.Errorf("%+v: %v", s, err)
+		}
 	}
 }
 
