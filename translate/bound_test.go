@@ -83,6 +83,11 @@ func TestBound(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var out packet.Batch
+		mixed := *tt.binding
+		mixed.Outer.Dst = netip.MustParseAddr(map[byte]string{4: host4, 6: host6}[tt.in[0]>>4])
+		if res := bound(tr, tt.in, &mixed, &out); res.Reason != ReasonSourceUnmapped || len(out.IP) != 0 {
+			t.Errorf("%s with a destination of the other family: %v %v", tt.name, res.Verdict, res.Reason)
+		}
 		if res := bound(tr, tt.in, &Binding{}, &out); res.Reason != ReasonSourceUnmapped || len(out.IP) != 0 {
 			t.Errorf("%s with an empty binding: %v %v", tt.name, res.Verdict, res.Reason)
 		}

@@ -132,6 +132,8 @@ func TestInterfaceObject(t *testing.T) {
 		{"broken extension left alone", icmp(3, 0, 16<<24, small6, broken), icmp(11, 0, 32<<16, small4, broken)},
 		{"extension of another version left alone", icmp(3, 0, 16<<24, small6, data(8)), icmp(11, 0, 32<<16, small4, data(8))},
 		{"object of no length left alone", icmp(3, 0, 16<<24, small6, extended([]byte{0, 0, 1, 1})), icmp(11, 0, 32<<16, small4, extended([]byte{0, 0, 1, 1}))},
+		{"object longer than the extension left alone", icmp(3, 0, 16<<24, small6, extended([]byte{0, 12, 1, 1})), icmp(11, 0, 32<<16, small4, extended([]byte{0, 12, 1, 1}))},
+		{"object of an odd length left alone", icmp(3, 0, 16<<24, small6, extended([]byte{0, 6, 1, 1, 0, 0, 0, 8, 1, 1, 0, 0})), icmp(11, 0, 32<<16, small4, extended([]byte{0, 6, 1, 1, 0, 0, 0, 8, 1, 1, 0, 0}))},
 		{"object cut left alone", icmp(3, 0, 16<<24, small6, extended(mpls, []byte{0, 9})), icmp(11, 0, 32<<16, small4, extended(mpls, []byte{0, 9}))},
 	}
 	tr := translator(t, func(s *Settings) {

@@ -151,6 +151,8 @@ func TestDropsOfIPv4(t *testing.T) {
 		{"loopback destination", v4{dst: "127.0.0.1", payload: udp(8)}.bytes(), ReasonIllegalDestination},
 		{"IGMP", v4{proto: protoIGMP, payload: data(8)}.bytes(), ReasonIGMP},
 		{"UDP header cut", v4{payload: data(7)}.bytes(), ReasonTransport},
+		{"UDP-Lite header cut", v4{proto: protoUDPLite, payload: data(7)}.bytes(), ReasonTransport},
+		{"DCCP header cut", v4{proto: protoDCCP, payload: data(11)}.bytes(), ReasonTransport},
 		{"TCP header cut", v4{proto: packet.ProtoTCP, payload: data(19)}.bytes(), ReasonTransport},
 		{"TCP header cut in a first fragment", v4{proto: packet.ProtoTCP, mf: true, payload: data(16)}.bytes(), ReasonTransport},
 		{"ICMP message cut", v4{proto: protoICMP, payload: data(7)}.bytes(), ReasonTransport},

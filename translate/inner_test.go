@@ -66,6 +66,7 @@ func TestInnerTo4(t *testing.T) {
 		{"echo reply, cut", cut(v6{hop: 64, proto: 58, payload: echo(129, 90)}.bytes(), 48), cut(def(v4{proto: 1, payload: echo(0, 90)}), 28)},
 		{"first fragment", v6{hop: 64, frag: true, mf: true, id: 0x70077, proto: 132, payload: data(24)}.bytes(), v4{id: 0x77, mf: true, proto: 132, payload: data(24)}.bytes()},
 		{"later fragment", v6{hop: 64, frag: true, id: 77, offset: 16, payload: data(24)}.bytes(), v4{id: 77, offset: 16, payload: data(24)}.bytes()},
+		{"the largest that IPv4 has", v6{hop: 64, length: 65515, proto: 132, payload: data(8)}.bytes(), v4{id: 0x1234, df: true, total: 65535, proto: 132, payload: data(8)}.bytes()},
 		{"destination options", v6{hop: 64, first: 60, before: []byte{17, 0, 1, 4, 0, 0, 0, 0}, payload: udp(3)}.bytes(), def(v4{payload: udp(3)})},
 		{"routing header with segments left", v6{hop: 64, first: 43, before: []byte{17, 0, 0, 1, 0, 0, 0, 0}, payload: udp(3)}.bytes(), def(v4{payload: udp(3)})},
 	}
@@ -105,6 +106,7 @@ func TestInnerRefused(t *testing.T) {
 		{"quote with a protocol of IPv6", four(v4{proto: packet.ProtoRouting, payload: udp(1)}.bytes()), ReasonInner},
 
 		{"IPv6: error about an error", six(v6{proto: 58, payload: icmp(1, 4, 0, back6())}.bytes()), ReasonInnerError},
+		{"IPv6: error about an unknown error", six(v6{proto: 58, payload: icmp(127, 4, 0, back6())}.bytes()), ReasonInnerError},
 		{"IPv6: error about Neighbor Discovery", six(v6{proto: 58, payload: icmp(135, 0, 0)}.bytes()), ReasonInnerICMP},
 		{"IPv6: error about ICMPv6 without a type", six(v6{proto: 58, payload: icmp(128, 0, 0)}.bytes()[:40]), ReasonInner},
 		{"IPv6: no quote", six(nil), ReasonInner},
