@@ -13,11 +13,12 @@ import (
 	"github.com/isthmus-net/isthmus/teredo/relay"
 )
 
-// What the programs may leave to the engine, for each reason: some tenth of what one
-// core of it does, so that a flood of one kind leaves room for all others; and of
-// that, what one IPv6 /64 or IPv4 address may have.
+// What the programs may leave to the engine, for each reason: a quarter of what one
+// core of it does, so that a flood of one kind leaves room for all others, and new
+// clients get through beside one that fits; and of that, what one IPv6 /64 or IPv4
+// address may have.
 const (
-	puntRate  = 30_000
+	puntRate  = 120_000
 	puntShare = 3_000
 )
 
