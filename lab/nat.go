@@ -122,7 +122,7 @@ func (l *Lab) NAT(name string, c NATConfig) *Node {
 		defer cancel()
 		_, err = n.runInput(ctx, c.ruleset(), "nft", "-f", "-")
 		if errors.Is(err, exec.ErrNotFound) {
-			return errors.New("the program nft is missing, which NAT boxes need: install the package nftables")
+			return errors.New("the program nft is missing, which NAT boxes need: install the package nftables, or run make peers")
 		}
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -189,6 +190,10 @@ func inLab(to streams, work func(context.Context, *lab.Env) error) error {
 	e := &lab.Env{Binary: binary, Out: to.out, Limited: lab.Limited()}
 	if found, err := peers.Find(); err == nil {
 		e.Peers = found.Dir
+		// The lab's tools are among them, for a system that has none of its own.
+		if err := os.Setenv("PATH", os.Getenv("PATH")+":"+filepath.Join(found.Dir, "bin")); err != nil {
+			return err
+		}
 	}
 	err = work(ctx, e)
 	switch {
