@@ -46,9 +46,11 @@ type fastPath struct {
 	// sent, if set, is told which peers the host has sent to of late.
 	sent func(peer *[16]byte, at time.Time)
 
-	wake   chan struct{}
-	kernel *port.Host  // of the goroutine of run
-	traced atomic.Bool // somebody sees the packets
+	wake      chan struct{}
+	addressed chan struct{} // closed by address, when the host has the first address
+	address   func()
+	kernel    *port.Host  // of the goroutine of run
+	traced    atomic.Bool // somebody sees the packets
 
 	mu         sync.Mutex // guards what follows, and all members
 	host       *fastpath.Host
@@ -62,7 +64,11 @@ type fastPath struct {
 }
 
 func newFastPath(cfg config.Client, log *slog.Logger) *fastPath {
-	f := &fastPath{cfg: cfg, log: log, wake: make(chan struct{}, 1), why: "starting"}
+	f := &fastPath{
+		cfg: cfg, log: log, why: "starting",
+		wake: make(chan struct{}, 1), addressed: make(chan struct{}),
+	}
+	f.address = sync.OnceFunc(func() { close(f.addressed) })
 	if cfg.FastPath == config.FastPathOff {
 		f.why = `fast_path = "off"`
 	}
@@ -83,6 +89,15 @@ func (f *fastPath) run(ctx context.Context, ns namespace, tun *port.TUN) error {
 	defer ns.close()
 	if f.cfg.FastPath == config.FastPathOff {
 		return nil
+	}
+	// Loading programs takes CPU that a client on its way to an address needs, and
+	// without one there is nothing to carry.
+	if f.cfg.FastPath == config.FastPathAuto {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.addressed:
+		}
 	}
 	done := make(chan error)
 	go func() { done <- f.inside(ctx, ns, tun) }()

@@ -49,7 +49,9 @@ type assigned struct {
 }
 
 func newTunnel(cfg config.Client, log *slog.Logger) *tunnel {
-	return &tunnel{cfg: cfg, addrs: map[*Client]assigned{}, fast: newFastPath(cfg, log)}
+	d := &tunnel{cfg: cfg, addrs: map[*Client]assigned{}, fast: newFastPath(cfg, log)}
+	d.onChange(func(event.AddressChange) { d.fast.address() })
+	return d
 }
 
 // open makes the device, in the network namespace of the calling thread.
