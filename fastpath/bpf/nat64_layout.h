@@ -1,0 +1,175 @@
+/* Copyright the Isthmus authors. SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+
+/*
+ * The state of a NAT64 (RFC 6146), which daemon and programs share: either side
+ * creates bindings and sessions, the daemon alone ends them.
+ * translate/nat64/state/layout.go is the same in Go, and says how it is used. What is
+ * pinned outlives a daemon: whoever changes one of these raises NAT64_LAYOUT_VERSION.
+ *
+ * Words: X' and x are address and port of the IPv6 host, T and t those of the pool that
+ * it is bound to, Z and z those of the IPv4 host. An ICMP query has its identifier in
+ * x, t and z stays 0. Addresses and ports lie in network order, all else in the host's.
+ */
+
+#ifndef ISTHMUS_NAT64_LAYOUT_H
+#define ISTHMUS_NAT64_LAYOUT_H
+
+#include "types.h"
+
+#define NAT64_LAYOUT_VERSION 1
+
+/* Transport protocols: each has a BIB, a session table and ports of its own. */
+enum transport {
+	TRANSPORT_TCP,
+	TRANSPORT_UDP,
+	TRANSPORT_ICMP,
+	TRANSPORTS,
+};
+
+/*
+ * States of a session. UDP and ICMP know SESSION_OPEN alone; the others are those of
+ * TCP (RFC 6146 section 3.5.2). A V4 SYN that waits for a V6 SYN is not here, but in
+ * the engine's memory.
+ */
+enum session_state {
+	SESSION_FREE, /* no session */
+	SESSION_OPEN,
+	SESSION_V4_INIT,
+	SESSION_V6_INIT,
+	SESSION_ESTABLISHED,
+	SESSION_V4_FIN,
+	SESSION_V6_FIN,
+	SESSION_BOTH_FIN,
+	SESSION_TRANS,
+	SESSION_STATES,
+};
+
+/*
+ * The word of a session changes as a whole, by compare-and-swap:
+ *	bits 0-31	stamp: when its lifetime began, in units of 2^28 ns of CLOCK_MONOTONIC
+ *	bits 32-39	state
+ *	bits 40-47	flags
+ *	bits 48-63	generation: raised when the record is used anew
+ * It ends at stamp + lifetime of its state. A reader that found word, key and then the
+ * same generation and a state has read one session. Stamps are renewed when they are
+ * NAT64_STAMP_EVERY units old, or with a change of state.
+ */
+#define NAT64_STAMP_SHIFT 28
+#define NAT64_STAMP_EVERY 4
+#define SESSION_STATE_SHIFT 32
+#define SESSION_FLAGS_SHIFT 40
+#define SESSION_GENERATION_SHIFT 48
+#define SESSION_SLOW 1     /* flag: the engine alone handles it: hairpinned, or of its own making */
+#define SESSION_EXPECTED 2 /* flag: made for a packet that is to come: 30 s, then as its state says */
+
+/* One session, one cache line. */
+struct session {
+	u64 word;
+	u32 address6[4]; /* X' */
+	be32 pool;       /* T */
+	be32 peer;       /* Z */
+	be16 port6;      /* x */
+	be16 pool_port;  /* t */
+	be16 peer_port;  /* z */
+	u8 transport;    /* enum transport */
+	u8 prefix;       /* which prefix of pool6 the IPv6 host uses for Z */
+	u32 binding;     /* index of its binding */
+	u32 next;        /* index + 1 of the next session of the binding; under its lock */
+	u32 unused[4];
+};
+
+#define BINDING_FREE 0
+#define BINDING_DYNAMIC 1 /* goes with its last session */
+#define BINDING_STATIC 2  /* goes by the operator alone */
+
+/* One entry of a BIB. */
+struct binding {
+	u32 address6[4]; /* X' */
+	be32 pool;       /* T */
+	be16 port6;      /* x */
+	be16 pool_port;  /* t */
+	u32 word;        /* bits 0-7 state, 8-15 transport, 16-31 generation */
+	u32 lock;        /* 0 free, 1 held */
+	u32 sessions;    /* index + 1 of its first session; under the lock */
+	u32 subscriber;  /* index + 1; 0: none */
+};
+
+#define SUBSCRIBER_BLOCKS 16
+
+/*
+ * One client: an IPv6 prefix of the length in the settings, its pool address and its
+ * blocks of ports. Made and ended by the daemon alone, which checks whether the client
+ * may use the translator. bindings and sessions are counted by whoever makes one.
+ */
+struct subscriber {
+	u64 prefix[2];    /* as loaded from a packet, the rest zero */
+	be32 pool;        /* T of all its bindings */
+	u32 word;         /* bits 0-7 state (0 free, 1 used), 16-31 generation */
+	u32 lock;         /* held to make a binding, or to change blocks */
+	u32 sessions;     /* atomic */
+	u32 session_limit;
+	u32 bindings;     /* atomic */
+	u32 blocks;       /* how many */
+	u32 idle_since;   /* stamp, the daemon's */
+	u32 first[SUBSCRIBER_BLOCKS]; /* of each block: index of its first word in a bitmap of ports */
+};
+
+/*
+ * Ports in use: one bit each. The word of (address number a of the pool, transport, port)
+ * is ((a * TRANSPORTS + transport) * PORT_WORDS + port / 64); first[] above holds
+ * a * TRANSPORTS * PORT_WORDS + port / 64, for transport 0. A block is
+ * nat64_settings.block_words words, aligned to that.
+ */
+#define PORT_WORDS 1024
+
+/*
+ * An index finds a record by the hash of its key. A slot holds the index + 1 of the
+ * record below and the low half of the hash above; 0 is an empty slot. An entry lies in
+ * its home bucket, or in its other one, and then its home counts it in spilled: who
+ * finds nothing at home and spilled 0 need not look further. Slots change by
+ * compare-and-swap. Two entries of one key are prevented by locks: that of the
+ * subscriber for bindings, that of the binding for sessions.
+ */
+#define INDEX_SLOTS 7
+
+struct index_bucket {
+	u64 slot[INDEX_SLOTS];
+	u32 spilled;
+	u32 unused;
+};
+
+/*
+ * The hash of a key of up to 7 words of 32 bits, as they are loaded:
+ *	h = seed[0] + seed[1] * key[0] + ... + seed[7] * key[6]
+ *	h ^= h >> 32; h *= 0x9e3779b97f4a7c15; h ^= h >> 29
+ *	home  = (h >> 32) * buckets >> 32
+ *	other = (u64)(u32)((u32)h * 0x85ebca6b) * buckets >> 32, the next one if it is home
+ * Keys:
+ *	sessions6	X' (4), Z, x | z << 16, transport | prefix << 8
+ *	sessions4	T, Z, t | z << 16, transport
+ *	bindings6	X' (4), x | transport << 16
+ *	bindings4	T, t | transport << 16
+ *	subscribers	prefix (4)
+ */
+#define NAT64_SEEDS 8
+
+/* The head of the state: what shapes the rest. */
+struct nat64_head {
+	u32 version;
+	u32 unused;
+	u64 seed[NAT64_SEEDS];
+	u32 sessions, bindings, subscribers;           /* records */
+	u32 session_buckets, binding_buckets, subscriber_buckets; /* of each index */
+	u32 addresses;                                 /* of the pool */
+	u32 block_words;                               /* 64 ports each */
+	u32 subscriber_length;                         /* of the prefix that makes a subscriber */
+	u32 last_session;                              /* one beyond the highest record ever used: sweeps end there */
+};
+
+/*
+ * Records are free while their bit in a bitmap (sessions_used, bindings_used) is clear;
+ * taking one is setting it. ports_used are the ports. sessions_dirty has a bit for each
+ * session that changed (made, ended, or of another state) since the daemon looked.
+ */
+
+#endif
