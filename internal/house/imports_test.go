@@ -12,14 +12,14 @@ import (
 // Groups of packages. An entry ending in /... is the package and all below it.
 var (
 	codecs  = []string{"teredo", "translate"}
-	engines = []string{"teredo/server", "teredo/relay", "teredo/client", "teredo/peer"}
+	engines = []string{"teredo/server", "teredo/relay", "teredo/client", "teredo/peer", "translate/siit"}
 	leaves  = []string{"internal/packet", "internal/event", "internal/ratelimit", "internal/announce/health", "internal/trace"}
-	runs    = []string{"teredo/run"}
+	runs    = []string{"teredo/run", "translate/run"}
 	// Edges live on libraries that do their own I/O; what they learn is judged by
 	// an engine.
 	edges  = []string{"teredo/portmap"}
 	plumbs = []string{
-		"internal/port", "internal/config", "internal/announce", "internal/announce/bgp", "internal/role", "internal/control", "internal/metrics", "examples",
+		"internal/port", "internal/loop", "internal/config", "internal/announce", "internal/announce/bgp", "internal/role", "internal/control", "internal/metrics", "examples",
 	}
 	// The fast path is eBPF and what feeds it; a run package attaches it.
 	fastpaths = []string{"fastpath", "fastpath/bypass", "fastpath/netattr"}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/event"
+	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/client"
@@ -35,7 +36,7 @@ type Client struct {
 	name   string
 	log    *slog.Logger
 	engine *client.Client
-	loop   Loop[*client.Out]
+	loop   loop.Loop[*client.Out]
 	ready  chan struct{}
 	events *eventQueue
 	dev    *tunnel

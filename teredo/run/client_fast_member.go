@@ -8,6 +8,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/teredo/client"
 )
 
@@ -112,7 +113,7 @@ func (m *fastMember) place(c *client.FastChange) {
 		m.remove(&c.Peer)
 		return
 	}
-	epoch := monotonicEpoch()
+	epoch := port.MonotonicEpoch()
 	_ = m.fast.host.Put(m.number, &c.Peer, fastpath.Endpoint{
 		Mapping: c.Mapping, Own: netip.AddrPortFrom(way.source, local), Device: way.device,
 		Tested: c.Tested, Heard: c.Heard.Sub(epoch), Sent: c.Sent.Sub(epoch),
@@ -240,7 +241,7 @@ func (m *fastMember) collect() (list []passed) {
 	if m.fast.host == nil {
 		return nil
 	}
-	epoch := monotonicEpoch()
+	epoch := port.MonotonicEpoch()
 	_ = m.fast.host.Walk(func(number uint32, peer [16]byte, heard, sent time.Duration) {
 		c, ok := m.peers[peer]
 		if number != m.number || !ok {
@@ -266,7 +267,7 @@ func instant(d time.Duration) time.Time {
 	if d == 0 {
 		return time.Time{}
 	}
-	return monotonicEpoch().Add(d)
+	return port.MonotonicEpoch().Add(d)
 }
 
 // fastEngine is the engine with a look at the fast path before each tick.

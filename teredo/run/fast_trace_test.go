@@ -35,7 +35,7 @@ func TestTraceShowsBothPaths(t *testing.T) {
 					seen <- text[strings.Index(text, " ")+1:] // without the time
 				})
 			}()
-			for r.relay.loop.tap.Load() == nil {
+			for !r.relay.loop.Tracing() {
 				time.Sleep(time.Millisecond)
 			}
 			if err := r.relay.Trace(ctx, trace.Sampling{Every: 1, PerSecond: 1}, func(*trace.Sample) {}); !errors.Is(err, trace.ErrBusy) {

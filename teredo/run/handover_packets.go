@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/teredo/client"
@@ -72,7 +73,7 @@ func (h *Handover) readTun() error {
 	for {
 		n, err := h.tun.tun.ReadBatch(pkts)
 		if err != nil {
-			return untilClosed(err)
+			return loop.UntilClosed(err)
 		}
 		for rest := pkts[:n]; len(rest) > 0; {
 			c, run := h.ownerOf(rest)
@@ -86,8 +87,7 @@ func (h *Handover) readTun() error {
 				outs[c] = c.loop.NewOutput()
 			}
 			out := outs[c]
-			out.Reset()
-			c.loop.batch(out, false, &Ports{}, func(now time.Time) {
+			c.loop.With(out, func(now time.Time) {
 				h.noteDestinations(rest[:run], now)
 				for _, p := range rest[:run] {
 					c.engine.HandleIP(p, now, out)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -35,7 +36,7 @@ type Relay struct {
 	name   string
 	log    *slog.Logger
 	engine *relay.Relay
-	loop   Loop[*packet.Batch]
+	loop   loop.Loop[*packet.Batch]
 	ready  chan struct{}
 	self   selfCheck
 
@@ -63,7 +64,7 @@ type local struct {
 func NewRelay(cfg config.Relay, log *slog.Logger) (*Relay, error) {
 	c := relayEngineConfig(&cfg, &local{})
 	c.Memory = make([]byte, peer.BucketBytes) // until Run
-	c.Epoch = monotonicEpoch()
+	c.Epoch = port.MonotonicEpoch()
 	engine, err := relay.New(c, time.Now(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -150,13 +151,13 @@ func (r *Relay) sent() (n [2]uint64) {
 // timer or on a change, goes by the ports of the first.
 func (r *Relay) work(group *errgroup.Group, w int) {
 	conn, tun := r.conns[w], r.tuns[w]
-	ports := Ports{Sockets: []port.UDPConn{relay.Socket: conn}, IP: tun}
+	ports := loop.Ports{Sockets: []port.UDPConn{relay.Socket: conn}, IP: tun}
 	var up, down *relay.Lane
 	r.loop.Do(func(time.Time, *packet.Batch) { up, down = r.engine.NewLane(), r.engine.NewLane() })
-	fromUDP := Quick[*port.Message, *packet.Batch]{Done: up.Done, Handle: func(m *port.Message, now time.Time, out *packet.Batch) bool {
+	fromUDP := loop.Quick[*port.Message, *packet.Batch]{Done: up.Done, Handle: func(m *port.Message, now time.Time, out *packet.Batch) bool {
 		return up.HandleUDP(m.From, m.Payload, now, out)
 	}}
-	fromTun := Quick[[]byte, *packet.Batch]{Done: down.Done, Handle: down.HandleIP}
+	fromTun := loop.Quick[[]byte, *packet.Batch]{Done: down.Done, Handle: down.HandleIP}
 	group.Go(func() error { return r.loop.ReadUDPQuick(conn, ports, fromUDP, r.fromUDP) })
 	group.Go(func() error { return r.loop.ReadTunQuick(tun, ports, fromTun, r.fromTun) })
 }
@@ -187,7 +188,7 @@ func (r *Relay) open() error {
 	if r.host, err = port.OpenHost(); err != nil {
 		return err
 	}
-	n := workers(r.cfg.Workers)
+	n := loop.Workers(r.cfg.Workers)
 	if r.conns, err = port.ListenUDP4Group(port.UDPConfig{Addr: r.cfg.Bind}, n); err != nil {
 		return err
 	}

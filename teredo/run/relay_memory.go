@@ -6,22 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/teredo/peer"
 	"github.com/isthmus-net/isthmus/teredo/relay"
 )
-
-// monotonicEpoch returns the zero of CLOCK_MONOTONIC, by which a fast path in the
-// kernel stamps peers.
-func monotonicEpoch() time.Time {
-	var now unix.Timespec
-	// It cannot fail: the clock is always there, and the address is good.
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
-	return time.Now().Add(-time.Duration(now.Nano()))
-}
 
 // takeMemory gives the engine the memory of its peers: that of the fast path, with
 // the peers that a process before this one has left in it, or its own.

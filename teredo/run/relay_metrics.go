@@ -5,6 +5,7 @@ package run
 import (
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -50,17 +51,6 @@ func (r *Relay) Collect(emit func(role.Metric)) {
 	for _, queue := range r.tuns {
 		tun = tun.Plus(queue.Stats())
 	}
-	collectPort(emit, "udp", udp)
-	collectPort(emit, "tun", tun)
-}
-
-// collectPort reports what a port, called name, could not receive or send.
-func collectPort(emit func(role.Metric), name string, s port.Stats) {
-	emit(role.Dropped(name+"_receive_truncated", s.ReadTruncated))
-	emit(role.Dropped(name+"_receive_malformed", s.ReadMalformed))
-	emit(role.Dropped(name+"_send_full", s.WriteFull))
-	emit(role.Dropped(name+"_send_denied", s.WriteDenied))
-	emit(role.Dropped(name+"_send_too_big", s.WriteTooBig))
-	emit(role.Dropped(name+"_send_unreachable", s.WriteUnreachable))
-	emit(role.Dropped(name+"_send_failed", s.WriteFailed))
+	loop.CollectPort(emit, "udp", udp)
+	loop.CollectPort(emit, "tun", tun)
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/ratelimit"
@@ -36,7 +37,7 @@ type Server struct {
 	name   string
 	log    *slog.Logger
 	engine *server.Engine
-	loop   Loop[*packet.Batch]
+	loop   loop.Loop[*packet.Batch]
 	ready  chan struct{}
 	self   selfCheck
 
@@ -125,7 +126,7 @@ func (s *Server) Run(ctx context.Context) error {
 // sockets. The engine is shared: it takes a small part of the time that the kernel
 // needs for a packet.
 func (s *Server) work(group *errgroup.Group, w int) {
-	var ports Ports
+	var ports loop.Ports
 	for _, conns := range s.conns {
 		if w < len(conns) {
 			ports.Sockets = append(ports.Sockets, conns[w])
@@ -133,7 +134,7 @@ func (s *Server) work(group *errgroup.Group, w int) {
 	}
 	for i, conn := range ports.Sockets {
 		group.Go(func() error {
-			return s.loop.ReadUDPQuick(conn, ports, Quick[*port.Message, *packet.Batch]{}, func(m *port.Message, now time.Time, out *packet.Batch) {
+			return s.loop.ReadUDPQuick(conn, ports, loop.Quick[*port.Message, *packet.Batch]{}, func(m *port.Message, now time.Time, out *packet.Batch) {
 				if !s.self.fromUDP(i, m.From, m.Payload, out) {
 					s.engine.HandleUDP(m.From, i, m.Payload, now, out)
 				}
@@ -161,7 +162,7 @@ func (s *Server) open() error {
 		if !a.IsValid() {
 			continue
 		}
-		group, err := port.ListenUDP4Group(port.UDPConfig{Addr: netip.AddrPortFrom(a, s.cfg.Port)}, workers(s.cfg.Workers))
+		group, err := port.ListenUDP4Group(port.UDPConfig{Addr: netip.AddrPortFrom(a, s.cfg.Port)}, loop.Workers(s.cfg.Workers))
 		if errors.Is(err, unix.EADDRNOTAVAIL) {
 			return fmt.Errorf("%w; behind a 1:1 NAT the public address belongs under `advertise`, the host's own under `address`", err)
 		}

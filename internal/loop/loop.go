@@ -1,9 +1,10 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-// Package run makes the Teredo engines work on this host: it opens their
-// sockets and devices, drives them from loops, and undoes on exit what it
-// changed. It is the only Teredo package that touches the system.
-package run
+// Package loop drives a pure engine between the ports of one instance: it reads
+// batches, takes the engine's mutex once for each, sends what came out, wakes the
+// engine by its timers, and shows what passes to whoever traces. The run packages of
+// all roles stand on it.
+package loop
 
 import (
 	"context"
@@ -117,7 +118,7 @@ func (l *Loop[O]) ReadUDPQuick(conn port.UDPConn, ports Ports, quick Quick[*port
 	for {
 		n, err := conn.ReadBatch(msgs)
 		if err != nil {
-			return untilClosed(err)
+			return UntilClosed(err)
 		}
 		pass(l, batch[:n], out, l.Ordered, &ports, &quick, &shown, handle)
 	}
@@ -136,7 +137,7 @@ func (l *Loop[O]) ReadTunQuick(tun port.Tun, ports Ports, quick Quick[[]byte, O]
 	for {
 		n, err := tun.ReadBatch(pkts)
 		if err != nil {
-			return untilClosed(err)
+			return UntilClosed(err)
 		}
 		pass(l, pkts[:n], out, false, &ports, &quick, &tunView, handle)
 	}
@@ -174,6 +175,12 @@ func pass[P any, O Output](l *Loop[O], items []P, out O, ordered bool, ports *Po
 func (l *Loop[O]) Do(f func(now time.Time, out O)) {
 	out := l.NewOutput()
 	l.batch(out, false, &Ports{}, func(now time.Time) { f(now, out) })
+}
+
+// With is Do with an output of the caller, which is reset first.
+func (l *Loop[O]) With(out O, f func(now time.Time)) {
+	out.Reset()
+	l.batch(out, false, &Ports{}, f)
 }
 
 // RunTimer calls the engine's Tick when it is due, until ctx is done.
@@ -247,8 +254,9 @@ func (l *Loop[O]) sendUDP(dgrams []packet.Datagram, ports *Ports) {
 	}
 }
 
-// untilClosed makes the closing of a port a normal end.
-func untilClosed(err error) error {
+// UntilClosed makes the closing of a port a normal end: it returns nil for it, and
+// any other error as it is.
+func UntilClosed(err error) error {
 	if errors.Is(err, port.ErrClosed) {
 		return nil
 	}

@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package run
+package loop
 
 import (
 	"context"
@@ -38,6 +38,9 @@ func (l *Loop[O]) Trace(ctx context.Context, instance string, s trace.Sampling, 
 	defer l.mu.Unlock()
 	return nil
 }
+
+// Tracing tells whether a trace runs.
+func (l *Loop[O]) Tracing() bool { return l.tap.Load() != nil }
 
 // view shows a packet of type P to a tap.
 type view[P any] struct {

@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package run
+package loop
 
 import "runtime"
 
@@ -8,10 +8,10 @@ import "runtime"
 // beyond that the kernel, and not the engine, has the most to do.
 const mostWorkers = 4
 
-// workers returns how many workers serve an instance that is configured so. Each
+// Workers returns how many workers serve an instance that is configured so. Each
 // has a loop for each direction and so keeps two CPUs busy: on a machine with two
 // a second worker changed nothing that could be told from noise, and four lost.
-func workers(configured int) int {
+func Workers(configured int) int {
 	if configured > 0 {
 		return configured
 	}
