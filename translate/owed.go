@@ -51,6 +51,12 @@ func (t *Translator) owe4(h *header4, f fault, path Path, out *packet.Batch) Res
 	if !o.known || !t.own4.IsValid() || !mayAnswer4(h) {
 		return Result{Verdict: Drop, Reason: f.reason}
 	}
+	b := t.error4(h, o.type4, o.code4, f.param, path, out)
+	return Result{Verdict: Error, Reason: f.reason, Error: b}
+}
+
+// error4 makes an ICMP error about a packet (RFC 792, RFC 1812 section 4.3.2).
+func (t *Translator) error4(h *header4, typ, code uint8, param uint32, path Path, out *packet.Batch) []byte {
 	quote := h.packet[:min(len(h.packet), maxError4-ipv4HeaderLen-icmpHeaderLen)]
 	header := fields4{
 		tos:   internetControl,
@@ -62,11 +68,11 @@ func (t *Translator) owe4(h *header4, f fault, path Path, out *packet.Batch) Res
 		dst:   h.src,
 	}
 	b := appendHeader4(out.Alloc(header.total), &header)
-	b = append(b, o.type4, o.code4, 0, 0)
-	b = binary.BigEndian.AppendUint32(b, f.param)
+	b = append(b, typ, code, 0, 0)
+	b = binary.BigEndian.AppendUint32(b, param)
 	b = append(b, quote...)
 	fill(b[ipv4HeaderLen+2:ipv4HeaderLen+4], 0, b[ipv4HeaderLen:])
-	return Result{Verdict: Error, Reason: f.reason, Error: b}
+	return b
 }
 
 // mayAnswer4 tells whether an ICMP error may be sent about the packet: it is neither

@@ -22,6 +22,9 @@ type Path struct {
 	// HopTaken says that this is not the first translation of the packet here, so
 	// that its hop limit stays.
 	HopTaken bool
+	// Reassembled says that the packet came in fragments, which fitted: it is cut
+	// to MTU4 again, whatever its size.
+	Reassembled bool
 }
 
 // Endpoints are what a stateful translator gives one header: the addresses of the

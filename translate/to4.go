@@ -124,7 +124,7 @@ func (p *pass) size4(h *header6, f *fields4) (cut int, bad fault) {
 	switch {
 	case f.total <= mtu:
 		return 0, fault{}
-	case ipv6HeaderLen+h.length <= maxError6:
+	case ipv6HeaderLen+h.length <= maxError6 || p.path.Reassembled:
 		return mtu, fault{}
 	}
 	return 0, fault{ReasonTooBig, uint32(max(maxError6, mtu+ipv6HeaderLen-ipv4HeaderLen))}
