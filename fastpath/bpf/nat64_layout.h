@@ -53,6 +53,12 @@ enum session_state {
  * It ends at stamp + lifetime of its state. A reader that found word, key and then the
  * same generation and a state has read one session. Stamps are renewed when they are
  * NAT64_STAMP_EVERY units old, or with a change of state.
+ *
+ * Whoever takes a record of any kind writes what it holds, and then the word with the
+ * next generation; only then it goes into the indexes. The daemon ends it in the other
+ * order: state 0 into the word, out of the indexes, bits and counts given back. A lock
+ * is never written but to take it or give it back: somebody may hold that of a record
+ * whose last use has ended, and then finds another generation.
  */
 #define NAT64_STAMP_SHIFT 28
 #define NAT64_STAMP_EVERY 4
@@ -94,6 +100,8 @@ struct binding {
 	u32 subscriber;  /* index + 1; 0: none */
 };
 
+#define SUBSCRIBER_FREE 0
+#define SUBSCRIBER_USED 1
 #define SUBSCRIBER_BLOCKS 16
 
 /*
@@ -107,7 +115,7 @@ struct subscriber {
 	u32 word;         /* bits 0-7 state (0 free, 1 used), 16-31 generation */
 	u32 lock;         /* held to make a binding, or to change blocks */
 	u32 sessions;     /* atomic */
-	u32 session_limit;
+	u32 session_limit; /* 0: none */
 	u32 bindings;     /* atomic */
 	u32 blocks;       /* how many */
 	u32 idle_since;   /* stamp, the daemon's */
@@ -115,20 +123,35 @@ struct subscriber {
 };
 
 /*
- * Ports in use: one bit each. The word of (address number a of the pool, transport, port)
+ * Ports in use: one bit each, also set for what is not in the pool, so that a clear bit
+ * may be taken. The word of (address number a of the pool, transport, port)
  * is ((a * TRANSPORTS + transport) * PORT_WORDS + port / 64); first[] above holds
- * a * TRANSPORTS * PORT_WORDS + port / 64, for transport 0. A block is
- * nat64_settings.block_words words, aligned to that.
+ * a * TRANSPORTS * PORT_WORDS + port / 64, for transport 0. A block is head.block_words
+ * words, a power of two, aligned to that. Words below SYSTEM_WORDS, the system ports,
+ * are never taken at random: the daemon gives them to bindings of system ports.
  */
 #define PORT_WORDS 1024
+#define SYSTEM_WORDS 16
+
+/* An address of the pool, at its number. The number stays while ports of it are in use. */
+struct pool_address {
+	be32 address; /* 0: none */
+	u32 unused;
+};
 
 /*
  * An index finds a record by the hash of its key. A slot holds the index + 1 of the
- * record below and the low half of the hash above; 0 is an empty slot. An entry lies in
- * its home bucket, or in its other one, and then its home counts it in spilled: who
- * finds nothing at home and spilled 0 need not look further. Slots change by
- * compare-and-swap. Two entries of one key are prevented by locks: that of the
- * subscriber for bindings, that of the binding for sessions.
+ * record below and the low half of the hash above; 0 is an empty slot. Slots change by
+ * compare-and-swap. An entry goes into its home bucket; if all slots there are taken,
+ * into its other one, and its home counts that in spilled, atomically and before. So
+ * who finds nothing at home, and then reads 0 in spilled, need not look further.
+ * If both are full the daemon makes room: it moves an entry from its home to its other
+ * bucket, raising spilled, writing the copy and then clearing the old slot. Nothing
+ * ever moves back, so that a look-up of home, spilled, other misses no entry.
+ * Two entries of one key are prevented by locks: that of the subscriber for bindings
+ * (the daemon alone makes bindings without one), that of the binding for sessions.
+ * sessions4 does not tell prefixes of pool6 apart: under the lock a maker looks into
+ * both indexes, and makes no session if the one of the same Z, z has another prefix.
  */
 #define INDEX_SLOTS 7
 
@@ -163,12 +186,13 @@ struct nat64_head {
 	u32 addresses;                                 /* of the pool */
 	u32 block_words;                               /* 64 ports each */
 	u32 subscriber_length;                         /* of the prefix that makes a subscriber */
-	u32 last_session;                              /* one beyond the highest record ever used: sweeps end there */
+	u32 unused_end;
 };
 
 /*
  * Records are free while their bit in a bitmap (sessions_used, bindings_used) is clear;
- * taking one is setting it. ports_used are the ports. sessions_dirty has a bit for each
+ * taking one is setting it, near the bit that one took last. Sweeps go by the bitmap.
+ * The daemon alone takes subscribers, and keeps no bitmap of them here. ports_used are the ports. sessions_dirty has a bit for each
  * session that changed (made, ended, or of another state) since the daemon looked.
  */
 
