@@ -6,7 +6,7 @@
 // engine ("punt"), and what the engine would surely drop it drops under a named
 // reason. Without it everything still works, only slower.
 //
-// The C source lies in bpf, one file for each purpose; bpf/layout.h is what programs
+// The C source lies in bpf, one file for each purpose; bpf/layout.h and bpf/base.h are what programs
 // and this package share. The objects that clang made of it are committed, so that
 // nobody needs clang to build Isthmus; see generate.go.
 //

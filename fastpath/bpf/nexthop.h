@@ -3,7 +3,8 @@
 /*
  * Next hops: cached answers of the kernel's own routing. An answer of another
  * generation than the present one is none. Anything but a plain answer is left to
- * the kernel, and so to the engine.
+ * the kernel, and so to the engine. The set of programs says, by judge_destination,
+ * which IPv6 destinations it sends to at all.
  */
 
 #ifndef ISTHMUS_NEXTHOP_H
@@ -116,19 +117,6 @@ NOINLINE int fill6(void *ctx, struct nexthop6 *hop, const struct address6 *sourc
 	return 1;
 }
 
-/* Why clients may not send there; REASON_DECAP_FORWARDED if they may. */
-INLINE u32 judge_destination(const struct address6 *a)
-{
-	const u32 *words = (const u32 *)a;
-	if (!is_host(words))
-		return REASON_BAD_DESTINATION;
-	if (tag_of(words[0]) != NO_TAG)
-		return REASON_TEREDO_TO_TEREDO;
-	if (is_served(a->word[0], a->word[1]))
-		return REASON_DECAP_FORWARDED;
-	return settings.flags & FLAG_SERVE_MORE ? REASON_SERVE_LIST : REASON_NOT_SERVED;
-}
-
 /* Judges a destination and finds its next hop. */
 NOINLINE int learn6(void *ctx, struct nexthop6 *hop, const struct address6 *source, const struct address6 *destination)
 {
@@ -138,17 +126,17 @@ NOINLINE int learn6(void *ctx, struct nexthop6 *hop, const struct address6 *sour
 	u64 generation = READ_ONCE(settings.generation);
 	hop->generation = 0;
 	u32 reason = judge_destination(destination);
-	if (reason != REASON_DECAP_FORWARDED)
+	if (reason != REASON_TO_IPV6)
 		return reason;
 	if (!fill6(ctx, hop, source, destination))
 		return REASON_NO_NEXT_HOP;
 	hop->generation = generation;
-	return REASON_DECAP_FORWARDED;
+	return REASON_TO_IPV6;
 }
 
 /*
- * The next hop of an IPv6 destination of clients, that this hook can use. One that
- * is there was allowed when it was put there.
+ * The next hop of an IPv6 destination, that this hook can use. One that is there was
+ * allowed when it was put there.
  */
 INLINE u32 find_hop6(void *ctx, const struct address6 *source, const struct address6 *destination, u32 hook_flag,
 		     struct nexthop6 **out)
@@ -162,11 +150,11 @@ INLINE u32 find_hop6(void *ctx, const struct address6 *source, const struct addr
 	if (UNLIKELY(hop->generation != READ_ONCE(settings.generation) ||
 		     hop->key.word[0] != destination->word[0] || hop->key.word[1] != destination->word[1])) {
 		u32 reason = learn6(ctx, hop, source, destination);
-		if (reason != REASON_DECAP_FORWARDED)
+		if (reason != REASON_TO_IPV6)
 			return reason;
 	}
 	*out = hop;
-	return hop->flags & hook_flag ? REASON_DECAP_FORWARDED : REASON_NO_NEXT_HOP;
+	return hop->flags & hook_flag ? REASON_TO_IPV6 : REASON_NO_NEXT_HOP;
 }
 
 #endif

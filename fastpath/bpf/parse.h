@@ -61,38 +61,6 @@ INLINE u32 frame_length(const struct xdp_md *ctx)
 	return n;
 }
 
-#define NO_TAG 0xff
-
-/*
- * The tag of an address that has not the first prefix. A function of its own to the
- * verifier, which would otherwise follow each turn of the loop to the end.
- */
-GLOBAL u32 other_tag_of(u32 first)
-{
-	for (u32 i = 1; i < MAX_PREFIXES; i++) {
-		if (i >= settings.prefixes)
-			break;
-		if (settings.by_tag[i] == first)
-			return i;
-	}
-	return NO_TAG;
-}
-
-/* The tag of an address, by its first word: which Teredo prefix it has. */
-INLINE u32 tag_of(be32 first)
-{
-	u32 n = settings.prefixes;
-	if (first == settings.prefix)
-		return n ? 0 : NO_TAG;
-	return LIKELY(n <= 1) ? NO_TAG : other_tag_of(first);
-}
-
-/* Whether an IPv4 address is one of our own. */
-INLINE int is_own(be32 address)
-{
-	return address && settings.own[(u32)(address * settings.own_factor) >> 24] == address;
-}
-
 /* Where the device of an index is, if the programs serve it: if the index is there. */
 INLINE struct device *device_at(u32 ifindex) { return &settings.devices[ifindex % DEVICE_SLOTS]; }
 
@@ -112,19 +80,6 @@ INLINE int is_host(const u32 *a)
 	return first != 0xff && !(first == 0xfe && second & 0x80) && (a[0] | a[1]) != 0;
 }
 
-/* Whether clients may send to an address, in two words as they are loaded. */
-GLOBAL u32 is_served(u64 high, u64 low)
-{
-	for (u32 i = 0; i < MAX_SERVE; i++) {
-		if (i >= settings.serves)
-			break;
-		const struct range6 *r = &settings.serve[i];
-		if ((((high ^ r->address[0]) & r->mask[0]) | ((low ^ r->address[1]) & r->mask[1])) == 0)
-			return 1;
-	}
-	return 0;
-}
-
 /* Protocols whose checksum covers the whole packet but the header (see checksum.h). */
 INLINE int is_summed(u8 next)
 {
@@ -133,11 +88,5 @@ INLINE int is_summed(u8 next)
 
 /* The least that a transport header takes; what is shorter has no checksum. */
 INLINE u32 transport_len(u8 next) { return next == PROTO_TCP ? TCP_LEN : UDP_LEN; }
-
-/* Protocols that pass though the outer checksum must do without theirs. */
-INLINE int is_unsummed(u8 next)
-{
-	return next == PROTO_SCTP || next == PROTO_ESP;
-}
 
 #endif

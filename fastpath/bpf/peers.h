@@ -8,6 +8,7 @@
 #ifndef ISTHMUS_PEERS_H
 #define ISTHMUS_PEERS_H
 
+#include "teredo_tables.h"
 #include "parse.h"
 
 /* A peer as it was found. */

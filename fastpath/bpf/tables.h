@@ -1,36 +1,18 @@
 /* Copyright the Isthmus authors. SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 
 /*
- * The tables. Objects that are loaded together name the same ones, and the loader
- * gives them the same maps.
+ * The tables that every set of programs has. Objects that are loaded together name the
+ * same ones, and the loader gives them the same maps.
  */
 
 #ifndef ISTHMUS_TABLES_H
 #define ISTHMUS_TABLES_H
 
-#include "layout.h"
+#include "base.h"
 
-const volatile struct features fixed;
-
-/* These lie in sections: their address is known when a program is loaded. */
-struct relay_settings settings SEC(".data.settings");
-struct shared_tables shared;
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* set by the loader */
-	__type(key, u32);
-	__type(value, struct bucket);
-} peers SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 1); /* set by the loader */
-	__type(key, struct address6);
-	__type(value, struct mapping);
-} foreign SEC(".maps");
+#ifndef FIRST_PUNT
+#error "include teredo_tables.h or nat64_tables.h first"
+#endif
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

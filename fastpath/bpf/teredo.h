@@ -10,6 +10,7 @@
 #ifndef ISTHMUS_TEREDO_H
 #define ISTHMUS_TEREDO_H
 
+#include "teredo_address.h"
 #include "checksum.h"
 #include "count.h"
 #include "nexthop.h"
