@@ -33,6 +33,7 @@ const (
 // stack sent in one piece for the device to segment (TSO, USO).
 type superpacket struct {
 	data      []byte // headers and all payload; nil when nothing is left
+	ipv4      bool
 	transport int    // offset of the TCP or UDP header
 	headers   int    // length of all headers
 	segment   int    // payload bytes of each packet but the last
@@ -57,17 +58,18 @@ func (s *superpacket) parse(hdr, data []byte) (single []byte, ok bool) {
 		}
 		return data, true
 	}
-	if !needsSum || len(data) < packet.IPv6HeaderLen || data[0]>>4 != 6 || start < packet.IPv6HeaderLen {
+	if ip := headerLen(data); !needsSum || ip == 0 || start < ip {
 		return nil, false
 	}
 	*s = superpacket{
+		ipv4:      data[0]>>4 == 4,
 		transport: start,
 		segment:   int(binary.NativeEndian.Uint16(hdr[4:])),
 		sumOff:    offset,
 	}
 	switch gso {
-	case unix.VIRTIO_NET_HDR_GSO_TCPV6:
-		if len(data) < start+20 || offset != tcpSumOff {
+	case unix.VIRTIO_NET_HDR_GSO_TCPV4, unix.VIRTIO_NET_HDR_GSO_TCPV6:
+		if s.ipv4 != (gso == unix.VIRTIO_NET_HDR_GSO_TCPV4) || len(data) < start+20 || offset != tcpSumOff {
 			return nil, false
 		}
 		words := int(data[start+tcpDataOff] >> 4)
@@ -108,7 +110,11 @@ func (s *superpacket) hand(buf []byte) int {
 	copy(p, s.data[:s.headers])
 	copy(p[s.headers:], payload)
 	first, last := s.next == s.headers, s.next+len(payload) == len(s.data)
-	binary.BigEndian.PutUint16(p[4:], uint16(n-packet.IPv6HeaderLen))
+	if s.ipv4 {
+		s.handIPv4(p)
+	} else {
+		binary.BigEndian.PutUint16(p[4:], uint16(n-packet.IPv6HeaderLen))
+	}
 	t := p[s.transport:]
 	if s.sumOff == tcpSumOff {
 		seq := binary.BigEndian.Uint32(t[tcpSeqOff:]) + uint32(s.next-s.headers)
@@ -128,6 +134,15 @@ func (s *superpacket) hand(buf []byte) int {
 		s.data = nil
 	}
 	return n
+}
+
+// handIPv4 writes what differs in the IPv4 header of each packet: the length, the
+// identification, counted up as the kernel would, and the checksum.
+func (s *superpacket) handIPv4(p []byte) {
+	binary.BigEndian.PutUint16(p[ipv4LenOff:], uint16(len(p)))
+	id := binary.BigEndian.Uint16(p[ipv4IDOff:]) + uint16((s.next-s.headers)/s.segment)
+	binary.BigEndian.PutUint16(p[ipv4IDOff:], id)
+	fillIPv4Sum(p[:headerLen(p)])
 }
 
 // putSum stores the complement of a sum. Zero is written as 0xffff, its equal

@@ -223,13 +223,6 @@ func (t *TUN) Close() error {
 	return nil
 }
 
-// addHop undoes one of the kernel's decrements (see TUNConfig.Forwarding).
-func addHop(p []byte) {
-	if len(p) >= 8 && p[0]>>4 == 6 && p[7] < 255 {
-		p[7]++
-	}
-}
-
 // readNow reads one packet from a non-blocking descriptor. RawSyscall spares
 // the scheduler's bookkeeping, which is for calls that may block.
 func readNow(fd int, b []byte) (int, unix.Errno) {

@@ -24,8 +24,8 @@ type TUNConfig struct {
 	// Forwarding is for roles whose packets the kernel forwards between the
 	// network and the TUN. The kernel takes one hop off on the way in and one
 	// on the way out, and the engine takes its own. An engine sees the packet
-	// as it was on the wire: so one hop is added on each read and write of an
-	// IPv6 packet, never beyond 255.
+	// as it was on the wire: so one hop is added on each read and write, never
+	// beyond 255.
 	Forwarding bool
 	// Offload lets the host's stack hand over many packets of a TCP or UDP
 	// flow in one piece, and hands them to it in one piece. Packets are the
@@ -150,7 +150,7 @@ func (t *TUN) setUp(name string, queues bool) error {
 // (6.2 or later) segments it for a TUN.
 func (t *TUN) setOffload() error {
 	t.raw = make([]byte, vnetHdrLen+packet.IPv6HeaderLen+maxTrain)
-	const tcp = unix.TUN_F_CSUM | unix.TUN_F_TSO6 | unix.TUN_F_TSO_ECN
+	const tcp = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6 | unix.TUN_F_TSO_ECN
 	if unix.IoctlSetInt(t.guard.fd, unix.TUNSETOFFLOAD, tcp|unix.TUN_F_USO4|unix.TUN_F_USO6) == nil {
 		return nil
 	}
