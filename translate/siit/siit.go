@@ -1,0 +1,183 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+// Package siit is the engine of a stateless IP/ICMP translator (RFC 7915) with the
+// address forms of RFC 6052 and the explicit mappings of RFC 7757. All rules are in
+// package translate; the engine adds what a running translator has beside them: the
+// rate of the ICMP errors that it owes, counters, and settings that change between two
+// packets.
+package siit
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/ratelimit"
+	"github.com/isthmus-net/isthmus/translate"
+)
+
+// Settings of an Engine.
+type Settings struct {
+	Translate translate.Settings
+	// MTU4 and MTU6 are the sizes that the networks on either side take, in bytes; 0
+	// leaves the check to the host's routes.
+	MTU4, MTU6 int
+	// ErrorRate is how many ICMP errors the translator sends a second; 0 is any number.
+	ErrorRate int
+	// Silent are the classes of errors that are not sent at all.
+	Silent [NumClasses]bool
+}
+
+// Stats count packets since the engine was made.
+type Stats struct {
+	// FromIPv4 and FromIPv6 came in; ToIPv4 and ToIPv6 went out. A packet that was cut
+	// into fragments counts once for each.
+	FromIPv4, FromIPv6, ToIPv4, ToIPv6 uint64
+	// Hairpinned went from IPv6 to IPv6.
+	Hairpinned uint64
+	// ErrorsSent and ErrorsSuppressed are ICMP errors that the translator owed.
+	ErrorsSent, ErrorsSuppressed uint64
+	// Dropped counts by translate.Reason, those that earned an error included.
+	Dropped [translate.NumReasons]uint64
+}
+
+// Engine translates packets one by one. It is for one thread at a time.
+type Engine struct {
+	settings   Settings
+	translator *translate.Translator
+	limit      ratelimit.Limit
+	bucket     ratelimit.Bucket
+	random     *rand.ChaCha8
+	stats      Stats
+}
+
+// New makes an engine. It takes the seed of its identifications from random.
+func New(s Settings, random io.Reader) (*Engine, error) {
+	var seed [32]byte
+	if _, err := io.ReadFull(random, seed[:]); err != nil {
+		return nil, fmt.Errorf("no random seed for the translator: %w", err)
+	}
+	e := &Engine{random: rand.NewChaCha8(seed)}
+	return e, e.Reconfigure(s)
+}
+
+// Reconfigure takes other settings, or refuses them and keeps the old ones.
+func (e *Engine) Reconfigure(s Settings) error {
+	t, err := translate.New(s.Translate)
+	if err != nil {
+		return err
+	}
+	e.settings, e.translator = s, t
+	e.limit = ratelimit.PerSecond(s.ErrorRate, s.ErrorRate)
+	return nil
+}
+
+// Stats returns the counters.
+func (e *Engine) Stats() Stats { return e.stats }
+
+// EachDropped calls f for every drop reason, in a fixed order.
+func (s *Stats) EachDropped(f func(reason string, n uint64)) {
+	for r := translate.ReasonNone + 1; int(r) < translate.NumReasons; r++ {
+		f(r.String(), s.Dropped[r])
+	}
+}
+
+// Handle translates a packet of either family. What comes out is for the host's stack.
+func (e *Engine) Handle(ip []byte, now time.Time, out *packet.Batch) {
+	// One draw serves both: a pool's address says nothing of an identification.
+	drawn := e.random.Uint64()
+	path := translate.Path{MTU4: e.settings.MTU4, MTU6: e.settings.MTU6, ID: uint16(drawn), Random: uint32(drawn >> 32)}
+	before := len(out.IP)
+	var r translate.Result
+	from6 := len(ip) > 0 && ip[0]>>4 == 6
+	if from6 {
+		e.stats.FromIPv6++
+		r = e.translator.IPv6(ip, path, out)
+	} else {
+		e.stats.FromIPv4++
+		r = e.translator.IPv4(ip, path, out)
+	}
+	if r.Verdict != translate.Translated {
+		e.stats.Dropped[r.Reason]++
+		e.owe(&r, now, out)
+		return
+	}
+	for _, p := range out.IP[before:] {
+		switch {
+		case p[0]>>4 == 4:
+			e.stats.ToIPv4++
+		default:
+			e.stats.ToIPv6++
+			if from6 {
+				e.stats.Hairpinned++
+			}
+		}
+	}
+}
+
+// owe sends the error of a result, if its class and the rate allow it.
+func (e *Engine) owe(r *translate.Result, now time.Time, out *packet.Batch) {
+	if r.Verdict != translate.Error {
+		return
+	}
+	if e.settings.Silent[ClassOf(r.Error)] || !e.bucket.Allow(e.limit, now) {
+		e.stats.ErrorsSuppressed++
+		return
+	}
+	e.stats.ErrorsSent++
+	out.SendIP(r.Error)
+}
+
+// Tick implements the loop's engine: there is nothing to do by time.
+func (e *Engine) Tick(time.Time, *packet.Batch) {}
+
+// Next implements the loop's engine.
+func (e *Engine) Next() time.Time { return time.Time{} }
+
+// Class is a kind of ICMP error that can be switched off.
+type Class uint8
+
+// The classes.
+const (
+	Unreachable Class = iota
+	TooBig            // fragmentation needed, packet too big
+	HopLimit
+	Parameter
+	// NumClasses is the number of classes.
+	NumClasses
+)
+
+// Offsets and types of RFC 792 and RFC 4443.
+const (
+	icmpUnreachable, icmpTimeExceeded = 3, 11
+	codeFragmentation                 = 4
+	ipv4HeaderLen                     = 20
+)
+
+// ClassOf returns the class of an error that the translator made, which has an IP
+// header without options.
+func ClassOf(e []byte) Class {
+	if e[0]>>4 == 4 {
+		switch m := binary.BigEndian.Uint16(e[ipv4HeaderLen:]); {
+		case m == icmpUnreachable<<8|codeFragmentation:
+			return TooBig
+		case m>>8 == icmpUnreachable:
+			return Unreachable
+		case m>>8 == icmpTimeExceeded:
+			return HopLimit
+		}
+		return Parameter
+	}
+	switch e[packet.IPv6HeaderLen] {
+	case packet.ICMPv6Unreachable:
+		return Unreachable
+	case packet.ICMPv6PacketTooBig:
+		return TooBig
+	case packet.ICMPv6TimeExceeded:
+		return HopLimit
+	}
+	return Parameter
+}
