@@ -77,17 +77,11 @@ func Frame6(src, dst net.HardwareAddr, p packet.IPv6) []byte {
 // Frame4 puts a UDP payload into an IPv4 packet (RFC 791), without a UDP
 // checksum, and that into an Ethernet frame.
 func Frame4(src, dst net.HardwareAddr, from, to netip.AddrPort, payload []byte) []byte {
-	const ipLen = 20
-	b := ethernet(src, dst, etherIPv4)
-	n := ipLen + packet.UDPHeaderLen + len(payload)
-	s, d := from.Addr().As4(), to.Addr().As4()
-	ip := len(b)
-	b = append(b, 0x45, 0, byte(n>>8), byte(n), 0, 0, 0, 0, 64, packet.ProtoUDP, 0, 0)
-	b = append(append(b, s[:]...), d[:]...)
-	binary.BigEndian.PutUint16(b[ip+10:], ^packet.Fold(packet.Sum(0, b[ip:])))
+	n := packet.UDPHeaderLen + len(payload)
+	b := ipv4Header(ethernet(src, dst, etherIPv4), from.Addr(), to.Addr(), packet.ProtoUDP, n)
 	b = binary.BigEndian.AppendUint16(b, from.Port())
 	b = binary.BigEndian.AppendUint16(b, to.Port())
-	b = binary.BigEndian.AppendUint16(b, uint16(packet.UDPHeaderLen+len(payload)))
+	b = binary.BigEndian.AppendUint16(b, uint16(n))
 	b = append(b, 0, 0)
 	return append(b, payload...)
 }

@@ -125,15 +125,38 @@ func (m *Meter) Count(class int) (uint64, error) {
 	return n, nil
 }
 
+// Total is how many test packets of all classes have arrived so far. Behind a
+// translator, which chooses ports, classes mean nothing.
+func (m *Meter) Total() (n uint64, err error) {
+	for class := range Classes {
+		of, err := m.Count(class)
+		if err != nil {
+			return 0, err
+		}
+		n += of
+	}
+	return n, nil
+}
+
+// SettleAll waits until nothing arrives any more, at most for patience, and returns
+// the total.
+func (m *Meter) SettleAll(patience time.Duration) (uint64, error) {
+	return settle(m.Total, patience)
+}
+
 // Settle waits until nothing of a class arrives any more, at most for patience,
 // and returns its count.
 func (m *Meter) Settle(class int, patience time.Duration) (uint64, error) {
+	return settle(func() (uint64, error) { return m.Count(class) }, patience)
+}
+
+func settle(count func() (uint64, error), patience time.Duration) (uint64, error) {
 	const calm = 2 * time.Millisecond
-	last, err := m.Count(class)
+	last, err := count()
 	for deadline := time.Now().Add(patience); err == nil && time.Now().Before(deadline); {
 		time.Sleep(calm)
 		var n uint64
-		if n, err = m.Count(class); n == last {
+		if n, err = count(); n == last {
 			break
 		}
 		last = n

@@ -34,27 +34,53 @@ struct {
 	__type(value, __u64);
 } counts SEC(".maps");
 
-// test_packet finds the UDP header of a test packet, in a tunnel or not.
+// echo finds the header of an echo request or reply that carries the marker: its
+// eight bytes are followed by the tag as those of UDP are.
+static __always_inline const __u8 *echo(const __u8 *icmp, const __u8 *end, __u8 request, __u8 reply)
+{
+	if (icmp + UDP + TAG > end || (icmp[0] != request && icmp[0] != reply))
+		return NULL;
+	return *(const __u64 *)(icmp + UDP) == MARK ? icmp : NULL;
+}
+
+// test_packet4 finds it in an IPv4 packet that is no tunnel.
+static __always_inline const __u8 *test_packet4(const __u8 *ip, const __u8 *end)
+{
+	if (ip[9] == PROTOCOL_ICMP)
+		return echo(ip + IPV4, end, 8, 0);
+	const __u8 *udp = ip + IPV4;
+	if (ip[9] != PROTOCOL_UDP || udp + UDP > end || udp[2] != 0 || udp[3] != DISCARD)
+		return NULL;
+	return udp;
+}
+
+// test_packet finds the header in front of the data of a test packet, in a tunnel
+// or not.
 static __always_inline const __u8 *test_packet(const __u8 *data, const __u8 *end)
 {
 	const __u8 *ip = data + ETHERNET;
 
-	if (ip + IPV6 + UDP > end)
+	if (ip + IPV4 + UDP > end)
 		return NULL;
 	__u16 type = (__u16)data[12] << 8 | data[13];
 	if (type == ETHER_IPV4) {
-		if (ip[0] != 0x45 || ip[9] != PROTOCOL_UDP)
+		if (ip[0] != 0x45)
+			return NULL;
+		const __u8 *plain = test_packet4(ip, end);
+		if (plain)
+			return plain;
+		if (ip[9] != PROTOCOL_UDP)
 			return NULL;
 		ip += OUTER;
-		if (ip + IPV6 + UDP > end)
-			return NULL;
 	} else if (type != ETHER_IPV6) {
 		return NULL;
 	}
-	if (ip[0] >> 4 != 6 || ip[6] != PROTOCOL_UDP)
+	if (ip + IPV6 + UDP > end || ip[0] >> 4 != 6)
 		return NULL;
 	const __u8 *udp = ip + IPV6;
-	if (udp[2] != 0 || udp[3] != DISCARD)
+	if (ip[6] == PROTOCOL_ICMPV6)
+		return echo(udp, end, 128, 129);
+	if (ip[6] != PROTOCOL_UDP || udp[2] != 0 || udp[3] != DISCARD)
 		return NULL;
 	return udp;
 }
@@ -80,7 +106,7 @@ static __always_inline bool arrive(const __u8 *data, const __u8 *end)
 	if (!udp)
 		return false;
 	stamp(udp, end, &arrived);
-	__u32 class = ((__u32)udp[1] - DISCARD) % CLASSES;
+	__u32 class = ((__u32)udp[1] - DISCARD) % CLASSES; // of an echo and behind a translator: any
 	__u64 *n = bpf_map_lookup_elem(&counts, &class);
 	if (n)
 		(*n)++;

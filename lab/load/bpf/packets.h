@@ -20,7 +20,9 @@
 
 #define ETHER_IPV4 0x0800
 #define ETHER_IPV6 0x86dd
+#define PROTOCOL_ICMP 1
 #define PROTOCOL_UDP 17
+#define PROTOCOL_ICMPV6 58
 
 // Lengths of the headers that are written anew: up to the inner UDP header.
 #define HEADER_PLAIN (ETHERNET + IPV6 + UDP)
