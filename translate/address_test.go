@@ -176,3 +176,28 @@ func TestLongestPrefix(t *testing.T) {
 	wantPackets(t, tr, testPath, v4{payload: udp(3)}.bytes(),
 		v6{src: "2001:db8:c633:6402::", dst: "2001:db8:c000:221::", payload: udp(3)}.bytes())
 }
+
+func TestRepresents(t *testing.T) {
+	for _, tt := range []struct {
+		prefix, a string
+		want      bool
+	}{
+		{"64:ff9b::/96", "1.1.1.1", true},
+		{"64:ff9b::/96", "10.0.0.1", false},
+		{"64:ff9b::/96", "192.0.2.1", false},
+		{"64:ff9b::/96", "192.0.0.170", false},
+		{"2001:db8:64::/96", "10.0.0.1", true},
+		{"64:ff9b:1::/96", "10.0.0.1", true},
+	} {
+		p, err := NewPrefix(netip.MustParsePrefix(tt.prefix))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Represents(netip.MustParseAddr(tt.a)); got != tt.want {
+			t.Errorf("%s represents %s: %v", tt.prefix, tt.a, got)
+		}
+	}
+	if !Illegal(netip.MustParseAddr("127.0.0.1")) || Illegal(netip.MustParseAddr("192.0.2.1")) {
+		t.Error("illegal addresses")
+	}
+}

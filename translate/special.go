@@ -73,3 +73,11 @@ func unicast6(p netip.Prefix) bool {
 	}
 	return true
 }
+
+// Illegal tells whether no packet may be forwarded to or from an IPv4 address (RFC
+// 1812 section 5.3.7).
+func Illegal(a netip.Addr) bool { return illegal4(a.As4()) }
+
+// Represents tells whether the prefix may stand for an IPv4 address: the well-known one
+// stands for global addresses alone (RFC 6052 section 3.1).
+func (p *Prefix) Represents(a netip.Addr) bool { return !p.wellKnown || !isNonGlobal(a.As4()) }

@@ -1,0 +1,213 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package dns64
+
+import (
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+const (
+	// failureTime is how long nobody is asked again after a failure (RFC 9520 section
+	// 3.2: a second at least).
+	failureTime = 2 * time.Second
+	// entryCost is what an entry takes beside its name and message, in bytes: the
+	// record itself, its place in the map, and what the allocator adds.
+	entryCost = 256
+)
+
+// Limits bound a [Cache].
+type Limits struct {
+	// Entries and Bytes bound the memory. 0 entries: nothing is kept.
+	Entries, Bytes int
+	// MaxTTL and MaxNegativeTTL bound how long answers are kept, with data and
+	// without.
+	MaxTTL, MaxNegativeTTL time.Duration
+}
+
+// Cache keeps the answers of upstreams until their time is over, the least recently
+// used going first when it is full. It is not safe for concurrent use.
+type Cache struct {
+	limits  Limits
+	entries map[Ask]*entry
+	bytes   int
+	ends    entry // of the ring: next is the most recently used
+}
+
+// entry is one answer. It is kept packed, which takes little memory, bounds it
+// exactly, and gives each reader records of its own.
+type entry struct {
+	ask        Ask
+	wire       []byte // nil: no upstream answered
+	trusted    bool
+	stored     time.Time
+	expires    time.Time
+	prev, next *entry
+}
+
+func (e *entry) cost() int { return entryCost + len(e.ask.Name) + cap(e.wire) }
+
+// NewCache makes an empty cache.
+func NewCache(l Limits) *Cache {
+	c := &Cache{limits: l}
+	c.Clear()
+	return c
+}
+
+// Clear forgets everything.
+func (c *Cache) Clear() {
+	c.entries = make(map[Ask]*entry)
+	c.bytes = 0
+	c.ends.next, c.ends.prev = &c.ends, &c.ends
+}
+
+// SetLimits changes the limits; what is too much goes at once.
+func (c *Cache) SetLimits(l Limits) {
+	c.limits = l
+	c.shrink()
+}
+
+// Len and Bytes are what the cache holds and takes.
+func (c *Cache) Len() int { return len(c.entries) }
+
+// Bytes is the memory that the entries take.
+func (c *Cache) Bytes() int { return c.bytes }
+
+// Get returns an answer that is still good, with its TTLs less the time since (RFC
+// 1035 section 7.4).
+func (c *Cache) Get(a Ask, now time.Time) (Result, bool) {
+	e := c.entries[a]
+	if e == nil {
+		return Result{}, false
+	}
+	age := now.Sub(e.stored)
+	if !now.Before(e.expires) || age < 0 {
+		c.remove(e)
+		return Result{}, false
+	}
+	c.unlink(e)
+	c.front(e)
+	if e.wire == nil {
+		return Result{Trusted: e.trusted}, true
+	}
+	m := new(dns.Msg)
+	if err := m.Unpack(e.wire); err != nil {
+		c.remove(e)
+		return Result{}, false
+	}
+	grow(m, uint32(age/time.Second))
+	return Result{Msg: m, Trusted: e.trusted}, true
+}
+
+// grow makes all records older by some seconds.
+func grow(m *dns.Msg, seconds uint32) {
+	for _, section := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
+		for _, rr := range section {
+			if h := rr.Header(); h.Rrtype != dns.TypeOPT {
+				h.Ttl -= min(h.Ttl, seconds)
+			}
+		}
+	}
+}
+
+// Put keeps an answer as long as it is good.
+func (c *Cache) Put(a Ask, r Result, now time.Time) {
+	life := c.life(a, r.Msg)
+	if life <= 0 || c.limits.Entries <= 0 {
+		return
+	}
+	e := &entry{ask: a, trusted: r.Trusted, stored: now, expires: now.Add(life)}
+	if r.Msg != nil {
+		kept := *r.Msg
+		kept.Compress = true
+		wire, err := kept.Pack()
+		if err != nil {
+			return
+		}
+		e.wire = append(make([]byte, 0, len(wire)), wire...) // without the room that packing leaves
+	}
+	if e.cost() > c.limits.Bytes {
+		return
+	}
+	if old := c.entries[a]; old != nil {
+		c.remove(old)
+	}
+	c.entries[a] = e
+	c.bytes += e.cost()
+	c.front(e)
+	c.shrink()
+}
+
+// life is how long an answer may be kept.
+func (c *Cache) life(a Ask, m *dns.Msg) time.Duration {
+	switch {
+	case m == nil:
+		return failureTime
+	case m.Truncated:
+		return 0
+	case m.Rcode == dns.RcodeSuccess && len(m.Answer) > 0 && (a.Type == dns.TypeANY || holds(m.Answer, a.Type)):
+		return min(c.limits.MaxTTL, shortest(m))
+	case m.Rcode == dns.RcodeSuccess, m.Rcode == dns.RcodeNameError:
+		return min(c.limits.MaxNegativeTTL, c.limits.MaxTTL, negative(m))
+	}
+	return failureTime
+}
+
+func holds(section []dns.RR, qtype uint16) bool {
+	for _, rr := range section {
+		if rr.Header().Rrtype == qtype {
+			return true
+		}
+	}
+	return false
+}
+
+// shortest is the least TTL of a message. One with its highest bit set counts as 0
+// (RFC 2181 section 8).
+func shortest(m *dns.Msg) time.Duration {
+	least := uint32(1<<31 - 1)
+	for _, section := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
+		for _, rr := range section {
+			switch h := rr.Header(); {
+			case h.Rrtype == dns.TypeOPT:
+			case h.Ttl >= 1<<31:
+				return 0
+			default:
+				least = min(least, h.Ttl)
+			}
+		}
+	}
+	return time.Duration(least) * time.Second
+}
+
+// negative is how long an answer without data is good: by its SOA, without which it is
+// not kept (RFC 2308 section 5).
+func negative(m *dns.Msg) time.Duration {
+	for _, rr := range m.Ns {
+		if soa, ok := rr.(*dns.SOA); ok {
+			return min(shortest(m), time.Duration(soa.Minttl)*time.Second)
+		}
+	}
+	return 0
+}
+
+// shrink lets the least recently used go until the limits hold.
+func (c *Cache) shrink() {
+	for len(c.entries) > 0 && (len(c.entries) > c.limits.Entries || c.bytes > c.limits.Bytes) {
+		c.remove(c.ends.prev)
+	}
+}
+
+func (c *Cache) remove(e *entry) {
+	delete(c.entries, e.ask)
+	c.bytes -= e.cost()
+	c.unlink(e)
+}
+
+func (c *Cache) unlink(e *entry) { e.prev.next, e.next.prev = e.next, e.prev }
+
+func (c *Cache) front(e *entry) {
+	e.prev, e.next = &c.ends, c.ends.next
+	e.prev.next, e.next.prev = e, e
+}
