@@ -11,10 +11,10 @@ import (
 
 // Groups of packages. An entry ending in /... is the package and all below it.
 var (
-	codecs  = []string{"teredo", "translate"}
-	engines = []string{"teredo/server", "teredo/relay", "teredo/client", "teredo/peer", "translate/siit"}
+	codecs  = []string{"teredo", "translate", "translate/pref64"}
+	engines = []string{"teredo/server", "teredo/relay", "teredo/client", "teredo/peer", "translate/siit", "translate/dns64"}
 	leaves  = []string{"internal/packet", "internal/event", "internal/ratelimit", "internal/announce/health", "internal/trace"}
-	runs    = []string{"teredo/run", "translate/run"}
+	runs    = []string{"teredo/run", "translate/run", "translate/dns64/run", "translate/pref64/run"}
 	// Edges live on libraries that do their own I/O; what they learn is judged by
 	// an engine.
 	edges  = []string{"teredo/portmap"}
@@ -155,6 +155,12 @@ var rules = []rule{
 		why:  "what they do on the network is bounded in one place: size, time and who is talked to",
 	},
 	{
+		name: "the DNS library stays with those who speak DNS",
+		from: without(program, "translate/dns64", "translate/dns64/run", "translate/pref64/run"),
+		to:   []string{"github.com/miekg/dns/..."},
+		why:  "what is asked of name servers, and whom, is bounded in one place; what they said is judged by dns64 and pref64",
+	},
+	{
 		name: "the BGP library stays in its package",
 		from: without(program, "internal/announce/bgp"),
 		to:   []string{"github.com/osrg/gobgp/..."},
@@ -281,16 +287,18 @@ func TestRulesForbid(t *testing.T) {
 		"pure packages know no plumbing":   {"teredo/client", "internal/config"},
 		"leaves stand alone":               {"internal/packet", "teredo"},
 
-		"only the relay's reading path is shared":   {"teredo/client", "sync/atomic"},
-		"codecs know no engine":                     {"teredo", "teredo/peer"},
-		"the server knows no other role":            {"teredo/server", "teredo/relay"},
-		"the relay knows no other role":             {"teredo/relay", "teredo/client"},
-		"the client knows no other role":            {"teredo/client", "teredo/server"},
-		"the peer table knows no role":              {"teredo/peer", "teredo/relay"},
-		"ports are opened by run packages":          {"internal/daemon", "internal/port"},
-		"plumbing knows no role":                    {"internal/metrics", "teredo/run"},
-		"run packages know no daemon":               {"teredo/run", "internal/metrics"},
-		"the BGP library stays in its package":      {"internal/announce", "github.com/osrg/gobgp/v4/pkg/server"},
+		"only the relay's reading path is shared":        {"teredo/client", "sync/atomic"},
+		"codecs know no engine":                          {"teredo", "teredo/peer"},
+		"the server knows no other role":                 {"teredo/server", "teredo/relay"},
+		"the relay knows no other role":                  {"teredo/relay", "teredo/client"},
+		"the client knows no other role":                 {"teredo/client", "teredo/server"},
+		"the peer table knows no role":                   {"teredo/peer", "teredo/relay"},
+		"ports are opened by run packages":               {"internal/daemon", "internal/port"},
+		"plumbing knows no role":                         {"internal/metrics", "teredo/run"},
+		"run packages know no daemon":                    {"teredo/run", "internal/metrics"},
+		"the BGP library stays in its package":           {"internal/announce", "github.com/osrg/gobgp/v4/pkg/server"},
+		"the DNS library stays with those who speak DNS": {"translate/run", "github.com/miekg/dns"},
+
 		"edges know no role":                        {"teredo/portmap", "teredo/client"},
 		"edges are held by run packages":            {"teredo/client", "teredo/portmap"},
 		"libraries with I/O stay in their edge":     {"teredo/run", "github.com/huin/goupnp/soap"},
