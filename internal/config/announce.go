@@ -340,6 +340,12 @@ func (c *checker) announced(config *Config) {
 		}
 		check(at, fmt.Sprintf("%s %q", RoleRelay, r.Name), r.Announce, r.Announced())
 	}
+	for i, n := range config.NAT64s {
+		check(fmt.Sprintf("%s[%d]", RoleNAT64, i), fmt.Sprintf("%s %q", RoleNAT64, n.Name), n.Announce, n.Announced())
+	}
+	for i, s := range config.SIITs {
+		check(fmt.Sprintf("%s[%d]", RoleSIIT, i), fmt.Sprintf("%s %q", RoleSIIT, s.Name), s.Announce, s.Announced())
+	}
 }
 
 // nextHops checks that each session can name a next hop for each prefix: its own

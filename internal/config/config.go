@@ -37,6 +37,8 @@ type Config struct {
 	Servers []Server `key:"server"`
 	Relays  []Relay  `key:"relay"`
 	Clients []Client `key:"client"`
+	NAT64s  []NAT64  `key:"nat64"`
+	SIITs   []SIIT   `key:"siit"`
 	// Announce concerns instances with announce = true.
 	Announce Announce `key:"announce"`
 	Control  Control  `key:"control"`
@@ -399,7 +401,7 @@ func (c *Config) Client(name string) (Client, bool) {
 
 // Instances is the number of instances of all roles.
 func (c *Config) Instances() int {
-	return len(c.Servers) + len(c.Relays) + len(c.Clients)
+	return len(c.Servers) + len(c.Relays) + len(c.Clients) + len(c.NAT64s) + len(c.SIITs)
 }
 
 func find[T any](list []T, match func(T) bool) (T, bool) {

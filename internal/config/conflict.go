@@ -54,8 +54,15 @@ func (c *checker) conflicts(config *Config) {
 		}
 		instance(RoleClient, i, r.Name, r.Interface, bindTo("port", address, r.Port))
 	}
+	for i, n := range config.NAT64s {
+		instance(RoleNAT64, i, n.Name, n.Interface)
+	}
+	for i, s := range config.SIITs {
+		instance(RoleSIIT, i, s.Name, s.Interface)
+	}
 	c.discovery(config, sockets)
 	c.routes(config)
+	c.translators(config)
 }
 
 // discovery finds sockets that take what clients are to hear from neighbours. The
@@ -96,6 +103,36 @@ func (c *checker) routes(config *Config) {
 			c.fail(path, fmt.Sprintf("%d is also the metric of client %q", r.RouteMetric, other), "give each client a route_metric of its own; the smallest one wins")
 		}
 		metrics[r.RouteMetric] = r.Name
+	}
+}
+
+// translators finds translators that would route one destination to two devices. An
+// IPv4 pool may be parted among several by ports only if one has the routes.
+func (c *checker) translators(config *Config) {
+	claims := map[netip.Prefix]string{}
+	claim := func(path, by string, on bool, prefixes []netip.Prefix) {
+		if !on || c.failed[path] {
+			return
+		}
+		for _, p := range prefixes {
+			for other, owner := range claims {
+				if owner != by && p.Overlaps(other) {
+					c.fail(path, fmt.Sprintf("%s overlaps %s of %s", p, other, owner), "give each translator prefixes of its own, or set route = false")
+					return
+				}
+			}
+			claims[p] = by
+		}
+	}
+	for i, n := range config.NAT64s {
+		at, by := fmt.Sprintf("%s[%d]", RoleNAT64, i), fmt.Sprintf("%s %q", RoleNAT64, n.Name)
+		claim(at+".pool6", by, n.Route, n.Pool6)
+		claim(at+".pool4", by, n.Route, n.Routes()[len(n.Pool6):])
+	}
+	for i, s := range config.SIITs {
+		at, by := fmt.Sprintf("%s[%d]", RoleSIIT, i), fmt.Sprintf("%s %q", RoleSIIT, s.Name)
+		claim(at+".pool6", by, s.Route, s.Pool6)
+		claim(at+".pool4", by, s.Route, s.Pool4)
 	}
 }
 

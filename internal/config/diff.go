@@ -7,11 +7,16 @@ import "reflect"
 // Diff lists the keys in which two sections of the same kind differ, in the
 // order of the file. A Reloader uses it to tell what it applied from what needs
 // a restart.
-func Diff[T Server | Relay | Client | Announce | Control | Metrics | Log](old, new T) []string {
+func Diff[T Server | Relay | Client | NAT64 | SIIT | Announce | Control | Metrics | Log](old, new T) []string {
+	return diff(reflect.ValueOf(old), reflect.ValueOf(new))
+}
+
+func diff(a, b reflect.Value) []string {
 	var keys []string
-	a, b := reflect.ValueOf(old), reflect.ValueOf(new)
 	for i := range a.NumField() {
-		if !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
+		if a.Type().Field(i).Anonymous {
+			keys = append(keys, diff(a.Field(i), b.Field(i))...)
+		} else if !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
 			keys = append(keys, a.Type().Field(i).Tag.Get("key"))
 		}
 	}

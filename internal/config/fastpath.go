@@ -2,11 +2,7 @@
 
 package config
 
-import (
-	"fmt"
-	"slices"
-	"time"
-)
+import "time"
 
 // The bounds of a linger. The daemon gives a sign each second; one that is a little
 // late must not end the fast path.
@@ -23,16 +19,5 @@ func (c *checker) relayFastPath(at string, raw rawRelay, r *Relay) {
 	if r.Mode == ModeHost && r.FastPath == FastPathXDP {
 		c.fail(at+".fast_path", `a program in the driver does not see what this host sends, and mode is "host"`, `write "auto", "tc" or "off"`)
 	}
-	if c.failed[at+".fast_path_devices"] {
-		return
-	}
-	for i, name := range r.FastPathDevices {
-		path := fmt.Sprintf("%s.fast_path_devices[%d]", at, i)
-		if slices.Contains(r.FastPathDevices[:i], name) {
-			c.fail(path, fmt.Sprintf("%s is listed twice", name), "name each device once")
-		}
-		if name == r.Interface {
-			c.fail(path, name+" is the relay's own TUN device", "name devices that have IPv4 or IPv6 networks behind them")
-		}
-	}
+	c.devices(at, r.FastPathDevices, r.Interface)
 }

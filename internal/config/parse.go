@@ -219,9 +219,13 @@ func Keys(section string) []string {
 }
 
 func tags(t reflect.Type) []string {
-	names := make([]string, t.NumField())
-	for i := range names {
-		names[i] = t.Field(i).Tag.Get("toml")
+	var names []string
+	for i := range t.NumField() {
+		if f := t.Field(i); f.Anonymous {
+			names = append(names, tags(f.Type)...)
+		} else {
+			names = append(names, f.Tag.Get("toml"))
+		}
 	}
 	return names
 }

@@ -234,15 +234,24 @@ func TestKeysMatch(t *testing.T) {
 		if typ.Kind() == reflect.Slice {
 			typ = typ.Elem()
 		}
-		var keys []string
-		for j := range typ.NumField() {
-			keys = append(keys, typ.Field(j).Tag.Get("key"))
-		}
+		keys := checkedKeys(typ)
 		order := cmpopts.SortSlices(func(a, b string) bool { return a < b })
 		if diff := cmp.Diff(keys, Keys(section), order); diff != "" {
 			t.Errorf("[%s] (-checked +written):\n%s", section, diff)
 		}
 	}
+}
+
+// checkedKeys are the keys of a section, those of what is embedded included.
+func checkedKeys(typ reflect.Type) (keys []string) {
+	for i := range typ.NumField() {
+		if f := typ.Field(i); f.Anonymous {
+			keys = append(keys, checkedKeys(f.Type)...)
+		} else {
+			keys = append(keys, f.Tag.Get("key"))
+		}
+	}
+	return keys
 }
 
 func TestDiff(t *testing.T) {

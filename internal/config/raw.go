@@ -9,6 +9,8 @@ type rawFile struct {
 	Server   []rawServer `toml:"server"`
 	Relay    []rawRelay  `toml:"relay"`
 	Client   []rawClient `toml:"client"`
+	NAT64    []rawNAT64  `toml:"nat64"`
+	SIIT     []rawSIIT   `toml:"siit"`
 	Announce rawAnnounce `toml:"announce"`
 	Control  rawControl  `toml:"control"`
 	Metrics  rawMetrics  `toml:"metrics"`

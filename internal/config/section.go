@@ -36,6 +36,12 @@ func (c *checker) config(raw rawFile) *Config {
 	for i, one := range raw.Client {
 		config.Clients = append(config.Clients, c.client(fmt.Sprintf("%s[%d]", RoleClient, i), one))
 	}
+	for i, one := range raw.NAT64 {
+		config.NAT64s = append(config.NAT64s, c.nat64(fmt.Sprintf("%s[%d]", RoleNAT64, i), one))
+	}
+	for i, one := range raw.SIIT {
+		config.SIITs = append(config.SIITs, c.siit(fmt.Sprintf("%s[%d]", RoleSIIT, i), one))
+	}
 	config.Announce = c.announce(raw.Announce)
 	c.announced(&config)
 	set(c, "control", "socket", raw.Control.Socket, &config.Control.Socket, optional(socketPath))
