@@ -81,7 +81,8 @@ struct session {
 	u8 prefix;       /* which prefix of pool6 the IPv6 host uses for Z */
 	u32 binding;     /* index of its binding */
 	u32 next;        /* index + 1 of the next session of the binding; under its lock */
-	u32 unused[4];
+	u32 previous;    /* and of the one before, 0 in the first: new ones go first */
+	u32 unused[3];
 };
 
 #define BINDING_FREE 0

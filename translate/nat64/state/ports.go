@@ -1,0 +1,147 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"math/bits"
+	"sync/atomic"
+)
+
+// Wish is what a port should be like (RFC 6146 section 3.5.1.1, RFC 4787 REQ-3, REQ-4).
+type Wish struct {
+	// Port is tried first, if Want is set.
+	Port uint16
+	Want bool
+	// System asks for a port below 1024; if there is none, any other will do.
+	System bool
+	// Parity asks for a port as even or odd as Port, if there is one.
+	Parity bool
+}
+
+// ports in a word by parity.
+const (
+	evenPorts = 0x5555_5555_5555_5555
+	oddPorts  = evenPorts << 1
+)
+
+// portWord returns the word of a port in ports_used.
+func portWord(address uint32, transport Transport, port uint16) uint32 {
+	return (address*uint32(Transports)+uint32(transport))*portWords + uint32(port)/64
+}
+
+// portBit returns the bit of T,t in ports_used.
+func (t *Table) portBit(address uint32, o *Outside) uint32 {
+	return portWord(address, o.Transport, o.Port)*64 + uint32(o.Port)%64
+}
+
+// takePort takes a port for a binding of a subscriber, whose lock is held.
+func (t *Table) takePort(c *subscriber, transport Transport, wish Wish, random uint64) (port uint16, ok bool) {
+	if wish.Want && t.takeWanted(c, transport, wish.Port) {
+		return wish.Port, true
+	}
+	if wish.System {
+		if port, ok := t.takeSystem(c, transport, random); ok {
+			return port, true
+		}
+	}
+	if wish.Parity {
+		mask := uint64(evenPorts)
+		if wish.Port%2 != 0 {
+			mask = oddPorts
+		}
+		if port, ok := t.takeRandom(c, transport, mask, random); ok {
+			return port, true
+		}
+	}
+	return t.takeRandom(c, transport, ^uint64(0), random)
+}
+
+// takeWanted takes a port that is wished for, if it is the subscriber's, or a system
+// port, which is anybody's.
+func (t *Table) takeWanted(c *subscriber, transport Transport, port uint16) bool {
+	address, ok := t.numberOf(bytes4(atomic.LoadUint32(&c.pool)))
+	if !ok {
+		return false
+	}
+	word := uint32(port) / 64
+	if word >= systemWords {
+		base := address * uint32(addressWords)
+		own := false
+		for i := range min(atomic.LoadUint32(&c.blocks), MaxBlocks) {
+			own = own || base+word-atomic.LoadUint32(&c.first[i]) < uint32(t.sizes.BlockWords)
+		}
+		if !own {
+			return false
+		}
+	}
+	return t.ports.set(t.portBit(address, &Outside{Port: port, Transport: transport}))
+}
+
+// takeSystem takes any port below 1024 of the subscriber's address.
+func (t *Table) takeSystem(c *subscriber, transport Transport, random uint64) (port uint16, ok bool) {
+	address, ok := t.numberOf(bytes4(atomic.LoadUint32(&c.pool)))
+	if !ok {
+		return 0, false
+	}
+	base := portWord(address, transport, 0)
+	for i := range uint32(systemWords) {
+		word := (i + uint32(random)) % systemWords
+		if bit, ok := t.takeBit(base+word, ^uint64(0), uint32(random>>32)); ok {
+			return uint16(word*64 + bit), true
+		}
+	}
+	return 0, false
+}
+
+// takeRandom takes a port of the subscriber's blocks, of those in the mask: from a random
+// word of a random block on.
+func (t *Table) takeRandom(c *subscriber, transport Transport, mask, random uint64) (port uint16, ok bool) {
+	blocks, words := min(atomic.LoadUint32(&c.blocks), MaxBlocks), uint32(t.sizes.BlockWords)
+	if blocks == 0 {
+		return 0, false
+	}
+	at := uint32((random & 0xffff_ffff) * uint64(blocks) >> 32)
+	for range blocks {
+		first := atomic.LoadUint32(&c.first[at])
+		for i := range words {
+			word := first + (i+uint32(random>>32))%words
+			if word%portWords < systemWords {
+				continue
+			}
+			bit, ok := t.takeBit(word+uint32(transport)*portWords, mask, uint32(random>>56))
+			if ok {
+				return uint16(word%portWords*64 + bit), true
+			}
+		}
+		if at++; at == blocks {
+			at = 0
+		}
+	}
+	return 0, false
+}
+
+// takeBit takes a clear bit of a word of ports, of those in the mask, from a random one
+// on.
+func (t *Table) takeBit(word uint32, mask uint64, random uint32) (bit uint32, ok bool) {
+	if int(word) >= len(t.ports.words) {
+		return 0, false
+	}
+	start := int(random % 64)
+	for {
+		free := ^atomic.LoadUint64(&t.ports.words[word]) & mask
+		if free == 0 {
+			return 0, false
+		}
+		bit = uint32(bits.TrailingZeros64(bits.RotateLeft64(free, -start))+start) % 64
+		if t.ports.set(word*64 + bit) {
+			return bit, true
+		}
+	}
+}
+
+// givePort gives a binding's port back, unless it is no longer in the pool.
+func (t *Table) givePort(o *Outside) {
+	if address, ok := t.numberOf(o.Pool); ok && t.allowed(address, o.Transport, o.Port) {
+		t.ports.give(t.portBit(address, o))
+	}
+}
