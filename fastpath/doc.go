@@ -6,9 +6,10 @@
 // engine ("punt"), and what the engine would surely drop it drops under a named
 // reason. Without it everything still works, only slower.
 //
-// The C source lies in bpf, one file for each purpose; bpf/layout.h and bpf/base.h are what programs
-// and this package share. The objects that clang made of it are committed, so that
-// nobody needs clang to build Isthmus; see generate.go.
+// The C source lies in bpf, one file for each purpose; what programs and this package
+// share is in bpf/base.h and bpf/layout.h, and for NAT64 in bpf/nat64_settings.h and
+// bpf/nat64_layout.h. The objects that clang made of it are committed, so that nobody
+// needs clang to build Isthmus; see generate.go.
 //
 // Who writes what:
 //

@@ -59,6 +59,16 @@ typedef __u32 be32;
 #define LOAD_BARRIER() COMPILER_BARRIER()
 #endif
 
+/* The same for stores; x86 keeps their order too. */
+#define STORE_BARRIER() LOAD_BARRIER()
+
+/* Writes a word that tells others of all that was written before. */
+#define PUBLISH(x, v) \
+	do { \
+		STORE_BARRIER(); \
+		WRITE_ONCE(x, v); \
+	} while (0)
+
 /* Both architectures of ours are little-endian. */
 #define TO_BE16(x) ((be16)__builtin_bswap16((u16)(x)))
 #define FROM_BE16(x) __builtin_bswap16((u16)(x))

@@ -1,0 +1,316 @@
+/* Copyright the Isthmus authors. SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+
+/*
+ * Making bindings and sessions. What cannot be made at once is left to the engine: a
+ * client that it has not met, a lock that is held, a table without room, ports that are
+ * all taken. translate/nat64/state makes them in the same way.
+ *
+ * Functions return the number of a record (its index + 1) in the lower half, or 0 there
+ * and the reason of a punt in the upper half.
+ */
+
+#ifndef ISTHMUS_NAT64_MAKE_H
+#define ISTHMUS_NAT64_MAKE_H
+
+#include "nat64_table.h"
+
+INLINE u64 refuse(u32 reason) { return (u64)reason << 32; }
+
+/* Free records. */
+
+#define SCAN_WORDS 64
+
+/*
+ * Takes a free record, near the one that this core took last: a cursor of its own keeps
+ * cores apart. The daemon looks through all of a table that seems full here.
+ */
+#define TAKE_RECORD(name, map, cursor, records) \
+	GLOBAL u32 name(void) \
+	{ \
+		u32 zero = 0, words = (fixed.records + 63) / 64; \
+		struct nat64_cursor *c = bpf_map_lookup_elem(&cursors, &zero); \
+		if (!c) \
+			return 0; \
+		u32 at = c->cursor; \
+		for (u32 i = 0; i < SCAN_WORDS; i++, at++) { \
+			if (at >= words) \
+				at = 0; \
+			u64 *word = bpf_map_lookup_elem(&map, &at); \
+			if (!word) \
+				return 0; \
+			u64 free = ~READ_ONCE(*word); \
+			if (!free) \
+				continue; \
+			u32 bit = lowest_bit(free), index = at * 64 + bit; \
+			if (index < fixed.records && take_bit(word, bit)) { \
+				c->cursor = at; \
+				return index + 1; \
+			} \
+		} \
+		c->cursor = at; \
+		return 0; \
+	}
+
+TAKE_RECORD(take_session, sessions_used, session, sessions)
+TAKE_RECORD(take_binding, bindings_used, binding, bindings)
+
+INLINE void give_session(u32 number)
+{
+	u32 index = number - 1, at = index / 64;
+	u64 *word = bpf_map_lookup_elem(&sessions_used, &at);
+	if (word)
+		clear_bit(word, index);
+}
+
+INLINE void give_binding(u32 number)
+{
+	u32 index = number - 1, at = index / 64;
+	u64 *word = bpf_map_lookup_elem(&bindings_used, &at);
+	if (word)
+		clear_bit(word, index);
+}
+
+/* Ports. */
+
+#define PORT_TRIES 128
+#define EVEN_PORTS 0x5555555555555555ULL
+
+/* The bit of a word where a port is: the word in the upper half, 1 + the bit below. */
+INLINE u64 place_of_port(u32 word, u32 bit) { return (u64)word << 32 | (bit + 1); }
+
+/* Takes a port in one word of a client's blocks; the place that turn says is looked at first. */
+GLOBAL u64 take_port_in(u32 subscriber, u32 at, u32 transport, u64 mask, u32 turn)
+{
+	struct subscriber *s = bpf_map_lookup_elem(&subscribers, &subscriber);
+	if (!s)
+		return 0;
+	u32 word = s->first[at / fixed.block_words & (SUBSCRIBER_BLOCKS - 1)] + at % fixed.block_words;
+	if (word % PORT_WORDS < SYSTEM_WORDS)
+		return 0;
+	word += transport * PORT_WORDS;
+	u64 *ports = bpf_map_lookup_elem(&ports_used, &word);
+	if (!ports)
+		return 0;
+	u64 free = ~READ_ONCE(*ports) & mask;
+	if (!free)
+		return 0;
+	turn &= 63;
+	free = free >> turn | free << (-turn & 63);
+	u32 bit = (lowest_bit(free) + turn) & 63;
+	return take_bit(ports, bit) ? place_of_port(word, bit) : 0;
+}
+
+/*
+ * Takes a port at random from a client's blocks, whose lock is held; mask is of the
+ * ports that are wanted most. Two times round at most: once for these, once for any.
+ */
+GLOBAL u64 take_port(u32 subscriber, u32 blocks, u32 transport, u64 mask)
+{
+	u32 words = blocks * fixed.block_words, turn = bpf_get_prandom_u32();
+	u32 at = (u64)bpf_get_prandom_u32() * words >> 32;
+	for (u32 i = 0; i < PORT_TRIES; i++) {
+		if (i >= 2 * words)
+			return 0;
+		u64 place = take_port_in(subscriber, at, transport, i < words ? mask : ~(u64)0, turn);
+		if (place)
+			return place;
+		at = at + 1 < words ? at + 1 : 0;
+		HIDE(at); /* its bounds would make each turn of the loop another one to the verifier */
+	}
+	return 0;
+}
+
+INLINE void give_port(u64 place)
+{
+	u32 word = place >> 32;
+	u64 *ports = bpf_map_lookup_elem(&ports_used, &word);
+	if (ports)
+		clear_bit(ports, (u32)place - 1);
+}
+
+INLINE be16 port_at(u64 place) { return TO_BE16((place >> 32) % PORT_WORDS * 64 + ((u32)place - 1)); }
+
+/* The ports that a binding wants most: UDP keeps the parity of x (RFC 4787 REQ-4). */
+INLINE u64 wanted_ports(u32 transport, be16 x)
+{
+	if (transport != TRANSPORT_UDP)
+		return ~(u64)0;
+	return FROM_BE16(x) & 1 ? ~EVEN_PORTS : EVEN_PORTS;
+}
+
+/* Bindings. */
+
+/* Fills and enters a binding; the lock of its subscriber is held. */
+INLINE u64 fill_binding(const struct tuple *t, u32 subscriber, u32 number)
+{
+	u32 index = number - 1;
+	struct binding *b = bpf_map_lookup_elem(&bindings, &index);
+	if (!b)
+		return refuse(REASON_BINDINGS_FULL);
+	u64 *w = (u64 *)b;
+	w[0] = t->host[0];
+	w[1] = t->host[1];
+	b->pool = t->addresses;
+	b->port6 = t->ports;
+	b->pool_port = t->ports >> 16;
+	b->sessions = 0;
+	b->subscriber = subscriber;
+	/* Another may read the record at this moment; all that it holds is there before its word. */
+	u32 generation = (b->word >> BINDING_GENERATION_SHIFT) + 1;
+	u32 word = generation << BINDING_GENERATION_SHIFT | transport_of(t) << BINDING_TRANSPORT_SHIFT | BINDING_DYNAMIC;
+	PUBLISH(b->word, word);
+	u64 hash = hash_binding6(t);
+	if (enter_binding6(number, hash)) {
+		if (enter_binding4(number, hash_binding4(t)))
+			return number;
+		leave_binding6(number, hash);
+	}
+	PUBLISH(b->word, word & ~BINDING_STATE);
+	return refuse(REASON_BINDINGS_FULL);
+}
+
+/* Binds X', x of a tuple, under the lock of the subscriber. */
+INLINE u64 bind_locked(struct tuple *t, struct subscriber *s, u32 subscriber)
+{
+	u32 number = search_binding6(t, hash_binding6(t));
+	if (number)
+		return number;
+	u32 transport = transport_of(t);
+	u64 place = take_port(subscriber, READ_ONCE(s->blocks), transport, wanted_ports(transport, t->ports));
+	if (!place)
+		return refuse(REASON_NO_PORT);
+	number = take_binding();
+	if (!number) {
+		give_port(place);
+		return refuse(REASON_BINDINGS_FULL);
+	}
+	t->addresses = READ_ONCE(s->pool) | t->addresses >> 32 << 32;
+	t->ports = (t->ports & ~0xffff0000ULL) | (u64)port_at(place) << 16;
+	u64 made = fill_binding(t, subscriber + 1, number);
+	if (!(u32)made) {
+		give_binding(number);
+		give_port(place);
+		return made;
+	}
+	__sync_fetch_and_add(&s->bindings, 1);
+	return made;
+}
+
+/* Binds X', x of a tuple, if the engine knows the client. */
+GLOBAL u64 make_binding(const struct tuple *t)
+{
+	if (!t)
+		return refuse(REASON_NO_CLIENT);
+	/* Then the port should be one below 1024 too. */
+	if (FROM_BE16(t->ports) < 64 * SYSTEM_WORDS && transport_of(t) != TRANSPORT_ICMP)
+		return refuse(REASON_SYSTEM_PORT);
+	struct tuple prefix = {.host = {t->host[0] & fixed.client_mask[0], t->host[1] & fixed.client_mask[1]}};
+	u32 subscriber = search_subscriber(&prefix, hash_subscriber(&prefix)) - 1;
+	struct subscriber *s = bpf_map_lookup_elem(&subscribers, &subscriber);
+	if (!s)
+		return refuse(REASON_NO_CLIENT);
+	if (!take_lock(&s->lock))
+		return refuse(REASON_BUSY);
+	/* It may have become another's meanwhile. */
+	struct tuple copy = *t;
+	u64 made = is_subscriber(s, &prefix) ? bind_locked(&copy, s, subscriber) : refuse(REASON_BUSY);
+	give_lock(&s->lock);
+	return made;
+}
+
+/* Sessions. */
+
+/* What a new session starts with: stamp, and state above it. */
+INLINE u64 new_word(u32 state, u64 now) { return (u64)state << SESSION_STATE_SHIFT | (u32)(now >> NAT64_STAMP_SHIFT); }
+
+/* Fills and enters a session; the lock of its binding is held. */
+INLINE u64 fill_session(const struct tuple *t, struct binding *b, u32 binding, u32 number, u64 fresh)
+{
+	u32 index = number - 1;
+	struct session *s = bpf_map_lookup_elem(&sessions, &index);
+	if (!s)
+		return refuse(REASON_SESSIONS_FULL);
+	u64 *w = (u64 *)s;
+	w[1] = t->host[0];
+	w[2] = t->host[1];
+	w[3] = t->addresses;
+	w[4] = t->ports;
+	s->binding = binding;
+	s->next = b->sessions;
+	u64 word = ((s->word >> SESSION_GENERATION_SHIFT) + 1) << SESSION_GENERATION_SHIFT | fresh;
+	PUBLISH(s->word, word);
+	u64 hash = hash_session6(t);
+	if (enter_session6(number, hash)) {
+		if (enter_session4(number, hash_session4(t))) {
+			b->sessions = number;
+			mark_dirty(index);
+			return number;
+		}
+		leave_session6(number, hash);
+	}
+	PUBLISH(s->word, word >> SESSION_GENERATION_SHIFT << SESSION_GENERATION_SHIFT);
+	return refuse(REASON_SESSIONS_FULL);
+}
+
+/* Counts a session of a binding's subscriber; 0 when that has as many as it may. */
+INLINE int count_session(struct subscriber *s)
+{
+	if (!s)
+		return 1; /* the operator's own bindings may have as many as they want */
+	u32 limit = READ_ONCE(s->session_limit);
+	if (__sync_fetch_and_add(&s->sessions, 1) < limit || !limit)
+		return 1;
+	__sync_fetch_and_add(&s->sessions, -1);
+	return 0;
+}
+
+/* Makes a session of a whole tuple, under the lock of the binding. */
+INLINE u64 session_locked(const struct tuple *t, struct binding *b, u32 binding, u64 fresh)
+{
+	u32 number = search_session6(t, hash_session6(t));
+	if (number)
+		return number;
+	if (search_session4(t, hash_session4(t)))
+		return refuse(REASON_OTHER_PREFIX);
+	u32 subscriber = READ_ONCE(b->subscriber) - 1;
+	struct subscriber *s = bpf_map_lookup_elem(&subscribers, &subscriber);
+	if (!count_session(s))
+		return refuse(REASON_SESSION_LIMIT);
+	number = take_session();
+	u64 made = number ? fill_session(t, b, binding, number, fresh) : refuse(REASON_SESSIONS_FULL);
+	if (!(u32)made) {
+		if (number)
+			give_session(number);
+		if (s)
+			__sync_fetch_and_add(&s->sessions, -1);
+	}
+	return made;
+}
+
+/*
+ * Makes a session between a binding and Z, z of a tuple, which is completed by what the
+ * binding has.
+ */
+GLOBAL u64 make_session(const struct tuple *t, u32 number, u64 fresh)
+{
+	u32 binding = number - 1;
+	struct binding *b = bpf_map_lookup_elem(&bindings, &binding);
+	if (!b || !t)
+		return refuse(REASON_NO_BINDING);
+	if (!take_lock(&b->lock))
+		return refuse(REASON_BUSY);
+	const u64 *w = (const u64 *)b;
+	struct tuple whole = {
+		.host = {w[0], w[1]},
+		.addresses = t->addresses >> 32 << 32 | (u32)w[2],
+		.ports = t->ports >> 32 << 32 | w[2] >> 32,
+	};
+	/* What the caller found it by must still be so. */
+	u64 made = refuse(REASON_BUSY);
+	if (is_binding6(b, t) || is_binding4(b, t))
+		made = session_locked(&whole, b, binding, fresh);
+	give_lock(&b->lock);
+	return made;
+}
+
+#endif

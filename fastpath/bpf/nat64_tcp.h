@@ -1,0 +1,65 @@
+/* Copyright the Isthmus authors. SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+
+/*
+ * TCP (RFC 6146 section 3.5.2.2): what a segment makes of a session that is there, as a
+ * table of all states and flags, so that no segment costs a branch. Timeouts, probes and
+ * stored SYNs are the engine's.
+ */
+
+#ifndef ISTHMUS_NAT64_TCP_H
+#define ISTHMUS_NAT64_TCP_H
+
+#include "nat64_layout.h"
+
+#define TCP_FIN 1
+#define TCP_SYN 2
+#define TCP_RST 4
+
+/* Where a packet comes from. */
+#define SIDE_V6 0
+#define SIDE_V4 1
+
+/* What of a step is not the next state: the lifetime begins anew. */
+#define STEP_STATE 0x0f
+#define STEP_REFRESH 0x80
+
+/* The next state of each state, by side and flags. */
+#define NEXT_V4_INIT(side, f) \
+	((side) == SIDE_V6 && ((f) & TCP_SYN) ? SESSION_ESTABLISHED | STEP_REFRESH : SESSION_V4_INIT)
+#define NEXT_V6_INIT(side, f) \
+	(!((f) & TCP_SYN) ? SESSION_V6_INIT : \
+	 (side) == SIDE_V4 ? SESSION_ESTABLISHED | STEP_REFRESH : SESSION_V6_INIT | STEP_REFRESH)
+#define NEXT_ESTABLISHED(side, f) \
+	((f) & TCP_RST ? SESSION_TRANS | STEP_REFRESH : \
+	 !((f) & TCP_FIN) ? SESSION_ESTABLISHED | STEP_REFRESH : \
+	 (side) == SIDE_V4 ? SESSION_V4_FIN | STEP_REFRESH : SESSION_V6_FIN | STEP_REFRESH)
+#define NEXT_V4_FIN(side, f) \
+	((side) == SIDE_V6 && ((f) & TCP_FIN) ? SESSION_BOTH_FIN | STEP_REFRESH : SESSION_V4_FIN | STEP_REFRESH)
+#define NEXT_V6_FIN(side, f) \
+	((side) == SIDE_V4 && ((f) & TCP_FIN) ? SESSION_BOTH_FIN | STEP_REFRESH : SESSION_V6_FIN | STEP_REFRESH)
+#define NEXT_BOTH_FIN(side, f) SESSION_BOTH_FIN
+#define NEXT_TRANS(side, f) ((f) & TCP_RST ? SESSION_TRANS : SESSION_ESTABLISHED | STEP_REFRESH)
+
+#define EACH_FLAG(next, side) \
+	next(side, 0), next(side, 1), next(side, 2), next(side, 3), next(side, 4), next(side, 5), next(side, 6), next(side, 7)
+#define EACH_SEGMENT(state, next) [(state) << 4] = EACH_FLAG(next, SIDE_V6), EACH_FLAG(next, SIDE_V4)
+
+static const u8 tcp_steps[256] = {
+	EACH_SEGMENT(SESSION_V4_INIT, NEXT_V4_INIT),
+	EACH_SEGMENT(SESSION_V6_INIT, NEXT_V6_INIT),
+	EACH_SEGMENT(SESSION_ESTABLISHED, NEXT_ESTABLISHED),
+	EACH_SEGMENT(SESSION_V4_FIN, NEXT_V4_FIN),
+	EACH_SEGMENT(SESSION_V6_FIN, NEXT_V6_FIN),
+	EACH_SEGMENT(SESSION_BOTH_FIN, NEXT_BOTH_FIN),
+	EACH_SEGMENT(SESSION_TRANS, NEXT_TRANS),
+};
+
+/* What a segment makes of a state: the next state, with STEP_REFRESH or without. */
+INLINE u32 tcp_step(u32 state, u32 side, u32 flags)
+{
+	u32 at = (state << 4 | side << 3 | (flags & 7)) & 0xff;
+	HIDE(at);
+	return tcp_steps[at & 0xff];
+}
+
+#endif
