@@ -16,6 +16,9 @@
 // MARK is the marker "isthmus!", as it lies in memory.
 #define MARK 0x2173756d68747369ULL
 
+// FRAGMENT is the fragment header of IPv6 (RFC 8200 section 4.5).
+#define FRAGMENT 44
+
 // TAG is the length of marker and sequence number.
 #define TAG 16
 
@@ -80,6 +83,9 @@ static __always_inline const __u8 *test_packet(const __u8 *data, const __u8 *end
 	const __u8 *udp = ip + IPV6;
 	if (ip[6] == PROTOCOL_ICMPV6)
 		return echo(udp, end, 128, 129);
+	// The first fragment of an echo: some translators cut those that would fit.
+	if (ip[6] == FRAGMENT && udp[0] == PROTOCOL_ICMPV6 && udp[2] == 0 && udp[3] == 1)
+		return echo(udp + 8, end, 128, 129);
 	if (ip[6] != PROTOCOL_UDP || udp[2] != 0 || udp[3] != DISCARD)
 		return NULL;
 	return udp;
