@@ -143,7 +143,7 @@ func (t *Table) indexBinding(i uint32) bool {
 // adoptSession keeps a session that is one of its binding.
 func (t *Table) adoptSession(i uint32) {
 	r := t.session(i)
-	if Word(r[sessionWord]).Status() == SessionFree {
+	if Word(r[sessionWord]).Status() == Free {
 		return
 	}
 	if !t.plausibleSession(i) || !t.indexSession(i) {

@@ -132,7 +132,7 @@ func (t *Table) publishSession(i uint32, b *Binding, n *Fresh) bool {
 		}
 		t.sessions6.remove(h, i)
 	}
-	atomic.StoreUint64(&r[sessionWord], uint64(wordOf(generation, SessionFree, 0, 0)))
+	atomic.StoreUint64(&r[sessionWord], uint64(wordOf(generation, Free, 0, 0)))
 	return false
 }
 

@@ -13,7 +13,7 @@ func (t *Table) End(s *Session) Outcome {
 		return Busy
 	}
 	defer unlock(&e.lock)
-	if !t.swap(s, wordOf(s.Word.Generation(), SessionFree, 0, 0)) {
+	if !t.swap(s, wordOf(s.Word.Generation(), Free, 0, 0)) {
 		return Gone
 	}
 	t.bury(s)
@@ -85,7 +85,7 @@ func (t *Table) EndBinding(b *Binding) Outcome {
 	for first := atomic.LoadUint32(&e.sessions); first != 0; first = atomic.LoadUint32(&e.sessions) {
 		t.View(first-1, &s)
 		// A packet may renew its stamp meanwhile.
-		for !t.swap(&s, wordOf(s.Word.Generation(), SessionFree, 0, 0)) {
+		for !t.swap(&s, wordOf(s.Word.Generation(), Free, 0, 0)) {
 			t.View(first-1, &s)
 		}
 		t.bury(&s)

@@ -129,8 +129,13 @@ func (x *index) moveOne(b uint32) bool {
 		if !ok || !x.spill(b, to, s) {
 			continue
 		}
-		// The engine alone clears slots, so this one is as it was.
-		atomic.StoreUint64(&slots[i], 0)
+		if atomic.CompareAndSwapUint64(&slots[i], s, 0) {
+			return true
+		}
+		// A program has taken its own entry back meanwhile: so goes the copy.
+		if x.clear(to, s) {
+			atomic.AddUint32(&x.buckets[b].spilled, ^uint32(0))
+		}
 		return true
 	}
 	return false

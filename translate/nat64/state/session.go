@@ -92,7 +92,7 @@ func (t *Table) Find6(k *Key6, s *Session) bool {
 		}
 		r := t.session(i)
 		w := atomic.LoadUint64(&r[sessionWord])
-		if Word(w).Status() == SessionFree ||
+		if Word(w).Status() == Free ||
 			(atomic.LoadUint64(&r[sessionPorts])^ports)&ports6Mask != 0 ||
 			(atomic.LoadUint64(&r[sessionPoolPeer])^peer)>>32 != 0 ||
 			atomic.LoadUint64(&r[sessionAddress]) != a0 || atomic.LoadUint64(&r[sessionAddress+1]) != a1 {
@@ -119,7 +119,7 @@ func (t *Table) Find4(k *Key4, s *Session) bool {
 		}
 		r := t.session(i)
 		w := atomic.LoadUint64(&r[sessionWord])
-		if Word(w).Status() == SessionFree ||
+		if Word(w).Status() == Free ||
 			(atomic.LoadUint64(&r[sessionPorts])^ports)&ports4Mask != 0 ||
 			atomic.LoadUint64(&r[sessionPoolPeer]) != poolPeer {
 			continue
@@ -136,7 +136,7 @@ func (t *Table) View(index uint32, s *Session) bool {
 		return false
 	}
 	w := Word(atomic.LoadUint64(&t.session(index)[sessionWord]))
-	return w.Status() != SessionFree && t.read(index, w, s)
+	return w.Status() != Free && t.read(index, w, s)
 }
 
 // read copies a record whose word was just seen; false when its session has ended since.
@@ -146,7 +146,7 @@ func (t *Table) read(i uint32, w Word, s *Session) bool {
 	poolPeer, ports := atomic.LoadUint64(&r[sessionPoolPeer]), atomic.LoadUint64(&r[sessionPorts])
 	owner := atomic.LoadUint32(&t.sessions[i].binding)
 	again := Word(atomic.LoadUint64(&r[sessionWord]))
-	if again.Generation() != w.Generation() || again.Status() == SessionFree {
+	if again.Generation() != w.Generation() || again.Status() == Free {
 		return false
 	}
 	s.Word, s.Index, s.Binding = again, i, owner

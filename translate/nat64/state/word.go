@@ -27,18 +27,18 @@ func (t Transport) String() string {
 // Status is the state of a session.
 type Status uint8
 
-// The states of a session. UDP and ICMP know SessionOpen alone; the others are those of TCP
+// The states of a session. UDP and ICMP know Opened alone; the others are those of TCP
 // (RFC 6146 section 3.5.2).
 const (
-	SessionFree Status = iota
-	SessionOpen
-	SessionV4Init
-	SessionV6Init
-	SessionEstablished
-	SessionV4Fin
-	SessionV6Fin
-	SessionBothFin
-	SessionTrans
+	Free Status = iota
+	Opened
+	V4Init
+	V6Init
+	Established
+	V4Fin
+	V6Fin
+	BothFin
+	Trans
 	Statuses // how many there are
 )
 
