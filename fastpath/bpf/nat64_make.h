@@ -223,6 +223,18 @@ GLOBAL u64 make_binding(const struct tuple *t)
 /* What a new session starts with: stamp, and state above it. */
 INLINE u64 new_word(u32 state, u64 now) { return (u64)state << SESSION_STATE_SHIFT | (u32)(now >> NAT64_STAMP_SHIFT); }
 
+/* Puts a session first into the chain of its binding, whose lock is held. */
+INLINE void chain_session(struct binding *b, struct session *s, u32 number)
+{
+	u32 first = b->sessions, at = first - 1;
+	s->next = first;
+	s->previous = 0;
+	struct session *second = bpf_map_lookup_elem(&sessions, &at);
+	if (second)
+		second->previous = number;
+	PUBLISH(b->sessions, number);
+}
+
 /* Fills and enters a session; the lock of its binding is held. */
 INLINE u64 fill_session(const struct tuple *t, struct binding *b, u32 binding, u32 number, u64 fresh)
 {
@@ -236,13 +248,12 @@ INLINE u64 fill_session(const struct tuple *t, struct binding *b, u32 binding, u
 	w[3] = t->addresses;
 	w[4] = t->ports;
 	s->binding = binding;
-	s->next = b->sessions;
 	u64 word = ((s->word >> SESSION_GENERATION_SHIFT) + 1) << SESSION_GENERATION_SHIFT | fresh;
 	PUBLISH(s->word, word);
 	u64 hash = hash_session6(t);
 	if (enter_session6(number, hash)) {
 		if (enter_session4(number, hash_session4(t))) {
-			b->sessions = number;
+			chain_session(b, s, number);
 			mark_dirty(index);
 			return number;
 		}
