@@ -60,6 +60,13 @@ func (c *checker) conflicts(config *Config) {
 	for i, s := range config.SIITs {
 		instance(RoleSIIT, i, s.Name, s.Interface)
 	}
+	for i, d := range config.DNS64s {
+		var binds []socketClaim
+		for _, at := range d.Listen {
+			binds = append(binds, bindTo("listen", at.Addr(), at.Port()))
+		}
+		instance(RoleDNS64, i, d.Name, "", binds...)
+	}
 	c.discovery(config, sockets)
 	c.routes(config)
 	c.translators(config)

@@ -42,6 +42,10 @@ func (c *checker) config(raw rawFile) *Config {
 	for i, one := range raw.SIIT {
 		config.SIITs = append(config.SIITs, c.siit(fmt.Sprintf("%s[%d]", RoleSIIT, i), one))
 	}
+	for i, one := range raw.DNS64 {
+		config.DNS64s = append(config.DNS64s, c.dns64(fmt.Sprintf("%s[%d]", RoleDNS64, i), one))
+	}
+	dns64Prefixes(&config)
 	config.Announce = c.announce(raw.Announce)
 	c.announced(&config)
 	set(c, "control", "socket", raw.Control.Socket, &config.Control.Socket, optional(socketPath))
