@@ -22,6 +22,9 @@ const (
 // maxPrefixes bounds the records that one A record can become.
 const maxPrefixes = 8
 
+// DefaultPrefix is that of AAAA records where none is configured.
+var DefaultPrefix = translate.WellKnownPrefix
+
 // DefaultExclude are the addresses that count as no answer unless told otherwise: no
 // IPv6 host can be reached by them (RFC 6147 section 5.1.4).
 var DefaultExclude = []netip.Prefix{netip.MustParsePrefix("::ffff:0:0/96")}
@@ -99,7 +102,7 @@ func (p *Policy) setPrefixes(s Settings) error {
 	}
 	wanted := s.Prefixes
 	if len(wanted) == 0 {
-		wanted = []netip.Prefix{translate.WellKnownPrefix} // RFC 6147 section 5.2
+		wanted = []netip.Prefix{DefaultPrefix} // RFC 6147 section 5.2
 	}
 	for _, prefix := range wanted {
 		made, err := translate.NewPrefix(prefix)

@@ -1,0 +1,349 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/ratelimit"
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/translate/dns64"
+)
+
+var (
+	_ role.Instance = (*Instance)(nil)
+	_ role.Reloader = (*Instance)(nil)
+)
+
+// Instance is one DNS64. It changes nothing on the host.
+type Instance struct {
+	name     string
+	log      *slog.Logger
+	ready    chan struct{}
+	counters counters
+	policy   atomic.Pointer[dns64.Policy]
+	resolver resolver
+	limit    rateLimit
+	idle     atomic.Int64 // how long a connection may be silent, in nanoseconds
+	streams  streams
+	waiting  atomic.Int64   // queries for which upstreams are asked
+	most     atomic.Int64   // of waiting
+	pending  sync.WaitGroup // goroutines beside the loops
+
+	mu      sync.Mutex // guards what follows
+	cfg     config.DNS64
+	running context.Context    // of Run, until it ends
+	probing context.CancelFunc // ends the probes of the present upstreams
+}
+
+// New makes the DNS64 that cfg describes, without touching the host.
+func New(cfg config.DNS64, log *slog.Logger) (*Instance, error) {
+	policy, err := newPolicy(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	sources, err := ratelimit.NewPerSource(rate(&cfg), ratelimit.DefaultBuckets, rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	i := &Instance{name: cfg.Name, log: log, ready: make(chan struct{}), cfg: cfg}
+	i.limit.sources = sources
+	i.resolver = resolver{
+		counters: &i.counters, cache: dns64.NewCache(limits(&cfg)), waiting: map[dns64.Ask]*flight{},
+		servers: newUpstreams(&cfg, log),
+	}
+	i.policy.Store(policy)
+	i.idle.Store(int64(cfg.IdleTimeout))
+	i.most.Store(int64(cfg.MaxQueries))
+	i.streams.set(cfg.MaxConnections)
+	return i, nil
+}
+
+func newPolicy(cfg *config.DNS64) (*dns64.Policy, error) {
+	s := dns64.Settings{
+		Prefixes: cfg.Prefixes, Exclude: cfg.Exclude, Clients: cfg.Clients, NoSynthesis: cfg.NoSynthesisFor,
+		PTRName: cfg.PTRName, MaxUDP: cfg.UDPSize,
+	}
+	for _, r := range cfg.Ranges {
+		s.Ranges = append(s.Ranges, dns64.Range{IPv4: r.IPv4, Prefix: r.Prefix})
+	}
+	return dns64.New(s)
+}
+
+func rate(cfg *config.DNS64) ratelimit.Limit {
+	return ratelimit.PerSecond(cfg.RatePerClient, cfg.Burst)
+}
+
+func limits(cfg *config.DNS64) dns64.Limits {
+	return dns64.Limits{
+		Entries: cfg.CacheEntries, Bytes: cfg.CacheBytes,
+		MaxTTL: cfg.CacheMaxTTL, MaxNegativeTTL: cfg.CacheNegativeTTL,
+	}
+}
+
+// rateLimit bounds what each client may ask.
+type rateLimit struct {
+	mu      sync.Mutex
+	sources *ratelimit.PerSource
+}
+
+func (r *rateLimit) allow(from netip.Addr) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sources.Allow(from, time.Now())
+}
+
+// Name implements [role.Instance].
+func (i *Instance) Name() string { return i.name }
+
+// Role implements [role.Instance].
+func (i *Instance) Role() string { return config.RoleDNS64 }
+
+// Ready implements [role.Instance].
+func (i *Instance) Ready() <-chan struct{} { return i.ready }
+
+// Run implements [role.Instance].
+func (i *Instance) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	i.mu.Lock()
+	listen := slices.Clone(i.cfg.Listen)
+	i.running = ctx
+	i.mu.Unlock()
+	defer i.pending.Wait()
+	defer i.stop()
+	sockets, err := open(listen)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, sockets.close)()
+	defer sockets.close()
+	i.probe()
+	for _, s := range sockets {
+		i.serve(ctx, group, s)
+	}
+	i.log.Info("answering", "listen", listen)
+	close(i.ready)
+	return group.Wait()
+}
+
+// probe watches the present upstreams, in place of former ones.
+func (i *Instance) probe() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.running == nil {
+		return
+	}
+	if i.probing != nil {
+		i.probing()
+	}
+	ctx, cancel := context.WithCancel(i.running)
+	i.probing = cancel
+	i.resolver.mu.Lock()
+	servers := i.resolver.servers
+	i.resolver.mu.Unlock()
+	i.pending.Go(func() { servers.probe(ctx) })
+}
+
+func (i *Instance) stop() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.probing != nil {
+		i.probing()
+	}
+	i.running = nil
+}
+
+// handle answers one message, at once if nobody needs to be asked. Otherwise it goes on
+// in a goroutine of its own, which send then is called from.
+func (i *Instance) handle(ctx context.Context, raw []byte, from netip.AddrPort, stream bool, send func([]byte), background func(func())) {
+	policy := i.policy.Load()
+	if !i.limit.allow(from.Addr().Unmap()) {
+		i.counters.drop(dns64.ReasonRate)
+		return
+	}
+	query, reply, reason := policy.Admit(raw, from, stream)
+	if reason != dns64.ReasonNone {
+		i.counters.drop(reason)
+		if reply != nil {
+			i.answer(&query, answer{reply, nil}, send)
+		}
+		return
+	}
+	lookup := policy.Begin(&query)
+	if i.advance(lookup) {
+		i.conclude(&query, lookup, send)
+		return
+	}
+	if i.waiting.Add(1) > i.most.Load() {
+		i.waiting.Add(-1)
+		i.counters.drop(dns64.ReasonBusy)
+		i.answer(&query, answer{query.Failure(), nil}, send)
+		return
+	}
+	background(func() {
+		defer i.waiting.Add(-1)
+		i.finish(ctx, &query, lookup, send)
+	})
+}
+
+// background runs what waits for an upstream, whose number handle bounds.
+func (i *Instance) background(f func()) { i.pending.Go(f) }
+
+// advance goes on by the cache alone, and tells whether that was enough.
+func (i *Instance) advance(l *dns64.Lookup) bool {
+	for {
+		ask, more := l.Next()
+		if !more {
+			return true
+		}
+		result, ok := i.resolver.cached(ask)
+		if !ok {
+			return false
+		}
+		l.Take(result)
+	}
+}
+
+// finish goes on by the upstreams.
+func (i *Instance) finish(ctx context.Context, q *dns64.Query, l *dns64.Lookup, send func([]byte)) {
+	for !i.advance(l) {
+		ask, _ := l.Next()
+		result := i.resolver.ask(ctx, ask)
+		if ctx.Err() != nil {
+			return
+		}
+		l.Take(result)
+	}
+	i.conclude(q, l, send)
+}
+
+func (i *Instance) conclude(q *dns64.Query, l *dns64.Lookup, send func([]byte)) {
+	m, explained, outcome := l.Response()
+	i.counters.outcomes[outcome].Add(1)
+	i.answer(q, answer{m, explained}, send)
+}
+
+// Reload implements [role.Reloader]. All keys are live but listen. Clients' connections
+// stay; the cache is kept unless the upstreams changed, whose word it is.
+func (i *Instance) Reload(next *config.Config) (needsRestart []string, err error) {
+	want, ok := next.DNS64(i.name)
+	if !ok {
+		return nil, nil
+	}
+	policy, err := newPolicy(&want)
+	if err != nil {
+		return nil, err
+	}
+	if i.apply(want, policy) {
+		i.probe()
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return config.Diff(i.cfg, want), nil
+}
+
+// apply takes new settings, and tells whether they brought other upstreams.
+func (i *Instance) apply(want config.DNS64, policy *dns64.Policy) (others bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	old := i.cfg
+	want.Listen = old.Listen
+	others = !slices.Equal(old.Upstreams, want.Upstreams) || !slices.Equal(old.Trusted, want.Trusted) ||
+		old.UpstreamTimeout != want.UpstreamTimeout || old.QueryTimeout != want.QueryTimeout || old.MixedCase != want.MixedCase
+	i.cfg = want
+	i.policy.Store(policy)
+	i.idle.Store(int64(want.IdleTimeout))
+	i.most.Store(int64(want.MaxQueries))
+	i.streams.set(want.MaxConnections)
+	i.limit.mu.Lock()
+	i.limit.sources.SetLimit(rate(&want))
+	i.limit.mu.Unlock()
+	i.resolver.mu.Lock()
+	defer i.resolver.mu.Unlock()
+	i.resolver.cache.SetLimits(limits(&want))
+	if others {
+		i.resolver.servers = newUpstreams(&want, i.log)
+		i.resolver.cache.Clear()
+	}
+	return others
+}
+
+// Status is the status of a DNS64.
+type Status struct {
+	// State is starting or answering.
+	State string `json:"state"`
+	// Listen are the sockets, UDP and TCP each.
+	Listen []netip.AddrPort `json:"listen"`
+	// Prefixes are what AAAA records are made with.
+	Prefixes []netip.Prefix `json:"prefixes"`
+	// Upstreams are those asked, in the operator's order.
+	Upstreams []UpstreamStatus `json:"upstreams"`
+	// CacheEntries and CacheBytes are what the cache holds.
+	CacheEntries int `json:"cache_entries"`
+	CacheBytes   int `json:"cache_bytes"`
+	// Waiting are queries for which upstreams are asked.
+	Waiting int `json:"waiting"`
+	// Connections are those over TCP.
+	Connections int `json:"connections"`
+}
+
+// Status implements [role.Instance]; it returns a [Status].
+func (i *Instance) Status() any {
+	i.mu.Lock()
+	s := Status{State: "starting", Listen: slices.Clone(i.cfg.Listen), Prefixes: slices.Clone(i.cfg.Prefixes), Connections: i.streams.count()}
+	i.mu.Unlock()
+	if len(s.Prefixes) == 0 {
+		s.Prefixes = []netip.Prefix{dns64.DefaultPrefix}
+	}
+	select {
+	case <-i.ready:
+		s.State = "answering"
+	default:
+	}
+	r := &i.resolver
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.CacheEntries, s.CacheBytes, s.Waiting = r.cache.Len(), r.cache.Bytes(), int(i.waiting.Load())
+	s.Upstreams = r.servers.status()
+	return s
+}
+
+// Collect implements [role.Instance].
+func (i *Instance) Collect(emit func(role.Metric)) {
+	i.counters.collect(emit)
+	r := &i.resolver
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	emit(role.Level("cache_entries", "Answers in the cache.", float64(r.cache.Len())))
+	emit(role.Level("cache_bytes", "Memory that the cache takes.", float64(r.cache.Bytes())))
+	emit(role.Level("waiting", "Queries for which upstreams are asked.", float64(i.waiting.Load())))
+	emit(role.Level("connections", "Connections over TCP.", float64(i.streams.count())))
+	r.servers.collect(emit)
+}
+
+// Examine tells whether the addresses can be listened on. Sockets are open for a
+// moment.
+func Examine(cfg config.DNS64) error {
+	var errs []error
+	for _, at := range cfg.Listen {
+		sockets, err := open([]netip.AddrPort{at})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("dns64 %s: %w", cfg.Name, err))
+			continue
+		}
+		sockets.close()
+	}
+	return errors.Join(errs...)
+}

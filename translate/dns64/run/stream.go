@@ -1,0 +1,135 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+const (
+	// pipeline bounds the queries of one connection that wait at a time (RFC 7766
+	// section 6.2.1.1).
+	pipeline = 32
+	// shareOfOne is which part of all connections one address may have.
+	shareOfOne = 8
+	// sendTimeout is how long a client may take to read an answer.
+	sendTimeout = 5 * time.Second
+)
+
+// streams counts the TCP connections, in all and by client.
+type streams struct {
+	mu    sync.Mutex
+	limit int
+	all   int
+	by    map[netip.Addr]int
+}
+
+func (s *streams) set(limit int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limit = limit
+	if s.by == nil {
+		s.by = make(map[netip.Addr]int)
+	}
+}
+
+func (s *streams) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all
+}
+
+// enter takes a place for a connection.
+func (s *streams) enter(from netip.Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all >= s.limit || s.by[from] >= max(s.limit/shareOfOne, 1) {
+		return false
+	}
+	s.all++
+	s.by[from]++
+	return true
+}
+
+func (s *streams) leave(from netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all--
+	if s.by[from]--; s.by[from] == 0 {
+		delete(s.by, from)
+	}
+}
+
+// serveTCP takes connections until the socket is closed.
+func (i *Instance) serveTCP(ctx context.Context, listener *net.TCPListener) error {
+	for {
+		conn, err := listener.AcceptTCP()
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			var failed net.Error
+			if errors.As(err, &failed) && failed.Timeout() || temporary(err) {
+				continue
+			}
+			return fmt.Errorf("cannot take connections on %s: %w", listener.Addr(), err)
+		}
+		from := conn.RemoteAddr().(*net.TCPAddr).AddrPort()
+		if !i.streams.enter(from.Addr()) {
+			i.counters.connectionsRefused.Add(1)
+			_ = conn.Close()
+			continue
+		}
+		i.pending.Go(func() { i.serveStream(ctx, conn, from) })
+	}
+}
+
+// serveStream answers the queries of one connection (RFC 7766), each when its answer is
+// there.
+func (i *Instance) serveStream(ctx context.Context, conn *net.TCPConn, from netip.AddrPort) {
+	defer i.streams.leave(from.Addr())
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	var pending sync.WaitGroup
+	defer pending.Wait()
+	places := make(chan struct{}, pipeline)
+	background := func(f func()) {
+		places <- struct{}{}
+		pending.Go(func() {
+			defer func() { <-places }()
+			f()
+		})
+	}
+	var sending sync.Mutex
+	send := func(b []byte) {
+		framed := append(binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(b)), uint16(len(b))), b...)
+		sending.Lock()
+		defer sending.Unlock()
+		_ = conn.SetWriteDeadline(time.Now().Add(sendTimeout))
+		if _, err := conn.Write(framed); err != nil {
+			i.counters.unsent.Add(1)
+			_ = conn.Close()
+		}
+	}
+	var length [2]byte
+	for {
+		_ = conn.SetReadDeadline(time.Now().Add(time.Duration(i.idle.Load())))
+		if _, err := io.ReadFull(conn, length[:]); err != nil {
+			return
+		}
+		raw := make([]byte, min(int(binary.BigEndian.Uint16(length[:])), maxQuery))
+		if _, err := io.ReadFull(conn, raw); err != nil || len(raw) < int(binary.BigEndian.Uint16(length[:])) {
+			return
+		}
+		i.counters.tcp.Add(1)
+		i.handle(ctx, raw, from, true, send, background)
+	}
+}
