@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"sync"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -43,7 +42,7 @@ type Teredo struct {
 	shared   []byte
 	settings *teredoRelaySettings
 
-	mu      sync.Mutex // held to change settings, but for generation and life
+	controls
 	current Settings
 	mapped  [][]byte
 }
@@ -144,6 +143,7 @@ func (t *Teredo) open() error {
 		return err
 	}
 	t.settings = overlaySettings(settings)
+	t.controls.overlay(&t.settings.Generation, &t.settings.AliveUntil, &t.settings.TraceEvery, &t.settings.TraceLimit, &t.settings.Devices)
 	if !t.adopted {
 		return t.seed()
 	}
@@ -222,6 +222,7 @@ func (t *Teredo) Close() error {
 		errs = append(errs, unix.Munmap(b))
 	}
 	t.mapped, t.peers, t.shared, t.settings = nil, nil, nil, nil
+	t.controls.overlay(nil, nil, nil, nil, nil)
 	errs = append(errs, t.programs.Close(), t.maps.Close(), t.data.Settings.Close(), t.data.Shared.Close())
 	return errors.Join(errs...)
 }

@@ -8,7 +8,6 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"net/netip"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -119,12 +118,8 @@ func (t *Teredo) Set(s Settings) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	until := atomic.SwapUint64(&t.settings.AliveUntil, 0)
-	s.fill(t.settings)
+	t.change(func() { s.fill(t.settings) })
 	t.current = s
-	t.Bump()
-	// Not if a beat has come meanwhile.
-	atomic.CompareAndSwapUint64(&t.settings.AliveUntil, 0, until)
 	return nil
 }
 
@@ -248,22 +243,6 @@ func placeOwn(own []netip.Addr) (factor uint32, slots [ownSlots]uint32) {
 		}
 	}
 	return factor, slots
-}
-
-// Bump makes all cached next hops invalid.
-func (t *Teredo) Bump() { atomic.AddUint64(&t.settings.Generation, 1) }
-
-// Trace samples one packet in so many, 0 none, and no more than rate a second, 0
-// as many as there are.
-func (t *Teredo) Trace(every, rate int) {
-	atomic.StoreUint32(&t.settings.TraceLimit, uint32(rate))
-	atomic.StoreUint32(&t.settings.TraceEvery, uint32(every))
-}
-
-// Beat lets the programs go on for so long from now, by CLOCK_MONOTONIC. Then they
-// pass everything.
-func (t *Teredo) Beat(linger time.Duration) {
-	atomic.StoreUint64(&t.settings.AliveUntil, uint64(Monotonic()+linger))
 }
 
 // Monotonic returns the time that the programs go by: CLOCK_MONOTONIC.

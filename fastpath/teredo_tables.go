@@ -5,179 +5,50 @@ package fastpath
 import (
 	"fmt"
 	"math/bits"
-	"net"
 	"net/netip"
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 )
 
-// Device is an interface that the programs serve. What comes in by others passes.
-type Device struct {
-	Index int
-	MAC   net.HardwareAddr
-	// Frames lets XDP redirect into it, Packets tc.
-	Frames, Packets bool
-	// Whole tells that it takes TCP segments out of a tunnel before they are cut:
-	// a veth does. What is no tunnel any more would confuse a card that cuts
-	// tunnels.
-	Whole bool
-	// Partial tells that its frames may come from a sender on this machine that
-	// leaves checksums to hardware: a veth's do.
-	Partial bool
-}
-
-// Flags of a device.
-const (
-	deviceFrames = 1 << iota
-	devicePackets
-	deviceWhole
-	devicePartial
-)
-
-func (d *Device) flags() (flags uint16) {
-	for flag, set := range map[uint16]bool{
-		deviceFrames: d.Frames, devicePackets: d.Packets, deviceWhole: d.Whole, devicePartial: d.Partial,
-	} {
-		if set {
-			flags |= flag
-		}
-	}
-	return flags
-}
-
-// SetDevice adds a device, or changes it. Next hops are asked for anew, unless all is
-// as it was.
-func (t *Teredo) SetDevice(d Device) error {
-	if d.Index <= 0 || len(d.MAC) != 6 {
-		return fmt.Errorf("interface %d has no Ethernet address and cannot be in the fast path", d.Index)
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	slot := &t.settings.Devices[d.Index%deviceSlots]
-	if other := atomic.LoadUint32(&slot.Ifindex); other != 0 && other != uint32(d.Index) {
-		return fmt.Errorf("interface %d cannot be in the fast path beside interface %d: their numbers differ by a multiple of %d, so leave one out of fast_path_devices", d.Index, other, deviceSlots)
-	}
-	var flags uint16
-	for i, set := range []bool{d.Frames, d.Packets, d.Whole, d.Partial} {
-		if set {
-			flags |= 1 << i
-		}
-	}
-	if slot.Ifindex == uint32(d.Index) && slot.Mac == [6]uint8(d.MAC) && slot.Flags == flags {
-		return nil
-	}
-	atomic.StoreUint32(&slot.Ifindex, 0)
-	slot.Mac, slot.Flags = [6]uint8(d.MAC), d.flags()
-	atomic.StoreUint32(&slot.Ifindex, uint32(d.Index))
-	t.Bump()
-	return nil
-}
-
-// RemoveDevice takes a device out.
-func (t *Teredo) RemoveDevice(index int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if index > 0 {
-		atomic.CompareAndSwapUint32(&t.settings.Devices[index%deviceSlots].Ifindex, uint32(index), 0)
-		t.Bump()
-	}
-}
-
-// Devices lists the indices of the devices.
-func (t *Teredo) Devices() []int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var list []int
-	for i := range t.settings.Devices {
-		if index := t.settings.Devices[i].Ifindex; index != 0 {
-			list = append(list, int(index))
-		}
-	}
-	return list
-}
-
 // Routes4 has one byte for the upper half of each IPv4 address: 0, or the class of a
 // next hop that surely is that of all destinations there.
 func (t *Teredo) Routes4() []byte { return t.shared[:routes4Size:routes4Size] }
 
 // Neighbours lists next hops that were asked for lately.
-func (t *Teredo) Neighbours() ([]NextHop, error) {
-	var list []NextHop
-	var key teredoNeighbour
-	var asked uint64
-	all := t.maps.Neighbours.Iterate()
-	for all.Next(&key, &asked) {
-		hop := NextHop{Family: 4, Ifindex: int(key.Ifindex), Addr: netip.AddrFrom4([4]byte(key.Address[:4]))}
-		if key.Family != familyIPv4 {
-			hop.Family, hop.Addr = 6, netip.AddrFrom16(key.Address)
-		}
-		list = append(list, hop)
-	}
-	// Programs may push entries out meanwhile, and more than once.
-	if err := all.Err(); err != nil && err != ebpf.ErrIterationAborted {
-		return list, fmt.Errorf("cannot read the next hops of the fast path: %w", err)
-	}
-	return list, nil
-}
-
-const familyIPv4 = 2
+func (t *Teredo) Neighbours() ([]NextHop, error) { return listNeighbours(t.maps.Neighbours) }
 
 // Filter counts clients under test by a hash of their address, saturating: what
 // comes from a client that it does not know is from a stranger.
 type Filter struct {
 	seed  [2]uint64
-	words []uint32
+	tally tally
 }
 
 // UnderTest returns the filter, which the engine alone may write.
 func (t *Teredo) UnderTest() *Filter {
-	b := t.shared[routes4Size:][:filterSlots]
-	return &Filter{
-		seed:  t.settings.FilterSeed,
-		words: unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(b))), filterSlots/4),
-	}
+	return &Filter{seed: t.settings.FilterSeed, tally: tallyOver(t.shared[routes4Size:][:filterSlots])}
 }
 
 // slot returns the counter of an address, as bpf/peers.h finds it.
-func (f *Filter) slot(key *[16]byte) (word *uint32, shift int) {
+func (f *Filter) slot(key *[16]byte) uint64 {
 	lo := *(*uint64)(unsafe.Pointer(&key[0]))
 	hi := *(*uint64)(unsafe.Pointer(&key[8]))
 	h := (lo ^ f.seed[0]) * 0x9e3779b97f4a7c15
 	h ^= h >> 32
 	h = (h + (hi ^ f.seed[1])) * 0xd6e8feb86659fd93
-	slot := h >> 48
-	return &f.words[slot/4], int(slot%4) * 8
+	return h >> 48
 }
-
-// full is where a counter stays: what has met so often is never forgotten, until
-// Clear.
-const full = 255
 
 // Add counts an address.
-func (f *Filter) Add(key [16]byte) {
-	word, shift := f.slot(&key)
-	if n := *word >> shift & full; n < full {
-		atomic.StoreUint32(word, *word+1<<shift)
-	}
-}
+func (f *Filter) Add(key [16]byte) { f.tally.add(f.slot(&key)) }
 
 // Remove takes back one Add of the address.
-func (f *Filter) Remove(key [16]byte) {
-	word, shift := f.slot(&key)
-	if n := *word >> shift & full; n > 0 && n < full {
-		atomic.StoreUint32(word, *word-1<<shift)
-	}
-}
+func (f *Filter) Remove(key [16]byte) { f.tally.remove(f.slot(&key)) }
 
 // Clear forgets all addresses.
-func (f *Filter) Clear() {
-	for i := range f.words {
-		atomic.StoreUint32(&f.words[i], 0)
-	}
-}
+func (f *Filter) Clear() { f.tally.clear() }
 
 // Foreign is the table of mappings that are not in their peer's address.
 type Foreign struct{ table *ebpf.Map }

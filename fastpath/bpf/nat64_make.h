@@ -278,11 +278,11 @@ INLINE int count_session(struct subscriber *s)
 /* Makes a session of a whole tuple, under the lock of the binding. */
 INLINE u64 session_locked(const struct tuple *t, struct binding *b, u32 binding, u64 fresh)
 {
-	u32 number = search_session6(t, hash_session6(t));
+	/* What is bound and Z, z tell all sessions apart, but for the prefix. */
+	u32 number = search_session4(t, hash_session4(t)), index = number - 1;
+	struct session *same = bpf_map_lookup_elem(&sessions, &index);
 	if (number)
-		return number;
-	if (search_session4(t, hash_session4(t)))
-		return refuse(REASON_OTHER_PREFIX);
+		return same && is_session6(same, t) ? number : refuse(REASON_OTHER_PREFIX);
 	u32 subscriber = READ_ONCE(b->subscriber) - 1;
 	struct subscriber *s = bpf_map_lookup_elem(&subscribers, &subscriber);
 	if (!count_session(s))

@@ -31,6 +31,7 @@ struct nat64_shared shared;
 SLAB(struct session, sessions);
 SLAB(struct binding, bindings);
 SLAB(struct subscriber, subscribers);
+SLAB(struct pool_address, addresses); /* for the daemon alone */
 SLAB(struct index_bucket, sessions6);
 SLAB(struct index_bucket, sessions4);
 SLAB(struct index_bucket, bindings6);

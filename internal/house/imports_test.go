@@ -127,7 +127,7 @@ var rules = []rule{
 	{
 		name: "the fast path knows no role's plumbing",
 		from: fastpaths,
-		to:   join(without(engines, "teredo/peer"), runs, plumbs, daemon, edges),
+		to:   join(without(engines, "teredo/peer", "translate/nat64/state"), runs, plumbs, daemon, edges),
 		why:  "maps and programs are handed to a run package, which alone knows whose packets they carry",
 	},
 	{
