@@ -10,6 +10,8 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/run"
+	translator "github.com/isthmus-net/isthmus/translate/run"
+	dns64 "github.com/isthmus-net/isthmus/translate/dns64/run"
 )
 
 // Build makes the instances of a configuration, each with a logger that names
@@ -28,6 +30,12 @@ func Build(c *config.Config, log *slog.Logger) ([]role.Instance, error) {
 		} else {
 			add(&b, config.RoleClient, r.Name, r, run.NewClient)
 		}
+	}
+	for _, d := range c.DNS64s {
+		add(&b, config.RoleDNS64, d.Name, d, dns64.New)
+	}
+	for _, s := range c.SIITs {
+		add(&b, config.RoleSIIT, s.Name, s, translator.NewSIIT)
 	}
 	connect(b.built)
 	return b.built, errors.Join(b.failed...)

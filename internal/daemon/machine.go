@@ -19,6 +19,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/teredo/run"
+	dns64 "github.com/isthmus-net/isthmus/translate/dns64/run"
 )
 
 // Finding is something about this machine that stands in the way of a
@@ -98,6 +99,9 @@ func (m machine) examine(c *config.Config) []Finding {
 		report(m.client(r))
 		_, err := r.Credential()
 		report(err)
+	}
+	for _, d := range c.DNS64s {
+		report(dns64.Examine(d))
 	}
 	report(m.announce(&c.Announce))
 	if at := c.Control; at.Socket != "" {
