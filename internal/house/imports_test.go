@@ -15,9 +15,9 @@ var (
 	engines = []string{"teredo/server", "teredo/relay", "teredo/client", "teredo/peer", "translate/siit", "translate/nat64/state", "translate/dns64"}
 	leaves  = []string{"internal/packet", "internal/event", "internal/ratelimit", "internal/announce/health", "internal/trace"}
 	runs    = []string{"teredo/run", "translate/run", "translate/dns64/run", "translate/pref64/run"}
-	// Edges live on libraries that do their own I/O; what they learn is judged by
-	// an engine.
-	edges  = []string{"teredo/portmap"}
+	// Edges do their own I/O, or live on libraries that do; what they learn is judged
+	// by an engine.
+	edges  = []string{"teredo/portmap", "translate/ftpalg"}
 	plumbs = []string{
 		"internal/port", "internal/loop", "internal/config", "internal/announce", "internal/announce/bgp", "internal/role", "internal/control", "internal/metrics", "examples",
 	}
