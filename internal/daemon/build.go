@@ -10,8 +10,8 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/run"
-	translator "github.com/isthmus-net/isthmus/translate/run"
 	dns64 "github.com/isthmus-net/isthmus/translate/dns64/run"
+	translator "github.com/isthmus-net/isthmus/translate/run"
 )
 
 // Build makes the instances of a configuration, each with a logger that names

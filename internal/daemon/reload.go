@@ -103,13 +103,17 @@ func differences(instance role.Instance, running, next *config.Config) (keys []s
 		return between(name, running.Relay, next.Relay)
 	case config.RoleClient:
 		return between(name, running.Client, next.Client)
+	case config.RoleNAT64:
+		return between(name, running.NAT64, next.NAT64)
+	case config.RoleSIIT:
+		return between(name, running.SIIT, next.SIIT)
 	case config.RoleDNS64:
 		return between(name, running.DNS64, next.DNS64)
 	}
 	return nil, false
 }
 
-func between[T config.Server | config.Relay | config.Client | config.DNS64](name string, running, next func(string) (T, bool)) ([]string, bool) {
+func between[T config.Server | config.Relay | config.Client | config.NAT64 | config.SIIT | config.DNS64](name string, running, next func(string) (T, bool)) ([]string, bool) {
 	before, _ := running(name)
 	after, there := next(name)
 	if !there {
@@ -137,6 +141,12 @@ func (d *Daemon) newcomers(next *config.Config) []control.Pending {
 	}
 	for _, c := range next.Clients {
 		look(config.RoleClient, c.Name)
+	}
+	for _, n := range next.NAT64s {
+		look(config.RoleNAT64, n.Name)
+	}
+	for _, s := range next.SIITs {
+		look(config.RoleSIIT, s.Name)
 	}
 	for _, n := range next.DNS64s {
 		look(config.RoleDNS64, n.Name)

@@ -46,6 +46,30 @@ func (h *Host) IPv4() ([]IPv4, error) {
 	return list, nil
 }
 
+// IPv6 is one of the host's own IPv6 addresses.
+type IPv6 struct {
+	Prefix netip.Prefix
+	Link   string
+}
+
+// IPv6 lists the host's IPv6 addresses that are ready for use, without those of links
+// and the loopback's.
+func (h *Host) IPv6() ([]IPv6, error) {
+	addrs, names, err := h.addrs(netlink.FAMILY_V6)
+	if err != nil {
+		return nil, err
+	}
+	var list []IPv6
+	for _, a := range addrs {
+		p, ok := prefix(a.IPNet)
+		if !ok || !p.Addr().IsGlobalUnicast() || a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED|unix.IFA_F_DEPRECATED) != 0 {
+			continue
+		}
+		list = append(list, IPv6{p, names[a.LinkIndex]})
+	}
+	return list, nil
+}
+
 // addrs lists addresses of one family and the names of the links.
 func (h *Host) addrs(family int) ([]netlink.Addr, map[int]string, error) {
 	addrs, err := h.handle.AddrList(nil, family)

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -54,33 +53,6 @@ func (h *Host) EgressBy(dst netip.Addr, link string) (Egress, error) {
 	}
 	routes, err := h.handle.RouteGetWithOptions(net.IP(dst.AsSlice()), &netlink.RouteGetOptions{Oif: link})
 	return egress(dst, routes, err)
-}
-
-// Numbers of <linux/if_link.h> and <linux/ip.h>.
-const (
-	inetConf        = 1 // IFLA_INET_CONF
-	inet4Forwarding = 1 // IPV4_DEVCONF_FORWARDING
-)
-
-// ForwardIPv4 has the kernel route IPv4 packets that come in by a link, and by no
-// other: a fast path looks routes up as if its packets came from there. It asks by
-// netlink, since a service may not write below /proc/sys.
-func (h *Host) ForwardIPv4(link string) error {
-	l, err := h.link(link)
-	if err != nil {
-		return err
-	}
-	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	msg.Index = int32(l.Attrs().Index)
-	spec := nl.NewRtAttr(unix.IFLA_AF_SPEC, nil)
-	spec.AddRtAttr(unix.AF_INET, nil).AddRtAttr(inetConf, nil).AddRtAttr(inet4Forwarding, nl.Uint32Attr(1))
-	req := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
-	req.AddData(msg)
-	req.AddData(spec)
-	if _, err := req.Execute(unix.NETLINK_ROUTE, 0); err != nil {
-		return h.problem("switch on the forwarding of IPv4 on", link, err)
-	}
-	return nil
 }
 
 // Takes tells whether this host takes packets for an address: one of its own, or one

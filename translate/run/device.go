@@ -1,0 +1,345 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/loop"
+	"github.com/isthmus-net/isthmus/internal/port"
+)
+
+// device is the TUN device of one translator, with the routes and neighbour proxies
+// that lead packets there.
+type device struct {
+	log *slog.Logger
+
+	mu      sync.Mutex // guards what follows
+	host    *port.Host // open while running
+	tuns    []*port.TUN
+	name    string
+	route   bool // the configuration wants routes
+	want    []netip.Prefix
+	set     []netip.Prefix // routes that are set
+	proxies []proxy
+	down    bool // somebody has set the device down
+	forward [2]bool
+}
+
+// proxy is an address that this host answers for on a link.
+type proxy struct {
+	link string
+	addr netip.Addr
+}
+
+// open makes the device, in the network namespace of the calling thread. A persistent
+// one outlives the process.
+func (d *device) open(cfg *config.Translation, persistent bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.forward = [2]bool{forwards("ipv4"), forwards("ipv6")}
+	var err error
+	if d.host, err = port.OpenHost(); err != nil {
+		return err
+	}
+	tun := port.TUNConfig{Name: cfg.Interface, MTU: cfg.MTU, Forwarding: true, Offload: true, Persistent: persistent}
+	if d.tuns, err = port.OpenTUNQueues(tun, loop.Workers(cfg.Workers)); err != nil {
+		return err
+	}
+	d.name, d.route = d.tuns[0].Name(), cfg.Route
+	if err := d.host.TranslateIPv4(d.name); err != nil {
+		return err
+	}
+	return d.host.SetUp(d.name)
+}
+
+// forwards tells whether this host routes a family, in the network namespace of the
+// calling thread. A kernel that does not say is taken to do it.
+func forwards(family string) bool {
+	text, err := os.ReadFile("/proc/sys/net/" + family + "/conf/all/forwarding")
+	return err != nil || strings.TrimSpace(string(text)) != "0"
+}
+
+// lead leads packets for the prefixes to the device. What is new is set first; on an
+// error all is as it was. commit removes what is not wanted any more.
+func (d *device) lead(prefixes []netip.Prefix) (commit func() error, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.host == nil {
+		return nil, errors.New("the translator is not running, so it cannot take new settings: restart it")
+	}
+	before := slices.Clone(d.set)
+	if d.route {
+		for _, p := range prefixes {
+			if slices.Contains(d.set, p) {
+				continue
+			}
+			if err := d.setRoute(p); err != nil {
+				return nil, errors.Join(err, d.removeRoutes(d.set[len(before):]))
+			}
+			d.set = append(d.set, p)
+		}
+	}
+	return func() error {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.want = slices.Clone(prefixes)
+		if d.host == nil {
+			return nil // closed meanwhile
+		}
+		var old []netip.Prefix
+		for _, p := range before {
+			if !slices.Contains(prefixes, p) {
+				old = append(old, p)
+			}
+		}
+		return errors.Join(d.removeRoutes(old), d.answer())
+	}, nil
+}
+
+// setRoute sets a route. A device that an earlier process has left makes room, when the
+// configuration has had another name for it; d.mu is held.
+func (d *device) setRoute(p netip.Prefix) error {
+	route := port.Route{Dst: p, Link: d.name}
+	err := d.host.AddRoute(route)
+	taken := new(port.RouteTakenError)
+	if !errors.As(err, &taken) {
+		return err
+	}
+	if removed, _ := d.host.RemoveTUN(taken.Link); !removed {
+		return fmt.Errorf("%w, or set route = false", err)
+	}
+	d.log.Info("a device that an earlier process has left is removed", "interface", taken.Link)
+	return d.host.AddRoute(route)
+}
+
+// removeRoutes removes routes that are set; d.mu is held.
+func (d *device) removeRoutes(list []netip.Prefix) error {
+	var errs []error
+	for _, p := range slices.Clone(list) {
+		errs = append(errs, d.host.RemoveRoute(port.Route{Dst: p, Link: d.name}))
+		d.set = slices.DeleteFunc(d.set, func(q netip.Prefix) bool { return p == q })
+	}
+	return errors.Join(errs...)
+}
+
+// maxProxies bounds the addresses that are answered for one by one.
+const maxProxies = 4096
+
+// answer makes this host answer, on the links whose networks they are in, for the IPv4
+// addresses that lead to the device: hosts there ask by ARP instead of a router. d.mu
+// is held.
+func (d *device) answer() error {
+	if !d.route {
+		return nil
+	}
+	own, err := d.host.IPv4()
+	if err != nil {
+		return err
+	}
+	var want []proxy
+	for _, p := range d.want {
+		for _, o := range own {
+			if !p.Addr().Is4() || o.Link == d.name || o.Prefix.Bits() == 32 || !o.Prefix.Masked().Contains(p.Addr()) || p.Bits() < o.Prefix.Bits() {
+				continue
+			}
+			if len(want)+1<<(32-p.Bits()) > maxProxies {
+				d.log.Warn("too many addresses lie in a connected network to be answered for one by one: have the routers there route the prefix to this host", "prefix", p, "interface", o.Link)
+				continue
+			}
+			for a := p.Addr(); p.Contains(a); a = a.Next() {
+				want = append(want, proxy{o.Link, a})
+			}
+		}
+	}
+	return d.setProxies(want)
+}
+
+// setProxies brings the proxies to a list; d.mu is held.
+func (d *device) setProxies(want []proxy) error {
+	var errs []error
+	for _, p := range want {
+		if !slices.Contains(d.proxies, p) {
+			errs = append(errs, d.host.AddProxy(p.link, p.addr))
+		}
+	}
+	for _, p := range d.proxies {
+		if !slices.Contains(want, p) {
+			errs = append(errs, d.host.RemoveProxy(p.link, p.addr))
+		}
+	}
+	d.proxies = want
+	return errors.Join(errs...)
+}
+
+// concerns tells whether a change may be one of the device.
+func (d *device) concerns(c port.Change) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.host != nil && (c.Kind == port.Overrun || c.Kind == port.LinkChanged && c.Link == d.tuns[0].Index())
+}
+
+// follow sets the routes again, which the kernel drops when a device is set down;
+// somebody may have done that and undone it before the change was heard of.
+func (d *device) follow() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.host == nil {
+		return // closed meanwhile
+	}
+	_, up, err := d.host.Link(d.name)
+	if err != nil {
+		return // the end of a device is for those who read it
+	}
+	was := d.down
+	d.down = !up
+	switch {
+	case !up && !was:
+		d.log.Warn("the device is down, so nothing is translated: run ip link set up", "interface", d.name)
+	case up:
+		for _, p := range d.set {
+			if err := d.setRoute(p); err != nil {
+				d.log.Warn("the device changed and its routes cannot be set again", "interface", d.name, "error", err)
+				return
+			}
+		}
+		if was {
+			d.log.Info("the device is up again", "interface", d.name)
+		}
+	}
+}
+
+// addressesChanged answers for the pool where the networks are now.
+func (d *device) addressesChanged() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.host == nil {
+		return
+	}
+	if err := d.answer(); err != nil {
+		d.log.Warn("the host's networks changed and the pool cannot be answered for everywhere", "error", err)
+	}
+}
+
+// own4 and own6 are addresses of this host, on other links than the device, for ICMP
+// errors: the lowest, so that the answer stays the same. Not valid: there is none.
+func (d *device) own4() (netip.Addr, error) {
+	list, err := d.addresses4()
+	var best netip.Addr
+	for _, a := range list {
+		if usable := a.IsGlobalUnicast() || a.IsPrivate(); usable && (!best.IsValid() || a.Less(best)) {
+			best = a
+		}
+	}
+	return best, err
+}
+
+func (d *device) own6() (netip.Addr, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.host == nil {
+		return netip.Addr{}, nil
+	}
+	list, err := d.host.IPv6()
+	var best netip.Addr
+	for _, one := range list {
+		a := one.Prefix.Addr()
+		switch {
+		case one.Link == d.name:
+		case !best.IsValid(), best.IsPrivate() && !a.IsPrivate(), best.IsPrivate() == a.IsPrivate() && a.Less(best):
+			best = a
+		}
+	}
+	return best, err
+}
+
+// addresses4 lists this host's IPv4 addresses, but for the device's and loopback.
+func (d *device) addresses4() ([]netip.Addr, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.host == nil {
+		return nil, nil
+	}
+	list, err := d.host.IPv4()
+	var addrs []netip.Addr
+	for _, a := range list {
+		if a.Link != d.name && !a.Prefix.Addr().IsLoopback() {
+			addrs = append(addrs, a.Prefix.Addr())
+		}
+	}
+	return addrs, err
+}
+
+// advise warns of what keeps packets from the device.
+func (d *device) advise() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, family := range []string{"ipv4.ip_forward", "ipv6.conf.all.forwarding"} {
+		if !d.forward[i] {
+			d.log.Warn("this host does not forward a family of packets, so the translator serves the host alone: run sysctl -w net." + family + "=1")
+		}
+	}
+}
+
+// state is the word for a status.
+func (d *device) state() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.host == nil:
+		return "starting"
+	case d.down:
+		return "device_down"
+	}
+	return "serving"
+}
+
+// stats are the counters of all queues.
+func (d *device) stats() (sum port.Stats, queues int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, tun := range d.tuns {
+		sum = sum.Plus(tun.Stats())
+	}
+	return sum, len(d.tuns)
+}
+
+// closePorts makes the loops end. The device goes, unless it is left to a successor.
+func (d *device) closePorts(leave bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !leave && len(d.tuns) > 0 {
+		if err := d.tuns[0].Discard(); err != nil && !errors.Is(err, port.ErrClosed) {
+			d.log.Warn("the device stays behind", "error", err)
+		}
+	}
+	for _, tun := range d.tuns {
+		_ = tun.Close()
+	}
+}
+
+// close undoes what leads to the device, and closes it; or leaves all to a successor.
+func (d *device) close(leave bool) error {
+	d.mu.Lock()
+	host := d.host
+	d.host = nil
+	d.mu.Unlock()
+	var err error
+	if host != nil {
+		if leave {
+			host.Abandon()
+		} else {
+			err = host.Close()
+		}
+	}
+	d.closePorts(leave)
+	return err
+}

@@ -1,0 +1,361 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/loop"
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/trace"
+	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/siit"
+)
+
+var (
+	_ role.Instance = (*SIIT)(nil)
+	_ role.Reloader = (*SIIT)(nil)
+	_ role.Tracer   = (*SIIT)(nil)
+)
+
+// SIIT is one stateless translator: a TUN device with routes to what it translates.
+type SIIT struct {
+	name   string
+	log    *slog.Logger
+	engine *siit.Engine
+	loop   loop.Loop[*packet.Batch]
+	ready  chan struct{}
+	device device
+
+	mu    sync.Mutex // guards what follows, and the order of changes
+	cfg   config.SIIT
+	file  []translate.Mapping // of the mapping file
+	added []translate.Mapping // at run time
+	gone  []translate.Mapping // removed at run time
+	own   own
+}
+
+// NewSIIT makes the translator that cfg describes, without touching the host.
+func NewSIIT(cfg config.SIIT, log *slog.Logger) (*SIIT, error) {
+	s := &SIIT{name: cfg.Name, log: log, ready: make(chan struct{}), cfg: cfg}
+	s.device.log = log
+	var err error
+	if s.file, err = mappingsOf(&cfg); err != nil {
+		return nil, err
+	}
+	settings, err := s.settings(&cfg, s.mappings(&cfg, s.file))
+	if err != nil {
+		return nil, err
+	}
+	if s.engine, err = siit.New(settings, rand.Reader); err != nil {
+		return nil, err
+	}
+	s.loop.Engine = s.engine
+	s.loop.NewOutput = func() *packet.Batch { return new(packet.Batch) }
+	s.loop.EachDropped = s.eachDropped
+	return s, nil
+}
+
+// mappingsOf reads the mapping file, if there is one.
+func mappingsOf(cfg *config.SIIT) ([]translate.Mapping, error) {
+	if cfg.EAMFile == "" {
+		return nil, nil
+	}
+	return config.ReadMappings(cfg.EAMFile)
+}
+
+// mappings are those of a configuration, of its file, and of the run time.
+func (s *SIIT) mappings(cfg *config.SIIT, file []translate.Mapping) []translate.Mapping {
+	list := slices.Concat(cfg.EAM, file)
+	list = slices.DeleteFunc(list, func(m translate.Mapping) bool { return slices.Contains(s.gone, m) })
+	for _, m := range s.added {
+		if !slices.Contains(list, m) {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// settings turns a configuration into the engine's.
+func (s *SIIT) settings(cfg *config.SIIT, mappings []translate.Mapping) (siit.Settings, error) {
+	t, err := translateSettings(&cfg.Translation, s.own)
+	if err != nil {
+		return siit.Settings{}, err
+	}
+	if t.Mappings, err = translate.NewTable(mappings, cfg.EAMOverlap); err != nil {
+		return siit.Settings{}, err
+	}
+	switch cfg.Hairpin {
+	case config.HairpinSimple:
+		t.Hairpin = translate.HairpinSimple
+	case config.HairpinOff:
+		t.Hairpin = translate.HairpinOff
+	}
+	settings := siit.Settings{Translate: t, MTU4: cfg.IPv4MTU, MTU6: cfg.IPv6MTU, ErrorRate: cfg.ICMPRate}
+	for _, class := range cfg.ICMPErrorsOff {
+		settings.Silent[siitClasses[class]] = true
+	}
+	return settings, nil
+}
+
+var siitClasses = map[config.ErrorClass]siit.Class{
+	config.ErrorUnreachable: siit.Unreachable, config.ErrorTooBig: siit.TooBig,
+	config.ErrorHopLimit: siit.HopLimit, config.ErrorParameter: siit.Parameter,
+}
+
+// siitRoutes are the destinations that lead to the device.
+func siitRoutes(cfg *config.SIIT, mappings []translate.Mapping) []netip.Prefix {
+	list := slices.Concat(cfg.Pool6, cfg.Pool4)
+	for _, m := range mappings {
+		if !slices.Contains(list, m.IPv4) {
+			list = append(list, m.IPv4)
+		}
+	}
+	return list
+}
+
+// Name implements [role.Instance].
+func (s *SIIT) Name() string { return s.name }
+
+// Role implements [role.Instance].
+func (s *SIIT) Role() string { return config.RoleSIIT }
+
+// Ready implements [role.Instance].
+func (s *SIIT) Ready() <-chan struct{} { return s.ready }
+
+// Run implements [role.Instance]. It opens the device in the network namespace of the
+// calling thread.
+func (s *SIIT) Run(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, s.device.close(false)) }()
+	if err := s.open(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the watch when nothing else begins
+	group, ctx := errgroup.WithContext(ctx)
+	changes, err := port.Watch(ctx)
+	if err != nil {
+		return err
+	}
+	// Addresses may have changed before the watch began.
+	if err := s.look(); err != nil {
+		return err
+	}
+	for _, tun := range s.device.tuns {
+		group.Go(func() error {
+			return s.loop.ReadTunQuick(tun, loop.Ports{IP: tun}, loop.Quick[[]byte, *packet.Batch]{}, s.engine.Handle)
+		})
+	}
+	group.Go(func() error { return s.follow(ctx, changes) })
+	defer context.AfterFunc(ctx, func() { s.device.closePorts(false) })()
+	s.announce()
+	close(s.ready)
+	return group.Wait()
+}
+
+// open opens the device, then sets the routes, so that no packet comes before it can
+// be handled.
+func (s *SIIT) open() error {
+	if err := s.device.open(&s.cfg.Translation, false); err != nil {
+		return err
+	}
+	s.loop.IP = s.device.tuns[0]
+	commit, err := s.device.lead(siitRoutes(&s.cfg, s.mappings(&s.cfg, s.file)))
+	if err != nil {
+		return err
+	}
+	return commit()
+}
+
+// follow hears of changes of the host until the watch ends.
+func (s *SIIT) follow(ctx context.Context, changes <-chan port.Change) error {
+	for c := range changes {
+		if s.device.concerns(c) {
+			s.device.follow()
+		}
+		if c.Kind != port.AddressChanged && c.Kind != port.Overrun {
+			continue
+		}
+		s.device.addressesChanged()
+		if err := s.look(); err != nil {
+			s.log.Warn("the host's addresses changed but cannot be used; the old ones stay in use", "error", err)
+		}
+	}
+	if ctx.Err() == nil {
+		return errWatchEnded
+	}
+	return nil
+}
+
+// errWatchEnded is the end of what tells of changes, without the end of the instance.
+var errWatchEnded = errors.New("the kernel tells no more of changes of addresses and links: restart isthmus")
+
+// look reads the host's addresses and gives them to the engine.
+func (s *SIIT) look() error {
+	at, err := lookOwn(&s.device)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at == s.own {
+		return nil
+	}
+	before := s.own
+	s.own = at
+	if err := s.reconfigure(&s.cfg, s.mappings(&s.cfg, s.file)); err != nil {
+		s.own = before
+		return err
+	}
+	return nil
+}
+
+// lookOwn finds the addresses that a translator sends errors from.
+func lookOwn(d *device) (own, error) {
+	v4, err := d.own4()
+	v6, err6 := d.own6()
+	return own{v4, v6}, errors.Join(err, err6)
+}
+
+// reconfigure gives the engine a configuration; s.mu is held.
+func (s *SIIT) reconfigure(cfg *config.SIIT, mappings []translate.Mapping) error {
+	settings, err := s.settings(cfg, mappings)
+	if err != nil {
+		return err
+	}
+	s.loop.Do(func(time.Time, *packet.Batch) { err = s.engine.Reconfigure(settings) })
+	return err
+}
+
+// change applies a configuration with its mappings: routes first, then the engine, and
+// nothing if either refuses; s.mu is held.
+func (s *SIIT) change(cfg *config.SIIT, mappings []translate.Mapping) error {
+	if _, err := s.settings(cfg, mappings); err != nil {
+		return err
+	}
+	before := siitRoutes(&s.cfg, s.mappings(&s.cfg, s.file))
+	commit, err := s.device.lead(siitRoutes(cfg, mappings))
+	if err != nil {
+		return err
+	}
+	if err := s.reconfigure(cfg, mappings); err != nil {
+		back, e := s.device.lead(before)
+		if e == nil {
+			e = back()
+		}
+		return errors.Join(err, e)
+	}
+	return commit()
+}
+
+// Reload implements [role.Reloader]. All but the device is live.
+func (s *SIIT) Reload(next *config.Config) (needsRestart []string, err error) {
+	want, ok := next.SIIT(s.name)
+	if !ok {
+		return nil, nil
+	}
+	file, err := mappingsOf(&want)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	live := want
+	live.Interface, live.MTU, live.Route = s.cfg.Interface, s.cfg.MTU, s.cfg.Route
+	live.Workers, live.Announce = s.cfg.Workers, s.cfg.Announce
+	if err := s.change(&live, s.mappings(&live, file)); err != nil {
+		return nil, err
+	}
+	s.cfg, s.file = live, file
+	return config.Diff(live, want), nil
+}
+
+// Mappings lists the mappings in effect.
+func (s *SIIT) Mappings() []translate.Mapping {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mappings(&s.cfg, s.file)
+}
+
+// AddMapping adds a mapping until the process ends.
+func (s *SIIT) AddMapping(m translate.Mapping) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.Contains(s.mappings(&s.cfg, s.file), m) {
+		return nil
+	}
+	added, gone := s.added, s.gone
+	s.gone = slices.DeleteFunc(slices.Clone(gone), func(o translate.Mapping) bool { return o == m })
+	s.added = append(slices.Clone(added), m)
+	return s.changeMappings(added, gone)
+}
+
+// RemoveMapping removes a mapping until the process ends.
+func (s *SIIT) RemoveMapping(m translate.Mapping) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.mappings(&s.cfg, s.file), m) {
+		return errors.New("there is no such mapping; isthmus siit map list shows all")
+	}
+	added, gone := s.added, s.gone
+	s.added = slices.DeleteFunc(slices.Clone(added), func(o translate.Mapping) bool { return o == m })
+	s.gone = append(slices.Clone(gone), m)
+	return s.changeMappings(added, gone)
+}
+
+// changeMappings applies what has been written into s, or puts back what was there;
+// s.mu is held.
+func (s *SIIT) changeMappings(added, gone []translate.Mapping) error {
+	err := s.change(&s.cfg, s.mappings(&s.cfg, s.file))
+	if err != nil {
+		s.added, s.gone = added, gone
+	}
+	return err
+}
+
+// announce logs how the translator serves, once.
+func (s *SIIT) announce() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	mappings := s.mappings(&s.cfg, s.file)
+	s.log.Info("serving", "interface", s.device.name, "pool6", s.cfg.Pool6, "pool4", s.cfg.Pool4, "mappings", len(mappings), "workers", len(s.device.tuns))
+	s.device.advise()
+	if settings, err := s.settings(&s.cfg, mappings); err == nil {
+		for _, sentence := range settings.Translate.Advice() {
+			s.log.Warn(sentence)
+		}
+		warnOwn(s.log, &settings.Translate)
+	}
+}
+
+// warnOwn warns of a family without an address to send errors from.
+func warnOwn(log *slog.Logger, t *translate.Settings) {
+	if !t.Own4.IsValid() {
+		log.Warn("this host has no IPv4 address, so the translator sends no ICMP errors to IPv4: set address4, or give the host one")
+	}
+	if !t.Own6.IsValid() {
+		log.Warn("this host has no IPv6 address, so the translator sends no ICMP errors to IPv6: set address6, or give the host one")
+	}
+}
+
+// Trace implements [role.Tracer].
+func (s *SIIT) Trace(ctx context.Context, sampling trace.Sampling, emit func(*trace.Sample)) error {
+	return s.loop.Trace(ctx, s.name, sampling, emit)
+}
+
+func (s *SIIT) eachDropped(f func(reason string, n uint64)) {
+	stats := s.engine.Stats()
+	stats.EachDropped(f)
+}

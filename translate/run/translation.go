@@ -1,0 +1,48 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"net/netip"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/translate"
+)
+
+// own are this host's addresses that a translator may send errors from.
+type own struct{ v4, v6 netip.Addr }
+
+// translateSettings turns the common keys into those of package translate.
+func translateSettings(c *config.Translation, at own) (translate.Settings, error) {
+	s := translate.Settings{
+		NonGlobal: c.AllowNonGlobal, Pool4: c.RouterPool4, Pool6: c.RouterPool6, Own4: at.v4, Own6: at.v6,
+		InterfaceObject: c.InterfaceObject, ZeroTrafficClass: c.TrafficClass != config.Copied,
+		LowestIPv6MTU: c.LowestIPv6MTU,
+	}
+	if len(c.Plateaus) > 0 {
+		s.Plateaus = c.Plateaus
+	}
+	if c.TOS != config.Copied {
+		s.FixedTOS, s.TOS = true, uint8(c.TOS)
+	}
+	switch c.UDPZeroChecksum {
+	case config.ZeroChecksumCompute:
+		s.UDPZeroChecksum = translate.ZeroChecksumCompute
+	case config.ZeroChecksumForward:
+		s.UDPZeroChecksum = translate.ZeroChecksumForward
+	}
+	if c.Address4.IsValid() {
+		s.Own4 = c.Address4
+	}
+	if c.Address6.IsValid() {
+		s.Own6 = c.Address6
+	}
+	for _, p := range c.Pool6 {
+		prefix, err := translate.NewPrefix(p)
+		if err != nil {
+			return s, err
+		}
+		s.Prefixes = append(s.Prefixes, prefix)
+	}
+	return s, nil
+}
