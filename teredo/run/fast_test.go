@@ -15,7 +15,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/ipv6"
@@ -47,29 +46,6 @@ func tcHook() string {
 		return string(fastpath.HookTCX)
 	}
 	return string(fastpath.HookClassic)
-}
-
-// receiveByNAPI switches GRO on at a veth, without which it drops redirected
-// frames.
-func receiveByNAPI(name string) error {
-	const setGRO = 0x2c // ETHTOOL_SGRO
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	value := struct{ command, data uint32 }{setGRO, 1}
-	var request struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}
-	copy(request.name[:], name)
-	request.data = unsafe.Pointer(&value)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
-		return errno
-	}
-	return nil
 }
 
 // establish makes the client a trusted peer.
