@@ -1,0 +1,187 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+// Package clat is the engine of a customer-side translator (CLAT) of 464XLAT (RFC
+// 6877): programs that know IPv4 alone work on a host or a small network that has IPv6
+// alone, with a NAT64 somewhere beyond. IPv4 packets become IPv6 packets statelessly
+// (RFC 7915), from an IPv6 address of our own to the NAT64's prefix.
+//
+// That IPv6 address is one that the host's own stack does not have. The engine claims it
+// on the link, by duplicate address detection, and answers for it, so that no route, no
+// rule of a firewall and no forwarding of the host's is needed.
+package clat
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/siit"
+)
+
+// Addresses of the translator in 192.0.0.0/29, which is for this use (RFC 7335): the
+// host's, and the one from which errors come.
+var (
+	HostIPv4  = netip.AddrFrom4([4]byte{192, 0, 0, 1})
+	ErrorIPv4 = netip.AddrFrom4([4]byte{192, 0, 0, 2})
+	Reserved  = netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 0, 0}), 29)
+)
+
+// errorRate is how many ICMP errors are sent a second: one host asks for few.
+const errorRate = 50
+
+// Settings of an Engine.
+type Settings struct {
+	// Prefixes are the NAT64's, the first for what we send.
+	Prefixes []netip.Prefix
+	// Address is the IPv6 address that stands for [HostIPv4].
+	Address netip.Addr
+	// MAC is the link-layer address that we answer with; empty on links without.
+	MAC []byte
+	// LAN is a prefix of our own, of 96 bits, routed to this host: with it private
+	// IPv4 addresses behind this host have IPv6 addresses, by RFC 6052. Not valid:
+	// there is none.
+	LAN netip.Prefix
+	// MTU6 is that of the link, in bytes.
+	MTU6 int
+}
+
+// privateRanges may stand behind the host (RFC 1918, RFC 6598).
+var privateRanges = []netip.Prefix{
+	netip.MustParsePrefix("10.0.0.0/8"),
+	netip.MustParsePrefix("100.64.0.0/10"),
+	netip.MustParsePrefix("172.16.0.0/12"),
+	netip.MustParsePrefix("192.168.0.0/16"),
+}
+
+// Engine translates for one host. It is for one thread at a time. Packets that it puts
+// out are for the host's stack if they are IPv4, and for the network if they are IPv6.
+type Engine struct {
+	translator *siit.Engine
+	claim      claimed
+	strangers  uint64
+}
+
+// New makes an engine.
+func New(s Settings, random io.Reader) (*Engine, error) {
+	inner, err := s.translation()
+	if err != nil {
+		return nil, err
+	}
+	t, err := siit.New(inner, random)
+	if err != nil {
+		return nil, err
+	}
+	return &Engine{translator: t, claim: claimed{addr: s.Address, mac: s.MAC}}, nil
+}
+
+// Reconfigure takes other prefixes, another MTU or another LAN; the address stays.
+func (e *Engine) Reconfigure(s Settings) error {
+	if s.Address != e.claim.addr {
+		return errors.New("a claimed address does not change: make a new engine")
+	}
+	inner, err := s.translation()
+	if err != nil {
+		return err
+	}
+	return e.translator.Reconfigure(inner)
+}
+
+// translation makes the settings of the stateless translator. The host is an explicit
+// mapping (RFC 7757), and so is each private range, which with 96 bits is the same as
+// RFC 6052; all else is beyond the NAT64.
+func (s *Settings) translation() (siit.Settings, error) {
+	out := siit.Settings{MTU6: s.MTU6, ErrorRate: errorRate}
+	for _, p := range s.Prefixes {
+		made, err := translate.NewPrefix(p)
+		if err != nil {
+			return out, err
+		}
+		out.Translate.Prefixes = append(out.Translate.Prefixes, made)
+	}
+	if len(s.Prefixes) == 0 {
+		return out, errors.New("no prefix of a NAT64 is known, so nothing can be translated")
+	}
+	host, err := translate.ParseMapping(HostIPv4.String(), s.Address.String())
+	if err != nil {
+		return out, err
+	}
+	mappings := []translate.Mapping{host}
+	if s.LAN.IsValid() {
+		lan, err := s.lanMappings()
+		if err != nil {
+			return out, err
+		}
+		mappings = append(mappings, lan...)
+	}
+	out.Translate.Mappings, err = translate.NewTable(mappings, false)
+	out.Translate.Own4, out.Translate.Own6 = ErrorIPv4, s.Address
+	out.Translate.UDPZeroChecksum = translate.ZeroChecksumCompute
+	return out, err
+}
+
+func (s *Settings) lanMappings() (list []translate.Mapping, err error) {
+	if s.LAN.Bits() != 96 {
+		return nil, fmt.Errorf("the prefix of the IPv4 network, %s, has not 96 bits; take one such as %s", s.LAN, netip.PrefixFrom(s.LAN.Addr(), 96))
+	}
+	raw := s.LAN.Masked().Addr().As16()
+	for _, r := range privateRanges {
+		four := r.Addr().As4()
+		copy(raw[12:], four[:])
+		six := netip.PrefixFrom(netip.AddrFrom16(raw), 96+r.Bits())
+		m, err := translate.ParseMapping(r.String(), six.String())
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, m)
+	}
+	return list, nil
+}
+
+// Claim tells how far the address is ours.
+func (e *Engine) Claim() Claim { return e.claim.state }
+
+// Stats returns the counters of the translator, and how many packets of the link were
+// not for it.
+func (e *Engine) Stats() (s siit.Stats, strangers uint64) { return e.translator.Stats(), e.strangers }
+
+// HandleIPv4 takes a packet of the host or of the network behind it. Others than IPv4
+// packets, and all before the address is ours, are not for us.
+func (e *Engine) HandleIPv4(ip []byte, now time.Time, out *packet.Batch) {
+	if len(ip) == 0 || ip[0]>>4 != 4 || e.claim.state != Owned {
+		e.strangers++
+		return
+	}
+	e.translator.Handle(ip, now, out)
+}
+
+// HandleIPv6 takes a packet of the link: Neighbor Discovery about the address, or one to
+// be translated.
+func (e *Engine) HandleIPv6(ip []byte, now time.Time, out *packet.Batch) {
+	p, _, ok := packet.ParseIPv6(ip)
+	switch {
+	case !ok:
+		e.strangers++
+	case e.claim.handle(p, out):
+	case e.claim.state != Owned:
+		e.strangers++
+	default:
+		e.translator.Handle(p, now, out)
+	}
+}
+
+// Tick does what is due: the detection of another owner of the address.
+func (e *Engine) Tick(now time.Time, out *packet.Batch) { e.claim.tick(now, out) }
+
+// Next is when Tick has something to do; zero is never.
+func (e *Engine) Next() time.Time { return e.claim.next() }
+
+// EachDropped calls f for every drop reason, in a fixed order.
+func (e *Engine) EachDropped(f func(reason string, n uint64)) {
+	s := e.translator.Stats()
+	s.EachDropped(f)
+	f("not_for_us", e.strangers)
+}
