@@ -122,7 +122,7 @@ func (t *Table) plausibleBinding(i uint32) bool {
 // belongs tells whether a binding's subscriber is its client.
 func (t *Table) belongs(b *Binding) bool {
 	var s Subscriber
-	return t.ViewSubscriber(b.Subscriber-1, &s) && s.Pool == b.Pool && t.prefixOf(&b.Client) == s.Prefix
+	return t.ViewSubscriber(b.Subscriber-1, &s) && t.prefixOf(&b.Client) == s.Prefix
 }
 
 func (t *Table) indexBinding(i uint32) bool {

@@ -2,9 +2,7 @@
 
 package state
 
-import (
-	"sync/atomic"
-)
+import "sync/atomic"
 
 // Blocks appends the blocks that a client holds.
 func (t *Table) Blocks(s *Subscriber, dst []Block) []Block {
@@ -134,6 +132,32 @@ func (t *Table) Return(s *Subscriber, b Block) Outcome {
 		return Made
 	}
 	return Gone
+}
+
+// Rehome gives a client another address, T of all bindings that it makes from now on. Its
+// blocks, which belong to the old one, are free at once; its bindings there go on until
+// they end. Outcomes: Made, Gone, Busy.
+func (t *Table) Rehome(s *Subscriber, pool [4]byte) Outcome {
+	c := &t.subscribers[s.Index]
+	if !lock(&c.lock) {
+		return Busy
+	}
+	defer unlock(&c.lock)
+	if !t.current(s) {
+		return Gone
+	}
+	t.returnAll(c)
+	atomic.StoreUint32(&c.pool, wire32(pool))
+	s.Pool, s.Blocks = pool, 0
+	return Made
+}
+
+// returnAll takes all blocks from a client, whose lock is held.
+func (t *Table) returnAll(c *subscriber) {
+	for i := range min(atomic.LoadUint32(&c.blocks), MaxBlocks) {
+		t.leases[t.leaseOf(atomic.LoadUint32(&c.first[i]))] = 0
+	}
+	atomic.StoreUint32(&c.blocks, 0)
 }
 
 // holds tells whether a client has a binding with a port of a block.

@@ -127,10 +127,7 @@ func (t *Table) EndSubscriber(s *Subscriber) Outcome {
 	case atomic.LoadUint32(&c.bindings) != 0:
 		return Found
 	}
-	for i := range atomic.LoadUint32(&c.blocks) {
-		t.leases[t.leaseOf(atomic.LoadUint32(&c.first[i]))] = 0
-	}
-	atomic.StoreUint32(&c.blocks, 0)
+	t.returnAll(c)
 	atomic.StoreUint32(&c.word, uint32(s.Generation)<<generationShift)
 	t.subscribers6.remove(t.hashPrefix(&s.Prefix), s.Index)
 	t.freeSubscribers = append(t.freeSubscribers, s.Index)

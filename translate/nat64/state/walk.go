@@ -58,6 +58,9 @@ func (t *Table) wrap(end uint32) uint32 {
 // WalkChain calls f for the sessions of a binding, newest first, at most limit of them,
 // until f returns false. f may end the session. It returns false when there were more.
 func (t *Table) WalkChain(b *Binding, limit int, f func(s *Session) bool) (all bool) {
+	if !t.alive(b) {
+		return true
+	}
 	// Programs put sessions before the first alone, so what follows one stays as it is.
 	var s Session
 	for link := atomic.LoadUint32(&t.bindings[b.Index].sessions); link != 0; {

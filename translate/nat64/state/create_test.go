@@ -1,0 +1,181 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import "testing"
+
+func TestNewBinding(t *testing.T) {
+	table, _ := open(t, small)
+	s := table.subscribe(t, 1, first4, 0)
+	in := Inside{client(1, 5), 4242, UDP}
+	var made, again Binding
+	if o := table.NewBinding(&s, in, Wish{Port: 4242, Parity: true}, 99, &made); o != Made {
+		t.Fatalf("outcome %s", o)
+	}
+	if made.Inside() != in || made.Pool != first4 || made.PoolPort%2 != 0 || made.Static || made.Subscriber != s.Index+1 {
+		t.Errorf("binding %+v", made)
+	}
+	if o := table.NewBinding(&s, in, Wish{}, 7, &again); o != Found || again != made {
+		t.Errorf("made again: %s, %+v; want found, %+v", o, again, made)
+	}
+	for name, k := range map[string]Inside{
+		"other host":      {client(1, 6), 4242, UDP},
+		"other port":      {client(1, 5), 4243, UDP},
+		"other transport": {client(1, 5), 4242, TCP},
+	} {
+		if table.FindBinding6(&k, &again) {
+			t.Errorf("%s is found", name)
+		}
+	}
+	for name, k := range map[string]Outside{
+		"other address":   {next4, made.PoolPort, UDP},
+		"other port":      {first4, made.PoolPort ^ 1, UDP},
+		"other transport": {first4, made.PoolPort, ICMP},
+	} {
+		if table.FindBinding4(&k, &again) {
+			t.Errorf("%s is found", name)
+		}
+	}
+	table.check(t)
+}
+
+func TestNewBindingOfOneWhoHasEnded(t *testing.T) {
+	table, _ := open(t, small)
+	s := table.subscribe(t, 1, first4, 0)
+	if o := table.EndSubscriber(&s); o != Made {
+		t.Fatalf("EndSubscriber: %s", o)
+	}
+	var b Binding
+	if o := table.NewBinding(&s, Inside{client(1, 1), 1, UDP}, Wish{}, 0, &b); o != Gone {
+		t.Errorf("outcome %s, want gone", o)
+	}
+	if c := table.Counts(); c != (Counts{}) {
+		t.Errorf("counts %+v", c)
+	}
+}
+
+func TestNewSession(t *testing.T) {
+	table, _ := open(t, small)
+	s := table.subscribe(t, 1, first4, 0)
+	b := table.bind(t, &s, 5, 4242)
+	made := table.meet(t, &b, peer4, 53)
+	want := Session{
+		Word: made.Word, Client: client(1, 5), Pool: first4, Peer: peer4, ClientPort: 4242,
+		PoolPort: b.PoolPort, PeerPort: 53, Transport: UDP, Index: made.Index, Binding: b.Index,
+	}
+	if made != want || made.Word.Status() != Opened || made.Word.Stamp() != 100 || made.Word.Flags() != 0 {
+		t.Errorf("session %+v, want %+v", made, want)
+	}
+	var again Session
+	if o := table.NewSession(&b, Fresh{Peer: peer4, PeerPort: 53, Status: Opened, Stamp: 7}, &again); o != Found || again != made {
+		t.Errorf("made again: %s, %+v", o, again)
+	}
+	if o := table.NewSession(&b, Fresh{Peer: peer4, PeerPort: 53, Prefix: 1, Status: Opened}, &again); o != OtherPrefix {
+		t.Errorf("by another prefix: %s", o)
+	}
+	for name, change := range map[string]func(*Key6){
+		"other host":      func(k *Key6) { k.Client = client(1, 6) },
+		"other peer":      func(k *Key6) { k.Peer[0]++ },
+		"other port":      func(k *Key6) { k.ClientPort++ },
+		"other peer port": func(k *Key6) { k.PeerPort++ },
+		"other transport": func(k *Key6) { k.Transport = TCP },
+		"other prefix":    func(k *Key6) { k.Prefix++ },
+	} {
+		k := made.Key6()
+		if change(&k); table.Find6(&k, &again) {
+			t.Errorf("by IPv6, %s is found", name)
+		}
+	}
+	for name, change := range map[string]func(*Key4){
+		"other pool address": func(k *Key4) { k.Pool = next4 },
+		"other peer":         func(k *Key4) { k.Peer[0]++ },
+		"other port":         func(k *Key4) { k.PoolPort++ },
+		"other peer port":    func(k *Key4) { k.PeerPort++ },
+		"other transport":    func(k *Key4) { k.Transport = TCP },
+	} {
+		k := made.Key4()
+		if change(&k); table.Find4(&k, &again) {
+			t.Errorf("by IPv4, %s is found", name)
+		}
+	}
+	table.check(t)
+}
+
+func TestSessionLimit(t *testing.T) {
+	table, _ := open(t, small)
+	s, other := table.subscribe(t, 1, first4, 2), table.subscribe(t, 2, first4, 2)
+	b := table.bind(t, &s, 1, 2000)
+	table.meet(t, &b, peer4, 1)
+	kept := table.meet(t, &b, peer4, 2)
+	var x Session
+	if o := table.NewSession(&b, Fresh{Peer: peer4, PeerPort: 3, Status: Opened}, &x); o != SessionLimit {
+		t.Errorf("beyond the limit: %s", o)
+	}
+	theirs := table.bind(t, &other, 1, 2000)
+	table.meet(t, &theirs, peer4, 1)
+	if o := table.End(&kept); o != Made {
+		t.Fatalf("End: %s", o)
+	}
+	table.meet(t, &b, peer4, 3)
+	table.SetSessionLimit(&s, 0)
+	table.meet(t, &b, peer4, 4)
+	table.check(t)
+}
+
+// TestFullTable uses up all records, and gives what it could not use back.
+func TestFullTable(t *testing.T) {
+	z := small
+	z.Sessions = 64
+	table, _ := open(t, z)
+	s := table.subscribe(t, 1, first4, 0)
+	b := table.bind(t, &s, 1, 2000)
+	for i := range uint16(64) {
+		table.meet(t, &b, peer4, i)
+	}
+	var x Session
+	if o := table.NewSession(&b, Fresh{Peer: peer4, PeerPort: 64, Status: Opened}, &x); o != TableFull {
+		t.Errorf("session beyond the table: %s", o)
+	}
+	for i := range uint32(63) {
+		table.bind(t, &s, 2+i, 2000)
+	}
+	var y Binding
+	if o := table.NewBinding(&s, Inside{client(1, 99), 2000, UDP}, Wish{}, 0, &y); o != TableFull {
+		t.Errorf("binding beyond the table: %s", o)
+	}
+	table.check(t)
+	for i := range uint32(z.Subscribers - 1) {
+		table.subscribe(t, 2+i, first4, 0)
+	}
+	a, none := client(100, 0), Subscriber{}
+	if o := table.MakeSubscriber(&a, first4, 0, &none); o != TableFull {
+		t.Errorf("client beyond the table: %s", o)
+	}
+}
+
+func TestHeldLocks(t *testing.T) {
+	table, _ := open(t, small)
+	s := table.subscribe(t, 1, first4, 0)
+	b := table.bind(t, &s, 1, 2000)
+	x := table.meet(t, &b, peer4, 1)
+	var block Block
+	table.subscribers[s.Index].lock, table.bindings[b.Index].lock = 1, 1
+	for name, o := range map[string]Outcome{
+		"NewBinding":    table.NewBinding(&s, Inside{client(1, 2), 1, UDP}, Wish{}, 0, &Binding{}),
+		"NewSession":    table.NewSession(&b, Fresh{Peer: peer4, Status: Opened}, &Session{}),
+		"NewStatic":     table.NewStatic(Inside{client(1, 2), 1, UDP}, Outside{first4, 5000, UDP}, &Binding{}),
+		"Lease":         table.Lease(&s, UDP, MaxBlocks, 0, &block),
+		"Return":        table.Return(&s, block),
+		"Rehome":        table.Rehome(&s, next4),
+		"EndSubscriber": table.EndSubscriber(&s),
+		"End":           table.End(&x),
+		"EndBinding":    table.EndBinding(&b),
+		"Reap":          table.Reap(&b),
+	} {
+		if o != Busy {
+			t.Errorf("%s with a lock held: %s", name, o)
+		}
+	}
+	table.subscribers[s.Index].lock, table.bindings[b.Index].lock = 0, 0
+	table.check(t)
+}
