@@ -103,11 +103,11 @@ func NonGlobal(a netip.Addr) bool { return isNonGlobal(a.As4()) }
 // WellKnown tells whether the prefix is the well-known one.
 func (p *Prefix) WellKnown() bool { return p.wellKnown }
 
-// ErrorAbout4 makes the ICMP error of that type and code about an IPv4 packet, from the
-// translator's own address, in the batch's memory. It is nil where none may be sent:
+// ErrorAbout4 makes the ICMP error of that type and code about an IPv4 packet, of which the
+// end may be missing, from the translator's own address, in the batch's memory. It is nil where none may be sent:
 // about an ICMP error or a later fragment, or without an own address.
 func (t *Translator) ErrorAbout4(ip []byte, typ, code uint8, path Path, out *packet.Batch) []byte {
-	h, r := parseIPv4(ip)
+	h, r := readHeader4(ip)
 	if r != ReasonNone || illegal4(h.src) || illegal4(h.dst) || !t.own4.IsValid() || !mayAnswer4(&h) {
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 // Groups of packages. An entry ending in /... is the package and all below it.
 var (
 	codecs  = []string{"teredo", "translate", "translate/pref64"}
-	engines = []string{"teredo/server", "teredo/relay", "teredo/client", "teredo/peer", "translate/siit", "translate/clat", "translate/nat64/state", "translate/dns64"}
+	engines = []string{"teredo/server", "teredo/relay", "teredo/client", "teredo/peer", "translate/siit", "translate/clat", "translate/nat64", "translate/nat64/state", "translate/dns64"}
 	leaves  = []string{"internal/packet", "internal/event", "internal/ratelimit", "internal/announce/health", "internal/trace"}
 	runs    = []string{"teredo/run", "translate/run", "translate/dns64/run", "translate/pref64/run"}
 	// Edges do their own I/O, or live on libraries that do; what they learn is judged

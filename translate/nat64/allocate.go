@@ -1,0 +1,130 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package nat64
+
+import (
+	"net/netip"
+
+	"github.com/isthmus-net/isthmus/translate/nat64/state"
+)
+
+// bind finds the binding of X',x or makes it (RFC 6146 sections 3.5.1.1, 3.5.2.3, 3.5.3):
+// T is that of the client's other bindings; t is of the same class, system port or not,
+// and for UDP as even or odd as x, if there is one, and otherwise random (RFC 6056).
+// want, if it wants anything, is tried first.
+func (e *Engine) bind(c *call, in state.Inside, want *choice, b *state.Binding) Reason {
+	if e.table.FindBinding6(&in, b) {
+		return none
+	}
+	var s state.Subscriber
+	if r := e.subscriber(c, in.Client, in.Transport, want, &s); r != none {
+		return r
+	}
+	wish := state.Wish{Port: in.Port, System: in.Port < 1024 && in.Transport != state.ICMP, Parity: in.Transport == state.UDP}
+	if want.want && want.pool == netip.AddrFrom4(s.Pool) {
+		wish = state.Wish{Port: want.port, Want: true}
+		if !e.ownsPort(c, &s, want.port) {
+			wish.Want = false
+		}
+	}
+	// A fast path may take the last port between two tries, and a block may be at hand
+	// without one of the right kind.
+	for range maxBlocks + 1 {
+		switch outcome := e.table.NewBinding(&s, in, wish, e.random.Uint64(), b); outcome {
+		case state.Made:
+			e.stats.BindingsMade++
+			e.bound(c, &s, b)
+			return none
+		case state.Found:
+			return none
+		case state.NoPort:
+			if r := e.lease(c, &s, in.Transport); r != none {
+				return r
+			}
+		case state.TableFull:
+			return BindingsFull
+		default:
+			return Busy
+		}
+	}
+	return NoPort
+}
+
+// lease gives a client another block of ports.
+func (e *Engine) lease(c *call, s *state.Subscriber, transport state.Transport) Reason {
+	var block state.Block
+	if place, ok := e.deterministicPlace(s.Prefix); ok {
+		for port := place.first; port <= place.last; port += e.blockPorts() {
+			if e.table.LeaseAt(s, uint16(port), &block) == state.Made {
+				e.started(c, s, block)
+				return none
+			}
+		}
+	}
+	switch e.leaseAny(s, transport, &block) {
+	case state.Made:
+		e.started(c, s, block)
+		return none
+	case state.BlockLimit:
+		e.reach(c, s.Prefix, NoPort)
+		return NoPort
+	case state.NoBlock:
+		e.reach(c, s.Prefix, NoAddress)
+		return NoAddress
+	}
+	return Busy
+}
+
+// leaseAny leases a random block, or, where ports are calculated, one of those that are
+// nobody's by calculation.
+func (e *Engine) leaseAny(s *state.Subscriber, transport state.Transport, b *state.Block) state.Outcome {
+	limit := e.settings.Limits.ClientBlocks
+	d := e.settings.Deterministic
+	if d == nil {
+		return e.table.Lease(s, transport, limit, e.random.Uint64(), b)
+	}
+	for port := d.dynamicFirst(e.blockPorts()); port+e.blockPorts() <= 65536; port += e.blockPorts() {
+		if int(s.Blocks) >= maxBlocks {
+			return state.BlockLimit
+		}
+		switch outcome := e.table.LeaseAt(s, uint16(port), b); outcome {
+		case state.Taken, state.Found:
+		default:
+			return outcome
+		}
+	}
+	return state.NoBlock
+}
+
+// ownsPort makes a port the client's, if nobody else has it.
+func (e *Engine) ownsPort(c *call, s *state.Subscriber, port uint16) bool {
+	if port < 1024 {
+		return true // these are leased to nobody
+	}
+	if _, ok := e.deterministicOwner(netip.AddrFrom4(s.Pool), port); ok {
+		return false
+	}
+	var b state.Block
+	if int(s.Blocks) >= e.settings.Limits.ClientBlocks {
+		var owner state.Subscriber
+		return e.table.Owner(s.Pool, port, &owner) && owner.Index == s.Index
+	}
+	switch e.table.LeaseAt(s, port, &b) {
+	case state.Made:
+		e.started(c, s, b)
+		return true
+	case state.Found:
+		return true
+	}
+	return false
+}
+
+// bound reports a binding that has a port outside of its client's blocks.
+func (e *Engine) bound(c *call, s *state.Subscriber, b *state.Binding) {
+	if b.PoolPort < 1024 && b.Transport != state.ICMP {
+		e.portEvent(c, BlockStart, s.Prefix, b.Pool, b.PoolPort)
+	}
+}
+
+// blockPorts is how many ports a block has.
+func (e *Engine) blockPorts() int { return e.table.Sizes().BlockWords * state.BlockPorts }

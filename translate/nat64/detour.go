@@ -1,0 +1,239 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package nat64
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/nat64/state"
+)
+
+// FTP control connections take a detour by a proxy on this host (RFC 6384), which needs
+// neither firewall rules nor transparent sockets. Settings.DetourPrefix, P::/64, is routed
+// into the translator's own device, and
+//
+//	P::1      is the proxy's own address, A, where it listens on port 21;
+//	P:0:1::n  stands for the client of control connection n, towards the proxy;
+//	P:0:2::n  is the proxy's own address towards the server of n.
+//
+// A segment from X',x to the server becomes one from P:0:1::n to A, and is given back to
+// the host's stack; the proxy's answers become those of the server. What the proxy sends
+// from P:0:2::n to the server's IPv6 form is translated as any packet is, on the account of
+// the client of n: so control and data connections have the same T.
+
+// ftpControl is the port of FTP control connections (RFC 959 section 3.2).
+const ftpControl = 21
+
+// maxAliases is how many control connections there may be at a time.
+const maxAliases = 4096
+
+// DetourKind is what an address of the detour's prefix is.
+type DetourKind uint8
+
+// The kinds.
+const (
+	DetourNone  DetourKind = iota
+	DetourOwn              // A
+	DetourAlias            // of a client, towards the proxy
+	DetourDial             // the proxy's, towards a server
+)
+
+// DetourAddress returns the address of a kind and number in the /64; the number of A is 1.
+func DetourAddress(prefix netip.Prefix, kind DetourKind, n uint16) netip.Addr {
+	raw := prefix.Addr().As16()
+	switch kind {
+	case DetourAlias:
+		raw[11] = 1
+	case DetourDial:
+		raw[11] = 2
+	}
+	binary.BigEndian.PutUint16(raw[14:], n)
+	return netip.AddrFrom16(raw)
+}
+
+// DetourNumber is the reverse.
+func DetourNumber(prefix netip.Prefix, a netip.Addr) (DetourKind, uint16) {
+	if !prefix.IsValid() || !prefix.Contains(a) {
+		return DetourNone, 0
+	}
+	raw := a.As16()
+	n, kind := binary.BigEndian.Uint16(raw[14:]), DetourKind(raw[11])+DetourOwn
+	if kind > DetourDial || DetourAddress(prefix, kind, n) != a || kind == DetourOwn && n != 1 {
+		return DetourNone, 0
+	}
+	return kind, n
+}
+
+// Alias is one control connection on the detour.
+type Alias struct {
+	Number uint16
+	Client netip.AddrPort // X',x
+	Server netip.AddrPort // as the client wrote it: an address of pool6, port 21
+}
+
+// alias is one of them with its state as a TCP connection.
+type alias struct {
+	Alias
+	status state.Status
+	stamp  uint32
+}
+
+type aliasKey struct{ client, server netip.AddrPort }
+
+// aliases is the table of them.
+type aliases struct {
+	index map[aliasKey]uint16
+	slots []alias
+	free  []uint16
+	next  time.Duration // when they are looked through for those that are over
+}
+
+func newAliases() aliases {
+	a := aliases{index: make(map[aliasKey]uint16, maxAliases), slots: make([]alias, maxAliases)}
+	for i := maxAliases - 1; i >= 0; i-- {
+		a.free = append(a.free, uint16(i))
+	}
+	return a
+}
+
+// of returns the connection of a number, or nil.
+func (a *aliases) of(n uint16) *alias {
+	if int(n) >= len(a.slots) || a.slots[n].status == state.Free {
+		return nil
+	}
+	return &a.slots[n]
+}
+
+// Alias returns the control connection of a number.
+func (e *Engine) Alias(n uint16) (Alias, bool) {
+	a := e.aliases.of(n)
+	if a == nil {
+		return Alias{}, false
+	}
+	return a.Alias, true
+}
+
+// detouring tells whether there is a detour.
+func (e *Engine) detouring() bool { return e.settings.DetourPrefix.IsValid() }
+
+// detours tells whether a packet has an address of the detour.
+func (e *Engine) detours(src, dst netip.Addr) bool {
+	p := e.settings.DetourPrefix
+	return p.IsValid() && (p.Contains(src) || p.Contains(dst))
+}
+
+// isProxy tells whether a packet is the proxy's, towards a server.
+func (e *Engine) isProxy(src netip.Addr) bool {
+	kind, _ := DetourNumber(e.settings.DetourPrefix, src)
+	return kind == DetourDial
+}
+
+// ownerOf returns the client on whose account an address is: of the proxy's, the client
+// whose connection it carries.
+func (e *Engine) ownerOf(client [16]byte) [16]byte {
+	if e.detouring() {
+		if kind, n := DetourNumber(e.settings.DetourPrefix, netip.AddrFrom16(client)); kind == DetourDial {
+			if a := e.aliases.of(n); a != nil {
+				return a.Client.Addr().As16()
+			}
+		}
+	}
+	return client
+}
+
+// toProxy gives a segment of a control connection to the proxy.
+func (e *Engine) toProxy(c *call, ip []byte, v *translate.View, t tuple) Reason {
+	key := aliasKey{netip.AddrPortFrom(v.Src, t.src), netip.AddrPortFrom(v.Dst, t.dst)}
+	n, known := e.aliases.index[key]
+	if !known {
+		switch {
+		case !opens(t.flags):
+			return DetourUnknown
+		case !e.clients.has(v.Src):
+			return NotClient
+		case len(e.aliases.free) == 0:
+			return DetourFull
+		}
+		n = e.aliases.free[len(e.aliases.free)-1]
+		e.aliases.free = e.aliases.free[:len(e.aliases.free)-1]
+		e.aliases.index[key] = n
+		e.aliases.slots[n] = alias{Alias{n, key.client, key.server}, state.V6Init, c.at}
+	}
+	e.stepAlias(c, &e.aliases.slots[n], FromIPv6, t.flags)
+	p := e.settings.DetourPrefix
+	e.redirect(c, ip, v, DetourAddress(p, DetourAlias, n), DetourAddress(p, DetourOwn, 1))
+	return none
+}
+
+// fromProxy handles packets with an address of the detour. done is false for those that
+// go on as any packet does: the proxy's own to a server.
+func (e *Engine) fromProxy(c *call, ip []byte, v *translate.View) (r Reason, done bool) {
+	p := e.settings.DetourPrefix
+	from, number := DetourNumber(p, v.Src)
+	if from == DetourDial && e.aliases.of(number) != nil && !p.Contains(v.Dst) {
+		return none, false
+	}
+	to, n := DetourNumber(p, v.Dst)
+	a := e.aliases.of(n)
+	if from != DetourOwn || to != DetourAlias || a == nil || v.Proto != packet.ProtoTCP || v.Fragment() {
+		return DetourUnknown, true
+	}
+	t, r := tupleOf(v)
+	switch {
+	case r != none:
+		return r, true
+	case t.src != ftpControl || t.dst != a.Client.Port():
+		return DetourUnknown, true
+	case ip[7] <= 1:
+		return Reason(translate.ReasonHopLimit), true
+	}
+	e.stepAlias(c, a, FromIPv4, t.flags)
+	e.redirect(c, ip, v, a.Server.Addr(), a.Client.Addr())
+	return none, true
+}
+
+// stepAlias follows the connection as any TCP session is followed.
+func (e *Engine) stepAlias(c *call, a *alias, from Side, flags uint8) {
+	change := Step(a.status, from, flags)
+	a.status = change.Next
+	if change.Refresh {
+		a.stamp = c.at
+	}
+}
+
+// redirect sends a TCP segment on with other addresses, one hop less, and a checksum as
+// right or wrong as before.
+func (e *Engine) redirect(c *call, ip []byte, v *translate.View, src, dst netip.Addr) {
+	b := append(c.out.Alloc(len(ip)), ip...)
+	b[7]--
+	field := b[v.Headers+16 : v.Headers+18]
+	sum := uint64(^binary.BigEndian.Uint16(field)) + uint64(^packet.Fold(packet.Sum(0, b[8:40])))
+	from, to := src.As16(), dst.As16()
+	copy(b[8:], from[:])
+	copy(b[24:], to[:])
+	sum = packet.Sum(sum, b[8:40])
+	binary.BigEndian.PutUint16(field, ^packet.Fold(sum))
+	e.stats.Detoured++
+	c.out.SendIP(b)
+}
+
+// expireAliases ends connections that are over, once a second.
+func (e *Engine) expireAliases(c *call) {
+	if len(e.aliases.index) == 0 || c.mono < e.aliases.next {
+		return
+	}
+	e.aliases.next = c.mono + time.Second
+	for i := range e.aliases.slots {
+		a := &e.aliases.slots[i]
+		if a.status == state.Free || c.at-a.stamp < e.lifetimes[state.TCP][a.status] {
+			continue
+		}
+		delete(e.aliases.index, aliasKey{a.Client, a.Server})
+		e.aliases.free = append(e.aliases.free, a.Number)
+		*a = alias{}
+	}
+}

@@ -1,0 +1,124 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package nat64
+
+import (
+	"encoding/binary"
+	"io"
+	"net/netip"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/ratelimit"
+	"github.com/isthmus-net/isthmus/translate"
+)
+
+// errorLimits bounds the ICMP errors of the engine's own: all of one class, and those
+// to one host.
+type errorLimits struct {
+	limit   ratelimit.Limit
+	buckets [numErrorClasses]ratelimit.Bucket
+	sources *ratelimit.PerSource
+}
+
+func newErrorLimits(s *Errors, random io.Reader) (l errorLimits, err error) {
+	l.sources, err = ratelimit.NewPerSource(ratelimit.Limit{}, ratelimit.DefaultBuckets, random)
+	if err != nil {
+		return l, err
+	}
+	l.set(s)
+	return l, nil
+}
+
+// set changes the limits; buckets keep what they hold.
+func (l *errorLimits) set(s *Errors) {
+	l.limit = ratelimit.PerSecond(s.Rate, s.Burst)
+	l.sources.SetLimit(ratelimit.PerSecond(s.SourceRate, s.SourceBurst))
+}
+
+// classOf returns the class of an error that translation owes.
+func classOf(r translate.Reason) ErrorClass {
+	switch r {
+	case translate.ReasonHopLimit:
+		return ErrorHopLimit
+	case translate.ReasonTooBig:
+		return ErrorTooBig
+	case translate.ReasonSourceRoute, translate.ReasonSegmentsLeft:
+		return ErrorParameter
+	}
+	return ErrorProhibited
+}
+
+// mayAnswer tells whether an error of the class may go to a host now.
+func (e *Engine) mayAnswer(c *call, class ErrorClass, to netip.Addr) bool {
+	allowed := !e.settings.Errors.Off[class]
+	if allowed && to.Is6() {
+		allowed = e.errors.sources.AllowNet(to, c.now)
+	} else if allowed {
+		allowed = e.errors.sources.Allow(to, c.now)
+	}
+	if !allowed || !e.errors.buckets[class].Allow(e.errors.limit, c.now) {
+		e.stats.ErrorsWithheld[class]++
+		return false
+	}
+	return true
+}
+
+// answer sends an error that was made already.
+func (e *Engine) answer(c *call, class ErrorClass, to netip.Addr, message []byte) {
+	stranger := to.Is6() && !e.clients.has(to) // who may not send is not answered either
+	if len(message) == 0 || stranger || !e.mayAnswer(c, class, to) {
+		return
+	}
+	e.stats.ErrorsSent[class]++
+	if !to.Is4() || !e.pool.has(to) {
+		c.out.SendIP(message)
+		return
+	}
+	second := *c
+	second.turned = true
+	if r := e.from4(&second, message); r != none {
+		e.stats.Dropped[r]++
+	}
+}
+
+// refuse4 and refuse6 answer a packet of that family with an error and return the reason
+// for its drop.
+func (e *Engine) refuse4(c *call, ip []byte, class ErrorClass, typ, code uint8, why Reason) Reason {
+	if m := e.translator.ErrorAbout4(ip, typ, code, c.path, &c.out.Batch); m != nil {
+		e.answer(c, class, sender4(ip), m)
+	}
+	return why
+}
+
+func (e *Engine) refuse6(c *call, ip []byte, class ErrorClass, typ, code uint8, why Reason) Reason {
+	m := e.translator.ErrorAbout6(ip, typ, code, &c.out.Batch)
+	if m != nil {
+		e.answer(c, class, packet.IPv6(ip).Src(), m)
+	}
+	return why
+}
+
+// owed sends the error of a translation that failed and returns the reason.
+func (e *Engine) owed(c *call, res translate.Result, to netip.Addr) Reason {
+	if res.Verdict == translate.Error {
+		e.answer(c, classOf(res.Reason), to, res.Error)
+	}
+	return Reason(res.Reason)
+}
+
+func sender4(ip []byte) netip.Addr { return netip.AddrFrom4([4]byte(ip[12:16])) }
+
+// totalLength4 is the length an IPv4 header gives.
+func totalLength4(ip []byte) int { return int(binary.BigEndian.Uint16(ip[2:])) }
+
+// ICMP types and codes that are sent here.
+const (
+	icmpUnreachable = 3 // RFC 792
+
+	codeHost       = 1
+	codeProtocol   = 2
+	codePort       = 3
+	codeProhibited = 13 // RFC 1812 section 5.2.7.1
+
+	codePort6 = 4 // RFC 4443 section 3.1
+)

@@ -1,0 +1,80 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package nat64
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/isthmus-net/isthmus/translate/nat64/state"
+)
+
+// maxBlocks is how many blocks of ports a client may have.
+const maxBlocks = state.MaxBlocks
+
+// pool is pool4: which addresses there are, and which of them clients are given.
+type pool struct {
+	known     map[netip.Addr]bool // also those that were taken out, as long as the engine runs
+	addresses []netip.Addr        // those that new clients may get
+	order     map[netip.Addr]int  // and which is which
+}
+
+// has tells whether an IPv4 packet to the address is the translator's.
+func (p *pool) has(a netip.Addr) bool { return p.known[a] }
+
+// poolAddresses puts the ranges together by their addresses.
+func poolAddresses(ranges []Range) ([]state.PoolAddress, error) {
+	var all []state.PoolAddress
+	at := make(map[netip.Addr]int)
+	for _, r := range ranges {
+		if n := 32 - r.Prefix.Bits(); n > 16 {
+			return nil, fmt.Errorf("pool4: %s has more than %d addresses", r.Prefix, state.MaxAddresses)
+		}
+		for a := r.Prefix.Addr(); r.Prefix.Contains(a); a = a.Next() {
+			i, ok := at[a]
+			if !ok {
+				i = len(all)
+				at[a] = i
+				all = append(all, state.PoolAddress{Address: a.As4()})
+			}
+			all[i].Ports = append(all[i].Ports, r.portRanges()...)
+		}
+		if len(all) > state.MaxAddresses {
+			return nil, fmt.Errorf("pool4 has more than %d addresses", state.MaxAddresses)
+		}
+	}
+	return all, nil
+}
+
+// portRanges returns the ports of the range for each of its transports.
+func (r Range) portRanges() (ports []state.PortRange) {
+	first, last := r.ports()
+	for t := range state.Transports {
+		if r.transports()>>t&1 != 0 {
+			ports = append(ports, state.PortRange{Transport: t, First: uint16(first), Last: uint16(last)})
+		}
+	}
+	return ports
+}
+
+// set makes the addresses those of the pool. Those of before stay known: bindings of
+// theirs go on until they end.
+func (p *pool) set(addresses []state.PoolAddress) {
+	if p.known == nil {
+		p.known = make(map[netip.Addr]bool)
+	}
+	p.addresses, p.order = p.addresses[:0], make(map[netip.Addr]int, len(addresses))
+	for i, a := range addresses {
+		addr := netip.AddrFrom4(a.Address)
+		p.known[addr], p.order[addr] = true, i
+		p.addresses = append(p.addresses, addr)
+	}
+}
+
+// clients are the prefixes that may use the translator.
+type clients struct{ prefixes []netip.Prefix }
+
+func (c *clients) has(a netip.Addr) bool {
+	return slices.ContainsFunc(c.prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+}

@@ -1,0 +1,124 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package nat64
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"net/netip"
+	"slices"
+
+	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/nat64/state"
+)
+
+// start sets the engine up with its first settings. What an earlier engine left in the
+// table goes on.
+func (e *Engine) start(s Settings, random io.Reader) (err error) {
+	if e.errors, err = newErrorLimits(&s.Errors, random); err != nil {
+		return err
+	}
+	e.aliases = newAliases()
+	if err := e.apply(s); err != nil {
+		return err
+	}
+	e.table.WalkBindings(0, math.MaxInt32, func(b *state.Binding) { e.pool.known[netip.AddrFrom4(b.Pool)] = true })
+	return nil
+}
+
+// Reconfigure takes other settings. It fails, and changes nothing, if something is wrong
+// with them. Sessions go on as they are: also those of clients, prefixes and addresses that
+// are no longer named, which make no new ones. What waits for fragments or a SYN is lost if
+// its limits change.
+func (e *Engine) Reconfigure(s Settings) error { return e.apply(s) }
+
+func (e *Engine) apply(s Settings) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	if s.Deterministic != nil {
+		if err := s.Deterministic.checkBlocks(e.blockPorts()); err != nil {
+			return err
+		}
+	}
+	translator, err := translate.New(s.Translate)
+	if err != nil {
+		return err
+	}
+	prefixes, err := e.place(s.Translate.Prefixes)
+	if err != nil {
+		return err
+	}
+	addresses, err := poolAddresses(s.Pool4)
+	if err != nil {
+		return err
+	}
+	if err := e.table.SetPool(addresses); err != nil {
+		return err
+	}
+	e.takeOver(s, translator, prefixes, addresses)
+	return nil
+}
+
+// takeOver puts checked settings into force.
+func (e *Engine) takeOver(s Settings, translator *translate.Translator, prefixes []slot6, addresses []state.PoolAddress) {
+	before := e.settings
+	e.settings, e.translator, e.prefixes = s, translator, prefixes
+	e.pool.set(addresses)
+	e.clients = clients{slices.Clone(s.Clients)}
+	e.lifetimes = s.Lifetimes()
+	e.errors.set(&s.Errors)
+	if before.Limits != s.Limits || before.Timers.Fragments != s.Timers.Fragments || before.Timers.IncomingSYN != s.Timers.IncomingSYN {
+		e.resize(&s)
+	}
+	if before.DetourPrefix != s.DetourPrefix {
+		e.aliases = newAliases()
+	}
+	if before.Limits.ClientSessions != s.Limits.ClientSessions {
+		e.table.WalkSubscribers(0, math.MaxInt32, func(sub *state.Subscriber) {
+			e.table.SetSessionLimit(sub, uint32(s.Limits.ClientSessions))
+		})
+	}
+}
+
+// resize makes the tables of what waits anew.
+func (e *Engine) resize(s *Settings) {
+	for len(e.stored.index) > 0 {
+		key := e.stored.slots[e.stored.oldest].key
+		e.stats.Dropped[StoredSYNReplaced]++
+		e.unstore(&key)
+	}
+	e.stored = newStored(&s.Limits, e.random.Uint64())
+	e.fragments = newAssemblies(&s.Limits, s.Timers.Fragments, e.random.Uint64(), &e.stats.Dropped)
+}
+
+// place gives the prefixes of pool6 their numbers, which sessions have: that of before, or a
+// new one. Taken out ones keep theirs.
+func (e *Engine) place(wanted []translate.Prefix) ([]slot6, error) {
+	slots := slices.Clone(e.prefixes)
+	for i := range slots {
+		slots[i].out = true
+	}
+	for _, p := range wanted {
+		i := slices.IndexFunc(slots, func(s slot6) bool { return s.prefix.Prefix() == p.Prefix() })
+		switch {
+		case i >= 0:
+			slots[i].out = false
+		case len(slots) < MaxPrefixes:
+			slots = append(slots, slot6{prefix: p})
+		default:
+			return nil, fmt.Errorf("pool6 has no number left for %s: %d were used since the start, and sessions may still have them; restart to free them", p.Prefix(), MaxPrefixes)
+		}
+	}
+	return slots, nil
+}
+
+// Prefixes returns pool6 as sessions number it. current is false for those that were taken
+// out and serve old sessions alone.
+func (e *Engine) Prefixes() (prefixes []translate.Prefix, current []bool) {
+	for _, s := range e.prefixes {
+		prefixes, current = append(prefixes, s.prefix), append(current, !s.out)
+	}
+	return prefixes, current
+}

@@ -1,0 +1,179 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package nat64
+
+import (
+	"net/netip"
+
+	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/nat64/state"
+)
+
+// maxRetries bounds how often something is begun anew because a fast path came between.
+const maxRetries = 4
+
+// find6 finds the live session of an IPv6 packet. One that is past its lifetime ends here,
+// as if it had ended in time.
+func (e *Engine) find6(c *call, k *state.Key6, s *state.Session) bool {
+	return e.table.Find6(k, s) && e.usable(c, s)
+}
+
+// find4 is the counterpart for IPv4 packets.
+func (e *Engine) find4(c *call, k *state.Key4, s *state.Session) bool {
+	return e.table.Find4(k, s) && e.usable(c, s)
+}
+
+// usable tells whether a session lives, and ends it otherwise. An established connection
+// is put on probation instead.
+func (e *Engine) usable(c *call, s *state.Session) bool {
+	return e.live(c, s) || e.expired(c, s)
+}
+
+// live tells whether a session is within its lifetime.
+func (e *Engine) live(c *call, s *state.Session) bool {
+	return s.Word.Age(c.at) < e.lifetime(s)
+}
+
+// lifetime returns a session's, in units of a stamp.
+func (e *Engine) lifetime(s *state.Session) uint32 {
+	if s.Word.Flags()&state.Expected != 0 {
+		return state.Units(e.settings.Timers.Expected)
+	}
+	if s.Transport >= state.Transports || s.Word.Status() >= state.Statuses {
+		return 0
+	}
+	return e.lifetimes[s.Transport][s.Word.Status()]
+}
+
+// make6 makes the session of an IPv6 packet, and its binding if there is none.
+func (e *Engine) make6(c *call, k *state.Key6, status state.Status, want *choice, s *state.Session) Reason {
+	in := state.Inside{Client: k.Client, Port: k.ClientPort, Transport: k.Transport}
+	for range maxRetries {
+		var b state.Binding
+		if r := e.bind(c, in, want, &b); r != none {
+			return r
+		}
+		r, again := e.add(c, &b, k.Peer, k.PeerPort, k.Prefix, status, s)
+		if !again {
+			return r
+		}
+	}
+	return Busy
+}
+
+// make4 makes the session of an IPv4 packet that met a binding. The prefix of pool6 is
+// the one that the client used last, or the first that is in use.
+func (e *Engine) make4(c *call, b *state.Binding, k *state.Key4, status state.Status, s *state.Session) Reason {
+	prefix, ok := e.prefixFor(b, k.Peer)
+	if !ok {
+		return Reason(translate.ReasonNonGlobal)
+	}
+	r, again := e.add(c, b, k.Peer, k.PeerPort, prefix, status, s)
+	if again {
+		return NoBinding // it ended at this moment
+	}
+	return r
+}
+
+// prefixFor chooses the prefix of pool6 that stands for an IPv4 host which comes first.
+func (e *Engine) prefixFor(b *state.Binding, peer [4]byte) (uint8, bool) {
+	a := netip.AddrFrom4(peer)
+	chosen := -1
+	e.table.WalkChain(b, 1, func(s *state.Session) bool {
+		chosen = int(s.Prefix)
+		return false
+	})
+	if chosen >= 0 && chosen < len(e.prefixes) && e.mayEmbed(chosen, a) {
+		return uint8(chosen), true
+	}
+	for i := range e.prefixes {
+		if !e.prefixes[i].out && e.mayEmbed(i, a) {
+			return uint8(i), true
+		}
+	}
+	return 0, false
+}
+
+// add makes a session of a binding. again asks to begin anew.
+func (e *Engine) add(c *call, b *state.Binding, peer [4]byte, port uint16, prefix uint8, status state.Status, s *state.Session) (r Reason, again bool) {
+	n := state.Fresh{Peer: peer, PeerPort: port, Prefix: prefix, Status: status, Stamp: c.at}
+	if e.pool.has(netip.AddrFrom4(peer)) {
+		n.Flags = state.Slow // another client: packets are turned round here
+	}
+	for range maxRetries {
+		switch outcome := e.table.NewSession(b, n, s); outcome {
+		case state.Made:
+			e.stats.SessionsMade++
+			e.sessionEvent(c, SessionStart, s)
+			return none, false
+		case state.Found, state.OtherPrefix:
+			// What has another prefix is the same session on the IPv4 side: there is
+			// one for both, or the way back would be a guess.
+			if e.usable(c, s) {
+				e.table.Touch(s, c.at)
+				return none, false
+			}
+		case state.Gone:
+			return Busy, true
+		default:
+			e.table.Reap(b)
+			return e.noSession(c, b, outcome), false
+		}
+	}
+	return Busy, false
+}
+
+// noSession names what a session was refused for.
+func (e *Engine) noSession(c *call, b *state.Binding, outcome state.Outcome) Reason {
+	switch outcome {
+	case state.SessionLimit:
+		e.reach(c, b.Client, SessionLimit)
+		return SessionLimit
+	case state.TableFull:
+		return SessionsFull
+	}
+	return Busy
+}
+
+// maxChain bounds how many sessions of a binding address-dependent filtering looks at.
+const maxChain = 4096
+
+// met tells whether a binding has a session with the IPv4 host, of any port (RFC 6146
+// section 3.5.1).
+func (e *Engine) met(c *call, b *state.Binding, peer [4]byte) bool {
+	return e.table.HasPeer(b, peer, maxChain, func(s *state.Session) bool { return e.live(c, s) })
+}
+
+// end ends a session and, if it was the last one, its binding.
+func (e *Engine) end(c *call, s *state.Session) bool {
+	if e.table.End(s) != state.Made {
+		return false
+	}
+	e.stats.SessionsEnded++
+	e.sessionEvent(c, SessionStop, s)
+	if s.PoolPort < 1024 && s.Transport != state.ICMP {
+		e.unbound(c, s)
+	}
+	return true
+}
+
+// unbound reports that a port outside of blocks is free again.
+func (e *Engine) unbound(c *call, s *state.Session) {
+	var b state.Binding
+	out := state.Outside{Pool: s.Pool, Port: s.PoolPort, Transport: s.Transport}
+	if !e.table.FindBinding4(&out, &b) {
+		e.portEvent(c, BlockStop, s.Client, s.Pool, s.PoolPort)
+	}
+}
+
+func (e *Engine) sessionEvent(c *call, kind EventKind, s *state.Session) {
+	if !e.settings.SessionEvents {
+		return
+	}
+	c.out.Events = append(c.out.Events, Event{
+		Kind: kind, Time: c.now, Client: e.prefixOf(s.Client),
+		Pool: netip.AddrFrom4(s.Pool), First: s.PoolPort, Last: s.PoolPort, Transport: s.Transport,
+		Inside: netip.AddrPortFrom(netip.AddrFrom16(s.Client), s.ClientPort),
+		Peer:   netip.AddrPortFrom(netip.AddrFrom4(s.Peer), s.PeerPort),
+	})
+}

@@ -1,0 +1,147 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package nat64
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-net/isthmus/translate/nat64/state"
+)
+
+// subscriber finds the client that an address belongs to, or makes it, with the pool
+// address that all its bindings have (RFC 4787 REQ-2).
+func (e *Engine) subscriber(c *call, client [16]byte, transport state.Transport, wish *choice, s *state.Subscriber) Reason {
+	owner := e.ownerOf(client)
+	if e.table.FindSubscriber(&owner, s) {
+		return none
+	}
+	if !e.clients.has(netip.AddrFrom16(owner)) {
+		return NotClient
+	}
+	pool, ok := e.chooseAddress(owner, transport, wish)
+	if !ok {
+		e.reach(c, owner, NoAddress)
+		return NoAddress
+	}
+	outcome := e.table.MakeSubscriber(&owner, pool.As4(), uint32(e.settings.Limits.ClientSessions), s)
+	if !outcome.OK() {
+		return SubscribersFull
+	}
+	return none
+}
+
+// choice is what a new binding had better be: T,t where a stored SYN waits.
+type choice struct {
+	pool netip.Addr
+	port uint16
+	want bool
+}
+
+// chooseAddress returns the pool address for a new client: by calculation, where a
+// stored SYN waits, or any one with a free block, from a random one on.
+func (e *Engine) chooseAddress(client [16]byte, transport state.Transport, wish *choice) (netip.Addr, bool) {
+	if d := e.settings.Deterministic; d != nil {
+		if place, ok := e.deterministicPlace(client); ok {
+			return place.address, true
+		}
+	}
+	if wish.want && e.table.HasBlock(wish.pool.As4(), transport) {
+		return wish.pool, true
+	}
+	n := len(e.pool.addresses)
+	at := e.random.IntN(n)
+	// A pool without a free block is met by every new client; the look at it is short.
+	for range min(n, maxTries) {
+		a := e.pool.addresses[at]
+		if e.table.HasBlock(a.As4(), transport) {
+			return a, true
+		}
+		if at++; at == n {
+			at = 0
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// maxTries bounds the addresses looked at for one packet.
+const maxTries = 64
+
+// prefixOf returns the prefix that makes a client of an address.
+func (e *Engine) prefixOf(client [16]byte) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom16(client), e.table.Sizes().SubscriberLength).Masked()
+}
+
+// limited remembers which clients were told to have reached a limit, so that the
+// operator hears of each once a minute at most: a hash of the client in a table that is
+// emptied each minute.
+type limited struct {
+	seen  [256]uint32
+	until time.Duration
+}
+
+// reach reports that a client has reached a limit.
+func (e *Engine) reach(c *call, client [16]byte, why Reason) {
+	if e.limited == nil {
+		e.limited = new(limited)
+	}
+	l := e.limited
+	if c.mono >= l.until {
+		clear(l.seen[:])
+		l.until = c.mono + time.Minute
+	}
+	prefix := e.prefixOf(client)
+	h := mix(e.fragments.seed, prefix.Addr().As16())
+	mark := uint32(h>>32) | 1
+	if l.seen[h%256] == mark {
+		return
+	}
+	l.seen[h%256] = mark
+	c.out.Events = append(c.out.Events, Event{Kind: LimitReached, Time: c.now, Client: prefix, Reason: why})
+}
+
+// started reports a block that a client got.
+func (e *Engine) started(c *call, s *state.Subscriber, b state.Block) {
+	e.stats.BlocksLeased++
+	e.blockEvent(c, BlockStart, s, b)
+}
+
+func (e *Engine) blockEvent(c *call, kind EventKind, s *state.Subscriber, b state.Block) {
+	if _, calculated := e.deterministicOwner(netip.AddrFrom4(b.Pool), b.First); calculated {
+		return // RFC 7422: what can be calculated is not logged
+	}
+	c.out.Events = append(c.out.Events, Event{
+		Kind: kind, Time: c.now, Client: e.prefixOf(s.Prefix),
+		Pool: netip.AddrFrom4(b.Pool), First: b.First, Last: b.Last,
+	})
+}
+
+// portEvent reports one port that is not of a block.
+func (e *Engine) portEvent(c *call, kind EventKind, client [16]byte, pool [4]byte, port uint16) {
+	c.out.Events = append(c.out.Events, Event{
+		Kind: kind, Time: c.now, Client: e.prefixOf(client), Pool: netip.AddrFrom4(pool), First: port, Last: port,
+	})
+}
+
+// endIdle ends a client that has had no bindings for the time of the quarantine, and so
+// lets others have its address and its ports (RFC 6888 REQ-8).
+func (e *Engine) endIdle(c *call, s *state.Subscriber) {
+	switch {
+	case s.Bindings != 0:
+		if s.IdleSince != 0 {
+			e.table.SetIdle(s, 0)
+		}
+	case s.IdleSince == 0:
+		e.table.SetIdle(s, max(c.at, 1))
+	case c.at-s.IdleSince >= state.Units(e.settings.Timers.Quarantine):
+		var blocks [maxBlocks]state.Block
+		held := e.table.Blocks(s, blocks[:0])
+		if e.table.EndSubscriber(s) != state.Made {
+			return
+		}
+		for _, b := range held {
+			e.stats.BlocksEnded++
+			e.blockEvent(c, BlockStop, s, b)
+		}
+	}
+}
