@@ -1,0 +1,177 @@
+/* Copyright the Isthmus authors. SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+
+/*
+ * What becomes of a packet: first what it takes to judge its form, then its next hop, as
+ * far as that is known, and its session last, so that none is made for a packet that
+ * the engine gets. What is not fully handled here is punted. Nothing here changes a
+ * packet.
+ */
+
+#ifndef ISTHMUS_NAT64_JUDGE_H
+#define ISTHMUS_NAT64_JUDGE_H
+
+#include "nat64_pool.h"
+
+/* Where packets to IPv6 hosts go, for nexthop.h: any host that a binding names. */
+INLINE u32 judge_destination(const struct address6 *a)
+{
+	return is_illegal6((const u32 *)a) ? REASON_ILLEGAL_ADDRESS : REASON_TO6_FORWARDED;
+}
+
+#include "nexthop.h"
+#include "nat64_flow.h"
+
+#define FTP_PORT TO_BE16(21)
+
+/* A packet to IPv4, as it was judged. */
+struct to4 {
+	struct nexthop4 *hop;
+	struct content content;
+	struct ends4 ends;
+	u32 size; /* of the IPv6 packet */
+};
+
+/* A packet to IPv6. */
+struct to6 {
+	struct nexthop6 *hop;
+	struct content content;
+	struct ends6 ends;
+	u32 size; /* of the IPv4 packet */
+};
+
+/*
+ * Judges the header of a packet to pool6, by the prefix of that number, and finds its
+ * IPv4 host.
+ */
+INLINE u32 judge_header6(const struct ip6 *p, u32 prefix, const struct arrival *in, u32 *size, be32 *host)
+{
+	if (UNLIKELY(in->now >= READ_ONCE(settings.alive_until)))
+		return REASON_ASLEEP;
+	*size = IPV6_LEN + FROM_BE16(p->length);
+	/* A longer one has no room in an IPv4 packet. */
+	if (UNLIKELY(p->version >> 4 != 6 || *size > in->length || *size > 65535 + IPV6_LEN - IPV4_LEN))
+		return REASON_ODD_LENGTH;
+	if (UNLIKELY(p->hops <= 1))
+		return REASON_HOP_LIMIT;
+	if (UNLIKELY(is_illegal6(p->source)))
+		return REASON_ILLEGAL_ADDRESS;
+	if (UNLIKELY(prefix_of(U64_AT(p->source, 0), U64_AT(p->source, 8)) != NO_PREFIX))
+		return REASON_SOURCE_IN_POOL6;
+	*host = extract(prefix, U64_AT(p->destination, 0), U64_AT(p->destination, 8));
+	u32 bad = judge_peer4(*host, prefix);
+	if (UNLIKELY(bad))
+		return bad;
+	if (UNLIKELY(is_any_pool4(*host)))
+		return REASON_HAIRPIN;
+	return REASON_TO4_FORWARDED;
+}
+
+/* Judges a packet to pool6 that is no ICMP error. */
+INLINE u32 judge_to4(void *ctx, const struct ip6 *p, void *end, u32 prefix, const struct arrival *in, struct to4 *out)
+{
+	struct content *c = &out->content;
+	be32 host;
+	u32 reason = judge_header6(p, prefix, in, &out->size, &host);
+	if (UNLIKELY(reason != REASON_TO4_FORWARDED))
+		return reason;
+	reason = read_content6(p, end, c);
+	if (UNLIKELY(reason != REASON_TO4_FORWARDED))
+		return reason;
+	if (UNLIKELY(c->transport == TRANSPORT_TCP && c->destination == FTP_PORT && settings.flags & FLAG_DETOUR))
+		return REASON_DETOUR;
+	out->hop = find_hop4(ctx, host, HOOK_DEVICE(in->hook));
+	if (UNLIKELY(!out->hop))
+		return REASON_NO_NEXT_HOP;
+	u32 segment = in->segment ? in->segment : out->size;
+	if (UNLIKELY(segment - (IPV6_LEN - IPV4_LEN) > out->hop->mtu))
+		return REASON_TOO_BIG;
+	struct flow f = {}; /* or a verifier may see what the compiler moved about */
+	be16 z = c->transport == TRANSPORT_ICMP ? 0 : c->destination;
+	reason = find_flow6(c->transport, p->source, c->source, host, z, prefix, c->flags, in->now, &f);
+	if (UNLIKELY(reason != REASON_TO4_FORWARDED))
+		return reason;
+	out->ends.source = f.pool;
+	out->ends.destination = host;
+	out->ends.source_port = f.pool_port;
+	out->ends.destination_port = c->destination;
+	return REASON_TO4_FORWARDED;
+}
+
+/* Judges the header of a plain packet to pool4. */
+INLINE u32 judge_header4(const struct ip4 *p, const struct arrival *in, u32 *size)
+{
+	if (UNLIKELY(in->now >= READ_ONCE(settings.alive_until)))
+		return REASON_ASLEEP;
+	*size = FROM_BE16(p->length);
+	if (UNLIKELY(*size > in->length))
+		return REASON_ODD_LENGTH;
+	u64 sum = (u64)U32_AT(p, 0) + U32_AT(p, 4) + U32_AT(p, 8) + U32_AT(p, 12) + U32_AT(p, 16);
+	if (UNLIKELY(fold(sum) != 0xffff))
+		return REASON_BAD_HEADER_CHECKSUM;
+	return UNLIKELY(p->ttl <= 1) ? REASON_HOP_LIMIT : REASON_TO6_FORWARDED;
+}
+
+/* The largest packet that may leave to IPv6 whole; see size6 in translate/to6.go. */
+INLINE u32 largest6(const struct ip4 *p, u32 mtu)
+{
+	u32 lowest = settings.lowest_mtu;
+	return p->fragment & IPV4_DF || lowest > mtu ? mtu : lowest;
+}
+
+/* Judges a plain packet to pool4 that is no ICMP error, whose content was read. */
+INLINE u32 judge_to6(void *ctx, const struct ip4 *p, const struct arrival *in, struct to6 *out)
+{
+	struct content *c = &out->content;
+	u32 reason = judge_header4(p, in, &out->size);
+	if (UNLIKELY(reason != REASON_TO6_FORWARDED))
+		return reason;
+	if (UNLIKELY(is_illegal4(p->source)))
+		return REASON_ILLEGAL_ADDRESS;
+	u32 segment = (in->segment ? in->segment : out->size) + IPV6_LEN - IPV4_LEN;
+	if (UNLIKELY(segment > largest6(p, ~0U)))
+		return REASON_TOO_BIG;
+	struct flow f = {};
+	be16 z = c->transport == TRANSPORT_ICMP ? 0 : c->source;
+	reason = find_flow4(c->transport, p->destination, c->destination, p->source, z, c->flags, in->now, &f);
+	if (UNLIKELY(reason != REASON_TO6_FORWARDED))
+		return reason;
+	u32 bad = judge_peer4(p->source, f.prefix);
+	if (UNLIKELY(bad))
+		return bad;
+	embed(f.prefix, p->source, &out->ends.source);
+	out->ends.destination.word[0] = f.address6[0] | (u64)f.address6[1] << 32;
+	out->ends.destination.word[1] = f.address6[2] | (u64)f.address6[3] << 32;
+	out->ends.source_port = c->transport == TRANSPORT_ICMP ? f.port6 : c->source;
+	out->ends.destination_port = f.port6;
+	reason = find_hop6(ctx, &out->ends.source, &out->ends.destination, HOOK_DEVICE(in->hook), &out->hop);
+	if (UNLIKELY(reason != REASON_TO6_FORWARDED))
+		return reason;
+	return LIKELY(segment <= largest6(p, out->hop->mtu)) ? REASON_TO6_FORWARDED : REASON_TOO_BIG;
+}
+
+/*
+ * Punts that are as many as the host's set-up makes them: the engine must get all of
+ * them, as without a fast path.
+ */
+#define UNRATIONED ((u64)1 << REASON_ASLEEP | (u64)1 << REASON_NO_NEXT_HOP | (u64)1 << REASON_OFFLOAD | \
+		    (u64)1 << REASON_ENGINE_SESSION | (u64)1 << REASON_DETOUR | (u64)1 << REASON_HAIRPIN)
+
+/* Whether a reason is one of the punts that a flood must not have too many of. */
+INLINE int is_rationed(u32 reason)
+{
+	return reason >= FIRST_PUNT && reason < FIRST_DROP && !(UNRATIONED >> (reason & 63) & 1);
+}
+
+/*
+ * Settles a packet that is not forwarded: punts may be too many. The source is a /64
+ * or an IPv4 address.
+ */
+INLINE u32 settle(u32 reason, u32 bytes, u64 source, u64 now)
+{
+	if (is_rationed(reason) && !may_punt(reason, source, now))
+		reason = REASON_PUNT_LIMIT;
+	count(reason, bytes);
+	return reason;
+}
+
+#endif

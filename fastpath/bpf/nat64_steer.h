@@ -1,0 +1,138 @@
+/* Copyright the Isthmus authors. SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+
+/*
+ * Packets to addresses of pool4 that are the host's own never reach the TUN device by
+ * routes: the host would take them for its own. What is the translator's among them, and
+ * was not translated before, is put into the TUN device here, with a hop taken, as the
+ * kernel takes one of what it routes there. All else is the host's.
+ */
+
+#ifndef ISTHMUS_NAT64_STEER_H
+#define ISTHMUS_NAT64_STEER_H
+
+#include "nat64_pool.h"
+
+/* A packet in fragments, of which the first one was the translator's. */
+struct fragmented {
+	be32 source;
+	be32 destination;
+	be16 id;
+	u16 protocol;
+};
+
+#define FRAGMENT_LIFE 30000000000ULL /* ns; longer than any of them waits */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct fragmented);
+	__type(value, u64); /* when the first one came, CLOCK_MONOTONIC */
+} fragments SEC(".maps");
+
+/* Whether pool4 has ports of an own address for a protocol, the transport of which it is. */
+INLINE u32 transport_of_protocol(u8 protocol)
+{
+	if (protocol == PROTO_TCP)
+		return TRANSPORT_TCP;
+	if (protocol == PROTO_UDP)
+		return TRANSPORT_UDP;
+	return protocol == PROTO_ICMP ? TRANSPORT_ICMP : TRANSPORTS;
+}
+
+/* How long an IPv4 header is; 0 if that cannot be. */
+INLINE u32 length4(u8 version)
+{
+	u32 length = (version & 0xf) * 4;
+	return version >> 4 == 4 && length >= IPV4_LEN ? length : 0;
+}
+
+/* What a steered packet begins with, in one piece. */
+struct start {
+	u8 version;
+	u8 tos;
+	be16 length;
+	be16 id;
+	be16 fragment;
+	u8 ttl;
+	u8 protocol;
+	be16 checksum;
+	be32 source;
+	be32 destination;
+};
+
+/*
+ * Whether an ICMP message at an offset is the translator's: an echo reply to an identifier
+ * of pool4, or an error about a packet that came from one of its ports.
+ */
+NOINLINE u32 is_steered_icmp(struct __sk_buff *skb, u32 offset, be32 destination)
+{
+	u16 head[4];
+	if (bpf_skb_load_bytes(skb, offset, head, sizeof head))
+		return 0;
+	u8 type = head[0];
+	if (type == ICMP_ECHO_REPLY)
+		return is_in_pool4(destination, TRANSPORT_ICMP, FROM_BE16(head[2]));
+	if (type != ICMP_UNREACHABLE && type != ICMP_TIME_EXCEEDED && type != ICMP_PARAMETER)
+		return 0;
+	struct start inner;
+	offset += ICMP_LEN;
+	if (bpf_skb_load_bytes(skb, offset, &inner, sizeof inner))
+		return 0;
+	u32 length = length4(inner.version), transport = transport_of_protocol(inner.protocol);
+	if (!length || inner.source != destination || inner.fragment & TO_BE16(0x1fff))
+		return 0;
+	if (bpf_skb_load_bytes(skb, offset + length, head, sizeof head))
+		return 0;
+	return is_in_pool4(destination, transport, FROM_BE16(head[transport == TRANSPORT_ICMP ? 2 : 0]));
+}
+
+/* The same of what stands behind the header of a packet or of a first fragment. */
+NOINLINE u32 is_steered_content(struct __sk_buff *skb, u32 offset, u32 protocol, be32 destination)
+{
+	u16 ports[2];
+	if (protocol == PROTO_ICMP)
+		return is_steered_icmp(skb, offset, destination);
+	if ((protocol != PROTO_TCP && protocol != PROTO_UDP) || bpf_skb_load_bytes(skb, offset, ports, sizeof ports))
+		return 0;
+	return is_in_pool4(destination, transport_of_protocol(protocol), FROM_BE16(ports[1]));
+}
+
+/* Whether a packet is the translator's, and one that the host would take. */
+INLINE u32 is_steered(struct __sk_buff *skb, const struct start *p, u64 now)
+{
+	u32 header = length4(p->version);
+	if (!header || !is_any_pool4(p->destination) || is_whole_pool4(p->destination))
+		return 0;
+	if (LIKELY(!(p->fragment & IPV4_FRAGMENT)))
+		return is_steered_content(skb, ETHERNET_LEN + header, p->protocol, p->destination);
+	struct fragmented key = {
+		.source = p->source, .destination = p->destination, .id = p->id, .protocol = p->protocol,
+	};
+	if (p->fragment & TO_BE16(0x1fff)) {
+		u64 *first = bpf_map_lookup_elem(&fragments, &key);
+		return first && now - *first < FRAGMENT_LIFE;
+	}
+	if (!is_steered_content(skb, ETHERNET_LEN + header, p->protocol, p->destination))
+		return 0;
+	bpf_map_update_elem(&fragments, &key, &now, BPF_ANY);
+	return 1;
+}
+
+INLINE int tc_steer(struct __sk_buff *skb)
+{
+	struct start p;
+	u64 now = bpf_ktime_get_coarse_ns();
+	if (bpf_skb_load_bytes(skb, ETHERNET_LEN, &p, sizeof p) || now >= READ_ONCE(settings.alive_until) || !p.ttl)
+		return TC_PASS;
+	if (LIKELY(!is_steered(skb, &p, now)))
+		return TC_PASS;
+	/* The time to live is the first octet of its word; a wrong checksum stays wrong. */
+	be16 was = p.ttl | p.protocol << 8, is = was - 1;
+	be16 checksum = adjust(p.checksum, (u64)gone(was) + is);
+	u32 word = is | (u32)checksum << 16;
+	if (bpf_skb_store_bytes(skb, ETHERNET_LEN + 8, &word, sizeof word, 0))
+		return TC_DROP;
+	return bpf_redirect(settings.tun, 0);
+}
+
+#endif
