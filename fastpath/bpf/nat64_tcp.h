@@ -23,22 +23,26 @@
 #define STEP_STATE 0x0f
 #define STEP_REFRESH 0x80
 
-/* The next state of each state, by side and flags. */
+/*
+ * The next state of each state, by side and flags: a SYN counts first, then a RST, then a
+ * FIN, as in translate/nat64/tcp.go.
+ */
+#define IS_RST(f) (((f) & (TCP_SYN | TCP_RST)) == TCP_RST)
+#define IS_FIN(f) (((f) & (TCP_SYN | TCP_RST | TCP_FIN)) == TCP_FIN)
 #define NEXT_V4_INIT(side, f) \
 	((side) == SIDE_V6 && ((f) & TCP_SYN) ? SESSION_ESTABLISHED | STEP_REFRESH : SESSION_V4_INIT)
 #define NEXT_V6_INIT(side, f) \
 	(!((f) & TCP_SYN) ? SESSION_V6_INIT : \
 	 (side) == SIDE_V4 ? SESSION_ESTABLISHED | STEP_REFRESH : SESSION_V6_INIT | STEP_REFRESH)
 #define NEXT_ESTABLISHED(side, f) \
-	((f) & TCP_RST ? SESSION_TRANS | STEP_REFRESH : \
-	 !((f) & TCP_FIN) ? SESSION_ESTABLISHED | STEP_REFRESH : \
-	 (side) == SIDE_V4 ? SESSION_V4_FIN | STEP_REFRESH : SESSION_V6_FIN | STEP_REFRESH)
+	(IS_RST(f) ? SESSION_TRANS | STEP_REFRESH : \
+	 !IS_FIN(f) ? SESSION_ESTABLISHED | STEP_REFRESH : (side) == SIDE_V4 ? SESSION_V4_FIN : SESSION_V6_FIN)
 #define NEXT_V4_FIN(side, f) \
-	((side) == SIDE_V6 && ((f) & TCP_FIN) ? SESSION_BOTH_FIN | STEP_REFRESH : SESSION_V4_FIN | STEP_REFRESH)
+	((side) == SIDE_V6 && IS_FIN(f) ? SESSION_BOTH_FIN | STEP_REFRESH : SESSION_V4_FIN | STEP_REFRESH)
 #define NEXT_V6_FIN(side, f) \
-	((side) == SIDE_V4 && ((f) & TCP_FIN) ? SESSION_BOTH_FIN | STEP_REFRESH : SESSION_V6_FIN | STEP_REFRESH)
+	((side) == SIDE_V4 && IS_FIN(f) ? SESSION_BOTH_FIN | STEP_REFRESH : SESSION_V6_FIN | STEP_REFRESH)
 #define NEXT_BOTH_FIN(side, f) SESSION_BOTH_FIN
-#define NEXT_TRANS(side, f) ((f) & TCP_RST ? SESSION_TRANS : SESSION_ESTABLISHED | STEP_REFRESH)
+#define NEXT_TRANS(side, f) (IS_RST(f) ? SESSION_TRANS : SESSION_ESTABLISHED | STEP_REFRESH)
 
 #define EACH_FLAG(next, side) \
 	next(side, 0), next(side, 1), next(side, 2), next(side, 3), next(side, 4), next(side, 5), next(side, 6), next(side, 7)

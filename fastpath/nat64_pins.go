@@ -1,0 +1,97 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package fastpath
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/isthmus-net/isthmus/translate/nat64/state"
+)
+
+// nat64Version is NAT64_SETTINGS_VERSION of bpf/nat64_settings.h; a test compares.
+const nat64Version = 1
+
+// nat64Kept are the maps that outlive the process, by the name in the object and by that
+// of the pin: the state, and what the daemon has told. Next hops are not among them:
+// whatever comes next asks the kernel.
+func nat64Kept(z state.Sizes) map[string]string {
+	kept := map[string]string{
+		"counters": "counters", "neighbours": "neighbours", "cursors": "cursors",
+		nat64SettingsMap: "settings", nat64SharedMap: "shared",
+	}
+	for _, slab := range z.Slabs() {
+		kept[slabMap(slab.Name)] = slab.Name
+	}
+	return kept
+}
+
+// shape puts into words what tables are made for.
+func (n *NAT64) shape() string {
+	z := n.config.Sizes
+	return fmt.Sprintf("nat64 %d, state %d, %d sessions, %d clients of %d bits, %d addresses in blocks of %d, %s",
+		nat64Version, state.LayoutVersion, z.Sessions, z.Subscribers, z.SubscriberLength, z.Addresses, z.BlockWords*state.BlockPorts,
+		strings.TrimSpace(n.config.Shape))
+}
+
+// openPinned opens the tables that a predecessor of the same configuration has left, all
+// of them; nil if there is anything else.
+func (n *NAT64) openPinned(spec *ebpf.CollectionSpec) map[string]*ebpf.Map {
+	if n.pins == nil || n.pins.Note(shapeNote) != n.shape() {
+		return nil
+	}
+	old := make(map[string]*ebpf.Map)
+	for name, pin := range nat64Kept(n.config.Sizes) {
+		m, err := ebpf.LoadPinnedMap(n.pins.Path(pin), nil)
+		if err != nil {
+			closeMaps(old)
+			return nil
+		}
+		old[name] = m
+		if !fits(m, spec.Maps[name]) {
+			closeMaps(old)
+			return nil
+		}
+	}
+	return old
+}
+
+// fits tells whether a map is what the object wants.
+func fits(m *ebpf.Map, s *ebpf.MapSpec) bool {
+	return m.Type() == s.Type && m.KeySize() == s.KeySize && m.ValueSize() == s.ValueSize && m.MaxEntries() == s.MaxEntries
+}
+
+// pin keeps the tables for a successor. The note comes last: without it nobody takes
+// anything over.
+func (n *NAT64) pin() error {
+	if n.pins == nil || n.adopted {
+		return nil
+	}
+	if err := n.Unpin(); err != nil {
+		return err
+	}
+	for name, pin := range nat64Kept(n.config.Sizes) {
+		if err := n.tables[name].Pin(n.pins.Path(pin)); err != nil {
+			return fmt.Errorf("cannot keep the table %s for a restart: %w", pin, err)
+		}
+	}
+	return n.pins.SetNote(shapeNote, n.shape())
+}
+
+// Unpin takes the tables from the file system: they end with the programs that use them.
+func (n *NAT64) Unpin() error {
+	if n.pins == nil {
+		return nil
+	}
+	errs := []error{n.pins.SetNote(shapeNote, "")}
+	for _, pin := range nat64Kept(n.config.Sizes) {
+		if err := os.Remove(n.pins.Path(pin)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("cannot remove a table that was kept for a restart: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}

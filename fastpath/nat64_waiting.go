@@ -1,0 +1,44 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package fastpath
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// Waiting counts SYNs of the IPv4 side that the engine has stored, by a hash of their
+// source, saturating: a SYN of the IPv6 side to such a source is left to the engine. The
+// engine alone may write it.
+type Waiting struct {
+	seed  [2]uint64
+	tally tally
+}
+
+// Waiting returns the table.
+func (n *NAT64) Waiting() *Waiting {
+	return &Waiting{seed: n.settings.WaitingSeed, tally: tallyOver(n.shared[routes4Size:][:filterSlots])}
+}
+
+// slot returns the counter of an address and port, as bpf/nat64_flow.h finds it.
+func (w *Waiting) slot(peer [4]byte, port uint16) uint64 {
+	h := (uint64(binary.NativeEndian.Uint32(peer[:])) | uint64(bits.ReverseBytes16(port))<<32) ^ w.seed[0]
+	h *= 0x9e3779b97f4a7c15
+	h = ((h ^ h>>32) + w.seed[1]) * 0xd6e8feb86659fd93
+	return h >> 48
+}
+
+// Add counts a SYN from an address and port.
+func (w *Waiting) Add(peer [4]byte, port uint16) { w.tally.add(w.slot(peer, port)) }
+
+// Remove takes back one Add.
+func (w *Waiting) Remove(peer [4]byte, port uint16) { w.tally.remove(w.slot(peer, port)) }
+
+// Clear forgets all of them.
+func (w *Waiting) Clear() { w.tally.clear() }
+
+// Routes4 is as [Teredo.Routes4].
+func (n *NAT64) Routes4() []byte { return n.shared[:routes4Size:routes4Size] }
+
+// Neighbours lists next hops that were asked for lately.
+func (n *NAT64) Neighbours() ([]NextHop, error) { return listNeighbours(n.tables["neighbours"]) }
