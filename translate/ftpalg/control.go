@@ -230,8 +230,12 @@ func (c *control) ended(err error, reset Counter, other *net.TCPConn, last func(
 	if !c.send(&out) {
 		return
 	}
-	if err := other.CloseWrite(); err != nil || all {
+	if all {
 		c.finish(ended)
+		return
+	}
+	if err := other.CloseWrite(); err != nil {
+		c.finish(broken)
 		return
 	}
 	// The other side is read with less patience from now on.
