@@ -1,0 +1,124 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package pref64
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"time"
+)
+
+// ICMPv6 messages of Neighbor Discovery (RFC 4861 sections 4.1 and 4.2).
+const (
+	typeSolicitation  = 133
+	typeAdvertisement = 134
+
+	solicitationLen  = 8  // without options
+	advertisementLen = 16 // without options
+	optionHeaderLen  = 2
+	optionUnit       = 8
+)
+
+// HopLimit is that of all messages of Neighbor Discovery: one that a router forwarded
+// has less (RFC 4861 section 6.1).
+const HopLimit = 255
+
+// Bounds of what is read of one advertisement.
+const (
+	maxOptions   = 16
+	maxResolvers = 8
+)
+
+// resolverOption is the type of the option that names name servers.
+const resolverOption = 25
+
+// Advertisement is what matters here of a Router Advertisement.
+type Advertisement struct {
+	// RouterLifetime is how long the sender serves as a default router; 0: not at all.
+	RouterLifetime time.Duration
+	// Options are the PREF64 options, in their order.
+	Options []Option
+	// Resolvers are name servers of the link that may be used now (RFC 8106 section
+	// 5.1).
+	Resolvers []netip.Addr
+}
+
+var (
+	errNoAdvertisement = errors.New("this is no router advertisement")
+	errBadOption       = errors.New("an option of the advertisement has a length of zero, or leads beyond the message")
+)
+
+// AppendAdvertisement appends a Router Advertisement of a router that is nobody's default
+// router and says nothing but the options. The kernel fills the checksum in.
+func AppendAdvertisement(b []byte, options []Option) ([]byte, error) {
+	b = append(b, typeAdvertisement, 0, 0, 0)
+	b = append(b, make([]byte, advertisementLen-4)...) // all of it: unspecified
+	for _, o := range options {
+		var err error
+		if b, err = AppendOption(b, o); err != nil {
+			return b, err
+		}
+	}
+	return b, nil
+}
+
+// ParseAdvertisement reads an ICMPv6 message from its type on. A message with a faulty
+// option is worth nothing (RFC 4861 section 6.1.2).
+func ParseAdvertisement(b []byte) (a Advertisement, err error) {
+	if len(b) < advertisementLen || b[0] != typeAdvertisement || b[1] != 0 {
+		return a, errNoAdvertisement
+	}
+	a.RouterLifetime = time.Duration(binary.BigEndian.Uint16(b[6:])) * time.Second
+	for rest := b[advertisementLen:]; len(rest) > 0; {
+		if len(rest) < optionHeaderLen {
+			return Advertisement{}, errBadOption
+		}
+		length := int(rest[1]) * optionUnit
+		if length == 0 || length > len(rest) {
+			return Advertisement{}, errBadOption
+		}
+		if o, ok := ParseOption(rest[:length]); ok && len(a.Options) < maxOptions {
+			a.Options = append(a.Options, o)
+		}
+		a.Resolvers = appendResolvers(a.Resolvers, rest[:length])
+		rest = rest[length:]
+	}
+	return a, nil
+}
+
+// appendResolvers appends the addresses of an RDNSS option:
+//
+//	25 | length | reserved (2 octets) | lifetime in s (4 octets) | addresses
+func appendResolvers(to []netip.Addr, option []byte) []netip.Addr {
+	const header = 8
+	if option[0] != resolverOption || len(option) < header || binary.BigEndian.Uint32(option[4:]) == 0 {
+		return to
+	}
+	for rest := option[header:]; len(rest) >= 16 && len(to) < maxResolvers; rest = rest[16:] {
+		if a := netip.AddrFrom16([16]byte(rest)); !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() {
+			to = append(to, a)
+		}
+	}
+	return to
+}
+
+// AppendSolicitation appends a Router Solicitation without options.
+func AppendSolicitation(b []byte) []byte {
+	return append(b, typeSolicitation, 0, 0, 0, 0, 0, 0, 0)
+}
+
+// IsSolicitation tells whether an ICMPv6 message is a Router Solicitation that a router
+// answers.
+func IsSolicitation(b []byte) bool {
+	if len(b) < solicitationLen || b[0] != typeSolicitation || b[1] != 0 {
+		return false
+	}
+	for rest := b[solicitationLen:]; len(rest) > 0; {
+		if len(rest) < optionHeaderLen || rest[1] == 0 || int(rest[1])*optionUnit > len(rest) {
+			return false
+		}
+		rest = rest[int(rest[1])*optionUnit:]
+	}
+	return true
+}

@@ -1,0 +1,125 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package pref64
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Source is how prefixes were learnt.
+type Source uint8
+
+// Sources, the best last (RFC 8781 section 5.1).
+const (
+	SourceNone          Source = iota
+	SourceDNS                  // RFC 7050
+	SourceAdvertisement        // RFC 8781
+)
+
+// String returns the source for people.
+func (s Source) String() string {
+	switch s {
+	case SourceDNS:
+		return "dns"
+	case SourceAdvertisement:
+		return "router advertisement"
+	}
+	return "none"
+}
+
+// Set are the prefixes of the NAT64 behind one interface, by one source. An IPv4
+// destination is reached by any of them; they stand in the order in which they were
+// received, which local synthesis keeps (RFC 7050 section 3).
+type Set struct {
+	Prefixes []netip.Prefix
+	Source   Source
+}
+
+// Equal tells whether two sets say the same.
+func (s Set) Equal(o Set) bool {
+	return s.Source == o.Source && slices.Equal(s.Prefixes, o.Prefixes)
+}
+
+// maxKnown bounds what all routers of a link together may say.
+const maxKnown = 64
+
+// Known is what was learnt of one interface and when that ends. The zero value knows
+// nothing. It is not safe for concurrent use.
+type Known struct {
+	advertised []advertised
+	resolved   []netip.Prefix
+	until      time.Time // of resolved
+}
+
+type advertised struct {
+	router  netip.Addr
+	prefix  netip.Prefix
+	expires time.Time
+}
+
+// Advertised takes the options that a router sent. A prefix with a lifetime of 0 is not
+// used any more; one that an advertisement does not name stays until its time is over.
+func (k *Known) Advertised(router netip.Addr, options []Option, now time.Time) {
+	k.expire(now)
+	for _, o := range options {
+		at := slices.IndexFunc(k.advertised, func(a advertised) bool { return a.router == router && a.prefix == o.Prefix })
+		switch {
+		case o.Lifetime == 0 && at >= 0:
+			k.advertised = slices.Delete(k.advertised, at, at+1)
+		case o.Lifetime == 0:
+		case at >= 0:
+			k.advertised[at].expires = now.Add(o.Lifetime)
+		case len(k.advertised) < maxKnown:
+			k.advertised = append(k.advertised, advertised{router, o.Prefix, now.Add(o.Lifetime)})
+		}
+	}
+}
+
+// Resolved takes what name servers said, and how long that is good.
+func (k *Known) Resolved(prefixes []netip.Prefix, until time.Time) {
+	k.resolved, k.until = prefixes, until
+}
+
+func (k *Known) expire(now time.Time) {
+	k.advertised = slices.DeleteFunc(k.advertised, func(a advertised) bool { return !now.Before(a.expires) })
+	if !now.Before(k.until) {
+		k.resolved = nil
+	}
+}
+
+// Set is what holds now: what routers said, or else what name servers did.
+func (k *Known) Set(now time.Time) Set {
+	k.expire(now)
+	var s Set
+	for _, a := range k.advertised {
+		if !slices.Contains(s.Prefixes, a.prefix) {
+			s.Prefixes = append(s.Prefixes, a.prefix)
+		}
+	}
+	switch {
+	case len(s.Prefixes) > 0:
+		s.Source = SourceAdvertisement
+	case len(k.resolved) > 0:
+		s = Set{slices.Clone(k.resolved), SourceDNS}
+	}
+	return s
+}
+
+// Next is when [Known.Set] changes by itself; zero is never.
+func (k *Known) Next() time.Time {
+	var next time.Time
+	sooner := func(t time.Time) {
+		if next.IsZero() || t.Before(next) {
+			next = t
+		}
+	}
+	for _, a := range k.advertised {
+		sooner(a.expires)
+	}
+	if len(k.resolved) > 0 {
+		sooner(k.until)
+	}
+	return next
+}

@@ -1,0 +1,102 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package pref64
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Times of a router (RFC 4861 sections 6.2.1 and 10).
+const (
+	// DefaultInterval is MaxRtrAdvInterval; MinInterval and MaxInterval are its bounds.
+	DefaultInterval = 600 * time.Second
+	MinInterval     = 4 * time.Second
+	MaxInterval     = 1800 * time.Second
+
+	initialInterval = 16 * time.Second
+	initialCount    = 3
+	delayBetween    = 3 * time.Second
+	solicitedDelay  = 500 * time.Millisecond
+)
+
+// Schedule says when a router advertises: at random within its interval, sooner at
+// first, and soon after a solicitation (RFC 4861 sections 6.2.4 and 6.2.6).
+type Schedule struct {
+	interval time.Duration
+	random   *rand.Rand
+	sent     int
+	last     time.Time
+	next     time.Time
+}
+
+// NewSchedule starts a schedule whose first advertisement is due now.
+func NewSchedule(interval time.Duration, random *rand.Rand, now time.Time) *Schedule {
+	return &Schedule{interval: interval, random: random, next: now}
+}
+
+// Next is when to send.
+func (s *Schedule) Next() time.Time { return s.next }
+
+// Sent goes on to the next time.
+func (s *Schedule) Sent(now time.Time) {
+	s.last = now
+	s.sent++
+	least := s.interval / 3
+	wait := least + time.Duration(s.random.Int64N(int64(s.interval-least)+1))
+	if s.sent < initialCount {
+		wait = min(wait, initialInterval)
+	}
+	s.next = now.Add(wait)
+}
+
+// Solicited brings the next time forward: one advertisement to all is the answer to all
+// who ask meanwhile, and two are never closer than three seconds.
+func (s *Schedule) Solicited(now time.Time) {
+	at := now.Add(time.Duration(s.random.Int64N(int64(solicitedDelay))))
+	if earliest := s.last.Add(delayBetween); at.Before(earliest) {
+		at = earliest
+	}
+	if at.Before(s.next) {
+		s.next = at
+	}
+}
+
+// Soon has the next advertisement sent as soon as the rules allow, since what it says
+// has changed.
+func (s *Schedule) Soon(now time.Time) {
+	s.sent = 0
+	s.next = now
+	if earliest := s.last.Add(delayBetween); !s.last.IsZero() && now.Before(earliest) {
+		s.next = earliest
+	}
+}
+
+// Times of a host that asks name servers (RFC 7050 section 3).
+const (
+	beforeEnd    = 10 * time.Second // of the TTL
+	leastAgain   = time.Second
+	negativeTime = 60 * time.Second // of an answer that does not say
+	failureFirst = 2 * time.Second
+	failureMost  = 2 * time.Minute
+	longest      = 24 * time.Hour
+)
+
+// AskAgain is how long to wait behind an answer with prefixes that is good for ttl.
+func AskAgain(ttl time.Duration) time.Duration {
+	return min(max(ttl-beforeEnd, leastAgain), longest)
+}
+
+// AskAfterNegative is the same behind an answer without; ttl is 0 if it did not say how
+// long that is so.
+func AskAfterNegative(ttl time.Duration) time.Duration {
+	if ttl <= 0 {
+		return negativeTime
+	}
+	return min(max(ttl, leastAgain), longest)
+}
+
+// AskAfterFailures is the same behind failures in a row, the first of which is 1.
+func AskAfterFailures(failures int) time.Duration {
+	return min(failureFirst<<min(failures-1, 8), failureMost)
+}
