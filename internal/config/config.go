@@ -39,6 +39,7 @@ type Config struct {
 	Clients []Client `key:"client"`
 	NAT64s  []NAT64  `key:"nat64"`
 	SIITs   []SIIT   `key:"siit"`
+	CLATs   []CLAT   `key:"clat"`
 	DNS64s  []DNS64  `key:"dns64"`
 	// Announce concerns instances with announce = true.
 	Announce Announce `key:"announce"`
@@ -402,7 +403,7 @@ func (c *Config) Client(name string) (Client, bool) {
 
 // Instances is the number of instances of all roles.
 func (c *Config) Instances() int {
-	return len(c.Servers) + len(c.Relays) + len(c.Clients) + len(c.NAT64s) + len(c.SIITs) + len(c.DNS64s)
+	return len(c.Servers) + len(c.Relays) + len(c.Clients) + len(c.NAT64s) + len(c.SIITs) + len(c.CLATs) + len(c.DNS64s)
 }
 
 func find[T any](list []T, match func(T) bool) (T, bool) {

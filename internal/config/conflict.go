@@ -60,6 +60,13 @@ func (c *checker) conflicts(config *Config) {
 	for i, s := range config.SIITs {
 		instance(RoleSIIT, i, s.Name, s.Interface)
 	}
+	for i, s := range config.CLATs {
+		instance(RoleCLAT, i, s.Name, s.Interface)
+	}
+	if len(config.CLATs) > 1 {
+		// RFC 7335: the addresses of 192.0.0.0/29 are one host's.
+		c.fail(RoleCLAT+"[1]", "a host has one CLAT, since all have the same IPv4 address", "leave one of them out")
+	}
 	for i, d := range config.DNS64s {
 		var binds []socketClaim
 		for _, at := range d.Listen {

@@ -42,6 +42,9 @@ func (c *checker) config(raw rawFile) *Config {
 	for i, one := range raw.SIIT {
 		config.SIITs = append(config.SIITs, c.siit(fmt.Sprintf("%s[%d]", RoleSIIT, i), one))
 	}
+	for i, one := range raw.CLAT {
+		config.CLATs = append(config.CLATs, c.clat(fmt.Sprintf("%s[%d]", RoleCLAT, i), one))
+	}
 	for i, one := range raw.DNS64 {
 		config.DNS64s = append(config.DNS64s, c.dns64(fmt.Sprintf("%s[%d]", RoleDNS64, i), one))
 	}

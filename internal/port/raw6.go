@@ -45,6 +45,20 @@ func OpenRaw6() (*Raw6, error) {
 	return r, nil
 }
 
+// OpenRaw6On is OpenRaw6 for what leaves by one link: there also multicast and
+// link-local destinations can be reached.
+func OpenRaw6On(link string) (*Raw6, error) {
+	r, err := OpenRaw6()
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.BindToDevice(r.guard.fd, link); err != nil {
+		r.guard.release()
+		return nil, fmt.Errorf("cannot send by %s alone: %w", link, err)
+	}
+	return r, nil
+}
+
 // newRawSender prepares what does not change from call to call.
 func newRawSender() *rawSender {
 	s := new(rawSender)
