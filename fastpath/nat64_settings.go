@@ -62,6 +62,9 @@ type NAT64Prefix struct {
 	// Strict leaves packets with IPv4 addresses that are not global to the engine, which
 	// refuses them (RFC 6052 section 3.1).
 	Strict bool
+	// Out keeps the number of a prefix that is no longer in use for the sessions that
+	// have it: packets to it are not ours.
+	Out bool
 }
 
 // NAT64Range is a part of pool4.
@@ -184,6 +187,9 @@ func (s *NAT64Settings) fillPool6(c *nat64Nat64Settings) {
 		for half := range 2 {
 			to.Range.Address[half] = binary.NativeEndian.Uint64(address[8*half:])
 			to.Range.Mask[half] = binary.NativeEndian.Uint64(mask[8*half:])
+		}
+		if p.Out {
+			to.Range.Mask = [2]uint64{^uint64(0), ^uint64(0)} // nobody has the address of 0.0.0.0
 		}
 		to.Length = uint32(p.Prefix.Bits())
 		if p.Strict {

@@ -211,7 +211,9 @@ GLOBAL u64 make_flow4(const struct tuple *t, u32 tcp_flags, u64 now)
 		return refuse(REASON_EXTERNAL_TCP);
 	if (settings.flags & FLAG_FILTER(transport & 3))
 		return refuse(REASON_FILTERED);
-	return make_session(t, number, new_word(transport == TRANSPORT_TCP ? SESSION_V4_INIT : SESSION_OPEN, now));
+	struct tuple any = *t;
+	any.ports |= (u64)NO_PREFIX << 56;
+	return make_session(&any, number, new_word(transport == TRANSPORT_TCP ? SESSION_V4_INIT : SESSION_OPEN, now));
 }
 
 /* The flow of a tuple; good is the reason of those that may go on. */

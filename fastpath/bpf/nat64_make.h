@@ -12,6 +12,7 @@
 #ifndef ISTHMUS_NAT64_MAKE_H
 #define ISTHMUS_NAT64_MAKE_H
 
+#include "nat64_pool.h"
 #include "nat64_table.h"
 
 INLINE u64 refuse(u32 reason) { return (u64)reason << 32; }
@@ -275,14 +276,37 @@ INLINE int count_session(struct subscriber *s)
 	return 0;
 }
 
-/* Makes a session of a whole tuple, under the lock of the binding. */
-INLINE u64 session_locked(const struct tuple *t, struct binding *b, u32 binding, u64 fresh)
+/*
+ * Chooses the prefix of pool6 that stands for an IPv4 host which comes first: that of the
+ * client's newest session, or the only one. Where that will not do the engine chooses.
+ */
+INLINE u32 choose_prefix(const struct binding *b, be32 peer, u32 *prefix)
 {
+	u32 newest = READ_ONCE(b->sessions) - 1;
+	struct session *s = bpf_map_lookup_elem(&sessions, &newest);
+	if (!s && settings.pool6_count != 1)
+		return REASON_OTHER_PREFIX;
+	*prefix = s ? READ_ONCE(s->prefix) : 0;
+	if (*prefix >= settings.pool6_count)
+		return REASON_OTHER_PREFIX;
+	return judge_peer4(peer, *prefix);
+}
+
+/* Makes a session of a tuple, under the lock of the binding. */
+INLINE u64 session_locked(struct tuple *t, struct binding *b, u32 binding, u64 fresh)
+{
+	u32 prefix = t->ports >> 56, any = prefix == NO_PREFIX;
 	/* What is bound and Z, z tell all sessions apart, but for the prefix. */
 	u32 number = search_session4(t, hash_session4(t)), index = number - 1;
 	struct session *same = bpf_map_lookup_elem(&sessions, &index);
 	if (number)
-		return same && is_session6(same, t) ? number : refuse(REASON_OTHER_PREFIX);
+		return any || (same && is_session6(same, t)) ? number : refuse(REASON_OTHER_PREFIX);
+	if (any) {
+		u32 bad = choose_prefix(b, t->addresses >> 32, &prefix);
+		if (bad)
+			return refuse(bad);
+		t->ports = t->ports << 8 >> 8 | (u64)prefix << 56;
+	}
 	u32 subscriber = READ_ONCE(b->subscriber) - 1;
 	struct subscriber *s = bpf_map_lookup_elem(&subscribers, &subscriber);
 	if (!count_session(s))
@@ -300,7 +324,7 @@ INLINE u64 session_locked(const struct tuple *t, struct binding *b, u32 binding,
 
 /*
  * Makes a session between a binding and Z, z of a tuple, which is completed by what the
- * binding has.
+ * binding has. With NO_PREFIX there, any prefix of pool6 will do.
  */
 GLOBAL u64 make_session(const struct tuple *t, u32 number, u64 fresh)
 {
