@@ -59,6 +59,8 @@ enum session_state {
  * order: state 0 into the word, out of the indexes, bits and counts given back. A lock
  * is never written but to take it or give it back: somebody may hold that of a record
  * whose last use has ended, and then finds another generation.
+ * The maker of a binding holds its lock until it is in both indexes, that of a session
+ * the lock of its binding: so nothing ends half made.
  */
 #define NAT64_STAMP_SHIFT 28
 #define NAT64_STAMP_EVERY 4

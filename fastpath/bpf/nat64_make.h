@@ -148,6 +148,9 @@ INLINE u64 fill_binding(const struct tuple *t, u32 subscriber, u32 number)
 	struct binding *b = bpf_map_lookup_elem(&bindings, &index);
 	if (!b)
 		return refuse(REASON_BINDINGS_FULL);
+	/* Nobody ends it before it is in both indexes. */
+	if (!take_lock(&b->lock))
+		return refuse(REASON_BUSY);
 	u64 *w = (u64 *)b;
 	w[0] = t->host[0];
 	w[1] = t->host[1];
@@ -162,11 +165,14 @@ INLINE u64 fill_binding(const struct tuple *t, u32 subscriber, u32 number)
 	PUBLISH(b->word, word);
 	u64 hash = hash_binding6(t);
 	if (enter_binding6(number, hash)) {
-		if (enter_binding4(number, hash_binding4(t)))
+		if (enter_binding4(number, hash_binding4(t))) {
+			give_lock(&b->lock);
 			return number;
+		}
 		leave_binding6(number, hash);
 	}
 	PUBLISH(b->word, word & ~BINDING_STATE);
+	give_lock(&b->lock);
 	return refuse(REASON_BINDINGS_FULL);
 }
 

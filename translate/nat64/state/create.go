@@ -30,20 +30,24 @@ func (t *Table) NewBinding(s *Subscriber, in Inside, wish Wish, random uint64, b
 		return NoPort
 	}
 	out := Outside{Pool: s.Pool, Port: port, Transport: in.Transport}
-	if !t.publishBinding(i, &in, &out, bindingDynamic, s.Index+1) {
+	if o := t.publishBinding(i, &in, &out, bindingDynamic, s.Index+1); o != Made {
 		t.givePort(&out)
 		t.bindingsUsed.give(i)
-		return TableFull
+		return o
 	}
-	atomic.AddUint32(&c.bindings, 1)
 	t.ViewBinding(i, b)
 	return Made
 }
 
-// publishBinding fills a record and enters it into the indexes; false when these are
-// full.
-func (t *Table) publishBinding(i uint32, in *Inside, out *Outside, state, owner uint32) bool {
+// publishBinding fills a record and enters it into the indexes. Nobody ends the binding
+// before it is in both. Outcomes: Made, TableFull, Busy.
+func (t *Table) publishBinding(i uint32, in *Inside, out *Outside, state, owner uint32) Outcome {
 	r, e := t.binding(i), &t.bindings[i]
+	// Whoever held the lock in the record's last use may do so still.
+	if !lock(&e.lock) {
+		return Busy
+	}
+	defer unlock(&e.lock)
 	a0, a1 := addressWords6(&in.Client)
 	atomic.StoreUint64(&r[bindingAddress], a0)
 	atomic.StoreUint64(&r[bindingAddress+1], a1)
@@ -54,12 +58,15 @@ func (t *Table) publishBinding(i uint32, in *Inside, out *Outside, state, owner 
 	h := t.hashBinding6(in)
 	if t.bindings6.insert(h, i) {
 		if t.bindings4.insert(t.hashBinding4(out), i) {
-			return true
+			if owner != 0 {
+				atomic.AddUint32(&t.subscribers[owner-1].bindings, 1)
+			}
+			return Made
 		}
 		t.bindings6.remove(h, i)
 	}
 	atomic.StoreUint32(&e.word, generation<<generationShift)
-	return false
+	return TableFull
 }
 
 // NewSession makes a session of a binding (the third step of a new flow from IPv6, the

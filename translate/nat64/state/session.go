@@ -25,6 +25,12 @@ type Key4 struct {
 	Transport Transport
 }
 
+// Inside returns the client's part of the key.
+func (k *Key6) Inside() Inside { return Inside{k.Client, k.ClientPort, k.Transport} }
+
+// Outside returns the pool's part of the key.
+func (k *Key4) Outside() Outside { return Outside{k.Pool, k.PoolPort, k.Transport} }
+
 // Session is a copy of a session.
 type Session struct {
 	Word       Word

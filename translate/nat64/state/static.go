@@ -43,13 +43,10 @@ func (t *Table) newStatic(in *Inside, out *Outside, owner uint32, b *Binding) Ou
 		t.ports.give(port)
 		return TableFull
 	}
-	if !t.publishBinding(i, in, out, bindingStatic, owner) {
+	if o := t.publishBinding(i, in, out, bindingStatic, owner); o != Made {
 		t.bindingsUsed.give(i)
 		t.ports.give(port)
-		return TableFull
-	}
-	if owner != 0 {
-		atomic.AddUint32(&t.subscribers[owner-1].bindings, 1)
+		return o
 	}
 	t.ViewBinding(i, b)
 	return Made
