@@ -166,6 +166,10 @@ func summary(c *config.Config) []checkedInstance {
 		what := fmt.Sprintf("uses %s, device %s, %s", join(r.Servers), r.Interface, unsolicited(r.Unsolicited))
 		list = append(list, checkedInstance{config.RoleClient, r.Name, what})
 	}
+	for _, d := range c.DNS64s {
+		what := fmt.Sprintf("listens on UDP and TCP %s, asks %s, answers %s", join(d.Listen), join(d.Upstreams), join(d.Clients))
+		list = append(list, checkedInstance{config.RoleDNS64, d.Name, what})
+	}
 	return list
 }
 
