@@ -34,7 +34,8 @@ func (e *Engine) Tick(now time.Time, out *Out) {
 		return
 	}
 	n := e.table.Sizes()
-	every := max(sweepRound*time.Duration(e.settings.Limits.SweepSlice)/time.Duration(n.Sessions), sweepEvery)
+	every := sweepRound * time.Duration(e.settings.Limits.SweepSlice) / time.Duration(n.Sessions)
+	every = min(max(every, sweepEvery), sweepRound)
 	slice := func(records int) int { return int(int64(records)*int64(every)/int64(sweepRound)) + 1 }
 	e.sweep.session = e.table.WalkSessions(e.sweep.session, slice(n.Sessions), func(s *state.Session) { e.usable(&c, s) })
 	e.sweep.binding = e.table.WalkBindings(e.sweep.binding, slice(n.Sessions), func(b *state.Binding) { e.reap(&c, b) })

@@ -14,7 +14,10 @@ import (
 func (e *Engine) subscriber(c *call, client [16]byte, transport state.Transport, wish *choice, s *state.Subscriber) Reason {
 	owner := e.ownerOf(client)
 	if e.table.FindSubscriber(&owner, s) {
-		return none
+		if _, ok := e.pool.order[netip.AddrFrom4(s.Pool)]; ok {
+			return none
+		}
+		return e.rehome(c, owner, transport, wish, s)
 	}
 	if !e.clients.has(netip.AddrFrom16(owner)) {
 		return NotClient
@@ -29,6 +32,30 @@ func (e *Engine) subscriber(c *call, client [16]byte, transport state.Transport,
 		return SubscribersFull
 	}
 	return none
+}
+
+// rehome gives a client another address when its own is no longer in the pool. What it has
+// there goes on until it ends.
+func (e *Engine) rehome(c *call, owner [16]byte, transport state.Transport, wish *choice, s *state.Subscriber) Reason {
+	pool, ok := e.chooseAddress(owner, transport, wish)
+	if !ok {
+		return NoAddress
+	}
+	var blocks [maxBlocks]state.Block
+	held := e.table.Blocks(s, blocks[:0])
+	if e.table.Rehome(s, pool.As4()) != state.Made {
+		return Busy
+	}
+	e.ended(c, s, held)
+	return none
+}
+
+// ended reports blocks that a client gave back.
+func (e *Engine) ended(c *call, s *state.Subscriber, held []state.Block) {
+	for _, b := range held {
+		e.stats.BlocksEnded++
+		e.blockEvent(c, BlockStop, s, b)
+	}
 }
 
 // choice is what a new binding had better be: T,t where a stored SYN waits.
@@ -136,12 +163,8 @@ func (e *Engine) endIdle(c *call, s *state.Subscriber) {
 	case c.at-s.IdleSince >= state.Units(e.settings.Timers.Quarantine):
 		var blocks [maxBlocks]state.Block
 		held := e.table.Blocks(s, blocks[:0])
-		if e.table.EndSubscriber(s) != state.Made {
-			return
-		}
-		for _, b := range held {
-			e.stats.BlocksEnded++
-			e.blockEvent(c, BlockStop, s, b)
+		if e.table.EndSubscriber(s) == state.Made {
+			e.ended(c, s, held)
 		}
 	}
 }
