@@ -27,6 +27,7 @@ type Table struct {
 	freeSubscribers          []uint32
 	sessionHint, bindingHint uint32 // the record taken last
 	feed                     Feed
+	visited                  Session // by HasPeer, whom packets call
 }
 
 // Sizes returns the table's sizes.

@@ -10,7 +10,10 @@ import (
 )
 
 var (
-	seed   = [Seeds]uint64{1, 0x9e3779b97f4a7c15, 3, 0xd6e8feb86659fd93, 5, 0xa0761d6478bd642f, 7, 0xe7037ed1a0b428db}
+	seed = [Seeds]uint64{
+		0x4164d8399f767c45, 0x5bc8fbbcbde5c099, 0xb0c11fdecb91ce37, 0xd76d4330f1446bea,
+		0xa6eb8c9ebd69fe29, 0x87b0b125ec1d7da0, 0xd7210dff076ce2ef, 0xc6a5387777330bdb,
+	}
 	first4 = [4]byte{192, 0, 2, 1}
 	next4  = [4]byte{192, 0, 2, 2}
 	peer4  = [4]byte{198, 51, 100, 7}
