@@ -14,7 +14,7 @@ var (
 	codecs  = []string{"teredo", "translate", "translate/pref64"}
 	engines = []string{"teredo/server", "teredo/relay", "teredo/client", "teredo/peer", "translate/siit", "translate/clat", "translate/nat64", "translate/nat64/state", "translate/dns64"}
 	leaves  = []string{"internal/packet", "internal/event", "internal/ratelimit", "internal/announce/health", "internal/trace"}
-	runs    = []string{"teredo/run", "translate/run", "translate/dns64/run", "translate/pref64/run"}
+	runs    = []string{"teredo/run", "translate/run", "translate/dns64/run", "translate/pref64/run", "translate/clat/run"}
 	// Edges do their own I/O, or live on libraries that do; what they learn is judged
 	// by an engine.
 	edges  = []string{"teredo/portmap", "translate/ftpalg"}
@@ -27,7 +27,7 @@ var (
 	labs      = []string{"lab/..."}
 	cmds      = []string{"cmd/..."}
 	// Doubles stand in for the world in tests; the rules do not bind them.
-	doubles = []string{"internal/testutil", "internal/port/porttest", "teredo/nattest"}
+	doubles = []string{"internal/testutil", "internal/port/porttest", "teredo/nattest", "translate/ftpalg/ftptest"}
 
 	pure    = join(leaves, codecs, engines)
 	program = join(pure, edges, runs, fastpaths, plumbs, daemon, labs, cmds)
