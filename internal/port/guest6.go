@@ -19,10 +19,12 @@ const guestBuffer = vnetHdrLen + packet.IPv6HeaderLen + 65535
 
 // Guest6 takes the IPv6 packets that come by a link for an address which the host's own
 // stack does not have, and the Neighbor Discovery messages about it. The stack sees
-// them too, and drops them, since they are for nobody there. It sends by [Raw6].
+// them too, and drops them, since they are for nobody there. What is written leaves by
+// the same link, as it is.
 type Guest6 struct {
 	counters
 	guard guard
+	out   *Raw6
 	mtu   int
 	group int // socket that is a member of the multicast group
 	bufs  [MaxBatch][]byte
@@ -31,10 +33,9 @@ type Guest6 struct {
 	poll  [2]unix.PollFd
 }
 
-// OpenGuest6 opens the socket on the link with that index and MTU, in the calling
-// thread's network namespace, and joins the address's solicited-node group (RFC 4291
-// section 2.7.1).
-func OpenGuest6(link, mtu int, addr netip.Addr) (*Guest6, error) {
+// OpenGuest6 opens the sockets on a link, in the calling thread's network namespace, and
+// joins the address's solicited-node group (RFC 4291 section 2.7.1).
+func OpenGuest6(link Uplink6, addr netip.Addr) (*Guest6, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
 		return nil, fmt.Errorf("no permission to open a packet socket: run as root or with CAP_NET_RAW: %w", err)
@@ -42,8 +43,12 @@ func OpenGuest6(link, mtu int, addr netip.Addr) (*Guest6, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open a packet socket: %w", err)
 	}
-	g := &Guest6{guard: guard{fd: fd}, mtu: max(mtu, packet.MinMTU), group: -1, raw: make([]byte, guestBuffer)}
-	if err := g.setUp(link, addr); err != nil {
+	g := &Guest6{guard: guard{fd: fd}, mtu: max(link.MTU, packet.MinMTU), group: -1, raw: make([]byte, guestBuffer)}
+	if g.out, err = OpenRaw6On(link.Name); err != nil {
+		g.release()
+		return nil, err
+	}
+	if err := g.setUp(link.Index, addr); err != nil {
 		g.release()
 		return nil, fmt.Errorf("cannot receive packets for %s: %w", addr, err)
 	}
@@ -223,8 +228,15 @@ func (g *Guest6) wait() error {
 	}
 }
 
+// WriteBatch implements [Tun]: it sends to the network.
+func (g *Guest6) WriteBatch(pkts [][]byte) error { return g.out.WriteBatch(pkts) }
+
+// Stats returns the counters of both directions.
+func (g *Guest6) Stats() Stats { return g.counters.Stats().Plus(g.out.Stats()) }
+
 // Close leaves the group and makes a waiting ReadBatch return [ErrClosed].
 func (g *Guest6) Close() error {
+	_ = g.out.Close()
 	g.guard.close(func() {
 		unix.Close(g.group)
 		unix.Write(g.guard.event, []byte{1, 0, 0, 0, 0, 0, 0, 0})
@@ -234,6 +246,9 @@ func (g *Guest6) Close() error {
 
 // release undoes what an opening that failed has opened.
 func (g *Guest6) release() {
+	if g.out != nil {
+		_ = g.out.Close()
+	}
 	if g.group >= 0 {
 		unix.Close(g.group)
 	}

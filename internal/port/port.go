@@ -77,4 +77,5 @@ var (
 	_ Tun      = (*TUN)(nil)
 	_ UDPConn  = (*UDP)(nil)
 	_ IPWriter = (*Raw6)(nil)
+	_ Tun      = (*Guest6)(nil)
 )

@@ -1,0 +1,287 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+// Package run is the CLAT that runs: it waits for an uplink and for the prefix of a
+// NAT64, gives the host an IPv4 address and a default route, and takes them away when
+// either goes. What becomes of packets is decided in translate/clat.
+package run
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/translate/pref64"
+	discovery "github.com/isthmus-net/isthmus/translate/pref64/run"
+)
+
+var _ role.Instance = (*CLAT)(nil)
+
+// CLAT is one instance.
+type CLAT struct {
+	cfg   config.CLAT
+	log   *slog.Logger
+	ready chan struct{}
+	host  *port.Host
+
+	mu      sync.Mutex // guards what follows
+	waiting string     // for what; empty while it translates
+	native  bool
+	set     pref64.Set
+	current *session // nil: none
+	past    totals   // of sessions that have ended
+}
+
+// New makes the CLAT that cfg describes, without touching the host.
+func New(cfg config.CLAT, log *slog.Logger) (*CLAT, error) {
+	return &CLAT{cfg: cfg, log: log, ready: make(chan struct{}), waiting: waitUplink, set: pref64.Set{Prefixes: cfg.Prefixes}}, nil
+}
+
+// Name implements [role.Instance].
+func (c *CLAT) Name() string { return c.cfg.Name }
+
+// Role implements [role.Instance].
+func (c *CLAT) Role() string { return config.RoleCLAT }
+
+// Ready implements [role.Instance]. An instance that still waits is ready: a host may
+// start before its network.
+func (c *CLAT) Ready() <-chan struct{} { return c.ready }
+
+// What an instance waits for, in words of the status.
+const (
+	waitUplink = "waiting_for_ipv6"
+	waitPrefix = "waiting_for_prefix"
+	waitClaim  = "claiming_address"
+)
+
+// settle is how long changes are collected: an address and its routes come in a burst.
+const settle = 20 * time.Millisecond
+
+// again is how long an instance that failed to set itself up waits for a change.
+const again = 5 * time.Second
+
+var errWatchEnded = errors.New("the kernel tells no more of changes of addresses and links: restart isthmus")
+
+// Run implements [role.Instance]. It works in the network namespace of the process.
+func (c *CLAT) Run(ctx context.Context) (err error) {
+	if c.host, err = port.OpenHost(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.host.Close()) }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	changes, err := port.Watch(ctx)
+	if err != nil {
+		return err
+	}
+	f := &finder{cfg: &c.cfg, log: c.log}
+	defer f.stop()
+	served := false
+	for {
+		at, err := c.host.Uplink6(c.cfg.Uplink, c.cfg.Interface)
+		if err != nil {
+			return err
+		}
+		sets := f.follow(ctx, at)
+		ended, err := c.reconcile(ctx, at)
+		if err != nil {
+			if !served {
+				return err
+			}
+			c.log.Warn("the translator could not be set up; it is tried again", "error", err)
+		}
+		if !served {
+			served = true
+			close(c.ready)
+		}
+		if more, err := c.await(ctx, changes, sets, ended); !more {
+			return errors.Join(err, c.stop())
+		}
+	}
+}
+
+// await waits for something that may change what is to be done; more is false at the
+// end of the instance.
+func (c *CLAT) await(ctx context.Context, changes <-chan port.Change, sets <-chan pref64.Set, ended <-chan struct{}) (more bool, err error) {
+	var retry <-chan time.Time
+	if ended == nil {
+		retry = time.After(again)
+	}
+	select {
+	case <-ctx.Done():
+		return false, nil
+	case _, ok := <-changes:
+		if !ok {
+			if ctx.Err() != nil {
+				return false, nil
+			}
+			return false, errWatchEnded
+		}
+		collect(ctx, changes)
+	case set, ok := <-sets:
+		if ok {
+			c.mu.Lock()
+			c.set = set
+			c.mu.Unlock()
+		}
+	case <-ended:
+	case <-retry:
+	}
+	return true, nil
+}
+
+// collect takes the changes that come within the time they need to settle.
+func collect(ctx context.Context, changes <-chan port.Change) {
+	timer := time.NewTimer(settle)
+	defer timer.Stop()
+	for {
+		select {
+		case _, ok := <-changes:
+			if !ok {
+				return
+			}
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// reconcile brings the session to what the network is now. The channel tells when
+// the session has ended or its claim was decided; it is nil without a session.
+func (c *CLAT) reconcile(ctx context.Context, at port.Uplink6) (ended <-chan struct{}, err error) {
+	c.mu.Lock()
+	s, prefixes := c.current, slices.Clone(c.set.Prefixes)
+	c.mu.Unlock()
+	if s != nil && (!s.serves(at) || s.over() || len(prefixes) == 0) {
+		if err := c.stop(); err != nil {
+			return nil, err
+		}
+		s = nil
+	}
+	switch {
+	case at.Name == "":
+		c.wait(waitUplink)
+		return nil, nil
+	case len(prefixes) == 0:
+		c.wait(waitPrefix)
+		return nil, nil
+	case s == nil:
+		if s, err = newSession(&c.cfg, at, prefixes, c.log); err != nil {
+			return nil, err
+		}
+		c.mu.Lock()
+		c.current, c.waiting = s, waitClaim
+		c.mu.Unlock()
+		s.start(ctx)
+	default:
+		if err := s.use(prefixes); err != nil {
+			return s.news, err
+		}
+	}
+	return s.news, c.lead(s)
+}
+
+// lead gives the host its address and route once the claim is won, and takes the route
+// away while the host has IPv4 of its own.
+func (c *CLAT) lead(s *session) error {
+	if !s.owned() {
+		return nil
+	}
+	native := false
+	if c.cfg.Native == config.NativeAside {
+		var err error
+		if native, err = c.host.NativeIPv4(c.cfg.Interface); err != nil {
+			return err
+		}
+	}
+	changed, err := s.lead(c.host, !native)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting = ""; !changed && native == c.native {
+		return nil
+	}
+	if c.native = native; native {
+		c.log.Info("this host has a default route of IPv4, so the translator steps aside", "interface", c.cfg.Interface)
+	} else {
+		c.log.Info("serving", "interface", c.cfg.Interface, "uplink", s.at.Name, "address", s.address, "prefixes", c.set.Prefixes, "source", c.set.Source)
+	}
+	return nil
+}
+
+// wait says for what the instance waits, once.
+func (c *CLAT) wait(what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting == what {
+		return
+	}
+	c.waiting = what
+	c.log.Info("waiting", "for", what)
+}
+
+// stop ends the session and keeps its counters.
+func (c *CLAT) stop() error {
+	c.mu.Lock()
+	s := c.current
+	c.current, c.native = nil, false
+	c.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	err := s.stop(c.host)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.past.add(s.totals())
+	return err
+}
+
+// finder looks for the prefix on the uplink, as long as that stays the same.
+type finder struct {
+	cfg    *config.CLAT
+	log    *slog.Logger
+	link   string
+	sets   <-chan pref64.Set
+	cancel context.CancelFunc
+}
+
+// follow returns where the prefixes of the uplink are told; nil: nowhere.
+func (f *finder) follow(ctx context.Context, at port.Uplink6) <-chan pref64.Set {
+	if len(f.cfg.Prefixes) > 0 || at.Name == "" || at.Name == f.link {
+		return f.sets
+	}
+	f.stop()
+	resolvers := f.cfg.Resolvers
+	if len(resolvers) == 0 {
+		resolvers = hostResolvers()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	sets, err := discovery.Watch(ctx, discovery.Settings{Interface: at.Name, Resolvers: resolvers, Log: f.log})
+	if err != nil {
+		f.log.Warn("the prefix of the NAT64 cannot be looked for", "interface", at.Name, "error", err)
+		cancel()
+		return nil
+	}
+	f.link, f.sets, f.cancel = at.Name, sets, cancel
+	return sets
+}
+
+func (f *finder) stop() {
+	if f.cancel != nil {
+		f.cancel()
+	}
+	f.link, f.sets, f.cancel = "", nil, nil
+}
+
+// defaultRoute is all of IPv4.
+var defaultRoute = netip.PrefixFrom(netip.IPv4Unspecified(), 0)

@@ -1,0 +1,252 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/loop"
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/translate/clat"
+)
+
+// ipv4Grows is what a header more than an IPv4 header takes.
+const ipv4Grows = packet.IPv6HeaderLen - 20
+
+// session is the time in which uplink and claimed address stay the same.
+type session struct {
+	cfg      *config.CLAT
+	log      *slog.Logger
+	at       port.Uplink6
+	address  netip.Addr
+	prefixes []netip.Prefix // of the main loop alone
+	routed   bool           // likewise
+	engine   *clat.Engine
+	loop     loop.Loop[*packet.Batch]
+	tun      *port.TUN
+	guest    *port.Guest6
+	cancel   context.CancelFunc
+	readers  sync.WaitGroup
+
+	news   chan struct{} // holds one: the claim was decided, or the session has ended
+	signal sync.Mutex    // guards what follows
+	claim  clat.Claim
+	ended  bool
+}
+
+// newSession opens everything, in the network namespace of the calling thread. Nothing
+// is sent yet.
+func newSession(cfg *config.CLAT, at port.Uplink6, prefixes []netip.Prefix, log *slog.Logger) (_ *session, err error) {
+	s := &session{cfg: cfg, log: log, at: at, prefixes: prefixes, news: make(chan struct{}, 1)}
+	defer func() {
+		if err != nil {
+			s.closePorts()
+		}
+	}()
+	if s.address, err = randomAddress(at.Subnet); err != nil {
+		return nil, err
+	}
+	if s.engine, err = clat.New(s.settings(prefixes), rand.Reader); err != nil {
+		return nil, err
+	}
+	if s.tun, err = port.OpenTUN(port.TUNConfig{Name: cfg.Interface, MTU: max(at.MTU, packet.MinMTU) - ipv4Grows, Forwarding: true, Offload: true}); err != nil {
+		return nil, err
+	}
+	if s.guest, err = port.OpenGuest6(at, s.address); err != nil {
+		return nil, err
+	}
+	s.loop.Engine = s.engine
+	s.loop.NewOutput = func() *packet.Batch { return new(packet.Batch) }
+	s.loop.EachDropped = s.engine.EachDropped
+	s.loop.IP = bothWays{s.tun, s.guest}
+	s.loop.Settled = func(*packet.Batch) { s.noticed(s.engine.Claim()) }
+	return s, nil
+}
+
+// randomAddress makes an address that nobody can guess, in a network of 64 bits (RFC
+// 7217 section 1 says why it should not be made of the hardware's).
+func randomAddress(subnet netip.Prefix) (netip.Addr, error) {
+	raw := subnet.Addr().As16()
+	if _, err := rand.Read(raw[8:]); err != nil {
+		return netip.Addr{}, fmt.Errorf("no randomness for an address: %w", err)
+	}
+	raw[8] &^= 3 // neither a group nor said to be unique (RFC 7136 makes both mean nothing)
+	return netip.AddrFrom16(raw), nil
+}
+
+func (s *session) settings(prefixes []netip.Prefix) clat.Settings {
+	mac := s.at.MAC
+	if len(mac) != 6 {
+		mac = nil
+	}
+	return clat.Settings{Prefixes: prefixes, Address: s.address, MAC: mac, LAN: s.cfg.LAN, MTU6: s.at.MTU}
+}
+
+// bothWays gives IPv4 packets to the host, and IPv6 packets to the network.
+type bothWays struct {
+	host    *port.TUN
+	network *port.Guest6
+}
+
+// WriteBatch implements [port.IPWriter].
+func (b bothWays) WriteBatch(pkts [][]byte) error {
+	for len(pkts) > 0 {
+		n, v := 1, pkts[0][0]>>4
+		for n < len(pkts) && pkts[n][0]>>4 == v {
+			n++
+		}
+		var err error
+		if v == 4 {
+			err = b.host.WriteBatch(pkts[:n])
+		} else {
+			err = b.network.WriteBatch(pkts[:n])
+		}
+		if err != nil {
+			return err
+		}
+		pkts = pkts[n:]
+	}
+	return nil
+}
+
+// start claims the address and translates from then on.
+func (s *session) start(ctx context.Context) {
+	ctx, s.cancel = context.WithCancel(ctx)
+	read := func(f func() error) {
+		s.readers.Go(func() {
+			if err := f(); err != nil {
+				s.log.Warn("the translator has lost a port; it is opened again", "error", err)
+			}
+			s.end()
+		})
+	}
+	read(func() error { return s.loop.ReadTun(s.tun, s.engine.HandleIPv4) })
+	read(func() error { return s.loop.ReadTun(s.guest, s.engine.HandleIPv6) })
+	s.readers.Go(func() { s.loop.RunTimer(ctx) })
+	s.loop.Do(s.engine.Tick)
+}
+
+// noticed tells the main loop of a claim that was decided.
+func (s *session) noticed(claim clat.Claim) {
+	if claim == clat.Tentative {
+		return
+	}
+	s.signal.Lock()
+	defer s.signal.Unlock()
+	if s.claim == claim {
+		return
+	}
+	s.claim = claim
+	if claim == clat.Taken {
+		s.log.Warn("somebody else has the address that was chosen; another one is taken", "address", s.address)
+		s.ended = true
+	}
+	s.wake()
+}
+
+// end tells the main loop that the session cannot go on.
+func (s *session) end() {
+	s.signal.Lock()
+	defer s.signal.Unlock()
+	if !s.ended {
+		s.ended = true
+		s.wake()
+	}
+}
+
+// wake wakes the main loop, which looks at the state then.
+func (s *session) wake() {
+	select {
+	case s.news <- struct{}{}:
+	default: // it has not looked since the last one
+	}
+}
+
+// serves tells whether the session fits the uplink.
+func (s *session) serves(at port.Uplink6) bool {
+	return at.Name == s.at.Name && at.Index == s.at.Index && at.MTU == s.at.MTU && at.Subnet == s.at.Subnet && slices.Equal(at.MAC, s.at.MAC)
+}
+
+func (s *session) owned() bool {
+	s.signal.Lock()
+	defer s.signal.Unlock()
+	return s.claim == clat.Owned && !s.ended
+}
+
+func (s *session) over() bool {
+	s.signal.Lock()
+	defer s.signal.Unlock()
+	return s.ended
+}
+
+// use takes other prefixes.
+func (s *session) use(prefixes []netip.Prefix) error {
+	if slices.Equal(prefixes, s.prefixes) {
+		return nil
+	}
+	var err error
+	s.loop.Do(func(time.Time, *packet.Batch) { err = s.engine.Reconfigure(s.settings(prefixes)) })
+	if err == nil {
+		s.log.Info("the NAT64 has other prefixes", "prefixes", prefixes)
+		s.prefixes = prefixes
+	}
+	return err
+}
+
+// lead brings the device up, with the host's address, and sets or removes the default
+// route.
+func (s *session) lead(host *port.Host, wanted bool) (changed bool, err error) {
+	if wanted == s.routed {
+		return false, nil
+	}
+	link := s.tun.Name()
+	route := port.Route{Dst: defaultRoute, Link: link, Metric: s.cfg.RouteMetric, Source: clat.HostIPv4}
+	if !wanted {
+		s.routed = false
+		return true, host.RemoveRoute(route)
+	}
+	if err := host.SetUp(link); err != nil {
+		return false, err
+	}
+	if err := host.AddAddr(link, netip.PrefixFrom(clat.HostIPv4, 32)); err != nil {
+		return false, err
+	}
+	if err := host.AddRoute(route); err != nil {
+		return false, err
+	}
+	s.routed = true
+	return true, nil
+}
+
+// stop takes back what the session set, and waits for its readers.
+func (s *session) stop(host *port.Host) error {
+	var err error
+	if s.routed {
+		_, err = s.lead(host, false)
+		err = errors.Join(err, host.RemoveAddr(s.tun.Name(), netip.PrefixFrom(clat.HostIPv4, 32)))
+	}
+	s.cancel()
+	s.closePorts()
+	s.readers.Wait()
+	return err
+}
+
+// closePorts closes what is open; the device goes with its last queue.
+func (s *session) closePorts() {
+	if s.tun != nil {
+		_ = s.tun.Close()
+	}
+	if s.guest != nil {
+		_ = s.guest.Close()
+	}
+}

@@ -1,0 +1,105 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/loop"
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/translate/clat"
+)
+
+// Status is the status of a CLAT.
+type Status struct {
+	// State is what the instance waits for, or serving, or aside while the host has
+	// IPv4 of its own.
+	State string `json:"state"`
+	// Interface is the TUN device, and Uplink the link to the NAT64.
+	Interface string `json:"interface"`
+	Uplink    string `json:"uplink,omitempty"`
+	// Address4 is the host's IPv4 address, and Address6 what the network sees.
+	Address4 netip.Addr `json:"address4,omitzero"`
+	Address6 netip.Addr `json:"address6,omitzero"`
+	// Prefixes are the NAT64's, and Source is who told them: "" is the configuration.
+	Prefixes []netip.Prefix `json:"prefixes,omitempty"`
+	Source   string         `json:"source,omitempty"`
+}
+
+// Status implements [role.Instance]; it returns a [Status].
+func (c *CLAT) Status() any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st := Status{State: c.waiting, Interface: c.cfg.Interface, Prefixes: slices.Clone(c.set.Prefixes)}
+	if len(c.cfg.Prefixes) == 0 && len(st.Prefixes) > 0 {
+		st.Source = c.set.Source.String()
+	}
+	if s := c.current; s != nil {
+		st.Uplink, st.Address6 = s.at.Name, s.address
+		if c.waiting == "" {
+			st.State, st.Address4 = "serving", clat.HostIPv4
+		}
+	}
+	if c.native {
+		st.State = "aside"
+	}
+	return st
+}
+
+// totals are the counters of sessions.
+type totals struct {
+	toIPv4, toIPv6, errors, suppressed uint64
+	dropped                            map[string]uint64
+	tun, guest                         port.Stats
+}
+
+func (t *totals) add(o totals) {
+	t.toIPv4 += o.toIPv4
+	t.toIPv6 += o.toIPv6
+	t.errors += o.errors
+	t.suppressed += o.suppressed
+	t.tun, t.guest = t.tun.Plus(o.tun), t.guest.Plus(o.guest)
+	if t.dropped == nil {
+		t.dropped = map[string]uint64{}
+	}
+	for reason, n := range o.dropped {
+		t.dropped[reason] += n
+	}
+}
+
+// totals are the counters of the session so far.
+func (s *session) totals() totals {
+	t := totals{dropped: map[string]uint64{}, tun: s.tun.Stats(), guest: s.guest.Stats()}
+	s.loop.Do(func(time.Time, *packet.Batch) {
+		st, _ := s.engine.Stats()
+		t.toIPv4, t.toIPv6, t.errors, t.suppressed = st.ToIPv4, st.ToIPv6, st.ErrorsSent, st.ErrorsSuppressed
+		s.engine.EachDropped(func(reason string, n uint64) { t.dropped[reason] = n })
+	})
+	return t
+}
+
+// Collect implements [role.Instance].
+func (c *CLAT) Collect(emit func(role.Metric)) {
+	c.mu.Lock()
+	s := c.current
+	var t totals
+	t.add(c.past)
+	c.mu.Unlock()
+	if s != nil {
+		t.add(s.totals())
+	}
+	emit(role.Count("to_ipv4_total", "Packets given to the host.", t.toIPv4))
+	emit(role.Count("to_ipv6_total", "Packets sent to the network.", t.toIPv6))
+	emit(role.Count("icmp_errors_total", "ICMP errors sent by the translator itself.", t.errors))
+	emit(role.Count("icmp_errors_suppressed_total", "ICMP errors not sent, by their rate.", t.suppressed))
+	for _, reason := range slices.Sorted(maps.Keys(t.dropped)) {
+		emit(role.Dropped(reason, t.dropped[reason]))
+	}
+	loop.CollectPort(emit, "tun", t.tun)
+	loop.CollectPort(emit, "uplink", t.guest)
+}
