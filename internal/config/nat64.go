@@ -46,10 +46,9 @@ type NAT64 struct {
 	ICMPTimeout           time.Duration `key:"icmp_timeout"`
 	FragmentTimeout       time.Duration `key:"fragment_timeout"`
 	ExpectedTimeout       time.Duration `key:"expected_timeout"`
-	// PortQuarantine is how long a block of ports rests before another client gets
-	// it, ClientLinger how long a client without sessions keeps its own.
+	// PortQuarantine is how long the blocks of ports of a client without sessions rest
+	// with it before another gets them.
 	PortQuarantine time.Duration `key:"port_quarantine"`
-	ClientLinger   time.Duration `key:"client_linger"`
 
 	// MaxSessions and MaxClients shape the table, MaxAddresses is how many addresses
 	// of the pool it has room for.
@@ -63,6 +62,12 @@ type NAT64 struct {
 	BlockSize      int `key:"block_size"`
 	ClientBlocks   int `key:"client_blocks"`
 	ClientSessions int `key:"client_sessions"`
+	// Deterministic is how many clients share an address by calculation (RFC 7422), 0
+	// for none; DeterministicShares of the ports are kept for leases, and those below
+	// DeterministicReserved are nobody's.
+	Deterministic         int `key:"deterministic"`
+	DeterministicShares   int `key:"deterministic_shares"`
+	DeterministicReserved int `key:"deterministic_reserved"`
 	// StoredSYNs are SYNs from the IPv4 side that wait, in all and of one source.
 	StoredSYNs          int `key:"stored_syns"`
 	StoredSYNsPerSource int `key:"stored_syns_per_source"`
@@ -149,7 +154,6 @@ type rawNAT64 struct {
 	FragmentTimeout          any `toml:"fragment_timeout"`
 	ExpectedTimeout          any `toml:"expected_timeout"`
 	PortQuarantine           any `toml:"port_quarantine"`
-	ClientLinger             any `toml:"client_linger"`
 	MaxSessions              any `toml:"max_sessions"`
 	MaxClients               any `toml:"max_clients"`
 	MaxAddresses             any `toml:"max_addresses"`
@@ -157,6 +161,9 @@ type rawNAT64 struct {
 	BlockSize                any `toml:"block_size"`
 	ClientBlocks             any `toml:"client_blocks"`
 	ClientSessions           any `toml:"client_sessions"`
+	Deterministic            any `toml:"deterministic"`
+	DeterministicShares      any `toml:"deterministic_shares"`
+	DeterministicReserved    any `toml:"deterministic_reserved"`
 	StoredSYNs               any `toml:"stored_syns"`
 	StoredSYNsPerSource      any `toml:"stored_syns_per_source"`
 	FragmentPackets          any `toml:"fragment_packets"`
@@ -188,10 +195,10 @@ func DefaultNAT64() NAT64 {
 		IncomingSYNTimeout: 6 * time.Second, ICMPTimeout: time.Minute, FragmentTimeout: 2 * time.Second,
 		ExpectedTimeout: 30 * time.Second, // RFC 6384, section 6
 		PortQuarantine:  2 * time.Minute,  // RFC 6888, REQ-8
-		ClientLinger:    time.Minute,
 
 		MaxSessions: 1 << 17, MaxClients: 1 << 14, MaxAddresses: 64, ClientLength: 64,
 		BlockSize: 512, ClientBlocks: 8, ClientSessions: 1 << 16,
+		DeterministicShares: 2, DeterministicReserved: 1024, // the example of RFC 7422, section 2.3
 		StoredSYNs: 1024, StoredSYNsPerSource: 16,
 		FragmentPackets: 4096, FragmentPacketsPerSource: 512, FragmentMemory: 4 << 20,
 		ICMPRatePerSource: 10,

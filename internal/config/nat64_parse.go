@@ -56,7 +56,7 @@ func (c *checker) nat64Filtering(at string, raw rawNAT64, n *NAT64) {
 
 func (c *checker) nat64Times(at string, raw rawNAT64, n *NAT64) {
 	const day = 24 * time.Hour
-	lifetime, rest := duration(time.Second, 7*day), duration(0, day)
+	lifetime := duration(time.Second, 7*day)
 	set(c, at, "udp_timeout", raw.UDPTimeout, &n.UDPTimeout, lifetime)
 	set(c, at, "tcp_established_timeout", raw.TCPEstablishedTimeout, &n.TCPEstablishedTimeout, lifetime)
 	set(c, at, "tcp_transitory_timeout", raw.TCPTransitoryTimeout, &n.TCPTransitoryTimeout, lifetime)
@@ -64,15 +64,14 @@ func (c *checker) nat64Times(at string, raw rawNAT64, n *NAT64) {
 	set(c, at, "icmp_timeout", raw.ICMPTimeout, &n.ICMPTimeout, lifetime)
 	set(c, at, "fragment_timeout", raw.FragmentTimeout, &n.FragmentTimeout, lifetime)
 	set(c, at, "expected_timeout", raw.ExpectedTimeout, &n.ExpectedTimeout, lifetime)
-	set(c, at, "port_quarantine", raw.PortQuarantine, &n.PortQuarantine, rest)
-	set(c, at, "client_linger", raw.ClientLinger, &n.ClientLinger, rest)
+	set(c, at, "port_quarantine", raw.PortQuarantine, &n.PortQuarantine, duration(0, day))
 }
 
 // Bounds of the table, those of package translate/nat64/state.
 const (
 	maxSessions     = 1 << 26
 	maxClients      = 1 << 24
-	maxAddresses    = 1 << 16
+	maxAddresses    = 1 << 14
 	maxClientBlocks = 16
 	maxWaiting      = 1 << 20
 	maxWaitingBytes = 1 << 30
@@ -86,6 +85,9 @@ func (c *checker) nat64Limits(at string, raw rawNAT64, n *NAT64) {
 	set(c, at, "block_size", raw.BlockSize, &n.BlockSize, blockSize)
 	set(c, at, "client_blocks", raw.ClientBlocks, &n.ClientBlocks, integer[int](1, maxClientBlocks))
 	set(c, at, "client_sessions", raw.ClientSessions, &n.ClientSessions, count(0))
+	set(c, at, "deterministic", raw.Deterministic, &n.Deterministic, integer[int](0, 64512))
+	set(c, at, "deterministic_shares", raw.DeterministicShares, &n.DeterministicShares, integer[int](0, 64512))
+	set(c, at, "deterministic_reserved", raw.DeterministicReserved, &n.DeterministicReserved, integer[int](1024, 65535))
 	set(c, at, "stored_syns", raw.StoredSYNs, &n.StoredSYNs, integer[int](0, maxWaiting))
 	set(c, at, "stored_syns_per_source", raw.StoredSYNsPerSource, &n.StoredSYNsPerSource, integer[int](0, maxWaiting))
 	set(c, at, "fragment_packets", raw.FragmentPackets, &n.FragmentPackets, integer[int](0, maxWaiting))

@@ -10,6 +10,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/run"
+	clat "github.com/isthmus-net/isthmus/translate/clat/run"
 	dns64 "github.com/isthmus-net/isthmus/translate/dns64/run"
 	translator "github.com/isthmus-net/isthmus/translate/run"
 )
@@ -31,8 +32,14 @@ func Build(c *config.Config, log *slog.Logger) ([]role.Instance, error) {
 			add(&b, config.RoleClient, r.Name, r, run.NewClient)
 		}
 	}
+	for _, s := range c.CLATs {
+		add(&b, config.RoleCLAT, s.Name, s, clat.New)
+	}
 	for _, d := range c.DNS64s {
 		add(&b, config.RoleDNS64, d.Name, d, dns64.New)
+	}
+	for _, n := range c.NAT64s {
+		add(&b, config.RoleNAT64, n.Name, n, translator.NewNAT64)
 	}
 	for _, s := range c.SIITs {
 		add(&b, config.RoleSIIT, s.Name, s, translator.NewSIIT)

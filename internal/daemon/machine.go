@@ -20,6 +20,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/teredo/run"
 	dns64 "github.com/isthmus-net/isthmus/translate/dns64/run"
+	translator "github.com/isthmus-net/isthmus/translate/run"
 )
 
 // Finding is something about this machine that stands in the way of a
@@ -42,6 +43,8 @@ type machine struct {
 	active func(name string) bool                     // of a TUN device: a program holds it open
 	relay  func(config.Relay) error                   // routes in the way of a relay
 	client func(config.Client) error                  // the same for a client
+	siit   func(config.SIIT) error                    // the same for a stateless translator
+	nat64  func(config.NAT64) error                   // the same for a stateful one, and what its pool needs
 }
 
 // Examine looks whether this machine can run the configuration, and changes
@@ -50,6 +53,7 @@ func Examine(c *config.Config) []Finding {
 	return machine{
 		tun: "/dev/net/tun", proc: "/proc/sys", caps: capabilities, driver: driver, active: run.DeviceOpen,
 		relay: run.ExamineRelay, client: run.ExamineClient,
+		siit: translator.ExamineSIIT, nat64: translator.ExamineNAT64,
 	}.examine(c)
 }
 
@@ -64,7 +68,7 @@ func (m machine) examine(c *config.Config) []Finding {
 			found = append(found, Finding{Text: text})
 		}
 	}
-	if len(c.Relays)+len(c.Clients) > 0 {
+	if len(c.Relays)+len(c.Clients)+len(c.SIITs)+len(c.NAT64s)+len(c.CLATs) > 0 {
 		err := m.privilege(unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "create network devices and routes")
 		if err == nil {
 			// Who lacks the right would read of the same lack twice.
@@ -102,6 +106,9 @@ func (m machine) examine(c *config.Config) []Finding {
 	}
 	for _, d := range c.DNS64s {
 		report(dns64.Examine(d))
+	}
+	for _, text := range m.translators(c, report) {
+		found = append(found, Finding{Warning: true, Text: text})
 	}
 	report(m.announce(&c.Announce))
 	if at := c.Control; at.Socket != "" {

@@ -29,6 +29,8 @@ func good(t *testing.T) machine {
 		active: func(string) bool { return false },
 		relay:  func(config.Relay) error { return nil },
 		client: func(config.Client) error { return nil },
+		siit:   func(config.SIIT) error { return nil },
+		nat64:  func(config.NAT64) error { return nil },
 	}
 	write(t, m.tun, "")
 	m.set(t, "all/disable_ipv6", "0")

@@ -177,6 +177,12 @@ func (l *Loop[O]) Do(f func(now time.Time, out O)) {
 	l.batch(out, false, &Ports{}, func(now time.Time) { f(now, out) })
 }
 
+// Idle waits until nobody is at work with the engine.
+func (l *Loop[O]) Idle() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+}
+
 // With is Do with an output of the caller, which is reset first.
 func (l *Loop[O]) With(out O, f func(now time.Time)) {
 	out.Reset()

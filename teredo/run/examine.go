@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -18,13 +17,13 @@ func ExamineRelay(cfg config.Relay) error {
 	if !cfg.Route {
 		return nil
 	}
-	return free(relayRoutes(&cfg, cfg.Interface), relayRouteTaken)
+	return port.RoutesFree(relayRoutes(&cfg, cfg.Interface), relayRouteTaken)
 }
 
 // ExamineClient tells whether a route of this host is in the way of the default
 // route that a client will set. It changes nothing and needs no privilege.
 func ExamineClient(cfg config.Client) error {
-	return free([]port.Route{clientRoute(&cfg, cfg.Interface)}, clientRouteTaken)
+	return port.RoutesFree([]port.Route{clientRoute(&cfg, cfg.Interface)}, clientRouteTaken)
 }
 
 // DeviceOpen tells whether a TUN device is up and held open by a program.
@@ -35,25 +34,6 @@ func DeviceOpen(name string) bool {
 	}
 	defer host.Close()
 	return host.Carrier(name)
-}
-
-// free collects the errors of routes that could not be set.
-func free(routes []port.Route, explain func(error) error) error {
-	host, err := port.OpenHost()
-	if err != nil {
-		return err
-	}
-	defer host.Close()
-	left, err := host.LeftTUNs()
-	errs := []error{err}
-	for _, r := range routes {
-		err := host.RouteFree(r)
-		if taken := new(port.RouteTakenError); errors.As(err, &taken) && slices.Contains(left, taken.Link) {
-			continue // what an earlier process has left makes room
-		}
-		errs = append(errs, explain(err))
-	}
-	return errors.Join(errs...)
 }
 
 // relayRoutes are the routes of a relay through its device.

@@ -115,7 +115,7 @@ func (d *device) setRoute(p netip.Prefix) error {
 		return err
 	}
 	if removed, _ := d.host.RemoveTUN(taken.Link); !removed {
-		return fmt.Errorf("%w, or set route = false", err)
+		return routeTaken(err)
 	}
 	d.log.Info("a device that an earlier process has left is removed", "interface", taken.Link)
 	return d.host.AddRoute(route)
@@ -261,6 +261,29 @@ func (d *device) own6() (netip.Addr, error) {
 	return best, err
 }
 
+// apart refuses prefixes in which this host has an address of its own: the network there
+// would be taken for IPv4.
+func (d *device) apart(prefixes []netip.Prefix) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.host == nil {
+		return nil
+	}
+	return apart(d.host, d.name, prefixes)
+}
+
+func apart(host *port.Host, but string, prefixes []netip.Prefix) error {
+	list, err := host.IPv6()
+	for _, p := range prefixes {
+		for _, a := range list {
+			if a.Link != but && p.Contains(a.Prefix.Addr()) {
+				return fmt.Errorf("pool6 %s holds %s, an address of this host: choose a prefix that no network uses", p, a.Prefix.Addr())
+			}
+		}
+	}
+	return err
+}
+
 // addresses4 lists this host's IPv4 addresses, but for the device's and loopback.
 func (d *device) addresses4() ([]netip.Addr, error) {
 	d.mu.Lock()
@@ -268,10 +291,14 @@ func (d *device) addresses4() ([]netip.Addr, error) {
 	if d.host == nil {
 		return nil, nil
 	}
-	list, err := d.host.IPv4()
-	var addrs []netip.Addr
+	return hostAddresses(d.host, d.name)
+}
+
+// hostAddresses lists a host's IPv4 addresses, but for those of a link and loopback.
+func hostAddresses(host *port.Host, but string) (addrs []netip.Addr, err error) {
+	list, err := host.IPv4()
 	for _, a := range list {
-		if a.Link != d.name && !a.Prefix.Addr().IsLoopback() {
+		if a.Link != but && !a.Prefix.Addr().IsLoopback() {
 			addrs = append(addrs, a.Prefix.Addr())
 		}
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	siitSix = netip.MustParseAddr("192.0.2.66")           // six as IPv4 hosts see it
+	siitSix = netip.MustParseAddr("192.0.2.66")            // six as IPv4 hosts see it
 	four6   = netip.MustParseAddr("2001:db8:64::c000:202") // four as IPv6 hosts see it
 )
 

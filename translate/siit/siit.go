@@ -64,6 +64,12 @@ func New(s Settings, random io.Reader) (*Engine, error) {
 	return e, e.Reconfigure(s)
 }
 
+// Check tells what is wrong with settings.
+func Check(s Settings) error {
+	_, err := translate.New(s.Translate)
+	return err
+}
+
 // Reconfigure takes other settings, or refuses them and keeps the old ones.
 func (e *Engine) Reconfigure(s Settings) error {
 	t, err := translate.New(s.Translate)

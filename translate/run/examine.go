@@ -1,0 +1,69 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/translate/siit"
+)
+
+// ExamineSIIT tells what would keep a stateless translator from starting on this host,
+// one error for each. It changes nothing and needs no privilege.
+func ExamineSIIT(cfg config.SIIT) error {
+	file, err := mappingsOf(&cfg)
+	if err != nil {
+		return err
+	}
+	s := &SIIT{cfg: cfg}
+	mappings := s.mappings(&cfg, file)
+	settings, err := s.settings(&cfg, mappings)
+	if err != nil {
+		return err
+	}
+	return errors.Join(siit.Check(settings), routesFree(&cfg.Translation, siitRoutes(&cfg, mappings)))
+}
+
+// routesFree tells which routes of this host are in the way of those to a device.
+func routesFree(cfg *config.Translation, prefixes []netip.Prefix) error {
+	if !cfg.Route {
+		return nil
+	}
+	routes := make([]port.Route, len(prefixes))
+	for i, p := range prefixes {
+		routes[i] = port.Route{Dst: p, Link: cfg.Interface}
+	}
+	return port.RoutesFree(routes, routeTaken)
+}
+
+// routeTaken adds to an error about a route in the way what else can be done about it.
+func routeTaken(err error) error {
+	if taken := new(port.RouteTakenError); errors.As(err, &taken) {
+		return fmt.Errorf("%w, or set route = false", err)
+	}
+	return err
+}
+
+// ExamineNAT64 does the same for a stateful translator.
+func ExamineNAT64(cfg config.NAT64) error {
+	if _, err := nat64Settings(&cfg, own{}, nil); err != nil {
+		return err
+	}
+	if err := nat64Sizes(&cfg).Check(); err != nil {
+		return err
+	}
+	host, err := port.OpenHost()
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	hosts, err := hostAddresses(host, cfg.Interface)
+	if err != nil {
+		return err
+	}
+	return errors.Join(apart(host, cfg.Interface, cfg.Pool6), steerable(&cfg, hosts), routesFree(&cfg.Translation, nat64Routes(&cfg, hosts)))
+}

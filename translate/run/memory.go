@@ -1,0 +1,114 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/translate/nat64/state"
+)
+
+// stateFolder is where sessions are kept over a restart without a fast path. It is
+// memory, which a reboot clears, as it does the clock of the stamps.
+const stateFolder = "/run/isthmus"
+
+// memory is where the state of a NAT64 lies, and how it is given back.
+type memory struct {
+	slabs state.Memory
+	file  *os.File // nil: of this process alone
+	free  func() error
+}
+
+// fileMemory maps a file that outlives the process. It is locked, so that one process
+// at a time uses it.
+func fileMemory(path string, z state.Sizes) (*memory, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("sessions cannot be kept over a restart: %w", err)
+	}
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("sessions cannot be kept over a restart: %w", err)
+	}
+	m, err := mapFile(file, z)
+	if err != nil {
+		_ = file.Close()
+	}
+	return m, err
+}
+
+func mapFile(file *os.File, z state.Sizes) (*memory, error) {
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, fmt.Errorf("the state in %s is in use by another process: stop that, or set another state_file", file.Name())
+	}
+	size := memoryBytes(z)
+	if info, err := file.Stat(); err != nil || info.Size() != int64(size) {
+		// Of another size, it is of another shape.
+		if err := errors.Join(err, file.Truncate(0), file.Truncate(int64(size))); err != nil {
+			return nil, fmt.Errorf("no room for the state in %s: %w", file.Name(), err)
+		}
+	}
+	// What the file system cannot hold would end the process at the first touch.
+	if err := unix.Fallocate(int(file.Fd()), 0, 0, int64(size)); err != nil {
+		return nil, fmt.Errorf("no room for %d MiB of state in %s: lower max_sessions, or set keep_state = false: %w", size>>20, file.Name(), err)
+	}
+	whole, err := unix.Mmap(int(file.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("cannot map %s: %w", file.Name(), err)
+	}
+	return &memory{slabs: divide(whole, z), file: file, free: func() error {
+		return errors.Join(unix.Munmap(whole), file.Close())
+	}}, nil
+}
+
+// ownMemory is memory of this process alone.
+func ownMemory(z state.Sizes) (*memory, error) {
+	whole, free, err := port.Memory(memoryBytes(z))
+	if err != nil {
+		return nil, fmt.Errorf("%w: lower max_sessions", err)
+	}
+	return &memory{slabs: divide(whole, z), free: func() error { free(); return nil }}, nil
+}
+
+// slabAlign keeps records from sharing cache lines with those of another slab.
+const slabAlign = 4096
+
+func memoryBytes(z state.Sizes) (n int) {
+	for _, s := range z.Slabs() {
+		n += (s.Bytes() + slabAlign - 1) &^ (slabAlign - 1)
+	}
+	return n
+}
+
+func divide(whole []byte, z state.Sizes) state.Memory {
+	m := state.Memory{}
+	for _, s := range z.Slabs() {
+		m[s.Name] = whole[:s.Bytes():s.Bytes()]
+		whole = whole[(s.Bytes()+slabAlign-1)&^(slabAlign-1):]
+	}
+	return m
+}
+
+// openTable lays the state over memory. What is of another shape is cleared; adopted
+// tells that sessions of an earlier process go on.
+func openTable(z state.Sizes, m *memory) (t *state.Table, adopted bool, err error) {
+	var seed [state.Seeds]uint64
+	if err := binary.Read(rand.Reader, binary.NativeEndian, &seed); err != nil {
+		return nil, false, fmt.Errorf("no random seed for the state: %w", err)
+	}
+	t, adopted, err = state.Open(z, m.slabs, seed)
+	if errors.Is(err, state.ErrOther) && m.file != nil {
+		for _, slab := range m.slabs {
+			clear(slab)
+		}
+		t, adopted, err = state.Open(z, m.slabs, seed)
+	}
+	return t, adopted, err
+}

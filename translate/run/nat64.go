@@ -1,0 +1,357 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/loop"
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/nat64"
+	"github.com/isthmus-net/isthmus/translate/nat64/state"
+)
+
+var (
+	_ role.Instance = (*NAT64)(nil)
+	_ role.Reloader = (*NAT64)(nil)
+	_ role.Tracer   = (*NAT64)(nil)
+)
+
+// NAT64 is one stateful translator: a TUN device with routes to its pools.
+type NAT64 struct {
+	name   string
+	log    *slog.Logger
+	loop   loop.Loop[*nat64.Out]
+	ready  chan struct{}
+	device device
+	events eventLog
+
+	engine  atomic.Pointer[nat64.Engine] // nil before the state is open
+	path    translate.Path               // guarded by the loop
+	adopted int                          // sessions of an earlier process
+
+	mu     sync.Mutex // guards what follows, and the order of changes
+	cfg    config.NAT64
+	own    own
+	hosts  []netip.Addr // this host's IPv4 addresses
+	memory *memory
+}
+
+// NewNAT64 makes the translator that cfg describes, without touching the host.
+func NewNAT64(cfg config.NAT64, log *slog.Logger) (*NAT64, error) {
+	if _, err := nat64Settings(&cfg, own{}, nil); err != nil {
+		return nil, err
+	}
+	if err := nat64Sizes(&cfg).Check(); err != nil {
+		return nil, err
+	}
+	n := &NAT64{name: cfg.Name, log: log, ready: make(chan struct{}), cfg: cfg}
+	n.device.log, n.events.log = log, log
+	n.loop.NewOutput = func() *nat64.Out { return new(nat64.Out) }
+	n.loop.EachDropped = n.eachDropped
+	n.loop.Settled = n.settled
+	return n, nil
+}
+
+// Name implements [role.Instance].
+func (n *NAT64) Name() string { return n.name }
+
+// Role implements [role.Instance].
+func (n *NAT64) Role() string { return config.RoleNAT64 }
+
+// Ready implements [role.Instance].
+func (n *NAT64) Ready() <-chan struct{} { return n.ready }
+
+// Run implements [role.Instance]. It opens the device in the network namespace of the
+// calling thread.
+func (n *NAT64) Run(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, n.close()) }()
+	if err := n.open(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the watch when nothing else begins
+	group, ctx := errgroup.WithContext(ctx)
+	changes, err := port.Watch(ctx)
+	if err != nil {
+		return err
+	}
+	// Addresses may have changed before the watch began.
+	if err := n.look(); err != nil {
+		return err
+	}
+	for _, tun := range n.device.tuns {
+		group.Go(func() error {
+			return n.loop.ReadTunQuick(tun, loop.Ports{IP: tun}, loop.Quick[[]byte, *nat64.Out]{}, n.handle)
+		})
+	}
+	group.Go(func() error { n.loop.RunTimer(ctx); return nil })
+	group.Go(func() error { return n.follow(ctx, changes) })
+	group.Go(func() error { n.events.run(ctx); return nil })
+	defer context.AfterFunc(ctx, func() { n.device.closePorts(false) })()
+	n.announce()
+	close(n.ready)
+	return group.Wait()
+}
+
+// handle gives a packet of either family to the engine.
+func (n *NAT64) handle(ip []byte, now time.Time, out *nat64.Out) {
+	e := n.engine.Load()
+	if len(ip) > 0 && ip[0]>>4 == 6 {
+		e.HandleIPv6(ip, n.path, now, out)
+	} else {
+		e.HandleIPv4(ip, n.path, now, out)
+	}
+}
+
+// do runs f with the engine to itself; false: there is none yet.
+func (n *NAT64) do(f func(e *nat64.Engine, now time.Time, out *nat64.Out)) bool {
+	e := n.engine.Load()
+	if e != nil {
+		n.loop.Do(func(now time.Time, out *nat64.Out) { f(e, now, out) })
+	}
+	return e != nil
+}
+
+// open opens the device and the state, then sets the routes, so that no packet comes
+// before it can be handled.
+func (n *NAT64) open() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := n.device.open(&n.cfg.Translation, false); err != nil {
+		return err
+	}
+	var err error
+	if n.hosts, err = n.device.addresses4(); err != nil {
+		return err
+	}
+	if n.own, err = lookOwn(&n.device); err != nil {
+		return err
+	}
+	if err := errors.Join(n.device.apart(n.cfg.Pool6), steerable(&n.cfg, n.hosts)); err != nil {
+		return err
+	}
+	if err := n.openState(); err != nil {
+		return err
+	}
+	n.loop.IP = n.device.tuns[0]
+	commit, err := n.device.lead(nat64Routes(&n.cfg, n.hosts))
+	if err != nil {
+		return err
+	}
+	return commit()
+}
+
+// steerable refuses an address of this host in the pool where nothing can lead packets
+// for it to the device.
+func steerable(cfg *config.NAT64, hosts []netip.Addr) error {
+	if list := ownInPool(cfg, hosts); len(list) > 0 {
+		return fmt.Errorf("the pool has %s, an address of this host itself, whose packets no route leads to the translator: use an address that is routed to this host, or allow the fast path, whose program at the cards can do it", list[0])
+	}
+	return nil
+}
+
+// openState makes the engine over its memory, and gives it the static bindings; n.mu is
+// held.
+func (n *NAT64) openState() error {
+	settings, err := nat64Settings(&n.cfg, n.own, n.hosts)
+	if err != nil {
+		return err
+	}
+	sizes := nat64Sizes(&n.cfg)
+	if n.memory, err = n.takeMemory(sizes); err != nil {
+		return err
+	}
+	table, adopted, err := openTable(sizes, n.memory)
+	if err != nil {
+		return err
+	}
+	e, err := nat64.New(settings, table, port.MonotonicEpoch(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	if adopted {
+		n.adopted = e.Sizes().Sessions
+		n.log.Info("sessions of an earlier process go on", "sessions", n.adopted)
+	}
+	if err := setStatics(e, staticsOf(&n.cfg)); err != nil {
+		return err
+	}
+	n.events.blocks.Store(n.cfg.BlockLog)
+	n.path = pathOf(&n.cfg)
+	n.loop.Engine = e
+	n.engine.Store(e)
+	return nil
+}
+
+// takeMemory returns memory for the state: a file that a successor finds, if that can
+// be had.
+func (n *NAT64) takeMemory(z state.Sizes) (*memory, error) {
+	if n.cfg.KeepState {
+		path := n.cfg.StateFile
+		if path == "" {
+			path = filepath.Join(stateFolder, n.name+".nat64.state")
+		}
+		m, err := fileMemory(path, z)
+		if err == nil {
+			return m, nil
+		}
+		n.log.Warn("sessions end with this process", "error", err)
+	}
+	return ownMemory(z)
+}
+
+func pathOf(cfg *config.NAT64) translate.Path {
+	return translate.Path{MTU4: cfg.IPv4MTU, MTU6: cfg.IPv6MTU}
+}
+
+func staticsOf(cfg *config.NAT64) []nat64.Static {
+	list := make([]nat64.Static, len(cfg.Static))
+	for i, b := range cfg.Static {
+		list[i] = staticOf(b)
+	}
+	return list
+}
+
+// setStatics makes the static bindings those of a list. On an error all is as it was.
+func setStatics(e *nat64.Engine, want []nat64.Static) error {
+	have := staticsIn(e)
+	change := func(from, to []nat64.Static) error {
+		for _, s := range from {
+			if !slices.Contains(to, s) {
+				if err := e.RemoveStatic(s); err != nil {
+					return err
+				}
+			}
+		}
+		for _, s := range to {
+			if !slices.Contains(from, s) {
+				if err := e.AddStatic(s); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	if err := change(have, want); err != nil {
+		return errors.Join(err, change(staticsIn(e), have))
+	}
+	return nil
+}
+
+// staticsIn lists the static bindings that are in force.
+func staticsIn(e *nat64.Engine) (list []nat64.Static) {
+	for at := uint32(0); ; {
+		at = e.Bindings(nat64.Selection{}, at, listStep, func(b nat64.BindingInfo) bool {
+			if b.Static {
+				list = append(list, nat64.Static{Transport: b.Transport, Inside: b.Inside, Outside: b.Outside})
+			}
+			return true
+		})
+		if at == 0 {
+			return list
+		}
+	}
+}
+
+// follow hears of changes of the host until the watch ends.
+func (n *NAT64) follow(ctx context.Context, changes <-chan port.Change) error {
+	for c := range changes {
+		if n.device.concerns(c) {
+			n.device.follow()
+		}
+		if c.Kind != port.AddressChanged && c.Kind != port.Overrun {
+			continue
+		}
+		n.device.addressesChanged()
+		if err := n.look(); err != nil {
+			n.log.Warn("the host's addresses changed but cannot be used; the old ones stay in use", "error", err)
+		}
+	}
+	if ctx.Err() == nil {
+		return errWatchEnded
+	}
+	return nil
+}
+
+// look reads the host's addresses and gives them to the engine.
+func (n *NAT64) look() error {
+	at, err := lookOwn(&n.device)
+	hosts, err4 := n.device.addresses4()
+	if err := errors.Join(err, err4); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if at == n.own && slices.Equal(hosts, n.hosts) {
+		return nil
+	}
+	settings, err := nat64Settings(&n.cfg, at, hosts)
+	if err != nil {
+		return err
+	}
+	if err := n.reconfigure(settings, &n.cfg); err != nil {
+		return err
+	}
+	n.own, n.hosts = at, hosts
+	return nil
+}
+
+// reconfigure gives the engine settings; n.mu is held.
+func (n *NAT64) reconfigure(s nat64.Settings, cfg *config.NAT64) error {
+	err := errors.New("the translator is not running, so it cannot take new settings: restart it")
+	n.do(func(e *nat64.Engine, _ time.Time, _ *nat64.Out) {
+		if err = e.Reconfigure(s); err == nil {
+			n.path = pathOf(cfg)
+			n.events.blocks.Store(cfg.BlockLog)
+		}
+	})
+	return err
+}
+
+// close takes the routes and the device away, then the memory, when no packet comes any
+// more.
+func (n *NAT64) close() error {
+	err := n.device.close(false)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.engine.Store(nil)
+	if n.memory != nil {
+		// Whoever had the engine before holds the loop as long as it is in use.
+		n.loop.Idle()
+		err = errors.Join(err, n.memory.free())
+		n.memory = nil
+	}
+	return err
+}
+
+// announce logs how the translator serves, once.
+func (n *NAT64) announce() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.log.Info("serving", "interface", n.device.name, "pool6", n.cfg.Pool6, "pool4", n.cfg.Pool4, "clients", n.cfg.Clients, "workers", len(n.device.tuns))
+	n.device.advise()
+	settings, err := nat64Settings(&n.cfg, n.own, n.hosts)
+	if err != nil {
+		return
+	}
+	for _, sentence := range settings.Advice() {
+		n.log.Warn(sentence)
+	}
+	warnOwn(n.log, &settings.Translate)
+}

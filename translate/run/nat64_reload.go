@@ -1,0 +1,93 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/translate/nat64"
+)
+
+// Reload implements [role.Reloader]. Live are the keys that concern neither the device
+// nor the shape of the state. All is checked before anything is changed, and put back
+// if a step fails.
+func (n *NAT64) Reload(next *config.Config) (needsRestart []string, err error) {
+	want, ok := next.NAT64(n.name)
+	if !ok {
+		return nil, nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	live := n.live(want)
+	if err := n.change(&live); err != nil {
+		return nil, err
+	}
+	n.cfg = live
+	return config.Diff(live, want), nil
+}
+
+// live is a configuration with what cannot change as it is; n.mu is held.
+func (n *NAT64) live(want config.NAT64) config.NAT64 {
+	live := want
+	live.Interface, live.MTU, live.Route = n.cfg.Interface, n.cfg.MTU, n.cfg.Route
+	live.Workers, live.Announce = n.cfg.Workers, n.cfg.Announce
+	live.MaxSessions, live.MaxClients, live.MaxAddresses = n.cfg.MaxSessions, n.cfg.MaxClients, n.cfg.MaxAddresses
+	live.ClientLength, live.BlockSize = n.cfg.ClientLength, n.cfg.BlockSize
+	live.KeepState, live.StateFile = n.cfg.KeepState, n.cfg.StateFile
+	return live
+}
+
+// change applies a configuration: routes first, then the engine with the static
+// bindings; n.mu is held.
+func (n *NAT64) change(live *config.NAT64) error {
+	settings, err := nat64Settings(live, n.own, n.hosts)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(n.device.apart(live.Pool6), steerable(live, n.hosts)); err != nil {
+		return err
+	}
+	before, err := nat64Settings(&n.cfg, n.own, n.hosts)
+	if err != nil {
+		return err
+	}
+	commit, err := n.device.lead(nat64Routes(live, n.hosts))
+	if err != nil {
+		return err
+	}
+	if err := n.changeEngine(settings, before, live); err != nil {
+		back, e := n.device.lead(nat64Routes(&n.cfg, n.hosts))
+		if e == nil {
+			e = back()
+		}
+		return errors.Join(err, e)
+	}
+	return commit()
+}
+
+// changeEngine gives the engine settings with their static bindings, or what it had
+// before; n.mu is held.
+func (n *NAT64) changeEngine(settings, before nat64.Settings, live *config.NAT64) error {
+	if err := n.reconfigure(settings, live); err != nil {
+		return err
+	}
+	old, next := staticsOf(&n.cfg), staticsOf(live)
+	var err error
+	n.do(func(e *nat64.Engine, _ time.Time, _ *nat64.Out) {
+		// What was added or removed at run time stays so.
+		want := slices.DeleteFunc(staticsIn(e), func(s nat64.Static) bool { return slices.Contains(old, s) && !slices.Contains(next, s) })
+		for _, s := range next {
+			if !slices.Contains(old, s) && !slices.Contains(want, s) {
+				want = append(want, s)
+			}
+		}
+		err = setStatics(e, want)
+	})
+	if err != nil {
+		return errors.Join(err, n.reconfigure(before, &n.cfg))
+	}
+	return nil
+}

@@ -1,0 +1,214 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+)
+
+var (
+	poolAddr  = netip.MustParseAddr("192.0.2.64") // in the network that four is connected to
+	poolFour6 = netip.MustParseAddr("2001:db8:64::c000:202")
+)
+
+func nat64Config(t *testing.T) config.NAT64 {
+	c := config.DefaultNAT64()
+	c.Clients = []netip.Prefix{netip.MustParsePrefix("2001:db8:6::/64")}
+	c.Pool6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")}
+	c.Pool4 = []config.PoolRange{{Prefix: netip.PrefixFrom(poolAddr, 32), Transports: config.AllTransports, First: 1024, Last: 65535}}
+	c.MaxSessions, c.MaxClients = 4096, 256
+	c.Workers, c.FastPath = 2, config.FastPathOff
+	c.StateFile = filepath.Join(t.TempDir(), "state")
+	return c
+}
+
+func startNAT64(t *testing.T, w *world, c config.NAT64) *NAT64 {
+	t.Helper()
+	n, err := NewNAT64(c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.start(t, n)
+	return n
+}
+
+// flow is a UDP flow from six to four.
+type flow struct {
+	six, four *socket
+	to        netip.AddrPort // four, as six writes it
+	pool      netip.AddrPort // six, as four sees it
+}
+
+// newFlow opens one by a packet.
+func newFlow(t *testing.T, w *world, port uint16) *flow {
+	t.Helper()
+	f := &flow{
+		six: open(t, w.six, netip.AddrPortFrom(sixAddr, port)), four: open(t, w.four, netip.AddrPortFrom(fourAddr, port)),
+		to: netip.AddrPortFrom(poolFour6, port),
+	}
+	f.six.send(t, f.to, "first")
+	f.pool = f.four.wants(t, "first", 63)
+	return f
+}
+
+// passes sends a packet each way.
+func (f *flow) passes(t *testing.T) {
+	t.Helper()
+	f.six.send(t, f.to, "out")
+	if from := f.four.wants(t, "out", 63); from != f.pool {
+		t.Errorf("four saw %s, before %s", from, f.pool)
+	}
+	f.four.send(t, f.pool, "back")
+	if from := f.six.wants(t, "back", 63); from != f.to {
+		t.Errorf("six saw %s, want %s", from, f.to)
+	}
+}
+
+func TestNAT64CarriesUDP(t *testing.T) {
+	w := newWorld(t)
+	n := startNAT64(t, w, nat64Config(t))
+	f := newFlow(t, w, 7000)
+	if f.pool.Addr() != poolAddr {
+		t.Errorf("four saw %s", f.pool)
+	}
+	f.passes(t)
+	st := n.Status().(NAT64Status)
+	if st.Sessions != 1 || st.Subscribers != 1 || st.Blocks != 1 || st.State != "serving" {
+		t.Errorf("status %+v", st)
+	}
+	if want := []PoolUse{{Address: poolAddr, Blocks: 1, Clients: 1, Bound: 1}}; !cmp.Equal(st.Addresses, want, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })) {
+		t.Errorf("addresses %+v, want %+v", st.Addresses, want)
+	}
+	if err := w.stop(); err != nil {
+		t.Error(err)
+	}
+	w.clean(t)
+}
+
+func TestNAT64CarriesTCP(t *testing.T) {
+	w := newWorld(t)
+	c := nat64Config(t)
+	inside, outside := netip.AddrPortFrom(sixAddr, 8080), netip.AddrPortFrom(poolAddr, 8080)
+	c.Static = []config.StaticBinding{{Transport: config.TCP, Inside: inside, Outside: outside}}
+	startNAT64(t, w, c)
+	const size = 8 << 20
+	if peer := transfer(t, w.six, w.four, netip.AddrPortFrom(fourAddr, 8080), netip.AddrPortFrom(poolFour6, 8080), size); peer.Addr() != poolAddr {
+		t.Errorf("four saw %s", peer)
+	}
+	if peer := transfer(t, w.four, w.six, inside, outside, size); peer.Addr() != poolFour6 {
+		t.Errorf("six saw %s", peer)
+	}
+}
+
+// TestNAT64Restart has a process come back: the sessions of the file go on.
+func TestNAT64Restart(t *testing.T) {
+	w := newWorld(t)
+	c := nat64Config(t)
+	startNAT64(t, w, c)
+	f := newFlow(t, w, 7000)
+	for _, leaves := range []bool{false, true} {
+		end := w.stop
+		if leaves {
+			end = w.leave
+		}
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+		if n := startNAT64(t, w, c); n.adopted != 1 {
+			t.Errorf("%d sessions taken over, want 1", n.adopted)
+		}
+		// The IPv4 side alone knows nothing that could make the session anew.
+		f.four.send(t, f.pool, "back")
+		f.six.wants(t, "back", 63)
+		f.passes(t)
+	}
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	c.MaxSessions *= 2
+	if n := startNAT64(t, w, c); n.adopted != 0 {
+		t.Errorf("a table of another size took %d sessions over", n.adopted)
+	}
+	newFlow(t, w, 7001).passes(t)
+}
+
+// TestNAT64Reload changes the pools below a flow, and refuses what cannot work.
+func TestNAT64Reload(t *testing.T) {
+	w := newWorld(t)
+	c := nat64Config(t)
+	n := startNAT64(t, w, c)
+	f := newFlow(t, w, 7000)
+	reload := func(change func(*config.NAT64)) ([]string, error) {
+		next := c
+		next.Pool4, next.Pool6 = slices.Clone(c.Pool4), slices.Clone(c.Pool6)
+		change(&next)
+		return n.Reload(&config.Config{NAT64s: []config.NAT64{next}})
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*config.NAT64)
+		keys   []string
+	}{
+		{"timers", func(c *config.NAT64) { c.UDPTimeout *= 2 }, nil},
+		{"another prefix more", func(c *config.NAT64) { c.Pool6 = append(c.Pool6, netip.MustParsePrefix("2001:db8:65::/96")) }, nil},
+		{"another address more", func(c *config.NAT64) {
+			c.Pool4 = append(c.Pool4, config.PoolRange{Prefix: netip.MustParsePrefix("192.0.2.72/29"), Transports: config.AllTransports, First: 1024, Last: 65535})
+		}, nil},
+		{"filtering", func(c *config.NAT64) { c.FilteringUDP = config.AddressDependent }, nil},
+		{"what waits for a restart", func(c *config.NAT64) { c.MaxSessions = 8192; c.MTU = 1400 }, []string{"mtu", "max_sessions"}},
+		{"back", func(*config.NAT64) {}, nil},
+	} {
+		keys, err := reload(tt.change)
+		if err != nil || !cmp.Equal(keys, tt.keys) {
+			t.Errorf("%s: keys %v, error %v", tt.name, keys, err)
+		}
+		f.passes(t)
+	}
+	before := n.cfg
+	for _, tt := range []struct {
+		name   string
+		change func(*config.NAT64)
+		want   string
+	}{
+		{"an address of the host", func(c *config.NAT64) { c.Pool4[0].Prefix = netip.PrefixFrom(gateway4, 32) }, "an address of this host itself"},
+		{"a prefix in use", func(c *config.NAT64) { c.Pool6 = append(c.Pool6, netip.MustParsePrefix("2001:db8:6::/64")) }, "an address of this host"},
+		{"a static binding outside", func(c *config.NAT64) {
+			c.Static = []config.StaticBinding{{Transport: config.TCP, Inside: netip.AddrPortFrom(sixAddr, 80), Outside: netip.MustParseAddrPort("198.51.100.1:80")}}
+		}, "not in pool4"},
+	} {
+		_, err := reload(tt.change)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: error %v, want %q", tt.name, err, tt.want)
+		}
+		if keys := config.Diff(before, n.cfg); len(keys) > 0 {
+			t.Errorf("%s changed %v", tt.name, keys)
+		}
+		f.passes(t)
+	}
+	if err := w.stop(); err != nil {
+		t.Error(err)
+	}
+	w.clean(t)
+}
+
+// TestNAT64OwnAddress refuses to start where packets for the pool end in this host.
+func TestNAT64OwnAddress(t *testing.T) {
+	w := newWorld(t)
+	c := nat64Config(t)
+	c.Pool4[0].Prefix = netip.PrefixFrom(gateway4, 32)
+	w.gateway.Do(t, func() error {
+		if err := ExamineNAT64(c); err == nil || !strings.Contains(err.Error(), "an address of this host itself") {
+			t.Errorf("examined: %v", err)
+		}
+		return nil
+	})
+}
