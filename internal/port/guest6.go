@@ -3,6 +3,7 @@
 package port
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -14,8 +15,11 @@ import (
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
-// guestBuffer is the largest packet that the kernel hands over in one piece.
-const guestBuffer = vnetHdrLen + packet.IPv6HeaderLen + 65535
+const (
+	ethernetLen = 14
+	// guestBuffer is the largest packet that the kernel hands over in one piece.
+	guestBuffer = vnetHdrLen + ethernetLen + packet.IPv6HeaderLen + 65535
+)
 
 // Guest6 takes the IPv6 packets that come by a link for an address which the host's own
 // stack does not have, and the Neighbor Discovery messages about it. The stack sees
@@ -26,6 +30,7 @@ type Guest6 struct {
 	guard guard
 	out   *Raw6
 	mtu   int
+	front int // of a link-layer header
 	group int // socket that is a member of the multicast group
 	bufs  [MaxBatch][]byte
 	raw   []byte
@@ -36,7 +41,7 @@ type Guest6 struct {
 // OpenGuest6 opens the sockets on a link, in the calling thread's network namespace, and
 // joins the address's solicited-node group (RFC 4291 section 2.7.1).
 func OpenGuest6(link Uplink6, addr netip.Addr) (*Guest6, error) {
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
 		return nil, fmt.Errorf("no permission to open a packet socket: run as root or with CAP_NET_RAW: %w", err)
 	}
@@ -44,6 +49,9 @@ func OpenGuest6(link Uplink6, addr netip.Addr) (*Guest6, error) {
 		return nil, fmt.Errorf("cannot open a packet socket: %w", err)
 	}
 	g := &Guest6{guard: guard{fd: fd}, mtu: max(link.MTU, packet.MinMTU), group: -1, raw: make([]byte, guestBuffer)}
+	if len(link.MAC) == 6 {
+		g.front = ethernetLen
+	}
 	if g.out, err = OpenRaw6On(link.Name); err != nil {
 		g.release()
 		return nil, err
@@ -101,8 +109,14 @@ func (g *Guest6) join(link int, addr netip.Addr) error {
 		&unix.IPv6Mreq{Multiaddr: packet.SolicitedNode(addr).As16(), Interface: uint32(link)})
 }
 
-// Places in a packet that starts with the IPv6 header.
-const guestNext, guestDst, guestType, guestTarget = 6, 24, 40, 48
+// Places in a packet. The kernel counts them from the IPv6 header on, wherever that is.
+const (
+	fromNetwork = 0xfff00000 // SKF_NET_OFF
+	guestNext   = fromNetwork + 6
+	guestDst    = fromNetwork + 24
+	guestType   = fromNetwork + 40
+	guestTarget = fromNetwork + 48
+)
 
 // guestFilter lets in what is sent to the address by others, and Neighbor Discovery
 // that names it as target.
@@ -191,11 +205,17 @@ func (g *Guest6) readOne(buf []byte) (size int, errno unix.Errno) {
 			return 0, errno
 		}
 		g.readCalls.Add(1)
-		if n < vnetHdrLen {
+		if n < vnetHdrLen+g.front {
 			g.readMalformed.Add(1)
 			return 0, 0
 		}
-		single, ok := g.super.parse(g.raw[:vnetHdrLen], g.raw[vnetHdrLen:n])
+		header := g.raw[:vnetHdrLen]
+		if header[0]&unix.VIRTIO_NET_HDR_F_NEEDS_CSUM != 0 {
+			// The transport's place is told from the link-layer header on.
+			start := binary.NativeEndian.Uint16(header[6:])
+			binary.NativeEndian.PutUint16(header[6:], max(start, uint16(g.front))-uint16(g.front))
+		}
+		single, ok := g.super.parse(header, g.raw[vnetHdrLen+g.front:n])
 		switch {
 		case !ok:
 			g.readMalformed.Add(1)
