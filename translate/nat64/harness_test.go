@@ -117,7 +117,15 @@ func (b *bench) raw(ip []byte) [][]byte {
 	if !bytes.Equal(ip, given) {
 		b.t.Error("the packet that came in was changed")
 	}
-	return b.out.IP
+	return b.kept()
+}
+
+// kept copies what came out, since the batch's memory is used again.
+func (b *bench) kept() (packets [][]byte) {
+	for _, ip := range b.out.IP {
+		packets = append(packets, slices.Clone(ip))
+	}
+	return packets
 }
 
 // pass lets time go by, with a Tick whenever one is due.
@@ -139,7 +147,7 @@ func (b *bench) pass(d time.Duration) [][]byte {
 		}
 	}
 	b.now = end
-	return b.out.IP
+	return b.kept()
 }
 
 // one is the only packet of those that came out.
