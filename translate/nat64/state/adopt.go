@@ -18,15 +18,56 @@ func (t *Table) adopt() {
 	for i := range uint32(len(t.subscribers)) {
 		t.adoptSubscriber(i)
 	}
-	for i := range uint32(len(t.bindings)) {
-		t.adoptBinding(i)
-	}
-	for i := range uint32(len(t.sessions)) {
-		t.adoptSession(i)
-	}
+	t.adoptBindings()
+	t.adoptSessions()
 	t.dropBare()
 	t.freeAll()
 	t.feed.Resync()
+}
+
+// batch is how many records are adopted at a time. Nearly all the time of an adoption is
+// memory that answers: it takes a quarter less when all buckets of a batch are asked for
+// at once.
+const batch = 64
+
+func (t *Table) adoptBindings() {
+	var inside, outside [batch]uint64 // hashes
+	for from := uint32(0); from < uint32(len(t.bindings)); from += batch {
+		end, n := min(from+batch, uint32(len(t.bindings))), 0
+		for i := from; i < end; i++ {
+			var b Binding
+			if t.ViewBinding(i, &b) {
+				in, out := b.Inside(), b.Outside()
+				inside[n], outside[n] = t.hashBinding6(&in), t.hashBinding4(&out)
+				n++
+			}
+		}
+		t.bindings6.warm(inside[:n])
+		t.bindings4.warm(outside[:n])
+		for i := from; i < end; i++ {
+			t.adoptBinding(i)
+		}
+	}
+}
+
+func (t *Table) adoptSessions() {
+	var inside, outside [batch]uint64 // hashes
+	for from := uint32(0); from < uint32(len(t.sessions)); from += batch {
+		end, n := min(from+batch, uint32(len(t.sessions))), 0
+		for i := from; i < end; i++ {
+			var s Session
+			if t.View(i, &s) {
+				k6, k4 := s.Key6(), s.Key4()
+				inside[n], outside[n] = t.hashSession6(&k6), t.hashSession4(&k4)
+				n++
+			}
+		}
+		t.sessions6.warm(inside[:n])
+		t.sessions4.warm(outside[:n])
+		for i := from; i < end; i++ {
+			t.adoptSession(i)
+		}
+	}
 }
 
 // adoptAddresses learns the numbers of the addresses.

@@ -63,6 +63,13 @@ func (q *query) next() (record uint32, ok bool) {
 	}
 }
 
+// warm loads the buckets that look-ups of the hashes begin with.
+func (x *index) warm(hashes []uint64) {
+	for _, h := range hashes {
+		atomic.LoadUint32(&x.buckets[(h>>32)*uint64(len(x.buckets))>>32].spilled)
+	}
+}
+
 // slotOf returns what a slot holds for a record.
 func slotOf(h uint64, record uint32) uint64 { return h<<32 | uint64(record+1) }
 
