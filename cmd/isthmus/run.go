@@ -30,6 +30,15 @@ func (c *RunCmd) Run(to streams) error {
 	if err != nil {
 		return err
 	}
+	if path == "" {
+		return serve(settings, "", nil, to)
+	}
+	return serve(settings, path, c.load, to)
+}
+
+// serve runs a configuration until a signal ends it. load, if there is one, reads it
+// again.
+func serve(settings *config.Config, path string, load func() (*config.Config, error), to streams) error {
 	level := new(slog.LevelVar)
 	level.Set(settings.Log.Level)
 	log := slog.New(logHandler(to.err, settings.Log.Format, level))
@@ -47,10 +56,7 @@ func (c *RunCmd) Run(to streams) error {
 	defer stop()
 	options := daemon.Options{
 		Version: version, Config: settings, Path: path, Instances: instances,
-		Log: log, Level: level, Notify: daemon.Notify, Hangup: hangup,
-	}
-	if path != "" {
-		options.Load = c.load
+		Log: log, Level: level, Notify: daemon.Notify, Hangup: hangup, Load: load,
 	}
 	return daemon.New(options).Run(ctx)
 }

@@ -1,0 +1,65 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+)
+
+// ClatCmd runs one CLAT without a configuration file.
+type ClatCmd struct {
+	Uplink    string   `placeholder:"LINK" help:"Link to the NAT64 (that of the IPv6 default route)."`
+	Prefix    []string `placeholder:"PREFIX" help:"Prefix of the NAT64 (discovered: from router advertisements, then by DNS)."`
+	Resolver  []string `placeholder:"ADDRESS" help:"Name server to ask for the prefix (those of the host)."`
+	LAN       string   `name:"lan" placeholder:"PREFIX" help:"96 bits routed to this host, for private IPv4 networks behind it."`
+	Interface string   `placeholder:"NAME" default:"clat" help:"Name of the device (${default})."`
+	Always    bool     `help:"Serve even while the host has a default route of IPv4 of its own."`
+}
+
+// Run gives this host IPv4 until SIGINT or SIGTERM, and undoes everything then.
+func (c *ClatCmd) Run(to streams) error {
+	settings, err := c.settings()
+	if err != nil {
+		return err
+	}
+	return serve(settings, "", nil, to)
+}
+
+// settings writes the flags as a file would have them, so that they are checked alike.
+func (c *ClatCmd) settings() (*config.Config, error) {
+	var text strings.Builder
+	line := func(key, value string) {
+		if value != "" {
+			fmt.Fprintf(&text, "%s = %q\n", key, value)
+		}
+	}
+	list := func(key string, values []string) {
+		if len(values) == 0 {
+			return
+		}
+		var quoted []string
+		for _, v := range values {
+			quoted = append(quoted, fmt.Sprintf("%q", v))
+		}
+		fmt.Fprintf(&text, "%s = [%s]\n", key, strings.Join(quoted, ", "))
+	}
+	text.WriteString("[[clat]]\n")
+	line("interface", c.Interface)
+	line("uplink", c.Uplink)
+	line("lan", c.LAN)
+	list("prefixes", c.Prefix)
+	list("resolvers", c.Resolver)
+	if c.Always {
+		line("native", string(config.NativeIgnore))
+	}
+	settings, err := config.Parse(strings.NewReader(text.String()), "isthmus clat")
+	var faults config.Errors
+	if errors.As(err, &faults) {
+		return nil, usageError{fmt.Errorf("%s: %s", faults[0].Problem, faults[0].Remedy)}
+	}
+	return settings, err
+}
