@@ -1,0 +1,180 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package dns64
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+var start = time.Unix(1_700_000_000, 0)
+
+func key(name string, qtype uint16) Ask {
+	return Ask{Name: name, Type: qtype, Class: dns.ClassINET}
+}
+
+func roomy() Limits {
+	return Limits{Entries: 1000, Bytes: 1 << 20, MaxTTL: time.Hour, MaxNegativeTTL: 10 * time.Minute}
+}
+
+// TestCacheLife has answers kept as long as they are good and no longer.
+func TestCacheLife(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		said string
+		life time.Duration // 0: not kept
+	}{
+		{"data, by the least TTL of all sections", v4 + "\n" + "host.example.net. 300 IN A 198.51.100.8\n" + glue, 100 * time.Second},
+		{"data of a TTL beyond the limit", "host.example.net. 86400 IN A 198.51.100.7", time.Hour},
+		{"data of no TTL", "host.example.net. 0 IN A 198.51.100.7", 0},
+		{"a TTL with its highest bit set", "host.example.net. 2147483648 IN A 198.51.100.7", 0},
+		{"no data, by the least of SOA and minimum", soa300, 120 * time.Second},
+		{"no such name", "NXDOMAIN\n" + soa300, 120 * time.Second},
+		{"no data for longer than the limit", "authority\nexample.net. 7200 IN SOA ns.example.net. h.example.net. 1 2 3 4 7200", 10 * time.Minute},
+		{"no data without an SOA", "ok", 0},
+		{"a chain that leads to no data", "host.example.net. 50 IN CNAME a.example.net.\n" + soa300, 50 * time.Second},
+		{"a failure", "SERVFAIL", failureTime},
+		{"silence", "", failureTime},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := NewCache(roomy())
+			k := key("host.example.net.", dns.TypeA)
+			c.Put(k, said(t, tt.said), start)
+			if tt.life == 0 {
+				if c.Len() != 0 || c.Bytes() != 0 {
+					t.Error("kept")
+				}
+				return
+			}
+			if _, ok := c.Get(k, start.Add(tt.life-time.Millisecond)); !ok {
+				t.Error("gone too early")
+			}
+			if _, ok := c.Get(k, start.Add(tt.life)); ok || c.Len() != 0 || c.Bytes() != 0 {
+				t.Error("not gone in time")
+			}
+		})
+	}
+}
+
+func TestCacheAges(t *testing.T) {
+	c := NewCache(roomy())
+	k := key("host.example.net.", dns.TypeA)
+	r := said(t, "trusted\nauthentic\n"+v4+"\n"+glue)
+	c.Put(k, r, start)
+	got, ok := c.Get(k, start.Add(90*time.Second+time.Millisecond))
+	if !ok || !got.Trusted || !got.Msg.AuthenticatedData {
+		t.Fatalf("got %+v, %v", got, ok)
+	}
+	if a, g := got.Msg.Answer[0].Header().Ttl, got.Msg.Extra[0].Header().Ttl; a != 410 || g != 10 {
+		t.Errorf("TTLs %d and %d", a, g)
+	}
+	if r.Msg.Answer[0].Header().Ttl != 500 {
+		t.Error("the cache changed what it was given")
+	}
+	got.Msg.Answer[0].Header().Ttl = 1
+	if again, _ := c.Get(k, start); again.Msg.Answer[0].Header().Ttl != 500 {
+		t.Error("readers share records")
+	}
+	if _, ok := c.Get(k, start.Add(-time.Second)); ok {
+		t.Error("an answer from the future")
+	}
+}
+
+// TestCacheKeys has questions that differ in one thing kept apart.
+func TestCacheKeys(t *testing.T) {
+	c := NewCache(roomy())
+	base := key("host.example.net.", dns.TypeA)
+	c.Put(base, said(t, v4), start)
+	for _, other := range []Ask{
+		{Name: base.Name, Type: dns.TypeA, Class: dns.ClassCHAOS},
+		{Name: base.Name, Type: dns.TypeA, Class: dns.ClassINET, CD: true},
+		{Name: base.Name, Type: dns.TypeA, Class: dns.ClassINET, DO: true},
+		{Name: base.Name, Type: dns.TypeMX, Class: dns.ClassINET},
+		{Name: "other.example.net.", Type: dns.TypeA, Class: dns.ClassINET},
+	} {
+		if _, ok := c.Get(other, start); ok {
+			t.Errorf("%+v is answered by %+v", other, base)
+		}
+	}
+}
+
+// TestCacheBounds fills a cache beyond its bounds: what was used least recently goes.
+func TestCacheBounds(t *testing.T) {
+	put := func(c *Cache, i int) { c.Put(key(fmt.Sprintf("h%d.example.net.", i), dns.TypeA), said(t, v4), start) }
+	has := func(c *Cache, i int) bool {
+		_, ok := c.Get(key(fmt.Sprintf("h%d.example.net.", i), dns.TypeA), start)
+		return ok
+	}
+	l := roomy()
+	l.Entries = 3
+	c := NewCache(l)
+	for i := range 3 {
+		put(c, i)
+	}
+	has(c, 0) // now 1 is the oldest
+	put(c, 3)
+	if has(c, 1) || !has(c, 0) || !has(c, 2) || !has(c, 3) || c.Len() != 3 {
+		t.Error("the wrong one went")
+	}
+	each := c.Bytes() / 3
+	l.Bytes = 2*each + each/2
+	c.SetLimits(l)
+	if c.Len() != 2 || c.Bytes() > l.Bytes {
+		t.Errorf("%d entries of %d bytes in %d", c.Len(), c.Bytes(), l.Bytes)
+	}
+	put(c, 3) // again: no second one
+	if c.Len() != 2 {
+		t.Error("one question twice")
+	}
+	l.Bytes = each - 1
+	c.SetLimits(l)
+	if put(c, 4); c.Len() != 0 || c.Bytes() != 0 {
+		t.Error("an answer larger than the cache")
+	}
+	l.Entries = 0
+	c.SetLimits(l)
+	if put(c, 5); c.Len() != 0 {
+		t.Error("a cache that is switched off")
+	}
+}
+
+func TestHealth(t *testing.T) {
+	h := NewHealth(3)
+	order := func(want ...int) {
+		t.Helper()
+		if got := h.Order(); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("order %v, want %v", got, want)
+		}
+	}
+	order(0, 1, 2)
+	if h.Report(0, false, start) {
+		t.Error("one lost packet makes no news")
+	}
+	order(0, 1, 2)
+	if !h.Report(0, false, start) || h.Well(0) {
+		t.Error("two in a row do")
+	}
+	order(1, 2, 0)
+	if h.Report(0, false, start) {
+		t.Error("news twice")
+	}
+	h.Report(1, false, start)
+	h.Report(1, false, start)
+	order(2, 0, 1)
+	if due := h.Probes(start.Add(probeInterval - time.Millisecond)); len(due) != 0 {
+		t.Errorf("probed too early: %v", due)
+	}
+	if due := h.Probes(start.Add(probeInterval)); fmt.Sprint(due) != "[0 1]" {
+		t.Errorf("probed %v", due)
+	}
+	if due := h.Probes(start.Add(probeInterval)); len(due) != 0 {
+		t.Errorf("probed twice: %v", due)
+	}
+	if !h.Report(0, true, start) || h.Report(0, true, start) {
+		t.Error("back is news, once")
+	}
+	order(0, 2, 1)
+}

@@ -1,0 +1,450 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package dns64
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/miekg/dns"
+)
+
+var (
+	client     = netip.MustParseAddrPort("[2001:db8:1::7]:40000")
+	dualClient = netip.MustParseAddrPort("[2001:db8:1:d::7]:40000")
+	stranger   = netip.MustParseAddrPort("[2001:db8:f::7]:40000")
+)
+
+// settings are those of most tests.
+func settings() Settings {
+	return Settings{
+		Prefixes:    []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")},
+		Exclude:     DefaultExclude,
+		Clients:     []netip.Prefix{netip.MustParsePrefix("2001:db8:1::/48"), netip.MustParsePrefix("192.0.2.0/24")},
+		NoSynthesis: []netip.Prefix{netip.MustParsePrefix("2001:db8:1:d::/64")},
+	}
+}
+
+func policy(t testing.TB, change func(*Settings)) *Policy {
+	t.Helper()
+	s := settings()
+	if change != nil {
+		change(&s)
+	}
+	p, err := New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// ask packs a query; words before the name and type set bits.
+func ask(t testing.TB, text string) []byte {
+	t.Helper()
+	m := new(dns.Msg)
+	m.Id, m.RecursionDesired = 0x1234, true
+	words := strings.Fields(text)
+	do, edns := false, false
+	for len(words) > 2 {
+		switch words[0] {
+		case "do":
+			do, edns = true, true
+		case "cd":
+			m.CheckingDisabled = true
+		case "edns":
+			edns = true
+		case "chaos":
+			m.Question = []dns.Question{{Qclass: dns.ClassCHAOS}}
+		default:
+			t.Fatalf("unknown word %q", words[0])
+		}
+		words = words[1:]
+	}
+	class := uint16(dns.ClassINET)
+	if len(m.Question) > 0 {
+		class = m.Question[0].Qclass
+	}
+	m.Question = []dns.Question{{Name: words[0], Qtype: dns.StringToType[words[1]], Qclass: class}}
+	if edns {
+		m.SetEdns0(4096, do)
+	}
+	b, err := m.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// said is what an upstream answers: words for the header, then records, one a line,
+// with "authority" and "additional" between the sections. Nothing at all is silence.
+func said(t testing.TB, text string) Result {
+	t.Helper()
+	if text == "" {
+		return Result{}
+	}
+	r := Result{Msg: new(dns.Msg)}
+	r.Msg.Response = true
+	section := &r.Msg.Answer
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		switch line {
+		case "", "ok":
+		case "trusted":
+			r.Trusted = true
+		case "authentic":
+			r.Msg.AuthenticatedData = true
+		case "bogus":
+			r.Msg.SetEdns0(1232, true)
+			r.Msg.IsEdns0().Option = []dns.EDNS0{&dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeDNSBogus}}
+		case "authority":
+			section = &r.Msg.Ns
+		case "additional":
+			section = &r.Msg.Extra
+		default:
+			if code, ok := dns.StringToRcode[line]; ok {
+				r.Msg.Rcode = code
+				continue
+			}
+			rr, err := dns.NewRR(line)
+			if err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+			*section = append(*section, rr)
+		}
+	}
+	return r
+}
+
+// lines is a section as text, with single blanks.
+func lines(section []dns.RR) []string {
+	var out []string
+	for _, rr := range section {
+		if rr.Header().Rrtype != dns.TypeOPT {
+			out = append(out, strings.Join(strings.Fields(rr.String()), " "))
+		}
+	}
+	return out
+}
+
+const (
+	soa300   = "authority\nexample.net. 300 IN SOA ns.example.net. h.example.net. 1 2 3 4 120"
+	native   = "host.example.net. 500 IN AAAA 2001:db8:2::1"
+	mapped   = "host.example.net. 500 IN AAAA ::ffff:192.0.2.1"
+	v4       = "host.example.net. 500 IN A 198.51.100.7"
+	made     = "host.example.net. 120 IN AAAA 2001:db8:64::c633:6407"
+	made500  = "host.example.net. 500 IN AAAA 2001:db8:64::c633:6407"
+	chain    = "www.example.net. 400 IN CNAME host.example.net."
+	sigA     = "host.example.net. 500 IN RRSIG A 8 3 500 20330101000000 20230101000000 1 example.net. AAAA"
+	sigAAAA  = "host.example.net. 500 IN RRSIG AAAA 8 3 500 20330101000000 20230101000000 1 example.net. AAAA"
+	glue     = "additional\nns.example.net. 100 IN A 198.51.100.53"
+	question = "host.example.net. AAAA"
+)
+
+// exchangeCase is one query from the client's to its answer. The upstream's words stand
+// by "name TYPE".
+type exchangeCase struct {
+	name     string
+	change   func(*Settings)
+	from     netip.AddrPort
+	query    string
+	upstream map[string]string
+
+	rcode   int
+	answer  []string
+	ns      []string
+	extra   []string
+	ad      bool
+	outcome Outcome
+	asked   []string
+}
+
+func asks(n string) []string { return []string{n + " AAAA", n + " A"} }
+
+func exchangeCases() []exchangeCase {
+	aaaa, a := "host.example.net. AAAA", "host.example.net. A"
+	both := asks("host.example.net.")
+	prefixes := func(texts ...string) func(*Settings) {
+		return func(s *Settings) {
+			s.Prefixes = nil
+			for _, text := range texts {
+				s.Prefixes = append(s.Prefixes, netip.MustParsePrefix(text))
+			}
+		}
+	}
+	soaLine := []string{"example.net. 300 IN SOA ns.example.net. h.example.net. 1 2 3 4 120"}
+	return []exchangeCase{
+		{name: "a AAAA record: no synthesis", query: question,
+			upstream: map[string]string{aaaa: native}, answer: []string{native}, outcome: OutcomeNative, asked: both[:1]},
+		{name: "none: an A record becomes one, as old as the SOA lets negative answers be", query: question,
+			upstream: map[string]string{aaaa: soa300, a: v4}, answer: []string{made}, outcome: OutcomeSynthesized, asked: both},
+		{name: "an SOA whose own TTL is less", query: question,
+			upstream: map[string]string{aaaa: "authority\nexample.net. 60 IN SOA ns.example.net. h.example.net. 1 2 3 4 120", a: v4},
+			answer:   []string{"host.example.net. 60 IN AAAA 2001:db8:64::c633:6407"}, outcome: OutcomeSynthesized, asked: both},
+		{name: "an A record that lives less than the SOA", query: question,
+			upstream: map[string]string{aaaa: soa300, a: "host.example.net. 30 IN A 198.51.100.7"},
+			answer:   []string{"host.example.net. 30 IN AAAA 2001:db8:64::c633:6407"}, outcome: OutcomeSynthesized, asked: both},
+		{name: "no SOA, a short A record", query: question,
+			upstream: map[string]string{aaaa: "ok", a: v4}, answer: []string{made500}, outcome: OutcomeSynthesized, asked: both},
+		{name: "no SOA, a long A record: ten minutes", query: question,
+			upstream: map[string]string{aaaa: "ok", a: "host.example.net. 86400 IN A 198.51.100.7"},
+			answer:   []string{"host.example.net. 600 IN AAAA 2001:db8:64::c633:6407"}, outcome: OutcomeSynthesized, asked: both},
+		{name: "NXDOMAIN is told as it is, and nothing more is asked", query: question,
+			upstream: map[string]string{aaaa: "NXDOMAIN\n" + soa300}, rcode: dns.RcodeNameError, ns: soaLine, outcome: OutcomeForwarded, asked: both[:1]},
+		{name: "SERVFAIL for AAAA is as good as empty", query: question,
+			upstream: map[string]string{aaaa: "SERVFAIL", a: v4}, answer: []string{made500}, outcome: OutcomeSynthesized, asked: both},
+		{name: "REFUSED for AAAA is as good as empty", query: question,
+			upstream: map[string]string{aaaa: "REFUSED", a: v4}, answer: []string{made500}, outcome: OutcomeSynthesized, asked: both},
+		{name: "FORMERR and NOTIMP too", query: question,
+			upstream: map[string]string{aaaa: "NOTIMP", a: v4}, answer: []string{made500}, outcome: OutcomeSynthesized, asked: both},
+		{name: "silence for AAAA is as good as empty", query: question,
+			upstream: map[string]string{aaaa: "", a: v4}, answer: []string{made500}, outcome: OutcomeSynthesized, asked: both},
+		{name: "silence for both: SERVFAIL", query: question,
+			upstream: map[string]string{}, rcode: dns.RcodeServerFailure, outcome: OutcomeFailed, asked: both},
+		{name: "neither: the answer to the AAAA query", query: question,
+			upstream: map[string]string{aaaa: soa300, a: "authority\nexample.net. 299 IN SOA ns.example.net. h.example.net. 1 2 3 4 120"},
+			ns:       soaLine, outcome: OutcomeEmpty, asked: both},
+		{name: "an error for AAAA and nothing for A: the empty answer", query: question,
+			upstream: map[string]string{aaaa: "SERVFAIL", a: soa300}, ns: soaLine, outcome: OutcomeEmpty, asked: both},
+		{name: "an error for A is told", query: question,
+			upstream: map[string]string{aaaa: soa300, a: "REFUSED"}, rcode: dns.RcodeRefused, outcome: OutcomeEmpty, asked: both},
+		{name: "NXDOMAIN for A behind an error is told", query: question,
+			upstream: map[string]string{aaaa: "SERVFAIL", a: "NXDOMAIN\n" + soa300}, rcode: dns.RcodeNameError, ns: soaLine, outcome: OutcomeEmpty, asked: both},
+		{name: "only excluded AAAA records: as good as empty", query: question,
+			upstream: map[string]string{aaaa: mapped, a: v4}, answer: []string{made500}, outcome: OutcomeSynthesized, asked: both},
+		{name: "only excluded AAAA records, and no A record: empty", query: question,
+			upstream: map[string]string{aaaa: mapped, a: soa300}, outcome: OutcomeEmpty, asked: both},
+		{name: "some excluded: the rest, without a signature over all", query: "do " + question,
+			upstream: map[string]string{aaaa: "trusted\nauthentic\n" + native + "\n" + mapped + "\n" + sigAAAA},
+			answer:   []string{native}, outcome: OutcomeExcluded, asked: both[:1]},
+		{name: "an exclusion set of the operator", query: question,
+			change:   func(s *Settings) { s.Exclude = []netip.Prefix{netip.MustParsePrefix("2001:db8:2::/48")} },
+			upstream: map[string]string{aaaa: native, a: v4}, answer: []string{made500}, outcome: OutcomeSynthesized, asked: both},
+		{name: "no exclusion set at all", query: question,
+			change:   func(s *Settings) { s.Exclude = nil },
+			upstream: map[string]string{aaaa: mapped}, answer: []string{"host.example.net. 500 IN AAAA ::ffff:192.0.2.1"}, outcome: OutcomeNative, asked: both[:1]},
+		{name: "a CNAME that leads to AAAA records", query: "www.example.net. AAAA",
+			upstream: map[string]string{"www.example.net. AAAA": chain + "\n" + native}, answer: []string{chain, native}, outcome: OutcomeNative, asked: []string{"www.example.net. AAAA"}},
+		{name: "a CNAME that leads to A records is kept", query: "www.example.net. AAAA",
+			upstream: map[string]string{"www.example.net. AAAA": chain + "\n" + soa300, "www.example.net. A": chain + "\n" + v4},
+			answer:   []string{chain, made}, outcome: OutcomeSynthesized, asked: asks("www.example.net.")},
+		{name: "a DNAME and its CNAME are kept", query: "www.old.example. AAAA",
+			upstream: map[string]string{"www.old.example. AAAA": soa300,
+				"www.old.example. A": "old.example. 50 IN DNAME example.net.\nwww.old.example. 50 IN CNAME www.example.net.\n" + chain + "\n" + v4},
+			answer:  []string{"old.example. 50 IN DNAME example.net.", "www.old.example. 50 IN CNAME www.example.net.", chain, made},
+			outcome: OutcomeSynthesized, asked: asks("www.old.example.")},
+		{name: "several A records", query: question,
+			upstream: map[string]string{aaaa: soa300, a: v4 + "\nhost.example.net. 90 IN A 203.0.113.9"},
+			answer:   []string{made, "host.example.net. 90 IN AAAA 2001:db8:64::cb00:7109"}, outcome: OutcomeSynthesized, asked: both},
+		{name: "several prefixes, in their order", query: question, change: prefixes("2001:db8:64::/96", "2001:db8:65::/64", "2001:db8:66::/48"),
+			upstream: map[string]string{aaaa: soa300, a: v4},
+			answer: []string{made, "host.example.net. 120 IN AAAA 2001:db8:65:0:c6:3364:700:0",
+				"host.example.net. 120 IN AAAA 2001:db8:66:c633:64:700::"}, outcome: OutcomeSynthesized, asked: both},
+		{name: "no prefix: the well-known one", query: question, change: prefixes(),
+			upstream: map[string]string{aaaa: soa300, a: "host.example.net. 500 IN A 1.1.1.1"},
+			answer:   []string{"host.example.net. 120 IN AAAA 64:ff9b::101:101"}, outcome: OutcomeSynthesized, asked: both},
+		{name: "the well-known prefix never with a private address", query: question, change: prefixes("64:ff9b::/96"),
+			upstream: map[string]string{aaaa: soa300, a: "host.example.net. 500 IN A 10.0.0.1"}, ns: soaLine, outcome: OutcomeEmpty, asked: both},
+		{name: "of two prefixes the one that may", query: question, change: prefixes("64:ff9b::/96", "2001:db8:64::/96"),
+			upstream: map[string]string{aaaa: soa300, a: "host.example.net. 500 IN A 10.0.0.1"},
+			answer:   []string{"host.example.net. 120 IN AAAA 2001:db8:64::a00:1"}, outcome: OutcomeSynthesized, asked: both},
+		{name: "an address that cannot be sent to", query: question,
+			upstream: map[string]string{aaaa: soa300, a: "host.example.net. 500 IN A 127.0.0.1"}, ns: soaLine, outcome: OutcomeEmpty, asked: both},
+		{name: "an IPv4 range with a prefix of its own", query: question,
+			change: func(s *Settings) {
+				s.Ranges = []Range{{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8:a::/96")}, {IPv4: netip.MustParsePrefix("198.51.100.128/25")}}
+			},
+			upstream: map[string]string{aaaa: soa300, a: v4},
+			answer:   []string{"host.example.net. 120 IN AAAA 2001:db8:a::c633:6407"}, outcome: OutcomeSynthesized, asked: both},
+		{name: "the longest range counts, and may have none", query: question,
+			change: func(s *Settings) {
+				s.Ranges = []Range{{netip.MustParsePrefix("198.51.0.0/16"), netip.MustParsePrefix("2001:db8:a::/96")}, {IPv4: netip.MustParsePrefix("198.51.100.0/24")}}
+			},
+			upstream: map[string]string{aaaa: soa300, a: v4}, ns: soaLine, outcome: OutcomeEmpty, asked: both},
+		{name: "the additional and authority sections are those of the last answer, unchanged", query: question,
+			upstream: map[string]string{aaaa: soa300, a: v4 + "\nauthority\nexample.net. 80 IN NS ns.example.net.\n" + glue},
+			answer:   []string{made}, ns: []string{"example.net. 80 IN NS ns.example.net."}, extra: []string{"ns.example.net. 100 IN A 198.51.100.53"},
+			outcome: OutcomeSynthesized, asked: both},
+		{name: "A queries are answered unchanged", query: "host.example.net. A",
+			upstream: map[string]string{a: v4}, answer: []string{v4}, outcome: OutcomeForwarded, asked: both[1:]},
+		{name: "MX queries too, with A records beside them", query: "host.example.net. MX",
+			upstream: map[string]string{"host.example.net. MX": "host.example.net. 70 IN MX 10 ns.example.net.\n" + glue},
+			answer:   []string{"host.example.net. 70 IN MX 10 ns.example.net."}, extra: []string{"ns.example.net. 100 IN A 198.51.100.53"},
+			outcome: OutcomeForwarded, asked: []string{"host.example.net. MX"}},
+		{name: "another class: no DNS64", query: "chaos " + question,
+			upstream: map[string]string{aaaa: soa300}, ns: soaLine, outcome: OutcomeForwarded, asked: both[:1]},
+		{name: "a dual-stack client: no DNS64", from: dualClient, query: question,
+			upstream: map[string]string{aaaa: soa300}, ns: soaLine, outcome: OutcomeForwarded, asked: both[:1]},
+		{name: "a dual-stack client hears what the upstream says of ipv4only.arpa", from: dualClient, query: "ipv4only.arpa. AAAA",
+			upstream: map[string]string{}, rcode: dns.RcodeServerFailure, outcome: OutcomeFailed, asked: []string{"ipv4only.arpa. AAAA"}},
+		{name: "CD and DO: the client validates, and synthesizes itself", query: "cd do " + question,
+			upstream: map[string]string{aaaa: soa300}, ns: soaLine, outcome: OutcomeForwarded, asked: both[:1]},
+		{name: "CD alone: a client that does not know DNSSEC", query: "cd " + question,
+			upstream: map[string]string{aaaa: soa300, a: v4}, answer: []string{made}, outcome: OutcomeSynthesized, asked: both},
+		{name: "DO, both answers valid by a trusted upstream: AD", query: "do " + question,
+			upstream: map[string]string{aaaa: "trusted\nauthentic\n" + soa300, a: "trusted\nauthentic\n" + v4 + "\n" + sigA},
+			answer:   []string{made}, ad: true, outcome: OutcomeSynthesized, asked: both},
+		{name: "DO, one answer not valid: no AD", query: "do " + question,
+			upstream: map[string]string{aaaa: "trusted\n" + soa300, a: "trusted\nauthentic\n" + v4},
+			answer:   []string{made}, outcome: OutcomeSynthesized, asked: both},
+		{name: "DO, an error in place of the negative answer: no AD", query: "do " + question,
+			upstream: map[string]string{aaaa: "trusted\nauthentic\nSERVFAIL", a: "trusted\nauthentic\n" + v4},
+			answer:   []string{made500}, outcome: OutcomeSynthesized, asked: both},
+		{name: "DO, an upstream that nobody trusts: no AD", query: "do " + question,
+			upstream: map[string]string{aaaa: "authentic\n" + native}, answer: []string{native}, outcome: OutcomeNative, asked: both[:1]},
+		{name: "DO, native and valid: AD, signatures stay", query: "do " + question,
+			upstream: map[string]string{aaaa: "trusted\nauthentic\n" + native + "\n" + sigAAAA},
+			answer:   []string{native, sigAAAA}, ad: true, outcome: OutcomeNative, asked: both[:1]},
+		{name: "DO clear: never AD", query: question,
+			upstream: map[string]string{aaaa: "trusted\nauthentic\n" + native}, answer: []string{native}, outcome: OutcomeNative, asked: both[:1]},
+		{name: "forged by the word of a trusted upstream: no way around by A", query: question,
+			upstream: map[string]string{aaaa: "trusted\nSERVFAIL\nbogus", a: v4}, rcode: dns.RcodeServerFailure, outcome: OutcomeForwarded, asked: both[:1]},
+		{name: "forged by the word of another: as any error", query: question,
+			upstream: map[string]string{aaaa: "SERVFAIL\nbogus", a: v4}, answer: []string{made500}, outcome: OutcomeSynthesized, asked: both},
+		{name: "capitals in the question", query: "HOST.example.NET. AAAA",
+			upstream: map[string]string{aaaa: soa300, a: v4}, answer: []string{made}, outcome: OutcomeSynthesized, asked: both},
+
+		{name: "ipv4only.arpa A", query: "ipv4only.arpa. A",
+			answer: []string{"ipv4only.arpa. 600 IN A 192.0.0.170", "ipv4only.arpa. 600 IN A 192.0.0.171"}, outcome: OutcomeLocal},
+		{name: "ipv4only.arpa AAAA, by every prefix", query: "ipv4only.arpa. AAAA", change: prefixes("2001:db8:64::/96", "64:ff9b::/96"),
+			answer: []string{"ipv4only.arpa. 600 IN AAAA 2001:db8:64::c000:aa", "ipv4only.arpa. 600 IN AAAA 2001:db8:64::c000:ab",
+				"ipv4only.arpa. 600 IN AAAA 64:ff9b::c000:aa", "ipv4only.arpa. 600 IN AAAA 64:ff9b::c000:ab"}, outcome: OutcomeLocal},
+		{name: "ipv4only.arpa AAAA with CD and DO", query: "cd do ipv4only.arpa. AAAA",
+			answer: []string{"ipv4only.arpa. 600 IN AAAA 2001:db8:64::c000:aa", "ipv4only.arpa. 600 IN AAAA 2001:db8:64::c000:ab"}, outcome: OutcomeLocal},
+		{name: "ipv4only.arpa of another type: empty", query: "ipv4only.arpa. NS",
+			ns: []string{"ipv4only.arpa. 600 IN SOA ipv4only.arpa. hostmaster.ipv4only.arpa. 1 3600 600 86400 600"}, outcome: OutcomeLocal},
+		{name: "below ipv4only.arpa: no such name", query: "a.ipv4only.arpa. AAAA", rcode: dns.RcodeNameError,
+			ns: []string{"ipv4only.arpa. 600 IN SOA ipv4only.arpa. hostmaster.ipv4only.arpa. 1 3600 600 86400 600"}, outcome: OutcomeLocal},
+		{name: "ipv4only.arpa DS is asked", query: "ipv4only.arpa. DS",
+			upstream: map[string]string{"ipv4only.arpa. DS": soa300}, ns: soaLine, outcome: OutcomeForwarded, asked: []string{"ipv4only.arpa. DS"}},
+
+		{name: "PTR below the prefix: by the name of the IPv4 address", query: reverseName("2001:db8:64::c633:6407") + " PTR",
+			upstream: map[string]string{"7.100.51.198.in-addr.arpa. PTR": "7.100.51.198.in-addr.arpa. 900 IN PTR host.example.net."},
+			answer:   []string{reverseName("2001:db8:64::c633:6407") + " 600 IN CNAME 7.100.51.198.in-addr.arpa.", "7.100.51.198.in-addr.arpa. 900 IN PTR host.example.net."},
+			outcome:  OutcomeReverse, asked: []string{"7.100.51.198.in-addr.arpa. PTR"}},
+		{name: "PTR below the well-known prefix, which is not configured", query: reverseName("64:ff9b::c633:6407") + " PTR",
+			upstream: map[string]string{"7.100.51.198.in-addr.arpa. PTR": "7.100.51.198.in-addr.arpa. 90 IN PTR host.example.net."},
+			answer:   []string{reverseName("64:ff9b::c633:6407") + " 90 IN CNAME 7.100.51.198.in-addr.arpa.", "7.100.51.198.in-addr.arpa. 90 IN PTR host.example.net."},
+			outcome:  OutcomeReverse, asked: []string{"7.100.51.198.in-addr.arpa. PTR"}},
+		{name: "PTR whose IPv4 address has no name: as any other query", query: reverseName("2001:db8:64::c633:6407") + " PTR",
+			upstream: map[string]string{"7.100.51.198.in-addr.arpa. PTR": "NXDOMAIN\n" + soa300, reverseName("2001:db8:64::c633:6407") + " PTR": "NXDOMAIN\n" + soa300},
+			rcode:    dns.RcodeNameError, ns: soaLine, outcome: OutcomeForwarded, asked: []string{"7.100.51.198.in-addr.arpa. PTR", reverseName("2001:db8:64::c633:6407") + " PTR"}},
+		{name: "PTR whose IPv4 name is an alias already: as any other query", query: reverseName("2001:db8:64::c633:6407") + " PTR",
+			upstream: map[string]string{"7.100.51.198.in-addr.arpa. PTR": "7.100.51.198.in-addr.arpa. 900 IN CNAME 7.0/25.100.51.198.in-addr.arpa.\n7.0/25.100.51.198.in-addr.arpa. 900 IN PTR host.example.net."},
+			rcode:    dns.RcodeServerFailure, outcome: OutcomeFailed, asked: []string{"7.100.51.198.in-addr.arpa. PTR", reverseName("2001:db8:64::c633:6407") + " PTR"}},
+		{name: "PTR by a name of the operator", query: reverseName("2001:db8:64::c633:6407") + " PTR", change: func(s *Settings) { s.PTRName = "nat64.example.net" },
+			answer: []string{reverseName("2001:db8:64::c633:6407") + " 600 IN PTR nat64.example.net."}, outcome: OutcomeLocal},
+		{name: "PTR of an address of ipv4only.arpa", query: reverseName("2001:db8:64::c000:aa") + " PTR",
+			answer: []string{reverseName("2001:db8:64::c000:aa") + " 600 IN PTR ipv4only.arpa."}, outcome: OutcomeLocal},
+		{name: "PTR elsewhere: as any other query", query: reverseName("2001:db8:2::1") + " PTR",
+			upstream: map[string]string{reverseName("2001:db8:2::1") + " PTR": soa300}, ns: soaLine, outcome: OutcomeForwarded, asked: []string{reverseName("2001:db8:2::1") + " PTR"}},
+		{name: "PTR of half an address: as any other query", query: "0.0.4.6.0.0.8.b.d.0.1.0.0.2.ip6.arpa. PTR",
+			upstream: map[string]string{}, rcode: dns.RcodeServerFailure, outcome: OutcomeFailed, asked: []string{"0.0.4.6.0.0.8.b.d.0.1.0.0.2.ip6.arpa. PTR"}},
+	}
+}
+
+func reverseName(a string) string {
+	name, err := dns.ReverseAddr(a)
+	if err != nil {
+		panic(err)
+	}
+	return name
+}
+
+func TestLookup(t *testing.T) {
+	for _, tt := range exchangeCases() {
+		t.Run(tt.name, func(t *testing.T) {
+			from := tt.from
+			if !from.IsValid() {
+				from = client
+			}
+			p := policy(t, tt.change)
+			q, reply, reason := p.Admit(ask(t, tt.query), from, false)
+			if reply != nil || reason != ReasonNone {
+				t.Fatalf("not admitted: %s", reason)
+			}
+			l := p.Begin(&q)
+			var asked []string
+			for {
+				a, more := l.Next()
+				if !more {
+					break
+				}
+				key := a.Name + " " + dns.TypeToString[a.Type]
+				asked = append(asked, key)
+				if a.CD != q.Msg.CheckingDisabled || a.DO != q.do() || a.Class != q.Msg.Question[0].Qclass {
+					t.Errorf("asked with other bits: %+v", a)
+				}
+				l.Take(said(t, tt.upstream[key]))
+			}
+			m, explained, outcome := l.Response()
+			if diff := cmp.Diff(tt.asked, asked, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("asked (-want +got):\n%s", diff)
+			}
+			wire, err := q.Pack(m, explained)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := new(dns.Msg)
+			if err := got.Unpack(wire); err != nil {
+				t.Fatal(err)
+			}
+			if outcome != tt.outcome || got.Rcode != tt.rcode || got.AuthenticatedData != tt.ad {
+				t.Errorf("outcome %s, rcode %s, AD %v; want %s, %s, %v", outcome, dns.RcodeToString[got.Rcode], got.AuthenticatedData,
+					tt.outcome, dns.RcodeToString[tt.rcode], tt.ad)
+			}
+			if got.Id != 0x1234 || !got.Response || !got.RecursionAvailable || got.Truncated || !slices.Equal(got.Question, q.Msg.Question) {
+				t.Errorf("header or question: %s", got)
+			}
+			for section, pair := range map[string][2][]string{
+				"answer": {tt.answer, lines(got.Answer)}, "authority": {tt.ns, lines(got.Ns)}, "additional": {tt.extra, lines(got.Extra)},
+			} {
+				if diff := cmp.Diff(fields(pair[0]), pair[1], cmpopts.EquateEmpty()); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", section, diff)
+				}
+			}
+		})
+	}
+}
+
+// fields brings lines into the form of lines.
+func fields(texts []string) []string {
+	var out []string
+	for _, text := range texts {
+		rr, err := dns.NewRR(text)
+		if err != nil {
+			panic(err)
+		}
+		out = append(out, lines([]dns.RR{rr})...)
+	}
+	return out
+}
+
+func TestSettings(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*Settings)
+	}{
+		{"nobody may ask", func(s *Settings) { s.Clients = nil }},
+		{"a prefix of a length that RFC 6052 does not know", func(s *Settings) { s.Prefixes = []netip.Prefix{netip.MustParsePrefix("2001:db8::/80")} }},
+		{"too many prefixes", func(s *Settings) { s.Prefixes = make([]netip.Prefix, maxPrefixes+1) }},
+		{"a range of IPv6", func(s *Settings) { s.Ranges = []Range{{IPv4: netip.MustParsePrefix("2001:db8::/32")}} }},
+		{"a range with a wrong prefix", func(s *Settings) {
+			s.Ranges = []Range{{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/80")}}
+		}},
+		{"a PTR name that is none", func(s *Settings) { s.PTRName = strings.Repeat("a", 64) }},
+		{"too large answers", func(s *Settings) { s.MaxUDP = MaxUDP + 1 }},
+		{"too small answers", func(s *Settings) { s.MaxUDP = MinUDP - 1 }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := settings()
+			tt.change(&s)
+			if _, err := New(s); err == nil {
+				t.Error("no error")
+			}
+		})
+	}
+}
