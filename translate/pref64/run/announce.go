@@ -1,0 +1,322 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	crand "crypto/rand"
+
+	"golang.org/x/net/ipv6"
+
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/pref64"
+)
+
+const (
+	maxMessage = 65535
+	// The last word is said several times, since nobody answers it.
+	lastWords     = 3
+	lastWordsTime = 100 * time.Millisecond
+)
+
+// AnnounceSettings are what an [Announcer] needs to know.
+type AnnounceSettings struct {
+	// Interface is where the hosts are.
+	Interface string
+	// Prefixes are those to announce, which are checked by RFC 6052.
+	Prefixes []netip.Prefix
+	// Interval is the longest time between two advertisements; 0 is ten minutes.
+	Interval time.Duration
+	// Lifetime is how long hosts use a prefix without hearing of it; 0 is three
+	// intervals (RFC 8781 section 4.1).
+	Lifetime time.Duration
+}
+
+// Announcer sends Router Advertisements with the prefixes of a NAT64 and nothing else
+// (RFC 8781), beside those of the router that the hosts have. They come from a
+// link-local address of their own, which is taken from the interface at the end: hosts
+// forget a default router that says from its own address that it is none (RFC 4861
+// section 6.3.4), and the router may be this very host.
+type Announcer struct {
+	log    *slog.Logger
+	link   string
+	wake   chan struct{} // settings or hosts want an advertisement sooner
+	source netip.Addr    // set by Run
+
+	mu          sync.Mutex // guards what follows
+	options     []pref64.Option
+	withdrawn   []pref64.Option // since the last advertisement
+	interval    time.Duration
+	schedule    *pref64.Schedule // nil unless running
+	consistency pref64.Consistency
+
+	sent, failed, solicited, inconsistent, malformed atomic.Uint64
+}
+
+// NewAnnouncer checks the settings and changes nothing on the host.
+func NewAnnouncer(s AnnounceSettings, log *slog.Logger) (*Announcer, error) {
+	a := &Announcer{log: log.With("interface", s.Interface), link: s.Interface, wake: make(chan struct{}, 1)}
+	return a, a.Set(s)
+}
+
+// Set changes prefixes, interval and lifetime, also while the announcer runs. Prefixes
+// that are no longer among them are withdrawn. The interface stays.
+func (a *Announcer) Set(s AnnounceSettings) error {
+	if s.Interval == 0 {
+		s.Interval = pref64.DefaultInterval
+	}
+	if s.Interval < pref64.MinInterval || s.Interval > pref64.MaxInterval {
+		return fmt.Errorf("prefixes cannot be announced every %v; choose %v to %v", s.Interval, pref64.MinInterval, pref64.MaxInterval)
+	}
+	if s.Lifetime == 0 {
+		s.Lifetime = pref64.DefaultLifetime(s.Interval)
+	}
+	var options []pref64.Option
+	for _, p := range s.Prefixes {
+		if _, err := translate.NewPrefix(p); err != nil {
+			return err
+		}
+		options = append(options, pref64.Option{Prefix: p, Lifetime: s.Lifetime})
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.withdrawn = append(a.withdrawn, gone(a.options, options)...)
+	a.options, a.interval = options, s.Interval
+	a.consistency.Own(options)
+	if a.schedule != nil {
+		a.schedule = pref64.NewSchedule(a.interval, newRandom(), time.Now())
+		a.hurry()
+	}
+	return nil
+}
+
+// gone are the options of the first list that the second lacks, withdrawn.
+func gone(before, now []pref64.Option) (withdrawn []pref64.Option) {
+	for _, o := range before {
+		found := false
+		for _, n := range now {
+			found = found || n.Prefix == o.Prefix
+		}
+		if !found {
+			withdrawn = append(withdrawn, pref64.Option{Prefix: o.Prefix})
+		}
+	}
+	return withdrawn
+}
+
+func newRandom() *rand.Rand {
+	var seed [16]byte
+	_, _ = crand.Read(seed[:]) // never fails
+	return rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed[:]), binary.LittleEndian.Uint64(seed[8:])))
+}
+
+// hurry has the loop look at the schedule again.
+func (a *Announcer) hurry() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run announces until ctx is done, then withdraws the prefixes, unless a successor goes
+// on (see [role.Leaving]). It opens its sockets in the network namespace of the calling
+// thread.
+func (a *Announcer) Run(ctx context.Context) error {
+	host, err := port.OpenHost()
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	s, err := listen(a.link, []netip.Addr{allRouters}, ipv6.ICMPTypeRouterSolicitation, ipv6.ICMPTypeRouterAdvertisement)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	a.source = sourceOf(s.link)
+	if err := a.takeAddress(host); err != nil {
+		return err
+	}
+	defer func() { _ = host.RemoveAddr(a.link, a.sourcePrefix()) }()
+	a.mu.Lock()
+	a.schedule = pref64.NewSchedule(a.interval, newRandom(), time.Now())
+	a.mu.Unlock()
+	a.log.Info("announcing NAT64 prefixes in router advertisements", "from", a.source)
+	reading := make(chan error, 1)
+	go func() { reading <- a.read(s) }()
+	err = a.sendUntil(ctx, host, s, reading)
+	if err == nil && !role.Leaving(ctx) {
+		a.withdraw(host, s)
+	}
+	_ = s.close()
+	<-reading
+	return err
+}
+
+// sendUntil sends by the schedule until ctx is done or nothing can be received.
+func (a *Announcer) sendUntil(ctx context.Context, host *port.Host, s *socket, reading chan error) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-reading:
+			reading <- nil
+			return fmt.Errorf("cannot receive router messages on %s: %w", a.link, err)
+		case <-a.wake:
+		case <-timer.C:
+			a.advertise(host, s)
+		}
+		a.mu.Lock()
+		timer.Reset(time.Until(a.schedule.Next()))
+		a.mu.Unlock()
+	}
+}
+
+// advertise sends what is to be said now, if it is time.
+func (a *Announcer) advertise(host *port.Host, s *socket) {
+	now := time.Now()
+	a.mu.Lock()
+	if now.Before(a.schedule.Next()) {
+		a.mu.Unlock()
+		return
+	}
+	options := append(append([]pref64.Option(nil), a.options...), a.withdrawn...)
+	a.withdrawn = nil
+	a.schedule.Sent(now)
+	a.mu.Unlock()
+	if len(options) > 0 {
+		a.send(host, s, options)
+	}
+}
+
+// send sends one advertisement. The kernel takes the address away when the interface goes
+// down, so it is set again.
+func (a *Announcer) send(host *port.Host, s *socket, options []pref64.Option) {
+	message, err := pref64.AppendAdvertisement(nil, options)
+	if err == nil {
+		err = s.write(message, a.source, allNodes)
+	}
+	if err != nil && a.takeAddress(host) == nil {
+		err = s.write(message, a.source, allNodes)
+	}
+	if err != nil {
+		a.failed.Add(1)
+		return
+	}
+	a.sent.Add(1)
+}
+
+// withdraw tells hosts to use the prefixes no more.
+func (a *Announcer) withdraw(host *port.Host, s *socket) {
+	a.mu.Lock()
+	options := gone(a.options, nil)
+	a.mu.Unlock()
+	if len(options) == 0 {
+		return
+	}
+	for i := range lastWords {
+		if i > 0 {
+			time.Sleep(lastWordsTime)
+		}
+		a.send(host, s, options)
+	}
+}
+
+// read takes what hosts and other routers say until the socket is closed.
+func (a *Announcer) read(s *socket) error {
+	buffer := make([]byte, maxMessage)
+	for {
+		b, from, err := s.read(buffer)
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		a.hear(b, from)
+	}
+}
+
+// hear takes one message.
+func (a *Announcer) hear(b []byte, from netip.Addr) {
+	now := time.Now()
+	if pref64.IsSolicitation(b) {
+		a.solicited.Add(1)
+		a.mu.Lock()
+		a.schedule.Solicited(now)
+		a.mu.Unlock()
+		a.hurry()
+		return
+	}
+	other, err := pref64.ParseAdvertisement(b)
+	if err != nil || !from.IsLinkLocalUnicast() { // RFC 4861 section 6.1.2
+		a.malformed.Add(1)
+		return
+	}
+	if from == a.source {
+		return
+	}
+	a.mu.Lock()
+	differs, news := a.consistency.Heard(from, other.Options)
+	a.mu.Unlock()
+	if differs {
+		a.inconsistent.Add(1)
+	}
+	switch {
+	case differs && news:
+		a.log.Warn("another router announces other NAT64 prefixes: one of the two is wrongly set up", "router", from, "says", other.Options)
+	case news:
+		a.log.Info("another router announces the same NAT64 prefixes as this one again", "router", from)
+	}
+}
+
+// takeAddress gives the interface the address that advertisements come from; the host's
+// own connections do not use it.
+func (a *Announcer) takeAddress(host *port.Host) error {
+	if err := host.AddAddr(a.link, a.sourcePrefix()); err != nil {
+		return err
+	}
+	return host.Prefer(a.link, a.sourcePrefix(), false)
+}
+
+func (a *Announcer) sourcePrefix() netip.Prefix { return netip.PrefixFrom(a.source, 64) }
+
+// sourceOf makes a link-local address of the interface's hardware address, the same each
+// time, so that a successor goes on with it.
+func sourceOf(link *net.Interface) netip.Addr {
+	sum := sha256.Sum256(append([]byte("isthmus pref64 "), link.HardwareAddr...))
+	raw := [16]byte{0xfe, 0x80}
+	copy(raw[8:], sum[:8])
+	return netip.AddrFrom16(raw)
+}
+
+// Collect reports what the announcer has done, with the interface as the path.
+func (a *Announcer) Collect(emit func(role.Metric)) {
+	for _, c := range []struct {
+		name, help string
+		value      uint64
+	}{
+		{"pref64_sent_total", "Router advertisements with NAT64 prefixes sent.", a.sent.Load()},
+		{"pref64_failed_total", "Router advertisements that could not be sent.", a.failed.Load()},
+		{"pref64_solicited_total", "Router solicitations heard.", a.solicited.Load()},
+		{"pref64_inconsistent_total", "Advertisements of other routers with other NAT64 prefixes.", a.inconsistent.Load()},
+		{"pref64_malformed_total", "Advertisements that could not be read.", a.malformed.Load()},
+	} {
+		emit(role.Metric{Name: c.name, Kind: role.Counter, Help: c.help, Path: a.link, Value: float64(c.value)})
+	}
+}
