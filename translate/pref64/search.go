@@ -27,7 +27,7 @@ const maxPrefixes = 16
 func Search(addresses []netip.Addr) []netip.Prefix {
 	var found []netip.Prefix
 	for _, a := range addresses {
-		p, ok := prefixOf(a)
+		p, ok := prefixOf(a, addresses)
 		if ok && !slices.Contains(found, p) && len(found) < maxPrefixes {
 			found = append(found, p)
 		}
@@ -37,26 +37,42 @@ func Search(addresses []netip.Addr) []netip.Prefix {
 
 // prefixOf finds the prefix in one address. A well-known address must stand there only
 // once, on an octet boundary; else the search is for the other one (RFC 7050 section 3).
-func prefixOf(a netip.Addr) (netip.Prefix, bool) {
+// Where each stands once, one of them is part of the prefix: not the one with which the
+// same prefix has made another of the addresses.
+func prefixOf(a netip.Addr, all []netip.Addr) (best netip.Prefix, ok bool) {
 	if !a.Is6() || a.Is4In6() || a.Zone() != "" {
-		return netip.Prefix{}, false
+		return best, false
 	}
-	for _, w := range wellKnown {
-		if occurrences(a, w) > 1 {
+	for i, w := range wellKnown {
+		made, holds := madeWith(a, w)
+		if !holds {
 			continue
 		}
-		for _, bits := range prefixBits {
-			p := netip.PrefixFrom(a, bits).Masked()
-			made, err := translate.NewPrefix(p)
-			if err != nil {
-				continue
-			}
-			if v4, _ := made.Extract(a); v4 == w { // whatever the suffix
-				return p, true
-			}
+		if slices.Contains(all, made.Embed(wellKnown[1-i])) {
+			return made.Prefix(), true
+		}
+		if !ok {
+			best, ok = made.Prefix(), true
 		}
 	}
-	return netip.Prefix{}, false
+	return best, ok
+}
+
+// madeWith returns the prefix in an address, whatever its suffix, if w stands in it once.
+func madeWith(a, w netip.Addr) (translate.Prefix, bool) {
+	if occurrences(a, w) != 1 {
+		return translate.Prefix{}, false
+	}
+	for _, bits := range prefixBits {
+		made, err := translate.NewPrefix(netip.PrefixFrom(a, bits).Masked())
+		if err != nil {
+			continue
+		}
+		if v4, _ := made.Extract(a); v4 == w {
+			return made, true
+		}
+	}
+	return translate.Prefix{}, false
 }
 
 // occurrences counts how often the four octets stand in the address: in a row, or with
