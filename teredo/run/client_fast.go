@@ -85,8 +85,8 @@ func (f *fastPath) nudge() {
 
 // run loads and attaches the programs in a namespace, and serves them until ctx is
 // done. Only where the operator insists on the fast path its absence is an error.
-func (f *fastPath) run(ctx context.Context, ns namespace, tun *port.TUN) error {
-	defer ns.close()
+func (f *fastPath) run(ctx context.Context, ns port.Namespace, tun *port.TUN) error {
+	defer ns.Close()
 	if f.cfg.FastPath == config.FastPathOff {
 		return nil
 	}
@@ -105,8 +105,8 @@ func (f *fastPath) run(ctx context.Context, ns namespace, tun *port.TUN) error {
 }
 
 // inside is run on a thread of its own.
-func (f *fastPath) inside(ctx context.Context, ns namespace, tun *port.TUN) error {
-	if err := ns.enter(); err != nil {
+func (f *fastPath) inside(ctx context.Context, ns port.Namespace, tun *port.TUN) error {
+	if err := ns.Enter(); err != nil {
 		return f.refuse(err)
 	}
 	kernel, err := port.OpenHost()
@@ -312,7 +312,7 @@ func (f *fastPath) close() {
 // startFast begins with the fast path, in the network namespace of the calling
 // thread. It takes some time to load, which nobody waits for.
 func (d *tunnel) startFast(ctx context.Context, group *errgroup.Group) {
-	ns, err := currentNamespace()
+	ns, err := port.CurrentNamespace()
 	if err != nil {
 		group.Go(func() error { return d.fast.refuse(err) })
 		return

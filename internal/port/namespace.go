@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package run
+package port
 
 import (
 	"fmt"
@@ -10,24 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespace is a network namespace, for work that has to be done in it by another
+// Namespace is a network namespace, for work that has to be done in it by another
 // goroutine than the one that an instance was started on.
-type namespace struct{ file *os.File }
+type Namespace struct{ file *os.File }
 
 const ownNamespace = "/proc/thread-self/ns/net"
 
-// currentNamespace is that of the calling thread.
-func currentNamespace() (namespace, error) {
+// CurrentNamespace is that of the calling thread. It is to be closed.
+func CurrentNamespace() (Namespace, error) {
 	f, err := os.Open(ownNamespace)
 	if err != nil {
-		return namespace{}, fmt.Errorf("cannot open the network namespace, is /proc mounted?: %w", err)
+		return Namespace{}, fmt.Errorf("cannot open the network namespace, is /proc mounted?: %w", err)
 	}
-	return namespace{f}, nil
+	return Namespace{f}, nil
 }
 
-// enter binds the calling goroutine to a thread in the namespace, for the rest of
+// Enter binds the calling goroutine to a thread in the namespace, for the rest of
 // the goroutine's life. The thread ends with it, since no other may have it.
-func (n namespace) enter() error {
+func (n Namespace) Enter() error {
 	runtime.LockOSThread()
 	var here, there unix.Stat_t
 	if err := unix.Fstat(int(n.file.Fd()), &there); err != nil {
@@ -43,4 +43,18 @@ func (n namespace) enter() error {
 	return nil
 }
 
-func (n namespace) close() { _ = n.file.Close() }
+// Do runs f on a thread in the namespace. Sockets that f opens stay there.
+func (n Namespace) Do(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		err := n.Enter()
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// Close gives the namespace up.
+func (n Namespace) Close() { _ = n.file.Close() }

@@ -1,0 +1,42 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package port
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// AddLocal makes all addresses of an IPv6 prefix this host's own, until the link or
+// the host is closed: packets for them are delivered here. Sockets may be bound to
+// them with [FreeBind].
+func (h *Host) AddLocal(link string, prefix netip.Prefix) error {
+	l, err := h.link(link)
+	if err != nil {
+		return err
+	}
+	route := &netlink.Route{
+		LinkIndex: l.Attrs().Index, Dst: ipNet(prefix.Masked()),
+		Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Protocol: RouteProtocol,
+	}
+	if err := h.handle.RouteAdd(route); err != nil {
+		return h.problem(fmt.Sprintf("add local route %s through", prefix), link, err)
+	}
+	h.done("local route "+prefix.String(), func() error { return h.handle.RouteDel(route) })
+	return nil
+}
+
+// FreeBind lets a socket be bound to addresses that no interface has, and to the
+// device of that name alone.
+func FreeBind(fd uintptr, device string) error {
+	if err := unix.SetsockoptInt(int(fd), unix.SOL_IPV6, unix.IPV6_FREEBIND, 1); err != nil {
+		return fmt.Errorf("cannot let a socket use an address of the translator's: %w", err)
+	}
+	if err := unix.BindToDevice(int(fd), device); err != nil {
+		return fmt.Errorf("cannot bind a socket to %s: %w", device, err)
+	}
+	return nil
+}
