@@ -35,7 +35,8 @@ const (
 type Peer struct {
 	// Client is the inner IPv6 address of the client.
 	Client [16]byte
-	// IP and Port are where a tunnelled frame of the client comes from.
+	// IP and Port are where a tunnelled frame of the client comes from, and the
+	// client of an IPv4 frame. With Ports they are the client's in any frame.
 	IP   [4]byte
 	Port [2]byte
 	// Net replaces the third group of the other inner address unless it is 0.
@@ -44,10 +45,13 @@ type Peer struct {
 
 // Lane is one stream of frames of a run.
 type Lane struct {
-	// Frame is one frame of it, as Frame6 or Frame4 make it around Packet.
+	// Frame is one frame of it, as Frame6 or Frame4 make it around Packet, or an
+	// IPv4 or IPv6 packet of TCP or UDP, at least 60 bytes of frame.
 	Frame []byte
 	// ToClient says that clients are the inner destination, not the source.
 	ToClient bool
+	// Ports has the client's port come from the table.
+	Ports bool
 	// Target is the device to send by, as Target numbered it.
 	Target int
 	// First and Count choose the entries of the table, which are taken in order,

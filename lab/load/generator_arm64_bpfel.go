@@ -14,16 +14,18 @@ import (
 )
 
 type generatorLane struct {
-	_         structs.HostLayout
-	Header    [96]uint8
-	Tunnelled uint32
-	ToClient  uint32
-	Skip      uint32
-	Target    uint32
-	First     uint32
-	Count     uint32
-	Sum       uint32
-	OuterSum  uint32
+	_        structs.HostLayout
+	Header   [96]uint8
+	Form     uint32
+	Tcp      uint32
+	Ports    uint32
+	ToClient uint32
+	Skip     uint32
+	Target   uint32
+	First    uint32
+	Count    uint32
+	Sum      uint32
+	OuterSum uint32
 }
 
 type generatorPeer struct {

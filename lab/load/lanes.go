@@ -13,9 +13,13 @@ import (
 // Lengths of frames' parts.
 const (
 	etherLen = 14
-	outerLen = 20 + packet.UDPHeaderLen // IPv4 and UDP of a tunnel
+	ipv4Len  = 20
+	outerLen = ipv4Len + packet.UDPHeaderLen // IPv4 and UDP of a tunnel
 	innerLen = packet.IPv6HeaderLen + packet.UDPHeaderLen
 )
+
+// protocolTCP is TCP (RFC 9293).
+const protocolTCP = 6
 
 // compose makes the settings of a run, and the frame that it starts from, as long
 // as the longest of its lanes.
@@ -50,48 +54,141 @@ func compose(lanes []Lane, pace Pace) (*generatorSettings, []byte, error) {
 	return s, make([]byte, longest), s.spread(lanes)
 }
 
-// payload is where the payload of a lane's packets begins in the pages of a run.
-func (t *generatorLane) payload() int {
-	return int(t.Skip) + etherLen + outerLen*int(t.Tunnelled) + innerLen
+// Forms of frames, as the program numbers them.
+const (
+	formIPv6 = iota
+	formTunnel
+	formIPv4
+)
+
+// tcpLen is the length of a TCP header without options (RFC 9293 section 3.1).
+const tcpLen = 20
+
+// network is the length of what stands before UDP or TCP in a frame of that form.
+func network(form uint32) int {
+	switch form {
+	case formTunnel:
+		return etherLen + outerLen + packet.IPv6HeaderLen
+	case formIPv4:
+		return etherLen + ipv4Len
+	}
+	return etherLen + packet.IPv6HeaderLen
 }
+
+// header is the length of a template.
+func (t *generatorLane) header() int {
+	n := network(t.Form) + packet.UDPHeaderLen
+	if t.Tcp == 1 {
+		n += tcpLen - packet.UDPHeaderLen
+	}
+	return n
+}
+
+// payload is where the payload of a lane's packets begins in the pages of a run.
+func (t *generatorLane) payload() int { return int(t.Skip) + t.header() }
 
 // from makes a template.
 func (t *generatorLane) from(l Lane, longest int) error {
 	frame := append([]byte(nil), l.Frame...)
-	at := etherLen
-	if len(frame) > at && frame[12] == etherIPv4>>8 && frame[13] == etherIPv4&0xff {
-		t.Tunnelled = 1
-		at += outerLen
-	}
-	if len(frame) < at+innerLen {
-		return fmt.Errorf("a frame of %d bytes holds no test packet", len(frame))
+	if err := t.judge(frame); err != nil {
+		return err
 	}
 	t.Skip, t.Target = uint32(longest-len(frame)), uint32(l.Target)
 	t.First, t.Count = uint32(l.First), uint32(l.Count)
 	if l.Count < 1 || l.Start < 0 || l.Start >= l.Count {
 		return fmt.Errorf("a lane of %d peers cannot start with number %d", l.Count, l.Start)
 	}
-	client, other := frame[at+8:at+24], frame[at+24:at+40]
 	if l.ToClient {
 		t.ToClient = 1
+	}
+	clear(frame[t.header():]) // as the run's pages are
+	if l.Ports {
+		t.Ports = 1
+		at := network(t.Form)
+		if l.ToClient {
+			at += 2
+		}
+		clear(frame[at:][:2])
+	}
+	if t.Form == formIPv4 {
+		t.sum4(frame)
+	} else {
+		t.sum6(frame)
+	}
+	copy(t.Header[:], frame[:max(t.header(), min(len(frame), network(t.Form)+tcpLen))])
+	return nil
+}
+
+// judge finds out what a frame holds.
+func (t *generatorLane) judge(frame []byte) error {
+	tooShort := func() error { return fmt.Errorf("a frame of %d bytes holds no test packet", len(frame)) }
+	if len(frame) < etherLen+ipv4Len+tcpLen {
+		return tooShort()
+	}
+	next := frame[etherLen+6]
+	if frame[12] == etherIPv4>>8 && frame[13] == etherIPv4&0xff {
+		inside := frame[etherLen+outerLen:]
+		next = frame[etherLen+9]
+		t.Form = formIPv4
+		if next == packet.ProtoUDP && len(inside) >= innerLen && inside[0]>>4 == 6 {
+			t.Form, next = formTunnel, inside[6]
+		}
+	}
+	if next == protocolTCP {
+		t.Tcp = 1
+	}
+	if len(frame) < t.header() {
+		return tooShort()
+	}
+	return nil
+}
+
+// sum6 takes the client out of an IPv6 packet, in a tunnel or not, and notes the
+// checksums of what is left.
+func (t *generatorLane) sum6(frame []byte) {
+	at := network(t.Form) - packet.IPv6HeaderLen
+	client, other := frame[at+8:at+24], frame[at+24:at+40]
+	if t.ToClient == 1 {
 		client, other = other, client
 	}
-	clear(frame[at+innerLen:]) // as the run's pages are
 	net := [2]byte(other[4:6])
 	clear(client)
 	clear(other[4:6])
 	inner := packet.IPv6(frame[at:])
-	udp := inner[packet.IPv6HeaderLen:]
-	udp[6], udp[7] = 0, 0
-	t.Sum = uint32(^packet.Checksum(inner.SrcBytes(), inner.DstBytes(), packet.ProtoUDP, udp))
+	segment := inner[packet.IPv6HeaderLen:]
+	next := t.clearChecksum(segment)
+	t.Sum = uint32(^packet.Checksum(inner.SrcBytes(), inner.DstBytes(), next, segment))
 	copy(other[4:6], net[:])
-	if t.Tunnelled == 1 {
-		ip := frame[etherLen:][:20]
+	if t.Form == formTunnel {
+		ip := frame[etherLen:][:ipv4Len]
 		clear(ip[10:16]) // checksum and source
 		t.OuterSum = uint32(packet.Fold(packet.Sum(0, ip)))
 	}
-	copy(t.Header[:], frame[:at+innerLen])
-	return nil
+}
+
+// sum4 does the same for an IPv4 packet.
+func (t *generatorLane) sum4(frame []byte) {
+	ip := frame[etherLen:][:ipv4Len]
+	clear(ip[10:12])
+	if t.ToClient == 1 {
+		clear(ip[16:20])
+	} else {
+		clear(ip[12:16])
+	}
+	t.OuterSum = uint32(packet.Fold(packet.Sum(0, ip)))
+	segment := frame[etherLen+ipv4Len:]
+	next := t.clearChecksum(segment)
+	t.Sum = uint32(packet.Fold(packet.Sum(packet.Sum(uint64(next)+uint64(len(segment)), ip[12:20]), segment)))
+}
+
+// clearChecksum clears the checksum of UDP or TCP and returns which of them it is.
+func (t *generatorLane) clearChecksum(segment []byte) byte {
+	if t.Tcp == 1 {
+		segment[16], segment[17] = 0, 0
+		return protocolTCP
+	}
+	segment[6], segment[7] = 0, 0
+	return packet.ProtoUDP
 }
 
 // spread distributes the lanes over the schedule, each as evenly as its share

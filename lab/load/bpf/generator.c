@@ -13,17 +13,24 @@
 #define SCHEDULE 256
 #define SPINS (1 << 20)
 
+// Forms of frames.
+#define FORM_IPV6 0
+#define FORM_TUNNEL 1 // IPv6 in UDP over IPv4
+#define FORM_IPV4 2
+
 // lane is one stream of frames.
 struct lane {
 	__u8 header[96];  // template, checksums without what a peer changes
-	__u32 tunnelled;  // 1: in UDP over IPv4
+	__u32 form;       // what the frame holds
+	__u32 tcp;        // 1: TCP instead of UDP
+	__u32 ports;      // 1: the client's port is the peer's
 	__u32 to_client;  // 1: the client is the inner destination
 	__u32 skip;       // bytes by which frames are shorter than those of the run
 	__u32 target;     // index of the device to send by
 	__u32 first;      // first entry of the table
 	__u32 count;      // entries, taken in order
-	__u32 sum;        // inner UDP checksum, not folded, without client and net
-	__u32 outer_sum;  // IPv4 header checksum, not folded, without source
+	__u32 sum;        // checksum of UDP or TCP, not folded, without client and net
+	__u32 outer_sum;  // IPv4 header checksum, not folded, without the client
 };
 
 struct settings {
@@ -49,8 +56,8 @@ struct progress {
 // peer is what differs between the frames of a lane.
 struct peer {
 	__u8 client[16]; // inner address
-	__u8 ip[4];      // outer address, if tunnelled
-	__u8 port[2];
+	__u8 ip[4];      // address in IPv4
+	__u8 port[2];    // in IPv4; of UDP or TCP where lanes want it
 	__u8 net[2];     // third group of the other inner address, if not 0
 };
 
@@ -122,8 +129,25 @@ static __always_inline __u16 fold(__u32 sum)
 	return ~sum;
 }
 
+// transport fills in the port and the checksum behind an IP header, given the sum
+// of what the peer changes in that header.
+static __always_inline void transport(__u8 *at, const struct lane *l, const struct peer *p, __u32 sum,
+				       bool tcp)
+{
+	if (l->ports) {
+		__builtin_memcpy(at + (l->to_client ? 2 : 0), p->port, 2);
+		sum = add(sum, p->port, 2);
+	}
+	__u16 folded = fold(l->sum + sum);
+	if (!folded)
+		folded = 0xffff;
+	at += tcp ? 16 : 6;
+	at[0] = folded >> 8;
+	at[1] = folded;
+}
+
 // inner fills in the addresses and the checksum of the IPv6 packet.
-static __always_inline void inner(__u8 *ip, const struct lane *l, const struct peer *p)
+static __always_inline void inner(__u8 *ip, const struct lane *l, const struct peer *p, bool tcp)
 {
 	__u8 *client = ip + (l->to_client ? 24 : 8), *other = ip + (l->to_client ? 8 : 24);
 
@@ -132,11 +156,20 @@ static __always_inline void inner(__u8 *ip, const struct lane *l, const struct p
 		other[4] = p->net[0];
 		other[5] = p->net[1];
 	}
-	__u16 sum = fold(add(add(l->sum, p->client, 16), other + 4, 2));
-	if (!sum)
-		sum = 0xffff;
-	ip[IPV6 + 6] = sum >> 8;
-	ip[IPV6 + 7] = sum;
+	transport(ip + IPV6, l, p, add(add(0, p->client, 16), other + 4, 2), tcp);
+}
+
+// plain4 fills in the client's address and the checksums of an IPv4 packet.
+static __always_inline void plain4(__u8 *ip, const struct lane *l, const struct peer *p)
+{
+	__builtin_memcpy(ip + (l->to_client ? 16 : 12), p->ip, 4);
+	__u16 sum = fold(add(l->outer_sum, p->ip, 4));
+	ip[10] = sum >> 8;
+	ip[11] = sum;
+	if (l->tcp)
+		transport(ip + IPV4, l, p, add(0, p->ip, 4), true);
+	else
+		transport(ip + IPV4, l, p, add(0, p->ip, 4), false);
 }
 
 // outer fills in the source and the checksum of the IPv4 header.
@@ -155,18 +188,32 @@ static __always_inline bool write(struct xdp_md *ctx, const struct lane *l, cons
 	if (l->skip && bpf_xdp_adjust_head(ctx, (int)l->skip))
 		return false;
 	__u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	if (l->tunnelled) {
+	switch (l->form) {
+	case FORM_TUNNEL:
 		if (data + HEADER_TUNNELLED > end)
 			return false;
 		__builtin_memcpy(data, l->header, HEADER_TUNNELLED);
 		outer(data + ETHERNET, l, p);
-		inner(data + ETHERNET + OUTER, l, p);
+		inner(data + ETHERNET + OUTER, l, p, false);
+		return true;
+	case FORM_IPV4:
+		if (data + HEADER_IPV4 + (TCP - UDP) > end)
+			return false;
+		__builtin_memcpy(data, l->header, HEADER_IPV4 + (TCP - UDP));
+		plain4(data + ETHERNET, l, p);
 		return true;
 	}
 	if (data + HEADER_PLAIN > end)
 		return false;
 	__builtin_memcpy(data, l->header, HEADER_PLAIN);
-	inner(data + ETHERNET, l, p);
+	if (l->tcp) {
+		if (data + HEADER_PLAIN + (TCP - UDP) > end)
+			return false;
+		__builtin_memcpy(data + HEADER_PLAIN, l->header + HEADER_PLAIN, TCP - UDP);
+		inner(data + ETHERNET, l, p, true);
+	} else {
+		inner(data + ETHERNET, l, p, false);
+	}
 	return true;
 }
 

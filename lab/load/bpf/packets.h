@@ -16,6 +16,7 @@
 #define IPV4 20
 #define IPV6 40
 #define UDP 8
+#define TCP 20
 #define OUTER (IPV4 + UDP)
 
 #define ETHER_IPV4 0x0800
@@ -26,6 +27,7 @@
 
 // Lengths of the headers that are written anew: up to the inner UDP header.
 #define HEADER_PLAIN (ETHERNET + IPV6 + UDP)
+#define HEADER_IPV4 (ETHERNET + IPV4 + UDP)
 #define HEADER_TUNNELLED (ETHERNET + OUTER + IPV6 + UDP)
 
 // DISCARD is the port that all test packets go to; source ports from there on
