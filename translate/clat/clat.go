@@ -62,6 +62,7 @@ var privateRanges = []netip.Prefix{
 type Engine struct {
 	translator *siit.Engine
 	claim      claimed
+	lan        netip.Prefix
 	strangers  uint64
 }
 
@@ -75,7 +76,7 @@ func New(s Settings, random io.Reader) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{translator: t, claim: claimed{addr: s.Address, mac: s.MAC}}, nil
+	return &Engine{translator: t, claim: claimed{addr: s.Address, mac: s.MAC}, lan: s.LAN}, nil
 }
 
 // Reconfigure takes other prefixes, another MTU or another LAN; the address stays.
@@ -87,7 +88,11 @@ func (e *Engine) Reconfigure(s Settings) error {
 	if err != nil {
 		return err
 	}
-	return e.translator.Reconfigure(inner)
+	if err := e.translator.Reconfigure(inner); err != nil {
+		return err
+	}
+	e.lan = s.LAN
+	return nil
 }
 
 // translation makes the settings of the stateless translator. The host is an explicit
@@ -148,19 +153,28 @@ func (e *Engine) Claim() Claim { return e.claim.state }
 // not for it.
 func (e *Engine) Stats() (s siit.Stats, strangers uint64) { return e.translator.Stats(), e.strangers }
 
-// HandleIPv4 takes a packet of the host or of the network behind it. Others than IPv4
-// packets, and all before the address is ours, are not for us.
-func (e *Engine) HandleIPv4(ip []byte, now time.Time, out *packet.Batch) {
-	if len(ip) == 0 || ip[0]>>4 != 4 || e.claim.state != Owned {
+// HandleHost takes what the host's stack sends to the device: IPv4 packets of its own or
+// of the network behind it, and IPv6 packets for the LAN's prefix. Others, and all
+// before the address is ours, are not for us.
+func (e *Engine) HandleHost(ip []byte, now time.Time, out *packet.Batch) {
+	if e.claim.state != Owned || !e.takes(ip) {
 		e.strangers++
 		return
 	}
 	e.translator.Handle(ip, now, out)
 }
 
-// HandleIPv6 takes a packet of the link: Neighbor Discovery about the address, or one to
+func (e *Engine) takes(ip []byte) bool {
+	if len(ip) > 0 && ip[0]>>4 == 4 {
+		return true
+	}
+	p, _, ok := packet.ParseIPv6(ip)
+	return ok && e.lan.IsValid() && e.lan.Contains(p.Dst())
+}
+
+// HandleLink takes a packet of the link: Neighbor Discovery about the address, or one to
 // be translated.
-func (e *Engine) HandleIPv6(ip []byte, now time.Time, out *packet.Batch) {
+func (e *Engine) HandleLink(ip []byte, now time.Time, out *packet.Batch) {
 	p, _, ok := packet.ParseIPv6(ip)
 	switch {
 	case !ok:

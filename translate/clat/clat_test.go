@@ -107,7 +107,7 @@ func TestDetection(t *testing.T) {
 				t.Errorf("detection ends at %v", at)
 			}
 			if len(tt.hear) > 0 {
-				e.HandleIPv6(tt.hear, start, &out)
+				e.HandleLink(tt.hear, start, &out)
 			}
 			e.Tick(start.Add(detectionTime-1), &out)
 			if e.Claim() == Owned {
@@ -115,7 +115,7 @@ func TestDetection(t *testing.T) {
 			}
 			e.Tick(start.Add(detectionTime), &out)
 			if len(tt.after) > 0 {
-				e.HandleIPv6(tt.after, start, &out)
+				e.HandleLink(tt.after, start, &out)
 			}
 			if e.Claim() != tt.want {
 				t.Errorf("the claim is %s, want %s", e.Claim(), tt.want)
@@ -140,7 +140,7 @@ func TestAnswer(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			e := owning(t, settings())
 			var out packet.Batch
-			e.HandleIPv6(tt.in, start, &out)
+			e.HandleLink(tt.in, start, &out)
 			if !tt.to.IsValid() {
 				if len(out.IP) != 0 {
 					t.Errorf("answered %x", out.IP)
@@ -175,7 +175,7 @@ func TestBothWays(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			e := owning(t, tt.s)
 			var out packet.Batch
-			e.HandleIPv4(ping4(tt.src4, site4, 64), start, &out)
+			e.HandleHost(ping4(tt.src4, site4, 64), start, &out)
 			if len(out.IP) != 1 {
 				t.Fatalf("%d packets to the network", len(out.IP))
 			}
@@ -184,7 +184,11 @@ func TestBothWays(t *testing.T) {
 				t.Errorf("sent %v > %v, hop limit %d", p.Src(), p.Dst(), p.HopLimit())
 			}
 			out.Reset()
-			e.HandleIPv6(packet.AppendICMPv6(nil, site6, tt.src6, 60, packet.ICMPv6EchoReply, 0, make([]byte, 4)), start, &out)
+			back := e.HandleLink
+			if tt.src6 == lan6 {
+				back = e.HandleHost // the kernel's routes lead it to the device
+			}
+			back(packet.AppendICMPv6(nil, site6, tt.src6, 60, packet.ICMPv6EchoReply, 0, make([]byte, 4)), start, &out)
 			if len(out.IP) != 1 || netip.AddrFrom4([4]byte(out.IP[0][16:20])) != tt.src4 || out.IP[0][8] != 59 {
 				t.Errorf("received %x", out.IP)
 			}
@@ -200,22 +204,22 @@ func TestSilent(t *testing.T) {
 	}{
 		{"before the address is owned", func(t *testing.T, out *packet.Batch) *Engine {
 			e := engine(t, settings())
-			e.HandleIPv4(ping4(HostIPv4, site4, 64), start, out)
+			e.HandleHost(ping4(HostIPv4, site4, 64), start, out)
 			return e
 		}},
 		{"IPv6 from the device", func(t *testing.T, out *packet.Batch) *Engine {
 			e := owning(t, settings())
-			e.HandleIPv4(packet.AppendICMPv6(nil, own, other, 64, 128, 0, nil), start, out)
+			e.HandleHost(packet.AppendICMPv6(nil, own, other, 64, 128, 0, nil), start, out)
 			return e
 		}},
 		{"half a packet", func(t *testing.T, out *packet.Batch) *Engine {
 			e := owning(t, settings())
-			e.HandleIPv6(packet.AppendICMPv6(nil, site6, own, 64, 128, 0, nil)[:41], start, out)
+			e.HandleLink(packet.AppendICMPv6(nil, site6, own, 64, 128, 0, nil)[:41], start, out)
 			return e
 		}},
 		{"nothing", func(t *testing.T, out *packet.Batch) *Engine {
 			e := owning(t, settings())
-			e.HandleIPv4(nil, start, out)
+			e.HandleHost(nil, start, out)
 			return e
 		}},
 	} {
@@ -264,7 +268,7 @@ func TestReconfigure(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out packet.Batch
-	e.HandleIPv4(ping4(HostIPv4, netip.MustParseAddr("8.8.8.8"), 64), start, &out)
+	e.HandleHost(ping4(HostIPv4, netip.MustParseAddr("8.8.8.8"), 64), start, &out)
 	if len(out.IP) != 1 || packet.IPv6(out.IP[0]).Dst() != netip.MustParseAddr("64:ff9b::808:808") {
 		t.Errorf("sent %x", out.IP)
 	}
@@ -280,7 +284,7 @@ func TestNoAllocation(t *testing.T) {
 	p := ping4(HostIPv4, site4, 64)
 	if n := testing.AllocsPerRun(200, func() {
 		out.Reset()
-		e.HandleIPv4(p, start, &out)
+		e.HandleHost(p, start, &out)
 	}); n != 0 {
 		t.Errorf("%v allocations a packet", n)
 	}
@@ -294,8 +298,8 @@ func FuzzHandle(f *testing.F) {
 	e := owning(f, settings())
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var out packet.Batch
-		e.HandleIPv6(bytes.Clone(in), start, &out)
-		e.HandleIPv4(bytes.Clone(in), start, &out)
+		e.HandleLink(bytes.Clone(in), start, &out)
+		e.HandleHost(bytes.Clone(in), start, &out)
 		if e.Claim() != Owned {
 			t.Fatal("a packet took the address away")
 		}

@@ -130,8 +130,8 @@ func (s *session) start(ctx context.Context) {
 			s.end()
 		})
 	}
-	read(func() error { return s.loop.ReadTun(s.tun, s.engine.HandleIPv4) })
-	read(func() error { return s.loop.ReadTun(s.guest, s.engine.HandleIPv6) })
+	read(func() error { return s.loop.ReadTun(s.tun, s.engine.HandleHost) })
+	read(func() error { return s.loop.ReadTun(s.guest, s.engine.HandleLink) })
 	s.readers.Go(func() { s.loop.RunTimer(ctx) })
 	s.loop.Do(s.engine.Tick)
 }
@@ -218,8 +218,16 @@ func (s *session) lead(host *port.Host, wanted bool) (changed bool, err error) {
 	if err := host.SetUp(link); err != nil {
 		return false, err
 	}
+	if err := reservedFree(host, link); err != nil {
+		return false, err
+	}
 	if err := host.AddAddr(link, netip.PrefixFrom(clat.HostIPv4, 32)); err != nil {
 		return false, err
+	}
+	if s.cfg.LAN.IsValid() {
+		if err := host.AddRoute(port.Route{Dst: s.cfg.LAN, Link: link}); err != nil {
+			return false, err
+		}
 	}
 	if err := host.AddRoute(route); err != nil {
 		return false, err
@@ -228,12 +236,30 @@ func (s *session) lead(host *port.Host, wanted bool) (changed bool, err error) {
 	return true, nil
 }
 
+// reservedFree refuses a second user of the addresses: a host may have one (RFC 7335
+// section 4).
+func reservedFree(host *port.Host, link string) error {
+	own, err := host.IPv4()
+	if err != nil {
+		return err
+	}
+	for _, a := range own {
+		if a.Link != link && clat.Reserved.Contains(a.Prefix.Addr()) {
+			return fmt.Errorf("%s has the address %s, so another program translates for this host already: stop that one", a.Link, a.Prefix.Addr())
+		}
+	}
+	return nil
+}
+
 // stop takes back what the session set, and waits for its readers.
 func (s *session) stop(host *port.Host) error {
 	var err error
 	if s.routed {
 		_, err = s.lead(host, false)
 		err = errors.Join(err, host.RemoveAddr(s.tun.Name(), netip.PrefixFrom(clat.HostIPv4, 32)))
+		if s.cfg.LAN.IsValid() {
+			err = errors.Join(err, host.RemoveRoute(port.Route{Dst: s.cfg.LAN, Link: s.tun.Name()}))
+		}
 	}
 	s.cancel()
 	s.closePorts()
