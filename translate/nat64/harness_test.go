@@ -229,7 +229,11 @@ func srcAddr(ip []byte) string { return netip.AddrFrom4([4]byte(ip[12:16])).Stri
 // openUDP sends a datagram of a client and returns the port it is bound to.
 func (b *bench) openUDP(client string, port uint16, to string) uint16 {
 	b.t.Helper()
-	return srcPort(b.one(b.in(pkt{src: client, dst: to, proto: udpProto, payload: udpMsg(port, 53, 4)})))
+	got := b.one(b.in(pkt{src: client, dst: to, proto: udpProto, payload: udpMsg(port, 53, 4)}))
+	if got[0]>>4 != 4 {
+		b.t.Fatalf("an error came out; dropped %v", b.drops())
+	}
+	return srcPort(got)
 }
 
 // status returns the state of the only TCP session, or state.Free.

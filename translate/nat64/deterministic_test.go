@@ -1,0 +1,103 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package nat64
+
+import (
+	"net/netip"
+	"testing"
+)
+
+// TestRFC7422Vector: 14 clients share an address, two shares are kept for leases.
+func TestRFC7422Vector(t *testing.T) {
+	d := Deterministic{Compression: 14, Dynamic: 2, Reserved: 1024}
+	if got := d.Share(1); got != 4032 {
+		t.Fatalf("share %d", got)
+	}
+	for _, tt := range []struct {
+		client      uint64
+		address     uint64
+		first, last int
+	}{{0, 0, 1024, 5055}, {1, 0, 5056, 9087}, {13, 0, 53440, 57471}, {14, 1, 1024, 5055}} {
+		address, first, last := d.Range(tt.client, 1)
+		if address != tt.address || first != tt.first || last != tt.last {
+			t.Errorf("client %d: address %d, ports %d-%d", tt.client, address, first, last)
+		}
+		for _, port := range []int{tt.first, tt.last} {
+			if got, ok := d.Client(tt.address, port, 1); !ok || got != tt.client {
+				t.Errorf("port %d of address %d: client %d, %t", port, tt.address, got, ok)
+			}
+		}
+	}
+	if got := d.dynamicFirst(1); got != 57472 {
+		t.Errorf("leases begin at %d", got)
+	}
+	for _, port := range []int{0, 1023, 57472, 65535} {
+		if got, ok := d.Client(0, port, 1); ok {
+			t.Errorf("port %d is client %d's", port, got)
+		}
+	}
+}
+
+func deterministic(s *Settings) {
+	s.Clients = []netip.Prefix{netip.MustParsePrefix("2001:db8:1::/62"), netip.MustParsePrefix("2001:db8:2::/48")}
+	s.Pool4 = []Range{{Prefix: netip.MustParsePrefix("203.0.113.0/30")}}
+	s.Deterministic = &Deterministic{Compression: 16, Dynamic: 4, Reserved: 1024}
+	s.Limits.ClientBlocks = 2
+}
+
+// TestDeterministicPorts: a client's ports are those that are calculated, without a log,
+// and beyond them leases with one (RFC 7422).
+func TestDeterministicPorts(t *testing.T) {
+	sizes := testSizes
+	sizes.Sessions = 4096
+	b := engineOver(t, newTable(t, sizes), deterministic)
+	const client = "2001:db8:2:11::1" // the 18th after the 4 of the first prefix: number 21
+	where := b.WhereInside(netip.MustParseAddr(client))
+	share := b.settings.Deterministic.Share(256)
+	if len(where) != 1 || !where[0].Calculated || where[0].Pool != netip.MustParseAddr("203.0.113.1") ||
+		int(where[0].First) != 1024+5*share || int(where[0].Last) != 1024+6*share-1 {
+		t.Fatalf("where %+v, share %d", where, share)
+	}
+	for i := range share {
+		port := b.openUDP(client, uint16(1000+i), server6)
+		if port < where[0].First || port > where[0].Last {
+			t.Fatalf("port %d after %d others", port, i)
+		}
+		if len(b.out.Events) != 0 {
+			t.Fatalf("events %+v", b.out.Events)
+		}
+		if got, ok := b.WhereOutside(where[0].Pool, port); !ok || got != where[0] {
+			t.Fatalf("port %d belongs to %+v", port, got)
+		}
+	}
+	port := b.openUDP(client, 999, server6)
+	started := b.events(BlockStart)
+	if int(port) < b.settings.Deterministic.dynamicFirst(256) || len(started) != 1 {
+		t.Fatalf("port %d, events %+v", port, b.out.Events)
+	}
+	got, ok := b.WhereOutside(where[0].Pool, port)
+	if !ok || got.Calculated || got.First != started[0].First || got.Client != where[0].Client {
+		t.Errorf("port %d belongs to %+v", port, got)
+	}
+	if where := b.WhereInside(netip.MustParseAddr(client)); len(where) != 2 || where[1].Calculated {
+		t.Errorf("where %+v", where)
+	}
+}
+
+func TestWhereWithoutCalculation(t *testing.T) {
+	b := engine(t, nil)
+	port := b.openUDP(clientA, 1500, server6)
+	got, ok := b.WhereOutside(netip.MustParseAddr(poolIP), port)
+	if !ok || got.Client != netip.MustParsePrefix("2001:db8:1::/64") || got.First > port || got.Last < port {
+		t.Errorf("%+v, %t", got, ok)
+	}
+	if where := b.WhereInside(netip.MustParseAddr(clientA)); len(where) != 1 || where[0] != got {
+		t.Errorf("%+v", where)
+	}
+	if _, ok := b.WhereOutside(netip.MustParseAddr(poolIP), port^0x8000); ok {
+		t.Error("a port that nobody has is somebody's")
+	}
+	if where := b.WhereInside(netip.MustParseAddr(clientB)); len(where) != 0 {
+		t.Errorf("%+v", where)
+	}
+}
