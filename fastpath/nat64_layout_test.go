@@ -154,7 +154,7 @@ func headerNumber(t *testing.T, name string) uint32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := regexp.MustCompile(`(?m)^#define ` + name + ` (\d+)( /\*.*\*/)?$`).FindSubmatch(text)
+	m := regexp.MustCompile(`(?m)^#define ` + name + ` (\d+)[ \t]*(/\*.*)?$`).FindSubmatch(text)
 	if m == nil {
 		t.Fatalf("the header does not define %s", name)
 	}
