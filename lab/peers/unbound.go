@@ -1,0 +1,101 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package peers
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Unbound is the configuration of unbound, a recursive name server that validates. It
+// knows the zones and records that are written here and asks nobody else.
+type Unbound struct {
+	// Name tells instances apart; it names the files.
+	Name string
+	// Listen is where it answers, over UDP and TCP.
+	Listen netip.AddrPort
+	// Allow are who may ask.
+	Allow []netip.Prefix
+	// Zones are served out of texts in the form of zone files.
+	Zones []UnboundZone
+	// Anchors are DS or DNSKEY records of the keys that are trusted. None: nothing is
+	// validated.
+	Anchors []string
+	// DNS64 is the prefix by which it makes AAAA records itself. Not valid: it makes
+	// none.
+	DNS64 netip.Prefix
+}
+
+// UnboundZone is a zone with its text.
+type UnboundZone struct{ Name, Text string }
+
+// Unbound writes the configuration below dir and returns the command that runs it.
+func (p *Peers) Unbound(dir string, c Unbound) (*Command, error) {
+	path, err := p.Program("unbound")
+	if err != nil {
+		return nil, err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, fmt.Errorf("the folder for %s cannot be reached: %w", c.Name, err)
+	}
+	files := map[string]string{}
+	zone := func(i int) string { return filepath.Join(dir, fmt.Sprintf("%s-%d.zone", c.Name, i)) }
+	for i, z := range c.Zones {
+		files[zone(i)] = z.Text
+	}
+	config := c.config(dir, zone)
+	file := filepath.Join(dir, c.Name+".conf")
+	files[file] = config
+	for name, text := range files {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			return nil, fmt.Errorf("the configuration of %s cannot be written: %w", c.Name, err)
+		}
+	}
+	return &Command{Path: path, Args: []string{"-d", "-p", "-c", file}, Config: config, ConfigPath: file}, nil
+}
+
+func (c Unbound) config(dir string, zone func(int) string) string {
+	var b strings.Builder
+	modules := "iterator"
+	if len(c.Anchors) > 0 {
+		modules = "validator iterator"
+	}
+	if c.DNS64.IsValid() {
+		modules = "dns64 " + modules
+	}
+	fmt.Fprintf(&b, `server:
+  directory: %q
+  chroot: ""
+  username: ""
+  pidfile: ""
+  use-syslog: no
+  verbosity: 1
+  module-config: %q
+  interface: %s@%d
+  do-daemonize: no
+  hide-version: yes
+  minimal-responses: no
+  ede: yes
+  root-hints: ""
+  do-not-query-localhost: no
+  unblock-lan-zones: yes
+  insecure-lan-zones: yes
+`, dir, modules, c.Listen.Addr(), c.Listen.Port())
+	for _, p := range c.Allow {
+		fmt.Fprintf(&b, "  access-control: %s allow\n", p)
+	}
+	for _, a := range c.Anchors {
+		fmt.Fprintf(&b, "  trust-anchor: %q\n", a)
+	}
+	if c.DNS64.IsValid() {
+		fmt.Fprintf(&b, "  dns64-prefix: %s\n", c.DNS64)
+	}
+	b.WriteString("remote-control:\n  control-enable: no\n")
+	for i, z := range c.Zones {
+		fmt.Fprintf(&b, "auth-zone:\n  name: %q\n  zonefile: %q\n  for-upstream: yes\n  for-downstream: no\n  fallback-enabled: no\n", z.Name, zone(i))
+	}
+	return b.String()
+}
