@@ -50,6 +50,7 @@ type NAT64 struct {
 	own    own
 	hosts  []netip.Addr // this host's IPv4 addresses
 	memory *memory
+	ftp    *ftpGateway // nil before it is open
 }
 
 // NewNAT64 makes the translator that cfg describes, without touching the host.
@@ -84,6 +85,11 @@ func (n *NAT64) Run(ctx context.Context) (err error) {
 	if err := n.open(); err != nil {
 		return err
 	}
+	ftp, err := n.openFTP()
+	if err != nil {
+		return err
+	}
+	defer ftp.close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the watch when nothing else begins
 	group, ctx := errgroup.WithContext(ctx)
@@ -103,7 +109,10 @@ func (n *NAT64) Run(ctx context.Context) (err error) {
 	group.Go(func() error { n.loop.RunTimer(ctx); return nil })
 	group.Go(func() error { return n.follow(ctx, changes) })
 	group.Go(func() error { n.events.run(ctx); return nil })
-	defer context.AfterFunc(ctx, func() { n.device.closePorts(false) })()
+	defer context.AfterFunc(ctx, func() {
+		ftp.close() // while its last words can still leave
+		n.device.closePorts(false)
+	})()
 	n.announce()
 	close(n.ready)
 	return group.Wait()

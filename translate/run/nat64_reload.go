@@ -54,17 +54,24 @@ func (n *NAT64) change(live *config.NAT64) error {
 	if err != nil {
 		return err
 	}
-	commit, err := n.device.lead(nat64Routes(live, n.hosts))
+	commitFTP, undoFTP, err := n.ftp.prepare(live)
 	if err != nil {
 		return err
 	}
+	commit, err := n.device.lead(nat64Routes(live, n.hosts))
+	if err != nil {
+		undoFTP()
+		return err
+	}
 	if err := n.changeEngine(settings, before, live); err != nil {
+		undoFTP()
 		back, e := n.device.lead(nat64Routes(&n.cfg, n.hosts))
 		if e == nil {
 			e = back()
 		}
 		return errors.Join(err, e)
 	}
+	commitFTP()
 	return commit()
 }
 

@@ -164,6 +164,10 @@ func (n *NAT64) Collect(emit func(role.Metric)) {
 	eachDropped(&s, func(reason string, count uint64) { emit(role.Dropped(reason, count)) })
 	tun, _ := n.device.stats()
 	loop.CollectPort(emit, "tun", tun)
+	n.mu.Lock()
+	ftp := n.ftp
+	n.mu.Unlock()
+	ftp.collect(emit)
 }
 
 // eachDropped calls f for every drop reason, in a fixed order.
