@@ -3,12 +3,18 @@
 package run
 
 import (
+	"bufio"
+	"io"
+	"net"
 	"net/netip"
 	"testing"
+	"time"
 
+	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/translate/ftpalg/ftptest"
+	"github.com/isthmus-net/isthmus/translate/nat64"
 )
 
 // ftpCounts are the gateway's counters.
@@ -42,5 +48,143 @@ func TestFTP(t *testing.T) {
 				t.Errorf("before: %v\nafter: %v", before, after)
 			}
 		})
+	}
+}
+
+// sessionsWith lists the sessions with an IPv4 host.
+func (n *NAT64) sessionsWith(peer netip.Addr) (list []nat64.SessionInfo) {
+	n.walk(func(e *nat64.Engine, at uint32, now time.Time) uint32 {
+		return e.Sessions(nat64.Selection{Peer: netip.PrefixFrom(peer, 32)}, at, listStep, now, func(s nat64.SessionInfo) bool {
+			list = append(list, s)
+			return true
+		})
+	})
+	return list
+}
+
+// TestFTPSessions looks at what transfers leave in the table: control connections of
+// the gateway's, data connections of the client's own, on one address of several in
+// the pool; where strangers cannot open any, an expected server can.
+func TestFTPSessions(t *testing.T) {
+	w := newWorld(t)
+	server := ftptest.Start(t, w.four, peers.Vsftpd{Address: fourAddr})
+	c := nat64Config(t)
+	c.FTP, c.DropExternalTCP, c.FilteringTCP = true, true, config.AddressDependent
+	c.Pool4[0].Prefix = netip.MustParsePrefix("192.0.2.64/29")
+	n := startNAT64(t, w, c)
+	for _, active := range []bool{false, true} {
+		server.Try(t, w.six, ftpServer, ftptest.Transfer{Program: "curl", Active: active})
+	}
+	dial := netip.PrefixFrom(nat64.DetourAddress(algPrefix(&c), nat64.DetourDial, 0), 96)
+	var controls, passive, active int
+	pool := make(map[netip.Addr]bool)
+	for _, s := range n.sessionsWith(fourAddr) {
+		pool[s.Outside.Addr()] = true
+		switch port := s.Peer.Port(); {
+		case port == ftpPort && dial.Contains(s.Inside.Addr()):
+			controls++
+		case port == 20 && s.Inside.Addr() == sixAddr:
+			active++
+		case port > 1023 && s.Inside.Addr() == sixAddr:
+			passive++
+		default:
+			t.Errorf("what is %+v?", s)
+		}
+	}
+	if controls != 4 || passive != 2 || active != 2 || len(pool) != 1 {
+		t.Errorf("%d control connections, %d passive and %d active ones for data, from %v; want 4, 2, 2 from one address", controls, passive, active, pool)
+	}
+}
+
+// talker is a control connection by hand.
+type talker struct {
+	net.Conn
+	lines *bufio.Reader
+}
+
+// talk connects six to the server.
+func talk(t *testing.T, w *world) *talker {
+	t.Helper()
+	var conn net.Conn
+	w.six.Do(t, func() (err error) {
+		conn, err = net.DialTimeout("tcp6", ftpServer.String(), patience)
+		return err
+	})
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	return &talker{conn, bufio.NewReader(conn)}
+}
+
+// wants says a line, if there is one, and checks the code of the reply.
+func (k *talker) wants(t *testing.T, line, code string) {
+	t.Helper()
+	if line != "" {
+		if _, err := io.WriteString(k, line+"\r\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if reply, err := k.lines.ReadString('\n'); err != nil || len(reply) < 4 || reply[:4] != code+" " {
+		t.Fatalf("the reply to %q is %q (%v), want %s", line, reply, err, code)
+	}
+}
+
+// TestFTPByHand says what no client says, to vsftpd, and hears the end.
+func TestFTPByHand(t *testing.T) {
+	w := newWorld(t)
+	ftptest.Start(t, w.four, peers.Vsftpd{Address: fourAddr})
+	c := nat64Config(t)
+	c.FTP = true
+	n := startNAT64(t, w, c)
+	k := talk(t, w)
+	k.wants(t, "", "220")
+	k.wants(t, "ALGS STATUS64", "216") // vsftpd wants a login before NOOP
+	k.wants(t, "USER anonymous", "230")
+	k.wants(t, "EPSV 1", "522")
+	k.wants(t, "EPSV ALL", "504")
+	k.wants(t, "EPSV", "229")
+	k.wants(t, "ALGS DISABLE64", "216")
+	k.wants(t, "EPRT |2|2001:db8:6::2|5282|", "500") // vsftpd's own answer
+	k.wants(t, "ALGS ENABLE64", "216")
+	k.wants(t, "EPRT |2|2001:db8:6::2|5282|", "200")
+	k.wants(t, "EPRT |2|2001:db8:6::3|5282|", "500")
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if counts := ftpCounts(n); counts["stopped"] != 1 || counts["eprt_translated"] != 1 || counts["epsv_translated"] != 1 {
+		t.Errorf("counted: %v", counts)
+	}
+}
+
+// TestFTPReload switches the gateway on and off, and gives it another prefix.
+func TestFTPReload(t *testing.T) {
+	w := newWorld(t)
+	server := ftptest.Start(t, w.four, peers.Vsftpd{Address: fourAddr})
+	c := nat64Config(t)
+	n := startNAT64(t, w, c)
+	passive := ftptest.Transfer{Program: "curl"}
+	var translated float64
+	for _, step := range []struct {
+		name   string
+		on     bool
+		prefix netip.Prefix
+	}{
+		{"off", false, netip.Prefix{}},
+		{"on", true, netip.Prefix{}},
+		{"another prefix", true, netip.MustParsePrefix("fd00:db8:1:2::/64")},
+		{"off again", false, netip.Prefix{}},
+	} {
+		c.FTP, c.AlgPrefix = step.on, step.prefix
+		left, err := n.Reload(&config.Config{NAT64s: []config.NAT64{c}})
+		if err != nil || len(left) > 0 {
+			t.Fatalf("%s: %v needs a restart; %v", step.name, left, err)
+		}
+		server.Try(t, w.six, ftpServer, passive)
+		now := ftpCounts(n)["epsv_translated"]
+		if (now > translated) != step.on {
+			t.Errorf("%s: EPSV was translated %v times, before %v", step.name, now, translated)
+		}
+		translated = now
 	}
 }
