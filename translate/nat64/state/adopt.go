@@ -110,16 +110,17 @@ func (t *Table) adoptBlocks(i uint32) bool {
 			first%uint32(t.sizes.BlockWords) != 0 || t.leases[t.leaseOf(first)] != 0 {
 			return false
 		}
-		t.leases[t.leaseOf(first)] = i + 1
+		t.setLease(t.leaseOf(first), i+1)
 	}
 	return true
 }
 
 // dropBlocks takes back what adoptBlocks leased.
 func (t *Table) dropBlocks(i uint32) {
-	for at, owner := range t.leases {
-		if owner == i+1 {
-			t.leases[at] = 0
+	c := &t.subscribers[i]
+	for _, first := range c.first[:min(c.blocks, MaxBlocks)] {
+		if at := t.leaseOf(first); int(at) < len(t.leases) && t.leases[at] == i+1 {
+			t.setLease(at, 0)
 		}
 	}
 }

@@ -99,7 +99,7 @@ func (t *Table) lease(s *Subscriber, address, at uint32, limit int, b *Block) Ou
 	first := t.firstOf(address, at)
 	atomic.StoreUint32(&c.first[held], first)
 	atomic.StoreUint32(&c.blocks, held+1)
-	t.leases[address*t.blocksOf()+at] = s.Index + 1
+	t.setLease(address*t.blocksOf()+at, s.Index+1)
 	s.Blocks = held + 1
 	*b = t.blockAt(s.Pool, first)
 	return Made
@@ -127,7 +127,7 @@ func (t *Table) Return(s *Subscriber, b Block) Outcome {
 		}
 		atomic.StoreUint32(&c.first[i], atomic.LoadUint32(&c.first[held-1]))
 		atomic.StoreUint32(&c.blocks, held-1)
-		t.leases[t.leaseOf(first)] = 0
+		t.setLease(t.leaseOf(first), 0)
 		s.Blocks = held - 1
 		return Made
 	}
@@ -155,7 +155,7 @@ func (t *Table) Rehome(s *Subscriber, pool [4]byte) Outcome {
 // returnAll takes all blocks from a client, whose lock is held.
 func (t *Table) returnAll(c *subscriber) {
 	for i := range min(atomic.LoadUint32(&c.blocks), MaxBlocks) {
-		t.leases[t.leaseOf(atomic.LoadUint32(&c.first[i]))] = 0
+		t.setLease(t.leaseOf(atomic.LoadUint32(&c.first[i])), 0)
 	}
 	atomic.StoreUint32(&c.blocks, 0)
 }
@@ -202,12 +202,13 @@ func (t *Table) HasBlock(pool [4]byte, transport Transport) bool {
 	return false
 }
 
-// Leased returns how many blocks clients hold.
-func (t *Table) Leased() (n int) {
-	for _, owner := range t.leases {
-		if owner != 0 {
-			n++
-		}
+// setLease records whose a block is: the index + 1 of a client, or 0.
+func (t *Table) setLease(block, owner uint32) {
+	if t.leases[block] != 0 {
+		t.leased--
 	}
-	return n
+	if owner != 0 {
+		t.leased++
+	}
+	t.leases[block] = owner
 }

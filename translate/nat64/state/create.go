@@ -19,11 +19,10 @@ func (t *Table) NewBinding(s *Subscriber, in Inside, wish Wish, random uint64, b
 	case t.FindBinding6(&in, b):
 		return Found
 	}
-	i, ok := t.bindingsUsed.take(t.bindingHint)
+	i, ok := t.takeBinding()
 	if !ok {
 		return TableFull
 	}
-	t.bindingHint = i
 	port, ok := t.takePort(c, in.Transport, wish, random)
 	if !ok {
 		t.bindingsUsed.give(i)
@@ -37,6 +36,31 @@ func (t *Table) NewBinding(s *Subscriber, in Inside, wish Wish, random uint64, b
 	}
 	t.ViewBinding(i, b)
 	return Made
+}
+
+// takeBinding takes a free record. Where there is none it looks again only when a binding
+// has ended, so that a flood does not look through all the bitmap for each packet.
+func (t *Table) takeBinding() (i uint32, ok bool) {
+	if t.noBinding {
+		return 0, false
+	}
+	if i, ok = t.bindingsUsed.take(t.bindingHint); ok {
+		t.bindingHint = i
+	}
+	t.noBinding = !ok
+	return i, ok
+}
+
+// takeSession does the same for sessions.
+func (t *Table) takeSession() (i uint32, ok bool) {
+	if t.noSession {
+		return 0, false
+	}
+	if i, ok = t.sessionsUsed.take(t.sessionHint); ok {
+		t.sessionHint = i
+	}
+	t.noSession = !ok
+	return i, ok
 }
 
 // publishBinding fills a record and enters it into the indexes. Nobody ends the binding
@@ -91,12 +115,11 @@ func (t *Table) NewSession(b *Binding, n Fresh, s *Session) Outcome {
 	if !t.charge(b.Subscriber) {
 		return SessionLimit
 	}
-	i, ok := t.sessionsUsed.take(t.sessionHint)
+	i, ok := t.takeSession()
 	if !ok {
 		t.refund(b.Subscriber)
 		return TableFull
 	}
-	t.sessionHint = i
 	if !t.publishSession(i, b, &n) {
 		t.sessionsUsed.give(i)
 		t.refund(b.Subscriber)

@@ -179,3 +179,32 @@ func TestHeldLocks(t *testing.T) {
 	table.subscribers[s.Index].lock, table.bindings[b.Index].lock = 0, 0
 	table.check(t)
 }
+
+// TestFullTableHasRoomAgain ends one of all sessions.
+func TestFullTableHasRoomAgain(t *testing.T) {
+	z := small
+	z.Sessions = 64
+	table, _ := open(t, z)
+	s := table.subscribe(t, 1, first4, 0)
+	var last Session
+	for i := range uint32(64) {
+		b := table.bind(t, &s, i, 2000)
+		last = table.meet(t, &b, peer4, 1)
+	}
+	var b Binding
+	for range 2 {
+		if o := table.NewBinding(&s, Inside{client(1, 99), 2000, UDP}, Wish{}, 0, &b); o != TableFull {
+			t.Errorf("binding beyond the table: %s", o)
+		}
+		table.ViewBinding(last.Binding, &b)
+		if o := table.NewSession(&b, Fresh{Peer: peer4, PeerPort: 2, Status: Opened}, &Session{}); o != TableFull {
+			t.Errorf("session beyond the table: %s", o)
+		}
+	}
+	if o := table.End(&last); o != Made {
+		t.Fatal(o)
+	}
+	b = table.bind(t, &s, 99, 2000)
+	table.meet(t, &b, peer4, 1)
+	table.check(t)
+}

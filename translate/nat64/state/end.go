@@ -30,6 +30,7 @@ func (t *Table) bury(s *Session) {
 	t.refund(atomic.LoadUint32(&t.bindings[s.Binding].subscriber))
 	t.dirty.mark(s.Index)
 	t.sessionsUsed.give(s.Index)
+	t.noSession = false
 }
 
 // unchain takes a session out of its binding's chain.
@@ -68,6 +69,7 @@ func (t *Table) buryBinding(i uint32) {
 		atomic.AddUint32(&t.subscribers[b.Subscriber-1].bindings, ^uint32(0))
 	}
 	t.bindingsUsed.give(i)
+	t.noBinding = false
 }
 
 // EndBinding ends a binding of either kind with all its sessions. Outcomes: Made, Gone,

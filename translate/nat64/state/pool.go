@@ -5,6 +5,7 @@ package state
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 )
 
@@ -40,8 +41,14 @@ func (t *Table) SetPool(pool []PoolAddress) error {
 		atomic.StoreUint32(&t.addresses[n].address, wire32(address.Address))
 		t.numbers[address.Address] = n
 	}
-	bound := t.strays()
+	var bound [][]uint64
 	for n := range uint32(len(ports)) {
+		if slices.Equal(t.pool[n], ports[n]) {
+			continue
+		}
+		if bound == nil {
+			bound = t.strays()
+		}
 		t.setPorts(n, ports[n], bound[n])
 	}
 	t.pool = ports
@@ -58,7 +65,7 @@ func (t *Table) number(pool []PoolAddress) (numbers, free []uint32, err error) {
 		}
 		wanted[address.Address] = true
 	}
-	used := t.numbersUsed()
+	used := t.numbersUsed(wanted)
 	for n := range uint32(len(t.addresses)) {
 		a := bytes4(atomic.LoadUint32(&t.addresses[n].address))
 		if number, known := t.numbers[a]; !known || number != n || !wanted[a] && !used[n] {
@@ -88,9 +95,17 @@ func (t *Table) forget(n uint32) {
 	}
 }
 
-// numbersUsed tells which addresses have bindings or leased blocks.
-func (t *Table) numbersUsed() []bool {
+// numbersUsed tells which addresses have bindings or leased blocks, if any address is to
+// leave the pool.
+func (t *Table) numbersUsed(wanted map[[4]byte]bool) []bool {
 	used := make([]bool, len(t.addresses))
+	leaving := false
+	for a := range t.numbers {
+		leaving = leaving || !wanted[a]
+	}
+	if !leaving {
+		return used
+	}
 	for i, owner := range t.leases {
 		if owner != 0 {
 			used[uint32(i)/t.blocksOf()] = true

@@ -38,7 +38,7 @@ func (t *Table) newStatic(in *Inside, out *Outside, owner uint32, b *Binding) Ou
 	if !t.ports.set(port) {
 		return Taken
 	}
-	i, ok := t.bindingsUsed.take(t.bindingHint)
+	i, ok := t.takeBinding()
 	if !ok {
 		t.ports.give(port)
 		return TableFull

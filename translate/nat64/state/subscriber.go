@@ -65,10 +65,13 @@ func (t *Table) ViewSubscriber(index uint32, s *Subscriber) bool {
 	return atomic.LoadUint32(&c.word) == w
 }
 
-// current tells whether the subscriber of a copy has not ended.
+// current tells whether the subscriber of a copy has not ended, nor moved to another
+// address. Under its lock it stays so.
 func (t *Table) current(s *Subscriber) bool {
-	w := atomic.LoadUint32(&t.subscribers[s.Index].word)
-	return w&stateMask == subscriberUsed && uint16(w>>generationShift) == s.Generation
+	c := &t.subscribers[s.Index]
+	w := atomic.LoadUint32(&c.word)
+	return w&stateMask == subscriberUsed && uint16(w>>generationShift) == s.Generation &&
+		atomic.LoadUint32(&c.pool) == wire32(s.Pool)
 }
 
 // prefixOf cuts an address to what tells clients apart.

@@ -24,8 +24,10 @@ type Table struct {
 	numbers                  map[[4]byte]uint32 // of addresses
 	pool                     [][]PortRange      // by number of an address
 	leases                   []uint32           // by number of a block: index + 1 of its subscriber
+	leased                   int                // how many of them have one
 	freeSubscribers          []uint32
 	sessionHint, bindingHint uint32 // the record taken last
+	noSession, noBinding     bool   // none was free, and none has ended since
 	feed                     Feed
 	visited                  Session // by HasPeer, whom packets call
 }

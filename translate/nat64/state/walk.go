@@ -88,6 +88,6 @@ type Counts struct{ Sessions, Bindings, Subscribers, Blocks int }
 func (t *Table) Counts() Counts {
 	return Counts{
 		t.sessionsUsed.count(), t.bindingsUsed.count(),
-		len(t.subscribers) - len(t.freeSubscribers), t.Leased(),
+		len(t.subscribers) - len(t.freeSubscribers), t.leased,
 	}
 }
