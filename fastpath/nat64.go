@@ -97,9 +97,7 @@ func nat64Spec(cfg NAT64Config) (*ebpf.CollectionSpec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the fast path in this program is damaged: %w", err)
 	}
-	fixed := nat64Nat64Features{
-		Sessions: uint32(cfg.Sizes.Sessions), Bindings: uint32(cfg.Sizes.Sessions), BlockWords: uint32(cfg.Sizes.BlockWords),
-	}
+	var fixed nat64Nat64Features
 	mask := mask6(cfg.Sizes.SubscriberLength)
 	for i := range fixed.ClientMask {
 		fixed.ClientMask[i] = binary.NativeEndian.Uint64(mask[8*i:])
@@ -110,14 +108,6 @@ func nat64Spec(cfg NAT64Config) (*ebpf.CollectionSpec, error) {
 			return nil, fmt.Errorf("the fast path in this program and its state differ in the table %s", slab.Name)
 		}
 		m.MaxEntries = uint32(slab.Records)
-		switch slab.Name {
-		case state.SlabSessions6:
-			fixed.SessionBuckets = m.MaxEntries
-		case state.SlabBindings6:
-			fixed.BindingBuckets = m.MaxEntries
-		case state.SlabSubscribers6:
-			fixed.SubscriberBuckets = m.MaxEntries
-		}
 	}
 	if err := spec.Variables["fixed"].Set(fixed); err != nil {
 		return nil, fmt.Errorf("cannot prepare the fast path: %w", err)

@@ -61,17 +61,11 @@ type nat64Nat64Cursor struct {
 }
 
 type nat64Nat64Features struct {
-	_                 structs.HostLayout
-	ClientMask        [2]uint64
-	SessionBuckets    uint32
-	BindingBuckets    uint32
-	SubscriberBuckets uint32
-	Sessions          uint32
-	Bindings          uint32
-	BlockWords        uint32
-	FibSource         uint8
-	Unused            [7]uint8
-	Words             struct {
+	_          structs.HostLayout
+	ClientMask [2]uint64
+	FibSource  uint8
+	Unused     [7]uint8
+	Words      struct {
 		_       structs.HostLayout
 		Verdict nat64Verdict
 	}

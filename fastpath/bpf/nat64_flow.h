@@ -55,7 +55,7 @@ struct found {
  */
 INLINE u32 number6(const struct tuple *t, u64 hash)
 {
-	u32 home = home_of(hash, fixed.session_buckets);
+	u32 home = home_of(hash, head.session_buckets);
 	struct index_bucket *b = bpf_map_lookup_elem(&sessions6, &home);
 	if (UNLIKELY(!b))
 		return 0;
@@ -65,7 +65,7 @@ INLINE u32 number6(const struct tuple *t, u64 hash)
 
 INLINE u32 number4(const struct tuple *t, u64 hash)
 {
-	u32 home = home_of(hash, fixed.session_buckets);
+	u32 home = home_of(hash, head.session_buckets);
 	struct index_bucket *b = bpf_map_lookup_elem(&sessions4, &home);
 	if (UNLIKELY(!b))
 		return 0;

@@ -23,32 +23,36 @@ INLINE u64 refuse(u32 reason) { return (u64)reason << 32; }
 
 /*
  * Takes a free record, near the one that this core took last: a cursor of its own keeps
- * cores apart. The daemon looks through all of a table that seems full here.
+ * cores apart. The daemon looks through all of a table that seems full here. A word is
+ * chosen and looked at in a function of its own, or the verifier would follow each way
+ * through all of them.
  */
 #define TAKE_RECORD(name, map, cursor, records) \
+	GLOBAL u32 name##_in(u32 at) \
+	{ \
+		u32 words = (head.records + 63) / 64; \
+		at = at < words ? at : at % words; \
+		u64 *word = bpf_map_lookup_elem(&map, &at); \
+		u64 free = word ? ~READ_ONCE(*word) : 0; \
+		if (!word || !free) \
+			return 0; \
+		u32 bit = lowest_bit(free), index = at * 64 + bit; \
+		return index < head.records && take_bit(word, bit) ? index + 1 : 0; \
+	} \
 	GLOBAL u32 name(void) \
 	{ \
-		u32 zero = 0, words = (fixed.records + 63) / 64; \
+		u32 zero = 0; \
 		struct nat64_cursor *c = bpf_map_lookup_elem(&cursors, &zero); \
 		if (!c) \
 			return 0; \
-		u32 at = c->cursor; \
-		for (u32 i = 0; i < SCAN_WORDS; i++, at++) { \
-			if (at >= words) \
-				at = 0; \
-			u64 *word = bpf_map_lookup_elem(&map, &at); \
-			if (!word) \
-				return 0; \
-			u64 free = ~READ_ONCE(*word); \
-			if (!free) \
-				continue; \
-			u32 bit = lowest_bit(free), index = at * 64 + bit; \
-			if (index < fixed.records && take_bit(word, bit)) { \
-				c->cursor = at; \
-				return index + 1; \
+		for (u32 i = 0; i < SCAN_WORDS; i++) { \
+			u32 number = name##_in(c->cursor + i); \
+			if (number) { \
+				c->cursor = (number - 1) / 64; \
+				return number; \
 			} \
 		} \
-		c->cursor = at; \
+		c->cursor += SCAN_WORDS; \
 		return 0; \
 	}
 
@@ -79,44 +83,46 @@ INLINE void give_binding(u32 number)
 /* The bit of a word where a port is: the word in the upper half, 1 + the bit below. */
 INLINE u64 place_of_port(u32 word, u32 bit) { return (u64)word << 32 | (bit + 1); }
 
-/* Takes a port in one word of a client's blocks; the place that turn says is looked at first. */
-GLOBAL u64 take_port_in(u32 subscriber, u32 at, u32 transport, u64 mask, u32 turn)
+#define NO_PORTS (~(u64)0)
+
+/*
+ * Takes a port in the word of that number, from a random one on, of a client's blocks.
+ * The first time round mask is of the ports that are wanted most; the second time any
+ * will do; then there are none.
+ */
+GLOBAL u64 take_port_in(u32 subscriber, u32 transport, u64 mask, u64 random, u32 number)
 {
 	struct subscriber *s = bpf_map_lookup_elem(&subscribers, &subscriber);
 	if (!s)
-		return 0;
-	u32 word = s->first[at / fixed.block_words & (SUBSCRIBER_BLOCKS - 1)] + at % fixed.block_words;
+		return NO_PORTS;
+	u32 words = READ_ONCE(s->blocks) * head.block_words, turn = random & 63;
+	if (number >= 2 * words)
+		return NO_PORTS;
+	if (number >= words)
+		mask = ~(u64)0;
+	u32 at = ((random >> 32) * words >> 32) + number;
+	at %= words;
+	u32 word = s->first[at / head.block_words & (SUBSCRIBER_BLOCKS - 1)] + at % head.block_words;
 	if (word % PORT_WORDS < SYSTEM_WORDS)
 		return 0;
 	word += transport * PORT_WORDS;
 	u64 *ports = bpf_map_lookup_elem(&ports_used, &word);
-	if (!ports)
+	u64 free = ports ? ~READ_ONCE(*ports) & mask : 0;
+	if (!ports || !free)
 		return 0;
-	u64 free = ~READ_ONCE(*ports) & mask;
-	if (!free)
-		return 0;
-	turn &= 63;
 	free = free >> turn | free << (-turn & 63);
 	u32 bit = (lowest_bit(free) + turn) & 63;
 	return take_bit(ports, bit) ? place_of_port(word, bit) : 0;
 }
 
-/*
- * Takes a port at random from a client's blocks, whose lock is held; mask is of the
- * ports that are wanted most. Two times round at most: once for these, once for any.
- */
-GLOBAL u64 take_port(u32 subscriber, u32 blocks, u32 transport, u64 mask)
+/* Takes a port at random from a client's blocks, whose lock is held. */
+GLOBAL u64 take_port(u32 subscriber, u32 transport, u64 mask)
 {
-	u32 words = blocks * fixed.block_words, turn = bpf_get_prandom_u32();
-	u32 at = (u64)bpf_get_prandom_u32() * words >> 32;
+	u64 random = (u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
 	for (u32 i = 0; i < PORT_TRIES; i++) {
-		if (i >= 2 * words)
-			return 0;
-		u64 place = take_port_in(subscriber, at, transport, i < words ? mask : ~(u64)0, turn);
+		u64 place = take_port_in(subscriber, transport, mask, random, i);
 		if (place)
-			return place;
-		at = at + 1 < words ? at + 1 : 0;
-		HIDE(at); /* its bounds would make each turn of the loop another one to the verifier */
+			return place == NO_PORTS ? 0 : place;
 	}
 	return 0;
 }
@@ -183,7 +189,7 @@ INLINE u64 bind_locked(struct tuple *t, struct subscriber *s, u32 subscriber)
 	if (number)
 		return number;
 	u32 transport = transport_of(t);
-	u64 place = take_port(subscriber, READ_ONCE(s->blocks), transport, wanted_ports(transport, t->ports));
+	u64 place = take_port(subscriber, transport, wanted_ports(transport, t->ports));
 	if (!place)
 		return refuse(REASON_NO_PORT);
 	number = take_binding();

@@ -149,14 +149,11 @@ struct nat64_shared {
 };
 
 /*
- * What is fixed when a program is loaded. The verifier takes it for constant and
- * removes what a kernel cannot do.
+ * What is fixed when a program is loaded. The verifier takes it for constant, so sizes of
+ * tables are not here but in the head: it would follow each number that comes of them.
  */
 struct nat64_features {
 	u64 client_mask[2]; /* of the prefix that makes a subscriber, as words of a packet */
-	u32 session_buckets, binding_buckets, subscriber_buckets;
-	u32 sessions, bindings; /* records */
-	u32 block_words;        /* a power of two */
 	u8 fib_source; /* not used: source is always set */
 	u8 unused[7];
 	/* Never read: by it the enumerations reach Go. */

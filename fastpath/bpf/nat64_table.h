@@ -197,12 +197,12 @@ INLINE int is_subscriber(const struct subscriber *s, const struct tuple *t)
 	{ \
 		if (!t) \
 			return 0; \
-		u32 home = home_of(hash, fixed.buckets); \
+		u32 home = home_of(hash, head.buckets); \
 		u32 number = name##_in(home, hash, t); \
 		if (number) \
 			return number; \
 		struct index_bucket *b = bpf_map_lookup_elem(&index, &home); \
-		return b && READ_ONCE(b->spilled) ? name##_in(other_of(hash, fixed.buckets), hash, t) : 0; \
+		return b && READ_ONCE(b->spilled) ? name##_in(other_of(hash, head.buckets), hash, t) : 0; \
 	}
 
 SEARCH(search_session6, sessions6, sessions, struct session, is_session6, session_buckets)
@@ -229,14 +229,14 @@ SEARCH(search_subscriber, subscribers6, subscribers, struct subscriber, is_subsc
 	GLOBAL int name(u32 number, u64 hash) \
 	{ \
 		u64 slot = (u64)(u32)hash << 32 | number; \
-		u32 home = home_of(hash, fixed.buckets); \
+		u32 home = home_of(hash, head.buckets); \
 		if (name##_into(home, slot)) \
 			return 1; \
 		struct index_bucket *b = bpf_map_lookup_elem(&index, &home); \
 		if (!b) \
 			return 0; \
 		__sync_fetch_and_add(&b->spilled, 1); \
-		if (name##_into(other_of(hash, fixed.buckets), slot)) \
+		if (name##_into(other_of(hash, head.buckets), slot)) \
 			return 1; \
 		__sync_fetch_and_add(&b->spilled, -1); \
 		return 0; \
@@ -262,11 +262,11 @@ ENTER(enter_binding4, bindings4, binding_buckets)
 	GLOBAL int name(u32 number, u64 hash) \
 	{ \
 		u64 slot = (u64)(u32)hash << 32 | number; \
-		u32 home = home_of(hash, fixed.buckets); \
+		u32 home = home_of(hash, head.buckets); \
 		if (name##_from(home, slot)) \
 			return 1; \
 		struct index_bucket *b = bpf_map_lookup_elem(&index, &home); \
-		if (!b || !name##_from(other_of(hash, fixed.buckets), slot)) \
+		if (!b || !name##_from(other_of(hash, head.buckets), slot)) \
 			return 0; \
 		__sync_fetch_and_add(&b->spilled, -1); \
 		return 1; \
