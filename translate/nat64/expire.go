@@ -67,7 +67,7 @@ func (e *Engine) expired(c *call, s *state.Session) bool {
 		return false
 	}
 	if !e.table.Step(s, state.Trans, s.Word.Flags(), s.Word.Stamp()+e.lifetime(s)) {
-		return e.table.View(s.Index, s) && e.live(c, s) // a packet came at this moment
+		return e.table.View(s.Index, s) && e.live(c.at, s) // a packet came at this moment
 	}
 	e.probe(c, s)
 	return true

@@ -63,7 +63,7 @@ func (e *Engine) tcp4(c *call, ip []byte, k *state.Key4, flags uint8, s *state.S
 	if opens(flags) {
 		return e.open(c, ip, k, &b, bound, s)
 	}
-	filtered := bound && e.settings.FilterTCP == AddressDependent && !e.met(c, &b, k.Peer)
+	filtered := bound && e.settings.FilterTCP == AddressDependent && !e.met(c.at, &b, k.Peer)
 	switch {
 	case !bound:
 		return NoBinding
@@ -82,11 +82,11 @@ func (e *Engine) tcp4(c *call, ip []byte, k *state.Key4, flags uint8, s *state.S
 // open judges a SYN from the IPv4 side that belongs to no session.
 func (e *Engine) open(c *call, ip []byte, k *state.Key4, b *state.Binding, bound bool, s *state.Session) Reason {
 	switch {
-	case e.settings.DropExternalTCP && !(bound && e.expects(c, b, k.Peer)):
+	case e.settings.DropExternalTCP && !(bound && e.expects(c.at, b, k.Peer)):
 		return ExternalTCP
 	case !bound && !e.settings.hasPort(netip.AddrFrom4(k.Pool), state.TCP, k.PoolPort):
 		return NoBinding
-	case !bound, e.settings.FilterTCP == AddressDependent && !e.met(c, b, k.Peer):
+	case !bound, e.settings.FilterTCP == AddressDependent && !e.met(c.at, b, k.Peer):
 		return e.store(c, ip, k)
 	}
 	return e.make4(c, b, k, state.V4Init, s)
@@ -94,9 +94,9 @@ func (e *Engine) open(c *call, ip []byte, k *state.Key4, b *state.Binding, bound
 
 // expects tells whether a connection from the IPv4 host was announced by an FTP control
 // connection (RFC 6384).
-func (e *Engine) expects(c *call, b *state.Binding, peer [4]byte) bool {
+func (e *Engine) expects(at uint32, b *state.Binding, peer [4]byte) bool {
 	return e.table.HasPeer(b, peer, maxChain, func(s *state.Session) bool {
-		return s.Word.Flags()&state.Expected != 0 && e.live(c, s)
+		return s.Word.Flags()&state.Expected != 0 && e.live(at, s)
 	})
 }
 

@@ -39,7 +39,7 @@ func (e *Engine) fragment6(c *call, ip []byte, v *translate.View, to target) Rea
 	}
 	a.phase, a.endpoints = passing, ends
 	r = e.pass6(c, a, ip, v.Src)
-	e.flush(c, a, v.Src, (*Engine).pass6)
+	e.flush(c, a, v.Src)
 	return r
 }
 
@@ -68,7 +68,7 @@ func (e *Engine) fragment4(c *call, ip []byte, v *translate.View) Reason {
 	}
 	a.phase, a.endpoints = passing, ends
 	r = e.pass4(c, a, ip, v.Src)
-	e.flush(c, a, v.Src, (*Engine).pass4)
+	e.flush(c, a, v.Src)
 	return r
 }
 
@@ -146,11 +146,17 @@ func (e *Engine) pass4(c *call, a *assembly, ip []byte, src netip.Addr) Reason {
 }
 
 // flush translates what waited for the first fragment, in the order of arrival.
-func (e *Engine) flush(c *call, a *assembly, src netip.Addr, pass func(*Engine, *call, *assembly, []byte, netip.Addr) Reason) {
+func (e *Engine) flush(c *call, a *assembly, src netip.Addr) {
 	for a.waiting != noChunk {
 		ip := e.fragments.memory.appendTo(c.out.Alloc(e.fragments.memory.size(a.waiting)), a.waiting)
 		a.waiting = e.fragments.memory.release(a.waiting)
-		if r := pass(e, c, a, ip, src); r != none {
+		r := none
+		if src.Is4() {
+			r = e.pass4(c, a, ip, src)
+		} else {
+			r = e.pass6(c, a, ip, src)
+		}
+		if r != none {
 			e.stats.Dropped[r]++
 		}
 	}

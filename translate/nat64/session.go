@@ -26,12 +26,12 @@ func (e *Engine) find4(c *call, k *state.Key4, s *state.Session) bool {
 // usable tells whether a session lives, and ends it otherwise. An established connection
 // is put on probation instead.
 func (e *Engine) usable(c *call, s *state.Session) bool {
-	return e.live(c, s) || e.expired(c, s)
+	return e.live(c.at, s) || e.expired(c, s)
 }
 
 // live tells whether a session is within its lifetime.
-func (e *Engine) live(c *call, s *state.Session) bool {
-	return s.Word.Age(c.at) < e.lifetime(s)
+func (e *Engine) live(at uint32, s *state.Session) bool {
+	return s.Word.Age(at) < e.lifetime(s)
 }
 
 // lifetime returns a session's, in units of a stamp.
@@ -140,8 +140,8 @@ const maxChain = 4096
 
 // met tells whether a binding has a session with the IPv4 host, of any port (RFC 6146
 // section 3.5.1).
-func (e *Engine) met(c *call, b *state.Binding, peer [4]byte) bool {
-	return e.table.HasPeer(b, peer, maxChain, func(s *state.Session) bool { return e.live(c, s) })
+func (e *Engine) met(at uint32, b *state.Binding, peer [4]byte) bool {
+	return e.table.HasPeer(b, peer, maxChain, func(s *state.Session) bool { return e.live(at, s) })
 }
 
 // end ends a session and, if it was the last one, its binding.

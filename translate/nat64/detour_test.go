@@ -1,0 +1,150 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package nat64
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+const detourText = "fd00:1:2:3::/64"
+
+func detoured(s *Settings) { s.DetourPrefix = netip.MustParsePrefix(detourText) }
+
+// TestDetour follows a control connection to the proxy and back, and the proxy's own to the
+// server.
+func TestDetour(t *testing.T) {
+	b := engine(t, detoured)
+	const own, alias, dial = "fd00:1:2:3::1", "fd00:1:2:3:0:1::", "fd00:1:2:3:0:2::"
+	b.wants(b.in(pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(1500, 21, flagSYN, 0)}),
+		pkt{src: alias, dst: own, hop: 63, proto: tcpProto, payload: tcpMsg(1500, 21, flagSYN, 0)})
+	b.wants(b.in(pkt{src: own, dst: alias, proto: tcpProto, payload: tcpMsg(21, 1500, synACK, 0)}),
+		pkt{src: server6, dst: clientA, hop: 63, proto: tcpProto, payload: tcpMsg(21, 1500, synACK, 0)})
+	got, ok := b.Alias(0)
+	if want := (Alias{0, netip.MustParseAddrPort("[" + clientA + "]:1500"), netip.MustParseAddrPort("[" + server6 + "]:21")}); !ok || got != want {
+		t.Fatalf("alias %+v, %t; want %+v", got, ok, want)
+	}
+	// The proxy's connection to the server has the T of the client.
+	data := b.one(b.in(pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(1501, 80, flagSYN, 0)}))
+	out := b.one(b.in(pkt{src: dial, dst: server6, proto: tcpProto, payload: tcpMsg(4000, 21, flagSYN, 0)}))
+	b.wants([][]byte{out}, pkt{src: srcAddr(data), dst: server4, hop: 63, proto: tcpProto, payload: tcpMsg(srcPort(out), 21, flagSYN, 0)})
+	b.wants(b.in(pkt{src: server4, dst: poolIP, proto: tcpProto, payload: tcpMsg(21, srcPort(out), synACK, 0)}),
+		pkt{src: server6, dst: dial, hop: 63, proto: tcpProto, payload: tcpMsg(21, 4000, synACK, 0)})
+	if n := b.Engine.Sizes(); n.Subscribers != 1 || n.Aliases != 1 {
+		t.Errorf("sizes %+v; the proxy is no client of its own", n)
+	}
+	// Other ports, other clients' connections: their own numbers.
+	if got := b.one(b.in(pkt{src: clientB, dst: server6, proto: tcpProto, payload: tcpMsg(1500, 21, flagSYN, 0)})); got[23] != 1 {
+		t.Errorf("source %x", got[8:24])
+	}
+}
+
+func TestDetourRefused(t *testing.T) {
+	b := engine(t, detoured)
+	for _, tt := range []struct {
+		name string
+		p    pkt
+		why  Reason
+	}{
+		{"a segment of a connection that is not known", pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(1500, 21, flagACK, 0)}, DetourUnknown},
+		{"a stranger", pkt{src: "2001:db8:2::1", dst: server6, proto: tcpProto, payload: tcpMsg(1500, 21, flagSYN, 0)}, NotClient},
+		{"the proxy to a number that nobody has", pkt{src: "fd00:1:2:3::1", dst: "fd00:1:2:3:0:1::7", proto: tcpProto, payload: tcpMsg(21, 1500, flagACK, 0)}, DetourUnknown},
+		{"the proxy in the name of nobody", pkt{src: "fd00:1:2:3:0:2::7", dst: server6, proto: tcpProto, payload: tcpMsg(4000, 21, flagSYN, 0)}, DetourUnknown},
+		{"a client to the proxy's side", pkt{src: clientA, dst: "fd00:1:2:3:0:1::", proto: tcpProto, payload: tcpMsg(21, 1500, flagACK, 0)}, DetourUnknown},
+		{"a client in the proxy's name", pkt{src: "fd00:1:2:3::1", dst: server6, proto: udpProto, payload: udpMsg(1500, 53, 4)}, DetourUnknown},
+	} {
+		t.Run(tt.name, func(t *testing.T) { b.refused(tt.p, tt.why) })
+	}
+}
+
+// TestDetourAges: numbers of connections that are over are given anew.
+func TestDetourAges(t *testing.T) {
+	b := engine(t, detoured)
+	for i := range maxAliases {
+		b.one(b.in(pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(uint16(1024+i), 21, flagSYN, 0)}))
+	}
+	b.refused(pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(1000, 21, flagSYN, 0)}, DetourFull)
+	b.in(pkt{src: "fd00:1:2:3::1", dst: "fd00:1:2:3:0:1::", proto: tcpProto, payload: tcpMsg(21, 1024, synACK, 0)})
+	b.pass(4*time.Minute + 10*time.Second)
+	if n := b.Engine.Sizes().Aliases; n != 1 {
+		t.Errorf("%d connections, want the one that was answered", n)
+	}
+	b.one(b.in(pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(1000, 21, flagSYN, 0)}))
+}
+
+func TestDetourNumbers(t *testing.T) {
+	p := netip.MustParsePrefix(detourText)
+	for _, tt := range []struct {
+		addr string
+		kind DetourKind
+		n    uint16
+	}{
+		{"fd00:1:2:3::1", DetourOwn, 1}, {"fd00:1:2:3:0:1::fff", DetourAlias, 0xfff}, {"fd00:1:2:3:0:2::", DetourDial, 0},
+		{"fd00:1:2:3::2", DetourNone, 0}, {"fd00:1:2:3:0:3::1", DetourNone, 0}, {"fd00:1:2:3:1:1::1", DetourNone, 0}, {"fd00:1:2:4::1", DetourNone, 0},
+	} {
+		if kind, n := DetourNumber(p, netip.MustParseAddr(tt.addr)); kind != tt.kind || n != tt.n {
+			t.Errorf("%s: %d, %d", tt.addr, kind, n)
+		}
+		if tt.kind != DetourNone && DetourAddress(p, tt.kind, tt.n) != netip.MustParseAddr(tt.addr) {
+			t.Errorf("%s comes out as %s", tt.addr, DetourAddress(p, tt.kind, tt.n))
+		}
+	}
+}
+
+// TestExpect: an FTP server opens a data connection to T,t that the client was promised (RFC
+// 6384).
+func TestExpect(t *testing.T) {
+	expect := func(b *bench) netip.AddrPort {
+		t.Helper()
+		b.out.Reset()
+		got, err := b.Expect(netip.MustParseAddrPort("["+clientA+"]:1600"), netip.MustParseAddr(server4), b.now, &b.out)
+		if err != nil || got.Addr() != netip.MustParseAddr(poolIP) {
+			t.Fatalf("%v, %v", got, err)
+		}
+		return got
+	}
+	syn := func(b *bench, from string, src, dst uint16) [][]byte {
+		return b.in(pkt{src: from, dst: poolIP, proto: tcpProto, payload: tcpMsg(src, dst, flagSYN, 0)})
+	}
+	for _, strict := range []bool{false, true} {
+		change := func(s *Settings) {
+			if strict {
+				s.FilterTCP, s.DropExternalTCP = AddressDependent, true
+			}
+		}
+		for _, port := range []uint16{20, 2020} {
+			b := engine(t, change)
+			at := expect(b)
+			if again := expect(b); again != at {
+				t.Errorf("%s the second time, %s the first", again, at)
+			}
+			b.pass(29 * time.Second)
+			b.wants(syn(b, server4, port, at.Port()), pkt{src: server6, dst: clientA, hop: 63, proto: tcpProto, payload: tcpMsg(port, 1600, flagSYN, 0)})
+			b.one(b.in(pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(1600, port, synACK, 0)}))
+			b.pass(time.Hour)
+			b.one(b.in(pkt{src: server4, dst: poolIP, proto: tcpProto, payload: tcpMsg(port, at.Port(), flagACK, 5)}))
+		}
+		b := engine(t, change)
+		at := expect(b)
+		b.pass(40 * time.Second)
+		if n := b.Engine.Sizes(); n.Sessions != 0 || n.Bindings != 0 {
+			t.Errorf("sizes %+v 10 s after the hold", n)
+		}
+		if strict {
+			b.refused(pkt{src: server4, dst: poolIP, proto: tcpProto, payload: tcpMsg(20, at.Port(), flagSYN, 0)}, ExternalTCP)
+		}
+	}
+	b := engine(t, nil)
+	for name, who := range map[string][2]string{
+		"an IPv4 client":     {poolIP + ":9", server4},
+		"an IPv6 server":     {"[" + clientA + "]:9", server6},
+		"port 0":             {"[" + clientA + "]:0", server4},
+		"a multicast server": {"[" + clientA + "]:9", "224.0.0.1"},
+		"a stranger":         {"[2001:db8:2::1]:9", server4},
+	} {
+		if _, err := b.Expect(netip.MustParseAddrPort(who[0]), netip.MustParseAddr(who[1]), b.now, &b.out); err == nil {
+			t.Errorf("%s is expected", name)
+		}
+	}
+}
