@@ -18,6 +18,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/fastpath/bypass"
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/client"
@@ -198,7 +199,7 @@ func (f *fastPath) audit(tun *port.TUN) error {
 		return err
 	}
 	q := bypass.Query{Tunnel: tun.Name(), Prefixes: f.cfg.Prefixes, Host: true}
-	q.Devices, _ = planned(plan)
+	q.Devices, _ = driver.Planned(plan)
 	if f.host != nil { // which only this goroutine changes
 		q.Own = fastpath.ProgramIDs(f.host.Programs(), nil)
 	}

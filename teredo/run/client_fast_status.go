@@ -3,8 +3,8 @@
 package run
 
 import (
-	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
@@ -18,9 +18,9 @@ type ClientFastPath struct {
 	// was looked at last.
 	Why string `json:"why,omitempty"`
 	// Devices are those that the programs are attached to, and those left out.
-	Devices []FastDevice `json:"devices,omitempty"`
+	Devices []driver.Device `json:"devices,omitempty"`
 	// Bypassed is what packets of the fast path do not meet, or would not.
-	Bypassed []Bypassed `json:"bypassed,omitempty"`
+	Bypassed []driver.Bypassed `json:"bypassed,omitempty"`
 	// Peers are on the fast path now.
 	Peers int `json:"peers"`
 	// Packets counts by verdict and reason. TCP that is not yet cut into segments
@@ -32,13 +32,13 @@ type ClientFastPath struct {
 func (f *fastPath) status() ClientFastPath {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := ClientFastPath{Mode: f.cfg.FastPath, Path: enginePath, Why: f.why, Bypassed: skippedWords(f.skipped)}
+	s := ClientFastPath{Mode: f.cfg.FastPath, Path: driver.EnginePath, Why: f.why, Bypassed: driver.Words(f.skipped)}
 	if f.host == nil {
 		return s
 	}
 	s.Path = "tc"
 	for _, d := range f.attachment.Report() {
-		s.Devices = append(s.Devices, FastDevice{
+		s.Devices = append(s.Devices, driver.Device{
 			Device: d.Device, Hook: string(d.Hook), Target: d.Target, Why: d.Why, Warnings: d.Warnings,
 		})
 	}
@@ -48,7 +48,7 @@ func (f *fastPath) status() ClientFastPath {
 			s.Why = m.refused
 		}
 	}
-	s.Packets = byVerdict(f.counters())
+	s.Packets = driver.ByVerdict(f.counters())
 	return s
 }
 
@@ -66,13 +66,11 @@ func (m *fastMember) placed() (n int) {
 }
 
 // counters reads those of the programs; f.mu is held.
-func (f *fastPath) counters() []fastpath.Counter {
+func (f *fastPath) counters() []driver.Count {
 	if f.host == nil {
 		return nil
 	}
-	// Without an answer nothing is shown, rather than something wrong.
-	list, _ := f.host.Counters()
-	return list
+	return countsOf(f.host.Counters())
 }
 
 // collect gives the metrics of the fast path.
@@ -86,7 +84,7 @@ func (f *fastPath) collect(emit func(role.Metric)) {
 	if f.host != nil {
 		tc = 1
 	}
-	emitCounters(f.counters(), emit)
+	driver.EmitCounters(f.counters(), emit)
 	emit(role.Level("fastpath_peers", "Peers whose data takes the fast path.", float64(peers)))
 	emit(role.Level("fastpath_tc", "1 while tc carries the data of proved peers.", tc))
 }

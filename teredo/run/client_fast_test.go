@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/internal/trace"
 )
@@ -461,7 +462,7 @@ func TestFastPathOfClientNeverSkipsAFirewall(t *testing.T) {
 		})
 	}
 	nft(`table inet guard { chain input { type filter hook input priority 0; udp sport 9 drop; }; }`)
-	s := await(t, p.ca, "off the fast path", func(s ClientStatus) bool { return s.FastPath.Path == enginePath })
+	s := await(t, p.ca, "off the fast path", func(s ClientStatus) bool { return s.FastPath.Path == driver.EnginePath })
 	if len(s.FastPath.Bypassed) == 0 || !strings.Contains(s.FastPath.Why, s.FastPath.Bypassed[0].What) {
 		t.Errorf("fast path %+v", s.FastPath)
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/trace"
 )
 
@@ -41,7 +43,7 @@ func (f *fastPath) trace(ctx context.Context, sampling trace.Sampling, emit func
 		return err
 	}
 	defer f.endSamples()
-	return readSamples(ctx, reader, f.cfg.Name, f.deviceName, emit)
+	return driver.ReadSamples(ctx, reader, f.cfg.Name, f.deviceName, func(s fastpath.Sample) string { return s.Reason.String() }, emit)
 }
 
 // sample has the programs sample packets; the reader is nil when there are none.

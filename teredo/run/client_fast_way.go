@@ -5,10 +5,9 @@ package run
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
-	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/teredo"
 )
@@ -19,11 +18,6 @@ const leastWire = teredo.MTU + 28
 
 // maxWays bounds the ways that are remembered.
 const maxWays = 4096
-
-// wires are kinds of device behind which there is a wire, before which packets are
-// cut and get their checksums. Others end on this machine: in a program perhaps,
-// which the kernel hands 64 KB of TCP in one datagram, without a checksum inside.
-var wires = []string{"device", "bond", "team"}
 
 // resolve finds the ways that are missing. It runs on the thread of the fast path,
 // and holds no lock while it asks the kernel.
@@ -99,16 +93,7 @@ func (f *fastPath) accepts(name string, w port.Wire) error {
 	case w.MTU < leastWire:
 		return fmt.Errorf("%s has an MTU of %d bytes, and the fast path needs %d: it does not fragment", name, w.MTU, leastWire)
 	case f.cfg.FastPath == config.FastPathAuto:
-		return finishes(name, w)
+		return driver.Finishes(name, w)
 	}
 	return nil
-}
-
-// finishes tells why what a host sends itself must not leave by a device through
-// the fast path, unless its operator knows what is behind it.
-func finishes(name string, w port.Wire) error {
-	if slices.Contains(wires, w.Kind) || fastpath.FinishesPackets(name) {
-		return nil
-	}
-	return fmt.Errorf(`%s is a %s that leaves checksums to its far end, where a program could make nothing of them: set fast_path = "tc" if all peers and relays are in their kernels, or run ethtool -K %s tx off`, name, w.Kind, name)
 }

@@ -3,256 +3,146 @@
 package run
 
 import (
-	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
-	"github.com/isthmus-net/isthmus/fastpath/bypass"
 	"github.com/isthmus-net/isthmus/internal/config"
-	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/teredo/peer"
 )
 
+// FastPath is the part of the status that says which way packets take.
+type FastPath = driver.Status
+
 // fast is the fast path of one relay: programs in the kernel that carry the packets
-// of established peers, and the tables that they share with the engine. Without it
-// the engine carries all packets, so what goes wrong here costs speed and nothing
-// else. One goroutine, on a thread in the relay's network namespace, opens, runs
-// and closes it; the methods that lock may be called by all.
+// of established peers, and the tables that they share with the engine.
 type fast struct {
-	log      *slog.Logger
-	features fastpath.Features
+	*driver.Driver
 	table    *fastpath.Teredo // nil: the engine is alone
-	pins     *fastpath.Pins   // nil: nothing outlives the process
-	kept     bool             // it does
 	peerSeed peer.Seed
 	told     fastpath.Settings // what the programs know
-	tunnel   tunnelDevice
-	follower *fastpath.Follower
-	followed chan struct{} // closed at the end of the follower
-	unfollow context.CancelFunc
-	warned   string // what was logged last, so that it is logged once
-	skips    string // likewise
-	host     *port.Host
 	// merge says whether the kernel may merge datagrams for the relay's sockets,
 	// which it does before tc sees them.
 	merge func(on bool)
+	// takes tells whether this host has an address.
+	takes func(*config.Relay) bool
+	// engine is what the engine has sent to clients, and to IPv6.
+	engine func() [2]uint64
 
-	woken  chan struct{}   // something that follows has changed
-	rules  <-chan struct{} // what redirected packets would not meet may have changed
-	traced atomic.Bool     // somebody sees the packets
-
-	mu         sync.Mutex // guards what follows
-	cfg        config.Relay
-	local      local
-	moved      bool                 // links have changed since they were looked at
-	failed     error                // why it must end
-	attachment *fastpath.Attachment // nil: packets go to the engine
-	attachedAs fastpath.AttachConfig
-	view       FastPath
-	last       []fastpath.Counter // when the tables were given back
-	meter      meter
-}
-
-// tunnelDevice is the relay's own device.
-type tunnelDevice struct {
-	name  string
-	index int
+	mu    sync.Mutex // guards what follows
+	cfg   config.Relay
+	local local
 }
 
 // newFast makes the fast path of a relay, without touching the host.
 func newFast(cfg *config.Relay, log *slog.Logger) *fast {
-	return &fast{log: log, cfg: *cfg, merge: func(bool) {}, woken: make(chan struct{}, 1), view: FastPath{Path: enginePath}}
+	f := &fast{cfg: *cfg, merge: func(bool) {}, takes: func(*config.Relay) bool { return true }}
+	f.Driver = driver.New(driver.Role{
+		Name: cfg.Name, Load: f.load, Apply: f.apply, Hindered: f.hindered,
+		Carried: func(path string) { f.merge(path != "tc") },
+		Count:   func() []driver.Count { return countsOf(f.table.Counters()) },
+		Measure: func() map[string]uint64 { return measured(f.Counters(), f.engine()) },
+		Reason:  func(s fastpath.Sample) string { return s.Reason.String() },
+	}, driverConfig(cfg), log)
+	return f
 }
 
-// open loads the fast path that the configuration asks for, or finds out why there
-// is none.
+// driverConfig is what the driver has to know of a configuration.
+func driverConfig(cfg *config.Relay) driver.Config {
+	return driver.Config{
+		Mode: cfg.FastPath, Devices: cfg.FastPathDevices, Linger: cfg.FastPathLinger,
+		Host: cfg.Mode == config.ModeHost, Prefixes: cfg.Prefixes,
+	}
+}
+
+// open loads the fast path that the configuration asks for.
 func (f *fast) open() {
-	cfg := f.cfg
-	switch {
-	case cfg.FastPath == config.FastPathOff:
-		f.view.Why = "it is switched off in the configuration"
-	default:
-		f.load(&cfg)
-	}
+	f.Open(false)
 	if f.table == nil {
-		if err := discardPins(cfg.Name); err != nil {
-			f.log.Warn("what an earlier process has left of its fast path cannot be removed", "error", err)
-		}
-	}
-}
-
-// load loads programs and tables, or takes over those that are pinned.
-func (f *fast) load(cfg *config.Relay) {
-	f.features = fastpath.Probe()
-	if !f.features.Programs || !f.features.MappedArrays {
-		f.refuse(errors.New(strings.Join(f.features.Missing, " ")))
 		return
 	}
-	if err := f.mayLoad(); err != nil {
-		f.refuse(err)
-		return
-	}
-	pins, err := fastpath.OpenPins(pinName(cfg.Name))
-	if err == nil {
-		f.pins = pins
-	} else {
-		f.view.NotKept = err.Error()
-	}
-	tables := fastpath.TeredoConfig{
-		Name: cfg.Name, Buckets: peer.HotBytes(cfg.MaxPeers) / peer.BucketBytes,
-		Foreign: peer.ForeignLimit(cfg.MaxPeers), Shape: shapeOf(cfg), Pins: f.pins,
-	}
-	f.table, err = fastpath.LoadTeredo(tables)
-	if err != nil && f.pins != nil {
-		// What cannot be kept may still be had.
-		f.view.NotKept = err.Error()
-		f.dropPins()
-		tables.Pins = nil
-		f.table, err = fastpath.LoadTeredo(tables)
-	}
-	if err != nil {
-		f.refuse(err)
-		return
-	}
-	f.kept = f.pins != nil
 	if f.table.Adopted() {
 		f.peerSeed = f.table.Settings().Seed
 		return
 	}
+	var err error
 	if f.peerSeed, err = peer.NewSeed(rand.Reader); err != nil {
-		f.refuse(err)
-		f.kept = false
-		_ = f.close()
+		f.Abandon(err)
+		f.table = nil
 	}
 }
 
-// mayLoad tells what right the process lacks to load programs that handle packets as
-// ours do. The verifier's own words would be of pointers.
-func (f *fast) mayLoad() error {
-	for _, c := range f.features.Capabilities {
-		if c == "CAP_PERFMON" || c == "CAP_SYS_ADMIN" {
-			return nil
-		}
-	}
-	return errors.New("the process may not load programs of this kind: give it CAP_PERFMON beside CAP_BPF")
-}
-
-// refuse notes why the engine is alone, and says so where somebody asked for more.
-func (f *fast) refuse(err error) {
-	f.view.Why = err.Error()
-	if f.cfg.FastPath == config.FastPathAuto {
-		f.log.Info("the engine carries all packets", "why", f.view.Why)
-	} else {
-		f.log.Warn("the fast path cannot be had, so the engine carries all packets", "why", f.view.Why)
-	}
-}
-
-// dropPins removes what is pinned.
-func (f *fast) dropPins() {
-	if f.pins != nil {
-		_ = f.pins.Remove()
-		f.pins = nil
-	}
-}
-
-// loaded tells whether programs and tables are there, be they attached or not. It
-// locks.
-func (f *fast) loaded() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.table != nil
-}
-
-// keeps tells whether the fast path outlives the process.
-func (f *fast) keeps() bool { return f.kept }
-
-// use tells of the relay's own device, by which the programs ask for routes.
-func (f *fast) use(host *port.Host, tun *port.TUN) error {
-	f.host, f.tunnel = host, tunnelDevice{tun.Name(), tun.Index()}
-	if f.table == nil {
-		return nil
-	}
-	return host.ForwardIPv4(tun.Name())
-}
-
-// start attaches the fast path, now that the engine serves.
-func (f *fast) start(ctx context.Context) {
-	if f.table == nil {
-		return
-	}
-	follower, err := fastpath.NewFollower(f.table)
-	if err == nil {
-		f.rules, err = bypass.Watch(ctx, bypass.Query{Prefixes: f.cfg.Prefixes})
-	}
+// load loads programs and tables, or takes over those that are pinned.
+func (f *fast) load(pins *fastpath.Pins, _ fastpath.Features) (driver.Table, error) {
+	table, err := fastpath.LoadTeredo(fastpath.TeredoConfig{
+		Name: f.cfg.Name, Buckets: peer.HotBytes(f.cfg.MaxPeers) / peer.BucketBytes,
+		Foreign: peer.ForeignLimit(f.cfg.MaxPeers), Shape: shapeOf(&f.cfg), Pins: pins,
+	})
 	if err != nil {
-		f.fail(err)
-		f.settle()
-		return
+		return nil, err
 	}
-	f.follower = follower
-	ctx, f.unfollow = context.WithCancel(ctx)
-	f.followed = make(chan struct{})
-	go func() {
-		defer close(f.followed)
-		if err := follower.Run(ctx); err != nil && ctx.Err() == nil {
-			f.fail(fmt.Errorf("routes can no longer be followed: %w", err))
-		}
-	}()
-	f.applySettings()
-	f.table.Beat(f.linger())
-	f.settle()
+	f.table = table
+	return table, nil
 }
 
-// stopFollowing ends the follower.
-func (f *fast) stopFollowing() {
-	if f.follower != nil {
-		f.unfollow()
-		<-f.followed
-		f.follower = nil
-	}
-}
-
-// linger is how long the programs may go on alone.
-func (f *fast) linger() time.Duration {
+// configure takes a new configuration, and new addresses of the host. It locks.
+func (f *fast) configure(cfg *config.Relay, at *local) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.cfg.FastPathLinger
+	f.cfg, f.local = *cfg, *at
+	f.mu.Unlock()
+	f.Configure(driverConfig(cfg))
 }
 
-// beat is how often the programs are told that the daemon lives.
-const beat = time.Second
-
-// run keeps the fast path in step with configuration and host until ctx ends;
-// engine tells what the engine has sent to clients and to IPv6.
-func (f *fast) run(ctx context.Context, engine func() [2]uint64) {
-	if f.table == nil {
-		return
+// hindered tells that the host does not have the address that the relay is bound to: one
+// that moves to another host is no longer sent from here.
+func (f *fast) hindered() string {
+	f.mu.Lock()
+	cfg := f.cfg
+	f.mu.Unlock()
+	if a := cfg.Bind.Addr(); !a.IsUnspecified() && !f.takes(&cfg) {
+		return fmt.Sprintf("%s, to which the relay is bound, is not an address of this host", a)
 	}
-	ticker := time.NewTicker(beat)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-f.woken:
-			f.applySettings()
-			f.settle()
-		case _, open := <-f.rules:
-			if !open {
-				f.rules = nil // ctx has ended
-				continue
-			}
-			f.settle()
-		case now := <-ticker.C:
-			f.table.Beat(f.linger())
-			f.measure(now, engine())
+	return ""
+}
+
+// countsOf are counters in the driver's form. Without an answer nothing is shown, rather
+// than something wrong.
+func countsOf(counters []fastpath.Counter, _ error) []driver.Count {
+	list := make([]driver.Count, len(counters))
+	for i, c := range counters {
+		list[i] = driver.Count{Verdict: c.Verdict, Reason: c.Reason.String(), Packets: c.Packets, Bytes: c.Bytes}
+	}
+	return list
+}
+
+// measured sorts what has passed by what rates are shown of.
+func measured(counts []driver.Count, engine [2]uint64) map[string]uint64 {
+	total := map[string]uint64{
+		"fast_to_clients": 0, "fast_to_ipv6": 0, "punted": 0, "dropped": 0,
+		"engine_to_clients": engine[0], "engine_to_ipv6": engine[1],
+	}
+	for _, c := range counts {
+		switch {
+		case c.Reason == fastpath.EncapForwarded.String(), c.Reason == fastpath.HostEncapForwarded.String():
+			total["fast_to_clients"] += c.Packets
+		case c.Reason == fastpath.DecapForwarded.String(), c.Reason == fastpath.HostDecapForwarded.String():
+			total["fast_to_ipv6"] += c.Packets
+		case c.Verdict == fastpath.Punt:
+			total["punted"] += c.Packets
+		case c.Verdict == fastpath.Drop:
+			total["dropped"] += c.Packets
 		}
 	}
+	return total
+}
+
+// FastPathPlan is what the fast path of a relay would be on this machine.
+type FastPathPlan = driver.Forecast
+
+// PlanFastPath finds out what the fast path of a relay would be, and changes nothing.
+func PlanFastPath(cfg config.Relay) FastPathPlan {
+	return driver.Plan(config.RoleRelay, cfg.Name, cfg.Interface, driverConfig(&cfg))
 }

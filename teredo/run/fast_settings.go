@@ -3,7 +3,6 @@
 package run
 
 import (
-	"fmt"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -32,20 +31,20 @@ func shapeOf(cfg *config.Relay) string {
 	return strings.Join(words, " ")
 }
 
-// applySettings tells the programs what has changed of configuration and host.
-func (f *fast) applySettings() {
+// apply tells the programs what has changed of configuration and host.
+func (f *fast) apply() error {
 	f.mu.Lock()
 	cfg, at := f.cfg, f.local
 	f.mu.Unlock()
 	s := f.settings(&cfg, &at)
 	if reflect.DeepEqual(s, f.told) {
-		return // programs pass packets by while settings change
+		return nil // programs pass packets by while settings change
 	}
 	if err := f.table.Set(s); err != nil {
-		f.fail(fmt.Errorf("its programs refuse the settings: %w", err))
-		return
+		return err
 	}
 	f.told = s
+	return nil
 }
 
 // settings is what the programs must know. What the engine knows too is the same.
@@ -58,7 +57,7 @@ func (f *fast) settings(cfg *config.Relay, at *local) fastpath.Settings {
 		Refresh: send, Memory: receive, Host: engine.Host, Carry: cfg.CarryClients,
 		// Who asks for tc knows what is behind his veths.
 		Unfinished: cfg.FastPath == config.FastPathTC,
-		Tunnel:     f.tunnel.index, PuntRate: puntRate, PuntShare: puntShare,
+		Tunnel:     f.Tunnel(), PuntRate: puntRate, PuntShare: puntShare,
 	}
 }
 
@@ -80,7 +79,7 @@ func (f *fast) source(cfg *config.Relay, at *local) netip.Addr {
 	var only netip.Addr
 	for _, a := range at.own {
 		switch {
-		case f.features.FibSource, !a.IsGlobalUnicast():
+		case f.Features().FibSource, !a.IsGlobalUnicast():
 		case only.IsValid():
 			return netip.Addr{}
 		default:

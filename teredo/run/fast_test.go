@@ -16,12 +16,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo"
@@ -178,7 +180,7 @@ func checkTotals(t *testing.T, relay *Relay, path string, toClient, toHost float
 			t.Errorf("the metric of %s says %v, and the path is %s", hook, on, path)
 		}
 	}
-	if _, ok := values["dropped_total  no_peer fast"]; ok != (path != enginePath) {
+	if _, ok := values["dropped_total  no_peer fast"]; ok != (path != driver.EnginePath) {
 		t.Errorf("drops of the fast path are reported: %v", ok)
 	}
 }
@@ -336,7 +338,7 @@ func TestFastPathWarnsWhereItSkips(t *testing.T) {
 		t.Errorf("logged: %q", lines)
 	}
 	for range 3 { // what it looks at has not changed
-		r.relay.fast.wake()
+		r.relay.fast.Wake()
 		time.Sleep(50 * time.Millisecond)
 	}
 	if lines := log.lines("do not meet"); len(lines) != 1 {
@@ -495,31 +497,20 @@ func TestFastPathFollowsALinkLayerAddress(t *testing.T) {
 	}
 }
 
-// Rates are of the time between two looks at the counters.
-func TestFastPathRates(t *testing.T) {
-	f := newFast(&config.Relay{}, slog.New(slog.DiscardHandler))
-	left := fastpath.Reason(0)
-	for left.Verdict() != fastpath.Punt {
-		left++
+// Rates are of packets by the way they took.
+func TestFastPathMeasures(t *testing.T) {
+	got := measured([]driver.Count{
+		{Verdict: fastpath.Forward, Reason: fastpath.EncapForwarded.String(), Packets: 10},
+		{Verdict: fastpath.Forward, Reason: fastpath.HostEncapForwarded.String(), Packets: 1},
+		{Verdict: fastpath.Forward, Reason: fastpath.DecapForwarded.String(), Packets: 20},
+		{Verdict: fastpath.Forward, Reason: fastpath.HostDecapForwarded.String(), Packets: 2},
+		{Verdict: fastpath.Punt, Reason: "bubble", Packets: 3},
+		{Verdict: fastpath.Drop, Reason: fastpath.PuntLimit.String(), Packets: 4},
+	}, [2]uint64{5, 6})
+	want := map[string]uint64{
+		"fast_to_clients": 11, "fast_to_ipv6": 22, "punted": 3, "dropped": 4, "engine_to_clients": 5, "engine_to_ipv6": 6,
 	}
-	count := func(encap, decap, punt, drop uint64) {
-		f.last = []fastpath.Counter{
-			{Verdict: fastpath.Forward, Reason: fastpath.EncapForwarded, Packets: encap},
-			{Verdict: fastpath.Forward, Reason: fastpath.HostDecapForwarded, Packets: decap},
-			{Verdict: fastpath.Punt, Reason: left, Packets: punt},
-			{Verdict: fastpath.Drop, Reason: fastpath.PuntLimit, Packets: drop},
-		}
-	}
-	start := time.Unix(1_700_000_000, 0)
-	count(1_000_000, 5, 5, 5)
-	f.measure(start, [2]uint64{7, 7})
-	if got := f.status().Rates; got != (FastRates{}) {
-		t.Errorf("after one look: %+v", got)
-	}
-	count(1_050_000, 2005, 25, 9)
-	f.measure(start.Add(2*time.Second), [2]uint64{107, 8})
-	want := FastRates{FastToClients: 25_000, FastToIPv6: 1000, EngineToClients: 50, EngineToIPv6: 1, Punted: 10, Dropped: 2}
-	if got := f.status().Rates; got != want {
-		t.Errorf("rates %+v, want %+v", got, want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -70,6 +70,7 @@ func NewRelay(cfg config.Relay, log *slog.Logger) (*Relay, error) {
 		return nil, err
 	}
 	r := &Relay{name: cfg.Name, log: log, engine: engine, ready: make(chan struct{}), cfg: cfg, fast: newFast(&cfg, log)}
+	r.fast.engine = r.sent
 	r.loop.Engine = engine
 	r.loop.NewOutput = func() *packet.Batch { return new(packet.Batch) }
 	r.loop.EachDropped = r.eachDropped
@@ -131,10 +132,10 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	group.Go(func() error { r.loop.RunTimer(ctx); return nil })
 	group.Go(func() error { return r.follow(ctx, changes) })
 	defer context.AfterFunc(ctx, func() { r.endPorts(ctx) })()
-	r.fast.start(ctx)
+	r.fast.Start(ctx)
 	r.announce()
 	close(r.ready)
-	r.fast.run(ctx, r.sent)
+	r.fast.Run(ctx)
 	return group.Wait()
 }
 
@@ -194,7 +195,7 @@ func (r *Relay) open() error {
 	}
 	r.local.port = r.conns[0].LocalAddr().Port()
 	r.loop.SetSocket(relay.Socket, r.conns[0])
-	tun := port.TUNConfig{Name: r.cfg.Interface, MTU: r.cfg.MTU, Forwarding: router, Offload: true, Persistent: r.fast.keeps()}
+	tun := port.TUNConfig{Name: r.cfg.Interface, MTU: r.cfg.MTU, Forwarding: router, Offload: true, Persistent: r.fast.Keeps()}
 	if r.tuns, err = port.OpenTUNQueues(tun, n); err != nil {
 		return err
 	}
@@ -203,7 +204,9 @@ func (r *Relay) open() error {
 			conn.Merge(on)
 		}
 	}
-	if err := r.fast.use(r.host, r.tuns[0]); err != nil {
+	host := r.host
+	r.fast.takes = func(cfg *config.Relay) bool { return host.Takes(cfg.Bind.Addr()) }
+	if err := r.fast.Use(r.host, r.tuns[0]); err != nil {
 		return err
 	}
 	r.loop.IP = r.tuns[0]
@@ -254,7 +257,7 @@ func (r *Relay) follow(ctx context.Context, changes <-chan port.Change) error {
 	for c := range changes {
 		if c.Kind == port.LinkChanged || c.Kind == port.Overrun {
 			r.followDevice(c)
-			r.fast.linksChanged()
+			r.fast.LinksChanged()
 		}
 		if c.Kind != port.AddressChanged && c.Kind != port.Overrun {
 			continue
@@ -333,7 +336,7 @@ func (r *Relay) reconfigure(cfg *config.Relay) (err error) {
 }
 
 // leaves tells whether what carries established peers is kept for a successor.
-func (r *Relay) leaves(ctx context.Context) bool { return role.Leaving(ctx) && r.fast.keeps() }
+func (r *Relay) leaves(ctx context.Context) bool { return role.Leaving(ctx) && r.fast.Keeps() }
 
 // lastPackets is how long the engine goes on when a successor is to come: packets
 // that the fast path has left to it, of peers that have just become trusted, lie in
@@ -376,15 +379,15 @@ func (r *Relay) close(leave bool) error {
 	if leave && host != nil {
 		host.Abandon()
 		r.closePorts(true)
-		return errors.Join(r.giveMemory(), r.fast.leave())
+		return errors.Join(r.giveMemory(), r.fast.Leave())
 	}
-	r.fast.detach("")
+	r.fast.Detach("")
 	var err error
 	if host != nil {
 		err = host.Close()
 	}
 	r.closePorts(false)
-	return errors.Join(err, r.giveMemory(), r.fast.close())
+	return errors.Join(err, r.giveMemory(), r.fast.Close())
 }
 
 // announce logs how the relay serves, once.

@@ -30,7 +30,7 @@ func (r *Relay) takeMemory() error {
 func (r *Relay) takeShared() error {
 	err := r.moveTable(r.fast.table.Peers(), r.fast.shared())
 	if sizes := r.sizes(); err == nil && sizes.Trusted > 0 {
-		r.fast.note(func(v *FastPath) { v.Adopted = sizes.Trusted })
+		r.fast.Note(func(v *FastPath) { v.Adopted = sizes.Trusted })
 		r.log.Info("peers of an earlier process are taken over", "peers", sizes.Trusted)
 	}
 	return err

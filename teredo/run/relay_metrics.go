@@ -40,7 +40,7 @@ func (r *Relay) Collect(emit func(role.Metric)) {
 	emit(role.Level("foreign_peers", "Of these, clients whose mapping is not the one in their address.", float64(sizes.Foreign)))
 	emit(role.Level("queued_bytes", "Bytes that wait for clients.", float64(sizes.QueuedBytes)))
 	s.EachDropped(func(why relay.Reason, n uint64) { emit(role.Dropped(why.String(), n)) })
-	r.fast.collect(emit)
+	r.fast.Collect(emit)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()

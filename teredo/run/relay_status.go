@@ -59,7 +59,7 @@ func (r *Relay) Status() any {
 	if st.Workers = len(r.conns); st.Workers > 0 {
 		st.Listen = r.conns[0].LocalAddr()
 	}
-	st.FastPath = r.fast.status()
+	st.FastPath = r.fast.Status()
 	sizes := r.sizes()
 	st.Peers, st.Trusted, st.QueuedBytes = sizes.Peers, sizes.Trusted, sizes.QueuedBytes
 	st.CarryClients, st.Bound = r.cfg.CarryClients, sizes.Bound
@@ -115,7 +115,7 @@ func (r *Relay) Reload(next *config.Config) (needsRestart []string, err error) {
 	live.Mode, live.Bind, live.Prefixes = r.cfg.Mode, r.cfg.Bind, r.cfg.Prefixes
 	live.Interface, live.MTU, live.Route = r.cfg.Interface, r.cfg.MTU, r.cfg.Route
 	live.MaxPeers, live.Workers, live.Announce = r.cfg.MaxPeers, r.cfg.Workers, r.cfg.Announce
-	if !r.fast.loaded() {
+	if !r.fast.Loaded() {
 		live.FastPath = r.cfg.FastPath // the peers lie where no program can read them
 	}
 	if err := r.reconfigure(&live); err != nil {

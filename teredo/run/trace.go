@@ -30,6 +30,13 @@ func (s *Server) eachDropped(f func(reason string, n uint64)) {
 	}
 }
 
+// Trace implements [role.Tracer]: it shows the packets of both paths.
+func (r *Relay) Trace(ctx context.Context, sampling trace.Sampling, emit func(*trace.Sample)) error {
+	return r.fast.Trace(ctx, sampling, emit, func(ctx context.Context, emit func(*trace.Sample)) error {
+		return r.loop.Trace(ctx, r.name, sampling, emit)
+	})
+}
+
 func (r *Relay) eachDropped(f func(reason string, n uint64)) {
 	s := r.engine.Stats()
 	s.EachDropped(func(why relay.Reason, n uint64) { f(why.String(), n) })

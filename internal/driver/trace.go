@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package run
+package driver
 
 import (
 	"context"
@@ -15,12 +15,13 @@ import (
 	"github.com/isthmus-net/isthmus/internal/trace"
 )
 
-// Trace implements [role.Tracer]: it shows the packets of both paths.
-func (r *Relay) Trace(ctx context.Context, sampling trace.Sampling, emit func(*trace.Sample)) error {
-	if !r.fast.traced.CompareAndSwap(false, true) {
+// Trace shows what the programs see beside what engine shows, which is a trace of the
+// engine's packets, until ctx is done.
+func (f *Driver) Trace(ctx context.Context, sampling trace.Sampling, emit func(*trace.Sample), engine func(context.Context, func(*trace.Sample)) error) error {
+	if !f.traced.CompareAndSwap(false, true) {
 		return trace.ErrBusy
 	}
-	defer r.fast.traced.Store(false)
+	defer f.traced.Store(false)
 	var mu sync.Mutex
 	one := func(s *trace.Sample) {
 		mu.Lock()
@@ -28,13 +29,13 @@ func (r *Relay) Trace(ctx context.Context, sampling trace.Sampling, emit func(*t
 		emit(s)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return r.loop.Trace(ctx, r.name, sampling, one) })
-	group.Go(func() error { return r.fast.trace(ctx, r.name, sampling, one) })
+	group.Go(func() error { return engine(ctx, one) })
+	group.Go(func() error { return f.trace(ctx, sampling, one) })
 	return group.Wait()
 }
 
 // trace shows what the programs see, until ctx is done.
-func (f *fast) trace(ctx context.Context, instance string, sampling trace.Sampling, emit func(*trace.Sample)) error {
+func (f *Driver) trace(ctx context.Context, sampling trace.Sampling, emit func(*trace.Sample)) error {
 	reader, err := f.sample(sampling)
 	if reader == nil {
 		if err == nil {
@@ -43,12 +44,12 @@ func (f *fast) trace(ctx context.Context, instance string, sampling trace.Sampli
 		return err
 	}
 	defer f.endSamples()
-	return readSamples(ctx, reader, instance, f.deviceName, emit)
+	return ReadSamples(ctx, reader, f.role.Name, f.deviceName, f.role.Reason, emit)
 }
 
-// readSamples hands samples of programs on, and closes their reader, when ctx is
+// ReadSamples hands samples of programs on, and closes their reader, when ctx is
 // done.
-func readSamples(ctx context.Context, reader *ringbuf.Reader, instance string, name func(index int) string, emit func(*trace.Sample)) error {
+func ReadSamples(ctx context.Context, reader *ringbuf.Reader, instance string, name func(index int) string, reason func(fastpath.Sample) string, emit func(*trace.Sample)) error {
 	defer reader.Close()
 	defer context.AfterFunc(ctx, func() { _ = reader.Close() })()
 	var record ringbuf.Record
@@ -67,7 +68,7 @@ func readSamples(ctx context.Context, reader *ringbuf.Reader, instance string, n
 		emit(&trace.Sample{
 			Time:     time.Now().Add(s.Time - fastpath.Monotonic()),
 			Instance: instance, Path: trace.Fast, Hook: hookWord(s.Place), Device: name(s.Ifindex),
-			Verdict: trace.Verdict(s.Verdict.String()), Reason: s.Reason.String(),
+			Verdict: trace.Verdict(s.Verdict.String()), Reason: reason(s),
 			Link: linkOf(s.Place), Length: s.Length, Data: s.Data,
 		})
 	}
@@ -83,7 +84,7 @@ func linkOf(p fastpath.Place) trace.Link {
 }
 
 // sample has the programs sample packets; the reader is nil when there are none.
-func (f *fast) sample(sampling trace.Sampling) (*ringbuf.Reader, error) {
+func (f *Driver) sample(sampling trace.Sampling) (*ringbuf.Reader, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.table == nil {
@@ -96,7 +97,7 @@ func (f *fast) sample(sampling trace.Sampling) (*ringbuf.Reader, error) {
 	return reader, err
 }
 
-func (f *fast) endSamples() {
+func (f *Driver) endSamples() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.table != nil {
@@ -105,7 +106,7 @@ func (f *fast) endSamples() {
 }
 
 // deviceName names a device of the fast path.
-func (f *fast) deviceName(index int) string {
+func (f *Driver) deviceName(index int) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.attachment != nil {

@@ -1,9 +1,8 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package run
+package driver
 
 import (
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -13,8 +12,8 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config"
 )
 
-// wake has run look at configuration and host again.
-func (f *fast) wake() {
+// Wake has Run look at configuration and host again.
+func (f *Driver) Wake() {
 	select {
 	case f.woken <- struct{}{}:
 	default: // it is about to
@@ -22,90 +21,86 @@ func (f *fast) wake() {
 }
 
 // fail ends the fast path for as long as the process lives. It locks.
-func (f *fast) fail(err error) {
+func (f *Driver) fail(err error) {
 	f.mu.Lock()
 	f.failed = err
 	f.mu.Unlock()
-	f.wake()
+	f.Wake()
 }
 
-// linksChanged tells of devices that came, went or changed. It locks.
-func (f *fast) linksChanged() {
+// LinksChanged tells of devices that came, went or changed. It locks.
+func (f *Driver) LinksChanged() {
 	f.mu.Lock()
 	f.moved = true
 	f.mu.Unlock()
-	f.wake()
+	f.Wake()
 }
 
-// configure takes a new configuration, and new addresses of the host. It locks.
-func (f *fast) configure(cfg *config.Relay, at *local) {
+// Configure takes a new configuration, and has the programs told what the role knows
+// anew. It locks.
+func (f *Driver) Configure(cfg Config) {
 	f.mu.Lock()
-	f.cfg, f.local = *cfg, *at
+	f.cfg = cfg
 	f.mu.Unlock()
-	f.wake()
+	f.Wake()
 }
 
 // settle attaches the programs or takes them away, as configuration and host want
 // it now.
-func (f *fast) settle() {
+func (f *Driver) settle() {
 	f.mu.Lock()
 	cfg, moved, failed := f.cfg, f.moved, f.failed
 	f.moved = false
 	f.mu.Unlock()
 
 	f.keepForwarding()
+	f.steer(&cfg, moved)
+	hindered := f.role.Hindered()
 	as := f.attachConfig(&cfg)
 	found, unsure := f.skipped(&cfg, as)
-	f.note(func(v *FastPath) { v.Bypassed = skippedWords(found) })
+	f.Note(func(v *Status) { v.Bypassed = Words(found) })
 	switch {
 	case failed != nil:
-		f.detach(failed.Error())
-	case cfg.FastPath == config.FastPathOff:
-		f.detach("it is switched off in the configuration")
-	case !f.takesBound(&cfg):
-		f.detach(fmt.Sprintf("%s, to which the relay is bound, is not an address of this host", cfg.Bind.Addr()))
-	case cfg.FastPath == config.FastPathAuto && len(found) > 0:
-		f.detach(found[0].What + ", which redirected packets would not meet. " + found[0].Remedy)
-	case cfg.FastPath == config.FastPathAuto && unsure != nil:
-		f.detach("what redirected packets would not meet cannot be told: " + unsure.Error())
+		f.Detach(failed.Error())
+	case cfg.Mode == config.FastPathOff:
+		f.Detach(switchedOff)
+	case hindered != "":
+		f.Detach(hindered)
+	case cfg.Mode == config.FastPathAuto && len(found) > 0:
+		f.Detach(found[0].What + ", which redirected packets would not meet. " + found[0].Remedy)
+	case cfg.Mode == config.FastPathAuto && unsure != nil:
+		f.Detach("what redirected packets would not meet cannot be told: " + unsure.Error())
 	case f.attachment != nil && sameAttachment(as, f.attachedAs):
 		if moved {
 			f.sync()
 		}
 	default:
-		f.detach("")
+		f.Detach("")
 		f.attach(as)
 	}
-	if cfg.FastPath != config.FastPathAuto {
+	if cfg.Mode != config.FastPathAuto {
 		f.warnSkipped(found, unsure)
 	}
 }
 
-// keepForwarding has the kernel go on telling next hops by the relay's device. Who
+// keepForwarding has the kernel go on telling next hops by the instance's device. Who
 // switches the forwarding of IPv4 off for the host switches it off there, too.
-func (f *fast) keepForwarding() {
+func (f *Driver) keepForwarding() {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + f.tunnel.name + "/forwarding")
 	if err != nil || strings.TrimSpace(string(text)) != "0" {
 		return
 	}
 	if err := f.host.ForwardIPv4(f.tunnel.name); err != nil {
-		f.warnOnce("packets to clients go to the engine: " + err.Error())
+		f.warnOnce("packets go to the engine: " + err.Error())
 	}
 }
 
-// takesBound tells whether the host has the address that the relay is bound to: one
-// that moves to another host is no longer sent from here.
-func (f *fast) takesBound(cfg *config.Relay) bool {
-	a := cfg.Bind.Addr()
-	return a.IsUnspecified() || f.host.Takes(a)
-}
-
 // attachConfig says what is to be attached where.
-func (f *fast) attachConfig(cfg *config.Relay) fastpath.AttachConfig {
+func (f *Driver) attachConfig(cfg *Config) fastpath.AttachConfig {
 	return fastpath.AttachConfig{
-		Name: pinName(cfg.Name), Mode: fastpath.Mode(cfg.FastPath), Devices: cfg.FastPathDevices,
+		Name: PinName(f.role.Name), Mode: fastpath.Mode(cfg.Mode), Devices: cfg.Devices,
 		Exclude: []int{f.tunnel.index}, Pins: f.pins,
-		Host: cfg.Mode == config.ModeHost, Tunnel: f.tunnel.index,
+		Host: cfg.Host, Tunnel: f.tunnel.index,
 	}
 }
 
@@ -114,8 +109,8 @@ func sameAttachment(a, b fastpath.AttachConfig) bool {
 }
 
 // skipped looks for what redirected packets would not meet.
-func (f *fast) skipped(cfg *config.Relay, as fastpath.AttachConfig) ([]bypass.Finding, error) {
-	if cfg.FastPath == config.FastPathOff {
+func (f *Driver) skipped(cfg *Config, as fastpath.AttachConfig) ([]bypass.Finding, error) {
+	if cfg.Mode == config.FastPathOff {
 		return nil, nil
 	}
 	q := bypass.Query{
@@ -123,18 +118,18 @@ func (f *fast) skipped(cfg *config.Relay, as fastpath.AttachConfig) ([]bypass.Fi
 		Host: as.Host, XDP: as.Mode == fastpath.ModeXDP, Own: fastpath.ProgramIDs(f.table.Programs(), f.pins),
 	}
 	if f.attachment != nil && sameAttachment(as, f.attachedAs) {
-		q.Devices, q.XDP = planned(f.attachment.Report())
+		q.Devices, q.XDP = Planned(f.attachment.Report())
 	} else if plan, err := fastpath.Plan(as); err == nil {
-		q.Devices, q.XDP = planned(plan)
+		q.Devices, q.XDP = Planned(plan)
 	}
 	return bypass.Find(q)
 }
 
 // attach attaches the programs.
-func (f *fast) attach(as fastpath.AttachConfig) {
+func (f *Driver) attach(as fastpath.AttachConfig) {
 	a, err := fastpath.Attach(f.table.Programs(), as)
 	if err != nil {
-		f.note(func(v *FastPath) { v.Path, v.Why, v.Devices = enginePath, err.Error(), nil })
+		f.Note(func(v *Status) { v.Path, v.Why, v.Devices = EnginePath, err.Error(), nil })
 		f.warnOnce("the fast path cannot be attached, so the engine carries all packets: " + err.Error())
 		return
 	}
@@ -149,7 +144,7 @@ func (f *fast) attach(as fastpath.AttachConfig) {
 }
 
 // warnOfDevices logs what each device is warned of.
-func (f *fast) warnOfDevices() {
+func (f *Driver) warnOfDevices() {
 	for _, d := range f.attachment.Report() {
 		for _, w := range d.Warnings {
 			f.log.Warn("a device of the fast path", "device", d.Device, "warning", w)
@@ -157,8 +152,8 @@ func (f *fast) warnOfDevices() {
 	}
 }
 
-// detach takes the programs away; why is shown, if it is not empty.
-func (f *fast) detach(why string) {
+// Detach takes the programs away; why is shown, if it is not empty.
+func (f *Driver) Detach(why string) {
 	var err error
 	switch {
 	case f.attachment != nil:
@@ -173,15 +168,15 @@ func (f *fast) detach(why string) {
 	f.mu.Lock()
 	f.attachment = nil
 	f.mu.Unlock()
-	f.merge(true)
+	f.role.Carried(EnginePath)
 	if why != "" {
-		f.note(func(v *FastPath) { v.Path, v.Why, v.Devices = enginePath, why, nil })
+		f.Note(func(v *Status) { v.Path, v.Why, v.Devices = EnginePath, why, nil })
 		f.tellOnce(why)
 	}
 }
 
 // sync takes devices that came and lets go of those that went.
-func (f *fast) sync() {
+func (f *Driver) sync() {
 	changed, err := f.attachment.Sync()
 	if err != nil {
 		f.warnOnce("the fast path cannot be brought in step with the devices: " + err.Error())
@@ -195,7 +190,7 @@ func (f *fast) sync() {
 }
 
 // retarget tells the programs which devices they may send by.
-func (f *fast) retarget() {
+func (f *Driver) retarget() {
 	gone := f.table.Devices()
 	for _, d := range f.attachment.Report() {
 		if d.Hook == fastpath.HookNone || d.Index == f.tunnel.index {
@@ -213,7 +208,7 @@ func (f *fast) retarget() {
 }
 
 // target tells the programs of one device.
-func (f *fast) target(d *fastpath.DeviceReport) error {
+func (f *Driver) target(d *fastpath.DeviceReport) error {
 	mac, veth, err := f.host.Ethernet(d.Index)
 	if err != nil {
 		return err
@@ -222,7 +217,7 @@ func (f *fast) target(d *fastpath.DeviceReport) error {
 	if f.attachedAs.Host && f.attachedAs.Mode == fastpath.ModeAuto {
 		wire, err := f.host.WireAt(d.Index)
 		if err == nil {
-			err = finishes(d.Device, wire)
+			err = Finishes(d.Device, wire)
 		}
 		if err != nil {
 			d.Target = false
@@ -235,7 +230,7 @@ func (f *fast) target(d *fastpath.DeviceReport) error {
 }
 
 // warnSkipped names what an explicit mode makes packets skip.
-func (f *fast) warnSkipped(found []bypass.Finding, unsure error) {
+func (f *Driver) warnSkipped(found []bypass.Finding, unsure error) {
 	var words []string
 	for _, s := range found {
 		words = append(words, s.What)
@@ -256,7 +251,7 @@ func (f *fast) warnSkipped(found []bypass.Finding, unsure error) {
 }
 
 // tellOnce logs why the engine is alone, when it changes.
-func (f *fast) tellOnce(why string) {
+func (f *Driver) tellOnce(why string) {
 	if f.warned != why {
 		f.warned = why
 		f.log.Info("the engine carries all packets", "why", why)
@@ -264,7 +259,7 @@ func (f *fast) tellOnce(why string) {
 }
 
 // warnOnce logs a problem that stays the same once.
-func (f *fast) warnOnce(text string) {
+func (f *Driver) warnOnce(text string) {
 	if f.warned != text {
 		f.warned = text
 		f.log.Warn(text)
@@ -272,14 +267,14 @@ func (f *fast) warnOnce(text string) {
 }
 
 // publish shows what is attached where, and returns it in a few words.
-func (f *fast) publish() (path, why string, names []string) {
+func (f *Driver) publish() (path, why string, names []string) {
 	path, why = "tc", "there is no device yet to attach to"
 	if f.attachment.XDP() {
 		path = "xdp"
 	}
-	var devices []FastDevice
+	var devices []Device
 	for _, d := range f.attachment.Report() {
-		devices = append(devices, FastDevice{
+		devices = append(devices, Device{
 			Device: d.Device, Hook: string(d.Hook), Target: d.Target, Why: d.Why, Warnings: d.Warnings,
 		})
 		if d.Hook != fastpath.HookNone {
@@ -287,15 +282,15 @@ func (f *fast) publish() (path, why string, names []string) {
 		}
 	}
 	if len(names) == 0 {
-		path = enginePath
+		path = EnginePath
 	}
-	f.merge(path != "tc")
-	f.note(func(v *FastPath) { v.Path, v.Why, v.Devices = path, why, devices })
+	f.role.Carried(path)
+	f.Note(func(v *Status) { v.Path, v.Why, v.Devices = path, why, devices })
 	return path, why, names
 }
 
-// note changes what status shows.
-func (f *fast) note(change func(*FastPath)) {
+// Note changes what status shows.
+func (f *Driver) Note(change func(*Status)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change(&f.view)

@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package run
+package driver
 
 import (
 	"strings"
@@ -8,9 +8,9 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 )
 
-// pinName makes the name of an instance one that a BPF file system takes, which
+// PinName makes the name of an instance one that a BPF file system takes, which
 // reserves dots.
-func pinName(instance string) string { return strings.ReplaceAll(instance, ".", "+") }
+func PinName(instance string) string { return strings.ReplaceAll(instance, ".", "+") }
 
 // discardPins removes what an instance of this name has left behind in this network
 // namespace, if anything.
@@ -20,10 +20,10 @@ func discardPins(instance string) error {
 		return err
 	}
 	for _, l := range left {
-		if l.Instance != pinName(instance) {
+		if l.Instance != PinName(instance) {
 			continue
 		}
-		pins, err := fastpath.OpenPins(pinName(instance))
+		pins, err := fastpath.OpenPins(PinName(instance))
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package run
+package driver
 
 import (
 	"fmt"
@@ -12,21 +12,23 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config"
 )
 
-// FastPathPlan is what the fast path of a relay would be on this machine.
-type FastPathPlan struct {
+// Forecast is what the fast path of an instance would be on this machine.
+type Forecast struct {
 	// Notes say, in a sentence each, what would be chosen and why.
 	Notes []string
 	// Warnings are what the operator would not expect of what he has configured.
 	Warnings []string
 
-	name     string // of the relay
-	explicit bool   // the operator names a hook
+	name     string // of the instance
+	role     string
+	explicit bool // the operator names a hook
 }
 
-// PlanFastPath finds out what the fast path of a relay would be, and changes nothing.
-func PlanFastPath(cfg config.Relay) FastPathPlan {
-	p := FastPathPlan{name: cfg.Name, explicit: cfg.FastPath != config.FastPathAuto}
-	if cfg.FastPath == config.FastPathOff {
+// Plan finds out what the fast path of an instance would be, and changes nothing; tunnel
+// is the name of its own device.
+func Plan(role, name, tunnel string, cfg Config) Forecast {
+	p := Forecast{name: name, role: role, explicit: cfg.Mode != config.FastPathAuto}
+	if cfg.Mode == config.FastPathOff {
 		return p
 	}
 	features := fastpath.Probe()
@@ -35,13 +37,12 @@ func PlanFastPath(cfg config.Relay) FastPathPlan {
 		return p
 	}
 	plan, err := fastpath.Plan(fastpath.AttachConfig{
-		Name: pinName(cfg.Name), Mode: fastpath.Mode(cfg.FastPath), Devices: cfg.FastPathDevices,
-		Host: cfg.Mode == config.ModeHost,
+		Name: PinName(name), Mode: fastpath.Mode(cfg.Mode), Devices: cfg.Devices, Host: cfg.Host,
 	})
 	switch {
 	case err != nil:
 		p.say(p.explicit, "the engine would carry all packets: %v", err)
-	case p.saySkipped(&cfg, plan):
+	case p.saySkipped(&cfg, tunnel, plan):
 		p.sayDevices(plan)
 		for _, missing := range features.Missing {
 			p.say(false, "%s", missing)
@@ -51,8 +52,8 @@ func PlanFastPath(cfg config.Relay) FastPathPlan {
 }
 
 // say adds a note or a warning.
-func (p *FastPathPlan) say(warn bool, format string, args ...any) {
-	text := fmt.Sprintf("relay %q: %s", p.name, fmt.Sprintf(format, args...))
+func (p *Forecast) say(warn bool, format string, args ...any) {
+	text := fmt.Sprintf("%s %q: %s", p.role, p.name, fmt.Sprintf(format, args...))
 	if warn {
 		p.Warnings = append(p.Warnings, text)
 	} else {
@@ -62,9 +63,9 @@ func (p *FastPathPlan) say(warn bool, format string, args ...any) {
 
 // saySkipped names what redirected packets would not meet, and returns whether they
 // would be redirected all the same.
-func (p *FastPathPlan) saySkipped(cfg *config.Relay, plan []fastpath.DeviceReport) bool {
-	q := bypass.Query{Tunnel: cfg.Interface, Prefixes: cfg.Prefixes, Host: cfg.Mode == config.ModeHost}
-	q.Devices, q.XDP = planned(plan)
+func (p *Forecast) saySkipped(cfg *Config, tunnel string, plan []fastpath.DeviceReport) bool {
+	q := bypass.Query{Tunnel: tunnel, Prefixes: cfg.Prefixes, Host: cfg.Host}
+	q.Devices, q.XDP = Planned(plan)
 	found, unsure := bypass.Find(q)
 	for _, s := range found {
 		p.say(p.explicit, "redirected packets would not meet this: %s %s %s", s.What, s.Detail, s.Remedy)
@@ -80,7 +81,7 @@ func (p *FastPathPlan) saySkipped(cfg *config.Relay, plan []fastpath.DeviceRepor
 }
 
 // sayDevices says what would be attached to which devices.
-func (p *FastPathPlan) sayDevices(plan []fastpath.DeviceReport) {
+func (p *Forecast) sayDevices(plan []fastpath.DeviceReport) {
 	type choice struct {
 		hook fastpath.Hook
 		why  string
@@ -108,20 +109,20 @@ func (p *FastPathPlan) sayDevices(plan []fastpath.DeviceReport) {
 			p.say(false, "the fast path would sit at %s of %s: %s", c.hook, names, c.why)
 		}
 	}
-	if names, _ := planned(plan); len(names) == 0 {
+	if names, _ := Planned(plan); len(names) == 0 {
 		p.say(false, "there is no device to attach a fast path to, so the engine would carry all packets until one comes up")
 	}
 }
 
-// planned names the devices that are or would be attached to, and tells whether XDP
+// Planned names the devices that are or would be attached to, and tells whether XDP
 // redirects.
-func planned(plan []fastpath.DeviceReport) (names []string, xdp bool) {
+func Planned(plan []fastpath.DeviceReport) (names []string, xdp bool) {
 	byXDP := func(d fastpath.DeviceReport) bool { return d.Hook == fastpath.HookXDP }
-	return plannedNames(plan), slices.ContainsFunc(plan, byXDP)
+	return PlannedNames(plan), slices.ContainsFunc(plan, byXDP)
 }
 
-// plannedNames is what planned returns first.
-func plannedNames(plan []fastpath.DeviceReport) (names []string) {
+// PlannedNames is what [Planned] returns first.
+func PlannedNames(plan []fastpath.DeviceReport) (names []string) {
 	for _, d := range plan {
 		if d.Hook != fastpath.HookNone {
 			names = append(names, d.Device)

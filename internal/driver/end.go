@@ -1,18 +1,17 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package run
+package driver
 
 import (
 	"errors"
-
-	"github.com/isthmus-net/isthmus/fastpath"
 )
 
-// close detaches and removes everything. The engine must have given the memory of
+// Close detaches and removes everything. The engine must have given the memory of
 // the tables back.
-func (f *fast) close() error {
+func (f *Driver) Close() error {
 	f.stopFollowing()
-	f.detach("")
+	f.Detach("")
+	f.unsteer()
 	table := f.forget()
 	if table == nil {
 		return nil
@@ -25,8 +24,8 @@ func (f *fast) close() error {
 	return err
 }
 
-// leave lets go of everything and keeps it for a successor.
-func (f *fast) leave() error {
+// Leave lets go of everything and keeps it for a successor.
+func (f *Driver) Leave() error {
 	f.stopFollowing()
 	f.table.Beat(f.linger())
 	f.mu.Lock()
@@ -37,19 +36,20 @@ func (f *fast) leave() error {
 	if a != nil {
 		err = a.Leave()
 	}
+	f.unsteer()
 	err = errors.Join(err, f.forget().Close(), f.pins.Close())
 	f.pins = nil
 	return err
 }
 
 // forget takes the tables out of the sight of those who show them.
-func (f *fast) forget() *fastpath.Teredo {
+func (f *Driver) forget() Table {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	table := f.table
 	if table != nil {
 		// Whoever asks later is shown what was counted in the end.
-		f.last, _ = table.Counters()
+		f.last = f.role.Count()
 	}
 	f.table = nil
 	return table

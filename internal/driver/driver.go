@@ -1,0 +1,335 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+// Package driver keeps the fast path of one instance in step with its configuration
+// and its host: it attaches programs and takes them away, follows routes, devices and
+// firewall rules, says each second that the daemon lives, and shows what the programs
+// do. What the programs are, and what they are told, is the role's: see [Role].
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/bypass"
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/port"
+)
+
+// Table is a set of programs with their tables.
+type Table interface {
+	fastpath.Table
+	Programs() fastpath.Programs
+	// Beat lets the programs go on for so long.
+	Beat(linger time.Duration)
+	// Trace has them sample packets for the reader of Samples.
+	Trace(every, perSecond int)
+	Samples() (*ringbuf.Reader, error)
+	// Devices are those that programs may send by.
+	Devices() []int
+	SetDevice(fastpath.Device) error
+	RemoveDevice(index int)
+	// Adopted tells whether a process before this one has left the tables.
+	Adopted() bool
+	Unpin() error
+	Close() error
+}
+
+// Role is what a driver has to know of the role of its instance. Functions that are not
+// marked otherwise are called by the goroutine that opens, runs and closes the driver.
+type Role struct {
+	// Name is the instance's.
+	Name string
+	// Load loads programs and tables, or takes over those in the pins; nil pins keep
+	// nothing.
+	Load func(pins *fastpath.Pins, features fastpath.Features) (Table, error)
+	// Apply tells the programs what has changed of configuration and host.
+	Apply func() error
+	// Hindered says why the programs must not be attached now; empty: they may.
+	Hindered func() string
+	// Carried tells on what way packets go: xdp, tc or engine.
+	Carried func(path string)
+	// Steer is a further program at tc ingress of all devices, in any mode, if there is
+	// one to be attached now.
+	Steer func() *Steering
+	// Count reads what the programs of the table have counted. May be called by all.
+	Count func() []Count
+	// Measure returns what has passed so far, under the names that rates are shown by.
+	Measure func() map[string]uint64
+	// Reason names the reason of a sample. May be called by all.
+	Reason func(fastpath.Sample) string
+}
+
+// Steering is a program that is attached beside the others, whatever the mode is.
+type Steering struct{ Programs fastpath.Programs }
+
+// Config is what the configuration of an instance says of its fast path.
+type Config struct {
+	Mode    config.FastPath
+	Devices []string
+	Linger  time.Duration
+	// Host tells that packets start and end on this host.
+	Host bool
+	// Prefixes are what is carried, for the search for rules that would be passed by.
+	Prefixes []netip.Prefix
+}
+
+// Driver is the fast path of one instance. Without it the engine carries all packets,
+// so what goes wrong here costs speed and nothing else. One goroutine, on a thread in
+// the instance's network namespace, opens, runs and closes it; the methods that lock may
+// be called by all.
+type Driver struct {
+	role     Role
+	log      *slog.Logger
+	features fastpath.Features
+	table    Table          // nil: the engine is alone
+	pins     *fastpath.Pins // nil: nothing outlives the process
+	kept     bool           // it does
+	tunnel   tunnelDevice
+	follower *fastpath.Follower
+	followed chan struct{} // closed at the end of the follower
+	unfollow context.CancelFunc
+	warned   string // what was logged last, so that it is logged once
+	skips    string // likewise
+	host     *port.Host
+	steering *fastpath.Attachment // of Role.Steer
+	steered  []string             // its devices as configured
+
+	woken  chan struct{}   // something that follows has changed
+	rules  <-chan struct{} // what redirected packets would not meet may have changed
+	traced atomic.Bool     // somebody sees the packets
+
+	mu         sync.Mutex // guards what follows
+	cfg        Config
+	moved      bool                 // links have changed since they were looked at
+	failed     error                // why it must end
+	attachment *fastpath.Attachment // nil: packets go to the engine
+	attachedAs fastpath.AttachConfig
+	view       Status
+	last       []Count // when the tables were given back
+	meter      meter
+}
+
+// tunnelDevice is the instance's own device.
+type tunnelDevice struct {
+	name  string
+	index int
+}
+
+// New makes a driver, without touching the host.
+func New(role Role, cfg Config, log *slog.Logger) *Driver {
+	if role.Hindered == nil {
+		role.Hindered = func() string { return "" }
+	}
+	if role.Carried == nil {
+		role.Carried = func(string) {}
+	}
+	if role.Steer == nil {
+		role.Steer = func() *Steering { return nil }
+	}
+	return &Driver{role: role, log: log, cfg: cfg, woken: make(chan struct{}, 1), view: Status{Path: EnginePath}}
+}
+
+// Open loads the fast path that the configuration asks for, or finds out why there is
+// none. With always it is loaded although it is switched off, since something else needs
+// the programs.
+func (f *Driver) Open(always bool) {
+	cfg := f.cfg
+	switch {
+	case cfg.Mode == config.FastPathOff && !always:
+		f.view.Why = switchedOff
+	default:
+		f.load()
+	}
+	if f.table == nil {
+		if err := discardPins(f.role.Name); err != nil {
+			f.log.Warn("what an earlier process has left of its fast path cannot be removed", "error", err)
+		}
+	}
+}
+
+const switchedOff = "it is switched off in the configuration"
+
+// load loads programs and tables, or takes over those that are pinned.
+func (f *Driver) load() {
+	f.features = fastpath.Probe()
+	if !f.features.Programs || !f.features.MappedArrays {
+		f.Refuse(errors.New(strings.Join(f.features.Missing, " ")))
+		return
+	}
+	if err := f.mayLoad(); err != nil {
+		f.Refuse(err)
+		return
+	}
+	pins, err := fastpath.OpenPins(PinName(f.role.Name))
+	if err == nil {
+		f.pins = pins
+	} else {
+		f.view.NotKept = err.Error()
+	}
+	table, err := f.role.Load(f.pins, f.features)
+	if err != nil && f.pins != nil {
+		// What cannot be kept may still be had.
+		f.view.NotKept = err.Error()
+		f.dropPins()
+		table, err = f.role.Load(nil, f.features)
+	}
+	if err != nil {
+		f.Refuse(err)
+		return
+	}
+	f.table = table
+	f.kept = f.pins != nil
+}
+
+// mayLoad tells what right the process lacks to load programs that handle packets as
+// ours do. The verifier's own words would be of pointers.
+func (f *Driver) mayLoad() error {
+	for _, c := range f.features.Capabilities {
+		if c == "CAP_PERFMON" || c == "CAP_SYS_ADMIN" {
+			return nil
+		}
+	}
+	return errors.New("the process may not load programs of this kind: give it CAP_PERFMON beside CAP_BPF")
+}
+
+// Refuse notes why the engine is alone, and says so where somebody asked for more.
+func (f *Driver) Refuse(err error) {
+	f.view.Why = err.Error()
+	if f.cfg.Mode == config.FastPathAuto {
+		f.log.Info("the engine carries all packets", "why", f.view.Why)
+	} else {
+		f.log.Warn("the fast path cannot be had, so the engine carries all packets", "why", f.view.Why)
+	}
+}
+
+// Abandon gives back what was loaded and cannot be used.
+func (f *Driver) Abandon(err error) {
+	f.Refuse(err)
+	f.kept = false
+	_ = f.Close()
+}
+
+// dropPins removes what is pinned.
+func (f *Driver) dropPins() {
+	if f.pins != nil {
+		_ = f.pins.Remove()
+		f.pins = nil
+	}
+}
+
+// Features are what the kernel can do, after Open.
+func (f *Driver) Features() fastpath.Features { return f.features }
+
+// Loaded tells whether programs and tables are there, be they attached or not. It
+// locks.
+func (f *Driver) Loaded() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.table != nil
+}
+
+// Keeps tells whether the fast path outlives the process.
+func (f *Driver) Keeps() bool { return f.kept }
+
+// Tunnel is the interface index of the instance's own device, after Use.
+func (f *Driver) Tunnel() int { return f.tunnel.index }
+
+// Use tells of the instance's own device, by which the programs ask for routes.
+func (f *Driver) Use(host *port.Host, tun *port.TUN) error {
+	f.host, f.tunnel = host, tunnelDevice{tun.Name(), tun.Index()}
+	if f.table == nil {
+		return nil
+	}
+	return host.ForwardIPv4(tun.Name())
+}
+
+// Start attaches the fast path, now that the engine serves.
+func (f *Driver) Start(ctx context.Context) {
+	if f.table == nil {
+		return
+	}
+	follower, err := fastpath.NewFollower(f.table)
+	if err == nil {
+		f.rules, err = bypass.Watch(ctx, bypass.Query{Prefixes: f.cfg.Prefixes})
+	}
+	if err != nil {
+		f.fail(err)
+		f.settle()
+		return
+	}
+	f.follower = follower
+	ctx, f.unfollow = context.WithCancel(ctx)
+	f.followed = make(chan struct{})
+	go func() {
+		defer close(f.followed)
+		if err := follower.Run(ctx); err != nil && ctx.Err() == nil {
+			f.fail(fmt.Errorf("routes can no longer be followed: %w", err))
+		}
+	}()
+	f.apply()
+	f.table.Beat(f.linger())
+	f.settle()
+}
+
+// stopFollowing ends the follower.
+func (f *Driver) stopFollowing() {
+	if f.follower != nil {
+		f.unfollow()
+		<-f.followed
+		f.follower = nil
+	}
+}
+
+// linger is how long the programs may go on alone.
+func (f *Driver) linger() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.cfg.Linger
+}
+
+// beat is how often the programs are told that the daemon lives.
+const beat = time.Second
+
+// Run keeps the fast path in step with configuration and host until ctx ends.
+func (f *Driver) Run(ctx context.Context) {
+	if f.table == nil {
+		return
+	}
+	ticker := time.NewTicker(beat)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.woken:
+			f.apply()
+			f.settle()
+		case _, open := <-f.rules:
+			if !open {
+				f.rules = nil // ctx has ended
+				continue
+			}
+			f.settle()
+		case now := <-ticker.C:
+			f.table.Beat(f.linger())
+			f.measure(now, f.role.Measure())
+		}
+	}
+}
+
+// apply tells the programs what has changed.
+func (f *Driver) apply() {
+	if err := f.role.Apply(); err != nil {
+		f.fail(fmt.Errorf("its programs refuse the settings: %w", err))
+	}
+}

@@ -1,0 +1,25 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package driver
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Rates are of the time between two looks at the counters.
+func TestRates(t *testing.T) {
+	f := New(Role{Name: "test"}, Config{}, slog.New(slog.DiscardHandler))
+	start := time.Unix(1_700_000_000, 0)
+	f.measure(start, map[string]uint64{"fast": 1_000_000, "engine": 7})
+	if got := f.Status().Rates; got != nil {
+		t.Errorf("after one look: %v", got)
+	}
+	f.measure(start.Add(2*time.Second), map[string]uint64{"fast": 1_050_000, "engine": 8})
+	if diff := cmp.Diff(map[string]float64{"fast": 25_000, "engine": 1}, f.Status().Rates); diff != "" {
+		t.Errorf("rates (-want +got):\n%s", diff)
+	}
+}

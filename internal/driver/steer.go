@@ -1,0 +1,51 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package driver
+
+import (
+	"slices"
+
+	"github.com/isthmus-net/isthmus/fastpath"
+)
+
+// steerName is the name of the steering's filters, beside those of the fast path.
+func (f *Driver) steerName() string { return PinName(f.role.Name) + "+steer" }
+
+// steer attaches the program that is to be there in any mode, or takes it away.
+func (f *Driver) steer(cfg *Config, moved bool) {
+	s := f.role.Steer()
+	if s == nil {
+		f.unsteer()
+		return
+	}
+	if f.steering != nil && slices.Equal(f.steered, cfg.Devices) {
+		if !moved {
+			return
+		}
+		if _, err := f.steering.Sync(); err != nil {
+			f.warnOnce("packets to the pool's addresses of this host are not led to the engine by every device: " + err.Error())
+		}
+		return
+	}
+	f.unsteer()
+	a, err := fastpath.Attach(s.Programs, fastpath.AttachConfig{
+		Name: f.steerName(), Mode: fastpath.ModeTC, Devices: cfg.Devices, Exclude: []int{f.tunnel.index},
+	})
+	if err != nil {
+		f.warnOnce("packets to the pool's addresses of this host cannot be led to the engine: " + err.Error())
+		return
+	}
+	f.steering, f.steered = a, slices.Clone(cfg.Devices)
+}
+
+// unsteer takes it away. When a successor goes on, what needs the engine finds none until
+// then.
+func (f *Driver) unsteer() {
+	if f.steering == nil {
+		return
+	}
+	if err := f.steering.Close(); err != nil {
+		f.log.Warn("the program that leads packets to the engine is not wholly detached", "error", err)
+	}
+	f.steering = nil
+}
