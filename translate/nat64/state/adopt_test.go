@@ -219,3 +219,42 @@ func TestOpenRefuses(t *testing.T) {
 		t.Errorf("memory that is not aligned: error %v", err)
 	}
 }
+
+// TestDivide keeps a table in one piece of memory.
+func TestDivide(t *testing.T) {
+	b := aligned(small.Bytes())
+	m, err := Divide(small, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, slab := range m {
+		for i := range slab {
+			if slab[i] != 0 {
+				t.Fatalf("byte %d of %s is another's too", i, name)
+			}
+			slab[i] = 1
+		}
+	}
+	clear(b)
+	table, _, err := Open(small, m, seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := table.SetPool([]PoolAddress{ports(first4, 1024, 65535)}); err != nil {
+		t.Fatal(err)
+	}
+	s := table.subscribe(t, 1, first4, 0)
+	binding := table.bind(t, &s, 1, 2000)
+	want := table.meet(t, &binding, peer4, 1)
+	if m, err = Divide(small, b); err != nil {
+		t.Fatal(err)
+	}
+	again := reopen(t, small, m)
+	var got Session
+	if k := want.Key6(); !again.Find6(&k, &got) || got != want {
+		t.Errorf("session %+v, want %+v", got, want)
+	}
+	if _, err := Divide(small, b[:len(b)-64]); err == nil || !strings.Contains(err.Error(), "other sizes") {
+		t.Errorf("too little memory: error %v", err)
+	}
+}

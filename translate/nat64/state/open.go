@@ -21,6 +21,34 @@ func HeapMemory(z Sizes) Memory {
 	return m
 }
 
+// Bytes is how much memory [Divide] needs.
+func (z Sizes) Bytes() (n int) {
+	for _, slab := range z.Slabs() {
+		n += wholeLines(slab.Bytes())
+	}
+	return n
+}
+
+// Divide makes the slabs of one piece of memory, such as a mapped file, of [Sizes.Bytes]
+// that begin with a cache line.
+func Divide(z Sizes, b []byte) (Memory, error) {
+	if len(b) < z.Bytes() {
+		return nil, fmt.Errorf("the memory of the table has %d bytes and needs %d: it was made for other sizes", len(b), z.Bytes())
+	}
+	m := make(Memory)
+	for _, slab := range z.Slabs() {
+		m[slab.Name] = b[:slab.Bytes():slab.Bytes()]
+		b = b[wholeLines(slab.Bytes()):]
+	}
+	return m, nil
+}
+
+// wholeLines rounds up to cache lines.
+func wholeLines(n int) int {
+	const line = int(unsafe.Sizeof(bucket{}))
+	return (n + line - 1) / line * line
+}
+
 // aligned returns so many zero bytes that begin with a cache line.
 func aligned(n int) []byte {
 	const line = unsafe.Sizeof(bucket{})
