@@ -32,6 +32,8 @@ type control struct {
 	closed int
 	over   bool
 	reason Counter
+	// gone is closed when both sockets are.
+	gone chan struct{}
 }
 
 // relay carries a connection until it is over and returns why it is.
@@ -49,6 +51,7 @@ func (p *Proxy) relay(ctx context.Context, peer Peer, client, server *net.TCPCon
 		client: client, server: server,
 		idle: p.settings.Idle, write: p.settings.Write,
 		dialogue: newDialogue(peer.Client.Addr(), expect, p.tally.add),
+		gone:     make(chan struct{}),
 	}
 	c.moved = sync.NewCond(&c.mu)
 	c.heard.Store(time.Now().UnixNano())
@@ -58,6 +61,7 @@ func (p *Proxy) relay(ctx context.Context, peer Peer, client, server *net.TCPCon
 	sides.Go(c.carryCommands)
 	sides.Go(c.carryReplies)
 	sides.Wait()
+	<-c.gone
 	if c.reason == noopRefused {
 		p.log.warn(time.Now(), "an FTP server refused NOOP, so its control connection was closed", "server", peer.Server)
 	}
@@ -279,7 +283,15 @@ func (c *control) finish(reason Counter) {
 		if speak {
 			dismiss(c.client, replyStop)
 		}
+		// What leads to either side may go next: closing waits for that.
+		_ = c.client.SetLinger(lastWords)
+		_ = c.server.SetLinger(lastWords)
 	}
 	c.client.Close()
 	c.server.Close()
+	close(c.gone)
 }
+
+// lastWords is how many seconds the end of a stopped connection may take on its way to
+// one side.
+const lastWords = 1

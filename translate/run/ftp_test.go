@@ -152,6 +152,7 @@ func TestFTPByHand(t *testing.T) {
 	if err := w.stop(); err != nil {
 		t.Fatal(err)
 	}
+	k.wants(t, "", "421")
 	if counts := ftpCounts(n); counts["stopped"] != 1 || counts["eprt_translated"] != 1 || counts["epsv_translated"] != 1 {
 		t.Errorf("counted: %v", counts)
 	}
