@@ -92,12 +92,20 @@ type aliases struct {
 	next  time.Duration // when they are looked through for those that are over
 }
 
-func newAliases() aliases {
-	a := aliases{index: make(map[aliasKey]uint16, maxAliases), slots: make([]alias, maxAliases)}
-	for i := maxAliases - 1; i >= 0; i-- {
-		a.free = append(a.free, uint16(i))
+func newAliases() aliases { return aliases{index: make(map[aliasKey]uint16)} }
+
+// take returns a free number; ok is false when all are in use.
+func (a *aliases) take() (n uint16, ok bool) {
+	if last := len(a.free) - 1; last >= 0 {
+		n = a.free[last]
+		a.free = a.free[:last]
+		return n, true
 	}
-	return a
+	if len(a.slots) == maxAliases {
+		return 0, false
+	}
+	a.slots = append(a.slots, alias{})
+	return uint16(len(a.slots) - 1), true
 }
 
 // of returns the connection of a number, or nil.
@@ -155,11 +163,11 @@ func (e *Engine) toProxy(c *call, ip []byte, v *translate.View, t tuple) Reason 
 			return DetourUnknown
 		case !e.clients.has(v.Src):
 			return NotClient
-		case len(e.aliases.free) == 0:
+		}
+		var ok bool
+		if n, ok = e.aliases.take(); !ok {
 			return DetourFull
 		}
-		n = e.aliases.free[len(e.aliases.free)-1]
-		e.aliases.free = e.aliases.free[:len(e.aliases.free)-1]
 		e.aliases.index[key] = n
 		e.aliases.slots[n] = alias{Alias{n, key.client, key.server}, state.V6Init, c.at}
 	}

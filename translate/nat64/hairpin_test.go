@@ -148,3 +148,13 @@ func TestHairpinnedSessionsAreSlow(t *testing.T) {
 		t.Errorf("%d sessions", n)
 	}
 }
+
+// TestHairpinTooBig: the sender of a packet that would not fit hears of it.
+func TestHairpinTooBig(t *testing.T) {
+	b, at := pair(t, "udp", nil)
+	b.path.MTU6 = 1400
+	got := b.one(b.in(pkt{src: clientA, dst: poolIn6, proto: udpProto, payload: udpMsg(1500, at, 1400)}))
+	if got[0]>>4 != 6 || got[40] != 2 || int(got[46])<<8|int(got[47]) != 1400 {
+		t.Errorf("came out %x", got)
+	}
+}

@@ -45,7 +45,8 @@ type Settings struct {
 	Errors Errors
 
 	// SessionEvents reports each session's start and end; by default blocks alone
-	// are reported (RFC 6888 REQ-12, RFC 7422).
+	// are reported (RFC 6888 REQ-12, RFC 7422). Of sessions that a fast path makes
+	// only the end is reported; Feed tells of all.
 	SessionEvents bool
 
 	// DetourPrefix is the private /64 of the FTP control connections' detour; not

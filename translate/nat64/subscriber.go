@@ -99,31 +99,26 @@ func (e *Engine) prefixOf(client [16]byte) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16(client), e.table.Sizes().SubscriberLength).Masked()
 }
 
-// limited remembers which clients were told to have reached a limit, so that the
-// operator hears of each once a minute at most: a hash of the client in a table that is
-// emptied each minute.
+// limited remembers which clients were told to have reached a limit, by a hash of the client
+// in a table that is emptied each minute: the operator hears of each once, and of no more than
+// the table has places for.
 type limited struct {
-	seen  [256]uint32
+	seen  [256]bool
 	until time.Duration
 }
 
 // reach reports that a client has reached a limit.
 func (e *Engine) reach(c *call, client [16]byte, why Reason) {
-	if e.limited == nil {
-		e.limited = new(limited)
-	}
-	l := e.limited
-	if c.mono >= l.until {
-		clear(l.seen[:])
-		l.until = c.mono + time.Minute
+	if c.mono >= e.limited.until {
+		clear(e.limited.seen[:])
+		e.limited.until = c.mono + time.Minute
 	}
 	prefix := e.prefixOf(client)
-	h := mix(e.fragments.seed, prefix.Addr().As16())
-	mark := uint32(h>>32) | 1
-	if l.seen[h%256] == mark {
+	place := &e.limited.seen[mix(e.fragments.seed, prefix.Addr().As16())%256]
+	if *place {
 		return
 	}
-	l.seen[h%256] = mark
+	*place = true
 	c.out.Events = append(c.out.Events, Event{Kind: LimitReached, Time: c.now, Client: prefix, Reason: why})
 }
 
