@@ -88,7 +88,7 @@ func (c Unbound) config(dir string, zone func(int) string) string {
 		fmt.Fprintf(&b, "  access-control: %s allow\n", p)
 	}
 	for _, a := range c.Anchors {
-		fmt.Fprintf(&b, "  trust-anchor: %q\n", a)
+		fmt.Fprintf(&b, "  trust-anchor: \"%s\"\n", strings.Join(strings.Fields(a), " ")) // no tab survives quoting
 	}
 	if c.DNS64.IsValid() {
 		fmt.Fprintf(&b, "  dns64-prefix: %s\n", c.DNS64)

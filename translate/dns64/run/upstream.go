@@ -121,7 +121,9 @@ func (u *upstreams) report(i int, answered bool, err error) {
 func (u *upstreams) probe(ctx context.Context) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	sign := dns64.Ask{Name: ".", Type: dns.TypeNS, Class: dns.ClassINET}
+	// Resolvers answer this one themselves (RFC 6303 section 4.2), so that a network
+	// behind them that is down is not held against them.
+	sign := dns64.Ask{Name: "1.0.0.127.in-addr.arpa.", Type: dns.TypePTR, Class: dns.ClassINET}
 	for {
 		select {
 		case <-ctx.Done():

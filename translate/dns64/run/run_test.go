@@ -1,0 +1,386 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+)
+
+const (
+	aRecord = "host.example.net. 500 IN A 198.51.100.7"
+	made    = "2001:db8:64::c633:6407"
+)
+
+func only(t *testing.T, m *dns.Msg, want string) {
+	t.Helper()
+	if len(m.Answer) != 1 {
+		t.Fatalf("answer %v", m)
+	}
+	if a, ok := m.Answer[0].(*dns.AAAA); !ok || a.AAAA.String() != want {
+		t.Errorf("answer %v, want %s", m.Answer[0], want)
+	}
+}
+
+// TestCacheAndMerging has many clients ask one thing at one time: the upstream hears it
+// once, and not again.
+func TestCacheAndMerging(t *testing.T) {
+	hold := make(chan struct{})
+	answer := records(aRecord)
+	u := answering(t, netip.AddrPort{}, func(w dns.ResponseWriter, q *dns.Msg) {
+		<-hold
+		answer(w, q)
+	})
+	r := serve(t, func(c *config.DNS64) { c.UpstreamTimeout, c.QueryTimeout = patience, patience }, u.at)
+	var clients sync.WaitGroup
+	for range 20 {
+		clients.Go(func() { only(t, r.query(t, "udp", nil), made) })
+	}
+	eventually(t, "all wait", func() bool { return r.value("waiting", "") == 20 && r.value("merged_total", "") == 19 })
+	close(hold)
+	clients.Wait()
+	only(t, r.query(t, "tcp", nil), made)
+	if asked := u.asked.Load(); asked != 2 {
+		t.Errorf("the upstream was asked %d times, want once for AAAA and once for A", asked)
+	}
+	if n := r.value("answers_total", "synthesized"); n != 21 {
+		t.Errorf("%v synthesized", n)
+	}
+	if r.value("tcp_queries_total", "") != 1 || r.value("udp_queries_total", "") != 20 || r.value("cache_entries", "") != 2 {
+		t.Error("counters")
+	}
+}
+
+// TestFailover has the first upstream die, and come back.
+func TestFailover(t *testing.T) {
+	first := answering(t, netip.AddrPort{}, records("x. 0 IN AAAA 2001:db8::1"))
+	second := answering(t, netip.AddrPort{}, records("x. 0 IN AAAA 2001:db8::2"))
+	r := serve(t, nil, first.at, second.at)
+	only(t, r.query(t, "udp", nil), "2001:db8::1")
+	first.stop()
+	only(t, r.query(t, "udp", nil), "2001:db8::2")
+	only(t, r.query(t, "udp", nil), "2001:db8::2")
+	status := r.Status().(Status)
+	if status.Upstreams[0].Answers || !status.Upstreams[1].Answers || r.value("upstreams_answering", "") != 1 {
+		t.Errorf("status %+v", status.Upstreams)
+	}
+	failed := status.Upstreams[0].Failed
+	only(t, r.query(t, "udp", nil), "2001:db8::2")
+	if again := r.Status().(Status).Upstreams[0]; again.Failed != failed && again.Asked == failed {
+		t.Error("a dead upstream is asked first")
+	}
+	answering(t, first.at, records("x. 0 IN AAAA 2001:db8::3"))
+	eventually(t, "the first is back", func() bool { return r.Status().(Status).Upstreams[0].Answers })
+	only(t, r.query(t, "udp", nil), "2001:db8::3")
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range []string{"does not answer", "answers again"} {
+		if n := strings.Count(r.log.String(), word); n != 1 {
+			t.Errorf("%q stands %d times in the log:\n%s", word, n, r.log)
+		}
+	}
+}
+
+// TestNobodyAnswers ends in SERVFAIL.
+func TestNobodyAnswers(t *testing.T) {
+	silent := answering(t, netip.AddrPort{}, func(dns.ResponseWriter, *dns.Msg) {})
+	r := serve(t, func(c *config.DNS64) { c.UpstreamTimeout = 100 * time.Millisecond }, silent.at)
+	if m := r.query(t, "udp", nil); m.Rcode != dns.RcodeServerFailure {
+		t.Errorf("answer %v", m)
+	}
+	if r.value("answers_total", "failed") != 1 {
+		t.Error("not counted")
+	}
+}
+
+// TestErrorsOfUpstreams asks the next one about errors, but believes a trusted one.
+func TestErrorsOfUpstreams(t *testing.T) {
+	failing := func(w dns.ResponseWriter, q *dns.Msg) {
+		m := new(dns.Msg)
+		_ = w.WriteMsg(m.SetRcode(q, dns.RcodeServerFailure))
+	}
+	for _, trusted := range []bool{false, true} {
+		first := answering(t, netip.AddrPort{}, failing)
+		second := answering(t, netip.AddrPort{}, records("x. 0 IN MX 1 mail.example.net."))
+		r := serve(t, func(c *config.DNS64) {
+			if trusted {
+				c.Trusted = c.Upstreams[:1]
+			}
+		}, first.at, second.at)
+		m := r.query(t, "udp", func(q *dns.Msg) { q.Question[0].Qtype = dns.TypeMX })
+		if failed := m.Rcode == dns.RcodeServerFailure; failed != trusted {
+			t.Errorf("trusted %v: %v", trusted, m)
+		}
+	}
+}
+
+// TestForgedAnswers sends wrong answers before the right one: other identifiers, other
+// questions, other cases, rubbish.
+func TestForgedAnswers(t *testing.T) {
+	right := records("x. 0 IN AAAA 2001:db8::1")
+	wrong := records("x. 0 IN AAAA 2001:db8::bad")
+	u := answering(t, netip.AddrPort{}, func(w dns.ResponseWriter, q *dns.Msg) {
+		forged := func(change func(*dns.Msg)) {
+			m := q.Copy()
+			change(m)
+			wrong(w, m)
+		}
+		forged(func(m *dns.Msg) { m.Id++ })
+		forged(func(m *dns.Msg) { m.Question[0].Name = "other.example.net." })
+		forged(func(m *dns.Msg) { m.Question[0].Qtype = dns.TypeA })
+		forged(func(m *dns.Msg) { m.Question[0].Name = swapCase(m.Question[0].Name) })
+		_, _ = w.Write([]byte("rubbish"))
+		right(w, q)
+	})
+	r := serve(t, func(c *config.DNS64) { c.MixedCase = true }, u.at)
+	for range 5 {
+		m := r.query(t, "udp", nil)
+		only(t, m, "2001:db8::1")
+		if m.Question[0].Name != "host.example.net." || m.Answer[0].Header().Name != "host.example.net." {
+			t.Errorf("the case of the question got out: %v", m)
+		}
+	}
+}
+
+func swapCase(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r ^ 0x20
+		}
+		return r
+	}, name)
+}
+
+// TestLongAnswers come from the upstream by TCP, and go to clients as they take it.
+func TestLongAnswers(t *testing.T) {
+	var texts []string
+	for i := range 100 {
+		texts = append(texts, fmt.Sprintf("x. 300 IN AAAA 2001:db8::%x", i+1))
+	}
+	all := records(texts...)
+	u := answering(t, netip.AddrPort{}, func(w dns.ResponseWriter, q *dns.Msg) {
+		if w.RemoteAddr().Network() == "udp" {
+			m := new(dns.Msg)
+			m.SetReply(q)
+			m.Truncated = true
+			_ = w.WriteMsg(m)
+			return
+		}
+		all(w, q)
+	})
+	r := serve(t, nil, u.at)
+	if m := r.query(t, "tcp", nil); len(m.Answer) != 100 || m.Truncated {
+		t.Errorf("%d records by TCP, TC %v", len(m.Answer), m.Truncated)
+	}
+	for _, size := range []uint16{0, 1232, 4096} {
+		m := r.query(t, "udp", func(q *dns.Msg) {
+			if size > 0 {
+				q.SetEdns0(size, false)
+			}
+		})
+		m.Compress = true
+		if !m.Truncated || m.Len() > 1232 {
+			t.Errorf("size %d: TC %v, %d octets", size, m.Truncated, m.Len())
+		}
+	}
+	if r.value("truncated_total", "") != 3 {
+		t.Error("not counted")
+	}
+}
+
+// TestOldUpstream knows no EDNS.
+func TestOldUpstream(t *testing.T) {
+	right := records("x. 0 IN AAAA 2001:db8::1")
+	u := answering(t, netip.AddrPort{}, func(w dns.ResponseWriter, q *dns.Msg) {
+		if q.IsEdns0() != nil {
+			m := new(dns.Msg)
+			_ = w.WriteMsg(m.SetRcodeFormatError(q))
+			return
+		}
+		right(w, q)
+	})
+	only(t, serve(t, nil, u.at).query(t, "udp", nil), "2001:db8::1")
+}
+
+// TestRefusals has strangers, fast clients and too many questions turned away, each
+// counted by its reason.
+func TestRefusals(t *testing.T) {
+	u := answering(t, netip.AddrPort{}, records(aRecord))
+	r := serve(t, func(c *config.DNS64) { c.Clients = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }, u.at)
+	if m := r.query(t, "udp", nil); m.Rcode != dns.RcodeRefused || r.value("dropped_total", "client_refused") != 1 {
+		t.Errorf("a stranger: %v", m)
+	}
+
+	r = serve(t, func(c *config.DNS64) { c.RatePerClient, c.Burst = 1, 3 }, u.at)
+	conn, err := net.Dial("udp", r.at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	q, _ := new(dns.Msg).SetQuestion("ipv4only.arpa.", dns.TypeAAAA).Pack()
+	for range 20 {
+		if _, err := conn.Write(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "all were seen", func() bool { return r.value("udp_queries_total", "") == 20 })
+	eventually(t, "the rate is kept", func() bool {
+		return r.value("dropped_total", "rate_limited")+r.value("answers_total", "local") == 20
+	})
+	if n := r.value("dropped_total", "rate_limited"); n < 10 {
+		t.Errorf("%v dropped", n)
+	}
+
+	silent := answering(t, netip.AddrPort{}, func(dns.ResponseWriter, *dns.Msg) {})
+	r = serve(t, func(c *config.DNS64) { c.MaxQueries, c.UpstreamTimeout, c.QueryTimeout = 1, patience, patience }, silent.at)
+	waiting, err := net.Dial("udp", r.at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waiting.Close()
+	q, _ = new(dns.Msg).SetQuestion("slow.example.net.", dns.TypeAAAA).Pack()
+	if _, err := waiting.Write(q); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "one waits", func() bool { return r.value("waiting", "") == 1 })
+	if m := r.query(t, "udp", nil); m.Rcode != dns.RcodeServerFailure || r.value("dropped_total", "busy") != 1 {
+		t.Errorf("one too many: %v", m)
+	}
+}
+
+// TestStreams bounds connections, closes silent ones, and answers several queries of one
+// as their answers come.
+func TestStreams(t *testing.T) {
+	hold := make(chan struct{})
+	answer := records(aRecord)
+	u := answering(t, netip.AddrPort{}, func(w dns.ResponseWriter, q *dns.Msg) {
+		if strings.HasPrefix(q.Question[0].Name, "slow") {
+			<-hold
+		}
+		answer(w, q)
+	})
+	r := serve(t, func(c *config.DNS64) {
+		c.UpstreamTimeout, c.QueryTimeout, c.IdleTimeout, c.MaxConnections = patience, patience, 300*time.Millisecond, 8
+	}, u.at)
+	conn, err := dns.Dial("tcp", r.at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	for _, name := range []string{"slow.example.net.", "fast.example.net."} {
+		if err := conn.WriteMsg(new(dns.Msg).SetQuestion(name, dns.TypeAAAA)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{"fast.example.net.", "slow.example.net."} {
+		m, err := conn.ReadMsg()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Question[0].Name != want {
+			t.Errorf("answer about %s, want %s", m.Question[0].Name, want)
+		}
+		if want == "fast.example.net." {
+			close(hold)
+		}
+	}
+	// One address may have an eighth of them.
+	second, err := net.Dial("tcp", r.at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	_ = second.SetDeadline(time.Now().Add(patience))
+	if _, err := second.Read(make([]byte, 1)); err == nil || r.value("dropped_total", "connections_full") != 1 {
+		t.Error("two connections of one client where there is room for one")
+	}
+	if _, err := conn.ReadMsg(); err == nil {
+		t.Error("a silent connection stays")
+	}
+	eventually(t, "the place is free", func() bool { return r.value("connections", "") == 0 })
+}
+
+// TestRubbish is counted, and harms nobody.
+func TestRubbish(t *testing.T) {
+	u := answering(t, netip.AddrPort{}, records(aRecord))
+	r := serve(t, nil, u.at)
+	conn, err := net.Dial("udp", r.at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, b := range [][]byte{{}, {1}, make([]byte, 11), make([]byte, 12), make([]byte, 1400)} {
+		if _, err := conn.Write(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "all were seen", func() bool {
+		return r.value("dropped_total", "malformed") == 3 && r.value("dropped_total", "not_one_question") == 2
+	})
+	only(t, r.query(t, "udp", nil), made)
+}
+
+// TestReload changes all but the addresses under a running instance.
+func TestReload(t *testing.T) {
+	first := answering(t, netip.AddrPort{}, records("x. 300 IN A 198.51.100.1"))
+	second := answering(t, netip.AddrPort{}, records("x. 300 IN A 198.51.100.2"))
+	r := serve(t, nil, first.at)
+	only(t, r.query(t, "udp", nil), "2001:db8:64::c633:6401")
+	next := config.Default()
+	cfg := r.cfg
+	cfg.Prefixes = []netip.Prefix{netip.MustParsePrefix("2001:db8:65::/96")}
+	next.DNS64s = []config.DNS64{cfg}
+	if pending, err := r.Reload(&next); err != nil || len(pending) != 0 {
+		t.Fatalf("%v, %v", pending, err)
+	}
+	only(t, r.query(t, "udp", nil), "2001:db8:65::c633:6401")
+	if first.asked.Load() != 2 {
+		t.Error("another prefix needs no other answers")
+	}
+	next.DNS64s[0].Upstreams = []netip.AddrPort{second.at}
+	next.DNS64s[0].Listen = []netip.AddrPort{free(t)}
+	if pending, err := r.Reload(&next); err != nil || fmt.Sprint(pending) != "[listen]" {
+		t.Fatalf("%v, %v", pending, err)
+	}
+	only(t, r.query(t, "udp", nil), "2001:db8:65::c633:6402")
+	next.DNS64s[0].Clients = nil
+	if _, err := r.Reload(&next); err == nil {
+		t.Error("nobody may ask any more, and no error")
+	}
+	only(t, r.query(t, "udp", nil), "2001:db8:65::c633:6402")
+	next.DNS64s = nil
+	if pending, err := r.Reload(&next); err != nil || len(pending) != 0 {
+		t.Errorf("%v, %v", pending, err)
+	}
+}
+
+func TestExamine(t *testing.T) {
+	cfg := config.DefaultDNS64()
+	cfg.Listen = []netip.AddrPort{free(t)}
+	if err := Examine(cfg); err != nil {
+		t.Error(err)
+	}
+	taken, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(cfg.Listen[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	cfg.Listen = append(cfg.Listen, netip.MustParseAddrPort("192.0.2.1:5300"))
+	err = Examine(cfg)
+	for _, word := range []string{"in use by another program", "is not an address of this host"} {
+		if err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("error %v lacks %q", err, word)
+		}
+	}
+}
