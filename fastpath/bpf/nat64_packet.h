@@ -215,8 +215,8 @@ INLINE u32 read_content6(const struct ip6 *p, void *end, struct content *c)
 /* The same of an IPv4 packet without options. */
 INLINE u32 read_content4(const struct ip4 *p, void *end, struct content *c)
 {
-	u32 length = FROM_BE16(p->length) - IPV4_LEN;
-	if (UNLIKELY(length < UDP_LEN))
+	u32 size = FROM_BE16(p->length), length = size - IPV4_LEN;
+	if (UNLIKELY(size < IPV4_LEN + UDP_LEN))
 		return REASON_SHORT_PAYLOAD;
 	if (LIKELY(p->protocol == PROTO_TCP || p->protocol == PROTO_UDP)) {
 		if (!read_ports(p + 1, end, length, p->protocol, c))

@@ -1,0 +1,545 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package fastpath_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/nat64/state"
+)
+
+// transports are the usual flows, one of each protocol.
+var transports = []state.Transport{state.TCP, state.UDP, state.ICMP}
+
+func usual(transport state.Transport) flow {
+	return flow{transport: transport, client: clientAddr, pool: poolAddr, peer: serverAddr, poolPort: poolPort}
+}
+
+func protocolOf(t state.Transport, six bool) byte {
+	switch {
+	case t == state.TCP:
+		return 6
+	case t == state.UDP:
+		return 17
+	case six:
+		return 58
+	}
+	return 1
+}
+
+// seal writes the checksum of the transport of a packet.
+func seal(ip []byte) []byte {
+	header, src, proto := 20, ip[12:20], ip[9]
+	if ip[0]>>4 == 6 {
+		header, src, proto = 40, ip[8:40], ip[6]
+	}
+	m := ip[header:]
+	at := map[byte]int{6: 16, 17: 6}[proto]
+	var acc uint64
+	if proto != 1 {
+		acc = packet.Sum(uint64(len(m))+uint64(proto), src)
+	}
+	if at == 0 {
+		at = 2
+	}
+	if len(m) < at+2 {
+		return ip
+	}
+	m[at], m[at+1] = 0, 0
+	sum := ^packet.Fold(packet.Sum(acc, m))
+	if proto == 17 && sum == 0 {
+		sum = 0xffff
+	}
+	binary.BigEndian.PutUint16(m[at:], sum)
+	return ip
+}
+
+// seal4 writes the checksum of an IPv4 header.
+func seal4(ip []byte) []byte {
+	ip[10], ip[11] = 0, 0
+	binary.BigEndian.PutUint16(ip[10:], ^packet.Fold(packet.Sum(0, ip[:int(ip[0]&15)*4])))
+	return ip
+}
+
+// message makes a transport message of n bytes.
+func message(proto byte, n int, src, dst uint16) []byte {
+	m := make([]byte, n)
+	for i := range m {
+		m[i] = byte(i*7 + n)
+	}
+	switch proto {
+	case 6:
+		m[12], m[13] = 5<<4, 0x10
+	case 17:
+		binary.BigEndian.PutUint16(m[4:], uint16(n))
+	default:
+		m[0], m[1] = 8, 0
+		if proto == 58 {
+			m[0] = 128
+		}
+		binary.BigEndian.PutUint16(m[4:], src)
+		return m
+	}
+	binary.BigEndian.PutUint16(m, src)
+	binary.BigEndian.PutUint16(m[2:], dst)
+	return m
+}
+
+// packet6 makes the packet of a flow's client with a message of n bytes.
+func (w *natWorld) packet6(f flow, n int) []byte {
+	proto := protocolOf(f.transport, true)
+	ip := packet.AppendIPv6Header(nil, proto, 64, n, f.client, w.peer6(f))
+	return seal(append(ip, message(proto, n, clientPort, serverPort)...))
+}
+
+// packet4 makes the packet of a flow's server, with DF.
+func (w *natWorld) packet4(f flow, n int) []byte {
+	proto := protocolOf(f.transport, false)
+	ip := []byte{0x45, 0, 0, 0, 0x12, 0x34, 0x40, 0, 64, proto, 0, 0}
+	binary.BigEndian.PutUint16(ip[2:], uint16(20+n))
+	ip = append(append(ip, f.peer.AsSlice()...), f.pool.AsSlice()...)
+	m := message(proto, n, serverPort, f.poolPort)
+	if f.transport == state.ICMP {
+		binary.BigEndian.PutUint16(m[4:], f.poolPort)
+	}
+	return seal4(seal(append(ip, m...)))
+}
+
+// change is what is special about a packet.
+type change func(ip []byte) []byte
+
+// put writes bytes at an offset and leaves checksums as they are.
+func put(at int, b ...byte) change {
+	return func(ip []byte) []byte {
+		copy(ip[at:], b)
+		return ip
+	}
+}
+
+// header is put with the right checksum of an IPv4 header.
+func header(at int, b ...byte) change {
+	return func(ip []byte) []byte { return seal4(put(at, b...)(ip)) }
+}
+
+// body is put with the right checksum of the transport.
+func body(at int, b ...byte) change {
+	return func(ip []byte) []byte { return seal(put(at, b...)(ip)) }
+}
+
+func from6(a string) change { return body(8, netip.MustParseAddr(a).AsSlice()...) }
+func to6(a string) change   { return body(24, netip.MustParseAddr(a).AsSlice()...) }
+func from4(a string) change {
+	return func(ip []byte) []byte { return seal4(body(12, netip.MustParseAddr(a).AsSlice()...)(ip)) }
+}
+func to4(a string) change {
+	return func(ip []byte) []byte { return seal4(body(16, netip.MustParseAddr(a).AsSlice()...)(ip)) }
+}
+
+// half leaves the transport checksum as a sender leaves it to hardware.
+func half(ip []byte) []byte {
+	header, at := 20, map[byte]int{6: 16, 17: 6}[ip[9]]
+	acc := packet.Sum(uint64(len(ip)-20)+uint64(ip[9]), ip[12:20])
+	if ip[0]>>4 == 6 {
+		header, at = 40, map[byte]int{6: 16, 17: 6}[ip[6]]
+		acc = packet.Sum(uint64(len(ip)-40)+uint64(ip[6]), ip[8:40])
+	}
+	binary.BigEndian.PutUint16(ip[header+at:], packet.Fold(acc))
+	return ip
+}
+
+// Packets of sessions leave as the codec makes them, all of them and at either hook.
+func TestNAT64Forwards(t *testing.T) {
+	w := newNATWorld(t)
+	for _, transport := range transports {
+		w.open(t, usual(transport))
+		for i := range pool6 {
+			f := usual(transport)
+			f.prefix, f.peer = i, netip.AddrFrom4([4]byte{198, 51, 100, byte(100 + i)})
+			if i == 1 {
+				f.peer = globalAddr
+			}
+			w.open(t, f)
+		}
+	}
+	for _, transport := range transports {
+		proto6, proto4 := protocolOf(transport, true), protocolOf(transport, false)
+		type row struct {
+			name string
+			size int // of the message
+			six  []change
+			four []change
+		}
+		rows := []row{
+			{"plain", 100, nil, nil},
+			{"odd length", 101, nil, nil},
+			{"smallest", map[byte]int{6: 20, 17: 8, 58: 8}[proto6], nil, nil},
+			{"largest without DF", 1240, nil, nil},
+			{"one more", 1241, nil, nil},
+			{"largest", 1460, nil, nil},
+			{"traffic class and flow label", 64, []change{put(0, 0x6b, 0x9f, 0xed, 0xcb)}, []change{header(1, 0xb9)}},
+			{"without DF", 64, nil, []change{header(6, 0)}},
+			{"two hops left", 64, []change{put(7, 2)}, []change{header(8, 2)}},
+			{"255 hops left", 64, []change{put(7, 255)}, []change{header(8, 255)}},
+			{"wrong checksum", 64, []change{put(40+60, 0xee)}, []change{put(20+60, 0xee)}},
+			{"UDP without a checksum", 64, []change{func(ip []byte) []byte {
+				if ip[6] == 17 {
+					ip[46], ip[47] = 0, 0
+				}
+				return ip
+			}}, nil},
+			{"reply, or FIN", 64, []change{func(ip []byte) []byte {
+				if proto6 == 58 {
+					return body(40, 129)(ip)
+				}
+				return body(53, 0x11)(ip)
+			}}, []change{func(ip []byte) []byte {
+				if proto4 == 1 {
+					return body(20, 0)(ip)
+				}
+				return body(33, 0x12)(ip)
+			}}},
+			{"code of an echo", 64, []change{body(41, 7)}, []change{body(21, 7)}},
+		}
+		for _, at := range hooks {
+			f := usual(transport)
+			for _, tt := range rows {
+				six, four := w.packet6(f, tt.size), w.packet4(f, tt.size)
+				if tt.name == "code of an echo" && transport != state.ICMP {
+					continue // would be a port
+				}
+				for _, c := range tt.six {
+					six = c(six)
+				}
+				for _, c := range tt.four {
+					four = c(four)
+				}
+				t.Run(fmt.Sprintf("%s/%s/%s", at, transport, tt.name), func(t *testing.T) {
+					w.forwards(t, at, six, translate.Binding{Outer: w.to4(f)}, "to4_forwarded")
+					w.forwards(t, at, four, translate.Binding{Outer: w.to6(f)}, "to6_forwarded")
+				})
+			}
+			for i := range pool6 {
+				f.prefix, f.peer = i, netip.AddrFrom4([4]byte{198, 51, 100, byte(100 + i)})
+				if i == 1 {
+					f.peer = globalAddr
+				}
+				t.Run(fmt.Sprintf("%s/%s/prefix %s", at, transport, pool6[i]), func(t *testing.T) {
+					w.forwards(t, at, w.packet6(f, 99), translate.Binding{Outer: w.to4(f)}, "to4_forwarded")
+					w.forwards(t, at, w.packet4(f, 99), translate.Binding{Outer: w.to6(f)}, "to6_forwarded")
+				})
+			}
+		}
+	}
+}
+
+// forwards fails unless a packet leaves as the codec makes it, padded or not.
+func (w *natWorld) forwards(t *testing.T, at hook, ip []byte, b translate.Binding, reason string) {
+	t.Helper()
+	for _, padding := range []int{0, 7} {
+		verdict, out := w.translateAt(t, at, append(w.frame(ip), make([]byte, padding)...))
+		if diff := cmp.Diff(map[string]uint64{reason: 1}, w.counted(t)); diff != "" || verdict != fastpath.Forward {
+			t.Fatalf("%s; counters (-want +got):\n%s", verdict, diff)
+		}
+		w.equal(t, out, ip, b)
+	}
+}
+
+// Random payloads meet all values of a checksum that are special.
+func TestNAT64Checksums(t *testing.T) {
+	w := newNATWorld(t)
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, transport := range transports {
+		f := usual(transport)
+		w.open(t, f)
+		for i := range 600 {
+			six, four := w.packet6(f, 40), w.packet4(f, 40)
+			word := []byte{byte(r.Uint32()), byte(r.Uint32())}
+			six, four = body(40+30, word...)(six), body(20+30, word...)(four)
+			if i%3 == 0 {
+				// Have the new checksum be zero, or its twin.
+				six, four = w.aim(six, w.to4(f)), w.aim(four, w.to6(f))
+			}
+			at := hooks[i%2]
+			_, out := w.translateAt(t, at, w.frame(six))
+			w.equal(t, out, six, translate.Binding{Outer: w.to4(f)})
+			_, out = w.translateAt(t, at, w.frame(four))
+			w.equal(t, out, four, translate.Binding{Outer: w.to6(f)})
+			if t.Failed() {
+				t.Fatalf("%s, packet %d", at, i)
+			}
+		}
+	}
+}
+
+// aim changes a word of the payload so that the translated checksum becomes zero.
+func (w *natWorld) aim(ip []byte, to translate.Endpoints) []byte {
+	var out packet.Batch
+	b := translate.Binding{Outer: to}
+	header, old := 20, 40
+	if ip[0]>>4 == 4 {
+		w.trans.IPv4Bound(ip, &b, translate.Path{}, &out)
+		header, old = 40, 20
+	} else {
+		w.trans.IPv6Bound(ip, &b, translate.Path{}, &out)
+	}
+	proto := out.IP[0][9]
+	if header == 40 {
+		proto = out.IP[0][6]
+	}
+	at := map[byte]int{6: 16, 17: 6, 1: 2, 58: 2}[proto]
+	sum := binary.BigEndian.Uint16(out.IP[0][header+at:])
+	word := ip[old+32 : old+34]
+	binary.BigEndian.PutUint16(word, packet.Fold(uint64(binary.BigEndian.Uint16(word))+uint64(sum)))
+	return seal(ip)
+}
+
+// What the programs do not handle passes as it came, counted by its reason.
+func TestNAT64Leaves(t *testing.T) {
+	w := newNATWorld(t)
+	for _, transport := range transports {
+		w.open(t, usual(transport))
+		f := usual(transport)
+		f.peer = slimServer
+		w.open(t, f)
+		f = usual(transport)
+		f.client, f.poolPort = slimClient, poolPort+1
+		w.open(t, f)
+		f = usual(transport)
+		f.pool, f.poolPort, f.client = ownAddr, ownPort, netip.MustParseAddr("2001:db8:1::6")
+		w.open(t, f)
+	}
+	udp, tcp, icmp := usual(state.UDP), usual(state.TCP), usual(state.ICMP)
+	slim6, slim4 := usual(state.UDP), usual(state.UDP)
+	slim6.client, slim6.poolPort = slimClient, poolPort+1
+	slim4.peer = slimServer
+	lost := usual(state.UDP)
+	lost.peer = lostServer
+	own := usual(state.UDP)
+	own.pool, own.poolPort = ownAddr, ownPort
+	hostPort, ownEcho, ownReply := own, own, own
+	hostPort.poolPort = 53
+	ownEcho.transport, ownReply.transport = state.ICMP, state.ICMP
+
+	for _, tt := range []struct {
+		name   string
+		packet []byte
+		change change
+		want   string // "": not even counted
+	}{
+		{"IPv6 to elsewhere", w.packet6(udp, 40), to6("2001:db8:1::9"), ""},
+		{"IPv4 to elsewhere", w.packet4(udp, 40), to4("192.0.2.150"), ""},
+		{"IPv4 to a port of the host", w.packet4(hostPort, 40), nil, ""},
+		{"ping of the host", w.packet4(ownEcho, 40), nil, ""},
+		{"reply to a ping of the host", w.packet4(ownReply, 40), body(20, 0, 0, 0, 0, 0, 9), ""},
+		{"options, to the host", w.packet4(own, 40), header(0, 0x46), ""},
+		{"fragment, to the host", w.packet4(own, 40), header(6, 0x20), ""},
+		{"another protocol, to the host", w.packet4(own, 40), header(9, 47), ""},
+		{"version 5", w.packet6(udp, 40), put(0, 0x50), "odd_length"},
+		{"longer than its frame", w.packet6(udp, 40), put(4, 0, 41), "odd_length"},
+		{"IPv4 longer than its frame", w.packet4(udp, 40), header(2, 0, 61), "odd_length"},
+		{"one hop left", w.packet6(udp, 40), put(7, 1), "hop_limit_exceeded"},
+		{"no hop left", w.packet6(udp, 40), put(7, 0), "hop_limit_exceeded"},
+		{"one hop left in IPv4", w.packet4(udp, 40), header(8, 1), "hop_limit_exceeded"},
+		{"options", w.packet4(udp, 40), header(0, 0x46), "ip_options"},
+		{"first fragment", w.packet4(udp, 40), header(6, 0x20), "fragment"},
+		{"later fragment", w.packet4(udp, 40), header(6, 0, 9), "fragment"},
+		{"hop-by-hop options", w.packet6(udp, 40), put(6, 0), "next_header"},
+		{"fragment header", w.packet6(udp, 40), put(6, 44), "next_header"},
+		{"SCTP", w.packet6(udp, 40), put(6, 132), "next_header"},
+		{"GRE", w.packet4(udp, 40), header(9, 47), "next_header"},
+		{"half a UDP header", w.packet6(udp, 40), put(4, 0, 7), "short_payload"},
+		{"half a TCP header", w.packet6(tcp, 40), put(4, 0, 19), "short_payload"},
+		{"half a UDP header in IPv4", w.packet4(udp, 40), header(2, 0, 27), "short_payload"},
+		{"half a TCP header in IPv4", w.packet4(tcp, 40), header(2, 0, 39), "short_payload"},
+		{"less than an IPv4 header", w.packet4(udp, 40), header(2, 0, 19), "short_payload"},
+		{"UDP over IPv4 without a checksum", w.packet4(udp, 40), put(26, 0, 0), "udp_zero_checksum"},
+		{"neighbour solicitation", w.packet6(icmp, 40), body(40, 135), "icmp_type"},
+		{"ICMPv6 type 0", w.packet6(icmp, 40), body(40, 0), "icmp_type"},
+		{"ICMPv6 error of an unknown type", w.packet6(icmp, 40), body(40, 5), "icmp_type"},
+		{"source quench", w.packet4(icmp, 40), body(20, 4), "icmp_type"},
+		{"timestamp", w.packet4(icmp, 40), body(20, 13), "icmp_type"},
+		{"from a multicast address", w.packet6(udp, 40), from6("ff02::5"), "illegal_address"},
+		{"from a link-local address", w.packet6(udp, 40), from6("fe80::5"), "illegal_address"},
+		{"from nowhere", w.packet6(udp, 40), from6("::"), "illegal_address"},
+		{"from the loopback address", w.packet6(udp, 40), from6("::1"), "illegal_address"},
+		{"to IPv4 multicast", w.packet6(udp, 40), to6("2001:db8:64::224.0.0.1"), "illegal_address"},
+		{"to IPv4 loopback", w.packet6(udp, 40), to6("2001:db8:64::127.0.0.1"), "illegal_address"},
+		{"from IPv4 broadcast", w.packet4(udp, 40), from4("255.255.255.255"), "illegal_address"},
+		{"well-known prefix, private address", w.packet6(udp, 40), to6("64:ff9b::10.0.0.1"), "well_known_prefix_non_global"},
+		{"well-known prefix, shared address", w.packet6(udp, 40), to6("64:ff9b::100.64.0.1"), "well_known_prefix_non_global"},
+		{"well-known prefix, documentation", w.packet6(udp, 40), to6("64:ff9b::198.51.100.7"), "well_known_prefix_non_global"},
+		{"from pool6", w.packet6(udp, 40), from6("3fff:100::1"), "source_in_pool6"},
+		{"to a client by way of pool4", w.packet6(udp, 40), to6("2001:db8:64::192.0.2.140"), "hairpin"},
+		{"to the host by way of pool6", w.packet6(udp, 40), to6("2001:db8:64::192.0.2.1"), "hairpin"},
+		{"without a route", w.packet6(lost, 40), nil, "no_next_hop"},
+		{"too big for the link", w.packet6(slim4, 1000), nil, "too_big"},
+		{"too big for the IPv6 link", w.packet4(slim6, 1280), nil, "too_big"},
+		{"too big for IPv6 without DF", w.packet4(udp, 1241), header(6, 0), "too_big"},
+		{"of an unknown client", w.packet6(udp, 40), from6("2001:db8:3::5"), "no_client"},
+		{"to a free port of the pool", w.packet4(udp, 40), body(22, 200, 1), "no_binding"},
+		{"segment of no connection", w.packet6(tcp, 40), body(42, 200, 1), "no_session"},
+		{"segment of no connection in IPv4", w.packet4(tcp, 40), body(20, 200, 1), "no_session"},
+		{"wrong checksum of the header", w.packet4(udp, 40), put(8, 63), "bad_header_checksum"},
+	} {
+		for _, at := range hooks {
+			t.Run(string(at)+"/"+tt.name, func(t *testing.T) {
+				ip := append([]byte{}, tt.packet...)
+				if tt.change != nil {
+					ip = tt.change(ip)
+				}
+				frame := w.frame(ip)
+				verdict, out := w.translateAt(t, at, frame)
+				want, counters := fastpath.Punt, map[string]uint64{}
+				if tt.want != "" {
+					counters[tt.want] = 1
+				}
+				if tt.want == "bad_header_checksum" {
+					want = fastpath.Drop
+				}
+				if diff := cmp.Diff(counters, w.counted(t)); diff != "" || verdict != want {
+					t.Errorf("%s, want %s; counters (-want +got):\n%s", verdict, want, diff)
+				}
+				if string(out) != string(frame) {
+					t.Errorf("it was changed:\n%x\n%x", frame, out)
+				}
+			})
+		}
+	}
+	if c := w.table.Counts(); c.Sessions != 12 {
+		t.Errorf("%d sessions are there, want the 12 of before", c.Sessions)
+	}
+}
+
+// Frames for others, and by devices that are not served, are not looked at.
+func TestNAT64LeavesOthers(t *testing.T) {
+	w := newNATWorld(t)
+	f := usual(state.UDP)
+	w.open(t, f)
+	for _, ip := range [][]byte{w.packet6(f, 40), w.packet4(f, 40)} {
+		frame := w.frame(ip)
+		frame[5]++
+		for _, at := range hooks {
+			if verdict, _ := w.translateAt(t, at, frame); verdict != fastpath.Punt {
+				t.Errorf("at %s: %s", at, verdict)
+			}
+		}
+		w.fast.RemoveDevice(1)
+		w.fast.RemoveDevice(w.ports[0].index)
+		for _, at := range hooks {
+			if verdict, _ := w.translateAt(t, at, w.frame(ip)); verdict != fastpath.Punt {
+				t.Errorf("not served, at %s: %s", at, verdict)
+			}
+		}
+		w.arriveBy(t, false)
+		if err := w.fast.SetDevice(fastpath.Device{Index: w.ports[0].index, MAC: w.ports[0].mac, Frames: true, Packets: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := w.counted(t); len(got) != 0 {
+		t.Errorf("counted: %v", got)
+	}
+}
+
+// Traffic class and TOS by the settings.
+func TestNAT64ClassSettings(t *testing.T) {
+	w := newNATWorld(t, func(s *fastpath.NAT64Settings, codec *translate.Settings) {
+		s.ZeroClass, s.FixedTOS, s.TOS = true, true, 0x48
+		codec.ZeroTrafficClass, codec.FixedTOS, codec.TOS = true, true, 0x48
+	})
+	f := usual(state.UDP)
+	w.open(t, f)
+	for _, at := range hooks {
+		w.forwards(t, at, put(0, 0x6b, 0x90)(w.packet6(f, 40)), translate.Binding{Outer: w.to4(f)}, "to4_forwarded")
+		w.forwards(t, at, header(1, 0xb9)(w.packet4(f, 40)), translate.Binding{Outer: w.to6(f)}, "to6_forwarded")
+	}
+}
+
+// A frame whose checksum a local sender left to hardware gets a whole one; by a wire it
+// stays as wrong as it is.
+func TestNAT64FinishesChecksums(t *testing.T) {
+	w := newNATWorld(t)
+	for _, transport := range transports[:2] {
+		f := usual(transport)
+		w.open(t, f)
+		for _, n := range []int{20, 101, 1400} {
+			for _, tt := range []struct {
+				whole  []byte
+				to     translate.Endpoints
+				reason string
+			}{
+				{w.packet6(f, n), w.to4(f), "to4_forwarded"},
+				{w.packet4(f, n), w.to6(f), "to6_forwarded"},
+			} {
+				partial := half(append([]byte{}, tt.whole...))
+				w.arriveBy(t, true)
+				_, out := w.translateAt(t, inXDP, w.frame(partial))
+				w.equal(t, out, tt.whole, translate.Binding{Outer: tt.to})
+				w.arriveBy(t, false)
+				_, out = w.translateAt(t, inXDP, w.frame(partial))
+				w.equal(t, out, partial, translate.Binding{Outer: tt.to})
+			}
+		}
+	}
+}
+
+// A packet makes its session, from either side, and is translated by it.
+func TestNAT64MakesSessions(t *testing.T) {
+	w := newNATWorld(t)
+	client := clientAddr.As16()
+	var s state.Subscriber
+	if o := w.table.MakeSubscriber(&client, poolAddr.As4(), 0, &s); o != state.Made {
+		t.Fatal(o)
+	}
+	var block state.Block
+	if o := w.table.Lease(&s, state.UDP, 1, 1, &block); o != state.Made {
+		t.Fatal(o)
+	}
+	for _, at := range hooks {
+		for _, transport := range transports {
+			f := usual(transport)
+			if at == inTC {
+				f.client = netip.MustParseAddr("2001:db8:1::7")
+			}
+			six := w.packet6(f, 40)
+			if transport == state.TCP {
+				six = body(53, 2)(six)
+			}
+			verdict, out := w.translateAt(t, at, w.frame(six))
+			if verdict != fastpath.Forward {
+				t.Fatalf("%s at %s: %s, %v", transport, at, verdict, w.counted(t))
+			}
+			var b state.Binding
+			if !w.table.FindBinding6(&state.Inside{Client: f.client.As16(), Port: clientPort, Transport: transport}, &b) {
+				t.Fatalf("%s at %s: nothing is bound", transport, at)
+			}
+			f.poolPort = b.PoolPort
+			w.equal(t, out, six, translate.Binding{Outer: w.to4(f)})
+			// Another server, which the client has not written to.
+			f.peer = netip.MustParseAddr("198.51.100.99")
+			four := w.packet4(f, 40)
+			if transport == state.TCP {
+				four = body(33, 2)(four)
+			}
+			if _, out = w.translateAt(t, at, w.frame(four)); len(out) == 0 {
+				t.Fatal("nothing left")
+			}
+			w.equal(t, out, four, translate.Binding{Outer: w.to6(f)})
+		}
+	}
+	want := map[string]uint64{"to4_forwarded": 6, "to6_forwarded": 6}
+	if diff := cmp.Diff(want, w.counted(t)); diff != "" {
+		t.Errorf("counters (-want +got):\n%s", diff)
+	}
+	if c := w.table.Counts(); c.Sessions != 12 || c.Bindings != 6 {
+		t.Errorf("%d sessions and %d bindings, want 12 and 6", c.Sessions, c.Bindings)
+	}
+}

@@ -1,0 +1,119 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package fastpath_test
+
+import (
+	"testing"
+
+	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/translate/nat64/state"
+)
+
+// Of the packets to the host's own address those of the pool's ports go to the TUN device,
+// with one hop less, and all others stay the host's.
+func TestNAT64Steers(t *testing.T) {
+	w := newNATWorld(t)
+	own := func(transport state.Transport) flow {
+		return flow{transport: transport, client: clientAddr, pool: ownAddr, peer: serverAddr, poolPort: ownPort}
+	}
+	tcp, udp, icmp := own(state.TCP), own(state.UDP), own(state.ICMP)
+	host := udp
+	host.poolPort = 53
+	reply := body(20, 0)
+	options := func(ip []byte) []byte { // two words of no operation
+		ip = append(append(append([]byte{}, ip[:20]...), 1, 1, 1, 1, 1, 1, 1, 1), ip[20:]...)
+		ip[3] += 8
+		return header(0, 0x47)(ip)
+	}
+	for _, tt := range []struct {
+		name   string
+		packet []byte
+		change change
+		steer  bool
+	}{
+		{"TCP", w.packet4(tcp, 40), nil, true},
+		{"UDP", w.packet4(udp, 40), nil, true},
+		{"echo reply", w.packet4(icmp, 40), reply, true},
+		{"UDP with options", w.packet4(udp, 40), options, true},
+		{"UDP without a checksum", w.packet4(udp, 40), put(26, 0, 0), true},
+		{"with one hop left", w.packet4(udp, 40), header(8, 1), true},
+		{"wrong header checksum", w.packet4(udp, 40), put(10, 1, 2), true},
+		{"error about TCP", w.errorTo6(tcp, 3, 1, 0, w.sent4(tcp, 40)), nil, true},
+		{"error about UDP", w.errorTo6(udp, 11, 0, 0, w.sent4(udp, 40)), nil, true},
+		{"error about a ping", w.errorTo6(icmp, 12, 0, 0, w.sent4(icmp, 40)), nil, true},
+		{"error about a packet with options", w.errorTo6(udp, 3, 1, 0, options(w.sent4(udp, 40))), nil, true},
+		{"error about a first fragment", w.errorTo6(udp, 3, 1, 0, header(6, 0x20)(w.sent4(udp, 40))), nil, true},
+		{"first port", w.packet4(udp, 40), body(22, 20000>>8, 20000&255), true},
+		{"last port", w.packet4(udp, 40), body(22, 29999>>8, 29999&255), true},
+
+		{"port below", w.packet4(udp, 40), body(22, 19999>>8, 19999&255), false},
+		{"port above", w.packet4(udp, 40), body(22, 30000>>8, 30000&255), false},
+		{"port of the host", w.packet4(host, 40), nil, false},
+		{"ping of the host", w.packet4(icmp, 40), nil, false},
+		{"reply to the host", w.packet4(icmp, 40), body(20, 0, 0, 0, 0, 0, 9), false},
+		{"timestamp", w.packet4(icmp, 40), body(20, 13), false},
+		{"error about what the host sent", w.errorTo6(host, 3, 3, 0, w.sent4(host, 40)), nil, false},
+		{"error about what another sent", w.errorTo6(udp, 3, 3, 0, put(15, 9)(w.sent4(udp, 40))), nil, false},
+		{"error about a later fragment", w.errorTo6(udp, 3, 3, 0, header(6, 0, 9)(w.sent4(udp, 40))), nil, false},
+		{"error about little", w.errorTo6(udp, 3, 3, 0, w.sent4(udp, 40)[:24]), nil, false},
+		{"another protocol", w.packet4(udp, 40), header(9, 47), false},
+		{"routed part of the pool", w.packet4(usual(state.UDP), 40), nil, false},
+		{"no hop left", w.packet4(udp, 40), header(8, 0), false},
+		{"later fragment of nothing", w.packet4(udp, 40), header(6, 0, 9), false},
+		{"header alone", w.packet4(udp, 40)[:20], nil, false},
+		{"IPv6", w.packet6(udp, 40), nil, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ip := append([]byte{}, tt.packet...)
+			if tt.change != nil {
+				ip = tt.change(ip)
+			}
+			w.steers(t, ip, tt.steer)
+		})
+	}
+}
+
+// steers fails unless a packet is steered, or left.
+func (w *natWorld) steers(t *testing.T, ip []byte, want bool) {
+	t.Helper()
+	frame := w.frame(ip)
+	verdict, out := w.run(t, inTC, w.fast.Steer(), frame)
+	wantVerdict, left := fastpath.Punt, append([]byte{}, ip...)
+	if want {
+		wantVerdict = fastpath.Forward
+		wrong := left[10] == 1 && left[11] == 2
+		left[8]--
+		if left = seal4(left); wrong {
+			left[10], left[11] = 2, 2 // what the sum gains, and wrong as before
+		}
+	}
+	if verdict != wantVerdict || string(out[14:]) != string(left) {
+		t.Errorf("%s, want %s\nleft %x\nwant %x", verdict, wantVerdict, out[14:], left)
+	}
+}
+
+// Later fragments follow their first one, of the same packet alone.
+func TestNAT64SteersFragments(t *testing.T) {
+	w := newNATWorld(t)
+	own := flow{transport: state.UDP, client: clientAddr, pool: ownAddr, peer: serverAddr, poolPort: ownPort}
+	host := own
+	host.poolPort = 53
+	first, later := header(6, 0x20), header(6, 0, 9)
+	w.steers(t, later(w.packet4(own, 40)), false)
+	w.steers(t, first(w.packet4(own, 40)), true)
+	w.steers(t, later(w.packet4(own, 40)), true)
+	w.steers(t, header(6, 0x20, 9)(w.packet4(own, 40)), true)
+	w.steers(t, header(5, 0x35)(later(w.packet4(own, 40))), false)
+	w.steers(t, header(9, 6)(later(w.packet4(own, 40))), false)
+	w.steers(t, from4("198.51.100.8")(later(w.packet4(own, 40))), false)
+	w.steers(t, header(5, 0x36)(first(w.packet4(host, 40))), false)
+	w.steers(t, header(5, 0x36)(later(w.packet4(host, 40))), false)
+}
+
+// While nobody is there, or after that, the host has its packets.
+func TestNAT64SteersNothingAsleep(t *testing.T) {
+	w := newNATWorld(t)
+	w.fast.Sleep()
+	own := flow{transport: state.UDP, client: clientAddr, pool: ownAddr, peer: serverAddr, poolPort: ownPort}
+	w.steers(t, w.packet4(own, 40), false)
+}
