@@ -1,0 +1,456 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/net/ipv6"
+
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/translate/pref64"
+)
+
+const (
+	patience = 20 * time.Second
+	// hostEnv makes this program a host that watches, in the namespace where it is
+	// started.
+	hostEnv = "ISTHMUS_TEST_PREF64_HOST"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(hostEnv) != "" {
+		watchAndPrint()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// watchAndPrint prints each set on a line of its own until standard input ends.
+func watchAndPrint() {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		cancel()
+	}()
+	s := Settings{Interface: "lan0", AdvertisementWait: time.Second}
+	if at := os.Getenv(hostEnv); at != "routers" {
+		s.Resolvers = []netip.AddrPort{netip.MustParseAddrPort(at)}
+	}
+	sets, err := Watch(ctx, s)
+	if err != nil {
+		fmt.Println("error:", err)
+		return
+	}
+	for set := range sets {
+		fmt.Println(set.Source, set.Prefixes)
+	}
+}
+
+// network is a router and a host on one link, lan0 at both ends.
+type network struct{ router, host *testutil.Netns }
+
+func newNetwork(t *testing.T) network {
+	t.Helper()
+	n := network{testutil.NewNetns(t), testutil.NewNetns(t)}
+	n.router.Do(t, func() error {
+		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "lan0"}, PeerName: "lan0", PeerNamespace: netlink.NsFd(n.host.Handle())}
+		return netlink.LinkAdd(link)
+	})
+	for i, ns := range []*testutil.Netns{n.router, n.host} {
+		ns.Do(t, func() error {
+			if err := os.WriteFile("/proc/sys/net/ipv6/conf/lan0/accept_dad", []byte("0"), 0o644); err != nil {
+				return err
+			}
+			lan, err := netlink.LinkByName("lan0")
+			if err != nil {
+				return err
+			}
+			address, err := netlink.ParseAddr(fmt.Sprintf("2001:db8:1::%d/64", i+1))
+			if err != nil {
+				return err
+			}
+			return errors.Join(netlink.LinkSetUp(lan), netlink.AddrAdd(lan, address))
+		})
+	}
+	n.host.Do(t, func() error { return awaitLinkLocal() })
+	n.router.Do(t, func() error { return awaitLinkLocal() })
+	return n
+}
+
+// awaitLinkLocal waits until the link can send from its link-local address.
+func awaitLinkLocal() error {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		lan, err := netlink.LinkByName("lan0")
+		if err != nil {
+			return err
+		}
+		addresses, err := netlink.AddrList(lan, netlink.FAMILY_V6)
+		if err != nil {
+			return err
+		}
+		for _, a := range addresses {
+			const tentative = 0x40
+			if a.IP.IsLinkLocalUnicast() && a.Flags&tentative == 0 && lan.Attrs().OperState == netlink.OperUp {
+				return nil
+			}
+		}
+	}
+	return errors.New("no link-local address")
+}
+
+// watched is a host that watches.
+type watched struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (w *watched) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.Write(b)
+}
+
+func (w *watched) last() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := strings.Split(strings.TrimSpace(w.text.String()), "\n")
+	return all[len(all)-1]
+}
+
+func (w *watched) await(t *testing.T, want string) {
+	t.Helper()
+	for end := time.Now().Add(patience); w.last() != want; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the host says %q, want %q", w.last(), want)
+		}
+	}
+}
+
+func (n network) watch(t *testing.T, resolver string) *watched {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), hostEnv+"="+resolver)
+	w := new(watched)
+	cmd.Stdout, cmd.Stderr = w, w
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.host.Do(t, cmd.Start)
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	})
+	return w
+}
+
+// announce runs an announcer in the router.
+func (n network) announce(t *testing.T, a *Announcer) (stop func(cause error)) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	ended := make(chan error, 1)
+	started := make(chan struct{})
+	go n.router.Do(t, func() error {
+		close(started)
+		err := a.Run(ctx)
+		ended <- err
+		return err
+	})
+	<-started
+	stop = func(cause error) {
+		cancel(cause)
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+			ended <- nil
+		case <-time.After(patience):
+			t.Error("it does not end")
+		}
+	}
+	t.Cleanup(func() { stop(context.Canceled) })
+	return stop
+}
+
+func prefixes(texts ...string) (list []netip.Prefix) {
+	for _, text := range texts {
+		list = append(list, netip.MustParsePrefix(text))
+	}
+	return list
+}
+
+func announcer(t *testing.T, log *slog.Logger, texts ...string) *Announcer {
+	t.Helper()
+	a, err := NewAnnouncer(AnnounceSettings{Interface: "lan0", Prefixes: prefixes(texts...), Interval: pref64.MinInterval}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func value(a *Announcer, name string) float64 {
+	found := -1.0
+	a.Collect(func(m role.Metric) {
+		if m.Name == name {
+			found = m.Value
+		}
+	})
+	return found
+}
+
+// TestAnnounce has a host learn prefixes, their change and their end from a router.
+func TestAnnounce(t *testing.T) {
+	n := newNetwork(t)
+	a := announcer(t, slog.New(slog.DiscardHandler), "2001:db8:64::/96")
+	stop := n.announce(t, a)
+	w := n.watch(t, "routers")
+	w.await(t, "router advertisement [2001:db8:64::/96]")
+	if err := a.Set(AnnounceSettings{Interface: "lan0", Prefixes: prefixes("2001:db8:65::/64", "64:ff9b::/96"), Interval: pref64.MinInterval}); err != nil {
+		t.Fatal(err)
+	}
+	w.await(t, "router advertisement [2001:db8:65::/64 64:ff9b::/96]")
+	stop(context.Canceled)
+	w.await(t, "none []")
+	if value(a, "pref64_sent_total") < 3 || value(a, "pref64_failed_total") != 0 || value(a, "pref64_solicited_total") < 1 {
+		t.Error("counters")
+	}
+	n.router.Do(t, func() error {
+		lan, err := netlink.LinkByName("lan0")
+		if err != nil {
+			return err
+		}
+		addresses, err := netlink.AddrList(lan, netlink.FAMILY_V6)
+		if err == nil && len(addresses) != 2 {
+			err = fmt.Errorf("addresses are left: %v", addresses)
+		}
+		return err
+	})
+}
+
+// TestLeave keeps the prefixes of hosts where a successor goes on.
+func TestLeave(t *testing.T) {
+	n := newNetwork(t)
+	stop := n.announce(t, announcer(t, slog.New(slog.DiscardHandler), "2001:db8:64::/96"))
+	w := n.watch(t, "routers")
+	w.await(t, "router advertisement [2001:db8:64::/96]")
+	stop(role.ErrLeave)
+	n.announce(t, announcer(t, slog.New(slog.DiscardHandler), "2001:db8:64::/96", "2001:db8:65::/96"))
+	w.await(t, "router advertisement [2001:db8:64::/96 2001:db8:65::/96]")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if strings.Contains(w.text.String(), "none") {
+		t.Errorf("the host had no prefix for a while:\n%s", w.text.String())
+	}
+}
+
+// TestDefaultRouterStays has the host keep a default route by the router that also sends
+// our advertisements, whose router lifetime is 0.
+func TestDefaultRouterStays(t *testing.T) {
+	n := newNetwork(t)
+	n.router.Do(t, func() error {
+		s, err := listen("lan0", nil, ipv6.ICMPTypeRouterSolicitation)
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		m := make([]byte, 16)
+		m[0], m[6], m[7] = 134, 0x07, 0x08 // a default router for half an hour
+		return s.write(m, netip.Addr{}, allNodes)
+	})
+	routes := func() (count int) {
+		n.host.Do(t, func() error {
+			lan, err := netlink.LinkByName("lan0")
+			if err != nil {
+				return err
+			}
+			list, err := netlink.RouteList(lan, netlink.FAMILY_V6)
+			for _, r := range list {
+				if r.Dst == nil || r.Dst.IP.IsUnspecified() {
+					count++
+				}
+			}
+			return err
+		})
+		return count
+	}
+	for end := time.Now().Add(patience); routes() != 1; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no default route at all")
+		}
+	}
+	n.announce(t, announcer(t, slog.New(slog.DiscardHandler), "2001:db8:64::/96"))
+	n.watch(t, "routers").await(t, "router advertisement [2001:db8:64::/96]")
+	if routes() != 1 {
+		t.Error("the host has lost its default route")
+	}
+}
+
+// TestInconsistent has two routers say different things.
+func TestInconsistent(t *testing.T) {
+	n := newNetwork(t)
+	var log watched
+	a := announcer(t, slog.New(slog.NewTextHandler(&log, nil)), "2001:db8:64::/96")
+	n.announce(t, a)
+	other := network{n.host, n.router}
+	other.announce(t, announcer(t, slog.New(slog.DiscardHandler), "2001:db8:65::/96"))
+	for end := time.Now().Add(patience); value(a, "pref64_inconsistent_total") < 1; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("not counted")
+		}
+	}
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	if !strings.Contains(log.text.String(), "another router announces other NAT64 prefixes") {
+		t.Errorf("not said:\n%s", log.text.String())
+	}
+}
+
+// nameServer answers in the router with the AAAA records that hold now.
+type nameServer struct {
+	mu      sync.Mutex
+	records []string
+	asked   int
+	checked bool // a query had the CD bit
+}
+
+func (s *nameServer) set(records ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.records = records
+}
+
+func (s *nameServer) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked++
+	s.checked = s.checked || q.CheckingDisabled
+	m := new(dns.Msg)
+	m.SetReply(q)
+	for _, text := range s.records {
+		rr, err := dns.NewRR(text)
+		if err != nil {
+			panic(err)
+		}
+		if rr.Header().Rrtype == dns.TypeSOA {
+			m.Ns = append(m.Ns, rr)
+		} else {
+			m.Answer = append(m.Answer, rr)
+		}
+	}
+	_ = w.WriteMsg(m)
+}
+
+func (n network) resolve(t *testing.T, handler dns.Handler) {
+	t.Helper()
+	n.router.Do(t, func() error {
+		conn, err := net.ListenPacket("udp", "[2001:db8:1::1]:53")
+		if err != nil {
+			return err
+		}
+		server := &dns.Server{PacketConn: conn, Handler: handler}
+		go func() { _ = server.ActivateAndServe() }()
+		t.Cleanup(func() { _ = server.Shutdown() })
+		return nil
+	})
+}
+
+// TestDNSThenRouters has a host learn by DNS, ask again before the end, and change over to
+// what routers say.
+func TestDNSThenRouters(t *testing.T) {
+	n := newNetwork(t)
+	var s nameServer
+	s.set("ipv4only.arpa. 1 IN AAAA 2001:db8:53::192.0.0.170", "ipv4only.arpa. 1 IN AAAA 2001:db8:53::192.0.0.171")
+	n.resolve(t, &s)
+	w := n.watch(t, "[2001:db8:1::1]:53")
+	w.await(t, "dns [2001:db8:53::/96]")
+	s.set("ipv4only.arpa. 1 IN AAAA 2001:db8:54::192.0.0.170")
+	w.await(t, "dns [2001:db8:54::/96]")
+	stop := n.announce(t, announcer(t, slog.New(slog.DiscardHandler), "2001:db8:64::/96"))
+	w.await(t, "router advertisement [2001:db8:64::/96]")
+	stop(context.Canceled)
+	w.await(t, "dns [2001:db8:54::/96]")
+	s.set("arpa. 1 IN SOA a. b. 1 2 3 4 1")
+	w.await(t, "none []")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.checked {
+		t.Error("a query had the CD bit")
+	}
+}
+
+// TestSilence has a host without anybody to tell it anything.
+func TestSilence(t *testing.T) {
+	newNetwork(t).watch(t, "routers").await(t, "none []")
+}
+
+func TestRefusedSettings(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	for _, s := range []AnnounceSettings{
+		{Interface: "lan0", Prefixes: prefixes("2001:db8::/80")},
+		{Interface: "lan0", Prefixes: prefixes("64:ff9b::/96"), Interval: time.Second},
+		{Interface: "lan0", Prefixes: prefixes("64:ff9b::/96"), Interval: time.Hour},
+	} {
+		if _, err := NewAnnouncer(s, log); err == nil {
+			t.Errorf("no error for %+v", s)
+		}
+	}
+	if _, err := Watch(t.Context(), Settings{}); err == nil {
+		t.Error("nobody to ask, and no error")
+	}
+	if _, err := Watch(t.Context(), Settings{Interface: "none0"}); err == nil || !strings.Contains(err.Error(), "there is no interface none0") {
+		t.Errorf("error %v", err)
+	}
+	for _, server := range []string{"192.0.0.170", "2001:db8::1"} {
+		if err := Check(t.Context(), "", prefixes("64:ff9b::/96")[0], netip.MustParseAddr(server)); err == nil {
+			t.Errorf("checked with %s", server)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		records []string
+		want    string
+	}{
+		{"the least TTL", []string{"ipv4only.arpa. 90 IN AAAA 64:ff9b::192.0.0.170", "ipv4only.arpa. 60 IN AAAA 64:ff9b::192.0.0.171"}, "[64:ff9b::/96] 1m0s"},
+		{"nothing, and for how long", []string{"arpa. 900 IN SOA a. b. 1 2 3 4 300"}, "[] 5m0s"},
+		{"nothing at all", nil, "[] 0s"},
+		{"addresses that say nothing", []string{"ipv4only.arpa. 30 IN AAAA 2001:db8::1"}, "[] 30s"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := new(dns.Msg)
+			for _, text := range tt.records {
+				rr, err := dns.NewRR(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if rr.Header().Rrtype == dns.TypeSOA {
+					m.Ns = append(m.Ns, rr)
+				} else {
+					m.Answer = append(m.Answer, rr)
+				}
+			}
+			a := judge(m)
+			if got := fmt.Sprint(a.prefixes, " ", a.ttl); got != tt.want {
+				t.Errorf("%s, want %s", got, tt.want)
+			}
+		})
+	}
+}
