@@ -203,6 +203,29 @@ func (n *NAT64) placeCursors() error {
 	return nil
 }
 
+// LoadBeside loads another object that was built of the same headers, over these tables,
+// into a structure that names its programs and maps. It is how the cost of the programs
+// is measured.
+func (n *NAT64) LoadBeside(spec *ebpf.CollectionSpec, into any) error {
+	own, err := nat64Spec(n.config)
+	if err != nil {
+		return err
+	}
+	var fixed nat64Nat64Features
+	if err := own.Variables["fixed"].Get(&fixed); err != nil {
+		return err
+	}
+	if err := spec.Variables["fixed"].Set(fixed); err != nil {
+		return err
+	}
+	tables := make(map[string]*ebpf.Map)
+	for name := range nat64Kept(n.config.Sizes) {
+		tables[name] = n.tables[name]
+		spec.Maps[name].MaxEntries = own.Maps[name].MaxEntries
+	}
+	return spec.LoadAndAssign(into, &ebpf.CollectionOptions{MapReplacements: tables})
+}
+
 // Adopted tells whether the tables are those of a predecessor: state and settings are in
 // them.
 func (n *NAT64) Adopted() bool { return n.adopted }

@@ -148,7 +148,7 @@ INLINE u64 wanted_ports(u32 transport, be16 x)
 /* Bindings. */
 
 /* Fills and enters a binding; the lock of its subscriber is held. */
-INLINE u64 fill_binding(const struct tuple *t, u32 subscriber, u32 number)
+INLINE u64 fill_binding(const struct tuple *t, struct subscriber *s, u32 subscriber, u32 number)
 {
 	u32 index = number - 1;
 	struct binding *b = bpf_map_lookup_elem(&bindings, &index);
@@ -172,6 +172,7 @@ INLINE u64 fill_binding(const struct tuple *t, u32 subscriber, u32 number)
 	u64 hash = hash_binding6(t);
 	if (enter_binding6(number, hash)) {
 		if (enter_binding4(number, hash_binding4(t))) {
+			__sync_fetch_and_add(&s->bindings, 1);
 			give_lock(&b->lock);
 			return number;
 		}
@@ -199,13 +200,11 @@ INLINE u64 bind_locked(struct tuple *t, struct subscriber *s, u32 subscriber)
 	}
 	t->addresses = READ_ONCE(s->pool) | t->addresses >> 32 << 32;
 	t->ports = (t->ports & ~0xffff0000ULL) | (u64)port_at(place) << 16;
-	u64 made = fill_binding(t, subscriber + 1, number);
+	u64 made = fill_binding(t, s, subscriber + 1, number);
 	if (!(u32)made) {
 		give_binding(number);
 		give_port(place);
-		return made;
 	}
-	__sync_fetch_and_add(&s->bindings, 1);
 	return made;
 }
 
