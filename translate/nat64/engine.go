@@ -27,7 +27,7 @@ type Engine struct {
 	prefixes  []slot6 // of pool6, by the number that sessions have
 	pool      pool
 	clients   clients
-	limited   *limited
+	limited   limited
 	stored    stored
 	fragments *assemblies
 	aliases   aliases

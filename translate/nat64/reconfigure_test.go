@@ -59,15 +59,17 @@ func TestReconfigureRefused(t *testing.T) {
 	b := engine(t, nil)
 	port := b.openUDP(clientA, 1500, server6)
 	for name, change := range map[string]func(*Settings){
-		"no pool6":                func(s *Settings) { s.Translate.Prefixes = nil },
-		"no pool4":                func(s *Settings) { s.Pool4 = nil },
-		"overlapping pool4":       func(s *Settings) { s.Pool4 = append(s.Pool4, s.Pool4[0]) },
-		"IPv6 in pool4":           func(s *Settings) { s.Pool4[0].Prefix = netip.MustParsePrefix("2001:db8::/64") },
-		"bits behind a pool4":     func(s *Settings) { s.Pool4[0].Prefix = netip.MustParsePrefix("203.0.113.1/24") },
-		"loopback in pool4":       func(s *Settings) { s.Pool4[0].Prefix = netip.MustParsePrefix("127.0.0.0/8") },
-		"ports the other way":     func(s *Settings) { s.Pool4[0].First, s.Pool4[0].Last = 9, 8 },
-		"unknown transport":       func(s *Settings) { s.Pool4[0].Transports = 8 },
-		"own and not own":         func(s *Settings) { s.Pool4 = append(s.Pool4, Range{Prefix: s.Pool4[0].Prefix, First: 1, Last: 9, Own: true}) },
+		"no pool6":            func(s *Settings) { s.Translate.Prefixes = nil },
+		"no pool4":            func(s *Settings) { s.Pool4 = nil },
+		"overlapping pool4":   func(s *Settings) { s.Pool4 = append(s.Pool4, s.Pool4[0]) },
+		"IPv6 in pool4":       func(s *Settings) { s.Pool4[0].Prefix = netip.MustParsePrefix("2001:db8::/64") },
+		"bits behind a pool4": func(s *Settings) { s.Pool4[0].Prefix = netip.MustParsePrefix("203.0.113.1/24") },
+		"loopback in pool4":   func(s *Settings) { s.Pool4[0].Prefix = netip.MustParsePrefix("127.0.0.0/8") },
+		"ports the other way": func(s *Settings) { s.Pool4[0].First, s.Pool4[0].Last = 9, 8 },
+		"unknown transport":   func(s *Settings) { s.Pool4[0].Transports = 8 },
+		"own and not own": func(s *Settings) {
+			s.Pool4 = append(s.Pool4, Range{Prefix: s.Pool4[0].Prefix, First: 1, Last: 9, Own: true})
+		},
 		"more addresses than fit": func(s *Settings) { s.Pool4[0].Prefix = netip.MustParsePrefix("203.0.113.0/28") },
 		"a huge pool4":            func(s *Settings) { s.Pool4[0].Prefix = netip.MustParsePrefix("192.0.0.0/8") },
 		"no clients":              func(s *Settings) { s.Clients = nil },
