@@ -158,3 +158,10 @@ func TestHairpinTooBig(t *testing.T) {
 		t.Errorf("came out %x", got)
 	}
 }
+
+// TestHairpinOfQueries: a client pings another by the identifier that it is bound to.
+func TestHairpinOfQueries(t *testing.T) {
+	b, at := pair(t, "icmp", nil)
+	got := b.one(b.in(pkt{src: clientA, dst: poolIn6, proto: icmp6Proto, payload: echoMsg(128, at, 9)}))
+	b.wants([][]byte{got}, pkt{src: poolIn6, dst: clientB, hop: 63, proto: icmp6Proto, payload: echoMsg(128, 80, 9)})
+}
