@@ -249,6 +249,9 @@ func TestLeave(t *testing.T) {
 	stop := n.announce(t, announcer(t, slog.New(slog.DiscardHandler), "2001:db8:64::/96"))
 	w := n.watch(t, "routers")
 	w.await(t, "router advertisement [2001:db8:64::/96]")
+	w.mu.Lock()
+	w.text.Reset() // what it said before it heard anybody
+	w.mu.Unlock()
 	stop(role.ErrLeave)
 	n.announce(t, announcer(t, slog.New(slog.DiscardHandler), "2001:db8:64::/96", "2001:db8:65::/96"))
 	w.await(t, "router advertisement [2001:db8:64::/96 2001:db8:65::/96]")

@@ -120,6 +120,9 @@ type watcher struct {
 	askAt        time.Time
 	solicitAt    time.Time // zero: no more
 	solicited    int
+	// routersUntil, while not zero, is until when nobody hears that there is no NAT64: a
+	// router that has just advertised answers only three seconds later.
+	routersUntil time.Time
 }
 
 // read hands advertisements on until the socket is closed.
@@ -153,6 +156,7 @@ func (w *watcher) run(ctx context.Context) {
 	if w.socket != nil {
 		defer w.socket.close()
 		w.askAt, w.solicitAt = now.Add(w.settings.AdvertisementWait), now
+		w.routersUntil = now.Add(solicitationWait)
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -216,6 +220,9 @@ func (w *watcher) answered(a asked, now time.Time) {
 
 // due sends what it is time for.
 func (w *watcher) due(ctx context.Context, now time.Time) {
+	if !now.Before(w.routersUntil) {
+		w.routersUntil = time.Time{}
+	}
 	if !w.solicitAt.IsZero() && !now.Before(w.solicitAt) {
 		if err := w.socket.write(pref64.AppendSolicitation(nil), netip.Addr{}, allRouters); err != nil {
 			w.log.Debug("no router could be asked", "error", err)
@@ -243,7 +250,7 @@ func (w *watcher) due(ctx context.Context, now time.Time) {
 func (w *watcher) tell(now time.Time) {
 	set := w.known.Set(now)
 	switch {
-	case w.told == nil && len(set.Prefixes) == 0 && !w.answeredOnce:
+	case w.told == nil && len(set.Prefixes) == 0 && (!w.answeredOnce || !w.routersUntil.IsZero()):
 		return // nobody has had the time to say anything
 	case w.told != nil && set.Equal(*w.told):
 		return
@@ -266,7 +273,7 @@ func (w *watcher) tell(now time.Time) {
 // next is when something is due.
 func (w *watcher) next(now time.Time) time.Time {
 	next := now.Add(time.Hour)
-	for _, t := range []time.Time{w.solicitAt, w.known.Next()} {
+	for _, t := range []time.Time{w.solicitAt, w.known.Next(), w.routersUntil} {
 		if !t.IsZero() && t.Before(next) {
 			next = t
 		}
