@@ -159,9 +159,13 @@ func TestHairpinTooBig(t *testing.T) {
 	}
 }
 
-// TestHairpinOfQueries: a client pings another by the identifier that it is bound to.
+// TestHairpinOfQueries: a query has one identifier, that of its sender, so one to the pool's
+// address comes back to who sent it (RFC 6146 section 2: TCP and UDP alone are hairpinned
+// between hosts).
 func TestHairpinOfQueries(t *testing.T) {
-	b, at := pair(t, "icmp", nil)
-	got := b.one(b.in(pkt{src: clientA, dst: poolIn6, proto: icmp6Proto, payload: echoMsg(128, at, 9)}))
-	b.wants([][]byte{got}, pkt{src: poolIn6, dst: clientB, hop: 63, proto: icmp6Proto, payload: echoMsg(128, 80, 9)})
+	b := engine(t, nil)
+	b.wants(b.in(pkt{src: clientA, dst: poolIn6, proto: icmp6Proto, payload: echoMsg(128, 77, 9)}),
+		pkt{src: poolIn6, dst: clientA, hop: 63, proto: icmp6Proto, payload: echoMsg(128, 77, 9)})
+	b.wants(b.in(pkt{src: clientA, dst: poolIn6, proto: icmp6Proto, payload: echoMsg(129, 77, 9)}),
+		pkt{src: poolIn6, dst: clientA, hop: 63, proto: icmp6Proto, payload: echoMsg(129, 77, 9)})
 }
