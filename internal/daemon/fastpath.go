@@ -4,7 +4,9 @@ package daemon
 
 import (
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/teredo/run"
+	translator "github.com/isthmus-net/isthmus/translate/run"
 )
 
 // ExamineFastPaths says which fast path each instance would get on this machine,
@@ -12,13 +14,20 @@ import (
 func ExamineFastPaths(c *config.Config) []Finding {
 	var found []Finding
 	for _, r := range c.Relays {
-		plan := run.PlanFastPath(r)
-		for _, text := range plan.Notes {
-			found = append(found, Finding{Text: text, Note: true})
-		}
-		for _, text := range plan.Warnings {
-			found = append(found, Finding{Text: text, Warning: true})
-		}
+		found = append(found, foreseen(run.PlanFastPath(r))...)
+	}
+	for _, n := range c.NAT64s {
+		found = append(found, foreseen(translator.PlanFastPath(n))...)
+	}
+	return found
+}
+
+func foreseen(plan driver.Forecast) (found []Finding) {
+	for _, text := range plan.Notes {
+		found = append(found, Finding{Text: text, Note: true})
+	}
+	for _, text := range plan.Warnings {
+		found = append(found, Finding{Text: text, Warning: true})
 	}
 	return found
 }

@@ -49,6 +49,8 @@ type Table interface {
 type Role struct {
 	// Name is the instance's.
 	Name string
+	// Ephemeral lets nothing outlive the process.
+	Ephemeral bool
 	// Load loads programs and tables, or takes over those in the pins; nil pins keep
 	// nothing.
 	Load func(pins *fastpath.Pins, features fastpath.Features) (Table, error)
@@ -170,8 +172,9 @@ func (f *Driver) load() {
 		f.Refuse(err)
 		return
 	}
-	pins, err := fastpath.OpenPins(PinName(f.role.Name))
-	if err == nil {
+	if f.role.Ephemeral {
+		f.view.NotKept = "the configuration does not want it"
+	} else if pins, err := fastpath.OpenPins(PinName(f.role.Name)); err == nil {
 		f.pins = pins
 	} else {
 		f.view.NotKept = err.Error()

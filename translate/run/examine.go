@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/translate/siit"
@@ -66,4 +68,17 @@ func ExamineNAT64(cfg config.NAT64) error {
 		return err
 	}
 	return errors.Join(apart(host, cfg.Interface, cfg.Pool6), steerable(&cfg, hosts), routesFree(&cfg.Translation, nat64Routes(&cfg, hosts)))
+}
+
+// steerable tells that addresses of this host in the pool need a program that this machine
+// cannot have.
+func steerable(cfg *config.NAT64, hosts []netip.Addr) error {
+	list := ownInPool(cfg, hosts)
+	if len(list) == 0 {
+		return nil
+	}
+	if f := fastpath.Probe(); !f.Programs || !f.MappedArrays {
+		return fmt.Errorf("the pool has %s, an address of this host itself, whose packets only an eBPF program leads to the translator: use an address that is routed to this host. %s", list[0], strings.Join(f.Missing, " "))
+	}
+	return nil
 }

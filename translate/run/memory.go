@@ -23,9 +23,15 @@ const stateFolder = "/run/isthmus"
 // memory is where the state of a NAT64 lies, and how it is given back.
 type memory struct {
 	slabs state.Memory
-	file  *os.File // nil: of this process alone
+	file  *os.File // nil: of this process alone, or of programs
 	free  func() error
+	// note and setNote keep a text beside the state; nil without a successor.
+	note    func() string
+	setNote func(string) error
 }
+
+// noteSize is the room for the note in a file.
+const noteSize = 4096
 
 // fileMemory maps a file that outlives the process. It is locked, so that one process
 // at a time uses it.
@@ -48,7 +54,7 @@ func mapFile(file *os.File, z state.Sizes) (*memory, error) {
 	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil, fmt.Errorf("the state in %s is in use by another process: stop that, or set another state_file", file.Name())
 	}
-	size := memoryBytes(z)
+	size := memoryBytes(z) + noteSize
 	if info, err := file.Stat(); err != nil || info.Size() != int64(size) {
 		// Of another size, it is of another shape.
 		if err := errors.Join(err, file.Truncate(0), file.Truncate(int64(size))); err != nil {
@@ -63,9 +69,31 @@ func mapFile(file *os.File, z state.Sizes) (*memory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot map %s: %w", file.Name(), err)
 	}
-	return &memory{slabs: divide(whole, z), file: file, free: func() error {
+	text := whole[:noteSize]
+	m := &memory{slabs: divide(whole[noteSize:], z), file: file, free: func() error {
 		return errors.Join(unix.Munmap(whole), file.Close())
-	}}, nil
+	}}
+	m.note = func() string { return unix.ByteSliceToString(text) }
+	m.setNote = func(s string) error {
+		clear(text)
+		copy(text[:noteSize-1], s)
+		return nil
+	}
+	return m, nil
+}
+
+// drop gives the file back and ends it: its content lies elsewhere.
+func (m *memory) drop() error { return errors.Join(os.Remove(m.file.Name()), m.free()) }
+
+// copyTo copies the state into other memory of the same sizes.
+func (m *memory) copyTo(other *memory) error {
+	for name, slab := range m.slabs {
+		copy(other.slabs[name], slab)
+	}
+	if m.note == nil || other.setNote == nil {
+		return nil
+	}
+	return other.setNote(m.note())
 }
 
 // ownMemory is memory of this process alone.

@@ -4,12 +4,10 @@ package run
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,7 +21,6 @@ import (
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/nat64"
-	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
 var (
@@ -40,6 +37,7 @@ type NAT64 struct {
 	ready  chan struct{}
 	device device
 	events eventLog
+	fast   *fast
 
 	engine  atomic.Pointer[nat64.Engine] // nil before the state is open
 	path    translate.Path               // guarded by the loop
@@ -63,6 +61,8 @@ func NewNAT64(cfg config.NAT64, log *slog.Logger) (*NAT64, error) {
 	}
 	n := &NAT64{name: cfg.Name, log: log, ready: make(chan struct{}), cfg: cfg}
 	n.device.log, n.events.log = log, log
+	n.fast = newFast(&cfg, log)
+	n.fast.engine = n.stats
 	n.loop.NewOutput = func() *nat64.Out { return new(nat64.Out) }
 	n.loop.EachDropped = n.eachDropped
 	n.loop.Settled = n.settled
@@ -81,7 +81,10 @@ func (n *NAT64) Ready() <-chan struct{} { return n.ready }
 // Run implements [role.Instance]. It opens the device in the network namespace of the
 // calling thread.
 func (n *NAT64) Run(ctx context.Context) (err error) {
-	defer func() { err = errors.Join(err, n.close()) }()
+	defer func() { err = errors.Join(err, n.close(n.leaves(ctx))) }()
+	if err := n.openFast(); err != nil {
+		return err
+	}
 	if err := n.open(); err != nil {
 		return err
 	}
@@ -111,10 +114,12 @@ func (n *NAT64) Run(ctx context.Context) (err error) {
 	group.Go(func() error { n.events.run(ctx); return nil })
 	defer context.AfterFunc(ctx, func() {
 		ftp.close() // while its last words can still leave
-		n.device.closePorts(false)
+		n.endPorts(ctx)
 	})()
+	n.fast.Start(ctx)
 	n.announce()
 	close(n.ready)
+	n.fast.Run(ctx)
 	return group.Wait()
 }
 
@@ -142,17 +147,20 @@ func (n *NAT64) do(f func(e *nat64.Engine, now time.Time, out *nat64.Out)) bool 
 func (n *NAT64) open() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err := n.device.open(&n.cfg.Translation, false); err != nil {
+	if err := n.device.open(&n.cfg.Translation, n.fast.Keeps()); err != nil {
 		return err
 	}
-	var err error
+	err := n.fast.Use(n.device.host, n.device.tuns[0])
+	if err != nil {
+		return err
+	}
 	if n.hosts, err = n.device.addresses4(); err != nil {
 		return err
 	}
 	if n.own, err = lookOwn(&n.device); err != nil {
 		return err
 	}
-	if err := errors.Join(n.device.apart(n.cfg.Pool6), steerable(&n.cfg, n.hosts)); err != nil {
+	if err := errors.Join(n.device.apart(n.cfg.Pool6), n.steerable(&n.cfg)); err != nil {
 		return err
 	}
 	if err := n.openState(); err != nil {
@@ -166,13 +174,29 @@ func (n *NAT64) open() error {
 	return commit()
 }
 
-// steerable refuses an address of this host in the pool where nothing can lead packets
-// for it to the device.
-func steerable(cfg *config.NAT64, hosts []netip.Addr) error {
-	if list := ownInPool(cfg, hosts); len(list) > 0 {
-		return fmt.Errorf("the pool has %s, an address of this host itself, whose packets no route leads to the translator: use an address that is routed to this host, or allow the fast path, whose program at the cards can do it", list[0])
+// openFast loads the fast path, also for the program alone that leads packets for
+// addresses of this host to the engine.
+func (n *NAT64) openFast() error {
+	host, err := port.OpenHost()
+	if err != nil {
+		return err
 	}
-	return nil
+	defer host.Close()
+	hosts, err := hostAddresses(host, n.cfg.Interface)
+	if err == nil {
+		n.fast.Open(len(ownInPool(&n.cfg, hosts)) > 0)
+	}
+	return err
+}
+
+// steerable refuses an address of this host in the pool where nothing can lead packets
+// for it to the device; n.mu is held.
+func (n *NAT64) steerable(cfg *config.NAT64) error {
+	list := ownInPool(cfg, n.hosts)
+	if len(list) == 0 || n.fast.Loaded() {
+		return nil
+	}
+	return fmt.Errorf("the pool has %s, an address of this host itself, and the program that leads its packets to the translator is not there (%s): use an address that is routed to this host, or restart where eBPF can be had", list[0], n.fast.Status().Why)
 }
 
 // openState makes the engine over its memory, and gives it the static bindings; n.mu is
@@ -190,7 +214,7 @@ func (n *NAT64) openState() error {
 	if err != nil {
 		return err
 	}
-	e, err := nat64.New(settings, table, port.MonotonicEpoch(), rand.Reader)
+	e, err := n.newEngine(settings, table, adopted)
 	if err != nil {
 		return err
 	}
@@ -205,24 +229,8 @@ func (n *NAT64) openState() error {
 	n.path = pathOf(&n.cfg)
 	n.loop.Engine = e
 	n.engine.Store(e)
+	n.tell(e, &settings, &n.cfg)
 	return nil
-}
-
-// takeMemory returns memory for the state: a file that a successor finds, if that can
-// be had.
-func (n *NAT64) takeMemory(z state.Sizes) (*memory, error) {
-	if n.cfg.KeepState {
-		path := n.cfg.StateFile
-		if path == "" {
-			path = filepath.Join(stateFolder, n.name+".nat64.state")
-		}
-		m, err := fileMemory(path, z)
-		if err == nil {
-			return m, nil
-		}
-		n.log.Warn("sessions end with this process", "error", err)
-	}
-	return ownMemory(z)
 }
 
 func pathOf(cfg *config.NAT64) translate.Path {
@@ -281,6 +289,9 @@ func staticsIn(e *nat64.Engine) (list []nat64.Static) {
 // follow hears of changes of the host until the watch ends.
 func (n *NAT64) follow(ctx context.Context, changes <-chan port.Change) error {
 	for c := range changes {
+		if c.Kind == port.LinkChanged || c.Kind == port.Overrun {
+			n.fast.LinksChanged()
+		}
 		if n.device.concerns(c) {
 			n.device.follow()
 		}
@@ -326,6 +337,7 @@ func (n *NAT64) reconfigure(s nat64.Settings, cfg *config.NAT64) error {
 	err := errors.New("the translator is not running, so it cannot take new settings: restart it")
 	n.do(func(e *nat64.Engine, _ time.Time, _ *nat64.Out) {
 		if err = e.Reconfigure(s); err == nil {
+			n.tell(e, &s, cfg)
 			n.path = pathOf(cfg)
 			n.events.blocks.Store(cfg.BlockLog)
 		}
@@ -333,16 +345,46 @@ func (n *NAT64) reconfigure(s nat64.Settings, cfg *config.NAT64) error {
 	return err
 }
 
-// close takes the routes and the device away, then the memory, when no packet comes any
-// more.
-func (n *NAT64) close() error {
-	err := n.device.close(false)
+// stats are the engine's counters.
+func (n *NAT64) stats() (s nat64.Stats) {
+	n.do(func(e *nat64.Engine, _ time.Time, _ *nat64.Out) { s = e.Stats() })
+	return s
+}
+
+// leaves tells whether what carries sessions is kept for a successor.
+func (n *NAT64) leaves(ctx context.Context) bool { return role.Leaving(ctx) && n.fast.Keeps() }
+
+// lastPackets is how long the engine goes on when a successor is to come: packets that
+// the programs have left to it lie in its device's queue.
+const lastPackets = 20 * time.Millisecond
+
+// endPorts closes the device at the end of ctx.
+func (n *NAT64) endPorts(ctx context.Context) {
+	leave := n.leaves(ctx)
+	if leave {
+		time.Sleep(lastPackets)
+	}
+	n.device.closePorts(leave)
+}
+
+// close takes the fast path, the routes and the device away, then the memory, when no
+// packet comes any more; or keeps what carries sessions for a successor.
+func (n *NAT64) close(leave bool) error {
+	if !leave {
+		n.fast.Detach("")
+	}
+	err := n.device.close(leave)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.engine.Store(nil)
+	// Whoever had the engine before holds the loop as long as it is in use.
+	n.loop.Idle()
+	if leave {
+		err = errors.Join(err, n.fast.Leave())
+	} else {
+		err = errors.Join(err, n.saveState(), n.fast.Close())
+	}
 	if n.memory != nil {
-		// Whoever had the engine before holds the loop as long as it is in use.
-		n.loop.Idle()
 		err = errors.Join(err, n.memory.free())
 		n.memory = nil
 	}

@@ -37,6 +37,9 @@ func (n *NAT64) live(want config.NAT64) config.NAT64 {
 	live.MaxSessions, live.MaxClients, live.MaxAddresses = n.cfg.MaxSessions, n.cfg.MaxClients, n.cfg.MaxAddresses
 	live.ClientLength, live.BlockSize = n.cfg.ClientLength, n.cfg.BlockSize
 	live.KeepState, live.StateFile = n.cfg.KeepState, n.cfg.StateFile
+	if !n.fast.Loaded() {
+		live.FastPath = n.cfg.FastPath // the sessions lie where no program can read them
+	}
 	return live
 }
 
@@ -47,7 +50,7 @@ func (n *NAT64) change(live *config.NAT64) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(n.device.apart(live.Pool6), steerable(live, n.hosts)); err != nil {
+	if err := errors.Join(n.device.apart(live.Pool6), n.steerable(live)); err != nil {
 		return err
 	}
 	before, err := nat64Settings(&n.cfg, n.own, n.hosts)

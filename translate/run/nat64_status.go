@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/trace"
@@ -41,6 +42,8 @@ type NAT64Status struct {
 	MaxClients  int `json:"max_clients"`
 	// Adopted are sessions that an earlier process has left.
 	Adopted int `json:"adopted"`
+	// FastPath says which way the packets of sessions take.
+	FastPath driver.Status `json:"fast_path"`
 	// Addresses say how full each address of the pool is.
 	Addresses []PoolUse `json:"addresses"`
 }
@@ -75,6 +78,7 @@ func (n *NAT64) Status() any {
 		st.Address6 = n.cfg.Address6
 	}
 	_, st.Workers = n.device.stats()
+	st.FastPath = n.fast.Status()
 	sizes := n.sizes()
 	st.Sessions, st.Bindings, st.Subscribers, st.Blocks = sizes.Sessions, sizes.Bindings, sizes.Subscribers, sizes.Blocks
 	return st
@@ -162,6 +166,7 @@ func (n *NAT64) Collect(emit func(role.Metric)) {
 		emit(role.Metric{Name: "icmp_errors_withheld_total", Kind: role.Counter, Help: "ICMP errors not sent, by their rate or because they are off, by class.", Reason: c.String(), Value: float64(s.ErrorsWithheld[c])})
 	}
 	eachDropped(&s, func(reason string, count uint64) { emit(role.Dropped(reason, count)) })
+	n.fast.Collect(emit)
 	tun, _ := n.device.stats()
 	loop.CollectPort(emit, "tun", tun)
 	n.mu.Lock()
@@ -184,7 +189,9 @@ func (n *NAT64) eachDropped(f func(reason string, n uint64)) {
 
 // Trace implements [role.Tracer].
 func (n *NAT64) Trace(ctx context.Context, sampling trace.Sampling, emit func(*trace.Sample)) error {
-	return n.loop.Trace(ctx, n.name, sampling, emit)
+	return n.fast.Trace(ctx, sampling, emit, func(ctx context.Context, emit func(*trace.Sample)) error {
+		return n.loop.Trace(ctx, n.name, sampling, emit)
+	})
 }
 
 // algPrefix is the private prefix of the FTP gateway: that of the configuration, or one

@@ -199,16 +199,3 @@ func TestNAT64Reload(t *testing.T) {
 	}
 	w.clean(t)
 }
-
-// TestNAT64OwnAddress refuses to start where packets for the pool end in this host.
-func TestNAT64OwnAddress(t *testing.T) {
-	w := newWorld(t)
-	c := nat64Config(t)
-	c.Pool4[0].Prefix = netip.PrefixFrom(gateway4, 32)
-	w.gateway.Do(t, func() error {
-		if err := ExamineNAT64(c); err == nil || !strings.Contains(err.Error(), "an address of this host itself") {
-			t.Errorf("examined: %v", err)
-		}
-		return nil
-	})
-}

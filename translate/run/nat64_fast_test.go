@@ -1,0 +1,162 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+)
+
+// modes are the ways that packets can take.
+var modes = []config.FastPath{config.FastPathOff, config.FastPathTC, config.FastPathXDP}
+
+// inModes runs a test with each.
+func inModes(t *testing.T, f func(t *testing.T, w *world, c config.NAT64)) {
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			w, c := newWorld(t), nat64Config(t)
+			c.FastPath, c.Name = mode, "nat64."+string(mode)
+			f(t, w, c)
+		})
+	}
+}
+
+// attached waits until packets take the way that a mode means.
+func (n *NAT64) attached(t *testing.T, mode config.FastPath) {
+	t.Helper()
+	want := string(mode)
+	if mode == config.FastPathOff {
+		want = "engine"
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		f := n.fast.Status()
+		if f.Path == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the path is %s, want %s: %s", f.Path, want, f.Why)
+		}
+	}
+}
+
+// forwarded is how many packets the programs have translated.
+func (n *NAT64) forwarded() (sum uint64) {
+	for _, count := range n.fast.Status().Packets["forward"] {
+		sum += count
+	}
+	return sum
+}
+
+func TestNAT64InModes(t *testing.T) {
+	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+		inside, outside := netip.AddrPortFrom(sixAddr, 8080), netip.AddrPortFrom(poolAddr, 8080)
+		c.Static = []config.StaticBinding{{Transport: config.TCP, Inside: inside, Outside: outside}}
+		n := startNAT64(t, w, c)
+		n.attached(t, c.FastPath)
+		f := newFlow(t, w, 7000)
+		for range 20 {
+			f.passes(t)
+		}
+		const size = 4 << 20
+		if peer := transfer(t, w.six, w.four, netip.AddrPortFrom(fourAddr, 8080), netip.AddrPortFrom(poolFour6, 8080), size); peer.Addr() != poolAddr {
+			t.Errorf("four saw %s", peer)
+		}
+		if peer := transfer(t, w.four, w.six, inside, outside, size); peer.Addr() != poolFour6 {
+			t.Errorf("six saw %s", peer)
+		}
+		if got := n.forwarded(); (got > 30) != (c.FastPath != config.FastPathOff) {
+			t.Errorf("the programs have translated %d packets: %+v", got, n.fast.Status().Packets)
+		}
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+		w.clean(t)
+	})
+}
+
+// TestNAT64Survives has a process come back after each kind of end: the sessions go on.
+func TestNAT64Survives(t *testing.T) {
+	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+		n := startNAT64(t, w, c)
+		n.attached(t, c.FastPath)
+		f := newFlow(t, w, 7000)
+		for _, leaves := range []bool{true, false, true} {
+			end := w.stop
+			if leaves {
+				end = w.leave
+			}
+			if err := end(); err != nil {
+				t.Fatal(err)
+			}
+			if leaves && c.FastPath != config.FastPathOff {
+				f.passes(t) // by the programs alone
+			}
+			n = startNAT64(t, w, c)
+			if n.adopted != 1 {
+				t.Errorf("after leaving %t: %d sessions taken over, want 1", leaves, n.adopted)
+			}
+			f.four.send(t, f.pool, "back")
+			f.six.wants(t, "back", 63)
+			f.passes(t)
+		}
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+		w.clean(t)
+	})
+}
+
+// TestNAT64OwnAddress shares the only address of the gateway with its clients: a range of
+// ports is theirs, all else is the gateway's own.
+func TestNAT64OwnAddress(t *testing.T) {
+	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+		c.Pool4 = []config.PoolRange{{Prefix: netip.PrefixFrom(gateway4, 32), Transports: config.AllTransports, First: 20000, Last: 29999}}
+		n := startNAT64(t, w, c)
+		n.attached(t, c.FastPath)
+		f := newFlow(t, w, 7000)
+		if f.pool.Addr() != gateway4 || f.pool.Port() < 20000 || f.pool.Port() > 29999 {
+			t.Errorf("four saw %s", f.pool)
+		}
+		for range 5 {
+			f.passes(t)
+		}
+		const size = 1 << 20
+		if peer := transfer(t, w.six, w.four, netip.AddrPortFrom(fourAddr, 8080), netip.AddrPortFrom(poolFour6, 8080), size); peer.Addr() != gateway4 {
+			t.Errorf("four saw %s", peer)
+		}
+		// The gateway's own: a service, a client, and a datagram to another port.
+		if peer := transfer(t, w.four, w.gateway, netip.AddrPortFrom(gateway4, 22), netip.AddrPortFrom(gateway4, 22), size); peer.Addr() != fourAddr {
+			t.Errorf("the gateway saw %s", peer)
+		}
+		if peer := transfer(t, w.gateway, w.four, netip.AddrPortFrom(fourAddr, 8081), netip.AddrPortFrom(fourAddr, 8081), size); peer.Addr() != gateway4 {
+			t.Errorf("four saw %s", peer)
+		}
+		own := open(t, w.gateway, netip.AddrPortFrom(gateway4, 5353))
+		f.four.send(t, netip.AddrPortFrom(gateway4, 5353), "to the host")
+		own.wants(t, "to the host", 64)
+		f.passes(t)
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+		w.clean(t)
+		f.four.send(t, netip.AddrPortFrom(gateway4, 5353), "still")
+		own.wants(t, "still", 64)
+	})
+}
+
+// The status counts what the programs have made, too.
+func TestNAT64StatusOfPaths(t *testing.T) {
+	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+		n := startNAT64(t, w, c)
+		n.attached(t, c.FastPath)
+		newFlow(t, w, 7000).passes(t)
+		st := n.Status().(NAT64Status)
+		if st.FastPath.Mode != c.FastPath || st.Sessions != 1 || fmt.Sprint(st.Addresses) != "[{192.0.2.64 1 1 1}]" {
+			t.Errorf("status %+v", st)
+		}
+	})
+}

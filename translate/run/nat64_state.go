@@ -1,0 +1,119 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"crypto/rand"
+	"errors"
+	"net/netip"
+	"path/filepath"
+	"strings"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/nat64"
+	"github.com/isthmus-net/isthmus/translate/nat64/state"
+)
+
+// takeMemory returns memory for the state: the programs' tables, or a file that a
+// successor finds, if that can be had; n.mu is held.
+func (n *NAT64) takeMemory(z state.Sizes) (*memory, error) {
+	var kept *memory
+	if n.cfg.KeepState {
+		m, err := fileMemory(stateFile(&n.cfg), z)
+		if err != nil {
+			n.log.Warn("sessions end with this process", "error", err)
+		}
+		kept = m
+	}
+	switch {
+	case n.fast.table == nil && kept != nil:
+		return kept, nil
+	case n.fast.table == nil:
+		return ownMemory(z)
+	}
+	m := n.fast.memory()
+	if kept == nil {
+		return m, nil
+	}
+	// What a process without these tables has left goes on in them.
+	var err error
+	if !n.fast.table.Adopted() {
+		err = kept.copyTo(m)
+	}
+	return m, errors.Join(err, kept.drop())
+}
+
+// stateFile is where the state is kept over a restart.
+func stateFile(cfg *config.NAT64) string {
+	if cfg.StateFile != "" {
+		return cfg.StateFile
+	}
+	return filepath.Join(stateFolder, cfg.Name+".nat64.state")
+}
+
+// saveState keeps the state of the programs' tables, which are about to go, in the file;
+// n.mu is held.
+func (n *NAT64) saveState() error {
+	if n.fast.table == nil || n.memory == nil || !n.cfg.KeepState {
+		return nil
+	}
+	m, err := fileMemory(stateFile(&n.cfg), nat64Sizes(&n.cfg))
+	if err != nil {
+		return err
+	}
+	return errors.Join(n.memory.copyTo(m), m.free())
+}
+
+// newEngine makes the engine. Sessions that are taken over have the numbers of the
+// prefixes of pool6 that the process before this one gave.
+func (n *NAT64) newEngine(settings nat64.Settings, table *state.Table, adopted bool) (*nat64.Engine, error) {
+	first := settings
+	if adopted && n.memory.note != nil {
+		first.Translate.Prefixes = parsePrefixes(n.memory.note())
+	}
+	if len(first.Translate.Prefixes) == 0 {
+		first.Translate.Prefixes = settings.Translate.Prefixes
+	}
+	e, err := nat64.New(first, table, port.MonotonicEpoch(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	if n.fast.table != nil {
+		e.SetWaiting(waiting{n.fast.table.Waiting()})
+	}
+	return e, e.Reconfigure(settings)
+}
+
+func parsePrefixes(text string) (list []translate.Prefix) {
+	for word := range strings.FieldsSeq(text) {
+		p, err := netip.ParsePrefix(word)
+		if err != nil {
+			return nil
+		}
+		prefix, err := translate.NewPrefix(p)
+		if err != nil {
+			return nil
+		}
+		list = append(list, prefix)
+	}
+	return list
+}
+
+// tell gives settings that the engine has taken to the programs, and notes the numbers of
+// the prefixes for a successor. Nobody else has the engine meanwhile.
+func (n *NAT64) tell(e *nat64.Engine, s *nat64.Settings, cfg *config.NAT64) {
+	n.fast.configure(cfg, s, e)
+	if n.memory.setNote == nil {
+		return
+	}
+	var words []string
+	prefixes, _ := e.Prefixes()
+	for i := range prefixes {
+		words = append(words, prefixes[i].Prefix().String())
+	}
+	if err := n.memory.setNote(strings.Join(words, " ")); err != nil {
+		n.log.Warn("the prefixes cannot be noted for a successor", "error", err)
+	}
+}
