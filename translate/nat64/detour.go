@@ -28,8 +28,12 @@ import (
 // ftpControl is the port of FTP control connections (RFC 959 section 3.2).
 const ftpControl = 21
 
-// maxAliases is how many control connections there may be at a time.
-const maxAliases = 4096
+// maxAliases is how many control connections there may be at a time, and maxOfClient how
+// many a client may have of them, open or over for less than a connection's memory lasts.
+const (
+	maxAliases  = 4096
+	maxOfClient = 256
+)
 
 // DetourKind is what an address of the detour's prefix is.
 type DetourKind uint8
@@ -89,13 +93,27 @@ type aliases struct {
 	index map[aliasKey]uint16
 	slots []alias
 	free  []uint16
-	next  time.Duration // when they are looked through for those that are over
+	held  map[netip.Prefix]int // by each client
+	next  time.Duration        // when they are looked through for those that are over
 }
 
-func newAliases() aliases { return aliases{index: make(map[aliasKey]uint16)} }
+func newAliases() aliases {
+	return aliases{index: make(map[aliasKey]uint16), held: make(map[netip.Prefix]int)}
+}
 
-// take returns a free number; ok is false when all are in use.
-func (a *aliases) take() (n uint16, ok bool) {
+// take returns a free number for a client; ok is false when all are in use, or too many by
+// the client.
+func (a *aliases) take(client netip.Prefix) (n uint16, ok bool) {
+	if a.held[client] >= maxOfClient {
+		return 0, false
+	}
+	if n, ok = a.unused(); ok {
+		a.held[client]++
+	}
+	return n, ok
+}
+
+func (a *aliases) unused() (n uint16, ok bool) {
 	if last := len(a.free) - 1; last >= 0 {
 		n = a.free[last]
 		a.free = a.free[:last]
@@ -106,6 +124,17 @@ func (a *aliases) take() (n uint16, ok bool) {
 	}
 	a.slots = append(a.slots, alias{})
 	return uint16(len(a.slots) - 1), true
+}
+
+// give takes the number of a client's connection back.
+func (a *aliases) give(n uint16, client netip.Prefix) {
+	old := &a.slots[n]
+	delete(a.index, aliasKey{old.Client, old.Server})
+	a.free = append(a.free, n)
+	*old = alias{}
+	if a.held[client]--; a.held[client] <= 0 {
+		delete(a.held, client)
+	}
 }
 
 // of returns the connection of a number, or nil.
@@ -165,7 +194,7 @@ func (e *Engine) toProxy(c *call, ip []byte, v *translate.View, t tuple) Reason 
 			return NotClient
 		}
 		var ok bool
-		if n, ok = e.aliases.take(); !ok {
+		if n, ok = e.aliases.take(e.prefixOf(v.Src.As16())); !ok {
 			return DetourFull
 		}
 		e.aliases.index[key] = n
@@ -240,8 +269,6 @@ func (e *Engine) expireAliases(c *call) {
 		if a.status == state.Free || c.at-a.stamp < e.lifetimes[state.TCP][a.status] {
 			continue
 		}
-		delete(e.aliases.index, aliasKey{a.Client, a.Server})
-		e.aliases.free = append(e.aliases.free, a.Number)
-		*a = alias{}
+		e.aliases.give(a.Number, e.prefixOf(a.Client.Addr().As16()))
 	}
 }

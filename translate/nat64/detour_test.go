@@ -3,6 +3,7 @@
 package nat64
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -58,13 +59,18 @@ func TestDetourRefused(t *testing.T) {
 	}
 }
 
-// TestDetourAges: numbers of connections that are over are given anew.
+// TestDetourAges: numbers of connections that are over are given anew. No client has all
+// of them.
 func TestDetourAges(t *testing.T) {
 	b := engine(t, detoured)
 	for i := range maxAliases {
-		b.one(b.in(pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(uint16(1024+i), 21, flagSYN, 0)}))
+		client := fmt.Sprintf("2001:db8:1:%x::c", i/maxOfClient)
+		b.one(b.in(pkt{src: client, dst: server6, proto: tcpProto, payload: tcpMsg(uint16(1024+i), 21, flagSYN, 0)}))
+		if i == maxOfClient-1 {
+			b.refused(pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(1000, 21, flagSYN, 0)}, DetourFull)
+		}
 	}
-	b.refused(pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(1000, 21, flagSYN, 0)}, DetourFull)
+	b.refused(pkt{src: "2001:db8:1:ff::c", dst: server6, proto: tcpProto, payload: tcpMsg(1000, 21, flagSYN, 0)}, DetourFull)
 	b.in(pkt{src: "fd00:1:2:3::1", dst: "fd00:1:2:3:0:1::", proto: tcpProto, payload: tcpMsg(21, 1024, synACK, 0)})
 	b.pass(4*time.Minute + 10*time.Second)
 	if n := b.Engine.Sizes().Aliases; n != 1 {

@@ -44,7 +44,7 @@ const (
 	FragmentRefused                                                  // of a packet whose first fragment was dropped
 	FragmentTooLong                                                  // the whole would be too long for a packet
 	HairpinLoop                                                      // turned round twice
-	DetourFull                                                       // no alias number is left for an FTP control connection
+	DetourFull                                                       // no alias number is left for an FTP control connection, or for more of the client
 	DetourUnknown                                                    // an alias number that nobody has
 	numReasons
 )
