@@ -51,8 +51,8 @@ func fill(tb testing.TB, t *Table, i uint32) {
 
 // TestMillion fills a table of a million sessions to the last, adopts it, and ends them.
 func TestMillion(t *testing.T) {
-	if testing.Short() {
-		t.Skip("fills 170 MiB")
+	if testing.Short() || underRace {
+		t.Skip("fills 170 MiB, and nothing runs beside")
 	}
 	table, m, z := filled(t, 1<<20)
 	if c := table.Counts(); c.Sessions != 1<<20 || c.Bindings != 1<<20 || c.Subscribers != 1<<10 {
