@@ -74,6 +74,10 @@ func TestReferenceTellsTheDefaults(t *testing.T) {
 	want.Servers = []config.Server{server}
 	want.Relays = []config.Relay{config.DefaultRelay()}
 	want.Clients = []config.Client{client}
+	dns64 := config.DefaultDNS64()
+	dns64.Upstreams = []netip.AddrPort{netip.MustParseAddrPort("[2001:db8::53]:53")}
+	dns64.Clients = []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")}
+	want.DNS64s = []config.DNS64{dns64}
 	same := cmp.Options{
 		cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{}),
 		cmpopts.EquateEmpty(),
@@ -91,7 +95,7 @@ func TestReferenceIsComplete(t *testing.T) {
 	if err := toml.Unmarshal([]byte(text), &listed); err != nil {
 		t.Fatal(err)
 	}
-	for _, section := range []string{"server", "relay", "client", "announce", "control", "metrics", "log"} {
+	for _, section := range []string{"server", "relay", "client", "dns64", "announce", "control", "metrics", "log"} {
 		table, ok := listed[section].(map[string]any)
 		if many, isArray := listed[section].([]any); isArray && len(many) == 1 {
 			table, ok = many[0].(map[string]any)
