@@ -1,0 +1,323 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/translate/clat"
+	plat "github.com/isthmus-net/isthmus/translate/run"
+)
+
+const patience = 15 * time.Second
+
+var (
+	site  = netip.MustParseAddrPort("198.51.100.7:8080")
+	pool4 = netip.MustParseAddr("203.0.113.1")
+	pool6 = netip.MustParsePrefix("2001:db8:64::/96")
+)
+
+// world is a host with IPv6 alone, a network with a NAT64, and a site with IPv4 alone
+// behind it:
+//
+//	host -- up0 -- 2001:db8:1::1 net 192.0.2.1 -- v4 -- site 198.51.100.7
+type world struct {
+	host, net, site *testutil.Netns
+	clat            *CLAT
+	stop            func() error
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{host: testutil.NewNetns(t), net: testutil.NewNetns(t), site: testutil.NewNetns(t)}
+	connect(t, w.net, w.host, "up0", "2001:db8:1::1/64", "2001:db8:1::2/64")
+	connect(t, w.net, w.site, "v4", "192.0.2.1/24", "192.0.2.7/24")
+	w.host.Do(t, func() error { return netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP("2001:db8:1::1")}) })
+	w.site.Do(t, func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		a, err := netlink.ParseAddr(site.Addr().String() + "/32")
+		return errors.Join(err, netlink.AddrAdd(lo, a), netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP("192.0.2.1")}))
+	})
+	w.net.Do(t, func() error {
+		_, sites, err := net.ParseCIDR("198.51.100.0/24")
+		return errors.Join(err,
+			netlink.RouteAdd(&netlink.Route{Dst: sites, Gw: net.ParseIP("192.0.2.7")}),
+			os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0),
+			os.WriteFile("/proc/sys/net/ipv4/conf/all/forwarding", []byte("1"), 0))
+	})
+	c := config.DefaultNAT64()
+	c.Clients = []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")}
+	c.Pool6 = []netip.Prefix{pool6}
+	c.Pool4 = []config.PoolRange{{Prefix: netip.PrefixFrom(pool4, 32), Transports: config.AllTransports, First: 1024, Last: 65535}}
+	c.MaxSessions, c.MaxClients, c.FastPath = 4096, 64, config.FastPathOff
+	c.StateFile = filepath.Join(t.TempDir(), "state")
+	n, err := plat.NewNAT64(c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, w.net, n)
+	return w
+}
+
+// connect joins two namespaces by a veth pair whose ends have one name.
+func connect(t *testing.T, a, b *testutil.Netns, name, addrA, addrB string) {
+	t.Helper()
+	address := func(addr string) error {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		p, err := netlink.ParseAddr(addr)
+		if err != nil {
+			return err
+		}
+		p.Flags = unix.IFA_F_NODAD
+		return errors.Join(netlink.AddrAdd(l, p), netlink.LinkSetUp(l))
+	}
+	a.Do(t, func() error {
+		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name, PeerNamespace: netlink.NsFd(b.Handle())}
+		return errors.Join(netlink.LinkAdd(veth), address(addrA))
+	})
+	b.Do(t, func() error { return address(addrB) })
+}
+
+// start runs an instance in a namespace until its stop is called or the test ends.
+func start(t *testing.T, ns *testutil.Netns, i role.Instance) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		if err := unix.Setns(ns.Handle(), unix.CLONE_NEWNET); err != nil {
+			ended <- err
+			return
+		}
+		ended <- i.Run(ctx)
+	}()
+	wait := sync.OnceValue(func() error { return <-ended })
+	stop = func() error { cancel(); return wait() }
+	t.Cleanup(func() { _ = stop() })
+	select {
+	case <-i.Ready():
+	case err := <-ended:
+		ended <- err
+		t.Fatalf("%s ended: %v", i.Role(), err)
+	}
+	return stop
+}
+
+// startCLAT runs a CLAT on the host.
+func (w *world) startCLAT(t *testing.T, change func(*config.CLAT)) {
+	t.Helper()
+	c := config.DefaultCLAT()
+	c.Prefixes = []netip.Prefix{pool6}
+	if change != nil {
+		change(&c)
+	}
+	var err error
+	if w.clat, err = New(c, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	w.stop = start(t, w.host, w.clat)
+}
+
+// await waits for a state of the instance.
+func (w *world) await(t *testing.T, state string) Status {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		st := w.clat.Status().(Status)
+		if st.State == state {
+			return st
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the state is %s, want %s", st.State, state)
+		}
+	}
+}
+
+// transfer sends so many bytes each way over TCP from the host to the site, whose
+// programs know IPv4 alone, and returns whom the site saw.
+func (w *world) transfer(t *testing.T, size int) netip.Addr {
+	t.Helper()
+	var listener net.Listener
+	w.site.Do(t, func() (err error) {
+		listener, err = net.Listen("tcp4", site.String())
+		return err
+	})
+	defer listener.Close()
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = io.Copy(conn, conn)
+	}()
+	var conn net.Conn
+	w.host.Do(t, func() (err error) {
+		conn, err = net.DialTimeout("tcp4", site.String(), patience)
+		return err
+	})
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	sent := make([]byte, size)
+	_, _ = rand.Read(sent)
+	go func() { _, _ = conn.Write(sent) }()
+	got := make([]byte, size)
+	if _, err := io.ReadFull(conn, got); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(sent, got) {
+		t.Error("what came back differs")
+	}
+	return conn.LocalAddr().(*net.TCPAddr).AddrPort().Addr()
+}
+
+// left lists what there is of IPv4 and of devices on the host.
+func (w *world) left(t *testing.T) (left []string) {
+	t.Helper()
+	w.host.Do(t, func() error {
+		routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+		for _, r := range routes {
+			left = append(left, "route "+r.String())
+		}
+		links, err2 := netlink.LinkList()
+		for _, l := range links {
+			if n := l.Attrs().Name; n != "lo" && n != "up0" {
+				left = append(left, "link "+n)
+			}
+		}
+		return errors.Join(err, err2)
+	})
+	return left
+}
+
+func TestCarriesTCP(t *testing.T) {
+	w := newWorld(t)
+	w.startCLAT(t, nil)
+	st := w.await(t, "serving")
+	if st.Uplink != "up0" || !netip.MustParsePrefix("2001:db8:1::/64").Contains(st.Address6) || st.Address4 != clat.HostIPv4 {
+		t.Errorf("status %+v", st)
+	}
+	// Enough for the kernel to merge segments, and to leave checksums to the device.
+	if from := w.transfer(t, 16<<20); from != clat.HostIPv4 {
+		t.Errorf("connected from %s", from)
+	}
+	if err := w.stop(); err != nil {
+		t.Error(err)
+	}
+	if left := w.left(t); len(left) > 0 {
+		t.Errorf("left behind: %s", strings.Join(left, ", "))
+	}
+}
+
+// TestStepsAside has a host that gets, and loses, IPv4 of its own.
+func TestStepsAside(t *testing.T) {
+	w := newWorld(t)
+	w.startCLAT(t, nil)
+	w.await(t, "serving")
+	native := &netlink.Route{Scope: unix.RT_SCOPE_LINK, Priority: 5000}
+	w.host.Do(t, func() error {
+		up0, err := netlink.LinkByName("up0")
+		if err != nil {
+			return err
+		}
+		_, all, _ := net.ParseCIDR("0.0.0.0/0")
+		native.Dst, native.LinkIndex = all, up0.Attrs().Index
+		return netlink.RouteAdd(native)
+	})
+	w.await(t, "aside")
+	for _, line := range w.left(t) {
+		if strings.Contains(line, "2048") {
+			t.Errorf("aside, but there is %s", line)
+		}
+	}
+	w.host.Do(t, func() error { return netlink.RouteDel(native) })
+	w.await(t, "serving")
+	w.transfer(t, 1<<10)
+}
+
+// TestFollowsTheUplink has the network given another prefix.
+func TestFollowsTheUplink(t *testing.T) {
+	w := newWorld(t)
+	w.startCLAT(t, nil)
+	first := w.await(t, "serving").Address6
+	readdress := func(ns *testutil.Netns, old, now string) {
+		ns.Do(t, func() error {
+			up0, err := netlink.LinkByName("up0")
+			if err != nil {
+				return err
+			}
+			before, _ := netlink.ParseAddr(old)
+			after, _ := netlink.ParseAddr(now)
+			after.Flags = unix.IFA_F_NODAD
+			return errors.Join(netlink.AddrAdd(up0, after), netlink.AddrDel(up0, before))
+		})
+	}
+	readdress(w.net, "2001:db8:1::1/64", "2001:db8:2::1/64")
+	readdress(w.host, "2001:db8:1::2/64", "2001:db8:2::2/64")
+	w.host.Do(t, func() error { return netlink.RouteReplace(&netlink.Route{Gw: net.ParseIP("2001:db8:2::1")}) })
+	for end := time.Now().Add(patience); w.await(t, "serving").Address6 == first; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it has %s still", first)
+		}
+	}
+	if now := w.await(t, "serving").Address6; !netip.MustParsePrefix("2001:db8:2::/64").Contains(now) {
+		t.Errorf("it has %s after %s", now, first)
+	}
+	w.transfer(t, 1<<10)
+}
+
+// TestSecondTranslator refuses to share the addresses of RFC 7335.
+func TestSecondTranslator(t *testing.T) {
+	w := newWorld(t)
+	w.host.Do(t, func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		a, _ := netlink.ParseAddr("192.0.0.4/32")
+		return netlink.AddrAdd(lo, a)
+	})
+	w.startCLAT(t, nil)
+	time.Sleep(1500 * time.Millisecond) // detection takes a second
+	if st := w.clat.Status().(Status); st.State == "serving" {
+		t.Errorf("status %+v", st)
+	}
+	if err := w.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestResolvers(t *testing.T) {
+	got := readResolvers("# resolv.conf\nsearch example\nnameserver 2001:db8::53\nnameserver 127.0.0.53\nnameserver ::1\nnameserver 192.0.2.1\nnameserver\noptions edns0\nnameserver 2001:db8::54 # second\n")
+	want := []netip.AddrPort{netip.MustParseAddrPort("[2001:db8::53]:53"), netip.MustParseAddrPort("[2001:db8::54]:53")}
+	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
+		t.Errorf("read %v, want %v", got, want)
+	}
+}
