@@ -90,7 +90,7 @@ func (p *Policy) Begin(q *Query) *Lookup {
 		l.finish(m, OutcomeLocal)
 	case question.Qclass != dns.ClassINET || within(p.noSynthesis, q.Client):
 		l.forward(name)
-	case dns.IsSubDomain(wellKnownName, name) && question.Qtype != dns.TypeDS:
+	case dns.IsSubDomain(wellKnownName, name) && (question.Qtype != dns.TypeDS || name != wellKnownName):
 		l.finish(p.wellKnownAnswer(q, name), OutcomeLocal)
 	case question.Qtype == dns.TypeAAAA && !(q.Msg.CheckingDisabled && q.do()):
 		l.want(name, dns.TypeAAAA, l.judgeNative)

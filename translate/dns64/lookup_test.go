@@ -318,6 +318,8 @@ func exchangeCases() []exchangeCase {
 			ns: []string{"ipv4only.arpa. 600 IN SOA ipv4only.arpa. hostmaster.ipv4only.arpa. 1 3600 600 86400 600"}, outcome: OutcomeLocal},
 		{name: "below ipv4only.arpa: no such name", query: "a.ipv4only.arpa. AAAA", rcode: dns.RcodeNameError,
 			ns: []string{"ipv4only.arpa. 600 IN SOA ipv4only.arpa. hostmaster.ipv4only.arpa. 1 3600 600 86400 600"}, outcome: OutcomeLocal},
+		{name: "DS below ipv4only.arpa: no such name", query: "a.ipv4only.arpa. DS", rcode: dns.RcodeNameError,
+			ns: []string{"ipv4only.arpa. 600 IN SOA ipv4only.arpa. hostmaster.ipv4only.arpa. 1 3600 600 86400 600"}, outcome: OutcomeLocal},
 		{name: "ipv4only.arpa DS is asked", query: "ipv4only.arpa. DS",
 			upstream: map[string]string{"ipv4only.arpa. DS": soa300}, ns: soaLine, outcome: OutcomeForwarded, asked: []string{"ipv4only.arpa. DS"}},
 

@@ -22,7 +22,7 @@ var wellKnownAddresses = [2]netip.Addr{
 const localTTL = 600
 
 // wellKnownAnswer answers what is asked of ipv4only.arpa and below, for which a DNS64 is
-// the authority (RFC 8880 section 7.1). The exception, DS, is not asked here.
+// the authority (RFC 8880 section 7.1). The exception, its DS, is not asked here.
 func (p *Policy) wellKnownAnswer(q *Query, name string) *dns.Msg {
 	m := q.reply(dns.RcodeSuccess)
 	m.Authoritative = true
