@@ -152,12 +152,21 @@ func (t *Timers) list() []timer {
 		{"UDP sessions", t.UDP, 2 * time.Minute, 1, "RFC 6146 section 4, UDP_MIN"},
 		{"established TCP connections", t.TCPEstablished, 2 * time.Hour, 1, "RFC 6146 section 4, TCP_EST"},
 		{"TCP connections that begin or end", t.TCPTransitory, 4 * time.Minute, 1, "RFC 6146 section 4, TCP_TRANS"},
+		{"TCP connections that begin", t.opening(), 4 * time.Minute, 1, "RFC 6146 section 4, TCP_TRANS"},
 		{"incoming SYNs", t.IncomingSYN, 6 * time.Second, 1, "RFC 6146 section 4, TCP_INCOMING_SYN"},
 		{"ICMP queries", t.ICMP, time.Minute, 1, "RFC 6146 section 4, ICMP_DEFAULT"},
 		{"fragments", t.Fragments, 2 * time.Second, 1, "RFC 6146 section 4, FRAGMENT_MIN"},
 		{"expected connections", t.Expected, 30 * time.Second, 1, "RFC 6384 section 6"},
 		{"port quarantine", t.Quarantine, 2 * time.Minute, 0, "RFC 6888 REQ-8"},
 	}
+}
+
+// opening returns the lifetime of connections that begin.
+func (t *Timers) opening() time.Duration {
+	if t.TCPOpening == 0 {
+		return t.TCPTransitory
+	}
+	return t.TCPOpening
 }
 
 func (l *Limits) check() error {

@@ -233,9 +233,13 @@ func (e *Engine) fromProxy(c *call, ip []byte, v *translate.View) (r Reason, don
 	return none, true
 }
 
-// stepAlias follows the connection as any TCP session is followed.
+// stepAlias follows the connection as any TCP session is followed. One that is over may be
+// opened anew from the same port.
 func (e *Engine) stepAlias(c *call, a *alias, from Side, flags uint8) {
 	change := Step(a.status, from, flags)
+	if a.status == state.BothFin && from == FromIPv6 && opens(flags) {
+		change = Change{state.V6Init, true}
+	}
 	a.status = change.Next
 	if change.Refresh {
 		a.stamp = c.at
@@ -245,6 +249,7 @@ func (e *Engine) stepAlias(c *call, a *alias, from Side, flags uint8) {
 // redirect sends a TCP segment on with other addresses, one hop less, and a checksum as
 // right or wrong as before.
 func (e *Engine) redirect(c *call, ip []byte, v *translate.View, src, dst netip.Addr) {
+	ip = ip[:v.Headers+len(v.Payload)] // what follows is no part of the packet
 	b := append(c.out.Alloc(len(ip)), ip...)
 	b[7]--
 	field := b[v.Headers+16 : v.Headers+18]

@@ -154,3 +154,24 @@ func TestExpect(t *testing.T) {
 		}
 	}
 }
+
+// TestDetourAgain: a client opens a connection anew from the port of one that is over.
+func TestDetourAgain(t *testing.T) {
+	b := engine(t, detoured)
+	client := func(flags byte) {
+		b.one(b.in(pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(1500, 21, flags, 0)}))
+	}
+	proxy := func(flags byte) {
+		b.one(b.in(pkt{src: "fd00:1:2:3::1", dst: "fd00:1:2:3:0:1::", proto: tcpProto, payload: tcpMsg(21, 1500, flags, 0)}))
+	}
+	client(flagSYN)
+	proxy(synACK)
+	client(flagFIN | flagACK)
+	proxy(flagFIN | flagACK)
+	b.pass(time.Minute)
+	client(flagSYN)
+	proxy(synACK)
+	b.pass(time.Hour)
+	client(flagACK)
+	proxy(flagACK)
+}

@@ -78,7 +78,10 @@ func (s *Settings) Lifetimes() (units [state.Transports][state.Statuses]uint32) 
 	units[state.UDP][state.Opened] = state.Units(t.UDP)
 	units[state.ICMP][state.Opened] = state.Units(t.ICMP)
 	tcp := &units[state.TCP]
-	for _, status := range []state.Status{state.V4Init, state.V6Init, state.BothFin, state.Trans} {
+	for _, status := range []state.Status{state.V4Init, state.V6Init} {
+		tcp[status] = state.Units(t.opening())
+	}
+	for _, status := range []state.Status{state.BothFin, state.Trans} {
 		tcp[status] = state.Units(t.TCPTransitory)
 	}
 	for _, status := range []state.Status{state.Established, state.V4Fin, state.V6Fin} {

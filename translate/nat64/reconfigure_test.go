@@ -183,7 +183,8 @@ func TestAdvice(t *testing.T) {
 	for name, change := range map[string]func(*Settings){
 		"UDP":            func(s *Settings) { s.Timers.UDP = time.Minute },
 		"established":    func(s *Settings) { s.Timers.TCPEstablished = time.Hour },
-		"transitory":     func(s *Settings) { s.Timers.TCPTransitory = time.Minute },
+		"transitory":     func(s *Settings) { s.Timers.TCPTransitory, s.Timers.TCPOpening = time.Minute, time.Hour },
+		"opening":        func(s *Settings) { s.Timers.TCPOpening = time.Minute },
 		"SYN":            func(s *Settings) { s.Timers.IncomingSYN = time.Second },
 		"ICMP":           func(s *Settings) { s.Timers.ICMP = time.Second },
 		"fragments":      func(s *Settings) { s.Timers.Fragments = time.Second },
@@ -208,6 +209,11 @@ func TestAdvice(t *testing.T) {
 
 func TestLifetimes(t *testing.T) {
 	s := Defaults()
+	quick := s
+	quick.Timers.TCPOpening = time.Minute
+	if units := quick.Lifetimes(); units[state.TCP][state.V6Init] != state.Units(time.Minute) || units[state.TCP][state.BothFin] != state.Units(4*time.Minute) {
+		t.Errorf("connections that begin have no lifetime of their own: %v", units[state.TCP])
+	}
 	units := s.Lifetimes()
 	for _, tt := range []struct {
 		transport state.Transport

@@ -87,6 +87,7 @@ type Timers struct {
 	UDP            time.Duration // 5 min; floor 2 min (RFC 4787 REQ-5)
 	TCPEstablished time.Duration // 2 h, then a probe and TCPTransitory; floor 2 h (RFC 5382 REQ-5)
 	TCPTransitory  time.Duration // 4 min; floor 4 min (RFC 5382 REQ-5)
+	TCPOpening     time.Duration // of connections that begin; 0: as TCPTransitory (RFC 7857 section 2.1)
 	IncomingSYN    time.Duration // 6 s; floor 6 s (RFC 5382 REQ-4)
 	ICMP           time.Duration // 60 s; floor 60 s (RFC 5508 REQ-2)
 	Fragments      time.Duration // 2 s; floor 2 s (FRAGMENT_MIN)
