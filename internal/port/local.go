@@ -12,7 +12,7 @@ import (
 
 // AddLocal makes all addresses of an IPv6 prefix this host's own, until the link or
 // the host is closed: packets for them are delivered here. Sockets may be bound to
-// them with [FreeBind].
+// them with [FreeBind]. A route that an earlier process has left is taken over.
 func (h *Host) AddLocal(link string, prefix netip.Prefix) error {
 	l, err := h.link(link)
 	if err != nil {
@@ -22,7 +22,7 @@ func (h *Host) AddLocal(link string, prefix netip.Prefix) error {
 		LinkIndex: l.Attrs().Index, Dst: ipNet(prefix.Masked()),
 		Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Protocol: RouteProtocol,
 	}
-	if err := h.handle.RouteAdd(route); err != nil {
+	if err := h.handle.RouteReplace(route); err != nil {
 		return h.problem(fmt.Sprintf("add local route %s through", prefix), link, err)
 	}
 	h.done("local route "+prefix.String(), func() error { return h.handle.RouteDel(route) })

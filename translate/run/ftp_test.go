@@ -33,22 +33,27 @@ var ftpServer = netip.AddrPortFrom(poolFour6, ftpPort)
 // TestFTP has Debian's clients, which have IPv6 alone, use Debian's server, which has
 // IPv4 alone: both directions, opened by either side, in clear and behind AUTH TLS.
 func TestFTP(t *testing.T) {
-	w := newWorld(t)
-	server := ftptest.Start(t, w.four, peers.Vsftpd{Address: fourAddr})
-	c := nat64Config(t)
-	c.FTP = true
-	n := startNAT64(t, w, c)
-	for _, x := range ftptest.Transfers() {
-		t.Run(x.String(), func(t *testing.T) {
-			before := ftpCounts(n)
-			server.Try(t, w.six, ftpServer, x)
-			after := ftpCounts(n)
-			grown := func(name string) bool { return after[name] > before[name] }
-			if grown("auth_accepted") != x.TLS || grown("eprt_translated") != (x.Active && !x.TLS) || grown("epsv_translated") != (!x.Active && !x.TLS) {
-				t.Errorf("before: %v\nafter: %v", before, after)
-			}
-		})
-	}
+	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+		server := ftptest.Start(t, w.four, peers.Vsftpd{Address: fourAddr})
+		c.FTP = true
+		n := startNAT64(t, w, c)
+		n.attached(t, c.FastPath)
+		for _, x := range ftptest.Transfers() {
+			t.Run(x.String(), func(t *testing.T) {
+				before, packets := ftpCounts(n), n.forwarded()
+				server.Try(t, w.six, ftpServer, x)
+				after := ftpCounts(n)
+				grown := func(name string) bool { return after[name] > before[name] }
+				if grown("auth_accepted") != x.TLS || grown("eprt_translated") != (x.Active && !x.TLS) || grown("epsv_translated") != (!x.Active && !x.TLS) {
+					t.Errorf("before: %v\nafter: %v", before, after)
+				}
+				// Data that can be seen to be the client's own session.
+				if got := n.forwarded() - packets; (got > 30) != (c.FastPath != config.FastPathOff) {
+					t.Errorf("the programs have translated %d packets: %+v", got, n.fast.Status().Packets)
+				}
+			})
+		}
+	})
 }
 
 // sessionsWith lists the sessions with an IPv4 host.
@@ -156,6 +161,24 @@ func TestFTPByHand(t *testing.T) {
 	if counts := ftpCounts(n); counts["stopped"] != 1 || counts["eprt_translated"] != 1 || counts["epsv_translated"] != 1 {
 		t.Errorf("counted: %v", counts)
 	}
+}
+
+// TestFTPRestart: a successor, which finds the device that was left to it, serves on.
+func TestFTPRestart(t *testing.T) {
+	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+		server := ftptest.Start(t, w.four, peers.Vsftpd{Address: fourAddr})
+		c.FTP = true
+		for range 2 {
+			n := startNAT64(t, w, c)
+			n.attached(t, c.FastPath)
+			for _, active := range []bool{false, true} {
+				server.Try(t, w.six, ftpServer, ftptest.Transfer{Program: "curl", Active: active})
+			}
+			if err := w.leave(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
 }
 
 // TestFTPReload switches the gateway on and off, and gives it another prefix.
