@@ -181,6 +181,22 @@ func TestFTPRestart(t *testing.T) {
 	})
 }
 
+// TestFTPWithOneAddress: the pool is the only IPv4 address that the host has.
+func TestFTPWithOneAddress(t *testing.T) {
+	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+		if c.FastPath == config.FastPathOff {
+			return // an address of the host's own takes a program at the cards
+		}
+		c.FTP = true
+		c.Pool4 = []config.PoolRange{{Prefix: netip.PrefixFrom(gateway4, 32), Transports: config.AllTransports, First: 20000, Last: 29999}}
+		server := ftptest.Start(t, w.four, peers.Vsftpd{Address: fourAddr})
+		startNAT64(t, w, c).attached(t, c.FastPath)
+		for _, active := range []bool{false, true} {
+			server.Try(t, w.six, ftpServer, ftptest.Transfer{Program: "tnftp", Active: active})
+		}
+	})
+}
+
 // TestFTPReload switches the gateway on and off, and gives it another prefix.
 func TestFTPReload(t *testing.T) {
 	w := newWorld(t)
