@@ -285,3 +285,28 @@ func TestPairedAddresses(t *testing.T) {
 		t.Errorf("addresses in use: %v", used)
 	}
 }
+
+// TestExhaustedPool: new clients are refused as long as no block is free, and served as soon
+// as one is.
+func TestExhaustedPool(t *testing.T) {
+	b := engine(t, func(s *Settings) { s.Pool4[0].First, s.Pool4[0].Last, s.Timers.Quarantine = 1024, 1279, 0 })
+	b.openUDP(clientA, 1500, server6)
+	p := pkt{src: clientB, dst: server6, proto: udpProto, payload: udpMsg(1500, 53, 4)}
+	for range 3 {
+		b.wants(b.in(p), answer6(clientB, 1, 3, p.bytes()))
+	}
+	if got := b.Stats().Dropped[NoAddress]; got != 3 {
+		t.Fatalf("dropped %v", b.drops())
+	}
+	b.pass(5*time.Minute + 20*time.Second)
+	b.openUDP(clientB, 1500, server6)
+}
+
+// TestPadding: what a link put behind a packet goes nowhere.
+func TestPadding(t *testing.T) {
+	b := engine(t, nil)
+	out := b.one(b.raw(append(pkt{src: clientA, dst: server6, proto: udpProto, payload: udpMsg(1500, 53, 4)}.bytes(), 1, 2, 3)))
+	b.wants([][]byte{out}, pkt{src: poolIP, dst: server4, hop: 63, proto: udpProto, payload: udpMsg(srcPort(out), 53, 4)})
+	b.wants(b.raw(append(pkt{src: server4, dst: poolIP, proto: udpProto, payload: udpMsg(53, srcPort(out), 4)}.bytes(), 1, 2, 3)),
+		pkt{src: server6, dst: clientA, hop: 63, proto: udpProto, payload: udpMsg(53, 1500, 4)})
+}

@@ -249,7 +249,6 @@ func (e *Engine) stepAlias(c *call, a *alias, from Side, flags uint8) {
 // redirect sends a TCP segment on with other addresses, one hop less, and a checksum as
 // right or wrong as before.
 func (e *Engine) redirect(c *call, ip []byte, v *translate.View, src, dst netip.Addr) {
-	ip = ip[:v.Headers+len(v.Payload)] // what follows is no part of the packet
 	b := append(c.out.Alloc(len(ip)), ip...)
 	b[7]--
 	field := b[v.Headers+16 : v.Headers+18]

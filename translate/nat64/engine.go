@@ -24,10 +24,12 @@ type Engine struct {
 	epoch      time.Time
 	random     *rand.Rand
 
-	prefixes  []slot6 // of pool6, by the number that sessions have
-	pool      pool
-	clients   clients
-	limited   limited
+	prefixes []slot6 // of pool6, by the number that sessions have
+	pool     pool
+	clients  clients
+	limited  limited
+	// exhausted is until when no free block is looked for.
+	exhausted [state.Transports]time.Duration
 	stored    stored
 	fragments *assemblies
 	aliases   aliases

@@ -52,6 +52,9 @@ func (e *Engine) from6(c *call, ip []byte) Reason {
 	if !v.Src.IsValid() {
 		return Reason(bad)
 	}
+	if bad == translate.ReasonNone {
+		ip = ip[:v.Headers+len(v.Payload)] // a link may have padded it
+	}
 	if e.detours(v.Src, v.Dst) {
 		if bad != translate.ReasonNone {
 			return Reason(bad)
@@ -153,6 +156,9 @@ func (e *Engine) from4(c *call, ip []byte) Reason {
 	v, bad := translate.ViewIPv4(ip)
 	if !v.Src.IsValid() {
 		return Reason(bad)
+	}
+	if bad == translate.ReasonNone {
+		ip = ip[:v.Headers+len(v.Payload)]
 	}
 	switch {
 	case !e.pool.has(v.Dst):

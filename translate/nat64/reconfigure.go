@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
@@ -66,6 +67,7 @@ func (e *Engine) takeOver(s Settings, translator *translate.Translator, prefixes
 	before := e.settings
 	e.settings, e.translator, e.prefixes = s, translator, prefixes
 	e.pool.set(addresses)
+	e.exhausted = [state.Transports]time.Duration{}
 	e.clients = clients{slices.Clone(s.Clients)}
 	e.lifetimes = s.Lifetimes()
 	e.errors.set(&s.Errors)

@@ -178,7 +178,7 @@ func Defaults() Settings {
 			FragmentPackets:       4096,
 			FragmentPacketsSource: 512,
 			FragmentMemory:        4 << 20,
-			SweepSlice:            1 << 14,
+			SweepSlice:            1 << 12,
 		},
 		Errors: Errors{Rate: 1000, Burst: 1000, SourceRate: 10, SourceBurst: 20},
 	}

@@ -22,7 +22,7 @@ func (e *Engine) subscriber(c *call, client [16]byte, transport state.Transport,
 	if !e.clients.has(netip.AddrFrom16(owner)) {
 		return NotClient
 	}
-	pool, ok := e.chooseAddress(owner, transport, wish)
+	pool, ok := e.chooseAddress(c, owner, transport, wish)
 	if !ok {
 		e.reach(c, owner, NoAddress)
 		return NoAddress
@@ -37,7 +37,7 @@ func (e *Engine) subscriber(c *call, client [16]byte, transport state.Transport,
 // rehome gives a client another address when its own is no longer in the pool. What it has
 // there goes on until it ends.
 func (e *Engine) rehome(c *call, owner [16]byte, transport state.Transport, wish *choice, s *state.Subscriber) Reason {
-	pool, ok := e.chooseAddress(owner, transport, wish)
+	pool, ok := e.chooseAddress(c, owner, transport, wish)
 	if !ok {
 		return NoAddress
 	}
@@ -52,6 +52,7 @@ func (e *Engine) rehome(c *call, owner [16]byte, transport state.Transport, wish
 
 // ended reports blocks that a client gave back.
 func (e *Engine) ended(c *call, s *state.Subscriber, held []state.Block) {
+	e.exhausted = [state.Transports]time.Duration{}
 	for _, b := range held {
 		e.stats.BlocksEnded++
 		e.blockEvent(c, BlockStop, s, b)
@@ -67,7 +68,7 @@ type choice struct {
 
 // chooseAddress returns the pool address for a new client: by calculation, where a
 // stored SYN waits, or any one with a free block, from a random one on.
-func (e *Engine) chooseAddress(client [16]byte, transport state.Transport, wish *choice) (netip.Addr, bool) {
+func (e *Engine) chooseAddress(c *call, client [16]byte, transport state.Transport, wish *choice) (netip.Addr, bool) {
 	if d := e.settings.Deterministic; d != nil {
 		if place, ok := e.deterministicPlace(client); ok {
 			return place.address, true
@@ -76,9 +77,11 @@ func (e *Engine) chooseAddress(client [16]byte, transport state.Transport, wish 
 	if wish.want && e.table.HasBlock(wish.pool.As4(), transport) {
 		return wish.pool, true
 	}
+	if c.mono < e.exhausted[transport] {
+		return netip.Addr{}, false
+	}
 	n := len(e.pool.addresses)
 	at := e.random.IntN(n)
-	// A pool without a free block is met by every new client; the look at it is short.
 	for range min(n, maxTries) {
 		a := e.pool.addresses[at]
 		if e.table.HasBlock(a.As4(), transport) {
@@ -88,11 +91,16 @@ func (e *Engine) chooseAddress(client [16]byte, transport state.Transport, wish 
 			at = 0
 		}
 	}
+	e.exhausted[transport] = c.mono + lookAgain
 	return netip.Addr{}, false
 }
 
-// maxTries bounds the addresses looked at for one packet.
-const maxTries = 64
+// maxTries bounds the addresses looked at for one packet. A pool without a free block is met
+// by every packet of a new client: for a moment none of them looks again.
+const (
+	maxTries  = 64
+	lookAgain = 100 * time.Millisecond
+)
 
 // prefixOf returns the prefix that makes a client of an address.
 func (e *Engine) prefixOf(client [16]byte) netip.Prefix {
