@@ -384,3 +384,22 @@ func TestExamine(t *testing.T) {
 		}
 	}
 }
+
+// TestAnyAddress listens on all addresses: answers come from the one that was asked.
+func TestAnyAddress(t *testing.T) {
+	u := answering(t, netip.AddrPort{}, records(aRecord))
+	at := netip.AddrPortFrom(netip.IPv6Unspecified(), free(t).Port())
+	serve(t, func(c *config.DNS64) {
+		c.Listen = []netip.AddrPort{at}
+		c.Clients = append(c.Clients, netip.MustParsePrefix("::1/128"))
+	}, u.at)
+	for _, to := range []string{"127.0.0.2", "127.0.0.1", "::1"} {
+		q := new(dns.Msg).SetQuestion("host.example.net.", dns.TypeAAAA)
+		client := &dns.Client{Timeout: patience} // its socket hears nobody else
+		m, _, err := client.Exchange(q, netip.AddrPortFrom(netip.MustParseAddr(to), at.Port()).String())
+		if err != nil {
+			t.Fatalf("%s: %v", to, err)
+		}
+		only(t, m, made)
+	}
+}
