@@ -16,7 +16,7 @@ import (
 )
 
 func TestDrain(t *testing.T) {
-	socket := serve(t)
+	socket := serveTold(t)
 	for _, tt := range []struct {
 		args []string
 		want string

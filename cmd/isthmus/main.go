@@ -39,6 +39,8 @@ type CLI struct {
 	Undrain UndrainCmd `cmd:"" help:"Let drained prefixes be announced again."`
 	Clean   CleanCmd   `cmd:"" help:"Remove what an isthmus that did not come back has left behind."`
 	Clat    ClatCmd    `cmd:"" help:"Give this host IPv4 where the network has IPv6 alone (464XLAT)."`
+	Nat64   Nat64Cmd   `cmd:"" name:"nat64" help:"Look into a running NAT64."`
+	Siit    SiitCmd    `cmd:"" help:"Look into a running stateless translator."`
 	Teredo  TeredoCmd  `cmd:"" help:"Look into the Teredo protocol."`
 	Pref64  Pref64Cmd  `cmd:"" name:"pref64" help:"Look for the NAT64 of a network."`
 	Version VersionCmd `cmd:"" help:"Show version, compiler and kernel."`

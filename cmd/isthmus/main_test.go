@@ -190,6 +190,9 @@ func (told) Reload() (control.Reloaded, error) {
 	return control.Reloaded{NeedsRestart: []control.Pending{{Section: "client", Instance: "home", Keys: []string{"port", "bind"}, Change: "changed"}}}, nil
 }
 
+func (told) Ask(control.Question) (any, error)   { return nil, control.ErrNoInstance }
+func (told) Order(control.Question) (any, error) { return nil, control.ErrNoInstance }
+
 func (told) Drain(instance string, on bool) (control.Drained, error) {
 	if instance == "home" {
 		return control.Drained{}, fmt.Errorf("%w: nothing is announced for %q", control.ErrNoInstance, instance)
@@ -210,8 +213,8 @@ func (told) Trace(ctx context.Context, _ string, _ trace.Sampling, emit func(*tr
 	return nil
 }
 
-// serve answers as a daemon on a socket until the test ends.
-func serve(t *testing.T) (socket string) {
+// serveTold answers as a daemon on a socket until the test ends.
+func serveTold(t *testing.T) (socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "control.sock")
 	listener, err := control.Listen(socket, fs.FileMode(0o600), "")
@@ -226,7 +229,7 @@ func serve(t *testing.T) (socket string) {
 }
 
 func TestStatusTables(t *testing.T) {
-	socket := serve(t)
+	socket := serveTold(t)
 	status, got, errs := call("status", "--socket", socket, "--peers", "--limit", "9")
 	if status != 0 || errs != "" {
 		t.Fatalf("%d: %s", status, errs)
@@ -262,7 +265,7 @@ peers of home: 1 of 2
 }
 
 func TestStatusOfOne(t *testing.T) {
-	socket := serve(t)
+	socket := serveTold(t)
 	status, out, _ := call("status", "--socket", socket, "--json", "public")
 	var got statusReport
 	if err := json.Unmarshal([]byte(out), &got); err != nil || status != 0 || len(got.Instances) != 1 || got.Instances[0].Name != "public" {
@@ -276,7 +279,7 @@ func TestStatusOfOne(t *testing.T) {
 // TestSocketOfEnvironment asks the daemon that the environment names, unless the
 // command line names another.
 func TestSocketOfEnvironment(t *testing.T) {
-	t.Setenv(control.SocketVariable, serve(t))
+	t.Setenv(control.SocketVariable, serveTold(t))
 	if status, out, errs := call("status"); status != 0 || !strings.Contains(out, "client home: qualified") {
 		t.Errorf("status: %d: %s%s", status, out, errs)
 	}
@@ -293,7 +296,7 @@ func TestSocketOfEnvironment(t *testing.T) {
 }
 
 func TestReload(t *testing.T) {
-	socket := serve(t)
+	socket := serveTold(t)
 	status, out, errs := call("reload", "--socket", socket)
 	if want := "reloaded\ntakes effect at the next start: client home: port, bind\n"; status != 0 || out != want {
 		t.Errorf("%d: %s%s", status, out, errs)
@@ -305,7 +308,7 @@ func TestReload(t *testing.T) {
 
 // TestAlreadyRunning finds the daemon that holds the socket, in check and run.
 func TestAlreadyRunning(t *testing.T) {
-	socket := serve(t)
+	socket := serveTold(t)
 	path := writeFile(t, "[[client]]\nserver = \"192.0.2.1\"\n[control]\nsocket = \""+socket+"\"\n")
 	if status, out, _ := call("check", "-c", path); status != 0 || !strings.Contains(out, "an isthmus is running with it") {
 		t.Errorf("check: %d: %s", status, out)

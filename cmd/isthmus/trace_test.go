@@ -14,7 +14,7 @@ import (
 )
 
 func TestTrace(t *testing.T) {
-	socket := serve(t)
+	socket := serveTold(t)
 	line := "00:00:03.000004 border fast   tc   eth0 punt (bubble): 2001:0:c000:201::1 > 2001:db8::1 none hops 64, 40 bytes\n"
 	if status, out, errs := call("trace", "--socket", socket, "-n", "2", "punt", "and", "host 2001:db8::1"); status != 0 || out != line+line || errs != "2 packets\n" {
 		t.Errorf("%d: %s%s", status, out, errs)

@@ -9,6 +9,8 @@
 //	POST /v1/reload                        read the configuration file again
 //	POST /v1/drain?instance=NAME           withdraw announced prefixes; without a name, all
 //	POST /v1/undrain?instance=NAME         let them be announced again
+//	GET  /v1/ask?role=R&instance=NAME&what=W&arg.X=Y     look into an instance's tables
+//	POST /v1/order?role=R&instance=NAME&what=W&arg.X=Y   change something until it ends
 //
 // Reading is open to everybody who may connect, which the permission bits of the
 // socket decide. Changing is a group of handlers of its own: it is open only to
@@ -120,4 +122,8 @@ type Source interface {
 	// Drain withdraws what is announced for an instance, or for all if the name is
 	// empty, or ends that; the error is ErrNoInstance if nothing is announced for it.
 	Drain(instance string, on bool) (Drained, error)
+	// Ask has an instance answer a question about its tables, and Order has it change
+	// something; the error is ErrNoInstance if none is meant.
+	Ask(q Question) (any, error)
+	Order(q Question) (any, error)
 }

@@ -29,6 +29,21 @@ type source struct {
 	refuse  error // of a reload
 	reloads int
 	drained bool
+	asked   Question
+}
+
+func (s *source) Ask(q Question) (any, error)   { return s.do("ask ", q) }
+func (s *source) Order(q Question) (any, error) { return s.do("order ", q) }
+
+func (s *source) do(how string, q Question) (any, error) {
+	s.asked = q
+	switch {
+	case q.Instance == "missing":
+		return nil, fmt.Errorf("%w: %q", ErrNoInstance, q.Instance)
+	case q.What == "nonsense":
+		return nil, errors.New(q.What + " cannot be done")
+	}
+	return map[string]string{"done": how + q.What}, nil
 }
 
 func (s *source) Status() Status {

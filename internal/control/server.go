@@ -48,6 +48,7 @@ func reading(mux *http.ServeMux, source Source) {
 	mux.HandleFunc("GET "+pathStatus, func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, source.Status())
 	})
+	mux.HandleFunc("GET "+pathAsk, serveQuestions(source.Ask))
 	mux.HandleFunc("GET "+pathPeers, func(w http.ResponseWriter, r *http.Request) {
 		limit := DefaultPeers
 		if text := r.FormValue("limit"); text != "" {
@@ -83,6 +84,7 @@ func trusted(mux *http.ServeMux, source Source, stopping context.Context) {
 	}
 	mux.HandleFunc("GET "+pathTrace, guard("see the packets of others", serveTrace(source, stopping)))
 	draining(mux, source, guard)
+	mux.HandleFunc("POST "+pathOrder, guard("change anything", serveQuestions(source.Order)))
 	mux.HandleFunc("POST "+pathReload, guard("change anything", func(w http.ResponseWriter, _ *http.Request) {
 		reloaded, err := source.Reload()
 		var faults config.Errors

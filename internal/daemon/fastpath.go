@@ -4,7 +4,7 @@ package daemon
 
 import (
 	"github.com/isthmus-net/isthmus/internal/config"
-	"github.com/isthmus-net/isthmus/internal/driver"
+	fast "github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/teredo/run"
 	translator "github.com/isthmus-net/isthmus/translate/run"
 )
@@ -22,7 +22,7 @@ func ExamineFastPaths(c *config.Config) []Finding {
 	return found
 }
 
-func foreseen(plan driver.Forecast) (found []Finding) {
+func foreseen(plan fast.Forecast) (found []Finding) {
 	for _, text := range plan.Notes {
 		found = append(found, Finding{Text: text, Note: true})
 	}

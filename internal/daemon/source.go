@@ -99,3 +99,45 @@ func (d *Daemon) Trace(ctx context.Context, name string, s trace.Sampling, emit 
 	}
 	return group.Wait()
 }
+
+// Ask implements control.Source.
+func (d *Daemon) Ask(q control.Question) (any, error) {
+	i, err := pick[role.Asked](d, q)
+	if err != nil {
+		return nil, err
+	}
+	return i.Ask(q.What, q.Arguments)
+}
+
+// Order implements control.Source.
+func (d *Daemon) Order(q control.Question) (any, error) {
+	i, err := pick[role.Ordered](d, q)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := i.Order(q.What, q.Arguments)
+	if err == nil {
+		d.Log.Info("changed by an order", "role", q.Role, "instance", i.Name(), "what", q.What, "arguments", q.Arguments)
+	}
+	return answer, err
+}
+
+// pick finds the instance that is meant: that of the name, or the only one of the role.
+func pick[T role.Instance](d *Daemon, q control.Question) (found T, err error) {
+	n := 0
+	for _, instance := range d.Instances {
+		i, ok := instance.(T)
+		if ok && i.Role() == q.Role && (q.Instance == "" || q.Instance == i.Name()) {
+			found, n = i, n+1
+		}
+	}
+	switch {
+	case n == 1:
+		return found, nil
+	case n > 1:
+		return found, fmt.Errorf("%w: there are several of the role %s; name one, isthmus status lists them", control.ErrNoInstance, q.Role)
+	case q.Instance != "":
+		return found, fmt.Errorf("%w: no %s is named %q; isthmus status lists what runs", control.ErrNoInstance, q.Role, q.Instance)
+	}
+	return found, fmt.Errorf("%w: no %s is running; isthmus status lists what runs", control.ErrNoInstance, q.Role)
+}

@@ -1,0 +1,71 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+)
+
+const (
+	pathAsk   = "/v1/ask"
+	pathOrder = "/v1/order"
+)
+
+// Question is for one instance: a question about its tables, or an order to change
+// something.
+type Question struct {
+	// Role is the role of the instance, and Instance its name; without a name the only
+	// one of the role is meant.
+	Role, Instance string
+	// What is asked or ordered, with its arguments.
+	What      string
+	Arguments map[string]string
+}
+
+// values are the question as it stands in an address.
+func (q *Question) values() url.Values {
+	v := url.Values{"role": {q.Role}, "instance": {q.Instance}, "what": {q.What}}
+	for name, value := range q.Arguments {
+		v.Set("arg."+name, value)
+	}
+	return v
+}
+
+func questionOf(r *http.Request) Question {
+	q := Question{Role: r.FormValue("role"), Instance: r.FormValue("instance"), What: r.FormValue("what"), Arguments: map[string]string{}}
+	for name, values := range r.Form {
+		const prefix = "arg."
+		if len(name) > len(prefix) && name[:len(prefix)] == prefix && len(values) > 0 {
+			q.Arguments[name[len(prefix):]] = values[0]
+		}
+	}
+	return q
+}
+
+// serveQuestions has questions answered by f.
+func serveQuestions(f func(Question) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		result, err := f(questionOf(r))
+		switch {
+		case errors.Is(err, ErrNoInstance):
+			refuse(w, http.StatusNotFound, err.Error())
+		case err != nil:
+			refuse(w, http.StatusUnprocessableEntity, err.Error())
+		default:
+			answer(w, result)
+		}
+	}
+}
+
+// Ask has an instance answer a question; the answer is decoded into into.
+func (c *Client) Ask(ctx context.Context, q Question, into any) error {
+	return c.ask(ctx, http.MethodGet, pathAsk, q.values(), into)
+}
+
+// Order has an instance change something.
+func (c *Client) Order(ctx context.Context, q Question, into any) error {
+	return c.ask(ctx, http.MethodPost, pathOrder, q.values(), into)
+}
