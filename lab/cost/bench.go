@@ -38,8 +38,8 @@ const hosts = 256
 
 // bench is a relay's tables in a namespace, and the programs over them.
 type bench struct {
+	rig
 	peers   int
-	ns      netns.NsHandle
 	fast    *fastpath.Teredo
 	objects programsObjects
 	table   []programsTemplate
@@ -49,7 +49,7 @@ type bench struct {
 }
 
 func newBench(peers int) (*bench, error) {
-	b := &bench{peers: peers, ns: netns.None()}
+	b := &bench{peers: peers, rig: rig{ns: netns.None()}}
 	if err := b.open(); err != nil {
 		b.close()
 		return nil, err
@@ -121,6 +121,7 @@ func (b *bench) load() error {
 	if err := b.fast.LoadBeside(spec, &b.objects); err != nil {
 		return fmt.Errorf("cannot load the programs to be measured: %w", err)
 	}
+	b.turn, b.forwarded = b.objects.Turn, b.countForwarded
 	size := b.peers * int(unsafe.Sizeof(programsTemplate{}))
 	if b.memory, err = unix.Mmap(b.objects.Templates.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		return fmt.Errorf("cannot map the templates into memory: %w", err)
@@ -178,10 +179,21 @@ func onThread(f func() error) error {
 	return <-done
 }
 
+// countForwarded is how many packets the programs have forwarded.
+func (b *bench) countForwarded() (n uint64, err error) {
+	list, err := b.fast.Counters()
+	for _, c := range list {
+		if c.Verdict == fastpath.Forward {
+			n += c.Packets
+		}
+	}
+	return n, err
+}
+
 // inside runs f in the namespace.
-func (b *bench) inside(f func() error) error {
+func (r *rig) inside(f func() error) error {
 	return onThread(func() error {
-		if err := netns.Set(b.ns); err != nil {
+		if err := netns.Set(r.ns); err != nil {
 			return fmt.Errorf("cannot enter the namespace: %w", err)
 		}
 		return f()

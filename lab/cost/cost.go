@@ -10,13 +10,12 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-
-	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/vishvananda/netns"
 )
 
 // Options say what is measured.
 type Options struct {
-	Peers  []int // sizes of the peer table; all of them are used, in random order
+	Peers  []int // peers, or sessions, in the table; all of them are used, in random order
 	Sizes  []int // of the IPv6 packet, in bytes
 	Repeat int   // packets in a round
 	Rounds int
@@ -33,7 +32,7 @@ func Defaults() Options {
 
 // Row is what one direction costs with so many peers.
 type Row struct {
-	Direction string // "encap" or "decap"
+	Direction string // "encap" or "decap" of a relay, "to IPv4" or "to IPv6" of a translator
 	Peers     int
 	Size      int
 	Gross     []float64 // nanoseconds a packet, harness included, one for each round
@@ -74,27 +73,52 @@ func (b *bench) measure(o Options) (rows []Row, err error) {
 		if err := b.prepare(size); err != nil {
 			return nil, err
 		}
-		encap := Row{Direction: "encap", Peers: b.peers, Size: size}
-		decap := Row{Direction: "decap", Peers: b.peers, Size: size}
-		for range o.Rounds {
+		pair, err := b.rounds(o, b.peers, size, []candidate{
+			{"encap", b.objects.HarnessEncap, b.objects.CostEncap, b.toClient},
+			{"decap", b.objects.HarnessDecap, b.objects.CostDecap, b.ofClient},
+		})
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, pair...)
+	}
+	return rows, nil
+}
+
+// rig is where programs are run: a namespace, the count of their turns, and how many
+// packets they have forwarded.
+type rig struct {
+	ns        netns.NsHandle
+	turn      *ebpf.Variable
+	forwarded func() (uint64, error)
+}
+
+// candidate is a program that is measured beside the harness alone.
+type candidate struct {
+	direction        string
+	harness, program *ebpf.Program
+	frame            []byte
+}
+
+// rounds measures candidates in turn.
+func (r *rig) rounds(o Options, peers, size int, candidates []candidate) ([]Row, error) {
+	rows := make([]Row, len(candidates))
+	for i, c := range candidates {
+		rows[i] = Row{Direction: c.direction, Peers: peers, Size: size}
+	}
+	for range o.Rounds {
+		for i, c := range candidates {
 			for _, m := range []struct {
 				program *ebpf.Program
-				frame   []byte
 				to      *[]float64
-			}{
-				{b.objects.HarnessEncap, b.toClient, &encap.Harness},
-				{b.objects.CostEncap, b.toClient, &encap.Gross},
-				{b.objects.HarnessDecap, b.ofClient, &decap.Harness},
-				{b.objects.CostDecap, b.ofClient, &decap.Gross},
-			} {
-				ns, err := b.run(m.program, m.frame, o.Repeat)
+			}{{c.harness, &rows[i].Harness}, {c.program, &rows[i].Gross}} {
+				ns, err := r.run(m.program, c.frame, o.Repeat)
 				if err != nil {
-					return nil, fmt.Errorf("%d peers, %d bytes: %w", b.peers, size, err)
+					return nil, fmt.Errorf("%d peers, %d bytes: %w", peers, size, err)
 				}
 				*m.to = append(*m.to, ns)
 			}
 		}
-		rows = append(rows, encap, decap)
 	}
 	return rows, nil
 }
@@ -103,15 +127,15 @@ const redirect = 4 // XDP_REDIRECT
 
 // run repeats a program and returns nanoseconds a run. All frames must have been
 // forwarded.
-func (b *bench) run(p *ebpf.Program, frame []byte, repeat int) (ns float64, err error) {
-	forwarded, err := b.forwarded()
+func (r *rig) run(p *ebpf.Program, frame []byte, repeat int) (ns float64, err error) {
+	forwarded, err := r.forwarded()
 	if err != nil {
 		return 0, err
 	}
 	var code uint32
 	var took time.Duration
-	err = b.inside(func() error {
-		code, took, err = benchmark(p, frame, repeat, b.objects.Turn)
+	err = r.inside(func() error {
+		code, took, err = benchmark(p, frame, repeat, r.turn)
 		return err
 	})
 	if err != nil {
@@ -120,7 +144,7 @@ func (b *bench) run(p *ebpf.Program, frame []byte, repeat int) (ns float64, err 
 	if code != redirect {
 		return 0, fmt.Errorf("%s returned %d for the last packet", p, code)
 	}
-	after, err := b.forwarded()
+	after, err := r.forwarded()
 	if err != nil {
 		return 0, err
 	}
@@ -143,17 +167,6 @@ func benchmark(p *ebpf.Program, frame []byte, repeat int, turn *ebpf.Variable) (
 		return 0, 0, fmt.Errorf("cannot run %s: %w", p, err)
 	}
 	return code, each, nil
-}
-
-// forwarded is how many packets the programs have forwarded.
-func (b *bench) forwarded() (n uint64, err error) {
-	list, err := b.fast.Counters()
-	for _, c := range list {
-		if c.Verdict == fastpath.Forward {
-			n += c.Packets
-		}
-	}
-	return n, err
 }
 
 // order is a random order of n, the same each time.

@@ -1,0 +1,119 @@
+//go:build ignore
+
+/* Copyright the Isthmus authors. SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+
+/*
+ * The translator's XDP program under a test run that repeats, as cost.c does it with the
+ * relay's: each run finds the frame as the last one left it, so it is made from a
+ * template first, with the next of many sessions. What that costs alone is measured by a
+ * twin that does only that.
+ */
+
+#include "../../../fastpath/bpf/nat64_xdp.h"
+
+/* What of a frame depends on the session. */
+struct part {
+	u32 client[3]; /* the last twelve bytes of X' */
+	u32 pool;      /* T */
+	u16 client_port;
+	u16 pool_port;
+	u16 checksum6;       /* of UDP in IPv6 */
+	u16 checksum4;       /* of UDP in IPv4 */
+	u16 header_checksum; /* of IPv4 */
+	u16 unused[3];         /* arrays have multiples of eight bytes */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* set by the loader, a power of two */
+	__type(key, u32);
+	__type(value, struct part);
+} parts SEC(".maps");
+
+const volatile u32 part_mask;
+
+/* A whole frame of each direction, without what depends on the session. */
+u8 frame6[64] __attribute__((aligned(8))) SEC(".data.frames");
+u8 frame4[48] __attribute__((aligned(8))) SEC(".data.frames");
+u32 turn SEC(".data.frames");
+
+/* Bytes by which a frame shrinks on its way to IPv4. */
+#define SHRINKS (IPV6_LEN - IPV4_LEN)
+
+INLINE struct part *next_part(void)
+{
+	u32 index = turn++ & part_mask;
+	return bpf_map_lookup_elem(&parts, &index);
+}
+
+/* Puts the frame of a client in place, at the start of the frame that is there. */
+INLINE int restore6(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct part *f = next_part();
+	if (!f || data + sizeof(frame6) > end)
+		return 0;
+#pragma unroll
+	for (u32 i = 0; i < sizeof(frame6); i += 8)
+		U64_AT(data, i) = *(u64 *)&frame6[i];
+	U32_AT(data, 26) = f->client[0];
+	U32_AT(data, 30) = f->client[1];
+	U32_AT(data, 34) = f->client[2];
+	U16_AT(data, 54) = f->client_port;
+	U16_AT(data, 60) = f->checksum6;
+	return 1;
+}
+
+/* The same for the frame to a client. */
+INLINE int restore4(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct part *f = next_part();
+	if (!f || data + sizeof(frame4) > end)
+		return 0;
+#pragma unroll
+	for (u32 i = 0; i < sizeof(frame4); i += 8)
+		U64_AT(data, i) = *(u64 *)&frame4[i];
+	U16_AT(data, 24) = f->header_checksum;
+	U32_AT(data, 30) = f->pool;
+	U16_AT(data, 36) = f->pool_port;
+	U16_AT(data, 40) = f->checksum4;
+	return 1;
+}
+
+/* The last run has cut the frame, so it is grown first; and the other way round. */
+SEC("xdp")
+int cost_to4(struct xdp_md *ctx)
+{
+	if (turn && bpf_xdp_adjust_head(ctx, -SHRINKS))
+		return XDP_ABORTED;
+	return restore6(ctx) ? xdp_nat64(ctx) : XDP_ABORTED;
+}
+
+SEC("xdp")
+int cost_to6(struct xdp_md *ctx)
+{
+	if (turn && bpf_xdp_adjust_head(ctx, SHRINKS))
+		return XDP_ABORTED;
+	return restore4(ctx) ? xdp_nat64(ctx) : XDP_ABORTED;
+}
+
+/* The twins: the frame grows and shrinks, turn by turn, and is restored. */
+SEC("xdp")
+int harness_to4(struct xdp_md *ctx)
+{
+	if (bpf_xdp_adjust_head(ctx, turn & 1 ? SHRINKS : -SHRINKS))
+		return XDP_ABORTED;
+	return restore6(ctx) ? XDP_REDIRECT : XDP_ABORTED;
+}
+
+SEC("xdp")
+int harness_to6(struct xdp_md *ctx)
+{
+	if (bpf_xdp_adjust_head(ctx, turn & 1 ? SHRINKS : -SHRINKS))
+		return XDP_ABORTED;
+	return restore4(ctx) ? XDP_REDIRECT : XDP_ABORTED;
+}
+
+char program_license[] SEC("license") = "Dual BSD/GPL";

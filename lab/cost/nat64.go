@@ -1,0 +1,293 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package cost
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+	"unsafe"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/translate/nat64/state"
+)
+
+// The translator that is measured, the IPv4 host that all clients speak to, and the
+// first of the clients.
+var (
+	natPrefix = netip.MustParsePrefix("2001:db8:64::/96")
+	natPool   = netip.MustParseAddr("203.0.113.0")
+	natServer = netip.MustParseAddr("198.51.100.7")
+	natClient = netip.MustParseAddr("2001:db8:1::")
+)
+
+// Shape of the translator's clients.
+const (
+	natPoolAddresses = 64
+	natBlockWords    = 32 // of 64 ports
+	natOfNetwork     = 1 << 10
+	natServerPort    = 9
+	natFlowPort      = 1024 // the lowest of clients
+)
+
+// MeasureNAT64 runs the translator's program over so many UDP sessions. It needs root
+// and makes a network namespace of its own.
+func MeasureNAT64(o Options) ([]Row, error) {
+	var rows []Row
+	for _, sessions := range o.Peers {
+		more, err := measureNAT64(o, sessions)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, more...)
+	}
+	return rows, nil
+}
+
+func measureNAT64(o Options, sessions int) (rows []Row, err error) {
+	b := &natBench{sessions: sessions, rig: rig{ns: netns.None()}}
+	defer b.close()
+	if err := b.open(); err != nil {
+		return nil, err
+	}
+	for _, size := range o.Sizes {
+		b.prepare(size)
+		err := errors.Join(b.objects.Frame6.Set([64]byte(b.from6[:64])), b.objects.Frame4.Set([48]byte(b.from4[:48])))
+		if err != nil {
+			return nil, err
+		}
+		pair, err := b.rounds(o, sessions, size, []candidate{
+			{"to IPv4", b.objects.HarnessTo4, b.objects.CostTo4, b.from6},
+			{"to IPv6", b.objects.HarnessTo6, b.objects.CostTo6, b.from4},
+		})
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, pair...)
+	}
+	return rows, nil
+}
+
+// natBench is a translator's tables in a namespace, and the programs over them.
+type natBench struct {
+	rig
+	sessions int
+	fast     *fastpath.NAT64
+	objects  natProgramsObjects
+	parts    []natProgramsPart
+	memory   []byte
+
+	from6, from4 []byte // frames of the size that is measured
+}
+
+func (b *natBench) open() (err error) {
+	device, tunnel := 0, 0
+	err = onThread(func() error {
+		if b.ns, err = netns.New(); err != nil {
+			return fmt.Errorf("cannot make a network namespace: %w", err)
+		}
+		device, tunnel, err = makeHost()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	sizes := state.Sizes{
+		Sessions: b.sessions, Subscribers: max(b.sessions/natOfNetwork, 1) + 1, Addresses: natPoolAddresses,
+		BlockWords: natBlockWords, SubscriberLength: 64,
+	}
+	if b.fast, err = fastpath.LoadNAT64(fastpath.NAT64Config{Name: "cost", Sizes: sizes}); err != nil {
+		return err
+	}
+	if err := b.set(device, tunnel); err != nil {
+		return err
+	}
+	if err := b.load(); err != nil {
+		return err
+	}
+	return b.fill(sizes)
+}
+
+// set tells the programs of the translator.
+func (b *natBench) set(device, tunnel int) error {
+	s := fastpath.NAT64Settings{
+		Pool6: []fastpath.NAT64Prefix{{Prefix: natPrefix}}, ExternalTCP: true, Tunnel: tunnel,
+		Pool4: []fastpath.NAT64Range{{Prefix: netip.PrefixFrom(natPool, 26)}},
+	}
+	for transport := range s.Lifetimes {
+		s.Pool4[0].Ports[transport] = fastpath.PortRange{First: 1024, Last: 65535}
+		for status := range s.Lifetimes[transport] {
+			s.Lifetimes[transport][status] = time.Hour
+		}
+	}
+	if err := b.fast.Set(s); err != nil {
+		return err
+	}
+	b.fast.Beat(time.Hour)
+	// Test runs come in by the loopback device.
+	return errors.Join(
+		b.fast.SetDevice(fastpath.Device{Index: 1, MAC: inMAC}),
+		b.fast.SetDevice(fastpath.Device{Index: device, MAC: inMAC, Frames: true}),
+	)
+}
+
+// load loads the programs that are measured.
+func (b *natBench) load() error {
+	spec, err := loadNatPrograms()
+	if err != nil {
+		return err
+	}
+	spec.Maps["parts"].MaxEntries = uint32(b.sessions)
+	if err := spec.Variables["part_mask"].Set(uint32(b.sessions - 1)); err != nil {
+		return err
+	}
+	if err := b.fast.LoadBeside(spec, &b.objects); err != nil {
+		return fmt.Errorf("cannot load the programs to be measured: %w", err)
+	}
+	b.turn, b.forwarded = b.objects.Turn, b.countForwarded
+	size := b.sessions * int(unsafe.Sizeof(natProgramsPart{}))
+	if b.memory, err = unix.Mmap(b.objects.Parts.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		return fmt.Errorf("cannot map the templates into memory: %w", err)
+	}
+	b.parts = unsafe.Slice((*natProgramsPart)(unsafe.Pointer(unsafe.SliceData(b.memory))), b.sessions)
+	return nil
+}
+
+func (b *natBench) countForwarded() (n uint64, err error) {
+	list, err := b.fast.Counters()
+	for _, c := range list {
+		if c.Verdict == fastpath.Forward {
+			n += c.Packets
+		}
+	}
+	return n, err
+}
+
+// fill makes sessions, and what of the frames depends on each, in random order.
+func (b *natBench) fill(sizes state.Sizes) error {
+	table, _, err := state.Open(sizes, b.fast.Memory(), [state.Seeds]uint64{1, 3, 5, 7, 11, 13, 17, 19})
+	if err != nil {
+		return err
+	}
+	var pool []state.PoolAddress
+	for i := range natPoolAddresses {
+		a := state.PoolAddress{Address: natAddress(i)}
+		for transport := range state.Transports {
+			a.Ports = append(a.Ports, state.PortRange{Transport: transport, First: 1024, Last: 65535})
+		}
+		pool = append(pool, a)
+	}
+	if err := table.SetPool(pool); err != nil {
+		return err
+	}
+	for i, n := range order(b.sessions) {
+		s, err := session(table, n)
+		if err != nil {
+			return fmt.Errorf("session %d of %d: %w", n, b.sessions, err)
+		}
+		b.parts[i] = natProgramsPart{
+			Client: [3]uint32{binary.NativeEndian.Uint32(s.Client[4:]), binary.NativeEndian.Uint32(s.Client[8:]), binary.NativeEndian.Uint32(s.Client[12:])},
+			Pool:   binary.NativeEndian.Uint32(s.Pool[:]), ClientPort: swap(s.ClientPort), PoolPort: swap(s.PoolPort),
+		}
+	}
+	return nil
+}
+
+// natAddress is an address of the pool.
+func natAddress(i int) [4]byte {
+	a := natPool.As4()
+	a[3] += byte(i)
+	return a
+}
+
+// session makes the n-th session: that of a client of its own.
+func session(table *state.Table, n int) (s state.Session, err error) {
+	client := natClient.As16()
+	network := n / natOfNetwork
+	binary.BigEndian.PutUint16(client[6:], uint16(network))
+	binary.BigEndian.PutUint64(client[8:], uint64(n)*0x9e3779b97f4a7c15)
+	var subscriber state.Subscriber
+	switch o := table.MakeSubscriber(&client, natAddress(network%natPoolAddresses), 0, &subscriber); o {
+	case state.Found:
+	case state.Made:
+		var block state.Block
+		if o := table.Lease(&subscriber, state.UDP, 1, uint64(n)*0x9e3779b9, &block); !o.OK() {
+			return s, fmt.Errorf("no block of ports: %s", o)
+		}
+	default:
+		return s, fmt.Errorf("no client: %s", o)
+	}
+	in := state.Inside{Client: client, Port: uint16(natFlowPort + n%natOfNetwork), Transport: state.UDP}
+	var binding state.Binding
+	if o := table.NewBinding(&subscriber, in, state.Wish{Port: in.Port, Parity: true}, uint64(n)*0x9e3779b97f4a7c15, &binding); !o.OK() {
+		return s, fmt.Errorf("no binding: %s", o)
+	}
+	fresh := state.Fresh{Peer: natServer.As4(), PeerPort: natServerPort, Status: state.Opened, Stamp: state.Stamp(fastpath.Monotonic())}
+	if o := table.NewSession(&binding, fresh, &s); !o.OK() {
+		return s, fmt.Errorf("no session: %s", o)
+	}
+	return s, nil
+}
+
+// prepare makes the frames of a size, and the checksums in the templates.
+func (b *natBench) prepare(size int) {
+	server := natPrefix.Addr().As16()
+	copy(server[12:], natServer.AsSlice())
+	segment := make([]byte, size-packet.IPv6HeaderLen)
+	binary.BigEndian.PutUint16(segment[2:], natServerPort)
+	binary.BigEndian.PutUint16(segment[4:], uint16(len(segment)))
+	b.from6 = ethernet(0x86dd, append(packet.AppendIPv6Header(nil, packet.ProtoUDP, 64, len(segment), natClient, netip.AddrFrom16(server)), segment...))
+
+	back := append([]byte(nil), segment...)
+	binary.BigEndian.PutUint16(back, natServerPort)
+	binary.BigEndian.PutUint16(back[2:], 0)
+	header := make([]byte, 20)
+	header[0], header[8], header[9] = 0x45, 64, packet.ProtoUDP
+	binary.BigEndian.PutUint16(header[2:], uint16(len(header)+len(back)))
+	copy(header[12:], natServer.AsSlice())
+	b.from4 = ethernet(0x0800, append(header, back...))
+	for i := range b.parts {
+		f := &b.parts[i]
+		ip := b.from6[14:]
+		binary.NativeEndian.PutUint32(ip[12:], f.Client[0])
+		binary.NativeEndian.PutUint32(ip[16:], f.Client[1])
+		binary.NativeEndian.PutUint32(ip[20:], f.Client[2])
+		binary.NativeEndian.PutUint16(ip[40:], f.ClientPort)
+		f.Checksum6 = swap(udpChecksum(ip[8:40], ip[40:]))
+		ip = b.from4[14:]
+		binary.NativeEndian.PutUint32(ip[16:], f.Pool)
+		binary.NativeEndian.PutUint16(ip[22:], f.PoolPort)
+		f.HeaderChecksum = swap(^packet.Fold(packet.Sum(0, ip[:20])))
+		f.Checksum4 = swap(udpChecksum(ip[12:20], ip[20:]))
+	}
+}
+
+// udpChecksum is that of a datagram whose checksum field is 0, between addresses that
+// stand beside each other.
+func udpChecksum(addresses, datagram []byte) uint16 {
+	c := ^packet.Fold(packet.Sum(packet.Sum(packet.ProtoUDP+uint64(len(datagram)), addresses), datagram))
+	if c == 0 {
+		return 0xffff
+	}
+	return c
+}
+
+func (b *natBench) close() {
+	if b.memory != nil {
+		// Nothing can be done about memory that stays.
+		_ = unix.Munmap(b.memory)
+	}
+	b.objects.Close()
+	if b.fast != nil {
+		b.fast.Close()
+	}
+	if b.ns.IsOpen() {
+		b.ns.Close()
+	}
+}
