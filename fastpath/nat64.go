@@ -246,8 +246,12 @@ func (n *NAT64) Programs() Programs {
 	return Programs{XDP: n.programs.IsthmusNat64Xdp, Ingress: n.programs.IsthmusNat64Ingress}
 }
 
-// Steer returns the program that brings packets to the pool's addresses of this host to
-// the engine: at tc ingress, in every mode.
+// SteerPrograms returns what brings packets to the pool's addresses of this host to the
+// engine, in every mode: it is attached by tc, behind [NAT64.Programs], as an instance of
+// a name and pins of its own.
+func (n *NAT64) SteerPrograms() Programs { return Programs{Ingress: n.programs.IsthmusNat64Steer} }
+
+// Steer returns the program that steers.
 func (n *NAT64) Steer() *ebpf.Program { return n.programs.IsthmusNat64Steer }
 
 // Close gives everything back that is not pinned or attached.
