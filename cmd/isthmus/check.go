@@ -166,6 +166,17 @@ func summary(c *config.Config) []checkedInstance {
 		what := fmt.Sprintf("uses %s, device %s, %s", join(r.Servers), r.Interface, unsolicited(r.Unsolicited))
 		list = append(list, checkedInstance{config.RoleClient, r.Name, what})
 	}
+	for _, n := range c.NAT64s {
+		what := fmt.Sprintf("gives %s the IPv4 addresses %s, by %s, device %s", join(n.Clients), join(n.Pool4), join(n.Pool6), n.Interface)
+		list = append(list, checkedInstance{config.RoleNAT64, n.Name, what})
+	}
+	for _, s := range c.SIITs {
+		what := fmt.Sprintf("translates one for one, %d mappings, device %s", len(s.EAM), s.Interface)
+		if len(s.Pool6) > 0 {
+			what = fmt.Sprintf("translates one for one by %s, %d mappings, device %s", join(s.Pool6), len(s.EAM), s.Interface)
+		}
+		list = append(list, checkedInstance{config.RoleSIIT, s.Name, what})
+	}
 	for _, d := range c.DNS64s {
 		what := fmt.Sprintf("listens on UDP and TCP %s, asks %s, answers %s", join(d.Listen), join(d.Upstreams), join(d.Clients))
 		list = append(list, checkedInstance{config.RoleDNS64, d.Name, what})
