@@ -36,6 +36,10 @@ var All = []lab.Experiment{
 	relayCost,
 	clientThroughput,
 	teredoPeers,
+	naptLatency,
+	naptBandwidth,
+	naptApplications,
+	nat64Scale,
 	{
 		Name:    wireName,
 		Summary: "whether the emulated links keep their rate, delay and loss on this machine",

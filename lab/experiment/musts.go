@@ -44,6 +44,24 @@ const (
 	figurePause         = "longest pause"
 	figureFloodLost     = "good packets lost" // beside each flood
 
+	figureRoundTrip  = "round trip / forwarding"
+	figureAdded      = "round trip added over forwarding"
+	figureTaygaAdded = "added by tayga / added by Isthmus"
+
+	figureStream              = "bandwidth / forwarding"
+	figureStreamOffloads      = "bandwidth / forwarding, with offloads"
+	figureStreamPlain         = "bandwidth / forwarding, without offloads"
+	figureStreamTaygaOffloads = "bandwidth / tayga, with offloads"
+	figureStreamTayga         = "bandwidth / tayga, without offloads"
+
+	figureRateTC       = "tc / forwarding, packets per second"
+	figureRateXDP      = "XDP / forwarding, packets per second"
+	figureSessionBytes = "bytes of a session with its binding, at a million"
+	figureNewUDP       = "new UDP sessions per second on one core"
+	figureNewTCP       = "TCP connections opened and closed per second on one core"
+	figureExpiry       = "all sessions gone, after their time"
+	figureCostNAT64    = "cost of the program, both tables"
+
 	figureLAN         = "LAN address change: time to recovery"
 	figureNATChange   = "NAT address change: time to recovery"
 	figureServerDeath = "server death: time to recovery"
@@ -98,6 +116,20 @@ var Musts = []Bound{
 	{peersName, figureLookup, report.Must{Bound: 200}},     // ns
 	{peersName, figurePause, report.Must{Bound: 2}},        // ms
 	{peersName, figureFloodLost, report.Must{Bound: 0}},
+	{naptLatencyName, figureRoundTrip, report.Must{Bound: 1.3}},
+	{naptLatencyName, figureAdded, report.Must{Bound: 1}}, // µs
+	{naptLatencyName, figureTaygaAdded, report.Must{AtLeast: true, Bound: 10}},
+	{naptBandwidthName, figureStreamOffloads, report.Must{AtLeast: true, Bound: 0.9}},
+	{naptBandwidthName, figureStreamPlain, report.Must{AtLeast: true, Bound: 0.85}},
+	{naptBandwidthName, figureStreamTaygaOffloads, report.Must{AtLeast: true, Bound: 12}},
+	{naptBandwidthName, figureStreamTayga, report.Must{AtLeast: true, Bound: 3.5}},
+	{scaleName, figureRateTC, report.Must{AtLeast: true, Bound: 0.8}},
+	{scaleName, figureRateXDP, report.Must{AtLeast: true, Bound: 1.5}},
+	{scaleName, figureSessionBytes, report.Must{Bound: 256}},
+	{scaleName, figureNewUDP, report.Must{AtLeast: true, Bound: 200}}, // thousands
+	{scaleName, figureNewTCP, report.Must{AtLeast: true, Bound: 50}},  // thousands
+	{scaleName, figureExpiry, report.Must{Bound: 10}},                 // s
+	{scaleName, figureCostNAT64, report.Must{Bound: 160}},             // ns
 }
 
 // must looks a bound up. A name that is not in the table is a mistake in the

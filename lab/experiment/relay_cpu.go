@@ -23,7 +23,7 @@ const urgent = -20
 // nice is the nice value of generator and receiving threads for that way: where a
 // program forwards they must leave it its turn.
 func (w way) nice() int {
-	if w == wayMiredo || w == wayUser {
+	if w == wayMiredo || w == wayUser || w == wayTayga {
 		return 0
 	}
 	return urgent

@@ -36,6 +36,7 @@ func (w way) title() string {
 	return map[way]string{
 		wayBare: "bare hop, tc", wayBareXDP: "bare hop, XDP", wayKernel: "kernel forwarding", wayMiredo: "Miredo",
 		wayUser: "Isthmus user space", wayTC: "Isthmus tc", wayXDP: "Isthmus XDP",
+		wayTayga: "tayga", wayDirect4: "v4-v4", wayDirect6: "v6-v6",
 	}[w]
 }
 
@@ -44,6 +45,7 @@ func (w way) role() report.Role {
 	return map[way]report.Role{
 		wayBare: report.Reference, wayBareXDP: report.Reference, wayKernel: report.Reference, wayMiredo: report.Peer,
 		wayUser: report.Ours, wayTC: report.OursTC, wayXDP: report.OursXDP,
+		wayTayga: report.Peer, wayDirect4: report.Reference, wayDirect6: report.Reference,
 	}[w]
 }
 

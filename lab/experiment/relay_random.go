@@ -122,8 +122,12 @@ func (c *loadedCrowd) run(d relayDirection, lane load.Lane, pace load.Pace) (r r
 
 // memory is what the relay holds for itself, and what the kernel holds for it in
 // eBPF tables, in bytes. Tables that both see are counted once.
-func (c *crowd) memory() (int, error) {
-	proc := fmt.Sprintf("/proc/%d", c.process.PID())
+func (c *crowd) memory() (int, error) { return processMemory(c.process.PID()) }
+
+// processMemory is what a process holds for itself, and what the kernel holds for it
+// in eBPF tables.
+func processMemory(pid int) (int, error) {
+	proc := fmt.Sprintf("/proc/%d", pid)
 	anonymous, err := kilobytes(proc+"/status", "RssAnon: %d kB")
 	if err != nil {
 		return 0, err

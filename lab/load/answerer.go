@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -88,4 +89,15 @@ func (a *Answerer) Count() (n Answers, err error) {
 		}
 	}
 	return n, nil
+}
+
+// Settle waits until nothing is answered any more, at most for patience, and returns
+// the counts.
+func (a *Answerer) Settle(patience time.Duration) (last Answers, err error) {
+	_, err = settle(func() (uint64, error) {
+		n, err := a.Count()
+		last = n
+		return n.SYN + n.FIN + n.SYNBack + n.FINBack, err
+	}, patience)
+	return last, err
 }

@@ -1,0 +1,119 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/isthmus-net/isthmus/lab/report"
+)
+
+// naptBandwidthReport begins the report with the table of 1998.
+func naptBandwidthReport(rounds, size int) *report.Report {
+	return &report.Report{
+		Experiment: naptBandwidthName, Title: fmt.Sprintf("%d Mbytes by TCP through one translator, bare veth", size>>20), Peer: "tayga",
+		Tables: []report.Table{{
+			Title:   "1998, kbyte/s",
+			Columns: []string{"link", "v4-v4", "v6-v6", "forwarder", "translator", "translator / forwarder"},
+			Rows: [][]string{
+				{"Ethernet", "1095", "1092", "1093", "1089", "0.996"},
+				{"Fast Ethernet", "11003", "9076", "8005", "7210", "0.90"},
+			},
+		}},
+		Notes: []string{
+			fmt.Sprintf("Ratios are those of transfers that followed each other, %d rounds: median (lowest to highest).", rounds),
+			"The time runs from the first write to the last read, the window's growth included; inside opens all connections.",
+			"Without offloads, segmentation, joining and checksums in hardware are off at all ends, as if each packet crossed a wire.",
+			"Native XDP takes frames, not what is to be cut later: with it the far ends of its cables have no segmentation offload.",
+			"Published beside the ratios is that of Fast Ethernet in 1998.",
+		},
+	}
+}
+
+// describeStreams adds the table of all ways, its figures and its picture.
+func describeStreams(rep *report.Report, rows []*naptStreams) {
+	table := report.Table{Title: "TCP, Mbit/s: median (lowest to highest)", Columns: []string{"transfer"}}
+	bars := &report.Bars{Unit: "Mbit/s"}
+	for _, w := range naptBandwidthWays {
+		table.Columns = append(table.Columns, w.title())
+	}
+	for _, r := range rows {
+		row, group := []string{r.label()}, report.Group{Label: r.label()}
+		for _, w := range naptBandwidthWays {
+			row = append(row, spread(r.rates[w], 0))
+			group.Bars = append(group.Bars, report.Bar{Name: w.title(), Role: w.role(), Value: report.Measured(r.rates[w]...)})
+		}
+		table.Rows, bars.Groups = append(table.Rows, row), append(bars.Groups, group)
+		rep.Figures = append(rep.Figures, r.figures()...)
+	}
+	rep.Tables = append(rep.Tables, table)
+	rep.AddChart(report.Chart{Name: "streams", Title: "TCP through a translator, Mbit/s", Bars: bars})
+}
+
+// figures are the ratios of one row.
+func (s *naptStreams) figures() []report.Figure {
+	forwarding, tayga := s.rates[wayKernel], s.rates[wayTayga]
+	var figures []report.Figure
+	for _, w := range []way{wayTC, wayXDP, wayUser} {
+		label := fmt.Sprintf("%s, %s: ", s.label(), w.title())
+		plain, peer := figureStreamPlain, figureStreamTayga
+		if s.offloads {
+			plain, peer = figureStreamOffloads, figureStreamTaygaOffloads
+		}
+		ratio := report.Figure{
+			Name: label + figureStream, Decimals: 2, Published: report.Measured(0.9),
+			Peer: report.Measured(pairs(forwarding, tayga)...), Isthmus: report.Measured(pairs(forwarding, s.rates[w])...),
+		}
+		against := report.Figure{Name: label + "bandwidth / tayga", Decimals: 1, Isthmus: report.Measured(pairs(tayga, s.rates[w])...)}
+		if w == wayTC {
+			ratio.Must, against.Must = must(naptBandwidthName, plain), must(naptBandwidthName, peer)
+		}
+		figures = append(figures, ratio, against)
+	}
+	return figures
+}
+
+// naptCheckBytes is the length of the transfer that is checked byte by byte.
+const naptCheckBytes = 4 << 20
+
+// checkTransfers looks whether data passes each way unchanged, both ways.
+func (n *naptPaths) checkTransfers(ctx context.Context, rep *report.Report) error {
+	data := make([]byte, naptCheckBytes)
+	source := rand.NewChaCha8([32]byte{1})
+	if _, err := source.Read(data); err != nil {
+		return err
+	}
+	for _, p := range n.paths {
+		inside, outside, err := p.connect(ctx, n)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.way.title(), err)
+		}
+		deadline := time.Now().Add(naptBandwidthLimit)
+		err = errors.Join(inside.SetDeadline(deadline), outside.SetDeadline(deadline))
+		for _, d := range []struct {
+			out io.Writer
+			in  io.Reader
+		}{{inside, outside}, {outside, inside}} {
+			sent := make(chan error, 1)
+			go func() { _, err := d.out.Write(data); sent <- err }()
+			got := make([]byte, len(data))
+			_, e := io.ReadFull(d.in, got)
+			err = errors.Join(err, e, <-sent)
+			if err == nil && crc32.ChecksumIEEE(got) != crc32.ChecksumIEEE(data) {
+				rep.Fault("%s changed data on its way", p.way.title())
+			}
+		}
+		inside.Close()
+		outside.Close()
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.way.title(), err)
+		}
+	}
+	return nil
+}

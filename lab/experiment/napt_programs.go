@@ -1,0 +1,255 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/peers"
+)
+
+// appDirection is who calls whom.
+type appDirection string
+
+// The directions.
+const (
+	from6 appDirection = "IPv6 to IPv4"
+	from4 appDirection = "IPv4 to IPv6"
+)
+
+// programLimit bounds the run of one program.
+const programLimit = 10 * time.Second
+
+// caller is the node that calls in that direction, and the address that it calls.
+func (n *appNet) caller(d appDirection) (*lab.Node, netip.Addr) {
+	if d == from6 {
+		return n.host6, host4In6()
+	}
+	return n.host4, appMapped
+}
+
+// application is one program of the demonstration of 1998, or its heir.
+type application struct {
+	name      string
+	published string       // what 1998 showed
+	only      appDirection // "" if both
+	// try returns why it does not work.
+	try func(context.Context, *appNet, appDirection) error
+}
+
+// applications are shown in this order. From IPv4 a traceroute by echo requests
+// chooses identifiers that no binding of a stateful translator can know, and the
+// gateway of RFC 6384 is for clients with IPv6.
+var applications = []application{
+	{"web page, curl from apache2", "shown", "", tryCurl},
+	{"web page with pictures, as a browser", "shown", "", tryBrowser},
+	{"nuttcp, sends (ttcp in 1998)", "shown", "", tryNuttcp("-t")},
+	{"nuttcp, receives", "shown", "", tryNuttcp("-r")},
+	{"finger", "shown", "", tryFinger},
+	{"telnet", "shown", "", tryTelnet},
+	{"ping", "shown", "", tryPing},
+	{"traceroute, echo requests", "shown", from6, tryTraceroute("-I")},
+	{"traceroute, UDP", "shown", "", tryTraceroute("-U", "-p", strconv.Itoa(closedPort))},
+	{"traceroute, TCP", "-", "", tryTraceroute("-T", "-p", strconv.Itoa(webPort))},
+	{"ftp, passive, fetches and stores", "shown", from6, tryFTP("-p")},
+	{"ftp, active, fetches and stores", "-", from6, tryFTP("-A")},
+}
+
+// run runs a program of the peers in a node and returns what it wrote.
+func (n *appNet) run(ctx context.Context, node *lab.Node, program string, args ...string) (string, error) {
+	path, err := peersOf(n.env).Program(program)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, programLimit)
+	defer cancel()
+	out, err := node.Run(ctx, append([]string{path}, args...)...)
+	return string(out), err
+}
+
+// expect fails unless a text is part of what was written.
+func expect(out, want string) error {
+	if !strings.Contains(out, want) {
+		return fmt.Errorf("no %q in %q", want, strings.TrimSpace(out))
+	}
+	return nil
+}
+
+func tryCurl(ctx context.Context, n *appNet, d appDirection) error {
+	node, to := n.caller(d)
+	out, err := n.run(ctx, node, "curl", "--silent", "--show-error", "--fail", "--globoff",
+		"http://"+netip.AddrPortFrom(to, webPort).String()+"/picture-7")
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal([]byte(out), picture(7)) {
+		return fmt.Errorf("%d bytes arrived, and not those of the page", len(out))
+	}
+	return nil
+}
+
+// browserConnections is how many connections a browser opens to one server.
+const browserConnections = 6
+
+var pictureTag = regexp.MustCompile(`<img src="([^"]+)">`)
+
+// tryBrowser fetches a page and then what it shows, by several connections at once
+// that stay open.
+func tryBrowser(ctx context.Context, n *appNet, d appDirection) error {
+	node, to := n.caller(d)
+	transport := &http.Transport{DialContext: dialer(node), MaxConnsPerHost: browserConnections}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Timeout: programLimit}
+	base := "http://" + netip.AddrPortFrom(to, webPort).String()
+	page, err := fetch(ctx, client, base+"/")
+	if err != nil {
+		return err
+	}
+	tags := pictureTag.FindAllSubmatch(page, -1)
+	if len(tags) != webPictures {
+		return fmt.Errorf("the page shows %d pictures, not %d", len(tags), webPictures)
+	}
+	errs := make([]error, len(tags))
+	var wait sync.WaitGroup
+	for i, tag := range tags {
+		wait.Go(func() {
+			body, err := fetch(ctx, client, base+string(tag[1]))
+			if err == nil && !bytes.Equal(body, picture(i)) {
+				err = fmt.Errorf("picture %d changed on its way", i)
+			}
+			errs[i] = err
+		})
+	}
+	wait.Wait()
+	return errors.Join(errs...)
+}
+
+func fetch(ctx context.Context, client *http.Client, url string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the server answers %s", answer.Status)
+	}
+	return io.ReadAll(answer.Body)
+}
+
+var nuttcpRate = regexp.MustCompile(`= +([0-9.]+) Mbps`)
+
+// tryNuttcp transfers for half a second.
+func tryNuttcp(mode string) func(context.Context, *appNet, appDirection) error {
+	return func(ctx context.Context, n *appNet, d appDirection) error {
+		node, to := n.caller(d)
+		family, args := "-4", []string{mode}
+		if d == from6 {
+			family = "-6"
+		}
+		if mode == "-r" {
+			args = append(args, "-F") // the client opens the data connection, too
+		}
+		out, err := n.run(ctx, node, "nuttcp", append(args, family, "-n16m", to.String())...)
+		if err != nil {
+			return err
+		}
+		if m := nuttcpRate.FindStringSubmatch(out); m == nil || m[1] == "0.0000" {
+			return fmt.Errorf("it says %q", strings.TrimSpace(out))
+		}
+		return nil
+	}
+}
+
+func tryFinger(ctx context.Context, n *appNet, d appDirection) error {
+	node, to := n.caller(d)
+	out, err := n.run(ctx, node, "finger", "root@"+to.String())
+	if err != nil {
+		return err
+	}
+	return expect(out, "Login: root")
+}
+
+// tryTelnet types one line. The client ends when its input ends, so that this stays
+// open until the server has answered.
+func tryTelnet(ctx context.Context, n *appNet, d appDirection) error {
+	node, to := n.caller(d)
+	path, err := peersOf(n.env).Program("inetutils-telnet")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, programLimit)
+	defer cancel()
+	p, err := node.Start(ctx, lab.Process{Name: "telnet", Path: "sh", Args: []string{
+		"-c", `{ echo hello; while kill -0 $$ 2>/dev/null; do sleep 0.1; done; } | exec "$0" "$1"`, path, to.String(),
+	}})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = p.Stop() }()
+	for _, want := range []string{peers.TelnetGreeting, peers.TelnetEcho + "hello"} {
+		if _, err := p.WaitFor(ctx, want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func tryPing(ctx context.Context, n *appNet, d appDirection) error {
+	node, to := n.caller(d)
+	out, err := n.run(ctx, node, "ping", "-n", "-c", "3", "-i", "0.05", "-W", "1", "-e", strconv.Itoa(echoIdent), to.String())
+	if err != nil {
+		return errors.Join(err, expect(out, " 3 received"))
+	}
+	return expect(out, " 3 received")
+}
+
+// hopLine is one line of traceroute.
+var hopLine = regexp.MustCompile(`^ *[0-9]+ +([0-9a-f.:]+|\*)`)
+
+// tryTraceroute compares the hops with the routers that are there: those of the
+// IPv4 side appear by their translated addresses, those of the IPv6 side, which
+// have none, by what stands for them.
+func tryTraceroute(args ...string) func(context.Context, *appNet, appDirection) error {
+	return func(ctx context.Context, n *appNet, d appDirection) error {
+		node, to := n.caller(d)
+		want := []netip.Addr{appRouter6, appBox6, translated(appPrefix, appInner4), host4In6()}
+		if d == from4 {
+			want = []netip.Addr{appRouter4, appBox4, n.router6In4(), appMapped}
+		}
+		out, err := n.run(ctx, node, "traceroute.db", append(args, "-n", "-q", "1", "-w", "1", "-m", "10", to.String())...)
+		if err != nil {
+			return err
+		}
+		var hops []string
+		for line := range strings.Lines(out) {
+			if m := hopLine.FindStringSubmatch(line); m != nil {
+				hops = append(hops, m[1])
+			}
+		}
+		same := len(hops) == len(want)
+		for i := range min(len(hops), len(want)) {
+			same = same && net.ParseIP(hops[i]).Equal(want[i].AsSlice())
+		}
+		if !same {
+			return fmt.Errorf("the way is %s", strings.Join(hops, ", "))
+		}
+		return nil
+	}
+}

@@ -1,0 +1,151 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/isthmus-net/isthmus/internal/control"
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/load"
+	"github.com/isthmus-net/isthmus/lab/peers"
+	"github.com/isthmus-net/isthmus/lab/report"
+)
+
+// translator is one to be started on a router.
+type translator struct {
+	way    way
+	name   string // of its files
+	router *lab.Node
+	prefix netip.Prefix // of translated IPv4 addresses
+	client netip.Addr   // the IPv6 host
+	mapped netip.Addr   // the IPv4 address that stands for it
+	more   string       // lines of Isthmus's section
+	// Of Isthmus, if they are not the client's network and the address mapped:
+	clients netip.Prefix
+	pool    string
+}
+
+// taygaDevice is tayga's TUN device.
+const taygaDevice = "nat64"
+
+// startTranslator runs what the way is named after.
+func (p *naptPath) startTranslator(ctx context.Context, n *naptPaths) (err error) {
+	if p.way.direct() || p.way == wayKernel {
+		return nil
+	}
+	t := translator{
+		way: p.way, name: string(p.way), router: p.router,
+		prefix: naptPrefix(p.number), client: p.source, mapped: p.mapped,
+		more: "lowest_ipv6_mtu = 1500\n" + n.plan.More, // as all cables have: answers to large pings stay whole
+	}
+	if n.plan.Static {
+		t.more += fmt.Sprintf("static = [\"udp [%s]:%d %s:%d\"]\n", p.source, load.DiscardPort, p.mapped, load.DiscardPort)
+	}
+	if n.plan.Crowd {
+		t.clients, t.pool = crowdAll, crowdPool(p.number).String()
+	}
+	p.process, err = t.start(ctx, n.env, n.dir)
+	return err
+}
+
+// start runs the translator with its files in dir.
+func (t *translator) start(ctx context.Context, e *lab.Env, dir string) (*lab.Proc, error) {
+	if t.way == wayTayga {
+		return t.startTayga(ctx, e, dir)
+	}
+	return t.startIsthmus(ctx, e, dir)
+}
+
+func (t *translator) startTayga(ctx context.Context, e *lab.Env, dir string) (*lab.Proc, error) {
+	// Tayga's own addresses are routed nowhere: only its errors come from them.
+	device, run, err := peersOf(e).Tayga(dir, peers.Tayga{
+		Name: t.name, Device: taygaDevice, IPv4: taygaOwn4, IPv6: netip.MustParseAddr("2001:db8:64:ffff::1"),
+		Prefix: t.prefix, Map: []peers.TaygaMap{{IPv6: t.client, IPv4: t.mapped}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := t.router.Run(ctx, append([]string{device.Path}, device.Args...)...); err != nil {
+		return nil, err
+	}
+	t.router.Up(taygaDevice).Addr(taygaDevice, "203.0.113.253/32").
+		Route(t.prefix.String(), taygaDevice).Route(t.mapped.String()+"/32", taygaDevice).
+		Route(taygaOwn4.String()+"/32", taygaDevice).Route("2001:db8:64:ffff::1/128", taygaDevice)
+	if err := t.router.Lab().Err(); err != nil {
+		return nil, err
+	}
+	return t.router.Start(ctx, lab.Process{Name: "tayga", Path: run.Path, Args: run.Args, Env: run.Env})
+}
+
+// startIsthmus runs a stateful translator.
+func (t *translator) startIsthmus(ctx context.Context, e *lab.Env, dir string) (*lab.Proc, error) {
+	clients, pool := t.clients, t.pool
+	if pool == "" {
+		clients, pool = netip.PrefixFrom(t.client, 64).Masked(), t.mapped.String()+" 1-65535"
+	}
+	file := filepath.Join(dir, t.name+".toml")
+	text := fmt.Sprintf("[control]\nsocket = %q\n\n[[nat64]]\nname = %q\nclients = [%q]\npool6 = [%q]\npool4 = [%q]\nkeep_state = false\nfast_path = %q\n%s",
+		t.socket(dir), t.name, clients, t.prefix, pool, t.way.fastPath(), t.more)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		return nil, fmt.Errorf("the configuration of %s cannot be written: %w", t.name, err)
+	}
+	if err := t.router.SetControl(t.socket(dir)); err != nil {
+		return nil, err
+	}
+	return t.router.Start(ctx, lab.Process{Name: "isthmus", Path: e.Binary, Args: []string{"run", "-c", file}})
+}
+
+// socket is the control socket of an Isthmus translator.
+func (t *translator) socket(dir string) string { return filepath.Join(dir, t.name+".sock") }
+
+// checkPaths looks whether packets took the ways that the columns are named after: in
+// the kernel where the column says so, through the engine else.
+func (n *naptPaths) checkPaths(ctx context.Context, rep *report.Report) error {
+	for _, p := range n.paths {
+		if !p.way.ours() {
+			continue
+		}
+		values, err := p.values(ctx, n)
+		if err != nil {
+			return err
+		}
+		fast, _ := forwarded(values)
+		engine := values["to_ipv4_total"] + values["to_ipv6_total"]
+		other := engine
+		if p.way == wayUser {
+			other = fast
+		}
+		if fast+engine == 0 || other > strays*(fast+engine) {
+			rep.Fault("%s translated %.0f packets in the kernel and %.0f through the engine", p.way.title(), fast, engine)
+		}
+	}
+	return nil
+}
+
+// values are the counters of the way's Isthmus.
+func (p *naptPath) values(ctx context.Context, n *naptPaths) (map[string]float64, error) {
+	instance, err := p.status(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	return instance.Values, nil
+}
+
+// status is what the way's Isthmus says of its translator.
+func (p *naptPath) status(ctx context.Context, n *naptPaths) (s control.Instance, err error) {
+	t := translator{name: string(p.way)}
+	status, err := control.NewClient(t.socket(n.dir)).Status(ctx)
+	if err != nil {
+		return s, err
+	}
+	if len(status.Instances) != 1 {
+		return s, errors.New("the translator is not in its own status")
+	}
+	return status.Instances[0], nil
+}

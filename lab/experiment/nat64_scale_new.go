@@ -1,0 +1,205 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/load"
+	"github.com/isthmus-net/isthmus/lab/report"
+)
+
+// Loads of new sessions, per second. The best of them counts: above what one core
+// makes, it loses time to packets that it then drops.
+var (
+	newUDPLoads = []float64{200e3, 400e3, 600e3, 800e3, 1000e3, 1500e3}
+	newTCPLoads = []float64{25e3, 50e3, 100e3, 150e3, 200e3, 300e3}
+)
+
+// tcpAhead is how many connections are open before the first is closed.
+const tcpAhead = 2000
+
+// scaleNew measures how many sessions one core makes.
+func scaleNew(ctx context.Context, e *lab.Env, rep *report.Report, form scaleForm) error {
+	clients := 0
+	for _, loads := range [][]float64{newUDPLoads, newTCPLoads} {
+		for _, rate := range loads {
+			clients += form.slices * fresh(rate)
+		}
+	}
+	l, done, err := startLoadedNAPT(ctx, e, scaleName+"-new", naptPlan{Ways: []way{wayTC, wayXDP}, Crowd: true, More: crowdLines("")}, clients)
+	if err != nil {
+		return err
+	}
+	defer done()
+	table := report.Table{
+		Title:   "new sessions per second on one core, thousands: median of slices at the best load",
+		Columns: []string{"way", "UDP", "at a load of", "TCP, connected and closed", "at a load of"},
+		Notes:   []string{"A TCP connection is three packets of the client (SYN, FIN, and both answers pass back): its host answers without state."},
+	}
+	for _, p := range l.paths {
+		e.Step("%s: new sessions, %d slices at each of %d loads", p.way.title(), form.slices, len(newUDPLoads)+len(newTCPLoads))
+		if err := l.meet(ctx, p, clients); err != nil {
+			return err
+		}
+		at := min(clients, meetEach*crowdNetworks) % clients
+		udp, udpLoad, at, err := l.bestNew(ctx, p, newUDPLoads, form.slices, clients, at, l.newUDP)
+		if err != nil {
+			return err
+		}
+		answers, err := l.answer(p)
+		if err != nil {
+			return err
+		}
+		tcp, tcpLoad, _, err := l.bestNew(ctx, p, newTCPLoads, form.slices, clients, at, answers.slice)
+		if err := errors.Join(err, answers.host.Close()); err != nil {
+			return err
+		}
+		table.Rows = append(table.Rows, []string{p.way.title(), thousands(udp), fmt.Sprintf("%.0f", udpLoad/1e3), thousands(tcp), fmt.Sprintf("%.0f", tcpLoad/1e3)})
+		for _, f := range []struct {
+			name  string
+			rates []float64
+		}{{figureNewUDP, udp}, {figureNewTCP, tcp}} {
+			figure := report.Figure{Name: p.way.title() + ": " + f.name, Unit: "thousands", Isthmus: report.Measured(inThousands(f.rates)...)}
+			if p.way == wayXDP {
+				figure.Must = must(scaleName, f.name)
+			}
+			rep.Figures = append(rep.Figures, figure)
+		}
+	}
+	rep.Tables = append(rep.Tables, table)
+	return l.healthy()
+}
+
+// fresh is how many clients a slice of that load needs.
+func fresh(rate float64) int { return int(rate*loadSlice.Seconds()) + tcpAhead + tcpAhead/2 }
+
+// newSlice makes sessions of so many clients from the first on, at that rate, and
+// returns how many a second were made.
+type newSlice func(p *naptPath, first, clients int, rate float64) (made float64, err error)
+
+// bestNew tries all loads and returns the slices of the best, that load, and the
+// next client that has no session.
+func (l *loadedNAPT) bestNew(ctx context.Context, p *naptPath, loads []float64, slicesEach, clients, at int, slice newSlice) (best []float64, load float64, next int, err error) {
+	for _, rate := range loads {
+		var rates []float64
+		for range slicesEach {
+			if err := ctx.Err(); err != nil {
+				return nil, 0, at, err
+			}
+			need := fresh(rate)
+			if at+need > clients {
+				at = 0 // those whom the translator met first: few
+			}
+			made, err := slice(p, at, need, rate)
+			if err != nil {
+				return nil, 0, at, fmt.Errorf("%s: %w", p.way.title(), err)
+			}
+			rates = append(rates, made)
+			at += need
+		}
+		if len(best) == 0 || report.Measured(rates...).Median() > report.Measured(best...).Median() {
+			best, load = rates, rate
+		}
+	}
+	return best, load, at, nil
+}
+
+// newUDP sends one packet of each client: what arrives has made a session.
+func (l *loadedNAPT) newUDP(p *naptPath, first, clients int, rate float64) (float64, error) {
+	sent, arrived, err := l.run(p, toIPv4, l.crowd(p, first, clients, 0), load.Pace{Rate: rate, Time: loadSlice, Slack: loadSlice})
+	if err != nil {
+		return 0, err
+	}
+	if int(sent.All()) > clients {
+		return 0, fmt.Errorf("%d packets of %d clients were sent: not each has made a session", sent.All(), clients)
+	}
+	return float64(arrived) / sent.Took.Seconds(), nil
+}
+
+// answeredWay is a way whose outside accepts and closes TCP connections.
+type answeredWay struct {
+	*loadedNAPT
+	host *load.Answerer
+}
+
+// answer makes outside accept and close connections of a way. The meters go: one
+// place has room for one program that takes frames.
+func (l *loadedNAPT) answer(p *naptPath) (*answeredWay, error) {
+	if err := errors.Join(l.counters[p.way].Close(), p.echoes.Close()); err != nil {
+		return nil, err
+	}
+	delete(l.counters, p.way)
+	p.closers = slices.DeleteFunc(p.closers, func(c io.Closer) bool { return c == p.echoes })
+	host, err := load.NewAnswerer()
+	if err != nil {
+		return nil, err
+	}
+	name := string(p.way)
+	err = errors.Join(
+		l.outside.Do(func() error { return host.Answer(name, p.way.hook()) }),
+		l.inside.Do(func() error { return host.Listen(name, p.way.hook()) }),
+	)
+	if err != nil {
+		return nil, errors.Join(err, host.Close())
+	}
+	return &answeredWay{l, host}, nil
+}
+
+// segments is a lane of TCP segments of the clients.
+func (l *loadedNAPT) segments(p *naptPath, flags byte, first, n, start int) load.Lane {
+	lane := l.crowd(p, first, n, start)
+	lane.Frame = load.Segment(p.insideMAC, p.in6MAC, netip.AddrPortFrom(p.source, flowPort), netip.AddrPortFrom(p.target, load.DiscardPort), flags)
+	return lane
+}
+
+// slice opens connections and closes them a little later.
+func (a *answeredWay) slice(p *naptPath, first, clients int, rate float64) (float64, error) {
+	opened := 0
+	for opened < tcpAhead {
+		lane := a.segments(p, load.SYN, first, clients, opened)
+		sent, _, err := a.send(p, []load.Lane{lane}, load.Pace{Rate: newTCPLoads[0], Time: loadSlice, Slack: loadSlice})
+		if err != nil {
+			return 0, err
+		}
+		opened += int(sent.All())
+	}
+	lanes := []load.Lane{a.segments(p, load.SYN, first, clients, opened), a.segments(p, load.FIN|load.ACK, first, clients, 0)}
+	sent, seen, err := a.send(p, lanes, load.Pace{Rate: 2 * rate, Time: loadSlice, Slack: loadSlice})
+	if err != nil {
+		return 0, err
+	}
+	if opened+int(sent.Frames[0]) > clients {
+		return 0, fmt.Errorf("%d connections of %d clients were opened: not each is new", opened+int(sent.Frames[0]), clients)
+	}
+	return float64(min(seen.SYNBack, seen.FINBack)) / sent.Took.Seconds(), nil
+}
+
+// send runs the generator and returns what of the answers came back.
+func (a *answeredWay) send(p *naptPath, lanes []load.Lane, pace load.Pace) (sent load.Sent, seen load.Answers, err error) {
+	before, err := a.host.Count()
+	if err != nil {
+		return sent, seen, err
+	}
+	err = p.way.generate(func() (err error) {
+		sent, err = a.generator.Run(lanes, pace)
+		return err
+	})
+	if err == nil && sent.Took <= 0 {
+		err = errors.New("the generator sent less than two batches")
+	}
+	if err != nil {
+		return sent, seen, err
+	}
+	after, err := a.host.Settle(loadDrain)
+	return sent, load.Answers{
+		SYN: after.SYN - before.SYN, FIN: after.FIN - before.FIN,
+		SYNBack: after.SYNBack - before.SYNBack, FINBack: after.FINBack - before.FINBack,
+	}, err
+}
