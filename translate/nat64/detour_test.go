@@ -175,3 +175,13 @@ func TestDetourAgain(t *testing.T) {
 	client(flagACK)
 	proxy(flagACK)
 }
+
+// TestDetourOfAnotherPort: the proxy has a connection with one port of a client alone.
+func TestDetourOfAnotherPort(t *testing.T) {
+	b := engine(t, detoured)
+	b.one(b.in(pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(1500, 21, flagSYN, 0)}))
+	for name, message := range map[string][]byte{"to another port": tcpMsg(21, 1501, synACK, 0), "from another port": tcpMsg(22, 1500, synACK, 0)} {
+		t.Log(name)
+		b.refused(pkt{src: "fd00:1:2:3::1", dst: "fd00:1:2:3:0:1::", proto: tcpProto, payload: message}, DetourUnknown)
+	}
+}

@@ -106,3 +106,12 @@ func TestStoredSYNsAreBounded(t *testing.T) {
 	b.pass(7 * time.Second)
 	b.refused(from("198.51.100.4"), StoredSYN)
 }
+
+// TestSimultaneousOpenAtASystemPort: these are of no block, and free for any client.
+func TestSimultaneousOpenAtASystemPort(t *testing.T) {
+	b := engine(t, ports(1, 65535))
+	b.refused(synTo(500), StoredSYN)
+	if got := srcPort(b.one(b.in(pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(1500, 80, flagSYN, 0)}))); got != 500 {
+		t.Errorf("port %d", got)
+	}
+}

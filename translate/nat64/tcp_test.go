@@ -321,3 +321,30 @@ func TestTCPFromIPv4(t *testing.T) {
 		engine(t, nil).refused(pkt{src: other4, dst: poolIP, proto: tcpProto, payload: tcpMsg(81, 80, flagSYN, 0)}, NoBinding)
 	})
 }
+
+// TestLifetimeOfAFIN: the first FIN changes the state and not the lifetime, which runs from the
+// last data.
+func TestLifetimeOfAFIN(t *testing.T) {
+	k := reach(t, engine(t, nil), state.Established)
+	k.pass(time.Hour)
+	k.one(k.v4(flagFIN | flagACK))
+	k.pass(time.Hour + 10*time.Second)
+	if n := k.Engine.Sizes().Sessions; n != 0 {
+		t.Errorf("%d sessions", n)
+	}
+}
+
+// TestProbation: it runs from the moment at which the connection expired, not from when that
+// was noticed.
+func TestProbation(t *testing.T) {
+	k := reach(t, engine(t, nil), state.Established)
+	k.now = k.now.Add(2*time.Hour + 3*time.Minute) // without Tick
+	k.v4(flagRST)
+	if got := k.status(); got != state.Trans {
+		t.Fatalf("state %s", got)
+	}
+	k.pass(time.Minute + 10*time.Second)
+	if n := k.Engine.Sizes().Sessions; n != 0 {
+		t.Errorf("%d sessions", n)
+	}
+}
