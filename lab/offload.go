@@ -45,6 +45,11 @@ type ifreqPointer struct {
 func (n *Node) DisableOffloads(iface string) error {
 	return n.Do(func() error {
 		for _, o := range offloads {
+			// A program at the far end may have taken a feature away; the kernel
+			// refuses to switch off what is not there.
+			if on, err := ethtool(iface, ethtoolValue{command: o.get}); err == nil && on == 0 {
+				continue
+			}
 			if _, err := ethtool(iface, ethtoolValue{command: o.set}); err != nil {
 				return fmt.Errorf("cannot switch off %s of %s in node %s: %w", o.name, iface, n.name, err)
 			}
