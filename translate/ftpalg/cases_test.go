@@ -529,8 +529,10 @@ func TestLongLines(t *testing.T) {
 		> AUTH `+long+`
 		s 500 no
 		< 500 no
-		c EPSV
-		> PASV`, nil)
+		c ALGS STATUS64
+		> NOOP
+		s 200 ok
+		< 216 EPSVEPRT`, nil)
 	if counts["line_too_long"] != 7 {
 		t.Errorf("counted: %v", counts)
 	}

@@ -347,14 +347,14 @@ func TestStop(t *testing.T) {
 
 // TestSilence ends a connection, but not during a transfer.
 func TestSilence(t *testing.T) {
-	s := newSite(t, Settings{Idle: 50 * time.Millisecond}, nil)
+	s := newSite(t, Settings{Idle: 500 * time.Millisecond}, nil)
 	client, server := s.meet()
 	client.says("RETR big")
 	server.hears("RETR big")
 	server.says("150 Opening")
 	client.hears("150 Opening")
 	// Several times as long as silence may last.
-	time.Sleep(300 * time.Millisecond)
+	time.Sleep(1500 * time.Millisecond)
 	server.says("226 Done")
 	client.hears("226 Done")
 	client.hears("421 Service not available, closing control connection")
@@ -367,6 +367,23 @@ func TestSilence(t *testing.T) {
 func TestSilenceOfOne(t *testing.T) {
 	s := newSite(t, Settings{Write: 50 * time.Millisecond}, nil)
 	client, server := s.meet()
+	if err := client.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	server.hearsEnd(io.EOF)
+	client.hears("421 Service not available, closing control connection")
+	client.hearsEnd(io.EOF)
+	s.counted("idle_timeout")
+}
+
+// TestSilenceOfATransfer that a client has left ends as silence without one does.
+func TestSilenceOfATransfer(t *testing.T) {
+	s := newSite(t, Settings{Idle: 500 * time.Millisecond}, nil)
+	client, server := s.meet()
+	client.says("RETR big")
+	server.hears("RETR big")
+	server.says("150 Opening")
+	client.hears("150 Opening")
 	if err := client.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
