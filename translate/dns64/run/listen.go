@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"slices"
 	"syscall"
 
 	"github.com/miekg/dns"
@@ -122,12 +123,16 @@ func (i *Instance) serveUDP(ctx context.Context, conn *net.UDPConn) error {
 	}
 }
 
-// temporary tells errors of one datagram, which an ICMP message has brought, from those of
-// the socket.
+// passing are errors of one datagram or connection, which an ICMP message or a shortage has
+// brought, and not of the socket.
+var passing = []syscall.Errno{
+	syscall.ECONNREFUSED, syscall.ECONNABORTED, syscall.EHOSTUNREACH, syscall.ENETUNREACH,
+	syscall.ENOMEM, syscall.ENOBUFS, syscall.EMFILE, syscall.ENFILE,
+}
+
 func temporary(err error) bool {
 	var number syscall.Errno
-	return errors.As(err, &number) && (number == syscall.ECONNREFUSED || number == syscall.EHOSTUNREACH ||
-		number == syscall.ENETUNREACH || number == syscall.ENOMEM || number == syscall.ENOBUFS)
+	return errors.As(err, &number) && slices.Contains(passing, number)
 }
 
 // answer is what a client is told.

@@ -20,6 +20,8 @@ const (
 	pipeline = 32
 	// shareOfOne is which part of all connections one address may have.
 	shareOfOne = 8
+	// shortage is how long nobody is let in when the host has no room for connections.
+	shortage = 50 * time.Millisecond
 	// sendTimeout is how long a client may take to read an answer.
 	sendTimeout = 5 * time.Second
 )
@@ -76,8 +78,9 @@ func (i *Instance) serveTCP(ctx context.Context, listener *net.TCPListener) erro
 			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return nil
 			}
-			var failed net.Error
-			if errors.As(err, &failed) && failed.Timeout() || temporary(err) {
+			if temporary(err) {
+				i.counters.connectionsRefused.Add(1)
+				time.Sleep(shortage)
 				continue
 			}
 			return fmt.Errorf("cannot take connections on %s: %w", listener.Addr(), err)
