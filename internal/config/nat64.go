@@ -87,8 +87,8 @@ type NAT64 struct {
 	// prefix AlgPrefix; not valid: one made of the instance's name.
 	FTP       bool         `key:"ftp"`
 	AlgPrefix netip.Prefix `key:"alg_prefix"`
-	// AnnouncePREF64 are the interfaces on which router advertisements tell of the
-	// first prefix of pool6 (RFC 8781).
+	// AnnouncePREF64 are the interfaces on which router advertisements tell of pool6
+	// (RFC 8781).
 	AnnouncePREF64 []string `key:"announce_pref64"`
 
 	// KeepState keeps sessions over a restart in the file StateFile; empty: one

@@ -38,17 +38,19 @@ type NAT64 struct {
 	device device
 	events eventLog
 	fast   *fast
+	self   selfCheck
 
 	engine  atomic.Pointer[nat64.Engine] // nil before the state is open
 	path    translate.Path               // guarded by the loop
 	adopted int                          // sessions of an earlier process
 
-	mu     sync.Mutex // guards what follows, and the order of changes
-	cfg    config.NAT64
-	own    own
-	hosts  []netip.Addr // this host's IPv4 addresses
-	memory *memory
-	ftp    *ftpGateway // nil before it is open
+	mu          sync.Mutex // guards what follows, and the order of changes
+	cfg         config.NAT64
+	own         own
+	hosts       []netip.Addr // this host's IPv4 addresses
+	memory      *memory
+	advertisers *advertisers // of pool6; nil before they are started
+	ftp         *ftpGateway  // nil before it is open
 }
 
 // NewNAT64 makes the translator that cfg describes, without touching the host.
@@ -104,6 +106,10 @@ func (n *NAT64) Run(ctx context.Context) (err error) {
 	if err := n.look(); err != nil {
 		return err
 	}
+	if err := n.advertise(ctx); err != nil {
+		return err
+	}
+	defer n.advertisers.close()
 	for _, tun := range n.device.tuns {
 		group.Go(func() error {
 			return n.loop.ReadTunQuick(tun, loop.Ports{IP: tun}, loop.Quick[[]byte, *nat64.Out]{}, n.handle)
@@ -126,6 +132,9 @@ func (n *NAT64) Run(ctx context.Context) (err error) {
 // handle gives a packet of either family to the engine.
 func (n *NAT64) handle(ip []byte, now time.Time, out *nat64.Out) {
 	e := n.engine.Load()
+	if n.self.turn(ip, &out.Batch) {
+		return
+	}
 	if len(ip) > 0 && ip[0]>>4 == 6 {
 		e.HandleIPv6(ip, n.path, now, out)
 	} else {
@@ -172,6 +181,15 @@ func (n *NAT64) open() error {
 		return err
 	}
 	return commit()
+}
+
+// advertise starts to tell hosts of pool6 where the configuration wants it.
+func (n *NAT64) advertise(ctx context.Context) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var err error
+	n.advertisers, err = startAdvertisers(ctx, &n.cfg, n.log)
+	return err
 }
 
 // openFast loads the fast path, also for the program alone that leads packets for

@@ -75,7 +75,7 @@ func (n *NAT64) change(live *config.NAT64) error {
 		return errors.Join(err, e)
 	}
 	commitFTP()
-	return commit()
+	return errors.Join(commit(), n.advertisers.apply(live))
 }
 
 // changeEngine gives the engine settings with their static bindings, or what it had

@@ -170,9 +170,10 @@ func (n *NAT64) Collect(emit func(role.Metric)) {
 	tun, _ := n.device.stats()
 	loop.CollectPort(emit, "tun", tun)
 	n.mu.Lock()
-	ftp := n.ftp
+	ftp, advertisers := n.ftp, n.advertisers
 	n.mu.Unlock()
 	ftp.collect(emit)
+	advertisers.collect(emit)
 }
 
 // eachDropped calls f for every drop reason, in a fixed order.

@@ -38,6 +38,7 @@ type SIIT struct {
 	loop   loop.Loop[*packet.Batch]
 	ready  chan struct{}
 	device device
+	self   selfCheck
 
 	mu    sync.Mutex // guards what follows, and the order of changes
 	cfg   config.SIIT
@@ -155,7 +156,7 @@ func (s *SIIT) Run(ctx context.Context) (err error) {
 	}
 	for _, tun := range s.device.tuns {
 		group.Go(func() error {
-			return s.loop.ReadTunQuick(tun, loop.Ports{IP: tun}, loop.Quick[[]byte, *packet.Batch]{}, s.engine.Handle)
+			return s.loop.ReadTunQuick(tun, loop.Ports{IP: tun}, loop.Quick[[]byte, *packet.Batch]{}, s.handle)
 		})
 	}
 	group.Go(func() error { return s.follow(ctx, changes) })
@@ -163,6 +164,13 @@ func (s *SIIT) Run(ctx context.Context) (err error) {
 	s.announce()
 	close(s.ready)
 	return group.Wait()
+}
+
+// handle gives a packet to the engine.
+func (s *SIIT) handle(ip []byte, now time.Time, out *packet.Batch) {
+	if !s.self.turn(ip, out) {
+		s.engine.Handle(ip, now, out)
+	}
 }
 
 // open opens the device, then sets the routes, so that no packet comes before it can

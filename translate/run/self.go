@@ -1,0 +1,163 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/translate"
+)
+
+var (
+	_ role.Announced = (*NAT64)(nil)
+	_ role.Announced = (*SIIT)(nil)
+)
+
+const (
+	// selfAgain is how long a packet of a check may be under way before another is sent:
+	// one that was lost in a burst is not a failed check.
+	selfAgain = 100 * time.Millisecond
+	// selfPort is the UDP port that the packet is sent to: discard.
+	selfPort = 9
+	// nonceLen is long enough that nobody guesses a packet which comes back.
+	nonceLen = 16
+)
+
+// selfCheck sends packets from this host's own stack to an address of pool6, through the
+// device and a loop, and back. The loops pass it what they read; nothing else than its own
+// packets is touched.
+type selfCheck struct {
+	one    sync.Mutex // a check at a time
+	expect atomic.Pointer[[nonceLen]byte]
+}
+
+// check sends a packet round and waits for it until ctx is done.
+func (s *selfCheck) check(ctx context.Context, prefix netip.Prefix) error {
+	s.one.Lock()
+	defer s.one.Unlock()
+	p, err := translate.NewPrefix(prefix)
+	if err != nil {
+		return err
+	}
+	to := netip.AddrPortFrom(p.Embed(netip.AddrFrom4([4]byte{192, 0, 2, 1})), selfPort)
+	conn, err := net.DialUDP("udp6", nil, net.UDPAddrFromAddrPort(to))
+	if err != nil {
+		return fmt.Errorf("the translator cannot check itself, for there is no way to its device: %w", err)
+	}
+	defer conn.Close()
+	nonce := new([nonceLen]byte)
+	rand.Read(nonce[:])
+	s.expect.Store(nonce)
+	defer s.expect.Store(nil)
+	back := make(chan struct{}, 1)
+	go receive(conn, nonce, back)
+	again := time.NewTicker(selfAgain)
+	defer again.Stop()
+	for {
+		_, _ = conn.Write(nonce[:]) // what the kernel refuses now it may take the next time
+		select {
+		case <-back:
+			return nil
+		case <-again.C:
+		case <-ctx.Done():
+			return errors.New("a packet that the translator sent itself through its device did not come back")
+		}
+	}
+}
+
+// receive reports that the nonce came back, until the socket is closed.
+func receive(conn *net.UDPConn, nonce *[nonceLen]byte, back chan<- struct{}) {
+	buf := make([]byte, nonceLen+1)
+	for {
+		n, err := conn.Read(buf)
+		switch {
+		case err == nil && bytes.Equal(buf[:n], nonce[:]):
+			back <- struct{}{}
+			return
+		case errors.Is(err, net.ErrClosed):
+			return
+		}
+	}
+}
+
+// turn turns a packet round that belongs to a check. It returns false for all others.
+func (s *selfCheck) turn(ip []byte, out *packet.Batch) bool {
+	nonce := s.expect.Load()
+	const size = packet.IPv6HeaderLen + packet.UDPHeaderLen + nonceLen
+	if nonce == nil || len(ip) != size || ip[0]>>4 != 6 || ip[6] != packet.ProtoUDP || !bytes.Equal(ip[size-nonceLen:], nonce[:]) {
+		return false
+	}
+	// The checksum is a sum, in which the order of the addresses and ports does not
+	// matter (RFC 8200, section 8.1).
+	p := packet.IPv6(ip)
+	src, dst := *p.SrcBytes(), *p.DstBytes()
+	*p.SrcBytes(), *p.DstBytes() = dst, src
+	ports := p[packet.IPv6HeaderLen:]
+	ports[0], ports[1], ports[2], ports[3] = ports[2], ports[3], ports[0], ports[1]
+	out.SendIP(p)
+	return true
+}
+
+// checkSelf checks by the first of some prefixes; without one, or without routes of its
+// own, the state of the device is all that can be told.
+func (d *device) checkSelf(ctx context.Context, s *selfCheck, prefixes []netip.Prefix) error {
+	d.mu.Lock()
+	routed, name := d.route, d.name
+	d.mu.Unlock()
+	switch state := d.state(); {
+	case state == "device_down":
+		return fmt.Errorf("the device %s is down: run ip link set %s up", name, name)
+	case state != "serving":
+		return errors.New("the translator is not running")
+	case !routed || len(prefixes) == 0:
+		return nil
+	}
+	return s.check(ctx, prefixes[0])
+}
+
+// AnnouncedPrefixes implements [role.Announced].
+func (n *NAT64) AnnouncedPrefixes() []netip.Prefix {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.cfg.Announce {
+		return nil
+	}
+	return n.cfg.Announced()
+}
+
+// CheckSelf implements [role.Announced].
+func (n *NAT64) CheckSelf(ctx context.Context) error {
+	n.mu.Lock()
+	prefixes := n.cfg.Pool6
+	n.mu.Unlock()
+	return n.device.checkSelf(ctx, &n.self, prefixes)
+}
+
+// AnnouncedPrefixes implements [role.Announced].
+func (s *SIIT) AnnouncedPrefixes() []netip.Prefix {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.cfg.Announce {
+		return nil
+	}
+	return s.cfg.Announced()
+}
+
+// CheckSelf implements [role.Announced].
+func (s *SIIT) CheckSelf(ctx context.Context) error {
+	s.mu.Lock()
+	prefixes := s.cfg.Pool6
+	s.mu.Unlock()
+	return s.device.checkSelf(ctx, &s.self, prefixes)
+}
