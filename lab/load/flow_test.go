@@ -24,6 +24,7 @@ var flowLanes = []struct {
 }{
 	{"UDP from IPv6", Datagram(mac1, mac2, netip.AddrPortFrom(here, 5000), netip.AddrPortFrom(there, DiscardPort), 64), false},
 	{"UDP to an IPv4 client", Datagram(mac1, mac2, netip.MustParseAddrPort("192.0.2.9:9"), netip.MustParseAddrPort("198.51.100.1:5000"), 64), true},
+	{"large UDP to an IPv4 client", Datagram(mac1, mac2, netip.MustParseAddrPort("192.0.2.9:9"), netip.MustParseAddrPort("198.51.100.1:5000"), 1280), true},
 	{"TCP from IPv6", Segment(mac1, mac2, netip.AddrPortFrom(here, 5000), netip.AddrPortFrom(there, DiscardPort), SYN), false},
 	{"TCP to an IPv4 client", Segment(mac1, mac2, netip.MustParseAddrPort("192.0.2.9:9"), netip.MustParseAddrPort("198.51.100.1:5000"), SYN|ACK), true},
 }

@@ -3,6 +3,7 @@
 package load
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -130,7 +131,9 @@ func (t *generatorLane) judge(frame []byte) error {
 		inside := frame[etherLen+outerLen:]
 		next = frame[etherLen+9]
 		t.Form = formIPv4
-		if next == packet.ProtoUDP && len(inside) >= innerLen && inside[0]>>4 == 6 {
+		// The marker, too, begins as an IPv6 packet does.
+		if next == packet.ProtoUDP && len(inside) >= innerLen && inside[0]>>4 == 6 &&
+			int(binary.BigEndian.Uint16(inside[4:])) == len(inside)-packet.IPv6HeaderLen {
 			t.Form, next = formTunnel, inside[6]
 		}
 	}

@@ -37,29 +37,36 @@ struct {
 	__type(value, __u64);
 } counts SEC(".maps");
 
-// echo finds the header of an echo request or reply that carries the marker: its
+// echo finds the header of an ICMP message of that type that carries the marker: its
 // eight bytes are followed by the tag as those of UDP are.
-static __always_inline const __u8 *echo(const __u8 *icmp, const __u8 *end, __u8 request, __u8 reply)
+static __always_inline const __u8 *echo(const __u8 *icmp, const __u8 *end, __u8 type)
 {
-	if (icmp + UDP + TAG > end || (icmp[0] != request && icmp[0] != reply))
+	if (icmp + UDP + TAG > end || icmp[0] != type)
 		return NULL;
 	return *(const __u64 *)(icmp + UDP) == MARK ? icmp : NULL;
 }
 
+// Types of echo requests, which are what leaves, and replies, which are what arrives:
+// a host must see the requests of others.
+#define REQUEST4 8
+#define REPLY4 0
+#define REQUEST6 128
+#define REPLY6 129
+
 // test_packet4 finds it in an IPv4 packet that is no tunnel.
-static __always_inline const __u8 *test_packet4(const __u8 *ip, const __u8 *end)
+static __always_inline const __u8 *test_packet4(const __u8 *ip, const __u8 *end, bool leaves)
 {
 	if (ip[9] == PROTOCOL_ICMP)
-		return echo(ip + IPV4, end, 8, 0);
+		return echo(ip + IPV4, end, leaves ? REQUEST4 : REPLY4);
 	const __u8 *udp = ip + IPV4;
 	if (ip[9] != PROTOCOL_UDP || udp + UDP > end || udp[2] != 0 || udp[3] != DISCARD)
 		return NULL;
 	return udp;
 }
 
-// test_packet finds the header in front of the data of a test packet, in a tunnel
-// or not.
-static __always_inline const __u8 *test_packet(const __u8 *data, const __u8 *end)
+// test_packet finds the header in front of the data of a test packet that leaves or
+// arrives, in a tunnel or not.
+static __always_inline const __u8 *test_packet(const __u8 *data, const __u8 *end, bool leaves)
 {
 	const __u8 *ip = data + ETHERNET;
 
@@ -69,7 +76,7 @@ static __always_inline const __u8 *test_packet(const __u8 *data, const __u8 *end
 	if (type == ETHER_IPV4) {
 		if (ip[0] != 0x45)
 			return NULL;
-		const __u8 *plain = test_packet4(ip, end);
+		const __u8 *plain = test_packet4(ip, end, leaves);
 		if (plain)
 			return plain;
 		if (ip[9] != PROTOCOL_UDP)
@@ -82,10 +89,10 @@ static __always_inline const __u8 *test_packet(const __u8 *data, const __u8 *end
 		return NULL;
 	const __u8 *udp = ip + IPV6;
 	if (ip[6] == PROTOCOL_ICMPV6)
-		return echo(udp, end, 128, 129);
+		return echo(udp, end, leaves ? REQUEST6 : REPLY6);
 	// The first fragment of an echo: some translators cut those that would fit.
 	if (ip[6] == FRAGMENT && udp[0] == PROTOCOL_ICMPV6 && udp[2] == 0 && udp[3] == 1)
-		return echo(udp + 8, end, 128, 129);
+		return echo(udp + 8, end, leaves ? REQUEST6 : REPLY6);
 	if (ip[6] != PROTOCOL_UDP || udp[2] != 0 || udp[3] != DISCARD)
 		return NULL;
 	return udp;
@@ -107,7 +114,7 @@ static __always_inline void stamp(const __u8 *udp, const __u8 *end, void *stamps
 // arrive stamps and counts a test packet; it returns whether it was one.
 static __always_inline bool arrive(const __u8 *data, const __u8 *end)
 {
-	const __u8 *udp = test_packet(data, end);
+	const __u8 *udp = test_packet(data, end, false);
 
 	if (!udp)
 		return false;
@@ -145,7 +152,7 @@ SEC("tc") int meter_depart(struct __sk_buff *skb)
 {
 	linear(skb);
 	const __u8 *end = (void *)(long)skb->data_end;
-	const __u8 *udp = test_packet((void *)(long)skb->data, end);
+	const __u8 *udp = test_packet((void *)(long)skb->data, end, true);
 	if (udp)
 		stamp(udp, end, &departed);
 	return TC_ACT_OK;
