@@ -160,23 +160,23 @@ GLOBAL int tc_to4(struct __sk_buff *skb, u64 now)
 	struct to4 out = {};
 	u32 reason = in.segment == NO_SEGMENT ? REASON_OFFLOAD : judge_to4(skb, p, end, prefix, &in, &out);
 	if (UNLIKELY(reason != REASON_TO4_FORWARDED))
-		return tc_end(skb, reason, U64_AT(p->source, 0), in.now);
-	if (is_sampled(in.now))
-		sample_skb(skb, in.now, reason, HOOK_INGRESS);
+		return tc_end(skb, reason, U64_AT(p->source, 0), now);
+	if (is_sampled(now))
+		sample_skb(skb, now, reason, HOOK_INGRESS);
 
 	struct content *c = &out.content;
-	u32 size = out.size - (IPV6_LEN - IPV4_LEN), segment = in.segment ? in.segment - (IPV6_LEN - IPV4_LEN) : size;
 	struct changes by = changes4(p->source, p->destination, c, out.size - IPV6_LEN, &out.ends);
 	/* The kernel takes the first 20 bytes off the sum; the rest makes way for a header whose sum is 0. */
 	u32 old = gone((u64)p->source[3] + sum6(p->destination));
 	u8 tos = tos_of(traffic_class_of(p)), ttl = p->hops - 1;
 	if (UNLIKELY(!tc_trim(skb, in.length, out.size)) || bpf_skb_change_proto(skb, ETHERTYPE_IPV4, 0))
-		return tc_end(skb, REASON_NO_ROOM, 0, in.now);
+		return tc_end(skb, REASON_NO_ROOM, 0, now);
 	if (!tc_checksum(skb, IPV4_LEN, c->transport, by, old))
 		return TC_DROP;
+	u32 segment = in.segment ? in.segment : out.size;
 	struct header4 h;
-	make_header4(&h, tos, size, make_id(count(REASON_TO4_FORWARDED, out.size)), segment > LARGEST_UNCUT ? IPV4_DF : 0,
-		     ttl, protocol4(c->transport), out.ends.source, out.ends.destination);
+	make_header4(&h, tos, out.size - (IPV6_LEN - IPV4_LEN), make_id(count(REASON_TO4_FORWARDED, out.size)),
+		     segment > LARGEST_UNCUT + IPV6_LEN - IPV4_LEN ? IPV4_DF : 0, ttl, protocol4(c->transport), out.ends.source, out.ends.destination);
 	data = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
 	if (data + ETHERNET_LEN + IPV4_LEN + UDP_LEN > end)
@@ -201,7 +201,7 @@ GLOBAL int tc_to6(struct __sk_buff *skb, u64 now)
 	if (UNLIKELY(p->version != 0x45 || p->fragment & IPV4_FRAGMENT)) {
 		if (!is_whole_pool4(p->destination) || p->version >> 4 != 4)
 			return TC_PASS;
-		return tc_end(skb, p->version == 0x45 ? REASON_FRAGMENT : REASON_IP_OPTIONS, p->source, in.now);
+		return tc_end(skb, p->version == 0x45 ? REASON_FRAGMENT : REASON_IP_OPTIONS, p->source, now);
 	}
 	struct to6 out = {};
 	struct content *c = &out.content;
@@ -209,22 +209,22 @@ GLOBAL int tc_to6(struct __sk_buff *skb, u64 now)
 	if (UNLIKELY(reason != REASON_TO6_FORWARDED)) {
 		if (!is_whole_pool4(p->destination))
 			return TC_PASS;
-		return tc_end(skb, reason, p->source, in.now);
+		return tc_end(skb, reason, p->source, now);
 	}
 	if (LIKELY(!is_for_pool4(p->destination, c)))
 		return TC_PASS;
 	reason = in.segment == NO_SEGMENT ? REASON_OFFLOAD : judge_to6(skb, p, &in, &out);
 	if (UNLIKELY(reason != REASON_TO6_FORWARDED))
-		return tc_end(skb, reason, p->source, in.now);
-	if (is_sampled(in.now))
-		sample_skb(skb, in.now, reason, HOOK_INGRESS);
+		return tc_end(skb, reason, p->source, now);
+	if (is_sampled(now))
+		sample_skb(skb, now, reason, HOOK_INGRESS);
 
 	u32 length = out.size - IPV4_LEN;
 	struct changes by = changes6(p->source, p->destination, c, length, &out.ends);
 	u64 first = first6(class_of(p->tos), length, protocol6(c->transport), p->ttl - 1);
-	u32 added = fold((u32)first + (first >> 32) + sum_address6(&out.ends.source) + sum_address6(&out.ends.destination));
 	if (UNLIKELY(!tc_trim(skb, in.length, out.size)) || bpf_skb_change_proto(skb, ETHERTYPE_IPV6, 0))
-		return tc_end(skb, REASON_NO_ROOM, 0, in.now);
+		return tc_end(skb, REASON_NO_ROOM, 0, now);
+	u32 added = fold((u32)first + (first >> 32) + sum_address6(&out.ends.source) + sum_address6(&out.ends.destination));
 	if (!tc_checksum(skb, IPV6_LEN, c->transport, by, added))
 		return TC_DROP;
 	data = (void *)(long)skb->data;
