@@ -4,8 +4,10 @@ package experiment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/report"
@@ -14,7 +16,7 @@ import (
 // naptApplicationsName is the name of the experiment.
 const naptApplicationsName = "napt-applications"
 
-// naptApplicationWays are the translators that are tried, one after the other.
+// naptApplicationWays are the translators that are tried.
 var naptApplicationWays = []way{wayTayga, wayUser, wayTC, wayXDP}
 
 // naptApplications is the experiment napt-applications.
@@ -33,11 +35,11 @@ type trial struct {
 }
 
 func runNAPTApplications(ctx context.Context, e *lab.Env) error {
-	trials, errors, err := tryAll(ctx, e, naptApplicationWays)
+	trials, errs, err := tryAll(ctx, e, naptApplicationWays)
 	if err != nil {
 		return err
 	}
-	return finish(e, naptApplicationsReport(trials, errors, naptApplicationWays))
+	return finish(e, naptApplicationsReport(trials, errs, naptApplicationWays))
 }
 
 // directions are those that are tried.
@@ -49,7 +51,7 @@ func directions(only appDirection) []appDirection {
 }
 
 // tryAll tries all applications and errors on all ways.
-func tryAll(ctx context.Context, e *lab.Env, ways []way) (programs, errors []*trial, err error) {
+func tryAll(ctx context.Context, e *lab.Env, ways []way) (programs, errs []*trial, err error) {
 	for _, a := range applications {
 		for _, d := range directions(a.only) {
 			programs = append(programs, &trial{a.name, a.published, d, map[way]error{}})
@@ -58,21 +60,33 @@ func tryAll(ctx context.Context, e *lab.Env, ways []way) (programs, errors []*tr
 	for _, c := range errorCases {
 		for _, d := range directions("") {
 			if _, ok := c.want[d]; ok {
-				errors = append(errors, &trial{c.name, c.published, d, map[way]error{}})
+				errs = append(errs, &trial{c.name, c.published, d, map[way]error{}})
 			}
 		}
 	}
-	for _, w := range ways {
-		if err := tryWay(ctx, e, w, programs, errors); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", w.title(), err)
-		}
+	// Each way has a lab of its own, so that all go at once.
+	var wait sync.WaitGroup
+	faults := make([]error, len(ways))
+	var guard sync.Mutex // of the maps, and of what is printed
+	for i, w := range ways {
+		wait.Go(func() {
+			if err := tryWay(ctx, e, w, &guard, programs, errs); err != nil {
+				faults[i] = fmt.Errorf("%s: %w", w.title(), err)
+			}
+		})
 	}
-	return programs, errors, nil
+	wait.Wait()
+	return programs, errs, errors.Join(faults...)
 }
 
 // tryWay tries everything on one way.
-func tryWay(ctx context.Context, e *lab.Env, w way, programs, errors []*trial) error {
-	e.Step("%s: starting the translator and the servers", w.title())
+func tryWay(ctx context.Context, e *lab.Env, w way, guard *sync.Mutex, programs, errs []*trial) error {
+	step := func(what string) {
+		guard.Lock()
+		defer guard.Unlock()
+		e.Step("%s: %s", w.title(), what)
+	}
+	step("starting the translator and the servers")
 	n, err := newAppNet(ctx, e, w)
 	if err != nil {
 		return err
@@ -81,11 +95,16 @@ func tryWay(ctx context.Context, e *lab.Env, w way, programs, errors []*trial) e
 	if err := n.serveApplications(ctx, e); err != nil {
 		return err
 	}
+	note := func(t *trial, err error) {
+		guard.Lock()
+		defer guard.Unlock()
+		t.faults[w] = err
+	}
 	for _, a := range applications {
-		e.Step("%s: %s", w.title(), a.name)
+		step(a.name)
 		for _, t := range programs {
 			if t.name == a.name {
-				t.faults[w] = a.try(ctx, n, t.direction)
+				note(t, a.try(ctx, n, t.direction))
 			}
 		}
 	}
@@ -94,11 +113,11 @@ func tryWay(ctx context.Context, e *lab.Env, w way, programs, errors []*trial) e
 	}
 	port := uint16(errorPort)
 	for _, c := range errorCases {
-		e.Step("%s: %s", w.title(), c.name)
-		for _, t := range errors {
+		step(c.name)
+		for _, t := range errs {
 			if t.name == c.name {
 				// Each has a session of its own.
-				t.faults[w] = c.try(ctx, n, t.direction, port)
+				note(t, c.try(ctx, n, t.direction, port))
 				port++
 			}
 		}
@@ -107,12 +126,12 @@ func tryWay(ctx context.Context, e *lab.Env, w way, programs, errors []*trial) e
 }
 
 // naptApplicationsReport is the table of the applications and table 3.
-func naptApplicationsReport(programs, errors []*trial, ways []way) *report.Report {
+func naptApplicationsReport(programs, errs []*trial, ways []way) *report.Report {
 	rep := &report.Report{
 		Experiment: naptApplicationsName, Title: "Applications and ICMP errors through one translator", Peer: "tayga",
 		Tables: []report.Table{
 			trialTable("applications", "application", programs, ways),
-			trialTable("ICMP errors, caused as in 1998, as they arrive at the caller", "error", errors, ways),
+			trialTable("ICMP errors, caused as in 1998, as they arrive at the caller", "error", errs, ways),
 		},
 		Notes: []string{
 			"Each cable is bare; between each host and the translator lies a router of its family.",
@@ -122,7 +141,7 @@ func naptApplicationsReport(programs, errors []*trial, ways []way) *report.Repor
 			"The invalid field is found by the lab in the host's place: no kernel finds one in what a translator made.",
 		},
 	}
-	for _, t := range append(append([]*trial(nil), programs...), errors...) {
+	for _, t := range append(append([]*trial(nil), programs...), errs...) {
 		for _, w := range ways {
 			if err := t.faults[w]; err != nil {
 				if w.ours() {

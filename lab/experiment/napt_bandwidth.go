@@ -20,6 +20,7 @@ const (
 	naptBandwidthName   = "napt-bandwidth"
 	naptBandwidthRounds = 30
 	naptBandwidthBytes  = 64 << 20 // of each transfer, as in 1998
+	naptShortBytes      = 8 << 20  // in short form
 	naptBandwidthLimit  = 30 * time.Second
 )
 
@@ -53,6 +54,9 @@ func runNAPTBandwidth(ctx context.Context, e *lab.Env) error {
 	rounds, size := naptBandwidthRounds, naptBandwidthBytes
 	if e.Runs > 0 {
 		rounds = e.Runs
+	}
+	if rounds < longRun {
+		size = naptShortBytes
 	}
 	n, done, err := startNAPT(ctx, e, naptBandwidthName, naptPlan{Ways: naptBandwidthWays, Offloads: true})
 	if err != nil {

@@ -37,20 +37,26 @@ var nat64Scale = lab.Experiment{
 
 // scaleForm is how much of it is done.
 type scaleForm struct {
-	rounds  int
-	crowds  []int         // sessions in the tables
-	timeout time.Duration // of UDP, in which the last crowd must be met and measured
-	slices  int           // for each load of new sessions
+	rounds   int
+	sizes    []int         // of the IPv6 packet in bytes
+	crowds   []int         // sessions in the tables
+	timeout  time.Duration // of UDP, in which the last crowd must be met and measured
+	slices   int           // for each load of new sessions
+	udp, tcp []float64     // loads of new sessions, per second
 }
 
-// form is the long one, or a short one that shows that all of it works.
+// scaleFormOf is the long form, or a short one that shows that all of it works.
 func scaleFormOf(runs int) scaleForm {
-	if runs > 0 && runs < longRun {
-		return scaleForm{rounds: runs, crowds: []int{1000, 20_000}, timeout: 8 * time.Second, slices: 2}
+	f := scaleForm{
+		rounds: scaleRounds, sizes: scaleSizes, crowds: []int{100_000, crowdSize}, timeout: 40 * time.Second,
+		slices: 5, udp: newUDPLoads, tcp: newTCPLoads,
 	}
-	f := scaleForm{rounds: scaleRounds, crowds: []int{100_000, crowdSize}, timeout: 40 * time.Second, slices: 5}
 	if runs > 0 {
 		f.rounds = runs
+	}
+	if f.rounds < longRun {
+		f.sizes, f.crowds, f.timeout = scaleSizes[:1], []int{500, 5000}, 5*time.Second
+		f.slices, f.udp, f.tcp = 2, newUDPLoads[:1], newTCPLoads[:1]
 	}
 	return f
 }
@@ -94,7 +100,7 @@ func scaleRates(ctx context.Context, e *lab.Env, rep *report.Report, form scaleF
 	}
 	bars := &report.Bars{Unit: "thousand packets per second"}
 	for _, d := range []relayDirection{toIPv4, toIPv6} {
-		for _, size := range scaleSizes {
+		for _, size := range form.sizes {
 			label := fmt.Sprintf("%s, %d bytes", d, size)
 			e.Step("%s: %d rounds of %v on each way", label, form.rounds, loadSlice)
 			c, err := l.rounds(ctx, d, form.rounds, func(p *naptPath) (rate, error) { return l.rate(p, d, l.flow(p, d, size)) })

@@ -28,7 +28,7 @@ const tcpAhead = 2000
 // scaleNew measures how many sessions one core makes.
 func scaleNew(ctx context.Context, e *lab.Env, rep *report.Report, form scaleForm) error {
 	clients := 0
-	for _, loads := range [][]float64{newUDPLoads, newTCPLoads} {
+	for _, loads := range [][]float64{form.udp, form.tcp} {
 		for _, rate := range loads {
 			clients += form.slices * fresh(rate)
 		}
@@ -44,12 +44,12 @@ func scaleNew(ctx context.Context, e *lab.Env, rep *report.Report, form scaleFor
 		Notes:   []string{"A TCP connection is three packets of the client (SYN, FIN, and both answers pass back): its host answers without state."},
 	}
 	for _, p := range l.paths {
-		e.Step("%s: new sessions, %d slices at each of %d loads", p.way.title(), form.slices, len(newUDPLoads)+len(newTCPLoads))
+		e.Step("%s: new sessions, %d slices at each of %d loads", p.way.title(), form.slices, len(form.udp)+len(form.tcp))
 		if err := l.meet(ctx, p, clients); err != nil {
 			return err
 		}
 		at := min(clients, meetEach*crowdNetworks) % clients
-		udp, udpLoad, at, err := l.bestNew(ctx, p, newUDPLoads, form.slices, clients, at, l.newUDP)
+		udp, udpLoad, at, err := l.bestNew(ctx, p, form.udp, form.slices, clients, at, l.newUDP)
 		if err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func scaleNew(ctx context.Context, e *lab.Env, rep *report.Report, form scaleFor
 		if err != nil {
 			return err
 		}
-		tcp, tcpLoad, _, err := l.bestNew(ctx, p, newTCPLoads, form.slices, clients, at, answers.slice)
+		tcp, tcpLoad, _, err := l.bestNew(ctx, p, form.tcp, form.slices, clients, at, answers.slice)
 		if err := errors.Join(err, answers.host.Close()); err != nil {
 			return err
 		}
