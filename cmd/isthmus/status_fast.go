@@ -14,7 +14,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/control"
 )
 
-// fastState is what the state of a relay says of its fast path.
+// fastState is what the state of an instance says of its fast path.
 type fastState struct {
 	Mode    string
 	Path    string
@@ -30,14 +30,7 @@ type fastState struct {
 	Linger   float64 `json:"linger_seconds"`
 	NotKept  string  `json:"not_kept"`
 	Peers    int
-	Rates    struct {
-		FastToClients   float64 `json:"fast_to_clients"`
-		FastToIPv6      float64 `json:"fast_to_ipv6"`
-		EngineToClients float64 `json:"engine_to_clients"`
-		EngineToIPv6    float64 `json:"engine_to_ipv6"`
-		Punted          float64 `json:"punted"`
-		Dropped         float64 `json:"dropped"`
-	}
+	Rates    map[string]float64
 	Packets map[string]map[string]uint64
 }
 
@@ -85,8 +78,8 @@ func (f *fastState) rows(of string) []row {
 	if of == config.RoleClient {
 		rows = append(rows, row{"peers on the fast path", fmt.Sprint(f.Peers)})
 	} else {
-		rows = append(rows, f.rates()...)
-		rows = append(rows, f.survival()...)
+		rows = append(rows, f.rates(of)...)
+		rows = append(rows, f.survival(of)...)
 	}
 	for _, verdict := range []struct{ word, words string }{{"forward", "fast path"}, {"punt", "left to the engine"}, {"drop", "fast path dropped"}} {
 		if text := counts(f.Packets[verdict.word]); text != "" {
@@ -97,21 +90,29 @@ func (f *fastState) rows(of string) []row {
 }
 
 // rates says how many packets go by which path.
-func (f *fastState) rates() []row {
+func (f *fastState) rates(of string) []row {
+	far, key := "clients", "clients"
+	if of == config.RoleNAT64 {
+		far, key = "IPv4", "ipv4"
+	}
 	r := f.Rates
 	return []row{
-		{"packets a second, fast path", fmt.Sprintf("%.0f to clients, %.0f to IPv6; left %.0f to the engine, dropped %.0f", r.FastToClients, r.FastToIPv6, r.Punted, r.Dropped)},
-		{"packets a second, engine", fmt.Sprintf("%.0f to clients, %.0f to IPv6", r.EngineToClients, r.EngineToIPv6)},
+		{"packets a second, fast path", fmt.Sprintf("%.0f to %s, %.0f to IPv6; left %.0f to the engine, dropped %.0f", r["fast_to_"+key], far, r["fast_to_ipv6"], r["punted"], r["dropped"])},
+		{"packets a second, engine", fmt.Sprintf("%.0f to %s, %.0f to IPv6", r["engine_to_"+key], far, r["engine_to_ipv6"])},
 	}
 }
 
-// survival says what becomes of peers while the process restarts.
-func (f *fastState) survival() []row {
+// survival says what becomes of peers, or sessions, while the process restarts.
+func (f *fastState) survival(of string) []row {
 	var rows []row
+	what := "established peers"
+	if of == config.RoleNAT64 {
+		what = "established sessions"
+	}
 	if f.Survives {
-		rows = append(rows, row{"established peers", fmt.Sprintf("the fast path survives a restart, for %.0f s", f.Linger)})
+		rows = append(rows, row{what, fmt.Sprintf("the fast path survives a restart, for %.0f s", f.Linger)})
 	} else if f.NotKept != "" {
-		rows = append(rows, row{"established peers", "wait while the process restarts: " + f.NotKept})
+		rows = append(rows, row{what, "wait while the process restarts: " + f.NotKept})
 	}
 	if f.Adopted > 0 {
 		rows = append(rows, row{"peers taken over", fmt.Sprint(f.Adopted)})
