@@ -266,6 +266,31 @@ func TestNAT64ErrorsOfTheHost(t *testing.T) {
 	}
 }
 
+// The source of a translated error is the router, unless its address cannot be told by the
+// prefix, or the settings want the address that the client sent to.
+func TestNAT64ErrorSources(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		letter bool
+		flow   flow
+		router netip.Addr
+	}{
+		{"the router", false, usual(state.UDP), routerAddr4},
+		{"by the letter", true, usual(state.UDP), serverAddr},
+		{"not global", false, flow{state.UDP, clientAddr, poolAddr, globalAddr, 1, poolPort}, globalAddr},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newNATWorld(t, func(s *fastpath.NAT64Settings, _ *translate.Settings) { s.InnerSource = tt.letter })
+			w.open(t, tt.flow)
+			b := w.errorBinding6(tt.flow)
+			b.Outer.Src = w.prefix[tt.flow.prefix].Embed(tt.router)
+			for _, at := range hooks {
+				w.errors(t, at, w.errorTo6(tt.flow, 11, 0, 0, w.sent4(tt.flow, 40)), b, "to6_forwarded")
+			}
+		})
+	}
+}
+
 // Errors prolong nothing and change no state.
 func TestNAT64ErrorsChangeNothing(t *testing.T) {
 	w := newNATWorld(t)
