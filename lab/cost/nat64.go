@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"time"
 	"unsafe"
@@ -18,20 +19,21 @@ import (
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
-// The translator that is measured, the IPv4 host that all clients speak to, and the
-// first of the clients.
+// The translator that is measured, and the first of its hosts on either side.
 var (
 	natPrefix = netip.MustParsePrefix("2001:db8:64::/96")
 	natPool   = netip.MustParseAddr("203.0.113.0")
-	natServer = netip.MustParseAddr("198.51.100.7")
+	natServer = netip.MustParseAddr("198.51.100.0")
 	natClient = netip.MustParseAddr("2001:db8:1::")
 )
 
-// Shape of the translator's clients.
+// Shape of the translator's hosts. Each client has a network and a block of ports of
+// its own.
 const (
 	natPoolAddresses = 64
-	natBlockWords    = 32 // of 64 ports
-	natOfNetwork     = 1 << 10
+	natBlockWords    = 8   // of 64 ports
+	natOfClient      = 256 // sessions
+	natServers       = 256
 	natServerPort    = 9
 	natFlowPort      = 1024 // the lowest of clients
 )
@@ -99,7 +101,7 @@ func (b *natBench) open() (err error) {
 		return err
 	}
 	sizes := state.Sizes{
-		Sessions: b.sessions, Subscribers: max(b.sessions/natOfNetwork, 1) + 1, Addresses: natPoolAddresses,
+		Sessions: b.sessions, Subscribers: max(b.sessions/natOfClient, 1) + 1, Addresses: natPoolAddresses,
 		BlockWords: natBlockWords, SubscriberLength: 64,
 	}
 	if b.fast, err = fastpath.LoadNAT64(fastpath.NAT64Config{Name: "cost", Sizes: sizes}); err != nil {
@@ -171,7 +173,7 @@ func (b *natBench) countForwarded() (n uint64, err error) {
 
 // fill makes sessions, and what of the frames depends on each, in random order.
 func (b *natBench) fill(sizes state.Sizes) error {
-	table, _, err := state.Open(sizes, b.fast.Memory(), [state.Seeds]uint64{1, 3, 5, 7, 11, 13, 17, 19})
+	table, _, err := state.Open(sizes, b.fast.Memory(), natSeed())
 	if err != nil {
 		return err
 	}
@@ -193,10 +195,20 @@ func (b *natBench) fill(sizes state.Sizes) error {
 		}
 		b.parts[i] = natProgramsPart{
 			Client: [3]uint32{binary.NativeEndian.Uint32(s.Client[4:]), binary.NativeEndian.Uint32(s.Client[8:]), binary.NativeEndian.Uint32(s.Client[12:])},
+			Server: binary.NativeEndian.Uint32(s.Peer[:]),
 			Pool:   binary.NativeEndian.Uint32(s.Pool[:]), ClientPort: swap(s.ClientPort), PoolPort: swap(s.PoolPort),
 		}
 	}
 	return nil
+}
+
+// natSeed is what a table's seed is like, the same each time.
+func natSeed() (seed [state.Seeds]uint64) {
+	random := rand.New(rand.NewPCG(64, 6146))
+	for i := range seed {
+		seed[i] = random.Uint64() | 1
+	}
+	return seed
 }
 
 // natAddress is an address of the pool.
@@ -206,14 +218,16 @@ func natAddress(i int) [4]byte {
 	return a
 }
 
-// session makes the n-th session: that of a client of its own.
+// session makes the n-th session.
 func session(table *state.Table, n int) (s state.Session, err error) {
 	client := natClient.As16()
-	network := n / natOfNetwork
-	binary.BigEndian.PutUint16(client[6:], uint16(network))
-	binary.BigEndian.PutUint64(client[8:], uint64(n)*0x9e3779b97f4a7c15)
+	number := n / natOfClient
+	binary.BigEndian.PutUint16(client[6:], uint16(number))
+	binary.BigEndian.PutUint64(client[8:], uint64(number)*0x9e3779b97f4a7c15)
+	server := natServer.As4()
+	server[3] = byte(n % natServers)
 	var subscriber state.Subscriber
-	switch o := table.MakeSubscriber(&client, natAddress(network%natPoolAddresses), 0, &subscriber); o {
+	switch o := table.MakeSubscriber(&client, natAddress(number%natPoolAddresses), 0, &subscriber); o {
 	case state.Found:
 	case state.Made:
 		var block state.Block
@@ -223,12 +237,12 @@ func session(table *state.Table, n int) (s state.Session, err error) {
 	default:
 		return s, fmt.Errorf("no client: %s", o)
 	}
-	in := state.Inside{Client: client, Port: uint16(natFlowPort + n%natOfNetwork), Transport: state.UDP}
+	in := state.Inside{Client: client, Port: uint16(natFlowPort + n%natOfClient), Transport: state.UDP}
 	var binding state.Binding
 	if o := table.NewBinding(&subscriber, in, state.Wish{Port: in.Port, Parity: true}, uint64(n)*0x9e3779b97f4a7c15, &binding); !o.OK() {
 		return s, fmt.Errorf("no binding: %s", o)
 	}
-	fresh := state.Fresh{Peer: natServer.As4(), PeerPort: natServerPort, Status: state.Opened, Stamp: state.Stamp(fastpath.Monotonic())}
+	fresh := state.Fresh{Peer: server, PeerPort: natServerPort, Status: state.Opened, Stamp: state.Stamp(fastpath.Monotonic())}
 	if o := table.NewSession(&binding, fresh, &s); !o.OK() {
 		return s, fmt.Errorf("no session: %s", o)
 	}
@@ -258,9 +272,11 @@ func (b *natBench) prepare(size int) {
 		binary.NativeEndian.PutUint32(ip[12:], f.Client[0])
 		binary.NativeEndian.PutUint32(ip[16:], f.Client[1])
 		binary.NativeEndian.PutUint32(ip[20:], f.Client[2])
+		binary.NativeEndian.PutUint32(ip[36:], f.Server)
 		binary.NativeEndian.PutUint16(ip[40:], f.ClientPort)
 		f.Checksum6 = swap(udpChecksum(ip[8:40], ip[40:]))
 		ip = b.from4[14:]
+		binary.NativeEndian.PutUint32(ip[12:], f.Server)
 		binary.NativeEndian.PutUint32(ip[16:], f.Pool)
 		binary.NativeEndian.PutUint16(ip[22:], f.PoolPort)
 		f.HeaderChecksum = swap(^packet.Fold(packet.Sum(0, ip[:20])))

@@ -17,12 +17,13 @@ type natProgramsPart struct {
 	_              structs.HostLayout
 	Client         [3]uint32
 	Pool           uint32
+	Server         uint32
 	ClientPort     uint16
 	PoolPort       uint16
 	Checksum6      uint16
 	Checksum4      uint16
 	HeaderChecksum uint16
-	Unused         [3]uint16
+	Unused         uint16
 }
 
 // Names of all BPF objects in the ELF.

@@ -15,12 +15,13 @@
 struct part {
 	u32 client[3]; /* the last twelve bytes of X' */
 	u32 pool;      /* T */
+	u32 server;    /* Z */
 	u16 client_port;
 	u16 pool_port;
 	u16 checksum6;       /* of UDP in IPv6 */
 	u16 checksum4;       /* of UDP in IPv4 */
 	u16 header_checksum; /* of IPv4 */
-	u16 unused[3];         /* arrays have multiples of eight bytes */
+	u16 unused;          /* arrays have multiples of eight bytes */
 };
 
 struct {
@@ -51,17 +52,18 @@ INLINE struct part *next_part(void)
 INLINE int restore6(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct part *f = next_part();
-	if (!f || data + sizeof(frame6) > end)
+	struct part *p = next_part();
+	if (!p || data + sizeof(frame6) > end)
 		return 0;
 #pragma unroll
 	for (u32 i = 0; i < sizeof(frame6); i += 8)
 		U64_AT(data, i) = *(u64 *)&frame6[i];
-	U32_AT(data, 26) = f->client[0];
-	U32_AT(data, 30) = f->client[1];
-	U32_AT(data, 34) = f->client[2];
-	U16_AT(data, 54) = f->client_port;
-	U16_AT(data, 60) = f->checksum6;
+	U32_AT(data, 26) = p->client[0];
+	U32_AT(data, 30) = p->client[1];
+	U32_AT(data, 34) = p->client[2];
+	U32_AT(data, 50) = p->server;
+	U16_AT(data, 54) = p->client_port;
+	U16_AT(data, 60) = p->checksum6;
 	return 1;
 }
 
@@ -69,16 +71,17 @@ INLINE int restore6(struct xdp_md *ctx)
 INLINE int restore4(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct part *f = next_part();
-	if (!f || data + sizeof(frame4) > end)
+	struct part *p = next_part();
+	if (!p || data + sizeof(frame4) > end)
 		return 0;
 #pragma unroll
 	for (u32 i = 0; i < sizeof(frame4); i += 8)
 		U64_AT(data, i) = *(u64 *)&frame4[i];
-	U16_AT(data, 24) = f->header_checksum;
-	U32_AT(data, 30) = f->pool;
-	U16_AT(data, 36) = f->pool_port;
-	U16_AT(data, 40) = f->checksum4;
+	U16_AT(data, 24) = p->header_checksum;
+	U32_AT(data, 26) = p->server;
+	U32_AT(data, 30) = p->pool;
+	U16_AT(data, 36) = p->pool_port;
+	U16_AT(data, 40) = p->checksum4;
 	return 1;
 }
 
