@@ -235,6 +235,8 @@ func TestNAT64Leaves(t *testing.T) {
 		{"to IPv4 multicast", w.packet6(udp, 40), to6("2001:db8:64::224.0.0.1"), "illegal_address"},
 		{"to IPv4 loopback", w.packet6(udp, 40), to6("2001:db8:64::127.0.0.1"), "illegal_address"},
 		{"from IPv4 broadcast", w.packet4(udp, 40), from4("255.255.255.255"), "illegal_address"},
+		{"from pool4", w.packet4(udp, 40), from4("192.0.2.140"), "illegal_address"},
+		{"from the host, by a wire", w.packet4(udp, 40), from4("192.0.2.1"), "illegal_address"},
 		{"well-known prefix, private address", w.packet6(udp, 40), to6("64:ff9b::10.0.0.1"), "well_known_prefix_non_global"},
 		{"well-known prefix, shared address", w.packet6(udp, 40), to6("64:ff9b::100.64.0.1"), "well_known_prefix_non_global"},
 		{"well-known prefix, documentation", w.packet6(udp, 40), to6("64:ff9b::198.51.100.7"), "well_known_prefix_non_global"},

@@ -108,7 +108,9 @@ INLINE u32 judge_header4(const struct ip4 *p, const struct arrival *in, u32 *siz
 	u64 sum = (u64)U32_AT(p, 0) + U32_AT(p, 4) + U32_AT(p, 8) + U32_AT(p, 12) + U32_AT(p, 16);
 	if (UNLIKELY(fold(sum) != 0xffff))
 		return REASON_BAD_HEADER_CHECKSUM;
-	return UNLIKELY(p->ttl <= 1) ? REASON_HOP_LIMIT : REASON_TO6_FORWARDED;
+	if (UNLIKELY(p->ttl <= 1))
+		return REASON_HOP_LIMIT;
+	return UNLIKELY(is_any_pool4(p->source)) ? REASON_ILLEGAL_ADDRESS : REASON_TO6_FORWARDED;
 }
 
 /* The largest packet that may leave to IPv6 whole; see size6 in translate/to6.go. */
