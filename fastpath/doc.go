@@ -23,4 +23,9 @@
 //	            answers; good for one generation, which the daemon ends whenever
 //	            routes, links, neighbours or addresses change
 //	counters    programs, each core its own; the daemon adds them up
+//
+// The state of a NAT64 is written by both sides, as translate/nat64/state says: programs
+// make bindings and sessions of clients that the engine knows, and bring a session's
+// word up to date; the engine makes them too, and alone ends them. Stored SYNs
+// ([Waiting]) are the engine's.
 package fastpath

@@ -216,16 +216,18 @@ GLOBAL u64 make_binding(const struct tuple *t)
 	/* Then the port should be one below 1024 too. */
 	if (FROM_BE16(t->ports) < 64 * SYSTEM_WORDS && transport_of(t) != TRANSPORT_ICMP)
 		return refuse(REASON_SYSTEM_PORT);
-	struct tuple prefix = {.host = {t->host[0] & fixed.client_mask[0], t->host[1] & fixed.client_mask[1]}};
-	u32 subscriber = search_subscriber(&prefix, hash_subscriber(&prefix)) - 1;
+	/* First of the prefix, then of all. */
+	struct tuple work = {.host = {t->host[0] & fixed.client_mask[0], t->host[1] & fixed.client_mask[1]}};
+	u32 subscriber = search_subscriber(&work, hash_subscriber(&work)) - 1;
 	struct subscriber *s = bpf_map_lookup_elem(&subscribers, &subscriber);
 	if (!s)
 		return refuse(REASON_NO_CLIENT);
 	if (!take_lock(&s->lock))
 		return refuse(REASON_BUSY);
 	/* It may have become another's meanwhile. */
-	struct tuple copy = *t;
-	u64 made = is_subscriber(s, &prefix) ? bind_locked(&copy, s, subscriber) : refuse(REASON_BUSY);
+	int same = is_subscriber(s, &work);
+	work = *t;
+	u64 made = same ? bind_locked(&work, s, subscriber) : refuse(REASON_BUSY);
 	give_lock(&s->lock);
 	return made;
 }

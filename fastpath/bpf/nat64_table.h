@@ -173,36 +173,32 @@ INLINE int is_subscriber(const struct subscriber *s, const struct tuple *t)
 }
 
 /*
- * Looks into each slot of both buckets. It is for those who have the lock, and for
- * entries that lie in their other bucket or beside one of the same tag.
+ * Looks into each slot of both buckets, in one function: no more than 512 bytes of stack
+ * are for all functions that call each other, 32 at least for each. It is for those who have the
+ * lock, and for entries that lie in their other bucket or beside one of the same tag.
  */
 #define SEARCH(name, index, records, record, is_one, buckets) \
-	NOINLINE u32 name##_in(u32 bucket, u32 tag, const struct tuple *t) \
-	{ \
-		struct index_bucket *b = bpf_map_lookup_elem(&index, &bucket); \
-		if (!b || !t) \
-			return 0; \
-		for (u32 i = 0; i < INDEX_SLOTS; i++) { \
-			u64 slot = READ_ONCE(b->slot[i]); \
-			u32 number = (u32)slot, at = number - 1; \
-			if (slot >> 32 != tag || !number) \
-				continue; \
-			record *r = bpf_map_lookup_elem(&records, &at); \
-			if (r && is_one(r, t)) \
-				return number; \
-		} \
-		return 0; \
-	} \
 	GLOBAL u32 name(const struct tuple *t, u64 hash) \
 	{ \
-		if (!t) \
-			return 0; \
-		u32 home = home_of(hash, head.buckets); \
-		u32 number = name##_in(home, hash, t); \
-		if (number) \
-			return number; \
-		struct index_bucket *b = bpf_map_lookup_elem(&index, &home); \
-		return b && READ_ONCE(b->spilled) ? name##_in(other_of(hash, head.buckets), hash, t) : 0; \
+		u32 bucket = home_of(hash, head.buckets); \
+		for (u32 round = 0; round < 2; round++) { \
+			struct index_bucket *b = bpf_map_lookup_elem(&index, &bucket); \
+			if (!b || !t) \
+				return 0; \
+			for (u32 i = 0; i < INDEX_SLOTS; i++) { \
+				u64 slot = READ_ONCE(b->slot[i]); \
+				u32 number = (u32)slot, at = number - 1; \
+				if (slot >> 32 != (u32)hash || !number) \
+					continue; \
+				record *r = bpf_map_lookup_elem(&records, &at); \
+				if (r && is_one(r, t)) \
+					return number; \
+			} \
+			if (!READ_ONCE(b->spilled)) \
+				return 0; \
+			bucket = other_of(hash, head.buckets); \
+		} \
+		return 0; \
 	}
 
 SEARCH(search_session6, sessions6, sessions, struct session, is_session6, session_buckets)

@@ -59,15 +59,20 @@ typedef __u32 be32;
 #define LOAD_BARRIER() COMPILER_BARRIER()
 #endif
 
-/* The same for stores; x86 keeps their order too. */
-#define STORE_BARRIER() LOAD_BARRIER()
-
-/* Writes a word that tells others of all that was written before. */
+/* Writes a word that tells others of all that was written before; x86 keeps stores in order. */
+#ifdef __TARGET_ARCH_arm64
 #define PUBLISH(x, v) \
 	do { \
-		STORE_BARRIER(); \
+		typeof(x) published_before = __sync_lock_test_and_set(&(x), v); \
+		__asm__ volatile("" : : "r"(published_before) : "memory"); \
+	} while (0)
+#else
+#define PUBLISH(x, v) \
+	do { \
+		COMPILER_BARRIER(); \
 		WRITE_ONCE(x, v); \
 	} while (0)
+#endif
 
 /* Both architectures of ours are little-endian. */
 #define TO_BE16(x) ((be16)__builtin_bswap16((u16)(x)))
