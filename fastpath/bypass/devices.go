@@ -74,6 +74,9 @@ func findForwarding(q Query) ([]Finding, error) {
 	if q.Host {
 		return nil, nil
 	}
+	if found, err := findForwarding4(q); len(found) > 0 || err != nil {
+		return found, err
+	}
 	on, err := enabled("/proc/sys/net/ipv6/conf/all/forwarding")
 	if err != nil || on {
 		return nil, err
@@ -86,8 +89,29 @@ func findForwarding(q Query) ([]Finding, error) {
 		if !forced {
 			return []Finding{{
 				What:   "the switch of IPv6 forwarding, which is off",
-				Detail: "the kernel would forward nothing between the devices and the relay (net.ipv6.conf.all.forwarding is 0)",
-				Remedy: "Switch it on (sysctl -w net.ipv6.conf.all.forwarding=1): a relay is a router.",
+				Detail: "the kernel would forward nothing between the devices and " + q.Tunnel + " (net.ipv6.conf.all.forwarding is 0)",
+				Remedy: "Switch it on (sysctl -w net.ipv6.conf.all.forwarding=1): this host is a router then.",
+			}}, nil
+		}
+	}
+	return nil, nil
+}
+
+// findForwarding4 does the same for IPv4, which each device has a switch for.
+func findForwarding4(q Query) ([]Finding, error) {
+	if !q.Forward4 {
+		return nil, nil
+	}
+	for _, device := range q.Devices {
+		on, err := enabled("/proc/sys/net/ipv4/conf/" + device + "/forwarding")
+		if err != nil {
+			return nil, err
+		}
+		if !on {
+			return []Finding{{
+				What:   "the switch of IPv4 forwarding, which is off",
+				Detail: fmt.Sprintf("the kernel would forward nothing from %s to %s (net.ipv4.conf.%s.forwarding is 0)", device, q.Tunnel, device),
+				Remedy: "Switch it on (sysctl -w net.ipv4.ip_forward=1): this host is a router then.",
 			}}, nil
 		}
 	}

@@ -29,11 +29,14 @@ type Query struct {
 	Devices []string
 	// Tunnel is the name of the role's own TUN device. It need not exist yet.
 	Tunnel string
-	// Prefixes are those whose packets a relay encapsulates.
+	// Prefixes are those whose packets a relay encapsulates, or a translator takes.
 	Prefixes []netip.Prefix
 	// Host says that packets start or end on this host, so that nothing is
 	// forwarded.
 	Host bool
+	// Forward4 says that IPv4 packets are forwarded, as a translator's are, and do not
+	// start and end on this host, as a relay's datagrams do.
+	Forward4 bool
 	// XDP says that XDP redirects, which skips also what a device does with
 	// packets on their way out of it.
 	XDP bool

@@ -117,6 +117,9 @@ func TestFind(t *testing.T) {
 	host.Host = true
 	xdp := query
 	xdp.XDP = true
+	translator := query
+	translator.Forward4 = true
+	forward4 := func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) }
 	tests := []struct {
 		name  string
 		query Query
@@ -150,6 +153,27 @@ func TestFind(t *testing.T) {
 		{
 			name: "forwarded IPv4 is none of our packets", query: query,
 			nft: `table ip filter { chain forward { type filter hook forward priority 0; policy drop; counter; } }`,
+		},
+		{
+			name: "forwarded IPv4 is a translator's", query: translator, do: forward4,
+			nft:  `table ip filter { chain forward { type filter hook forward priority 0; policy drop; counter; } }`,
+			want: []string{"chain forward of table ip filter has 1 rule, drops what no rule accepts and looks at packets of both directions."},
+		},
+		{
+			name: "masquerading beside a translator", query: translator, do: forward4,
+			nft: `table ip nat { chain post { type nat hook postrouting priority 100; oifname "wan" masquerade; } }`,
+			want: []string{
+				"chain post of table ip nat has 1 rule and looks at packets of both directions.",
+				"connection tracking: a rule in chain post of table ip nat needs it",
+			},
+		},
+		{
+			name: "input of IPv4 is none of a translator's", query: translator, do: forward4,
+			nft: `table ip filter { chain input { type filter hook input priority 0; policy drop; } }`,
+		},
+		{
+			name: "a translator on a host that forwards no IPv4", query: translator,
+			want: []string{"the switch of IPv4 forwarding, which is off: the kernel would forward nothing from wan to tun"},
 		},
 		{
 			name: "prerouting", query: query,

@@ -30,11 +30,15 @@ const (
 
 // met tells which packets of the role come by a hook of IPv4 or IPv6 that would
 // not if they were redirected. IPv4 datagrams of a relay start and end on the
-// host, so rules about forwarded ones never concern it; and the IPv6 packets of a
+// host, so rules about forwarded ones never concern it, while those of a translator are
+// forwarded; and the IPv6 packets of a
 // host's own client pass its hooks before and after the fast path.
 func (q *Query) met(h hook) (direction string, ok bool) {
 	switch h.family {
 	case unix.NFPROTO_IPV4:
+		if q.Forward4 {
+			return bothWays, h.number == unix.NF_INET_PRE_ROUTING || h.number == unix.NF_INET_FORWARD || h.number == unix.NF_INET_POST_ROUTING
+		}
 		switch h.number {
 		case unix.NF_INET_PRE_ROUTING, unix.NF_INET_LOCAL_IN:
 			return fromClients, true
@@ -80,4 +84,4 @@ func (q *Query) concerns(h hook) bool {
 }
 
 // choose is the end of a remedy: whoever knows better may insist.
-const choose = "or name the hook in fast_path (xdp or tc) if Teredo need not meet it"
+const choose = "or name the hook in fast_path (xdp or tc) if these packets need not meet it"

@@ -115,7 +115,7 @@ func (f *Driver) skipped(cfg *Config, as fastpath.AttachConfig) ([]bypass.Findin
 	}
 	q := bypass.Query{
 		Devices: as.Devices, Tunnel: f.tunnel.name, Prefixes: cfg.Prefixes,
-		Host: as.Host, XDP: as.Mode == fastpath.ModeXDP, Own: fastpath.ProgramIDs(f.table.Programs(), f.pins),
+		Host: as.Host, Forward4: cfg.Forward4, XDP: as.Mode == fastpath.ModeXDP, Own: fastpath.ProgramIDs(f.table.Programs(), f.pins),
 	}
 	if f.attachment != nil && sameAttachment(as, f.attachedAs) {
 		q.Devices, q.XDP = Planned(f.attachment.Report())

@@ -81,6 +81,8 @@ type Config struct {
 	Linger  time.Duration
 	// Host tells that packets start and end on this host.
 	Host bool
+	// Forward4 tells that IPv4 packets are forwarded.
+	Forward4 bool
 	// Prefixes are what is carried, for the search for rules that would be passed by.
 	Prefixes []netip.Prefix
 }

@@ -55,7 +55,8 @@ func newFast(cfg *config.NAT64, log *slog.Logger) *fast {
 // driverConfig is what the driver has to know of a configuration.
 func driverConfig(cfg *config.NAT64) driver.Config {
 	return driver.Config{
-		Mode: cfg.FastPath, Devices: cfg.FastPathDevices, Linger: cfg.FastPathLinger, Prefixes: cfg.Routes(),
+		Mode: cfg.FastPath, Devices: cfg.FastPathDevices, Linger: cfg.FastPathLinger,
+		Forward4: true, Prefixes: cfg.Routes(),
 	}
 }
 
