@@ -40,6 +40,7 @@ var All = []lab.Experiment{
 	naptBandwidth,
 	naptApplications,
 	nat64Scale,
+	nat64Cost,
 	{
 		Name:    wireName,
 		Summary: "whether the emulated links keep their rate, delay and loss on this machine",

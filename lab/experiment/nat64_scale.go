@@ -48,7 +48,7 @@ type scaleForm struct {
 // scaleFormOf is the long form, or a short one that shows that all of it works.
 func scaleFormOf(runs int) scaleForm {
 	f := scaleForm{
-		rounds: scaleRounds, sizes: scaleSizes, crowds: []int{100_000, crowdSize}, timeout: 40 * time.Second,
+		rounds: scaleRounds, sizes: scaleSizes, crowds: []int{100_000, crowdSize}, timeout: 60 * time.Second,
 		slices: 5, udp: newUDPLoads, tcp: newTCPLoads,
 	}
 	if runs > 0 {
@@ -71,7 +71,6 @@ func runNAT64Scale(ctx context.Context, e *lab.Env) error {
 		func() error { return scaleRates(ctx, e, rep, form, empty) },
 		func() error { return scaleNew(ctx, e, rep, form) },
 		func() error { return scaleCrowd(ctx, e, rep, form, empty) },
-		func() error { return scaleCost(e, rep, form) },
 	} {
 		if err := errors.Join(ctx.Err(), part()); err != nil {
 			return err

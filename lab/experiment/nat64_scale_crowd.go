@@ -74,6 +74,13 @@ func (l *loadedNAPT) crowdRow(ctx context.Context, e *lab.Env, rep *report.Repor
 			return nil, err
 		}
 	}
+	for _, p := range l.paths[:len(l.paths)-1] { // those that were filled first: none shall end yet
+		if p.way.ours() && n > 1 {
+			if err := l.pass(ctx, p, n, fillRate); err != nil {
+				return nil, err
+			}
+		}
+	}
 	e.Step("%d sessions: %d rounds of %v on each way", n, rounds, loadSlice)
 	c, err := l.rounds(ctx, toIPv4, rounds, func(p *naptPath) (rate, error) {
 		return l.rate(p, toIPv4, l.crowd(p, 0, n, rand.IntN(n)))

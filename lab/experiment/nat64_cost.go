@@ -1,0 +1,72 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/cost"
+	"github.com/isthmus-net/isthmus/lab/report"
+)
+
+// Choices of nat64-cost.
+const (
+	natCostName     = "nat64-cost"
+	natCostSessions = 1 << 16 // of the figures that have a must
+)
+
+// nat64Cost is the experiment nat64-cost.
+var nat64Cost = lab.Experiment{
+	Name:      natCostName,
+	Summary:   "what the translator's XDP program itself costs a packet, with few and many sessions",
+	NeedsRoot: true,
+	Run:       runNAT64Cost,
+}
+
+func runNAT64Cost(ctx context.Context, e *lab.Env) error {
+	o := cost.Defaults()
+	o.Sizes, o.Repeat = []int{64, 512}, 1<<17
+	if e.Runs > 0 {
+		o.Rounds = e.Runs
+	}
+	if o.Rounds < longRun {
+		o.Peers, o.Sizes = o.Peers[:1], o.Sizes[:1]
+	}
+	e.Step("the program alone, %d sessions at most: %d rounds of %d packets a row", o.Peers[len(o.Peers)-1], o.Rounds, o.Repeat)
+	rows, err := cost.MeasureNAT64(o)
+	if err != nil {
+		return err
+	}
+	rep := &report.Report{
+		Experiment: natCostName, Title: "Cost of the translator's program", Peer: "tayga",
+		Notes: []string{
+			"Measured by the kernel's test run of the program, without cable, driver and scheduler; what makes each packet anew is measured apart and taken off.",
+			"Each packet is of another session, in random order, 256 sessions a client, with 256 servers; both look-ups, checksums and the cached next hop are included.",
+			"A whole translator takes some ten times as long a packet over virtual cables: see nat64-scale.",
+		},
+	}
+	table := report.Table{
+		Title:   "nanoseconds a packet: median (lowest to highest round)",
+		Columns: []string{"direction", "sessions", "IPv6 packet", "program", "harness alone"},
+	}
+	for _, r := range rows {
+		net := make([]float64, len(r.Gross))
+		for i := range net {
+			net[i] = r.Gross[i] - r.Harness[i]
+		}
+		d := "IPv6 " + r.Direction
+		if r.Direction == "to IPv6" {
+			d = "IPv4 " + r.Direction
+		}
+		table.Rows = append(table.Rows, []string{d, fmt.Sprint(r.Peers), fmt.Sprintf("%d bytes", r.Size), plainNumbers(net), plainNumbers(r.Harness)})
+		f := report.Figure{Name: fmt.Sprintf("%s, %d sessions, %d bytes: %s", d, r.Peers, r.Size, figureCostNAT64), Unit: "ns", Isthmus: report.Measured(net...)}
+		if r.Peers == natCostSessions {
+			f.Must = must(natCostName, figureCostNAT64)
+		}
+		rep.Figures = append(rep.Figures, f)
+	}
+	rep.Tables = append(rep.Tables, table)
+	return finish(e, rep)
+}
