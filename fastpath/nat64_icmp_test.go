@@ -291,6 +291,27 @@ func TestNAT64ErrorSources(t *testing.T) {
 	}
 }
 
+// While FTP control connections take a detour, the engine has what comes from private
+// addresses, one of which the detour's are.
+func TestNAT64ErrorsOfTheDetour(t *testing.T) {
+	w := newNATWorld(t, func(s *fastpath.NAT64Settings, _ *translate.Settings) { s.Detour = true })
+	f := usual(state.UDP)
+	w.open(t, f)
+	for _, at := range hooks {
+		ip := w.errorTo4(f, 1, 4, 0, w.sent6(f, 40))
+		w.errors(t, at, ip, w.errorBinding4(f), "to4_forwarded")
+		w.errors(t, at, from6("fd00:64::5")(ip), w.errorBinding4(f), "detour")
+	}
+	f.transport = state.TCP
+	ftp := w.packet6(f, 40)
+	for _, at := range hooks {
+		verdict, _ := w.translateAt(t, at, w.frame(body(42, 0, 21)(ftp)))
+		if diff := cmp.Diff(map[string]uint64{"detour": 1}, w.counted(t)); diff != "" || verdict != fastpath.Punt {
+			t.Errorf("a control connection: %s; counters (-want +got):\n%s", verdict, diff)
+		}
+	}
+}
+
 // Errors prolong nothing and change no state.
 func TestNAT64ErrorsChangeNothing(t *testing.T) {
 	w := newNATWorld(t)
