@@ -434,6 +434,25 @@ func TestTCPSteps(t *testing.T) {
 	}
 }
 
+// Where the IPv4 side may open nothing, it does not open a connection that is over anew.
+func TestReopenedFromOutside(t *testing.T) {
+	for _, external := range []bool{true, false} {
+		r := newFlowRig(t, someSizes, func(s *NAT64Settings) { s.ExternalTCP = external })
+		r.client(flowHost, 0)
+		_, s := r.make(outward(state.TCP, 5000, 80), state.Fresh{Status: state.BothFin, Stamp: stampNow() - 100})
+		p := inward(state.TCP, s.PoolPort, 80)
+		p.flags = 2
+		r.expect(p, NAT64To6Forwarded)
+		want := state.BothFin
+		if external {
+			want = state.V4Init
+		}
+		if got := r.session(outward(state.TCP, 5000, 80)).Word.Status(); got != want {
+			t.Errorf("external connections %t: state %s, want %s", external, got, want)
+		}
+	}
+}
+
 // Stamps are renewed once a second, by the side that may.
 func TestStamps(t *testing.T) {
 	for _, tt := range []struct {

@@ -133,6 +133,8 @@ INLINE int update_session(const struct found *f, u32 transport, u32 side, u32 tc
 	u32 next = step & STEP_STATE;
 	if (LIKELY(next == state && (!(step & STEP_REFRESH) || age_of(f->word, now) < NAT64_STAMP_EVERY)))
 		return 1;
+	if (next == SESSION_V4_INIT && !(settings.flags & FLAG_EXTERNAL_TCP))
+		return 1; /* both FINs go on to end */
 	u64 stamp = step & STEP_REFRESH ? now >> NAT64_STAMP_SHIFT : f->word;
 	u64 fresh = f->word >> SESSION_GENERATION_SHIFT << SESSION_GENERATION_SHIFT |
 		    (u64)next << SESSION_STATE_SHIFT | (u32)stamp;

@@ -41,7 +41,10 @@
 	((side) == SIDE_V6 && IS_FIN(f) ? SESSION_BOTH_FIN | STEP_REFRESH : SESSION_V4_FIN | STEP_REFRESH)
 #define NEXT_V6_FIN(side, f) \
 	((side) == SIDE_V4 && IS_FIN(f) ? SESSION_BOTH_FIN | STEP_REFRESH : SESSION_V6_FIN | STEP_REFRESH)
-#define NEXT_BOTH_FIN(side, f) SESSION_BOTH_FIN
+/* Another connection may begin on the same ports (docs/decisions/0011-reopened-connections.md). */
+#define NEXT_BOTH_FIN(side, f) \
+	((f) != TCP_SYN ? SESSION_BOTH_FIN : \
+	 (side) == SIDE_V6 ? SESSION_V6_INIT | STEP_REFRESH : SESSION_V4_INIT | STEP_REFRESH)
 #define NEXT_TRANS(side, f) (IS_RST(f) ? SESSION_TRANS : SESSION_ESTABLISHED | STEP_REFRESH)
 
 #define EACH_FLAG(next, side) \

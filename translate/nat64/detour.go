@@ -233,13 +233,9 @@ func (e *Engine) fromProxy(c *call, ip []byte, v *translate.View) (r Reason, don
 	return none, true
 }
 
-// stepAlias follows the connection as any TCP session is followed. One that is over may be
-// opened anew from the same port.
+// stepAlias follows the connection as any TCP session is followed.
 func (e *Engine) stepAlias(c *call, a *alias, from Side, flags uint8) {
 	change := Step(a.status, from, flags)
-	if a.status == state.BothFin && from == FromIPv6 && opens(flags) {
-		change = Change{state.V6Init, true}
-	}
 	a.status = change.Next
 	if change.Refresh {
 		a.stamp = c.at

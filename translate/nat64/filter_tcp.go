@@ -118,6 +118,9 @@ func (e *Engine) unmatched(b *state.Binding, peer [4]byte, port uint16, prefix u
 func (e *Engine) step(c *call, s *state.Session, from Side, flags uint8) {
 	for range maxRetries {
 		change := Step(s.Word.Status(), from, flags)
+		if change.Next == state.V4Init && e.settings.DropExternalTCP {
+			change = Change{Next: s.Word.Status()}
+		}
 		expected := s.Word.Flags()&state.Expected != 0
 		if change.Next == s.Word.Status() && !expected {
 			if change.Refresh {

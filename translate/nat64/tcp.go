@@ -31,11 +31,12 @@ type Change struct {
 
 // Step is the state table of RFC 6146 section 3.5.2.2 for the segments of a session that
 // is there: each of them is translated and sent on. flags is the octet of the TCP
-// header. A SYN counts first, then FIN, then RST: no sound segment has two of them.
+// header. A SYN counts first, then RST, then FIN: no sound segment has two of them. Where
+// the IPv4 side may open no connections, that from both FINs to V4 INIT is not taken.
 func Step(now state.Status, from Side, flags uint8) Change {
 	switch {
 	case flags&flagSYN != 0:
-		return stepSYN(now, from)
+		return stepSYN(now, from, flags)
 	case flags&flagRST != 0:
 		return stepRST(now)
 	case flags&flagFIN != 0:
@@ -44,9 +45,15 @@ func Step(now state.Status, from Side, flags uint8) Change {
 	return stepOther(now)
 }
 
-// stepSYN: one SYN of each side makes a connection.
-func stepSYN(now state.Status, from Side) Change {
+// stepSYN: one SYN of each side makes a connection. After both FINs another one may begin
+// on the same ports, which would lose its session in the middle if this one went on ending
+// (docs/decisions/0011-reopened-connections.md).
+func stepSYN(now state.Status, from Side, flags uint8) Change {
 	switch {
+	case now == state.BothFin && opens(flags) && from == FromIPv6:
+		return Change{state.V6Init, true}
+	case now == state.BothFin && opens(flags):
+		return Change{state.V4Init, true}
 	case now == state.V4Init && from == FromIPv6, now == state.V6Init && from == FromIPv4:
 		return Change{state.Established, true}
 	case now == state.V6Init: // the IPv6 host repeats it

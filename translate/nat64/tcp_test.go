@@ -72,8 +72,11 @@ func TestStep(t *testing.T) {
 			{FromIPv4, flagRST, Change{state.V6Fin, renew}},
 		},
 		state.BothFin: {
-			{FromIPv6, flagSYN, Change{state.BothFin, keep}},
-			{FromIPv4, flagSYN, Change{state.BothFin, keep}},
+			{FromIPv6, flagSYN, Change{state.V6Init, renew}},
+			{FromIPv4, flagSYN, Change{state.V4Init, renew}},
+			{FromIPv6, synACK, Change{state.V6Init, renew}},
+			{FromIPv6, flagSYN | flagRST, Change{state.BothFin, keep}},
+			{FromIPv4, flagSYN | flagFIN, Change{state.BothFin, keep}},
 			{FromIPv6, flagACK, Change{state.BothFin, keep}},
 			{FromIPv4, flagACK, Change{state.BothFin, keep}},
 			{FromIPv6, flagFIN, Change{state.BothFin, keep}},
@@ -199,6 +202,10 @@ func TestRefreshOfTCP(t *testing.T) {
 		{"V6 INIT, something else", state.V6Init, func(k *talk) { k.v6(flagACK) }, state.V6Init, false},
 		{"both FIN, data", state.BothFin, func(k *talk) { k.v6(flagACK) }, state.BothFin, false},
 		{"both FIN, RST", state.BothFin, func(k *talk) { k.v4(flagRST) }, state.BothFin, false},
+		{"both FIN, opened anew", state.BothFin, func(k *talk) { k.v6(flagSYN) }, state.V6Init, true},
+		{"both FIN, opened anew from the IPv4 side", state.BothFin, func(k *talk) { k.v4(flagSYN) }, state.V4Init, true},
+		{"both FIN, SYN and RST", state.BothFin, func(k *talk) { k.v6(flagSYN | flagRST) }, state.BothFin, false},
+		{"TRANS, opened anew", state.Trans, func(k *talk) { k.v6(flagSYN) }, state.Established, true},
 		{"TRANS, RST", state.Trans, func(k *talk) { k.v4(flagRST) }, state.Trans, false},
 		{"TRANS, data", state.Trans, func(k *talk) { k.v4(flagACK) }, state.Established, true},
 		{"V4 INIT, SYN again", state.V4Init, func(k *talk) { k.v4(flagSYN) }, state.V4Init, false},
@@ -216,6 +223,48 @@ func TestRefreshOfTCP(t *testing.T) {
 				t.Errorf("alive %t, want %t", alive, tt.renewed)
 			}
 		})
+	}
+}
+
+// TestReopened: a connection on the ports of one that is over, or was reset, lives as long as
+// any, whoever opens it and however it goes on.
+func TestReopened(t *testing.T) {
+	for _, before := range []state.Status{state.BothFin, state.Trans} {
+		t.Run("from the IPv6 side in "+before.String(), func(t *testing.T) {
+			k := reach(t, engine(t, nil), before)
+			k.pass(3 * time.Minute)
+			k.one(k.v6(flagSYN))
+			k.one(k.v4(synACK))
+			k.goesOn()
+		})
+		t.Run("from the IPv4 side in "+before.String(), func(t *testing.T) {
+			k := reach(t, engine(t, nil), before)
+			k.pass(3 * time.Minute)
+			k.one(k.v4(flagSYN))
+			k.one(k.v6(synACK))
+			k.goesOn()
+		})
+	}
+	t.Run("from the IPv4 side, which may not", func(t *testing.T) {
+		k := reach(t, engine(t, func(s *Settings) { s.DropExternalTCP = true }), state.BothFin)
+		k.pass(3 * time.Minute)
+		k.v4(flagSYN)
+		if got := k.status(); got != state.BothFin {
+			t.Errorf("state %s", got)
+		}
+	})
+}
+
+// goesOn checks that the connection is open for hours with little in them.
+func (k *talk) goesOn() {
+	k.t.Helper()
+	for range 3 {
+		k.pass(110 * time.Minute)
+		k.one(k.v6(flagACK))
+		k.one(k.v4(flagACK))
+	}
+	if got := k.status(); got != state.Established {
+		k.t.Errorf("state %s", got)
 	}
 }
 
