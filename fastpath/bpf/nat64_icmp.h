@@ -164,8 +164,6 @@ INLINE u32 judge_error_to6(void *ctx, void *data, void *end, u32 sum, const stru
 		return REASON_ICMP_INNER;
 	if (e->size + ERROR_GROWTH > LARGEST_ERROR6)
 		return REASON_TOO_BIG;
-	if (is_any_pool4(p->source))
-		return REASON_ILLEGAL_ADDRESS; /* from outside, as an address of the pool */
 	if (sum != 0xffff)
 		return sum == SUM_OUTSIDE ? REASON_OFFLOAD : REASON_BAD_ICMP_CHECKSUM;
 	if (*(u8 *)(m + 5))
@@ -260,9 +258,6 @@ INLINE u32 judge_error_to4(void *ctx, void *data, void *end, u32 prefix, u32 sum
 	u64 pseudo = pseudo6(p);
 	if (fold(pseudo + sum) != 0xffff)
 		return REASON_BAD_ICMP_CHECKSUM;
-	/* An address of the detour, from outside: the engine alone knows these. */
-	if (settings.flags & FLAG_DETOUR && (p->source[0] & 0xfe) == 0xfc)
-		return REASON_ILLEGAL_ADDRESS;
 	u8 type = *(u8 *)m;
 	if ((type == ICMP6_UNREACHABLE || type == ICMP6_TIME_EXCEEDED) && *(u8 *)(m + 4))
 		return REASON_ICMP_INNER; /* an extension follows (RFC 4884) */
