@@ -3,6 +3,8 @@
 package daemon
 
 import (
+	"errors"
+
 	"github.com/isthmus-net/isthmus/internal/config"
 	fast "github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/teredo/run"
@@ -35,5 +37,6 @@ func foreseen(plan fast.Forecast) (found []Finding) {
 // Clean removes what processes that did not come back have left on this machine.
 func Clean() (removed, inUse []string, err error) {
 	c, err := run.Clean()
-	return c.Removed, c.InUse, err
+	moreRemoved, moreInUse, stateErr := translator.Clean()
+	return append(c.Removed, moreRemoved...), append(c.InUse, moreInUse...), errors.Join(err, stateErr)
 }

@@ -6,7 +6,16 @@ import (
 	"fmt"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	translator "github.com/isthmus-net/isthmus/translate/run"
 )
+
+// advice says whose settings the sentences are about.
+func advice(role, name string, sentences []string) []string {
+	for i, s := range sentences {
+		sentences[i] = fmt.Sprintf("%s %q: %s", role, name, s)
+	}
+	return sentences
+}
 
 // translators examines what the stateless and stateful translators need.
 func (m machine) translators(c *config.Config, report func(error)) (warnings []string) {
@@ -20,6 +29,12 @@ func (m machine) translators(c *config.Config, report func(error)) (warnings []s
 	}
 	if len(c.SIITs)+len(c.NAT64s) == 0 {
 		return nil
+	}
+	for _, s := range c.SIITs {
+		warnings = append(warnings, advice("siit", s.Name, translator.AdviseSIIT(s))...)
+	}
+	for _, n := range c.NAT64s {
+		warnings = append(warnings, advice("nat64", n.Name, translator.AdviseNAT64(n))...)
 	}
 	for _, name := range []string{"ipv4/conf/all/forwarding", "ipv6/conf/all/forwarding"} {
 		if m.read("net/"+name) == "0" {

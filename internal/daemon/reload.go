@@ -50,6 +50,9 @@ func (d *Daemon) apply() (control.Reloaded, error) {
 	if err != nil {
 		return none, err
 	}
+	if err := d.verify(next); err != nil {
+		return none, err
+	}
 	pending := none.NeedsRestart
 	var failed []error
 	for _, instance := range d.Instances {
@@ -75,6 +78,19 @@ func (d *Daemon) apply() (control.Reloaded, error) {
 	pending = append(pending, d.newcomers(next)...)
 	pending = append(pending, d.process(next)...)
 	return control.Reloaded{NeedsRestart: pending}, errors.Join(failed...)
+}
+
+// verify asks all instances whether they would refuse, before any changes.
+func (d *Daemon) verify(next *config.Config) error {
+	var failed []error
+	for _, instance := range d.Instances {
+		if v, ok := instance.(role.Verifier); ok {
+			if err := v.Verify(next); err != nil {
+				failed = append(failed, fmt.Errorf("%s %s: %w; nothing was changed", instance.Role(), instance.Name(), err))
+			}
+		}
+	}
+	return errors.Join(failed...)
 }
 
 // reloadOne hands the configuration to an instance that can take it; of another

@@ -54,6 +54,14 @@ type Reloader interface {
 	Reload(next *config.Config) (needsRestart []string, err error)
 }
 
+// Verifier is a Reloader that can tell beforehand that it would refuse. The daemon asks
+// all of them before any of them changes anything.
+type Verifier interface {
+	Reloader
+	// Verify returns the error of a Reload, as far as it can be told without trying.
+	Verify(next *config.Config) error
+}
+
 // PeerLister is an Instance that keeps peers.
 type PeerLister interface {
 	// Peers returns at most limit peers, in any order, and the number of all.

@@ -82,3 +82,23 @@ func steerable(cfg *config.NAT64, hosts []netip.Addr) error {
 	}
 	return nil
 }
+
+// AdviseNAT64 returns a sentence for each setting that works and that an RFC advises
+// against.
+func AdviseNAT64(cfg config.NAT64) []string {
+	settings, err := nat64Settings(&cfg, own{}, nil)
+	if err != nil {
+		return nil // told elsewhere
+	}
+	return settings.Advice()
+}
+
+// AdviseSIIT does the same for a stateless translator.
+func AdviseSIIT(cfg config.SIIT) []string {
+	s := &SIIT{cfg: cfg}
+	settings, err := s.settings(&cfg, cfg.EAM)
+	if err != nil {
+		return nil // told elsewhere
+	}
+	return settings.Translate.Advice()
+}

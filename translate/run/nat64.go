@@ -25,7 +25,7 @@ import (
 
 var (
 	_ role.Instance = (*NAT64)(nil)
-	_ role.Reloader = (*NAT64)(nil)
+	_ role.Verifier = (*NAT64)(nil)
 	_ role.Tracer   = (*NAT64)(nil)
 )
 

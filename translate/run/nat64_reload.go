@@ -29,6 +29,19 @@ func (n *NAT64) Reload(next *config.Config) (needsRestart []string, err error) {
 	return config.Diff(live, want), nil
 }
 
+// Verify implements [role.Verifier].
+func (n *NAT64) Verify(next *config.Config) error {
+	want, ok := next.NAT64(n.name)
+	if !ok {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	live := n.live(want)
+	_, err := nat64Settings(&live, n.own, n.hosts)
+	return errors.Join(err, n.device.apart(live.Pool6), n.steerable(&live))
+}
+
 // live is a configuration with what cannot change as it is; n.mu is held.
 func (n *NAT64) live(want config.NAT64) config.NAT64 {
 	live := want

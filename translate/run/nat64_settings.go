@@ -43,7 +43,8 @@ func nat64Settings(cfg *config.NAT64, at own, hosts []netip.Addr) (nat64.Setting
 	s.OutboundRefreshOnly = !cfg.InboundRefresh
 	s.SessionEvents = cfg.SessionLog
 	s.Timers = nat64.Timers{
-		UDP: cfg.UDPTimeout, TCPEstablished: cfg.TCPEstablishedTimeout, TCPTransitory: cfg.TCPTransitoryTimeout,
+		UDP: cfg.UDPTimeout, TCPEstablished: cfg.TCPEstablishedTimeout,
+		TCPOpening: cfg.TCPOpeningTimeout, TCPTransitory: cfg.TCPTransitoryTimeout,
 		IncomingSYN: cfg.IncomingSYNTimeout, ICMP: cfg.ICMPTimeout, Fragments: cfg.FragmentTimeout,
 		Expected: cfg.ExpectedTimeout, Quarantine: cfg.PortQuarantine,
 	}

@@ -26,7 +26,7 @@ import (
 
 var (
 	_ role.Instance = (*SIIT)(nil)
-	_ role.Reloader = (*SIIT)(nil)
+	_ role.Verifier = (*SIIT)(nil)
 	_ role.Tracer   = (*SIIT)(nil)
 )
 
@@ -266,6 +266,25 @@ func (s *SIIT) change(cfg *config.SIIT, mappings []translate.Mapping) error {
 		return errors.Join(err, e)
 	}
 	return commit()
+}
+
+// Verify implements [role.Verifier].
+func (s *SIIT) Verify(next *config.Config) error {
+	want, ok := next.SIIT(s.name)
+	if !ok {
+		return nil
+	}
+	file, err := mappingsOf(&want)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	settings, err := s.settings(&want, s.mappings(&want, file))
+	if err != nil {
+		return err
+	}
+	return siit.Check(settings)
 }
 
 // Reload implements [role.Reloader]. All but the device is live.

@@ -40,7 +40,6 @@ var (
 	sixAddr  = netip.MustParseAddr("2001:db8:6::2")
 	fourAddr = netip.MustParseAddr("192.0.2.2")
 	gateway4 = netip.MustParseAddr("192.0.2.1")
-	gateway6 = netip.MustParseAddr("2001:db8:6::1")
 )
 
 func newWorld(t *testing.T) *world {
