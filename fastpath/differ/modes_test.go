@@ -300,7 +300,7 @@ func TestGenerations(t *testing.T) {
 		old := string(before.out[:6])
 		changed := ways[0]
 		changed.mac = mac(150)
-		if err := changed.setNeighbour(); err != nil {
+		if err := changed.setNeighbour(ports); err != nil {
 			t.Fatal(err)
 		}
 		now := w.expect(t, r, "before the bump", to(good, udp, 64, 100), fastpath.Forward, encap)
@@ -312,7 +312,7 @@ func TestGenerations(t *testing.T) {
 		if string(now.out[:6]) != string(changed.mac) {
 			t.Errorf("sent to %x", now.out[:6])
 		}
-		if err := ways[0].setNeighbour(); err != nil {
+		if err := ways[0].setNeighbour(ports); err != nil {
 			t.Fatal(err)
 		}
 		w.fast.Bump()

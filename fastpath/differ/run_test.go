@@ -37,7 +37,6 @@ type skb struct {
 // runner runs one program again and again. It must be used in the thread of the
 // namespace.
 type runner struct {
-	w       *world
 	place   place
 	program *ebpf.Program
 	out     []byte
@@ -45,7 +44,7 @@ type runner struct {
 }
 
 func (w *world) runner(p place) *runner {
-	r := &runner{w: w, place: p, program: w.fast.Programs().XDP, out: make([]byte, 4096)}
+	r := &runner{place: p, program: w.fast.Programs().XDP, out: make([]byte, 4096)}
 	if p == atTC {
 		r.program = w.fast.Programs().Ingress
 		r.context.Ifindex = uint32(ports[0].index)

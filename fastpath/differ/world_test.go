@@ -104,7 +104,7 @@ func newWorld(t testing.TB, change ...func(*fastpath.Settings, *relay.Config)) *
 func newWorldOf(t testing.TB, buckets int, change ...func(*fastpath.Settings, *relay.Config)) *world {
 	t.Helper()
 	w := &world{t: t, ns: testutil.NewNetns(t)}
-	w.ns.Do(t, func() error { return makeHost() })
+	w.ns.Do(t, func() error { return makeHost(ports, ways) })
 	fast, err := fastpath.LoadTeredo(fastpath.TeredoConfig{Name: "differ", Buckets: buckets, Foreign: 1 << 13})
 	if err != nil {
 		t.Fatalf("%+v", err)
@@ -194,8 +194,8 @@ func (w *world) now() time.Time        { return w.epoch.Add(fastpath.Monotonic()
 func (w *world) instant() peer.Instant { return peer.Instant(fastpath.Monotonic()) }
 
 // makeHost makes devices, routes and neighbours in the thread's namespace.
-func makeHost() error {
-	for i, p := range ports {
+func makeHost(ports []*port, ways []way) error {
+	for _, p := range ports {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.HardwareAddr, attrs.MTU = p.name, p.mac, p.mtu
 		v := &netlink.Veth{LinkAttrs: attrs, PeerName: p.name + "p"}
@@ -213,7 +213,7 @@ func makeHost() error {
 				return err
 			}
 			if name == p.name {
-				ports[i].index = link.Attrs().Index
+				p.index = link.Attrs().Index
 			}
 			if err := netlink.LinkSetUp(link); err != nil {
 				return err
@@ -231,20 +231,20 @@ func makeHost() error {
 		}
 	}
 	for _, r := range ways {
-		if err := r.add(); err != nil {
+		if err := r.add(ports); err != nil {
 			return fmt.Errorf("cannot route %s: %w", r.to, err)
 		}
 	}
 	return nil
 }
 
-func (r *way) add() error {
+func (r *way) add(ports []*port) error {
 	to, err := netlink.ParseIPNet(r.to)
 	if err != nil {
 		return err
 	}
 	if r.mac != nil {
-		if err := r.setNeighbour(); err != nil {
+		if err := r.setNeighbour(ports); err != nil {
 			return err
 		}
 	}
@@ -252,7 +252,7 @@ func (r *way) add() error {
 }
 
 // setNeighbour tells the kernel the gateway's address, for good.
-func (r *way) setNeighbour() error {
+func (r *way) setNeighbour(ports []*port) error {
 	return netlink.NeighSet(&netlink.Neigh{
 		LinkIndex: ports[r.port].index, IP: net.ParseIP(r.gateway), HardwareAddr: r.mac, State: netlink.NUD_PERMANENT,
 	})

@@ -1,0 +1,207 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package differ_test
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/nat64"
+	"github.com/isthmus-net/isthmus/translate/nat64/state"
+)
+
+// The host of a NAT64: two devices towards IPv4 and two towards IPv6, as of the relay.
+const (
+	narrow4 = 1000 // MTU of the second device of each family
+	narrow6 = 1280
+)
+
+// natWays are routes of that host; each has a gateway that never fails.
+var natWays = []way{
+	{"198.51.100.0/24", "192.0.2.2", mac(101), 0},
+	{"198.41.0.0/24", "192.0.2.2", mac(101), 0},
+	{"10.0.0.0/24", "192.0.2.2", mac(101), 0},
+	{"203.0.113.0/25", "192.0.2.66", mac(102), 1},
+	{"2001:db8:1::/48", "2001:db8:f:1::2", mac(103), 2},
+	{"2001:db8:3::/48", "2001:db8:f:1::2", mac(103), 2},
+	{"2001:db8:2::/48", "2001:db8:f:2::2", mac(104), 3},
+}
+
+var (
+	natPrefixes = []netip.Prefix{
+		netip.MustParsePrefix("2001:db8:64::/96"), translate.WellKnownPrefix,
+		netip.MustParsePrefix("3fff:100::/32"), netip.MustParsePrefix("3fff:200:100::/40"),
+		netip.MustParsePrefix("3fff:300:1::/48"), netip.MustParsePrefix("3fff:400:1:100::/56"),
+		netip.MustParsePrefix("3fff:500:1:1::/64"),
+		netip.MustParsePrefix("3fff:100:c633::/96"), // inside of another
+	}
+	natOwn4, natOwn6  = netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8:f:1::1")
+	natPool, natPool2 = netip.MustParseAddr("192.0.2.130"), netip.MustParseAddr("192.0.2.131")
+	natDetour         = netip.MustParsePrefix("fd00:64:64:64::/64")
+)
+
+// natSizes are small: tables and ports run out.
+var natSizes = state.Sizes{Sessions: 192, Subscribers: 8, Addresses: 4, BlockWords: 1, SubscriberLength: 64}
+
+// natWorld is one host whose programs and engine share the state of a NAT64.
+type natWorld struct {
+	t        testing.TB
+	ns       *testutil.Netns
+	ports    []*port
+	fast     *fastpath.NAT64
+	epoch    time.Time
+	settings nat64.Settings
+	table    *state.Table
+	engine   *nat64.Engine
+	partial  bool // frames of XDP may have checksums that are left to hardware
+	out      nat64.Out
+
+	sessions      []byte // the records of all sessions
+	before, after []byte // copies of them
+	last          map[string]uint64
+	skipped       int // comparisons that the clock spoiled
+}
+
+func newNATWorld(t testing.TB) *natWorld {
+	t.Helper()
+	w := &natWorld{t: t, ns: testutil.NewNetns(t), last: make(map[string]uint64), ports: []*port{
+		{name: "four0", mac: mac(1), mtu: 1500, addr: "192.0.2.1/26"},
+		{name: "four1", mac: mac(2), mtu: narrow4, addr: "192.0.2.65/26"},
+		{name: "six0", mac: mac(3), mtu: 1500, addr: "2001:db8:f:1::1/64"},
+		{name: "six1", mac: mac(4), mtu: narrow6, addr: "2001:db8:f:2::1/64"},
+		{name: "tun", mac: mac(5), mtu: 1500, addr: "2001:db8:f:3::1/64"},
+	}}
+	w.ns.Do(t, func() error { return makeHost(w.ports, natWays) })
+	fast, err := fastpath.LoadNAT64(fastpath.NAT64Config{Name: "differ", Sizes: natSizes})
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	w.fast, w.epoch = fast, time.Now().Add(-fastpath.Monotonic())
+	t.Cleanup(func() { fast.Close() })
+	for _, p := range w.ports[:4] {
+		if err := fast.SetDevice(fastpath.Device{Index: p.index, MAC: p.mac, Frames: true, Packets: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.sessions = fast.Memory()[state.SlabSessions]
+	w.before, w.after = make([]byte, len(w.sessions)), make([]byte, len(w.sessions))
+	fast.Beat(time.Hour)
+	return w
+}
+
+// settle empties all tables and gives engine and programs the same settings.
+func (w *natWorld) settle(rng *rand.Rand, s nat64.Settings, partial bool, puntRate int) {
+	w.t.Helper()
+	for _, slab := range w.fast.Memory() {
+		clear(slab)
+	}
+	w.fast.Waiting().Clear()
+	var seed [state.Seeds]uint64
+	for i := range seed {
+		seed[i] = rng.Uint64()
+	}
+	var err error
+	if w.table, _, err = state.Open(natSizes, w.fast.Memory(), seed); err != nil {
+		w.t.Fatal(err)
+	}
+	w.settings, w.partial = s, partial
+	if w.engine, err = nat64.New(s, w.table, w.epoch, testRand()); err != nil {
+		w.t.Fatal(err)
+	}
+	w.engine.SetWaiting(natWaiting{w.fast.Waiting()})
+	if err := w.fast.Set(w.programs(puntRate)); err != nil {
+		w.t.Fatal(err)
+	}
+	// Test runs of XDP come in by the loopback device.
+	if err := w.fast.SetDevice(fastpath.Device{Index: 1, MAC: w.ports[0].mac, Partial: partial}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// natWaiting tells the programs of SYNs that the engine has stored.
+type natWaiting struct{ *fastpath.Waiting }
+
+func (n natWaiting) Wait(peer netip.AddrPort) { n.Add(peer.Addr().As4(), peer.Port()) }
+func (n natWaiting) Done(peer netip.AddrPort) { n.Remove(peer.Addr().As4(), peer.Port()) }
+
+// programs is what the programs must know of the engine's settings.
+func (w *natWorld) programs(puntRate int) fastpath.NAT64Settings {
+	s := &w.settings
+	p := fastpath.NAT64Settings{
+		ExternalTCP: !s.DropExternalTCP, NoICMPInfo: s.DropICMPInfo, OutboundOnly: s.OutboundRefreshOnly,
+		ZeroClass: s.Translate.ZeroTrafficClass, FixedTOS: s.Translate.FixedTOS, TOS: s.Translate.TOS,
+		LowestMTU: s.Translate.LowestIPv6MTU, Detour: s.DetourPrefix.IsValid(), InnerSource: s.RouterAsInner,
+		Tunnel: w.ports[4].index, PuntRate: puntRate, PuntShare: puntRate / 2,
+	}
+	for transport, kind := range []nat64.Filtering{state.TCP: s.FilterTCP, state.UDP: s.FilterUDP, state.ICMP: s.FilterICMP} {
+		p.AddressDependent[transport] = kind == nat64.AddressDependent
+	}
+	for transport, states := range s.Lifetimes() {
+		for status, units := range states {
+			p.Lifetimes[transport][status] = time.Duration(units) * state.StampUnit
+		}
+	}
+	for _, prefix := range s.Translate.Prefixes {
+		p.Pool6 = append(p.Pool6, fastpath.NAT64Prefix{
+			Prefix: prefix.Prefix(), Strict: prefix.WellKnown() && !s.Translate.NonGlobal,
+		})
+	}
+	for _, r := range s.Pool4 {
+		to := fastpath.NAT64Range{Prefix: r.Prefix, Own: r.Own}
+		for transport := range to.Ports {
+			to.Ports[transport] = fastpath.PortRange{First: 1, Last: 0}
+			if r.Transports == 0 || r.Transports&(1<<transport) != 0 {
+				to.Ports[transport] = fastpath.PortRange{First: r.First, Last: r.Last}
+			}
+		}
+		p.Pool4 = append(p.Pool4, to)
+	}
+	return p
+}
+
+// runner runs the programs of one place.
+func (w *natWorld) runner(p place) *runner {
+	r := &runner{place: p, program: w.fast.Programs().XDP, out: make([]byte, 1<<14)}
+	if p == atTC {
+		r.program = w.fast.Programs().Ingress
+		r.context.Ifindex = uint32(w.ports[0].index)
+	}
+	return r
+}
+
+// counted returns the reasons that were counted since the last call.
+func (w *natWorld) counted() (map[string]uint64, error) {
+	list, err := w.fast.Counters()
+	news := make(map[string]uint64)
+	for _, c := range list {
+		name := c.Reason.String()
+		if n := c.Packets - w.last[name]; n > 0 {
+			news[name] = n
+		}
+		w.last[name] = c.Packets
+	}
+	return news, err
+}
+
+// natRoute returns the way to an address.
+func natRoute(a netip.Addr) (way, bool) {
+	for _, r := range natWays {
+		if netip.MustParsePrefix(r.to).Contains(a) {
+			return r, true
+		}
+	}
+	return way{}, false
+}
+
+// mtuTo is the MTU of the way to an address; 0 when there is none.
+func (w *natWorld) mtuTo(a netip.Addr) int {
+	if r, ok := natRoute(a); ok {
+		return w.ports[r.port].mtu
+	}
+	return 0
+}
