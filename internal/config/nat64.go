@@ -41,11 +41,14 @@ type NAT64 struct {
 
 	UDPTimeout            time.Duration `key:"udp_timeout"`
 	TCPEstablishedTimeout time.Duration `key:"tcp_established_timeout"`
-	TCPTransitoryTimeout  time.Duration `key:"tcp_transitory_timeout"`
-	IncomingSYNTimeout    time.Duration `key:"incoming_syn_timeout"`
-	ICMPTimeout           time.Duration `key:"icmp_timeout"`
-	FragmentTimeout       time.Duration `key:"fragment_timeout"`
-	ExpectedTimeout       time.Duration `key:"expected_timeout"`
+	// TCPOpeningTimeout is of connections that begin, TCPTransitoryTimeout of those that
+	// end or were reset (RFC 7857, section 2.1).
+	TCPOpeningTimeout    time.Duration `key:"tcp_opening_timeout"`
+	TCPTransitoryTimeout time.Duration `key:"tcp_transitory_timeout"`
+	IncomingSYNTimeout   time.Duration `key:"incoming_syn_timeout"`
+	ICMPTimeout          time.Duration `key:"icmp_timeout"`
+	FragmentTimeout      time.Duration `key:"fragment_timeout"`
+	ExpectedTimeout      time.Duration `key:"expected_timeout"`
 	// PortQuarantine is how long the blocks of ports of a client without sessions rest
 	// with it before another gets them.
 	PortQuarantine time.Duration `key:"port_quarantine"`
@@ -148,6 +151,7 @@ type rawNAT64 struct {
 	ErrorSource              any `toml:"error_source"`
 	UDPTimeout               any `toml:"udp_timeout"`
 	TCPEstablishedTimeout    any `toml:"tcp_established_timeout"`
+	TCPOpeningTimeout        any `toml:"tcp_opening_timeout"`
 	TCPTransitoryTimeout     any `toml:"tcp_transitory_timeout"`
 	IncomingSYNTimeout       any `toml:"incoming_syn_timeout"`
 	ICMPTimeout              any `toml:"icmp_timeout"`
@@ -191,7 +195,8 @@ func DefaultNAT64() NAT64 {
 		InboundRefresh: true, ErrorSource: ErrorSourceRouter,
 
 		// RFC 6146, section 4; the floors of RFC 4787, 5382 and 5508.
-		UDPTimeout: 5 * time.Minute, TCPEstablishedTimeout: 2 * time.Hour, TCPTransitoryTimeout: 4 * time.Minute,
+		UDPTimeout: 5 * time.Minute, TCPEstablishedTimeout: 2 * time.Hour,
+		TCPOpeningTimeout: 4 * time.Minute, TCPTransitoryTimeout: 4 * time.Minute,
 		IncomingSYNTimeout: 6 * time.Second, ICMPTimeout: time.Minute, FragmentTimeout: 2 * time.Second,
 		ExpectedTimeout: 30 * time.Second, // RFC 6384, section 6
 		PortQuarantine:  2 * time.Minute,  // RFC 6888, REQ-8

@@ -59,6 +59,7 @@ func (c *checker) nat64Times(at string, raw rawNAT64, n *NAT64) {
 	lifetime := duration(time.Second, 7*day)
 	set(c, at, "udp_timeout", raw.UDPTimeout, &n.UDPTimeout, lifetime)
 	set(c, at, "tcp_established_timeout", raw.TCPEstablishedTimeout, &n.TCPEstablishedTimeout, lifetime)
+	set(c, at, "tcp_opening_timeout", raw.TCPOpeningTimeout, &n.TCPOpeningTimeout, lifetime)
 	set(c, at, "tcp_transitory_timeout", raw.TCPTransitoryTimeout, &n.TCPTransitoryTimeout, lifetime)
 	set(c, at, "incoming_syn_timeout", raw.IncomingSYNTimeout, &n.IncomingSYNTimeout, lifetime)
 	set(c, at, "icmp_timeout", raw.ICMPTimeout, &n.ICMPTimeout, lifetime)

@@ -151,7 +151,7 @@ func (t *Timers) list() []timer {
 	return []timer{
 		{"UDP sessions", t.UDP, 2 * time.Minute, 1, "RFC 6146 section 4, UDP_MIN"},
 		{"established TCP connections", t.TCPEstablished, 2 * time.Hour, 1, "RFC 6146 section 4, TCP_EST"},
-		{"TCP connections that begin or end", t.TCPTransitory, 4 * time.Minute, 1, "RFC 6146 section 4, TCP_TRANS"},
+		{"TCP connections that end", t.TCPTransitory, 4 * time.Minute, 1, "RFC 6146 section 4, TCP_TRANS"},
 		{"TCP connections that begin", t.opening(), 4 * time.Minute, 1, "RFC 6146 section 4, TCP_TRANS"},
 		{"incoming SYNs", t.IncomingSYN, 6 * time.Second, 1, "RFC 6146 section 4, TCP_INCOMING_SYN"},
 		{"ICMP queries", t.ICMP, time.Minute, 1, "RFC 6146 section 4, ICMP_DEFAULT"},

@@ -4,6 +4,7 @@ package run
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,14 +14,14 @@ import (
 
 // TestOpeningTimeout: connections that begin and those that end have a key each.
 func TestOpeningTimeout(t *testing.T) {
-	c, err := config.Parse("test.toml", []byte(`
+	c, err := config.Parse(strings.NewReader(`
 [[nat64]]
 name = "n"
 clients = ["2001:db8:1::/48"]
 pool4 = ["192.0.2.10"]
 tcp_opening_timeout = "30s"
 tcp_transitory_timeout = "5m"
-`))
+`), "test.toml")
 	if err != nil {
 		t.Fatal(err)
 	}
