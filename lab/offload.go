@@ -19,7 +19,8 @@ type offload struct {
 }
 
 // offloads are the features that a wire switches off at both ends: with them
-// frames larger than the MTU and without checksums would cross it.
+// frames larger than the MTU and without checksums would cross it. Segmentation and
+// joining come first.
 var offloads = []offload{
 	{"tso", unix.ETHTOOL_GTSO, unix.ETHTOOL_STSO},
 	{"gso", unix.ETHTOOL_GGSO, unix.ETHTOOL_SGSO},
@@ -42,9 +43,15 @@ type ifreqPointer struct {
 
 // DisableOffloads switches off segmentation and checksum offload of an interface,
 // so that what its far end receives is what a wire would carry.
-func (n *Node) DisableOffloads(iface string) error {
+func (n *Node) DisableOffloads(iface string) error { return n.disable(iface, offloads) }
+
+// DisableSegmentation switches off segmentation offload of an interface alone, so that
+// its far end receives each packet by itself. Checksums are still left to the hardware.
+func (n *Node) DisableSegmentation(iface string) error { return n.disable(iface, offloads[:3]) }
+
+func (n *Node) disable(iface string, list []offload) error {
 	return n.Do(func() error {
-		for _, o := range offloads {
+		for _, o := range list {
 			// A program at the far end may have taken a feature away; the kernel
 			// refuses to switch off what is not there.
 			if on, err := ethtool(iface, ethtoolValue{command: o.get}); err == nil && on == 0 {

@@ -35,20 +35,26 @@ var naptBandwidth = lab.Experiment{
 	Run:       runNAPTBandwidth,
 }
 
-// naptStreams is one row: a direction with or without offloads.
+// cables is what the cables do in hardware's place.
+type cables string
+
+// What cables do: all that virtual ones can, all but segmentation, so that each packet
+// is handled by itself, or nothing, as a wire.
+const (
+	withOffloads cables = "with offloads"
+	withoutGSO   cables = "without segmentation offload"
+	asWires      cables = "without any offload"
+)
+
+// naptStreams is one row: a direction over cables of a kind.
 type naptStreams struct {
-	offloads  bool
+	cables    cables
 	direction streamDirection
 	rates     map[way][]float64 // Mbit/s
 }
 
 // label names the row in tables.
-func (s *naptStreams) label() string {
-	if s.offloads {
-		return "with offloads, " + string(s.direction)
-	}
-	return "without offloads, " + string(s.direction)
-}
+func (s *naptStreams) label() string { return string(s.cables) + ", " + string(s.direction) }
 
 func runNAPTBandwidth(ctx context.Context, e *lab.Env) error {
 	rounds, size := naptBandwidthRounds, naptBandwidthBytes
@@ -81,26 +87,19 @@ func runNAPTBandwidth(ctx context.Context, e *lab.Env) error {
 	return finish(e, rep)
 }
 
-// allStreams measures both directions with offloads and then without.
+// allStreams measures both directions with offloads, and then with less and less.
 func (n *naptPaths) allStreams(ctx context.Context, e *lab.Env, rep *report.Report, rounds, size int) ([]*naptStreams, error) {
 	var rows []*naptStreams
 	n.unmeter()
-	for _, offloads := range []bool{true, false} {
-		if !offloads {
-			for _, p := range n.paths {
-				if err := p.strip(n); err != nil {
-					return nil, err
-				}
-			}
-			if err := n.takeFrames(); err != nil {
-				return nil, err
-			}
+	for _, c := range []cables{withOffloads, withoutGSO, asWires} {
+		if err := n.recable(c); err != nil {
+			return nil, err
 		}
-		if err := n.offloadFacts(rep, offloads); err != nil {
+		if err := n.offloadFacts(rep, c); err != nil {
 			return nil, err
 		}
 		for _, d := range []streamDirection{sending, receiving} {
-			row := &naptStreams{offloads: offloads, direction: d, rates: map[way][]float64{}}
+			row := &naptStreams{cables: c, direction: d, rates: map[way][]float64{}}
 			e.Step("%s: %d rounds of %d Mbytes on each way", row.label(), rounds, size>>20)
 			if err := n.streams(ctx, row, rounds, size); err != nil {
 				return nil, err
@@ -109,6 +108,25 @@ func (n *naptPaths) allStreams(ctx context.Context, e *lab.Env, rep *report.Repo
 		}
 	}
 	return rows, nil
+}
+
+// recable switches off what cables of that kind do not do.
+func (n *naptPaths) recable(c cables) error {
+	for _, p := range n.paths {
+		for _, end := range p.ends(n) {
+			var err error
+			switch c {
+			case withoutGSO:
+				err = end.node.DisableSegmentation(end.iface)
+			case asWires:
+				err = end.node.DisableOffloads(end.iface)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return n.takeFrames()
 }
 
 // unmeter takes the meters off the cables: they would look at every packet.
@@ -122,7 +140,7 @@ func (n *naptPaths) unmeter() {
 }
 
 // offloadFacts notes what the cables of two ways have.
-func (n *naptPaths) offloadFacts(rep *report.Report, on bool) error {
+func (n *naptPaths) offloadFacts(rep *report.Report, c cables) error {
 	for _, w := range []way{wayKernel, wayXDP} {
 		if n.path(w) == nil {
 			continue
@@ -131,7 +149,7 @@ func (n *naptPaths) offloadFacts(rep *report.Report, on bool) error {
 		if err != nil {
 			return err
 		}
-		rep.Fact(fmt.Sprintf("%s, inside's cable of %s", map[bool]string{true: "with offloads", false: "without"}[on], w.title()), "%s", text)
+		rep.Fact(fmt.Sprintf("%s, inside's cable of %s", c, w.title()), "%s", text)
 	}
 	return nil
 }
