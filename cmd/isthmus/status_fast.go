@@ -31,7 +31,7 @@ type fastState struct {
 	NotKept  string  `json:"not_kept"`
 	Peers    int
 	Rates    map[string]float64
-	Packets map[string]map[string]uint64
+	Packets  map[string]map[string]uint64
 }
 
 // fastRows replaces what is said of a fast path by rows for people.
