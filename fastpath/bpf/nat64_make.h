@@ -59,20 +59,22 @@ INLINE u64 refuse(u32 reason) { return (u64)reason << 32; }
 TAKE_RECORD(take_session, sessions_used, session, sessions)
 TAKE_RECORD(take_binding, bindings_used, binding, bindings)
 
-INLINE void give_session(u32 number)
+GLOBAL int give_session(u32 number)
 {
 	u32 index = number - 1, at = index / 64;
 	u64 *word = bpf_map_lookup_elem(&sessions_used, &at);
 	if (word)
 		clear_bit(word, index);
+	return 0;
 }
 
-INLINE void give_binding(u32 number)
+GLOBAL int give_binding(u32 number)
 {
 	u32 index = number - 1, at = index / 64;
 	u64 *word = bpf_map_lookup_elem(&bindings_used, &at);
 	if (word)
 		clear_bit(word, index);
+	return 0;
 }
 
 /* Ports. */
@@ -127,12 +129,13 @@ GLOBAL u64 take_port(u32 subscriber, u32 transport, u64 mask)
 	return 0;
 }
 
-INLINE void give_port(u64 place)
+GLOBAL int give_port(u64 place)
 {
 	u32 word = place >> 32;
 	u64 *ports = bpf_map_lookup_elem(&ports_used, &word);
 	if (ports)
 		clear_bit(ports, (u32)place - 1);
+	return 0;
 }
 
 INLINE be16 port_at(u64 place) { return TO_BE16((place >> 32) % PORT_WORDS * 64 + ((u32)place - 1)); }

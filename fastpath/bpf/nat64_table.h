@@ -303,12 +303,13 @@ INLINE int take_bit(u64 *word, u32 bit)
 INLINE void clear_bit(u64 *word, u32 bit) { __sync_fetch_and_and(word, ~((u64)1 << (bit & 63))); }
 
 /* Notes that a session has changed, for the daemon. */
-INLINE void mark_dirty(u32 index)
+GLOBAL int mark_dirty(u32 index)
 {
 	u32 at = index / 64;
 	u64 *word = bpf_map_lookup_elem(&sessions_dirty, &at);
 	if (word)
 		__sync_fetch_and_or(word, (u64)1 << (index & 63));
+	return 0;
 }
 
 /* Locks. */
