@@ -21,7 +21,7 @@ import (
 const nobody = 65534
 
 // asService makes processes start as dist/systemd/isthmus.service starts them: a
-// user of its own, four capabilities, the group root, and a part of the BPF file
+// user of its own, five capabilities, the group root, and a part of the BPF file
 // system that is bound to /run/isthmus/bpf.
 func asService(t *testing.T) func(*exec.Cmd) {
 	t.Helper()
@@ -60,7 +60,7 @@ func asService(t *testing.T) func(*exec.Cmd) {
 		cmd.Path, cmd.Dir = path, "/"
 		cmd.SysProcAttr = &syscall.SysProcAttr{
 			Credential:  &syscall.Credential{Uid: nobody, Gid: nobody, Groups: []uint32{0}},
-			AmbientCaps: []uintptr{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_BPF, unix.CAP_PERFMON},
+			AmbientCaps: []uintptr{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_NET_BIND_SERVICE, unix.CAP_BPF, unix.CAP_PERFMON},
 		}
 	}
 }
