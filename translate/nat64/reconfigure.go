@@ -96,24 +96,57 @@ func (e *Engine) resize(s *Settings) {
 }
 
 // place gives the prefixes of pool6 their numbers, which sessions have: that of before, or a
-// new one. Taken out ones keep theirs.
+// new one. Taken out ones keep theirs, until no session has it any more and another needs it.
 func (e *Engine) place(wanted []translate.Prefix) ([]slot6, error) {
 	slots := slices.Clone(e.prefixes)
 	for i := range slots {
 		slots[i].out = true
 	}
+	numberOf := func(p translate.Prefix) int {
+		return slices.IndexFunc(slots, func(s slot6) bool { return s.prefix.Prefix() == p.Prefix() })
+	}
+	var fresh []translate.Prefix
 	for _, p := range wanted {
-		i := slices.IndexFunc(slots, func(s slot6) bool { return s.prefix.Prefix() == p.Prefix() })
-		switch {
-		case i >= 0:
+		if i := numberOf(p); i >= 0 {
 			slots[i].out = false
+		} else {
+			fresh = append(fresh, p)
+		}
+	}
+	var unused []int
+	if len(slots)+len(fresh) > MaxPrefixes {
+		unused = e.unusedPrefixes()
+	}
+	for _, p := range fresh {
+		switch {
+		case numberOf(p) >= 0: // named twice
 		case len(slots) < MaxPrefixes:
 			slots = append(slots, slot6{prefix: p})
+		case len(unused) > 0:
+			slots[unused[0]] = slot6{prefix: p}
+			unused = unused[1:]
 		default:
-			return nil, fmt.Errorf("pool6 has no number left for %s: %d were used since the start, and sessions may still have them; restart to free them", p.Prefix(), MaxPrefixes)
+			return nil, fmt.Errorf("pool6 has no number left for %s: sessions still use %d prefixes, with those that were taken out; wait until they have ended", p.Prefix(), MaxPrefixes)
 		}
 	}
 	return slots, nil
+}
+
+// unusedPrefixes are the numbers of prefixes that were taken out before, so that nobody makes
+// sessions of theirs, and that no session has.
+func (e *Engine) unusedPrefixes() (unused []int) {
+	var used [MaxPrefixes]bool
+	e.table.WalkSessions(0, math.MaxInt32, func(s *state.Session) {
+		if int(s.Prefix) < len(used) {
+			used[s.Prefix] = true
+		}
+	})
+	for i, s := range e.prefixes {
+		if s.out && !used[i] {
+			unused = append(unused, i)
+		}
+	}
+	return unused
 }
 
 // Prefixes returns pool6 as sessions number it. current is false for those that were taken

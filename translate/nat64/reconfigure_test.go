@@ -39,6 +39,7 @@ func TestReconfigureKeepsFlows(t *testing.T) {
 	}
 	b.wants(b.in(pkt{src: server4, dst: poolIP, proto: udpProto, payload: udpMsg(53, port, 4)}),
 		pkt{src: server6, dst: clientA, hop: 63, proto: udpProto, payload: udpMsg(53, 1500, 4)})
+	b.refused(pkt{src: clientA, dst: server6, proto: udpProto, payload: udpMsg(1600, 53, 4)}, NotPool6)
 	// New ones have the new address, and the old blocks are reported to have ended.
 	got := b.one(b.in(pkt{src: clientA, dst: "2001:db8:65::198.51.100.2", proto: udpProto, payload: udpMsg(1501, 53, 4)}))
 	if srcAddr(got) != "203.0.113.9" {
@@ -132,14 +133,30 @@ func TestReconfigureLimits(t *testing.T) {
 	}
 }
 
-// TestNumbersOfPrefixes: there is room for 16 in the life of an engine.
+// TestNumbersOfPrefixes: sessions of 16 may be there at a time, and what nobody uses makes room.
 func TestNumbersOfPrefixes(t *testing.T) {
 	b := engine(t, nil)
-	for i := range MaxPrefixes {
+	port := b.openUDP(clientA, 1500, server6)
+	change := func(i int) (netip.Prefix, error) {
 		p := netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb9, byte(i)}), 96)
-		err := b.Reconfigure(b.changed(func(s *Settings) { s.Translate.Prefixes = []translate.Prefix{prefix6(t, p.String())} }))
+		return p, b.Reconfigure(b.changed(func(s *Settings) { s.Translate.Prefixes = []translate.Prefix{prefix6(t, p.String())} }))
+	}
+	for i := range 3 * MaxPrefixes {
+		if _, err := change(i); err != nil {
+			t.Fatalf("change %d: %v", i, err)
+		}
+	}
+	answer := pkt{src: server4, dst: poolIP, proto: udpProto, payload: udpMsg(53, port, 4)}
+	b.wants(b.in(answer), pkt{src: server6, dst: clientA, hop: 63, proto: udpProto, payload: udpMsg(53, 1500, 4)})
+	for i := range MaxPrefixes {
+		p, err := change(100 + i)
 		if (err != nil) != (i == MaxPrefixes-1) {
-			t.Errorf("change %d: %v", i, err)
+			t.Errorf("change %d with sessions of all: %v", i, err)
+		}
+		if err == nil {
+			pool6 := prefix6(t, p.String())
+			server := pool6.Embed(netip.MustParseAddr(server4))
+			b.openUDP(clientA, uint16(2000+i), server.String())
 		}
 	}
 }

@@ -47,6 +47,9 @@ func (e *Engine) lifetime(s *state.Session) uint32 {
 
 // make6 makes the session of an IPv6 packet, and its binding if there is none.
 func (e *Engine) make6(c *call, k *state.Key6, status state.Status, want *choice, s *state.Session) Reason {
+	if e.prefixes[k.Prefix].out {
+		return NotPool6 // any more; its number may soon be another's
+	}
 	in := state.Inside{Client: k.Client, Port: k.ClientPort, Transport: k.Transport}
 	for range maxRetries {
 		var b state.Binding

@@ -80,7 +80,11 @@ const numbering = "pool6"
 // memory is that of the programs' tables, for the engine.
 func (f *fast) memory() *memory {
 	m := &memory{slabs: f.table.Memory(), free: func() error { return nil }}
-	if f.pins != nil {
+	if f.pins == nil { // the state may come from a file, and go there at the end
+		var text string
+		m.note = func() string { return text }
+		m.setNote = func(s string) error { text = s; return nil }
+	} else {
 		m.note = func() string { return f.pins.Note(numbering) }
 		m.setNote = func(s string) error { return f.pins.SetNote(numbering, s) }
 	}

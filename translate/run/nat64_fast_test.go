@@ -110,6 +110,40 @@ func TestNAT64Survives(t *testing.T) {
 	})
 }
 
+// TestNAT64RestartWithOtherPool6: sessions keep their prefix when a process comes back with
+// pool6 in another order, and without that prefix.
+func TestNAT64RestartWithOtherPool6(t *testing.T) {
+	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+		first, other := c.Pool6[0], netip.MustParsePrefix("2001:db8:65::/96")
+		n := startNAT64(t, w, c)
+		n.attached(t, c.FastPath)
+		f := newFlow(t, w, 7000)
+		comesBack := func(leaves bool, pool6 ...netip.Prefix) {
+			end := w.stop
+			if leaves {
+				end = w.leave
+			}
+			if err := end(); err != nil {
+				t.Fatal(err)
+			}
+			c.Pool6 = pool6
+			n = startNAT64(t, w, c)
+			n.attached(t, c.FastPath)
+			f.four.send(t, f.pool, "back")
+			if from := f.six.wants(t, "back", 63); from != f.to {
+				t.Errorf("pool6 %s: six saw %s, want %s", pool6, from, f.to)
+			}
+		}
+		for _, leaves := range []bool{false, true} {
+			comesBack(leaves, other, first)
+			f.passes(t)
+			comesBack(leaves, other)
+			comesBack(leaves, first)
+			f.passes(t)
+		}
+	})
+}
+
 // TestNAT64OwnAddress shares the only address of the gateway with its clients: a range of
 // ports is theirs, all else is the gateway's own.
 func TestNAT64OwnAddress(t *testing.T) {

@@ -71,10 +71,12 @@ func (n *NAT64) saveState() error {
 func (n *NAT64) newEngine(settings nat64.Settings, table *state.Table, adopted bool) (*nat64.Engine, error) {
 	first := settings
 	if adopted && n.memory.note != nil {
-		first.Translate.Prefixes = parsePrefixes(n.memory.note())
-	}
-	if len(first.Translate.Prefixes) == 0 {
-		first.Translate.Prefixes = settings.Translate.Prefixes
+		if list := parsePrefixes(n.memory.note()); len(list) > 0 {
+			first.Translate.Prefixes = list
+		} else {
+			// Sessions without the numbers would answer from wrong addresses.
+			table.WalkSessions(0, table.Sizes().Sessions, func(s *state.Session) { table.End(s) })
+		}
 	}
 	e, err := nat64.New(first, table, port.MonotonicEpoch(), rand.Reader)
 	if err != nil {
@@ -104,7 +106,7 @@ func parsePrefixes(text string) (list []translate.Prefix) {
 // tell gives settings that the engine has taken to the programs, and notes the numbers of
 // the prefixes for a successor. Nobody else has the engine meanwhile.
 func (n *NAT64) tell(e *nat64.Engine, s *nat64.Settings, cfg *config.NAT64) {
-	n.fast.configure(cfg, s, e)
+	defer n.fast.configure(cfg, s, e) // nobody makes sessions with a number before it is noted
 	if n.memory.setNote == nil {
 		return
 	}
