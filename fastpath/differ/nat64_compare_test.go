@@ -186,6 +186,7 @@ func (c *comparison) dropped() error {
 		return fmt.Errorf("a dropped packet changed sessions: %s", c.difference())
 	}
 	news, err := c.counted()
+	c.reasons = news
 	if err != nil || news["punt_limit"] > 0 {
 		return err
 	}

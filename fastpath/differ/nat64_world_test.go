@@ -64,7 +64,8 @@ type natWorld struct {
 	sessions      []byte // the records of all sessions
 	before, after []byte // copies of them
 	last          map[string]uint64
-	skipped       int // comparisons that the clock spoiled
+	reasons       map[string]uint64 // counted up to the last drop
+	skipped       int               // comparisons that the clock spoiled
 }
 
 func newNATWorld(t testing.TB) *natWorld {
@@ -188,10 +189,10 @@ func (w *natWorld) counted() (map[string]uint64, error) {
 	return news, err
 }
 
-// natRoute returns the way to an address.
+// natRoute returns the way to an address, which may be a gateway's own.
 func natRoute(a netip.Addr) (way, bool) {
 	for _, r := range natWays {
-		if netip.MustParsePrefix(r.to).Contains(a) {
+		if netip.MustParsePrefix(r.to).Contains(a) || netip.MustParseAddr(r.gateway) == a {
 			return r, true
 		}
 	}
