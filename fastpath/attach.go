@@ -40,6 +40,9 @@ type AttachConfig struct {
 	Tunnel int
 	// Pins keep links across a restart; nil if they end with the process.
 	Pins *Pins
+	// Kin are programs that the instance has attached beside these, and that are no
+	// others'.
+	Kin []ebpf.ProgramID
 	// Classic takes clsact and its filters where links of tcx could be had.
 	Classic bool
 }
@@ -382,7 +385,7 @@ func (a *Attachment) spots() []spot {
 
 // isOwn tells whether a program is ours or our predecessor's.
 func (a *Attachment) isOwn(other program) bool {
-	if other.name == a.config.filterName() {
+	if other.name == a.config.filterName() || slices.Contains(a.config.Kin, ebpf.ProgramID(other.id)) {
 		return true
 	}
 	for _, l := range a.old {

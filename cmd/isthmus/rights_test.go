@@ -71,28 +71,8 @@ func asService(t *testing.T) func(*exec.Cmd) {
 func TestServiceRights(t *testing.T) {
 	s := newSpan(t)
 	service := asService(t)
-	dir, err := os.MkdirTemp("", "isthmus-control")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chown(dir, nobody, nobody); err != nil {
-		t.Fatal(err)
-	}
-	socket, path := filepath.Join(dir, "control.sock"), filepath.Join(dir, "isthmus.toml")
-	text := fmt.Sprintf("[[relay]]\nfast_path_devices = [\"v4\", \"v6\"]\n[control]\nsocket = %q\n", socket)
-	if err := errors.Join(os.WriteFile(path, []byte(text), 0o644)); err != nil {
-		t.Fatal(err)
-	}
-	m, notify := newManager(t)
-	if err := os.Chmod(notify, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	for _, parent := range []string{filepath.Dir(notify), filepath.Dir(filepath.Dir(notify))} {
-		if err := os.Chmod(parent, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+	r := newServiceRig(t, "[[relay]]\nfast_path_devices = [\"v4\", \"v6\"]\n")
+	m, notify, socket, path := r.manager, r.notify, r.socket, r.path
 	start := func() *process {
 		p := startProcessAs(t, s.relay, notify, service, "run", "-c", path)
 		m.expect(t, "READY=1", p)
@@ -120,6 +100,87 @@ func TestServiceRights(t *testing.T) {
 	m.expect(t, "STOPPING=1", p)
 	if err := <-p.done; err != nil {
 		t.Errorf("%v\n%s", err, p.log())
+	}
+	if left, err := os.ReadDir("/run/isthmus/bpf"); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// serviceRig is what a process of the service needs around it.
+type serviceRig struct {
+	manager              manager
+	notify, socket, path string
+}
+
+// newServiceRig has a configuration that the service's user may read, with a control
+// socket that it may make.
+func newServiceRig(t *testing.T, text string) *serviceRig {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "isthmus-control")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chown(dir, nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	r := &serviceRig{socket: filepath.Join(dir, "control.sock"), path: filepath.Join(dir, "isthmus.toml")}
+	text = strings.ReplaceAll(text, "DIR", dir) + fmt.Sprintf("[control]\nsocket = %q\n", r.socket)
+	if err := os.WriteFile(r.path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r.manager, r.notify = newManager(t)
+	if err := os.Chmod(r.notify, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, parent := range []string{filepath.Dir(r.notify), filepath.Dir(filepath.Dir(r.notify))} {
+		if err := os.Chmod(parent, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+// TestServiceRightsNAT64 has them suffice for a NAT64 on the host's own address, with its
+// fast path, the announcement of its prefix, and the FTP gateway.
+func TestServiceRightsNAT64(t *testing.T) {
+	g := newGate(t)
+	service := asService(t)
+	r := newServiceRig(t, `
+[[nat64]]
+clients = ["2001:db8:1::/48"]
+pool6 = ["2001:db8:64::/96"]
+pool4 = ["192.0.2.3 20000-29999", "192.0.2.64"]
+fast_path = "tc"
+ftp = true
+announce_pref64 = ["v6"]
+state_file = "DIR/state"
+`)
+	start := func() *process {
+		p := startProcessAs(t, g.gateway, r.notify, service, "run", "-c", r.path)
+		r.manager.expect(t, "READY=1", p)
+		return p
+	}
+	p := start()
+	seen := g.passes(t, p)
+	for _, how := range []syscall.Signal{syscall.SIGUSR2, syscall.SIGTERM} {
+		p.signal(t, how)
+		r.manager.expect(t, "STOPPING=1", p)
+		if err := <-p.done; err != nil {
+			t.Errorf("after %v: %v\n%s", how, err, p.log())
+		}
+		p = start()
+		if again := g.passes(t, p); again != seen {
+			t.Errorf("after %v four saw %s, before %s\n%s", how, again, seen, p.log())
+		}
+	}
+	p.signal(t, syscall.SIGTERM)
+	r.manager.expect(t, "STOPPING=1", p)
+	if err := <-p.done; err != nil {
+		t.Errorf("%v\n%s", err, p.log())
+	}
+	if strings.Contains(p.log(), "level=WARN") {
+		t.Errorf("warnings:\n%s", p.log())
 	}
 	if left, err := os.ReadDir("/run/isthmus/bpf"); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)

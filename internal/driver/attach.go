@@ -54,7 +54,6 @@ func (f *Driver) settle() {
 	f.mu.Unlock()
 
 	f.keepForwarding()
-	f.steer(&cfg, moved)
 	hindered := f.role.Hindered()
 	as := f.attachConfig(&cfg)
 	found, unsure := f.skipped(&cfg, as)
@@ -76,8 +75,10 @@ func (f *Driver) settle() {
 		}
 	default:
 		f.Detach("")
+		f.unsteer() // it comes behind the others
 		f.attach(as)
 	}
+	f.steer(&cfg, moved)
 	if cfg.Mode != config.FastPathAuto {
 		f.warnSkipped(found, unsure)
 	}
@@ -100,7 +101,7 @@ func (f *Driver) attachConfig(cfg *Config) fastpath.AttachConfig {
 	return fastpath.AttachConfig{
 		Name: PinName(f.role.Name), Mode: fastpath.Mode(cfg.Mode), Devices: cfg.Devices,
 		Exclude: []int{f.tunnel.index}, Pins: f.pins,
-		Host: cfg.Host, Tunnel: f.tunnel.index,
+		Host: cfg.Host, Tunnel: f.tunnel.index, Kin: f.kin(),
 	}
 }
 
@@ -115,7 +116,7 @@ func (f *Driver) skipped(cfg *Config, as fastpath.AttachConfig) ([]bypass.Findin
 	}
 	q := bypass.Query{
 		Devices: as.Devices, Tunnel: f.tunnel.name, Prefixes: cfg.Prefixes,
-		Host: as.Host, Forward4: cfg.Forward4, XDP: as.Mode == fastpath.ModeXDP, Own: fastpath.ProgramIDs(f.table.Programs(), f.pins),
+		Host: as.Host, Forward4: cfg.Forward4, XDP: as.Mode == fastpath.ModeXDP, Own: append(fastpath.ProgramIDs(f.table.Programs(), f.pins), as.Kin...),
 	}
 	if f.attachment != nil && sameAttachment(as, f.attachedAs) {
 		q.Devices, q.XDP = Planned(f.attachment.Report())

@@ -5,11 +5,22 @@ package driver
 import (
 	"slices"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/isthmus-net/isthmus/fastpath"
 )
 
 // steerName is the name of the steering's filters, beside those of the fast path.
 func (f *Driver) steerName() string { return PinName(f.role.Name) + "+steer" }
+
+// kin are the programs of the steering.
+func (f *Driver) kin() []ebpf.ProgramID {
+	s := f.role.Steer()
+	if s == nil {
+		return nil
+	}
+	return fastpath.ProgramIDs(s.Programs, nil)
+}
 
 // steer attaches the program that is to be there in any mode, or takes it away.
 func (f *Driver) steer(cfg *Config, moved bool) {
@@ -30,6 +41,7 @@ func (f *Driver) steer(cfg *Config, moved bool) {
 	f.unsteer()
 	a, err := fastpath.Attach(s.Programs, fastpath.AttachConfig{
 		Name: f.steerName(), Mode: fastpath.ModeTC, Devices: cfg.Devices, Exclude: []int{f.tunnel.index},
+		Kin: fastpath.ProgramIDs(f.table.Programs(), f.pins),
 	})
 	if err != nil {
 		f.warnOnce("packets to the pool's addresses of this host cannot be led to the engine: " + err.Error())

@@ -169,6 +169,9 @@ func TestNAT64OwnAddress(t *testing.T) {
 		if peer := transfer(t, w.gateway, w.four, netip.AddrPortFrom(fourAddr, 8081), netip.AddrPortFrom(fourAddr, 8081), size); peer.Addr() != gateway4 {
 			t.Errorf("four saw %s", peer)
 		}
+		if got := n.forwarded(); (got > 15) != (c.FastPath != config.FastPathOff) {
+			t.Errorf("the programs have translated %d packets: %+v", got, n.fast.Status().Packets)
+		}
 		own := open(t, w.gateway, netip.AddrPortFrom(gateway4, 5353))
 		f.four.send(t, netip.AddrPortFrom(gateway4, 5353), "to the host")
 		own.wants(t, "to the host", 64)
