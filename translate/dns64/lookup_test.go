@@ -24,7 +24,7 @@ func settings() Settings {
 	return Settings{
 		Prefixes:    []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")},
 		Exclude:     DefaultExclude,
-		Clients:     []netip.Prefix{netip.MustParsePrefix("2001:db8:1::/48"), netip.MustParsePrefix("192.0.2.0/24")},
+		Clients:     []netip.Prefix{netip.MustParsePrefix("2001:db8:1::/48"), netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("fe80::/10")},
 		NoSynthesis: []netip.Prefix{netip.MustParsePrefix("2001:db8:1:d::/64")},
 	}
 }

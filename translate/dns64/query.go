@@ -4,6 +4,7 @@ package dns64
 
 import (
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"slices"
 
@@ -32,7 +33,8 @@ type Query struct {
 // [ReasonNone] it is not: the reply, if not nil, is all that the client hears, and is
 // no longer than what it sent.
 func (p *Policy) Admit(raw []byte, from netip.AddrPort, stream bool) (Query, *dns.Msg, Reason) {
-	q := Query{Client: from.Addr().Unmap(), Stream: stream, maxUDP: p.maxUDP}
+	// A prefix holds no address with a zone, and a client is one by whatever link.
+	q := Query{Client: from.Addr().Unmap().WithZone(""), Stream: stream, maxUDP: p.maxUDP}
 	switch {
 	case from.Port() == 0:
 		return q, nil, ReasonNoPort
@@ -42,6 +44,9 @@ func (p *Policy) Admit(raw []byte, from netip.AddrPort, stream bool) (Query, *dn
 		return q, nil, ReasonResponse
 	}
 	known := within(p.clients, q.Client)
+	if raw[2]>>3&15 != dns.OpcodeQuery { // their sections hold other things
+		return q, rejection(raw, known, dns.RcodeNotImplemented), orClient(known, ReasonOpcode)
+	}
 	if counts := binary.BigEndian.Uint64(raw[4:]); counts>>48 != 1 || counts&0xffffffff0000 != 0 || counts&0xffff > maxAdditional {
 		return q, rejection(raw, known, dns.RcodeFormatError), orClient(known, ReasonQuestions)
 	}
@@ -88,8 +93,6 @@ func (p *Policy) judge(q *Query, known bool) (rcode int, r Reason) {
 	switch {
 	case !known:
 		return dns.RcodeRefused, ReasonClient
-	case q.Msg.Opcode != dns.OpcodeQuery:
-		return dns.RcodeNotImplemented, ReasonOpcode
 	case options > 1: // RFC 6891 section 6.1.1
 		return dns.RcodeFormatError, ReasonMalformed
 	case options == 1 && q.opt.Version() != 0:
@@ -121,8 +124,9 @@ func (q *Query) reply(rcode int) *dns.Msg {
 func (q *Query) Failure() *dns.Msg { return q.reply(dns.RcodeServerFailure) }
 
 // Pack brings an answer into the form for the client: with an OPT record if it sent
-// one (RFC 6891 section 7), and over UDP cut with the TC bit set where it is larger
-// than the client or the operator allows.
+// one (RFC 6891 section 7), and cut with the TC bit set where it is larger than the client
+// or the operator allows over UDP, or than a message can be: of an answer of 64 KiB a
+// longer one may be made.
 func (q *Query) Pack(m *dns.Msg, explained []*dns.EDNS0_EDE) ([]byte, error) {
 	m.Compress = true
 	if q.opt != nil {
@@ -136,20 +140,28 @@ func (q *Query) Pack(m *dns.Msg, explained []*dns.EDNS0_EDE) ([]byte, error) {
 	} else if m.Rcode > 15 {
 		m.Rcode = dns.RcodeServerFailure // the upper bits have no place
 	}
-	if !q.Stream {
-		if size := q.size(); m.Len() > size {
-			// The additional section goes before anything that the client asked for, and
-			// without a word (RFC 2181 section 9).
-			m.Extra = slices.DeleteFunc(m.Extra, func(rr dns.RR) bool { return rr.Header().Rrtype != dns.TypeOPT })
-			m.Truncate(size)
-		}
+	size := q.size()
+	if m.Len() > size {
+		// The additional section goes before anything that the client asked for, and
+		// without a word (RFC 2181 section 9).
+		m.Extra = slices.DeleteFunc(m.Extra, func(rr dns.RR) bool { return rr.Header().Rrtype != dns.TypeOPT })
+		m.Truncate(size)
 	}
-	return m.Pack()
+	wire, err := m.Pack()
+	if err == nil && len(wire) > size {
+		return nil, errTooLong
+	}
+	return wire, err
 }
 
-// size is the largest answer over UDP, in octets.
+var errTooLong = errors.New("the answer does not fit into a message")
+
+// size is the largest answer, in octets.
 func (q *Query) size() int {
-	if q.opt == nil {
+	switch {
+	case q.Stream:
+		return dns.MaxMsgSize
+	case q.opt == nil:
 		return MinUDP
 	}
 	return min(max(int(q.opt.UDPSize()), MinUDP), q.maxUDP)

@@ -36,6 +36,7 @@ func TestAdmit(t *testing.T) {
 		{"a query", query, client, ReasonNone, silent},
 		{"a query by IPv4", query, netip.MustParseAddrPort("192.0.2.7:5000"), ReasonNone, silent},
 		{"a query by IPv4 in an IPv6 socket", query, netip.MustParseAddrPort("[::ffff:192.0.2.7]:5000"), ReasonNone, silent},
+		{"a query by a link-local address", query, netip.MustParseAddrPort("[fe80::7%eth0]:5000"), ReasonNone, silent},
 		{"nothing", nil, client, ReasonMalformed, silent},
 		{"half a header", query[:11], client, ReasonMalformed, silent},
 		{"a source that cannot be answered", query, netip.AddrPortFrom(client.Addr(), 0), ReasonNoPort, silent},
@@ -47,6 +48,9 @@ func TestAdmit(t *testing.T) {
 		{"two questions", change(func(b []byte) []byte { b[5] = 2; return b }), client, ReasonQuestions, dns.RcodeFormatError},
 		{"a query with an answer", change(func(b []byte) []byte { b[7] = 1; return b }), client, ReasonQuestions, dns.RcodeFormatError},
 		{"an update", message(func(m *dns.Msg) { m.Opcode = dns.OpcodeUpdate }), client, ReasonOpcode, dns.RcodeNotImplemented},
+		{"an update with its sections", change(func(b []byte) []byte { b[2], b[9] = dns.OpcodeUpdate<<3, 1; return b }), client, ReasonOpcode, dns.RcodeNotImplemented},
+		{"a session of RFC 8490, without a question", change(func(b []byte) []byte { b[2], b[5] = dns.OpcodeStateful<<3, 0; return b }), client, ReasonOpcode, dns.RcodeNotImplemented},
+		{"a stranger's update", change(func(b []byte) []byte { b[2] = dns.OpcodeUpdate << 3; return b }), stranger, ReasonClient, silent},
 		{"two OPT records", message(func(m *dns.Msg) { m.SetEdns0(512, false); m.SetEdns0(512, false) }), client, ReasonMalformed, dns.RcodeFormatError},
 		{"another version of EDNS", message(func(m *dns.Msg) { m.SetEdns0(1232, false); m.IsEdns0().SetVersion(1) }), client, ReasonVersion, dns.RcodeBadVers},
 		{"a zone transfer", qtype(dns.TypeAXFR), client, ReasonType, dns.RcodeRefused},
@@ -205,5 +209,32 @@ func TestExplanations(t *testing.T) {
 		if want := strings.HasPrefix(query, "do"); (len(explanations(got)) == 1) != want {
 			t.Errorf("%s: %v", query, got)
 		}
+	}
+}
+
+// TestLongStream has an answer made that is longer than a message can be, of one that was
+// not: it is cut. On a stream the rest would be read as further messages.
+func TestLongStream(t *testing.T) {
+	p := policy(t, nil)
+	q, _, _ := p.Admit(ask(t, "host.example.net. AAAA"), client, true)
+	l := p.Begin(&q)
+	l.Take(said(t, ""))
+	all := new(dns.Msg)
+	for i := range 4000 {
+		rr, err := dns.NewRR(fmt.Sprintf("host.example.net. 100 IN A 8.8.%d.%d", i>>8, i&255))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Answer = append(all.Answer, rr)
+	}
+	l.Take(Result{Msg: all})
+	m, _, _ := l.Response()
+	wire, err := q.Pack(m, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := new(dns.Msg)
+	if err := got.Unpack(wire); err != nil || len(wire) > dns.MaxMsgSize || !got.Truncated || len(got.Answer) < 2000 {
+		t.Errorf("%d octets, TC %v, %d records, %v", len(wire), got.Truncated, len(got.Answer), err)
 	}
 }
