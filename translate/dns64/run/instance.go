@@ -337,13 +337,15 @@ func (i *Instance) Collect(emit func(role.Metric)) {
 // moment.
 func Examine(cfg config.DNS64) error {
 	var errs []error
-	for _, at := range cfg.Listen {
+	for n, at := range cfg.Listen {
 		sockets, err := open([]netip.AddrPort{at})
+		if err == nil {
+			err = takenBy(cfg.Listen[:n], at)
+			sockets.close()
+		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("dns64 %s: %w", cfg.Name, err))
-			continue
 		}
-		sockets.close()
 	}
 	return errors.Join(errs...)
 }

@@ -39,9 +39,12 @@ func open(listen []netip.AddrPort) (opened socketList, err error) {
 			opened.close()
 		}
 	}()
-	for _, at := range listen {
+	for n, at := range listen {
 		var s socket
 		if s.udp, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at)); err != nil {
+			if twice := takenBy(listen[:n], at); twice != nil && errors.Is(err, syscall.EADDRINUSE) {
+				return opened, twice
+			}
 			return opened, explain("UDP", "-u", at, err)
 		}
 		opened = append(opened, s)
@@ -54,6 +57,24 @@ func open(listen []netip.AddrPort) (opened socketList, err error) {
 		opened[len(opened)-1] = s
 	}
 	return opened, nil
+}
+
+// takenBy says which address of the list leaves no room for at, if one does. A socket for
+// all addresses of IPv6 is one for all of IPv4, too.
+func takenBy(before []netip.AddrPort, at netip.AddrPort) error {
+	for _, b := range before {
+		if b == at {
+			return fmt.Errorf("%s stands twice under listen: leave one of them out", at)
+		}
+		all, one := b.Addr(), at.Addr()
+		if one.IsUnspecified() && (one.Is6() || !all.IsUnspecified()) {
+			all, one = one, all
+		}
+		if b.Port() == at.Port() && all.IsUnspecified() && (all.Is6() || one.Is4()) {
+			return fmt.Errorf("%s and %s under listen take the same port, since %s stands for all addresses: leave one of them out", b, at, all)
+		}
+	}
+	return nil
 }
 
 func (l socketList) close() {

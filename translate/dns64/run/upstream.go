@@ -18,8 +18,13 @@ import (
 	"github.com/isthmus-net/isthmus/translate/dns64"
 )
 
-// rounds is how often all upstreams are asked, while none says a word.
-const rounds = 2
+const (
+	// rounds is how often all upstreams are asked, while none says a word.
+	rounds = 2
+	// silenceAgain is how soon the log tells again that an upstream is silent: clients
+	// who ask for names of slow servers can make it seem so often.
+	silenceAgain = time.Minute
+)
 
 // upstreams are the name servers to ask. They never change: a reload makes new ones.
 type upstreams struct {
@@ -28,7 +33,7 @@ type upstreams struct {
 	each, together time.Duration
 	mixedCase      bool
 
-	mu     sync.Mutex // guards health
+	mu     sync.Mutex // guards health, and said of the list
 	health *dns64.Health
 }
 
@@ -38,6 +43,27 @@ type upstream struct {
 	trusted bool
 	asked   atomic.Uint64
 	failed  atomic.Uint64 // without an answer
+	said    silence
+}
+
+// silence is what the log has been told of an upstream's.
+type silence struct {
+	at   time.Time // when it was told last
+	open bool      // its end was not
+}
+
+// news tells whether the log is to be told how the upstream is.
+func (s *silence) news(well bool, now time.Time) bool {
+	if well {
+		open := s.open
+		s.open = false
+		return open
+	}
+	if s.open || !s.at.IsZero() && now.Sub(s.at) < silenceAgain {
+		return false
+	}
+	s.at, s.open = now, true
+	return true
 }
 
 func newUpstreams(cfg *config.DNS64, log *slog.Logger) *upstreams {
@@ -103,14 +129,18 @@ func (u *upstreams) askOne(ctx context.Context, i int, a dns64.Ask) *dns.Msg {
 	return m
 }
 
-// report notes whether an upstream answered, and logs what changes by that.
+// report notes whether an upstream answered, and logs what changes by that, but not
+// often.
 func (u *upstreams) report(i int, answered bool, err error) {
+	now := time.Now()
 	u.mu.Lock()
-	changed := u.health.Report(i, answered, time.Now())
+	u.health.Report(i, answered, now)
+	well := u.health.Well(i)
+	news := u.list[i].said.news(well, now)
 	u.mu.Unlock()
 	switch {
-	case !changed:
-	case answered:
+	case !news:
+	case well:
 		u.log.Info("upstream answers again", "upstream", u.list[i].at)
 	default:
 		u.log.Warn("upstream does not answer: others are asked first until it does", "upstream", u.list[i].at, "error", err)
