@@ -18,7 +18,7 @@ import (
 // Choices of the crowd's end.
 const (
 	expiryLimit = 60 * time.Second // beyond the sessions' time: an end that does not come
-	expiryPoll  = 500 * time.Millisecond
+	expiryPoll  = time.Second
 	expiryLeft  = 2 // sessions that stay: the ping's, and one that a straggler made
 	pingGap     = time.Millisecond
 	pingSlice   = 250 // pings
@@ -147,7 +147,7 @@ func (l *loadedNAPT) expiry(ctx context.Context, e *lab.Env, rep *report.Report,
 		if time.Since(silent) > timeout+expiryLimit {
 			break
 		}
-		asking := time.Since(silent) > timeout/2
+		asking := time.Since(silent) > timeout-expiryPoll // counting costs time, too
 		for _, p := range l.paths {
 			times, err := l.pings(p)
 			if err != nil {
