@@ -148,10 +148,13 @@ func (s *ftpService) address() error {
 	return s.host.AddLocal(s.link, dial)
 }
 
-// control prepares a socket: nobody else's packets come in by the device.
+// control prepares a socket: nobody else's packets come in by the device, and the engine
+// knows what it sends.
 func (s *ftpService) control(_, _ string, raw syscall.RawConn) error {
 	var failed error
-	if err := raw.Control(func(fd uintptr) { failed = port.FreeBind(fd, s.link) }); err != nil {
+	if err := raw.Control(func(fd uintptr) {
+		failed = errors.Join(port.FreeBind(fd, s.link), port.SetHops(fd, nat64.DetourHops))
+	}); err != nil {
 		return err
 	}
 	return failed

@@ -197,3 +197,24 @@ func TestNAT64StatusOfPaths(t *testing.T) {
 		}
 	})
 }
+
+// TestNAT64AutoWithOwnAddress chooses a fast path although a program of our own leads
+// packets for the address to the engine.
+func TestNAT64AutoWithOwnAddress(t *testing.T) {
+	w, c := newWorld(t), nat64Config(t)
+	c.FastPath, c.Name = config.FastPathAuto, "nat64.auto"
+	c.Pool4 = []config.PoolRange{{Prefix: netip.PrefixFrom(gateway4, 32), Transports: config.AllTransports, First: 20000, Last: 29999}}
+	n := startNAT64(t, w, c)
+	if f := n.fast.Status(); f.Path == "engine" || len(f.Bypassed) > 0 {
+		t.Errorf("the path is %s: %s, %+v", f.Path, f.Why, f.Bypassed)
+	}
+	// Something that wakes the driver must not find the program to be a stranger's.
+	n.fast.LinksChanged()
+	f := newFlow(t, w, 7000)
+	for range 10 {
+		f.passes(t)
+	}
+	if f := n.fast.Status(); f.Path == "engine" || n.forwarded() < 15 {
+		t.Errorf("the path is %s: %s, %d packets by the programs", f.Path, f.Why, n.forwarded())
+	}
+}
