@@ -453,6 +453,25 @@ func TestReopenedFromOutside(t *testing.T) {
 	}
 }
 
+// While FTP control connections take a detour, the engine judges who begins something from a
+// private address: the gateway's is one, and has bindings.
+func TestFlowsOfTheDetour(t *testing.T) {
+	for _, detour := range []bool{true, false} {
+		r := newFlowRig(t, someSizes, func(s *NAT64Settings) { s.Detour = detour })
+		host := netip.MustParseAddr("fd00:1:2:3:0:2::")
+		r.client(host, 0)
+		p := outward(state.TCP, 5000, 21)
+		p.host = host
+		r.make(p, state.Fresh{Status: state.Established, Stamp: stampNow()})
+		p.z = 80
+		want := NAT64To4Forwarded
+		if detour {
+			want = NAT64Reason(nat64ReasonREASON_DETOUR)
+		}
+		r.expect(p, want)
+	}
+}
+
 // Stamps are renewed once a second, by the side that may.
 func TestStamps(t *testing.T) {
 	for _, tt := range []struct {

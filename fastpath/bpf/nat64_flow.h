@@ -186,6 +186,9 @@ GLOBAL u64 make_flow6(const struct tuple *t, u32 tcp_flags, u64 now)
 	u32 transport = transport_of(t);
 	if (!is_opening(transport, tcp_flags))
 		return refuse(REASON_NO_SESSION);
+	/* The gateway of FTP has a private address, and a binding, that others may forge. */
+	if (settings.flags & FLAG_DETOUR && (t->host[0] & 0xfe) == 0xfc)
+		return refuse(REASON_DETOUR);
 	if (transport == TRANSPORT_TCP && may_wait(t))
 		return refuse(REASON_STORED_SYN);
 	u32 number = search_binding6(t, hash_binding6(t));

@@ -29,6 +29,14 @@ func (h *Host) AddLocal(link string, prefix netip.Prefix) error {
 	return nil
 }
 
+// SetHops sets the hop limit of what an IPv6 socket sends.
+func SetHops(fd uintptr, hops int) error {
+	if err := unix.SetsockoptInt(int(fd), unix.SOL_IPV6, unix.IPV6_UNICAST_HOPS, hops); err != nil {
+		return fmt.Errorf("cannot set the hop limit of a socket: %w", err)
+	}
+	return nil
+}
+
 // FreeBind lets a socket be bound to addresses that no interface has, and to the
 // device of that name alone.
 func FreeBind(fd uintptr, device string) error {

@@ -212,7 +212,8 @@ func (e *Engine) fromProxy(c *call, ip []byte, v *translate.View) (r Reason, don
 	p := e.settings.DetourPrefix
 	from, number := DetourNumber(p, v.Src)
 	if from == DetourDial && e.aliases.of(number) != nil && !p.Contains(v.Dst) {
-		return none, false
+		r = e.judgeProxy(c, ip, v)
+		return r, r != none
 	}
 	to, n := DetourNumber(p, v.Dst)
 	a := e.aliases.of(n)
@@ -231,6 +232,33 @@ func (e *Engine) fromProxy(c *call, ip []byte, v *translate.View) (r Reason, don
 	e.stepAlias(c, a, FromIPv4, t.flags)
 	e.redirect(c, ip, v, a.Server.Addr(), a.Client.Addr())
 	return none, true
+}
+
+// DetourHops is the hop limit that the proxy sends with. Every router takes one, this host
+// too: what has all of them was not forwarded here from the network (RFC 5082).
+const DetourHops = 255
+
+// judgeProxy tells whether a segment is the proxy's own, or forged by a host that wants to
+// be served on the account of a client. What belongs to a session may have fewer hops: the
+// kernel answers for sockets that are gone.
+func (e *Engine) judgeProxy(c *call, ip []byte, v *translate.View) Reason {
+	if v.Proto != packet.ProtoTCP || v.Fragment() {
+		return DetourForged
+	}
+	t, r := tupleOf(v)
+	if r != none {
+		return r
+	}
+	to, r := e.destination(v.Dst)
+	if r != none {
+		return r
+	}
+	key := state.Key6{Client: v.Src.As16(), ClientPort: t.src, Peer: to.peer, PeerPort: t.dst, Transport: state.TCP, Prefix: to.prefix}
+	var s state.Session
+	if t.dst != ftpControl || ip[7] != DetourHops && (opens(t.flags) || !e.find6(c, &key, &s)) {
+		return DetourForged
+	}
+	return none
 }
 
 // stepAlias follows the connection as any TCP session is followed.

@@ -28,8 +28,8 @@ func TestDetour(t *testing.T) {
 	}
 	// The proxy's connection to the server has the T of the client.
 	data := b.one(b.in(pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(1501, 80, flagSYN, 0)}))
-	out := b.one(b.in(pkt{src: dial, dst: server6, proto: tcpProto, payload: tcpMsg(4000, 21, flagSYN, 0)}))
-	b.wants([][]byte{out}, pkt{src: srcAddr(data), dst: server4, hop: 63, proto: tcpProto, payload: tcpMsg(srcPort(out), 21, flagSYN, 0)})
+	out := b.one(b.in(pkt{src: dial, dst: server6, hop: DetourHops, proto: tcpProto, payload: tcpMsg(4000, 21, flagSYN, 0)}))
+	b.wants([][]byte{out}, pkt{src: srcAddr(data), dst: server4, hop: DetourHops - 1, proto: tcpProto, payload: tcpMsg(srcPort(out), 21, flagSYN, 0)})
 	b.wants(b.in(pkt{src: server4, dst: poolIP, proto: tcpProto, payload: tcpMsg(21, srcPort(out), synACK, 0)}),
 		pkt{src: server6, dst: dial, hop: 63, proto: tcpProto, payload: tcpMsg(21, 4000, synACK, 0)})
 	if n := b.Engine.Sizes(); n.Subscribers != 1 || n.Aliases != 1 {
@@ -56,6 +56,32 @@ func TestDetourRefused(t *testing.T) {
 		{"a client in the proxy's name", pkt{src: "fd00:1:2:3::1", dst: server6, proto: udpProto, payload: udpMsg(1500, 53, 4)}, DetourUnknown},
 	} {
 		t.Run(tt.name, func(t *testing.T) { b.refused(tt.p, tt.why) })
+	}
+}
+
+// TestDetourForged: what comes from the network in the proxy's name has one hop less at most,
+// and gets nothing on the account of a client.
+func TestDetourForged(t *testing.T) {
+	const alias = "fd00:1:2:3:0:2::"
+	b := engine(t, detoured)
+	b.one(b.in(pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(1500, 21, flagSYN, 0)}))
+	b.one(b.in(pkt{src: alias, dst: server6, hop: DetourHops, proto: tcpProto, payload: tcpMsg(4000, 21, flagSYN, 0)}))
+	sessions := b.Engine.Sizes().Sessions
+	for name, p := range map[string]pkt{
+		"a new connection":              {src: alias, dst: server6, hop: DetourHops - 1, proto: tcpProto, payload: tcpMsg(4001, 21, flagSYN, 0)},
+		"one from the proxy's port":     {src: alias, dst: other6, hop: DetourHops - 1, proto: tcpProto, payload: tcpMsg(4000, 21, flagSYN, 0)},
+		"the proxy's own, opened again": {src: alias, dst: server6, hop: DetourHops - 1, proto: tcpProto, payload: tcpMsg(4000, 21, flagSYN, 0)},
+		"a segment without a session":   {src: alias, dst: other6, hop: DetourHops - 1, proto: tcpProto, payload: tcpMsg(4000, 21, flagACK, 0)},
+		"another port":                  {src: alias, dst: server6, hop: DetourHops, proto: tcpProto, payload: tcpMsg(4000, 80, flagSYN, 0)},
+		"UDP":                           {src: alias, dst: server6, hop: DetourHops, proto: udpProto, payload: udpMsg(4000, 21, 4)},
+		"a ping":                        {src: alias, dst: server6, hop: DetourHops, proto: 58, payload: []byte{128, 0, 0, 0, 0, 1, 0, 1}},
+	} {
+		t.Run(name, func(t *testing.T) { b.refused(p, DetourForged) })
+	}
+	// The kernel answers with its usual hop limit when the proxy is gone.
+	b.one(b.in(pkt{src: alias, dst: server6, proto: tcpProto, payload: tcpMsg(4000, 21, flagRST, 0)}))
+	if got := b.Engine.Sizes().Sessions; got != sessions {
+		t.Errorf("%d sessions, there were %d", got, sessions)
 	}
 }
 
