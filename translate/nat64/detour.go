@@ -188,10 +188,11 @@ func (e *Engine) toProxy(c *call, ip []byte, v *translate.View, t tuple) Reason 
 	n, known := e.aliases.index[key]
 	if !known {
 		switch {
-		case !opens(t.flags):
-			return DetourUnknown
 		case !e.clients.has(v.Src):
 			return NotClient
+		case !opens(t.flags):
+			e.reset(c, v, t.flags)
+			return DetourUnknown
 		}
 		var ok bool
 		if n, ok = e.aliases.take(e.prefixOf(v.Src.As16())); !ok {
@@ -232,6 +233,37 @@ func (e *Engine) fromProxy(c *call, ip []byte, v *translate.View) (r Reason, don
 	e.stepAlias(c, a, FromIPv4, t.flags)
 	e.redirect(c, ip, v, a.Server.Addr(), a.Client.Addr())
 	return none, true
+}
+
+// reset tells the client of a control connection that is not known, since this host crashed
+// or the connection was silent for too long, that there is none (RFC 9293 section 3.5.2), in
+// the server's name: else the client would wait until its own timers end it.
+func (e *Engine) reset(c *call, v *translate.View, flags uint8) {
+	if flags&flagRST != 0 || !e.mayAnswer(c, ErrorUnreachable, v.Src) {
+		return
+	}
+	const size = packet.IPv6HeaderLen + 20
+	b := packet.AppendIPv6Header(c.out.Alloc(size), packet.ProtoTCP, probeTTL, 20, v.Dst, v.Src)
+	m := b[len(b):size]
+	clear(m)
+	copy(m, v.Payload[2:4])
+	copy(m[2:], v.Payload[:2])
+	m[12], m[13] = 5<<4, flagRST
+	if flags&flagACK != 0 {
+		copy(m[4:8], v.Payload[8:12])
+	} else {
+		m[13] |= flagACK
+		length := len(v.Payload) - int(v.Payload[12]>>4)*4
+		if flags&(flagSYN|flagFIN) != 0 {
+			length++
+		}
+		binary.BigEndian.PutUint32(m[8:], binary.BigEndian.Uint32(v.Payload[4:])+uint32(max(length, 0)))
+	}
+	b = b[:size]
+	ip := packet.IPv6(b)
+	binary.BigEndian.PutUint16(m[16:], packet.Checksum(ip.SrcBytes(), ip.DstBytes(), packet.ProtoTCP, m))
+	e.stats.ErrorsSent[ErrorUnreachable]++
+	c.out.SendIP(b)
 }
 
 // DetourHops is the hop limit that the proxy sends with. Every router takes one, this host

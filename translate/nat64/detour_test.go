@@ -3,6 +3,7 @@
 package nat64
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -48,7 +49,8 @@ func TestDetourRefused(t *testing.T) {
 		p    pkt
 		why  Reason
 	}{
-		{"a segment of a connection that is not known", pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(1500, 21, flagACK, 0)}, DetourUnknown},
+		{"the reset of a connection that is not known", pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(1500, 21, flagRST, 0)}, DetourUnknown},
+		{"a stranger in the middle of one", pkt{src: "2001:db8:2::1", dst: server6, proto: tcpProto, payload: tcpMsg(1500, 21, flagACK, 0)}, NotClient},
 		{"a stranger", pkt{src: "2001:db8:2::1", dst: server6, proto: tcpProto, payload: tcpMsg(1500, 21, flagSYN, 0)}, NotClient},
 		{"the proxy to a number that nobody has", pkt{src: "fd00:1:2:3::1", dst: "fd00:1:2:3:0:1::7", proto: tcpProto, payload: tcpMsg(21, 1500, flagACK, 0)}, DetourUnknown},
 		{"the proxy in the name of nobody", pkt{src: "fd00:1:2:3:0:2::7", dst: server6, proto: tcpProto, payload: tcpMsg(4000, 21, flagSYN, 0)}, DetourUnknown},
@@ -56,6 +58,37 @@ func TestDetourRefused(t *testing.T) {
 		{"a client in the proxy's name", pkt{src: "fd00:1:2:3::1", dst: server6, proto: udpProto, payload: udpMsg(1500, 53, 4)}, DetourUnknown},
 	} {
 		t.Run(tt.name, func(t *testing.T) { b.refused(tt.p, tt.why) })
+	}
+}
+
+// TestDetourReset: a connection from before a crash ends at once (RFC 9293 section 3.5.2).
+func TestDetourReset(t *testing.T) {
+	segment := func(src, dst uint16, seq, ack uint32, flags byte, data int) []byte {
+		m := tcpMsg(src, dst, flags, data)
+		binary.BigEndian.PutUint32(m[4:], seq)
+		binary.BigEndian.PutUint32(m[8:], ack)
+		return m
+	}
+	b := engine(t, detoured)
+	for _, tt := range []struct {
+		name     string
+		in, want []byte
+	}{
+		{"data", segment(1500, 21, 1000, 5000, flagACK, 7), segment(21, 1500, 5000, 0, flagRST, 0)},
+		{"the end", segment(1500, 21, 1000, 5000, flagFIN|flagACK, 0), segment(21, 1500, 5000, 0, flagRST, 0)},
+		{"data without acknowledgment", segment(1500, 21, 1000, 0, 0, 7), segment(21, 1500, 0, 1007, flagRST|flagACK, 0)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.want[14], tt.want[15] = 0, 0 // window
+			b.wants(b.in(pkt{src: clientA, dst: server6, proto: tcpProto, payload: tt.in}),
+				pkt{src: server6, dst: clientA, proto: tcpProto, payload: tt.want})
+		})
+	}
+	for range 1000 {
+		b.in(pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(1500, 21, flagACK, 0)})
+	}
+	if s := b.Stats(); s.ErrorsSent[ErrorUnreachable] > 30 || s.ErrorsWithheld[ErrorUnreachable] == 0 {
+		t.Errorf("%d resets for a flood", s.ErrorsSent[ErrorUnreachable])
 	}
 }
 
