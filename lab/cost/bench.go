@@ -190,11 +190,33 @@ func (b *bench) countForwarded() (n uint64, err error) {
 	return n, err
 }
 
+// stay keeps the thread on the first CPU that it may have.
+func stay() error {
+	var all, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		return fmt.Errorf("cannot tell the thread's CPUs: %w", err)
+	}
+	cpu := 0
+	for !all.IsSet(cpu) {
+		cpu++
+	}
+	one.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		return fmt.Errorf("cannot keep the thread on CPU %d: %w", cpu, err)
+	}
+	return nil
+}
+
 // inside runs f in the namespace.
 func (r *rig) inside(f func() error) error {
 	return onThread(func() error {
 		if err := netns.Set(r.ns); err != nil {
 			return fmt.Errorf("cannot enter the namespace: %w", err)
+		}
+		if r.oneCPU {
+			if err := stay(); err != nil {
+				return err
+			}
 		}
 		return f()
 	})

@@ -91,6 +91,7 @@ type rig struct {
 	ns        netns.NsHandle
 	turn      *ebpf.Variable
 	forwarded func() (uint64, error)
+	oneCPU    bool // or each has its own place where it looks for free records
 }
 
 // candidate is a program that is measured beside the harness alone.

@@ -60,3 +60,21 @@ func TestMeasureNAT64(t *testing.T) {
 		t.Logf("%s, %d sessions, %d bytes: %.0f ns a packet", r.Direction, r.Peers, r.Size, median)
 	}
 }
+
+// All sessions must be made, and all connections carried to their end.
+func TestMeasureNAT64New(t *testing.T) {
+	testutil.NeedRoot(t)
+	rows, err := MeasureNAT64New(Options{Peers: []int{1 << 12}, Rounds: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 2 {
+		t.Fatalf("%d rows", len(rows))
+	}
+	for _, r := range rows {
+		if len(r.Each) != 2 {
+			t.Errorf("%+v", r)
+		}
+		t.Logf("%s: %.0f a second", r.Transport, r.PerSecond())
+	}
+}

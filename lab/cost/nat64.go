@@ -53,7 +53,7 @@ func MeasureNAT64(o Options) ([]Row, error) {
 }
 
 func measureNAT64(o Options, sessions int) (rows []Row, err error) {
-	b := &natBench{sessions: sessions, rig: rig{ns: netns.None()}}
+	b := &natBench{sessions: sessions, records: sessions, rig: rig{ns: netns.None()}}
 	defer b.close()
 	if err := b.open(); err != nil {
 		return nil, err
@@ -80,7 +80,9 @@ func measureNAT64(o Options, sessions int) (rows []Row, err error) {
 type natBench struct {
 	rig
 	sessions int
+	records  int // for sessions
 	fast     *fastpath.NAT64
+	table    *state.Table
 	objects  natProgramsObjects
 	parts    []natProgramsPart
 	memory   []byte
@@ -101,7 +103,7 @@ func (b *natBench) open() (err error) {
 		return err
 	}
 	sizes := state.Sizes{
-		Sessions: b.sessions, Subscribers: max(b.sessions/natOfClient, 1) + 1, Addresses: natPoolAddresses,
+		Sessions: b.records, Subscribers: max(b.sessions/natOfClient, 1) + 1, Addresses: natPoolAddresses,
 		BlockWords: natBlockWords, SubscriberLength: 64,
 	}
 	if b.fast, err = fastpath.LoadNAT64(fastpath.NAT64Config{Name: "cost", Sizes: sizes}); err != nil {
@@ -177,6 +179,7 @@ func (b *natBench) fill(sizes state.Sizes) error {
 	if err != nil {
 		return err
 	}
+	b.table = table
 	var pool []state.PoolAddress
 	for i := range natPoolAddresses {
 		a := state.PoolAddress{Address: natAddress(i)}
@@ -231,6 +234,7 @@ func session(table *state.Table, n int) (s state.Session, err error) {
 	case state.Found:
 	case state.Made:
 		var block state.Block
+		// A block is of all transports.
 		if o := table.Lease(&subscriber, state.UDP, 1, uint64(n)*0x9e3779b9, &block); !o.OK() {
 			return s, fmt.Errorf("no block of ports: %s", o)
 		}
@@ -279,10 +283,13 @@ func (b *natBench) prepare(size int) {
 		binary.NativeEndian.PutUint32(ip[12:], f.Server)
 		binary.NativeEndian.PutUint32(ip[16:], f.Pool)
 		binary.NativeEndian.PutUint16(ip[22:], f.PoolPort)
-		f.HeaderChecksum = swap(^packet.Fold(packet.Sum(0, ip[:20])))
+		f.HeaderChecksum = headerChecksum(ip)
 		f.Checksum4 = swap(udpChecksum(ip[12:20], ip[20:]))
 	}
 }
+
+// headerChecksum is that of an IPv4 header, in which it is 0, as it is stored.
+func headerChecksum(ip []byte) uint16 { return swap(^packet.Fold(packet.Sum(0, ip[:20]))) }
 
 // udpChecksum is that of a datagram whose checksum field is 0, between addresses that
 // stand beside each other.
