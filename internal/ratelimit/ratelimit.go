@@ -18,7 +18,13 @@ func PerSecond(rate, burst int) Limit {
 	if rate <= 0 {
 		return Limit{}
 	}
-	interval := max(int64(time.Second)/int64(rate), 1)
+	return Every(time.Second/time.Duration(rate), burst)
+}
+
+// Every returns the limit of a token each interval, of which burst may be taken at once. An
+// interval of 0 counts as a nanosecond; a burst below 1 counts as 1.
+func Every(each time.Duration, burst int) Limit {
+	interval := max(int64(each), 1)
 	// The depth stays within a century, so that sums with the time of day fit.
 	const century = int64(100 * 365 * 24 * time.Hour)
 	depth := century

@@ -44,6 +44,7 @@ func TestBucket(t *testing.T) {
 		{"new bucket is full, then as many as the time brought", PerSecond(10, 5), 300 * time.Millisecond, 5, 3},
 		{"never more than the burst after a long rest", PerSecond(10, 5), time.Hour, 5, 5},
 		{"nothing before the first token is back", PerSecond(10, 5), 99 * time.Millisecond, 5, 0},
+		{"a token each minute", Every(time.Minute, 3), 2 * time.Minute, 3, 2},
 		{"burst below one counts as one", PerSecond(10, 0), 100 * time.Millisecond, 1, 1},
 		{"rate zero is no limit", PerSecond(0, 5), 0, 100, 100},
 		{"negative rate is no limit", PerSecond(-1, 5), 0, 100, 100},

@@ -302,9 +302,18 @@ func TestSchedule(t *testing.T) {
 	if wait := s.Next().Sub(later); wait < 0 || wait >= solicitedDelay {
 		t.Errorf("answered after %v", wait)
 	}
-	s.Soon(later)
+	s.Soon(MinInterval, later)
 	if !s.Next().Equal(later) {
 		t.Error("news are not told at once")
+	}
+	s.Sent(later)
+	s.Soon(MinInterval, later.Add(time.Second))
+	if wait := s.Next().Sub(later); wait != delayBetween {
+		t.Errorf("news behind news: %v", wait)
+	}
+	s.Sent(s.Next())
+	if wait := s.Next().Sub(later); wait > delayBetween+MinInterval {
+		t.Errorf("%v with a short interval", wait)
 	}
 }
 

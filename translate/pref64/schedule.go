@@ -63,9 +63,9 @@ func (s *Schedule) Solicited(now time.Time) {
 }
 
 // Soon has the next advertisement sent as soon as the rules allow, since what it says
-// has changed.
-func (s *Schedule) Soon(now time.Time) {
-	s.sent = 0
+// has changed, and goes on with another interval.
+func (s *Schedule) Soon(interval time.Duration, now time.Time) {
+	s.interval, s.sent = interval, 0
 	s.next = now
 	if earliest := s.last.Add(delayBetween); !s.last.IsZero() && now.Before(earliest) {
 		s.next = earliest

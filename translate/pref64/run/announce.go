@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"golang.org/x/net/ipv6"
 
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/ratelimit"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/pref64"
@@ -31,6 +33,15 @@ const (
 	// The last word is said several times, since nobody answers it.
 	lastWords     = 3
 	lastWordsTime = 100 * time.Millisecond
+	// maxWithdrawn bounds what is remembered of prefixes that came and went.
+	maxWithdrawn = 16
+)
+
+var (
+	// newsLimit bounds what the log hears of other routers, of which a hostile neighbour can
+	// feign any number.
+	newsLimit = ratelimit.Every(time.Minute, 10)
+	errGone   = errors.New("the interface has gone, or was made anew")
 )
 
 // AnnounceSettings are what an [Announcer] needs to know.
@@ -59,10 +70,12 @@ type Announcer struct {
 
 	mu          sync.Mutex // guards what follows
 	options     []pref64.Option
-	withdrawn   []pref64.Option // since the last advertisement
+	withdrawn   []pref64.Option // no longer announced
+	farewells   int             // how often withdrawn are still to be told
 	interval    time.Duration
 	schedule    *pref64.Schedule // nil unless running
 	consistency pref64.Consistency
+	news        ratelimit.Bucket
 
 	sent, failed, solicited, inconsistent, malformed atomic.Uint64
 }
@@ -94,24 +107,25 @@ func (a *Announcer) Set(s AnnounceSettings) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.withdrawn = append(a.withdrawn, gone(a.options, options)...)
+	if fresh := gone(a.options, options); len(fresh) > 0 {
+		a.withdrawn, a.farewells = append(a.withdrawn, fresh...), lastWords
+	}
+	a.withdrawn = gone(a.withdrawn, options) // not what is back
+	a.withdrawn = a.withdrawn[max(len(a.withdrawn)-maxWithdrawn, 0):]
 	a.options, a.interval = options, s.Interval
 	a.consistency.Own(options)
 	if a.schedule != nil {
-		a.schedule = pref64.NewSchedule(a.interval, newRandom(), time.Now())
+		a.schedule.Soon(a.interval, time.Now())
 		a.hurry()
 	}
 	return nil
 }
 
-// gone are the options of the first list that the second lacks, withdrawn.
+// gone are the options of the first list that the second lacks, withdrawn, each once.
 func gone(before, now []pref64.Option) (withdrawn []pref64.Option) {
 	for _, o := range before {
-		found := false
-		for _, n := range now {
-			found = found || n.Prefix == o.Prefix
-		}
-		if !found {
+		same := func(n pref64.Option) bool { return n.Prefix == o.Prefix }
+		if !slices.ContainsFunc(now, same) && !slices.ContainsFunc(withdrawn, same) {
 			withdrawn = append(withdrawn, pref64.Option{Prefix: o.Prefix})
 		}
 	}
@@ -166,14 +180,26 @@ func (a *Announcer) Run(ctx context.Context) error {
 	return err
 }
 
-// sendUntil sends by the schedule until ctx is done or nothing can be received.
+// sendUntil sends by the schedule until ctx is done, nothing can be received, or the
+// interface is another.
 func (a *Announcer) sendUntil(ctx context.Context, host *port.Host, s *socket, reading chan error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changes, err := port.Watch(watching)
+	if err != nil {
+		return err
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case change := <-changes:
+			if (change.Kind == port.LinkChanged || change.Kind == port.Overrun) && !a.same(s.link) {
+				return errGone
+			}
+			continue
 		case err := <-reading:
 			reading <- nil
 			return fmt.Errorf("cannot receive router messages on %s: %w", a.link, err)
@@ -187,6 +213,13 @@ func (a *Announcer) sendUntil(ctx context.Context, host *port.Host, s *socket, r
 	}
 }
 
+// same tells whether the interface is still the one that the socket listens on: one that is
+// removed and made anew has no more than its name.
+func (a *Announcer) same(link *net.Interface) bool {
+	now, err := net.InterfaceByIndex(link.Index)
+	return err == nil && now.Name == a.link
+}
+
 // advertise sends what is to be said now, if it is time.
 func (a *Announcer) advertise(host *port.Host, s *socket) {
 	now := time.Now()
@@ -195,18 +228,23 @@ func (a *Announcer) advertise(host *port.Host, s *socket) {
 		a.mu.Unlock()
 		return
 	}
-	options := append(append([]pref64.Option(nil), a.options...), a.withdrawn...)
-	a.withdrawn = nil
+	withdrawn := a.withdrawn
+	options := append(slices.Clone(a.options), withdrawn...)
 	a.schedule.Sent(now)
 	a.mu.Unlock()
-	if len(options) > 0 {
-		a.send(host, s, options)
+	if len(options) == 0 || !a.send(host, s, options) {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.farewells = max(a.farewells-1, 0); a.farewells == 0 {
+		a.withdrawn = nil
 	}
 }
 
-// send sends one advertisement. The kernel takes the address away when the interface goes
-// down, so it is set again.
-func (a *Announcer) send(host *port.Host, s *socket, options []pref64.Option) {
+// send sends one advertisement, and tells whether it could. The kernel takes the address
+// away when the interface goes down, so it is set again.
+func (a *Announcer) send(host *port.Host, s *socket, options []pref64.Option) bool {
 	message, err := pref64.AppendAdvertisement(nil, options)
 	if err == nil {
 		err = s.write(message, a.source, allNodes)
@@ -216,15 +254,16 @@ func (a *Announcer) send(host *port.Host, s *socket, options []pref64.Option) {
 	}
 	if err != nil {
 		a.failed.Add(1)
-		return
+		return false
 	}
 	a.sent.Add(1)
+	return true
 }
 
 // withdraw tells hosts to use the prefixes no more.
 func (a *Announcer) withdraw(host *port.Host, s *socket) {
 	a.mu.Lock()
-	options := gone(a.options, nil)
+	options := gone(append(slices.Clone(a.options), a.withdrawn...), nil)
 	a.mu.Unlock()
 	if len(options) == 0 {
 		return
@@ -273,6 +312,7 @@ func (a *Announcer) hear(b []byte, from netip.Addr) {
 	}
 	a.mu.Lock()
 	differs, news := a.consistency.Heard(from, other.Options)
+	news = news && a.news.Allow(newsLimit, now)
 	a.mu.Unlock()
 	if differs {
 		a.inconsistent.Add(1)

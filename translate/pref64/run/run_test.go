@@ -20,6 +20,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/ipv6"
 
+	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate/pref64"
@@ -241,6 +242,116 @@ func TestAnnounce(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// TestBackAgain withdraws a prefix and announces it again before anybody was told of the
+// first: what is told is that it is there. What is really withdrawn is told several times,
+// and not forgotten when it could not be sent.
+func TestBackAgain(t *testing.T) {
+	a := announcer(t, slog.New(slog.DiscardHandler), "2001:db8:64::/96")
+	for _, p := range []string{"2001:db8:65::/96", "2001:db8:64::/96"} {
+		if err := a.Set(AnnounceSettings{Interface: "lan0", Prefixes: prefixes(p)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(a.withdrawn) != 1 || a.withdrawn[0].Prefix != prefixes("2001:db8:65::/96")[0] || a.withdrawn[0].Lifetime != 0 {
+		t.Errorf("withdrawn: %v", a.withdrawn)
+	}
+	for i := range 1000 {
+		p := netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, byte(i >> 8), byte(i)}), 96)
+		if err := a.Set(AnnounceSettings{Interface: "lan0", Prefixes: []netip.Prefix{p}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(a.withdrawn) != maxWithdrawn {
+		t.Errorf("%d are remembered", len(a.withdrawn))
+	}
+	n := newNetwork(t)
+	n.router.Do(t, func() error {
+		s, err := listen("lan0", nil, ipv6.ICMPTypeRouterSolicitation)
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		host, err := port.OpenHost()
+		if err != nil {
+			return err
+		}
+		defer host.Close()
+		a.source = sourceOf(s.link)
+		for _, step := range []struct {
+			up   bool
+			left int
+		}{{true, 2}, {false, 2}, {true, 1}, {true, 0}} {
+			lan, err := netlink.LinkByName("lan0")
+			if err != nil {
+				return err
+			}
+			if step.up {
+				err = netlink.LinkSetUp(lan)
+			} else {
+				err = netlink.LinkSetDown(lan)
+			}
+			if err != nil {
+				return err
+			}
+			a.schedule = pref64.NewSchedule(a.interval, newRandom(), time.Now())
+			a.advertise(host, s)
+			if a.farewells != step.left || (len(a.withdrawn) > 0) != (step.left > 0) {
+				t.Errorf("up %v: %d farewells left, %d prefixes; want %d", step.up, a.farewells, len(a.withdrawn), step.left)
+			}
+		}
+		return nil
+	})
+}
+
+// TestInterfaceMadeAnew ends the announcer when its interface is removed, so that who runs it
+// starts it again on the next one of that name.
+func TestInterfaceMadeAnew(t *testing.T) {
+	n := newNetwork(t)
+	a := announcer(t, slog.New(slog.DiscardHandler), "2001:db8:64::/96")
+	ended := make(chan error, 1)
+	go n.router.Do(t, func() error {
+		ended <- a.Run(t.Context())
+		return nil
+	})
+	for end := time.Now().Add(patience); value(a, "pref64_sent_total") < 1; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nothing is announced")
+		}
+	}
+	n.router.Do(t, func() error {
+		lan, err := netlink.LinkByName("lan0")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkDel(lan)
+	})
+	select {
+	case err := <-ended:
+		if !errors.Is(err, errGone) {
+			t.Errorf("it ends by %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("it goes on without an interface")
+	}
+}
+
+// TestManyRouters has a neighbour feign routers without number: all are counted, few are told
+// of.
+func TestManyRouters(t *testing.T) {
+	var log watched
+	a := announcer(t, slog.New(slog.NewTextHandler(&log, nil)), "2001:db8:64::/96")
+	message, err := pref64.AppendAdvertisement(nil, []pref64.Option{{Prefix: prefixes("2001:db8:66::/96")[0], Lifetime: time.Hour}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1000 {
+		a.hear(message, netip.AddrFrom16([16]byte{0xfe, 0x80, 14: byte(i >> 8), 15: byte(i)}))
+	}
+	if n := strings.Count(log.text.String(), "\n"); n < 1 || n > 20 || value(a, "pref64_inconsistent_total") != 1000 {
+		t.Errorf("%d lines, %v counted", n, value(a, "pref64_inconsistent_total"))
+	}
 }
 
 // TestLeave keeps the prefixes of hosts where a successor goes on.
