@@ -102,10 +102,18 @@ func lifeBound(native *dns.Msg) uint32 {
 	}
 	for _, rr := range native.Ns {
 		if soa, ok := rr.(*dns.SOA); ok {
-			return min(soa.Hdr.Ttl, soa.Minttl) // RFC 2308 section 5
+			return min(lifeOf(soa.Hdr.Ttl), lifeOf(soa.Minttl)) // RFC 2308 section 5
 		}
 	}
 	return noSOA
+}
+
+// lifeOf is what a TTL means: with its highest bit set, 0 (RFC 2181 section 8).
+func lifeOf(ttl uint32) uint32 {
+	if ttl >= 1<<31 {
+		return 0
+	}
+	return ttl
 }
 
 // synthesize returns the answer section of a AAAA response made of that of an A
@@ -125,7 +133,7 @@ func (p *Policy) synthesize(section []dns.RR, bound uint32) (answer []dns.RR, ma
 		}
 		addresses = p.appendAddresses(addresses[:0], v4)
 		for _, address := range addresses {
-			answer = append(answer, newAAAA(a.Hdr.Name, min(a.Hdr.Ttl, bound), address))
+			answer = append(answer, newAAAA(a.Hdr.Name, min(lifeOf(a.Hdr.Ttl), bound), address))
 			made = true
 		}
 	}
