@@ -68,5 +68,35 @@ func runNAT64Cost(ctx context.Context, e *lab.Env) error {
 		rep.Figures = append(rep.Figures, f)
 	}
 	rep.Tables = append(rep.Tables, table)
+	if err := natCostNew(e, rep, o.Rounds); err != nil {
+		return err
+	}
 	return finish(e, rep)
+}
+
+// natCostNew adds what sessions cost that are made.
+func natCostNew(e *lab.Env, rep *report.Report, rounds int) error {
+	o := cost.Options{Peers: []int{natCostSessions}, Rounds: rounds}
+	if rounds < longRun {
+		o.Peers[0] = 1 << 10
+	}
+	e.Step("the program making %d sessions: %d rounds", o.Peers[0], rounds)
+	rows, err := cost.MeasureNAT64New(o)
+	if err != nil {
+		return err
+	}
+	table := report.Table{
+		Title:   "thousand new sessions a second that one core's program makes: median (lowest to highest round)",
+		Columns: []string{"transport", "sessions", "thousand a second", "nanoseconds each"},
+		Notes:   []string{"TCP: a connection is opened and closed in seven segments. What the daemon does when sessions have expired is not in the figures."},
+	}
+	for _, r := range rows {
+		table.Rows = append(table.Rows, []string{r.Transport, fmt.Sprint(r.Sessions), thousands(r.PerSecond()), plainNumbers(r.Each)})
+		rep.Figures = append(rep.Figures, report.Figure{
+			Name: fmt.Sprintf("%s, %d sessions: new ones by the program alone", r.Transport, r.Sessions), Unit: "per second",
+			Isthmus: report.Measured(r.PerSecond()...),
+		})
+	}
+	rep.Tables = append(rep.Tables, table)
+	return nil
 }
