@@ -17,6 +17,7 @@ type ClatCmd struct {
 	Resolver  []string `placeholder:"ADDRESS" help:"Name server to ask for the prefix (those of the host)."`
 	LAN       string   `name:"lan" placeholder:"PREFIX" help:"96 bits routed to this host, for private IPv4 networks behind it."`
 	Interface string   `placeholder:"NAME" default:"clat" help:"Name of the device (${default})."`
+	Socket    string   `placeholder:"PATH" env:"ISTHMUS_CONTROL" help:"Where 'isthmus status' asks, beside another isthmus on this host (that of the configuration's default)."`
 	Always    bool     `help:"Serve even while the host has a default route of IPv4 of its own."`
 }
 
@@ -55,6 +56,10 @@ func (c *ClatCmd) settings() (*config.Config, error) {
 	list("resolvers", c.Resolver)
 	if c.Always {
 		line("native", string(config.NativeIgnore))
+	}
+	if c.Socket != "" {
+		text.WriteString("[control]\n")
+		line("socket", c.Socket)
 	}
 	settings, err := config.Parse(strings.NewReader(text.String()), "isthmus clat")
 	var faults config.Errors

@@ -28,6 +28,7 @@ var All = []lab.Experiment{
 		Summary: "how long a client is cut off when its address, its NAT, its interface or its server changes",
 		Run:     teredoHandoff,
 	},
+	nat64Tour,
 	announceExperiment,
 	relayThroughput,
 	relayLatency,

@@ -1,0 +1,246 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/isthmus-net/isthmus/examples"
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/peers"
+	"github.com/isthmus-net/isthmus/lab/report"
+)
+
+// nat64TourName is the name of the experiment.
+const nat64TourName = "nat64"
+
+// nat64Tour is the experiment: an IPv6-only network from nothing.
+var nat64Tour = lab.Experiment{
+	Name:      nat64TourName,
+	Summary:   "the tour: a host that has only IPv6 finds its NAT64, and reaches IPv4 by names, by addresses and by FTP",
+	NeedsRoot: true,
+	Run:       runNAT64Tour,
+}
+
+// Addresses of the tour. Those of IPv4 are out of publicNet, since the well-known
+// prefix must not stand for documentation addresses (RFC 6052 section 3.1).
+var (
+	tourClient6  = netip.MustParseAddr("2001:db8:1::2")
+	tourGateway6 = netip.MustParseAddr("2001:db8:1::1")
+	tourGateway4 = netip.MustParseAddr("1.2.3.1")
+	tourRouter4  = netip.MustParseAddr("1.2.3.2")
+	tourSite4    = netip.MustParseAddr("1.2.3.68")
+	tourPrefix   = netip.MustParsePrefix("64:ff9b::/96")
+)
+
+// tourSiteName is a name with an IPv4 address alone.
+const tourSiteName = "www.example.com"
+
+// tourChanges are what an operator fills in for this network: addresses, and FTP.
+var tourChanges = [][2]string{
+	{`pool4 = ["192.0.2.1 20000-60999"]`, fmt.Sprintf(`pool4 = ["%s 20000-60999"]`, tourGateway4)},
+	{`upstreams = ["2001:db8::53", "192.0.2.53"]`, fmt.Sprintf(`upstreams = ["%s"]`, tourSite4)},
+	{"ftp = false", "ftp = true"},
+}
+
+// tourStep is what was shown: what it was, what it said, and how long it took.
+type tourStep struct {
+	what, said string
+	took       time.Duration
+	fault      error
+}
+
+// nat64Guide takes the tour.
+//
+//	client ---- gateway ---- router ---- site
+//	 2001:db8:1::/64   1.2.3.0/28   1.2.3.64/28
+type nat64Guide struct {
+	env                           *lab.Env
+	lab                           *lab.Lab
+	client, gateway, router, site *lab.Node
+	dir                           string
+	begin                         time.Time
+	steps                         []tourStep
+	running                       []*lab.Proc
+}
+
+func runNAT64Tour(ctx context.Context, e *lab.Env) (err error) {
+	e.Step("NAT64: a host that has only IPv6 reaches a site that has only IPv4.")
+	g, err := newNAT64Guide(ctx, e)
+	if err != nil {
+		return err
+	}
+	// Last, since with Env.Keep it waits until the person has seen enough.
+	defer func() { err = errors.Join(err, g.close()) }()
+	if err := g.serve(ctx); err != nil {
+		return err
+	}
+	g.lead(ctx)
+	return finish(e, g.report())
+}
+
+// newNAT64Guide draws the topology.
+func newNAT64Guide(ctx context.Context, e *lab.Env) (_ *nat64Guide, err error) {
+	l, err := e.New(ctx, nat64TourName)
+	if err != nil {
+		return nil, err
+	}
+	g := &nat64Guide{env: e, lab: l, client: l.Node("client"), gateway: l.Node("gateway"), router: l.Node("router"), site: l.Node("site")}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, g.close())
+		}
+	}()
+	l.Link(g.client, "eth0", g.gateway, "lan0")
+	l.Link(g.gateway, "wan0", g.router, "left")
+	l.Link(g.router, "right", g.site, "eth0")
+	g.client.Addr("eth0", tourClient6.String()+"/64").Route("default6", tourGateway6.String())
+	g.gateway.Forward(true, true).Addr("lan0", tourGateway6.String()+"/64").Addr("wan0", tourGateway4.String()+"/28").Route("default", tourRouter4.String())
+	g.gateway.Sysctl("net.ipv4.ip_local_port_range", "61000 65535")
+	g.router.Forward(true, false).Addr("left", tourRouter4.String()+"/28").Addr("right", "1.2.3.65/28")
+	g.site.Addr("eth0", tourSite4.String()+"/28").Route("default", "1.2.3.65")
+	if err := l.Err(); err != nil {
+		return nil, err
+	}
+	if e.PcapDir != "" {
+		if err := errors.Join(e.Capture(g.client, "eth0"), e.Capture(g.site, "eth0")); err != nil {
+			return nil, err
+		}
+	}
+	if g.dir, err = os.MkdirTemp("", "isthmus-nat64-"); err != nil {
+		return nil, err
+	}
+	return g, os.Chmod(g.dir, 0o755) // the servers are nobody
+}
+
+// serve starts what the site has: name server, web server and, as root, FTP server.
+func (g *nat64Guide) serve(ctx context.Context) error {
+	root := filepath.Join(g.dir, "www")
+	if err := writePages(root); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(root, ftpFile), picture(0), 0o644); err != nil {
+		return err
+	}
+	p := peersOf(g.env)
+	web, err := p.Apache(g.dir, peers.Apache{Name: "site-web", Port: webPort, Root: root})
+	if err != nil {
+		return err
+	}
+	names, err := p.Unbound(g.dir, peers.Unbound{
+		Name: "site-dns", Listen: netip.AddrPortFrom(tourSite4, 53), Allow: []netip.Prefix{netip.PrefixFrom(tourGateway4, 32)},
+		Zones: []peers.UnboundZone{{Name: "example.com", Text: tourZone()}},
+	})
+	if err != nil {
+		return err
+	}
+	files, err := p.Vsftpd(g.dir, peers.Vsftpd{Name: "site-ftp", Address: tourSite4, Root: root})
+	if err != nil {
+		return err
+	}
+	for name, c := range map[string]*peers.Command{"apache2": web, "unbound": names, "vsftpd": files} {
+		if err := g.start(ctx, g.site, lab.Process{Name: name, Path: c.Path, Args: c.Args, Env: c.Env}); err != nil {
+			return err
+		}
+	}
+	for _, port := range []int{webPort, 53, ftpPort} {
+		if err := listening(ctx, g.site, port, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tourZone is the zone of the site.
+func tourZone() string {
+	return fmt.Sprintf("$ORIGIN example.com.\n$TTL 300\n@ SOA ns hostmaster 1 3600 600 86400 60\n@ NS ns\nns A %s\nwww A %s\n", tourSite4, tourSite4)
+}
+
+// configuration is that which isthmus init nat64 prints, with this network's
+// addresses, and apart from the host's own Isthmus.
+func (g *nat64Guide) configuration() (string, error) {
+	text, ok := examples.Read("nat64")
+	if !ok {
+		return "", errors.New("this program has no configuration for a NAT64 to print")
+	}
+	for _, change := range tourChanges {
+		if !strings.Contains(text, change[0]) {
+			return "", fmt.Errorf("the configuration that isthmus init nat64 prints has no line %q", change[0])
+		}
+		text = strings.Replace(text, change[0], change[1], 1)
+	}
+	text = strings.Replace(text, "[[nat64]]\n", "[[nat64]]\nkeep_state = false\n", 1)
+	return text + fmt.Sprintf("\n[control]\nsocket = %q\n", g.socket("gateway")), nil
+}
+
+func (g *nat64Guide) socket(node string) string { return filepath.Join(g.dir, node+".sock") }
+
+// start starts a program that runs until the end.
+func (g *nat64Guide) start(ctx context.Context, node *lab.Node, what lab.Process) error {
+	p, err := node.Start(ctx, what)
+	if err == nil {
+		g.running = append(g.running, p)
+	}
+	return err
+}
+
+// do does one step and tells about it. The first failure ends the tour, since what
+// comes later builds on it.
+func (g *nat64Guide) do(what string, f func() (said string, err error)) bool {
+	began := time.Now()
+	said, err := f()
+	s := tourStep{what: what, said: strings.TrimSpace(said), took: time.Since(began), fault: err}
+	g.steps = append(g.steps, s)
+	result := fmt.Sprintf("%.1f ms", milliseconds(s.took))
+	if err != nil {
+		result = "FAILED: " + err.Error()
+	}
+	g.env.Step("  %6.3f s  %s: %s", time.Since(g.begin).Seconds(), what, result)
+	for line := range strings.Lines(s.said) {
+		g.env.Step("              %s", strings.TrimRight(line, "\n"))
+	}
+	return err == nil
+}
+
+// report is the table at the end.
+func (g *nat64Guide) report() *report.Report {
+	r := &report.Report{
+		Experiment: nat64TourName, Title: "An IPv6-only network",
+		Notes: []string{"One run on bare veth, starts of the programs included; napt-latency and napt-bandwidth measure."},
+	}
+	table := report.Table{Title: "steps", Columns: []string{"step", "time, ms", "result"}}
+	for _, s := range g.steps {
+		result := "ok"
+		if s.fault != nil {
+			result = "FAILED"
+			r.Fault("%s: %s", s.what, oneLine(s.fault))
+		}
+		table.Rows = append(table.Rows, []string{s.what, fmt.Sprintf("%.1f", milliseconds(s.took)), result})
+	}
+	r.Tables = []report.Table{table}
+	return r
+}
+
+// close ends everything. A program that had ended by itself is an error.
+func (g *nat64Guide) close() error {
+	var err error
+	for _, p := range g.running {
+		select {
+		case <-p.Done():
+			err = errors.Join(err, fmt.Errorf("%s ended by itself: %w; it wrote:\n%s", p.Name(), errors.Join(p.Wait(), errEarly), lastLines(p.Log())))
+		default:
+		}
+	}
+	err = errors.Join(err, g.lab.Close())
+	if g.dir != "" {
+		err = errors.Join(err, os.RemoveAll(g.dir))
+	}
+	return err
+}

@@ -1,0 +1,199 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/isthmus-net/isthmus/lab"
+)
+
+// lead does the steps in order.
+func (g *nat64Guide) lead(ctx context.Context) {
+	g.begin = time.Now()
+	site6 := translated(tourPrefix, tourSite4)
+	for _, s := range []struct {
+		what string
+		do   func(context.Context) (string, error)
+	}{
+		{"The gateway starts, by what 'isthmus init nat64' prints, and serves", g.startGateway},
+		{"The client hears the prefix from a router advertisement", g.hear},
+		{"The client learns the same prefix by DNS", g.askPrefix},
+		{"It asks for " + tourSiteName + ", which has an IPv4 address alone", g.resolve},
+		{"It fetches a page from there", func(ctx context.Context) (string, error) { return g.fetch(ctx, tourSiteName, site6) }},
+		{"It pings the site", func(ctx context.Context) (string, error) { return g.ping(ctx, site6) }},
+		{"It looks at the way: routers of IPv4 have translated addresses", g.way},
+		{"It fetches a file by FTP, passive", func(ctx context.Context) (string, error) { return g.ftp(ctx, "-p") }},
+		{"It fetches a file by FTP, active: the server calls the client", func(ctx context.Context) (string, error) { return g.ftp(ctx, "-A") }},
+		{"It starts 'isthmus clat'", g.startCLAT},
+		{"It pings the IPv4 address", func(ctx context.Context) (string, error) { return g.ping(ctx, tourSite4) }},
+		{"It fetches the page from the IPv4 address", func(ctx context.Context) (string, error) { return g.fetch(ctx, tourSite4.String(), tourSite4) }},
+		{"The gateway lists its sessions", g.sessions},
+	} {
+		if !g.do(s.what, func() (string, error) { return s.do(ctx) }) {
+			return
+		}
+	}
+}
+
+// startGateway is over when an echo request comes through.
+func (g *nat64Guide) startGateway(ctx context.Context) (string, error) {
+	text, err := g.configuration()
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(g.dir, "gateway.toml")
+	if err := errors.Join(os.WriteFile(file, []byte(text), 0o644), g.gateway.SetControl(g.socket("gateway"))); err != nil {
+		return "", err
+	}
+	if err := g.start(ctx, g.gateway, lab.Process{Name: "isthmus", Path: g.env.Binary, Args: []string{"run", "-c", file}}); err != nil {
+		return "", err
+	}
+	p := g.running[len(g.running)-1]
+	ctx, cancel := context.WithTimeout(ctx, daemonStart)
+	defer cancel()
+	if _, err := p.WaitFor(ctx, "all instances are running"); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("NAT64 and DNS64 with the one IPv4 address %s", tourGateway4), nil
+}
+
+// run runs a program in a node, within a time.
+func (g *nat64Guide) run(ctx context.Context, node *lab.Node, argv ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, programLimit)
+	defer cancel()
+	out, err := node.Run(ctx, argv...)
+	return string(out), err
+}
+
+// peer runs one of the peers on the client.
+func (g *nat64Guide) peer(ctx context.Context, program string, args ...string) (string, error) {
+	path, err := peersOf(g.env).Program(program)
+	if err != nil {
+		return "", err
+	}
+	return g.run(ctx, g.client, append([]string{path}, args...)...)
+}
+
+// discover runs 'isthmus pref64 discover' and wants the prefix from that source.
+func (g *nat64Guide) discover(ctx context.Context, source string, args ...string) (string, error) {
+	out, err := g.run(ctx, g.client, append([]string{g.env.Binary, "pref64", "discover"}, args...)...)
+	if err == nil {
+		err = errors.Join(expect(out, tourPrefix.String()), expect(out, source))
+	}
+	return out, err
+}
+
+func (g *nat64Guide) hear(ctx context.Context) (string, error) {
+	return g.discover(ctx, "by router advertisement", "-i", "eth0")
+}
+
+func (g *nat64Guide) askPrefix(ctx context.Context) (string, error) {
+	return g.discover(ctx, "by dns", "--resolver", tourGateway6.String())
+}
+
+func (g *nat64Guide) resolve(ctx context.Context) (string, error) {
+	out, err := g.peer(ctx, "dig", "+noall", "+answer", "@"+tourGateway6.String(), tourSiteName, "AAAA")
+	if err == nil {
+		err = expect(out, translated(tourPrefix, tourSite4).String())
+	}
+	return out, err
+}
+
+// fetch gets the first page and looks at it.
+func (g *nat64Guide) fetch(ctx context.Context, host string, at netip.Addr) (string, error) {
+	to := at.String()
+	if at.Is6() {
+		to = "[" + to + "]"
+	}
+	out, err := g.peer(ctx, "curl", "-sS", "--noproxy", "*", "--resolve", fmt.Sprintf("%s:%d:%s", host, webPort, to), "http://"+host+"/")
+	if err == nil {
+		err = expect(out, "<title>isthmus</title>")
+	}
+	return "", err
+}
+
+func (g *nat64Guide) ping(ctx context.Context, to netip.Addr) (string, error) {
+	r, err := g.client.Ping(ctx, lab.Ping{To: to, Count: 3, Interval: 10 * time.Millisecond})
+	if err == nil && r.Lost() > 0 {
+		err = fmt.Errorf("%d of %d were lost", r.Lost(), r.Sent())
+	}
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s answered after %.2f ms, then %.2f ms", to, milliseconds(r.RTT[0]), milliseconds(r.RTT[2])), nil
+}
+
+func (g *nat64Guide) way(ctx context.Context) (string, error) {
+	out, err := g.peer(ctx, "traceroute.db", "-I", "-n", "-q", "1", "-w", "1", "-m", "10", translated(tourPrefix, tourSite4).String())
+	if err != nil {
+		return out, err
+	}
+	want := []netip.Addr{tourGateway6, translated(tourPrefix, tourRouter4), translated(tourPrefix, tourSite4)}
+	var hops []string
+	for line := range strings.Lines(out) {
+		if m := hopLine.FindStringSubmatch(line); m != nil {
+			hops = append(hops, m[1])
+		}
+	}
+	same := len(hops) == len(want)
+	for i := range min(len(hops), len(want)) {
+		same = same && net.ParseIP(hops[i]).Equal(want[i].AsSlice())
+	}
+	if !same {
+		return out, fmt.Errorf("the way is %s, not %v", strings.Join(hops, ", "), want)
+	}
+	return strings.Join(hops, "\n"), nil
+}
+
+func (g *nat64Guide) ftp(ctx context.Context, mode string) (string, error) {
+	into := filepath.Join(g.dir, "fetched"+mode)
+	client, err := peersOf(g.env).Program("tnftp")
+	if err != nil {
+		return "", err
+	}
+	url := fmt.Sprintf("ftp://[%s]/%s", translated(tourPrefix, tourSite4), ftpFile)
+	if out, err := g.run(ctx, g.client, "env", "HOME="+g.dir, client, mode, "-o", into, url); err != nil {
+		return out, err
+	}
+	got, err := os.ReadFile(into)
+	if err == nil && !bytes.Equal(got, picture(0)) {
+		err = fmt.Errorf("a file of %d bytes arrived, and not the one that was sent", len(got))
+	}
+	return "", err
+}
+
+// startCLAT is over when the host has its IPv4 address.
+func (g *nat64Guide) startCLAT(ctx context.Context) (string, error) {
+	what := lab.Process{
+		Name: "isthmus-clat", Path: g.env.Binary, Args: []string{"clat", "--resolver", tourGateway6.String()},
+		Env: []string{"ISTHMUS_CONTROL=" + g.socket("client")},
+	}
+	if err := g.start(ctx, g.client, what); err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, daemonStart)
+	defer cancel()
+	line, err := g.running[len(g.running)-1].WaitFor(ctx, "msg=serving")
+	if _, rest, ok := strings.Cut(line, "interface="); ok {
+		line = "interface=" + rest
+	}
+	return line, err
+}
+
+func (g *nat64Guide) sessions(ctx context.Context) (string, error) {
+	out, err := g.run(ctx, g.gateway, g.env.Binary, "nat64", "sessions", "--socket", g.socket("gateway"), "--limit", "6")
+	if err == nil {
+		err = errors.Join(expect(out, tourClient6.String()), expect(out, tourSite4.String()))
+	}
+	return out, err
+}

@@ -1,0 +1,28 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestNAT64Tour takes the tour; each of its steps checks itself.
+func TestNAT64Tour(t *testing.T) {
+	ctx, e := testEnv(t)
+	var out strings.Builder
+	e.Out = &out
+	if err := runNAT64Tour(ctx, e); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	for _, want := range []string{
+		"64:ff9b::/96",
+		"64:ff9b::102:344",
+		"1.2.3.68 answered after",
+		"The gateway lists its sessions",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the tour does not say %q:\n%s", want, out.String())
+		}
+	}
+}
