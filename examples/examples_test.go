@@ -79,6 +79,7 @@ func TestReferenceTellsTheDefaults(t *testing.T) {
 	nat64.Pool4 = []config.PoolRange{{Prefix: netip.MustParsePrefix("192.0.2.10/32"), Transports: config.AllTransports, First: 1024, Last: 65535}}
 	siit.Pool6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")}
 	want.NAT64s, want.SIITs = []config.NAT64{nat64}, []config.SIIT{siit}
+	want.CLATs = []config.CLAT{config.DefaultCLAT()}
 	dns64 := config.DefaultDNS64()
 	dns64.Upstreams = []netip.AddrPort{netip.MustParseAddrPort("[2001:db8::53]:53")}
 	dns64.Clients = []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")}
@@ -101,7 +102,7 @@ func TestReferenceIsComplete(t *testing.T) {
 	if err := toml.Unmarshal([]byte(text), &listed); err != nil {
 		t.Fatal(err)
 	}
-	for _, section := range []string{"server", "relay", "client", "nat64", "siit", "dns64", "announce", "control", "metrics", "log"} {
+	for _, section := range []string{"server", "relay", "client", "nat64", "siit", "clat", "dns64", "announce", "control", "metrics", "log"} {
 		table, ok := listed[section].(map[string]any)
 		if many, isArray := listed[section].([]any); isArray && len(many) == 1 {
 			table, ok = many[0].(map[string]any)
