@@ -84,7 +84,21 @@ type alias struct {
 	Alias
 	status state.Status
 	stamp  uint32
+	began  uint32 // stamp of the SYN
+	// real tells that the client has acknowledged something: it is there, and has not
+	// sent a mere SYN, in its own name or another's.
+	real bool
 }
+
+const (
+	// halfOpen is how long a mere SYN keeps its number: the host's stack answers it for
+	// about a minute.
+	halfOpen = 75 * time.Second
+	// leastAge is how long any keeps it, and looked is how many are looked at for one that
+	// can go when all are in use.
+	leastAge = 2 * time.Second
+	looked   = 64
+)
 
 type aliasKey struct{ client, server netip.AddrPort }
 
@@ -95,6 +109,7 @@ type aliases struct {
 	free  []uint16
 	held  map[netip.Prefix]int // by each client
 	next  time.Duration        // when they are looked through for those that are over
+	hand  int                  // where the next is looked for that can go
 }
 
 func newAliases() aliases {
@@ -195,11 +210,11 @@ func (e *Engine) toProxy(c *call, ip []byte, v *translate.View, t tuple) Reason 
 			return DetourUnknown
 		}
 		var ok bool
-		if n, ok = e.aliases.take(e.prefixOf(v.Src.As16())); !ok {
+		if n, ok = e.number(c, e.prefixOf(v.Src.As16())); !ok {
 			return DetourFull
 		}
 		e.aliases.index[key] = n
-		e.aliases.slots[n] = alias{Alias{n, key.client, key.server}, state.V6Init, c.at}
+		e.aliases.slots[n] = alias{Alias: Alias{n, key.client, key.server}, status: state.V6Init, stamp: c.at, began: c.at}
 	}
 	e.stepAlias(c, &e.aliases.slots[n], FromIPv6, t.flags)
 	p := e.settings.DetourPrefix
@@ -296,6 +311,12 @@ func (e *Engine) judgeProxy(c *call, ip []byte, v *translate.View) Reason {
 // stepAlias follows the connection as any TCP session is followed.
 func (e *Engine) stepAlias(c *call, a *alias, from Side, flags uint8) {
 	change := Step(a.status, from, flags)
+	switch {
+	case a.status == state.BothFin && change.Next == state.V6Init: // anew
+		a.began, a.real = c.at, false
+	case from == FromIPv6 && flags&(flagACK|flagSYN|flagRST) == flagACK:
+		a.real = true
+	}
 	a.status = change.Next
 	if change.Refresh {
 		a.stamp = c.at
@@ -326,9 +347,31 @@ func (e *Engine) expireAliases(c *call) {
 	e.aliases.next = c.mono + time.Second
 	for i := range e.aliases.slots {
 		a := &e.aliases.slots[i]
-		if a.status == state.Free || c.at-a.stamp < e.lifetimes[state.TCP][a.status] {
-			continue
+		aged := c.at-a.stamp >= e.lifetimes[state.TCP][a.status] || !a.real && c.at-a.began >= state.Units(halfOpen)
+		if a.status != state.Free && aged {
+			e.aliases.give(a.Number, e.prefixOf(a.Client.Addr().As16()))
 		}
-		e.aliases.give(a.Number, e.prefixOf(a.Client.Addr().As16()))
 	}
+}
+
+// number returns a number for a connection of a client. When all are in use, or all that
+// the client may have, mere SYNs and connections that are over give theirs: else a few
+// hosts that never go on could keep all others from the proxy.
+func (e *Engine) number(c *call, client netip.Prefix) (n uint16, ok bool) {
+	t := &e.aliases
+	if n, ok = t.take(client); ok {
+		return n, true
+	}
+	share := t.held[client] >= maxOfClient
+	for range min(looked, len(t.slots)) {
+		t.hand = (t.hand + 1) % len(t.slots)
+		a := &t.slots[t.hand]
+		owner := e.prefixOf(a.Client.Addr().As16())
+		over := a.status == state.BothFin || a.status == state.Trans
+		if a.status != state.Free && (over || !a.real) && c.at-a.stamp >= state.Units(leastAge) && (!share || owner == client) {
+			t.give(a.Number, owner)
+			return t.take(client)
+		}
+	}
+	return 0, false
 }

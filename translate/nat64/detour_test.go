@@ -130,12 +130,46 @@ func TestDetourAges(t *testing.T) {
 		}
 	}
 	b.refused(pkt{src: "2001:db8:1:ff::c", dst: server6, proto: tcpProto, payload: tcpMsg(1000, 21, flagSYN, 0)}, DetourFull)
-	b.in(pkt{src: "fd00:1:2:3::1", dst: "fd00:1:2:3:0:1::", proto: tcpProto, payload: tcpMsg(21, 1024, synACK, 0)})
-	b.pass(4*time.Minute + 10*time.Second)
+	for n := range uint16(2) {
+		b.in(pkt{src: "fd00:1:2:3::1", dst: fmt.Sprintf("fd00:1:2:3:0:1::%x", n), proto: tcpProto, payload: tcpMsg(21, 1024+n, synACK, 0)})
+	}
+	b.in(pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(1024, 21, flagACK, 0)})
+	b.pass(halfOpen + 10*time.Second)
 	if n := b.Engine.Sizes().Aliases; n != 1 {
-		t.Errorf("%d connections, want the one that was answered", n)
+		t.Errorf("%d connections, want the one that both sides have made", n)
 	}
 	b.one(b.in(pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(1000, 21, flagSYN, 0)}))
+}
+
+// TestDetourFlood fills all numbers by SYNs that are answered in vain. Soon others have
+// theirs, but not those of connections that are made.
+func TestDetourFlood(t *testing.T) {
+	b := engine(t, detoured)
+	syn := func(i int) pkt {
+		return pkt{src: fmt.Sprintf("2001:db8:1:%x::c", i/maxOfClient), dst: server6, proto: tcpProto, payload: tcpMsg(uint16(1024+i), 21, flagSYN, 0)}
+	}
+	for i := range maxAliases {
+		b.one(b.in(syn(i)))
+		b.in(pkt{src: "fd00:1:2:3::1", dst: fmt.Sprintf("fd00:1:2:3:0:1::%x", i), proto: tcpProto, payload: tcpMsg(21, uint16(1024+i), synACK, 0)})
+		if i < 10 {
+			p := syn(i)
+			p.payload = tcpMsg(uint16(1024+i), 21, flagACK, 0)
+			b.one(b.in(p))
+		}
+	}
+	b.refused(pkt{src: "2001:db8:1:ff::c", dst: server6, proto: tcpProto, payload: tcpMsg(1000, 21, flagSYN, 0)}, DetourFull)
+	b.pass(leastAge + time.Second)
+	for i := range maxOfClient {
+		b.one(b.in(pkt{src: "2001:db8:1:ff::c", dst: server6, proto: tcpProto, payload: tcpMsg(uint16(1000+i), 21, flagSYN, 0)}))
+	}
+	for i := range uint16(10) {
+		if a, ok := b.Alias(i); !ok || a.Client.Port() != 1024+i {
+			t.Errorf("connection %d has lost its number to %+v", i, a)
+		}
+	}
+	if n := b.Engine.Sizes().Aliases; n != maxAliases || len(b.aliases.held) > maxAliases/maxOfClient+1 {
+		t.Errorf("%d connections of %d clients", n, len(b.aliases.held))
+	}
 }
 
 func TestDetourNumbers(t *testing.T) {
@@ -230,6 +264,7 @@ func TestDetourAgain(t *testing.T) {
 	b.pass(time.Minute)
 	client(flagSYN)
 	proxy(synACK)
+	client(flagACK)
 	b.pass(time.Hour)
 	client(flagACK)
 	proxy(flagACK)
