@@ -148,6 +148,8 @@ func (g *natGenerator) errorWord(typ byte, pointer bool) uint32 {
 	switch {
 	case pointer && typ == 12: // of ICMP
 		return uint32(g.rng.IntN(44)) << 24
+	case pointer:
+		return uint32(g.rng.IntN(44))
 	case g.chance(3) && !pointer:
 		return uint32(g.rng.IntN(44))
 	case g.chance(30):
@@ -181,8 +183,11 @@ func (g *natGenerator) error4(f natFlow) []byte {
 	inner = inner[:g.quotedLength(len(inner))]
 	typ := pick(&g.generator, []byte{3, 3, 3, 3, 11, 12, 4, 5})
 	body := binary.BigEndian.AppendUint32([]byte{typ, byte(g.rng.IntN(17)), 0, 0}, g.errorWord(typ, typ == 12))
-	if g.chance(3) && typ == 3 {
-		body[1] = 4
+	switch {
+	case g.chance(3) && typ == 3:
+		body[1] = 4 // too big
+	case typ == 12 && !g.chance(4):
+		body[1] = 0
 	}
 	router := f.peer
 	if !g.chance(3) {
@@ -200,7 +205,10 @@ func (g *natGenerator) error6(f natFlow) []byte {
 	seal(inner)
 	inner = inner[:g.quotedLength(len(inner))]
 	typ := pick(&g.generator, []byte{1, 1, 2, 2, 3, 4, 4, 0, 5, 100, 127})
-	body := binary.BigEndian.AppendUint32([]byte{typ, byte(g.rng.IntN(7)), 0, 0}, g.errorWord(typ, false))
+	body := binary.BigEndian.AppendUint32([]byte{typ, byte(g.rng.IntN(7)), 0, 0}, g.errorWord(typ, typ == 4))
+	if typ == 4 && !g.chance(3) {
+		body[1] = 0 // a field that is wrong
+	}
 	router := f.client
 	if !g.chance(3) {
 		router = g.client()
