@@ -88,10 +88,13 @@ func (c *CLAT) Run(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		sets := f.follow(ctx, at)
+		sets, anew := f.follow(ctx, at)
+		if anew {
+			c.take(pref64.Set{}) // what was found elsewhere says nothing of this network
+		}
 		ended, err := c.reconcile(ctx, at)
 		if err != nil {
-			if !served {
+			if ended = nil; !served {
 				return err
 			}
 			c.log.Warn("the translator could not be set up; it is tried again", "error", err)
@@ -126,14 +129,19 @@ func (c *CLAT) await(ctx context.Context, changes <-chan port.Change, sets <-cha
 		collect(ctx, changes)
 	case set, ok := <-sets:
 		if ok {
-			c.mu.Lock()
-			c.set = set
-			c.mu.Unlock()
+			c.take(set)
 		}
 	case <-ended:
 	case <-retry:
 	}
 	return true, nil
+}
+
+// take keeps what was found.
+func (c *CLAT) take(set pref64.Set) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.set = set
 }
 
 // collect takes the changes that come within the time they need to settle.
@@ -214,7 +222,11 @@ func (c *CLAT) lead(s *session) error {
 	if c.native = native; native {
 		c.log.Info("this host has a default route of IPv4, so the translator steps aside", "interface", c.cfg.Interface)
 	} else {
-		c.log.Info("serving", "interface", c.cfg.Interface, "uplink", s.at.Name, "address", s.address, "prefixes", c.set.Prefixes, "source", c.set.Source)
+		about := []any{"interface", c.cfg.Interface, "uplink", s.at.Name, "address", s.address, "prefixes", c.set.Prefixes}
+		if len(c.cfg.Prefixes) == 0 {
+			about = append(about, "source", c.set.Source)
+		}
+		c.log.Info("serving", about...)
 	}
 	return nil
 }
@@ -246,19 +258,20 @@ func (c *CLAT) stop() error {
 	return err
 }
 
-// finder looks for the prefix on the uplink, as long as that stays the same.
+// finder looks for the prefix on the uplink, as long as link and network stay the same.
 type finder struct {
 	cfg    *config.CLAT
 	log    *slog.Logger
-	link   string
+	at     port.Uplink6
 	sets   <-chan pref64.Set
 	cancel context.CancelFunc
 }
 
-// follow returns where the prefixes of the uplink are told; nil: nowhere.
-func (f *finder) follow(ctx context.Context, at port.Uplink6) <-chan pref64.Set {
-	if len(f.cfg.Prefixes) > 0 || at.Name == "" || at.Name == f.link {
-		return f.sets
+// follow returns where the prefixes of the uplink are told, nil for nowhere, and
+// whether that is another place than before.
+func (f *finder) follow(ctx context.Context, at port.Uplink6) (sets <-chan pref64.Set, anew bool) {
+	if len(f.cfg.Prefixes) > 0 || at.Name == "" || f.sets != nil && f.at.Index == at.Index && f.at.Subnet == at.Subnet {
+		return f.sets, false
 	}
 	f.stop()
 	resolvers := f.cfg.Resolvers
@@ -270,17 +283,17 @@ func (f *finder) follow(ctx context.Context, at port.Uplink6) <-chan pref64.Set 
 	if err != nil {
 		f.log.Warn("the prefix of the NAT64 cannot be looked for", "interface", at.Name, "error", err)
 		cancel()
-		return nil
+		return nil, true
 	}
-	f.link, f.sets, f.cancel = at.Name, sets, cancel
-	return sets
+	f.at, f.sets, f.cancel = at, sets, cancel
+	return sets, true
 }
 
 func (f *finder) stop() {
 	if f.cancel != nil {
 		f.cancel()
 	}
-	f.link, f.sets, f.cancel = "", nil, nil
+	f.sets, f.cancel = nil, nil
 }
 
 // defaultRoute is all of IPv4.

@@ -17,6 +17,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/clat"
 )
 
@@ -31,12 +32,15 @@ type session struct {
 	address  netip.Addr
 	prefixes []netip.Prefix // of the main loop alone
 	routed   bool           // likewise
+	hidden   bool           // likewise: the host does not forward what is for the address
 	engine   *clat.Engine
 	loop     loop.Loop[*packet.Batch]
 	tun      *port.TUN
 	guest    *port.Guest6
 	cancel   context.CancelFunc
 	readers  sync.WaitGroup
+
+	reports chan translate.Report // wait for the log, which must not hold up packets
 
 	news   chan struct{} // holds one: the claim was decided, or the session has ended
 	signal sync.Mutex    // guards what follows
@@ -47,7 +51,7 @@ type session struct {
 // newSession opens everything, in the network namespace of the calling thread. Nothing
 // is sent yet.
 func newSession(cfg *config.CLAT, at port.Uplink6, prefixes []netip.Prefix, log *slog.Logger) (_ *session, err error) {
-	s := &session{cfg: cfg, log: log, at: at, prefixes: prefixes, news: make(chan struct{}, 1)}
+	s := &session{cfg: cfg, log: log, at: at, prefixes: prefixes, reports: make(chan translate.Report, 16), news: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			s.closePorts()
@@ -69,7 +73,7 @@ func newSession(cfg *config.CLAT, at port.Uplink6, prefixes []netip.Prefix, log 
 	s.loop.NewOutput = func() *packet.Batch { return new(packet.Batch) }
 	s.loop.EachDropped = s.engine.EachDropped
 	s.loop.IP = bothWays{s.tun, s.guest}
-	s.loop.Settled = func(*packet.Batch) { s.noticed(s.engine.Claim()) }
+	s.loop.Settled = s.settled
 	return s, nil
 }
 
@@ -133,7 +137,31 @@ func (s *session) start(ctx context.Context) {
 	read(func() error { return s.loop.ReadTun(s.tun, s.engine.HandleHost) })
 	read(func() error { return s.loop.ReadTun(s.guest, s.engine.HandleLink) })
 	s.readers.Go(func() { s.loop.RunTimer(ctx) })
+	s.readers.Go(func() { s.report(ctx) })
 	s.loop.Do(s.engine.Tick)
+}
+
+// settled takes what a batch has brought beside packets.
+func (s *session) settled(*packet.Batch) {
+	s.noticed(s.engine.Claim())
+	s.engine.EachReport(func(r translate.Report) {
+		select {
+		case s.reports <- r:
+		default: // they say themselves how many are not told
+		}
+	})
+}
+
+// report logs packets of which RFC 7915, section 4.5, wants the operator told.
+func (s *session) report(ctx context.Context) {
+	for {
+		select {
+		case r := <-s.reports:
+			s.log.Warn("packet_dropped", "reason", r.Reason, "source", r.Src, "destination", r.Dst, "protocol", r.Proto, "untold", r.Untold)
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // noticed tells the main loop of a claim that was decided.
@@ -215,10 +243,14 @@ func (s *session) lead(host *port.Host, wanted bool) (changed bool, err error) {
 		s.routed = false
 		return true, host.RemoveRoute(route)
 	}
-	if err := host.SetUp(link); err != nil {
+	if err := reservedFree(host, link); err != nil {
 		return false, err
 	}
-	if err := reservedFree(host, link); err != nil {
+	if err := host.AddBlackhole(s.address); err != nil {
+		return false, err
+	}
+	s.hidden = true
+	if err := host.SetUp(link); err != nil {
 		return false, err
 	}
 	if err := host.AddAddr(link, netip.PrefixFrom(clat.HostIPv4, 32)); err != nil {
@@ -260,6 +292,9 @@ func (s *session) stop(host *port.Host) error {
 		if s.cfg.LAN.IsValid() {
 			err = errors.Join(err, host.RemoveRoute(port.Route{Dst: s.cfg.LAN, Link: s.tun.Name()}))
 		}
+	}
+	if s.hidden {
+		err = errors.Join(err, host.RemoveBlackhole(s.address))
 	}
 	s.cancel()
 	s.closePorts()
