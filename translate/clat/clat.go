@@ -193,6 +193,9 @@ func (e *Engine) Tick(now time.Time, out *packet.Batch) { e.claim.tick(now, out)
 // Next is when Tick has something to do; zero is never.
 func (e *Engine) Next() time.Time { return e.claim.next() }
 
+// EachReport calls f for each report of a dropped packet since the last call.
+func (e *Engine) EachReport(f func(translate.Report)) { e.translator.EachReport(f) }
+
 // EachDropped calls f for every drop reason, in a fixed order.
 func (e *Engine) EachDropped(f func(reason string, n uint64)) {
 	s := e.translator.Stats()

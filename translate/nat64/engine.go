@@ -34,6 +34,7 @@ type Engine struct {
 	fragments *assemblies
 	aliases   aliases
 	errors    errorLimits
+	reports   translate.Reports
 	sweep     sweep
 	waiting   Waiting
 	stats     Stats

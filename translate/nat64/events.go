@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
@@ -36,8 +37,10 @@ type Event struct {
 	Transport state.Transport
 	Inside    netip.AddrPort // X',x
 	Peer      netip.AddrPort // Z,z
-	// Reason says what limit was reached.
+	// Reason says what limit was reached, or why a packet was dropped.
 	Reason Reason
+	// Dropped is the packet, of PacketDropped alone.
+	Dropped translate.Report
 }
 
 // EventKind is what happened.
@@ -45,14 +48,15 @@ type EventKind uint8
 
 // The kinds.
 const (
-	BlockStart   EventKind = iota // a client got a block of ports, or one port outside of blocks
-	BlockStop                     // it gave them back
-	SessionStart                  // with Settings.SessionEvents
-	SessionStop                   // the same
-	LimitReached                  // a client has all that it may, or the pool is empty; each client at most once a minute
+	BlockStart    EventKind = iota // a client got a block of ports, or one port outside of blocks
+	BlockStop                      // it gave them back
+	SessionStart                   // with Settings.SessionEvents
+	SessionStop                    // the same
+	LimitReached                   // a client has all that it may, or the pool is empty; each client at most once a minute
+	PacketDropped                  // one of which RFC 7915 wants the operator told (4.5, 5.1.1); each reason once a minute
 )
 
-var eventNames = [...]string{"block_start", "block_stop", "session_start", "session_stop", "limit_reached"}
+var eventNames = [...]string{"block_start", "block_stop", "session_start", "session_stop", "limit_reached", "packet_dropped"}
 
 // String returns the name of the kind in snake_case.
 func (k EventKind) String() string {

@@ -34,7 +34,7 @@ func (e *Engine) begin(path translate.Path, now time.Time, out *Out) call {
 func (e *Engine) HandleIPv6(ip []byte, path translate.Path, now time.Time, out *Out) {
 	c := e.begin(path, now, out)
 	if r := e.from6(&c, ip); r != none {
-		e.stats.Dropped[r]++
+		e.dropped(&c, ip, r)
 	}
 }
 
@@ -42,7 +42,18 @@ func (e *Engine) HandleIPv6(ip []byte, path translate.Path, now time.Time, out *
 func (e *Engine) HandleIPv4(ip []byte, path translate.Path, now time.Time, out *Out) {
 	c := e.begin(path, now, out)
 	if r := e.from4(&c, ip); r != none {
-		e.stats.Dropped[r]++
+		e.dropped(&c, ip, r)
+	}
+}
+
+// dropped counts a packet, and tells of it where RFC 7915 wants that.
+func (e *Engine) dropped(c *call, ip []byte, r Reason) {
+	e.stats.Dropped[r]++
+	if int(r) >= translate.NumReasons {
+		return
+	}
+	if told, ok := e.reports.Dropped(ip, translate.Reason(r), c.now); ok {
+		c.out.Events = append(c.out.Events, Event{Kind: PacketDropped, Time: c.now, Reason: r, Dropped: told})
 	}
 }
 

@@ -286,3 +286,25 @@ func TestReasonNames(t *testing.T) {
 		t.Errorf("no reason is called %q", got)
 	}
 }
+
+// TestDropEvents: fragments that hide what they carry are told once a minute (RFC 7915
+// section 5.1.1), other drops are not.
+func TestDropEvents(t *testing.T) {
+	b := engine(t, nil)
+	hidden := pkt{src: clientA, dst: server6, id: 1, frag: true, more: true, proto: 51, payload: filling(24)}
+	for i, want := range []int{1, 0, 0} {
+		b.in(hidden)
+		told := b.events(PacketDropped)
+		if len(told) != want || want == 1 && (told[0].Reason != Reason(translate.ReasonFragmentExtension) || told[0].Dropped.Src.Addr().String() != clientA) {
+			t.Errorf("packet %d: told %+v", i, told)
+		}
+	}
+	b.in(pkt{src: clientA, dst: server6, hop: 1, proto: udpProto, payload: udpMsg(1, 2, 3)})
+	dropped := b.Stats().Dropped
+	if dropped[translate.ReasonFragmentExtension] != 3 || dropped[translate.ReasonHopLimit] != 1 {
+		t.Errorf("dropped %v", b.drops())
+	}
+	if told := b.events(PacketDropped); told != nil {
+		t.Errorf("hop limit: told %+v", told)
+	}
+}

@@ -39,6 +39,8 @@ type SIIT struct {
 	ready  chan struct{}
 	device device
 	self   selfCheck
+	// reports wait for the log, which must not hold up packets.
+	reports chan translate.Report
 
 	mu    sync.Mutex // guards what follows, and the order of changes
 	cfg   config.SIIT
@@ -50,7 +52,7 @@ type SIIT struct {
 
 // NewSIIT makes the translator that cfg describes, without touching the host.
 func NewSIIT(cfg config.SIIT, log *slog.Logger) (*SIIT, error) {
-	s := &SIIT{name: cfg.Name, log: log, ready: make(chan struct{}), cfg: cfg}
+	s := &SIIT{name: cfg.Name, log: log, ready: make(chan struct{}), reports: make(chan translate.Report, maxReports), cfg: cfg}
 	s.device.log = log
 	var err error
 	if s.file, err = mappingsOf(&cfg); err != nil {
@@ -66,6 +68,7 @@ func NewSIIT(cfg config.SIIT, log *slog.Logger) (*SIIT, error) {
 	s.loop.Engine = s.engine
 	s.loop.NewOutput = func() *packet.Batch { return new(packet.Batch) }
 	s.loop.EachDropped = s.eachDropped
+	s.loop.Settled = s.settled
 	return s, nil
 }
 
@@ -160,6 +163,7 @@ func (s *SIIT) Run(ctx context.Context) (err error) {
 		})
 	}
 	group.Go(func() error { return s.follow(ctx, changes) })
+	group.Go(func() error { s.report(ctx); return nil })
 	defer context.AfterFunc(ctx, func() { s.device.closePorts(false) })()
 	s.announce()
 	close(s.ready)
@@ -170,6 +174,31 @@ func (s *SIIT) Run(ctx context.Context) (err error) {
 func (s *SIIT) handle(ip []byte, now time.Time, out *packet.Batch) {
 	if !s.self.turn(ip, out) {
 		s.engine.Handle(ip, now, out)
+	}
+}
+
+// maxReports bounds what waits to be logged.
+const maxReports = 16
+
+// settled takes what is to be told of a batch.
+func (s *SIIT) settled(*packet.Batch) {
+	s.engine.EachReport(func(r translate.Report) {
+		select {
+		case s.reports <- r:
+		default: // they say themselves how many are not told
+		}
+	})
+}
+
+// report logs packets of which RFC 7915, sections 4.5 and 5.1.1, wants the operator told.
+func (s *SIIT) report(ctx context.Context) {
+	for {
+		select {
+		case r := <-s.reports:
+			s.log.Warn("packet_dropped", "reason", r.Reason, "source", r.Src, "destination", r.Dst, "protocol", r.Proto, "untold", r.Untold)
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

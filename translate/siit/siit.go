@@ -52,6 +52,8 @@ type Engine struct {
 	bucket     ratelimit.Bucket
 	random     *rand.ChaCha8
 	stats      Stats
+	reports    translate.Reports
+	told       []translate.Report
 }
 
 // New makes an engine. It takes the seed of its identifications from random.
@@ -84,6 +86,17 @@ func (e *Engine) Reconfigure(s Settings) error {
 // Stats returns the counters.
 func (e *Engine) Stats() Stats { return e.stats }
 
+// maxReports bounds the reports that nobody has taken.
+const maxReports = 16
+
+// EachReport calls f for each report of a dropped packet since the last call.
+func (e *Engine) EachReport(f func(translate.Report)) {
+	for _, r := range e.told {
+		f(r)
+	}
+	e.told = e.told[:0]
+}
+
 // EachDropped calls f for every drop reason, in a fixed order.
 func (s *Stats) EachDropped(f func(reason string, n uint64)) {
 	for r := translate.ReasonNone + 1; int(r) < translate.NumReasons; r++ {
@@ -108,6 +121,9 @@ func (e *Engine) Handle(ip []byte, now time.Time, out *packet.Batch) {
 	}
 	if r.Verdict != translate.Translated {
 		e.stats.Dropped[r.Reason]++
+		if told, ok := e.reports.Dropped(ip, r.Reason, now); ok && len(e.told) < maxReports {
+			e.told = append(e.told, told)
+		}
 		e.owe(&r, now, out)
 		return
 	}

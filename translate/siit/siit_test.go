@@ -177,3 +177,41 @@ func TestNoAllocation(t *testing.T) {
 		t.Errorf("%v allocations a packet", n)
 	}
 }
+
+// TestReports: a UDP packet without a checksum is told once a minute (RFC 7915 section
+// 4.5), and what nobody takes stays bounded.
+func TestReports(t *testing.T) {
+	e := engine(t, settings(t))
+	p := echo(host4, mapped4, 64)
+	p[9] = 17
+	copy(p[20:], []byte{0x1b, 0x58, 0, 9, 0, 12, 0, 0})
+	p[10], p[11] = 0, 0
+	binary.BigEndian.PutUint16(p[10:], ^packet.Fold(packet.Sum(0, p[:20])))
+	take := func() (told []translate.Report) {
+		e.EachReport(func(r translate.Report) { told = append(told, r) })
+		return told
+	}
+	var out packet.Batch
+	for range 3 {
+		e.Handle(p, start, &out)
+	}
+	want := translate.Report{
+		Reason: translate.ReasonUDPZeroChecksum, Proto: 17,
+		Src: netip.AddrPortFrom(host4, 7000), Dst: netip.AddrPortFrom(mapped4, 9),
+	}
+	if told := take(); len(told) != 1 || told[0] != want {
+		t.Errorf("told %+v, want %+v", told, want)
+	}
+	if told := take(); told != nil {
+		t.Errorf("told again: %+v", told)
+	}
+	for i := range 2 * maxReports {
+		e.Handle(p, start.Add(time.Duration(i+1)*time.Minute), &out)
+	}
+	if told := take(); len(told) != maxReports || told[0].Untold != 2 {
+		t.Errorf("%d reports were kept", len(told))
+	}
+	if n := e.Stats().Dropped[translate.ReasonUDPZeroChecksum]; n != 3+2*maxReports {
+		t.Errorf("%d dropped", n)
+	}
+}
