@@ -241,10 +241,14 @@ func TestNAT64LiveTCP(t *testing.T) {
 		echoed := make(chan error, 1)
 		go func() { echoed <- echoAll(l) }()
 		var c net.Conn
-		w.host6.Do(t, func() (err error) {
+		var err error
+		w.host6.Do(t, func() error {
 			c, err = net.DialTimeout("tcp6", "["+live4in6.String()+"]:5001", liveTimeout)
-			return err
+			return nil
 		})
+		if err != nil {
+			t.Fatalf("%v; the programs counted %v", err, w.counted(t))
+		}
 		defer c.Close()
 		if err := c.SetDeadline(time.Now().Add(liveTimeout)); err != nil {
 			t.Fatal(err)
