@@ -90,6 +90,10 @@ type NAT64 struct {
 	// prefix AlgPrefix; not valid: one made of the instance's name.
 	FTP       bool         `key:"ftp"`
 	AlgPrefix netip.Prefix `key:"alg_prefix"`
+	// FTPConnections and FTPConnectionsPerClient bound its control connections, in all and
+	// of one client.
+	FTPConnections          int `key:"ftp_connections"`
+	FTPConnectionsPerClient int `key:"ftp_connections_per_client"`
 	// AnnouncePREF64 are the interfaces on which router advertisements tell of pool6
 	// (RFC 8781).
 	AnnouncePREF64 []string `key:"announce_pref64"`
@@ -177,6 +181,8 @@ type rawNAT64 struct {
 	BlockLog                 any `toml:"block_log"`
 	SessionLog               any `toml:"session_log"`
 	FTP                      any `toml:"ftp"`
+	FTPConnections           any `toml:"ftp_connections"`
+	FTPConnectionsPerClient  any `toml:"ftp_connections_per_client"`
 	AlgPrefix                any `toml:"alg_prefix"`
 	AnnouncePREF64           any `toml:"announce_pref64"`
 	KeepState                any `toml:"keep_state"`
@@ -207,6 +213,8 @@ func DefaultNAT64() NAT64 {
 		StoredSYNs: 1024, StoredSYNsPerSource: 16,
 		FragmentPackets: 4096, FragmentPacketsPerSource: 512, FragmentMemory: 4 << 20,
 		ICMPRatePerSource: 10,
+
+		FTPConnections: 1024, FTPConnectionsPerClient: 64, // A client may be a whole link; browsers of files open up to ten each.
 
 		BlockLog: true, KeepState: true, FastPath: FastPathAuto, FastPathLinger: linger,
 	}

@@ -45,7 +45,7 @@ type Settings struct {
 	Passive bool
 	// Connections is how many there may be at once; default 1024.
 	Connections int
-	// PerClient is how many a client may have at once; default 32. A client is a
+	// PerClient is how many a client may have at once; default 64. A client is a
 	// prefix of ClientLength bits; default 64.
 	PerClient, ClientLength int
 	// Hold is how long a server may take to connect to a client's port; default
@@ -78,7 +78,7 @@ func (s Settings) withDefaults() Settings {
 		}
 	}
 	number(&s.Connections, 1024)
-	number(&s.PerClient, 32)
+	number(&s.PerClient, 64)
 	number(&s.ClientLength, 64)
 	duration(&s.Hold, time.Minute)
 	duration(&s.Dial, 30*time.Second)
@@ -124,6 +124,21 @@ func New(s Settings, peers Peers) (*Proxy, error) {
 		return nil, err
 	}
 	return &Proxy{settings: s, peers: peers, log: &sparingLog{to: s.Log}, perClient: make(map[netip.Prefix]int)}, nil
+}
+
+// SetLimits changes how many connections there may be at once, and how many of a client.
+// What is open stays.
+func (p *Proxy) SetLimits(connections, perClient int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	want := p.settings
+	want.Connections, want.PerClient = connections, perClient
+	want = want.withDefaults()
+	if err := want.check(); err != nil {
+		return err
+	}
+	p.settings.Connections, p.settings.PerClient = want.Connections, want.PerClient
+	return nil
 }
 
 // Counters yields what has been counted.

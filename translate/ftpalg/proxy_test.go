@@ -307,6 +307,23 @@ func TestRefusals(t *testing.T) {
 		second.hearsEnd(io.EOF)
 		s.counted("too_many", "stopped")
 	})
+	t.Run("room made meanwhile", func(t *testing.T) {
+		s := newSite(t, Settings{Connections: 1}, nil)
+		s.meet()
+		if err := s.proxy.SetLimits(2, -1); err == nil {
+			t.Error("a negative limit is taken")
+		}
+		s.call().hears("421 Too many connections through this gateway")
+		if err := s.proxy.SetLimits(2, 1); err != nil {
+			t.Fatal(err)
+		}
+		s.call().hears("421 Too many connections through this gateway")
+		if err := s.proxy.SetLimits(2, 2); err != nil {
+			t.Fatal(err)
+		}
+		s.meet()
+		s.counted("too_many", "too_many_of_client", "stopped", "stopped")
+	})
 	t.Run("too many of a client", func(t *testing.T) {
 		s := newSite(t, Settings{PerClient: 1, ClientLength: 127}, nil)
 		first, server := s.meet()

@@ -56,7 +56,10 @@ func (n *NAT64) openFTP() (*ftpGateway, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var err error
-	if g.proxy, err = ftpalg.New(ftpalg.Settings{Hold: n.cfg.ExpectedTimeout, ClientLength: n.cfg.ClientLength, Log: n.log}, g); err != nil {
+	if g.proxy, err = ftpalg.New(ftpalg.Settings{
+		Connections: n.cfg.FTPConnections, PerClient: n.cfg.FTPConnectionsPerClient,
+		Hold: n.cfg.ExpectedTimeout, ClientLength: n.cfg.ClientLength, Log: n.log,
+	}, g); err != nil {
 		return nil, err
 	}
 	if g.namespace, err = port.CurrentNamespace(); err != nil {
@@ -95,6 +98,14 @@ func (g *ftpGateway) prepare(cfg *config.NAT64) (commit, undo func(), err error)
 		}
 	}
 	return func() { g.replace(fresh, cfg.Pool6).stop(g) }, func() { fresh.stop(g) }, nil
+}
+
+// limit applies the limits of a configuration.
+func (g *ftpGateway) limit(cfg *config.NAT64) error {
+	if g == nil {
+		return nil
+	}
+	return g.proxy.SetLimits(cfg.FTPConnections, cfg.FTPConnectionsPerClient)
 }
 
 // replace puts a service in the place of another, which it returns.

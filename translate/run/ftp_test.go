@@ -227,4 +227,10 @@ func TestFTPReload(t *testing.T) {
 		}
 		translated = now
 	}
+	c.FTP, c.FTPConnections = true, 1
+	if left, err := n.Reload(&config.Config{NAT64s: []config.NAT64{c}}); err != nil || len(left) > 0 {
+		t.Fatalf("fewer connections: %v needs a restart; %v", left, err)
+	}
+	talk(t, w).wants(t, "", "220")
+	talk(t, w).wants(t, "", "421")
 }

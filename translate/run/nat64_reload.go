@@ -88,7 +88,7 @@ func (n *NAT64) change(live *config.NAT64) error {
 		return errors.Join(err, e)
 	}
 	commitFTP()
-	return errors.Join(commit(), n.advertisers.apply(live))
+	return errors.Join(n.ftp.limit(live), commit(), n.advertisers.apply(live))
 }
 
 // changeEngine gives the engine settings with their static bindings, or what it had
