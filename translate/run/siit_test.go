@@ -31,8 +31,13 @@ func siitConfig() config.SIIT {
 // that four is connected to, so four asks for it by ARP.
 func startSIIT(t *testing.T) (*world, *SIIT) {
 	t.Helper()
+	return startSIITWith(t, slog.DiscardHandler)
+}
+
+func startSIITWith(t *testing.T, log slog.Handler) (*world, *SIIT) {
+	t.Helper()
 	w := newWorld(t)
-	s, err := NewSIIT(siitConfig(), slog.New(slog.DiscardHandler))
+	s, err := NewSIIT(siitConfig(), slog.New(log))
 	if err != nil {
 		t.Fatal(err)
 	}

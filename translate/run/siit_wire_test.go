@@ -1,0 +1,128 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/translate"
+)
+
+// TestSIITHairpins: six calls its own IPv4 address, by the prefix (RFC 7757 section 4.2).
+// One hop is taken in all.
+func TestSIITHairpins(t *testing.T) {
+	w, _ := startSIIT(t)
+	self := netip.AddrPortFrom(netip.MustParseAddr("2001:db8:64::192.0.2.66"), 7000)
+	six := open(t, w.six, netip.AddrPortFrom(sixAddr, 7000))
+	six.send(t, self, "round")
+	if from := six.wants(t, "round", 63); from != self {
+		t.Errorf("six saw %s, want %s", from, self)
+	}
+}
+
+// TestSIITLeavesOtherRoutes: a more specific route than that of the translator leads past
+// it (RFC 7915 sections 4.6 and 5.6).
+func TestSIITLeavesOtherRoutes(t *testing.T) {
+	w, s := startSIIT(t)
+	wide := translate.Mapping{IPv4: netip.MustParsePrefix("198.51.100.0/24"), IPv6: netip.MustParsePrefix("2001:db8:7::/120")}
+	if err := s.AddMapping(wide); err != nil {
+		t.Fatal(err)
+	}
+	native6, native4 := netip.MustParseAddr("2001:db8:64::192.0.2.9"), netip.MustParseAddr("198.51.100.9")
+	w.six.Do(t, func() error { return address("v6", native6.String()+"/128") })
+	w.four.Do(t, func() error { return address("v4", native4.String()+"/32") })
+	w.gateway.Do(t, func() error {
+		return errors.Join(routeVia("v6", native6, sixAddr), routeVia("v4", native4, fourAddr))
+	})
+	for _, tt := range []struct {
+		name     string
+		from, to *socket
+		at       netip.Addr
+	}{
+		{"IPv6", open(t, w.gateway, netip.MustParseAddrPort("[2001:db8:6::1]:7001")), open(t, w.six, netip.AddrPortFrom(native6, 7000)), native6},
+		{"IPv4", open(t, w.gateway, netip.AddrPortFrom(gateway4, 7001)), open(t, w.four, netip.AddrPortFrom(native4, 7000)), native4},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			// Neighbours may be slow to find each other on a busy machine.
+			ticker := time.NewTicker(200 * time.Millisecond)
+			defer ticker.Stop()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			tt.from.send(t, netip.AddrPortFrom(tt.at, 7000), tt.name)
+			go func() {
+				for ctx.Err() == nil {
+					select {
+					case <-ticker.C:
+						_, _ = tt.from.conn.WriteToUDPAddrPort([]byte(tt.name), netip.AddrPortFrom(tt.at, 7000))
+					case <-ctx.Done():
+					}
+				}
+			}()
+			tt.to.wants(t, tt.name, 64)
+		})
+	}
+}
+
+// routeVia adds a route to one address.
+func routeVia(link string, to, gateway netip.Addr) error {
+	l, err := netlink.LinkByName(link)
+	if err != nil {
+		return err
+	}
+	return netlink.RouteAdd(&netlink.Route{
+		LinkIndex: l.Attrs().Index, Gw: gateway.AsSlice(),
+		Dst: &net.IPNet{IP: to.AsSlice(), Mask: net.CIDRMask(to.BitLen(), to.BitLen())},
+	})
+}
+
+// lines is a log that a test waits for.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
+
+// TestSIITTellsOfDrops: a datagram without a checksum is logged with addresses and ports
+// (RFC 7915 section 4.5).
+func TestSIITTellsOfDrops(t *testing.T) {
+	log := make(lines, 100)
+	w, _ := startSIITWith(t, slog.NewTextHandler(log, nil))
+	four := open(t, w.four, netip.AddrPortFrom(fourAddr, 7001))
+	raw, err := four.conn.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused error
+	if err := raw.Control(func(fd uintptr) {
+		refused = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_NO_CHECK, 1)
+	}); err != nil || refused != nil {
+		t.Fatal(err, refused)
+	}
+	four.send(t, netip.AddrPortFrom(siitSix, 7000), "bare")
+	late := time.After(patience)
+	for {
+		select {
+		case line := <-log:
+			if !strings.Contains(line, "msg=packet_dropped") {
+				continue
+			}
+			if want := "reason=udp_zero_checksum source=192.0.2.2:7001 destination=192.0.2.66:7000 protocol=17 untold=0"; !strings.Contains(line, want) {
+				t.Errorf("logged %q, want %q", line, want)
+			}
+			return
+		case <-late:
+			t.Fatal("nothing is logged")
+		}
+	}
+}
