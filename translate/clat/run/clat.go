@@ -40,7 +40,7 @@ type CLAT struct {
 
 // New makes the CLAT that cfg describes, without touching the host.
 func New(cfg config.CLAT, log *slog.Logger) (*CLAT, error) {
-	return &CLAT{cfg: cfg, log: log, ready: make(chan struct{}), waiting: waitUplink, set: pref64.Set{Prefixes: cfg.Prefixes}}, nil
+	return &CLAT{cfg: cfg, log: log, ready: make(chan struct{}), waiting: starting, set: pref64.Set{Prefixes: cfg.Prefixes}}, nil
 }
 
 // Name implements [role.Instance].
@@ -55,6 +55,7 @@ func (c *CLAT) Ready() <-chan struct{} { return c.ready }
 
 // What an instance waits for, in words of the status.
 const (
+	starting   = "starting"
 	waitUplink = "waiting_for_ipv6"
 	waitPrefix = "waiting_for_prefix"
 	waitClaim  = "claiming_address"

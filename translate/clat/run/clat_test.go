@@ -293,6 +293,134 @@ func TestFollowsTheUplink(t *testing.T) {
 	w.transfer(t, 1<<10)
 }
 
+// TestForwardingHost has a host that forwards, which must keep its hands off what is for
+// the claimed address: it would answer that nobody is there.
+func TestForwardingHost(t *testing.T) {
+	w := newWorld(t)
+	w.host.Do(t, func() error {
+		return errors.Join(
+			os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0),
+			os.WriteFile("/proc/sys/net/ipv4/conf/all/forwarding", []byte("1"), 0))
+	})
+	w.startCLAT(t, nil)
+	w.await(t, "serving")
+	w.transfer(t, 1<<10)
+	w.host.Do(t, func() error {
+		text, err := os.ReadFile("/proc/thread-self/net/snmp6")
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Fields(line); f[0] == "Ip6OutForwDatagrams" && f[1] != "0" {
+				t.Errorf("the host forwarded %s packets for the address", f[1])
+			}
+		}
+		return err
+	})
+	if err := w.stop(); err != nil {
+		t.Error(err)
+	}
+	w.host.Do(t, func() error {
+		routes, err := netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Type: unix.RTN_BLACKHOLE}, netlink.RT_FILTER_TYPE)
+		if len(routes) > 0 {
+			t.Errorf("left behind: %v", routes)
+		}
+		return err
+	})
+}
+
+// TestLinkGoesAndComes takes the uplink down and up. The kernel takes its addresses away
+// meanwhile.
+func TestLinkGoesAndComes(t *testing.T) {
+	w := newWorld(t)
+	w.startCLAT(t, nil)
+	w.await(t, "serving")
+	uplink := func(f func(netlink.Link) error) {
+		w.host.Do(t, func() error {
+			up0, err := netlink.LinkByName("up0")
+			return errors.Join(err, f(up0))
+		})
+	}
+	uplink(netlink.LinkSetDown)
+	w.await(t, "waiting_for_ipv6")
+	if left := w.left(t); len(left) > 0 {
+		t.Errorf("without an uplink there is %s", strings.Join(left, ", "))
+	}
+	uplink(func(l netlink.Link) error {
+		a, err := netlink.ParseAddr("2001:db8:1::2/64")
+		if err != nil {
+			return err
+		}
+		a.Flags = unix.IFA_F_NODAD
+		return errors.Join(netlink.LinkSetUp(l), netlink.AddrReplace(l, a), netlink.RouteReplace(&netlink.Route{Gw: net.ParseIP("2001:db8:1::1")}))
+	})
+	w.await(t, "serving")
+	w.transfer(t, 1<<10)
+}
+
+// TestNarrowUplink has a link that carries no more than every IPv6 link must.
+func TestNarrowUplink(t *testing.T) {
+	w := newWorld(t)
+	for _, ns := range []*testutil.Netns{w.host, w.net} {
+		ns.Do(t, func() error {
+			up0, err := netlink.LinkByName("up0")
+			return errors.Join(err, netlink.LinkSetMTU(up0, 1280))
+		})
+	}
+	w.startCLAT(t, nil)
+	w.await(t, "serving")
+	w.transfer(t, 4<<20)
+}
+
+// TestFragments sends datagrams each way that no link carries whole.
+func TestFragments(t *testing.T) {
+	w := newWorld(t)
+	w.startCLAT(t, nil)
+	w.await(t, "serving")
+	var there net.PacketConn
+	w.site.Do(t, func() (err error) {
+		there, err = net.ListenPacket("udp4", site.String())
+		return err
+	})
+	defer there.Close()
+	go func() {
+		b := make([]byte, 1<<16)
+		for {
+			n, from, err := there.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			_, _ = there.WriteTo(b[:n], from)
+		}
+	}()
+	var here net.Conn
+	w.host.Do(t, func() (err error) {
+		here, err = net.Dial("udp4", site.String())
+		return err
+	})
+	defer here.Close()
+	for _, size := range []int{1452, 1453, 1473, 4000, 30000} {
+		sent, got := make([]byte, size), make([]byte, 1<<16)
+		_, _ = rand.Read(sent)
+		back := false
+		// The site learns the MTU of the way back by losing its first answer; answers to
+		// what was sent again may come late.
+		for end := time.Now().Add(patience); !back; {
+			if time.Now().After(end) {
+				t.Fatalf("%d bytes did not come back", size)
+			}
+			if _, err := here.Write(sent); err != nil {
+				t.Fatal(err)
+			}
+			if err := here.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			for n, err := here.Read(got); err == nil && !back; {
+				if back = bytes.Equal(sent, got[:n]); !back {
+					n, err = here.Read(got)
+				}
+			}
+		}
+	}
+}
+
 // TestSecondTranslator refuses to share the addresses of RFC 7335.
 func TestSecondTranslator(t *testing.T) {
 	w := newWorld(t)

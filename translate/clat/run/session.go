@@ -21,7 +21,9 @@ import (
 	"github.com/isthmus-net/isthmus/translate/clat"
 )
 
-// ipv4Grows is what a header more than an IPv4 header takes.
+// ipv4Grows is what an IPv6 header takes more than one of IPv4. The route of IPv4 has an
+// MTU that is so much smaller, and not the device: that carries IPv6 for the LAN's prefix,
+// and no device below 1280 bytes does.
 const ipv4Grows = packet.IPv6HeaderLen - 20
 
 // session is the time in which uplink and claimed address stay the same.
@@ -63,7 +65,7 @@ func newSession(cfg *config.CLAT, at port.Uplink6, prefixes []netip.Prefix, log 
 	if s.engine, err = clat.New(s.settings(prefixes), rand.Reader); err != nil {
 		return nil, err
 	}
-	if s.tun, err = port.OpenTUN(port.TUNConfig{Name: cfg.Interface, MTU: max(at.MTU, packet.MinMTU) - ipv4Grows, Forwarding: true, Offload: true}); err != nil {
+	if s.tun, err = port.OpenTUN(port.TUNConfig{Name: cfg.Interface, MTU: max(at.MTU, packet.MinMTU), Forwarding: true, Offload: true}); err != nil {
 		return nil, err
 	}
 	if s.guest, err = port.OpenGuest6(at, s.address); err != nil {
@@ -238,7 +240,7 @@ func (s *session) lead(host *port.Host, wanted bool) (changed bool, err error) {
 		return false, nil
 	}
 	link := s.tun.Name()
-	route := port.Route{Dst: defaultRoute, Link: link, Metric: s.cfg.RouteMetric, Source: clat.HostIPv4}
+	route := port.Route{Dst: defaultRoute, Link: link, Metric: s.cfg.RouteMetric, Source: clat.HostIPv4, MTU: s.tun.MTU() - ipv4Grows}
 	if !wanted {
 		s.routed = false
 		return true, host.RemoveRoute(route)
