@@ -147,6 +147,7 @@ func (c *checker) translators(config *Config) {
 		at, by := fmt.Sprintf("%s[%d]", RoleSIIT, i), fmt.Sprintf("%s %q", RoleSIIT, s.Name)
 		claim(at+".pool6", by, s.Route, s.Pool6)
 		claim(at+".pool4", by, s.Route, s.Pool4)
+		claim(at+".eam", by, s.Route, s.Routes()[len(s.Pool6)+len(s.Pool4):])
 	}
 }
 

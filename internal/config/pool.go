@@ -76,7 +76,7 @@ var poolRange = text("192.0.2.10 tcp,udp 20000-29999", func(s string) (PoolRange
 	if p.Bits() < 16 {
 		return PoolRange{}, wrong("name a /16 or a smaller part of it", "%s has more addresses than a table can hold", p)
 	}
-	if a := p.Addr(); a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.As4()[0] >= 224 || a.As4()[0] == 0 {
+	if !forwarded4(p) {
 		return PoolRange{}, wrong(example, "no packet is forwarded to %s", p)
 	}
 	r := PoolRange{Prefix: p, Transports: AllTransports, First: firstPort, Last: 65535}
@@ -88,11 +88,19 @@ var poolRange = text("192.0.2.10 tcp,udp 20000-29999", func(s string) (PoolRange
 			r.First, r.Last, ok = portRange(word)
 		}
 		if !ok {
-			return r, wrong(example, "%q is neither tcp, udp or icmp nor a range of ports", word)
+			return r, wrong(example, "%q is neither tcp, udp or icmp nor a range of ports from 1 to 65535, the lower one first", word)
 		}
 	}
 	return r, nil
 })
+
+// forwarded4 tells whether routers forward packets to addresses of an IPv4 prefix: to
+// some, but neither to all, which a default route is for, nor to those of "this" network,
+// loopback, multicast, class E and broadcast.
+func forwarded4(p netip.Prefix) bool {
+	first := p.Addr().As4()[0]
+	return p.Bits() > 0 && first != 0 && !p.Addr().IsLoopback() && first < 224
+}
 
 // ParsePoolRange reads a range as it stands in pool4, for the command line.
 func ParsePoolRange(s string) (PoolRange, error) {
@@ -152,6 +160,9 @@ var staticBinding = text("tcp [2001:db8:1::80]:80 192.0.2.10:80", func(s string)
 	outside, err := netip.ParseAddrPort(words[2])
 	if err != nil || !outside.Addr().Is4() {
 		return StaticBinding{}, wrong(example, "%q is not an IPv4 address with a port", words[2])
+	}
+	if t != ICMP && (inside.Port() == 0 || outside.Port() == 0) {
+		return StaticBinding{}, wrong(example, "no packet is sent to port 0")
 	}
 	return StaticBinding{t, inside, outside}, nil
 })

@@ -57,7 +57,7 @@ func DefaultSIIT() SIIT {
 func (c *checker) siit(at string, raw rawSIIT) SIIT {
 	s := DefaultSIIT()
 	c.translation(at, raw.rawTranslation, &s.Translation, ErrorUnreachable, ErrorTooBig, ErrorHopLimit, ErrorParameter)
-	set(c, at, "pool4", raw.Pool4, &s.Pool4, listOf(prefix4))
+	set(c, at, "pool4", raw.Pool4, &s.Pool4, listOf(translated4))
 	set(c, at, "eam", raw.EAM, &s.EAM, listOf(mapping))
 	set(c, at, "eam_file", raw.EAMFile, &s.EAMFile, optional(filePath))
 	set(c, at, "eam_overlap", raw.EAMOverlap, &s.EAMOverlap, boolean)
@@ -85,8 +85,20 @@ var mapping = text("192.0.2.1 2001:db8::1", func(s string) (translate.Mapping, *
 	if err != nil {
 		return m, wrong(example, "%v", err)
 	}
+	if !forwarded4(m.IPv4) {
+		return m, wrong(example, "no packet is forwarded to %s", m.IPv4)
+	}
 	return m, nil
 })
+
+// translated4 parses IPv4 addresses that are routed to a translator.
+func translated4(raw any) (netip.Prefix, *fault) {
+	p, f := prefix4(raw)
+	if f == nil && !forwarded4(p) {
+		return p, wrong("name the addresses of your hosts, like 192.0.2.0/28", "no packet is forwarded to %s", p)
+	}
+	return p, f
+}
 
 // ParseMapping reads a mapping as it stands in eam, for the command line.
 func ParseMapping(s string) (translate.Mapping, error) {
