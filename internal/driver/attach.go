@@ -75,8 +75,12 @@ func (f *Driver) settle() {
 		}
 	default:
 		f.Detach("")
-		f.unsteer() // it comes behind the others
+		// The steering goes only when the others are there, and only where it must come
+		// behind them: without either the host itself resets its clients' connections.
 		f.attach(as)
+		if f.steering != nil && f.inTC() {
+			f.unsteer()
+		}
 	}
 	f.steer(&cfg, moved)
 	if cfg.Mode != config.FastPathAuto {
@@ -142,6 +146,13 @@ func (f *Driver) attach(as fastpath.AttachConfig) {
 	path, why, devices := f.publish()
 	f.log.Info("the fast path is attached", "path", path, "devices", devices, "why", why)
 	f.warnOfDevices()
+}
+
+// inTC tells whether programs are attached where the steering is, too.
+func (f *Driver) inTC() bool {
+	return f.attachment != nil && slices.ContainsFunc(f.attachment.Report(), func(d fastpath.DeviceReport) bool {
+		return d.Hook != fastpath.HookNone && d.Hook != fastpath.HookXDP
+	})
 }
 
 // warnOfDevices logs what each device is warned of.
