@@ -3,6 +3,7 @@
 package fastpath_test
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/isthmus-net/isthmus/fastpath"
@@ -17,8 +18,10 @@ func TestNAT64Steers(t *testing.T) {
 		return flow{transport: transport, client: clientAddr, pool: ownAddr, peer: serverAddr, poolPort: ownPort}
 	}
 	tcp, udp, icmp := own(state.TCP), own(state.UDP), own(state.ICMP)
-	host := udp
-	host.poolPort = 53
+	icmp.client = netip.MustParseAddr("2001:db8:1::6")
+	w.open(t, icmp)
+	host, ping := udp, icmp
+	host.poolPort, ping.poolPort = 53, ownPort+1
 	reply := body(20, 0)
 	options := func(ip []byte) []byte { // two words of no operation
 		ip = append(append(append([]byte{}, ip[:20]...), 1, 1, 1, 1, 1, 1, 1, 1), ip[20:]...)
@@ -51,6 +54,8 @@ func TestNAT64Steers(t *testing.T) {
 		{"port of the host", w.packet4(host, 40), nil, false},
 		{"ping of the host", w.packet4(icmp, 40), nil, false},
 		{"reply to the host", w.packet4(icmp, 40), body(20, 0, 0, 0, 0, 0, 9), false},
+		{"reply to the host, by an identifier of the range", w.packet4(ping, 40), reply, false},
+		{"error about a ping of the host", w.errorTo6(ping, 12, 0, 0, w.sent4(ping, 40)), nil, false},
 		{"timestamp", w.packet4(icmp, 40), body(20, 13), false},
 		{"error about what the host sent", w.errorTo6(host, 3, 3, 0, w.sent4(host, 40)), nil, false},
 		{"error about what another sent", w.errorTo6(udp, 3, 3, 0, put(15, 9)(w.sent4(udp, 40))), nil, false},

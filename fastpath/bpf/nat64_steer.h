@@ -10,6 +10,7 @@
 #ifndef ISTHMUS_NAT64_STEER_H
 #define ISTHMUS_NAT64_STEER_H
 
+#include "nat64_flow.h"
 #include "nat64_pool.h"
 
 /* A packet in fragments, of which the first one was the translator's. */
@@ -61,8 +62,22 @@ struct start {
 };
 
 /*
+ * Whether a port of an own address is the translator's. An identifier of ICMP is when it is
+ * bound: the host's own pings have any, since nothing keeps them out of a range.
+ */
+NOINLINE u32 is_steered_port(be32 address, u32 transport, be16 port)
+{
+	if (!is_in_pool4(address, transport, FROM_BE16(port)))
+		return 0;
+	if (transport != TRANSPORT_ICMP)
+		return 1;
+	struct tuple t = tuple4(TRANSPORT_ICMP, address, port, 0, 0);
+	return search_binding4(&t, hash_binding4(&t)) != 0;
+}
+
+/*
  * Whether an ICMP message at an offset is the translator's: an echo reply to an identifier
- * of pool4, or an error about a packet that came from one of its ports.
+ * that is bound, or an error about a packet that came from one of its ports.
  */
 NOINLINE u32 is_steered_icmp(struct __sk_buff *skb, u32 offset, be32 destination)
 {
@@ -71,7 +86,7 @@ NOINLINE u32 is_steered_icmp(struct __sk_buff *skb, u32 offset, be32 destination
 		return 0;
 	u8 type = head[0];
 	if (type == ICMP_ECHO_REPLY)
-		return is_in_pool4(destination, TRANSPORT_ICMP, FROM_BE16(head[2]));
+		return is_steered_port(destination, TRANSPORT_ICMP, head[2]);
 	if (type != ICMP_UNREACHABLE && type != ICMP_TIME_EXCEEDED && type != ICMP_PARAMETER)
 		return 0;
 	struct start inner;
@@ -83,7 +98,7 @@ NOINLINE u32 is_steered_icmp(struct __sk_buff *skb, u32 offset, be32 destination
 		return 0;
 	if (bpf_skb_load_bytes(skb, offset + length, head, sizeof head))
 		return 0;
-	return is_in_pool4(destination, transport, FROM_BE16(head[transport == TRANSPORT_ICMP ? 2 : 0]));
+	return is_steered_port(destination, transport, head[transport == TRANSPORT_ICMP ? 2 : 0]);
 }
 
 /* The same of what stands behind the header of a packet or of a first fragment. */
