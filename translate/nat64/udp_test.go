@@ -181,6 +181,19 @@ func TestLifetimesOfUDPAndICMP(t *testing.T) {
 	}
 }
 
+// TestFilteredProlongsNothing: what the filter drops keeps no binding alive (RFC 7857
+// section 7), though its own peer's packets do.
+func TestFilteredProlongsNothing(t *testing.T) {
+	b := engine(t, func(s *Settings) { s.FilterUDP = AddressDependent })
+	port := b.openUDP(clientA, 1500, server6)
+	b.pass(5*time.Minute - 2*time.Second)
+	b.refused(pkt{src: other4, dst: poolIP, proto: udpProto, payload: udpMsg(53, port, 4)}, Filtered)
+	b.pass(12 * time.Second)
+	if n := b.Engine.Sizes(); n.Sessions != 0 || n.Bindings != 0 {
+		t.Errorf("sizes %+v after the lifetime", n)
+	}
+}
+
 // TestExpiredMeetsPacket: a session whose lifetime is over is as if it were not there,
 // whether the sweep has met it or not.
 func TestExpiredMeetsPacket(t *testing.T) {
