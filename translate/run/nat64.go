@@ -47,7 +47,9 @@ type NAT64 struct {
 	mu          sync.Mutex // guards what follows, and the order of changes
 	cfg         config.NAT64
 	own         own
-	hosts       []netip.Addr // this host's IPv4 addresses
+	hosts       []netip.Addr       // this host's IPv4 addresses
+	leaving     []netip.Prefix     // no longer named, but sessions have them
+	gone        []config.PoolRange // ranges of the pool that they had
 	memory      *memory
 	advertisers *advertisers // of pool6; nil before they are started
 	ftp         *ftpGateway  // nil before it is open
@@ -306,25 +308,42 @@ func staticsIn(e *nat64.Engine) (list []nat64.Static) {
 
 // follow hears of changes of the host until the watch ends.
 func (n *NAT64) follow(ctx context.Context, changes <-chan port.Change) error {
-	for c := range changes {
-		if c.Kind == port.LinkChanged || c.Kind == port.Overrun {
-			n.fast.LinksChanged()
-		}
-		if n.device.concerns(c) {
-			n.device.follow()
-		}
-		if c.Kind != port.AddressChanged && c.Kind != port.Overrun {
-			continue
-		}
-		n.device.addressesChanged()
-		if err := n.look(); err != nil {
-			n.log.Warn("the host's addresses changed but cannot be used; the old ones stay in use", "error", err)
+	again := time.NewTicker(leavingAgain)
+	defer again.Stop()
+	for {
+		select {
+		case c, open := <-changes:
+			if open {
+				n.changed(c)
+				continue
+			}
+			if ctx.Err() == nil {
+				return errWatchEnded
+			}
+			return nil
+		case <-again.C:
+			if err := n.letGo(); err != nil {
+				n.log.Warn("what is no longer named still leads to the translator", "error", err)
+			}
 		}
 	}
-	if ctx.Err() == nil {
-		return errWatchEnded
+}
+
+// changed follows one change of the host.
+func (n *NAT64) changed(c port.Change) {
+	if c.Kind == port.LinkChanged || c.Kind == port.Overrun {
+		n.fast.LinksChanged()
 	}
-	return nil
+	if n.device.concerns(c) {
+		n.device.follow()
+	}
+	if c.Kind != port.AddressChanged && c.Kind != port.Overrun {
+		return
+	}
+	n.device.addressesChanged()
+	if err := n.look(); err != nil {
+		n.log.Warn("the host's addresses changed but cannot be used; the old ones stay in use", "error", err)
+	}
 }
 
 // look reads the host's addresses and gives them to the engine.

@@ -38,6 +38,7 @@ type fast struct {
 	cfg      config.NAT64
 	settings fastpath.NAT64Settings // what they are to know
 	steers   bool                   // the pool has an address of this host
+	leaving  []nat64.Range          // of addresses of this host, that the pool had
 }
 
 // newFast makes the fast path of a NAT64, without touching the host.
@@ -115,7 +116,10 @@ func (f *fast) configure(cfg *config.NAT64, s *nat64.Settings, e *nat64.Engine) 
 	next := f.programs(cfg, s, e)
 	f.mu.Lock()
 	f.cfg, f.settings = *cfg, next
-	f.steers = slices.ContainsFunc(s.Pool4, func(r nat64.Range) bool { return r.Own })
+	f.steers = len(f.leaving) > 0 || slices.ContainsFunc(s.Pool4, func(r nat64.Range) bool { return r.Own })
+	for _, r := range f.leaving {
+		f.settings.Pool4 = append(f.settings.Pool4, poolOf(r))
+	}
 	f.mu.Unlock()
 	f.Configure(driverConfig(cfg))
 }
@@ -150,6 +154,14 @@ func (f *fast) programs(cfg *config.NAT64, s *nat64.Settings, e *nat64.Engine) f
 		p.Pool4 = append(p.Pool4, poolOf(r))
 	}
 	return p
+}
+
+// leave tells which ranges of addresses of this host serve old sessions alone, from the
+// next configuration on. It locks.
+func (f *fast) leave(own []nat64.Range) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.leaving = own
 }
 
 // poolOf turns a range into the programs' form.

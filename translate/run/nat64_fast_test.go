@@ -176,6 +176,14 @@ func TestNAT64OwnAddress(t *testing.T) {
 		f.four.send(t, netip.AddrPortFrom(gateway4, 5353), "to the host")
 		own.wants(t, "to the host", 64)
 		f.passes(t)
+		next := c
+		next.Pool4 = []config.PoolRange{{Prefix: netip.MustParsePrefix("192.0.2.72/29"), Transports: config.AllTransports, First: 1024, Last: 65535}}
+		if _, err := n.Reload(&config.Config{NAT64s: []config.NAT64{next}}); err != nil {
+			t.Error(err)
+		}
+		for range 5 {
+			f.passes(t) // although its address is no longer named
+		}
 		if err := w.stop(); err != nil {
 			t.Error(err)
 		}

@@ -74,19 +74,24 @@ func (n *NAT64) change(live *config.NAT64) error {
 	if err != nil {
 		return err
 	}
-	commit, err := n.device.lead(nat64Routes(live, n.hosts))
+	leaving := n.leave(live)
+	commit, err := n.device.lead(n.routes(live, leaving))
 	if err != nil {
 		undoFTP()
 		return err
 	}
+	gone := n.past(leaving)
+	n.fast.leave(n.ownOf(gone, leaving))
 	if err := n.changeEngine(settings, before, live); err != nil {
 		undoFTP()
-		back, e := n.device.lead(nat64Routes(&n.cfg, n.hosts))
+		n.fast.leave(n.ownOf(n.gone, n.leaving))
+		back, e := n.device.lead(n.routes(&n.cfg, n.leaving))
 		if e == nil {
 			e = back()
 		}
 		return errors.Join(err, e)
 	}
+	n.leaving, n.gone = leaving, gone
 	commitFTP()
 	return errors.Join(n.ftp.limit(live), commit(), n.advertisers.apply(live))
 }

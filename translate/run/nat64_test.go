@@ -165,6 +165,10 @@ func TestNAT64Reload(t *testing.T) {
 		}, nil},
 		{"filtering", func(c *config.NAT64) { c.FilteringUDP = config.AddressDependent }, nil},
 		{"what waits for a restart", func(c *config.NAT64) { c.MaxSessions = 8192; c.MTU = 1400 }, []string{"mtu", "max_sessions"}},
+		{"what flows have is no longer named", func(c *config.NAT64) {
+			c.Pool6[0] = netip.MustParsePrefix("2001:db8:65::/96")
+			c.Pool4[0].Prefix = netip.MustParsePrefix("192.0.2.72/29")
+		}, nil},
 		{"back", func(*config.NAT64) {}, nil},
 	} {
 		keys, err := reload(tt.change)
