@@ -3,9 +3,11 @@
 package run
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/isthmus-net/isthmus/fastpath"
@@ -67,7 +69,27 @@ func ExamineNAT64(cfg config.NAT64) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(apart(host, cfg.Interface, cfg.Pool6), steerable(&cfg, hosts), routesFree(&cfg.Translation, nat64Routes(&cfg, hosts)))
+	return errors.Join(apart(host, cfg.Interface, cfg.Pool6), noBroadcast(host, &cfg), steerable(&cfg, hosts), routesFree(&cfg.Translation, nat64Routes(&cfg, hosts)))
+}
+
+// noBroadcast tells of an address in the pool that a connected network keeps for packets to
+// all of it: routers and hosts there would take no packet from it, nor send one to it.
+func noBroadcast(host *port.Host, cfg *config.NAT64) error {
+	list, err := host.IPv4()
+	for _, a := range list {
+		network := a.Prefix.Masked()
+		if a.Link == cfg.Interface || network.Bits() > 30 {
+			continue
+		}
+		raw := network.Addr().As4()
+		binary.BigEndian.PutUint32(raw[:], binary.BigEndian.Uint32(raw[:])|^uint32(0)>>network.Bits())
+		for _, bad := range []netip.Addr{network.Addr(), netip.AddrFrom4(raw)} {
+			if slices.ContainsFunc(cfg.Pool4, func(r config.PoolRange) bool { return r.Prefix == netip.PrefixFrom(bad, 32) }) {
+				return fmt.Errorf("pool4 has %s, which stands for all hosts of %s at %s: choose the address of one host", bad, network, a.Link)
+			}
+		}
+	}
+	return err
 }
 
 // steerable tells that addresses of this host in the pool need a program that this machine
