@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,6 +25,7 @@ const RouteProtocol = 73
 // on Close what it did. It is safe for concurrent use.
 type Host struct {
 	handle *netlink.Handle
+	raw    map[int]*nl.SocketHandle // for messages that the handle cannot make
 	mu     sync.Mutex
 	undo   []undo // in the order done
 }
@@ -39,7 +42,12 @@ func OpenHost() (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open netlink: %w", err)
 	}
-	return &Host{handle: h}, nil
+	socket, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		h.Close()
+		return nil, fmt.Errorf("cannot open netlink: %w", err)
+	}
+	return &Host{handle: h, raw: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}}, nil
 }
 
 // SetUp brings a link up.
@@ -299,7 +307,7 @@ func (h *Host) Close() error {
 		}
 	}
 	h.undo = nil
-	h.handle.Close()
+	h.closeHandles()
 	return errors.Join(errs...)
 }
 
@@ -309,7 +317,14 @@ func (h *Host) Abandon() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.undo = nil
+	h.closeHandles()
+}
+
+func (h *Host) closeHandles() {
 	h.handle.Close()
+	for _, s := range h.raw {
+		s.Close()
+	}
 }
 
 // done notes how to undo a thing, once.

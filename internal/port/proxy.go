@@ -3,11 +3,15 @@
 package port
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"syscall"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,7 +22,7 @@ func (h *Host) AddProxy(link string, addr netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	if err := h.handle.NeighSet(n); err != nil {
+	if err := h.setProxy(n, addr); err != nil {
 		return h.problem(fmt.Sprintf("answer for %s on", addr), link, err)
 	}
 	h.done(proxyKey(link, addr), func() error { return h.handle.NeighDel(n) })
@@ -36,6 +40,93 @@ func (h *Host) RemoveProxy(link string, addr netip.Addr) error {
 		return h.problem(fmt.Sprintf("stop answering for %s on", addr), link, err)
 	}
 	return nil
+}
+
+// setProxy sets a proxy with our mark, for which netlink's own type has no field.
+func (h *Host) setProxy(n *netlink.Neigh, addr netip.Addr) error {
+	req := nl.NewNetlinkRequest(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE|unix.NLM_F_ACK)
+	req.Sockets = h.raw
+	req.AddData(&netlink.Ndmsg{Family: uint8(n.Family), Index: uint32(n.LinkIndex), Flags: unix.NTF_PROXY})
+	req.AddData(nl.NewRtAttr(netlink.NDA_DST, addr.AsSlice()))
+	req.AddData(nl.NewRtAttr(netlink.NDA_PROTOCOL, []byte{RouteProtocol}))
+	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+	return err
+}
+
+// RemoveLeftProxies removes proxies of ours that processes left which are gone, and says
+// in words which: those of addresses that no route of ours leads anywhere. The routes of a
+// process go with its device.
+func (h *Host) RemoveLeftProxies() (removed []string, err error) {
+	proxies, err := h.ourProxies()
+	if err != nil || len(proxies) == 0 {
+		return nil, err
+	}
+	// After the proxies, which are set after the routes.
+	led, err := h.led()
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, n := range proxies {
+		addr, _ := netip.AddrFromSlice(n.IP)
+		if slices.ContainsFunc(led, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+			continue
+		}
+		link := fmt.Sprintf("interface %d", n.LinkIndex)
+		if l, err := h.handle.LinkByIndex(n.LinkIndex); err == nil {
+			link = l.Attrs().Name
+		}
+		switch err := h.handle.NeighDel(n); {
+		case err == nil:
+			removed = append(removed, fmt.Sprintf("answers for %s on %s", addr, link))
+		case !gone(err):
+			errs = append(errs, h.problem(fmt.Sprintf("stop answering for %s on", addr), link, err))
+		}
+	}
+	return removed, errors.Join(errs...)
+}
+
+// ourProxies lists the proxies with our mark.
+func (h *Host) ourProxies() ([]*netlink.Neigh, error) {
+	req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
+	req.Sockets = h.raw
+	req.AddData(&netlink.Ndmsg{Flags: unix.NTF_PROXY})
+	messages, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
+	if err != nil && !errors.Is(err, nl.ErrDumpInterrupted) {
+		return nil, fmt.Errorf("cannot list the addresses that this host answers for: %w", err)
+	}
+	var list []*netlink.Neigh
+	for _, m := range messages {
+		n, err := netlink.NeighDeserialize(m)
+		if err != nil || n.Flags&unix.NTF_PROXY == 0 {
+			continue
+		}
+		attrs, err := nl.ParseRouteAttr(m[(&netlink.Ndmsg{}).Len():])
+		if err == nil && slices.ContainsFunc(attrs, ourMark) {
+			list = append(list, n)
+		}
+	}
+	return list, nil
+}
+
+func ourMark(a syscall.NetlinkRouteAttr) bool {
+	return a.Attr.Type == netlink.NDA_PROTOCOL && len(a.Value) > 0 && a.Value[0] == RouteProtocol
+}
+
+// led lists what our routes lead to a device, but for default routes, which lead packets
+// for whomever.
+func (h *Host) led() (list []netip.Prefix, err error) {
+	filter := &netlink.Route{Protocol: RouteProtocol, Type: unix.RTN_UNICAST}
+	routes, err := h.handle.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TYPE)
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil, fmt.Errorf("cannot list the routes: %w", err)
+	}
+	for _, r := range routes {
+		if p, ok := prefix(r.Dst); ok && p.Bits() > 0 {
+			list = append(list, p)
+		}
+	}
+	return list, nil
 }
 
 func proxyKey(link string, addr netip.Addr) string { return "proxy " + link + " " + addr.String() }

@@ -9,11 +9,27 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/port"
 )
 
 // Clean removes the state that NAT64s without a fast path have left for a successor, and
-// says in words what was removed and what a living process uses.
-func Clean() (removed, inUse []string, err error) { return cleanFolder(stateFolder) }
+// the answers for addresses of pools that no device of a translator leads anywhere. It says
+// in words what was removed and what a living process uses.
+func Clean() (removed, inUse []string, err error) {
+	removed, inUse, err = cleanFolder(stateFolder)
+	proxies, proxyErr := cleanProxies()
+	return append(removed, proxies...), inUse, errors.Join(err, proxyErr)
+}
+
+func cleanProxies() ([]string, error) {
+	host, err := port.OpenHost()
+	if err != nil {
+		return nil, err
+	}
+	defer host.Abandon()
+	return host.RemoveLeftProxies()
+}
 
 func cleanFolder(folder string) (removed, inUse []string, err error) {
 	files, err := filepath.Glob(filepath.Join(folder, "*.nat64.state"))

@@ -3,10 +3,15 @@
 package run
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
+	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
@@ -73,5 +78,55 @@ func TestMemorySizes(t *testing.T) {
 		if err := m.free(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// answers lists the addresses that the gateway answers for.
+func (w *world) answers(t *testing.T) (list []string) {
+	t.Helper()
+	w.gateway.Do(t, func() error {
+		proxies, err := netlink.NeighProxyList(0, netlink.FAMILY_ALL)
+		for _, p := range proxies {
+			list = append(list, p.IP.String())
+		}
+		return err
+	})
+	slices.Sort(list)
+	return list
+}
+
+// leaveAnswer answers for an address, like a process that is killed then.
+func (w *world) leaveAnswer(t *testing.T, addr string) {
+	t.Helper()
+	w.gateway.Do(t, func() error {
+		host, err := port.OpenHost()
+		if err != nil {
+			return err
+		}
+		defer host.Abandon()
+		return host.AddProxy("v4", netip.MustParseAddr(addr))
+	})
+}
+
+// TestLeftAnswers ends the answers for a pool whose translator was killed, at the next
+// start with another pool and by a cleaning, which leaves those of the living.
+func TestLeftAnswers(t *testing.T) {
+	w := newWorld(t)
+	w.leaveAnswer(t, "192.0.2.70")
+	startNAT64(t, w, nat64Config(t))
+	if got := w.answers(t); !slices.Equal(got, []string{poolAddr.String()}) {
+		t.Errorf("after a start it answers for %v", got)
+	}
+	w.leaveAnswer(t, "192.0.2.71")
+	var removed []string
+	w.gateway.Do(t, func() (err error) {
+		removed, err = cleanProxies()
+		return err
+	})
+	if !slices.Equal(removed, []string{"answers for 192.0.2.71 on v4"}) {
+		t.Errorf("removed %v", removed)
+	}
+	if got := w.answers(t); !slices.Equal(got, []string{poolAddr.String()}) {
+		t.Errorf("after a cleaning it answers for %v", got)
 	}
 }

@@ -101,8 +101,22 @@ func (d *device) lead(prefixes []netip.Prefix) (commit func() error, err error) 
 				old = append(old, p)
 			}
 		}
-		return errors.Join(d.removeRoutes(old), d.answer())
+		err := d.removeRoutes(old)
+		d.sweep()
+		return errors.Join(err, d.answer())
 	}, nil
+}
+
+// sweep ends the answers for addresses that a process which was killed has left; d.mu is
+// held.
+func (d *device) sweep() {
+	removed, err := d.host.RemoveLeftProxies()
+	for _, what := range removed {
+		d.log.Info("what an earlier process has left is removed", "what", what)
+	}
+	if err != nil {
+		d.log.Warn("answers for addresses that an earlier process has left stay", "error", err)
+	}
 }
 
 // setRoute sets a route. A device that an earlier process has left makes room, when the
@@ -212,7 +226,18 @@ func (d *device) follow() {
 			}
 		}
 		if was {
+			d.answerAgain()
 			d.log.Info("the device is up again", "interface", d.name)
+		}
+	}
+}
+
+// answerAgain sets the proxies again, which another process takes for left behind while
+// the device is down and has no routes; d.mu is held.
+func (d *device) answerAgain() {
+	for _, p := range d.proxies {
+		if err := d.host.AddProxy(p.link, p.addr); err != nil {
+			d.log.Warn("this host does not answer for an address of the pool", "address", p.addr, "error", err)
 		}
 	}
 }
