@@ -181,13 +181,13 @@ func (e *Engine) WhereInside(client netip.Addr) []Block {
 	var out []Block
 	owner := client.As16()
 	if p, ok := e.deterministicPlace(owner); ok {
-		out = append(out, Block{e.prefixOf(owner), p.address, uint16(p.first), uint16(p.last), true})
+		out = append(out, e.block(e.prefixOf(owner), p.address, p.first, p.last, true))
 	}
 	var s state.Subscriber
 	if e.table.FindSubscriber(&owner, &s) {
 		for _, b := range e.table.Blocks(&s, nil) {
 			if _, calculated := e.deterministicOwner(netip.AddrFrom4(b.Pool), b.First); !calculated {
-				out = append(out, Block{e.prefixOf(s.Prefix), netip.AddrFrom4(b.Pool), b.First, b.Last, false})
+				out = append(out, e.block(e.prefixOf(s.Prefix), netip.AddrFrom4(b.Pool), int(b.First), int(b.Last), false))
 			}
 		}
 	}
@@ -199,7 +199,7 @@ func (e *Engine) WhereInside(client netip.Addr) []Block {
 func (e *Engine) WhereOutside(pool netip.Addr, port uint16) (Block, bool) {
 	if client, ok := e.deterministicOwner(pool, port); ok {
 		p, _ := e.deterministicPlace(client.Addr().As16())
-		return Block{client, pool, uint16(p.first), uint16(p.last), true}, true
+		return e.block(client, pool, p.first, p.last, true), true
 	}
 	var s state.Subscriber
 	if !e.table.Owner(pool.As4(), port, &s) {
@@ -207,7 +207,7 @@ func (e *Engine) WhereOutside(pool netip.Addr, port uint16) (Block, bool) {
 	}
 	for _, b := range e.table.Blocks(&s, nil) {
 		if b.First <= port && port <= b.Last {
-			return Block{e.prefixOf(s.Prefix), pool, b.First, b.Last, false}, true
+			return e.block(e.prefixOf(s.Prefix), pool, int(b.First), int(b.Last), false), true
 		}
 	}
 	return Block{}, false

@@ -101,3 +101,32 @@ func TestWhereWithoutCalculation(t *testing.T) {
 		t.Errorf("%+v", where)
 	}
 }
+
+// TestBlocksWithinPool: blocks are told and logged with their ports that are in the pool,
+// also when the pool changes meanwhile.
+func TestBlocksWithinPool(t *testing.T) {
+	b := engine(t, ports(20000, 20010)) // blocks of 256 ports begin at 19968
+	port := b.openUDP(clientA, 1500, server6)
+	started := b.events(BlockStart)
+	if len(started) != 1 || started[0].First != 20000 || started[0].Last != 20010 {
+		t.Errorf("logged %+v", started)
+	}
+	s := b.settings
+	s.Pool4 = []Range{{Prefix: netip.MustParsePrefix(poolIP + "/32"), First: 30000, Last: 30999}}
+	if err := b.Reconfigure(s); err != nil {
+		t.Fatal(err)
+	}
+	want := Block{Client: netip.MustParsePrefix("2001:db8:1::/64"), Pool: netip.MustParseAddr(poolIP), First: 20000, Last: 20010}
+	if got, ok := b.WhereOutside(want.Pool, port); !ok || got != want {
+		t.Errorf("port %d is of %+v", port, got)
+	}
+	if got := b.WhereInside(netip.MustParseAddr(clientA)); len(got) != 1 || got[0] != want {
+		t.Errorf("the client has %+v", got)
+	}
+	b.Blocks(0, 1<<20, func(got Block) bool {
+		if got != want {
+			t.Errorf("listed %+v", got)
+		}
+		return true
+	})
+}

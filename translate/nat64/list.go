@@ -99,11 +99,18 @@ func (e *Engine) Blocks(from uint32, n int, f func(Block) bool) (next uint32) {
 		for _, b := range e.table.Blocks(s, held[:0]) {
 			pool := netip.AddrFrom4(b.Pool)
 			_, calculated := e.deterministicOwner(pool, b.First)
-			if going = going && f(Block{e.prefixOf(s.Prefix), pool, b.First, b.Last, calculated}); !going {
+			if going = going && f(e.block(e.prefixOf(s.Prefix), pool, int(b.First), int(b.Last), calculated)); !going {
 				return
 			}
 		}
 	})
+}
+
+// block is a block of ports for people.
+func (e *Engine) block(client netip.Prefix, pool netip.Addr, first, last int, calculated bool) Block {
+	b := Block{Client: client, Pool: pool, Calculated: calculated}
+	b.First, b.Last = e.pool.within(pool, first, last)
+	return b
 }
 
 func (sel *Selection) matches(t state.Transport, inside, outside netip.AddrPort) bool {

@@ -18,6 +18,7 @@ type pool struct {
 	known     map[netip.Addr]bool // also those that were taken out, as long as the engine runs
 	addresses []netip.Addr        // those that new clients may get
 	order     map[netip.Addr]int  // and which is which
+	ranges    []Range             // of all that are known
 }
 
 // has tells whether an IPv4 packet to the address is the translator's.
@@ -58,9 +59,14 @@ func (r Range) portRanges() (ports []state.PortRange) {
 	return ports
 }
 
-// set makes the addresses those of the pool. Those of before stay known: bindings of
+// set makes the addresses those of the pool, with the ports of ranges. Those of before stay known: bindings of
 // theirs go on until they end.
-func (p *pool) set(addresses []state.PoolAddress) {
+func (p *pool) set(addresses []state.PoolAddress, ranges []Range) {
+	for _, r := range ranges {
+		if !slices.Contains(p.ranges, r) {
+			p.ranges = append(p.ranges, r)
+		}
+	}
 	if p.known == nil {
 		p.known = make(map[netip.Addr]bool)
 	}
@@ -70,6 +76,23 @@ func (p *pool) set(addresses []state.PoolAddress) {
 		p.known[addr], p.order[addr] = true, i
 		p.addresses = append(p.addresses, addr)
 	}
+}
+
+// within returns the ports of a block that are, or were, in the pool: blocks begin at
+// multiples of their size, the ranges of a pool anywhere. Ports between two ranges are not
+// told apart.
+func (p *pool) within(addr netip.Addr, first, last int) (uint16, uint16) {
+	low, high := last+1, first-1
+	for _, r := range p.ranges {
+		from, to := r.ports()
+		if from, to = max(from, first), min(to, last); r.Prefix.Contains(addr) && from <= to {
+			low, high = min(low, from), max(high, to)
+		}
+	}
+	if low > high {
+		return uint16(first), uint16(last) // of a process before this one
+	}
+	return uint16(low), uint16(high)
 }
 
 // clients are the prefixes that may use the translator.

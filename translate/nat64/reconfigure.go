@@ -66,7 +66,7 @@ func (e *Engine) apply(s Settings) error {
 func (e *Engine) takeOver(s Settings, translator *translate.Translator, prefixes []slot6, addresses []state.PoolAddress) {
 	before := e.settings
 	e.settings, e.translator, e.prefixes = s, translator, prefixes
-	e.pool.set(addresses)
+	e.pool.set(addresses, e.settings.Pool4)
 	e.exhausted = [state.Transports]time.Duration{}
 	e.clients = clients{slices.Clone(s.Clients)}
 	e.lifetimes = s.Lifetimes()

@@ -140,9 +140,10 @@ func (e *Engine) blockEvent(c *call, kind EventKind, s *state.Subscriber, b stat
 	if _, calculated := e.deterministicOwner(netip.AddrFrom4(b.Pool), b.First); calculated {
 		return // RFC 7422: what can be calculated is not logged
 	}
+	pool := netip.AddrFrom4(b.Pool)
+	first, last := e.pool.within(pool, int(b.First), int(b.Last))
 	c.out.Events = append(c.out.Events, Event{
-		Kind: kind, Time: c.now, Client: e.prefixOf(s.Prefix),
-		Pool: netip.AddrFrom4(b.Pool), First: b.First, Last: b.Last,
+		Kind: kind, Time: c.now, Client: e.prefixOf(s.Prefix), Pool: pool, First: first, Last: last,
 	})
 }
 
