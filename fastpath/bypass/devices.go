@@ -58,7 +58,7 @@ func vrfs(list []netlink.Link, devices []string) []Finding {
 		if at != nil && at.Type() == "vrf" {
 			found = append(found, Finding{
 				What:   fmt.Sprintf("the VRF %s of %s", at.Attrs().Name, l.Attrs().Name),
-				Detail: "it routes by a table of its own, apart from the relay's",
+				Detail: "it routes by a table of its own, apart from this instance's",
 				Remedy: fmt.Sprintf("Take it out of the VRF (ip link set %s nomaster), leave it out of fast_path_devices, %s.", l.Attrs().Name, choose),
 			})
 		}
@@ -103,7 +103,11 @@ func findForwarding4(q Query) ([]Finding, error) {
 		return nil, nil
 	}
 	for _, device := range q.Devices {
-		on, err := enabled("/proc/sys/net/ipv4/conf/" + device + "/forwarding")
+		path := "/proc/sys/net/ipv4/conf/" + device
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			continue // who names a device that is not there hears of that
+		}
+		on, err := enabled(path + "/forwarding")
 		if err != nil {
 			return nil, err
 		}

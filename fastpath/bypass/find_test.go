@@ -119,6 +119,8 @@ func TestFind(t *testing.T) {
 	xdp.XDP = true
 	translator := query
 	translator.Forward4 = true
+	absent := translator
+	absent.Devices = []string{"nope0"}
 	forward4 := func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) }
 	tests := []struct {
 		name  string
@@ -175,6 +177,7 @@ func TestFind(t *testing.T) {
 			name: "a translator on a host that forwards no IPv4", query: translator,
 			want: []string{"the switch of IPv4 forwarding, which is off: the kernel would forward nothing from wan to tun"},
 		},
+		{name: "a device that is not there", query: absent},
 		{
 			name: "prerouting", query: query,
 			nft: `table ip raw { chain p { type filter hook prerouting priority -300; udp dport 3545 counter; counter; } }`,
@@ -285,7 +288,7 @@ func TestFind(t *testing.T) {
 		{
 			name: "a more specific route", query: query,
 			do:   func() error { return netlink.RouteAdd(routeTo("2001:0:c633:6401::/64", "lan")) },
-			want: []string{"another route for 2001:0:c633:6401::/64: its packets would go to the relay, whose prefix is 2001::/32, and not through lan."},
+			want: []string{"another route for 2001:0:c633:6401::/64: its packets would go to this instance, by its route for 2001::/32, and not through lan."},
 		},
 		{
 			name: "a better route", query: query,

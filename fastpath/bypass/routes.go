@@ -24,7 +24,7 @@ type route6 struct {
 	source bool // it is for packets of some sources only
 }
 
-// findRoutes looks for routes that take packets for the relay's prefixes
+// findRoutes looks for routes that take packets for the role's prefixes
 // elsewhere: more specific ones, own addresses among them, and better ones; and
 // for any route that is for some sources only.
 func findRoutes(q Query) ([]Finding, error) {
@@ -54,7 +54,7 @@ func findRoutes(q Query) ([]Finding, error) {
 		for _, r := range elsewhere(prefix.Masked(), tunnel, inside) {
 			found = append(found, Finding{
 				What:   fmt.Sprintf("another route for %s", r.dst),
-				Detail: fmt.Sprintf("its packets would go to the relay, whose prefix is %s, and not %s", prefix, r.way()),
+				Detail: fmt.Sprintf("its packets would go to this instance, by its route for %s, and not %s", prefix, r.way()),
 				Remedy: fmt.Sprintf("Remove it (ip -6 route show table all %s), %s.", r.dst, choose),
 			})
 		}
