@@ -197,6 +197,25 @@ func (e *Engine) ownerOf(client [16]byte) [16]byte {
 	return client
 }
 
+// insideOf returns X',x as people know it: of a connection of the proxy to a server, those of
+// the connection that it carries for a client. Where the number is no longer that of the
+// client who has the port outside, the proxy's own address stays.
+func (e *Engine) insideOf(client [16]byte, port uint16, outside netip.AddrPort) netip.AddrPort {
+	inside := netip.AddrPortFrom(netip.AddrFrom16(client), port)
+	kind, n := DetourNumber(e.settings.DetourPrefix, inside.Addr())
+	if kind != DetourDial {
+		return inside
+	}
+	a := e.aliases.of(n)
+	if a == nil {
+		return inside
+	}
+	if b, ok := e.WhereOutside(outside.Addr(), outside.Port()); !ok || !b.Client.Contains(a.Client.Addr()) {
+		return inside
+	}
+	return a.Client
+}
+
 // toProxy gives a segment of a control connection to the proxy.
 func (e *Engine) toProxy(c *call, ip []byte, v *translate.View, t tuple) Reason {
 	key := aliasKey{netip.AddrPortFrom(v.Src, t.src), netip.AddrPortFrom(v.Dst, t.dst)}

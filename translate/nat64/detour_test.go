@@ -17,7 +17,7 @@ func detoured(s *Settings) { s.DetourPrefix = netip.MustParsePrefix(detourText) 
 // TestDetour follows a control connection to the proxy and back, and the proxy's own to the
 // server.
 func TestDetour(t *testing.T) {
-	b := engine(t, detoured)
+	b := engine(t, func(s *Settings) { detoured(s); s.SessionEvents = true })
 	const own, alias, dial = "fd00:1:2:3::1", "fd00:1:2:3:0:1::", "fd00:1:2:3:0:2::"
 	b.wants(b.in(pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(1500, 21, flagSYN, 0)}),
 		pkt{src: alias, dst: own, hop: 63, proto: tcpProto, payload: tcpMsg(1500, 21, flagSYN, 0)})
@@ -30,11 +30,35 @@ func TestDetour(t *testing.T) {
 	// The proxy's connection to the server has the T of the client.
 	data := b.one(b.in(pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(1501, 80, flagSYN, 0)}))
 	out := b.one(b.in(pkt{src: dial, dst: server6, hop: DetourHops, proto: tcpProto, payload: tcpMsg(4000, 21, flagSYN, 0)}))
+	of := netip.MustParseAddrPort("[" + clientA + "]:1500")
+	if got := b.events(SessionStart); len(got) != 1 || got[0].Inside != of || !got[0].Client.Contains(of.Addr()) {
+		t.Errorf("the log has %+v, want one session of %s", got, of)
+	}
 	b.wants([][]byte{out}, pkt{src: srcAddr(data), dst: server4, hop: DetourHops - 1, proto: tcpProto, payload: tcpMsg(srcPort(out), 21, flagSYN, 0)})
 	b.wants(b.in(pkt{src: server4, dst: poolIP, proto: tcpProto, payload: tcpMsg(21, srcPort(out), synACK, 0)}),
 		pkt{src: server6, dst: dial, hop: 63, proto: tcpProto, payload: tcpMsg(21, 4000, synACK, 0)})
 	if n := b.Engine.Sizes(); n.Subscribers != 1 || n.Aliases != 1 {
 		t.Errorf("sizes %+v; the proxy is no client of its own", n)
+	}
+	// Lists tell the client, and its own port.
+	var sessions, bindings int
+	only := Selection{Inside: netip.PrefixFrom(of.Addr(), 128), Outside: netip.AddrPortFrom(netip.MustParseAddr(poolIP), srcPort(out))}
+	b.Engine.Sessions(only, 0, 100, b.now, func(s SessionInfo) bool {
+		sessions++
+		if s.Inside != of {
+			t.Errorf("session of %s, want %s", s.Inside, of)
+		}
+		return true
+	})
+	b.Engine.Bindings(only, 0, 100, func(i BindingInfo) bool {
+		bindings++
+		if i.Inside != of {
+			t.Errorf("binding of %s, want %s", i.Inside, of)
+		}
+		return true
+	})
+	if sessions != 1 || bindings != 1 {
+		t.Errorf("%d sessions and %d bindings of the client to the server's port 21, want 1 and 1", sessions, bindings)
 	}
 	// Other ports, other clients' connections: their own numbers.
 	if got := b.one(b.in(pkt{src: clientB, dst: server6, proto: tcpProto, payload: tcpMsg(1500, 21, flagSYN, 0)})); got[23] != 1 {

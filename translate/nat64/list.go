@@ -13,7 +13,7 @@ import (
 type SessionInfo struct {
 	Transport state.Transport
 	Status    state.Status
-	Inside    netip.AddrPort // X',x
+	Inside    netip.AddrPort // X',x; of an FTP control connection the client's, not the proxy's
 	Peer6     netip.Addr     // Z as the IPv6 host writes it
 	Outside   netip.AddrPort // T,t
 	Peer      netip.AddrPort // Z,z
@@ -65,11 +65,11 @@ func (e *Engine) Sessions(sel Selection, from uint32, n int, now time.Time, f fu
 func (e *Engine) describe(s *state.Session, now time.Time, at uint32) SessionInfo {
 	info := SessionInfo{
 		Transport: s.Transport, Status: s.Word.Status(),
-		Inside:  netip.AddrPortFrom(netip.AddrFrom16(s.Client), s.ClientPort),
 		Outside: netip.AddrPortFrom(netip.AddrFrom4(s.Pool), s.PoolPort),
 		Peer:    netip.AddrPortFrom(netip.AddrFrom4(s.Peer), s.PeerPort),
 		Expires: now.Add(time.Duration(int64(e.lifetime(s))-int64(s.Word.Age(at))) * state.StampUnit),
 	}
+	info.Inside = e.insideOf(s.Client, s.ClientPort, info.Outside)
 	if int(s.Prefix) < len(e.prefixes) {
 		info.Peer6 = e.prefixes[s.Prefix].prefix.Embed(info.Peer.Addr())
 	}
@@ -82,9 +82,9 @@ func (e *Engine) Bindings(sel Selection, from uint32, n int, f func(BindingInfo)
 	return e.table.WalkBindings(from, n, func(b *state.Binding) {
 		info := BindingInfo{
 			Transport: b.Transport, Static: b.Static,
-			Inside:  netip.AddrPortFrom(netip.AddrFrom16(b.Client), b.ClientPort),
 			Outside: netip.AddrPortFrom(netip.AddrFrom4(b.Pool), b.PoolPort),
 		}
+		info.Inside = e.insideOf(b.Client, b.ClientPort, info.Outside)
 		if going && sel.matches(info.Transport, info.Inside, info.Outside) {
 			going = f(info)
 		}

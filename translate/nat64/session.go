@@ -173,10 +173,12 @@ func (e *Engine) sessionEvent(c *call, kind EventKind, s *state.Session) {
 	if !e.settings.SessionEvents {
 		return
 	}
+	pool := netip.AddrFrom4(s.Pool)
+	inside := e.insideOf(s.Client, s.ClientPort, netip.AddrPortFrom(pool, s.PoolPort))
 	c.out.Events = append(c.out.Events, Event{
-		Kind: kind, Time: c.now, Client: e.prefixOf(s.Client),
-		Pool: netip.AddrFrom4(s.Pool), First: s.PoolPort, Last: s.PoolPort, Transport: s.Transport,
-		Inside: netip.AddrPortFrom(netip.AddrFrom16(s.Client), s.ClientPort),
+		Kind: kind, Time: c.now, Client: e.prefixOf(inside.Addr().As16()),
+		Pool: pool, First: s.PoolPort, Last: s.PoolPort, Transport: s.Transport,
+		Inside: inside,
 		Peer:   netip.AddrPortFrom(netip.AddrFrom4(s.Peer), s.PeerPort),
 	})
 }
