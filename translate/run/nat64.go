@@ -240,6 +240,8 @@ func (n *NAT64) openState() error {
 	}
 	if adopted {
 		n.adopted = e.Sizes().Sessions
+	}
+	if n.adopted > 0 {
 		n.log.Info("sessions of an earlier process go on", "sessions", n.adopted)
 	}
 	if err := setStatics(e, staticsOf(&n.cfg)); err != nil {
