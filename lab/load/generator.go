@@ -9,6 +9,7 @@ import (
 	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -108,6 +109,7 @@ type Generator struct {
 	memory  []byte
 	anchor  link.Link
 
+	stopped atomic.Bool // by Stop, in the present run
 	mu      sync.Mutex
 	running *generatorSettings // nil between runs
 }
@@ -190,9 +192,24 @@ func (g *Generator) Anchor(iface string) error {
 	return nil
 }
 
+// attempts is how often a run is begun that the machine has kept from its CPU.
+const attempts = 4
+
 // Run sends until the time is over, on the CPU of the calling thread, which it
-// keeps busy. Call it from a goroutine that is locked to its thread.
-func (g *Generator) Run(lanes []Lane, pace Pace) (Sent, error) {
+// keeps busy. Call it from a goroutine that is locked to its thread. A run that was
+// put aside for all its time, after a first batch, is begun again.
+func (g *Generator) Run(lanes []Lane, pace Pace) (sent Sent, err error) {
+	g.stopped.Store(false)
+	for range attempts {
+		sent, err = g.run(lanes, pace)
+		if err != nil || sent.Took > 0 || g.stopped.Load() {
+			break
+		}
+	}
+	return sent, err
+}
+
+func (g *Generator) run(lanes []Lane, pace Pace) (Sent, error) {
 	settings, longest, err := compose(lanes, pace)
 	if err != nil {
 		return Sent{}, err
@@ -237,6 +254,7 @@ func (g *Generator) Stop() error {
 	if g.running == nil {
 		return nil
 	}
+	g.stopped.Store(true)
 	g.running.Length = 0
 	return g.objects.RunSettings.Put(uint32(0), g.running)
 }
