@@ -28,6 +28,10 @@ type memory struct {
 	// note and setNote keep a text beside the state; nil without a successor.
 	note    func() string
 	setNote func(string) error
+	// from is the file that the content came from, if any; of another version or with
+	// other sizes, it is replaced, which other tells.
+	from  string
+	other bool
 }
 
 // noteSize is the room for the note in a file.
@@ -54,8 +58,9 @@ func mapFile(file *os.File, z state.Sizes) (*memory, error) {
 	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil, fmt.Errorf("the state in %s is in use by another process: stop that, or set another state_file", file.Name())
 	}
-	size := memoryBytes(z) + noteSize
+	size, other := memoryBytes(z)+noteSize, false
 	if info, err := file.Stat(); err != nil || info.Size() != int64(size) {
+		other = err == nil && info.Size() > 0
 		// Of another size, it is of another shape.
 		if err := errors.Join(err, file.Truncate(0), file.Truncate(int64(size))); err != nil {
 			return nil, fmt.Errorf("no room for the state in %s: %w", file.Name(), err)
@@ -70,7 +75,7 @@ func mapFile(file *os.File, z state.Sizes) (*memory, error) {
 		return nil, fmt.Errorf("cannot map %s: %w", file.Name(), err)
 	}
 	text := whole[:noteSize]
-	m := &memory{slabs: divide(whole[noteSize:], z), file: file, free: func() error {
+	m := &memory{slabs: divide(whole[noteSize:], z), file: file, from: file.Name(), other: other, free: func() error {
 		return errors.Join(unix.Munmap(whole), file.Close())
 	}}
 	m.note = func() string { return unix.ByteSliceToString(text) }
@@ -90,6 +95,7 @@ func (m *memory) copyTo(other *memory) error {
 	for name, slab := range m.slabs {
 		copy(other.slabs[name], slab)
 	}
+	other.from, other.other = m.from, m.other
 	if m.note == nil || other.setNote == nil {
 		return nil
 	}
@@ -132,7 +138,8 @@ func openTable(z state.Sizes, m *memory) (t *state.Table, adopted bool, err erro
 		return nil, false, fmt.Errorf("no random seed for the state: %w", err)
 	}
 	t, adopted, err = state.Open(z, m.slabs, seed)
-	if errors.Is(err, state.ErrOther) && m.file != nil {
+	if errors.Is(err, state.ErrOther) && m.from != "" {
+		m.other = true
 		for _, slab := range m.slabs {
 			clear(slab)
 		}

@@ -234,6 +234,9 @@ func (n *NAT64) openState() error {
 	if err != nil {
 		return err
 	}
+	if n.memory.other {
+		n.log.Warn("the file of kept sessions is of another version, has other sizes or is damaged: it is replaced, and its sessions end", "file", n.memory.from)
+	}
 	e, err := n.newEngine(settings, table, adopted)
 	if err != nil {
 		return err

@@ -3,8 +3,10 @@
 package run
 
 import (
+	"bytes"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -92,6 +94,45 @@ func TestNAT64CarriesUDP(t *testing.T) {
 		t.Error(err)
 	}
 	w.clean(t)
+}
+
+// TestNAT64OtherState tells of a state file that it cannot read, and replaces it; of a
+// fresh one or its own it says nothing.
+func TestNAT64OtherState(t *testing.T) {
+	w := newWorld(t)
+	c := nat64Config(t)
+	whole := memoryBytes(nat64Sizes(&c)) + noteSize
+	for _, tt := range []struct {
+		name    string
+		content []byte // nil: what is there
+		told    int
+	}{
+		{"none", nil, 0},
+		{"its own", nil, 0},
+		{"another size", []byte("garbage"), 1},
+		{"garbage of the right size", bytes.Repeat([]byte{0xa5}, whole), 1},
+		{"replaced", nil, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.content != nil {
+				if err := os.WriteFile(c.StateFile, tt.content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var text bytes.Buffer
+			n, err := NewNAT64(c, slog.New(slog.NewTextHandler(&text, nil)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.start(t, n)
+			if err := w.stop(); err != nil {
+				t.Error(err)
+			}
+			if got := strings.Count(text.String(), "it is replaced"); got != tt.told {
+				t.Errorf("told %d times, want %d:\n%s", got, tt.told, &text)
+			}
+		})
+	}
 }
 
 func TestNAT64CarriesTCP(t *testing.T) {
