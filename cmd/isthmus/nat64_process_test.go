@@ -150,6 +150,7 @@ func (g *gate) commands(t *testing.T, socket string, seen netip.AddrPort) {
 		{"nat64 where somewhere", 2, "neither an address"},
 		{"nat64 static add tcp [2001:db8:1::2]:80 192.0.2.64:80", 1, "not in pool4"},
 		{"nat64 static add tcp [2001:db8:1::2]:80 192.0.2.64:8080", 0, "bound tcp"},
+		{"nat64 static add tcp [2001:db8:2::2]:80 192.0.2.64:8081", 1, "in no network of clients"},
 		{"nat64 bindings --transport tcp", 0, "static"},
 		{"nat64 static remove tcp [2001:db8:1::2]:80 192.0.2.64:8080", 0, "ended tcp"},
 		{"nat64 static add tcp nowhere 192.0.2.64:8080", 2, "not an IPv6 address with a port"},

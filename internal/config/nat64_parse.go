@@ -35,6 +35,7 @@ func (c *checker) nat64(at string, raw rawNAT64) NAT64 {
 	set(c, at, "fast_path_devices", raw.FastPathDevices, &n.FastPathDevices, listOf(interfaceName))
 	set(c, at, "fast_path_linger", raw.FastPathLinger, &n.FastPathLinger, duration(minLinger, maxLinger))
 	c.devices(at, n.FastPathDevices, n.Interface)
+	c.pref64Interfaces(at, &n)
 	c.nat64Clients(at, &n)
 	c.nat64Pools(at, &n)
 	return n
@@ -152,13 +153,36 @@ func (c *checker) nat64Pools(at string, n *NAT64) {
 func (c *checker) nat64Statics(at string, n *NAT64) {
 	for i, s := range n.Static {
 		one := fmt.Sprintf("%s.static[%d]", at, i)
-		if !slices.ContainsFunc(n.Pool4, func(r PoolRange) bool { return r.Prefix.Contains(s.Outside.Addr()) }) {
+		switch {
+		case !slices.ContainsFunc(n.Pool4, func(r PoolRange) bool { return r.Prefix.Contains(s.Outside.Addr()) }):
 			c.fail(one, fmt.Sprintf("%s is not in pool4", s.Outside.Addr()), "choose an address of the pool")
+		case !slices.ContainsFunc(n.Pool4, func(r PoolRange) bool { return r.has(s) }):
+			c.fail(one, fmt.Sprintf("port %d of %s is not in pool4 for %s", s.Outside.Port(), s.Outside.Addr(), s.Transport),
+				fmt.Sprintf(`choose a port of the pool, or add "%s %s %d" to pool4`, s.Outside.Addr(), s.Transport, s.Outside.Port()))
+		}
+		if !c.failed[at+".clients"] && len(n.Clients) > 0 && !slices.ContainsFunc(n.Clients, func(p netip.Prefix) bool { return p.Contains(s.Inside.Addr()) }) {
+			c.fail(one, fmt.Sprintf("%s is in no network of clients", s.Inside.Addr()), "add its network to clients, or bind a host that is in one")
 		}
 		for _, other := range n.Static[:i] {
 			if s.Transport == other.Transport && (s.Inside == other.Inside || s.Outside == other.Outside) {
 				c.fail(one, fmt.Sprintf("%s and %s share an end", s, other), "bind each end once")
 			}
+		}
+	}
+}
+
+// pref64Interfaces refuses interfaces that pool6 cannot be announced on.
+func (c *checker) pref64Interfaces(at string, n *NAT64) {
+	if c.failed[at+".announce_pref64"] {
+		return
+	}
+	for i, name := range n.AnnouncePREF64 {
+		path := fmt.Sprintf("%s.announce_pref64[%d]", at, i)
+		if slices.Contains(n.AnnouncePREF64[:i], name) {
+			c.fail(path, fmt.Sprintf("%s is listed twice", name), "name each interface once")
+		}
+		if name == n.Interface {
+			c.fail(path, name+" is the TUN device of this instance", "name interfaces that have clients behind them")
 		}
 	}
 }

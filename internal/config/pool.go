@@ -62,6 +62,11 @@ func (r PoolRange) Overlaps(o PoolRange) bool {
 	return r.Prefix.Overlaps(o.Prefix) && r.Transports&o.Transports != 0 && r.First <= o.Last && o.First <= r.Last
 }
 
+// has tells whether the outer port of a binding is in the range.
+func (r PoolRange) has(b StaticBinding) bool {
+	return r.Prefix.Contains(b.Outside.Addr()) && r.Transports&b.Transport != 0 && r.First <= b.Outside.Port() && b.Outside.Port() <= r.Last
+}
+
 // poolRange parses an address or prefix, with transports and ports behind it.
 var poolRange = text("192.0.2.10 tcp,udp 20000-29999", func(s string) (PoolRange, *fault) {
 	const example = `write it like "192.0.2.10", "198.51.100.0/28 1024-65535" or "203.0.113.1 tcp 20000-29999"`
@@ -96,10 +101,11 @@ var poolRange = text("192.0.2.10 tcp,udp 20000-29999", func(s string) (PoolRange
 
 // forwarded4 tells whether routers forward packets to addresses of an IPv4 prefix: to
 // some, but neither to all, which a default route is for, nor to those of "this" network,
-// loopback, multicast, class E and broadcast.
+// loopback, link-local, multicast, class E and broadcast.
 func forwarded4(p netip.Prefix) bool {
 	first := p.Addr().As4()[0]
-	return p.Bits() > 0 && first != 0 && !p.Addr().IsLoopback() && first < 224
+	linkLocal := p.Bits() >= 16 && p.Addr().IsLinkLocalUnicast() // RFC 3927, section 7
+	return p.Bits() > 0 && !linkLocal && first != 0 && !p.Addr().IsLoopback() && first < 224
 }
 
 // ParsePoolRange reads a range as it stands in pool4, for the command line.

@@ -5,6 +5,7 @@ package run
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -239,6 +240,9 @@ func (n *NAT64) Order(order string, arguments map[string]string) (any, error) {
 		return nil, err
 	}
 	static := staticOf(b)
+	if order == "static_add" && !n.isClient(b.Inside.Addr()) {
+		return nil, fmt.Errorf("%s is in no network of clients: add its network there, or bind a host that is in one", b.Inside.Addr())
+	}
 	running := n.do(func(e *nat64.Engine, _ time.Time, _ *nat64.Out) {
 		if order == "static_add" {
 			err = e.AddStatic(static)
@@ -250,4 +254,11 @@ func (n *NAT64) Order(order string, arguments map[string]string) (any, error) {
 		err = fmt.Errorf("the translator is not running yet: try again")
 	}
 	return NAT64Binding{static.Transport.String(), true, static.Inside, static.Outside}, err
+}
+
+// isClient tells whether a host may use the translator.
+func (n *NAT64) isClient(a netip.Addr) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.ContainsFunc(n.cfg.Clients, func(p netip.Prefix) bool { return p.Contains(a) })
 }
