@@ -72,7 +72,7 @@ func (c *CheckCmd) Run(to streams) error {
 	}
 	result.Instances = summary(settings)
 	if len(result.Instances) == 0 {
-		result.Problems = append(result.Problems, "there is nothing to run: add a [[server]], [[relay]] or [[client]] section (isthmus init prints one)")
+		result.Problems = append(result.Problems, "there is nothing to run: add a section such as [[nat64]], [[dns64]], [[server]], [[relay]] or [[client]] (isthmus init prints examples)")
 	}
 	if !c.FileOnly {
 		result.examine(settings)

@@ -39,7 +39,7 @@ func (f ConfigFlag) load() (*config.Config, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("there is no configuration %s: make one with isthmus init client -o %s (or server, or relay), or name another with -c", path, path)
+		return nil, fmt.Errorf("there is no configuration %s: make one with isthmus init client -o %s (or nat64, server, relay: see isthmus init --help), or name another with -c", path, path)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("this user may not read the configuration %s: use sudo, or name another with -c", path)
 	case errors.Is(err, unix.ENXIO):

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -116,8 +118,12 @@ func (c *Pref64DiscoverCmd) print(w io.Writer, found []foundPrefix) error {
 		}
 		return errors.New("no NAT64 was found: neither a router nor a name server told of a prefix; add --interface or --resolver if others should be asked")
 	}
+	var failed error
+	if slices.ContainsFunc(found, func(p foundPrefix) bool { return p.Problem != "" }) {
+		failed = quietError(exitFailed)
+	}
 	if c.JSON {
-		return nil
+		return failed
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, p := range found {
@@ -130,5 +136,5 @@ func (c *Pref64DiscoverCmd) print(w io.Writer, found []foundPrefix) error {
 		}
 		fmt.Fprintln(table)
 	}
-	return table.Flush()
+	return cmp.Or(table.Flush(), failed)
 }

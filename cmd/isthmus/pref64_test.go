@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -53,5 +54,17 @@ func TestPref64Discover(t *testing.T) {
 				t.Errorf("status %d\n%s%s", status, &out, &failed)
 			}
 		})
+	}
+}
+
+// TestPref64Broken: a script learns by the status that a prefix does not work.
+func TestPref64Broken(t *testing.T) {
+	for _, asJSON := range []bool{false, true} {
+		var out strings.Builder
+		c := Pref64DiscoverCmd{JSON: asJSON}
+		err := c.print(&out, []foundPrefix{{Source: "dns", Problem: "nobody answers"}})
+		if !errors.Is(err, quietError(exitFailed)) || !strings.Contains(out.String(), "nobody answers") {
+			t.Errorf("JSON %t: error %v\n%s", asJSON, err, &out)
+		}
 	}
 }

@@ -77,7 +77,7 @@ func New(options Options) *Daemon {
 // stop.
 func (d *Daemon) Run(ctx context.Context) error {
 	if len(d.Instances) == 0 {
-		return errors.New("the configuration has no instance, so there is nothing to run: add a [[server]], [[relay]] or [[client]] section (isthmus init prints one)")
+		return errors.New("the configuration has no instance, so there is nothing to run: add a section such as [[nat64]], [[dns64]], [[server]], [[relay]] or [[client]] (isthmus init prints examples)")
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	if err := d.endpoints(ctx, group); err != nil {
