@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -106,21 +107,53 @@ func steerable(cfg *config.NAT64, hosts []netip.Addr) error {
 }
 
 // AdviseNAT64 returns a sentence for each setting that works and that an RFC advises
-// against.
+// against, and for what the configuration names that this host lacks yet.
 func AdviseNAT64(cfg config.NAT64) []string {
 	settings, err := nat64Settings(&cfg, own{}, nil)
 	if err != nil {
 		return nil // told elsewhere
 	}
-	return settings.Advice()
+	sentences := settings.Advice()
+	for _, name := range cfg.AnnouncePREF64 {
+		if _, err := net.InterfaceByName(name); err != nil {
+			sentences = append(sentences, fmt.Sprintf("there is no network interface %s, so pool6 is not announced there until it comes: correct announce_pref64, or create it", name))
+		}
+	}
+	return sentences
 }
 
 // AdviseSIIT does the same for a stateless translator.
 func AdviseSIIT(cfg config.SIIT) []string {
-	s := &SIIT{cfg: cfg}
-	settings, err := s.settings(&cfg, cfg.EAM)
+	file, err := mappingsOf(&cfg)
 	if err != nil {
 		return nil // told elsewhere
 	}
-	return settings.Translate.Advice()
+	s := &SIIT{cfg: cfg}
+	mappings := s.mappings(&cfg, file)
+	settings, err := s.settings(&cfg, mappings)
+	if err != nil {
+		return nil // told elsewhere
+	}
+	sentences := settings.Translate.Advice()
+	host, err := port.OpenHost()
+	if err != nil {
+		return sentences
+	}
+	defer host.Close()
+	hosts, err := hostAddresses(host, cfg.Interface)
+	if err != nil {
+		return sentences
+	}
+	return append(sentences, translatedOwn(siitRoutes(&cfg, mappings), hosts)...)
+}
+
+// translatedOwn warns of addresses of this host that are to be translated: no route leads
+// their packets anywhere else.
+func translatedOwn(routes []netip.Prefix, hosts []netip.Addr) (sentences []string) {
+	for _, a := range hosts {
+		if slices.ContainsFunc(routes, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			sentences = append(sentences, fmt.Sprintf("%s is an address of this host, so its packets end here and are not translated: take it out of pool4 and the mappings, or from its interface", a))
+		}
+	}
+	return sentences
 }

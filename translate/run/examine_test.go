@@ -29,3 +29,30 @@ func TestExamineNAT64Broadcast(t *testing.T) {
 		}
 	}
 }
+
+// TestAdviseOnHost tells of interfaces that are not there, and of the host's own addresses
+// where they are to be translated one for one.
+func TestAdviseOnHost(t *testing.T) {
+	w := newWorld(t)
+	n, s := nat64Config(t), config.DefaultSIIT()
+	n.AnnouncePREF64 = []string{"v6", "nope0"}
+	s.Pool6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")}
+	s.Pool4 = []netip.Prefix{netip.MustParsePrefix("192.0.2.64/32")}
+	var told []string
+	advise := func() {
+		w.gateway.Do(t, func() error {
+			told = append(AdviseNAT64(n), AdviseSIIT(s)...)
+			return nil
+		})
+	}
+	advise()
+	if len(told) != 1 || !strings.Contains(told[0], "no network interface nope0") {
+		t.Errorf("told %q", told)
+	}
+	n.AnnouncePREF64 = nil
+	s.Pool4 = append(s.Pool4, netip.PrefixFrom(gateway4, 32))
+	advise()
+	if len(told) != 1 || !strings.Contains(told[0], "192.0.2.1 is an address of this host") {
+		t.Errorf("told %q", told)
+	}
+}

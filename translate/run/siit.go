@@ -389,7 +389,11 @@ func (s *SIIT) announce() {
 	s.log.Info("serving", "interface", s.device.name, "pool6", s.cfg.Pool6, "pool4", s.cfg.Pool4, "mappings", len(mappings), "workers", len(s.device.tuns))
 	s.device.advise()
 	if settings, err := s.settings(&s.cfg, mappings); err == nil {
-		for _, sentence := range settings.Translate.Advice() {
+		hosts, err := s.device.addresses4()
+		if err != nil {
+			s.log.Warn("it cannot be told whether addresses of this host are to be translated", "error", err)
+		}
+		for _, sentence := range append(settings.Translate.Advice(), translatedOwn(siitRoutes(&s.cfg, mappings), hosts)...) {
 			s.log.Warn(sentence)
 		}
 		warnOwn(s.log, &settings.Translate)
