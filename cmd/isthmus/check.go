@@ -4,10 +4,13 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -31,8 +34,8 @@ type checked struct {
 	Problems  []string          `json:"problems"`
 	Warnings  []string          `json:"warnings"`
 	Notes     []string          `json:"notes"`
-	// Running tells that an isthmus runs with this control socket, so that what
-	// is in use was not looked at.
+	// Running tells that an isthmus runs with this file, or with instances of it, so
+	// that what is in use was not looked at.
 	Running bool `json:"running"`
 }
 
@@ -96,8 +99,7 @@ func encode(w io.Writer, value any) error {
 }
 
 func (r *checked) examine(settings *config.Config) {
-	if socket := settings.Control.Socket; socket != "" && control.Alive(socket) {
-		r.Running = true
+	if r.Running = runs(settings, r.Config); r.Running {
 		return
 	}
 	for _, finding := range append(daemon.Examine(settings), daemon.ExamineFastPaths(settings)...) {
@@ -110,6 +112,30 @@ func (r *checked) examine(settings *config.Config) {
 			r.Problems = append(r.Problems, finding.Text)
 		}
 	}
+}
+
+// runs tells whether the isthmus behind the control socket runs with this file or with
+// instances of it: what they use is in use by them. One that does not say is taken to.
+func runs(settings *config.Config, path string) bool {
+	socket := settings.Control.Socket
+	if socket == "" || !control.Alive(socket) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	status, err := control.NewClient(socket).Status(ctx)
+	if err != nil {
+		return true
+	}
+	here, err := os.Stat(path)
+	there, err2 := os.Stat(status.Config)
+	if err == nil && err2 == nil && os.SameFile(here, there) {
+		return true
+	}
+	instances := summary(settings)
+	return slices.ContainsFunc(status.Instances, func(i control.Instance) bool {
+		return slices.ContainsFunc(instances, func(one checkedInstance) bool { return one.Role == i.Role && one.Name == i.Name })
+	})
 }
 
 func (r *checked) print(w io.Writer) error {
@@ -133,7 +159,7 @@ func (r *checked) print(w io.Writer) error {
 	case len(r.Problems) > 0:
 		fmt.Fprintf(w, "%s is well-formed, but it cannot run here yet\n", r.Config)
 	case r.Running:
-		fmt.Fprintf(w, "%s is good; an isthmus is running with it, so the machine was not looked at\n", r.Config)
+		fmt.Fprintf(w, "%s is good; an isthmus is running with it or its instances, so the machine was not looked at\n", r.Config)
 	default:
 		fmt.Fprintf(w, "%s is good\n", r.Config)
 	}

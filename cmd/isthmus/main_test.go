@@ -309,9 +309,16 @@ func TestReload(t *testing.T) {
 // TestAlreadyRunning finds the daemon that holds the socket, in check and run.
 func TestAlreadyRunning(t *testing.T) {
 	socket := serveTold(t)
-	path := writeFile(t, "[[client]]\nserver = \"192.0.2.1\"\n[control]\nsocket = \""+socket+"\"\n")
-	if status, out, _ := call("check", "-c", path); status != 0 || !strings.Contains(out, "an isthmus is running with it") {
+	named := func(name string) string {
+		return writeFile(t, "[[client]]\nname = \""+name+"\"\nserver = \"192.0.2.1\"\n[control]\nsocket = \""+socket+"\"\n")
+	}
+	path := named("home")
+	if status, out, _ := call("check", "-c", path); status != 0 || !strings.Contains(out, "an isthmus is running with it or its instances") {
 		t.Errorf("check: %d: %s", status, out)
+	}
+	// One that runs other instances is in the way, and no reason to look at nothing.
+	if status, out, _ := call("check", "-c", named("away")); status != 1 || !strings.Contains(out, "another isthmus is running and listens on "+socket) {
+		t.Errorf("check of another: %d: %s", status, out)
 	}
 	if status, _, errs := call("run", "-c", path); status != 1 || !strings.Contains(errs, "an isthmus is running already with the control socket "+socket) {
 		t.Errorf("run: %d: %s", status, errs)
