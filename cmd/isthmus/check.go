@@ -203,6 +203,13 @@ func summary(c *config.Config) []checkedInstance {
 		}
 		list = append(list, checkedInstance{config.RoleSIIT, s.Name, what})
 	}
+	for _, s := range c.CLATs {
+		what := fmt.Sprintf("gives this host IPv4 by a prefix that it discovers, device %s", s.Interface)
+		if len(s.Prefixes) > 0 {
+			what = fmt.Sprintf("gives this host IPv4 by %s, device %s", join(s.Prefixes), s.Interface)
+		}
+		list = append(list, checkedInstance{config.RoleCLAT, s.Name, what})
+	}
 	for _, d := range c.DNS64s {
 		what := fmt.Sprintf("listens on UDP and TCP %s, asks %s, answers %s", join(d.Listen), join(d.Upstreams), join(d.Clients))
 		list = append(list, checkedInstance{config.RoleDNS64, d.Name, what})

@@ -47,6 +47,7 @@ func TestCommandLine(t *testing.T) {
 	good := writeFile(t, "[[client]]\nserver = \"192.0.2.1\"\n")
 	bad := writeFile(t, "[[client]]\nserver = \"192.0.2\"\nmtu = 5\n")
 	empty := writeFile(t, "[log]\nlevel = \"warn\"\n")
+	clat := writeFile(t, "[[clat]]\nprefixes = [\"2001:db8:64::/96\"]\n")
 	silent := writeFile(t, "[control]\nsocket = \"\"\n")
 	missing := filepath.Join(t.TempDir(), "none.toml")
 	pipe := filepath.Join(t.TempDir(), "pipe")
@@ -69,6 +70,7 @@ func TestCommandLine(t *testing.T) {
 		{"init prints", []string{"init", "relay"}, 0, "[[relay]]", ""},
 		{"init of nothing known", []string{"init", "bridge"}, 2, "", `got "bridge"`},
 		{"check good file", []string{"check", "--file-only", "-c", good}, 0, "client  client  uses 192.0.2.1, device teredo, drops unsolicited IPv6 packets\n" + good + " is good\n", ""},
+		{"check a CLAT", []string{"check", "--file-only", "-c", clat}, 0, "clat  clat  gives this host IPv4 by 2001:db8:64::/96, device clat\n" + clat + " is good\n", ""},
 		{"check bad file", []string{"check", "-c", bad}, 2, "", "isthmus: the configuration has 2 faults; nothing was changed\n"},
 		{"check names the line", []string{"check", "-c", bad}, 2, "", bad + `:2:10: client.server: "192.0.2" is not an IPv4 address: write it like 192.0.2.1`},
 		{"check file without instances", []string{"check", "--file-only", "-c", empty}, 1, "problem: there is nothing to run", ""},
