@@ -113,12 +113,22 @@ func ourMark(a syscall.NetlinkRouteAttr) bool {
 	return a.Attr.Type == netlink.NDA_PROTOCOL && len(a.Value) > 0 && a.Value[0] == RouteProtocol
 }
 
+// wholeTries is how often a list is asked for that changes meanwhile. A route that is missed
+// would end the answers of a living process.
+const wholeTries = 5
+
 // led lists what our routes lead to a device, but for default routes, which lead packets
 // for whomever.
 func (h *Host) led() (list []netip.Prefix, err error) {
 	filter := &netlink.Route{Protocol: RouteProtocol, Type: unix.RTN_UNICAST}
-	routes, err := h.handle.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TYPE)
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+	var routes []netlink.Route
+	for range wholeTries {
+		routes, err = h.handle.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TYPE)
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	if err != nil {
 		return nil, fmt.Errorf("cannot list the routes: %w", err)
 	}
 	for _, r := range routes {

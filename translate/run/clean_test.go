@@ -3,6 +3,7 @@
 package run
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -113,7 +114,7 @@ func (w *world) leaveAnswer(t *testing.T, addr string) {
 func TestLeftAnswers(t *testing.T) {
 	w := newWorld(t)
 	w.leaveAnswer(t, "192.0.2.70")
-	startNAT64(t, w, nat64Config(t))
+	n := startNAT64(t, w, nat64Config(t))
 	if got := w.answers(t); !slices.Equal(got, []string{poolAddr.String()}) {
 		t.Errorf("after a start it answers for %v", got)
 	}
@@ -128,5 +129,21 @@ func TestLeftAnswers(t *testing.T) {
 	}
 	if got := w.answers(t); !slices.Equal(got, []string{poolAddr.String()}) {
 		t.Errorf("after a cleaning it answers for %v", got)
+	}
+	// A device that is down has no routes, and takes up again what was cleaned meanwhile.
+	w.gateway.Do(t, func() error {
+		tun, err := netlink.LinkByName(n.device.name)
+		if err != nil {
+			return err
+		}
+		err = netlink.LinkSetDown(tun)
+		n.device.follow()
+		_, cleanErr := cleanProxies()
+		err = errors.Join(err, cleanErr, netlink.LinkSetUp(tun))
+		n.device.follow()
+		return err
+	})
+	if got := w.answers(t); !slices.Equal(got, []string{poolAddr.String()}) {
+		t.Errorf("after a device that was down it answers for %v", got)
 	}
 }
