@@ -130,6 +130,37 @@ socket = %q
 	}
 }
 
+// TestNAT64KilledAnswersNoMore kills the program and starts it with another pool: the host
+// answers for that one alone.
+func TestNAT64KilledAnswersNoMore(t *testing.T) {
+	g := newGate(t)
+	service, notify := newManager(t)
+	for _, pool := range []string{"192.0.2.64", "192.0.2.65"} {
+		path := writeFile(t, fmt.Sprintf(`
+[[nat64]]
+name = "answers"
+clients = ["2001:db8:1::/48"]
+pool6 = ["2001:db8:64::/96"]
+pool4 = [%q]
+keep_state = false
+fast_path = "off"
+[control]
+socket = %q
+`, pool, filepath.Join(t.TempDir(), "control.sock")))
+		p := startProcess(t, g.gateway, notify, "run", "-c", path)
+		service.expect(t, "READY=1", p)
+		g.gateway.Do(t, func() error {
+			list, err := netlink.NeighProxyList(0, netlink.FAMILY_ALL)
+			if len(list) != 1 || list[0].IP.String() != pool {
+				t.Errorf("with pool %s it answers for %v", pool, list)
+			}
+			return err
+		})
+		p.signal(t, syscall.SIGKILL)
+		<-p.done
+	}
+}
+
 // commands asks the running gateway by every command.
 func (g *gate) commands(t *testing.T, socket string, seen netip.AddrPort) {
 	t.Helper()
