@@ -158,22 +158,6 @@ INLINE u32 judge_to6(void *ctx, const struct ip4 *p, const struct arrival *in, s
 #define UNRATIONED ((u64)1 << REASON_ASLEEP | (u64)1 << REASON_NO_NEXT_HOP | (u64)1 << REASON_OFFLOAD | \
 		    (u64)1 << REASON_ENGINE_SESSION | (u64)1 << REASON_DETOUR | (u64)1 << REASON_HAIRPIN)
 
-/* Whether a reason is one of the punts that a flood must not have too many of. */
-INLINE int is_rationed(u32 reason)
-{
-	return reason >= FIRST_PUNT && reason < FIRST_DROP && !(UNRATIONED >> (reason & 63) & 1);
-}
-
-/*
- * Settles a packet that is not forwarded: punts may be too many. The source is a /64
- * or an IPv4 address.
- */
-INLINE u32 settle(u32 reason, u32 bytes, u64 source, u64 now)
-{
-	if (is_rationed(reason) && !may_punt(reason, source, now))
-		reason = REASON_PUNT_LIMIT;
-	count(reason, bytes);
-	return reason;
-}
+#include "settle.h"
 
 #endif
