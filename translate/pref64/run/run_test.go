@@ -215,11 +215,23 @@ func value(a *Announcer, name string) float64 {
 	return found
 }
 
+// awaitValue waits until a counter has at least a value.
+func awaitValue(t *testing.T, a *Announcer, name string, least float64) {
+	t.Helper()
+	for end := time.Now().Add(patience); value(a, name) < least; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s is %v, want %v", name, value(a, name), least)
+		}
+	}
+}
+
 // TestAnnounce has a host learn prefixes, their change and their end from a router.
 func TestAnnounce(t *testing.T) {
 	n := newNetwork(t)
 	a := announcer(t, slog.New(slog.DiscardHandler), "2001:db8:64::/96")
 	stop := n.announce(t, a)
+	// A host that hears the first advertisement has no reason to solicit another.
+	awaitValue(t, a, "pref64_sent_total", 1)
 	w := n.watch(t, "routers")
 	w.await(t, "router advertisement [2001:db8:64::/96]")
 	if err := a.Set(AnnounceSettings{Interface: "lan0", Prefixes: prefixes("2001:db8:65::/64", "64:ff9b::/96"), Interval: pref64.MinInterval}); err != nil {
@@ -228,8 +240,8 @@ func TestAnnounce(t *testing.T) {
 	w.await(t, "router advertisement [2001:db8:65::/64 64:ff9b::/96]")
 	stop(context.Canceled)
 	w.await(t, "none []")
-	if value(a, "pref64_sent_total") < 3 || value(a, "pref64_failed_total") != 0 || value(a, "pref64_solicited_total") < 1 {
-		t.Error("counters")
+	if sent, failed, solicited := value(a, "pref64_sent_total"), value(a, "pref64_failed_total"), value(a, "pref64_solicited_total"); sent < 3 || failed != 0 || solicited < 1 {
+		t.Errorf("%v sent, %v failed, %v solicited", sent, failed, solicited)
 	}
 	n.router.Do(t, func() error {
 		lan, err := netlink.LinkByName("lan0")
@@ -315,11 +327,7 @@ func TestInterfaceMadeAnew(t *testing.T) {
 		ended <- a.Run(t.Context())
 		return nil
 	})
-	for end := time.Now().Add(patience); value(a, "pref64_sent_total") < 1; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("nothing is announced")
-		}
-	}
+	awaitValue(t, a, "pref64_sent_total", 1)
 	n.router.Do(t, func() error {
 		lan, err := netlink.LinkByName("lan0")
 		if err != nil {
@@ -423,11 +431,7 @@ func TestInconsistent(t *testing.T) {
 	n.announce(t, a)
 	other := network{n.host, n.router}
 	other.announce(t, announcer(t, slog.New(slog.DiscardHandler), "2001:db8:65::/96"))
-	for end := time.Now().Add(patience); value(a, "pref64_inconsistent_total") < 1; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("not counted")
-		}
-	}
+	awaitValue(t, a, "pref64_inconsistent_total", 1)
 	log.mu.Lock()
 	defer log.mu.Unlock()
 	if !strings.Contains(log.text.String(), "another router announces other NAT64 prefixes") {
