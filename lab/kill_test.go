@@ -136,7 +136,7 @@ func TestKernelKillsChildrenOfKilledLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if !awaitEnd(children, 5*time.Second) {
+	if !awaitEnd(children, mustArrive) {
 		t.Error("the child outlives its lab")
 	}
 	newLab(t)

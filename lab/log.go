@@ -5,6 +5,7 @@ package lab
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Limits of a log.
@@ -21,9 +24,11 @@ const (
 	logMemory = 4 << 20
 	// tailLines is how much of a log an error shows.
 	tailLines = 12
-	// logDrain bounds the reading of output after the end of a process whose
-	// descendants keep the pipe open.
+	// logDrain is how long descendants that keep the pipe of an ended process open
+	// may still write.
 	logDrain = 100 * time.Millisecond
+	// logPipe is how much a pipe holds (pipe(7)).
+	logPipe = 64 << 10
 )
 
 // processLog is the output of a process: in a file, and its newest part in
@@ -66,17 +71,43 @@ func createNumbered(dir, name string) (*os.File, error) {
 	}
 }
 
-// copy takes the output of the process until its end.
+// copy takes the output of the process until its end. At the read deadline it
+// takes what is already in the pipe: it may have been kept waiting.
 func (g *processLog) copy() {
 	defer close(g.copied)
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := g.source.Read(buf)
 		g.append(buf[:n])
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			g.drain(buf)
+		}
 		if err != nil {
 			return
 		}
 	}
+}
+
+// drain takes what the pipe holds, without waiting for more, and no more than a
+// pipe holds: who writes on has had its time.
+func (g *processLog) drain(buf []byte) {
+	raw, err := g.source.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		for left := logPipe; left > 0; {
+			n, err := unix.Read(int(fd), buf)
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			if err != nil || n <= 0 {
+				return
+			}
+			g.append(buf[:n])
+			left -= n
+		}
+	})
 }
 
 func (g *processLog) append(b []byte) {

@@ -118,15 +118,26 @@ func listenUDP(t *testing.T, n *Node, at string) *net.UDPConn {
 	return conn
 }
 
-// send sends one datagram and gives the source the receiver saw. Where nothing
-// may arrive, a short wait must do: veth delivers before the call returns.
-func send(t *testing.T, from *net.UDPConn, to netip.AddrPort, receiver *net.UDPConn) (netip.AddrPort, bool) {
+// Waits for a datagram: one that must arrive may take long on a busy machine. For
+// one that must not, a short wait must do: veth delivers it soon, if at all.
+const (
+	mustArrive    = 20 * time.Second
+	mustNotArrive = 100 * time.Millisecond
+)
+
+// send sends one datagram and gives the source the receiver saw, if it arrives; want
+// says whether it must.
+func send(t *testing.T, from *net.UDPConn, to netip.AddrPort, receiver *net.UDPConn, want bool) (netip.AddrPort, bool) {
 	t.Helper()
 	text := t.Name() + time.Now().String()
 	if _, err := from.WriteToUDPAddrPort([]byte(text), to); err != nil {
 		t.Fatal(err)
 	}
-	_ = receiver.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	wait := mustNotArrive
+	if want {
+		wait = mustArrive
+	}
+	_ = receiver.SetReadDeadline(time.Now().Add(wait))
 	buf := make([]byte, 512)
 	for {
 		n, source, err := receiver.ReadFromUDPAddrPort(buf)
@@ -147,7 +158,7 @@ func address(c *net.UDPConn) netip.AddrPort { return c.LocalAddr().(*net.UDPAddr
 // mapping sends from an inner socket outward and gives the external endpoint.
 func mapping(t *testing.T, from, to *net.UDPConn) netip.AddrPort {
 	t.Helper()
-	source, ok := send(t, from, address(to), to)
+	source, ok := send(t, from, address(to), to, true)
 	if !ok {
 		t.Fatalf("nothing from %v reached %v", from.LocalAddr(), to.LocalAddr())
 	}
@@ -165,19 +176,19 @@ func TestNATKindsBehaveAsNamed(t *testing.T) {
 				t.Fatal(err)
 			}
 			b := newNATBench(t, NATConfig{Kind: kind, InputDrop: true})
-			if _, in := send(t, b.host, netip.AddrPortFrom(DefaultExternal, 3551), b.client); in {
+			if _, in := send(t, b.host, netip.AddrPortFrom(DefaultExternal, 3551), b.client, false); in {
 				t.Error("a packet came in before there was a mapping")
 			}
 			first := mapping(t, b.client, b.host)
-			if _, in := send(t, b.host, first, b.client); !in {
+			if _, in := send(t, b.host, first, b.client, true); !in {
 				t.Error("the answer did not come in")
 			}
-			_, sameHost := send(t, b.hostOther, first, b.client)
-			if want := behavior.Filtering != AddressAndPortDependent; sameHost != want {
+			want := behavior.Filtering != AddressAndPortDependent
+			if _, sameHost := send(t, b.hostOther, first, b.client, want); sameHost != want {
 				t.Errorf("other port of a known address comes in: %v, want %v", sameHost, want)
 			}
-			_, foreign := send(t, b.stranger, first, b.client)
-			if want := behavior.Filtering == EndpointIndependent; foreign != want {
+			want = behavior.Filtering == EndpointIndependent
+			if _, foreign := send(t, b.stranger, first, b.client, want); foreign != want {
 				t.Errorf("other address comes in: %v, want %v", foreign, want)
 			}
 			second, third := mapping(t, b.client, b.hostOther), mapping(t, b.client, b.stranger)
@@ -228,7 +239,7 @@ func TestHairpin(t *testing.T) {
 			t.Run(string(kind)+map[bool]string{true: " on", false: " off"}[hairpin], func(t *testing.T) {
 				b := newNATBench(t, NATConfig{Kind: kind, InputDrop: true, Hairpin: hairpin})
 				mine, theirs := mapping(t, b.client, b.host), mapping(t, b.other, b.host)
-				source, ok := send(t, b.client, theirs, b.other)
+				source, ok := send(t, b.client, theirs, b.other, hairpin)
 				if ok != hairpin {
 					t.Fatalf("hairpinned packet arrived: %v, want %v", ok, hairpin)
 				}
@@ -247,7 +258,7 @@ func TestEarlyPacketMovesPortOnlyWithOpenInput(t *testing.T) {
 		t.Run(map[bool]string{true: "input dropped", false: "input open"}[drop], func(t *testing.T) {
 			b := newNATBench(t, NATConfig{Kind: PortRestricted, InputDrop: drop})
 			first := mapping(t, b.client, b.host)
-			if _, in := send(t, b.stranger, first, b.client); in {
+			if _, in := send(t, b.stranger, first, b.client, false); in {
 				t.Fatal("an unknown host came in")
 			}
 			if kept := mapping(t, b.client, b.stranger) == first; kept != drop {

@@ -73,6 +73,10 @@ func commandOf(pid int) string {
 	return strings.Join(strings.Split(strings.TrimRight(string(b), "\x00"), "\x00"), " ")
 }
 
+// killGrace bounds the wait for what was killed, which ends when it next gets a
+// processor.
+const killGrace = 10 * time.Second
+
 // endAll asks the processes to end, waits up to grace, then kills the rest.
 func endAll(ids []identity, grace time.Duration) {
 	living := ids[:0:0]
@@ -89,7 +93,7 @@ func endAll(ids []identity, grace time.Duration) {
 	for _, id := range living {
 		_ = id.signal(unix.SIGKILL)
 	}
-	awaitEnd(living, time.Second)
+	awaitEnd(living, killGrace)
 }
 
 // awaitEnd waits until all processes have ended and reports whether they did.

@@ -206,12 +206,16 @@ func (r *pingRun) run(ctx context.Context) (PingResult, error) {
 		case <-ctx.Done():
 			return result, ctx.Err()
 		case a := <-answers:
-			if a.sequence < len(r.sent) && result.RTT[a.sequence] < 0 {
-				result.RTT[a.sequence] = max(a.at.Sub(r.sent[a.sequence]), 0)
-				missing--
-			}
+			missing -= r.note(a, &result)
 		case <-next.C:
 			if len(r.sent) == r.Count {
+				// What came in time may still be unread, if this process was kept waiting.
+				if err := r.conn.SetReadDeadline(time.Unix(1, 0)); err != nil {
+					return result, err
+				}
+				for a := range answers {
+					r.note(a, &result)
+				}
 				return result, nil
 			}
 			if err := r.send(); err != nil {
@@ -226,6 +230,15 @@ func (r *pingRun) run(ctx context.Context) (PingResult, error) {
 		}
 	}
 	return result, nil
+}
+
+// note puts an answer into the result and gives how many are new: 1 or 0.
+func (r *pingRun) note(a pingAnswer, result *PingResult) int {
+	if a.sequence >= len(r.sent) || result.RTT[a.sequence] >= 0 {
+		return 0
+	}
+	result.RTT[a.sequence] = max(a.at.Sub(r.sent[a.sequence]), 0)
+	return 1
 }
 
 // send sends the next request. Errors of the network are losses.
@@ -253,33 +266,64 @@ func (r *pingRun) send() error {
 	return err
 }
 
-// receive reports answers to our requests until the socket is closed.
+// receive reports answers to our requests until the socket is closed, or until the
+// read deadline: then it takes what is still queued.
 func (r *pingRun) receive(answers chan<- pingAnswer) {
-	reply := byte(echoReply6)
-	if r.To.Is4() {
-		reply = echoReply4
-	}
+	defer close(answers)
 	buf, oob := make([]byte, 1<<16), make([]byte, 128)
 	for {
 		n, oobn, _, from, err := r.conn.ReadMsgIP(buf, oob)
-		if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			r.drain(buf, oob, answers)
 			return
-		}
-		if err != nil {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
 			continue // an ICMP error for one of our requests
 		}
-		b := buf[:n]
-		if r.To.Is4() {
-			b = skipIPv4Header(b)
-		}
 		source, _ := netip.AddrFromSlice(from.IP)
-		if len(b) < echoHeader || b[0] != reply || binary.BigEndian.Uint16(b[4:]) != r.id || source.Unmap() != r.To.WithZone("") {
-			continue
+		r.take(buf[:n], oob[:oobn], source, answers)
+	}
+}
+
+// drain takes what the socket holds, without waiting for more.
+func (r *pingRun) drain(buf, oob []byte, answers chan<- pingAnswer) {
+	raw, err := r.conn.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		for {
+			n, oobn, _, from, err := unix.Recvmsg(int(fd), buf, oob, unix.MSG_DONTWAIT)
+			if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EBADF) {
+				return
+			}
+			if err != nil {
+				continue // an ICMP error for one of our requests, which reading takes away
+			}
+			switch a := from.(type) {
+			case *unix.SockaddrInet4:
+				r.take(buf[:n], oob[:oobn], netip.AddrFrom4(a.Addr), answers)
+			case *unix.SockaddrInet6:
+				r.take(buf[:n], oob[:oobn], netip.AddrFrom16(a.Addr), answers)
+			}
 		}
-		select {
-		case answers <- pingAnswer{int(binary.BigEndian.Uint16(b[6:])), receiveTime(oob[:oobn])}:
-		default: // more answers than requests: duplicates
-		}
+	})
+}
+
+// take reports a packet if it answers one of our requests.
+func (r *pingRun) take(b, oob []byte, source netip.Addr, answers chan<- pingAnswer) {
+	reply := byte(echoReply6)
+	if r.To.Is4() {
+		reply, b = echoReply4, skipIPv4Header(b)
+	}
+	if len(b) < echoHeader || b[0] != reply || binary.BigEndian.Uint16(b[4:]) != r.id || source.Unmap() != r.To.WithZone("") {
+		return
+	}
+	select {
+	case answers <- pingAnswer{int(binary.BigEndian.Uint16(b[6:])), receiveTime(oob)}:
+	default: // more answers than requests: duplicates
 	}
 }
 

@@ -18,8 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopGrace is how long a process may take to end after SIGTERM.
-const stopGrace = 3 * time.Second
+// stopGrace is how long a process may take to end after SIGTERM. Each needs
+// milliseconds; the rest is for a loaded machine.
+const stopGrace = 10 * time.Second
 
 // Process says what to run in a node.
 type Process struct {
@@ -171,7 +172,7 @@ func (p *Proc) Wait() error {
 }
 
 // Stop ends the process and what it left in its process group: SIGTERM, and
-// SIGKILL if that does not end it within three seconds, which is an error.
+// SIGKILL if that does not end it within ten seconds, which is an error.
 func (p *Proc) Stop() error {
 	p.stopped.Do(func() { close(p.asked) })
 	_ = p.cmd.Process.Signal(unix.SIGTERM)

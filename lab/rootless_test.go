@@ -63,7 +63,7 @@ func rootlessLab() error {
 	client.Addr("eth0", "192.168.1.2/24").Route("default", "192.168.1.1")
 	nat.Addr("l1", "192.168.1.1/24").Addr("e4", "203.0.113.10/24")
 	host.Addr("eth0", "203.0.113.1/24")
-	r, err := client.Ping(ctx, Ping{To: netip.MustParseAddr("203.0.113.1"), Count: 2, Interval: time.Millisecond})
+	r, err := client.Ping(ctx, Ping{To: netip.MustParseAddr("203.0.113.1"), Count: 2, Interval: time.Millisecond, Timeout: mustArrive})
 	if err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func TestRootlessLabIsEndedFromSecondTerminal(t *testing.T) {
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("%s is still there: %v", dir, err)
 	}
-	if !awaitEnd(members, time.Second) {
+	if !awaitEnd(members, mustArrive) {
 		t.Error("processes outlive the lab")
 	}
 }
@@ -218,7 +218,7 @@ func TestKilledRootlessLabTakesItsProcessesAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if len(members) == 0 || !awaitEnd(members, 5*time.Second) {
+	if len(members) == 0 || !awaitEnd(members, mustArrive) {
 		t.Errorf("of the processes %v some outlive the lab", members)
 	}
 }

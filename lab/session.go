@@ -20,7 +20,7 @@ import (
 )
 
 // downLimit bounds the wait for a lab to end by itself.
-const downLimit = 15 * time.Second
+const downLimit = 3 * stopGrace
 
 // Run describes a lab that is up, maybe in another terminal.
 type Run struct {

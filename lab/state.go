@@ -196,15 +196,29 @@ func sweep(root string) error {
 		if s.Owner.PID != 0 && s.Owner.alive() {
 			continue
 		}
-		if err := removeRun(root, s); err != nil {
+		if err := errors.Join(endRun(root, s), os.RemoveAll(filepath.Join(root, s.Name))); err != nil {
 			return fmt.Errorf("cannot remove the dead lab %s: %w", s.Name, err)
 		}
 	}
 	return nil
 }
 
-// removeRun ends the processes of a run and removes its namespaces and files.
+// removeRun ends what is left of a run of this process and removes its files, under
+// the lock: the name is free for others before the last of its files is gone.
 func removeRun(root string, s runState) error {
+	if err := endRun(root, s); err != nil {
+		return err
+	}
+	lock, err := lockState(root)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	return os.RemoveAll(filepath.Join(root, s.Name))
+}
+
+// endRun ends the processes of a run and removes its namespaces.
+func endRun(root string, s runState) error {
 	dir := filepath.Join(root, s.Name)
 	var living []identity
 	for _, c := range s.Children {
@@ -220,5 +234,5 @@ func removeRun(root string, s runState) error {
 			return err
 		}
 	}
-	return os.RemoveAll(dir)
+	return nil
 }

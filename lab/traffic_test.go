@@ -27,10 +27,10 @@ func TestPing(t *testing.T) {
 		ping      Ping
 		received  int
 	}{
-		{"IPv4", Ping{To: netip.MustParseAddr("192.0.2.2"), Count: 3, Interval: time.Millisecond}, 3},
-		{"IPv6 from a given address", Ping{To: netip.MustParseAddr("2001:db8::2"), From: netip.MustParseAddr("2001:db8::1"), Count: 3, Interval: time.Millisecond}, 3},
-		{"large, in fragments", Ping{To: netip.MustParseAddr("2001:db8::2"), Size: 9001}, 1},
-		{"odd size over IPv4", Ping{To: netip.MustParseAddr("192.0.2.2"), Size: 33}, 1},
+		{"IPv4", Ping{To: netip.MustParseAddr("192.0.2.2"), Count: 3, Interval: time.Millisecond, Timeout: mustArrive}, 3},
+		{"IPv6 from a given address", Ping{To: netip.MustParseAddr("2001:db8::2"), From: netip.MustParseAddr("2001:db8::1"), Count: 3, Interval: time.Millisecond, Timeout: mustArrive}, 3},
+		{"large, in fragments", Ping{To: netip.MustParseAddr("2001:db8::2"), Size: 9001, Timeout: mustArrive}, 1},
+		{"odd size over IPv4", Ping{To: netip.MustParseAddr("192.0.2.2"), Size: 33, Timeout: mustArrive}, 1},
 		{"nobody at home", Ping{To: netip.MustParseAddr("192.0.2.3"), Count: 2, Interval: time.Millisecond, Timeout: 50 * time.Millisecond}, 0},
 		{"no route", Ping{To: netip.MustParseAddr("2001:db8:9::1"), Timeout: 50 * time.Millisecond}, 0},
 	} {

@@ -26,7 +26,7 @@ func newWiredPair(t *testing.T, c WireConfig) (a, b *Node, w *Wire) {
 
 func TestWireDelaysBothWays(t *testing.T) {
 	a, _, w := newWiredPair(t, WireConfig{AtoB: LaneConfig{Delay: 20 * time.Millisecond}, BtoA: LaneConfig{Delay: 10 * time.Millisecond}})
-	r, err := a.Ping(t.Context(), Ping{To: farEnd, Count: 5, Interval: 10 * time.Millisecond})
+	r, err := a.Ping(t.Context(), Ping{To: farEnd, Count: 5, Interval: 10 * time.Millisecond, Timeout: mustArrive})
 	if err != nil || r.Lost() != 0 {
 		t.Fatalf("%d lost, %v", r.Lost(), err)
 	}
@@ -69,6 +69,9 @@ func TestWireCarriesTCPUnchanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// From the start: what comes while this process sleeps behind the connection has
+	// no duration.
+	r.Duration += r.Connect
 	if !r.Intact || r.Goodput() > 50e6 {
 		t.Errorf("unexpected result %+v, goodput %.1f Mbit/s", r, r.Goodput()/1e6)
 	}
@@ -76,59 +79,82 @@ func TestWireCarriesTCPUnchanged(t *testing.T) {
 
 func TestWireCutAndRestore(t *testing.T) {
 	a, b, w := newWiredPair(t, WireConfig{})
-	lost := func(from *Node, to string) int {
+	lost := func(from *Node, to string, want int) int {
 		t.Helper()
-		r, err := from.Ping(t.Context(), Ping{To: netip.MustParseAddr(to), Count: 2, Interval: time.Millisecond, Timeout: 300 * time.Millisecond})
+		p := Ping{To: netip.MustParseAddr(to), Count: 2, Interval: time.Millisecond, Timeout: mustArrive}
+		if want > 0 {
+			p.Timeout = 300 * time.Millisecond
+		}
+		r, err := from.Ping(t.Context(), p)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r.Lost()
 	}
-	if n := lost(a, "2001:db8::2"); n != 0 {
+	if n := lost(a, "2001:db8::2", 0); n != 0 {
 		t.Fatalf("%d lost before the cut; %+v %+v", n, w.Counters(AtoB), w.Counters(BtoA))
 	}
 	w.Cut()
-	if n := lost(a, "2001:db8::2"); n != 2 {
+	if n := lost(a, "2001:db8::2", 2); n != 2 {
 		t.Errorf("%d of 2 lost while cut", n)
 	}
 	w.Restore()
-	if n := lost(a, "2001:db8::2"); n != 0 {
+	if n := lost(a, "2001:db8::2", 0); n != 0 {
 		t.Errorf("%d lost after restore", n)
 	}
 	w.Cut(BtoA)
 	before := w.Counters(AtoB).Sent
-	if n := lost(a, "2001:db8::2"); n != 2 {
+	if n := lost(a, "2001:db8::2", 2); n != 2 {
 		t.Errorf("%d of 2 lost with the way back cut", n)
 	}
-	if w.Counters(AtoB).Sent < before+2 {
-		t.Error("the way there is cut too")
+	for end := time.Now().Add(mustArrive); w.Counters(AtoB).Sent < before+2; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the way there is cut too")
+		}
 	}
 	w.Restore(BtoA)
-	if n := lost(b, "2001:db8::1"); n != 0 {
+	if n := lost(b, "2001:db8::1", 0); n != 0 {
 		t.Errorf("%d lost after the second restore", n)
 	}
 }
 
 // A cut drops what is under way: it does not come out after the restore.
 func TestWireCutDropsWhatIsUnderWay(t *testing.T) {
-	a, _, w := newWiredPair(t, WireConfig{AtoB: LaneConfig{Delay: 500 * time.Millisecond}})
-	if r, err := a.Ping(t.Context(), Ping{To: farEnd, Timeout: 5 * time.Second}); err != nil || r.Lost() != 0 {
+	const delay = 500 * time.Millisecond
+	a, _, w := newWiredPair(t, WireConfig{AtoB: LaneConfig{Delay: delay}})
+	if r, err := a.Ping(t.Context(), Ping{To: farEnd, Timeout: mustArrive}); err != nil || r.Lost() != 0 {
 		t.Fatalf("warm-up: %v, %d lost", err, r.Lost())
 	}
+	// A test that sleeps too long cuts behind the ping's arrival, and tries again.
+	for range 20 {
+		if cut, received := cutUnderWay(t, a, w, 2*delay); cut {
+			if received != 0 {
+				t.Error("a packet under way survived the cut")
+			}
+			return
+		}
+	}
+	t.Error("no cut found a packet under way")
+}
+
+// cutUnderWay cuts a wire while a ping is under way, and restores it. It tells
+// whether the cut found a packet, and how many answers came.
+func cutUnderWay(t *testing.T, a *Node, w *Wire, wait time.Duration) (cut bool, received int) {
+	t.Helper()
 	// A large ping tells itself from neighbour discovery in the counters.
 	const size = 1000
-	before := w.Counters(AtoB).Bytes
+	before := w.Counters(AtoB)
 	done := make(chan PingResult, 1)
 	go func() {
-		r, _ := a.Ping(t.Context(), Ping{To: farEnd, Size: size, Timeout: time.Second})
+		r, _ := a.Ping(t.Context(), Ping{To: farEnd, Size: size, Timeout: wait})
 		done <- r
 	}()
-	for w.Counters(AtoB).Bytes < before+size {
+	for w.Counters(AtoB).Bytes < before.Bytes+size {
 		time.Sleep(time.Millisecond)
 	}
 	w.Cut()
+	sent := w.Counters(AtoB).Sent
 	w.Restore()
-	if r := <-done; r.Received() != 0 {
-		t.Error("a packet under way survived the cut")
-	}
+	r := <-done
+	return sent == before.Sent, r.Received()
 }

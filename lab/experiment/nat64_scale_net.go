@@ -198,10 +198,13 @@ func (l *loadedNAPT) run(p *naptPath, d relayDirection, lane load.Lane, pace loa
 	if err != nil {
 		return sent, 0, err
 	}
-	after, err := meter.SettleAll(loadDrain)
-	if err == nil && sent.Took <= 0 {
-		err = errors.New("the generator sent less than two batches")
+	if sent.Took <= 0 {
+		return sent, 0, errors.New("the generator sent less than two batches")
 	}
+	if err := awaitMore(meter.Total, before); err != nil {
+		return sent, 0, err
+	}
+	after, err := meter.SettleAll(loadDrain)
 	return sent, after - before, err
 }
 

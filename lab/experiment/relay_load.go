@@ -16,6 +16,9 @@ import (
 const (
 	loadSlice = 20 * time.Millisecond
 	loadDrain = 50 * time.Millisecond
+	// loadFirst bounds the wait for the first packet of a slice to come out: who
+	// forwards may have had no processor yet.
+	loadFirst = 5 * time.Second
 )
 
 // fullLoad is more than any way carries by a core. The generator could send faster,
@@ -144,14 +147,26 @@ func (l *loaded) slice(p *relayPath, d relayDirection, size int, pace load.Pace)
 	if err != nil {
 		return r, err
 	}
+	if sent.Took <= 0 {
+		return r, errors.New("the generator sent less than two batches")
+	}
+	if err := awaitMore(func() (uint64, error) { return p.arrived(d, 0) }, before); err != nil {
+		return r, err
+	}
 	after, err := p.arrived(d, loadDrain)
 	if err != nil {
 		return r, err
 	}
-	if sent.Took <= 0 {
-		return r, errors.New("the generator sent less than two batches")
-	}
 	return rate{sent.Rate(), float64(after-before) / sent.Took.Seconds()}, nil
+}
+
+// awaitMore waits until a count is more than before, or long enough.
+func awaitMore(count func() (uint64, error), before uint64) error {
+	for end := time.Now().Add(loadFirst); ; time.Sleep(time.Millisecond) {
+		if n, err := count(); n > before || err != nil || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 // arrived is how many test packets have arrived by now in that direction; with

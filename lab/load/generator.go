@@ -193,7 +193,7 @@ func (g *Generator) Anchor(iface string) error {
 }
 
 // attempts is how often a run is begun that the machine has kept from its CPU.
-const attempts = 4
+const attempts = 20
 
 // Run sends until the time is over, on the CPU of the calling thread, which it
 // keeps busy. Call it from a goroutine that is locked to its thread. A run that was

@@ -80,7 +80,7 @@ func TestStreamArrivesAtTap(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, at := range tap.Take(100, 20, time.Second) {
+		for i, at := range tap.Take(100, 20, patience) {
 			if at.IsZero() || at.Before(sent[i].Add(-time.Millisecond)) {
 				t.Errorf("packet %d, sent at %v, came at %v", i, sent[i], at)
 			}
