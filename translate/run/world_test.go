@@ -34,7 +34,8 @@ type world struct {
 	stop, leave        func() error
 }
 
-const patience = 10 * time.Second
+// patience is how long a test waits for what is sure to come.
+const patience = testutil.Patience
 
 var (
 	sixAddr  = netip.MustParseAddr("2001:db8:6::2")
@@ -45,6 +46,9 @@ var (
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{gateway: testutil.NewNetns(t), six: testutil.NewNetns(t), four: testutil.NewNetns(t)}
+	for _, ns := range []*testutil.Netns{w.gateway, w.six, w.four} {
+		ns.AddressesAtOnce(t)
+	}
 	w.six.Show(t) // old kernels tell nothing of a device whose far end is hidden
 	w.four.Show(t)
 	connect(t, w.gateway, w.six, "v6", "2001:db8:6::1/64", "2001:db8:6::2/64")
@@ -63,7 +67,8 @@ func defaultRoute(gateway string) error {
 	return netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(gateway)})
 }
 
-// connect joins two namespaces by a veth pair whose ends have one name.
+// connect joins two namespaces by a veth pair whose ends have one name, and which carries
+// packets then.
 func connect(t *testing.T, a, b *testutil.Netns, name, addrA, addrB string) {
 	t.Helper()
 	a.Do(t, func() error {
@@ -71,6 +76,8 @@ func connect(t *testing.T, a, b *testutil.Netns, name, addrA, addrB string) {
 		return errors.Join(netlink.LinkAdd(veth), address(name, addrA))
 	})
 	b.Do(t, func() error { return errors.Join(address(name, addrB), testutil.ReceiveByNAPI(name)) })
+	a.AwaitLinks(t, name)
+	b.AwaitLinks(t, name)
 }
 
 // address gives a link an address and brings it up.
@@ -217,7 +224,7 @@ func transfer(t *testing.T, from, to *testutil.Netns, listen, dial netip.AddrPor
 // exchange sends and receives so many bytes.
 func exchange(conn net.Conn, size int) error {
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(3 * patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
 	sent := make(chan error, 1)
