@@ -24,7 +24,7 @@ import (
 )
 
 // patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+const patience = testutil.Patience
 
 var (
 	loopback  = netip.MustParseAddr("127.0.0.1")
@@ -32,16 +32,24 @@ var (
 	prefix    = netip.MustParsePrefix("2001:db8:64::/96")
 )
 
-// free returns a loopback address whose port nobody has, by UDP and TCP.
+// Ports that the kernel gives to nobody who does not ask for one: what is free stays so
+// until it is used. Each process of the tests begins elsewhere.
+const firstPort, ports = 10000, 20000
+
+var lastPort atomic.Uint32
+
+// free returns a loopback address whose port nobody has, by UDP and TCP, and which is not
+// returned again.
 func free(t *testing.T) netip.AddrPort {
 	t.Helper()
-	for range 100 {
-		udp, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(loopback, 0)))
+	for range ports {
+		at := netip.AddrPortFrom(loopback, firstPort+uint16((uint32(os.Getpid())*97+lastPort.Add(1))%ports))
+		all := netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port())
+		udp, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(all))
 		if err != nil {
-			t.Fatal(err)
+			continue
 		}
-		at := udp.LocalAddr().(*net.UDPAddr).AddrPort()
-		tcp, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(at))
+		tcp, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(all))
 		_ = udp.Close()
 		if err == nil {
 			_ = tcp.Close()
@@ -121,14 +129,15 @@ type rig struct {
 	log  *strings.Builder // to be read after stop
 }
 
-// serve runs a DNS64 with those upstreams.
+// serve runs a DNS64 with those upstreams. It waits for a slow one, as those of tests may
+// be; one that is not there is known by the kernel's word.
 func serve(t *testing.T, change func(*config.DNS64), upstreams ...netip.AddrPort) *rig {
 	t.Helper()
 	cfg := config.DefaultDNS64()
 	cfg.Listen = []netip.AddrPort{free(t)}
 	cfg.Upstreams, cfg.Clients = upstreams, []netip.Prefix{loopbacks}
 	cfg.Prefixes = []netip.Prefix{prefix}
-	cfg.UpstreamTimeout = 300 * time.Millisecond
+	cfg.UpstreamTimeout, cfg.QueryTimeout = patience, patience
 	if change != nil {
 		change(&cfg)
 	}

@@ -43,7 +43,7 @@ func startUnbound(t *testing.T, at netip.AddrPort, zone, anchor string) *exec.Cm
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	client := &dns.Client{Timeout: 200 * time.Millisecond}
+	client := &dns.Client{Timeout: time.Second}
 	for end := time.Now().Add(patience); ; {
 		if _, _, err := client.Exchange(new(dns.Msg).SetQuestion("example.net.", dns.TypeSOA), at.String()); err == nil {
 			return cmd
@@ -68,7 +68,7 @@ func dig(t *testing.T, at netip.AddrPort, args ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args = append([]string{"@" + at.Addr().String(), "-p", fmt.Sprint(at.Port()), "+tries=1", "+timeout=10"}, args...)
+	args = append([]string{"@" + at.Addr().String(), "-p", fmt.Sprint(at.Port()), "+tries=1", "+timeout=60"}, args...)
 	out, err := exec.Command(program, args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("dig %v: %v\n%s", args, err, out)
