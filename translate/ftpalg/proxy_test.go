@@ -15,10 +15,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // patienceOfTests is how long something that is to happen may take.
-const patienceOfTests = 20 * time.Second
+const patienceOfTests = testutil.Patience
 
 // directPeers stands for a translator on this host: the client is who it is, the
 // server is on loopback.
@@ -362,16 +364,21 @@ func TestStop(t *testing.T) {
 	secret.hearsEnd(io.EOF)
 }
 
+// silence is how long a connection may be silent in tests where it is: longer than a busy
+// machine stands still while the two sides speak.
+const silence = 5 * time.Second
+
 // TestSilence ends a connection, but not during a transfer.
 func TestSilence(t *testing.T) {
-	s := newSite(t, Settings{Idle: 500 * time.Millisecond}, nil)
+	t.Parallel()
+	s := newSite(t, Settings{Idle: silence}, nil)
 	client, server := s.meet()
 	client.says("RETR big")
 	server.hears("RETR big")
 	server.says("150 Opening")
 	client.hears("150 Opening")
-	// Several times as long as silence may last.
-	time.Sleep(1500 * time.Millisecond)
+	// Longer than silence may last.
+	time.Sleep(3 * silence / 2)
 	server.says("226 Done")
 	client.hears("226 Done")
 	client.hears("421 Service not available, closing control connection")
@@ -382,7 +389,8 @@ func TestSilence(t *testing.T) {
 
 // TestSilenceOfOne: who has heard the last word is not waited for.
 func TestSilenceOfOne(t *testing.T) {
-	s := newSite(t, Settings{Write: 50 * time.Millisecond}, nil)
+	t.Parallel()
+	s := newSite(t, Settings{Write: silence}, nil)
 	client, server := s.meet()
 	if err := client.CloseWrite(); err != nil {
 		t.Fatal(err)
@@ -395,7 +403,8 @@ func TestSilenceOfOne(t *testing.T) {
 
 // TestSilenceOfATransfer that a client has left ends as silence without one does.
 func TestSilenceOfATransfer(t *testing.T) {
-	s := newSite(t, Settings{Idle: 500 * time.Millisecond}, nil)
+	t.Parallel()
+	s := newSite(t, Settings{Idle: silence}, nil)
 	client, server := s.meet()
 	client.says("RETR big")
 	server.hears("RETR big")
@@ -412,7 +421,8 @@ func TestSilenceOfATransfer(t *testing.T) {
 
 // TestServerThatDoesNotRead is waited for in bounded time.
 func TestServerThatDoesNotRead(t *testing.T) {
-	s := newSite(t, Settings{Write: 100 * time.Millisecond}, nil)
+	t.Parallel()
+	s := newSite(t, Settings{Write: silence}, nil)
 	client, _ := s.meet()
 	block := []byte(strings.Repeat("x", 1<<16))
 	for {

@@ -25,7 +25,7 @@ import (
 )
 
 // patience is how long something that is to happen may take.
-const patience = 30 * time.Second
+const patience = testutil.Patience
 
 // Server is vsftpd at work, with a file to be fetched and a folder to be written to.
 type Server struct {

@@ -103,7 +103,7 @@ func (x Transfer) commands(host, from, to, name string) [][]string {
 		}
 		return [][]string{append(slices.Clip(common), "-o", to, fetch), append(slices.Clip(common), "-T", from, store)}
 	case "lftp":
-		mode := "set net:max-retries 1; set net:timeout 20; set ftp:passive-mode " + yes(!x.Active)
+		mode := "set net:max-retries 1; set net:timeout 60; set ftp:passive-mode " + yes(!x.Active)
 		if x.TLS {
 			mode += "; set ftp:ssl-force yes; set ftp:ssl-allow-anonymous yes; set ftp:ssl-protect-data yes; set ssl:verify-certificate no"
 		} else {
