@@ -7,10 +7,19 @@ import (
 	"net/netip"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
+
+// awaitRoom waits until so few packets are under way that each queue could hold them all:
+// readers may get no time while a sender has it.
+func awaitRoom(underWay func() int) {
+	for underWay() > 200 {
+		time.Sleep(time.Millisecond)
+	}
+}
 
 func TestUDPGroup(t *testing.T) {
 	group, err := ListenUDP4Group(UDPConfig{Addr: netip.MustParseAddrPort("127.0.0.1:0")}, 3)
@@ -52,6 +61,11 @@ func TestUDPGroup(t *testing.T) {
 		})
 	}
 	for s := range senders {
+		awaitRoom(func() int {
+			mu.Lock()
+			defer mu.Unlock()
+			return (s-senders)*each + left
+		})
 		c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(to))
 		if err != nil {
 			t.Fatal(err)
@@ -159,6 +173,11 @@ func carryQueues(t *testing.T) error {
 		})
 	}
 	for f := range flows {
+		awaitRoom(func() int {
+			mu.Lock()
+			defer mu.Unlock()
+			return (f-flows)*each + left
+		})
 		c, err := net.DialUDP("udp6", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(tunPeer, 9)))
 		if err != nil {
 			return err

@@ -25,10 +25,12 @@ var (
 	guestPeer  = netip.MustParseAddr("2001:db8:1::1")
 )
 
-// guestLink joins two namespaces, and returns what the first one's link is.
+// guestLink joins two namespaces by a link that carries packets, and returns what the first one's link is.
 func guestLink(t *testing.T) (here, there *testutil.Netns, link Uplink6) {
 	t.Helper()
 	here, there = testutil.NewNetns(t), testutil.NewNetns(t)
+	here.AddressesAtOnce(t)
+	there.AddressesAtOnce(t)
 	here.Do(t, func() error {
 		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "up0"}, PeerName: "up0", PeerNamespace: netlink.NsFd(there.Handle())})
 	})
@@ -46,6 +48,8 @@ func guestLink(t *testing.T) (here, there *testutil.Netns, link Uplink6) {
 			return errors.Join(netlink.AddrAdd(l, a), netlink.LinkSetUp(l))
 		})
 	}
+	here.AwaitLinks(t, "up0")
+	there.AwaitLinks(t, "up0")
 	here.Do(t, func() error {
 		h, err := OpenHost()
 		if err != nil {
@@ -94,7 +98,7 @@ func send(t *testing.T, ns *testutil.Netns, to netip.Addr, payload []byte) {
 // nextOf is the next packet that the guest takes, without Neighbor Discovery.
 func nextOf(t *testing.T, g *Guest6) packet.IPv6 {
 	t.Helper()
-	stop := time.AfterFunc(10*time.Second, func() { _ = g.Close() })
+	stop := time.AfterFunc(testutil.Patience, func() { _ = g.Close() })
 	defer stop.Stop()
 	for {
 		pkts := make([][]byte, 1)
@@ -149,7 +153,7 @@ func TestGuestHearsSolicitations(t *testing.T) {
 	here, there, link := guestLink(t)
 	g := openGuest(t, here, link)
 	send(t, there, guestAddr, []byte("who has it?"))
-	stop := time.AfterFunc(10*time.Second, func() { _ = g.Close() })
+	stop := time.AfterFunc(testutil.Patience, func() { _ = g.Close() })
 	defer stop.Stop()
 	pkts := make([][]byte, 1)
 	if _, err := g.ReadBatch(pkts); err != nil {
@@ -179,7 +183,7 @@ func TestGuestSends(t *testing.T) {
 	if err := g.WriteBatch([][]byte{out}); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(testutil.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	got := make([]byte, 64)

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // The state of a link, by name and by index, through all that can happen to it.
@@ -23,7 +24,7 @@ func TestLinkState(t *testing.T) {
 	addLink(t, h, "d0")
 	await := func(what string, up bool) LinkState {
 		t.Helper()
-		for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(testutil.Patience); ; time.Sleep(time.Millisecond) {
 			s, err := h.LinkNamed("d0")
 			if err != nil {
 				t.Fatal(err)

@@ -282,7 +282,7 @@ func sendStream(t *testing.T, nsA, nsB *testutil.Netns) {
 		done <- got
 	}()
 	nsA.Do(t, func() error {
-		c, err := net.DialTimeout("tcp6", netip.AddrPortFrom(tunPeer, 7).String(), 30*time.Second)
+		c, err := net.DialTimeout("tcp6", netip.AddrPortFrom(tunPeer, 7).String(), testutil.Patience)
 		if err != nil {
 			return err
 		}
@@ -333,7 +333,7 @@ func sendTrain(t *testing.T, nsA, nsB *testutil.Netns) {
 		}
 		return nil
 	})
-	in.SetReadDeadline(time.Now().Add(30 * time.Second))
+	in.SetReadDeadline(time.Now().Add(testutil.Patience))
 	buf := make([]byte, maxTrain)
 	for i := range count {
 		n, err := in.Read(buf)

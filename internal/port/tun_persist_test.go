@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // persistent opens two queues of a device that outlives them, up and with a route.
@@ -86,7 +88,7 @@ func TestTUNPersistsAcrossProcesses(t *testing.T) {
 	}
 	closeAll(second)
 	// It goes when the last reader has noticed.
-	for deadline := time.Now().Add(5 * time.Second); exists("teredo"); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(testutil.Patience); exists("teredo"); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the device outlives its discarding")
 		}
