@@ -44,7 +44,11 @@ func ping(ctx context.Context, to netip.Addr) error {
 	buffer := make([]byte, 1500)
 	var refused error // the last word of the kernel
 	for ctx.Err() == nil {
-		if _, refused = conn.WriteTo(packet, conn.address(to)); refused == nil && answered(conn, buffer, protocol, reply, nonce) {
+		_, err := conn.WriteTo(packet, conn.address(to))
+		if errors.Is(err, net.ErrClosed) {
+			break // ctx is done, which the kernel has no word about
+		}
+		if refused = err; refused == nil && answered(conn, buffer, protocol, reply, nonce) {
 			return nil
 		}
 		if refused != nil {
@@ -54,7 +58,7 @@ func ping(ctx context.Context, to netip.Addr) error {
 			}
 		}
 	}
-	if refused != nil && !errors.Is(refused, net.ErrClosed) {
+	if refused != nil {
 		return fmt.Errorf("%s cannot be reached: %w", to, refused)
 	}
 	return fmt.Errorf("%s does not answer", to)
