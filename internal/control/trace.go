@@ -95,7 +95,7 @@ func serveTrace(source Source, stopping context.Context) http.HandlerFunc {
 }
 
 // refusalTime is how long a trace has to be refused, before the answer begins.
-const refusalTime = 100 * time.Millisecond
+const refusalTime = time.Second
 
 // streamTrace writes until the trace ends.
 func streamTrace(w http.ResponseWriter, ctx context.Context, samples <-chan trace.Sample, lost *atomic.Uint64, ended <-chan error) {
@@ -124,8 +124,10 @@ func streamTrace(w http.ResponseWriter, ctx context.Context, samples <-chan trac
 			}
 			return
 		case <-refusal:
-			begin()
-			flush()
+			if len(ended) == 0 {
+				begin()
+				flush()
+			}
 		case s := <-samples:
 			begin()
 			if err := lines.Encode(traceLine{Sample: &s, Lost: lost.Swap(0)}); err != nil {

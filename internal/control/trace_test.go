@@ -17,22 +17,19 @@ import (
 	"github.com/isthmus-net/isthmus/internal/trace"
 )
 
-// Trace shows a packet from each of two hosts, again and again.
+// Trace shows a packet from each of two hosts, again and again, but no more than a reader
+// that gets no time for a while can still have.
 func (s *source) Trace(ctx context.Context, instance string, asked trace.Sampling, emit func(*trace.Sample)) error {
 	if instance != "" && instance != "live" {
 		return fmt.Errorf("%w: %q", ErrNoInstance, instance)
 	}
-	for every := time.NewTicker(time.Millisecond); ; {
-		select {
-		case <-ctx.Done():
-			every.Stop()
-			return nil
-		case <-every.C:
-		}
+	for range traceQueue / 2 {
 		for _, host := range []string{"2001:db8::1", "2001:db8::2"} {
 			emit(tracedFrom(host, asked))
 		}
 	}
+	<-ctx.Done()
+	return nil
 }
 
 func tracedFrom(host string, asked trace.Sampling) *trace.Sample {
