@@ -64,7 +64,7 @@ func (g *gate) passes(t *testing.T, p *process) netip.AddrPort {
 		if _, err := from.WriteToUDPAddrPort([]byte("hello"), at); err != nil {
 			t.Fatal(err)
 		}
-		if err := to.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		if err := to.SetReadDeadline(time.Now().Add(testutil.Patience)); err != nil {
 			t.Fatal(err)
 		}
 		buf := make([]byte, 100)

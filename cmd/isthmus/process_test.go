@@ -51,7 +51,7 @@ func newManager(t *testing.T) (m manager, path string) {
 // expect waits for a state.
 func (m manager) expect(t *testing.T, want string, p *process) {
 	t.Helper()
-	if err := m.conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := m.conn.SetReadDeadline(time.Now().Add(testutil.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	buffer := make([]byte, 256)
@@ -111,6 +111,18 @@ func (p *process) log() string {
 	return p.text.String()
 }
 
+// awaitLog waits until the process has said a text: what it wrote arrives behind what it
+// tells by other ways.
+func (p *process) awaitLog(t *testing.T, want string) {
+	t.Helper()
+	for end := time.Now().Add(testutil.Patience); !strings.Contains(p.log(), want); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Errorf("no %q in\n%s", want, p.log())
+			return
+		}
+	}
+}
+
 func (p *process) signal(t *testing.T, s os.Signal) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
@@ -121,7 +133,7 @@ func (p *process) signal(t *testing.T, s os.Signal) {
 // qualified waits until the client named "client" has its address.
 func qualified(t *testing.T, asked *control.Client, p *process) control.Status {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience)
 	defer cancel()
 	for {
 		status, err := asked.Status(ctx)

@@ -80,7 +80,7 @@ func TestServiceRights(t *testing.T) {
 	}
 	p := start()
 	s.establish(t, p)
-	end := s.flow(t)
+	end := s.flow(t, 1)
 	p.signal(t, syscall.SIGUSR2)
 	m.expect(t, "STOPPING=1", p)
 	if err := <-p.done; err != nil {
