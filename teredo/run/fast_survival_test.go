@@ -23,58 +23,80 @@ import (
 // stream sends numbered packets from host to client, one each millisecond, and
 // counts those that arrive.
 type stream struct {
-	sent     chan int
-	received map[uint32]bool
-	end      chan struct{}
-	done     chan struct{}
-	stopped  atomic.Bool
+	end, ended     chan struct{}
+	sent, received atomic.Uint32
+	err            error // of the sender, once it has ended
 }
+
+// streamAhead is how many packets may be under way: fewer than queues and the client's
+// socket hold while whoever empties them stands still.
+const streamAhead = 64
 
 func (r *relayRig) startStream(t *testing.T) *stream {
 	t.Helper()
-	s := &stream{sent: make(chan int, 1), received: map[uint32]bool{}, end: make(chan struct{}), done: make(chan struct{})}
-	to := &net.UDPAddr{IP: relayClientIP.AsSlice(), Port: relayClientPort}
+	s := &stream{end: make(chan struct{}), ended: make(chan struct{})}
+	// Woken by the end of the test, if not by that of the stream.
+	if err := r.client.SetReadDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
 	go func() {
+		defer close(s.ended)
 		ticker := time.NewTicker(time.Millisecond)
 		defer ticker.Stop()
-		for n := uint32(1); ; n++ {
+		to := &net.UDPAddr{IP: relayClientIP.AsSlice(), Port: relayClientPort}
+		for s.err == nil {
 			select {
 			case <-s.end:
-				s.sent <- int(n - 1)
 				return
 			case <-ticker.C:
 			}
-			if _, err := r.host.WriteTo(binary.BigEndian.AppendUint32(nil, n), &ipv6.ControlMessage{HopLimit: 64}, to); err != nil {
-				t.Error(err)
+			if s.sent.Load()-s.received.Load() < streamAhead {
+				n := s.sent.Add(1)
+				_, s.err = r.host.WriteTo(binary.BigEndian.AppendUint32(nil, n), &ipv6.ControlMessage{HopLimit: 64}, to)
 			}
 		}
 	}()
 	go func() {
-		defer close(s.done)
+		seen := map[uint32]bool{}
 		buf := make([]byte, 2048)
 		for {
-			if err := r.client.SetReadDeadline(time.Now().Add(500 * time.Millisecond)); err != nil {
-				return
-			}
 			n, err := r.client.Read(buf)
-			if err != nil && s.stopped.Load() {
+			if err != nil {
 				return
 			}
-			if err == nil && n == 40+8+4 {
-				s.received[binary.BigEndian.Uint32(buf[48:])] = true
+			if n == 40+8+4 {
+				seen[binary.BigEndian.Uint32(buf[48:])] = true
+				s.received.Store(uint32(len(seen)))
 			}
 		}
 	}()
 	return s
 }
 
-// stop ends the stream and returns how many packets it had, and how many are lost.
-func (s *stream) stop() (sent, lost int) {
+// flow waits until so many packets more have been sent.
+func (s *stream) flow(t *testing.T, n uint32) {
+	t.Helper()
+	start := s.sent.Load()
+	for deadline := time.Now().Add(relayTimeout); s.sent.Load() < start+n; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("of %d packets %d have come", s.sent.Load(), s.received.Load())
+		}
+	}
+}
+
+// stop ends the stream and waits for what is under way. It returns how many packets
+// there were, and how many are lost.
+func (s *stream) stop(t *testing.T) (sent, lost uint32) {
+	t.Helper()
 	close(s.end)
-	sent = <-s.sent
-	s.stopped.Store(true) // the receiver waits for what may still come
-	<-s.done
-	return sent, sent - len(s.received)
+	if <-s.ended; s.err != nil {
+		t.Fatal(s.err)
+	}
+	sent = s.sent.Load()
+	for deadline := time.Now().Add(relayTimeout); s.received.Load() < sent && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	return sent, sent - s.received.Load()
 }
 
 // left tells what of a relay there is in its namespace.
@@ -103,21 +125,21 @@ func TestFastPathSurvivesARestart(t *testing.T) {
 			r.establish(t)
 			s := r.startStream(t)
 			for range 3 {
-				time.Sleep(50 * time.Millisecond)
+				s.flow(t, 50)
 				if err := r.leave(); err != nil {
 					t.Fatal(err)
 				}
 				if device, routes := r.left(t); !device || routes != 1 {
 					t.Errorf("left: device %v, %d routes", device, routes)
 				}
-				time.Sleep(50 * time.Millisecond)
+				s.flow(t, 50)
 				r.start(t, config.ModeRelay)
 				if f := r.fastPath(); f.Path != string(mode) || f.Adopted != 1 {
 					t.Errorf("after the restart: %+v", f)
 				}
 			}
-			time.Sleep(50 * time.Millisecond)
-			if sent, lost := s.stop(); lost > 0 || sent < 300 {
+			s.flow(t, 50)
+			if sent, lost := s.stop(t); lost > 0 {
 				t.Errorf("%d of %d packets are lost", lost, sent)
 			}
 			// Who was established is still known by name.
@@ -214,15 +236,20 @@ func TestFastPathMovesToAnotherDevice(t *testing.T) {
 // A daemon that does not come back: its programs sleep when the linger is over, and
 // what it left can be removed.
 func TestFastPathSleepsAndIsCleaned(t *testing.T) {
-	r := newFastRig(t, by(config.FastPathTC), func(c *config.Relay) { c.FastPathLinger = 3 * time.Second })
+	const linger = 3 * time.Second
+	r := newFastRig(t, by(config.FastPathTC), func(c *config.Relay) { c.FastPathLinger = linger })
 	r.awaitPath(t, "tc")
 	r.establish(t)
+	alive := time.Now() // and later still, by the last word of the relay
 	if err := r.leave(); err != nil {
 		t.Fatal(err)
 	}
+	left := time.Now()
 	r.hostSends(t, "still there")
-	wantText(t, "the client got", clientReceives(t, r.client), "still there hop 63")
-	time.Sleep(3*time.Second + 100*time.Millisecond)
+	if time.Since(alive) < linger {
+		wantText(t, "the client got", clientReceives(t, r.client), "still there hop 63")
+	} // else the machine stood still for as long
+	time.Sleep(time.Until(left.Add(linger + 100*time.Millisecond)))
 	r.hostSends(t, "asleep")
 	r.nothingArrives(t)
 	r.relayNS.Do(t, func() error {

@@ -59,6 +59,31 @@ func (r *relayRig) establish(t *testing.T) {
 	wantText(t, "the client got", clientReceives(t, r.client), "first hop 63")
 }
 
+// forwarded counts what the programs have forwarded.
+func (r *relayRig) forwarded(reason string) uint64 { return r.fastPath().Packets["forward"][reason] }
+
+// warm sends packets both ways until the programs forward those that they should: the
+// engine gives a new peer away a moment after it has sent it the first packets. It
+// returns how many went each way.
+func (r *relayRig) warm(t *testing.T, client *net.UDPConn, encap, decap bool) (toClient, toHost int) {
+	t.Helper()
+	for deadline := time.Now().Add(relayTimeout); encap && r.forwarded("encap_forwarded") == 0; toClient++ {
+		if time.Now().After(deadline) {
+			t.Fatalf("packets to the client take the engine: %+v", r.fastPath())
+		}
+		r.hostSends(t, "warm")
+		wantText(t, "the client got", clientReceives(t, client), "warm hop 63")
+	}
+	for deadline := time.Now().Add(relayTimeout); decap && r.forwarded("decap_forwarded") == 0; toHost++ {
+		if time.Now().After(deadline) {
+			t.Fatalf("packets of the client take the engine: %+v", r.fastPath())
+		}
+		send(t, client, clientUDP("warm"), relayAt)
+		wantText(t, "the host got", r.hostReceives(t), fmt.Sprintf("warm from [%s]:%d hop 63", relayClientIP, relayClientPort))
+	}
+	return toClient, toHost
+}
+
 // fastPath is the relay's state of that.
 func (r *relayRig) fastPath() FastPath { return r.relay.Status().(RelayStatus).FastPath }
 
@@ -132,6 +157,7 @@ func TestFastPathModes(t *testing.T) {
 				t.Errorf("%d devices", n)
 			}
 			r.establish(t)
+			toClient, toHost := r.warm(t, r.client, tt.encap, tt.path != "engine")
 			for _, hops := range []int{2, 64, 255} {
 				r.hostSendsWith(t, "to client", hops)
 				got := clientReceivesSummed(t, r.client, !tt.unfinished)
@@ -147,15 +173,14 @@ func TestFastPathModes(t *testing.T) {
 			r.hostSends(t, "last")
 			wantText(t, "the client got", clientReceives(t, r.client), "last hop 63")
 
-			counted := r.fastPath().Packets["forward"]
-			// The first may come before the engine gives the new peer away.
-			if n := counted["encap_forwarded"]; (n >= 3) != tt.encap {
+			// Of those that warmed up the last was forwarded.
+			if n := r.forwarded("encap_forwarded"); (n == 5) != tt.encap || !tt.encap && n != 0 {
 				t.Errorf("%d packets to the client were forwarded", n)
 			}
-			if n := counted["decap_forwarded"]; (n >= 3) != (tt.path != "engine") {
+			if n := r.forwarded("decap_forwarded"); (n == 4) != (tt.path != "engine") || tt.path == "engine" && n != 0 {
 				t.Errorf("%d packets of the client were forwarded", n)
 			}
-			checkTotals(t, r.relay, tt.path, 5, 3)
+			checkTotals(t, r.relay, tt.path, float64(5+toClient), float64(3+toHost))
 		})
 	}
 }
@@ -205,16 +230,15 @@ func TestFastPathCarriesForeignPeers(t *testing.T) {
 			b := r.bubbleArrives(t)
 			send(t, r.foreign, teredo.AppendBubble(nil, relayClientIP, b.Src()), relayAt)
 			wantText(t, "the client got", clientReceives(t, r.foreign), "one hop 63")
+			r.warm(t, r.foreign, true, true)
 			for range 3 {
 				r.hostSends(t, "more")
 				wantText(t, "the client got", clientReceives(t, r.foreign), "more hop 63")
 				send(t, r.foreign, clientUDP("hello"), relayAt)
 				wantText(t, "the host got", r.hostReceives(t), fmt.Sprintf("hello from [%s]:%d hop 63", relayClientIP, relayClientPort))
 			}
-			counted := r.fastPath().Packets["forward"]
-			// The first may come before the engine gives the new peer away.
-			if counted["encap_forwarded"] < 2 || counted["decap_forwarded"] < 2 {
-				t.Errorf("forwarded: %v", counted)
+			if to, from := r.forwarded("encap_forwarded"), r.forwarded("decap_forwarded"); to != 4 || from != 4 {
+				t.Errorf("%d to the client and %d from it were forwarded, want 4", to, from)
 			}
 		})
 	}
@@ -334,6 +358,11 @@ func TestFastPathWarnsWhereItSkips(t *testing.T) {
 	if len(f.Bypassed) == 0 {
 		t.Error("status does not show what is skipped")
 	}
+	for deadline := time.Now().Add(relayTimeout); len(log.lines("do not meet")) == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is logged")
+		}
+	}
 	if lines := log.lines("do not meet"); len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") {
 		t.Errorf("logged: %q", lines)
 	}
@@ -420,8 +449,7 @@ func TestFastPathKeepsForwarding(t *testing.T) {
 		// Without this change it would be seen only at the next look for silent ones.
 		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "later"}, PeerName: "other"})
 	})
-	forwarded := func() uint64 { return r.fastPath().Packets["forward"]["encap_forwarded"] }
-	for deadline := time.Now().Add(relayTimeout); forwarded() == 0; {
+	for deadline := time.Now().Add(relayTimeout); r.forwarded("encap_forwarded") == 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("packets to the client take the engine")
 		}
@@ -486,9 +514,8 @@ func TestFastPathFollowsALinkLayerAddress(t *testing.T) {
 			IP: net.ParseIP("2001:db8:1::1"), HardwareAddr: address,
 		})
 	})
-	forwarded := func() uint64 { return r.fastPath().Packets["forward"]["encap_forwarded"] }
-	before := forwarded()
-	for deadline := time.Now().Add(relayTimeout); forwarded() == before; {
+	before := r.forwarded("encap_forwarded")
+	for deadline := time.Now().Add(relayTimeout); r.forwarded("encap_forwarded") == before; {
 		if time.Now().After(deadline) {
 			t.Fatal("packets to the new link-layer address take the engine")
 		}

@@ -38,15 +38,16 @@ func TestTraceShowsBothPaths(t *testing.T) {
 			for !r.relay.loop.Tracing() {
 				time.Sleep(time.Millisecond)
 			}
+			fast := func() {
+				r.hostSends(t, "fast")
+				wantText(t, "the client got", clientReceives(t, r.client), "fast hop 63")
+			}
 			if err := r.relay.Trace(ctx, trace.Sampling{Every: 1, PerSecond: 1}, func(*trace.Sample) {}); !errors.Is(err, trace.ErrBusy) {
 				t.Errorf("a second trace: %v, want %v", err, trace.ErrBusy)
 			}
-			r.hostSends(t, "fast")
-			wantText(t, "the client got", clientReceives(t, r.client), "fast hop 63")
-			awaitLine(t, seen, "fast", hook, "forward (encap_forwarded)", "> ["+relayClientIP.String()+"]")
-			bubble()
-			awaitLine(t, seen, "fast", hook, "punt (bubble)", "none")
-			awaitLine(t, seen, "engine", "udp", "keep", "none")
+			awaitLine(t, seen, fast, "fast", hook, "forward (encap_forwarded)", "> ["+relayClientIP.String()+"]")
+			awaitLine(t, seen, bubble, "fast", hook, "punt (bubble)", "none")
+			awaitLine(t, seen, bubble, "engine", "udp", "keep", "none")
 			stop()
 			if err := <-ended; err != nil {
 				t.Errorf("the trace ended with %v", err)
@@ -55,10 +56,14 @@ func TestTraceShowsBothPaths(t *testing.T) {
 	}
 }
 
-// awaitLine waits for a line with all these words. Lines of both paths come in any
+// awaitLine causes a line with all these words and waits for it; the two paths begin to
+// be traced at their own times, so it is caused again. Lines of both paths come in any
 // order: the others are left.
-func awaitLine(t *testing.T, lines chan string, words ...string) {
+func awaitLine(t *testing.T, lines chan string, cause func(), words ...string) {
 	t.Helper()
+	cause()
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
 	var passed []string
 	defer func() {
 		for _, line := range passed {
@@ -76,6 +81,8 @@ func awaitLine(t *testing.T, lines chan string, words ...string) {
 				return
 			}
 			passed = append(passed, line)
+		case <-again.C:
+			cause()
 		case <-deadline:
 			t.Fatalf("no sample with %q among\n%s", words, strings.Join(passed, "\n"))
 		}

@@ -46,7 +46,7 @@ var (
 	serverHost      = netip.MustParseAddr("2001:db8::2")
 )
 
-const serverTimeout = 10 * time.Second
+const serverTimeout = testutil.Patience
 
 func serverConfig() config.Server {
 	cfg := config.DefaultServer()
@@ -111,9 +111,12 @@ func runServerIn(ctx context.Context, ns *testutil.Netns, s *Server) error {
 	return s.Run(ctx)
 }
 
-// serverLink joins two namespaces by a veth pair named name at both ends.
+// serverLink joins two namespaces by a veth pair named name at both ends, which
+// carries packets then.
 func serverLink(t *testing.T, a, b *testutil.Netns, name string, addrsA []string, addrB string) {
 	t.Helper()
+	a.AddressesAtOnce(t)
+	b.AddressesAtOnce(t)
 	a.Do(t, func() error {
 		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name, PeerNamespace: netlink.NsFd(b.Handle())}
 		if err := netlink.LinkAdd(veth); err != nil {
@@ -122,6 +125,8 @@ func serverLink(t *testing.T, a, b *testutil.Netns, name string, addrsA []string
 		return serverAddrs(name, addrsA...)
 	})
 	b.Do(t, func() error { return serverAddrs(name, addrB) })
+	a.AwaitLinks(t, name)
+	b.AwaitLinks(t, name)
 }
 
 func serverAddrs(link string, addrs ...string) error {
