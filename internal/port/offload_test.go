@@ -255,7 +255,11 @@ func offloadHost(t *testing.T, addr netip.Prefix, offload bool) (tun *TUN, ns *t
 		if err := h.SetUp("t0"); err != nil {
 			return err
 		}
-		return h.AddAddr("t0", addr)
+		if err := h.AddAddr("t0", addr); err != nil {
+			return err
+		}
+		testutil.AwaitLocal(t, addr.Addr())
+		return nil
 	})
 	return tun, ns
 }

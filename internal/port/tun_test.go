@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 var (
@@ -32,6 +33,7 @@ func openTUN(t testing.TB, h *Host, cfg TUNConfig) *TUN {
 	if err := h.AddAddr(tun.Name(), tunHost); err != nil {
 		t.Fatal(err)
 	}
+	testutil.AwaitLocal(t, tunHost.Addr())
 	return tun
 }
 

@@ -5,6 +5,8 @@ package testutil
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"testing"
 	"time"
@@ -74,14 +76,37 @@ func ready(name string) error {
 			linkLocal = true
 			continue
 		}
-		// The route comes a moment later than the address.
-		routes, err := netlink.RouteGet(a.IP)
-		if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_LOCAL {
-			return fmt.Errorf("%s is not local: %v, %w", a.IP, routes, err)
+		if err := local(a.IP); err != nil {
+			return err
 		}
 	}
 	if !linkLocal {
 		return errors.New("it has no link-local address")
 	}
 	return nil
+}
+
+// local tells why an address is not one of the host's yet. Its route comes a moment
+// later than the address.
+func local(addr net.IP) error {
+	routes, err := netlink.RouteGet(addr)
+	if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_LOCAL {
+		return fmt.Errorf("%s is not local: %v, %w", addr, routes, err)
+	}
+	return nil
+}
+
+// AwaitLocal waits until an IPv6 address that a device was given, in the network
+// namespace of the calling thread, is one that packets are received for.
+func AwaitLocal(t testing.TB, addr netip.Addr) {
+	t.Helper()
+	for end := time.Now().Add(Patience); ; time.Sleep(time.Millisecond) {
+		err := local(addr.AsSlice())
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
 }

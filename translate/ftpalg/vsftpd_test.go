@@ -114,7 +114,11 @@ func TestClientsAndVsftpd(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return netlink.AddrAdd(lo, &netlink.Addr{IPNet: netlink.NewIPNet(loopback6.AsSlice()), Flags: unix.IFA_F_NODAD})
+		if err := netlink.AddrAdd(lo, &netlink.Addr{IPNet: netlink.NewIPNet(loopback6.AsSlice()), Flags: unix.IFA_F_NODAD}); err != nil {
+			return err
+		}
+		testutil.AwaitLocal(t, loopback6)
+		return nil
 	})
 	server := ftptest.Start(t, ns, peers.Vsftpd{Address: loopback4, PassiveMin: firstPassive, PassiveMax: lastPassive})
 	r := &relays{t: t, ns: ns}

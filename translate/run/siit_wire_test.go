@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate"
 )
 
@@ -38,7 +39,13 @@ func TestSIITLeavesOtherRoutes(t *testing.T) {
 		t.Fatal(err)
 	}
 	native6, native4 := netip.MustParseAddr("2001:db8:64::192.0.2.9"), netip.MustParseAddr("198.51.100.9")
-	w.six.Do(t, func() error { return address("v6", native6.String()+"/128") })
+	w.six.Do(t, func() error {
+		if err := address("v6", native6.String()+"/128"); err != nil {
+			return err
+		}
+		testutil.AwaitLocal(t, native6)
+		return nil
+	})
 	w.four.Do(t, func() error { return address("v4", native4.String()+"/32") })
 	w.gateway.Do(t, func() error {
 		return errors.Join(routeVia("v6", native6, sixAddr), routeVia("v4", native4, fourAddr))
