@@ -9,9 +9,12 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // ahead is how many frames the stream may be ahead of the programs; the ring of a
@@ -98,6 +101,10 @@ func TestSuccessorMissesNoFrame(t *testing.T) {
 			}
 			close(stop)
 			n := <-sent
+			end := time.Now().Add(testutil.Patience) // some are under way
+			for first.seen(t)+second.seen(t) < n && time.Now().Before(end) {
+				time.Sleep(time.Millisecond)
+			}
 			if got := first.seen(t) + second.seen(t); got != n {
 				t.Errorf("of %d frames %d met a program", n, got)
 			}
@@ -144,16 +151,16 @@ func TestSuccessorInAnotherMode(t *testing.T) {
 				w.finish(t, w.mustAttach(t, first.Programs, before).Leave)
 				before.Pins.Close()
 				w.send(t, 5)
-				if got := first.seen(t); got != 5 {
+				if got := first.await(t, 5); got != 5 {
 					t.Fatalf("the predecessor's program saw %d of 5 frames", got)
 				}
 				after.Pins = w.openPins(t, root)
 				a := w.mustAttach(t, second.Programs, after)
 				w.send(t, 5)
-				if got := first.seen(t); got != 5 {
+				if got := first.await(t, 5); got != 5 {
 					t.Errorf("the predecessor's program still sees frames: %d", got-5)
 				}
-				if got := second.seen(t); got != 5 {
+				if got := second.await(t, 5); got != 5 {
 					t.Errorf("the successor's program saw %d of 5 frames", got)
 				}
 				w.finish(t, a.Close)
@@ -242,7 +249,7 @@ func TestPredecessorsDeviceIsGone(t *testing.T) {
 		o.Pins = w.openPins(t, root)
 		a := w.mustAttach(t, c.Programs, o)
 		w.send(t, 5)
-		if got := c.seen(t); got != 5 {
+		if got := c.await(t, 5); got != 5 {
 			t.Errorf("%s, classic %t: the program saw %d of 5 frames", o.Mode, o.Classic, got)
 		}
 		w.finish(t, a.Close)

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"net"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -72,9 +74,16 @@ func (w *wire) show(t *testing.T) {
 	})
 }
 
-// send sends n Ethernet frames from the far end.
+// send sends n Ethernet frames from the far end, and waits until they have come to the
+// near one: a frame that passes XDP comes to a packet socket in front of tc.
 func (w *wire) send(t *testing.T, n int) {
 	t.Helper()
+	var tap int
+	w.near.Do(t, func() (err error) {
+		tap, err = packetSocket("port")
+		return err
+	})
+	defer unix.Close(tap)
 	w.far.Do(t, func() error {
 		l, err := net.InterfaceByName("host")
 		if err != nil {
@@ -93,6 +102,15 @@ func (w *wire) send(t *testing.T, n int) {
 		}
 		return nil
 	})
+	buf, got := make([]byte, 2048), 0
+	for end := time.Now().Add(testutil.Patience); got < n; {
+		if m, _, err := unix.Recvfrom(tap, buf, 0); err == nil && slices.Equal(buf[:m], testFrame) {
+			got++
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d frames have come", got, n)
+		}
+	}
 }
 
 // testFrame is a frame of a type that no host sends by itself (IEEE 802 local
@@ -163,6 +181,17 @@ func dataOffset(kind ebpf.ProgramType) int16 {
 		return 0
 	}
 	return 76
+}
+
+// await returns how many test frames met one of the programs once these are as many as
+// wanted: at tc the last frame may be on its way to them.
+func (c *counter) await(t *testing.T, want uint64) (n uint64) {
+	t.Helper()
+	for end := time.Now().Add(testutil.Patience); ; time.Sleep(time.Millisecond) {
+		if n = c.seen(t); n >= want || time.Now().After(end) {
+			return n
+		}
+	}
 }
 
 // seen returns how many test frames met one of the programs.

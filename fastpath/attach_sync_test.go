@@ -71,7 +71,7 @@ func TestSyncFollowsADeviceThatComesBack(t *testing.T) {
 					t.Errorf("with the device back the report is %+v", r)
 				}
 				w.send(t, 5)
-				if got := c.seen(t); got != 5 {
+				if got := c.await(t, 5); got != 5 {
 					t.Errorf("the program saw %d of 5 frames", got)
 				}
 				w.finish(t, a.Close)
@@ -100,7 +100,7 @@ func TestSyncDecidesLate(t *testing.T) {
 	}
 	wantWords(t, r.Why, "veth pair")
 	w.send(t, 5)
-	if got := c.seen(t); got != 5 {
+	if got := c.await(t, 5); got != 5 {
 		t.Errorf("the program saw %d of 5 frames", got)
 	}
 }
@@ -128,7 +128,7 @@ func TestSyncLeavesOutWhatDoesNotFit(t *testing.T) {
 	}
 	wantWords(t, reports[1].Why, "the other devices use XDP", "bridge", "set fast_path to auto or tc")
 	w.send(t, 5)
-	if got := c.seen(t); got != 5 {
+	if got := c.await(t, 5); got != 5 {
 		t.Errorf("the program saw %d of 5 frames", got)
 	}
 	if changed, _ := w.sync(t, a); changed {

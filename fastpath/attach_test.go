@@ -32,12 +32,12 @@ func TestAttachRunsThePrograms(t *testing.T) {
 				t.Errorf("the report is %+v, want port by %s and a reason", r, row.hook)
 			}
 			w.send(t, 10)
-			if got := c.seen(t); got != 10 {
+			if got := c.await(t, 10); got != 10 {
 				t.Errorf("the program saw %d of 10 frames", got)
 			}
 			w.finish(t, a.Close)
 			w.send(t, 10)
-			if got := c.seen(t); got != 10 {
+			if got := c.await(t, 10); got != 10 {
 				t.Errorf("the detached program saw %d frames more", got-10)
 			}
 			w.near.Do(t, func() error {
@@ -67,7 +67,7 @@ func TestAttachTheTunnelsEgress(t *testing.T) {
 			t.Errorf("the report is %+v, want the egress of host", r)
 		}
 		w.send(t, 7)
-		if got := c.seen(t); got != 7 {
+		if got := c.await(t, 7); got != 7 {
 			t.Errorf("classic %t: the program saw %d of 7 frames that were sent", classic, got)
 		}
 	}
@@ -98,7 +98,7 @@ func TestAttachRefusesAnothersXDP(t *testing.T) {
 	_, err := w.attach(t, c.Programs, AttachConfig{Mode: ModeXDP})
 	wantWords(t, err, "port", "count_xdp", "detach")
 	w.send(t, 5)
-	if got := other.seen(t); got != 5 {
+	if got := other.await(t, 5); got != 5 {
 		t.Errorf("the other program saw %d of 5 frames after the refusal", got)
 	}
 }
@@ -114,10 +114,10 @@ func TestAutoLeavesAnothersXDPAlone(t *testing.T) {
 	wantWords(t, r.Why, "count_xdp")
 	wantWords(t, r.Warnings, "count_xdp", "first")
 	w.send(t, 5)
-	if got := other.seen(t); got != 5 {
+	if got := other.await(t, 5); got != 5 {
 		t.Errorf("the other program saw %d of 5 frames", got)
 	}
-	if got := c.seen(t); got != 5 {
+	if got := c.await(t, 5); got != 5 {
 		t.Errorf("ours saw %d of 5 frames", got)
 	}
 }
@@ -191,7 +191,7 @@ func TestAutoFallsBackToTC(t *testing.T) {
 				wantWords(t, r.Why, row.words...)
 			}
 			w.send(t, 5)
-			if got := c.seen(t); got != 5 {
+			if got := c.await(t, 5); got != 5 {
 				t.Errorf("the programs saw frames %d times, want 5", got)
 			}
 		})

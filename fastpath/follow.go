@@ -86,6 +86,7 @@ type Follower struct {
 	lastRoute, restUntil       time.Time
 	bumps, overruns, recounts  atomic.Uint64
 	probes, changes, classesIn atomic.Uint64
+	settled                    atomic.Bool // nothing that was heard is left to be done
 }
 
 // FollowStats counts what a [Follower] did since it was made.
@@ -224,6 +225,7 @@ func (f *Follower) step(ctx context.Context) error {
 	// Whoever calls wake has sent or cancelled before; what came in before the
 	// deadline was set is seen here, what comes later ends the wait.
 	if ctx.Err() == nil && len(f.jobs) == 0 {
+		f.settled.Store(!f.running && f.next().IsZero())
 		if err := f.await(); err != nil {
 			return err
 		}
@@ -273,6 +275,7 @@ func (f *Follower) drain() error {
 
 // received handles what one read returned.
 func (f *Follower) received(n int, err error) error {
+	f.settled.Store(false)
 	now := time.Now()
 	switch {
 	case errors.Is(err, unix.ENOBUFS):

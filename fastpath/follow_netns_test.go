@@ -64,7 +64,7 @@ type stage struct {
 	follower *Follower
 }
 
-const longEnough = 10 * time.Second
+const longEnough = testutil.Patience
 
 // follow starts a follower of a namespace with the addresses 192.0.2.1/24 and
 // 2001:db8:1::1/64 on "up"; the far end has .2 and ::2.
@@ -84,8 +84,9 @@ func follow(t *testing.T, before func(*Follower)) *stage {
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	f := &stage{t: t, ns: testutil.NewNetns(t), far: testutil.NewNetns(t), table: newFakeTable(t)}
+	// An address that becomes usable a second later would be a change that no test made.
 	for _, ns := range []*testutil.Netns{f.ns, f.far} {
-		ns.Do(t, addressesAtOnce)
+		ns.AddressesAtOnce(t)
 	}
 	f.ns.Do(t, func() error {
 		veth := &netlink.Veth{
@@ -97,6 +98,8 @@ func newStage(t *testing.T) *stage {
 		return addresses("up", "192.0.2.1/24", "2001:db8:1::1/64")
 	})
 	f.far.Do(t, func() error { return addresses("down", "192.0.2.2/24", "2001:db8:1::2/64") })
+	f.ns.AwaitLinks(t, "up")
+	f.far.AwaitLinks(t, "down")
 	f.ns.Do(t, func() (err error) {
 		f.follower, err = NewFollower(f.table)
 		return err
@@ -115,15 +118,6 @@ func (f *stage) run() {
 			f.t.Error(err)
 		}
 	})
-}
-
-// addressesAtOnce has link-local addresses usable without asking for duplicates,
-// whose end a second later would be a change that no test made.
-func addressesAtOnce() error {
-	if err := sysctl("ipv6/conf/default/accept_dad", "0"); err != nil {
-		return err
-	}
-	return sysctl("ipv6/conf/default/dad_transmits", "0")
 }
 
 func addresses(link string, prefixes ...string) error {
@@ -157,15 +151,15 @@ func (f *stage) await(what string, done func() bool) {
 	}
 }
 
-// quiet waits until no change has come and no bump is due for a while.
+// quiet waits until all that the follower has heard of is done, classes and second
+// bumps, and nothing more has come for a while.
 func (f *stage) quiet() {
 	f.t.Helper()
-	for {
+	for still := false; !still; {
+		f.await("nothing to be left", f.follower.settled.Load)
 		before := f.follower.Stats()
 		time.Sleep(2 * quietDelay)
-		if f.follower.Stats() == before {
-			break
-		}
+		still = f.follower.settled.Load() && f.follower.Stats() == before
 	}
 	select {
 	case <-f.table.bumps:
@@ -461,12 +455,13 @@ func (f *stage) bumpless(during string) {
 	}
 }
 
-// fasterProbes has the kernel ask every 100 ms instead of every second.
+// fasterProbes has the kernel ask every 300 ms instead of every second. After three
+// questions a neighbour that had no time to answer is gone.
 func fasterProbes(link string) error {
-	if err := sysctl("ipv4/neigh/"+link+"/retrans_time_ms", "100"); err != nil {
+	if err := sysctl("ipv4/neigh/"+link+"/retrans_time_ms", "300"); err != nil {
 		return err
 	}
-	return sysctl("ipv6/neigh/"+link+"/retrans_time_ms", "100")
+	return sysctl("ipv6/neigh/"+link+"/retrans_time_ms", "300")
 }
 
 // resolve makes the kernel find a neighbour, and waits until it has.

@@ -15,10 +15,11 @@ import (
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
+// testHostConfig has limits of which a test that takes a minute is not near.
 func testHostConfig(tunnel int) HostConfig {
 	return HostConfig{
 		Endpoints: 1000, Tunnel: tunnel, MTU: 1280,
-		Send: 30 * time.Second, Receive: 28 * time.Second, Contact: time.Hour,
+		Send: 30 * time.Minute, Receive: 28 * time.Minute, Contact: time.Hour,
 	}
 }
 
