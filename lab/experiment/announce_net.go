@@ -169,7 +169,7 @@ func (r *announceRelay) number() int {
 
 // announceWait bounds the wait for a session, and for a route to move: a speaker
 // that was refused calls again after some seconds.
-const announceWait = 30 * time.Second
+const announceWait = time.Minute
 
 // awaitSessions waits until the router has heard of the prefix from all relays.
 func (n *announceNet) awaitSessions(ctx context.Context) error {
@@ -208,13 +208,12 @@ func (n *announceNet) until(ctx context.Context, problem string, done func() (bo
 // ask asks BIRD. One that has just been started may not listen yet.
 func (n *announceNet) ask(command string) (answer string, err error) {
 	socket := filepath.Clean(n.bird.Socket(n.daemons.dir))
-	for range 100 {
-		if answer, err = peers.AskBird(socket, command); err == nil || !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED) {
+	for end := time.Now().Add(daemonStart); ; time.Sleep(10 * time.Millisecond) {
+		answer, err = peers.AskBird(socket, command)
+		if err == nil || !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED) || time.Now().After(end) {
 			return answer, err
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
-	return answer, err
 }
 
 // nextHop6 is the next hop of a node's route to a prefix; not valid if there is

@@ -17,9 +17,9 @@ import (
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
-// addressWait bounds the wait for a client's address: three tries of 4 s and
-// as much again for a second round (RFC 4380 section 5.2.1).
-const addressWait = 24 * time.Second
+// addressWait bounds the wait for a client's address: several rounds of three tries
+// of 4 s (RFC 4380 section 5.2.1).
+const addressWait = time.Minute
 
 // routes sees the routes of a node appear.
 type routes struct {

@@ -105,9 +105,9 @@ func (w *streamWay) stream(ctx context.Context, d streamDirection) (float64, err
 		return 0, err
 	}
 	defer in.Close()
-	poured := make(chan error, 1)
-	go func() { poured <- pour(out) }()
-	n, took, err := drink(in)
+	poured, enough := make(chan error, 1), make(chan struct{})
+	go func() { poured <- pour(out, enough) }()
+	n, took, err := drink(in, sync.OnceFunc(func() { close(enough) }))
 	if err := errors.Join(err, <-poured); err != nil {
 		return 0, err
 	}
@@ -142,25 +142,30 @@ func connectTCP(ctx context.Context, from, to *lab.Node, at netip.Addr) (out, in
 	return out, in, errors.Join(err, acceptErr)
 }
 
-// pour sends for longer than the receiver counts. It ends first, so that nothing is
-// sent to a receiver that has gone.
-func pour(out net.Conn) error {
+// pour sends until the receiver has counted enough. It ends first, so that nothing
+// is sent to a receiver that has gone.
+func pour(out net.Conn, enough <-chan struct{}) error {
 	defer out.Close()
 	if err := out.SetWriteDeadline(time.Now().Add(daemonStart)); err != nil {
 		return err
 	}
 	block := make([]byte, streamBlock)
-	for begin := time.Now(); time.Since(begin) < streamTime+streamWarm; {
+	for {
+		select {
+		case <-enough:
+			return nil
+		default:
+		}
 		if _, err := out.Write(block); err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
-// drink counts what arrives until streamTime, once the stream has grown, and then
-// reads to the end.
-func drink(in net.Conn) (n int, took time.Duration, err error) {
+// drink counts what arrives until streamTime, once the stream has grown, says that
+// it is enough, and reads to the end.
+func drink(in net.Conn, enough func()) (n int, took time.Duration, err error) {
+	defer enough()
 	block := make([]byte, streamBlock)
 	begin := time.Now()
 	if err := in.SetReadDeadline(begin.Add(daemonStart)); err != nil {
@@ -183,6 +188,7 @@ func drink(in net.Conn) (n int, took time.Duration, err error) {
 			n += got
 			if time.Since(begin) >= streamTime {
 				took = time.Since(warm)
+				enough()
 			}
 		}
 	}

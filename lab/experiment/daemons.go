@@ -40,7 +40,7 @@ func (m maker) title() string {
 
 // daemonStart bounds the time until a daemon serves. Each needs milliseconds;
 // the rest is for a loaded machine.
-const daemonStart = 15 * time.Second
+const daemonStart = time.Minute
 
 // daemons knows how the programs are started: Isthmus by a configuration file
 // as a user would write it, peers from their private folder.
@@ -271,6 +271,24 @@ func (c *teredoClient) askNAT(ctx context.Context) (n natReport, err error) {
 		}
 	}
 	return n, fmt.Errorf("%s does not tell its state", c.name)
+}
+
+// awaitNAT waits until a running Isthmus client knows its kind of NAT, which it
+// finds out behind its address.
+func (c *teredoClient) awaitNAT(ctx context.Context) (natReport, error) {
+	ctx, cancel := context.WithTimeout(ctx, daemonStart)
+	defer cancel()
+	for {
+		n, err := c.askNAT(ctx)
+		if err != nil || n.Kind != "" && !strings.HasPrefix(n.Kind, "unknown") {
+			return n, err
+		}
+		select {
+		case <-ctx.Done():
+			return n, fmt.Errorf("%s does not know its NAT: %+v", c.name, n)
+		case <-time.After(5 * time.Millisecond): // the control socket tells no events
+		}
+	}
 }
 
 // stop ends the client.

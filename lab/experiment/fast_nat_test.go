@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -22,8 +21,10 @@ const fastPings = 10
 // each other through a relay's fast path. Data of every kind, symmetric ones
 // included, must be counted as forwarded by the program, both ways.
 func TestFastPathOfEveryKind(t *testing.T) {
+	t.Parallel()
 	for _, hook := range []string{"tc", "xdp"} {
 		t.Run(hook, func(t *testing.T) {
+			t.Parallel()
 			ctx, e := testEnv(t)
 			n, err := drawTeredo(ctx, e, "fast-"+hook, teredoPlan{NATs: matrixKinds})
 			if err != nil {
@@ -72,8 +73,8 @@ func pingBothWays(ctx context.Context, t *testing.T, n *teredoNet, c *teredoClie
 		from *lab.Node
 		what lab.Ping
 	}{
-		{c.node, lab.Ping{To: hostAddr, Count: fastPings, Interval: hostInterval}},
-		{n.host, lab.Ping{To: c.addr, Count: fastPings, Interval: hostInterval}},
+		{c.node, lab.Ping{To: hostAddr, Count: fastPings, Interval: hostInterval, Timeout: answerWait}},
+		{n.host, lab.Ping{To: c.addr, Count: fastPings, Interval: hostInterval, Timeout: answerWait}},
 	} {
 		r, err := p.from.Ping(ctx, p.what)
 		if err != nil {
@@ -99,7 +100,7 @@ func pingBothWays(ctx context.Context, t *testing.T, n *teredoNet, c *teredoClie
 // relayCounts is what the relay has counted.
 func (n *teredoNet) relayCounts(ctx context.Context, t *testing.T) map[string]float64 {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, daemonStart)
 	defer cancel()
 	status, err := control.NewClient(n.daemons.socket(n.relay, "relay")).Status(ctx)
 	if err != nil {

@@ -48,7 +48,7 @@ func (n *teredoNet) askPath(ctx context.Context) (p pathReport, err error) {
 // awaitPath waits until packets take that way.
 func (n *teredoNet) awaitPath(t *testing.T, ctx context.Context, want string) pathReport {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(daemonStart); ; time.Sleep(10 * time.Millisecond) {
 		p, err := n.askPath(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -75,6 +75,7 @@ const netfilterRule = `table inet guard { chain forward { type filter hook forwa
 // from then on, status says why the engine carries the packets, and when it goes,
 // the fast path comes back.
 func TestNothingIsBypassedSilently(t *testing.T) {
+	t.Parallel()
 	blackhole := netlink.Route{Table: 100, Type: unix.RTN_BLACKHOLE}
 	rule := netlink.NewRule()
 	rule.Family, rule.Table, rule.Priority = netlink.FAMILY_V6, 100, 50
@@ -130,9 +131,12 @@ func TestNothingIsBypassedSilently(t *testing.T) {
 			}
 			startAll(t, ctx, n)
 			before := n.awaitPath(t, ctx, "tc")
-			n.mustReach(t, ctx, true)
-			if now := n.awaitPath(t, ctx, "tc"); now.fastPackets() == before.fastPackets() {
-				t.Errorf("the fast path carries nothing: %v", now.Packets)
+			// The first packets wait for bubbles, all of them on a busy machine.
+			now := before
+			for end := time.Now().Add(daemonStart); now.fastPackets() == before.fastPackets(); now = n.awaitPath(t, ctx, "tc") {
+				if n.mustReach(t, ctx, true); time.Now().After(end) {
+					t.Fatalf("the fast path carries nothing: %v", now.Packets)
+				}
 			}
 
 			if err := c.set(ctx, n.relay); errors.Is(err, unix.EOPNOTSUPP) && c.name == "VRF" {
@@ -185,7 +189,11 @@ func run(ctx context.Context, node *lab.Node, argv ...string) error {
 // mustReach checks whether the host's echo requests reach the client.
 func (n *teredoNet) mustReach(t *testing.T, ctx context.Context, want bool) {
 	t.Helper()
-	r, err := n.host.Ping(ctx, lab.Ping{To: n.clients[0].addr, Count: 5, Interval: 20 * time.Millisecond})
+	p := lab.Ping{To: n.clients[0].addr, Count: 5, Interval: 20 * time.Millisecond}
+	if want {
+		p.Timeout = answerWait
+	}
+	r, err := n.host.Ping(ctx, p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -206,7 +206,7 @@ func (m *mobileNet) moveHard(ctx context.Context, _ int, into *handoff) error {
 	if err := m.awaitPaths(ctx, "eth0 in_use, wlan0 standing_by"); err != nil {
 		return err
 	}
-	r, err := m.mobile.node.Ping(ctx, lab.Ping{To: hostAddr, Count: movePings, Interval: flowGap})
+	r, err := m.mobile.node.Ping(ctx, lab.Ping{To: hostAddr, Count: movePings, Interval: flowGap, Timeout: answerWait})
 	if err != nil {
 		return err
 	}
@@ -255,7 +255,7 @@ func (m *mobileNet) killServer(ctx context.Context, _ int, into *handoff) error 
 }
 
 // freshHosts is how many addresses that were never contacted the host gets.
-const freshHosts = 100
+const freshHosts = 250
 
 func freshHost(i int) netip.Addr {
 	b := hostAddr.As16()

@@ -20,7 +20,8 @@ const (
 	// flowGap is the pause between the packets of a flow: 50 a second, as of a
 	// telephone call.
 	flowGap = 20 * time.Millisecond
-	// flowEnd is how long a flow waits for its last answers.
+	// flowEnd is how long a flow waits for answers that are missing when its last
+	// packet is answered, or will not be.
 	flowEnd = time.Second
 	// flowWarm is how many answers in a row make a flow steady.
 	flowWarm = 25
@@ -168,10 +169,32 @@ func (f *flow) steady(since time.Time) bool {
 	return false
 }
 
-// end waits for the last answers, stops, and gives the packets.
+// awaitAnswers waits until the packets are as they should be, or for some time.
+func (f *flow) awaitAnswers(wait time.Duration, enough func([]flowPacket) bool) {
+	late := time.After(wait)
+	for {
+		f.mu.Lock()
+		done := enough(f.packets)
+		f.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-f.change:
+		case <-late:
+			return
+		}
+	}
+}
+
+// end stops, waits for the last answers, and gives the packets.
 func (f *flow) end() []flowPacket {
 	f.stop()
-	time.Sleep(flowEnd) // for answers that may still come: nothing tells that there are none
+	f.awaitAnswers(answerWait, func(p []flowPacket) bool { return !p[len(p)-1].back.IsZero() })
+	// Nothing tells that a missing one does not come.
+	f.awaitAnswers(flowEnd, func(p []flowPacket) bool {
+		return !slices.ContainsFunc(p, func(x flowPacket) bool { return x.back.IsZero() })
+	})
 	f.client.Close()
 	f.server.Close()
 	f.done.Wait()

@@ -5,6 +5,7 @@ package experiment
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,7 +25,16 @@ const binaryEnv = "ISTHMUS_BINARY"
 // buildFolder holds the program that the tests built.
 var buildFolder string
 
+// atOnce is how many tests run beside each other of those that are parallel: they wait
+// for timers of daemons more than they work, and no time of theirs is judged. What
+// loads the machine runs alone.
+const atOnce = "4"
+
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", atOnce); err != nil {
+		panic(err)
+	}
 	status := m.Run()
 	if buildFolder != "" {
 		_ = os.RemoveAll(buildFolder)
@@ -65,7 +75,8 @@ func testEnv(t *testing.T) (context.Context, *lab.Env) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	// The time of the package ends a test that hangs; this ends what it started.
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	t.Cleanup(cancel)
 	return ctx, &lab.Env{Binary: path, Peers: found.Dir, Out: t.Output()}
 }

@@ -20,7 +20,7 @@ const (
 	naptLatencyGap    = 300 * time.Microsecond // time for a program to come to rest
 	naptLatencySlice  = 40                     // round trips
 	naptLatencyRounds = 60
-	naptLatencyLimit  = time.Second // an answer that takes longer is lost
+	naptLatencyLimit  = answerWait // an answer that takes longer is lost
 )
 
 // naptSizes are those of the 1998 table, in bytes of the IPv6 packet.

@@ -277,7 +277,7 @@ func (n *naptPaths) takeFrames() error {
 }
 
 // naptReady bounds the time until a translator translates.
-const naptReady = 15 * time.Second
+const naptReady = daemonStart
 
 // await sends echo requests until one is answered.
 func (p *naptPath) await(ctx context.Context) error {

@@ -31,7 +31,14 @@ const (
 )
 
 // programLimit bounds the run of one program.
-const programLimit = 10 * time.Second
+const programLimit = time.Minute
+
+// How long ping and traceroute wait for an answer, in seconds. A hop that does not
+// answer fails a row, however it is waited for; tayga's fail in another way.
+const (
+	pingPatience = "20"
+	hopPatience  = "5"
+)
 
 // caller is the node that calls in that direction, and the address that it calls.
 func (n *appNet) caller(d appDirection) (*lab.Node, netip.Addr) {
@@ -213,7 +220,7 @@ func tryTelnet(ctx context.Context, n *appNet, d appDirection) error {
 
 func tryPing(ctx context.Context, n *appNet, d appDirection) error {
 	node, to := n.caller(d)
-	out, err := n.run(ctx, node, "ping", "-n", "-c", "3", "-i", "0.05", "-W", "1", "-e", strconv.Itoa(echoIdent), to.String())
+	out, err := n.run(ctx, node, "ping", "-n", "-c", "3", "-i", "0.05", "-W", pingPatience, "-e", strconv.Itoa(echoIdent), to.String())
 	if err != nil {
 		return errors.Join(err, expect(out, " 3 received"))
 	}
@@ -233,7 +240,7 @@ func tryTraceroute(args ...string) func(context.Context, *appNet, appDirection) 
 		if d == from4 {
 			want = []netip.Addr{appRouter4, appBox4, n.router6In4(), appMapped}
 		}
-		out, err := n.run(ctx, node, "traceroute.db", append(args, "-n", "-q", "1", "-w", "1", "-m", "10", to.String())...)
+		out, err := n.run(ctx, node, "traceroute.db", append(args, "-n", "-q", "1", "-w", hopPatience, "-m", "10", to.String())...)
 		if err != nil {
 			return err
 		}

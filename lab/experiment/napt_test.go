@@ -30,6 +30,7 @@ func TestTranslatorTables(t *testing.T) {
 // Applications must work, and errors come back right. Tayga's failures are known:
 // others mean that the topology changed, or the trials.
 func TestTranslatedApplications(t *testing.T) {
+	t.Parallel()
 	ctx, e := testEnv(t)
 	programs, errs, err := tryAll(ctx, e, naptApplicationWays)
 	if err != nil {

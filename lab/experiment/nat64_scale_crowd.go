@@ -21,7 +21,8 @@ const (
 	expiryPoll  = time.Second
 	expiryLeft  = 2 // sessions that stay: the ping's, and one that a straggler made
 	pingGap     = time.Millisecond
-	pingSlice   = 250 // pings
+	pingSlice   = 250         // pings
+	pingLimit   = time.Second // an answer that takes longer is not in the figures
 )
 
 // scaleCrowd fills the tables, measures with them full, and watches their end.
@@ -187,7 +188,7 @@ func (l *loadedNAPT) pings(p *naptPath) (times []float64, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p.echoes.Await(0, pingSlice, naptLatencyLimit)
+	p.echoes.Await(0, pingSlice, pingLimit)
 	for _, t := range p.echoes.Latencies(0, pingSlice) {
 		times = append(times, float64(t)/float64(time.Microsecond))
 	}

@@ -123,7 +123,7 @@ func (g *nat64Guide) fetch(ctx context.Context, host string, at netip.Addr) (str
 }
 
 func (g *nat64Guide) ping(ctx context.Context, to netip.Addr) (string, error) {
-	r, err := g.client.Ping(ctx, lab.Ping{To: to, Count: 3, Interval: 10 * time.Millisecond})
+	r, err := g.client.Ping(ctx, lab.Ping{To: to, Count: 3, Interval: 10 * time.Millisecond, Timeout: answerWait})
 	if err == nil && r.Lost() > 0 {
 		err = fmt.Errorf("%d of %d were lost", r.Lost(), r.Sent())
 	}
@@ -134,7 +134,7 @@ func (g *nat64Guide) ping(ctx context.Context, to netip.Addr) (string, error) {
 }
 
 func (g *nat64Guide) way(ctx context.Context) (string, error) {
-	out, err := g.peer(ctx, "traceroute.db", "-I", "-n", "-q", "1", "-w", "1", "-m", "10", translated(tourPrefix, tourSite4).String())
+	out, err := g.peer(ctx, "traceroute.db", "-I", "-n", "-q", "1", "-w", hopPatience, "-m", "10", translated(tourPrefix, tourSite4).String())
 	if err != nil {
 		return out, err
 	}

@@ -9,6 +9,7 @@ import (
 
 // TestNAT64Tour takes the tour; each of its steps checks itself.
 func TestNAT64Tour(t *testing.T) {
+	t.Parallel()
 	ctx, e := testEnv(t)
 	var out strings.Builder
 	e.Out = &out

@@ -163,7 +163,11 @@ func measureCases(ctx context.Context, e *lab.Env, who maker, plan matrixPlan) (
 		if !ok {
 			return lab.PingResult{}, nil
 		}
-		return p.from.node.Ping(ctx, lab.Ping{To: p.to.addr, Count: plan.Pings, Interval: plan.Interval})
+		ping := lab.Ping{To: p.to.addr, Count: plan.Pings, Interval: plan.Interval}
+		if who == isthmus && !natCases[i].trap {
+			ping.Timeout = plan.Patience
+		}
+		return p.from.node.Ping(ctx, ping)
 	})
 }
 

@@ -30,6 +30,9 @@ type matrixPlan struct {
 	// together must last longer.
 	Pings    int
 	Interval time.Duration
+	// Patience is how long the last ping of a pair that is known to connect may
+	// take; 0 is as long as any.
+	Patience time.Duration
 }
 
 // fullMatrix is the matrix as it is published: nine pings, one a second.
@@ -111,7 +114,7 @@ func (m *matrix) measure(ctx context.Context, n *teredoNet, who maker, plan matr
 // both ways cold. They take turns, since the time of the first ping counts.
 func (m *matrix) hosts(ctx context.Context, n *teredoNet, callers, called []*teredoClient, plan matrixPlan) error {
 	ping := func(from *lab.Node, to netip.Addr, into *[]lab.PingResult) error {
-		r, err := from.Ping(ctx, lab.Ping{To: to, Count: plan.Pings, Interval: hostInterval})
+		r, err := from.Ping(ctx, lab.Ping{To: to, Count: plan.Pings, Interval: hostInterval, Timeout: answerWait})
 		*into = append(*into, r)
 		return err
 	}
@@ -135,6 +138,9 @@ func (m *matrix) round(ctx context.Context, callers, called []*teredoClient, rou
 	column := func(row int) int { return (row + round) % len(called) }
 	results, err := together(len(callers), func(row int) (lab.PingResult, error) {
 		p := lab.Ping{To: called[column(row)].addr, Count: plan.Pings, Interval: plan.Interval}
+		if callers[row].expected(row, column(row)) {
+			p.Timeout = plan.Patience
+		}
 		return callers[row].node.Ping(ctx, p)
 	})
 	for row, r := range results {

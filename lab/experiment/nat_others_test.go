@@ -15,8 +15,9 @@ import (
 // A faster run than the one that is shown: a relay is asked 2 s behind the first
 // ping, so that the pings must last longer.
 func TestNATOthers(t *testing.T) {
+	t.Parallel()
 	ctx, e := testEnv(t)
-	plan := matrixPlan{Pings: 9, Interval: 400 * time.Millisecond}
+	plan := matrixPlan{Pings: 9, Interval: 400 * time.Millisecond, Patience: answerWait}
 	o, err := measureOthers(ctx, e, plan)
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +27,9 @@ func TestNATOthers(t *testing.T) {
 	if err := r.WriteText(t.Output()); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Verdict(true); err != nil {
+	// Faults are pairs that do not connect. How soon neighbours meet has a test of its
+	// own.
+	if err := r.Verdict(false); err != nil {
 		t.Error(err)
 	}
 	// Miredo's results are known: others mean that the boxes changed.

@@ -35,6 +35,16 @@ var promised = [][]string{
 	{bySNS, bySNS, byPP, "", bySS, byPP},
 }
 
+// expected tells whether a client of one kind is known to connect to another of its
+// maker's: with Isthmus what is promised, and all with the fall-back. Miredo has none
+// of RFC 6081, and calls from behind the first three kinds alone.
+func (c *teredoClient) expected(row, column int) bool {
+	if c.who == miredo {
+		return row < 2 || row == 2 && column < 3
+	}
+	return c.net.fallback || promised[row][column] != ""
+}
+
 // promisedPairs is the number of pairs of the first kinds that some text makes
 // connect.
 func promisedPairs(kinds int) int {

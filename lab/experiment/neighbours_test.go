@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
@@ -50,9 +49,15 @@ func startAll(t *testing.T, ctx context.Context, n *teredoNet) {
 	}
 }
 
+// neighbourTries is how often neighbours may meet late, each time anew: a machine
+// may have no processor for them for a second. A bubble that has to be repeated comes
+// late each time.
+const neighbourTries = 5
+
 // Two clients behind one box are in touch within a second, whether it hairpins or
 // not.
 func TestNeighboursBehindOneBox(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		kind    lab.NATKind
 		hairpin bool
@@ -61,20 +66,37 @@ func TestNeighboursBehindOneBox(t *testing.T) {
 		{lab.SymmetricRandom, false}, {lab.SymmetricSequential, false}, {lab.SymmetricPreserving, false},
 	} {
 		t.Run(fmt.Sprintf("%s, hairpin %v", c.kind, c.hairpin), func(t *testing.T) {
-			ctx, e := testEnv(t)
-			n := testNet(t, ctx, e, nil)
-			drawNeighbours(t, n, c.kind, c.hairpin)
-			startAll(t, ctx, n)
-			r, err := n.clients[0].node.Ping(ctx, lab.Ping{To: n.clients[1].addr, Count: 9, Interval: 50 * time.Millisecond})
-			if err != nil {
-				t.Fatal(err)
+			t.Parallel()
+			var firsts []time.Duration
+			for range neighbourTries {
+				first := firstToNeighbour(t, c.kind, c.hairpin)
+				t.Logf("the first ping took %v", first)
+				if first < time.Second {
+					return
+				}
+				firsts = append(firsts, first)
 			}
-			if r.Lost() > 0 || r.First() >= time.Second {
-				t.Errorf("%d of %d pings lost, the first took %v", r.Lost(), r.Sent(), r.First())
-			}
-			t.Logf("the first ping took %v", r.First())
+			t.Errorf("the first pings took %v", firsts)
 		})
 	}
+}
+
+// firstToNeighbour has a client ping its neighbour behind a new box, and gives the
+// time of the first ping. None may be lost.
+func firstToNeighbour(t *testing.T, kind lab.NATKind, hairpin bool) time.Duration {
+	t.Helper()
+	ctx, e := testEnv(t)
+	n := testNet(t, ctx, e, nil)
+	drawNeighbours(t, n, kind, hairpin)
+	startAll(t, ctx, n)
+	r, err := n.clients[0].node.Ping(ctx, lab.Ping{To: n.clients[1].addr, Count: 9, Interval: 50 * time.Millisecond, Timeout: answerWait})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Lost() > 0 {
+		t.Fatalf("%d of %d pings lost", r.Lost(), r.Sent())
+	}
+	return r.First()
 }
 
 // drawOpen adds two clients behind boxes with open input, and a router between
@@ -108,19 +130,11 @@ func drawOpen(t *testing.T, n *teredoNet, kinds [2]lab.NATKind, lines ...string)
 	}
 }
 
-// awaitNAT waits until a client knows its kind of NAT, which it finds out behind
-// its address.
-func awaitNAT(t *testing.T, ctx context.Context, c *teredoClient) {
+// mustKnowNAT waits until a client knows its kind of NAT.
+func mustKnowNAT(t *testing.T, ctx context.Context, c *teredoClient) {
 	t.Helper()
-	for {
-		n, err := c.askNAT(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n.Kind != "" && !strings.HasPrefix(n.Kind, "unknown") {
-			return
-		}
-		time.Sleep(time.Millisecond) // the status is no event
+	if _, err := c.awaitNAT(ctx); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -128,6 +142,7 @@ func awaitNAT(t *testing.T, ctx context.Context, c *teredoClient) {
 // the answer another port. With a first bubble of low time to live they never see
 // one.
 func TestOpenInputOfBoxes(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		kinds [2]lab.NATKind
 		lines []string
@@ -140,14 +155,19 @@ func TestOpenInputOfBoxes(t *testing.T) {
 		{[2]lab.NATKind{lab.SymmetricPreserving, lab.SymmetricPreserving}, []string{"opening_ttl = 2"}, true},
 	} {
 		t.Run(fmt.Sprintf("%s to %s, %q", c.kinds[0], c.kinds[1], c.lines), func(t *testing.T) {
+			t.Parallel()
 			ctx, e := testEnv(t)
 			n := testNet(t, ctx, e, nil)
 			drawOpen(t, n, c.kinds, c.lines...)
 			startAll(t, ctx, n)
 			for _, c := range n.clients {
-				awaitNAT(t, ctx, c)
+				mustKnowNAT(t, ctx, c)
 			}
-			r, err := n.clients[0].node.Ping(ctx, lab.Ping{To: n.clients[1].addr, Count: 9, Interval: 300 * time.Millisecond})
+			p := lab.Ping{To: n.clients[1].addr, Count: 9, Interval: 300 * time.Millisecond}
+			if c.want {
+				p.Timeout = answerWait
+			}
+			r, err := n.clients[0].node.Ping(ctx, p)
 			if err != nil {
 				t.Fatal(err)
 			}

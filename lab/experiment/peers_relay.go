@@ -135,7 +135,7 @@ func (c *crowd) openEnds(ctx context.Context) error {
 		node *lab.Node
 		to   string
 	}{{c.host, "2001:db8:1::1"}, {c.internet, "198.51.100.1"}, {c.router, "2001:db8:1::2"}, {c.router, "198.51.100.2"}} {
-		if r, err := p.node.Ping(ctx, lab.Ping{To: netip.MustParseAddr(p.to)}); err != nil || r.Lost() > 0 {
+		if r, err := p.node.Ping(ctx, lab.Ping{To: netip.MustParseAddr(p.to), Timeout: answerWait}); err != nil || r.Lost() > 0 {
 			return fmt.Errorf("node %s cannot reach %s: %w", p.node.Name(), p.to, err)
 		}
 	}
@@ -204,7 +204,7 @@ const crowdWindow = 512
 
 // crowdTries is how often a window is met before it counts as a failure: a busy
 // machine loses packets in places that no relay sees.
-const crowdTries = 20
+const crowdTries = 100
 
 // fill makes the relay trust the first n clients: the host sends to each, and each
 // answers.

@@ -120,6 +120,7 @@ func startClient(t *testing.T, ctx context.Context, c *teredoClient) {
 // what goes out, so that a symmetric NAT stays one, and the server sees the
 // reserved port only where the NAT preserves ports.
 func TestReservedPort(t *testing.T) {
+	t.Parallel()
 	for _, method := range []string{"upnp", "nat-pmp"} {
 		for _, tt := range []struct {
 			kind            lab.NATKind
@@ -130,6 +131,7 @@ func TestReservedPort(t *testing.T) {
 			{lab.SymmetricRandom, true, false},
 		} {
 			t.Run(method+" "+string(tt.kind), func(t *testing.T) {
+				t.Parallel()
 				ctx, e := testEnv(t)
 				n := publicNetwork(t, ctx, e, tt.kind)
 				if err := n.startServer(ctx, isthmus); err != nil {
@@ -139,7 +141,7 @@ func TestReservedPort(t *testing.T) {
 				c.reserving(t, ctx, method)
 				startClient(t, ctx, c)
 				c.awaitPort(t, ctx)
-				c.awaitNAT(t, ctx)
+				mustKnowNAT(t, ctx, c)
 				r := c.askPortMapping(t, ctx)
 				want := netip.AddrPortFrom(c.external, clientPort)
 				if r.PortMapping.External != want || r.PortMapping.Method != method {
@@ -165,6 +167,7 @@ func TestReservedPort(t *testing.T) {
 // TestReachedByReservedPort pings clients that RFC 6081 without UPnP cannot reach
 // from where they are called.
 func TestReachedByReservedPort(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		situation string
 		kinds     [2]lab.NATKind
@@ -179,6 +182,7 @@ func TestReachedByReservedPort(t *testing.T) {
 		for _, direction := range [][2]int{{0, 1}, {1, 0}} {
 			name := fmt.Sprintf("%s, from the %s", tt.situation, [...]string{"first", "second"}[direction[0]])
 			t.Run(name, func(t *testing.T) {
+				t.Parallel()
 				ctx, e := testEnv(t)
 				n := publicNetwork(t, ctx, e, tt.kinds[:]...)
 				if err := n.startServer(ctx, isthmus); err != nil {
@@ -192,27 +196,10 @@ func TestReachedByReservedPort(t *testing.T) {
 					if tt.reserve[i] {
 						c.awaitPort(t, ctx)
 					}
-					c.awaitNAT(t, ctx)
+					mustKnowNAT(t, ctx, c)
 				}
 				mustPing(t, ctx, name, n.clients[direction[0]].node, n.clients[direction[1]].addr)
 			})
-		}
-	}
-}
-
-// awaitNAT waits until the client knows whether its NAT is symmetric.
-func (c *teredoClient) awaitNAT(t *testing.T, ctx context.Context) {
-	t.Helper()
-	for deadline := time.Now().Add(daemonStart); ; time.Sleep(10 * time.Millisecond) {
-		n, err := c.askNAT(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.HasPrefix(n.Kind, "unknown") {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not know its NAT: %+v", c.name, n)
 		}
 	}
 }

@@ -22,7 +22,7 @@ const (
 	latencyGap    = time.Millisecond
 	latencySlice  = 40
 	latencyRounds = 50
-	latencyLimit  = time.Second // a packet that takes longer is lost
+	latencyLimit  = answerWait // a packet that takes longer is lost
 )
 
 // latencySizes are those of the papers, in bytes of the IPv6 packet; 64 holds the

@@ -82,7 +82,7 @@ func (p *relayPath) befriend(ctx context.Context, client *lab.Node) error {
 	p.teredo = fake
 	p.closers = append(p.closers, fake.service, fake.server)
 	frame := p.frame(encapsulating, load.MinTaggedSize)
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(daemonStart); time.Now().Before(deadline); {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func (p *relayPath) befriend(ctx context.Context, client *lab.Node) error {
 			return nil
 		}
 	}
-	return errors.New("the relay did not come to trust its client within 10 seconds")
+	return fmt.Errorf("the relay did not come to trust its client within %v", daemonStart)
 }
 
 // fakeClient plays a Teredo client with an open mapping, and its server.

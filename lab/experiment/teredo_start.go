@@ -22,7 +22,7 @@ const (
 	startDelay = 25 * time.Millisecond
 	// firstRuns is how many clients send and receive a first packet.
 	firstRuns = 3
-	firstWait = 10 * time.Second
+	firstWait = answerWait
 	warmPings = 5
 	warmGap   = 20 * time.Millisecond
 )
@@ -165,7 +165,7 @@ func (c *teredoClient) firstPacket(ctx context.Context, outbound bool, into *sta
 	if err != nil {
 		return err
 	}
-	warm, err := c.node.Ping(ctx, lab.Ping{To: hostAddr, Count: warmPings, Interval: warmGap})
+	warm, err := c.node.Ping(ctx, lab.Ping{To: hostAddr, Count: warmPings, Interval: warmGap, Timeout: answerWait})
 	if err != nil {
 		return err
 	}

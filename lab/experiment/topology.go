@@ -28,6 +28,10 @@ var (
 // 5.1.1. Nothing leaves the lab.
 const publicNet = "1.2.3.0/24"
 
+// answerWait bounds the wait for an answer that must come. It takes milliseconds;
+// the rest is for a machine that leaves a program without a processor for a while.
+const answerWait = 20 * time.Second
+
 // clientPort is the UDP port of every client. They live behind boxes of their
 // own, so that one port does for all.
 const clientPort = 3551
@@ -156,7 +160,7 @@ func (n *teredoNet) meetNeighbours(ctx context.Context) error {
 		pairs = append(pairs, pair{c.node, serverAddr}, pair{c.nat, relayBind.Addr()}, pair{c.nat, serverAddr})
 	}
 	_, err := together(len(pairs), func(i int) (lab.PingResult, error) {
-		r, err := pairs[i].from.Ping(ctx, lab.Ping{To: pairs[i].to})
+		r, err := pairs[i].from.Ping(ctx, lab.Ping{To: pairs[i].to, Timeout: answerWait})
 		if err == nil && r.Lost() > 0 {
 			err = fmt.Errorf("node %s cannot reach %v", pairs[i].from.Name(), pairs[i].to)
 		}

@@ -16,7 +16,6 @@ import (
 // Choices of the tour.
 const (
 	tourName     = "teredo"
-	tourWait     = 8 * time.Second // for a first packet: three bubbles 2 s apart and some
 	tourPings    = 200
 	tourInterval = 5 * time.Millisecond
 	tourBytes    = 64 << 20
@@ -161,7 +160,7 @@ func (g *guide) outbound(ctx context.Context) error {
 	c := g.net.clients[0]
 	g.say("The client pings the IPv6 host %v for the first time.", hostAddr)
 	err := g.traced(c, func() (err error) {
-		g.tour.firstOut, err = c.node.Ping(ctx, lab.Ping{To: hostAddr, Timeout: tourWait})
+		g.tour.firstOut, err = c.node.Ping(ctx, lab.Ping{To: hostAddr, Timeout: answerWait})
 		return err
 	})
 	g.saw("The host answered", g.tour.firstOut)
@@ -173,7 +172,7 @@ func (g *guide) askNAT(ctx context.Context) (err error) {
 	if g.who != isthmus {
 		return nil // Miredo does not tell
 	}
-	g.tour.nat, err = g.net.clients[0].askNAT(ctx)
+	g.tour.nat, err = g.net.clients[0].awaitNAT(ctx)
 	g.say("The client found out about its NAT: %s.", g.tour.nat.Kind)
 	return err
 }
@@ -190,7 +189,7 @@ func (g *guide) inbound(ctx context.Context) error {
 	}
 	g.say("A second client has the address %v; the IPv6 host pings it unasked.", c.addr)
 	err := g.traced(c, func() (err error) {
-		g.tour.firstIn, err = g.net.host.Ping(ctx, lab.Ping{To: c.addr, Timeout: tourWait})
+		g.tour.firstIn, err = g.net.host.Ping(ctx, lab.Ping{To: c.addr, Timeout: answerWait})
 		return err
 	})
 	g.saw("The client answered", g.tour.firstIn)
@@ -200,7 +199,7 @@ func (g *guide) inbound(ctx context.Context) error {
 // steady measures the round trip when the way is known.
 func (g *guide) steady(ctx context.Context) (err error) {
 	g.say("%d more pings from the first client.", tourPings)
-	g.tour.steady, err = g.net.clients[0].node.Ping(ctx, lab.Ping{To: hostAddr, Count: tourPings, Interval: tourInterval})
+	g.tour.steady, err = g.net.clients[0].node.Ping(ctx, lab.Ping{To: hostAddr, Count: tourPings, Interval: tourInterval, Timeout: answerWait})
 	g.say("%d answered, median %.3f ms.", g.tour.steady.Received(), milliseconds(g.tour.steady.Median()))
 	return err
 }

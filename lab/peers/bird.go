@@ -108,7 +108,7 @@ func (c Bird) config() string {
 }
 
 // birdTimeout bounds a question to BIRD.
-const birdTimeout = 5 * time.Second
+const birdTimeout = 30 * time.Second
 
 // AskBird gives BIRD a command, such as "show route all", and returns its answer.
 func AskBird(socket, command string) (string, error) {
