@@ -25,7 +25,7 @@ func TestFlowsWhileTheyEnd(t *testing.T) {
 	before := r.counts()
 
 	const cores, packets = 2, 3000
-	var running atomic.Int32
+	var running, ended atomic.Int32
 	var all sync.WaitGroup
 	for core := range uint64(cores) {
 		running.Add(1)
@@ -34,18 +34,19 @@ func TestFlowsWhileTheyEnd(t *testing.T) {
 			defer all.Done()
 			defer running.Add(-1)
 			random := rand.New(rand.NewPCG(1, core))
-			for range packets {
+			// Go may get no time to end any of so many.
+			for n := 0; n < packets || ended.Load() == 0; n++ {
 				p := outward(state.Transport(random.IntN(3)), 2000+uint16(random.IntN(8)), 53)
 				p.peer = netip.AddrFrom4([4]byte{198, 51, 100, byte(random.IntN(4))})
 				r.run(p, 1)
 			}
 		}()
 	}
-	random, ended, changes := rand.New(rand.NewPCG(2, 2)), 0, make([]state.Change, 8)
+	random, changes := rand.New(rand.NewPCG(2, 2)), make([]state.Change, 8)
 	for running.Load() > 0 {
 		r.table.WalkSessions(0, z.Sessions, func(s *state.Session) {
 			if random.IntN(3) == 0 && r.table.End(s) == state.Made {
-				ended++
+				ended.Add(1)
 			}
 		})
 		r.table.WalkBindings(0, z.Sessions, func(b *state.Binding) {
@@ -59,10 +60,10 @@ func TestFlowsWhileTheyEnd(t *testing.T) {
 		r.table.Feed().Changes(changes)
 	}
 	all.Wait()
-	if made := r.counts()[NAT64To4Forwarded] - before[NAT64To4Forwarded]; made == 0 || ended == 0 {
-		t.Errorf("%d packets were forwarded, %d sessions ended", made, ended)
+	if made := r.counts()[NAT64To4Forwarded] - before[NAT64To4Forwarded]; made == 0 {
+		t.Error("no packet was forwarded")
 	}
-	t.Logf("%d sessions ended", ended)
+	t.Logf("%d sessions ended", ended.Load())
 	r.checkFound()
 	r.table.WalkBindings(0, z.Sessions, func(b *state.Binding) {
 		if o := r.table.EndBinding(b); o != state.Made {

@@ -6,12 +6,13 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
-	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
@@ -168,13 +169,11 @@ func TestFlowsMadeAtOnce(t *testing.T) {
 // untilFree makes something, again while a lock is held: a test run, unlike a program that
 // meets packets, may be put aside in the middle.
 func untilFree(make func() state.Outcome) (o state.Outcome) {
-	for range 1000 {
-		if o = make(); o != state.Busy {
+	for end := time.Now().Add(testutil.Patience); ; time.Sleep(time.Millisecond) {
+		if o = make(); o != state.Busy || time.Now().After(end) {
 			return o
 		}
-		runtime.Gosched()
 	}
-	return o
 }
 
 // checkWhole compares bindings and sessions with each other.

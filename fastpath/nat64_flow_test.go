@@ -21,15 +21,15 @@ func TestFlowsAreMade(t *testing.T) {
 	r := newFlowRig(t, someSizes)
 	r.client(flowHost, 0)
 	for i, transport := range allTransports {
-		p := outward(transport, 5000, 53)
+		p, start := outward(transport, 5000, 53), stampNow()
 		r.expect(p, NAT64To4Forwarded)
 		s := r.session(p)
 		if s.Client != flowHost.As16() || s.Pool != flowPool4.As4() || s.Peer != flowPeer.As4() || s.ClientPort != 5000 ||
 			s.PeerPort != p.key6().PeerPort || s.Transport != transport || s.PoolPort < 1024 || s.Word.Generation() != 1 || s.Word.Flags() != 0 {
 			t.Errorf("%s: the session is %+v", transport, s)
 		}
-		if age := s.Word.Age(stampNow()); age > 1 {
-			t.Errorf("%s: a new session is %d old", transport, age)
+		if !isStampOf(s.Word, start) {
+			t.Errorf("%s: a session made at stamp %d or later has %d", transport, start, s.Word.Stamp())
 		}
 		want := state.Opened
 		if transport == state.TCP {
@@ -341,8 +341,9 @@ func TestLocksThatAreHeld(t *testing.T) {
 
 func TestSessionsThatHaveExpired(t *testing.T) {
 	r := newFlowRig(t, someSizes, func(s *NAT64Settings) {
-		s.Lifetimes[state.UDP][state.Opened] = 100 * state.StampUnit
-		s.Lifetimes[state.TCP][state.Trans] = 50 * state.StampUnit
+		// So long that a machine that stands still does not end a session.
+		s.Lifetimes[state.UDP][state.Opened] = 4000 * state.StampUnit
+		s.Lifetimes[state.TCP][state.Trans] = 2000 * state.StampUnit
 	})
 	r.client(flowHost, 0)
 	for _, tt := range []struct {
@@ -352,12 +353,12 @@ func TestSessionsThatHaveExpired(t *testing.T) {
 		age       uint32
 		want      NAT64Reason
 	}{
-		{"UDP in time", state.UDP, state.Opened, 90, NAT64To4Forwarded},
-		{"UDP too late", state.UDP, state.Opened, 101, NAT64Reason(nat64ReasonREASON_EXPIRED)},
-		{"TCP of a long state", state.TCP, state.Established, 101, NAT64To4Forwarded},
-		{"TCP of a short state in time", state.TCP, state.Trans, 45, NAT64To4Forwarded},
-		{"TCP of a short state too late", state.TCP, state.Trans, 51, NAT64Reason(nat64ReasonREASON_EXPIRED)},
-		{"of a core whose clock is ahead", state.UDP, state.Opened, ^uint32(1), NAT64To4Forwarded},
+		{"UDP in time", state.UDP, state.Opened, 3600, NAT64To4Forwarded},
+		{"UDP too late", state.UDP, state.Opened, 4001, NAT64Reason(nat64ReasonREASON_EXPIRED)},
+		{"TCP of a long state", state.TCP, state.Established, 4001, NAT64To4Forwarded},
+		{"TCP of a short state in time", state.TCP, state.Trans, 1600, NAT64To4Forwarded},
+		{"TCP of a short state too late", state.TCP, state.Trans, 2001, NAT64Reason(nat64ReasonREASON_EXPIRED)},
+		{"of a core whose clock is ahead", state.UDP, state.Opened, ^uint32(99), NAT64To4Forwarded},
 	} {
 		p := outward(tt.transport, 5000, uint16(len(tt.name)))
 		p.flags = 16
@@ -366,7 +367,7 @@ func TestSessionsThatHaveExpired(t *testing.T) {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 		after := r.session(p)
-		if refreshed := after.Word != s.Word; refreshed != (tt.want == NAT64To4Forwarded && tt.age < 1000) {
+		if refreshed := after.Word != s.Word; refreshed != (tt.want == NAT64To4Forwarded && tt.age < 1<<20) {
 			t.Errorf("%s: the word was %x and is %x", tt.name, s.Word, after.Word)
 		}
 		r.table.End(&after)
@@ -492,20 +493,32 @@ func TestStamps(t *testing.T) {
 			r.client(flowHost, 0)
 			for _, transport := range []state.Transport{state.UDP, state.ICMP} {
 				p := outward(transport, 5000, 80)
-				_, s := r.make(p, state.Fresh{Status: state.Opened, Stamp: stampNow() - tt.age})
-				sent := p
-				if tt.from4 {
-					sent = inward(transport, s.PoolPort, 80)
-				}
-				if got := r.send(sent); got.Verdict() != Forward {
-					t.Fatalf("%s", got)
+				var start uint32
+				var s state.Session
+				for conclusive := false; !conclusive; {
+					start = stampNow()
+					_, s = r.make(p, state.Fresh{Status: state.Opened, Stamp: start - tt.age})
+					sent := p
+					if tt.from4 {
+						sent = inward(transport, s.PoolPort, 80)
+					}
+					if got := r.send(sent); got.Verdict() != Forward {
+						t.Fatalf("%s", got)
+					}
+					// A machine that stood still has made what was there lately old.
+					if conclusive = tt.want || tt.outbound || stampNow() == start; !conclusive {
+						s = r.session(p)
+						if o := r.table.End(&s); o != state.Made {
+							t.Fatal(o)
+						}
+					}
 				}
 				after := r.session(p)
 				if got := after.Word.Stamp() != s.Word.Stamp(); got != tt.want {
 					t.Errorf("%s: renewed: %t, want %t", transport, got, tt.want)
 				}
-				if tt.want && after.Word.Age(stampNow()) > 1 {
-					t.Errorf("%s: the new stamp is %d old", transport, after.Word.Age(stampNow()))
+				if tt.want && !isStampOf(after.Word, start) {
+					t.Errorf("%s: renewed at stamp %d or later, it has %d", transport, start, after.Word.Stamp())
 				}
 			}
 		})

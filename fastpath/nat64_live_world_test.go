@@ -34,7 +34,7 @@ var (
 	live4in6 = netip.MustParseAddr("2001:db8:64::198.51.100.7")
 )
 
-const liveTimeout = 10 * time.Second
+const liveTimeout = testutil.Patience
 
 // newLiveWorld makes the hosts and attaches the programs at a hook.
 func newLiveWorld(t *testing.T, at hook) *liveWorld {
@@ -80,6 +80,8 @@ func newLiveWorld(t *testing.T, at hook) *liveWorld {
 func (w *liveWorld) wire(t *testing.T, host *testutil.Netns, name, ours, theirs, route string, n byte) (index int) {
 	t.Helper()
 	near, far := natMAC(n), natMAC(n+1)
+	w.gateway.AddressesAtOnce(t)
+	host.AddressesAtOnce(t)
 	w.gateway.Do(t, func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.HardwareAddr = name, near
@@ -108,6 +110,8 @@ func (w *liveWorld) wire(t *testing.T, host *testutil.Netns, name, ours, theirs,
 		}
 		return netlink.RouteAdd(&netlink.Route{Dst: to, Gw: netip.MustParsePrefix(ours).Addr().AsSlice(), LinkIndex: l.Attrs().Index})
 	})
+	w.gateway.AwaitLinks(t, name)
+	host.AwaitLinks(t, "eth0")
 	return index
 }
 

@@ -340,6 +340,12 @@ func (r *flowRig) make(p flowPacket, n state.Fresh) (b state.Binding, s state.Se
 	return b, s
 }
 
+// isStampOf tells whether a session has a stamp of an instant between start and now. The
+// clock of programs is a tick behind.
+func isStampOf(w state.Word, start uint32) bool {
+	return w.Stamp()+1 >= start && w.Stamp() <= stampNow()
+}
+
 // stampNow is the stamp of this moment, or one less.
 func stampNow() uint32 { return state.Stamp(Monotonic()) }
 
