@@ -1,0 +1,13 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"os"
+	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
+
+// The NAT64 behind which a CLAT is tested looks for what others have left.
+func TestMain(m *testing.M) { os.Exit(testutil.PrivateMounts(m)) }
