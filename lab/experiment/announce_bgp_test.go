@@ -33,6 +33,7 @@ type speakerNet struct {
 	router, speaker *lab.Node
 	bird            peers.Bird
 	process         *lab.Proc
+	instances       string // what the speaker runs
 }
 
 var (
@@ -44,10 +45,8 @@ var (
 	noNextHop netip.Addr
 )
 
-// instances of the speaker, with checks that do not make a test wait, and do not fail
-// because a busy machine has no processor for them. Who stops serves on until the
-// test has seen what comes before.
-const announcedInstances = `
+// announcedTeredo is what the speaker runs unless a test has it run something else.
+const announcedTeredo = `
 [[relay]]
 bind = "192.0.2.2:3545"
 announce = true
@@ -55,6 +54,11 @@ fast_path = "off"
 [[server]]
 address = "203.0.113.1"
 announce = true
+`
+
+// quietChecks do not make a test wait, and do not fail because a busy machine has no
+// processor for them. Who stops serves on until the test has seen what comes before.
+const quietChecks = `
 [announce]
 check_interval = "100ms"
 check_timeout = "3s"
@@ -72,7 +76,7 @@ func newSpeakerNet(t *testing.T, session peers.BirdSession) *speakerNet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &speakerNet{t: t, ctx: ctx, daemons: &daemons{env: e, dir: l.Dir(), ctx: ctx}}
+	n := &speakerNet{t: t, ctx: ctx, instances: announcedTeredo, daemons: &daemons{env: e, dir: l.Dir(), ctx: ctx}}
 	t.Cleanup(func() {
 		if err := errors.Join(n.daemons.healthy(), l.Close()); err != nil {
 			t.Error(err)
@@ -105,7 +109,7 @@ func (n *speakerNet) socket() string { return filepath.Join(n.daemons.dir, "spea
 func (n *speakerNet) start(announce string) {
 	n.t.Helper()
 	file := filepath.Join(n.daemons.dir, "speaker.toml")
-	text := fmt.Sprintf("[control]\nsocket = %q\n", n.socket()) + announcedInstances + announce
+	text := fmt.Sprintf("[control]\nsocket = %q\n", n.socket()) + n.instances + quietChecks + announce
 	err := os.WriteFile(file, []byte(text), 0o600)
 	if err == nil {
 		n.process, err = n.daemons.start(n.ctx, n.speaker, lab.Process{Name: "isthmus", Path: n.daemons.env.Binary, Args: []string{"run", "-c", file}})
