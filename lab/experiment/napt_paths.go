@@ -78,6 +78,7 @@ type naptPath struct {
 	sender  *load.Sender // of inside
 	echoes  *load.Meter  // round trips from inside
 	closers []io.Closer
+	before  taken // what the translator forwarded until then
 }
 
 // newNAPTPaths draws the topology and starts the translators.
@@ -200,7 +201,10 @@ func (p *naptPath) prepare(ctx context.Context, n *naptPaths) error {
 	if err := p.startTranslator(ctx, n); err != nil {
 		return err
 	}
-	return p.await(ctx)
+	if err := p.await(ctx); err != nil || !p.way.ours() {
+		return err
+	}
+	return p.awaitWay(ctx, n)
 }
 
 // ends are the ends of the way's cables.

@@ -14,7 +14,6 @@ import (
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/load"
 	"github.com/isthmus-net/isthmus/lab/peers"
-	"github.com/isthmus-net/isthmus/lab/report"
 )
 
 // translator is one to be started on a router.
@@ -103,30 +102,6 @@ func (t *translator) startIsthmus(ctx context.Context, e *lab.Env, dir string) (
 
 // socket is the control socket of an Isthmus translator.
 func (t *translator) socket(dir string) string { return filepath.Join(dir, t.name+".sock") }
-
-// checkPaths looks whether packets took the ways that the columns are named after: in
-// the kernel where the column says so, through the engine else.
-func (n *naptPaths) checkPaths(ctx context.Context, rep *report.Report) error {
-	for _, p := range n.paths {
-		if !p.way.ours() {
-			continue
-		}
-		values, err := p.values(ctx, n)
-		if err != nil {
-			return err
-		}
-		fast, _ := forwarded(values)
-		engine := values["to_ipv4_total"] + values["to_ipv6_total"]
-		other := engine
-		if p.way == wayUser {
-			other = fast
-		}
-		if fast+engine == 0 || other > strays*(fast+engine) {
-			rep.Fault("%s translated %.0f packets in the kernel and %.0f through the engine", p.way.title(), fast, engine)
-		}
-	}
-	return nil
-}
 
 // values are the counters of the way's Isthmus.
 func (p *naptPath) values(ctx context.Context, n *naptPaths) (map[string]float64, error) {

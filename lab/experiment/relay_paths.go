@@ -103,6 +103,7 @@ type relayPath struct {
 	fromHost, fromClient *load.Sender
 	toClient, toHost     *load.Meter
 	closers              []io.Closer
+	before               taken // what the relay forwarded until then
 }
 
 // Ports of the relay tables.
@@ -200,7 +201,10 @@ func (p *relayPath) prepare(ctx context.Context, e *lab.Env, r *relayPaths) erro
 	if err := p.startRelay(ctx, e, r.dir); err != nil {
 		return err
 	}
-	return p.befriend(ctx, r.client)
+	if err := p.befriend(ctx, r.client); err != nil || !p.way.ours() {
+		return err
+	}
+	return p.awaitWay(ctx, r.dir)
 }
 
 // learn notes link addresses, and switches off what a wire does not have.
