@@ -475,8 +475,9 @@ func TestWatchSignals(t *testing.T) {
 	}
 	var due <-chan struct{}
 	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	ns.Do(t, func() (err error) {
-		due, err = Watch(ctx, query)
+		due, err = watch(ctx, query, time.Hour) // all signals are of events
 		return err
 	})
 	for _, c := range changes {
@@ -484,7 +485,7 @@ func TestWatchSignals(t *testing.T) {
 		ns.Do(t, c.do)
 		select {
 		case <-due:
-		case <-time.After(forSilent - time.Second):
+		case <-time.After(testutil.Patience):
 			t.Errorf("no signal after a change: %s", c.name)
 		}
 	}

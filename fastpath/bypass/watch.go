@@ -48,6 +48,11 @@ var sources = []source{
 // may not be watched, for want of a capability or in this kernel, is covered by
 // the ten seconds.
 func Watch(ctx context.Context, q Query) (<-chan struct{}, error) {
+	return watch(ctx, q, forSilent)
+}
+
+// watch is Watch with another time for what comes without a word.
+func watch(ctx context.Context, q Query, silent time.Duration) (<-chan struct{}, error) {
 	events := make(chan struct{}, 1)
 	var files []*os.File
 	for _, s := range sources {
@@ -71,7 +76,7 @@ func Watch(ctx context.Context, q Query) (<-chan struct{}, error) {
 	go func() {
 		defer close(due)
 		defer readers.Wait()
-		pace(ctx, events, due)
+		pace(ctx, silent, events, due)
 		for _, f := range files {
 			f.Close()
 		}
@@ -146,14 +151,14 @@ func poke(c chan<- struct{}) {
 }
 
 // pace passes events on, not too many, and adds those of silent changes.
-func pace(ctx context.Context, events <-chan struct{}, due chan<- struct{}) {
-	silent := time.NewTicker(forSilent)
-	defer silent.Stop()
+func pace(ctx context.Context, silent time.Duration, events <-chan struct{}, due chan<- struct{}) {
+	unheard := time.NewTicker(silent)
+	defer unheard.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-silent.C:
+		case <-unheard.C:
 		case <-events:
 			sleep(ctx, gather)
 			select {

@@ -4,8 +4,10 @@ package differ_test
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/fastpath"
 )
@@ -74,6 +76,23 @@ func (r *runner) run(frame []byte) (result, error) {
 		return res, fmt.Errorf("the program at %s returned %d for %x", r.place, int32(code), frame)
 	}
 	return res, nil
+}
+
+// repeat gives a frame to the program so often, in one go.
+func (r *runner) repeat(frame []byte, times int) error {
+	o := ebpf.RunOptions{Data: frame, DataOut: r.out[:cap(r.out)], Repeat: uint32(times)}
+	if r.place == atTC {
+		o.Context = r.context
+	}
+	_, err := r.program.Run(&o)
+	return err
+}
+
+// coarse is the clock of programs.
+func coarse() time.Duration {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &now)
+	return time.Duration(now.Nano())
 }
 
 // counted returns the reasons that were counted since the last call.
