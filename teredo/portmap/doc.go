@@ -33,6 +33,8 @@ type Target struct {
 	Local netip.AddrPort
 	// Gateway is the router on the way to the Teredo server.
 	Gateway netip.Addr
+
+	times *times // nil: as usual
 }
 
 // valid tells whether there is something to ask for.

@@ -15,9 +15,18 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 var local = netip.MustParseAddrPort("127.0.0.1:3551")
+
+// patient are times within which also a busy machine answers, for tests in which a
+// gateway is not silent.
+var patient = times{
+	search: testutil.Patience, repeat: usual.repeat, preference: testutil.Patience, request: testutil.Patience,
+	question: testutil.Patience, reserve: 5 * testutil.Patience, release: testutil.Patience,
+}
 
 var gateways atomic.Uint32
 
@@ -32,6 +41,7 @@ type fakeGateway struct {
 	t    *testing.T
 	addr netip.Addr
 	web  netip.AddrPort // of the HTTP server
+	time times
 
 	// UPnP. Each may use the words LOCATION and ADDRESS.
 	searchAnswer string
@@ -66,7 +76,7 @@ func (g *fakeGateway) calls() []string {
 func newGateway(t *testing.T) *fakeGateway {
 	t.Helper()
 	return &fakeGateway{
-		t: t, addr: newAddress(), externalIP: "203.0.113.10", control: "/control",
+		t: t, addr: newAddress(), time: patient, externalIP: "203.0.113.10", control: "/control",
 		searchAnswer: "HTTP/1.1 200 OK\r\nST: " + gatewayDevice + "\r\nLOCATION: LOCATION\r\n\r\n",
 		address:      func([]byte) []byte { return natpmpAnswer(128, 0, []byte{203, 0, 113, 10}) },
 		reserve: func(r []byte) []byte {
@@ -84,10 +94,10 @@ func natpmpAnswer(operation byte, result uint16, rest ...[]byte) []byte {
 	return b
 }
 
-func (g *fakeGateway) target() Target { return Target{Local: local, Gateway: g.addr} }
+func (g *fakeGateway) target() Target { return Target{Local: local, Gateway: g.addr, times: &g.time} }
 
-// udp answers datagrams at a port of the gateway.
-func (g *fakeGateway) udp(port uint16, answer func(request []byte) []byte) {
+// udp answers datagrams at a port of the gateway; again is one that is sent again.
+func (g *fakeGateway) udp(port uint16, answer func(request []byte, again bool) []byte) {
 	g.t.Helper()
 	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(g.addr, port)))
 	if err != nil {
@@ -95,30 +105,38 @@ func (g *fakeGateway) udp(port uint16, answer func(request []byte) []byte) {
 	}
 	g.t.Cleanup(func() { conn.Close() })
 	go func() {
-		buf := make([]byte, 2048)
+		buf, last := make([]byte, 2048), ""
 		for {
 			n, from, err := conn.ReadFromUDPAddrPort(buf)
 			if err != nil {
 				return
 			}
-			if b := answer(buf[:n]); b != nil {
+			// Each question has a socket of its own.
+			this := from.String() + string(buf[:n])
+			if b := answer(buf[:n], this == last); b != nil {
 				_, _ = conn.WriteToUDPAddrPort(b, from)
 			}
+			last = this
 		}
 	}()
 }
 
 // withNATPMP makes the gateway speak NAT-PMP.
 func (g *fakeGateway) withNATPMP() *fakeGateway {
-	g.udp(5351, func(r []byte) []byte {
+	g.udp(5351, func(r []byte, again bool) []byte {
+		call := func(format string, args ...any) {
+			if !again {
+				g.call(format, args...)
+			}
+		}
 		if len(r) == 2 {
-			g.call("address")
+			call("address")
 			return g.address(r)
 		}
 		if lifetime := binary.BigEndian.Uint32(r[8:]); lifetime == 0 {
-			g.call("unmap %d", binary.BigEndian.Uint16(r[4:]))
+			call("unmap %d", binary.BigEndian.Uint16(r[4:]))
 		} else {
-			g.call("map %d for %d s", binary.BigEndian.Uint16(r[4:]), lifetime)
+			call("map %d for %d s", binary.BigEndian.Uint16(r[4:]), lifetime)
 		}
 		return g.reserve(r)
 	})
@@ -129,7 +147,7 @@ func (g *fakeGateway) withNATPMP() *fakeGateway {
 func (g *fakeGateway) withUPnP() *fakeGateway {
 	g.t.Helper()
 	g.web = g.serve(g.addr, http.HandlerFunc(g.http))
-	g.udp(ssdpPort, func([]byte) []byte { return []byte(g.fill(g.searchAnswer)) })
+	g.udp(ssdpPort, func([]byte, bool) []byte { return []byte(g.fill(g.searchAnswer)) })
 	return g
 }
 

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"time"
 )
 
 const (
@@ -18,8 +17,6 @@ const (
 	maxBody = 256 << 10
 	// maxHeader bounds the header of an answer, in bytes.
 	maxHeader = 16 << 10
-	// requestTime bounds one request with its answer.
-	requestTime = 2 * time.Second
 )
 
 var errTooLarge = errors.New("the gateway's answer is too large")
@@ -28,7 +25,7 @@ var errTooLarge = errors.New("the gateway's answer is too large")
 // to no other address, follows no redirection, uses no proxy, keeps no
 // connection, and ends answers that are too long or too slow.
 func guard(t Target) http.Client {
-	dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(t.Local.Addr(), 0)), Timeout: requestTime}
+	dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(t.Local.Addr(), 0)), Timeout: t.limits().request}
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			to, err := netip.ParseAddrPort(address)
@@ -44,7 +41,7 @@ func guard(t Target) http.Client {
 	return http.Client{
 		Transport:     bounded{transport},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Timeout:       requestTime,
+		Timeout:       t.limits().request,
 	}
 }
 

@@ -9,10 +9,6 @@ import (
 )
 
 const (
-	// reserveTime bounds all that one reservation takes, searches included.
-	reserveTime = 10 * time.Second
-	// releaseTime bounds giving a port back, since somebody waits for the end.
-	releaseTime = 2 * time.Second
 	// refreshEvery is how often a reservation without an end is made again: a
 	// gateway that was restarted has forgotten it.
 	refreshEvery = 20 * time.Minute
@@ -77,7 +73,7 @@ func (s *keeping) attempt(ctx context.Context) (wait time.Duration) {
 		s.Report(Mapping{}, ErrNoGateway)
 		return 0
 	}
-	ctx, cancel := context.WithTimeout(ctx, reserveTime)
+	ctx, cancel := context.WithTimeout(ctx, s.target.limits().reserve)
 	defer cancel()
 	var err error
 	before := s.mapping
@@ -133,7 +129,7 @@ func (s *keeping) release() {
 	if s.gateway == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), releaseTime)
+	ctx, cancel := context.WithTimeout(context.Background(), s.target.limits().release)
 	defer cancel()
 	err := s.gateway.remove(ctx, s.target.Local.Port())
 	s.gateway, s.mapping = nil, Mapping{}

@@ -20,8 +20,6 @@ const (
 	lease = 2 * time.Hour
 	// leastLease keeps a gateway from making us ask without pause.
 	leastLease = 2 * time.Minute
-	// natpmpWait bounds one question, repeats included.
-	natpmpWait = time.Second
 )
 
 // natpmpGateway speaks NAT-PMP (RFC 6886). Its library sends from a connected
@@ -33,7 +31,7 @@ func (g natpmpGateway) method() Method { return NATPMP }
 
 // client makes a client whose questions end with ctx.
 func (g natpmpGateway) client(ctx context.Context) *natpmp.Client {
-	wait := natpmpWait
+	wait := g.target.limits().question
 	if end, ok := ctx.Deadline(); ok {
 		// The library takes 0 for two minutes.
 		wait = max(min(wait, time.Until(end)), time.Millisecond)

@@ -19,10 +19,6 @@ type gateway interface {
 	remove(ctx context.Context, port uint16) error
 }
 
-// preference is how long NAT-PMP is held back where both are allowed: UPnP is
-// what RFC 6081 describes, and its gateways answer a direct search at once.
-const preference = 200 * time.Millisecond
-
 // open finds the gateway by one method.
 func open(ctx context.Context, m Method, t Target) (gateway, error) {
 	switch m {
@@ -82,7 +78,7 @@ func either(ctx context.Context, t Target, old record) (gateway, Mapping, error)
 		search <- found{g, err}
 	}()
 	var upnp *found
-	timer := time.NewTimer(preference)
+	timer := time.NewTimer(t.limits().preference)
 	defer timer.Stop()
 	select {
 	case f := <-search:

@@ -30,20 +30,14 @@ var ssdpGroup = netip.MustParseAddr("239.255.255.250")
 // gatewayDevice is what is searched for: version 1 is answered by all later ones.
 const gatewayDevice = "urn:schemas-upnp-org:device:InternetGatewayDevice:1"
 
-const (
-	// searchTime is how long answers are waited for.
-	searchTime = searchWait + 500*time.Millisecond
-	// repeatAfter is when the search is sent again: a datagram may be lost.
-	repeatAfter = 400 * time.Millisecond
-	// maxSSDP bounds an answer, in bytes; all fit into one Ethernet frame.
-	maxSSDP = 1472
-)
+// maxSSDP bounds an answer, in bytes; all fit into one Ethernet frame.
+const maxSSDP = 1472
 
 // search finds the description of the gateway's device. The search goes to the
 // group on the network of the local address, and to the gateway alone, which
 // must answer that at once; only the gateway's answer counts.
 func search(ctx context.Context, t Target) (*url.URL, error) {
-	ctx, cancel := context.WithTimeout(ctx, searchTime)
+	ctx, cancel := context.WithTimeout(ctx, t.limits().search)
 	defer cancel()
 	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(t.Local.Addr(), 0)))
 	if err != nil {
@@ -59,7 +53,7 @@ func search(ctx context.Context, t Target) (*url.URL, error) {
 		}
 	}
 	send()
-	again := time.AfterFunc(repeatAfter, send)
+	again := time.AfterFunc(t.limits().repeat, send)
 	defer again.Stop()
 	buf := make([]byte, maxSSDP+1)
 	none := ErrNoGateway

@@ -153,7 +153,7 @@ func (g *upnpGateway) add(ctx context.Context) (Mapping, error) {
 // undo gives the target's port back although ctx may be done. Whether that works
 // changes nothing any more.
 func (g *upnpGateway) undo(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.target.limits().release)
 	defer cancel()
 	_ = g.remove(ctx, g.target.Local.Port())
 }
