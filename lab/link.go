@@ -18,7 +18,7 @@ const (
 	maxInterfaceName = 15
 	// linkReady bounds the wait for a fresh link to carry packets: generously, since
 	// a worker of the kernel may wait long for its turn on a busy machine.
-	linkReady = 10 * time.Second
+	linkReady = time.Minute
 )
 
 // Link joins two nodes by a virtual Ethernet cable whose ends bear the names

@@ -160,7 +160,8 @@ func (n *speakerNet) await(p netip.Prefix, hop netip.Addr) {
 		}
 		if time.Now().After(deadline) {
 			seen, err := peers.AskBird(n.bird.Socket(n.daemons.dir), "show route all")
-			n.t.Fatalf("the next hop to %s is %v, want %v; BIRD: %s %v\n%s", p, n.hop(p), hop, seen, err, n.process.Log())
+			sessions, _ := peers.AskBird(n.bird.Socket(n.daemons.dir), "show protocols all")
+			n.t.Fatalf("the next hop to %s is %v, want %v; BIRD: %s %v\n%s\n%s", p, n.hop(p), hop, seen, err, sessions, n.process.Log())
 		}
 	}
 }
@@ -337,7 +338,7 @@ func (n *speakerNet) dead() {
 func TestGracefulRestart(t *testing.T) {
 	t.Parallel()
 	n := newSpeakerNet(t, peers.BirdSession{Local: router6, Neighbor: speaker6, Graceful: true, Passive: true})
-	lines := bgpLines(router6, "next_hop4 = \"192.0.2.2\"\ngraceful_restart = \"8s\"", "")
+	lines := bgpLines(router6, "next_hop4 = \"192.0.2.2\"\ngraceful_restart = \"12s\"", "")
 	n.start(lines)
 	n.await(teredo.Prefix, speaker6)
 	n.await(anycast, speaker4)
@@ -350,6 +351,7 @@ func TestGracefulRestart(t *testing.T) {
 		_ = n.daemons.stop(n.process)
 	}
 	leave()
+	left := time.Now()
 	time.Sleep(time.Second)
 	if n.hop(teredo.Prefix) != speaker6 || n.hop(anycast) != speaker4 {
 		t.Error("the router dropped the routes of a speaker that restarts")
@@ -364,7 +366,7 @@ func TestGracefulRestart(t *testing.T) {
 			t.Fatalf("no session: %+v, %v", status.Neighbors, err)
 		}
 	}
-	time.Sleep(10 * time.Second) // beyond the restart time of the first
+	time.Sleep(time.Until(left.Add(14 * time.Second))) // beyond the restart time of the first
 	if lost := gone(); lost != "" {
 		t.Errorf("the router lost %s meanwhile", lost)
 	}

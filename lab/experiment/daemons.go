@@ -312,7 +312,7 @@ func serving(ctx context.Context, node *lab.Node, p *lab.Proc, port uint16) erro
 		case <-p.Done():
 			return errors.Join(fmt.Errorf("%s ended before it served", p.Name()), p.Wait())
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not listen on UDP port %d after %v: %w", p.Name(), port, daemonStart, ctx.Err())
+			return fmt.Errorf("%s does not listen on UDP port %d after %v: %w; its log ends:\n%s", p.Name(), port, daemonStart, ctx.Err(), lastLines(p.Log()))
 		case <-time.After(time.Millisecond): // no event tells of a bound socket
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -65,8 +66,25 @@ func TestFastPathOfEveryKind(t *testing.T) {
 }
 
 // pingBothWays has a client and the host ping each other, and checks what the
-// relay's program forwarded of that.
+// relay's program forwards of that. On a busy machine the first packets, which wait
+// for bubbles, may be all; then it pings again.
 func pingBothWays(ctx context.Context, t *testing.T, n *teredoNet, c *teredoClient) {
+	t.Helper()
+	for end := time.Now().Add(daemonStart); ; {
+		toClient, fromClient := pingOnce(ctx, t, n, c)
+		// Each ping goes one way and its answer the other.
+		if toClient >= fastPings && fromClient >= fastPings {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: the fast path forwarded %.0f packets to the client and %.0f from it, want %d at least", c.kind, toClient, fromClient, fastPings)
+		}
+	}
+}
+
+// pingOnce has a client and the host ping each other, and gives what the relay's
+// program forwarded of that. No ping may be lost.
+func pingOnce(ctx context.Context, t *testing.T, n *teredoNet, c *teredoClient) (toClient, fromClient float64) {
 	t.Helper()
 	before := n.relayCounts(ctx, t)
 	for _, p := range []struct {
@@ -81,20 +99,17 @@ func pingBothWays(ctx context.Context, t *testing.T, n *teredoNet, c *teredoClie
 			t.Fatal(err)
 		}
 		if r.Lost() > 0 {
-			t.Errorf("%s: %d of %d pings from %s are lost", c.kind, r.Lost(), fastPings, p.from.Name())
+			t.Fatalf("%s: %d of %d pings from %s are lost", c.kind, r.Lost(), fastPings, p.from.Name())
 		}
 	}
 	after := n.relayCounts(ctx, t)
-	for _, way := range []string{"encap_forwarded", "decap_forwarded"} {
+	forwarded := func(way string) float64 {
 		name := "fastpath_packets_total_forward_" + way
-		// Each ping goes one way and its answer the other.
-		if got := after[name] - before[name]; got < fastPings {
-			t.Errorf("%s: the fast path forwarded %.0f packets as %s, want %d at least", c.kind, got, way, fastPings)
-		}
+		return after[name] - before[name]
 	}
-	t.Logf("%s: forwarded to the client %.0f, from it %.0f", c.kind,
-		after["fastpath_packets_total_forward_encap_forwarded"]-before["fastpath_packets_total_forward_encap_forwarded"],
-		after["fastpath_packets_total_forward_decap_forwarded"]-before["fastpath_packets_total_forward_decap_forwarded"])
+	toClient, fromClient = forwarded("encap_forwarded"), forwarded("decap_forwarded")
+	t.Logf("%s: forwarded to the client %.0f, from it %.0f", c.kind, toClient, fromClient)
+	return toClient, fromClient
 }
 
 // relayCounts is what the relay has counted.

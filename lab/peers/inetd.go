@@ -40,7 +40,9 @@ func (p *Peers) Inetd(dir string, c Inetd) (*Command, error) {
 		return nil, fmt.Errorf("the folder for %s cannot be reached: %w", c.Name, err)
 	}
 	login := filepath.Join(dir, c.Name+"-login")
-	script := fmt.Sprintf("#!/bin/sh\necho %q\nread -r line\necho \"%s$line\"\n", TelnetGreeting, TelnetEcho)
+	// It stays until the caller hangs up: what a terminal holds when its program ends is
+	// not always read.
+	script := fmt.Sprintf("#!/bin/sh\necho %q\nread -r line\necho \"%s$line\"\nread -r line\n", TelnetGreeting, TelnetEcho)
 	if err := os.WriteFile(login, []byte(script), 0o755); err != nil {
 		return nil, fmt.Errorf("the login program of %s cannot be written: %w", c.Name, err)
 	}
