@@ -57,7 +57,7 @@ func (m manager) expect(t *testing.T, want string, p *process) {
 	buffer := make([]byte, 256)
 	n, err := m.conn.Read(buffer)
 	if err != nil {
-		t.Fatalf("no state %s: %v\n%s", want, err, p.log())
+		t.Fatalf("no state %s: %v\n%s", want, err, p.stacks())
 	}
 	if got, _, _ := strings.Cut(string(buffer[:n]), "\n"); got != want {
 		t.Fatalf("state %s, want %s\n%s", got, want, p.log())
@@ -121,6 +121,16 @@ func (p *process) awaitLog(t *testing.T, want string) {
 			return
 		}
 	}
+}
+
+// stacks ends a process that hangs, and returns its log with where it hangs.
+func (p *process) stacks() string {
+	_ = p.cmd.Process.Signal(syscall.SIGQUIT)
+	select {
+	case <-p.done:
+	case <-time.After(testutil.Patience):
+	}
+	return p.log()
 }
 
 func (p *process) signal(t *testing.T, s os.Signal) {
