@@ -71,6 +71,14 @@ drain_time = "60s"
 // newSpeakerNet draws the topology and starts BIRD on the router.
 func newSpeakerNet(t *testing.T, session peers.BirdSession) *speakerNet {
 	t.Helper()
+	n := drawSpeakerNet(t, session)
+	n.startBird(n.router, n.bird)
+	return n
+}
+
+// drawSpeakerNet draws the topology.
+func drawSpeakerNet(t *testing.T, session peers.BirdSession) *speakerNet {
+	t.Helper()
 	ctx, e := testEnv(t)
 	l, err := e.New(ctx, fmt.Sprintf("speaker-%d", time.Now().UnixNano()%1e9))
 	if err != nil {
@@ -91,7 +99,6 @@ func newSpeakerNet(t *testing.T, session peers.BirdSession) *speakerNet {
 	}
 	session.Name, session.AS = "isthmus", announceAS
 	n.bird = peers.Bird{Name: "router", RouterID: router4, AS: routerAS, Sessions: []peers.BirdSession{session}}
-	n.startBird(n.router, n.bird)
 	return n
 }
 
@@ -194,8 +201,16 @@ func TestAnnounceSessions(t *testing.T) {
 			if tt.needsSignature && !kernelSigns() {
 				t.Skip("this kernel has no TCP MD5 signatures")
 			}
-			n := newSpeakerNet(t, tt.session)
+			n := drawSpeakerNet(t, tt.session)
+			if tt.session.Passive {
+				n.startBird(n.router, n.bird)
+			}
 			n.start(tt.lines)
+			if !tt.session.Passive {
+				// Who counts hops does not hear a refusal, which is sent as if from afar.
+				n.awaitSession("active")
+				n.startBird(n.router, n.bird)
+			}
 			n.await(teredo.Prefix, speaker6)
 			n.await(anycast, speaker4)
 			if shown, err := peers.AskBird(n.bird.Socket(n.daemons.dir), "show route all"); err != nil || !containsAll(shown, tt.attributes) {
@@ -282,6 +297,20 @@ func (n *speakerNet) wantStatus(state, session string) {
 	}
 }
 
+// awaitSession waits until the session is in a state.
+func (n *speakerNet) awaitSession(state string) {
+	n.t.Helper()
+	for deadline := time.Now().Add(announceWait); ; time.Sleep(10 * time.Millisecond) {
+		status, err := control.NewClient(n.socket()).Status(n.ctx)
+		if err == nil && len(status.Neighbors) == 1 && status.Neighbors[0].State == state {
+			return
+		}
+		if time.Now().After(deadline) {
+			n.t.Fatalf("the session is not %s: %+v, %v", state, status.Neighbors, err)
+		}
+	}
+}
+
 // TestAnnounceFollowsHealth drains one instance, and sets the device of the other
 // down: its prefix alone is withdrawn, and comes back.
 func TestAnnounceFollowsHealth(t *testing.T) {
@@ -357,15 +386,7 @@ func TestGracefulRestart(t *testing.T) {
 		t.Error("the router dropped the routes of a speaker that restarts")
 	}
 	n.start(lines)
-	for deadline := time.Now().Add(announceWait); ; time.Sleep(10 * time.Millisecond) {
-		status, err := control.NewClient(n.socket()).Status(n.ctx)
-		if err == nil && len(status.Neighbors) == 1 && status.Neighbors[0].State == "established" {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("no session: %+v, %v", status.Neighbors, err)
-		}
-	}
+	n.awaitSession("established")
 	time.Sleep(time.Until(left.Add(14 * time.Second))) // beyond the restart time of the first
 	if lost := gone(); lost != "" {
 		t.Errorf("the router lost %s meanwhile", lost)
