@@ -18,7 +18,7 @@ import (
 func newLab(t *testing.T) (*Lab, context.Context) {
 	t.Helper()
 	testutil.NeedRoot(t)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	l, err := New(ctx, Options{Name: "test"})
 	if err != nil {
 		cancel()

@@ -21,7 +21,7 @@ const (
 	naptBandwidthRounds = 30
 	naptBandwidthBytes  = 64 << 20 // of each transfer, as in 1998
 	naptShortBytes      = 8 << 20  // in short form
-	naptBandwidthLimit  = 30 * time.Second
+	naptBandwidthLimit  = 2 * time.Minute
 )
 
 // naptBandwidthWays take turns in each round.

@@ -223,7 +223,7 @@ const (
 	fillRate   = 250e3
 	meetRate   = 20e3
 	meetEach   = 16 // packets of each network, in random order
-	fillPasses = 6
+	fillPasses = 20
 	fillRun    = 100 * time.Millisecond // longer, and the kernel's own workers would wait
 )
 
