@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/isthmus-net/isthmus/internal/testutil"
@@ -99,10 +100,15 @@ func (g *fakeGateway) target() Target { return Target{Local: local, Gateway: g.a
 // udp answers datagrams at a port of the gateway; again is one that is sent again.
 func (g *fakeGateway) udp(port uint16, answer func(request []byte, again bool) []byte) {
 	g.t.Helper()
-	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(g.addr, port)))
+	// Beside whoever listens to the group at all addresses.
+	share := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1) })
+	}}
+	packets, err := share.ListenPacket(g.t.Context(), "udp4", netip.AddrPortFrom(g.addr, port).String())
 	if err != nil {
 		g.t.Fatal(err)
 	}
+	conn := packets.(*net.UDPConn)
 	g.t.Cleanup(func() { conn.Close() })
 	go func() {
 		buf, last := make([]byte, 2048), ""
