@@ -160,9 +160,10 @@ func (p *pump) takeIn() error {
 		case err != nil:
 			return fmt.Errorf("wire: receive: %w", err)
 		}
-		now := monotonic()
-		arrived := now
-		if age := int64(time.Since(receiveTime(p.oob[:oobn]))); age > 0 && age < oldestArrival {
+		// The age first: what passes between the two makes the packet late, not early.
+		age := int64(time.Since(receiveTime(p.oob[:oobn])))
+		arrived := monotonic()
+		if age > 0 && age < oldestArrival {
 			arrived -= age
 		}
 		p.admit(p.buffer[:n], arrived)
