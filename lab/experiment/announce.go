@@ -33,7 +33,7 @@ const calmChecks = "check_timeout = \"5s\"\nhold_down = \"1s\"\n"
 
 // patientStop has a relay that is stopped serve on for longer than by default: on a
 // busy machine a client takes longer to notice.
-const patientStop = "drain_time = \"6s\"\n"
+const patientStop = "drain_time = \"15s\"\n"
 
 // checkIPv4 has a relay ping the Teredo server, which stands for the IPv4
 // Internet.
@@ -122,7 +122,7 @@ func announceFailover(ctx context.Context, e *lab.Env) error {
 		},
 	}
 	if runs < announceRuns {
-		r.Notes = append(r.Notes, "In this short form all ways to go were measured at once, and a relay that is stopped served on for 6 s.")
+		r.Notes = append(r.Notes, "In this short form all ways to go were measured at once, and a relay that is stopped served on for 15 s.")
 	}
 	outcomes, err := measureFailovers(ctx, e, runs)
 	if err != nil {
