@@ -18,9 +18,10 @@ import (
 // ErrHeld tells that another live process runs the same instance.
 var ErrHeld = errors.New("another process runs this instance")
 
-// How often and how long apart a held lock is tried again.
+// How often and how long apart a held lock is tried again: who lists leftovers may get no
+// time while it has it.
 const (
-	lockAttempts = 5
+	lockAttempts = 50
 	lockPause    = 10 * time.Millisecond
 )
 
