@@ -170,6 +170,18 @@ func TestParse(t *testing.T) {
 				c.Relays = []Relay{r}
 				return c
 			}()},
+		{"fast path of a stateless translator", `
+			[[siit]]
+			pool6 = ["2001:db8:64::/96"]
+			fast_path = "xdp"
+			fast_path_devices = ["eth0"]`,
+			func() Config {
+				c, s := Default(), DefaultSIIT()
+				s.Pool6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")}
+				s.FastPath, s.FastPathDevices = FastPathXDP, []string{"eth0"}
+				c.SIITs = []SIIT{s}
+				return c
+			}()},
 		{"process sections", `
 			control = { socket = "" }
 			[metrics]

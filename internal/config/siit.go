@@ -27,6 +27,10 @@ type SIIT struct {
 	EAMOverlap bool `key:"eam_overlap"`
 	// Hairpin is how packets between two mapped IPv6 hosts are turned round.
 	Hairpin Hairpin `key:"hairpin"`
+
+	// FastPath is what carries plain packets, on FastPathDevices.
+	FastPath        FastPath `key:"fast_path"`
+	FastPathDevices []string `key:"fast_path_devices"`
 }
 
 // Hairpin is a mode of RFC 7757, section 4.2.
@@ -41,17 +45,19 @@ const (
 
 type rawSIIT struct {
 	rawTranslation
-	Pool4      any `toml:"pool4"`
-	EAM        any `toml:"eam"`
-	EAMFile    any `toml:"eam_file"`
-	EAMOverlap any `toml:"eam_overlap"`
-	Hairpin    any `toml:"hairpin"`
+	Pool4           any `toml:"pool4"`
+	EAM             any `toml:"eam"`
+	EAMFile         any `toml:"eam_file"`
+	EAMOverlap      any `toml:"eam_overlap"`
+	Hairpin         any `toml:"hairpin"`
+	FastPath        any `toml:"fast_path"`
+	FastPathDevices any `toml:"fast_path_devices"`
 }
 
 // DefaultSIIT returns a stateless translator as it is where the file says nothing;
 // it needs a prefix or a mapping.
 func DefaultSIIT() SIIT {
-	return SIIT{Translation: defaultTranslation(RoleSIIT), Hairpin: HairpinIntrinsic}
+	return SIIT{Translation: defaultTranslation(RoleSIIT), Hairpin: HairpinIntrinsic, FastPath: FastPathAuto}
 }
 
 func (c *checker) siit(at string, raw rawSIIT) SIIT {
@@ -62,6 +68,9 @@ func (c *checker) siit(at string, raw rawSIIT) SIIT {
 	set(c, at, "eam_file", raw.EAMFile, &s.EAMFile, optional(filePath))
 	set(c, at, "eam_overlap", raw.EAMOverlap, &s.EAMOverlap, boolean)
 	set(c, at, "hairpin", raw.Hairpin, &s.Hairpin, oneOf(HairpinIntrinsic, HairpinSimple, HairpinOff))
+	set(c, at, "fast_path", raw.FastPath, &s.FastPath, oneOf(FastPathAuto, FastPathXDP, FastPathTC, FastPathOff))
+	set(c, at, "fast_path_devices", raw.FastPathDevices, &s.FastPathDevices, listOf(interfaceName))
+	c.devices(at, s.FastPathDevices, s.Interface)
 	c.distinct(at+".pool4", s.Pool4)
 	if len(s.Pool6)+len(s.EAM) == 0 && s.EAMFile == "" && !c.failed[at+".pool6"] && !c.failed[at+".eam"] && !c.failed[at+".eam_file"] {
 		c.fail(at, "this translator has neither a prefix nor a mapping", `add pool6 = ["2001:db8:64::/96"] with a prefix of your own, or eam = ["192.0.2.1 2001:db8::1"]`)
