@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"syscall"
 
@@ -50,6 +51,8 @@ type Change struct {
 	Family int
 	// Link is the interface index of a link or address, else 0.
 	Link int
+	// Dst is the destination of a route.
+	Dst netip.Prefix
 }
 
 // Watch reports changes of links, addresses and routes in the calling thread's
@@ -137,8 +140,8 @@ func parseChange(m *syscall.NetlinkMessage) (Change, bool) {
 			return Change{Kind: AddressChanged, Family: family(d[0]), Link: index(d[4:8])}, true
 		}
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		if len(d) >= unix.SizeofRtMsg {
-			return Change{Kind: RouteChanged, Family: family(d[0])}, true
+		if w, _, ok := parseRoute(d); ok {
+			return Change{Kind: RouteChanged, Family: family(d[0]), Dst: w.Dst}, true
 		}
 	}
 	return Change{}, false

@@ -1,0 +1,95 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package port
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Way is what the kernel's tables "main" and "local" say of a destination, be it a
+// route, an address of this host, or a refusal.
+type Way struct {
+	Dst netip.Prefix
+	// Link is the interface index; 0 where there is none, or several.
+	Link int
+	// Local marks addresses of this host.
+	Local bool
+	// Metric orders ways to one destination, lowest first.
+	Metric uint32
+}
+
+// EachWay calls f for each way of both families in the calling thread's network
+// namespace, until it returns false. Of what changes meanwhile, [Watch] tells.
+func EachWay(f func(Way) bool) error {
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		more := true
+		req := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
+		req.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}})
+		err := req.ExecuteIter(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE, func(message []byte) bool {
+			if w, ok := parseWay(message); ok {
+				more = f(w)
+			}
+			return more
+		})
+		switch {
+		case errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, netlink.ErrDumpInterrupted):
+		case err != nil:
+			return fmt.Errorf("cannot list the routes: %w", err)
+		}
+		if !more {
+			break
+		}
+	}
+	return nil
+}
+
+// parseWay reads the body of a route message. What the kernel has learnt of a path is no
+// way of its own.
+func parseWay(b []byte) (Way, bool) {
+	w, table, ok := parseRoute(b)
+	if !ok || binary.NativeEndian.Uint32(b[8:])&unix.RTM_F_CLONED != 0 {
+		return Way{}, false
+	}
+	w.Local = table == unix.RT_TABLE_LOCAL
+	return w, w.Local || table == unix.RT_TABLE_MAIN
+}
+
+// parseRoute reads the body of a route message of any table. Without a destination it is
+// for all addresses.
+func parseRoute(b []byte) (w Way, table uint32, ok bool) {
+	if len(b) < unix.SizeofRtMsg {
+		return w, 0, false
+	}
+	attrs, err := nl.ParseRouteAttr(b[unix.SizeofRtMsg:])
+	addr := netip.IPv4Unspecified()
+	if family(b[0]) == 6 {
+		addr = netip.IPv6Unspecified()
+	}
+	table = uint32(b[4])
+	for _, a := range attrs {
+		if a.Attr.Type == unix.RTA_DST {
+			addr, _ = netip.AddrFromSlice(a.Value)
+		}
+		if len(a.Value) != 4 {
+			continue
+		}
+		value := binary.NativeEndian.Uint32(a.Value)
+		switch a.Attr.Type {
+		case unix.RTA_OIF:
+			w.Link = int(value)
+		case unix.RTA_PRIORITY:
+			w.Metric = value
+		case unix.RTA_TABLE:
+			table = value
+		}
+	}
+	w.Dst = netip.PrefixFrom(addr, int(b[1]))
+	return w, table, err == nil && family(b[0]) != 0 && w.Dst.IsValid()
+}

@@ -1,0 +1,65 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package port
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+)
+
+// TestEachWay finds own addresses and routes of both families, but none of other tables.
+func TestEachWay(t *testing.T) {
+	h := inNamespace(t)
+	addLink(t, h, "d0")
+	link, err := h.handle.LinkByName("d0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := link.Attrs().Index
+	for _, a := range []string{"192.0.2.1/24", "2001:db8:1::1/64"} {
+		if err := h.AddAddr("d0", netip.MustParsePrefix(a)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range []Route{
+		{Dst: netip.MustParsePrefix("203.0.113.0/28"), Link: "d0", Metric: 7},
+		{Dst: tunRoute, Link: "d0"},
+		{Dst: netip.MustParsePrefix("0.0.0.0/0"), Link: "d0"},
+	} {
+		if err := h.AddRoute(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	aside := &netlink.Route{LinkIndex: at, Dst: ipNet(netip.MustParsePrefix("198.51.100.0/24")), Table: 100}
+	if err := h.handle.RouteAdd(aside); err != nil {
+		t.Fatal(err)
+	}
+	missing := map[Way]bool{
+		{Dst: netip.MustParsePrefix("192.0.2.1/32"), Link: at, Local: true}:      true,
+		{Dst: netip.MustParsePrefix("192.0.2.0/24"), Link: at}:                   true,
+		{Dst: netip.MustParsePrefix("203.0.113.0/28"), Link: at, Metric: 7}:      true,
+		{Dst: netip.MustParsePrefix("0.0.0.0/0"), Link: at}:                      true,
+		{Dst: netip.MustParsePrefix("2001:db8:1::1/128"), Link: at, Local: true}: true,
+		{Dst: tunRoute, Link: at, Metric: defaultMetric6}:                        true,
+	}
+	seen := 0
+	if err := EachWay(func(w Way) bool {
+		seen++
+		delete(missing, w)
+		if w.Dst.Addr() == netip.MustParseAddr("198.51.100.0") {
+			t.Errorf("%v is of another table", w)
+		}
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if len(missing) > 0 {
+		t.Errorf("not found: %v", missing)
+	}
+	first := 0
+	if err := EachWay(func(Way) bool { first++; return false }); err != nil || first != 1 || seen < 2 {
+		t.Errorf("%d of %d ways after the first was enough, error %v", first, seen, err)
+	}
+}
