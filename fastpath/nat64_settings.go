@@ -3,12 +3,10 @@
 package fastpath
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/bits"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
@@ -56,17 +54,6 @@ type NAT64Settings struct {
 	PuntRate, PuntShare int
 }
 
-// NAT64Prefix is a prefix of pool6.
-type NAT64Prefix struct {
-	Prefix netip.Prefix
-	// Strict leaves packets with IPv4 addresses that are not global to the engine, which
-	// refuses them (RFC 6052 section 3.1).
-	Strict bool
-	// Out keeps the number of a prefix that is no longer in use for the sessions that
-	// have it: packets to it are not ours.
-	Out bool
-}
-
 // NAT64Range is a part of pool4.
 type NAT64Range struct {
 	Prefix netip.Prefix
@@ -80,11 +67,8 @@ type NAT64Range struct {
 // PortRange is a run of ports.
 type PortRange struct{ First, Last uint16 }
 
-// Limits of the layout.
-const (
-	maxPool6 = 16
-	maxPool4 = 16
-)
+// maxPool4 is a limit of the layout.
+const maxPool4 = 16
 
 // Flags of the settings; a test compares them with bpf/nat64_settings.h.
 const (
@@ -100,18 +84,15 @@ const (
 	nat64FlagUnfinished
 	nat64FlagInnerSource
 
-	pool6Strict = 1
-	pool4Own    = 1
+	pool4Own = 1
 )
 
 func (s *NAT64Settings) check() error {
 	if len(s.Pool6) == 0 || len(s.Pool6) > maxPool6 {
 		return fmt.Errorf("the fast path takes 1 to %d prefixes of pool6, not %d", maxPool6, len(s.Pool6))
 	}
-	for _, p := range s.Pool6 {
-		if !p.Prefix.IsValid() || !p.Prefix.Addr().Is6() || !slices.Contains([]int{32, 40, 48, 56, 64, 96}, p.Prefix.Bits()) {
-			return fmt.Errorf("%s cannot be a prefix of pool6: it must be IPv6 of 32, 40, 48, 56, 64 or 96 bits", p.Prefix)
-		}
+	if err := checkPool6(s.Pool6); err != nil {
+		return err
 	}
 	if len(s.Pool4) == 0 {
 		return errors.New("the fast path needs an address in pool4")
@@ -163,7 +144,8 @@ func (s *NAT64Settings) fill(c *nat64Nat64Settings) {
 			c.Lifetime[transport][status] = state.Units(lifetime)
 		}
 	}
-	s.fillPool6(c)
+	fillPool6(&c.Pool6, s.Pool6)
+	c.Pool6Count = uint32(len(s.Pool6))
 	s.fillPool4(c)
 }
 
@@ -177,26 +159,6 @@ func (s *NAT64Settings) flags() (flags uint32) {
 		}
 	}
 	return flags
-}
-
-func (s *NAT64Settings) fillPool6(c *nat64Nat64Settings) {
-	clear(c.Pool6[:])
-	for i, p := range s.Pool6 {
-		to := &c.Pool6[i]
-		address, mask := p.Prefix.Masked().Addr().As16(), mask6(p.Prefix.Bits())
-		for half := range 2 {
-			to.Range.Address[half] = binary.NativeEndian.Uint64(address[8*half:])
-			to.Range.Mask[half] = binary.NativeEndian.Uint64(mask[8*half:])
-		}
-		if p.Out {
-			to.Range.Mask = [2]uint64{^uint64(0), ^uint64(0)} // nobody has the address of 0.0.0.0
-		}
-		to.Length = uint32(p.Prefix.Bits())
-		if p.Strict {
-			to.Flags = pool6Strict
-		}
-	}
-	c.Pool6Count = uint32(len(s.Pool6))
 }
 
 func (s *NAT64Settings) fillPool4(c *nat64Nat64Settings) {
