@@ -79,6 +79,8 @@ func (f *fastState) rows(of string) []row {
 		rows = append(rows, row{"peers on the fast path", fmt.Sprint(f.Peers)})
 	} else {
 		rows = append(rows, f.rates(of)...)
+	}
+	if of == config.RoleRelay || of == config.RoleNAT64 {
 		rows = append(rows, f.survival(of)...)
 	}
 	for _, verdict := range []struct{ word, words string }{{"forward", "fast path"}, {"punt", "left to the engine"}, {"drop", "fast path dropped"}} {
@@ -92,7 +94,7 @@ func (f *fastState) rows(of string) []row {
 // rates says how many packets go by which path.
 func (f *fastState) rates(of string) []row {
 	far, key := "clients", "clients"
-	if of == config.RoleNAT64 {
+	if of == config.RoleNAT64 || of == config.RoleSIIT {
 		far, key = "IPv4", "ipv4"
 	}
 	r := f.Rates

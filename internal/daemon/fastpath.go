@@ -19,7 +19,10 @@ func ExamineFastPaths(c *config.Config) []Finding {
 		found = append(found, foreseen(run.PlanFastPath(r))...)
 	}
 	for _, n := range c.NAT64s {
-		found = append(found, foreseen(translator.PlanFastPath(n))...)
+		found = append(found, foreseen(translator.PlanNAT64(n))...)
+	}
+	for _, s := range c.SIITs {
+		found = append(found, foreseen(translator.PlanSIIT(s))...)
 	}
 	return found
 }

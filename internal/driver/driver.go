@@ -49,8 +49,8 @@ type Table interface {
 type Role struct {
 	// Name is the instance's.
 	Name string
-	// Ephemeral lets nothing outlive the process.
-	Ephemeral bool
+	// Ephemeral says why nothing outlives the process; empty: the fast path does.
+	Ephemeral string
 	// Load loads programs and tables, or takes over those in the pins; nil pins keep
 	// nothing.
 	Load func(pins *fastpath.Pins, features fastpath.Features) (Table, error)
@@ -174,8 +174,8 @@ func (f *Driver) load() {
 		f.Refuse(err)
 		return
 	}
-	if f.role.Ephemeral {
-		f.view.NotKept = "the configuration does not want it"
+	if f.role.Ephemeral != "" {
+		f.view.NotKept = f.role.Ephemeral
 	} else if pins, err := fastpath.OpenPins(PinName(f.role.Name)); err == nil {
 		f.pins = pins
 	} else {

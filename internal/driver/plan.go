@@ -51,6 +51,11 @@ func Plan(role, name, tunnel string, cfg Config) Forecast {
 	return p
 }
 
+// Hinder says what would keep the programs from being attached.
+func (p *Forecast) Hinder(why string) {
+	p.say(p.explicit, "the engine would carry all packets: %s", why)
+}
+
 // say adds a note or a warning.
 func (p *Forecast) say(warn bool, format string, args ...any) {
 	text := fmt.Sprintf("%s %q: %s", p.role, p.name, fmt.Sprintf(format, args...))

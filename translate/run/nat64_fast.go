@@ -45,9 +45,9 @@ type fast struct {
 func newFast(cfg *config.NAT64, log *slog.Logger) *fast {
 	f := &fast{cfg: *cfg}
 	f.Driver = driver.New(driver.Role{
-		Name: cfg.Name, Ephemeral: !cfg.KeepState, Load: f.load, Apply: f.apply, Steer: f.steering,
+		Name: cfg.Name, Ephemeral: ephemeral(cfg), Load: f.load, Apply: f.apply, Steer: f.steering,
 		Count:   func() []driver.Count { return nat64Counts(f.table.Counters()) },
-		Measure: func() map[string]uint64 { return measured(f.Counters(), f.engine()) },
+		Measure: f.measure,
 		Reason:  func(s fastpath.Sample) string { return fastpath.NAT64Reason(s.Reason).String() },
 	}, driverConfig(cfg), log)
 	return f
@@ -59,6 +59,14 @@ func driverConfig(cfg *config.NAT64) driver.Config {
 		Mode: cfg.FastPath, Devices: cfg.FastPathDevices, Linger: cfg.FastPathLinger,
 		Forward4: true, Prefixes: cfg.Routes(),
 	}
+}
+
+// ephemeral says why nothing outlives the process, if nothing does.
+func ephemeral(cfg *config.NAT64) string {
+	if cfg.KeepState {
+		return ""
+	}
+	return "the configuration does not want it"
 }
 
 // load loads programs and tables, or takes over those that are pinned.
@@ -203,11 +211,18 @@ func nat64Counts(counters []fastpath.NAT64Counter, _ error) []driver.Count {
 	return list
 }
 
-// measured sorts what has passed by what rates are shown of.
-func measured(counts []driver.Count, engine nat64.Stats) map[string]uint64 {
+// measure is what has passed so far.
+func (f *fast) measure() map[string]uint64 {
+	engine := f.engine()
+	return measured(f.Counters(), engine.Translated6to4, engine.Translated4to6)
+}
+
+// measured sorts what has passed, the engine's part too, by what rates are shown of. Both
+// translators have the same words for what is forwarded.
+func measured(counts []driver.Count, engine4, engine6 uint64) map[string]uint64 {
 	total := map[string]uint64{
 		"fast_to_ipv4": 0, "fast_to_ipv6": 0, "punted": 0, "dropped": 0,
-		"engine_to_ipv4": engine.Translated6to4, "engine_to_ipv6": engine.Translated4to6,
+		"engine_to_ipv4": engine4, "engine_to_ipv6": engine6,
 	}
 	for _, c := range counts {
 		switch {
@@ -227,7 +242,7 @@ func measured(counts []driver.Count, engine nat64.Stats) map[string]uint64 {
 // FastPathPlan is what the fast path of a NAT64 would be on this machine.
 type FastPathPlan = driver.Forecast
 
-// PlanFastPath finds out what the fast path of a NAT64 would be, and changes nothing.
-func PlanFastPath(cfg config.NAT64) FastPathPlan {
+// PlanNAT64 finds out what the fast path of a NAT64 would be, and changes nothing.
+func PlanNAT64(cfg config.NAT64) FastPathPlan {
 	return driver.Plan(config.RoleNAT64, cfg.Name, cfg.Interface, driverConfig(&cfg))
 }

@@ -38,6 +38,7 @@ type SIIT struct {
 	loop   loop.Loop[*packet.Batch]
 	ready  chan struct{}
 	device device
+	fast   *siitFast
 	self   selfCheck
 	// reports wait for the log, which must not hold up packets.
 	reports chan translate.Report
@@ -54,6 +55,7 @@ type SIIT struct {
 func NewSIIT(cfg config.SIIT, log *slog.Logger) (*SIIT, error) {
 	s := &SIIT{name: cfg.Name, log: log, ready: make(chan struct{}), reports: make(chan translate.Report, maxReports), cfg: cfg}
 	s.device.log = log
+	s.fast = newSIITFast(&cfg, s.stats, log)
 	var err error
 	if s.file, err = mappingsOf(&cfg); err != nil {
 		return nil, err
@@ -122,8 +124,13 @@ var siitClasses = map[config.ErrorClass]siit.Class{
 // siitRoutes are the destinations that lead to the device.
 func siitRoutes(cfg *config.SIIT, mappings []translate.Mapping) []netip.Prefix {
 	list := slices.Concat(cfg.Pool6, cfg.Pool4)
+	have := make(map[netip.Prefix]bool, len(mappings))
+	for _, p := range list {
+		have[p] = true
+	}
 	for _, m := range mappings {
-		if !slices.Contains(list, m.IPv4) {
+		if !have[m.IPv4] {
+			have[m.IPv4] = true
 			list = append(list, m.IPv4)
 		}
 	}
@@ -142,7 +149,9 @@ func (s *SIIT) Ready() <-chan struct{} { return s.ready }
 // Run implements [role.Instance]. It opens the device in the network namespace of the
 // calling thread.
 func (s *SIIT) Run(ctx context.Context) (err error) {
-	defer func() { err = errors.Join(err, s.device.close(false)) }()
+	defer func() { err = errors.Join(err, s.close()) }()
+	s.fast.room = len(s.Mappings())
+	s.fast.Open(false)
 	if err := s.open(); err != nil {
 		return err
 	}
@@ -165,8 +174,10 @@ func (s *SIIT) Run(ctx context.Context) (err error) {
 	group.Go(func() error { return s.follow(ctx, changes) })
 	group.Go(func() error { s.report(ctx); return nil })
 	defer context.AfterFunc(ctx, func() { s.device.closePorts(false) })()
+	s.fast.Start(ctx)
 	s.announce()
 	close(s.ready)
+	s.fast.Run(ctx)
 	return group.Wait()
 }
 
@@ -205,20 +216,33 @@ func (s *SIIT) report(ctx context.Context) {
 // open opens the device, then sets the routes, so that no packet comes before it can
 // be handled.
 func (s *SIIT) open() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err := s.device.open(&s.cfg.Translation, false); err != nil {
 		return err
 	}
 	s.loop.IP = s.device.tuns[0]
-	commit, err := s.device.lead(siitRoutes(&s.cfg, s.mappings(&s.cfg, s.file)))
+	if err := s.fast.Use(s.device.host, s.device.tuns[0]); err != nil {
+		return err
+	}
+	mappings := s.mappings(&s.cfg, s.file)
+	commit, err := s.device.lead(siitRoutes(&s.cfg, mappings))
 	if err != nil {
 		return err
 	}
-	return commit()
+	return errors.Join(commit(), s.fast.set(&s.cfg, mappings, func() error { return nil }))
+}
+
+// close takes the fast path, the routes and the device away.
+func (s *SIIT) close() error {
+	s.fast.Detach("")
+	return errors.Join(s.device.close(false), s.fast.close())
 }
 
 // follow hears of changes of the host until the watch ends.
 func (s *SIIT) follow(ctx context.Context, changes <-chan port.Change) error {
 	for c := range changes {
+		s.fast.routesChanged(c)
 		if s.device.concerns(c) {
 			s.device.follow()
 		}
@@ -252,11 +276,15 @@ func (s *SIIT) look() error {
 	}
 	before := s.own
 	s.own = at
-	if err := s.reconfigure(&s.cfg, s.mappings(&s.cfg, s.file)); err != nil {
-		s.own = before
-		return err
+	mappings := s.mappings(&s.cfg, s.file)
+	settings, err := s.settings(&s.cfg, mappings)
+	if err == nil {
+		err = s.reconfigure(settings, &s.cfg, mappings)
 	}
-	return nil
+	if err != nil {
+		s.own = before
+	}
+	return err
 }
 
 // lookOwn finds the addresses that a translator sends errors from.
@@ -264,121 +292,6 @@ func lookOwn(d *device) (own, error) {
 	v4, err := d.own4()
 	v6, err6 := d.own6()
 	return own{v4, v6}, errors.Join(err, err6)
-}
-
-// reconfigure gives the engine a configuration; s.mu is held.
-func (s *SIIT) reconfigure(cfg *config.SIIT, mappings []translate.Mapping) error {
-	settings, err := s.settings(cfg, mappings)
-	if err != nil {
-		return err
-	}
-	s.loop.Do(func(time.Time, *packet.Batch) { err = s.engine.Reconfigure(settings) })
-	return err
-}
-
-// change applies a configuration with its mappings: routes first, then the engine, and
-// nothing if either refuses; s.mu is held.
-func (s *SIIT) change(cfg *config.SIIT, mappings []translate.Mapping) error {
-	if _, err := s.settings(cfg, mappings); err != nil {
-		return err
-	}
-	before := siitRoutes(&s.cfg, s.mappings(&s.cfg, s.file))
-	commit, err := s.device.lead(siitRoutes(cfg, mappings))
-	if err != nil {
-		return err
-	}
-	if err := s.reconfigure(cfg, mappings); err != nil {
-		back, e := s.device.lead(before)
-		if e == nil {
-			e = back()
-		}
-		return errors.Join(err, e)
-	}
-	return commit()
-}
-
-// Verify implements [role.Verifier].
-func (s *SIIT) Verify(next *config.Config) error {
-	want, ok := next.SIIT(s.name)
-	if !ok {
-		return nil
-	}
-	file, err := mappingsOf(&want)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	settings, err := s.settings(&want, s.mappings(&want, file))
-	if err != nil {
-		return err
-	}
-	return siit.Check(settings)
-}
-
-// Reload implements [role.Reloader]. All but the device is live.
-func (s *SIIT) Reload(next *config.Config) (needsRestart []string, err error) {
-	want, ok := next.SIIT(s.name)
-	if !ok {
-		return nil, nil
-	}
-	file, err := mappingsOf(&want)
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	live := want
-	live.Interface, live.MTU, live.Route = s.cfg.Interface, s.cfg.MTU, s.cfg.Route
-	live.Workers, live.Announce = s.cfg.Workers, s.cfg.Announce
-	if err := s.change(&live, s.mappings(&live, file)); err != nil {
-		return nil, err
-	}
-	s.cfg, s.file = live, file
-	return config.Diff(live, want), nil
-}
-
-// Mappings lists the mappings in effect.
-func (s *SIIT) Mappings() []translate.Mapping {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mappings(&s.cfg, s.file)
-}
-
-// AddMapping adds a mapping until the process ends.
-func (s *SIIT) AddMapping(m translate.Mapping) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if slices.Contains(s.mappings(&s.cfg, s.file), m) {
-		return nil
-	}
-	added, gone := s.added, s.gone
-	s.gone = slices.DeleteFunc(slices.Clone(gone), func(o translate.Mapping) bool { return o == m })
-	s.added = append(slices.Clone(added), m)
-	return s.changeMappings(added, gone)
-}
-
-// RemoveMapping removes a mapping until the process ends.
-func (s *SIIT) RemoveMapping(m translate.Mapping) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !slices.Contains(s.mappings(&s.cfg, s.file), m) {
-		return errors.New("there is no such mapping; isthmus siit map list shows all")
-	}
-	added, gone := s.added, s.gone
-	s.added = slices.DeleteFunc(slices.Clone(added), func(o translate.Mapping) bool { return o == m })
-	s.gone = append(slices.Clone(gone), m)
-	return s.changeMappings(added, gone)
-}
-
-// changeMappings applies what has been written into s, or puts back what was there;
-// s.mu is held.
-func (s *SIIT) changeMappings(added, gone []translate.Mapping) error {
-	err := s.change(&s.cfg, s.mappings(&s.cfg, s.file))
-	if err != nil {
-		s.added, s.gone = added, gone
-	}
-	return err
 }
 
 // announce logs how the translator serves, once.
@@ -412,7 +325,9 @@ func warnOwn(log *slog.Logger, t *translate.Settings) {
 
 // Trace implements [role.Tracer].
 func (s *SIIT) Trace(ctx context.Context, sampling trace.Sampling, emit func(*trace.Sample)) error {
-	return s.loop.Trace(ctx, s.name, sampling, emit)
+	return s.fast.Trace(ctx, sampling, emit, func(ctx context.Context, emit func(*trace.Sample)) error {
+		return s.loop.Trace(ctx, s.name, sampling, emit)
+	})
 }
 
 func (s *SIIT) eachDropped(f func(reason string, n uint64)) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -32,6 +33,8 @@ type SIITStatus struct {
 	Address6 netip.Addr `json:"address6,omitzero"`
 	// Workers is how many queues the device has, once it is open.
 	Workers int `json:"workers"`
+	// FastPath says which way plain packets take.
+	FastPath driver.Status `json:"fast_path"`
 }
 
 // Status implements [role.Instance]; it returns a [SIITStatus].
@@ -49,21 +52,28 @@ func (s *SIIT) Status() any {
 		st.Address6 = s.cfg.Address6
 	}
 	_, st.Workers = s.device.stats()
+	st.FastPath = s.fast.Status()
+	return st
+}
+
+// stats are the engine's counters.
+func (s *SIIT) stats() (st siit.Stats) {
+	s.loop.Do(func(time.Time, *packet.Batch) { st = s.engine.Stats() })
 	return st
 }
 
 // Collect implements [role.Instance].
 func (s *SIIT) Collect(emit func(role.Metric)) {
-	var st siit.Stats
-	s.loop.Do(func(time.Time, *packet.Batch) { st = s.engine.Stats() })
-	emit(role.Count("from_ipv4_total", "Packets received from IPv4.", st.FromIPv4))
-	emit(role.Count("from_ipv6_total", "Packets received from IPv6.", st.FromIPv6))
-	emit(role.Count("to_ipv4_total", "Packets sent to IPv4.", st.ToIPv4))
-	emit(role.Count("to_ipv6_total", "Packets sent to IPv6.", st.ToIPv6))
+	st := s.stats()
+	emit(role.Count("from_ipv4_total", "Packets that the engine received from IPv4.", st.FromIPv4))
+	emit(role.Count("from_ipv6_total", "Packets that the engine received from IPv6.", st.FromIPv6))
+	emit(role.Count("to_ipv4_total", "Packets that the engine sent to IPv4.", st.ToIPv4))
+	emit(role.Count("to_ipv6_total", "Packets that the engine sent to IPv6.", st.ToIPv6))
 	emit(role.Count("hairpinned_total", "Packets that went from one IPv6 host to another.", st.Hairpinned))
 	emit(role.Count("icmp_errors_total", "ICMP errors sent by the translator itself.", st.ErrorsSent))
 	emit(role.Count("icmp_errors_suppressed_total", "ICMP errors not sent, by their rate or class.", st.ErrorsSuppressed))
 	st.EachDropped(func(reason string, n uint64) { emit(role.Dropped(reason, n)) })
+	s.fast.Collect(emit)
 	tun, _ := s.device.stats()
 	loop.CollectPort(emit, "tun", tun)
 }

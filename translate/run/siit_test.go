@@ -23,7 +23,7 @@ func siitConfig() config.SIIT {
 	c := config.DefaultSIIT()
 	c.Pool6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")}
 	c.EAM = []translate.Mapping{{IPv4: netip.PrefixFrom(siitSix, 32), IPv6: netip.PrefixFrom(sixAddr, 128)}}
-	c.Workers = 2
+	c.Workers, c.FastPath = 2, config.FastPathOff
 	return c
 }
 

@@ -1,0 +1,209 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"errors"
+	"log/slog"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/siit"
+)
+
+// siitLinger is how long the programs go on without a sign of the daemon. They end with
+// it; this is for one that stands still, when nobody follows routes for them.
+const siitLinger = 5 * time.Second
+
+// siitFast is the fast path of one stateless translator: programs in the kernel that carry
+// plain packets by the same settings as the engine.
+type siitFast struct {
+	*driver.Driver
+	name   string
+	room   int            // mappings at the start
+	table  *fastpath.SIIT // nil: the engine is alone
+	engine func() siit.Stats
+
+	change sync.Mutex            // held while engine and programs change, before mu
+	told   fastpath.SIITSettings // what the programs know; guarded by change
+
+	mu      sync.Mutex // guards what follows
+	refused error      // why the programs cannot take the settings; change is held to write it
+	wanted  *prefixes  // what leads to the device
+	moved   bool       // what leads packets elsewhere is to be looked for anew
+	way     string     // what does, in words
+}
+
+// newSIITFast makes the fast path of a stateless translator, without touching the host.
+func newSIITFast(cfg *config.SIIT, engine func() siit.Stats, log *slog.Logger) *siitFast {
+	f := &siitFast{name: cfg.Name, engine: engine, wanted: newPrefixes(nil)}
+	f.Driver = driver.New(driver.Role{
+		Name: cfg.Name, Ephemeral: "there is nothing to keep", Load: f.load, Hindered: f.hindered,
+		Apply:   func() error { return nil }, // what changes is told at once
+		Count:   func() []driver.Count { return siitCounts(f.table.Counters()) },
+		Measure: f.measure,
+		Reason:  func(s fastpath.Sample) string { return fastpath.SIITReason(s.Reason).String() },
+	}, siitDriverConfig(cfg), log)
+	return f
+}
+
+// siitDriverConfig is what the driver has to know of a configuration. Of IPv4 routes it
+// knows nothing: see [inTheWay].
+func siitDriverConfig(cfg *config.SIIT) driver.Config {
+	return driver.Config{
+		Mode: cfg.FastPath, Devices: cfg.FastPathDevices, Linger: siitLinger, Forward4: true, Prefixes: cfg.Pool6,
+	}
+}
+
+func (f *siitFast) load(*fastpath.Pins, fastpath.Features) (driver.Table, error) {
+	table, err := fastpath.LoadSIIT(fastpath.SIITConfig{Name: f.name, Mappings: f.room})
+	if err != nil {
+		return nil, err
+	}
+	f.table = table
+	return table, nil
+}
+
+// set changes engine and programs together: from before swap, which changes the engine,
+// until the programs know the same, they leave all packets to it. Where they cannot know
+// it, they do so until they can. It locks.
+func (f *siitFast) set(cfg *config.SIIT, mappings []translate.Mapping, swap func() error) error {
+	f.change.Lock()
+	defer f.change.Unlock()
+	if !f.Loaded() {
+		return swap()
+	}
+	if next := siitPrograms(cfg, mappings, f.Tunnel()); f.refused != nil || !sameSettings(&f.told, &next) {
+		f.table.Pause()
+		if err := swap(); err != nil {
+			if f.refused == nil {
+				err = errors.Join(err, f.table.Set(f.told))
+			}
+			return err
+		}
+		f.tell(next)
+	} else if err := swap(); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	f.wanted, f.moved = newPrefixes(siitRoutes(cfg, mappings)), true
+	f.mu.Unlock()
+	f.Configure(siitDriverConfig(cfg))
+	return nil
+}
+
+// tell tells the programs their settings; change is held.
+func (f *siitFast) tell(next fastpath.SIITSettings) {
+	err := f.table.Set(next)
+	if err == nil {
+		f.told = next
+	}
+	f.mu.Lock()
+	f.refused = err
+	f.mu.Unlock()
+}
+
+// close ends the fast path, but not under a change.
+func (f *siitFast) close() error {
+	f.change.Lock()
+	defer f.change.Unlock()
+	return f.Close()
+}
+
+// sameSettings compares, mappings without what makes it slow.
+func sameSettings(a, b *fastpath.SIITSettings) bool {
+	if !slices.Equal(a.Mappings, b.Mappings) {
+		return false
+	}
+	first, second := *a, *b
+	first.Mappings, second.Mappings = nil, nil
+	return reflect.DeepEqual(first, second)
+}
+
+// siitPrograms is what the programs must know: what the engine knows, in their form.
+func siitPrograms(cfg *config.SIIT, mappings []translate.Mapping, tunnel int) fastpath.SIITSettings {
+	p := fastpath.SIITSettings{
+		Pool4: slices.Clone(cfg.Pool4), Mappings: mappings, SimpleHairpin: cfg.Hairpin == config.HairpinSimple,
+		MTU4: cfg.IPv4MTU, MTU6: cfg.IPv6MTU, LowestMTU: cfg.LowestIPv6MTU,
+		ZeroClass: cfg.TrafficClass != config.Copied, FixedTOS: cfg.TOS != config.Copied,
+		Tunnel: tunnel, PuntRate: puntRate, PuntShare: puntShare,
+	}
+	if p.FixedTOS {
+		p.TOS = uint8(cfg.TOS)
+	}
+	for _, prefix := range cfg.Pool6 {
+		p.Pool6 = append(p.Pool6, fastpath.NAT64Prefix{
+			Prefix: prefix, Strict: prefix == translate.WellKnownPrefix && !cfg.AllowNonGlobal,
+		})
+	}
+	return p
+}
+
+// routesChanged tells of routes, addresses or links that changed. It locks.
+func (f *siitFast) routesChanged(c port.Change) {
+	f.mu.Lock()
+	concerns := c.Kind != port.RouteChanged || f.wanted.overlaps(c.Dst)
+	f.moved = f.moved || concerns
+	f.mu.Unlock()
+	switch {
+	case c.Kind == port.LinkChanged || c.Kind == port.Overrun:
+		f.LinksChanged()
+	case concerns:
+		f.Wake()
+	}
+}
+
+// hindered says why the programs must not be attached now.
+func (f *siitFast) hindered() string {
+	f.mu.Lock()
+	refused, moved, wanted, way := f.refused, f.moved, f.wanted, f.way
+	f.moved = false
+	f.mu.Unlock()
+	if refused != nil {
+		return "its programs cannot take the settings: " + refused.Error()
+	}
+	if moved {
+		way = inTheWay(wanted, f.Tunnel())
+		f.mu.Lock()
+		f.way = way
+		f.mu.Unlock()
+	}
+	return way
+}
+
+// siitCounts are counters in the driver's form.
+func siitCounts(counters []fastpath.SIITCounter, _ error) []driver.Count {
+	list := make([]driver.Count, len(counters))
+	for i, c := range counters {
+		list[i] = driver.Count{Verdict: c.Verdict, Reason: c.Reason.String(), Packets: c.Packets, Bytes: c.Bytes}
+	}
+	return list
+}
+
+// measure is what has passed so far.
+func (f *siitFast) measure() map[string]uint64 {
+	engine := f.engine()
+	return measured(f.Counters(), engine.ToIPv4, engine.ToIPv6)
+}
+
+// PlanSIIT finds out what the fast path of a stateless translator would be, and changes
+// nothing.
+func PlanSIIT(cfg config.SIIT) FastPathPlan {
+	plan := driver.Plan(config.RoleSIIT, cfg.Name, cfg.Interface, siitDriverConfig(&cfg))
+	file, err := mappingsOf(&cfg)
+	if err != nil || cfg.FastPath == config.FastPathOff {
+		return plan // told elsewhere
+	}
+	s := &SIIT{cfg: cfg}
+	if why := wouldBeInTheWay(newPrefixes(siitRoutes(&cfg, s.mappings(&cfg, file)))); why != "" {
+		plan.Hinder(why)
+	}
+	return plan
+}
