@@ -30,26 +30,34 @@ func loadNAT64ForTest(t *testing.T, cfg NAT64Config) *NAT64 {
 	return n
 }
 
-// Flags and the version in C and Go are one.
-func TestNAT64Constants(t *testing.T) {
-	text, err := os.ReadFile("bpf/nat64_settings.h")
+// defines fails unless a header defines all of these.
+func defines(t *testing.T, header string, want []string) {
+	t.Helper()
+	text, err := os.ReadFile(header)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{
+	for _, one := range want {
+		if !strings.Contains(string(text), "#define "+one) {
+			t.Errorf("%s does not define %q", header, one)
+		}
+	}
+}
+
+// Flags and the version in C and Go are one.
+func TestNAT64Constants(t *testing.T) {
+	defines(t, "bpf/nat64_settings.h", []string{
 		fmt.Sprintf("NAT64_SETTINGS_VERSION %d", nat64Version),
 		fmt.Sprintf("FLAG_FILTER(transport) (%dU << (transport))", nat64FlagFilterTCP),
 		fmt.Sprintf("FLAG_EXTERNAL_TCP %d ", nat64FlagExternalTCP), fmt.Sprintf("FLAG_NO_ICMP_INFO %d ", nat64FlagNoICMPInfo),
 		fmt.Sprintf("FLAG_OUTBOUND_ONLY %d ", nat64FlagOutboundOnly), fmt.Sprintf("FLAG_ZERO_CLASS %d ", nat64FlagZeroClass),
 		fmt.Sprintf("FLAG_FIXED_TOS %d ", nat64FlagFixedTOS), fmt.Sprintf("FLAG_DETOUR %d ", nat64FlagDetour),
 		fmt.Sprintf("FLAG_UNFINISHED %d ", nat64FlagUnfinished), fmt.Sprintf("FLAG_INNER_SOURCE %d ", nat64FlagInnerSource),
-		fmt.Sprintf("MAX_POOL6 %d\n", maxPool6), fmt.Sprintf("MAX_POOL4 %d\n", maxPool4),
-		fmt.Sprintf("POOL6_STRICT %d ", pool6Strict), fmt.Sprintf("POOL4_OWN %d ", pool4Own),
-	} {
-		if !strings.Contains(string(text), "#define "+want) {
-			t.Errorf("bpf/nat64_settings.h does not define %q", want)
-		}
-	}
+		fmt.Sprintf("MAX_POOL4 %d\n", maxPool4), fmt.Sprintf("POOL4_OWN %d ", pool4Own),
+	})
+	defines(t, "bpf/translate_settings.h", []string{
+		fmt.Sprintf("MAX_POOL6 %d\n", maxPool6), fmt.Sprintf("POOL6_STRICT %d ", pool6Strict),
+	})
 	if nat64FlagFilterUDP != nat64FlagFilterTCP<<state.UDP || nat64FlagFilterICMP != nat64FlagFilterTCP<<state.ICMP {
 		t.Error("flags of filtering are not in the order of transports")
 	}

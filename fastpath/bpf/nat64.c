@@ -15,13 +15,13 @@
 SEC("xdp.frags")
 int isthmus_nat64_xdp(struct xdp_md *ctx)
 {
-	return xdp_nat64(ctx);
+	return xdp_translate(ctx);
 }
 
 SEC("tc")
 int isthmus_nat64_ingress(struct __sk_buff *skb)
 {
-	return tc_nat64(skb);
+	return tc_translate(skb);
 }
 
 SEC("tc")

@@ -8,7 +8,8 @@
 #ifndef ISTHMUS_NAT64_ICMP_TYPES_H
 #define ISTHMUS_NAT64_ICMP_TYPES_H
 
-#include "nat64_packet.h"
+#include "nat64_tables.h"
+#include "translate_packet.h"
 
 #define LARGEST_ERROR6 1280 /* RFC 4443 section 2.4 c */
 

@@ -11,6 +11,7 @@
 #define ISTHMUS_NAT64_JUDGE_H
 
 #include "nat64_pool.h"
+#include "translate_judge.h"
 
 /* Where packets to IPv6 hosts go, for nexthop.h: any host that a binding names. */
 INLINE u32 judge_destination(const struct address6 *a)
@@ -23,29 +24,13 @@ INLINE u32 judge_destination(const struct address6 *a)
 
 #define FTP_PORT TO_BE16(21)
 
-/* A packet to IPv4, as it was judged. */
-struct to4 {
-	struct nexthop4 *hop;
-	struct content content;
-	struct ends4 ends;
-	u32 size; /* of the IPv6 packet */
-};
-
-/* A packet to IPv6. */
-struct to6 {
-	struct nexthop6 *hop;
-	struct content content;
-	struct ends6 ends;
-	u32 size; /* of the IPv4 packet */
-};
-
 /*
  * Judges the header of a packet to pool6, by the prefix of that number, and finds its
  * IPv4 host.
  */
 INLINE u32 judge_header6(const struct ip6 *p, u32 prefix, const struct arrival *in, u32 *size, be32 *host)
 {
-	if (UNLIKELY(in->now >= READ_ONCE(settings.alive_until)))
+	if (UNLIKELY(is_asleep(in)))
 		return REASON_ASLEEP;
 	*size = IPV6_LEN + FROM_BE16(p->length);
 	/* A longer one has no room in an IPv4 packet. */
@@ -97,27 +82,25 @@ INLINE u32 judge_to4(void *ctx, const struct ip6 *p, void *end, u32 prefix, cons
 	return REASON_TO4_FORWARDED;
 }
 
+/* Whether all packets to an address are for the translator. */
+INLINE u32 is_translated4(be32 destination) { return is_whole_pool4(destination); }
+
+/* Whether a packet to an address is, by what it carries. */
+INLINE u32 takes4(be32 destination, struct to6 *out) { return is_for_pool4(destination, &out->content); }
+
 /* Judges the header of a plain packet to pool4. */
 INLINE u32 judge_header4(const struct ip4 *p, const struct arrival *in, u32 *size)
 {
-	if (UNLIKELY(in->now >= READ_ONCE(settings.alive_until)))
+	if (UNLIKELY(is_asleep(in)))
 		return REASON_ASLEEP;
 	*size = FROM_BE16(p->length);
 	if (UNLIKELY(*size > in->length))
 		return REASON_ODD_LENGTH;
-	u64 sum = (u64)U32_AT(p, 0) + U32_AT(p, 4) + U32_AT(p, 8) + U32_AT(p, 12) + U32_AT(p, 16);
-	if (UNLIKELY(fold(sum) != 0xffff))
+	if (UNLIKELY(!is_sound4(p)))
 		return REASON_BAD_HEADER_CHECKSUM;
 	if (UNLIKELY(p->ttl <= 1))
 		return REASON_HOP_LIMIT;
 	return UNLIKELY(is_any_pool4(p->source)) ? REASON_ILLEGAL_ADDRESS : REASON_TO6_FORWARDED;
-}
-
-/* The largest packet that may leave to IPv6 whole; see size6 in translate/to6.go. */
-INLINE u32 largest6(const struct ip4 *p, u32 mtu)
-{
-	u32 lowest = settings.lowest_mtu;
-	return p->fragment & IPV4_DF || lowest > mtu ? mtu : lowest;
 }
 
 /* Judges a plain packet to pool4 that is no ICMP error, whose content was read. */

@@ -14,17 +14,9 @@
 #ifndef ISTHMUS_NAT64_LAYOUT_H
 #define ISTHMUS_NAT64_LAYOUT_H
 
-#include "types.h"
+#include "translate_settings.h"
 
 #define NAT64_LAYOUT_VERSION 1
-
-/* Transport protocols: each has a BIB, a session table and ports of its own. */
-enum transport {
-	TRANSPORT_TCP,
-	TRANSPORT_UDP,
-	TRANSPORT_ICMP,
-	TRANSPORTS,
-};
 
 /*
  * States of a session. UDP and ICMP know SESSION_OPEN alone; the others are those of

@@ -1,16 +1,16 @@
 /* Copyright the Isthmus authors. SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 
 /*
- * What the programs of a NAT64 share with the daemon, beside base.h and the state of
- * nat64_layout.h. What is pinned outlives a daemon: whoever changes one of these
+ * What the programs of a NAT64 share with the daemon, beside translate_settings.h and the
+ * state of nat64_layout.h. What is pinned outlives a daemon: whoever changes one of these
  * structures, or of those in base.h, raises NAT64_SETTINGS_VERSION.
  */
 
 #ifndef ISTHMUS_NAT64_SETTINGS_H
 #define ISTHMUS_NAT64_SETTINGS_H
 
-#include "base.h"
 #include "nat64_layout.h"
+#include "translate_settings.h"
 
 #define NAT64_SETTINGS_VERSION 1
 
@@ -75,17 +75,7 @@ enum reason {
 #define FIRST_DROP REASON_BAD_HEADER_CHECKSUM
 #define REASON_TO_IPV6 REASON_TO6_FORWARDED /* what leaves by IPv6 */
 
-#define MAX_POOL6 16
 #define MAX_POOL4 16
-
-/* A prefix of pool6 (RFC 6052), in words as they are loaded from a packet. */
-struct pool6_prefix {
-	struct range6 range;
-	u32 length; /* 32, 40, 48, 56, 64 or 96 */
-	u32 flags;
-};
-
-#define POOL6_STRICT 1 /* the well-known one, for global IPv4 addresses only */
 
 /* Addresses of pool4 with the ports of ours, in the host's order; none: first > last. */
 struct pool4_range {

@@ -9,11 +9,8 @@
 #ifndef ISTHMUS_NAT64_TCP_H
 #define ISTHMUS_NAT64_TCP_H
 
-#include "nat64_layout.h"
-
-#define TCP_FIN 1
-#define TCP_SYN 2
-#define TCP_RST 4
+#include "nat64_tables.h"
+#include "translate_packet.h"
 
 /* Where a packet comes from. */
 #define SIDE_V6 0

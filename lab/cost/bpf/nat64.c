@@ -91,7 +91,7 @@ int cost_to4(struct xdp_md *ctx)
 {
 	if (turn && bpf_xdp_adjust_head(ctx, -SHRINKS))
 		return XDP_ABORTED;
-	return restore6(ctx) ? xdp_nat64(ctx) : XDP_ABORTED;
+	return restore6(ctx) ? xdp_translate(ctx) : XDP_ABORTED;
 }
 
 SEC("xdp")
@@ -99,7 +99,7 @@ int cost_to6(struct xdp_md *ctx)
 {
 	if (turn && bpf_xdp_adjust_head(ctx, SHRINKS))
 		return XDP_ABORTED;
-	return restore4(ctx) ? xdp_nat64(ctx) : XDP_ABORTED;
+	return restore4(ctx) ? xdp_translate(ctx) : XDP_ABORTED;
 }
 
 /* The twins: the frame grows and shrinks, turn by turn, and is restored. */

@@ -3,15 +3,15 @@
 /*
  * Packets of a translator: how they are read, and what a translated one looks like
  * (RFC 7915, as package translate does it). Who its new source and destination are, is
- * the business of a mapping stage in front: nat64_judge.h finds that in sessions.
- * Nothing here changes a packet.
+ * the business of a mapping stage in front: of a NAT64 nat64_judge.h finds that in
+ * sessions, of a stateless translator siit_judge.h in mappings and prefixes. Nothing here
+ * changes a packet. The tables of the set of programs are included before.
  */
 
-#ifndef ISTHMUS_NAT64_PACKET_H
-#define ISTHMUS_NAT64_PACKET_H
+#ifndef ISTHMUS_TRANSLATE_PACKET_H
+#define ISTHMUS_TRANSLATE_PACKET_H
 
-#include "nat64_tables.h"
-#include "nat64_tcp.h"
+#include "translate_settings.h"
 #include "checksum.h"
 #include "count.h"
 
@@ -34,6 +34,10 @@ struct ip4 {
 #define LARGEST_UNCUT 1260 /* up to this size an IPv4 packet leaves without DF */
 
 #define PROTO_ICMP 1
+
+#define TCP_FIN 1
+#define TCP_SYN 2
+#define TCP_RST 4
 
 /* ICMP types (RFC 792, RFC 4443). */
 #define ICMP_ECHO_REPLY 0

@@ -1,0 +1,46 @@
+/* Copyright the Isthmus authors. SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+
+/*
+ * What the judges of translators have in common: what they find, and how they look at
+ * the form of a packet. Nothing here changes a packet.
+ */
+
+#ifndef ISTHMUS_TRANSLATE_JUDGE_H
+#define ISTHMUS_TRANSLATE_JUDGE_H
+
+#include "translate_packet.h"
+
+/* A packet to IPv4, as it was judged. */
+struct to4 {
+	struct nexthop4 *hop;
+	struct content content;
+	struct ends4 ends;
+	u32 size; /* of the IPv6 packet */
+};
+
+/* A packet to IPv6. */
+struct to6 {
+	struct nexthop6 *hop;
+	struct content content;
+	struct ends6 ends;
+	u32 size; /* of the IPv4 packet */
+};
+
+/* Whether no daemon has been here for long. */
+INLINE int is_asleep(const struct arrival *in) { return in->now >= READ_ONCE(settings.alive_until); }
+
+/* Whether the checksum of an IPv4 header without options is right. */
+INLINE int is_sound4(const struct ip4 *p)
+{
+	u64 sum = (u64)U32_AT(p, 0) + U32_AT(p, 4) + U32_AT(p, 8) + U32_AT(p, 12) + U32_AT(p, 16);
+	return fold(sum) == 0xffff;
+}
+
+/* The largest packet that may leave to IPv6 whole; see size6 in translate/to6.go. */
+INLINE u32 largest6(const struct ip4 *p, u32 mtu)
+{
+	u32 lowest = settings.lowest_mtu;
+	return p->fragment & IPV4_DF || lowest > mtu ? mtu : lowest;
+}
+
+#endif
