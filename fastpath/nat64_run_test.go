@@ -42,7 +42,7 @@ type skb struct {
 }
 
 // run gives a frame to a program.
-func (w *natWorld) run(t testing.TB, at hook, program *ebpf.Program, frame []byte) (fastpath.Verdict, []byte) {
+func (h *natHost) run(t testing.TB, at hook, program *ebpf.Program, frame []byte) (fastpath.Verdict, []byte) {
 	t.Helper()
 	o := ebpf.RunOptions{Data: frame, DataOut: make([]byte, 4096)}
 	var codes [3]uint32
@@ -50,10 +50,10 @@ func (w *natWorld) run(t testing.TB, at hook, program *ebpf.Program, frame []byt
 		codes = [3]uint32{4, 2, 1}
 	} else {
 		codes = [3]uint32{7, 0xffffffff, 2}
-		o.Context = skb{Ifindex: uint32(w.ports[0].index)}
+		o.Context = skb{Ifindex: uint32(h.ports[0].index)}
 	}
 	var code uint32
-	w.ns.Do(t, func() (err error) {
+	h.ns.Do(t, func() (err error) {
 		code, err = program.Run(&o)
 		return err
 	})
@@ -94,8 +94,8 @@ func (w *natWorld) counted(t testing.TB) map[string]uint64 {
 }
 
 // frame puts an Ethernet header for the host in front of a packet.
-func (w *natWorld) frame(ip []byte) []byte {
-	f := append(append([]byte{}, w.ports[0].mac...), natMAC(200)...)
+func (h *natHost) frame(ip []byte) []byte {
+	f := append(append([]byte{}, h.ports[0].mac...), natMAC(200)...)
 	kind := uint16(0x86dd)
 	if ip[0]>>4 == 4 {
 		kind = 0x0800

@@ -72,12 +72,33 @@ var natWays = []natWay{
 	{"2001:db8:1::/48", "2001:db8:f:1::2", natMAC(103), 2},
 	{"2001:db8:3::/48", "2001:db8:f:1::2", natMAC(103), 2},
 	{"2001:db8:2::/48", "2001:db8:f:2::2", natMAC(104), 3},
+	{"2001:db8:64::c000:2b0/124", "2001:db8:f:1::2", natMAC(103), 2}, // hosts whose addresses are made by a prefix
 }
 
-// natWorld is a host whose programs run by the kernel's test run.
+// natHost is a host with routes, of a translator whose programs run by the kernel's test
+// run.
+type natHost struct {
+	ns    *testutil.Netns
+	ports []*natPort
+}
+
+// newNATHost makes the host.
+func newNATHost(t testing.TB) natHost {
+	t.Helper()
+	h := natHost{ns: testutil.NewNetns(t), ports: []*natPort{
+		{name: "four0", mac: natMAC(1), mtu: 1500, addrs: []string{"192.0.2.1/26"}},
+		{name: "four1", mac: natMAC(2), mtu: 1000, addrs: []string{"192.0.2.65/26"}},
+		{name: "six0", mac: natMAC(3), mtu: 1500, addrs: []string{"2001:db8:f:1::1/64"}},
+		{name: "six1", mac: natMAC(4), mtu: 1280, addrs: []string{"2001:db8:f:2::1/64"}},
+		{name: "tun", mac: natMAC(5), mtu: 1500},
+	}}
+	h.ns.Do(t, h.build)
+	return h
+}
+
+// natWorld is a NAT64 on such a host.
 type natWorld struct {
-	ns      *testutil.Netns
-	ports   []*natPort
+	natHost
 	fast    *fastpath.NAT64
 	table   *state.Table
 	trans   *translate.Translator
@@ -89,14 +110,7 @@ type natWorld struct {
 // newNATWorld makes the host. change sees the settings before they are set.
 func newNATWorld(t testing.TB, change ...func(*fastpath.NAT64Settings, *translate.Settings)) *natWorld {
 	t.Helper()
-	w := &natWorld{ns: testutil.NewNetns(t), ports: []*natPort{
-		{name: "four0", mac: natMAC(1), mtu: 1500, addrs: []string{"192.0.2.1/26"}},
-		{name: "four1", mac: natMAC(2), mtu: 1000, addrs: []string{"192.0.2.65/26"}},
-		{name: "six0", mac: natMAC(3), mtu: 1500, addrs: []string{"2001:db8:f:1::1/64"}},
-		{name: "six1", mac: natMAC(4), mtu: 1280, addrs: []string{"2001:db8:f:2::1/64"}},
-		{name: "tun", mac: natMAC(5), mtu: 1500},
-	}}
-	w.ns.Do(t, w.build)
+	w := &natWorld{natHost: newNATHost(t)}
 	sizes := state.Sizes{Sessions: 1 << 12, Subscribers: 64, Addresses: 4, BlockWords: 16, SubscriberLength: 64}
 	fast, err := fastpath.LoadNAT64(fastpath.NAT64Config{Name: "test", Sizes: sizes})
 	if err != nil {
@@ -184,8 +198,8 @@ func (w *natWorld) configure(t testing.TB, change []func(*fastpath.NAT64Settings
 }
 
 // build makes devices, routes and neighbours in the thread's namespace.
-func (w *natWorld) build() error {
-	for _, p := range w.ports {
+func (h *natHost) build() error {
+	for _, p := range h.ports {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.HardwareAddr, attrs.MTU = p.name, p.mac, p.mtu
 		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: p.name + "p"}); err != nil {
@@ -225,7 +239,7 @@ func (w *natWorld) build() error {
 		if err != nil {
 			return err
 		}
-		at := w.ports[r.port].index
+		at := h.ports[r.port].index
 		n := netlink.Neigh{LinkIndex: at, IP: net.ParseIP(r.gateway), HardwareAddr: r.mac, State: netlink.NUD_PERMANENT}
 		if err := netlink.NeighSet(&n); err != nil {
 			return err

@@ -12,14 +12,12 @@
 #include "translate_judge.h"
 
 /*
- * Where packets to IPv6 hosts go, for nexthop.h: to any but those that are the
- * translator's own, which come back to it.
+ * Where packets to IPv6 hosts go, for nexthop.h. Hosts whose addresses are made by pool6
+ * have routes of their own; all else of it comes back by the device of the translator.
  */
 INLINE u32 judge_destination(const struct address6 *a)
 {
-	if (is_illegal6((const u32 *)a))
-		return REASON_ILLEGAL_ADDRESS;
-	return prefix_of(a->word[0], a->word[1]) == NO_PREFIX ? REASON_TO6_FORWARDED : REASON_HAIRPIN;
+	return is_illegal6((const u32 *)a) ? REASON_ILLEGAL_ADDRESS : REASON_TO6_FORWARDED;
 }
 
 #include "nexthop.h"

@@ -1,0 +1,367 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package fastpath_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/translate"
+)
+
+// protocols are those that the programs carry, by their numbers in IPv6.
+var protocols = []byte{packet.ProtoTCP, packet.ProtoUDP, packet.ProtoICMPv6}
+
+// Packets leave as the engine makes them, all of them and at either hook.
+func TestSIITForwards(t *testing.T) {
+	w := newSIITWorld(t)
+	for _, proto := range protocols {
+		smallest := map[byte]int{packet.ProtoTCP: 20}[proto]
+		type row struct {
+			name string
+			size int // of the message
+			six  []change
+			four []change
+		}
+		rows := []row{
+			{"plain", 100, nil, nil},
+			{"odd length", 101, nil, nil},
+			{"smallest", max(smallest, 8), nil, nil},
+			{"largest without DF", 1240, nil, nil},
+			{"one more", 1241, nil, nil},
+			{"largest", 1460, nil, nil},
+			{"traffic class and flow label", 64, []change{put(0, 0x6b, 0x9f, 0xed, 0xcb)}, []change{header(1, 0xb9)}},
+			{"without DF", 64, nil, []change{header(6, 0)}},
+			{"two hops left", 64, []change{put(7, 2)}, []change{header(8, 2)}},
+			{"255 hops left", 64, []change{put(7, 255)}, []change{header(8, 255)}},
+			{"wrong checksum", 64, []change{put(40+60, 0xee)}, []change{put(20+60, 0xee)}},
+			{"UDP without a checksum", 64, []change{func(ip []byte) []byte {
+				if ip[6] == packet.ProtoUDP {
+					ip[46], ip[47] = 0, 0
+				}
+				return ip
+			}}, nil},
+			{"reply, or FIN", 64, []change{func(ip []byte) []byte {
+				if ip[6] == packet.ProtoICMPv6 {
+					return body(40, 129)(ip)
+				}
+				return body(53, 0x11)(ip)
+			}}, []change{func(ip []byte) []byte {
+				if ip[9] == 1 {
+					return body(20, 0)(ip)
+				}
+				return body(33, 0x12)(ip)
+			}}},
+			{"bytes that are a code, or a port", 64, []change{body(41, 7)}, []change{body(21, 7)}},
+		}
+		for _, at := range hooks {
+			f := siitUsual(proto)
+			for _, tt := range rows {
+				t.Run(fmt.Sprintf("%s/%d/%s", at, proto, tt.name), func(t *testing.T) {
+					six, four := w.packet6(f, tt.size), w.packet4(f, tt.size)
+					for _, c := range tt.six {
+						six = c(six)
+					}
+					for _, c := range tt.four {
+						four = c(four)
+					}
+					w.forwards(t, at, six, "to4_forwarded")
+					w.forwards(t, at, four, "to6_forwarded")
+				})
+			}
+		}
+	}
+}
+
+// Addresses of either side by prefixes and mappings of all kinds.
+func TestSIITMaps(t *testing.T) {
+	w := newSIITWorld(t)
+	type row struct {
+		name         string
+		source, dest string // of the family that is sent
+	}
+	rows := []row{
+		{"IPv4 to the end of a prefix", "198.51.100.7", "192.0.2.137"},
+		{"IPv4 to the lower half", "198.51.100.7", "192.0.2.147"},
+		{"IPv4 to the upper half, by the longer mapping", "198.51.100.7", "192.0.2.157"},
+		{"IPv4 further up", "198.51.100.7", "192.0.2.165"},
+		{"IPv4 across both halves", "198.51.100.7", "192.0.2.173"},
+		{"IPv4 to a host whose address is made by pool6", "198.51.100.7", "192.0.2.179"},
+		{"IPv4 from a mapping", "198.51.100.201", "192.0.2.130"},
+		{"IPv4 from the longer mapping", "198.51.100.200", "192.0.2.130"},
+		{"IPv4 from an address of ours", "192.0.2.147", "192.0.2.130"},
+		{"IPv6 of the end of a prefix", "2001:db8:1:20::5", "2001:db8:64::198.51.100.7"},
+		{"IPv6 of the lower half", "2001:db8:1:1::a7", "2001:db8:64::198.51.100.7"},
+		{"IPv6 of the upper half", "2001:db8:1:1d::ffff", "2001:db8:64::198.51.100.7"},
+		{"IPv6 further up", "2001:db8:1:3b:8000::", "2001:db8:64::198.51.100.7"},
+		{"IPv6 across both halves", "2001:db8:1:12:ffff::9", "2001:db8:64::198.51.100.7"},
+		{"IPv6 from an address that pool6 makes", "2001:db8:64::192.0.2.179", "2001:db8:64::198.51.100.7"},
+		{"IPv6 from an address of another prefix", "3fff:300:1:c000:2:b300::", "2001:db8:64::198.51.100.7"},
+		{"IPv6 to a suffix of any kind", "2001:db8:1::5", "3fff:300:1:c633:64:700:1234:5678"},
+	}
+	for i := range pool6[2:] {
+		rows = append(rows, row{fmt.Sprintf("IPv6 to %s", pool6[2+i]), "2001:db8:1::5", w.choice.engine.Translate.Prefixes[2+i].Embed(serverAddr).String()})
+	}
+	rows = append(rows, row{"IPv6 by the well-known prefix", "2001:db8:1::5", "64:ff9b::198.41.0.4"})
+	for _, at := range hooks {
+		for _, proto := range protocols {
+			for _, tt := range rows {
+				t.Run(fmt.Sprintf("%s/%d/%s", at, proto, tt.name), func(t *testing.T) {
+					from, to := netip.MustParseAddr(tt.source), netip.MustParseAddr(tt.dest)
+					f := siitUsual(proto)
+					if from.Is4() {
+						w.forwards(t, at, to4(tt.dest)(from4(tt.source)(w.packet4(f, 40))), "to6_forwarded")
+						return
+					}
+					w.forwards(t, at, seal(body(24, to.AsSlice()...)(body(8, from.AsSlice()...)(w.packet6(f, 40)))), "to4_forwarded")
+				})
+			}
+		}
+	}
+}
+
+// Random payloads meet all values of a checksum that are special.
+func TestSIITChecksums(t *testing.T) {
+	w := newSIITWorld(t)
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, proto := range protocols {
+		f := siitUsual(proto)
+		for i := range 600 {
+			word := []byte{byte(r.Uint32()), byte(r.Uint32())}
+			six, four := body(40+30, word...)(w.packet6(f, 40)), body(20+30, word...)(w.packet4(f, 40))
+			if i%3 == 0 {
+				// Have the new checksum be zero, or its twin.
+				six, four = w.aim(t, six), w.aim(t, four)
+			}
+			for _, ip := range [][]byte{six, four} {
+				_, out := w.translateAt(t, hooks[i%2], w.frame(ip))
+				w.equal(t, out, ip)
+			}
+			if t.Failed() {
+				t.Fatalf("at %s, packet %d", hooks[i%2], i)
+			}
+		}
+	}
+}
+
+// aim changes a word of the payload so that the translated checksum becomes zero.
+func (w *siitWorld) aim(t *testing.T, ip []byte) []byte {
+	out := w.model(t, ip, []byte{0, 0})
+	header, old, proto := 20, 40, out[9]
+	if ip[0]>>4 == 4 {
+		header, old, proto = 40, 20, out[6]
+	}
+	at := map[byte]int{6: 16, 17: 6, 1: 2, 58: 2}[proto]
+	word := ip[old+32 : old+34]
+	binary.BigEndian.PutUint16(word, packet.Fold(uint64(binary.BigEndian.Uint16(word))+uint64(binary.BigEndian.Uint16(out[header+at:]))))
+	return seal(ip)
+}
+
+// What the programs do not handle passes as it came, counted by its reason.
+func TestSIITLeaves(t *testing.T) {
+	w := newSIITWorld(t)
+	udp, tcp, icmp := siitUsual(packet.ProtoUDP), siitUsual(packet.ProtoTCP), siitUsual(packet.ProtoICMPv6)
+	slim6, slim4, lost := udp, udp, udp
+	slim6.ours = netip.MustParseAddr("192.0.2.131")
+	slim4.other, lost.other = slimServer, lostServer
+	for _, tt := range []struct {
+		name   string
+		packet []byte
+		change change
+		want   string // "": not even counted
+	}{
+		{"IPv6 to elsewhere", w.packet6(udp, 40), to6("2001:db8:1::9"), ""},
+		{"IPv6 to a mapping outside of pool6", w.packet6(udp, 40), to6("2001:db8:1:1::a7"), ""},
+		{"IPv6 error to elsewhere", w.packet6(icmp, 40), func(ip []byte) []byte { return to6("2001:db8:1::9")(body(40, 1)(ip)) }, ""},
+		{"IPv4 to elsewhere", w.packet4(udp, 40), to4("192.0.2.199"), ""},
+		{"IPv4 to elsewhere, between ours", w.packet4(udp, 40), to4("192.0.2.133"), ""},
+		{"IPv4 fragment to elsewhere", w.packet4(udp, 40), func(ip []byte) []byte { return to4("192.0.2.133")(header(6, 0x20)(ip)) }, ""},
+		{"IPv4 error to elsewhere", w.packet4(icmp, 40), func(ip []byte) []byte { return to4("192.0.2.133")(body(20, 3)(ip)) }, ""},
+		{"another protocol to elsewhere", w.packet4(udp, 40), func(ip []byte) []byte { return to4("192.0.2.133")(header(9, 47)(ip)) }, ""},
+		{"version 5", w.packet6(udp, 40), put(0, 0x50), "odd_length"},
+		{"longer than its frame", w.packet6(udp, 40), put(4, 0, 41), "odd_length"},
+		{"IPv4 longer than its frame", w.packet4(udp, 40), header(2, 0, 61), "odd_length"},
+		{"one hop left", w.packet6(udp, 40), put(7, 1), "hop_limit_exceeded"},
+		{"no hop left", w.packet6(udp, 40), put(7, 0), "hop_limit_exceeded"},
+		{"one hop left in IPv4", w.packet4(udp, 40), header(8, 1), "hop_limit_exceeded"},
+		{"options", w.packet4(udp, 40), header(0, 0x46), "ip_options"},
+		{"first fragment", w.packet4(udp, 40), header(6, 0x20), "fragment"},
+		{"later fragment", w.packet4(udp, 40), header(6, 0, 9), "fragment"},
+		{"hop-by-hop options", w.packet6(udp, 40), put(6, 0), "next_header"},
+		{"fragment header", w.packet6(udp, 40), put(6, 44), "next_header"},
+		{"SCTP", w.packet6(udp, 40), put(6, 132), "next_header"},
+		{"GRE", w.packet4(udp, 40), header(9, 47), "next_header"},
+		{"half a UDP header", w.packet6(udp, 40), put(4, 0, 7), "short_payload"},
+		{"half a TCP header", w.packet6(tcp, 40), put(4, 0, 19), "short_payload"},
+		{"half a UDP header in IPv4", w.packet4(udp, 40), header(2, 0, 27), "short_payload"},
+		{"half a TCP header in IPv4", w.packet4(tcp, 40), header(2, 0, 39), "short_payload"},
+		{"less than an IPv4 header", w.packet4(udp, 40), header(2, 0, 19), "short_payload"},
+		{"UDP over IPv4 without a checksum", w.packet4(udp, 40), put(26, 0, 0), "udp_zero_checksum"},
+		{"neighbour solicitation", w.packet6(icmp, 40), body(40, 135), "icmp_type"},
+		{"ICMPv6 type 0", w.packet6(icmp, 40), body(40, 0), "icmp_type"},
+		{"ICMPv6 error of an unknown type", w.packet6(icmp, 40), body(40, 5), "icmp_type"},
+		{"source quench", w.packet4(icmp, 40), body(20, 4), "icmp_type"},
+		{"timestamp", w.packet4(icmp, 40), body(20, 13), "icmp_type"},
+		{"unreachable", w.packet6(icmp, 64), body(40, 1), "icmp_error"},
+		{"too big", w.packet6(icmp, 64), body(40, 2), "icmp_error"},
+		{"unreachable in IPv4", w.packet4(icmp, 64), body(20, 3), "icmp_error"},
+		{"time exceeded in IPv4", w.packet4(icmp, 64), body(20, 11), "icmp_error"},
+		{"from a multicast address", w.packet6(udp, 40), from6("ff02::5"), "illegal_address"},
+		{"from a link-local address", w.packet6(udp, 40), from6("fe80::5"), "illegal_address"},
+		{"from nowhere", w.packet6(udp, 40), from6("::"), "illegal_address"},
+		{"from the loopback address", w.packet6(udp, 40), from6("::1"), "illegal_address"},
+		{"to IPv4 multicast", w.packet6(udp, 40), to6("2001:db8:64::224.0.0.1"), "illegal_address"},
+		{"to IPv4 loopback", w.packet6(udp, 40), to6("2001:db8:64::127.0.0.1"), "illegal_address"},
+		{"from IPv4 loopback, in a prefix", w.packet6(udp, 40), from6("2001:db8:64::127.0.0.1"), "illegal_address"},
+		{"from IPv4 broadcast", w.packet4(udp, 40), from4("255.255.255.255"), "illegal_address"},
+		{"to a private address by the well-known prefix", w.packet6(udp, 40), to6("64:ff9b::10.0.0.1"), "well_known_prefix_non_global"},
+		{"from one", w.packet6(udp, 40), from6("64:ff9b::10.0.0.1"), "well_known_prefix_non_global"},
+		{"without a mapping", w.packet6(udp, 40), from6("2001:db8:1::6"), "source_unmapped"},
+		{"to a mapping by way of pool6", w.packet6(udp, 40), to6("2001:db8:64::192.0.2.147"), "hairpin"},
+		{"to pool4 by way of pool6", w.packet6(udp, 40), to6("2001:db8:64::192.0.2.179"), "hairpin"},
+		{"to a mapping inside of pool6", w.packet6(udp, 40), to6("2001:db8:64::203.0.113.9"), "hairpin"},
+		{"without a route", w.packet6(lost, 40), nil, "no_next_hop"},
+		{"back into pool6", w.packet4(udp, 40), to4("192.0.2.132"), "no_next_hop"},
+		{"too big for the link", w.packet6(slim4, 1000), nil, "too_big"},
+		{"too big for the IPv6 link", w.packet4(slim6, 1280), nil, "too_big"},
+		{"too big for IPv6 without DF", w.packet4(udp, 1241), header(6, 0), "too_big"},
+		{"wrong checksum of the header", w.packet4(udp, 40), put(8, 63), "bad_header_checksum"},
+	} {
+		for _, at := range hooks {
+			t.Run(string(at)+"/"+tt.name, func(t *testing.T) {
+				ip := append([]byte{}, tt.packet...)
+				if tt.change != nil {
+					ip = tt.change(ip)
+				}
+				w.leaves(t, at, ip, tt.want)
+			})
+		}
+	}
+}
+
+// Frames for others, and by devices that are not served, are not looked at.
+func TestSIITLeavesOthers(t *testing.T) {
+	w := newSIITWorld(t)
+	f := siitUsual(packet.ProtoUDP)
+	for _, ip := range [][]byte{w.packet6(f, 40), w.packet4(f, 40)} {
+		frame := w.frame(ip)
+		frame[5]++
+		for _, at := range hooks {
+			if verdict, _ := w.translateAt(t, at, frame); verdict != fastpath.Punt {
+				t.Errorf("for another, at %s: %s", at, verdict)
+			}
+		}
+	}
+	w.fast.RemoveDevice(1)
+	w.fast.RemoveDevice(w.ports[0].index)
+	for _, at := range hooks {
+		if verdict, _ := w.translateAt(t, at, w.frame(w.packet6(f, 40))); verdict != fastpath.Punt {
+			t.Errorf("not served, at %s: %s", at, verdict)
+		}
+	}
+	if got := w.counted(t); len(got) != 0 {
+		t.Errorf("counted: %v", got)
+	}
+}
+
+// A frame whose checksum a local sender left to hardware gets a whole one; by a wire it
+// stays as wrong as it is.
+func TestSIITFinishesChecksums(t *testing.T) {
+	w := newSIITWorld(t)
+	for _, proto := range protocols[:2] {
+		f := siitUsual(proto)
+		for _, n := range []int{20, 101, 1400} {
+			for _, whole := range [][]byte{w.packet6(f, n), w.packet4(f, n)} {
+				partial := half(append([]byte{}, whole...))
+				w.arriveBy(t, true)
+				_, out := w.translateAt(t, inXDP, w.frame(partial))
+				w.equal(t, out, whole)
+				w.arriveBy(t, false)
+				_, out = w.translateAt(t, inXDP, w.frame(partial))
+				w.equal(t, out, partial)
+			}
+		}
+	}
+}
+
+// What the settings say, the programs do as the engine does.
+func TestSIITSettings(t *testing.T) {
+	w := newSIITWorld(t)
+	usual := w.choice
+	udp := siitUsual(packet.ProtoUDP)
+	noDF := header(6, 0)
+	for _, tt := range []struct {
+		name   string
+		change func(*siitChoice)
+		packet func() []byte
+		want   string
+	}{
+		{"traffic class copied", func(*siitChoice) {}, func() []byte { return header(1, 0xb9)(w.packet4(udp, 40)) }, "to6_forwarded"},
+		{"traffic class zero", func(c *siitChoice) { c.engine.Translate.ZeroTrafficClass = true },
+			func() []byte { return header(1, 0xb9)(w.packet4(udp, 40)) }, "to6_forwarded"},
+		{"fixed TOS", func(c *siitChoice) { c.engine.Translate.FixedTOS, c.engine.Translate.TOS = true, 0x48 },
+			func() []byte { return put(0, 0x6b, 0x90)(w.packet6(udp, 40)) }, "to4_forwarded"},
+		{"as large as IPv4 takes", func(c *siitChoice) { c.engine.MTU4 = 1000 }, func() []byte { return w.packet6(udp, 980) }, "to4_forwarded"},
+		{"larger than IPv4 takes", func(c *siitChoice) { c.engine.MTU4 = 1000 }, func() []byte { return w.packet6(udp, 981) }, "too_big"},
+		{"no IPv4 network takes less than 68", func(c *siitChoice) { c.engine.MTU4 = 1 }, func() []byte { return w.packet6(udp, 48) }, "to4_forwarded"},
+		{"as large as IPv6 takes", func(c *siitChoice) { c.engine.MTU6 = 1400 }, func() []byte { return w.packet4(udp, 1360) }, "to6_forwarded"},
+		{"larger than IPv6 takes", func(c *siitChoice) { c.engine.MTU6 = 1400 }, func() []byte { return w.packet4(udp, 1361) }, "too_big"},
+		{"no IPv6 network takes less than 1280", func(c *siitChoice) { c.engine.MTU6 = 1 }, func() []byte { return w.packet4(udp, 1240) }, "to6_forwarded"},
+		{"without DF up to the lowest MTU", func(c *siitChoice) { c.engine.Translate.LowestIPv6MTU = 1400 },
+			func() []byte { return noDF(w.packet4(udp, 1360)) }, "to6_forwarded"},
+		{"without DF above it", func(c *siitChoice) { c.engine.Translate.LowestIPv6MTU = 1400 },
+			func() []byte { return noDF(w.packet4(udp, 1361)) }, "too_big"},
+		{"without DF above the MTU, below the lowest", func(c *siitChoice) { c.engine.Translate.LowestIPv6MTU, c.engine.MTU6 = 1500, 1300 },
+			func() []byte { return noDF(w.packet4(udp, 1261)) }, "too_big"},
+		{"source of simple hairpinning", func(c *siitChoice) { c.engine.Translate.Hairpin = translate.HairpinSimple },
+			func() []byte { return from4("192.0.2.147")(w.packet4(udp, 40)) }, "to6_forwarded"},
+		{"source without hairpinning", func(c *siitChoice) { c.engine.Translate.Hairpin = translate.HairpinOff },
+			func() []byte { return from4("192.0.2.147")(w.packet4(udp, 40)) }, "to6_forwarded"},
+		{"well-known prefix for any address", func(c *siitChoice) { c.engine.Translate.NonGlobal = true },
+			func() []byte { return to6("64:ff9b::198.51.100.7")(w.packet6(udp, 40)) }, "to4_forwarded"},
+		{"well-known prefix first, strictly", func(c *siitChoice) { c.engine.Translate.Prefixes = c.engine.Translate.Prefixes[1:] },
+			func() []byte { return w.packet4(udp, 40) }, "well_known_prefix_non_global"},
+		{"well-known prefix first, a global address", func(c *siitChoice) { c.engine.Translate.Prefixes = c.engine.Translate.Prefixes[1:] },
+			func() []byte { return from4("198.41.0.4")(w.packet4(udp, 40)) }, "to6_forwarded"},
+		{"well-known prefix first, to pool4", func(c *siitChoice) { c.engine.Translate.Prefixes = c.engine.Translate.Prefixes[1:] },
+			func() []byte { return to4("192.0.2.179")(from4("198.51.100.201")(w.packet4(udp, 40))) }, "well_known_prefix_non_global"},
+		{"mappings alone, both mapped", func(c *siitChoice) { c.engine.Translate.Prefixes = nil },
+			func() []byte { return from4("198.51.100.201")(w.packet4(udp, 40)) }, "to6_forwarded"},
+		{"mappings alone, an unknown source", func(c *siitChoice) { c.engine.Translate.Prefixes = nil },
+			func() []byte { return w.packet4(udp, 40) }, "source_unmapped"},
+		{"mappings alone, pool4", func(c *siitChoice) { c.engine.Translate.Prefixes = nil },
+			func() []byte { return to4("192.0.2.179")(from4("198.51.100.201")(w.packet4(udp, 40))) }, "destination_unmapped"},
+		{"mappings alone, from IPv6", func(c *siitChoice) { c.engine.Translate.Prefixes = nil },
+			func() []byte {
+				return to6("2001:db8:64::198.51.100.7")(w.packet6(siitFlow{proto6: 17, ours: udp.ours, other: udp.other}, 40))
+			}, ""},
+		{"prefixes alone", func(c *siitChoice) { c.mappings = nil },
+			func() []byte { return to4("192.0.2.179")(w.packet4(udp, 40)) }, "to6_forwarded"},
+		{"prefixes alone, the other way", func(c *siitChoice) { c.mappings = nil },
+			func() []byte { return from6("2001:db8:64::192.0.2.179")(w.packet6(udp, 40)) }, "to4_forwarded"},
+		{"prefixes alone, a mapping that is gone", func(c *siitChoice) { c.mappings = nil },
+			func() []byte { return to4("192.0.2.147")(w.packet4(udp, 40)) }, ""},
+		{"nothing at all", func(c *siitChoice) { c.mappings, c.pool4 = nil, nil },
+			func() []byte { return w.packet4(udp, 40) }, ""},
+	} {
+		for _, at := range hooks {
+			t.Run(string(at)+"/"+tt.name, func(t *testing.T) {
+				w.set(t, usual)
+				ip := tt.packet()
+				c := usual
+				tt.change(&c)
+				w.set(t, c)
+				if tt.want == "to4_forwarded" || tt.want == "to6_forwarded" {
+					w.forwards(t, at, ip, tt.want)
+				} else {
+					w.leaves(t, at, ip, tt.want)
+				}
+			})
+		}
+	}
+}
