@@ -24,7 +24,7 @@ var siitMappings = []translate.Mapping{
 	siitMapping("192.0.2.136/29", "2001:db8:1:20::/125"), // at the end
 	siitMapping("192.0.2.144/28", "2001:db8:1:1::/120"),  // in the lower half
 	siitMapping("192.0.2.152/29", "2001:db8:1:18::/61"),  // at the end of the upper half; within another
-	siitMapping("192.0.2.160/29", "2001:db8:1:30::/60"),   // further up
+	siitMapping("192.0.2.160/29", "2001:db8:1:30::/60"),  // further up
 	siitMapping("192.0.2.168/29", "2001:db8:1:10::/62"),  // across both halves
 	siitMapping("198.51.100.128/25", "2001:db8:3::/64"),  // of the other side, too
 	siitMapping("198.51.100.200", "2001:db8:64:1::c8/128"),
