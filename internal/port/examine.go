@@ -17,8 +17,7 @@ func RoutesFree(routes []Route, explain func(error) error) error {
 	defer host.Close()
 	left, err := host.LeftTUNs()
 	errs := []error{err}
-	for _, r := range routes {
-		err := host.RouteFree(r)
+	for _, err := range host.routesFree(routes) {
 		if taken := new(RouteTakenError); errors.As(err, &taken) && slices.Contains(left, taken.Link) {
 			continue // what an earlier process has left makes room
 		}

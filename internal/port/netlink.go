@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,7 +28,8 @@ type Host struct {
 	handle *netlink.Handle
 	raw    map[int]*nl.SocketHandle // for messages that the handle cannot make
 	mu     sync.Mutex
-	undo   []undo // in the order done
+	undo   []undo         // in the order done; those that were forgotten do nothing
+	at     map[string]int // where each is
 }
 
 // undo takes one thing back.
@@ -190,13 +192,38 @@ func (e *RouteTakenError) Error() string {
 
 // RouteFree tells why [Host.AddRoute] would refuse a route, without changing
 // anything. The link need not exist yet.
-func (h *Host) RouteFree(r Route) error {
-	link := -1
-	if l, err := h.handle.LinkByName(r.Link); err == nil {
-		link = l.Attrs().Index
+func (h *Host) RouteFree(r Route) error { return h.routesFree([]Route{r})[0] }
+
+// routesFree does the same for many, with an error or nil for each.
+func (h *Host) routesFree(list []Route) []error {
+	type place struct {
+		dst    netip.Prefix
+		metric int
 	}
-	_, err := h.occupied(r, link)
-	return err
+	taken, errs := make(map[place]*netlink.Route), make([]error, len(list))
+	routes, err := h.routesOf(netlink.FAMILY_ALL)
+	for i := range routes {
+		at := place{destination(&routes[i]), routes[i].Priority}
+		if taken[at] == nil {
+			taken[at] = &routes[i]
+		}
+	}
+	links := make(map[string]int)
+	for i, r := range list {
+		if errs[i] = err; err != nil {
+			continue
+		}
+		if other := taken[place{r.Dst.Masked(), r.metric()}]; other != nil {
+			if _, known := links[r.Link]; !known {
+				links[r.Link] = -1
+				if l, err := h.handle.LinkByName(r.Link); err == nil {
+					links[r.Link] = l.Attrs().Index
+				}
+			}
+			_, errs[i] = h.takenBy(r, other, links[r.Link])
+		}
+	}
+	return errs
 }
 
 // occupied looks at the route that is in the way of r through the link of that
@@ -204,41 +231,58 @@ func (h *Host) RouteFree(r Route) error {
 // an error if it goes elsewhere.
 func (h *Host) occupied(r Route, link int) (foreign bool, err error) {
 	family := netlink.FAMILY_V4
-	metric := r.Metric
 	if r.Dst.Addr().Is6() {
 		family = netlink.FAMILY_V6
-		if metric == 0 {
-			metric = defaultMetric6
+	}
+	routes, err := h.routesOf(family)
+	for i := range routes {
+		if routes[i].Priority == r.metric() && destination(&routes[i]) == r.Dst.Masked() {
+			return h.takenBy(r, &routes[i], link)
 		}
 	}
+	return false, err // it has gone meanwhile
+}
+
+// takenBy tells the same of the route that is there.
+func (h *Host) takenBy(r Route, other *netlink.Route, link int) (foreign bool, err error) {
+	if leavesBy(*other, func(index int) bool { return index == link }) {
+		return other.Protocol != RouteProtocol, nil
+	}
+	return false, &RouteTakenError{Dst: r.Dst.Masked(), Metric: r.metric(), Link: h.linkOf(other)}
+}
+
+// routesOf lists the routes of the main table.
+func (h *Host) routesOf(family int) ([]netlink.Route, error) {
 	routes, err := h.handle.RouteList(nil, family)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return false, fmt.Errorf("cannot list the routes: %w", err)
+		return nil, fmt.Errorf("cannot list the routes: %w", err)
 	}
-	for i := range routes {
-		other := &routes[i]
-		if other.Priority != metric || !sameDestination(other.Dst, r.Dst) {
-			continue
-		}
-		if leavesBy(*other, func(index int) bool { return index == link }) {
-			return other.Protocol != RouteProtocol, nil
-		}
-		return false, &RouteTakenError{Dst: r.Dst.Masked(), Metric: metric, Link: h.linkOf(other)}
+	return routes, nil
+}
+
+// metric is the route's as the kernel shows it.
+func (r *Route) metric() int {
+	if r.Metric == 0 && r.Dst.Addr().Is6() {
+		return defaultMetric6
 	}
-	return false, nil // it has gone meanwhile
+	return r.Metric
 }
 
 // defaultMetric6 is what the kernel makes of an IPv6 metric of 0
 // (IP6_RT_PRIO_USER).
 const defaultMetric6 = 1024
 
-// sameDestination compares; netlink may leave the default route's out.
-func sameDestination(a *net.IPNet, b netip.Prefix) bool {
-	if a == nil {
-		return b.Bits() == 0
+// destination is that of a route; netlink may leave the default route's out.
+func destination(r *netlink.Route) netip.Prefix {
+	if r.Dst == nil {
+		zero := netip.IPv4Unspecified()
+		if r.Family == netlink.FAMILY_V6 {
+			zero = netip.IPv6Unspecified()
+		}
+		return netip.PrefixFrom(zero, 0)
 	}
-	p, ok := prefix(a)
-	return ok && p == b.Masked()
+	p, _ := prefix(r.Dst)
+	return p
 }
 
 // linkOf names the link of a route, or the first of its links.
@@ -302,11 +346,14 @@ func (h *Host) Close() error {
 	defer h.mu.Unlock()
 	var errs []error
 	for i := len(h.undo) - 1; i >= 0; i-- {
+		if h.undo[i].back == nil {
+			continue
+		}
 		if err := h.undo[i].back(); err != nil && !gone(err) {
 			errs = append(errs, fmt.Errorf("cannot undo %s: %w", h.undo[i].key, err))
 		}
 	}
-	h.undo = nil
+	h.undo, h.at = nil, nil
 	h.closeHandles()
 	return errors.Join(errs...)
 }
@@ -316,7 +363,7 @@ func (h *Host) Close() error {
 func (h *Host) Abandon() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.undo = nil
+	h.undo, h.at = nil, nil
 	h.closeHandles()
 }
 
@@ -331,19 +378,32 @@ func (h *Host) closeHandles() {
 func (h *Host) done(key string, back func() error) {
 	h.forget(key)
 	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.undo) > 2*len(h.at)+16 {
+		h.compact()
+	}
+	if h.at == nil {
+		h.at = make(map[string]int)
+	}
+	h.at[key] = len(h.undo)
 	h.undo = append(h.undo, undo{key, back})
-	h.mu.Unlock()
 }
 
 // forget drops a thing from the undo list.
 func (h *Host) forget(key string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if i, found := h.at[key]; found {
+		h.undo[i] = undo{}
+		delete(h.at, key)
+	}
+}
+
+// compact takes what was forgotten out of the undo list; the lock is held.
+func (h *Host) compact() {
+	h.undo = slices.DeleteFunc(h.undo, func(u undo) bool { return u.back == nil })
 	for i := range h.undo {
-		if h.undo[i].key == key {
-			h.undo = append(h.undo[:i], h.undo[i+1:]...)
-			return
-		}
+		h.at[h.undo[i].key] = i
 	}
 }
 

@@ -25,26 +25,22 @@ type Way struct {
 	Metric uint32
 }
 
-// EachWay calls f for each way of both families in the calling thread's network
-// namespace, until it returns false. Of what changes meanwhile, [Watch] tells.
-func EachWay(f func(Way) bool) error {
+// EachWay calls f for each way of both families. Of what changes meanwhile, [Watch] tells.
+func (h *Host) EachWay(f func(Way)) error {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		more := true
 		req := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
+		req.Sockets = h.raw
 		req.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}})
 		err := req.ExecuteIter(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE, func(message []byte) bool {
 			if w, ok := parseWay(message); ok {
-				more = f(w)
+				f(w)
 			}
-			return more
+			return true
 		})
 		switch {
 		case errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, netlink.ErrDumpInterrupted):
 		case err != nil:
 			return fmt.Errorf("cannot list the routes: %w", err)
-		}
-		if !more {
-			break
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -28,7 +29,7 @@ type device struct {
 	name    string
 	route   bool // the configuration wants routes
 	want    []netip.Prefix
-	set     []netip.Prefix // routes that are set
+	set     map[netip.Prefix]bool // routes that are set
 	proxies []proxy
 	down    bool // somebody has set the device down
 	forward [2]bool
@@ -76,17 +77,19 @@ func (d *device) lead(prefixes []netip.Prefix) (commit func() error, err error) 
 	if d.host == nil {
 		return nil, errors.New("the translator is not running, so it cannot take new settings: restart it")
 	}
-	before := slices.Clone(d.set)
-	if d.route {
-		for _, p := range prefixes {
-			if slices.Contains(d.set, p) {
-				continue
-			}
-			if err := d.setRoute(p); err != nil {
-				return nil, errors.Join(err, d.removeRoutes(d.set[len(before):]))
-			}
-			d.set = append(d.set, p)
+	var fresh []netip.Prefix
+	if d.set == nil {
+		d.set = make(map[netip.Prefix]bool)
+	}
+	for _, p := range prefixes {
+		if !d.route || d.set[p] {
+			continue
 		}
+		if err := d.setRoute(p); err != nil {
+			return nil, errors.Join(err, d.removeRoutes(fresh))
+		}
+		d.set[p] = true
+		fresh = append(fresh, p)
 	}
 	return func() error {
 		d.mu.Lock()
@@ -95,13 +98,11 @@ func (d *device) lead(prefixes []netip.Prefix) (commit func() error, err error) 
 		if d.host == nil {
 			return nil // closed meanwhile
 		}
-		var old []netip.Prefix
-		for _, p := range before {
-			if !slices.Contains(prefixes, p) {
-				old = append(old, p)
-			}
+		old := maps.Clone(d.set)
+		for _, p := range prefixes {
+			delete(old, p)
 		}
-		err := d.removeRoutes(old)
+		err := d.removeRoutes(slices.Collect(maps.Keys(old)))
 		d.sweep()
 		return errors.Join(err, d.answer())
 	}, nil
@@ -138,9 +139,9 @@ func (d *device) setRoute(p netip.Prefix) error {
 // removeRoutes removes routes that are set; d.mu is held.
 func (d *device) removeRoutes(list []netip.Prefix) error {
 	var errs []error
-	for _, p := range slices.Clone(list) {
+	for _, p := range list {
 		errs = append(errs, d.host.RemoveRoute(port.Route{Dst: p, Link: d.name}))
-		d.set = slices.DeleteFunc(d.set, func(q netip.Prefix) bool { return p == q })
+		delete(d.set, p)
 	}
 	return errors.Join(errs...)
 }
@@ -209,7 +210,7 @@ func (d *device) follow() {
 	if d.host == nil {
 		return // closed meanwhile
 	}
-	_, up, err := d.host.Link(d.name)
+	index, up, err := d.host.Link(d.name)
 	if err != nil {
 		return // the end of a device is for those who read it
 	}
@@ -219,17 +220,29 @@ func (d *device) follow() {
 	case !up && !was:
 		d.log.Warn("the device is down, so nothing is translated: run ip link set up", "interface", d.name)
 	case up:
-		for _, p := range d.set {
-			if err := d.setRoute(p); err != nil {
-				d.log.Warn("the device changed and its routes cannot be set again", "interface", d.name, "error", err)
-				return
-			}
+		if err := d.setAgain(index); err != nil {
+			d.log.Warn("the device changed and its routes cannot be set again", "interface", d.name, "error", err)
+			return
 		}
 		if was {
 			d.answerAgain()
 			d.log.Info("the device is up again", "interface", d.name)
 		}
 	}
+}
+
+// setAgain sets the routes that are not there; d.mu is held.
+func (d *device) setAgain(index int) error {
+	lost := maps.Clone(d.set)
+	err := d.host.EachWay(func(w port.Way) {
+		if w.Link == index {
+			delete(lost, w.Dst)
+		}
+	})
+	for p := range lost {
+		err = errors.Join(err, d.setRoute(p))
+	}
+	return err
 }
 
 // answerAgain sets the proxies again, which another process takes for left behind while

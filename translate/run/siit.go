@@ -222,6 +222,7 @@ func (s *SIIT) open() error {
 		return err
 	}
 	s.loop.IP = s.device.tuns[0]
+	s.fast.host = s.device.host
 	if err := s.fast.Use(s.device.host, s.device.tuns[0]); err != nil {
 		return err
 	}

@@ -28,6 +28,7 @@ type siitFast struct {
 	*driver.Driver
 	name   string
 	room   int            // mappings at the start
+	host   *port.Host     // from open to close of the translator
 	table  *fastpath.SIIT // nil: the engine is alone
 	engine func() siit.Stats
 
@@ -170,7 +171,7 @@ func (f *siitFast) hindered() string {
 		return "its programs cannot take the settings: " + refused.Error()
 	}
 	if moved {
-		way = inTheWay(wanted, f.Tunnel())
+		way = inTheWay(f.host, wanted, f.Tunnel())
 		f.mu.Lock()
 		f.way = way
 		f.mu.Unlock()

@@ -62,68 +62,55 @@ func (p *prefixes) overlaps(q netip.Prefix) bool {
 // inTheWay says why packets that are to be translated would not all reach the device of
 // that index, empty: they would. An address of this host and a more specific route win
 // over the translator (RFC 7915 sections 4.6 and 5.6), whose programs look at neither.
-func inTheWay(want *prefixes, device int) string {
+func inTheWay(host *port.Host, want *prefixes, device int) string {
 	led, others := newPrefixes(nil), []port.Way(nil)
-	own := ""
-	err := port.EachWay(func(w port.Way) bool {
-		switch {
-		case w.Link == device:
+	err := host.EachWay(func(w port.Way) {
+		if w.Link == device {
 			led.add(w.Dst, w.Metric)
-		case !want.overlaps(w.Dst):
-		case w.Local:
-			own = ownWay(w.Dst)
-		default:
+		} else if want.overlaps(w.Dst) {
 			others = append(others, w)
 		}
-		return own == ""
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return "what leads packets past the translator cannot be told: " + err.Error()
-	case own != "":
-		return own
 	}
 	for _, p := range want.sorted {
 		if _, found := led.around(p); !found {
 			return fmt.Sprintf("no route leads packets for %s to the translator's device", p)
 		}
 	}
+	return led.lost(others)
+}
+
+// lost says which of other ways wins over these, if one does.
+func (p *prefixes) lost(others []port.Way) string {
 	for _, w := range others {
-		if led.loses(w) {
-			return otherWay(w.Dst)
+		wide, inside := p.around(w.Dst)
+		switch {
+		case w.Local:
+			return fmt.Sprintf("packets for %s end on this host, where no program may take them: take it out of pool6, pool4 and the mappings, or from its interface", w.Dst)
+		case inside && (wide != w.Dst || w.Metric < p.set[wide]):
+			return fmt.Sprintf("the route to %s leads packets past the translator, where the programs would not: remove it for the fast path", w.Dst)
 		}
 	}
 	return ""
 }
 
-// loses tells whether the kernel prefers w to what it is in.
-func (p *prefixes) loses(w port.Way) bool {
-	wide, found := p.around(w.Dst)
-	return found && (wide != w.Dst || w.Metric < p.set[wide])
-}
-
-func ownWay(p netip.Prefix) string {
-	return fmt.Sprintf("packets for %s end on this host, where no program may take them: take it out of pool6, pool4 and the mappings, or from its interface", p)
-}
-
-func otherWay(p netip.Prefix) string {
-	return fmt.Sprintf("the route to %s leads packets past the translator, where the programs would not: remove it for the fast path", p)
-}
-
 // wouldBeInTheWay says the same for a translator that has no device yet.
-func wouldBeInTheWay(want *prefixes) (why string) {
-	err := port.EachWay(func(w port.Way) bool {
-		wide, inside := want.around(w.Dst)
-		switch {
-		case w.Local && want.overlaps(w.Dst):
-			why = ownWay(w.Dst)
-		case !w.Local && inside && wide != w.Dst:
-			why = otherWay(w.Dst)
+func wouldBeInTheWay(want *prefixes) string {
+	host, err := port.OpenHost()
+	if err != nil {
+		return err.Error()
+	}
+	defer host.Close()
+	var others []port.Way
+	err = host.EachWay(func(w port.Way) {
+		if want.overlaps(w.Dst) {
+			others = append(others, w)
 		}
-		return why == ""
 	})
 	if err != nil {
-		why = err.Error()
+		return err.Error()
 	}
-	return why
+	return want.lost(others)
 }
