@@ -110,7 +110,7 @@ func (w *natWorld) differ(t *testing.T, p place, n int, seed uint64) error {
 		if i%natEpoch == 0 {
 			g.settle()
 		}
-		frame := g.frame()
+		frame := g.frame(g.flow())
 		if g.chance(25) {
 			g.age()
 		}

@@ -12,16 +12,22 @@ import (
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
-// natGenerator makes frames of both directions: of sessions that are there, of such that
-// might be, and of none; valid, nearly valid, and with some bytes changed.
-type natGenerator struct {
+// ipGenerator makes frames of both directions of a translator: valid, nearly valid, and
+// with some bytes changed.
+type ipGenerator struct {
 	generator
-	w        *natWorld
 	prefixes []netip.Prefix // of pool6, as it is set
 }
 
+// natGenerator makes frames of sessions that are there, of such that might be, and of
+// none.
+type natGenerator struct {
+	ipGenerator
+	w *natWorld
+}
+
 func newNATGenerator(w *natWorld, seed uint64) *natGenerator {
-	return &natGenerator{generator: generator{rand.New(rand.NewPCG(seed, 64))}, w: w}
+	return &natGenerator{ipGenerator: ipGenerator{generator: generator{rand.New(rand.NewPCG(seed, 64))}}, w: w}
 }
 
 // natFlow is who speaks to whom.
@@ -50,14 +56,14 @@ var (
 	natPools     = addrs("192.0.2.130", "192.0.2.130", "192.0.2.131", "192.0.2.1", "192.0.2.5")
 )
 
-func (g *natGenerator) peer() netip.Addr {
+func (g *ipGenerator) peer() netip.Addr {
 	if g.chance(12) {
 		return pick(&g.generator, natOthers)
 	}
 	return pick(&g.generator, natServers)
 }
 
-func (g *natGenerator) client() netip.Addr {
+func (g *ipGenerator) client() netip.Addr {
 	if g.chance(15) {
 		return pick(&g.generator, natStrangers)
 	}
@@ -126,7 +132,7 @@ func (g *natGenerator) age() {
 
 // oddity gives a packet what the programs leave to the engine: a fragment, a version, a
 // length that lies.
-func (g *natGenerator) oddity(ip []byte) {
+func (g *ipGenerator) oddity(ip []byte) {
 	if !g.chance(12) {
 		return
 	}
@@ -148,7 +154,7 @@ func (g *natGenerator) oddity(ip []byte) {
 }
 
 // widen puts options or an extension header into a packet.
-func (g *natGenerator) widen(ip []byte) []byte {
+func (g *ipGenerator) widen(ip []byte) []byte {
 	if ip[0]>>4 == 4 {
 		out := slices.Insert(ip, ip4Len, 1, 1, 1, 0)
 		out[0]++
@@ -165,9 +171,8 @@ func (g *natGenerator) widen(ip []byte) []byte {
 	return out
 }
 
-// packet makes one of either direction.
-func (g *natGenerator) packet() []byte {
-	f := g.flow()
+// packet makes one of a flow, in either direction.
+func (g *ipGenerator) packet(f natFlow) []byte {
 	var ip []byte
 	switch six := g.chance(2); {
 	case six && g.chance(5):
@@ -189,7 +194,7 @@ func (g *natGenerator) packet() []byte {
 }
 
 // spoil changes the transport checksum of some packets, in ways that senders do.
-func (g *natGenerator) spoil(ip []byte) {
+func (g *ipGenerator) spoil(ip []byte) {
 	header, next := ip6Len, ip[6]
 	if ip[0]>>4 == 4 {
 		header, next = ip4Len, ip[9]
@@ -211,9 +216,9 @@ func (g *natGenerator) spoil(ip []byte) {
 	}
 }
 
-// frame makes a frame.
-func (g *natGenerator) frame() []byte {
-	ip := g.packet()
+// frame makes a frame of a flow.
+func (g *ipGenerator) frame(f natFlow) []byte {
+	ip := g.packet(f)
 	if g.chance(8) {
 		g.damage(ip)
 	}
@@ -221,25 +226,25 @@ func (g *natGenerator) frame() []byte {
 	if ip[0]>>4 == 4 {
 		kind = etherIPv4
 	}
-	f := ethernet(kind, ip)
+	out := ethernet(kind, ip)
 	if g.chance(3) {
-		f = padded(f)
+		out = padded(out)
 	}
 	if g.chance(30) {
-		f = append(f, make([]byte, 1+g.rng.IntN(20))...)
+		out = append(out, make([]byte, 1+g.rng.IntN(20))...)
 	}
 	if g.chance(60) {
-		f = f[:max(ethLen, len(f)-1-g.rng.IntN(60))]
+		out = out[:max(ethLen, len(out)-1-g.rng.IntN(60))]
 	}
 	if g.chance(200) {
-		f[g.rng.IntN(ethLen)] ^= 1 << g.rng.IntN(8)
+		out[g.rng.IntN(ethLen)] ^= 1 << g.rng.IntN(8)
 	}
-	return f
+	return out
 }
 
 // damage changes some bytes, mostly of headers. In half of the packets checksums are right
 // again, so that the damage reaches further.
-func (g *natGenerator) damage(ip []byte) {
+func (g *ipGenerator) damage(ip []byte) {
 	for range 1 + g.rng.IntN(3) {
 		at := g.rng.IntN(min(len(ip), 110))
 		switch g.rng.IntN(3) {

@@ -11,7 +11,7 @@ import (
 )
 
 // embed is the IPv6 form of an IPv4 address; bits that say nothing may be set.
-func (g *natGenerator) embed(prefix int, a netip.Addr) netip.Addr {
+func (g *ipGenerator) embed(prefix int, a netip.Addr) netip.Addr {
 	out := natEmbed(g.prefixes[prefix], a)
 	if bits := g.prefixes[prefix].Bits(); bits < 96 && g.chance(30) {
 		raw := out.As16()
@@ -38,7 +38,7 @@ func natEmbed(prefix netip.Prefix, a netip.Addr) netip.Addr {
 
 // length is that of a payload behind the transport header of a packet with so long an IP
 // header: small, or such that the packet is about as large as may be.
-func (g *natGenerator) length(header int) int {
+func (g *ipGenerator) length(header int) int {
 	sizes := []int{1000, 1020, 1260, 1280, 1380, 1400, 1480, 1500}
 	switch g.rng.IntN(9) {
 	case 0:
@@ -54,7 +54,7 @@ func (g *natGenerator) length(header int) int {
 var tcpFlags = []byte{2, 2, 2, 2, 0x12, 0x12, 0x12, 0x10, 0x10, 0x10, 0x18, 1, 0x11, 0x11, 4, 4, 0x14, 3, 6, 5, 7, 0}
 
 // message makes what an IP header is followed by; its checksum is not filled in.
-func (g *natGenerator) message(f natFlow, toIPv6 bool, n int) (proto byte, m []byte) {
+func (g *ipGenerator) message(f natFlow, toIPv6 bool, n int) (proto byte, m []byte) {
 	from, to, id := f.x, f.z, f.x
 	request, reply := byte(128), byte(129)
 	if toIPv6 {
@@ -99,7 +99,7 @@ func (g *natGenerator) message(f natFlow, toIPv6 bool, n int) (proto byte, m []b
 }
 
 // hops is a hop limit, in most cases one that suffices.
-func (g *natGenerator) hops() byte {
+func (g *ipGenerator) hops() byte {
 	if g.chance(15) {
 		return byte(g.rng.IntN(4))
 	}
@@ -107,7 +107,7 @@ func (g *natGenerator) hops() byte {
 }
 
 // header4 and header6 make headers for so many bytes.
-func (g *natGenerator) header4(proto byte, src, dst netip.Addr, n int) []byte {
+func (g *ipGenerator) header4(proto byte, src, dst netip.Addr, n int) []byte {
 	ip := make([]byte, ip4Len, ip4Len+n)
 	ip[0], ip[8], ip[9] = 0x45, g.hops(), proto
 	binary.BigEndian.PutUint16(ip[2:], uint16(ip4Len+n))
@@ -121,7 +121,7 @@ func (g *natGenerator) header4(proto byte, src, dst netip.Addr, n int) []byte {
 	return ip
 }
 
-func (g *natGenerator) header6(proto byte, src, dst netip.Addr, n int) []byte {
+func (g *ipGenerator) header6(proto byte, src, dst netip.Addr, n int) []byte {
 	ip := packet.AppendIPv6Header(make([]byte, 0, ip6Len+n), proto, g.hops(), n, src, dst)
 	if g.chance(3) {
 		binary.BigEndian.PutUint32(ip, 0x60000000|g.rng.Uint32()&0x0fffffff)
@@ -130,12 +130,12 @@ func (g *natGenerator) header6(proto byte, src, dst netip.Addr, n int) []byte {
 }
 
 // packet6 and packet4 make whole packets of a flow, without checksums.
-func (g *natGenerator) packet6(f natFlow, n int) []byte {
+func (g *ipGenerator) packet6(f natFlow, n int) []byte {
 	proto, m := g.message(f, false, n)
 	return append(g.header6(proto, f.client, g.embed(f.prefix, f.peer), len(m)), m...)
 }
 
-func (g *natGenerator) packet4(f natFlow, n int) []byte {
+func (g *ipGenerator) packet4(f natFlow, n int) []byte {
 	proto, m := g.message(f, true, n)
 	return append(g.header4(proto, f.peer, f.pool, len(m)), m...)
 }
@@ -144,7 +144,7 @@ var errorWords = []uint32{0, 1, 68, 576, 1000, 1019, 1020, 1279, 1280, 1281, 129
 
 // errorWord is the second word of an ICMP error: an MTU, a pointer, the length that an
 // extension begins at, or anything.
-func (g *natGenerator) errorWord(typ byte, pointer bool) uint32 {
+func (g *ipGenerator) errorWord(typ byte, pointer bool) uint32 {
 	switch {
 	case pointer && typ == 12: // of ICMP
 		return uint32(g.rng.IntN(44)) << 24
@@ -161,7 +161,7 @@ func (g *natGenerator) errorWord(typ byte, pointer bool) uint32 {
 }
 
 // quotedLength is how much of a packet an error quotes.
-func (g *natGenerator) quotedLength(whole int) int {
+func (g *ipGenerator) quotedLength(whole int) int {
 	switch g.rng.IntN(5) {
 	case 0:
 		return min(28, whole)
@@ -174,7 +174,7 @@ func (g *natGenerator) quotedLength(whole int) int {
 }
 
 // error4 and error6 make ICMP errors about packets of a flow that went the other way.
-func (g *natGenerator) error4(f natFlow) []byte {
+func (g *ipGenerator) error4(f natFlow) []byte {
 	f.quote = true
 	proto, m := g.message(f, true, g.length(ip4Len))
 	inner := append(g.header4(proto, f.pool, f.peer, len(m)), m...)
@@ -196,7 +196,7 @@ func (g *natGenerator) error4(f natFlow) []byte {
 	return append(append(g.header4(1, router, f.pool, len(body)+len(inner)), body...), inner...)
 }
 
-func (g *natGenerator) error6(f natFlow) []byte {
+func (g *ipGenerator) error6(f natFlow) []byte {
 	f.quote = true
 	proto, m := g.message(f, false, g.length(ip6Len))
 	peer := g.embed(f.prefix, f.peer)

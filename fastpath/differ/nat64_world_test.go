@@ -68,15 +68,20 @@ type natWorld struct {
 	skipped       int               // comparisons that the clock spoiled
 }
 
-func newNATWorld(t testing.TB) *natWorld {
-	t.Helper()
-	w := &natWorld{t: t, ns: testutil.NewNetns(t), last: make(map[string]uint64), ports: []*port{
+// natPorts are the devices of that host.
+func natPorts() []*port {
+	return []*port{
 		{name: "four0", mac: mac(1), mtu: 1500, addr: "192.0.2.1/26"},
 		{name: "four1", mac: mac(2), mtu: narrow4, addr: "192.0.2.65/26"},
 		{name: "six0", mac: mac(3), mtu: 1500, addr: "2001:db8:f:1::1/64"},
 		{name: "six1", mac: mac(4), mtu: narrow6, addr: "2001:db8:f:2::1/64"},
 		{name: "tun", mac: mac(5), mtu: 1500, addr: "2001:db8:f:3::1/64"},
-	}}
+	}
+}
+
+func newNATWorld(t testing.TB) *natWorld {
+	t.Helper()
+	w := &natWorld{t: t, ns: testutil.NewNetns(t), last: make(map[string]uint64), ports: natPorts()}
 	w.ns.Do(t, func() error { return makeHost(w.ports, natWays) })
 	fast, err := fastpath.LoadNAT64(fastpath.NAT64Config{Name: "differ", Sizes: natSizes})
 	if err != nil {
