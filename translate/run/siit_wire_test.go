@@ -73,8 +73,13 @@ func routeVia(link string, to, gateway netip.Addr) error {
 	}
 	return netlink.RouteAdd(&netlink.Route{
 		LinkIndex: l.Attrs().Index, Gw: gateway.AsSlice(),
-		Dst: &net.IPNet{IP: to.AsSlice(), Mask: net.CIDRMask(to.BitLen(), to.BitLen())},
+		Dst: netOf(netip.PrefixFrom(to, to.BitLen())),
 	})
+}
+
+// netOf is a prefix in another form.
+func netOf(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
 // lines is a log that a test waits for.

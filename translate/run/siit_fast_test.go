@@ -1,0 +1,365 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"errors"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/translate"
+)
+
+// siitInModes runs a test with a translator on each way that packets can take.
+func siitInModes(t *testing.T, f func(t *testing.T, w *world, s *SIIT, c config.SIIT)) {
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			w, c := newWorld(t), siitConfig()
+			c.FastPath, c.Name = mode, "siit."+string(mode)
+			s, err := NewSIIT(c, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.start(t, s)
+			s.takes(t, pathOfMode(mode))
+			f(t, w, s, c)
+		})
+	}
+}
+
+// pathOfMode is the word for the way that a mode means.
+func pathOfMode(mode config.FastPath) string {
+	if mode == config.FastPathOff {
+		return "engine"
+	}
+	return string(mode)
+}
+
+// takes waits until packets take a way, and returns why.
+func (s *SIIT) takes(t *testing.T, path string) (why string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		f := s.fast.Status()
+		if f.Path == path {
+			return f.Why
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the path is %s, want %s: %s", f.Path, path, f.Why)
+		}
+	}
+}
+
+// forwarded is how many packets the programs have translated.
+func (s *SIIT) forwarded() (sum uint64) {
+	for _, count := range s.fast.Status().Packets["forward"] {
+		sum += count
+	}
+	return sum
+}
+
+// pair is a UDP flow between six and four, who see each other by the translator.
+type pair struct {
+	six, four     *socket
+	asSix, asFour netip.AddrPort // how four sees six, and six four
+}
+
+func newPair(t *testing.T, w *world, port uint16) *pair {
+	t.Helper()
+	return &pair{
+		six: open(t, w.six, netip.AddrPortFrom(sixAddr, port)), four: open(t, w.four, netip.AddrPortFrom(fourAddr, port)),
+		asSix: netip.AddrPortFrom(siitSix, port), asFour: netip.AddrPortFrom(four6, port),
+	}
+}
+
+// passes sends a packet each way.
+func (p *pair) passes(t *testing.T) {
+	t.Helper()
+	p.six.send(t, p.asFour, "out")
+	if from := p.four.wants(t, "out", 63); from != p.asSix {
+		t.Errorf("four saw %s, want %s", from, p.asSix)
+	}
+	p.four.send(t, p.asSix, "back")
+	if from := p.six.wants(t, "back", 63); from != p.asFour {
+		t.Errorf("six saw %s, want %s", from, p.asFour)
+	}
+}
+
+func TestSIITInModes(t *testing.T) {
+	siitInModes(t, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
+		p := newPair(t, w, 7000)
+		for range 20 {
+			p.passes(t)
+		}
+		const size = 4 << 20
+		if peer := transfer(t, w.six, w.four, netip.AddrPortFrom(fourAddr, 8080), netip.AddrPortFrom(four6, 8080), size); peer.Addr() != siitSix {
+			t.Errorf("four saw %s", peer)
+		}
+		if peer := transfer(t, w.four, w.six, netip.AddrPortFrom(sixAddr, 8080), netip.AddrPortFrom(siitSix, 8080), size); peer.Addr() != four6 {
+			t.Errorf("six saw %s", peer)
+		}
+		st := s.Status().(SIITStatus)
+		fast, engine := s.forwarded(), s.stats()
+		if (fast > 30) != (c.FastPath != config.FastPathOff) {
+			t.Errorf("the programs have translated %d packets: %+v", fast, st.FastPath.Packets)
+		}
+		if c.FastPath != config.FastPathOff && engine.ToIPv4+engine.ToIPv6 > fast/10 {
+			t.Errorf("the engine has translated %d packets, the programs %d: %+v", engine.ToIPv4+engine.ToIPv6, fast, st.FastPath.Packets)
+		}
+		if st.FastPath.Mode != c.FastPath || st.FastPath.Survives {
+			t.Errorf("status %+v", st.FastPath)
+		}
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+		w.clean(t)
+		w.gateway.Do(t, func() error { return noFilters(t, "v4", "v6") })
+	})
+}
+
+// noFilters fails if programs are left at devices.
+func noFilters(t *testing.T, devices ...string) error {
+	for _, name := range devices {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		if x := l.Attrs().Xdp; x != nil && x.Attached {
+			t.Errorf("%s still has an XDP program", name)
+		}
+		filters, err := netlink.FilterList(l, netlink.HANDLE_MIN_INGRESS)
+		if err != nil && !errors.Is(err, unix.EINVAL) {
+			return err
+		}
+		if len(filters) > 0 {
+			t.Errorf("%s still has filters", name)
+		}
+	}
+	return nil
+}
+
+// TestSIITMappingsUnderTraffic adds and removes mappings below a flow, which loses nothing:
+// what programs and engine know is the same in each moment.
+func TestSIITMappingsUnderTraffic(t *testing.T) {
+	siitInModes(t, func(t *testing.T, w *world, s *SIIT, _ config.SIIT) {
+		second := netip.MustParseAddr("192.0.2.67")
+		m := translate.Mapping{IPv4: netip.PrefixFrom(second, 32), IPv6: netip.MustParsePrefix("2001:db8:6::3/128")}
+		w.six.Do(t, func() error { return address("v6", "2001:db8:6::3/64") })
+		p := newPair(t, w, 7000)
+		other := &pair{
+			six: open(t, w.six, netip.MustParseAddrPort("[2001:db8:6::3]:7001")), four: open(t, w.four, netip.AddrPortFrom(fourAddr, 7001)),
+			asSix: netip.AddrPortFrom(second, 7001), asFour: netip.AddrPortFrom(four6, 7001),
+		}
+		for range 5 {
+			p.passes(t)
+			if err := s.AddMapping(m); err != nil {
+				t.Fatal(err)
+			}
+			for range 5 {
+				other.passes(t)
+				p.passes(t)
+			}
+			if err := s.RemoveMapping(m); err != nil {
+				t.Fatal(err)
+			}
+			// Without the mapping its source is none that can be translated.
+			before := s.dropped(t, translate.ReasonSourceUnmapped)
+			other.six.send(t, other.asFour, "unmapped")
+			s.awaitDropped(t, translate.ReasonSourceUnmapped, before+1)
+		}
+		p.passes(t)
+	})
+}
+
+func (s *SIIT) dropped(t *testing.T, r translate.Reason) uint64 {
+	t.Helper()
+	return s.stats().Dropped[r]
+}
+
+// awaitDropped waits until the engine has dropped so many.
+func (s *SIIT) awaitDropped(t *testing.T, r translate.Reason, want uint64) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); s.dropped(t, r) < want; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d packets dropped as %s, want %d", s.dropped(t, r), r, want)
+		}
+	}
+}
+
+// TestSIITFastReload: the programs follow the prefix and the way.
+func TestSIITFastReload(t *testing.T) {
+	siitInModes(t, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
+		p := newPair(t, w, 7000)
+		p.passes(t)
+		for _, prefix := range []string{"2001:db8:65::/96", "2001:db8:66::/64", "2001:db8:64::/96"} {
+			c.Pool6 = []netip.Prefix{netip.MustParsePrefix(prefix)}
+			if keys, err := s.Reload(&config.Config{SIITs: []config.SIIT{c}}); err != nil || keys != nil {
+				t.Fatal(keys, err)
+			}
+			tp, err := translate.NewPrefix(c.Pool6[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.asFour = netip.AddrPortFrom(tp.Embed(fourAddr), 7000)
+			s.takes(t, pathOfMode(c.FastPath))
+			for range 3 {
+				p.passes(t)
+			}
+		}
+		mode := c.FastPath
+		c.FastPath = config.FastPathOff
+		if keys, err := s.Reload(&config.Config{SIITs: []config.SIIT{c}}); err != nil || keys != nil {
+			t.Fatal(keys, err)
+		}
+		s.takes(t, "engine")
+		p.passes(t)
+		c.FastPath = config.FastPathTC
+		keys, err := s.Reload(&config.Config{SIITs: []config.SIIT{c}})
+		if err != nil || (keys == nil) != (mode != config.FastPathOff) {
+			t.Fatalf("keys %v, error %v", keys, err)
+		}
+		if mode != config.FastPathOff {
+			s.takes(t, "tc")
+		}
+		p.passes(t)
+	})
+}
+
+// TestSIITFastRefused: what the programs cannot take leaves all packets to the engine, until
+// they can.
+func TestSIITFastRefused(t *testing.T) {
+	siitInModes(t, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
+		p := newPair(t, w, 7000)
+		p.passes(t)
+		pool6 := c.Pool6
+		for i := range 17 { // one more than the programs have room for
+			c.Pool6 = append(c.Pool6, netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 0, 0x70, byte(i)}), 96))
+		}
+		reload := func() {
+			t.Helper()
+			if _, err := s.Reload(&config.Config{SIITs: []config.SIIT{c}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reload()
+		why := s.takes(t, "engine")
+		if c.FastPath != config.FastPathOff && !strings.Contains(why, "its programs cannot take the settings") {
+			t.Errorf("why: %s", why)
+		}
+		p.passes(t)
+		c.Pool6 = pool6
+		reload()
+		s.takes(t, pathOfMode(c.FastPath))
+		p.passes(t)
+	})
+}
+
+// TestSIITKeepsToRoutes: what the host keeps from the translator's device, the programs do
+// not take either.
+func TestSIITKeepsToRoutes(t *testing.T) {
+	siitInModes(t, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
+		if c.FastPath == config.FastPathOff {
+			t.Skip("the kernel itself chooses")
+		}
+		native6 := netip.MustParseAddr("2001:db8:64::192.0.2.9")
+		for _, tt := range []struct {
+			name, why string
+			do, undo  func() error
+		}{
+			{
+				"an address of this host", "192.0.2.66/32 end on this host",
+				func() error { return address("lo", siitSix.String()+"/32") },
+				func() error { return removeAddress("lo", siitSix.String()+"/32") },
+			},
+			{
+				"a more specific route", "the route to 2001:db8:64::c000:209/128",
+				func() error { return routeVia("v6", native6, sixAddr) },
+				func() error { return netlink.RouteDel(&netlink.Route{Dst: netOf(netip.PrefixFrom(native6, 128))}) },
+			},
+			{
+				"no route", "no route leads packets for 2001:db8:64::/96",
+				func() error { return netlink.RouteDel(&netlink.Route{Dst: netOf(c.Pool6[0])}) },
+				func() error {
+					l, err := netlink.LinkByName(c.Interface)
+					if err != nil {
+						return err
+					}
+					return netlink.RouteAdd(&netlink.Route{Dst: netOf(c.Pool6[0]), LinkIndex: l.Attrs().Index})
+				},
+			},
+		} {
+			w.gateway.Do(t, tt.do)
+			if why := s.takes(t, "engine"); !strings.Contains(why, tt.why) {
+				t.Errorf("%s: why: %s", tt.name, why)
+			}
+			w.gateway.Do(t, tt.undo)
+			s.takes(t, pathOfMode(c.FastPath))
+		}
+		newPair(t, w, 7000).passes(t)
+	})
+}
+
+// removeAddress takes an address from a link.
+func removeAddress(link, addr string) error {
+	l, err := netlink.LinkByName(link)
+	if err != nil {
+		return err
+	}
+	a, err := netlink.ParseAddr(addr)
+	if err != nil {
+		return err
+	}
+	return netlink.AddrDel(l, a)
+}
+
+// TestSIITAutoLeavesToRules: with auto the engine carries all packets while something else
+// would be passed by.
+func TestSIITAutoLeavesToRules(t *testing.T) {
+	w, c := newWorld(t), siitConfig()
+	c.FastPath, c.Name = config.FastPathAuto, "siit.auto"
+	s, err := NewSIIT(c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.start(t, s)
+	s.takes(t, "tc")
+	p := newPair(t, w, 7000)
+	p.passes(t)
+	rule := netlink.NewRule()
+	rule.Family, rule.Table, rule.Priority, rule.Mark = netlink.FAMILY_V4, 100, 1000, 1
+	w.gateway.Do(t, func() error { return netlink.RuleAdd(rule) })
+	if why := s.takes(t, "engine"); !strings.Contains(why, "policy rout") {
+		t.Errorf("why: %s", why)
+	}
+	p.passes(t)
+	w.gateway.Do(t, func() error { return netlink.RuleDel(rule) })
+	s.takes(t, "tc")
+	p.passes(t)
+}
+
+// TestPlanSIIT tells beforehand what would keep the programs away.
+func TestPlanSIIT(t *testing.T) {
+	w, c := newWorld(t), siitConfig()
+	c.FastPath = config.FastPathTC
+	plan := func() (p FastPathPlan) {
+		w.gateway.Do(t, func() error { p = PlanSIIT(c); return nil })
+		return p
+	}
+	if p := plan(); len(p.Warnings) > 0 || !strings.Contains(strings.Join(p.Notes, " "), "would sit at") {
+		t.Errorf("plan %+v", p)
+	}
+	w.gateway.Do(t, func() error { return address("lo", siitSix.String()+"/32") })
+	if p := plan(); len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], "192.0.2.66/32 end on this host") {
+		t.Errorf("plan %+v", p)
+	}
+	c.FastPath = config.FastPathOff
+	if p := plan(); len(p.Warnings)+len(p.Notes) > 0 {
+		t.Errorf("plan %+v", p)
+	}
+}
