@@ -81,12 +81,18 @@ func onHooks(t *testing.T, test func(t *testing.T, w *liveWorld, at hook)) {
 		t.Run(string(at), func(t *testing.T) {
 			w := newLiveWorld(t, at)
 			test(t, w, at)
-			for name, ns := range map[string]*testutil.Netns{"IPv6": w.host6, "IPv4": w.host4, "gateway": w.gateway} {
-				if n := checksumErrors(t, ns); n != 0 {
-					t.Errorf("the %s host found %d wrong checksums", name, n)
-				}
-			}
+			w.checkSums(t)
 		})
+	}
+}
+
+// checkSums fails if a host has found a wrong checksum.
+func (w *liveNet) checkSums(t *testing.T) {
+	t.Helper()
+	for name, ns := range map[string]*testutil.Netns{"IPv6": w.host6, "IPv4": w.host4, "gateway": w.gateway} {
+		if n := checksumErrors(t, ns); n != 0 {
+			t.Errorf("the %s host found %d wrong checksums", name, n)
+		}
 	}
 }
 
@@ -162,7 +168,7 @@ func TestNAT64LiveUDP(t *testing.T) {
 }
 
 // icmp6 receives what ICMPv6 tells the IPv6 host, errors and echo replies.
-func (w *liveWorld) icmp6(t *testing.T) net.PacketConn {
+func (w *liveNet) icmp6(t *testing.T) net.PacketConn {
 	t.Helper()
 	var c net.PacketConn
 	w.host6.Do(t, func() (err error) {
@@ -226,42 +232,9 @@ func TestNAT64LiveICMP(t *testing.T) {
 func TestNAT64LiveTCP(t *testing.T) {
 	onHooks(t, func(t *testing.T, w *liveWorld, at hook) {
 		const much = 4 << 20
-		data := make([]byte, much)
-		r := rand.NewChaCha8([32]byte{1})
-		if _, err := r.Read(data); err != nil {
-			t.Fatal(err)
-		}
-		want := sha256.Sum256(data)
-		var l net.Listener
-		w.host4.Do(t, func() (err error) {
-			l, err = net.Listen("tcp4", live4.String()+":5001")
-			return err
-		})
-		defer l.Close()
-		echoed := make(chan error, 1)
-		go func() { echoed <- echoAll(l) }()
-		var c net.Conn
-		var err error
-		w.host6.Do(t, func() error {
-			c, err = net.DialTimeout("tcp6", "["+live4in6.String()+"]:5001", liveTimeout)
-			return nil
-		})
+		err := echoMuch(t, much, w.host6, "["+live4in6.String()+"]:5001", w.host4, live4.String()+":5001")
 		if err != nil {
 			t.Fatalf("%v; the programs counted %v", err, w.counted(t))
-		}
-		defer c.Close()
-		if err := c.SetDeadline(time.Now().Add(liveTimeout)); err != nil {
-			t.Fatal(err)
-		}
-		sent := make(chan error, 1)
-		go func() {
-			_, err := c.Write(data)
-			sent <- errors.Join(err, c.(*net.TCPConn).CloseWrite())
-		}()
-		h := sha256.New()
-		n, err := io.Copy(h, c)
-		if err := errors.Join(err, <-sent, <-echoed); err != nil || n != much || [32]byte(h.Sum(nil)) != want {
-			t.Fatalf("%d bytes came back: %v; %v", n, err, w.counted(t))
 		}
 		counts := w.counted(t)
 		for _, way := range []string{"to4_forwarded", "to6_forwarded"} {
@@ -280,6 +253,52 @@ func TestNAT64LiveTCP(t *testing.T) {
 			t.Errorf("the programs left packets: %v", counts)
 		}
 	})
+}
+
+// echoMuch sends so many bytes by TCP to a server that sends them back.
+func echoMuch(t *testing.T, much int, near *testutil.Netns, to string, far *testutil.Netns, at string) error {
+	t.Helper()
+	data := make([]byte, much)
+	r := rand.NewChaCha8([32]byte{1})
+	if _, err := r.Read(data); err != nil {
+		t.Fatal(err)
+	}
+	want := sha256.Sum256(data)
+	var l net.Listener
+	far.Do(t, func() (err error) {
+		l, err = net.Listen("tcp", at)
+		return err
+	})
+	defer l.Close()
+	echoed := make(chan error, 1)
+	go func() { echoed <- echoAll(l) }()
+	var c net.Conn
+	var err error
+	near.Do(t, func() error {
+		c, err = net.DialTimeout("tcp", to, liveTimeout)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(liveTimeout)); err != nil {
+		t.Fatal(err)
+	}
+	sent := make(chan error, 1)
+	go func() {
+		_, err := c.Write(data)
+		sent <- errors.Join(err, c.(*net.TCPConn).CloseWrite())
+	}()
+	h := sha256.New()
+	n, err := io.Copy(h, c)
+	if err := errors.Join(err, <-sent, <-echoed); err != nil {
+		return err
+	}
+	if n != int64(much) || [32]byte(h.Sum(nil)) != want {
+		return fmt.Errorf("%d of %d bytes came back", n, much)
+	}
+	return nil
 }
 
 // echoAll sends all that one connection brings back.

@@ -18,13 +18,19 @@ import (
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
-// liveWorld is an IPv6 host and an IPv4 host with a NAT64 between them, all of whose
-// traffic the programs carry: no engine is there.
-type liveWorld struct {
+// liveNet is an IPv6 host and an IPv4 host with a translator between them, all of whose
+// traffic its programs carry: no engine is there.
+type liveNet struct {
 	host6, gateway, host4 *testutil.Netns
-	fast                  *fastpath.NAT64
-	table                 *state.Table
-	last                  []fastpath.NAT64Counter
+	six, four, tun        int // devices of the gateway
+}
+
+// liveWorld is one of a NAT64.
+type liveWorld struct {
+	liveNet
+	fast  *fastpath.NAT64
+	table *state.Table
+	last  []fastpath.NAT64Counter
 }
 
 // Hosts of a live world.
@@ -39,10 +45,18 @@ const liveTimeout = testutil.Patience
 // newLiveWorld makes the hosts and attaches the programs at a hook.
 func newLiveWorld(t *testing.T, at hook) *liveWorld {
 	t.Helper()
-	w := &liveWorld{host6: testutil.NewNetns(t), gateway: testutil.NewNetns(t), host4: testutil.NewNetns(t)}
-	six := w.wire(t, w.host6, "six0", "2001:db8:1::1/64", live6.String()+"/64", "::/0", 1)
-	four := w.wire(t, w.host4, "four0", "198.51.100.1/24", live4.String()+"/24", "192.0.2.0/24", 3)
-	tun := 0
+	w := &liveWorld{liveNet: newLiveNet(t)}
+	w.load(t)
+	w.attach(t, at, w.fast.Programs())
+	return w
+}
+
+// newLiveNet makes the hosts.
+func newLiveNet(t *testing.T) liveNet {
+	t.Helper()
+	w := liveNet{host6: testutil.NewNetns(t), gateway: testutil.NewNetns(t), host4: testutil.NewNetns(t)}
+	w.six = w.wire(t, w.host6, "six0", "2001:db8:1::1/64", live6.String()+"/64", "::/0", 1)
+	w.four = w.wire(t, w.host4, "four0", "198.51.100.1/24", live4.String()+"/24", "192.0.2.0/24", 3)
 	w.gateway.Do(t, func() error {
 		// In the place of a TUN device stands one that loses all it gets.
 		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "tun"}, PeerName: "lost"}); err != nil {
@@ -52,7 +66,7 @@ func newLiveWorld(t *testing.T, at hook) *liveWorld {
 		if err != nil {
 			return err
 		}
-		tun = l.Attrs().Index
+		w.tun = l.Attrs().Index
 		if err := netlink.LinkSetUp(l); err != nil {
 			return err
 		}
@@ -65,19 +79,15 @@ func newLiveWorld(t *testing.T, at hook) *liveWorld {
 				return err
 			}
 		}
-		return netlink.RouteAdd(&netlink.Route{Dst: to, LinkIndex: tun})
+		return netlink.RouteAdd(&netlink.Route{Dst: to, LinkIndex: w.tun})
 	})
-	w.load(t, tun, six, four)
-	for _, index := range []int{six, four} {
-		w.attach(t, at, index)
-	}
 	return w
 }
 
 // wire joins a host to the gateway: a device there with an address, one of the host with
 // another and a route by the gateway. MACs count from n on. It returns the gateway's
 // device.
-func (w *liveWorld) wire(t *testing.T, host *testutil.Netns, name, ours, theirs, route string, n byte) (index int) {
+func (w *liveNet) wire(t *testing.T, host *testutil.Netns, name, ours, theirs, route string, n byte) (index int) {
 	t.Helper()
 	near, far := natMAC(n), natMAC(n+1)
 	w.gateway.AddressesAtOnce(t)
@@ -134,7 +144,7 @@ func raise(l netlink.Link, own, other string, mac net.HardwareAddr) error {
 }
 
 // load loads the programs, with a client that has ports.
-func (w *liveWorld) load(t *testing.T, tun, six, four int) {
+func (w *liveWorld) load(t *testing.T) {
 	t.Helper()
 	sizes := state.Sizes{Sessions: 1 << 12, Subscribers: 64, Addresses: 4, BlockWords: 16, SubscriberLength: 64}
 	var err error
@@ -147,7 +157,7 @@ func (w *liveWorld) load(t *testing.T, tun, six, four int) {
 	}
 	all := fastpath.PortRange{First: 1024, Last: 65535}
 	s := fastpath.NAT64Settings{
-		Tunnel: tun, Pool6: []fastpath.NAT64Prefix{{Prefix: pool6[0]}},
+		Tunnel: w.tun, Pool6: []fastpath.NAT64Prefix{{Prefix: pool6[0]}},
 		Pool4: []fastpath.NAT64Range{{Prefix: netip.MustParsePrefix("192.0.2.128/28"), Ports: [state.Transports]fastpath.PortRange{all, all, all}}},
 	}
 	pool := state.PoolAddress{Address: poolAddr.As4()}
@@ -169,33 +179,40 @@ func (w *liveWorld) load(t *testing.T, tun, six, four int) {
 	if o := w.table.Lease(&subscriber, state.TCP, 1, 1, &block); o != state.Made {
 		t.Fatal(o)
 	}
-	for index, mac := range map[int]net.HardwareAddr{six: natMAC(1), four: natMAC(3)} {
-		if err := w.fast.SetDevice(fastpath.Device{Index: index, MAC: mac, Frames: true, Packets: true, Partial: true}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	w.serve(t, w.fast.SetDevice)
 	w.fast.Beat(time.Hour)
 	w.counted(t)
 }
 
-// attach puts a program where packets come in by a device.
-func (w *liveWorld) attach(t *testing.T, at hook, index int) {
+// serve tells programs of the devices.
+func (w *liveNet) serve(t *testing.T, set func(fastpath.Device) error) {
 	t.Helper()
-	p := w.fast.Programs()
-	var l link.Link
-	w.gateway.Do(t, func() (err error) {
-		if at == inXDP {
-			l, err = link.AttachXDP(link.XDPOptions{Program: p.XDP, Interface: index, Flags: link.XDPDriverMode})
-		} else {
-			var device netlink.Link
-			if device, err = netlink.LinkByIndex(index); err == nil {
-				err = attachTC(device, p.Ingress.FD())
-			}
+	for index, mac := range map[int]net.HardwareAddr{w.six: natMAC(1), w.four: natMAC(3)} {
+		if err := set(fastpath.Device{Index: index, MAC: mac, Frames: true, Packets: true, Partial: true}); err != nil {
+			t.Fatal(err)
 		}
-		return err
-	})
-	if l != nil {
-		t.Cleanup(func() { l.Close() })
+	}
+}
+
+// attach puts programs where packets come in.
+func (w *liveNet) attach(t *testing.T, at hook, p fastpath.Programs) {
+	t.Helper()
+	for _, index := range []int{w.six, w.four} {
+		var l link.Link
+		w.gateway.Do(t, func() (err error) {
+			if at == inXDP {
+				l, err = link.AttachXDP(link.XDPOptions{Program: p.XDP, Interface: index, Flags: link.XDPDriverMode})
+			} else {
+				var device netlink.Link
+				if device, err = netlink.LinkByIndex(index); err == nil {
+					err = attachTC(device, p.Ingress.FD())
+				}
+			}
+			return err
+		})
+		if l != nil {
+			t.Cleanup(func() { l.Close() })
+		}
 	}
 }
 
@@ -207,7 +224,7 @@ func attachTC(device netlink.Link, fd int) error {
 	}
 	return netlink.FilterAdd(&netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{LinkIndex: device.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Protocol: 3, Priority: 1},
-		Fd:          fd, Name: "isthmus_nat64_ingress", DirectAction: true,
+		Fd:          fd, Name: "isthmus_ingress", DirectAction: true,
 	})
 }
 

@@ -47,7 +47,7 @@ func TestSIITAsleep(t *testing.T) {
 		both(at, "asleep", "asleep")
 		w.set(t, w.choice)
 		both(at, "to4_forwarded", "to6_forwarded")
-		w.fast.Beat(-time.Minute)
+		w.fast.Beat(-time.Second)
 		both(at, "asleep", "asleep")
 		w.fast.Beat(time.Hour)
 	}
