@@ -263,9 +263,12 @@ func (f *Driver) Start(ctx context.Context) {
 	if f.table == nil {
 		return
 	}
+	f.mu.Lock()
+	q := bypass.Query{Prefixes: f.cfg.Prefixes}
+	f.mu.Unlock()
 	follower, err := fastpath.NewFollower(f.table)
 	if err == nil {
-		f.rules, err = bypass.Watch(ctx, bypass.Query{Prefixes: f.cfg.Prefixes})
+		f.rules, err = bypass.Watch(ctx, q)
 	}
 	if err != nil {
 		f.fail(err)
