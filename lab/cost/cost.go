@@ -15,7 +15,7 @@ import (
 
 // Options say what is measured.
 type Options struct {
-	Peers  []int // peers, or sessions, in the table; all of them are used, in random order
+	Peers  []int // peers, sessions or mappings in the table; all of them are used, in random order
 	Sizes  []int // of the IPv6 packet, in bytes
 	Repeat int   // packets in a round
 	Rounds int

@@ -78,3 +78,23 @@ func TestMeasureNAT64New(t *testing.T) {
 		t.Logf("%s: %.0f a second", r.Transport, r.PerSecond())
 	}
 }
+
+// A stateless translator's programs must forward both ways, whatever the number of
+// mappings.
+func TestMeasureSIIT(t *testing.T) {
+	testutil.NeedRoot(t)
+	rows, err := MeasureSIIT(Options{Peers: []int{1 << 8, 1 << 12}, Sizes: []int{64, 1280}, Repeat: 1 << 13, Rounds: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 8 {
+		t.Fatalf("%d rows", len(rows))
+	}
+	for _, r := range rows {
+		median, least, greatest := r.Net()
+		if least > median || median > greatest || len(r.Gross) != 3 {
+			t.Errorf("%+v: %v %v %v", r, least, median, greatest)
+		}
+		t.Logf("%s, %d mappings, %d bytes: %.0f ns a packet", r.Direction, r.Peers, r.Size, median)
+	}
+}

@@ -84,10 +84,14 @@ type natBench struct {
 	fast     *fastpath.NAT64
 	table    *state.Table
 	objects  natProgramsObjects
-	parts    []natProgramsPart
 	memory   []byte
+	flowFrames
+}
 
-	from6, from4 []byte // frames of the size that is measured
+// flowFrames are the frames of a translator's flows.
+type flowFrames struct {
+	parts        []natProgramsPart // what depends on the flow
+	from6, from4 []byte            // frames of the size that is measured
 }
 
 func (b *natBench) open() (err error) {
@@ -254,7 +258,7 @@ func session(table *state.Table, n int) (s state.Session, err error) {
 }
 
 // prepare makes the frames of a size, and the checksums in the templates.
-func (b *natBench) prepare(size int) {
+func (b *flowFrames) prepare(size int) {
 	server := natPrefix.Addr().As16()
 	copy(server[12:], natServer.AsSlice())
 	segment := make([]byte, size-packet.IPv6HeaderLen)
