@@ -244,7 +244,8 @@ func TestSIITFills(t *testing.T) {
 	n.fill(&c)
 	if c.Flags != siitFlagFixedTOS|siitFlagSimple|siitFlagMappedInPool6 || c.Tos != 7 || c.Tun != 5 || c.LowestMtu != 1280 ||
 		c.Mtu4 != ^uint32(0) || c.Mtu6 != 1500 || c.Pool6Count != 1 || c.Pool6[0].Flags != pool6Strict || c.PuntTotal != 67 || c.PuntSource != 0 {
-		t.Errorf("%+v", c)
+		t.Errorf("flags %x, TOS %d, device %d, MTUs %d, %d, %d, %d prefixes, the first %+v, punts %d, %d",
+			c.Flags, c.Tos, c.Tun, c.LowestMtu, c.Mtu4, c.Mtu6, c.Pool6Count, c.Pool6[0], c.PuntTotal, c.PuntSource)
 	}
 	if c.First4 != 0xc0000201 || c.Span4 != 0x7e || c.Source != 0x090200c0 || c.Pool4Count != 1 || c.Pool4[0] != (siitRange4{Address: 0x100200c0, Mask: 0xf0ffffff}) {
 		t.Errorf("addresses of ours: %x and %x more, %x, %+v", c.First4, c.Span4, c.Source, c.Pool4[0])
@@ -255,22 +256,24 @@ func TestSIITFills(t *testing.T) {
 	if c.Lengths6 != 2 || c.Length6[0].Bits != 128 || c.Length6[1] != (siitLength6{Bits: 64, Mask: [2]uint64{^uint64(0), 0}}) {
 		t.Errorf("lengths of IPv6: %d, %+v", c.Lengths6, c.Length6[:3])
 	}
-	for name, tt := range map[string]struct {
+	for _, tt := range []struct {
+		name   string
 		change func(*SIITSettings)
 		source uint32
 	}{
-		"of pool4":    {func(n *SIITSettings) { n.Source4 = netip.Addr{} }, 0x100200c0},
-		"a mapping's": {func(n *SIITSettings) { n.Source4, n.Pool4 = netip.Addr{}, nil }, 0x400200c0},
-		"the dummy":   {func(n *SIITSettings) { *n = SIITSettings{} }, 0x080000c0},
+		{"of pool4", func(n *SIITSettings) { n.Source4 = netip.Addr{} }, 0x100200c0},
+		{"of a mapping", func(n *SIITSettings) { n.Source4, n.Pool4 = netip.Addr{}, nil }, 0x400200c0},
+		{"of nobody", func(n *SIITSettings) { *n = SIITSettings{} }, 0x080000c0},
 	} {
 		other := n
 		tt.change(&other)
 		other.fill(&c)
 		if c.Source != tt.source {
-			t.Errorf("routes are asked for %s: %x", name, c.Source)
+			t.Errorf("routes are asked for an address %s: %x", tt.name, c.Source)
 		}
 	}
 	if c.Span4 != 0 || c.First4 != 0 || c.Lengths4 != 0 || c.Lengths6 != 0 || c.Pool4Count != 0 || c.Flags != 0 {
-		t.Errorf("nothing is left as %+v", c)
+		t.Errorf("behind settings of nothing: %x and %x more, lengths %d and %d, pool4 %d, flags %x",
+			c.First4, c.Span4, c.Lengths4, c.Lengths6, c.Pool4Count, c.Flags)
 	}
 }
