@@ -7,8 +7,9 @@
 // reason. Without it everything still works, only slower.
 //
 // The C source lies in bpf, one file for each purpose; what programs and this package
-// share is in bpf/base.h and bpf/layout.h, and for NAT64 in bpf/nat64_settings.h and
-// bpf/nat64_layout.h. The objects that clang made of it are committed, so that nobody
+// share is in bpf/base.h and bpf/layout.h, for translators in bpf/translate_settings.h, for
+// NAT64 in bpf/nat64_settings.h and bpf/nat64_layout.h, and for stateless translators in
+// bpf/siit_settings.h. The objects that clang made of it are committed, so that nobody
 // needs clang to build Isthmus; see generate.go.
 //
 // Who writes what:
@@ -28,4 +29,7 @@
 // make bindings and sessions of clients that the engine knows, and bring a session's
 // word up to date; the engine makes them too, and alone ends them. Stored SYNs
 // ([Waiting]) are the engine's.
+//
+// A stateless translator ([SIIT]) has no state: its mappings are copies of the engine's,
+// which the daemon alone writes, while programs pass all packets.
 package fastpath

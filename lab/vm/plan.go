@@ -29,7 +29,7 @@ func (s suite) callsProgram() bool { return strings.HasPrefix(s.Package, "lab/")
 // through whole relays.
 var plan = []suite{
 	{Package: "fastpath"},
-	{Package: "fastpath/differ", Run: "Table|Modes|Life|Samples|Generations|Classes|Stamps|NAT64Rows"},
+	{Package: "fastpath/differ", Run: "Table|Modes|Life|Samples|Generations|Classes|Stamps|NAT64Rows|FuzzSIIT"},
 	{Package: "fastpath/bypass"},
 	{Package: "internal/port"},
 	{Package: "teredo/run", Run: "FastPath|HostRelay"},
