@@ -42,6 +42,7 @@ var All = []lab.Experiment{
 	naptApplications,
 	nat64Scale,
 	nat64Cost,
+	siitCost,
 	{
 		Name:    wireName,
 		Summary: "whether the emulated links keep their rate, delay and loss on this machine",

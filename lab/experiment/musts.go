@@ -130,6 +130,12 @@ var Musts = []Bound{
 	{scaleName, figureNewTCP, report.Must{AtLeast: true, Bound: 50}},  // thousands
 	{scaleName, figureExpiry, report.Must{Bound: 10}},                 // s
 	{natCostName, figureCostNAT64, report.Must{Bound: 160}},           // ns
+	{siitCostName, figureRoundTrip, report.Must{Bound: 1.3}},
+	{siitCostName, figureAdded, report.Must{Bound: 1}}, // µs
+	{siitCostName, figureRateTC, report.Must{AtLeast: true, Bound: 0.8}},
+	{siitCostName, figureRateXDP, report.Must{AtLeast: true, Bound: 1.5}},
+	{siitCostName, figureStreamOffloads, report.Must{AtLeast: true, Bound: 0.9}},
+	{siitCostName, figureStreamPlain, report.Must{AtLeast: true, Bound: 0.85}},
 }
 
 // must looks a bound up. A name that is not in the table is a mistake in the

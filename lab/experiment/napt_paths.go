@@ -55,6 +55,8 @@ type naptPlan struct {
 	Offloads bool
 	// Crowd has room for a million sessions of many clients, those of crowdClients.
 	Crowd bool
+	// Stateless has Isthmus translate without sessions, by a mapping for inside.
+	Stateless bool
 	// Static has a packet to the discard port of what stands for inside reach inside.
 	Static bool
 	// More are lines of the sections of Isthmus.

@@ -25,7 +25,9 @@ type translator struct {
 	client netip.Addr   // the IPv6 host
 	mapped netip.Addr   // the IPv4 address that stands for it
 	more   string       // lines of Isthmus's section
-	// Of Isthmus, if they are not the client's network and the address mapped:
+	// Of Isthmus: without sessions,
+	stateless bool
+	// or with them, if they are not the client's network and the address mapped:
 	clients netip.Prefix
 	pool    string
 }
@@ -41,7 +43,8 @@ func (p *naptPath) startTranslator(ctx context.Context, n *naptPaths) (err error
 	t := translator{
 		way: p.way, name: string(p.way), router: p.router,
 		prefix: naptPrefix(p.number), client: p.source, mapped: p.mapped,
-		more: "lowest_ipv6_mtu = 1500\n" + n.plan.More, // as all cables have: answers to large pings stay whole
+		stateless: n.plan.Stateless,
+		more:      "lowest_ipv6_mtu = 1500\n" + n.plan.More, // as all cables have: answers to large pings stay whole
 	}
 	if n.plan.Static {
 		t.more += fmt.Sprintf("static = [\"udp [%s]:%d %s:%d\"]\n", p.source, load.DiscardPort, p.mapped, load.DiscardPort)
@@ -82,15 +85,15 @@ func (t *translator) startTayga(ctx context.Context, e *lab.Env, dir string) (*l
 	return t.router.Start(ctx, lab.Process{Name: "tayga", Path: run.Path, Args: run.Args, Env: run.Env})
 }
 
-// startIsthmus runs a stateful translator.
+// startIsthmus runs a translator of Isthmus.
 func (t *translator) startIsthmus(ctx context.Context, e *lab.Env, dir string) (*lab.Proc, error) {
-	clients, pool := t.clients, t.pool
-	if pool == "" {
-		clients, pool = netip.PrefixFrom(t.client, 64).Masked(), t.mapped.String()+" 1-65535"
+	section := t.stateful()
+	if t.stateless {
+		section = fmt.Sprintf("[[siit]]\neam = [\"%s %s\"]\n", t.mapped, t.client)
 	}
 	file := filepath.Join(dir, t.name+".toml")
-	text := fmt.Sprintf("[control]\nsocket = %q\n\n[[nat64]]\nname = %q\nclients = [%q]\npool6 = [%q]\npool4 = [%q]\nkeep_state = false\nfast_path = %q\n%s",
-		t.socket(dir), t.name, clients, t.prefix, pool, t.way.fastPath(), t.more)
+	text := fmt.Sprintf("[control]\nsocket = %q\n\n%sname = %q\npool6 = [%q]\nfast_path = %q\n%s",
+		t.socket(dir), section, t.name, t.prefix, t.way.fastPath(), t.more)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return nil, fmt.Errorf("the configuration of %s cannot be written: %w", t.name, err)
 	}
@@ -98,6 +101,15 @@ func (t *translator) startIsthmus(ctx context.Context, e *lab.Env, dir string) (
 		return nil, err
 	}
 	return t.router.Start(ctx, lab.Process{Name: "isthmus", Path: e.Binary, Args: []string{"run", "-c", file}})
+}
+
+// stateful begins the section of a NAT64.
+func (t *translator) stateful() string {
+	clients, pool := t.clients, t.pool
+	if pool == "" {
+		clients, pool = netip.PrefixFrom(t.client, 64).Masked(), t.mapped.String()+" 1-65535"
+	}
+	return fmt.Sprintf("[[nat64]]\nclients = [%q]\npool4 = [%q]\nkeep_state = false\n", clients, pool)
 }
 
 // socket is the control socket of an Isthmus translator.

@@ -13,7 +13,7 @@ import (
 // both directions and lose no single one, packets must take the way that their column
 // is named after, and sessions must end. What the figures are is for the long form.
 func TestTranslatorTables(t *testing.T) {
-	for _, x := range []lab.Experiment{naptLatency, naptBandwidth, nat64Scale, nat64Cost} {
+	for _, x := range []lab.Experiment{naptLatency, naptBandwidth, nat64Scale, nat64Cost, siitCost} {
 		t.Run(x.Name, func(t *testing.T) {
 			ctx, e := testEnv(t)
 			e.Runs = 2

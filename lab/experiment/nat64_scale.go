@@ -115,7 +115,7 @@ func scaleRates(ctx context.Context, e *lab.Env, rep *report.Report, form scaleF
 				}
 			}
 			table.Rows, bars.Groups = append(table.Rows, row), append(bars.Groups, group)
-			rep.Figures = append(rep.Figures, rateFigures(label, c)...)
+			rep.Figures = append(rep.Figures, rateFigures(scaleName, label, c)...)
 		}
 	}
 	rep.Tables = append(rep.Tables, table)
@@ -127,11 +127,11 @@ func scaleRates(ctx context.Context, e *lab.Env, rep *report.Report, form scaleF
 }
 
 // rateFigures are the ratios of one row.
-func rateFigures(label string, c *throughputCase) []report.Figure {
+func rateFigures(experiment, label string, c *throughputCase) []report.Figure {
 	forwarding, tayga := c.passed[wayKernel], c.passed[wayTayga]
 	peer := report.Measured(pairs(forwarding, tayga)...)
-	tc := ratioFigure(scaleName, label, figureRateTC, pairs(forwarding, c.passed[wayTC]))
-	xdp := ratioFigure(scaleName, label, figureRateXDP, pairs(forwarding, c.passed[wayXDP]))
+	tc := ratioFigure(experiment, label, figureRateTC, pairs(forwarding, c.passed[wayTC]))
+	xdp := ratioFigure(experiment, label, figureRateXDP, pairs(forwarding, c.passed[wayXDP]))
 	tc.Peer, xdp.Peer = peer, peer
 	user := report.Figure{Name: label + ": user space / forwarding", Decimals: 2, Peer: peer, Isthmus: report.Measured(pairs(forwarding, c.passed[wayUser])...)}
 	return []report.Figure{tc, xdp, user}

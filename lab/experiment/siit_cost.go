@@ -1,0 +1,227 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/cost"
+	"github.com/isthmus-net/isthmus/lab/report"
+)
+
+// Choices of siit-cost.
+const (
+	siitCostName   = "siit-cost"
+	siitCostRounds = 30
+)
+
+// siitSizes are in bytes of the IPv6 packet.
+var siitSizes = []int{64, 512, 1440}
+
+// siitWays take turns in each round.
+var siitWays = []way{wayKernel, wayTayga, wayUser, wayTC, wayXDP}
+
+// siitCost is the experiment siit-cost.
+var siitCost = lab.Experiment{
+	Name:      siitCostName,
+	Summary:   "a stateless translator beside plain forwarding: round trips, packets per second, TCP, and its program alone",
+	NeedsRoot: true,
+	Run:       runSIITCost,
+}
+
+func runSIITCost(ctx context.Context, e *lab.Env) error {
+	rounds := siitCostRounds
+	if e.Runs > 0 {
+		rounds = e.Runs
+	}
+	rep := &report.Report{
+		Experiment: siitCostName, Title: "One stateless translator beside forwarding, bare veth", Peer: "tayga",
+		Notes: []string{
+			"Ratios and differences are those of slices that followed each other, each way in turn: median (lowest to highest).",
+			"Forwarding is plain IPv6 forwarding by the kernel, from cable to cable as the translators do it.",
+			"Tayga cuts what makes IPv6 packets of more than 1280 bytes in two, which count as none.",
+		},
+	}
+	for _, part := range []func(context.Context, *lab.Env, *report.Report, int) error{
+		siitRoundTrips, siitRates, siitStreams, siitProgram,
+	} {
+		if err := errors.Join(ctx.Err(), part(ctx, e, rep, rounds)); err != nil {
+			return err
+		}
+	}
+	return finish(e, rep)
+}
+
+// siitRoundTrips measures echoes.
+func siitRoundTrips(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) error {
+	n, done, err := startNAPT(ctx, e, siitCostName, naptPlan{Ways: siitWays, Stateless: true})
+	if err != nil {
+		return err
+	}
+	defer done()
+	table := siitTable("round trip, µs: median (lowest to highest slice)", "IPv6 packet")
+	for _, size := range siitSizes {
+		e.Step("%d bytes: %d round trips on each way, one per %v", size, rounds*naptLatencySlice, naptLatencyGap)
+		c, err := n.latency(ctx, size, rounds)
+		if err != nil {
+			return err
+		}
+		row := []string{fmt.Sprintf("%d bytes", size)}
+		for _, w := range siitWays {
+			row = append(row, spread(present(medians(c.rounds[w])), 2))
+			if c.lost[w] > 0 && w != wayTayga {
+				rep.Fault("%s lost %d of %d echo requests of %d bytes", w.title(), c.lost[w], rounds*naptLatencySlice, size)
+			}
+		}
+		table.Rows = append(table.Rows, row)
+		rep.Figures = append(rep.Figures, siitRoundTripFigures(c)...)
+	}
+	rep.Tables = append(rep.Tables, table)
+	return errors.Join(n.healthy(), n.checkPaths(ctx, rep))
+}
+
+// siitRoundTripFigures are what is added to forwarding.
+func siitRoundTripFigures(c *naptLatencyCase) (figures []report.Figure) {
+	forwarding, tayga := medians(c.rounds[wayKernel]), medians(c.rounds[wayTayga])
+	for _, w := range []way{wayTC, wayXDP, wayUser} {
+		label, mine := fmt.Sprintf("%d bytes, %s: ", c.size, w.title()), medians(c.rounds[w])
+		ratio := report.Figure{
+			Name: label + figureRoundTrip, Decimals: 2,
+			Peer: report.Measured(pairs(forwarding, tayga)...), Isthmus: report.Measured(pairs(forwarding, mine)...),
+		}
+		added := report.Figure{
+			Name: label + figureAdded, Unit: "µs", Decimals: 2,
+			Peer: report.Measured(differences(forwarding, tayga)...), Isthmus: report.Measured(differences(forwarding, mine)...),
+		}
+		if w == wayTC {
+			ratio.Must, added.Must = must(siitCostName, figureRoundTrip), must(siitCostName, figureAdded)
+		}
+		figures = append(figures, ratio, added)
+	}
+	return figures
+}
+
+// siitRates measures packets per second of one flow.
+func siitRates(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) error {
+	l, done, err := startLoadedNAPT(ctx, e, siitCostName, naptPlan{Ways: siitWays, Stateless: true}, 0)
+	if err != nil {
+		return err
+	}
+	defer done()
+	rep.Fact("generator", "live XDP frames, all headers written anew, from CPU %d", senderCPU)
+	rep.Fact("forwarder", "kernel, tc and XDP: receiving threads and the sink behind them on CPU %d; tayga and user space: any CPU", forwarderCPU)
+	table := siitTable("thousand packets per second of one flow at full load: median (lowest to highest slice)", "IPv6 packet")
+	for _, d := range []relayDirection{toIPv4, toIPv6} {
+		for _, size := range siitSizes {
+			label := fmt.Sprintf("%s, %d bytes", d, size)
+			e.Step("%s: %d rounds of %v on each way", label, rounds, loadSlice)
+			c, err := l.rounds(ctx, d, rounds, func(p *naptPath) (rate, error) { return l.rate(p, d, l.flow(p, d, size)) })
+			if err != nil {
+				return err
+			}
+			row := []string{label}
+			for _, w := range siitWays {
+				row = append(row, thousands(c.passed[w]))
+				if w != wayTayga && report.Measured(c.passed[w]...).Median() == 0 {
+					rep.Fault("%s passed nothing, %s", w.title(), label)
+				}
+			}
+			table.Rows = append(table.Rows, row)
+			rep.Figures = append(rep.Figures, rateFigures(siitCostName, label, c)...)
+		}
+	}
+	rep.Tables = append(rep.Tables, table)
+	return errors.Join(l.healthy(), l.checkPaths(ctx, rep))
+}
+
+// siitStreams measures TCP over cables that do what virtual ones can, and then over such
+// as leave each packet by itself.
+func siitStreams(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) error {
+	size := naptBandwidthBytes
+	if rounds < longRun {
+		size = naptShortBytes
+	}
+	n, done, err := startNAPT(ctx, e, siitCostName, naptPlan{Ways: siitWays, Stateless: true, Offloads: true})
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := n.checkTransfers(ctx, rep); err != nil {
+		return err
+	}
+	rows, err := n.allStreams(ctx, e, rep, rounds, size)
+	if err != nil {
+		return err
+	}
+	table := siitTable(fmt.Sprintf("TCP, Mbit/s of %d Mbytes: median (lowest to highest)", size>>20), "transfer")
+	for _, r := range rows {
+		row := []string{r.label()}
+		for _, w := range siitWays {
+			row = append(row, spread(r.rates[w], 0))
+		}
+		table.Rows = append(table.Rows, row)
+		rep.Figures = append(rep.Figures, siitStreamFigures(r)...)
+	}
+	rep.Tables = append(rep.Tables, table)
+	return errors.Join(n.healthy(), n.checkPaths(ctx, rep))
+}
+
+// siitStreamFigures are the ratios of one row.
+func siitStreamFigures(s *naptStreams) (figures []report.Figure) {
+	forwarding := s.rates[wayKernel]
+	for _, w := range []way{wayTC, wayXDP, wayUser} {
+		f := report.Figure{
+			Name: fmt.Sprintf("%s, %s: %s", s.label(), w.title(), figureStream), Decimals: 2,
+			Peer: report.Measured(pairs(forwarding, s.rates[wayTayga])...), Isthmus: report.Measured(pairs(forwarding, s.rates[w])...),
+		}
+		switch {
+		case w != wayTC: // shown beside
+		case s.cables == withOffloads:
+			f.Must = must(siitCostName, figureStreamOffloads)
+		default:
+			f.Must = must(siitCostName, figureStreamPlain)
+		}
+		figures = append(figures, f)
+	}
+	return figures
+}
+
+// siitProgram measures the program alone, with few and many mappings.
+func siitProgram(_ context.Context, e *lab.Env, rep *report.Report, rounds int) error {
+	o := cost.Defaults()
+	o.Sizes, o.Repeat, o.Rounds = siitSizes[:2], 1<<17, rounds
+	if rounds < longRun {
+		o.Peers, o.Sizes = o.Peers[:1], o.Sizes[:1]
+	}
+	e.Step("the program alone, %d mappings at most: %d rounds of %d packets a row", o.Peers[len(o.Peers)-1], o.Rounds, o.Repeat)
+	rows, err := cost.MeasureSIIT(o)
+	if err != nil {
+		return err
+	}
+	table := report.Table{
+		Title:   "the program alone, nanoseconds a packet: median (lowest to highest round)",
+		Columns: []string{"direction", "mappings", "IPv6 packet", "program", "harness alone"},
+		Notes:   []string{"Measured by the kernel's test run of the program, without cable, driver and scheduler; what makes each packet anew is measured apart and taken off. Each packet is of another mapping, in random order."},
+	}
+	for _, r := range rows {
+		net := differences(r.Harness, r.Gross)
+		table.Rows = append(table.Rows, []string{r.Direction, fmt.Sprint(r.Peers), fmt.Sprintf("%d bytes", r.Size), plainNumbers(net), plainNumbers(r.Harness)})
+		rep.Figures = append(rep.Figures, report.Figure{
+			Name: fmt.Sprintf("%s, %d mappings, %d bytes: cost of the program", r.Direction, r.Peers, r.Size), Unit: "ns", Isthmus: report.Measured(net...),
+		})
+	}
+	rep.Tables = append(rep.Tables, table)
+	return nil
+}
+
+// siitTable begins a table with a column for each way.
+func siitTable(title, first string) report.Table {
+	t := report.Table{Title: title, Columns: []string{first}}
+	for _, w := range siitWays {
+		t.Columns = append(t.Columns, w.title())
+	}
+	return t
+}
