@@ -51,8 +51,9 @@ type Change struct {
 	Family int
 	// Link is the interface index of a link or address, else 0.
 	Link int
-	// Dst is the destination of a route.
-	Dst netip.Prefix
+	// Dst is the destination of a route; Source tells that it is for some sources alone.
+	Dst    netip.Prefix
+	Source bool
 }
 
 // Watch reports changes of links, addresses and routes in the calling thread's
@@ -141,7 +142,7 @@ func parseChange(m *syscall.NetlinkMessage) (Change, bool) {
 		}
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		if w, _, ok := parseRoute(d); ok {
-			return Change{Kind: RouteChanged, Family: family(d[0]), Dst: w.Dst}, true
+			return Change{Kind: RouteChanged, Family: family(d[0]), Dst: w.Dst, Source: w.Source}, true
 		}
 	}
 	return Change{}, false

@@ -19,8 +19,8 @@ type Way struct {
 	Dst netip.Prefix
 	// Link is the interface index; 0 where there is none, or several.
 	Link int
-	// Local marks addresses of this host.
-	Local bool
+	// Local marks addresses of this host, Source what is for packets of some sources alone.
+	Local, Source bool
 	// Metric orders ways to one destination, lowest first.
 	Metric uint32
 }
@@ -68,7 +68,7 @@ func parseRoute(b []byte) (w Way, table uint32, ok bool) {
 	if family(b[0]) == 6 {
 		addr = netip.IPv6Unspecified()
 	}
-	table = uint32(b[4])
+	table, w.Source = uint32(b[4]), b[2] != 0
 	for _, a := range attrs {
 		if a.Attr.Type == unix.RTA_DST {
 			addr, _ = netip.AddrFromSlice(a.Value)

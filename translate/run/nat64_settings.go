@@ -91,10 +91,7 @@ func splitAt(p netip.Prefix, apart []netip.Addr) []netip.Prefix {
 	if p.Bits() == 32 || !slices.ContainsFunc(apart, p.Contains) {
 		return []netip.Prefix{p}
 	}
-	low := netip.PrefixFrom(p.Addr(), p.Bits()+1)
-	raw := p.Addr().As4()
-	raw[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
-	high := netip.PrefixFrom(netip.AddrFrom4(raw), p.Bits()+1)
+	low, high := halves(p)
 	return append(splitAt(low, apart), splitAt(high, apart)...)
 }
 

@@ -37,14 +37,14 @@ type siitFast struct {
 
 	mu      sync.Mutex // guards what follows
 	refused error      // why the programs cannot take the settings; change is held to write it
-	wanted  *prefixes  // what leads to the device
-	moved   bool       // what leads packets elsewhere is to be looked for anew
-	way     string     // what does, in words
+	ways    *siitWays
+	moved   bool   // what leads packets elsewhere is to be looked for anew
+	way     string // what does, in words
 }
 
 // newSIITFast makes the fast path of a stateless translator, without touching the host.
 func newSIITFast(cfg *config.SIIT, engine func() siit.Stats, log *slog.Logger) *siitFast {
-	f := &siitFast{name: cfg.Name, engine: engine, wanted: newPrefixes(nil)}
+	f := &siitFast{name: cfg.Name, engine: engine, ways: newSIITWays(&config.SIIT{}, nil)}
 	f.Driver = driver.New(driver.Role{
 		Name: cfg.Name, Ephemeral: "there is nothing to keep", Load: f.load, Hindered: f.hindered,
 		Apply:   func() error { return nil }, // what changes is told at once
@@ -55,11 +55,11 @@ func newSIITFast(cfg *config.SIIT, engine func() siit.Stats, log *slog.Logger) *
 	return f
 }
 
-// siitDriverConfig is what the driver has to know of a configuration. Of IPv4 routes it
-// knows nothing: see [inTheWay].
+// siitDriverConfig is what the driver has to know of a configuration. Routes are looked
+// for here: see [siitWays].
 func siitDriverConfig(cfg *config.SIIT) driver.Config {
 	return driver.Config{
-		Mode: cfg.FastPath, Devices: cfg.FastPathDevices, Linger: siitLinger, Forward4: true, Prefixes: cfg.Pool6,
+		Mode: cfg.FastPath, Devices: cfg.FastPathDevices, Linger: siitLinger, Forward4: true,
 	}
 }
 
@@ -94,7 +94,7 @@ func (f *siitFast) set(cfg *config.SIIT, mappings []translate.Mapping, swap func
 		return err
 	}
 	f.mu.Lock()
-	f.wanted, f.moved = newPrefixes(siitRoutes(cfg, mappings)), true
+	f.ways, f.moved = newSIITWays(cfg, mappings), true
 	f.mu.Unlock()
 	f.Configure(siitDriverConfig(cfg))
 	return nil
@@ -150,7 +150,7 @@ func siitPrograms(cfg *config.SIIT, mappings []translate.Mapping, tunnel int) fa
 // routesChanged tells of routes, addresses or links that changed. It locks.
 func (f *siitFast) routesChanged(c port.Change) {
 	f.mu.Lock()
-	concerns := c.Kind != port.RouteChanged || f.wanted.overlaps(c.Dst)
+	concerns := f.ways.concerns(c)
 	f.moved = f.moved || concerns
 	f.mu.Unlock()
 	switch {
@@ -164,14 +164,14 @@ func (f *siitFast) routesChanged(c port.Change) {
 // hindered says why the programs must not be attached now.
 func (f *siitFast) hindered() string {
 	f.mu.Lock()
-	refused, moved, wanted, way := f.refused, f.moved, f.wanted, f.way
+	refused, moved, ways, way := f.refused, f.moved, f.ways, f.way
 	f.moved = false
 	f.mu.Unlock()
 	if refused != nil {
 		return "its programs cannot take the settings: " + refused.Error()
 	}
 	if moved {
-		way = inTheWay(f.host, wanted, f.Tunnel())
+		way = ways.inTheWay(f.host, f.Tunnel())
 		f.mu.Lock()
 		f.way = way
 		f.mu.Unlock()
@@ -203,7 +203,7 @@ func PlanSIIT(cfg config.SIIT) FastPathPlan {
 		return plan // told elsewhere
 	}
 	s := &SIIT{cfg: cfg}
-	if why := wouldBeInTheWay(newPrefixes(siitRoutes(&cfg, s.mappings(&cfg, file)))); why != "" {
+	if why := newSIITWays(&cfg, s.mappings(&cfg, file)).wouldBeInTheWay(); why != "" {
 		plan.Hinder(why)
 	}
 	return plan

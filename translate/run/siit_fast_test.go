@@ -305,6 +305,40 @@ func TestSIITKeepsToRoutes(t *testing.T) {
 	})
 }
 
+// TestSIITRoutesBesidePool4: hosts whose addresses are made by pool6 have routes of their
+// own in it, which the programs leave to the kernel.
+func TestSIITRoutesBesidePool4(t *testing.T) {
+	siitInModes(t, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
+		made := netip.MustParseAddr("2001:db8:64::192.0.2.80")
+		c.Pool4 = []netip.Prefix{netip.MustParsePrefix("192.0.2.80/29"), netip.MustParsePrefix("192.0.2.88/29")}
+		if _, err := s.Reload(&config.Config{SIITs: []config.SIIT{c}}); err != nil {
+			t.Fatal(err)
+		}
+		w.six.Do(t, func() error { return address("v6", made.String()+"/128") })
+		w.gateway.Do(t, func() error {
+			l, err := netlink.LinkByName("v6")
+			if err != nil {
+				return err
+			}
+			return netlink.RouteAdd(&netlink.Route{
+				LinkIndex: l.Attrs().Index, Gw: sixAddr.AsSlice(), Dst: netOf(netip.PrefixFrom(made, 124)),
+			})
+		})
+		p := &pair{
+			six: open(t, w.six, netip.AddrPortFrom(made, 7000)), four: open(t, w.four, netip.AddrPortFrom(fourAddr, 7000)),
+			asSix: netip.MustParseAddrPort("192.0.2.80:7000"), asFour: netip.AddrPortFrom(four6, 7000),
+		}
+		s.takes(t, pathOfMode(c.FastPath))
+		before := s.forwarded()
+		for range 10 {
+			p.passes(t)
+		}
+		if got := s.forwarded() - before; (got > 15) != (c.FastPath != config.FastPathOff) {
+			t.Errorf("the programs have translated %d packets: %+v", got, s.fast.Status().Packets)
+		}
+	})
+}
+
 // removeAddress takes an address from a link.
 func removeAddress(link, addr string) error {
 	l, err := netlink.LinkByName(link)

@@ -5,112 +5,128 @@ package run
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
+	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/translate"
 )
 
-// prefixes are destinations, for look-ups both of what they are in and of what is in them.
-type prefixes struct {
-	set     map[netip.Prefix]uint32 // with the metric
-	sorted  []netip.Prefix          // by address
-	lengths [2][]int                // present, by family, longest first
+// siitWays are the destinations of a stateless translator, for the search for what leads
+// packets past it: an address of this host and a more specific route win over it (RFC 7915
+// sections 4.6 and 5.6), and its programs look at neither.
+type siitWays struct {
+	wanted *prefixes // what leads to the device
+	// What programs leave to the engine, and so to the host's routes, since it would come
+	// back to the translator: IPv4 addresses of IPv6 hosts, and mapped addresses.
+	back4, back6 *prefixes
+	pool6        []translate.Prefix
 }
 
-// newPrefixes makes a list ready for look-ups.
-func newPrefixes(list []netip.Prefix) *prefixes {
-	p := &prefixes{set: make(map[netip.Prefix]uint32, len(list)), sorted: slices.Clone(list)}
-	slices.SortFunc(p.sorted, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
-	for _, one := range list {
-		p.add(one, 0)
+// knownPool4 is how much of pool4 programs know.
+const knownPool4 = 16
+
+func newSIITWays(cfg *config.SIIT, mappings []translate.Mapping) *siitWays {
+	back4, back6 := make([]netip.Prefix, 0, len(mappings)), make([]netip.Prefix, 0, len(mappings))
+	for _, m := range mappings {
+		back4, back6 = append(back4, m.IPv4), append(back6, m.IPv6)
 	}
-	return p
-}
-
-// add adds a destination that need not be found inside another.
-func (p *prefixes) add(one netip.Prefix, metric uint32) {
-	p.set[one] = metric
-	lengths := &p.lengths[one.Addr().BitLen()/128]
-	if at, found := slices.BinarySearchFunc(*lengths, one.Bits(), func(a, b int) int { return b - a }); !found {
-		*lengths = slices.Insert(*lengths, at, one.Bits())
-	}
-}
-
-// around returns the longest destination that q is in, or that is q.
-func (p *prefixes) around(q netip.Prefix) (netip.Prefix, bool) {
-	for _, n := range p.lengths[q.Addr().BitLen()/128] {
-		if n > q.Bits() {
-			continue
-		}
-		wide := netip.PrefixFrom(q.Addr(), n).Masked()
-		if _, found := p.set[wide]; found {
-			return wide, true
+	back4 = append(back4, cfg.Pool4[:min(len(cfg.Pool4), knownPool4)]...)
+	w := &siitWays{wanted: newPrefixes(siitRoutes(cfg, mappings)), back4: newPrefixes(back4), back6: newPrefixes(back6)}
+	for _, one := range cfg.Pool6 {
+		if p, err := translate.NewPrefix(one); err == nil {
+			w.pool6 = append(w.pool6, p)
 		}
 	}
-	return netip.Prefix{}, false
+	return w
 }
 
-// overlaps tells whether q is in a destination, or one in it.
-func (p *prefixes) overlaps(q netip.Prefix) bool {
-	if _, found := p.around(q); found {
-		return true
-	}
-	at, _ := slices.BinarySearchFunc(p.sorted, q.Addr(), func(a netip.Prefix, b netip.Addr) int { return a.Addr().Compare(b) })
-	return at < len(p.sorted) && q.Contains(p.sorted[at].Addr())
+// concerns tells whether a change of a route may matter.
+func (w *siitWays) concerns(c port.Change) bool {
+	return c.Kind != port.RouteChanged || c.Source || w.wanted.overlaps(c.Dst)
 }
 
 // inTheWay says why packets that are to be translated would not all reach the device of
-// that index, empty: they would. An address of this host and a more specific route win
-// over the translator (RFC 7915 sections 4.6 and 5.6), whose programs look at neither.
-func inTheWay(host *port.Host, want *prefixes, device int) string {
-	led, others := newPrefixes(nil), []port.Way(nil)
-	err := host.EachWay(func(w port.Way) {
-		if w.Link == device {
-			led.add(w.Dst, w.Metric)
-		} else if want.overlaps(w.Dst) {
-			others = append(others, w)
-		}
-	})
+// that index; empty: they would.
+func (w *siitWays) inTheWay(host *port.Host, device int) string {
+	led := newPrefixes(nil)
+	others, err := w.others(host, device, led)
 	if err != nil {
 		return "what leads packets past the translator cannot be told: " + err.Error()
 	}
-	for _, p := range want.sorted {
+	for _, p := range w.wanted.sorted {
 		if _, found := led.around(p); !found {
 			return fmt.Sprintf("no route leads packets for %s to the translator's device", p)
 		}
 	}
-	return led.lost(others)
-}
-
-// lost says which of other ways wins over these, if one does.
-func (p *prefixes) lost(others []port.Way) string {
-	for _, w := range others {
-		wide, inside := p.around(w.Dst)
-		switch {
-		case w.Local:
-			return fmt.Sprintf("packets for %s end on this host, where no program may take them: take it out of pool6, pool4 and the mappings, or from its interface", w.Dst)
-		case inside && (wide != w.Dst || w.Metric < p.set[wide]):
-			return fmt.Sprintf("the route to %s leads packets past the translator, where the programs would not: remove it for the fast path", w.Dst)
-		}
-	}
-	return ""
+	return w.lost(led, others)
 }
 
 // wouldBeInTheWay says the same for a translator that has no device yet.
-func wouldBeInTheWay(want *prefixes) string {
+func (w *siitWays) wouldBeInTheWay() string {
 	host, err := port.OpenHost()
 	if err != nil {
 		return err.Error()
 	}
 	defer host.Close()
-	var others []port.Way
-	err = host.EachWay(func(w port.Way) {
-		if want.overlaps(w.Dst) {
-			others = append(others, w)
-		}
-	})
+	others, err := w.others(host, -1, newPrefixes(nil))
 	if err != nil {
 		return err.Error()
 	}
-	return want.lost(others)
+	return w.lost(w.wanted, others)
+}
+
+// others lists what leads elsewhere than to the device; what leads to it is added to led.
+func (w *siitWays) others(host *port.Host, device int, led *prefixes) (others []port.Way, err error) {
+	err = host.EachWay(func(one port.Way) {
+		if one.Link == device {
+			led.add(one.Dst, one.Metric)
+		} else if one.Source || w.wanted.overlaps(one.Dst) {
+			others = append(others, one)
+		}
+	})
+	return others, err
+}
+
+// lost says which of others wins over what leads to the device, and matters.
+func (w *siitWays) lost(led *prefixes, others []port.Way) string {
+	for _, one := range others {
+		wide, inside := led.around(one.Dst)
+		switch {
+		case one.Source:
+			return fmt.Sprintf("the route to %s is for packets of some sources alone, and programs remember a next hop for all: remove it for the fast path", one.Dst)
+		case w.comesBack(one.Dst):
+		case one.Local:
+			return fmt.Sprintf("packets for %s end on this host, where no program may take them: take it out of pool6, pool4 and the mappings, or from its interface", one.Dst)
+		case inside && (wide != one.Dst || one.Metric < led.set[wide]):
+			return fmt.Sprintf("the route to %s leads packets past the translator, where the programs would not: remove it for the fast path", one.Dst)
+		}
+	}
+	return ""
+}
+
+// comesBack tells whether programs leave all packets to p to the engine and the host.
+func (w *siitWays) comesBack(p netip.Prefix) bool {
+	if p.Addr().Is4() {
+		return false
+	}
+	if _, found := w.back6.around(p); found {
+		return true
+	}
+	for _, prefix := range w.pool6 {
+		if within := prefix.Prefix(); within.Contains(p.Addr()) && within.Bits() <= p.Bits() {
+			return w.back4.covers(embedded(&prefix, p))
+		}
+	}
+	return false
+}
+
+// embedded are the IPv4 addresses that an IPv6 prefix in that of a translator holds (RFC
+// 6052 section 2.2).
+func embedded(in *translate.Prefix, p netip.Prefix) netip.Prefix {
+	bits := p.Bits() - in.Prefix().Bits()
+	if in.Prefix().Bits() <= 64 && p.Bits() > 64 { // octet 8 is no part of them
+		bits -= min(p.Bits()-64, 8)
+	}
+	v4, _ := in.Extract(p.Addr())
+	return netip.PrefixFrom(v4, min(bits, 32)).Masked()
 }
