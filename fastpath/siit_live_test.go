@@ -229,7 +229,7 @@ func ping(t *testing.T, c net.PacketConn, to netip.Addr, request, reply byte, si
 // TCP carries much both ways, of whoever connects; at tc its segments stay together.
 func TestSIITLiveTCP(t *testing.T) {
 	onLiveSIIT(t, func(t *testing.T, w *liveSIIT, at hook, six, four netip.Addr) {
-		const much = 2 << 20
+		const much = 1 << 20
 		before := w.last
 		for _, one := range []struct {
 			name      string
