@@ -226,6 +226,7 @@ func TestSIITLeaves(t *testing.T) {
 		{"to pool4 by way of pool6", w.packet6(udp, 40), to6("2001:db8:64::192.0.2.179"), "hairpin"},
 		{"to a mapping inside of pool6", w.packet6(udp, 40), to6("2001:db8:64::203.0.113.9"), "hairpin"},
 		{"without a route", w.packet6(lost, 40), nil, "no_next_hop"},
+		{"to a mapping of addresses that begin with nothing", w.packet4(udp, 40), to4("192.0.2.180"), "no_next_hop"},
 		{"back into pool6", w.packet4(udp, 40), to4("192.0.2.132"), "no_next_hop"},
 		{"too big for the link", w.packet6(slim4, 1000), nil, "too_big"},
 		{"too big for the IPv6 link", w.packet4(slim6, 1280), nil, "too_big"},

@@ -29,6 +29,7 @@ var siitMappings = []translate.Mapping{
 	siitMapping("198.51.100.128/25", "2001:db8:3::/64"),  // of the other side, too
 	siitMapping("198.51.100.200", "2001:db8:64:1::c8/128"),
 	siitMapping("192.0.2.132", "2001:db8:64::cb00:7109"), // inside of a prefix
+	siitMapping("192.0.2.180", "::ffff:0:c000:2b4"),      // of the first addresses; without a route
 }
 
 // siitPool4 are addresses of hosts whose addresses are made by the first prefix.
