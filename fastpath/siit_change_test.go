@@ -127,6 +127,13 @@ func TestSIITLengths(t *testing.T) {
 			w.equalOrPunt(t, six, w.packet6(f, 40))
 		}
 	}
+	// And the shortest, that everything has.
+	c := w.choice
+	c.mappings = append(slices.Clone(all), siitMapping("0.0.0.0/0", "2001:db8:1::/96"))
+	w.set(t, c)
+	for _, at := range hooks {
+		w.forwards(t, at, from4("10.1.1.1")(w.packet4(f, 40)), "to6_forwarded")
+	}
 }
 
 // equalOrPunt is equal of a packet that was forwarded, and nothing of one that was not

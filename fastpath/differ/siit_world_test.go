@@ -190,7 +190,7 @@ func (w *siitWorld) forwarded(at place, frame, left []byte) error {
 // untranslatable are reasons of punts for which the engine drops, whatever else it sees.
 var untranslatable = map[string]bool{
 	"illegal_address": true, "source_unmapped": true, "destination_unmapped": true,
-	"well_known_prefix_non_global": true, "hop_limit_exceeded": true, "short_payload": true, "icmp_type": true,
+	"well_known_prefix_non_global": true, "hop_limit_exceeded": true, "icmp_type": true,
 }
 
 // punted checks that a frame is untouched, and if it is asked that the engine does not
