@@ -51,6 +51,8 @@ type SIIT struct {
 const (
 	siitSettingsMap = ".data.settings"
 	siitSharedMap   = ".bss"
+
+	siitConstantsMap = ".rodata"
 )
 
 // LoadSIIT loads the programs and makes their tables. Nothing is attached, and programs
@@ -129,7 +131,7 @@ func (s *SIIT) mmap(name string) ([]byte, error) {
 func (s *SIIT) LoadBeside(spec *ebpf.CollectionSpec, into any) error {
 	tables := maps.Clone(s.tables)
 	for name, m := range s.tables {
-		if spec.Maps[name] == nil || name == ".rodata" {
+		if spec.Maps[name] == nil || name == siitConstantsMap { // which are each object's own
 			delete(tables, name)
 			continue
 		}
