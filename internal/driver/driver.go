@@ -315,6 +315,7 @@ func (f *Driver) Run(ctx context.Context) {
 	}
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
+	f.table.Beat(f.linger()) // to attach may have taken longer than that
 	for {
 		select {
 		case <-ctx.Done():

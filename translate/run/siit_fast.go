@@ -20,7 +20,7 @@ import (
 
 // siitLinger is how long the programs go on without a sign of the daemon. They end with
 // it; this is for one that stands still, when nobody follows routes for them.
-const siitLinger = 5 * time.Second
+const siitLinger = 10 * time.Second
 
 // siitFast is the fast path of one stateless translator: programs in the kernel that carry
 // plain packets by the same settings as the engine.
@@ -38,8 +38,11 @@ type siitFast struct {
 	mu      sync.Mutex // guards what follows
 	refused error      // why the programs cannot take the settings; change is held to write it
 	ways    *siitWays
-	moved   bool   // what leads packets elsewhere is to be looked for anew
-	way     string // what does, in words
+	moved   bool          // what leads packets elsewhere is to be looked for anew
+	way     string        // what does, in words
+	took    time.Duration // to look
+	// gathering tells that routes have changed, and others may do so in a moment.
+	gathering bool
 }
 
 // newSIITFast makes the fast path of a stateless translator, without touching the host.
@@ -147,18 +150,31 @@ func siitPrograms(cfg *config.SIIT, mappings []translate.Mapping, tunnel int) fa
 	return p
 }
 
+// Routes that change together, thousands perhaps, are looked at together, and mostly for no
+// more than a part of the time.
+const (
+	gatherRoutes = 20 * time.Millisecond
+	restPerLook  = 4
+	longestRest  = time.Second
+)
+
 // routesChanged tells of routes, addresses or links that changed. It locks.
 func (f *siitFast) routesChanged(c port.Change) {
-	f.mu.Lock()
-	concerns := f.ways.concerns(c)
-	f.moved = f.moved || concerns
-	f.mu.Unlock()
-	switch {
-	case c.Kind == port.LinkChanged || c.Kind == port.Overrun:
+	if c.Kind == port.LinkChanged || c.Kind == port.Overrun {
 		f.LinksChanged()
-	case concerns:
-		f.Wake()
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.gathering || !f.ways.concerns(c) {
+		return
+	}
+	f.gathering = true
+	time.AfterFunc(max(gatherRoutes, min(restPerLook*f.took, longestRest)), func() {
+		f.mu.Lock()
+		f.gathering, f.moved = false, true
+		f.mu.Unlock()
+		f.Wake()
+	})
 }
 
 // hindered says why the programs must not be attached now.
@@ -171,9 +187,10 @@ func (f *siitFast) hindered() string {
 		return "its programs cannot take the settings: " + refused.Error()
 	}
 	if moved {
+		began := time.Now()
 		way = ways.inTheWay(f.host, f.Tunnel())
 		f.mu.Lock()
-		f.way = way
+		f.way, f.took = way, time.Since(began)
 		f.mu.Unlock()
 	}
 	return way
