@@ -3,6 +3,8 @@
 package testutil
 
 import (
+	"errors"
+	"os"
 	"os/exec"
 	"runtime"
 	"testing"
@@ -33,9 +35,19 @@ func NewNetns(t testing.TB) *Netns {
 		if err != nil {
 			return err
 		}
-		return netlink.LinkSetUp(lo)
+		return errors.Join(netlink.LinkSetUp(lo), filterNothing())
 	})
 	return n
+}
+
+// filterNothing switches off the reverse path filter, of which a namespace inherits
+// whatever the machine has.
+func filterNothing() error {
+	var errs []error
+	for _, of := range []string{"all", "default", "lo"} {
+		errs = append(errs, os.WriteFile("/proc/sys/net/ipv4/conf/"+of+"/rp_filter", []byte("0"), 0))
+	}
+	return errors.Join(errs...)
 }
 
 // Do runs f on a thread inside the namespace. Sockets that f opens and
