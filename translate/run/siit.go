@@ -109,7 +109,7 @@ func (s *SIIT) settings(cfg *config.SIIT, mappings []translate.Mapping) (siit.Se
 	case config.HairpinOff:
 		t.Hairpin = translate.HairpinOff
 	}
-	settings := siit.Settings{Translate: t, MTU4: cfg.IPv4MTU, MTU6: cfg.IPv6MTU, ErrorRate: cfg.ICMPRate}
+	settings := siit.Settings{Translate: t, MTU4: cfg.IPv4MTU, MTU6: cfg.IPv6MTU, Pool4: cfg.Pool4, ErrorRate: cfg.ICMPRate}
 	for _, class := range cfg.ICMPErrorsOff {
 		settings.Silent[siitClasses[class]] = true
 	}

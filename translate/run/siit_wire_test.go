@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate"
 )
@@ -28,6 +29,21 @@ func TestSIITHairpins(t *testing.T) {
 	if from := six.wants(t, "round", 63); from != self {
 		t.Errorf("six saw %s, want %s", from, self)
 	}
+}
+
+// TestSIITEndsCircles: pool4 holds an address that no IPv6 host has, so there is no route in
+// pool6, and the host leads packets back to the translator that they come from.
+func TestSIITEndsCircles(t *testing.T) {
+	siitInModes(t, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
+		c.Pool4 = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}
+		if _, err := s.Reload(&config.Config{SIITs: []config.SIIT{c}}); err != nil {
+			t.Fatal(err)
+		}
+		open(t, w.four, netip.AddrPortFrom(fourAddr, 7001)).send(t, netip.MustParseAddrPort("203.0.113.7:7000"), "round")
+		s.awaitDropped(t, translate.ReasonHopLimit, 1)
+		open(t, w.six, netip.AddrPortFrom(sixAddr, 7001)).send(t, netip.MustParseAddrPort("[2001:db8:64::203.0.113.7]:7000"), "round")
+		s.awaitDropped(t, translate.ReasonHopLimit, 2)
+	})
 }
 
 // TestSIITLeavesOtherRoutes: a more specific route than that of the translator leads past

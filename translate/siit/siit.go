@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/netip"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
@@ -25,6 +26,9 @@ type Settings struct {
 	// MTU4 and MTU6 are the sizes that the networks on either side take, in bytes; 0
 	// leaves the check to the host's routes.
 	MTU4, MTU6 int
+	// Pool4 are IPv4 addresses that the host leads to the translator, beside those of
+	// the mappings.
+	Pool4 []netip.Prefix
 	// ErrorRate is how many ICMP errors the translator sends a second; 0 is any number.
 	ErrorRate int
 	// Silent are the classes of errors that are not sent at all.
@@ -48,6 +52,7 @@ type Stats struct {
 type Engine struct {
 	settings   Settings
 	translator *translate.Translator
+	returning  returning
 	limit      ratelimit.Limit
 	bucket     ratelimit.Bucket
 	random     *rand.ChaCha8
@@ -78,7 +83,7 @@ func (e *Engine) Reconfigure(s Settings) error {
 	if err != nil {
 		return err
 	}
-	e.settings, e.translator = s, t
+	e.settings, e.translator, e.returning = s, t, newReturning(&s)
 	e.limit = ratelimit.PerSecond(s.ErrorRate, s.ErrorRate)
 	return nil
 }
@@ -104,7 +109,8 @@ func (s *Stats) EachDropped(f func(reason string, n uint64)) {
 	}
 }
 
-// Handle translates a packet of either family. What comes out is for the host's stack.
+// Handle translates a packet of either family. What comes out is for the host's stack. The
+// hop limit of the packet may be changed.
 func (e *Engine) Handle(ip []byte, now time.Time, out *packet.Batch) {
 	// One draw serves both: a pool's address says nothing of an identification.
 	drawn := e.random.Uint64()
@@ -114,6 +120,9 @@ func (e *Engine) Handle(ip []byte, now time.Time, out *packet.Batch) {
 	from6 := len(ip) > 0 && ip[0]>>4 == 6
 	if from6 {
 		e.stats.FromIPv6++
+		if e.returning.takes(ip) {
+			halve(ip)
+		}
 		r = e.translator.IPv6(ip, path, out)
 	} else {
 		e.stats.FromIPv4++
