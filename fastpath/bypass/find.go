@@ -54,7 +54,7 @@ func Find(q Query) ([]Finding, error) {
 	var found []Finding
 	var errs []error
 	for _, find := range []func(Query) ([]Finding, error){
-		findRulesets, findLegacy, findHooks, findRules, findForwarding,
+		findRulesets, findLegacy, findHooks, findRules, findForwarding, findReverse,
 		findMasters, findFilters, findPolicies, findRoutes,
 	} {
 		f, err := find(q)

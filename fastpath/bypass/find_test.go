@@ -60,6 +60,11 @@ func forward(value string) error {
 	return os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte(value), 0o644)
 }
 
+// reversePath sets the reverse path filter of a link.
+func reversePath(link, value string) error {
+	return os.WriteFile("/proc/sys/net/ipv4/conf/"+link+"/rp_filter", []byte(value), 0)
+}
+
 func routeTo(prefix, link string) *netlink.Route {
 	l, err := netlink.LinkByName(link)
 	if err != nil {
@@ -122,6 +127,9 @@ func TestFind(t *testing.T) {
 	absent := translator
 	absent.Devices = []string{"nope0"}
 	forward4 := func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) }
+	reverse := func(value string) func() error {
+		return func() error { return errors.Join(forward4(), reversePath("wan", value)) }
+	}
 	tests := []struct {
 		name  string
 		query Query
@@ -177,6 +185,12 @@ func TestFind(t *testing.T) {
 			name: "a translator on a host that forwards no IPv4", query: translator,
 			want: []string{"the switch of IPv4 forwarding, which is off: the kernel would forward nothing from wan to tun"},
 		},
+		{
+			name: "a strict reverse path filter before a translator", query: translator, do: reverse("1"),
+			want: []string{"the reverse path filter: the kernel drops packets that come in by wan from addresses to which another way leads (net.ipv4.conf.wan.rp_filter, or that of all, is 1). Switch"},
+		},
+		{name: "a loose reverse path filter", query: translator, do: reverse("2")},
+		{name: "a relay, which asks its clients for a sign of life itself", query: query, do: reverse("1")},
 		{name: "a device that is not there", query: absent},
 		{
 			name: "prerouting", query: query,
@@ -471,6 +485,8 @@ func TestWatchSignals(t *testing.T) {
 		{"IPsec", ipsec},
 		{"tc filter", func() error { return filter("wan", netlink.HANDLE_MIN_INGRESS, "police") }},
 		{"forwarding", func() error { return forward("0") }},
+		{"forwarding of IPv4", func() error { return os.WriteFile("/proc/sys/net/ipv4/conf/wan/forwarding", []byte("1"), 0) }},
+		{"reverse path filter", func() error { return reversePath("wan", "1") }},
 		{"route inside the prefix", func() error { return netlink.RouteAdd(routeTo("2001:0:c633:6401::/64", "lan")) }},
 	}
 	var due <-chan struct{}

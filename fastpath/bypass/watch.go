@@ -36,7 +36,7 @@ type source struct {
 var sources = []source{
 	{unix.NETLINK_ROUTE, []int{
 		unix.RTNLGRP_LINK, unix.RTNLGRP_TC, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE,
-		unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV6_NETCONF,
+		unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF,
 	}},
 	{unix.NETLINK_NETFILTER, []int{unix.NFNLGRP_NFTABLES}},
 	{unix.NETLINK_XFRM, []int{nl.XFRMNLGRP_POLICY}},
