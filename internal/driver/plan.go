@@ -73,7 +73,7 @@ func (p *Forecast) saySkipped(cfg *Config, tunnel string, plan []fastpath.Device
 	q.Devices, q.XDP = Planned(plan)
 	found, unsure := bypass.Find(q)
 	for _, s := range found {
-		p.say(p.explicit, "redirected packets would not meet this: %s %s %s", s.What, s.Detail, s.Remedy)
+		p.say(p.explicit, "redirected packets would not meet this: %s", s)
 	}
 	if unsure != nil {
 		p.say(p.explicit, "what redirected packets would not meet cannot be told: %v", unsure)

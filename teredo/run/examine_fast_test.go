@@ -39,7 +39,7 @@ func TestPlanFastPath(t *testing.T) {
 	if p := plan(by(config.FastPathAuto)); !has(p.Notes, "so the engine would carry all packets") || len(p.Warnings) > 0 {
 		t.Errorf("auto beside a firewall: %+v", p)
 	}
-	if p := plan(by(config.FastPathTC)); !has(p.Warnings, "would not meet this") || !has(p.Notes, "would sit at "+tcHook()) {
+	if p := plan(by(config.FastPathTC)); !has(p.Warnings, "would not meet this: an nftables chain at ") || !has(p.Warnings, ": chain ") || !has(p.Notes, "would sit at "+tcHook()) {
 		t.Errorf("tc beside a firewall: %+v", p)
 	}
 	left, err := fastpath.Leftovers()
