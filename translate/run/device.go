@@ -103,8 +103,9 @@ func (d *device) lead(prefixes []netip.Prefix) (commit func() error, err error) 
 			delete(old, p)
 		}
 		err := d.removeRoutes(slices.Collect(maps.Keys(old)))
-		d.sweep()
-		return errors.Join(err, d.answer())
+		err = errors.Join(err, d.answer())
+		d.sweep() // when our own are gone
+		return err
 	}, nil
 }
 

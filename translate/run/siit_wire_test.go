@@ -139,3 +139,19 @@ func TestSIITTellsOfDrops(t *testing.T) {
 		}
 	}
 }
+
+// TestSIITKnowsItsAnswers: who removes a mapping hears nothing of what an earlier process has
+// left, when the answers by ARP for its address go.
+func TestSIITKnowsItsAnswers(t *testing.T) {
+	log := make(lines, 100)
+	_, s := startSIITWith(t, slog.NewTextHandler(log, nil))
+	m := translate.Mapping{IPv4: netip.MustParsePrefix("192.0.2.67/32"), IPv6: netip.MustParsePrefix("2001:db8:6::67/128")}
+	if err := errors.Join(s.AddMapping(m), s.RemoveMapping(m)); err != nil {
+		t.Fatal(err)
+	}
+	for range len(log) {
+		if line := <-log; strings.Contains(line, "earlier process") {
+			t.Errorf("logged %q", line)
+		}
+	}
+}
