@@ -158,8 +158,10 @@ func TestSIITPuntLimit(t *testing.T) {
 		reason string
 		all    bool
 	}{
-		{put(6, 132)(w.packet6(f, 40)), "next_header", false},
-		{header(6, 0x20)(w.packet4(f, 40)), "fragment", false},
+		{put(6, 132)(w.packet6(f, 40)), "next_header", true},
+		{header(6, 0x20)(w.packet4(f, 40)), "fragment", true},
+		{put(7, 1)(w.packet6(f, 40)), "hop_limit_exceeded", false},
+		{header(8, 1)(w.packet4(f, 40)), "hop_limit_exceeded", false},
 		{to6("2001:db8:64::192.0.2.147")(w.packet6(f, 40)), "hairpin", true},
 	} {
 		for _, at := range hooks {

@@ -136,11 +136,12 @@ INLINE u32 judge_to6(void *ctx, const struct ip4 *p, const struct arrival *in, s
 }
 
 /*
- * Punts that are as many as the host's set-up makes them: the engine must get all of
- * them, as without a fast path.
+ * Punts that are as many as the host's set-up makes them, or that are traffic like any
+ * other, of tunnels and in fragments: the engine must get all of them, as without a fast
+ * path.
  */
 #define UNRATIONED ((u64)1 << REASON_ASLEEP | (u64)1 << REASON_NO_NEXT_HOP | (u64)1 << REASON_OFFLOAD | \
-		    (u64)1 << REASON_HAIRPIN)
+		    (u64)1 << REASON_HAIRPIN | (u64)1 << REASON_NEXT_HEADER | (u64)1 << REASON_FRAGMENT)
 
 #include "settle.h"
 
