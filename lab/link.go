@@ -113,7 +113,7 @@ func (n *Node) awaitAddress(link netlink.Link, want *netlink.Addr) error {
 	deadline := time.Now().Add(linkReady)
 	for {
 		addrs, err := n.handle.AddrList(link, netlink.FAMILY_V6)
-		if err != nil {
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return err
 		}
 		for _, a := range addrs {
@@ -130,7 +130,7 @@ func (n *Node) awaitAddress(link netlink.Link, want *netlink.Addr) error {
 
 func (n *Node) hasLinkLocal(link netlink.Link) bool {
 	addrs, err := n.handle.AddrList(link, netlink.FAMILY_V6)
-	if err != nil {
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return false
 	}
 	for _, a := range addrs {

@@ -55,6 +55,16 @@ func isDefault(r netlink.Rule) bool {
 		r.SuppressPrefixlen < 0 && !r.Invert && r.Dport == nil && r.Sport == nil && r.IPProto == 0 && r.UIDRange == nil
 }
 
+// rulesOf lists the rules of a family, again if they change meanwhile.
+func rulesOf(family int) (rules []netlink.Rule, err error) {
+	for range dumpAttempts {
+		if rules, err = netlink.RuleList(family); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return rules, err
+}
+
 // findRules looks for policy routing of both families.
 func findRules(Query) ([]Finding, error) {
 	var found []Finding
@@ -67,7 +77,7 @@ func findRules(Query) ([]Finding, error) {
 		{netlink.FAMILY_V4, "IPv4", "ip rule"},
 		{netlink.FAMILY_V6, "IPv6", "ip -6 rule"},
 	} {
-		rules, err := netlink.RuleList(f.family)
+		rules, err := rulesOf(f.family)
 		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) {
 			continue // a kernel without policy routing, or without IPv6
 		}
