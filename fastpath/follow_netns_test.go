@@ -479,7 +479,7 @@ func resolve(f *stage, a netip.Addr) {
 	f.await("the neighbour", func() bool {
 		found := false
 		f.ns.Do(f.t, func() error {
-			list, err := netlink.NeighList(index("up"), 0)
+			list, err := testutil.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(index("up"), 0) })
 			for _, n := range list {
 				found = found || n.IP.String() == a.String() && n.State&(netlink.NUD_REACHABLE|netlink.NUD_STALE|netlink.NUD_DELAY) != 0
 			}

@@ -252,7 +252,7 @@ socket = %q
 		t.Error("the control socket was left behind")
 	}
 	ns.Do(t, func() error {
-		links, err := netlink.LinkList()
+		links, err := testutil.Whole(func() ([]netlink.Link, error) { return netlink.LinkList() })
 		for _, link := range links {
 			if link.Type() == "tuntap" || link.Type() == "tun" {
 				t.Errorf("the interface %s was left behind", link.Attrs().Name)

@@ -94,7 +94,9 @@ func TestSignsOfAnEarlierProcess(t *testing.T) {
 		}
 		count := func(want int) {
 			t.Helper()
-			routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: 119}, netlink.RT_FILTER_TABLE)
+			routes, err := testutil.Whole(func() ([]netlink.Route, error) {
+				return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: 119}, netlink.RT_FILTER_TABLE)
+			})
 			if err != nil || len(routes) != want {
 				t.Errorf("%d routes, %v; want %d", len(routes), err, want)
 			}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // TestBlackhole finds one route at a time, also after a process that left its own.
@@ -15,7 +17,9 @@ func TestBlackhole(t *testing.T) {
 	h := inNamespace(t)
 	dropped := func() (list []string) {
 		ours := &netlink.Route{Type: unix.RTN_BLACKHOLE}
-		routes, err := h.handle.RouteListFiltered(netlink.FAMILY_V6, ours, netlink.RT_FILTER_TYPE)
+		routes, err := testutil.Whole(func() ([]netlink.Route, error) {
+			return h.handle.RouteListFiltered(netlink.FAMILY_V6, ours, netlink.RT_FILTER_TYPE)
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -108,7 +108,7 @@ func TestPrefer(t *testing.T) {
 		if err := h.Prefer("d0", a, preferred); err != nil {
 			t.Fatal(err)
 		}
-		list, err := h.handle.AddrList(link, netlink.FAMILY_V6)
+		list, err := testutil.Whole(func() ([]netlink.Addr, error) { return h.handle.AddrList(link, netlink.FAMILY_V6) })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // addLink makes a link that is up, one end of a veth pair.
@@ -31,7 +33,9 @@ func addLink(t *testing.T, h *Host, name string) {
 // ours lists the destinations of our routes.
 func ours(t *testing.T, h *Host) []string {
 	t.Helper()
-	routes, err := h.handle.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: RouteProtocol}, netlink.RT_FILTER_PROTOCOL)
+	routes, err := testutil.Whole(func() ([]netlink.Route, error) {
+		return h.handle.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: RouteProtocol}, netlink.RT_FILTER_PROTOCOL)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,9 @@ func foreignRoute(table int, protocol netlink.RouteProtocol) error {
 func tableOf(table int) ([]string, error) {
 	var list []string
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
+		routes, err := testutil.Whole(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(family, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
+		})
 		if err != nil {
 			return nil, err
 		}

@@ -150,14 +150,16 @@ func device(t *testing.T, ns *testutil.Netns) (list []string) {
 		if err != nil {
 			return err
 		}
-		addrs, err := netlink.AddrList(link, netlink.FAMILY_V6)
+		addrs, err := testutil.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_V6) })
 		if err != nil {
 			return err
 		}
 		for _, a := range addrs {
 			list = append(list, "address "+a.IPNet.String())
 		}
-		routes, err := netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
+		routes, err := testutil.Whole(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
+		})
 		for _, r := range routes {
 			list = append(list, fmt.Sprintf("route %s metric %d mtu %d", r.Dst, r.Priority, link.Attrs().MTU))
 		}

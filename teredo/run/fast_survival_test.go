@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
@@ -105,7 +106,7 @@ func (r *relayRig) left(t *testing.T) (device bool, routes int) {
 	r.relayNS.Do(t, func() error {
 		_, err := netlink.LinkByName("teredo")
 		device = err == nil
-		all, err := netlink.RouteList(nil, netlink.FAMILY_V6)
+		all, err := testutil.Whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V6) })
 		for _, route := range all {
 			if route.Dst != nil && route.Dst.String() == "2001::/32" {
 				routes++
@@ -263,7 +264,7 @@ func TestFastPathSleepsAndIsCleaned(t *testing.T) {
 		t.Errorf("after the cleaning: device %v, %d routes", device, routes)
 	}
 	r.relayNS.Do(t, func() error {
-		links, err := netlink.LinkList()
+		links, err := testutil.Whole(func() ([]netlink.Link, error) { return netlink.LinkList() })
 		for _, l := range links {
 			if l.Attrs().Xdp != nil && l.Attrs().Xdp.Attached {
 				t.Errorf("%s still has a program", l.Attrs().Name)

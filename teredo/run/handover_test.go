@@ -170,7 +170,7 @@ func preferred(t *testing.T, ns *testutil.Netns) (list []string) {
 		if err != nil {
 			return err
 		}
-		addrs, err := netlink.AddrList(link, netlink.FAMILY_V6)
+		addrs, err := testutil.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_V6) })
 		for _, a := range addrs {
 			if a.PreferedLft != 0 {
 				list = append(list, a.IP.String())

@@ -391,7 +391,7 @@ func TestRelayUndoesAndStartsAgain(t *testing.T) {
 		if slices.ContainsFunc(links, func(l net.Interface) bool { return l.Name == "teredo" }) {
 			t.Error("the device is still there")
 		}
-		routes, err := netlink.RouteList(nil, netlink.FAMILY_V6)
+		routes, err := testutil.Whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V6) })
 		for _, route := range routes {
 			if route.Dst != nil && route.Dst.String() == "2001::/32" {
 				t.Errorf("the route is still there: %v", route)
@@ -428,7 +428,7 @@ func TestRelaySetsRoutesAgain(t *testing.T) {
 	for deadline := time.Now().Add(relayTimeout); ; runtime.Gosched() {
 		back := false
 		r.relayNS.Do(t, func() error {
-			routes, err := netlink.RouteList(nil, netlink.FAMILY_V6)
+			routes, err := testutil.Whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V6) })
 			back = slices.ContainsFunc(routes, func(route netlink.Route) bool {
 				return route.Dst != nil && route.Dst.String() == "2001::/32"
 			})

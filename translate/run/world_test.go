@@ -243,7 +243,7 @@ func exchange(conn net.Conn, size int) error {
 func (w *world) clean(t *testing.T) {
 	t.Helper()
 	w.gateway.Do(t, func() error {
-		links, err := netlink.LinkList()
+		links, err := testutil.Whole(func() ([]netlink.Link, error) { return netlink.LinkList() })
 		if err != nil {
 			return err
 		}
@@ -259,7 +259,9 @@ func (w *world) clean(t *testing.T) {
 				t.Errorf("the proxy for %s on %s is left", p.IP, l.Attrs().Name)
 			}
 		}
-		routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: port.RouteProtocol}, netlink.RT_FILTER_PROTOCOL)
+		routes, err := testutil.Whole(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: port.RouteProtocol}, netlink.RT_FILTER_PROTOCOL)
+		})
 		for _, r := range routes {
 			t.Errorf("the route %s is left", r)
 		}

@@ -211,11 +211,11 @@ func (w *world) transfer(t *testing.T, size int) netip.Addr {
 func (w *world) left(t *testing.T) (left []string) {
 	t.Helper()
 	w.host.Do(t, func() error {
-		routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+		routes, err := testutil.Whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V4) })
 		for _, r := range routes {
 			left = append(left, "route "+r.String())
 		}
-		links, err2 := netlink.LinkList()
+		links, err2 := testutil.Whole(func() ([]netlink.Link, error) { return netlink.LinkList() })
 		for _, l := range links {
 			if n := l.Attrs().Name; n != "lo" && n != "up0" {
 				left = append(left, "link "+n)
@@ -326,7 +326,9 @@ func TestForwardingHost(t *testing.T) {
 		t.Error(err)
 	}
 	w.host.Do(t, func() error {
-		routes, err := netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Type: unix.RTN_BLACKHOLE}, netlink.RT_FILTER_TYPE)
+		routes, err := testutil.Whole(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Type: unix.RTN_BLACKHOLE}, netlink.RT_FILTER_TYPE)
+		})
 		if len(routes) > 0 {
 			t.Errorf("left behind: %v", routes)
 		}

@@ -255,7 +255,7 @@ func TestAnnounce(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		addresses, err := netlink.AddrList(lan, netlink.FAMILY_V6)
+		addresses, err := testutil.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(lan, netlink.FAMILY_V6) })
 		if err == nil && len(addresses) != 2 {
 			err = fmt.Errorf("addresses are left: %v", addresses)
 		}
@@ -408,7 +408,7 @@ func TestDefaultRouterStays(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			list, err := netlink.RouteList(lan, netlink.FAMILY_V6)
+			list, err := testutil.Whole(func() ([]netlink.Route, error) { return netlink.RouteList(lan, netlink.FAMILY_V6) })
 			for _, r := range list {
 				if r.Dst == nil || r.Dst.IP.IsUnspecified() {
 					count++
