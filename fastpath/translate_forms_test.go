@@ -1,0 +1,55 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package fastpath_test
+
+import "github.com/isthmus-net/isthmus/internal/packet"
+
+// leftRow is a packet that programs do not translate.
+type leftRow struct {
+	name   string
+	packet []byte
+	change change
+	want   string // "": not even counted
+}
+
+// oddForms are those that no translator's programs take. plain gives packets with 40
+// bytes of a protocol that would be translated, of IPv6 and of IPv4.
+func oddForms(plain func(proto uint8) (six, four []byte)) []leftRow {
+	udp6, udp4 := plain(packet.ProtoUDP)
+	tcp6, tcp4 := plain(packet.ProtoTCP)
+	icmp6, icmp4 := plain(packet.ProtoICMPv6)
+	return []leftRow{
+		{"version 5", udp6, put(0, 0x50), "odd_length"},
+		{"longer than its frame", udp6, put(4, 0, 41), "odd_length"},
+		{"IPv4 longer than its frame", udp4, header(2, 0, 61), "odd_length"},
+		{"one hop left", udp6, put(7, 1), "hop_limit_exceeded"},
+		{"no hop left", udp6, put(7, 0), "hop_limit_exceeded"},
+		{"one hop left in IPv4", udp4, header(8, 1), "hop_limit_exceeded"},
+		{"options", udp4, header(0, 0x46), "ip_options"},
+		{"first fragment", udp4, header(6, 0x20), "fragment"},
+		{"later fragment", udp4, header(6, 0, 9), "fragment"},
+		{"hop-by-hop options", udp6, put(6, 0), "next_header"},
+		{"fragment header", udp6, put(6, 44), "next_header"},
+		{"SCTP", udp6, put(6, 132), "next_header"},
+		{"GRE", udp4, header(9, 47), "next_header"},
+		{"half a UDP header", udp6, put(4, 0, 7), "short_payload"},
+		{"half a TCP header", tcp6, put(4, 0, 19), "short_payload"},
+		{"half a UDP header in IPv4", udp4, header(2, 0, 27), "short_payload"},
+		{"half a TCP header in IPv4", tcp4, header(2, 0, 39), "short_payload"},
+		{"less than an IPv4 header", udp4, header(2, 0, 19), "short_payload"},
+		{"UDP over IPv4 without a checksum", udp4, put(26, 0, 0), "udp_zero_checksum"},
+		{"neighbour solicitation", icmp6, body(40, 135), "icmp_type"},
+		{"ICMPv6 type 0", icmp6, body(40, 0), "icmp_type"},
+		{"ICMPv6 error of an unknown type", icmp6, body(40, 5), "icmp_type"},
+		{"source quench", icmp4, body(20, 4), "icmp_type"},
+		{"timestamp", icmp4, body(20, 13), "icmp_type"},
+		{"from a multicast address", udp6, from6("ff02::5"), "illegal_address"},
+		{"from a link-local address", udp6, from6("fe80::5"), "illegal_address"},
+		{"from nowhere", udp6, from6("::"), "illegal_address"},
+		{"from the loopback address", udp6, from6("::1"), "illegal_address"},
+		{"to IPv4 multicast", udp6, to6("2001:db8:64::224.0.0.1"), "illegal_address"},
+		{"to IPv4 loopback", udp6, to6("2001:db8:64::127.0.0.1"), "illegal_address"},
+		{"from IPv4 broadcast", udp4, from4("255.255.255.255"), "illegal_address"},
+		{"wrong checksum of the header", udp4, put(8, 63), "bad_header_checksum"},
+	}
+}
