@@ -12,7 +12,6 @@ import (
 	"os"
 	"runtime"
 	"time"
-	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -43,7 +42,6 @@ type bench struct {
 	fast    *fastpath.Teredo
 	objects programsObjects
 	table   []programsTemplate
-	memory  []byte
 
 	toClient, ofClient []byte // frames of the size that is measured
 }
@@ -57,15 +55,8 @@ func newBench(peers int) (*bench, error) {
 	return b, nil
 }
 
-func (b *bench) open() (err error) {
-	device, tunnel := 0, 0
-	err = onThread(func() error {
-		if b.ns, err = netns.New(); err != nil {
-			return fmt.Errorf("cannot make a network namespace: %w", err)
-		}
-		device, tunnel, err = makeHost()
-		return err
-	})
+func (b *bench) open() error {
+	device, tunnel, err := b.enter()
 	if err != nil {
 		return err
 	}
@@ -99,11 +90,7 @@ func (b *bench) set(device, tunnel int) error {
 		classes[i] = 1
 	}
 	classes[192<<8] = 0 // our own network
-	// Test runs come in by the loopback device.
-	return errors.Join(
-		b.fast.SetDevice(fastpath.Device{Index: 1, MAC: inMAC}),
-		b.fast.SetDevice(fastpath.Device{Index: device, MAC: inMAC, Frames: true}),
-	)
+	return serve(b.fast.SetDevice, device)
 }
 
 var seed = peer.Seed{101, 103, 107, 109, 113}
@@ -122,12 +109,8 @@ func (b *bench) load() error {
 		return fmt.Errorf("cannot load the programs to be measured: %w", err)
 	}
 	b.turn, b.forwarded = b.objects.Turn, b.countForwarded
-	size := b.peers * int(unsafe.Sizeof(programsTemplate{}))
-	if b.memory, err = unix.Mmap(b.objects.Templates.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
-		return fmt.Errorf("cannot map the templates into memory: %w", err)
-	}
-	b.table = unsafe.Slice((*programsTemplate)(unsafe.Pointer(unsafe.SliceData(b.memory))), b.peers)
-	return nil
+	b.table, err = mapRecords[programsTemplate](&b.rig, b.objects.Templates, b.peers)
+	return err
 }
 
 // fill makes peers, and a template for each, in random order.
@@ -223,17 +206,11 @@ func (r *rig) inside(f func() error) error {
 }
 
 func (b *bench) close() {
-	if b.memory != nil {
-		// Nothing can be done about memory that stays.
-		_ = unix.Munmap(b.memory)
-	}
 	b.objects.Close()
 	if b.fast != nil {
 		b.fast.Close()
 	}
-	if b.ns.IsOpen() {
-		b.ns.Close()
-	}
+	b.rig.close()
 }
 
 // makeHost makes a device with a gateway for each family, in the thread's namespace.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/vishvananda/netns"
 )
 
 // Options say what is measured.
@@ -83,15 +82,6 @@ func (b *bench) measure(o Options) (rows []Row, err error) {
 		rows = append(rows, pair...)
 	}
 	return rows, nil
-}
-
-// rig is where programs are run: a namespace, the count of their turns, and how many
-// packets they have forwarded.
-type rig struct {
-	ns        netns.NsHandle
-	turn      *ebpf.Variable
-	forwarded func() (uint64, error)
-	oneCPU    bool // or each has its own place where it looks for free records
 }
 
 // candidate is a program that is measured beside the harness alone.

@@ -9,10 +9,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"time"
-	"unsafe"
 
 	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/packet"
@@ -84,7 +82,6 @@ type natBench struct {
 	fast     *fastpath.NAT64
 	table    *state.Table
 	objects  natProgramsObjects
-	memory   []byte
 	flowFrames
 }
 
@@ -94,15 +91,8 @@ type flowFrames struct {
 	from6, from4 []byte            // frames of the size that is measured
 }
 
-func (b *natBench) open() (err error) {
-	device, tunnel := 0, 0
-	err = onThread(func() error {
-		if b.ns, err = netns.New(); err != nil {
-			return fmt.Errorf("cannot make a network namespace: %w", err)
-		}
-		device, tunnel, err = makeHost()
-		return err
-	})
+func (b *natBench) open() error {
+	device, tunnel, err := b.enter()
 	if err != nil {
 		return err
 	}
@@ -138,11 +128,7 @@ func (b *natBench) set(device, tunnel int) error {
 		return err
 	}
 	b.fast.Beat(time.Hour)
-	// Test runs come in by the loopback device.
-	return errors.Join(
-		b.fast.SetDevice(fastpath.Device{Index: 1, MAC: inMAC}),
-		b.fast.SetDevice(fastpath.Device{Index: device, MAC: inMAC, Frames: true}),
-	)
+	return serve(b.fast.SetDevice, device)
 }
 
 // load loads the programs that are measured.
@@ -159,12 +145,8 @@ func (b *natBench) load() error {
 		return fmt.Errorf("cannot load the programs to be measured: %w", err)
 	}
 	b.turn, b.forwarded = b.objects.Turn, b.countForwarded
-	size := b.sessions * int(unsafe.Sizeof(natProgramsPart{}))
-	if b.memory, err = unix.Mmap(b.objects.Parts.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
-		return fmt.Errorf("cannot map the templates into memory: %w", err)
-	}
-	b.parts = unsafe.Slice((*natProgramsPart)(unsafe.Pointer(unsafe.SliceData(b.memory))), b.sessions)
-	return nil
+	b.parts, err = mapRecords[natProgramsPart](&b.rig, b.objects.Parts, b.sessions)
+	return err
 }
 
 func (b *natBench) countForwarded() (n uint64, err error) {
@@ -306,15 +288,9 @@ func udpChecksum(addresses, datagram []byte) uint16 {
 }
 
 func (b *natBench) close() {
-	if b.memory != nil {
-		// Nothing can be done about memory that stays.
-		_ = unix.Munmap(b.memory)
-	}
 	b.objects.Close()
 	if b.fast != nil {
 		b.fast.Close()
 	}
-	if b.ns.IsOpen() {
-		b.ns.Close()
-	}
+	b.rig.close()
 }

@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
-	"unsafe"
 
 	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/translate"
@@ -67,19 +65,11 @@ type siitBench struct {
 	mappings int
 	fast     *fastpath.SIIT
 	objects  siitProgramsObjects
-	memory   []byte
 	flowFrames
 }
 
-func (b *siitBench) open() (err error) {
-	device, tunnel := 0, 0
-	err = onThread(func() error {
-		if b.ns, err = netns.New(); err != nil {
-			return fmt.Errorf("cannot make a network namespace: %w", err)
-		}
-		device, tunnel, err = makeHost()
-		return err
-	})
+func (b *siitBench) open() error {
+	device, tunnel, err := b.enter()
 	if err != nil {
 		return err
 	}
@@ -95,12 +85,7 @@ func (b *siitBench) open() (err error) {
 		return err
 	}
 	b.fast.Beat(time.Hour)
-	// Test runs come in by the loopback device.
-	err = errors.Join(
-		b.fast.SetDevice(fastpath.Device{Index: 1, MAC: inMAC}),
-		b.fast.SetDevice(fastpath.Device{Index: device, MAC: inMAC, Frames: true}),
-	)
-	if err != nil {
+	if err := serve(b.fast.SetDevice, device); err != nil {
 		return err
 	}
 	return b.load()
@@ -129,11 +114,9 @@ func (b *siitBench) load() error {
 		return fmt.Errorf("cannot load the programs to be measured: %w", err)
 	}
 	b.turn, b.forwarded = b.objects.Turn, b.countForwarded
-	size := b.mappings * int(unsafe.Sizeof(natProgramsPart{}))
-	if b.memory, err = unix.Mmap(b.objects.Parts.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
-		return fmt.Errorf("cannot map the templates into memory: %w", err)
+	if b.parts, err = mapRecords[natProgramsPart](&b.rig, b.objects.Parts, b.mappings); err != nil {
+		return err
 	}
-	b.parts = unsafe.Slice((*natProgramsPart)(unsafe.Pointer(unsafe.SliceData(b.memory))), b.mappings)
 	for i, n := range order(b.mappings) {
 		four, six := siitHost(n)
 		a, client, server := four.As4(), six.As16(), natServer.As4()
@@ -158,15 +141,9 @@ func (b *siitBench) countForwarded() (n uint64, err error) {
 }
 
 func (b *siitBench) close() {
-	if b.memory != nil {
-		// Nothing can be done about memory that stays.
-		_ = unix.Munmap(b.memory)
-	}
 	b.objects.Close()
 	if b.fast != nil {
 		b.fast.Close()
 	}
-	if b.ns.IsOpen() {
-		b.ns.Close()
-	}
+	b.rig.close()
 }
