@@ -35,15 +35,17 @@ func (r *returning) takes(ip []byte) bool {
 		return false
 	}
 	dst := netip.AddrFrom16([16]byte(ip[24:40]))
-	if v4, ok := r.mappings.To4(dst); ok {
-		back, ok := r.mappings.To6(v4)
-		return ok && back == dst
-	}
 	for i := range r.prefixes {
-		if v4, ok := r.prefixes[i].Extract(dst); ok {
-			_, mapped := r.mappings.To6(v4)
-			return !mapped && slices.ContainsFunc(r.pool4, func(p netip.Prefix) bool { return p.Contains(v4) })
+		v4, ok := r.prefixes[i].Extract(dst)
+		if !ok {
+			continue
 		}
+		if v4, ok := r.mappings.To4(dst); ok {
+			back, ok := r.mappings.To6(v4)
+			return ok && back == dst
+		}
+		_, mapped := r.mappings.To6(v4)
+		return !mapped && slices.ContainsFunc(r.pool4, func(p netip.Prefix) bool { return p.Contains(v4) })
 	}
 	return false
 }

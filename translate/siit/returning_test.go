@@ -73,6 +73,7 @@ func lead(p []byte) {
 func TestHopsOfOthers(t *testing.T) {
 	for _, tt := range []struct{ name, from, to string }{
 		{"to an IPv4 host", host6.String(), "2001:db8:64::192.0.2.2"},
+		{"to a mapping outside of the prefixes, as a CLAT's own is", "2001:db8:64::192.0.2.2", host6.String()},
 		{"to a host of pool4, which has a route", host4.String(), "203.0.113.7"},
 		{"turned round to a mapping in the prefix", host6.String(), "2001:db8:64::198.51.100.7"},
 		{"turned round", host6.String(), "2001:db8:64::198.51.100.6"},
