@@ -14,6 +14,9 @@ import (
 // modes are the ways that packets can take.
 var modes = []config.FastPath{config.FastPathOff, config.FastPathTC, config.FastPathXDP}
 
+// hooks are those by programs.
+var hooks = modes[1:]
+
 // inModes runs a test with each.
 func inModes(t *testing.T, f func(t *testing.T, w *world, c config.NAT64)) {
 	for _, mode := range modes {

@@ -17,8 +17,8 @@ import (
 	"github.com/isthmus-net/isthmus/translate"
 )
 
-// siitInModes runs a test with a translator on each way that packets can take.
-func siitInModes(t *testing.T, f func(t *testing.T, w *world, s *SIIT, c config.SIIT)) {
+// siitInModes runs a test with a translator on each of some ways that packets can take.
+func siitInModes(t *testing.T, modes []config.FastPath, f func(t *testing.T, w *world, s *SIIT, c config.SIIT)) {
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
 			w, c := newWorld(t), siitConfig()
@@ -92,7 +92,7 @@ func (p *pair) passes(t *testing.T) {
 }
 
 func TestSIITInModes(t *testing.T) {
-	siitInModes(t, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
+	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
 		p := newPair(t, w, 7000)
 		for range 20 {
 			p.passes(t)
@@ -147,7 +147,7 @@ func noFilters(t *testing.T, devices ...string) error {
 // TestSIITMappingsUnderTraffic adds and removes mappings below a flow, which loses nothing:
 // what programs and engine know is the same in each moment.
 func TestSIITMappingsUnderTraffic(t *testing.T) {
-	siitInModes(t, func(t *testing.T, w *world, s *SIIT, _ config.SIIT) {
+	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, _ config.SIIT) {
 		second := netip.MustParseAddr("192.0.2.67")
 		m := translate.Mapping{IPv4: netip.PrefixFrom(second, 32), IPv6: netip.MustParsePrefix("2001:db8:6::3/128")}
 		w.six.Do(t, func() error { return address("v6", "2001:db8:6::3/64") })
@@ -194,7 +194,7 @@ func (s *SIIT) awaitDropped(t *testing.T, r translate.Reason, want uint64) {
 
 // TestSIITFastReload: the programs follow the prefix and the way.
 func TestSIITFastReload(t *testing.T) {
-	siitInModes(t, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
+	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
 		p := newPair(t, w, 7000)
 		p.passes(t)
 		for _, prefix := range []string{"2001:db8:65::/96", "2001:db8:66::/64", "2001:db8:64::/96"} {
@@ -234,10 +234,7 @@ func TestSIITFastReload(t *testing.T) {
 // TestSIITChangesAsOne: while the engine changes, it carries all packets, and if it refuses,
 // the programs go on as before.
 func TestSIITChangesAsOne(t *testing.T) {
-	siitInModes(t, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
-		if c.FastPath == config.FastPathOff {
-			t.Skip("the engine is alone")
-		}
+	siitInModes(t, hooks, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
 		p := newPair(t, w, 7000)
 		refuse := errors.New("refused")
 		for _, want := range []error{refuse, nil, refuse} {
@@ -269,7 +266,7 @@ func TestSIITChangesAsOne(t *testing.T) {
 // TestSIITFastRefused: what the programs cannot take leaves all packets to the engine, until
 // they can.
 func TestSIITFastRefused(t *testing.T) {
-	siitInModes(t, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
+	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
 		p := newPair(t, w, 7000)
 		p.passes(t)
 		pool6 := c.Pool6

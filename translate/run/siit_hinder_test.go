@@ -19,10 +19,7 @@ import (
 // TestSIITKeepsToRoutes: what the host keeps from the translator's device, the programs do
 // not take either.
 func TestSIITKeepsToRoutes(t *testing.T) {
-	siitInModes(t, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
-		if c.FastPath == config.FastPathOff {
-			t.Skip("the kernel itself chooses")
-		}
+	siitInModes(t, hooks, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
 		native6 := netip.MustParseAddr("2001:db8:64::192.0.2.9")
 		for _, tt := range []struct {
 			name, why string
@@ -64,7 +61,7 @@ func TestSIITKeepsToRoutes(t *testing.T) {
 // TestSIITRoutesBesidePool4: hosts whose addresses are made by pool6 have routes of their
 // own in it, which the programs leave to the kernel.
 func TestSIITRoutesBesidePool4(t *testing.T) {
-	siitInModes(t, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
+	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
 		made := netip.MustParseAddr("2001:db8:64::192.0.2.80")
 		c.Pool4 = []netip.Prefix{netip.MustParsePrefix("192.0.2.80/29"), netip.MustParsePrefix("192.0.2.88/29")}
 		if _, err := s.Reload(&config.Config{SIITs: []config.SIIT{c}}); err != nil {

@@ -34,7 +34,7 @@ func TestSIITHairpins(t *testing.T) {
 // TestSIITEndsCircles: pool4 holds an address that no IPv6 host has, so there is no route in
 // pool6, and the host leads packets back to the translator that they come from.
 func TestSIITEndsCircles(t *testing.T) {
-	siitInModes(t, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
+	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
 		c.Pool4 = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}
 		if _, err := s.Reload(&config.Config{SIITs: []config.SIIT{c}}); err != nil {
 			t.Fatal(err)
