@@ -182,3 +182,26 @@ func TestOverlapAcross(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestTableOverlaps finds mappings that share IPv6 addresses with a prefix.
+func TestTableOverlaps(t *testing.T) {
+	for mapping, want := range map[string]bool{
+		"2001:db8:64::192.0.2.77/128": true,
+		"2001:db8:64::c000:200/120":   true,
+		"2001:db8::/32":               true,
+		"2001:db8:65::/96":            false,
+		"2001:db8:1::7/128":           false,
+	} {
+		m := Mapping{IPv4: netip.MustParsePrefix("198.51.100.7/32"), IPv6: netip.MustParsePrefix(mapping)}
+		table, err := NewTable([]Mapping{m}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := table.Overlaps(netip.MustParsePrefix("2001:db8:64::/96")); got != want {
+			t.Errorf("%s: %v, want %v", mapping, got, want)
+		}
+	}
+	if new(Table).Overlaps(netip.MustParsePrefix("::/0")) {
+		t.Error("an empty table overlaps")
+	}
+}

@@ -17,6 +17,7 @@ type returning struct {
 	prefixes []translate.Prefix // longest first
 	mappings *translate.Table
 	pool4    []netip.Prefix
+	none     bool // there can be none: so it mostly is, and costs nothing
 }
 
 func newReturning(s *Settings) returning {
@@ -25,13 +26,14 @@ func newReturning(s *Settings) returning {
 	if r.mappings == nil {
 		r.mappings = new(translate.Table)
 	}
+	r.none = len(r.pool4) == 0 && !slices.ContainsFunc(r.prefixes, func(p translate.Prefix) bool { return r.mappings.Overlaps(p.Prefix()) })
 	return r
 }
 
 // takes tells whether the destination of an IPv6 packet, translated to IPv4 and back, is
 // what it was.
 func (r *returning) takes(ip []byte) bool {
-	if len(ip) < packet.IPv6HeaderLen {
+	if r.none || len(ip) < packet.IPv6HeaderLen {
 		return false
 	}
 	dst := netip.AddrFrom16([16]byte(ip[24:40]))
