@@ -4,6 +4,7 @@ package nat64
 
 import (
 	"net/netip"
+	"strconv"
 	"testing"
 	"time"
 
@@ -80,7 +81,20 @@ func TestStaticRefused(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	if err := b.RemoveStatic(static(t, "udp", "["+clientB+"]:80", poolIP+":8080")); err == nil {
-		t.Error("removed a binding that is not there")
+	dynamic := strconv.Itoa(int(b.openUDP(clientA, 1500, server6)))
+	for name, s := range map[string]Static{
+		"of another inside":       static(t, "udp", "["+clientB+"]:80", poolIP+":8080"),
+		"of another inside port":  static(t, "udp", "["+clientA+"]:81", poolIP+":8080"),
+		"of another outside port": static(t, "udp", "["+clientA+"]:80", poolIP+":8081"),
+		"of another transport":    static(t, "tcp", "["+clientA+"]:80", poolIP+":8080"),
+		"that is dynamic":         static(t, "udp", "["+clientA+"]:1500", poolIP+":"+dynamic),
+		"without a port":          static(t, "udp", "["+clientA+"]:0", poolIP+":8080"),
+	} {
+		if err := b.RemoveStatic(s); err == nil {
+			t.Errorf("removed a binding %s", name)
+		}
+	}
+	if n := b.Engine.Sizes(); n.Bindings != 2 || n.Sessions != 1 {
+		t.Errorf("sizes %+v, want both bindings and the session", n)
 	}
 }

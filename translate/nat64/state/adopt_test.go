@@ -51,6 +51,13 @@ func populated(t testing.TB) (*Table, Memory) {
 
 func TestAdopt(t *testing.T) {
 	table, m := populated(t)
+	var last Subscriber
+	table.ViewSubscriber(2, &last)
+	for i := range uint64(MaxBlocks - 1) {
+		if o := table.Lease(&last, UDP, MaxBlocks, i<<28, &Block{}); o != Made {
+			t.Fatal(o)
+		}
+	}
 	want := table.list()
 	// An earlier daemon ended at the worst moments.
 	table.bindings[0].lock, table.subscribers[0].lock = 1, 1
@@ -61,7 +68,7 @@ func TestAdopt(t *testing.T) {
 		table.bindings4.buckets[i].slot[2] = 1<<32 | 5
 	}
 	table.sessionsUsed.words[3] = ^uint64(0)
-	table.ports.words[5000] = 0
+	clear(table.ports.words)
 	again := reopen(t, small, m)
 	again.check(t)
 	if diff := cmp.Diff(want, again.list()); diff != "" {
@@ -87,6 +94,30 @@ func TestAdoptDropsWhatCannotBe(t *testing.T) {
 		"nothing": {func(*Table) {}, whole},
 		"state of a session": {
 			func(t *Table) { t.sessions[4].word |= 0xff << wordStatus },
+			Counts{36, 13, 3, 3},
+		},
+		"a state that is none": {
+			func(t *Table) { t.sessions[4].word = uint64(wordOf(1, Statuses, 0, 0)) },
+			Counts{36, 13, 3, 3},
+		},
+		"session of another host": {
+			func(t *Table) { t.sessions[4].address6[3]++ },
+			Counts{36, 13, 3, 3},
+		},
+		"session of another port of the host": {
+			func(t *Table) { t.sessions[4].port6++ },
+			Counts{36, 13, 3, 3},
+		},
+		"session of another address of the pool": {
+			func(t *Table) { t.sessions[4].pool = wire32(next4) },
+			Counts{36, 13, 3, 3},
+		},
+		"session of another port of the pool": {
+			func(t *Table) { t.sessions[4].poolPort++ },
+			Counts{36, 13, 3, 3},
+		},
+		"session of another transport": {
+			func(t *Table) { t.sessions[4].transport = uint8(TCP) },
 			Counts{36, 13, 3, 3},
 		},
 		"session of no binding": {
@@ -120,6 +151,26 @@ func TestAdoptDropsWhatCannotBe(t *testing.T) {
 		"state of a binding": {
 			func(t *Table) { t.bindings[1].word |= 0xff },
 			Counts{34, 12, 3, 3},
+		},
+		"state after the last of a binding": {
+			func(t *Table) { t.bindings[1].word += bindingStatic },
+			Counts{34, 12, 3, 3},
+		},
+		"transport of a static binding": {
+			func(t *Table) { t.bindings[12].word += (uint32(Transports) - uint32(TCP)) << transportShift },
+			Counts{36, 12, 3, 3},
+		},
+		"static binding to a strange address": {
+			func(t *Table) { t.bindings[12].pool = wire32(peer4) },
+			Counts{36, 12, 3, 3},
+		},
+		"second binding of one inside": {
+			func(t *Table) { t.bindings[100] = t.bindings[12]; t.bindings[100].poolPort++ },
+			whole,
+		},
+		"second binding of one outside": {
+			func(t *Table) { t.bindings[100] = t.bindings[12]; t.bindings[100].port6++ },
+			whole,
 		},
 		"transport of a binding": {
 			func(t *Table) { t.bindings[1].word |= 0xff << transportShift },
@@ -155,6 +206,18 @@ func TestAdoptDropsWhatCannotBe(t *testing.T) {
 		},
 		"a block of two": {
 			func(t *Table) { t.subscribers[1].first[0] = t.subscribers[0].first[0] },
+			Counts{25, 9, 2, 2},
+		},
+		"a block that is there twice": {
+			func(t *Table) { c := &t.subscribers[0]; c.first[1], c.blocks = c.first[0], 2 },
+			Counts{25, 9, 2, 2},
+		},
+		"a block beyond": {
+			func(t *Table) { t.subscribers[0].first[0] = 1 << 31 },
+			Counts{25, 9, 2, 2},
+		},
+		"the first block of another transport": {
+			func(t *Table) { t.subscribers[0].first[0] = portWords },
 			Counts{25, 9, 2, 2},
 		},
 		"a block between blocks": {

@@ -4,8 +4,9 @@ package state
 
 import "testing"
 
-func TestNewBinding(t *testing.T) {
-	table, _ := open(t, small)
+func TestNewBinding(t *testing.T) { eachSeed(t, testNewBinding) }
+
+func testNewBinding(t *testing.T, table *Table) {
 	s := table.subscribe(t, 1, first4, 0)
 	in := Inside{client(1, 5), 4242, UDP}
 	var made, again Binding
@@ -20,6 +21,7 @@ func TestNewBinding(t *testing.T) {
 	}
 	for name, k := range map[string]Inside{
 		"other host":      {client(1, 6), 4242, UDP},
+		"other network":   {client(2, 5), 4242, UDP},
 		"other port":      {client(1, 5), 4243, UDP},
 		"other transport": {client(1, 5), 4242, TCP},
 	} {
@@ -54,8 +56,9 @@ func TestNewBindingOfOneWhoHasEnded(t *testing.T) {
 	}
 }
 
-func TestNewSession(t *testing.T) {
-	table, _ := open(t, small)
+func TestNewSession(t *testing.T) { eachSeed(t, testNewSession) }
+
+func testNewSession(t *testing.T, table *Table) {
 	s := table.subscribe(t, 1, first4, 0)
 	b := table.bind(t, &s, 5, 4242)
 	made := table.meet(t, &b, peer4, 53)
@@ -75,6 +78,7 @@ func TestNewSession(t *testing.T) {
 	}
 	for name, change := range map[string]func(*Key6){
 		"other host":      func(k *Key6) { k.Client = client(1, 6) },
+		"other network":   func(k *Key6) { k.Client = client(2, 5) },
 		"other peer":      func(k *Key6) { k.Peer[0]++ },
 		"other port":      func(k *Key6) { k.ClientPort++ },
 		"other peer port": func(k *Key6) { k.PeerPort++ },
@@ -143,6 +147,9 @@ func TestFullTable(t *testing.T) {
 	if o := table.NewBinding(&s, Inside{client(1, 99), 2000, UDP}, Wish{}, 0, &y); o != TableFull {
 		t.Errorf("binding beyond the table: %s", o)
 	}
+	if !table.noSession || !table.noBinding {
+		t.Error("the next packet looks for a free record again")
+	}
 	table.check(t)
 	for i := range uint32(z.Subscribers - 1) {
 		table.subscribe(t, 2+i, first4, 0)
@@ -151,6 +158,44 @@ func TestFullTable(t *testing.T) {
 	if o := table.MakeSubscriber(&a, first4, 0, &none); o != TableFull {
 		t.Errorf("client beyond the table: %s", o)
 	}
+}
+
+// TestFullIndex makes what the indexes have no room for though there are records: it
+// leaves nothing behind, no port, record or quota.
+func TestFullIndex(t *testing.T) {
+	table, _ := openSeeded(t, small, weakSeed)
+	s := table.subscribe(t, 1, first4, 0)
+	var b, refused Binding
+	bindings := uint32(0)
+	for o := Made; o == Made; bindings++ {
+		o = table.NewBinding(&s, Inside{client(1, bindings), 2000, UDP}, Wish{}, 0, &b)
+		if o != Made && o != TableFull {
+			t.Fatal(o)
+		}
+	}
+	bindings--
+	if o := table.NewStatic(Inside{client(9, 9), 80, TCP}, Outside{next4, 80, TCP}, &refused); o != TableFull {
+		t.Errorf("static binding: %s", o)
+	}
+	var x Session
+	sessions := uint16(0)
+	for ; table.NewSession(&b, Fresh{Peer: peer4, PeerPort: sessions, Status: Opened}, &x) == Made; sessions++ {
+	}
+	if o := table.NewSession(&b, Fresh{Peer: peer4, PeerPort: sessions, Status: Opened}, &Session{}); o != TableFull {
+		t.Errorf("session: %s", o)
+	}
+	if bindings < indexSlots || sessions < indexSlots {
+		t.Errorf("room for %d bindings, %d sessions", bindings, sessions)
+	}
+	if c := table.Counts(); c.Bindings != int(bindings) || c.Sessions != int(sessions) {
+		t.Errorf("%d bindings and %d sessions were made; counts %+v", bindings, sessions, c)
+	}
+	table.check(t)
+	if o := table.End(&x); o != Made {
+		t.Fatal(o)
+	}
+	table.meet(t, &b, peer4, sessions)
+	table.check(t)
 }
 
 func TestHeldLocks(t *testing.T) {
@@ -177,6 +222,12 @@ func TestHeldLocks(t *testing.T) {
 		}
 	}
 	table.subscribers[s.Index].lock, table.bindings[b.Index].lock = 0, 0
+	// The lock of a free record may be held by whoever held it in its last use.
+	table.bindings[b.Index+1].lock = 1
+	if o := table.NewBinding(&s, Inside{client(1, 2), 1, UDP}, Wish{}, 0, &Binding{}); o != Busy {
+		t.Errorf("NewBinding with the lock of its record held: %s", o)
+	}
+	table.bindings[b.Index+1].lock = 0
 	table.check(t)
 }
 

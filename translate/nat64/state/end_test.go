@@ -82,6 +82,21 @@ func TestReuse(t *testing.T) {
 	table.check(t)
 }
 
+// TestEndedIsNotFound looks for what has ended and is in the indexes still, as it is for a
+// moment.
+func TestEndedIsNotFound(t *testing.T) {
+	table, _ := open(t, small)
+	s := table.subscribe(t, 1, first4, 0)
+	b := table.bind(t, &s, 1, 2000)
+	x := table.meet(t, &b, peer4, 1)
+	table.sessions[x.Index].word &^= stateMask << wordStatus
+	table.bindings[b.Index].word &^= stateMask
+	in, out, k6, k4 := b.Inside(), b.Outside(), x.Key6(), x.Key4()
+	if table.Find6(&k6, &x) || table.Find4(&k4, &x) || table.FindBinding6(&in, &b) || table.FindBinding4(&out, &b) {
+		t.Error("what has ended is found")
+	}
+}
+
 func TestEndBinding(t *testing.T) {
 	table, _ := open(t, small)
 	s := table.subscribe(t, 1, first4, 0)

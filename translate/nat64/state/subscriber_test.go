@@ -60,6 +60,55 @@ func TestSubscribers(t *testing.T) {
 	}
 }
 
+// TestReturn takes a block from a client that has three: it is another's then, and the
+// others stay. No block goes while the client has a binding there.
+func TestReturn(t *testing.T) {
+	table, _ := open(t, small)
+	s, other := table.subscribe(t, 1, first4, 0), table.subscribe(t, 2, first4, 0)
+	var more Block
+	for i := range uint64(2) {
+		if o := table.Lease(&s, UDP, MaxBlocks, 1<<31+i<<28, &more); o != Made {
+			t.Fatal(o)
+		}
+	}
+	blocks := table.Blocks(&s, nil)
+	bind := func(in Inside, port uint16) (b Binding) {
+		t.Helper()
+		if o := table.NewStatic(in, Outside{first4, port, in.Transport}, &b); o != Made {
+			t.Fatal(o)
+		}
+		return b
+	}
+	foreign := bind(Inside{client(2, 1), 80, TCP}, blocks[0].First)
+	last := bind(Inside{client(1, 1), 80, ICMP}, blocks[0].Last)
+	bind(Inside{client(1, 1), 80, TCP}, blocks[1].First)
+	if o := table.Return(&s, blocks[0]); o != Found {
+		t.Errorf("with a binding of the last port: %s", o)
+	}
+	table.EndBinding(&last)
+	if o := table.Return(&s, blocks[0]); o != Made || s.Blocks != 2 {
+		t.Errorf("with a binding of somebody else: %s, %d blocks", o, s.Blocks)
+	}
+	if got := table.Blocks(&s, nil); len(got) != 2 || got[0] != blocks[2] || got[1] != blocks[1] {
+		t.Errorf("blocks %v, want %v", got, []Block{blocks[2], blocks[1]})
+	}
+	table.EndBinding(&foreign)
+	if o := table.LeaseAt(&other, blocks[0].First, &more); o != Made || more != blocks[0] {
+		t.Errorf("LeaseAt of what was returned: %s, %v, want %v", o, more, blocks[0])
+	}
+	var owner Subscriber
+	for _, b := range blocks {
+		want := s.Index
+		if b == blocks[0] {
+			want = other.Index
+		}
+		if !table.Owner(first4, b.Last, &owner) || owner.Index != want {
+			t.Errorf("%v belongs to client %d, want %d", b, owner.Index, want)
+		}
+	}
+	table.check(t)
+}
+
 // TestOldCopyOfSubscriber acts on a client that has another address since.
 func TestOldCopyOfSubscriber(t *testing.T) {
 	table, _ := open(t, small)
@@ -68,6 +117,9 @@ func TestOldCopyOfSubscriber(t *testing.T) {
 	table.Rehome(&s, next4)
 	var b Binding
 	var block Block
+	if o := table.LeaseAt(&s, 4096, &block); o != Made {
+		t.Fatal(o)
+	}
 	for name, o := range map[string]Outcome{
 		"NewBinding":    table.NewBinding(&old, Inside{client(1, 1), 2000, UDP}, Wish{}, 0, &b),
 		"Lease":         table.Lease(&old, UDP, MaxBlocks, 0, &block),
@@ -79,7 +131,7 @@ func TestOldCopyOfSubscriber(t *testing.T) {
 			t.Errorf("%s: %s, want gone", name, o)
 		}
 	}
-	if c := table.Counts(); c.Bindings != 0 || c.Subscribers != 1 || c.Blocks != 0 {
+	if c := table.Counts(); c.Bindings != 0 || c.Subscribers != 1 || c.Blocks != 1 {
 		t.Errorf("counts %+v", c)
 	}
 }

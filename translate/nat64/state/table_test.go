@@ -4,6 +4,7 @@ package state
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -14,10 +15,13 @@ var (
 		0x4164d8399f767c45, 0x5bc8fbbcbde5c099, 0xb0c11fdecb91ce37, 0xd76d4330f1446bea,
 		0xa6eb8c9ebd69fe29, 0x87b0b125ec1d7da0, 0xd7210dff076ce2ef, 0xc6a5387777330bdb,
 	}
-	first4 = [4]byte{192, 0, 2, 1}
-	next4  = [4]byte{192, 0, 2, 2}
-	peer4  = [4]byte{198, 51, 100, 7}
-	small  = Sizes{Sessions: 256, Subscribers: 8, Addresses: 4, BlockWords: 4, SubscriberLength: 64}
+	// With weakSeed all keys have one hash, as those that an attacker might search for: only
+	// the keys themselves tell records apart, and an index has room for two buckets.
+	weakSeed = [Seeds]uint64{seed[0]}
+	first4   = [4]byte{192, 0, 2, 1}
+	next4    = [4]byte{192, 0, 2, 2}
+	peer4    = [4]byte{198, 51, 100, 7}
+	small    = Sizes{Sessions: 256, Subscribers: 8, Addresses: 4, BlockWords: 4, SubscriberLength: 64}
 )
 
 // client returns the address of host n of client c.
@@ -38,6 +42,21 @@ func ports(address [4]byte, first, last uint16) PoolAddress {
 
 // open returns a table in fresh memory with a pool of two addresses.
 func open(t testing.TB, z Sizes) (*Table, Memory) {
+	t.Helper()
+	return openSeeded(t, z, seed)
+}
+
+// eachSeed runs a test with keys that seldom meet, and with keys that all do.
+func eachSeed(t *testing.T, test func(t *testing.T, table *Table)) {
+	for name, seed := range map[string][Seeds]uint64{"secret seed": seed, "keys of one hash": weakSeed} {
+		t.Run(name, func(t *testing.T) {
+			table, _ := openSeeded(t, small, seed)
+			test(t, table)
+		})
+	}
+}
+
+func openSeeded(t testing.TB, z Sizes, seed [Seeds]uint64) (*Table, Memory) {
 	t.Helper()
 	m := HeapMemory(z)
 	table, adopted, err := Open(z, m, seed)
@@ -100,7 +119,7 @@ func (t *Table) meet(tb testing.TB, b *Binding, peer [4]byte, port uint16) (s Se
 func (t *Table) check(tb testing.TB) {
 	tb.Helper()
 	sessions, bindings := make([]uint32, len(t.subscribers)), make([]uint32, len(t.subscribers))
-	chained := 0
+	chained, held := 0, 0 // held: ports of the pool
 	t.WalkBindings(0, len(t.bindings), func(b *Binding) {
 		in, out := b.Inside(), b.Outside()
 		var found Binding
@@ -113,6 +132,9 @@ func (t *Table) check(tb testing.TB) {
 		n, ok := t.numberOf(out.Pool)
 		if !ok || !t.ports.has(t.portBit(n, &out)) {
 			tb.Errorf("port %v is bound and free", out)
+		}
+		if t.InPool(out) {
+			held++
 		}
 		if b.Subscriber != 0 {
 			bindings[b.Subscriber-1]++
@@ -142,6 +164,20 @@ func (t *Table) check(tb testing.TB) {
 			tb.Errorf("session %d is not found by %v", s.Index, k4)
 		}
 	})
+	taken := 0
+	for n, ranges := range t.pool {
+		for i := range uint32(addressWords) {
+			mask := portMask(ranges, Transport(i/portWords), i%portWords)
+			word := t.ports.words[n*addressWords+int(i)]
+			taken += bits.OnesCount64(word & mask)
+			if word|mask != ^uint64(0) {
+				tb.Fatalf("ports outside of the pool are free in word %d of address %d", i, n)
+			}
+		}
+	}
+	if taken != held {
+		tb.Errorf("%d ports of the pool are taken, bindings hold %d", taken, held)
+	}
 	if chained != count {
 		tb.Errorf("%d sessions are in chains, and there are %d", chained, count)
 	}
