@@ -202,6 +202,148 @@ func TestSuspectedMapping(t *testing.T) {
 		"close 1", "open 1", "to peer's server: bubble with nonce, announces")
 }
 
+// When such a bubble is no cause to look.
+func TestMappingIsNotSuspected(t *testing.T) {
+	foreignBubble := func(b *bench) []string { return b.on(0, foreign, bubble(peerAddr, b.address(), 0)) }
+	for _, tt := range []struct {
+		name string
+		make func(t testing.TB) *bench
+	}{
+		{"the peer was heard lately", func(t testing.TB) *bench {
+			b := onPort(t)
+			b.pass(31 * time.Second)
+			b.on(client.FirstRandomSocket, peerRandom, data(peerAddr, b.address(), "hi"))
+			return b
+		}},
+		{"the host sent lately", func(t testing.TB) *bench {
+			b := onPort(t)
+			b.pass(31 * time.Second)
+			b.ip(data(b.address(), peerAddr, "two"))
+			return b
+		}},
+		{"the peer was never proved", func(t testing.TB) *bench {
+			b := newSymmetric(t, preserved)
+			b.indirect(peerAddr, teredo.Trailers{Nonce: 7})
+			b.pass(31 * time.Second)
+			return b
+		}},
+		{"our NAT is a cone", func(t testing.TB) *bench {
+			b := newQualified(t)
+			b.udp(peerMapping, bubble(peerAddr, b.address(), 7))
+			b.pass(31 * time.Second)
+			return b
+		}},
+		{"the peer has had its answers", func(t testing.TB) *bench {
+			b := onPort(t)
+			b.pass(31 * time.Second)
+			for range 10 {
+				b.indirect(peerAddr, teredo.Trailers{Nonce: 7})
+			}
+			return b
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := tt.make(t)
+			b.want("foreign bubble", foreignBubble(b))
+			if got := b.dropped(); !strings.Contains(got, "foreign_mapping 1") {
+				t.Errorf("dropped %q", got)
+			}
+		})
+	}
+}
+
+// Of several ways by which a peer returns one nonce the first is used, and the others are
+// listened to; another nonce, or a silence, makes room for another way.
+func TestSecondWayOfOneNonce(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		meet func(b *bench) (nonce uint32)
+		to   string
+	}{
+		{"at once", func(*bench) uint32 { return 0 }, "to peer's port: x"},
+		{"behind a silence", func(b *bench) uint32 { b.pass(31 * time.Second); return 0 }, "to foreign: x"},
+		{"with the next nonce", func(b *bench) uint32 {
+			b.now = b.now.Add(5 * time.Second)
+			b.indirect(peerAddr, teredo.Trailers{Nonce: 7, RandomPort: peerRandom.Port()})
+			return b.sentNonce()
+		}, "to foreign: x"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newQualified(t)
+			b.indirect(peerAddr, teredo.Trailers{Nonce: 7, RandomPort: peerRandom.Port()})
+			nonce := b.sentNonce()
+			b.on(0, peerRandom, bubble(peerAddr, b.address(), nonce))
+			if next := tt.meet(b); next != 0 {
+				nonce = next
+			}
+			b.on(0, foreign, bubble(peerAddr, b.address(), nonce))
+			b.want("from the second", b.on(0, foreign, data(peerAddr, b.address(), "hi")), "host: hi")
+			b.ip(data(b.address(), peerAddr, "x"))
+			b.want("to the peer", b.full(), tt.to)
+		})
+	}
+}
+
+// Whatever may be sent in answer to anybody is limited for each sender, and for all of
+// them together.
+func TestAnswersAreLimited(t *testing.T) {
+	const each, all, senders = 20, 400, 600
+	ask := teredo.Trailers{Discovery: teredo.DiscoverySolicitation}
+	mapped := func(i int) netip.AddrPort {
+		a := [...][4]byte{{192, 0, 2}, {198, 51, 100}, {203, 0, 113}}[i/200]
+		a[3] = byte(1 + i%200)
+		return netip.AddrPortFrom(netip.AddrFrom4(a), 5000)
+	}
+	address := func(at netip.AddrPort) netip.Addr {
+		return teredo.Addr{Prefix: teredo.Prefix, Server: peerServer, Mapped: at}.IP()
+	}
+	for _, tt := range []struct {
+		name string
+		make func(t testing.TB) *bench
+		send func(b *bench, i int)
+	}{
+		{"indirect bubbles", func(t testing.TB) *bench { return newQualified(t) }, func(b *bench, i int) {
+			b.udp(primaryPort, throughServer(mapped(i), bubble(address(mapped(i)), b.address(), 7)))
+		}},
+		{"bubbles of relays", func(t testing.TB) *bench { return newQualified(t) }, func(b *bench, i int) {
+			b.udp(primaryPort, throughServer(mapped(i), bubble(hostAddr, b.address(), 0)))
+		}},
+		{"direct solicitations", func(t testing.TB) *bench { return newQualified(t) }, func(b *bench, i int) {
+			b.udp(mapped(i), withTrailers(address(mapped(i)), b.address(), ask))
+		}},
+		{"carried solicitations", boundBench, func(b *bench, i int) {
+			b.udp(relayAddr, withTrailers(address(mapped(i)), b.address(), ask))
+		}},
+		{"discovery bubbles", func(t testing.TB) *bench {
+			b := newOnLink(t)
+			b.c.SubnetChanged(netip.MustParsePrefix("192.168.0.0/16"), b.now, &b.out)
+			return b
+		}, func(b *bench, i int) {
+			src := address(netip.AddrPortFrom(mapping.Addr(), uint16(41000+i)))
+			from := netip.AddrFrom4([4]byte{192, 168, byte(10 + i/200), byte(1 + i%200)})
+			b.multicast(netip.AddrPortFrom(from, 4000), teredo.AppendLocalDiscovery(nil, src))
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			answered := func(n, of int) (answers int) {
+				b := tt.make(t)
+				for i := range n {
+					if tt.send(b, i%of); len(b.out.UDP) > 0 {
+						answers++
+					}
+				}
+				return answers
+			}
+			if n := answered(senders, 1); n == 0 || n > each {
+				t.Errorf("one sender got %d answers at once, want 1 to %d", n, each)
+			}
+			if n := answered(senders, senders); n <= each || n > all {
+				t.Errorf("%d senders got %d answers at once, want more than %d and at most %d", senders, n, each, all)
+			}
+		})
+	}
+}
+
 // Two clients behind one NAT, by its kind, with and without hairpinning: in touch
 // within a second, and nothing is lost.
 func TestNeighbours(t *testing.T) {

@@ -310,11 +310,16 @@ func challengeFrom(dst netip.Addr, nonce uint32, origin netip.AddrPort) []byte {
 	return tr.AppendTo(teredo.AppendBubble(p, teredo.BindingAddress(teredo.BindingChallenge, 7), dst))
 }
 
-// requestNonce returns the nonce of the last request to the relay.
+// requestNonce returns the nonce of the last request to the client's own relay.
 func (b *bench) requestNonce() uint32 {
 	b.t.Helper()
+	return b.requestNonceTo(relayAddr)
+}
+
+func (b *bench) requestNonceTo(relay netip.AddrPort) uint32 {
+	b.t.Helper()
 	for _, d := range b.out.UDP {
-		if d.To != relayAddr {
+		if d.To != relay {
 			continue
 		}
 		p, err := teredo.Parse(bytes.Clone(d.Payload))
@@ -442,6 +447,11 @@ func TestCarriedRules(t *testing.T) {
 		{name: "Neighbor Discovery is not for the host", from: relayAddr, drop: "neighbor_discovery 1", packet: func(b *bench) []byte {
 			return icmp(peerAddr, b.address(), packet.ICMPv6Redirect)
 		}},
+		{name: "data without end", from: relayAddr, packet: words, sent: []string{"host: x"}, set: func(b *bench) {
+			for range 1000 {
+				b.udp(relayAddr, words(b))
+			}
+		}},
 		{name: "solicitations without end", from: relayAddr, packet: solicitation, drop: "rate_limited 1", set: func(b *bench) {
 			for range 8 {
 				b.udp(relayAddr, solicitation(b))
@@ -541,6 +551,44 @@ func TestForeignRelaysAreBounded(t *testing.T) {
 	}
 	if len(asked) == 0 || len(asked) > 7 {
 		t.Errorf("%d relays of peers were asked, want 1 to 7", len(asked))
+	}
+}
+
+// Few peers wait for one binding; the others repeat their bubbles by themselves.
+func TestWaitingForARelayIsBounded(t *testing.T) {
+	const peers, room = 6, 4
+	b := boundBench(t)
+	for i := range uint16(peers) {
+		mapped := netip.AddrPortFrom(peerMapping.Addr(), 5000+i)
+		peer := teredo.Addr{Prefix: teredo.Prefix, Server: peerServer, Mapped: mapped}.IP()
+		b.ip(data(b.address(), peer, "x"))
+		tr := teredo.Trailers{HasNonce: true, Nonce: 5, Fallback: teredo.Fallback{Relay: otherRelay}}
+		b.udp(primaryPort, throughServer(mapped, withTrailers(peer, b.address(), tr)))
+	}
+	b.now = b.now.Add(2 * time.Second) // the second attempt of all
+	b.out.Reset()
+	b.c.Tick(b.now, &b.out)
+	asked := func() (n int) {
+		for _, s := range b.show() {
+			if s == "to "+otherRelay.String()+": bubble" {
+				n++
+			}
+		}
+		return n
+	}
+	nonce := b.requestNonceTo(otherRelay)
+	if n := asked(); n != 0 {
+		t.Errorf("%d peers were asked before the client is bound", n)
+	}
+	b.udp(otherRelay, challengeFrom(b.address(), nonce, mapping))
+	if n := asked(); n != room {
+		t.Errorf("%d peers had waited, want %d", n, room)
+	}
+	b.now = b.now.Add(2 * time.Second)
+	b.out.Reset()
+	b.c.Tick(b.now, &b.out)
+	if n := asked(); n != peers {
+		t.Errorf("%d peers were asked by the next attempt, want %d", n, peers)
 	}
 }
 
