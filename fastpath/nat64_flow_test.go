@@ -3,6 +3,7 @@
 package fastpath
 
 import (
+	"math/rand/v2"
 	"net/netip"
 	"sync/atomic"
 	"testing"
@@ -100,6 +101,52 @@ func TestFlowsOfGoAreFound(t *testing.T) {
 		if again := r.session(p); again.Index != s.Index || again.Word.Generation() != s.Word.Generation() {
 			t.Errorf("%s: another session was made: %+v, was %+v", transport, again, s)
 		}
+	}
+}
+
+// Keys of one hash, which an attacker might search for, are told apart by the keys: each
+// packet that differs from a session's in one part is of another one.
+func TestFlowsOfOneHash(t *testing.T) {
+	r := newFlowRig(t, someSizes)
+	clear(r.Memory()[state.SlabHead])
+	r.openSeeded(someSizes, [state.Seeds]uint64{rand.Uint64()})
+	r.client(flowHost, 0)
+	stranger, neighbour := netip.MustParseAddr("2001:db8:2::7"), netip.MustParseAddr("2001:db8:1::8")
+	p := outward(state.UDP, 5000, 53)
+	r.expect(p, NAT64To4Forwarded)
+	first := r.session(p)
+	back := inward(state.UDP, first.PoolPort, 53)
+	for name, change := range map[string]func(p *flowPacket){
+		"other peer port": func(p *flowPacket) { p.z++ },
+		"other peer":      func(p *flowPacket) { p.peer = netip.MustParseAddr("198.51.100.10") },
+		"other port":      func(p *flowPacket) { p.x++ },
+		"other transport": func(p *flowPacket) { p.transport = state.TCP },
+		"other host":      func(p *flowPacket) { p.host = neighbour },
+	} {
+		other := p
+		change(&other)
+		r.expect(other, NAT64To4Forwarded)
+		s := r.session(other)
+		if s.Index == first.Index || s.Key4() == first.Key4() {
+			t.Errorf("%s: is sent by %+v", name, s)
+		}
+		oneBinding := other.inside() == p.inside()
+		if (s.Binding == first.Binding) != oneBinding || (s.PoolPort == first.PoolPort) != oneBinding {
+			t.Errorf("%s: has the binding of %+v", name, s)
+		}
+		theirs := inward(s.Transport, s.PoolPort, s.PeerPort)
+		theirs.peer, theirs.flags = other.peer, 18
+		r.expect(theirs, NAT64To6Forwarded)
+	}
+	other := p
+	other.host = stranger
+	r.expect(other, NAT64Reason(nat64ReasonREASON_NO_CLIENT))
+	r.expect(back, NAT64To6Forwarded)
+	for out, b := back.outside(), (state.Binding{}); r.table.FindBinding4(&out, &b); out = back.outside() {
+		back.t++
+	}
+	if got := r.send(back); got == NAT64To6Forwarded {
+		t.Errorf("a packet for port %d, which nobody has, was forwarded", back.t)
 	}
 }
 

@@ -81,6 +81,11 @@ func (r *flowRig) open(z state.Sizes) {
 	for i := range seed {
 		seed[i] = rand.Uint64()
 	}
+	r.openSeeded(z, seed)
+}
+
+func (r *flowRig) openSeeded(z state.Sizes, seed [state.Seeds]uint64) {
+	r.Helper()
 	var err error
 	if r.table, _, err = state.Open(z, r.Memory(), seed); err != nil {
 		r.Fatal(err)
@@ -196,6 +201,10 @@ func (p flowPacket) key6() state.Key6 {
 
 func (p flowPacket) inside() state.Inside {
 	return state.Inside{Client: p.host.As16(), Port: p.x, Transport: p.transport}
+}
+
+func (p flowPacket) outside() state.Outside {
+	return state.Outside{Pool: flowPool4.As4(), Port: p.t, Transport: p.transport}
 }
 
 // frame builds it, with eight bytes of payload and checksums that nobody looks at.
