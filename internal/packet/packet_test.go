@@ -118,6 +118,10 @@ func TestUpperLayer(t *testing.T) {
 		{"first fragment", build(ProtoFragment, ProtoTCP, 0, 0, 1, 0, 0, 0, 9), ProtoTCP, 48, true},
 		{"later fragment", build(ProtoFragment, ProtoTCP, 0, 0, 8, 0, 0, 0, 9), ProtoFragment, 40, true},
 		{"extension header cut short", build(ProtoRouting, ProtoTCP, 0), 0, 0, false},
+		{"extension header that only begins", build(ProtoHopByHop, ProtoTCP), 0, 0, false},
+		{"extension header that is missing", build(ProtoDestOpts), 0, 0, false},
+		{"Fragment Header cut short", build(ProtoFragment, ProtoTCP, 0, 0, 8, 0, 0, 0), 0, 0, false},
+		{"Fragment Header that is missing", build(ProtoFragment), 0, 0, false},
 		{"extension header longer than the packet", build(ProtoDestOpts, ProtoTCP, 1, 0, 0, 0, 0, 0, 0), 0, 0, false},
 		{"endless chain", build(ProtoDestOpts, bytes.Repeat([]byte{ProtoDestOpts, 0, 0, 0, 0, 0, 0, 0}, 20)...), 0, 0, false},
 	}
@@ -147,6 +151,9 @@ func TestIsNeighborDiscovery(t *testing.T) {
 		{"behind extension headers", behindOptions, true},
 		{"ICMPv6 without a type", AppendIPv6Header(nil, ProtoICMPv6, 255, 0, hostA, hostB), false},
 		{"UDP", AppendIPv6Header(nil, ProtoUDP, 255, 0, hostA, hostB), false},
+		{"UDP from a port that begins as Neighbor Discovery does", append(AppendIPv6Header(nil, ProtoUDP, 255, 8, hostA, hostB), 135, 0, 0, 53, 0, 8, 0, 0), false},
+		{"router renumbering", message(138), false},
+		{"extension header cut short", append(AppendIPv6Header(nil, ProtoDestOpts, 255, 2, hostA, hostB), ProtoICMPv6, 0), false},
 	}
 	for _, tt := range tests {
 		if got := tt.p.IsNeighborDiscovery(); got != tt.want {
@@ -173,12 +180,14 @@ func TestICMPv6Error(t *testing.T) {
 		{"redirect", AppendICMPv6(nil, hostA, hostB, 64, ICMPv6Redirect, 0, make([]byte, 36)), 0},
 		{"ICMPv6 without a type", AppendIPv6Header(nil, ProtoICMPv6, 64, 0, hostA, hostB), 0},
 		{"from nobody", udp("::", "2001:db8::b", 8), 0},
+		{"from loopback", udp("::1", "2001:db8::b", 8), 0},
+		{"of headers cut short", append(AppendIPv6Header(nil, ProtoDestOpts, 64, 2, hostA, hostB), ProtoUDP, 0), 0},
 		{"from a group", udp("ff02::1", "2001:db8::b", 8), 0},
 		{"to a group", udp("2001:db8::a", "ff02::1", 8), 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := AppendICMPv6Error(nil, router, ICMPv6Unreachable, UnreachableAddress, 0, tt.cause)
+			got := AppendICMPv6Error(nil, router, ICMPv6Unreachable, UnreachableAddress, 0x01020304, tt.cause)
 			if len(got) != tt.size {
 				t.Fatalf("%d bytes, want %d", len(got), tt.size)
 			}
@@ -190,7 +199,8 @@ func TestICMPv6Error(t *testing.T) {
 				t.Fatalf("wrong header: %x", got)
 			}
 			m, ok := p.ICMPv6()
-			if !ok || m[0] != ICMPv6Unreachable || m[1] != UnreachableAddress || !bytes.HasPrefix(tt.cause, m[8:]) {
+			if !ok || m[0] != ICMPv6Unreachable || m[1] != UnreachableAddress ||
+				!bytes.Equal(m[4:8], []byte{1, 2, 3, 4}) || !bytes.HasPrefix(tt.cause, m[8:]) {
 				t.Errorf("wrong message: %x", m)
 			}
 		})

@@ -57,6 +57,7 @@ func TestDrops(t *testing.T) {
 		{"loopback source", nil, otherAddr, bubble(255, strings.Repeat("00", 15)+"01", peer), SourceNotUnicast},
 		{"multicast source", nil, otherAddr, bubble(255, allRoutersHex, peer), SourceNotUnicast},
 		{"native to native", nil, otherAddr, bubble(255, native, native), NotServed},
+		{"native to native with our address where a client's has its server", nil, otherAddr, bubble(255, native, "20010db8cb0071010000efff3ffffdfe"), NotServed},
 		{"native to a client of another server", nil, otherAddr, bubble(255, native, clientAbroad), NotServed},
 		{"bubble to all routers", nil, clientAddr, bubble(255, linkMiredo, allRoutersHex), NotServed},
 		{"echo request from a link-local address to ours", nil, clientAddr, "6000000000103a40" + linkMiredo + linkServer + "80000000" + echoData, NotServed},

@@ -43,6 +43,7 @@ func TestMachine(t *testing.T) {
 	}{
 		{"first success announces", Config{3, 3, 0}, ".-+", "SSA"},
 		{"never works", Config{1, 1, 0}, "----", "SSSS"},
+		{"what failed before the first success counts for nothing", Config{2, 3, 5 * time.Second}, "----+", "SSSSA"},
 		{"one failure is forgiven", Config{3, 3, 0}, "+--+--+", "AAAAAAA"},
 		{"three in a row withdraw", Config{3, 2, 0}, "+---++", "AAAFFA"},
 		{"a failure begins the count anew", Config{1, 2, 0}, "+-+-++", "AFFFFA"},
