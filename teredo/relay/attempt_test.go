@@ -202,6 +202,9 @@ func TestSymmetricClient(t *testing.T) {
 			b.want("data from it", b.udp(foreign, data(client, host, "hello")), "ip hello hop 63")
 			b.want("data from the mapping in the address", b.udp(mapped, data(client, host, "hello")), "ip hello hop 63")
 			b.want("moves nothing", b.ip(data(host, client, "three")), "udp 198.51.100.7:50000 three hop 63")
+			b.wait(b.r.cfg.PeerTimeout + time.Second)
+			b.want("behind a silence", b.udp(mapped, data(client, host, "hello")), "ip hello hop 63")
+			b.want("moves the client", b.ip(data(host, client, "four")), "udp 198.51.100.7:40000 four hop 63")
 			b.want("drops", b.dropped())
 		})
 	}

@@ -116,6 +116,8 @@ func TestBindingSteps(t *testing.T) {
 // What carries from one to the other, hop taken; and the way back.
 func TestCarry(t *testing.T) {
 	b := bound(t)
+	ourPort := netip.MustParseAddrPort("198.51.100.70:3545") // the number of our port, not our address
+	b.bind(clientAt(ourPort.String()), ourPort)
 	b.want("there", b.udp(aliceAt, data(alice, bob, "hello")), "udp 192.0.2.9:51000 hello hop 63")
 	b.want("back", b.udp(bobAt, data(bob, alice, "hello")), "udp 198.51.100.7:50000 hello hop 63")
 	solicit := teredo.Trailers{Discovery: teredo.DiscoverySolicitation}
@@ -156,6 +158,8 @@ func TestCarryRefusals(t *testing.T) {
 			want: []string{"udp 198.51.100.7:50000 error 3/0 2001:db8::beef -> " + alice.String()}},
 		{name: "too long", from: aliceAt, packet: data(alice, bob, strings.Repeat("x", 1241)), drop: "too_big",
 			want: []string{"udp 198.51.100.7:50000 error 2/0 2001:db8::beef -> " + alice.String()}},
+		{name: "as long as the link takes", from: aliceAt, packet: data(alice, bob, strings.Repeat("x", 1240)),
+			want: []string{"udp 192.0.2.9:51000 " + strings.Repeat("x", 1240) + " hop 63"}},
 		{name: "from our own socket", from: netip.AddrPortFrom(relayIPv4, 3545), packet: data(alice, bob, "x"), drop: "own_address"},
 		{name: "binding has run out", set: func(b *bench) { b.wait(bindingLife) }, from: aliceAt, packet: data(alice, bob, "x"), drop: "not_bound"},
 		{name: "bubble with too much behind it", from: aliceAt, packet: longTrailer, want: []string{"udp 192.0.2.9:51000 bubble"}},
@@ -175,6 +179,9 @@ func TestCarryRefusals(t *testing.T) {
 		{name: "request with a trailer that demands a drop", from: aliceAt, packet: append(step(alice, teredo.AllRouters), 0x40, 0), drop: "bad_binding"},
 		{name: "challenge made up", from: aliceAt, packet: step(alice, teredo.BindingAddress(teredo.BindingChallenge, 7)), drop: "bad_binding"},
 		{name: "proof made up", from: aliceAt, packet: step(alice, teredo.BindingAddress(teredo.BindingProof, 7)), drop: "bad_binding"},
+		{name: "request that is no bubble, with a nonce", from: aliceAt, drop: "bad_binding",
+			packet: append(data(alice, teredo.AllRouters, "x"), step(alice, teredo.AllRouters)[teredo.BubbleLen:]...)},
+		{name: "request from port 0", from: netip.AddrPortFrom(aliceAt.Addr(), 0), packet: step(alice, teredo.AllRouters), drop: "mapped_not_global"},
 		{name: "request from a private address", from: netip.MustParseAddrPort("10.0.0.1:9"), packet: step(alice, teredo.AllRouters), drop: "mapped_not_global"},
 		{name: "request from a broadcast address", from: aliceAt, packet: step(alice, teredo.AllRouters), drop: "mapped_not_global",
 			set: func(b *bench) { b.r.cfg.Global.Broadcasts = []netip.Addr{aliceAt.Addr()} }},
@@ -237,12 +244,13 @@ func TestCarryIsOffByDefault(t *testing.T) {
 
 // A key is good for one client, at one mapping, for one step, for 15 to 30 s.
 func TestBindingKeys(t *testing.T) {
-	elsewhere := netip.MustParseAddrPort("198.51.100.7:50001")
+	elsewhere, otherHost := netip.MustParseAddrPort("198.51.100.7:50001"), netip.MustParseAddrPort("198.51.100.8:50000")
 	for _, tt := range []struct {
 		name string
 		then func(b *bench, challenge, proof netip.Addr)
 	}{
 		{"challenge returned from elsewhere", func(b *bench, c, _ netip.Addr) { b.udp(elsewhere, step(alice, c)) }},
+		{"challenge returned from another address", func(b *bench, c, _ netip.Addr) { b.udp(otherHost, step(alice, c)) }},
 		{"challenge returned for another client", func(b *bench, c, _ netip.Addr) { b.udp(aliceAt, step(bob, c)) }},
 		{"challenge as proof", func(b *bench, c, _ netip.Addr) {
 			a := c.As16()
@@ -251,6 +259,7 @@ func TestBindingKeys(t *testing.T) {
 		}},
 		{"challenge returned late", func(b *bench, c, _ netip.Addr) { b.wait(30 * time.Second); b.udp(aliceAt, step(alice, c)) }},
 		{"proof from elsewhere", func(b *bench, _, p netip.Addr) { b.udp(elsewhere, step(alice, p)) }},
+		{"proof from another address", func(b *bench, _, p netip.Addr) { b.udp(otherHost, step(alice, p)) }},
 		{"proof for another client", func(b *bench, _, p netip.Addr) { b.udp(aliceAt, step(bob, p)) }},
 		{"proof late", func(b *bench, _, p netip.Addr) { b.wait(30 * time.Second); b.udp(aliceAt, step(alice, p)) }},
 	} {
@@ -294,6 +303,35 @@ func TestBindingsFull(t *testing.T) {
 	b.bind(bob, bobAt)
 }
 
+// A client that returns the challenge again and again stays bound, whoever else ends.
+func TestBindingIsRefreshed(t *testing.T) {
+	b := bound(t)
+	for range 4 {
+		b.wait(bindingLife - time.Second)
+		b.challenged(alice, aliceAt)
+		if p := b.sentTo(aliceAt); p.Origin != aliceAt {
+			t.Fatalf("not refreshed: %q", b.show())
+		}
+	}
+	b.want("to one who has ended", b.udp(aliceAt, bubble(alice, bob)))
+	b.want("drops", b.dropped(), "no_binding 1")
+}
+
+// Permission that is taken back and given again finds nobody bound.
+func TestBindingsEndWithThePermission(t *testing.T) {
+	b := bound(t)
+	for _, carry := range []bool{false, true} {
+		cfg := b.r.cfg
+		cfg.CarryClients = carry
+		if err := b.r.Reconfigure(cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.want("data", b.udp(aliceAt, data(alice, bob, "x")))
+	b.want("drops", b.dropped(), "not_bound 1")
+	b.bind(alice, aliceAt)
+}
+
 // Bindings end by themselves, and the relay has nothing to do then.
 func TestBindingsEnd(t *testing.T) {
 	b := bound(t)
@@ -306,6 +344,21 @@ func TestBindingsEnd(t *testing.T) {
 	}
 }
 
+// One that was refreshed between others outlives both.
+func TestOthersEndBesideARefreshedBinding(t *testing.T) {
+	b := bound(t)
+	carolAt := netip.MustParseAddrPort("198.51.100.71:41000")
+	b.bind(clientAt(carolAt.String()), carolAt)
+	b.wait(bindingLife / 2)
+	b.challenged(bob, bobAt)
+	b.tick()
+	if got := b.r.Sizes().Bound; got != 1 {
+		t.Errorf("%d are bound, want the one that was refreshed", got)
+	}
+	b.want("what comes from it", b.udp(bobAt, bubble(bob, alice)))
+	b.want("drops", b.dropped(), "no_binding 1")
+}
+
 // A flood of requests with forged sources stops newcomers, but nobody who is bound.
 func TestFloodOfRequests(t *testing.T) {
 	b := bound(t)
@@ -316,6 +369,9 @@ func TestFloodOfRequests(t *testing.T) {
 	}
 	if got := b.r.Sizes().Bound; got != 2 || !slices.Contains(b.dropped(), "binding_rate 10000") {
 		t.Errorf("%d are bound; dropped %q", got, b.dropped())
+	}
+	for range 2 * requestsPerAddressBurst {
+		b.udp(bobAt, step(alice, teredo.AllRouters)) // in the name of one who is bound elsewhere
 	}
 	b.udp(aliceAt, step(alice, teredo.AllRouters))
 	b.udp(aliceAt, step(alice, b.sentTo(aliceAt).IPv6.Src()))

@@ -97,6 +97,8 @@ var fromClients = []rule{
 	{name: "known client of a host-specific relay", change: hostSpecific, from: mapped, packet: data(client, host, "hello"), want: []string{"ip hello hop 64"}},
 	{name: "stranger to a host-specific relay", change: hostSpecific, from: netip.MustParseAddrPort("198.51.100.8:41000"),
 		packet: data(another, host, "hello"), want: []string{"ip hello hop 64"}},
+	{name: "client at the number of our own port", change: hostSpecific, from: netip.MustParseAddrPort("198.51.100.8:3545"),
+		packet: data(clientAt("198.51.100.8:3545"), host, "hello"), want: []string{"ip hello hop 64"}},
 	{name: "trailers are passed over", from: mapped, packet: append(data(client, host, "hello"), 1, 4, 0, 0, 0, 1), want: []string{"ip hello hop 63"}},
 	{name: "origin indication is passed over", from: mapped, packet: append(teredo.AppendOrigin(nil, mapped), data(client, host, "hello")...),
 		want: []string{"ip hello hop 63"}},
