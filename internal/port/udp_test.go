@@ -255,6 +255,35 @@ func TestUDPTimeToLive(t *testing.T) {
 	}
 }
 
+// Outer packets may be cut on their way (RFC 4380 section 5.1.2): no DF, whether they
+// leave alone or in a train.
+func TestUDPMayBeCut(t *testing.T) {
+	inNamespace(t)
+	wire, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_UDP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(wire)
+	a, b := listen(t, "127.0.0.1:0"), listen(t, "127.0.0.1:0")
+	var train []packet.Datagram
+	for _, p := range payloads(100, 1200, 1200, 1200) {
+		train = append(train, packet.Datagram{To: b.LocalAddr(), Payload: p})
+	}
+	if err := a.WriteBatch(train); err != nil {
+		t.Fatal(err)
+	}
+	p, octets := make([]byte, 1<<16), 0
+	for octets < 100+3*1200 {
+		n, err := unix.Read(wire, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if octets += n - 28; p[6]&0x40 != 0 {
+			t.Errorf("a packet of %d octets has DF set", n)
+		}
+	}
+}
+
 // A small socket takes what fits and counts what does not.
 func TestUDPSmall(t *testing.T) {
 	a := listen(t, "127.0.0.1:0")

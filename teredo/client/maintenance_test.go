@@ -3,7 +3,10 @@
 package client_test
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -150,6 +153,62 @@ func TestServerOutage(t *testing.T) {
 }
 
 // New random flags for each new mapping (RFC 5991 section 3.1).
+// What keeps strangers out is drawn anew for each exchange, in all its bits (RFC 4380
+// sections 5.2.1, 5.2.2 and 5.2.9, RFC 6081 section 5.2.4.1).
+func TestNoncesAreRandom(t *testing.T) {
+	const draws = 64
+	fresh := func(t testing.TB, i int) *bench {
+		b := newBench(t, func(c *client.Config) { c.Rand = seeded(byte(i)) })
+		b.begin(client.Server{Primary: primary})
+		return b
+	}
+	qualified := newQualified(t)
+	peer := func(i int) netip.Addr {
+		return teredo.Addr{Prefix: teredo.Prefix, Server: peerServer, Mapped: netip.AddrPortFrom(peerMapping.Addr(), uint16(5000+i))}.IP()
+	}
+	for _, tt := range []struct {
+		name   string
+		octets int
+		draw   func(i int) []byte
+	}{
+		{"nonce of a solicitation", 8, func(i int) []byte {
+			n := fresh(t, i).solicitation(primaryPort).Auth.Nonce
+			return n[:]
+		}},
+		{"link-local address of a solicitation", 4, func(i int) []byte {
+			return fresh(t, i).solicitation(primaryPort).IPv6.SrcBytes()[12:]
+		}},
+		{"nonce of an indirect bubble", 4, func(i int) []byte {
+			qualified.ip(data(qualified.address(), peer(i), "x"))
+			return binary.BigEndian.AppendUint32(nil, qualified.sentNonce())
+		}},
+		{"nonce of an echo test", teredo.EchoNonceLen, func(i int) []byte {
+			host := hostAddr.As16()
+			host[15] += byte(i + 1)
+			qualified.ip(data(qualified.address(), netip.AddrFrom16(host), "x"))
+			reply := qualified.echoReply()
+			return reply[len(reply)-teredo.EchoNonceLen:]
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			seen := map[string]bool{}
+			ones, zeros := make([]byte, tt.octets), make([]byte, tt.octets)
+			for i := range draws {
+				nonce := tt.draw(i)
+				seen[string(nonce)] = true
+				for at := range ones {
+					ones[at] |= nonce[at]
+					zeros[at] |= ^nonce[at]
+				}
+			}
+			all := bytes.Repeat([]byte{0xff}, tt.octets)
+			if len(seen) != draws || !bytes.Equal(ones, all) || !bytes.Equal(zeros, all) {
+				t.Errorf("%d of %d differ; bits that were 1: %x, that were 0: %x", len(seen), draws, ones, zeros)
+			}
+		})
+	}
+}
+
 func TestFlagsAreRandom(t *testing.T) {
 	seen := map[teredo.Flags]bool{}
 	for i := range 64 {

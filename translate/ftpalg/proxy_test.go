@@ -448,6 +448,34 @@ func TestServerThatRefusesNOOP(t *testing.T) {
 	s.counted("algs_answered", "noop_refused")
 }
 
+// TestKeepAlives: the first comes before the least time for which a translator keeps an
+// idle connection that begins or ends, and each minute or less.
+func TestKeepAlives(t *testing.T) {
+	s := newSite(t, Settings{}, nil)
+	client, _ := s.meet()
+	if err := tune(client.TCPConn); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := client.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, option := range []struct{ level, name, least, most int }{
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 1, 60},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 1, 60},
+	} {
+		var got int
+		var failed error
+		if err := raw.Control(func(fd uintptr) { got, failed = unix.GetsockoptInt(int(fd), option.level, option.name) }); err != nil || failed != nil {
+			t.Fatal(err, failed)
+		}
+		if got < option.least || got > option.most {
+			t.Errorf("option %d of level %d is %d, want %d to %d", option.name, option.level, got, option.least, option.most)
+		}
+	}
+}
+
 // TestUrgentData stays in its place in the stream.
 func TestUrgentData(t *testing.T) {
 	s := newSite(t, Settings{}, nil)

@@ -120,6 +120,28 @@ func TestErrorsOwed(t *testing.T) {
 	}
 }
 
+// TestRouterPool: routers that no rule maps get sources of the pool at random (RFC 6791
+// section 5), so that a traceroute does not show several of them as one.
+func TestRouterPool(t *testing.T) {
+	s := settings(t)
+	s.Translate.Pool4 = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/28")}
+	e := engine(t, s)
+	router := netip.MustParseAddr("2001:db8:ffff::1")
+	quoted := echo(mapped6, host6, 9)
+	seen := make(map[[4]byte]int)
+	for range 256 {
+		var out packet.Batch
+		e.Handle(packet.AppendICMPv6(nil, router, mapped6, 64, packet.ICMPv6TimeExceeded, 0, make([]byte, 4), quoted), start, &out)
+		if len(out.IP) != 1 {
+			t.Fatalf("no error came out: %v", e.Stats().Dropped)
+		}
+		seen[[4]byte(out.IP[0][12:16])]++
+	}
+	if len(seen) != 16 {
+		t.Errorf("%d of 16 addresses were sources of 256 errors", len(seen))
+	}
+}
+
 func TestClassOf(t *testing.T) {
 	four := func(typ, code byte) []byte { return append(echo(host4, mapped4, 1)[:20], typ, code, 0, 0) }
 	six := func(typ byte) []byte { return packet.AppendICMPv6(nil, host6, mapped6, 64, typ, 0, nil) }
