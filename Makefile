@@ -16,7 +16,7 @@ export CGO_ENABLED ?= 0
 export GOTOOLCHAIN ?= local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup differ generate peers build check lint test test-kernel demo bench fuzz install clean
+.PHONY: help setup setup-all differ generate peers build check lint test test-kernel demo bench fuzz install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ generate: ## compile the eBPF programs anew, by clang-14; they are committed
 
 setup: ## check Go and fetch what tests and lab need, into .cache only
 	@scripts/setup
+
+setup-all: ## fetch every private program there is, and start each
+	@scripts/setup --all
 
 peers: ## fetch Miredo, tshark and the lab's tools into .cache/peers
 	@scripts/peers
