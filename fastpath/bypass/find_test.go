@@ -100,10 +100,7 @@ func routeFrom(src, dst string, bits uint8, link string) error {
 func nft(t *testing.T, ruleset string) func() error {
 	path, err := peers.Tool("nft")
 	if err != nil {
-		if os.Getenv(testutil.RequireRootEnv) == "1" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
+		testutil.Missing(t, err)
 	}
 	return func() error {
 		cmd := exec.Command(path, "-f", "-")

@@ -13,7 +13,8 @@ import (
 // acts when set to 1.
 const (
 	// RequireRootEnv makes a test fail that would be skipped for want of root,
-	// so that the full test run never leaves one out silently.
+	// or of a program that set-up fetches, so that the full test run never
+	// leaves one out silently.
 	RequireRootEnv = "ISTHMUS_REQUIRE_ROOT"
 	// SkipRootEnv skips such tests even for root, so that the quick check is
 	// the same for everybody.
@@ -32,5 +33,17 @@ func NeedRoot(t testing.TB) {
 		t.Fatal("needs root, and " + RequireRootEnv + "=1 forbids to skip")
 	default:
 		t.Skip("needs root")
+	}
+}
+
+// Missing skips a test that lacks err's program, which set-up fetches. Under
+// ISTHMUS_REQUIRE_ROOT=1, which only follows a set-up, it fails the test
+// instead.
+func Missing(t testing.TB, err error) {
+	t.Helper()
+	if os.Getenv(RequireRootEnv) == "1" {
+		t.Fatalf("%v, and %s=1 forbids to skip", err, RequireRootEnv)
+	} else {
+		t.Skip(err)
 	}
 }
