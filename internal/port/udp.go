@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync/atomic"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -165,6 +166,16 @@ func (u *UDP) setUp(cfg UDPConfig, shared bool) error {
 	u.merges = gro
 	u.in.init(u.local.Addr(), wildcard, gro, size, stride)
 	return nil
+}
+
+// WidenReadBuffer has the kernel keep bursts for a socket of package net, as it does for
+// those of this package.
+func WidenReadBuffer(c syscall.Conn) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return // closed
+	}
+	_ = raw.Control(func(fd uintptr) { setBuffer(int(fd), unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, defaultBuffer) })
 }
 
 // setBuffer sets a buffer size beyond the system's limit, or up to it where
