@@ -27,6 +27,9 @@ type DNS64 struct {
 	// Clients are those who are answered. All the world only with Open.
 	Clients []netip.Prefix `key:"clients"`
 	Open    bool           `key:"open"`
+	// ClientLength is how many bits of an IPv6 address tell one client from another. Of IPv4,
+	// each address is one.
+	ClientLength int `key:"client_length"`
 	// Prefixes are those that AAAA records are made with. Empty: the well-known one.
 	Prefixes []netip.Prefix `key:"prefixes"`
 	// Ranges have the addresses of IPv4 ranges made with prefixes of their own.
@@ -51,11 +54,12 @@ type DNS64 struct {
 	MixedCase bool `key:"mixed_case"`
 	// UDPSize bounds answers over UDP, in bytes.
 	UDPSize int `key:"udp_size"`
-	// RatePerClient is how many queries a second one address may ask, with Burst at
+	// RatePerClient is how many queries a second one client may ask, with Burst at
 	// once; 0 is no limit.
 	RatePerClient int `key:"rate_per_client"`
 	Burst         int `key:"burst"`
-	// MaxQueries bounds those that wait for upstreams, MaxConnections those over TCP.
+	// MaxQueries bounds those that wait for upstreams, MaxConnections those over TCP. One
+	// client has an eighth at most.
 	MaxQueries     int `key:"max_queries"`
 	MaxConnections int `key:"max_connections"`
 	// IdleTimeout is how long a TCP connection may be silent.
@@ -81,6 +85,7 @@ type rawDNS64 struct {
 	Trusted          any `toml:"trusted"`
 	Clients          any `toml:"clients"`
 	Open             any `toml:"open"`
+	ClientLength     any `toml:"client_length"`
 	Prefixes         any `toml:"prefixes"`
 	Ranges           any `toml:"ranges"`
 	Exclude          any `toml:"exclude"`
@@ -131,6 +136,7 @@ func DefaultDNS64() DNS64 {
 	return DNS64{
 		Name:             RoleDNS64,
 		Listen:           []netip.AddrPort{netip.AddrPortFrom(netip.IPv6Unspecified(), dnsPort)},
+		ClientLength:     64,
 		Exclude:          []netip.Prefix{netip.MustParsePrefix("::ffff:0:0/96")},
 		CacheEntries:     dnsCacheEntries,
 		CacheBytes:       dnsCacheBytes,
@@ -155,6 +161,7 @@ func (c *checker) dns64(at string, raw rawDNS64) DNS64 {
 	set(c, at, "trusted", raw.Trusted, &d.Trusted, listOf(dnsAddress))
 	set(c, at, "clients", raw.Clients, &d.Clients, filled("name at least one prefix", listOf(anyPrefix)))
 	set(c, at, "open", raw.Open, &d.Open, boolean)
+	set(c, at, "client_length", raw.ClientLength, &d.ClientLength, integer[int](1, 128))
 	set(c, at, "prefixes", raw.Prefixes, &d.Prefixes, listOf(translationPrefix))
 	set(c, at, "ranges", raw.Ranges, &d.Ranges, listOf(dns64Range))
 	set(c, at, "exclude", raw.Exclude, &d.Exclude, listOf(prefix6))

@@ -3,6 +3,8 @@
 package dns64
 
 import (
+	"container/list"
+	"net/netip"
 	"time"
 
 	"github.com/miekg/dns"
@@ -13,8 +15,8 @@ const (
 	// 3.2: a second at least).
 	failureTime = 2 * time.Second
 	// entryCost is what an entry takes beside its name and message, in bytes: the
-	// record itself, its place in the map, and what the allocator adds.
-	entryCost = 256
+	// record itself, its places in map and lists, and what the allocator adds.
+	entryCost = 320
 )
 
 // Limits bound a [Cache].
@@ -27,23 +29,35 @@ type Limits struct {
 }
 
 // Cache keeps the answers of upstreams until their time is over, the least recently
-// used going first when it is full. It is not safe for concurrent use.
+// used going first when it is full. What one client alone has asked for is its own: with
+// more than an eighth of a full cache, it loses that before anybody else's. The cache is not
+// safe for concurrent use.
 type Cache struct {
 	limits  Limits
 	entries map[Ask]*entry
+	owners  map[netip.Addr]*owner
 	bytes   int
-	ends    entry // of the ring: next is the most recently used
+	used    list.List // of entries, the most recently used in front
+}
+
+// owner is a client with answers that no other has asked for.
+type owner struct {
+	client netip.Addr
+	bytes  int
+	used   list.List // as that of the cache
 }
 
 // entry is one answer. It is kept packed, which takes little memory, bounds it
 // exactly, and gives each reader records of its own.
 type entry struct {
-	ask        Ask
-	wire       []byte // nil: no upstream answered
-	trusted    bool
-	stored     time.Time
-	expires    time.Time
-	prev, next *entry
+	ask     Ask
+	wire    []byte // nil: no upstream answered
+	trusted bool
+	stored  time.Time
+	expires time.Time
+	used    *list.Element // of the cache
+	owner   *owner        // nil: several clients asked
+	owned   *list.Element // of the owner
 }
 
 func (e *entry) cost() int { return entryCost + len(e.ask.Name) + cap(e.wire) }
@@ -57,15 +71,15 @@ func NewCache(l Limits) *Cache {
 
 // Clear forgets everything.
 func (c *Cache) Clear() {
-	c.entries = make(map[Ask]*entry)
+	c.entries, c.owners = make(map[Ask]*entry), make(map[netip.Addr]*owner)
 	c.bytes = 0
-	c.ends.next, c.ends.prev = &c.ends, &c.ends
+	c.used.Init()
 }
 
 // SetLimits changes the limits; what is too much goes at once.
 func (c *Cache) SetLimits(l Limits) {
 	c.limits = l
-	c.shrink()
+	c.shrink(nil)
 }
 
 // Len and Bytes are what the cache holds and takes.
@@ -75,8 +89,8 @@ func (c *Cache) Len() int { return len(c.entries) }
 func (c *Cache) Bytes() int { return c.bytes }
 
 // Get returns an answer that is still good, with its TTLs less the time since (RFC
-// 1035 section 7.4).
-func (c *Cache) Get(a Ask, now time.Time) (Result, bool) {
+// 1035 section 7.4), to a client, as [Policy.Client] has it.
+func (c *Cache) Get(a Ask, client netip.Addr, now time.Time) (Result, bool) {
 	e := c.entries[a]
 	if e == nil {
 		return Result{}, false
@@ -86,8 +100,14 @@ func (c *Cache) Get(a Ask, now time.Time) (Result, bool) {
 		c.remove(e)
 		return Result{}, false
 	}
-	c.unlink(e)
-	c.front(e)
+	c.used.MoveToFront(e.used)
+	switch o := e.owner; {
+	case o == nil:
+	case o.client == client:
+		o.used.MoveToFront(e.owned)
+	default:
+		c.disown(e)
+	}
 	if e.wire == nil {
 		return Result{Trusted: e.trusted}, true
 	}
@@ -111,8 +131,9 @@ func grow(m *dns.Msg, seconds uint32) {
 	}
 }
 
-// Put keeps an answer as long as it is good.
-func (c *Cache) Put(a Ask, r Result, now time.Time) {
+// Put keeps an answer as long as it is good, for the client that asked, or for several if
+// that is not valid.
+func (c *Cache) Put(a Ask, client netip.Addr, r Result, now time.Time) {
 	life := c.life(a, r.Msg)
 	if life <= 0 || c.limits.Entries <= 0 {
 		return
@@ -135,8 +156,35 @@ func (c *Cache) Put(a Ask, r Result, now time.Time) {
 	}
 	c.entries[a] = e
 	c.bytes += e.cost()
-	c.front(e)
-	c.shrink()
+	e.used = c.used.PushFront(e)
+	if client.IsValid() {
+		c.own(e, client)
+	}
+	c.shrink(e.owner)
+}
+
+func (c *Cache) own(e *entry, client netip.Addr) {
+	o := c.owners[client]
+	if o == nil {
+		o = &owner{client: client}
+		c.owners[client] = o
+	}
+	o.bytes += e.cost()
+	e.owner, e.owned = o, o.used.PushFront(e)
+}
+
+// disown has an entry belong to all.
+func (c *Cache) disown(e *entry) {
+	o := e.owner
+	if o == nil {
+		return
+	}
+	o.bytes -= e.cost()
+	o.used.Remove(e.owned)
+	e.owner, e.owned = nil, nil
+	if o.used.Len() == 0 {
+		delete(c.owners, o.client)
+	}
 }
 
 // life is how long an answer may be kept.
@@ -192,22 +240,21 @@ func negative(m *dns.Msg) time.Duration {
 	return 0
 }
 
-// shrink lets the least recently used go until the limits hold.
-func (c *Cache) shrink() {
+// shrink removes the least recently used entries until the limits hold: those of the client
+// that has brought something, while it has more than its share.
+func (c *Cache) shrink(o *owner) {
 	for len(c.entries) > 0 && (len(c.entries) > c.limits.Entries || c.bytes > c.limits.Bytes) {
-		c.remove(c.ends.prev)
+		from := &c.used
+		if o != nil && o.used.Len() > 1 && (o.used.Len() > c.limits.Entries/shareOfClient || o.bytes > c.limits.Bytes/shareOfClient) {
+			from = &o.used
+		}
+		c.remove(from.Back().Value.(*entry))
 	}
 }
 
 func (c *Cache) remove(e *entry) {
 	delete(c.entries, e.ask)
 	c.bytes -= e.cost()
-	c.unlink(e)
-}
-
-func (c *Cache) unlink(e *entry) { e.prev.next, e.next.prev = e.next, e.prev }
-
-func (c *Cache) front(e *entry) {
-	e.prev, e.next = &c.ends, c.ends.next
-	e.prev.next, e.next.prev = e, e
+	c.used.Remove(e.used)
+	c.disown(e)
 }

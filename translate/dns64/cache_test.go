@@ -4,6 +4,7 @@ package dns64
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -42,17 +43,17 @@ func TestCacheLife(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := NewCache(roomy())
 			k := key("host.example.net.", dns.TypeA)
-			c.Put(k, said(t, tt.said), start)
+			c.Put(k, netip.Addr{}, said(t, tt.said), start)
 			if tt.life == 0 {
 				if c.Len() != 0 || c.Bytes() != 0 {
 					t.Error("kept")
 				}
 				return
 			}
-			if _, ok := c.Get(k, start.Add(tt.life-time.Millisecond)); !ok {
+			if _, ok := c.Get(k, netip.Addr{}, start.Add(tt.life-time.Millisecond)); !ok {
 				t.Error("gone too early")
 			}
-			if _, ok := c.Get(k, start.Add(tt.life)); ok || c.Len() != 0 || c.Bytes() != 0 {
+			if _, ok := c.Get(k, netip.Addr{}, start.Add(tt.life)); ok || c.Len() != 0 || c.Bytes() != 0 {
 				t.Error("not gone in time")
 			}
 		})
@@ -63,8 +64,8 @@ func TestCacheAges(t *testing.T) {
 	c := NewCache(roomy())
 	k := key("host.example.net.", dns.TypeA)
 	r := said(t, "trusted\nauthentic\n"+v4+"\n"+glue)
-	c.Put(k, r, start)
-	got, ok := c.Get(k, start.Add(90*time.Second+time.Millisecond))
+	c.Put(k, netip.Addr{}, r, start)
+	got, ok := c.Get(k, netip.Addr{}, start.Add(90*time.Second+time.Millisecond))
 	if !ok || !got.Trusted || !got.Msg.AuthenticatedData {
 		t.Fatalf("got %+v, %v", got, ok)
 	}
@@ -75,10 +76,10 @@ func TestCacheAges(t *testing.T) {
 		t.Error("the cache changed what it was given")
 	}
 	got.Msg.Answer[0].Header().Ttl = 1
-	if again, _ := c.Get(k, start); again.Msg.Answer[0].Header().Ttl != 500 {
+	if again, _ := c.Get(k, netip.Addr{}, start); again.Msg.Answer[0].Header().Ttl != 500 {
 		t.Error("readers share records")
 	}
-	if _, ok := c.Get(k, start.Add(-time.Second)); ok {
+	if _, ok := c.Get(k, netip.Addr{}, start.Add(-time.Second)); ok {
 		t.Error("an answer from the future")
 	}
 }
@@ -87,7 +88,7 @@ func TestCacheAges(t *testing.T) {
 func TestCacheKeys(t *testing.T) {
 	c := NewCache(roomy())
 	base := key("host.example.net.", dns.TypeA)
-	c.Put(base, said(t, v4), start)
+	c.Put(base, netip.Addr{}, said(t, v4), start)
 	for _, other := range []Ask{
 		{Name: base.Name, Type: dns.TypeA, Class: dns.ClassCHAOS},
 		{Name: base.Name, Type: dns.TypeA, Class: dns.ClassINET, CD: true},
@@ -95,7 +96,7 @@ func TestCacheKeys(t *testing.T) {
 		{Name: base.Name, Type: dns.TypeMX, Class: dns.ClassINET},
 		{Name: "other.example.net.", Type: dns.TypeA, Class: dns.ClassINET},
 	} {
-		if _, ok := c.Get(other, start); ok {
+		if _, ok := c.Get(other, netip.Addr{}, start); ok {
 			t.Errorf("%+v is answered by %+v", other, base)
 		}
 	}
@@ -103,9 +104,11 @@ func TestCacheKeys(t *testing.T) {
 
 // TestCacheBounds fills a cache beyond its bounds: what was used least recently goes.
 func TestCacheBounds(t *testing.T) {
-	put := func(c *Cache, i int) { c.Put(key(fmt.Sprintf("h%d.example.net.", i), dns.TypeA), said(t, v4), start) }
+	put := func(c *Cache, i int) {
+		c.Put(key(fmt.Sprintf("h%d.example.net.", i), dns.TypeA), netip.Addr{}, said(t, v4), start)
+	}
 	has := func(c *Cache, i int) bool {
-		_, ok := c.Get(key(fmt.Sprintf("h%d.example.net.", i), dns.TypeA), start)
+		_, ok := c.Get(key(fmt.Sprintf("h%d.example.net.", i), dns.TypeA), netip.Addr{}, start)
 		return ok
 	}
 	l := roomy()
@@ -138,6 +141,66 @@ func TestCacheBounds(t *testing.T) {
 	c.SetLimits(l)
 	if put(c, 5); c.Len() != 0 {
 		t.Error("a cache that is switched off")
+	}
+}
+
+// TestCacheOwners: who fills the cache pushes out his own, and not what others ask for too.
+func TestCacheOwners(t *testing.T) {
+	a, b := network(1), network(2)
+	at := func(i int) Ask { return key(fmt.Sprintf("h%d.example.net.", i), dns.TypeA) }
+	l := roomy()
+	l.Entries = 80
+	c := NewCache(l)
+	put := func(from netip.Addr, numbers ...int) {
+		for _, i := range numbers {
+			c.Put(at(i), from, said(t, v4), start)
+		}
+	}
+	has := func(i int) bool { return c.entries[at(i)] != nil }
+	put(b, 0, 1, 2)
+	put(a, 3)
+	if _, ok := c.Get(at(3), b, start); !ok || c.owners[a] != nil {
+		t.Error("what two ask for is one's own")
+	}
+	put(netip.Addr{}, 4)
+	for i := range 1000 {
+		put(a, 100+i)
+	}
+	if c.Len() != 80 {
+		t.Errorf("%d entries", c.Len())
+	}
+	for i := range 5 {
+		if !has(i) {
+			t.Errorf("%d has gone", i)
+		}
+	}
+	if _, ok := c.Get(at(1099), a, start); !ok {
+		t.Error("what came last is not there")
+	}
+	// Of its own, the least recently used goes.
+	if _, ok := c.Get(at(1025), a, start); !ok || !has(1026) {
+		t.Fatal("gone already")
+	}
+	put(a, 2000)
+	if !has(1025) || has(1026) {
+		t.Error("the wrong one went")
+	}
+	// A client within its share has room: the oldest of all goes.
+	if put(b, 3000); !has(3000) || has(0) {
+		t.Error("the oldest stays")
+	}
+	// The same by bytes.
+	l.Entries, l.Bytes = 1000, c.Bytes()
+	c.SetLimits(l)
+	put(a, 4000, 4001, 4002)
+	if !has(1) || !has(2) || !has(3) || !has(4) || !has(3000) {
+		t.Error("bytes of one pushed out those of others")
+	}
+	for i := range 5000 { // all are too old
+		c.Get(at(i), a, start.Add(time.Hour))
+	}
+	if c.Len() != 0 || c.Bytes() != 0 || len(c.owners) != 0 || c.used.Len() != 0 {
+		t.Errorf("%d entries, %d bytes, %d owners are left", c.Len(), c.Bytes(), len(c.owners))
 	}
 }
 

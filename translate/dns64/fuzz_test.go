@@ -48,8 +48,8 @@ func FuzzQuery(f *testing.F) {
 				if r.Msg.Unpack(upstream) != nil {
 					r.Msg = nil
 				}
-				cache.Put(a, r, start)
-				if kept, ok := cache.Get(a, start.Add(time.Second)); ok {
+				cache.Put(a, netip.Addr{}, r, start)
+				if kept, ok := cache.Get(a, netip.Addr{}, start.Add(time.Second)); ok {
 					r = kept
 				}
 				l.Take(r)

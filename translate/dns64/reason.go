@@ -13,12 +13,14 @@ const (
 	ReasonResponse          // a response, which would make a loop
 	ReasonClient            // not one of the clients; told by REFUSED
 	ReasonRate              // the client's rate is used up
+	ReasonRefusals          // strangers have been refused often enough
 	ReasonOpcode            // no query but an update or the like; told by NOTIMP
 	ReasonQuestions         // not one question alone; told by FORMERR
 	ReasonVersion           // another version of EDNS; told by BADVERS
 	ReasonType              // a zone transfer or a pseudo type; told by REFUSED
 	ReasonRecursion         // no recursion is wanted, and nothing else is done; told by REFUSED
-	ReasonBusy              // too many queries wait for upstreams; told by SERVFAIL
+	ReasonBusy              // too many queries wait for upstreams, and most are this client's; told by SERVFAIL
+	ReasonShare             // the client has its share of the queries that wait; told by SERVFAIL
 	ReasonUnpackable        // an upstream's answer cannot be packed; told by SERVFAIL
 	NumReasons
 )
@@ -27,7 +29,7 @@ var reasonNames = [NumReasons]string{
 	ReasonNone: "none", ReasonNoPort: "no_port", ReasonMalformed: "malformed", ReasonResponse: "response",
 	ReasonClient: "client_refused", ReasonRate: "rate_limited", ReasonOpcode: "opcode", ReasonQuestions: "not_one_question",
 	ReasonVersion: "edns_version", ReasonType: "type_refused", ReasonRecursion: "no_recursion", ReasonBusy: "busy",
-	ReasonUnpackable: "unpackable",
+	ReasonUnpackable: "unpackable", ReasonRefusals: "refusals_limited", ReasonShare: "client_share",
 }
 
 // String returns the reason as it stands in metrics.

@@ -48,6 +48,9 @@ type Settings struct {
 	Exclude []netip.Prefix
 	// Clients are those who are answered.
 	Clients []netip.Prefix
+	// ClientLength is how many bits of an IPv6 address tell one client from another; 0 is
+	// DefaultClientLength. Of IPv4, each address is one.
+	ClientLength int
 	// NoSynthesis are clients that get what the upstream says: hosts with IPv4 of
 	// their own.
 	NoSynthesis []netip.Prefix
@@ -69,16 +72,24 @@ type Policy struct {
 	noSynthesis []netip.Prefix
 	ptrName     string
 	maxUDP      int
+
+	clientLength int
 }
 
 // New checks settings.
 func New(s Settings) (*Policy, error) {
 	p := &Policy{
 		exclude: s.Exclude, clients: s.Clients, noSynthesis: s.NoSynthesis,
-		maxUDP: s.MaxUDP,
+		maxUDP: s.MaxUDP, clientLength: s.ClientLength,
 	}
 	if len(s.Clients) == 0 {
 		return nil, errors.New("nobody may use this DNS64; list its clients")
+	}
+	if p.clientLength == 0 {
+		p.clientLength = DefaultClientLength
+	}
+	if p.clientLength < 1 || p.clientLength > 128 {
+		return nil, fmt.Errorf("a client cannot be a prefix of %d bits; write 1 to 128", s.ClientLength)
 	}
 	if p.maxUDP == 0 {
 		p.maxUDP = DefaultUDP

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -35,11 +34,10 @@ type Instance struct {
 	counters counters
 	policy   atomic.Pointer[dns64.Policy]
 	resolver resolver
-	limit    rateLimit
-	idle     atomic.Int64 // how long a connection may be silent, in nanoseconds
-	streams  streams
-	waiting  atomic.Int64   // queries for which upstreams are asked
-	most     atomic.Int64   // of waiting
+	rates    rates
+	idle     atomic.Int64   // how long a connection may be silent, in nanoseconds
+	streams  places         // connections over TCP
+	queries  places         // those for which upstreams are asked
 	pending  sync.WaitGroup // goroutines beside the loops
 
 	mu      sync.Mutex // guards what follows
@@ -54,27 +52,26 @@ func New(cfg config.DNS64, log *slog.Logger) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	sources, err := ratelimit.NewPerSource(rate(&cfg), ratelimit.DefaultBuckets, rand.Reader)
+	limit, err := dns64.NewRates(rate(&cfg), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
 	i := &Instance{name: cfg.Name, log: log, ready: make(chan struct{}), cfg: cfg}
-	i.limit.sources = sources
+	i.rates.rates = limit
+	i.queries.shares, i.streams.shares = dns64.NewShares(cfg.MaxQueries), dns64.NewShares(cfg.MaxConnections)
 	i.resolver = resolver{
-		counters: &i.counters, cache: dns64.NewCache(limits(&cfg)), waiting: map[dns64.Ask]*flight{},
+		counters: &i.counters, background: i.background, cache: dns64.NewCache(limits(&cfg)), waiting: map[dns64.Ask]*flight{},
 		servers: newUpstreams(&cfg, log),
 	}
 	i.policy.Store(policy)
 	i.idle.Store(int64(cfg.IdleTimeout))
-	i.most.Store(int64(cfg.MaxQueries))
-	i.streams.set(cfg.MaxConnections)
 	return i, nil
 }
 
 func newPolicy(cfg *config.DNS64) (*dns64.Policy, error) {
 	s := dns64.Settings{
 		Prefixes: cfg.Prefixes, Exclude: cfg.Exclude, Clients: cfg.Clients, NoSynthesis: cfg.NoSynthesisFor,
-		PTRName: cfg.PTRName, MaxUDP: cfg.UDPSize,
+		PTRName: cfg.PTRName, MaxUDP: cfg.UDPSize, ClientLength: cfg.ClientLength,
 	}
 	for _, r := range cfg.Ranges {
 		s.Ranges = append(s.Ranges, dns64.Range{IPv4: r.IPv4, Prefix: r.Prefix})
@@ -91,18 +88,6 @@ func limits(cfg *config.DNS64) dns64.Limits {
 		Entries: cfg.CacheEntries, Bytes: cfg.CacheBytes,
 		MaxTTL: cfg.CacheMaxTTL, MaxNegativeTTL: cfg.CacheNegativeTTL,
 	}
-}
-
-// rateLimit bounds what each client may ask.
-type rateLimit struct {
-	mu      sync.Mutex
-	sources *ratelimit.PerSource
-}
-
-func (r *rateLimit) allow(from netip.Addr) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.sources.Allow(from, time.Now())
 }
 
 // Name implements [role.Instance].
@@ -169,8 +154,9 @@ func (i *Instance) stop() {
 // in a goroutine of its own, which send then is called from.
 func (i *Instance) handle(ctx context.Context, raw []byte, from netip.AddrPort, stream bool, send func([]byte), background func(func())) {
 	policy := i.policy.Load()
-	if !i.limit.allow(from.Addr().Unmap()) {
-		i.counters.drop(dns64.ReasonRate)
+	client, known := policy.Client(from.Addr())
+	if reason := i.rates.admit(client, known); reason != dns64.ReasonNone {
+		i.counters.drop(reason)
 		return
 	}
 	query, reply, reason := policy.Admit(raw, from, stream)
@@ -182,33 +168,42 @@ func (i *Instance) handle(ctx context.Context, raw []byte, from netip.AddrPort, 
 		return
 	}
 	lookup := policy.Begin(&query)
-	if i.advance(lookup) {
+	if i.advance(lookup, client) {
 		i.conclude(&query, lookup, send)
 		return
 	}
-	if i.waiting.Add(1) > i.most.Load() {
-		i.waiting.Add(-1)
-		i.counters.drop(dns64.ReasonBusy)
+	ctx, cancel := context.WithCancelCause(ctx)
+	place, reason := i.queries.enter(client, func(r dns64.Reason) {
+		i.counters.drop(r)
+		cancel(errGaveWay)
+	})
+	if place == nil {
+		cancel(nil)
+		i.counters.drop(reason)
 		i.answer(&query, answer{query.Failure(), nil}, send)
 		return
 	}
 	background(func() {
-		defer i.waiting.Add(-1)
-		i.finish(ctx, &query, lookup, send)
+		defer cancel(nil)
+		defer i.queries.leave(place)
+		i.finish(ctx, client, &query, lookup, send)
 	})
 }
+
+// errGaveWay ends a query whose place another client's has taken.
+var errGaveWay = errors.New("the place was needed for another client")
 
 // background runs what waits for an upstream, whose number handle bounds.
 func (i *Instance) background(f func()) { i.pending.Go(f) }
 
 // advance goes on by the cache alone, and tells whether that was enough.
-func (i *Instance) advance(l *dns64.Lookup) bool {
+func (i *Instance) advance(l *dns64.Lookup, client netip.Addr) bool {
 	for {
 		ask, more := l.Next()
 		if !more {
 			return true
 		}
-		result, ok := i.resolver.cached(ask)
+		result, ok := i.resolver.cached(ask, client)
 		if !ok {
 			return false
 		}
@@ -217,10 +212,14 @@ func (i *Instance) advance(l *dns64.Lookup) bool {
 }
 
 // finish goes on by the upstreams.
-func (i *Instance) finish(ctx context.Context, q *dns64.Query, l *dns64.Lookup, send func([]byte)) {
-	for !i.advance(l) {
+func (i *Instance) finish(ctx context.Context, client netip.Addr, q *dns64.Query, l *dns64.Lookup, send func([]byte)) {
+	for !i.advance(l, client) {
 		ask, _ := l.Next()
-		result := i.resolver.ask(ctx, ask)
+		result := i.resolver.ask(ctx, ask, client)
+		if errors.Is(context.Cause(ctx), errGaveWay) {
+			i.answer(q, answer{q.Failure(), nil}, send)
+			return
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -265,11 +264,9 @@ func (i *Instance) apply(want config.DNS64, policy *dns64.Policy) (others bool) 
 	i.cfg = want
 	i.policy.Store(policy)
 	i.idle.Store(int64(want.IdleTimeout))
-	i.most.Store(int64(want.MaxQueries))
-	i.streams.set(want.MaxConnections)
-	i.limit.mu.Lock()
-	i.limit.sources.SetLimit(rate(&want))
-	i.limit.mu.Unlock()
+	i.queries.setLimit(want.MaxQueries)
+	i.streams.setLimit(want.MaxConnections)
+	i.rates.setLimit(rate(&want))
 	i.resolver.mu.Lock()
 	defer i.resolver.mu.Unlock()
 	i.resolver.cache.SetLimits(limits(&want))
@@ -315,7 +312,7 @@ func (i *Instance) Status() any {
 	r := &i.resolver
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s.CacheEntries, s.CacheBytes, s.Waiting = r.cache.Len(), r.cache.Bytes(), int(i.waiting.Load())
+	s.CacheEntries, s.CacheBytes, s.Waiting = r.cache.Len(), r.cache.Bytes(), i.queries.count()
 	s.Upstreams = r.servers.status()
 	return s
 }
@@ -328,7 +325,7 @@ func (i *Instance) Collect(emit func(role.Metric)) {
 	defer r.mu.Unlock()
 	emit(role.Level("cache_entries", "Answers in the cache.", float64(r.cache.Len())))
 	emit(role.Level("cache_bytes", "Memory that the cache takes.", float64(r.cache.Bytes())))
-	emit(role.Level("waiting", "Queries for which upstreams are asked.", float64(i.waiting.Load())))
+	emit(role.Level("waiting", "Queries for which upstreams are asked.", float64(i.queries.count())))
 	emit(role.Level("connections", "Connections over TCP.", float64(i.streams.count())))
 	r.servers.collect(emit)
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/translate/dns64"
 )
 
@@ -48,6 +49,7 @@ func open(listen []netip.AddrPort) (opened socketList, err error) {
 			return opened, explain("UDP", "-u", at, err)
 		}
 		opened = append(opened, s)
+		port.WidenReadBuffer(s.udp) // one client's burst must not cost another's query
 		if err = tellDestinations(s.udp); err != nil {
 			return opened, err
 		}

@@ -4,6 +4,7 @@ package run
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -13,7 +14,8 @@ import (
 // resolver answers questions by the cache or by the upstreams, and asks these only once
 // for what several clients want at one time.
 type resolver struct {
-	counters *counters
+	counters   *counters
+	background func(func()) // runs what Run waits for
 
 	mu      sync.Mutex // guards what follows
 	cache   *dns64.Cache
@@ -21,16 +23,20 @@ type resolver struct {
 	servers *upstreams
 }
 
-// flight is a question that upstreams have not answered yet.
+// flight is a question that upstreams have not answered yet. It goes on while anybody
+// waits, whoever asked first.
 type flight struct {
-	done   chan struct{}
-	result dns64.Result // once done is closed
+	done    chan struct{}
+	result  dns64.Result // once done is closed
+	cancel  context.CancelFunc
+	waiters int        // guarded by the resolver's mutex, as what follows
+	client  netip.Addr // that asked; not valid: several
 }
 
 // cached answers by the cache alone.
-func (r *resolver) cached(a dns64.Ask) (dns64.Result, bool) {
+func (r *resolver) cached(a dns64.Ask, client netip.Addr) (dns64.Result, bool) {
 	r.mu.Lock()
-	result, ok := r.cache.Get(a, time.Now())
+	result, ok := r.cache.Get(a, client, time.Now())
 	r.mu.Unlock()
 	if ok {
 		r.counters.hits.Add(1)
@@ -38,34 +44,65 @@ func (r *resolver) cached(a dns64.Ask) (dns64.Result, bool) {
 	return result, ok
 }
 
-// ask answers by the upstreams.
-func (r *resolver) ask(ctx context.Context, a dns64.Ask) dns64.Result {
-	r.mu.Lock()
-	if f := r.waiting[a]; f != nil {
-		r.mu.Unlock()
-		r.counters.merged.Add(1)
-		select {
-		case <-f.done:
-		case <-ctx.Done():
-			return dns64.Result{}
-		}
+// ask answers by the upstreams, unless ctx is done before. The question itself ends with
+// the last who waits for it.
+func (r *resolver) ask(ctx context.Context, a dns64.Ask, client netip.Addr) dns64.Result {
+	f := r.join(a, client)
+	defer r.part(a, f)
+	select {
+	case <-f.done:
 		return f.copy()
+	case <-ctx.Done():
+		return dns64.Result{}
 	}
-	f := &flight{done: make(chan struct{})}
+}
+
+// join waits for a question with those who asked it already, or asks it.
+func (r *resolver) join(a dns64.Ask, client netip.Addr) *flight {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if f := r.waiting[a]; f != nil {
+		r.counters.merged.Add(1)
+		f.waiters++
+		if f.client != client {
+			f.client = netip.Addr{}
+		}
+		return f
+	}
+	r.counters.misses.Add(1)
+	ctx, cancel := context.WithCancel(context.Background())
+	f := &flight{done: make(chan struct{}), cancel: cancel, waiters: 1, client: client}
 	r.waiting[a] = f
 	servers := r.servers
-	r.mu.Unlock()
+	r.background(func() { r.fly(ctx, a, f, servers) })
+	return f
+}
 
-	r.counters.misses.Add(1)
+// fly asks the upstreams.
+func (r *resolver) fly(ctx context.Context, a dns64.Ask, f *flight, servers *upstreams) {
 	f.result = servers.ask(ctx, a)
 	r.mu.Lock()
-	delete(r.waiting, a)
-	if ctx.Err() == nil && servers == r.servers {
-		r.cache.Put(a, f.result, time.Now())
+	defer r.mu.Unlock()
+	if r.waiting[a] == f { // else nobody waited any more
+		delete(r.waiting, a)
+		if servers == r.servers {
+			r.cache.Put(a, f.client, f.result, time.Now())
+		}
 	}
-	r.mu.Unlock()
 	close(f.done)
-	return f.copy()
+}
+
+// part ends the wait of one for a question.
+func (r *resolver) part(a dns64.Ask, f *flight) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if f.waiters--; f.waiters > 0 {
+		return
+	}
+	f.cancel()
+	if r.waiting[a] == f {
+		delete(r.waiting, a)
+	}
 }
 
 // copy returns the result for one of those who wait: each makes an answer of it.

@@ -133,6 +133,12 @@ type rig struct {
 // be; one that is not there is known by the kernel's word.
 func serve(t *testing.T, change func(*config.DNS64), upstreams ...netip.AddrPort) *rig {
 	t.Helper()
+	return serveIn(t, func(run func() error) error { return run() }, change, upstreams...)
+}
+
+// serveIn is serve with the sockets for clients elsewhere: within runs what opens them.
+func serveIn(t *testing.T, within func(func() error) error, change func(*config.DNS64), upstreams ...netip.AddrPort) *rig {
+	t.Helper()
 	cfg := config.DefaultDNS64()
 	cfg.Listen = []netip.AddrPort{free(t)}
 	cfg.Upstreams, cfg.Clients = upstreams, []netip.Prefix{loopbacks}
@@ -148,7 +154,7 @@ func serve(t *testing.T, change func(*config.DNS64), upstreams ...netip.AddrPort
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- i.Run(ctx) }()
+	go func() { ended <- within(func() error { return i.Run(ctx) }) }()
 	select {
 	case <-i.Ready():
 	case err := <-ended:

@@ -12,123 +12,19 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/isthmus-net/isthmus/translate/dns64"
 )
 
 const (
 	// pipeline bounds the queries of one connection that wait at a time (RFC 7766
 	// section 6.2.1.1).
 	pipeline = 32
-	// shareOfOne is which part of all connections one client may have.
-	shareOfOne = 8
-	// leastIdle is how long a connection is never closed for another.
-	leastIdle = time.Second
 	// shortage is how long nobody is let in when the host has no room for connections.
 	shortage = 50 * time.Millisecond
 	// sendTimeout is how long a client may take to read an answer.
 	sendTimeout = 5 * time.Second
 )
-
-// streams are the TCP connections, in all and by client: an IPv4 address or an IPv6 /64, in
-// which a host can take any address.
-type streams struct {
-	mu    sync.Mutex
-	limit int
-	open  map[*stream]bool
-	by    map[netip.Prefix]int
-}
-
-// stream is one connection.
-type stream struct {
-	conn   *net.TCPConn
-	client netip.Prefix
-	heard  time.Time // when it was made, or its last query came
-}
-
-const (
-	clientBits4 = 32
-	clientBits6 = 64
-)
-
-// clientOf returns whose connection it is.
-func clientOf(from netip.Addr) netip.Prefix {
-	from = from.Unmap().WithZone("")
-	bits := clientBits6
-	if from.Is4() {
-		bits = clientBits4
-	}
-	return netip.PrefixFrom(from, bits).Masked()
-}
-
-func (s *streams) set(limit int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.limit = limit
-	if s.by == nil {
-		s.open, s.by = make(map[*stream]bool), make(map[netip.Prefix]int)
-	}
-}
-
-func (s *streams) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.open)
-}
-
-// enter takes a place for a connection; nil if there is none. Where all are taken, the
-// connection goes that has been silent longest (RFC 7766 section 6.2.3): of the same
-// client, if that one has its share. closed tells that one went.
-func (s *streams) enter(conn *net.TCPConn, from netip.Addr, now time.Time) (one *stream, closed bool) {
-	one = &stream{conn, clientOf(from), now}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	share := s.by[one.client] >= max(s.limit/shareOfOne, 1)
-	if share || len(s.open) >= s.limit {
-		idlest := s.idlest(func(o *stream) bool { return !share || o.client == one.client })
-		if idlest == nil || now.Sub(idlest.heard) < leastIdle {
-			return nil, false
-		}
-		s.remove(idlest)
-		_ = idlest.conn.Close()
-		closed = true
-	}
-	s.open[one] = true
-	s.by[one.client]++
-	return one, closed
-}
-
-// idlest returns which of some connections has been silent longest; s.mu is held.
-func (s *streams) idlest(among func(*stream) bool) (found *stream) {
-	for one := range s.open {
-		if among(one) && (found == nil || one.heard.Before(found.heard)) {
-			found = one
-		}
-	}
-	return found
-}
-
-// asked notes that a query came.
-func (s *streams) asked(one *stream, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	one.heard = now
-}
-
-func (s *streams) leave(one *stream) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.remove(one)
-}
-
-// remove gives a place back, once; s.mu is held.
-func (s *streams) remove(one *stream) {
-	if !s.open[one] {
-		return
-	}
-	delete(s.open, one)
-	if s.by[one.client]--; s.by[one.client] == 0 {
-		delete(s.by, one.client)
-	}
-}
 
 // serveTCP takes connections until the socket is closed.
 func (i *Instance) serveTCP(ctx context.Context, listener *net.TCPListener) error {
@@ -146,22 +42,35 @@ func (i *Instance) serveTCP(ctx context.Context, listener *net.TCPListener) erro
 			return fmt.Errorf("cannot take connections on %s: %w", listener.Addr(), err)
 		}
 		from := conn.RemoteAddr().(*net.TCPAddr).AddrPort()
-		one, closed := i.streams.enter(conn, from.Addr(), time.Now())
-		if closed || one == nil {
-			i.counters.connectionsRefused.Add(1)
+		if one := i.enterStream(conn, from.Addr()); one != nil {
+			i.pending.Go(func() { i.serveStream(ctx, conn, one, from) })
 		}
-		if one == nil {
-			_ = conn.Close()
-			continue
-		}
-		i.pending.Go(func() { i.serveStream(ctx, one, from) })
 	}
+}
+
+// enterStream takes a place for a connection, or closes it. Where all are taken, one goes
+// of the client that has most, that which has been silent longest (RFC 7766 section
+// 6.2.3). Strangers have the share of one client together: their word is all that is
+// heard.
+func (i *Instance) enterStream(conn *net.TCPConn, from netip.Addr) *dns64.Place {
+	client, known := i.policy.Load().Client(from)
+	if !known {
+		client = netip.Addr{}
+	}
+	refuse := func(dns64.Reason) {
+		i.counters.connectionsRefused.Add(1)
+		_ = conn.Close()
+	}
+	one, reason := i.streams.enter(client, refuse)
+	if one == nil {
+		refuse(reason)
+	}
+	return one
 }
 
 // serveStream answers the queries of one connection (RFC 7766), each when its answer is
 // there.
-func (i *Instance) serveStream(ctx context.Context, one *stream, from netip.AddrPort) {
-	conn := one.conn
+func (i *Instance) serveStream(ctx context.Context, conn *net.TCPConn, one *dns64.Place, from netip.AddrPort) {
 	defer i.streams.leave(one)
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
@@ -197,7 +106,7 @@ func (i *Instance) serveStream(ctx context.Context, one *stream, from netip.Addr
 			return
 		}
 		i.counters.tcp.Add(1)
-		i.streams.asked(one, time.Now())
+		i.streams.use(one)
 		i.handle(ctx, raw, from, true, send, background)
 	}
 }

@@ -3,7 +3,6 @@
 package run
 
 import (
-	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -11,41 +10,6 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config"
 )
-
-// TestIdleStreamsGiveWay fills all places by silent connections of many addresses of one
-// /64: a newcomer takes the place of the one that is silent longest, not of one that asks.
-func TestIdleStreamsGiveWay(t *testing.T) {
-	var s streams
-	s.set(16)
-	now := time.Unix(1000, 0)
-	enter := func(from string, at time.Time) *stream {
-		one, _ := s.enter(new(net.TCPConn), netip.MustParseAddr(from), at)
-		return one
-	}
-	first, second := enter("2001:db8:1::1", now), enter("2001:db8:1::2", now.Add(time.Millisecond))
-	if first == nil || second == nil {
-		t.Fatal("no places")
-	}
-	if enter("2001:db8:1::3", now.Add(leastIdle/2)) != nil {
-		t.Error("a third place for one /64, whose connections are young")
-	}
-	s.asked(first, now.Add(leastIdle))
-	if enter("2001:db8:1::3", now.Add(2*leastIdle)) == nil || !s.open[first] || s.open[second] {
-		t.Error("the silent one stays")
-	}
-	s.leave(second) // it hears of it later
-	if s.count() != 2 || s.by[first.client] != 2 {
-		t.Errorf("%d connections, %v", s.count(), s.by)
-	}
-	for i := range 14 {
-		if enter(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}).String(), now.Add(3*leastIdle)) == nil {
-			t.Fatal("no place for another client")
-		}
-	}
-	if enter("::ffff:192.0.2.99", now.Add(3*leastIdle)) == nil || s.open[first] || s.count() != 16 {
-		t.Error("all are taken, and the silent one stays")
-	}
-}
 
 // TestSilence: a name server that seems silent again and again is told of once a minute,
 // and when it is well again only if it was told that it was not.
