@@ -37,6 +37,9 @@ func TestCacheLife(t *testing.T) {
 		{"no data for longer than the limit", "authority\nexample.net. 7200 IN SOA ns.example.net. h.example.net. 1 2 3 4 7200", 10 * time.Minute},
 		{"no data without an SOA", "ok", 0},
 		{"a chain that leads to no data", "host.example.net. 50 IN CNAME a.example.net.\n" + soa300, 50 * time.Second},
+		{"data cut off", "truncated\n" + v4, 0},
+		{"a cut answer without data", "truncated\n" + soa300, 0},
+		{"a cut failure", "truncated\nSERVFAIL", 0},
 		{"a failure", "SERVFAIL", failureTime},
 		{"silence", "", failureTime},
 	} {

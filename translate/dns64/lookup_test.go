@@ -97,6 +97,8 @@ func said(t testing.TB, text string) Result {
 			r.Trusted = true
 		case "authentic":
 			r.Msg.AuthenticatedData = true
+		case "truncated":
+			r.Msg.Truncated = true
 		case "bogus":
 			r.Msg.SetEdns0(1232, true)
 			r.Msg.IsEdns0().Option = []dns.EDNS0{&dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeDNSBogus}}
@@ -403,6 +405,12 @@ func TestLookup(t *testing.T) {
 			}
 			if got.Id != 0x1234 || !got.Response || !got.RecursionAvailable || got.Truncated || !slices.Equal(got.Question, q.Msg.Question) {
 				t.Errorf("header or question: %s", got)
+			}
+			// RFC 4035 sections 3.2.1 and 3.2.2: DO and CD of the query stand in the answer.
+			opt := got.IsEdns0()
+			if got.CheckingDisabled != q.Msg.CheckingDisabled || !got.RecursionDesired || (opt != nil) != (q.opt != nil) ||
+				opt != nil && (opt.Do() != q.do() || opt.UDPSize() != DefaultUDP || opt.Version() != 0) {
+				t.Errorf("bits of the query do not come back: %s", got)
 			}
 			for section, pair := range map[string][2][]string{
 				"answer": {tt.answer, lines(got.Answer)}, "authority": {tt.ns, lines(got.Ns)}, "additional": {tt.extra, lines(got.Extra)},
