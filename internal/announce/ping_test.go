@@ -4,12 +4,16 @@ package announce
 
 import (
 	"context"
+	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/testutil"
@@ -42,6 +46,55 @@ func TestPing(t *testing.T) {
 				err := ping(ctx, netip.MustParseAddr(tt.to))
 				if (err == nil) != (tt.problem == "") || err != nil && !strings.HasPrefix(err.Error(), tt.problem) {
 					t.Errorf("error %v, want %q", err, tt.problem)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// TestAnswered: only a reply with the nonce is one.
+func TestAnswered(t *testing.T) {
+	ns := testutil.NewNetns(t)
+	nonce, other := []byte("0123456789abcdef"), []byte("0123456789abcdeF")
+	echo := func(of icmp.Type, data []byte) icmp.Message {
+		return icmp.Message{Type: of, Body: &icmp.Echo{Data: data}}
+	}
+	const reply = ipv4.ICMPTypeEchoReply
+	for _, tt := range []struct {
+		name  string
+		heard []icmp.Message
+		want  bool
+	}{
+		{"the reply", []icmp.Message{echo(reply, nonce)}, true},
+		{"a reply to somebody else", []icmp.Message{echo(reply, other)}, false},
+		{"a reply that begins alike", []icmp.Message{echo(reply, append(nonce[:16:16], 'x'))}, false},
+		{"a reply without data", []icmp.Message{echo(reply, nil)}, false},
+		{"the request, which a raw socket hears", []icmp.Message{echo(ipv4.ICMPTypeEcho, nonce)}, false},
+		{"an error", []icmp.Message{{Type: ipv4.ICMPTypeDestinationUnreachable, Body: &icmp.DstUnreach{Data: nonce}}}, false},
+		{"the reply behind others", []icmp.Message{echo(ipv4.ICMPTypeEcho, nonce), echo(reply, other), echo(reply, nonce)}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ns.Do(t, func() error {
+				if err := os.WriteFile("/proc/sys/net/ipv4/icmp_echo_ignore_all", []byte("1"), 0); err != nil {
+					return err
+				}
+				conn, err := icmp.ListenPacket("ip4:icmp", "127.0.0.1")
+				if err != nil {
+					return err
+				}
+				defer conn.Close()
+				for _, m := range tt.heard {
+					b, err := m.Marshal(nil)
+					if err != nil {
+						return err
+					}
+					if _, err := conn.WriteTo(b, &net.IPAddr{IP: net.IPv4(127, 0, 0, 1)}); err != nil {
+						return err
+					}
+				}
+				if got := answered(&icmpConn{PacketConn: conn}, make([]byte, 1500), 1, reply, nonce); got != tt.want {
+					t.Errorf("answered %v", got)
 				}
 				return nil
 			})
