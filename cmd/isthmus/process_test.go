@@ -28,7 +28,11 @@ import (
 const asProgram = "ISTHMUS_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
+	switch os.Getenv(asProgram) {
+	case "":
+	case asStopping:
+		neverStops()
+	default:
 		main()
 	}
 	os.Exit(testutil.PrivateMounts(m))

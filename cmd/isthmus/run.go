@@ -61,11 +61,13 @@ func serve(settings *config.Config, path string, load func() (*config.Config, er
 	return daemon.New(options).Run(ctx)
 }
 
-// untilSignal returns a context that the first signal to stop ends. From then on a
-// signal has its usual effect.
+// untilSignal returns a context that the first signal to stop ends. A second one has
+// its usual effect, however soon it comes: it is handed on, for until the first is
+// given up again both may be on their way here.
 func untilSignal(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
-	signals := make(chan os.Signal, 1)
+	ended, end := context.WithCancel(context.WithoutCancel(parent))
+	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGUSR2)
 	go func() {
 		defer signal.Stop(signals)
@@ -75,10 +77,17 @@ func untilSignal(parent context.Context) (context.Context, context.CancelFunc) {
 				cancel(role.ErrLeave)
 			}
 			cancel(nil)
-		case <-ctx.Done():
+		case <-ended.Done():
+			return
+		}
+		select {
+		case s := <-signals:
+			signal.Stop(signals)
+			_ = syscall.Kill(os.Getpid(), s.(syscall.Signal))
+		case <-ended.Done():
 		}
 	}()
-	return ctx, func() { cancel(nil) }
+	return ctx, func() { cancel(nil); end() }
 }
 
 // settings returns the configuration and the file from which it came.
