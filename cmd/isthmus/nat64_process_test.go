@@ -21,8 +21,8 @@ import (
 
 // gate is a NAT64 gateway between an IPv6 host and an IPv4 host.
 type gate struct {
-	gateway   *testutil.Netns
-	six, four *net.UDPConn
+	gateway, sixNS, fourNS *testutil.Netns
+	six, four              *net.UDPConn
 }
 
 var (
@@ -33,8 +33,8 @@ var (
 
 func newGate(t *testing.T) *gate {
 	t.Helper()
-	g := &gate{gateway: testutil.NewNetns(t)}
 	four, six := testutil.NewNetns(t), testutil.NewNetns(t)
+	g := &gate{gateway: testutil.NewNetns(t), sixNS: six, fourNS: four}
 	joined(t, g.gateway, four, "v4", "192.0.2.3/24", "192.0.2.7/24")
 	joined(t, g.gateway, six, "v6", "2001:db8:1::1/64", "2001:db8:1::2/64")
 	g.gateway.Do(t, func() error {

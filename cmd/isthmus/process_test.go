@@ -21,6 +21,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/internal/testutil/service"
 )
 
 // asProgram makes the test binary behave as isthmus, so that tests start the
@@ -28,6 +29,7 @@ import (
 const asProgram = "ISTHMUS_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
+	service.Enter()
 	switch os.Getenv(asProgram) {
 	case "":
 	case asStopping:
@@ -44,12 +46,17 @@ type manager struct{ conn *net.UnixConn }
 func newManager(t *testing.T) (m manager, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "notify")
+	return listenManager(t, path), path
+}
+
+func listenManager(t *testing.T, path string) manager {
+	t.Helper()
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return manager{conn}, path
+	return manager{conn}
 }
 
 // expect waits for a state.
@@ -163,6 +170,27 @@ func qualified(t *testing.T, asked *control.Client, p *process) control.Status {
 	}
 }
 
+// addresses gives a device more addresses.
+func addresses(t *testing.T, ns *testutil.Netns, device string, list ...string) {
+	t.Helper()
+	ns.Do(t, func() error {
+		link, err := netlink.LinkByName(device)
+		if err != nil {
+			return err
+		}
+		for _, address := range list {
+			parsed, err := netlink.ParseAddr(address)
+			if err != nil {
+				return err
+			}
+			if err := netlink.AddrAdd(link, parsed); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // TestLife runs all three roles in one process, in one network namespace whose
 // loopback has the addresses of all:
 //
@@ -172,22 +200,7 @@ func qualified(t *testing.T, asked *control.Client, p *process) control.Status {
 // from start over reload to stop, and looks that nothing stays behind.
 func TestLife(t *testing.T) {
 	ns := testutil.NewNetns(t)
-	ns.Do(t, func() error {
-		lo, err := netlink.LinkByName("lo")
-		if err != nil {
-			return err
-		}
-		for _, address := range []string{"192.0.2.1/32", "192.0.2.2/32", "192.0.2.3/32", "192.0.2.9/32"} {
-			parsed, err := netlink.ParseAddr(address)
-			if err != nil {
-				return err
-			}
-			if err := netlink.AddrAdd(lo, parsed); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	addresses(t, ns, "lo", "192.0.2.1/32", "192.0.2.2/32", "192.0.2.3/32", "192.0.2.9/32")
 	socket := filepath.Join(t.TempDir(), "control.sock")
 	settings := func(rate, mtu int) string {
 		return fmt.Sprintf(`
