@@ -13,15 +13,19 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // source is a daemon with one instance named "live".
@@ -250,6 +254,56 @@ func TestListen(t *testing.T) {
 	}
 	if !Alive(path("alive")) || Alive(path("stale")) {
 		t.Error("the living and the dead were mixed up")
+	}
+}
+
+// TestWhoMayChange connects as root and as a user without rights who may use the socket
+// by its group: he may read, and no more.
+func TestWhoMayChange(t *testing.T) {
+	testutil.NeedRoot(t)
+	const nobody, group = 65534, 4242
+	dir := t.TempDir()
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, "socket")
+	listener, err := Listen(path, 0o666, fmt.Sprint(group))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if gid := info.Sys().(*syscall.Stat_t).Gid; gid != group {
+		t.Errorf("the socket has group %d, want %d", gid, group)
+	}
+	runtime.LockOSThread() // and never unlocked: the thread ends with the test
+	become := func(uid uintptr) {
+		t.Helper()
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uid, ^uintptr(0)); errno != 0 {
+			t.Fatal(errno)
+		}
+	}
+	for uid, want := range map[uintptr]bool{0: true, nobody: false} {
+		become(uid)
+		asking, err := net.Dial("unix", path)
+		become(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked, err := listener.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := mayChange(asked); got != want {
+			t.Errorf("user %d may change: %v, want %v", uid, got, want)
+		}
+		asking.Close()
+		asked.Close()
 	}
 }
 
