@@ -137,6 +137,14 @@ func TestFlowsOfOneHash(t *testing.T) {
 		theirs := inward(s.Transport, s.PoolPort, s.PeerPort)
 		theirs.peer, theirs.flags = other.peer, 18
 		r.expect(theirs, NAT64To6Forwarded)
+		// Somebody new, by the binding alone.
+		theirs.z, theirs.flags = 4000, 2
+		r.expect(theirs, NAT64To6Forwarded)
+		k := s.Key4()
+		k.PeerPort = theirs.z
+		if by4 := (state.Session{}); !r.table.Find4(&k, &by4) || by4.Binding != s.Binding {
+			t.Errorf("%s: a newcomer from IPv4 gets %+v", name, by4)
+		}
 	}
 	other := p
 	other.host = stranger

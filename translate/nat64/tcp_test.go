@@ -336,6 +336,7 @@ func TestTCPWithoutSession(t *testing.T) {
 	t.Run("V4 segment with a binding, filtered by address", func(t *testing.T) {
 		k := reach(t, engine(t, func(s *Settings) { s.FilterTCP = AddressDependent }), state.Established)
 		k.refused(pkt{src: other4, dst: poolIP, proto: tcpProto, payload: tcpMsg(81, k.port, flagACK, 0)}, Filtered)
+		k.one(k.in(pkt{src: server4, dst: poolIP, proto: tcpProto, payload: tcpMsg(81, k.port, flagACK, 0)})) // it was met
 	})
 	for name, p := range map[string]pkt{
 		"V6": {src: clientA, dst: other6, proto: tcpProto, payload: tcpMsg(1500, 81, flagACK, 0)},
@@ -361,6 +362,8 @@ func TestTCPFromIPv4(t *testing.T) {
 		k := reach(t, engine(t, func(s *Settings) { s.DropExternalTCP = true }), state.Established)
 		k.refused(pkt{src: other4, dst: poolIP, proto: tcpProto, payload: tcpMsg(81, k.port, flagSYN, 0)}, ExternalTCP)
 		k.refused(pkt{src: other4, dst: poolIP, proto: tcpProto, payload: tcpMsg(81, 5000, flagSYN, 0)}, ExternalTCP)
+		k.refused(pkt{src: server4, dst: poolIP, proto: tcpProto, payload: tcpMsg(81, k.port, flagSYN, 0)}, ExternalTCP) // met, not expected
+		k.refused(pkt{src: other4, dst: poolIP, proto: tcpProto, payload: tcpMsg(81, k.port, flagACK, 0)}, NoSession)
 	})
 	t.Run("address-dependent: another port of a host that was met", func(t *testing.T) {
 		k := reach(t, engine(t, func(s *Settings) { s.FilterTCP = AddressDependent }), state.Established)
