@@ -71,6 +71,12 @@ var rules = []rule{
 		why:  "randomness is an argument, so that a test can repeat a run; a generator of math/rand/v2 seeded from it is fine",
 	},
 	{
+		name: "engines are seeded by the system",
+		from: without(join(runs, edges, daemon), "translate/pref64/run"),
+		to:   []string{"math/rand/..."},
+		why:  "nonces, keys, ports and seeds of hashes keep strangers out, so they come from crypto/rand; the times of router advertisements, which everybody sees, need not",
+	},
+	{
 		name: "pure packages know no plumbing",
 		from: pure,
 		to:   join(runs, plumbs, daemon),
@@ -285,6 +291,7 @@ func TestRulesForbid(t *testing.T) {
 		"pure packages share nothing":      {"teredo/relay", "sync"},
 		"pure packages draw no randomness": {"teredo/client", "crypto/rand"},
 		"pure packages know no plumbing":   {"teredo/client", "internal/config"},
+		"engines are seeded by the system": {"teredo/run", "math/rand/v2"},
 		"leaves stand alone":               {"internal/packet", "teredo"},
 
 		"only what a fast path shares is shared":         {"teredo/client", "sync/atomic"},

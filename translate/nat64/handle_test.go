@@ -60,6 +60,14 @@ func TestWellKnownPrefix(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.refused(pkt{src: "10.1.2.3", dst: poolIP, proto: udpProto, payload: udpMsg(9, 8080, 4)}, Reason(translate.ReasonNonGlobal))
+	// Beside another prefix, which stands for such hosts whatever the client uses.
+	b = engine(t, func(s *Settings) {
+		wellKnown(s)
+		s.Translate.Prefixes = append(s.Translate.Prefixes, prefix6(t, pool6Text))
+	})
+	port := b.openUDP(clientA, 1500, "64:ff9b::8.8.8.8")
+	b.wants(b.in(pkt{src: "10.1.2.3", dst: poolIP, proto: udpProto, payload: udpMsg(9, port, 4)}),
+		pkt{src: "2001:db8:64::10.1.2.3", dst: clientA, hop: 63, proto: udpProto, payload: udpMsg(9, 1500, 4)})
 }
 
 // TestSeveralPrefixes: each session keeps the one that the client chose; a length of all
@@ -71,13 +79,20 @@ func TestSeveralPrefixes(t *testing.T) {
 			s.Translate.Prefixes = append(s.Translate.Prefixes, prefix6(t, p))
 		}
 	})
-	for i, to := range []string{
-		"2001:db8:64::198.51.100.2", "2001:db8:122:344:c6:3364:200:0", "2001:db8:122:c633:64:200::",
-		"2001:db9:c633:6402::", "2001:dba:1c6:3364:2::", "2001:dbb:122:3c6:33:6402::",
+	for i, by := range []struct{ server, other string }{
+		{server6, other6},
+		{"2001:db8:122:344:c6:3364:200:0", "2001:db8:122:344:c6:3364:900:0"},
+		{"2001:db8:122:c633:64:200::", "2001:db8:122:c633:64:900::"},
+		{"2001:db9:c633:6402::", "2001:db9:c633:6409::"},
+		{"2001:dba:1c6:3364:2::", "2001:dba:1c6:3364:9::"},
+		{"2001:dbb:122:3c6:33:6402::", "2001:dbb:122:3c6:33:6409::"},
 	} {
-		port := b.openUDP(clientA, uint16(1500+i), to)
-		b.wants(b.in(pkt{src: server4, dst: poolIP, proto: udpProto, payload: udpMsg(53, port, 4)}),
-			pkt{src: to, dst: clientA, hop: 63, proto: udpProto, payload: udpMsg(53, uint16(1500+i), 4)})
+		port := b.openUDP(clientA, uint16(1500+i), by.server)
+		// A newcomer comes by the prefix that the client has used there.
+		for from4, from6 := range map[string]string{server4: by.server, other4: by.other} {
+			b.wants(b.in(pkt{src: from4, dst: poolIP, proto: udpProto, payload: udpMsg(53, port, 4)}),
+				pkt{src: from6, dst: clientA, hop: 63, proto: udpProto, payload: udpMsg(53, uint16(1500+i), 4)})
+		}
 	}
 	// The same port to the same host by a second prefix is one session on the IPv4 side:
 	// it passes, and answers come by the first prefix.
