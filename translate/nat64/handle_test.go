@@ -185,13 +185,56 @@ func TestErrorLimits(t *testing.T) {
 		b.refused(from("2001:db8:1:3::1"), Protocol)
 		b.one(b.in(pkt{src: clientA, dst: server6, hop: 1, proto: udpProto, payload: udpMsg(1, 2, 3)})) // another class
 	})
-	for class := range numErrorClasses {
-		t.Run(class.String()+" switched off", func(t *testing.T) {
-			b := engine(t, func(s *Settings) { s.Errors.Off[class] = true })
-			if got := len(b.in(bad)); (got == 0) != (class == ErrorProtocol) {
-				t.Errorf("%d packets", got)
+}
+
+// TestErrorsSwitchedOff has each class of errors switched off, and every class provoked: that
+// one is withheld, the others are sent.
+func TestErrorsSwitchedOff(t *testing.T) {
+	one := func(p pkt) func(*bench) { return func(b *bench) { b.in(p) } }
+	provoked := [numErrorClasses]func(*bench){
+		ErrorHopLimit: one(pkt{src: clientA, dst: server6, hop: 1, proto: udpProto, payload: udpMsg(1, 2, 3)}),
+		ErrorTooBig: func(b *bench) {
+			b.path.MTU4 = 1400
+			b.in(pkt{src: clientA, dst: server6, proto: udpProto, payload: udpMsg(1, 2, 1400)})
+		},
+		ErrorParameter:   one(pkt{src: clientA, dst: server6, proto: udpProto, payload: udpMsg(1, 2, 3), first: 43, headers: []byte{17, 0, 0, 1, 0, 0, 0, 0}}),
+		ErrorProhibited:  one(pkt{src: clientA, dst: server6, frag: true, more: true, proto: 60, payload: []byte{17, 0, 1, 4, 0, 0, 0, 0}}),
+		ErrorProtocol:    one(pkt{src: clientA, dst: server6, proto: 132, payload: filling(20)}),
+		ErrorUnreachable: one(pkt{src: server4, dst: poolIP, proto: udpProto, payload: udpMsg(1, 8081, 3)}),
+		ErrorFiltered:    one(pkt{src: server4, dst: poolIP, proto: udpProto, payload: udpMsg(1, 8080, 3)}),
+		ErrorAddress: func(b *bench) {
+			for port := range uint16(2) {
+				b.in(pkt{src: clientB, dst: server6, proto: udpProto, payload: udpMsg(1000+port, 53, 3)})
 			}
-		})
+		},
+		ErrorStoredSYN: func(b *bench) {
+			b.in(synTo(5000))
+			b.pass(7 * time.Second)
+		},
+	}
+	for off := range numErrorClasses {
+		for class, provoke := range provoked {
+			t.Run(off.String()+" off, "+ErrorClass(class).String(), func(t *testing.T) {
+				b := engine(t, func(s *Settings) {
+					clear(s.Errors.Off[:])
+					s.Errors.Off[off] = true
+					s.FilterUDP, s.FilterTCP, s.Limits.ClientSessions = AddressDependent, AddressDependent, 1
+				})
+				if err := b.AddStatic(static(t, "udp", "["+clientB+"]:80", poolIP+":8080")); err != nil {
+					t.Fatal(err)
+				}
+				provoke(b)
+				var sent, withheld [numErrorClasses]uint64
+				if int(off) == class {
+					withheld[class] = 1
+				} else {
+					sent[class] = 1
+				}
+				if got := b.Stats(); got.ErrorsSent != sent || got.ErrorsWithheld != withheld {
+					t.Errorf("sent %v, withheld %v; dropped %v", got.ErrorsSent, got.ErrorsWithheld, b.drops())
+				}
+			})
+		}
 	}
 }
 
