@@ -13,6 +13,8 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/special"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
@@ -245,6 +247,34 @@ func TestNAT64Leaves(t *testing.T) {
 	}
 	if c := w.table.Counts(); c.Sessions != 12 {
 		t.Errorf("%d sessions are there, want the 12 of before", c.Sessions)
+	}
+}
+
+// Special-purpose addresses that are forwarded are no reason to leave a packet, but for
+// the well-known prefix.
+func TestNAT64SpecialAddresses(t *testing.T) {
+	w := newNATWorld(t)
+	udp := usual(state.UDP)
+	w.open(t, udp)
+	for name, ip := range specialPassed(w.packet6(udp, 40), w.packet4(udp, 40)) {
+		for _, at := range hooks {
+			w.translateAt(t, at, w.frame(ip))
+			if c := w.counted(t); c["illegal_address"]+c["well_known_prefix_non_global"] != 0 {
+				t.Errorf("%s, %s: %v", at, name, c)
+			}
+		}
+	}
+	for _, row := range special.IPv4 {
+		for _, a := range testutil.Ends(row.Prefix) {
+			for _, at := range hooks {
+				w.translateAt(t, at, w.frame(to6("64:ff9b::"+a.String())(w.packet6(udp, 40))))
+				c := w.counted(t)
+				left := c["illegal_address"]+c["well_known_prefix_non_global"] != 0
+				if want := !special.Global4(a.As4()) || netip.MustParsePrefix("192.0.0.0/24").Contains(a); left != want {
+					t.Errorf("%s, %s %s by the well-known prefix: %v", at, row.Name, a, c)
+				}
+			}
+		}
 	}
 }
 

@@ -162,6 +162,20 @@ func (w *siitWorld) aim(t *testing.T, ip []byte) []byte {
 	return seal(ip)
 }
 
+// Special-purpose addresses that are forwarded are no reason to leave a packet.
+func TestSIITSpecialAddresses(t *testing.T) {
+	w := newSIITWorld(t)
+	udp := siitUsual(packet.ProtoUDP)
+	for name, ip := range specialPassed(w.packet6(udp, 40), w.packet4(udp, 40)) {
+		for _, at := range hooks {
+			w.translateAt(t, at, w.frame(ip))
+			if c := w.counted(t); c["illegal_address"] != 0 {
+				t.Errorf("%s, %s: %v", at, name, c)
+			}
+		}
+	}
+}
+
 // What the programs do not handle passes as it came, counted by its reason.
 func TestSIITLeaves(t *testing.T) {
 	w := newSIITWorld(t)

@@ -2,7 +2,13 @@
 
 package fastpath_test
 
-import "github.com/isthmus-net/isthmus/internal/packet"
+import (
+	"net/netip"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/special"
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
 
 // leftRow is a packet that programs do not translate.
 type leftRow struct {
@@ -18,7 +24,7 @@ func oddForms(plain func(proto uint8) (six, four []byte)) []leftRow {
 	udp6, udp4 := plain(packet.ProtoUDP)
 	tcp6, tcp4 := plain(packet.ProtoTCP)
 	icmp6, icmp4 := plain(packet.ProtoICMPv6)
-	return []leftRow{
+	return append(specialForms(udp6, udp4), []leftRow{
 		{"version 5", udp6, put(0, 0x50), "odd_length"},
 		{"longer than its frame", udp6, put(4, 0, 41), "odd_length"},
 		{"IPv4 longer than its frame", udp4, header(2, 0, 61), "odd_length"},
@@ -51,5 +57,50 @@ func oddForms(plain func(proto uint8) (six, four []byte)) []leftRow {
 		{"to IPv4 loopback", udp6, to6("2001:db8:64::127.0.0.1"), "illegal_address"},
 		{"from IPv4 broadcast", udp4, from4("255.255.255.255"), "illegal_address"},
 		{"wrong checksum of the header", udp4, put(8, 63), "bad_header_checksum"},
+	}...)
+}
+
+// specialForms are those that have a special-purpose address which is not forwarded
+// (RFC 6890).
+func specialForms(udp6, udp4 []byte) (rows []leftRow) {
+	for _, row := range special.IPv4 {
+		for _, a := range testutil.Ends(row.Prefix) {
+			if !special.Forwarded4(a.As4()) {
+				rows = append(rows,
+					leftRow{"to " + a.String() + ", " + row.Name, udp6, to6("2001:db8:64::" + a.String()), "illegal_address"},
+					leftRow{"from " + a.String() + ", " + row.Name, udp4, from4(a.String()), "illegal_address"})
+			}
+		}
 	}
+	for _, row := range special.IPv6 {
+		for _, a := range testutil.Ends(row.Prefix) {
+			if raw := a.As16(); !special.Forwarded6(&raw) {
+				rows = append(rows, leftRow{"from " + a.String() + ", " + row.Name, udp6, from6(a.String()), "illegal_address"})
+			}
+		}
+	}
+	return rows
+}
+
+// specialPassed are packets with each special-purpose address that is forwarded and that
+// programs know to be so: those of 192.0.0.0/24 are the engine's.
+func specialPassed(udp6, udp4 []byte) (packets map[string][]byte) {
+	packets = make(map[string][]byte)
+	add := func(name string, ip []byte, c change) { packets[name] = c(append([]byte{}, ip...)) }
+	for _, row := range special.IPv4 {
+		for _, a := range testutil.Ends(row.Prefix) {
+			if special.Forwarded4(a.As4()) && !netip.MustParsePrefix("192.0.0.0/24").Contains(a) {
+				add("to "+a.String()+", "+row.Name, udp6, to6("2001:db8:64::"+a.String()))
+				add("from "+a.String()+", "+row.Name, udp4, from4(a.String()))
+			}
+		}
+	}
+	for _, row := range special.IPv6 {
+		for _, a := range testutil.Ends(row.Prefix) {
+			if raw := a.As16(); special.Forwarded6(&raw) {
+				add("from "+a.String()+", "+row.Name, udp6, from6(a.String()))
+			}
+		}
+	}
+	return packets
 }

@@ -5,6 +5,8 @@ package translate
 import (
 	"fmt"
 	"net/netip"
+
+	"github.com/isthmus-net/isthmus/internal/special"
 )
 
 // WellKnownPrefix is the prefix of RFC 6052 section 2.1.
@@ -37,7 +39,7 @@ func NewPrefix(p netip.Prefix) (Prefix, error) {
 		return Prefix{}, fmt.Errorf("prefix %s has bits set between 64 and 71, which RFC 6052 keeps zero; choose another", p)
 	case p != WellKnownPrefix && p.Overlaps(WellKnownPrefix):
 		return Prefix{}, fmt.Errorf("prefix %s covers the well-known prefix, which is used as %s only", p, WellKnownPrefix)
-	case !unicast6(p):
+	case !special.ForwardedPrefix(p):
 		return Prefix{}, fmt.Errorf("prefix %s holds no addresses that packets are forwarded to; choose a global one", p)
 	}
 	return Prefix{prefix: p, base: p.Addr().As16(), octets: p.Bits() / 8, wellKnown: p == WellKnownPrefix}, nil

@@ -4,17 +4,13 @@ package translate
 
 import (
 	"fmt"
-	"net/netip"
+
+	"github.com/isthmus-net/isthmus/internal/special"
 )
 
 // unreachable4 are the addresses that RFC 6791 section 3.1 advises against for a pool:
 // filters on the way often drop what comes from there.
-var unreachable4 = []netip.Prefix{
-	netip.MustParsePrefix("10.0.0.0/8"),
-	netip.MustParsePrefix("172.16.0.0/12"),
-	netip.MustParsePrefix("192.168.0.0/16"),
-	netip.MustParsePrefix("100.64.0.0/10"),
-}
+var unreachable4 = special.Privates4()
 
 // Advice returns a sentence for each setting that works and that an RFC advises
 // against, for the operator to read.

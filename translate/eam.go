@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/isthmus-net/isthmus/internal/special"
 )
 
 // Mapping is one explicit address mapping (RFC 7757 section 3.2). The IPv4 prefix has
@@ -60,7 +62,7 @@ func (m Mapping) check() error {
 	case 32-m.IPv4.Bits() > 128-m.IPv6.Bits():
 		return fmt.Errorf("mapping %s: %d suffix bits of IPv4 do not fit into %d of IPv6; make the IPv6 prefix shorter",
 			m, 32-m.IPv4.Bits(), 128-m.IPv6.Bits())
-	case !unicast6(m.IPv6):
+	case !special.ForwardedPrefix(m.IPv6):
 		return fmt.Errorf("mapping %s: %s holds addresses that packets are never forwarded to", m, m.IPv6)
 	}
 	return nil

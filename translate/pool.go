@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+
+	"github.com/isthmus-net/isthmus/internal/special"
 )
 
 // pool holds the addresses that stand for routers without a form in the other family
@@ -37,7 +39,7 @@ func newPool(prefixes []netip.Prefix, octets int) (pool, error) {
 			return pool{}, fmt.Errorf("pool %s has bits set behind its length; write %s", prefix, prefix.Masked())
 		case hostBits > maxPoolBits:
 			return pool{}, fmt.Errorf("pool %s is larger than 2^%d addresses; a handful is enough", prefix, maxPoolBits)
-		case octets == 4 && illegal4(a.As4()), octets == 16 && !unicast6(prefix):
+		case !special.ForwardedPrefix(prefix):
 			return pool{}, fmt.Errorf("pool %s holds no addresses that packets are forwarded from", prefix)
 		}
 		entry := poolPrefix{size: 1 << hostBits}

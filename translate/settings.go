@@ -153,5 +153,5 @@ func (s *Settings) check(t *Translator) error {
 
 func ownable6(a netip.Addr) bool {
 	raw := a.As16()
-	return a.Is6() && !a.Is4In6() && !illegal6(&raw)
+	return a.Is6() && !illegal6(&raw)
 }

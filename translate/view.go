@@ -86,14 +86,14 @@ func view6(h *header6) View {
 	}
 }
 
-// Forwarded tells whether a packet may be forwarded from or to the address: it is a
-// unicast address of more than one link (RFC 1812 section 5.3.7, RFC 4291 section 2.5).
+// Forwarded reports whether a packet may be forwarded from or to the address: it is a
+// unicast address of more than one link (RFC 6890).
 func Forwarded(a netip.Addr) bool {
 	if a.Is4() {
 		return !illegal4(a.As4())
 	}
 	raw := a.As16()
-	return a.Is6() && !a.Is4In6() && !illegal6(&raw)
+	return a.Is6() && !illegal6(&raw)
 }
 
 // NonGlobal tells whether the well-known prefix may not represent the IPv4 address

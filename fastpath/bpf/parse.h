@@ -71,13 +71,14 @@ INLINE int is_for(const struct device *d, const struct ethernet *e)
 }
 
 /*
- * Whether an address can be one host beyond this link: no multicast, no link-local
- * or site-local address, and nothing below ::/64.
+ * Whether an address can be one host beyond this link (internal/special): no multicast, no
+ * link-local or site-local address, nothing below ::/64 or the dummy prefix 100:0:0:1::/64.
  */
 INLINE int is_host(const u32 *a)
 {
 	u32 first = a[0] & 0xff, second = a[0] >> 8 & 0xff;
-	return first != 0xff && !(first == 0xfe && second & 0x80) && (a[0] | a[1]) != 0;
+	return first != 0xff && !(first == 0xfe && second & 0x80) && (a[0] | a[1]) != 0 &&
+	       !(a[0] == TO_BE32(0x01000000) && a[1] == TO_BE32(1));
 }
 
 /* Protocols whose checksum covers the whole packet but the header (see checksum.h). */

@@ -14,6 +14,7 @@
 #include "translate_settings.h"
 #include "checksum.h"
 #include "count.h"
+#include "parse.h"
 
 /* IPv4 without options. */
 struct ip4 {
@@ -92,19 +93,21 @@ struct ends6 {
 	be16 destination_port;
 };
 
-/* Whether no forwarded packet may have an address (translate/special.go). */
+/*
+ * Whether no forwarded packet may have an address (internal/special). Of 192.0.0.0/24 the
+ * engine knows what may pass.
+ */
 INLINE int is_illegal4(be32 a)
 {
 	u32 first = a & 0xff;
-	return first == 0 || first == 127 || first >= 224;
+	return first == 0 || first == 127 || first >= 224 || (u16)a == TO_BE16(169 << 8 | 254) ||
+	       (a & 0xffffff) == TO_BE32(192U << 24);
 }
 
+/* The IPv6 counterpart: of ::/64 it has only what is unspecified, loopback or IPv4's. */
 INLINE int is_illegal6(const u32 *a)
 {
-	u32 first = a[0] & 0xff, second = a[0] >> 8 & 0xff;
-	if (UNLIKELY(first == 0xff || (first == 0xfe && (second & 0xc0) == 0x80)))
-		return 1;
-	return UNLIKELY((a[0] | a[1] | a[2]) == 0 && (a[3] & ~(1U << 24)) == 0);
+	return UNLIKELY(!is_host(a)) && ((a[0] | a[1]) != 0 || !a[2] || a[2] == TO_BE32(0xffff));
 }
 
 /* The sum of the words of an IPv6 address. */

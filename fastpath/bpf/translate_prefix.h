@@ -73,7 +73,7 @@ INLINE void embed(u32 prefix, be32 address, struct address6 *out)
 }
 
 /*
- * Whether an address is one of those that are not global (translate/special.go), given
+ * Whether an address is one of those that are not global (internal/special), given
  * that its first octet may be.
  */
 GLOBAL u32 is_special4(be32 address)

@@ -76,6 +76,7 @@ typedef __u32 be32;
 
 /* Both architectures of ours are little-endian. */
 #define TO_BE16(x) ((be16)__builtin_bswap16((u16)(x)))
+#define TO_BE32(x) ((be32)__builtin_bswap32((u32)(x)))
 #define FROM_BE16(x) __builtin_bswap16((u16)(x))
 
 #define ETHERTYPE_IPV4 TO_BE16(0x0800)

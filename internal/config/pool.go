@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/isthmus-net/isthmus/translate"
 )
 
 // Transports is a set of what has ports, or, for ICMP, identifiers.
@@ -100,13 +102,9 @@ var poolRange = text("192.0.2.10 tcp,udp 20000-29999", func(s string) (PoolRange
 })
 
 // forwarded4 tells whether routers forward packets to addresses of an IPv4 prefix: to
-// some, but neither to all, which a default route is for, nor to those of "this" network,
-// loopback, link-local, multicast, class E and broadcast.
-func forwarded4(p netip.Prefix) bool {
-	first := p.Addr().As4()[0]
-	linkLocal := p.Bits() >= 16 && p.Addr().IsLinkLocalUnicast() // RFC 3927, section 7
-	return p.Bits() > 0 && !linkLocal && first != 0 && !p.Addr().IsLoopback() && first < 224
-}
+// some, but neither to all, which a default route is for, nor to those that RFC 6890 keeps
+// from routers.
+func forwarded4(p netip.Prefix) bool { return p.Bits() > 0 && translate.Forwarded(p.Addr()) }
 
 // ParsePoolRange reads a range as it stands in pool4, for the command line.
 func ParsePoolRange(s string) (PoolRange, error) {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/special"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/siit"
 )
@@ -50,12 +51,7 @@ type Settings struct {
 }
 
 // privateRanges may stand behind the host (RFC 1918, RFC 6598).
-var privateRanges = []netip.Prefix{
-	netip.MustParsePrefix("10.0.0.0/8"),
-	netip.MustParsePrefix("100.64.0.0/10"),
-	netip.MustParsePrefix("172.16.0.0/12"),
-	netip.MustParsePrefix("192.168.0.0/16"),
-}
+var privateRanges = special.Privates4()
 
 // Engine translates for one host. It is for one thread at a time. Packets that it puts
 // out are for the host's stack if they are IPv4, and for the network if they are IPv6.

@@ -32,11 +32,8 @@ func newRange(r Range) (ipv4Range, error) {
 
 // appendAddresses appends the IPv6 forms of an IPv4 address: one by each prefix, or the one
 // by its range. The well-known prefix stands for no address that is not global (RFC
-// 6052 section 3.1), and no prefix for what cannot be sent to.
+// 6052 section 3.1), and no prefix for what no packet is forwarded to.
 func (p *Policy) appendAddresses(to []netip.Addr, a netip.Addr) []netip.Addr {
-	if translate.Illegal(a) {
-		return to
-	}
 	if r := p.rangeOf(a); r != nil {
 		if r.synthesises {
 			return appendForm(to, &r.prefix, a)

@@ -1,0 +1,119 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package special
+
+import (
+	"cmp"
+	"encoding/binary"
+	"net/netip"
+	"slices"
+)
+
+// Forwarded reports whether packets from and to addresses of the block are forwarded.
+func (r *Row) Forwarded() bool { return r.Forwardable || r.Use == Example || r.Use == Open }
+
+// block is a row in words.
+type block struct {
+	high, low           uint64
+	highMask, lowMask   uint64
+	forwarded, isGlobal bool
+	example             bool
+}
+
+func (b *block) has(high, low uint64) bool {
+	return high&b.highMask == b.high && low&b.lowMask == b.low
+}
+
+// registry holds blocks by the first octet of an address, the longest first: most
+// addresses have none.
+type registry [256][]block
+
+var registry4, registry6 = makeRegistry(IPv4), makeRegistry(IPv6)
+
+func makeRegistry(rows []Row) (out registry) {
+	rows = slices.Clone(rows)
+	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(b.Prefix.Bits(), a.Prefix.Bits()) })
+	for _, r := range rows {
+		b := block{forwarded: r.Forwarded(), isGlobal: r.Global, example: r.Use == Example}
+		b.high, b.low = words(r.Prefix.Addr())
+		b.highMask, b.lowMask = masks(r.Prefix.Bits())
+		first, octets := int(b.high>>56), 1<<max(0, 8-r.Prefix.Bits())
+		for i := first; i < first+octets; i++ {
+			out[i] = append(out[i], b)
+		}
+	}
+	return out
+}
+
+func masks(bits int) (high, low uint64) {
+	return ^uint64(0) << max(0, 64-bits), ^uint64(0) << min(64, 128-bits)
+}
+
+// words are the two of an address; an IPv4 one fills the upper half of the first.
+func words(a netip.Addr) (high, low uint64) {
+	if a.Is4() {
+		return word4(a.As4()), 0
+	}
+	raw := a.As16()
+	return binary.BigEndian.Uint64(raw[:]), binary.BigEndian.Uint64(raw[8:])
+}
+
+func word4(a [4]byte) uint64 { return uint64(binary.BigEndian.Uint32(a[:])) << 32 }
+
+// find returns the longest block that holds an address; nil if there is none.
+func (r *registry) find(high, low uint64) *block {
+	list := r[high>>56]
+	for i := range list {
+		if list[i].has(high, low) {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// Forwarded4 reports whether packets from and to an IPv4 address are forwarded.
+func Forwarded4(a [4]byte) bool {
+	b := registry4.find(word4(a), 0)
+	return b == nil || b.forwarded
+}
+
+// Forwarded6 is the IPv6 counterpart.
+func Forwarded6(a *[16]byte) bool {
+	b := registry6.find(binary.BigEndian.Uint64(a[:]), binary.BigEndian.Uint64(a[8:]))
+	return b == nil || b.forwarded
+}
+
+// Global4 reports whether an IPv4 address is globally reachable.
+func Global4(a [4]byte) bool {
+	b := registry4.find(word4(a), 0)
+	return b == nil || b.isGlobal
+}
+
+// Example4 reports whether an IPv4 address is one of those for documentation.
+func Example4(a [4]byte) bool {
+	b := registry4.find(word4(a), 0)
+	return b != nil && b.example
+}
+
+// ForwardedPrefix reports whether packets from and to every address of a prefix are
+// forwarded.
+func ForwardedPrefix(p netip.Prefix) bool {
+	rows, find := IPv6, &registry6
+	if p.Addr().Is4() {
+		rows, find = IPv4, &registry4
+	}
+	if b := find.find(words(p.Addr())); b != nil && !b.forwarded {
+		return false
+	}
+	return !slices.ContainsFunc(rows, func(r Row) bool { return !r.Forwarded() && p.Contains(r.Prefix.Addr()) && r.Prefix.Bits() >= p.Bits() })
+}
+
+// Privates4 are the blocks that number IPv4 hosts of one administration.
+func Privates4() (list []netip.Prefix) {
+	for _, r := range IPv4 {
+		if r.Use == Private {
+			list = append(list, r.Prefix)
+		}
+	}
+	return list
+}
