@@ -117,7 +117,13 @@ func TestGlobalCheck(t *testing.T) {
 	}{
 		{"203.0.113.1", true, true},
 		{"8.8.8.8", true, true},
-		{"100.64.0.1", true, true}, // the list of RFC 4380 section 5.2.4 does not have it
+		{"100.63.255.255", true, true},
+		{"100.64.0.1", false, true}, // newer than the list of RFC 4380 section 5.2.4
+		{"100.127.255.255", false, true},
+		{"192.0.0.1", false, true},
+		{"198.18.0.1", false, true},
+		{"192.0.2.1", true, true}, // examples
+		{"198.51.100.1", true, true},
 		{"203.0.113.255", true, false},
 		{"0.1.2.3", false, false},
 		{"127.0.0.1", false, false},

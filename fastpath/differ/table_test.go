@@ -12,6 +12,8 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/special"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
@@ -162,13 +164,24 @@ func encapRows() []row {
 		{name: "a VLAN", frame: vlan(to(good, udp, 64, 100))},
 		{name: "another protocol than IP", frame: edit(to(good, udp, 64, 100), func(f []byte) { f[12], f[13] = 0x08, 0x06 })},
 	}
-	for _, src := range []struct {
+	sources := []struct {
 		addr, words string
 	}{
 		{"ff02::1", "bad_source"}, {"fe80::1", "bad_source"}, {"fec0::1", "bad_source"}, {"::", "bad_source"},
 		{"::1", "bad_source"}, {"::ffff:192.0.2.1", "bad_source"},
 		{client(other).String(), "teredo_to_teredo"}, {"2001:db8::1", "teredo_to_teredo"},
-	} {
+	}
+	for _, r := range special.IPv6 {
+		for _, a := range testutil.Ends(r.Prefix) {
+			switch raw := a.As16(); {
+			case !special.Forwarded6(&raw):
+				sources = append(sources, struct{ addr, words string }{a.String(), "bad_source"})
+			case !prefixes[0].Contains(a) && !prefixes[1].Contains(a):
+				sources = append(sources, struct{ addr, words string }{a.String(), encap})
+			}
+		}
+	}
+	for _, src := range sources {
 		a := netip.MustParseAddr(src.addr)
 		rows = append(rows, row{name: "from " + src.addr, frame: ethernet(etherIPv6, whole(udp, 64, 100, a, client(good))), words: src.words})
 	}

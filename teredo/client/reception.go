@@ -134,9 +134,9 @@ func (c *Client) fromPeer(from netip.AddrPort, p packet.IPv6) bool {
 	switch {
 	case from == c.last.mapping || from == c.local:
 		c.drop(OwnSource)
-	case src == c.last.address, src.IsMulticast(), src.IsUnspecified(), src.IsLoopback(), src.Is4In6(),
+	case src == c.last.address,
 		// Only bubbles of relays have a link-local source.
-		src.IsLinkLocalUnicast() && !teredo.IsBubble(p):
+		!isGlobal(src) && !(src.IsLinkLocalUnicast() && teredo.IsBubble(p)):
 		c.drop(BadSource)
 	default:
 		return true

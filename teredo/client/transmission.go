@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/special"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/peer"
 )
@@ -92,7 +93,8 @@ func (c *Client) warm(e *peer.Entry) *effort {
 
 // isGlobal tells whether a can be the address of one node outside this link.
 func isGlobal(a netip.Addr) bool {
-	return !a.IsMulticast() && !a.IsLinkLocalUnicast() && !a.IsUnspecified() && !a.IsLoopback() && !a.Is4In6()
+	raw := a.As16()
+	return special.Forwarded6(&raw)
 }
 
 // sendError tells the host by an ICMPv6 error about its packet, from the server

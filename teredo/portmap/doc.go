@@ -16,6 +16,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/isthmus-net/isthmus/internal/special"
 )
 
 // Method is a protocol to ask a gateway.
@@ -96,24 +98,11 @@ func (r refused) Error() string {
 	return fmt.Sprintf("the gateway refuses to reserve the port (%s error %d)", r.method, r.code)
 }
 
-// notHosts are ranges that no gateway can have as its external address.
-var notHosts = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"),
-	netip.MustParsePrefix("127.0.0.0/8"),
-	netip.MustParsePrefix("169.254.0.0/16"),
-	netip.MustParsePrefix("224.0.0.0/3"),
-}
-
 // external checks what a gateway says of itself. A private address is possible:
 // then another NAT follows (RFC 6081 section 5.3.1).
 func external(a netip.Addr, port uint16) (netip.AddrPort, error) {
-	if !a.Is4() || port == 0 {
+	if !a.Is4() || port == 0 || !special.Forwarded4(a.As4()) {
 		return netip.AddrPort{}, errAnswer
-	}
-	for _, p := range notHosts {
-		if p.Contains(a) {
-			return netip.AddrPort{}, errAnswer
-		}
 	}
 	return netip.AddrPortFrom(a, port), nil
 }

@@ -3,10 +3,10 @@
 package relay
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"slices"
 
+	"github.com/isthmus-net/isthmus/internal/special"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
@@ -20,12 +20,9 @@ func (r *Relay) isTeredo(a *[16]byte) bool {
 	return false
 }
 
-// isHost tells whether a can be one host beyond this link: no multicast, no
-// link-local or site-local address, and nothing below ::/64, where the
-// unspecified, loopback and IPv4-mapped addresses are.
-func isHost(a *[16]byte) bool {
-	return a[0] != multicast && !(a[0] == 0xfe && a[1]&0x80 != 0) && binary.BigEndian.Uint64(a[:8]) != 0
-}
+// isHost tells whether a can be one host beyond this link, which packets are
+// forwarded from and to; nothing below ::/64 is.
+func isHost(a *[16]byte) bool { return special.Forwarded6(a) && [8]byte(a[:8]) != [8]byte{} }
 
 // isOwn tells whether a is one of the host's IPv4 addresses.
 func (r *Relay) isOwn(a netip.Addr) bool { return slices.Contains(r.cfg.Own, a) }

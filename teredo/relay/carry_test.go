@@ -364,7 +364,7 @@ func TestFloodOfRequests(t *testing.T) {
 	b := bound(t)
 	b.wait(20 * time.Second)
 	for i := range uint32(20_000) {
-		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}), 4000)
+		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 20, byte(i >> 8), byte(i)}), 4000)
 		b.udp(from, step(clientAt(from.String()), teredo.AllRouters))
 	}
 	if got := b.r.Sizes().Bound; got != 2 || !slices.Contains(b.dropped(), "binding_rate 10000") {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/special"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
@@ -72,8 +73,8 @@ func (e *Engine) checkSource(from netip.AddrPort, p packet.IPv6) (solicitation b
 		return false, accepted
 	case e.isTeredo(dst) && e.serves(dst): // rule 6
 		// Bubbles of relays may come from a link-local address, but no packet
-		// comes from these (RFC 4291 sections 2.5.2, 2.5.3 and 2.7).
-		if s := p.Src(); s.IsUnspecified() || s.IsLoopback() || s.IsMulticast() {
+		// comes from others that are not forwarded.
+		if !special.Forwarded6(src) && !p.Src().IsLinkLocalUnicast() {
 			return false, SourceNotUnicast
 		}
 		return false, accepted

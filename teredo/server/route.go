@@ -38,5 +38,6 @@ func (e *Engine) isLinkLocal(p packet.IPv6) bool {
 
 // isGlobal tells whether a is a global unicast address: inside 2000::/3, the only
 // part of the space that is given out as such (RFC 4291 section 2.4, RFC 3587).
-// Unique local addresses are left out, as no one outside may send to them.
+// Unique local addresses are left out, as no one outside may send to them. All special
+// blocks in there are forwarded.
 func isGlobal(a *[16]byte) bool { return a[0]>>5 == 0b001 }
