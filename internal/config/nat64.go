@@ -17,6 +17,8 @@ type NAT64 struct {
 	// Clients may use the translator; Open allows that to be everybody.
 	Clients []netip.Prefix `key:"clients"`
 	Open    bool           `key:"open"`
+	// AllowHost lets clients reach this host's own IPv4 addresses.
+	AllowHost bool `key:"allow_host"`
 	// Pool4 are the IPv4 addresses and ports that clients share.
 	Pool4 []PoolRange `key:"pool4"`
 	// Static are bindings that last.
@@ -142,6 +144,7 @@ type rawNAT64 struct {
 	rawTranslation
 	Clients                  any `toml:"clients"`
 	Open                     any `toml:"open"`
+	AllowHost                any `toml:"allow_host"`
 	Pool4                    any `toml:"pool4"`
 	Static                   any `toml:"static"`
 	Filtering                any `toml:"filtering"`

@@ -19,6 +19,7 @@ func (c *checker) nat64(at string, raw rawNAT64) NAT64 {
 	}
 	set(c, at, "clients", raw.Clients, &n.Clients, filled("name the networks of your clients", listOf(prefix6)))
 	set(c, at, "open", raw.Open, &n.Open, boolean)
+	set(c, at, "allow_host", raw.AllowHost, &n.AllowHost, boolean)
 	set(c, at, "pool4", raw.Pool4, &n.Pool4, filled("name at least one address", listOf(poolRange)))
 	set(c, at, "static", raw.Static, &n.Static, listOf(staticBinding))
 	c.nat64Filtering(at, raw, &n)

@@ -51,9 +51,10 @@ type Change struct {
 	Family int
 	// Link is the interface index of a link or address, else 0.
 	Link int
-	// Dst is the destination of a route; Source tells that it is for some sources alone.
-	Dst    netip.Prefix
-	Source bool
+	// Dst is the destination of a route; Source tells that it is for some sources alone,
+	// Local that it leads to this host itself.
+	Dst           netip.Prefix
+	Source, Local bool
 }
 
 // Watch reports changes of links, addresses and routes in the calling thread's
@@ -141,8 +142,8 @@ func parseChange(m *syscall.NetlinkMessage) (Change, bool) {
 			return Change{Kind: AddressChanged, Family: family(d[0]), Link: index(d[4:8])}, true
 		}
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		if w, _, ok := parseRoute(d); ok {
-			return Change{Kind: RouteChanged, Family: family(d[0]), Dst: w.Dst, Source: w.Source}, true
+		if w, table, ok := parseRoute(d); ok {
+			return Change{Kind: RouteChanged, Family: family(d[0]), Dst: w.Dst, Source: w.Source, Local: table == unix.RT_TABLE_LOCAL}, true
 		}
 	}
 	return Change{}, false

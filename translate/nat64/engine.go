@@ -27,6 +27,7 @@ type Engine struct {
 	prefixes []slot6 // of pool6, by the number that sessions have
 	pool     pool
 	clients  clients
+	closed   closed
 	limited  limited
 	// exhausted is until when no free block is looked for.
 	exhausted [state.Transports]time.Duration

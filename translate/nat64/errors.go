@@ -120,5 +120,6 @@ const (
 	codePort       = 3
 	codeProhibited = 13 // RFC 1812 section 5.2.7.1
 
-	codePort6 = 4 // RFC 4443 section 3.1
+	codeProhibited6 = 1 // RFC 4443 section 3.1
+	codePort6       = 4
 )

@@ -82,6 +82,8 @@ func (e *Engine) from6(c *call, ip []byte) Reason {
 		return SourceInPool6
 	case !translate.Forwarded(v.Src):
 		return Reason(translate.ReasonIllegalSource)
+	case r == OwnAddress:
+		return e.refuse6(c, ip, ErrorProhibited, packet.ICMPv6Unreachable, codeProhibited6, r)
 	case r != none:
 		return r
 	case bad != translate.ReasonNone || ip[7] <= 1:

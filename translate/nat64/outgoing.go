@@ -43,6 +43,8 @@ func (e *Engine) destination(dst netip.Addr) (target, Reason) {
 		return target{}, Reason(translate.ReasonIllegalDestination)
 	case !e.mayEmbed(best, peer):
 		return target{}, Reason(translate.ReasonNonGlobal)
+	case e.closed.has(peer) && !e.pool.has(peer): // what is for the pool is turned round
+		return target{}, OwnAddress
 	}
 	return target{peer.As4(), uint8(best)}, none
 }

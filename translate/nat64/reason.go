@@ -47,6 +47,7 @@ const (
 	DetourFull                                                       // no alias number is left for an FTP control connection, or for more of the client
 	DetourUnknown                                                    // an alias number that nobody has
 	DetourForged                                                     // came from the network in the proxy's name
+	OwnAddress                                                       // for an address of this host itself
 	numReasons
 )
 
@@ -60,7 +61,7 @@ var reasonNames = [numReasons - NotPool6]string{
 	"stored_syn", "stored_syn_replaced", "stored_syn_unanswered", "stored_syns_full", "stored_syns_source",
 	"fragment_overlap", "fragment_duplicate", "fragment_too_many", "fragments_full", "fragments_source",
 	"fragment_memory", "fragment_timeout", "fragment_refused", "fragment_too_long",
-	"hairpin_loop", "detour_full", "detour_unknown", "detour_forged",
+	"hairpin_loop", "detour_full", "detour_unknown", "detour_forged", "own_address",
 }
 
 // String returns the name of the reason, stable and fit for a counter's label.

@@ -48,6 +48,7 @@ type NAT64 struct {
 	cfg         config.NAT64
 	own         own
 	hosts       []netip.Addr       // this host's IPv4 addresses
+	local       []netip.Prefix     // the same with loopback, broadcast and local routes
 	leaving     []netip.Prefix     // no longer named, but sessions have them
 	gone        []config.PoolRange // ranges of the pool that they had
 	memory      *memory
@@ -168,6 +169,9 @@ func (n *NAT64) open() error {
 	if n.hosts, err = n.device.addresses4(); err != nil {
 		return err
 	}
+	if n.local, err = n.device.local4(); err != nil {
+		return err
+	}
 	if n.own, err = lookOwn(&n.device); err != nil {
 		return err
 	}
@@ -250,6 +254,7 @@ func (n *NAT64) openState() error {
 	if err := setStatics(e, staticsOf(&n.cfg)); err != nil {
 		return err
 	}
+	e.SetClosed(n.closed(&n.cfg))
 	n.events.blocks.Store(n.cfg.BlockLog)
 	n.path = pathOf(&n.cfg)
 	n.loop.Engine = e
@@ -342,7 +347,7 @@ func (n *NAT64) changed(c port.Change) {
 	if n.device.concerns(c) {
 		n.device.follow()
 	}
-	if c.Kind != port.AddressChanged && c.Kind != port.Overrun {
+	if c.Kind != port.AddressChanged && c.Kind != port.Overrun && !(c.Local && c.Family == 4) {
 		return
 	}
 	n.device.addressesChanged()
@@ -355,11 +360,14 @@ func (n *NAT64) changed(c port.Change) {
 func (n *NAT64) look() error {
 	at, err := lookOwn(&n.device)
 	hosts, err4 := n.device.addresses4()
-	if err := errors.Join(err, err4); err != nil {
+	local, errLocal := n.device.local4()
+	if err := errors.Join(err, err4, errLocal); err != nil {
 		return err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.local = local // at once, whatever becomes of the rest
+	n.do(func(e *nat64.Engine, _ time.Time, _ *nat64.Out) { e.SetClosed(n.closed(&n.cfg)) })
 	if at == n.own && slices.Equal(hosts, n.hosts) {
 		return nil
 	}
@@ -374,11 +382,20 @@ func (n *NAT64) look() error {
 	return nil
 }
 
+// closed are the addresses that clients may not reach; n.mu is held.
+func (n *NAT64) closed(cfg *config.NAT64) []netip.Prefix {
+	if cfg.AllowHost {
+		return nil
+	}
+	return n.local
+}
+
 // reconfigure gives the engine settings; n.mu is held.
 func (n *NAT64) reconfigure(s nat64.Settings, cfg *config.NAT64) error {
 	err := errors.New("the translator is not running, so it cannot take new settings: restart it")
 	n.do(func(e *nat64.Engine, _ time.Time, _ *nat64.Out) {
 		if err = e.Reconfigure(s); err == nil {
+			e.SetClosed(n.closed(cfg))
 			n.tell(e, &s, cfg)
 			n.path = pathOf(cfg)
 			n.events.blocks.Store(cfg.BlockLog)

@@ -1,0 +1,136 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/nat64"
+)
+
+// TestNAT64KeepsFromHost: a client reaches no service of the gateway's, neither at an address
+// that it has or gets, nor at loopback where routes let it in, nor by broadcast; until the
+// operator allows it, and then loopback still not.
+func TestNAT64KeepsFromHost(t *testing.T) {
+	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+		n := startNAT64(t, w, c)
+		n.attached(t, c.FastPath)
+		var service net.Listener
+		w.gateway.Do(t, func() (err error) {
+			all := os.WriteFile("/proc/sys/net/ipv4/conf/all/route_localnet", []byte("1"), 0)
+			service, err = net.Listen("tcp4", "0.0.0.0:80")
+			return errors.Join(all, err)
+		})
+		defer service.Close()
+		datagrams := open(t, w.gateway, netip.AddrPortFrom(netip.IPv4Unspecified(), 80))
+		newFlow(t, w, 7000).passes(t) // the programs know the client
+
+		six := open(t, w.six, netip.AddrPortFrom(sixAddr, 7001))
+		broadcast := netip.MustParseAddr("192.0.2.255")
+		later := netip.MustParseAddr("198.51.100.9")
+		w.gateway.Do(t, func() error { return address("v4", later.String()+"/32") })
+		n.awaitClosed(t, later)
+		for _, a := range []netip.Addr{gateway4, later, broadcast} {
+			if err := w.dial(t.Context(), t, a); !errors.Is(err, syscall.EACCES) {
+				t.Errorf("to %s: %v", a, err)
+			}
+			six.send(t, netip.AddrPortFrom(inPool6(a), 80), "closed")
+		}
+		w.keptFrom(t, n, netip.MustParseAddr("127.0.0.1"))
+		if got := n.stats().Dropped[nat64.OwnAddress]; got < 6 {
+			t.Errorf("%d packets were dropped as own_address", got)
+		}
+		if punted := n.fast.Status().Packets["punt"]["no_next_hop"]; (punted >= 6) != (c.FastPath != config.FastPathOff) {
+			t.Errorf("the programs have left %d packets without a next hop", punted)
+		}
+
+		c.AllowHost = true
+		if keys, err := n.Reload(&config.Config{NAT64s: []config.NAT64{c}}); err != nil || len(keys) > 0 {
+			t.Fatalf("reload: %v, waiting %v", err, keys)
+		}
+		six.send(t, netip.AddrPortFrom(inPool6(gateway4), 80), "open")
+		datagrams.wants(t, "open", 64) // and nothing before
+		for _, a := range []netip.Addr{gateway4, later} {
+			if err := w.dial(t.Context(), t, a); err != nil {
+				t.Errorf("to %s, when it is allowed: %v", a, err)
+			}
+			conn, err := service.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if local := conn.LocalAddr().(*net.TCPAddr).AddrPort().Addr(); local != a {
+				t.Errorf("somebody came to %s before", local)
+			}
+			conn.Close()
+		}
+		w.keptFrom(t, n, netip.MustParseAddr("127.0.0.1"))
+	})
+}
+
+// inPool6 is how six writes an IPv4 address.
+func inPool6(a netip.Addr) netip.Addr {
+	raw, four := netip.MustParseAddr("2001:db8:64::").As16(), a.As4()
+	copy(raw[12:], four[:])
+	return netip.AddrFrom16(raw)
+}
+
+// dial opens a connection of six to a web server until ctx is done.
+func (w *world) dial(ctx context.Context, t *testing.T, to netip.Addr) error {
+	t.Helper()
+	var failed error
+	w.six.Do(t, func() error {
+		d := net.Dialer{Timeout: patience}
+		conn, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(inPool6(to), 80).String())
+		if failed = err; err == nil {
+			conn.Close()
+		}
+		return nil
+	})
+	return failed
+}
+
+// keptFrom fails unless a connection to an address is dropped without a word.
+func (w *world) keptFrom(t *testing.T, n *NAT64, to netip.Addr) {
+	t.Helper()
+	dropped := func() uint64 { return n.stats().Dropped[nat64.Reason(translate.ReasonIllegalDestination)] }
+	before := dropped()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	go func() {
+		for dropped() == before && ctx.Err() == nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+		cancel()
+	}()
+	if err := w.dial(ctx, t, to); err == nil {
+		t.Errorf("%s was reached", to)
+	}
+	if dropped() == before {
+		t.Errorf("nothing to %s was dropped", to)
+	}
+}
+
+// awaitClosed waits until the translator has heard of an address.
+func (n *NAT64) awaitClosed(t *testing.T, a netip.Addr) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		n.mu.Lock()
+		heard := slices.Contains(n.local, netip.PrefixFrom(a, 32))
+		n.mu.Unlock()
+		if heard {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s is not known", a)
+		}
+	}
+}
