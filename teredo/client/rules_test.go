@@ -57,6 +57,12 @@ func TestReception(t *testing.T) {
 			return throughServer(relayAddr, bubble(netip.MustParseAddr("fe80::1234"), own, 0))
 		}, []string{"to relay: bubble"}, ""},
 		{"bubble of a relay at a private address", nil, primaryPort, func(own netip.Addr) []byte {
+			return throughServer(nextDoor, bubble(netip.MustParseAddr("fe80::1234"), own, 0))
+		}, nil, "not_global 1"},
+		{"bubble of a relay at port 0", nil, primaryPort, func(own netip.Addr) []byte {
+			return throughServer(netip.AddrPortFrom(relayAddr.Addr(), 0), bubble(netip.MustParseAddr("fe80::1234"), own, 0))
+		}, nil, "not_global 1"},
+		{"bubble of a relay at our own local address", nil, primaryPort, func(own netip.Addr) []byte {
 			return throughServer(local, bubble(netip.MustParseAddr("fe80::1234"), own, 0))
 		}, nil, "not_global 1"},
 		{"bubble of a relay at our own mapping", nil, primaryPort, func(own netip.Addr) []byte {
