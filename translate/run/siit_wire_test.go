@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -154,4 +155,24 @@ func TestSIITKnowsItsAnswers(t *testing.T) {
 			t.Errorf("logged %q", line)
 		}
 	}
+}
+
+// TestSIITReachesHost: what six reaches of the translator itself is what any IPv4 host would,
+// with an address of its own; loopback is not, though routes let it in.
+func TestSIITReachesHost(t *testing.T) {
+	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, _ config.SIIT) {
+		w.gateway.Do(t, func() error {
+			return os.WriteFile("/proc/sys/net/ipv4/conf/all/route_localnet", []byte("1"), 0)
+		})
+		service := open(t, w.gateway, netip.AddrPortFrom(netip.IPv4Unspecified(), 7001))
+		six := open(t, w.six, netip.AddrPortFrom(sixAddr, 7001))
+		for i, a := range []string{"127.0.0.1", "169.254.169.254"} {
+			six.send(t, netip.MustParseAddrPort("[2001:db8:64::"+a+"]:7001"), "closed")
+			s.awaitDropped(t, translate.ReasonIllegalDestination, uint64(i+1))
+		}
+		six.send(t, netip.MustParseAddrPort("[2001:db8:64::192.0.2.1]:7001"), "open")
+		if from := service.wants(t, "open", 64); from.Addr() != netip.MustParseAddr("192.0.2.66") {
+			t.Errorf("the host saw %s", from)
+		}
+	})
 }
