@@ -76,11 +76,13 @@ type NAT64 struct {
 	// StoredSYNs are SYNs from the IPv4 side that wait, in all and of one source.
 	StoredSYNs          int `key:"stored_syns"`
 	StoredSYNsPerSource int `key:"stored_syns_per_source"`
-	// FragmentPackets are packets whose fragments are remembered, in all and of one
-	// source, and FragmentMemory the octets of fragments that wait.
+	// FragmentPackets are packets whose fragments are remembered, and FragmentMemory the
+	// octets that those take which wait: in all of one direction, and of one source, which
+	// is the client that sends them or that they are for, once that is known.
 	FragmentPackets          int `key:"fragment_packets"`
 	FragmentPacketsPerSource int `key:"fragment_packets_per_source"`
 	FragmentMemory           int `key:"fragment_memory"`
+	FragmentMemoryPerSource  int `key:"fragment_memory_per_source"`
 	// ICMPRatePerSource is the number of ICMP errors a second to one host or /64.
 	ICMPRatePerSource int `key:"icmp_rate_per_source"`
 
@@ -180,6 +182,7 @@ type rawNAT64 struct {
 	FragmentPackets          any `toml:"fragment_packets"`
 	FragmentPacketsPerSource any `toml:"fragment_packets_per_source"`
 	FragmentMemory           any `toml:"fragment_memory"`
+	FragmentMemoryPerSource  any `toml:"fragment_memory_per_source"`
 	ICMPRatePerSource        any `toml:"icmp_rate_per_source"`
 	BlockLog                 any `toml:"block_log"`
 	SessionLog               any `toml:"session_log"`
@@ -214,7 +217,7 @@ func DefaultNAT64() NAT64 {
 		BlockSize: 512, ClientBlocks: 8, ClientSessions: 1 << 16,
 		DeterministicShares: 2, DeterministicReserved: 1024, // the example of RFC 7422, section 2.3
 		StoredSYNs: 1024, StoredSYNsPerSource: 16,
-		FragmentPackets: 4096, FragmentPacketsPerSource: 512, FragmentMemory: 4 << 20,
+		FragmentPackets: 4096, FragmentPacketsPerSource: 512, FragmentMemory: 4 << 20, FragmentMemoryPerSource: 512 << 10,
 		ICMPRatePerSource: 10,
 
 		FTPConnections: 1024, FTPConnectionsPerClient: 64, // A client may be a whole link; browsers of files open up to ten each.

@@ -98,6 +98,7 @@ func (c *checker) nat64Limits(at string, raw rawNAT64, n *NAT64) {
 	set(c, at, "fragment_packets", raw.FragmentPackets, &n.FragmentPackets, integer[int](0, maxWaiting))
 	set(c, at, "fragment_packets_per_source", raw.FragmentPacketsPerSource, &n.FragmentPacketsPerSource, integer[int](0, maxWaiting))
 	set(c, at, "fragment_memory", raw.FragmentMemory, &n.FragmentMemory, integer[int](0, maxWaitingBytes))
+	set(c, at, "fragment_memory_per_source", raw.FragmentMemoryPerSource, &n.FragmentMemoryPerSource, integer[int](0, maxWaitingBytes))
 	set(c, at, "ftp_connections", raw.FTPConnections, &n.FTPConnections, integer[int](1, maxFTP))
 	set(c, at, "ftp_connections_per_client", raw.FTPConnectionsPerClient, &n.FTPConnectionsPerClient, integer[int](1, maxFTPOfClient))
 	set(c, at, "icmp_rate_per_source", raw.ICMPRatePerSource, &n.ICMPRatePerSource, count(0))

@@ -4,24 +4,30 @@ package nat64
 
 import "encoding/binary"
 
-// arena keeps packets that wait in memory of a fixed size: chains of chunks, of which
-// the first begins with the packet's length and the next packet of the same list.
+// arena keeps packets that wait in memory of a fixed size, in chains of chunks.
 type arena struct {
 	memory []byte
 	next   []int32 // of each chunk, the following one of its chain, or of the free ones
 	free   int32
+	unused int // chunks that are free
+}
+
+// chain is packets in the order in which they came. Each begins a chunk, with its length.
+type chain struct {
+	first, last     int32
+	chunks, packets int
 }
 
 const (
 	chunkSize   = 512 // a full Ethernet frame takes 3
-	chunkHeader = 8   // length and following packet
+	chunkHeader = 4   // the packet's length
 	noChunk     = int32(-1)
 )
 
 // newArena makes an arena of that many octets, rounded down to whole chunks.
 func newArena(octets int) arena {
 	n := octets / chunkSize
-	a := arena{memory: make([]byte, n*chunkSize), next: make([]int32, n)}
+	a := arena{memory: make([]byte, n*chunkSize), next: make([]int32, n), unused: n}
 	a.free = noChunk
 	for i := n - 1; i >= 0; i-- {
 		a.next[i], a.free = a.free, int32(i)
@@ -33,29 +39,30 @@ func (a *arena) chunk(i int32) []byte {
 	return a.memory[int(i)*chunkSize : (int(i)+1)*chunkSize]
 }
 
-// put keeps a packet. ok is false when there is no room for it.
-func (a *arena) put(p []byte) (head int32, ok bool) {
-	need := (chunkHeader + len(p) + chunkSize - 1) / chunkSize
-	at := a.free
-	for range need {
-		if at == noChunk {
-			return noChunk, false
-		}
-		at = a.next[at]
-	}
-	head = a.free
+// chunksFor returns how many chunks a packet of that many octets takes.
+func chunksFor(octets int) int { return (chunkHeader + octets + chunkSize - 1) / chunkSize }
+
+// put appends a packet to a chain. There must be room for it.
+func (a *arena) put(c *chain, p []byte) {
+	head, last, need := a.free, a.free, chunksFor(len(p))
 	first := a.chunk(head)
 	binary.NativeEndian.PutUint32(first, uint32(len(p)))
-	a.setFollowing(head, noChunk)
 	rest := p[copy(first[chunkHeader:], p):]
-	last := head
 	for range need - 1 {
 		last = a.next[last]
 		rest = rest[copy(a.chunk(last), rest):]
 	}
 	a.free = a.next[last]
 	a.next[last] = noChunk
-	return head, true
+	if c.packets == 0 {
+		c.first = head
+	} else {
+		a.next[c.last] = head
+	}
+	c.last = last
+	c.chunks += need
+	c.packets++
+	a.unused -= need
 }
 
 // size returns the length of a packet.
@@ -63,36 +70,25 @@ func (a *arena) size(head int32) int {
 	return int(binary.NativeEndian.Uint32(a.chunk(head)))
 }
 
-// following and setFollowing are the next packet of the same list.
-func (a *arena) following(head int32) int32 {
-	return int32(binary.NativeEndian.Uint32(a.chunk(head)[4:]))
-}
-
-func (a *arena) setFollowing(head, to int32) {
-	binary.NativeEndian.PutUint32(a.chunk(head)[4:], uint32(to))
-}
-
-// appendTo appends a packet to b.
-func (a *arena) appendTo(b []byte, head int32) []byte {
+// appendTo appends a packet to b, and returns where the one behind it begins.
+func (a *arena) appendTo(b []byte, head int32) (whole []byte, following int32) {
 	left := a.size(head)
 	part := a.chunk(head)[chunkHeader:]
 	for at := head; ; part = a.chunk(at) {
 		n := min(left, len(part))
 		b = append(b, part[:n]...)
 		if left -= n; left == 0 {
-			return b
+			return b, a.next[at]
 		}
 		at = a.next[at]
 	}
 }
 
-// release gives the memory of a packet back, and returns the one that followed it.
-func (a *arena) release(head int32) (following int32) {
-	following = a.following(head)
-	last := head
-	for a.next[last] != noChunk {
-		last = a.next[last]
+// release gives the memory of a chain back, however long it is.
+func (a *arena) release(c *chain) {
+	if c.packets > 0 {
+		a.next[c.last], a.free = a.free, c.first
+		a.unused += c.chunks
 	}
-	a.next[last], a.free = a.free, head
-	return following
+	*c = chain{}
 }

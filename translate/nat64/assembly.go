@@ -3,8 +3,6 @@
 package nat64
 
 import (
-	"encoding/binary"
-	"math/bits"
 	"time"
 
 	"github.com/isthmus-net/isthmus/translate"
@@ -13,17 +11,16 @@ import (
 // assembly is what is remembered of one packet that comes in fragments.
 type assembly struct {
 	key      fragmentKey
+	account  int32
 	deadline time.Duration
 	phase    phase
-	// endpoints are what the first fragment was given, in phase passing.
-	endpoints translate.Endpoints
-	covered   coverage
-	largest   int   // octets of the largest fragment, with its header
-	waiting   int32 // the first packet of those that wait, in order of arrival
-	last      int32
-	share     int   // which counter of its source it is counted in
-	older     int32 // assemblies in order of their deadlines
-	newer     int32
+	// endpoints are what the first fragment was given, in phase passing, and turned
+	// what it was given then if it went back to the IPv6 side.
+	endpoints, turned translate.Endpoints
+	covered           coverage
+	largest           int   // octets of the largest fragment, with its header
+	waiting           chain // those that wait
+	links             [lists]link
 }
 
 // phase is how far an assembly has come.
@@ -36,38 +33,61 @@ const (
 	refused              // the first fragment was dropped, or two overlapped
 )
 
+// turn says which assemblies of an account give way first: those that are of no use any
+// more, those of which nobody has seen a session, the others.
+func (p phase) turn() int { return [...]int{unknown: 1, whole: 1, passing: 2, refused: 0}[p] }
+
+const (
+	waitingTurn = 1
+	turns       = 3
+)
+
 // fragmentKey tells the fragments of one packet (RFC 791 section 3.2, RFC 8200 section
-// 4.5). Addresses are in their 16 octet form, in which the families do not meet.
+// 4.5). Addresses are in their 16 octet form.
 type fragmentKey struct {
 	src, dst [16]byte
 	id       uint32
 	proto    uint8
-	turned   bool // made here of an IPv6 packet: others cannot meet it
 }
 
-// assemblies is the table of them, of fixed size. All live equally long, so they end in
-// the order in which they came.
+// list is assemblies from the oldest to the newest, by their slots.
+type list struct{ oldest, newest int32 }
+
+type link struct{ older, newer int32 }
+
+// The lists that an assembly is in.
+const (
+	byDeadline = iota
+	ofAccount
+	lists
+)
+
+const noSlot = int32(-1)
+
+// assemblies is the table of those of one direction, of fixed size. All live equally long,
+// so they end in the order in which they came.
 type assemblies struct {
-	index  map[fragmentKey]int32
-	slots  []assembly
-	free   []int32
-	oldest int32
-	newest int32
-	memory arena
+	index    map[fragmentKey]int32
+	slots    []assembly
+	free     []int32
+	all      list
+	accounts accounts
+	memory   arena
 
-	hold      time.Duration
-	perSource int
-	shares    [1024]int32 // assemblies by a hash of their source
-	seed      uint64
-	dropped   *[NumReasons]uint64
+	hold  time.Duration
+	share [things]int // of one account
+	stats *Stats
 }
 
-// newAssemblies makes a table for the limits.
-func newAssemblies(l *Limits, hold time.Duration, seed uint64, dropped *[NumReasons]uint64) *assemblies {
-	f := &assemblies{
+// newAssemblies makes a table for the limits. length is that of a client's prefix.
+func newAssemblies(l *Limits, hold time.Duration, length int, stats *Stats) assemblies {
+	f := assemblies{
 		index: make(map[fragmentKey]int32, l.FragmentPackets), slots: make([]assembly, l.FragmentPackets),
-		memory: newArena(l.FragmentMemory), hold: hold, perSource: l.FragmentPacketsSource, seed: seed,
-		oldest: noSlot, newest: noSlot, dropped: dropped,
+		all: list{noSlot, noSlot}, accounts: newAccounts(l.FragmentPackets, length), memory: newArena(l.FragmentMemory),
+		hold: hold, share: [things]int{packets: l.FragmentPacketsSource, memory: l.FragmentMemorySource / chunkSize}, stats: stats,
+	}
+	if l.FragmentMemorySource == 0 {
+		f.share[memory] = len(f.memory.next)
 	}
 	for i := len(f.slots) - 1; i >= 0; i-- {
 		f.free = append(f.free, int32(i))
@@ -75,100 +95,156 @@ func newAssemblies(l *Limits, hold time.Duration, seed uint64, dropped *[NumReas
 	return f
 }
 
-const noSlot = int32(-1)
-
-// find returns the assembly of a fragment, a new one if it is the first to come.
-func (f *assemblies) find(k fragmentKey, now time.Duration) (*assembly, Reason) {
-	if i, ok := f.index[k]; ok {
-		return &f.slots[i], none
+// find returns the assembly of a fragment, or nil if it is the first to come.
+func (f *assemblies) find(k *fragmentKey) *assembly {
+	if i, ok := f.index[*k]; ok {
+		return &f.slots[i]
 	}
-	share := f.shareOf(&k.src)
+	return nil
+}
+
+// begin makes an assembly on an account. Without room another gives way: one of the same
+// account if that has its share, or of the account that has most.
+func (f *assemblies) begin(k *fragmentKey, of accountKey, now time.Duration) (*assembly, Reason) {
+	if own := f.accounts.find(of); own != noSlot && f.beyond(own, packets, 1) {
+		f.displace(own, FragmentsSource)
+	}
 	switch {
-	case int(f.shares[share]) >= f.perSource:
+	case f.share[packets] == 0:
 		return nil, FragmentsSource
-	case len(f.free) == 0:
+	case len(f.slots) == 0:
 		return nil, FragmentsFull
+	case len(f.free) == 0:
+		f.displace(f.accounts.greatest(of, packets, 1), FragmentEvicted)
 	}
 	i := f.free[len(f.free)-1]
 	f.free = f.free[:len(f.free)-1]
-	f.index[k] = i
-	f.shares[share]++
-	a := &f.slots[i]
-	*a = assembly{key: k, deadline: now + f.hold, waiting: noChunk, last: noChunk, share: share, older: f.newest, newer: noSlot}
-	if f.newest == noSlot {
-		f.oldest = i
-	} else {
-		f.slots[f.newest].newer = i
+	f.index[*k] = i
+	account := f.accounts.open(of)
+	f.accounts.hold(account, packets, 1)
+	f.slots[i] = assembly{key: *k, account: account, deadline: now + f.hold}
+	f.push(&f.all, byDeadline, i)
+	f.push(f.ownList(i), ofAccount, i)
+	return &f.slots[i], none
+}
+
+// beyond tells whether n more of a thing are more than the share of an account. Strangers
+// have none to keep: they are limited by what others leave them.
+func (f *assemblies) beyond(account int32, what thing, n int) bool {
+	a := &f.accounts.slots[account]
+	return a.key.kind != ofStranger && int(a.held[what])+n > f.share[what]
+}
+
+// displace ends the assembly of an account whose turn it is.
+func (f *assemblies) displace(account int32, why Reason) {
+	for _, l := range f.accounts.slots[account].lists {
+		if l.oldest != noSlot {
+			f.stats.AssembliesEvicted++
+			f.remove(&f.slots[l.oldest], why)
+			return
+		}
 	}
-	f.newest = i
-	return a, none
 }
 
-// shareOf returns which counter a source is counted in: a host can take any address of
-// its /64, so that counts as one. An IPv4 address stands in the last octets.
-func (f *assemblies) shareOf(src *[16]byte) int {
-	key := *src
-	if binary.BigEndian.Uint64(src[:]) != 0 {
-		clear(key[8:])
-	}
-	return int(mix(f.seed, key) % uint64(len(f.shares)))
-}
-
-// mix is a hash of an address for tables that forget.
-func mix(seed uint64, a [16]byte) uint64 {
-	h, l := bits.Mul64(binary.BigEndian.Uint64(a[:])^seed, binary.BigEndian.Uint64(a[8:])^0x9e3779b97f4a7c15)
-	h, l = bits.Mul64(h^l^seed, 0x9e3779b97f4a7c15)
-	return h ^ l
-}
-
-// keep stores a fragment behind those that wait.
+// keep stores a fragment behind those that wait. Without room the oldest that wait give way,
+// chosen as by begin; it fails if those are of the same packet.
 func (f *assemblies) keep(a *assembly, ip []byte) Reason {
-	head, ok := f.memory.put(ip)
-	if !ok {
+	need := chunksFor(len(ip))
+	if need > min(len(f.memory.next), f.share[memory]) {
 		return FragmentMemory
 	}
-	if a.last == noChunk {
-		a.waiting = head
-	} else {
-		f.memory.setFollowing(a.last, head)
+	for f.beyond(a.account, memory, need) {
+		if !f.spoilOldest(a.account, a, FragmentsSource) {
+			return FragmentMemory
+		}
 	}
-	a.last = head
+	for f.memory.unused < need {
+		if !f.spoilOldest(f.accounts.greatest(f.accounts.slots[a.account].key, memory, need), a, FragmentEvicted) {
+			return FragmentMemory
+		}
+	}
+	f.accounts.hold(a.account, memory, need)
+	f.memory.put(&a.waiting, ip)
+	f.stats.FragmentsStored++
 	return none
 }
 
-// discard drops what waits, for the reason given.
-func (f *assemblies) discard(a *assembly, why Reason) {
-	for a.waiting != noChunk {
-		a.waiting = f.memory.release(a.waiting)
-		f.dropped[why]++
+// spoilOldest spoils the oldest assembly of an account that has fragments waiting, which is
+// then no longer to be had; not if it is the one given.
+func (f *assemblies) spoilOldest(account int32, but *assembly, why Reason) bool {
+	i := f.accounts.slots[account].lists[waitingTurn].oldest
+	if i == noSlot || &f.slots[i] == but {
+		return false
 	}
-	a.last = noChunk
+	f.stats.AssembliesEvicted++
+	f.spoil(&f.slots[i], why)
+	return true
 }
 
-// remove ends an assembly that has nothing waiting.
-func (f *assemblies) remove(a *assembly) {
+// spoil makes an assembly one whose fragments are dropped: those that wait, for the reason
+// given, and those to come.
+func (f *assemblies) spoil(a *assembly, why Reason) {
+	f.stats.Dropped[why] += uint64(a.waiting.packets)
+	f.release(a)
+	f.enter(a, refused)
+}
+
+// release gives the memory of what waits back.
+func (f *assemblies) release(a *assembly) {
+	f.accounts.hold(a.account, memory, -a.waiting.chunks)
+	f.memory.release(&a.waiting)
+}
+
+// enter puts an assembly into another phase.
+func (f *assemblies) enter(a *assembly, p phase) {
 	i := f.index[a.key]
-	if a.older == noSlot {
-		f.oldest = a.newer
-	} else {
-		f.slots[a.older].newer = a.newer
+	f.cut(f.ownList(i), ofAccount, i)
+	a.phase = p
+	f.push(f.ownList(i), ofAccount, i)
+}
+
+// charge puts an assembly on another account, where others give way to it if they are too
+// many. It fails if what waits of it is more than one account may have.
+func (f *assemblies) charge(a *assembly, to accountKey) Reason {
+	if a.waiting.chunks > f.share[memory] {
+		return FragmentMemory
 	}
-	if a.newer == noSlot {
-		f.newest = a.older
-	} else {
-		f.slots[a.newer].older = a.older
+	i := f.index[a.key]
+	account := f.accounts.open(to)
+	f.cut(f.ownList(i), ofAccount, i)
+	f.accounts.hold(account, packets, 1)
+	f.accounts.hold(account, memory, a.waiting.chunks)
+	f.accounts.hold(a.account, memory, -a.waiting.chunks)
+	f.accounts.hold(a.account, packets, -1)
+	a.account = account
+	if f.beyond(account, packets, 0) {
+		f.displace(account, FragmentsSource)
 	}
+	for f.beyond(account, memory, 0) {
+		f.spoilOldest(account, nil, FragmentsSource)
+	}
+	f.push(f.ownList(i), ofAccount, i)
+	return none
+}
+
+// remove ends an assembly; what waits is dropped for the reason given.
+func (f *assemblies) remove(a *assembly, why Reason) {
+	f.stats.Dropped[why] += uint64(a.waiting.packets)
+	f.release(a)
+	i := f.index[a.key]
+	f.cut(&f.all, byDeadline, i)
+	f.cut(f.ownList(i), ofAccount, i)
+	f.accounts.hold(a.account, packets, -1)
 	delete(f.index, a.key)
-	f.shares[a.share]--
 	f.free = append(f.free, i)
 }
 
 // next returns when the oldest assembly ends; ok is false when there is none.
 func (f *assemblies) next() (at time.Duration, ok bool) {
-	if f.oldest == noSlot {
+	if f.all.oldest == noSlot {
 		return 0, false
 	}
-	return f.slots[f.oldest].deadline, true
+	return f.slots[f.all.oldest].deadline, true
 }
 
 // expire ends what is due. A call does a bounded part of the work.
@@ -177,80 +253,37 @@ func (f *assemblies) expire(now time.Duration) {
 		if at, ok := f.next(); !ok || at > now {
 			return
 		}
-		a := &f.slots[f.oldest]
-		f.discard(a, FragmentTimeout)
-		f.remove(a)
+		f.remove(&f.slots[f.all.oldest], FragmentTimeout)
 	}
 }
 
-// coverage is which octets of a packet have come, in units of 8.
-type coverage struct {
-	spans [maxSpans]span
-	n     int
-	end   int // octets of the whole, once the last fragment came; 0 before
+// ownList is the list of its account that an assembly is in.
+func (f *assemblies) ownList(i int32) *list {
+	a := &f.slots[i]
+	return &f.accounts.slots[a.account].lists[a.phase.turn()]
 }
 
-// span is a part without a hole.
-type span struct{ from, to uint16 }
-
-// maxSpans bounds the parts with holes between them. A sender whose fragments come in
-// order, or in the reverse, makes one.
-const maxSpans = 32
-
-// add notes a fragment. What a packet's fragments say of one place must not be said
-// twice (RFC 5722); what is there whole already is a duplicate.
-func (c *coverage) add(offset, size int, more bool) Reason {
-	end := offset + size
-	from, to := uint16(offset/8), uint16((end+7)/8)
-	if c.end != 0 && (end > c.end || !more && end != c.end) || !more && c.n > 0 && c.spans[c.n-1].to > to {
-		return FragmentOverlap
+// push puts an assembly at the end of a list, and cut takes it out.
+func (f *assemblies) push(l *list, which int, i int32) {
+	f.slots[i].links[which] = link{older: l.newest, newer: noSlot}
+	if l.newest == noSlot {
+		l.oldest = i
+	} else {
+		f.slots[l.newest].links[which].newer = i
 	}
-	at := 0
-	for at < c.n && c.spans[at].to < from {
-		at++
-	}
-	for i := at; i < c.n && c.spans[i].from < to; i++ {
-		if s := c.spans[i]; s.from <= from && to <= s.to {
-			return FragmentDuplicate
-		} else if s.to > from {
-			return FragmentOverlap
-		}
-	}
-	r := c.insert(at, span{from, to})
-	if r == none && !more {
-		c.end = end
-	}
-	return r
+	l.newest = i
 }
 
-// insert puts a span into its place at, or joins it with its neighbours.
-func (c *coverage) insert(at int, s span) Reason {
-	before := at < c.n && c.spans[at].to == s.from
-	behind := at
-	if before {
-		behind++
+func (f *assemblies) cut(l *list, which int, i int32) {
+	at := f.slots[i].links[which]
+	if at.older == noSlot {
+		l.oldest = at.newer
+	} else {
+		f.slots[at.older].links[which].newer = at.newer
 	}
-	after := behind < c.n && c.spans[behind].from == s.to
-	switch {
-	case before && after:
-		c.spans[at].to = c.spans[behind].to
-		copy(c.spans[behind:], c.spans[behind+1:c.n])
-		c.n--
-	case before:
-		c.spans[at].to = s.to
-	case after:
-		c.spans[behind].from = s.from
-	case c.n == maxSpans:
-		return FragmentTooMany
-	default:
-		copy(c.spans[at+1:c.n+1], c.spans[at:c.n])
-		c.spans[at] = s
-		c.n++
+	if at.newer == noSlot {
+		l.newest = at.older
+	} else {
+		f.slots[at.newer].links[which].older = at.older
 	}
-	return none
-}
-
-// complete tells whether nothing is missing.
-func (c *coverage) complete() bool {
-	return c.end != 0 && c.n == 1 && c.spans[0].from == 0 && int(c.spans[0].to) == (c.end+7)/8
 }

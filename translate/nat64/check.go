@@ -171,7 +171,7 @@ func (t *Timers) opening() time.Duration {
 
 func (l *Limits) check() error {
 	switch {
-	case l.ClientSessions < 0 || l.StoredSYNs < 0 || l.StoredSYNsSource < 0 || l.FragmentPackets < 0 || l.FragmentPacketsSource < 0 || l.FragmentMemory < 0:
+	case l.ClientSessions < 0 || l.StoredSYNs < 0 || l.StoredSYNsSource < 0 || l.FragmentPackets < 0 || l.FragmentPacketsSource < 0 || l.FragmentMemory < 0 || l.FragmentMemorySource < 0:
 		return errors.New("a limit of the NAT64 is negative; 0 is none at all, or no limit for sessions of a client")
 	case l.ClientBlocks < 1 || l.ClientBlocks > maxBlocks:
 		return fmt.Errorf("a client may have 1 to %d blocks of ports, not %d", maxBlocks, l.ClientBlocks)

@@ -32,13 +32,15 @@ type Engine struct {
 	// exhausted is until when no free block is looked for.
 	exhausted [state.Transports]time.Duration
 	stored    stored
-	fragments *assemblies
-	aliases   aliases
-	errors    errorLimits
-	reports   translate.Reports
-	sweep     sweep
-	waiting   Waiting
-	stats     Stats
+	// fragments of packets to IPv4 and to IPv6: neither side takes the other's room.
+	fragments6, fragments4 assemblies
+	peers                  peers
+	aliases                aliases
+	errors                 errorLimits
+	reports                translate.Reports
+	sweep                  sweep
+	waiting                Waiting
+	stats                  Stats
 }
 
 // Waiting is told of stored SYNs, so that a fast path leaves SYNs of the IPv6 side that

@@ -28,7 +28,8 @@ type sweep struct {
 func (e *Engine) Tick(now time.Time, out *Out) {
 	c := e.begin(translate.Path{}, now, out)
 	e.expireStored(&c)
-	e.fragments.expire(c.mono)
+	e.fragments6.expire(c.mono)
+	e.fragments4.expire(c.mono)
 	e.expireAliases(&c)
 	if c.mono < e.sweep.next {
 		return
@@ -37,7 +38,14 @@ func (e *Engine) Tick(now time.Time, out *Out) {
 	every := sweepRound * time.Duration(e.settings.Limits.SweepSlice) / time.Duration(n.Sessions)
 	every = min(max(every, sweepEvery), sweepRound)
 	slice := func(records int) int { return int(int64(records)*int64(every)/int64(sweepRound)) + 1 }
-	e.sweep.session = e.table.WalkSessions(e.sweep.session, slice(n.Sessions), func(s *state.Session) { e.usable(&c, s) })
+	e.sweep.session = e.table.WalkSessions(e.sweep.session, slice(n.Sessions), func(s *state.Session) {
+		if e.usable(&c, s) {
+			e.peers.add(s.Pool, s.Peer)
+		}
+	})
+	if e.sweep.session == 0 {
+		e.peers.round()
+	}
 	e.sweep.binding = e.table.WalkBindings(e.sweep.binding, slice(n.Sessions), func(b *state.Binding) { e.reap(&c, b) })
 	e.sweep.subscriber = e.table.WalkSubscribers(e.sweep.subscriber, slice(n.Subscribers), func(s *state.Subscriber) { e.endIdle(&c, s) })
 	// A slice that comes late does not let the round take longer for good: the next
@@ -51,8 +59,10 @@ func (e *Engine) Next() time.Time {
 	if t, ok := e.stored.next(); ok {
 		at = min(at, t)
 	}
-	if t, ok := e.fragments.next(); ok {
-		at = min(at, t)
+	for _, f := range []*assemblies{&e.fragments6, &e.fragments4} {
+		if t, ok := f.next(); ok {
+			at = min(at, t)
+		}
 	}
 	return e.epoch.Add(at)
 }

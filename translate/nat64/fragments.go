@@ -8,6 +8,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
 // fragment6 and fragment4 handle packets that are fragments (RFC 6146 section 3.4). The
@@ -20,27 +21,37 @@ func (e *Engine) fragment6(c *call, ip []byte, v *translate.View, to target) Rea
 	default:
 		return e.refuse6(c, ip, ErrorProtocol, packet.ICMPv6Unreachable, codePort6, Protocol)
 	}
+	f := &e.fragments6
 	k := fragmentKey{src: v.Src.As16(), dst: v.Dst.As16(), id: v.ID, proto: v.Proto}
-	a, r := e.assemble(c, ip, v, k)
-	switch {
+	a := f.find(&k)
+	if a == nil {
+		of, r := e.accountOf6(k.src)
+		if r != none {
+			return r
+		}
+		if a, r = f.begin(&k, of, c.mono); r != none {
+			return r
+		}
+	}
+	switch r := e.note(f, a, ip, v); {
 	case r != none:
 		return r
-	case a.phase == whole && a.covered.complete():
-		return e.reassembled6(c, a)
 	case a.phase == passing:
-		return e.pass6(c, a, ip, v.Src)
+		return e.passed(f, a, e.pass(c, a, ip, v.Src))
 	case a.phase == whole || v.Offset != 0:
-		return e.wait(a, ip)
+		if r = e.wait(f, a, ip); r == none && a.covered.complete() {
+			return e.reassembled6(c, a)
+		}
+		return r
 	}
 	ends, r := e.outgoing6(c, ip, v, to)
 	if r != none {
-		e.spoil(a)
+		f.spoil(a, FragmentRefused)
 		return r
 	}
-	a.phase, a.endpoints = passing, ends
-	r = e.pass6(c, a, ip, v.Src)
-	e.flush(c, a, v.Src)
-	return r
+	a.endpoints = ends
+	client := accountKey{ofClient, e.prefixOf(e.ownerOf(k.src)).Addr().As16()}
+	return e.found(c, f, a, ip, v.Src, client)
 }
 
 func (e *Engine) fragment4(c *call, ip []byte, v *translate.View) Reason {
@@ -49,61 +60,166 @@ func (e *Engine) fragment4(c *call, ip []byte, v *translate.View) Reason {
 	default:
 		return e.refuse4(c, ip, ErrorProtocol, icmpUnreachable, codeProtocol, Protocol)
 	}
-	k := fragmentKey{src: v.Src.As16(), dst: v.Dst.As16(), id: v.ID, proto: v.Proto, turned: c.turned}
-	a, r := e.assemble(c, ip, v, k)
-	switch {
+	if c.turned {
+		return e.turnedFragment(c, ip, v)
+	}
+	f := &e.fragments4
+	k := fragmentKey{src: v.Src.As16(), dst: v.Dst.As16(), id: v.ID, proto: v.Proto}
+	a := f.find(&k)
+	if a == nil {
+		var r Reason
+		if a, r = f.begin(&k, e.accountOf4(v), c.mono); r != none {
+			return r
+		}
+	}
+	switch r := e.note(f, a, ip, v); {
 	case r != none:
 		return r
-	case a.phase == whole && a.covered.complete():
-		return e.reassembled4(c, a)
 	case a.phase == passing:
-		return e.pass4(c, a, ip, v.Src)
+		return e.passed(f, a, e.pass(c, a, ip, v.Src))
 	case a.phase == whole || v.Offset != 0:
-		return e.wait(a, ip)
+		return e.wait4(c, f, a, ip, v)
 	}
 	ends, r := e.outgoing4(c, ip, v)
 	if r != none {
-		e.spoil(a)
+		f.spoil(a, FragmentRefused)
 		return r
 	}
-	a.phase, a.endpoints = passing, ends
-	r = e.pass4(c, a, ip, v.Src)
-	e.flush(c, a, v.Src)
-	return r
+	a.endpoints = ends
+	e.peers.add(v.Dst.As4(), v.Src.As4())
+	client := accountKey{ofClient, e.prefixOf(e.ownerOf(ends.Dst.As16())).Addr().As16()}
+	return e.found(c, f, a, ip, v.Src, client)
 }
 
-// assemble notes a fragment in the assembly of its packet, and keeps it if the packet is
-// to be put together.
-func (e *Engine) assemble(c *call, ip []byte, v *translate.View, k fragmentKey) (*assembly, Reason) {
-	a, r := e.fragments.find(k, c.mono)
-	if r != none {
-		return nil, r
-	}
+// note notes a fragment in the assembly of its packet.
+func (e *Engine) note(f *assemblies, a *assembly, ip []byte, v *translate.View) Reason {
 	if a.phase == refused {
-		return nil, FragmentRefused
+		return FragmentRefused
 	}
 	if v.Offset+len(v.Payload) > largestPayload {
-		e.spoil(a)
-		return nil, FragmentTooLong
+		f.spoil(a, FragmentRefused)
+		return FragmentTooLong
 	}
-	if r = a.covered.add(v.Offset, len(v.Payload), v.More); r != none {
+	if r := a.covered.add(v.Offset, len(v.Payload), v.More); r != none {
 		if r == FragmentOverlap {
-			e.spoil(a)
+			f.spoil(a, FragmentRefused)
 		}
-		return nil, r
+		return r
 	}
 	a.largest = max(a.largest, len(ip))
 	if a.phase == unknown && e.needsWhole(v) {
-		a.phase = whole
+		f.enter(a, whole)
 	}
-	if a.phase == whole && a.covered.complete() {
-		// The last one to come waits for nobody, but lies with the others.
-		r = e.wait(a, ip)
+	return none
+}
+
+// accountOf6 returns the account of a client whose fragments tell no session yet.
+func (e *Engine) accountOf6(src [16]byte) (accountKey, Reason) {
+	owner := e.ownerOf(src)
+	prefix := e.prefixOf(owner).Addr().As16()
+	var s state.Subscriber
+	if e.table.FindSubscriber(&owner, &s) {
+		return accountKey{ofClient, prefix}, none
 	}
-	if r != none {
-		return nil, r
+	if !e.clients.has(netip.AddrFrom16(owner)) {
+		return accountKey{}, NotClient
 	}
-	return a, none
+	clear(prefix[8:])
+	return accountKey{ofNewcomer, prefix}, none
+}
+
+// accountOf4 returns the account of an IPv4 packet of which it is not known yet whom it is for.
+// A host that nobody has a session with can be anybody's forgery: all that such a sender
+// cannot choose freely is the address of the pool.
+func (e *Engine) accountOf4(v *translate.View) accountKey {
+	if e.peers.has(v.Dst.As4(), v.Src.As4()) {
+		return accountKey{ofPeer, v.Src.As16()}
+	}
+	return accountKey{ofStranger, v.Dst.As16()}
+}
+
+// receiver4 returns the client that a first fragment is for which waits for the whole.
+func (e *Engine) receiver4(v *translate.View) (client [16]byte, t tuple, r Reason) {
+	if v.IsError() {
+		var inner translate.View
+		if inner, t, r = quoted(v); r != none {
+			return client, t, r
+		}
+		s, r := e.quotedSession4(&inner, t)
+		return s.Client, t, r
+	}
+	if t, r = tupleOf(v); r != none {
+		return client, t, r
+	}
+	var b state.Binding
+	if !e.table.FindBinding4(&state.Outside{Pool: v.Dst.As4(), Port: t.dst, Transport: t.transport}, &b) {
+		return client, t, NoBinding
+	}
+	return b.Client, t, none
+}
+
+// wait4 keeps a fragment from the IPv4 side, on the account of the client if it tells that,
+// and translates the packet that is whole with it.
+func (e *Engine) wait4(c *call, f *assemblies, a *assembly, ip []byte, v *translate.View) Reason {
+	if v.Offset == 0 {
+		client, t, r := e.receiver4(v)
+		if r == none {
+			r = f.charge(a, accountKey{ofClient, e.prefixOf(e.ownerOf(client)).Addr().As16()})
+		} else if r != NoBinding {
+			r = none // judged when it is whole
+		} else if !v.IsError() {
+			r = e.refused4(c, ip, t.transport, r)
+		}
+		if r != none {
+			f.spoil(a, FragmentRefused)
+			return r
+		}
+	}
+	r := e.wait(f, a, ip)
+	if r == none && a.phase == whole && a.covered.complete() {
+		return e.reassembled4(c, a)
+	}
+	return r
+}
+
+// found translates the first fragment of a packet, and those that waited for it. From here
+// on the packet is on the account of its client.
+func (e *Engine) found(c *call, f *assemblies, a *assembly, ip []byte, src netip.Addr, client accountKey) Reason {
+	f.enter(a, passing)
+	r := e.pass(c, a, ip, src)
+	e.flush(c, f, a, src)
+	if !a.covered.complete() {
+		f.charge(a, client)
+	}
+	return e.passed(f, a, r)
+}
+
+// passed ends the assembly of a packet that has come as a whole.
+func (e *Engine) passed(f *assemblies, a *assembly, r Reason) Reason {
+	if a.covered.complete() {
+		f.remove(a, FragmentRefused)
+	}
+	return r
+}
+
+// turnedFragment handles a fragment that was translated here already and goes back to the
+// IPv6 side. Its packet is known: this side remembers nothing of it.
+func (e *Engine) turnedFragment(c *call, ip []byte, v *translate.View) Reason {
+	a := c.assembly
+	if a == nil {
+		return FragmentRefused
+	}
+	if v.Offset == 0 {
+		ends, r := e.outgoing4(c, ip, v)
+		if r != none {
+			return r
+		}
+		a.turned = ends
+	}
+	if !a.turned.Dst.IsValid() {
+		return FragmentRefused
+	}
+	return e.send6(c, ip, &translate.Binding{Outer: a.turned}, v.Src)
 }
 
 // largestPayload is the longest payload that fits an IPv4 packet behind its header.
@@ -120,54 +236,43 @@ func (e *Engine) needsWhole(v *translate.View) bool {
 
 // wait keeps a fragment for later. Without memory for one the packet is given up: it
 // could not be put together.
-func (e *Engine) wait(a *assembly, ip []byte) Reason {
-	if r := e.fragments.keep(a, ip); r != none {
-		e.spoil(a)
-		return r
+func (e *Engine) wait(f *assemblies, a *assembly, ip []byte) Reason {
+	r := f.keep(a, ip)
+	if r != none {
+		f.spoil(a, FragmentRefused)
 	}
-	e.stats.FragmentsStored++
-	return none
+	return r
 }
 
-// spoil makes an assembly one whose fragments are dropped: those that wait, and those to
-// come.
-func (e *Engine) spoil(a *assembly) {
-	e.fragments.discard(a, FragmentRefused)
-	a.phase = refused
-}
-
-// pass6 and pass4 translate a fragment as its first one was.
-func (e *Engine) pass6(c *call, a *assembly, ip []byte, src netip.Addr) Reason {
-	return e.send4(c, ip, &translate.Binding{Outer: a.endpoints}, src)
-}
-
-func (e *Engine) pass4(c *call, a *assembly, ip []byte, src netip.Addr) Reason {
-	return e.send6(c, ip, &translate.Binding{Outer: a.endpoints}, src)
+// pass translates a fragment as its first one was.
+func (e *Engine) pass(c *call, a *assembly, ip []byte, src netip.Addr) Reason {
+	b := translate.Binding{Outer: a.endpoints}
+	if src.Is4() {
+		return e.send6(c, ip, &b, src)
+	}
+	c.assembly = a
+	return e.send4(c, ip, &b, src)
 }
 
 // flush translates what waited for the first fragment, in the order of arrival.
-func (e *Engine) flush(c *call, a *assembly, src netip.Addr) {
-	for a.waiting != noChunk {
-		ip := e.fragments.memory.appendTo(c.out.Alloc(e.fragments.memory.size(a.waiting)), a.waiting)
-		a.waiting = e.fragments.memory.release(a.waiting)
-		r := none
-		if src.Is4() {
-			r = e.pass4(c, a, ip, src)
-		} else {
-			r = e.pass6(c, a, ip, src)
-		}
-		if r != none {
+func (e *Engine) flush(c *call, f *assemblies, a *assembly, src netip.Addr) {
+	at := a.waiting.first
+	for range a.waiting.packets {
+		var ip []byte
+		ip, at = f.memory.appendTo(c.out.Alloc(f.memory.size(at)), at)
+		if r := e.pass(c, a, ip, src); r != none {
 			e.stats.Dropped[r]++
 		}
 	}
-	a.last = noChunk
+	f.release(a)
 }
 
 // reassembled6 puts a packet together and translates it. It keeps an atomic Fragment
 // Header, by which it may be cut again on the IPv4 side with its own identification
 // (RFC 7915 section 5.1.1).
 func (e *Engine) reassembled6(c *call, a *assembly) Reason {
-	b, headers := e.gather(c, a)
+	largest := a.largest
+	b, headers := e.gather(c, &e.fragments6, a)
 	if len(b)-packet.IPv6HeaderLen > 65535 {
 		return FragmentTooLong
 	}
@@ -175,8 +280,7 @@ func (e *Engine) reassembled6(c *call, a *assembly) Reason {
 	b[headers-6], b[headers-5] = 0, 0 // offset and M flag
 	again := *c
 	again.path.Reassembled = true
-	again.path.MTU4 = smaller(c.path.MTU4, a.largest-20)
-	e.done(a)
+	again.path.MTU4 = smaller(c.path.MTU4, largest-20)
 	v, bad := translate.ViewIPv6(b)
 	to, r := e.destination(v.Dst)
 	switch {
@@ -192,14 +296,13 @@ func (e *Engine) reassembled6(c *call, a *assembly) Reason {
 
 // reassembled4 does so for IPv4. DF goes: what came in fragments may be cut again.
 func (e *Engine) reassembled4(c *call, a *assembly) Reason {
-	b, headers := e.gather(c, a)
+	b, headers := e.gather(c, &e.fragments4, a)
 	if len(b) > 65535 {
 		return FragmentTooLong
 	}
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
 	b[6], b[7], b[10], b[11] = 0, 0, 0, 0
 	binary.BigEndian.PutUint16(b[10:], ^packet.Fold(packet.Sum(0, b[:headers])))
-	e.done(a)
 	v, bad := translate.ViewIPv4(b)
 	switch {
 	case bad != translate.ReasonNone:
@@ -211,13 +314,14 @@ func (e *Engine) reassembled4(c *call, a *assembly) Reason {
 }
 
 // gather returns the headers of the first fragment with the payloads of all behind them,
-// and gives the memory of the fragments back.
-func (e *Engine) gather(c *call, a *assembly) (b []byte, headers int) {
+// and ends the assembly.
+func (e *Engine) gather(c *call, f *assemblies, a *assembly) (b []byte, headers int) {
 	payload := c.out.Alloc(a.covered.end)[:a.covered.end]
 	var first []byte
-	for a.waiting != noChunk {
-		ip := e.fragments.memory.appendTo(c.out.Alloc(e.fragments.memory.size(a.waiting)), a.waiting)
-		a.waiting = e.fragments.memory.release(a.waiting)
+	at := a.waiting.first
+	for range a.waiting.packets {
+		var ip []byte
+		ip, at = f.memory.appendTo(c.out.Alloc(f.memory.size(at)), at)
 		var v translate.View
 		if ip[0]>>4 == 4 {
 			v, _ = translate.ViewIPv4(ip)
@@ -229,14 +333,10 @@ func (e *Engine) gather(c *call, a *assembly) (b []byte, headers int) {
 			first, headers = ip, v.Headers
 		}
 	}
-	a.last = noChunk
-	return append(append(c.out.Alloc(headers+len(payload)), first[:headers]...), payload...), headers
-}
-
-// done ends the assembly of a packet that is whole.
-func (e *Engine) done(a *assembly) {
+	f.release(a)
+	f.remove(a, FragmentRefused)
 	e.stats.Reassembled++
-	e.fragments.remove(a)
+	return append(append(c.out.Alloc(headers+len(payload)), first[:headers]...), payload...), headers
 }
 
 // smaller returns the lesser of an MTU, of which 0 is unknown, and a size; no IPv4 link

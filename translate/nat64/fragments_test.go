@@ -196,25 +196,42 @@ func TestFragmentLimits(t *testing.T) {
 		b := engine(t, func(s *Settings) { s.Limits.FragmentMemory = 4 * chunkSize })
 		b.raw(udpFragments(1)[1]) // 2 chunks
 		b.raw(udpFragments(2)[1])
-		b.refusedRaw(udpFragments(3)[1], FragmentMemory)
-		if got := len(b.raw(udpFragments(1)[0])); got != 2 {
-			t.Fatalf("%d came out", got)
+		b.raw(udpFragments(3)[1]) // the oldest gives way
+		b.refusedRaw(udpFragments(1)[0], FragmentRefused)
+		for id := uint32(2); id <= 3; id++ {
+			if got := len(b.raw(udpFragments(id)[0])); got != 2 {
+				t.Fatalf("%d came out", got)
+			}
 		}
-		b.raw(udpFragments(4)[1]) // there is room again
-		if got := b.Stats().Dropped[FragmentMemory]; got != 1 {
-			t.Errorf("%d dropped", got)
+		if got := b.Stats().Dropped[FragmentEvicted]; got != 1 || b.Stats().AssembliesEvicted != 1 {
+			t.Errorf("%v dropped", b.drops())
 		}
+	})
+	t.Run("memory of one source", func(t *testing.T) {
+		b := engine(t, func(s *Settings) { s.Limits.FragmentMemorySource = 4 * chunkSize })
+		for id := range uint32(3) {
+			b.raw(udpFragments(id)[1])
+		}
+		if got := b.Stats().Dropped[FragmentsSource]; got != 1 {
+			t.Errorf("%v dropped", b.drops())
+		}
+		large := pkt{src: clientA, dst: server6, proto: udpProto, id: 9, offset: 8, more: true, payload: filling(4 * chunkSize)}
+		b.refused(large, FragmentMemory)
 	})
 	t.Run("packets, and those of one source", func(t *testing.T) {
 		b := engine(t, func(s *Settings) { s.Limits.FragmentPackets, s.Limits.FragmentPacketsSource = 3, 2 })
-		b.raw(udpFragments(1)[1])
-		b.raw(udpFragments(2)[1])
-		b.refusedRaw(udpFragments(3)[1], FragmentsSource)
-		from := func(src string) pkt {
-			return pkt{src: src, dst: server6, proto: udpProto, id: 1, offset: 8, more: true, payload: filling(8)}
+		for id := range uint32(3) {
+			b.raw(udpFragments(id)[1])
 		}
-		b.in(from(clientB))
-		b.refused(from("2001:db8:1:77::1"), FragmentsFull)
+		if got := b.Stats().Dropped[FragmentsSource]; got != 1 || b.Engine.Sizes().Assemblies != 2 {
+			t.Errorf("%v dropped, sizes %+v", b.drops(), b.Engine.Sizes())
+		}
+		for i, src := range []string{clientB, "2001:db8:1:77::1"} {
+			b.in(pkt{src: src, dst: server6, proto: udpProto, id: 1, offset: 8, more: true, payload: filling(8)})
+			if got := b.Stats().Dropped[FragmentEvicted]; got != uint64(i) {
+				t.Errorf("%v dropped", b.drops())
+			}
+		}
 	})
 	t.Run("none at all", func(t *testing.T) {
 		b := engine(t, func(s *Settings) { s.Limits.FragmentPackets = 0 })
@@ -286,25 +303,25 @@ func TestArena(t *testing.T) {
 	a := newArena(8 * chunkSize)
 	sizes := []int{0, 1, chunkSize - chunkHeader, chunkSize - chunkHeader + 1, 3*chunkSize - chunkHeader}
 	for range 3 {
+		var c chain
 		for _, n := range sizes {
-			head, ok := a.put(filling(n))
-			if !ok {
-				t.Fatalf("no room for %d octets", n)
-			}
-			if got := a.appendTo(nil, head); !slices.Equal(got, filling(n)) {
+			a.put(&c, filling(n))
+		}
+		if c.packets != len(sizes) || c.chunks != 8 || a.unused != 0 {
+			t.Errorf("chain %+v, %d unused", c, a.unused)
+		}
+		at := c.first
+		for _, n := range sizes {
+			var got []byte
+			if got, at = a.appendTo(nil, at); !slices.Equal(got, filling(n)) {
 				t.Errorf("%d octets came back as %d", n, len(got))
 			}
-			a.release(head)
 		}
-	}
-	if _, ok := a.put(filling(8*chunkSize - chunkHeader + 1)); ok {
-		t.Error("more than there is room for")
-	}
-	if head, ok := a.put(filling(8*chunkSize - chunkHeader)); !ok {
-		t.Error("chunks were lost")
-	} else if _, ok := a.put(nil); ok {
-		t.Error("room in a full arena")
-	} else {
-		a.release(head)
+		if at != noChunk {
+			t.Error("the chain goes on behind its last packet")
+		}
+		if a.release(&c); a.unused != 8 || c != (chain{}) {
+			t.Errorf("%d unused, chain %+v", a.unused, c)
+		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 func fuzzEngine(t testing.TB) *bench {
 	b := engineOver(t, newTable(t, state.Sizes{Sessions: 64, Subscribers: 8, Addresses: 2, BlockWords: 4, SubscriberLength: 64}),
 		func(s *Settings) {
-			s.Limits = Limits{ClientSessions: 32, ClientBlocks: 2, StoredSYNs: 4, StoredSYNsSource: 2, FragmentPackets: 4, FragmentPacketsSource: 4, FragmentMemory: 1 << 14, SweepSlice: 64}
+			s.Limits = Limits{ClientSessions: 32, ClientBlocks: 2, StoredSYNs: 4, StoredSYNsSource: 2, FragmentPackets: 4, FragmentPacketsSource: 4, FragmentMemory: 1 << 14, FragmentMemorySource: 1 << 13, SweepSlice: 64}
 			s.DetourPrefix = netip.MustParsePrefix(detourText)
 			s.SessionEvents = true
 		})
@@ -43,11 +43,13 @@ func judge(t *testing.T, ip []byte, second []byte) {
 		for _, got := range b.out.IP {
 			sound(t, p, got)
 		}
+		b.sane()
 		b.now = b.now.Add(time.Second)
 		b.out.Reset()
 		b.Tick(b.now, &b.out)
 	}
-	if n := b.Engine.Sizes(); n.Sessions > 64 || n.Assemblies > 4 || n.StoredSYNs > 4 {
+	b.sane()
+	if n := b.Engine.Sizes(); n.Sessions > 64 || n.Assemblies > 8 || n.StoredSYNs > 4 {
 		t.Errorf("sizes %+v", n)
 	}
 	for range 8 { // a sweep looks at all of so small a table

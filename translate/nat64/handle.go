@@ -21,6 +21,8 @@ type call struct {
 	// turned is set for a packet that was translated here already and goes back to
 	// the IPv6 side.
 	turned bool
+	// assembly is of the packet, if that is a fragment from the IPv6 side.
+	assembly *assembly
 }
 
 func (e *Engine) begin(path translate.Path, now time.Time, out *Out) call {

@@ -37,9 +37,10 @@ const (
 	FragmentOverlap                                                  // overlaps another fragment (RFC 5722)
 	FragmentDuplicate                                                // is there already
 	FragmentTooMany                                                  // more holes in a packet than are kept in mind
-	FragmentsFull                                                    // as many packets in fragments as may be
-	FragmentsSource                                                  // as many of one source
-	FragmentMemory                                                   // no memory for fragments that wait
+	FragmentsFull                                                    // no packets in fragments are remembered
+	FragmentsSource                                                  // gave way to a newer one, since its client has its share
+	FragmentEvicted                                                  // gave way to that of another, since its client had most of a full table
+	FragmentMemory                                                   // too large a part of the memory for fragments that wait
 	FragmentTimeout                                                  // waited for others in vain
 	FragmentRefused                                                  // of a packet whose first fragment was dropped
 	FragmentTooLong                                                  // the whole would be too long for a packet
@@ -60,7 +61,7 @@ var reasonNames = [numReasons - NotPool6]string{
 	"no_port", "no_address", "session_limit", "sessions_full", "bindings_full", "subscribers_full", "busy",
 	"stored_syn", "stored_syn_replaced", "stored_syn_unanswered", "stored_syns_full", "stored_syns_source",
 	"fragment_overlap", "fragment_duplicate", "fragment_too_many", "fragments_full", "fragments_source",
-	"fragment_memory", "fragment_timeout", "fragment_refused", "fragment_too_long",
+	"fragment_evicted", "fragment_memory", "fragment_timeout", "fragment_refused", "fragment_too_long",
 	"hairpin_loop", "detour_full", "detour_unknown", "detour_forged", "own_address",
 }
 

@@ -21,6 +21,7 @@ func (e *Engine) start(s Settings, random io.Reader) (err error) {
 		return err
 	}
 	e.aliases = newAliases()
+	e.peers = newPeers(e.table.Sizes().Sessions, e.random.Uint64())
 	if err := e.apply(s); err != nil {
 		return err
 	}
@@ -92,7 +93,9 @@ func (e *Engine) resize(s *Settings) {
 		e.unstore(&key)
 	}
 	e.stored = newStored(&s.Limits, e.random.Uint64())
-	e.fragments = newAssemblies(&s.Limits, s.Timers.Fragments, e.random.Uint64(), &e.stats.Dropped)
+	length := e.table.Sizes().SubscriberLength
+	e.fragments6 = newAssemblies(&s.Limits, s.Timers.Fragments, length, &e.stats)
+	e.fragments4 = newAssemblies(&s.Limits, s.Timers.Fragments, length, &e.stats)
 }
 
 // place gives the prefixes of pool6 their numbers, which sessions have: that of before, or a

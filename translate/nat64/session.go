@@ -107,6 +107,7 @@ func (e *Engine) add(c *call, b *state.Binding, peer [4]byte, port uint16, prefi
 		switch outcome := e.table.NewSession(b, n, s); outcome {
 		case state.Made:
 			e.stats.SessionsMade++
+			e.peers.add(s.Pool, s.Peer)
 			e.sessionEvent(c, SessionStart, s)
 			return none, false
 		case state.Found, state.OtherPrefix:

@@ -106,9 +106,13 @@ type Limits struct {
 	StoredSYNs       int // SYNs from the IPv4 side that wait
 	StoredSYNsSource int // of those, from one address
 
+	// Those of fragments are of each direction. A source is the client that sends them or
+	// that they are for; as long as that is not known, the network or host that they are
+	// from.
 	FragmentPackets       int // packets whose fragments are remembered
-	FragmentPacketsSource int // of those, from one source
-	FragmentMemory        int // octets of fragments that wait for others
+	FragmentPacketsSource int // of those, of one source
+	FragmentMemory        int // octets taken by fragments that wait for others, in steps of 512
+	FragmentMemorySource  int // of those, of one source; 0 is no limit but that of all
 	// SweepSlice is how many sessions one call of Tick looks at.
 	SweepSlice int
 }
@@ -178,6 +182,7 @@ func Defaults() Settings {
 			FragmentPackets:       4096,
 			FragmentPacketsSource: 512,
 			FragmentMemory:        4 << 20,
+			FragmentMemorySource:  512 << 10,
 			SweepSlice:            1 << 12,
 		},
 		Errors: Errors{Rate: 1000, Burst: 1000, SourceRate: 10, SourceBurst: 20},

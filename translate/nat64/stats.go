@@ -19,6 +19,7 @@ type Stats struct {
 	BlocksLeased, BlocksEnded   uint64
 	Probes                      uint64 // sent to find out whether a connection lives (3.5.2.2)
 	FragmentsStored             uint64
+	AssembliesEvicted           uint64 // packets in fragments that gave way to others
 	Reassembled                 uint64
 	Detoured                    uint64 // packets of FTP control connections given to the proxy, and back
 }

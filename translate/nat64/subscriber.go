@@ -122,7 +122,7 @@ func (e *Engine) reach(c *call, client [16]byte, why Reason) {
 		e.limited.until = c.mono + time.Minute
 	}
 	prefix := e.prefixOf(client)
-	place := &e.limited.seen[mix(e.fragments.seed, prefix.Addr().As16())%256]
+	place := &e.limited.seen[mix(e.peers.seed, prefix.Addr().As16())%256]
 	if *place {
 		return
 	}

@@ -51,7 +51,7 @@ func nat64Settings(cfg *config.NAT64, at own, hosts []netip.Addr) (nat64.Setting
 	s.Limits.ClientSessions, s.Limits.ClientBlocks = cfg.ClientSessions, cfg.ClientBlocks
 	s.Limits.StoredSYNs, s.Limits.StoredSYNsSource = cfg.StoredSYNs, cfg.StoredSYNsPerSource
 	s.Limits.FragmentPackets, s.Limits.FragmentPacketsSource = cfg.FragmentPackets, cfg.FragmentPacketsPerSource
-	s.Limits.FragmentMemory = cfg.FragmentMemory
+	s.Limits.FragmentMemory, s.Limits.FragmentMemorySource = cfg.FragmentMemory, cfg.FragmentMemoryPerSource
 	s.Errors = nat64.Errors{
 		Rate: cfg.ICMPRate, Burst: cfg.ICMPRate,
 		SourceRate: cfg.ICMPRatePerSource, SourceBurst: 2 * cfg.ICMPRatePerSource,

@@ -152,6 +152,7 @@ func (n *NAT64) Collect(emit func(role.Metric)) {
 	emit(role.Count("blocks_ended_total", "Blocks of ports that clients gave back.", s.BlocksEnded))
 	emit(role.Count("probes_total", "Probes of idle TCP connections.", s.Probes))
 	emit(role.Count("fragments_stored_total", "Fragments that waited for others.", s.FragmentsStored))
+	emit(role.Count("assemblies_evicted_total", "Packets in fragments that gave way to others.", s.AssembliesEvicted))
 	emit(role.Count("reassembled_total", "Packets put together from fragments.", s.Reassembled))
 	emit(role.Count("detoured_total", "Packets of FTP control connections by way of the proxy.", s.Detoured))
 	emit(role.Level("sessions", "Sessions in the table.", float64(sizes.Sessions)))
