@@ -61,6 +61,13 @@ struct start {
 	be32 destination;
 };
 
+/* Whether a client is bound to a port, or an identifier, of the pool. */
+NOINLINE u32 is_bound_port(be32 address, u32 transport, be16 port)
+{
+	struct tuple t = tuple4(transport, address, port, 0, 0);
+	return search_binding4(&t, hash_binding4(&t)) != 0;
+}
+
 /*
  * Whether a port of an own address is the translator's. An identifier of ICMP is when it is
  * bound: the host's own pings have any, since nothing keeps them out of a range.
@@ -69,10 +76,7 @@ NOINLINE u32 is_steered_port(be32 address, u32 transport, be16 port)
 {
 	if (!is_in_pool4(address, transport, FROM_BE16(port)))
 		return 0;
-	if (transport != TRANSPORT_ICMP)
-		return 1;
-	struct tuple t = tuple4(TRANSPORT_ICMP, address, port, 0, 0);
-	return search_binding4(&t, hash_binding4(&t)) != 0;
+	return transport != TRANSPORT_ICMP || is_bound_port(address, transport, port);
 }
 
 /*
@@ -112,6 +116,21 @@ NOINLINE u32 is_steered_content(struct __sk_buff *skb, u32 offset, u32 protocol,
 	return is_in_pool4(destination, transport_of_protocol(protocol), FROM_BE16(ports[1]));
 }
 
+/*
+ * Whether the rest of a packet has to be steered as well, of which the first fragment was.
+ * Those to ports that no one has are refused, and must not push others out of the map:
+ * anybody can forge them.
+ */
+INLINE u32 is_followed(struct __sk_buff *skb, u32 offset, u32 protocol, be32 destination)
+{
+	be16 port;
+	if (protocol == PROTO_ICMP) /* bound, or an error about what is the translator's */
+		return 1;
+	if (bpf_skb_load_bytes(skb, offset + 2, &port, sizeof port))
+		return 0;
+	return is_bound_port(destination, transport_of_protocol(protocol), port);
+}
+
 /* Whether a packet is the translator's, and one that the host would take. */
 INLINE u32 is_steered(struct __sk_buff *skb, const struct start *p, u64 now)
 {
@@ -129,7 +148,8 @@ INLINE u32 is_steered(struct __sk_buff *skb, const struct start *p, u64 now)
 	}
 	if (!is_steered_content(skb, ETHERNET_LEN + header, p->protocol, p->destination))
 		return 0;
-	bpf_map_update_elem(&fragments, &key, &now, BPF_ANY);
+	if (is_followed(skb, ETHERNET_LEN + header, p->protocol, p->destination))
+		bpf_map_update_elem(&fragments, &key, &now, BPF_ANY);
 	return 1;
 }
 
