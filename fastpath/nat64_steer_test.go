@@ -114,11 +114,12 @@ func TestNAT64SteersFragments(t *testing.T) {
 	w.steers(t, from4("198.51.100.8")(later(w.packet4(own, 40))), false)
 	w.steers(t, header(5, 0x36)(first(w.packet4(host, 40))), false)
 	w.steers(t, header(5, 0x36)(later(w.packet4(host, 40))), false)
+	w.steers(t, header(5, 0x37)(first(w.packet4(own, 40))), true)
 	for id := range 3 * 4096 { // forged: more than can be kept in mind
 		w.steers(t, header(4, 0x80|byte(id>>8), byte(id))(first(w.packet4(unbound, 40))), true)
 	}
 	w.steers(t, header(4, 0xaf, 0xff)(later(w.packet4(unbound, 40))), false)
-	w.steers(t, later(w.packet4(own, 40)), true)
+	w.steers(t, header(5, 0x37)(later(w.packet4(own, 40))), true)
 }
 
 // While nobody is there, or after that, the host has its packets.

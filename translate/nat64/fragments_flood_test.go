@@ -339,3 +339,31 @@ func TestFragmentsOnce(t *testing.T) {
 		})
 	}
 }
+
+// TestFloodsTakeNoMemory: nothing is allocated for a fragment, whoever gives way for it.
+func TestFloodsTakeNoMemory(t *testing.T) {
+	for _, attack := range floods {
+		t.Run(attack.name, func(t *testing.T) {
+			b, _, _ := besieged(t, attack.length)
+			var sent [][]byte
+			for n := range 3 * burst {
+				sent = append(sent, attack.packet(n).bytes())
+				b.raw(sent[n])
+			}
+			n := 0
+			allocated := testing.AllocsPerRun(len(sent), func() {
+				ip := sent[n%len(sent)]
+				n++
+				b.out.Reset()
+				if ip[0]>>4 == 4 {
+					b.HandleIPv4(ip, b.path, b.now, &b.out)
+				} else {
+					b.HandleIPv6(ip, b.path, b.now, &b.out)
+				}
+			})
+			if allocated != 0 {
+				t.Errorf("%.1f allocations", allocated)
+			}
+		})
+	}
+}
