@@ -147,6 +147,26 @@ func TestCacheBounds(t *testing.T) {
 	}
 }
 
+// TestCacheCleared: a cache that has forgotten all counts nothing of it.
+func TestCacheCleared(t *testing.T) {
+	l := roomy()
+	l.Entries = 2
+	c := NewCache(l)
+	fill := func() {
+		for i := range 3 {
+			c.Put(key(fmt.Sprintf("h%d.example.net.", i), dns.TypeA), network(i), said(t, v4), start)
+		}
+	}
+	fill()
+	full := c.Bytes()
+	if c.Clear(); c.Len() != 0 || c.Bytes() != 0 || len(c.owners) != 0 {
+		t.Errorf("%d entries, %d bytes, %d owners", c.Len(), c.Bytes(), len(c.owners))
+	}
+	if fill(); c.Len() != 2 || c.Bytes() != full || c.used.Len() != 2 {
+		t.Errorf("then %d entries, %d bytes, %d in the list", c.Len(), c.Bytes(), c.used.Len())
+	}
+}
+
 // TestCacheOwners: who fills the cache pushes out his own, and not what others ask for too.
 func TestCacheOwners(t *testing.T) {
 	a, b := network(1), network(2)

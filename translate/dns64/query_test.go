@@ -3,8 +3,10 @@
 package dns64
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,9 +54,15 @@ func TestAdmit(t *testing.T) {
 		{"a session of RFC 8490, without a question", change(func(b []byte) []byte { b[2], b[5] = dns.OpcodeStateful<<3, 0; return b }), client, ReasonOpcode, dns.RcodeNotImplemented},
 		{"a stranger's update", change(func(b []byte) []byte { b[2] = dns.OpcodeUpdate << 3; return b }), stranger, ReasonClient, silent},
 		{"two OPT records", message(func(m *dns.Msg) { m.SetEdns0(512, false); m.SetEdns0(512, false) }), client, ReasonMalformed, dns.RcodeFormatError},
+		{"another version of EDNS, by one who validates", message(func(m *dns.Msg) { m.CheckingDisabled = true; m.SetEdns0(1232, false); m.IsEdns0().SetVersion(1) }), client, ReasonVersion, dns.RcodeBadVers},
 		{"another version of EDNS", message(func(m *dns.Msg) { m.SetEdns0(1232, false); m.IsEdns0().SetVersion(1) }), client, ReasonVersion, dns.RcodeBadVers},
 		{"a zone transfer", qtype(dns.TypeAXFR), client, ReasonType, dns.RcodeRefused},
 		{"a pseudo type", qtype(dns.TypeTSIG), client, ReasonType, dns.RcodeRefused},
+		{"the first pseudo type", qtype(dns.TypeTKEY), client, ReasonType, dns.RcodeRefused},
+		{"the last type before them", qtype(dns.TypeTKEY - 1), client, ReasonNone, silent},
+		{"the first type behind them", qtype(256), client, ReasonNone, silent},
+		{"an OPT record's type", qtype(dns.TypeOPT), client, ReasonType, dns.RcodeRefused},
+		{"a header alone", make([]byte, headerLen), client, ReasonQuestions, dns.RcodeFormatError},
 		{"type 0", qtype(dns.TypeNone), client, ReasonType, dns.RcodeRefused},
 		{"a type that nobody knows", qtype(65280), client, ReasonNone, silent},
 		{"no recursion wanted", message(func(m *dns.Msg) { m.RecursionDesired = false }), client, ReasonRecursion, dns.RcodeRefused},
@@ -80,6 +88,13 @@ func TestAdmit(t *testing.T) {
 			got := new(dns.Msg)
 			if err := got.Unpack(wire); err != nil || got.Rcode != tt.rcode || !got.Response {
 				t.Errorf("reply %v, %v; want rcode %d", got, err, tt.rcode)
+			}
+			sent, flags := binary.BigEndian.Uint16(tt.raw), binary.BigEndian.Uint16(tt.raw[2:])
+			if got.Id != sent || got.Opcode != int(flags>>11&15) {
+				t.Errorf("identifier %#x, opcode %d of %x", got.Id, got.Opcode, tt.raw)
+			}
+			if tt.rcode != dns.RcodeFormatError && tt.rcode != dns.RcodeNotImplemented && (!slices.Equal(got.Question, q.Msg.Question) || got.RecursionDesired != (flags&(1<<8) != 0) || got.CheckingDisabled != (flags&(1<<4) != 0)) {
+				t.Errorf("what was asked does not come back: %v", got)
 			}
 		})
 	}
