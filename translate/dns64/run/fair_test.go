@@ -64,6 +64,7 @@ func newCrowd(t *testing.T, clients ...string) *crowd {
 	}, func(c *config.DNS64) {
 		c.Listen = []netip.AddrPort{netip.MustParseAddrPort("[2001:db8::53]:53")}
 		c.Clients = []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")}
+		c.UpstreamTimeout, c.QueryTimeout = 10*patience, 10*patience // what is slow stays so
 	}, u.at)
 	return c
 }
