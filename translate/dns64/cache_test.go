@@ -201,7 +201,7 @@ func TestCacheOwners(t *testing.T) {
 		t.Error("what came last is not there")
 	}
 	// Of its own, the least recently used goes.
-	if _, ok := c.Get(at(1025), a, start); !ok || !has(1026) {
+	if _, ok := c.Get(at(1025), a, start); !ok || !has(1026) || c.entries[at(1025)].owner == nil {
 		t.Fatal("gone already")
 	}
 	put(a, 2000)

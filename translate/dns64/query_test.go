@@ -207,11 +207,15 @@ func TestAnyOverUDP(t *testing.T) {
 
 // TestExplanations has what an upstream explains told to clients that know EDNS.
 func TestExplanations(t *testing.T) {
-	for _, query := range []string{"do host.example.net. AAAA", "host.example.net. AAAA"} {
+	for _, tt := range []struct{ query, upstream string }{
+		{"do host.example.net. AAAA", "trusted\nSERVFAIL\nbogus"},
+		{"host.example.net. AAAA", "trusted\nSERVFAIL\nbogus"},
+		{"do host.example.net. AAAA", "bogus\n" + native},
+	} {
 		p := policy(t, nil)
-		q, _, _ := p.Admit(ask(t, query), client, false)
+		q, _, _ := p.Admit(ask(t, tt.query), client, false)
 		l := p.Begin(&q)
-		l.Take(said(t, "trusted\nSERVFAIL\nbogus"))
+		l.Take(said(t, tt.upstream))
 		m, explained, _ := l.Response()
 		wire, err := q.Pack(m, explained)
 		if err != nil {
@@ -221,8 +225,8 @@ func TestExplanations(t *testing.T) {
 		if err := got.Unpack(wire); err != nil {
 			t.Fatal(err)
 		}
-		if want := strings.HasPrefix(query, "do"); (len(explanations(got)) == 1) != want {
-			t.Errorf("%s: %v", query, got)
+		if want := strings.HasPrefix(tt.query, "do"); (len(explanations(got)) == 1) != want {
+			t.Errorf("%+v: %v", tt, got)
 		}
 	}
 }
