@@ -37,7 +37,7 @@ func TestNAT64Layout(t *testing.T) {
 	for what, o := range map[string]state.Outcome{
 		"client":  table.MakeSubscriber(&client, pool, 77, &s),
 		"block":   table.LeaseAt(&s, 5000, &block),
-		"binding": table.NewBinding(&s, state.Inside{Client: client, Port: 0x1234, Transport: state.UDP}, state.Wish{Port: 5001, Want: true}, 0, &b),
+		"binding": table.NewBinding(&s, state.Inside{Client: client, Port: 0x1234, Transport: state.UDP}, state.Wish{}, 5001%64<<56|6<<32, &b),
 		"one":     table.NewSession(&b, state.Fresh{Peer: [4]byte{198, 51, 100, 1}, PeerPort: 0x5678, Prefix: 3, Status: state.Opened, Flags: state.Slow, Stamp: 99}, &one),
 		"two":     table.NewSession(&b, state.Fresh{Peer: [4]byte{198, 51, 100, 2}, PeerPort: 0x5679, Prefix: 3, Status: state.Trans, Flags: state.Expected, Stamp: 98}, &two),
 	} {

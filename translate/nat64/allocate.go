@@ -3,30 +3,21 @@
 package nat64
 
 import (
-	"net/netip"
-
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
 // bind finds the binding of X',x or makes it (RFC 6146 sections 3.5.1.1, 3.5.2.3, 3.5.3):
 // T is that of the client's other bindings; t is of the same class, system port or not,
 // and for UDP as even or odd as x, if there is one, and otherwise random (RFC 6056).
-// want, if it wants anything, is tried first.
-func (e *Engine) bind(c *call, in state.Inside, want *choice, b *state.Binding) Reason {
+func (e *Engine) bind(c *call, in state.Inside, b *state.Binding) Reason {
 	if e.table.FindBinding6(&in, b) {
 		return none
 	}
 	var s state.Subscriber
-	if r := e.subscriber(c, in.Client, in.Transport, want, &s); r != none {
+	if r := e.subscriber(c, in.Client, in.Transport, &s); r != none {
 		return r
 	}
 	wish := state.Wish{Port: in.Port, System: in.Port < 1024 && in.Transport != state.ICMP, Parity: in.Transport == state.UDP}
-	if want.want && want.pool == netip.AddrFrom4(s.Pool) {
-		wish = state.Wish{Port: want.port, Want: true}
-		if !e.ownsPort(c, &s, want.port) {
-			wish.Want = false
-		}
-	}
 	// A fast path may take the last port between two tries, and a block may be at hand
 	// without one of the right kind.
 	for range maxBlocks + 1 {
@@ -94,29 +85,6 @@ func (e *Engine) leaseAny(s *state.Subscriber, transport state.Transport, b *sta
 		}
 	}
 	return state.NoBlock
-}
-
-// ownsPort makes a port the client's, if nobody else has it.
-func (e *Engine) ownsPort(c *call, s *state.Subscriber, port uint16) bool {
-	if port < 1024 {
-		return true // these are leased to nobody
-	}
-	if _, ok := e.deterministicOwner(netip.AddrFrom4(s.Pool), port); ok {
-		return false
-	}
-	var b state.Block
-	if int(s.Blocks) >= e.settings.Limits.ClientBlocks {
-		var owner state.Subscriber
-		return e.table.Owner(s.Pool, port, &owner) && owner.Index == s.Index
-	}
-	switch e.table.LeaseAt(s, port, &b) {
-	case state.Made:
-		e.started(c, s, b)
-		return true
-	case state.Found:
-		return true
-	}
-	return false
 }
 
 // bound reports a binding that has a port outside of its client's blocks.

@@ -27,7 +27,7 @@ func (e *Engine) Expect(client netip.AddrPort, server netip.Addr, now time.Time,
 	in := state.Inside{Client: client.Addr().As16(), Port: client.Port(), Transport: state.TCP}
 	var b state.Binding
 	for range maxRetries {
-		if r := e.bind(&c, in, &choice{}, &b); r != none {
+		if r := e.bind(&c, in, &b); r != none {
 			return netip.AddrPort{}, fmt.Errorf("no port for a connection from %s to %s: %s", server, client, r)
 		}
 		prefix, ok := e.prefixFor(&b, server.As4())

@@ -15,37 +15,31 @@ func (e *Engine) tcp6(c *call, k *state.Key6, flags uint8, s *state.Session) Rea
 		e.step(c, s, FromIPv6, flags)
 		return none
 	}
-	in := state.Inside{Client: k.Client, Port: k.ClientPort, Transport: k.Transport}
-	var b state.Binding
-	bound := e.table.FindBinding6(&in, &b)
 	if !opens(flags) {
-		if !bound {
+		in := state.Inside{Client: k.Client, Port: k.ClientPort, Transport: k.Transport}
+		var b state.Binding
+		if !e.table.FindBinding6(&in, &b) {
 			return NoSession
 		}
 		return e.unmatched(&b, k.Peer, k.PeerPort, k.Prefix, s)
 	}
-	peer := netip.AddrPortFrom(netip.AddrFrom4(k.Peer), k.PeerPort)
-	want, status := e.stored.wanted(peer, &b, bound), state.V6Init
-	if want.want && bound {
-		status = state.Established
-	}
-	if r := e.make6(c, k, status, &want, s); r != none {
+	if r := e.make6(c, k, state.V6Init, s); r != none {
 		return r
 	}
-	if want.want && want.port == s.PoolPort && want.pool == netip.AddrFrom4(s.Pool) {
-		e.meet(c, s)
-	}
+	e.meet(c, s)
 	return none
 }
 
-// meet joins a SYN of the IPv6 side with the stored one of the IPv4 side: both sides
-// opened at once. The stored one is discarded in silence (RFC 5382 REQ-4): the IPv4 host
-// sends it again, or answers the other.
+// meet joins a new SYN of the IPv6 side with a stored one of the IPv4 side, if one waits at
+// its T,t: both sides opened at once. The stored one is discarded in silence (RFC 5382
+// REQ-4): the IPv4 host sends it again, or answers the other. It has no say in where the
+// other is bound: anybody may have sent it.
 func (e *Engine) meet(c *call, s *state.Session) {
 	key := s.Key4()
-	if e.unstore(&key) {
-		e.stats.Dropped[StoredSYNReplaced]++
+	if !e.unstore(&key) {
+		return
 	}
+	e.stats.Dropped[StoredSYNReplaced]++
 	if s.Word.Status() == state.V6Init {
 		e.table.Step(s, state.Established, s.Word.Flags(), c.at)
 	}

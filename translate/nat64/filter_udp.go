@@ -18,7 +18,7 @@ func (e *Engine) open6(c *call, k *state.Key6, s *state.Session) Reason {
 		e.table.Touch(s, c.at)
 		return none
 	}
-	return e.make6(c, k, state.Opened, &choice{}, s)
+	return e.make6(c, k, state.Opened, s)
 }
 
 // open4 does the same for the IPv4 side, which may be told not to prolong a session

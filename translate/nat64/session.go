@@ -46,14 +46,14 @@ func (e *Engine) lifetime(s *state.Session) uint32 {
 }
 
 // make6 makes the session of an IPv6 packet, and its binding if there is none.
-func (e *Engine) make6(c *call, k *state.Key6, status state.Status, want *choice, s *state.Session) Reason {
+func (e *Engine) make6(c *call, k *state.Key6, status state.Status, s *state.Session) Reason {
 	if e.prefixes[k.Prefix].out {
 		return NotPool6 // any more; its number may soon be another's
 	}
 	in := state.Inside{Client: k.Client, Port: k.ClientPort, Transport: k.Transport}
 	for range maxRetries {
 		var b state.Binding
-		if r := e.bind(c, in, want, &b); r != none {
+		if r := e.bind(c, in, &b); r != none {
 			return r
 		}
 		r, again := e.add(c, &b, k.Peer, k.PeerPort, k.Prefix, status, s)

@@ -90,25 +90,6 @@ func (f *stored) remove(i int32) {
 	f.free = append(f.free, i)
 }
 
-// wanted returns where a SYN of the IPv6 side to the peer should be bound: at T,t of its
-// binding if one waits there, or without a binding where any waits (simultaneous open).
-func (f *stored) wanted(peer netip.AddrPort, b *state.Binding, bound bool) choice {
-	if len(f.index) == 0 {
-		return choice{}
-	}
-	if bound {
-		k := state.Key4{Pool: b.Pool, PoolPort: b.PoolPort, Peer: peer.Addr().As4(), PeerPort: peer.Port(), Transport: state.TCP}
-		_, ok := f.index[k]
-		return choice{netip.AddrFrom4(b.Pool), b.PoolPort, ok}
-	}
-	for i := f.newest; i != noSlot; i = f.slots[i].older {
-		if k := &f.slots[i].key; k.PeerPort == peer.Port() && k.Peer == peer.Addr().As4() {
-			return choice{netip.AddrFrom4(k.Pool), k.PoolPort, true}
-		}
-	}
-	return choice{}
-}
-
 // next returns when the oldest has waited long enough; ok is false when there is none.
 func (f *stored) next() (at time.Duration, ok bool) {
 	if f.oldest == noSlot {

@@ -11,18 +11,18 @@ import (
 
 // subscriber finds the client that an address belongs to, or makes it, with the pool
 // address that all its bindings have (RFC 4787 REQ-2).
-func (e *Engine) subscriber(c *call, client [16]byte, transport state.Transport, wish *choice, s *state.Subscriber) Reason {
+func (e *Engine) subscriber(c *call, client [16]byte, transport state.Transport, s *state.Subscriber) Reason {
 	owner := e.ownerOf(client)
 	if e.table.FindSubscriber(&owner, s) {
 		if _, ok := e.pool.order[netip.AddrFrom4(s.Pool)]; ok {
 			return none
 		}
-		return e.rehome(c, owner, transport, wish, s)
+		return e.rehome(c, owner, transport, s)
 	}
 	if !e.clients.has(netip.AddrFrom16(owner)) {
 		return NotClient
 	}
-	pool, ok := e.chooseAddress(c, owner, transport, wish)
+	pool, ok := e.chooseAddress(c, owner, transport)
 	if !ok {
 		e.reach(c, owner, NoAddress)
 		return NoAddress
@@ -36,8 +36,8 @@ func (e *Engine) subscriber(c *call, client [16]byte, transport state.Transport,
 
 // rehome gives a client another address when its own is no longer in the pool. What it has
 // there goes on until it ends.
-func (e *Engine) rehome(c *call, owner [16]byte, transport state.Transport, wish *choice, s *state.Subscriber) Reason {
-	pool, ok := e.chooseAddress(c, owner, transport, wish)
+func (e *Engine) rehome(c *call, owner [16]byte, transport state.Transport, s *state.Subscriber) Reason {
+	pool, ok := e.chooseAddress(c, owner, transport)
 	if !ok {
 		return NoAddress
 	}
@@ -59,23 +59,13 @@ func (e *Engine) ended(c *call, s *state.Subscriber, held []state.Block) {
 	}
 }
 
-// choice is what a new binding had better be: T,t where a stored SYN waits.
-type choice struct {
-	pool netip.Addr
-	port uint16
-	want bool
-}
-
-// chooseAddress returns the pool address for a new client: by calculation, where a
-// stored SYN waits, or any one with a free block, from a random one on.
-func (e *Engine) chooseAddress(c *call, client [16]byte, transport state.Transport, wish *choice) (netip.Addr, bool) {
+// chooseAddress returns the pool address for a new client: by calculation, or any
+// one with a free block, from a random one on.
+func (e *Engine) chooseAddress(c *call, client [16]byte, transport state.Transport) (netip.Addr, bool) {
 	if d := e.settings.Deterministic; d != nil {
 		if place, ok := e.deterministicPlace(client); ok {
 			return place.address, true
 		}
-	}
-	if wish.want && e.table.HasBlock(wish.pool.As4(), transport) {
-		return wish.pool, true
 	}
 	if c.mono < e.exhausted[transport] {
 		return netip.Addr{}, false

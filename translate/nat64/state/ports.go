@@ -9,9 +9,8 @@ import (
 
 // Wish is what a port should be like (RFC 6146 section 3.5.1.1, RFC 4787 REQ-3, REQ-4).
 type Wish struct {
-	// Port is tried first, if Want is set.
+	// Port is that of the client.
 	Port uint16
-	Want bool
 	// System asks for a port below 1024; if there is none, any other will do.
 	System bool
 	// Parity asks for a port as even or odd as Port, if there is one.
@@ -36,9 +35,6 @@ func (t *Table) portBit(address uint32, o *Outside) uint32 {
 
 // takePort takes a port for a binding of a subscriber, whose lock is held.
 func (t *Table) takePort(c *subscriber, transport Transport, wish Wish, random uint64) (port uint16, ok bool) {
-	if wish.Want && t.takeWanted(c, transport, wish.Port) {
-		return wish.Port, true
-	}
 	if wish.System {
 		if port, ok := t.takeSystem(c, transport, random); ok {
 			return port, true
@@ -54,27 +50,6 @@ func (t *Table) takePort(c *subscriber, transport Transport, wish Wish, random u
 		}
 	}
 	return t.takeRandom(c, transport, ^uint64(0), random)
-}
-
-// takeWanted takes a port that is wished for, if it is the subscriber's, or a system
-// port, which is anybody's.
-func (t *Table) takeWanted(c *subscriber, transport Transport, port uint16) bool {
-	address, ok := t.numberOf(bytes4(atomic.LoadUint32(&c.pool)))
-	if !ok {
-		return false
-	}
-	word := uint32(port) / 64
-	if word >= systemWords {
-		base := address * uint32(addressWords)
-		own := false
-		for i := range min(atomic.LoadUint32(&c.blocks), MaxBlocks) {
-			own = own || base+word-atomic.LoadUint32(&c.first[i]) < uint32(t.sizes.BlockWords)
-		}
-		if !own {
-			return false
-		}
-	}
-	return t.ports.set(t.portBit(address, &Outside{Port: port, Transport: transport}))
 }
 
 // takeSystem takes any port below 1024 of the subscriber's address.
