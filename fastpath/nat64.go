@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/isthmus-net/isthmus/translate/ipid"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
@@ -41,6 +42,7 @@ type NAT64 struct {
 
 	memory   state.Memory // mapped, as what follows
 	shared   []byte
+	ids      ipid.IDs // in shared
 	settings *nat64Nat64Settings
 	controls
 	current NAT64Settings
@@ -150,8 +152,8 @@ func (n *NAT64) open() error {
 	n.settings = s
 	n.controls.overlay(&s.Generation, &s.AliveUntil, &s.TraceEvery, &s.TraceLimit,
 		(*[deviceSlots]teredoDevice)(unsafe.Pointer(&s.Devices)))
-	if n.adopted {
-		return nil
+	if n.ids, err = ipid.Over(n.shared[routes4Size+filterSlots:], rand.Reader); err != nil || n.adopted {
+		return err
 	}
 	if err := n.seed(); err != nil {
 		return err
@@ -174,13 +176,15 @@ func (n *NAT64) mmap(name string) ([]byte, error) {
 // seed draws the secrets of new tables, so that nobody outside can choose what meets in
 // them.
 func (n *NAT64) seed() error {
-	var b [3 * 8]byte
+	var b [5 * 8]byte
 	if _, err := rand.Read(b[:]); err != nil {
 		return fmt.Errorf("no random seed for the fast path: %w", err)
 	}
 	n.settings.HopSeed = binary.NativeEndian.Uint64(b[:])
 	n.settings.WaitingSeed[0] = binary.NativeEndian.Uint64(b[8:])
 	n.settings.WaitingSeed[1] = binary.NativeEndian.Uint64(b[16:])
+	n.settings.PortKey[0] = binary.NativeEndian.Uint64(b[24:])
+	n.settings.PortKey[1] = binary.NativeEndian.Uint64(b[32:])
 	n.settings.Generation = 1
 	return nil
 }
@@ -233,6 +237,9 @@ func (n *NAT64) Adopted() bool { return n.adopted }
 // Memory is that of the state, for [state.Open]. It is gone after Close. Programs must
 // not run on it while it is opened: see [NAT64.Sleep].
 func (n *NAT64) Memory() state.Memory { return n.memory }
+
+// IDs makes identifications as the programs do, of the same memory. It is gone after Close.
+func (n *NAT64) IDs() ipid.IDs { return n.ids }
 
 // Sleep has the programs pass everything, those of a predecessor too, until the next
 // [NAT64.Beat]. When it returns, none is still at work on what it found before.

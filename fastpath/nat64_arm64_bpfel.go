@@ -58,6 +58,7 @@ type nat64Nat64Cursor struct {
 	_       structs.HostLayout
 	Session uint32
 	Binding uint32
+	Drawn   uint64
 }
 
 type nat64Nat64Features struct {
@@ -106,6 +107,7 @@ type nat64Nat64Settings struct {
 	Pool6       [16]nat64Pool6Prefix
 	Pool4       [16]nat64Pool4Range
 	WaitingSeed [2]uint64
+	PortKey     [2]uint64
 	PuntTotal   uint32
 	PuntSource  uint32
 	TraceLimit  uint32

@@ -14,7 +14,7 @@ import (
 )
 
 // nat64Version is NAT64_SETTINGS_VERSION of bpf/nat64_settings.h; a test compares.
-const nat64Version = 1
+const nat64Version = 2
 
 // nat64Kept are the maps that outlive the process, by the name in the object and by that
 // of the pin: the state, and what the daemon has told. Next hops are not among them:

@@ -14,6 +14,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/translate/ipid"
 )
 
 // SIITConfig says what the programs and tables of a stateless translator are made for.
@@ -42,6 +44,7 @@ type SIIT struct {
 
 	settings *siitSiitSettings // mapped, as what follows
 	shared   []byte
+	ids      ipid.IDs // in shared
 	controls
 	mapped   [][]byte
 	mappings siitMappings // under mu of controls
@@ -101,6 +104,9 @@ func (s *SIIT) open() error {
 	if s.shared, err = s.mmap(siitSharedMap); err != nil {
 		return err
 	}
+	if s.ids, err = ipid.Over(s.shared[routes4Size:], rand.Reader); err != nil {
+		return err
+	}
 	c := (*siitSiitSettings)(unsafe.Pointer(unsafe.SliceData(settings)))
 	s.settings = c
 	s.controls.overlay(&c.Generation, &c.AliveUntil, &c.TraceEvery, &c.TraceLimit,
@@ -150,6 +156,9 @@ func (s *SIIT) Adopted() bool { return false }
 
 // Unpin has nothing to do: nothing is kept for a successor.
 func (s *SIIT) Unpin() error { return nil }
+
+// IDs makes identifications as the programs do, of the same memory. It is gone after Close.
+func (s *SIIT) IDs() ipid.IDs { return s.ids }
 
 // Routes4 is as [Teredo.Routes4].
 func (s *SIIT) Routes4() []byte { return s.shared[:routes4Size:routes4Size] }

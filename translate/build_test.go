@@ -29,8 +29,13 @@ const (
 	own6    = "2001:db8::1"
 )
 
+// fixedID identifies all packets alike.
+type fixedID uint16
+
+func (f fixedID) Next(_, _ [4]byte) uint16 { return uint16(f) }
+
 // testPath has no limits that a packet could meet by chance.
-var testPath = Path{ID: 0x1234}
+var testPath = Path{IDs: fixedID(0x1234)}
 
 func sumWords(parts ...[]byte) uint16 {
 	var acc uint32

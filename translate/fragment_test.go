@@ -75,16 +75,16 @@ func TestCutTo4(t *testing.T) {
 	}
 	tr := translator(t, nil)
 	in := v6{src: node6, dst: host6, hop: 64, payload: udp(1232)}.bytes()
-	wantPackets(t, tr, Path{ID: 9, MTU4: 1000}, in, piece(0, 976, true, 9), piece(976, 1240, false, 9))
-	wantPackets(t, tr, Path{ID: 9, MTU4: 576}, in, piece(0, 552, true, 9), piece(552, 1104, true, 9), piece(1104, 1240, false, 9))
+	wantPackets(t, tr, Path{IDs: fixedID(9), MTU4: 1000}, in, piece(0, 976, true, 9), piece(976, 1240, false, 9))
+	wantPackets(t, tr, Path{IDs: fixedID(9), MTU4: 576}, in, piece(0, 552, true, 9), piece(552, 1104, true, 9), piece(1104, 1240, false, 9))
 
-	wantPackets(t, tr, Path{ID: 9, MTU4: 640}, in, piece(0, 620&^7, true, 9), piece(620&^7, 1232, true, 9), piece(1232, 1240, false, 9))
-	wantPackets(t, tr, Path{ID: 9, MTU4: 268}, in, piece(0, 248, true, 9), piece(248, 496, true, 9), piece(496, 744, true, 9), piece(744, 992, true, 9), piece(992, 1240, false, 9))
+	wantPackets(t, tr, Path{IDs: fixedID(9), MTU4: 640}, in, piece(0, 620&^7, true, 9), piece(620&^7, 1232, true, 9), piece(1232, 1240, false, 9))
+	wantPackets(t, tr, Path{IDs: fixedID(9), MTU4: 268}, in, piece(0, 248, true, 9), piece(248, 496, true, 9), piece(496, 744, true, 9), piece(744, 992, true, 9), piece(992, 1240, false, 9))
 
 	in = v6{src: node6, dst: host6, hop: 64, frag: true, id: 0x50009, offset: 80, mf: true, payload: data(400)}.bytes()
 	first := v4{src: node4, dst: host4, ttl: 63, id: 9, offset: 80, mf: true, payload: data(400)[:280]}
 	second := v4{src: node4, dst: host4, ttl: 63, id: 9, offset: 360, mf: true, payload: data(400)[280:]}
-	wantPackets(t, tr, Path{ID: 1, MTU4: 300}, in, first.bytes(), second.bytes())
+	wantPackets(t, tr, Path{IDs: fixedID(1), MTU4: 300}, in, first.bytes(), second.bytes())
 
 	// The smallest link there may be, and one that claims less.
 	for _, mtu := range []int{68, 1} {

@@ -63,10 +63,10 @@ func (t *Translator) error4(h *header4, typ, code uint8, param uint32, path Path
 		ttl:   errorTTL,
 		proto: protoICMP,
 		total: ipv4HeaderLen + icmpHeaderLen + len(quote),
-		id:    path.ID,
 		src:   t.own4.As4(),
 		dst:   h.src,
 	}
+	header.id = path.nextID(header.src, header.dst)
 	b := appendHeader4(out.Alloc(header.total), &header)
 	b = append(b, typ, code, 0, 0)
 	b = binary.BigEndian.AppendUint32(b, param)

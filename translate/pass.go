@@ -14,9 +14,9 @@ type Path struct {
 	// MTU4 and MTU6 are the MTUs of the next hops on either side; 0 is unknown and
 	// never too small.
 	MTU4, MTU6 int
-	// ID identifies an IPv4 packet that is made of an IPv6 packet without a Fragment
-	// Header (RFC 7915 section 5.1: by a generator at the translator).
-	ID uint16
+	// IDs identifies IPv4 packets that are made of IPv6 packets without a Fragment
+	// Header, and errors to IPv4 (RFC 7915 section 5.1); without, all have 0.
+	IDs Identifier
 	// Random chooses among the addresses of a pool (RFC 6791 section 5).
 	Random uint32
 	// HopTaken says that this is not the first translation of the packet here, so
@@ -25,6 +25,20 @@ type Path struct {
 	// Reassembled says that the packet came in fragments, which fitted: it is cut
 	// to MTU4 again, whatever its size.
 	Reassembled bool
+}
+
+// Identifier is a generator of identifications. Next returns that of the next packet from
+// one address to another.
+type Identifier interface {
+	Next(src, dst [4]byte) uint16
+}
+
+// nextID returns the identification of the next packet from one address to another.
+func (p *Path) nextID(src, dst [4]byte) uint16 {
+	if p.IDs == nil {
+		return 0
+	}
+	return p.IDs.Next(src, dst)
 }
 
 // Endpoints are what a stateful translator gives one header: the addresses of the
@@ -68,6 +82,9 @@ type pass struct {
 	bound *Binding
 	out   *packet.Batch
 
+	// id identifies the IPv4 packet, and one that it quotes.
+	id         uint16
+	identified bool
 	// turned is set for the way back of a hairpinned packet: the rules of RFC 7757
 	// section 4.2.1 hold and no hop is taken.
 	turned bool

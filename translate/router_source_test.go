@@ -33,9 +33,9 @@ func TestRouterSource4(t *testing.T) {
 		math.MaxUint32/5*3 + 9: "203.0.113.6",
 		math.MaxUint32:         "203.0.113.7",
 	} {
-		wantPackets(t, pooled, Path{ID: 1, Random: random}, in, out(src))
+		wantPackets(t, pooled, Path{IDs: fixedID(1), Random: random}, in, out(src))
 	}
-	wantPackets(t, translator(t, nil), Path{ID: 1}, in, out(own4))
+	wantPackets(t, translator(t, nil), Path{IDs: fixedID(1)}, in, out(own4))
 
 	none := translator(t, func(s *Settings) { s.Own4 = invalid })
 	wantDrop(t, none, testPath, in, ReasonSourceUnmapped)

@@ -103,7 +103,10 @@ func (p *pass) setFragment4(h *header6, f *fields4) {
 		}
 		return
 	}
-	f.id = p.path.ID
+	if !p.identified {
+		p.id, p.identified = p.path.nextID(f.src, f.dst), true
+	}
+	f.id = p.id
 	if f.total > largestUncut {
 		f.flags = flagDF
 	}

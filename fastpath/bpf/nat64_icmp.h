@@ -296,7 +296,8 @@ INLINE u32 judge_error_to4(void *ctx, void *data, void *end, u32 prefix, u32 sum
 		return REASON_ICMP_TYPE;
 
 	void *out = e->headers, *body = out + IPV4_LEN + ICMP_LEN + IPV4_LEN;
-	u32 id = make_id(count(REASON_TO4_FORWARDED, e->size));
+	be16 id = identify(f->pool, host, 1);
+	count(REASON_TO4_FORWARDED, e->size);
 	struct header4 words;
 	make_header4(&words, tos_of(traffic_class_of(p)), e->size - ERROR_GROWTH, id, 0, p->hops - 1, PROTO_ICMP, f->pool, host);
 	store_header4(out, &words);

@@ -14,6 +14,7 @@
 
 #include "nat64_pool.h"
 #include "nat64_table.h"
+#include "siphash.h"
 
 INLINE u64 refuse(u32 reason) { return (u64)reason << 32; }
 
@@ -117,10 +118,21 @@ GLOBAL u64 take_port_in(u32 subscriber, u32 transport, u64 mask, u64 random, u32
 	return take_bit(ports, bit) ? place_of_port(word, bit) : 0;
 }
 
+/*
+ * Draws a number that does not follow from others, as those of the kernel's generator do:
+ * by a secret key, of what no core has drawn before (RFC 6056 section 3.1).
+ */
+GLOBAL u64 draw(void)
+{
+	u32 zero = 0;
+	struct nat64_cursor *c = bpf_map_lookup_elem(&cursors, &zero);
+	return c ? siphash(settings.port_key, c->drawn++ << 16 | (u16)bpf_get_smp_processor_id()) : 0;
+}
+
 /* Takes a port at random from a client's blocks, whose lock is held. */
 GLOBAL u64 take_port(u32 subscriber, u32 transport, u64 mask)
 {
-	u64 random = (u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
+	u64 random = draw();
 	for (u32 i = 0; i < PORT_TRIES; i++) {
 		u64 place = take_port_in(subscriber, transport, mask, random, i);
 		if (place)

@@ -12,7 +12,7 @@
 #include "nat64_layout.h"
 #include "translate_settings.h"
 
-#define NAT64_SETTINGS_VERSION 1
+#define NAT64_SETTINGS_VERSION 2
 
 /*
  * Why a packet met its verdict. Each reason has one verdict: those of one verdict stand
@@ -124,6 +124,7 @@ struct nat64_settings {
 	struct pool4_range pool4[MAX_POOL4];
 	/* Rarely. */
 	u64 waiting_seed[2];
+	u64 port_key[2]; /* of the ports that are drawn here */
 	u32 punt_total;  /* punts of one reason in a window; 0: no limit */
 	u32 punt_source; /* of that, from one source; 0: no limit */
 	u32 trace_limit; /* samples a second; 0: no limit */
@@ -135,6 +136,7 @@ struct nat64_settings {
 struct nat64_shared {
 	u8 routes4[ROUTES4];      /* by the upper half of an IPv4 destination: 0, or a class of one next hop */
 	u8 waiting[FILTER_SLOTS]; /* how many stored SYNs have a hash of their source */
+	struct identifications ids;
 	struct windows windows;
 };
 
@@ -156,10 +158,14 @@ struct nat64_features {
 	} words;
 };
 
-/* Where a core looks for free records first: words of the bitmaps. */
+/*
+ * What each core has of its own: where it looks for free records first, in words of the
+ * bitmaps, and how many ports it has drawn.
+ */
 struct nat64_cursor {
 	u32 session;
 	u32 binding;
+	u64 drawn;
 };
 
 #endif

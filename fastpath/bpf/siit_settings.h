@@ -146,6 +146,7 @@ struct siit_settings {
 /* Tables of fixed size. */
 struct siit_shared {
 	u8 routes4[ROUTES4]; /* by the upper half of an IPv4 destination: 0, or a class of one next hop */
+	struct identifications ids;
 	struct windows windows;
 };
 

@@ -15,6 +15,7 @@
 #include "checksum.h"
 #include "count.h"
 #include "parse.h"
+#include "identify.h"
 
 /* IPv4 without options. */
 struct ip4 {
@@ -311,7 +312,7 @@ struct header4 {
 };
 
 /* Makes a header without options; df is IPV4_DF or 0. */
-INLINE void make_header4(struct header4 *h, u8 tos, u32 length, u32 id, be16 df, u8 ttl, u8 protocol, be32 source,
+INLINE void make_header4(struct header4 *h, u8 tos, u32 length, be16 id, be16 df, u8 ttl, u8 protocol, be32 source,
 			 be32 destination)
 {
 	u32 start = 0x45 | (u32)tos << 8, life = ttl | (u32)protocol << 8;
@@ -363,11 +364,5 @@ INLINE u8 tos_of(u8 traffic_class)
 }
 
 INLINE u8 class_of(u8 tos) { return settings.flags & FLAG_ZERO_CLASS ? 0 : tos; }
-
-/*
- * An identification: n counts the packets of one core. What is added keeps cores apart, as
- * the golden ratio spreads any number of them.
- */
-INLINE u32 make_id(u64 n) { return ((u32)n + bpf_get_smp_processor_id() * 0x9e37) & 0xffff; }
 
 #endif

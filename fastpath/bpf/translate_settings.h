@@ -24,6 +24,18 @@ struct pool6_prefix {
 	u32 flags;
 };
 
+/*
+ * Identifications of IPv4 packets. The hash of source and destination says which counter
+ * theirs is, by its upper 16 bits, and by its lower ones what is added.
+ */
+#define IDENTIFICATIONS 65536
+
+struct identifications {
+	u64 key[3];
+	u64 unused;
+	u32 next[IDENTIFICATIONS]; /* atomic */
+};
+
 #define POOL6_STRICT 1 /* the well-known one, for global IPv4 addresses only */
 
 #endif

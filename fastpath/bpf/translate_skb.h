@@ -37,6 +37,15 @@ INLINE u32 segment_of(const struct __sk_buff *skb, u32 header, u8 protocol, cons
 	return header + (tcp[12] >> 4) * 4 + skb->gso_size;
 }
 
+/* How many packets an skb of that size will be cut to. */
+INLINE u32 segments_of(const struct __sk_buff *skb, const struct arrival *in, u32 size)
+{
+	u32 each = skb->gso_size;
+	if (LIKELY(!each) || size <= in->segment)
+		return 1;
+	return 1 + (size - in->segment + each - 1) / each;
+}
+
 /* Makes an skb as long as its header says; 0 if that cannot be. */
 INLINE int tc_trim(struct __sk_buff *skb, u32 length, u32 size)
 {

@@ -45,7 +45,9 @@ GLOBAL int tc_to4(struct __sk_buff *skb, u64 now)
 		return TC_DROP;
 	u32 segment = in.segment ? in.segment : out.size;
 	struct header4 h;
-	make_header4(&h, tos, out.size - (IPV6_LEN - IPV4_LEN), make_id(count(REASON_TO4_FORWARDED, out.size)),
+	count(REASON_TO4_FORWARDED, out.size);
+	make_header4(&h, tos, out.size - (IPV6_LEN - IPV4_LEN),
+		     identify(out.ends.source, out.ends.destination, segments_of(skb, &in, out.size)),
 		     segment > LARGEST_UNCUT + IPV6_LEN - IPV4_LEN ? IPV4_DF : 0, ttl, protocol4(c->transport), out.ends.source, out.ends.destination);
 	data = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;

@@ -60,7 +60,8 @@ GLOBAL int xdp_to4(struct xdp_md *ctx, u64 now)
 	struct changes by = changes4(p->source, p->destination, c, out.size - IPV6_LEN, &out.ends);
 	be16 checksum = new_checksum(c, by);
 	struct header4 h;
-	make_header4(&h, tos_of(traffic_class_of(p)), size, make_id(count(REASON_TO4_FORWARDED, out.size)),
+	count(REASON_TO4_FORWARDED, out.size);
+	make_header4(&h, tos_of(traffic_class_of(p)), size, identify(out.ends.source, out.ends.destination, 1),
 		     size > LARGEST_UNCUT ? IPV4_DF : 0, p->hops - 1, protocol4(c->transport), out.ends.source,
 		     out.ends.destination);
 	if (bpf_xdp_adjust_head(ctx, IPV6_LEN - IPV4_LEN))

@@ -73,6 +73,7 @@ type comparison struct {
 	res     result
 	changed int // the session whose word the programs changed; -1: none
 	made    bool
+	fed     int // how often the engine had the packet
 }
 
 // findChange finds the session that the programs changed or made.
@@ -228,6 +229,7 @@ func isSound(ip []byte) bool {
 // feed gives a packet to the engine and returns what it sends.
 func (c *comparison) feed(ip []byte, path translate.Path) [][]byte {
 	w, now := c.natWorld, c.epoch.Add(c.now)
+	c.fed++
 	w.out.Reset()
 	if ip[0]>>4 == 4 {
 		w.engine.HandleIPv4(ip, path, now, &w.out)
@@ -265,8 +267,7 @@ func (c *comparison) path(ip []byte) translate.Path {
 	return p
 }
 
-// same compares what the engine sends with the frame that left. The identification of IPv4
-// is each side's own.
+// same compares what the engine sends with the frame that left.
 func (c *comparison) same(sent [][]byte, frame []byte) error {
 	if len(sent) != 1 {
 		return fmt.Errorf("forwarded as %x, but the engine sends %x; it drops for %s", frame, sent, c.why())
@@ -279,7 +280,7 @@ func (c *comparison) same(sent [][]byte, frame []byte) error {
 			return fmt.Errorf("wrong header checksum: %x", got)
 		}
 		kind, dst = etherIPv4, netip.AddrFrom4([4]byte(got[16:]))
-		if err := maskIDs(got, want); err != nil {
+		if err := maskIDs(got, want, c.fed); err != nil {
 			return err
 		}
 	} else {
@@ -307,12 +308,20 @@ func isQuoting(ip []byte) bool {
 }
 
 // maskIDs takes identifications and what depends on them out of two IPv4 packets, also of
-// those that errors quote.
-func maskIDs(got, want []byte) error {
+// those that errors quote. The engine's is that many behind that of the programs, which take
+// them from the same memory.
+func maskIDs(got, want []byte, behind int) error {
+	first, second := binary.BigEndian.Uint16(got[4:]), binary.BigEndian.Uint16(want[4:])
+	if second != first+uint16(behind) {
+		return fmt.Errorf("the identification is %#x, and that of the engine, %d behind, %#x", first, behind, second)
+	}
 	for _, ip := range [][]byte{got, want} {
 		quotes := isQuoting(ip)
 		if quotes && packet.Fold(packet.Sum(0, ip[20:])) != 0xffff {
 			return fmt.Errorf("wrong ICMP checksum: %x", ip)
+		}
+		if quotes && !bytes.Equal(ip[4:6], ip[32:34]) {
+			return fmt.Errorf("the quoted packet has another identification: %x", ip)
 		}
 		clear(ip[4:6])
 		clear(ip[10:12])

@@ -120,6 +120,7 @@ func (w *natWorld) settle(rng *rand.Rand, s nat64.Settings, partial bool, puntRa
 		w.t.Fatal(err)
 	}
 	w.engine.SetWaiting(natWaiting{w.fast.Waiting()})
+	w.engine.SetIDs(w.fast.IDs())
 	if err := w.fast.Set(w.programs(puntRate)); err != nil {
 		w.t.Fatal(err)
 	}

@@ -64,6 +64,7 @@ func (w *siitWorld) settle(c siitChoice) {
 	if w.engine, err = siit.New(c.settings, testRand()); err != nil {
 		w.t.Fatal(err)
 	}
+	w.engine.SetIDs(w.fast.IDs())
 	w.settings, w.partial = c.settings, c.partial
 	if err := w.fast.Set(c.programs(w.ports[4].index)); err != nil {
 		w.t.Fatal(err)
@@ -249,8 +250,8 @@ func kindOf(ip []byte) uint16 {
 	return etherIPv6
 }
 
-// samePacket compares a packet that the programs send with the engine's, but for the
-// identification of IPv4. It returns EtherType and destination.
+// samePacket compares a packet that the programs send with the engine's, whose
+// identification is the next one. It returns EtherType and destination.
 func samePacket(left, sent []byte) (kind uint16, to netip.Addr, err error) {
 	got, want := slices.Clone(left), slices.Clone(sent)
 	kind = kindOf(got)
@@ -259,9 +260,8 @@ func samePacket(left, sent []byte) (kind uint16, to netip.Addr, err error) {
 			return kind, to, fmt.Errorf("wrong header checksum: %x", got)
 		}
 		to = netip.AddrFrom4([4]byte(got[16:]))
-		for _, ip := range [][]byte{got, want} {
-			clear(ip[4:6])
-			clear(ip[10:12])
+		if err := maskIDs(got, want, 1); err != nil {
+			return kind, to, err
 		}
 	} else {
 		to = netip.AddrFrom16([16]byte(got[24:]))

@@ -11,7 +11,7 @@ import (
 
 // Groups of packages. An entry ending in /... is the package and all below it.
 var (
-	codecs  = []string{"teredo", "translate", "translate/pref64"}
+	codecs  = []string{"teredo", "translate", "translate/ipid", "translate/pref64"}
 	engines = []string{"teredo/server", "teredo/relay", "teredo/client", "teredo/peer", "translate/siit", "translate/clat", "translate/nat64", "translate/nat64/state", "translate/dns64"}
 	leaves  = []string{"internal/packet", "internal/special", "internal/event", "internal/ratelimit", "internal/announce/health", "internal/trace"}
 	runs    = []string{"internal/driver", "teredo/run", "translate/run", "translate/dns64/run", "translate/pref64/run", "translate/clat/run"}
@@ -60,9 +60,9 @@ var rules = []rule{
 	},
 	{
 		name: "only what a fast path shares is shared",
-		from: without(pure, "teredo/peer", "teredo/relay", "translate/nat64/state"),
+		from: without(pure, "teredo/peer", "teredo/relay", "translate/ipid", "translate/nat64/state"),
 		to:   []string{"sync/atomic"},
-		why:  "the table of trusted peers and the state of a NAT64 are read and written by several cores and the eBPF fast path at once; nothing else needs that",
+		why:  "the table of trusted peers, the counters of identifications and the state of a NAT64 are read and written by several cores and the eBPF fast path at once; nothing else needs that",
 	},
 	{
 		name: "pure packages draw no randomness",

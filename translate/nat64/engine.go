@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/ipid"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
@@ -23,6 +24,7 @@ type Engine struct {
 	table      *state.Table
 	epoch      time.Time
 	random     *rand.Rand
+	ids        ipid.IDs
 
 	prefixes []slot6 // of pool6, by the number that sessions have
 	pool     pool
@@ -61,9 +63,13 @@ func New(s Settings, table *state.Table, epoch time.Time, random io.Reader) (*En
 	if _, err := io.ReadFull(random, seed[:]); err != nil {
 		return nil, fmt.Errorf("no random seed for the NAT64: %w", err)
 	}
+	ids, err := ipid.New(random)
+	if err != nil {
+		return nil, err
+	}
 	e := &Engine{
 		table: table, epoch: epoch,
-		random: rand.New(rand.NewChaCha8(seed)),
+		random: rand.New(rand.NewChaCha8(seed)), ids: ids,
 	}
 	if err := e.start(s, random); err != nil {
 		return nil, err
@@ -73,6 +79,9 @@ func New(s Settings, table *state.Table, epoch time.Time, random io.Reader) (*En
 
 // SetWaiting names who is told of stored SYNs.
 func (e *Engine) SetWaiting(w Waiting) { e.waiting = w }
+
+// SetIDs has the engine take identifications from where a fast path takes them.
+func (e *Engine) SetIDs(ids ipid.IDs) { e.ids = ids }
 
 // Stats returns the counters.
 func (e *Engine) Stats() Stats { return e.stats }

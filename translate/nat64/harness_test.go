@@ -188,7 +188,7 @@ func (b *bench) drops() map[string]uint64 {
 }
 
 // wants compares what came out with packets built by hand. Identifications of IPv4
-// packets, which are random, are taken over unless the packet has one.
+// packets are taken over unless the packet has one.
 func (b *bench) wants(got [][]byte, want ...pkt) {
 	b.t.Helper()
 	var expected [][]byte

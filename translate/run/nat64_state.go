@@ -84,6 +84,7 @@ func (n *NAT64) newEngine(settings nat64.Settings, table *state.Table, adopted b
 	}
 	if n.fast.table != nil {
 		e.SetWaiting(waiting{n.fast.table.Waiting()})
+		e.SetIDs(n.fast.table.IDs())
 	}
 	return e, e.Reconfigure(settings)
 }

@@ -152,6 +152,9 @@ func (s *SIIT) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, s.close()) }()
 	s.fast.room = len(s.Mappings())
 	s.fast.Open(false)
+	if s.fast.Loaded() {
+		s.engine.SetIDs(s.fast.table.IDs())
+	}
 	if err := s.open(); err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/ratelimit"
 	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/ipid"
 )
 
 // Settings of an Engine.
@@ -56,20 +57,28 @@ type Engine struct {
 	limit      ratelimit.Limit
 	bucket     ratelimit.Bucket
 	random     *rand.ChaCha8
+	ids        ipid.IDs
 	stats      Stats
 	reports    translate.Reports
 	told       []translate.Report
 }
 
-// New makes an engine. It takes the seed of its identifications from random.
+// New makes an engine. It takes its secrets from random.
 func New(s Settings, random io.Reader) (*Engine, error) {
 	var seed [32]byte
 	if _, err := io.ReadFull(random, seed[:]); err != nil {
 		return nil, fmt.Errorf("no random seed for the translator: %w", err)
 	}
-	e := &Engine{random: rand.NewChaCha8(seed)}
+	ids, err := ipid.New(random)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{random: rand.NewChaCha8(seed), ids: ids}
 	return e, e.Reconfigure(s)
 }
+
+// SetIDs has the engine take identifications from where a fast path takes them.
+func (e *Engine) SetIDs(ids ipid.IDs) { e.ids = ids }
 
 // Check tells what is wrong with settings.
 func Check(s Settings) error {
@@ -112,9 +121,7 @@ func (s *Stats) EachDropped(f func(reason string, n uint64)) {
 // Handle translates a packet of either family. What comes out is for the host's stack. The
 // hop limit of the packet may be changed.
 func (e *Engine) Handle(ip []byte, now time.Time, out *packet.Batch) {
-	// One draw serves both: a pool's address says nothing of an identification.
-	drawn := e.random.Uint64()
-	path := translate.Path{MTU4: e.settings.MTU4, MTU6: e.settings.MTU6, ID: uint16(drawn), Random: uint32(drawn >> 32)}
+	path := translate.Path{MTU4: e.settings.MTU4, MTU6: e.settings.MTU6, IDs: e.ids, Random: uint32(e.random.Uint64())}
 	before := len(out.IP)
 	var r translate.Result
 	from6 := len(ip) > 0 && ip[0]>>4 == 6
