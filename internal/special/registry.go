@@ -93,7 +93,7 @@ var IPv6 = []Row{
 	row("2001:2::/48", "benchmarking (RFC 5180)", yes, yes, yes, no, no, AsRegistered),
 	row("2001:3::/32", "AMT (RFC 7450)", yes, yes, yes, yes, no, AsRegistered),
 	row("2001:4:112::/48", "AS112 (RFC 7535)", yes, yes, yes, yes, no, AsRegistered),
-	// No software shall treat it apart (RFC 7343 section 4).
+	// No software shall treat it apart (RFC 7343 section 3).
 	row("2001:10::/28", "ORCHID, deprecated (RFC 4843)", no, no, no, no, no, Open),
 	row("2001:20::/28", "ORCHIDv2 (RFC 7343)", yes, yes, yes, yes, no, AsRegistered),
 	row("2001:30::/28", "drone remote identification (RFC 9374)", yes, yes, yes, yes, no, AsRegistered),
