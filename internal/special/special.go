@@ -24,23 +24,31 @@ func (b *block) has(high, low uint64) bool {
 	return high&b.highMask == b.high && low&b.lowMask == b.low
 }
 
-// registry holds blocks by the first octet of an address, the longest first: most
+// registry holds blocks by the first 16 bits of an address, the longest first: most
 // addresses have none.
-type registry [256][]block
+type registry struct {
+	of    [1 << 16]uint8
+	lists [][]block
+}
 
 var registry4, registry6 = makeRegistry(IPv4), makeRegistry(IPv6)
 
-func makeRegistry(rows []Row) (out registry) {
+func makeRegistry(rows []Row) *registry {
 	rows = slices.Clone(rows)
-	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(b.Prefix.Bits(), a.Prefix.Bits()) })
+	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()) })
+	out := &registry{lists: make([][]block, 1)}
 	for _, r := range rows {
 		b := block{forwarded: r.Forwarded(), isGlobal: r.Global, example: r.Use == Example}
 		b.high, b.low = words(r.Prefix.Addr())
 		b.highMask, b.lowMask = masks(r.Prefix.Bits())
-		first, octets := int(b.high>>56), 1<<max(0, 8-r.Prefix.Bits())
-		for i := first; i < first+octets; i++ {
-			out[i] = append(out[i], b)
+		// Shorter blocks are there already: this one comes in front of what its first slot
+		// has, which is all that any of its slots has.
+		slot := int(b.high >> 48)
+		list := append([]block{b}, out.lists[out.of[slot]]...)
+		for i := range 1 << max(0, 16-r.Prefix.Bits()) {
+			out.of[slot+i] = uint8(len(out.lists))
 		}
+		out.lists = append(out.lists, list)
 	}
 	return out
 }
@@ -62,7 +70,7 @@ func word4(a [4]byte) uint64 { return uint64(binary.BigEndian.Uint32(a[:])) << 3
 
 // find returns the longest block that holds an address; nil if there is none.
 func (r *registry) find(high, low uint64) *block {
-	list := r[high>>56]
+	list := r.lists[r.of[high>>48]]
 	for i := range list {
 		if list[i].has(high, low) {
 			return &list[i]
@@ -98,9 +106,9 @@ func Example4(a [4]byte) bool {
 // ForwardedPrefix reports whether packets from and to every address of a prefix are
 // forwarded.
 func ForwardedPrefix(p netip.Prefix) bool {
-	rows, find := IPv6, &registry6
+	rows, find := IPv6, registry6
 	if p.Addr().Is4() {
-		rows, find = IPv4, &registry4
+		rows, find = IPv4, registry4
 	}
 	if b := find.find(words(p.Addr())); b != nil && !b.forwarded {
 		return false
