@@ -34,6 +34,15 @@ func Every(each time.Duration, burst int) Limit {
 	return Limit{interval: interval, depth: depth}
 }
 
+// part returns the limit of one n-th of the rate and of the burst, which is one token at
+// least.
+func (l Limit) part(n int64) Limit {
+	if l.Unlimited() {
+		return l
+	}
+	return Every(time.Duration(l.interval*n), int(l.depth/l.interval/n))
+}
+
 // Unlimited tells whether the limit lets everything pass.
 func (l Limit) Unlimited() bool { return l.interval == 0 }
 
@@ -62,6 +71,12 @@ func (b *Bucket) Allow(l Limit, now time.Time) bool {
 	}
 	b.full = full
 	return true
+}
+
+// holds tells whether Allow would find a token.
+func (b *Bucket) holds(l Limit, now time.Time) bool {
+	probe := *b
+	return probe.Allow(l, now)
 }
 
 // AllowSpare is Allow for what can wait: it leaves the lower half of the bucket

@@ -2,7 +2,10 @@
 
 package peer
 
-import "github.com/isthmus-net/isthmus/internal/packet"
+import (
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/ratelimit"
+)
 
 // Budget bounds the packets that wait, per queue and in all, and recycles their
 // buffers. All queues of an engine share one.
@@ -11,9 +14,38 @@ type Budget struct {
 	QueueBytes   int // most bytes in one queue
 	TotalBytes   int // most bytes in all queues
 
+	// Sources, if not nil, shares TotalBytes among the networks that packets come from,
+	// and among the hosts of each.
+	Sources *ratelimit.Held
+
 	used  int
 	free  [][]byte
 	lists [][][]byte // of queues that are empty
+}
+
+// networkShare is the part of the bytes in all queues that one network may have.
+const networkShare = 8
+
+// admits tells whether there is room for p in all, and for its source.
+func (b *Budget) admits(p packet.IPv6) bool {
+	limit := b.TotalBytes
+	if b.Sources != nil {
+		switch b.Sources.Share(p.Src(), len(p), max(limit/networkShare, b.QueueBytes)) {
+		case ratelimit.NoShare:
+			return false
+		case ratelimit.Spare:
+			limit /= 2
+		}
+	}
+	return b.used+len(p) <= limit
+}
+
+// count adds what waits, or with a sign of -1 takes it away.
+func (b *Budget) count(p packet.IPv6, sign int) {
+	b.used += sign * len(p)
+	if b.Sources != nil {
+		b.Sources.Add(p.Src(), sign*len(p))
+	}
 }
 
 // freeBuffers is how many emptied buffers a budget keeps for the next packets.
@@ -34,8 +66,8 @@ func (q *Queue) Len() int { return len(q.packets) }
 
 // Push copies p to the end of the queue. It returns false, and keeps nothing,
 // when a bound of the budget is reached.
-func (q *Queue) Push(b *Budget, p []byte) bool {
-	if len(q.packets) >= b.QueuePackets || q.bytes+len(p) > b.QueueBytes || b.used+len(p) > b.TotalBytes {
+func (q *Queue) Push(b *Budget, p packet.IPv6) bool {
+	if len(q.packets) >= b.QueuePackets || q.bytes+len(p) > b.QueueBytes || !b.admits(p) {
 		return false
 	}
 	var buf []byte
@@ -50,7 +82,7 @@ func (q *Queue) Push(b *Budget, p []byte) bool {
 	}
 	q.packets = append(q.packets, append(buf[:0], p...))
 	q.bytes += len(p)
-	b.used += len(p)
+	b.count(p, 1)
 	return true
 }
 
@@ -67,6 +99,7 @@ func (q *Queue) Drain(b *Budget, out *packet.Batch, f func(packet.IPv6)) {
 func (q *Queue) Clear(b *Budget) int {
 	n := len(q.packets)
 	for i, p := range q.packets {
+		b.count(p, -1)
 		if len(b.free) < freeBuffers {
 			b.free = append(b.free, p)
 		}
@@ -75,7 +108,6 @@ func (q *Queue) Clear(b *Budget) int {
 	if q.packets != nil && len(b.lists) < freeBuffers {
 		b.lists = append(b.lists, q.packets[:0])
 	}
-	b.used -= q.bytes
 	q.packets, q.bytes = nil, 0
 	return n
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/ratelimit"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/peer"
 )
@@ -71,14 +72,16 @@ func (r *Relay) distrust(e *peer.Entry) {
 
 // mayCreate applies the limits on new peers, each of which costs an entry and
 // bubbles (RFC 4380 section 7.3.5). The common budget comes last, so that it is
-// not spent on what another limit refuses.
+// not spent on what another limit refuses. A host above its own share leaves half
+// of all of them to others.
 func (r *Relay) mayCreate(p packet.IPv6, now time.Time) (why Reason, ok bool) {
+	share := r.perSource.Take(p.Src(), now)
 	switch {
-	case !r.perSource.AllowNet(p.Src(), now):
+	case share == ratelimit.NoShare:
 		return SourceRate, false
-	case !r.perServer.Allow(teredo.Server(p.DstBytes()), now):
+	case !r.perServer.Take(teredo.Server(p.DstBytes()), share, now):
 		return ServerRate, false
-	case !r.bubbleBucket.Allow(r.bubbleLimit, now):
+	case !r.bubbleBucket.Take(r.bubbleLimit, share, now):
 		return BubbleRate, false
 	}
 	return 0, true

@@ -122,10 +122,13 @@ func New(cfg Config, now time.Time, rand io.Reader) (*Relay, error) {
 		return nil, err
 	}
 	unlimited := ratelimit.Limit{} // apply sets the limits
-	if r.perSource, err = ratelimit.NewPerSource(unlimited, ratelimit.DefaultBuckets, rand); err != nil {
+	if r.perSource, err = ratelimit.NewFair(unlimited, ratelimit.DefaultBuckets, rand); err != nil {
 		return nil, err
 	}
 	if r.perServer, err = ratelimit.NewPerSource(unlimited, ratelimit.DefaultBuckets, rand); err != nil {
+		return nil, err
+	}
+	if r.budget.Sources, err = ratelimit.NewHeld(ratelimit.DefaultBuckets, rand); err != nil {
 		return nil, err
 	}
 	strangers := ratelimit.PerSecond(strangerRate, strangerBurst)

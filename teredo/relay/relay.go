@@ -36,8 +36,8 @@ type Relay struct {
 	bubbleLimit, errorLimit   ratelimit.Limit
 	bubbleBucket, errorBucket ratelimit.Bucket
 	keyBucket, meetBucket     ratelimit.Bucket // share bubbleLimit
-	perSource, perServer      *ratelimit.PerSource
-	perStranger               *ratelimit.PerSource
+	perSource                 *ratelimit.Fair
+	perServer, perStranger    *ratelimit.PerSource
 	carriage                  carriage
 	stats                     Stats
 }

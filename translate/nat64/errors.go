@@ -17,12 +17,15 @@ import (
 type errorLimits struct {
 	limit   ratelimit.Limit
 	buckets [numErrorClasses]ratelimit.Bucket
-	sources *ratelimit.PerSource
+	hosts4  *ratelimit.PerSource
+	hosts6  *ratelimit.Fair
 }
 
 func newErrorLimits(s *Errors, random io.Reader) (l errorLimits, err error) {
-	l.sources, err = ratelimit.NewPerSource(ratelimit.Limit{}, ratelimit.DefaultBuckets, random)
-	if err != nil {
+	if l.hosts4, err = ratelimit.NewPerSource(ratelimit.Limit{}, ratelimit.DefaultBuckets, random); err != nil {
+		return l, err
+	}
+	if l.hosts6, err = ratelimit.NewFair(ratelimit.Limit{}, ratelimit.DefaultBuckets, random); err != nil {
 		return l, err
 	}
 	l.set(s)
@@ -32,7 +35,9 @@ func newErrorLimits(s *Errors, random io.Reader) (l errorLimits, err error) {
 // set changes the limits; buckets keep what they hold.
 func (l *errorLimits) set(s *Errors) {
 	l.limit = ratelimit.PerSecond(s.Rate, s.Burst)
-	l.sources.SetLimit(ratelimit.PerSecond(s.SourceRate, s.SourceBurst))
+	source := ratelimit.PerSecond(s.SourceRate, s.SourceBurst)
+	l.hosts4.SetLimit(source)
+	l.hosts6.SetLimit(source)
 }
 
 // classOf returns the class of an error that translation owes.
@@ -52,9 +57,9 @@ func classOf(r translate.Reason) ErrorClass {
 func (e *Engine) mayAnswer(c *call, class ErrorClass, to netip.Addr) bool {
 	allowed := !e.settings.Errors.Off[class]
 	if allowed && to.Is6() {
-		allowed = e.errors.sources.AllowNet(to, c.now)
+		allowed = e.errors.hosts6.Allow(to, c.now)
 	} else if allowed {
-		allowed = e.errors.sources.Allow(to, c.now)
+		allowed = e.errors.hosts4.Allow(to, c.now)
 	}
 	if !allowed || !e.errors.buckets[class].Allow(e.errors.limit, c.now) {
 		e.stats.ErrorsWithheld[class]++
