@@ -71,10 +71,12 @@ type Client struct {
 	fastPeers   map[[16]byte]fastPeer
 	fastChanges []FastChange
 
-	perPeer, perOrigin *ratelimit.PerSource
-	answers, errors    ratelimit.Bucket
-	alternates         ratelimit.Bucket
-	scratch            [40]byte // for random values, so that none is allocated
+	perPeer         *ratelimit.PerSource
+	perOrigin       *ratelimit.Fair
+	strangers       strangers
+	answers, errors ratelimit.Bucket
+	alternates      ratelimit.Bucket
+	scratch         [40]byte // for random values, so that none is allocated
 }
 
 var (
@@ -114,7 +116,10 @@ func New(cfg Config) (*Client, error) {
 	if c.perPeer, err = ratelimit.NewPerSource(ratelimit.PerSecond(answersPerPeer, answersPerPeerBurst), limiterBuckets, c.random); err != nil {
 		return nil, err
 	}
-	if c.perOrigin, err = ratelimit.NewPerSource(ratelimit.PerSecond(answersPerOrigin, answersPerOriginBurst), limiterBuckets, c.random); err != nil {
+	if c.perOrigin, err = ratelimit.NewFair(ratelimit.PerSecond(answersPerNetwork, answersPerNetworkBurst), limiterBuckets, c.random); err != nil {
+		return nil, err
+	}
+	if c.strangers, err = newStrangers(c); err != nil {
 		return nil, err
 	}
 	c.newTable()

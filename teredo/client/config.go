@@ -53,15 +53,15 @@ const (
 	// peer that was started anew asks again.
 	maxAnswers = 2 * maxAttempts
 
-	// An answer to a bubble is one packet for one packet; these keep a flood
-	// from making us a source of noise. The limit per origin, an IPv4 address,
-	// holds for new peers that speak first too.
-	answersPerPeer, answersPerPeerBurst     = 2, 8
-	answersPerOrigin, answersPerOriginBurst = 10, 20
-	answersInAll, answersInAllBurst         = 200, 400
-	errorsPerSecond, errorsBurst            = 100, 100
+	// These keep a flood of bubbles from making us a source of noise. The limit
+	// per network, an IPv4 /24 of which one address has 20 at once, holds for new
+	// peers that speak first too; more on them is in strangers.go.
+	answersPerPeer, answersPerPeerBurst       = 2, 8
+	answersPerNetwork, answersPerNetworkBurst = 10, 39
+	answersInAll, answersInAllBurst           = 200, 400
+	errorsPerSecond, errorsBurst              = 100, 100
 
-	limiterBuckets = 1024
+	limiterBuckets = 4096
 )
 
 // legacyPrefix was used before 2001::/32 was assigned; some old servers announce

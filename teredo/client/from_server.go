@@ -41,14 +41,15 @@ func (c *Client) receiveIndirect(e *peer.Entry, p *teredo.Packet, trailers *tere
 	case !c.sendable(src):
 		c.drop(NotGlobal)
 		return
-	case !c.perPeer.Allow(p.IPv6.Src(), now) || !c.answers.Allow(answersLimit, now):
+	case !c.mayAnswer(e, src, at):
 		c.drop(RateLimited)
 		return
 	}
-	if e == nil {
-		e, _ = c.peers.Insert(src, never(at))
+	e, f := c.meetCaller(e, src, at)
+	if f == nil {
+		c.answerOnce(p.IPv6, trailers, out)
+		return
 	}
-	f := c.warm(e)
 	f.nonceReceived = trailers.Nonce
 	e.Modern = e.Modern || trailers.HasNonce
 	c.sought(e, at, now)
@@ -56,9 +57,12 @@ func (c *Client) receiveIndirect(e *peer.Entry, p *teredo.Packet, trailers *tere
 	c.notePeerPort(e, f, trailers.RandomPort, at, out)
 	if !c.recall(e, f, at, out) {
 		proved := valid(e, at) && e.MappedIs(mapped)
-		c.answerIndirect(e, f, trailers, !proved && f.mayAnswer(at), at, out)
+		c.answerIndirect(e, f, trailers, !proved && f.mayAnswer(at) && c.mayCall(e, at), at, out)
 	}
-	if f.phase == resting {
+	switch {
+	case f.caller.IsValid() && f.phase == resting:
+		c.peers.SetDeadline(e, at.Add(callerLife))
+	case f.phase == resting:
 		c.peers.SetDeadline(e, at.Add(bubbleWindow))
 	}
 }
@@ -109,7 +113,7 @@ func (c *Client) receiveFromRelay(e *peer.Entry, from netip.AddrPort, p *teredo.
 	case !proof && !teredo.IsBubble(p.IPv6) && !c.welcome(e, at) && !c.aboutOurs(p.IPv6, at):
 		c.drop(Unsolicited)
 		return
-	case !c.perOrigin.Allow(origin.Addr(), now) || !c.answers.Allow(answersLimit, now):
+	case !c.mayAnswerStranger(origin.Addr(), at):
 		c.drop(RateLimited)
 		return
 	}

@@ -33,6 +33,8 @@ type effort struct {
 	tested                   bool                      // there was one
 
 	extension
+	caller netip.Addr // if valid: counted among the callers, by this mapped address
+
 	carriage  // by relays
 	localPeer // on our link
 }
@@ -75,6 +77,7 @@ func (c *Client) discard(f *effort, why Reason) {
 	if f != nil {
 		c.stats.Dropped[why] += uint64(f.queue.Clear(&c.budget))
 		c.abandonPort(f)
+		c.leave(f)
 	}
 }
 
@@ -116,6 +119,7 @@ func (c *Client) establish(e *peer.Entry, mapping netip.AddrPort, at peer.Instan
 	if f == nil {
 		return
 	}
+	c.leave(f)
 	if known && before != mapping {
 		f.also = before // the peer may not know of the change yet
 	}
@@ -169,6 +173,7 @@ func (c *Client) tickPeers(now time.Time, out *Out) {
 				continue
 			}
 			if !c.seekDirect(e, f, at, now, out) && !c.keepLocal(e, f, at) {
+				c.leave(f)
 				c.peers.Release(e)
 			}
 		}

@@ -174,7 +174,7 @@ func (c *Client) receiveFromClient(e *peer.Entry, from netip.AddrPort, p packet.
 		// RFC 4380 makes an entry for everybody who speaks first. But server and
 		// flags of an address are free, so one socket can have enough addresses to
 		// take all places (section 7.3.3).
-		if !c.perOrigin.Allow(from.Addr(), c.clock.Time(at)) {
+		if !c.mayMeet(from.Addr(), at) {
 			c.drop(RateLimited)
 			return
 		}
