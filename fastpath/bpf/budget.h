@@ -30,16 +30,44 @@ INLINE u64 scatter(u64 x)
 	return (x ^ x >> 32) * 0xd6e8feb86659fd93;
 }
 
+/* What a window has spent. */
+INLINE u32 spent(const u64 *w, u32 window)
+{
+	u64 now = READ_ONCE(*w);
+	return (u32)(now >> 32) == window ? (u32)now : 0;
+}
+
+/* The window of a source. */
+INLINE u64 *share_of(u64 source) { return &shared.windows.source[scatter(source) >> 32 & (PUNT_SOURCES - 1)]; }
+
+/*
+ * Whether a punt fits the budget of a host's network. A host is sure of an eighth of it;
+ * who has had that leaves a quarter to others. What a host has had is counted only where
+ * its network had it to give: hosts that are made up in one network take nothing from
+ * those of another. A network of one host, of which nothing more is known, has host 0.
+ */
+INLINE int may_source(u32 reason, u64 network, u64 host, u32 window)
+{
+	u32 limit = settings.punt_source;
+	if (!limit)
+		return 1;
+	u64 *all = share_of(network + reason);
+	if (!host)
+		return take(all, window, limit);
+	u64 *own = share_of(network + reason + host);
+	u32 rest = spent(own, window) < limit / 8 ? 0 : limit / 4;
+	return spent(all, window) + rest < limit && take(own, window, 0xffffffff) && take(all, window, limit);
+}
+
 /*
  * Whether a punt fits the budget. The share of the source comes first: a source
  * that has spent it takes nothing from others.
  */
-INLINE int may_punt(u32 reason, u64 source, u64 now)
+INLINE int may_punt(u32 reason, u64 network, u64 host, u64 now)
 {
 	u32 window = now >> WINDOW_SHIFT;
-	u32 share = scatter(source + reason) >> 32 & (PUNT_SOURCES - 1);
 	HIDE(reason); /* or its mask is left out, as its range is known */
-	return take(&shared.windows.source[share], window, settings.punt_source) &&
+	return may_source(reason, network, host, window) &&
 	       take(&shared.windows.total[reason & 63], window, settings.punt_total);
 }
 

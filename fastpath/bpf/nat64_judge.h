@@ -141,6 +141,9 @@ INLINE u32 judge_to6(void *ctx, const struct ip4 *p, const struct arrival *in, s
 #define UNRATIONED ((u64)1 << REASON_ASLEEP | (u64)1 << REASON_NO_NEXT_HOP | (u64)1 << REASON_OFFLOAD | \
 		    (u64)1 << REASON_ENGINE_SESSION | (u64)1 << REASON_DETOUR | (u64)1 << REASON_HAIRPIN)
 
+/* A subscriber is a network, even one with many /64. */
+#define NETWORK_MASK fixed.client_mask[0]
+
 #include "settle.h"
 
 #endif

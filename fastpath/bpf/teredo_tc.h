@@ -17,7 +17,8 @@ INLINE u32 front_of(u32 hook) { return hook == HOOK_EGRESS ? 0 : ETHERNET_LEN; }
 /* Ends the way of an skb that is not forwarded. */
 GLOBAL int tc_end(struct __sk_buff *skb, u32 reason, u64 source, u64 now, u32 hook)
 {
-	reason = settle(reason, skb->len - front_of(hook), source, now);
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	reason = settle(reason, skb->len - front_of(hook), source, data + front_of(hook), end, now);
 	if (is_sampled(now))
 		sample_skb(skb, now, reason, hook);
 	return verdict_of(reason) == VERDICT_DROP ? TC_DROP : TC_PASS;

@@ -14,7 +14,8 @@
 /* Ends the way of a frame that is not forwarded. */
 GLOBAL int xdp_end(struct xdp_md *ctx, u32 reason, u64 source, u64 now)
 {
-	reason = settle(reason, frame_length(ctx) - ETHERNET_LEN, source, now);
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	reason = settle(reason, frame_length(ctx) - ETHERNET_LEN, source, data + ETHERNET_LEN, end, now);
 	if (is_sampled(now))
 		sample_xdp(ctx, now, reason);
 	return verdict_of(reason) == VERDICT_DROP ? XDP_DROP : XDP_PASS;

@@ -15,7 +15,8 @@
 /* Ends the way of an skb that is not forwarded. */
 GLOBAL int tc_end(struct __sk_buff *skb, u32 reason, u64 source, u64 now)
 {
-	reason = settle(reason, skb->len - ETHERNET_LEN, source, now);
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	reason = settle(reason, skb->len - ETHERNET_LEN, source, data + ETHERNET_LEN, end, now);
 	if (is_sampled(now))
 		sample_skb(skb, now, reason, HOOK_INGRESS);
 	return verdict_of(reason) == VERDICT_DROP ? TC_DROP : TC_PASS;

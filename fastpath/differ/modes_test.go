@@ -227,11 +227,20 @@ func TestDevices(t *testing.T) {
 	})
 }
 
-// Punts have a budget for each reason, and in it a share for each source.
+// Punts have a budget for each reason, in it a share for each network, and in that one for
+// each host.
 func TestPuntBudget(t *testing.T) {
-	src := native.As16()
-	src[7]++
-	one, two := to(unknown, udp, 64, 100), ethernet(etherIPv6, whole(udp, 64, 100, netip.AddrFrom16(src), client(unknown)))
+	sentBy := func(network, host byte) []byte {
+		src := native.As16()
+		src[7] += network
+		src[14] = host
+		return ethernet(etherIPv6, whole(udp, 64, 100, netip.AddrFrom16(src), client(unknown)))
+	}
+	one, two := sentBy(0, 0), sentBy(1, 0)
+	var crowd [][]byte
+	for host := range byte(3) {
+		crowd = append(crowd, sentBy(0, host))
+	}
 	for _, tt := range []struct {
 		name        string
 		rate, share int
@@ -239,9 +248,13 @@ func TestPuntBudget(t *testing.T) {
 		frames      [][]byte
 		want        int // in a window
 	}{
-		{"share of one source", 3000, 300, 100, [][]byte{one}, 20},
-		{"shares of two sources", 3000, 300, 100, [][]byte{one, two}, 40},
-		{"budget of two sources", 3000, 2500, 120, [][]byte{one, two}, 201},
+		{"one host leaves a quarter to others", 3000, 300, 100, [][]byte{one}, 15},
+		{"each other host of its network is sure of an eighth", 3000, 300, 30, [][]byte{one, sentBy(0, 1), sentBy(0, 2)}, 15 + 2 + 2},
+		{"share of a network", 3000, 150, 30, crowd, 10},
+		{"another network beside it", 3000, 150, 30, append(crowd, two), 10 + 8},
+		{"shares of two networks", 3000, 300, 100, [][]byte{one, two}, 2 * 15},
+		{"budget of two networks", 3000, 2500, 120, [][]byte{one, two}, 201},
+		{"a share of one packet", 3000, 1, 100, [][]byte{one}, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, func(s *fastpath.Settings, _ *relay.Config) { s.PuntRate, s.PuntShare = tt.rate, tt.share })
