@@ -205,6 +205,13 @@ func TestGolden(t *testing.T) {
 		{"bubble to a client of another server: no origin", nil, clientAddr, Primary,
 			bubble(255, client, "20010000c00002630000efff3ffffdfe"),
 			sent{Primary, "192.0.2.1:4096", bubble(255, client, "20010000c00002630000efff3ffffdfe")}},
+		// Only both together, its address and the service port, are a server.
+		{"client on the machine of its server, another port", nil, clientAddr, Primary,
+			bubble(255, client, "20010000c00002630000efff3ffffd9c"),
+			sent{Primary, "192.0.2.99:4096", bubble(255, client, "20010000c00002630000efff3ffffd9c")}},
+		{"client whose NAT has given it the service port", nil, clientAddr, Primary,
+			bubble(255, client, "20010000c00002630000f2273ffffdfe"),
+			sent{Primary, "192.0.2.1:3544", bubble(255, client, "20010000c00002630000f2273ffffdfe")}},
 		{"trailers to a client of another server", nil, clientAddr, Primary,
 			bubble(255, client, "20010000c00002630000efff3ffffdfe") + trailers,
 			sent{Primary, "192.0.2.1:4096", bubble(255, client, "20010000c00002630000efff3ffffdfe") + trailers}},
