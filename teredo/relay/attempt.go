@@ -130,9 +130,11 @@ func (r *Relay) due(e *peer.Entry, at peer.Instant, now time.Time, out *packet.B
 	case a.silent:
 		r.forget(e, NoAnswer)
 	case a.bubbles < bubbleTries:
-		// Repeats to peers that may not be there at all leave half of the budget
-		// to new peers, or three of them would outweigh one.
-		r.sendNext(e, a, at, r.bubbleBucket.AllowSpare(r.bubbleLimit, now), out)
+		// Repeats to peers that may not be there at all leave half of the budget,
+		// and of what their server may be sent, to new peers, or three of them
+		// would outweigh one.
+		allowed := r.perServer.Take(teredo.Server(&e.Key), ratelimit.Spare, now) && r.bubbleBucket.AllowSpare(r.bubbleLimit, now)
+		r.sendNext(e, a, at, allowed, out)
 	default:
 		r.giveUp(e, a, now, out)
 	}

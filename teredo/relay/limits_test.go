@@ -84,6 +84,21 @@ func TestNewPeersPerServer(t *testing.T) {
 	b.want("drops", b.dropped(), "server_rate 1")
 }
 
+// A server that a flood names in its destinations is sent its share, repeats included.
+func TestBubblesPerServer(t *testing.T) {
+	const rate, seconds = 400, 20
+	b := newBench(t, func(c *Config) { c.BubbleRate, c.MaxPeers = rate, 1<<20 })
+	for n := range 1000 * seconds {
+		b.now = start.Add(time.Duration(n) * time.Millisecond)
+		b.r.Tick(b.now, &b.out)
+		_, m := nth(n)
+		b.ip(data(netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 2: 0x0d, 3: 0xb8, 7: byte(n)}), teredoAddr(server, m), "x"))
+	}
+	if sent, most := b.r.Stats().BubblesSent, uint64(rate/serverShare*(seconds+1)); sent > most {
+		t.Errorf("%d bubbles to one server in %d s, its share is %d", sent, seconds, most)
+	}
+}
+
 // A host-specific relay makes peers of strangers, whose addresses may be forged.
 func TestHostPeersPerSecond(t *testing.T) {
 	b := newBench(t, hostSpecific, func(c *Config) { c.BubbleRate, c.MaxPeers = 100, 1000 })
