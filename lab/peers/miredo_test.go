@@ -4,6 +4,7 @@ package peers_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -30,7 +31,7 @@ var (
 const patience = time.Minute
 
 // TestMiredoRunsFromThePrivateFolder starts Miredo's server, relay and client
-// as scripts/peers left them, and sends one datagram each way:
+// as scripts/peers left them, and sends a datagram each way:
 //
 //	client 203.0.113.9 ── veth ── 203.0.113.1, .2 server
 //	                              203.0.113.3     relay
@@ -142,8 +143,9 @@ func awaitRoute(t *testing.T, n *testutil.Netns, prefix string) {
 	}
 }
 
-// exchange sends a datagram from the client's namespace to the IPv6 host and
-// an answer back.
+// exchange sends datagrams from the client's namespace to the IPv6 host and answers
+// back, each again until it arrives: nothing repeats what waits in vain for a tunnel to
+// open, and Miredo's client drops what comes before it has its address on the device.
 func exchange(t *testing.T, inside, outside *testutil.Netns) {
 	t.Helper()
 	var host, client net.PacketConn
@@ -157,28 +159,30 @@ func exchange(t *testing.T, inside, outside *testutil.Netns) {
 		return err
 	})
 	defer client.Close()
-	deadline := time.Now().Add(patience)
-	host.SetDeadline(deadline)
-	client.SetDeadline(deadline)
+	from := deliver(t, client, host, net.UDPAddrFromAddrPort(netip.MustParseAddrPort("[2001:db8::1]:7")), "to the host")
+	deliver(t, host, client, from, "to the client")
+}
 
-	if _, err := client.WriteTo([]byte("to the host"), net.UDPAddrFromAddrPort(netip.MustParseAddrPort("[2001:db8::1]:7"))); err != nil {
-		t.Fatal(err)
-	}
+// deliver sends a datagram once a second until it has arrived, and returns from where.
+func deliver(t *testing.T, by, at net.PacketConn, to net.Addr, text string) (from net.Addr) {
+	t.Helper()
 	buf := make([]byte, 64)
-	n, from, err := host.ReadFrom(buf)
-	if err != nil {
-		t.Fatalf("the host received nothing: %v", err)
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		// There may be no address or route yet, too.
+		_, sent := by.WriteTo([]byte(text), to)
+		if err := at.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		n, from, err := at.ReadFrom(buf)
+		switch {
+		case err == nil && string(buf[:n]) == text:
+			return from
+		case err == nil:
+			t.Fatalf("received %q, want %q", buf[:n], text)
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			t.Fatal(errors.Join(sent, err))
+		}
 	}
-	if got := string(buf[:n]); got != "to the host" {
-		t.Errorf("the host received %q", got)
-	}
-	if _, err := host.WriteTo([]byte("to the client"), from); err != nil {
-		t.Fatal(err)
-	}
-	if n, _, err = client.ReadFrom(buf); err != nil {
-		t.Fatalf("the client received nothing: %v", err)
-	}
-	if got := string(buf[:n]); got != "to the client" {
-		t.Errorf("the client received %q", got)
-	}
+	t.Fatalf("%q did not arrive within %v", text, patience)
+	return nil
 }
