@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/testutil"
@@ -34,11 +35,20 @@ type serviceRig struct {
 	ns      *testutil.Netns
 }
 
+// unitFile is the unit as it is installed.
+var unitFile = filepath.Join(dist, "systemd/isthmus.service")
+
 // newServiceRig has a machine with a configuration, in a network namespace.
 func newServiceRig(t *testing.T, ns *testutil.Netns, text string) *serviceRig {
 	t.Helper()
+	return newServiceRigOf(t, unitFile, ns, text)
+}
+
+// newServiceRigOf is newServiceRig with another unit.
+func newServiceRigOf(t *testing.T, unit string, ns *testutil.Netns, text string) *serviceRig {
+	t.Helper()
 	testutil.NeedRoot(t)
-	m := service.NewMachine(t, filepath.Join(dist, "systemd/isthmus.service"), filepath.Join(dist, "tmpfiles.d/isthmus.conf"))
+	m := service.NewMachine(t, unit, filepath.Join(dist, "tmpfiles.d/isthmus.conf"))
 	m.Write(t, "isthmus.toml", text)
 	r := &serviceRig{machine: m, ns: ns, socket: filepath.Join(m.Run(), "control.sock")}
 	r.manager = listenManager(t, m.NotifySocket())
@@ -266,6 +276,47 @@ upstreams = ["192.0.2.7:53"]
 	})
 	host.end(t, p)
 	gateway.end(t, at)
+}
+
+// TestServiceRefused has a CLAT on which something is forbidden that it needs. What it
+// does in vain changes the host's network, which does not have it try again at once, and
+// it tells of it once.
+func TestServiceRefused(t *testing.T) {
+	g := newGate(t)
+	gateway := newServiceRig(t, g.gateway, `
+[[nat64]]
+clients = ["2001:db8:1::/48"]
+pool6 = ["2001:db8:64::/96"]
+pool4 = ["192.0.2.64"]
+announce_pref64 = ["v6"]
+`)
+	gateway.start(t)
+	text, err := os.ReadFile(unitFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unit := writeFile(t, strings.ReplaceAll(string(text), " AF_PACKET", ""))
+	made := make(chan netlink.LinkUpdate, 1000)
+	done := make(chan struct{})
+	defer close(done)
+	g.sixNS.Do(t, func() error { return netlink.LinkSubscribe(made, done) })
+	host := newServiceRigOf(t, unit, g.sixNS, "[[clat]]\n")
+	p := host.start(t)
+	seen := map[int32]bool{}
+	for end := time.After(testutil.Patience); len(seen) < 3; {
+		select {
+		case link := <-made:
+			if link.Attrs().Name == "clat" {
+				seen[link.Index] = true
+			}
+		case <-end:
+			t.Fatalf("%d tries\n%s", len(seen), p.log())
+		}
+	}
+	host.stop(t, p, syscall.SIGTERM)
+	if told := strings.Count(p.log(), "level=WARN"); told != 1 {
+		t.Errorf("told %d times\n%s", told, p.log())
+	}
 }
 
 // nameServer knows the IPv4 address of every name.

@@ -58,7 +58,7 @@ func OpenGuest6(link Uplink6, addr netip.Addr) (*Guest6, error) {
 	}
 	if err := g.setUp(link.Index, addr); err != nil {
 		g.release()
-		return nil, fmt.Errorf("cannot receive packets for %s: %w", addr, err)
+		return nil, fmt.Errorf("cannot receive packets for another address on %s: %w", link.Name, err)
 	}
 	return g, nil
 }

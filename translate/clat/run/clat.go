@@ -8,6 +8,7 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/retry"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate/pref64"
 	discovery "github.com/isthmus-net/isthmus/translate/pref64/run"
@@ -36,11 +38,20 @@ type CLAT struct {
 	set     pref64.Set
 	current *session // nil: none
 	past    totals   // of sessions that have ended
+
+	trouble retry.Trouble // of the main loop alone
+	tried   conditions    // likewise
+}
+
+// conditions are what it may hang on whether the host can be set up.
+type conditions struct {
+	at       port.Uplink6
+	prefixes []netip.Prefix
 }
 
 // New makes the CLAT that cfg describes, without touching the host.
 func New(cfg config.CLAT, log *slog.Logger) (*CLAT, error) {
-	return &CLAT{cfg: cfg, log: log, ready: make(chan struct{}), waiting: starting, set: pref64.Set{Prefixes: cfg.Prefixes}}, nil
+	return &CLAT{cfg: cfg, log: log, ready: make(chan struct{}), waiting: starting, set: pref64.Set{Prefixes: cfg.Prefixes}, trouble: retry.Trouble{First: firstTry, Last: lastTry}}, nil
 }
 
 // Name implements [role.Instance].
@@ -64,8 +75,14 @@ const (
 // settle is how long changes are collected: an address and its routes come in a burst.
 const settle = 20 * time.Millisecond
 
-// again is how long an instance that failed to set itself up waits for a change.
+// again is how long an instance that has no session waits for a change.
 const again = 5 * time.Second
+
+// An instance that failed to set itself up tries again after so long.
+const (
+	firstTry = time.Second
+	lastTry  = time.Minute
+)
 
 var errWatchEnded = errors.New("the kernel tells no more of changes of addresses and links: restart isthmus")
 
@@ -89,16 +106,20 @@ func (c *CLAT) Run(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		sets, anew := f.follow(ctx, at)
+		now := time.Now()
+		sets, anew, err := f.follow(ctx, at, c.trouble.Wait(now) == 0)
+		if err != nil {
+			c.failed(err, now)
+		}
 		if anew {
 			c.take(pref64.Set{}) // what was found elsewhere says nothing of this network
 		}
-		ended, err := c.reconcile(ctx, at)
+		ended, err := c.reconcile(ctx, at, now)
 		if err != nil {
-			if ended = nil; !served {
+			if !served {
 				return err
 			}
-			c.log.Warn("the translator could not be set up; it is tried again", "error", err)
+			c.failed(err, now)
 		}
 		if !served {
 			served = true
@@ -113,9 +134,11 @@ func (c *CLAT) Run(ctx context.Context) (err error) {
 // await waits for something that may change what is to be done; more is false at the
 // end of the instance.
 func (c *CLAT) await(ctx context.Context, changes <-chan port.Change, sets <-chan pref64.Set, ended <-chan struct{}) (more bool, err error) {
-	var retry <-chan time.Time
-	if ended == nil {
-		retry = time.After(again)
+	var due <-chan time.Time
+	if wait := c.trouble.Wait(time.Now()); wait > 0 {
+		due = time.After(wait)
+	} else if ended == nil {
+		due = time.After(again)
 	}
 	select {
 	case <-ctx.Done():
@@ -133,9 +156,27 @@ func (c *CLAT) await(ctx context.Context, changes <-chan port.Change, sets <-cha
 			c.take(set)
 		}
 	case <-ended:
-	case <-retry:
+	case <-due:
 	}
 	return true, nil
+}
+
+// failed notes why the host is not set up, and tells of it once. What is tried makes
+// changes itself, which must not have it tried at once.
+func (c *CLAT) failed(err error, now time.Time) {
+	if c.trouble.Failed(err.Error(), now) {
+		c.log.Warn("the translator could not be set up; it is tried again", "error", err, "in", c.trouble.Wait(now))
+	}
+}
+
+// may reports whether the host may be set up now: after a failure only when it is time,
+// or the network is another.
+func (c *CLAT) may(at port.Uplink6, prefixes []netip.Prefix, now time.Time) bool {
+	if !sameUplink(c.tried.at, at) || !slices.Equal(c.tried.prefixes, prefixes) {
+		c.trouble.Changed()
+		c.tried = conditions{at, prefixes}
+	}
+	return c.trouble.Wait(now) == 0
 }
 
 // take keeps what was found.
@@ -165,10 +206,14 @@ func collect(ctx context.Context, changes <-chan port.Change) {
 
 // reconcile brings the session to what the network is now. The channel tells when
 // the session has ended or its claim was decided; it is nil without a session.
-func (c *CLAT) reconcile(ctx context.Context, at port.Uplink6) (ended <-chan struct{}, err error) {
+func (c *CLAT) reconcile(ctx context.Context, at port.Uplink6, now time.Time) (ended <-chan struct{}, err error) {
 	c.mu.Lock()
 	s, prefixes := c.current, slices.Clone(c.set.Prefixes)
 	c.mu.Unlock()
+	if s != nil && s.over() {
+		c.failed(s.failure(), now)
+	}
+	may := c.may(at, prefixes, now)
 	if s != nil && (!s.serves(at) || s.over() || len(prefixes) == 0) {
 		if err := c.stop(); err != nil {
 			return nil, err
@@ -181,6 +226,8 @@ func (c *CLAT) reconcile(ctx context.Context, at port.Uplink6) (ended <-chan str
 		return nil, nil
 	case len(prefixes) == 0:
 		c.wait(waitPrefix)
+		return nil, nil
+	case s == nil && !may:
 		return nil, nil
 	case s == nil:
 		if s, err = newSession(&c.cfg, at, prefixes, c.log); err != nil {
@@ -195,12 +242,15 @@ func (c *CLAT) reconcile(ctx context.Context, at port.Uplink6) (ended <-chan str
 			return s.news, err
 		}
 	}
-	return s.news, c.lead(s)
+	if !may {
+		return s.news, nil
+	}
+	return s.news, c.lead(s, now)
 }
 
 // lead gives the host its address and route once the claim is won, and takes the route
 // away while the host has IPv4 of its own.
-func (c *CLAT) lead(s *session) error {
+func (c *CLAT) lead(s *session, now time.Time) error {
 	if !s.owned() {
 		return nil
 	}
@@ -215,6 +265,7 @@ func (c *CLAT) lead(s *session) error {
 	if err != nil {
 		return err
 	}
+	c.trouble.Works(now)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.waiting = ""; !changed && native == c.native {
@@ -269,25 +320,26 @@ type finder struct {
 }
 
 // follow returns where the prefixes of the uplink are told, nil for nowhere, and
-// whether that is another place than before.
-func (f *finder) follow(ctx context.Context, at port.Uplink6) (sets <-chan pref64.Set, anew bool) {
-	if len(f.cfg.Prefixes) > 0 || at.Name == "" || f.sets != nil && f.at.Index == at.Index && f.at.Subnet == at.Subnet {
-		return f.sets, false
+// whether that is another place than before. It looks for another only if it may.
+func (f *finder) follow(ctx context.Context, at port.Uplink6, may bool) (sets <-chan pref64.Set, anew bool, err error) {
+	same := f.at.Index == at.Index && f.at.Subnet == at.Subnet
+	if len(f.cfg.Prefixes) > 0 || at.Name == "" || same && (f.sets != nil || !may) {
+		return f.sets, false, nil
 	}
 	f.stop()
+	f.at = at
 	resolvers := f.cfg.Resolvers
 	if len(resolvers) == 0 {
 		resolvers = hostResolvers()
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	sets, err := discovery.Watch(ctx, discovery.Settings{Interface: at.Name, Resolvers: resolvers, Log: f.log})
+	sets, err = discovery.Watch(ctx, discovery.Settings{Interface: at.Name, Resolvers: resolvers, Log: f.log})
 	if err != nil {
-		f.log.Warn("the prefix of the NAT64 cannot be looked for", "interface", at.Name, "error", err)
 		cancel()
-		return nil, true
+		return nil, true, fmt.Errorf("the prefix of the NAT64 cannot be looked for on %s: %w", at.Name, err)
 	}
-	f.at, f.sets, f.cancel = at, sets, cancel
-	return sets, true
+	f.sets, f.cancel = sets, cancel
+	return sets, true, nil
 }
 
 func (f *finder) stop() {

@@ -48,7 +48,14 @@ type session struct {
 	signal sync.Mutex    // guards what follows
 	claim  clat.Claim
 	ended  bool
+	cause  error // of the end
 }
+
+// Why a session ends that nobody stops.
+var (
+	errTaken = errors.New("somebody else has the address that was chosen")
+	errShut  = errors.New("a port was closed")
+)
 
 // newSession opens everything, in the network namespace of the calling thread. Nothing
 // is sent yet.
@@ -130,10 +137,11 @@ func (s *session) start(ctx context.Context) {
 	ctx, s.cancel = context.WithCancel(ctx)
 	read := func(f func() error) {
 		s.readers.Go(func() {
-			if err := f(); err != nil {
-				s.log.Warn("the translator has lost a port; it is opened again", "error", err)
+			err := f()
+			if err == nil {
+				err = errShut
 			}
-			s.end()
+			s.end(fmt.Errorf("the translator has lost a port: %w", err))
 		})
 	}
 	read(func() error { return s.loop.ReadTun(s.tun, s.engine.HandleHost) })
@@ -178,18 +186,18 @@ func (s *session) noticed(claim clat.Claim) {
 	}
 	s.claim = claim
 	if claim == clat.Taken {
-		s.log.Warn("somebody else has the address that was chosen; another one is taken", "address", s.address)
-		s.ended = true
+		s.log.Debug("the address is taken", "address", s.address)
+		s.ended, s.cause = true, errTaken
 	}
 	s.wake()
 }
 
 // end tells the main loop that the session cannot go on.
-func (s *session) end() {
+func (s *session) end(cause error) {
 	s.signal.Lock()
 	defer s.signal.Unlock()
 	if !s.ended {
-		s.ended = true
+		s.ended, s.cause = true, cause
 		s.wake()
 	}
 }
@@ -203,8 +211,11 @@ func (s *session) wake() {
 }
 
 // serves tells whether the session fits the uplink.
-func (s *session) serves(at port.Uplink6) bool {
-	return at.Name == s.at.Name && at.Index == s.at.Index && at.MTU == s.at.MTU && at.Subnet == s.at.Subnet && slices.Equal(at.MAC, s.at.MAC)
+func (s *session) serves(at port.Uplink6) bool { return sameUplink(at, s.at) }
+
+// sameUplink tells whether two uplinks are one, in the same network.
+func sameUplink(a, b port.Uplink6) bool {
+	return a.Name == b.Name && a.Index == b.Index && a.MTU == b.MTU && a.Subnet == b.Subnet && slices.Equal(a.MAC, b.MAC)
 }
 
 func (s *session) owned() bool {
@@ -217,6 +228,13 @@ func (s *session) over() bool {
 	s.signal.Lock()
 	defer s.signal.Unlock()
 	return s.ended
+}
+
+// failure is why the session is over.
+func (s *session) failure() error {
+	s.signal.Lock()
+	defer s.signal.Unlock()
+	return s.cause
 }
 
 // use takes other prefixes.
