@@ -18,6 +18,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/retry"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/client"
 )
@@ -62,8 +63,11 @@ type Client struct {
 
 	fast    *fastMember
 	ports   *portMapping // nil: none wanted
-	looking sync.Mutex   // guards network
+	looking sync.Mutex   // guards what follows
 	network networkState
+	unseen  retry.Trouble // of looking at the network
+
+	unserved retry.Trouble // by servers; of those who apply events alone
 }
 
 // NewClient makes the client that cfg describes, without touching the host.
@@ -73,7 +77,8 @@ func NewClient(cfg config.Client, log *slog.Logger) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		name: cfg.Name, log: log, engine: engine, cfg: cfg,
+		unserved: retry.Trouble{Last: lastLookup},
+		name:     cfg.Name, log: log, engine: engine, cfg: cfg,
 		ready: make(chan struct{}), events: newEventQueue(), changed: make(chan struct{}, 1),
 		sockets: newRandomSockets(),
 		lookup:  lookupIPv4, resolved: map[string][]netip.Addr{},

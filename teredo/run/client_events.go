@@ -4,7 +4,9 @@ package run
 
 import (
 	"context"
+	"fmt"
 	"sync"
+	"time"
 
 	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/teredo/client"
@@ -64,6 +66,7 @@ func (c *Client) applyEvents(ctx context.Context) error {
 func (c *Client) apply(e client.Event) error {
 	switch e.Kind {
 	case client.GotAddress, client.AddressChanged:
+		c.unserved.Works(time.Now())
 		if err := c.setAddress(e); err != nil {
 			return err
 		}
@@ -83,15 +86,22 @@ func (c *Client) apply(e client.Event) error {
 	case client.NATDetermined:
 		c.log.Info("NAT: " + e.NAT.String())
 	case client.ServerSilent:
-		c.log.Warn("the server does not answer: check its address, that UDP to port 3544 may leave, and whether it wants another key", "server", e.Server)
+		c.warnOnce("the server does not answer: check its address, that UDP to port 3544 may leave, and whether it wants another key", "server", e.Server)
 	case client.ServerRefused:
-		c.log.Warn("the server refuses the key: it is unknown there or has expired, so get another and reload", "server", e.Server)
+		c.warnOnce("the server refuses the key: it is unknown there or has expired, so get another and reload", "server", e.Server)
 	case client.SearchEnded:
 		c.log.Info("the search for the refresh interval has ended", "interval", e.Wait)
 	case client.WentOffLine:
-		c.log.Warn("no server serves this client", "retry_in", e.Wait)
+		c.warnOnce("no server serves this client: they are asked again, less and less often")
 	}
 	return nil
+}
+
+// warnOnce tells of a failure of servers, until one has served.
+func (c *Client) warnOnce(text string, about ...any) {
+	if c.unserved.Failed(fmt.Sprint(text, about), time.Now()) {
+		c.log.Warn(text, about...)
+	}
 }
 
 // setAddress makes the device follow an event with or without a new address.

@@ -9,10 +9,12 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/retry"
 	"github.com/isthmus-net/isthmus/teredo/client"
 )
 
@@ -97,9 +99,12 @@ func (c *Client) lookAround() {
 	defer c.looking.Unlock()
 	now, err := c.examineNetwork()
 	if err != nil {
-		c.log.Warn("cannot examine the network", "error", err)
+		if c.unseen.Failed(err.Error(), time.Now()) {
+			c.log.Warn("cannot examine the network", "error", err)
+		}
 		return
 	}
+	c.unseen.Works(time.Now())
 	before := c.network
 	c.network = now
 	c.loop.Do(func(t time.Time, out *client.Out) {
@@ -203,14 +208,12 @@ func secondaryOf(primary netip.Addr, s config.Secondary) netip.Addr {
 // resolveServers looks up the servers that are given by name, and again while
 // the look-up fails, until ctx is done.
 func (c *Client) resolveServers(ctx context.Context) {
-	backoff := firstLookup
+	trouble := retry.Trouble{First: firstLookup, Last: lastLookup}
 	for {
-		wait := relookup
-		if c.resolveOnce(ctx) {
-			backoff = firstLookup
-		} else {
-			wait = backoff
-			backoff = min(2*backoff, lastLookup)
+		c.resolveOnce(ctx, &trouble)
+		wait := trouble.Wait(time.Now())
+		if wait == 0 {
+			wait = relookup
 		}
 		c.lookAround()
 		servers := c.servers()
@@ -228,23 +231,20 @@ func (c *Client) resolveServers(ctx context.Context) {
 	}
 }
 
-// resolveOnce looks up all names and tells whether each has an address now. A
+// resolveOnce looks up all names, and notes whether each has an address now. A
 // name whose look-up fails keeps the addresses that it had.
-func (c *Client) resolveOnce(ctx context.Context) (ok bool) {
+func (c *Client) resolveOnce(ctx context.Context, trouble *retry.Trouble) {
 	c.mu.Lock()
 	servers := slices.Clone(c.cfg.Servers)
 	c.mu.Unlock()
-	ok = true
+	var failed []string // names, each with why
 	for _, h := range servers {
 		if h.Name == "" {
 			continue
 		}
 		addrs, err := c.lookup(ctx, h.Name)
 		if err != nil {
-			if ctx.Err() == nil {
-				c.log.Warn("cannot look up the server: check its name and the name service", "server", h.Name, "error", err)
-			}
-			ok = false
+			failed = append(failed, h.Name+": "+err.Error())
 			continue
 		}
 		c.mu.Lock()
@@ -254,7 +254,14 @@ func (c *Client) resolveOnce(ctx context.Context) (ok bool) {
 		}
 		c.mu.Unlock()
 	}
-	return ok
+	now := time.Now()
+	if len(failed) == 0 {
+		trouble.Works(now)
+		return
+	}
+	if text := strings.Join(failed, "; "); trouble.Failed(text, now) && ctx.Err() == nil {
+		c.log.Warn("cannot look up servers: check their names and the name service", "error", text)
+	}
 }
 
 // lookupIPv4 returns the IPv4 addresses of a name, sorted so that their order,

@@ -137,24 +137,35 @@ func (h *Handover) follow(ctx context.Context, changes <-chan port.Change, start
 		return err
 	}
 	started()
-	for change := range changes {
-		// A carrier that goes cannot wait for what else changes.
-		relinked := h.tun.concerns(change)
-		if change.Kind != port.LinkChanged {
-			collect(ctx, changes, func(more port.Change) { relinked = relinked || h.tun.concerns(more) })
-		}
-		if relinked {
-			h.tun.follow(h.log)
+	for {
+		select {
+		case change, ok := <-changes:
+			if !ok && ctx.Err() == nil {
+				return errWatchEnded
+			}
+			if !ok {
+				return nil
+			}
+			h.settle(ctx, change, changes)
+		case <-h.again():
 		}
 		// At the end the tunnel may go before what was seen last is done.
 		if err := h.lookAround(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
-	if ctx.Err() == nil {
-		return errWatchEnded
+}
+
+// settle keeps the tunnel as it should be after a change and those that come with it.
+func (h *Handover) settle(ctx context.Context, change port.Change, changes <-chan port.Change) {
+	relinked := h.tun.concerns(change)
+	// A carrier that goes cannot wait for what else changes.
+	if change.Kind != port.LinkChanged {
+		collect(ctx, changes, func(more port.Change) { relinked = relinked || h.tun.concerns(more) })
 	}
-	return nil
+	if relinked {
+		h.tun.follow(h.log)
+	}
 }
 
 // close ends the paths and gives everything back.

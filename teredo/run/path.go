@@ -5,21 +5,32 @@ package run
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	"github.com/isthmus-net/isthmus/internal/event"
+	"github.com/isthmus-net/isthmus/internal/retry"
 	"github.com/isthmus-net/isthmus/teredo/client"
 )
 
 // path is one interface. Its client is nil while the interface does not exist.
 type path struct {
 	iface   string
-	index   int
+	index   int // 0: there is none of this name
 	client  *Client
 	stop    context.CancelFunc
 	ended   chan struct{}
 	address netip.Addr
+	lost    *error        // why the client ended; for those who see ended closed
+	trouble retry.Trouble // of the client
+	tried   int           // index of the interface that this is about
 	candidate
 }
+
+// An interface that could not be used is tried again after so long.
+const (
+	firstBegin = time.Second
+	lastBegin  = time.Minute
+)
 
 // lookAround looks at the interfaces and at the route to the server.
 func (h *Handover) lookAround(ctx context.Context) error {
@@ -40,8 +51,14 @@ func (h *Handover) lookAround(ctx context.Context) error {
 			}
 			p.end(h)
 		}
-		if p.client == nil && link.Index != 0 {
-			if err := h.begin(ctx, p, link.Index); err != nil {
+		switch p.index = link.Index; {
+		case link.Index != p.tried && link.Index != 0:
+			p.tried, p.trouble = link.Index, retry.Trouble{First: firstBegin, Last: lastBegin}
+		case link.Up && !p.up:
+			p.trouble.Changed()
+		}
+		if p.client == nil && link.Index != 0 && p.trouble.Wait(time.Now()) == 0 {
+			if err := h.begin(ctx, p); err != nil {
 				return err
 			}
 		}
@@ -76,7 +93,7 @@ func (h *Handover) routedLink() int {
 }
 
 // begin starts the client of a path whose interface has come.
-func (h *Handover) begin(ctx context.Context, p *path, index int) error {
+func (h *Handover) begin(ctx context.Context, p *path) error {
 	c, err := h.newClient(p)
 	if err != nil {
 		return err
@@ -85,19 +102,44 @@ func (h *Handover) begin(ctx context.Context, p *path, index int) error {
 	wait, err := c.start(ctx)
 	if err != nil {
 		stop()
-		h.log.Warn("cannot use an interface, trying again when it changes", "interface", p.iface, "error", err)
+		p.failed(h, err)
 		return nil
 	}
-	*p = path{iface: p.iface, index: index, client: c, stop: stop, ended: make(chan struct{})}
+	p.trouble.Works(time.Now())
+	ended, lost := make(chan struct{}), new(error)
+	p.client, p.stop, p.ended, p.lost = c, stop, ended, lost
 	h.log.Info("standing by", "via", p.iface)
-	ended := p.ended
 	go func() {
 		defer close(ended)
-		if err := wait(); err != nil {
-			h.log.Warn("an interface is lost, trying again when it changes", "interface", c.via, "error", err)
-		}
+		*lost = wait()
 	}()
 	return nil
+}
+
+// failed notes why an interface is not used, and tells of it once. What is tried makes
+// changes itself, which must not have it tried at once.
+func (p *path) failed(h *Handover, err error) {
+	now := time.Now()
+	if p.trouble.Failed(err.Error(), now) {
+		h.log.Warn("cannot use an interface, trying again", "interface", p.iface, "in", p.trouble.Wait(now), "error", err)
+	}
+}
+
+// again is when the first interface is to be tried that could not be used; nil: never.
+func (h *Handover) again() <-chan time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var first time.Duration
+	now := time.Now()
+	for _, p := range h.paths {
+		if wait := p.trouble.Wait(now); p.client == nil && p.index != 0 && wait > 0 && (first == 0 || wait < first) {
+			first = wait
+		}
+	}
+	if first == 0 {
+		return nil
+	}
+	return time.After(first)
 }
 
 func isClosed(c <-chan struct{}) bool {
@@ -115,7 +157,10 @@ func (p *path) end(h *Handover) {
 	if err := h.tun.assign(p.client, netip.Addr{}, p.iface, event.InterfaceChanged); err != nil {
 		h.log.Warn("cannot take an address back", "interface", p.iface, "error", err)
 	}
-	*p = path{iface: p.iface}
+	if isClosed(p.ended) && *p.lost != nil {
+		p.failed(h, *p.lost)
+	}
+	*p = path{iface: p.iface, trouble: p.trouble, tried: p.tried}
 }
 
 // handle takes the events of the clients.
