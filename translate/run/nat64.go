@@ -18,6 +18,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/retry"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/nat64"
@@ -320,6 +321,7 @@ func staticsIn(e *nat64.Engine) (list []nat64.Static) {
 func (n *NAT64) follow(ctx context.Context, changes <-chan port.Change) error {
 	again := time.NewTicker(leavingAgain)
 	defer again.Stop()
+	var trouble retry.Trouble
 	for {
 		select {
 		case c, open := <-changes:
@@ -332,7 +334,9 @@ func (n *NAT64) follow(ctx context.Context, changes <-chan port.Change) error {
 			}
 			return nil
 		case <-again.C:
-			if err := n.letGo(); err != nil {
+			if err := n.letGo(); err == nil {
+				trouble.Works(time.Now())
+			} else if trouble.Failed(err.Error(), time.Now()) {
 				n.log.Warn("what is no longer named still leads to the translator", "error", err)
 			}
 		}
@@ -343,6 +347,10 @@ func (n *NAT64) follow(ctx context.Context, changes <-chan port.Change) error {
 func (n *NAT64) changed(c port.Change) {
 	if c.Kind == port.LinkChanged || c.Kind == port.Overrun {
 		n.fast.LinksChanged()
+		n.mu.Lock()
+		advertisers := n.advertisers
+		n.mu.Unlock()
+		advertisers.linksChanged()
 	}
 	if n.device.concerns(c) {
 		n.device.follow()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/retry"
 	"github.com/isthmus-net/isthmus/internal/role"
 	pref64 "github.com/isthmus-net/isthmus/translate/pref64/run"
 )
@@ -31,10 +32,14 @@ type advertiser struct {
 	announcer *pref64.Announcer
 	cancel    context.CancelCauseFunc
 	ended     chan struct{}
+	linked    chan struct{} // holds one: links have changed
 }
 
-// againAfter is how long an advertiser waits whose interface is not there.
-const againAfter = 2 * time.Second
+// An advertiser whose interface is not there tries again after so long.
+const (
+	firstAdvertiser = time.Second
+	lastAdvertiser  = 30 * time.Second
+)
 
 // startAdvertisers starts what the configuration wants, in the network namespace of the
 // calling thread. They end with ctx, for its cause, and close waits for them.
@@ -79,7 +84,7 @@ func (a *advertisers) start(name string, prefixes []netip.Prefix) error {
 	if err != nil {
 		return err
 	}
-	one := &advertiser{announcer: announcer, ended: make(chan struct{})}
+	one := &advertiser{announcer: announcer, ended: make(chan struct{}), linked: make(chan struct{}, 1)}
 	var ctx context.Context
 	ctx, one.cancel = context.WithCancelCause(a.ctx)
 	a.running[name] = one
@@ -96,19 +101,48 @@ func (a *advertisers) start(name string, prefixes []netip.Prefix) error {
 
 // run advertises until ctx is done, and waits for an interface that is not there.
 func (one *advertiser) run(ctx context.Context, name string, log *slog.Logger) {
-	told := ""
+	trouble := retry.Trouble{First: firstAdvertiser, Last: lastAdvertiser}
 	for ctx.Err() == nil {
+		trouble.Works(time.Now()) // until it returns
 		err := one.announcer.Run(ctx)
 		if err == nil {
 			return
 		}
-		if text := err.Error(); text != told {
-			told = text
+		now := time.Now()
+		if trouble.Failed(err.Error(), now) {
 			log.Warn("the prefix is not advertised until this is mended", "interface", name, "error", err)
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(againAfter):
+		case <-one.linked:
+			trouble.Changed()
+			sleep(ctx, trouble.Wait(time.Now()))
+		case <-time.After(trouble.Wait(now)):
+		}
+	}
+}
+
+// sleep waits, but not beyond the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// linksChanged has those try soon that wait for their interface.
+func (a *advertisers) linksChanged() {
+	if a == nil {
+		return // the translator does not run
+	}
+	if !a.mu.TryLock() {
+		return // they are just being changed
+	}
+	defer a.mu.Unlock()
+	for _, one := range a.running {
+		select {
+		case one.linked <- struct{}{}:
+		default: // it knows
 		}
 	}
 }

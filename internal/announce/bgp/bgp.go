@@ -21,6 +21,7 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/server"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/retry"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
@@ -50,11 +51,24 @@ type Speaker struct {
 	cfg       config.Announce
 	announced []netip.Prefix
 	met       bool // the neighbors have been added
+
+	troubles map[netip.Addr]*retry.Trouble // of neighbors; for [Speaker.changed] alone
+}
+
+// downAgain is how long a session must have been up for its end to be told again.
+const downAgain = time.Minute
+
+// trouble is that of a neighbor.
+func (s *Speaker) trouble(neighbor netip.Addr) *retry.Trouble {
+	if s.troubles[neighbor] == nil {
+		s.troubles[neighbor] = &retry.Trouble{Last: downAgain}
+	}
+	return s.troubles[neighbor]
 }
 
 // Open makes a speaker that has no session yet.
 func Open(cfg config.Announce, log *slog.Logger) (*Speaker, error) {
-	s := &Speaker{log: log, cfg: cfg, passwords: map[netip.Addr]config.Secret{}}
+	s := &Speaker{log: log, cfg: cfg, passwords: map[netip.Addr]config.Secret{}, troubles: map[netip.Addr]*retry.Trouble{}}
 	for _, n := range cfg.Neighbors {
 		var err error
 		if s.passwords[n.Address], err = n.Password(); err != nil {
@@ -147,7 +161,7 @@ func (s *Speaker) peer(n config.Neighbor) *api.Peer {
 }
 
 // changed logs sessions that come and go.
-func (s *Speaker) changed(e *apiutil.WatchEventMessage_PeerEvent, _ time.Time) {
+func (s *Speaker) changed(e *apiutil.WatchEventMessage_PeerEvent, now time.Time) {
 	if e.Type != apiutil.PEER_EVENT_STATE {
 		return
 	}
@@ -156,9 +170,12 @@ func (s *Speaker) changed(e *apiutil.WatchEventMessage_PeerEvent, _ time.Time) {
 	switch {
 	case stateWord(state.SessionState.String()) == established:
 		at.Info("the BGP session is up", "router_id", state.RouterID)
+		s.trouble(state.NeighborAddress).Works(now)
 	case state.DisconnectReason != api.PeerState_DISCONNECT_REASON_UNSPECIFIED && stateWord(state.SessionState.String()) == "idle":
-		reason := strings.TrimPrefix(state.DisconnectReason.String(), "DISCONNECT_REASON_")
-		at.Warn("the BGP session is down", "reason", strings.ToLower(reason), "message", state.DisconnectMessage)
+		reason := strings.ToLower(strings.TrimPrefix(state.DisconnectReason.String(), "DISCONNECT_REASON_"))
+		if s.trouble(state.NeighborAddress).Failed(reason+": "+state.DisconnectMessage, now) {
+			at.Warn("the BGP session is down", "reason", reason, "message", state.DisconnectMessage)
+		}
 	}
 }
 
