@@ -217,6 +217,15 @@ qualification_timeout = "100ms"
 	r.stop(t, p, syscall.SIGTERM)
 }
 
+// announcing is a NAT64 that tells hosts of its prefix.
+const announcing = `
+[[nat64]]
+clients = ["2001:db8:1::/48"]
+pool6 = ["2001:db8:64::/96"]
+pool4 = ["192.0.2.64"]
+announce_pref64 = ["v6"]
+`
+
 // TestServiceCLAT has a host with IPv6 alone reach IPv4 by a CLAT, through a gateway with
 // NAT64 and DNS64, of which it hears from router advertisements. Host and gateway are
 // services both.
@@ -225,14 +234,7 @@ qualification_timeout = "100ms"
 func TestServiceCLAT(t *testing.T) {
 	g := newGate(t)
 	nameServer(t, g.fourNS, "192.0.2.7:53")
-	gateway := newServiceRig(t, g.gateway, `
-[[nat64]]
-clients = ["2001:db8:1::/48"]
-pool6 = ["2001:db8:64::/96"]
-pool4 = ["192.0.2.64"]
-announce_pref64 = ["v6"]
-
-[[dns64]]
+	gateway := newServiceRig(t, g.gateway, announcing+`[[dns64]]
 listen = ["2001:db8:1::1"]
 clients = ["2001:db8:1::/48"]
 prefixes = ["2001:db8:64::/96"]
@@ -283,13 +285,7 @@ upstreams = ["192.0.2.7:53"]
 // it tells of it once.
 func TestServiceRefused(t *testing.T) {
 	g := newGate(t)
-	gateway := newServiceRig(t, g.gateway, `
-[[nat64]]
-clients = ["2001:db8:1::/48"]
-pool6 = ["2001:db8:64::/96"]
-pool4 = ["192.0.2.64"]
-announce_pref64 = ["v6"]
-`)
+	gateway := newServiceRig(t, g.gateway, announcing)
 	gateway.start(t)
 	text, err := os.ReadFile(unitFile)
 	if err != nil {
