@@ -30,9 +30,9 @@ const (
 )
 
 // fixedID identifies all packets alike.
-type fixedID uint16
-
-func (f fixedID) Next(_, _ [4]byte) uint16 { return uint16(f) }
+func fixedID(id uint16) Identifier {
+	return func(_, _ [4]byte) uint16 { return id }
+}
 
 // testPath has no limits that a packet could meet by chance.
 var testPath = Path{IDs: fixedID(0x1234)}

@@ -27,18 +27,17 @@ type Path struct {
 	Reassembled bool
 }
 
-// Identifier is a generator of identifications. Next returns that of the next packet from
-// one address to another.
-type Identifier interface {
-	Next(src, dst [4]byte) uint16
-}
+// Identifier returns the identification of the next packet from one address to another. It
+// is no interface: calling one would move whatever a pass points to, bindings too, to the
+// heap.
+type Identifier func(src, dst [4]byte) uint16
 
 // nextID returns the identification of the next packet from one address to another.
 func (p *Path) nextID(src, dst [4]byte) uint16 {
 	if p.IDs == nil {
 		return 0
 	}
-	return p.IDs.Next(src, dst)
+	return p.IDs(src, dst)
 }
 
 // Endpoints are what a stateful translator gives one header: the addresses of the

@@ -24,7 +24,7 @@ type Engine struct {
 	table      *state.Table
 	epoch      time.Time
 	random     *rand.Rand
-	ids        ipid.IDs
+	ids        translate.Identifier
 
 	prefixes []slot6 // of pool6, by the number that sessions have
 	pool     pool
@@ -69,7 +69,7 @@ func New(s Settings, table *state.Table, epoch time.Time, random io.Reader) (*En
 	}
 	e := &Engine{
 		table: table, epoch: epoch,
-		random: rand.New(rand.NewChaCha8(seed)), ids: ids,
+		random: rand.New(rand.NewChaCha8(seed)), ids: ids.Next,
 	}
 	if err := e.start(s, random); err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func New(s Settings, table *state.Table, epoch time.Time, random io.Reader) (*En
 func (e *Engine) SetWaiting(w Waiting) { e.waiting = w }
 
 // SetIDs has the engine take identifications from where a fast path takes them.
-func (e *Engine) SetIDs(ids ipid.IDs) { e.ids = ids }
+func (e *Engine) SetIDs(ids ipid.IDs) { e.ids = ids.Next }
 
 // Stats returns the counters.
 func (e *Engine) Stats() Stats { return e.stats }

@@ -57,7 +57,7 @@ type Engine struct {
 	limit      ratelimit.Limit
 	bucket     ratelimit.Bucket
 	random     *rand.ChaCha8
-	ids        ipid.IDs
+	ids        translate.Identifier
 	stats      Stats
 	reports    translate.Reports
 	told       []translate.Report
@@ -73,12 +73,12 @@ func New(s Settings, random io.Reader) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{random: rand.NewChaCha8(seed), ids: ids}
+	e := &Engine{random: rand.NewChaCha8(seed), ids: ids.Next}
 	return e, e.Reconfigure(s)
 }
 
 // SetIDs has the engine take identifications from where a fast path takes them.
-func (e *Engine) SetIDs(ids ipid.IDs) { e.ids = ids }
+func (e *Engine) SetIDs(ids ipid.IDs) { e.ids = ids.Next }
 
 // Check tells what is wrong with settings.
 func Check(s Settings) error {
