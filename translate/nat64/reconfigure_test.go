@@ -324,6 +324,7 @@ func TestFeed(t *testing.T) {
 // TestExpiryOfMany: a full table is empty 10 s after its deadline, in slices that look at a
 // bounded number of records.
 func TestExpiryOfMany(t *testing.T) {
+	aloneInThread(t)
 	sizes := testSizes
 	sizes.Sessions = 1 << 16
 	b := engineOver(t, newTable(t, sizes), func(s *Settings) {

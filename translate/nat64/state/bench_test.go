@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // filled returns a table of so many sessions, each with a binding of its own, and the
@@ -51,7 +53,7 @@ func fill(tb testing.TB, t *Table, i uint32) {
 
 // TestMillion fills a table of a million sessions to the last, adopts it, and ends them.
 func TestMillion(t *testing.T) {
-	if testing.Short() || underRace {
+	if testing.Short() || testutil.UnderRace {
 		t.Skip("fills 170 MiB, and nothing runs beside")
 	}
 	table, m, z := filled(t, 1<<20)

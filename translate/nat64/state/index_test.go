@@ -5,13 +5,15 @@ package state
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // TestIndexTakesAll fills an index with as many records as it is made for.
 func TestIndexTakesAll(t *testing.T) {
 	for name, records := range map[string]int{"one": 1, "few": 13, "thousand": 1000, "million": 1 << 20} {
 		t.Run(name, func(t *testing.T) {
-			if records > 1<<16 && underRace {
+			if records > 1<<16 && testutil.UnderRace {
 				t.Skip("takes long, and nothing runs beside")
 			}
 			x := index{make([]bucket, buckets(records))}

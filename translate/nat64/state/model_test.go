@@ -5,6 +5,8 @@ package state
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // model is what a table should hold, in plain maps.
@@ -271,7 +273,7 @@ func (m *model) check(t testing.TB) {
 // TestModel does random things to a table that is often full.
 func TestModel(t *testing.T) {
 	seeds := uint64(8)
-	if underRace {
+	if testutil.UnderRace {
 		seeds = 2
 	}
 	for seed := range seeds {
