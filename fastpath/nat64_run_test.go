@@ -103,17 +103,12 @@ func (h *natHost) frame(ip []byte) []byte {
 	return append(binary.BigEndian.AppendUint16(f, kind), ip...)
 }
 
-// fixedID identifies all packets alike.
-type fixedID uint16
-
-func (f fixedID) Next(_, _ [4]byte) uint16 { return uint16(f) }
-
 // model is what the codec makes of a packet with a binding; nil when it drops it. id is
 // the identification of what goes to IPv4.
 func (w *natWorld) model(t testing.TB, ip []byte, b translate.Binding, id uint16) []byte {
 	t.Helper()
 	var out packet.Batch
-	path := translate.Path{MTU4: 1500, MTU6: 1500, IDs: fixedID(id)}
+	path := translate.Path{MTU4: 1500, MTU6: 1500, IDs: func(_, _ [4]byte) uint16 { return id }}
 	var r translate.Result
 	if ip[0]>>4 == 4 {
 		r = w.trans.IPv4Bound(ip, &b, path, &out)
