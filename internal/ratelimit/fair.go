@@ -42,8 +42,8 @@ type Fair struct {
 	networks, hosts PerSource
 }
 
-// NewFair makes a limiter with n buckets for networks and as many for hosts, of 8 bytes
-// each, and takes its seeds from rand.
+// NewFair makes a limiter of two [PerSource] with n buckets in each of their tables, and
+// takes its seeds from rand.
 func NewFair(l Limit, n int, rand io.Reader) (*Fair, error) {
 	networks, err := NewPerSource(l, n, rand)
 	if err != nil {
@@ -72,15 +72,14 @@ func (f *Fair) Take(a netip.Addr, now time.Time) Share {
 	if f.networks.limit.Unlimited() {
 		return Own
 	}
-	host := &f.hosts.buckets[f.hosts.hash.of(words(a))]
+	host := f.hosts.of(words(a))
 	share := Spare
 	if host.holds(f.hosts.limit, now) {
 		share = Own
 	}
-	network := &f.networks.buckets[f.networks.hash.of(networkOf(a))]
-	if !network.Take(f.networks.limit, share, now) {
+	if !f.networks.of(networkOf(a)).take(f.networks.limit, share, now) {
 		return NoShare
 	}
-	host.Allow(f.hosts.limit, now)
+	host.take(f.hosts.limit, Own, now)
 	return share
 }

@@ -14,33 +14,36 @@ type Held struct {
 	networks, hosts holders
 }
 
-// holders are amounts by a hash of their source. Two sources may share one, as buckets.
+// holders are amounts by hashes of their source, in two tables. Sources may share one, as
+// buckets; the smaller of two counts.
 type holders struct {
-	hash    hash
-	amounts []int
+	hashes [2]hash
+	tables [2][]int
 }
 
-// NewHeld makes counters for n networks and as many hosts, of 8 bytes each, and takes its
-// seeds from rand.
+// NewHeld makes counters for n networks and as many hosts, of 8 bytes each in two tables,
+// and takes its seeds from rand.
 func NewHeld(n int, rand io.Reader) (*Held, error) {
 	h := &Held{}
 	for _, t := range []*holders{&h.networks, &h.hosts} {
-		var err error
-		if t.hash, n, err = newHash(n, rand); err != nil {
-			return nil, err
+		for i := range t.tables {
+			var err error
+			if t.hashes[i], n, err = newHash(n, rand); err != nil {
+				return nil, err
+			}
+			t.tables[i] = make([]int, n)
 		}
-		t.amounts = make([]int, n)
 	}
 	return h, nil
 }
 
 // Share tells by what share the host a may hold n more, where its network may hold limit.
 func (h *Held) Share(a netip.Addr, n, limit int) Share {
-	network, host := h.of(a)
+	network, host := h.networks.held(networkOf(a))+n, h.hosts.held(words(a))+n
 	switch {
-	case *host+n <= limit/hostShare && *network+n <= limit:
+	case host <= limit/hostShare && network <= limit:
 		return Own
-	case *network+n <= limit/2:
+	case network <= limit/2:
 		return Spare
 	}
 	return NoShare
@@ -48,12 +51,18 @@ func (h *Held) Share(a netip.Addr, n, limit int) Share {
 
 // Add counts n more of the host a; less than 0 gives back.
 func (h *Held) Add(a netip.Addr, n int) {
-	network, host := h.of(a)
-	*network += n
-	*host += n
+	hi, lo := networkOf(a)
+	h.networks.add(hi, lo, n)
+	hi, lo = words(a)
+	h.hosts.add(hi, lo, n)
 }
 
-func (h *Held) of(a netip.Addr) (network, host *int) {
-	n, s := &h.networks, &h.hosts
-	return &n.amounts[n.hash.of(networkOf(a))], &s.amounts[s.hash.of(words(a))]
+func (t *holders) held(hi, lo uint64) int {
+	return min(t.tables[0][t.hashes[0].of(hi, lo)], t.tables[1][t.hashes[1].of(hi, lo)])
+}
+
+func (t *holders) add(hi, lo uint64, n int) {
+	for i := range t.tables {
+		t.tables[i][t.hashes[i].of(hi, lo)] += n
+	}
 }

@@ -73,6 +73,13 @@ func (b *Bucket) Allow(l Limit, now time.Time) bool {
 	return true
 }
 
+// drain takes one token, or what is left of one.
+func (b *Bucket) drain(l Limit, now time.Time) {
+	if !b.Allow(l, now) {
+		b.full = now.UnixNano() + l.depth
+	}
+}
+
 // holds tells whether Allow would find a token.
 func (b *Bucket) holds(l Limit, now time.Time) bool {
 	probe := *b

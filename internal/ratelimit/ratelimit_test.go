@@ -3,11 +3,11 @@
 package ratelimit
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net/netip"
 	"strings"
 	"testing"
@@ -19,7 +19,7 @@ import (
 var start = time.Unix(1_700_000_000, 0)
 
 func seed() io.Reader {
-	return bytes.NewReader(bytes.Repeat([]byte{0x5a, 0xc3, 0x17}, 16))
+	return rand.NewChaCha8([32]byte{0x5a, 0xc3, 0x17})
 }
 
 // taken counts how many of n tokens a bucket gives at one moment.
@@ -159,18 +159,100 @@ func TestPerSourceSpread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	used := 0
 	for i := range uint32(DefaultBuckets) {
 		var ip [4]byte
 		binary.BigEndian.PutUint32(ip[:], 0xc6336400+i)
-		if p.Allow(netip.AddrFrom4(ip), start) {
-			used++
+		p.Allow(netip.AddrFrom4(ip), start)
+	}
+	for i, table := range p.tables {
+		used := 0
+		for _, b := range table {
+			if b != (Bucket{}) {
+				used++
+			}
+		}
+		// n keys in n buckets fill n(1-1/e) of them on average: 2589; a good hash
+		// stays within a few dozen.
+		if used < 2400 {
+			t.Errorf("%d neighbours share %d buckets of table %d", DefaultBuckets, used, i)
 		}
 	}
-	// n keys in n buckets fill n(1-1/e) of them on average: 2589; a good hash
-	// stays within a few dozen.
-	if used < 2400 {
-		t.Errorf("%d neighbours share %d buckets", DefaultBuckets, used)
+}
+
+// Sources above their rate leave nearly all others theirs: who shares a bucket with one of
+// them has another.
+func TestBesideManyGreedy(t *testing.T) {
+	const greedy, others = 100, 1000
+	// Hosts of many networks; who is limited by himself is each of them.
+	host := func(network, n int) netip.Addr {
+		return netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, byte(network >> 8), byte(network), 15: byte(n)})
+	}
+	limit := PerSecond(10, 10)
+	alone, err := NewPerSource(limit, DefaultBuckets, seed())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fair := newFair(t, limit)
+	held, err := NewHeld(DefaultBuckets, seed())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name  string
+		hosts int // of each that is greedy
+		take  func(netip.Addr) bool
+	}{
+		{"a limit for each source", 1, func(a netip.Addr) bool { return alone.Allow(a, start) }},
+		{"a limit for each network", 10, func(a netip.Addr) bool { return fair.Take(a, start) != NoShare }},
+		{"a part of a store", 10, func(a netip.Addr) bool {
+			may := held.Share(a, 1, 10) != NoShare
+			if may {
+				held.Add(a, 1)
+			}
+			return may
+		}},
+	} {
+		for n := range 20 {
+			for i := range greedy {
+				tt.take(host(i, n%tt.hosts))
+			}
+		}
+		refused := 0
+		for i := range others {
+			if !tt.take(host(greedy+i, 0)) {
+				refused++
+			}
+		}
+		// By one table 24 of them are on average, by two less than one.
+		if refused > 5 {
+			t.Errorf("%s: %d of %d others were refused", tt.name, refused, others)
+		}
+	}
+}
+
+// A source that shares its buckets with others is never richer than one alone: however the
+// two were drawn apart, they do not serve it in turn.
+func TestTwoBucketsGiveOneRate(t *testing.T) {
+	const rate, burst, seconds = 10, 5, 100
+	random, seeds := rand.New(rand.NewPCG(1, 2)), seed()
+	for trial := range 20 {
+		p, err := NewPerSource(PerSecond(rate, burst), 2, seeds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[netip.Addr]int{}
+		sources := hosts("192.0.2.1", 4)
+		for ms := range seconds * 1000 {
+			a := sources[random.IntN(len(sources))]
+			if p.Allow(a, start.Add(time.Duration(ms)*time.Millisecond)) {
+				got[a]++
+			}
+		}
+		for a, n := range got {
+			if n > burst+rate*seconds {
+				t.Errorf("trial %d: %s got %d tokens of %d", trial, a, n, burst+rate*seconds)
+			}
+		}
 	}
 }
 
@@ -182,8 +264,8 @@ func TestBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(p.buckets) != 1024 {
-		t.Errorf("1000 buckets were rounded to %d, want 1024", len(p.buckets))
+	if len(p.tables[0]) != 1024 || len(p.tables[1]) != 1024 {
+		t.Errorf("1000 buckets were rounded to %d and %d, want 1024", len(p.tables[0]), len(p.tables[1]))
 	}
 	a := netip.MustParseAddr("2001:db8::1")
 	if n := testing.AllocsPerRun(1000, func() { p.Allow(a, start) }); n != 0 {

@@ -34,7 +34,7 @@ func (p *Policy) Client(from netip.Addr) (client netip.Addr, known bool) {
 
 const (
 	// rateBuckets is large enough that a thousand clients above their rate leave another
-	// one its own in nearly every case; with two tables, in all but one of a thousand.
+	// one its own in all but one of a thousand cases.
 	rateBuckets = 1 << 15
 
 	// Strangers are refused this often a second, each and all together: the sources may be
@@ -46,32 +46,22 @@ const (
 // Rates bound what clients ask, and how often strangers are refused. They are not safe for
 // concurrent use.
 type Rates struct {
-	// Two tables with seeds of their own: a client is refused only where others have
-	// emptied its bucket in both.
-	clients   [2]*ratelimit.PerSource
-	strangers *ratelimit.PerSource
-	refusals  ratelimit.Bucket
+	clients, strangers *ratelimit.PerSource
+	refusals           ratelimit.Bucket
 }
 
 // NewRates makes a limit for each client, with seeds from rand.
-func NewRates(l ratelimit.Limit, rand io.Reader) (*Rates, error) {
-	r := new(Rates)
-	var err error
-	for i := range r.clients {
-		if r.clients[i], err = ratelimit.NewPerSource(l, rateBuckets, rand); err != nil {
-			return nil, err
-		}
+func NewRates(l ratelimit.Limit, rand io.Reader) (r *Rates, err error) {
+	r = new(Rates)
+	if r.clients, err = ratelimit.NewPerSource(l, rateBuckets, rand); err != nil {
+		return nil, err
 	}
 	r.strangers, err = ratelimit.NewPerSource(ratelimit.PerSecond(refusalsOfOne, refusalsOfOneBurst), ratelimit.DefaultBuckets, rand)
 	return r, err
 }
 
 // SetLimit changes the limit of each client.
-func (r *Rates) SetLimit(l ratelimit.Limit) {
-	for _, table := range r.clients {
-		table.SetLimit(l)
-	}
-}
+func (r *Rates) SetLimit(l ratelimit.Limit) { r.clients.SetLimit(l) }
 
 // Admit returns why a message that came from a client, as [Policy.Client] has it, is
 // dropped without an answer, or [ReasonNone].
@@ -82,8 +72,7 @@ func (r *Rates) Admit(client netip.Addr, known bool, now time.Time) Reason {
 		}
 		return ReasonRefusals
 	}
-	first, second := r.clients[0].Allow(client, now), r.clients[1].Allow(client, now)
-	if first || second {
+	if r.clients.Allow(client, now) {
 		return ReasonNone
 	}
 	return ReasonRate
