@@ -149,6 +149,96 @@ func TestHeld(t *testing.T) {
 	}
 }
 
+// Who has all networks of a site spends no more of what all have in common than is spare,
+// beyond what one network may have.
+func TestSites(t *testing.T) {
+	const greedy = 1000 // networks of the site
+	for _, tt := range []struct {
+		name          string
+		network       func(n int) netip.Addr
+		inside, other string
+		length        int
+	}{
+		{"networks of a /48", func(n int) netip.Addr {
+			return netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 0, 1, byte(n >> 8), byte(n), 15: 1})
+		}, "2001:db8:1:ffff::1", "2001:db8:2::1", 64},
+		{"clients of a /48 that are smaller than a /64", func(n int) netip.Addr {
+			return netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 0, 1, 0, byte(n >> 4), byte(n << 4), 15: 1})
+		}, "2001:db8:1:ffff::1", "2001:db8:2::1", 72},
+		{"clients of more than a /48", func(n int) netip.Addr {
+			return netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 5: byte(n), 6: byte(n >> 8), 15: 1})
+		}, "2001:db8:ff:ff::1", "2001:db9::1", 32},
+		{"networks of a /16", func(n int) netip.Addr {
+			return netip.AddrFrom4([4]byte{198, 18, byte(n), 1})
+		}, "198.18.255.255", "198.19.0.1", 64},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			const limit = 16
+			f, own := newFair(t, PerSecond(limit, limit)), 0
+			f.SetClientLength(tt.length)
+			h, err := NewHeld(DefaultBuckets, seed())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for n := range greedy {
+				if f.Take(tt.network(n), start) == Own {
+					own++
+				}
+				h.Add(tt.network(n), 1)
+			}
+			if own == 0 || own > siteShare*limit {
+				t.Errorf("%d as its own, one network has %d", own, limit)
+			}
+			inside, other := netip.MustParseAddr(tt.inside), netip.MustParseAddr(tt.other)
+			if got := f.Take(other, start); got != Own {
+				t.Errorf("another site takes by share %d", got)
+			}
+			if tt.length != 64 {
+				return
+			}
+			if got := f.Take(inside, start); got != Spare {
+				t.Errorf("the next of the site takes by share %d", got)
+			}
+			if got, outside := h.Share(inside, 1, limit), h.Share(other, 1, limit); got != Spare || outside != Own {
+				t.Errorf("the site may hold more by share %d, another by %d", got, outside)
+			}
+		})
+	}
+}
+
+// TestClientLength: all of a client is one, whatever its size.
+func TestClientLength(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		length        int
+		of            func(n int) netip.Addr
+		want          Share // of the client that has asked for all that there is
+		neighbor      string
+		neighborShare Share
+	}{
+		{"a /56 with all its networks", 56, func(n int) netip.Addr {
+			return netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 0, 1, 1, byte(n), 15: byte(n)})
+		}, NoShare, "2001:db8:1:200::1", Own},
+		{"a /96 with all its hosts", 96, func(n int) netip.Addr {
+			return netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 0, 1, 15: byte(n)})
+		}, NoShare, "2001:db8:1::1:0:1", Own},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFair(t, PerSecond(16, 16))
+			f.SetClientLength(tt.length)
+			for n := range 200 {
+				f.Take(tt.of(n), start)
+			}
+			if got := f.Take(tt.of(200), start); got != tt.want {
+				t.Errorf("the client has share %d", got)
+			}
+			if got := f.Take(netip.MustParseAddr(tt.neighbor), start); got != tt.neighborShare {
+				t.Errorf("its neighbor has share %d, want %d", got, tt.neighborShare)
+			}
+		})
+	}
+}
+
 func TestFairNoSeed(t *testing.T) {
 	cause := errors.New("no entropy")
 	if _, err := NewFair(Limit{}, 2, iotest.ErrReader(cause)); !errors.Is(err, cause) {

@@ -32,23 +32,40 @@ func newHash(n int, rand io.Reader) (h hash, places int, err error) {
 
 // of mixes both halves with the seed by two folded 128-bit products. It need not be a
 // cryptographic hash: nobody outside sees its values.
-func (h *hash) of(hi, lo uint64) uint64 {
-	x, y := bits.Mul64(hi^h.seed[0], lo^h.seed[1])
+func (h *hash) of(k key) uint64 {
+	x, y := bits.Mul64(k[0]^h.seed[0], k[1]^h.seed[1])
 	x, y = bits.Mul64(x^y^h.seed[2], 0x9e3779b97f4a7c15)
 	return (x ^ y) >> h.shift
 }
 
-// words returns an address, IPv4 or IPv6, as two words.
-func words(a netip.Addr) (hi, lo uint64) {
+// key is what tells sources apart: an address, IPv4 or IPv6, or the first bits of one.
+type key [2]uint64
+
+func keyOf(a netip.Addr) key {
 	b := a.As16()
-	return binary.BigEndian.Uint64(b[:]), binary.BigEndian.Uint64(b[8:])
+	return key{binary.BigEndian.Uint64(b[:]), binary.BigEndian.Uint64(b[8:])}
 }
 
-// networkOf returns the network of an address as two words: its /64, or the /24 of one of
-// IPv4. Whoever is in a network can often take any address of it.
-func networkOf(a netip.Addr) (hi, lo uint64) {
-	if hi, lo = words(a); a.Is4() {
-		return hi, lo &^ 0xff
+// scale is how many bits of its address make a source.
+type scale struct{ six, four int }
+
+// Whoever is in a network can often take any address of it, and who has a site all
+// networks of that.
+var (
+	hostScale    = scale{128, 32}
+	networkScale = scale{64, 24}
+	siteScale    = scale{48, 16}
+)
+
+func (s scale) of(a netip.Addr) key {
+	k := keyOf(a)
+	switch {
+	case a.Is4():
+		k[1] &^= 1<<(32-s.four) - 1
+	case s.six > 64:
+		k[1] &^= 1<<(128-s.six) - 1
+	default:
+		k[0], k[1] = k[0]&^(1<<(64-s.six)-1), 0
 	}
-	return hi, 0
+	return k
 }

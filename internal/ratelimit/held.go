@@ -8,10 +8,10 @@ import (
 )
 
 // Held counts what sources hold of a store until they give it back, bytes that wait, say,
-// and shares it as Fair shares a rate: each network has a limit, and in it each host a
-// part that it is sure of.
+// and shares it as Fair shares a rate: each network has a limit, in it each host a part that
+// it is sure of, and each site as much as two networks.
 type Held struct {
-	networks, hosts holders
+	sites, networks, hosts holders
 }
 
 // holders are amounts by hashes of their source, in two tables. Sources may share one, as
@@ -21,11 +21,11 @@ type holders struct {
 	tables [2][]int
 }
 
-// NewHeld makes counters for n networks and as many hosts, of 8 bytes each in two tables,
-// and takes its seeds from rand.
+// NewHeld makes counters for n sites, networks and hosts, of 8 bytes each in two tables, and
+// takes its seeds from rand.
 func NewHeld(n int, rand io.Reader) (*Held, error) {
 	h := &Held{}
-	for _, t := range []*holders{&h.networks, &h.hosts} {
+	for _, t := range []*holders{&h.sites, &h.networks, &h.hosts} {
 		for i := range t.tables {
 			var err error
 			if t.hashes[i], n, err = newHash(n, rand); err != nil {
@@ -39,30 +39,30 @@ func NewHeld(n int, rand io.Reader) (*Held, error) {
 
 // Share tells by what share the host a may hold n more, where its network may hold limit.
 func (h *Held) Share(a netip.Addr, n, limit int) Share {
-	network, host := h.networks.held(networkOf(a))+n, h.hosts.held(words(a))+n
+	site, network := h.sites.held(siteScale.of(a))+n, h.networks.held(networkScale.of(a))+n
+	within := h.hosts.held(hostScale.of(a))+n <= limit/hostShare
 	switch {
-	case host <= limit/hostShare && network <= limit:
-		return Own
-	case network <= limit/2:
+	case network > limit, !within && network > limit/2:
+		return NoShare
+	case !within, site > siteShare*limit:
 		return Spare
 	}
-	return NoShare
+	return Own
 }
 
 // Add counts n more of the host a; less than 0 gives back.
 func (h *Held) Add(a netip.Addr, n int) {
-	hi, lo := networkOf(a)
-	h.networks.add(hi, lo, n)
-	hi, lo = words(a)
-	h.hosts.add(hi, lo, n)
+	h.sites.add(siteScale.of(a), n)
+	h.networks.add(networkScale.of(a), n)
+	h.hosts.add(hostScale.of(a), n)
 }
 
-func (t *holders) held(hi, lo uint64) int {
-	return min(t.tables[0][t.hashes[0].of(hi, lo)], t.tables[1][t.hashes[1].of(hi, lo)])
+func (t *holders) held(k key) int {
+	return min(t.tables[0][t.hashes[0].of(k)], t.tables[1][t.hashes[1].of(k)])
 }
 
-func (t *holders) add(hi, lo uint64, n int) {
+func (t *holders) add(k key, n int) {
 	for i := range t.tables {
-		t.tables[i][t.hashes[i].of(hi, lo)] += n
+		t.tables[i][t.hashes[i].of(k)] += n
 	}
 }

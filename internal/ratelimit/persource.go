@@ -50,12 +50,12 @@ func (p *PerSource) Take(a netip.Addr, s Share, now time.Time) bool {
 	if p.limit.Unlimited() || p.tables[0] == nil {
 		return true
 	}
-	return p.of(words(a)).take(p.limit, s, now)
+	return p.of(keyOf(a)).take(p.limit, s, now)
 }
 
 // of returns the buckets of a source.
-func (p *PerSource) of(hi, lo uint64) pair {
-	return pair{&p.tables[0][p.hashes[0].of(hi, lo)], &p.tables[1][p.hashes[1].of(hi, lo)]}
+func (p *PerSource) of(k key) pair {
+	return pair{&p.tables[0][p.hashes[0].of(k)], &p.tables[1][p.hashes[1].of(k)]}
 }
 
 // pair are the two buckets of a source.

@@ -43,6 +43,14 @@ func (l Limit) part(n int64) Limit {
 	return Every(time.Duration(l.interval*n), int(l.depth/l.interval/n))
 }
 
+// times returns the limit of n times the rate and the burst.
+func (l Limit) times(n int64) Limit {
+	if l.Unlimited() {
+		return l
+	}
+	return Limit{interval: max(l.interval/n, 1), depth: l.depth}
+}
+
 // Unlimited tells whether the limit lets everything pass.
 func (l Limit) Unlimited() bool { return l.interval == 0 }
 
