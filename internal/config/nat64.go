@@ -83,7 +83,8 @@ type NAT64 struct {
 	FragmentPacketsPerSource int `key:"fragment_packets_per_source"`
 	FragmentMemory           int `key:"fragment_memory"`
 	FragmentMemoryPerSource  int `key:"fragment_memory_per_source"`
-	// ICMPRatePerSource is the number of ICMP errors a second to one host or /64.
+	// ICMPRatePerSource is the number of ICMP errors a second to one IPv4 host, client or
+	// /64 of smaller clients.
 	ICMPRatePerSource int `key:"icmp_rate_per_source"`
 
 	// BlockLog and SessionLog say what is logged of the use of addresses.

@@ -69,7 +69,7 @@ func NewFair(l Limit, n int, rand io.Reader) (*Fair, error) {
 
 // SetLimit changes the limit of all networks; buckets keep what they hold.
 func (f *Fair) SetLimit(l Limit) {
-	f.sites.limit, f.networks.limit, f.hosts.limit = l.times(siteShare), l, l.part(hostShare)
+	f.sites.limit, f.networks.limit, f.hosts.limit = l.times(siteShare), l, l.Part(hostShare)
 }
 
 // SetClientLength says that an IPv6 prefix of so many bits is one client: a network, or if

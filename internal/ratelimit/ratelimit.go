@@ -34,9 +34,9 @@ func Every(each time.Duration, burst int) Limit {
 	return Limit{interval: interval, depth: depth}
 }
 
-// part returns the limit of one n-th of the rate and of the burst, which is one token at
+// Part returns the limit of one n-th of the rate and of the burst, which is one token at
 // least.
-func (l Limit) part(n int64) Limit {
+func (l Limit) Part(n int64) Limit {
 	if l.Unlimited() {
 		return l
 	}

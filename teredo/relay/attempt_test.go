@@ -139,7 +139,7 @@ func TestForget(t *testing.T) {
 }
 
 func TestErrorRate(t *testing.T) {
-	b := newBench(t, func(c *Config) { c.ICMPRate = 3 })
+	b := newBench(t, func(c *Config) { c.ICMPRate = 16 })
 	for range 4 {
 		b.ip(data(host, client, "x"))
 	}
@@ -149,6 +149,38 @@ func TestErrorRate(t *testing.T) {
 	b.expect(2*time.Second, unreachable, unreachable, unreachable)
 	if stats := b.r.Stats(); stats.ErrorsSent != 3 || stats.ErrorsSuppressed != 1 {
 		t.Errorf("%d errors sent, %d suppressed", stats.ErrorsSent, stats.ErrorsSuppressed)
+	}
+}
+
+// Whoever asks for errors, others have theirs: hosts of a network, and its site, have a share.
+func TestErrorShares(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		at     int // where the addresses of the flood differ
+		victim string
+	}{
+		{"one host, another of its network", 0, "2001:db8:0:1::ff00:1"},
+		{"hosts of a network, another network", 13, "2001:db8:0:2::1"},
+		{"networks of a /48, another site", 6, "2001:db8:1::1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t, func(c *Config) { c.ICMPRate = 100 })
+			served := 0
+			for ms := range 5000 {
+				b.now = start.Add(time.Duration(ms) * time.Millisecond)
+				flood := [16]byte{0x20, 1, 0x0d, 0xb8, 7: 1, 15: 1}
+				if tt.at != 0 {
+					flood[tt.at], flood[tt.at+1] = byte(ms>>8), byte(ms)
+				}
+				b.ip(hop(1, data(netip.AddrFrom16(flood), client, "x")))
+				if ms%1000 == 999 {
+					served += len(b.ip(hop(1, data(addr(tt.victim), client, "x"))))
+				}
+			}
+			if served != 5 {
+				t.Errorf("%d of 5 errors, %d in all", served, b.r.Stats().ErrorsSent)
+			}
+		})
 	}
 }
 

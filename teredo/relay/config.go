@@ -56,7 +56,8 @@ type Config struct {
 	// BubbleRate bounds the bubbles a second, and with them the new peers, also
 	// those that a host-specific relay makes without bubbles; 0 is no limit.
 	BubbleRate int
-	// ICMPRate bounds the ICMPv6 errors a second; 0 is no limit.
+	// ICMPRate bounds the ICMPv6 errors a second; 0 is no limit. One network gets a quarter
+	// of them.
 	ICMPRate int
 	// BehindNAT sends each bubble to the client's mapped address too, which opens
 	// the relay's own NAT (RFC 4380 section 5.4.1).
@@ -123,6 +124,9 @@ func New(cfg Config, now time.Time, rand io.Reader) (*Relay, error) {
 	}
 	unlimited := ratelimit.Limit{} // apply sets the limits
 	if r.perSource, err = ratelimit.NewFair(unlimited, ratelimit.DefaultBuckets, rand); err != nil {
+		return nil, err
+	}
+	if r.errorSources, err = ratelimit.NewFair(unlimited, ratelimit.DefaultBuckets, rand); err != nil {
 		return nil, err
 	}
 	if r.perServer, err = ratelimit.NewPerSource(unlimited, ratelimit.DefaultBuckets, rand); err != nil {
@@ -214,17 +218,10 @@ func (r *Relay) apply(cfg Config) {
 	r.budget.TotalBytes = cfg.QueueTotalBytes
 	r.bubbleLimit = ratelimit.PerSecond(cfg.BubbleRate, cfg.BubbleRate)
 	r.errorLimit = ratelimit.PerSecond(cfg.ICMPRate, cfg.ICMPRate)
-	r.perSource.SetLimit(share(cfg.BubbleRate, sourceShare))
-	r.perServer.SetLimit(share(cfg.BubbleRate, serverShare))
-	r.carriage.apply(&cfg)
-}
-
-// share returns the limit of one n-th of rate, at least 1 a second; none if there
-// is no rate.
-func share(rate, n int) ratelimit.Limit {
-	if rate <= 0 {
-		return ratelimit.Limit{}
+	r.perSource.SetLimit(r.bubbleLimit.Part(sourceShare))
+	r.perServer.SetLimit(r.bubbleLimit.Part(serverShare))
+	if !cfg.Host { // or all of them are for one
+		r.errorSources.SetLimit(r.errorLimit.Part(errorShare))
 	}
-	rate = max(rate/n, 1)
-	return ratelimit.PerSecond(rate, rate)
+	r.carriage.apply(&cfg)
 }

@@ -58,6 +58,8 @@ const (
 	// sourceShare and serverShare are the parts of the bubble rate that new peers
 	// of one IPv6 /64, and of one Teredo server, may use (RFC 4380 section 7.3.5).
 	sourceShare, serverShare = 8, 4
+	// errorShare is the part of the ICMPv6 errors that go to one IPv6 /64.
+	errorShare = 4
 	// strangerRate and strangerBurst bound the clients a second, at one IPv4
 	// address, that speak to a host-specific relay first.
 	strangerRate, strangerBurst = 10, 20

@@ -24,7 +24,7 @@ func (r *Relay) buildError(typ, code byte, param uint32, p packet.IPv6, now time
 	if !packet.MayAnswerWithError(p) {
 		return nil
 	}
-	if !r.cfg.Address.IsValid() || !r.errorBucket.Allow(r.errorLimit, now) {
+	if !r.cfg.Address.IsValid() || !r.errorBucket.Take(r.errorLimit, r.errorSources.Take(p.Src(), now), now) {
 		r.stats.ErrorsSuppressed++
 		return nil
 	}

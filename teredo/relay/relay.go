@@ -36,7 +36,7 @@ type Relay struct {
 	bubbleLimit, errorLimit   ratelimit.Limit
 	bubbleBucket, errorBucket ratelimit.Bucket
 	keyBucket, meetBucket     ratelimit.Bucket // share bubbleLimit
-	perSource                 *ratelimit.Fair
+	perSource, errorSources   *ratelimit.Fair
 	perServer, perStranger    *ratelimit.PerSource
 	carriage                  carriage
 	stats                     Stats

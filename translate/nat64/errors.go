@@ -6,28 +6,31 @@ import (
 	"encoding/binary"
 	"io"
 	"net/netip"
+	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/ratelimit"
 	"github.com/isthmus-net/isthmus/translate"
 )
 
-// errorLimits bounds the ICMP errors of the engine's own: all of one class, and those
-// to one host.
+// errorLimits bounds the ICMP errors of the engine's own: all of one class, those to one
+// IPv4 host, and those to one client, or to one /64 of clients that are smaller. Anybody's
+// IPv4 address can be forged: errors to them leave half of each class to clients.
 type errorLimits struct {
 	limit   ratelimit.Limit
 	buckets [numErrorClasses]ratelimit.Bucket
 	hosts4  *ratelimit.PerSource
-	hosts6  *ratelimit.Fair
+	clients *ratelimit.Fair
 }
 
-func newErrorLimits(s *Errors, random io.Reader) (l errorLimits, err error) {
+func newErrorLimits(s *Errors, clientLength int, random io.Reader) (l errorLimits, err error) {
 	if l.hosts4, err = ratelimit.NewPerSource(ratelimit.Limit{}, ratelimit.DefaultBuckets, random); err != nil {
 		return l, err
 	}
-	if l.hosts6, err = ratelimit.NewFair(ratelimit.Limit{}, ratelimit.DefaultBuckets, random); err != nil {
+	if l.clients, err = ratelimit.NewFair(ratelimit.Limit{}, ratelimit.DefaultBuckets, random); err != nil {
 		return l, err
 	}
+	l.clients.SetClientLength(clientLength)
 	l.set(s)
 	return l, nil
 }
@@ -37,7 +40,19 @@ func (l *errorLimits) set(s *Errors) {
 	l.limit = ratelimit.PerSecond(s.Rate, s.Burst)
 	source := ratelimit.PerSecond(s.SourceRate, s.SourceBurst)
 	l.hosts4.SetLimit(source)
-	l.hosts6.SetLimit(source)
+	l.clients.SetLimit(source)
+}
+
+// share takes an error to a host from those that it may have, and tells by what share it may
+// take one of those of a class.
+func (l *errorLimits) share(to netip.Addr, now time.Time) ratelimit.Share {
+	switch {
+	case to.Is6():
+		return l.clients.Take(to, now)
+	case l.hosts4.Allow(to, now):
+		return ratelimit.Spare
+	}
+	return ratelimit.NoShare
 }
 
 // classOf returns the class of an error that translation owes.
@@ -55,13 +70,7 @@ func classOf(r translate.Reason) ErrorClass {
 
 // mayAnswer tells whether an error of the class may go to a host now.
 func (e *Engine) mayAnswer(c *call, class ErrorClass, to netip.Addr) bool {
-	allowed := !e.settings.Errors.Off[class]
-	if allowed && to.Is6() {
-		allowed = e.errors.hosts6.Allow(to, c.now)
-	} else if allowed {
-		allowed = e.errors.hosts4.Allow(to, c.now)
-	}
-	if !allowed || !e.errors.buckets[class].Allow(e.errors.limit, c.now) {
+	if e.settings.Errors.Off[class] || !e.errors.buckets[class].Take(e.errors.limit, e.errors.share(to, c.now), c.now) {
 		e.stats.ErrorsWithheld[class]++
 		return false
 	}

@@ -17,7 +17,7 @@ import (
 // start sets the engine up with its first settings. What an earlier engine left in the
 // table goes on.
 func (e *Engine) start(s Settings, random io.Reader) (err error) {
-	if e.errors, err = newErrorLimits(&s.Errors, random); err != nil {
+	if e.errors, err = newErrorLimits(&s.Errors, e.table.Sizes().SubscriberLength, random); err != nil {
 		return err
 	}
 	e.aliases = newAliases()

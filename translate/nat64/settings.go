@@ -121,7 +121,7 @@ type Limits struct {
 type Errors struct {
 	Off [NumErrorClasses]bool
 	// Rate and Burst bound all of one class together, SourceRate and SourceBurst those to
-	// one host or /64; a rate of 0 is no limit.
+	// one IPv4 host, client or /64 of smaller clients; a rate of 0 is no limit.
 	Rate, Burst             int
 	SourceRate, SourceBurst int
 }

@@ -30,7 +30,8 @@ type Settings struct {
 	// Pool4 are IPv4 addresses that the host leads to the translator, beside those of
 	// the mappings.
 	Pool4 []netip.Prefix
-	// ErrorRate is how many ICMP errors the translator sends a second; 0 is any number.
+	// ErrorRate is how many ICMP errors the translator sends a second, a quarter of them to
+	// one IPv6 /64 or IPv4 /24; 0 is any number.
 	ErrorRate int
 	// Silent are the classes of errors that are not sent at all.
 	Silent [NumClasses]bool
@@ -56,6 +57,7 @@ type Engine struct {
 	returning  returning
 	limit      ratelimit.Limit
 	bucket     ratelimit.Bucket
+	sources    *ratelimit.Fair
 	random     *rand.ChaCha8
 	ids        translate.Identifier
 	stats      Stats
@@ -74,6 +76,9 @@ func New(s Settings, random io.Reader) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{random: rand.NewChaCha8(seed), ids: ids.Next}
+	if e.sources, err = ratelimit.NewFair(ratelimit.Limit{}, ratelimit.DefaultBuckets, random); err != nil {
+		return nil, err
+	}
 	return e, e.Reconfigure(s)
 }
 
@@ -94,6 +99,7 @@ func (e *Engine) Reconfigure(s Settings) error {
 	}
 	e.settings, e.translator, e.returning = s, t, newReturning(&s)
 	e.limit = ratelimit.PerSecond(s.ErrorRate, s.ErrorRate)
+	e.sources.SetLimit(e.limit.Part(networkShare))
 	return nil
 }
 
@@ -161,12 +167,25 @@ func (e *Engine) owe(r *translate.Result, now time.Time, out *packet.Batch) {
 	if r.Verdict != translate.Error {
 		return
 	}
-	if e.settings.Silent[ClassOf(r.Error)] || !e.bucket.Allow(e.limit, now) {
+	if e.settings.Silent[ClassOf(r.Error)] || !e.bucket.Take(e.limit, e.share(r.Error, now), now) {
 		e.stats.ErrorsSuppressed++
 		return
 	}
 	e.stats.ErrorsSent++
 	out.SendIP(r.Error)
+}
+
+// networkShare is the part of the errors that go to one network.
+const networkShare = 4
+
+// share takes an error from those that its receiver may have, and tells by what share it may
+// take one of those that all have. Anybody's IPv4 address can be forged: errors to them leave
+// half to the IPv6 side.
+func (e *Engine) share(message []byte, now time.Time) ratelimit.Share {
+	if message[0]>>4 == 4 {
+		return min(e.sources.Take(netip.AddrFrom4([4]byte(message[16:])), now), ratelimit.Spare)
+	}
+	return e.sources.Take(packet.IPv6(message).Dst(), now)
 }
 
 // Tick implements the loop's engine: there is nothing to do by time.

@@ -95,7 +95,7 @@ func TestErrorsOwed(t *testing.T) {
 		want   []byte // ICMP types of what came out for five packets with one hop left
 		dead   uint64
 	}{
-		{"rate", func(s *Settings) { s.ErrorRate = 3 }, []byte{3, 3, 3}, 2},
+		{"a host's part of the rate", func(s *Settings) { s.ErrorRate = 16 }, []byte{3, 3, 3}, 2},
 		{"no rate", func(*Settings) {}, []byte{3, 3, 3, 3, 3}, 0},
 		{"class off", func(s *Settings) { s.Silent[HopLimit] = true }, nil, 5},
 		{"other class off", func(s *Settings) { s.Silent[TooBig] = true }, []byte{3, 3, 3, 3, 3}, 0},
@@ -115,6 +115,69 @@ func TestErrorsOwed(t *testing.T) {
 			stats := e.Stats()
 			if diff := cmp.Diff(tt.want, types); diff != "" || stats.ErrorsSuppressed != tt.dead || stats.Dropped[translate.ReasonHopLimit] != 5 {
 				t.Errorf("types (-want +got):\n%s\ncounters %+v", diff, stats)
+			}
+		})
+	}
+}
+
+// TestErrorShares: whoever asks for errors, a thousand a second, others have theirs.
+func TestErrorShares(t *testing.T) {
+	everybody, err := translate.ParseMapping("198.18.0.0/16", "2001:db8::/32")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mappings, err := translate.NewTable([]translate.Mapping{everybody}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	six := func(n, from int) netip.Addr {
+		a := [16]byte{0x20, 0x01, 0x0d, 0xb8, 0, 6, 15: 1}
+		a[from], a[from+1] = byte(n>>8), byte(n)
+		return netip.AddrFrom16(a)
+	}
+	for _, tt := range []struct {
+		name   string
+		flood  func(n int) netip.Addr
+		victim string
+	}{
+		{"one host, another of its network", func(int) netip.Addr { return six(1, 14) }, "2001:db8:6::ffff:1"},
+		{"hosts of a network, another network", func(n int) netip.Addr { return six(n, 13) }, "2001:db8:6:1::1"},
+		{"networks of a /48, another site", func(n int) netip.Addr { return six(n, 6) }, "2001:db8:7::1"},
+		{"forged IPv4 hosts, one of IPv6", func(n int) netip.Addr {
+			return netip.AddrFrom4([4]byte{198, byte(20 + n&1), byte(n >> 4), byte(n)})
+		}, "2001:db8:7::1"},
+		{"IPv4 hosts of a network, another network", func(n int) netip.Addr {
+			return netip.AddrFrom4([4]byte{198, 51, 100, byte(n)})
+		}, "203.0.113.1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := settings(t)
+			s.ErrorRate, s.Translate.Mappings = 100, mappings
+			e := engine(t, s)
+			victim, served := netip.MustParseAddr(tt.victim), 0
+			ask := func(from netip.Addr, now time.Time) int {
+				to := mapped6
+				if from.Is4() {
+					to = netip.MustParseAddr("198.18.0.6")
+				}
+				var out packet.Batch
+				e.Handle(echo(from, to, 1), now, &out)
+				return len(out.IP)
+			}
+			const seconds = 5
+			flooded := 0
+			for ms := range seconds * 1000 {
+				now := start.Add(time.Duration(ms) * time.Millisecond)
+				flooded += ask(tt.flood(ms), now)
+				if ms%1000 == 999 {
+					served += ask(victim, now)
+				}
+			}
+			if served != seconds {
+				t.Errorf("%d of %d errors for the victim, %d for the flood", served, seconds, flooded)
+			}
+			if flooded == 0 || flooded > s.ErrorRate*(seconds+1) {
+				t.Errorf("%d errors for the flood in %d s", flooded, seconds)
 			}
 		})
 	}
