@@ -73,7 +73,8 @@ type NAT64 struct {
 	Deterministic         int `key:"deterministic"`
 	DeterministicShares   int `key:"deterministic_shares"`
 	DeterministicReserved int `key:"deterministic_reserved"`
-	// StoredSYNs are SYNs from the IPv4 side that wait, in all and of one source.
+	// StoredSYNs are SYNs from the IPv4 side that wait, in all, and for one client or from
+	// one host that has sessions.
 	StoredSYNs          int `key:"stored_syns"`
 	StoredSYNsPerSource int `key:"stored_syns_per_source"`
 	// FragmentPackets are packets whose fragments are remembered, and FragmentMemory the
@@ -217,7 +218,7 @@ func DefaultNAT64() NAT64 {
 		MaxSessions: 1 << 17, MaxClients: 1 << 14, MaxAddresses: 64, ClientLength: 64,
 		BlockSize: 512, ClientBlocks: 8, ClientSessions: 1 << 16,
 		DeterministicShares: 2, DeterministicReserved: 1024, // the example of RFC 7422, section 2.3
-		StoredSYNs: 1024, StoredSYNsPerSource: 16,
+		StoredSYNs: 1024, StoredSYNsPerSource: 128,
 		FragmentPackets: 4096, FragmentPacketsPerSource: 512, FragmentMemory: 4 << 20, FragmentMemoryPerSource: 512 << 10,
 		ICMPRatePerSource: 10,
 

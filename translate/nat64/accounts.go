@@ -4,8 +4,8 @@ package nat64
 
 import "math/bits"
 
-// accounts say on whose account fragments are remembered, and who gives way when there is
-// no room for more: whoever holds most. So nobody can take what others need, however many
+// accounts say on whose account fragments and SYNs are remembered, and who gives way when
+// there is no room for more: whoever holds most. So nobody can take what others need, however many
 // senders he is or pretends to be (docs/decisions/0018).
 //
 // They are a tree of two levels. On the upper one are clients, networks of clients that are
@@ -19,23 +19,24 @@ type accounts struct {
 	members []members // of accounts that have some; the first are those of the upper level
 	unused  []int32   // of them
 	length  int       // of a client's prefix
+	share   [things]int
 }
 
 // account is one of them.
 type account struct {
 	key     accountKey
 	above   int32 // account, or noSlot for one of the upper level
-	members int32 // those below it; noSlot if it has assemblies of its own
+	members int32 // those below it; noSlot if something waits on it
 	held    [things]int32
 	ring    [things]struct{ before, after int32 } // of those that hold about as much
-	lists   [turns]list                           // of its assemblies
+	lists   [turns]list                           // of what waits, by who gives way first
 }
 
 // thing is what there is a limited number of.
 type thing uint8
 
 const (
-	packets thing = iota // assemblies
+	packets thing = iota // assemblies, SYNs
 	memory               // chunks of the arena
 	things
 )
@@ -74,13 +75,13 @@ const magnitudes = 23
 
 func magnitude(held int32) int { return bits.Len32(uint32(held)) }
 
-// newAccounts makes room for those of n assemblies.
-func newAccounts(n, length int) accounts {
+// newAccounts makes room for those of n packets; one account may hold its share.
+func newAccounts(n, length int, share [things]int) accounts {
 	groups := 4
 	if length > 64 {
 		groups += n + 1
 	}
-	t := accounts{index: make(map[accountKey]int32, n+groups), slots: make([]account, n+1+groups), members: make([]members, groups), length: length}
+	t := accounts{index: make(map[accountKey]int32, n+groups), slots: make([]account, n+1+groups), members: make([]members, groups), length: length, share: share}
 	for i := len(t.slots) - 1; i >= 0; i-- {
 		t.free = append(t.free, int32(i))
 	}
@@ -101,6 +102,13 @@ func (t *accounts) above(k accountKey) (above accountKey, ok bool) {
 		return accountKey{kind: k.kind + 1}, true
 	}
 	return above, false
+}
+
+// beyond tells whether n more of a thing are more than the share of an account. Strangers
+// have none to keep: they are limited by what others leave them.
+func (t *accounts) beyond(account int32, what thing, n int) bool {
+	a := &t.slots[account]
+	return a.key.kind != ofStranger && int(a.held[what])+n > t.share[what]
 }
 
 // find returns the account of a key, or noSlot.

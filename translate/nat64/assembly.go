@@ -20,7 +20,6 @@ type assembly struct {
 	covered           coverage
 	largest           int   // octets of the largest fragment, with its header
 	waiting           chain // those that wait
-	links             [lists]link
 }
 
 // phase is how far an assembly has come.
@@ -50,32 +49,18 @@ type fragmentKey struct {
 	proto    uint8
 }
 
-// list is assemblies from the oldest to the newest, by their slots.
-type list struct{ oldest, newest int32 }
-
-type link struct{ older, newer int32 }
-
-// The lists that an assembly is in.
-const (
-	byDeadline = iota
-	ofAccount
-	lists
-)
-
-const noSlot = int32(-1)
-
 // assemblies is the table of those of one direction, of fixed size. All live equally long,
 // so they end in the order in which they came.
 type assemblies struct {
 	index    map[fragmentKey]int32
 	slots    []assembly
+	links    links
 	free     []int32
 	all      list
 	accounts accounts
 	memory   arena
 
 	hold  time.Duration
-	share [things]int // of one account
 	stats *Stats
 }
 
@@ -83,12 +68,14 @@ type assemblies struct {
 func newAssemblies(l *Limits, hold time.Duration, length int, stats *Stats) assemblies {
 	f := assemblies{
 		index: make(map[fragmentKey]int32, l.FragmentPackets), slots: make([]assembly, l.FragmentPackets),
-		all: list{noSlot, noSlot}, accounts: newAccounts(l.FragmentPackets, length), memory: newArena(l.FragmentMemory),
-		hold: hold, share: [things]int{packets: l.FragmentPacketsSource, memory: l.FragmentMemorySource / chunkSize}, stats: stats,
+		links: make(links, l.FragmentPackets), all: list{noSlot, noSlot}, memory: newArena(l.FragmentMemory),
+		hold: hold, stats: stats,
 	}
+	share := [things]int{packets: l.FragmentPacketsSource, memory: l.FragmentMemorySource / chunkSize}
 	if l.FragmentMemorySource == 0 {
-		f.share[memory] = len(f.memory.next)
+		share[memory] = len(f.memory.next)
 	}
+	f.accounts = newAccounts(l.FragmentPackets, length, share)
 	for i := len(f.slots) - 1; i >= 0; i-- {
 		f.free = append(f.free, int32(i))
 	}
@@ -106,11 +93,11 @@ func (f *assemblies) find(k *fragmentKey) *assembly {
 // begin makes an assembly on an account. Without room another gives way: one of the same
 // account if that has its share, or of the account that has most.
 func (f *assemblies) begin(k *fragmentKey, of accountKey, now time.Duration) (*assembly, Reason) {
-	if own := f.accounts.find(of); own != noSlot && f.beyond(own, packets, 1) {
+	if own := f.accounts.find(of); own != noSlot && f.accounts.beyond(own, packets, 1) {
 		f.displace(own, FragmentsSource)
 	}
 	switch {
-	case f.share[packets] == 0:
+	case f.accounts.share[packets] == 0:
 		return nil, FragmentsSource
 	case len(f.slots) == 0:
 		return nil, FragmentsFull
@@ -123,16 +110,9 @@ func (f *assemblies) begin(k *fragmentKey, of accountKey, now time.Duration) (*a
 	account := f.accounts.open(of)
 	f.accounts.hold(account, packets, 1)
 	f.slots[i] = assembly{key: *k, account: account, deadline: now + f.hold}
-	f.push(&f.all, byDeadline, i)
-	f.push(f.ownList(i), ofAccount, i)
+	f.links.push(&f.all, byDeadline, i)
+	f.links.push(f.ownList(i), ofAccount, i)
 	return &f.slots[i], none
-}
-
-// beyond tells whether n more of a thing are more than the share of an account. Strangers
-// have none to keep: they are limited by what others leave them.
-func (f *assemblies) beyond(account int32, what thing, n int) bool {
-	a := &f.accounts.slots[account]
-	return a.key.kind != ofStranger && int(a.held[what])+n > f.share[what]
 }
 
 // displace ends the assembly of an account whose turn it is.
@@ -150,10 +130,10 @@ func (f *assemblies) displace(account int32, why Reason) {
 // chosen as by begin; it fails if those are of the same packet.
 func (f *assemblies) keep(a *assembly, ip []byte) Reason {
 	need := chunksFor(len(ip))
-	if need > min(len(f.memory.next), f.share[memory]) {
+	if need > min(len(f.memory.next), f.accounts.share[memory]) {
 		return FragmentMemory
 	}
-	for f.beyond(a.account, memory, need) {
+	for f.accounts.beyond(a.account, memory, need) {
 		if !f.spoilOldest(a.account, a, FragmentsSource) {
 			return FragmentMemory
 		}
@@ -198,32 +178,32 @@ func (f *assemblies) release(a *assembly) {
 // enter puts an assembly into another phase.
 func (f *assemblies) enter(a *assembly, p phase) {
 	i := f.index[a.key]
-	f.cut(f.ownList(i), ofAccount, i)
+	f.links.cut(f.ownList(i), ofAccount, i)
 	a.phase = p
-	f.push(f.ownList(i), ofAccount, i)
+	f.links.push(f.ownList(i), ofAccount, i)
 }
 
 // charge puts an assembly on another account, where others give way to it if they are too
 // many. It fails if what waits of it is more than one account may have.
 func (f *assemblies) charge(a *assembly, to accountKey) Reason {
-	if a.waiting.chunks > f.share[memory] {
+	if a.waiting.chunks > f.accounts.share[memory] {
 		return FragmentMemory
 	}
 	i := f.index[a.key]
 	account := f.accounts.open(to)
-	f.cut(f.ownList(i), ofAccount, i)
+	f.links.cut(f.ownList(i), ofAccount, i)
 	f.accounts.hold(account, packets, 1)
 	f.accounts.hold(account, memory, a.waiting.chunks)
 	f.accounts.hold(a.account, memory, -a.waiting.chunks)
 	f.accounts.hold(a.account, packets, -1)
 	a.account = account
-	if f.beyond(account, packets, 0) {
+	if f.accounts.beyond(account, packets, 0) {
 		f.displace(account, FragmentsSource)
 	}
-	for f.beyond(account, memory, 0) {
+	for f.accounts.beyond(account, memory, 0) {
 		f.spoilOldest(account, nil, FragmentsSource)
 	}
-	f.push(f.ownList(i), ofAccount, i)
+	f.links.push(f.ownList(i), ofAccount, i)
 	return none
 }
 
@@ -232,8 +212,8 @@ func (f *assemblies) remove(a *assembly, why Reason) {
 	f.stats.Dropped[why] += uint64(a.waiting.packets)
 	f.release(a)
 	i := f.index[a.key]
-	f.cut(&f.all, byDeadline, i)
-	f.cut(f.ownList(i), ofAccount, i)
+	f.links.cut(&f.all, byDeadline, i)
+	f.links.cut(f.ownList(i), ofAccount, i)
 	f.accounts.hold(a.account, packets, -1)
 	delete(f.index, a.key)
 	f.free = append(f.free, i)
@@ -261,29 +241,4 @@ func (f *assemblies) expire(now time.Duration) {
 func (f *assemblies) ownList(i int32) *list {
 	a := &f.slots[i]
 	return &f.accounts.slots[a.account].lists[a.phase.turn()]
-}
-
-// push puts an assembly at the end of a list, and cut takes it out.
-func (f *assemblies) push(l *list, which int, i int32) {
-	f.slots[i].links[which] = link{older: l.newest, newer: noSlot}
-	if l.newest == noSlot {
-		l.oldest = i
-	} else {
-		f.slots[l.newest].links[which].newer = i
-	}
-	l.newest = i
-}
-
-func (f *assemblies) cut(l *list, which int, i int32) {
-	at := f.slots[i].links[which]
-	if at.older == noSlot {
-		l.oldest = at.newer
-	} else {
-		f.slots[at.older].links[which].newer = at.newer
-	}
-	if at.newer == noSlot {
-		l.newest = at.older
-	} else {
-		f.slots[at.newer].links[which].older = at.older
-	}
 }

@@ -80,8 +80,10 @@ func (e *Engine) open(c *call, ip []byte, k *state.Key4, b *state.Binding, bound
 		return ExternalTCP
 	case !bound && !e.settings.hasPort(netip.AddrFrom4(k.Pool), state.TCP, k.PoolPort):
 		return NoBinding
-	case !bound, e.settings.FilterTCP == AddressDependent && !e.met(c.at, b, k.Peer):
-		return e.store(c, ip, k)
+	case !bound:
+		return e.store(c, ip, k, e.accountOf4(k.Pool, k.Peer))
+	case e.settings.FilterTCP == AddressDependent && !e.met(c.at, b, k.Peer):
+		return e.store(c, ip, k, e.accountOfClient(b.Client))
 	}
 	return e.make4(c, b, k, state.V4Init, s)
 }

@@ -50,7 +50,7 @@ func (e *Engine) fragment6(c *call, ip []byte, v *translate.View, to target) Rea
 		return r
 	}
 	a.endpoints = ends
-	client := accountKey{ofClient, e.prefixOf(e.ownerOf(k.src)).Addr().As16()}
+	client := e.accountOfClient(k.src)
 	return e.found(c, f, a, ip, v.Src, client)
 }
 
@@ -68,7 +68,7 @@ func (e *Engine) fragment4(c *call, ip []byte, v *translate.View) Reason {
 	a := f.find(&k)
 	if a == nil {
 		var r Reason
-		if a, r = f.begin(&k, e.accountOf4(v), c.mono); r != none {
+		if a, r = f.begin(&k, e.accountOf4(v.Dst.As4(), v.Src.As4()), c.mono); r != none {
 			return r
 		}
 	}
@@ -87,7 +87,7 @@ func (e *Engine) fragment4(c *call, ip []byte, v *translate.View) Reason {
 	}
 	a.endpoints = ends
 	e.peers.add(v.Dst.As4(), v.Src.As4())
-	client := accountKey{ofClient, e.prefixOf(e.ownerOf(ends.Dst.As16())).Addr().As16()}
+	client := e.accountOfClient(ends.Dst.As16())
 	return e.found(c, f, a, ip, v.Src, client)
 }
 
@@ -131,11 +131,16 @@ func (e *Engine) accountOf6(src [16]byte) (accountKey, Reason) {
 // accountOf4 returns the account of an IPv4 packet of which it is not known yet whom it is for.
 // A host that nobody has a session with can be anybody's forgery: all that such a sender
 // cannot choose freely is the address of the pool.
-func (e *Engine) accountOf4(v *translate.View) accountKey {
-	if e.peers.has(v.Dst.As4(), v.Src.As4()) {
-		return accountKey{ofPeer, v.Src.As16()}
+func (e *Engine) accountOf4(pool, peer [4]byte) accountKey {
+	if e.peers.has(pool, peer) {
+		return accountKey{ofPeer, netip.AddrFrom4(peer).As16()}
 	}
-	return accountKey{ofStranger, v.Dst.As16()}
+	return accountKey{ofStranger, netip.AddrFrom4(pool).As16()}
+}
+
+// accountOfClient returns the account of the client that an address belongs to.
+func (e *Engine) accountOfClient(a [16]byte) accountKey {
+	return accountKey{ofClient, e.prefixOf(e.ownerOf(a)).Addr().As16()}
 }
 
 // receiver4 returns the client that a first fragment is for which waits for the whole.
@@ -164,7 +169,7 @@ func (e *Engine) wait4(c *call, f *assemblies, a *assembly, ip []byte, v *transl
 	if v.Offset == 0 {
 		client, t, r := e.receiver4(v)
 		if r == none {
-			r = f.charge(a, accountKey{ofClient, e.prefixOf(e.ownerOf(client)).Addr().As16()})
+			r = f.charge(a, e.accountOfClient(client))
 		} else if r != NoBinding {
 			r = none // judged when it is whole
 		} else if !v.IsError() {

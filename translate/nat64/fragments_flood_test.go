@@ -261,8 +261,8 @@ func (f *assemblies) sane() error {
 		switch {
 		case sums[i] == nil || *sums[i] != a.held:
 			return fmt.Errorf("account %+v holds %v, want %v", a.key, a.held, sums[i])
-		case a.members == noSlot && a.key.kind != ofStranger && (int(a.held[packets]) > f.share[packets] || int(a.held[memory]) > f.share[memory]):
-			return fmt.Errorf("account %+v holds %v, its share is %v", a.key, a.held, f.share)
+		case a.members == noSlot && a.key.kind != ofStranger && (int(a.held[packets]) > f.accounts.share[packets] || int(a.held[memory]) > f.accounts.share[memory]):
+			return fmt.Errorf("account %+v holds %v, its share is %v", a.key, a.held, f.accounts.share)
 		}
 	}
 	switch {

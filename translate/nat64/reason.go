@@ -32,8 +32,8 @@ const (
 	StoredSYN                                                        // a SYN that now waits, to be answered or given up (3.5.2.2)
 	StoredSYNReplaced                                                // it waited, and a SYN of the IPv6 side came (RFC 5382 REQ-4)
 	StoredSYNUnanswered                                              // it waited in vain
-	StoredSYNsFull                                                   // as many SYNs wait as may
-	StoredSYNsSource                                                 // as many of one source
+	StoredSYNsFull                                                   // one gave way: as many SYNs wait as may
+	StoredSYNsSource                                                 // one gave way: as many of its client or host
 	FragmentOverlap                                                  // overlaps another fragment (RFC 5722)
 	FragmentDuplicate                                                // is there already
 	FragmentTooMany                                                  // more holes in a packet than are kept in mind

@@ -88,12 +88,12 @@ func (e *Engine) takeOver(s Settings, translator *translate.Translator, prefixes
 // resize makes the tables of what waits anew.
 func (e *Engine) resize(s *Settings) {
 	for len(e.stored.index) > 0 {
-		key := e.stored.slots[e.stored.oldest].key
+		key := e.stored.slots[e.stored.all.oldest].key
 		e.stats.Dropped[StoredSYNReplaced]++
 		e.unstore(&key)
 	}
-	e.stored = newStored(&s.Limits, e.random.Uint64())
 	length := e.table.Sizes().SubscriberLength
+	e.stored = newStored(&s.Limits, length)
 	e.fragments6 = newAssemblies(&s.Limits, s.Timers.Fragments, length, &e.stats)
 	e.fragments4 = newAssemblies(&s.Limits, s.Timers.Fragments, length, &e.stats)
 }

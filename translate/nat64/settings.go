@@ -104,7 +104,7 @@ type Limits struct {
 	ClientBlocks   int // blocks of ports of one client: 1 to 16
 
 	StoredSYNs       int // SYNs from the IPv4 side that wait
-	StoredSYNsSource int // of those, from one address
+	StoredSYNsSource int // of those, for one client or from one host that has sessions
 
 	// Those of fragments are of each direction. A source is the client that sends them or
 	// that they are for; as long as that is not known, the network or host that they are
@@ -178,7 +178,7 @@ func Defaults() Settings {
 			ClientSessions:        65536,
 			ClientBlocks:          4,
 			StoredSYNs:            1024,
-			StoredSYNsSource:      16,
+			StoredSYNsSource:      128,
 			FragmentPackets:       4096,
 			FragmentPacketsSource: 512,
 			FragmentMemory:        4 << 20,

@@ -10,33 +10,35 @@ import (
 )
 
 // stored are the SYNs from the IPv4 side that found nothing to open: each waits for a SYN
-// of the IPv6 side, or is answered with an error (RFC 6146 section 3.5.2.2, V4 INIT).
-// All wait equally long, so they end in the order in which they came.
+// of the IPv6 side, or is answered with an error (RFC 6146 section 3.5.2.2, V4 INIT), as
+// resources permit. All wait equally long, so they end in the order in which they came.
+//
+// No one is refused. Whoever holds most gives way, as with fragments: a client that has the
+// port a SYN is for, a host that has sessions, or all others for an address of the pool, who
+// may be anybody's forgery (docs/decisions/0018).
 type stored struct {
-	index     map[state.Key4]int32
-	slots     []storedSYN
-	free      []int32
-	oldest    int32
-	newest    int32
-	perSource int
-	shares    [1024]int32 // by a hash of the source
-	seed      uint64
+	index    map[state.Key4]int32
+	slots    []storedSYN
+	links    links
+	free     []int32
+	all      list
+	accounts accounts
 }
 
 // storedSYN is one of them, with as much of its packet as an error quotes of a SYN.
 type storedSYN struct {
-	key          state.Key4
-	deadline     time.Duration
-	size         int
-	packet       [128]byte
-	share        int
-	older, newer int32
+	key      state.Key4
+	account  int32
+	deadline time.Duration
+	size     int
+	packet   [128]byte
 }
 
-func newStored(l *Limits, seed uint64) stored {
+func newStored(l *Limits, length int) stored {
 	f := stored{
 		index: make(map[state.Key4]int32, l.StoredSYNs), slots: make([]storedSYN, l.StoredSYNs),
-		perSource: l.StoredSYNsSource, seed: seed, oldest: noSlot, newest: noSlot,
+		links: make(links, l.StoredSYNs), all: list{noSlot, noSlot},
+		accounts: newAccounts(l.StoredSYNs, length, [things]int{packets: l.StoredSYNsSource}),
 	}
 	for i := len(f.slots) - 1; i >= 0; i-- {
 		f.free = append(f.free, int32(i))
@@ -44,65 +46,71 @@ func newStored(l *Limits, seed uint64) stored {
 	return f
 }
 
-// add stores a SYN.
-func (f *stored) add(k *state.Key4, ip []byte, deadline time.Duration) Reason {
-	if _, ok := f.index[*k]; ok {
-		return StoredSYN // sent again
-	}
-	share := int(mix(f.seed, netip.AddrFrom4(k.Peer).As16()) % uint64(len(f.shares)))
+// loser returns the one that gives way to another of an account, and why; noSlot if none
+// must.
+func (f *stored) loser(of accountKey) (i int32, why Reason) {
+	own := f.accounts.find(of)
 	switch {
-	case int(f.shares[share]) >= f.perSource:
-		return StoredSYNsSource
+	case own != noSlot && f.accounts.beyond(own, packets, 1):
+		why = StoredSYNsSource
 	case len(f.free) == 0:
-		return StoredSYNsFull
+		own, why = f.accounts.greatest(of, packets, 1), StoredSYNsFull
+	default:
+		return noSlot, none
 	}
+	return f.accounts.slots[own].lists[0].oldest, why
+}
+
+// add stores a SYN. There is room.
+func (f *stored) add(k *state.Key4, of accountKey, ip []byte, deadline time.Duration) {
 	i := f.free[len(f.free)-1]
 	f.free = f.free[:len(f.free)-1]
 	f.index[*k] = i
-	f.shares[share]++
 	e := &f.slots[i]
-	e.key, e.deadline, e.share, e.older, e.newer = *k, deadline, share, f.newest, noSlot
+	e.key, e.deadline, e.account = *k, deadline, f.accounts.open(of)
 	e.size = copy(e.packet[:], ip)
-	if f.newest == noSlot {
-		f.oldest = i
-	} else {
-		f.slots[f.newest].newer = i
-	}
-	f.newest = i
-	return none
+	f.accounts.hold(e.account, packets, 1)
+	f.links.push(&f.all, byDeadline, i)
+	f.links.push(&f.accounts.slots[e.account].lists[0], ofAccount, i)
 }
 
 // remove ends the one in a slot.
 func (f *stored) remove(i int32) {
 	e := &f.slots[i]
-	if e.older == noSlot {
-		f.oldest = e.newer
-	} else {
-		f.slots[e.older].newer = e.newer
-	}
-	if e.newer == noSlot {
-		f.newest = e.older
-	} else {
-		f.slots[e.newer].older = e.older
-	}
+	f.links.cut(&f.all, byDeadline, i)
+	f.links.cut(&f.accounts.slots[e.account].lists[0], ofAccount, i)
+	f.accounts.hold(e.account, packets, -1)
 	delete(f.index, e.key)
-	f.shares[e.share]--
 	f.free = append(f.free, i)
 }
 
 // next returns when the oldest has waited long enough; ok is false when there is none.
 func (f *stored) next() (at time.Duration, ok bool) {
-	if f.oldest == noSlot {
+	if f.all.oldest == noSlot {
 		return 0, false
 	}
-	return f.slots[f.oldest].deadline, true
+	return f.slots[f.all.oldest].deadline, true
 }
 
-// store keeps a SYN for IncomingSYN.
-func (e *Engine) store(c *call, ip []byte, k *state.Key4) Reason {
-	if r := e.stored.add(k, ip[:totalLength4(ip)], c.mono+e.settings.Timers.IncomingSYN); r != none {
-		return r
+// store keeps a SYN on an account for IncomingSYN. One that gives way is forgotten in
+// silence: an answer before 6 s are over is forbidden (RFC 5382 REQ-4).
+func (e *Engine) store(c *call, ip []byte, k *state.Key4, of accountKey) Reason {
+	f := &e.stored
+	if _, ok := f.index[*k]; ok {
+		return StoredSYN // sent again
 	}
+	switch {
+	case len(f.slots) == 0:
+		return StoredSYNsFull
+	case f.accounts.share[packets] == 0:
+		return StoredSYNsSource
+	}
+	if i, why := f.loser(of); i != noSlot {
+		loser := f.slots[i].key
+		e.stats.Dropped[why]++
+		e.unstore(&loser)
+	}
+	f.add(k, of, ip[:totalLength4(ip)], c.mono+e.settings.Timers.IncomingSYN)
 	if e.waiting != nil {
 		e.waiting.Wait(peerOf(k))
 	}
@@ -129,7 +137,7 @@ func (e *Engine) expireStored(c *call) {
 		if !ok || at > c.mono {
 			return
 		}
-		s := &e.stored.slots[e.stored.oldest]
+		s := &e.stored.slots[e.stored.all.oldest]
 		key := s.key
 		e.stats.Dropped[StoredSYNUnanswered]++
 		e.refuse4(c, s.packet[:s.size], ErrorStoredSYN, icmpUnreachable, codePort, StoredSYNUnanswered)

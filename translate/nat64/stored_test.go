@@ -5,6 +5,7 @@ package nat64
 import (
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 )
@@ -149,15 +150,125 @@ func TestSimultaneousOpenByChance(t *testing.T) {
 	b.one(b.in(synTo(free)))          // sent again, it passes now
 }
 
+// TestStoredSYNsAreBounded: no more wait than may, and not of one client. The oldest gives
+// way, and is forgotten in silence.
 func TestStoredSYNsAreBounded(t *testing.T) {
-	b := engine(t, func(s *Settings) { s.Limits.StoredSYNs, s.Limits.StoredSYNsSource = 4, 3 })
-	for i := range uint16(3) {
-		b.refused(synTo(5000+i), StoredSYN)
+	for _, tt := range []struct {
+		name   string
+		change func(*Settings)
+		bound  bool // the SYNs are for a client's port
+		want   []uint16
+		why    Reason
+		lost   uint64
+	}{
+		{"for one client", func(s *Settings) { s.Limits.StoredSYNsSource = 3 }, true, []uint16{82, 83, 84}, StoredSYNsSource, 2},
+		{"for nobody's ports", func(s *Settings) { s.Limits.StoredSYNsSource = 3 }, false, []uint16{80, 81, 82, 83, 84}, none, 0},
+		{"in all", func(s *Settings) { s.Limits.StoredSYNs = 4 }, false, []uint16{81, 82, 83, 84}, StoredSYNsFull, 1},
+		{"none in all", func(s *Settings) { s.Limits.StoredSYNs = 0 }, false, nil, StoredSYNsFull, 5},
+		{"none of one source", func(s *Settings) { s.Limits.StoredSYNsSource = 0 }, false, nil, StoredSYNsSource, 5},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := engine(t, func(s *Settings) { s.FilterTCP = AddressDependent; tt.change(s) })
+			waiting := make(waitingList)
+			b.SetWaiting(waiting)
+			port := uint16(5000)
+			if tt.bound {
+				port = srcPort(b.one(b.in(pkt{src: clientA, dst: other6, proto: tcpProto, payload: tcpMsg(1500, 80, flagSYN, 0)})))
+			}
+			for peer := range uint16(5) {
+				b.in(pkt{src: server4, dst: poolIP, proto: tcpProto, payload: tcpMsg(80+peer, port, flagSYN, 0)})
+			}
+			var kept []uint16
+			for peer, n := range waiting {
+				if n == 1 {
+					kept = append(kept, peer.Port())
+				}
+			}
+			slices.Sort(kept)
+			if !slices.Equal(kept, tt.want) || tt.why != none && b.Stats().Dropped[tt.why] != tt.lost {
+				t.Errorf("peers %v wait, want %v; drops %v", kept, tt.want, b.drops())
+			}
+			if errors := b.pass(7 * time.Second); len(errors) != len(tt.want) || b.Engine.Sizes().StoredSYNs != 0 {
+				t.Errorf("%d errors, sizes %+v", len(errors), b.Engine.Sizes())
+			}
+		})
 	}
-	b.refused(synTo(5004), StoredSYNsSource)
-	from := func(src string) pkt { p := synTo(5000); p.src = src; return p }
-	b.refused(from("198.51.100.3"), StoredSYN)
-	b.refused(from("198.51.100.4"), StoredSYNsFull)
-	b.pass(7 * time.Second)
-	b.refused(from("198.51.100.4"), StoredSYN)
+}
+
+// TestSimultaneousOpenBesideAFlood: anybody can send SYNs without number, from whatever
+// source, to all ports. Another's SYN finds room nevertheless, and keeps it until its client
+// calls or 6 s are over.
+func TestSimultaneousOpenBesideAFlood(t *testing.T) {
+	const perSecond = 4000
+	anybody := func(n int) string { return netip.AddrFrom4([4]byte{203, 0, byte(n >> 8), byte(n)}).String() }
+	for _, tt := range []struct {
+		name  string
+		flood func(n int, open uint16) (src string, port uint16)
+		met   bool // another client has talked with the sources of the flood
+	}{
+		{"forged sources, nobody's port", func(n int, _ uint16) (string, uint16) { return anybody(n), 30000 }, false},
+		{"forged sources, all ports", func(n int, _ uint16) (string, uint16) { return anybody(n), uint16(1024 + n%60000) }, false},
+		{"forged sources, the open port of another client", func(n int, open uint16) (string, uint16) { return anybody(n), open }, false},
+		{"one source, which a client has talked with", func(n int, _ uint16) (string, uint16) { return other4, uint16(1024 + n%60000) }, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := engine(t, func(s *Settings) { s.FilterTCP = AddressDependent })
+			waiting := make(waitingList)
+			b.SetWaiting(waiting)
+			call := func(src, dst string) uint16 {
+				t.Helper()
+				return srcPort(b.one(b.in(pkt{src: src, dst: dst, proto: tcpProto, payload: tcpMsg(1500, 80, flagSYN, 0)})))
+			}
+			port, open := call(clientA, router6), call(clientB, other6)
+			sent, begin := 0, b.now
+			flood := func(until time.Duration) {
+				for ; b.now.Sub(begin) < until; sent++ {
+					src, at := tt.flood(sent, open)
+					if at == port {
+						at++
+					}
+					b.in(pkt{src: src, dst: poolIP, proto: tcpProto, payload: tcpMsg(uint16(sent), at, flagSYN, 0)})
+					b.pass(time.Second / perSecond)
+				}
+			}
+			flood(2 * time.Second)
+			b.refused(synTo(port), StoredSYN)
+			flood(7900 * time.Millisecond)
+			if got := call(clientA, server6); got != port {
+				t.Fatalf("the client calls from port %d, not %d", got, port)
+			}
+			if got := b.Stats().Dropped[StoredSYNReplaced]; got != 1 {
+				t.Errorf("the SYN did not wait for its client: drops %v", b.drops())
+			}
+			if full := b.Engine.Sizes().StoredSYNs; full > Defaults().Limits.StoredSYNs {
+				t.Errorf("%d SYNs wait", full)
+			}
+			b.pass(10 * time.Second)
+			for peer, n := range waiting {
+				if n != 0 {
+					t.Fatalf("%s is still waited for", peer)
+				}
+			}
+		})
+	}
+}
+
+// TestStoredSYNOfAPeer: a host that has a session has its SYN to a closed port answered in
+// time beside a flood.
+func TestStoredSYNOfAPeer(t *testing.T) {
+	b := engine(t, nil)
+	b.one(b.in(pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(1500, 443, flagSYN, 0)}))
+	b.pass(5 * time.Second)
+	b.one(b.in(pkt{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(1500, 443, 0, 0)}))
+	b.pass(5 * time.Second)
+	syn := synTo(5000)
+	b.refused(syn, StoredSYN)
+	for n := range 4000 {
+		b.in(pkt{src: netip.AddrFrom4([4]byte{203, 0, byte(n >> 8), byte(n)}).String(), dst: poolIP, proto: tcpProto, payload: tcpMsg(80, 30000, flagSYN, 0)})
+	}
+	out := b.pass(6100 * time.Millisecond)
+	want := answer4(server4, 3, 3, syn.bytes()).bytes()
+	if !slices.ContainsFunc(out, func(ip []byte) bool { return slices.Equal(ip[12:], want[12:]) }) {
+		t.Errorf("no error for the peer among %d; drops %v", len(out), b.drops())
+	}
 }
