@@ -129,6 +129,8 @@ func (c *Client) explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("no isthmus is running with the control socket %s: start one with isthmus run, or name the socket with --socket", c.path)
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return fmt.Errorf("isthmus on %s hung up: it has stopped, or this user has %d connections to it, or others have too many: try again", c.path, maxOfUser)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("this user may not open the control socket %s: use sudo, or join the group that owns it", c.path)
 	}

@@ -17,6 +17,9 @@
 // root and to the user who runs the daemon, whatever the bits say. So is the
 // trace, which shows what others send.
 //
+// One user may have 16 connections at once, and all but root and the user who runs the
+// daemon 48 together; on others it hangs up.
+//
 // An error is answered with a status of 4xx or 5xx and {"error": "…"}; faults of
 // the configuration file stand in "faults" too, one by one.
 package control

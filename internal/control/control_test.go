@@ -299,7 +299,7 @@ func TestWhoMayChange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := mayChange(asked); got != want {
+		if got := mayChange(userOf(asked)); got != want {
 			t.Errorf("user %d may change: %v, want %v", uid, got, want)
 		}
 		asking.Close()

@@ -143,21 +143,30 @@ func groupID(group string) (int, error) {
 	return strconv.Atoi(found.Gid)
 }
 
-// mayChange tells whether the process at the other end of the connection runs as
-// root or as this process's user.
-func mayChange(conn net.Conn) bool {
+// noUser is the user of a connection that tells none.
+const noUser = -1
+
+// userOf returns the user of the process at the other end of the connection.
+func userOf(conn net.Conn) int {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
-		return false
+		return noUser
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {
-		return false
+		return noUser
 	}
-	allowed := false
+	user := noUser
 	err = raw.Control(func(fd uintptr) {
-		peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		allowed = err == nil && (peer.Uid == 0 || int(peer.Uid) == os.Geteuid())
+		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			user = int(peer.Uid)
+		}
 	})
-	return err == nil && allowed
+	if err != nil {
+		return noUser
+	}
+	return user
 }
+
+// mayChange tells whether a user is root or the one that this process runs as.
+func mayChange(user int) bool { return user == 0 || user == os.Geteuid() }

@@ -28,8 +28,9 @@ func NewServer(source Source) *http.Server {
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
+		ConnState:         newCrowd().follow,
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
-			return context.WithValue(ctx, changeKey{}, mayChange(conn))
+			return context.WithValue(ctx, changeKey{}, mayChange(userOf(conn)))
 		},
 	}
 	server.RegisterOnShutdown(stop)
