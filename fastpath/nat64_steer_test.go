@@ -115,10 +115,15 @@ func TestNAT64SteersFragments(t *testing.T) {
 	w.steers(t, header(5, 0x36)(first(w.packet4(host, 40))), false)
 	w.steers(t, header(5, 0x36)(later(w.packet4(host, 40))), false)
 	w.steers(t, header(5, 0x37)(first(w.packet4(own, 40))), true)
-	for id := range 3 * 4096 { // forged: more than can be kept in mind
-		w.steers(t, header(4, 0x80|byte(id>>8), byte(id))(first(w.packet4(unbound, 40))), true)
+	about := w.errorTo6(own, 3, 1, 0, w.sent4(own, 40))
+	w.steers(t, header(5, 0x38)(first(about)), true)
+	w.steers(t, header(5, 0x38)(later(about)), true)
+	for _, forged := range [][]byte{w.packet4(unbound, 40), w.errorTo6(unbound, 3, 1, 0, w.sent4(unbound, 40))} {
+		for id := range 3 * 4096 { // more than can be kept in mind
+			w.steers(t, header(4, 0x80|byte(id>>8), byte(id))(first(forged)), true)
+		}
+		w.steers(t, header(4, 0xaf, 0xff)(later(forged)), false)
 	}
-	w.steers(t, header(4, 0xaf, 0xff)(later(w.packet4(unbound, 40))), false)
 	w.steers(t, header(5, 0x37)(later(w.packet4(own, 40))), true)
 }
 

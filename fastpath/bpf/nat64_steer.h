@@ -79,18 +79,21 @@ NOINLINE u32 is_steered_port(be32 address, u32 transport, be16 port)
 	return transport != TRANSPORT_ICMP || is_bound_port(address, transport, port);
 }
 
+/* A port, or an identifier, of a transport; 0 is none. */
+INLINE u32 port_of(u32 transport, be16 port) { return transport < TRANSPORTS ? (transport + 1) << 16 | port : 0; }
+
 /*
- * Whether an ICMP message at an offset is the translator's: an echo reply to an identifier
- * that is bound, or an error about a packet that came from one of its ports.
+ * Which port of an own address an ICMP message at an offset is about: that of an echo reply,
+ * or of the packet from there that an error quotes.
  */
-NOINLINE u32 is_steered_icmp(struct __sk_buff *skb, u32 offset, be32 destination)
+NOINLINE u32 port_of_icmp(struct __sk_buff *skb, u32 offset, be32 destination)
 {
 	u16 head[4];
 	if (bpf_skb_load_bytes(skb, offset, head, sizeof head))
 		return 0;
 	u8 type = head[0];
 	if (type == ICMP_ECHO_REPLY)
-		return is_steered_port(destination, TRANSPORT_ICMP, head[2]);
+		return port_of(TRANSPORT_ICMP, head[2]);
 	if (type != ICMP_UNREACHABLE && type != ICMP_TIME_EXCEEDED && type != ICMP_PARAMETER)
 		return 0;
 	struct start inner;
@@ -102,33 +105,18 @@ NOINLINE u32 is_steered_icmp(struct __sk_buff *skb, u32 offset, be32 destination
 		return 0;
 	if (bpf_skb_load_bytes(skb, offset + length, head, sizeof head))
 		return 0;
-	return is_steered_port(destination, transport, head[transport == TRANSPORT_ICMP ? 2 : 0]);
+	return port_of(transport, head[transport == TRANSPORT_ICMP ? 2 : 0]);
 }
 
 /* The same of what stands behind the header of a packet or of a first fragment. */
-NOINLINE u32 is_steered_content(struct __sk_buff *skb, u32 offset, u32 protocol, be32 destination)
+NOINLINE u32 port_of_content(struct __sk_buff *skb, u32 offset, u32 protocol, be32 destination)
 {
 	u16 ports[2];
 	if (protocol == PROTO_ICMP)
-		return is_steered_icmp(skb, offset, destination);
+		return port_of_icmp(skb, offset, destination);
 	if ((protocol != PROTO_TCP && protocol != PROTO_UDP) || bpf_skb_load_bytes(skb, offset, ports, sizeof ports))
 		return 0;
-	return is_in_pool4(destination, transport_of_protocol(protocol), FROM_BE16(ports[1]));
-}
-
-/*
- * Whether the rest of a packet has to be steered as well, of which the first fragment was.
- * Those to ports that no one has are refused, and must not push others out of the map:
- * anybody can forge them.
- */
-INLINE u32 is_followed(struct __sk_buff *skb, u32 offset, u32 protocol, be32 destination)
-{
-	be16 port;
-	if (protocol == PROTO_ICMP) /* bound, or an error about what is the translator's */
-		return 1;
-	if (bpf_skb_load_bytes(skb, offset + 2, &port, sizeof port))
-		return 0;
-	return is_bound_port(destination, transport_of_protocol(protocol), port);
+	return port_of(transport_of_protocol(protocol), ports[1]);
 }
 
 /* Whether a packet is the translator's, and one that the host would take. */
@@ -137,18 +125,22 @@ INLINE u32 is_steered(struct __sk_buff *skb, const struct start *p, u64 now)
 	u32 header = length4(p->version);
 	if (!header || !is_any_pool4(p->destination) || is_whole_pool4(p->destination))
 		return 0;
-	if (LIKELY(!(p->fragment & IPV4_FRAGMENT)))
-		return is_steered_content(skb, ETHERNET_LEN + header, p->protocol, p->destination);
 	struct fragmented key = {
 		.source = p->source, .destination = p->destination, .id = p->id, .protocol = p->protocol,
 	};
-	if (p->fragment & TO_BE16(0x1fff)) {
+	if (UNLIKELY(p->fragment & TO_BE16(0x1fff))) {
 		u64 *first = bpf_map_lookup_elem(&fragments, &key);
 		return first && now - *first < FRAGMENT_LIFE;
 	}
-	if (!is_steered_content(skb, ETHERNET_LEN + header, p->protocol, p->destination))
+	u32 port = port_of_content(skb, ETHERNET_LEN + header, p->protocol, p->destination);
+	u32 transport = (port >> 16) - 1;
+	if (!port || !is_steered_port(p->destination, transport, port))
 		return 0;
-	if (is_followed(skb, ETHERNET_LEN + header, p->protocol, p->destination))
+	/*
+	 * The rest follows where somebody has the port. Else the packet is refused, and must not
+	 * push others out of the map: anybody can forge it.
+	 */
+	if (UNLIKELY(p->fragment & IPV4_FRAGMENT) && is_bound_port(p->destination, transport, port))
 		bpf_map_update_elem(&fragments, &key, &now, BPF_ANY);
 	return 1;
 }
