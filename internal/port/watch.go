@@ -142,8 +142,8 @@ func parseChange(m *syscall.NetlinkMessage) (Change, bool) {
 			return Change{Kind: AddressChanged, Family: family(d[0]), Link: index(d[4:8])}, true
 		}
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		if w, table, ok := parseRoute(d); ok {
-			return Change{Kind: RouteChanged, Family: family(d[0]), Dst: w.Dst, Source: w.Source, Local: table == unix.RT_TABLE_LOCAL}, true
+		if w, _, ok := parseRoute(d); ok {
+			return Change{Kind: RouteChanged, Family: family(d[0]), Dst: w.Dst, Source: w.Source, Local: w.Local}, true
 		}
 	}
 	return Change{}, false

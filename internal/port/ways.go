@@ -14,7 +14,8 @@ import (
 )
 
 // Way is what the kernel's tables "main" and "local" say of a destination, be it a
-// route, an address of this host, or a refusal.
+// route, an address of this host, or a refusal. Of other tables there are the addresses of
+// this host alone, which a VRF has in its own.
 type Way struct {
 	Dst netip.Prefix
 	// Link is the interface index; 0 where there is none, or several.
@@ -53,8 +54,15 @@ func parseWay(b []byte) (Way, bool) {
 	if !ok || binary.NativeEndian.Uint32(b[8:])&unix.RTM_F_CLONED != 0 {
 		return Way{}, false
 	}
-	w.Local = table == unix.RT_TABLE_LOCAL
 	return w, w.Local || table == unix.RT_TABLE_MAIN
+}
+
+// isLocal tells whether a route leads to this host itself. What somebody has put into a table
+// of his own, he has a rule for: often one that catches packets for a proxy.
+func isLocal(m []byte, table uint32) bool {
+	protocol, kind := m[5], m[7]
+	here := kind == unix.RTN_LOCAL || kind == unix.RTN_BROADCAST || kind == unix.RTN_ANYCAST
+	return table == unix.RT_TABLE_LOCAL || here && (table == unix.RT_TABLE_MAIN || protocol == unix.RTPROT_KERNEL)
 }
 
 // parseRoute reads the body of a route message of any table. Without a destination it is
@@ -86,6 +94,6 @@ func parseRoute(b []byte) (w Way, table uint32, ok bool) {
 			table = value
 		}
 	}
-	w.Dst = netip.PrefixFrom(addr, int(b[1]))
+	w.Dst, w.Local = netip.PrefixFrom(addr, int(b[1])), isLocal(b, table)
 	return w, table, err == nil && family(b[0]) != 0 && w.Dst.IsValid()
 }

@@ -7,9 +7,11 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
-// TestEachWay finds own addresses and routes of both families, but none of other tables.
+// TestEachWay finds own addresses and routes of both families, but none of other tables,
+// unless these are addresses that a VRF has.
 func TestEachWay(t *testing.T) {
 	h := inNamespace(t)
 	addLink(t, h, "d0")
@@ -32,9 +34,18 @@ func TestEachWay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	aside := &netlink.Route{LinkIndex: at, Dst: ipNet(netip.MustParsePrefix("198.51.100.0/24")), Table: 100}
-	if err := h.handle.RouteAdd(aside); err != nil {
-		t.Fatal(err)
+	kernel := netlink.RouteProtocol(unix.RTPROT_KERNEL)
+	for _, r := range []netlink.Route{
+		{Dst: ipNet(netip.MustParsePrefix("198.51.100.0/24")), Table: 100},
+		{Dst: ipNet(netip.MustParsePrefix("198.51.100.0/25")), Table: 100, Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST},
+		{Dst: ipNet(netip.MustParsePrefix("10.1.0.1/32")), Table: 100, Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST, Protocol: kernel},
+		{Dst: ipNet(netip.MustParsePrefix("10.1.0.255/32")), Table: 100, Type: unix.RTN_BROADCAST, Scope: unix.RT_SCOPE_LINK, Protocol: kernel},
+		{Dst: ipNet(netip.MustParsePrefix("10.2.0.0/16")), Table: unix.RT_TABLE_MAIN, Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST},
+	} {
+		r.LinkIndex = at
+		if err := h.handle.RouteAdd(&r); err != nil {
+			t.Fatal(err)
+		}
 	}
 	missing := map[Way]bool{
 		{Dst: netip.MustParsePrefix("192.0.2.1/32"), Link: at, Local: true}:      true,
@@ -43,6 +54,9 @@ func TestEachWay(t *testing.T) {
 		{Dst: netip.MustParsePrefix("0.0.0.0/0"), Link: at}:                      true,
 		{Dst: netip.MustParsePrefix("2001:db8:1::1/128"), Link: at, Local: true}: true,
 		{Dst: tunRoute, Link: at, Metric: defaultMetric6}:                        true,
+		{Dst: netip.MustParsePrefix("10.1.0.1/32"), Link: at, Local: true}:       true,
+		{Dst: netip.MustParsePrefix("10.1.0.255/32"), Link: at, Local: true}:     true,
+		{Dst: netip.MustParsePrefix("10.2.0.0/16"), Link: at, Local: true}:       true,
 	}
 	if err := h.EachWay(func(w Way) {
 		delete(missing, w)
