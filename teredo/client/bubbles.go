@@ -55,7 +55,7 @@ func (c *Client) attempt(e *peer.Entry, f *effort, at peer.Instant, now time.Tim
 		first.ttl = c.cfg.OpeningTTL
 	}
 	c.sendDirectBy(way{0, teredo.Mapped(&e.Key)}, e, f, first, out)
-	c.sendToPeerPort(e, f, out)
+	c.sendToPeerPort(e, f, at, out)
 	c.callIndirect(e, f, at, out)
 	if f.sent > 1 && f.nonceReceived == 0 {
 		c.sendDisguised(e, f, out)

@@ -83,7 +83,7 @@ func (c *Client) answerIndirect(e *peer.Entry, f *effort, trailers *teredo.Trail
 		}
 		c.sendDirectBy(way{0, teredo.Mapped(&e.Key)}, e, f, b, out)
 		c.bubbleAlternates(e, f, trailers.AlternateList(), at, out)
-		c.sendToPeerPort(e, f, out)
+		c.sendToPeerPort(e, f, at, out)
 	}
 	if call {
 		c.callIndirect(e, f, at, out)

@@ -82,7 +82,7 @@ func (c *Client) notePeerPort(e *peer.Entry, f *effort, port uint16, at peer.Ins
 // port to mapped address (RFC 6081 section 5.4.4.3): to the peer's random port,
 // from ours if there is one, else from the service port. A peer that announced
 // none but has answered is reached at its mapped address, from our random port.
-func (c *Client) sendToPeerPort(e *peer.Entry, f *effort, out *Out) {
+func (c *Client) sendToPeerPort(e *peer.Entry, f *effort, at peer.Instant, out *Out) {
 	to, p := teredo.Mapped(&e.Key), c.portOf(f)
 	if f.peerPort != 0 {
 		to = netip.AddrPortFrom(to.Addr(), f.peerPort)
@@ -95,6 +95,9 @@ func (c *Client) sendToPeerPort(e *peer.Entry, f *effort, out *Out) {
 			return // the prediction sends this bubble, at its time
 		}
 		b.randomPort = p.external
+	}
+	if !c.mayAdd(e, at) {
+		return
 	}
 	if f.phase != bubbling {
 		b.ttl = c.openingTTL(f) // a peer that we called has opened its own NAT by now

@@ -28,6 +28,14 @@ func TestReplySizes(t *testing.T) {
 			return throughServer(attackerPort, bubble(stranger, own, 7))
 		}, "1.93"},
 		{"with a port of its own", primaryPort, func(own netip.Addr) []byte {
+			tr := teredo.Trailers{HasNonce: true, Nonce: 7, RandomPort: 7777}
+			return throughServer(attackerPort, tr.AppendTo(teredo.AppendBubble(nil, stranger, own)))
+		}, "2.70"},
+		{"with a port of its own, without a nonce", primaryPort, func(own netip.Addr) []byte {
+			tr := teredo.Trailers{RandomPort: 7777}
+			return throughServer(attackerPort, tr.AppendTo(teredo.AppendBubble(nil, stranger, own)))
+		}, "2.75"},
+		{"with the port of a service", primaryPort, func(own netip.Addr) []byte {
 			tr := teredo.Trailers{HasNonce: true, Nonce: 7, RandomPort: 777}
 			return throughServer(attackerPort, tr.AppendTo(teredo.AppendBubble(nil, stranger, own)))
 		}, "1.84"},

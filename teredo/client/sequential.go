@@ -37,7 +37,7 @@ func (c *Client) callIndirect(e *peer.Entry, f *effort, at peer.Instant, out *Ou
 	c.reservePort(e, f, at, out)
 	p := c.portOf(f)
 	switch {
-	case p == nil || p.proved || p.guess.done(p.external):
+	case p == nil || p.proved || p.guess.done(p.external), !p.guess.running && !c.mayAdd(e, at):
 		c.sendIndirect(e, f, at, out)
 	case !p.guess.running:
 		f.indirect = at // the bubble is on its way, so to speak
@@ -71,7 +71,7 @@ func (c *Client) predict(e *peer.Entry, f *effort, p *randomPort, at peer.Instan
 // more try, then an indirect bubble without a port.
 func (c *Client) predictionLate(e *peer.Entry, f *effort, p *randomPort, at peer.Instant, now time.Time, out *Out) {
 	p.guess.running = false
-	if p.guess.tries < maxPredictions {
+	if p.guess.tries < maxPredictions && c.mayAdd(e, at) {
 		c.predict(e, f, p, at, now, out)
 		return
 	}

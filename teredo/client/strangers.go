@@ -81,6 +81,13 @@ func (c *Client) mayAnswerStranger(to netip.Addr, at peer.Instant) bool {
 	return c.strangers.answers.Take(strangersLimit, c.perOrigin.Take(to, now), now)
 }
 
+// mayAdd tells whether a direct bubble may go to a peer beside the one that answers it: by
+// a port that it or we predict. Those to a stranger count as answers too, or by a port of
+// its own it would double what goes to its mapped address.
+func (c *Client) mayAdd(e *peer.Entry, at peer.Instant) bool {
+	return !isStranger(e, at) || c.mayAnswerStranger(teredo.Mapped(&e.Key).Addr(), at)
+}
+
 // mayAnswer limits the answers to indirect bubbles of a client. Those of strangers take
 // nothing from others.
 func (c *Client) mayAnswer(e *peer.Entry, src *[16]byte, at peer.Instant) bool {

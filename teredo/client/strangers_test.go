@@ -162,3 +162,43 @@ func TestForgedPeersSpareTheTable(t *testing.T) {
 	}
 	b.want("to the peer", b.ip(packet.IPv6(data(b.address(), peerAddr, "hi"))), "to peer: hi")
 }
+
+// What goes to one IPv4 address, by the mapped address and by the server that strangers
+// name, keeps its limit when they announce ports of their own, behind every NAT of ours.
+func TestPortsBesideAFlood(t *testing.T) {
+	const rate, seconds = 3000, 10
+	const most = 40 + 20*seconds
+	for _, tt := range []struct {
+		name  string
+		bench func(testing.TB) *bench
+	}{
+		{"no symmetric NAT", func(t testing.TB) *bench { return newQualified(t) }},
+		{"ports preserved", func(t testing.TB) *bench { return newSymmetric(t, preserved) }},
+		{"ports in sequence", func(t testing.TB) *bench { return newSymmetric(t, mapping) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := tt.bench(t)
+			own, begin, sent := b.address(), b.now, 0
+			count := func() {
+				for _, d := range b.out.UDP {
+					if d.To.Addr() == attackerPort.Addr() {
+						sent++
+					}
+				}
+			}
+			for n := range rate * seconds {
+				b.now = begin.Add(time.Duration(n) * time.Second / rate)
+				b.out.Reset()
+				b.c.Tick(b.now, &b.out)
+				count()
+				src := teredo.Addr{Prefix: teredo.Prefix, Server: attackerPort.Addr(), Flags: teredo.Flags(n & 0x3f), Mapped: attackerPort}.IP()
+				port := uint16(1024 + n)
+				b.udp(primaryPort, throughServer(attackerPort, withTrailers(src, own, teredo.Trailers{HasNonce: true, Nonce: 7, RandomPort: port})))
+				count()
+			}
+			if sent > most || sent < most/2 {
+				t.Errorf("%d datagrams in %d s, want %d at most, and half of that at least", sent, seconds, most)
+			}
+		})
+	}
+}
