@@ -28,8 +28,9 @@ func TestReplySizes(t *testing.T) {
 		out4   string // octets sent by IPv4 / octets received
 		out6   string // likewise, errors
 	}{
-		{"smallest packet to an unknown client", nil, netip.AddrPort{}, data(host, client, "12345678"), "5.67", "2.00"},
-		{"the same behind a NAT", func(c *Config) { c.BehindNAT = true }, netip.AddrPort{}, data(host, client, "12345678"), "11.33", "2.00"},
+		{"mere header to an unknown client", nil, netip.AddrPort{}, data(host, client, ""), "6.80", "2.20"},
+		{"the same behind a NAT", func(c *Config) { c.BehindNAT = true }, netip.AddrPort{}, data(host, client, ""), "13.60", "2.20"},
+		{"smallest packet with a transport header to an unknown client", nil, netip.AddrPort{}, data(host, client, "12345678"), "5.67", "2.00"},
 		{"answer to a connectivity test", nil, netip.AddrPort{}, echoReply(host, client, 0), "5.69", "1.75"},
 		{"largest packet to an unknown client", nil, netip.AddrPort{}, data(host, client, strings.Repeat("x", 1240)), "0.21", "1.00"},
 		{"smallest packet at its last hop", nil, netip.AddrPort{}, hop(1, data(host, client, "12345678")), "0.00", "2.00"},

@@ -17,6 +17,8 @@ func TestReplySizes(t *testing.T) {
 		p    pkt
 		want string // octets sent / octets received
 	}{
+		{"mere header from IPv6", pkt{src: clientA, dst: server6, hop: 1, proto: udpProto}, "2.20"},
+		{"mere header from IPv4", pkt{src: server4, dst: poolIP, hop: 1, proto: udpProto}, "2.40"},
 		{"smallest from IPv6", pkt{src: clientA, dst: server6, hop: 1, proto: udpProto, payload: udpMsg(1500, 53, 0)}, "2.00"},
 		{"large from IPv6", pkt{src: clientA, dst: server6, hop: 1, proto: udpProto, payload: udpMsg(1500, 53, 1200)}, "1.03"},
 		{"smallest from IPv4", pkt{src: server4, dst: poolIP, hop: 1, proto: udpProto, payload: udpMsg(53, port, 0)}, "2.00"},
