@@ -3,6 +3,7 @@
 package driver
 
 import (
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -204,26 +205,39 @@ func (f *Driver) sync() {
 // retarget tells the programs which devices they may send by.
 func (f *Driver) retarget() {
 	gone := f.table.Devices()
+	var slow []string
 	for _, d := range f.attachment.Report() {
 		if d.Hook == fastpath.HookNone || d.Index == f.tunnel.index {
 			continue
 		}
-		if err := f.target(&d); err != nil {
-			f.warnOnce("packets that leave by a device go to the engine: " + err.Error())
-			continue
+		why, err := f.target(&d)
+		if err == nil {
+			gone = slices.DeleteFunc(gone, func(index int) bool { return index == d.Index })
 		}
-		gone = slices.DeleteFunc(gone, func(index int) bool { return index == d.Index })
+		if err = errors.Join(why, err); err != nil {
+			slow = append(slow, err.Error())
+		}
 	}
+	f.warnSlow(strings.Join(slow, "; "))
 	for _, index := range gone {
 		f.table.RemoveDevice(index)
 	}
 }
 
-// target tells the programs of one device.
-func (f *Driver) target(d *fastpath.DeviceReport) error {
+// warnSlow logs why packets that leave by some devices go to the engine, when it changes.
+func (f *Driver) warnSlow(text string) {
+	if f.slow != text && text != "" {
+		f.log.Warn("packets that leave by a device go to the engine: " + text)
+	}
+	f.slow = text
+}
+
+// target tells the programs of one device; slow is why packets that leave by it go to the
+// engine all the same.
+func (f *Driver) target(d *fastpath.DeviceReport) (slow, err error) {
 	mac, veth, err := f.host.Ethernet(d.Index)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	xdp := d.Hook == fastpath.HookXDP
 	if f.attachedAs.Host && f.attachedAs.Mode == fastpath.ModeAuto {
@@ -232,11 +246,10 @@ func (f *Driver) target(d *fastpath.DeviceReport) error {
 			err = Finishes(d.Device, wire)
 		}
 		if err != nil {
-			d.Target = false
-			f.warnOnce("packets that leave by a device go to the engine: " + err.Error())
+			d.Target, slow = false, err
 		}
 	}
-	return f.table.SetDevice(fastpath.Device{
+	return slow, f.table.SetDevice(fastpath.Device{
 		Index: d.Index, MAC: mac, Frames: xdp && d.Target, Packets: !xdp && d.Target, Whole: veth, Partial: veth,
 	})
 }

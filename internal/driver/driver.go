@@ -104,6 +104,7 @@ type Driver struct {
 	unfollow context.CancelFunc
 	warned   string // what was logged last, so that it is logged once
 	skips    string // likewise
+	slow     string // likewise, of devices
 	host     *port.Host
 	steering *fastpath.Attachment // of Role.Steer
 	steered  []string             // its devices as configured

@@ -1,0 +1,45 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
+
+// Devices of which something is to be said are not spoken of again whenever one of them
+// goes down and up.
+func TestDevicesAreToldOnce(t *testing.T) {
+	s := newSpan(t)
+	service, notify := newManager(t)
+	p := startProcess(t, s.relay, notify, "run", "-c", writeFile(t, "[[relay]]\nmode = \"host\"\n[control]\nsocket = \"\"\n"))
+	service.expect(t, "READY=1", p)
+	const told, changed = "packets that leave by a device go to the engine", "the devices of the fast path have changed"
+	p.awaitLog(t, "the fast path is attached")
+	if !strings.Contains(p.log(), told) {
+		t.Fatalf("nothing to tell of:\n%s", p.log())
+	}
+	before := strings.Count(p.log(), told)
+	for n, set := range []func(netlink.Link) error{netlink.LinkSetDown, netlink.LinkSetUp, netlink.LinkSetDown, netlink.LinkSetUp} {
+		s.relay.Do(t, func() error {
+			link, err := netlink.LinkByName("v6")
+			if err != nil {
+				return err
+			}
+			return set(link)
+		})
+		for end := time.Now().Add(testutil.Patience); strings.Count(p.log(), changed) <= n; time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("change %d is not noticed:\n%s", n, p.log())
+			}
+		}
+	}
+	if after := strings.Count(p.log(), told); after != before {
+		t.Errorf("told %d times, then %d:\n%s", before, after, p.log())
+	}
+}
