@@ -70,7 +70,7 @@ func ExamineNAT64(cfg config.NAT64) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(apart(host, cfg.Interface, cfg.Pool6), noBroadcast(host, &cfg), steerable(&cfg, hosts), routesFree(&cfg.Translation, nat64Routes(&cfg, hosts)))
+	return errors.Join(apart(host, cfg.Interface, cfg.Pool6), noBroadcast(host, &cfg), steerable(&cfg, hosts), portsApart(&cfg, hosts), routesFree(&cfg.Translation, nat64Routes(&cfg, hosts)))
 }
 
 // noBroadcast tells of an address in the pool that a connected network keeps for packets to

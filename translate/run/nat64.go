@@ -176,7 +176,7 @@ func (n *NAT64) open() error {
 	if n.own, err = lookOwn(&n.device); err != nil {
 		return err
 	}
-	if err := errors.Join(n.device.apart(n.cfg.Pool6), n.steerable(&n.cfg)); err != nil {
+	if err := errors.Join(n.device.apart(n.cfg.Pool6), n.steerable(&n.cfg), portsApart(&n.cfg, n.hosts)); err != nil {
 		return err
 	}
 	if err := n.openState(); err != nil {
