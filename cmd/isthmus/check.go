@@ -99,10 +99,13 @@ func encode(w io.Writer, value any) error {
 }
 
 func (r *checked) examine(settings *config.Config) {
+	var found []daemon.Finding
 	if r.Running = runs(settings, r.Config); r.Running {
-		return
+		found = daemon.ExamineRunning(settings)
+	} else {
+		found = append(daemon.Examine(settings), daemon.ExamineFastPaths(settings)...)
 	}
-	for _, finding := range append(daemon.Examine(settings), daemon.ExamineFastPaths(settings)...) {
+	for _, finding := range found {
 		switch {
 		case finding.Note:
 			r.Notes = append(r.Notes, finding.Text)
@@ -156,10 +159,12 @@ func (r *checked) print(w io.Writer) error {
 		fmt.Fprintf(w, "note: %s\n", text)
 	}
 	switch {
+	case len(r.Problems) > 0 && r.Running:
+		fmt.Fprintf(w, "%s is well-formed, and an isthmus is running with it or its instances, but it cannot work here\n", r.Config)
 	case len(r.Problems) > 0:
 		fmt.Fprintf(w, "%s is well-formed, but it cannot run here yet\n", r.Config)
 	case r.Running:
-		fmt.Fprintf(w, "%s is good; an isthmus is running with it or its instances, so the machine was not looked at\n", r.Config)
+		fmt.Fprintf(w, "%s is good; an isthmus is running with it or its instances, so what these use was not looked at\n", r.Config)
 	default:
 		fmt.Fprintf(w, "%s is good\n", r.Config)
 	}

@@ -45,16 +45,26 @@ type machine struct {
 	client func(config.Client) error                  // the same for a client
 	siit   func(config.SIIT) error                    // the same for a stateless translator
 	nat64  func(config.NAT64) error                   // the same for a stateful one, and what its pool needs
+
+	passageSIIT  func(config.SIIT) translator.Passage
+	passageNAT64 func(config.NAT64) translator.Passage
 }
 
 // Examine looks whether this machine can run the configuration, and changes
 // nothing. Sockets are bound for a moment to see whether they are free.
-func Examine(c *config.Config) []Finding {
+func Examine(c *config.Config) []Finding { return thisMachine().examine(c) }
+
+// ExamineRunning looks at what of this machine may stand in the way of a configuration that
+// runs already.
+func ExamineRunning(c *config.Config) []Finding { return thisMachine().passages(c) }
+
+func thisMachine() machine {
 	return machine{
 		tun: "/dev/net/tun", proc: "/proc/sys", caps: capabilities, driver: driver, active: run.DeviceOpen,
 		relay: run.ExamineRelay, client: run.ExamineClient,
 		siit: translator.ExamineSIIT, nat64: translator.ExamineNAT64,
-	}.examine(c)
+		passageSIIT: translator.PassageSIIT, passageNAT64: translator.PassageNAT64,
+	}
 }
 
 func (m machine) examine(c *config.Config) []Finding {
@@ -110,6 +120,7 @@ func (m machine) examine(c *config.Config) []Finding {
 	for _, text := range m.translators(c, report) {
 		found = append(found, Finding{Warning: true, Text: text})
 	}
+	found = append(found, m.passages(c)...)
 	report(m.announce(&c.Announce))
 	if at := c.Control; at.Socket != "" {
 		report(control.Usable(at.Socket, at.Group))

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	translator "github.com/isthmus-net/isthmus/translate/run"
 )
 
 // good is a machine on which everything is there, in a folder of the test.
@@ -31,6 +32,9 @@ func good(t *testing.T) machine {
 		client: func(config.Client) error { return nil },
 		siit:   func(config.SIIT) error { return nil },
 		nat64:  func(config.NAT64) error { return nil },
+
+		passageSIIT:  func(config.SIIT) translator.Passage { return translator.Passage{} },
+		passageNAT64: func(config.NAT64) translator.Passage { return translator.Passage{} },
 	}
 	write(t, m.tun, "")
 	m.set(t, "all/disable_ipv6", "0")

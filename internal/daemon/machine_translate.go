@@ -27,24 +27,31 @@ func (m machine) translators(c *config.Config, report func(error)) (warnings []s
 		report(m.device(n.Interface))
 		report(m.nat64(n))
 	}
-	if len(c.SIITs)+len(c.NAT64s) == 0 {
-		return nil
-	}
 	for _, s := range c.SIITs {
 		warnings = append(warnings, advice("siit", s.Name, translator.AdviseSIIT(s))...)
 	}
 	for _, n := range c.NAT64s {
 		warnings = append(warnings, advice("nat64", n.Name, translator.AdviseNAT64(n))...)
 	}
-	for _, name := range []string{"ipv4/conf/all/forwarding", "ipv6/conf/all/forwarding"} {
-		if m.read("net/"+name) == "0" {
-			key := map[bool]string{true: "net.ipv4.ip_forward", false: "net.ipv6.conf.all.forwarding"}[name[:4] == "ipv4"]
-			warnings = append(warnings, fmt.Sprintf("a translator serves other hosts only if this one forwards both families: run sysctl -w %s=1", key))
+	return warnings
+}
+
+// passages looks whether packets pass through this host to and from translators. None of
+// it is taken by those that run.
+func (m machine) passages(c *config.Config) (found []Finding) {
+	add := func(role, name string, p translator.Passage) {
+		for _, text := range advice(role, name, p.Closed) {
+			found = append(found, Finding{Text: text + " (until then it will not work)"})
+		}
+		for _, text := range advice(role, name, p.Narrow) {
+			found = append(found, Finding{Warning: true, Text: text})
 		}
 	}
-	if v := m.read("net/ipv4/conf/all/rp_filter"); v != "0" && v != "" {
-		warnings = append(warnings, fmt.Sprintf(
-			"the kernel drops ICMP errors that a translator sends from an address of this host, because net.ipv4.conf.all.rp_filter is %s: set it to 0 there, and per interface where you want it", v))
+	for _, s := range c.SIITs {
+		add("siit", s.Name, m.passageSIIT(s))
 	}
-	return warnings
+	for _, n := range c.NAT64s {
+		add("nat64", n.Name, m.passageNAT64(n))
+	}
+	return found
 }

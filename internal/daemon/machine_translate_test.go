@@ -5,12 +5,12 @@ package daemon
 import (
 	"errors"
 	"net/netip"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	translator "github.com/isthmus-net/isthmus/translate/run"
 )
 
 // translating has a translator of each kind.
@@ -40,12 +40,12 @@ func TestExamineTranslators(t *testing.T) {
 		{name: "device of another kind", bend: func(m *machine, _ *config.Config) {
 			m.driver = func(name string) (string, bool) { return "veth", name == "siit" }
 		}, want: "the interface siit exists already"},
-		{name: "no forwarding of IPv4", bend: func(m *machine, _ *config.Config) {
-			write(t, filepath.Join(m.proc, "net/ipv4/conf/all/forwarding"), "0\n")
-		}, want: "sysctl -w net.ipv4.ip_forward=1", warning: true},
-		{name: "sources checked", bend: func(m *machine, _ *config.Config) {
-			write(t, filepath.Join(m.proc, "net/ipv4/conf/all/rp_filter"), "1\n")
-		}, want: "net.ipv4.conf.all.rp_filter is 1", warning: true},
+		{name: "nothing passes", bend: func(m *machine, _ *config.Config) {
+			m.passageSIIT = func(config.SIIT) translator.Passage { return translator.Passage{Closed: []string{"no route"}} }
+		}, want: `siit "siit": no route (until then it will not work)`},
+		{name: "not all passes", bend: func(m *machine, _ *config.Config) {
+			m.passageNAT64 = func(config.NAT64) translator.Passage { return translator.Passage{Narrow: []string{"a firewall"}} }
+		}, want: `nat64 "nat64": a firewall`, warning: true},
 		{name: "advice", bend: func(_ *machine, c *config.Config) { c.NAT64s[0].UDPTimeout = time.Second }, want: `nat64 "nat64": The timer of UDP sessions is 1s`, warning: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

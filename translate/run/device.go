@@ -8,9 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/isthmus-net/isthmus/internal/config"
@@ -31,8 +29,8 @@ type device struct {
 	want    []netip.Prefix
 	set     map[netip.Prefix]bool // routes that are set
 	proxies []proxy
-	down    bool // somebody has set the device down
-	forward [2]bool
+	down    bool           // somebody has set the device down
+	here    port.Namespace // open while running
 }
 
 // proxy is an address that this host answers for on a link.
@@ -46,9 +44,12 @@ type proxy struct {
 func (d *device) open(cfg *config.Translation, persistent bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.forward = [2]bool{forwards("ipv4"), forwards("ipv6")}
 	var err error
+	if d.here, err = port.CurrentNamespace(); err != nil {
+		return err
+	}
 	if d.host, err = port.OpenHost(); err != nil {
+		d.here.Close()
 		return err
 	}
 	tun := port.TUNConfig{Name: cfg.Interface, MTU: cfg.MTU, Forwarding: true, Offload: true, Persistent: persistent}
@@ -60,13 +61,6 @@ func (d *device) open(cfg *config.Translation, persistent bool) error {
 		return err
 	}
 	return d.host.SetUp(d.name)
-}
-
-// forwards tells whether this host routes a family, in the network namespace of the
-// calling thread. A kernel that does not say is taken to do it.
-func forwards(family string) bool {
-	text, err := os.ReadFile("/proc/sys/net/" + family + "/conf/all/forwarding")
-	return err != nil || strings.TrimSpace(string(text)) != "0"
 }
 
 // lead leads packets for the prefixes to the device. What is new is set first; on an
@@ -360,19 +354,28 @@ func (d *device) local4() (list []netip.Prefix, err error) {
 	return list, err
 }
 
-// advise warns of what keeps packets from the device.
-func (d *device) advise() {
+// passage has f look at this host, in the device's network namespace.
+func (d *device) passage(f func() Passage) (p Passage) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for i, family := range []string{"ipv4.ip_forward", "ipv6.conf.all.forwarding"} {
-		if !d.forward[i] {
-			d.log.Warn("this host does not forward a family of packets, so the translator serves the host alone: run sysctl -w net." + family + "=1")
-		}
+	if d.host == nil {
+		return p
+	}
+	if err := d.here.Do(func() error { p = f(); return nil }); err != nil {
+		d.log.Warn("it cannot be told whether packets pass through this host", "error", err)
+	}
+	return p
+}
+
+// advise warns of what keeps packets from passing.
+func (p *Passage) advise(log *slog.Logger) {
+	for _, sentence := range p.Closed {
+		log.Warn("nothing is translated: " + sentence)
 	}
 }
 
-// state is the word for a status.
-func (d *device) state() string {
+// state is the word for a status, on a host of which is known what passes.
+func (d *device) state(p *Passage) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
@@ -380,6 +383,8 @@ func (d *device) state() string {
 		return "starting"
 	case d.down:
 		return "device_down"
+	case len(p.Closed) > 0:
+		return "blocked"
 	}
 	return "serving"
 }
@@ -413,6 +418,9 @@ func (d *device) close(leave bool) error {
 	d.mu.Lock()
 	host := d.host
 	d.host = nil
+	if host != nil {
+		d.here.Close()
+	}
 	d.mu.Unlock()
 	var err error
 	if host != nil {

@@ -463,7 +463,8 @@ func (n *NAT64) announce() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.log.Info("serving", "interface", n.device.name, "pool6", n.cfg.Pool6, "pool4", n.cfg.Pool4, "clients", n.cfg.Clients, "workers", len(n.device.tuns))
-	n.device.advise()
+	passage := n.passage()
+	passage.advise(n.log)
 	settings, err := nat64Settings(&n.cfg, n.own, n.hosts)
 	if err != nil {
 		return

@@ -18,9 +18,10 @@ import (
 
 // NAT64Status is the status of a stateful translator.
 type NAT64Status struct {
-	// State is starting, serving, or device_down while somebody has set the device
-	// down.
-	State string `json:"state"`
+	// State is starting, serving, device_down while somebody has set the device down, or
+	// blocked while this host lets no packet pass, for the reasons that Blocked has.
+	State   string   `json:"state"`
+	Blocked []string `json:"blocked,omitempty"`
 	// Interface is the TUN device.
 	Interface string `json:"interface"`
 	// Pool6 and Pool4 are the pools, Clients who may use them.
@@ -63,8 +64,9 @@ func (n *NAT64) Status() any {
 	uses := n.poolUses()
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	passage := n.passage()
 	st := NAT64Status{
-		State: n.device.state(), Interface: n.cfg.Interface, Pool6: slices.Clone(n.cfg.Pool6), Clients: slices.Clone(n.cfg.Clients),
+		State: n.device.state(&passage), Blocked: passage.Closed, Interface: n.cfg.Interface, Pool6: slices.Clone(n.cfg.Pool6), Clients: slices.Clone(n.cfg.Clients),
 		Address4: n.own.v4, Address6: n.own.v6, MaxSessions: n.cfg.MaxSessions, MaxClients: n.cfg.MaxClients,
 		Adopted: n.adopted, Addresses: uses,
 	}

@@ -115,7 +115,7 @@ func (d *device) checkSelf(ctx context.Context, s *selfCheck, prefixes []netip.P
 	d.mu.Lock()
 	routed, name := d.route, d.name
 	d.mu.Unlock()
-	switch state := d.state(); {
+	switch state := d.state(&Passage{}); {
 	case state == "device_down":
 		return fmt.Errorf("the device %s is down: run ip link set %s up", name, name)
 	case state != "serving":

@@ -304,7 +304,8 @@ func (s *SIIT) announce() {
 	defer s.mu.Unlock()
 	mappings := s.mappings(&s.cfg, s.file)
 	s.log.Info("serving", "interface", s.device.name, "pool6", s.cfg.Pool6, "pool4", s.cfg.Pool4, "mappings", len(mappings), "workers", len(s.device.tuns))
-	s.device.advise()
+	passage := s.passage()
+	passage.advise(s.log)
 	if settings, err := s.settings(&s.cfg, mappings); err == nil {
 		hosts, err := s.device.addresses4()
 		if err != nil {

@@ -17,9 +17,10 @@ import (
 
 // SIITStatus is the status of a stateless translator.
 type SIITStatus struct {
-	// State is starting, serving, or device_down while somebody has set the device
-	// down.
-	State string `json:"state"`
+	// State is starting, serving, device_down while somebody has set the device down, or
+	// blocked while this host lets no packet pass, for the reasons that Blocked has.
+	State   string   `json:"state"`
+	Blocked []string `json:"blocked,omitempty"`
 	// Interface is the TUN device.
 	Interface string `json:"interface"`
 	// Pool6 and Pool4 are what is translated beside the mappings.
@@ -41,8 +42,9 @@ type SIITStatus struct {
 func (s *SIIT) Status() any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	passage := s.passage()
 	st := SIITStatus{
-		State: s.device.state(), Interface: s.cfg.Interface, Pool6: slices.Clone(s.cfg.Pool6), Pool4: slices.Clone(s.cfg.Pool4),
+		State: s.device.state(&passage), Blocked: passage.Closed, Interface: s.cfg.Interface, Pool6: slices.Clone(s.cfg.Pool6), Pool4: slices.Clone(s.cfg.Pool4),
 		Mappings: len(s.mappings(&s.cfg, s.file)), Hairpin: s.cfg.Hairpin, Address4: s.own.v4, Address6: s.own.v6,
 	}
 	if s.cfg.Address4.IsValid() {
