@@ -22,6 +22,7 @@ func TestNAT64Steers(t *testing.T) {
 	w.open(t, icmp)
 	host, ping := udp, icmp
 	host.poolPort, ping.poolPort = 53, ownPort+1
+	fleeting := w.ping(t, ownAddr)
 	reply := body(20, 0)
 	options := func(ip []byte) []byte { // two words of no operation
 		ip = append(append(append([]byte{}, ip[:20]...), 1, 1, 1, 1, 1, 1, 1, 1), ip[20:]...)
@@ -37,6 +38,8 @@ func TestNAT64Steers(t *testing.T) {
 		{"TCP", w.packet4(tcp, 40), nil, true},
 		{"UDP", w.packet4(udp, 40), nil, true},
 		{"echo reply", w.packet4(icmp, 40), reply, true},
+		{"echo request to a static identifier", w.packet4(icmp, 40), nil, true},
+		{"reply to a client's ping", w.packet4(fleeting, 40), reply, true},
 		{"UDP with options", w.packet4(udp, 40), options, true},
 		{"UDP without a checksum", w.packet4(udp, 40), put(26, 0, 0), true},
 		{"with one hop left", w.packet4(udp, 40), header(8, 1), true},
@@ -52,7 +55,9 @@ func TestNAT64Steers(t *testing.T) {
 		{"port below", w.packet4(udp, 40), body(22, 19999>>8, 19999&255), false},
 		{"port above", w.packet4(udp, 40), body(22, 30000>>8, 30000&255), false},
 		{"port of the host", w.packet4(host, 40), nil, false},
-		{"ping of the host", w.packet4(icmp, 40), nil, false},
+		{"ping of the host", w.packet4(ping, 40), nil, false},
+		{"ping of the host, by an identifier outside of the range", w.packet4(icmp, 40), body(24, 19999>>8, 19999&255), false},
+		{"ping of the host, by an identifier that a client has for a while", w.packet4(fleeting, 40), nil, false},
 		{"reply to the host", w.packet4(icmp, 40), body(20, 0, 0, 0, 0, 0, 9), false},
 		{"reply to the host, by an identifier of the range", w.packet4(ping, 40), reply, false},
 		{"error about a ping of the host", w.errorTo6(ping, 12, 0, 0, w.sent4(ping, 40)), nil, false},
@@ -133,4 +138,25 @@ func TestNAT64SteersNothingAsleep(t *testing.T) {
 	w.fast.Sleep()
 	own := flow{transport: state.UDP, client: clientAddr, pool: ownAddr, peer: serverAddr, poolPort: ownPort}
 	w.steers(t, w.packet4(own, 40), false)
+}
+
+// ping binds an identifier of a pool address as the ping of a client does.
+func (w *natWorld) ping(t *testing.T, pool netip.Addr) flow {
+	t.Helper()
+	client := netip.MustParseAddr("2001:db8:77::1")
+	prefix := netip.PrefixFrom(client, 64).Masked().Addr().As16()
+	var s state.Subscriber
+	if o := w.table.MakeSubscriber(&prefix, pool.As4(), 8, &s); !o.OK() {
+		t.Fatalf("client: %s", o)
+	}
+	var block state.Block
+	if o := w.table.Lease(&s, state.ICMP, 1, 1, &block); !o.OK() {
+		t.Fatalf("block: %s", o)
+	}
+	var b state.Binding
+	in := state.Inside{Client: client.As16(), Port: clientPort, Transport: state.ICMP}
+	if o := w.table.NewBinding(&s, in, state.Wish{}, 1, &b); !o.OK() {
+		t.Fatalf("binding: %s", o)
+	}
+	return flow{transport: state.ICMP, client: client, pool: pool, peer: serverAddr, poolPort: b.PoolPort}
 }

@@ -83,8 +83,23 @@ NOINLINE u32 is_steered_port(be32 address, u32 transport, be16 port)
 INLINE u32 port_of(u32 transport, be16 port) { return transport < TRANSPORTS ? (transport + 1) << 16 | port : 0; }
 
 /*
+ * Whether the operator has bound an identifier. Requests to that one are for a client (RFC
+ * 6146 section 3.5.3); who pings the host itself may have chosen any other by chance.
+ */
+NOINLINE u32 is_static_query(be32 address, be16 id)
+{
+	if (!is_in_pool4(address, TRANSPORT_ICMP, FROM_BE16(id)))
+		return 0;
+	struct tuple t = tuple4(TRANSPORT_ICMP, address, id, 0, 0);
+	u32 index = search_binding4(&t, hash_binding4(&t)) - 1;
+	struct binding *b = bpf_map_lookup_elem(&bindings, &index); /* none if there is no binding */
+	return b && (READ_ONCE(b->word) & 0xff) == BINDING_STATIC;
+}
+
+/*
  * Which port of an own address an ICMP message at an offset is about: that of an echo reply,
- * or of the packet from there that an error quotes.
+ * of a request to what the operator has bound, or of the packet from there that an error
+ * quotes.
  */
 NOINLINE u32 port_of_icmp(struct __sk_buff *skb, u32 offset, be32 destination)
 {
@@ -94,6 +109,8 @@ NOINLINE u32 port_of_icmp(struct __sk_buff *skb, u32 offset, be32 destination)
 	u8 type = head[0];
 	if (type == ICMP_ECHO_REPLY)
 		return port_of(TRANSPORT_ICMP, head[2]);
+	if (type == ICMP_ECHO)
+		return is_static_query(destination, head[2]) ? port_of(TRANSPORT_ICMP, head[2]) : 0;
 	if (type != ICMP_UNREACHABLE && type != ICMP_TIME_EXCEEDED && type != ICMP_PARAMETER)
 		return 0;
 	struct start inner;
