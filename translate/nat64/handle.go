@@ -84,7 +84,7 @@ func (e *Engine) from6(c *call, ip []byte) Reason {
 		return SourceInPool6
 	case !translate.Forwarded(v.Src):
 		return Reason(translate.ReasonIllegalSource)
-	case r == OwnAddress:
+	case r == OwnAddress, r == Reason(translate.ReasonNonGlobal):
 		return e.refuse6(c, ip, ErrorProhibited, packet.ICMPv6Unreachable, codeProhibited6, r)
 	case r != none:
 		return r

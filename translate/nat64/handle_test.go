@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/translate"
 )
 
@@ -49,8 +50,31 @@ func TestPoliciesOfICMP(t *testing.T) {
 // (RFC 6052 section 3.1).
 func TestWellKnownPrefix(t *testing.T) {
 	wellKnown := func(s *Settings) { s.Translate.Prefixes = []translate.Prefix{prefix6(t, "64:ff9b::/96")} }
-	p := pkt{src: clientA, dst: "64:ff9b::10.1.2.3", proto: udpProto, payload: udpMsg(1500, 53, 4)}
-	engine(t, wellKnown).refused(p, Reason(translate.ReasonNonGlobal))
+	const to = "64:ff9b::10.1.2.3"
+	p := pkt{src: clientA, dst: to, proto: udpProto, payload: udpMsg(1500, 53, 4)}
+	sum := udpMsg(1500, 53, 64)
+	for _, tt := range []struct {
+		name string
+		in   pkt
+		told bool // by ICMPv6, so that nobody waits
+	}{
+		{"a datagram", p, true},
+		{"a connection", pkt{src: clientA, dst: to, proto: tcpProto, payload: tcpMsg(1500, 22, flagSYN, 0)}, true},
+		{"a ping", pkt{src: clientA, dst: to, proto: icmp6Proto, payload: echoMsg(128, 1, 4)}, true},
+		{"a first fragment", pkt{src: clientA, dst: to, proto: udpProto, frag: true, more: true, id: 7, payload: sum[:16]}, true},
+		{"an ICMPv6 error", pkt{src: clientA, dst: to, proto: icmp6Proto, payload: make([]byte, 56)}, false},
+		{"of a stranger", pkt{src: "2001:db8:f::1", dst: to, proto: udpProto, payload: udpMsg(1500, 53, 4)}, false},
+	} {
+		b := engine(t, wellKnown)
+		told := false
+		for _, got := range b.in(tt.in) {
+			p := packet.IPv6(got)
+			told = p.Dst() == netip.MustParseAddr(tt.in.src) && p.NextHeader() == packet.ProtoICMPv6 && p.Payload()[0] == packet.ICMPv6Unreachable && p.Payload()[1] == codeProhibited6
+		}
+		if told != tt.told || b.stats.Dropped[translate.ReasonNonGlobal] != 1 {
+			t.Errorf("%s: told %t, want %t; dropped %v", tt.name, told, tt.told, b.drops())
+		}
+	}
 	b := engine(t, func(s *Settings) { wellKnown(s); s.Translate.NonGlobal = true })
 	if got := b.one(b.in(p)); got[0]>>4 != 4 {
 		t.Errorf("came out %x", got)
