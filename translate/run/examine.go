@@ -134,7 +134,7 @@ func AdviseSIIT(cfg config.SIIT) []string {
 	if err != nil {
 		return nil // told elsewhere
 	}
-	sentences := settings.Translate.Advice()
+	sentences := append(settings.Translate.Advice(), crossed(&cfg, mappings)...)
 	host, err := port.OpenHost()
 	if err != nil {
 		return sentences
