@@ -12,14 +12,26 @@ func (p *pass) mtuTo6(mtu, innerTotal int) int {
 	if mtu == 0 {
 		mtu = p.t.plateauBelow(innerTotal)
 	}
-	mtu += headerGrowth
-	if p.path.MTU6 != 0 {
-		mtu = min(mtu, p.path.MTU6)
+	four, six := p.path.nextHops()
+	return max(maxError6, min(mtu+headerGrowth, six, four+headerGrowth))
+}
+
+// nextHops returns the MTUs of the next hops on either side, as far as they are known.
+func (p *Path) nextHops() (four, six int) {
+	return least(p.MTU4, p.Link4), least(p.MTU6, p.Link6)
+}
+
+// least returns the smaller of two MTUs, of which 0 is not known; if neither is, more than
+// any link takes.
+func least(a, b int) int {
+	const unknown = 1 << 20
+	if a == 0 {
+		a = unknown
 	}
-	if p.path.MTU4 != 0 {
-		mtu = min(mtu, p.path.MTU4+headerGrowth)
+	if b == 0 {
+		b = unknown
 	}
-	return max(maxError6, mtu)
+	return min(a, b)
 }
 
 // plateauBelow returns the largest plateau that is less than total and at least 1280,
@@ -44,12 +56,7 @@ func (p *pass) mtuTo4(mtu uint32, innerHasFragment bool) int {
 	if innerHasFragment {
 		smaller += fragmentHeaderLen
 	}
-	out := int(min(mtu, 1<<20)) - smaller
-	if p.path.MTU4 != 0 {
-		out = min(out, p.path.MTU4)
-	}
-	if p.path.MTU6 != 0 {
-		out = min(out, p.path.MTU6-headerGrowth)
-	}
+	four, six := p.path.nextHops()
+	out := min(int(min(mtu, 1<<20))-smaller, four, six-headerGrowth)
 	return max(smallest4, min(out, 65535))
 }

@@ -14,6 +14,10 @@ type Path struct {
 	// MTU4 and MTU6 are the MTUs of the next hops on either side; 0 is unknown and
 	// never too small.
 	MTU4, MTU6 int
+	// Link4 and Link6 are what the links on either side take at most; 0 is unknown. They
+	// bound what a translated error reports, where MTU4 and MTU6 are not known: whether
+	// packets fit is left to the host then.
+	Link4, Link6 int
 	// IDs identifies IPv4 packets that are made of IPv6 packets without a Fragment
 	// Header, and errors to IPv4 (RFC 7915 section 5.1); without, all have 0.
 	IDs Identifier

@@ -15,7 +15,7 @@ func (e *Engine) send4(c *call, ip []byte, b *translate.Binding, src netip.Addr)
 	turn := e.pool.has(b.Outer.Dst)
 	path := c.path
 	if turn {
-		path.MTU4 = 0 // no IPv4 link is on the way
+		path.MTU4, path.Link4 = 0, 0 // no IPv4 link is on the way
 	}
 	res := e.translator.IPv6Bound(ip, b, path, &c.out.Batch)
 	if res.Verdict != translate.Translated {
@@ -31,7 +31,9 @@ func (e *Engine) send4(c *call, ip []byte, b *translate.Binding, src netip.Addr)
 // send6 translates an IPv4 packet and sends what comes out.
 func (e *Engine) send6(c *call, ip []byte, b *translate.Binding, src netip.Addr) Reason {
 	path := c.path
-	path.HopTaken = c.turned
+	if path.HopTaken = c.turned; c.turned {
+		path.Link4 = 0
+	}
 	res := e.translator.IPv4Bound(ip, b, path, &c.out.Batch)
 	if res.Verdict != translate.Translated {
 		return e.owed(c, res, src)

@@ -294,6 +294,37 @@ func (d *device) own6() (netip.Addr, error) {
 	return best, err
 }
 
+// linkMTUs are the greatest MTUs of the links with IPv4 and with IPv6 addresses: by which of
+// several a packet leaves, the routes say alone.
+func (d *device) linkMTUs() (four, six int, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.host == nil {
+		return 0, 0, nil
+	}
+	list4, err := d.host.IPv4()
+	list6, err6 := d.host.IPv6()
+	for _, a := range list4 {
+		if !a.Prefix.Addr().IsLoopback() {
+			four = max(four, d.mtuOf(a.Link))
+		}
+	}
+	for _, a := range list6 {
+		six = max(six, d.mtuOf(a.Link))
+	}
+	return four, six, errors.Join(err, err6)
+}
+
+// mtuOf is the MTU of another link than the device; 0 if it is down; d.mu is held.
+func (d *device) mtuOf(link string) int {
+	index, up, err := d.host.Link(link)
+	if err != nil || !up || link == d.name {
+		return 0
+	}
+	wire, _ := d.host.WireAt(index)
+	return wire.MTU
+}
+
 // apart refuses prefixes in which this host has an address of its own: the network there
 // would be taken for IPv4.
 func (d *device) apart(prefixes []netip.Prefix) error {

@@ -257,15 +257,15 @@ func (n *NAT64) openState() error {
 	}
 	e.SetClosed(n.closed(&n.cfg))
 	n.events.blocks.Store(n.cfg.BlockLog)
-	n.path = pathOf(&n.cfg)
+	n.path = pathOf(&n.cfg, n.own)
 	n.loop.Engine = e
 	n.engine.Store(e)
 	n.tell(e, &settings, &n.cfg)
 	return nil
 }
 
-func pathOf(cfg *config.NAT64) translate.Path {
-	return translate.Path{MTU4: cfg.IPv4MTU, MTU6: cfg.IPv6MTU}
+func pathOf(cfg *config.NAT64, at own) translate.Path {
+	return translate.Path{MTU4: cfg.IPv4MTU, MTU6: cfg.IPv6MTU, Link4: at.mtu4, Link6: at.mtu6}
 }
 
 func staticsOf(cfg *config.NAT64) []nat64.Static {
@@ -355,10 +355,13 @@ func (n *NAT64) changed(c port.Change) {
 	if n.device.concerns(c) {
 		n.device.follow()
 	}
-	if c.Kind != port.AddressChanged && c.Kind != port.Overrun && !(c.Local && c.Family == 4) {
+	addresses := c.Kind == port.AddressChanged || c.Kind == port.Overrun || c.Local && c.Family == 4
+	if !addresses && c.Kind != port.LinkChanged {
 		return
 	}
-	n.device.addressesChanged()
+	if addresses {
+		n.device.addressesChanged()
+	}
 	if err := n.look(); err != nil {
 		n.log.Warn("the host's addresses changed but cannot be used; the old ones stay in use", "error", err)
 	}
@@ -383,10 +386,13 @@ func (n *NAT64) look() error {
 	if err != nil {
 		return err
 	}
+	before := n.own
+	n.own = at
 	if err := n.reconfigure(settings, &n.cfg); err != nil {
+		n.own = before
 		return err
 	}
-	n.own, n.hosts = at, hosts
+	n.hosts = hosts
 	return nil
 }
 
@@ -405,7 +411,7 @@ func (n *NAT64) reconfigure(s nat64.Settings, cfg *config.NAT64) error {
 		if err = e.Reconfigure(s); err == nil {
 			e.SetClosed(n.closed(cfg))
 			n.tell(e, &s, cfg)
-			n.path = pathOf(cfg)
+			n.path = pathOf(cfg, n.own)
 			n.events.blocks.Store(cfg.BlockLog)
 		}
 	})

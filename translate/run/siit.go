@@ -109,7 +109,7 @@ func (s *SIIT) settings(cfg *config.SIIT, mappings []translate.Mapping) (siit.Se
 	case config.HairpinOff:
 		t.Hairpin = translate.HairpinOff
 	}
-	settings := siit.Settings{Translate: t, MTU4: cfg.IPv4MTU, MTU6: cfg.IPv6MTU, Pool4: cfg.Pool4, ErrorRate: cfg.ICMPRate}
+	settings := siit.Settings{Translate: t, MTU4: cfg.IPv4MTU, MTU6: cfg.IPv6MTU, Link4: s.own.mtu4, Link6: s.own.mtu6, Pool4: cfg.Pool4, ErrorRate: cfg.ICMPRate}
 	for _, class := range cfg.ICMPErrorsOff {
 		settings.Silent[siitClasses[class]] = true
 	}
@@ -250,10 +250,12 @@ func (s *SIIT) follow(ctx context.Context, changes <-chan port.Change) error {
 		if s.device.concerns(c) {
 			s.device.follow()
 		}
-		if c.Kind != port.AddressChanged && c.Kind != port.Overrun {
+		if c.Kind != port.AddressChanged && c.Kind != port.LinkChanged && c.Kind != port.Overrun {
 			continue
 		}
-		s.device.addressesChanged()
+		if c.Kind != port.LinkChanged {
+			s.device.addressesChanged()
+		}
 		if err := s.look(); err != nil {
 			s.log.Warn("the host's addresses changed but cannot be used; the old ones stay in use", "error", err)
 		}
@@ -295,7 +297,8 @@ func (s *SIIT) look() error {
 func lookOwn(d *device) (own, error) {
 	v4, err := d.own4()
 	v6, err6 := d.own6()
-	return own{v4, v6}, errors.Join(err, err6)
+	mtu4, mtu6, errMTU := d.linkMTUs()
+	return own{v4, v6, mtu4, mtu6}, errors.Join(err, err6, errMTU)
 }
 
 // announce logs how the translator serves, once.

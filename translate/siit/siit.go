@@ -27,6 +27,8 @@ type Settings struct {
 	// MTU4 and MTU6 are the sizes that the networks on either side take, in bytes; 0
 	// leaves the check to the host's routes.
 	MTU4, MTU6 int
+	// Link4 and Link6 are what the links of this host take at most; see [translate.Path].
+	Link4, Link6 int
 	// Pool4 are IPv4 addresses that the host leads to the translator, beside those of
 	// the mappings.
 	Pool4 []netip.Prefix
@@ -127,7 +129,7 @@ func (s *Stats) EachDropped(f func(reason string, n uint64)) {
 // Handle translates a packet of either family. What comes out is for the host's stack. The
 // hop limit of the packet may be changed.
 func (e *Engine) Handle(ip []byte, now time.Time, out *packet.Batch) {
-	path := translate.Path{MTU4: e.settings.MTU4, MTU6: e.settings.MTU6, IDs: e.ids, Random: uint32(e.random.Uint64())}
+	path := translate.Path{MTU4: e.settings.MTU4, MTU6: e.settings.MTU6, Link4: e.settings.Link4, Link6: e.settings.Link6, IDs: e.ids, Random: uint32(e.random.Uint64())}
 	before := len(out.IP)
 	var r translate.Result
 	from6 := len(ip) > 0 && ip[0]>>4 == 6

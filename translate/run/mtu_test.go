@@ -1,0 +1,139 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/translate"
+)
+
+// TestLinksBoundErrors: without a word of the operator's, no translated error reports more
+// than the links of the gateway take (RFC 7915 sections 4.2 and 5.2), also when these change.
+func TestLinksBoundErrors(t *testing.T) {
+	four6 := netip.MustParseAddr("2001:db8:64::c000:202")
+	mapped := netip.MustParseAddr("192.0.2.96")
+	mapping, err := translate.ParseMapping(mapped.String(), sixAddr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		make func() (role.Instance, error)
+		six4 func(w *world) netip.AddrPort // six, as four sees it
+	}{
+		{"nat64", func() (role.Instance, error) { return NewNAT64(nat64Config(t), slog.New(slog.DiscardHandler)) },
+			func(w *world) netip.AddrPort { return newFlow(t, w, 7000).pool }},
+		{"siit", func() (role.Instance, error) {
+			c := config.DefaultSIIT()
+			c.Pool6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")}
+			c.EAM = append(c.EAM, mapping)
+			c.FastPath, c.Workers = config.FastPathOff, 1
+			return NewSIIT(c, slog.New(slog.DiscardHandler))
+		}, func(*world) netip.AddrPort { return netip.AddrPortFrom(mapped, 7000) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			i, err := tt.make()
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.start(t, i)
+			at := tt.six4(w)
+			var conn4, conn6 *icmp.PacketConn
+			w.four.Do(t, func() (err error) { conn4, err = icmp.ListenPacket("ip4:icmp", fourAddr.String()); return err })
+			w.six.Do(t, func() (err error) { conn6, err = icmp.ListenPacket("ip6:ipv6-icmp", sixAddr.String()); return err })
+			defer conn4.Close()
+			defer conn6.Close()
+			needed := func(mtu int) int {
+				sent := quote4(at, netip.AddrPortFrom(fourAddr, 7000))
+				return report(t, conn4, at.Addr(), icmp.Message{Type: ipv4.ICMPTypeDestinationUnreachable, Code: 4, Body: &icmp.RawBody{Data: append([]byte{0, 0, byte(mtu >> 8), byte(mtu)}, sent...)}},
+					conn6, 58, ipv6.ICMPTypePacketTooBig)
+			}
+			tooBig := func(mtu int) int {
+				sent := quote6(netip.AddrPortFrom(four6, 7000), netip.AddrPortFrom(sixAddr, 7000))
+				return report(t, conn6, four6, icmp.Message{Type: ipv6.ICMPTypePacketTooBig, Body: &icmp.PacketTooBig{MTU: mtu, Data: sent}},
+					conn4, 1, ipv4.ICMPTypeDestinationUnreachable)
+			}
+			for _, one := range []struct{ what, got, want int }{
+				{1496, needed(1496), 1500}, {1400, needed(1400), 1420}, {1520, tooBig(1520), 1480}, {1400, tooBig(1400), 1380},
+			} {
+				if one.got != one.want {
+					t.Errorf("%d became %d, want %d", one.what, one.got, one.want)
+				}
+			}
+			w.gateway.Do(t, func() error {
+				l, err := netlink.LinkByName("v6")
+				return errors.Join(err, netlink.LinkSetMTU(l, 1400))
+			})
+			for deadline := time.Now().Add(patience); needed(1496) != 1400; {
+				if time.Now().After(deadline) {
+					t.Fatal("the new MTU of a link is not known")
+				}
+			}
+		})
+	}
+}
+
+// quote4 and quote6 are the start of a UDP packet.
+func quote4(from, to netip.AddrPort) []byte {
+	src, dst := from.Addr().As4(), to.Addr().As4()
+	b := append([]byte{0x45, 0, 0x05, 0xdc, 0, 1, 0x40, 0, 60, 17, 0, 0}, append(src[:], dst[:]...)...)
+	sum := uint32(0)
+	for i := 0; i < 20; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	sum = sum&0xffff + sum>>16
+	binary.BigEndian.PutUint16(b[10:], ^uint16(sum&0xffff+sum>>16))
+	return append(b, udpStart(from, to, 1480)...)
+}
+
+func quote6(from, to netip.AddrPort) []byte {
+	src, dst := from.Addr().As16(), to.Addr().As16()
+	b := append([]byte{0x60, 0, 0, 0, 0x05, 0xb4, 17, 60}, append(src[:], dst[:]...)...)
+	return append(b, udpStart(from, to, 1460)...)
+}
+
+func udpStart(from, to netip.AddrPort, length uint16) []byte {
+	b := binary.BigEndian.AppendUint16(nil, from.Port())
+	b = binary.BigEndian.AppendUint16(b, to.Port())
+	b = binary.BigEndian.AppendUint16(b, length)
+	return append(b, 1, 2)
+}
+
+// report sends an error and returns the MTU of that which it becomes.
+func report(t *testing.T, from *icmp.PacketConn, to netip.Addr, m icmp.Message, at *icmp.PacketConn, proto int, want icmp.Type) int {
+	t.Helper()
+	raw, err := m.Marshal(nil) // the kernel makes the checksum of ICMPv6
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := from.WriteTo(raw, &net.IPAddr{IP: to.AsSlice()}); err != nil {
+		t.Fatal(err)
+	}
+	if err := at.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	for buf := make([]byte, 2048); ; {
+		n, _, err := at.ReadFrom(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := icmp.ParseMessage(proto, buf[:n]); err == nil && got.Type == want {
+			return int(binary.BigEndian.Uint16(buf[6:])) // the last two octets of either family's field
+		}
+	}
+}
