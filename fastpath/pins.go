@@ -20,6 +20,9 @@ const (
 	pinsMode    = 0o700
 )
 
+// freshNote ends the name of a note that is about to replace another.
+const freshNote = "~"
+
 // Pins is an instance's folder in a BPF file system, where maps and links outlive
 // the process. One process at a time holds it. The folder carries the cookie of
 // the network namespace in its name, since the same instance may run in several.
@@ -116,18 +119,27 @@ func (p *Pins) Note(name string) string {
 }
 
 // SetNote leaves a short text in the folder for a successor, such as the version
-// of a layout. A BPF file system holds no plain files, so notes are symbolic
-// links that lead nowhere.
+// of a layout; empty: none. A BPF file system holds no plain files, so notes are
+// symbolic links that lead nowhere. Whoever is killed meanwhile leaves the note of
+// before or the new one.
 func (p *Pins) SetNote(name, text string) error {
 	path := p.Path(name)
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("cannot replace the note %s: %w", path, err)
-	}
-	if text == "" {
+	if p.Note(name) == text {
 		return nil
 	}
-	if err := os.Symlink(text, path); err != nil {
+	if text == "" {
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("cannot remove the note %s: %w", path, err)
+		}
+		return nil
+	}
+	fresh := path + freshNote
+	_ = os.Remove(fresh) // of one who was killed here
+	if err := os.Symlink(text, fresh); err != nil {
 		return fmt.Errorf("cannot leave the note %s: %w", path, err)
+	}
+	if err := os.Rename(fresh, path); err != nil {
+		return fmt.Errorf("cannot replace the note %s: %w", path, err)
 	}
 	return nil
 }
@@ -140,7 +152,7 @@ func (p *Pins) Names() ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if !e.IsDir() {
+		if !e.IsDir() && !strings.HasSuffix(e.Name(), freshNote) {
 			names = append(names, e.Name())
 		}
 	}

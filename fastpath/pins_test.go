@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -155,6 +156,56 @@ func TestPinsOutliveTheProcess(t *testing.T) {
 	}
 	if _, err := os.Stat(p.Dir()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the folder is still there: %v", err)
+	}
+}
+
+// TestNoteIsAlwaysThere replaces a note beside one who reads it: who is killed at any moment
+// leaves the one or the other. What does not change is not written.
+func TestNoteIsAlwaysThere(t *testing.T) {
+	p, err := OpenPinsAt(mountBPFFS(t), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if err := p.SetNote("pool6", "0"); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Lstat(p.Path("pool6"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.SetNote("pool6", "0"); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.Lstat(p.Path("pool6")); err != nil || !os.SameFile(before, after) {
+		t.Errorf("an unchanged note was written again: %v", err)
+	}
+	done := make(chan error)
+	go func() {
+		for i := range 5000 {
+			if err := p.SetNote("pool6", strconv.Itoa(i%2)); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for running, missed := true, false; running; {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			running = false
+		default:
+			if p.Note("pool6") == "" && !missed {
+				t.Error("there was a moment without a note")
+				missed = true
+			}
+		}
+	}
+	if names, err := p.Names(); err != nil || !slices.Equal(names, []string{"pool6"}) {
+		t.Errorf("the names are %v, %v", names, err)
 	}
 }
 

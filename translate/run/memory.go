@@ -28,14 +28,18 @@ type memory struct {
 	// note and setNote keep a text beside the state; nil without a successor.
 	note    func() string
 	setNote func(string) error
-	// from is the file that the content came from, if any; of another version or with
-	// other sizes, it is replaced, which other tells.
-	from  string
-	other bool
+	// used tells that a process before this one had the memory. What it left of another
+	// version or with other sizes is replaced, which other tells.
+	used, other bool
 }
 
-// noteSize is the room for the note in a file.
-const noteSize = 4096
+// noteSize is the room for the note in a file: for two, and a byte that says which of
+// them is in force, so that one is replaced at once.
+const (
+	noteSize  = 4096
+	noteRoom  = noteSize/2 - 1
+	noteInUse = noteSize - 1
+)
 
 // fileMemory maps a file that outlives the process. It is locked, so that one process
 // at a time uses it.
@@ -58,9 +62,9 @@ func mapFile(file *os.File, z state.Sizes) (*memory, error) {
 	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil, fmt.Errorf("the state in %s is in use by another process: stop that, or set another state_file", file.Name())
 	}
-	size, other := memoryBytes(z)+noteSize, false
+	size, used, other := memoryBytes(z)+noteSize, true, false
 	if info, err := file.Stat(); err != nil || info.Size() != int64(size) {
-		other = err == nil && info.Size() > 0
+		used, other = false, err == nil && info.Size() > 0
 		// Of another size, it is of another shape.
 		if err := errors.Join(err, file.Truncate(0), file.Truncate(int64(size))); err != nil {
 			return nil, fmt.Errorf("no room for the state in %s: %w", file.Name(), err)
@@ -74,32 +78,51 @@ func mapFile(file *os.File, z state.Sizes) (*memory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot map %s: %w", file.Name(), err)
 	}
-	text := whole[:noteSize]
-	m := &memory{slabs: divide(whole[noteSize:], z), file: file, from: file.Name(), other: other, free: func() error {
+	m := &memory{slabs: divide(whole[noteSize:], z), file: file, used: used, other: other, free: func() error {
 		return errors.Join(unix.Munmap(whole), file.Close())
 	}}
-	m.note = func() string { return unix.ByteSliceToString(text) }
-	m.setNote = func(s string) error {
-		clear(text)
-		copy(text[:noteSize-1], s)
+	m.note = func() string { return noteIn(whole[:noteSize]) }
+	m.setNote = func(s string) error { return setNoteIn(whole[:noteSize], s) }
+	return m, nil
+}
+
+// noteIn reads the note of a file.
+func noteIn(b []byte) string {
+	at := int(b[noteInUse]&1) * noteSize / 2
+	return unix.ByteSliceToString(b[at : at+noteRoom])
+}
+
+// setNoteIn replaces it: whoever is killed meanwhile leaves the note of before or the new
+// one.
+func setNoteIn(b []byte, s string) error {
+	if len(s) >= noteRoom {
+		return fmt.Errorf("the note has %d octets, and there is room for %d", len(s), noteRoom-1)
+	}
+	if noteIn(b) == s {
 		return nil
 	}
-	return m, nil
+	next := b[noteInUse]&1 ^ 1
+	at := int(next) * noteSize / 2
+	text := b[at : at+noteRoom]
+	clear(text)
+	copy(text, s)
+	b[noteInUse] = next
+	return nil
 }
 
 // drop gives the file back and ends it: its content lies elsewhere.
 func (m *memory) drop() error { return errors.Join(os.Remove(m.file.Name()), m.free()) }
 
-// copyTo copies the state into other memory of the same sizes.
+// copyTo copies the state into other memory of the same sizes. The note goes first: sessions
+// without it would answer from wrong addresses.
 func (m *memory) copyTo(other *memory) error {
-	for name, slab := range m.slabs {
-		copy(other.slabs[name], slab)
+	if m.note != nil && other.setNote != nil {
+		if err := other.setNote(m.note()); err != nil {
+			return err
+		}
 	}
-	other.from, other.other = m.from, m.other
-	if m.note == nil || other.setNote == nil {
-		return nil
-	}
-	return other.setNote(m.note())
+	m.slabs.CopyTo(other.slabs)
+	return nil
 }
 
 // ownMemory is memory of this process alone.
@@ -130,19 +153,20 @@ func divide(whole []byte, z state.Sizes) state.Memory {
 	return m
 }
 
-// openTable lays the state over memory. What is of another shape is cleared; adopted
-// tells that sessions of an earlier process go on.
+// openTable lays the state over memory. What is of another shape, or not whole, is cleared;
+// adopted tells that sessions of an earlier process go on.
 func openTable(z state.Sizes, m *memory) (t *state.Table, adopted bool, err error) {
 	var seed [state.Seeds]uint64
 	if err := binary.Read(rand.Reader, binary.NativeEndian, &seed); err != nil {
 		return nil, false, fmt.Errorf("no random seed for the state: %w", err)
 	}
+	if m.used && !m.slabs.Holds() {
+		m.slabs.Clear() // of one who was killed while he filled it
+	}
 	t, adopted, err = state.Open(z, m.slabs, seed)
-	if errors.Is(err, state.ErrOther) && m.from != "" {
+	if errors.Is(err, state.ErrOther) {
 		m.other = true
-		for _, slab := range m.slabs {
-			clear(slab)
-		}
+		m.slabs.Clear()
 		t, adopted, err = state.Open(z, m.slabs, seed)
 	}
 	return t, adopted, err

@@ -240,7 +240,7 @@ func (n *NAT64) openState() error {
 		return err
 	}
 	if n.memory.other {
-		n.log.Warn("the file of kept sessions is of another version, has other sizes or is damaged: it is replaced, and its sessions end", "file", n.memory.from)
+		n.log.Warn("what was kept of sessions is of another version, has other sizes or is damaged: it is replaced, and its sessions end")
 	}
 	e, err := n.newEngine(settings, table, adopted)
 	if err != nil {

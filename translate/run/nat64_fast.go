@@ -88,7 +88,7 @@ const numbering = "pool6"
 
 // memory is that of the programs' tables, for the engine.
 func (f *fast) memory() *memory {
-	m := &memory{slabs: f.table.Memory(), free: func() error { return nil }}
+	m := &memory{slabs: f.table.Memory(), used: f.table.Adopted(), free: func() error { return nil }}
 	if f.pins == nil { // the state may come from a file, and go there at the end
 		var text string
 		m.note = func() string { return text }

@@ -37,12 +37,17 @@ func (n *NAT64) takeMemory(z state.Sizes) (*memory, error) {
 	if kept == nil {
 		return m, nil
 	}
-	// What a process without these tables has left goes on in them.
-	var err error
-	if !n.fast.table.Adopted() {
-		err = kept.copyTo(m)
+	// What a process without these tables has left goes on in them, unless they hold
+	// something newer.
+	if !m.slabs.Holds() {
+		m.other = kept.other
+		if kept.slabs.Holds() {
+			if err := kept.copyTo(m); err != nil {
+				n.log.Warn("sessions of an earlier process end: they cannot be moved into the fast path", "error", err)
+			}
+		}
 	}
-	return m, errors.Join(err, kept.drop())
+	return m, kept.drop()
 }
 
 // stateFile is where the state is kept over a restart.
@@ -75,6 +80,9 @@ func (n *NAT64) newEngine(settings nat64.Settings, table *state.Table, adopted b
 			first.Translate.Prefixes = list
 		} else {
 			// Sessions without the numbers would answer from wrong addresses.
+			if count := table.Counts().Sessions; count > 0 {
+				n.log.Warn("sessions of an earlier process end: the note of their prefixes is lost", "sessions", count)
+			}
 			table.WalkSessions(0, table.Sizes().Sessions, func(s *state.Session) { table.End(s) })
 		}
 	}

@@ -21,6 +21,34 @@ func HeapMemory(z Sizes) Memory {
 	return m
 }
 
+// Holds tells whether a state was opened in the memory, or copied there as a whole.
+func (m Memory) Holds() bool { return atomic.LoadUint32(&m.head().version) != 0 }
+
+func (m Memory) head() *head { return (*head)(unsafe.Pointer(&m[SlabHead][0])) }
+
+// CopyTo copies a state into memory of the same sizes that nobody else uses. The version
+// comes last: whoever is killed meanwhile leaves memory that holds none.
+func (m Memory) CopyTo(other Memory) {
+	to, from := other.head(), *m.head()
+	atomic.StoreUint32(&to.version, 0)
+	for name, slab := range m {
+		if name != SlabHead {
+			copy(other[name], slab)
+		}
+	}
+	version := from.version
+	from.version = 0
+	*to = from
+	atomic.StoreUint32(&to.version, version)
+}
+
+// Clear makes the memory fresh.
+func (m Memory) Clear() {
+	for _, slab := range m {
+		clear(slab)
+	}
+}
+
 // Bytes is how much memory [Divide] needs.
 func (z Sizes) Bytes() (n int) {
 	for _, slab := range z.Slabs() {
@@ -109,7 +137,7 @@ func (m Memory) check(z Sizes) error {
 func overlay(z Sizes, m Memory) *Table {
 	t := &Table{
 		sizes:       z,
-		head:        (*head)(unsafe.Pointer(&m[SlabHead][0])),
+		head:        m.head(),
 		sessions:    records[session](m[SlabSessions], z.Sessions),
 		bindings:    records[binding](m[SlabBindings], z.Sessions),
 		subscribers: records[subscriber](m[SlabSubscribers], z.Subscribers),

@@ -1,0 +1,94 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/translate/nat64/state"
+)
+
+// TestNAT64KilledWhileStarting has a process killed between making its tables and moving the
+// file of sessions into them: the next one moves it.
+func TestNAT64KilledWhileStarting(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		killed func(t *testing.T, kept *memory, tables state.Memory) // nil: before it began
+	}{
+		{"before anything is copied", nil},
+		{"while it is copied", func(t *testing.T, kept *memory, tables state.Memory) {
+			for name, slab := range tables {
+				if name != state.SlabHead {
+					copy(slab[:len(slab)/2], kept.slabs[name])
+				}
+			}
+		}},
+		{"before the file is dropped", func(t *testing.T, kept *memory, tables state.Memory) { kept.slabs.CopyTo(tables) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w, c := newWorld(t), nat64Config(t)
+			c.FastPath, c.Name = config.FastPathTC, "nat64.killed"
+			startNAT64(t, w, c).attached(t, c.FastPath)
+			f := newFlow(t, w, 7000)
+			if err := w.stop(); err != nil {
+				t.Fatal(err)
+			}
+			w.gateway.Do(t, func() error {
+				pins, err := fastpath.OpenPins(driver.PinName(c.Name))
+				if err != nil {
+					return err
+				}
+				z := nat64Sizes(&c)
+				table, err := fastpath.LoadNAT64(fastpath.NAT64Config{Name: c.Name, Sizes: z, Pins: pins})
+				if err != nil {
+					return err
+				}
+				if tt.killed != nil {
+					kept, err := fileMemory(c.StateFile, z)
+					if err != nil {
+						return err
+					}
+					err = pins.SetNote(numbering, kept.note())
+					tt.killed(t, kept, table.Memory())
+					if err := errors.Join(err, kept.free()); err != nil {
+						return err
+					}
+				}
+				return errors.Join(table.Close(), pins.Close())
+			})
+			if n := startNAT64(t, w, c); n.adopted != 1 {
+				t.Errorf("%d sessions taken over, want 1", n.adopted)
+			}
+			f.four.send(t, f.pool, "back")
+			f.six.wants(t, "back", 63)
+			f.passes(t)
+		})
+	}
+}
+
+// TestNoteInFile replaces the note of a file so that at each moment one of the two is whole.
+func TestNoteInFile(t *testing.T) {
+	b := make([]byte, noteSize)
+	copy(b, "64:ff9b::/96") // as it was before there were two places
+	if got := noteIn(b); got != "64:ff9b::/96" {
+		t.Errorf("an old note is %q", got)
+	}
+	for _, text := range []string{"2001:db8::/96", "2001:db8:1::/96 2001:db8:2::/96", ""} {
+		before := append([]byte{}, b...)
+		if err := setNoteIn(b, text); err != nil || noteIn(b) != text {
+			t.Errorf("the note is %q after %v, want %q", noteIn(b), err, text)
+		}
+		written := append([]byte{}, b...)
+		written[noteInUse] = before[noteInUse] // killed just before
+		if noteIn(written) != noteIn(before) {
+			t.Errorf("who is killed leaves %q, want %q", noteIn(written), noteIn(before))
+		}
+	}
+	if err := setNoteIn(b, string(make([]byte, noteRoom))); err == nil {
+		t.Error("a note that does not fit was taken")
+	}
+}
