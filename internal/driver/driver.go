@@ -247,6 +247,10 @@ func (f *Driver) Loaded() bool {
 // Keeps tells whether the fast path outlives the process.
 func (f *Driver) Keeps() bool { return f.kept }
 
+// Inherited tells whether the fast path is that of a process before this one, and is kept.
+// As long as this one does not serve, its end is no reason to take it away.
+func (f *Driver) Inherited() bool { return f.kept && f.table != nil && f.table.Adopted() }
+
 // Tunnel is the interface index of the instance's own device, after Use.
 func (f *Driver) Tunnel() int { return f.tunnel.index }
 

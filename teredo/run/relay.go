@@ -110,7 +110,11 @@ func (r *Relay) Ready() <-chan struct{} { return r.ready }
 // Run implements [role.Instance]. It opens the ports in the network namespace of
 // the calling thread.
 func (r *Relay) Run(ctx context.Context) (err error) {
-	defer func() { err = errors.Join(err, r.close(r.leaves(ctx))) }()
+	serves := false
+	defer func() {
+		failed := err != nil && !serves
+		err = errors.Join(err, r.close(r.leaves(ctx) || failed && r.fast.Inherited()))
+	}()
 	r.fast.open()
 	if err := r.open(); err != nil {
 		return err
@@ -134,6 +138,7 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	defer context.AfterFunc(ctx, func() { r.endPorts(ctx) })()
 	r.fast.Start(ctx)
 	r.announce()
+	serves = true
 	close(r.ready)
 	r.fast.Run(ctx)
 	return group.Wait()
@@ -376,8 +381,10 @@ func (r *Relay) close(leave bool) error {
 	host := r.host
 	r.host = nil
 	r.mu.Unlock()
-	if leave && host != nil {
-		host.Abandon()
+	if leave {
+		if host != nil {
+			host.Abandon()
+		}
 		r.closePorts(true)
 		return errors.Join(r.giveMemory(), r.fast.Leave())
 	}

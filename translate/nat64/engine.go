@@ -19,7 +19,7 @@ import (
 // state may be read, and added to by a fast path, meanwhile.
 type Engine struct {
 	settings   Settings
-	lifetimes  [state.Transports][state.Statuses]uint32
+	lifetimes  lifetimes
 	translator *translate.Translator
 	table      *state.Table
 	epoch      time.Time
@@ -52,10 +52,18 @@ type Waiting interface {
 	Done(peer netip.AddrPort)
 }
 
-// New makes an engine over a table, which may hold the state of an earlier one. epoch
-// is the instant at which the clock of the session's stamps was zero, and random is
+// New makes an engine over a table, whose state is none of an earlier one's: see [Resume].
+// epoch is the instant at which the clock of the session's stamps was zero, and random is
 // where the seeds come from.
 func New(s Settings, table *state.Table, epoch time.Time, random io.Reader) (*Engine, error) {
+	e, err := newEngine(table, epoch, random)
+	if err != nil {
+		return nil, err
+	}
+	return e, e.start(s, random)
+}
+
+func newEngine(table *state.Table, epoch time.Time, random io.Reader) (*Engine, error) {
 	if table == nil {
 		return nil, errors.New("a NAT64 needs a table for its state")
 	}
@@ -67,14 +75,10 @@ func New(s Settings, table *state.Table, epoch time.Time, random io.Reader) (*En
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{
+	return &Engine{
 		table: table, epoch: epoch,
 		random: rand.New(rand.NewChaCha8(seed)), ids: ids.Next,
-	}
-	if err := e.start(s, random); err != nil {
-		return nil, err
-	}
-	return e, nil
+	}, nil
 }
 
 // SetWaiting names who is told of stored SYNs.
@@ -86,9 +90,12 @@ func (e *Engine) SetIDs(ids ipid.IDs) { e.ids = ids.Next }
 // Stats returns the counters.
 func (e *Engine) Stats() Stats { return e.stats }
 
+// lifetimes are those of sessions, as [Settings.Lifetimes] returns them.
+type lifetimes = [state.Transports][state.Statuses]uint32
+
 // Lifetimes returns how long sessions live without a packet, in units of a stamp, by
 // transport and state; for states that are none, 0.
-func (s *Settings) Lifetimes() (units [state.Transports][state.Statuses]uint32) {
+func (s *Settings) Lifetimes() (units lifetimes) {
 	t := &s.Timers
 	units[state.UDP][state.Opened] = state.Units(t.UDP)
 	units[state.ICMP][state.Opened] = state.Units(t.ICMP)

@@ -47,6 +47,8 @@ type bench struct {
 	now  time.Time
 	out  Out
 	path translate.Path
+
+	memory state.Memory // of its table, if another may have it later
 }
 
 func prefix6(t testing.TB, s string) translate.Prefix {

@@ -4,6 +4,7 @@ package nat64
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
@@ -36,13 +37,18 @@ func (e *Engine) live(at uint32, s *state.Session) bool {
 
 // lifetime returns a session's, in units of a stamp.
 func (e *Engine) lifetime(s *state.Session) uint32 {
+	return lifetimeOf(&e.lifetimes, e.settings.Timers.Expected, s)
+}
+
+// lifetimeOf is lifetime by the given timers.
+func lifetimeOf(lifetimes *lifetimes, expected time.Duration, s *state.Session) uint32 {
 	if s.Word.Flags()&state.Expected != 0 {
-		return state.Units(e.settings.Timers.Expected)
+		return state.Units(expected)
 	}
 	if s.Transport >= state.Transports || s.Word.Status() >= state.Statuses {
 		return 0
 	}
-	return e.lifetimes[s.Transport][s.Word.Status()]
+	return lifetimes[s.Transport][s.Word.Status()]
 }
 
 // make6 makes the session of an IPv6 packet, and its binding if there is none.

@@ -87,7 +87,11 @@ func (n *NAT64) Ready() <-chan struct{} { return n.ready }
 // Run implements [role.Instance]. It opens the device in the network namespace of the
 // calling thread.
 func (n *NAT64) Run(ctx context.Context) (err error) {
-	defer func() { err = errors.Join(err, n.close(n.leaves(ctx))) }()
+	serves := false
+	defer func() {
+		failed := err != nil && !serves
+		err = errors.Join(err, n.close(n.leaves(ctx) || failed && n.fast.Inherited()))
+	}()
 	if err := n.openFast(); err != nil {
 		return err
 	}
@@ -128,6 +132,7 @@ func (n *NAT64) Run(ctx context.Context) (err error) {
 	})()
 	n.fast.Start(ctx)
 	n.announce()
+	serves = true
 	close(n.ready)
 	n.fast.Run(ctx)
 	return group.Wait()

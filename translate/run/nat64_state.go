@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -71,22 +72,13 @@ func (n *NAT64) saveState() error {
 	return errors.Join(n.memory.copyTo(m), m.free())
 }
 
-// newEngine makes the engine. Sessions that are taken over have the numbers of the
-// prefixes of pool6 that the process before this one gave.
-func (n *NAT64) newEngine(settings nat64.Settings, table *state.Table, adopted bool) (*nat64.Engine, error) {
-	first := settings
-	if adopted && n.memory.note != nil {
-		if list := parsePrefixes(n.memory.note()); len(list) > 0 {
-			first.Translate.Prefixes = list
-		} else {
-			// Sessions without the numbers would answer from wrong addresses.
-			if count := table.Counts().Sessions; count > 0 {
-				n.log.Warn("sessions of an earlier process end: the note of their prefixes is lost", "sessions", count)
-			}
-			table.WalkSessions(0, table.Sizes().Sessions, func(s *state.Session) { table.End(s) })
-		}
+// newEngine makes the engine, over sessions of an earlier process if they are adopted.
+func (n *NAT64) newEngine(settings nat64.Settings, table *state.Table, adopted bool) (e *nat64.Engine, err error) {
+	if adopted {
+		e, err = n.resume(settings, table)
+	} else {
+		e, err = nat64.New(settings, table, port.MonotonicEpoch(), rand.Reader)
 	}
-	e, err := nat64.New(first, table, port.MonotonicEpoch(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +86,27 @@ func (n *NAT64) newEngine(settings nat64.Settings, table *state.Table, adopted b
 		e.SetWaiting(waiting{n.fast.table.Waiting()})
 		e.SetIDs(n.fast.table.IDs())
 	}
-	return e, e.Reconfigure(settings)
+	return e, nil
+}
+
+// resume takes over sessions. They have the numbers of the prefixes of pool6 that the process
+// before this one gave.
+func (n *NAT64) resume(settings nat64.Settings, table *state.Table) (*nat64.Engine, error) {
+	left := nat64.Earlier{Static: staticsOf(&n.cfg), Now: time.Now()}
+	if n.memory.note != nil {
+		left.Prefixes = parsePrefixes(n.memory.note())
+	}
+	e, ended, err := nat64.Resume(settings, left, table, port.MonotonicEpoch(), rand.Reader)
+	switch {
+	case err != nil:
+		return nil, err
+	case ended.Displaced > 0 && len(left.Prefixes) == 0:
+		// Without the numbers they would answer from wrong addresses.
+		n.log.Warn("sessions of an earlier process end: the note of their prefixes is lost", "sessions", ended.Displaced)
+	case ended.Displaced > 0:
+		n.log.Warn("sessions of an earlier process end: the configuration needs ports, addresses or prefixes that they have", "sessions", ended.Displaced)
+	}
+	return e, nil
 }
 
 func parsePrefixes(text string) (list []translate.Prefix) {

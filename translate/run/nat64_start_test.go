@@ -1,0 +1,107 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"bytes"
+	"log/slog"
+	"net/netip"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+)
+
+// fails runs an instance in the gateway that cannot start.
+func (w *world) fails(t *testing.T, n *NAT64) {
+	t.Helper()
+	ended := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		if err := unix.Setns(w.gateway.Handle(), unix.CLONE_NEWNET); err != nil {
+			t.Error(err)
+		}
+		ended <- n.Run(t.Context())
+	}()
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("it ended without an error")
+		}
+	case <-n.Ready():
+		t.Error("it has started")
+	}
+}
+
+// TestNAT64StartsInTheWay: sessions of an earlier process that hold the port of a static
+// binding end, with a word in the log, and all else goes on.
+func TestNAT64StartsInTheWay(t *testing.T) {
+	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+		for _, leaves := range []bool{false, true} {
+			startNAT64(t, w, c).attached(t, c.FastPath)
+			taken, other := newFlow(t, w, 7000), newFlow(t, w, 7001)
+			end := w.stop
+			if leaves {
+				end = w.leave
+			}
+			if err := end(); err != nil {
+				t.Fatal(err)
+			}
+			next := c
+			next.Static = []config.StaticBinding{{Transport: config.UDP, Inside: netip.AddrPortFrom(sixAddr, 9000), Outside: taken.pool}}
+			var text bytes.Buffer
+			n, err := NewNAT64(next, slog.New(slog.NewTextHandler(&text, nil)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.start(t, n)
+			n.attached(t, c.FastPath)
+			if got := text.String(); !strings.Contains(got, "sessions of an earlier process end") || !strings.Contains(got, "sessions=1") {
+				t.Errorf("the log says %s", got)
+			}
+			other.passes(t)
+			bound := open(t, w.six, netip.AddrPortFrom(sixAddr, 9000))
+			taken.four.send(t, taken.pool, "for the bound")
+			bound.wants(t, "for the bound", 63)
+			if err := w.stop(); err != nil {
+				t.Error(err)
+			}
+			for _, s := range []*socket{taken.six, taken.four, other.six, other.four, bound} {
+				s.conn.Close()
+			}
+		}
+	})
+}
+
+// TestNAT64FailedStartLeaves: a start that cannot be leaves the fast path of the process
+// before it at work, and the next one takes it over.
+func TestNAT64FailedStartLeaves(t *testing.T) {
+	w, c := newWorld(t), nat64Config(t)
+	c.FastPath, c.Name = config.FastPathTC, "nat64.failed"
+	startNAT64(t, w, c).attached(t, c.FastPath)
+	f := newFlow(t, w, 7000)
+	if err := w.leave(); err != nil {
+		t.Fatal(err)
+	}
+	wrong := c
+	wrong.Pool6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:6::/96")} // holds the gateway's own
+	for range 2 {
+		n, err := NewNAT64(wrong, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.fails(t, n)
+		f.passes(t) // by the programs alone
+	}
+	if n := startNAT64(t, w, c); n.adopted != 1 {
+		t.Errorf("%d sessions taken over, want 1", n.adopted)
+	}
+	f.passes(t)
+	if err := w.stop(); err != nil {
+		t.Error(err)
+	}
+	w.clean(t)
+}
