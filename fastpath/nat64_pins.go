@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
@@ -58,6 +60,48 @@ func (n *NAT64) openPinned(spec *ebpf.CollectionSpec) map[string]*ebpf.Map {
 		}
 	}
 	return old
+}
+
+// PeekNAT64 copies the state of tables of these sizes that an instance has pinned in this
+// network namespace, be it alive or not, with a note beside them; nil if there is none.
+func PeekNAT64(instance string, z state.Sizes, note string) (state.Memory, string) {
+	name, err := folderName(instance)
+	if err != nil {
+		return nil, ""
+	}
+	for _, root := range []string{systemRoot, ownRoot} {
+		pins := &Pins{dir: filepath.Join(root, pinsFolder, name)}
+		n := &NAT64{config: NAT64Config{Sizes: z}, pins: pins}
+		if pins.Note(shapeNote) != n.shape() {
+			continue
+		}
+		if m, err := n.peek(); err == nil {
+			return m, pins.Note(note)
+		}
+	}
+	return nil, ""
+}
+
+// peek copies the pinned state.
+func (n *NAT64) peek() (state.Memory, error) {
+	copied := state.HeapMemory(n.config.Sizes)
+	for _, slab := range n.config.Sizes.Slabs() {
+		m, err := ebpf.LoadPinnedMap(n.pins.Path(slab.Name), nil)
+		if err != nil {
+			return nil, err
+		}
+		size := int(m.MaxEntries()) * int(m.ValueSize())
+		b, err := unix.Mmap(m.FD(), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+		m.Close()
+		if err != nil {
+			return nil, err
+		}
+		copy(copied[slab.Name], b)
+		if err := unix.Munmap(b); err != nil {
+			return nil, err
+		}
+	}
+	return copied, nil
 }
 
 // fits tells whether a map is what the object wants.

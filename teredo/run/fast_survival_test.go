@@ -5,6 +5,7 @@ package run
 import (
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -209,6 +210,38 @@ func TestFastPathIsReplaced(t *testing.T) {
 				t.Errorf("after the end: device %v, %d routes", device, routes)
 			}
 		})
+	}
+}
+
+// A start that cannot be leaves the fast path of the relay before it at work.
+func TestFastPathOutlivesFailedStart(t *testing.T) {
+	r := newFastRig(t, by(config.FastPathTC))
+	r.awaitPath(t, "tc")
+	r.establish(t)
+	if err := r.leave(); err != nil {
+		t.Fatal(err)
+	}
+	r.relayNS.Do(t, func() error {
+		busy, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(relayAt))
+		if err != nil {
+			return err
+		}
+		defer busy.Close()
+		cfg := r.config(config.ModeRelay)
+		relay, err := NewRelay(cfg, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return err
+		}
+		if err := relay.Run(t.Context()); err == nil {
+			t.Error("it has started")
+		}
+		return nil
+	})
+	r.hostSends(t, "still there")
+	wantText(t, "the client got", clientReceives(t, r.client), "still there hop 63")
+	r.start(t, config.ModeRelay)
+	if f := r.awaitPath(t, "tc"); f.Adopted != 1 {
+		t.Errorf("%+v", f)
 	}
 }
 

@@ -119,7 +119,16 @@ func AdviseNAT64(cfg config.NAT64) []string {
 			sentences = append(sentences, fmt.Sprintf("there is no network interface %s, so pool6 is not announced there until it comes: correct announce_pref64, or create it", name))
 		}
 	}
-	return sentences
+	host, err := port.OpenHost()
+	if err != nil {
+		return sentences
+	}
+	defer host.Close()
+	hosts, err := hostAddresses(host, cfg.Interface)
+	if err != nil {
+		return sentences
+	}
+	return append(sentences, adviseKept(&cfg, hosts)...)
 }
 
 // AdviseSIIT does the same for a stateless translator.

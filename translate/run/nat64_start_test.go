@@ -36,6 +36,18 @@ func (w *world) fails(t *testing.T, n *NAT64) {
 	}
 }
 
+// foretells wants the advice about a configuration to have a word, or to be none.
+func (w *world) foretells(t *testing.T, c config.NAT64, want string) {
+	t.Helper()
+	w.gateway.Do(t, func() error {
+		got := strings.Join(AdviseNAT64(c), "\n")
+		if !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("the advice is %q, want %q", got, want)
+		}
+		return nil
+	})
+}
+
 // TestNAT64StartsInTheWay: sessions of an earlier process that hold the port of a static
 // binding end, with a word in the log, and all else goes on.
 func TestNAT64StartsInTheWay(t *testing.T) {
@@ -43,6 +55,10 @@ func TestNAT64StartsInTheWay(t *testing.T) {
 		for _, leaves := range []bool{false, true} {
 			startNAT64(t, w, c).attached(t, c.FastPath)
 			taken, other := newFlow(t, w, 7000), newFlow(t, w, 7001)
+			next := c
+			next.Static = []config.StaticBinding{{Transport: config.UDP, Inside: netip.AddrPortFrom(sixAddr, 9000), Outside: taken.pool}}
+			w.foretells(t, c, "")
+			w.foretells(t, next, "ends 1 sessions") // while it runs
 			end := w.stop
 			if leaves {
 				end = w.leave
@@ -50,8 +66,7 @@ func TestNAT64StartsInTheWay(t *testing.T) {
 			if err := end(); err != nil {
 				t.Fatal(err)
 			}
-			next := c
-			next.Static = []config.StaticBinding{{Transport: config.UDP, Inside: netip.AddrPortFrom(sixAddr, 9000), Outside: taken.pool}}
+			w.foretells(t, next, "ends 1 sessions")
 			var text bytes.Buffer
 			n, err := NewNAT64(next, slog.New(slog.NewTextHandler(&text, nil)))
 			if err != nil {
