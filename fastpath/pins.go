@@ -78,7 +78,7 @@ func folderName(instance string) (string, error) {
 	if instance == "" || strings.ContainsAny(instance, "/.@") {
 		return "", fmt.Errorf("%q cannot name a folder of a BPF file system: leave out dots, slashes and at signs", instance)
 	}
-	cookie, err := namespaceCookie()
+	cookie, err := NamespaceCookie()
 	if errors.Is(err, unix.ENOPROTOOPT) {
 		return instance, nil // before Linux 5.14
 	}
@@ -88,9 +88,9 @@ func folderName(instance string) (string, error) {
 	return fmt.Sprintf("%s@%d", instance, cookie), nil
 }
 
-// namespaceCookie returns the number of the calling thread's network namespace,
+// NamespaceCookie returns the number of the calling thread's network namespace,
 // which no later namespace gets until the machine starts anew.
-func namespaceCookie() (uint64, error) {
+func NamespaceCookie() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, err

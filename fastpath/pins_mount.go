@@ -3,6 +3,7 @@
 package fastpath
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -41,6 +42,9 @@ func FindRoot() (string, error) {
 }
 
 func mountOwnRoot() error {
+	if endsWithUs() {
+		return errors.New("what it mounts ends with it, since nobody else is in its mount namespace, as with ip netns exec")
+	}
 	if err := os.MkdirAll(ownRoot, pinsMode); err != nil {
 		return err
 	}
@@ -48,6 +52,28 @@ func mountOwnRoot() error {
 		return &os.PathError{Op: "mount", Path: ownRoot, Err: err}
 	}
 	return nil
+}
+
+// endsWithUs tells whether mounts of the calling thread end with this process: neither the
+// first process nor the one that has started this one sees them. Where both may not be asked
+// it is taken not to be so.
+func endsWithUs() bool {
+	mine, err := os.Readlink("/proc/thread-self/ns/mnt")
+	if err != nil {
+		return false
+	}
+	alone := os.Getpid() == 1
+	for _, pid := range []int{os.Getppid(), 1} {
+		other, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+		switch {
+		case err != nil || pid == os.Getpid():
+		case other == mine:
+			return false
+		default:
+			alone = true
+		}
+	}
+	return alone
 }
 
 // unmountUnused unmounts our own file system when the folder that has just been

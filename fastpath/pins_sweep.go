@@ -22,17 +22,30 @@ const sweepAfter = time.Hour
 func sweep(base string) {
 	folders, _ := filepath.Glob(filepath.Join(base, "*@*"))
 	for _, dir := range folders {
-		info, err := os.Stat(dir)
-		if err != nil || time.Since(info.ModTime()) < sweepAfter {
+		if !abandoned(dir) {
 			continue
 		}
 		if f, err := os.Open(dir); err == nil {
-			if lock(f) == nil && !leadsSomewhere(dir) {
+			if lock(f) == nil && abandoned(dir) {
 				os.RemoveAll(dir)
 			}
 			f.Close()
 		}
 	}
+}
+
+// abandoned tells that nothing was pinned lately in a folder, and that none of its links has
+// a device any more.
+func abandoned(dir string) bool {
+	info, err := os.Stat(dir)
+	return err == nil && time.Since(info.ModTime()) >= sweepAfter && !leadsSomewhere(dir)
+}
+
+// Elsewhere tells that a folder belongs to another network namespace, where a successor may
+// still come.
+func (l Leftover) Elsewhere() bool {
+	here, err := NamespaceCookie()
+	return err == nil && l.Namespace != 0 && l.Namespace != here && !abandoned(l.Dir)
 }
 
 // leadsSomewhere tells whether a folder pins a link of a device that exists, or

@@ -238,6 +238,20 @@ func TestPinsOfNamespacesAreApart(t *testing.T) {
 	if dirs[0] == dirs[1] {
 		t.Errorf("two namespaces share %s", dirs[0])
 	}
+	here, err := OpenPinsAt(root, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	found, err := LeftoversAt(root)
+	if err != nil || len(found) != 3 {
+		t.Fatalf("found %+v and %v", found, err)
+	}
+	for _, l := range found {
+		if l.Elsewhere() == (l.Dir == here.Dir()) {
+			t.Errorf("%s is elsewhere: %t", l.Dir, l.Elsewhere())
+		}
+	}
 }
 
 func TestPinsRefuse(t *testing.T) {
@@ -358,17 +372,21 @@ func inMounts(t *testing.T, f func() error) {
 func TestFindRoot(t *testing.T) {
 	inMounts(t, func() error {
 		unix.Unmount(systemRoot, unix.MNT_DETACH) // on most systems there is one
-		for _, when := range []string{"first", "second"} {
-			root, err := FindRoot()
-			if err != nil || root != ownRoot {
-				t.Errorf("the %s time the root is %q and %v, want our own", when, root, err)
-			}
+		// Whatever were mounted here would end with this process.
+		_, err := FindRoot()
+		wantWords(t, err, "ends with it", "nothing survives a restart")
+		if isBPFFS(ownRoot) {
+			t.Error("our own was mounted all the same")
+		}
+		err = errors.Join(os.MkdirAll(ownRoot, pinsMode), unix.Mount("bpf", ownRoot, "bpf", 0, "mode=0700"))
+		if err != nil {
+			return err
+		}
+		if root, err := FindRoot(); err != nil || root != ownRoot {
+			t.Errorf("the root is %q and %v, want our own", root, err)
 		}
 		if err := unix.Unmount(ownRoot, 0); err != nil {
 			return err
-		}
-		if isBPFFS(ownRoot) {
-			t.Error("our own was mounted twice")
 		}
 		if err := unix.Mount("bpf", systemRoot, "bpf", 0, "mode=0700"); err != nil {
 			return err

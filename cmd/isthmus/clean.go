@@ -10,6 +10,7 @@ import (
 
 // CleanCmd removes what an isthmus that did not come back has left.
 type CleanCmd struct {
+	ConfigFlag
 	JSON bool `help:"Print JSON."`
 }
 
@@ -21,7 +22,11 @@ type cleaned struct {
 
 // Run lists what it has removed. It leaves alone what a running isthmus uses.
 func (c *CleanCmd) Run(to streams) error {
-	removed, inUse, err := daemon.Clean()
+	settings, err := c.load() // it names files of its own
+	if err != nil && c.Config != nil {
+		return err
+	}
+	removed, inUse, err := daemon.Clean(settings)
 	result := cleaned{Removed: append([]string{}, removed...), InUse: append([]string{}, inUse...)}
 	if c.JSON {
 		if wrong := encode(to.out, result); wrong != nil {

@@ -37,9 +37,18 @@ func foreseen(plan fast.Forecast) (found []Finding) {
 	return found
 }
 
-// Clean removes what processes that did not come back have left on this machine.
-func Clean() (removed, inUse []string, err error) {
-	c, err := run.Clean()
-	moreRemoved, moreInUse, stateErr := translator.Clean()
-	return append(c.Removed, moreRemoved...), append(c.InUse, moreInUse...), errors.Join(err, stateErr)
+// Clean removes what processes that did not come back have left in this network namespace;
+// with a configuration, also the files of its own that it names.
+func Clean(c *config.Config) (removed, inUse []string, err error) {
+	var own []string
+	if c != nil {
+		for _, n := range c.NAT64s {
+			if n.StateFile != "" {
+				own = append(own, n.StateFile)
+			}
+		}
+	}
+	cleaned, err := run.Clean()
+	moreRemoved, moreInUse, stateErr := translator.Clean(own...)
+	return append(cleaned.Removed, moreRemoved...), append(cleaned.InUse, moreInUse...), errors.Join(err, stateErr)
 }

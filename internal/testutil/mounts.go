@@ -14,36 +14,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// privateEnv tells the process of the tests that its mounts are its own.
+// privateEnv tells the process of the tests that its mounts are its own, and the one above it
+// that it is to prepare them.
 const privateEnv = "ISTHMUS_TEST_PRIVATE_MOUNTS"
 
 // PrivateMounts runs the tests of a package, for its TestMain: as root in a process
 // with mounts of its own, so that what it mounts, such as the BPF file system of a
-// fast path, vanishes with it. A fast path of the tests keeps nothing on the machine.
+// fast path, vanishes with it. A fast path of the tests keeps nothing on the machine. The
+// process that prepares the mounts waits above it, so that they outlive a program's process
+// as they do on a machine.
 func PrivateMounts(m *testing.M) (code int) {
 	switch {
 	case os.Geteuid() != 0 || os.Getenv(SkipRootEnv) == "1":
 		return m.Run()
 	case os.Getenv(privateEnv) == "":
-		return again()
-	}
-	if err := prepareMounts(); err != nil {
-		fmt.Fprintln(os.Stderr, "no mounts of the tests' own:", err)
-		return 1
+		return again("prepare", unix.CLONE_NEWNS)
+	case os.Getenv(privateEnv) == "prepare":
+		if err := prepareMounts(); err != nil {
+			fmt.Fprintln(os.Stderr, "no mounts of the tests' own:", err)
+			return 1
+		}
+		return again("prepared", 0)
 	}
 	return m.Run()
 }
 
-// again runs this program once more, with a mount namespace of its own. It ends with
-// the thread that starts it.
-func again() int {
+// again runs this program once more, as the next of its stages. It ends with the thread that
+// starts it.
+func again(stage string, namespaces uintptr) int {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
-	cmd.Env = append(os.Environ(), privateEnv+"=1")
+	cmd.Env = append(os.Environ(), privateEnv+"="+stage)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces, Pdeathsig: syscall.SIGKILL}
 	err := cmd.Run()
 	var ended *exec.ExitError
 	switch {

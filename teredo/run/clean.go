@@ -16,13 +16,14 @@ const serviceRoot = "/sys/fs/bpf/isthmus-service"
 
 // Cleaned is what [Clean] has found, in words.
 type Cleaned struct {
-	// Removed were left by processes that are gone, InUse belong to living ones.
+	// Removed were left by processes that are gone, InUse belong to living ones or to another
+	// network namespace.
 	Removed, InUse []string
 }
 
-// Clean removes what processes that did not come back have left on this machine:
-// programs, tables and links of any instance, and TUN devices of this network
-// namespace. What a living process uses stays.
+// Clean removes what processes that did not come back have left in this network namespace, or
+// in one that is gone: programs, tables and links of any instance, and TUN devices. What a
+// living process uses stays, and what a successor in another namespace may still take over.
 func Clean() (Cleaned, error) {
 	var c Cleaned
 	err := errors.Join(c.pins(), c.devices())
@@ -37,6 +38,10 @@ func (c *Cleaned) pins() error {
 		what := fmt.Sprintf("fast path of %s in %s", l.Instance, l.Dir)
 		if l.Held {
 			c.InUse = append(c.InUse, fmt.Sprintf("%s, by process %d", what, l.PID))
+			continue
+		}
+		if l.Elsewhere() {
+			c.InUse = append(c.InUse, what+", of another network namespace: clean there")
 			continue
 		}
 		if err := l.Remove(); err != nil {

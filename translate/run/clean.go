@@ -3,23 +3,29 @@
 package run
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/port"
 )
 
-// Clean removes the state that NAT64s without a fast path have left for a successor, and
-// the answers for addresses of pools that no device of a translator leads anywhere. It says
-// in words what was removed and what a living process uses.
-func Clean() (removed, inUse []string, err error) {
-	removed, inUse, err = cleanFolder(stateFolder)
+// Clean removes the state that NAT64s without a fast path have left in this network namespace
+// for a successor, in the usual folder and in files of their own, and the answers for
+// addresses of pools that no device of a translator leads anywhere. It says in words what was
+// removed, and what a living process or another namespace uses.
+func Clean(own ...string) (removed, inUse []string, err error) {
+	files, err := filepath.Glob(filepath.Join(stateFolder, "*.nat64.state"))
+	errs := []error{err}
+	removed, inUse, err = cleanFiles(append(files, own...))
 	proxies, proxyErr := cleanProxies()
-	return append(removed, proxies...), inUse, errors.Join(err, proxyErr)
+	return append(removed, proxies...), inUse, errors.Join(append(errs, err, proxyErr)...)
 }
 
 func cleanProxies() ([]string, error) {
@@ -31,16 +37,16 @@ func cleanProxies() ([]string, error) {
 	return host.RemoveLeftProxies()
 }
 
-func cleanFolder(folder string) (removed, inUse []string, err error) {
-	files, err := filepath.Glob(filepath.Join(folder, "*.nat64.state"))
-	errs := []error{err}
+func cleanFiles(files []string) (removed, inUse []string, err error) {
+	var errs []error
 	for _, path := range files {
-		held, err := dropState(path)
+		why, err := dropState(path)
 		switch {
+		case errors.Is(err, os.ErrNotExist):
 		case err != nil:
 			errs = append(errs, err)
-		case held:
-			inUse = append(inUse, "sessions in "+path)
+		case why != "":
+			inUse = append(inUse, "sessions in "+path+why)
 		default:
 			removed = append(removed, "sessions in "+path)
 		}
@@ -48,15 +54,29 @@ func cleanFolder(folder string) (removed, inUse []string, err error) {
 	return removed, inUse, errors.Join(errs...)
 }
 
-// dropState removes a file, unless a process holds it.
-func dropState(path string) (held bool, err error) {
+// keptElsewhere is how long sessions of another network namespace are left to a successor
+// there.
+const keptElsewhere = time.Hour
+
+// dropState removes a file, unless a process holds it or one in another network namespace may
+// take it over: then why says so.
+func dropState(path string) (why string, err error) {
 	file, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return false, fmt.Errorf("cannot remove %s: %w", path, err)
+		return "", fmt.Errorf("cannot remove %s: %w", path, err)
 	}
 	defer file.Close()
 	if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		return true, nil
+		return ", by a living process", nil
 	}
-	return false, os.Remove(path)
+	var namespace [8]byte
+	if _, err := file.ReadAt(namespace[:], noteNamespace); err == nil {
+		of := binary.NativeEndian.Uint64(namespace[:])
+		here, err := fastpath.NamespaceCookie()
+		info, statErr := file.Stat()
+		if err == nil && statErr == nil && of != 0 && of != here && time.Since(info.ModTime()) < keptElsewhere {
+			return ", of another network namespace: clean there", nil
+		}
+	}
+	return "", os.Remove(path)
 }

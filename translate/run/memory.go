@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
@@ -34,11 +35,13 @@ type memory struct {
 }
 
 // noteSize is the room for the note in a file: for two, and a byte that says which of
-// them is in force, so that one is replaced at once.
+// them is in force, so that one is replaced at once. Before that byte is the cookie of the
+// network namespace.
 const (
-	noteSize  = 4096
-	noteRoom  = noteSize/2 - 1
-	noteInUse = noteSize - 1
+	noteSize      = 4096
+	noteRoom      = noteSize/2 - 16
+	noteNamespace = noteSize - 16
+	noteInUse     = noteSize - 1
 )
 
 // fileMemory maps a file that outlives the process. It is locked, so that one process
@@ -81,6 +84,9 @@ func mapFile(file *os.File, z state.Sizes) (*memory, error) {
 	m := &memory{slabs: divide(whole[noteSize:], z), file: file, used: used, other: other, free: func() error {
 		return errors.Join(unix.Munmap(whole), file.Close())
 	}}
+	if here, err := fastpath.NamespaceCookie(); err == nil {
+		binary.NativeEndian.PutUint64(whole[noteNamespace:], here)
+	}
 	m.note = func() string { return noteIn(whole[:noteSize]) }
 	m.setNote = func(s string) error { return setNoteIn(whole[:noteSize], s) }
 	return m, nil
