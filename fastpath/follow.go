@@ -59,10 +59,6 @@ const (
 	retryClasses = 5 * time.Second
 )
 
-// settle is the time after which no packet is still handled by what the table
-// held before.
-const settle = time.Millisecond
-
 // Follower follows the routes, policy rules, links, addresses, next hop objects
 // and neighbours of one network namespace and keeps a [Table] in step.
 type Follower struct {
@@ -448,7 +444,7 @@ func (f *Follower) publish(s snapshot4) error {
 	}
 	if changed {
 		f.bump(time.Now())
-		time.Sleep(settle)
+		awaitPrograms()
 	}
 	if err := f.drain(); err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -245,7 +244,7 @@ func (n *NAT64) IDs() ipid.IDs { return n.ids }
 // [NAT64.Beat]. When it returns, none is still at work on what it found before.
 func (n *NAT64) Sleep() {
 	atomic.StoreUint64(n.aliveUntil, 0)
-	time.Sleep(settle)
+	awaitPrograms()
 }
 
 // Programs returns what is to be attached.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -178,14 +177,14 @@ func (s *SIIT) Pause() {
 // pause is Pause with the lock held.
 func (s *SIIT) pause() {
 	if atomic.SwapUint32(&s.settings.Closed, 1) == 0 {
-		time.Sleep(settle)
+		awaitPrograms()
 	}
 }
 
 // resume ends pause. A program that began before and has read something that was changed
 // meanwhile still finds the tables closed.
 func (s *SIIT) resume() {
-	time.Sleep(settle)
+	awaitPrograms()
 	atomic.StoreUint32(&s.settings.Closed, 0)
 }
 

@@ -60,7 +60,10 @@ INLINE u32 number6(const struct tuple *t, u64 hash)
 	if (UNLIKELY(!b))
 		return 0;
 	u32 number = number_in(b, hash);
-	return LIKELY(number || !READ_ONCE(b->spilled)) ? number : search_session6(t, hash);
+	if (LIKELY(number))
+		return number;
+	LOAD_BARRIER(); /* an entry moves from a slot after spilled is raised */
+	return LIKELY(!READ_ONCE(b->spilled)) ? 0 : search_session6(t, hash);
 }
 
 INLINE u32 number4(const struct tuple *t, u64 hash)
@@ -70,7 +73,10 @@ INLINE u32 number4(const struct tuple *t, u64 hash)
 	if (UNLIKELY(!b))
 		return 0;
 	u32 number = number_in(b, hash);
-	return LIKELY(number || !READ_ONCE(b->spilled)) ? number : search_session4(t, hash);
+	if (LIKELY(number))
+		return number;
+	LOAD_BARRIER(); /* an entry moves from a slot after spilled is raised */
+	return LIKELY(!READ_ONCE(b->spilled)) ? 0 : search_session4(t, hash);
 }
 
 /* Reads the session of a number, if it is that of the tuple. */

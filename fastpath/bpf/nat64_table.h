@@ -194,6 +194,7 @@ INLINE int is_subscriber(const struct subscriber *s, const struct tuple *t)
 				if (r && is_one(r, t)) \
 					return number; \
 			} \
+			LOAD_BARRIER(); /* an entry moves from a slot after spilled is raised */ \
 			if (!READ_ONCE(b->spilled)) \
 				return 0; \
 			bucket = other_of(hash, head.buckets); \
