@@ -123,7 +123,7 @@ const (
 	dnsQueryTime    = 8 * time.Second  // Stub resolvers ask again after five seconds, and give up after ten or fifteen.
 	dnsRate         = 200              // A page asks for tens of names.
 	dnsBurst        = 1000             // A resolver of a small office.
-	dnsQueries      = 4096             // Each takes a socket while it waits.
+	dnsQueries      = 4096             // Each takes a socket or two while it waits.
 	dnsConnections  = 512              // Each takes one, too.
 	dnsIdle         = 10 * time.Second // RFC 7766, section 6.2.3: a few seconds.
 	maxDNSPrefixes  = 8                // Each A record becomes as many AAAA records.

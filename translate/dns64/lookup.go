@@ -73,6 +73,12 @@ type Lookup struct {
 	explained []*dns.EDNS0_EDE
 	outcome   Outcome
 
+	// wantsNative tells that AAAA records are asked for, and ahead is the answer about A
+	// records that came before theirs, which is enough to make AAAA records of.
+	wantsNative bool
+	ahead       *Result
+	enough      bool
+
 	native     Result   // to the AAAA query
 	nativeLeft *dns.Msg // the same, less what is excluded; nil if it was an error
 }
@@ -94,6 +100,7 @@ func (p *Policy) Begin(q *Query) *Lookup {
 		l.finish(p.wellKnownAnswer(q, name), OutcomeLocal)
 	case question.Qtype == dns.TypeAAAA && !(q.Msg.CheckingDisabled && q.do()):
 		l.want(name, dns.TypeAAAA, l.judgeNative)
+		l.wantsNative = true
 	case question.Qtype == dns.TypePTR:
 		l.reverse(name)
 	default:
@@ -108,7 +115,7 @@ func (l *Lookup) Next() (ask Ask, ok bool) { return l.ask, l.take != nil }
 // Take goes on with the answer to what [Lookup.Next] said.
 func (l *Lookup) Take(r Result) {
 	take := l.take
-	l.take = nil
+	l.take, l.wantsNative = nil, false
 	take(r)
 }
 

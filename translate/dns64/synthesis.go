@@ -37,6 +37,9 @@ func (l *Lookup) judgeNative(r Result) {
 	}
 	// Any other error is as good as an empty answer, and so is none at all.
 	l.want(l.ask.Name, dns.TypeA, l.judgeA)
+	if l.ahead != nil {
+		l.Take(*l.ahead)
+	}
 }
 
 // withoutExcluded returns an answer section without the AAAA records of the exclusion

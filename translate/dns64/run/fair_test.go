@@ -186,6 +186,18 @@ func TestVictimsAreServed(t *testing.T) {
 	}
 }
 
+// resolve waits for the answer to one question, unless ctx is done before.
+func resolve(ctx context.Context, r *rig, a dns64.Ask, client netip.Addr) dns64.Result {
+	f := r.resolver.join(a, client)
+	defer r.resolver.part(a, f)
+	select {
+	case <-f.done:
+		return f.copy()
+	case <-ctx.Done():
+		return dns64.Result{}
+	}
+}
+
 // TestMergedOutlivesFirst: a question that two wait for goes on when the first gives way,
 // and ends with the last.
 func TestMergedOutlivesFirst(t *testing.T) {
@@ -201,13 +213,13 @@ func TestMergedOutlivesFirst(t *testing.T) {
 	first, giveWay := context.WithCancel(t.Context())
 	var both sync.WaitGroup
 	both.Go(func() {
-		if got := r.resolver.ask(first, a, loopback); got.Msg != nil {
+		if got := resolve(first, r, a, loopback); got.Msg != nil {
 			t.Error("an answer for who waits no more")
 		}
 	})
 	eventually(t, "the first waits", func() bool { return r.value("cache_misses_total", "") == 1 })
 	both.Go(func() {
-		if got := r.resolver.ask(t.Context(), a, loopback.Next()); got.Msg == nil || len(got.Msg.Answer) != 1 {
+		if got := resolve(t.Context(), r, a, loopback.Next()); got.Msg == nil || len(got.Msg.Answer) != 1 {
 			t.Errorf("the second has %v", got.Msg)
 		}
 	})
@@ -226,7 +238,7 @@ func TestMergedOutlivesFirst(t *testing.T) {
 
 	a.Name = "slow.example.net."
 	alone, end := context.WithCancel(t.Context())
-	both.Go(func() { r.resolver.ask(alone, a, loopback) })
+	both.Go(func() { resolve(alone, r, a, loopback) })
 	eventually(t, "one waits", func() bool { return r.value("cache_misses_total", "") == 2 })
 	end()
 	both.Wait()

@@ -184,9 +184,13 @@ func (i *Instance) handle(ctx context.Context, raw []byte, from netip.AddrPort, 
 		return
 	}
 	background(func() {
-		defer cancel(nil)
-		defer i.queries.leave(place)
-		i.finish(ctx, client, &query, lookup, send)
+		asked := flights{resolver: &i.resolver, client: client, joined: map[dns64.Ask]*flight{}}
+		i.finish(ctx, &asked, &query, lookup, send)
+		i.background(func() {
+			defer cancel(nil)
+			defer i.queries.leave(place)
+			asked.land(ctx)
+		})
 	})
 }
 
@@ -212,18 +216,15 @@ func (i *Instance) advance(l *dns64.Lookup, client netip.Addr) bool {
 }
 
 // finish goes on by the upstreams.
-func (i *Instance) finish(ctx context.Context, client netip.Addr, q *dns64.Query, l *dns64.Lookup, send func([]byte)) {
-	for !i.advance(l, client) {
-		ask, _ := l.Next()
-		result := i.resolver.ask(ctx, ask, client)
+func (i *Instance) finish(ctx context.Context, asked *flights, q *dns64.Query, l *dns64.Lookup, send func([]byte)) {
+	for !i.advance(l, asked.client) {
+		if asked.advance(ctx, l) {
+			continue
+		}
 		if errors.Is(context.Cause(ctx), errGaveWay) {
 			i.answer(q, answer{q.Failure(), nil}, send)
-			return
 		}
-		if ctx.Err() != nil {
-			return
-		}
-		l.Take(result)
+		return
 	}
 	i.conclude(q, l, send)
 }

@@ -26,6 +26,7 @@ type resolver struct {
 // flight is a question that upstreams have not answered yet. It goes on while anybody
 // waits, whoever asked first.
 type flight struct {
+	begun   time.Time
 	done    chan struct{}
 	result  dns64.Result // once done is closed
 	cancel  context.CancelFunc
@@ -44,19 +45,6 @@ func (r *resolver) cached(a dns64.Ask, client netip.Addr) (dns64.Result, bool) {
 	return result, ok
 }
 
-// ask answers by the upstreams, unless ctx is done before. The question itself ends with
-// the last who waits for it.
-func (r *resolver) ask(ctx context.Context, a dns64.Ask, client netip.Addr) dns64.Result {
-	f := r.join(a, client)
-	defer r.part(a, f)
-	select {
-	case <-f.done:
-		return f.copy()
-	case <-ctx.Done():
-		return dns64.Result{}
-	}
-}
-
 // join waits for a question with those who asked it already, or asks it.
 func (r *resolver) join(a dns64.Ask, client netip.Addr) *flight {
 	r.mu.Lock()
@@ -71,7 +59,7 @@ func (r *resolver) join(a dns64.Ask, client netip.Addr) *flight {
 	}
 	r.counters.misses.Add(1)
 	ctx, cancel := context.WithCancel(context.Background())
-	f := &flight{done: make(chan struct{}), cancel: cancel, waiters: 1, client: client}
+	f := &flight{begun: time.Now(), done: make(chan struct{}), cancel: cancel, waiters: 1, client: client}
 	r.waiting[a] = f
 	servers := r.servers
 	r.background(func() { r.fly(ctx, a, f, servers) })

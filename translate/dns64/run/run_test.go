@@ -47,7 +47,7 @@ func TestCacheAndMerging(t *testing.T) {
 	for range 20 {
 		clients.Go(func() { only(t, r.query(t, "udp", nil), made) })
 	}
-	eventually(t, "all wait", func() bool { return r.value("waiting", "") == 20 && r.value("merged_total", "") == 19 })
+	eventually(t, "all wait", func() bool { return r.value("waiting", "") == 20 && r.value("merged_total", "") >= 19 })
 	close(hold)
 	clients.Wait()
 	only(t, r.query(t, "tcp", nil), made)
@@ -102,6 +102,44 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 	if r.value("answers_total", "failed") != 1 {
 		t.Error("not counted")
+	}
+}
+
+// TestDroppedQuestion has an authority drop questions for AAAA records, so that upstreams
+// say nothing: clients have an answer before they lose patience, all by one question, and
+// the AAAA records as soon as these are heard.
+func TestDroppedQuestion(t *testing.T) {
+	for _, n := range []int{1, 2} {
+		hold := make(chan struct{})
+		answer := records(aRecord, "x. 500 IN AAAA 2001:db8::1")
+		var upstreams []netip.AddrPort
+		var first *upstreamDouble
+		for range n {
+			u := answering(t, netip.AddrPort{}, func(w dns.ResponseWriter, q *dns.Msg) {
+				if q.Question[0].Qtype == dns.TypeAAAA {
+					<-hold
+				}
+				answer(w, q)
+			})
+			if first == nil {
+				first = u
+			}
+			upstreams = append(upstreams, u.at)
+		}
+		r := serve(t, func(c *config.DNS64) { c.UpstreamTimeout, c.QueryTimeout = 10*patience, 10*patience }, upstreams...)
+		for range 2 {
+			only(t, r.query(t, "udp", nil), made)
+		}
+		only(t, r.query(t, "tcp", nil), made)
+		if asked := first.asked.Load(); asked != 2 {
+			t.Errorf("asked %d times, want once for AAAA and once for A", asked)
+		}
+		if r.value("waiting", "") != 3 {
+			t.Error("the places are free before the upstream has answered")
+		}
+		close(hold)
+		eventually(t, "the answer is heard", func() bool { return r.value("waiting", "") == 0 })
+		only(t, r.query(t, "udp", nil), "2001:db8::1")
 	}
 }
 
