@@ -25,13 +25,19 @@ func (l *Lookup) Ahead(waited time.Duration) (ask Ask, ok bool) {
 	if !l.wantsNative || l.ahead != nil || waited < headStart {
 		return Ask{}, false
 	}
-	ask = l.ask
+	return l.forA(), true
+}
+
+// forA is the question for AAAA records, for A records.
+func (l *Lookup) forA() Ask {
+	ask := l.ask
 	ask.Type = dns.TypeA
-	return ask, true
+	return ask
 }
 
 // TakeAhead keeps the answer to what [Lookup.Ahead] said, until it is needed.
 func (l *Lookup) TakeAhead(r Result) {
+	r = r.about(l.forA())
 	l.ahead = &r
 	if r.Msg != nil && r.Msg.Rcode == dns.RcodeSuccess {
 		_, l.enough = l.policy.synthesize(r.Msg.Answer, noSOA)

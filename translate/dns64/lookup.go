@@ -26,6 +26,16 @@ type Result struct {
 	Trusted bool
 }
 
+// about returns the result with the answer to the question alone.
+func (r Result) about(a Ask) Result {
+	if r.Msg != nil {
+		m := *r.Msg
+		m.Answer = onlyAsked(a, m.Answer)
+		r.Msg = &m
+	}
+	return r
+}
+
 // authentic tells whether a trusted upstream has found all of the message valid.
 func (r Result) authentic() bool { return r.Trusted && r.Msg != nil && r.Msg.AuthenticatedData }
 
@@ -116,7 +126,7 @@ func (l *Lookup) Next() (ask Ask, ok bool) { return l.ask, l.take != nil }
 func (l *Lookup) Take(r Result) {
 	take := l.take
 	l.take, l.wantsNative = nil, false
-	take(r)
+	take(r.about(l.ask))
 }
 
 // Response is the answer for the client, once there is nothing more to ask, and what
@@ -153,7 +163,7 @@ func (l *Lookup) finish(m *dns.Msg, o Outcome) { l.response, l.outcome = m, o }
 // from makes a response of an upstream's. The AD bit is for clients that set DO alone
 // (RFC 6147 section 5.5).
 func (l *Lookup) from(m *dns.Msg, authentic bool) *dns.Msg {
-	out := l.query.reply(m.Rcode)
+	out := l.query.reply(told(m.Rcode))
 	out.AuthenticatedData = authentic && l.query.do()
 	out.Answer, out.Ns = m.Answer, m.Ns
 	for _, rr := range m.Extra {
@@ -164,4 +174,20 @@ func (l *Lookup) from(m *dns.Msg, authentic bool) *dns.Msg {
 		}
 	}
 	return out
+}
+
+// told is the error that a client hears where an upstream told one: what the two could not
+// agree upon in form is none of the client's.
+func told(rcode int) int {
+	if DislikesEDNS(rcode) || rcode > 15 {
+		return dns.RcodeServerFailure
+	}
+	return rcode
+}
+
+// DislikesEDNS reports whether an error may be about the OPT record of the question, which is
+// then to be asked without one: name servers from before EDNS, and such as take another
+// version for the first, tell it so (RFC 6891 sections 6.1.3 and 7).
+func DislikesEDNS(rcode int) bool {
+	return rcode == dns.RcodeFormatError || rcode == dns.RcodeNotImplemented || rcode == dns.RcodeBadVers
 }

@@ -97,6 +97,8 @@ func said(t testing.TB, text string) Result {
 			r.Trusted = true
 		case "authentic":
 			r.Msg.AuthenticatedData = true
+		case "BADVERS": // a code of two names
+			r.Msg.Rcode = dns.RcodeBadVers
 		case "truncated":
 			r.Msg.Truncated = true
 		case "bogus":
@@ -241,6 +243,23 @@ func exchangeCases() []exchangeCase {
 				"www.old.example. A": "old.example. 50 IN DNAME example.net.\nwww.old.example. 50 IN CNAME www.example.net.\n" + chain + "\n" + v4},
 			answer:  []string{"old.example. 50 IN DNAME example.net.", "www.old.example. 50 IN CNAME www.example.net.", chain, made},
 			outcome: OutcomeSynthesized, asked: asks("www.old.example.")},
+		{name: "records that nobody asked for are not told", query: question,
+			upstream: map[string]string{aaaa: native + "\nbank.example. 500 IN AAAA 2001:db8:bad::1\n" + v4}, answer: []string{native}, outcome: OutcomeNative, asked: both[:1]},
+		{name: "nor do they stand for AAAA records of the name", query: question,
+			upstream: map[string]string{aaaa: "bank.example. 500 IN AAAA 2001:db8:bad::1\n" + soa300, a: v4}, answer: []string{made}, outcome: OutcomeSynthesized, asked: both},
+		{name: "nor is anything made of them", query: question,
+			upstream: map[string]string{aaaa: soa300, a: "bank.example. 500 IN A 203.0.113.66\n" + v4}, answer: []string{made}, outcome: OutcomeSynthesized, asked: both},
+		{name: "nor of them alone", query: question,
+			upstream: map[string]string{aaaa: soa300, a: "bank.example. 500 IN A 203.0.113.66"}, ns: soaLine, outcome: OutcomeEmpty, asked: both},
+		{name: "nor are they told to other questions", query: "host.example.net. MX",
+			upstream: map[string]string{"host.example.net. MX": "bank.example. 70 IN MX 10 ns.example.net.\nhost.example.net. 70 IN MX 10 ns.example.net."},
+			answer:   []string{"host.example.net. 70 IN MX 10 ns.example.net."}, outcome: OutcomeForwarded, asked: []string{"host.example.net. MX"}},
+		{name: "an upstream that knows another EDNS", query: "edns host.example.net. MX",
+			upstream: map[string]string{"host.example.net. MX": "BADVERS"}, rcode: dns.RcodeServerFailure, outcome: OutcomeForwarded, asked: []string{"host.example.net. MX"}},
+		{name: "an upstream that cannot read, for A", query: question,
+			upstream: map[string]string{aaaa: soa300, a: "FORMERR"}, rcode: dns.RcodeServerFailure, outcome: OutcomeEmpty, asked: both},
+		{name: "an upstream that does not know how", query: "host.example.net. MX",
+			upstream: map[string]string{"host.example.net. MX": "NOTIMP"}, rcode: dns.RcodeServerFailure, outcome: OutcomeForwarded, asked: []string{"host.example.net. MX"}},
 		{name: "several A records", query: question,
 			upstream: map[string]string{aaaa: soa300, a: v4 + "\nhost.example.net. 90 IN A 203.0.113.9"},
 			answer:   []string{made, "host.example.net. 90 IN AAAA 2001:db8:64::cb00:7109"}, outcome: OutcomeSynthesized, asked: both},

@@ -27,23 +27,33 @@ const (
 	strangersAllowed = 100
 )
 
-var errWrongAnswer = errors.New("the upstream answered another question")
+var (
+	errWrongAnswer = errors.New("the upstream answered another question")
+	errUnreadable  = errors.New("the answer cannot be read")
+)
 
-// exchange asks one upstream over UDP, and over TCP if the answer is too long for that.
-// Port, identifier and, if wanted, the case of the name are new for each question, so that
-// nobody can forge an answer without guessing them.
+// exchange asks one upstream over UDP, and over TCP if the answer is too long for that or
+// cannot be read. Port, identifier and, if wanted, the case of the name are new for each
+// question, so that nobody can forge an answer without guessing them.
 func exchange(ctx context.Context, to netip.AddrPort, a dns64.Ask, mixedCase bool) (*dns.Msg, error) {
 	q := question(a, mixedCase)
+	m, err := overEither(ctx, to, q)
+	if err == nil && dns64.DislikesEDNS(m.Rcode) {
+		q.Extra = nil
+		m, err = overEither(ctx, to, q)
+	}
+	return m, err
+}
+
+func overEither(ctx context.Context, to netip.AddrPort, q *dns.Msg) (*dns.Msg, error) {
 	m, err := over(ctx, "udp", to, q)
-	if err == nil && m.Truncated {
+	unreadable := errors.Is(err, errUnreadable)
+	if err == nil && m.Truncated || unreadable {
 		m, err = over(ctx, "tcp", to, q)
 	}
-	// A name server from before EDNS knows no OPT record (RFC 6891 section 7).
-	if err == nil && m.Rcode == dns.RcodeFormatError && m.IsEdns0() == nil {
-		q.Extra = nil
-		if m, err = over(ctx, "udp", to, q); err == nil && m.Truncated {
-			m, err = over(ctx, "tcp", to, q)
-		}
+	if err != nil && unreadable {
+		// It has answered, if not in a way that leads anywhere.
+		return new(dns.Msg).SetRcodeFormatError(q), nil
 	}
 	return m, err
 }
@@ -106,8 +116,12 @@ func overDatagram(conn net.Conn, q *dns.Msg, wire []byte) (*dns.Msg, error) {
 		if err != nil {
 			return nil, err
 		}
-		if m := new(dns.Msg); m.Unpack(buffer[:n]) == nil && answers(q, m) {
+		m, err := read(buffer[:n])
+		switch {
+		case err == nil && answers(q, m):
 			return m, nil
+		case err != nil && m.Id == q.Id && m.Response:
+			return nil, err // there will be no other
 		}
 	}
 	return nil, errWrongAnswer
@@ -125,8 +139,8 @@ func overStream(conn net.Conn, q *dns.Msg, wire []byte) (*dns.Msg, error) {
 	if _, err := io.ReadFull(conn, answer); err != nil {
 		return nil, err
 	}
-	m := new(dns.Msg)
-	if err := m.Unpack(answer); err != nil {
+	m, err := read(answer)
+	if err != nil {
 		return nil, err
 	}
 	if !answers(q, m) || m.Truncated {
@@ -135,16 +149,27 @@ func overStream(conn net.Conn, q *dns.Msg, wire []byte) (*dns.Msg, error) {
 	return m, nil
 }
 
+// read unpacks a message. Of one that cannot be read, or names no question although it is no
+// error, the header alone counts.
+func read(b []byte) (*dns.Msg, error) {
+	m := new(dns.Msg)
+	if err := m.Unpack(b); err != nil || len(m.Question) == 0 && !failure(m.Rcode) {
+		return m, errUnreadable
+	}
+	return m, nil
+}
+
+// failure reports whether an answer of that code says nothing about the name.
+func failure(rcode int) bool { return rcode != dns.RcodeSuccess && rcode != dns.RcodeNameError }
+
 // answers tells whether m is the answer to q: of its identifier, and about its question
 // to the letter.
 func answers(q, m *dns.Msg) bool {
 	if m.Id != q.Id || !m.Response || m.Opcode != dns.OpcodeQuery {
 		return false
 	}
-	if len(m.Question) == 0 {
-		return m.Rcode == dns.RcodeFormatError // it could not read the question
-	}
-	return len(m.Question) == 1 && m.Question[0] == q.Question[0]
+	return len(m.Question) == 0 && failure(m.Rcode) || // it did not read the question
+		len(m.Question) == 1 && m.Question[0] == q.Question[0]
 }
 
 // lower brings the names of a mixed question back to small letters.

@@ -238,18 +238,89 @@ func TestLongAnswers(t *testing.T) {
 	}
 }
 
-// TestOldUpstream knows no EDNS.
+// TestOldUpstream knows no EDNS, or not this one, and says so in one way or the other.
 func TestOldUpstream(t *testing.T) {
 	right := records("x. 0 IN AAAA 2001:db8::1")
-	u := answering(t, netip.AddrPort{}, func(w dns.ResponseWriter, q *dns.Msg) {
-		if q.IsEdns0() != nil {
-			m := new(dns.Msg)
-			_ = w.WriteMsg(m.SetRcodeFormatError(q))
-			return
-		}
-		right(w, q)
-	})
-	only(t, serve(t, nil, u.at).query(t, "udp", nil), "2001:db8::1")
+	opt := new(dns.Msg).SetEdns0(1232, false).Extra
+	for _, tt := range []struct {
+		name  string
+		error func(q *dns.Msg) *dns.Msg
+	}{
+		{"FORMERR without the question", func(q *dns.Msg) *dns.Msg { return new(dns.Msg).SetRcodeFormatError(q) }},
+		{"FORMERR with an OPT record", func(q *dns.Msg) *dns.Msg {
+			m := new(dns.Msg).SetRcode(q, dns.RcodeFormatError)
+			m.Extra = opt
+			return m
+		}},
+		{"NOTIMP", func(q *dns.Msg) *dns.Msg { return new(dns.Msg).SetRcode(q, dns.RcodeNotImplemented) }},
+		{"BADVERS", func(q *dns.Msg) *dns.Msg {
+			m := new(dns.Msg).SetRcode(q, dns.RcodeBadVers)
+			m.Extra = opt
+			return m
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			u := answering(t, netip.AddrPort{}, func(w dns.ResponseWriter, q *dns.Msg) {
+				if q.IsEdns0() != nil {
+					_ = w.WriteMsg(tt.error(q))
+					return
+				}
+				right(w, q)
+			})
+			r := serve(t, nil, u.at)
+			only(t, r.query(t, "udp", nil), "2001:db8::1")
+			mx := r.query(t, "udp", func(q *dns.Msg) { q.Question[0].Qtype = dns.TypeMX })
+			if mx.Rcode != dns.RcodeSuccess {
+				t.Errorf("another type: %v", mx)
+			}
+		})
+	}
+}
+
+// TestUnreadableAnswers have nobody wait for better ones: they are fetched by TCP, and the
+// next upstream is asked where that is no better.
+func TestUnreadableAnswers(t *testing.T) {
+	right := records("x. 0 IN AAAA 2001:db8::1")
+	header := func(q *dns.Msg, rcode byte, rest ...byte) []byte {
+		return append([]byte{byte(q.Id >> 8), byte(q.Id), 0x81, 0x80 | rcode, 0, 1}, rest...)
+	}
+	for _, tt := range []struct {
+		name   string
+		answer func(q *dns.Msg) []byte
+	}{
+		{"a question cut off", func(q *dns.Msg) []byte { return header(q, 0, 0, 0, 0, 0, 0, 0, 4, 'h') }},
+		{"a header without its question", func(q *dns.Msg) []byte { return header(q, 0, 0, 1, 0, 0, 0, 0) }},
+		{"an error without its question", func(q *dns.Msg) []byte { return header(q, dns.RcodeRefused, 0, 0, 0, 0, 0, 0) }},
+		{"a record that is none", func(q *dns.Msg) []byte {
+			b, _ := new(dns.Msg).SetReply(q).Pack()
+			b[7] = 1
+			return append(b, 0xc0, 12, 0, 28, 0, 1, 0, 0, 0, 9, 0, 3, 1, 2, 3)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			broken := func(byTCP func(dns.ResponseWriter, *dns.Msg)) netip.AddrPort {
+				return answering(t, netip.AddrPort{}, func(w dns.ResponseWriter, q *dns.Msg) {
+					if byTCP != nil && w.RemoteAddr().Network() == "tcp" {
+						byTCP(w, q)
+						return
+					}
+					_, _ = w.Write(tt.answer(q))
+				}).at
+			}
+			long := func(c *config.DNS64) { c.UpstreamTimeout, c.QueryTimeout = 10*patience, 10*patience }
+			if tt.name != "an error without its question" {
+				only(t, serve(t, long, broken(right)).query(t, "udp", nil), "2001:db8::1")
+			}
+			r := serve(t, long, broken(nil), answering(t, netip.AddrPort{}, right).at)
+			only(t, r.query(t, "udp", nil), "2001:db8::1")
+			if s := r.Status().(Status).Upstreams[0]; !s.Answers || s.Failed != 0 {
+				t.Errorf("taken for silent: %+v", s)
+			}
+			if m := serve(t, long, broken(nil)).query(t, "udp", nil); m.Rcode == dns.RcodeSuccess {
+				t.Errorf("nothing but that: %v", m)
+			}
+		})
+	}
 }
 
 // TestRefusals has strangers, fast clients and too many questions turned away, each
