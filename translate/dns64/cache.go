@@ -117,15 +117,21 @@ func (c *Cache) Get(a Ask, client netip.Addr, now time.Time) (Result, bool) {
 		return Result{}, false
 	}
 	grow(m, uint32(age/time.Second))
+	bound(m, c.longest(a, m)) // which may be less than it was
 	return Result{Msg: m, Trusted: e.trusted}, true
 }
 
 // grow makes all records older by some seconds.
 func grow(m *dns.Msg, seconds uint32) {
+	eachHeader(m, func(h *dns.RR_Header) { h.Ttl -= min(h.Ttl, seconds) })
+}
+
+// eachHeader calls f for every record with a TTL.
+func eachHeader(m *dns.Msg, f func(*dns.RR_Header)) {
 	for _, section := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
 		for _, rr := range section {
 			if h := rr.Header(); h.Rrtype != dns.TypeOPT {
-				h.Ttl -= min(h.Ttl, seconds)
+				f(h)
 			}
 		}
 	}
@@ -187,6 +193,29 @@ func (c *Cache) disown(e *entry) {
 	}
 }
 
+// Fit leaves of an answer what is about the question, and of its TTLs no more than the limits:
+// clients have caches, too.
+func (c *Cache) Fit(a Ask, r Result) Result {
+	r = r.about(a)
+	if r.Msg != nil {
+		bound(r.Msg, c.longest(a, r.Msg))
+	}
+	return r
+}
+
+// bound leaves of the TTLs of a message no more than that.
+func bound(m *dns.Msg, most time.Duration) {
+	eachHeader(m, func(h *dns.RR_Header) { h.Ttl = min(lifeOf(h.Ttl), uint32(most/time.Second)) })
+}
+
+// longest is how long an answer may be kept at most.
+func (c *Cache) longest(a Ask, m *dns.Msg) time.Duration {
+	if hasData(a, m) || m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
+		return c.limits.MaxTTL
+	}
+	return min(c.limits.MaxNegativeTTL, c.limits.MaxTTL)
+}
+
 // life is how long an answer may be kept.
 func (c *Cache) life(a Ask, m *dns.Msg) time.Duration {
 	switch {
@@ -194,12 +223,17 @@ func (c *Cache) life(a Ask, m *dns.Msg) time.Duration {
 		return failureTime
 	case m.Truncated:
 		return 0
-	case m.Rcode == dns.RcodeSuccess && len(m.Answer) > 0 && (a.Type == dns.TypeANY || holds(m.Answer, a.Type)):
-		return min(c.limits.MaxTTL, shortest(m))
+	case hasData(a, m):
+		return min(c.longest(a, m), shortest(m))
 	case m.Rcode == dns.RcodeSuccess, m.Rcode == dns.RcodeNameError:
-		return min(c.limits.MaxNegativeTTL, c.limits.MaxTTL, negative(m))
+		return min(c.longest(a, m), negative(m))
 	}
 	return failureTime
+}
+
+// hasData reports whether a message has records of the type that was asked for.
+func hasData(a Ask, m *dns.Msg) bool {
+	return m.Rcode == dns.RcodeSuccess && len(m.Answer) > 0 && (a.Type == dns.TypeANY || holds(m.Answer, a.Type))
 }
 
 func holds(section []dns.RR, qtype uint16) bool {
@@ -215,17 +249,7 @@ func holds(section []dns.RR, qtype uint16) bool {
 // (RFC 2181 section 8).
 func shortest(m *dns.Msg) time.Duration {
 	least := uint32(1<<31 - 1)
-	for _, section := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
-		for _, rr := range section {
-			switch h := rr.Header(); {
-			case h.Rrtype == dns.TypeOPT:
-			case h.Ttl >= 1<<31:
-				return 0
-			default:
-				least = min(least, h.Ttl)
-			}
-		}
-	}
+	eachHeader(m, func(h *dns.RR_Header) { least = min(least, lifeOf(h.Ttl)) })
 	return time.Duration(least) * time.Second
 }
 

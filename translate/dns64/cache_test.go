@@ -5,6 +5,7 @@ package dns64
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -58,6 +59,46 @@ func TestCacheLife(t *testing.T) {
 			}
 			if _, ok := c.Get(k, netip.Addr{}, start.Add(tt.life)); ok || c.Len() != 0 || c.Bytes() != 0 {
 				t.Error("not gone in time")
+			}
+		})
+	}
+}
+
+// TestCacheFits has clients told of no longer life than the cache allows, and of nothing that
+// was not asked.
+func TestCacheFits(t *testing.T) {
+	short := Limits{Entries: 10, Bytes: 1 << 20, MaxTTL: time.Minute, MaxNegativeTTL: 10 * time.Second}
+	k := key("host.example.net.", dns.TypeA)
+	for _, tt := range []struct {
+		name string
+		said string
+		want []uint32 // the TTLs of all sections
+	}{
+		{"data", "host.example.net. 86400 IN A 198.51.100.7\nhost.example.net. 30 IN A 198.51.100.8\n" + glue, []uint32{60, 30, 60}},
+		{"a TTL with its highest bit set", "host.example.net. 2147483648 IN A 198.51.100.7", []uint32{0}},
+		{"no data", soa300, []uint32{10}},
+		{"no such name", "NXDOMAIN\n" + soa300, []uint32{10}},
+		{"a chain that leads to no data", "host.example.net. 50 IN CNAME a.example.net.\n" + soa300, []uint32{10, 10}},
+		{"no data but that of another name", "bank.example. 50 IN A 198.51.100.7\n" + soa300, []uint32{10}},
+		{"an error with records", "REFUSED\n" + v4, []uint32{60}},
+		{"silence", "", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ttls := func(r Result) (found []uint32) {
+				if r.Msg != nil {
+					eachHeader(r.Msg, func(h *dns.RR_Header) { found = append(found, h.Ttl) })
+				}
+				return found
+			}
+			if got := ttls(NewCache(short).Fit(k, said(t, tt.said))); !slices.Equal(got, tt.want) {
+				t.Errorf("TTLs %v, want %v", got, tt.want)
+			}
+			// The same where the limits were others once.
+			c := NewCache(roomy())
+			c.Put(k, netip.Addr{}, c.Fit(k, said(t, tt.said)), start)
+			c.SetLimits(short)
+			if r, ok := c.Get(k, netip.Addr{}, start); ok && !slices.Equal(ttls(r), tt.want) {
+				t.Errorf("TTLs from the cache %v, want %v", ttls(r), tt.want)
 			}
 		})
 	}

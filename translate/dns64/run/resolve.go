@@ -68,9 +68,10 @@ func (r *resolver) join(a dns64.Ask, client netip.Addr) *flight {
 
 // fly asks the upstreams.
 func (r *resolver) fly(ctx context.Context, a dns64.Ask, f *flight, servers *upstreams) {
-	f.result = servers.ask(ctx, a)
+	result := servers.ask(ctx, a)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	f.result = r.cache.Fit(a, result)
 	if r.waiting[a] == f { // else nobody waited any more
 		delete(r.waiting, a)
 		if servers == r.servers {

@@ -62,6 +62,17 @@ func TestCacheAndMerging(t *testing.T) {
 	}
 }
 
+// TestLongLives has clients told of no longer life than the cache allows, fresh or not.
+func TestLongLives(t *testing.T) {
+	u := answering(t, netip.AddrPort{}, records("x. 86400 IN AAAA 2001:db8::1"))
+	r := serve(t, func(c *config.DNS64) { c.CacheMaxTTL = time.Minute }, u.at)
+	for range 2 {
+		if m := r.query(t, "udp", nil); len(m.Answer) != 1 || m.Answer[0].Header().Ttl > 60 {
+			t.Errorf("answer %v", m)
+		}
+	}
+}
+
 // TestFailover has the first upstream die, and come back.
 func TestFailover(t *testing.T) {
 	first := answering(t, netip.AddrPort{}, records("x. 0 IN AAAA 2001:db8::1"))
