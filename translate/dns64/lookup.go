@@ -108,11 +108,10 @@ func (p *Policy) Begin(q *Query) *Lookup {
 		l.forward(name)
 	case dns.IsSubDomain(wellKnownName, name) && (question.Qtype != dns.TypeDS || name != wellKnownName):
 		l.finish(p.wellKnownAnswer(q, name), OutcomeLocal)
+	case l.reverse(name):
 	case question.Qtype == dns.TypeAAAA && !(q.Msg.CheckingDisabled && q.do()):
 		l.want(name, dns.TypeAAAA, l.judgeNative)
 		l.wantsNative = true
-	case question.Qtype == dns.TypePTR:
-		l.reverse(name)
 	default:
 		l.forward(name)
 	}

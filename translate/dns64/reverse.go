@@ -36,17 +36,17 @@ func addressOf(name string) (a netip.Addr, ok bool) {
 	return netip.AddrFrom16(raw), true
 }
 
-// reverse answers reverse queries below the prefixes (RFC 6147 section 5.3.1, RFC 8880
-// section 7.2.1); others go their way.
-func (l *Lookup) reverse(name string) {
+// reverse answers what is asked of reverse names below the prefixes, of whatever type (RFC 6147
+// section 5.3.1, RFC 8880 section 7.2.1), and reports whether it does: others go their way.
+func (l *Lookup) reverse(name string) bool {
 	address, ok := addressOf(name)
-	var v4 netip.Addr
-	if ok {
-		v4, ok = l.policy.embedded(address)
+	if !ok {
+		return false
 	}
+	v4, ok := l.policy.embedded(address)
 	switch {
 	case !ok:
-		l.forward(name)
+		return false
 	case l.policy.ptrName != "":
 		l.finish(l.pointer(l.policy.ptrName), OutcomeLocal)
 	case slices.Contains(wellKnownAddresses[:], v4):
@@ -55,46 +55,69 @@ func (l *Lookup) reverse(name string) {
 		b := v4.As4()
 		l.want(fmt.Sprintf("%d.%d.%d.%d.in-addr.arpa.", b[3], b[2], b[1], b[0]), dns.TypePTR, func(r Result) { l.alias(name, r) })
 	}
+	return true
 }
 
 // pointer is an answer by this host itself.
 func (l *Lookup) pointer(to string) *dns.Msg {
-	m := l.query.reply(dns.RcodeSuccess)
-	m.Authoritative = true
-	m.Answer = []dns.RR{&dns.PTR{
-		Hdr: dns.RR_Header{Name: l.query.Msg.Question[0].Name, Rrtype: dns.TypePTR, Class: dns.ClassINET, Ttl: localTTL},
-		Ptr: to,
-	}}
-	return m
+	question := l.query.Msg.Question[0]
+	var records []dns.RR
+	if question.Qtype == dns.TypePTR || question.Qtype == dns.TypeANY {
+		records = []dns.RR{&dns.PTR{Hdr: localHeader(question.Name, dns.TypePTR), Ptr: to}}
+	}
+	return l.query.local(question.Name, records...)
 }
 
-// alias puts a CNAME before the PTR records of the IPv4 address. Where that name has
-// none of its own, or is an alias itself, the query is one like any other: the CNAME
-// would lead nowhere, or make a chain longer.
+// alias answers by a CNAME to the PTR records of the IPv4 address. If that name is an alias
+// itself, as where less than a /24 is delegated (RFC 2317), the CNAME leads to its end: the
+// chain grows no longer. Where there are no PTR records, the query is one like any other.
 func (l *Lookup) alias(name string, r Result) {
-	target := l.ask.Name
-	if r.Msg == nil || r.Msg.Rcode != dns.RcodeSuccess || !pointsTo(r.Msg.Answer, target) {
+	question := l.query.Msg.Question[0]
+	target, ttl := pointsTo(r.Msg)
+	if target == "" {
 		l.forward(name)
 		return
 	}
-	m := l.from(r.Msg, false) // nobody has signed the CNAME
-	m.Answer = append([]dns.RR{&dns.CNAME{
-		Hdr:    dns.RR_Header{Name: l.query.Msg.Question[0].Name, Rrtype: dns.TypeCNAME, Class: dns.ClassINET, Ttl: min(r.Msg.Answer[0].Header().Ttl, noSOA)},
-		Target: target,
-	}}, r.Msg.Answer...)
-	l.finish(m, OutcomeReverse)
+	answer := func(r Result) {
+		if r.Msg == nil {
+			l.pass(r, OutcomeFailed)
+			return
+		}
+		m := l.from(r.Msg, false) // nobody has signed the CNAME
+		m.Answer = []dns.RR{&dns.CNAME{
+			Hdr:    dns.RR_Header{Name: question.Name, Rrtype: dns.TypeCNAME, Class: dns.ClassINET, Ttl: min(ttl, noSOA)},
+			Target: target,
+		}}
+		for _, rr := range r.Msg.Answer {
+			if strings.EqualFold(rr.Header().Name, target) {
+				m.Answer = append(m.Answer, rr)
+			}
+		}
+		l.finish(m, OutcomeReverse)
+	}
+	switch question.Qtype {
+	case dns.TypePTR:
+		answer(r)
+	case dns.TypeCNAME, dns.TypeANY:
+		answer(Result{Msg: new(dns.Msg)})
+	default: // the name exists, and has what its target has
+		l.want(target, question.Qtype, answer)
+	}
 }
 
-// pointsTo tells whether an answer has PTR records at the name, and no CNAME.
-func pointsTo(answer []dns.RR, name string) bool {
-	found := false
-	for _, rr := range answer {
-		switch rr.Header().Rrtype {
-		case dns.TypeCNAME, dns.TypeDNAME:
-			return false
-		case dns.TypePTR:
-			found = found || strings.EqualFold(rr.Header().Name, name)
+// pointsTo returns the name at which an answer has PTR records, and the least TTL on the way
+// there and of these; it is empty if there are none.
+func pointsTo(m *dns.Msg) (name string, ttl uint32) {
+	if m == nil || m.Rcode != dns.RcodeSuccess {
+		return "", 0
+	}
+	ttl = noSOA
+	for _, rr := range m.Answer {
+		h := rr.Header()
+		ttl = min(ttl, lifeOf(h.Ttl))
+		if h.Rrtype == dns.TypePTR {
+			name = strings.ToLower(h.Name)
 		}
 	}
-	return found
+	return name, ttl
 }

@@ -24,33 +24,44 @@ const localTTL = 600
 // wellKnownAnswer answers what is asked of ipv4only.arpa and below, for which a DNS64 is
 // the authority (RFC 8880 section 7.1). The exception, its DS, is not asked here.
 func (p *Policy) wellKnownAnswer(q *Query, name string) *dns.Msg {
-	m := q.reply(dns.RcodeSuccess)
-	m.Authoritative = true
 	owner := q.Msg.Question[0].Name
+	var records []dns.RR
 	switch {
 	case name != wellKnownName:
-		m.Rcode = dns.RcodeNameError
 	case q.Msg.Question[0].Qtype == dns.TypeA:
 		for _, a := range wellKnownAddresses {
-			m.Answer = append(m.Answer, &dns.A{
-				Hdr: dns.RR_Header{Name: owner, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: localTTL},
-				A:   a.AsSlice(),
-			})
+			records = append(records, &dns.A{Hdr: localHeader(owner, dns.TypeA), A: a.AsSlice()})
 		}
 	case q.Msg.Question[0].Qtype == dns.TypeAAAA:
 		// The well-known prefix stands for these two, although they are not global.
 		for i := range p.prefixes {
 			for _, a := range wellKnownAddresses {
-				m.Answer = append(m.Answer, newAAAA(owner, localTTL, p.prefixes[i].Embed(a)))
+				records = append(records, newAAAA(owner, localTTL, p.prefixes[i].Embed(a)))
 			}
 		}
 	}
-	if len(m.Answer) == 0 {
+	m := q.local(wellKnownName, records...)
+	if name != wellKnownName {
+		m.Rcode = dns.RcodeNameError
+	}
+	return m
+}
+
+// local is an answer by this host itself, for a zone of its own; without records it says that
+// there are none.
+func (q *Query) local(zone string, records ...dns.RR) *dns.Msg {
+	m := q.reply(dns.RcodeSuccess)
+	m.Authoritative = true
+	m.Answer = records
+	if len(records) == 0 {
 		m.Ns = []dns.RR{&dns.SOA{
-			Hdr: dns.RR_Header{Name: wellKnownName, Rrtype: dns.TypeSOA, Class: dns.ClassINET, Ttl: localTTL},
-			Ns:  wellKnownName, Mbox: "hostmaster." + wellKnownName,
+			Hdr: localHeader(zone, dns.TypeSOA), Ns: zone, Mbox: "hostmaster." + zone,
 			Serial: 1, Refresh: 3600, Retry: 600, Expire: 86400, Minttl: localTTL,
 		}}
 	}
 	return m
+}
+
+func localHeader(owner string, rrtype uint16) dns.RR_Header {
+	return dns.RR_Header{Name: owner, Rrtype: rrtype, Class: dns.ClassINET, Ttl: localTTL}
 }
