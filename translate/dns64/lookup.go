@@ -104,6 +104,11 @@ func (p *Policy) Begin(q *Query) *Lookup {
 		m := q.reply(dns.RcodeSuccess)
 		m.Truncated = true
 		l.finish(m, OutcomeLocal)
+	case question.Qclass == dns.ClassCHAOS:
+		// It is about the server itself (RFC 4892 section 2.1): an upstream would tell of itself.
+		l.finish(q.reply(dns.RcodeRefused), OutcomeLocal)
+	case question.Qclass == dns.ClassINET && dns.IsSubDomain(localhostName, name):
+		l.finish(q.localhost(), OutcomeLocal)
 	case question.Qclass != dns.ClassINET || within(p.noSynthesis, q.Client):
 		l.forward(name)
 	case dns.IsSubDomain(wellKnownName, name) && (question.Qtype != dns.TypeDS || name != wellKnownName):

@@ -59,6 +59,8 @@ func ask(t testing.TB, text string) []byte {
 			edns = true
 		case "chaos":
 			m.Question = []dns.Question{{Qclass: dns.ClassCHAOS}}
+		case "hesiod":
+			m.Question = []dns.Question{{Qclass: dns.ClassHESIOD}}
 		default:
 			t.Fatalf("unknown word %q", words[0])
 		}
@@ -299,7 +301,7 @@ func exchangeCases() []exchangeCase {
 			upstream: map[string]string{"host.example.net. MX": "host.example.net. 70 IN MX 10 ns.example.net.\n" + glue},
 			answer:   []string{"host.example.net. 70 IN MX 10 ns.example.net."}, extra: []string{"ns.example.net. 100 IN A 198.51.100.53"},
 			outcome: OutcomeForwarded, asked: []string{"host.example.net. MX"}},
-		{name: "another class: no DNS64", query: "chaos " + question,
+		{name: "another class: no DNS64", query: "hesiod " + question,
 			upstream: map[string]string{aaaa: soa300}, ns: soaLine, outcome: OutcomeForwarded, asked: both[:1]},
 		{name: "a dual-stack client: no DNS64", from: dualClient, query: question,
 			upstream: map[string]string{aaaa: soa300}, ns: soaLine, outcome: OutcomeForwarded, asked: both[:1]},
@@ -331,6 +333,21 @@ func exchangeCases() []exchangeCase {
 			upstream: map[string]string{aaaa: "SERVFAIL\nbogus", a: v4}, answer: []string{made500}, outcome: OutcomeSynthesized, asked: both},
 		{name: "capitals in the question", query: "HOST.example.NET. AAAA",
 			upstream: map[string]string{aaaa: soa300, a: v4}, answer: []string{made}, outcome: OutcomeSynthesized, asked: both},
+
+		{name: "the version of the server: nobody is asked for theirs", query: "chaos version.bind. TXT",
+			rcode: dns.RcodeRefused, outcome: OutcomeLocal},
+		{name: "for a dual-stack client neither", from: dualClient, query: "chaos id.server. TXT",
+			rcode: dns.RcodeRefused, outcome: OutcomeLocal},
+		{name: "localhost AAAA", query: "localhost. AAAA", answer: []string{"localhost. 600 IN AAAA ::1"}, outcome: OutcomeLocal},
+		{name: "localhost A", query: "localhost. A", answer: []string{"localhost. 600 IN A 127.0.0.1"}, outcome: OutcomeLocal},
+		{name: "below localhost, in capitals, by a dual-stack client that validates", from: dualClient, query: "cd do A.LocalHost. AAAA",
+			answer: []string{"A.LocalHost. 600 IN AAAA ::1"}, outcome: OutcomeLocal},
+		{name: "localhost of another type: empty", query: "localhost. MX",
+			ns: []string{"localhost. 600 IN SOA localhost. hostmaster.localhost. 1 3600 600 86400 600"}, outcome: OutcomeLocal},
+		{name: "a name that only ends like localhost", query: "notlocalhost. MX",
+			upstream: map[string]string{"notlocalhost. MX": soa300}, ns: soaLine, outcome: OutcomeForwarded, asked: []string{"notlocalhost. MX"}},
+		{name: "localhost of somebody's domain", query: "localhost.example.net. MX",
+			upstream: map[string]string{"localhost.example.net. MX": soa300}, ns: soaLine, outcome: OutcomeForwarded, asked: []string{"localhost.example.net. MX"}},
 
 		{name: "ipv4only.arpa A", query: "ipv4only.arpa. A",
 			answer: []string{"ipv4only.arpa. 600 IN A 192.0.0.170", "ipv4only.arpa. 600 IN A 192.0.0.171"}, outcome: OutcomeLocal},

@@ -50,7 +50,7 @@ const (
 	OutcomeExcluded                   // the same, less those of the exclusion set
 	OutcomeSynthesized                // AAAA records made of A records
 	OutcomeEmpty                      // a AAAA query whose name has neither
-	OutcomeLocal                      // ipv4only.arpa and reverse names, by this host alone
+	OutcomeLocal                      // ipv4only.arpa, localhost, reverse names and the chaos class, by this host alone
 	OutcomeReverse                    // a reverse query, by a CNAME into in-addr.arpa
 	OutcomeFailed                     // no upstream answered, or none could
 	NumOutcomes

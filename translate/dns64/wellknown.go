@@ -3,6 +3,7 @@
 package dns64
 
 import (
+	"net"
 	"net/netip"
 
 	"github.com/miekg/dns"
@@ -45,6 +46,23 @@ func (p *Policy) wellKnownAnswer(q *Query, name string) *dns.Msg {
 		m.Rcode = dns.RcodeNameError
 	}
 	return m
+}
+
+// localhostName is that of every host for itself, with all names below.
+const localhostName = "localhost."
+
+// localhost answers what is asked of these names, by which nobody else is meant (RFC 6761
+// section 6.3).
+func (q *Query) localhost() *dns.Msg {
+	owner := q.Msg.Question[0].Name
+	var records []dns.RR
+	switch q.Msg.Question[0].Qtype {
+	case dns.TypeA:
+		records = []dns.RR{&dns.A{Hdr: localHeader(owner, dns.TypeA), A: net.IPv4(127, 0, 0, 1)}}
+	case dns.TypeAAAA:
+		records = []dns.RR{newAAAA(owner, localTTL, netip.IPv6Loopback())}
+	}
+	return q.local(localhostName, records...)
 }
 
 // local is an answer by this host itself, for a zone of its own; without records it says that

@@ -126,6 +126,8 @@ func TestDig(t *testing.T) {
 		{"the prefix", []string{"ipv4only.arpa", "AAAA"}, []string{"flags: qr aa rd ra", "2001:db8:64::c000:aa", "2001:db8:64::c000:ab"}, nil},
 		{"below ipv4only.arpa", []string{"x.ipv4only.arpa", "AAAA"}, []string{"NXDOMAIN"}, nil},
 		{"a reverse name of the prefix", []string{"-x", "2001:db8:64::c000:aa", "+short"}, []string{"ipv4only.arpa."}, nil},
+		{"the version", []string{"version.bind", "CH", "TXT"}, []string{"REFUSED"}, []string{"unbound"}},
+		{"this host", []string{"localhost", "AAAA"}, []string{"flags: qr aa rd ra", "AAAA\t::1"}, nil},
 		{"everything by UDP", []string{"v4.example.net", "ANY", "+notcp", "+ignore"}, []string{"flags: qr tc"}, nil},
 		{"no recursion", []string{"v4.example.net", "AAAA", "+norecurse"}, []string{"REFUSED"}, nil},
 		{"a zone transfer", []string{"example.net", "AXFR"}, []string{"Transfer failed"}, nil},
