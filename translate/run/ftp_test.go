@@ -196,6 +196,45 @@ func TestFTPWithOneAddress(t *testing.T) {
 	})
 }
 
+// TestFTPReloadEnds: a reload that takes the gateway away, or gives it another prefix, tells
+// idle control connections, on both sides, that they end; one that does neither leaves them.
+func TestFTPReloadEnds(t *testing.T) {
+	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+		ftptest.Start(t, w.four, peers.Vsftpd{Address: fourAddr})
+		c.FTP = true
+		n := startNAT64(t, w, c)
+		n.attached(t, c.FastPath)
+		for i, step := range []struct {
+			name string
+			to   func(*config.NAT64)
+			ends bool
+		}{
+			{"another limit", func(c *config.NAT64) { c.FTPConnections = 7 }, false},
+			{"another prefix", func(c *config.NAT64) { c.AlgPrefix = netip.MustParsePrefix("fd00:db8:1:2::/64") }, true},
+			{"off", func(c *config.NAT64) { c.FTP = false }, true},
+		} {
+			k := talk(t, w)
+			k.wants(t, "", "220")
+			step.to(&c)
+			if left, err := n.Reload(&config.Config{NAT64s: []config.NAT64{c}}); err != nil || len(left) > 0 {
+				t.Fatalf("%s: %v needs a restart; %v", step.name, left, err)
+			}
+			if !step.ends {
+				k.wants(t, "USER anonymous", "230")
+				k.Close()
+				continue
+			}
+			k.wants(t, "", "421")
+			if _, err := k.lines.ReadByte(); err != io.EOF {
+				t.Errorf("%s: behind the last word comes %v", step.name, err)
+			}
+			if got := ftpCounts(n)["stopped"]; got != float64(i) {
+				t.Errorf("%s: %v connections were told of their end, want %d", step.name, got, i)
+			}
+		}
+	})
+}
+
 // TestFTPReload switches the gateway on and off, and gives it another prefix.
 func TestFTPReload(t *testing.T) {
 	w := newWorld(t)

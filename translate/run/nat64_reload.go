@@ -63,7 +63,7 @@ func (n *NAT64) change(live *config.NAT64) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(n.device.apart(live.Pool6), n.steerable(live), portsApart(live, n.hosts)); err != nil {
+	if err := errors.Join(settings.Check(), n.device.apart(live.Pool6), n.steerable(live), portsApart(live, n.hosts)); err != nil {
 		return err
 	}
 	before, err := nat64Settings(&n.cfg, n.own, n.hosts)
@@ -82,6 +82,13 @@ func (n *NAT64) change(live *config.NAT64) error {
 	}
 	gone := n.past(leaving)
 	n.fast.leave(n.ownOf(gone, leaving))
+	// While the engine knows the former detour, the control connections that take it can be
+	// told of their end.
+	detour := settings.DetourPrefix
+	settings.DetourPrefix = before.DetourPrefix
+	if settings.Check() != nil { // pool6 takes the former detour
+		settings.DetourPrefix = detour
+	}
 	if err := n.changeEngine(settings, before, live); err != nil {
 		undoFTP()
 		n.fast.leave(n.ownOf(n.gone, n.leaving))
@@ -93,7 +100,11 @@ func (n *NAT64) change(live *config.NAT64) error {
 	}
 	n.leaving, n.gone = leaving, gone
 	commitFTP()
-	return errors.Join(n.ftp.limit(live), commit(), n.advertisers.apply(live))
+	if settings.DetourPrefix != detour {
+		settings.DetourPrefix = detour
+		err = n.reconfigure(settings, live)
+	}
+	return errors.Join(err, n.ftp.limit(live), commit(), n.advertisers.apply(live))
 }
 
 // changeEngine gives the engine settings with their static bindings, or what it had
