@@ -122,6 +122,8 @@ func TestNobodyAnswers(t *testing.T) {
 func TestDroppedQuestion(t *testing.T) {
 	for _, n := range []int{1, 2} {
 		hold := make(chan struct{})
+		release := sync.OnceFunc(func() { close(hold) })
+		defer release() // or nothing ends after a failure
 		answer := records(aRecord, "x. 500 IN AAAA 2001:db8::1")
 		var upstreams []netip.AddrPort
 		var first *upstreamDouble
@@ -148,7 +150,7 @@ func TestDroppedQuestion(t *testing.T) {
 		if r.value("waiting", "") != 3 {
 			t.Error("the places are free before the upstream has answered")
 		}
-		close(hold)
+		release()
 		eventually(t, "the answer is heard", func() bool { return r.value("waiting", "") == 0 })
 		only(t, r.query(t, "udp", nil), "2001:db8::1")
 	}
