@@ -3,6 +3,7 @@
 package pref64
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -42,8 +43,12 @@ func (s Set) Equal(o Set) bool {
 	return s.Source == o.Source && slices.Equal(s.Prefixes, o.Prefixes)
 }
 
-// maxKnown bounds what all routers of a link together may say.
-const maxKnown = 64
+const (
+	// maxKnown bounds what all routers of a link together may say.
+	maxKnown = 64
+	// maxOfRouter is what one of them may say: no more is read of one advertisement.
+	maxOfRouter = maxOptions
+)
 
 // Known is what was learnt of one interface and when that ends. The zero value knows
 // nothing. It is not safe for concurrent use.
@@ -57,6 +62,7 @@ type advertised struct {
 	router  netip.Addr
 	prefix  netip.Prefix
 	expires time.Time
+	heard   time.Time // last
 }
 
 // Advertised takes the options that a router sent. A prefix with a lifetime of 0 is not
@@ -70,11 +76,39 @@ func (k *Known) Advertised(router netip.Addr, options []Option, now time.Time) {
 			k.advertised = slices.Delete(k.advertised, at, at+1)
 		case o.Lifetime == 0:
 		case at >= 0:
-			k.advertised[at].expires = now.Add(o.Lifetime)
-		case len(k.advertised) < maxKnown:
-			k.advertised = append(k.advertised, advertised{router, o.Prefix, now.Add(o.Lifetime)})
+			k.advertised[at].expires, k.advertised[at].heard = now.Add(o.Lifetime), now
+		case k.room(router, now):
+			k.advertised = append(k.advertised, advertised{router, o.Prefix, now.Add(o.Lifetime), now})
 		}
 	}
+}
+
+// room makes room for one more prefix of a router, and reports whether there is some. A router
+// with its share replaces what it has not said for longest; where all room is taken, the
+// router with most gives way to one that has less, so that none keeps another out.
+func (k *Known) room(router netip.Addr, now time.Time) bool {
+	of := make(map[netip.Addr]int)
+	for _, a := range k.advertised {
+		of[a.router]++
+	}
+	full := of[router] >= maxOfRouter
+	if !full && len(k.advertised) < maxKnown {
+		return true
+	}
+	out := -1
+	for i, a := range k.advertised {
+		gives := of[a.router] > of[router]
+		if full {
+			gives = a.router == router && a.heard.Before(now)
+		}
+		if gives && (out < 0 || cmp.Or(of[k.advertised[out].router]-of[a.router], a.heard.Compare(k.advertised[out].heard)) < 0) {
+			out = i
+		}
+	}
+	if out >= 0 {
+		k.advertised = slices.Delete(k.advertised, out, out+1)
+	}
+	return out >= 0
 }
 
 // Resolved takes what name servers said, and how long that is good.

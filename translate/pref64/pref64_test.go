@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -269,6 +270,83 @@ func TestKnown(t *testing.T) {
 	}
 	if len(k.advertised) > maxKnown {
 		t.Errorf("%d kept", len(k.advertised))
+	}
+}
+
+// TestKnownShares has false routers say all that is kept: a true one is heard all the same.
+func TestKnownShares(t *testing.T) {
+	routers := func(n int) (list []netip.Addr) {
+		for i := range n {
+			list = append(list, netip.AddrFrom16([16]byte{0xfe, 0x80, 14: byte(i >> 8), 15: byte(i)}))
+		}
+		return list
+	}
+	junk := func(n int) (list []Option) {
+		for i := range n {
+			list = append(list, option(netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, 1, 0x0d, 0xb8, 0x0b, 0xad, 7: byte(i)}), 96).String(), time.Hour))
+		}
+		return list
+	}
+	truth := netip.MustParsePrefix("2001:db8:a::/96")
+	router := netip.MustParseAddr("fe80::a:a")
+	for _, tt := range []struct {
+		name    string
+		routers []netip.Addr
+		each    int
+	}{
+		{"one, with all that is kept", routers(1), maxKnown},
+		{"one, with its share", routers(1), maxOfRouter},
+		{"as many as have all by their shares", routers(maxKnown / maxOfRouter), maxKnown},
+		{"one for each place", routers(maxKnown), 1},
+		{"many", routers(1000), 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var k Known
+			now := start
+			lie := func() {
+				for _, r := range tt.routers {
+					now = now.Add(time.Millisecond)
+					k.Advertised(r, junk(tt.each), now)
+				}
+			}
+			lie()
+			for round := range 3 {
+				k.Advertised(router, []Option{option(truth.String(), time.Hour)}, now)
+				if !slices.Contains(k.Set(now).Prefixes, truth) {
+					t.Fatalf("round %d: the true router is kept out", round)
+				}
+				lie()
+				if len(k.advertised) > maxKnown {
+					t.Fatalf("%d kept", len(k.advertised))
+				}
+				if len(tt.routers) < maxKnown && !slices.Contains(k.Set(now).Prefixes, truth) {
+					t.Errorf("round %d: the true router is driven out", round)
+				}
+			}
+		})
+	}
+}
+
+// TestKnownOwnShare: a router with its share replaces what it has not said for longest, and
+// of one advertisement the first options count.
+func TestKnownOwnShare(t *testing.T) {
+	var k Known
+	router := netip.MustParseAddr("fe80::a")
+	said := func(from, to int) (list []Option) {
+		for i := from; i < to; i++ {
+			list = append(list, option(netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, 1, 0x0d, 0xb8, 7: byte(i)}), 96).String(), time.Hour))
+		}
+		return list
+	}
+	k.Advertised(router, said(0, 20), start)
+	if got := k.Set(start).Prefixes; len(got) != maxOfRouter || got[0] != said(0, 1)[0].Prefix {
+		t.Errorf("of twenty: %v", got)
+	}
+	k.Advertised(router, said(1, maxOfRouter), start.Add(time.Second))
+	k.Advertised(router, said(30, 31), start.Add(2*time.Second))
+	got := k.Set(start.Add(2 * time.Second)).Prefixes
+	if len(got) != maxOfRouter || slices.Contains(got, said(0, 1)[0].Prefix) || !slices.Contains(got, said(30, 31)[0].Prefix) {
+		t.Errorf("another one: %v", got)
 	}
 }
 
