@@ -3,7 +3,6 @@
 package dns64
 
 import (
-	"net"
 	"net/netip"
 
 	"github.com/miekg/dns"
@@ -58,7 +57,7 @@ func (q *Query) localhost() *dns.Msg {
 	var records []dns.RR
 	switch q.Msg.Question[0].Qtype {
 	case dns.TypeA:
-		records = []dns.RR{&dns.A{Hdr: localHeader(owner, dns.TypeA), A: net.IPv4(127, 0, 0, 1)}}
+		records = []dns.RR{&dns.A{Hdr: localHeader(owner, dns.TypeA), A: netip.AddrFrom4([4]byte{127, 0, 0, 1}).AsSlice()}}
 	case dns.TypeAAAA:
 		records = []dns.RR{newAAAA(owner, localTTL, netip.IPv6Loopback())}
 	}
