@@ -269,7 +269,7 @@ func negative(m *dns.Msg) time.Duration {
 func (c *Cache) shrink(o *owner) {
 	for len(c.entries) > 0 && (len(c.entries) > c.limits.Entries || c.bytes > c.limits.Bytes) {
 		from := &c.used
-		if o != nil && o.used.Len() > 1 && (o.used.Len() > c.limits.Entries/shareOfClient || o.bytes > c.limits.Bytes/shareOfClient) {
+		if o != nil && o.used.Len() > 1 && (o.used.Len() > c.limits.Entries/ShareOfClient || o.bytes > c.limits.Bytes/ShareOfClient) {
 			from = &o.used
 		}
 		c.remove(from.Back().Value.(*entry))

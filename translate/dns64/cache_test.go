@@ -305,3 +305,8 @@ func TestHealth(t *testing.T) {
 	}
 	order(0, 2, 1)
 }
+
+// network is one of many clients.
+func network(n int) netip.Addr {
+	return netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, byte(n >> 8), byte(n)})
+}

@@ -19,6 +19,10 @@ const (
 	MaxUDP     = 4096 // RFC 6891 section 6.2.5
 )
 
+// ShareOfClient is which part of the cache, of the queries that wait and of the connections
+// one client may hold.
+const ShareOfClient = 8
+
 // maxPrefixes bounds the records that one A record can become.
 const maxPrefixes = 8
 

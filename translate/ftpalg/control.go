@@ -21,6 +21,7 @@ import (
 type control struct {
 	client, server *net.TCPConn
 	idle, write    time.Duration
+	used           func() // called when either side has spoken
 	// heard is when either side spoke last, in Unix nanoseconds.
 	heard atomic.Int64
 
@@ -36,8 +37,9 @@ type control struct {
 	gone chan struct{}
 }
 
-// relay carries a connection until it is over and returns why it is.
-func (p *Proxy) relay(ctx context.Context, peer Peer, client, server *net.TCPConn) Counter {
+// relay carries a connection until it is over and returns why it is. It calls used whenever
+// something was said.
+func (p *Proxy) relay(ctx context.Context, peer Peer, client, server *net.TCPConn, used func()) Counter {
 	for _, conn := range []*net.TCPConn{client, server} {
 		if err := tune(conn); err != nil {
 			return broken
@@ -49,13 +51,19 @@ func (p *Proxy) relay(ctx context.Context, peer Peer, client, server *net.TCPCon
 	}
 	c := &control{
 		client: client, server: server,
-		idle: p.settings.Idle, write: p.settings.Write,
+		idle: p.settings.Idle, write: p.settings.Write, used: used,
 		dialogue: newDialogue(peer.Client.Addr(), expect, p.tally.add),
 		gone:     make(chan struct{}),
 	}
 	c.moved = sync.NewCond(&c.mu)
 	c.heard.Store(time.Now().UnixNano())
-	stop := context.AfterFunc(ctx, func() { c.finish(stopped) })
+	stop := context.AfterFunc(ctx, func() {
+		if context.Cause(ctx) == errGaveWay {
+			c.finish(gaveWay)
+		} else {
+			c.finish(stopped)
+		}
+	})
 	defer stop()
 	var sides sync.WaitGroup
 	sides.Go(c.carryCommands)
@@ -157,6 +165,7 @@ func (c *control) read(conn *net.TCPConn, buffer []byte) (int, error) {
 		n, err := conn.Read(buffer)
 		if n > 0 {
 			c.heard.Store(time.Now().UnixNano())
+			c.used()
 		}
 		if !errors.Is(err, os.ErrDeadlineExceeded) || n > 0 || c.silent() {
 			return n, err
@@ -279,7 +288,7 @@ func (c *control) finish(reason Counter) {
 	case resetByServer, hostGone, writeTimeout, broken:
 		abandon(c.server)
 		abandon(c.client)
-	case stopped, idleTimeout:
+	case stopped, idleTimeout, gaveWay:
 		if speak {
 			dismiss(c.client, replyStop)
 		}

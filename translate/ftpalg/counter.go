@@ -43,7 +43,8 @@ const (
 	writeTimeout
 	noopRefused
 	stopped
-	broken // an error of another kind
+	gaveWay // its client had most of all connections, and another needed one
+	broken  // an error of another kind
 
 	counters = int(iota)
 )
@@ -73,6 +74,7 @@ var counterNames = [counters]string{
 	writeTimeout:      "write_timeout",
 	noopRefused:       "noop_refused",
 	stopped:           "stopped",
+	gaveWay:           "gave_way",
 	broken:            "broken",
 }
 

@@ -12,6 +12,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/isthmus-net/isthmus/internal/places"
 )
 
 // Peer is who talks to whom by a control connection.
@@ -43,7 +45,8 @@ type Peers interface {
 type Settings struct {
 	// Passive leaves EPRT as it is; only EPSV is translated.
 	Passive bool
-	// Connections is how many there may be at once; default 1024.
+	// Connections is how many there may be at once; default 1024. Where there are as many,
+	// the client that has most of them gives the one up that was silent longest.
 	Connections int
 	// PerClient is how many a client may have at once; default 64. A client is a
 	// prefix of ClientLength bits; default 64.
@@ -112,9 +115,8 @@ type Proxy struct {
 	tally    tally
 	log      *sparingLog
 
-	mu        sync.Mutex
-	active    int
-	perClient map[netip.Prefix]int
+	mu     sync.Mutex
+	places *places.Places
 }
 
 // New returns a proxy for connections of a translator.
@@ -123,7 +125,10 @@ func New(s Settings, peers Peers) (*Proxy, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	return &Proxy{settings: s, peers: peers, log: &sparingLog{to: s.Log}, perClient: make(map[netip.Prefix]int)}, nil
+	return &Proxy{
+		settings: s, peers: peers, log: &sparingLog{to: s.Log},
+		places: places.New(s.Connections, s.PerClient, places.Forever),
+	}, nil
 }
 
 // SetLimits changes how many connections there may be at once, and how many of a client.
@@ -138,6 +143,7 @@ func (p *Proxy) SetLimits(connections, perClient int) error {
 		return err
 	}
 	p.settings.Connections, p.settings.PerClient = want.Connections, want.PerClient
+	p.places.SetLimit(want.Connections, want.PerClient)
 	return nil
 }
 
@@ -148,7 +154,7 @@ func (p *Proxy) Counters() iter.Seq2[Counter, uint64] { return p.tally.all() }
 func (p *Proxy) Active() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.active
+	return p.places.Len()
 }
 
 // Serve takes connections from a listener until ctx is done, then closes the
@@ -199,30 +205,36 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// admit takes a place for a client. Without one, refused is why.
-func (p *Proxy) admit(client netip.Addr) (leave func(), refused Counter) {
+// errGaveWay ends a connection whose place another client has got.
+var errGaveWay = errors.New("another client has got the place")
+
+// admit takes a place for a client; end is called when it must give it up. Without one,
+// refused is why.
+func (p *Proxy) admit(client netip.Addr, end context.CancelCauseFunc) (place *places.Place, refused Counter) {
 	prefix, err := client.Prefix(p.settings.ClientLength)
 	if err != nil {
 		return nil, strangerRefused
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case p.active >= p.settings.Connections:
-		return nil, tooMany
-	case p.perClient[prefix] >= p.settings.PerClient:
-		return nil, tooManyOfClient
+	place, why := p.places.Enter(prefix.Addr(), time.Now(), func(places.Reason) { end(errGaveWay) })
+	if why == places.Share {
+		return place, tooManyOfClient
 	}
-	p.active++
-	p.perClient[prefix]++
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.active--
-		if p.perClient[prefix]--; p.perClient[prefix] == 0 {
-			delete(p.perClient, prefix)
-		}
-	}, 0
+	return place, tooMany
+}
+
+// use notes that something was said on a connection.
+func (p *Proxy) use(place *places.Place) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.places.Use(place, time.Now())
+}
+
+func (p *Proxy) leave(place *places.Place) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.places.Leave(place)
 }
 
 // serve takes a connection from its beginning to its end.
@@ -239,23 +251,30 @@ func (p *Proxy) serve(ctx context.Context, client *net.TCPConn) {
 		abandon(client)
 		return
 	}
-	leave, refused := p.admit(peer.Client.Addr())
-	if leave == nil {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	place, refused := p.admit(peer.Client.Addr(), end)
+	if place == nil {
 		p.tally.add(refused)
 		dismiss(client, replyBusy)
 		return
 	}
-	defer leave()
+	defer p.leave(place)
 	dialing, cancel := context.WithTimeout(ctx, p.settings.Dial)
 	server, err := p.peers.Dial(dialing, peer)
 	cancel()
-	if err != nil {
+	switch {
+	case err != nil && context.Cause(ctx) == errGaveWay:
+		p.tally.add(gaveWay)
+		dismiss(client, replyBusy)
+		return
+	case err != nil:
 		p.tally.add(serverUnreachable)
 		dismiss(client, replyNoServer)
 		return
 	}
 	defer server.Close()
-	p.tally.add(p.relay(ctx, peer, client, server))
+	p.tally.add(p.relay(ctx, peer, client, server, func() { p.use(place) }))
 }
 
 // dismiss says a last word to a client. If it does not arrive, nothing else would.

@@ -27,8 +27,10 @@ const patienceOfTests = testutil.Patience
 type directPeers struct {
 	server netip.AddrPort
 	// from takes the place of the client's address, if there is one.
-	from   netip.Addr
-	expect func(port uint16) (netip.AddrPort, error)
+	from netip.Addr
+	// callers, if it is there, has the addresses of one connection after the other.
+	callers chan netip.Addr
+	expect  func(port uint16) (netip.AddrPort, error)
 }
 
 var errStranger = errors.New("nobody knows this connection")
@@ -36,6 +38,9 @@ var errStranger = errors.New("nobody knows this connection")
 func (p directPeers) Peer(from netip.AddrPort) (Peer, error) {
 	if !p.server.IsValid() {
 		return Peer{}, errStranger
+	}
+	if p.callers != nil {
+		p.from = <-p.callers
 	}
 	if p.from.IsValid() {
 		from = netip.AddrPortFrom(p.from, from.Port())
@@ -338,6 +343,37 @@ func TestRefusals(t *testing.T) {
 		s.awaitEmpty()
 		s.meet()
 		s.counted("too_many_of_client", "ended", "stopped")
+	})
+	t.Run("clients within their share have all of them", func(t *testing.T) {
+		callers := make(chan netip.Addr, 1)
+		s := newSite(t, Settings{Connections: 4, PerClient: 2}, func(p *directPeers) { p.callers = callers })
+		as := func(client string) (*person, *person) {
+			t.Helper()
+			callers <- netip.MustParseAddr(client)
+			return s.meet()
+		}
+		refused := func(client string) {
+			t.Helper()
+			callers <- netip.MustParseAddr(client)
+			s.call().hears("421 Too many connections through this gateway")
+		}
+		busy, server := as("2001:db8:1::1")
+		idle, _ := as("2001:db8:1::2") // the same network
+		as("2001:db8:2::1")
+		as("2001:db8:2::2")
+		busy.says("SYST") // so the other has been silent longest
+		server.hears("SYST")
+		server.says("215 UNIX")
+		busy.hears("215 UNIX")
+		refused("2001:db8:1::3")
+		as("2001:db8:3::1")
+		idle.hears("421 Service not available, closing control connection")
+		idle.hearsEnd(io.EOF)
+		busy.says("NOOP")
+		server.hears("NOOP")
+		as("2001:db8:3::2") // still fewer than one other
+		refused("2001:db8:3::3")
+		s.counted("too_many", "too_many", "stopped", "stopped", "stopped", "stopped", "gave_way", "gave_way")
 	})
 	t.Run("server that is not there", func(t *testing.T) {
 		s := newSite(t, Settings{}, nil)

@@ -36,8 +36,8 @@ type Instance struct {
 	resolver resolver
 	rates    rates
 	idle     atomic.Int64   // how long a connection may be silent, in nanoseconds
-	streams  places         // connections over TCP
-	queries  places         // those for which upstreams are asked
+	streams  fair           // connections over TCP
+	queries  fair           // those for which upstreams are asked
 	pending  sync.WaitGroup // goroutines beside the loops
 
 	mu      sync.Mutex // guards what follows
@@ -58,7 +58,7 @@ func New(cfg config.DNS64, log *slog.Logger) (*Instance, error) {
 	}
 	i := &Instance{name: cfg.Name, log: log, ready: make(chan struct{}), cfg: cfg}
 	i.rates.rates = limit
-	i.queries.shares, i.streams.shares = dns64.NewShares(cfg.MaxQueries), dns64.NewShares(cfg.MaxConnections)
+	i.queries.places, i.streams.places = newPlaces(cfg.MaxQueries), newPlaces(cfg.MaxConnections)
 	i.resolver = resolver{
 		counters: &i.counters, background: i.background, cache: dns64.NewCache(limits(&cfg)), waiting: map[dns64.Ask]*flight{},
 		servers: newUpstreams(&cfg, log),

@@ -7,44 +7,61 @@ import (
 	"sync"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/places"
 	"github.com/isthmus-net/isthmus/internal/ratelimit"
 	"github.com/isthmus-net/isthmus/translate/dns64"
 )
 
-// places are shares for many goroutines.
-type places struct {
+// leastStay is how long a place is never taken for another of the same client: what was let
+// in has time to be answered, and a flood costs no more than its refusal.
+const leastStay = time.Second
+
+// fair are places for many goroutines.
+type fair struct {
 	mu     sync.Mutex
-	shares *dns64.Shares
+	places *places.Places
 }
 
-func (p *places) setLimit(limit int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.shares.SetLimit(limit)
+func newPlaces(limit int) *places.Places {
+	return places.New(limit, shareOf(limit), leastStay)
 }
 
-func (p *places) enter(client netip.Addr, end func(dns64.Reason)) (*dns64.Place, dns64.Reason) {
+func shareOf(limit int) int { return max(limit/dns64.ShareOfClient, 1) }
+
+func (p *fair) setLimit(limit int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.shares.Enter(client, time.Now(), end)
+	p.places.SetLimit(limit, shareOf(limit))
+	p.places.Shrink()
 }
 
-func (p *places) use(one *dns64.Place) {
+func (p *fair) enter(client netip.Addr, end func(dns64.Reason)) (*places.Place, dns64.Reason) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.shares.Use(one, time.Now())
+	place, why := p.places.Enter(client, time.Now(), func(why places.Reason) { end(reasonOf(why)) })
+	return place, reasonOf(why)
 }
 
-func (p *places) leave(one *dns64.Place) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.shares.Leave(one)
+func reasonOf(why places.Reason) dns64.Reason {
+	return [...]dns64.Reason{places.None: dns64.ReasonNone, places.Full: dns64.ReasonBusy, places.Share: dns64.ReasonShare}[why]
 }
 
-func (p *places) count() int {
+func (p *fair) use(one *places.Place) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.shares.Len()
+	p.places.Use(one, time.Now())
+}
+
+func (p *fair) leave(one *places.Place) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.places.Leave(one)
+}
+
+func (p *fair) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.places.Len()
 }
 
 // rates are those of the engine for many goroutines.

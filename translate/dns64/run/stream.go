@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/places"
 	"github.com/isthmus-net/isthmus/translate/dns64"
 )
 
@@ -52,7 +53,7 @@ func (i *Instance) serveTCP(ctx context.Context, listener *net.TCPListener) erro
 // of the client that has most, that which has been silent longest (RFC 7766 section
 // 6.2.3). Strangers have the share of one client together: their word is all that is
 // heard.
-func (i *Instance) enterStream(conn *net.TCPConn, from netip.Addr) *dns64.Place {
+func (i *Instance) enterStream(conn *net.TCPConn, from netip.Addr) *places.Place {
 	client, known := i.policy.Load().Client(from)
 	if !known {
 		client = netip.Addr{}
@@ -70,17 +71,17 @@ func (i *Instance) enterStream(conn *net.TCPConn, from netip.Addr) *dns64.Place 
 
 // serveStream answers the queries of one connection (RFC 7766), each when its answer is
 // there.
-func (i *Instance) serveStream(ctx context.Context, conn *net.TCPConn, one *dns64.Place, from netip.AddrPort) {
+func (i *Instance) serveStream(ctx context.Context, conn *net.TCPConn, one *places.Place, from netip.AddrPort) {
 	defer i.streams.leave(one)
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	var pending sync.WaitGroup
 	defer pending.Wait()
-	places := make(chan struct{}, pipeline)
+	slots := make(chan struct{}, pipeline)
 	background := func(f func()) {
-		places <- struct{}{}
+		slots <- struct{}{}
 		pending.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			f()
 		})
 	}

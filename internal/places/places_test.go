@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package dns64
+package places
 
 import (
 	"math/rand/v2"
@@ -10,17 +10,30 @@ import (
 	"time"
 )
 
-// divided is a Shares with the places that its clients hold, by names like "a1".
+// divided is a Places with the places that its clients hold, by names like "a1".
 type divided struct {
-	*Shares
+	*Places
 	t      *testing.T
 	now    time.Time
 	places map[string]*Place
 	ended  []string
 }
 
+// Of sixteen places a client may have two, and so on.
+const (
+	shareOfClient = 8
+	leastStay     = time.Second
+)
+
+var (
+	start       = time.Unix(1_700_000_000, 0)
+	reasonNames = [...]string{None: "none", Full: "full", Share: "share"}
+)
+
+func makePlaces(limit int) *Places { return New(limit, max(limit/shareOfClient, 1), leastStay) }
+
 func divide(t *testing.T, limit int) *divided {
-	return &divided{Shares: NewShares(limit), t: t, now: start, places: map[string]*Place{}}
+	return &divided{Places: makePlaces(limit), t: t, now: start, places: map[string]*Place{}}
 }
 
 // enter has places taken, whose first letter is the client, and looks what is said.
@@ -29,10 +42,10 @@ func (d *divided) enter(names []string, want Reason, ended ...string) {
 	d.ended = nil
 	for _, name := range names {
 		place, reason := d.Enter(network(int(name[0])), d.now, func(r Reason) {
-			d.ended = append(d.ended, name+" "+r.String())
+			d.ended = append(d.ended, name+" "+reasonNames[r])
 		})
-		if reason != want || (place == nil) != (want != ReasonNone) {
-			d.t.Errorf("%s: place %v, reason %s; want %s", name, place != nil, reason, want)
+		if reason != want || (place == nil) != (want != None) {
+			d.t.Errorf("%s: place %v, reason %d; want %d", name, place != nil, reason, want)
 		}
 		d.places[name] = place
 	}
@@ -48,52 +61,52 @@ func network(n int) netip.Addr {
 	return netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, byte(n >> 8), byte(n)})
 }
 
-func TestShares(t *testing.T) {
+func TestPlaces(t *testing.T) {
 	t.Run("one client has an eighth", func(t *testing.T) {
 		d := divide(t, 16)
-		d.enter(named("a1", "a2"), ReasonNone)
+		d.enter(named("a1", "a2"), None)
 		d.now = d.now.Add(leastStay - 1)
-		d.enter(named("a3"), ReasonShare)
-		d.enter(named("b1"), ReasonNone)
+		d.enter(named("a3"), Share)
+		d.enter(named("b1"), None)
 		d.now = d.now.Add(1)
-		d.enter(named("a4"), ReasonNone, "a1 client_share")
-		d.enter(named("a5"), ReasonNone, "a2 client_share")
-		d.enter(named("a6"), ReasonShare)
+		d.enter(named("a4"), None, "a1 share")
+		d.enter(named("a5"), None, "a2 share")
+		d.enter(named("a6"), Share)
 	})
 	t.Run("what is used stays", func(t *testing.T) {
 		d := divide(t, 16)
-		d.enter(named("a1", "a2"), ReasonNone)
+		d.enter(named("a1", "a2"), None)
 		d.now = d.now.Add(leastStay)
 		d.Use(d.places["a1"], d.now)
-		d.enter(named("a3"), ReasonNone, "a2 client_share")
-		d.enter(named("a4"), ReasonShare)
+		d.enter(named("a3"), None, "a2 share")
+		d.enter(named("a4"), Share)
 		d.Use(d.places["a2"], d.now) // it hears of its end later
 	})
 	t.Run("all are taken: who has most gives to who has fewer", func(t *testing.T) {
 		d := divide(t, 16)
 		for _, c := range "abcdefgh" {
-			d.enter(named(string(c)+"1", string(c)+"2"), ReasonNone)
+			d.enter(named(string(c)+"1", string(c)+"2"), None)
 		}
-		d.enter(named("a3"), ReasonBusy)            // as many as anybody, and young
-		d.enter(named("v1"), ReasonNone, "a1 busy") // a has had most longest
-		d.enter(named("v2"), ReasonNone, "b1 busy") // still fewer
-		d.enter(named("v3"), ReasonBusy)            // no more
-		d.enter(named("w1"), ReasonNone, "c1 busy")
-		d.enter(named("a4"), ReasonNone, "d1 busy")
+		d.enter(named("a3"), Full)            // as many as anybody, and young
+		d.enter(named("v1"), None, "a1 full") // a has had most longest
+		d.enter(named("v2"), None, "b1 full") // still fewer
+		d.enter(named("v3"), Full)            // no more
+		d.enter(named("w1"), None, "c1 full")
+		d.enter(named("a4"), None, "d1 full")
 		d.now = d.now.Add(leastStay)
-		d.enter(named("v4"), ReasonNone, "v1 busy")                  // its own oldest
-		d.enter(named("x1", "y1"), ReasonNone, "e1 busy", "f1 busy") // whoever waits not so long yet
+		d.enter(named("v4"), None, "v1 full")                  // its own oldest
+		d.enter(named("x1", "y1"), None, "e1 full", "f1 full") // whoever waits not so long yet
 	})
 	t.Run("a place that is given back is free, once", func(t *testing.T) {
 		d := divide(t, 16)
-		d.enter(named("a1", "a2"), ReasonNone)
+		d.enter(named("a1", "a2"), None)
 		d.Leave(d.places["a1"])
 		d.Leave(d.places["a1"])
 		if d.Len() != 1 {
 			t.Errorf("%d places are taken", d.Len())
 		}
-		d.enter(named("a3"), ReasonNone)
-		d.enter(named("a4"), ReasonShare)
+		d.enter(named("a3"), None)
+		d.enter(named("a4"), Share)
 		for _, name := range named("a2", "a3") {
 			d.Leave(d.places[name])
 		}
@@ -103,35 +116,37 @@ func TestShares(t *testing.T) {
 	})
 	t.Run("fewer than eight places: one for each client", func(t *testing.T) {
 		d := divide(t, 2)
-		d.enter(named("a1"), ReasonNone)
-		d.enter(named("a2"), ReasonShare)
-		d.enter(named("b1"), ReasonNone)
-		d.enter(named("c1"), ReasonNone, "a1 busy")
+		d.enter(named("a1"), None)
+		d.enter(named("a2"), Share)
+		d.enter(named("b1"), None)
+		d.enter(named("c1"), None, "a1 full")
 	})
 	t.Run("another limit", func(t *testing.T) {
 		d := divide(t, 32)
-		d.enter(named("a1", "a2", "a3", "a4", "b1"), ReasonNone)
+		d.enter(named("a1", "a2", "a3", "a4", "b1"), None)
 		d.ended = nil
-		d.SetLimit(16)
-		if !slices.Equal(d.ended, named("a1 client_share", "a2 client_share")) {
+		d.SetLimit(16, 2)
+		d.Shrink()
+		if !slices.Equal(d.ended, named("a1 share", "a2 share")) {
 			t.Errorf("ended %v", d.ended)
 		}
-		d.SetLimit(1)
-		if !slices.Equal(d.ended[2:], named("a3 busy", "b1 busy")) || d.Len() != 1 {
+		d.SetLimit(1, 1)
+		d.Shrink()
+		if !slices.Equal(d.ended[2:], named("a3 full", "b1 full")) || d.Len() != 1 {
 			t.Errorf("ended %v, %d left", d.ended, d.Len())
 		}
-		d.SetLimit(64)
-		d.enter(named("a5", "a6", "a7", "a8", "a9", "a0", "aa"), ReasonNone)
-		d.enter(named("ab"), ReasonShare)
+		d.SetLimit(64, 8)
+		d.enter(named("a5", "a6", "a7", "a8", "a9", "a0", "aa"), None)
+		d.enter(named("ab"), Share)
 	})
 }
 
-// TestSharesHold has a crowd of clients come and go at random: the limits hold, and one of
+// TestPlacesHold has a crowd of clients come and go at random: the limits hold, and one of
 // them that asks for its part of all places and no more always has it.
-func TestSharesHold(t *testing.T) {
+func TestPlacesHold(t *testing.T) {
 	const limit, clients, part = 100, 30, 100 / 30
 	random := rand.New(rand.NewPCG(1, 2))
-	s := NewShares(limit)
+	s := makePlaces(limit)
 	held := make([][]*Place, clients)
 	now := start
 	enter := func(c int) bool {
