@@ -277,35 +277,46 @@ func TestPuntBudget(t *testing.T) {
 // window is that of the budgets that an instant is in.
 func window(at time.Duration) time.Duration { return at >> 26 }
 
-// punted gives each frame of strangers so often to the program, all in one window from
-// its start, and returns how many were punted. What a busy machine spreads over two is
-// not counted.
-func (w *world) punted(t *testing.T, r *runner, times int, frames ...[]byte) int {
+// inWindow calls run at the start of a window, until it has ended in the same one: what a busy
+// machine spreads over two is not counted. prepare comes before each call.
+func inWindow(t *testing.T, prepare, run func()) {
 	t.Helper()
 	for end := time.Now().Add(5 * testutil.Patience); time.Now().Before(end); {
 		last := window(fastpath.Monotonic())
 		for window(coarse()) == last || window(coarse()) != window(fastpath.Monotonic()) {
 			time.Sleep(time.Millisecond)
 		}
-		w.counted()
+		prepare()
 		start := window(coarse())
-		for _, frame := range frames {
-			if err := r.repeat(frame, times); err != nil {
-				t.Fatal(err)
-			}
+		run()
+		if window(fastpath.Monotonic()) == start {
+			return
 		}
-		if window(fastpath.Monotonic()) != start {
-			continue
-		}
-		got := w.counted()
-		reason, _ := counted(t, "unknown_peer")
-		if n := int(got[fastpath.PuntLimit] + got[reason]); n != times*len(frames) {
-			t.Errorf("%v counted of %d", got, times*len(frames))
-		}
-		return int(got[reason])
 	}
 	t.Fatal("the machine is too slow for two calls of the kernel in a window")
-	return 0
+}
+
+// repeatEach gives each frame so often to the program.
+func (r *runner) repeatEach(t *testing.T, times int, frames [][]byte) {
+	t.Helper()
+	for _, frame := range frames {
+		if err := r.repeat(frame, times); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// punted gives each frame of strangers so often to the program, all in one window from
+// its start, and returns how many were punted.
+func (w *world) punted(t *testing.T, r *runner, times int, frames ...[]byte) int {
+	t.Helper()
+	inWindow(t, func() { w.counted() }, func() { r.repeatEach(t, times, frames) })
+	got := w.counted()
+	reason, _ := counted(t, "unknown_peer")
+	if n := int(got[fastpath.PuntLimit] + got[reason]); n != times*len(frames) {
+		t.Errorf("%v counted of %d", got, times*len(frames))
+	}
+	return int(got[reason])
 }
 
 // A class answers for all its destinations, by one next hop of a core.

@@ -95,7 +95,7 @@ func TestDifferNAT64(t *testing.T) {
 	for i, p := range places {
 		t.Run(string(p), func(t *testing.T) {
 			t.Parallel()
-			w := newNATWorld(t)
+			w := newNATWorld(t, natSizes)
 			w.ns.Do(t, func() error { return w.differ(t, p, wanted, uint64(i+1)) })
 		})
 	}

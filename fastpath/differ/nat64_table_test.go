@@ -121,7 +121,7 @@ func natRows() []natRow {
 func TestNAT64Rows(t *testing.T) {
 	for _, p := range places {
 		t.Run(string(p), func(t *testing.T) {
-			w := newNATWorld(t)
+			w := newNATWorld(t, natSizes)
 			r := w.runner(p)
 			for _, row := range natRows() {
 				t.Run(row.name, func(t *testing.T) {
@@ -195,7 +195,7 @@ func (w *natWorld) row(t *testing.T, r *runner, row natRow) {
 
 // FuzzNAT64 gives frames that a fuzzer makes to programs and engine.
 func FuzzNAT64(f *testing.F) {
-	w := newNATWorld(f)
+	w := newNATWorld(f, natSizes)
 	for _, row := range natRows() {
 		f.Add(true, row.ip)
 		f.Add(false, row.ip)

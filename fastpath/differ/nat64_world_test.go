@@ -79,11 +79,11 @@ func natPorts() []*port {
 	}
 }
 
-func newNATWorld(t testing.TB) *natWorld {
+func newNATWorld(t testing.TB, sizes state.Sizes) *natWorld {
 	t.Helper()
 	w := &natWorld{t: t, ns: testutil.NewNetns(t), last: make(map[string]uint64), ports: natPorts()}
 	w.ns.Do(t, func() error { return makeHost(w.ports, natWays) })
-	fast, err := fastpath.LoadNAT64(fastpath.NAT64Config{Name: "differ", Sizes: natSizes})
+	fast, err := fastpath.LoadNAT64(fastpath.NAT64Config{Name: "differ", Sizes: sizes})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
