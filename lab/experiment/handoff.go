@@ -145,7 +145,7 @@ func (m *mobileNet) recover(ctx context.Context, change func() error) (took time
 	if err != nil {
 		return 0, 0, err
 	}
-	took, ok := recovery(packets, at)
+	took, ok := recovery(packets, at, flowWarm)
 	if !ok {
 		return 0, 0, errors.New("the flow did not recover")
 	}

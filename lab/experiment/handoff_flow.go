@@ -204,12 +204,21 @@ func (f *flow) end() []flowPacket {
 // moment is when something was changed: it began and ended then.
 type moment struct{ began, ended time.Time }
 
-// recovery is the time from a change to the first answer to a packet that was
-// sent behind it.
-func recovery(packets []flowPacket, m moment) (time.Duration, bool) {
+// recovery is the time from a change to the first answer to a packet that was sent
+// behind it, of the first so many that were answered one after the other: a box may
+// pass a few more by a mapping that it is about to drop.
+func recovery(packets []flowPacket, m moment, steady int) (took time.Duration, ok bool) {
+	run := 0
 	for _, p := range packets {
-		if p.sent.After(m.ended) && !p.back.IsZero() {
-			return p.back.Sub(m.began), true
+		switch {
+		case p.back.IsZero() || !p.sent.After(m.ended):
+			run = 0
+			continue
+		case run == 0:
+			took = p.back.Sub(m.began)
+		}
+		if run++; run == steady {
+			return took, true
 		}
 	}
 	return 0, false

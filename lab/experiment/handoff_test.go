@@ -36,7 +36,7 @@ func TestFlowFigures(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if took, ok := recovery(tt.packets, change); took != tt.recovered || ok != tt.ok {
+			if took, ok := recovery(tt.packets, change, 1); took != tt.recovered || ok != tt.ok {
 				t.Errorf("recovery %v, %v; want %v, %v", took, ok, tt.recovered, tt.ok)
 			}
 			if n := unanswered(tt.packets, ms(89)); n != tt.lost {
@@ -46,5 +46,13 @@ func TestFlowFigures(t *testing.T) {
 				t.Errorf("gap %v, want %v", gap, tt.gap)
 			}
 		})
+	}
+	// By the mapping that is about to go a packet passes still.
+	passes := []flowPacket{packet(110, 115, 120), packet(130, -1, -1), packet(150, 155, 160), packet(170, 175, 180)}
+	if took, ok := recovery(passes, change, 2); took != 60*time.Millisecond || !ok {
+		t.Errorf("recovery %v, %v behind one packet that passed", took, ok)
+	}
+	if _, ok := recovery(passes, change, 3); ok {
+		t.Error("a recovery before the flow was steady")
 	}
 }
