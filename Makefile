@@ -77,8 +77,8 @@ peers: ## fetch Miredo, tshark and the lab's tools into .cache/peers
 
 install: build ## install program, unit and user below DESTDIR and PREFIX
 	install -D -m 0755 bin/isthmus '$(DESTDIR)$(PREFIX)/bin/isthmus'
-	sed 's|/usr/bin/isthmus|$(PREFIX)/bin/isthmus|g' dist/systemd/isthmus.service | \
-		install -D -m 0644 /dev/stdin '$(DESTDIR)$(PREFIX)/lib/systemd/system/isthmus.service'
+	install -D -m 0644 dist/systemd/isthmus.service '$(DESTDIR)$(PREFIX)/lib/systemd/system/isthmus.service'
+	sed -i 's|/usr/bin/isthmus|$(PREFIX)/bin/isthmus|g' '$(DESTDIR)$(PREFIX)/lib/systemd/system/isthmus.service'
 	install -D -m 0644 dist/sysusers.d/isthmus.conf '$(DESTDIR)$(PREFIX)/lib/sysusers.d/isthmus.conf'
 	install -D -m 0644 dist/tmpfiles.d/isthmus.conf '$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/isthmus.conf'
 
