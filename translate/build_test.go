@@ -35,7 +35,7 @@ func fixedID(id uint16) Identifier {
 }
 
 // testPath has no limits that a packet could meet by chance.
-var testPath = Path{IDs: fixedID(0x1234)}
+var testPath = Path{IDs: fixedID(0x1234), FragmentID: 0x5678}
 
 func sumWords(parts ...[]byte) uint16 {
 	var acc uint32

@@ -89,7 +89,7 @@ func (p *pass) sendError4(h *header6, f *fields4, replaced bool) fault {
 	if len(extension) == 0 {
 		inner.packet = quote
 	}
-	p.setFragment4(h, f)
+	p.setOuterFragment4(h, f)
 	b := appendHeader4(p.out.Alloc(errorRoom), f)
 	b = append(b, head.typ, head.code, 0, 0)
 	b = binary.BigEndian.AppendUint32(b, head.word)

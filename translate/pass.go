@@ -21,6 +21,9 @@ type Path struct {
 	// IDs identifies IPv4 packets that are made of IPv6 packets without a Fragment
 	// Header, and errors to IPv4 (RFC 7915 section 5.1); without, all have 0.
 	IDs Identifier
+	// FragmentID is the identification of the packet that a bound fragment to IPv4 is of:
+	// hosts that share an address choose theirs apart (RFC 6864 section 5.3).
+	FragmentID uint16
 	// Random chooses among the addresses of a pool (RFC 6791 section 5).
 	Random uint32
 	// HopTaken says that this is not the first translation of the packet here, so

@@ -103,12 +103,30 @@ func (p *pass) setFragment4(h *header6, f *fields4) {
 		}
 		return
 	}
+	f.id = p.nextID(f)
+	if f.total > largestUncut {
+		f.flags = flagDF
+	}
+}
+
+// nextID returns the identification of what the packet becomes, the same each time.
+func (p *pass) nextID(f *fields4) uint16 {
 	if !p.identified {
 		p.id, p.identified = p.path.nextID(f.src, f.dst), true
 	}
-	f.id = p.id
-	if f.total > largestUncut {
-		f.flags = flagDF
+	return p.id
+}
+
+// setOuterFragment4 does so for the packet itself, which is not in an error: where hosts
+// share addresses, its identification must not be one that its host has chosen.
+func (p *pass) setOuterFragment4(h *header6, f *fields4) {
+	p.setFragment4(h, f)
+	switch {
+	case p.bound == nil || !h.hasFragment:
+	case h.fragment():
+		f.id = p.path.FragmentID
+	default:
+		f.id = p.nextID(f)
 	}
 }
 
@@ -161,7 +179,7 @@ func (p *pass) sendPlain4(h *header6, f *fields4) fault {
 
 // build4 makes the whole IPv4 packet.
 func (p *pass) build4(h *header6, f *fields4) []byte {
-	p.setFragment4(h, f)
+	p.setOuterFragment4(h, f)
 	b := appendHeader4(p.out.Alloc(f.total), f)
 	b = append(b, h.payload()...)
 	if h.offset != 0 {

@@ -17,6 +17,7 @@ type assembly struct {
 	// endpoints are what the first fragment was given, in phase passing, and turned
 	// what it was given then if it went back to the IPv6 side.
 	endpoints, turned translate.Endpoints
+	id                uint16 // on the IPv4 side, in phase passing
 	covered           coverage
 	largest           int   // octets of the largest fragment, with its header
 	waiting           chain // those that wait

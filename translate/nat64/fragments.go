@@ -49,7 +49,7 @@ func (e *Engine) fragment6(c *call, ip []byte, v *translate.View, to target) Rea
 		f.spoil(a, FragmentRefused)
 		return r
 	}
-	a.endpoints = ends
+	a.endpoints, a.id = ends, e.ids(ends.Src.As4(), ends.Dst.As4())
 	client := e.accountOfClient(k.src)
 	return e.found(c, f, a, ip, v.Src, client)
 }
@@ -255,7 +255,7 @@ func (e *Engine) pass(c *call, a *assembly, ip []byte, src netip.Addr) Reason {
 	if src.Is4() {
 		return e.send6(c, ip, &b, src)
 	}
-	c.assembly = a
+	c.assembly, c.path.FragmentID = a, a.id
 	return e.send4(c, ip, &b, src)
 }
 

@@ -48,7 +48,7 @@ func TestFragmentsOfUDP(t *testing.T) {
 		t.Run("to IPv4, "+name, func(t *testing.T) {
 			b := engine(t, nil)
 			got := b.send(pkt{src: clientA, dst: server6, proto: udpProto, id: 0x20009, payload: udpMsg(1500, 53, 2000)}.cut(800), order)
-			want := pkt{src: poolIP, dst: server4, hop: 63, proto: udpProto, id: 9, payload: udpMsg(srcPort(got[0]), 53, 2000)}
+			want := pkt{src: poolIP, dst: server4, hop: 63, proto: udpProto, id: uint32(idOf(got[0])), payload: udpMsg(srcPort(got[0]), 53, 2000)}
 			b.wants(got, fragmentsOf(want, 800)...)
 		})
 		t.Run("to IPv6, "+name, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestReassembly(t *testing.T) {
 			b := engine(t, nil)
 			b.path.MTU4 = 1500
 			got := b.send(pkt{src: clientA, dst: server6, proto: icmp6Proto, id: 0x50009, payload: echoMsg(128, 77, 3000)}.cut(1200), order)
-			want := pkt{src: poolIP, dst: server4, hop: 63, proto: icmpProto, id: 9, payload: echoMsg(8, srcPort(got[0]), 3000)}
+			want := pkt{src: poolIP, dst: server4, hop: 63, proto: icmpProto, id: uint32(idOf(got[0])), payload: echoMsg(8, srcPort(got[0]), 3000)}
 			b.wants(got, fragmentsOf(want, 1208)...) // as large as what came in, with a header 20 shorter and without 8
 		})
 		t.Run("query to IPv6, "+name, func(t *testing.T) {

