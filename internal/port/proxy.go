@@ -114,8 +114,8 @@ func ourMark(a syscall.NetlinkRouteAttr) bool {
 }
 
 // wholeTries is how often a list is asked for that changes meanwhile. A route that is missed
-// would end the answers of a living process.
-const wholeTries = 5
+// would end the answers of a living process, or let packets to this host itself through.
+const wholeTries = 20
 
 // led lists what our routes lead to a device, but for default routes, which lead packets
 // for whomever.

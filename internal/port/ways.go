@@ -29,20 +29,48 @@ type Way struct {
 // EachWay calls f for each way of both families. Of what changes meanwhile, [Watch] tells.
 func (h *Host) EachWay(f func(Way)) error {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		req := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
-		req.Sockets = h.raw
-		req.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}})
-		err := req.ExecuteIter(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE, func(message []byte) bool {
-			if w, ok := parseWay(message); ok {
-				f(w)
-			}
-			return true
-		})
-		switch {
-		case errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, netlink.ErrDumpInterrupted):
-		case err != nil:
-			return fmt.Errorf("cannot list the routes: %w", err)
+		if err := h.eachWay(family, f); err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return err
 		}
+	}
+	return nil
+}
+
+// Local4 returns the IPv4 addresses at which the kernel takes packets for this host's own:
+// those of all links, loopback and broadcast, and whatever a local route has. The list is
+// whole, or there is an error.
+func (h *Host) Local4() (list []netip.Prefix, err error) {
+	for range wholeTries {
+		list = list[:0]
+		err = h.eachWay(unix.AF_INET, func(w Way) {
+			if w.Local {
+				list = append(list, w.Dst)
+			}
+		})
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return list, err
+		}
+	}
+	return nil, err
+}
+
+// eachWay calls f for each way of a family, of which some may be missing where the list was
+// interrupted.
+func (h *Host) eachWay(family int, f func(Way)) error {
+	req := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
+	req.Sockets = h.raw
+	req.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}})
+	err := req.ExecuteIter(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE, func(message []byte) bool {
+		if w, ok := parseWay(message); ok {
+			f(w)
+		}
+		return true
+	})
+	switch {
+	case errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.EOPNOTSUPP):
+		return nil
+	case err != nil:
+		return fmt.Errorf("cannot list the routes: %w", err)
 	}
 	return nil
 }

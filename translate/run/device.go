@@ -369,20 +369,14 @@ func hostAddresses(host *port.Host, but string) (addrs []netip.Addr, err error) 
 	return addrs, err
 }
 
-// local4 are the IPv4 addresses at which the kernel takes packets for this host's own:
-// those of all links, loopback and broadcast, and whatever a local route has.
+// local4 is [port.Host.Local4].
 func (d *device) local4() (list []netip.Prefix, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.host == nil {
 		return nil, nil
 	}
-	err = d.host.EachWay(func(w port.Way) {
-		if w.Local && w.Dst.Addr().Is4() {
-			list = append(list, w.Dst)
-		}
-	})
-	return list, err
+	return d.host.Local4()
 }
 
 // passage has f look at this host, in the device's network namespace.

@@ -47,8 +47,10 @@ func TestNAT64KeepsFromHost(t *testing.T) {
 			six.send(t, netip.AddrPortFrom(inPool6(a), 80), "closed")
 		}
 		w.keptFrom(t, n, netip.MustParseAddr("127.0.0.1"))
-		if got := n.stats().Dropped[nat64.OwnAddress]; got < 6 {
-			t.Errorf("%d packets were dropped as own_address", got)
+		for end := time.Now().Add(patience); n.stats().Dropped[nat64.OwnAddress] < 6; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d packets were dropped as own_address", n.stats().Dropped[nat64.OwnAddress])
+			}
 		}
 		if punted := n.fast.Status().Packets["punt"]["no_next_hop"]; (punted >= 6) != (c.FastPath != config.FastPathOff) {
 			t.Errorf("the programs have left %d packets without a next hop", punted)
