@@ -99,11 +99,9 @@ func encode(w io.Writer, value any) error {
 }
 
 func (r *checked) examine(settings *config.Config) {
-	var found []daemon.Finding
-	if r.Running = runs(settings, r.Config); r.Running {
-		found = daemon.ExamineRunning(settings)
-	} else {
-		found = append(daemon.Examine(settings), daemon.ExamineFastPaths(settings)...)
+	found := daemon.ExamineWay(settings)
+	if r.Running = runs(settings, r.Config); !r.Running {
+		found = slices.Concat(daemon.Examine(settings), found, daemon.ExamineFastPaths(settings))
 	}
 	for _, finding := range found {
 		switch {
