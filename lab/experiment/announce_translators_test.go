@@ -24,7 +24,7 @@ func TestTranslatorsAnnounce(t *testing.T) {
 name = "translator"
 clients = ["2001:db8::/64"]
 pool6 = ["2001:db8:64::/96"]
-pool4 = ["203.0.113.1", "203.0.113.8/30"]
+pool4 = ["203.0.113.1 1024-32767", "203.0.113.8/30"]
 keep_state = false
 fast_path = "off"
 announce = true

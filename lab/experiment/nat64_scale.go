@@ -65,7 +65,7 @@ func runNAT64Scale(ctx context.Context, e *lab.Env) error {
 	form := scaleFormOf(e.Runs)
 	rep := &report.Report{Experiment: scaleName, Title: "One stateful translator under load, bare veth", Peer: "tayga"}
 	rep.Fact("generator", "live XDP frames, all headers written anew, from CPU %d", senderCPU)
-	rep.Fact("forwarder", "kernel, tc and XDP: receiving threads and the sink behind them on CPU %d; tayga and user space: any CPU", forwarderCPU)
+	rep.Fact("forwarder", "%s", forwarderFact("tayga"))
 	empty := map[way]int{}
 	for _, part := range []func() error{
 		func() error { return scaleRates(ctx, e, rep, form, empty) },

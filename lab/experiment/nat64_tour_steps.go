@@ -161,7 +161,7 @@ func (g *nat64Guide) ftp(ctx context.Context, mode string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	url := fmt.Sprintf("ftp://[%s]/%s", translated(tourPrefix, tourSite4), ftpFile)
+	url := fmt.Sprintf("ftp://[%s]:%d/%s", translated(tourPrefix, tourSite4), ftpPort, ftpFile)
 	if out, err := g.run(ctx, g.client, "env", "HOME="+g.dir, client, mode, "-o", into, url); err != nil {
 		return out, err
 	}

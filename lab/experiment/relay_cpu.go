@@ -7,6 +7,8 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/lab/load"
 )
 
 // Who runs where in the relay tables: what sends has a CPU of its own, and what
@@ -15,6 +17,15 @@ const senderCPU = 0
 
 // forwarderCPU is the last one, which is the sender's too if there is no other.
 var forwarderCPU = runtime.NumCPU() - 1
+
+// forwarderFact says where what forwards runs, beside a peer in user space.
+func forwarderFact(peer string) string {
+	at := fmt.Sprintf("on CPU %d", forwarderCPU)
+	if !load.SeesKernelThreads() {
+		at = "on any CPU, since kernel threads are hidden here"
+	}
+	return fmt.Sprintf("kernel, tc and XDP: receiving threads and the sink behind them %s; %s and user space: any CPU", at, peer)
+}
 
 // urgent is the nice value of what must not wait for programs: receiving in the
 // kernel, which an interrupt would bring about, and the generator beside it.

@@ -157,7 +157,7 @@ func describeThroughput(rep *report.Report, cases []*throughputCase, rounds int)
 		"Published absolute figures: Miredo's page, 61,800 packets per second both ways at 1280 bytes, some 40,000 each way at 48 bytes, on a 1.3 GHz PC.",
 	)
 	rep.Fact("generator", "live XDP frames of one flow each way, all headers written anew, from CPU %d", senderCPU)
-	rep.Fact("forwarder", "kernel, tc and XDP: receiving threads and the sink behind them on CPU %d; Miredo and user space: any CPU", forwarderCPU)
+	rep.Fact("forwarder", "%s", forwarderFact("Miredo"))
 	rep.Fact("offloads of the tables", "segmentation and checksum off at all ends; GRO on at the router's ports, which gives them NAPI")
 }
 

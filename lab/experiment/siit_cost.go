@@ -112,7 +112,7 @@ func siitRates(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) 
 	}
 	defer done()
 	rep.Fact("generator", "live XDP frames, all headers written anew, from CPU %d", senderCPU)
-	rep.Fact("forwarder", "kernel, tc and XDP: receiving threads and the sink behind them on CPU %d; tayga and user space: any CPU", forwarderCPU)
+	rep.Fact("forwarder", "%s", forwarderFact("tayga"))
 	table := siitTable("thousand packets per second of one flow at full load: median (lowest to highest slice)", "IPv6 packet")
 	for _, d := range []relayDirection{toIPv4, toIPv6} {
 		for _, size := range siitSizes {

@@ -18,7 +18,8 @@ import (
 // receives to kernel threads of its own, and binds them to one CPU. Without it
 // receiving happens where the sender runs. The interface must have NAPI: by an
 // XDP program, or by GRO on a veth. The threads get that nice value: with -20 they
-// go before programs, as interrupts do.
+// go before programs, as interrupts do. Where this process does not see threads of the
+// kernel they stay as they are, on any CPU.
 func OwnNAPI(iface string, cpu, nice int) error {
 	before, err := napiThreads(iface)
 	if err != nil {
@@ -26,6 +27,9 @@ func OwnNAPI(iface string, cpu, nice int) error {
 	}
 	if err := thread(iface); err != nil {
 		return fmt.Errorf("interface %s cannot have receiving threads: %w", iface, err)
+	}
+	if !SeesKernelThreads() {
+		return nil
 	}
 	after, err := napiThreads(iface)
 	if err != nil {
@@ -47,6 +51,13 @@ func OwnNAPI(iface string, cpu, nice int) error {
 		return fmt.Errorf("interface %s has no receiving threads; it has neither GRO nor an XDP program", iface)
 	}
 	return nil
+}
+
+// SeesKernelThreads reports whether this process sees the threads of the kernel. In a PID
+// namespace, such as a container's, it does not.
+func SeesKernelThreads() bool {
+	name, err := os.ReadFile("/proc/2/comm")
+	return err == nil && string(name) == "kthreadd\n"
 }
 
 // thread switches threads on. The kernel offers that in sysfs, of which each
