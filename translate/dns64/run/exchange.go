@@ -39,6 +39,7 @@ func exchange(ctx context.Context, to netip.AddrPort, a dns64.Ask, mixedCase boo
 	q := question(a, mixedCase)
 	m, err := overEither(ctx, to, q)
 	if err == nil && dns64.DislikesEDNS(m.Rcode) {
+		q = question(a, mixedCase) // what was guessed for the first does not serve for this
 		q.Extra = nil
 		m, err = overEither(ctx, to, q)
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -273,11 +274,17 @@ func TestOldUpstream(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			var mu sync.Mutex
+			refused, again := make(map[uint16]bool), []uint16(nil)
 			u := answering(t, netip.AddrPort{}, func(w dns.ResponseWriter, q *dns.Msg) {
+				mu.Lock()
+				defer mu.Unlock()
 				if q.IsEdns0() != nil {
+					refused[q.Id] = true
 					_ = w.WriteMsg(tt.error(q))
 					return
 				}
+				again = append(again, q.Id)
 				right(w, q)
 			})
 			r := serve(t, nil, u.at)
@@ -285,6 +292,11 @@ func TestOldUpstream(t *testing.T) {
 			mx := r.query(t, "udp", func(q *dns.Msg) { q.Question[0].Qtype = dns.TypeMX })
 			if mx.Rcode != dns.RcodeSuccess {
 				t.Errorf("another type: %v", mx)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.ContainsFunc(again, func(id uint16) bool { return !refused[id] }) {
+				t.Errorf("%d questions were repeated with identifiers that may have been guessed", len(again))
 			}
 		})
 	}
