@@ -78,16 +78,6 @@ func (r *runner) run(frame []byte) (result, error) {
 	return res, nil
 }
 
-// repeat gives a frame to the program so often, in one go.
-func (r *runner) repeat(frame []byte, times int) error {
-	o := ebpf.RunOptions{Data: frame, DataOut: r.out[:cap(r.out)], Repeat: uint32(times)}
-	if r.place == atTC {
-		o.Context = r.context
-	}
-	_, err := r.program.Run(&o)
-	return err
-}
-
 // coarse is the clock of programs.
 func coarse() time.Duration {
 	var now unix.Timespec
