@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -124,12 +125,17 @@ func (r *refusal) Is(target error) bool {
 	return target == ErrNoInstance && r.status == http.StatusNotFound
 }
 
+// closedIdle ends the error of net/http, which has no name, for a connection that was closed
+// before the question was sent.
+const closedIdle = "server closed idle connection"
+
 // explain says in one sentence why the daemon could not be asked.
 func (c *Client) explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("no isthmus is running with the control socket %s: start one with isthmus run, or name the socket with --socket", c.path)
-	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE),
+		strings.HasSuffix(err.Error(), closedIdle):
 		return fmt.Errorf("isthmus on %s hung up: it has stopped, or this user has %d connections to it, or others have too many: try again", c.path, maxOfUser)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("this user may not open the control socket %s: use sudo, or join the group that owns it", c.path)
