@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -25,23 +26,30 @@ const (
 type LaneConfig struct {
 	// Rate in bit/s, unlimited if 0.
 	Rate int64
+	// Overhead is what the line carries with each packet, in bytes, and Least
+	// what it carries at least of a packet and its overhead.
+	Overhead, Least int
 	// Queue in bytes before the line; a packet that does not fit is dropped.
 	// If 0, as much as the rate carries in 250 ms, at least 32 KiB.
 	Queue int
 	// Delay is the mean, Jitter the standard deviation of the one-way delay
-	// behind the line. Delays follow a gamma distribution, which is never
-	// negative and nearly normal if Jitter is small against Delay. Packets
-	// keep their order: one that would overtake waits.
-	Delay, Jitter time.Duration
+	// behind the line. Delays are lognormal, which is never negative and
+	// nearly normal if Jitter is small against Delay, and change steadily:
+	// those of packets a time t apart have the correlation
+	// (1+t/τ)·exp(-t/τ) of their logarithms, τ being Correlation, six times
+	// Jitter if 0. Packets keep their order: one that would overtake waits.
+	Delay, Jitter, Correlation time.Duration
 	// Loss is the probability, 0 to 1, that a packet is lost behind the line.
-	Loss float64
+	// With Lossy, only packets that it chooses are.
+	Loss  float64
+	Lossy Filter
 }
 
 // complete fills in the queue and refuses what cannot be emulated.
 func (c LaneConfig) complete() (LaneConfig, error) {
 	switch {
-	case c.Rate < 0 || c.Queue < 0 || c.Delay < 0 || c.Jitter < 0:
-		return c, fmt.Errorf("a wire cannot have a negative rate, queue, delay or jitter: %+v", c)
+	case c.Rate < 0 || c.Queue < 0 || c.Delay < 0 || c.Jitter < 0 || c.Correlation < 0 || c.Overhead < 0 || c.Least < 0:
+		return c, fmt.Errorf("a wire cannot have a negative rate, size or time: %+v", c)
 	case c.Loss < 0 || c.Loss > 1 || math.IsNaN(c.Loss):
 		return c, fmt.Errorf("the loss %v of a wire is no probability between 0 and 1", c.Loss)
 	case c.Jitter > 0 && c.Delay == 0:
@@ -49,6 +57,9 @@ func (c LaneConfig) complete() (LaneConfig, error) {
 	}
 	if c.Queue == 0 {
 		c.Queue = max(minQueue, int(float64(c.Rate)/8*queueTime.Seconds()))
+	}
+	if c.Correlation == 0 {
+		c.Correlation = jitterMemory * c.Jitter
 	}
 	return c, nil
 }
@@ -58,14 +69,20 @@ type LaneCounters struct {
 	Packets, Bytes int // taken in
 	Sent           int
 	QueueFull      int // dropped: no room in the queue
-	Lost           int // dropped by the stated loss
+	Lost           int // dropped by the stated loss, or by Lose
 	Cut            int // dropped: the direction was cut
 	TooMany        int // dropped: more packets under way than the emulator holds
 	Refused        int // dropped: the kernel did not take the packet out
 	// Latency is the sum of the times that packets sent should have spent
 	// under way, Late the sum of what they were late beyond, WorstLate the
-	// largest.
-	Latency, Late, WorstLate time.Duration
+	// largest. Waited is the part of Latency that kept packets in order.
+	Latency, Late, WorstLate, Waited time.Duration
+}
+
+// losing is what is left of a Lose.
+type losing struct {
+	left int
+	of   Filter
 }
 
 // lane decides when each packet of one direction leaves. It knows no clock:
@@ -73,6 +90,8 @@ type LaneCounters struct {
 type lane struct {
 	config LaneConfig
 	random *rand.Rand
+	jitter *jitter // nil without
+	lose   []losing
 	free   int64 // when the line has sent all it was given
 	last   int64 // the latest departure given so far
 	cut    bool
@@ -81,69 +100,72 @@ type lane struct {
 }
 
 func newLane(c LaneConfig, seed, stream uint64) *lane {
-	return &lane{config: c, random: rand.New(rand.NewPCG(seed, stream))}
+	l := &lane{config: c, random: rand.New(rand.NewPCG(seed, stream))}
+	if c.Jitter > 0 {
+		l.jitter = newJitter(c, rand.New(rand.NewPCG(seed, ^stream)))
+	}
+	return l
 }
 
-// admit takes in a packet that arrived at time at and says when it leaves, or
+// admit takes in a frame that arrived at time at and says when it leaves, or
 // that it does not.
-func (l *lane) admit(at int64, size int) (leave int64, ok bool) {
+func (l *lane) admit(at int64, frame []byte) (leave int64, ok bool) {
+	size := max(len(frame)-ethernetHeader, 0)
 	l.count.Packets++
 	l.count.Bytes += size
 	if l.cut {
 		l.count.Cut++
 		return 0, false
 	}
-	leave = at
-	if l.config.Rate > 0 {
-		start := max(at, l.free)
-		backlog := float64(start-at) * float64(l.config.Rate) / 8e9
-		if backlog+float64(size) > float64(l.config.Queue) {
-			l.count.QueueFull++
-			return 0, false
-		}
-		l.free = start + int64(float64(size)*8e9/float64(l.config.Rate))
-		leave = l.free
+	if leave, ok = l.line(at, max(size+l.config.Overhead, l.config.Least)); !ok {
+		l.count.QueueFull++
+		return 0, false
 	}
-	// Draw in a fixed order and number, so that one decision does not shift
-	// the draws of the next.
-	lost := l.random.Float64() < l.config.Loss
-	leave += l.delay()
-	if lost {
+	if l.loses(frame) {
 		l.count.Lost++
 		return 0, false
 	}
-	leave = max(leave, l.last)
+	if leave += l.delay(leave); leave < l.last {
+		l.count.Waited += time.Duration(l.last - leave)
+		leave = l.last
+	}
 	l.last = leave
 	return leave, true
 }
 
-// delay draws a one-way delay in nanoseconds.
-func (l *lane) delay() int64 {
-	mean, deviation := float64(l.config.Delay), float64(l.config.Jitter)
-	if deviation == 0 {
-		return int64(mean)
+// line says when the line has sent so many bytes, unless its queue has no room.
+func (l *lane) line(at int64, size int) (sent int64, ok bool) {
+	if l.config.Rate == 0 {
+		return at, true
 	}
-	shape := mean * mean / (deviation * deviation)
-	return int64(gamma(l.random, shape) * mean / shape)
+	start := max(at, l.free)
+	backlog := float64(start-at) * float64(l.config.Rate) / 8e9
+	if backlog+float64(size) > float64(l.config.Queue) {
+		return 0, false
+	}
+	l.free = start + int64(float64(size)*8e9/float64(l.config.Rate))
+	return l.free, true
 }
 
-// gamma draws from a gamma distribution of that shape and scale 1, by the
-// method of Marsaglia and Tsang (2000).
-func gamma(r *rand.Rand, shape float64) float64 {
-	if shape < 1 {
-		return gamma(r, shape+1) * math.Pow(r.Float64(), 1/shape)
-	}
-	d := shape - 1.0/3
-	c := 1 / math.Sqrt(9*d)
-	for {
-		x := r.NormFloat64()
-		v := 1 + c*x
-		if v <= 0 {
-			continue
-		}
-		v = v * v * v
-		if math.Log(1-r.Float64()) < x*x/2+d-d*v+d*math.Log(v) {
-			return d * v
+// loses says whether a frame is lost. It draws for each, so that one decision
+// does not shift the draws of the next.
+func (l *lane) loses(frame []byte) bool {
+	lost := l.random.Float64() < l.config.Loss && (l.config.Lossy == nil || l.config.Lossy(frame))
+	for i := range l.lose {
+		if lose := &l.lose[i]; lose.of(frame) {
+			if lose.left--; lose.left == 0 {
+				l.lose = slices.Delete(l.lose, i, i+1)
+			}
+			return true
 		}
 	}
+	return lost
+}
+
+// delay is that of a packet behind the line, in nanoseconds.
+func (l *lane) delay(at int64) int64 {
+	if l.jitter == nil {
+		return int64(l.config.Delay)
+	}
+	return l.jitter.delay(at)
 }

@@ -108,6 +108,12 @@ func (p *pump) setCut(cut bool) {
 	p.lane.cut = cut
 }
 
+func (p *pump) lose(n int, of Filter) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lane.lose = append(p.lane.lose, losing{n, of})
+}
+
 func (p *pump) counters() LaneCounters {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,7 +157,7 @@ func (p *pump) wait() (ended bool, err error) {
 // takeIn gives waiting frames to the lane.
 func (p *pump) takeIn() error {
 	for range pumpBatch {
-		n, oobn, _, _, err := unix.Recvmsg(p.in, p.buffer, p.oob, unix.MSG_DONTWAIT)
+		n, oobn, _, _, err := unix.Recvmsg(p.in, p.buffer[vlanTag:], p.oob, unix.MSG_DONTWAIT)
 		switch {
 		case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
 			return nil
@@ -166,7 +172,7 @@ func (p *pump) takeIn() error {
 		if age > 0 && age < oldestArrival {
 			arrived -= age
 		}
-		p.admit(p.buffer[:n], arrived)
+		p.admit(withTag(p.buffer, n, p.oob[:oobn]), arrived)
 	}
 	return nil
 }
@@ -174,7 +180,7 @@ func (p *pump) takeIn() error {
 func (p *pump) admit(b []byte, arrived int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	leave, ok := p.lane.admit(arrived, max(len(b)-ethernetHeader, 0))
+	leave, ok := p.lane.admit(arrived, b)
 	if !ok {
 		return
 	}

@@ -28,8 +28,9 @@ const (
 	BtoA
 )
 
-// Wire is a link with a rate, a queue, delay, jitter and loss. It is emulated
-// by this process, in a namespace between the nodes.
+// Wire is a link with a rate, a queue, delay, jitter and loss. It carries any
+// frame, to whatever address. It is emulated by this process, in a namespace
+// between the nodes.
 type Wire struct {
 	pumps [2]*pump
 	stop  sync.Once
@@ -103,6 +104,9 @@ func openPorts(ports *[2]int, names ...string) error {
 		if err != nil {
 			return err
 		}
+		if err := unix.SetsockoptInt(ports[i], unix.SOL_PACKET, unix.PACKET_AUXDATA, 1); err != nil {
+			return err
+		}
 		// Without this, what one direction sends, the other would take in.
 		if err := unix.SetsockoptInt(ports[i], unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1); err != nil {
 			return fmt.Errorf("this kernel is too old for wires, which need Linux 4.20: %w", err)
@@ -149,6 +153,10 @@ func (w *Wire) set(cut bool, directions []Direction) {
 		w.pumps[d].setCut(cut)
 	}
 }
+
+// Lose makes a direction lose the next n frames, at least 1, that the filter chooses, and no
+// others.
+func (w *Wire) Lose(d Direction, n int, of Filter) { w.pumps[d].lose(n, of) }
 
 // Counters gives the counters of a direction.
 func (w *Wire) Counters(d Direction) LaneCounters { return w.pumps[d].counters() }

@@ -3,9 +3,14 @@
 package lab
 
 import (
+	"bytes"
+	"errors"
+	"net"
 	"net/netip"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 var farEnd = netip.MustParseAddr("2001:db8::2")
@@ -157,4 +162,53 @@ func cutUnderWay(t *testing.T, a *Node, w *Wire, wait time.Duration) (cut bool, 
 	w.Restore()
 	r := <-done
 	return sent == before.Sent, r.Received()
+}
+
+// A wire carries whatever a cable does, such as 802.1X to the group address that bridges keep,
+// or with a VLAN's tag.
+func TestWireCarriesAnyFrame(t *testing.T) {
+	a, b, w := newWiredPair(t, WireConfig{})
+	open := func(n *Node) (fd int) {
+		t.Helper()
+		err := n.Do(func() error {
+			device, err := net.InterfaceByName("eth0")
+			if err != nil {
+				return err
+			}
+			if fd, err = packetSocket(device.Index); err != nil {
+				return err
+			}
+			if err := errors.Join(unix.SetNonblock(fd, false), unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1)); err != nil {
+				return err
+			}
+			return unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: int64(mustArrive.Seconds())})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		return fd
+	}
+	from, to := open(a), open(b)
+	for name, header := range map[string]string{
+		"EAPOL":     "\x01\x80\xc2\x00\x00\x03\x02\x00\x00\x00\x00\x01\x88\x8e",
+		"unknown":   "\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x01\x88\xb5",
+		"of a VLAN": "\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x01\x81\x00\x0f\xfe\x88\xb5",
+		"of two":    "\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x01\x88\xa8\x00\x07\x81\x00\x0f\xfe\x88\xb5",
+	} {
+		oob := make([]byte, 128)
+		want := append([]byte(header), make([]byte, 1000)...)
+		if _, err := unix.Write(from, want); err != nil {
+			t.Fatal(err)
+		}
+		for got := make([]byte, maxFrame); ; {
+			n, oobn, _, _, err := unix.Recvmsg(to, got[vlanTag:], oob, 0)
+			if err != nil {
+				t.Fatalf("%s: %v; %+v", name, err, w.Counters(AtoB))
+			}
+			if bytes.Equal(withTag(got, n, oob[:oobn]), want) {
+				break
+			}
+		}
+	}
 }
