@@ -76,12 +76,12 @@ func (n *appNet) router6In4() netip.Addr {
 func host4In6() netip.Addr { return translated(appPrefix, appHost4) }
 
 // newAppNet draws the topology and starts the translator.
-func newAppNet(ctx context.Context, e *lab.Env, w way) (n *appNet, err error) {
+func newAppNet(ctx context.Context, e *lab.Env, w way) (_ *appNet, err error) {
 	l, err := e.New(ctx, naptApplicationsName+"-"+string(w))
 	if err != nil {
 		return nil, err
 	}
-	n = &appNet{env: e, way: w, lab: l}
+	n := &appNet{env: e, way: w, lab: l}
 	defer func() {
 		if err != nil {
 			n.close()

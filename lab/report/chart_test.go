@@ -73,6 +73,26 @@ func TestHistogramCountsEverySample(t *testing.T) {
 	}
 }
 
+// What is published as shares is drawn as it stands, and what it leaves out is said.
+func TestHistogramOfShares(t *testing.T) {
+	h := &Histogram{Unit: "µs", Bin: 1}
+	h.AddShares("paper", Published, 10000, 2.5, []float64{0, 0, 60, 39, 0.9, 0.1})
+	h.AddShares("its tail is left out", Published, 10000, 3.5, []float64{0, 0, 0, 60, 38.6})
+	want := []Series{
+		{Name: "paper", Role: Published, Samples: 10000, First: 2, Shares: []float64{60, 39, 0.9, 0.1}, Average: 2.5, Median: 2, P99: 3, P999: 4},
+		{Name: "its tail is left out", Role: Published, Samples: 10000, First: 3, Shares: []float64{60, 38.6}, Average: 3.5, Median: 3},
+	}
+	if diff := cmp.Diff(want, h.Series); diff != "" {
+		t.Errorf("series differ (-want +got):\n%s", diff)
+	}
+	_, end := h.span()
+	for i, want := range []string{"median 2, p99 3", "median 3, p99 not known, 1.4% beyond"} {
+		if got := h.words(h.Series[i], end); got != want {
+			t.Errorf("row %d says %q, want %q", i, got, want)
+		}
+	}
+}
+
 func TestQuantileIsASample(t *testing.T) {
 	hundred := make([]float64, 100)
 	for i := range hundred {

@@ -37,7 +37,7 @@ type Series struct {
 	// Average is the arithmetic mean.
 	Average float64 `json:"average"`
 	// Median, P99 and P999 are the values that 50, 99 and 99.9 % of the
-	// samples do not pass; all 0 if only an average is known.
+	// samples do not pass; 0 if that is not known.
 	Median float64 `json:"median,omitempty"`
 	P99    float64 `json:"p99,omitempty"`
 	P999   float64 `json:"p99_9,omitempty"`
@@ -69,6 +69,32 @@ func (h *Histogram) AddAverage(name string, role Role, average float64) {
 	h.Series = append(h.Series, Series{Name: name, Role: role, Average: average})
 }
 
+// AddShares adds a row of which only the shares of the bins are known, in percent of so
+// many samples, from the bin at 0 on. They may leave samples out that lie beyond the
+// last one.
+func (h *Histogram) AddShares(name string, role Role, samples int, average float64, shares []float64) {
+	s := Series{Name: name, Role: role, Samples: samples, Average: average}
+	for s.First < len(shares)-1 && shares[s.First] == 0 {
+		s.First++
+	}
+	s.Shares = shares[s.First:]
+	s.Median, s.P99, s.P999 = h.passed(s, 50), h.passed(s, 99), h.passed(s, 99.9)
+	h.Series = append(h.Series, s)
+}
+
+// passed is the lower edge of the bin that so many percent do not pass, 0 if the bins
+// hold fewer.
+func (h *Histogram) passed(s Series, percent float64) float64 {
+	const rounding = 1e-9
+	sum := 0.0
+	for i, share := range s.Shares {
+		if sum += share; sum > percent-rounding {
+			return float64(s.First+i) * h.Bin
+		}
+	}
+	return 0
+}
+
 // bin numbers the bin of a value.
 func (h *Histogram) bin(x float64) int { return int(math.Floor(x / h.Bin)) }
 
@@ -92,8 +118,11 @@ func (h *Histogram) span() (first, end int) {
 	first, end = math.MaxInt, math.MinInt
 	for _, s := range h.Series {
 		low, high := s.First, h.bin(s.P99)
-		if s.Samples == 0 {
+		switch {
+		case s.Samples == 0:
 			low, high = h.bin(s.Average), h.bin(s.Average)
+		case s.P99 == 0: // beyond the last bin
+			high = s.First + len(s.Shares) - 1
 		}
 		first, end = min(first, low), max(end, high+2)
 	}
@@ -176,22 +205,30 @@ func (h *Histogram) words(s Series, end int) string {
 	if s.Samples == 0 {
 		return fmt.Sprintf("average %s", short(s.Average))
 	}
-	text := fmt.Sprintf("median %s, p99 %s", short(s.Median), short(s.P99))
+	text := fmt.Sprintf("median %s, p99 %s", short(s.Median), s.p99())
 	if beyond := s.beyond(end); beyond >= 0.05 {
 		text += fmt.Sprintf(", %.1f%% beyond", beyond)
 	}
 	return text
 }
 
+// p99 is the 99th percentile in words.
+func (s *Series) p99() string {
+	if s.P99 == 0 {
+		return "not known"
+	}
+	return short(s.P99)
+}
+
 // beyond is the percentage of samples from that bin on.
 func (s *Series) beyond(end int) float64 {
-	sum := 0.0
+	left := 100.0
 	for i, share := range s.Shares {
-		if s.First+i >= end {
-			sum += share
+		if s.First+i < end {
+			left -= share
 		}
 	}
-	return sum
+	return left
 }
 
 // describe says in words what the picture shows.
@@ -202,7 +239,7 @@ func (h *Histogram) describe() string {
 			said = append(said, fmt.Sprintf("%s: average %s %s.", s.Name, short(s.Average), h.Unit))
 			continue
 		}
-		said = append(said, fmt.Sprintf("%s: median %s, 99th percentile %s %s.", s.Name, short(s.Median), short(s.P99), h.Unit))
+		said = append(said, fmt.Sprintf("%s: median %s, 99th percentile %s %s.", s.Name, short(s.Median), s.p99(), h.Unit))
 	}
 	return strings.Join(said, " ")
 }
