@@ -18,9 +18,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopGrace is how long a process may take to end after SIGTERM. Each needs
-// milliseconds; the rest is for a loaded machine.
-const stopGrace = 10 * time.Second
+// How long a process may take to end after SIGTERM. Each needs milliseconds; the
+// rest is for a loaded machine, which whoever interrupts a run does not wait for.
+const (
+	stopGrace        = 10 * time.Second
+	interruptedGrace = time.Second
+)
 
 // Process says what to run in a node.
 type Process struct {
@@ -172,16 +175,26 @@ func (p *Proc) Wait() error {
 }
 
 // Stop ends the process and what it left in its process group: SIGTERM, and
-// SIGKILL if that does not end it within ten seconds, which is an error.
+// SIGKILL if that does not end it within ten seconds, which is an error. Once the
+// context of the lab has ended, somebody waits, and it has a second.
 func (p *Proc) Stop() error {
 	p.stopped.Do(func() { close(p.asked) })
 	_ = p.cmd.Process.Signal(unix.SIGTERM)
-	late := time.AfterFunc(stopGrace, func() { _ = unix.Kill(-p.PID(), unix.SIGKILL) })
-	<-p.ended
-	if !late.Stop() {
-		return fmt.Errorf("%s in node %s did not end within %v and was killed", p.name, p.node.name, stopGrace)
+	interrupted, late := p.node.lab.ctx.Done(), time.NewTimer(stopGrace)
+	defer late.Stop()
+	for {
+		select {
+		case <-p.ended:
+			return nil
+		case <-interrupted:
+			interrupted = nil
+			late.Reset(interruptedGrace)
+		case <-late.C:
+			_ = unix.Kill(-p.PID(), unix.SIGKILL)
+			<-p.ended
+			return fmt.Errorf("%s in node %s did not end in time and was killed", p.name, p.node.name)
+		}
 	}
-	return nil
 }
 
 // reap waits for the process and ends what is left of its group.

@@ -218,8 +218,12 @@ func (p *naptPath) transfer(ctx context.Context, n *naptPaths, d streamDirection
 	if err != nil {
 		return 0, err
 	}
-	defer inside.Close()
-	defer outside.Close()
+	hangUp := func() {
+		inside.Close()
+		outside.Close()
+	}
+	defer hangUp()
+	defer context.AfterFunc(ctx, hangUp)()
 	out, in := inside, outside
 	if d == receiving {
 		out, in = outside, inside
