@@ -3,6 +3,7 @@
 package cost
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -48,15 +49,16 @@ func (r *Row) Net() (median, least, greatest float64) {
 	return net[len(net)/2], net[0], net[len(net)-1]
 }
 
-// Measure runs the programs. It needs root and makes a network namespace of its own.
-func Measure(o Options) ([]Row, error) {
+// Measure runs the programs, until ctx ends. It needs root and makes a network namespace of
+// its own.
+func Measure(ctx context.Context, o Options) ([]Row, error) {
 	var rows []Row
 	for _, peers := range o.Peers {
 		b, err := newBench(peers)
 		if err != nil {
 			return nil, err
 		}
-		more, err := b.measure(o)
+		more, err := b.measure(ctx, o)
 		b.close()
 		if err != nil {
 			return nil, err
@@ -67,12 +69,12 @@ func Measure(o Options) ([]Row, error) {
 }
 
 // measure takes all sizes and both directions, rounds interleaved.
-func (b *bench) measure(o Options) (rows []Row, err error) {
+func (b *bench) measure(ctx context.Context, o Options) (rows []Row, err error) {
 	for _, size := range o.Sizes {
 		if err := b.prepare(size); err != nil {
 			return nil, err
 		}
-		pair, err := b.rounds(o, b.peers, size, []candidate{
+		pair, err := b.rounds(ctx, o, b.peers, size, []candidate{
 			{"encap", b.objects.HarnessEncap, b.objects.CostEncap, b.toClient},
 			{"decap", b.objects.HarnessDecap, b.objects.CostDecap, b.ofClient},
 		})
@@ -92,13 +94,16 @@ type candidate struct {
 }
 
 // rounds measures candidates in turn.
-func (r *rig) rounds(o Options, peers, size int, candidates []candidate) ([]Row, error) {
+func (r *rig) rounds(ctx context.Context, o Options, peers, size int, candidates []candidate) ([]Row, error) {
 	rows := make([]Row, len(candidates))
 	for i, c := range candidates {
 		rows[i] = Row{Direction: c.direction, Peers: peers, Size: size}
 	}
 	for range o.Rounds {
 		for i, c := range candidates {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
 			for _, m := range []struct {
 				program *ebpf.Program
 				to      *[]float64

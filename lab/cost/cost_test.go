@@ -13,7 +13,7 @@ import (
 // nothing costs less than nothing.
 func TestMeasure(t *testing.T) {
 	testutil.NeedRoot(t)
-	rows, err := Measure(Options{Peers: []int{1 << 8}, Sizes: []int{64, 1280}, Repeat: 1 << 12, Rounds: 3})
+	rows, err := Measure(t.Context(), Options{Peers: []int{1 << 8}, Sizes: []int{64, 1280}, Repeat: 1 << 12, Rounds: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestMeasure(t *testing.T) {
 func BenchmarkProgram(b *testing.B) {
 	testutil.NeedRoot(b)
 	for b.Loop() {
-		rows, err := Measure(Defaults())
+		rows, err := Measure(b.Context(), Defaults())
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func BenchmarkProgram(b *testing.B) {
 // The translator's programs must forward both ways, too.
 func TestMeasureNAT64(t *testing.T) {
 	testutil.NeedRoot(t)
-	rows, err := MeasureNAT64(Options{Peers: []int{1 << 8, 1 << 12}, Sizes: []int{64, 1280}, Repeat: 1 << 13, Rounds: 3})
+	rows, err := MeasureNAT64(t.Context(), Options{Peers: []int{1 << 8, 1 << 12}, Sizes: []int{64, 1280}, Repeat: 1 << 13, Rounds: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestMeasureNAT64(t *testing.T) {
 // All sessions must be made, and all connections carried to their end.
 func TestMeasureNAT64New(t *testing.T) {
 	testutil.NeedRoot(t)
-	rows, err := MeasureNAT64New(Options{Peers: []int{1 << 12}, Rounds: 2})
+	rows, err := MeasureNAT64New(t.Context(), Options{Peers: []int{1 << 12}, Rounds: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestMeasureNAT64New(t *testing.T) {
 // mappings.
 func TestMeasureSIIT(t *testing.T) {
 	testutil.NeedRoot(t)
-	rows, err := MeasureSIIT(Options{Peers: []int{1 << 8, 1 << 12}, Sizes: []int{64, 1280}, Repeat: 1 << 13, Rounds: 3})
+	rows, err := MeasureSIIT(t.Context(), Options{Peers: []int{1 << 8, 1 << 12}, Sizes: []int{64, 1280}, Repeat: 1 << 13, Rounds: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

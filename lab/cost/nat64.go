@@ -3,6 +3,7 @@
 package cost
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -38,10 +39,10 @@ const (
 
 // MeasureNAT64 runs the translator's program over so many UDP sessions. It needs root
 // and makes a network namespace of its own.
-func MeasureNAT64(o Options) ([]Row, error) {
+func MeasureNAT64(ctx context.Context, o Options) ([]Row, error) {
 	var rows []Row
 	for _, sessions := range o.Peers {
-		more, err := measureNAT64(o, sessions)
+		more, err := measureNAT64(ctx, o, sessions)
 		if err != nil {
 			return nil, err
 		}
@@ -50,7 +51,7 @@ func MeasureNAT64(o Options) ([]Row, error) {
 	return rows, nil
 }
 
-func measureNAT64(o Options, sessions int) (rows []Row, err error) {
+func measureNAT64(ctx context.Context, o Options, sessions int) (rows []Row, err error) {
 	b := &natBench{sessions: sessions, records: sessions, rig: rig{ns: netns.None()}}
 	defer b.close()
 	if err := b.open(); err != nil {
@@ -62,7 +63,7 @@ func measureNAT64(o Options, sessions int) (rows []Row, err error) {
 		if err != nil {
 			return nil, err
 		}
-		pair, err := b.rounds(o, sessions, size, []candidate{
+		pair, err := b.rounds(ctx, o, sessions, size, []candidate{
 			{"to IPv4", b.objects.HarnessTo4, b.objects.CostTo4, b.from6},
 			{"to IPv6", b.objects.HarnessTo6, b.objects.CostTo6, b.from4},
 		})

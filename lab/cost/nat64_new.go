@@ -3,6 +3,7 @@
 package cost
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -37,9 +38,9 @@ const newSize = 64 // of the IPv6 packets
 // MeasureNAT64New runs the translator's program over clients that have ports, and no
 // sessions yet. Of o the peers, which are sessions here, and the rounds are read. It
 // needs root and makes a network namespace of its own.
-func MeasureNAT64New(o Options) (rows []NewRow, err error) {
+func MeasureNAT64New(ctx context.Context, o Options) (rows []NewRow, err error) {
 	for _, sessions := range o.Peers {
-		more, err := measureNew(sessions, o.Rounds)
+		more, err := measureNew(ctx, sessions, o.Rounds)
 		if err != nil {
 			return nil, err
 		}
@@ -48,7 +49,7 @@ func MeasureNAT64New(o Options) (rows []NewRow, err error) {
 	return rows, nil
 }
 
-func measureNew(sessions, rounds int) ([]NewRow, error) {
+func measureNew(ctx context.Context, sessions, rounds int) ([]NewRow, error) {
 	// With less room there is a session now and then that the daemon must find a place for.
 	b := &natBench{sessions: sessions, records: 4 * sessions, rig: rig{ns: netns.None(), oneCPU: true}}
 	defer b.close()
@@ -58,6 +59,9 @@ func measureNew(sessions, rounds int) ([]NewRow, error) {
 	rows := []NewRow{{Transport: "UDP", Sessions: sessions}, {Transport: "TCP", Sessions: sessions}}
 	for range rounds {
 		for i, f := range []func() (float64, error){b.newUDP, b.newTCP} {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
 			each, err := f()
 			if err != nil {
 				return nil, fmt.Errorf("%d new sessions of %s: %w", sessions, rows[i].Transport, err)

@@ -3,6 +3,7 @@
 package cost
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -23,10 +24,10 @@ var siitHosts = netip.MustParseAddr("10.0.0.0")
 // 16,384 IPv6 hosts: of more, and of some that share a place before, packets to IPv6 cost
 // a look-up of the kernel's routes. It needs root and makes a network namespace of its
 // own.
-func MeasureSIIT(o Options) ([]Row, error) {
+func MeasureSIIT(ctx context.Context, o Options) ([]Row, error) {
 	var rows []Row
 	for _, mappings := range o.Peers {
-		more, err := measureSIIT(o, mappings)
+		more, err := measureSIIT(ctx, o, mappings)
 		if err != nil {
 			return nil, err
 		}
@@ -35,7 +36,7 @@ func MeasureSIIT(o Options) ([]Row, error) {
 	return rows, nil
 }
 
-func measureSIIT(o Options, mappings int) (rows []Row, err error) {
+func measureSIIT(ctx context.Context, o Options, mappings int) (rows []Row, err error) {
 	b := &siitBench{mappings: mappings, rig: rig{ns: netns.None()}}
 	defer b.close()
 	if err := b.open(); err != nil {
@@ -47,7 +48,7 @@ func measureSIIT(o Options, mappings int) (rows []Row, err error) {
 		if err != nil {
 			return nil, err
 		}
-		pair, err := b.rounds(o, mappings, size, []candidate{
+		pair, err := b.rounds(ctx, o, mappings, size, []candidate{
 			{"to IPv4", b.objects.HarnessTo4, b.objects.CostTo4, b.from6},
 			{"to IPv6", b.objects.HarnessTo6, b.objects.CostTo6, b.from4},
 		})

@@ -35,7 +35,7 @@ func runNAT64Cost(ctx context.Context, e *lab.Env) error {
 		o.Peers, o.Sizes = o.Peers[:1], o.Sizes[:1]
 	}
 	e.Step("the program alone, %d sessions at most: %d rounds of %d packets a row", o.Peers[len(o.Peers)-1], o.Rounds, o.Repeat)
-	rows, err := cost.MeasureNAT64(o)
+	rows, err := cost.MeasureNAT64(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -68,20 +68,20 @@ func runNAT64Cost(ctx context.Context, e *lab.Env) error {
 		rep.Figures = append(rep.Figures, f)
 	}
 	rep.Tables = append(rep.Tables, table)
-	if err := natCostNew(e, rep, o.Rounds); err != nil {
+	if err := natCostNew(ctx, e, rep, o.Rounds); err != nil {
 		return err
 	}
 	return finish(e, rep)
 }
 
 // natCostNew adds what sessions cost that are made.
-func natCostNew(e *lab.Env, rep *report.Report, rounds int) error {
+func natCostNew(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) error {
 	o := cost.Options{Peers: []int{natCostSessions}, Rounds: rounds}
 	if rounds < longRun {
 		o.Peers[0] = 1 << 10
 	}
 	e.Step("the program making %d sessions: %d rounds", o.Peers[0], rounds)
-	rows, err := cost.MeasureNAT64New(o)
+	rows, err := cost.MeasureNAT64New(ctx, o)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func runRelayCost(ctx context.Context, e *lab.Env) error {
 		o.Rounds = e.Runs
 	}
 	e.Step("the program alone, %d peers at most: %d rounds of %d packets a row", o.Peers[len(o.Peers)-1], o.Rounds, o.Repeat)
-	rows, err := cost.Measure(o)
+	rows, err := cost.Measure(ctx, o)
 	if err != nil {
 		return err
 	}

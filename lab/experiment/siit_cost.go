@@ -190,14 +190,14 @@ func siitStreamFigures(s *naptStreams) (figures []report.Figure) {
 }
 
 // siitProgram measures the program alone, with few and many mappings.
-func siitProgram(_ context.Context, e *lab.Env, rep *report.Report, rounds int) error {
+func siitProgram(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) error {
 	o := cost.Defaults()
 	o.Sizes, o.Repeat, o.Rounds = siitSizes[:2], 1<<17, rounds
 	if rounds < longRun {
 		o.Peers, o.Sizes = o.Peers[:1], o.Sizes[:1]
 	}
 	e.Step("the program alone, %d mappings at most: %d rounds of %d packets a row", o.Peers[len(o.Peers)-1], o.Rounds, o.Repeat)
-	rows, err := cost.MeasureSIIT(o)
+	rows, err := cost.MeasureSIIT(ctx, o)
 	if err != nil {
 		return err
 	}
