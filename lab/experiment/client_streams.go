@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -100,11 +99,15 @@ func (w *streamWay) stream(ctx context.Context, d streamDirection) (float64, err
 	if d == receiving {
 		from, to, at = w.pair.host, w.pair.client, w.client
 	}
-	out, in, err := connectTCP(ctx, from, to, at)
+	out, in, err := connectVia(ctx, from, to, at, at)
 	if err != nil {
 		return 0, err
 	}
 	defer in.Close()
+	defer context.AfterFunc(ctx, func() {
+		in.Close()
+		out.Close()
+	})()
 	poured, enough := make(chan error, 1), make(chan struct{})
 	go func() { poured <- pour(out, enough) }()
 	n, took, err := drink(in, sync.OnceFunc(func() { close(enough) }))
@@ -112,34 +115,6 @@ func (w *streamWay) stream(ctx context.Context, d streamDirection) (float64, err
 		return 0, err
 	}
 	return float64(n) * 8 / took.Seconds() / 1e6, nil
-}
-
-// connectTCP connects two nodes.
-func connectTCP(ctx context.Context, from, to *lab.Node, at netip.Addr) (out, in net.Conn, err error) {
-	var listener net.Listener
-	err = to.Do(func() (err error) {
-		var config net.ListenConfig
-		config.SetMultipathTCP(false)
-		listener, err = config.Listen(ctx, "tcp", netip.AddrPortFrom(at, 0).String())
-		return err
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	defer listener.Close()
-	var accept sync.WaitGroup
-	var acceptErr error
-	accept.Go(func() { in, acceptErr = listener.Accept() })
-	err = from.Do(func() (err error) {
-		dialer := net.Dialer{Timeout: daemonStart}
-		out, err = dialer.DialContext(ctx, "tcp", listener.Addr().String())
-		return err
-	})
-	if err != nil {
-		listener.Close()
-	}
-	accept.Wait()
-	return out, in, errors.Join(err, acceptErr)
 }
 
 // pour sends until the receiver has counted enough. It ends first, so that nothing

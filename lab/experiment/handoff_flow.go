@@ -33,6 +33,7 @@ const (
 type flow struct {
 	client, server *net.UDPConn
 	stop           context.CancelFunc
+	interrupted    <-chan struct{} // nobody waits for answers any more
 	done           sync.WaitGroup
 
 	mu      sync.Mutex
@@ -46,7 +47,7 @@ type flowPacket struct{ sent, there, back time.Time }
 
 // startFlow starts a flow from a node to the host.
 func startFlow(ctx context.Context, from, host *lab.Node, addr netip.Addr) (*flow, error) {
-	f := &flow{change: make(chan struct{}, 1)}
+	f := &flow{change: make(chan struct{}, 1), interrupted: ctx.Done()}
 	if err := host.Do(func() (err error) {
 		f.server, err = net.ListenUDP("udp6", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, echoPort)))
 		return err
@@ -182,6 +183,8 @@ func (f *flow) awaitAnswers(wait time.Duration, enough func([]flowPacket) bool) 
 		select {
 		case <-f.change:
 		case <-late:
+			return
+		case <-f.interrupted:
 			return
 		}
 	}

@@ -102,7 +102,7 @@ func (n *naptPaths) latency(ctx context.Context, size, rounds int) (*naptLatency
 			}
 			// The order changes from round to round: nobody always follows the same.
 			p := n.paths[(i+round)%len(n.paths)]
-			slice, err := p.roundTrips(size, uint64(round*naptLatencySlice))
+			slice, err := p.roundTrips(ctx, size, uint64(round*naptLatencySlice))
 			if err != nil {
 				return nil, err
 			}
@@ -115,7 +115,7 @@ func (n *naptPaths) latency(ctx context.Context, size, rounds int) (*naptLatency
 
 // roundTrips sends one slice of echo requests, numbered from first, and returns
 // the times until their answers in microseconds.
-func (p *naptPath) roundTrips(size int, first uint64) ([]float64, error) {
+func (p *naptPath) roundTrips(ctx context.Context, size int, first uint64) ([]float64, error) {
 	p.echoes.Forget(first, naptLatencySlice)
 	err := onCPU(senderCPU, func() error {
 		return p.sender.Echoes(p.echo(size), first, naptLatencySlice, naptLatencyGap)
@@ -123,7 +123,7 @@ func (p *naptPath) roundTrips(size int, first uint64) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.echoes.Await(first, naptLatencySlice, naptLatencyLimit)
+	p.echoes.Await(ctx, first, naptLatencySlice, naptLatencyLimit)
 	var slice []float64
 	for _, t := range p.echoes.Latencies(first, naptLatencySlice) {
 		slice = append(slice, float64(t)/float64(time.Microsecond))

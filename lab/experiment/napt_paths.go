@@ -303,7 +303,7 @@ func (p *naptPath) await(ctx context.Context) error {
 		if err := p.sender.Echoes(frame, 0, 1, 0); err != nil {
 			return err
 		}
-		if p.echoes.Await(0, 1, 100*time.Millisecond) == 1 {
+		if p.echoes.Await(ctx, 0, 1, 100*time.Millisecond) == 1 {
 			return nil
 		}
 	}

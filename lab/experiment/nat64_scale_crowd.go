@@ -150,7 +150,7 @@ func (l *loadedNAPT) expiry(ctx context.Context, e *lab.Env, rep *report.Report,
 		}
 		asking := time.Since(silent) > timeout-expiryPoll // counting costs time, too
 		for _, p := range l.paths {
-			times, err := l.pings(p)
+			times, err := l.pings(ctx, p)
 			if err != nil {
 				return err
 			}
@@ -182,13 +182,13 @@ func (l *loadedNAPT) expiry(ctx context.Context, e *lab.Env, rep *report.Report,
 }
 
 // pings is a slice of round trips in microseconds.
-func (l *loadedNAPT) pings(p *naptPath) (times []float64, err error) {
+func (l *loadedNAPT) pings(ctx context.Context, p *naptPath) (times []float64, err error) {
 	p.echoes.Forget(0, pingSlice)
 	err = onCPU(senderCPU, func() error { return p.sender.Echoes(p.echo(load.MinEcho), 0, pingSlice, pingGap) })
 	if err != nil {
 		return nil, err
 	}
-	p.echoes.Await(0, pingSlice, pingLimit)
+	p.echoes.Await(ctx, 0, pingSlice, pingLimit)
 	for _, t := range p.echoes.Latencies(0, pingSlice) {
 		times = append(times, float64(t)/float64(time.Microsecond))
 	}

@@ -106,7 +106,7 @@ func (r *relayPaths) latency(ctx context.Context, d relayDirection, size, rounds
 			}
 			// The order changes from round to round: nobody always follows the same.
 			p := r.paths[(i+round)%len(r.paths)]
-			slice, err := p.single(d, size, uint64(round*latencySlice))
+			slice, err := p.single(ctx, d, size, uint64(round*latencySlice))
 			if err != nil {
 				return nil, err
 			}
@@ -119,7 +119,7 @@ func (r *relayPaths) latency(ctx context.Context, d relayDirection, size, rounds
 
 // single sends one slice of packets, numbered from first, and returns their times
 // under way in microseconds.
-func (p *relayPath) single(d relayDirection, size int, first uint64) ([]float64, error) {
+func (p *relayPath) single(ctx context.Context, d relayDirection, size int, first uint64) ([]float64, error) {
 	if err := p.touch(); err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func (p *relayPath) single(d relayDirection, size int, first uint64) ([]float64,
 	if err != nil {
 		return nil, err
 	}
-	meter.Await(first, latencySlice, latencyLimit)
+	meter.Await(ctx, first, latencySlice, latencyLimit)
 	var slice []float64
 	for _, t := range meter.Latencies(first, latencySlice) {
 		slice = append(slice, float64(t)/float64(time.Microsecond))

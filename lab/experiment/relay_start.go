@@ -90,7 +90,7 @@ func (p *relayPath) befriend(ctx context.Context, client *lab.Node) error {
 		if _, err := p.fromHost.Stream(frame, 0, 1, 0); err != nil {
 			return err
 		}
-		if p.toClient.Await(0, 1, 200*time.Millisecond) == 1 {
+		if p.toClient.Await(ctx, 0, 1, 200*time.Millisecond) == 1 {
 			return nil
 		}
 	}

@@ -96,7 +96,7 @@ func (p *relayPath) awaitWay(ctx context.Context, dir string) (err error) {
 			if _, err := sender.Stream(p.frame(d, load.MinTaggedSize), 0, 1, 0); err != nil {
 				return err
 			}
-			meter.Await(0, 1, time.Second)
+			meter.Await(ctx, 0, 1, time.Second)
 		}
 		return nil
 	})
@@ -132,7 +132,7 @@ func (p *naptPath) awaitWay(ctx context.Context, n *naptPaths) (err error) {
 		if err := p.sender.Echoes(p.echo(load.MinEcho), 0, 1, 0); err != nil {
 			return err
 		}
-		p.echoes.Await(0, 1, time.Second)
+		p.echoes.Await(ctx, 0, 1, time.Second)
 		return nil
 	})
 	return err

@@ -3,6 +3,7 @@
 package load
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -175,7 +176,7 @@ func (m *Meter) Forget(first uint64, n int) {
 
 // Await waits until n sequence numbers from first on have arrived, at most for
 // patience, and returns how many have.
-func (m *Meter) Await(first uint64, n int, patience time.Duration) (came int) {
+func (m *Meter) Await(ctx context.Context, first uint64, n int, patience time.Duration) (came int) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Microsecond) {
 		came = 0
 		for i := range uint64(n) {
@@ -183,7 +184,7 @@ func (m *Meter) Await(first uint64, n int, patience time.Duration) (came int) {
 				came++
 			}
 		}
-		if came == n || time.Now().After(deadline) {
+		if came == n || time.Now().After(deadline) || ctx.Err() != nil {
 			return came
 		}
 	}
