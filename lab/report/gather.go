@@ -25,7 +25,13 @@ type Run struct {
 	*Report
 	// Path is the JSON file, below the folder that was searched.
 	Path string
+	// Others are the endings of the run's other files that are there: a JSON file is
+	// enough for a report.
+	Others []string
 }
+
+// others are the files that a run may have beside its JSON, by ending.
+var others = []struct{ ending, name string }{{".html", "page"}, {".csv", "CSV"}}
 
 // Gather reads every report below a folder, the newest first. Files that hold
 // something else are passed over; unread names those that look like a report
@@ -45,7 +51,13 @@ func Gather(dir string) (runs []Run, unread []string, err error) {
 			unread = append(unread, fmt.Sprintf("%s: %v", file, err))
 		default:
 			relative, _ := filepath.Rel(dir, file) // both begin with dir
-			runs = append(runs, Run{r, filepath.ToSlash(relative)})
+			run := Run{Report: r, Path: filepath.ToSlash(relative)}
+			for _, o := range others {
+				if _, err := os.Stat(strings.TrimSuffix(file, ".json") + o.ending); err == nil {
+					run.Others = append(run.Others, o.ending)
+				}
+			}
+			runs = append(runs, run)
 		}
 		return nil
 	})
@@ -95,13 +107,26 @@ func read(file string) (*Report, error) {
 // entry is a run in the page of all runs.
 type entry struct {
 	*view
-	ID   string
-	Path string
+	ID    string
+	Files []link
 }
 
-// File is the address of another file of the run, as seen from the page.
-func (e entry) File(ending string) string {
-	return (&url.URL{Path: strings.TrimSuffix(e.Path, ".json") + ending}).String()
+// link leads from the page to a file of a run.
+type link struct{ Name, Address string }
+
+// links are those to the files of a run below base.
+func (r Run) links(base string) []link {
+	file := path.Join(filepath.ToSlash(base), r.Path)
+	address := func(ending string) string {
+		return (&url.URL{Path: strings.TrimSuffix(file, ".json") + ending}).String()
+	}
+	var all []link
+	for _, o := range others {
+		if slices.Contains(r.Others, o.ending) {
+			all = append(all, link{o.name, address(o.ending)})
+		}
+	}
+	return append(all, link{"JSON", address(".json")})
 }
 
 // WriteIndex writes one page with all runs, in their order: a table of them,
@@ -110,7 +135,7 @@ func (e entry) File(ending string) string {
 func WriteIndex(w io.Writer, title, base string, runs []Run) error {
 	var entries []entry
 	for i, r := range runs {
-		entries = append(entries, entry{newView(r.Report, 3), fmt.Sprintf("run-%d", i+1), path.Join(filepath.ToSlash(base), r.Path)})
+		entries = append(entries, entry{newView(r.Report, 3), fmt.Sprintf("run-%d", i+1), r.links(base)})
 	}
 	return templates.ExecuteTemplate(w, "index", struct {
 		Title string

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -174,4 +175,45 @@ func TestGatherPassesOtherFilesOver(t *testing.T) {
 	if _, _, err := Gather(filepath.Join(dir, "missing")); err == nil {
 		t.Error("a folder that is missing is gathered without complaint")
 	}
+}
+
+// The JSON of an experiment is enough: the page of all runs links to what is there.
+func TestIndexOfJSONAlone(t *testing.T) {
+	dir := t.TempDir()
+	if err := sample().WriteFiles(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, ending := range []string{".html", ".csv"} {
+		runs, _, err := Gather(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkLinks(t, dir, runs)
+		if err := os.Remove(filepath.Join(dir, "demo"+ending)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runs, _, err := Gather(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := checkLinks(t, dir, runs); n != 1 {
+		t.Errorf("%d links to files, want that to the JSON alone", n)
+	}
+}
+
+// checkLinks looks up all files that the page links to, and counts them.
+func checkLinks(t *testing.T, dir string, runs []Run) (n int) {
+	t.Helper()
+	var page strings.Builder
+	if err := WriteIndex(&page, "Runs", "", runs); err != nil {
+		t.Fatal(err)
+	}
+	for _, match := range regexp.MustCompile(`href="([^"#:]+)"`).FindAllStringSubmatch(page.String(), -1) {
+		n++
+		if _, err := os.Stat(filepath.Join(dir, match[1])); err != nil {
+			t.Errorf("a dead link: %v", err)
+		}
+	}
+	return n
 }
