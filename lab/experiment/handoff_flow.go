@@ -193,7 +193,7 @@ func (f *flow) awaitAnswers(wait time.Duration, enough func([]flowPacket) bool) 
 // end stops, waits for the last answers, and gives the packets.
 func (f *flow) end() []flowPacket {
 	f.stop()
-	f.awaitAnswers(answerWait, func(p []flowPacket) bool { return !p[len(p)-1].back.IsZero() })
+	f.awaitAnswers(answerWait, func(p []flowPacket) bool { return len(p) == 0 || !p[len(p)-1].back.IsZero() })
 	// Nothing tells that a missing one does not come.
 	f.awaitAnswers(flowEnd, func(p []flowPacket) bool {
 		return !slices.ContainsFunc(p, func(x flowPacket) bool { return x.back.IsZero() })
