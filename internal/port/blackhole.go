@@ -26,12 +26,27 @@ func (h *Host) AddBlackhole(addr netip.Addr) error {
 			_ = h.handle.RouteDel(&r) // one that stays hinders nobody
 		}
 	}
-	if err := h.handle.RouteReplace(blackhole(addr)); err != nil {
-		return fmt.Errorf("cannot add the route that drops what comes for %s: %w", addr, err)
+	route := blackhole(addr)
+	set := func() error {
+		if err := h.handle.RouteReplace(route); err != nil {
+			return fmt.Errorf("cannot add the route that drops what comes for %s: %w", addr, err)
+		}
+		return nil
 	}
-	h.done(blackholeKey(addr), func() error { return h.handle.RouteDel(blackhole(addr)) })
+	if err := set(); err != nil {
+		return err
+	}
+	dst := netip.PrefixFrom(addr, addr.BitLen())
+	h.done(&Thing{
+		key: blackholeKey(addr), link: loopback, about: dst, again: set,
+		back:  func() error { return h.handle.RouteDel(route) },
+		there: func(s *seen) bool { return s.hasRoute(dst, loopback, defaultMetric6) },
+	})
 	return nil
 }
+
+// loopback is the index of the loopback interface, on which the kernel shows such routes.
+const loopback = 1
 
 // RemoveBlackhole undoes AddBlackhole; a route that is gone is no error.
 func (h *Host) RemoveBlackhole(addr netip.Addr) error {
@@ -46,4 +61,4 @@ func blackhole(addr netip.Addr) *netlink.Route {
 	return &netlink.Route{Dst: ipNet(netip.PrefixFrom(addr, addr.BitLen())), Type: unix.RTN_BLACKHOLE, Protocol: RouteProtocol}
 }
 
-func blackholeKey(addr netip.Addr) string { return "blackhole " + addr.String() }
+func blackholeKey(addr netip.Addr) string { return "blackhole route to " + addr.String() }

@@ -73,9 +73,16 @@ func (h *Host) Prefer(link string, addr netip.Prefix, preferred bool) error {
 	if preferred {
 		a.PreferedLft = math.MaxUint32
 	}
-	if err := h.handle.AddrReplace(l, a); err != nil {
-		return h.problem(fmt.Sprintf("change the lifetime of %s on", addr), link, err)
+	set := func() error {
+		if err := h.handle.AddrReplace(l, a); err != nil {
+			return h.problem(fmt.Sprintf("change the lifetime of %s on", addr), link, err)
+		}
+		return nil
 	}
+	if err := set(); err != nil {
+		return err
+	}
+	h.doneAddr(link, l, addr, set)
 	return nil
 }
 

@@ -22,10 +22,22 @@ func (h *Host) AddLocal(link string, prefix netip.Prefix) error {
 		LinkIndex: l.Attrs().Index, Dst: ipNet(prefix.Masked()),
 		Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Protocol: RouteProtocol,
 	}
-	if err := h.handle.RouteReplace(route); err != nil {
-		return h.problem(fmt.Sprintf("add local route %s through", prefix), link, err)
+	set := func() error {
+		if err := h.handle.RouteReplace(route); err != nil {
+			return h.problem(fmt.Sprintf("add local route %s through", prefix), link, err)
+		}
+		return nil
 	}
-	h.done("local route "+prefix.String(), func() error { return h.handle.RouteDel(route) })
+	if err := set(); err != nil {
+		return err
+	}
+	h.done(&Thing{
+		key: "local route to " + prefix.String(), link: route.LinkIndex, about: prefix.Masked(), again: set,
+		back: func() error { return h.handle.RouteDel(route) },
+		there: func(s *seen) bool {
+			return s.places[place{kind: aLocalRoute, dst: prefix.Masked(), link: route.LinkIndex}]
+		},
+	})
 	return nil
 }
 

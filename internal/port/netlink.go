@@ -28,14 +28,12 @@ type Host struct {
 	handle *netlink.Handle
 	raw    map[int]*nl.SocketHandle // for messages that the handle cannot make
 	mu     sync.Mutex
-	undo   []undo         // in the order done; those that were forgotten do nothing
-	at     map[string]int // where each is
-}
-
-// undo takes one thing back.
-type undo struct {
-	key  string // the thing, so that an explicit removal forgets it
-	back func() error
+	undo   []*Thing       // in the order done; nil are those that were forgotten
+	at     map[string]int // where each is, by its key
+	// How many of them are on a link, and how many changes of routes to a destination concern.
+	links        map[int]int
+	destinations map[netip.Prefix]int
+	expected     map[netip.Prefix]bool // destinations of what others are to set up
 }
 
 // OpenHost opens a handle on the calling thread's network namespace.
@@ -97,14 +95,34 @@ func (h *Host) AddAddr(link string, addr netip.Prefix) error {
 	if addr.Addr().Is6() {
 		a.Flags = unix.IFA_F_NODAD
 	}
-	if err := h.handle.AddrReplace(l, a); err != nil {
-		return h.problem(fmt.Sprintf("add address %s to", addr), link, err)
+	set := func() error {
+		if err := h.handle.AddrReplace(l, a); err != nil {
+			return h.problem(fmt.Sprintf("add address %s to", addr), link, err)
+		}
+		return nil
 	}
-	h.done(addrKey(link, addr), func() error { return h.handle.AddrDel(l, a) })
+	if err := set(); err != nil {
+		return err
+	}
+	h.doneAddr(link, l, addr, set)
 	if addr.Addr().Is6() && l.Attrs().RawFlags&unix.IFF_UP != 0 {
 		h.awaitLocal(addr.Addr())
 	}
 	return nil
+}
+
+// doneAddr notes an address, with how it is to be set again. The kernel's route to the
+// network of an IPv6 address is part of it.
+func (h *Host) doneAddr(link string, l netlink.Link, addr netip.Prefix, again func() error) {
+	index, network := l.Attrs().Index, addr.Masked()
+	h.done(&Thing{
+		key: addrKey(link, addr), link: index, about: network, again: again,
+		back: func() error { return h.handle.AddrDel(l, &netlink.Addr{IPNet: ipNet(addr)}) },
+		there: func(s *seen) bool {
+			routed := addr.Addr().Is4() || addr.IsSingleIP() || s.onLink[place{kind: aRoute, dst: network, link: index}]
+			return routed && s.places[place{kind: anAddress, dst: addr, link: index}]
+		},
+	})
 }
 
 // awaitLocal waits until the kernel takes packets for an address of its own. It
@@ -124,7 +142,7 @@ func (h *Host) RemoveAddr(link string, addr netip.Prefix) error {
 	h.forget(addrKey(link, addr))
 	l, err := h.link(link)
 	if err != nil {
-		return err
+		return unlessGone(err)
 	}
 	if err := h.handle.AddrDel(l, &netlink.Addr{IPNet: ipNet(addr)}); err != nil && !gone(err) {
 		return h.problem(fmt.Sprintf("remove address %s from", addr), link, err)
@@ -132,7 +150,9 @@ func (h *Host) RemoveAddr(link string, addr netip.Prefix) error {
 	return nil
 }
 
-func addrKey(link string, addr netip.Prefix) string { return "address " + link + " " + addr.String() }
+func addrKey(link string, addr netip.Prefix) string {
+	return "address " + addr.String() + " of " + link
+}
 
 // Route is a unicast route of the main table through a link.
 type Route struct {
@@ -157,7 +177,25 @@ func (h *Host) AddRoute(r Route) error {
 	if err != nil {
 		return err
 	}
-	err = h.handle.RouteAdd(nr)
+	err = h.addRoute(r, nr)
+	if err != nil && !errors.Is(err, unix.ENETDOWN) {
+		return err
+	}
+	// Once the link is up the route can be restored. It is taken back by our protocol number,
+	// so that one of somebody else through the same link stays.
+	dst, metric := r.Dst.Masked(), uint32(r.metric())
+	h.done(&Thing{
+		key: routeKey(r), link: nr.LinkIndex, about: dst,
+		back:  func() error { return h.handle.RouteDel(nr) },
+		again: func() error { return h.addRoute(r, nr) },
+		there: func(s *seen) bool { return s.hasRoute(dst, nr.LinkIndex, metric) },
+	})
+	return err
+}
+
+// addRoute adds a route and does not note it.
+func (h *Host) addRoute(r Route, nr *netlink.Route) error {
+	err := h.handle.RouteAdd(nr)
 	if errors.Is(err, unix.EEXIST) {
 		var foreign bool
 		if foreign, err = h.occupied(r, nr.LinkIndex); foreign || err != nil {
@@ -168,7 +206,6 @@ func (h *Host) AddRoute(r Route) error {
 	if err != nil {
 		return h.problem(fmt.Sprintf("add route %s through", r.Dst), r.Link, err)
 	}
-	h.done(routeKey(r), func() error { return h.handle.RouteDel(nr) })
 	return nil
 }
 
@@ -303,7 +340,7 @@ func (h *Host) RemoveRoute(r Route) error {
 	h.forget(routeKey(r))
 	nr, err := h.route(r)
 	if err != nil {
-		return err
+		return unlessGone(err)
 	}
 	if err := h.handle.RouteDel(nr); err != nil && !gone(err) {
 		return h.problem(fmt.Sprintf("remove route %s through", r.Dst), r.Link, err)
@@ -312,7 +349,14 @@ func (h *Host) RemoveRoute(r Route) error {
 }
 
 func routeKey(r Route) string {
-	return fmt.Sprintf("route %s %s %s %d", r.Link, r.Dst, r.Gateway, r.Metric)
+	key := fmt.Sprintf("route to %s through %s", r.Dst, r.Link)
+	if r.Gateway.IsValid() {
+		key += " by " + r.Gateway.String()
+	}
+	if r.Metric != 0 {
+		key += fmt.Sprintf(" with metric %d", r.Metric)
+	}
+	return key
 }
 
 // route turns a Route into netlink's form.
@@ -345,12 +389,12 @@ func (h *Host) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var errs []error
-	for i := len(h.undo) - 1; i >= 0; i-- {
-		if h.undo[i].back == nil {
+	for _, t := range slices.Backward(h.undo) {
+		if t == nil {
 			continue
 		}
-		if err := h.undo[i].back(); err != nil && !gone(err) {
-			errs = append(errs, fmt.Errorf("cannot undo %s: %w", h.undo[i].key, err))
+		if err := t.back(); err != nil && !gone(err) {
+			errs = append(errs, fmt.Errorf("cannot undo the %s: %w", t, err))
 		}
 	}
 	h.undo, h.at = nil, nil
@@ -374,36 +418,54 @@ func (h *Host) closeHandles() {
 	}
 }
 
-// done notes how to undo a thing, once.
-func (h *Host) done(key string, back func() error) {
-	h.forget(key)
+// done notes a thing, once.
+func (h *Host) done(t *Thing) {
+	h.forget(t.key)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.undo) > 2*len(h.at)+16 {
 		h.compact()
 	}
 	if h.at == nil {
-		h.at = make(map[string]int)
+		h.at, h.links = make(map[string]int), make(map[int]int)
+		h.destinations, h.expected = make(map[netip.Prefix]int), make(map[netip.Prefix]bool)
 	}
-	h.at[key] = len(h.undo)
-	h.undo = append(h.undo, undo{key, back})
+	h.at[t.key] = len(h.undo)
+	h.undo = append(h.undo, t)
+	h.links[t.link]++
+	h.destinations[t.about]++
+	if t.Expected() {
+		h.expected[t.about] = true
+	}
 }
 
-// forget drops a thing from the undo list.
+// forget drops a thing from the list.
 func (h *Host) forget(key string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if i, found := h.at[key]; found {
-		h.undo[i] = undo{}
-		delete(h.at, key)
+	i, found := h.at[key]
+	if !found {
+		return
+	}
+	t := h.undo[i]
+	h.undo[i] = nil
+	delete(h.at, key)
+	if t.Expected() {
+		delete(h.expected, t.about)
+	}
+	if h.links[t.link]--; h.links[t.link] == 0 {
+		delete(h.links, t.link)
+	}
+	if h.destinations[t.about]--; h.destinations[t.about] == 0 {
+		delete(h.destinations, t.about)
 	}
 }
 
-// compact takes what was forgotten out of the undo list; the lock is held.
+// compact takes what was forgotten out of the list; the lock is held.
 func (h *Host) compact() {
-	h.undo = slices.DeleteFunc(h.undo, func(u undo) bool { return u.back == nil })
-	for i := range h.undo {
-		h.at[h.undo[i].key] = i
+	h.undo = slices.DeleteFunc(h.undo, func(t *Thing) bool { return t == nil })
+	for i, t := range h.undo {
+		h.at[t.key] = i
 	}
 }
 
@@ -433,6 +495,14 @@ func (h *Host) problem(what, link string, err error) error {
 func gone(err error) bool {
 	return errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EADDRNOTAVAIL) ||
 		errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT)
+}
+
+// unlessGone forgives that a link is not there, for what went with it.
+func unlessGone(err error) error {
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil
+	}
+	return err
 }
 
 // ipNet turns a prefix into net's form, host bits kept.

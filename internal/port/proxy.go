@@ -22,10 +22,20 @@ func (h *Host) AddProxy(link string, addr netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	if err := h.setProxy(n, addr); err != nil {
-		return h.problem(fmt.Sprintf("answer for %s on", addr), link, err)
+	set := func() error {
+		if err := h.setProxy(n, addr); err != nil {
+			return h.problem(fmt.Sprintf("answer for %s on", addr), link, err)
+		}
+		return nil
 	}
-	h.done(proxyKey(link, addr), func() error { return h.handle.NeighDel(n) })
+	if err := set(); err != nil {
+		return err
+	}
+	h.done(&Thing{
+		key: proxyKey(link, addr), link: n.LinkIndex, again: set,
+		back:  func() error { return h.handle.NeighDel(n) },
+		there: func(s *seen) bool { return s.places[proxyPlace(n.LinkIndex, addr)] },
+	})
 	return nil
 }
 
@@ -34,7 +44,7 @@ func (h *Host) RemoveProxy(link string, addr netip.Addr) error {
 	h.forget(proxyKey(link, addr))
 	n, err := h.proxy(link, addr)
 	if err != nil {
-		return err
+		return unlessGone(err)
 	}
 	if err := h.handle.NeighDel(n); err != nil && !gone(err) {
 		return h.problem(fmt.Sprintf("stop answering for %s on", addr), link, err)
@@ -139,7 +149,9 @@ func (h *Host) led() (list []netip.Prefix, err error) {
 	return list, nil
 }
 
-func proxyKey(link string, addr netip.Addr) string { return "proxy " + link + " " + addr.String() }
+func proxyKey(link string, addr netip.Addr) string {
+	return "answer for " + addr.String() + " on " + link
+}
 
 func (h *Host) proxy(link string, addr netip.Addr) (*netlink.Neigh, error) {
 	l, err := h.link(link)

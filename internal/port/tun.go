@@ -3,6 +3,7 @@
 package port
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"unsafe"
@@ -22,6 +23,8 @@ type TUN struct {
 	forwarding bool
 	offload    bool
 	persistent bool        // it is ours and outlives the process
+	lasting    bool        // its end is waited out, see [TUNConfig].Lasting
+	queues     bool        // it is one of several queues
 	noUDP      atomic.Bool // the kernel does not segment UDP
 	bufs       [MaxBatch][]byte
 	raw        []byte      // with offload: what one system call reads
@@ -47,13 +50,19 @@ func (t *TUN) ReadBatch(pkts [][]byte) (int, error) {
 	defer t.guard.leave()
 	for pkts = pkts[:min(len(pkts), MaxBatch)]; ; pkts = pkts[:min(len(pkts), 1)] {
 		n, err := t.drain(pkts)
+		if t.lasting && errors.Is(err, unix.EBADFD) {
+			if err := t.await(t.poll[1:]); err != nil {
+				return 0, err
+			}
+			continue
+		}
 		if n > 0 || err != nil {
 			return n, err
 		}
 		// The packet that ends a pause is handed over at once. Asking whether
 		// another follows costs it a system call; if one does, the next call
 		// takes all there are.
-		if err := t.wait(); err != nil {
+		if err := t.await(t.poll[:]); err != nil {
 			return 0, err
 		}
 	}
@@ -142,12 +151,17 @@ func (t *TUN) readOffload(buf []byte) (size int, errno unix.Errno) {
 	return size, 0
 }
 
-// wait blocks until the device is readable or closed.
-func (t *TUN) wait() error {
+// await blocks until one of the descriptors is readable or the device is closed. The last
+// one is for events: that the device is closed, or is there again.
+func (t *TUN) await(on []unix.PollFd) error {
 	for {
-		_, _, errno := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&t.poll[0])), uintptr(len(t.poll)), 0, 0, 0, 0)
+		_, _, errno := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&on[0])), uintptr(len(on)), 0, 0, 0, 0)
 		if t.guard.closed() {
 			return ErrClosed
+		}
+		if event := &on[len(on)-1]; event.Revents != 0 {
+			event.Revents = 0
+			_, _ = unix.Read(t.guard.event, make([]byte, 8))
 		}
 		if errno == 0 {
 			return nil
@@ -219,9 +233,12 @@ func (t *TUN) writeOffload(pkts [][]byte) {
 
 // Close implements [Tun] and, with the last queue, removes the device.
 func (t *TUN) Close() error {
-	t.guard.close(func() { unix.Write(t.guard.event, []byte{1, 0, 0, 0, 0, 0, 0, 0}) })
+	t.guard.close(t.wake)
 	return nil
 }
+
+// wake makes a waiting reader look again.
+func (t *TUN) wake() { _, _ = unix.Write(t.guard.event, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
 
 // readNow reads one packet from a non-blocking descriptor. RawSyscall spares
 // the scheduler's bookkeeping, which is for calls that may block.

@@ -35,6 +35,9 @@ type TUNConfig struct {
 	// [TUN.Discard]: the next process goes on with it. It does not change a device
 	// that somebody else has made. For a device with a given name.
 	Persistent bool
+	// Lasting makes readers wait when somebody deletes the device, until [ReopenTUN] makes
+	// it again. Otherwise to read is an error then.
+	Lasting bool
 }
 
 // OpenTUN creates the device in the calling thread's network namespace and
@@ -91,43 +94,19 @@ func newTUN(cfg TUNConfig, queues bool) (*TUN, error) {
 	if err != nil {
 		return nil, tunError(cfg.Name, err)
 	}
-	t := &TUN{guard: guard{fd: fd}, mtu: cfg.MTU, forwarding: cfg.Forwarding, offload: cfg.Offload}
+	t := &TUN{guard: guard{fd: fd}, mtu: cfg.MTU, forwarding: cfg.Forwarding, offload: cfg.Offload, lasting: cfg.Lasting, queues: queues}
 	t.out.make = func() *tunWriter { return new(tunWriter) }
-	if err := t.setUp(cfg.Name, queues); err != nil {
+	if err := t.setUp(cfg.Name); err != nil {
 		t.guard.release()
 		return nil, err
 	}
 	return t, nil
 }
 
-// setUp names the device, sets its MTU and prepares the buffers.
-func (t *TUN) setUp(name string, queues bool) error {
-	ifr, err := unix.NewIfreq(name)
-	if err != nil {
-		return fmt.Errorf("TUN device name %q cannot be used: %w", name, err)
-	}
-	flags := uint16(unix.IFF_TUN | unix.IFF_NO_PI)
-	if t.offload {
-		flags |= unix.IFF_VNET_HDR
-	}
-	if queues {
-		flags |= unix.IFF_MULTI_QUEUE
-	}
-	ifr.SetUint16(flags)
-	if err := unix.IoctlIfreq(t.guard.fd, unix.TUNSETIFF, ifr); err != nil {
-		return tunError(name, err)
-	}
-	if t.offload {
-		if err := t.setOffload(); err != nil {
-			return tunError(name, err)
-		}
-	}
-	t.name = ifr.Name()
-	if t.index, err = configureDevice(t.name, t.mtu); err != nil {
-		return fmt.Errorf("cannot configure TUN device %s: %w", t.name, err)
-	}
-	if err := noLinkLocal(t.index); err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EAFNOSUPPORT) {
-		return fmt.Errorf("cannot switch off link-local addresses on %s: %w", t.name, err)
+// setUp makes the device and prepares the buffers.
+func (t *TUN) setUp(name string) (err error) {
+	if t.name, t.index, err = t.attach(t.guard.fd, name); err != nil {
+		return err
 	}
 	if t.guard.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return fmt.Errorf("cannot create an event descriptor: %w", err)
@@ -135,6 +114,9 @@ func (t *TUN) setUp(name string, queues bool) error {
 	t.poll = [2]unix.PollFd{
 		{Fd: int32(t.guard.fd), Events: unix.POLLIN},
 		{Fd: int32(t.guard.event), Events: unix.POLLIN},
+	}
+	if t.offload {
+		t.raw = make([]byte, vnetHdrLen+packet.IPv6HeaderLen+maxTrain)
 	}
 	// One byte over the MTU shows a packet that was cut short.
 	size := t.mtu + 1
@@ -146,16 +128,48 @@ func (t *TUN) setUp(name string, queues bool) error {
 	return nil
 }
 
+// attach makes the device by a descriptor, sets its MTU and switches off its link-local
+// address.
+func (t *TUN) attach(fd int, as string) (name string, index int, err error) {
+	ifr, err := unix.NewIfreq(as)
+	if err != nil {
+		return "", 0, fmt.Errorf("TUN device name %q cannot be used: %w", as, err)
+	}
+	flags := uint16(unix.IFF_TUN | unix.IFF_NO_PI)
+	if t.offload {
+		flags |= unix.IFF_VNET_HDR
+	}
+	if t.queues {
+		flags |= unix.IFF_MULTI_QUEUE
+	}
+	ifr.SetUint16(flags)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr); err != nil {
+		return "", 0, tunError(as, err)
+	}
+	if t.offload {
+		if err := t.setOffload(fd); err != nil {
+			return "", 0, tunError(as, err)
+		}
+	}
+	name = ifr.Name()
+	if index, err = configureDevice(name, t.mtu); err != nil {
+		return "", 0, fmt.Errorf("cannot configure TUN device %s: %w", name, err)
+	}
+	if err := noLinkLocal(index); err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EAFNOSUPPORT) {
+		return "", 0, fmt.Errorf("cannot switch off link-local addresses on %s: %w", name, err)
+	}
+	return name, index, nil
+}
+
 // setOffload says what the reader can split: TCP, and UDP where the kernel
 // (6.2 or later) segments it for a TUN.
-func (t *TUN) setOffload() error {
-	t.raw = make([]byte, vnetHdrLen+packet.IPv6HeaderLen+maxTrain)
+func (t *TUN) setOffload(fd int) error {
 	const tcp = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6 | unix.TUN_F_TSO_ECN
-	if unix.IoctlSetInt(t.guard.fd, unix.TUNSETOFFLOAD, tcp|unix.TUN_F_USO4|unix.TUN_F_USO6) == nil {
+	if unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, tcp|unix.TUN_F_USO4|unix.TUN_F_USO6) == nil {
 		return nil
 	}
 	t.noUDP.Store(true)
-	return unix.IoctlSetInt(t.guard.fd, unix.TUNSETOFFLOAD, tcp)
+	return unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, tcp)
 }
 
 // txQueueLen is how many packets may wait for each reader: as a UDP socket's

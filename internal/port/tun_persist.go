@@ -24,7 +24,8 @@ func (t *TUN) Discard() error {
 		return ErrClosed
 	}
 	defer t.guard.leave()
-	if err := unix.IoctlSetInt(t.guard.fd, unix.TUNSETPERSIST, 0); err != nil {
+	// One that somebody has deleted does not stay behind.
+	if err := unix.IoctlSetInt(t.guard.fd, unix.TUNSETPERSIST, 0); err != nil && !errors.Is(err, unix.EBADFD) {
 		return fmt.Errorf("cannot give up the TUN device %s: %w", t.name, err)
 	}
 	return nil

@@ -1,0 +1,250 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package port
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Thing is an address, a route or an answer for an address that a [Host] has set up, or
+// that it expects of others. Somebody may remove it behind our back.
+type Thing struct {
+	key   string // for people, too
+	link  int    // index
+	back  func() error
+	again func() error // nil: it is for others to set
+	there func(*seen) bool
+	about netip.Prefix // changes of routes to it concern the thing
+}
+
+// String says in words what it is.
+func (t *Thing) String() string { return t.key }
+
+// Expected tells that it is for others to set.
+func (t *Thing) Expected() bool { return t.again == nil }
+
+// place is where something is in the kernel's tables.
+type place struct {
+	kind kind
+	dst  netip.Prefix
+	link int // index; 0 for a route: several links, or any
+	// metric of a route.
+	metric uint32
+}
+
+type kind uint8
+
+const (
+	anAddress kind = iota
+	aRoute
+	aLocalRoute
+	aProxy
+)
+
+// seen is what the kernel has of what matters.
+type seen struct {
+	places map[place]bool
+	onLink map[place]bool // routes of any metric
+}
+
+// hasRoute tells whether there is a route; one with several next hops may be it.
+func (s *seen) hasRoute(dst netip.Prefix, link int, metric uint32) bool {
+	return s.places[place{aRoute, dst, link, metric}] || s.places[place{aRoute, dst, 0, metric}]
+}
+
+// Expect notes a route that others are to set: for what it leads to the link, or for more.
+func (h *Host) Expect(r Route) error {
+	l, err := h.link(r.Link)
+	if err != nil {
+		return err
+	}
+	index, dst := l.Attrs().Index, r.Dst.Masked()
+	h.done(&Thing{
+		key: "a route that leads " + dst.String() + " to " + r.Link, link: index, about: dst,
+		back: func() error { return nil },
+		// Rules may lead packets to any table, so the kernel is asked where they go.
+		there: func(*seen) bool {
+			routes, err := h.handle.RouteGet(net.IP(dst.Addr().AsSlice()))
+			return err == nil && len(routes) > 0 && routes[0].LinkIndex == index
+		},
+	})
+	return nil
+}
+
+// Unexpect forgets what Expect has noted.
+func (h *Host) Unexpect(r Route) {
+	h.forget("a route that leads " + r.Dst.Masked().String() + " to " + r.Link)
+}
+
+// Concerns tells whether a change may be one of what was set up or is expected.
+func (h *Host) Concerns(c Change) bool {
+	if c.Kind == Overrun {
+		return true
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c.Kind != RouteChanged {
+		return h.links[c.Link] > 0
+	}
+	if h.destinations[c.Dst.Masked()] > 0 {
+		return true
+	}
+	for p := range h.expected { // also by a wider route, or past it by a narrower one
+		if p.Overlaps(c.Dst) {
+			return true
+		}
+	}
+	return false
+}
+
+// Unwatched tells whether anything is among it of whose end [Watch] does not tell: answers
+// for addresses.
+func (h *Host) Unwatched() bool { return slices.ContainsFunc(h.things(), (*Thing).unwatched) }
+
+func (t *Thing) unwatched() bool { return !t.about.IsValid() }
+
+// LostUnwatched tells whether anything of that kind is not there.
+func (h *Host) LostUnwatched() (bool, error) {
+	s := &seen{places: map[place]bool{}}
+	err := h.seeProxies(s)
+	lost := slices.ContainsFunc(h.things(), func(t *Thing) bool { return t.unwatched() && !t.there(s) && h.keeps(t) })
+	return lost && err == nil, err
+}
+
+// Lost lists what is not there of what was set up or is expected, in the order in which it
+// was set up.
+func (h *Host) Lost() (lost []*Thing, err error) {
+	things := h.things()
+	if len(things) == 0 {
+		return nil, nil
+	}
+	s, err := h.see()
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range things {
+		// What was taken back meanwhile is not lost.
+		if !t.there(s) && h.keeps(t) {
+			lost = append(lost, t)
+		}
+	}
+	return lost, nil
+}
+
+// Restore sets up again what is lost, with an error or nil for each. What belongs to
+// somebody else by now is left to him.
+func (h *Host) Restore(lost []*Thing) []error {
+	errs := make([]error, len(lost))
+	for i, t := range lost {
+		errs[i] = h.restore(t)
+	}
+	return errs
+}
+
+// restore keeps whoever would take the thing back waiting, or it would be there after that.
+func (h *Host) restore(t *Thing) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t.again == nil || !h.has(t) {
+		return nil
+	}
+	return t.again()
+}
+
+// things lists what is to be there.
+func (h *Host) things() (list []*Thing) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.undo {
+		if t != nil {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+func (h *Host) keeps(t *Thing) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.has(t)
+}
+
+// has tells whether a thing is on the list; h.mu is held.
+func (h *Host) has(t *Thing) bool {
+	i, found := h.at[t.key]
+	return found && h.undo[i] == t
+}
+
+// see looks at the kernel's tables.
+func (h *Host) see() (*seen, error) {
+	s := &seen{places: map[place]bool{}, onLink: map[place]bool{}}
+	h.mu.Lock()
+	about := make(map[netip.Prefix]bool, len(h.destinations))
+	for p := range h.destinations {
+		about[p] = true
+	}
+	h.mu.Unlock()
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		if err := h.whole(func() error { return h.eachWay(family, func(w Way) { s.add(w, about) }) }); err != nil {
+			return nil, err
+		}
+	}
+	var addrs []netlink.Addr
+	err := h.whole(func() (err error) {
+		addrs, err = h.handle.AddrList(nil, netlink.FAMILY_ALL)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the host's addresses: %w", err)
+	}
+	for _, a := range addrs {
+		if p, ok := prefix(a.IPNet); ok {
+			s.places[place{kind: anAddress, dst: p, link: a.LinkIndex}] = true
+		}
+	}
+	return s, h.seeProxies(s)
+}
+
+// whole lists something again as long as it changes meanwhile.
+func (h *Host) whole(list func() error) (err error) {
+	for range wholeTries {
+		if err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return err
+		}
+	}
+	return err
+}
+
+// add notes a way, if it is about one of those destinations.
+func (s *seen) add(w Way, about map[netip.Prefix]bool) {
+	switch {
+	case !about[w.Dst]:
+	case w.Local:
+		s.places[place{kind: aLocalRoute, dst: w.Dst, link: w.Link}] = true
+	default:
+		s.places[place{aRoute, w.Dst, w.Link, w.Metric}] = true
+		s.onLink[place{kind: aRoute, dst: w.Dst, link: w.Link}] = true
+	}
+}
+
+// seeProxies notes the addresses that this host answers for.
+func (h *Host) seeProxies(s *seen) error {
+	proxies, err := h.ourProxies()
+	for _, n := range proxies {
+		if a, ok := netip.AddrFromSlice(n.IP); ok {
+			s.places[proxyPlace(n.LinkIndex, a.Unmap())] = true
+		}
+	}
+	return err
+}
+
+func proxyPlace(link int, addr netip.Addr) place {
+	return place{kind: aProxy, dst: netip.PrefixFrom(addr, addr.BitLen()), link: link}
+}
