@@ -37,6 +37,15 @@ func (f *Driver) LinksChanged() {
 	f.Wake()
 }
 
+// DeviceReplaced tells that the instance's own device was deleted and made again, with what
+// was attached to it. It locks.
+func (f *Driver) DeviceReplaced() {
+	f.mu.Lock()
+	f.replaced = true
+	f.mu.Unlock()
+	f.LinksChanged()
+}
+
 // Configure takes a new configuration, and has the programs told what the role knows
 // anew. It locks.
 func (f *Driver) Configure(cfg Config) {
@@ -51,7 +60,8 @@ func (f *Driver) Configure(cfg Config) {
 func (f *Driver) settle() {
 	f.mu.Lock()
 	cfg, moved, failed := f.cfg, f.moved, f.failed
-	f.moved = false
+	anew := f.replaced && cfg.Host // others are attached to other devices alone
+	f.moved, f.replaced = false, false
 	f.mu.Unlock()
 
 	f.keepForwarding()
@@ -70,7 +80,7 @@ func (f *Driver) settle() {
 		f.Detach(found[0].What + ", which redirected packets would not meet. " + found[0].Remedy)
 	case cfg.Mode == config.FastPathAuto && unsure != nil:
 		f.Detach("what redirected packets would not meet cannot be told: " + unsure.Error())
-	case f.attachment != nil && sameAttachment(as, f.attachedAs):
+	case f.attachment != nil && !anew && sameAttachment(as, f.attachedAs):
 		if moved {
 			f.sync()
 		}

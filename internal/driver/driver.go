@@ -116,6 +116,7 @@ type Driver struct {
 	mu         sync.Mutex // guards what follows
 	cfg        Config
 	moved      bool                 // links have changed since they were looked at
+	replaced   bool                 // likewise the instance's own device
 	failed     error                // why it must end
 	attachment *fastpath.Attachment // nil: packets go to the engine
 	attachedAs fastpath.AttachConfig
