@@ -169,7 +169,7 @@ func (p *Pins) Clear() error {
 // Remove is Clear, and gives up the folder.
 func (p *Pins) Remove() error {
 	err := errors.Join(p.detachFilters(), removeTree(p.dir), p.lock.Close())
-	unmountUnused(p.dir)
+	removeUnused(p.dir)
 	return err
 }
 

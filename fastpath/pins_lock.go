@@ -29,7 +29,11 @@ const (
 // process whatever becomes of it.
 func openLocked(dir string) (*os.File, error) {
 	for {
-		if err := os.MkdirAll(dir, pinsMode); err != nil {
+		err := os.MkdirAll(dir, pinsMode)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // its last user has just removed the folder of all
+		}
+		if err != nil {
 			return nil, fmt.Errorf("cannot make a folder for what is kept across a restart: %w", err)
 		}
 		f, err := os.Open(dir)

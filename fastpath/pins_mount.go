@@ -76,11 +76,12 @@ func endsWithUs() bool {
 	return alone
 }
 
-// unmountUnused unmounts our own file system when the folder that has just been
-// removed was the last one in it: what we mount goes with its last user.
-func unmountUnused(dir string) {
+// removeUnused removes the folder of all instances when the one that has just been
+// removed was the last in it, and unmounts our own file system: what we make and mount
+// goes with its last user.
+func removeUnused(dir string) {
 	base := filepath.Dir(dir)
-	if filepath.Dir(base) != ownRoot || os.Remove(base) != nil {
+	if os.Remove(base) != nil || filepath.Dir(base) != ownRoot {
 		return
 	}
 	// Whoever is about to use it keeps it busy, or mounts it again.

@@ -254,6 +254,61 @@ func TestPinsOfNamespacesAreApart(t *testing.T) {
 	}
 }
 
+// The last instance takes the folder of all with it, also while others come and go.
+func TestPinsLeaveNoFolder(t *testing.T) {
+	root := mountBPFFS(t)
+	base := filepath.Join(root, pinsFolder)
+	first, err := OpenPinsAt(root, "first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	for i := range 4 {
+		go func() {
+			for range 50 {
+				p, err := OpenPinsAt(root, fmt.Sprint("other", i))
+				if err == nil {
+					err = p.Remove()
+				}
+				if err != nil {
+					ended <- err
+					return
+				}
+			}
+			ended <- nil
+		}()
+	}
+	err = first.Remove()
+	for range 4 {
+		err = errors.Join(err, <-ended)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(base); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder is left with %v, %v", left, err)
+	}
+	kept, err := OpenPinsAt(root, "kept")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := OpenPinsAt(root, "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = errors.Join(kept.Close(), other.Remove())
+	left, err2 := LeftoversAt(root)
+	if err := errors.Join(err, err2); err != nil || len(left) != 1 {
+		t.Fatalf("left: %v, %v", left, err)
+	}
+	if err := left[0].Remove(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(base); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a cleaning leaves the folder: %v", err)
+	}
+}
+
 func TestPinsRefuse(t *testing.T) {
 	root := mountBPFFS(t)
 	for _, row := range []struct {
