@@ -40,11 +40,11 @@ func (r *Relay) CheckSelf(ctx context.Context) error {
 	if r.cfg.Route {
 		path.probe = probeAddress(r.cfg.Prefixes[0])
 	}
-	down := r.down
+	kept := r.keeper.State()
 	device := r.cfg.Interface
 	r.mu.Unlock()
-	if down {
-		return fmt.Errorf("the device %s is down: run ip link set %s up", device, device)
+	if err := kept.Problem(device); err != nil {
+		return err
 	}
 	return r.self.check(ctx, path)
 }

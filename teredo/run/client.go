@@ -194,7 +194,11 @@ func (c *Client) start(ctx context.Context) (wait func() error, err error) {
 		group.Go(c.readDiscovery)
 	}
 	context.AfterFunc(ctx, c.endReads)
-	if err := c.openDevice(ctx); err != nil {
+	err = c.openDevice(ctx)
+	if err == nil {
+		err = c.keepDevice(ctx, group)
+	}
+	if err != nil {
 		group.Go(func() error { return err })
 		return end, nil
 	}
@@ -284,6 +288,14 @@ func (c *Client) openDevice(ctx context.Context) error {
 		return nil
 	}
 	return c.dev.open(ctx)
+}
+
+// keepDevice has the device kept as it is to be, unless the client shares one.
+func (c *Client) keepDevice(ctx context.Context, group *errgroup.Group) error {
+	if c.above != nil {
+		return nil
+	}
+	return c.dev.keep(ctx, group)
 }
 
 // endReads makes the loops that read return.

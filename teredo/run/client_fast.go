@@ -48,6 +48,7 @@ type fastPath struct {
 	sent func(peer *[16]byte, at time.Time)
 
 	wake      chan struct{}
+	replaced  chan struct{} // the device was made again
 	addressed chan struct{} // closed by address, when the host has the first address
 	address   func()
 	kernel    *port.Host  // of the goroutine of run
@@ -67,7 +68,7 @@ type fastPath struct {
 func newFastPath(cfg config.Client, log *slog.Logger) *fastPath {
 	f := &fastPath{
 		cfg: cfg, log: log, why: "starting",
-		wake: make(chan struct{}, 1), addressed: make(chan struct{}),
+		wake: make(chan struct{}, 1), replaced: make(chan struct{}, 1), addressed: make(chan struct{}),
 	}
 	f.address = sync.OnceFunc(func() { close(f.addressed) })
 	if cfg.FastPath == config.FastPathOff {
@@ -80,6 +81,14 @@ func newFastPath(cfg config.Client, log *slog.Logger) *fastPath {
 func (f *fastPath) nudge() {
 	select {
 	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// deviceReplaced has the goroutine of run begin again.
+func (f *fastPath) deviceReplaced() {
+	select {
+	case f.replaced <- struct{}{}:
 	default:
 	}
 }
@@ -124,8 +133,11 @@ func (f *fastPath) inside(ctx context.Context, ns port.Namespace, tun *port.TUN)
 	}
 	for {
 		if err := f.open(tun); err == nil {
-			f.serve(ctx, tun, rules)
+			again := f.serve(ctx, tun, rules)
 			f.close()
+			if again {
+				continue
+			}
 		} else if ctx.Err() != nil {
 			return nil // the device has gone before
 		} else if refused := f.refuse(err); refused != nil || !errors.As(err, new(skipError)) {
@@ -135,6 +147,7 @@ func (f *fastPath) inside(ctx context.Context, ns port.Namespace, tun *port.TUN)
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-f.replaced:
 		case <-rules:
 		}
 	}
@@ -234,8 +247,8 @@ func (f *fastPath) listDevices(tun int) {
 }
 
 // serve does what is due until ctx is done, or until there is something that packets
-// would not meet.
-func (f *fastPath) serve(ctx context.Context, tun *port.TUN, rules <-chan struct{}) {
+// would not meet; or until the device is another, and all begins again.
+func (f *fastPath) serve(ctx context.Context, tun *port.TUN, rules <-chan struct{}) (again bool) {
 	look := time.NewTicker(fastLook)
 	defer look.Stop()
 	for looking := true; ; {
@@ -249,7 +262,9 @@ func (f *fastPath) serve(ctx context.Context, tun *port.TUN, rules <-chan struct
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return false
+		case <-f.replaced:
+			return true // what was attached to it went with it
 		case <-f.wake:
 			f.follow(tun)
 		case <-look.C:
@@ -259,7 +274,7 @@ func (f *fastPath) serve(ctx context.Context, tun *port.TUN, rules <-chan struct
 		case <-rules:
 			if err := f.audit(tun); err != nil && ctx.Err() == nil {
 				_ = f.refuse(err) // beginning anew tells of what is worse
-				return
+				return false
 			}
 		}
 	}

@@ -46,16 +46,13 @@ var errWatchEnded = errors.New("the kernel ended the watch of the network config
 // IPv6 changes, until the watch ends.
 func (c *Client) watchNetwork(ctx context.Context, changes <-chan port.Change) error {
 	for change := range changes {
-		relinked, moved := c.dev.concerns(change), movesPackets(change)
+		moved := movesPackets(change)
 		if moved {
 			c.fast.hold()
 		}
 		collect(ctx, changes, func(more port.Change) {
-			relinked, moved = relinked || c.dev.concerns(more), moved || movesPackets(more)
+			moved = moved || movesPackets(more)
 		})
-		if relinked && c.above == nil {
-			c.dev.follow(c.log)
-		}
 		if moved {
 			c.fast.hold()
 		}

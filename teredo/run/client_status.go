@@ -3,6 +3,7 @@
 package run
 
 import (
+	"cmp"
 	"net/netip"
 	"time"
 
@@ -12,8 +13,12 @@ import (
 
 // ClientStatus is the status of a client.
 type ClientStatus struct {
-	// State is initial, starting, qualified, off_line, key_refused or dormant.
+	// State is initial, starting, qualified, off_line, key_refused or dormant; and in the
+	// place of qualified device_down while somebody has set the device down, or incomplete
+	// while something is missing that the client has set up.
 	State string `json:"state"`
+	// Missing is what should be on the host and is not.
+	Missing []string `json:"missing,omitempty"`
 	// Address is the Teredo address, while there is one.
 	Address netip.Addr `json:"address,omitzero"`
 	// Mapped is the IPv4 address and port by which the server sees the client.
@@ -68,15 +73,18 @@ func (c *Client) snapshot() (s client.Snapshot, stats client.Stats) {
 // Status implements [role.Instance]; it returns a [ClientStatus].
 func (c *Client) Status() any {
 	s, _ := c.snapshot()
+	kept := c.dev.kept()
 	st := ClientStatus{
 		State: s.State.String(), Address: s.Address, Mapped: s.Mapping, Local: s.Local, Server: s.Server,
 		Symmetric: s.NAT.Symmetric(), Authenticated: s.Authenticated,
-		Interface: c.cfg.Interface, DeviceDown: c.dev.down.Load(), Unsolicited: string(c.cfg.Unsolicited),
+		Interface: c.cfg.Interface, DeviceDown: kept.Down, Unsolicited: string(c.cfg.Unsolicited),
 		RefreshInterval: s.Interval.String(), Fallback: c.cfg.Fallback,
 		Peers: s.Peers, TrustedPeers: s.Trusted, QueuedBytes: s.Queued, RandomPorts: s.RandomPorts,
 		Via: c.viaNow(), Servers: serverRanking(s.Servers),
 	}
+	st.Missing = kept.All()
 	if s.State == client.Qualified {
+		st.State = cmp.Or(kept.Word(), st.State)
 		st.NAT = s.NAT.String()
 		st.FallbackBound = s.Fallback.Until.After(time.Now())
 	}

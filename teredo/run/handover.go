@@ -122,6 +122,9 @@ func (h *Handover) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer context.AfterFunc(ctx, h.tun.endReads)()
+	if err := h.tun.keep(ctx, group); err != nil {
+		return err
+	}
 	group.Go(h.readTun)
 	group.Go(func() error { h.hook.run(ctx); return nil })
 	group.Go(func() error { h.keepWarm(ctx); return nil })
@@ -146,25 +149,16 @@ func (h *Handover) follow(ctx context.Context, changes <-chan port.Change, start
 			if !ok {
 				return nil
 			}
-			h.settle(ctx, change, changes)
+			// A carrier that goes cannot wait for what else changes.
+			if change.Kind != port.LinkChanged {
+				collect(ctx, changes, func(port.Change) {})
+			}
 		case <-h.again():
 		}
 		// At the end the tunnel may go before what was seen last is done.
 		if err := h.lookAround(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
-	}
-}
-
-// settle keeps the tunnel as it should be after a change and those that come with it.
-func (h *Handover) settle(ctx context.Context, change port.Change, changes <-chan port.Change) {
-	relinked := h.tun.concerns(change)
-	// A carrier that goes cannot wait for what else changes.
-	if change.Kind != port.LinkChanged {
-		collect(ctx, changes, func(more port.Change) { relinked = relinked || h.tun.concerns(more) })
-	}
-	if relinked {
-		h.tun.follow(h.log)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/keeper"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -50,7 +51,7 @@ type Relay struct {
 	tuns       []*port.TUN // queues of one device, one for each worker
 	conns      []*port.UDP // of one address, likewise
 	forwarding bool        // of the kernel, when the relay started
-	down       bool        // the device was set down
+	keeper     *keeper.Keeper
 }
 
 // local is what a relay needs to know of its host's addresses.
@@ -130,6 +131,9 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	if err := r.look(); err != nil {
 		return err
 	}
+	if err := r.keep(ctx, group); err != nil {
+		return err
+	}
 	for w := range r.conns {
 		r.work(group, w)
 	}
@@ -200,7 +204,7 @@ func (r *Relay) open() error {
 	}
 	r.local.port = r.conns[0].LocalAddr().Port()
 	r.loop.SetSocket(relay.Socket, r.conns[0])
-	tun := port.TUNConfig{Name: r.cfg.Interface, MTU: r.cfg.MTU, Forwarding: router, Offload: true, Persistent: r.fast.Keeps()}
+	tun := port.TUNConfig{Name: r.cfg.Interface, MTU: r.cfg.MTU, Forwarding: router, Offload: true, Persistent: r.fast.Keeps(), Lasting: true}
 	if r.tuns, err = port.OpenTUNQueues(tun, n); err != nil {
 		return err
 	}
@@ -221,13 +225,32 @@ func (r *Relay) open() error {
 	return r.setRoutes()
 }
 
-// setRoutes sets the routes to the Teredo prefixes; r.mu is held.
+// keep keeps the device, and the routes to it, as they are to be until ctx is done.
+func (r *Relay) keep(ctx context.Context, group *errgroup.Group) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	host, tuns := r.host, r.tuns
+	r.keeper = keeper.New(host, keeper.Device{
+		Name: tuns[0].Name(), Index: tuns[0].Index(), Without: "the relay gets no packets", Back: r.fast.DeviceReplaced,
+		Reopen: func() error {
+			if err := port.ReopenTUN(tuns); err != nil {
+				return err
+			}
+			return host.SetUp(tuns[0].Name())
+		},
+	}, r.log)
+	return r.keeper.Start(ctx, group)
+}
+
+// setRoutes sets the routes to the Teredo prefixes, or expects them where others are to set
+// them; r.mu is held.
 func (r *Relay) setRoutes() error {
-	if !r.cfg.Route {
-		return nil
-	}
 	for _, route := range relayRoutes(&r.cfg, r.tuns[0].Name()) {
-		if err := r.setRoute(route); err != nil {
+		set := r.setRoute
+		if !r.cfg.Route {
+			set = r.host.Expect
+		}
+		if err := set(route); err != nil {
 			return relayRouteTaken(err)
 		}
 	}
@@ -256,12 +279,10 @@ func kernelForwards() bool {
 	return err != nil || strings.TrimSpace(string(text)) != "0"
 }
 
-// follow tells the engine about addresses that change, and sets the routes again
-// when the device was down, until the watch ends.
+// follow tells the engine about addresses that change, until the watch ends.
 func (r *Relay) follow(ctx context.Context, changes <-chan port.Change) error {
 	for c := range changes {
 		if c.Kind == port.LinkChanged || c.Kind == port.Overrun {
-			r.followDevice(c)
 			r.fast.LinksChanged()
 		}
 		if c.Kind != port.AddressChanged && c.Kind != port.Overrun {
@@ -275,33 +296,6 @@ func (r *Relay) follow(ctx context.Context, changes <-chan port.Change) error {
 		return errWatchEnded
 	}
 	return nil
-}
-
-// followDevice sets the routes again, which the kernel drops when a device is
-// set down; somebody may have done that and undone it before the change was
-// heard of.
-func (r *Relay) followDevice(c port.Change) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.host == nil {
-		return // closed meanwhile
-	}
-	index, up, err := r.host.Link(r.tuns[0].Name())
-	if err != nil || c.Kind == port.LinkChanged && c.Link != index {
-		return // the end of a device is for those who read it
-	}
-	was := r.down
-	r.down = !up
-	switch {
-	case !up && !was:
-		r.log.Warn("the device is down, so the relay gets no packets: run ip link set up", "interface", r.tuns[0].Name())
-	case up:
-		if err := r.setRoutes(); err != nil {
-			r.log.Warn("the device changed and its routes cannot be set again", "interface", r.tuns[0].Name(), "error", err)
-		} else if was {
-			r.log.Info("the device is up again", "interface", r.tuns[0].Name())
-		}
-	}
 }
 
 // look reads the host's addresses and gives them to the engine.

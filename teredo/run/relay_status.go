@@ -3,12 +3,14 @@
 package run
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/keeper"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/relay"
@@ -16,9 +18,12 @@ import (
 
 // RelayStatus is the status of a relay.
 type RelayStatus struct {
-	// State is starting, serving, or device_down while somebody has set the
-	// device down.
+	// State is starting, serving, device_down while somebody has set the device
+	// down, or incomplete while something is missing that the relay has set up.
 	State string `json:"state"`
+	// Missing is what should be on the host and is not, be it to be set up by the
+	// relay or, with route off, by others.
+	Missing []string `json:"missing,omitempty"`
 	// Mode is relay or host.
 	Mode config.Mode `json:"mode"`
 	// Listen is the UDP socket, once it is open.
@@ -52,8 +57,9 @@ type RelayStatus struct {
 func (r *Relay) Status() any {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	kept := r.keeper.State()
 	st := RelayStatus{
-		State: r.state(), Mode: r.cfg.Mode, Interface: r.cfg.Interface, Address: r.address(), Forwarding: r.forwarding,
+		State: r.state(&kept), Missing: kept.All(), Mode: r.cfg.Mode, Interface: r.cfg.Interface, Address: r.address(), Forwarding: r.forwarding,
 		Prefixes: slices.Clone(r.cfg.Prefixes), Serve: slices.Clone(r.cfg.Serve),
 	}
 	if st.Workers = len(r.conns); st.Workers > 0 {
@@ -67,14 +73,11 @@ func (r *Relay) Status() any {
 }
 
 // state is the word for RelayStatus.State; r.mu is held.
-func (r *Relay) state() string {
-	switch {
-	case r.host == nil:
+func (r *Relay) state(kept *keeper.State) string {
+	if r.host == nil {
 		return "starting"
-	case r.down:
-		return "device_down"
 	}
-	return "serving"
+	return cmp.Or(kept.Word(), "serving")
 }
 
 func (r *Relay) sizes() (s relay.Sizes) {

@@ -8,11 +8,13 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/event"
+	"github.com/isthmus-net/isthmus/internal/keeper"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/teredo"
 )
@@ -27,12 +29,13 @@ const addressBits = 32
 // client has an address, the default route leads to the device.
 type tunnel struct {
 	cfg  config.Client
-	down atomic.Bool // the device was set down
+	log  *slog.Logger
 	fast *fastPath
 
-	opening sync.RWMutex // guards tun and host
+	opening sync.RWMutex // guards tun, host and keeper
 	tun     *port.TUN
 	host    *port.Host
+	keeper  *keeper.Keeper
 
 	mu      sync.Mutex // guards what follows, and changes of the device
 	addrs   map[*Client]assigned
@@ -49,7 +52,7 @@ type assigned struct {
 }
 
 func newTunnel(cfg config.Client, log *slog.Logger) *tunnel {
-	d := &tunnel{cfg: cfg, addrs: map[*Client]assigned{}, fast: newFastPath(cfg, log)}
+	d := &tunnel{cfg: cfg, log: log, addrs: map[*Client]assigned{}, fast: newFastPath(cfg, log)}
 	d.onChange(func(event.AddressChange) { d.fast.address() })
 	return d
 }
@@ -63,7 +66,7 @@ func (d *tunnel) open(ctx context.Context) error {
 	d.opening.Lock()
 	defer d.opening.Unlock()
 	d.host = host
-	if d.tun, err = port.OpenTUN(port.TUNConfig{Name: d.cfg.Interface, MTU: teredo.MTU, Offload: true}); err != nil {
+	if d.tun, err = port.OpenTUN(port.TUNConfig{Name: d.cfg.Interface, MTU: teredo.MTU, Offload: true, Lasting: true}); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -71,6 +74,30 @@ func (d *tunnel) open(ctx context.Context) error {
 		return d.tun.Close()
 	}
 	return host.SetUp(d.tun.Name())
+}
+
+// keep keeps the device as it is to be until ctx is done.
+func (d *tunnel) keep(ctx context.Context, group *errgroup.Group) error {
+	d.opening.Lock()
+	defer d.opening.Unlock()
+	host, tun := d.host, d.tun
+	d.keeper = keeper.New(host, keeper.Device{
+		Name: tun.Name(), Index: tun.Index(), Without: "this host has no Teredo", Up: d.restore, Back: d.fast.deviceReplaced,
+		Reopen: func() error {
+			if err := port.ReopenTUN([]*port.TUN{tun}); err != nil {
+				return err
+			}
+			return host.SetUp(tun.Name())
+		},
+	}, d.log)
+	return d.keeper.Start(ctx, group)
+}
+
+// kept is what is not as it should be.
+func (d *tunnel) kept() keeper.State {
+	d.opening.RLock()
+	defer d.opening.RUnlock()
+	return d.keeper.State()
 }
 
 // endReads makes a waiting reader return.
@@ -133,14 +160,14 @@ func (d *tunnel) assign(c *Client, a netip.Addr, via string, why event.Cause) er
 			return err
 		}
 	}
-	if err := d.unlessDown(d.bear(c)); err != nil {
+	if err := d.unlessDown(d.addAddress(c)); err != nil {
 		return err
 	}
 	return d.settle(why)
 }
 
-// bear puts the address of a client on the device, if it has one.
-func (d *tunnel) bear(c *Client) error {
+// addAddress puts the address of a client on the device, if it has one.
+func (d *tunnel) addAddress(c *Client) error {
 	a := d.addrs[c].addr
 	if !a.IsValid() {
 		return nil
@@ -151,13 +178,13 @@ func (d *tunnel) bear(c *Client) error {
 	return d.host.Prefer(d.tun.Name(), netip.PrefixFrom(a, addressBits), false)
 }
 
-// unlessDown forgives errors while the device is down: what is missing is set
+// unlessDown forgives errors while the device is down or deleted: what is missing is set
 // when it is up again.
 func (d *tunnel) unlessDown(err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, up, e := d.host.Link(d.tun.Name()); e == nil && !up {
+	if _, up, e := d.host.Link(d.tun.Name()); e != nil || !up {
 		return nil
 	}
 	return err
@@ -246,45 +273,17 @@ func (d *tunnel) name() string {
 	return d.tun.Name()
 }
 
-// concerns tells whether a change may be one of the device.
-func (d *tunnel) concerns(change port.Change) bool {
-	d.opening.RLock()
-	defer d.opening.RUnlock()
-	return change.Kind == port.Overrun || change.Kind == port.LinkChanged && d.tun != nil && change.Link == d.tun.Index()
-}
-
-// follow puts back what the kernel has dropped from a device that was set down
-// and up again, maybe before the change was heard of.
-func (d *tunnel) follow(log *slog.Logger) {
+// restore sets what could not be set while the device was down or deleted. The keeper
+// does the rest.
+func (d *tunnel) restore() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	link := d.tun.Name()
-	_, up, err := d.host.Link(link)
-	if err != nil {
-		return // the end of a device is for those who read it
-	}
-	was := d.down.Swap(!up)
-	if !up {
-		if !was {
-			log.Warn("the device is down, so this host has no Teredo: run ip link set up", "interface", link)
-		}
-		return
-	}
-	if err := d.equip(); err != nil {
-		log.Warn("the device changed and its address and route cannot be set again", "interface", link, "error", err)
-	} else if was {
-		log.Info("the device is up again", "interface", link)
-	}
-}
-
-// equip gives the device all that it is to have.
-func (d *tunnel) equip() error {
 	for c := range d.addrs {
-		if err := d.bear(c); err != nil {
+		if err := d.addAddress(c); err != nil {
 			return err
 		}
 	}
-	if !d.addrs[d.active].addr.IsValid() {
+	if d.routed || !d.addrs[d.active].addr.IsValid() {
 		return nil
 	}
 	err := clientRouteTaken(d.host.AddRoute(d.route()))

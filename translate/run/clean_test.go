@@ -151,18 +151,21 @@ func TestLeftAnswers(t *testing.T) {
 		t.Errorf("after a cleaning it answers for %v", got)
 	}
 	// A device that is down has no routes, and takes up again what was cleaned meanwhile.
+	change := func(f func(netlink.Link) error) {
+		t.Helper()
+		w.gateway.Do(t, func() error {
+			tun, err := netlink.LinkByName(n.device.name)
+			return errors.Join(err, f(tun))
+		})
+	}
+	change(netlink.LinkSetDown)
+	await(t, n, "device_down")
 	w.gateway.Do(t, func() error {
-		tun, err := netlink.LinkByName(n.device.name)
-		if err != nil {
-			return err
-		}
-		err = netlink.LinkSetDown(tun)
-		n.device.follow()
-		_, cleanErr := cleanProxies()
-		err = errors.Join(err, cleanErr, netlink.LinkSetUp(tun))
-		n.device.follow()
+		_, err := cleanProxies()
 		return err
 	})
+	change(netlink.LinkSetUp)
+	await(t, n, "serving")
 	if got := w.answers(t); !slices.Equal(got, []string{poolAddr.String()}) {
 		t.Errorf("after a device that was down it answers for %v", got)
 	}

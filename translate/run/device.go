@@ -3,6 +3,7 @@
 package run
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,7 +12,10 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/keeper"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/port"
 )
@@ -29,8 +33,8 @@ type device struct {
 	want    []netip.Prefix
 	set     map[netip.Prefix]bool // routes that are set
 	proxies []proxy
-	down    bool           // somebody has set the device down
 	here    port.Namespace // open while running
+	keeper  *keeper.Keeper // nil before start
 }
 
 // proxy is an address that this host answers for on a link.
@@ -52,15 +56,38 @@ func (d *device) open(cfg *config.Translation, persistent bool) error {
 		d.here.Close()
 		return err
 	}
-	tun := port.TUNConfig{Name: cfg.Interface, MTU: cfg.MTU, Forwarding: true, Offload: true, Persistent: persistent}
+	tun := port.TUNConfig{Name: cfg.Interface, MTU: cfg.MTU, Forwarding: true, Offload: true, Persistent: persistent, Lasting: true}
 	if d.tuns, err = port.OpenTUNQueues(tun, loop.Workers(cfg.Workers)); err != nil {
 		return err
 	}
 	d.name, d.route = d.tuns[0].Name(), cfg.Route
-	if err := d.host.TranslateIPv4(d.name); err != nil {
+	return d.equip(d.host)
+}
+
+// equip makes the device what it is to be.
+func (d *device) equip(host *port.Host) error {
+	if err := host.TranslateIPv4(d.name); err != nil {
 		return err
 	}
-	return d.host.SetUp(d.name)
+	return host.SetUp(d.name)
+}
+
+// keep keeps the device, and what leads to it, as they are to be until ctx is done; back is
+// told when the device was made again.
+func (d *device) keep(ctx context.Context, group *errgroup.Group, back func()) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	host, tuns := d.host, d.tuns
+	d.keeper = keeper.New(host, keeper.Device{
+		Name: d.name, Index: tuns[0].Index(), Without: "nothing is translated", Back: back,
+		Reopen: func() error {
+			if err := port.ReopenTUN(tuns); err != nil {
+				return err
+			}
+			return d.equip(host)
+		},
+	}, d.log)
+	return d.keeper.Start(ctx, group)
 }
 
 // lead leads packets for the prefixes to the device. What is new is set first; on an
@@ -76,7 +103,7 @@ func (d *device) lead(prefixes []netip.Prefix) (commit func() error, err error) 
 		d.set = make(map[netip.Prefix]bool)
 	}
 	for _, p := range prefixes {
-		if !d.route || d.set[p] {
+		if d.set[p] {
 			continue
 		}
 		if err := d.setRoute(p); err != nil {
@@ -115,10 +142,13 @@ func (d *device) sweep() {
 	}
 }
 
-// setRoute sets a route. A device that an earlier process has left makes room, when the
+// setRoute sets a route, or expects it where others are to set it. A device that an earlier process has left makes room, when the
 // configuration has had another name for it; d.mu is held.
 func (d *device) setRoute(p netip.Prefix) error {
 	route := port.Route{Dst: p, Link: d.name}
+	if !d.route {
+		return d.host.Expect(route)
+	}
 	err := d.host.AddRoute(route)
 	taken := new(port.RouteTakenError)
 	if !errors.As(err, &taken) {
@@ -135,7 +165,12 @@ func (d *device) setRoute(p netip.Prefix) error {
 func (d *device) removeRoutes(list []netip.Prefix) error {
 	var errs []error
 	for _, p := range list {
-		errs = append(errs, d.host.RemoveRoute(port.Route{Dst: p, Link: d.name}))
+		route := port.Route{Dst: p, Link: d.name}
+		if d.route {
+			errs = append(errs, d.host.RemoveRoute(route))
+		} else {
+			d.host.Unexpect(route)
+		}
 		delete(d.set, p)
 	}
 	return errors.Join(errs...)
@@ -188,66 +223,6 @@ func (d *device) setProxies(want []proxy) error {
 	}
 	d.proxies = want
 	return errors.Join(errs...)
-}
-
-// concerns tells whether a change may be one of the device.
-func (d *device) concerns(c port.Change) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.host != nil && (c.Kind == port.Overrun || c.Kind == port.LinkChanged && c.Link == d.tuns[0].Index())
-}
-
-// follow sets the routes again, which the kernel drops when a device is set down;
-// somebody may have done that and undone it before the change was heard of.
-func (d *device) follow() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.host == nil {
-		return // closed meanwhile
-	}
-	index, up, err := d.host.Link(d.name)
-	if err != nil {
-		return // the end of a device is for those who read it
-	}
-	was := d.down
-	d.down = !up
-	switch {
-	case !up && !was:
-		d.log.Warn("the device is down, so nothing is translated: run ip link set up", "interface", d.name)
-	case up:
-		if err := d.setAgain(index); err != nil {
-			d.log.Warn("the device changed and its routes cannot be set again", "interface", d.name, "error", err)
-			return
-		}
-		if was {
-			d.answerAgain()
-			d.log.Info("the device is up again", "interface", d.name)
-		}
-	}
-}
-
-// setAgain sets the routes that are not there; d.mu is held.
-func (d *device) setAgain(index int) error {
-	lost := maps.Clone(d.set)
-	err := d.host.EachWay(func(w port.Way) {
-		if w.Link == index {
-			delete(lost, w.Dst)
-		}
-	})
-	for p := range lost {
-		err = errors.Join(err, d.setRoute(p))
-	}
-	return err
-}
-
-// answerAgain sets the proxies again, which another process takes for left behind while
-// the device is down and has no routes; d.mu is held.
-func (d *device) answerAgain() {
-	for _, p := range d.proxies {
-		if err := d.host.AddProxy(p.link, p.addr); err != nil {
-			d.log.Warn("this host does not answer for an address of the pool", "address", p.addr, "error", err)
-		}
-	}
 }
 
 // addressesChanged answers for the pool where the networks are now.
@@ -399,19 +374,24 @@ func (p *Passage) advise(log *slog.Logger) {
 	}
 }
 
-// state is the word for a status, on a host of which is known what passes.
-func (d *device) state(p *Passage) string {
+// state is the word for a status, on a host of which is known what passes, with what is
+// missing.
+func (d *device) state(p *Passage) (word string, missing []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch {
-	case d.host == nil:
-		return "starting"
-	case d.down:
-		return "device_down"
-	case len(p.Closed) > 0:
-		return "blocked"
+	if d.host == nil {
+		return "starting", nil
 	}
-	return "serving"
+	kept := d.keeper.State()
+	word = kept.Word()
+	switch {
+	case word != "":
+	case len(p.Closed) > 0:
+		word = "blocked"
+	default:
+		word = "serving"
+	}
+	return word, kept.All()
 }
 
 // stats are the counters of all queues.

@@ -118,6 +118,9 @@ func (n *NAT64) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer n.advertisers.close()
+	if err := n.device.keep(ctx, group, n.fast.DeviceReplaced); err != nil {
+		return err
+	}
 	for _, tun := range n.device.tuns {
 		group.Go(func() error {
 			return n.loop.ReadTunQuick(tun, loop.Ports{IP: tun}, loop.Quick[[]byte, *nat64.Out]{}, n.handle)
@@ -356,9 +359,6 @@ func (n *NAT64) changed(c port.Change) {
 		advertisers := n.advertisers
 		n.mu.Unlock()
 		advertisers.linksChanged()
-	}
-	if n.device.concerns(c) {
-		n.device.follow()
 	}
 	addresses := c.Kind == port.AddressChanged || c.Kind == port.Overrun || c.Local && c.Family == 4
 	if !addresses && c.Kind != port.LinkChanged {

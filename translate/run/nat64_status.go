@@ -18,10 +18,14 @@ import (
 
 // NAT64Status is the status of a stateful translator.
 type NAT64Status struct {
-	// State is starting, serving, device_down while somebody has set the device down, or
+	// State is starting, serving, device_down while somebody has set the device down,
+	// incomplete while something is missing that the translator has set up itself, or
 	// blocked while this host lets no packet pass, for the reasons that Blocked has.
 	State   string   `json:"state"`
 	Blocked []string `json:"blocked,omitempty"`
+	// Missing is what should be on the host and is not, be it to be set up by the translator
+	// or, with route off, by others.
+	Missing []string `json:"missing,omitempty"`
 	// Interface is the TUN device.
 	Interface string `json:"interface"`
 	// Pool6 and Pool4 are the pools, Clients who may use them.
@@ -66,7 +70,7 @@ func (n *NAT64) Status() any {
 	defer n.mu.Unlock()
 	passage := n.passage()
 	st := NAT64Status{
-		State: n.device.state(&passage), Blocked: passage.Closed, Interface: n.cfg.Interface, Pool6: slices.Clone(n.cfg.Pool6), Clients: slices.Clone(n.cfg.Clients),
+		Blocked: passage.Closed, Interface: n.cfg.Interface, Pool6: slices.Clone(n.cfg.Pool6), Clients: slices.Clone(n.cfg.Clients),
 		Address4: n.own.v4, Address6: n.own.v6, MaxSessions: n.cfg.MaxSessions, MaxClients: n.cfg.MaxClients,
 		Adopted: n.adopted, Addresses: uses,
 	}
@@ -79,6 +83,7 @@ func (n *NAT64) Status() any {
 	if n.cfg.Address6.IsValid() {
 		st.Address6 = n.cfg.Address6
 	}
+	st.State, st.Missing = n.device.state(&passage)
 	_, st.Workers = n.device.stats()
 	st.FastPath = n.fast.Status()
 	sizes := n.sizes()

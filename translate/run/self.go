@@ -113,13 +113,15 @@ func (s *selfCheck) turn(ip []byte, out *packet.Batch) bool {
 // own, the state of the device is all that can be told.
 func (d *device) checkSelf(ctx context.Context, s *selfCheck, prefixes []netip.Prefix) error {
 	d.mu.Lock()
-	routed, name := d.route, d.name
+	running, routed := d.host != nil, d.route
+	kept := d.keeper.State()
+	problem := kept.Problem(d.name)
 	d.mu.Unlock()
-	switch state := d.state(&Passage{}); {
-	case state == "device_down":
-		return fmt.Errorf("the device %s is down: run ip link set %s up", name, name)
-	case state != "serving":
+	switch {
+	case !running:
 		return errors.New("the translator is not running")
+	case problem != nil:
+		return problem
 	case !routed || len(prefixes) == 0:
 		return nil
 	}

@@ -169,6 +169,9 @@ func (s *SIIT) Run(ctx context.Context) (err error) {
 	if err := s.look(); err != nil {
 		return err
 	}
+	if err := s.device.keep(ctx, group, s.fast.DeviceReplaced); err != nil {
+		return err
+	}
 	for _, tun := range s.device.tuns {
 		group.Go(func() error {
 			return s.loop.ReadTunQuick(tun, loop.Ports{IP: tun}, loop.Quick[[]byte, *packet.Batch]{}, s.handle)
@@ -247,9 +250,6 @@ func (s *SIIT) close() error {
 func (s *SIIT) follow(ctx context.Context, changes <-chan port.Change) error {
 	for c := range changes {
 		s.fast.routesChanged(c)
-		if s.device.concerns(c) {
-			s.device.follow()
-		}
 		if c.Kind != port.AddressChanged && c.Kind != port.LinkChanged && c.Kind != port.Overrun {
 			continue
 		}

@@ -17,10 +17,14 @@ import (
 
 // SIITStatus is the status of a stateless translator.
 type SIITStatus struct {
-	// State is starting, serving, device_down while somebody has set the device down, or
+	// State is starting, serving, device_down while somebody has set the device down,
+	// incomplete while something is missing that the translator has set up itself, or
 	// blocked while this host lets no packet pass, for the reasons that Blocked has.
 	State   string   `json:"state"`
 	Blocked []string `json:"blocked,omitempty"`
+	// Missing is what should be on the host and is not, be it to be set up by the translator
+	// or, with route off, by others.
+	Missing []string `json:"missing,omitempty"`
 	// Interface is the TUN device.
 	Interface string `json:"interface"`
 	// Pool6 and Pool4 are what is translated beside the mappings.
@@ -44,7 +48,7 @@ func (s *SIIT) Status() any {
 	defer s.mu.Unlock()
 	passage := s.passage()
 	st := SIITStatus{
-		State: s.device.state(&passage), Blocked: passage.Closed, Interface: s.cfg.Interface, Pool6: slices.Clone(s.cfg.Pool6), Pool4: slices.Clone(s.cfg.Pool4),
+		Blocked: passage.Closed, Interface: s.cfg.Interface, Pool6: slices.Clone(s.cfg.Pool6), Pool4: slices.Clone(s.cfg.Pool4),
 		Mappings: len(s.mappings(&s.cfg, s.file)), Hairpin: s.cfg.Hairpin, Address4: s.own.v4, Address6: s.own.v6,
 	}
 	if s.cfg.Address4.IsValid() {
@@ -53,6 +57,7 @@ func (s *SIIT) Status() any {
 	if s.cfg.Address6.IsValid() {
 		st.Address6 = s.cfg.Address6
 	}
+	st.State, st.Missing = s.device.state(&passage)
 	_, st.Workers = s.device.stats()
 	st.FastPath = s.fast.Status()
 	return st

@@ -230,13 +230,15 @@ func (c *CLAT) reconcile(ctx context.Context, at port.Uplink6, now time.Time) (e
 	case s == nil && !may:
 		return nil, nil
 	case s == nil:
-		if s, err = newSession(&c.cfg, at, prefixes, c.log); err != nil {
+		if s, err = newSession(&c.cfg, c.host, at, prefixes, c.log); err != nil {
 			return nil, err
 		}
 		c.mu.Lock()
 		c.current, c.waiting = s, waitClaim
 		c.mu.Unlock()
-		s.start(ctx)
+		if err := s.start(ctx); err != nil {
+			return nil, errors.Join(err, c.stop())
+		}
 	default:
 		if err := s.use(prefixes); err != nil {
 			return s.news, err

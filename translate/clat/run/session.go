@@ -13,7 +13,10 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/keeper"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -39,6 +42,7 @@ type session struct {
 	loop     loop.Loop[*packet.Batch]
 	tun      *port.TUN
 	guest    *port.Guest6
+	keeper   *keeper.Keeper
 	cancel   context.CancelFunc
 	readers  sync.WaitGroup
 
@@ -59,7 +63,7 @@ var (
 
 // newSession opens everything, in the network namespace of the calling thread. Nothing
 // is sent yet.
-func newSession(cfg *config.CLAT, at port.Uplink6, prefixes []netip.Prefix, log *slog.Logger) (_ *session, err error) {
+func newSession(cfg *config.CLAT, host *port.Host, at port.Uplink6, prefixes []netip.Prefix, log *slog.Logger) (_ *session, err error) {
 	s := &session{cfg: cfg, log: log, at: at, prefixes: prefixes, reports: make(chan translate.Report, 16), news: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
@@ -72,12 +76,24 @@ func newSession(cfg *config.CLAT, at port.Uplink6, prefixes []netip.Prefix, log 
 	if s.engine, err = clat.New(s.settings(prefixes), rand.Reader); err != nil {
 		return nil, err
 	}
-	if s.tun, err = port.OpenTUN(port.TUNConfig{Name: cfg.Interface, MTU: max(at.MTU, packet.MinMTU), Forwarding: true, Offload: true}); err != nil {
+	if s.tun, err = port.OpenTUN(port.TUNConfig{Name: cfg.Interface, MTU: max(at.MTU, packet.MinMTU), Forwarding: true, Offload: true, Lasting: true}); err != nil {
 		return nil, err
 	}
 	if s.guest, err = port.OpenGuest6(at, s.address); err != nil {
 		return nil, err
 	}
+	if err := host.SetUp(s.tun.Name()); err != nil {
+		return nil, err
+	}
+	s.keeper = keeper.New(host, keeper.Device{
+		Name: s.tun.Name(), Index: s.tun.Index(), Without: "this host has no IPv4",
+		Reopen: func() error {
+			if err := port.ReopenTUN([]*port.TUN{s.tun}); err != nil {
+				return err
+			}
+			return host.SetUp(s.tun.Name())
+		},
+	}, log)
 	s.loop.Engine = s.engine
 	s.loop.NewOutput = func() *packet.Batch { return new(packet.Batch) }
 	s.loop.EachDropped = s.engine.EachDropped
@@ -132,9 +148,19 @@ func (b bothWays) WriteBatch(pkts [][]byte) error {
 	return nil
 }
 
-// start claims the address and translates from then on.
-func (s *session) start(ctx context.Context) {
+// start claims the address and translates from then on. It is called in the network
+// namespace of newSession.
+func (s *session) start(ctx context.Context) error {
 	ctx, s.cancel = context.WithCancel(ctx)
+	group, ctx := errgroup.WithContext(ctx)
+	if err := s.keeper.Start(ctx, group); err != nil {
+		return err
+	}
+	s.readers.Go(func() {
+		if err := group.Wait(); err != nil {
+			s.end(err)
+		}
+	})
 	read := func(f func() error) {
 		s.readers.Go(func() {
 			err := f()
@@ -149,6 +175,7 @@ func (s *session) start(ctx context.Context) {
 	s.readers.Go(func() { s.loop.RunTimer(ctx) })
 	s.readers.Go(func() { s.report(ctx) })
 	s.loop.Do(s.engine.Tick)
+	return nil
 }
 
 // settled takes what a batch has brought beside packets.
@@ -251,8 +278,7 @@ func (s *session) use(prefixes []netip.Prefix) error {
 	return err
 }
 
-// lead brings the device up, with the host's address, and sets or removes the default
-// route.
+// lead gives the device the host's address, and sets or removes the default route.
 func (s *session) lead(host *port.Host, wanted bool) (changed bool, err error) {
 	if wanted == s.routed {
 		return false, nil
@@ -270,9 +296,6 @@ func (s *session) lead(host *port.Host, wanted bool) (changed bool, err error) {
 		return false, err
 	}
 	s.hidden = true
-	if err := host.SetUp(link); err != nil {
-		return false, err
-	}
 	if err := host.AddAddr(link, netip.PrefixFrom(clat.HostIPv4, 32)); err != nil {
 		return false, err
 	}
@@ -305,6 +328,7 @@ func reservedFree(host *port.Host, link string) error {
 
 // stop takes back what the session set, and waits for its readers.
 func (s *session) stop(host *port.Host) error {
+	s.cancel() // nothing is set up again from here on
 	var err error
 	if s.routed {
 		_, err = s.lead(host, false)
@@ -316,7 +340,6 @@ func (s *session) stop(host *port.Host) error {
 	if s.hidden {
 		err = errors.Join(err, host.RemoveBlackhole(s.address))
 	}
-	s.cancel()
 	s.closePorts()
 	s.readers.Wait()
 	return err

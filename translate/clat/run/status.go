@@ -3,6 +3,7 @@
 package run
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -18,8 +19,11 @@ import (
 // Status is the status of a CLAT.
 type Status struct {
 	// State is what the instance waits for, or serving, or aside while the host has
-	// IPv4 of its own.
+	// IPv4 of its own; device_down while somebody has set the device down, or incomplete
+	// while something is missing that the instance has set up.
 	State string `json:"state"`
+	// Missing is what should be on the host and is not.
+	Missing []string `json:"missing,omitempty"`
 	// Interface is the TUN device, and Uplink the link to the NAT64.
 	Interface string `json:"interface"`
 	Uplink    string `json:"uplink,omitempty"`
@@ -42,7 +46,8 @@ func (c *CLAT) Status() any {
 	if s := c.current; s != nil {
 		st.Uplink, st.Address6 = s.at.Name, s.address
 		if c.waiting == "" {
-			st.State, st.Address4 = "serving", clat.HostIPv4
+			kept := s.keeper.State()
+			st.State, st.Address4, st.Missing = cmp.Or(kept.Word(), "serving"), clat.HostIPv4, kept.All()
 		}
 	}
 	if c.native {

@@ -1,0 +1,73 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/role"
+)
+
+// stateOf is the state of a translator, with what it says is missing.
+func stateOf(i role.Instance) (state string, missing []string) {
+	switch st := i.Status().(type) {
+	case NAT64Status:
+		return st.State, st.Missing
+	case SIITStatus:
+		return st.State, st.Missing
+	}
+	return "", nil
+}
+
+// await waits for a state, and returns what is missing then.
+func await(t *testing.T, i role.Instance, want string) []string {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		state, missing := stateOf(i)
+		if state == want {
+			return missing
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the state is %s, want %s; missing: %q", state, want, missing)
+		}
+	}
+}
+
+// TestNAT64IsRestored removes what a translator has set up, with the engine alone and with
+// programs, and the sessions go on.
+func TestNAT64IsRestored(t *testing.T) {
+	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+		n := startNAT64(t, w, c)
+		n.attached(t, c.FastPath)
+		f := newFlow(t, w, 4000)
+		f.passes(t)
+		w.gateway.Removes(t, n.device.name, func(t *testing.T) {
+			await(t, n, "serving")
+			f.passes(t)
+		})
+		if st := n.Status().(NAT64Status); st.Sessions != 1 {
+			t.Errorf("%d sessions", st.Sessions)
+		}
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+		w.clean(t)
+	})
+}
+
+func TestSIITIsRestored(t *testing.T) {
+	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
+		p := newPair(t, w, 4000)
+		p.passes(t)
+		w.gateway.Removes(t, s.device.name, func(t *testing.T) {
+			await(t, s, "serving")
+			p.passes(t)
+		})
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+		w.clean(t)
+	})
+}
