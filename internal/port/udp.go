@@ -46,6 +46,8 @@ type UDP struct {
 	out   pool[sender]
 	// merges tells that the kernel can merge datagrams for the reader.
 	merges bool
+	// onRefusal is told of ports that no program has.
+	onRefusal func(to netip.AddrPort)
 	// noSegments is set when the kernel or the device has shown that it cannot
 	// segment trains of datagrams.
 	noSegments atomic.Bool

@@ -104,7 +104,10 @@ func (u *UDP) fill(n int) error {
 	case 0:
 		u.readCalls.Add(1)
 		return nil
-	case unix.EINTR, unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM, unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH:
+	case unix.ECONNREFUSED:
+		u.readRefusals()
+		return nil
+	case unix.EINTR, unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM, unix.EHOSTUNREACH, unix.ENETUNREACH:
 		// Interrupted, short of memory for a moment, or an ICMP error that
 		// concerns an earlier datagram: none says anything about the socket.
 		return nil

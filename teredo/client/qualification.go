@@ -140,8 +140,8 @@ func (c *Client) tickQualification(now time.Time, out *Out) {
 		c.begin(now, out)
 	}
 	if s := &c.primary; s.active && !now.Before(s.due) {
-		if s.sent < s.quick+c.cfg.Attempts {
-			if s.sent == s.quick && s.quick > 0 {
+		if s.hurried || s.timely() < s.quick+c.cfg.Attempts {
+			if !s.hurried && s.timely() == s.quick && s.quick > 0 {
 				out.Events = append(out.Events, Event{Kind: Doubted, Server: c.server().Primary})
 			}
 			c.resolicit(s, now, out)

@@ -102,7 +102,7 @@ func (c *Client) scouting() bool {
 // alarmed tells that the server in use has not answered at once, so that it is
 // time to look for another.
 func (c *Client) alarmed() bool {
-	return c.primary.active && c.primary.quick > 0 && c.primary.sent > 1
+	return c.primary.active && c.primary.quick > 0 && c.primary.timely() > 1
 }
 
 // found tells that another server has answered since the one in use was asked.

@@ -122,7 +122,7 @@ func (c *Client) suspect(now time.Time, out *Out) {
 // pause is the wait for an answer: while an exchange is quick, four round trips
 // of that server within bounds, else T.
 func (c *Client) pause(s *solicitation) time.Duration {
-	if s.sent > s.quick || s.quick == 0 {
+	if s.timely() > s.quick || s.quick == 0 {
 		return c.cfg.Timeout
 	}
 	wait := unmeasured
@@ -134,7 +134,7 @@ func (c *Client) pause(s *solicitation) time.Duration {
 
 // troubled tells that the quick sendings of the exchange under way had no answer.
 func (c *Client) troubled() bool {
-	return c.primary.active && c.primary.quick > 0 && c.primary.sent > c.primary.quick
+	return c.primary.active && c.primary.quick > 0 && c.primary.timely() > c.primary.quick
 }
 
 // Resumed tells that the host has slept, for as long as its steady clock stood

@@ -22,6 +22,10 @@ type solicitation struct {
 	nonce  [8]byte
 	began  time.Time
 	sent   int
+	// early sendings of these came before their time, see Unreachable, as the next one is to
+	// if the exchange is hurried.
+	early   int
+	hurried bool
 	// refused: an answer said that our key is not valid.
 	refused bool
 	// quick sendings come before the others, each after a few round trips.
@@ -61,8 +65,14 @@ func (c *Client) resolicit(s *solicitation, now time.Time, out *Out) {
 	out.SendUDP(s.socket, s.server, append(b, rs...))
 	c.stats.Solicitations++
 	s.sent++
+	if s.hurried {
+		s.early, s.hurried = s.early+1, false
+	}
 	s.due = now.Add(c.pause(s))
 }
+
+// timely is how many sendings came in their time.
+func (s *solicitation) timely() int { return s.sent - s.early }
 
 // linkLocal picks the link-local source of an exchange: the flags of a Teredo
 // identifier with the cone bit clear (RFC 5991 section 3.2), and random bits in

@@ -245,6 +245,12 @@ func (c *Client) openSocket() (err error) {
 		return err
 	}
 	c.loop.SetSocket(0, c.conn)
+	c.conn.OnRefusal(func(to netip.AddrPort) {
+		c.loop.Do(func(now time.Time, _ *client.Out) { c.engine.Unreachable(to, now) })
+	})
+	if err := c.conn.Refusals(true); err != nil {
+		return err
+	}
 	return c.openDiscovery()
 }
 

@@ -4,11 +4,13 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/event"
+	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/teredo/client"
 )
 
@@ -64,6 +66,12 @@ func (c *Client) applyEvents(ctx context.Context) error {
 
 // apply makes one event true for the host, and tells people.
 func (c *Client) apply(e client.Event) error {
+	if e.Kind == client.GotAddress || e.Kind == client.AddressLost {
+		// While it has an address, peers that are gone must not hold up what is for others.
+		if err := c.conn.Refusals(e.Kind == client.AddressLost); err != nil && !errors.Is(err, port.ErrClosed) {
+			return err
+		}
+	}
 	switch e.Kind {
 	case client.GotAddress, client.AddressChanged:
 		c.unserved.Works(time.Now())

@@ -32,6 +32,7 @@ import (
 type clientRig struct {
 	a, b, router *testutil.Netns
 	server       *Server
+	stopServer   func() error
 }
 
 const clientTimeout = testutil.Patience
@@ -53,7 +54,7 @@ func newClientRig(t *testing.T, change ...func(*config.Server)) *clientRig {
 	if r.server, err = NewServer(cfg, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	startIn(t, r.router, r.server)
+	r.stopServer = startIn(t, r.router, r.server)
 	return r
 }
 
@@ -538,4 +539,22 @@ func openFiles(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(entries)
+}
+
+// A client that starts before its server has its address long before a time-out.
+func TestClientStartsBeforeItsServer(t *testing.T) {
+	r := newClientRig(t)
+	server := r.server
+	if err := r.stopServer(); err != nil {
+		t.Fatal(err)
+	}
+	c, _ := newClient(t, func(c *config.Client) { c.QualificationTimeout = time.Hour })
+	startIn(t, r.a, c)
+	await(t, c, "asking", func(s ClientStatus) bool { return s.State == "starting" })
+	next, err := NewServer(server.cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	startIn(t, r.router, next)
+	await(t, c, "qualified", qualified)
 }
