@@ -50,7 +50,7 @@ type Device struct {
 	Up func() error
 	// Back, if set, is told that the device was made again, and all that leads to it.
 	Back func()
-	// Without is what does not work without the device, for the log.
+	// Without is what does not work without the device, for the log; empty: others tell of it.
 	Without string
 }
 

@@ -129,6 +129,7 @@ func (k *Keeper) noteDown(down bool) {
 	was := k.state.Down
 	k.mu.Unlock()
 	switch {
+	case k.device.Without == "": // others tell of it
 	case down && !was:
 		k.log.Warn("the device is down, so "+k.device.Without+": run ip link set up", "interface", k.device.Name)
 	case was && !down:
@@ -136,6 +137,8 @@ func (k *Keeper) noteDown(down bool) {
 		if err := k.up(); err != nil {
 			k.log.Warn("not all can be set up on the device", "interface", k.device.Name, "error", err)
 		}
+	}
+	if was && !down {
 		k.losing, k.refused = true, false
 		k.trouble = freshTrouble()
 	}

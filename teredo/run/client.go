@@ -194,11 +194,7 @@ func (c *Client) start(ctx context.Context) (wait func() error, err error) {
 		group.Go(c.readDiscovery)
 	}
 	context.AfterFunc(ctx, c.endReads)
-	err = c.openDevice(ctx)
-	if err == nil {
-		err = c.keepDevice(ctx, group)
-	}
-	if err != nil {
+	if err := c.openDevice(ctx, group); err != nil {
 		group.Go(func() error { return err })
 		return end, nil
 	}
@@ -288,18 +284,14 @@ func (c *Client) setCredential(cfg *config.Client) error {
 	return err
 }
 
-// openDevice makes the TUN device, unless the client shares one.
-func (c *Client) openDevice(ctx context.Context) error {
+// openDevice makes the TUN device and has it kept as it is to be, unless the client shares
+// one.
+func (c *Client) openDevice(ctx context.Context, group *errgroup.Group) error {
 	if c.above != nil {
 		return nil
 	}
-	return c.dev.open(ctx)
-}
-
-// keepDevice has the device kept as it is to be, unless the client shares one.
-func (c *Client) keepDevice(ctx context.Context, group *errgroup.Group) error {
-	if c.above != nil {
-		return nil
+	if err := c.dev.open(ctx); err != nil {
+		return err
 	}
 	return c.dev.keep(ctx, group)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config"
@@ -370,7 +371,7 @@ func TestClientQualifiesWhileDeviceIsDown(t *testing.T) {
 	}
 	change(netlink.LinkSetDown)
 	close(found)
-	s := await(t, c, "qualified", qualified)
+	s := await(t, c, "addressed", func(s ClientStatus) bool { return s.State == "device_down" && s.Address.IsValid() })
 	change(netlink.LinkSetUp)
 	awaitDevice(t, r.a, deviceWith(s.Address)...)
 }
@@ -463,7 +464,7 @@ func TestClientStoppedBeforeItsDevice(t *testing.T) {
 			return err
 		}
 		c.endReads()
-		return c.openDevice(ctx)
+		return c.openDevice(ctx, new(errgroup.Group))
 	})
 	ended := make(chan error, 1)
 	go func() { ended <- c.loop.ReadTun(c.dev.tun, c.engine.HandleIP) }()

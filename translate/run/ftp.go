@@ -12,7 +12,10 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/keeper"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate"
@@ -45,7 +48,9 @@ type ftpService struct {
 	prefix netip.Prefix
 	link   string
 	host   *port.Host
+	keeper *keeper.Keeper
 	cancel context.CancelFunc
+	group  errgroup.Group // of the keeper
 	ended  chan error
 }
 
@@ -108,6 +113,19 @@ func (g *ftpGateway) limit(cfg *config.NAT64) error {
 	return g.proxy.SetLimits(cfg.FTPConnections, cfg.FTPConnectionsPerClient)
 }
 
+// missing is what somebody has removed of what the gateway has set up.
+func (g *ftpGateway) missing() []string {
+	if g == nil {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.current == nil {
+		return nil
+	}
+	return g.current.keeper.State().Missing
+}
+
 // replace puts a service in the place of another, which it returns.
 func (g *ftpGateway) replace(s *ftpService, pool6 []netip.Prefix) (old *ftpService) {
 	g.mu.Lock()
@@ -119,6 +137,8 @@ func (g *ftpGateway) replace(s *ftpService, pool6 []netip.Prefix) (old *ftpServi
 // start sets the addresses of a prefix and listens.
 func (g *ftpGateway) start(prefix netip.Prefix) (*ftpService, error) {
 	s := &ftpService{prefix: prefix, link: g.translator.device.name, ended: make(chan error, 1)}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
 	var listener net.Listener
 	err := g.namespace.Do(func() (err error) {
 		if s.host, err = port.OpenHost(); err != nil {
@@ -128,18 +148,22 @@ func (g *ftpGateway) start(prefix netip.Prefix) (*ftpService, error) {
 			return err
 		}
 		at := netip.AddrPortFrom(nat64.DetourAddress(prefix, nat64.DetourOwn, 1), ftpPort)
-		listener, err = (&net.ListenConfig{Control: s.control}).Listen(context.Background(), "tcp6", at.String())
-		return err
+		listener, err = (&net.ListenConfig{Control: s.control}).Listen(ctx, "tcp6", at.String())
+		if err != nil {
+			return err
+		}
+		// The device itself is the translator's to keep.
+		s.keeper = keeper.New(s.host, keeper.Device{Name: s.link, Index: g.translator.device.tuns[0].Index()}, g.translator.log)
+		return s.keeper.Start(ctx, &s.group)
 	})
 	if err != nil {
+		cancel()
 		err = fmt.Errorf("the FTP gateway cannot start: %w", err)
 		if s.host != nil {
 			err = errors.Join(err, s.host.Close())
 		}
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	s.cancel = cancel
 	go func() { s.ended <- g.proxy.Serve(ctx, listener) }()
 	return s, nil
 }
@@ -177,7 +201,7 @@ func (s *ftpService) stop(g *ftpGateway) {
 		return
 	}
 	s.cancel()
-	if err := errors.Join(<-s.ended, s.host.Close()); err != nil {
+	if err := errors.Join(<-s.ended, s.group.Wait(), s.host.Close()); err != nil {
 		g.translator.log.Warn("the FTP gateway did not end as it should", "error", err)
 	}
 }

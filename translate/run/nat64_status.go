@@ -84,6 +84,7 @@ func (n *NAT64) Status() any {
 		st.Address6 = n.cfg.Address6
 	}
 	st.State, st.Missing = n.device.state(&passage)
+	st.Missing = append(st.Missing, n.ftp.missing()...)
 	_, st.Workers = n.device.stats()
 	st.FastPath = n.fast.Status()
 	sizes := n.sizes()

@@ -8,6 +8,8 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/lab/peers"
+	"github.com/isthmus-net/isthmus/translate/ftpalg/ftptest"
 )
 
 // stateOf is the state of a translator, with what it says is missing.
@@ -36,9 +38,11 @@ func await(t *testing.T, i role.Instance, want string) []string {
 }
 
 // TestNAT64IsRestored removes what a translator has set up, with the engine alone and with
-// programs, and the sessions go on.
+// programs, and sessions and FTP gateway go on.
 func TestNAT64IsRestored(t *testing.T) {
 	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+		c.FTP = true
+		server := ftptest.Start(t, w.four, peers.Vsftpd{Address: fourAddr})
 		n := startNAT64(t, w, c)
 		n.attached(t, c.FastPath)
 		f := newFlow(t, w, 4000)
@@ -47,9 +51,7 @@ func TestNAT64IsRestored(t *testing.T) {
 			await(t, n, "serving")
 			f.passes(t)
 		})
-		if st := n.Status().(NAT64Status); st.Sessions != 1 {
-			t.Errorf("%d sessions", st.Sessions)
-		}
+		server.Try(t, w.six, ftpServer, ftptest.Transfer{Program: "tnftp"})
 		if err := w.stop(); err != nil {
 			t.Error(err)
 		}
