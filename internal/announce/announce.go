@@ -107,7 +107,7 @@ func patience(cfg config.Announce) health.Config {
 // open opens the speaker that the configuration names.
 func open(cfg config.Announce, log *slog.Logger) (Speaker, error) {
 	if cfg.Method == config.AnnounceRoute {
-		return openSigns(cfg)
+		return openSigns(cfg, log)
 	}
 	return bgp.Open(cfg, log)
 }

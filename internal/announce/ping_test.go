@@ -4,6 +4,8 @@ package announce
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -135,7 +137,7 @@ func TestSignsOfAnEarlierProcess(t *testing.T) {
 	ns := testutil.NewNetns(t)
 	ns.Do(t, func() error {
 		relay, server := netip.MustParsePrefix("2001::/32"), netip.MustParsePrefix("192.0.2.1/32")
-		first, err := openSigns(config.DefaultAnnounce())
+		first, err := openSigns(config.DefaultAnnounce(), slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err
 		}
@@ -155,7 +157,7 @@ func TestSignsOfAnEarlierProcess(t *testing.T) {
 			}
 		}
 		count(2)
-		second, err := openSigns(config.DefaultAnnounce())
+		second, err := openSigns(config.DefaultAnnounce(), slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err
 		}
@@ -172,5 +174,39 @@ func TestSignsOfAnEarlierProcess(t *testing.T) {
 		}
 		count(0)
 		return nil
+	})
+}
+
+// TestSignsAreRestored has somebody remove a route that a routing daemon exports.
+func TestSignsAreRestored(t *testing.T) {
+	ns := testutil.NewNetns(t)
+	ns.Do(t, func() error {
+		s, err := openSigns(config.DefaultAnnounce(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			return err
+		}
+		if err := s.Announce(netip.MustParsePrefix("2001::/32"), netip.MustParsePrefix("192.0.2.1/32")); err != nil {
+			return err
+		}
+		routes := func() ([]netlink.Route, error) {
+			return testutil.Whole(func() ([]netlink.Route, error) {
+				return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: 119}, netlink.RT_FILTER_TABLE)
+			})
+		}
+		all, err := routes()
+		for _, r := range all {
+			err = errors.Join(err, netlink.RouteDel(&r))
+		}
+		for end := time.Now().Add(testutil.Patience); err == nil; time.Sleep(time.Millisecond) {
+			var now []netlink.Route
+			if now, err = routes(); len(now) == 2 {
+				break
+			}
+			if time.Now().After(end) {
+				t.Errorf("there are %v", now)
+				break
+			}
+		}
+		return errors.Join(err, s.Close(false))
 	})
 }

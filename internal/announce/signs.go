@@ -3,12 +3,17 @@
 package announce
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/keeper"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
@@ -17,17 +22,27 @@ import (
 // exports.
 type signs struct {
 	routes *port.Signs
+	cancel context.CancelFunc // of what keeps them
+	kept   errgroup.Group
 
 	mu    sync.Mutex
 	known []netip.Prefix
 }
 
-func openSigns(cfg config.Announce) (*signs, error) {
+func openSigns(cfg config.Announce, log *slog.Logger) (*signs, error) {
 	routes, err := port.OpenSigns(cfg.Table, cfg.Protocol)
 	if err != nil {
 		return nil, err
 	}
-	return &signs{routes: routes}, nil
+	s := &signs{routes: routes}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	if err := keeper.New(routes.Host, keeper.Device{}, log).Start(ctx, &s.kept); err != nil {
+		cancel()
+		routes.Close()
+		return nil, err
+	}
+	return s, nil
 }
 
 // Announce implements [Speaker].
@@ -66,9 +81,10 @@ func (s *signs) Neighbors() []role.Neighbor { return nil }
 
 // Close implements [Speaker].
 func (s *signs) Close(leave bool) error {
-	var err error
+	s.cancel()
+	err := s.kept.Wait()
 	if !leave {
-		err = errors.Join(s.Withdraw(slices.Clone(s.known)...), s.Meet())
+		err = errors.Join(err, s.Withdraw(slices.Clone(s.known)...), s.Meet())
 	}
 	s.routes.Close()
 	return err

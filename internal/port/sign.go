@@ -15,6 +15,8 @@ import (
 // Signs are routes by which no packet goes: they stand in a table of their own,
 // in which the host does not look, for a routing daemon to see and to export.
 type Signs struct {
+	// Host knows which of them are set.
+	Host            *Host
 	handle          *netlink.Handle
 	table, protocol int
 }
@@ -22,26 +24,54 @@ type Signs struct {
 // OpenSigns opens the table, with the protocol number that marks our routes in
 // it, in the calling thread's network namespace. It changes nothing yet.
 func OpenSigns(table, protocol int) (*Signs, error) {
-	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	h, err := OpenHost()
 	if err != nil {
-		return nil, fmt.Errorf("cannot open netlink: %w", err)
+		return nil, err
 	}
-	return &Signs{handle: h, table: table, protocol: protocol}, nil
+	return &Signs{Host: h, handle: h.handle, table: table, protocol: protocol}, nil
 }
 
 // Set sets the routes to prefixes; those that are there stay.
 func (s *Signs) Set(prefixes ...netip.Prefix) error {
 	for _, p := range prefixes {
-		if err := s.handle.RouteReplace(s.route(p)); err != nil {
-			return s.problem("set", p, err)
+		if err := s.set(p); err != nil {
+			return err
 		}
+		s.Host.done(&Thing{
+			key: s.key(p), about: p.Masked(),
+			again: func() error { return s.set(p) },
+			back:  func() error { return s.handle.RouteDel(s.route(p)) },
+			there: func(*seen) bool { return s.there(p) },
+		})
 	}
 	return nil
+}
+
+func (s *Signs) set(p netip.Prefix) error {
+	if err := s.handle.RouteReplace(s.route(p)); err != nil {
+		return s.problem("set", p, err)
+	}
+	return nil
+}
+
+// there tells whether a route is in the table, or cannot be looked for.
+func (s *Signs) there(p netip.Prefix) bool {
+	family := netlink.FAMILY_V4
+	if p.Addr().Is6() {
+		family = netlink.FAMILY_V6
+	}
+	routes, err := s.handle.RouteListFiltered(family, s.route(p), netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST|netlink.RT_FILTER_TYPE)
+	return err != nil || len(routes) > 0
+}
+
+func (s *Signs) key(p netip.Prefix) string {
+	return fmt.Sprintf("route to %s in table %d", p.Masked(), s.table)
 }
 
 // Remove removes the routes to prefixes; one that is not there is no error.
 func (s *Signs) Remove(prefixes ...netip.Prefix) error {
 	for _, p := range prefixes {
+		s.Host.forget(s.key(p))
 		if err := s.handle.RouteDel(s.route(p)); err != nil && !gone(err) {
 			return s.problem("remove", p, err)
 		}
@@ -70,7 +100,7 @@ func (s *Signs) Keep(prefixes ...netip.Prefix) error {
 }
 
 // Close lets go of the table and leaves the routes.
-func (s *Signs) Close() { s.handle.Close() }
+func (s *Signs) Close() { s.Host.Abandon() }
 
 // route is unreachable, so that a packet which some rule sends to the table after
 // all is refused and does not go round in circles.
