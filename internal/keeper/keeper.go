@@ -169,7 +169,7 @@ func (k *Keeper) follow(ctx context.Context, changes <-chan port.Change) error {
 			if ctx.Err() != nil {
 				return nil // what goes now is taken back
 			}
-			wait := k.look(changed)
+			wait := k.look(time.Now(), changed)
 			changed = false
 			next = time.Now().Add(rest * time.Since(began))
 			timer.Reset(wait)

@@ -20,8 +20,7 @@ type finding struct {
 func (f *finding) nothing() bool { return !f.gone && len(f.lost) == 0 }
 
 // look sets up again what was removed, when it is time. It returns when to look next.
-func (k *Keeper) look(changed bool) time.Duration {
-	now := time.Now()
+func (k *Keeper) look(now time.Time, changed bool) time.Duration {
 	if !changed && k.looked && !k.losing {
 		if lost, err := k.host.LostUnwatched(); !lost && err == nil {
 			return k.pause()
