@@ -176,6 +176,7 @@ func (told) Status() control.Status {
 				Values: map[string]float64{"host_multicast_total": 3},
 			},
 			{Name: "cut", Role: "client", Ready: true, State: json.RawMessage(`{"state":"qualified","address":"2001:0:c000:201::2","device_down":true}`)},
+			{Name: "down", Role: "client", Ready: true, State: json.RawMessage(`{"state":"device_down","address":"2001:0:c000:201::3","device_down":true}`)},
 			{Name: "alone", Role: "client", Ready: true, State: json.RawMessage(`{"state":"off_line"}`)},
 			{Name: "public", Role: "server"},
 		},
@@ -253,6 +254,9 @@ relay border: device down
   address  2001:db8::1
 
 client cut: qualified, 2001:0:c000:201::2, but its device is down
+  device down  yes
+
+client down: device down, 2001:0:c000:201::3
   device down  yes
 
 client alone: off-line

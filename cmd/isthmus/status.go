@@ -161,14 +161,15 @@ func lead(instance control.Instance, rows []row) (headline string, rest []row) {
 	if state < 0 {
 		return headline, rows
 	}
-	headline = stateWords(rows[state].value)
+	word := rows[state].value
+	headline = stateWords(word)
 	rest = slices.Delete(rows, state, state+1)
 	address := slices.IndexFunc(rest, func(r row) bool { return r.key == "address" })
 	if instance.Role == config.RoleClient && address >= 0 {
 		headline += ", " + rest[address].value
 		rest = slices.Delete(rest, address, address+1)
 	}
-	if slices.Contains(rest, row{"device_down", "yes"}) {
+	if slices.Contains(rest, row{"device_down", "yes"}) && word != "device_down" {
 		headline += ", but its device is down"
 	}
 	return headline, rest
