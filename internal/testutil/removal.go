@@ -21,40 +21,53 @@ type piece struct {
 }
 
 // Removes removes, one by one and as an operator would, each address of a device, each
-// route to it, each address that the namespace answers for, and the device itself; and waits
-// each time until all is there again and works.
+// route to it and each address that the namespace answers for; and waits each time until all
+// is there again and works.
 func (n *Netns) Removes(t *testing.T, device string, works func(t *testing.T)) {
 	t.Helper()
 	want := n.pieces(t, device)
-	try := func(name string, remove func() error) {
-		t.Run(name, func(t *testing.T) {
-			n.Do(t, remove)
-			n.awaitPieces(t, device, names(want))
-			works(t)
-		})
-	}
-	for _, p := range want {
-		try(p.name, p.remove)
-	}
-	change := func(f func(netlink.Link) error) func() error {
-		return func() error {
-			l, err := netlink.LinkByName(device)
-			return errors.Join(err, f(l))
-		}
-	}
-	try("all routes", change(func(l netlink.Link) error {
+	all := piece{"all at once", func() error {
 		var errs []error
-		for _, p := range n.routes(l) {
+		for _, p := range want {
 			errs = append(errs, p.remove())
 		}
-		return errors.Join(errs...)
-	}))
-	try("device set down and up", change(func(l netlink.Link) error {
-		return errors.Join(netlink.LinkSetDown(l), netlink.LinkSetUp(l))
-	}))
-	elsewhere := NewNetns(t)
-	try("device deleted", change(netlink.LinkDel))
-	try("device moved away", change(func(l netlink.Link) error { return netlink.LinkSetNsFd(l, elsewhere.Handle()) }))
+		// The routes of an address go with it.
+		if err := errors.Join(errs...); err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+		return nil
+	}}
+	for _, p := range append(want, all) {
+		n.try(t, device, p, names(want), works)
+	}
+}
+
+// RemovesDevice does the same to the device itself.
+func (n *Netns) RemovesDevice(t *testing.T, device string, works func(t *testing.T)) {
+	t.Helper()
+	want, elsewhere := names(n.pieces(t, device)), NewNetns(t)
+	for name, change := range map[string]func(netlink.Link) error{
+		"device set down and up": func(l netlink.Link) error { return errors.Join(netlink.LinkSetDown(l), netlink.LinkSetUp(l)) },
+		"device deleted":         netlink.LinkDel,
+		"device moved away":      func(l netlink.Link) error { return netlink.LinkSetNsFd(l, elsewhere.Handle()) },
+	} {
+		n.try(t, device, piece{name, func() error {
+			l, err := netlink.LinkByName(device)
+			if err != nil {
+				return err
+			}
+			return change(l)
+		}}, want, works)
+	}
+}
+
+// try removes one thing, and waits.
+func (n *Netns) try(t *testing.T, device string, p piece, want []string, works func(t *testing.T)) {
+	t.Run(p.name, func(t *testing.T) {
+		n.Do(t, p.remove)
+		n.awaitPieces(t, device, want)
+		works(t)
+	})
 }
 
 func names(list []piece) (names []string) {

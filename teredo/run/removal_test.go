@@ -42,11 +42,13 @@ func TestRelayIsRestored(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			r := newFastRig(t, by(mode))
 			r.establish(t)
-			r.relayNS.Removes(t, "teredo", func(t *testing.T) {
+			works := func(t *testing.T) {
 				r.awaitRelay(t, "serving")
 				r.hostSends(t, "still")
 				wantText(t, "the client got", clientReceives(t, r.client), "still hop 63")
-			})
+			}
+			r.relayNS.Removes(t, "teredo", works)
+			r.relayNS.RemovesDevice(t, "teredo", works)
 			if st := r.relay.Status().(RelayStatus); st.Trusted != 1 {
 				t.Errorf("%d trusted peers", st.Trusted)
 			}
@@ -105,7 +107,7 @@ func TestClientIsRestored(t *testing.T) {
 	stop := startIn(t, r.a, c)
 	before := await(t, c, "qualified", qualified)
 	awaitDevice(t, r.a, deviceWith(before.Address)...)
-	r.a.Removes(t, "teredo", func(t *testing.T) {
+	works := func(t *testing.T) {
 		s := await(t, c, "qualified", qualified)
 		if s.Address != before.Address {
 			t.Errorf("another address: %s, before %s", s.Address, before.Address)
@@ -114,7 +116,9 @@ func TestClientIsRestored(t *testing.T) {
 			testutil.AwaitLocal(t, s.Address)
 			return nil
 		})
-	})
+	}
+	r.a.Removes(t, "teredo", works)
+	r.a.RemovesDevice(t, "teredo", works)
 	if err := stop(); err != nil {
 		t.Error(err)
 	}

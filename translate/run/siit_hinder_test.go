@@ -36,14 +36,12 @@ func TestSIITKeepsToRoutes(t *testing.T) {
 				func() error { return netlink.RouteDel(&netlink.Route{Dst: netOf(netip.PrefixFrom(native6, 128))}) },
 			},
 			{
-				"no route", "no route leads packets for 2001:db8:64::/96",
-				func() error { return netlink.RouteDel(&netlink.Route{Dst: netOf(c.Pool6[0])}) },
+				"another route in its place", "no route leads packets for 2001:db8:64::/96",
 				func() error {
-					l, err := netlink.LinkByName(c.Interface)
-					if err != nil {
-						return err
-					}
-					return netlink.RouteAdd(&netlink.Route{Dst: netOf(c.Pool6[0]), LinkIndex: l.Attrs().Index})
+					return netlink.RouteReplace(&netlink.Route{Dst: netOf(c.Pool6[0]), Gw: sixAddr.AsSlice()})
+				},
+				func() error {
+					return netlink.RouteDel(&netlink.Route{Dst: netOf(c.Pool6[0]), Gw: sixAddr.AsSlice()})
 				},
 			},
 		} {

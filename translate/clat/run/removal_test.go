@@ -15,12 +15,14 @@ func TestIsRestored(t *testing.T) {
 	w := newWorld(t)
 	w.startCLAT(t)
 	before := w.await(t, "serving")
-	w.host.Removes(t, before.Interface, func(t *testing.T) {
+	works := func(t *testing.T) {
 		if st := w.await(t, "serving"); st.Address6 != before.Address6 {
 			t.Errorf("another address: %s, before %s", st.Address6, before.Address6)
 		}
 		w.transfer(t, 1<<10)
-	})
+	}
+	w.host.Removes(t, before.Interface, works)
+	w.host.RemovesDevice(t, before.Interface, works)
 	if err := w.stop(); err != nil {
 		t.Error(err)
 	}
