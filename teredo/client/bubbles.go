@@ -14,7 +14,7 @@ import (
 
 // startBubbles begins to reach another client (RFC 4380 section 5.2.4 case 5).
 func (c *Client) startBubbles(e *peer.Entry, f *effort, at peer.Instant, now time.Time, out *Out) {
-	f.phase, f.sent = bubbling, 0
+	f.phase, f.sent, f.disguised = bubbling, 0, 0
 	f.opened = false
 	if f.slot != 0 && !c.portPreserving() {
 		// A port that was predicted may be another by now.
@@ -141,6 +141,7 @@ func serverOf(e *peer.Entry) netip.AddrPort {
 // symmetric NAT it could never prove its mapping; but it answers such a bubble
 // to exactly that address, which nobody else has seen but its server.
 func (c *Client) sendDisguised(e *peer.Entry, f *effort, out *Out) {
+	f.disguised = f.sent
 	if !f.disguise.IsValid() {
 		b := [16]byte{0: 0xfe, 1: 0x80}
 		binary.BigEndian.PutUint64(b[8:], c.random.Uint64())
@@ -148,6 +149,18 @@ func (c *Client) sendDisguised(e *peer.Entry, f *effort, out *Out) {
 	}
 	c.stats.IndirectBubbles++
 	out.SendUDP(0, serverOf(e), teredo.AppendBubble(out.Alloc(teredo.BubbleLen), f.disguise, e.IP()))
+}
+
+// askPlainPeer takes a direct bubble that proves nothing, of a client that is sought. It may be
+// the answer of one without RFC 6081, to which its symmetric NAT has given another mapping
+// here: that is asked for the proof at once, not with the next attempt. It costs one bubble
+// of the attempt, whoever has forged the answer.
+func (c *Client) askPlainPeer(e *peer.Entry, f *effort, p packet.IPv6, trailers *teredo.Trailers, out *Out) {
+	if f == nil || f.phase != bubbling || f.disguised == f.sent ||
+		e.Modern || trailers.HasNonce || !teredo.IsBubble(p) {
+		return
+	}
+	c.sendDisguised(e, f, out)
 }
 
 // receiveDisguised takes a direct bubble to the link-local address of

@@ -27,8 +27,9 @@ type effort struct {
 	answered      int          // indirect answers since answeredSince or a direct response
 	answeredSince peer.Instant // start of their window
 
-	nonceSent, nonceReceived uint32 // RFC 6081 section 5.2.1; 0 is none
-	disguise                 netip.Addr
+	nonceSent, nonceReceived uint32                    // RFC 6081 section 5.2.1; 0 is none
+	disguise                 netip.Addr                // of bubbles to a peer without nonces
+	disguised                int                       // the attempt of this effort that sent the last one
 	echo                     [teredo.EchoNonceLen]byte // of the last echo test
 	tested                   bool                      // there was one
 

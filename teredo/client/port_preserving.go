@@ -137,6 +137,7 @@ func (c *Client) receiveOnPort(socket int, from netip.AddrPort, p *teredo.Packet
 	if teredo.IsBubble(p.IPv6) {
 		c.stats.BubblesReceived++
 	}
+	e.Modern = e.Modern || answersNonce(f, p.IPv6, &trailers)
 	switch {
 	case e.Trusted() && e.MappedIs(from), alsoAt(e, f, from, at):
 		c.peers.Touch(e, at)
@@ -164,6 +165,7 @@ func answersNonce(f *effort, p packet.IPv6, t *teredo.Trailers) bool {
 // tries with one nonce the first is used, so that the ways of the two ends do not
 // chase each other; the others are only listened to.
 func (c *Client) proveByNonce(e *peer.Entry, f *effort, w way, at peer.Instant, out *Out) {
+	e.Modern = true
 	if valid(e, at) && f.nonceProved == f.nonceSent && !e.MappedIs(w.to) {
 		f.also = w.to
 		return
@@ -182,7 +184,6 @@ func alsoAt(e *peer.Entry, f *effort, from netip.AddrPort, at peer.Instant) bool
 // us at another mapping than our address names, it believes us only for its own
 // nonce; until that has come by the server the way is kept in mind.
 func (c *Client) prove(e *peer.Entry, f *effort, w way, at peer.Instant, out *Out) {
-	e.Modern = true
 	unknownThere := w.socket != 0 || w.to.Addr() != teredo.Mapped(&e.Key).Addr()
 	if unknownThere && f.nonceReceived == 0 {
 		if !c.isDirect(e, f, at) && !f.heard.to.IsValid() {

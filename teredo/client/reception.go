@@ -202,6 +202,7 @@ func (c *Client) receiveForeign(e *peer.Entry, from netip.AddrPort, p packet.IPv
 		c.proveByNonce(e, f, way{0, from}, at, out)
 	default:
 		c.drop(ForeignMapping)
+		c.askPlainPeer(e, f, p, trailers, out)
 		c.suspectMapping(e, p, at, out)
 	}
 }

@@ -381,7 +381,7 @@ func TestForeignMapping(t *testing.T) {
 	b.ip(data(b.address(), peerAddr, "one"))
 	nonce := b.sentNonce()
 	b.want("wrong nonce", b.udp(foreign, bubble(peerAddr, b.address(), nonce^1)))
-	b.want("no nonce", b.udp(foreign, bubble(peerAddr, b.address(), 0)))
+	b.want("no nonce", b.udp(foreign, bubble(peerAddr, b.address(), 0)), "to peer's server: disguised bubble")
 	b.want("data with the nonce", b.udp(foreign, append(data(peerAddr, b.address(), "x"), 1, 4, byte(nonce>>24), byte(nonce>>16), byte(nonce>>8), byte(nonce))))
 	if got := b.dropped(); got != "foreign_mapping 3" {
 		t.Errorf("dropped %q", got)
@@ -414,6 +414,30 @@ func TestDisguisedBubble(t *testing.T) {
 	if got := b.dropped(); got != "bad_destination 1" {
 		t.Errorf("dropped %q", got)
 	}
+}
+
+// A bubble without nonces from a foreign mapping has its sender asked for the proof at once,
+// by one disguised bubble for each attempt, while it is sought and has shown no nonce.
+func TestPlainPeerIsAskedAtOnce(t *testing.T) {
+	b := newQualified(t)
+	plain := bubble(peerAddr, b.address(), 0)
+	b.want("not sought", b.udp(foreign, plain))
+	b.ip(data(b.address(), peerAddr, "one"))
+	b.want("a nonce that is not ours", b.udp(foreign, bubble(peerAddr, b.address(), 5)))
+	b.want("data", b.udp(foreign, data(peerAddr, b.address(), "hi")))
+	b.want("sought", b.udp(foreign, plain), "to peer's server: disguised bubble")
+	disguise := packet.IPv6(b.out.UDP[0].Payload).Src()
+	b.want("once more", b.udp(foreign, plain))
+	b.tick() // it has one of its own
+	b.want("in the next attempt", b.udp(foreign, plain))
+	b.want("answer", b.udp(foreign, bubble(peerAddr, disguise, 0)), "to foreign: bubble", "to foreign: one")
+	b.now = b.now.Add(31 * time.Second)
+	b.want("after a silence it is not asked as one with nonces would be", b.ip(data(b.address(), peerAddr, "two")),
+		"to peer: bubble", "to peer's server: bubble with nonce")
+	b.want("sought again", b.udp(foreign, plain), "to peer's server: disguised bubble")
+	b.udp(primaryPort, throughServer(peerMapping, bubble(peerAddr, b.address(), 5)))
+	b.tick()
+	b.want("that has a nonce after all", b.udp(foreign, plain))
 }
 
 // Answers to indirect bubbles are limited per peer; those to relays per origin.
