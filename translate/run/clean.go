@@ -3,16 +3,11 @@
 package run
 
 import (
-	"encoding/binary"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/internal/port"
 )
 
@@ -21,11 +16,10 @@ import (
 // addresses of pools that no device of a translator leads anywhere. It says in words what was
 // removed, and what a living process or another namespace uses.
 func Clean(own ...string) (removed, inUse []string, err error) {
-	files, err := filepath.Glob(filepath.Join(stateFolder, "*.nat64.state"))
-	errs := []error{err}
-	removed, inUse, err = cleanFiles(append(files, own...))
+	namespace, _ := fastpath.NamespaceCookie() // 0 where the kernel does not say
+	removed, inUse, err = kept.Clean("sessions", config.RoleNAT64, namespace, own...)
 	proxies, proxyErr := cleanProxies()
-	return append(removed, proxies...), inUse, errors.Join(append(errs, err, proxyErr)...)
+	return append(removed, proxies...), inUse, errors.Join(err, proxyErr)
 }
 
 func cleanProxies() ([]string, error) {
@@ -35,48 +29,4 @@ func cleanProxies() ([]string, error) {
 	}
 	defer host.Abandon()
 	return host.RemoveLeftProxies()
-}
-
-func cleanFiles(files []string) (removed, inUse []string, err error) {
-	var errs []error
-	for _, path := range files {
-		why, err := dropState(path)
-		switch {
-		case errors.Is(err, os.ErrNotExist):
-		case err != nil:
-			errs = append(errs, err)
-		case why != "":
-			inUse = append(inUse, "sessions in "+path+why)
-		default:
-			removed = append(removed, "sessions in "+path)
-		}
-	}
-	return removed, inUse, errors.Join(errs...)
-}
-
-// keptElsewhere is how long sessions of another network namespace are left to a successor
-// there.
-const keptElsewhere = time.Hour
-
-// dropState removes a file, unless a process holds it or one in another network namespace may
-// take it over: then why says so.
-func dropState(path string) (why string, err error) {
-	file, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return "", fmt.Errorf("cannot remove %s: %w", path, err)
-	}
-	defer file.Close()
-	if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		return ", by a living process", nil
-	}
-	var namespace [8]byte
-	if _, err := file.ReadAt(namespace[:], noteNamespace); err == nil {
-		of := binary.NativeEndian.Uint64(namespace[:])
-		here, err := fastpath.NamespaceCookie()
-		info, statErr := file.Stat()
-		if err == nil && statErr == nil && of != 0 && of != here && time.Since(info.ModTime()) < keptElsewhere {
-			return ", of another network namespace: clean there", nil
-		}
-	}
-	return "", os.Remove(path)
 }

@@ -5,67 +5,15 @@ package run
 import (
 	"errors"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
-
-// TestClean removes a state that nobody holds, and leaves one in use and other files.
-func TestClean(t *testing.T) {
-	dir := t.TempDir()
-	path := func(name string) string { return filepath.Join(dir, name) }
-	z := state.Sizes{Sessions: 64, Subscribers: 4, Addresses: 1, BlockWords: 1, SubscriberLength: 64}
-	for _, name := range []string{"left.nat64.state", "elsewhere.nat64.state", "old.nat64.state", "held.nat64.state"} {
-		m, err := fileMemory(path(name), z)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if name == "held.nat64.state" {
-			defer m.free()
-			if _, err := fileMemory(path(name), z); err == nil {
-				t.Error("two processes could have one state")
-			}
-		} else if err := m.free(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// Of another network namespace: of late, and so long ago that nobody will come.
-	for _, name := range []string{"elsewhere.nat64.state", "old.nat64.state"} {
-		file, err := os.OpenFile(path(name), os.O_WRONLY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = file.WriteAt([]byte{1, 2, 3, 4, 5, 6, 7, 8}, noteNamespace)
-		if err := errors.Join(err, file.Close()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	past := time.Now().Add(-2 * keptElsewhere)
-	if err := os.Chtimes(path("old.nat64.state"), past, past); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path("control.sock"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	files, err := filepath.Glob(path("*.nat64.state"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	removed, inUse, err := cleanFiles(append(files, path("never.made")))
-	if err != nil || len(removed) != 2 || len(inUse) != 2 {
-		t.Errorf("removed %v, in use %v, error %v", removed, inUse, err)
-	}
-	if left, _ := filepath.Glob(path("*")); len(left) != 3 {
-		t.Errorf("left: %v", left)
-	}
-}
 
 // TestMemorySizes clears a state of other sizes, and keeps one of the same with its note.
 func TestMemorySizes(t *testing.T) {

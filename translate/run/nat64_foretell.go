@@ -6,12 +6,12 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/netip"
-	"os"
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/translate/nat64"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
@@ -28,16 +28,16 @@ func adviseKept(cfg *config.NAT64, hosts []netip.Addr) []string {
 		return nil // told elsewhere
 	}
 	z := nat64Sizes(cfg)
-	kept, note := peekState(cfg, z)
-	if kept == nil || !kept.Holds() {
+	left, note := peekState(cfg, z)
+	if left == nil || !left.Holds() {
 		return nil
 	}
-	table, _, err := state.Open(z, kept, [state.Seeds]uint64{})
+	table, _, err := state.Open(z, left, [state.Seeds]uint64{})
 	if err != nil {
 		return nil // they cannot be taken over
 	}
-	left := nat64.Earlier{Prefixes: parsePrefixes(note), Static: staticsOf(cfg), Now: time.Now()}
-	_, ended, err := nat64.Resume(settings, left, table, port.MonotonicEpoch(), rand.Reader)
+	earlier := nat64.Earlier{Prefixes: parsePrefixes(note), Static: staticsOf(cfg), Now: time.Now()}
+	_, ended, err := nat64.Resume(settings, earlier, table, port.MonotonicEpoch(), rand.Reader)
 	if err != nil || ended.Displaced == 0 {
 		return nil
 	}
@@ -52,9 +52,9 @@ func peekState(cfg *config.NAT64, z state.Sizes) (state.Memory, string) {
 			return m, note
 		}
 	}
-	b, err := os.ReadFile(stateFile(cfg))
-	if err != nil || len(b) != memoryBytes(z)+noteSize {
+	b, note := kept.Peek(stateFile(cfg), memoryBytes(z))
+	if b == nil {
 		return nil, ""
 	}
-	return divide(b[noteSize:], z), noteIn(b[:noteSize])
+	return divide(b, z), note
 }

@@ -69,26 +69,3 @@ func TestNAT64KilledWhileStarting(t *testing.T) {
 		})
 	}
 }
-
-// TestNoteInFile replaces the note of a file so that at each moment one of the two is whole.
-func TestNoteInFile(t *testing.T) {
-	b := make([]byte, noteSize)
-	copy(b, "64:ff9b::/96") // as it was before there were two places
-	if got := noteIn(b); got != "64:ff9b::/96" {
-		t.Errorf("an old note is %q", got)
-	}
-	for _, text := range []string{"2001:db8::/96", "2001:db8:1::/96 2001:db8:2::/96", ""} {
-		before := append([]byte{}, b...)
-		if err := setNoteIn(b, text); err != nil || noteIn(b) != text {
-			t.Errorf("the note is %q after %v, want %q", noteIn(b), err, text)
-		}
-		written := append([]byte{}, b...)
-		written[noteInUse] = before[noteInUse] // killed just before
-		if noteIn(written) != noteIn(before) {
-			t.Errorf("who is killed leaves %q, want %q", noteIn(written), noteIn(before))
-		}
-	}
-	if err := setNoteIn(b, string(make([]byte, noteRoom))); err == nil {
-		t.Error("a note that does not fit was taken")
-	}
-}

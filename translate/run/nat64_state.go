@@ -6,11 +6,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"net/netip"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/nat64"
@@ -20,43 +20,40 @@ import (
 // takeMemory returns memory for the state: the programs' tables, or a file that a
 // successor finds, if that can be had; n.mu is held.
 func (n *NAT64) takeMemory(z state.Sizes) (*memory, error) {
-	var kept *memory
+	var earlier *memory
 	if n.cfg.KeepState {
 		m, err := fileMemory(stateFile(&n.cfg), z)
 		if err != nil {
 			n.log.Warn("sessions end with this process", "error", err)
 		}
-		kept = m
+		earlier = m
 	}
 	switch {
-	case n.fast.table == nil && kept != nil:
-		return kept, nil
+	case n.fast.table == nil && earlier != nil:
+		return earlier, nil
 	case n.fast.table == nil:
 		return ownMemory(z)
 	}
 	m := n.fast.memory()
-	if kept == nil {
+	if earlier == nil {
 		return m, nil
 	}
 	// What a process without these tables has left goes on in them, unless they hold
 	// something newer.
 	if !m.slabs.Holds() {
-		m.other = kept.other
-		if kept.slabs.Holds() {
-			if err := kept.copyTo(m); err != nil {
+		m.other = earlier.other
+		if earlier.slabs.Holds() {
+			if err := earlier.copyTo(m); err != nil {
 				n.log.Warn("sessions of an earlier process end: they cannot be moved into the fast path", "error", err)
 			}
 		}
 	}
-	return m, kept.drop()
+	return m, earlier.file.Drop()
 }
 
 // stateFile is where the state is kept over a restart.
 func stateFile(cfg *config.NAT64) string {
-	if cfg.StateFile != "" {
-		return cfg.StateFile
-	}
-	return filepath.Join(stateFolder, cfg.Name+".nat64.state")
+	return kept.Path(cfg.StateFile, cfg.Name, config.RoleNAT64)
 }
 
 // saveState keeps the state of the programs' tables, which are about to go, in the file;

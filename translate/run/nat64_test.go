@@ -101,7 +101,9 @@ func TestNAT64CarriesUDP(t *testing.T) {
 func TestNAT64OtherState(t *testing.T) {
 	w := newWorld(t)
 	c := nat64Config(t)
-	whole := memoryBytes(nat64Sizes(&c)) + noteSize
+	z := nat64Sizes(&c)
+	garbage := func(n int) []byte { return bytes.Repeat([]byte{0xa5}, n) }
+	const header = 4096
 	for _, tt := range []struct {
 		name    string
 		content []byte // nil: what is there
@@ -110,7 +112,8 @@ func TestNAT64OtherState(t *testing.T) {
 		{"none", nil, 0},
 		{"its own", nil, 0},
 		{"another size", []byte("garbage"), 1},
-		{"garbage of the right size", bytes.Repeat([]byte{0xa5}, whole), 1},
+		{"garbage of the right size", append(make([]byte, header), garbage(memoryBytes(z))...), 1},
+		{"as of another boot", garbage(header + memoryBytes(z)), 0},
 		{"replaced", nil, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
