@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"sync/atomic"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -202,6 +204,16 @@ func (t *Teredo) LoadBeside(spec *ebpf.CollectionSpec, into any) error {
 // Adopted tells whether the tables are those of a predecessor: peers and settings
 // are in them.
 func (t *Teredo) Adopted() bool { return t.adopted }
+
+// Silence returns for how long the programs have passed everything, for want of a daemon;
+// 0: they have not, or a daemon was killed while it changed settings.
+func (t *Teredo) Silence() time.Duration {
+	until := atomic.LoadUint64(t.aliveUntil)
+	if until == 0 {
+		return 0
+	}
+	return max(Monotonic()-time.Duration(until), 0)
+}
 
 // Peers is the memory of the peer table, which the engine writes. It is gone after
 // Close.

@@ -286,6 +286,59 @@ func TestSurvival(t *testing.T) {
 	})
 }
 
+// TestKilledWithoutFastPath kills a relay that has no fast path: the next one hears a client
+// that speaks first, and its file is found by a cleaning.
+func TestKilledWithoutFastPath(t *testing.T) {
+	s := newSpan(t)
+	state := filepath.Join(t.TempDir(), "peers")
+	path := writeFile(t, fmt.Sprintf("[[relay]]\nname = \"killed\"\nfast_path = \"off\"\nstate_file = %q\n[control]\nsocket = %q\n",
+		state, filepath.Join(t.TempDir(), "control.sock")))
+	service, notify := newManager(t)
+	p := startProcess(t, s.relay, notify, "run", "-c", path)
+	service.expect(t, "READY=1", p)
+	s.establish(t, p)
+	kill := func() {
+		p.signal(t, syscall.SIGKILL)
+		<-p.done
+	}
+	kill()
+	p = startProcess(t, s.relay, notify, "run", "-c", path)
+	service.expect(t, "READY=1", p)
+	p.awaitLog(t, "taken over")
+	if _, err := s.client.WriteToUDPAddrPort(fromClient("called"), spanRelay); err != nil {
+		t.Fatal(err)
+	}
+	if got := string(receive(t, s.host, p)); got != "called" {
+		t.Errorf("the host got %q", got)
+	}
+	s.send(t, 1)
+	if got := receive(t, s.client, p); len(got) != packet.IPv6HeaderLen+packet.UDPHeaderLen+4 {
+		t.Errorf("the client got %x", got)
+	}
+	clean := func(want string) {
+		s.relay.Do(t, func() error {
+			if code, out, errs := call("clean", "-c", path); code != 0 || !strings.Contains(out, want) {
+				t.Errorf("isthmus clean says nothing of %q: %d\n%s%s", want, code, out, errs)
+			}
+			return nil
+		})
+	}
+	clean("in use: peers in " + state)
+	kill()
+	clean("removed: peers in " + state)
+}
+
+// fromClient is a packet of the client to port 7000 of the host.
+func fromClient(text string) []byte {
+	n := packet.UDPHeaderLen + len(text)
+	b := packet.AppendIPv6Header(nil, packet.ProtoUDP, 64, n, spanTeredo, netip.MustParseAddr("2001:db8:1::2"))
+	b = binary.BigEndian.AppendUint64(b, 9000<<48|7000<<32|uint64(n)<<16)
+	b = append(b, text...)
+	p := packet.IPv6(b)
+	binary.BigEndian.PutUint16(p.Payload()[6:], packet.Checksum(p.SrcBytes(), p.DstBytes(), packet.ProtoUDP, p.Payload()))
+	return b
+}
+
 // checkStatus looks at what people and programs are shown of the fast path.
 func (s *span) checkStatus(t *testing.T, socket string) {
 	t.Helper()

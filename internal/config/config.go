@@ -165,6 +165,10 @@ type Relay struct {
 	Workers int `key:"workers"`
 	// Announce has Prefixes announced to routers while the relay works.
 	Announce bool `key:"announce"`
+	// KeepState keeps trusted peers over a restart in the file StateFile; empty: one
+	// named after the instance. With a fast path its tables are kept.
+	KeepState bool   `key:"keep_state"`
+	StateFile string `key:"state_file"`
 	// FastPath is what carries the packets of established peers; not FastPathXDP
 	// in ModeHost.
 	FastPath FastPath `key:"fast_path"`

@@ -88,6 +88,7 @@ func DefaultRelay() Relay {
 		EchoThroughServer: true,
 		CarryRate:         carryRate,
 		CarryClientRate:   carryClient,
+		KeepState:         true,
 		FastPath:          FastPathAuto,
 		FastPathLinger:    linger,
 	}

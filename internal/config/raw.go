@@ -69,6 +69,8 @@ type rawRelay struct {
 	AllowPrivate      any `toml:"allow_private"`
 	Workers           any `toml:"workers"`
 	Announce          any `toml:"announce"`
+	KeepState         any `toml:"keep_state"`
+	StateFile         any `toml:"state_file"`
 	FastPath          any `toml:"fast_path"`
 	FastPathDevices   any `toml:"fast_path_devices"`
 	FastPathLinger    any `toml:"fast_path_linger"`

@@ -160,6 +160,8 @@ func (c *checker) relay(at string, raw rawRelay) Relay {
 	set(c, at, "allow_private", raw.AllowPrivate, &r.AllowPrivate, listOf(privateRange))
 	set(c, at, "workers", raw.Workers, &r.Workers, integer[int](0, maxWorkers))
 	set(c, at, "announce", raw.Announce, &r.Announce, boolean)
+	set(c, at, "keep_state", raw.KeepState, &r.KeepState, boolean)
+	set(c, at, "state_file", raw.StateFile, &r.StateFile, optional(filePath))
 	c.relayFastPath(at, raw, &r)
 	c.queues(at, r.MTU, r.QueueBytes, r.QueueTotalBytes)
 	return r

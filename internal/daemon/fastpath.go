@@ -40,15 +40,24 @@ func foreseen(plan fast.Forecast) (found []Finding) {
 // Clean removes what processes that did not come back have left in this network namespace;
 // with a configuration, also the files of its own that it names.
 func Clean(c *config.Config) (removed, inUse []string, err error) {
-	var own []string
+	var relays, translators []string
 	if c != nil {
+		for _, r := range c.Relays {
+			relays = appendNamed(relays, r.StateFile)
+		}
 		for _, n := range c.NAT64s {
-			if n.StateFile != "" {
-				own = append(own, n.StateFile)
-			}
+			translators = appendNamed(translators, n.StateFile)
 		}
 	}
-	cleaned, err := run.Clean()
-	moreRemoved, moreInUse, stateErr := translator.Clean(own...)
+	cleaned, err := run.Clean(relays...)
+	moreRemoved, moreInUse, stateErr := translator.Clean(translators...)
 	return append(cleaned.Removed, moreRemoved...), append(cleaned.InUse, moreInUse...), errors.Join(err, stateErr)
+}
+
+// appendNamed appends a file, if the configuration names it.
+func appendNamed(files []string, name string) []string {
+	if name == "" {
+		return files
+	}
+	return append(files, name)
 }

@@ -79,6 +79,51 @@ func TestRelayTakesPeersOver(t *testing.T) {
 // memory300 is more than the time in which silent peers are forgotten.
 const memory300 = memory + 2*sweepPeriod + time.Minute
 
+// A relay believes of what an earlier one has left only what it could have come to itself.
+func TestReview(t *testing.T) {
+	symmetric := teredoAddr(server, netip.MustParseAddrPort("198.51.100.8:40000"))
+	moved := netip.MustParseAddrPort("203.0.113.9:50000")
+	for _, tt := range []struct {
+		name   string
+		change func(*Config)
+		later  time.Duration
+		want   int
+	}{
+		{"as it was", nil, 0, 2},
+		{"just heard lately enough", nil, memory - peer.StampUnit, 2},
+		{"silent for too long", nil, memory + peer.StampUnit, 0},
+		{"the host has the address of one", func(c *Config) { c.Own = append(c.Own, mapped.Addr()) }, 0, 1},
+		{"the host has the mapping of one", func(c *Config) { c.Own = append(c.Own, moved.Addr()) }, 0, 1},
+		{"a mapping is a broadcast", func(c *Config) { c.Global.Broadcasts = append(c.Global.Broadcasts, moved.Addr()) }, 0, 1},
+		{"their server is a broadcast", func(c *Config) { c.Global.Broadcasts = append(c.Global.Broadcasts, server) }, 0, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := &fast{mapped: map[[16]byte]netip.AddrPort{}, tested: map[[16]byte]int{}}
+			memory := make([]byte, peer.HotBytes(1000))
+			share := func(c *Config) {
+				c.Memory, c.Epoch = memory, start.Add(-time.Hour)
+				c.Shared = &Shared{Seed: peer.Seed{1, 2, 3, 4, 5}, Foreign: f, UnderTest: f}
+			}
+			first := newBench(t, share)
+			first.trust()
+			first.ip(data(host, symmetric, "first"))
+			first.udp(moved, bubble(symmetric, first.bubbleSource(symmetric)))
+			second := newBench(t, share, func(c *Config) {
+				if tt.change != nil {
+					tt.change(c)
+				}
+			})
+			if got := second.r.Review(start.Add(tt.later)); got != tt.want {
+				t.Errorf("%d peers are left, want %d", got, tt.want)
+			}
+			second.r.Forget()
+			if s := second.r.Sizes(); s.Trusted != 0 || len(f.mapped) != 0 {
+				t.Errorf("then none is forgotten: %+v, %d mappings", s, len(f.mapped))
+			}
+		})
+	}
+}
+
 func TestAges(t *testing.T) {
 	c := Config{PeerTimeout: 30 * time.Second}
 	send, receive := c.Ages()

@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/internal/port"
 )
 
@@ -22,12 +24,20 @@ type Cleaned struct {
 }
 
 // Clean removes what processes that did not come back have left in this network namespace, or
-// in one that is gone: programs, tables and links of any instance, and TUN devices. What a
-// living process uses stays, and what a successor in another namespace may still take over.
-func Clean() (Cleaned, error) {
+// in one that is gone: programs, tables and links of any instance, TUN devices, and files of
+// peers, also those of their own that relays have. What a living process uses stays, and what
+// a successor in another namespace may still take over.
+func Clean(own ...string) (Cleaned, error) {
 	var c Cleaned
-	err := errors.Join(c.pins(), c.devices())
+	err := errors.Join(c.pins(), c.devices(), c.files(own))
 	return c, err
+}
+
+func (c *Cleaned) files(own []string) error {
+	namespace, _ := fastpath.NamespaceCookie() // 0 where the kernel does not say
+	removed, inUse, err := kept.Clean("peers", config.RoleRelay, namespace, own...)
+	c.Removed, c.InUse = append(c.Removed, removed...), append(c.InUse, inUse...)
+	return err
 }
 
 func (c *Cleaned) pins() error {

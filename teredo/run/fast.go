@@ -6,7 +6,9 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config"
@@ -22,6 +24,7 @@ type FastPath = driver.Status
 type fast struct {
 	*driver.Driver
 	table    *fastpath.Teredo // nil: the engine is alone
+	pins     *fastpath.Pins   // nil: nothing outlives the process
 	peerSeed peer.Seed
 	told     fastpath.Settings // what the programs know
 	// merge says whether the kernel may merge datagrams for the relay's sockets,
@@ -41,13 +44,21 @@ type fast struct {
 func newFast(cfg *config.Relay, log *slog.Logger) *fast {
 	f := &fast{cfg: *cfg, merge: func(bool) {}, takes: func(*config.Relay) bool { return true }}
 	f.Driver = driver.New(driver.Role{
-		Name: cfg.Name, Load: f.load, Apply: f.apply, Hindered: f.hindered,
+		Name: cfg.Name, Ephemeral: ephemeral(cfg), Load: f.load, Apply: f.apply, Hindered: f.hindered,
 		Carried: func(path string) { f.merge(path != "tc") },
 		Count:   func() []driver.Count { return countsOf(f.table.Counters()) },
 		Measure: func() map[string]uint64 { return measured(f.Counters(), f.engine()) },
 		Reason:  func(s fastpath.Sample) string { return s.Reason.String() },
 	}, driverConfig(cfg), log)
 	return f
+}
+
+// ephemeral says why nothing outlives the process, if nothing does.
+func ephemeral(cfg *config.Relay) string {
+	if cfg.KeepState {
+		return ""
+	}
+	return "the configuration does not want it"
 }
 
 // driverConfig is what the driver has to know of a configuration.
@@ -64,7 +75,7 @@ func (f *fast) open() {
 	if f.table == nil {
 		return
 	}
-	if f.table.Adopted() {
+	if f.adopted() {
 		f.peerSeed = f.table.Settings().Seed
 		return
 	}
@@ -84,8 +95,39 @@ func (f *fast) load(pins *fastpath.Pins, _ fastpath.Features) (driver.Table, err
 	if err != nil {
 		return nil, err
 	}
-	f.table = table
+	f.table, f.pins = table, pins
 	return table, nil
+}
+
+// adopted reports whether the tables hold peers of an earlier process. One that was killed
+// before the programs knew the seed has left none that can be found.
+func (f *fast) adopted() bool { return f.table.Adopted() && f.table.Settings().Seed != peer.Seed{} }
+
+// place is the note in the pins of where the relay is.
+const place = "endpoint"
+
+func (f *fast) endpoint() string {
+	if f.pins == nil {
+		return ""
+	}
+	return f.pins.Note(place)
+}
+
+func (f *fast) setEndpoint(text string) error {
+	if f.pins == nil {
+		return nil
+	}
+	return f.pins.SetNote(place, text)
+}
+
+func (f *fast) silence() time.Duration { return f.table.Silence() }
+
+// copyFrom takes the peers of a process that had no fast path.
+func (f *fast) copyFrom(file *peersFile) {
+	f.peerSeed = file.head.Seed
+	copy(f.table.Peers(), file.hot)
+	to := f.table.Foreign()
+	file.foreign.Walk(func(key [16]byte, mapped netip.AddrPort) { to.Put(key, mapped) })
 }
 
 // configure takes a new configuration, and new addresses of the host. It locks.

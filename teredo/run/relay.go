@@ -41,8 +41,11 @@ type Relay struct {
 	ready  chan struct{}
 	self   selfCheck
 
-	freeMemory func() // of the table of peers, while running
 	fast       *fast
+	freeMemory func() error // of the table of peers, while running
+	store      peerStore    // nil: nothing outlives the process
+	file       *peersFile   // the store, if it is a file
+	spare      *peersFile   // whose peers are in the tables of the fast path by now
 
 	mu         sync.Mutex // guards what follows
 	cfg        config.Relay
@@ -134,13 +137,16 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	if err := r.keep(ctx, group); err != nil {
 		return err
 	}
+	r.review()
 	for w := range r.conns {
 		r.work(group, w)
 	}
 	group.Go(func() error { r.loop.RunTimer(ctx); return nil })
 	group.Go(func() error { return r.follow(ctx, changes) })
+	group.Go(func() error { return r.sayAlive(ctx) })
 	defer context.AfterFunc(ctx, func() { r.endPorts(ctx) })()
 	r.fast.Start(ctx)
+	r.dropSpare()
 	r.announce()
 	serves = true
 	close(r.ready)
@@ -191,11 +197,11 @@ func (r *Relay) open() error {
 	defer r.mu.Unlock()
 	router := r.cfg.Mode == config.ModeRelay
 	r.forwarding = kernelForwards()
-	err := r.takeMemory()
-	if err != nil {
+	var err error
+	if r.host, err = port.OpenHost(); err != nil {
 		return err
 	}
-	if r.host, err = port.OpenHost(); err != nil {
+	if r.local.own, r.local.broadcasts, err = r.addresses(); err != nil {
 		return err
 	}
 	n := loop.Workers(r.cfg.Workers)
@@ -204,6 +210,9 @@ func (r *Relay) open() error {
 	}
 	r.local.port = r.conns[0].LocalAddr().Port()
 	r.loop.SetSocket(relay.Socket, r.conns[0])
+	if err := r.takeMemory(); err != nil {
+		return err
+	}
 	tun := port.TUNConfig{Name: r.cfg.Interface, MTU: r.cfg.MTU, Forwarding: router, Offload: true, Persistent: r.fast.Keeps(), Lasting: true}
 	if r.tuns, err = port.OpenTUNQueues(tun, n); err != nil {
 		return err
@@ -305,22 +314,16 @@ func (r *Relay) look() error {
 	if r.host == nil {
 		return nil // closed meanwhile
 	}
-	addrs, err := r.host.IPv4()
-	if err != nil {
-		return err
-	}
 	now := local{port: r.local.port}
-	for _, a := range addrs {
-		now.own = append(now.own, a.Prefix.Addr())
-		if a.Broadcast.IsValid() {
-			now.broadcasts = append(now.broadcasts, a.Broadcast)
-		}
+	var err error
+	if now.own, now.broadcasts, err = r.addresses(); err != nil {
+		return err
 	}
 	if now.global, err = r.host.GlobalIPv6(r.tuns[0].Name(), r.cfg.Prefixes...); err != nil {
 		return err
 	}
 	r.local = now
-	return r.reconfigure(&r.cfg)
+	return errors.Join(r.noteEndpoint(), r.reconfigure(&r.cfg))
 }
 
 // reconfigure gives the engine a configuration; r.mu is held.
@@ -380,7 +383,8 @@ func (r *Relay) close(leave bool) error {
 			host.Abandon()
 		}
 		r.closePorts(true)
-		return errors.Join(r.giveMemory(), r.fast.Leave())
+		_, err := r.giveMemory()
+		return errors.Join(err, r.fast.Leave())
 	}
 	r.fast.Detach("")
 	var err error
@@ -388,7 +392,8 @@ func (r *Relay) close(leave bool) error {
 		err = host.Close()
 	}
 	r.closePorts(false)
-	return errors.Join(err, r.giveMemory(), r.fast.Close())
+	peers, memoryErr := r.giveMemory()
+	return errors.Join(err, memoryErr, r.savePeers(peers), r.fast.Close())
 }
 
 // announce logs how the relay serves, once.

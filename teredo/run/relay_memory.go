@@ -3,6 +3,8 @@
 package run
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,39 +14,149 @@ import (
 	"github.com/isthmus-net/isthmus/teredo/relay"
 )
 
-// takeMemory gives the engine the memory of its peers: that of the fast path, with
-// the peers that a process before this one has left in it, or its own.
+// peerStore keeps the peers for a successor: the tables of the fast path or a file.
+type peerStore interface {
+	// endpoint is where the relay was when its peers were heard, silence for how long no
+	// process has led it.
+	endpoint() string
+	setEndpoint(text string) error
+	silence() time.Duration
+}
+
+// takeMemory gives the engine the memory of its peers: that of the fast path, a file that a
+// successor finds, or its own, with the peers that a process before this one has left there;
+// r.mu is held.
 func (r *Relay) takeMemory() error {
-	if r.fast.table != nil {
-		return r.takeShared()
+	file, err := r.openFile()
+	if err != nil {
+		r.log.Warn("peers are forgotten at the end of this process", "error", err)
+	}
+	switch {
+	case r.fast.table != nil:
+		return r.takeShared(file)
+	case file != nil:
+		r.file, r.freeMemory = file, file.Close
+		return r.adopt(file.hot, &relay.Shared{Seed: file.head.Seed, Foreign: file.foreign}, file)
 	}
 	memory, free, err := port.Memory(peer.HotBytes(r.cfg.MaxPeers))
 	if err != nil {
 		return fmt.Errorf("%w: lower max_peers", err)
 	}
-	r.freeMemory = free
+	r.freeMemory = func() error { free(); return nil }
 	return r.moveTable(memory, nil)
 }
 
-// takeShared gives the engine the tables of the fast path.
-func (r *Relay) takeShared() error {
-	err := r.moveTable(r.fast.table.Peers(), r.fast.shared())
-	if sizes := r.sizes(); err == nil && sizes.Trusted > 0 {
-		r.fast.Note(func(v *FastPath) { v.Adopted = sizes.Trusted })
-		r.log.Info("peers of an earlier process are taken over", "peers", sizes.Trusted)
+// openFile opens the file of peers; nil without one. r.mu is held.
+func (r *Relay) openFile() (*peersFile, error) {
+	if !r.cfg.KeepState {
+		return nil, nil
 	}
-	return err
+	return openPeers(&r.cfg)
 }
 
-// giveMemory gives it back, when no packet comes any more. Status may be asked for
-// still.
-func (r *Relay) giveMemory() error {
-	err := r.moveTable(make([]byte, peer.BucketBytes), nil)
-	if r.freeMemory != nil && err == nil {
-		r.freeMemory()
-		r.freeMemory = nil
+// takeShared gives the engine the tables of the fast path. What a process without them has
+// left goes on in them, unless they hold something newer; r.mu is held.
+func (r *Relay) takeShared(file *peersFile) error {
+	var before peerStore = r.fast
+	if file != nil {
+		r.spare = file
+		if !r.fast.adopted() && file.adopted {
+			r.fast.copyFrom(file)
+			before = file
+		}
 	}
-	return err
+	if err := r.adopt(r.fast.table.Peers(), r.fast.shared(), before); err != nil || before == r.fast {
+		return err
+	}
+	r.store = r.fast
+	return r.noteEndpoint()
+}
+
+// adopt gives the engine memory with the peers of an earlier process in it, of which those
+// are forgotten whose NATs do not know this relay: it is at another place, or was away for
+// too long. r.mu is held.
+func (r *Relay) adopt(memory []byte, shared *relay.Shared, k peerStore) error {
+	if err := r.moveTable(memory, shared); err != nil {
+		return err
+	}
+	if !sameEndpoint(k.endpoint(), r.endpoint()) || k.silence() > relay.Memory {
+		r.loop.Do(func(time.Time, *packet.Batch) { r.engine.Forget() })
+	}
+	r.store = k
+	return r.noteEndpoint()
+}
+
+// review ends an adoption, when the host's addresses are known.
+func (r *Relay) review() {
+	var left int
+	r.loop.Do(func(now time.Time, _ *packet.Batch) { left = r.engine.Review(now) })
+	if left > 0 {
+		r.fast.Note(func(v *FastPath) { v.Adopted = left })
+		r.log.Info("peers of an earlier process are taken over", "peers", left)
+	}
+}
+
+// dropSpare ends the file of a process without a fast path, when the programs know the peers
+// that were in it.
+func (r *Relay) dropSpare() {
+	if r.spare == nil {
+		return
+	}
+	if err := r.spare.Drop(); err != nil {
+		r.log.Warn("the file of peers of an earlier process stays behind", "error", err)
+	}
+	r.spare = nil
+}
+
+// savePeers keeps so many peers of the fast path's tables, which are about to go, in the file.
+func (r *Relay) savePeers(n int) (err error) {
+	if r.spare != nil { // the start has failed
+		err = r.spare.Close()
+		r.spare = nil
+	}
+	if r.store != r.fast || !r.cfg.KeepState || n == 0 {
+		return err
+	}
+	r.mu.Lock()
+	at := r.endpoint()
+	r.mu.Unlock()
+	file, openErr := r.openFile()
+	if openErr != nil {
+		return errors.Join(err, openErr)
+	}
+	return errors.Join(err, file.copyFrom(r.fast, at), file.Close())
+}
+
+// aliveInterval is how often a relay says that it lives.
+const aliveInterval = time.Second
+
+// sayAlive says so in the file.
+func (r *Relay) sayAlive(ctx context.Context) error {
+	if r.file == nil {
+		return nil // the fast path has its own way
+	}
+	ticker := time.NewTicker(aliveInterval)
+	defer ticker.Stop()
+	for r.file.beat(); ; r.file.beat() {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// giveMemory gives it back, when no packet comes any more, and returns how many peers lie in
+// it. Status may be asked for still.
+func (r *Relay) giveMemory() (peers int, err error) {
+	peers = r.sizes().Trusted
+	if err := r.moveTable(make([]byte, peer.BucketBytes), nil); err != nil || r.freeMemory == nil {
+		return peers, err
+	}
+	if r.file != nil && peers == 0 {
+		return 0, r.file.Drop() // nothing is left for a successor
+	}
+	return peers, r.freeMemory()
 }
 
 func (r *Relay) moveTable(memory []byte, shared *relay.Shared) (err error) {

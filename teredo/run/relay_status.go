@@ -118,6 +118,7 @@ func (r *Relay) Reload(next *config.Config) (needsRestart []string, err error) {
 	live.Mode, live.Bind, live.Prefixes = r.cfg.Mode, r.cfg.Bind, r.cfg.Prefixes
 	live.Interface, live.MTU, live.Route = r.cfg.Interface, r.cfg.MTU, r.cfg.Route
 	live.MaxPeers, live.Workers, live.Announce = r.cfg.MaxPeers, r.cfg.Workers, r.cfg.Announce
+	live.KeepState, live.StateFile = r.cfg.KeepState, r.cfg.StateFile
 	if !r.fast.Loaded() {
 		live.FastPath = r.cfg.FastPath // the peers lie where no program can read them
 	}

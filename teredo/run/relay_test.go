@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -47,6 +48,7 @@ type relayRig struct {
 	host           *ipv6.PacketConn // UDP port 7000
 	stop, leave    func() error
 	change         []func(*config.Relay)
+	stateFile      string
 	log            *slog.Logger
 }
 
@@ -67,7 +69,7 @@ const (
 
 func newRelayRig(t *testing.T, mode config.Mode, change ...func(*config.Relay)) *relayRig {
 	t.Helper()
-	r := &relayRig{relayNS: testutil.NewNetns(t), change: change, log: slog.New(slog.DiscardHandler)}
+	r := &relayRig{relayNS: testutil.NewNetns(t), change: change, log: slog.New(slog.DiscardHandler), stateFile: filepath.Join(t.TempDir(), "peers")}
 	clientNS, hostNS := testutil.NewNetns(t), r.relayNS
 	clientNS.Show(t) // old kernels tell nothing of a device whose far end is hidden
 	serverLink(t, r.relayNS, clientNS, "v4", []string{"192.0.2.3/24"}, "192.0.2.7/24")
@@ -143,6 +145,7 @@ func relayConfig(mode config.Mode) config.Relay {
 // config is that of the rig's relay.
 func (r *relayRig) config(mode config.Mode) config.Relay {
 	cfg := relayConfig(mode)
+	cfg.StateFile = r.stateFile
 	for _, f := range r.change {
 		f(&cfg)
 	}
