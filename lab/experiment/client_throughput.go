@@ -159,6 +159,7 @@ name = "relay"
 mode = "host"
 bind = %q
 fast_path = "tc"
+keep_state = false
 `, serverAddr, serverAddr2, relayBind))
 	if err != nil {
 		return err

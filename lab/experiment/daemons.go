@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/peers"
@@ -110,6 +111,9 @@ func peersOf(e *lab.Env) *peers.Peers { return &peers.Peers{Dir: e.Peers} }
 func (d *daemons) startIsthmus(ctx context.Context, node *lab.Node, role, section string) (*lab.Proc, error) {
 	name := node.Name() + "-" + role
 	file := filepath.Join(d.dir, name+".toml")
+	if role == config.RoleRelay { // nothing is left outside
+		section = fmt.Sprintf("state_file = %q\n%s", filepath.Join(d.dir, name+".state"), section)
+	}
 	text := fmt.Sprintf("[[%s]]\nname = %q\n%s\n[control]\nsocket = %q\n", role, node.Name(), section, d.socket(node, role))
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return nil, fmt.Errorf("the configuration of %s cannot be written: %w", name, err)

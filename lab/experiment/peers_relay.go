@@ -108,8 +108,9 @@ func (f folder) Close() error { return os.RemoveAll(string(f)) }
 
 // configure writes the configuration; a bubble rate of 0 is no limit.
 func (c *crowd) configure(n, bubbleRate int) error {
-	text := fmt.Sprintf("[control]\nsocket = %q\n\n[[relay]]\nbind = %q\nmax_peers = %d\nbubble_rate = %d\nfast_path = %q\n",
-		filepath.Join(filepath.Dir(c.config), "control.sock"), crowdRelay, n, bubbleRate, c.way.fastPath())
+	dir := filepath.Dir(c.config)
+	text := fmt.Sprintf("[control]\nsocket = %q\n\n[[relay]]\nbind = %q\nmax_peers = %d\nbubble_rate = %d\nfast_path = %q\nstate_file = %q\n",
+		filepath.Join(dir, "control.sock"), crowdRelay, n, bubbleRate, c.way.fastPath(), filepath.Join(dir, "peers"))
 	return os.WriteFile(c.config, []byte(text), 0o644)
 }
 

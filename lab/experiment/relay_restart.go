@@ -191,16 +191,14 @@ func (c *crowd) replace(ctx context.Context, x ending, without *time.Duration) e
 }
 
 // reunite looks whether the new process knows the peers of the old one, and makes
-// them known again if it does not: a relay in user space starts without any.
+// them known again if it does not.
 func (c *loadedCrowd) reunite(ctx context.Context, rep *report.Report, x ending) error {
 	values, err := c.values(ctx)
 	if err != nil {
 		return err
 	}
 	if n := int(values["trusted_peers"]); n != restartClients {
-		if c.way != wayUser {
-			rep.Fault("%s, %s: of %d peers the new process knows %d", c.way.title(), x.name, restartClients, n)
-		}
+		rep.Fault("%s, %s: of %d peers the new process knows %d", c.way.title(), x.name, restartClients, n)
 		return c.fill(ctx, restartClients)
 	}
 	return nil

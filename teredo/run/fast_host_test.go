@@ -23,6 +23,7 @@ func newHostRelay(t *testing.T, r *clientRig, mode config.FastPath) (*fastPair, 
 	cfg := config.DefaultRelay()
 	cfg.Name, cfg.Mode, cfg.FastPath = "host", config.ModeHost, mode
 	cfg.Bind = netip.MustParseAddrPort("192.0.2.2:3545")
+	cfg.KeepState = false
 	relay, err := NewRelay(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 )
@@ -287,7 +289,7 @@ func TestFastPathSleepsAndIsCleaned(t *testing.T) {
 	r.hostSends(t, "asleep")
 	r.nothingArrives(t)
 	r.relayNS.Do(t, func() error {
-		c, err := Clean()
+		c, err := cleanHere()
 		if len(c.Removed) != 2 || len(c.InUse) != 0 {
 			t.Errorf("%+v", c)
 		}
@@ -310,12 +312,19 @@ func TestFastPathSleepsAndIsCleaned(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	r.relayNS.Do(t, func() error {
-		c, err := Clean()
+		c, err := cleanHere()
 		if len(c.Removed) != 0 || len(c.InUse) != 1 {
 			t.Errorf("beside a living relay: %+v", c)
 		}
 		return err
 	})
+}
+
+// cleanHere is Clean without what others on this machine may have left.
+func cleanHere() (Cleaned, error) {
+	c, err := Clean()
+	c.InUse = slices.DeleteFunc(c.InUse, func(s string) bool { return strings.Contains(s, kept.Folder+"/") && !strings.Contains(s, "fast path") })
+	return c, err
 }
 
 // What the relay mounts goes with it.

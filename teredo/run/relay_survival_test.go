@@ -152,6 +152,40 @@ func TestPeersAreForgotten(t *testing.T) {
 	}
 }
 
+// TestTablesAreForgotten starts over the tables of a fast path whose peers' NATs no longer know
+// the relay.
+func TestTablesAreForgotten(t *testing.T) {
+	port := func(c *config.Relay) { c.Bind = netip.AddrPortFrom(c.Bind.Addr(), relayAt.Port()+1) }
+	for _, tt := range []struct {
+		name          string
+		before, after func(*config.Relay)
+		want          int
+	}{
+		{name: "as it was", want: 1},
+		{name: "another port", after: port},
+		{name: "silence for too long", before: func(c *config.Relay) { c.FastPathLinger = -relay.Memory - time.Minute }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			change := tt.before
+			r := newRelayRig(t, config.ModeRelay, func(c *config.Relay) {
+				c.Name, c.FastPath = "tables", config.FastPathTC
+				if change != nil {
+					change(c)
+				}
+			})
+			r.establish(t)
+			if err := r.leave(); err != nil {
+				t.Fatal(err)
+			}
+			change = tt.after
+			r.start(t, config.ModeRelay)
+			if s := r.relay.Status().(RelayStatus); s.Trusted != tt.want || s.FastPath.Adopted != tt.want {
+				t.Errorf("%d peers are trusted, %d taken over", s.Trusted, s.FastPath.Adopted)
+			}
+		})
+	}
+}
+
 // TestEndpoint says where clients know a relay, and whether it is there.
 func TestEndpoint(t *testing.T) {
 	a, b, loopback := netip.MustParseAddr("192.0.2.3"), netip.MustParseAddr("198.51.100.3"), netip.MustParseAddr("127.0.0.1")

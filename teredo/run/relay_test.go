@@ -450,15 +450,16 @@ func TestRelaySetsRoutesAgain(t *testing.T) {
 
 func TestRelayReload(t *testing.T) {
 	r := newRelayRig(t, config.ModeRelay)
-	cfg := relayConfig(config.ModeRelay)
+	cfg := r.config(config.ModeRelay)
 	cfg.Serve = []netip.Prefix{netip.MustParsePrefix("2001:db8:2::/48")}
 	cfg.Bind = netip.MustParseAddrPort("0.0.0.0:4000")
 	cfg.MaxPeers, cfg.Workers = 10, 3
+	cfg.KeepState, cfg.StateFile = false, ""
 	waits, err := r.relay.Reload(&config.Config{Relays: []config.Relay{cfg}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"bind", "max_peers", "workers"}, waits); diff != "" {
+	if diff := cmp.Diff([]string{"bind", "max_peers", "workers", "keep_state", "state_file"}, waits); diff != "" {
 		t.Errorf("keys that wait (-want +got):\n%s", diff)
 	}
 	st := r.relay.Status().(RelayStatus)
