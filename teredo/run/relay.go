@@ -323,7 +323,8 @@ func (r *Relay) look() error {
 		return err
 	}
 	r.local = now
-	return errors.Join(r.noteEndpoint(), r.reconfigure(&r.cfg))
+	r.noteEndpoint()
+	return r.reconfigure(&r.cfg)
 }
 
 // reconfigure gives the engine a configuration; r.mu is held.

@@ -34,11 +34,13 @@ func sameEndpoint(before, now string) bool {
 }
 
 // noteEndpoint leaves word of it for a successor; r.mu is held.
-func (r *Relay) noteEndpoint() error {
+func (r *Relay) noteEndpoint() {
 	if r.store == nil {
-		return nil
+		return
 	}
-	return r.store.setEndpoint(r.endpoint())
+	if err := r.store.setEndpoint(r.endpoint()); err != nil {
+		r.log.Warn("the relay's address cannot be noted for a successor", "error", err)
+	}
 }
 
 // addresses reads the host's IPv4 addresses; r.mu is held.

@@ -65,11 +65,10 @@ func (r *Relay) takeShared(file *peersFile) error {
 			before = file
 		}
 	}
-	if err := r.adopt(r.fast.table.Peers(), r.fast.shared(), before); err != nil || before == r.fast {
-		return err
-	}
+	err := r.adopt(r.fast.table.Peers(), r.fast.shared(), before)
 	r.store = r.fast
-	return r.noteEndpoint()
+	r.noteEndpoint()
+	return err
 }
 
 // adopt gives the engine memory with the peers of an earlier process in it, of which those
@@ -83,7 +82,8 @@ func (r *Relay) adopt(memory []byte, shared *relay.Shared, k peerStore) error {
 		r.loop.Do(func(time.Time, *packet.Batch) { r.engine.Forget() })
 	}
 	r.store = k
-	return r.noteEndpoint()
+	r.noteEndpoint()
+	return nil
 }
 
 // review ends an adoption, when the host's addresses are known.
