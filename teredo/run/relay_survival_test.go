@@ -5,12 +5,15 @@ package run
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"os"
 	"testing"
 	"time"
 
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/relay"
 )
@@ -148,6 +151,52 @@ func TestPeersAreForgotten(t *testing.T) {
 			if s := r.relay.Status().(RelayStatus); s.Trusted != 0 || s.FastPath.Adopted != 0 {
 				t.Errorf("%d peers are trusted, %d taken over", s.Trusted, s.FastPath.Adopted)
 			}
+		})
+	}
+}
+
+// TestRelayKilledWhileStarting has a process killed between making its tables and telling the
+// programs of the peers that it has moved there from the file: the next one moves them.
+func TestRelayKilledWhileStarting(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		killed func(f *fast, file *peersFile)
+	}{
+		{"before anything is copied", func(*fast, *peersFile) {}},
+		{"while it is copied", func(f *fast, file *peersFile) { copy(f.table.Peers()[:len(file.hot)/2], file.hot) }},
+		{"before the programs know", func(f *fast, file *peersFile) { f.copyFrom(file) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRelayRig(t, config.ModeRelay, func(c *config.Relay) {
+				c.Name, c.FastPath, c.MaxPeers = "starts", config.FastPathTC, 10000
+			})
+			r.establishForeign(t)
+			if err := r.stop(); err != nil {
+				t.Fatal(err)
+			}
+			r.relayNS.Do(t, func() error {
+				cfg := r.config(config.ModeRelay)
+				pins, err := fastpath.OpenPins(driver.PinName(cfg.Name))
+				if err != nil {
+					return err
+				}
+				f := newFast(&cfg, r.log)
+				if _, err := f.load(pins, fastpath.Features{}); err != nil {
+					return err
+				}
+				file, err := openPeers(&cfg)
+				if err != nil {
+					return err
+				}
+				tt.killed(f, file)
+				return errors.Join(file.Close(), f.table.Close(), pins.Close())
+			})
+			r.start(t, config.ModeRelay)
+			if adopted := r.fastPath().Adopted; adopted != 1 {
+				t.Errorf("%d peers are taken over", adopted)
+			}
+			r.hostSends(t, "hello")
+			wantText(t, "the client got", clientReceives(t, r.foreign), "hello hop 63")
 		})
 	}
 }
