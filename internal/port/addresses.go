@@ -50,10 +50,13 @@ func (h *Host) IPv4() ([]IPv4, error) {
 type IPv6 struct {
 	Prefix netip.Prefix
 	Link   string
+	// Deprecated marks an address that works, and that nothing new should use while there
+	// is another (RFC 4862 section 5.5.4).
+	Deprecated bool
 }
 
 // IPv6 lists the host's IPv6 addresses that are ready for use, without those of links
-// and the loopback's.
+// and the loopback's; deprecated ones come last.
 func (h *Host) IPv6() ([]IPv6, error) {
 	addrs, names, err := h.addrs(netlink.FAMILY_V6)
 	if err != nil {
@@ -62,11 +65,20 @@ func (h *Host) IPv6() ([]IPv6, error) {
 	var list []IPv6
 	for _, a := range addrs {
 		p, ok := prefix(a.IPNet)
-		if !ok || !p.Addr().IsGlobalUnicast() || a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED|unix.IFA_F_DEPRECATED) != 0 {
+		if !ok || !p.Addr().IsGlobalUnicast() || a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) != 0 {
 			continue
 		}
-		list = append(list, IPv6{p, names[a.LinkIndex]})
+		list = append(list, IPv6{p, names[a.LinkIndex], deprecated(a)})
 	}
+	slices.SortStableFunc(list, func(a, b IPv6) int {
+		switch {
+		case a.Deprecated == b.Deprecated:
+			return 0
+		case b.Deprecated:
+			return -1
+		}
+		return 1
+	})
 	return list, nil
 }
 
@@ -119,13 +131,16 @@ func (h *Host) NativeIPv6(own []string, teredo ...netip.Prefix) (bool, error) {
 	}), nil
 }
 
+// deprecated reports whether an address works, and should not be the choice for anything new.
+func deprecated(a netlink.Addr) bool { return a.Flags&unix.IFA_F_DEPRECATED != 0 }
+
 // usable reports a global address, ready for use, that is not Teredo's.
 func usable(a netlink.Addr, teredo []netip.Prefix) bool {
 	p, ok := prefix(a.IPNet)
 	if !ok || !globalUnicast.Contains(p.Addr()) {
 		return false
 	}
-	if a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED|unix.IFA_F_DEPRECATED) != 0 {
+	if a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) != 0 {
 		return false
 	}
 	return !slices.ContainsFunc(teredo, func(t netip.Prefix) bool { return t.Contains(p.Addr()) })

@@ -248,6 +248,11 @@ func (g *Guest6) wait() error {
 	}
 }
 
+// OnTooBig has f called for each packet that the kernel refuses to send for its size: by the
+// MTU of the link for IPv6, of the route, or of the path as it has learnt it. f may not keep
+// the packet. It must be set before the first packet is sent.
+func (g *Guest6) OnTooBig(f func(p []byte)) { g.out.tooBig = f }
+
 // WriteBatch implements [Tun]: it sends to the network.
 func (g *Guest6) WriteBatch(pkts [][]byte) error { return g.out.WriteBatch(pkts) }
 

@@ -46,7 +46,8 @@ type Uplink6 struct {
 }
 
 // Uplink6 looks for the link: name, or, if that is empty, the one of the default route
-// that is not own. There is none, with an empty name, until the host has an address.
+// that is not own. There is none, with an empty name, until the host has an address. A
+// deprecated one will do where there is no other (RFC 4862 section 5.5.4).
 func (h *Host) Uplink6(name, own string) (Uplink6, error) {
 	if name == "" {
 		routes, err := h.handle.RouteGet(globalUnicast.Addr().AsSlice())

@@ -494,7 +494,8 @@ func (h *Host) problem(what, link string, err error) error {
 // gone reports that the thing to be removed, or its link, is not there.
 func gone(err error) bool {
 	return errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EADDRNOTAVAIL) ||
-		errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT)
+		errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) ||
+		errors.Is(err, unix.ENXIO) // a link that is too small for IPv6 has none of it
 }
 
 // unlessGone forgives that a link is not there, for what went with it.

@@ -18,6 +18,8 @@ type Raw6 struct {
 	counters
 	guard guard
 	out   pool[rawSender]
+	// tooBig, if set, sees each packet that the kernel refused for its size. It may not keep it.
+	tooBig func(p []byte)
 }
 
 // rawSender is one writer's scratch space.
@@ -112,6 +114,10 @@ func (r *Raw6) send(hdrs []mmsghdr) {
 		hdrs = hdrs[n:]
 		if errno != 0 && errno != unix.EINTR {
 			r.refused(1, errno)
+			if errno == unix.EMSGSIZE && r.tooBig != nil {
+				iov := hdrs[0].hdr.Iov
+				r.tooBig(unsafe.Slice(iov.Base, iov.Len))
+			}
 			hdrs = hdrs[1:]
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/ratelimit"
 	"github.com/isthmus-net/isthmus/internal/special"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/siit"
@@ -46,7 +47,8 @@ type Settings struct {
 	// IPv4 addresses behind this host have IPv6 addresses, by RFC 6052. Not valid:
 	// there is none.
 	LAN netip.Prefix
-	// MTU6 is that of the link, in bytes.
+	// MTU6 is the largest IPv6 packet that the way to the NAT64 takes, as far as the host
+	// knows, in bytes.
 	MTU6 int
 }
 
@@ -60,6 +62,9 @@ type Engine struct {
 	claim      claimed
 	lan        netip.Prefix
 	strangers  uint64
+	bucket     ratelimit.Bucket
+	// answered and suppressed are errors about packets that the host does not send.
+	answered, suppressed uint64
 }
 
 // New makes an engine.
@@ -147,7 +152,12 @@ func (e *Engine) Claim() Claim { return e.claim.state }
 
 // Stats returns the counters of the translator, and how many packets of the link were
 // not for it.
-func (e *Engine) Stats() (s siit.Stats, strangers uint64) { return e.translator.Stats(), e.strangers }
+func (e *Engine) Stats() (s siit.Stats, strangers uint64) {
+	s = e.translator.Stats()
+	s.ErrorsSent += e.answered
+	s.ErrorsSuppressed += e.suppressed
+	return s, e.strangers
+}
 
 // HandleHost takes what the host's stack sends to the device: IPv4 packets of its own or
 // of the network behind it, and IPv6 packets for the LAN's prefix. Others, and all
@@ -180,6 +190,28 @@ func (e *Engine) HandleLink(ip []byte, now time.Time, out *packet.Batch) {
 		e.strangers++
 	default:
 		e.translator.Handle(p, now, out)
+	}
+}
+
+// TooBig answers a packet of ours that the host refuses to send, since its route to the
+// destination takes no more than mtu: what a router there would answer is translated (RFC 7915
+// section 5.2).
+func (e *Engine) TooBig(ip []byte, mtu int, now time.Time, out *packet.Batch) {
+	p, _, ok := packet.ParseIPv6(ip)
+	if !ok || len(p) <= mtu {
+		return
+	}
+	if !e.bucket.Allow(ratelimit.PerSecond(errorRate, errorRate), now) {
+		e.suppressed++
+		return
+	}
+	// The Subnet-Router anycast address (RFC 4291 section 2.6.1): no IPv4 address stands for
+	// it, so the error comes from [ErrorIPv4].
+	router := netip.PrefixFrom(e.claim.addr, 64).Masked().Addr()
+	b := packet.AppendICMPv6Error(out.Alloc(packet.MinMTU), router, packet.ICMPv6PacketTooBig, 0, uint32(mtu), p)
+	if len(b) > 0 {
+		e.answered++
+		e.translator.Handle(b, now, out)
 	}
 }
 

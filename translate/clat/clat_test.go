@@ -278,6 +278,64 @@ func TestReconfigure(t *testing.T) {
 	}
 }
 
+// TestTooBig has packets that the host refuses to send, since their route takes 1400 bytes.
+func TestTooBig(t *testing.T) {
+	withLAN := settings()
+	withLAN.LAN = netip.MustParsePrefix("2001:db8:1:46::/96")
+	large := func(src, dst netip.Addr, payload []byte, before ...byte) []byte {
+		proto := byte(packet.ProtoUDP)
+		if len(before) > 0 {
+			proto = 44
+		}
+		p := packet.AppendIPv6Header(nil, proto, 64, len(before)+len(payload), src, dst)
+		return append(append(p, before...), payload...)
+	}
+	fragment := []byte{packet.ProtoUDP, 0, 0, 1, 0, 0, 0, 9}
+	for _, tt := range []struct {
+		name string
+		in   []byte
+		to   netip.Addr // not valid: no answer
+		mtu  uint16
+	}{
+		{"whole", large(own, site6, make([]byte, 1440)), HostIPv4, 1380},
+		{"a fragment, which is 8 less there", large(own, site6, make([]byte, 1440), fragment...), HostIPv4, 1372},
+		{"of a host behind this one", large(lan6, site6, make([]byte, 1440)), lanHost, 1380},
+		{"not too large", large(own, site6, make([]byte, 1360)), netip.Addr{}, 0},
+		{"an error", packet.AppendICMPv6(nil, own, site6, 64, packet.ICMPv6Unreachable, 4, make([]byte, 4), make([]byte, 1400)), netip.Addr{}, 0},
+		{"half a header", large(own, site6, nil)[:39], netip.Addr{}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := owning(t, withLAN)
+			var out packet.Batch
+			e.TooBig(tt.in, 1400, start, &out)
+			if !tt.to.IsValid() {
+				if len(out.IP) > 0 {
+					t.Errorf("answered %x", out.IP)
+				}
+				return
+			}
+			if len(out.IP) != 1 {
+				t.Fatalf("%d answers", len(out.IP))
+			}
+			p := out.IP[0]
+			src, dst := netip.AddrFrom4([4]byte(p[12:16])), netip.AddrFrom4([4]byte(p[16:20]))
+			if src != ErrorIPv4 || dst != tt.to || p[20] != 3 || p[21] != 4 || binary.BigEndian.Uint16(p[26:]) != tt.mtu || netip.AddrFrom4([4]byte(p[40:44])) != tt.to {
+				t.Errorf("answered %x", p)
+			}
+		})
+	}
+	t.Run("a flood", func(t *testing.T) {
+		e := owning(t, withLAN)
+		var out packet.Batch
+		for range 3 * errorRate {
+			e.TooBig(large(own, site6, make([]byte, 1440)), 1400, start, &out)
+		}
+		if st, _ := e.Stats(); len(out.IP) != errorRate || st.ErrorsSent != errorRate || st.ErrorsSuppressed != 2*errorRate {
+			t.Errorf("%d answers, counted %d and %d", len(out.IP), st.ErrorsSent, st.ErrorsSuppressed)
+		}
+	})
+}
+
 func TestNoAllocation(t *testing.T) {
 	e := owning(t, settings())
 	var out packet.Batch

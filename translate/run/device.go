@@ -262,6 +262,7 @@ func (d *device) own6() (netip.Addr, error) {
 		a := one.Prefix.Addr()
 		switch {
 		case one.Link == d.name:
+		case best.IsValid() && one.Deprecated: // these come last
 		case !best.IsValid(), best.IsPrivate() && !a.IsPrivate(), best.IsPrivate() == a.IsPrivate() && a.Less(best):
 			best = a
 		}
@@ -270,7 +271,8 @@ func (d *device) own6() (netip.Addr, error) {
 }
 
 // linkMTUs are the greatest MTUs of the links with IPv4 and with IPv6 addresses: by which of
-// several a packet leaves, the routes say alone.
+// several a packet leaves, the routes say alone. IPv6 may have less of a link than the device
+// takes.
 func (d *device) linkMTUs() (four, six int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -281,23 +283,29 @@ func (d *device) linkMTUs() (four, six int, err error) {
 	list6, err6 := d.host.IPv6()
 	for _, a := range list4 {
 		if !a.Prefix.Addr().IsLoopback() {
-			four = max(four, d.mtuOf(a.Link))
+			mtu, _ := d.mtuOf(a.Link)
+			four = max(four, mtu)
 		}
 	}
 	for _, a := range list6 {
-		six = max(six, d.mtuOf(a.Link))
+		_, mtu := d.mtuOf(a.Link)
+		six = max(six, mtu)
 	}
 	return four, six, errors.Join(err, err6)
 }
 
-// mtuOf is the MTU of another link than the device; 0 if it is down; d.mu is held.
-func (d *device) mtuOf(link string) int {
+// mtuOf returns what another link than the device takes, and how much of that IPv6 may have; 0
+// if it is down; d.mu is held.
+func (d *device) mtuOf(link string) (mtu, mtu6 int) {
 	index, up, err := d.host.Link(link)
 	if err != nil || !up || link == d.name {
-		return 0
+		return 0, 0
 	}
 	wire, _ := d.host.WireAt(index)
-	return wire.MTU
+	if mtu6, err = d.host.MTU6(index); err != nil {
+		mtu6 = wire.MTU
+	}
+	return wire.MTU, mtu6
 }
 
 // apart refuses prefixes in which this host has an address of its own: the network there

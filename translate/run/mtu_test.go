@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -75,13 +76,25 @@ func TestLinksBoundErrors(t *testing.T) {
 					t.Errorf("%d became %d, want %d", one.what, one.got, one.want)
 				}
 			}
-			w.gateway.Do(t, func() error {
-				l, err := netlink.LinkByName("v6")
-				return errors.Join(err, netlink.LinkSetMTU(l, 1400))
-			})
-			for deadline := time.Now().Add(patience); needed(1496) != 1400; {
-				if time.Now().After(deadline) {
-					t.Fatal("the new MTU of a link is not known")
+			for _, step := range []struct {
+				name   string
+				change func(l netlink.Link) error
+				want   int
+			}{
+				{"the link's", func(l netlink.Link) error { return netlink.LinkSetMTU(l, 1400) }, 1400},
+				{"the link's for IPv6, and an address", func(l netlink.Link) error {
+					a, err := netlink.ParseAddr("2001:db8:1::99/64")
+					return errors.Join(err, os.WriteFile("/proc/sys/net/ipv6/conf/v6/mtu", []byte("1300"), 0), netlink.AddrAdd(l, a))
+				}, 1300},
+			} {
+				w.gateway.Do(t, func() error {
+					l, err := netlink.LinkByName("v6")
+					return errors.Join(err, step.change(l))
+				})
+				for deadline := time.Now().Add(patience); needed(1496) != step.want; {
+					if time.Now().After(deadline) {
+						t.Fatalf("the new MTU is not known: %s", step.name)
+					}
 				}
 			}
 		})

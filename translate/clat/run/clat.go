@@ -37,6 +37,7 @@ type CLAT struct {
 	native  bool
 	set     pref64.Set
 	current *session // nil: none
+	mtu     int      // of IPv4, while there is a session that serves
 	past    totals   // of sessions that have ended
 
 	trouble retry.Trouble // of the main loop alone
@@ -75,8 +76,12 @@ const (
 // settle is how long changes are collected: an address and its routes come in a burst.
 const settle = 20 * time.Millisecond
 
-// again is how long an instance that has no session waits for a change.
-const again = 5 * time.Second
+// again is how long an instance that has no session waits for a change, and lookAgain one
+// that has: nothing tells that a router advertises a greater MTU than before.
+const (
+	again     = 5 * time.Second
+	lookAgain = time.Minute
+)
 
 // An instance that failed to set itself up tries again after so long.
 const (
@@ -134,11 +139,13 @@ func (c *CLAT) Run(ctx context.Context) (err error) {
 // await waits for something that may change what is to be done; more is false at the
 // end of the instance.
 func (c *CLAT) await(ctx context.Context, changes <-chan port.Change, sets <-chan pref64.Set, ended <-chan struct{}) (more bool, err error) {
-	var due <-chan time.Time
-	if wait := c.trouble.Wait(time.Now()); wait > 0 {
-		due = time.After(wait)
-	} else if ended == nil {
-		due = time.After(again)
+	wait := c.trouble.Wait(time.Now())
+	switch {
+	case wait > 0:
+	case ended == nil:
+		wait = again
+	default:
+		wait = lookAgain
 	}
 	select {
 	case <-ctx.Done():
@@ -156,7 +163,7 @@ func (c *CLAT) await(ctx context.Context, changes <-chan port.Change, sets <-cha
 			c.take(set)
 		}
 	case <-ended:
-	case <-due:
+	case <-time.After(wait):
 	}
 	return true, nil
 }
@@ -214,6 +221,7 @@ func (c *CLAT) reconcile(ctx context.Context, at port.Uplink6, now time.Time) (e
 		c.failed(s.failure(), now)
 	}
 	may := c.may(at, prefixes, now)
+	w := way{prefixes: prefixes}
 	if s != nil && (!s.serves(at) || s.over() || len(prefixes) == 0) {
 		if err := c.stop(); err != nil {
 			return nil, err
@@ -229,18 +237,23 @@ func (c *CLAT) reconcile(ctx context.Context, at port.Uplink6, now time.Time) (e
 		return nil, nil
 	case s == nil && !may:
 		return nil, nil
+	}
+	if w.mtu, err = c.host.PathMTU6(prefixes[0].Addr(), at.Index); err != nil {
+		w.mtu = at.MTU
+	}
+	switch {
 	case s == nil:
-		if s, err = newSession(&c.cfg, c.host, at, prefixes, c.log); err != nil {
+		if s, err = newSession(&c.cfg, c.host, at, w, c.log); err != nil {
 			return nil, err
 		}
 		c.mu.Lock()
 		c.current, c.waiting = s, waitClaim
 		c.mu.Unlock()
-		if err := s.start(ctx); err != nil {
+		if err := s.start(ctx, c.host); err != nil {
 			return nil, errors.Join(err, c.stop())
 		}
 	default:
-		if err := s.use(prefixes); err != nil {
+		if err := s.use(w); err != nil {
 			return s.news, err
 		}
 	}
@@ -270,6 +283,7 @@ func (c *CLAT) lead(s *session, now time.Time) error {
 	c.trouble.Works(now)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.mtu = s.mtu4()
 	if c.waiting = ""; !changed && native == c.native {
 		return nil
 	}

@@ -25,28 +25,30 @@ import (
 )
 
 // ipv4Grows is what an IPv6 header takes more than one of IPv4. The route of IPv4 has an
-// MTU that is so much smaller, and not the device: that carries IPv6 for the LAN's prefix,
-// and no device below 1280 bytes does.
+// MTU that is so much smaller than the way to the NAT64, and not the device: that carries
+// IPv6 for the LAN's prefix, as large as the uplink's network may send it, and no device
+// below 1280 bytes does.
 const ipv4Grows = packet.IPv6HeaderLen - 20
 
 // session is the time in which uplink and claimed address stay the same.
 type session struct {
-	cfg      *config.CLAT
-	log      *slog.Logger
-	at       port.Uplink6
-	address  netip.Addr
-	prefixes []netip.Prefix // of the main loop alone
-	routed   bool           // likewise
-	hidden   bool           // likewise: the host does not forward what is for the address
-	engine   *clat.Engine
-	loop     loop.Loop[*packet.Batch]
-	tun      *port.TUN
-	guest    *port.Guest6
-	keeper   *keeper.Keeper
-	cancel   context.CancelFunc
-	readers  sync.WaitGroup
+	cfg     *config.CLAT
+	log     *slog.Logger
+	at      port.Uplink6
+	address netip.Addr
+	way     way  // of the main loop alone
+	routed  int  // likewise: the MTU of the default route, 0 while there is none
+	hidden  bool // likewise: the host does not forward what is for the address
+	engine  *clat.Engine
+	loop    loop.Loop[*packet.Batch]
+	tun     *port.TUN
+	guest   *port.Guest6
+	keeper  *keeper.Keeper
+	cancel  context.CancelFunc
+	readers sync.WaitGroup
 
 	reports chan translate.Report // wait for the log, which must not hold up packets
+	tooBig  chan []byte           // packets that the host refused to send, which wait for an answer
 
 	news   chan struct{} // holds one: the claim was decided, or the session has ended
 	signal sync.Mutex    // guards what follows
@@ -54,6 +56,17 @@ type session struct {
 	ended  bool
 	cause  error // of the end
 }
+
+// way is the way to the NAT64.
+type way struct {
+	prefixes []netip.Prefix
+	mtu      int // of IPv6, as far as the host knows
+}
+
+func (w way) equal(o way) bool { return w.mtu == o.mtu && slices.Equal(w.prefixes, o.prefixes) }
+
+// maxTooBig bounds the packets that wait for an answer.
+const maxTooBig = 16
 
 // Why a session ends that nobody stops.
 var (
@@ -63,8 +76,11 @@ var (
 
 // newSession opens everything, in the network namespace of the calling thread. Nothing
 // is sent yet.
-func newSession(cfg *config.CLAT, host *port.Host, at port.Uplink6, prefixes []netip.Prefix, log *slog.Logger) (_ *session, err error) {
-	s := &session{cfg: cfg, log: log, at: at, prefixes: prefixes, reports: make(chan translate.Report, 16), news: make(chan struct{}, 1)}
+func newSession(cfg *config.CLAT, host *port.Host, at port.Uplink6, w way, log *slog.Logger) (_ *session, err error) {
+	s := &session{
+		cfg: cfg, log: log, at: at, way: w,
+		reports: make(chan translate.Report, 16), tooBig: make(chan []byte, maxTooBig), news: make(chan struct{}, 1),
+	}
 	defer func() {
 		if err != nil {
 			s.closePorts()
@@ -73,7 +89,7 @@ func newSession(cfg *config.CLAT, host *port.Host, at port.Uplink6, prefixes []n
 	if s.address, err = randomAddress(at.Subnet); err != nil {
 		return nil, err
 	}
-	if s.engine, err = clat.New(s.settings(prefixes), rand.Reader); err != nil {
+	if s.engine, err = clat.New(s.settings(w), rand.Reader); err != nil {
 		return nil, err
 	}
 	if s.tun, err = port.OpenTUN(port.TUNConfig{Name: cfg.Interface, MTU: max(at.MTU, packet.MinMTU), Forwarding: true, Offload: true, Lasting: true}); err != nil {
@@ -94,6 +110,7 @@ func newSession(cfg *config.CLAT, host *port.Host, at port.Uplink6, prefixes []n
 			return host.SetUp(s.tun.Name())
 		},
 	}, log)
+	s.guest.OnTooBig(s.refused)
 	s.loop.Engine = s.engine
 	s.loop.NewOutput = func() *packet.Batch { return new(packet.Batch) }
 	s.loop.EachDropped = s.engine.EachDropped
@@ -113,12 +130,12 @@ func randomAddress(subnet netip.Prefix) (netip.Addr, error) {
 	return netip.AddrFrom16(raw), nil
 }
 
-func (s *session) settings(prefixes []netip.Prefix) clat.Settings {
+func (s *session) settings(w way) clat.Settings {
 	mac := s.at.MAC
 	if len(mac) != 6 {
 		mac = nil
 	}
-	return clat.Settings{Prefixes: prefixes, Address: s.address, MAC: mac, LAN: s.cfg.LAN, MTU6: s.at.MTU}
+	return clat.Settings{Prefixes: w.prefixes, Address: s.address, MAC: mac, LAN: s.cfg.LAN, MTU6: w.mtu}
 }
 
 // bothWays gives IPv4 packets to the host, and IPv6 packets to the network.
@@ -150,7 +167,7 @@ func (b bothWays) WriteBatch(pkts [][]byte) error {
 
 // start claims the address and translates from then on. It is called in the network
 // namespace of newSession.
-func (s *session) start(ctx context.Context) error {
+func (s *session) start(ctx context.Context, host *port.Host) error {
 	ctx, s.cancel = context.WithCancel(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	if err := s.keeper.Start(ctx, group); err != nil {
@@ -174,6 +191,7 @@ func (s *session) start(ctx context.Context) error {
 	read(func() error { return s.loop.ReadTun(s.guest, s.engine.HandleLink) })
 	s.readers.Go(func() { s.loop.RunTimer(ctx) })
 	s.readers.Go(func() { s.report(ctx) })
+	s.readers.Go(func() { s.answer(ctx, host) })
 	s.loop.Do(s.engine.Tick)
 	return nil
 }
@@ -195,6 +213,31 @@ func (s *session) report(ctx context.Context) {
 		select {
 		case r := <-s.reports:
 			s.log.Warn("packet_dropped", "reason", r.Reason, "source", r.Src, "destination", r.Dst, "protocol", r.Proto, "untold", r.Untold)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// refused takes a packet that the host does not send for its size.
+func (s *session) refused(p []byte) {
+	select {
+	case s.tooBig <- slices.Clone(p):
+	default: // the answers to those before it are for most of it, too
+	}
+}
+
+// answer answers what the host refused to send, with what its route takes, and has the main
+// loop look whether the whole way takes less: of an MTU that routers advertise, and of one
+// that is learnt for a path, nothing else tells.
+func (s *session) answer(ctx context.Context, host *port.Host) {
+	for {
+		select {
+		case p := <-s.tooBig:
+			if mtu, err := host.PathMTU6(packet.IPv6(p).Dst(), s.at.Index); err == nil {
+				s.loop.Do(func(now time.Time, out *packet.Batch) { s.engine.TooBig(p, mtu, now, out) })
+			}
+			s.wake()
 		case <-ctx.Done():
 			return
 		}
@@ -237,12 +280,13 @@ func (s *session) wake() {
 	}
 }
 
-// serves tells whether the session fits the uplink.
-func (s *session) serves(at port.Uplink6) bool { return sameUplink(at, s.at) }
+// serves tells whether the session fits the uplink. It has room for packets of the size that
+// the link had at its start.
+func (s *session) serves(at port.Uplink6) bool { return sameUplink(at, s.at) && at.MTU <= s.at.MTU }
 
 // sameUplink tells whether two uplinks are one, in the same network.
 func sameUplink(a, b port.Uplink6) bool {
-	return a.Name == b.Name && a.Index == b.Index && a.MTU == b.MTU && a.Subnet == b.Subnet && slices.Equal(a.MAC, b.MAC)
+	return a.Name == b.Name && a.Index == b.Index && a.Subnet == b.Subnet && slices.Equal(a.MAC, b.MAC)
 }
 
 func (s *session) owned() bool {
@@ -264,30 +308,39 @@ func (s *session) failure() error {
 	return s.cause
 }
 
-// use takes other prefixes.
-func (s *session) use(prefixes []netip.Prefix) error {
-	if slices.Equal(prefixes, s.prefixes) {
+// use takes another way.
+func (s *session) use(w way) error {
+	if w.equal(s.way) {
 		return nil
 	}
 	var err error
-	s.loop.Do(func(time.Time, *packet.Batch) { err = s.engine.Reconfigure(s.settings(prefixes)) })
+	s.loop.Do(func(time.Time, *packet.Batch) { err = s.engine.Reconfigure(s.settings(w)) })
 	if err == nil {
-		s.log.Info("the NAT64 has other prefixes", "prefixes", prefixes)
-		s.prefixes = prefixes
+		s.log.Info("the way to the NAT64 has changed", "prefixes", w.prefixes, "mtu", w.mtu)
+		s.way = w
 	}
 	return err
 }
 
-// lead gives the device the host's address, and sets or removes the default route.
+// mtu4 is the size of the largest IPv4 packet that passes whole.
+func (s *session) mtu4() int { return max(s.way.mtu, packet.MinMTU) - ipv4Grows }
+
+// lead gives the device the host's address, and sets or removes the default
+// route. That the route has another MTU is no change.
 func (s *session) lead(host *port.Host, wanted bool) (changed bool, err error) {
-	if wanted == s.routed {
+	link, mtu := s.tun.Name(), s.mtu4()
+	route := port.Route{Dst: defaultRoute, Link: link, Metric: s.cfg.RouteMetric, Source: clat.HostIPv4, MTU: mtu}
+	switch {
+	case !wanted && s.routed == 0, wanted && s.routed == mtu:
 		return false, nil
-	}
-	link := s.tun.Name()
-	route := port.Route{Dst: defaultRoute, Link: link, Metric: s.cfg.RouteMetric, Source: clat.HostIPv4, MTU: s.tun.MTU() - ipv4Grows}
-	if !wanted {
-		s.routed = false
+	case !wanted:
+		s.routed = 0
 		return true, host.RemoveRoute(route)
+	case s.routed != 0:
+		if err = host.AddRoute(route); err == nil {
+			s.routed = mtu
+		}
+		return false, err
 	}
 	if err := reservedFree(host, link); err != nil {
 		return false, err
@@ -307,7 +360,7 @@ func (s *session) lead(host *port.Host, wanted bool) (changed bool, err error) {
 	if err := host.AddRoute(route); err != nil {
 		return false, err
 	}
-	s.routed = true
+	s.routed = mtu
 	return true, nil
 }
 
@@ -330,7 +383,7 @@ func reservedFree(host *port.Host, link string) error {
 func (s *session) stop(host *port.Host) error {
 	s.cancel() // nothing is set up again from here on
 	var err error
-	if s.routed {
+	if s.routed != 0 {
 		_, err = s.lead(host, false)
 		err = errors.Join(err, host.RemoveAddr(s.tun.Name(), netip.PrefixFrom(clat.HostIPv4, 32)))
 		if s.cfg.LAN.IsValid() {

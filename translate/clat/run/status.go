@@ -33,6 +33,8 @@ type Status struct {
 	// Prefixes are the NAT64's, and Source is who told them: "" is the configuration.
 	Prefixes []netip.Prefix `json:"prefixes,omitempty"`
 	Source   string         `json:"source,omitempty"`
+	// MTU is the size of the largest IPv4 packet that passes whole, in bytes.
+	MTU int `json:"mtu,omitempty"`
 }
 
 // Status implements [role.Instance]; it returns a [Status].
@@ -47,7 +49,7 @@ func (c *CLAT) Status() any {
 		st.Uplink, st.Address6 = s.at.Name, s.address
 		if c.waiting == "" {
 			kept := s.keeper.State()
-			st.State, st.Address4, st.Missing = cmp.Or(kept.Word(), "serving"), clat.HostIPv4, kept.All()
+			st.State, st.Address4, st.MTU, st.Missing = cmp.Or(kept.Word(), "serving"), clat.HostIPv4, c.mtu, kept.All()
 		}
 	}
 	if c.native {
