@@ -31,6 +31,14 @@ func checkQuery6(m []byte) Reason {
 	return ReasonNone
 }
 
+// message returns the length of an ICMP message, of which size octets are in the packet.
+func (p *pass) message(fragment bool, size int) int {
+	if fragment {
+		return p.path.Message
+	}
+	return size
+}
+
 // queryTo6 makes an ICMPv6 echo or reply of an ICMP one: the type changes and the
 // checksum gains the pseudo-header with the given length. m has at least its type and
 // may be cut behind it, where it is quoted.

@@ -29,6 +29,9 @@ type Path struct {
 	// HopTaken says that this is not the first translation of the packet here, so
 	// that its hop limit stays.
 	HopTaken bool
+	// Message is the length of the ICMP message that the packet is a fragment of, for its
+	// checksum; 0 is unknown, and the fragment is refused (RFC 7915 section 1.2).
+	Message int
 	// Reassembled says that the packet came in fragments, which fitted: it is cut
 	// to MTU4 again, whatever its size.
 	Reassembled bool

@@ -153,7 +153,7 @@ func (p *pass) size4(h *header6, f *fields4) (cut int, bad fault) {
 
 // sendPlain4 translates everything but ICMPv6 errors.
 func (p *pass) sendPlain4(h *header6, f *fields4) fault {
-	if h.proto == packet.ProtoICMPv6 && h.fragment() {
+	if h.proto == packet.ProtoICMPv6 && h.fragment() && p.path.Message == 0 {
 		return refuse(ReasonFragmentedICMP)
 	}
 	if h.offset == 0 {
@@ -187,7 +187,7 @@ func (p *pass) build4(h *header6, f *fields4) []byte {
 	}
 	m := b[ipv4HeaderLen:]
 	if h.proto == packet.ProtoICMPv6 {
-		queryTo4(m, h.src, h.dst, len(m), p.bound.outer())
+		queryTo4(m, h.src, h.dst, p.message(h.fragment(), len(m)), p.bound.outer())
 	} else {
 		updateTransport(m, h.proto, addressChange4(h, f), p.bound.outer())
 	}

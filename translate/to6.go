@@ -120,7 +120,7 @@ func (p *pass) size6(h *header4, f *fields6) (cut int, bad fault) {
 
 // sendPlain6 translates everything but ICMP errors.
 func (p *pass) sendPlain6(h *header4, f *fields6) fault {
-	if h.proto == protoICMP && h.fragment() {
+	if h.proto == protoICMP && h.fragment() && p.path.Message == 0 {
 		return refuse(ReasonFragmentedICMP)
 	}
 	compute := false
@@ -167,7 +167,7 @@ func (p *pass) judge4(h *header4) (compute bool, r Reason) {
 // payload6 adapts the transport header of the translated packet.
 func (p *pass) payload6(m []byte, h *header4, f *fields6, compute bool) {
 	if h.proto == protoICMP {
-		queryTo6(m, &f.src, &f.dst, f.payload, p.bound.outer())
+		queryTo6(m, &f.src, &f.dst, p.message(h.fragment(), f.payload), p.bound.outer())
 		return
 	}
 	updateTransport(m, h.proto, addressChange6(h, f), p.bound.outer())

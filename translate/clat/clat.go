@@ -3,7 +3,8 @@
 // Package clat is the engine of a customer-side translator (CLAT) of 464XLAT (RFC
 // 6877): programs that know IPv4 alone work on a host or a small network that has IPv6
 // alone, with a NAT64 somewhere beyond. IPv4 packets become IPv6 packets statelessly
-// (RFC 7915), from an IPv6 address of our own to the NAT64's prefix.
+// (RFC 7915), from an IPv6 address of our own to the NAT64's prefix; of ICMP messages in
+// fragments alone it remembers something, for their checksum.
 //
 // That IPv6 address is one that the host's own stack does not have. The engine claims it
 // on the link, by duplicate address detection, and answers for it, so that no route, no
@@ -61,8 +62,10 @@ type Engine struct {
 	translator *siit.Engine
 	claim      claimed
 	lan        netip.Prefix
-	strangers  uint64
-	bucket     ratelimit.Bucket
+	// outward and inward are ICMP messages in fragments, from the host and from the link.
+	outward, inward messages
+	strangers       uint64
+	bucket          ratelimit.Bucket
 	// answered and suppressed are errors about packets that the host does not send.
 	answered, suppressed uint64
 }
@@ -167,7 +170,7 @@ func (e *Engine) HandleHost(ip []byte, now time.Time, out *packet.Batch) {
 		e.strangers++
 		return
 	}
-	e.translator.Handle(ip, now, out)
+	e.translate(&e.outward, ip, now, out)
 }
 
 func (e *Engine) takes(ip []byte) bool {
@@ -189,7 +192,7 @@ func (e *Engine) HandleLink(ip []byte, now time.Time, out *packet.Batch) {
 	case e.claim.state != Owned:
 		e.strangers++
 	default:
-		e.translator.Handle(p, now, out)
+		e.translate(&e.inward, p, now, out)
 	}
 }
 
@@ -215,11 +218,23 @@ func (e *Engine) TooBig(ip []byte, mtu int, now time.Time, out *packet.Batch) {
 	}
 }
 
-// Tick does what is due: the detection of another owner of the address.
-func (e *Engine) Tick(now time.Time, out *packet.Batch) { e.claim.tick(now, out) }
+// Tick does what is due: the detection of another owner of the address, and the end of
+// messages that nobody completes.
+func (e *Engine) Tick(now time.Time, out *packet.Batch) {
+	e.claim.tick(now, out)
+	e.outward.expire(now)
+	e.inward.expire(now)
+}
 
 // Next is when Tick has something to do; zero is never.
-func (e *Engine) Next() time.Time { return e.claim.next() }
+func (e *Engine) Next() (next time.Time) {
+	for _, at := range [...]time.Time{e.claim.next(), e.outward.next(), e.inward.next()} {
+		if next.IsZero() || !at.IsZero() && at.Before(next) {
+			next = at
+		}
+	}
+	return next
+}
 
 // EachReport calls f for each report of a dropped packet since the last call.
 func (e *Engine) EachReport(f func(translate.Report)) { e.translator.EachReport(f) }
@@ -229,4 +244,7 @@ func (e *Engine) EachDropped(f func(reason string, n uint64)) {
 	s := e.translator.Stats()
 	s.EachDropped(f)
 	f("not_for_us", e.strangers)
+	f("fragment_timeout", e.outward.expired+e.inward.expired)
+	f("fragment_evicted", e.outward.evicted+e.inward.evicted)
+	f("fragment_duplicate", e.outward.duplicates+e.inward.duplicates)
 }

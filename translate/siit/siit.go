@@ -129,7 +129,13 @@ func (s *Stats) EachDropped(f func(reason string, n uint64)) {
 // Handle translates a packet of either family. What comes out is for the host's stack. The
 // hop limit of the packet may be changed.
 func (e *Engine) Handle(ip []byte, now time.Time, out *packet.Batch) {
-	path := translate.Path{MTU4: e.settings.MTU4, MTU6: e.settings.MTU6, Link4: e.settings.Link4, Link6: e.settings.Link6, IDs: e.ids, Random: uint32(e.random.Uint64())}
+	e.HandleFragment(ip, 0, now, out)
+}
+
+// HandleFragment is Handle for a fragment of an ICMP message of which it is known how long
+// that is; see [translate.Path].
+func (e *Engine) HandleFragment(ip []byte, message int, now time.Time, out *packet.Batch) {
+	path := translate.Path{MTU4: e.settings.MTU4, MTU6: e.settings.MTU6, Link4: e.settings.Link4, Link6: e.settings.Link6, IDs: e.ids, Random: uint32(e.random.Uint64()), Message: message}
 	before := len(out.IP)
 	var r translate.Result
 	from6 := len(ip) > 0 && ip[0]>>4 == 6

@@ -44,11 +44,18 @@ var (
 //	host -- up0 -- 2001:db8:1::1 net 192.0.2.1 -- v4 -- site 198.51.100.7
 type world struct {
 	host, net, site *testutil.Netns
+	plat            *plat.NAT64
 	clat            *CLAT
 	stop            func() error
 }
 
 func newWorld(t *testing.T) *world {
+	t.Helper()
+	return newWorldBehind(t, config.FastPathOff)
+}
+
+// newWorldBehind has the NAT64 carry packets by a fast path.
+func newWorldBehind(t *testing.T, mode config.FastPath) *world {
 	t.Helper()
 	w := &world{host: testutil.NewNetns(t), net: testutil.NewNetns(t), site: testutil.NewNetns(t)}
 	for _, ns := range []*testutil.Netns{w.host, w.net, w.site} {
@@ -76,13 +83,13 @@ func newWorld(t *testing.T) *world {
 	c.Clients = []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")}
 	c.Pool6 = []netip.Prefix{pool6}
 	c.Pool4 = []config.PoolRange{{Prefix: netip.PrefixFrom(pool4, 32), Transports: config.AllTransports, First: 1024, Last: 65535}}
-	c.MaxSessions, c.MaxClients, c.FastPath = 4096, 64, config.FastPathOff
+	c.MaxSessions, c.MaxClients, c.FastPath = 4096, 64, mode
 	c.StateFile = filepath.Join(t.TempDir(), "state")
-	n, err := plat.NewNAT64(c, slog.New(slog.DiscardHandler))
-	if err != nil {
+	var err error
+	if w.plat, err = plat.NewNAT64(c, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	start(t, w.net, n)
+	start(t, w.net, w.plat)
 	return w
 }
 
