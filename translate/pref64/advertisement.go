@@ -28,10 +28,14 @@ const HopLimit = 255
 const (
 	maxOptions   = 16
 	maxResolvers = 8
+	maxNetworks  = 16
 )
 
-// resolverOption is the type of the option that names name servers.
-const resolverOption = 25
+// Types of options: of networks on the link (RFC 4861 section 4.6.2), and of name servers.
+const (
+	networkOption  = 3
+	resolverOption = 25
+)
 
 // Advertisement is what matters here of a Router Advertisement.
 type Advertisement struct {
@@ -42,6 +46,8 @@ type Advertisement struct {
 	// Resolvers are name servers of the link that may be used now (RFC 8106 section
 	// 5.1).
 	Resolvers []netip.Addr
+	// Networks are those of the link that the sender announces.
+	Networks []netip.Prefix
 }
 
 var (
@@ -82,6 +88,7 @@ func ParseAdvertisement(b []byte) (a Advertisement, err error) {
 			a.Options = append(a.Options, o)
 		}
 		a.Resolvers = appendResolvers(a.Resolvers, rest[:length])
+		a.Networks = appendNetwork(a.Networks, rest[:length])
 		rest = rest[length:]
 	}
 	return a, nil
@@ -101,6 +108,20 @@ func appendResolvers(to []netip.Addr, option []byte) []netip.Addr {
 		}
 	}
 	return to
+}
+
+// appendNetwork appends the network of a Prefix Information option:
+//
+//	3 | 4 | length | flags | two lifetimes in s, reserved (4 octets each) | prefix
+func appendNetwork(to []netip.Prefix, option []byte) []netip.Prefix {
+	if option[0] != networkOption || len(option) != 32 || binary.BigEndian.Uint32(option[4:]) == 0 || len(to) == maxNetworks {
+		return to
+	}
+	p, err := netip.AddrFrom16([16]byte(option[16:])).Prefix(int(option[2]))
+	if err != nil || !p.Addr().IsGlobalUnicast() {
+		return to
+	}
+	return append(to, p)
 }
 
 // AppendSolicitation appends a Router Solicitation without options.

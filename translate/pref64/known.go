@@ -54,8 +54,16 @@ const (
 // nothing. It is not safe for concurrent use.
 type Known struct {
 	advertised []advertised
+	networks   []announced
 	resolved   []netip.Prefix
 	until      time.Time // of resolved
+}
+
+// announced is a network that a router announces, since when, and when it did so last.
+type announced struct {
+	router      netip.Addr
+	network     netip.Prefix
+	since, last time.Time
 }
 
 type advertised struct {
@@ -109,6 +117,44 @@ func (k *Known) room(router netip.Addr, now time.Time) bool {
 		k.advertised = slices.Delete(k.advertised, out, out+1)
 	}
 	return out >= 0
+}
+
+// Announced takes the networks of an advertisement, before the options of the same. Of all
+// that routers announce what was heard last is kept.
+func (k *Known) Announced(router netip.Addr, networks []netip.Prefix, now time.Time) {
+	for _, n := range networks {
+		at := slices.IndexFunc(k.networks, func(a announced) bool { return a.router == router && a.network == n })
+		switch {
+		case at >= 0:
+			k.networks[at].last = now
+			continue
+		case len(k.networks) == maxKnown:
+			oldest := slices.MinFunc(k.networks, func(a, b announced) int { return a.last.Compare(b.last) })
+			k.networks = slices.DeleteFunc(k.networks, func(a announced) bool { return a == oldest })
+		}
+		k.networks = append(k.networks, announced{router, n, now, now})
+	}
+}
+
+// Announces reports since when a router has announced a network, or one around it.
+func (k *Known) Announces(router netip.Addr, network netip.Prefix) (since time.Time, ok bool) {
+	for _, a := range k.networks {
+		if a.router == router && a.network.Bits() <= network.Bits() && a.network.Contains(network.Addr()) && (!ok || a.since.Before(since)) {
+			since, ok = a.since, true
+		}
+	}
+	return since, ok
+}
+
+// Moved forgets what says nothing of the network that the host is in now: all but what a
+// router has advertised since it announces that one. So the advertisement that renumbers a
+// link has its prefixes used at once, and those of the network before are forgotten.
+func (k *Known) Moved(network netip.Prefix) {
+	k.advertised = slices.DeleteFunc(k.advertised, func(a advertised) bool {
+		since, ok := k.Announces(a.router, network)
+		return !ok || a.heard.Before(since)
+	})
+	k.resolved = nil
 }
 
 // Resolved takes what name servers said, and how long that is good.

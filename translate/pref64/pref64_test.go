@@ -131,7 +131,13 @@ func TestAdvertisement(t *testing.T) {
 			"01 01 020000000001" + "05 01 0000 000005dc" +
 			"19 03 0000 00000258 20010db8 00000000 00000000 00000053" +
 			"26 02 0708 0064ff9b 00000000 00000000",
-			Advertisement{1800 * time.Second, []Option{option("64:ff9b::/96", 1800*time.Second)}, []netip.Addr{netip.MustParseAddr("2001:db8::53")}}},
+			Advertisement{RouterLifetime: 1800 * time.Second, Options: []Option{option("64:ff9b::/96", 1800*time.Second)}, Resolvers: []netip.Addr{netip.MustParseAddr("2001:db8::53")}}},
+		{"networks of the link, of which one goes, one is of the link alone and one has no such length", "86 00 0000 40 00 0708 00000000 00000000" +
+			"03 04 40 c0 00000e10 00000708 00000000 20010db8 00010000 00000000 00000001" +
+			"03 04 40 c0 00000000 00000000 00000000 20010db8 00020000 00000000 00000000" +
+			"03 04 40 c0 00000e10 00000708 00000000 fe800000 00000000 00000000 00000000" +
+			"03 04 81 c0 00000e10 00000708 00000000 20010db8 00030000 00000000 00000000",
+			Advertisement{RouterLifetime: 1800 * time.Second, Networks: []netip.Prefix{netip.MustParsePrefix("2001:db8:1::/64")}}},
 		{"name servers that go", "86 00 0000 40 00 0708 00000000 00000000" + "19 03 0000 00000000 20010db8 00000000 00000000 00000053",
 			Advertisement{RouterLifetime: 1800 * time.Second}},
 		{"a PREF64 option to be ignored beside one that is not", "86 00 0000 40 00 0708 00000000 00000000" +
@@ -270,6 +276,80 @@ func TestKnown(t *testing.T) {
 	}
 	if len(k.advertised) > maxKnown {
 		t.Errorf("%d kept", len(k.advertised))
+	}
+}
+
+// TestMoved has a host that is in another network by the same interface.
+func TestMoved(t *testing.T) {
+	type said struct {
+		after    time.Duration
+		router   string
+		networks []string
+		prefixes []string
+	}
+	const before, after = "2001:db8:1::/64", "2001:db8:2::/64"
+	for _, tt := range []struct {
+		name string
+		said []said
+		want []string
+	}{
+		{"renumbered by one advertisement", []said{
+			{0, "fe80::a", []string{before}, []string{"2001:db8:a::/96"}},
+			{5 * time.Second, "fe80::a", []string{before, after}, []string{"2001:db8:a::/96", "2001:db8:b::/96"}},
+		}, []string{"2001:db8:a::/96", "2001:db8:b::/96"}},
+		{"renumbered, and the NAT64 too", []said{
+			{0, "fe80::a", []string{before}, []string{"2001:db8:a::/96"}},
+			{5 * time.Second, "fe80::a", []string{before, after}, []string{"2001:db8:b::/96"}},
+		}, []string{"2001:db8:b::/96"}},
+		{"said again since, without the network", []said{
+			{0, "fe80::a", []string{after}, nil},
+			{5 * time.Second, "fe80::a", nil, []string{"2001:db8:a::/96"}},
+			{6 * time.Second, "fe80::a", []string{after}, nil},
+		}, []string{"2001:db8:a::/96"}},
+		{"a shorter prefix around it", []said{{0, "fe80::a", []string{"2001:db8::/32"}, []string{"2001:db8:a::/96"}}}, []string{"2001:db8:a::/96"}},
+		{"a longer prefix in it", []said{{0, "fe80::a", []string{"2001:db8:2::/80"}, []string{"2001:db8:a::/96"}}}, nil},
+		{"the router of the network before", []said{
+			{0, "fe80::a", []string{before}, []string{"2001:db8:a::/96"}},
+			{5 * time.Second, "fe80::b", []string{after}, nil},
+		}, nil},
+		{"another router with the same address", []said{
+			{0, "fe80::1", []string{before}, []string{"2001:db8:a::/96"}},
+			{5 * time.Second, "fe80::1", []string{after}, nil},
+		}, nil},
+		{"nobody announces the network", []said{{0, "fe80::a", nil, []string{"2001:db8:a::/96"}}}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var k Known
+			k.Resolved([]netip.Prefix{netip.MustParsePrefix("2001:db8:53::/96")}, start.Add(time.Hour))
+			for _, s := range tt.said {
+				var networks []netip.Prefix
+				var options []Option
+				for _, n := range s.networks {
+					networks = append(networks, netip.MustParsePrefix(n))
+				}
+				for _, p := range s.prefixes {
+					options = append(options, option(p, time.Hour))
+				}
+				k.Announced(netip.MustParseAddr(s.router), networks, start.Add(s.after))
+				k.Advertised(netip.MustParseAddr(s.router), options, start.Add(s.after))
+			}
+			k.Moved(netip.MustParsePrefix(after))
+			var got []string
+			for _, p := range k.Set(start.Add(10 * time.Second)).Prefixes {
+				got = append(got, p.String())
+			}
+			if diff := cmp.Diff(tt.want, got, same); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	var k Known
+	for i := range 1000 {
+		router := netip.AddrFrom16([16]byte{0xfe, 0x80, 14: byte(i >> 8), 15: byte(i)})
+		k.Announced(router, []netip.Prefix{netip.MustParsePrefix(after)}, start.Add(time.Duration(i)))
+	}
+	if _, ok := k.Announces(netip.MustParseAddr("fe80::3e7"), netip.MustParsePrefix(after)); len(k.networks) != maxKnown || !ok {
+		t.Errorf("%d networks kept, the last %t", len(k.networks), ok)
 	}
 }
 
@@ -463,7 +543,7 @@ func FuzzAdvertisement(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(a.Options) > maxOptions || len(a.Resolvers) > maxResolvers {
+		if len(a.Options) > maxOptions || len(a.Resolvers) > maxResolvers || len(a.Networks) > maxNetworks {
 			t.Fatalf("no bound: %+v", a)
 		}
 		written, err := AppendAdvertisement(nil, a.Options)

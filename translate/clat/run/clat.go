@@ -326,30 +326,42 @@ func (c *CLAT) stop() error {
 	return err
 }
 
-// finder looks for the prefix on the uplink, as long as link and network stay the same.
+// finder looks for the prefix on the uplink, as long as the link stays the same.
 type finder struct {
 	cfg    *config.CLAT
 	log    *slog.Logger
 	at     port.Uplink6
 	sets   <-chan pref64.Set
+	moves  chan discovery.Move // holds one, the latest
 	cancel context.CancelFunc
 }
 
 // follow returns where the prefixes of the uplink are told, nil for nowhere, and
-// whether that is another place than before. It looks for another only if it may.
+// whether that is another place than before. It looks for another only if it may. Where the
+// network alone is another, what its routers have said already is not asked for again.
 func (f *finder) follow(ctx context.Context, at port.Uplink6, may bool) (sets <-chan pref64.Set, anew bool, err error) {
-	same := f.at.Index == at.Index && f.at.Subnet == at.Subnet
+	sameLink := f.at.Name == at.Name && f.at.Index == at.Index
+	same := sameLink && f.at.Subnet == at.Subnet
 	if len(f.cfg.Prefixes) > 0 || at.Name == "" || same && (f.sets != nil || !may) {
 		return f.sets, false, nil
 	}
-	f.stop()
 	f.at = at
 	resolvers := f.cfg.Resolvers
 	if len(resolvers) == 0 {
 		resolvers = hostResolvers()
 	}
+	if sameLink && f.sets != nil {
+		select {
+		case <-f.moves: // outdated
+		default:
+		}
+		f.moves <- discovery.Move{Network: at.Subnet, Resolvers: resolvers}
+		return f.sets, false, nil
+	}
+	f.stop()
 	ctx, cancel := context.WithCancel(ctx)
-	sets, err = discovery.Watch(ctx, discovery.Settings{Interface: at.Name, Resolvers: resolvers, Log: f.log})
+	f.moves = make(chan discovery.Move, 1)
+	sets, err = discovery.Watch(ctx, discovery.Settings{Interface: at.Name, Resolvers: resolvers, Moves: f.moves, Log: f.log})
 	if err != nil {
 		cancel()
 		return nil, true, fmt.Errorf("the prefix of the NAT64 cannot be looked for on %s: %w", at.Name, err)

@@ -34,11 +34,19 @@ type Settings struct {
 	// Resolvers are the name servers of that link. Empty: those that its routers name
 	// in their advertisements (RFC 8106).
 	Resolvers []netip.AddrPort
+	// Moves tells that the host is in another network by the same interface. Nil: never.
+	Moves <-chan Move
 	// AdvertisementWait is how long routers have before name servers are asked; 0 is
 	// DefaultAdvertisementWait.
 	AdvertisementWait time.Duration
 	// Log is told of changes. Nil: nobody.
 	Log *slog.Logger
+}
+
+// Move is the network of 64 bits that a host is in now, and the Resolvers of [Settings] there.
+type Move struct {
+	Network   netip.Prefix
+	Resolvers []netip.AddrPort
 }
 
 // Watch tells what the prefixes of the NAT64 behind an interface are: once something is
@@ -100,6 +108,7 @@ type heard struct {
 type asked struct {
 	answer answer
 	err    error
+	moves  int // of the host, when it was asked
 }
 
 // watcher is the state of one Watch, which one goroutine has.
@@ -113,7 +122,9 @@ type watcher struct {
 
 	known        pref64.Known
 	told         *pref64.Set      // nil: nothing yet
-	named        []netip.AddrPort // resolvers that routers name
+	named        []netip.AddrPort // resolvers that a router names
+	namedBy      netip.Addr
+	moves        int
 	asking       bool
 	answeredOnce bool // by name servers, or not in their time
 	failures     int  // of name servers, in a row
@@ -151,13 +162,10 @@ func (w *watcher) read(ctx context.Context) {
 // run does everything else.
 func (w *watcher) run(ctx context.Context) {
 	defer close(w.sets)
-	now := time.Now()
-	w.askAt = now
 	if w.socket != nil {
 		defer w.socket.close()
-		w.askAt, w.solicitAt = now.Add(w.settings.AdvertisementWait), now
-		w.routersUntil = now.Add(solicitationWait)
 	}
+	w.begin(time.Now())
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -168,6 +176,8 @@ func (w *watcher) run(ctx context.Context) {
 			w.advertised(h, time.Now())
 		case a := <-w.answers:
 			w.answered(a, time.Now())
+		case m := <-w.settings.Moves:
+			w.moved(m, time.Now())
 		case <-timer.C:
 		}
 		now := time.Now()
@@ -179,6 +189,7 @@ func (w *watcher) run(ctx context.Context) {
 
 // advertised takes an advertisement.
 func (w *watcher) advertised(h heard, now time.Time) {
+	w.known.Announced(h.from, h.said.Networks, now)
 	w.known.Advertised(h.from, h.said.Options, now)
 	if len(h.said.Options) > 0 {
 		w.solicitAt = time.Time{}
@@ -196,13 +207,40 @@ func (w *watcher) advertised(h heard, now time.Time) {
 	if w.named == nil && len(w.settings.Resolvers) == 0 && w.failures > 0 {
 		w.askAt = now // there is somebody to ask at last
 	}
-	w.named = named
+	w.named, w.namedBy = named, h.from
+}
+
+// moved begins again in another network, with what its routers have said before the host had
+// an address there.
+func (w *watcher) moved(m Move, now time.Time) {
+	w.moves++
+	w.known.Moved(m.Network)
+	w.settings.Resolvers = m.Resolvers
+	if _, ok := w.known.Announces(w.namedBy, m.Network); !ok {
+		w.named = nil
+	}
+	w.failures, w.answeredOnce = 0, false
+	w.begin(now)
+}
+
+// begin gives routers and name servers their time.
+func (w *watcher) begin(now time.Time) {
+	w.askAt = now
+	if w.socket == nil {
+		return
+	}
+	w.askAt, w.routersUntil = now.Add(w.settings.AdvertisementWait), now.Add(solicitationWait)
+	if w.solicited, w.solicitAt = 0, now; w.known.Set(now).Source == pref64.SourceAdvertisement {
+		w.solicitAt = time.Time{}
+	}
 }
 
 // answered takes what name servers said.
 func (w *watcher) answered(a asked, now time.Time) {
 	w.asking = false
 	switch {
+	case a.moves != w.moves: // of another network
+		return
 	case a.err != nil:
 		w.failures++
 		w.askAt = now.Add(pref64.AskAfterFailures(w.failures))
@@ -240,9 +278,10 @@ func (w *watcher) due(ctx context.Context, now time.Time) {
 		resolvers = w.named
 	}
 	w.asking = true
+	moves := w.moves
 	go func() {
 		a, err := ask(ctx, w.settings.Interface, resolvers)
-		w.answers <- asked{a, err} // there is room: one question at a time
+		w.answers <- asked{a, err, moves} // there is room: one question at a time
 	}()
 }
 
