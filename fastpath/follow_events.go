@@ -122,8 +122,12 @@ func linkEvent(data []byte, deleted bool) event {
 	if len(data) < unix.SizeofIfInfomsg {
 		return event{kind: routesChanged, routes: everything4}
 	}
-	if data[0] != unix.AF_UNSPEC {
-		return event{} // a port's state as a bridge sees it, or IPv6 settings
+	switch data[0] {
+	case unix.AF_UNSPEC:
+	case unix.AF_INET6:
+		return event{kind: lookupChanged} // a router has advertised another MTU, say
+	default:
+		return event{} // a port's state as a bridge sees it
 	}
 	e := event{kind: linkChanged, link: int32(binary.NativeEndian.Uint32(data[4:8]))}
 	e.state.flags = binary.NativeEndian.Uint32(data[8:12]) & (unix.IFF_UP | unix.IFF_RUNNING | unix.IFF_LOWER_UP)

@@ -94,6 +94,8 @@ func TestUnreadableEventsChangeEverything(t *testing.T) {
 		{"neighbour without body", unix.RTM_NEWNEIGH, nil, lookupChanged},
 		{"address without body", unix.RTM_NEWADDR, nil, routesChanged},
 		{"rule without body", unix.RTM_NEWRULE, nil, routesChanged},
+		{"IPv6 settings of a link", unix.RTM_NEWLINK, append([]byte{unix.AF_INET6}, make([]byte, 15)...), lookupChanged},
+		{"port of a bridge", unix.RTM_NEWLINK, append([]byte{unix.AF_BRIDGE}, make([]byte, 15)...), nothing},
 		{"neighbour of a bridge", unix.RTM_NEWNEIGH, append([]byte{unix.AF_BRIDGE}, make([]byte, 11)...), nothing},
 		{"traffic control", unix.RTM_NEWQDISC, nil, nothing},
 	} {

@@ -239,6 +239,14 @@ func TestEveryChangeBumps(t *testing.T) {
 		{"IPv4 rule added", func() error { return netlink.RuleAdd(policyRule(netlink.FAMILY_V4)) }},
 		{"IPv4 rule removed", func() error { return netlink.RuleDel(policyRule(netlink.FAMILY_V4)) }},
 		{"IPv6 rule added", func() error { return netlink.RuleAdd(policyRule(netlink.FAMILY_V6)) }},
+		{"a router is there", func() error {
+			f.far.Advertise(t, "down", testutil.OptionMTU(1480))
+			return nil
+		}},
+		{"a router advertises another MTU", func() error {
+			f.far.Advertise(t, "down", testutil.OptionMTU(1400))
+			return nil
+		}},
 		{"IPv6 forwarding switched on", func() error { return sysctl("ipv6/conf/all/forwarding", "1") }},
 		{"IPv4 forwarding switched on", func() error { return sysctl("ipv4/conf/up/forwarding", "1") }},
 		{"address added", func() error { return addresses("up", "198.51.100.1/32") }},

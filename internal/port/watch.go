@@ -18,7 +18,8 @@ import (
 type ChangeKind int
 
 const (
-	// LinkChanged is a link that came, went, or changed its state.
+	// LinkChanged is a link that came, went, or changed its state, or what a router has
+	// advertised for it, such as its MTU.
 	LinkChanged ChangeKind = iota + 1
 	// AddressChanged is an address that came, went or changed its state.
 	AddressChanged
@@ -84,7 +85,7 @@ func openWatch() (*os.File, error) {
 		return nil, err
 	}
 	groups := uint32(unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR |
-		unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE)
+		unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE | unix.RTMGRP_IPV6_IFINFO)
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
 		unix.Close(fd)
 		return nil, err

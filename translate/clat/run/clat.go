@@ -76,12 +76,8 @@ const (
 // settle is how long changes are collected: an address and its routes come in a burst.
 const settle = 20 * time.Millisecond
 
-// again is how long an instance that has no session waits for a change, and lookAgain one
-// that has: nothing tells that a router advertises a greater MTU than before.
-const (
-	again     = 5 * time.Second
-	lookAgain = time.Minute
-)
+// again is how long an instance that has no session waits for a change.
+const again = 5 * time.Second
 
 // An instance that failed to set itself up tries again after so long.
 const (
@@ -139,13 +135,11 @@ func (c *CLAT) Run(ctx context.Context) (err error) {
 // await waits for something that may change what is to be done; more is false at the
 // end of the instance.
 func (c *CLAT) await(ctx context.Context, changes <-chan port.Change, sets <-chan pref64.Set, ended <-chan struct{}) (more bool, err error) {
-	wait := c.trouble.Wait(time.Now())
-	switch {
-	case wait > 0:
-	case ended == nil:
-		wait = again
-	default:
-		wait = lookAgain
+	var due <-chan time.Time
+	if wait := c.trouble.Wait(time.Now()); wait > 0 {
+		due = time.After(wait)
+	} else if ended == nil {
+		due = time.After(again)
 	}
 	select {
 	case <-ctx.Done():
@@ -163,7 +157,7 @@ func (c *CLAT) await(ctx context.Context, changes <-chan port.Change, sets <-cha
 			c.take(set)
 		}
 	case <-ended:
-	case <-time.After(wait):
+	case <-due:
 	}
 	return true, nil
 }

@@ -54,28 +54,23 @@ func (w *world) narrow(t *testing.T, mtu int) {
 }
 
 // TestAdvertisedMTU has a router advertise less than the link takes, as on PPPoE (RFC 4861
-// section 4.6.4), then still less while the CLAT works, of which the kernel tells nobody, and
-// more again.
+// section 4.6.4), then still less while the CLAT works, and more again.
 func TestAdvertisedMTU(t *testing.T) {
 	w := newWorld(t)
 	w.narrow(t, 1480)
-	advertise(t, w.net, mtuOption(1480))
+	w.net.Advertise(t, "up0", testutil.OptionMTU(1480))
 	w.startCLAT(t)
 	address := w.await(t, "serving").Address6
 	w.awaitMTU(t, 1460)
 	w.transfer(t, 4<<20)
 
 	w.narrow(t, 1400)
-	advertise(t, w.net, mtuOption(1400))
+	w.net.Advertise(t, "up0", testutil.OptionMTU(1400))
 	w.transfer(t, 4<<20)
 	w.awaitMTU(t, 1380)
 
 	w.narrow(t, 1500)
-	advertise(t, w.net, mtuOption(1500))
-	w.host.Do(t, func() error { // any change has it look
-		up0, err := netlink.LinkByName("up0")
-		return errors.Join(err, netlink.RouteAdd(&netlink.Route{LinkIndex: up0.Attrs().Index, Dst: &net.IPNet{IP: net.ParseIP("2001:db8:99::"), Mask: net.CIDRMask(48, 128)}}))
-	})
+	w.net.Advertise(t, "up0", testutil.OptionMTU(1500))
 	w.awaitMTU(t, 1480)
 	if now := w.await(t, "serving").Address6; now != address {
 		t.Errorf("the address changed from %s to %s, which breaks all connections", address, now)

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/translate/pref64"
 )
 
 // TestRenumbered has one advertisement give the host another network, and the prefix of the
@@ -47,14 +49,21 @@ func TestRenumbered(t *testing.T) {
 		t.Fatal(err)
 	}
 	start(t, w.host, w.clat)
-	advertise(t, w.net, prefixOption("2001:db8:1::/64", 7200, 3600))
+	w.net.Advertise(t, "up0", testutil.OptionPrefix("2001:db8:1::/64", 7200, 3600))
 	w.await(t, waitPrefix)
+	option := func(prefix string) []byte {
+		b, err := pref64.AppendOption(nil, pref64.Option{Prefix: netip.MustParsePrefix(prefix), Lifetime: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
 	const other = "2001:db8:65::/96"
-	advertise(t, w.net, prefixOption("2001:db8:1::/64", 7200, 3600), pref64Option(t, other, time.Hour))
+	w.net.Advertise(t, "up0", testutil.OptionPrefix("2001:db8:1::/64", 7200, 3600), option(other))
 	if st := w.await(t, "serving"); !netip.MustParsePrefix("2001:db8:1::/64").Contains(st.Address6) || !slices.Equal(st.Prefixes, []netip.Prefix{netip.MustParsePrefix(other)}) {
 		t.Fatalf("status %+v", st)
 	}
-	advertise(t, w.net, prefixOption("2001:db8:1::/64", 7200, 0), prefixOption("2001:db8:2::/64", 7200, 3600), pref64Option(t, pool6.String(), time.Hour))
+	w.net.Advertise(t, "up0", testutil.OptionPrefix("2001:db8:1::/64", 7200, 0), testutil.OptionPrefix("2001:db8:2::/64", 7200, 3600), option(pool6.String()))
 	second := netip.MustParsePrefix("2001:db8:2::/64")
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		st := w.clat.Status().(Status)

@@ -228,8 +228,8 @@ func (s *session) refused(p []byte) {
 }
 
 // answer answers what the host refused to send, with what its route takes, and has the main
-// loop look whether the whole way takes less: of an MTU that routers advertise, and of one
-// that is learnt for a path, nothing else tells.
+// loop look whether the whole way takes less: of what the kernel learns of a path, and of
+// settings, nothing else tells.
 func (s *session) answer(ctx context.Context, host *port.Host) {
 	for {
 		select {
