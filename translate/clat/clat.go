@@ -198,24 +198,23 @@ func (e *Engine) HandleLink(ip []byte, now time.Time, out *packet.Batch) {
 
 // TooBig answers a packet of ours that the host refuses to send, since its route to the
 // destination takes no more than mtu: what a router there would answer is translated (RFC 7915
-// section 5.2).
-func (e *Engine) TooBig(ip []byte, mtu int, now time.Time, out *packet.Batch) {
+// section 5.2). It reports whether there is an answer; there are so many in a second.
+func (e *Engine) TooBig(ip []byte, mtu int, now time.Time, out *packet.Batch) bool {
 	p, _, ok := packet.ParseIPv6(ip)
-	if !ok || len(p) <= mtu {
-		return
+	if !ok || len(p) <= mtu || !packet.MayAnswerWithError(p) {
+		return false
 	}
 	if !e.bucket.Allow(ratelimit.PerSecond(errorRate, errorRate), now) {
 		e.suppressed++
-		return
+		return false
 	}
 	// The Subnet-Router anycast address (RFC 4291 section 2.6.1): no IPv4 address stands for
 	// it, so the error comes from [ErrorIPv4].
 	router := netip.PrefixFrom(e.claim.addr, 64).Masked().Addr()
 	b := packet.AppendICMPv6Error(out.Alloc(packet.MinMTU), router, packet.ICMPv6PacketTooBig, 0, uint32(mtu), p)
-	if len(b) > 0 {
-		e.answered++
-		e.translator.Handle(b, now, out)
-	}
+	e.answered++
+	e.translator.Handle(b, now, out)
+	return true
 }
 
 // Tick does what is due: the detection of another owner of the address, and the end of

@@ -228,16 +228,21 @@ func (s *session) refused(p []byte) {
 }
 
 // answer answers what the host refused to send, with what its route takes, and has the main
-// loop look whether the whole way takes less: of what the kernel learns of a path, and of
+// loop look then whether the whole way takes less: of what the kernel learns of a path, and of
 // settings, nothing else tells.
 func (s *session) answer(ctx context.Context, host *port.Host) {
 	for {
 		select {
 		case p := <-s.tooBig:
-			if mtu, err := host.PathMTU6(packet.IPv6(p).Dst(), s.at.Index); err == nil {
-				s.loop.Do(func(now time.Time, out *packet.Batch) { s.engine.TooBig(p, mtu, now, out) })
+			mtu, err := host.PathMTU6(packet.IPv6(p).Dst(), s.at.Index)
+			if err != nil {
+				continue // the link has gone
 			}
-			s.wake()
+			answered := false
+			s.loop.Do(func(now time.Time, out *packet.Batch) { answered = s.engine.TooBig(p, mtu, now, out) })
+			if answered {
+				s.wake()
+			}
 		case <-ctx.Done():
 			return
 		}
