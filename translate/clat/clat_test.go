@@ -353,6 +353,9 @@ func FuzzHandle(f *testing.F) {
 	f.Add(advert(other, own))
 	f.Add(packet.AppendICMPv6(nil, site6, own, 60, packet.ICMPv6EchoReply, 0, make([]byte, 4)))
 	f.Add(ping4(HostIPv4, site4, 64))
+	for _, p := range append(cut4(HostIPv4, site4, 9, echo4(2000), 1480), cut6(site6, own, 9, echo6(site6, own, 2000), 1232)...) {
+		f.Add(p)
+	}
 	e := owning(f, settings())
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var out packet.Batch
