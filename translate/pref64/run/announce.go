@@ -59,9 +59,10 @@ type AnnounceSettings struct {
 
 // Announcer sends Router Advertisements with the prefixes of a NAT64 and nothing else
 // (RFC 8781), beside those of the router that the hosts have. They come from a
-// link-local address of their own, which is taken from the interface at the end: hosts
-// forget a default router that says from its own address that it is none (RFC 4861
-// section 6.3.4), and the router may be this very host.
+// link-local address of their own, which is an anycast address of the interface while it
+// runs: hosts forget a default router that says from its own address that it is none (RFC
+// 4861 section 6.3.4), and the router may be this very host, whose daemon would take a
+// further unicast address for its own (docs/decisions/0016-pref64-source.md).
 type Announcer struct {
 	log    *slog.Logger
 	link   string
@@ -150,30 +151,24 @@ func (a *Announcer) hurry() {
 // on (see [role.Leaving]). It opens its sockets in the network namespace of the calling
 // thread.
 func (a *Announcer) Run(ctx context.Context) error {
-	host, err := port.OpenHost()
-	if err != nil {
-		return err
-	}
-	defer host.Close()
 	s, err := listen(a.link, []netip.Addr{allRouters}, ipv6.ICMPTypeRouterSolicitation, ipv6.ICMPTypeRouterAdvertisement)
 	if err != nil {
 		return err
 	}
 	defer s.close()
 	a.source = sourceOf(s.link)
-	if err := a.takeAddress(host); err != nil {
+	if err := s.assume(a.source); err != nil {
 		return err
 	}
-	defer func() { _ = host.RemoveAddr(a.link, a.sourcePrefix()) }()
 	a.mu.Lock()
 	a.schedule = pref64.NewSchedule(a.interval, newRandom(), time.Now())
 	a.mu.Unlock()
 	a.log.Info("announcing NAT64 prefixes in router advertisements", "from", a.source)
 	reading := make(chan error, 1)
 	go func() { reading <- a.read(s) }()
-	err = a.sendUntil(ctx, host, s, reading)
+	err = a.sendUntil(ctx, s, reading)
 	if err == nil && !role.Leaving(ctx) {
-		a.withdraw(host, s)
+		a.withdraw(s)
 	}
 	_ = s.close()
 	<-reading
@@ -182,7 +177,7 @@ func (a *Announcer) Run(ctx context.Context) error {
 
 // sendUntil sends by the schedule until ctx is done, nothing can be received, or the
 // interface is another.
-func (a *Announcer) sendUntil(ctx context.Context, host *port.Host, s *socket, reading chan error) error {
+func (a *Announcer) sendUntil(ctx context.Context, s *socket, reading chan error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	watching, stop := context.WithCancel(ctx)
@@ -205,7 +200,7 @@ func (a *Announcer) sendUntil(ctx context.Context, host *port.Host, s *socket, r
 			return fmt.Errorf("cannot receive router messages on %s: %w", a.link, err)
 		case <-a.wake:
 		case <-timer.C:
-			a.advertise(host, s)
+			a.advertise(s)
 		}
 		a.mu.Lock()
 		timer.Reset(time.Until(a.schedule.Next()))
@@ -221,7 +216,7 @@ func (a *Announcer) same(link *net.Interface) bool {
 }
 
 // advertise sends what is to be said now, if it is time.
-func (a *Announcer) advertise(host *port.Host, s *socket) {
+func (a *Announcer) advertise(s *socket) {
 	now := time.Now()
 	a.mu.Lock()
 	if now.Before(a.schedule.Next()) {
@@ -232,7 +227,7 @@ func (a *Announcer) advertise(host *port.Host, s *socket) {
 	options := append(slices.Clone(a.options), withdrawn...)
 	a.schedule.Sent(now)
 	a.mu.Unlock()
-	if len(options) == 0 || !a.send(host, s, options) {
+	if len(options) == 0 || !a.send(s, options) {
 		return
 	}
 	a.mu.Lock()
@@ -242,14 +237,14 @@ func (a *Announcer) advertise(host *port.Host, s *socket) {
 	}
 }
 
-// send sends one advertisement, and tells whether it could. The kernel takes the address
-// away when the interface goes down, so it is set again.
-func (a *Announcer) send(host *port.Host, s *socket, options []pref64.Option) bool {
+// send sends one advertisement, and tells whether it could. Its source is assumed anew,
+// for the kernel takes it away, or the route to it, when the interface goes down.
+func (a *Announcer) send(s *socket, options []pref64.Option) bool {
 	message, err := pref64.AppendAdvertisement(nil, options)
 	if err == nil {
-		err = s.write(message, a.source, allNodes)
+		err = s.assume(a.source)
 	}
-	if err != nil && a.takeAddress(host) == nil {
+	if err == nil {
 		err = s.write(message, a.source, allNodes)
 	}
 	if err != nil {
@@ -261,7 +256,7 @@ func (a *Announcer) send(host *port.Host, s *socket, options []pref64.Option) bo
 }
 
 // withdraw tells hosts to use the prefixes no more.
-func (a *Announcer) withdraw(host *port.Host, s *socket) {
+func (a *Announcer) withdraw(s *socket) {
 	a.mu.Lock()
 	options := gone(append(slices.Clone(a.options), a.withdrawn...), nil)
 	a.mu.Unlock()
@@ -272,7 +267,7 @@ func (a *Announcer) withdraw(host *port.Host, s *socket) {
 		if i > 0 {
 			time.Sleep(lastWordsTime)
 		}
-		a.send(host, s, options)
+		a.send(s, options)
 	}
 }
 
@@ -325,21 +320,10 @@ func (a *Announcer) hear(b []byte, from netip.Addr) {
 	}
 }
 
-// takeAddress gives the interface the address that advertisements come from; the host's
-// own connections do not use it.
-func (a *Announcer) takeAddress(host *port.Host) error {
-	if err := host.AddAddr(a.link, a.sourcePrefix()); err != nil {
-		return err
-	}
-	return host.Prefer(a.link, a.sourcePrefix(), false)
-}
-
-func (a *Announcer) sourcePrefix() netip.Prefix { return netip.PrefixFrom(a.source, 64) }
-
 // sourceOf makes a link-local address of the interface's hardware address, the same each
 // time, so that a successor goes on with it.
 func sourceOf(link *net.Interface) netip.Addr {
-	sum := sha256.Sum256(append([]byte("isthmus pref64 "), link.HardwareAddr...))
+	sum := sha256.Sum256(append([]byte("isthmus pref64 anycast "), link.HardwareAddr...))
 	raw := [16]byte{0xfe, 0x80}
 	copy(raw[8:], sum[:8])
 	return netip.AddrFrom16(raw)

@@ -22,7 +22,6 @@ import (
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv6"
 
-	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate/pref64"
@@ -72,26 +71,34 @@ func newNetwork(t *testing.T) network {
 	n := network{testutil.NewNetns(t), testutil.NewNetns(t)}
 	n.router.AddressesAtOnce(t)
 	n.host.AddressesAtOnce(t)
+	n.join(t, "lan0", netip.MustParsePrefix("2001:db8:1::/64"))
+	return n
+}
+
+// join makes the link; name is that of the router's end.
+func (n network) join(t *testing.T, name string, prefix netip.Prefix) {
+	t.Helper()
 	n.router.Do(t, func() error {
-		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "lan0"}, PeerName: "lan0", PeerNamespace: netlink.NsFd(n.host.Handle())}
+		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "lan0", PeerNamespace: netlink.NsFd(n.host.Handle())}
 		return netlink.LinkAdd(link)
 	})
-	for i, ns := range []*testutil.Netns{n.router, n.host} {
-		ns.Do(t, func() error {
-			lan, err := netlink.LinkByName("lan0")
+	address := prefix.Addr()
+	for _, end := range []struct {
+		of   *testutil.Netns
+		link string
+	}{{n.router, name}, {n.host, "lan0"}} {
+		address = address.Next()
+		end.of.Do(t, func() error {
+			lan, err := netlink.LinkByName(end.link)
 			if err != nil {
 				return err
 			}
-			address, err := netlink.ParseAddr(fmt.Sprintf("2001:db8:1::%d/64", i+1))
-			if err != nil {
-				return err
-			}
-			return errors.Join(netlink.LinkSetUp(lan), netlink.AddrAdd(lan, address))
+			own := &netlink.Addr{IPNet: &net.IPNet{IP: address.AsSlice(), Mask: net.CIDRMask(prefix.Bits(), 128)}}
+			return errors.Join(netlink.LinkSetUp(lan), netlink.AddrAdd(lan, own))
 		})
 	}
 	n.host.AwaitLinks(t, "lan0")
-	n.router.AwaitLinks(t, "lan0")
-	return n
+	n.router.AwaitLinks(t, name)
 }
 
 // watched is a host that watches.
@@ -294,11 +301,6 @@ func TestBackAgain(t *testing.T) {
 			return err
 		}
 		defer s.close()
-		host, err := port.OpenHost()
-		if err != nil {
-			return err
-		}
-		defer host.Close()
 		a.source = sourceOf(s.link)
 		for _, step := range []struct {
 			up   bool
@@ -316,8 +318,13 @@ func TestBackAgain(t *testing.T) {
 			if err != nil {
 				return err
 			}
+			for end := time.Now().Add(patience); step.up && s.assume(a.source) != nil; time.Sleep(5 * time.Millisecond) {
+				if time.Now().After(end) {
+					return errors.New("the link has no address again")
+				}
+			}
 			a.schedule = pref64.NewSchedule(a.interval, newRandom(), time.Now())
-			a.advertise(host, s)
+			a.advertise(s)
 			if a.farewells != step.left || (len(a.withdrawn) > 0) != (step.left > 0) {
 				t.Errorf("up %v: %d farewells left, %d prefixes; want %d", step.up, a.farewells, len(a.withdrawn), step.left)
 			}

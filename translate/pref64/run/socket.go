@@ -8,8 +8,10 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"syscall"
 
 	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/translate/pref64"
 )
@@ -23,6 +25,7 @@ var (
 // socket sends and receives messages of Neighbor Discovery on one link.
 type socket struct {
 	conn *ipv6.PacketConn
+	raw  syscall.RawConn // the same
 	link *net.Interface
 }
 
@@ -32,15 +35,18 @@ func listen(link string, groups []netip.Addr, types ...ipv6.ICMPType) (*socket, 
 	if err != nil {
 		return nil, fmt.Errorf("there is no interface %s on this host: name one that ip link shows", link)
 	}
-	raw, err := net.ListenPacket("ip6:ipv6-icmp", "::")
+	conn, err := net.ListenIP("ip6:ipv6-icmp", &net.IPAddr{IP: net.IPv6unspecified})
 	if err != nil {
 		if errors.Is(err, fs.ErrPermission) {
 			return nil, errors.New("this user may not send and receive ICMPv6: run isthmus as root (sudo), or give it the capability CAP_NET_RAW")
 		}
 		return nil, fmt.Errorf("cannot open a socket for ICMPv6: %w", err)
 	}
-	s := &socket{ipv6.NewPacketConn(raw), ifi}
-	if err := s.prepare(groups, types); err != nil {
+	s := &socket{conn: ipv6.NewPacketConn(conn), link: ifi}
+	if s.raw, err = conn.SyscallConn(); err == nil {
+		err = s.prepare(groups, types)
+	}
+	if err != nil {
 		_ = s.close()
 		return nil, fmt.Errorf("cannot listen to router messages on %s: %w", link, err)
 	}
@@ -65,6 +71,23 @@ func (s *socket) prepare(groups []netip.Addr, types []ipv6.ICMPType) error {
 		errs = append(errs, s.conn.JoinGroup(s.link, &net.UDPAddr{IP: g.AsSlice()}))
 	}
 	return errors.Join(errs...)
+}
+
+// assume makes a link-local address an anycast address of the link (RFC 4291 section 2.6),
+// so that messages may come from it: the kernel answers Neighbor Solicitations for it, no
+// list of the link's addresses has it, and it ends with the socket, however that ends. An
+// address that is assumed already is assumed anew.
+func (s *socket) assume(address netip.Addr) error {
+	request := &unix.IPv6Mreq{Multiaddr: address.As16(), Interface: uint32(s.link.Index)}
+	var failed error
+	err := s.raw.Control(func(fd uintptr) {
+		_ = unix.SetsockoptIPv6Mreq(int(fd), unix.IPPROTO_IPV6, unix.IPV6_LEAVE_ANYCAST, request) // if it is
+		failed = unix.SetsockoptIPv6Mreq(int(fd), unix.IPPROTO_IPV6, unix.IPV6_JOIN_ANYCAST, request)
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return fmt.Errorf("cannot speak from the address %s on %s: %w", address, s.link.Name, err)
+	}
+	return nil
 }
 
 func (s *socket) close() error { return s.conn.Close() }
