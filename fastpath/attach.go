@@ -76,6 +76,8 @@ type Attachment struct {
 	regime   *regime // nil until there is a device
 	placed   map[spot]*placed
 	left     []DeviceReport // devices that were left out
+	losses   *losses        // nil unless XDP redirects
+	refuses  map[int]error  // devices that say that they transmit, and do not
 	old      map[spot]*linkHook
 	finished bool
 }
@@ -123,6 +125,7 @@ func Attach(p Programs, o AttachConfig) (*Attachment, error) {
 		return nil, errors.Join(err, a.detachAll())
 	}
 	a.judge()
+	a.watch()
 	return a, nil
 }
 
@@ -164,8 +167,13 @@ func (a *Attachment) attachBy(r regime, devices []*device) error {
 	if err == nil {
 		return nil
 	}
+	return a.leaveXDP(err, devices)
+}
+
+// leaveXDP attaches by tc instead.
+func (a *Attachment) leaveXDP(why error, devices []*device) error {
 	undone := a.takeAway()
-	a.regime = &regime{why: fmt.Sprintf("XDP does not serve: %v", err)}
+	a.regime = &regime{why: fmt.Sprintf("XDP does not serve: %v", why)}
 	return errors.Join(undone, a.placeEach(devices))
 }
 
@@ -175,7 +183,7 @@ func cannotTransmit(devices []*device) error {
 	for _, d := range devices {
 		d.lookAtXDP()
 		if d.transmit == no {
-			return fmt.Errorf("%s cannot send what XDP redirects into it", d.name)
+			return d.transmitsNothing()
 		}
 	}
 	return nil
@@ -310,6 +318,7 @@ func (a *Attachment) Leave() error {
 		return a.detachAll()
 	}
 	a.finished = true
+	a.unwatch()
 	var errs []error
 	for _, s := range a.spots() {
 		errs = append(errs, a.placed[s].hook.leave())
@@ -320,6 +329,7 @@ func (a *Attachment) Leave() error {
 
 func (a *Attachment) detachAll() error {
 	a.finished = true
+	a.unwatch()
 	return errors.Join(a.takeAway(), a.dropInherited(), a.dropFilters())
 }
 

@@ -84,6 +84,15 @@ func (w *wire) send(t *testing.T, n int) {
 		return err
 	})
 	defer unix.Close(tap)
+	w.throw(t, n)
+	if got := frames(tap, n); got < n {
+		t.Fatalf("%d of %d frames have come", got, n)
+	}
+}
+
+// throw sends n frames from the far end, whatever becomes of them.
+func (w *wire) throw(t *testing.T, n int) {
+	t.Helper()
 	w.far.Do(t, func() error {
 		l, err := net.InterfaceByName("host")
 		if err != nil {
@@ -102,15 +111,17 @@ func (w *wire) send(t *testing.T, n int) {
 		}
 		return nil
 	})
-	buf, got := make([]byte, 2048), 0
-	for end := time.Now().Add(testutil.Patience); got < n; {
+}
+
+// frames waits for n test frames at a packet socket, and returns how many came.
+func frames(tap, n int) (got int) {
+	buf := make([]byte, 2048)
+	for end := time.Now().Add(testutil.Patience); got < n && time.Now().Before(end); {
 		if m, _, err := unix.Recvfrom(tap, buf, 0); err == nil && slices.Equal(buf[:m], testFrame) {
 			got++
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%d of %d frames have come", got, n)
-		}
 	}
+	return got
 }
 
 // testFrame is a frame of a type that no host sends by itself (IEEE 802 local

@@ -11,8 +11,9 @@ import (
 
 // judge looks at every attached device again, now that drivers show what they can
 // do with a program, and writes into its report whether it is a target and what
-// to warn of.
-func (a *Attachment) judge() {
+// to warn of. It returns a device that was a target, and that now loses what XDP
+// redirects into it.
+func (a *Attachment) judge() (lost *device) {
 	for s, p := range a.placed {
 		d, err := deviceAt(s.index)
 		if err != nil {
@@ -23,9 +24,15 @@ func (a *Attachment) judge() {
 			p.report.Warnings = a.egressWarnings(d)
 			continue
 		}
+		a.recall(d)
+		was := p.report.Target
 		p.report.Target = d.isTarget(a.regime.xdp)
 		p.report.Warnings = d.warnings(a.regime.xdp)
+		if was && !p.report.Target {
+			lost = d
+		}
 	}
+	return lost
 }
 
 // isTarget tells whether what is redirected into the device is sent. Of a device
@@ -79,8 +86,10 @@ func (d *device) noTransmit() string {
 	switch {
 	case d.isTarget(true):
 		return ""
+	case d.loses != nil:
+		return fmt.Sprintf("%s, so packets that leave by it take the engine: set fast_path to tc", d.transmitsNothing())
 	case d.kind != kindVeth:
-		return fmt.Sprintf("%s cannot send what XDP redirects into it, so packets that leave by it take the engine: set fast_path to tc", d.name)
+		return fmt.Sprintf("%s, so packets that leave by it take the engine: set fast_path to tc", d.transmitsNothing())
 	case d.transmit == no && d.far.name != "":
 		return fmt.Sprintf("%s receives by no NAPI and would lose redirected frames, the far end of %s: switch it on with: ethtool -K %s gro on; %s", d.far, d.name, d.far.name, engine)
 	case d.transmit == no:
@@ -88,6 +97,14 @@ func (d *device) noTransmit() string {
 	default:
 		return fmt.Sprintf("if %s of %s receives by no NAPI, redirected frames would be lost, and from here that cannot be seen: set fast_path to tc; %s", d.far, d.name, engine)
 	}
+}
+
+// transmitsNothing says that the device does not send what XDP redirects into it.
+func (d *device) transmitsNothing() error {
+	if d.loses != nil {
+		return fmt.Errorf("%s has refused to send what XDP redirected into it (%w)", d.name, d.loses)
+	}
+	return fmt.Errorf("%s cannot send what XDP redirects into it", d.name)
 }
 
 // farWarnings warns of what the far end of a veth does to XDP.

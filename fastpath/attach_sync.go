@@ -28,7 +28,12 @@ func (a *Attachment) Sync() (changed bool, err error) {
 	err = a.dropUnwanted(all)
 	a.left = nil
 	err = errors.Join(err, a.placeNew(all))
-	a.judge()
+	if lost := a.judge(); lost != nil && a.config.Mode == ModeAuto {
+		placed := slices.DeleteFunc(all, func(d *device) bool { return !a.has(d.index) })
+		err = errors.Join(err, a.leaveXDP(lost.transmitsNothing(), placed))
+		a.judge()
+	}
+	a.watch()
 	return !slices.EqualFunc(before, a.reports(), sameReport), err
 }
 
@@ -51,6 +56,7 @@ func (a *Attachment) dropUnwanted(all []*device) error {
 		}
 		errs = append(errs, a.placed[s].hook.detach())
 		delete(a.placed, s)
+		delete(a.refuses, s.index)
 	}
 	return errors.Join(errs...)
 }

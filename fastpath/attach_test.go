@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 func TestAttachRunsThePrograms(t *testing.T) {
@@ -189,6 +190,65 @@ func TestAutoFallsBackToTC(t *testing.T) {
 					t.Errorf("%s has %s", r.Device, r.Hook)
 				}
 				wantWords(t, r.Why, row.words...)
+			}
+			w.send(t, 5)
+			if got := c.await(t, 5); got != 5 {
+				t.Errorf("the programs saw frames %d times, want 5", got)
+			}
+		})
+	}
+}
+
+// TestAutoLeavesXDP has a device lose what XDP redirects into it when packets flow already:
+// the kernel knows, or its driver alone does. No link event tells.
+func TestAutoLeavesXDP(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		lose  func(*testing.T, *wire, *Attachment)
+		words []string
+	}{
+		{"it says so", func(t *testing.T, w *wire, _ *Attachment) { w.setFar(t, ethtoolSetGRO, 0) }, []string{"port cannot send"}},
+		{"it says nothing", func(_ *testing.T, _ *wire, a *Attachment) {
+			for s := range a.placed {
+				a.refuses[s.index] = unix.ENXIO
+			}
+		}, []string{"port has refused", unix.ENXIO.Error()}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWire(t)
+			w.show(t)
+			w.setFar(t, ethtoolSetGRO, 1)
+			c := newCounter(t)
+			a := w.mustAttach(t, c.Programs, AttachConfig{Mode: ModeXDP})
+			a.config.Mode = ModeAuto // which takes no veth for a card
+			if r := only(t, a); r.Hook != HookXDP || !r.Target {
+				t.Fatalf("the report is %+v", r)
+			}
+			failing := func() (failing bool) {
+				w.near.Do(t, func() error {
+					failing = a.Failing()
+					return nil
+				})
+				return failing
+			}
+			if failing() {
+				t.Error("it fails before anything was lost")
+			}
+			row.lose(t, w, a)
+			if _, told := xdpFeatures(only(t, a).Index); told && row.name == "it says so" && !failing() {
+				t.Error("it does not fail")
+			}
+			w.near.Do(t, func() error {
+				_, err := a.Sync()
+				return err
+			})
+			r := only(t, a)
+			if r.Hook != hookTC() || a.XDP() {
+				t.Errorf("the report is %+v, want tc", r)
+			}
+			wantWords(t, r.Why, append(row.words, "XDP does not serve")...)
+			if failing() {
+				t.Error("it fails by tc")
 			}
 			w.send(t, 5)
 			if got := c.await(t, 5); got != 5 {

@@ -61,6 +61,8 @@ type device struct {
 	ingress   []program // tc programs of others, in their order
 	far       *farEnd   // of a veth
 
+	loses error // why it has not sent what XDP redirected into it, as the kernel told
+
 	farIndex, farNamespace int // where a veth's far end is, as the kernel counts
 }
 

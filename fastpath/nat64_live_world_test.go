@@ -104,14 +104,14 @@ func (w *liveNet) wire(t *testing.T, host *testutil.Netns, name, ours, theirs, r
 			return err
 		}
 		index = l.Attrs().Index
-		return errors.Join(raise(l, ours, theirs, far), testutil.ReceiveByNAPI(name))
+		return errors.Join(raise(l, ours, theirs, far), testutil.ReceiveByNAPI(name, true))
 	})
 	host.Do(t, func() error {
 		l, err := netlink.LinkByName("eth0")
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(raise(l, theirs, ours, near), testutil.ReceiveByNAPI("eth0")); err != nil {
+		if err := errors.Join(raise(l, theirs, ours, near), testutil.ReceiveByNAPI("eth0", true)); err != nil {
 			return err
 		}
 		to, err := netlink.ParseIPNet(route)

@@ -64,7 +64,7 @@ func (f *fastState) rows(of string) []row {
 	for _, b := range f.Bypassed {
 		rows = append(rows, row{"not met by the fast path", b.What + ": " + b.Detail})
 	}
-	if f.Mode == "off" || f.Path == "engine" && len(f.Packets) == 0 {
+	if f.Mode == "off" || f.Path == "engine" && len(f.Packets) == 0 && len(f.Devices) == 0 {
 		return rows
 	}
 	for _, d := range f.Devices {

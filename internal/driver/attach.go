@@ -145,7 +145,7 @@ func (f *Driver) skipped(cfg *Config, as fastpath.AttachConfig) ([]bypass.Findin
 func (f *Driver) attach(as fastpath.AttachConfig) {
 	a, err := fastpath.Attach(f.table.Programs(), as)
 	if err != nil {
-		f.Note(func(v *Status) { v.Path, v.Why, v.Devices = EnginePath, err.Error(), nil })
+		f.Note(func(v *Status) { v.Path, v.Why, v.Devices, v.slow = EnginePath, err.Error(), nil, nil })
 		f.warnOnce("the fast path cannot be attached, so the engine carries all packets: " + err.Error())
 		return
 	}
@@ -193,18 +193,25 @@ func (f *Driver) Detach(why string) {
 	f.mu.Unlock()
 	f.role.Carried(EnginePath)
 	if why != "" {
-		f.Note(func(v *Status) { v.Path, v.Why, v.Devices = EnginePath, why, nil })
+		f.Note(func(v *Status) { v.Path, v.Why, v.Devices, v.slow = EnginePath, why, nil, nil })
 		f.tellOnce(why)
 	}
 }
 
 // sync takes devices that came and lets go of those that went.
 func (f *Driver) sync() {
+	before := f.inTC()
 	changed, err := f.attachment.Sync()
 	if err != nil {
 		f.warnOnce("the fast path cannot be brought in step with the devices: " + err.Error())
 	}
 	f.retarget() // a new link-layer address changes no report
+	if f.inTC() && !before {
+		if f.steering != nil {
+			f.unsteer() // it comes behind the others
+		}
+		f.Wake() // what packets skip is another thing by tc
+	}
 	if changed {
 		path, why, devices := f.publish()
 		f.log.Info("the devices of the fast path have changed", "path", path, "devices", devices, "why", why)
@@ -301,26 +308,34 @@ func (f *Driver) warnOnce(text string) {
 	}
 }
 
-// publish shows what is attached where, and returns it in a few words.
+// publish shows what is attached where, and returns it in a few words. Programs that may
+// send by no device carry nothing.
 func (f *Driver) publish() (path, why string, names []string) {
 	path, why = "tc", "there is no device yet to attach to"
 	if f.attachment.XDP() {
 		path = "xdp"
 	}
 	var devices []Device
+	var slow []string
 	for _, d := range f.attachment.Report() {
 		devices = append(devices, Device{
 			Device: d.Device, Hook: string(d.Hook), Target: d.Target, Why: d.Why, Warnings: d.Warnings,
 		})
 		if d.Hook != fastpath.HookNone {
 			names, why = append(names, d.Device), d.Why
+			if !d.Target && d.Index != f.tunnel.index {
+				slow = append(slow, d.Device)
+			}
 		}
 	}
-	if len(names) == 0 {
+	switch {
+	case len(names) == 0:
 		path = EnginePath
+	case len(slow) == len(names):
+		path, why = EnginePath, "none of the devices sends what "+path+" redirects into it"
 	}
 	f.role.Carried(path)
-	f.Note(func(v *Status) { v.Path, v.Why, v.Devices = path, why, devices })
+	f.Note(func(v *Status) { v.Path, v.Why, v.Devices, v.slow = path, why, devices, slow })
 	return path, why, names
 }
 

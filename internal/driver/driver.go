@@ -338,6 +338,9 @@ func (f *Driver) Run(ctx context.Context) {
 		case now := <-ticker.C:
 			f.table.Beat(f.linger())
 			f.measure(now, f.role.Measure())
+			if f.attachment != nil && f.attachment.Failing() {
+				f.LinksChanged()
+			}
 		}
 	}
 }

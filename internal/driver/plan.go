@@ -114,7 +114,12 @@ func (p *Forecast) sayDevices(plan []fastpath.DeviceReport) {
 			p.say(false, "the fast path would sit at %s of %s: %s", c.hook, names, c.why)
 		}
 	}
-	if names, _ := Planned(plan); len(names) == 0 {
+	names, xdp := Planned(plan)
+	sends := func(d fastpath.DeviceReport) bool { return d.Target }
+	if xdp && !slices.ContainsFunc(plan, sends) {
+		p.say(true, "none of the devices sends what XDP redirects into it, so the engine would carry all packets")
+	}
+	if len(names) == 0 {
 		p.say(false, "there is no device to attach a fast path to, so the engine would carry all packets until one comes up")
 	}
 }

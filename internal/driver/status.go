@@ -4,6 +4,7 @@ package driver
 
 import (
 	"math"
+	"strings"
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
@@ -35,6 +36,8 @@ type Status struct {
 	Rates map[string]float64 `json:"rates,omitempty"`
 	// Packets counts by verdict and reason.
 	Packets map[string]map[string]uint64 `json:"packets,omitempty"`
+
+	slow []string // devices whose packets take the engine
 }
 
 // Device is one device of a fast path.
@@ -64,8 +67,14 @@ func (f *Driver) Status() Status {
 	defer f.mu.Unlock()
 	v := f.view
 	v.Mode = f.cfg.Mode
-	if v.Survives = f.Keeps(); v.Survives {
-		v.Linger = f.cfg.Linger.Seconds()
+	switch {
+	case !f.Keeps():
+	case v.Path == EnginePath:
+		v.NotKept = "the engine carries all packets"
+	case len(v.slow) > 0:
+		v.NotKept = "the engine carries what leaves by " + strings.Join(v.slow, ", ")
+	default:
+		v.Survives, v.Linger = true, f.cfg.Linger.Seconds()
 	}
 	v.Packets = ByVerdict(f.countersLocked())
 	return v

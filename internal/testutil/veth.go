@@ -8,16 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReceiveByNAPI switches GRO on at a veth, without which it drops redirected
-// frames.
-func ReceiveByNAPI(name string) error {
+// ReceiveByNAPI switches GRO on or off at a veth; without it, it drops what XDP redirects
+// into its other end.
+func ReceiveByNAPI(name string, on bool) error {
 	const setGRO = 0x2c // ETHTOOL_SGRO
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	value := struct{ command, data uint32 }{setGRO, 1}
+	value := struct{ command, data uint32 }{command: setGRO}
+	if on {
+		value.data = 1
+	}
 	var request struct {
 		name [unix.IFNAMSIZ]byte
 		data unsafe.Pointer

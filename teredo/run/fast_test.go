@@ -26,6 +26,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
@@ -521,6 +522,31 @@ func TestFastPathFollowsALinkLayerAddress(t *testing.T) {
 		}
 		r.hostSends(t, "hello")
 		wantText(t, "the client got", clientReceives(t, r.client), "hello hop 63")
+	}
+}
+
+// A device that begins to lose what XDP redirects into it is noticed, though no link event
+// tells, and packets that leave by it take the engine.
+func TestFastPathNoticesLostFrames(t *testing.T) {
+	r := newFastRig(t, by(config.FastPathXDP))
+	r.awaitPath(t, "xdp")
+	r.establish(t)
+	r.warm(t, r.client, true, true)
+	r.hostNS.Do(t, func() error { return testutil.ReceiveByNAPI("v6", false) })
+	for deadline := time.Now().Add(relayTimeout); ; time.Sleep(10 * time.Millisecond) {
+		f := r.fastPath()
+		if !slices.ContainsFunc(f.Devices, func(d driver.Device) bool { return d.Device == "v6" && d.Target }) && !f.Survives {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("status says %+v", f)
+		}
+	}
+	before := r.forwarded("decap_forwarded")
+	send(t, r.client, clientUDP("hello"), relayAt)
+	wantText(t, "the host got", r.hostReceives(t), fmt.Sprintf("hello from [%s]:%d hop 63", relayClientIP, relayClientPort))
+	if got := r.forwarded("decap_forwarded"); got != before {
+		t.Errorf("the programs have forwarded %d packets to a device that loses them", got-before)
 	}
 }
 

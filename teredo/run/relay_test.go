@@ -74,7 +74,7 @@ func newRelayRig(t *testing.T, mode config.Mode, change ...func(*config.Relay)) 
 	clientNS.Show(t) // old kernels tell nothing of a device whose far end is hidden
 	serverLink(t, r.relayNS, clientNS, "v4", []string{"192.0.2.3/24"}, "192.0.2.7/24")
 	clientNS.Do(t, func() (err error) {
-		if err := errors.Join(serverAddrs("v4", "192.0.2.1/24"), testutil.ReceiveByNAPI("v4")); err != nil {
+		if err := errors.Join(serverAddrs("v4", "192.0.2.1/24"), testutil.ReceiveByNAPI("v4", true)); err != nil {
 			return err
 		}
 		if r.client, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(relayClient)); err != nil {
@@ -95,7 +95,7 @@ func newRelayRig(t *testing.T, mode config.Mode, change ...func(*config.Relay)) 
 			return os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0)
 		})
 		hostNS.Do(t, func() error {
-			if err := testutil.ReceiveByNAPI("v6"); err != nil {
+			if err := testutil.ReceiveByNAPI("v6", true); err != nil {
 				return err
 			}
 			return netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP("2001:db8:1::1")})

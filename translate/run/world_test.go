@@ -75,7 +75,7 @@ func connect(t *testing.T, a, b *testutil.Netns, name, addrA, addrB string) {
 		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name, PeerNamespace: netlink.NsFd(b.Handle())}
 		return errors.Join(netlink.LinkAdd(veth), address(name, addrA))
 	})
-	b.Do(t, func() error { return errors.Join(address(name, addrB), testutil.ReceiveByNAPI(name)) })
+	b.Do(t, func() error { return errors.Join(address(name, addrB), testutil.ReceiveByNAPI(name, true)) })
 	a.AwaitLinks(t, name)
 	b.AwaitLinks(t, name)
 }

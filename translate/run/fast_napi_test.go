@@ -1,0 +1,95 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
+
+// TestXDPThatCarriesNothing has XDP demanded on veths whose far ends lose what is redirected
+// into them: from the start, later, and no more. Packets pass all the time, and status and
+// check say by what.
+func TestXDPThatCarriesNothing(t *testing.T) {
+	napi := func(t *testing.T, ns *testutil.Netns, name string, on bool) {
+		t.Helper()
+		ns.Do(t, func() error { return testutil.ReceiveByNAPI(name, on) })
+	}
+	run := func(t *testing.T, w *world, i role.Instance, status func() driver.Status, plan func() FastPathPlan, keeps func() bool, passes func()) {
+		await := func(what string, ok func(driver.Status) bool) {
+			t.Helper()
+			for end := time.Now().Add(patience); !ok(status()); time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("%s: %+v", what, status())
+				}
+			}
+		}
+		slow := func(s driver.Status, device string) bool {
+			return slices.ContainsFunc(s.Devices, func(d driver.Device) bool {
+				return d.Device == device && !d.Target && strings.Contains(strings.Join(d.Warnings, ""), "NAPI")
+			})
+		}
+		napi(t, w.six, "v6", false)
+		napi(t, w.four, "v4", false)
+		w.gateway.Do(t, func() error {
+			if p := plan(); !slices.ContainsFunc(p.Warnings, func(s string) bool { return strings.Contains(s, "none of the devices sends") }) {
+				t.Errorf("check says %+v", p)
+			}
+			return nil
+		})
+		w.start(t, i)
+		await("nothing can be redirected", func(s driver.Status) bool {
+			return s.Path == driver.EnginePath && slow(s, "v4") && slow(s, "v6") && strings.Contains(s.Why, "none of the devices sends") && !s.Survives
+		})
+		passes()
+		if s := status(); s.Packets["forward"] != nil {
+			t.Errorf("the programs have forwarded %v", s.Packets)
+		}
+
+		napi(t, w.six, "v6", true)
+		napi(t, w.four, "v4", true)
+		await("all can be redirected", func(s driver.Status) bool {
+			return s.Path == "xdp" && !slow(s, "v4") && !slow(s, "v6") && s.Survives == keeps()
+		})
+		passes()
+		if s := status(); s.Packets["forward"] == nil {
+			t.Errorf("the programs have forwarded nothing: %v", s.Packets)
+		}
+
+		napi(t, w.four, "v4", false)
+		await("what leaves by v4 is lost", func(s driver.Status) bool { return slow(s, "v4") && s.Path == "xdp" && !s.Survives })
+		passes()
+		napi(t, w.six, "v6", false)
+		await("all is lost", func(s driver.Status) bool { return s.Path == driver.EnginePath })
+		passes()
+	}
+	t.Run("nat64", func(t *testing.T) {
+		w, c := newWorld(t), nat64Config(t)
+		c.FastPath = config.FastPathXDP
+		n, err := NewNAT64(c, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		flow := sync.OnceValue(func() *flow { return newFlow(t, w, 7000) })
+		run(t, w, n, n.fast.Status, func() FastPathPlan { return PlanNAT64(c) }, n.fast.Keeps, func() { flow().passes(t) })
+	})
+	t.Run("siit", func(t *testing.T) {
+		w, c := newWorld(t), siitConfig()
+		c.FastPath = config.FastPathXDP
+		s, err := NewSIIT(c, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := newPair(t, w, 7000)
+		run(t, w, s, s.fast.Status, func() FastPathPlan { return PlanSIIT(c) }, s.fast.Keeps, func() { p.passes(t) })
+	})
+}
