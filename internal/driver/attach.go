@@ -4,6 +4,7 @@ package driver
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -200,7 +201,7 @@ func (f *Driver) Detach(why string) {
 
 // sync takes devices that came and lets go of those that went.
 func (f *Driver) sync() {
-	before := f.inTC()
+	before, slow := f.inTC(), f.slow
 	changed, err := f.attachment.Sync()
 	if err != nil {
 		f.warnOnce("the fast path cannot be brought in step with the devices: " + err.Error())
@@ -212,7 +213,7 @@ func (f *Driver) sync() {
 		}
 		f.Wake() // what packets skip is another thing by tc
 	}
-	if changed {
+	if changed || !maps.Equal(f.slow, slow) {
 		path, why, devices := f.publish()
 		f.log.Info("the devices of the fast path have changed", "path", path, "devices", devices, "why", why)
 		f.warnOfDevices()
@@ -222,7 +223,7 @@ func (f *Driver) sync() {
 // retarget tells the programs which devices they may send by.
 func (f *Driver) retarget() {
 	gone := f.table.Devices()
-	var slow []string
+	slow := make(map[string]string)
 	for _, d := range f.attachment.Report() {
 		if d.Hook == fastpath.HookNone || d.Index == f.tunnel.index {
 			continue
@@ -232,21 +233,23 @@ func (f *Driver) retarget() {
 			gone = slices.DeleteFunc(gone, func(index int) bool { return index == d.Index })
 		}
 		if err = errors.Join(why, err); err != nil {
-			slow = append(slow, err.Error())
+			slow[d.Device] = err.Error()
 		}
 	}
-	f.warnSlow(strings.Join(slow, "; "))
+	f.warnSlow(slow)
 	for _, index := range gone {
 		f.table.RemoveDevice(index)
 	}
 }
 
 // warnSlow logs why packets that leave by some devices go to the engine, when it changes.
-func (f *Driver) warnSlow(text string) {
-	if f.slow != text && text != "" {
-		f.log.Warn("packets that leave by a device go to the engine: " + text)
+func (f *Driver) warnSlow(slow map[string]string) {
+	if !maps.Equal(f.slow, slow) {
+		for _, name := range slices.Sorted(maps.Keys(slow)) {
+			f.log.Warn("packets that leave by a device go to the engine: " + slow[name])
+		}
 	}
-	f.slow = text
+	f.slow = slow
 }
 
 // target tells the programs of one device; slow is why packets that leave by it go to the
@@ -318,6 +321,9 @@ func (f *Driver) publish() (path, why string, names []string) {
 	var devices []Device
 	var slow []string
 	for _, d := range f.attachment.Report() {
+		if why, ok := f.slow[d.Device]; ok {
+			d.Target, d.Warnings = false, append(d.Warnings, why)
+		}
 		devices = append(devices, Device{
 			Device: d.Device, Hook: string(d.Hook), Target: d.Target, Why: d.Why, Warnings: d.Warnings,
 		})

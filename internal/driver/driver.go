@@ -102,9 +102,9 @@ type Driver struct {
 	follower *fastpath.Follower
 	followed chan struct{} // closed at the end of the follower
 	unfollow context.CancelFunc
-	warned   string // what was logged last, so that it is logged once
-	skips    string // likewise
-	slow     string // likewise, of devices
+	warned   string            // what was logged last, so that it is logged once
+	skips    string            // likewise
+	slow     map[string]string // likewise, by device
 	host     *port.Host
 	steering *fastpath.Attachment // of Role.Steer
 	steered  []string             // its devices as configured

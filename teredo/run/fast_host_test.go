@@ -6,10 +6,13 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/driver"
 )
 
 var hostWithRelay = netip.MustParseAddr("2001:db8:b::2")
@@ -104,5 +107,11 @@ func TestHostRelayRefusesVeth(t *testing.T) {
 	s := relay.Status().(RelayStatus).FastPath
 	if n := s.Packets["forward"]["encap_forwarded"]; n != 0 {
 		t.Errorf("the relay sent %d packets: %+v", n, s)
+	}
+	left := func(d driver.Device) bool {
+		return !d.Target && strings.Contains(strings.Join(d.Warnings, ""), "leaves checksums")
+	}
+	if s.Survives || !slices.ContainsFunc(s.Devices, left) {
+		t.Errorf("status does not say that the engine sends: %+v", s)
 	}
 }
