@@ -65,12 +65,7 @@ func (n *NAT64) openPinned(spec *ebpf.CollectionSpec) map[string]*ebpf.Map {
 // PeekNAT64 copies the state of tables of these sizes that an instance has pinned in this
 // network namespace, be it alive or not, with a note beside them; nil if there is none.
 func PeekNAT64(instance string, z state.Sizes, note string) (state.Memory, string) {
-	name, err := folderName(instance)
-	if err != nil {
-		return nil, ""
-	}
-	for _, root := range []string{systemRoot, ownRoot} {
-		pins := &Pins{dir: filepath.Join(root, pinsFolder, name)}
+	for _, pins := range peekPins(instance) {
 		n := &NAT64{config: NAT64Config{Sizes: z}, pins: pins}
 		if pins.Note(shapeNote) != n.shape() {
 			continue
@@ -80,6 +75,30 @@ func PeekNAT64(instance string, z state.Sizes, note string) (state.Memory, strin
 		}
 	}
 	return nil, ""
+}
+
+// PeekNote returns a note that an instance has left in its pins in this network namespace, be
+// it alive or not; empty if there is none.
+func PeekNote(instance, note string) string {
+	for _, pins := range peekPins(instance) {
+		if text := pins.Note(note); text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+// peekPins are the folders in which an instance may have left something in this network
+// namespace, to be read alone.
+func peekPins(instance string) (list []*Pins) {
+	name, err := folderName(instance)
+	if err != nil {
+		return nil
+	}
+	for _, root := range []string{systemRoot, ownRoot} {
+		list = append(list, &Pins{dir: filepath.Join(root, pinsFolder, name)})
+	}
+	return list
 }
 
 // peek copies the pinned state.

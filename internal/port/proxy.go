@@ -130,10 +130,26 @@ const wholeTries = 20
 // led lists what our routes lead to a device, but for default routes, which lead packets
 // for whomever.
 func (h *Host) led() (list []netip.Prefix, err error) {
-	filter := &netlink.Route{Protocol: RouteProtocol, Type: unix.RTN_UNICAST}
+	all, err := h.ourRoutes(&netlink.Route{}, 0)
+	return slices.DeleteFunc(all, func(p netip.Prefix) bool { return p.Bits() == 0 }), err
+}
+
+// RoutesBy lists the destinations of the routes of ours through a link, such as those that an
+// earlier process has left.
+func (h *Host) RoutesBy(link string) ([]netip.Prefix, error) {
+	l, err := h.link(link)
+	if err != nil {
+		return nil, err
+	}
+	return h.ourRoutes(&netlink.Route{LinkIndex: l.Attrs().Index}, netlink.RT_FILTER_OIF)
+}
+
+// ourRoutes lists the destinations of the unicast routes of ours that a filter chooses.
+func (h *Host) ourRoutes(filter *netlink.Route, by uint64) (list []netip.Prefix, err error) {
+	filter.Protocol, filter.Type = RouteProtocol, unix.RTN_UNICAST
 	var routes []netlink.Route
 	for range wholeTries {
-		routes, err = h.handle.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TYPE)
+		routes, err = h.handle.RouteListFiltered(netlink.FAMILY_ALL, filter, by|netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TYPE)
 		if !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
 		}
@@ -141,10 +157,8 @@ func (h *Host) led() (list []netip.Prefix, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the routes: %w", err)
 	}
-	for _, r := range routes {
-		if p, ok := prefix(r.Dst); ok && p.Bits() > 0 {
-			list = append(list, p)
-		}
+	for i := range routes {
+		list = append(list, destination(&routes[i]))
 	}
 	return list, nil
 }
