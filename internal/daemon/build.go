@@ -39,7 +39,9 @@ func Build(c *config.Config, log *slog.Logger) ([]role.Instance, error) {
 		add(&b, config.RoleDNS64, d.Name, d, dns64.New)
 	}
 	for _, n := range c.NAT64s {
-		add(&b, config.RoleNAT64, n.Name, n, translator.NewNAT64)
+		add(&b, config.RoleNAT64, n.Name, n, func(n config.NAT64, log *slog.Logger) (*translator.NAT64, error) {
+			return translator.NewNAT64Beside(n, c.Beside(n.Name), log)
+		})
 	}
 	for _, s := range c.SIITs {
 		add(&b, config.RoleSIIT, s.Name, s, translator.NewSIIT)

@@ -31,7 +31,7 @@ func (m machine) translators(c *config.Config, report func(error)) (warnings []s
 		warnings = append(warnings, advice("siit", s.Name, translator.AdviseSIIT(s))...)
 	}
 	for _, n := range c.NAT64s {
-		warnings = append(warnings, advice("nat64", n.Name, translator.AdviseNAT64(n))...)
+		warnings = append(warnings, advice("nat64", n.Name, translator.AdviseNAT64(n, c.Beside(n.Name)))...)
 	}
 	return warnings
 }

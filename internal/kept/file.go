@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -55,6 +56,9 @@ const (
 	atNamespace = headerSize - 16 // the cookie of the network namespace, 8 bytes
 	atInUse     = headerSize - 1  // which note is in force
 )
+
+// MaxNote is the length of the longest note, in octets.
+const MaxNote = noteRoom - 1
 
 // Path returns the file of an instance of a role: the one that the configuration names, or
 // the usual one.
@@ -160,8 +164,8 @@ func noteIn(b []byte) string {
 }
 
 func setNoteIn(b []byte, s string) error {
-	if len(s) >= noteRoom {
-		return fmt.Errorf("the note has %d octets, and there is room for %d", len(s), noteRoom-1)
+	if len(s) > MaxNote {
+		return fmt.Errorf("the note has %d octets, and there is room for %d", len(s), MaxNote)
 	}
 	if noteIn(b) == s {
 		return nil
@@ -183,4 +187,19 @@ func Peek(path string, size int) (memory []byte, note string) {
 		return nil, ""
 	}
 	return b[headerSize:], noteIn(b)
+}
+
+// PeekNote returns the note of a file that may be in use; empty if there is none, or this
+// process may not read it.
+func PeekNote(path string) string {
+	file, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	var header [headerSize]byte
+	if _, err := io.ReadFull(file, header[:]); err != nil {
+		return ""
+	}
+	return noteIn(header[:])
 }

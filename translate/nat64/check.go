@@ -48,7 +48,7 @@ func (s *Settings) checkPool4() error {
 		return errors.New("pool4 is empty; write an IPv4 address that is routed to this host")
 	}
 	for i, r := range s.Pool4 {
-		if err := r.check(); err != nil {
+		if err := r.Check(); err != nil {
 			return err
 		}
 		for _, other := range s.Pool4[:i] {
@@ -66,8 +66,8 @@ func (s *Settings) checkPool4() error {
 	return nil
 }
 
-// check says what is wrong with one range.
-func (r Range) check() error {
+// Check says what is wrong with one range.
+func (r Range) Check() error {
 	first, last := r.ports()
 	switch {
 	case !r.Prefix.IsValid() || !r.Prefix.Addr().Is4():

@@ -4,6 +4,7 @@ package nat64
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
@@ -136,11 +137,6 @@ func (e *Engine) step(c *call, s *state.Session, from Side, flags uint8) {
 
 // hasPort tells whether a port is of the pool.
 func (s *Settings) hasPort(a netip.Addr, transport state.Transport, port uint16) bool {
-	for _, r := range s.Pool4 {
-		first, last := r.ports()
-		if r.Prefix.Contains(a) && r.transports()>>transport&1 != 0 && first <= int(port) && int(port) <= last {
-			return true
-		}
-	}
-	return false
+	at := netip.AddrPortFrom(a, port)
+	return slices.ContainsFunc(s.Pool4, func(r Range) bool { return r.Has(transport, at) })
 }

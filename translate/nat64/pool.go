@@ -15,7 +15,7 @@ const maxBlocks = state.MaxBlocks
 
 // pool is pool4: which addresses there are, and which of them clients are given.
 type pool struct {
-	known     map[netip.Addr]bool // also those that were taken out, as long as the engine runs
+	known     map[netip.Addr]bool // also those that were taken out, as long as something is bound there
 	addresses []netip.Addr        // those that new clients may get
 	order     map[netip.Addr]int  // and which is which
 	ranges    []Range             // of all that are known
@@ -59,21 +59,18 @@ func (r Range) portRanges() (ports []state.PortRange) {
 	return ports
 }
 
-// set makes the addresses those of the pool, with the ports of ranges. Those of before stay known: bindings of
-// theirs go on until they end.
+// set makes the addresses those of the pool, with the ports of ranges. Which are known is for
+// [Engine.know].
 func (p *pool) set(addresses []state.PoolAddress, ranges []Range) {
 	for _, r := range ranges {
 		if !slices.Contains(p.ranges, r) {
 			p.ranges = append(p.ranges, r)
 		}
 	}
-	if p.known == nil {
-		p.known = make(map[netip.Addr]bool)
-	}
 	p.addresses, p.order = p.addresses[:0], make(map[netip.Addr]int, len(addresses))
 	for i, a := range addresses {
 		addr := netip.AddrFrom4(a.Address)
-		p.known[addr], p.order[addr] = true, i
+		p.order[addr] = i
 		p.addresses = append(p.addresses, addr)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -22,11 +21,7 @@ func (e *Engine) start(s Settings, random io.Reader) (err error) {
 	}
 	e.aliases = newAliases()
 	e.peers = newPeers(e.table.Sizes().Sessions, e.random.Uint64())
-	if err := e.apply(s); err != nil {
-		return err
-	}
-	e.table.WalkBindings(0, math.MaxInt32, func(b *state.Binding) { e.pool.known[netip.AddrFrom4(b.Pool)] = true })
-	return nil
+	return e.apply(s)
 }
 
 // Reconfigure takes other settings. It fails, and changes nothing, if something is wrong
@@ -68,6 +63,7 @@ func (e *Engine) takeOver(s Settings, translator *translate.Translator, prefixes
 	before := e.settings
 	e.settings, e.translator, e.prefixes = s, translator, prefixes
 	e.pool.set(addresses, e.settings.Pool4)
+	e.know()
 	e.exhausted = [state.Transports]time.Duration{}
 	e.clients = clients{slices.Clone(s.Clients)}
 	e.lifetimes = s.Lifetimes()

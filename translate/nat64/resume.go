@@ -23,6 +23,9 @@ type Earlier struct {
 	Static []Static
 	// Now is when sessions are over, or not.
 	Now time.Time
+	// Tell is given the events of what ends, some at a time, so that there may be any number;
+	// nil: nobody wants to know.
+	Tell func([]Event)
 }
 
 // Ended is how many sessions of an earlier engine do not go on.
@@ -50,65 +53,107 @@ func Resume(s Settings, left Earlier, table *state.Table, epoch time.Time, rando
 	for _, p := range left.Prefixes {
 		e.prefixes = append(e.prefixes, slot6{prefix: p, out: true})
 	}
+	e.settings.SessionEvents = s.SessionEvents
+	r := resuming{Engine: e, tell: left.Tell}
+	r.call = e.begin(translate.Path{}, left.Now, &r.out)
 	had := table.Counts().Sessions
-	e.endOver(&s, state.Stamp(left.Now.Sub(epoch)))
+	r.endOver(&s)
 	ended.Expired = had - table.Counts().Sessions
-	e.endPrefixes(s.Translate.Prefixes)
-	e.endAddresses(addresses)
-	e.endInWay(left.Static)
+	r.endImpossible()
+	r.endPrefixes(s.Translate.Prefixes)
+	r.endAddresses(addresses)
+	r.endInWay(left.Static)
 	ended.Displaced = had - ended.Expired - table.Counts().Sessions
 	return e, ended, e.start(s, random)
 }
 
+// resuming is an engine that looks through what an earlier one has left.
+type resuming struct {
+	*Engine
+	call call
+	out  Out
+	tell func([]Event)
+}
+
+// said gives events away.
+func (r *resuming) said() {
+	if r.tell != nil && len(r.out.Events) > 0 {
+		r.tell(r.out.Events)
+	}
+	r.out.Reset()
+}
+
+// end ends a session.
+func (r *resuming) end(s *state.Session) {
+	r.Engine.end(&r.call, s)
+	r.said()
+}
+
+// endBinding ends a binding with all its sessions.
+func (r *resuming) endBinding(b *state.Binding) {
+	r.Engine.endBinding(&r.call, b)
+	r.said()
+}
+
 // endOver ends the sessions whose time is over, so that they hold nothing.
-func (e *Engine) endOver(s *Settings, at uint32) {
+func (r *resuming) endOver(s *Settings) {
 	lifetimes := s.Lifetimes()
-	e.table.WalkSessions(0, math.MaxInt32, func(one *state.Session) {
+	r.table.WalkSessions(0, math.MaxInt32, func(one *state.Session) {
 		life := lifetimeOf(&lifetimes, s.Timers.Expected, one)
 		if one.Word.Status() == state.Established && one.Word.Flags()&state.Expected == 0 {
 			life += lifetimes[state.TCP][state.Trans] // it is probed first
 		}
-		if one.Word.Age(at) >= life {
-			e.table.End(one)
+		if one.Word.Age(r.call.at) >= life {
+			r.end(one)
+		}
+	})
+}
+
+// endImpossible ends what is bound to addresses that no pool can have, of memory that was
+// damaged: it would be led here.
+func (r *resuming) endImpossible() {
+	r.table.WalkBindings(0, math.MaxInt32, func(b *state.Binding) {
+		if !translate.Forwarded(netip.AddrFrom4(b.Pool)) {
+			r.endBinding(b)
 		}
 	})
 }
 
 // endPrefixes ends the sessions of prefixes that are no longer wanted until there are numbers
 // for all that are: those of the fewest sessions first.
-func (e *Engine) endPrefixes(wanted []translate.Prefix) {
-	sessions := make([]int, len(e.prefixes))
-	e.table.WalkSessions(0, math.MaxInt32, func(s *state.Session) {
+func (r *resuming) endPrefixes(wanted []translate.Prefix) {
+	sessions := make([]int, len(r.prefixes))
+	r.table.WalkSessions(0, math.MaxInt32, func(s *state.Session) {
 		if int(s.Prefix) < len(sessions) {
 			sessions[s.Prefix]++
 		} else {
-			e.table.End(s) // nobody knows its prefix
+			r.end(s) // nobody knows its prefix
 		}
 	})
 	isWanted := func(p netip.Prefix) bool {
 		return slices.ContainsFunc(wanted, func(w translate.Prefix) bool { return w.Prefix() == p })
 	}
 	var old []int
-	for i := range e.prefixes {
-		if !isWanted(e.prefixes[i].prefix.Prefix()) {
+	for i := range r.prefixes {
+		if !isWanted(r.prefixes[i].prefix.Prefix()) {
 			old = append(old, i)
 		}
 	}
 	slices.SortStableFunc(old, func(a, b int) int { return cmp.Compare(sessions[a], sessions[b]) })
 	over := old[:max(0, min(len(old)+len(wanted)-MaxPrefixes, len(old)))]
-	e.table.WalkSessions(0, math.MaxInt32, func(s *state.Session) {
+	r.table.WalkSessions(0, math.MaxInt32, func(s *state.Session) {
 		if slices.Contains(over, int(s.Prefix)) {
-			e.table.End(s)
+			r.end(s)
 		}
 	})
 }
 
 // endAddresses ends what is bound to addresses that are no longer in the pool until there is
 // room for all that are: those of the fewest bindings first.
-func (e *Engine) endAddresses(wanted []state.PoolAddress) {
+func (r *resuming) endAddresses(wanted []state.PoolAddress) {
 	bindings := make(map[[4]byte]int)
-	e.table.WalkSubscribers(0, math.MaxInt32, func(s *state.Subscriber) { bindings[s.Pool] += 0 })
-	e.table.WalkBindings(0, math.MaxInt32, func(b *state.Binding) { bindings[b.Pool]++ })
+	r.table.WalkSubscribers(0, math.MaxInt32, func(s *state.Subscriber) { bindings[s.Pool] += 0 })
+	r.table.WalkBindings(0, math.MaxInt32, func(b *state.Binding) { bindings[b.Pool]++ })
 	for _, a := range wanted {
 		delete(bindings, a.Address)
 	}
@@ -120,49 +165,53 @@ func (e *Engine) endAddresses(wanted []state.PoolAddress) {
 		return cmp.Or(cmp.Compare(bindings[a], bindings[b]), slices.Compare(a[:], b[:]))
 	})
 	over := make(map[[4]byte]bool)
-	for _, a := range old[:max(0, min(len(old)+len(wanted)-e.table.Sizes().Addresses, len(old)))] {
+	for _, a := range old[:max(0, min(len(old)+len(wanted)-r.table.Sizes().Addresses, len(old)))] {
 		over[a] = true
 	}
 	if len(over) == 0 {
 		return
 	}
-	e.table.WalkBindings(0, math.MaxInt32, func(b *state.Binding) {
+	r.table.WalkBindings(0, math.MaxInt32, func(b *state.Binding) {
 		if over[b.Pool] {
-			e.table.EndBinding(b)
+			r.endBinding(b)
 		}
 	})
-	e.table.WalkSubscribers(0, math.MaxInt32, func(s *state.Subscriber) {
+	r.table.WalkSubscribers(0, math.MaxInt32, func(s *state.Subscriber) {
 		if over[s.Pool] {
-			e.table.EndSubscriber(s)
+			held := r.table.Blocks(s, nil)
+			if r.table.EndSubscriber(s) == state.Made {
+				r.ended(&r.call, s, held)
+				r.said()
+			}
 		}
 	})
 }
 
 // endInWay ends the bindings that have one side of a static one, and so many others that
 // there is room for all of these.
-func (e *Engine) endInWay(static []Static) {
+func (r *resuming) endInWay(static []Static) {
 	missing := 0
 	for _, s := range static {
 		var b state.Binding
 		in, out := s.sides()
-		if e.table.FindBinding6(&in, &b) && b.Outside() != out {
-			e.table.EndBinding(&b)
+		if r.table.FindBinding6(&in, &b) && b.Outside() != out {
+			r.endBinding(&b)
 		}
 		switch {
-		case !e.table.FindBinding4(&out, &b):
+		case !r.table.FindBinding4(&out, &b):
 			missing++
 		case b.Inside() != in:
-			e.table.EndBinding(&b)
+			r.endBinding(&b)
 			missing++
 		}
 	}
-	room := func() int { return e.table.Sizes().Sessions - e.table.Counts().Bindings }
+	room := func() int { return r.table.Sizes().Sessions - r.table.Counts().Bindings }
 	if room() >= missing {
 		return
 	}
-	e.table.WalkBindings(0, math.MaxInt32, func(b *state.Binding) {
+	r.table.WalkBindings(0, math.MaxInt32, func(b *state.Binding) {
 		if !b.Static && room() < missing {
-			e.table.EndBinding(b)
+			r.endBinding(b)
 		}
 	})
 }

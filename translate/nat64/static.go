@@ -4,8 +4,11 @@ package nat64
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
+	"time"
 
+	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
@@ -59,19 +62,29 @@ func (e *Engine) AddStatic(s Static) error {
 }
 
 // RemoveStatic ends a static binding with all its sessions.
-func (e *Engine) RemoveStatic(s Static) error {
+func (e *Engine) RemoveStatic(s Static, now time.Time, out *Out) error {
 	if err := s.check(); err != nil {
 		return err
 	}
 	var b state.Binding
-	in, out := s.sides()
-	if !e.table.FindBinding6(&in, &b) || b.Outside() != out || !b.Static {
+	inside, outside := s.sides()
+	if !e.table.FindBinding6(&inside, &b) || b.Outside() != outside || !b.Static {
 		return fmt.Errorf("there is no static binding %s", s)
 	}
-	if e.table.EndBinding(&b) == state.Busy {
+	c := e.begin(translate.Path{}, now, out)
+	if e.endBinding(&c, &b) == state.Busy {
 		return fmt.Errorf("static binding %s: the state is busy; try again", s)
 	}
 	return nil
+}
+
+// endBinding ends a binding with all its sessions.
+func (e *Engine) endBinding(c *call, b *state.Binding) state.Outcome {
+	e.table.WalkChain(b, math.MaxInt32, func(s *state.Session) bool {
+		e.end(c, s)
+		return true
+	})
+	return e.table.EndBinding(b) // unless it went with the last of them
 }
 
 func (s Static) sides() (state.Inside, state.Outside) {

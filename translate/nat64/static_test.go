@@ -53,7 +53,7 @@ func TestStatic(t *testing.T) {
 			if n := b.Engine.Sizes(); n.Sessions != 0 || n.Bindings != 1 {
 				t.Errorf("sizes %+v; want the binding alone", n)
 			}
-			if err := b.RemoveStatic(s); err != nil {
+			if err := b.RemoveStatic(s, b.now, &b.out); err != nil {
 				t.Fatal(err)
 			}
 			if n := b.Engine.Sizes(); n.Bindings != 0 {
@@ -90,7 +90,7 @@ func TestStaticRefused(t *testing.T) {
 		"that is dynamic":         static(t, "udp", "["+clientA+"]:1500", poolIP+":"+dynamic),
 		"without a port":          static(t, "udp", "["+clientA+"]:0", poolIP+":8080"),
 	} {
-		if err := b.RemoveStatic(s); err == nil {
+		if err := b.RemoveStatic(s, b.now, &b.out); err == nil {
 			t.Errorf("removed a binding %s", name)
 		}
 	}

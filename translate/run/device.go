@@ -32,6 +32,7 @@ type device struct {
 	route   bool // the configuration wants routes
 	want    []netip.Prefix
 	set     map[netip.Prefix]bool // routes that are set
+	left    []netip.Prefix        // those of an earlier process, until it is known which are wanted
 	proxies []proxy
 	here    port.Namespace // open while running
 	keeper  *keeper.Keeper // nil before start
@@ -61,6 +62,9 @@ func (d *device) open(cfg *config.Translation, persistent bool) error {
 		return err
 	}
 	d.name, d.route = d.tuns[0].Name(), cfg.Route
+	if d.left, err = d.host.RoutesBy(d.name); err != nil {
+		return err
+	}
 	return d.equip(d.host)
 }
 
@@ -120,6 +124,10 @@ func (d *device) lead(prefixes []netip.Prefix) (commit func() error, err error) 
 			return nil // closed meanwhile
 		}
 		old := maps.Clone(d.set)
+		for _, p := range d.left {
+			old[p] = true
+		}
+		d.left = nil
 		for _, p := range prefixes {
 			delete(old, p)
 		}
@@ -128,6 +136,25 @@ func (d *device) lead(prefixes []netip.Prefix) (commit func() error, err error) 
 		d.sweep() // when our own are gone
 		return err
 	}, nil
+}
+
+// leadFree leads packets for prefixes to the device until the next commit, as far as nobody
+// else has a route there, and returns the others.
+func (d *device) leadFree(prefixes []netip.Prefix) (taken []netip.Prefix) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	left := newPrefixes(d.left)
+	for _, p := range prefixes {
+		if _, there := left.set[p]; !d.route || d.set[p] || there {
+			continue
+		}
+		if err := d.host.AddRoute(port.Route{Dst: p, Link: d.name}); err != nil {
+			taken = append(taken, p)
+			continue
+		}
+		d.set[p] = true
+	}
+	return taken
 }
 
 // sweep ends the answers for addresses that a process which was killed has left; d.mu is

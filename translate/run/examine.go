@@ -70,7 +70,7 @@ func ExamineNAT64(cfg config.NAT64) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(apart(host, cfg.Interface, cfg.Pool6), noBroadcast(host, &cfg), steerable(&cfg, hosts), portsApart(&cfg, hosts), routesFree(&cfg.Translation, nat64Routes(&cfg, hosts)))
+	return errors.Join(apart(host, cfg.Interface, cfg.Pool6), noBroadcast(host, &cfg), steerable(&cfg, hosts), portsApart(ownRanges(cfg.Pool4, hosts)), routesFree(&cfg.Translation, nat64Routes(&cfg, hosts)))
 }
 
 // noBroadcast tells of an address in the pool that a connected network keeps for packets to
@@ -107,8 +107,9 @@ func steerable(cfg *config.NAT64, hosts []netip.Addr) error {
 }
 
 // AdviseNAT64 returns a sentence for each setting that works and that an RFC advises
-// against, and for what the configuration names that this host lacks yet.
-func AdviseNAT64(cfg config.NAT64) []string {
+// against, for what the configuration names that this host lacks yet, and for sessions that
+// the next start will end. Other instances have what they claim.
+func AdviseNAT64(cfg config.NAT64, claims config.Claims) []string {
 	settings, err := nat64Settings(&cfg, own{}, nil)
 	if err != nil {
 		return nil // told elsewhere
@@ -128,7 +129,7 @@ func AdviseNAT64(cfg config.NAT64) []string {
 	if err != nil {
 		return sentences
 	}
-	return append(sentences, adviseKept(&cfg, hosts)...)
+	return append(sentences, adviseKept(&cfg, &claims, host, hosts)...)
 }
 
 // AdviseSIIT does the same for a stateless translator.

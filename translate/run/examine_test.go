@@ -41,7 +41,7 @@ func TestAdviseOnHost(t *testing.T) {
 	var told []string
 	advise := func() {
 		w.gateway.Do(t, func() error {
-			told = append(AdviseNAT64(n), AdviseSIIT(s)...)
+			told = append(AdviseNAT64(n, config.Claims{}), AdviseSIIT(s)...)
 			return nil
 		})
 	}

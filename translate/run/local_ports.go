@@ -9,7 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/translate/nat64"
+	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
 // Where the kernel says which ports it gives to connections of this host, and which of
@@ -77,22 +78,20 @@ func (s *portSet) readPorts(file string) {
 	}
 }
 
-// portsApart refuses ports of the pool at addresses of this host that the kernel gives to
+// portsApart refuses ports of the pool, at addresses of this host, that the kernel gives to
 // the host's own connections: their answers would go to the translator. It is for the
 // operator to keep them apart, and to know of it: what is reserved concerns every program
 // of the host, would outlive a process that is killed, and the packaged service may write
 // no settings of the kernel.
-func portsApart(cfg *config.NAT64, hosts []netip.Addr) error {
+func portsApart(own []nat64.Range) error {
 	local, kept, pool := new(portSet), new(portSet), new(portSet)
 	local.readPorts(localRangeFile)
 	kept.readPorts(localReservedFile)
-	var own netip.Addr
-	for _, r := range cfg.Pool4 {
-		for _, a := range hosts {
-			if r.Transports&(config.TCP|config.UDP) != 0 && r.Prefix.Contains(a) {
-				own = a
-				pool.add(r.First, r.Last)
-			}
+	var at netip.Addr
+	for _, r := range own {
+		if r.Transports&(1<<state.TCP|1<<state.UDP) != 0 {
+			at = r.Prefix.Addr()
+			pool.add(r.First, r.Last)
 		}
 	}
 	shared, left := 0, 0
@@ -109,7 +108,7 @@ func portsApart(cfg *config.NAT64, hosts []netip.Addr) error {
 	if shared == 0 {
 		return nil
 	}
-	err := fmt.Errorf("the pool has ports of %s, an address of this host itself, that the kernel gives to the host's own connections (net.ipv4.ip_local_port_range is %s): their answers would go to clients", own, local)
+	err := fmt.Errorf("the pool has ports of %s, an address of this host itself, that the kernel gives to the host's own connections (net.ipv4.ip_local_port_range is %s): their answers would go to clients", at, local)
 	if left < enoughLocalPorts {
 		return fmt.Errorf("%w. Leave ports to the host: name fewer in pool4", err)
 	}

@@ -48,10 +48,10 @@ type NAT64 struct {
 	mu          sync.Mutex // guards what follows, and the order of changes
 	cfg         config.NAT64
 	own         own
-	hosts       []netip.Addr       // this host's IPv4 addresses
-	local       []netip.Prefix     // the same with loopback, broadcast and local routes
-	leaving     []netip.Prefix     // no longer named, but sessions have them
-	gone        []config.PoolRange // ranges of the pool that they had
+	hosts       []netip.Addr   // this host's IPv4 addresses
+	local       []netip.Prefix // the same with loopback, broadcast and local routes
+	claims      config.Claims  // of other instances
+	leaving     leaving        // no longer named, but sessions have it
 	memory      *memory
 	advertisers *advertisers // of pool6; nil before they are started
 	ftp         *ftpGateway  // nil before it is open
@@ -73,6 +73,16 @@ func NewNAT64(cfg config.NAT64, log *slog.Logger) (*NAT64, error) {
 	n.loop.EachDropped = n.eachDropped
 	n.loop.Settled = n.settled
 	return n, nil
+}
+
+// NewNAT64Beside is [NewNAT64] where other instances claim something: kept sessions do not
+// take that.
+func NewNAT64Beside(cfg config.NAT64, claims config.Claims, log *slog.Logger) (*NAT64, error) {
+	n, err := NewNAT64(cfg, log)
+	if err == nil {
+		n.claims = claims
+	}
+	return n, err
 }
 
 // Name implements [role.Instance].
@@ -184,18 +194,14 @@ func (n *NAT64) open() error {
 	if n.own, err = lookOwn(&n.device); err != nil {
 		return err
 	}
-	if err := errors.Join(n.device.apart(n.cfg.Pool6), n.steerable(&n.cfg), portsApart(&n.cfg, n.hosts)); err != nil {
+	if err := errors.Join(n.device.apart(n.cfg.Pool6), n.steerable(&n.cfg), portsApart(ownRanges(n.cfg.Pool4, n.hosts))); err != nil {
 		return err
 	}
 	if err := n.openState(); err != nil {
 		return err
 	}
 	n.loop.IP = n.device.tuns[0]
-	commit, err := n.device.lead(nat64Routes(&n.cfg, n.hosts))
-	if err != nil {
-		return err
-	}
-	return commit()
+	return n.lead()
 }
 
 // advertise starts to tell hosts of pool6 where the configuration wants it.
@@ -208,7 +214,8 @@ func (n *NAT64) advertise(ctx context.Context) error {
 }
 
 // openFast loads the fast path, also for the program alone that leads packets for
-// addresses of this host to the engine.
+// addresses of this host to the engine: those of the pool, and those that kept sessions may
+// still have.
 func (n *NAT64) openFast() error {
 	host, err := port.OpenHost()
 	if err != nil {
@@ -217,7 +224,9 @@ func (n *NAT64) openFast() error {
 	defer host.Close()
 	hosts, err := hostAddresses(host, n.cfg.Interface)
 	if err == nil {
-		n.fast.Open(len(ownInPool(&n.cfg, hosts)) > 0)
+		n.fast.Open(len(ownInPool(&n.cfg, hosts)) > 0 || slices.ContainsFunc(notedOwn(&n.cfg), func(r nat64.Range) bool {
+			return slices.Contains(hosts, r.Prefix.Addr())
+		}))
 	}
 	return err
 }
@@ -250,24 +259,32 @@ func (n *NAT64) openState() error {
 	if n.memory.other {
 		n.log.Warn("what was kept of sessions is of another version, has other sizes or is damaged: it is replaced, and its sessions end")
 	}
-	e, err := n.newEngine(settings, table, adopted)
+	n.events.blocks.Store(n.cfg.BlockLog)
+	var before note
+	if adopted && n.memory.note != nil {
+		before = parseNote(n.memory.note())
+	}
+	e, err := n.newEngine(settings, table, adopted, before.prefixes)
 	if err != nil {
 		return err
 	}
+	n.loop.Engine = e
 	if adopted {
 		n.adopted = e.Sizes().Sessions
 	}
 	if n.adopted > 0 {
 		n.log.Info("sessions of an earlier process go on", "sessions", n.adopted)
 	}
-	if err := setStatics(e, staticsOf(&n.cfg)); err != nil {
+	n.loop.Do(func(now time.Time, out *nat64.Out) { err = setStatics(e, staticsOf(&n.cfg), now, out) })
+	if err != nil {
 		return err
 	}
 	e.SetClosed(n.closed(&n.cfg))
-	n.events.blocks.Store(n.cfg.BlockLog)
 	n.path = pathOf(&n.cfg, n.own)
-	n.loop.Engine = e
 	n.engine.Store(e)
+	if adopted {
+		n.takeUp(before.own)
+	}
 	n.tell(e, &settings, &n.cfg)
 	return nil
 }
@@ -285,12 +302,12 @@ func staticsOf(cfg *config.NAT64) []nat64.Static {
 }
 
 // setStatics makes the static bindings those of a list. On an error all is as it was.
-func setStatics(e *nat64.Engine, want []nat64.Static) error {
+func setStatics(e *nat64.Engine, want []nat64.Static, now time.Time, out *nat64.Out) error {
 	have := staticsIn(e)
 	change := func(from, to []nat64.Static) error {
 		for _, s := range from {
 			if !slices.Contains(to, s) {
-				if err := e.RemoveStatic(s); err != nil {
+				if err := e.RemoveStatic(s, now, out); err != nil {
 					return err
 				}
 			}
@@ -398,7 +415,7 @@ func (n *NAT64) look() error {
 		return err
 	}
 	n.hosts = hosts
-	return nil
+	return n.review()
 }
 
 // closed are the addresses that clients may not reach; n.mu is held.

@@ -243,11 +243,11 @@ func (n *NAT64) Order(order string, arguments map[string]string) (any, error) {
 	if order == "static_add" && !n.isClient(b.Inside.Addr()) {
 		return nil, fmt.Errorf("%s is in no network of clients: add its network there, or bind a host that is in one", b.Inside.Addr())
 	}
-	running := n.do(func(e *nat64.Engine, _ time.Time, _ *nat64.Out) {
+	running := n.do(func(e *nat64.Engine, now time.Time, out *nat64.Out) {
 		if order == "static_add" {
 			err = e.AddStatic(static)
 		} else {
-			err = e.RemoveStatic(static)
+			err = e.RemoveStatic(static, now, out)
 		}
 	})
 	if !running {

@@ -21,6 +21,7 @@ type eventLog struct {
 	once    sync.Once
 	waiting chan nat64.Event
 	blocks  atomic.Bool // log blocks of ports
+	running atomic.Bool // somebody writes what waits
 	lost    atomic.Uint64
 }
 
@@ -35,6 +36,10 @@ func (l *eventLog) add(events []nat64.Event) {
 		if (e.Kind == nat64.BlockStart || e.Kind == nat64.BlockStop) && !l.blocks.Load() {
 			continue
 		}
+		if !l.running.Load() {
+			l.write(&e)
+			continue
+		}
 		select {
 		case l.channel() <- e:
 		default:
@@ -43,8 +48,10 @@ func (l *eventLog) add(events []nat64.Event) {
 	}
 }
 
-// run writes until ctx is done and nothing waits any more.
+// run writes until ctx is done and nothing waits any more. Before, no packet waits for the
+// log, and events are written at once.
 func (l *eventLog) run(ctx context.Context) {
+	l.running.Store(true)
 	for {
 		select {
 		case e := <-l.channel():

@@ -172,6 +172,13 @@ func (f *fast) leave(own []nat64.Range) {
 	f.leaving = own
 }
 
+// leavingOwn returns what leave was told last. It locks.
+func (f *fast) leavingOwn() []nat64.Range {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.leaving)
+}
+
 // poolOf turns a range into the programs' form.
 func poolOf(r nat64.Range) fastpath.NAT64Range {
 	to := fastpath.NAT64Range{Prefix: r.Prefix, Own: r.Own}

@@ -5,6 +5,7 @@ package run
 import (
 	"crypto/rand"
 	"fmt"
+	"math"
 	"net/netip"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 
 // adviseKept tells of sessions, of a process that runs or that has left them, that the next
 // start will end. It tries that on a copy.
-func adviseKept(cfg *config.NAT64, hosts []netip.Addr) []string {
+func adviseKept(cfg *config.NAT64, claims *config.Claims, host *port.Host, hosts []netip.Addr) []string {
 	if !cfg.KeepState {
 		return nil
 	}
@@ -28,20 +29,46 @@ func adviseKept(cfg *config.NAT64, hosts []netip.Addr) []string {
 		return nil // told elsewhere
 	}
 	z := nat64Sizes(cfg)
-	left, note := peekState(cfg, z)
-	if left == nil || !left.Holds() {
+	memory, text := peekState(cfg, z)
+	if memory == nil || !memory.Holds() {
 		return nil
 	}
-	table, _, err := state.Open(z, left, [state.Seeds]uint64{})
+	table, _, err := state.Open(z, memory, [state.Seeds]uint64{})
 	if err != nil {
 		return nil // they cannot be taken over
 	}
-	earlier := nat64.Earlier{Prefixes: parsePrefixes(note), Static: staticsOf(cfg), Now: time.Now()}
-	_, ended, err := nat64.Resume(settings, earlier, table, port.MonotonicEpoch(), rand.Reader)
-	if err != nil || ended.Displaced == 0 {
+	noted := parseNote(text)
+	earlier := nat64.Earlier{Prefixes: noted.prefixes, Static: staticsOf(cfg), Now: time.Now()}
+	e, ended, err := nat64.Resume(settings, earlier, table, port.MonotonicEpoch(), rand.Reader)
+	if err != nil {
 		return nil
 	}
-	return []string{fmt.Sprintf("the next start ends %d sessions that are there now: static bindings or pools of this configuration need ports, addresses or prefixes that they have", ended.Displaced)}
+	left := leaving{e.Leaving(), noted.own}.apart(cfg, hosts)
+	others := takenBy(cfg, claims, hosts, func(list []netip.Prefix) error { return apart(host, cfg.Interface, list) }, &left)
+	lost := 0
+	e.Sessions(nat64.Selection{}, 0, math.MaxInt32, earlier.Now, func(s nat64.SessionInfo) bool {
+		if others.has(&s) {
+			lost++
+		}
+		return true
+	})
+	var sentences []string
+	if ended.Displaced > 0 {
+		sentences = append(sentences, fmt.Sprintf("the next start ends %d sessions that are there now: static bindings or pools of this configuration need ports, addresses or prefixes that they have", ended.Displaced))
+	}
+	if lost > 0 {
+		sentences = append(sentences, fmt.Sprintf("the next start ends %d sessions that are there now: this configuration no longer names their addresses or prefixes, and other instances or this host have these", lost))
+	}
+	return sentences
+}
+
+// notedOwn are the ports at addresses of this host that an earlier process has noted.
+func notedOwn(cfg *config.NAT64) []nat64.Range {
+	if !cfg.KeepState {
+		return nil
+	}
+	own := parseNote(fastpath.PeekNote(driver.PinName(cfg.Name), numbering)).own
+	return append(own, parseNote(kept.PeekNote(stateFile(cfg))).own...)
 }
 
 // peekState copies what a successor would take over, with its note; nil: there is nothing, or

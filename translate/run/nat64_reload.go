@@ -22,7 +22,7 @@ func (n *NAT64) Reload(next *config.Config) (needsRestart []string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	live := n.live(want)
-	if err := n.change(&live); err != nil {
+	if err := n.change(&live, next.Beside(n.name)); err != nil {
 		return nil, err
 	}
 	n.cfg = live
@@ -39,7 +39,7 @@ func (n *NAT64) Verify(next *config.Config) error {
 	defer n.mu.Unlock()
 	live := n.live(want)
 	_, err := nat64Settings(&live, n.own, n.hosts)
-	return errors.Join(err, n.device.apart(live.Pool6), n.steerable(&live), portsApart(&live, n.hosts))
+	return errors.Join(err, n.device.apart(live.Pool6), n.steerable(&live), portsApart(ownRanges(live.Pool4, n.hosts)))
 }
 
 // live is a configuration with what cannot change as it is; n.mu is held.
@@ -56,14 +56,14 @@ func (n *NAT64) live(want config.NAT64) config.NAT64 {
 	return live
 }
 
-// change applies a configuration: routes first, then the engine with the static
-// bindings; n.mu is held.
-func (n *NAT64) change(live *config.NAT64) error {
+// change applies a configuration, of which other instances have what they claim: routes
+// first, then the engine with the static bindings; n.mu is held.
+func (n *NAT64) change(live *config.NAT64, claims config.Claims) error {
 	settings, err := nat64Settings(live, n.own, n.hosts)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(settings.Check(), n.device.apart(live.Pool6), n.steerable(live), portsApart(live, n.hosts)); err != nil {
+	if err := errors.Join(settings.Check(), n.device.apart(live.Pool6), n.steerable(live), portsApart(ownRanges(live.Pool4, n.hosts))); err != nil {
 		return err
 	}
 	before, err := nat64Settings(&n.cfg, n.own, n.hosts)
@@ -74,14 +74,13 @@ func (n *NAT64) change(live *config.NAT64) error {
 	if err != nil {
 		return err
 	}
-	leaving := n.leave(live)
-	commit, err := n.device.lead(n.routes(live, leaving))
+	leaving, taken := n.leave(live, &claims)
+	commit, err := n.device.lead(n.routes(live, leaving.routes))
 	if err != nil {
 		undoFTP()
 		return err
 	}
-	gone := n.past(leaving)
-	n.fast.leave(n.ownOf(gone, leaving))
+	n.fast.leave(leaving.own)
 	// While the engine knows the former detour, the control connections that take it can be
 	// told of their end.
 	detour := settings.DetourPrefix
@@ -89,16 +88,18 @@ func (n *NAT64) change(live *config.NAT64) error {
 	if settings.Check() != nil { // pool6 takes the former detour
 		settings.DetourPrefix = detour
 	}
-	if err := n.changeEngine(settings, before, live); err != nil {
+	if err := n.changeEngine(settings, live); err != nil {
 		undoFTP()
-		n.fast.leave(n.ownOf(n.gone, n.leaving))
-		back, e := n.device.lead(n.routes(&n.cfg, n.leaving))
+		n.fast.leave(n.leaving.own)
+		err = errors.Join(err, n.reconfigure(before, &n.cfg))
+		back, e := n.device.lead(n.routes(&n.cfg, n.leaving.routes))
 		if e == nil {
 			e = back()
 		}
 		return errors.Join(err, e)
 	}
-	n.leaving, n.gone = leaving, gone
+	n.leaving, n.claims = leaving, claims
+	n.end(taken.has)
 	commitFTP()
 	if settings.DetourPrefix != detour {
 		settings.DetourPrefix = detour
@@ -107,15 +108,14 @@ func (n *NAT64) change(live *config.NAT64) error {
 	return errors.Join(err, n.ftp.limit(live), commit(), n.advertisers.apply(live))
 }
 
-// changeEngine gives the engine settings with their static bindings, or what it had
-// before; n.mu is held.
-func (n *NAT64) changeEngine(settings, before nat64.Settings, live *config.NAT64) error {
+// changeEngine gives the engine settings with their static bindings; n.mu is held.
+func (n *NAT64) changeEngine(settings nat64.Settings, live *config.NAT64) error {
 	if err := n.reconfigure(settings, live); err != nil {
 		return err
 	}
 	old, next := staticsOf(&n.cfg), staticsOf(live)
 	var err error
-	n.do(func(e *nat64.Engine, _ time.Time, _ *nat64.Out) {
+	n.do(func(e *nat64.Engine, now time.Time, out *nat64.Out) {
 		// What was added or removed at run time stays so.
 		want := slices.DeleteFunc(staticsIn(e), func(s nat64.Static) bool { return slices.Contains(old, s) && !slices.Contains(next, s) })
 		for _, s := range next {
@@ -123,10 +123,7 @@ func (n *NAT64) changeEngine(settings, before nat64.Settings, live *config.NAT64
 				want = append(want, s)
 			}
 		}
-		err = setStatics(e, want)
+		err = setStatics(e, want, now, out)
 	})
-	if err != nil {
-		return errors.Join(err, n.reconfigure(before, &n.cfg))
-	}
-	return nil
+	return err
 }

@@ -40,7 +40,7 @@ func (w *world) fails(t *testing.T, n *NAT64) {
 func (w *world) foretells(t *testing.T, c config.NAT64, want string) {
 	t.Helper()
 	w.gateway.Do(t, func() error {
-		got := strings.Join(AdviseNAT64(c), "\n")
+		got := strings.Join(AdviseNAT64(c, config.Claims{}), "\n")
 		if !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("the advice is %q, want %q", got, want)
 		}

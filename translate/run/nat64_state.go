@@ -5,8 +5,6 @@ package run
 import (
 	"crypto/rand"
 	"errors"
-	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/config"
@@ -70,9 +68,9 @@ func (n *NAT64) saveState() error {
 }
 
 // newEngine makes the engine, over sessions of an earlier process if they are adopted.
-func (n *NAT64) newEngine(settings nat64.Settings, table *state.Table, adopted bool) (e *nat64.Engine, err error) {
+func (n *NAT64) newEngine(settings nat64.Settings, table *state.Table, adopted bool, prefixes []translate.Prefix) (e *nat64.Engine, err error) {
 	if adopted {
-		e, err = n.resume(settings, table)
+		e, err = n.resume(settings, table, prefixes)
 	} else {
 		e, err = nat64.New(settings, table, port.MonotonicEpoch(), rand.Reader)
 	}
@@ -88,11 +86,8 @@ func (n *NAT64) newEngine(settings nat64.Settings, table *state.Table, adopted b
 
 // resume takes over sessions. They have the numbers of the prefixes of pool6 that the process
 // before this one gave.
-func (n *NAT64) resume(settings nat64.Settings, table *state.Table) (*nat64.Engine, error) {
-	left := nat64.Earlier{Static: staticsOf(&n.cfg), Now: time.Now()}
-	if n.memory.note != nil {
-		left.Prefixes = parsePrefixes(n.memory.note())
-	}
+func (n *NAT64) resume(settings nat64.Settings, table *state.Table, prefixes []translate.Prefix) (*nat64.Engine, error) {
+	left := nat64.Earlier{Prefixes: prefixes, Static: staticsOf(&n.cfg), Now: time.Now(), Tell: n.events.add}
 	e, ended, err := nat64.Resume(settings, left, table, port.MonotonicEpoch(), rand.Reader)
 	switch {
 	case err != nil:
@@ -106,34 +101,21 @@ func (n *NAT64) resume(settings nat64.Settings, table *state.Table) (*nat64.Engi
 	return e, nil
 }
 
-func parsePrefixes(text string) (list []translate.Prefix) {
-	for word := range strings.FieldsSeq(text) {
-		p, err := netip.ParsePrefix(word)
-		if err != nil {
-			return nil
-		}
-		prefix, err := translate.NewPrefix(p)
-		if err != nil {
-			return nil
-		}
-		list = append(list, prefix)
-	}
-	return list
-}
-
-// tell gives settings that the engine has taken to the programs, and notes the numbers of
-// the prefixes for a successor. Nobody else has the engine meanwhile.
+// tell gives settings that the engine has taken to the programs, and notes for a successor
+// what it cannot know of sessions. Nobody else has the engine meanwhile; n.mu is held.
 func (n *NAT64) tell(e *nat64.Engine, s *nat64.Settings, cfg *config.NAT64) {
 	defer n.fast.configure(cfg, s, e) // nobody makes sessions with a number before it is noted
 	if n.memory.setNote == nil {
 		return
 	}
-	var words []string
-	prefixes, _ := e.Prefixes()
-	for i := range prefixes {
-		words = append(words, prefixes[i].Prefix().String())
+	noted := note{own: n.fast.leavingOwn()}
+	noted.prefixes, _ = e.Prefixes()
+	for _, r := range s.Pool4 {
+		if r.Own {
+			noted.own = append(noted.own, r)
+		}
 	}
-	if err := n.memory.setNote(strings.Join(words, " ")); err != nil {
-		n.log.Warn("the prefixes cannot be noted for a successor", "error", err)
+	if err := n.memory.setNote(noted.String()); err != nil {
+		n.log.Warn("what a successor must know of sessions cannot be noted", "error", err)
 	}
 }

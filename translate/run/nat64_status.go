@@ -28,10 +28,12 @@ type NAT64Status struct {
 	Missing []string `json:"missing,omitempty"`
 	// Interface is the TUN device.
 	Interface string `json:"interface"`
-	// Pool6 and Pool4 are the pools, Clients who may use them.
+	// Pool6 and Pool4 are the pools, Clients who may use them. Leaving is what of former
+	// pools sessions still have: it serves them until they end.
 	Pool6   []netip.Prefix `json:"pool6"`
 	Pool4   []string       `json:"pool4"`
 	Clients []netip.Prefix `json:"clients"`
+	Leaving []string       `json:"leaving,omitempty"`
 	// Address4 and Address6 are the sources of ICMP errors, if there are any.
 	Address4 netip.Addr `json:"address4,omitzero"`
 	Address6 netip.Addr `json:"address6,omitzero"`
@@ -72,7 +74,7 @@ func (n *NAT64) Status() any {
 	st := NAT64Status{
 		Blocked: passage.Closed, Interface: n.cfg.Interface, Pool6: slices.Clone(n.cfg.Pool6), Clients: slices.Clone(n.cfg.Clients),
 		Address4: n.own.v4, Address6: n.own.v6, MaxSessions: n.cfg.MaxSessions, MaxClients: n.cfg.MaxClients,
-		Adopted: n.adopted, Addresses: uses,
+		Adopted: n.adopted, Addresses: uses, Leaving: n.leaving.texts(),
 	}
 	for _, r := range n.cfg.Pool4 {
 		st.Pool4 = append(st.Pool4, r.String())

@@ -1,0 +1,313 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"bytes"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/kept"
+	"github.com/isthmus-net/isthmus/translate/nat64"
+	"github.com/isthmus-net/isthmus/translate/nat64/state"
+)
+
+var (
+	otherPool6 = netip.MustParsePrefix("2001:db8:65::/96")
+	otherPool4 = config.PoolRange{Prefix: netip.MustParsePrefix("192.0.2.72/29"), Transports: config.AllTransports, First: 1024, Last: 65535}
+	ownPool4   = config.PoolRange{Prefix: netip.PrefixFrom(gateway4, 32), Transports: config.AllTransports, First: 20000, Last: 29999}
+)
+
+// elsewhere is a configuration with other pools.
+func elsewhere(c config.NAT64) config.NAT64 {
+	c.Pool6, c.Pool4 = []netip.Prefix{otherPool6}, []config.PoolRange{otherPool4}
+	return c
+}
+
+// endAll ends all sessions, as time does.
+func (n *NAT64) endAll() {
+	n.do(func(e *nat64.Engine, now time.Time, out *nat64.Out) {
+		e.End(0, 1<<20, now, out, func(nat64.SessionInfo) bool { return true })
+	})
+}
+
+// leads lists the destinations that the gateway leads to a device.
+func (w *world) leads(t *testing.T, device string) (list []string) {
+	t.Helper()
+	w.gateway.Do(t, func() error {
+		link, err := netlink.LinkByName(device)
+		if err != nil {
+			return err
+		}
+		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+			routes, err := netlink.RouteList(link, family)
+			if err != nil {
+				return err
+			}
+			for _, r := range routes {
+				if r.Dst != nil && !r.Dst.IP.IsLinkLocalUnicast() {
+					list = append(list, r.Dst.String())
+				}
+			}
+		}
+		return nil
+	})
+	slices.Sort(list)
+	return list
+}
+
+// TestNAT64RestartLeaves: flows of prefixes and addresses that are no longer named outlive
+// restarts, be they taken out before or by one, and what they have is given up when they end.
+func TestNAT64RestartLeaves(t *testing.T) {
+	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+		n := startNAT64(t, w, c)
+		n.attached(t, c.FastPath)
+		f := newFlow(t, w, 7000)
+		next := elsewhere(c)
+		if _, err := n.Reload(&config.Config{NAT64s: []config.NAT64{next}}); err != nil {
+			t.Fatal(err)
+		}
+		f.passes(t)
+		for _, leaves := range []bool{false, true, false} {
+			end := w.stop
+			if leaves {
+				end = w.leave
+			}
+			if err := end(); err != nil {
+				t.Fatal(err)
+			}
+			n = startNAT64(t, w, next)
+			n.attached(t, c.FastPath)
+			if got, want := n.Status().(NAT64Status).Leaving, []string{poolAddr.String(), c.Pool6[0].String()}; !slices.Equal(got, want) {
+				t.Errorf("leaving %v, want %v", got, want)
+			}
+			f.four.send(t, f.pool, "back")
+			f.six.wants(t, "back", 63)
+			for range 5 {
+				f.passes(t)
+			}
+		}
+		n.endAll()
+		if err := n.letGo(); err != nil {
+			t.Error(err)
+		}
+		if got := n.Status().(NAT64Status).Leaving; len(got) > 0 {
+			t.Errorf("%v leaves without a session", got)
+		}
+		if got := w.leads(t, n.device.name); !slices.Equal(got, []string{"192.0.2.72/29", "2001:db8:65::/96"}) {
+			t.Errorf("it leads %v", got)
+		}
+		if got := w.answers(t); slices.Contains(got, poolAddr.String()) || len(got) != 8 {
+			t.Errorf("it answers for %v", got)
+		}
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+		w.clean(t)
+	})
+}
+
+// TestNAT64RestartLeavesOwn: the same at an address of the host itself, taken out as a whole
+// or some of its ports; the others are the host's at once.
+func TestNAT64RestartLeavesOwn(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		mode config.FastPath
+		next config.PoolRange
+	}{
+		{"the address, without programs", config.FastPathOff, otherPool4},
+		{"the address", config.FastPathTC, otherPool4},
+		{"some ports, without programs", config.FastPathOff, config.PoolRange{Prefix: ownPool4.Prefix, Transports: config.AllTransports, First: 19000, Last: 19499}},
+		{"some ports", config.FastPathXDP, config.PoolRange{Prefix: ownPool4.Prefix, Transports: config.AllTransports, First: 19000, Last: 19499}},
+		{"a protocol", config.FastPathTC, config.PoolRange{Prefix: ownPool4.Prefix, Transports: config.TCP, First: 20000, Last: 29999}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w, c := newWorld(t), nat64Config(t)
+			c.FastPath, c.Name, c.Pool4 = tt.mode, "nat64.own", []config.PoolRange{ownPool4}
+			n := startNAT64(t, w, c)
+			n.attached(t, c.FastPath)
+			f := newFlow(t, w, 7000)
+			own := open(t, w.gateway, netip.AddrPortFrom(gateway4, 5353))
+			next := c
+			next.Pool4 = []config.PoolRange{tt.next}
+			carries := func(when string) {
+				t.Helper()
+				if got := n.Status().(NAT64Status).Leaving; !slices.Equal(got, []string{"192.0.2.1/32 20000-29999"}) {
+					t.Errorf("%s: leaving %v", when, got)
+				}
+				f.four.send(t, f.pool, "back")
+				f.six.wants(t, "back", 63)
+				for range 5 {
+					f.passes(t)
+				}
+				f.four.send(t, own.at(), "to the host")
+				own.wants(t, "to the host", 64)
+			}
+			if _, err := n.Reload(&config.Config{NAT64s: []config.NAT64{next}}); err != nil {
+				t.Fatal(err)
+			}
+			carries("after a reload")
+			for _, leaves := range []bool{false, true} {
+				end := w.stop
+				if leaves {
+					end = w.leave
+				}
+				if err := end(); err != nil {
+					t.Fatal(err)
+				}
+				n = startNAT64(t, w, next)
+				n.attached(t, c.FastPath)
+				carries("after a restart")
+			}
+			n.endAll()
+			if err := n.letGo(); err != nil {
+				t.Error(err)
+			}
+			if got := n.Status().(NAT64Status).Leaving; len(got) > 0 {
+				t.Errorf("%v leaves without a session", got)
+			}
+			if err := w.stop(); err != nil {
+				t.Error(err)
+			}
+			w.clean(t)
+		})
+	}
+}
+
+// at is where a socket is bound.
+func (s *socket) at() netip.AddrPort { return s.conn.LocalAddr().(*net.UDPAddr).AddrPort() }
+
+// TestNAT64RestartYields: what the configuration gives to another instance, or the host has
+// taken, is not led here for old flows: these end, with a word in the log, and clients begin
+// anew.
+func TestNAT64RestartYields(t *testing.T) {
+	addrs := func(t *testing.T, w *world, link, addr string) {
+		t.Helper()
+		w.gateway.Do(t, func() error { return address(link, addr) })
+	}
+	for i, tt := range []struct {
+		name     string
+		pool4    []config.PoolRange // at first
+		claims   config.Claims
+		change   func(t *testing.T, w *world)
+		foretold bool
+	}{
+		{"the address to another instance", nil, config.Claims{Routes: []netip.Prefix{netip.MustParsePrefix("192.0.2.64/28")}}, nil, true},
+		{"the prefix to another instance", nil, config.Claims{Routes: []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")}}, nil, true},
+		{"ports to the socket of another instance", []config.PoolRange{ownPool4}, config.Claims{Sockets: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:20001")}}, nil, true},
+		{"ports to the host's own connections", []config.PoolRange{ownPool4}, config.Claims{}, func(t *testing.T, w *world) {
+			w.gateway.Do(t, func() error { return os.WriteFile(localRangeFile, []byte("20000 60999"), 0) })
+		}, true},
+		{"the address to the host", nil, config.Claims{}, func(t *testing.T, w *world) { addrs(t, w, "v4", poolAddr.String()+"/24") }, true},
+		{"the prefix to a network of the host", nil, config.Claims{}, func(t *testing.T, w *world) { addrs(t, w, "v6", "2001:db8:64::1/96") }, true},
+		{"the address to a route of somebody's", nil, config.Claims{}, func(t *testing.T, w *world) {
+			w.gateway.Do(t, func() error {
+				link, err := netlink.LinkByName("v4")
+				if err != nil {
+					return err
+				}
+				return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: &net.IPNet{IP: poolAddr.AsSlice(), Mask: net.CIDRMask(32, 32)}, Scope: netlink.SCOPE_LINK})
+			})
+		}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w, c := newWorld(t), nat64Config(t)
+			c.FastPath, c.Name = modes[i%len(modes)], "nat64.yields"
+			if tt.pool4 != nil {
+				c.Pool4 = tt.pool4
+			}
+			startNAT64(t, w, c).attached(t, c.FastPath)
+			f := newFlow(t, w, 7000)
+			if err := w.stop(); err != nil {
+				t.Fatal(err)
+			}
+			if tt.change != nil {
+				tt.change(t, w)
+			}
+			next := elsewhere(c)
+			w.gateway.Do(t, func() error {
+				if got := strings.Join(AdviseNAT64(next, tt.claims), "\n"); !strings.Contains(got, "ends 1 sessions") && tt.foretold {
+					t.Errorf("the advice is %q", got)
+				}
+				return nil
+			})
+			var text bytes.Buffer
+			n, err := NewNAT64Beside(next, tt.claims, slog.New(slog.NewTextHandler(&text, nil)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.start(t, n)
+			if got := text.String(); !strings.Contains(got, "others have these now") || !strings.Contains(got, "sessions=1") {
+				t.Errorf("the log says %s", got)
+			}
+			if st := n.Status().(NAT64Status); st.Sessions != 0 || len(st.Leaving) > 0 {
+				t.Errorf("%d sessions go on, leaving %v", st.Sessions, st.Leaving)
+			}
+			if got := w.leads(t, n.device.name); !slices.Equal(got, []string{"192.0.2.72/29", "2001:db8:65::/96"}) {
+				t.Errorf("it leads %v", got)
+			}
+			f.six.send(t, netip.AddrPortFrom(netip.MustParseAddr("2001:db8:65::c000:202"), 7000), "again")
+			if from := f.four.wants(t, "again", 63); !otherPool4.Prefix.Contains(from.Addr()) {
+				t.Errorf("the client begins anew from %s", from)
+			}
+		})
+	}
+}
+
+// TestNAT64LeavesNoRoute: a route of a process that left its device to the next one goes if
+// neither the configuration nor a flow needs it.
+func TestNAT64LeavesNoRoute(t *testing.T) {
+	w, c := newWorld(t), nat64Config(t)
+	c.FastPath, c.Name = config.FastPathTC, "nat64.routes"
+	startNAT64(t, w, c).attached(t, c.FastPath)
+	if err := w.leave(); err != nil {
+		t.Fatal(err)
+	}
+	n := startNAT64(t, w, elsewhere(c))
+	if got := w.leads(t, n.device.name); !slices.Equal(got, []string{"192.0.2.72/29", "2001:db8:65::/96"}) {
+		t.Errorf("it leads %v", got)
+	}
+}
+
+// TestNote: what is noted is read again, and of what is damaged nothing.
+func TestNote(t *testing.T) {
+	whole := parseNote("64:ff9b::/96 2001:db8:64::/96 192.0.2.1:20000-29999/7 192.0.2.9:80-80/1")
+	want := []nat64.Range{
+		{Prefix: netip.MustParsePrefix("192.0.2.1/32"), First: 20000, Last: 29999, Transports: nat64.AllTransports, Own: true},
+		{Prefix: netip.MustParsePrefix("192.0.2.9/32"), First: 80, Last: 80, Transports: 1 << state.TCP, Own: true},
+	}
+	if len(whole.prefixes) != 2 || !reflect.DeepEqual(whole.own, want) {
+		t.Errorf("read %+v", whole)
+	}
+	if again := parseNote(whole.String()); !reflect.DeepEqual(again, whole) {
+		t.Errorf("read again %+v", again)
+	}
+	for range 9 {
+		whole.own = append(whole.own, whole.own...)
+	}
+	for len(whole.prefixes) < nat64.MaxPrefixes {
+		whole.prefixes = append(whole.prefixes, whole.prefixes[1])
+	}
+	if text := whole.String(); len(text) > kept.MaxNote || len(parseNote(text).prefixes) != nat64.MaxPrefixes {
+		t.Errorf("%d octets do not fit", len(text))
+	}
+	for _, text := range []string{
+		"", "64:ff9b::/95", "192.0.2.1", "192.0.2.1:20000-29999", "192.0.2.1:20000-29999/0", "192.0.2.1:20000-29999/8",
+		"192.0.2.1:29999-20000/7", "192.0.2.1:0-5/7", "192.0.2.1:1-65536/7", "127.0.0.1:20000-29999/7", "[2001:db8::1]:1-2/7",
+		"64:ff9b::/96 192.0.2.1:-/7", "-",
+	} {
+		if got := parseNote(text); !reflect.DeepEqual(got, note{}) {
+			t.Errorf("%q is read as %+v", text, got)
+		}
+	}
+}
