@@ -130,6 +130,58 @@ socket = %q
 	}
 }
 
+// TestNAT64LeavesOverRestarts changes both pools before each end of the program: a flow of the
+// first ones goes on.
+func TestNAT64LeavesOverRestarts(t *testing.T) {
+	for _, mode := range []string{"off", "tc"} {
+		t.Run(mode, func(t *testing.T) {
+			g, dir := newGate(t), t.TempDir()
+			path := filepath.Join(dir, "isthmus.toml")
+			pools := func(n int) {
+				text := fmt.Sprintf(`
+[[nat64]]
+name = "leaves.%s"
+clients = ["2001:db8:1::/48"]
+pool6 = ["2001:db8:%d::/96"]
+pool4 = ["192.0.2.%d"]
+fast_path = %q
+state_file = %q
+[control]
+socket = %q
+`, mode, n, n, mode, filepath.Join(dir, "state"), filepath.Join(dir, "control.sock"))
+				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pools(64)
+			service, notify := newManager(t)
+			p := startProcess(t, g.gateway, notify, "run", "-c", path)
+			service.expect(t, "READY=1", p)
+			seen := g.passes(t, p)
+			for i, how := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGUSR2, syscall.SIGKILL} {
+				pools(65 + i)
+				p.signal(t, how)
+				if how != syscall.SIGKILL {
+					service.expect(t, "STOPPING=1", p)
+				}
+				<-p.done
+				p = startProcess(t, g.gateway, notify, "run", "-c", path)
+				service.expect(t, "READY=1", p)
+				for range 3 {
+					if again := g.passes(t, p); again != seen {
+						t.Errorf("after %v four saw %s, before %s", how, again, seen)
+					}
+				}
+				if _, out, _ := call("status", "--socket", filepath.Join(dir, "control.sock")); !strings.Contains(out, "192.0.2.64, 2001:db8:64::/96") {
+					t.Errorf("after %v the status does not say what is leaving: %s", how, out)
+				}
+			}
+			p.signal(t, syscall.SIGTERM)
+			<-p.done
+		})
+	}
+}
+
 // TestNAT64KilledAnswersNoMore kills the program and starts it with another pool: the host
 // answers for that one alone.
 func TestNAT64KilledAnswersNoMore(t *testing.T) {

@@ -389,17 +389,16 @@ func (d *device) local4() (list []netip.Prefix, err error) {
 	return d.host.Local4()
 }
 
-// passage has f look at this host, in the device's network namespace.
-func (d *device) passage(f func() Passage) (p Passage) {
+// inNamespace has f look at this host, in the device's network namespace.
+func (d *device) inNamespace(f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.host == nil {
-		return p
+		return
 	}
-	if err := d.here.Do(func() error { p = f(); return nil }); err != nil {
+	if err := d.here.Do(func() error { f(); return nil }); err != nil {
 		d.log.Warn("it cannot be told whether packets pass through this host", "error", err)
 	}
-	return p
 }
 
 // advise warns of what keeps packets from passing.

@@ -194,7 +194,7 @@ func (n *NAT64) open() error {
 	if n.own, err = lookOwn(&n.device); err != nil {
 		return err
 	}
-	if err := errors.Join(n.device.apart(n.cfg.Pool6), n.steerable(&n.cfg), portsApart(ownRanges(n.cfg.Pool4, n.hosts))); err != nil {
+	if err := errors.Join(n.device.apart(n.cfg.Pool6), n.steerable(&n.cfg), n.portsApart(ownRanges(n.cfg.Pool4, n.hosts))); err != nil {
 		return err
 	}
 	if err := n.openState(); err != nil {
@@ -408,14 +408,37 @@ func (n *NAT64) look() error {
 	if err != nil {
 		return err
 	}
-	before := n.own
+	was := n.own
 	n.own = at
 	if err := n.reconfigure(settings, &n.cfg); err != nil {
-		n.own = before
+		n.own = was
 		return err
 	}
+	before := n.unserved()
 	n.hosts = hosts
+	if why := n.unserved(); why != "" && why != before {
+		n.log.Warn("an address of the pool became one of this host, and is not served", "why", why)
+	}
 	return n.review()
+}
+
+// portsApart is the function of that name in the network namespace of the device.
+func (n *NAT64) portsApart(own []nat64.Range) (err error) {
+	n.device.inNamespace(func() { err = portsApart(own) })
+	return err
+}
+
+// unserved says why the translator does not serve addresses of the pool, or takes them from
+// the host: they became the host's own while it runs. Empty: none did. n.mu is held.
+func (n *NAT64) unserved() (why string) {
+	err := n.steerable(&n.cfg)
+	if err == nil {
+		err = n.portsApart(ownRanges(n.cfg.Pool4, n.hosts))
+	}
+	if err != nil {
+		why = err.Error()
+	}
+	return why
 }
 
 // closed are the addresses that clients may not reach; n.mu is held.

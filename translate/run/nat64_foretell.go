@@ -44,7 +44,7 @@ func adviseKept(cfg *config.NAT64, claims *config.Claims, host *port.Host, hosts
 		return nil
 	}
 	left := leaving{e.Leaving(), noted.own}.apart(cfg, hosts)
-	others := takenBy(cfg, claims, hosts, func(list []netip.Prefix) error { return apart(host, cfg.Interface, list) }, &left)
+	others := takenBy(cfg, claims, hosts, func(list []netip.Prefix) error { return apart(host, cfg.Interface, list) }, portsApart, &left)
 	lost := 0
 	e.Sessions(nat64.Selection{}, 0, math.MaxInt32, earlier.Now, func(s nat64.SessionInfo) bool {
 		if others.has(&s) {

@@ -65,7 +65,7 @@ func (n *NAT64) still(cfg *config.NAT64, claims *config.Claims, l leaving) (leav
 		l.own = nil // nothing can lead packets for them here
 	}
 	l = l.apart(cfg, n.hosts)
-	t := takenBy(cfg, claims, n.hosts, n.device.apart, &l)
+	t := takenBy(cfg, claims, n.hosts, n.device.apart, n.portsApart, &l)
 	return n.inUse(l, &t), t
 }
 
@@ -140,7 +140,7 @@ type taken struct {
 // takenBy finds what others have by a configuration and on this host. Ports that the kernel
 // gives to the host's own connections, and those of other instances' sockets, are no longer
 // among what is leaving.
-func takenBy(cfg *config.NAT64, claims *config.Claims, hosts []netip.Addr, apart func([]netip.Prefix) error, l *leaving) taken {
+func takenBy(cfg *config.NAT64, claims *config.Claims, hosts []netip.Addr, apart func([]netip.Prefix) error, portsApart func([]nat64.Range) error, l *leaving) taken {
 	l.own = slices.DeleteFunc(l.own, func(r nat64.Range) bool {
 		bound := slices.ContainsFunc(claims.Sockets, func(at netip.AddrPort) bool {
 			if at.Addr().IsUnspecified() {

@@ -311,3 +311,81 @@ func TestNote(t *testing.T) {
 		}
 	}
 }
+
+// TestNAT64ReloadYields: flows at an address that is no longer named go on until the host or
+// another instance takes it, while this one runs.
+func TestNAT64ReloadYields(t *testing.T) {
+	taker := config.DefaultNAT64()
+	taker.Name, taker.Pool6 = "taker", []netip.Prefix{netip.MustParsePrefix("2001:db8:66::/96")}
+	taker.Pool4 = []config.PoolRange{{Prefix: netip.PrefixFrom(poolAddr, 32), Transports: config.AllTransports, First: 1024, Last: 65535}}
+	for _, tt := range []struct {
+		name string
+		take func(w *world, n *NAT64, next config.NAT64) error
+	}{
+		{"the host", func(w *world, n *NAT64, _ config.NAT64) error {
+			w.gateway.Do(t, func() error { return address("v4", poolAddr.String()+"/24") })
+			return nil
+		}},
+		{"another instance", func(_ *world, n *NAT64, next config.NAT64) error {
+			_, err := n.Reload(&config.Config{NAT64s: []config.NAT64{next, taker}})
+			return err
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w, c := newWorld(t), nat64Config(t)
+			n := startNAT64(t, w, c)
+			f := newFlow(t, w, 7000)
+			next := elsewhere(c)
+			if _, err := n.Reload(&config.Config{NAT64s: []config.NAT64{next}}); err != nil {
+				t.Fatal(err)
+			}
+			f.passes(t)
+			if err := tt.take(w, n, next); err != nil {
+				t.Fatal(err)
+			}
+			n.await(t, func(st NAT64Status) bool { return st.Sessions == 0 && len(st.Leaving) == 0 })
+			if got := w.leads(t, n.device.name); !slices.Equal(got, []string{"192.0.2.72/29", "2001:db8:65::/96"}) {
+				t.Errorf("it leads %v", got)
+			}
+		})
+	}
+}
+
+// await waits for a status.
+func (n *NAT64) await(t *testing.T, is func(NAT64Status) bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		st := n.Status().(NAT64Status)
+		if is(st) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("status %+v", st)
+		}
+	}
+}
+
+// TestNAT64Unserved: the status says so when an address of the pool becomes the host's own
+// and nothing leads its packets here.
+func TestNAT64Unserved(t *testing.T) {
+	w, c := newWorld(t), nat64Config(t)
+	n := startNAT64(t, w, c)
+	if why := n.Status().(NAT64Status).Unserved; why != "" {
+		t.Errorf("unserved: %s", why)
+	}
+	w.gateway.Do(t, func() error { return address("v4", poolAddr.String()+"/24") })
+	n.await(t, func(st NAT64Status) bool { return strings.Contains(st.Unserved, poolAddr.String()) })
+	w.gateway.Do(t, func() error {
+		link, err := netlink.LinkByName("v4")
+		if err != nil {
+			return err
+		}
+		addr, err := netlink.ParseAddr(poolAddr.String() + "/24")
+		if err != nil {
+			return err
+		}
+		return netlink.AddrDel(link, addr)
+	})
+	n.await(t, func(st NAT64Status) bool { return st.Unserved == "" })
+	newFlow(t, w, 7000).passes(t)
+}

@@ -39,7 +39,7 @@ func (n *NAT64) Verify(next *config.Config) error {
 	defer n.mu.Unlock()
 	live := n.live(want)
 	_, err := nat64Settings(&live, n.own, n.hosts)
-	return errors.Join(err, n.device.apart(live.Pool6), n.steerable(&live), portsApart(ownRanges(live.Pool4, n.hosts)))
+	return errors.Join(err, n.device.apart(live.Pool6), n.steerable(&live), n.portsApart(ownRanges(live.Pool4, n.hosts)))
 }
 
 // live is a configuration with what cannot change as it is; n.mu is held.
@@ -63,7 +63,7 @@ func (n *NAT64) change(live *config.NAT64, claims config.Claims) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(settings.Check(), n.device.apart(live.Pool6), n.steerable(live), portsApart(ownRanges(live.Pool4, n.hosts))); err != nil {
+	if err := errors.Join(settings.Check(), n.device.apart(live.Pool6), n.steerable(live), n.portsApart(ownRanges(live.Pool4, n.hosts))); err != nil {
 		return err
 	}
 	before, err := nat64Settings(&n.cfg, n.own, n.hosts)

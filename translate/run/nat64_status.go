@@ -26,6 +26,8 @@ type NAT64Status struct {
 	// Missing is what should be on the host and is not, be it to be set up by the translator
 	// or, with route off, by others.
 	Missing []string `json:"missing,omitempty"`
+	// Unserved says which addresses of the pool became this host's own and are not served.
+	Unserved string `json:"unserved,omitempty"`
 	// Interface is the TUN device.
 	Interface string `json:"interface"`
 	// Pool6 and Pool4 are the pools, Clients who may use them. Leaving is what of former
@@ -74,7 +76,7 @@ func (n *NAT64) Status() any {
 	st := NAT64Status{
 		Blocked: passage.Closed, Interface: n.cfg.Interface, Pool6: slices.Clone(n.cfg.Pool6), Clients: slices.Clone(n.cfg.Clients),
 		Address4: n.own.v4, Address6: n.own.v6, MaxSessions: n.cfg.MaxSessions, MaxClients: n.cfg.MaxClients,
-		Adopted: n.adopted, Addresses: uses, Leaving: n.leaving.texts(),
+		Adopted: n.adopted, Addresses: uses, Leaving: n.leaving.texts(), Unserved: n.unserved(),
 	}
 	for _, r := range n.cfg.Pool4 {
 		st.Pool4 = append(st.Pool4, r.String())

@@ -41,13 +41,15 @@ func PassageSIIT(cfg config.SIIT) Passage {
 }
 
 // passage looks at the host of a running translator; n.mu is held.
-func (n *NAT64) passage() Passage {
-	return n.device.passage(func() Passage { return PassageNAT64(n.cfg) })
+func (n *NAT64) passage() (p Passage) {
+	n.device.inNamespace(func() { p = PassageNAT64(n.cfg) })
+	return p
 }
 
 // passage does the same; s.mu is held.
-func (s *SIIT) passage() Passage {
-	return s.device.passage(func() Passage { return PassageSIIT(s.cfg) })
+func (s *SIIT) passage() (p Passage) {
+	s.device.inNamespace(func() { p = PassageSIIT(s.cfg) })
+	return p
 }
 
 // passageOf looks for a translator with a device: own are addresses of this host that it

@@ -35,7 +35,7 @@ func TestPings(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorldBehind(t, tt.mode)
 			for ns, link := range map[*testutil.Netns]string{w.host: "up0", w.site: "v4"} {
-				ns.Do(t, func() error { return testutil.ReceiveByNAPI(link) })
+				ns.Do(t, func() error { return testutil.ReceiveByNAPI(link, true) })
 			}
 			for _, ns := range []*testutil.Netns{w.host, w.net} {
 				ns.Do(t, func() error {
