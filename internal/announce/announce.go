@@ -278,6 +278,7 @@ func (a *Announcer) change(m *member, apply func(now time.Time) bool) error {
 	is := m.machine.Announced()
 	switch {
 	case is && !was:
+		m.prefixes = m.instance.AnnouncedPrefixes() // it may serve more than it was started for
 		m.log.Info("announcing", "prefixes", m.prefixes)
 		return a.speaker.Announce(m.prefixes...)
 	case was && !is:

@@ -136,6 +136,20 @@ func TestStartAndStop(t *testing.T) {
 		"2.1s withdraw [2001::/32]", "2.4s close, leave false")
 }
 
+// TestServesMore announces what an instance serves when it is ready, and withdraws that.
+func TestServesMore(t *testing.T) {
+	i := newInstance("one", "2001::/32")
+	events := play(t, settings(), nil, func(*Announcer) {
+		i.prefixes = append(i.prefixes, netip.MustParsePrefix("2001:db8::/32"))
+		close(i.ready)
+	}, i)
+	want(t, events,
+		"0s announce [2001::/32 2001:db8::/32]",
+		"0s meet",
+		"0s withdraw [2001::/32 2001:db8::/32]",
+		"300ms close, leave false")
+}
+
 func TestSuccessorTakesOver(t *testing.T) {
 	i := newInstance("north", "2001::/32")
 	got := play(t, settings(), role.ErrLeave, func(*Announcer) {

@@ -12,7 +12,7 @@ import (
 type Announced interface {
 	Instance
 	// AnnouncedPrefixes are those prefixes; none if the configuration does not ask
-	// for it.
+	// for it. Once the instance is ready there may be others.
 	AnnouncedPrefixes() []netip.Prefix
 	// CheckSelf sends something through the instance and waits until it is back, at
 	// most until ctx is done. The error says what does not work. It is called while

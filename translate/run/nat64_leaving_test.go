@@ -70,6 +70,7 @@ func (w *world) leads(t *testing.T, device string) (list []string) {
 // restarts, be they taken out before or by one, and what they have is given up when they end.
 func TestNAT64RestartLeaves(t *testing.T) {
 	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+		c.Announce = true
 		n := startNAT64(t, w, c)
 		n.attached(t, c.FastPath)
 		f := newFlow(t, w, 7000)
@@ -90,6 +91,9 @@ func TestNAT64RestartLeaves(t *testing.T) {
 			n.attached(t, c.FastPath)
 			if got, want := n.Status().(NAT64Status).Leaving, []string{poolAddr.String(), c.Pool6[0].String()}; !slices.Equal(got, want) {
 				t.Errorf("leaving %v, want %v", got, want)
+			}
+			if got := n.AnnouncedPrefixes(); !slices.Contains(got, netip.PrefixFrom(poolAddr, 32)) || !slices.Contains(got, c.Pool6[0]) {
+				t.Errorf("announced %v", got)
 			}
 			f.four.send(t, f.pool, "back")
 			f.six.wants(t, "back", 63)

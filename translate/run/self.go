@@ -135,7 +135,7 @@ func (n *NAT64) AnnouncedPrefixes() []netip.Prefix {
 	if !n.cfg.Announce {
 		return nil
 	}
-	return n.cfg.Announced()
+	return append(n.cfg.Announced(), n.leaving.routes...)
 }
 
 // CheckSelf implements [role.Announced].
