@@ -81,6 +81,18 @@ func (g *gate) passes(t *testing.T, p *process) netip.AddrPort {
 	return seen
 }
 
+// ends ends the program by a signal.
+func ends(t *testing.T, service manager, p *process, how syscall.Signal) {
+	t.Helper()
+	p.signal(t, how)
+	if how != syscall.SIGKILL {
+		service.expect(t, "STOPPING=1", p)
+	}
+	if err := <-p.done; err != nil && how != syscall.SIGKILL {
+		t.Errorf("after %v: %v\n%s", how, err, p.log())
+	}
+}
+
 // TestNAT64Survives kills the program, and stops it: sessions go on where they were.
 func TestNAT64Survives(t *testing.T) {
 	for _, mode := range []string{"off", "tc"} {
@@ -104,13 +116,7 @@ socket = %q
 			service.expect(t, "READY=1", p)
 			seen := g.passes(t, p)
 			for _, how := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGUSR2} {
-				p.signal(t, how)
-				if how != syscall.SIGKILL {
-					service.expect(t, "STOPPING=1", p)
-				}
-				if err := <-p.done; err != nil && how != syscall.SIGKILL {
-					t.Errorf("after %v: %v\n%s", how, err, p.log())
-				}
+				ends(t, service, p, how)
 				if mode == "tc" && how != syscall.SIGTERM {
 					g.passes(t, p) // nobody is there but the programs
 				}
@@ -160,11 +166,7 @@ socket = %q
 			seen := g.passes(t, p)
 			for i, how := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGUSR2, syscall.SIGKILL} {
 				pools(65 + i)
-				p.signal(t, how)
-				if how != syscall.SIGKILL {
-					service.expect(t, "STOPPING=1", p)
-				}
-				<-p.done
+				ends(t, service, p, how)
 				p = startProcess(t, g.gateway, notify, "run", "-c", path)
 				service.expect(t, "READY=1", p)
 				for range 3 {

@@ -26,6 +26,9 @@ type leaving struct {
 	own    []nat64.Range  // ports of this host's own addresses
 }
 
+// empty reports whether nothing is leaving.
+func (l *leaving) empty() bool { return len(l.routes)+len(l.own) == 0 }
+
 // routes are the destinations that lead to the device under a configuration, with those
 // that are leaving; n.mu is held.
 func (n *NAT64) routes(cfg *config.NAT64, leaving []netip.Prefix) []netip.Prefix {
@@ -93,7 +96,7 @@ func (l leaving) apart(cfg *config.NAT64, hosts []netip.Addr) leaving {
 // that are named.
 func (n *NAT64) inUse(l leaving, t *taken) (used leaving) {
 	n.walk(func(e *nat64.Engine, at uint32, now time.Time) uint32 {
-		if len(l.routes)+len(l.own) == 0 {
+		if l.empty() {
 			return 0
 		}
 		return e.Sessions(nat64.Selection{}, at, listStep, now, func(s nat64.SessionInfo) bool {
@@ -222,6 +225,9 @@ func sorted(set map[netip.Addr]bool) []netip.Addr {
 func (n *NAT64) takeUp(noted []nat64.Range) {
 	l := leaving{own: noted}
 	n.do(func(e *nat64.Engine, _ time.Time, _ *nat64.Out) { l.routes = e.Leaving() })
+	if l.empty() {
+		return
+	}
 	var t taken
 	n.leaving, t = n.still(&n.cfg, &n.claims, l)
 	n.end(t.has)
@@ -262,7 +268,7 @@ func (n *NAT64) letGo() error {
 
 // review does so; n.mu is held.
 func (n *NAT64) review() error {
-	if len(n.leaving.routes)+len(n.leaving.own) == 0 {
+	if n.leaving.empty() {
 		return nil
 	}
 	still, t := n.still(&n.cfg, &n.claims, n.leaving)
