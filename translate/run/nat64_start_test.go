@@ -52,6 +52,7 @@ func (w *world) foretells(t *testing.T, c config.NAT64, want string) {
 // binding end, with a word in the log, and all else goes on.
 func TestNAT64StartsInTheWay(t *testing.T) {
 	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+		c.SessionLog = true
 		for _, leaves := range []bool{false, true} {
 			startNAT64(t, w, c).attached(t, c.FastPath)
 			taken, other := newFlow(t, w, 7000), newFlow(t, w, 7001)
@@ -76,6 +77,8 @@ func TestNAT64StartsInTheWay(t *testing.T) {
 			n.attached(t, c.FastPath)
 			if got := text.String(); !strings.Contains(got, "sessions of an earlier process end") || !strings.Contains(got, "sessions=1") {
 				t.Errorf("the log says %s", got)
+			} else if stop := "msg=session_stop transport=udp inside=" + taken.six.at().String(); strings.Count(got, "msg=session_stop") != 1 || !strings.Contains(got, stop) {
+				t.Errorf("the log lacks %s: %s", stop, got)
 			}
 			other.passes(t)
 			bound := open(t, w.six, netip.AddrPortFrom(sixAddr, 9000))
