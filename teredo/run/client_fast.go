@@ -140,6 +140,13 @@ func (f *fastPath) inside(ctx context.Context, ns port.Namespace, tun *port.TUN)
 			}
 		} else if ctx.Err() != nil {
 			return nil // the device has gone before
+		} else if _, _, absent := kernel.Link(tun.Name()); absent != nil {
+			select { // it is about to be made again
+			case <-ctx.Done():
+				return nil
+			case <-f.replaced:
+			}
+			continue
 		} else if refused := f.refuse(err); refused != nil || !errors.As(err, new(skipError)) {
 			return refused
 		}

@@ -142,3 +142,34 @@ func TestClientFastPathIsRestored(t *testing.T) {
 		return s.State == "qualified" && s.FastPath.sent() > 0 && s.FastPath.sent() != sent
 	})
 }
+
+// A client with two paths has both addresses again, one of them preferred.
+func TestHandoverIsRestored(t *testing.T) {
+	r := newClientRig(t)
+	r.secondLink(t)
+	h, _ := newHandover(t)
+	startIn(t, r.a, h)
+	s := awaitPaths(t, h, "a in_use", "w standing_by")
+	want := []string{s.Paths[0].Address.String()}
+	awaitPreferred(t, r.a, want)
+	works := func(t *testing.T) {
+		awaitPaths(t, h, "a in_use", "w standing_by")
+		awaitPreferred(t, r.a, want)
+	}
+	r.a.Removes(t, "teredo", works)
+	r.a.RemovesDevice(t, "teredo", works)
+}
+
+// awaitPreferred waits until the preferred addresses of the device are these.
+func awaitPreferred(t *testing.T, ns *testutil.Netns, want []string) {
+	t.Helper()
+	for end := time.Now().Add(clientTimeout); ; time.Sleep(time.Millisecond) {
+		got := preferred(t, ns)
+		if slices.Equal(got, want) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("preferred are %v, want %v", got, want)
+		}
+	}
+}
