@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/internal/config"
-	"github.com/isthmus-net/isthmus/internal/keeper"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/upkeep"
 	"github.com/isthmus-net/isthmus/teredo/peer"
 	"github.com/isthmus-net/isthmus/teredo/relay"
 )
@@ -54,7 +54,7 @@ type Relay struct {
 	tuns       []*port.TUN // queues of one device, one for each worker
 	conns      []*port.UDP // of one address, likewise
 	forwarding bool        // of the kernel, when the relay started
-	keeper     *keeper.Keeper
+	keeper     *upkeep.Keeper
 }
 
 // local is what a relay needs to know of its host's addresses.
@@ -239,7 +239,7 @@ func (r *Relay) keep(ctx context.Context, group *errgroup.Group) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	host, tuns := r.host, r.tuns
-	r.keeper = keeper.New(host, keeper.Device{
+	r.keeper = upkeep.New(host, upkeep.Device{
 		Name: tuns[0].Name(), Index: tuns[0].Index(), Without: "the relay gets no packets", Back: r.fast.DeviceReplaced,
 		Reopen: func() error {
 			if err := port.ReopenTUN(tuns); err != nil {

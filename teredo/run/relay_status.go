@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/config"
-	"github.com/isthmus-net/isthmus/internal/keeper"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/upkeep"
 	"github.com/isthmus-net/isthmus/teredo/relay"
 )
 
@@ -73,7 +73,7 @@ func (r *Relay) Status() any {
 }
 
 // state is the word for RelayStatus.State; r.mu is held.
-func (r *Relay) state(kept *keeper.State) string {
+func (r *Relay) state(kept *upkeep.State) string {
 	if r.host == nil {
 		return "starting"
 	}

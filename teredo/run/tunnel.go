@@ -14,8 +14,8 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/event"
-	"github.com/isthmus-net/isthmus/internal/keeper"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/upkeep"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
@@ -35,7 +35,7 @@ type tunnel struct {
 	opening sync.RWMutex // guards tun, host and keeper
 	tun     *port.TUN
 	host    *port.Host
-	keeper  *keeper.Keeper
+	keeper  *upkeep.Keeper
 
 	mu      sync.Mutex // guards what follows, and changes of the device
 	addrs   map[*Client]assigned
@@ -81,7 +81,7 @@ func (d *tunnel) keep(ctx context.Context, group *errgroup.Group) error {
 	d.opening.Lock()
 	defer d.opening.Unlock()
 	host, tun := d.host, d.tun
-	d.keeper = keeper.New(host, keeper.Device{
+	d.keeper = upkeep.New(host, upkeep.Device{
 		Name: tun.Name(), Index: tun.Index(), Without: "this host has no Teredo", Up: d.restore, Back: d.fast.deviceReplaced,
 		Reopen: func() error {
 			if err := port.ReopenTUN([]*port.TUN{tun}); err != nil {
@@ -94,7 +94,7 @@ func (d *tunnel) keep(ctx context.Context, group *errgroup.Group) error {
 }
 
 // kept is what is not as it should be.
-func (d *tunnel) kept() keeper.State {
+func (d *tunnel) kept() upkeep.State {
 	d.opening.RLock()
 	defer d.opening.RUnlock()
 	return d.keeper.State()

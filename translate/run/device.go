@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/internal/config"
-	"github.com/isthmus-net/isthmus/internal/keeper"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/upkeep"
 )
 
 // device is the TUN device of one translator, with the routes and neighbour proxies
@@ -35,7 +35,7 @@ type device struct {
 	left    []netip.Prefix        // those of an earlier process, until it is known which are wanted
 	proxies []proxy
 	here    port.Namespace // open while running
-	keeper  *keeper.Keeper // nil before start
+	keeper  *upkeep.Keeper // nil before start
 }
 
 // proxy is an address that this host answers for on a link.
@@ -82,7 +82,7 @@ func (d *device) keep(ctx context.Context, group *errgroup.Group, back func()) e
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	host, tuns := d.host, d.tuns
-	d.keeper = keeper.New(host, keeper.Device{
+	d.keeper = upkeep.New(host, upkeep.Device{
 		Name: d.name, Index: tuns[0].Index(), Without: "nothing is translated", Back: back,
 		Reopen: func() error {
 			if err := port.ReopenTUN(tuns); err != nil {

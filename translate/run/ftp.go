@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/internal/config"
-	"github.com/isthmus-net/isthmus/internal/keeper"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/upkeep"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/ftpalg"
 	"github.com/isthmus-net/isthmus/translate/nat64"
@@ -48,7 +48,7 @@ type ftpService struct {
 	prefix netip.Prefix
 	link   string
 	host   *port.Host
-	keeper *keeper.Keeper
+	keeper *upkeep.Keeper
 	cancel context.CancelFunc
 	group  errgroup.Group // of the keeper
 	ended  chan error
@@ -153,7 +153,7 @@ func (g *ftpGateway) start(prefix netip.Prefix) (*ftpService, error) {
 			return err
 		}
 		// The device itself is the translator's to keep.
-		s.keeper = keeper.New(s.host, keeper.Device{Name: s.link, Index: g.translator.device.tuns[0].Index()}, g.translator.log)
+		s.keeper = upkeep.New(s.host, upkeep.Device{Name: s.link, Index: g.translator.device.tuns[0].Index()}, g.translator.log)
 		return s.keeper.Start(ctx, &s.group)
 	})
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/internal/config"
-	"github.com/isthmus-net/isthmus/internal/keeper"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/upkeep"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/clat"
 )
@@ -43,7 +43,7 @@ type session struct {
 	loop    loop.Loop[*packet.Batch]
 	tun     *port.TUN
 	guest   *port.Guest6
-	keeper  *keeper.Keeper
+	keeper  *upkeep.Keeper
 	cancel  context.CancelFunc
 	readers sync.WaitGroup
 
@@ -101,7 +101,7 @@ func newSession(cfg *config.CLAT, host *port.Host, at port.Uplink6, w way, log *
 	if err := host.SetUp(s.tun.Name()); err != nil {
 		return nil, err
 	}
-	s.keeper = keeper.New(host, keeper.Device{
+	s.keeper = upkeep.New(host, upkeep.Device{
 		Name: s.tun.Name(), Index: s.tun.Index(), Without: "this host has no IPv4",
 		Reopen: func() error {
 			if err := port.ReopenTUN([]*port.TUN{s.tun}); err != nil {

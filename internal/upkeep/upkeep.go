@@ -1,10 +1,10 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-// Package keeper keeps what an instance has set up on its host as it should be: devices,
+// Package upkeep keeps what an instance has set up on its host as it should be: devices,
 // addresses, routes and answers for addresses that somebody else removes are set up again,
 // later and later if they are removed again, and what cannot be is there for a status to
 // say. It takes nothing that belongs to somebody else by then.
-package keeper
+package upkeep
 
 import (
 	"context"
