@@ -77,17 +77,6 @@ func PeekNAT64(instance string, z state.Sizes, note string) (state.Memory, strin
 	return nil, ""
 }
 
-// PeekNote returns a note that an instance has left in its pins in this network namespace, be
-// it alive or not; empty if there is none.
-func PeekNote(instance, note string) string {
-	for _, pins := range peekPins(instance) {
-		if text := pins.Note(note); text != "" {
-			return text
-		}
-	}
-	return ""
-}
-
 // peekPins are the folders in which an instance may have left something in this network
 // namespace, to be read alone.
 func peekPins(instance string) (list []*Pins) {

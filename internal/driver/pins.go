@@ -3,6 +3,7 @@
 package driver
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/isthmus-net/isthmus/fastpath"
@@ -12,22 +13,32 @@ import (
 // reserves dots.
 func PinName(instance string) string { return strings.ReplaceAll(instance, ".", "+") }
 
+// Left reports whether a process before this one has left its tables, in this network
+// namespace.
+func (f *Driver) Left() bool {
+	left, err := leftPins(f.role.Name)
+	return left && err == nil
+}
+
+// leftPins reports whether an instance of this name has left something behind in this network
+// namespace.
+func leftPins(instance string) (bool, error) {
+	left, err := fastpath.Leftovers()
+	return slices.ContainsFunc(left, func(l fastpath.Leftover) bool {
+		return l.Instance == PinName(instance) && !l.Elsewhere()
+	}), err
+}
+
 // discardPins removes what an instance of this name has left behind in this network
 // namespace, if anything.
 func discardPins(instance string) error {
-	left, err := fastpath.Leftovers()
+	left, err := leftPins(instance)
+	if err != nil || !left {
+		return err
+	}
+	pins, err := fastpath.OpenPins(PinName(instance))
 	if err != nil {
 		return err
 	}
-	for _, l := range left {
-		if l.Instance != PinName(instance) {
-			continue
-		}
-		pins, err := fastpath.OpenPins(PinName(instance))
-		if err != nil {
-			return err
-		}
-		return pins.Remove()
-	}
-	return nil
+	return pins.Remove()
 }

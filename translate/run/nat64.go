@@ -215,7 +215,8 @@ func (n *NAT64) advertise(ctx context.Context) error {
 
 // openFast loads the fast path, also for the program alone that leads packets for
 // addresses of this host to the engine: those of the pool, and those that kept sessions may
-// still have.
+// still have. Sessions that a process before this one has left in its tables go on there
+// though no program carries them.
 func (n *NAT64) openFast() error {
 	host, err := port.OpenHost()
 	if err != nil {
@@ -224,7 +225,7 @@ func (n *NAT64) openFast() error {
 	defer host.Close()
 	hosts, err := hostAddresses(host, n.cfg.Interface)
 	if err == nil {
-		n.fast.Open(len(ownInPool(&n.cfg, hosts)) > 0 || slices.ContainsFunc(notedOwn(&n.cfg), func(r nat64.Range) bool {
+		n.fast.Open(len(ownInPool(&n.cfg, hosts)) > 0 || n.cfg.KeepState && n.fast.Left() || slices.ContainsFunc(notedOwn(&n.cfg), func(r nat64.Range) bool {
 			return slices.Contains(hosts, r.Prefix.Addr())
 		}))
 	}

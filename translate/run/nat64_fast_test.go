@@ -113,6 +113,40 @@ func TestNAT64Survives(t *testing.T) {
 	})
 }
 
+// TestNAT64SurvivesWithoutFastPath has a process leave, as if it were killed, and the next ones
+// come without the fast path, and with it again: the sessions go on.
+func TestNAT64SurvivesWithoutFastPath(t *testing.T) {
+	for _, mode := range hooks {
+		t.Run(string(mode), func(t *testing.T) {
+			w, c := newWorld(t), nat64Config(t)
+			c.FastPath, c.Name = mode, "nat64.left"
+			startNAT64(t, w, c).attached(t, mode)
+			f := newFlow(t, w, 7000)
+			for _, c.FastPath = range []config.FastPath{config.FastPathOff, config.FastPathOff, mode} {
+				if err := w.leave(); err != nil {
+					t.Fatal(err)
+				}
+				n := startNAT64(t, w, c)
+				n.attached(t, c.FastPath)
+				if n.adopted != 1 {
+					t.Errorf("%s: %d sessions taken over, want 1", c.FastPath, n.adopted)
+				}
+				before := n.forwarded()
+				f.four.send(t, f.pool, "back")
+				f.six.wants(t, "back", 63)
+				f.passes(t)
+				if c.FastPath == config.FastPathOff && n.forwarded() != before {
+					t.Error("programs carry packets though the fast path is off")
+				}
+			}
+			if err := w.stop(); err != nil {
+				t.Error(err)
+			}
+			w.clean(t)
+		})
+	}
+}
+
 // TestNAT64RestartWithOtherPool6: sessions keep their prefix when a process comes back with
 // pool6 in another order, and without that prefix.
 func TestNAT64RestartWithOtherPool6(t *testing.T) {

@@ -62,13 +62,13 @@ func adviseKept(cfg *config.NAT64, claims *config.Claims, host *port.Host, hosts
 	return sentences
 }
 
-// notedOwn are the ports at addresses of this host that an earlier process has noted.
+// notedOwn are the ports at addresses of this host that an earlier process has noted in the
+// file.
 func notedOwn(cfg *config.NAT64) []nat64.Range {
 	if !cfg.KeepState {
 		return nil
 	}
-	own := parseNote(fastpath.PeekNote(driver.PinName(cfg.Name), numbering)).own
-	return append(own, parseNote(kept.PeekNote(stateFile(cfg))).own...)
+	return parseNote(kept.PeekNote(stateFile(cfg))).own
 }
 
 // peekState copies what a successor would take over, with its note; nil: there is nothing, or
