@@ -51,6 +51,12 @@ type Env struct {
 	// Runs is how often to repeat what is measured; 0 is the experiment's own
 	// choice.
 	Runs int
+	// Time, Seed and Ways are for experiments with faults: how long they go on, what their
+	// order is drawn from, and which fast paths they happen to; 0 and none are the
+	// experiment's own choice.
+	Time time.Duration
+	Seed uint64
+	Ways []string
 	// Limited says that the lab runs in a user namespace, where peers and
 	// eBPF do not work.
 	Limited bool

@@ -107,13 +107,16 @@ func wrap(words []string, width int) []string {
 
 // LabRunCmd runs experiments.
 type LabRunCmd struct {
-	Name   []string `arg:"" help:"Experiments, as isthmus lab list names them."`
-	Keep   bool     `help:"Leave the topology up after an experiment, until Ctrl-C."`
-	Pcap   string   `type:"path" placeholder:"DIR" help:"Capture the links of the topology into this folder."`
-	Out    string   `type:"path" placeholder:"DIR" help:"Write results and logs into this folder."`
-	Runs   int      `placeholder:"N" help:"Repeat what is measured N times instead of the experiment's own number."`
-	Strict bool     `help:"Exit with status 1 if a figure misses its must."`
-	JSON   bool     `help:"Print results as JSON, progress to standard error."`
+	Name   []string      `arg:"" help:"Experiments, as isthmus lab list names them."`
+	Keep   bool          `help:"Leave the topology up after an experiment, until Ctrl-C."`
+	Pcap   string        `type:"path" placeholder:"DIR" help:"Capture the links of the topology into this folder."`
+	Out    string        `type:"path" placeholder:"DIR" help:"Write results and logs into this folder."`
+	Runs   int           `placeholder:"N" help:"Repeat what is measured N times instead of the experiment's own number."`
+	Time   time.Duration `placeholder:"TIME" help:"How long faults go on, for each way, for example 1m."`
+	Seed   uint64        `placeholder:"N" help:"Draw the order of faults from this number, to repeat a run."`
+	Ways   []string      `placeholder:"WAY,..." help:"Fast paths that faults happen to: off, tc, xdp."`
+	Strict bool          `help:"Exit with status 1 if a figure misses its must."`
+	JSON   bool          `help:"Print results as JSON, progress to standard error."`
 }
 
 // Validate is called by kong. No --runs leaves the number to the experiment.
@@ -135,6 +138,7 @@ func (c *LabRunCmd) Run(to streams) error {
 	}
 	return inLab(to, func(ctx context.Context, e *lab.Env) error {
 		e.Keep, e.PcapDir, e.Dir, e.Runs, e.Strict, e.JSON = c.Keep, c.Pcap, c.Out, c.Runs, c.Strict, c.JSON
+		e.Time, e.Seed, e.Ways = c.Time, c.Seed, c.Ways
 		if c.JSON {
 			e.Progress = to.err
 		}

@@ -41,6 +41,7 @@ var All = []lab.Experiment{
 	naptBandwidth,
 	naptApplications,
 	nat64Scale,
+	nat64Faults,
 	nat64Cost,
 	siitCost,
 	{

@@ -3,6 +3,7 @@
 package experiment
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -27,10 +28,24 @@ const (
 	flowWarm = 25
 )
 
-// flow is a stream of small UDP packets from a node to the host, which sends
-// each back. The socket is bound to no address, so that each packet leaves from
-// what the kernel thinks is the node's current one.
+// flowSize is the length of a flow's packets, in octets of UDP payload.
+const flowSize = 64
+
+// flowPlan says between whom a flow goes.
+type flowPlan struct {
+	from, to *lab.Node
+	// source is from's address. Without one each packet leaves from what the kernel
+	// thinks is the current one.
+	source netip.Addr
+	listen netip.AddrPort // of to
+	target netip.AddrPort // where from sends to, which leads there
+	gap    time.Duration  // between packets
+}
+
+// flow is a stream of small UDP packets from a node to another one, which sends
+// each back.
 type flow struct {
+	plan           flowPlan
 	client, server *net.UDPConn
 	stop           context.CancelFunc
 	interrupted    <-chan struct{} // nobody waits for answers any more
@@ -39,6 +54,9 @@ type flow struct {
 	mu      sync.Mutex
 	packets []flowPacket // by sequence number
 	change  chan struct{}
+	seen    netip.AddrPort // where its packets come from
+	moved   int            // how often that changed
+	wrong   int            // packets that came twice, or not as they were sent
 }
 
 // flowPacket is what became of one packet. Times are zero for what did not
@@ -47,14 +65,24 @@ type flowPacket struct{ sent, there, back time.Time }
 
 // startFlow starts a flow from a node to the host.
 func startFlow(ctx context.Context, from, host *lab.Node, addr netip.Addr) (*flow, error) {
-	f := &flow{change: make(chan struct{}, 1), interrupted: ctx.Done()}
-	if err := host.Do(func() (err error) {
-		f.server, err = net.ListenUDP("udp6", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, echoPort)))
+	at := netip.AddrPortFrom(addr, echoPort)
+	return flowPlan{from: from, to: host, listen: at, target: at, gap: flowGap}.start(ctx)
+}
+
+// start starts the flow.
+func (p flowPlan) start(ctx context.Context) (*flow, error) {
+	f := &flow{plan: p, change: make(chan struct{}, 1), interrupted: ctx.Done()}
+	if err := p.to.Do(func() (err error) {
+		f.server, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(p.listen))
 		return err
 	}); err != nil {
 		return nil, err
 	}
-	if err := from.Do(func() (err error) { f.client, err = net.ListenUDP("udp6", nil); return err }); err != nil {
+	var source *net.UDPAddr
+	if p.source.IsValid() {
+		source = net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.source, 0))
+	}
+	if err := p.from.Do(func() (err error) { f.client, err = net.ListenUDP("udp", source); return err }); err != nil {
 		f.server.Close()
 		return nil, err
 	}
@@ -62,24 +90,22 @@ func startFlow(ctx context.Context, from, host *lab.Node, addr netip.Addr) (*flo
 	f.done.Add(3)
 	go f.echo()
 	go f.receive()
-	go f.send(ctx, netip.AddrPortFrom(addr, echoPort))
+	go f.send(ctx)
 	return f, nil
 }
 
 // send sends packets until ctx is done. What the kernel refuses, for want of an
 // address or a route, counts as sent and lost.
-func (f *flow) send(ctx context.Context, to netip.AddrPort) {
+func (f *flow) send(ctx context.Context) {
 	defer f.done.Done()
-	ticker := time.NewTicker(flowGap)
+	ticker := time.NewTicker(f.plan.gap)
 	defer ticker.Stop()
-	b := make([]byte, 8, 64)
 	for ctx.Err() == nil {
 		f.mu.Lock()
 		n := len(f.packets)
 		f.packets = append(f.packets, flowPacket{sent: time.Now()})
 		f.mu.Unlock()
-		binary.BigEndian.PutUint64(b, uint64(n))
-		_, _ = f.client.WriteToUDPAddrPort(b[:64], to)
+		_, _ = f.client.WriteToUDPAddrPort(f.payload(uint64(n)), f.plan.target)
 		select {
 		case <-ctx.Done():
 		case <-ticker.C:
@@ -87,28 +113,53 @@ func (f *flow) send(ctx context.Context, to netip.AddrPort) {
 	}
 }
 
-// note lets set write into the packet that b names.
+// payload is that of the packet of a number: no other flow has one that is equal.
+func (f *flow) payload(n uint64) []byte {
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, flowSize), n)
+	b = f.plan.target.Addr().AppendTo(b)
+	b = binary.BigEndian.AppendUint16(b, f.plan.target.Port())
+	return append(b, checkedOctets(n, flowSize-len(b))...)
+}
+
+// note lets set write into the packet that b is, unless it is none of this flow.
 func (f *flow) note(b []byte, set func(*flowPacket)) {
-	if len(b) < 8 {
-		return
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if n := binary.BigEndian.Uint64(b); n < uint64(len(f.packets)) {
-		set(&f.packets[n])
+	if len(b) == flowSize {
+		n := binary.BigEndian.Uint64(b)
+		if n < uint64(len(f.packets)) && bytes.Equal(b, f.payload(n)) {
+			set(&f.packets[n])
+			return
+		}
 	}
+	f.wrong++
+}
+
+// first sets a time, once.
+func (f *flow) first(t *time.Time) {
+	if !t.IsZero() {
+		f.wrong++
+		return
+	}
+	*t = time.Now()
 }
 
 // echo is the host's side.
 func (f *flow) echo() {
 	defer f.done.Done()
-	b := make([]byte, 128)
+	b := make([]byte, 2*flowSize)
 	for {
 		n, from, err := f.server.ReadFromUDPAddrPort(b)
 		if err != nil {
 			return
 		}
-		f.note(b[:n], func(p *flowPacket) { p.there = time.Now() })
+		f.note(b[:n], func(p *flowPacket) {
+			f.first(&p.there)
+			if f.seen != from && f.seen.IsValid() {
+				f.moved++
+			}
+			f.seen = from
+		})
 		_, _ = f.server.WriteToUDPAddrPort(b[:n], from)
 	}
 }
@@ -116,7 +167,7 @@ func (f *flow) echo() {
 // receive takes the answers.
 func (f *flow) receive() {
 	defer f.done.Done()
-	b := make([]byte, 128)
+	b := make([]byte, 2*flowSize)
 	for {
 		n, _, err := f.client.ReadFromUDPAddrPort(b)
 		if err != nil {
@@ -125,7 +176,7 @@ func (f *flow) receive() {
 			}
 			continue // an ICMPv6 error about an earlier packet
 		}
-		f.note(b[:n], func(p *flowPacket) { p.back = time.Now() })
+		f.note(b[:n], func(p *flowPacket) { f.first(&p.back) })
 		select {
 		case f.change <- struct{}{}:
 		default:
@@ -170,22 +221,23 @@ func (f *flow) steady(since time.Time) bool {
 	return false
 }
 
-// awaitAnswers waits until the packets are as they should be, or for some time.
-func (f *flow) awaitAnswers(wait time.Duration, enough func([]flowPacket) bool) {
+// awaitAnswers waits until the packets are as they should be, or for some time. It
+// reports whether they are.
+func (f *flow) awaitAnswers(wait time.Duration, enough func([]flowPacket) bool) bool {
 	late := time.After(wait)
 	for {
 		f.mu.Lock()
 		done := enough(f.packets)
 		f.mu.Unlock()
 		if done {
-			return
+			return true
 		}
 		select {
 		case <-f.change:
 		case <-late:
-			return
+			return false
 		case <-f.interrupted:
-			return
+			return false
 		}
 	}
 }

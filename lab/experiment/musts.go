@@ -4,6 +4,7 @@ package experiment
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/isthmus-net/isthmus/lab/report"
 )
@@ -62,6 +63,15 @@ const (
 	figureExpiry       = "all sessions gone, after their time"
 	figureCostNAT64    = "cost of the program"
 
+	figureFlowsLost    = "long flows lost"
+	figureOctetsWrong  = "octets wrong"
+	figureStartsFailed = "starts that failed"
+	figureLeft         = "things left behind"
+	figureFilesMore    = "files open in the last process, beyond those of the first"
+	figureMemoryGrown  = "memory of the last process / of the first"
+	figureSilence      = "longest silence of a long flow"
+	figureShortFailed  = "short flows that failed"
+
 	figureLAN         = "LAN address change: time to recovery"
 	figureNATChange   = "NAT address change: time to recovery"
 	figureServerDeath = "server death: time to recovery"
@@ -77,7 +87,7 @@ type Bound struct {
 
 // Musts is the table of all bounds. A figure outside its bound is printed with
 // MISS.
-var Musts = []Bound{
+var Musts = slices.Concat([]Bound{
 	{"teredo-start", figureStartDual, report.Must{Bound: 20}},   // ms
 	{"teredo-start", figureStartSingle, report.Must{Bound: 20}}, // ms
 	{"teredo-start", figureFirstOut, report.Must{Bound: 3}},     // round trips between client and host
@@ -136,6 +146,20 @@ var Musts = []Bound{
 	{siitCostName, figureRateXDP, report.Must{AtLeast: true, Bound: 1.5}},
 	{siitCostName, figureStreamOffloads, report.Must{AtLeast: true, Bound: 0.9}},
 	{siitCostName, figureStreamPlain, report.Must{AtLeast: true, Bound: 0.85}},
+}, faultsMusts(natFaultsName))
+
+// faultsMusts are the bounds of campaigns.
+func faultsMusts(experiment string) []Bound {
+	return []Bound{
+		{experiment, figureFlowsLost, report.Must{}},
+		{experiment, figureOctetsWrong, report.Must{}},
+		{experiment, figureStartsFailed, report.Must{}},
+		{experiment, figureLeft, report.Must{}},
+		{experiment, figureFilesMore, report.Must{}},
+		{experiment, figureMemoryGrown, report.Must{Bound: 1.5}},
+		{experiment, figureSilence, report.Must{Bound: 30}},      // s
+		{experiment, figureShortFailed, report.Must{Bound: 0.1}}, // %
+	}
 }
 
 // must looks a bound up. A name that is not in the table is a mistake in the
