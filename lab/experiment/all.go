@@ -34,6 +34,7 @@ var All = []lab.Experiment{
 	relayLatency,
 	relayOverload,
 	relayRestart,
+	relayFaults,
 	relayCost,
 	clientThroughput,
 	teredoPeers,

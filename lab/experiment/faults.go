@@ -216,7 +216,7 @@ func (c *campaign) talk(ctx context.Context) (err error) {
 		c.datagrams = append(c.datagrams, f)
 	}
 	for _, paths := range c.shorts {
-		c.short = append(c.short, startShorts(ctx, paths, c.form.shorts/float64(len(c.shorts))))
+		c.short = append(c.short, startShorts(ctx, paths, c.form.shorts, len(c.shorts)))
 	}
 	return errors.Join(c.answered(time.Time{}), ctx.Err())
 }

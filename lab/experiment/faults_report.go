@@ -75,6 +75,7 @@ type campaignOutcome struct {
 	silence   time.Duration
 	datagrams map[string]int // lost, by what had happened last
 	began     int            // short flows
+	held      int            // that did not begin, since too many were open
 	failed    int
 	why       []string
 }
@@ -103,7 +104,7 @@ func (c *campaign) outcome() *campaignOutcome {
 	}
 	for _, s := range c.short {
 		n, why := s.failures()
-		o.began, o.failed, o.why = o.began+s.begun, o.failed+n, append(o.why, why...)
+		o.began, o.held, o.failed, o.why = o.began+s.begun, o.held+s.held, o.failed+n, append(o.why, why...)
 	}
 	return o
 }
@@ -192,6 +193,8 @@ func (c *campaign) figures(rep *report.Report, o *campaignOutcome) {
 	if o.wrong > 0 {
 		rep.Fault("%s: %d octets or datagrams arrived otherwise than they were sent", c.way.title(), o.wrong)
 	}
-	rep.Notes = append(rep.Notes, fmt.Sprintf("%s: %d faults, %d short flows, %d failed %s; files and memory of the first process %d and %.1f MB, of the last %d and %.1f MB.",
-		c.way.title(), len(c.happened), o.began, o.failed, strings.Join(o.why, ", "), c.first.files, float64(c.first.memory)/1e6, c.last.files, float64(c.last.memory)/1e6))
+	rep.Notes = append(rep.Notes,
+		fmt.Sprintf("%s: %d faults; %d short flows, %d held back while too many were open, %d failed %v.", c.way.title(), len(c.happened), o.began, o.held, o.failed, o.why),
+		fmt.Sprintf("%s: the first process held %d files and %.1f MB, the last one %d files and %.1f MB.",
+			c.way.title(), c.first.files, float64(c.first.memory)/1e6, c.last.files, float64(c.last.memory)/1e6))
 }

@@ -28,7 +28,7 @@ const (
 	shortTick  = 5 * time.Millisecond // between those that begin together
 	shortAgain = time.Second          // until a question is repeated, or a refused connection
 	shortTime  = 20 * time.Second     // that a flow may take
-	shortsOpen = 6000                 // at once; while there are more, none begins
+	shortsOpen = 6000                 // at once; while there are so many, none begins
 )
 
 // shorts are short flows that begin at a steady rate, half of each kind: a TCP connection
@@ -39,6 +39,7 @@ const (
 type shorts struct {
 	paths []path
 	rate  float64     // a second
+	room  int32       // for so many at once
 	again chan *short // that want another socket
 	open  sync.WaitGroup
 	now   atomic.Int32 // that are open
@@ -65,9 +66,9 @@ type socketOrNot struct {
 }
 
 // startShorts begins flows over the paths in turn, all of them from one node, until ctx is
-// done.
-func startShorts(ctx context.Context, paths []path, rate float64) *shorts {
-	s := &shorts{paths: paths, rate: rate, again: make(chan *short), over: make(chan struct{}), failed: map[string]int{}}
+// done. The share of that node is what there is in all, by nodes.
+func startShorts(ctx context.Context, paths []path, rate float64, nodes int) *shorts {
+	s := &shorts{paths: paths, rate: rate / float64(nodes), room: shortsOpen / int32(nodes), again: make(chan *short), over: make(chan struct{}), failed: map[string]int{}}
 	s.open.Add(1)
 	go func() {
 		if err := paths[0].from.Do(func() error { s.pace(ctx); return nil }); err != nil {
@@ -102,7 +103,7 @@ func (s *shorts) pace(ctx context.Context) {
 
 // begin begins the next flow, if there is room.
 func (s *shorts) begin(now time.Time) {
-	if s.now.Load() >= shortsOpen {
+	if s.now.Load() >= s.room {
 		s.held++
 		return
 	}
@@ -187,30 +188,36 @@ func (x *short) talk() error {
 	if err := awaitConnected(s.file); err != nil {
 		return err
 	}
-	said, heard := checkedOctets(x.place, flowSize), make([]byte, flowSize)
+	said := checkedOctets(x.place, flowSize)
 	for {
-		err := x.exchange(s.file, said, heard)
-		switch {
-		case err == nil && !bytes.Equal(said, heard):
-			return errors.New("another answer")
-		case err == nil, x.tcp, !errors.Is(err, os.ErrDeadlineExceeded), time.Now().After(x.until):
+		err := x.exchange(s.file, said)
+		if err == nil || x.tcp || !errors.Is(err, os.ErrDeadlineExceeded) || time.Now().After(x.until) {
 			return err
 		}
 	}
 }
 
-// exchange says something once, and hears an answer.
-func (x *short) exchange(file *os.File, said, heard []byte) error {
+// exchange says something once, and hears the answer. A datagram may come late, for who had
+// the port before.
+func (x *short) exchange(file *os.File, said []byte) error {
 	if _, err := file.Write(said); err != nil {
 		return err
 	}
+	heard := make([]byte, flowSize)
 	if x.tcp {
 		_, err := io.ReadFull(file, heard)
+		if err == nil && !bytes.Equal(said, heard) {
+			err = errors.New("another answer")
+		}
 		return err
 	}
 	_ = file.SetReadDeadline(time.Now().Add(shortAgain))
-	_, err := file.Read(heard)
-	return err
+	for {
+		_, err := file.Read(heard)
+		if err != nil || bytes.Equal(said, heard) {
+			return err
+		}
+	}
 }
 
 // awaitConnected waits until a socket is connected.

@@ -22,7 +22,7 @@ var shortFaults = faultsForm{
 // a process holds so soon.
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	for name, draw := range map[string]drawFaults{natFaultsName: drawNAT64Faults} {
+	for name, draw := range map[string]drawFaults{natFaultsName: drawNAT64Faults, relayFaultsName: drawRelayFaults} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx, e := testEnv(t)

@@ -146,7 +146,7 @@ var Musts = slices.Concat([]Bound{
 	{siitCostName, figureRateXDP, report.Must{AtLeast: true, Bound: 1.5}},
 	{siitCostName, figureStreamOffloads, report.Must{AtLeast: true, Bound: 0.9}},
 	{siitCostName, figureStreamPlain, report.Must{AtLeast: true, Bound: 0.85}},
-}, faultsMusts(natFaultsName))
+}, faultsMusts(natFaultsName), faultsMusts(relayFaultsName))
 
 // faultsMusts are the bounds of campaigns.
 func faultsMusts(experiment string) []Bound {
