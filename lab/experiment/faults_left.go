@@ -69,7 +69,7 @@ func routing(handle *netlink.Handle, family int) (list []string, err error) {
 
 // kept is what lies in file systems for a successor.
 func (s *subject) kept() (list []string, err error) {
-	for _, pattern := range []string{"/run/isthmus/" + s.name + "*", s.socket()} {
+	for _, pattern := range []string{"/run/isthmus/" + s.name + ".*", s.socket()} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			return nil, err

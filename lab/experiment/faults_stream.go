@@ -13,7 +13,10 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/lab"
 )
@@ -23,8 +26,7 @@ const (
 	checkedRound = 65521 // octets until they repeat: a prime, so that no lost packet is unseen
 	checkedBlock = 1024  // octets of one write
 	checkedGap   = 100 * time.Millisecond
-	// checkedSilence is how long a flow may be silent. TCP repeats what is lost after
-	// longer and longer times, each of which may meet another fault.
+	// checkedSilence is how long a flow may be silent.
 	checkedSilence = 30 * time.Second
 )
 
@@ -131,7 +133,7 @@ func (s *streams) listen(p path) error {
 // what is tried.
 func listenIn(node *lab.Node, at netip.AddrPort) (l net.Listener, err error) {
 	err = node.Do(func() (err error) {
-		var config net.ListenConfig
+		config := net.ListenConfig{Control: repeatSoon}
 		config.SetMultipathTCP(false)
 		l, err = config.Listen(context.Background(), "tcp", at.String())
 		return err
@@ -139,12 +141,24 @@ func listenIn(node *lab.Node, at netip.AddrPort) (l net.Listener, err error) {
 	return l, err
 }
 
+// repeatSoon has TCP repeat what is lost once a second at least, where the kernel can be told so
+// (Linux 6.15), and not give up before the campaign does: after some faults it would wait for
+// long, and the way might be back. Who accepts has it from who listens.
+func repeatSoon(_, _ string, conn syscall.RawConn) error {
+	var failed error
+	err := conn.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS, int(time.Second.Milliseconds()))
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(2*checkedSilence.Milliseconds()))
+	})
+	return errors.Join(err, failed)
+}
+
 // connect calls the far end of the i-th stream.
 func (s *streams) connect(ctx context.Context, i int) error {
 	x := s.list[i]
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
-	dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(x.path.source, 0))}
+	dialer := net.Dialer{Control: repeatSoon, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(x.path.source, 0))}
 	var conn net.Conn
 	if err := x.path.from.Do(func() (err error) {
 		conn, err = dialer.DialContext(ctx, "tcp", netip.AddrPortFrom(x.path.target, streamPort).String())
