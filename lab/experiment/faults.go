@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/lab"
@@ -119,6 +122,22 @@ func flapped(name string, node *lab.Node, port string) fault {
 	}}
 }
 
+// unrouted is a fault of the host: somebody deletes the routes to a prefix.
+func unrouted(name string, node *lab.Node, to netip.Prefix) fault {
+	return fault{name: "route deleted, " + name, stays: true, do: func(context.Context, *campaign) error {
+		dst := &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())}
+		family := unix.AF_INET6
+		if to.Addr().Is4() {
+			family = unix.AF_INET
+		}
+		routes, err := node.Netlink().RouteListFiltered(family, &netlink.Route{Dst: dst}, netlink.RT_FILTER_DST)
+		for i := range routes {
+			err = errors.Join(err, node.Netlink().RouteDel(&routes[i]))
+		}
+		return err
+	}}
+}
+
 // fastPathFaults are those of an Isthmus with a fast path: it is taken away and given back,
 // by reload, and with the process.
 func fastPathFaults(w way) []fault {
@@ -183,7 +202,7 @@ func (c *campaign) run(ctx context.Context) error {
 	}
 	talk, hush := context.WithCancel(ctx)
 	defer hush()
-	if err := c.talk(talk); err != nil {
+	if err := c.talk(ctx, talk); err != nil {
 		return err
 	}
 	if c.first, err = c.calm(ctx); err != nil {
@@ -203,9 +222,10 @@ func (c *campaign) run(ctx context.Context) error {
 	return err
 }
 
-// talk starts all flows.
-func (c *campaign) talk(ctx context.Context) (err error) {
-	if c.streams, err = startStreams(ctx, c.long, c.form.streams); err != nil {
+// talk starts all flows, which end with talk; those that wait for their last answers, with
+// ctx.
+func (c *campaign) talk(ctx, talk context.Context) (err error) {
+	if c.streams, err = startStreams(talk, c.long, c.form.streams); err != nil {
 		return err
 	}
 	for i := range c.form.flows {
@@ -216,7 +236,7 @@ func (c *campaign) talk(ctx context.Context) (err error) {
 		c.datagrams = append(c.datagrams, f)
 	}
 	for _, paths := range c.shorts {
-		c.short = append(c.short, startShorts(ctx, paths, c.form.shorts, len(c.shorts)))
+		c.short = append(c.short, startShorts(talk, paths, c.form.shorts, len(c.shorts)))
 	}
 	return errors.Join(c.answered(time.Time{}), ctx.Err())
 }

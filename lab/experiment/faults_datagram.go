@@ -24,8 +24,11 @@ func anyAnswered(packets []flowPacket, since time.Time) bool {
 
 // silence is the longest time without an answer.
 func silence(packets []flowPacket) (longest time.Duration) {
-	last := packets[0].sent
-	for _, p := range packets {
+	var last time.Time
+	for i, p := range packets {
+		if i == 0 {
+			last = p.sent
+		}
 		if p.back.After(last) {
 			longest, last = max(longest, p.back.Sub(last)), p.back
 		}

@@ -15,7 +15,7 @@ import (
 // shortFaults is a campaign that shows that all of it works. Its seed is always the same.
 var shortFaults = faultsForm{
 	ways: []way{wayUser, wayTC, wayXDP}, together: true, time: time.Second,
-	streams: 33, flows: 32, shorts: 50, longest: 300 * time.Millisecond, settle: 500 * time.Millisecond, seed: 11,
+	streams: 33, flows: 32, shorts: 50, longest: 100 * time.Millisecond, settle: 300 * time.Millisecond, seed: 11,
 }
 
 // Flows, starts and what is left behind do not depend on a busy machine. Times do, and what

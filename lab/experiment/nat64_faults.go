@@ -80,6 +80,7 @@ func drawNAT64Faults(ctx context.Context, e *lab.Env, w way) (*faultsWorld, erro
 	n.world.faults = append(fastPathFaults(w),
 		toggled(partAddress), toggled(partPrefix), toggled(partStatic),
 		flapped("IPv6 side", n.lan, "gateway"), flapped("IPv4 side", n.wan, "gateway"),
+		unrouted("prefix", n.gateway, faultsPrefixes[0]), unrouted("pool address", n.gateway, netip.PrefixFrom(faultsPool[0], 32)),
 	)
 	n.paths()
 	return n.world, n.gateway.SetControl(n.world.subject.socket())

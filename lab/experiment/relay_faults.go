@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/teredo"
 )
 
 // relayFaults is the experiment relay-faults.
@@ -59,6 +60,7 @@ func drawRelayFaults(ctx context.Context, e *lab.Env, w way) (_ *faultsWorld, er
 	world.faults = append(fastPathFaults(w),
 		toggled(partServe), toggled(partTimeout), toggled(partCarry),
 		flapped("IPv6 side", n.bridge6, relaySwitchPort), flapped("IPv4 side", n.bridge4, relaySwitchPort),
+		unrouted("Teredo", n.relay, teredo.Prefix),
 	)
 	for _, c := range n.clients {
 		out := path{from: c.node, to: n.host, source: c.addr, listen: hostAddr, target: hostAddr}
