@@ -283,15 +283,17 @@ func (c *campaign) calm(ctx context.Context) (h holds, err error) {
 	if err := errors.Join(c.subject.configure(), c.inflict(ctx, fault{name: nameRestart, do: restart})); err != nil {
 		return h, err
 	}
-	for range 2 { // what is taken out comes back
-		for _, f := range slices.Concat(processFaults, c.faults) {
-			if !f.stays {
-				continue
-			}
-			if err := c.inflict(ctx, f); err != nil {
-				return h, err
-			}
+	for _, f := range slices.Concat(processFaults, c.faults) {
+		if !f.stays {
+			continue
 		}
+		if err := c.inflict(ctx, f); err != nil {
+			return h, err
+		}
+	}
+	clear(c.off)
+	if err := c.subject.reload(ctx); err != nil {
+		c.blame("at the end: %v", err)
 	}
 	if err := c.wait(ctx, c.form.settle, c.form.settle); err != nil {
 		return h, err
