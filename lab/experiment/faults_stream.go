@@ -209,9 +209,10 @@ func (e *streamEnd) send(ctx context.Context) {
 	_ = e.conn.CloseWrite()
 }
 
-// receive checks what arrives until its end.
+// receive checks what arrives until its end. The connection stays open then: one that nobody
+// holds any more is given up silently, by Linux, at the first ICMP error while it waits for
+// long, though the other end has not heard of its end yet.
 func (e *streamEnd) receive(place uint64) {
-	defer e.conn.Close()
 	b := make([]byte, checkedBlock)
 	for last := time.Now(); ; {
 		_ = e.conn.SetReadDeadline(last.Add(checkedSilence))
@@ -222,6 +223,7 @@ func (e *streamEnd) receive(place uint64) {
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
 				e.err = err
+				e.conn.Close()
 			}
 			return
 		}
