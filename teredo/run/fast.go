@@ -69,9 +69,10 @@ func driverConfig(cfg *config.Relay) driver.Config {
 	}
 }
 
-// open loads the fast path that the configuration asks for.
+// open loads the fast path that the configuration asks for, or tables that a process before this
+// one has left: peers go on there though no program carries their packets.
 func (f *fast) open() {
-	f.Open(false)
+	f.Open(f.cfg.KeepState && f.Left())
 	if f.table == nil {
 		return
 	}

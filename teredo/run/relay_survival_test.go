@@ -54,6 +54,11 @@ func TestPeersSurviveARestart(t *testing.T) {
 		}
 	}
 	killed := func(r *relayRig, t *testing.T) { r.kill(t, nil) }
+	left := func(r *relayRig, t *testing.T) {
+		if err := r.leave(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, tt := range []struct {
 		name          string
 		before, after config.FastPath
@@ -68,6 +73,7 @@ func TestPeersSurviveARestart(t *testing.T) {
 		{"ended, with XDP", config.FastPathXDP, config.FastPathXDP, end, false},
 		{"killed, then with tc", config.FastPathOff, config.FastPathTC, killed, true},
 		{"ended, then without tc", config.FastPathTC, config.FastPathOff, end, true},
+		{"left to a successor without tc", config.FastPathTC, config.FastPathOff, left, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			mode := tt.before
