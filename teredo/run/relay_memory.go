@@ -36,7 +36,11 @@ func (r *Relay) takeMemory() error {
 		return r.takeShared(file)
 	case file != nil:
 		r.file, r.freeMemory = file, file.Close
-		return r.adopt(file.hot, &relay.Shared{Seed: file.head.Seed, Foreign: file.foreign}, file)
+		if err := r.adopt(file.hot, &relay.Shared{Seed: file.head.Seed, Foreign: file.foreign}, file); err != nil {
+			return err
+		}
+		file.beat() // whoever is killed before the next one leaves its peers, too
+		return nil
 	}
 	memory, free, err := port.Memory(peer.HotBytes(r.cfg.MaxPeers))
 	if err != nil {
@@ -137,7 +141,7 @@ func (r *Relay) sayAlive(ctx context.Context) error {
 	}
 	ticker := time.NewTicker(aliveInterval)
 	defer ticker.Stop()
-	for r.file.beat(); ; r.file.beat() {
+	for ; ; r.file.beat() {
 		select {
 		case <-ctx.Done():
 			return nil
