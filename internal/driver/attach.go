@@ -146,7 +146,7 @@ func (f *Driver) skipped(cfg *Config, as fastpath.AttachConfig) ([]bypass.Findin
 func (f *Driver) attach(as fastpath.AttachConfig) {
 	a, err := fastpath.Attach(f.table.Programs(), as)
 	if err != nil {
-		f.Note(func(v *Status) { v.Path, v.Why, v.Devices, v.slow = EnginePath, err.Error(), nil, nil })
+		f.Note(func(v *Status) { v.Path, v.Why, v.Devices, v.Slow = EnginePath, err.Error(), nil, nil })
 		f.warnOnce("the fast path cannot be attached, so the engine carries all packets: " + err.Error())
 		return
 	}
@@ -194,7 +194,7 @@ func (f *Driver) Detach(why string) {
 	f.mu.Unlock()
 	f.role.Carried(EnginePath)
 	if why != "" {
-		f.Note(func(v *Status) { v.Path, v.Why, v.Devices, v.slow = EnginePath, why, nil, nil })
+		f.Note(func(v *Status) { v.Path, v.Why, v.Devices, v.Slow = EnginePath, why, nil, nil })
 		f.tellOnce(why)
 	}
 }
@@ -341,7 +341,7 @@ func (f *Driver) publish() (path, why string, names []string) {
 		path, why = EnginePath, "none of the devices sends what "+path+" redirects into it"
 	}
 	f.role.Carried(path)
-	f.Note(func(v *Status) { v.Path, v.Why, v.Devices, v.slow = path, why, devices, slow })
+	f.Note(func(v *Status) { v.Path, v.Why, v.Devices, v.Slow = path, why, devices, slow })
 	return path, why, names
 }
 

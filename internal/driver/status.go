@@ -37,7 +37,8 @@ type Status struct {
 	// Packets counts by verdict and reason.
 	Packets map[string]map[string]uint64 `json:"packets,omitempty"`
 
-	slow []string // devices whose packets take the engine
+	// Slow are the devices whose packets take the engine, which Devices say, too.
+	Slow []string `json:"-"`
 }
 
 // Device is one device of a fast path.
@@ -71,8 +72,8 @@ func (f *Driver) Status() Status {
 	case !f.Keeps():
 	case v.Path == EnginePath:
 		v.NotKept = "the engine carries all packets"
-	case len(v.slow) > 0:
-		v.NotKept = "the engine carries what leaves by " + strings.Join(v.slow, ", ")
+	case len(v.Slow) > 0:
+		v.NotKept = "the engine carries what leaves by " + strings.Join(v.Slow, ", ")
 	default:
 		v.Survives, v.Linger = true, f.cfg.Linger.Seconds()
 	}

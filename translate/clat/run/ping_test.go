@@ -49,8 +49,14 @@ func TestPings(t *testing.T) {
 			if want == "" {
 				want = string(tt.mode)
 			}
-			if got := w.plat.Status().(plat.NAT64Status).FastPath; got.Path != want {
-				t.Fatalf("the path is %s, want %s: %s", got.Path, want, got.Why)
+			for end := time.Now().Add(testutil.Patience); ; time.Sleep(10 * time.Millisecond) {
+				got := w.plat.Status().(plat.NAT64Status).FastPath
+				if got.Path == want {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatalf("the path is %s, want %s: %s", got.Path, want, got.Why)
+				}
 			}
 			var conn *icmp.PacketConn
 			w.host.Do(t, func() (err error) { conn, err = icmp.ListenPacket("ip4:icmp", "192.0.0.1"); return err })
