@@ -189,7 +189,7 @@ func TestFastPathIsReplaced(t *testing.T) {
 	}{
 		{"another table", func(c *config.Relay) { c.MaxPeers = 1000 }, "tc"},
 		{"another prefix", func(c *config.Relay) { c.Prefixes = append(c.Prefixes, netip.MustParsePrefix("3fff:9::/32")) }, "tc"},
-		{"no fast path", func(c *config.Relay) { c.FastPath = config.FastPathOff }, "engine"},
+		{"no fast path, and nothing is kept", func(c *config.Relay) { c.FastPath, c.KeepState = config.FastPathOff, false }, "engine"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newFastRig(t, by(config.FastPathTC))

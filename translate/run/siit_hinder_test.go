@@ -185,8 +185,9 @@ func TestSIITManyMappings(t *testing.T) {
 	device(netlink.LinkSetUp)
 	s.takes(t, "tc")
 	p.passes(t)
-	if got := s.Status().(SIITStatus); got.Mappings != 2001 || got.State != "serving" {
-		t.Errorf("status %+v", got)
+	await(t, s, "serving")
+	if got := s.Status().(SIITStatus).Mappings; got != 2001 {
+		t.Errorf("%d mappings", got)
 	}
 	if err := w.stop(); err != nil {
 		t.Error(err)
