@@ -204,7 +204,9 @@ func TestFTPReloadEnds(t *testing.T) {
 		c.FTP = true
 		n := startNAT64(t, w, c)
 		n.attached(t, c.FastPath)
-		for i, step := range []struct {
+		var k *talker
+		ended := 0
+		for _, step := range []struct {
 			name string
 			to   func(*config.NAT64)
 			ends bool
@@ -213,23 +215,26 @@ func TestFTPReloadEnds(t *testing.T) {
 			{"another prefix", func(c *config.NAT64) { c.AlgPrefix = netip.MustParsePrefix("fd00:db8:1:2::/64") }, true},
 			{"off", func(c *config.NAT64) { c.FTP = false }, true},
 		} {
-			k := talk(t, w)
-			k.wants(t, "", "220")
+			if k == nil {
+				k = talk(t, w)
+				k.wants(t, "", "220")
+			}
 			step.to(&c)
 			if left, err := n.Reload(&config.Config{NAT64s: []config.NAT64{c}}); err != nil || len(left) > 0 {
 				t.Fatalf("%s: %v needs a restart; %v", step.name, left, err)
 			}
 			if !step.ends {
 				k.wants(t, "USER anonymous", "230")
-				k.Close()
-				continue
+				continue // it goes on to the next step
 			}
 			k.wants(t, "", "421")
 			if _, err := k.lines.ReadByte(); err != io.EOF {
 				t.Errorf("%s: behind the last word comes %v", step.name, err)
 			}
-			if got := ftpCounts(n)["stopped"]; got != float64(i) {
-				t.Errorf("%s: %v connections were told of their end, want %d", step.name, got, i)
+			k = nil
+			ended++
+			if got := ftpCounts(n)["stopped"]; got != float64(ended) {
+				t.Errorf("%s: %v connections were told of their end, want %d", step.name, got, ended)
 			}
 		}
 	})
