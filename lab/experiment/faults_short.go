@@ -272,8 +272,12 @@ func answerShorts(node *lab.Node, at netip.Addr) (close func(), err error) {
 	go func() {
 		for {
 			conn, err := listener.Accept()
-			if err != nil {
+			if errors.Is(err, net.ErrClosed) {
 				return
+			}
+			if err != nil { // no file is left for now; the caller waits
+				time.Sleep(shortTick)
+				continue
 			}
 			go func() { _, _ = io.Copy(conn, conn); conn.Close() }()
 		}
