@@ -269,19 +269,7 @@ func answerShorts(node *lab.Node, at netip.Addr) (close func(), err error) {
 		listener.Close()
 		return nil, err
 	}
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err != nil { // no file is left for now; the caller waits
-				time.Sleep(shortTick)
-				continue
-			}
-			go func() { _, _ = io.Copy(conn, conn); conn.Close() }()
-		}
-	}()
+	go answerConnections(listener)
 	go func() {
 		b := make([]byte, 2*flowSize)
 		for {
@@ -293,4 +281,29 @@ func answerShorts(node *lab.Node, at netip.Addr) (close func(), err error) {
 		}
 	}()
 	return func() { listener.Close(); datagrams.Close() }, nil
+}
+
+// answerConnections says again what it hears, on as many connections at once as there are
+// short flows. One whose caller is gone, unheard of, ends when that would have given it up.
+func answerConnections(listener net.Listener) {
+	room := make(chan struct{}, shortsOpen)
+	for {
+		room <- struct{}{}
+		conn, err := listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // no file is left for now; the caller waits
+			<-room
+			time.Sleep(shortTick)
+			continue
+		}
+		go func() {
+			_ = conn.SetDeadline(time.Now().Add(shortTime))
+			// Only read and written: a copy within the kernel takes a pipe, two files more.
+			_, _ = io.CopyBuffer(struct{ io.Writer }{conn}, struct{ io.Reader }{conn}, make([]byte, flowSize))
+			conn.Close()
+			<-room
+		}()
+	}
 }

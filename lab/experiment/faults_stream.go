@@ -28,6 +28,7 @@ const (
 	checkedGap   = 100 * time.Millisecond
 	// checkedSilence is how long a flow may be silent.
 	checkedSilence = 30 * time.Second
+	neverGivenUp   = 24 * time.Hour
 )
 
 // checkedTable is what checked flows carry, with a block more, so that one is whole
@@ -142,13 +143,15 @@ func listenIn(node *lab.Node, at netip.AddrPort) (l net.Listener, err error) {
 }
 
 // repeatSoon has TCP repeat what is lost once a second at least, where the kernel can be told so
-// (Linux 6.15), and not give up before the campaign does: after some faults it would wait for
-// long, and the way might be back. Who accepts has it from who listens.
+// (Linux 6.15), and not give up, since the campaign does: after some faults it would wait for
+// long, and the way might be back. The time of TCP_USER_TIMEOUT must be beyond any campaign's:
+// Linux counts it from the first repetition since nothing was missing, and while fault follows
+// fault something always is, though octets arrive. Who accepts has it from who listens.
 func repeatSoon(_, _ string, conn syscall.RawConn) error {
 	var failed error
 	err := conn.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS, int(time.Second.Milliseconds()))
-		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(2*checkedSilence.Milliseconds()))
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(neverGivenUp.Milliseconds()))
 	})
 	return errors.Join(err, failed)
 }
