@@ -20,7 +20,9 @@ const bridgeName = "br0"
 
 // quietSysctls make a fresh namespace predictable: addresses are usable at
 // once, nobody solicits routers, and the reverse path is not filtered, since
-// several topologies are asymmetric on purpose.
+// several topologies are asymmetric on purpose. TCP controls congestion as every
+// kernel can (RFC 5681), not as the host has chosen: BBR, for one, sends a segment
+// a second for minutes after a time of loss.
 var quietSysctls = [][2]string{
 	{"net.ipv6.conf.all.accept_dad", "0"},
 	{"net.ipv6.conf.default.accept_dad", "0"},
@@ -29,6 +31,7 @@ var quietSysctls = [][2]string{
 	{"net.ipv4.conf.all.rp_filter", "0"},
 	{"net.ipv4.conf.default.rp_filter", "0"},
 	{"net.ipv4.ip_forward", "0"},
+	{"net.ipv4.tcp_congestion_control", "reno"},
 }
 
 // Node is a host of the topology: one network namespace.
