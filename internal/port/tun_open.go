@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
@@ -129,7 +130,7 @@ func (t *TUN) setUp(name string) (err error) {
 }
 
 // attach makes the device by a descriptor, sets its MTU and switches off its link-local
-// address.
+// address and its queueing discipline.
 func (t *TUN) attach(fd int, as string) (name string, index int, err error) {
 	ifr, err := unix.NewIfreq(as)
 	if err != nil {
@@ -157,6 +158,9 @@ func (t *TUN) attach(fd int, as string) (name string, index int, err error) {
 	}
 	if err := noLinkLocal(index); err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EAFNOSUPPORT) {
 		return "", 0, fmt.Errorf("cannot switch off link-local addresses on %s: %w", name, err)
+	}
+	if err := noQdisc(index); err != nil && !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EOPNOTSUPP) {
+		return "", 0, fmt.Errorf("cannot switch off the queueing discipline of %s: %w", name, err)
 	}
 	return name, index, nil
 }
@@ -216,6 +220,20 @@ func noLinkLocal(index int) error {
 	req := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
 	req.AddData(msg)
 	req.AddData(spec)
+	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+	return err
+}
+
+// noQdisc has the kernel make no queueing discipline when the device is set up, unless
+// somebody has chosen one (EEXIST). A TUN device takes each packet at once, so nothing waits
+// in front of the readers' queues; yet the default is one for each of the 256 queues that a
+// device with several may get, with room for three times txQueueLen packets: 100 MB of
+// memory, and as long to start as it takes to clear it.
+func noQdisc(index int) error {
+	req := nl.NewNetlinkRequest(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
+	// With a handle of its own: without one, later kernels replace what is there.
+	req.AddData(&nl.TcMsg{Family: unix.AF_UNSPEC, Ifindex: int32(index), Parent: netlink.HANDLE_ROOT, Handle: netlink.MakeHandle(1, 0)})
+	req.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated("noqueue")))
 	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
 	return err
 }

@@ -56,6 +56,42 @@ func exists(name string) bool {
 	return err == nil
 }
 
+// The kernel makes no queues of its own before the readers', and what an operator has
+// chosen instead stays over a restart.
+func TestTUNQdisc(t *testing.T) {
+	root := func() (kinds []string) {
+		link, err := netlink.LinkByName("teredo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := netlink.QdiscList(link)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range list {
+			kinds = append(kinds, q.Type())
+		}
+		return kinds
+	}
+	first := persistent(t, inNamespace(t))
+	if got := root(); !slices.Equal(got, []string{"noqueue"}) {
+		t.Errorf("queueing disciplines %q of a new device", got)
+	}
+	chosen := netlink.QdiscAttrs{LinkIndex: first[0].Index(), Handle: netlink.MakeHandle(7, 0), Parent: netlink.HANDLE_ROOT}
+	if err := netlink.QdiscReplace(&netlink.GenericQdisc{QdiscAttrs: chosen, QdiscType: "pfifo"}); err != nil {
+		t.Fatal(err)
+	}
+	closeAll(first)
+	again, err := OpenTUNQueues(TUNConfig{Name: "teredo", Persistent: true, Offload: true}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(again)
+	if got := root(); !slices.Equal(got, []string{"pfifo"}) {
+		t.Errorf("queueing disciplines %q where an operator has chosen one", got)
+	}
+}
+
 // A device that is left keeps its index and route, and the next process reads what
 // the host sends.
 func TestTUNPersistsAcrossProcesses(t *testing.T) {
