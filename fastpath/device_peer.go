@@ -80,7 +80,10 @@ func inNamespace(handle int, f func()) {
 // have a name and those of visible processes.
 func openNamespace(number int) (handle int, ok bool) {
 	named, _ := filepath.Glob("/run/netns/*")
-	running, _ := filepath.Glob("/proc/[0-9]*/ns/net")
+	running, _ := filepath.Glob("/proc/[0-9]*") // a longer pattern would read the folder of each
+	for i := range running {
+		running[i] += "/ns/net"
+	}
 	type inode struct{ device, number uint64 }
 	seen := make(map[inode]bool)
 	for _, path := range append(named, running...) {
