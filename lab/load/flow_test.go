@@ -57,7 +57,7 @@ func TestFlowsAreSound(t *testing.T) {
 				for i := range g.Peers() {
 					client := netip.MustParseAddr("2001:db8:ffff::ffff").As16()
 					client[9] = byte(i + 1)
-					g.Peers()[i] = Peer{Client: client, IP: [4]byte{192, 0, 2, byte(i + 1)}, Port: [2]byte{0x10, byte(i + 1)}}
+					g.Peers()[i] = Peer{Client: client, IP: [4]byte{192, 0, 2, byte(i + 1)}, Port: [2]byte{0x10, byte(i + 1)}, Far: [4]byte{203, 0, 113, byte(i + 1)}}
 				}
 				// One attempt: frames of one that was put aside would be heard, too.
 				sent, err := g.run([]Lane{{Frame: tt.frame, ToClient: tt.toClient, Ports: true, Count: 3}}, Pace{Rate: 30_000, Time: time.Millisecond})
@@ -88,19 +88,21 @@ func checkFlow(t *testing.T, frame []byte, toClient bool, number byte) {
 	var next, mark byte
 	var segment []byte
 	ip := frame[etherLen:]
-	client := func() netip.Addr {
+	ends := func() (client, other netip.Addr) {
 		if toClient {
-			return dst
+			return dst, src
 		}
-		return src
+		return src, dst
 	}
 	if ip[0]>>4 == 6 {
 		p := packet.IPv6(ip)
 		src, dst, next, segment = p.Src(), p.Dst(), p.NextHeader(), p.Payload()
-		mark = client().As16()[9]
+		client, _ := ends()
+		mark = client.As16()[9]
 	} else {
 		src, dst, next, segment = netip.AddrFrom4([4]byte(ip[12:16])), netip.AddrFrom4([4]byte(ip[16:20])), ip[9], ip[20:]
-		mark = client().As4()[3]
+		client, _ := ends()
+		mark = client.As4()[3]
 		if packet.Fold(packet.Sum(0, ip[:20])) != 0xffff {
 			t.Error("wrong checksum of the IPv4 header")
 		}
@@ -113,8 +115,12 @@ func checkFlow(t *testing.T, frame []byte, toClient bool, number byte) {
 	if toClient {
 		port = segment[2:]
 	}
+	client, other := ends()
+	if far := other.AsSlice(); [4]byte(far[len(far)-4:]) != [4]byte{203, 0, 113, number} {
+		t.Errorf("client %d has to do with %v", number, other)
+	}
 	if mark != number || binary.BigEndian.Uint16(port) != 0x1000+uint16(number) {
-		t.Errorf("client %d has address %v and port %#x", number, client(), port[:2])
+		t.Errorf("client %d has address %v and port %#x", number, client, port[:2])
 	}
 }
 

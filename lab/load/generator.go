@@ -42,6 +42,10 @@ type Peer struct {
 	Port [2]byte
 	// Net replaces the third group of the other inner address unless it is 0.
 	Net [2]byte
+	// Far replaces the last four octets of the other address, of an IPv4 frame too,
+	// unless it is 0.
+	Far [4]byte
+	_   [4]byte
 }
 
 // Lane is one stream of frames of a run.

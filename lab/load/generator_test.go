@@ -66,7 +66,7 @@ func TestGeneratedFramesAreSound(t *testing.T) {
 		for i := range g.Peers() {
 			client := netip.MustParseAddr("2001:db8:ffff::ffff").As16()
 			client[9] = byte(i + 1)
-			g.Peers()[i] = Peer{Client: client, IP: [4]byte{192, 0, 2, byte(i + 1)}, Port: [2]byte{0x10, byte(i)}, Net: [2]byte{0, byte(i)}}
+			g.Peers()[i] = Peer{Client: client, IP: [4]byte{192, 0, 2, byte(i + 1)}, Port: [2]byte{0x10, byte(i)}, Net: [2]byte{0, byte(i)}, Far: [4]byte{0, 0, 7, byte(i)}}
 		}
 		p := Packet(here, there, 512)
 		lanes := []Lane{
@@ -115,7 +115,7 @@ func check(t *testing.T, p packet.IPv6, client, other netip.Addr, number byte, n
 	if len(p) != 512 || packet.Checksum(p.SrcBytes(), p.DstBytes(), packet.ProtoUDP, p.Payload()) != 0 {
 		t.Errorf("%d bytes with a wrong checksum or length", len(p))
 	}
-	if client.As16()[9] != number || net != 0 && int(other.As16()[5]) != net {
+	if client.As16()[9] != number || net != 0 && int(other.As16()[5]) != net || [4]byte(other.AsSlice()[12:]) != [4]byte{0, 0, 7, byte(net)} {
 		t.Errorf("client %v, number %d; other %v, net %d", client, number, other, net)
 	}
 }

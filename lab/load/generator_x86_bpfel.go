@@ -34,6 +34,8 @@ type generatorPeer struct {
 	Ip     [4]uint8
 	Port   [2]uint8
 	Net    [2]uint8
+	Far    [4]uint8
+	Unused [4]uint8
 }
 
 type generatorProgress struct {

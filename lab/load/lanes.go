@@ -154,14 +154,16 @@ func (t *generatorLane) sum6(frame []byte) {
 	if t.ToClient == 1 {
 		client, other = other, client
 	}
-	net := [2]byte(other[4:6])
+	net, far := [2]byte(other[4:6]), [4]byte(other[12:])
 	clear(client)
 	clear(other[4:6])
+	clear(other[12:])
 	inner := packet.IPv6(frame[at:])
 	segment := inner[packet.IPv6HeaderLen:]
 	next := t.clearChecksum(segment)
 	t.Sum = uint32(^packet.Checksum(inner.SrcBytes(), inner.DstBytes(), next, segment))
 	copy(other[4:6], net[:])
+	copy(other[12:], far[:])
 	if t.Form == formTunnel {
 		ip := frame[etherLen:][:ipv4Len]
 		clear(ip[10:16]) // checksum and source
@@ -172,16 +174,18 @@ func (t *generatorLane) sum6(frame []byte) {
 // sum4 does the same for an IPv4 packet.
 func (t *generatorLane) sum4(frame []byte) {
 	ip := frame[etherLen:][:ipv4Len]
-	clear(ip[10:12])
+	other := ip[16:20]
 	if t.ToClient == 1 {
-		clear(ip[16:20])
-	} else {
-		clear(ip[12:16])
+		other = ip[12:16]
 	}
+	far := [4]byte(other)
+	clear(ip[10:12])
+	clear(ip[12:20])
 	t.OuterSum = uint32(packet.Fold(packet.Sum(0, ip)))
 	segment := frame[etherLen+ipv4Len:]
 	next := t.clearChecksum(segment)
-	t.Sum = uint32(packet.Fold(packet.Sum(packet.Sum(uint64(next)+uint64(len(segment)), ip[12:20]), segment)))
+	t.Sum = uint32(packet.Fold(packet.Sum(uint64(next)+uint64(len(segment)), segment)))
+	copy(other, far[:])
 }
 
 // clearChecksum clears the checksum of UDP or TCP and returns which of them it is.

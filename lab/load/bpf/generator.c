@@ -29,8 +29,8 @@ struct lane {
 	__u32 target;     // index of the device to send by
 	__u32 first;      // first entry of the table
 	__u32 count;      // entries, taken in order
-	__u32 sum;        // checksum of UDP or TCP, not folded, without client and net
-	__u32 outer_sum;  // IPv4 header checksum, not folded, without the client
+	__u32 sum;        // checksum of UDP or TCP, not folded, without client, net and far
+	__u32 outer_sum;  // IPv4 header checksum, not folded, without client and far
 };
 
 struct settings {
@@ -59,6 +59,8 @@ struct peer {
 	__u8 ip[4];      // address in IPv4
 	__u8 port[2];    // in IPv4; of UDP or TCP where lanes want it
 	__u8 net[2];     // third group of the other inner address, if not 0
+	__u8 far[4];     // last four octets of that address, if not 0
+	__u8 unused[4];  // the kernel's arrays have elements of eight bytes
 };
 
 struct {
@@ -146,6 +148,13 @@ static __always_inline void transport(__u8 *at, const struct lane *l, const stru
 	at[1] = folded;
 }
 
+// distant fills in the last four octets of the other address.
+static __always_inline void distant(__u8 *at, const struct peer *p)
+{
+	if (p->far[0] | p->far[1] | p->far[2] | p->far[3])
+		__builtin_memcpy(at, p->far, 4);
+}
+
 // inner fills in the addresses and the checksum of the IPv6 packet.
 static __always_inline void inner(__u8 *ip, const struct lane *l, const struct peer *p, bool tcp)
 {
@@ -156,20 +165,26 @@ static __always_inline void inner(__u8 *ip, const struct lane *l, const struct p
 		other[4] = p->net[0];
 		other[5] = p->net[1];
 	}
-	transport(ip + IPV6, l, p, add(add(0, p->client, 16), other + 4, 2), tcp);
+	distant(other + 12, p);
+	__u32 sum = add(add(add(0, p->client, 16), other + 4, 2), other + 12, 4);
+	transport(ip + IPV6, l, p, sum, tcp);
 }
 
-// plain4 fills in the client's address and the checksums of an IPv4 packet.
+// plain4 fills in the addresses and the checksums of an IPv4 packet.
 static __always_inline void plain4(__u8 *ip, const struct lane *l, const struct peer *p)
 {
-	__builtin_memcpy(ip + (l->to_client ? 16 : 12), p->ip, 4);
-	__u16 sum = fold(add(l->outer_sum, p->ip, 4));
+	__u8 *client = ip + (l->to_client ? 16 : 12), *other = ip + (l->to_client ? 12 : 16);
+
+	__builtin_memcpy(client, p->ip, 4);
+	distant(other, p);
+	__u32 addresses = add(add(0, p->ip, 4), other, 4);
+	__u16 sum = fold(l->outer_sum + addresses);
 	ip[10] = sum >> 8;
 	ip[11] = sum;
 	if (l->tcp)
-		transport(ip + IPV4, l, p, add(0, p->ip, 4), true);
+		transport(ip + IPV4, l, p, addresses, true);
 	else
-		transport(ip + IPV4, l, p, add(0, p->ip, 4), false);
+		transport(ip + IPV4, l, p, addresses, false);
 }
 
 // outer fills in the source and the checksum of the IPv4 header.

@@ -53,13 +53,20 @@ static __always_inline const __u8 *echo(const __u8 *icmp, const __u8 *end, __u8 
 #define REQUEST6 128
 #define REPLY6 129
 
+// is_discard tells whether a datagram goes to the port of test packets, or comes from it:
+// behind a translator that is whence they come.
+static __always_inline bool is_discard(const __u8 *udp)
+{
+	return (!udp[0] && udp[1] == DISCARD) || (!udp[2] && udp[3] == DISCARD);
+}
+
 // test_packet4 finds it in an IPv4 packet that is no tunnel.
 static __always_inline const __u8 *test_packet4(const __u8 *ip, const __u8 *end, bool leaves)
 {
 	if (ip[9] == PROTOCOL_ICMP)
 		return echo(ip + IPV4, end, leaves ? REQUEST4 : REPLY4);
 	const __u8 *udp = ip + IPV4;
-	if (ip[9] != PROTOCOL_UDP || udp + UDP > end || udp[2] != 0 || udp[3] != DISCARD)
+	if (ip[9] != PROTOCOL_UDP || udp + UDP > end || !is_discard(udp))
 		return NULL;
 	return udp;
 }
@@ -93,7 +100,7 @@ static __always_inline const __u8 *test_packet(const __u8 *data, const __u8 *end
 	// The first fragment of an echo: some translators cut those that would fit.
 	if (ip[6] == FRAGMENT && udp[0] == PROTOCOL_ICMPV6 && udp[2] == 0 && udp[3] == 1)
 		return echo(udp + 8, end, leaves ? REQUEST6 : REPLY6);
-	if (ip[6] != PROTOCOL_UDP || udp[2] != 0 || udp[3] != DISCARD)
+	if (ip[6] != PROTOCOL_UDP || !is_discard(udp))
 		return NULL;
 	return udp;
 }

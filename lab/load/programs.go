@@ -1,0 +1,159 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Work is how often a program has run and how long that took, while somebody had its
+// runs timed.
+type Work struct {
+	Runs uint64
+	Time time.Duration
+}
+
+// Since is the work behind an earlier one.
+func (w Work) Since(before Work) Work { return Work{w.Runs - before.Runs, w.Time - before.Time} }
+
+// Each is the time of one run in nanoseconds, NaN if there was none.
+func (w Work) Each() float64 {
+	if w.Runs == 0 {
+		return math.NaN()
+	}
+	return float64(w.Time.Nanoseconds()) / float64(w.Runs)
+}
+
+// TimeRuns has the kernel time each run of each eBPF program (bpf_stats), until it is
+// closed. It slows all of them down by two readings of the clock.
+func TimeRuns() (io.Closer, error) {
+	timing, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		return nil, fmt.Errorf("the runs of eBPF programs cannot be timed, which needs root and Linux 5.8: %w", err)
+	}
+	return timing, nil
+}
+
+// AttachedAt opens the program that takes packets at an interface of the calling thread's
+// network namespace, the first one if there are several.
+func AttachedAt(iface string, hook Hook) (*ebpf.Program, error) {
+	device, err := netlink.LinkByName(iface)
+	if err != nil {
+		return nil, fmt.Errorf("interface %s: %w", iface, err)
+	}
+	var id ebpf.ProgramID
+	if hook == HookXDP {
+		if xdp := device.Attrs().Xdp; xdp != nil {
+			id = ebpf.ProgramID(xdp.ProgId)
+		}
+	} else {
+		list, err := link.QueryPrograms(link.QueryOptions{Target: device.Attrs().Index, Attach: ebpf.AttachTCXIngress})
+		if err != nil {
+			return nil, fmt.Errorf("the programs at %s cannot be listed, which needs Linux 6.6: %w", iface, err)
+		}
+		if len(list.Programs) > 0 {
+			id = list.Programs[0].ID
+		}
+	}
+	if id == 0 {
+		return nil, fmt.Errorf("there is no program at %s by %s", iface, hook)
+	}
+	return ebpf.NewProgramFromID(id)
+}
+
+// WorkOf is what a program has done.
+func WorkOf(p *ebpf.Program) (Work, error) {
+	stats, err := p.Stats()
+	if err != nil {
+		return Work{}, fmt.Errorf("the runs of %v cannot be read: %w", p, err)
+	}
+	return Work{stats.RunCount, stats.Runtime}, nil
+}
+
+// TimedNothing is what the kernel finds that a program takes which does nothing, in
+// nanoseconds: the share of the timing itself in what it finds of others.
+func TimedNothing() (ns float64, err error) {
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.XDP, License: "Dual BSD/GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("a program that does nothing cannot be loaded: %w", err)
+	}
+	defer p.Close()
+	timing, err := TimeRuns()
+	if err != nil {
+		return 0, err
+	}
+	defer timing.Close()
+	_, _, err = p.Benchmark(make([]byte, 64), 1<<18, nil)
+	work, failed := WorkOf(p)
+	return work.Each(), errors.Join(err, failed)
+}
+
+// Receivers are the threads of the kernel that receive on a CPU: those of [OwnNAPI] that
+// are bound to it, and the one that takes over from interrupts.
+type Receivers []int
+
+// ReceiversOn finds them; none where this process does not see threads of the kernel.
+func ReceiversOn(cpu int) (Receivers, error) {
+	if !SeesKernelThreads() {
+		return nil, nil
+	}
+	all, err := filepath.Glob("/proc/[0-9]*/comm")
+	if err != nil {
+		return nil, err
+	}
+	var list Receivers
+	for _, file := range all {
+		name, err := os.ReadFile(file)
+		if err != nil {
+			continue // it ended
+		}
+		id, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil {
+			return nil, err
+		}
+		ours := strings.TrimSpace(string(name)) == fmt.Sprintf("ksoftirqd/%d", cpu)
+		if strings.HasPrefix(string(name), "napi/") {
+			var set unix.CPUSet
+			ours = unix.SchedGetaffinity(id, &set) == nil && set.Count() == 1 && set.IsSet(cpu)
+		}
+		if ours {
+			list = append(list, id)
+		}
+	}
+	return list, nil
+}
+
+// Time is how long they have run.
+func (r Receivers) Time() (sum time.Duration, err error) {
+	for _, id := range r {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", id))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		var ran int64
+		if _, err := fmt.Sscan(string(text), &ran); err != nil {
+			return 0, fmt.Errorf("the time of the kernel's thread %d cannot be read: %w", id, err)
+		}
+		sum += time.Duration(ran)
+	}
+	return sum, nil
+}
