@@ -36,6 +36,7 @@ var All = []lab.Experiment{
 	relayRestart,
 	relayFaults,
 	relayCost,
+	relayInPlace,
 	clientThroughput,
 	teredoPeers,
 	naptLatency,
@@ -44,7 +45,9 @@ var All = []lab.Experiment{
 	nat64Scale,
 	nat64Faults,
 	nat64Cost,
+	nat64InPlace,
 	siitCost,
+	siitInPlace,
 	{
 		Name:    wireName,
 		Summary: "whether the emulated links keep their rate, delay and loss on this machine",

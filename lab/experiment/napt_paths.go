@@ -3,6 +3,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,6 +62,8 @@ type naptPlan struct {
 	Static bool
 	// More are lines of the sections of Isthmus.
 	More string
+	// Ready bounds the time until translators translate; 0 is naptReady.
+	Ready time.Duration
 }
 
 // naptPath is one way. Interfaces of the hosts have its name; its router's are
@@ -180,7 +183,7 @@ func (n *naptPaths) drawFar(p *naptPath, gateway6, gateway4 string) {
 	p.target = translated(prefix, p.far)
 	p.mapped = netip.MustParseAddr(fmt.Sprintf("203.0.113.%d", p.number))
 	n.inside.Route(prefix.String(), gateway6)
-	if n.plan.Crowd {
+	if n.plan.Crowd && !n.plan.Stateless {
 		n.outside.Route(crowdPool(p.number).String(), gateway4)
 		return
 	}
@@ -203,7 +206,7 @@ func (p *naptPath) prepare(ctx context.Context, n *naptPaths) error {
 	if err := p.startTranslator(ctx, n); err != nil {
 		return err
 	}
-	if err := p.await(ctx); err != nil || !p.way.ours() {
+	if err := p.await(ctx, cmp.Or(n.plan.Ready, naptReady)); err != nil || !p.way.ours() {
 		return err
 	}
 	return p.awaitWay(ctx, n)
@@ -286,9 +289,9 @@ func (n *naptPaths) takeFrames() error {
 const naptReady = daemonStart
 
 // await sends echo requests until one is answered.
-func (p *naptPath) await(ctx context.Context) error {
+func (p *naptPath) await(ctx context.Context, ready time.Duration) error {
 	frame := p.echo(load.MinEcho)
-	for deadline := time.Now().Add(naptReady); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(ready); time.Now().Before(deadline); {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -308,9 +311,9 @@ func (p *naptPath) await(ctx context.Context) error {
 		}
 	}
 	if p.process != nil {
-		return fmt.Errorf("no ping was answered within %v; the translator wrote:\n%s", naptReady, lastLines(p.process.Log()))
+		return fmt.Errorf("no ping was answered within %v; the translator wrote:\n%s", ready, lastLines(p.process.Log()))
 	}
-	return fmt.Errorf("no ping was answered within %v", naptReady)
+	return fmt.Errorf("no ping was answered within %v", ready)
 }
 
 // echo is an echo request of inside, as long as an IPv6 one of size bytes.

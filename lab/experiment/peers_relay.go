@@ -39,6 +39,8 @@ type crowd struct {
 	control                *control.Client
 	config                 string // path of the relay's configuration
 	way                    way    // that packets take through the relay
+	more                   string // lines of its section
+	client                 func(i int) ([16]byte, netip.AddrPort)
 	closers                []io.Closer
 
 	hostMAC, in6MAC, out4MAC, internetMAC net.HardwareAddr
@@ -55,10 +57,10 @@ var (
 
 // newCrowd draws the topology.
 func newCrowd(ctx context.Context, l *lab.Lab, isthmus string, w way) (_ *crowd, err error) {
-	c := &crowd{isthmus: isthmus, way: w, host: l.Node("host"), router: l.Node("relay"), internet: l.Node("internet")}
+	c := &crowd{isthmus: isthmus, way: w, client: clientOf, host: l.Node("host"), router: l.Node("relay"), internet: l.Node("internet")}
 	l.Link(c.host, "v6", c.router, "in6")
 	l.Link(c.router, "out4", c.internet, "v4")
-	c.router.Forward(false, true).Addr("in6", "2001:db8:1::1/64").Addr("out4", "198.51.100.1/24").Route("default", "198.51.100.2")
+	c.router.Forward(w == wayKernel, true).Addr("in6", "2001:db8:1::1/64").Addr("out4", "198.51.100.1/24").Route("default", "198.51.100.2")
 	c.host.Addr("v6", "2001:db8:1::2/64").Route("2001::/32", "2001:db8:1::1")
 	c.router.Route("2001:db8:8000::/33", "2001:db8:1::2")
 	c.internet.Addr("v4", "198.51.100.2/24")
@@ -109,8 +111,8 @@ func (f folder) Close() error { return os.RemoveAll(string(f)) }
 // configure writes the configuration; a bubble rate of 0 is no limit.
 func (c *crowd) configure(n, bubbleRate int) error {
 	dir := filepath.Dir(c.config)
-	text := fmt.Sprintf("[control]\nsocket = %q\n\n[[relay]]\nbind = %q\nmax_peers = %d\nbubble_rate = %d\nfast_path = %q\nstate_file = %q\n",
-		filepath.Join(dir, "control.sock"), crowdRelay, n, bubbleRate, c.way.fastPath(), filepath.Join(dir, "peers"))
+	text := fmt.Sprintf("[control]\nsocket = %q\n\n[[relay]]\nbind = %q\nmax_peers = %d\nbubble_rate = %d\nfast_path = %q\nstate_file = %q\n%s",
+		filepath.Join(dir, "control.sock"), crowdRelay, n, bubbleRate, c.way.fastPath(), filepath.Join(dir, "peers"), c.more)
 	return os.WriteFile(c.config, []byte(text), 0o644)
 }
 
@@ -252,7 +254,7 @@ func (c *crowd) awaitTrusted(ctx context.Context, n int) (trusted int, err error
 func (c *crowd) meet(from, to int) error {
 	var out, in [][]byte
 	for i := from; i < to; i++ {
-		client, mapped := clientOf(i)
+		client, mapped := c.client(i)
 		src := crowdSource(i)
 		out = append(out, c.toClient(src, client))
 		in = append(in, c.bubble(src, client, mapped))

@@ -1,0 +1,150 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/isthmus-net/isthmus/lab"
+)
+
+// Choices of the hosts' routes. Each /16 of IPv4 is behind two gateways, so that to a fast
+// path each host is a next hop of its own (docs/decisions/0008-next-hops.md).
+const (
+	placedGateways = 16
+	placedHalves   = 32 // of /16s
+	placedBits     = 20 // of a host's number
+	churnRate      = 100
+	routesSettle   = 2 * time.Second // classes are recomputed when routes have been quiet
+)
+
+// spreadHost is the number of the i-th host, such that few are behind all gateways as many
+// are.
+func spreadHost(i int) uint32 { return uint32(i) * 0x9e3b1 & (1<<placedBits - 1) }
+
+// placedHost4 is the i-th IPv4 host.
+func placedHost4(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, 10<<24|spreadHost(i))))
+}
+
+// drawGateways has the router of a way reach the IPv4 hosts, and IPv6 hosts in 16 prefixes,
+// by 16 gateways each. The addresses of its own are those that the topologies have.
+func drawGateways(router *lab.Node, number int, hosts6 func(gateway int) netip.Prefix, left, right net.HardwareAddr) error {
+	router.Addr("out4", "198.51.100.193/27").Route("10.0.0.0/8", placedGateway4(0).String())
+	splitRoutes(router)
+	for g := range placedGateways {
+		gateway6 := netip.MustParseAddr(fmt.Sprintf("2001:db8:%d::1:%d", number, g))
+		router.Route(hosts6(g).String(), gateway6.String())
+		if err := errors.Join(router.Lab().Err(), know(router, "in6", gateway6, left), know(router, "out4", placedGateway4(g), right)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// know makes a neighbour known for good.
+func know(node *lab.Node, iface string, addr netip.Addr, mac net.HardwareAddr) error {
+	link, err := node.Netlink().LinkByName(iface)
+	if err != nil {
+		return err
+	}
+	return node.Netlink().NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: addr.AsSlice(), HardwareAddr: mac, State: netlink.NUD_PERMANENT})
+}
+
+func placedGateway4(g int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, 100, byte(194 + g)}) }
+
+// eachHalf calls f with half a /16 and its gateway.
+func eachHalf(f func(destination, gateway string)) {
+	for i := range placedHalves {
+		gateway := (i/2 + i%2*placedGateways/2) % placedGateways
+		f(fmt.Sprintf("10.%d.%d.0/17", i/2, i%2*128), placedGateway4(gateway).String())
+	}
+}
+
+// splitRoutes leads each half of a /16 to a gateway of its own.
+func splitRoutes(router *lab.Node) {
+	eachHalf(func(to, by string) { router.Route(to, by) })
+}
+
+func (p *place) splitRoutes() { splitRoutes(p.router) }
+
+// joinRoutes leaves the one route that all hosts have.
+func (p *place) joinRoutes() {
+	eachHalf(func(to, by string) { p.router.RemoveRoute(to, by) })
+}
+
+// eachRouter changes the routes of all ways.
+func (w *placedWorld) eachRouter(change func(*place)) error {
+	var errs []error
+	for _, p := range w.places {
+		change(p)
+		errs = append(errs, p.router.Lab().Err())
+	}
+	return errors.Join(errs...)
+}
+
+// churn changes routes on each router that no packet takes, until it is stopped.
+func (w *placedWorld) churn(ctx context.Context) (stop func() error, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, len(w.places))
+	for _, p := range w.places {
+		go func() { ended <- p.churn(ctx) }()
+	}
+	return func() error {
+		cancel()
+		var errs []error
+		for range w.places {
+			errs = append(errs, <-ended)
+		}
+		return errors.Join(errs...)
+	}, nil
+}
+
+// churn is that of one router, half of it in each family.
+func (p *place) churn(ctx context.Context) error {
+	var handle *netlink.Handle
+	err := p.router.Do(func() (err error) {
+		handle, err = netlink.NewHandle()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer handle.Close()
+	var routes []*netlink.Route
+	for _, r := range []struct{ to, iface string }{{"192.0.2.200/32", "out4"}, {"2001:db8:ffff::/64", "in6"}} {
+		link, err := handle.LinkByName(r.iface)
+		if err != nil {
+			return err
+		}
+		to, err := netlink.ParseIPNet(r.to)
+		if err != nil {
+			return err
+		}
+		routes = append(routes, &netlink.Route{Dst: to, LinkIndex: link.Attrs().Index, Scope: netlink.SCOPE_LINK})
+	}
+	every := time.NewTicker(time.Second / churnRate)
+	defer every.Stop()
+	for i := 0; ; i++ {
+		change := handle.RouteReplace
+		if i/len(routes)%2 == 1 {
+			change = handle.RouteDel
+		}
+		if err := change(routes[i%len(routes)]); err != nil {
+			return fmt.Errorf("a route cannot be changed: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-every.C:
+		}
+	}
+}
