@@ -21,12 +21,13 @@ import (
 
 // LabCmd groups the commands of the lab.
 type LabCmd struct {
-	List   LabListCmd   `cmd:"" help:"List the experiments, and the labs that are up."`
-	Run    LabRunCmd    `cmd:"" help:"Run experiments."`
-	Report LabReportCmd `cmd:"" help:"Gather the results of all runs into one page."`
-	Up     LabUpCmd     `cmd:"" help:"Bring the topology of an experiment up, until Ctrl-C."`
-	Shell  LabShellCmd  `cmd:"" help:"Open a shell in a node of a lab that is up."`
-	Down   LabDownCmd   `cmd:"" help:"Take a lab down that is up."`
+	List    LabListCmd    `cmd:"" help:"List the experiments, and the labs that are up."`
+	Run     LabRunCmd     `cmd:"" help:"Run experiments."`
+	Report  LabReportCmd  `cmd:"" help:"Gather the results of all runs into one page."`
+	Compare LabCompareCmd `cmd:"" help:"Name the ratios that differ between two sets of results."`
+	Up      LabUpCmd      `cmd:"" help:"Bring the topology of an experiment up, until Ctrl-C."`
+	Shell   LabShellCmd   `cmd:"" help:"Open a shell in a node of a lab that is up."`
+	Down    LabDownCmd    `cmd:"" help:"Take a lab down that is up."`
 }
 
 // LabListCmd lists experiments and labs.

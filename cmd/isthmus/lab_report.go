@@ -19,18 +19,9 @@ type LabReportCmd struct {
 
 // Run writes the page and says where it is.
 func (c *LabReportCmd) Run(to streams) error {
-	runs, unread, err := labreport.Gather(c.Dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return usageError{fmt.Errorf("there is no folder %s: name the one that lab run --out wrote to", c.Dir)}
-	case err != nil:
+	runs, err := gather(c.Dir, to)
+	if err != nil {
 		return err
-	}
-	for _, u := range unread {
-		fmt.Fprintf(to.err, "isthmus: passed over %s\n", u)
-	}
-	if len(runs) == 0 {
-		return fmt.Errorf("there are no results below %s: make some with isthmus lab run --out %s EXPERIMENT", c.Dir, c.Dir)
 	}
 	page := c.Out
 	if page == "" {
@@ -49,4 +40,22 @@ func (c *LabReportCmd) Run(to streams) error {
 	}
 	fmt.Fprintf(to.out, "%s: %d %s\n", page, len(runs), noun)
 	return nil
+}
+
+// gather reads the results below a folder, of which there must be some.
+func gather(dir string, to streams) ([]labreport.Run, error) {
+	runs, unread, err := labreport.Gather(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, usageError{fmt.Errorf("there is no folder %s: name the one that lab run --out wrote to", dir)}
+	case err != nil:
+		return nil, err
+	}
+	for _, u := range unread {
+		fmt.Fprintf(to.err, "isthmus: passed over %s\n", u)
+	}
+	if len(runs) == 0 {
+		return nil, fmt.Errorf("there are no results below %s: make some with isthmus lab run --out %s EXPERIMENT", dir, dir)
+	}
+	return runs, nil
 }

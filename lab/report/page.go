@@ -157,7 +157,7 @@ func (v *view) Summary() *sheet {
 		return nil
 	}
 	s := newSheet(v.grid())
-	s.Title, s.Notes = v.Title, nil
+	s.Title, s.Notes = v.Title, v.note(nil)
 	for i, f := range v.Figures {
 		row := s.Rows[i]
 		row[len(row)-1] = f.mustCell()
@@ -168,7 +168,7 @@ func (v *view) Summary() *sheet {
 // Sheets are the other tables.
 func (v *view) Sheets() []sheet {
 	var sheets []sheet
-	for _, t := range v.Tables {
+	for _, t := range v.others() {
 		sheets = append(sheets, newSheet(t))
 	}
 	return sheets

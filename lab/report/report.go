@@ -38,6 +38,9 @@ type Report struct {
 	Charts []Chart `json:"charts,omitempty"`
 	// Notes explain the figures, one sentence each.
 	Notes []string `json:"notes,omitempty"`
+	// Beside tells of load that was not the run's own, a sentence that stands under
+	// every table; empty if there was none to speak of.
+	Beside string `json:"beside,omitempty"`
 	// Machine says what was measured and on what.
 	Machine string `json:"machine,omitempty"`
 	// Facts about machine and set-up: kernel, load, offloads and the like.
@@ -160,9 +163,28 @@ func (r *Report) group(f Figure) Group {
 
 // all lists every table, that of the figures last.
 func (r *Report) all() []Table {
-	tables := append([]Table(nil), r.Tables...)
+	tables := r.others()
 	if len(r.Figures) > 0 {
-		tables = append(tables, r.grid())
+		t := r.grid()
+		t.Notes = r.note(t.Notes)
+		tables = append(tables, t)
 	}
 	return tables
+}
+
+// others lists the tables beside that of the figures.
+func (r *Report) others() []Table {
+	tables := slices.Clone(r.Tables)
+	for i := range tables {
+		tables[i].Notes = r.note(tables[i].Notes)
+	}
+	return tables
+}
+
+// note adds to the notes of a table what load it was measured beside.
+func (r *Report) note(notes []string) []string {
+	if r.Beside == "" {
+		return notes
+	}
+	return append(slices.Clip(notes), r.Beside)
 }

@@ -39,6 +39,14 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
+// WriteText writes the table alone for a person.
+func (t Table) WriteText(w io.Writer) error {
+	p := printer{colour: onTerminal(w)}
+	p.table(t)
+	_, err := io.WriteString(w, p.text.String())
+	return err
+}
+
 func onTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok || os.Getenv("NO_COLOR") != "" {
