@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,9 @@ const (
 	shortAgain = time.Second          // until a question is repeated, or a refused connection
 	shortTime  = 20 * time.Second     // that a flow may take
 	shortsOpen = 6000                 // at once; while there are so many, none begins
+
+	answerPatience = 100 * time.Millisecond // until who answers datagrams looks whether it is to end
+	answerBuffer   = 16 << 20               // octets, of datagrams that wait for an answer
 )
 
 // shorts are short flows that begin at a steady rate, half of each kind: a TCP connection
@@ -72,7 +76,7 @@ func startShorts(ctx context.Context, paths []path, rate float64, nodes int) *sh
 	s.open.Add(1)
 	go func() {
 		if err := paths[0].from.Do(func() error { s.pace(ctx); return nil }); err != nil {
-			s.note(err)
+			s.note("", err)
 			s.open.Done()
 		}
 	}()
@@ -123,7 +127,7 @@ func (s *shorts) finish(x *short) {
 			return
 		}
 		if !noWay(err) || time.Now().After(x.until) {
-			s.note(err)
+			s.note(x.kind()+", ", err)
 			return
 		}
 		time.Sleep(shortAgain)
@@ -131,23 +135,32 @@ func (s *shorts) finish(x *short) {
 	}
 }
 
-func (s *shorts) note(err error) {
+// note counts a failure of a kind of flow.
+func (s *shorts) note(kind string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var number syscall.Errno
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		s.failed["no answer"]++
+		s.failed[kind+"no answer"]++
 	case errors.As(err, &number):
-		s.failed[number.Error()]++
+		s.failed[kind+number.Error()]++
 	default:
-		s.failed[err.Error()]++
+		s.failed[kind+err.Error()]++
 	}
 }
 
 // noWay tells errors by which a router, or this host, says that there is no way.
 func noWay(err error) bool {
 	return errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH)
+}
+
+// kind is the flow's protocol.
+func (x *short) kind() string {
+	if x.tcp {
+		return "TCP"
+	}
+	return "UDP"
 }
 
 // open opens the flow's socket in the namespace of the thread.
@@ -261,26 +274,61 @@ func answerShorts(node *lab.Node, at netip.Addr) (close func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	var datagrams *net.UDPConn
-	if err := node.Do(func() (err error) {
-		datagrams, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, echoPort)))
-		return err
-	}); err != nil {
+	datagrams, err := answerDatagrams(node, netip.AddrPortFrom(at, echoPort))
+	if err != nil {
 		listener.Close()
 		return nil, err
 	}
 	go answerConnections(listener)
+	return func() { listener.Close(); datagrams() }, nil
+}
+
+// answerDatagrams says again what it hears at an address of a node until close is called. It
+// has a thread of its own, since thousands of flows that wait would have their turns first,
+// and room for what all of them say at once: whoever is not answered in time asks again, and
+// so there were ever more.
+func answerDatagrams(node *lab.Node, at netip.AddrPort) (close func(), err error) {
+	fd := -1
+	if err := node.Do(func() (err error) { fd, err = datagramSocket(at); return err }); err != nil {
+		return nil, err
+	}
+	var closed atomic.Bool
+	done := make(chan struct{})
 	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
 		b := make([]byte, 2*flowSize)
-		for {
-			n, from, err := datagrams.ReadFromUDPAddrPort(b)
-			if err != nil {
-				return
+		for !closed.Load() {
+			if n, from, err := unix.Recvfrom(fd, b, 0); err == nil {
+				_ = unix.Sendto(fd, b[:n], 0, from)
 			}
-			_, _ = datagrams.WriteToUDPAddrPort(b[:n], from)
 		}
+		_ = unix.Close(fd)
+		done <- struct{}{}
 	}()
-	return func() { listener.Close(); datagrams.Close() }, nil
+	return func() { closed.Store(true); <-done }, nil
+}
+
+// datagramSocket binds a socket that waits for answerPatience at most.
+func datagramSocket(at netip.AddrPort) (int, error) {
+	family, address := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Addr: at.Addr().As16(), Port: int(at.Port())})
+	if at.Addr().Is4() {
+		family, address = unix.AF_INET, &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	patience := unix.NsecToTimeval(answerPatience.Nanoseconds())
+	err = errors.Join(
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, answerBuffer),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience),
+		unix.Bind(fd, address))
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }
 
 // answerConnections says again what it hears, on as many connections at once as there are
