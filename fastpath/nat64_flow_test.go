@@ -239,6 +239,7 @@ func TestFlowsThatAreLeftToTheEngine(t *testing.T) {
 	from := func(p flowPacket, host netip.Addr) flowPacket { p.host = host; return p }
 	flagged := func(p flowPacket, flags byte) flowPacket { p.flags = flags; return p }
 	reply := func(p flowPacket) flowPacket { p.reply = true; return p }
+	rig := newFlowRig(t, someSizes)
 	for _, tt := range []struct {
 		name   string
 		change func(*NAT64Settings)
@@ -275,7 +276,7 @@ func TestFlowsThatAreLeftToTheEngine(t *testing.T) {
 			if tt.change != nil {
 				changes = append(changes, tt.change)
 			}
-			r := newFlowRig(t, someSizes, changes...)
+			r := rig.renewed(t, changes...)
 			r.client(flowHost, 0)
 			p := tt.packet
 			if p.from4 && p.t == 0 {
@@ -492,8 +493,9 @@ func TestTCPSteps(t *testing.T) {
 
 // Where the IPv4 side may open nothing, it does not open a connection that is over anew.
 func TestReopenedFromOutside(t *testing.T) {
+	rig := newFlowRig(t, someSizes)
 	for _, external := range []bool{true, false} {
-		r := newFlowRig(t, someSizes, func(s *NAT64Settings) { s.ExternalTCP = external })
+		r := rig.renewed(t, func(s *NAT64Settings) { s.ExternalTCP = external })
 		r.client(flowHost, 0)
 		_, s := r.make(outward(state.TCP, 5000, 80), state.Fresh{Status: state.BothFin, Stamp: stampNow() - 100})
 		p := inward(state.TCP, s.PoolPort, 80)
@@ -512,8 +514,9 @@ func TestReopenedFromOutside(t *testing.T) {
 // While FTP control connections take a detour, the engine judges who begins something from a
 // private address: the gateway's is one, and has bindings.
 func TestFlowsOfTheDetour(t *testing.T) {
+	rig := newFlowRig(t, someSizes)
 	for _, detour := range []bool{true, false} {
-		r := newFlowRig(t, someSizes, func(s *NAT64Settings) { s.Detour = detour })
+		r := rig.renewed(t, func(s *NAT64Settings) { s.Detour = detour })
 		host := netip.MustParseAddr("fd00:1:2:3:0:2::")
 		r.client(host, 0)
 		p := outward(state.TCP, 5000, 21)
@@ -530,6 +533,7 @@ func TestFlowsOfTheDetour(t *testing.T) {
 
 // Stamps are renewed once a second, by the side that may.
 func TestStamps(t *testing.T) {
+	rig := newFlowRig(t, someSizes)
 	for _, tt := range []struct {
 		name     string
 		outbound bool
@@ -544,7 +548,7 @@ func TestStamps(t *testing.T) {
 		{"from IPv4, where it may not", true, true, 10, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newFlowRig(t, someSizes, func(s *NAT64Settings) { s.OutboundOnly = tt.outbound })
+			r := rig.renewed(t, func(s *NAT64Settings) { s.OutboundOnly = tt.outbound })
 			r.client(flowHost, 0)
 			for _, transport := range []state.Transport{state.UDP, state.ICMP} {
 				p := outward(transport, 5000, 80)

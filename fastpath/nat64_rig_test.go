@@ -39,9 +39,10 @@ var someSizes = state.Sizes{Sessions: 4096, Subscribers: 64, Addresses: 4, Block
 type flowRig struct {
 	*NAT64
 	testing.TB
-	table *state.Table
-	ns    *testutil.Netns
-	xdp   *ebpf.Program
+	table  *state.Table
+	ns     *testutil.Netns
+	xdp    *ebpf.Program
+	tunnel int
 }
 
 func newFlowRig(t testing.TB, z state.Sizes, change ...func(*NAT64Settings)) *flowRig {
@@ -58,20 +59,40 @@ func newFlowRig(t testing.TB, z state.Sizes, change ...func(*NAT64Settings)) *fl
 		}
 	})
 	r.xdp = r.Programs().XDP
+	r.ns.Do(t, func() (err error) {
+		r.tunnel, err = r.route()
+		return err
+	})
+	r.begin(z, change)
+	return r
+}
+
+// renewed is the rig as it was made, but for settings, for a subtest: the kernel takes half a
+// second to verify the programs of another one.
+func (r *flowRig) renewed(t testing.TB, change ...func(*NAT64Settings)) *flowRig {
+	t.Helper()
+	again := *r
+	again.TB = t
+	for _, slab := range r.Memory() {
+		clear(slab)
+	}
+	again.begin(r.config.Sizes, change)
+	return &again
+}
+
+// begin lays a new state over the tables, and has the programs run.
+func (r *flowRig) begin(z state.Sizes, change []func(*NAT64Settings)) {
+	r.Helper()
 	r.open(z)
 	s := flowSettings()
+	s.Tunnel = r.tunnel
 	for _, f := range change {
 		f(&s)
 	}
-	r.ns.Do(t, func() (err error) {
-		s.Tunnel, err = r.route()
-		return err
-	})
 	if err := r.Set(s); err != nil {
-		t.Fatal(err)
+		r.Fatal(err)
 	}
 	r.Beat(time.Hour)
-	return r
 }
 
 // open lays the state over the tables, with a pool of one address.
