@@ -14,6 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// LastRestore is the longest wait of an instance under Removes before it sets up again what
+// was removed once more: there is no need to wait for that, as for an operator who insists.
+const LastRestore = 100 * time.Millisecond
+
 // piece is an address of a device, a route to it, or an answer that its owner gives.
 type piece struct {
 	name   string

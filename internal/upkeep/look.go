@@ -32,7 +32,7 @@ func (k *Keeper) look(now time.Time, changed bool) time.Duration {
 		if k.trouble.Failed(err.Error(), now) {
 			k.log.Warn("it cannot be told whether all is there that was set up", "error", err)
 		}
-		return last
+		return k.device.Last
 	}
 	k.noteDown(f.down)
 	switch {
@@ -139,7 +139,7 @@ func (k *Keeper) noteDown(down bool) {
 	}
 	if was && !down {
 		k.losing, k.refused = true, false
-		k.trouble = freshTrouble()
+		k.trouble = k.freshTrouble()
 	}
 }
 

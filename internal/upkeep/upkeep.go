@@ -7,6 +7,7 @@
 package upkeep
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,8 @@ const (
 	// rest is how many times as long as the last look took the next one has to wait, on a
 	// host of which changes come without end.
 	rest = 10
-	// first and last are the waits before what was removed is set up again.
+	// first and last are the waits before what was removed is set up again, unless the device
+	// has another last one.
 	first = 50 * time.Millisecond
 	last  = time.Minute
 	// unwatched is how often it looks without a change for what the watch does not tell of,
@@ -50,6 +52,9 @@ type Device struct {
 	Up func() error
 	// Back, if set, is told that the device was made again, and all that leads to it.
 	Back func()
+	// Last is the longest wait before what was removed again and again is set up once more;
+	// 0: a minute.
+	Last time.Duration
 	// Without is what does not work without the device, for the log; empty: others tell of it.
 	Without string
 }
@@ -84,10 +89,15 @@ type State struct {
 
 // New makes a keeper of what host sets up, for a device if it has a name.
 func New(host *port.Host, device Device, log *slog.Logger) *Keeper {
-	return &Keeper{log: log, host: host, device: device, trouble: freshTrouble()}
+	device.Last = cmp.Or(device.Last, last)
+	k := &Keeper{log: log, host: host, device: device}
+	k.trouble = k.freshTrouble()
+	return k
 }
 
-func freshTrouble() retry.Trouble { return retry.Trouble{First: first, Last: last} }
+func (k *Keeper) freshTrouble() retry.Trouble {
+	return retry.Trouble{First: first, Last: k.device.Last}
+}
 
 // Start keeps until ctx is done. It watches the network namespace of the calling thread.
 func (k *Keeper) Start(ctx context.Context, group *errgroup.Group) error {

@@ -119,6 +119,7 @@ func newClient(t *testing.T, change ...func(*config.Client)) (*Client, *strings.
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.dev.lastRestore = testutil.LastRestore
 	return c, &log
 }
 

@@ -126,6 +126,7 @@ func newHandover(t *testing.T, change ...func(*config.Client)) (*Handover, chan 
 	if err != nil {
 		t.Fatal(err)
 	}
+	h.tun.lastRestore = testutil.LastRestore
 	changes := make(chan event.AddressChange, 100)
 	h.OnAddressChange(func(e event.AddressChange) { changes <- e })
 	return h, changes

@@ -47,6 +47,8 @@ type Relay struct {
 	file       *peersFile   // the store, if it is a file
 	spare      *peersFile   // whose peers are in the tables of the fast path by now
 
+	lastRestore time.Duration // see upkeep.Device.Last
+
 	mu         sync.Mutex // guards what follows
 	cfg        config.Relay
 	local      local
@@ -240,7 +242,7 @@ func (r *Relay) keep(ctx context.Context, group *errgroup.Group) error {
 	defer r.mu.Unlock()
 	host, tuns := r.host, r.tuns
 	r.keeper = upkeep.New(host, upkeep.Device{
-		Name: tuns[0].Name(), Index: tuns[0].Index(), Without: "the relay gets no packets", Back: r.fast.DeviceReplaced,
+		Name: tuns[0].Name(), Index: tuns[0].Index(), Without: "the relay gets no packets", Back: r.fast.DeviceReplaced, Last: r.lastRestore,
 		Reopen: func() error {
 			if err := port.ReopenTUN(tuns); err != nil {
 				return err

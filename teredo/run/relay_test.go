@@ -159,6 +159,7 @@ func (r *relayRig) start(t *testing.T, mode config.Mode) {
 	if r.relay, err = NewRelay(r.config(mode), r.log); err != nil {
 		t.Fatal(err)
 	}
+	r.relay.lastRestore = testutil.LastRestore
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- runIn(ctx, r.relayNS, r.relay) }()

@@ -32,6 +32,8 @@ type tunnel struct {
 	log  *slog.Logger
 	fast *fastPath
 
+	lastRestore time.Duration // see upkeep.Device.Last
+
 	opening sync.RWMutex // guards tun, host and keeper
 	tun     *port.TUN
 	host    *port.Host
@@ -82,7 +84,7 @@ func (d *tunnel) keep(ctx context.Context, group *errgroup.Group) error {
 	defer d.opening.Unlock()
 	host, tun := d.host, d.tun
 	d.keeper = upkeep.New(host, upkeep.Device{
-		Name: tun.Name(), Index: tun.Index(), Without: "this host has no Teredo", Up: d.restore, Back: d.fast.deviceReplaced,
+		Name: tun.Name(), Index: tun.Index(), Without: "this host has no Teredo", Up: d.restore, Back: d.fast.deviceReplaced, Last: d.lastRestore,
 		Reopen: func() error {
 			if err := port.ReopenTUN([]*port.TUN{tun}); err != nil {
 				return err

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -23,7 +24,8 @@ import (
 // device is the TUN device of one translator, with the routes and neighbour proxies
 // that lead packets there.
 type device struct {
-	log *slog.Logger
+	log         *slog.Logger
+	lastRestore time.Duration // see upkeep.Device.Last
 
 	mu      sync.Mutex // guards what follows
 	host    *port.Host // open while running
@@ -83,7 +85,7 @@ func (d *device) keep(ctx context.Context, group *errgroup.Group, back func()) e
 	defer d.mu.Unlock()
 	host, tuns := d.host, d.tuns
 	d.keeper = upkeep.New(host, upkeep.Device{
-		Name: d.name, Index: tuns[0].Index(), Without: "nothing is translated", Back: back,
+		Name: d.name, Index: tuns[0].Index(), Without: "nothing is translated", Back: back, Last: d.lastRestore,
 		Reopen: func() error {
 			if err := port.ReopenTUN(tuns); err != nil {
 				return err

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 var (
@@ -39,6 +40,7 @@ func startNAT64(t *testing.T, w *world, c config.NAT64) *NAT64 {
 	if err != nil {
 		t.Fatal(err)
 	}
+	n.device.lastRestore = testutil.LastRestore
 	w.start(t, n)
 	return n
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate"
 )
 
@@ -27,6 +28,7 @@ func siitInModes(t *testing.T, modes []config.FastPath, f func(t *testing.T, w *
 			if err != nil {
 				t.Fatal(err)
 			}
+			s.device.lastRestore = testutil.LastRestore
 			w.start(t, s)
 			s.takes(t, pathOfMode(mode))
 			f(t, w, s, c)
