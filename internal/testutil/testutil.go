@@ -5,7 +5,9 @@
 package testutil
 
 import (
+	"flag"
 	"os"
+	"strconv"
 	"testing"
 )
 
@@ -45,5 +47,15 @@ func Missing(t testing.TB, err error) {
 		t.Fatalf("%v, and %s=1 forbids to skip", err, RequireRootEnv)
 	} else {
 		t.Skip(err)
+	}
+}
+
+// ParallelTests has so many parallel tests of a package run at once, however few processors
+// there are: for those that wait for the kernel and for peers more than they work. TestMain
+// calls it.
+func ParallelTests(n int) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", strconv.Itoa(n)); err != nil {
+		panic(err)
 	}
 }

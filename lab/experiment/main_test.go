@@ -5,7 +5,6 @@ package experiment
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -28,13 +27,10 @@ var buildFolder string
 // atOnce is how many tests run beside each other of those that are parallel: they wait
 // for timers of daemons more than they work, and no time of theirs is judged. What
 // loads the machine runs alone.
-const atOnce = "4"
+const atOnce = 4
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if err := flag.Set("test.parallel", atOnce); err != nil {
-		panic(err)
-	}
+	testutil.ParallelTests(atOnce)
 	status := m.Run()
 	if buildFolder != "" {
 		_ = os.RemoveAll(buildFolder)

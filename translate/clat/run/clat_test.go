@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,6 +51,9 @@ type world struct {
 	stop            func() error
 }
 
+// worlds counts them.
+var worlds atomic.Int32
+
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	return newWorldBehind(t, config.FastPathOff)
@@ -80,6 +85,7 @@ func newWorldBehind(t *testing.T, mode config.FastPath) *world {
 			os.WriteFile("/proc/sys/net/ipv4/conf/all/forwarding", []byte("1"), 0))
 	})
 	c := config.DefaultNAT64()
+	c.Name = fmt.Sprintf("plat%d", worlds.Add(1)) // its tables have a name that all of this process see
 	c.Clients = []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")}
 	c.Pool6 = []netip.Prefix{pool6}
 	c.Pool4 = []config.PoolRange{{Prefix: netip.PrefixFrom(pool4, 32), Transports: config.AllTransports, First: 1024, Last: 65535}}
@@ -234,6 +240,7 @@ func (w *world) left(t *testing.T) (left []string) {
 }
 
 func TestCarriesTCP(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.startCLAT(t)
 	st := w.await(t, "serving")
@@ -254,6 +261,7 @@ func TestCarriesTCP(t *testing.T) {
 
 // TestStepsAside has a host that gets, and loses, IPv4 of its own.
 func TestStepsAside(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.startCLAT(t)
 	w.await(t, "serving")
@@ -280,6 +288,7 @@ func TestStepsAside(t *testing.T) {
 
 // TestFollowsTheUplink has the network given another prefix.
 func TestFollowsTheUplink(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.startCLAT(t)
 	first := w.await(t, "serving").Address6
@@ -311,6 +320,7 @@ func TestFollowsTheUplink(t *testing.T) {
 // TestForwardingHost has a host that forwards, which must keep its hands off what is for
 // the claimed address: it would answer that nobody is there.
 func TestForwardingHost(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.host.Do(t, func() error {
 		return errors.Join(
@@ -346,6 +356,7 @@ func TestForwardingHost(t *testing.T) {
 // TestLinkGoesAndComes takes the uplink down and up. The kernel takes its addresses away
 // meanwhile.
 func TestLinkGoesAndComes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.startCLAT(t)
 	w.await(t, "serving")
@@ -374,6 +385,7 @@ func TestLinkGoesAndComes(t *testing.T) {
 
 // TestNarrowUplink has a link that carries no more than every IPv6 link must.
 func TestNarrowUplink(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for _, ns := range []*testutil.Netns{w.host, w.net} {
 		ns.Do(t, func() error {
@@ -388,6 +400,7 @@ func TestNarrowUplink(t *testing.T) {
 
 // TestFragments sends datagrams each way that no link carries whole.
 func TestFragments(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.startCLAT(t)
 	w.await(t, "serving")
@@ -453,6 +466,7 @@ func (r refusals) Write(line []byte) (int, error) {
 
 // TestSecondTranslator refuses to share the addresses of RFC 7335.
 func TestSecondTranslator(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.host.Do(t, func() error {
 		lo, err := netlink.LinkByName("lo")

@@ -10,4 +10,7 @@ import (
 )
 
 // The NAT64 behind which a CLAT is tested looks for what others have left.
-func TestMain(m *testing.M) { os.Exit(testutil.PrivateMounts(m)) }
+func TestMain(m *testing.M) {
+	testutil.ParallelTests(8)
+	os.Exit(testutil.PrivateMounts(m))
+}

@@ -56,6 +56,7 @@ func (w *world) narrow(t *testing.T, mtu int) {
 // TestAdvertisedMTU has a router advertise less than the link takes, as on PPPoE (RFC 4861
 // section 4.6.4), then still less while the CLAT works, and more again.
 func TestAdvertisedMTU(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.narrow(t, 1480)
 	w.net.Advertise(t, "up0", testutil.OptionMTU(1480))
@@ -79,6 +80,7 @@ func TestAdvertisedMTU(t *testing.T) {
 
 // TestPathMTU has routes of the host's that take less than its link.
 func TestPathMTU(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	add := func(dst string, mtu int) {
 		w.host.Do(t, func() error {
@@ -99,6 +101,7 @@ func TestPathMTU(t *testing.T) {
 // TestTooBigIsAnswered sends datagrams that the host's route for one destination refuses: with
 // DF the program hears what passes, without DF they pass in fragments.
 func TestTooBigIsAnswered(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.startCLAT(t)
 	w.await(t, "serving")
@@ -175,6 +178,7 @@ func TestTooBigIsAnswered(t *testing.T) {
 // TestDeprecated has a host whose only address is deprecated (RFC 4862 section 5.5.4): it
 // serves, and prefers one that is not as soon as there is one.
 func TestDeprecated(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.startCLAT(t)
 	first := w.await(t, "serving").Address6

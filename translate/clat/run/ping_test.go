@@ -22,6 +22,7 @@ import (
 // TestPings sends echo requests of all sizes through the CLAT and a NAT64 to a host of IPv4
 // alone, which answers without DF: either way they are fragments of ICMP somewhere.
 func TestPings(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name string
 		mode config.FastPath

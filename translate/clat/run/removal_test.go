@@ -12,6 +12,7 @@ import (
 // TestIsRestored removes what the translator has set up, and the host keeps its address in
 // the network.
 func TestIsRestored(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.startCLAT(t)
 	before := w.await(t, "serving")
@@ -33,6 +34,7 @@ func TestIsRestored(t *testing.T) {
 
 // TestDeviceDown leaves a device that somebody sets down to him, and says so.
 func TestDeviceDown(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.startCLAT(t)
 	name := w.await(t, "serving").Interface

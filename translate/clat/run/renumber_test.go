@@ -21,6 +21,7 @@ import (
 // TestRenumbered has one advertisement give the host another network, and the prefix of the
 // NAT64 in it. No other comes, whoever asks.
 func TestRenumbered(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.net.Do(t, func() error {
 		up0, err := netlink.LinkByName("up0")

@@ -35,6 +35,7 @@ const routerLifetime = 30 * time.Minute
 //	router lan0 ---- lan0 host
 //	       lan1 ---- lan0 host
 func TestBesideRouterDaemon(t *testing.T) {
+	t.Parallel()
 	for _, daemon := range []struct {
 		name     string
 		command  func(*peers.Peers, string, peers.RouterDaemon) (*peers.Command, error)

@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 		watchAndPrint()
 		return
 	}
+	testutil.ParallelTests(8)
 	os.Exit(m.Run())
 }
 
@@ -242,6 +243,7 @@ func (n network) solicit(t *testing.T) {
 
 // TestAnnounce has a host learn prefixes, their change and their end from a router.
 func TestAnnounce(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	a := announcer(t, slog.New(slog.DiscardHandler), "2001:db8:64::/96")
 	stop := n.announce(t, a)
@@ -276,6 +278,7 @@ func TestAnnounce(t *testing.T) {
 // first: what is told is that it is there. What is really withdrawn is told several times,
 // and not forgotten when it could not be sent.
 func TestBackAgain(t *testing.T) {
+	t.Parallel()
 	a := announcer(t, slog.New(slog.DiscardHandler), "2001:db8:64::/96")
 	for _, p := range []string{"2001:db8:65::/96", "2001:db8:64::/96"} {
 		if err := a.Set(AnnounceSettings{Interface: "lan0", Prefixes: prefixes(p)}); err != nil {
@@ -380,6 +383,7 @@ func TestManyRouters(t *testing.T) {
 
 // TestLeave keeps the prefixes of hosts where a successor goes on.
 func TestLeave(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	stop := n.announce(t, announcer(t, slog.New(slog.DiscardHandler), "2001:db8:64::/96"))
 	w := n.watch(t, "routers")
@@ -400,6 +404,7 @@ func TestLeave(t *testing.T) {
 // TestDefaultRouterStays has the host keep a default route by the router that also sends
 // our advertisements, whose router lifetime is 0.
 func TestDefaultRouterStays(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	n.router.Do(t, func() error {
 		s, err := listen("lan0", nil, ipv6.ICMPTypeRouterSolicitation)
@@ -441,6 +446,7 @@ func TestDefaultRouterStays(t *testing.T) {
 
 // TestInconsistent has two routers say different things.
 func TestInconsistent(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	var log watched
 	a := announcer(t, slog.New(slog.NewTextHandler(&log, nil)), "2001:db8:64::/96")
@@ -503,6 +509,7 @@ func (n network) resolve(t *testing.T, handler dns.Handler) {
 // TestDNSThenRouters has a host learn by DNS, ask again before the end, and change over to
 // what routers say.
 func TestDNSThenRouters(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	var s nameServer
 	s.set("ipv4only.arpa. 1 IN AAAA 2001:db8:53::192.0.0.170", "ipv4only.arpa. 1 IN AAAA 2001:db8:53::192.0.0.171")
@@ -526,6 +533,7 @@ func TestDNSThenRouters(t *testing.T) {
 
 // TestSilence has a host without anybody to tell it anything.
 func TestSilence(t *testing.T) {
+	t.Parallel()
 	newNetwork(t).watch(t, "routers").await(t, "none []")
 }
 
