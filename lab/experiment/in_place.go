@@ -18,12 +18,14 @@ import (
 
 // Choices of the experiments of programs in place.
 const (
+	placedSuffix = "-in-place"
 	placedRounds = 15
 	placedMost   = 1_000_000
 	placedApart  = 1 << 16 // of the rows that take the cost apart
 	placedFew    = 1_000   // hosts, where they are few
 	placedSlice  = 40 * time.Millisecond
-	placedShort  = 5 * time.Millisecond
+	placedShort  = 5 * time.Millisecond  // of the short form
+	placedCalm   = 2 * time.Second       // until the classes of routes have been computed
 	placedWarm   = 60 * time.Millisecond // brings back what the other ways have put out of the caches
 )
 
@@ -36,6 +38,7 @@ type placedForm struct {
 	crowds      []int // sessions, mappings or peers
 	apart, few  int
 	warm, slice time.Duration
+	calm        time.Duration
 }
 
 // most is the largest crowd.
@@ -43,12 +46,12 @@ func (f *placedForm) most() int { return f.crowds[len(f.crowds)-1] }
 
 // placedFormOf is the long form, or a short one that shows that all of it works.
 func placedFormOf(runs int) placedForm {
-	f := placedForm{rounds: placedRounds, crowds: []int{1, 1_000, 1 << 14, placedApart, placedMost}, apart: placedApart, few: placedFew, warm: placedWarm, slice: placedSlice}
+	f := placedForm{rounds: placedRounds, crowds: []int{1, 1_000, 1 << 14, placedApart, placedMost}, apart: placedApart, few: placedFew, warm: placedWarm, slice: placedSlice, calm: placedCalm}
 	if runs > 0 {
 		f.rounds = runs
 	}
 	if f.rounds < longRun {
-		f.crowds, f.apart, f.few, f.warm, f.slice = []int{1, 500}, 500, 50, 0, placedShort
+		f.crowds, f.apart, f.few, f.warm, f.slice, f.calm = []int{1, 500}, 500, 50, 0, placedShort, 0
 	}
 	return f
 }
@@ -62,9 +65,9 @@ type placed struct {
 
 // The experiments.
 var (
-	relayInPlace = placed{"relay-in-place", "A relay's programs in place", "peers", newPlacedRelay}.experiment()
-	nat64InPlace = placed{"nat64-in-place", "A stateful translator's programs in place", "sessions", newPlacedNAT64}.experiment()
-	siitInPlace  = placed{"siit-in-place", "A stateless translator's programs in place", "mappings", newPlacedSIIT}.experiment()
+	relayInPlace = placed{"relay" + placedSuffix, "A relay's programs in place", "peers", newPlacedRelay}.experiment()
+	nat64InPlace = placed{"nat64" + placedSuffix, "A stateful translator's programs in place", "sessions", newPlacedNAT64}.experiment()
+	siitInPlace  = placed{"siit" + placedSuffix, "A stateless translator's programs in place", "mappings", newPlacedSIIT}.experiment()
 )
 
 func (x placed) experiment() lab.Experiment {
@@ -235,7 +238,10 @@ func (b *placedBench) apart(ctx context.Context) error {
 	if err := b.eachRouter((*place).joinRoutes); err != nil {
 		return err
 	}
-	time.Sleep(routesSettle)
+	select {
+	case <-ctx.Done():
+	case <-time.After(b.form.calm):
+	}
 	err := b.row(ctx, toIPv4, fmt.Sprintf("%d, one route for all hosts", n), 0, mix{entries: n, hosts: n})
 	return errors.Join(err, b.eachRouter((*place).splitRoutes))
 }

@@ -23,7 +23,6 @@ const (
 	placedHalves   = 32 // of /16s
 	placedBits     = 20 // of a host's number
 	churnRate      = 100
-	routesSettle   = 2 * time.Second // classes are recomputed when routes have been quiet
 )
 
 // spreadHost is the number of the i-th host, such that few are behind all gateways as many

@@ -14,12 +14,12 @@ import (
 // after, and a restart must keep the peers. What the figures are is for the long
 // form.
 func TestRelayTables(t *testing.T) {
-	for _, x := range []lab.Experiment{relayThroughput, relayLatency, relayOverload, relayRestart, clientThroughput} {
+	for _, x := range []lab.Experiment{relayThroughput, relayLatency, relayOverload, relayRestart, relayInPlace, clientThroughput} {
 		t.Run(x.Name, func(t *testing.T) {
 			ctx, e := testEnv(t)
 			e.Runs = 2
-			if x.Name == restartName {
-				e.Runs = 1 // each is several restarts in a row
+			if x.Name == restartName || strings.HasSuffix(x.Name, placedSuffix) {
+				e.Runs = 1 // each is several restarts in a row, or many rows
 			}
 			var out strings.Builder
 			e.Out = &out
