@@ -60,6 +60,9 @@ type Env struct {
 	// Limited says that the lab runs in a user namespace, where peers and
 	// eBPF do not work.
 	Limited bool
+
+	began  time.Time // of the experiment that runs
+	others otherTime // until then
 }
 
 // Step prints one line of progress.
@@ -140,6 +143,7 @@ func RunAll(ctx context.Context, experiments []Experiment, e *Env) error {
 			continue
 		}
 		begin := time.Now()
+		e.begin()
 		if err := x.Run(ctx, e); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", x.Name, err))
 			continue

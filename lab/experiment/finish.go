@@ -5,11 +5,25 @@ package experiment
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/report"
 )
+
+// otherShare is how much of all CPUs others may have before a table says so: what a
+// machine does that nobody works on.
+const otherShare = 0.05
+
+// otherLoad says what else ran, in a few words.
+func otherLoad(o lab.Others) string {
+	text := fmt.Sprintf("%.2f of %d CPUs were used by programs that are no part of the run", o.CPUs, runtime.NumCPU())
+	if o.Stolen >= 0.005 {
+		text += fmt.Sprintf(", and %.2f by the hypervisor", o.Stolen)
+	}
+	return text
+}
 
 // finish shows a report, writes its files if they are wanted, and gives the
 // verdict.
@@ -17,6 +31,12 @@ func finish(e *lab.Env, r *report.Report) error {
 	found := facts(e)
 	r.Machine = found[0].Name + " " + found[0].Value + " on " + machine()
 	r.Facts = append(found, r.Facts...)
+	if o, ok := e.Others(); ok {
+		r.Fact("other load", "%s", otherLoad(o))
+		if o.CPUs+o.Stolen > otherShare*float64(runtime.NumCPU()) {
+			r.Beside = "Measured beside other load: " + otherLoad(o) + "."
+		}
+	}
 	r.Command, r.Time = commandLine(os.Args), time.Now().UTC().Truncate(time.Second)
 	write := r.WriteText
 	if e.JSON {
