@@ -170,11 +170,17 @@ func (g *Generator) Peers() []Peer {
 // Target makes an interface of the calling thread's network namespace the
 // target of that number.
 func (g *Generator) Target(number int, iface string) error {
+	return setTarget(g.objects.Targets, number, iface)
+}
+
+// setTarget puts an interface of the calling thread's network namespace into a map of
+// targets.
+func setTarget(targets *ebpf.Map, number int, iface string) error {
 	device, err := net.InterfaceByName(iface)
 	if err != nil {
 		return fmt.Errorf("interface %s: %w", iface, err)
 	}
-	if err := g.objects.Targets.Put(uint32(number), uint32(device.Index)); err != nil {
+	if err := targets.Put(uint32(number), uint32(device.Index)); err != nil {
 		return fmt.Errorf("interface %s cannot be a target: %w", iface, err)
 	}
 	return nil
@@ -184,16 +190,22 @@ func (g *Generator) Target(number int, iface string) error {
 // namespace that nothing is sent to. The kernel need not make it known to its XDP
 // code then at the begin of each run and unknown at the end, which takes some 25
 // milliseconds.
-func (g *Generator) Anchor(iface string) error {
+func (g *Generator) Anchor(iface string) (err error) {
+	g.anchor, err = attachXDP(g.objects.Generator, iface)
+	return err
+}
+
+// attachXDP attaches a program to an interface of the calling thread's network namespace.
+func attachXDP(program *ebpf.Program, iface string) (link.Link, error) {
 	device, err := net.InterfaceByName(iface)
 	if err != nil {
-		return fmt.Errorf("interface %s: %w", iface, err)
+		return nil, fmt.Errorf("interface %s: %w", iface, err)
 	}
-	g.anchor, err = link.AttachXDP(link.XDPOptions{Program: g.objects.Generator, Interface: device.Index, Flags: link.XDPDriverMode})
+	l, err := link.AttachXDP(link.XDPOptions{Program: program, Interface: device.Index, Flags: link.XDPDriverMode})
 	if err != nil {
-		return fmt.Errorf("the generator cannot be attached to %s: %w", iface, err)
+		return nil, fmt.Errorf("%s cannot be attached to %s by XDP: %w", program, iface, err)
 	}
-	return nil
+	return l, nil
 }
 
 // attempts is how often a run is begun that the machine has kept from its CPU.

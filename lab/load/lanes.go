@@ -42,6 +42,7 @@ func compose(lanes []Lane, pace Pace) (*generatorSettings, []byte, error) {
 	for _, l := range lanes {
 		longest = max(longest, len(l.Frame))
 	}
+	longest += headroom
 	for i, l := range lanes {
 		if err := s.Lanes[i].from(l, longest); err != nil {
 			return nil, nil, err

@@ -88,17 +88,16 @@ func (m *Meter) Arrival(iface string, hook Hook) error {
 	if hook == HookTC {
 		return m.classify(iface, m.objects.MeterArriveTc, ebpf.AttachTCXIngress)
 	}
-	device, err := net.InterfaceByName(iface)
+	l, err := attachXDP(m.objects.MeterArriveXdp, iface)
 	if err != nil {
-		return fmt.Errorf("interface %s: %w", iface, err)
-	}
-	l, err := link.AttachXDP(link.XDPOptions{Program: m.objects.MeterArriveXdp, Interface: device.Index, Flags: link.XDPDriverMode})
-	if err != nil {
-		return fmt.Errorf("the meter cannot be attached to %s by XDP: %w", iface, err)
+		return err
 	}
 	m.links = append(m.links, l)
 	return nil
 }
+
+// DepartBy has the meter time packets from their leaving by a prober on.
+func (m *Meter) DepartBy(p *Prober) { m.departed = p.departed }
 
 func (m *Meter) classify(iface string, program *ebpf.Program, attach ebpf.AttachType) error {
 	device, err := net.InterfaceByName(iface)

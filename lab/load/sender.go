@@ -170,10 +170,19 @@ func (s *Sender) SendAll(frames [][]byte) (sent int, err error) {
 // Number puts a sequence number into a frame that holds a test packet with room
 // for one, so that a [Tap] tells it from others.
 func Number(frame []byte, seq uint64) error {
-	at := bytes.Index(frame, marker[:])
-	if at < 0 {
+	end := tagEnd(frame)
+	if end == 0 {
 		return errors.New("the frame has no room for a sequence number")
 	}
-	binary.BigEndian.PutUint64(frame[at+len(marker):], seq)
+	binary.BigEndian.PutUint64(frame[end-8:], seq)
 	return nil
+}
+
+// tagEnd is where the sequence number of a frame ends, 0 if it has no room for one.
+func tagEnd(frame []byte) int {
+	at := bytes.Index(frame, marker[:])
+	if at < 0 {
+		return 0
+	}
+	return at + len(marker) + 8
 }

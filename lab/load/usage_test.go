@@ -1,0 +1,69 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
+
+// threadTime is the CPU time of the calling thread.
+func threadTime(t *testing.T) time.Duration {
+	t.Helper()
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(ts.Nano())
+}
+
+// burn has the calling thread use so much CPU time, and leave its CPU, so that it is
+// counted.
+func burn(t *testing.T, d time.Duration) {
+	t.Helper()
+	for begin := threadTime(t); threadTime(t)-begin < d; {
+	}
+	_ = unix.Nanosleep(&unix.Timespec{Nsec: 1e6}, nil)
+}
+
+// The time of a process counts from when it is watched.
+func TestUsageCountsWatchedProcesses(t *testing.T) {
+	testutil.NeedRoot(t)
+	if !SeesKernelThreads() {
+		t.Skip("numbers of processes are not the kernel's here")
+	}
+	u, err := NewUsage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	const used = 50 * time.Millisecond
+	burn(t, used)
+	unwatched, err := u.Time()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := u.Watch(os.Getpid()); err != nil {
+		t.Fatal(err)
+	}
+	burn(t, used)
+	watched, err := u.Time()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if watched-unwatched < used {
+		t.Errorf("%v of %v were counted", watched-unwatched, used)
+	}
+	// What others receive meanwhile counts, too, but is little.
+	if unwatched > used {
+		t.Errorf("%v were counted before there was anything to count", unwatched)
+	}
+}
