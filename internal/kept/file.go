@@ -31,6 +31,8 @@ type Config struct {
 	Namespace uint64
 	// Limit is the key of the configuration that makes the memory smaller.
 	Limit string
+	// Existing makes no file: without one Open fails with [os.ErrNotExist].
+	Existing bool
 }
 
 // File is memory that outlives the process.
@@ -74,10 +76,7 @@ func suffix(role string) string { return "." + role + ".state" }
 // Open maps a file, and makes it if there is none. It is locked, so that one process at a
 // time uses it.
 func Open(cfg Config) (*File, error) {
-	if err := os.MkdirAll(filepath.Dir(cfg.Path), 0o755); err != nil {
-		return nil, fmt.Errorf("nothing can be kept over a restart: %w", err)
-	}
-	file, err := os.OpenFile(cfg.Path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	file, err := openFile(&cfg)
 	if err != nil {
 		return nil, fmt.Errorf("nothing can be kept over a restart: %w", err)
 	}
@@ -87,6 +86,17 @@ func Open(cfg Config) (*File, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+func openFile(cfg *Config) (*os.File, error) {
+	flags := os.O_RDWR | unix.O_NOFOLLOW
+	if !cfg.Existing {
+		if err := os.MkdirAll(filepath.Dir(cfg.Path), 0o755); err != nil {
+			return nil, err
+		}
+		flags |= os.O_CREATE
+	}
+	return os.OpenFile(cfg.Path, flags, 0o600)
 }
 
 func (f *File) open(cfg *Config) error {

@@ -3,6 +3,7 @@
 package kept
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -104,6 +105,32 @@ func TestOpen(t *testing.T) {
 				t.Errorf("whoever looks sees the note %q", note)
 			}
 		})
+	}
+}
+
+// TestOpenExisting opens a file that is there, and makes none.
+func TestOpenExisting(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "made")
+	cfg := Config{Path: filepath.Join(folder, "state"), Size: 4096, Existing: true}
+	if _, err := Open(cfg); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without a file: %v", err)
+	}
+	if _, err := os.Stat(folder); err == nil {
+		t.Error("its folder was made")
+	}
+	made := cfg
+	made.Existing = false
+	for _, c := range []Config{made, cfg} {
+		f, err := Open(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Used != c.Existing {
+			t.Errorf("used %t", f.Used)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -44,14 +44,14 @@ const headBytes = int(unsafe.Sizeof(peersHead{}))
 // fileVersion is that of what lies in the file, beside peer's own layout.
 const fileVersion = 1
 
-// openPeers opens the file of a relay. What was made for another configuration, or in another
+// openPeers opens the file of a relay, or only one that exists. What was made for another configuration, or in another
 // network namespace, is replaced.
-func openPeers(cfg *config.Relay) (*peersFile, error) {
+func openPeers(cfg *config.Relay, existing bool) (*peersFile, error) {
 	namespace, _ := fastpath.NamespaceCookie() // 0 where the kernel does not say
 	hot := peer.HotBytes(cfg.MaxPeers)
 	file, err := kept.Open(kept.Config{
 		Path: relayFile(cfg), Size: headBytes + hot + peer.ForeignBytes(cfg.MaxPeers),
-		Namespace: namespace, Limit: "max_peers",
+		Namespace: namespace, Limit: "max_peers", Existing: existing,
 	})
 	if err != nil {
 		return nil, err
@@ -81,7 +81,9 @@ func (f *peersFile) reset() (err error) {
 	if err := f.SetNote(""); err != nil {
 		return err
 	}
-	clear(f.Memory)
+	if f.Used { // else all of it is zero
+		clear(f.Memory)
+	}
 	if f.head.Seed, err = peer.NewSeed(rand.Reader); err != nil {
 		return err
 	}

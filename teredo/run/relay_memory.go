@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
@@ -27,7 +28,8 @@ type peerStore interface {
 // successor finds, or its own, with the peers that a process before this one has left there;
 // r.mu is held.
 func (r *Relay) takeMemory() error {
-	file, err := r.openFile()
+	// The tables of the fast path need no file but that of a process without them.
+	file, err := r.openFile(r.fast.table != nil)
 	if err != nil {
 		r.log.Warn("peers are forgotten at the end of this process", "error", err)
 	}
@@ -50,12 +52,16 @@ func (r *Relay) takeMemory() error {
 	return r.moveTable(memory, nil)
 }
 
-// openFile opens the file of peers; nil without one. r.mu is held.
-func (r *Relay) openFile() (*peersFile, error) {
+// openFile opens the file of peers, or only one that exists; nil without one. r.mu is held.
+func (r *Relay) openFile(existing bool) (*peersFile, error) {
 	if !r.cfg.KeepState {
 		return nil, nil
 	}
-	return openPeers(&r.cfg)
+	file, err := openPeers(&r.cfg, existing)
+	if existing && errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	return file, err
 }
 
 // takeShared gives the engine the tables of the fast path. What a process without them has
@@ -124,7 +130,7 @@ func (r *Relay) savePeers(n int) (err error) {
 	r.mu.Lock()
 	at := r.endpoint()
 	r.mu.Unlock()
-	file, openErr := r.openFile()
+	file, openErr := r.openFile(false)
 	if openErr != nil {
 		return errors.Join(err, openErr)
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -190,7 +191,7 @@ func TestRelayKilledWhileStarting(t *testing.T) {
 				if _, err := f.load(pins, fastpath.Features{}); err != nil {
 					return err
 				}
-				file, err := openPeers(&cfg)
+				file, err := openPeers(&cfg, false)
 				if err != nil {
 					return err
 				}
@@ -203,6 +204,22 @@ func TestRelayKilledWhileStarting(t *testing.T) {
 			}
 			r.hostSends(t, "hello")
 			wantText(t, "the client got", clientReceives(t, r.foreign), "hello hop 63")
+		})
+	}
+}
+
+// TestTablesNeedNoFile starts a relay whose peers lie in the tables of its programs: it makes
+// no file, of tens of megabytes, only to remove it.
+func TestTablesNeedNoFile(t *testing.T) {
+	for mode, want := range map[config.FastPath]bool{config.FastPathTC: false, config.FastPathOff: true} {
+		t.Run(string(mode), func(t *testing.T) {
+			folder := filepath.Join(t.TempDir(), "made")
+			newRelayRig(t, config.ModeRelay, func(c *config.Relay) {
+				c.Name, c.FastPath, c.StateFile = "fileless", mode, filepath.Join(folder, "state")
+			})
+			if _, err := os.Stat(folder); (err == nil) != want {
+				t.Errorf("there is a place for the file: %t, want %t", err == nil, want)
+			}
 		})
 	}
 }

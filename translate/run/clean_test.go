@@ -30,7 +30,7 @@ func TestMemorySizes(t *testing.T) {
 		{"the larger again", 128, true},
 	} {
 		z.Sessions = tt.sessions
-		m, err := fileMemory(path, z)
+		m, err := fileMemory(path, z, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,10 +27,10 @@ type memory struct {
 	used, other bool
 }
 
-// fileMemory maps a file that outlives the process.
-func fileMemory(path string, z state.Sizes) (*memory, error) {
+// fileMemory maps a file that outlives the process, or only one that exists.
+func fileMemory(path string, z state.Sizes, existing bool) (*memory, error) {
 	namespace, _ := fastpath.NamespaceCookie() // 0 where the kernel does not say
-	file, err := kept.Open(kept.Config{Path: path, Size: memoryBytes(z), Namespace: namespace, Limit: "max_sessions"})
+	file, err := kept.Open(kept.Config{Path: path, Size: memoryBytes(z), Namespace: namespace, Limit: "max_sessions", Existing: existing})
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,8 @@ package run
 import (
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -110,6 +112,19 @@ func TestNAT64Survives(t *testing.T) {
 			t.Error(err)
 		}
 		w.clean(t)
+	})
+}
+
+// TestNAT64TablesNeedNoFile starts a translator whose sessions lie in the tables of its
+// programs: it makes no file, of hundreds of megabytes, only to remove it.
+func TestNAT64TablesNeedNoFile(t *testing.T) {
+	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+		folder := filepath.Join(t.TempDir(), "made")
+		c.StateFile = filepath.Join(folder, "state")
+		startNAT64(t, w, c)
+		if _, err := os.Stat(folder); (err == nil) != (c.FastPath == config.FastPathOff) {
+			t.Errorf("there is a place for the file: %t", err == nil)
+		}
 	})
 }
 

@@ -48,7 +48,7 @@ func TestNAT64KilledWhileStarting(t *testing.T) {
 					return err
 				}
 				if tt.killed != nil {
-					kept, err := fileMemory(c.StateFile, z)
+					kept, err := fileMemory(c.StateFile, z, false)
 					if err != nil {
 						return err
 					}

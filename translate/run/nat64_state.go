@@ -5,6 +5,7 @@ package run
 import (
 	"crypto/rand"
 	"errors"
+	"os"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/config"
@@ -20,8 +21,10 @@ import (
 func (n *NAT64) takeMemory(z state.Sizes) (*memory, error) {
 	var earlier *memory
 	if n.cfg.KeepState {
-		m, err := fileMemory(stateFile(&n.cfg), z)
-		if err != nil {
+		// The programs' tables need no file but that of a process without them.
+		existing := n.fast.table != nil
+		m, err := fileMemory(stateFile(&n.cfg), z, existing)
+		if err != nil && !(existing && errors.Is(err, os.ErrNotExist)) {
 			n.log.Warn("sessions end with this process", "error", err)
 		}
 		earlier = m
@@ -60,7 +63,7 @@ func (n *NAT64) saveState() error {
 	if n.fast.table == nil || n.memory == nil || !n.cfg.KeepState {
 		return nil
 	}
-	m, err := fileMemory(stateFile(&n.cfg), nat64Sizes(&n.cfg))
+	m, err := fileMemory(stateFile(&n.cfg), nat64Sizes(&n.cfg), false)
 	if err != nil {
 		return err
 	}
