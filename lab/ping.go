@@ -337,15 +337,25 @@ func skipIPv4Header(b []byte) []byte {
 
 // receiveTime reads the kernel's receive time from control messages.
 func receiveTime(oob []byte) time.Time {
-	messages, err := unix.ParseSocketControlMessage(oob)
-	if err == nil {
-		for _, m := range messages {
-			if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SO_TIMESTAMPNS && len(m.Data) >= 16 {
-				return time.Unix(int64(binary.NativeEndian.Uint64(m.Data)), int64(binary.NativeEndian.Uint64(m.Data[8:])))
-			}
-		}
+	if b := controlMessage(oob, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS); len(b) >= 16 {
+		return time.Unix(int64(binary.NativeEndian.Uint64(b)), int64(binary.NativeEndian.Uint64(b[8:])))
 	}
 	return time.Now().Round(0)
+}
+
+// controlMessage returns what the first control message of a kind holds, nil if there is none.
+func controlMessage(oob []byte, level, kind int32) []byte {
+	for len(oob) >= unix.CmsgLen(0) {
+		header, data, rest, err := unix.ParseOneSocketControlMessage(oob)
+		switch {
+		case err != nil:
+			return nil
+		case header.Level == level && header.Type == kind:
+			return data
+		}
+		oob = rest
+	}
+	return nil
 }
 
 // internetChecksum is that of RFC 1071 over b, whose checksum field is zero.

@@ -19,9 +19,6 @@ const (
 	maxFrame       = 1 << 16
 	// frameRoom is the buffer of a frame of the usual MTU.
 	frameRoom = 2048
-	// wakeEarly is how long before a departure the thread asks to wake, since
-	// it takes about that long to run; it spins for the rest.
-	wakeEarly = 60 * time.Microsecond
 	// pumpBatch bounds the frames taken in before departures are looked at.
 	pumpBatch = 64
 	// oldestArrival bounds the age of a receive time; above it the clock was
@@ -52,6 +49,9 @@ type pump struct {
 	spare  [][]byte
 	buffer []byte
 	oob    []byte
+	poll   [2]unix.PollFd
+	waker  waker
+	spin   int64 // how long it may spin for the next departure
 }
 
 func newPump(in, out int, l *lane) (*pump, error) {
@@ -60,7 +60,8 @@ func newPump(in, out int, l *lane) (*pump, error) {
 		return nil, err
 	}
 	return &pump{in: in, out: out, wake: wake, lane: l, ended: make(chan error, 1),
-		buffer: make([]byte, maxFrame), oob: make([]byte, 128)}, nil
+		buffer: make([]byte, maxFrame), oob: make([]byte, 128),
+		poll: [2]unix.PollFd{{Fd: int32(in), Events: unix.POLLIN}, {Fd: int32(wake), Events: unix.POLLIN}}}, nil
 }
 
 // start runs the pump. One more processor for Go's scheduler lets the thread
@@ -120,12 +121,11 @@ func (p *pump) counters() LaneCounters {
 	return p.lane.count
 }
 
-// monotonic is the time of the clock that is never set, in nanoseconds.
-func monotonic() int64 {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return ts.Nano()
-}
+var started = time.Now()
+
+// monotonic is the time of the clock that is never set, in nanoseconds since the start of the
+// process. It takes no system call.
+func monotonic() int64 { return int64(time.Since(started)) }
 
 func (p *pump) run() error {
 	for {
@@ -142,16 +142,23 @@ func (p *pump) run() error {
 
 // wait sleeps until a frame arrives or the next departure is near.
 func (p *pump) wait() (ended bool, err error) {
-	fds := []unix.PollFd{{Fd: int32(p.in), Events: unix.POLLIN}, {Fd: int32(p.wake), Events: unix.POLLIN}}
 	var timeout *unix.Timespec
+	var until int64
 	if len(p.flight) > 0 {
-		ts := unix.NsecToTimespec(max(p.flight[0].leave-monotonic()-int64(wakeEarly), 0))
+		now := monotonic()
+		p.spin = p.waker.early(now)
+		until = max(p.flight[0].leave-p.spin, now)
+		ts := unix.NsecToTimespec(until - now)
 		timeout = &ts
 	}
-	if _, err := unix.Ppoll(fds, timeout, nil); err != nil && !errors.Is(err, unix.EINTR) {
+	n, err := unix.Ppoll(p.poll[:], timeout, nil)
+	switch {
+	case err != nil && !errors.Is(err, unix.EINTR):
 		return false, fmt.Errorf("wire: poll: %w", err)
+	case err == nil && n == 0:
+		p.waker.woke(monotonic() - until)
 	}
-	return fds[1].Revents != 0, nil
+	return p.poll[1].Revents != 0, nil
 }
 
 // takeIn gives waiting frames to the lane.
@@ -207,12 +214,15 @@ func (p *pump) sendDue() {
 	for sent < len(p.flight) {
 		f := p.flight[sent]
 		now := monotonic()
-		if f.leave-now > int64(wakeEarly) {
+		if f.leave-now > p.spin {
 			break
 		}
+		p.spin = wakeEarly // what comes behind it may be slept for
+		began := now
 		for now < f.leave {
 			now = monotonic()
 		}
+		p.waker.spun(now - began)
 		p.send(f, now)
 		p.spare = append(p.spare, f.bytes)
 		sent++

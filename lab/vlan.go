@@ -19,27 +19,21 @@ const auxdata = 20
 // withTag returns the frame of n bytes behind the first four of b, with the tag that the kernel
 // took off it, if any: it gives tags apart to packet sockets.
 func withTag(b []byte, n int, oob []byte) []byte {
-	messages, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
+	data := controlMessage(oob, unix.SOL_PACKET, unix.PACKET_AUXDATA)
+	if len(data) < auxdata || n < ethernetHeader {
 		return b[vlanTag : vlanTag+n]
 	}
-	for _, m := range messages {
-		if m.Header.Level != unix.SOL_PACKET || m.Header.Type != unix.PACKET_AUXDATA || len(m.Data) < auxdata {
-			continue
-		}
-		status := binary.NativeEndian.Uint32(m.Data)
-		if status&unix.TP_STATUS_VLAN_VALID == 0 || n < ethernetHeader {
-			continue
-		}
-		protocol := uint16(unix.ETH_P_8021Q)
-		if status&unix.TP_STATUS_VLAN_TPID_VALID != 0 {
-			protocol = binary.NativeEndian.Uint16(m.Data[18:])
-		}
-		const addresses = 12
-		copy(b, b[vlanTag:vlanTag+addresses])
-		binary.BigEndian.PutUint16(b[addresses:], protocol)
-		binary.BigEndian.PutUint16(b[addresses+2:], binary.NativeEndian.Uint16(m.Data[16:]))
-		return b[:vlanTag+n]
+	status := binary.NativeEndian.Uint32(data)
+	if status&unix.TP_STATUS_VLAN_VALID == 0 {
+		return b[vlanTag : vlanTag+n]
 	}
-	return b[vlanTag : vlanTag+n]
+	protocol := uint16(unix.ETH_P_8021Q)
+	if status&unix.TP_STATUS_VLAN_TPID_VALID != 0 {
+		protocol = binary.NativeEndian.Uint16(data[18:])
+	}
+	const addresses = 12
+	copy(b, b[vlanTag:vlanTag+addresses])
+	binary.BigEndian.PutUint16(b[addresses:], protocol)
+	binary.BigEndian.PutUint16(b[addresses+2:], binary.NativeEndian.Uint16(data[16:]))
+	return b[:vlanTag+n]
 }
