@@ -115,6 +115,7 @@ func (l *Loop[O]) ReadUDPQuick(conn port.UDPConn, ports Ports, quick Quick[*port
 	}
 	out := l.NewOutput()
 	shown := udpView(conn)
+	defer AddProcessor()()
 	for {
 		n, err := conn.ReadBatch(msgs)
 		if err != nil {
@@ -134,6 +135,7 @@ func (l *Loop[O]) ReadTun(tun port.Tun, handle func(ip []byte, now time.Time, ou
 func (l *Loop[O]) ReadTunQuick(tun port.Tun, ports Ports, quick Quick[[]byte, O], handle func(ip []byte, now time.Time, out O)) error {
 	pkts := make([][]byte, port.MaxBatch)
 	out := l.NewOutput()
+	defer AddProcessor()()
 	for {
 		n, err := tun.ReadBatch(pkts)
 		if err != nil {
@@ -206,7 +208,7 @@ func (l *Loop[O]) batch(out O, ordered bool, ports *Ports, work func(now time.Ti
 	if l.Settled != nil {
 		l.Settled(out)
 	}
-	l.timer.set(l.Engine.Next())
+	sooner := l.timer.set(l.Engine.Next())
 	b := out.Packets()
 	if ordered {
 		l.sendUDP(b.UDP, ports)
@@ -219,6 +221,9 @@ func (l *Loop[O]) batch(out O, ordered bool, ports *Ports, work func(now time.Ti
 		l.sendUDP(b.UDP, ports)
 	}
 	l.sendIP(b.IP, ports)
+	if sooner {
+		l.timer.rouse()
+	}
 }
 
 // sendIP gives IPv6 packets to the host's stack.

@@ -12,26 +12,32 @@ import (
 // has already costs no more than a comparison, since that happens per batch. The
 // zero value waits for a time to be set.
 type timer struct {
-	mu   sync.Mutex
-	due  time.Time     // zero is never
-	wake chan struct{} // made by the first user
+	mu    sync.Mutex
+	due   time.Time     // zero is never
+	sleep time.Time     // until when the sleeper sleeps; zero: until it is woken
+	wake  chan struct{} // made by the first user
 }
 
-// set moves the time; zero is never.
-func (t *timer) set(due time.Time) {
+// set moves the time; zero is never. It tells whether rouse must follow, which wakes a
+// thread and so is no part of the way of a packet.
+func (t *timer) set(due time.Time) (sooner bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if due.Equal(t.due) {
-		return
+		return false
 	}
-	// A later time needs no waking: the sleeper looks again when it wakes.
-	sooner := t.due.IsZero() || due.Before(t.due)
 	t.due = due
-	if sooner && !due.IsZero() {
-		select {
-		case t.channel() <- struct{}{}:
-		default:
-		}
+	// At a later time than it sleeps until the sleeper looks again by itself.
+	return !due.IsZero() && (t.sleep.IsZero() || due.Before(t.sleep))
+}
+
+// rouse has the sleeper look at the time.
+func (t *timer) rouse() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	select {
+	case t.channel() <- struct{}{}:
+	default:
 	}
 }
 
@@ -60,6 +66,7 @@ func (t *timer) wait(ctx context.Context) bool {
 func (t *timer) alarm() (alarm <-chan time.Time, due bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.sleep = t.due
 	if t.due.IsZero() {
 		return nil, false
 	}
@@ -67,7 +74,7 @@ func (t *timer) alarm() (alarm <-chan time.Time, due bool) {
 	if d > 0 {
 		return time.After(d), false
 	}
-	t.due = time.Time{}
+	t.due, t.sleep = time.Time{}, time.Time{}
 	return nil, true
 }
 

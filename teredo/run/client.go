@@ -181,9 +181,6 @@ func (c *Client) start(ctx context.Context) (wait func() error, err error) {
 		group.Go(func() error { return err })
 		return nil, end()
 	}
-	// One for each of the two reads that block. On a machine with two the
-	// goroutine that sets the address would else wait for them.
-	defer addProcessors(2)()
 	group.Go(func() error {
 		return c.loop.ReadUDP(c.conn, func(m *port.Message, now time.Time, out *client.Out) {
 			c.engine.HandleUDP(m.From, m.Payload, now, out)

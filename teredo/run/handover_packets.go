@@ -70,6 +70,7 @@ func (h *Handover) warm(c *Client) {
 func (h *Handover) readTun() error {
 	pkts := make([][]byte, port.MaxBatch)
 	outs := map[*Client]*client.Out{}
+	defer loop.AddProcessor()()
 	for {
 		n, err := h.tun.tun.ReadBatch(pkts)
 		if err != nil {
