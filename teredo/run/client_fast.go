@@ -31,6 +31,8 @@ const (
 	// fastLook is how often the fast path is asked whether there was traffic, while
 	// there may be.
 	fastLook = 250 * time.Millisecond
+	// fastPause is how long after its first address a client begins to load programs.
+	fastPause = time.Second
 	// fastReport is how often the times of each peer are given to the engine. The
 	// engine counts on a second.
 	fastReport = 900 * time.Millisecond
@@ -100,18 +102,28 @@ func (f *fastPath) run(ctx context.Context, ns port.Namespace, tun *port.TUN) er
 	if f.cfg.FastPath == config.FastPathOff {
 		return nil
 	}
-	// Loading programs takes CPU that a client on its way to an address needs, and
-	// without one there is nothing to carry.
-	if f.cfg.FastPath == config.FastPathAuto {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-f.addressed:
-		}
+	if f.cfg.FastPath == config.FastPathAuto && !f.pause(ctx) {
+		return nil
 	}
 	done := make(chan error)
 	go func() { done <- f.inside(ctx, ns, tun) }()
 	return <-done
+}
+
+// pause waits with what needs CPU, until the client has an address, without which there
+// is nothing to carry, and the first packets of those who waited for one are through.
+func (f *fastPath) pause(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-f.addressed:
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(fastPause):
+		return true
+	}
 }
 
 // inside is run on a thread of its own.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unsafe"
 
@@ -193,6 +195,26 @@ func TestFastPathRefusesVeth(t *testing.T) {
 	if s.FastPath.Peers != 0 || s.FastPath.sent() != 0 || !strings.Contains(s.FastPath.Why, "ethtool -K a tx off") {
 		t.Errorf("fast path %+v", s.FastPath)
 	}
+}
+
+// A client loads its programs behind the first packets of those who waited for its address.
+func TestFastPathPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		f := newFastPath(config.DefaultClient(), slog.New(slog.DiscardHandler))
+		began, ended := time.Now(), make(chan bool)
+		go func() { ended <- f.pause(ctx) }()
+		time.Sleep(time.Minute) // without an address
+		f.address()
+		if loads, waited := <-ended, time.Since(began); !loads || waited != time.Minute+fastPause {
+			t.Errorf("loads %t, after %v", loads, waited)
+		}
+		go func() { ended <- f.pause(ctx) }()
+		cancel()
+		if <-ended {
+			t.Error("it loads at its end")
+		}
+	})
 }
 
 // A client in its kernel and one in a program understand each other where packets
