@@ -157,7 +157,7 @@ func (n *teredoNet) startServer(ctx context.Context, who maker) error {
 	if err != nil {
 		return err
 	}
-	return serving(ctx, n.server, p, teredo.Port)
+	return serves(ctx, n.server, who, p, teredo.Port)
 }
 
 // startRelay starts the relay between the two networks.
@@ -194,7 +194,7 @@ func (n *teredoNet) startRelayAt(ctx context.Context, node *lab.Node, who maker,
 	if err := route.await(ctx, p, "2001::/32"); err != nil {
 		return err
 	}
-	return serving(ctx, node, p, bind.Port())
+	return serves(ctx, node, who, p, bind.Port())
 }
 
 // start starts the client; await waits for its address.
@@ -297,6 +297,23 @@ func (c *teredoClient) awaitNAT(ctx context.Context) (natReport, error) {
 
 // stop ends the client.
 func (c *teredoClient) stop() error { return c.net.daemons.stop(c.process) }
+
+// serves waits until a daemon has done what it does before it works.
+func serves(ctx context.Context, node *lab.Node, who maker, p *lab.Proc, port uint16) error {
+	if who == isthmus {
+		return running(ctx, p)
+	}
+	return serving(ctx, node, p, port) // Miredo does not tell
+}
+
+// running waits until an Isthmus daemon says that all of it serves, as it tells service
+// managers.
+func running(ctx context.Context, p *lab.Proc) error {
+	ctx, cancel := context.WithTimeout(ctx, daemonStart)
+	defer cancel()
+	_, err := p.WaitFor(ctx, "all instances are running")
+	return err
+}
 
 // serving waits until something listens on a UDP port of the node.
 func serving(ctx context.Context, node *lab.Node, p *lab.Proc, port uint16) error {

@@ -51,10 +51,7 @@ func (s *subject) start(ctx context.Context) error {
 	if err := s.launch(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, daemonStart)
-	defer cancel()
-	_, err := s.process.WaitFor(ctx, "all instances are running")
-	return err
+	return running(ctx, s.process)
 }
 
 // end ends the process. Whoever is not killed ends with status 0.

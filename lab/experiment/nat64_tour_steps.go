@@ -58,10 +58,7 @@ func (g *nat64Guide) startGateway(ctx context.Context) (string, error) {
 	if err := g.start(ctx, g.gateway, lab.Process{Name: "isthmus", Path: g.env.Binary, Args: []string{"run", "-c", file}}); err != nil {
 		return "", err
 	}
-	p := g.running[len(g.running)-1]
-	ctx, cancel := context.WithTimeout(ctx, daemonStart)
-	defer cancel()
-	if _, err := p.WaitFor(ctx, "all instances are running"); err != nil {
+	if err := running(ctx, g.running[len(g.running)-1]); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("NAT64 and DNS64 with the one IPv4 address %s", tourGateway4), nil

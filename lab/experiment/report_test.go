@@ -106,12 +106,15 @@ func TestPromisedMatrixIsThatOfTheRFC(t *testing.T) {
 	}
 }
 
+// twice is a list of two rounds.
+func twice[T any](v T) []T { return []T{v, v} }
+
 func TestTourVerdict(t *testing.T) {
 	good := func() *tour {
 		return &tour{
-			start: 8 * time.Millisecond, nat: natReport{Kind: "endpoint-independent mapping"},
-			firstOut: pinged(), firstIn: pinged(), steady: pinged(),
-			transfer: lab.TransferResult{Bytes: 1e6, Duration: time.Second, Intact: true},
+			start: []time.Duration{8 * time.Millisecond}, nat: natReport{Kind: "endpoint-independent mapping"},
+			firstOut: twice(pinged()), firstIn: twice(pinged()), steady: twice(pinged()),
+			transfer: twice(lab.TransferResult{Bytes: 1e6, Duration: time.Second, Intact: true}),
 		}
 	}
 	for _, c := range []struct {
@@ -120,10 +123,10 @@ func TestTourVerdict(t *testing.T) {
 		fault     string
 	}{
 		{"all is well", func(*tour) {}, ""},
-		{"first packet out lost", func(x *tour) { x.firstOut = pinged(0) }, "to the IPv6 host was lost"},
-		{"first packet in lost", func(x *tour) { x.firstIn = pinged(0) }, "from the IPv6 host was lost"},
-		{"loss on a known way", func(x *tour) { x.steady = pinged(4) }, "1 of 9 pings were lost"},
-		{"data changed", func(x *tour) { x.transfer.Intact = false }, "did not arrive as it was sent"},
+		{"first packet out lost", func(x *tour) { x.firstOut[1] = pinged(0) }, "1 of 18 first packets to the IPv6 host were lost"},
+		{"first packet in lost", func(x *tour) { x.firstIn[0] = pinged(0) }, "first packets from the IPv6 host were lost"},
+		{"loss on a known way", func(x *tour) { x.steady[1] = pinged(4) }, "1 of 18 pings on a known way were lost"},
+		{"data changed", func(x *tour) { x.transfer[1].Intact = false }, "did not arrive as it was sent"},
 		{"wrong kind of NAT", func(x *tour) { x.nat.Symmetric = true }, "takes its port-restricted NAT"},
 	} {
 		t.Run(c.situation, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 func TestTour(t *testing.T) {
 	t.Parallel()
 	ctx, e := testEnv(t)
-	e.PcapDir, e.Dir = t.TempDir(), t.TempDir()
+	e.PcapDir, e.Dir, e.Runs = t.TempDir(), t.TempDir(), 1
 	var out strings.Builder
 	e.Out = &out
 	if err := teredoTour(ctx, e); err != nil {

@@ -3,9 +3,11 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
@@ -16,7 +18,8 @@ import (
 // Choices of the tour.
 const (
 	tourName     = "teredo"
-	tourPings    = 200
+	tourRounds   = 5 // behind what is told
+	tourPings    = 40
 	tourInterval = 5 * time.Millisecond
 	tourBytes    = 64 << 20
 )
@@ -28,66 +31,83 @@ const tourKind = lab.PortRestricted
 // tourKinds are the boxes of the tour's two clients.
 var tourKinds = []lab.NATKind{tourKind, tourKind}
 
-// tour is what one maker's programs reached.
+// tour is what one maker's programs reached, once for each round.
 type tour struct {
-	start    time.Duration // process start to address and route
-	nat      natReport     // what the client says of its NAT
-	firstOut lab.PingResult
-	firstIn  lab.PingResult
-	steady   lab.PingResult
-	transfer lab.TransferResult
+	start    []time.Duration // process start to address and route, of all clients
+	nat      natReport       // what the client says of its NAT
+	firstOut []lab.PingResult
+	firstIn  []lab.PingResult
+	steady   []lab.PingResult
+	transfer []lab.TransferResult
 }
 
 // teredoTour is the experiment: the same work by Isthmus and by Miredo.
 func teredoTour(ctx context.Context, e *lab.Env) (err error) {
 	e.Step("Teredo: a host that has only IPv4, behind a NAT, reaches IPv6 and is reached.")
-	ours, n, err := takeTour(ctx, e, isthmus)
-	if n != nil {
+	ours, err := takeTour(ctx, e, isthmus)
+	if ours != nil {
 		// Last, since with Env.Keep it waits until the person has seen enough.
-		defer func() { err = errors.Join(err, n.Close()) }()
+		defer func() { err = errors.Join(err, ours.net.Close()) }()
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", isthmus.title(), err)
+		return err
 	}
-	peer, why, err := peerTour(ctx, e)
-	if err != nil {
-		return fmt.Errorf("%s: %w", miredo.title(), err)
+	guides, why := []*guide{ours}, missing(e, miredo)
+	var theirs *tour
+	if why != "" {
+		e.Step("\nThe same with Miredo: left out, %s", why)
+	} else {
+		fleeting := *e
+		fleeting.Keep = false
+		peer, err := takeTour(ctx, &fleeting, miredo)
+		if peer != nil {
+			defer func() { err = errors.Join(err, peer.net.Close()) }()
+		}
+		if err != nil {
+			return err
+		}
+		guides, theirs = append(guides, peer), peer.tour
 	}
-	r := tourReport(ours, peer, why)
+	if err := goAgain(ctx, e, guides); err != nil {
+		return err
+	}
+	r := tourReport(ours.tour, theirs, why)
 	if e.PcapDir != "" {
-		r.Notes = append(r.Notes, "For the captures segmentation offload was off, which makes the transfer slower.")
+		r.Notes = append(r.Notes, "For the captures segmentation offload was off, which makes transfers slower.")
 	}
 	return finish(e, r)
 }
 
-// peerTour takes the tour with Miredo, or says why it cannot.
-func peerTour(ctx context.Context, e *lab.Env) (*tour, string, error) {
-	if why := missing(e, miredo); why != "" {
-		e.Step("\nThe same with Miredo: left out, %s", why)
-		return nil, why, nil
-	}
-	fleeting := *e
-	fleeting.Keep = false
-	t, n, err := takeTour(ctx, &fleeting, miredo)
-	if n != nil {
-		err = errors.Join(err, n.Close())
-	}
-	return t, "", err
-}
-
-// takeTour draws the topology and does everything in it once. The caller
-// closes the topology, also after an error.
-func takeTour(ctx context.Context, e *lab.Env, who maker) (*tour, *teredoNet, error) {
+// takeTour draws the topology and does everything in it once, and tells about it. The
+// caller closes the topology of the guide, also after an error.
+func takeTour(ctx context.Context, e *lab.Env, who maker) (*guide, error) {
 	name := tourName
 	if who == miredo {
 		name += "-miredo"
 	}
 	n, err := drawTeredo(ctx, e, name, teredoPlan{NATs: tourKinds})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	g := &guide{env: e, net: n, who: who, tour: &tour{}, begin: time.Now()}
-	return g.tour, n, g.lead(ctx)
+	if err := g.lead(ctx); err != nil {
+		return g, fmt.Errorf("%s: %w", who.title(), err)
+	}
+	return g, nil
+}
+
+// goAgain does the same in turns, so that one sample says nothing.
+func goAgain(ctx context.Context, e *lab.Env, guides []*guide) error {
+	rounds := cmp.Or(e.Runs, tourRounds)
+	e.Step("\nThe same again, %d times in turns, each time with clients that nobody knows.", rounds)
+	for round := range rounds {
+		for _, g := range guides {
+			if err := g.again(ctx, round); err != nil {
+				return fmt.Errorf("%s: %w", g.who.title(), err)
+			}
+		}
+	}
+	return nil
 }
 
 // guide takes the tour and tells about it.
@@ -105,7 +125,7 @@ func (g *guide) lead(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{g.core, g.qualify, g.outbound, g.askNAT, g.inbound, g.steady} {
+	for _, step := range []func(context.Context) error{g.core, g.qualify, g.outbound, g.askNAT, g.inbound, g.known} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -116,7 +136,7 @@ func (g *guide) lead(ctx context.Context) error {
 			return err
 		}
 	}
-	return g.transfer(ctx)
+	return g.download(ctx)
 }
 
 // core starts server and relay.
@@ -137,10 +157,9 @@ func (g *guide) core(ctx context.Context) error {
 func (g *guide) qualify(ctx context.Context) error {
 	c := g.net.clients[0]
 	g.say("The client starts and asks the server for an address.")
+	var took time.Duration
 	err := g.traced(c, func() (err error) {
-		if err = c.start(ctx, g.who); err == nil {
-			g.tour.start, err = c.await(ctx)
-		}
+		took, err = g.startClient(ctx, c)
 		return err
 	})
 	if err != nil {
@@ -150,7 +169,7 @@ func (g *guide) qualify(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the client has the address %v: %w", c.addr, err)
 	}
-	g.say("%.1f ms after its start the client has the address %v:", milliseconds(g.tour.start), c.addr)
+	g.say("%.1f ms after its start the client has the address %v:", milliseconds(took), c.addr)
 	g.detail("server %v, flags %04x, and seen from outside as %v", a.Server, uint16(a.Flags), a.Mapped)
 	return nil
 }
@@ -159,11 +178,10 @@ func (g *guide) qualify(ctx context.Context) error {
 func (g *guide) outbound(ctx context.Context) error {
 	c := g.net.clients[0]
 	g.say("The client pings the IPv6 host %v for the first time.", hostAddr)
-	err := g.traced(c, func() (err error) {
-		g.tour.firstOut, err = c.node.Ping(ctx, lab.Ping{To: hostAddr, Timeout: answerWait})
-		return err
-	})
-	g.saw("The host answered", g.tour.firstOut)
+	err := g.traced(c, func() error { return g.firstOut(ctx) })
+	if err == nil {
+		g.saw("The host answered", last(g.tour.firstOut))
+	}
 	return err
 }
 
@@ -181,62 +199,61 @@ func (g *guide) askNAT(ctx context.Context) (err error) {
 // since the relay knows the first one by now.
 func (g *guide) inbound(ctx context.Context) error {
 	c := g.net.clients[1]
-	if err := c.start(ctx, g.who); err != nil {
-		return err
-	}
-	if _, err := c.await(ctx); err != nil {
+	if _, err := g.startClient(ctx, c); err != nil {
 		return err
 	}
 	g.say("A second client has the address %v; the IPv6 host pings it unasked.", c.addr)
-	err := g.traced(c, func() (err error) {
-		g.tour.firstIn, err = g.net.host.Ping(ctx, lab.Ping{To: c.addr, Timeout: answerWait})
-		return err
-	})
-	g.saw("The client answered", g.tour.firstIn)
+	err := g.traced(c, func() error { return g.firstIn(ctx) })
+	if err == nil {
+		g.saw("The client answered", last(g.tour.firstIn))
+	}
 	return err
 }
 
-// steady measures the round trip when the way is known.
-func (g *guide) steady(ctx context.Context) (err error) {
+// known measures the round trip when the way is known.
+func (g *guide) known(ctx context.Context) error {
 	g.say("%d more pings from the first client.", tourPings)
-	g.tour.steady, err = g.net.clients[0].node.Ping(ctx, lab.Ping{To: hostAddr, Count: tourPings, Interval: tourInterval, Timeout: answerWait})
-	g.say("%d answered, median %.3f ms.", g.tour.steady.Received(), milliseconds(g.tour.steady.Median()))
-	return err
-}
-
-// transfer fetches data from the IPv6 host by TCP.
-func (g *guide) transfer(ctx context.Context) (err error) {
-	g.say("The client fetches %d MiB from the IPv6 host by TCP.", tourBytes>>20)
-	g.tour.transfer, err = lab.Transfer(ctx, lab.TransferConfig{
-		Server: g.net.host, Addr: hostAddr, Client: g.net.clients[0].node, Bytes: tourBytes,
-	})
-	if err != nil {
+	if err := g.steady(ctx); err != nil {
 		return err
 	}
-	checksum := "the checksum is right"
-	if !g.tour.transfer.Intact {
+	r := last(g.tour.steady)
+	g.say("%d answered, median %.3f ms.", r.Received(), milliseconds(r.Median()))
+	return nil
+}
+
+// download fetches data from the IPv6 host by TCP.
+func (g *guide) download(ctx context.Context) error {
+	g.say("The client fetches %d MiB from the IPv6 host by TCP.", tourBytes>>20)
+	if err := g.transfer(ctx); err != nil {
+		return err
+	}
+	r, checksum := last(g.tour.transfer), "the checksum is right"
+	if !r.Intact {
 		checksum = "the checksum is WRONG"
 	}
-	g.say("It took %.2f s, %.0f Mbit/s; %s.", g.tour.transfer.Duration.Seconds(), megabits(g.tour.transfer), checksum)
+	g.say("It took %.2f s, %.0f Mbit/s; %s.", r.Duration.Seconds(), megabits(r), checksum)
 	return nil
 }
 
 // judge finds wrong behaviour in a tour.
 func (t *tour) judge(who maker, r *report.Report) {
-	if t.firstOut.Lost() > 0 {
-		r.Fault("%s: the first packet to the IPv6 host was lost", who.title())
-	}
-	if t.firstIn.Lost() > 0 {
-		r.Fault("%s: the first packet from the IPv6 host was lost", who.title())
-	}
-	if t.steady.Lost() > 0 {
-		r.Fault("%s: %d of %d pings were lost on a known way", who.title(), t.steady.Lost(), t.steady.Sent())
+	for _, x := range []struct {
+		pings []lab.PingResult
+		what  string
+	}{{t.firstOut, "first packets to the IPv6 host"}, {t.firstIn, "first packets from the IPv6 host"}, {t.steady, "pings on a known way"}} {
+		sent, lost := 0, 0
+		for _, p := range x.pings {
+			sent, lost = sent+p.Sent(), lost+p.Lost()
+		}
+		if lost > 0 {
+			r.Fault("%s: %d of %d %s were lost", who.title(), lost, sent, x.what)
+		}
 	}
 	if behavior, err := tourKind.Behavior(); who == isthmus && (err != nil || t.nat.Symmetric == (behavior.Mapping == lab.EndpointIndependent)) {
 		r.Fault("%s: the client takes its %s NAT for one with %s", who.title(), tourKind, t.nat.Kind)
 	}
-	if !t.transfer.Intact {
-		r.Fault("%s: the transfer did not arrive as it was sent", who.title())
+	if slices.ContainsFunc(t.transfer, func(x lab.TransferResult) bool { return !x.Intact }) {
+		r.Fault("%s: a transfer did not arrive as it was sent", who.title())
 	}
 }
 
@@ -244,18 +261,18 @@ func (t *tour) judge(who maker, r *report.Report) {
 func tourReport(ours, peer *tour, why string) *report.Report {
 	r := &report.Report{
 		Experiment: tourName, Title: "Teredo tour, result", Peer: miredo.title(),
-		Notes: []string{"One run each on bare veth. No figure of this kind has been published. Experiment teredo-start has medians."},
+		Notes: []string{"Median (lowest to highest), in turns, on bare veth; each client is new to its NAT, the server and the relay. No figure of this kind has been published."},
 	}
 	for _, f := range []struct {
 		name, unit string
 		decimals   int
 		of         func(*tour) report.Value
 	}{
-		{"process start to address", "ms", 1, func(t *tour) report.Value { return report.Milliseconds(t.start) }},
-		{"first packet out, round trip", "ms", 2, func(t *tour) report.Value { return roundTrip(t.firstOut) }},
-		{"first packet in, round trip", "ms", 2, func(t *tour) report.Value { return roundTrip(t.firstIn) }},
-		{"round trip on a known way, median", "ms", 3, func(t *tour) report.Value { return report.Milliseconds(t.steady.Median()) }},
-		{"TCP transfer", "Mbit/s", 0, func(t *tour) report.Value { return report.Measured(megabits(t.transfer)) }},
+		{"process start to address", "ms", 1, func(t *tour) report.Value { return report.Milliseconds(t.start...) }},
+		{"first packet out, round trip", "ms", 2, func(t *tour) report.Value { return roundTrips(t.firstOut, lab.PingResult.First) }},
+		{"first packet in, round trip", "ms", 2, func(t *tour) report.Value { return roundTrips(t.firstIn, lab.PingResult.First) }},
+		{"round trip on a known way, median", "ms", 3, func(t *tour) report.Value { return roundTrips(t.steady, lab.PingResult.Median) }},
+		{"TCP transfer", "Mbit/s", 0, func(t *tour) report.Value { return report.Measured(each(t.transfer, megabits)...) }},
 	} {
 		theirs := report.None(why)
 		if peer != nil {
@@ -270,12 +287,22 @@ func tourReport(ours, peer *tour, why string) *report.Report {
 	return r
 }
 
-// roundTrip is the time of the one ping of r.
-func roundTrip(r lab.PingResult) report.Value {
-	if r.First() < 0 {
+// roundTrips is one time of each result that has one.
+func roundTrips(results []lab.PingResult, of func(lab.PingResult) time.Duration) report.Value {
+	times := each(results, of)
+	times = slices.DeleteFunc(times, func(d time.Duration) bool { return d < 0 })
+	if len(times) == 0 {
 		return report.None("lost")
 	}
-	return report.Milliseconds(r.First())
+	return report.Milliseconds(times...)
+}
+
+func each[T, V any](list []T, of func(T) V) []V {
+	values := make([]V, len(list))
+	for i, x := range list {
+		values[i] = of(x)
+	}
+	return values
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
