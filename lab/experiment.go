@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/isthmus-net/isthmus/lab/peers"
 )
 
 // Experiment is something the lab can run: it draws a topology, works in it,
@@ -19,6 +22,9 @@ type Experiment struct {
 	Summary string // one line
 	// NeedsRoot says that nothing of it works in a user namespace.
 	NeedsRoot bool
+	// Needs lists the programs without which it cannot begin: of the peers, or tools that
+	// the system may have itself. What only adds a column is not among them.
+	Needs []string
 	// Run does the whole experiment. An error means wrong behaviour.
 	Run func(context.Context, *Env) error
 	// Up draws the topology, starts what runs in it and leaves it to the
@@ -144,13 +150,34 @@ func RunAll(ctx context.Context, experiments []Experiment, e *Env) error {
 		}
 		begin := time.Now()
 		e.begin()
-		if err := x.Run(ctx, e); err != nil {
+		err := x.missing(e)
+		if err == nil {
+			err = x.Run(ctx, e)
+		}
+		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", x.Name, err))
 			continue
 		}
 		e.Step("%s: done in %.1f s", x.Name, time.Since(begin).Seconds())
 	}
 	return errors.Join(errs...)
+}
+
+// missing says in one sentence which programs the experiment lacks; nil if none.
+func (x *Experiment) missing(e *Env) error {
+	var names []string
+	folder := peers.Peers{Dir: e.Peers}
+	for _, name := range x.Needs {
+		_, system := exec.LookPath(name)
+		if _, private := folder.Program(name); system != nil && (e.Peers == "" || private != nil) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return fmt.Errorf("this experiment needs programs that are not here (%s): %w; if that does not fetch them, this system's release does not carry them",
+		strings.Join(names, ", "), peers.ErrMissing)
 }
 
 // Up draws the topology of an experiment and keeps it until ctx ends.
@@ -160,6 +187,9 @@ func Up(ctx context.Context, x Experiment, e *Env) error {
 	}
 	if x.NeedsRoot && e.Limited {
 		return fmt.Errorf("the experiment %s needs root: run it with sudo", x.Name)
+	}
+	if err := x.missing(e); err != nil {
+		return fmt.Errorf("%s: %w", x.Name, err)
 	}
 	staying := *e
 	staying.Keep = true

@@ -104,9 +104,6 @@ type outcome struct{ away, home []passage }
 
 // announceFailover is the experiment.
 func announceFailover(ctx context.Context, e *lab.Env) error {
-	if _, err := peersOf(e).Program("bird"); err != nil || e.Peers == "" {
-		return errors.Join(errors.New("this experiment needs the routing daemon BIRD: run 'make peers'"), err)
-	}
 	runs := announceRuns
 	if e.Runs > 0 {
 		runs = e.Runs
@@ -303,5 +300,6 @@ var announceExperiment = lab.Experiment{
 	Name:      announceName,
 	Summary:   "how many packets are lost when one of two relays that announce a prefix by BGP goes",
 	NeedsRoot: true,
+	Needs:     []string{"bird", "nft"},
 	Run:       announceFailover,
 }

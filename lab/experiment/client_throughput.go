@@ -29,6 +29,7 @@ var clientThroughput = lab.Experiment{
 	Name:      clientName,
 	Summary:   "TCP through a client on the host itself: tc and user space, Miredo, plain IPv6",
 	NeedsRoot: true,
+	Needs:     []string{"miredo", "miredo-server"},
 	Run:       runClientThroughput,
 }
 
@@ -70,9 +71,6 @@ func runClientThroughput(ctx context.Context, e *lab.Env) (err error) {
 	rounds := clientRounds
 	if e.Runs > 0 {
 		rounds = e.Runs
-	}
-	if _, err := peers.Find(); err != nil {
-		return fmt.Errorf("%s sets Isthmus beside Miredo: %w", clientName, err)
 	}
 	l, err := e.New(ctx, clientName)
 	if err != nil {

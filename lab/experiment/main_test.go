@@ -55,6 +55,28 @@ var program = sync.OnceValues(func() (path string, err error) {
 	return path, nil
 })
 
+// testEnvOf is what an experiment is given in a test: of the peers, it finds only those
+// that it says it needs.
+func testEnvOf(t *testing.T, x lab.Experiment) (context.Context, *lab.Env) {
+	t.Helper()
+	ctx, e := testEnv(t)
+	whole := e.Peers
+	e.Peers = t.TempDir()
+	if err := os.Mkdir(filepath.Join(e.Peers, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	links := []string{"root"}
+	for _, name := range x.Needs {
+		links = append(links, filepath.Join("bin", name))
+	}
+	for _, name := range links {
+		if err := os.Symlink(filepath.Join(whole, name), filepath.Join(e.Peers, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ctx, e
+}
+
 // testEnv is what an experiment is given in a test. It needs root and peers.
 func testEnv(t *testing.T) (context.Context, *lab.Env) {
 	t.Helper()

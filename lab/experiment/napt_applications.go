@@ -19,11 +19,18 @@ const naptApplicationsName = "napt-applications"
 // naptApplicationWays are the translators that are tried.
 var naptApplicationWays = []way{wayTayga, wayUser, wayTC, wayXDP}
 
+// naptPrograms are the translator beside which ours is set, the servers and the clients.
+var naptPrograms = []string{
+	"tayga", "apache2", "inetutils-inetd", "in.fingerd", "telnetd", "nuttcp", "vsftpd",
+	"curl", "finger", "inetutils-telnet", "ping", "traceroute.db", "tnftp",
+}
+
 // naptApplications is the experiment napt-applications.
 var naptApplications = lab.Experiment{
 	Name:      naptApplicationsName,
 	Summary:   "web, ttcp, finger, telnet, ping, traceroute and ftp through a translator, and ICMP errors (1998, table 3)",
 	NeedsRoot: true,
+	Needs:     naptPrograms,
 	Run:       runNAPTApplications,
 }
 

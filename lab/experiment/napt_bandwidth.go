@@ -32,6 +32,7 @@ var naptBandwidth = lab.Experiment{
 	Name:      naptBandwidthName,
 	Summary:   "64 Mbytes by TCP through a translator, with offloads and without (1998, table 2)",
 	NeedsRoot: true,
+	Needs:     []string{"tayga"},
 	Run:       runNAPTBandwidth,
 }
 

@@ -34,6 +34,7 @@ var naptLatency = lab.Experiment{
 	Name:      naptLatencyName,
 	Summary:   "round trips through a translator: tc, XDP and user space, tayga, plain kernel forwarding (1998, table 1)",
 	NeedsRoot: true,
+	Needs:     []string{"tayga"},
 	Run:       runNAPTLatency,
 }
 

@@ -15,7 +15,7 @@ import (
 func TestTranslatorTables(t *testing.T) {
 	for _, x := range []lab.Experiment{naptLatency, naptBandwidth, nat64Scale, nat64Cost, nat64InPlace, siitCost, siitInPlace} {
 		t.Run(x.Name, func(t *testing.T) {
-			ctx, e := testEnv(t)
+			ctx, e := testEnvOf(t, x)
 			e.Runs = 2
 			if strings.HasSuffix(x.Name, placedSuffix) {
 				e.Runs = 1 // of many rows
@@ -34,7 +34,7 @@ func TestTranslatorTables(t *testing.T) {
 // others mean that the topology changed, or the trials.
 func TestTranslatedApplications(t *testing.T) {
 	t.Parallel()
-	ctx, e := testEnv(t)
+	ctx, e := testEnvOf(t, naptApplications)
 	programs, errs, err := tryAll(ctx, e, naptApplicationWays)
 	if err != nil {
 		t.Fatal(err)

@@ -32,6 +32,7 @@ var nat64Scale = lab.Experiment{
 	Name:      scaleName,
 	Summary:   "a stateful translator: packets per second, new sessions per second, a million sessions and their end",
 	NeedsRoot: true,
+	Needs:     []string{"tayga"},
 	Run:       runNAT64Scale,
 }
 

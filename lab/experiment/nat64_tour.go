@@ -26,6 +26,7 @@ var nat64Tour = lab.Experiment{
 	Name:      nat64TourName,
 	Summary:   "the tour: a host that has only IPv6 finds its NAT64, and reaches IPv4 by names, by addresses and by FTP",
 	NeedsRoot: true,
+	Needs:     []string{"apache2", "unbound", "vsftpd", "dig", "curl", "traceroute.db", "tnftp"},
 	Run:       runNAT64Tour,
 }
 

@@ -10,7 +10,7 @@ import (
 // TestNAT64Tour takes the tour; each of its steps checks itself.
 func TestNAT64Tour(t *testing.T) {
 	t.Parallel()
-	ctx, e := testEnv(t)
+	ctx, e := testEnvOf(t, nat64Tour)
 	var out strings.Builder
 	e.Out = &out
 	if err := runNAT64Tour(ctx, e); err != nil {

@@ -14,7 +14,7 @@ import (
 // The table of the peers in short form: every client must be met and stay, and
 // every part must measure something.
 func TestTeredoPeers(t *testing.T) {
-	ctx, e := testEnv(t)
+	ctx, e := testEnvOf(t, teredoPeers)
 	e.Runs = 1
 	var out strings.Builder
 	e.Out = &out

@@ -37,6 +37,7 @@ var relayLatency = lab.Experiment{
 	Name:      latencyName,
 	Summary:   "latency of single packets through a relay: XDP, tc and user space, Miredo, plain kernel forwarding",
 	NeedsRoot: true,
+	Needs:     []string{"miredo"},
 	Run:       runRelayLatency,
 }
 

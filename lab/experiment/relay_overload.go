@@ -34,6 +34,7 @@ var relayOverload = lab.Experiment{
 	Name:      overloadName,
 	Summary:   "a relay under more load than it can carry, and beside a flood of strangers",
 	NeedsRoot: true,
+	Needs:     []string{"miredo"},
 	Run:       runRelayOverload,
 }
 

@@ -16,7 +16,7 @@ import (
 func TestRelayTables(t *testing.T) {
 	for _, x := range []lab.Experiment{relayThroughput, relayLatency, relayOverload, relayRestart, relayInPlace, clientThroughput} {
 		t.Run(x.Name, func(t *testing.T) {
-			ctx, e := testEnv(t)
+			ctx, e := testEnvOf(t, x)
 			e.Runs = 2
 			if x.Name == restartName || strings.HasSuffix(x.Name, placedSuffix) {
 				e.Runs = 1 // each is several restarts in a row, or many rows

@@ -33,6 +33,7 @@ var relayThroughput = lab.Experiment{
 	Name:      throughputName,
 	Summary:   "packets per second through a relay: XDP, tc and user space, Miredo, plain kernel forwarding",
 	NeedsRoot: true,
+	Needs:     []string{"miredo"},
 	Run:       runRelayThroughput,
 }
 

@@ -29,6 +29,7 @@ var siitCost = lab.Experiment{
 	Name:      siitCostName,
 	Summary:   "a stateless translator beside plain forwarding: round trips, packets per second, TCP, and its program alone",
 	NeedsRoot: true,
+	Needs:     []string{"tayga"},
 	Run:       runSIITCost,
 }
 
