@@ -4,7 +4,10 @@
 // prints the same files that lie here for reading.
 package examples
 
-import "embed"
+import (
+	"embed"
+	"strings"
+)
 
 //go:embed *.toml
 var files embed.FS
@@ -14,4 +17,13 @@ var files embed.FS
 func Read(name string) (string, bool) {
 	text, err := files.ReadFile(name + ".toml")
 	return string(text), err == nil
+}
+
+// Names lists the examples.
+func Names() (names []string) {
+	entries, _ := files.ReadDir(".") // embedded, so it is there
+	for _, e := range entries {
+		names = append(names, strings.TrimSuffix(e.Name(), ".toml"))
+	}
+	return names
 }

@@ -11,12 +11,12 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/daemon"
+	"github.com/isthmus-net/isthmus/internal/role"
 )
 
 // CheckCmd checks a configuration file and the machine.
@@ -75,7 +75,7 @@ func (c *CheckCmd) Run(to streams) error {
 	}
 	result.Instances = summary(settings)
 	if len(result.Instances) == 0 {
-		result.Problems = append(result.Problems, "there is nothing to run: add a section such as [[nat64]], [[dns64]], [[server]], [[relay]] or [[client]] (isthmus init prints examples)")
+		result.Problems = append(result.Problems, daemon.NothingToRun(roles))
 	}
 	if !c.FileOnly {
 		result.examine(settings)
@@ -101,7 +101,7 @@ func encode(w io.Writer, value any) error {
 func (r *checked) examine(settings *config.Config) {
 	found := daemon.ExamineWay(settings)
 	if r.Running = runs(settings, r.Config); !r.Running {
-		found = slices.Concat(daemon.Examine(settings), found, daemon.ExamineFastPaths(settings))
+		found = slices.Concat(daemon.Examine(roles, settings), found, daemon.ExamineFastPaths(settings))
 	}
 	for _, finding := range found {
 		switch {
@@ -185,37 +185,36 @@ func summary(c *config.Config) []checkedInstance {
 		list = append(list, checkedInstance{config.RoleServer, s.Name, what})
 	}
 	for _, r := range c.Relays {
-		what := fmt.Sprintf("listens on UDP %s, device %s, serves %s", r.Bind, r.Interface, join(r.Serve))
+		what := fmt.Sprintf("listens on UDP %s, device %s, serves %s", r.Bind, r.Interface, role.Join(r.Serve))
 		if r.Mode == config.ModeHost {
 			what = fmt.Sprintf("listens on UDP %s, device %s, serves this host alone", r.Bind, r.Interface)
 		}
 		list = append(list, checkedInstance{config.RoleRelay, r.Name, what})
 	}
 	for _, r := range c.Clients {
-		what := fmt.Sprintf("uses %s, device %s, %s", join(r.Servers), r.Interface, unsolicited(r.Unsolicited))
+		what := fmt.Sprintf("uses %s, device %s, %s", role.Join(r.Servers), r.Interface, unsolicited(r.Unsolicited))
 		list = append(list, checkedInstance{config.RoleClient, r.Name, what})
 	}
 	for _, n := range c.NAT64s {
-		what := fmt.Sprintf("gives %s the IPv4 addresses %s, by %s, device %s", join(n.Clients), join(n.Pool4), join(n.Pool6), n.Interface)
+		what := fmt.Sprintf("gives %s the IPv4 addresses %s, by %s, device %s", role.Join(n.Clients), role.Join(n.Pool4), role.Join(n.Pool6), n.Interface)
 		list = append(list, checkedInstance{config.RoleNAT64, n.Name, what})
 	}
 	for _, s := range c.SIITs {
 		what := fmt.Sprintf("translates one for one, %d mappings, device %s", len(s.EAM), s.Interface)
 		if len(s.Pool6) > 0 {
-			what = fmt.Sprintf("translates one for one by %s, %d mappings, device %s", join(s.Pool6), len(s.EAM), s.Interface)
+			what = fmt.Sprintf("translates one for one by %s, %d mappings, device %s", role.Join(s.Pool6), len(s.EAM), s.Interface)
 		}
 		list = append(list, checkedInstance{config.RoleSIIT, s.Name, what})
 	}
 	for _, s := range c.CLATs {
 		what := fmt.Sprintf("gives this host IPv4 by a prefix that it discovers, device %s", s.Interface)
 		if len(s.Prefixes) > 0 {
-			what = fmt.Sprintf("gives this host IPv4 by %s, device %s", join(s.Prefixes), s.Interface)
+			what = fmt.Sprintf("gives this host IPv4 by %s, device %s", role.Join(s.Prefixes), s.Interface)
 		}
 		list = append(list, checkedInstance{config.RoleCLAT, s.Name, what})
 	}
-	for _, d := range c.DNS64s {
-		what := fmt.Sprintf("listens on UDP and TCP %s, asks %s, answers %s", join(d.Listen), join(d.Upstreams), join(d.Clients))
-		list = append(list, checkedInstance{config.RoleDNS64, d.Name, what})
+	for _, i := range c.Instances {
+		list = append(list, checkedInstance{i.Section.Name, i.Name, roles.Summary(i)})
 	}
 	return list
 }
@@ -226,12 +225,4 @@ func unsolicited(policy config.Unsolicited) string {
 		return "lets unsolicited IPv6 packets in"
 	}
 	return "drops unsolicited IPv6 packets"
-}
-
-func join[T fmt.Stringer](list []T) string {
-	words := make([]string, len(list))
-	for i, one := range list {
-		words[i] = one.String()
-	}
-	return strings.Join(words, ", ")
 }

@@ -61,7 +61,7 @@ func (c *ClatCmd) settings() (*config.Config, error) {
 		text.WriteString("[control]\n")
 		line("socket", c.Socket)
 	}
-	settings, err := config.Parse(strings.NewReader(text.String()), "isthmus clat")
+	settings, err := roles.Parse(strings.NewReader(text.String()), "isthmus clat")
 	var faults config.Errors
 	if errors.As(err, &faults) {
 		return nil, usageError{fmt.Errorf("%s: %s", faults[0].Problem, faults[0].Remedy)}

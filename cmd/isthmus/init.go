@@ -8,19 +8,20 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/isthmus-net/isthmus/examples"
 )
 
 // InitCmd prints an example configuration.
 type InitCmd struct {
-	What   string `arg:"" optional:"" name:"example" default:"client" enum:"client,server,relay,host-relay,closed-network,nat64,siit,reference" help:"One of ${enum}; reference has all keys (default ${default})."`
+	What   string `arg:"" optional:"" name:"example" default:"client" enum:"${examples}" help:"One of ${enum}; reference has all keys (default ${default})."`
 	Output string `short:"o" placeholder:"FILE" help:"Write to this file, which must not exist yet, instead of standard output (-)."`
 }
 
 // Run prints the example, or writes it to a new file.
 func (c *InitCmd) Run(to streams) error {
-	text, ok := examples.Read(c.What)
+	text, ok := example(c.What)
 	if !ok {
 		return fmt.Errorf("there is no example %q", c.What)
 	}
@@ -33,6 +34,31 @@ func (c *InitCmd) Run(to streams) error {
 	}
 	fmt.Fprintf(to.err, "wrote %s; fill in your addresses, then: isthmus check -c %s\n", c.Output, c.Output)
 	return nil
+}
+
+// exampleNames are what can be printed: the examples, and of a role without one the
+// least that its section needs.
+func exampleNames() []string {
+	names := examples.Names()
+	for _, r := range roles {
+		if !slices.Contains(names, r.Name) {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
+
+// example returns what is printed under that name.
+func example(name string) (string, bool) {
+	if text, ok := examples.Read(name); ok {
+		return text, true
+	}
+	for _, r := range roles {
+		if r.Name == name {
+			return r.Smallest(), true
+		}
+	}
+	return "", false
 }
 
 // create writes a file that must not exist.

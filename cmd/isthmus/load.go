@@ -59,7 +59,7 @@ func (f ConfigFlag) load() (*config.Config, error) {
 	if _, err := text.Peek(1); err == io.EOF && info.Mode().Type() == fs.ModeNamedPipe {
 		return nil, fmt.Errorf("%s is a pipe that nobody writes to: name a file with -c", path)
 	}
-	settings, err := config.Parse(text, path)
+	settings, err := roles.Parse(text, path)
 	if err != nil || !settings.HasSecrets() || !info.Mode().IsRegular() {
 		return settings, err
 	}
@@ -68,7 +68,7 @@ func (f ConfigFlag) load() (*config.Config, error) {
 
 // clientOf is the configuration of one client of that server, without a file.
 func clientOf(server string) (*config.Config, error) {
-	c, err := config.Parse(strings.NewReader(fmt.Sprintf("[[client]]\nserver = %q\n", server)), "--client")
+	c, err := roles.Parse(strings.NewReader(fmt.Sprintf("[[client]]\nserver = %q\n", server)), "--client")
 	var faults config.Errors
 	if errors.As(err, &faults) {
 		return nil, usageError{fmt.Errorf("--client: %s: %s", faults[0].Problem, faults[0].Remedy)}

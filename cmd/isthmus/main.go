@@ -74,7 +74,7 @@ func execute(args []string, to streams) (status int) {
 			"Exit status: 0 for success, 1 for a failure, 2 for a command line or configuration that has to be corrected."),
 		kong.Writers(to.out, to.err),
 		kong.Exit(func(code int) { panic(leave(code)) }),
-		kong.Vars{"config": config.DefaultPath, "control_variable": control.SocketVariable},
+		kong.Vars{"examples": strings.Join(exampleNames(), ","), "config": config.DefaultPath, "control_variable": control.SocketVariable},
 		kong.Bind(to),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, Tree: true}),
 	)

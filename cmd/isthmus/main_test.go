@@ -69,6 +69,7 @@ func TestCommandLine(t *testing.T) {
 		{"version", []string{"version"}, 0, "isthmus unknown\n", ""},
 		{"version as JSON", []string{"version", "--json"}, 0, `"kernel":`, ""},
 		{"init prints", []string{"init", "relay"}, 0, "[[relay]]", ""},
+		{"init prints what a role declares", []string{"init", "dns64"}, 0, "[[dns64]]\n# Recursive name servers", ""},
 		{"init of nothing known", []string{"init", "bridge"}, 2, "", `got "bridge"`},
 		{"check good file", []string{"check", "--file-only", "-c", good}, 0, "client  client  uses 192.0.2.1, device teredo, drops unsolicited IPv6 packets\n" + good + " is good\n", ""},
 		{"check a CLAT", []string{"check", "--file-only", "-c", clat}, 0, "clat  clat  gives this host IPv4 by 2001:db8:64::/96, device clat\n" + clat + " is good\n", ""},

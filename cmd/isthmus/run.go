@@ -45,7 +45,7 @@ func serve(settings *config.Config, path string, load func() (*config.Config, er
 	if err := ready(settings); err != nil {
 		return err
 	}
-	instances, err := daemon.Build(settings, log)
+	instances, err := daemon.Build(roles, settings, log)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func serve(settings *config.Config, path string, load func() (*config.Config, er
 	ctx, stop := untilSignal(context.Background())
 	defer stop()
 	options := daemon.Options{
-		Version: version, Config: settings, Path: path, Instances: instances,
+		Version: version, Roles: roles, Config: settings, Path: path, Instances: instances,
 		Log: log, Level: level, Notify: daemon.Notify, Hangup: hangup, Load: load,
 	}
 	return daemon.New(options).Run(ctx)
@@ -110,7 +110,7 @@ func ready(settings *config.Config) error {
 		return fmt.Errorf("an isthmus is running already with the control socket %s: stop it, reload it (isthmus reload), or give this one another [control] socket", socket)
 	}
 	var failed []error
-	for _, finding := range daemon.Examine(settings) {
+	for _, finding := range daemon.Examine(roles, settings) {
 		if !finding.Warning {
 			failed = append(failed, errors.New(finding.Text))
 		}

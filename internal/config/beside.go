@@ -35,8 +35,12 @@ func (c *Config) Beside(name string) (claims Claims) {
 			claims.Sockets = append(claims.Sockets, netip.AddrPortFrom(s.Secondary, s.Port))
 		}
 	}
-	for _, d := range c.DNS64s {
-		claims.Sockets = append(claims.Sockets, d.Listen...)
+	for _, i := range c.Instances {
+		for _, claim := range i.Section.claims(i.Settings) {
+			if socket, ok := claim.(Socket); ok && i.Name != name {
+				claims.Sockets = append(claims.Sockets, socket.At)
+			}
+		}
 	}
 	if c.Metrics.Listen.IsValid() {
 		claims.Sockets = append(claims.Sockets, c.Metrics.Listen)

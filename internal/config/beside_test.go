@@ -33,19 +33,17 @@ pool4 = ["192.0.2.11"]
 [[siit]]
 pool6 = ["2001:db8:66::/96"]
 pool4 = ["198.51.100.0/24"]
-[[dns64]]
-listen = ["2001:db8:1::1"]
-upstreams = ["192.0.2.53"]
-clients = ["2001:db8:1::/48"]
+[[echo]]
+port = 7
 `
-	c, err := Parse(strings.NewReader(file), "test.toml")
+	c, err := Parse(strings.NewReader(file), "test.toml", echoSection)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := fmt.Sprint(c.Beside("one"))
 	for _, want := range []string{
 		"2001:db8:65::/96", "192.0.2.11/32", "2001:db8:66::/96", "198.51.100.0/24", "2001::/32",
-		"192.0.2.1:9100", "192.0.2.1:3544", "192.0.2.2:3544", "192.0.2.1:4000", "[2001:db8:1::1]:53",
+		"192.0.2.1:9100", "192.0.2.1:3544", "192.0.2.2:3544", "192.0.2.1:4000", "0.0.0.0:7",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s is not among %s", want, got)

@@ -25,7 +25,7 @@ func command(raw any) ([]string, *fault) {
 	}))(raw)
 	if f == nil && len(words) > 0 && !filepath.IsAbs(words[0]) {
 		f = wrong("write the whole path, since the search path of a service is not yours", "%q does not begin with /", words[0])
-		f.element = 1
+		f.Element = 1
 	}
 	return words, f
 }
@@ -69,7 +69,7 @@ func orNever(parse parser[time.Duration]) parser[time.Duration] {
 		}
 		d, f := parse(raw)
 		if f != nil {
-			f.remedy += `, or "0s" for never`
+			f.Remedy += `, or "0s" for never`
 		}
 		return d, f
 	}

@@ -40,7 +40,8 @@ type Config struct {
 	NAT64s  []NAT64  `key:"nat64"`
 	SIITs   []SIIT   `key:"siit"`
 	CLATs   []CLAT   `key:"clat"`
-	DNS64s  []DNS64  `key:"dns64"`
+	// Instances are those of the sections that were declared to [Parse].
+	Instances []Instance
 	// Announce concerns instances with announce = true.
 	Announce Announce `key:"announce"`
 	Control  Control  `key:"control"`
@@ -405,9 +406,9 @@ func (c *Config) Client(name string) (Client, bool) {
 	return find(c.Clients, func(r Client) bool { return r.Name == name })
 }
 
-// Instances is the number of instances of all roles.
-func (c *Config) Instances() int {
-	return len(c.Servers) + len(c.Relays) + len(c.Clients) + len(c.NAT64s) + len(c.SIITs) + len(c.CLATs) + len(c.DNS64s)
+// Count is the number of instances of all roles.
+func (c *Config) Count() int {
+	return len(c.Servers) + len(c.Relays) + len(c.Clients) + len(c.NAT64s) + len(c.SIITs) + len(c.CLATs) + len(c.Instances)
 }
 
 func find[T any](list []T, match func(T) bool) (T, bool) {

@@ -5,90 +5,108 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
-// claim is something that only one instance can have.
-type claim struct {
-	path string // key that claims it
-	by   string // role and name, for people
+// claimant is an instance with what it has of the host alone.
+type claimant struct {
+	role, name, path string
+	claims           []Claim
 }
 
-// conflicts finds instances that cannot run together: the same name, device, UDP
-// socket or route.
-func (c *checker) conflicts(config *Config) {
-	names := map[string]claim{}
-	devices := map[string]claim{}
-	var sockets []socketClaim
-	// A server has no device: the empty name.
-	instance := func(role string, i int, name, device string, binds ...socketClaim) {
-		at := fmt.Sprintf("%s[%d]", role, i)
-		by := fmt.Sprintf("%s %q", role, name)
-		if other, taken := names[name]; taken && !c.failed[at+".name"] {
-			c.fail(at+".name", fmt.Sprintf("%q is also the name of a %s", name, other.by), `give each instance a name = "…" of its own`)
-		} else {
-			names[name] = claim{at + ".name", role}
-		}
-		if other, taken := devices[device]; taken && device != "" && !c.failed[at+".interface"] {
-			c.fail(at+".interface", fmt.Sprintf("%s is also the interface of %s", device, other.by), `give each instance an interface = "…" of its own`)
-		} else {
-			devices[device] = claim{at + ".interface", by}
-		}
-		for _, bind := range binds {
-			bind.claim = claim{at + "." + bind.path, by}
-			sockets = c.bind(sockets, bind)
-		}
+// by names the instance for people.
+func (c claimant) by() string { return fmt.Sprintf("%s %q", c.role, c.name) }
+
+// claimants are all instances, in the order of the file's roles.
+func (c *Config) claimants() (all []claimant) {
+	add := func(role string, i int, name string, claims ...Claim) {
+		all = append(all, claimant{role, name, fmt.Sprintf("%s[%d]", role, i), claims})
 	}
-	for i, s := range config.Servers {
-		instance(RoleServer, i, s.Name, "",
-			bindTo("address", s.Address, s.Port), bindTo("secondary", s.Secondary, s.Port))
+	udp := func(key string, address netip.Addr, port uint16) Socket {
+		return Socket{key, "UDP", netip.AddrPortFrom(address, port)}
 	}
-	for i, r := range config.Relays {
-		instance(RoleRelay, i, r.Name, r.Interface, bindTo("bind", r.Bind.Addr(), r.Bind.Port()))
+	for i, s := range c.Servers {
+		add(RoleServer, i, s.Name, udp("address", s.Address, s.Port), udp("secondary", s.Secondary, s.Port))
 	}
-	for i, r := range config.Clients {
+	for i, r := range c.Relays {
+		add(RoleRelay, i, r.Name, Device{"interface", r.Interface}, Socket{"bind", "UDP", r.Bind})
+	}
+	for i, r := range c.Clients {
 		address := r.Bind
 		if !address.IsValid() {
 			address = netip.IPv4Unspecified()
 		}
-		instance(RoleClient, i, r.Name, r.Interface, bindTo("port", address, r.Port))
+		add(RoleClient, i, r.Name, Device{"interface", r.Interface}, udp("port", address, r.Port))
 	}
-	for i, n := range config.NAT64s {
-		instance(RoleNAT64, i, n.Name, n.Interface)
+	for i, n := range c.NAT64s {
+		add(RoleNAT64, i, n.Name, Device{"interface", n.Interface})
 	}
-	for i, s := range config.SIITs {
-		instance(RoleSIIT, i, s.Name, s.Interface)
+	for i, s := range c.SIITs {
+		add(RoleSIIT, i, s.Name, Device{"interface", s.Interface})
 	}
-	for i, s := range config.CLATs {
-		instance(RoleCLAT, i, s.Name, s.Interface)
-	}
-	if len(config.CLATs) > 1 {
+	for i, s := range c.CLATs {
 		// RFC 7335: the addresses of 192.0.0.0/29 are one host's.
-		c.fail(RoleCLAT+"[1]", "a host has one CLAT, since all have the same IPv4 address", "leave one of them out")
+		add(RoleCLAT, i, s.Name, Alone{"a host has one CLAT, since all have the same IPv4 address", "leave one of them out"}, Device{"interface", s.Interface})
 	}
-	for i, d := range config.DNS64s {
-		var binds []socketClaim
-		for _, at := range d.Listen {
-			binds = append(binds, bindTo("listen", at.Addr(), at.Port()))
+	for _, i := range c.Instances {
+		all = append(all, claimant{i.Section.Name, i.Name, i.path, i.Section.claims(i.Settings)})
+	}
+	return all
+}
+
+// conflicts finds instances that cannot run together: of the same name, or with claims
+// against one another.
+func (c *checker) conflicts(config *Config) {
+	all := config.claimants()
+	names := map[string]string{}
+	for i, one := range all {
+		if other, taken := names[one.name]; taken && !c.failed[one.path+".name"] {
+			c.fail(one.path+".name", fmt.Sprintf("%q is also the name of a %s", one.name, other), `give each instance a name = "…" of its own`)
+		} else {
+			names[one.name] = one.role
 		}
-		instance(RoleDNS64, i, d.Name, "", binds...)
+		for _, claim := range one.claims {
+			c.against(all[:i], one, claim)
+		}
 	}
-	c.discovery(config, sockets)
+	c.discovery(config, all)
 	c.routes(config)
 	c.translators(config)
 }
 
+// against reports what first stands against a claim.
+func (c *checker) against(others []claimant, one claimant, claim Claim) {
+	path := strings.TrimSuffix(one.path+"."+claim.key(), ".")
+	if c.failed[path] {
+		return
+	}
+	for _, other := range others {
+		for _, theirs := range other.claims {
+			if other.by() == one.by() || c.failed[other.path+"."+theirs.key()] {
+				continue
+			}
+			if f := claim.against(theirs, other.by()); f != nil {
+				c.fail(path, f.Problem, f.Remedy)
+				return
+			}
+		}
+	}
+}
+
 // discovery finds sockets that take what clients are to hear from neighbours. The
 // clients themselves share it.
-func (c *checker) discovery(config *Config, sockets []socketClaim) {
+func (c *checker) discovery(config *Config, all []claimant) {
 	group := netip.AddrPortFrom(teredo.DiscoveryAddress, teredo.Port)
 	for i, r := range config.Clients {
-		for _, other := range sockets {
-			if r.LocalDiscovery && overlap(other.at, group) {
-				c.fail(fmt.Sprintf("%s[%d].local_discovery", RoleClient, i),
-					fmt.Sprintf("neighbours are heard on UDP %s, which %s binds as %s", group, other.by, other.at),
-					"choose another port there, or name an address to bind")
+		for _, other := range all {
+			for _, claim := range other.claims {
+				if socket, ok := claim.(Socket); ok && r.LocalDiscovery && socket.Protocol == "UDP" && overlap(socket.At, group) {
+					c.fail(fmt.Sprintf("%s[%d].local_discovery", RoleClient, i),
+						fmt.Sprintf("neighbours are heard on UDP %s, which %s binds as %s", group, other.by(), socket.At),
+						"choose another port there, or name an address to bind")
+				}
 			}
 		}
 	}
@@ -149,35 +167,4 @@ func (c *checker) translators(config *Config) {
 		claim(at+".pool4", by, s.Route, s.Pool4)
 		claim(at+".eam", by, s.Route, s.Routes()[len(s.Pool6)+len(s.Pool4):])
 	}
-}
-
-// socketClaim is a UDP address and port that an instance binds.
-type socketClaim struct {
-	claim
-	at netip.AddrPort
-}
-
-func bindTo(key string, address netip.Addr, port uint16) socketClaim {
-	return socketClaim{claim: claim{path: key}, at: netip.AddrPortFrom(address, port)}
-}
-
-// bind adds a socket to those claimed, or reports the one in its way. An invalid
-// address and a port of 0 claim nothing.
-func (c *checker) bind(sockets []socketClaim, next socketClaim) []socketClaim {
-	if !next.at.Addr().IsValid() || next.at.Port() == 0 || c.failed[next.path] {
-		return sockets
-	}
-	for _, other := range sockets {
-		if other.by != next.by && overlap(other.at, next.at) {
-			c.fail(next.path, fmt.Sprintf("UDP %s is also bound by %s", other.at, other.by), "choose another port or address")
-			return sockets
-		}
-	}
-	return append(sockets, next)
-}
-
-// overlap tells whether two UDP sockets cannot exist side by side.
-func overlap(a, b netip.AddrPort) bool {
-	return a.Port() == b.Port() &&
-		(a.Addr() == b.Addr() || a.Addr().IsUnspecified() || b.Addr().IsUnspecified())
 }

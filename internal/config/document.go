@@ -17,6 +17,7 @@ import (
 type document struct {
 	text   []byte
 	values map[string]span // what the key is set to; for a table its header
+	keys   map[string]span // the key itself
 	kinds  map[string]unstable.Kind
 	tables map[string]int // headers seen of each table array
 }
@@ -27,7 +28,7 @@ type span struct{ offset, length int }
 // locate reads the text as far as it is TOML. Faults of syntax are not its
 // business: the decoder reports them.
 func locate(text []byte) *document {
-	d := &document{text: text, values: map[string]span{}, kinds: map[string]unstable.Kind{}, tables: map[string]int{}}
+	d := &document{text: text, values: map[string]span{}, keys: map[string]span{}, kinds: map[string]unstable.Kind{}, tables: map[string]int{}}
 	var parser unstable.Parser
 	parser.Reset(text)
 	prefix := ""
@@ -81,6 +82,7 @@ func (d *document) pair(prefix string, node *unstable.Node) {
 	if prefix != "" {
 		path = prefix + "." + name
 	}
+	d.keys[path] = key
 	d.value(path, node.Value(), d.afterEquals(node, key))
 }
 

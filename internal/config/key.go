@@ -167,11 +167,3 @@ func moment(raw any) (time.Time, *fault) {
 	}
 	return time.Time{}, wrong("write it like 2030-01-31 or 2030-01-31T12:00:00Z, without quotes", "this is no date, and no time with its zone")
 }
-
-// filePath parses the path of a file.
-var filePath = text("/etc/isthmus/keys.toml", func(s string) (string, *fault) {
-	if !strings.HasPrefix(s, "/") || strings.ContainsRune(s, 0) {
-		return "", wrong("write an absolute path, like /etc/isthmus/keys.toml", "%q cannot be the path of a file", s)
-	}
-	return s, nil
-})

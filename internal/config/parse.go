@@ -14,6 +14,8 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
+
+	declaration "github.com/isthmus-net/isthmus/internal/config/key"
 )
 
 // maxSize bounds a configuration file, in bytes: more is a wrong file, not a
@@ -23,9 +25,10 @@ const maxSize = 4 << 20
 // byteOrderMark is what some editors put in front of UTF-8. It means nothing.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// Parse reads a configuration from r and checks it. The name stands in errors
-// only. Faults of the text are returned together as Errors.
-func Parse(r io.Reader, name string) (*Config, error) {
+// Parse reads a configuration from r, with instances of the sections declared, and
+// checks it. The name stands in errors only. Faults of the text are returned together
+// as Errors.
+func Parse(r io.Reader, name string, sections ...Section) (*Config, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the configuration %s: %w", name, err)
@@ -34,12 +37,12 @@ func Parse(r io.Reader, name string) (*Config, error) {
 		return nil, fmt.Errorf("the configuration %s is larger than %d MiB: name the right file with -c", name, maxSize>>20)
 	}
 	text = bytes.TrimPrefix(text, byteOrderMark)
-	c := &checker{file: name, doc: locate(text), schema: reflect.TypeFor[rawFile](), failed: map[string]bool{}}
+	c := &checker{file: name, doc: locate(text), schema: reflect.TypeFor[rawFile](), sections: sections, failed: map[string]bool{}}
 	c.shapes()
 	c.spelling()
 	var raw rawFile
 	if c.decode(text, &raw) {
-		config := c.config(raw)
+		config := c.config(raw, c.declared(text))
 		if len(c.errs) == 0 {
 			return config, nil
 		}
@@ -52,8 +55,10 @@ type checker struct {
 	file   string
 	doc    *document
 	schema reflect.Type // what the file decodes into
-	errs   Errors
-	failed map[string]bool // paths with a fault, so that none is reported twice
+	// sections are those declared, beside the schema.
+	sections []Section
+	errs     Errors
+	failed   map[string]bool // paths with a fault, so that none is reported twice
 }
 
 // fail reports a fault of the value at path.
@@ -88,17 +93,23 @@ func (c *checker) shapes() {
 	file := reflect.TypeFor[rawFile]()
 	for i := range file.NumField() {
 		field := file.Field(i)
-		name := field.Tag.Get("toml")
-		many := field.Type.Kind() == reflect.Slice
-		switch kind := c.doc.kinds[name]; {
-		case many && (kind == unstable.Table || kind == unstable.InlineTable):
-			c.fail(name, "there can be several of this section", fmt.Sprintf("write [[%s]]", name))
-		case !many && kind == unstable.ArrayTable:
-			c.fail(name, "there can be only one of this section", fmt.Sprintf("write [%s]", name))
-		case kind == unstable.String, kind == unstable.Integer, kind == unstable.Float, kind == unstable.Bool,
-			kind == unstable.Array && !many:
-			c.fail(name, "this is a section, not a key", "write "+header(name, many)+" on a line of its own and its keys below")
-		}
+		c.shape(field.Tag.Get("toml"), field.Type.Kind() == reflect.Slice)
+	}
+	for _, s := range c.sections {
+		c.shape(s.Name, true)
+	}
+}
+
+// shape checks the brackets of one section, of which there may be many.
+func (c *checker) shape(name string, many bool) {
+	switch kind := c.doc.kinds[name]; {
+	case many && (kind == unstable.Table || kind == unstable.InlineTable):
+		c.fail(name, "there can be several of this section", fmt.Sprintf("write [[%s]]", name))
+	case !many && kind == unstable.ArrayTable:
+		c.fail(name, "there can be only one of this section", fmt.Sprintf("write [%s]", name))
+	case kind == unstable.String, kind == unstable.Integer, kind == unstable.Float, kind == unstable.Bool,
+		kind == unstable.Array && !many:
+		c.fail(name, "this is a section, not a key", "write "+header(name, many)+" on a line of its own and its keys below")
 	}
 }
 
@@ -108,9 +119,9 @@ func (c *checker) spelling() {
 	reported := map[string]bool{}
 	for _, path := range slices.Sorted(maps.Keys(c.doc.values)) {
 		section, key, nested := strings.Cut(display(path), ".")
-		known, word := tags(c.schema), section
+		known, word := c.known(), section
 		if nested && slices.Contains(known, section) {
-			known, word = Keys(section), key
+			known, word = c.keysOf(section), key
 			section = path // keys are reported each, a section once
 		}
 		lower := strings.ToLower(word)
@@ -184,12 +195,15 @@ func (c *checker) at(line, column int, key, problem, remedy string) {
 // one that does.
 func (c *checker) unknown(fault *toml.DecodeError) {
 	key := fault.Key()
+	if slices.ContainsFunc(c.sections, func(s Section) bool { return s.Name == key[0] }) {
+		return // declared decodes it
+	}
 	line, column := fault.Position()
-	known := tags(c.schema)
+	known := c.known()
 	problem := "there is no such section"
 	remedy := "known ones are " + strings.Join(known, ", ")
 	if len(key) > 1 && slices.Contains(known, key[0]) {
-		known = Keys(key[0])
+		known = c.keysOf(key[0])
 		problem = "there is no such key"
 		remedy = "isthmus init reference lists the keys of this section"
 	} else if c.doc.kinds[key[0]] != unstable.Table && c.doc.kinds[key[0]] != unstable.ArrayTable {
@@ -200,6 +214,24 @@ func (c *checker) unknown(fault *toml.DecodeError) {
 		remedy = fmt.Sprintf("did you mean %s?", near)
 	}
 	c.at(line, column, strings.Join(key, "."), problem, remedy)
+}
+
+// known are the sections that the file may have.
+func (c *checker) known() (names []string) {
+	for _, s := range c.sections {
+		names = append(names, s.Name)
+	}
+	return append(names, tags(c.schema)...)
+}
+
+// keysOf lists the keys of a section.
+func (c *checker) keysOf(section string) []string {
+	for _, s := range c.sections {
+		if s.Name == section {
+			return declaration.Names(s.Keys())
+		}
+	}
+	return Keys(section)
 }
 
 // Keys lists the keys of a section of the file, nil if there is no such section.
@@ -228,38 +260,4 @@ func tags(t reflect.Type) []string {
 		}
 	}
 	return names
-}
-
-// nearest returns the word that differs from the given one by at most two
-// letters, or in spelling with hyphens; empty if there is none.
-func nearest(word string, words []string) string {
-	word = strings.ReplaceAll(strings.ToLower(word), "-", "_")
-	best, distance := "", 3
-	for _, w := range words {
-		if d := edits(word, w); d < distance && d < len(w) {
-			best, distance = w, d
-		}
-	}
-	return best
-}
-
-// edits is the Levenshtein distance.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -78,7 +78,7 @@ var poolRange = text("192.0.2.10 tcp,udp 20000-29999", func(s string) (PoolRange
 	}
 	p, f := prefix4(words[0])
 	if f != nil {
-		return PoolRange{}, wrong(example, "%s", f.problem)
+		return PoolRange{}, wrong(example, "%s", f.Problem)
 	}
 	if p.Bits() < 16 {
 		return PoolRange{}, wrong("name a /16 or a smaller part of it", "%s has more addresses than a table can hold", p)
@@ -109,7 +109,7 @@ func forwarded4(p netip.Prefix) bool { return p.Bits() > 0 && translate.Forwarde
 // ParsePoolRange reads a range as it stands in pool4, for the command line.
 func ParsePoolRange(s string) (PoolRange, error) {
 	r, f := poolRange(s)
-	return r, f.error()
+	return r, f.Err()
 }
 
 func transports(s string) (t Transports, ok bool) {
@@ -174,13 +174,5 @@ var staticBinding = text("tcp [2001:db8:1::80]:80 192.0.2.10:80", func(s string)
 // ParseStatic reads a binding as it stands in static, for the command line.
 func ParseStatic(s string) (StaticBinding, error) {
 	b, f := staticBinding(s)
-	return b, f.error()
-}
-
-// error turns a fault into an error for people who gave no file.
-func (f *fault) error() error {
-	if f == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %s", f.problem, f.remedy)
+	return b, f.Err()
 }

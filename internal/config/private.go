@@ -46,7 +46,7 @@ func ReadSecret(path string) (Secret, error) {
 	}
 	s, f := secret(strings.TrimRight(string(text), "\r\n"))
 	if f != nil {
-		return "", fmt.Errorf("%s: %s: %s", path, f.problem, f.remedy)
+		return "", fmt.Errorf("%s: %s: %s", path, f.Problem, f.Remedy)
 	}
 	return s, nil
 }

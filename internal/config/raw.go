@@ -12,7 +12,6 @@ type rawFile struct {
 	NAT64    []rawNAT64  `toml:"nat64"`
 	SIIT     []rawSIIT   `toml:"siit"`
 	CLAT     []rawCLAT   `toml:"clat"`
-	DNS64    []rawDNS64  `toml:"dns64"`
 	Announce rawAnnounce `toml:"announce"`
 	Control  rawControl  `toml:"control"`
 	Metrics  rawMetrics  `toml:"metrics"`

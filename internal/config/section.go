@@ -25,8 +25,9 @@ const maxPeers = 1 << 26
 const maxRandomPorts = 512
 
 // config builds the checked configuration; faults stand in c.errs afterwards.
-func (c *checker) config(raw rawFile) *Config {
+func (c *checker) config(raw rawFile, declared []Instance) *Config {
 	config := Default()
+	config.Instances = declared
 	for i, one := range raw.Server {
 		config.Servers = append(config.Servers, c.server(fmt.Sprintf("%s[%d]", RoleServer, i), one))
 	}
@@ -45,10 +46,6 @@ func (c *checker) config(raw rawFile) *Config {
 	for i, one := range raw.CLAT {
 		config.CLATs = append(config.CLATs, c.clat(fmt.Sprintf("%s[%d]", RoleCLAT, i), one))
 	}
-	for i, one := range raw.DNS64 {
-		config.DNS64s = append(config.DNS64s, c.dns64(fmt.Sprintf("%s[%d]", RoleDNS64, i), one))
-	}
-	dns64Prefixes(&config)
 	config.Announce = c.announce(raw.Announce)
 	c.announced(&config)
 	set(c, "control", "socket", raw.Control.Socket, &config.Control.Socket, optional(socketPath))
@@ -57,6 +54,7 @@ func (c *checker) config(raw rawFile) *Config {
 	set(c, "metrics", "listen", raw.Metrics.Listen, &config.Metrics.Listen, optional(listen))
 	set(c, "log", "level", raw.Log.Level, &config.Log.Level, logLevel)
 	set(c, "log", "format", raw.Log.Format, &config.Log.Format, oneOf(FormatText, FormatJSON))
+	config.share()
 	c.conflicts(&config)
 	return &config
 }

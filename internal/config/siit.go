@@ -112,7 +112,7 @@ func translated4(raw any) (netip.Prefix, *fault) {
 // ParseMapping reads a mapping as it stands in eam, for the command line.
 func ParseMapping(s string) (translate.Mapping, error) {
 	m, f := mapping(s)
-	return m, f.error()
+	return m, f.Err()
 }
 
 // SIIT returns the stateless translator of that name.

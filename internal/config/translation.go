@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-
-	"github.com/isthmus-net/isthmus/translate"
 )
 
 // Translation is what a NAT64 and a stateless translator have alike: where packets
@@ -167,18 +165,6 @@ func (c *checker) distinct(path string, list []netip.Prefix) {
 	}
 }
 
-// translationPrefix parses a prefix of RFC 6052.
-var translationPrefix = text(translate.WellKnownPrefix.String(), func(s string) (netip.Prefix, *fault) {
-	p, f := prefix6(s)
-	if f != nil {
-		return p, f
-	}
-	if _, err := translate.NewPrefix(p); err != nil {
-		return p, wrong("write 64:ff9b::/96, or a /32, /40, /48, /56, /64 or /96 of your own", "%v", err)
-	}
-	return p, nil
-})
-
 // prefix4 parses an IPv4 prefix or a single address.
 var prefix4 = text("192.0.2.0/28", func(s string) (netip.Prefix, *fault) {
 	if a, err := netip.ParseAddr(s); err == nil && a.Is4() {
@@ -208,7 +194,7 @@ func orZero(parse parser[int]) parser[int] {
 		}
 		n, f := parse(raw)
 		if f != nil {
-			f.remedy += ", or 0"
+			f.Remedy += ", or 0"
 		}
 		return n, f
 	}
@@ -220,7 +206,7 @@ func copyOrOctet(raw any) (Octet, *fault) {
 	}
 	n, f := integer[int](0, 255)(raw)
 	if f != nil {
-		f.remedy = `write "copy", or an octet from 0 to 255 without quotes`
+		f.Remedy = `write "copy", or an octet from 0 to 255 without quotes`
 	}
 	return Octet(n), f
 }

@@ -11,13 +11,12 @@ import (
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/run"
 	clat "github.com/isthmus-net/isthmus/translate/clat/run"
-	dns64 "github.com/isthmus-net/isthmus/translate/dns64/run"
 	translator "github.com/isthmus-net/isthmus/translate/run"
 )
 
-// Build makes the instances of a configuration, each with a logger that names
-// it. Nothing of the machine is changed before they run.
-func Build(c *config.Config, log *slog.Logger) ([]role.Instance, error) {
+// Build makes the instances of a configuration that the roles have parsed, each with a
+// logger that names it. Nothing of the machine is changed before they run.
+func Build(roles role.List, c *config.Config, log *slog.Logger) ([]role.Instance, error) {
 	b := builder{log: log}
 	for _, s := range c.Servers {
 		add(&b, config.RoleServer, s.Name, s, run.NewServer)
@@ -35,9 +34,6 @@ func Build(c *config.Config, log *slog.Logger) ([]role.Instance, error) {
 	for _, s := range c.CLATs {
 		add(&b, config.RoleCLAT, s.Name, s, clat.New)
 	}
-	for _, d := range c.DNS64s {
-		add(&b, config.RoleDNS64, d.Name, d, dns64.New)
-	}
 	for _, n := range c.NAT64s {
 		add(&b, config.RoleNAT64, n.Name, n, func(n config.NAT64, log *slog.Logger) (*translator.NAT64, error) {
 			return translator.NewNAT64Beside(n, c.Beside(n.Name), log)
@@ -45,6 +41,9 @@ func Build(c *config.Config, log *slog.Logger) ([]role.Instance, error) {
 	}
 	for _, s := range c.SIITs {
 		add(&b, config.RoleSIIT, s.Name, s, translator.NewSIIT)
+	}
+	for _, i := range c.Instances {
+		add(&b, i.Section.Name, i.Name, i, roles.New)
 	}
 	connect(b.built)
 	return b.built, errors.Join(b.failed...)

@@ -25,7 +25,7 @@ func TestBuild(t *testing.T) {
 	server.Address, server.Advertise = address, address
 	client.Servers = []config.Host{{Addr: address}}
 	c.Servers, c.Relays, c.Clients = []config.Server{server}, []config.Relay{relay}, []config.Client{client}
-	instances, err := Build(&c, slog.New(slog.DiscardHandler))
+	instances, err := Build(nil, &c, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestBuildHandover(t *testing.T) {
 	client.Servers = []config.Host{{Addr: netip.MustParseAddr("192.0.2.1")}}
 	client.Interfaces = []string{"wlan0", "wwan0"}
 	c.Clients = []config.Client{client}
-	instances, err := Build(&c, slog.New(slog.DiscardHandler))
+	instances, err := Build(nil, &c, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +36,8 @@ const stopTimeout = 2 * time.Second
 type Options struct {
 	// Version is told to those who ask.
 	Version string
+	// Roles have parsed the configuration.
+	Roles role.List
 	// Config is the checked configuration, and Path the file from which it came;
 	// empty if it came from none.
 	Config *config.Config
@@ -77,7 +80,7 @@ func New(options Options) *Daemon {
 // stop.
 func (d *Daemon) Run(ctx context.Context) error {
 	if len(d.Instances) == 0 {
-		return errors.New("the configuration has no instance, so there is nothing to run: add a section such as [[nat64]], [[dns64]], [[server]], [[relay]] or [[client]] (isthmus init prints examples)")
+		return errors.New("the configuration has no instance, so " + NothingToRun(d.Roles))
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	if err := d.endpoints(ctx, group); err != nil {
@@ -89,6 +92,11 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	group.Go(func() error { return d.supervise(ctx) })
 	return group.Wait()
+}
+
+// NothingToRun says of a configuration without instances what to add.
+func NothingToRun(roles role.List) string {
+	return fmt.Sprintf("there is nothing to run: add one of the sections %s (isthmus init prints examples)", strings.Join(config.InstanceSections(roles.Sections()), ", "))
 }
 
 // runOne runs one instance and says whose error it was.

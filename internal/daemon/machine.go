@@ -18,21 +18,13 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/run"
-	dns64 "github.com/isthmus-net/isthmus/translate/dns64/run"
 	translator "github.com/isthmus-net/isthmus/translate/run"
 )
 
-// Finding is something about this machine that stands in the way of a
-// configuration.
-type Finding struct {
-	// Text is one sentence: what is wrong and what to do.
-	Text string
-	// Warning is a finding in spite of which isthmus starts.
-	Warning bool
-	// Note is no finding at all, but what the configuration means on this machine.
-	Note bool
-}
+// Finding is something about this machine that stands in the way of a configuration.
+type Finding = role.Finding
 
 // machine is what the checks look at; tests bend it.
 type machine struct {
@@ -52,7 +44,7 @@ type machine struct {
 
 // Examine looks whether this machine can run the configuration, and changes
 // nothing. Sockets are bound for a moment to see whether they are free.
-func Examine(c *config.Config) []Finding { return thisMachine().examine(c) }
+func Examine(roles role.List, c *config.Config) []Finding { return thisMachine().examine(roles, c) }
 
 // ExamineWay looks whether packets pass through this machine. It keeps nothing from starting:
 // links, routes and switches may come later, and go while it runs.
@@ -67,17 +59,9 @@ func thisMachine() machine {
 	}
 }
 
-func (m machine) examine(c *config.Config) []Finding {
+func (m machine) examine(roles role.List, c *config.Config) []Finding {
 	var found []Finding
-	report := func(err error) {
-		if err == nil {
-			return
-		}
-		// Joined errors are one on a line.
-		for text := range strings.SplitSeq(err.Error(), "\n") {
-			found = append(found, Finding{Text: text})
-		}
-	}
+	report := func(err error) { found = append(found, role.Problems(err)...) }
 	if len(c.Relays)+len(c.Clients)+len(c.SIITs)+len(c.NAT64s)+len(c.CLATs) > 0 {
 		err := m.privilege(unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "create network devices and routes")
 		if err == nil {
@@ -89,7 +73,7 @@ func (m machine) examine(c *config.Config) []Finding {
 	if len(c.Servers) > 0 {
 		report(m.privilege(unix.CAP_NET_RAW, "CAP_NET_RAW", "send IPv6 packets of others, as a server must"))
 	}
-	if c.Instances() > 0 {
+	if c.Count() > 0 {
 		report(m.ipv6())
 	}
 	for _, s := range c.Servers {
@@ -114,8 +98,8 @@ func (m machine) examine(c *config.Config) []Finding {
 		_, err := r.Credential()
 		report(err)
 	}
-	for _, d := range c.DNS64s {
-		report(dns64.Examine(d))
+	for _, i := range c.Instances {
+		found = append(found, roles.Examine(i)...)
 	}
 	for _, text := range m.translators(c, report) {
 		found = append(found, Finding{Warning: true, Text: text})

@@ -159,7 +159,7 @@ func TestExamine(t *testing.T) {
 			m, c := good(t), all()
 			tt.change(t, &m, c)
 			var got []string
-			for _, finding := range m.examine(c) {
+			for _, finding := range m.examine(nil, c) {
 				text := finding.Text
 				if finding.Warning {
 					text = "warning: " + text

@@ -51,7 +51,7 @@ func TestExamineTranslators(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			m, c := good(t), translating()
 			tt.bend(&m, c)
-			found := append(m.examine(c), m.passages(c)...)
+			found := append(m.examine(nil, c), m.passages(c)...)
 			if tt.want == "" {
 				if len(found) > 0 {
 					t.Errorf("found %+v", found)

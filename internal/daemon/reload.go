@@ -50,13 +50,14 @@ func (d *Daemon) apply() (control.Reloaded, error) {
 	if err != nil {
 		return none, err
 	}
-	if err := d.verify(next); err != nil {
+	changes, err := d.prepare(next)
+	if err != nil {
 		return none, err
 	}
 	pending := none.NeedsRestart
 	var failed []error
 	for _, instance := range d.Instances {
-		keys, there, err := reloadOne(instance, &d.running, next)
+		keys, there, err := d.reloadOne(instance, changes[instance], next)
 		at := control.Pending{Section: instance.Role(), Instance: instance.Name(), Change: changed, Keys: keys}
 		switch {
 		case err != nil:
@@ -80,24 +81,41 @@ func (d *Daemon) apply() (control.Reloaded, error) {
 	return control.Reloaded{NeedsRestart: pending}, errors.Join(failed...)
 }
 
-// verify asks all instances whether they would refuse, before any changes.
-func (d *Daemon) verify(next *config.Config) error {
+// prepare asks all instances whether they would refuse, before any changes. It returns
+// the changes of those whose settings were declared.
+func (d *Daemon) prepare(next *config.Config) (map[role.Instance]role.Change, error) {
+	changes := map[role.Instance]role.Change{}
 	var failed []error
 	for _, instance := range d.Instances {
-		if v, ok := instance.(role.Verifier); ok {
-			if err := v.Verify(next); err != nil {
-				failed = append(failed, fmt.Errorf("%s %s: %w; nothing was changed", instance.Role(), instance.Name(), err))
-			}
+		var err error
+		if made, settings, ok := d.declared(instance, next); ok {
+			changes[instance], err = d.Roles.Prepare(instance, made, settings)
+		} else if v, ok := instance.(role.Verifier); ok {
+			err = v.Verify(next)
+		}
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s %s: %w; nothing was changed", instance.Role(), instance.Name(), err))
 		}
 	}
-	return errors.Join(failed...)
+	return changes, errors.Join(failed...)
 }
 
-// reloadOne hands the configuration to an instance that can take it; of another
-// it lists what changed since the start. There is false if the instance is no
-// longer in the file.
-func reloadOne(instance role.Instance, running, next *config.Config) (keys []string, there bool, err error) {
-	keys, there = differences(instance, running, next)
+// declared finds what an instance was made of, and the same in next.
+func (d *Daemon) declared(instance role.Instance, next *config.Config) (made, settings config.Instance, ok bool) {
+	made, known := d.running.Find(instance.Role(), instance.Name())
+	settings, there := next.Find(instance.Role(), instance.Name())
+	return made, settings, known && there
+}
+
+// reloadOne makes the change, or hands the configuration to an instance that can take
+// it; of another it lists what changed since the start. There is false if the instance
+// is no longer in the file.
+func (d *Daemon) reloadOne(instance role.Instance, change role.Change, next *config.Config) (keys []string, there bool, err error) {
+	if change != nil {
+		keys, err = change()
+		return keys, true, err
+	}
+	keys, there = differences(instance, &d.running, next)
 	if !there {
 		return nil, false, nil
 	}
@@ -125,13 +143,11 @@ func differences(instance role.Instance, running, next *config.Config) (keys []s
 		return between(name, running.SIIT, next.SIIT)
 	case config.RoleCLAT:
 		return between(name, running.CLAT, next.CLAT)
-	case config.RoleDNS64:
-		return between(name, running.DNS64, next.DNS64)
 	}
 	return nil, false
 }
 
-func between[T config.Server | config.Relay | config.Client | config.NAT64 | config.SIIT | config.CLAT | config.DNS64](name string, running, next func(string) (T, bool)) ([]string, bool) {
+func between[T config.Server | config.Relay | config.Client | config.NAT64 | config.SIIT | config.CLAT](name string, running, next func(string) (T, bool)) ([]string, bool) {
 	before, _ := running(name)
 	after, there := next(name)
 	if !there {
@@ -169,8 +185,8 @@ func (d *Daemon) newcomers(next *config.Config) []control.Pending {
 	for _, s := range next.CLATs {
 		look(config.RoleCLAT, s.Name)
 	}
-	for _, n := range next.DNS64s {
-		look(config.RoleDNS64, n.Name)
+	for _, i := range next.Instances {
+		look(i.Section.Name, i.Name)
 	}
 	return pending
 }

@@ -14,12 +14,12 @@ var (
 	codecs  = []string{"teredo", "translate", "translate/ipid", "translate/pref64"}
 	engines = []string{"teredo/server", "teredo/relay", "teredo/client", "teredo/peer", "translate/siit", "translate/clat", "translate/nat64", "translate/nat64/state", "translate/dns64"}
 	leaves  = []string{"internal/packet", "internal/special", "internal/event", "internal/places", "internal/ratelimit", "internal/retry", "internal/announce/health", "internal/trace"}
-	runs    = []string{"internal/driver", "teredo/run", "translate/run", "translate/dns64/run", "translate/pref64/run", "translate/clat/run"}
+	runs    = []string{"internal/driver", "teredo/run", "translate/run", "translate/dns64/dns64role", "translate/pref64/run", "translate/clat/run"}
 	// Edges do their own I/O, or live on libraries that do; what they learn is judged
 	// by an engine.
 	edges  = []string{"teredo/portmap", "translate/ftpalg"}
 	plumbs = []string{
-		"internal/port", "internal/upkeep", "internal/kept", "internal/loop", "internal/config", "internal/announce", "internal/announce/bgp", "internal/role", "internal/control", "internal/metrics", "examples",
+		"internal/port", "internal/upkeep", "internal/kept", "internal/loop", "internal/config", "internal/config/key", "translate/keys", "internal/announce", "internal/announce/bgp", "internal/role", "internal/control", "internal/metrics", "examples",
 	}
 	// The fast path is eBPF and what feeds it; a run package attaches it.
 	fastpaths = []string{"fastpath", "fastpath/bypass", "fastpath/netattr"}
@@ -27,7 +27,7 @@ var (
 	labs      = []string{"lab/..."}
 	cmds      = []string{"cmd/..."}
 	// Doubles stand in for the world in tests; the rules do not bind them.
-	doubles = []string{"internal/testutil", "internal/testutil/service", "internal/port/porttest", "teredo/nattest", "translate/ftpalg/ftptest"}
+	doubles = []string{"internal/config/configtest", "internal/testutil", "internal/testutil/service", "internal/port/porttest", "teredo/nattest", "translate/ftpalg/ftptest"}
 
 	pure    = join(leaves, codecs, engines)
 	program = join(pure, edges, runs, fastpaths, plumbs, daemon, labs, cmds)
@@ -162,7 +162,7 @@ var rules = []rule{
 	},
 	{
 		name: "the DNS library stays with those who speak DNS",
-		from: without(program, "translate/dns64", "translate/dns64/run", "translate/pref64/run"),
+		from: without(program, "translate/dns64", "translate/dns64/dns64role", "translate/pref64/run"),
 		to:   []string{"github.com/miekg/dns/..."},
 		why:  "what is asked of name servers, and whom, is bounded in one place; what they said is judged by dns64 and pref64",
 	},

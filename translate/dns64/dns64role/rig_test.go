@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package run
+package dns64role
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/config/key"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/lab/peers"
@@ -131,15 +131,21 @@ type rig struct {
 
 // serve runs a DNS64 with those upstreams. It waits for a slow one, as those of tests may
 // be; one that is not there is known by the kernel's word.
-func serve(t *testing.T, change func(*config.DNS64), upstreams ...netip.AddrPort) *rig {
+func serve(t *testing.T, change func(*Settings), upstreams ...netip.AddrPort) *rig {
 	t.Helper()
 	return serveIn(t, func(run func() error) error { return run() }, change, upstreams...)
 }
 
+// defaults are the settings of a section without keys.
+func defaults() (s Settings) {
+	key.SetDefaults(s.keys())
+	return s
+}
+
 // serveIn is serve with the sockets for clients elsewhere: within runs what opens them.
-func serveIn(t *testing.T, within func(func() error) error, change func(*config.DNS64), upstreams ...netip.AddrPort) *rig {
+func serveIn(t *testing.T, within func(func() error) error, change func(*Settings), upstreams ...netip.AddrPort) *rig {
 	t.Helper()
-	cfg := config.DefaultDNS64()
+	cfg := defaults()
 	cfg.Listen = []netip.AddrPort{free(t)}
 	cfg.Upstreams, cfg.Clients = upstreams, []netip.Prefix{loopbacks}
 	cfg.Prefixes = []netip.Prefix{prefix}

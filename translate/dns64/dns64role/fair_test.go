@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package run
+package dns64role
 
 import (
 	"context"
@@ -17,7 +17,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate/dns64"
@@ -61,7 +60,7 @@ func newCrowd(t *testing.T, clients ...string) *crowd {
 	c.rig = serveIn(t, func(run func() error) (err error) {
 		c.ns.Do(t, func() error { err = run(); return nil })
 		return err
-	}, func(c *config.DNS64) {
+	}, func(c *Settings) {
 		c.Listen = []netip.AddrPort{netip.MustParseAddrPort("[2001:db8::53]:53")}
 		c.Clients = []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")}
 		c.UpstreamTimeout, c.QueryTimeout = 10*patience, 10*patience // what is slow stays so
@@ -262,7 +261,7 @@ func TestMergedOutlivesFirst(t *testing.T) {
 // TestGivesWay has a query end for another client's: its client hears SERVFAIL.
 func TestGivesWay(t *testing.T) {
 	silent := answering(t, netip.AddrPort{}, func(dns.ResponseWriter, *dns.Msg) {})
-	r := serve(t, func(c *config.DNS64) { c.MaxQueries = 1 }, silent.at)
+	r := serve(t, func(c *Settings) { c.MaxQueries = 1 }, silent.at)
 	answers := make(chan *dns.Msg, 1)
 	go func() { answers <- r.query(t, "udp", nil) }()
 	eventually(t, "one waits", func() bool { return r.value("waiting", "") == 1 })
@@ -291,7 +290,7 @@ func TestGivesWay(t *testing.T) {
 // TestStrangersShareConnections: those who may not ask have the connections of one client,
 // all together, and hear REFUSED.
 func TestStrangersShareConnections(t *testing.T) {
-	r := serve(t, func(c *config.DNS64) {
+	r := serve(t, func(c *Settings) {
 		c.MaxConnections, c.Clients = 16, []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	}, free(t))
 	if m := r.query(t, "tcp", nil); m.Rcode == dns.RcodeRefused {

@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package run
+package dns64role
 
 import (
 	"context"
@@ -15,16 +15,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/ratelimit"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate/dns64"
 )
 
-var (
-	_ role.Instance = (*Instance)(nil)
-	_ role.Reloader = (*Instance)(nil)
-)
+var _ role.Changer[Settings] = (*Instance)(nil)
 
 // Instance is one DNS64. It changes nothing on the host.
 type Instance struct {
@@ -41,13 +37,13 @@ type Instance struct {
 	pending  sync.WaitGroup // goroutines beside the loops
 
 	mu      sync.Mutex // guards what follows
-	cfg     config.DNS64
+	cfg     Settings
 	running context.Context    // of Run, until it ends
 	probing context.CancelFunc // ends the probes of the present upstreams
 }
 
 // New makes the DNS64 that cfg describes, without touching the host.
-func New(cfg config.DNS64, log *slog.Logger) (*Instance, error) {
+func New(cfg Settings, log *slog.Logger) (*Instance, error) {
 	policy, err := newPolicy(&cfg)
 	if err != nil {
 		return nil, err
@@ -68,22 +64,18 @@ func New(cfg config.DNS64, log *slog.Logger) (*Instance, error) {
 	return i, nil
 }
 
-func newPolicy(cfg *config.DNS64) (*dns64.Policy, error) {
-	s := dns64.Settings{
-		Prefixes: cfg.Prefixes, Exclude: cfg.Exclude, Clients: cfg.Clients, NoSynthesis: cfg.NoSynthesisFor,
+func newPolicy(cfg *Settings) (*dns64.Policy, error) {
+	return dns64.New(dns64.Settings{
+		Prefixes: cfg.Prefixes, Ranges: cfg.Ranges, Exclude: cfg.Exclude, Clients: cfg.Clients, NoSynthesis: cfg.NoSynthesisFor,
 		PTRName: cfg.PTRName, MaxUDP: cfg.UDPSize, ClientLength: cfg.ClientLength,
-	}
-	for _, r := range cfg.Ranges {
-		s.Ranges = append(s.Ranges, dns64.Range{IPv4: r.IPv4, Prefix: r.Prefix})
-	}
-	return dns64.New(s)
+	})
 }
 
-func rate(cfg *config.DNS64) ratelimit.Limit {
+func rate(cfg *Settings) ratelimit.Limit {
 	return ratelimit.PerSecond(cfg.RatePerClient, cfg.Burst)
 }
 
-func limits(cfg *config.DNS64) dns64.Limits {
+func limits(cfg *Settings) dns64.Limits {
 	return dns64.Limits{
 		Entries: cfg.CacheEntries, Bytes: cfg.CacheBytes,
 		MaxTTL: cfg.CacheMaxTTL, MaxNegativeTTL: cfg.CacheNegativeTTL,
@@ -94,7 +86,7 @@ func limits(cfg *config.DNS64) dns64.Limits {
 func (i *Instance) Name() string { return i.name }
 
 // Role implements [role.Instance].
-func (i *Instance) Role() string { return config.RoleDNS64 }
+func (i *Instance) Role() string { return name }
 
 // Ready implements [role.Instance].
 func (i *Instance) Ready() <-chan struct{} { return i.ready }
@@ -235,31 +227,26 @@ func (i *Instance) conclude(q *dns64.Query, l *dns64.Lookup, send func([]byte)) 
 	i.answer(q, answer{m, explained}, send)
 }
 
-// Reload implements [role.Reloader]. All keys are live but listen. Clients' connections
-// stay; the cache is kept unless the upstreams changed, whose word it is.
-func (i *Instance) Reload(next *config.Config) (needsRestart []string, err error) {
-	want, ok := next.DNS64(i.name)
-	if !ok {
-		return nil, nil
-	}
+// Prepare implements [role.Changer]. Clients' connections stay; the cache is kept unless
+// the upstreams changed, whose word it is.
+func (i *Instance) Prepare(want Settings) (role.Change, error) {
 	policy, err := newPolicy(&want)
 	if err != nil {
 		return nil, err
 	}
-	if i.apply(want, policy) {
-		i.probe()
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return config.Diff(i.cfg, want), nil
+	return func() ([]string, error) {
+		if i.apply(want, policy) {
+			i.probe()
+		}
+		return nil, nil
+	}, nil
 }
 
 // apply takes new settings, and tells whether they brought other upstreams.
-func (i *Instance) apply(want config.DNS64, policy *dns64.Policy) (others bool) {
+func (i *Instance) apply(want Settings, policy *dns64.Policy) (others bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	old := i.cfg
-	want.Listen = old.Listen
 	others = !slices.Equal(old.Upstreams, want.Upstreams) || !slices.Equal(old.Trusted, want.Trusted) ||
 		old.UpstreamTimeout != want.UpstreamTimeout || old.QueryTimeout != want.QueryTimeout || old.MixedCase != want.MixedCase
 	i.cfg = want
@@ -333,7 +320,7 @@ func (i *Instance) Collect(emit func(role.Metric)) {
 
 // Examine tells whether the addresses can be listened on. Sockets are open for a
 // moment.
-func Examine(cfg config.DNS64) error {
+func Examine(cfg Settings) error {
 	var errs []error
 	for n, at := range cfg.Listen {
 		sockets, err := open([]netip.AddrPort{at})

@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package run
+package dns64role
 
 import (
 	"crypto"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/lab/peers"
 )
 
@@ -155,7 +154,7 @@ func TestUnboundDies(t *testing.T) {
 	running := startUnbound(t, first, plainZone, "")
 	t.Cleanup(func() { end(running) })
 	second := unbound(t, plainZone, "")
-	r := serve(t, func(c *config.DNS64) { c.CacheEntries = 0 }, first, second)
+	r := serve(t, func(c *Settings) { c.CacheEntries = 0 }, first, second)
 	ask := func() {
 		t.Helper()
 		if out := dig(t, r.at, "v4.example.net", "AAAA", "+short"); out != "2001:db8:64::c633:6407\n" {
@@ -180,7 +179,7 @@ func TestUnboundDies(t *testing.T) {
 func TestValidatingUpstream(t *testing.T) {
 	zone, anchor := signedZone(t)
 	at := unbound(t, zone, anchor)
-	trusting := serve(t, func(c *config.DNS64) { c.Trusted = c.Upstreams }, at)
+	trusting := serve(t, func(c *Settings) { c.Trusted = c.Upstreams }, at)
 	doubting := serve(t, nil, at)
 	const ad, noAD = "flags: qr rd ra ad;", "flags: qr rd ra;"
 	for _, tt := range []struct {

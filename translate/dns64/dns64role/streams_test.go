@@ -1,14 +1,12 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package run
+package dns64role
 
 import (
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/isthmus-net/isthmus/internal/config"
 )
 
 // TestSilence: a name server that seems silent again and again is told of once a minute,
@@ -41,7 +39,7 @@ func TestSilence(t *testing.T) {
 func TestListenTwice(t *testing.T) {
 	port := free(t).Port()
 	for _, listen := range [][]string{{"::", "127.0.0.1"}, {"::", "0.0.0.0"}, {"0.0.0.0", "::"}, {"127.0.0.1", "::"}, {"::", "::1"}, {"127.0.0.1", "127.0.0.1"}} {
-		cfg := config.DefaultDNS64()
+		cfg := defaults()
 		cfg.Listen = nil
 		for _, a := range listen {
 			cfg.Listen = append(cfg.Listen, netip.AddrPortFrom(netip.MustParseAddr(a), port))

@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package run
+package dns64role
 
 import (
 	"errors"
@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-
-	"github.com/isthmus-net/isthmus/internal/config"
 )
 
 const (
@@ -66,7 +64,7 @@ func TestCacheAndMerging(t *testing.T) {
 // TestLongLives has clients told of no longer life than the cache allows, fresh or not.
 func TestLongLives(t *testing.T) {
 	u := answering(t, netip.AddrPort{}, records("x. 86400 IN AAAA 2001:db8::1"))
-	r := serve(t, func(c *config.DNS64) { c.CacheMaxTTL = time.Minute }, u.at)
+	r := serve(t, func(c *Settings) { c.CacheMaxTTL = time.Minute }, u.at)
 	for range 2 {
 		if m := r.query(t, "udp", nil); len(m.Answer) != 1 || m.Answer[0].Header().Ttl > 60 {
 			t.Errorf("answer %v", m)
@@ -108,7 +106,7 @@ func TestFailover(t *testing.T) {
 // TestNobodyAnswers ends in SERVFAIL.
 func TestNobodyAnswers(t *testing.T) {
 	silent := answering(t, netip.AddrPort{}, func(dns.ResponseWriter, *dns.Msg) {})
-	r := serve(t, func(c *config.DNS64) { c.UpstreamTimeout = 100 * time.Millisecond }, silent.at)
+	r := serve(t, func(c *Settings) { c.UpstreamTimeout = 100 * time.Millisecond }, silent.at)
 	if m := r.query(t, "udp", nil); m.Rcode != dns.RcodeServerFailure {
 		t.Errorf("answer %v", m)
 	}
@@ -140,7 +138,7 @@ func TestDroppedQuestion(t *testing.T) {
 			}
 			upstreams = append(upstreams, u.at)
 		}
-		r := serve(t, func(c *config.DNS64) { c.UpstreamTimeout, c.QueryTimeout = 10*patience, 10*patience }, upstreams...)
+		r := serve(t, func(c *Settings) { c.UpstreamTimeout, c.QueryTimeout = 10*patience, 10*patience }, upstreams...)
 		for range 2 {
 			only(t, r.query(t, "udp", nil), made)
 		}
@@ -166,7 +164,7 @@ func TestErrorsOfUpstreams(t *testing.T) {
 	for _, trusted := range []bool{false, true} {
 		first := answering(t, netip.AddrPort{}, failing)
 		second := answering(t, netip.AddrPort{}, records("x. 0 IN MX 1 mail.example.net."))
-		r := serve(t, func(c *config.DNS64) {
+		r := serve(t, func(c *Settings) {
 			if trusted {
 				c.Trusted = c.Upstreams[:1]
 			}
@@ -196,7 +194,7 @@ func TestForgedAnswers(t *testing.T) {
 		_, _ = w.Write([]byte("rubbish"))
 		right(w, q)
 	})
-	r := serve(t, func(c *config.DNS64) { c.MixedCase = true }, u.at)
+	r := serve(t, func(c *Settings) { c.MixedCase = true }, u.at)
 	for range 5 {
 		m := r.query(t, "udp", nil)
 		only(t, m, "2001:db8::1")
@@ -332,7 +330,7 @@ func TestUnreadableAnswers(t *testing.T) {
 					_, _ = w.Write(tt.answer(q))
 				}).at
 			}
-			long := func(c *config.DNS64) { c.UpstreamTimeout, c.QueryTimeout = 10*patience, 10*patience }
+			long := func(c *Settings) { c.UpstreamTimeout, c.QueryTimeout = 10*patience, 10*patience }
 			if tt.name != "an error without its question" {
 				only(t, serve(t, long, broken(right)).query(t, "udp", nil), "2001:db8::1")
 			}
@@ -352,12 +350,12 @@ func TestUnreadableAnswers(t *testing.T) {
 // counted by its reason.
 func TestRefusals(t *testing.T) {
 	u := answering(t, netip.AddrPort{}, records(aRecord))
-	r := serve(t, func(c *config.DNS64) { c.Clients = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }, u.at)
+	r := serve(t, func(c *Settings) { c.Clients = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }, u.at)
 	if m := r.query(t, "udp", nil); m.Rcode != dns.RcodeRefused || r.value("dropped_total", "client_refused") != 1 {
 		t.Errorf("a stranger: %v", m)
 	}
 
-	r = serve(t, func(c *config.DNS64) { c.RatePerClient, c.Burst = 1, 3 }, u.at)
+	r = serve(t, func(c *Settings) { c.RatePerClient, c.Burst = 1, 3 }, u.at)
 	conn, err := net.Dial("udp", r.at.String())
 	if err != nil {
 		t.Fatal(err)
@@ -378,7 +376,7 @@ func TestRefusals(t *testing.T) {
 	}
 
 	silent := answering(t, netip.AddrPort{}, func(dns.ResponseWriter, *dns.Msg) {})
-	r = serve(t, func(c *config.DNS64) { c.MaxQueries = 1 }, silent.at)
+	r = serve(t, func(c *Settings) { c.MaxQueries = 1 }, silent.at)
 	waiting, err := net.Dial("udp", r.at.String())
 	if err != nil {
 		t.Fatal(err)
@@ -404,7 +402,7 @@ func TestStreams(t *testing.T) {
 		}
 		answer(w, q)
 	})
-	r := serve(t, func(c *config.DNS64) { c.IdleTimeout, c.MaxConnections = 2*patience, 8 }, u.at)
+	r := serve(t, func(c *Settings) { c.IdleTimeout, c.MaxConnections = 2*patience, 8 }, u.at)
 	conn, err := dns.Dial("tcp", r.at.String())
 	if err != nil {
 		t.Fatal(err)
@@ -441,7 +439,7 @@ func TestStreams(t *testing.T) {
 
 // TestSilentStream is closed.
 func TestSilentStream(t *testing.T) {
-	r := serve(t, func(c *config.DNS64) { c.IdleTimeout = 300 * time.Millisecond }, free(t))
+	r := serve(t, func(c *Settings) { c.IdleTimeout = 300 * time.Millisecond }, free(t))
 	conn, err := net.Dial("tcp", r.at.String())
 	if err != nil {
 		t.Fatal(err)
@@ -480,36 +478,37 @@ func TestReload(t *testing.T) {
 	second := answering(t, netip.AddrPort{}, records("x. 300 IN A 198.51.100.2"))
 	r := serve(t, nil, first.at)
 	only(t, r.query(t, "udp", nil), "2001:db8:64::c633:6401")
-	next := config.Default()
 	cfg := r.cfg
+	reload := func() error {
+		change, err := r.Prepare(cfg)
+		if err != nil {
+			return err
+		}
+		_, err = change()
+		return err
+	}
 	cfg.Prefixes = []netip.Prefix{netip.MustParsePrefix("2001:db8:65::/96")}
-	next.DNS64s = []config.DNS64{cfg}
-	if pending, err := r.Reload(&next); err != nil || len(pending) != 0 {
-		t.Fatalf("%v, %v", pending, err)
+	if err := reload(); err != nil {
+		t.Fatal(err)
 	}
 	only(t, r.query(t, "udp", nil), "2001:db8:65::c633:6401")
 	if first.asked.Load() != 2 {
 		t.Error("another prefix needs no other answers")
 	}
-	next.DNS64s[0].Upstreams = []netip.AddrPort{second.at}
-	next.DNS64s[0].Listen = []netip.AddrPort{free(t)}
-	if pending, err := r.Reload(&next); err != nil || fmt.Sprint(pending) != "[listen]" {
-		t.Fatalf("%v, %v", pending, err)
+	cfg.Upstreams = []netip.AddrPort{second.at}
+	if err := reload(); err != nil {
+		t.Fatal(err)
 	}
 	only(t, r.query(t, "udp", nil), "2001:db8:65::c633:6402")
-	next.DNS64s[0].Clients = nil
-	if _, err := r.Reload(&next); err == nil {
+	cfg.Clients = nil
+	if err := reload(); err == nil {
 		t.Error("nobody may ask any more, and no error")
 	}
 	only(t, r.query(t, "udp", nil), "2001:db8:65::c633:6402")
-	next.DNS64s = nil
-	if pending, err := r.Reload(&next); err != nil || len(pending) != 0 {
-		t.Errorf("%v, %v", pending, err)
-	}
 }
 
 func TestExamine(t *testing.T) {
-	cfg := config.DefaultDNS64()
+	cfg := defaults()
 	cfg.Listen = []netip.AddrPort{free(t)}
 	if err := Examine(cfg); err != nil {
 		t.Error(err)
@@ -532,7 +531,7 @@ func TestExamine(t *testing.T) {
 func TestAnyAddress(t *testing.T) {
 	u := answering(t, netip.AddrPort{}, records(aRecord))
 	at := netip.AddrPortFrom(netip.IPv6Unspecified(), free(t).Port())
-	serve(t, func(c *config.DNS64) {
+	serve(t, func(c *Settings) {
 		c.Listen = []netip.AddrPort{at}
 		c.Clients = append(c.Clients, netip.MustParsePrefix("::1/128"))
 	}, u.at)

@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package run
+package dns64role
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate/dns64"
 )
@@ -66,7 +65,7 @@ func (s *silence) news(well bool, now time.Time) bool {
 	return true
 }
 
-func newUpstreams(cfg *config.DNS64, log *slog.Logger) *upstreams {
+func newUpstreams(cfg *Settings, log *slog.Logger) *upstreams {
 	u := &upstreams{
 		log: log, each: cfg.UpstreamTimeout, together: cfg.QueryTimeout, mixedCase: cfg.MixedCase,
 		health: dns64.NewHealth(len(cfg.Upstreams)),

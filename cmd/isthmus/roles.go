@@ -1,0 +1,13 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/translate/dns64/dns64role"
+)
+
+// roles are the roles of this program.
+var roles = role.List{
+	dns64role.Role,
+}

@@ -1,0 +1,225 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/isthmus-net/isthmus/internal/config/key"
+	"github.com/isthmus-net/isthmus/translate/pref64"
+)
+
+// SectionOf declares the sections [[Name]], of each of which an instance is made whose
+// settings are a C. Functions that a role does not need may be nil.
+type SectionOf[C any] struct {
+	// Name is that of the section, and of the role in status and metrics.
+	Name string
+	// Help says what an instance is, for the reference.
+	Help string
+	// Keys are bound to the fields of C. One is "name".
+	Keys func(*C) []key.Key
+	// Check makes the checks that take more than one key.
+	Check func(*C, *Checker)
+	// Claims are what the instance has of the host alone.
+	Claims func(*C) []Claim
+	// Offers are values for other instances, told apart by their types.
+	Offers func(*C) []any
+	// Take is called with all that is offered, when every section has been read; see
+	// [Offered].
+	Take func(*C, []any)
+}
+
+// Section is a [SectionOf] settings of any type.
+type Section struct {
+	Name, Help string
+
+	make   func() any
+	keys   func(settings any) []key.Key
+	check  func(settings any, c *Checker)
+	claims func(settings any) []Claim
+	offers func(settings any) []any
+	take   func(settings any, offered []any)
+}
+
+// Section forgets the type of the settings.
+func (s SectionOf[C]) Section() Section {
+	return Section{
+		Name: s.Name, Help: s.Help,
+		make: func() any { return new(C) },
+		keys: func(settings any) []key.Key { return s.Keys(settings.(*C)) },
+		check: func(settings any, c *Checker) {
+			if s.Check != nil {
+				s.Check(settings.(*C), c)
+			}
+		},
+		claims: func(settings any) []Claim { return list(s.Claims, settings) },
+		offers: func(settings any) []any { return list(s.Offers, settings) },
+		take: func(settings any, offered []any) {
+			if s.Take != nil {
+				s.Take(settings.(*C), offered)
+			}
+		},
+	}
+}
+
+// list calls a function of settings that may be nil.
+func list[C, E any](f func(*C) []E, settings any) []E {
+	if f == nil {
+		return nil
+	}
+	return f(settings.(*C))
+}
+
+// Offered are those of all offers that have the type T.
+func Offered[T any](offers []any) (found []T) {
+	for _, o := range offers {
+		if one, ok := o.(T); ok {
+			found = append(found, one)
+		}
+	}
+	return found
+}
+
+// Instance is one section of the file, of which an instance is made.
+type Instance struct {
+	// Section is how it was declared.
+	Section Section
+	// Name is unique over all instances.
+	Name string
+	// Settings point to the type that the section was declared with.
+	Settings any
+
+	path string // of the section in the file
+}
+
+// Reload returns the settings that a reload from i to next makes: live keys as in next,
+// all others as in i. It names those of the others that differ.
+func (i Instance) Reload(next Instance) (settings any, needsRestart []string) {
+	settings = i.Section.make()
+	return settings, key.Merge(i.Section.keys(settings), i.Section.keys(i.Settings), i.Section.keys(next.Settings))
+}
+
+// Find returns the declared instance of that section and name.
+func (c *Config) Find(section, name string) (Instance, bool) {
+	return find(c.Instances, func(i Instance) bool { return i.Section.Name == section && i.Name == name })
+}
+
+// InstanceSections are the headers of all sections of which instances are made, those
+// declared among them.
+func InstanceSections(declared []Section) []string {
+	headers := []string{"[[server]]", "[[relay]]", "[[client]]", "[[nat64]]", "[[siit]]", "[[clat]]"}
+	for _, s := range declared {
+		headers = append(headers, "[["+s.Name+"]]")
+	}
+	return headers
+}
+
+// Reference is the section in full with every default, commented.
+func (s Section) Reference() string { return s.text(key.Reference) }
+
+// Smallest is the least that the section needs.
+func (s Section) Smallest() string { return s.text(key.Smallest) }
+
+func (s Section) text(write func([]key.Key) string) string {
+	settings := s.make()
+	keys := s.keys(settings)
+	key.SetDefaults(keys)
+	return key.Comment(s.Help) + "[[" + s.Name + "]]\n" + write(keys)
+}
+
+// Keys are the keys of the section, bound to settings of their own.
+func (s Section) Keys() []key.Key { return s.keys(s.make()) }
+
+// Checker reports what is wrong with the keys of one section.
+type Checker struct {
+	c    *checker
+	path string
+}
+
+// Fail reports a fault of a key, or, with an index behind it as in "upstreams[2]", of
+// one element. Without a key it is one of the section.
+func (c *Checker) Fail(key, problem, remedy string) { c.c.fail(c.at(key), problem, remedy) }
+
+// OK reports whether the keys have had no fault so far.
+func (c *Checker) OK(keys ...string) bool {
+	return !slices.ContainsFunc(keys, func(key string) bool { return c.c.failed[c.at(key)] })
+}
+
+func (c *Checker) at(key string) string {
+	if key == "" {
+		return c.path
+	}
+	return c.path + "." + key
+}
+
+// declared reads the sections that were handed to Parse.
+func (c *checker) declared(text []byte) (instances []Instance) {
+	var file map[string]any
+	if err := toml.Unmarshal(text, &file); err != nil {
+		return nil // the decoder has reported it
+	}
+	for _, section := range c.sections {
+		tables, _ := file[section.Name].([]any)
+		for i, raw := range tables {
+			path := fmt.Sprintf("%s[%d]", section.Name, i)
+			table, ok := raw.(map[string]any)
+			if !ok {
+				c.fail(path, fmt.Sprintf("this is %s where a section is wanted", kindOf(raw)), "write [["+section.Name+"]] on a line of its own and its keys below")
+				continue
+			}
+			instances = append(instances, c.instance(section, path, table))
+		}
+	}
+	return instances
+}
+
+func (c *checker) instance(section Section, path string, table map[string]any) Instance {
+	i := Instance{Section: section, Settings: section.make(), path: path}
+	keys := section.keys(i.Settings)
+	key.Decode(keys, table, path, faults{c})
+	for _, k := range keys {
+		if k.Name == "name" {
+			i.Name, _ = k.Value().(string)
+		}
+	}
+	section.check(i.Settings, &Checker{c, path})
+	return i
+}
+
+// share hands what instances offer to those that take it.
+func (c *Config) share() {
+	var offers []any
+	for _, n := range c.NAT64s {
+		offers = append(offers, pref64.Local(n.Pool6))
+	}
+	for _, i := range c.Instances {
+		offers = append(offers, i.Section.offers(i.Settings)...)
+	}
+	for _, i := range c.Instances {
+		i.Section.take(i.Settings, offers)
+	}
+}
+
+// faults is a checker as a [key.Reporter].
+type faults struct{ c *checker }
+
+// Wrong implements [key.Reporter].
+func (f faults) Wrong(path string, one *key.Fault) { f.c.wrong(path, one) }
+
+// Unknown implements [key.Reporter].
+func (f faults) Unknown(path string, known []string) {
+	name := path[strings.LastIndexByte(path, '.')+1:]
+	remedy := "isthmus init reference lists the keys of this section"
+	if near := nearest(name, known); near != "" {
+		remedy = fmt.Sprintf("did you mean %s?", near)
+	}
+	at, ok := f.c.doc.keys[path]
+	if !ok {
+		at = f.c.doc.find(path)
+	}
+	f.c.errs = append(f.c.errs, f.c.doc.fault(f.c.file, display(path), at, "there is no such key", remedy))
+}

@@ -1,0 +1,97 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package key
+
+import (
+	"net/netip"
+	"regexp"
+	"strings"
+)
+
+// Address4 parses the IPv4 address of a host.
+var Address4 = Text("192.0.2.1", func(s string) (netip.Addr, *Fault) {
+	a, err := netip.ParseAddr(s)
+	if err != nil || !a.Is4() {
+		return a, Wrong("write it like 192.0.2.1", "%q is not an IPv4 address", s)
+	}
+	if a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+		return a, Wrong("write the address of one host, like 192.0.2.1", "%s is not the address of a host", a)
+	}
+	return a, nil
+})
+
+// Address6 parses the IPv6 address of a host.
+var Address6 = Text("2001:db8::1", func(s string) (netip.Addr, *Fault) {
+	a, err := netip.ParseAddr(s)
+	if err != nil || !a.Is6() || a.Is4In6() || a.Zone() != "" {
+		return a, Wrong("write it like 2001:db8::1", "%q is not an IPv6 address", s)
+	}
+	if !a.IsGlobalUnicast() {
+		return a, Wrong("write a global one, like 2001:db8::1", "%s cannot be reached from other networks", a)
+	}
+	return a, nil
+})
+
+// PrefixLike parses a prefix of either family; remedies show the example.
+func PrefixLike(s, example string) (netip.Prefix, *Fault) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return p, Wrong("write it like "+example, "%q is not a prefix", s)
+	}
+	if p != p.Masked() {
+		return p, Wrong("write "+p.Masked().String(), "%s has bits behind its length", p)
+	}
+	return p, nil
+}
+
+// Prefix parses a prefix of either family.
+var Prefix = Text("2001:db8:1::/48", func(s string) (netip.Prefix, *Fault) { return PrefixLike(s, "2001:db8:1::/48") })
+
+// Prefix6 parses an IPv6 prefix.
+var Prefix6 = Text("2001:db8::/32", func(s string) (netip.Prefix, *Fault) {
+	p, f := PrefixLike(s, "2001:db8::/32")
+	if f == nil && !p.Addr().Is6() {
+		return p, Wrong("write one like 2001:db8::/32", "%s is not an IPv6 prefix", p)
+	}
+	return p, f
+})
+
+// hostName is the syntax of RFC 1123, section 2.1.
+var hostName = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.?$`)
+
+// IsHostName reports whether s is the name of a host (RFC 1123, section 2.1).
+func IsHostName(s string) bool { return len(s) <= 253 && hostName.MatchString(s) }
+
+// nameSyntax keeps instance names fit for labels, paths and command lines.
+var nameSyntax = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,30}[a-z0-9])?$`)
+
+// InstanceName parses the name of an instance.
+var InstanceName = Text("north", func(s string) (string, *Fault) {
+	if !nameSyntax.MatchString(s) {
+		return "", Wrong("use 1 to 32 small letters, digits, dots and hyphens, like north-1", "%q cannot be a name", s)
+	}
+	return s, nil
+})
+
+// interfaceSyntax is what the kernel takes: 15 bytes, no slash, blank or colon.
+var interfaceSyntax = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$`)
+
+// Interface parses the name of a network interface.
+var Interface = Text("teredo", func(s string) (string, *Fault) {
+	// The kernel has settings of these names (net.ipv6.conf.all) in place of devices.
+	if s == "all" || s == "default" {
+		return "", Wrong("choose another one, like teredo0", "the kernel gives no interface the name %s", s)
+	}
+	if !interfaceSyntax.MatchString(s) {
+		return "", Wrong("use at most 15 letters, digits, dots and hyphens, like teredo0", "%q cannot be the name of an interface", s)
+	}
+	return s, nil
+})
+
+// File parses the path of a file.
+var File = Text("/etc/isthmus/keys.toml", func(s string) (string, *Fault) {
+	if !strings.HasPrefix(s, "/") || strings.ContainsRune(s, 0) {
+		return "", Wrong("write an absolute path, like /etc/isthmus/keys.toml", "%q cannot be the path of a file", s)
+	}
+	return s, nil
+})

@@ -1,0 +1,167 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+// Package key declares the keys of a section of the configuration. Each is one
+// line that binds a name to a field, with its default, the parser that knows type
+// and range, what a reload may do with it, and help. The decoder, defaults,
+// differences, what waits for a restart, and the reference are made of these
+// lines.
+package key
+
+import (
+	"fmt"
+	"reflect"
+)
+
+// Reload says what becomes of a changed key in a running instance.
+type Reload uint8
+
+// What a reload may do.
+const (
+	// Restart keeps the old value until the program starts again.
+	Restart Reload = iota
+	// Live takes effect at once.
+	Live
+	// Identity tells instances apart: with another value it is another instance.
+	Identity
+)
+
+// Key is one key, bound to the field of one value.
+type Key struct {
+	Name   string
+	Reload Reload
+	// Help says what the key is for, in whole sentences.
+	Help string
+
+	std    any // the default, as the file would have it
+	decode func(raw any) *Fault
+	field  reflect.Value // what the key is bound to
+}
+
+// example is in place of the default of a key that has none.
+type example struct{ value any }
+
+// MustSet is the default of a key that has none; value is an example.
+func MustSet(value any) any { return example{value} }
+
+// Of declares a key. The default std is as the file would have it: text, a whole
+// number, true or false, a list of these, or [MustSet]. It may also be a pointer to
+// the field of an earlier key: then the value is the same as that one's.
+func Of[T any](name string, field *T, std any, parse Parser[T], reload Reload, help string) Key {
+	return Key{
+		Name: name, Reload: reload, Help: help, std: std, field: reflect.ValueOf(field).Elem(),
+		decode: func(raw any) *Fault {
+			value, f := parse(raw)
+			if f == nil {
+				*field = value
+			}
+			return f
+		},
+	}
+}
+
+// Value is what the field holds.
+func (k Key) Value() any { return k.field.Interface() }
+
+// Required reports whether the key has no default.
+func (k Key) Required() bool {
+	_, required := k.std.(example)
+	return required
+}
+
+// setDefault gives the field its default. One that the key's own parser refuses is a
+// fault of the program.
+func (k Key) setDefault() {
+	if k.Required() {
+		return
+	}
+	if same := reflect.ValueOf(k.std); same.Kind() == reflect.Pointer {
+		k.field.Set(same.Elem())
+		return
+	}
+	if f := k.decode(written(k.std)); f != nil {
+		panic(fmt.Sprintf("the default of the key %s: %v", k.Name, f.Err()))
+	}
+}
+
+// written turns a value of Go into what the decoder of TOML makes of its text.
+func written(value any) any {
+	v := reflect.ValueOf(value)
+	switch v.Kind() {
+	case reflect.Int:
+		return v.Int()
+	case reflect.Slice:
+		list := make([]any, v.Len())
+		for i := range list {
+			list[i] = written(v.Index(i).Interface())
+		}
+		return list
+	}
+	return value
+}
+
+// SetDefaults gives every field its default. Those of keys that must be set stay as
+// they are.
+func SetDefaults(keys []Key) {
+	for _, k := range keys {
+		k.setDefault()
+	}
+}
+
+// Reporter takes what is wrong with the keys of a file, by their paths in it, such as
+// "server[0].prefixes".
+type Reporter interface {
+	// Wrong reports a fault of a value.
+	Wrong(path string, f *Fault)
+	// Unknown reports a key that is none of those known.
+	Unknown(path string, known []string)
+}
+
+// Decode sets fields by a table of the file that stands at path, and all others to
+// their defaults. A field whose value is wrong keeps its default.
+func Decode(keys []Key, table map[string]any, path string, to Reporter) {
+	rest := make(map[string]bool, len(table))
+	for name := range table {
+		rest[name] = true
+	}
+	for _, k := range keys {
+		delete(rest, k.Name)
+		k.setDefault()
+		raw, there := table[k.Name]
+		if !there {
+			continue
+		}
+		if f := k.decode(raw); f != nil {
+			to.Wrong(path+"."+k.Name, f)
+		}
+	}
+	for name := range rest {
+		to.Unknown(path+"."+name, Names(keys))
+	}
+}
+
+// Names lists the keys.
+func Names(keys []Key) []string {
+	names := make([]string, len(keys))
+	for i, k := range keys {
+		names[i] = k.Name
+	}
+	return names
+}
+
+// Merge sets the fields of into to what a reload from running to next makes of them:
+// live keys get the new value, others keep the old one. All three are the keys of one
+// section, for three values. It returns the names of those that wait for a restart.
+func Merge(into, running, next []Key) (needsRestart []string) {
+	for i, k := range into {
+		value := running[i]
+		if !reflect.DeepEqual(value.Value(), next[i].Value()) {
+			if k.Reload == Live {
+				value = next[i]
+			} else {
+				needsRestart = append(needsRestart, k.Name)
+			}
+		}
+		k.field.Set(value.field)
+	}
+	return needsRestart
+}

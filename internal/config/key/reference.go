@@ -1,0 +1,82 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package key
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// referenceWidth is that of the comments of the reference, in characters.
+const referenceWidth = 86
+
+// Reference writes keys as a commented section of the reference, each with its default,
+// or with an example if it must be set.
+func Reference(keys []Key) string {
+	var b strings.Builder
+	for _, k := range keys {
+		k.write(&b, k.std)
+	}
+	return b.String()
+}
+
+// Smallest writes the keys that must be set, with examples.
+func Smallest(keys []Key) string {
+	var b strings.Builder
+	for _, k := range keys {
+		if k.Required() {
+			k.write(&b, k.std)
+		}
+	}
+	return b.String()
+}
+
+func (k Key) write(b *strings.Builder, value any) {
+	help := k.Help
+	if must, required := value.(example); required {
+		help, value = help+" Must be set.", must.value
+	}
+	if k.Reload == Live {
+		help += " Live."
+	}
+	if same := reflect.ValueOf(value); same.Kind() == reflect.Pointer {
+		value = same.Elem().Interface()
+	}
+	b.WriteString(Comment(help))
+	fmt.Fprintf(b, "%s = %s\n", k.Name, literal(written(value)))
+}
+
+// Comment writes a text as lines of comment.
+func Comment(text string) string {
+	var b strings.Builder
+	for paragraph := range strings.SplitSeq(text, "\n") {
+		line := "#"
+		for word := range strings.FieldsSeq(paragraph) {
+			if line != "#" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > referenceWidth {
+				b.WriteString(line + "\n")
+				line = "#"
+			}
+			line += " " + word
+		}
+		b.WriteString(line + "\n")
+	}
+	return b.String()
+}
+
+// literal is a value in TOML.
+func literal(value any) string {
+	switch v := value.(type) {
+	case string:
+		return strconv.Quote(v)
+	case []any:
+		list := make([]string, len(v))
+		for i, one := range v {
+			list[i] = literal(one)
+		}
+		return "[" + strings.Join(list, ", ") + "]"
+	}
+	return fmt.Sprint(value)
+}

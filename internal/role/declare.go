@@ -1,0 +1,152 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package role
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+)
+
+// Of is all that the program needs to know of a role whose settings are an S. A role
+// exports one, made a [Role]. Functions that it does not need may be nil.
+type Of[S any] struct {
+	// Section is its section of the configuration.
+	Section config.SectionOf[S]
+	// Summary says in a few words what an instance will be.
+	Summary func(*S) string
+	// Examine looks whether this machine can run an instance, and changes nothing.
+	Examine func(*S) []Finding
+	// New makes an instance, and changes nothing on the machine either. The instance
+	// may be a [Changer] of S.
+	New func(S, *slog.Logger) (Instance, error)
+}
+
+// Changer is an Instance that can take other settings while it runs.
+type Changer[S any] interface {
+	Instance
+	// Prepare returns what applies the settings, of which only live keys differ from
+	// those in effect. It changes nothing itself, and refuses what could not be applied.
+	Prepare(S) (Change, error)
+}
+
+// Change applies what was prepared. It returns the keys whose new values wait for a
+// restart all the same. An error means that nothing was changed.
+type Change func() (needsRestart []string, err error)
+
+// Finding is something about this machine that stands in the way of a configuration.
+type Finding struct {
+	// Text is one sentence: what is wrong and what to do.
+	Text string
+	// Warning is a finding in spite of which isthmus starts.
+	Warning bool
+	// Note is no finding at all, but what the configuration means on this machine.
+	Note bool
+}
+
+// Problems are findings of errors, each of those that were joined.
+func Problems(err error) (found []Finding) {
+	if err == nil {
+		return nil
+	}
+	for text := range strings.SplitSeq(err.Error(), "\n") {
+		found = append(found, Finding{Text: text})
+	}
+	return found
+}
+
+// Join lists values for people.
+func Join[T fmt.Stringer](list []T) string {
+	words := make([]string, len(list))
+	for i, one := range list {
+		words[i] = one.String()
+	}
+	return strings.Join(words, ", ")
+}
+
+// Role is an [Of] settings of any type.
+type Role struct {
+	config.Section
+
+	summary func(settings any) string
+	examine func(settings any) []Finding
+	make    func(settings any, log *slog.Logger) (Instance, error)
+	prepare func(i Instance, settings any) (Change, error)
+}
+
+// Role forgets the type of the settings.
+func (r Of[S]) Role() Role {
+	return Role{
+		Section: r.Section.Section(),
+		summary: func(settings any) string { return r.Summary(settings.(*S)) },
+		examine: func(settings any) []Finding {
+			if r.Examine == nil {
+				return nil
+			}
+			return r.Examine(settings.(*S))
+		},
+		make: func(settings any, log *slog.Logger) (Instance, error) { return r.New(*settings.(*S), log) },
+		prepare: func(i Instance, settings any) (Change, error) {
+			changer, ok := i.(Changer[S])
+			if !ok { // it has no live keys
+				return func() ([]string, error) { return nil, nil }, nil
+			}
+			return changer.Prepare(*settings.(*S))
+		},
+	}
+}
+
+// List are roles that a program has.
+type List []Role
+
+// Parse reads a configuration with their sections; see [config.Parse].
+func (l List) Parse(r io.Reader, name string) (*config.Config, error) {
+	return config.Parse(r, name, l.Sections()...)
+}
+
+// Sections are those of the roles.
+func (l List) Sections() []config.Section {
+	sections := make([]config.Section, len(l))
+	for i, role := range l {
+		sections[i] = role.Section
+	}
+	return sections
+}
+
+// of is the role of an instance that Parse has read.
+func (l List) of(i config.Instance) Role {
+	for _, role := range l {
+		if role.Name == i.Section.Name {
+			return role
+		}
+	}
+	panic("no role declares the section " + i.Section.Name)
+}
+
+// Summary says in a few words what an instance will be.
+func (l List) Summary(i config.Instance) string { return l.of(i).summary(i.Settings) }
+
+// Examine looks whether this machine can run an instance.
+func (l List) Examine(i config.Instance) []Finding { return l.of(i).examine(i.Settings) }
+
+// New makes an instance.
+func (l List) New(i config.Instance, log *slog.Logger) (Instance, error) {
+	return l.of(i).make(i.Settings, log)
+}
+
+// Prepare prepares a running instance for a reload from the settings that it was made
+// with to next. What it returns names the keys that wait for a restart.
+func (l List) Prepare(i Instance, made, next config.Instance) (Change, error) {
+	settings, needsRestart := made.Reload(next)
+	change, err := l.of(made).prepare(i, settings)
+	if err != nil {
+		return nil, err
+	}
+	return func() ([]string, error) {
+		more, err := change()
+		return append(needsRestart, more...), err
+	}, nil
+}
