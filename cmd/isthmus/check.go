@@ -206,13 +206,6 @@ func summary(c *config.Config) []checkedInstance {
 		}
 		list = append(list, checkedInstance{config.RoleSIIT, s.Name, what})
 	}
-	for _, s := range c.CLATs {
-		what := fmt.Sprintf("gives this host IPv4 by a prefix that it discovers, device %s", s.Interface)
-		if len(s.Prefixes) > 0 {
-			what = fmt.Sprintf("gives this host IPv4 by %s, device %s", role.Join(s.Prefixes), s.Interface)
-		}
-		list = append(list, checkedInstance{config.RoleCLAT, s.Name, what})
-	}
 	for _, i := range c.Instances {
 		list = append(list, checkedInstance{i.Section.Name, i.Name, roles.Summary(i)})
 	}

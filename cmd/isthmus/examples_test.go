@@ -75,7 +75,6 @@ func TestReferenceTellsTheDefaults(t *testing.T) {
 	nat64.Pool4 = []config.PoolRange{{Prefix: netip.MustParsePrefix("192.0.2.10/32"), Transports: config.AllTransports, First: 1024, Last: 65535}}
 	siit.Pool6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")}
 	want.NAT64s, want.SIITs = []config.NAT64{nat64}, []config.SIIT{siit}
-	want.CLATs = []config.CLAT{config.DefaultCLAT()}
 	same := cmp.Options{
 		cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{}),
 		cmpopts.EquateEmpty(),
@@ -93,7 +92,7 @@ func TestReferenceIsComplete(t *testing.T) {
 	if err := toml.Unmarshal([]byte(text), &listed); err != nil {
 		t.Fatal(err)
 	}
-	for _, section := range []string{"server", "relay", "client", "nat64", "siit", "clat", "announce", "control", "metrics", "log"} {
+	for _, section := range []string{"server", "relay", "client", "nat64", "siit", "announce", "control", "metrics", "log"} {
 		table, ok := listed[section].(map[string]any)
 		if many, isArray := listed[section].([]any); isArray && len(many) == 1 {
 			table, ok = many[0].(map[string]any)

@@ -38,7 +38,6 @@ type CLI struct {
 	Drain   DrainCmd   `cmd:"" help:"Withdraw announced prefixes, and serve on."`
 	Undrain UndrainCmd `cmd:"" help:"Let drained prefixes be announced again."`
 	Clean   CleanCmd   `cmd:"" help:"Remove what an isthmus that did not come back has left behind."`
-	Clat    ClatCmd    `cmd:"" help:"Give this host IPv4 where the network has IPv6 alone (464XLAT)."`
 	Nat64   Nat64Cmd   `cmd:"" name:"nat64" help:"Look into a running NAT64."`
 	Siit    SiitCmd    `cmd:"" help:"Look into a running stateless translator."`
 	Teredo  TeredoCmd  `cmd:"" help:"Look into the Teredo protocol."`
@@ -68,7 +67,7 @@ func execute(args []string, to streams) (status int) {
 		}
 	}()
 	var cli CLI
-	parser, err := kong.New(&cli,
+	parser, err := kong.New(&cli, append(foregroundCommands(to),
 		kong.Name("isthmus"),
 		kong.Description("Joins IPv4 and IPv6 networks: NAT64, SIIT, DNS64 and CLAT, and Teredo server, relay and client, in one program.\n\n"+
 			"Exit status: 0 for success, 1 for a failure, 2 for a command line or configuration that has to be corrected."),
@@ -77,7 +76,7 @@ func execute(args []string, to streams) (status int) {
 		kong.Vars{"examples": strings.Join(exampleNames(), ","), "config": config.DefaultPath, "control_variable": control.SocketVariable},
 		kong.Bind(to),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, Tree: true}),
-	)
+	)...)
 	if err != nil {
 		panic(err) // the command line itself is ill-defined: a test finds that
 	}

@@ -4,10 +4,12 @@ package main
 
 import (
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/translate/clat/clatrole"
 	"github.com/isthmus-net/isthmus/translate/dns64/dns64role"
 )
 
 // roles are the roles of this program.
 var roles = role.List{
+	clatrole.Role,
 	dns64role.Role,
 }

@@ -36,7 +36,7 @@ func (c *Config) Beside(name string) (claims Claims) {
 		}
 	}
 	for _, i := range c.Instances {
-		for _, claim := range i.Section.claims(i.Settings) {
+		for _, claim := range i.Claims() {
 			if socket, ok := claim.(Socket); ok && i.Name != name {
 				claims.Sockets = append(claims.Sockets, socket.At)
 			}

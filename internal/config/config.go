@@ -39,7 +39,6 @@ type Config struct {
 	Clients []Client `key:"client"`
 	NAT64s  []NAT64  `key:"nat64"`
 	SIITs   []SIIT   `key:"siit"`
-	CLATs   []CLAT   `key:"clat"`
 	// Instances are those of the sections that were declared to [Parse].
 	Instances []Instance
 	// Announce concerns instances with announce = true.
@@ -408,7 +407,7 @@ func (c *Config) Client(name string) (Client, bool) {
 
 // Count is the number of instances of all roles.
 func (c *Config) Count() int {
-	return len(c.Servers) + len(c.Relays) + len(c.Clients) + len(c.NAT64s) + len(c.SIITs) + len(c.CLATs) + len(c.Instances)
+	return len(c.Servers) + len(c.Relays) + len(c.Clients) + len(c.NAT64s) + len(c.SIITs) + len(c.Instances)
 }
 
 func find[T any](list []T, match func(T) bool) (T, bool) {

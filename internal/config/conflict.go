@@ -46,12 +46,8 @@ func (c *Config) claimants() (all []claimant) {
 	for i, s := range c.SIITs {
 		add(RoleSIIT, i, s.Name, Device{"interface", s.Interface})
 	}
-	for i, s := range c.CLATs {
-		// RFC 7335: the addresses of 192.0.0.0/29 are one host's.
-		add(RoleCLAT, i, s.Name, Alone{"a host has one CLAT, since all have the same IPv4 address", "leave one of them out"}, Device{"interface", s.Interface})
-	}
 	for _, i := range c.Instances {
-		all = append(all, claimant{i.Section.Name, i.Name, i.path, i.Section.claims(i.Settings)})
+		all = append(all, claimant{i.Section.Name, i.Name, i.path, i.Claims()})
 	}
 	return all
 }

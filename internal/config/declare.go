@@ -103,6 +103,9 @@ func (i Instance) Reload(next Instance) (settings any, needsRestart []string) {
 	return settings, key.Merge(i.Section.keys(settings), i.Section.keys(i.Settings), i.Section.keys(next.Settings))
 }
 
+// Claims are what the instance has of the host alone.
+func (i Instance) Claims() []Claim { return i.Section.claims(i.Settings) }
+
 // Find returns the declared instance of that section and name.
 func (c *Config) Find(section, name string) (Instance, bool) {
 	return find(c.Instances, func(i Instance) bool { return i.Section.Name == section && i.Name == name })
@@ -111,7 +114,7 @@ func (c *Config) Find(section, name string) (Instance, bool) {
 // InstanceSections are the headers of all sections of which instances are made, those
 // declared among them.
 func InstanceSections(declared []Section) []string {
-	headers := []string{"[[server]]", "[[relay]]", "[[client]]", "[[nat64]]", "[[siit]]", "[[clat]]"}
+	headers := []string{"[[server]]", "[[relay]]", "[[client]]", "[[nat64]]", "[[siit]]"}
 	for _, s := range declared {
 		headers = append(headers, "[["+s.Name+"]]")
 	}

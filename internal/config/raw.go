@@ -11,7 +11,6 @@ type rawFile struct {
 	Client   []rawClient `toml:"client"`
 	NAT64    []rawNAT64  `toml:"nat64"`
 	SIIT     []rawSIIT   `toml:"siit"`
-	CLAT     []rawCLAT   `toml:"clat"`
 	Announce rawAnnounce `toml:"announce"`
 	Control  rawControl  `toml:"control"`
 	Metrics  rawMetrics  `toml:"metrics"`

@@ -43,9 +43,6 @@ func (c *checker) config(raw rawFile, declared []Instance) *Config {
 	for i, one := range raw.SIIT {
 		config.SIITs = append(config.SIITs, c.siit(fmt.Sprintf("%s[%d]", RoleSIIT, i), one))
 	}
-	for i, one := range raw.CLAT {
-		config.CLATs = append(config.CLATs, c.clat(fmt.Sprintf("%s[%d]", RoleCLAT, i), one))
-	}
 	config.Announce = c.announce(raw.Announce)
 	c.announced(&config)
 	set(c, "control", "socket", raw.Control.Socket, &config.Control.Socket, optional(socketPath))

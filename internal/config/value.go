@@ -37,7 +37,6 @@ var (
 	nearest       = key.Nearest
 
 	translationPrefix = keys.Prefix
-	dnsAddress        = keys.NameServer
 )
 
 func text[T any](example string, parse func(string) (T, *fault)) parser[T] {

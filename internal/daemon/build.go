@@ -10,7 +10,6 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/run"
-	clat "github.com/isthmus-net/isthmus/translate/clat/run"
 	translator "github.com/isthmus-net/isthmus/translate/run"
 )
 
@@ -30,9 +29,6 @@ func Build(roles role.List, c *config.Config, log *slog.Logger) ([]role.Instance
 		} else {
 			add(&b, config.RoleClient, r.Name, r, run.NewClient)
 		}
-	}
-	for _, s := range c.CLATs {
-		add(&b, config.RoleCLAT, s.Name, s, clat.New)
 	}
 	for _, n := range c.NAT64s {
 		add(&b, config.RoleNAT64, n.Name, n, func(n config.NAT64, log *slog.Logger) (*translator.NAT64, error) {

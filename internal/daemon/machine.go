@@ -62,7 +62,8 @@ func thisMachine() machine {
 func (m machine) examine(roles role.List, c *config.Config) []Finding {
 	var found []Finding
 	report := func(err error) { found = append(found, role.Problems(err)...) }
-	if len(c.Relays)+len(c.Clients)+len(c.SIITs)+len(c.NAT64s)+len(c.CLATs) > 0 {
+	devices := declaredDevices(c)
+	if len(c.Relays)+len(c.Clients)+len(c.SIITs)+len(c.NAT64s)+len(devices) > 0 {
 		err := m.privilege(unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "create network devices and routes")
 		if err == nil {
 			// Who lacks the right would read of the same lack twice.
@@ -98,6 +99,9 @@ func (m machine) examine(roles role.List, c *config.Config) []Finding {
 		_, err := r.Credential()
 		report(err)
 	}
+	for _, device := range devices {
+		report(m.device(device))
+	}
 	for _, i := range c.Instances {
 		found = append(found, roles.Examine(i)...)
 	}
@@ -116,6 +120,18 @@ func (m machine) examine(roles role.List, c *config.Config) []Finding {
 		}
 	}
 	return found
+}
+
+// declaredDevices are the devices that instances of declared roles claim.
+func declaredDevices(c *config.Config) (names []string) {
+	for _, i := range c.Instances {
+		for _, claim := range i.Claims() {
+			if device, ok := claim.(config.Device); ok {
+				names = append(names, device.Name)
+			}
+		}
+	}
+	return names
 }
 
 // privilege checks that this process has a capability.

@@ -141,13 +141,11 @@ func differences(instance role.Instance, running, next *config.Config) (keys []s
 		return between(name, running.NAT64, next.NAT64)
 	case config.RoleSIIT:
 		return between(name, running.SIIT, next.SIIT)
-	case config.RoleCLAT:
-		return between(name, running.CLAT, next.CLAT)
 	}
 	return nil, false
 }
 
-func between[T config.Server | config.Relay | config.Client | config.NAT64 | config.SIIT | config.CLAT](name string, running, next func(string) (T, bool)) ([]string, bool) {
+func between[T config.Server | config.Relay | config.Client | config.NAT64 | config.SIIT](name string, running, next func(string) (T, bool)) ([]string, bool) {
 	before, _ := running(name)
 	after, there := next(name)
 	if !there {
@@ -181,9 +179,6 @@ func (d *Daemon) newcomers(next *config.Config) []control.Pending {
 	}
 	for _, s := range next.SIITs {
 		look(config.RoleSIIT, s.Name)
-	}
-	for _, s := range next.CLATs {
-		look(config.RoleCLAT, s.Name)
 	}
 	for _, i := range next.Instances {
 		look(i.Section.Name, i.Name)

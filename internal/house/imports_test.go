@@ -14,7 +14,7 @@ var (
 	codecs  = []string{"teredo", "translate", "translate/ipid", "translate/pref64"}
 	engines = []string{"teredo/server", "teredo/relay", "teredo/client", "teredo/peer", "translate/siit", "translate/clat", "translate/nat64", "translate/nat64/state", "translate/dns64"}
 	leaves  = []string{"internal/packet", "internal/special", "internal/event", "internal/places", "internal/ratelimit", "internal/retry", "internal/announce/health", "internal/trace"}
-	runs    = []string{"internal/driver", "teredo/run", "translate/run", "translate/dns64/dns64role", "translate/pref64/run", "translate/clat/run"}
+	runs    = []string{"internal/driver", "teredo/run", "translate/run", "translate/dns64/dns64role", "translate/pref64/run", "translate/clat/clatrole"}
 	// Edges do their own I/O, or live on libraries that do; what they learn is judged
 	// by an engine.
 	edges  = []string{"teredo/portmap", "translate/ftpalg"}

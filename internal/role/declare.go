@@ -23,7 +23,20 @@ type Of[S any] struct {
 	// New makes an instance, and changes nothing on the machine either. The instance
 	// may be a [Changer] of S.
 	New func(S, *slog.Logger) (Instance, error)
+	// Command runs instances in the foreground, without a configuration file.
+	Command Command
 }
+
+// Command is the command line `isthmus NAME` of a role.
+type Command struct {
+	Help string
+	// Flags returns a pointer to a struct that describes the flags as kong does, with the
+	// method Run(Foreground) error. Nil: there is no such command.
+	Flags func() any
+}
+
+// Foreground runs the configuration of a text until a signal ends it.
+type Foreground func(text string) error
 
 // Changer is an Instance that can take other settings while it runs.
 type Changer[S any] interface {
@@ -70,6 +83,7 @@ func Join[T fmt.Stringer](list []T) string {
 // Role is an [Of] settings of any type.
 type Role struct {
 	config.Section
+	Command Command
 
 	summary func(settings any) string
 	examine func(settings any) []Finding
@@ -80,7 +94,7 @@ type Role struct {
 // Role forgets the type of the settings.
 func (r Of[S]) Role() Role {
 	return Role{
-		Section: r.Section.Section(),
+		Section: r.Section.Section(), Command: r.Command,
 		summary: func(settings any) string { return r.Summary(settings.(*S)) },
 		examine: func(settings any) []Finding {
 			if r.Examine == nil {

@@ -1,9 +1,9 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-// Package run is the CLAT that runs: it waits for an uplink and for the prefix of a
+// Package clatrole is the CLAT that runs: it waits for an uplink and for the prefix of a
 // NAT64, gives the host an IPv4 address and a default route, and takes them away when
 // either goes. What becomes of packets is decided in translate/clat.
-package run
+package clatrole
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/retry"
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -27,7 +26,7 @@ var _ role.Instance = (*CLAT)(nil)
 
 // CLAT is one instance.
 type CLAT struct {
-	cfg   config.CLAT
+	cfg   Settings
 	log   *slog.Logger
 	ready chan struct{}
 	host  *port.Host
@@ -51,7 +50,7 @@ type conditions struct {
 }
 
 // New makes the CLAT that cfg describes, without touching the host.
-func New(cfg config.CLAT, log *slog.Logger) (*CLAT, error) {
+func New(cfg Settings, log *slog.Logger) (*CLAT, error) {
 	return &CLAT{cfg: cfg, log: log, ready: make(chan struct{}), waiting: starting, set: pref64.Set{Prefixes: cfg.Prefixes}, trouble: retry.Trouble{First: firstTry, Last: lastTry}}, nil
 }
 
@@ -59,7 +58,7 @@ func New(cfg config.CLAT, log *slog.Logger) (*CLAT, error) {
 func (c *CLAT) Name() string { return c.cfg.Name }
 
 // Role implements [role.Instance].
-func (c *CLAT) Role() string { return config.RoleCLAT }
+func (c *CLAT) Role() string { return name }
 
 // Ready implements [role.Instance]. An instance that still waits is ready: a host may
 // start before its network.
@@ -264,7 +263,7 @@ func (c *CLAT) lead(s *session, now time.Time) error {
 		return nil
 	}
 	native := false
-	if c.cfg.Native == config.NativeAside {
+	if c.cfg.Native == NativeAside {
 		var err error
 		if native, err = c.host.NativeIPv4(c.cfg.Interface); err != nil {
 			return err
@@ -322,7 +321,7 @@ func (c *CLAT) stop() error {
 
 // finder looks for the prefix on the uplink, as long as the link stays the same.
 type finder struct {
-	cfg    *config.CLAT
+	cfg    *Settings
 	log    *slog.Logger
 	at     port.Uplink6
 	sets   <-chan pref64.Set

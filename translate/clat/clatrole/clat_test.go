@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package run
+package clatrole
 
 import (
 	"bytes"
@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/config/key"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate/clat"
@@ -149,6 +150,12 @@ func start(t *testing.T, ns *testutil.Netns, i role.Instance) (stop func() error
 	return stop
 }
 
+// defaults are the settings of a section without keys.
+func defaults() (s Settings) {
+	key.SetDefaults(s.keys())
+	return s
+}
+
 // startCLAT runs a CLAT on the host.
 func (w *world) startCLAT(t *testing.T) {
 	t.Helper()
@@ -157,7 +164,7 @@ func (w *world) startCLAT(t *testing.T) {
 
 func (w *world) startCLATWith(t *testing.T, log slog.Handler) {
 	t.Helper()
-	c := config.DefaultCLAT()
+	c := defaults()
 	c.Prefixes = []netip.Prefix{pool6}
 	var err error
 	if w.clat, err = New(c, slog.New(log)); err != nil {

@@ -1,17 +1,16 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package main
+package clatrole
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/role"
 )
 
-// ClatCmd runs one CLAT without a configuration file.
-type ClatCmd struct {
+// Command is `isthmus clat`: one CLAT without a configuration file.
+type Command struct {
 	Uplink    string   `placeholder:"LINK" help:"Link to the NAT64 (that of the IPv6 default route)."`
 	Prefix    []string `placeholder:"PREFIX" help:"Prefix of the NAT64 (discovered: from router advertisements, then by DNS)."`
 	Resolver  []string `placeholder:"ADDRESS" help:"Name server to ask for the prefix (those of the host)."`
@@ -22,16 +21,11 @@ type ClatCmd struct {
 }
 
 // Run gives this host IPv4 until SIGINT or SIGTERM, and undoes everything then.
-func (c *ClatCmd) Run(to streams) error {
-	settings, err := c.settings()
-	if err != nil {
-		return err
-	}
-	return serve(settings, "", nil, to)
-}
+func (c *Command) Run(run role.Foreground) error { return run(c.configuration()) }
 
-// settings writes the flags as a file would have them, so that they are checked alike.
-func (c *ClatCmd) settings() (*config.Config, error) {
+// configuration writes the flags as a file would have them, so that they are checked
+// alike.
+func (c *Command) configuration() string {
 	var text strings.Builder
 	line := func(key, value string) {
 		if value != "" {
@@ -55,16 +49,11 @@ func (c *ClatCmd) settings() (*config.Config, error) {
 	list("prefixes", c.Prefix)
 	list("resolvers", c.Resolver)
 	if c.Always {
-		line("native", string(config.NativeIgnore))
+		line("native", string(NativeIgnore))
 	}
 	if c.Socket != "" {
 		text.WriteString("[control]\n")
 		line("socket", c.Socket)
 	}
-	settings, err := roles.Parse(strings.NewReader(text.String()), "isthmus clat")
-	var faults config.Errors
-	if errors.As(err, &faults) {
-		return nil, usageError{fmt.Errorf("%s: %s", faults[0].Problem, faults[0].Remedy)}
-	}
-	return settings, err
+	return text.String()
 }

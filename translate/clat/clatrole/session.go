@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package run
+package clatrole
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -32,7 +31,7 @@ const ipv4Grows = packet.IPv6HeaderLen - 20
 
 // session is the time in which uplink and claimed address stay the same.
 type session struct {
-	cfg     *config.CLAT
+	cfg     *Settings
 	log     *slog.Logger
 	at      port.Uplink6
 	address netip.Addr
@@ -76,7 +75,7 @@ var (
 
 // newSession opens everything, in the network namespace of the calling thread. Nothing
 // is sent yet.
-func newSession(cfg *config.CLAT, host *port.Host, at port.Uplink6, w way, log *slog.Logger) (_ *session, err error) {
+func newSession(cfg *Settings, host *port.Host, at port.Uplink6, w way, log *slog.Logger) (_ *session, err error) {
 	s := &session{
 		cfg: cfg, log: log, at: at, way: w,
 		reports: make(chan translate.Report, 16), tooBig: make(chan []byte, maxTooBig), news: make(chan struct{}, 1),

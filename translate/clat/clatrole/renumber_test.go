@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package run
+package clatrole
 
 import (
 	"errors"
@@ -13,7 +13,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate/pref64"
 )
@@ -43,7 +42,7 @@ func TestRenumbered(t *testing.T) {
 		a, err := netlink.ParseAddr("2001:db8:1::2/64")
 		return errors.Join(err, netlink.AddrDel(up0, a))
 	})
-	c := config.DefaultCLAT()
+	c := defaults()
 	c.Resolvers = []netip.AddrPort{netip.MustParseAddrPort("[2001:db8::53]:53")} // nobody
 	var err error
 	if w.clat, err = New(c, slog.New(slog.DiscardHandler)); err != nil {

@@ -1,0 +1,45 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/role"
+)
+
+// foregroundCommands are the commands of roles that run without a configuration file.
+func foregroundCommands(to streams) []kong.Option {
+	options := []kong.Option{kong.Bind(role.Foreground(func(text string) error { return foreground(text, to) }))}
+	for _, r := range roles {
+		if r.Command.Flags != nil {
+			options = append(options, kong.DynamicCommand(r.Name, r.Command.Help, "", r.Command.Flags()))
+		}
+	}
+	return options
+}
+
+// foreground runs the configuration that a role has made of its flags until a signal
+// ends it.
+func foreground(text string, to streams) error {
+	settings, err := parseFlags(text)
+	if err != nil {
+		return err
+	}
+	return serve(settings, "", nil, to)
+}
+
+// parseFlags parses such a configuration; its faults are those of the command line.
+func parseFlags(text string) (*config.Config, error) {
+	settings, err := roles.Parse(strings.NewReader(text), "the command line")
+	var faults config.Errors
+	if errors.As(err, &faults) {
+		return nil, usageError{fmt.Errorf("%s: %s", faults[0].Problem, faults[0].Remedy)}
+	}
+	return settings, err
+}

@@ -1,0 +1,25 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"testing"
+)
+
+// TestForegroundFaults: what a role's flags make of a configuration is checked as a file
+// is, and reported as of the command line.
+func TestForegroundFaults(t *testing.T) {
+	for name, text := range map[string]string{
+		"prefix of 95 bits": "[[clat]]\nprefixes = [\"2001:db8:64::/95\"]",
+		"slash in a name":   "[[clat]]\ninterface = \"a/b\"",
+		"no resolver":       "[[clat]]\nresolvers = [\"dns.example\"]",
+	} {
+		if _, err := parseFlags(text); !errors.As(err, new(usageError)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if settings, err := parseFlags("[[clat]]"); err != nil || settings.Count() != 1 {
+		t.Errorf("%v", err)
+	}
+}
