@@ -338,10 +338,7 @@ func (a *Announcer) Neighbors() []role.Neighbor {
 func (a *Announcer) Reload(next config.Announce) (needsRestart []string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	live := next
-	live.Method, live.Table, live.Protocol = a.cfg.Method, a.cfg.Table, a.cfg.Protocol
-	live.LocalAS, live.RouterID, live.Listen = a.cfg.LocalAS, a.cfg.RouterID, a.cfg.Listen
-	live.HoldTime, live.GracefulRestart, live.Neighbors = a.cfg.HoldTime, a.cfg.GracefulRestart, a.cfg.Neighbors
+	live, needsRestart := config.Reload(a.cfg, next)
 	if a.speaker != nil && !a.ended {
 		if err := a.speaker.Reconfigure(live); err != nil {
 			return nil, err
@@ -351,5 +348,5 @@ func (a *Announcer) Reload(next config.Announce) (needsRestart []string, err err
 	for _, m := range a.members {
 		m.machine.Config = patience(live)
 	}
-	return config.Diff(live, next), nil
+	return needsRestart, nil
 }

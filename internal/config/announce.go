@@ -5,12 +5,13 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/isthmus-net/isthmus/internal/config/key"
 )
 
 // AnnounceMethod says who tells the routers around this host about its prefixes.
@@ -29,51 +30,51 @@ const (
 // Announce says how the prefixes of instances with announce = true are announced,
 // and when not.
 type Announce struct {
-	Method AnnounceMethod `key:"method"`
+	Method AnnounceMethod
 	// Check are addresses of which one at least must answer an echo request, or
 	// nothing is announced; none asks nobody.
-	Check []netip.Addr `key:"check"`
+	Check []netip.Addr
 	// CheckInterval is the time from one check of an instance to the next, and
 	// CheckTimeout how long one may take.
-	CheckInterval time.Duration `key:"check_interval"`
-	CheckTimeout  time.Duration `key:"check_timeout"`
+	CheckInterval time.Duration
+	CheckTimeout  time.Duration
 	// Fall is how many checks in a row fail before a prefix is withdrawn, Rise how
 	// many succeed before it is announced again.
-	Fall int `key:"fall"`
-	Rise int `key:"rise"`
+	Fall int
+	Rise int
 	// HoldDown is the least time that a prefix stays withdrawn after a failure; a
 	// relapse doubles it.
-	HoldDown time.Duration `key:"hold_down"`
+	HoldDown time.Duration
 	// DrainTime is how long an instance still serves after the withdrawal, when the
 	// process stops.
-	DrainTime time.Duration `key:"drain_time"`
+	DrainTime time.Duration
 	// Table and Protocol are those of the routes of AnnounceRoute.
-	Table    int `key:"table"`
-	Protocol int `key:"protocol"`
+	Table    int
+	Protocol int
 	// LocalAS and RouterID name this speaker (RFC 4271, section 4.2).
-	LocalAS  int        `key:"local_as"`
-	RouterID netip.Addr `key:"router_id"`
+	LocalAS  int
+	RouterID netip.Addr
 	// Listen are addresses of this host on which neighbors may call; none only
 	// calls them.
-	Listen []netip.Addr `key:"listen"`
+	Listen []netip.Addr
 	// NextHop4 and NextHop6 stand in announcements. Not valid: the address of this
 	// host in the session.
-	NextHop4 netip.Addr `key:"next_hop4"`
-	NextHop6 netip.Addr `key:"next_hop6"`
+	NextHop4 netip.Addr
+	NextHop6 netip.Addr
 	// MED orders this speaker among others of its AS, lowest first (RFC 4271,
 	// section 5.1.4); LocalPref does so for neighbors of the same AS, highest first
 	// (section 5.1.5).
-	MED       int `key:"med"`
-	LocalPref int `key:"local_pref"`
+	MED       int
+	LocalPref int
 	// Communities mark the announcements (RFC 1997).
-	Communities []Community `key:"communities"`
+	Communities []Community
 	// HoldTime ends a session of which nothing is heard (RFC 4271, section 6.5).
-	HoldTime time.Duration `key:"hold_time"`
+	HoldTime time.Duration
 	// GracefulRestart is how long neighbors keep the routes of a session that broke
 	// off (RFC 4724); 0 is not at all.
-	GracefulRestart time.Duration `key:"graceful_restart"`
+	GracefulRestart time.Duration
 	// Neighbors are the routers that are told.
-	Neighbors []Neighbor `key:"neighbor"`
+	Neighbors []Neighbor
 }
 
 // Neighbor is one BGP session.
@@ -127,186 +128,140 @@ type Community uint32
 // String returns the community as it is written.
 func (c Community) String() string { return fmt.Sprintf("%d:%d", c>>16, c&0xffff) }
 
-// Implementation defaults.
 const (
-	announceProtocol = 119 // Used by no known routing program; likewise the table.
-	announceTable    = 119
-	checkInterval    = time.Second
-	checkFall        = 3
-	checkRise        = 3
-	holdDown         = 5 * time.Second         // A neighbor's minimum interval between two advertisements (RFC 4271, section 10) is near it.
-	drainTime        = 2500 * time.Millisecond // A client notices within 2 s that its hosts' packets come by another relay.
-	holdTime         = 30 * time.Second
-	localPref        = 100
-	bgpPort          = 179 // RFC 4271, section 8: the port of BGP
-	maxAS            = 1<<32 - 2
-	maxRestartTime   = 4095 * time.Second // RFC 4724, section 3: 12 bits
+	maxAS          = 1<<32 - 2
+	maxRestartTime = 4095 * time.Second // RFC 4724, section 3: 12 bits
 )
 
 // DefaultAnnounce returns the section as it is where the file says nothing.
-func DefaultAnnounce() Announce {
-	return Announce{
-		Method: AnnounceNone, CheckInterval: checkInterval, CheckTimeout: checkInterval,
-		Fall: checkFall, Rise: checkRise, HoldDown: holdDown, DrainTime: drainTime,
-		Table: announceTable, Protocol: announceProtocol, LocalPref: localPref, HoldTime: holdTime,
-	}
-}
-
-type rawAnnounce struct {
-	Method          any `toml:"method"`
-	Check           any `toml:"check"`
-	CheckInterval   any `toml:"check_interval"`
-	CheckTimeout    any `toml:"check_timeout"`
-	Fall            any `toml:"fall"`
-	Rise            any `toml:"rise"`
-	HoldDown        any `toml:"hold_down"`
-	DrainTime       any `toml:"drain_time"`
-	Table           any `toml:"table"`
-	Protocol        any `toml:"protocol"`
-	LocalAS         any `toml:"local_as"`
-	RouterID        any `toml:"router_id"`
-	Listen          any `toml:"listen"`
-	NextHop4        any `toml:"next_hop4"`
-	NextHop6        any `toml:"next_hop6"`
-	MED             any `toml:"med"`
-	LocalPref       any `toml:"local_pref"`
-	Communities     any `toml:"communities"`
-	HoldTime        any `toml:"hold_time"`
-	GracefulRestart any `toml:"graceful_restart"`
-	Neighbor        any `toml:"neighbor"`
-}
+func DefaultAnnounce() Announce { return Default().Announce }
 
 // announceSection is the path of the section.
 const announceSection = "announce"
 
-// announce reads the section.
-func (c *checker) announce(raw rawAnnounce) Announce {
-	const at = announceSection
-	a := DefaultAnnounce()
-	set(c, at, "method", raw.Method, &a.Method, oneOf(AnnounceNone, AnnounceBGP, AnnounceRoute))
-	set(c, at, "check", raw.Check, &a.Check, listOf(anyHost))
-	set(c, at, "check_interval", raw.CheckInterval, &a.CheckInterval, duration(100*time.Millisecond, time.Hour))
-	set(c, at, "check_timeout", raw.CheckTimeout, &a.CheckTimeout, duration(50*time.Millisecond, time.Minute))
-	set(c, at, "fall", raw.Fall, &a.Fall, integer[int](1, 1000))
-	set(c, at, "rise", raw.Rise, &a.Rise, integer[int](1, 1000))
-	set(c, at, "hold_down", raw.HoldDown, &a.HoldDown, duration(0, time.Hour))
-	set(c, at, "drain_time", raw.DrainTime, &a.DrainTime, duration(0, time.Minute))
-	set(c, at, "table", raw.Table, &a.Table, integer[int](1, 1<<31-1))
-	set(c, at, "protocol", raw.Protocol, &a.Protocol, integer[int](5, 255))
-	set(c, at, "local_as", raw.LocalAS, &a.LocalAS, integer[int](0, maxAS))
-	set(c, at, "router_id", raw.RouterID, &a.RouterID, optional(address4))
-	set(c, at, "listen", raw.Listen, &a.Listen, listOf(anyAddress))
-	set(c, at, "next_hop4", raw.NextHop4, &a.NextHop4, optional(address4))
-	set(c, at, "next_hop6", raw.NextHop6, &a.NextHop6, optional(address6))
-	set(c, at, "med", raw.MED, &a.MED, integer[int](0, 1<<32-1))
-	set(c, at, "local_pref", raw.LocalPref, &a.LocalPref, integer[int](0, 1<<32-1))
-	set(c, at, "communities", raw.Communities, &a.Communities, listOf(community))
-	set(c, at, "hold_time", raw.HoldTime, &a.HoldTime, duration(3*time.Second, 65535*time.Second))
-	set(c, at, "graceful_restart", raw.GracefulRestart, &a.GracefulRestart, duration(0, maxRestartTime))
-	a.Neighbors = c.neighbors(at+".neighbor", raw.Neighbor)
-	if reservedTable(a.Table) {
-		c.fail(at+".table", fmt.Sprintf("%d is a table of the kernel's own", a.Table), "choose another number, like 119")
+func (a *Announce) keys() []key.Key {
+	return []key.Key{
+		key.Of("method", &a.Method, string(AnnounceNone), oneOf(AnnounceNone, AnnounceBGP, AnnounceRoute), key.Restart,
+			`"bgp" speaks BGP itself; "route" sets kernel routes that a routing daemon of this host exports; "none" does neither.`),
+		key.Of("check", &a.Check, []string{}, listOf(anyHost), key.Live,
+			`Hosts of which one at least must answer an echo request, or nothing is announced: ["2001:db8::1"]. An instance always checks itself.`),
+		key.Of("check_interval", &a.CheckInterval, "1s", duration(100*time.Millisecond, time.Hour), key.Live,
+			"Time from one check to the next."),
+		key.Of("check_timeout", &a.CheckTimeout, "1s", duration(50*time.Millisecond, time.Minute), key.Live,
+			"The longest that a check may take."),
+		key.Of("fall", &a.Fall, 3, integer[int](1, 1000), key.Live,
+			"Checks in a row that must fail before a prefix is withdrawn."),
+		key.Of("rise", &a.Rise, 3, integer[int](1, 1000), key.Live,
+			"Checks in a row that must succeed before a prefix is announced again."),
+		// A neighbor's minimum interval between two advertisements (RFC 4271, section 10) is
+		// near it.
+		key.Of("hold_down", &a.HoldDown, "5s", duration(0, time.Hour), key.Live,
+			"How long a prefix stays withdrawn at least after a failure; each relapse within ten times that doubles it, up to 16 times."),
+		// A client notices within 2 s that its hosts' packets come by another relay.
+		key.Of("drain_time", &a.DrainTime, "2.5s", duration(0, time.Minute), key.Live,
+			"When isthmus stops: how long it goes on serving after it has withdrawn. Clients of a tunnel go on sending here until they notice that packets come by another way, which takes those of Isthmus up to 2 s."),
+		// Used by no known routing program; likewise the protocol.
+		key.Of("table", &a.Table, 119, integer[int](1, 1<<31-1), key.Restart,
+			`With method "route": the kernel's table of the routes.`),
+		key.Of("protocol", &a.Protocol, 119, integer[int](5, 255), key.Restart,
+			`With method "route": the protocol number of the routes.`),
+		key.Of("local_as", &a.LocalAS, 0, integer[int](0, maxAS), key.Restart,
+			`With method "bgp": AS number, which must be set then; 0 is none. RFC 4271, section 4.2.`),
+		key.Of("router_id", &a.RouterID, "", optional(address4), key.Restart,
+			`With method "bgp": identifier, an IPv4 address of this host, which must be set then. RFC 4271, section 4.2.`),
+		key.Of("listen", &a.Listen, []string{}, listOf(anyAddress), key.Restart,
+			"Addresses of this host on which neighbors may call, on TCP port 179. Empty: this host calls them."),
+		key.Of("next_hop4", &a.NextHop4, "", optional(address4), key.Live,
+			"Next hop of IPv4 prefixes in announcements. Empty: this host's address in the session, which must then be of that family."),
+		key.Of("next_hop6", &a.NextHop6, "", optional(address6), key.Live,
+			"The same for IPv6 prefixes."),
+		key.Of("med", &a.MED, 0, integer[int](0, 1<<32-1), key.Live,
+			"Order among several hosts that announce one prefix: neighbors of other networks take the lowest. RFC 4271, section 5.1.4."),
+		key.Of("local_pref", &a.LocalPref, 100, integer[int](0, 1<<32-1), key.Live,
+			"The same for neighbors of the same AS, which take the highest. RFC 4271, section 5.1.5."),
+		key.Of("communities", &a.Communities, []string{}, listOf(community), key.Live,
+			`Marks on announcements: ["64512:100", "no-export"]. RFC 1997.`),
+		key.Of("hold_time", &a.HoldTime, "30s", duration(3*time.Second, 65535*time.Second), key.Restart,
+			"How long a neighbor may be silent. RFC 4271, section 6.5."),
+		key.Of("graceful_restart", &a.GracefulRestart, "0s", duration(0, maxRestartTime), key.Restart,
+			`How long neighbors keep the routes when the session breaks off without a word, as in a restart that leaves the fast path in place; "0s" is not at all. It also keeps the routes of a host that crashed: not more than fast_path_linger. RFC 4724.`),
+		key.Tables("neighbor", &a.Neighbors, "neighbor", `{ address = "2001:db8::1", as = 64513 }`, (*Neighbor).keys, key.Restart,
+			"Whom to tell. Each neighbor is a section of its own."),
 	}
-	c.speaker(at, &a)
-	return a
+}
+
+func (n *Neighbor) keys() []key.Key {
+	return []key.Key{
+		key.Of("address", &n.Address, key.MustSet("2001:db8::1"), anyHost, key.Restart, "Its address."),
+		key.Of("as", &n.AS, key.MustSet(64513), integer[int](1, maxAS), key.Restart, "Its AS number; that of local_as for the same network."),
+		key.Of("local", &n.Local, "", optional(anyHost), key.Restart, "Address of this host; empty is the kernel's choice."),
+		key.Of("port", &n.Port, 179, integer[uint16](1, 65535), key.Restart, "Its TCP port. RFC 4271, section 8."),
+		key.Of("passive", &n.Passive, false, boolean, key.Restart, "Wait for its call."),
+		key.Of("password_file", &n.PasswordFile, "", optional(filePath), key.Restart, "File with the password of TCP MD5 signatures (RFC 2385); empty is none."),
+		key.Of("multihop", &n.Multihop, 0, integer[int](0, 255), key.Restart, "Largest number of hops to it; 0 is a neighbor on the same link."),
+		key.Of("ttl_security", &n.TTLSecurity, false, boolean, key.Restart, "Take packets from the same link only (RFC 5082)."),
+	}
+}
+
+// check makes the checks that take more than one key.
+func (a *Announce) check(c *Checker) {
+	if reservedTable(a.Table) {
+		c.Fail("table", fmt.Sprintf("%d is a table of the kernel's own", a.Table), "choose another number, like 119")
+	}
+	for i, n := range a.Neighbors {
+		path := fmt.Sprintf("neighbor[%d]", i)
+		if c.OK(path) {
+			n.check(c, path)
+		}
+		if c.OK(path) && slices.ContainsFunc(a.Neighbors[:i], func(o Neighbor) bool { return o.Address == n.Address }) {
+			c.Fail(path+".address", fmt.Sprintf("%s is a neighbor already", n.Address), "name each neighbor once")
+		}
+	}
+	a.checkSpeaker(c)
+}
+
+func (n *Neighbor) check(c *Checker, path string) {
+	switch {
+	case !n.Address.IsValid():
+		c.Fail(path, "this neighbor has no address", `add address = "2001:db8::1"`)
+	case n.AS == 0:
+		c.Fail(path, "this neighbor has no AS number", "add as = 64513")
+	case n.Local.IsValid() && n.Local.Is4() != n.Address.Is4():
+		c.Fail(path+".local", "a session has one family at both ends", fmt.Sprintf("write an address of the family of %s", n.Address))
+	case n.Multihop > 0 && n.TTLSecurity:
+		c.Fail(path+".multihop", "ttl_security is for neighbors on the same link", "leave one of the two out")
+	}
 }
 
 // reservedTable tells the tables default, main and local, from which hosts route.
 func reservedTable(n int) bool { return n >= 253 && n <= 255 }
 
-// speaker checks what BGP needs.
-func (c *checker) speaker(at string, a *Announce) {
+// checkSpeaker checks what BGP needs.
+func (a *Announce) checkSpeaker(c *Checker) {
 	if a.Method != AnnounceBGP {
-		if len(a.Neighbors) > 0 && !c.failed[at+".method"] {
-			c.fail(at+".neighbor", "neighbors are told by BGP only", `write method = "bgp" in [announce], or leave the neighbors out`)
+		if len(a.Neighbors) > 0 && c.OK("method") {
+			c.Fail("neighbor", "neighbors are told by BGP only", `write method = "bgp" in [announce], or leave the neighbors out`)
 		}
 		return
 	}
-	if a.LocalAS == 0 && !c.failed[at+".local_as"] {
-		c.fail(at, "this speaker has no AS number", "add local_as = 64512 with the number of your network, or a private one")
+	if a.LocalAS == 0 && c.OK("local_as") {
+		c.Fail("", "this speaker has no AS number", "add local_as = 64512 with the number of your network, or a private one")
 	}
-	if !a.RouterID.IsValid() && !c.failed[at+".router_id"] {
-		c.fail(at, "this speaker has no identifier", `add router_id = "192.0.2.1" with an IPv4 address of this host`)
+	if !a.RouterID.IsValid() && c.OK("router_id") {
+		c.Fail("", "this speaker has no identifier", `add router_id = "192.0.2.1" with an IPv4 address of this host`)
 	}
-	if len(a.Neighbors) == 0 && !c.failed[at+".neighbor"] {
-		c.fail(at, "there is nobody to tell", `add [[announce.neighbor]] with address = "2001:db8::1" and as = 64513`)
+	if len(a.Neighbors) == 0 && c.OK("neighbor") {
+		c.Fail("", "there is nobody to tell", `add [[announce.neighbor]] with address = "2001:db8::1" and as = 64513`)
 	}
 	for i, n := range a.Neighbors {
-		path := fmt.Sprintf("%s.neighbor[%d]", at, i)
-		if n.Passive && !slices.ContainsFunc(a.Listen, func(l netip.Addr) bool { return l.Is4() == n.Address.Is4() }) && !c.failed[at+".listen"] {
-			c.fail(path+".passive", "nobody would take this neighbor's call", "name the address that it calls under listen, in [announce]")
+		path := fmt.Sprintf("neighbor[%d]", i)
+		if n.Passive && !slices.ContainsFunc(a.Listen, func(l netip.Addr) bool { return l.Is4() == n.Address.Is4() }) && c.OK("listen") {
+			c.Fail(path+".passive", "nobody would take this neighbor's call", "name the address that it calls under listen, in [announce]")
 		}
 		if internal := n.AS == a.LocalAS && n.AS != 0; internal && (n.Multihop > 0 || n.TTLSecurity) {
-			c.fail(path, "a neighbor of the same AS may be any number of hops away", "leave multihop and ttl_security out")
+			c.Fail(path, "a neighbor of the same AS may be any number of hops away", "leave multihop and ttl_security out")
 		}
 	}
-}
-
-// neighborNames are the keys of a neighbor, in the order of the reference.
-var neighborNames = []string{"address", "as", "local", "port", "passive", "password_file", "multihop", "ttl_security"}
-
-// neighbors reads the list of neighbors.
-func (c *checker) neighbors(path string, raw any) []Neighbor {
-	if raw == nil {
-		return nil
-	}
-	list, ok := raw.([]any)
-	if !ok {
-		c.fail(path, fmt.Sprintf("this is %s where a list of neighbors is wanted", kindOf(raw)), "write "+arrayHeader(path)+" on a line of its own, once for each neighbor")
-		return nil
-	}
-	var neighbors []Neighbor
-	for i, one := range list {
-		at := fmt.Sprintf("%s[%d]", path, i)
-		n, ok := c.neighbor(at, one)
-		if ok && slices.ContainsFunc(neighbors, func(o Neighbor) bool { return o.Address == n.Address }) {
-			c.fail(at+".address", fmt.Sprintf("%s is a neighbor already", n.Address), "name each neighbor once")
-		}
-		neighbors = append(neighbors, n)
-	}
-	return neighbors
-}
-
-// neighbor reads one neighbor; ok is false if something is wrong with it.
-func (c *checker) neighbor(path string, raw any) (n Neighbor, ok bool) {
-	table, isTable := raw.(map[string]any)
-	if !isTable {
-		c.fail(path, fmt.Sprintf("this is %s where a neighbor is wanted", kindOf(raw)), `write { address = "2001:db8::1", as = 64513 }`)
-		return n, false
-	}
-	before := len(c.errs)
-	for _, name := range slices.Sorted(maps.Keys(table)) {
-		if !slices.Contains(neighborNames, name) {
-			remedy := "known ones are " + strings.Join(neighborNames, ", ")
-			if near := nearest(name, neighborNames); near != "" {
-				remedy = fmt.Sprintf("did you mean %s?", near)
-			}
-			c.fail(path+"."+name, "there is no such key", remedy)
-		}
-	}
-	n.Port = bgpPort
-	set(c, path, "address", table["address"], &n.Address, anyHost)
-	set(c, path, "as", table["as"], &n.AS, integer[int](1, maxAS))
-	set(c, path, "local", table["local"], &n.Local, optional(anyHost))
-	set(c, path, "port", table["port"], &n.Port, integer[uint16](1, 65535))
-	set(c, path, "passive", table["passive"], &n.Passive, boolean)
-	set(c, path, "password_file", table["password_file"], &n.PasswordFile, optional(filePath))
-	set(c, path, "multihop", table["multihop"], &n.Multihop, integer[int](0, 255))
-	set(c, path, "ttl_security", table["ttl_security"], &n.TTLSecurity, boolean)
-	if len(c.errs) > before {
-		return n, false
-	}
-	switch {
-	case !n.Address.IsValid():
-		c.fail(path, "this neighbor has no address", `add address = "2001:db8::1"`)
-	case n.AS == 0:
-		c.fail(path, "this neighbor has no AS number", "add as = 64513")
-	case n.Local.IsValid() && n.Local.Is4() != n.Address.Is4():
-		c.fail(path+".local", "a session has one family at both ends", fmt.Sprintf("write an address of the family of %s", n.Address))
-	case n.Multihop > 0 && n.TTLSecurity:
-		c.fail(path+".multihop", "ttl_security is for neighbors on the same link", "leave one of the two out")
-	}
-	return n, len(c.errs) == before
 }
 
 // announced checks the instances that are to be announced.

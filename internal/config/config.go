@@ -42,10 +42,10 @@ type Config struct {
 	// Instances are those of the sections that were declared to [Parse].
 	Instances []Instance
 	// Announce concerns instances with announce = true.
-	Announce Announce `key:"announce"`
-	Control  Control  `key:"control"`
-	Metrics  Metrics  `key:"metrics"`
-	Log      Log      `key:"log"`
+	Announce Announce
+	Control  Control
+	Metrics  Metrics
+	Log      Log
 }
 
 // Server is one Teredo server (RFC 4380, section 5.3).
@@ -362,17 +362,17 @@ type Client struct {
 // Control is the socket of `isthmus status` and `isthmus reload`.
 type Control struct {
 	// Socket is the path of the Unix socket; empty is none.
-	Socket string `key:"socket"`
+	Socket string
 	// Mode is the permission bits of the socket.
-	Mode fs.FileMode `key:"mode"`
+	Mode fs.FileMode
 	// Group owns the socket; empty is the group of the process.
-	Group string `key:"group"`
+	Group string
 }
 
 // Metrics is the Prometheus endpoint.
 type Metrics struct {
 	// Listen is the TCP address of the endpoint. Not valid: no endpoint.
-	Listen netip.AddrPort `key:"listen"`
+	Listen netip.AddrPort
 }
 
 // Format is the form of log lines.
@@ -386,8 +386,8 @@ const (
 
 // Log says what is logged and how.
 type Log struct {
-	Level  slog.Level `key:"level"`
-	Format Format     `key:"format"`
+	Level  slog.Level
+	Format Format
 }
 
 // Server returns the server instance of that name.

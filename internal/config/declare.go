@@ -147,9 +147,14 @@ type Checker struct {
 // one element. Without a key it is one of the section.
 func (c *Checker) Fail(key, problem, remedy string) { c.c.fail(c.at(key), problem, remedy) }
 
-// OK reports whether the keys have had no fault so far.
+// OK reports whether the keys, and those of tables below them, have had no fault so far.
 func (c *Checker) OK(keys ...string) bool {
-	return !slices.ContainsFunc(keys, func(key string) bool { return c.c.failed[c.at(key)] })
+	for path := range c.c.failed {
+		if slices.ContainsFunc(keys, func(key string) bool { return path == c.at(key) || strings.HasPrefix(path, c.at(key)+".") }) {
+			return false
+		}
+	}
+	return true
 }
 
 func (c *Checker) at(key string) string {
@@ -159,12 +164,23 @@ func (c *Checker) at(key string) string {
 	return c.path + "." + key
 }
 
-// declared reads the sections that were handed to Parse.
-func (c *checker) declared(text []byte) (instances []Instance) {
-	var file map[string]any
-	if err := toml.Unmarshal(text, &file); err != nil {
-		return nil // the decoder has reported it
+// tree is the file as it is written.
+func tree(text []byte) (file map[string]any) {
+	_ = toml.Unmarshal(text, &file) // the decoder has reported what is wrong
+	return file
+}
+
+// singles reads the sections of which there is one.
+func (c *checker) singles(config *Config, file map[string]any) {
+	for _, s := range config.singles() {
+		table, _ := file[s.name].(map[string]any)
+		key.Decode(s.keys, table, s.name, faults{c})
+		s.check(&Checker{c, s.name})
 	}
+}
+
+// declared reads the sections that were handed to Parse.
+func (c *checker) declared(file map[string]any) (instances []Instance) {
 	for _, section := range c.sections {
 		tables, _ := file[section.Name].([]any)
 		for i, raw := range tables {
@@ -217,12 +233,16 @@ func (f faults) Wrong(path string, one *key.Fault) { f.c.wrong(path, one) }
 func (f faults) Unknown(path string, known []string) {
 	name := path[strings.LastIndexByte(path, '.')+1:]
 	remedy := "isthmus init reference lists the keys of this section"
+	at, ok := f.c.doc.keys[path]
+	if nested := strings.Count(display(path), ".") > 1; nested {
+		ok, remedy = false, "known ones are "+strings.Join(known, ", ")
+	}
 	if near := nearest(name, known); near != "" {
 		remedy = fmt.Sprintf("did you mean %s?", near)
 	}
-	at, ok := f.c.doc.keys[path]
 	if !ok {
 		at = f.c.doc.find(path)
 	}
+	f.c.failed[path] = true
 	f.c.errs = append(f.c.errs, f.c.doc.fault(f.c.file, display(path), at, "there is no such key", remedy))
 }

@@ -3,7 +3,6 @@
 package config
 
 import (
-	"log/slog"
 	"net/netip"
 	"time"
 
@@ -39,18 +38,7 @@ const (
 	carryClient   = 1_000                   // Some 10 Mbit/s: calls and shells, not archives.
 	randomPorts   = 64                      // Some 10 MB of socket buffers at most.
 	linger        = 30 * time.Second        // An upgrade takes seconds; peers that go on longer have nobody to speak for them.
-	controlSocket = "/run/isthmus/control.sock"
-	controlMode   = 0o660
 )
-
-// Default returns the configuration of an empty file: no instance.
-func Default() Config {
-	return Config{
-		Announce: DefaultAnnounce(),
-		Control:  Control{Socket: controlSocket, Mode: controlMode},
-		Log:      Log{Level: slog.LevelInfo, Format: FormatText},
-	}
-}
 
 // DefaultServer returns a server as it is where the file says nothing; its
 // address must still be set.

@@ -7,7 +7,7 @@ import "reflect"
 // Diff lists the keys in which two sections of the same kind differ, in the
 // order of the file. A Reloader uses it to tell what it applied from what needs
 // a restart.
-func Diff[T Server | Relay | Client | NAT64 | SIIT | Announce | Control | Metrics | Log](old, new T) []string {
+func Diff[T Server | Relay | Client | NAT64 | SIIT](old, new T) []string {
 	return diff(reflect.ValueOf(old), reflect.ValueOf(new))
 }
 

@@ -42,7 +42,7 @@ func Parse(r io.Reader, name string, sections ...Section) (*Config, error) {
 	c.spelling()
 	var raw rawFile
 	if c.decode(text, &raw) {
-		config := c.config(raw, c.declared(text))
+		config := c.config(raw, tree(text))
 		if len(c.errs) == 0 {
 			return config, nil
 		}
@@ -97,6 +97,9 @@ func (c *checker) shapes() {
 	}
 	for _, s := range c.sections {
 		c.shape(s.Name, true)
+	}
+	for _, s := range new(Config).singles() {
+		c.shape(s.name, false)
 	}
 }
 
@@ -195,8 +198,8 @@ func (c *checker) at(line, column int, key, problem, remedy string) {
 // one that does.
 func (c *checker) unknown(fault *toml.DecodeError) {
 	key := fault.Key()
-	if slices.ContainsFunc(c.sections, func(s Section) bool { return s.Name == key[0] }) {
-		return // declared decodes it
+	if !slices.Contains(tags(c.schema), key[0]) && slices.Contains(c.known(), key[0]) {
+		return // it is declared, and not of the schema
 	}
 	line, column := fault.Position()
 	known := c.known()
@@ -221,7 +224,13 @@ func (c *checker) known() (names []string) {
 	for _, s := range c.sections {
 		names = append(names, s.Name)
 	}
-	return append(names, tags(c.schema)...)
+	names = append(names, tags(c.schema)...)
+	if c.schema == reflect.TypeFor[rawFile]() {
+		for _, s := range new(Config).singles() {
+			names = append(names, s.name)
+		}
+	}
+	return names
 }
 
 // keysOf lists the keys of a section.
@@ -236,6 +245,11 @@ func (c *checker) keysOf(section string) []string {
 
 // Keys lists the keys of a section of the file, nil if there is no such section.
 func Keys(section string) []string {
+	for _, s := range new(Config).singles() {
+		if s.name == section {
+			return declaration.Names(s.keys)
+		}
+	}
 	file := reflect.TypeFor[rawFile]()
 	for i := range file.NumField() {
 		field := file.Field(i)

@@ -243,7 +243,7 @@ func TestKeysMatch(t *testing.T) {
 		field := checked.Field(i)
 		section := field.Tag.Get("key")
 		if section == "" {
-			continue // the instances of declared sections
+			continue // it is declared by keys
 		}
 		typ := field.Type
 		if typ.Kind() == reflect.Slice {

@@ -6,15 +6,11 @@ package config
 // wrong type is reported with our words and beside all other faults; nil is a
 // key that is not there.
 type rawFile struct {
-	Server   []rawServer `toml:"server"`
-	Relay    []rawRelay  `toml:"relay"`
-	Client   []rawClient `toml:"client"`
-	NAT64    []rawNAT64  `toml:"nat64"`
-	SIIT     []rawSIIT   `toml:"siit"`
-	Announce rawAnnounce `toml:"announce"`
-	Control  rawControl  `toml:"control"`
-	Metrics  rawMetrics  `toml:"metrics"`
-	Log      rawLog      `toml:"log"`
+	Server []rawServer `toml:"server"`
+	Relay  []rawRelay  `toml:"relay"`
+	Client []rawClient `toml:"client"`
+	NAT64  []rawNAT64  `toml:"nat64"`
+	SIIT   []rawSIIT   `toml:"siit"`
 }
 
 type rawServer struct {
@@ -112,19 +108,4 @@ type rawClient struct {
 	PortMapping           any `toml:"port_mapping"`
 	PortMappingFile       any `toml:"port_mapping_file"`
 	FastPath              any `toml:"fast_path"`
-}
-
-type rawControl struct {
-	Socket any `toml:"socket"`
-	Mode   any `toml:"mode"`
-	Group  any `toml:"group"`
-}
-
-type rawMetrics struct {
-	Listen any `toml:"listen"`
-}
-
-type rawLog struct {
-	Level  any `toml:"level"`
-	Format any `toml:"format"`
 }

@@ -25,9 +25,11 @@ const maxPeers = 1 << 26
 const maxRandomPorts = 512
 
 // config builds the checked configuration; faults stand in c.errs afterwards.
-func (c *checker) config(raw rawFile, declared []Instance) *Config {
+// Its file is what the declared sections are read from.
+func (c *checker) config(raw rawFile, file map[string]any) *Config {
 	config := Default()
-	config.Instances = declared
+	c.singles(&config, file)
+	config.Instances = c.declared(file)
 	for i, one := range raw.Server {
 		config.Servers = append(config.Servers, c.server(fmt.Sprintf("%s[%d]", RoleServer, i), one))
 	}
@@ -43,14 +45,7 @@ func (c *checker) config(raw rawFile, declared []Instance) *Config {
 	for i, one := range raw.SIIT {
 		config.SIITs = append(config.SIITs, c.siit(fmt.Sprintf("%s[%d]", RoleSIIT, i), one))
 	}
-	config.Announce = c.announce(raw.Announce)
 	c.announced(&config)
-	set(c, "control", "socket", raw.Control.Socket, &config.Control.Socket, optional(socketPath))
-	set(c, "control", "mode", raw.Control.Mode, &config.Control.Mode, permissions)
-	set(c, "control", "group", raw.Control.Group, &config.Control.Group, optional(groupName))
-	set(c, "metrics", "listen", raw.Metrics.Listen, &config.Metrics.Listen, optional(listen))
-	set(c, "log", "level", raw.Log.Level, &config.Log.Level, logLevel)
-	set(c, "log", "format", raw.Log.Format, &config.Log.Format, oneOf(FormatText, FormatJSON))
 	config.share()
 	c.conflicts(&config)
 	return &config

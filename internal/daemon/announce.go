@@ -69,7 +69,8 @@ func (d *Daemon) addAnnouncements(status *control.Status) {
 // restart.
 func (d *Daemon) reloadAnnounce(next *config.Config) ([]string, error) {
 	if d.announcer == nil {
-		return config.Diff(d.running.Announce, next.Announce), nil
+		_, keys := config.Reload(d.running.Announce, next.Announce)
+		return keys, nil
 	}
 	keys, err := d.announcer.Reload(next.Announce)
 	if err != nil {

@@ -190,7 +190,6 @@ func (d *Daemon) newcomers(next *config.Config) []control.Pending {
 func (d *Daemon) process(next *config.Config) []control.Pending {
 	if d.Level != nil {
 		d.Level.Set(next.Log.Level)
-		d.running.Log.Level = next.Log.Level
 	}
 	var pending []control.Pending
 	look := func(section string, keys []string) {
@@ -198,9 +197,12 @@ func (d *Daemon) process(next *config.Config) []control.Pending {
 			pending = append(pending, control.Pending{Section: section, Keys: keys, Change: changed})
 		}
 	}
-	look("control", config.Diff(d.running.Control, next.Control))
-	look("metrics", config.Diff(d.running.Metrics, next.Metrics))
-	look("log", config.Diff(d.running.Log, next.Log))
+	_, keys := config.Reload(d.running.Control, next.Control)
+	look("control", keys)
+	_, keys = config.Reload(d.running.Metrics, next.Metrics)
+	look("metrics", keys)
+	_, keys = config.Reload(d.running.Log, next.Log)
+	look("log", keys)
 	return pending
 }
 

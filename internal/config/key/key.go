@@ -33,7 +33,7 @@ type Key struct {
 	Help string
 
 	std    any // the default, as the file would have it
-	decode func(raw any) *Fault
+	decode func(raw any, path string, to Reporter)
 	field  reflect.Value // what the key is bound to
 }
 
@@ -49,12 +49,13 @@ func MustSet(value any) any { return example{value} }
 func Of[T any](name string, field *T, std any, parse Parser[T], reload Reload, help string) Key {
 	return Key{
 		Name: name, Reload: reload, Help: help, std: std, field: reflect.ValueOf(field).Elem(),
-		decode: func(raw any) *Fault {
+		decode: func(raw any, path string, to Reporter) {
 			value, f := parse(raw)
-			if f == nil {
-				*field = value
+			if f != nil {
+				to.Wrong(path, f)
+				return
 			}
-			return f
+			*field = value
 		},
 	}
 }
@@ -78,10 +79,17 @@ func (k Key) setDefault() {
 		k.field.Set(same.Elem())
 		return
 	}
-	if f := k.decode(written(k.std)); f != nil {
-		panic(fmt.Sprintf("the default of the key %s: %v", k.Name, f.Err()))
-	}
+	k.decode(written(k.std), k.Name, refused{})
 }
+
+// refused is a [Reporter] of defaults, which nothing is wrong with.
+type refused struct{}
+
+func (refused) Wrong(path string, f *Fault) {
+	panic(fmt.Sprintf("the default of the key %s: %v", path, f.Err()))
+}
+
+func (refused) Unknown(path string, _ []string) { panic("a default has the unknown key " + path) }
 
 // written turns a value of Go into what the decoder of TOML makes of its text.
 func written(value any) any {
@@ -126,12 +134,8 @@ func Decode(keys []Key, table map[string]any, path string, to Reporter) {
 	for _, k := range keys {
 		delete(rest, k.Name)
 		k.setDefault()
-		raw, there := table[k.Name]
-		if !there {
-			continue
-		}
-		if f := k.decode(raw); f != nil {
-			to.Wrong(path+"."+k.Name, f)
+		if raw, there := table[k.Name]; there {
+			k.decode(raw, path+"."+k.Name, to)
 		}
 	}
 	for name := range rest {
