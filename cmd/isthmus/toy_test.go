@@ -1,0 +1,140 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
+	"github.com/isthmus-net/isthmus/internal/testutil/echo"
+)
+
+// withToy adds the toy to the roles of the program until the test ends.
+func withToy(t *testing.T) {
+	t.Helper()
+	before := roles
+	roles = append(slices.Clone(roles), echo.Role)
+	t.Cleanup(func() { roles = before })
+}
+
+// TestToyCommands: a role that is one directory and one line of the list has init and
+// check, with errors that name place and remedy.
+func TestToyCommands(t *testing.T) {
+	withToy(t)
+	configtest.One(t, echo.Role.Section, echo.Role.Reference())
+	good, bad := writeFile(t, "[[echo]]\n"), writeFile(t, "[[echo]]\nlisten = \"here\"\n")
+	for _, tt := range []struct {
+		name   string
+		args   []string
+		status int
+		out    string // part of the output
+	}{
+		{"init", []string{"init", "echo"}, 0, "# Echo (RFC 862): answers by UDP what it is sent.\n[[echo]]\n"},
+		{"check", []string{"check", "--file-only", "-c", good}, 0, "echo  echo  echoes on UDP 127.0.0.1:7007\n" + good + " is good\n"},
+		{"check of a bad file", []string{"check", "-c", bad}, 2, bad + ":2:10: echo.listen: \"here\" is not an address with a port: write it like 127.0.0.1:7\n  2 | listen = \"here\"\n    |          ^^^^^^\n"},
+		{"what there could be to run", []string{"check", "--file-only", "-c", writeFile(t, "")}, 1, "[[echo]] (isthmus init prints examples)"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			status, out, errs := call(tt.args...)
+			if status != tt.status || !strings.Contains(out+errs, tt.out) {
+				t.Errorf("%d:\n%s%s\nwant %d and\n%s", status, out, errs, tt.status, tt.out)
+			}
+		})
+	}
+}
+
+// TestToyRuns: it has run, status, metrics and reload, too.
+func TestToyRuns(t *testing.T) {
+	withToy(t)
+	port, metrics := freePort(t), freePort(t)
+	path, socket := filepath.Join(t.TempDir(), "isthmus.toml"), filepath.Join(t.TempDir(), "s")
+	write := func(keys string) {
+		text := fmt.Sprintf("[[echo]]\n%s\n[control]\nsocket = %q\n[metrics]\nlisten = \"127.0.0.1:%d\"\n", keys, socket, metrics)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(fmt.Sprintf("listen = \"127.0.0.1:%d\"", port))
+	ended := make(chan string, 1)
+	go func() {
+		status, _, errs := call("run", "-c", path)
+		ended <- fmt.Sprint(status, errs)
+	}()
+	for out := ""; !strings.Contains(out, "\necho echo: ready\n"); {
+		select {
+		case end := <-ended:
+			t.Fatalf("it ended: %s", end)
+		case <-time.After(10 * time.Millisecond):
+			_, out, _ = call("status", "--socket", socket)
+		}
+	}
+	if got := ask(t, port); got != "hello" {
+		t.Errorf("echo %q", got)
+	}
+	response, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/metrics", metrics))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(response.Body)
+	response.Body.Close()
+	if want := `isthmus_echo_echoed_total{instance="echo"} 1`; !strings.Contains(string(text), want) {
+		t.Errorf("%s is not among the metrics", want)
+	}
+	write("prefix = \"to\"")
+	if status, out, errs := call("reload", "--socket", socket); status != 0 || out != "reloaded\ntakes effect at the next start: echo echo: listen\n" {
+		t.Errorf("reload: %d %s%s", status, out, errs)
+	}
+	if got := ask(t, port); got != "tohello" {
+		t.Errorf("echo %q after the reload", got)
+	}
+	if err := unix.Kill(os.Getpid(), unix.SIGTERM); err != nil { // run listens for it
+		t.Fatal(err)
+	}
+	if end := <-ended; !strings.HasPrefix(end, "0") {
+		t.Errorf("it ended with %s", end)
+	}
+}
+
+// freePort is a UDP and TCP port of the loopback that nobody has.
+func freePort(t *testing.T) int {
+	t.Helper()
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+// ask sends a word and returns what comes back.
+func ask(t *testing.T, port int) string {
+	t.Helper()
+	conn, err := net.Dial("udp4", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	buffer := make([]byte, 100)
+	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	n, err := conn.Read(buffer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(buffer[:n])
+}
