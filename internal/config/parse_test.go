@@ -4,7 +4,6 @@ package config
 
 import (
 	"errors"
-	"flag"
 	"io/fs"
 	"log/slog"
 	"net/netip"
@@ -19,8 +18,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-var update = flag.Bool("update", false, "write the golden error texts")
-
 // same compares checked values; addresses by their own equality.
 var same = cmp.Options{
 	cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{}),
@@ -34,46 +31,6 @@ func parse(t *testing.T, text string) *Config {
 		t.Fatalf("Parse:\n%v", err)
 	}
 	return config
-}
-
-// TestBad compares the errors of each file in testdata/bad with the text beside
-// it, which people read.
-func TestBad(t *testing.T) {
-	files, err := filepath.Glob("testdata/bad/*.toml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no files: %v", err)
-	}
-	for _, file := range files {
-		name := strings.TrimSuffix(filepath.Base(file), ".toml")
-		t.Run(name, func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = Parse(strings.NewReader(string(text)), "isthmus.toml")
-			if err == nil {
-				t.Fatal("no error")
-			}
-			var one *Error
-			if !errors.As(err, &one) || one.Line == 0 || one.Remedy == "" {
-				t.Errorf("error without place or remedy: %#v", one)
-			}
-			golden := strings.TrimSuffix(file, ".toml") + ".txt"
-			got := err.Error() + "\n"
-			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("errors differ (-want +got):\n%s", diff)
-			}
-		})
-	}
 }
 
 func TestParse(t *testing.T) {
