@@ -291,6 +291,28 @@ func TestNAT64ErrorSources(t *testing.T) {
 	}
 }
 
+// The engine tells apart the routers that a pool stands for (RFC 6791); what the client says
+// itself is the programs' still.
+func TestNAT64ErrorsOfRouters(t *testing.T) {
+	f := usual(state.UDP)
+	for _, pool := range []bool{false, true} {
+		w := newNATWorld(t, func(s *fastpath.NAT64Settings, _ *translate.Settings) { s.RouterPool = pool })
+		w.open(t, f)
+		want := "to4_forwarded"
+		if pool {
+			want = "icmp_type"
+		}
+		for _, at := range hooks {
+			ip := w.errorTo4(f, 3, 0, 0, w.sent6(f, 40))
+			w.errors(t, at, ip, w.errorBinding4(f), want)
+			near := f.client.As16()
+			near[15] ^= 1
+			w.errors(t, at, seal(body(8, near[:]...)(ip)), w.errorBinding4(f), want)
+			w.errors(t, at, seal(body(8, f.client.AsSlice()...)(ip)), w.errorBinding4(f), "to4_forwarded")
+		}
+	}
+}
+
 // While FTP control connections take a detour, the engine has what comes from private
 // addresses, one of which the detour's are.
 func TestNAT64ErrorsOfTheDetour(t *testing.T) {

@@ -53,6 +53,7 @@ func TestNAT64Constants(t *testing.T) {
 		fmt.Sprintf("FLAG_OUTBOUND_ONLY %d ", nat64FlagOutboundOnly), fmt.Sprintf("FLAG_ZERO_CLASS %d ", nat64FlagZeroClass),
 		fmt.Sprintf("FLAG_FIXED_TOS %d ", nat64FlagFixedTOS), fmt.Sprintf("FLAG_DETOUR %d ", nat64FlagDetour),
 		fmt.Sprintf("FLAG_UNFINISHED %d ", nat64FlagUnfinished), fmt.Sprintf("FLAG_INNER_SOURCE %d ", nat64FlagInnerSource),
+		fmt.Sprintf("FLAG_ROUTER_POOL %d ", nat64FlagRouterPool),
 		fmt.Sprintf("MAX_POOL4 %d\n", maxPool4), fmt.Sprintf("POOL4_OWN %d ", pool4Own),
 	})
 	defines(t, "bpf/translate_settings.h", []string{

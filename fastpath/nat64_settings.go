@@ -44,6 +44,9 @@ type NAT64Settings struct {
 	// InnerSource gives translated ICMPv6 errors the source that RFC 6146 section 3.6.1
 	// says by the letter.
 	InnerSource bool
+	// RouterPool leaves ICMPv6 errors of routers to the engine, which has addresses for
+	// them (RFC 6791).
+	RouterPool bool
 	// Unfinished is as in [Settings].
 	Unfinished bool
 	// Tunnel is the interface index of the translator's own device: routes are asked as
@@ -83,6 +86,7 @@ const (
 	nat64FlagDetour
 	nat64FlagUnfinished
 	nat64FlagInnerSource
+	nat64FlagRouterPool
 
 	pool4Own = 1
 )
@@ -152,7 +156,7 @@ func (s *NAT64Settings) fill(c *nat64Nat64Settings) {
 func (s *NAT64Settings) flags() (flags uint32) {
 	for i, set := range []bool{
 		s.AddressDependent[state.TCP], s.AddressDependent[state.UDP], s.AddressDependent[state.ICMP],
-		s.ExternalTCP, s.NoICMPInfo, s.OutboundOnly, s.ZeroClass, s.FixedTOS, s.Detour, s.Unfinished, s.InnerSource,
+		s.ExternalTCP, s.NoICMPInfo, s.OutboundOnly, s.ZeroClass, s.FixedTOS, s.Detour, s.Unfinished, s.InnerSource, s.RouterPool,
 	} {
 		if set {
 			flags |= 1 << i

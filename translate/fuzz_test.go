@@ -35,7 +35,7 @@ func fuzzTranslators(t testing.TB) []*Translator {
 
 // fuzzPath makes links of the number: none known, usual ones, small ones.
 func fuzzPath(n uint16) Path {
-	p := Path{IDs: fixedID(n), Random: uint32(n) << 16}
+	p := Path{IDs: fixedID(n), Routers: NewRouters(uint64(n))}
 	if n&1 != 0 {
 		p.MTU4 = int(n >> 2)
 	}

@@ -59,21 +59,41 @@ func asDestination(r Reason) Reason {
 
 // routerSource6 returns the source of an ICMPv4 error from an address that no rule
 // maps (RFC 6791, the IPv4 side).
-func (t *Translator) routerSource6(random uint32) ([16]byte, bool) {
-	if a, ok := t.pool6.pick(random, 16); ok {
-		return a, true
+func (t *Translator) routerSource6(router [4]byte, known *Routers) ([16]byte, bool) {
+	if t.pool6.size == 0 {
+		return t.own6.As16(), t.own6.IsValid()
 	}
-	return t.own6.As16(), t.own6.IsValid()
+	n := uint64(0)
+	if known != nil {
+		var wide [16]byte
+		copy(wide[:], router[:])
+		n = known.place(&known.from4, &wide, t.pool6.size)
+	}
+	return t.pool6.at(n, 16), true
 }
 
 // routerSource4 returns the source of an ICMPv6 error from an address that has no
 // IPv4 form (RFC 6791 section 5).
-func (t *Translator) routerSource4(random uint32) ([4]byte, bool) {
-	if a, ok := t.pool4.pick(random, 4); ok {
-		return [4]byte(a[:4]), true
+func (t *Translator) routerSource4(router *[16]byte, known *Routers) ([4]byte, bool) {
+	if a, ok := t.pooled4(router, known); ok {
+		return a, true
 	}
 	if !t.own4.IsValid() {
 		return [4]byte{}, false
 	}
 	return t.own4.As4(), true
+}
+
+// pooled4 returns the address of the pool that stands for an IPv6 router, if there is a
+// pool.
+func (t *Translator) pooled4(router *[16]byte, known *Routers) (a [4]byte, ok bool) {
+	if t.pool4.size == 0 {
+		return a, false
+	}
+	n := uint64(0)
+	if known != nil {
+		n = known.place(&known.from6, router, t.pool4.size)
+	}
+	wide := t.pool4.at(n, 4)
+	return [4]byte(wide[:4]), true
 }

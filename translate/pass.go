@@ -24,8 +24,9 @@ type Path struct {
 	// FragmentID is the identification of the packet that a bound fragment to IPv4 is of:
 	// hosts that share an address choose theirs apart (RFC 6864 section 5.3).
 	FragmentID uint16
-	// Random chooses among the addresses of a pool (RFC 6791 section 5).
-	Random uint32
+	// Routers tells routers apart that a pool stands for (RFC 6791 section 5); without,
+	// all have its first address.
+	Routers *Routers
 	// HopTaken says that this is not the first translation of the packet here, so
 	// that its hop limit stays.
 	HopTaken bool
@@ -67,6 +68,9 @@ func (e *Endpoints) are6() bool { return e.Src.Is6() && e.Dst.Is6() }
 // packet that an ICMP error quotes.
 type Binding struct {
 	Outer, Inner Endpoints
+	// Router says that an ICMPv6 error comes from a router: an address of [Settings.Pool4]
+	// takes the place of the source, where there is one (RFC 6791).
+	Router bool
 }
 
 // outer and inner are nil where a binding is: no ports change then.

@@ -22,8 +22,7 @@ type poolPrefix struct {
 	size uint64
 }
 
-// maxPoolBits bounds the host bits of a pool prefix: an address is chosen by 32 random
-// bits.
+// maxPoolBits bounds the host bits of a pool prefix.
 const maxPoolBits = 32
 
 // newPool makes a pool of prefixes with addresses of the given number of octets.
@@ -50,15 +49,8 @@ func newPool(prefixes []netip.Prefix, octets int) (pool, error) {
 	return p, nil
 }
 
-// pick returns the address that a random number points to, of the given number of
-// octets. RFC 6791 section 5 wants the choice random, so that a traceroute does not
-// seem to loop.
-func (p *pool) pick(random uint32, octets int) (a [16]byte, ok bool) {
-	if p.size == 0 {
-		return a, false
-	}
-	// The high half of the product is spread evenly over the pool.
-	n := uint64(random) * p.size >> 32
+// at returns the address of that number, which is less than the size, of so many octets.
+func (p *pool) at(n uint64, octets int) (a [16]byte) {
 	e := p.prefixes
 	for n >= e[0].size {
 		n -= e[0].size
@@ -67,5 +59,5 @@ func (p *pool) pick(random uint32, octets int) (a [16]byte, ok bool) {
 	a = e[0].base
 	low := a[octets-4 : octets]
 	binary.BigEndian.PutUint32(low, binary.BigEndian.Uint32(low)|uint32(n))
-	return a, true
+	return a
 }

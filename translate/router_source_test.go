@@ -3,8 +3,11 @@
 package translate
 
 import (
-	"math"
+	"bytes"
+	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
@@ -18,22 +21,35 @@ func prefixes(list ...string) (out []netip.Prefix) {
 }
 
 // TestRouterSource4: an ICMPv6 error from an address without IPv4 form gets one of the
-// pool, at random; without a pool the translator's own (RFC 6791 section 5).
+// pool; without a pool the translator's own (RFC 6791 section 5).
 func TestRouterSource4(t *testing.T) {
 	in := v6{src: strange, dst: host6, hop: 64, proto: 58, payload: icmp(3, 0, 0, back6())}.bytes()
 	out := func(src string) []byte {
 		return v4{src: src, dst: host4, id: 1, ttl: 63, proto: 1, payload: icmp(11, 0, 0, v4{id: 1, ttl: 60, payload: udp(4)}.bytes())}.bytes()
 	}
 	pooled := translator(t, func(s *Settings) { s.Pool4 = prefixes("198.51.100.200/32", "203.0.113.4/30") })
-	for random, src := range map[uint32]string{
-		0:                      "198.51.100.200",
-		math.MaxUint32/5 - 1:   "198.51.100.200",
-		math.MaxUint32/5 + 2:   "203.0.113.4",
-		math.MaxUint32 / 2:     "203.0.113.5",
-		math.MaxUint32/5*3 + 9: "203.0.113.6",
-		math.MaxUint32:         "203.0.113.7",
-	} {
-		wantPackets(t, pooled, Path{IDs: fixedID(1), Random: random}, in, out(src))
+	wantPackets(t, pooled, Path{IDs: fixedID(1)}, in, out("198.51.100.200"))
+	// Five addresses, and so five routers that are told apart, each time in the same way.
+	path := Path{IDs: fixedID(1), Routers: NewRouters(7)}
+	seen := make(map[string]string)
+	for range 3 {
+		for _, router := range []string{strange, "2001:db8:9::1", "2001:db8:9::2", "2001:db8:9::3", "2001:db8:a::1"} {
+			_, got := run(pooled, v6{src: router, dst: host6, hop: 64, proto: 58, payload: icmp(3, 0, 0, back6())}.bytes(), path)
+			if len(got) != 1 {
+				t.Fatalf("%d packets came of the error of %s", len(got), router)
+			}
+			src := netip.AddrFrom4([4]byte(got[0][12:16])).String()
+			if !bytes.Equal(got[0], out(src)) {
+				t.Errorf("%x of %s, want %x", got[0], router, out(src))
+			}
+			if was, ok := seen[router]; ok && was != src {
+				t.Errorf("%s was %s and is %s", router, was, src)
+			}
+			seen[router] = src
+		}
+	}
+	if all := slices.Sorted(maps.Values(seen)); !slices.Equal(all, []string{"198.51.100.200", "203.0.113.4", "203.0.113.5", "203.0.113.6", "203.0.113.7"}) {
+		t.Errorf("routers have the addresses %v", all)
 	}
 	wantPackets(t, translator(t, nil), Path{IDs: fixedID(1)}, in, out(own4))
 
@@ -61,7 +77,19 @@ func TestRouterSource6(t *testing.T) {
 	}
 	pooled := translator(t, func(s *Settings) { only(s); s.Pool6 = prefixes("2001:db8:9::/124") })
 	wantPackets(t, pooled, Path{}, in, out("2001:db8:9::"))
-	wantPackets(t, pooled, Path{Random: math.MaxUint32}, in, out("2001:db8:9::f"))
+	path := Path{Routers: NewRouters(3)}
+	sources := make(map[string]bool)
+	for i := range 32 {
+		other := v4{src: fmt.Sprintf("203.0.113.%d", 200+i%8), proto: 1, payload: icmp(11, 0, 0, quoted4())}.bytes()
+		_, got := run(pooled, other, path)
+		if len(got) != 1 {
+			t.Fatalf("%d packets came of an error", len(got))
+		}
+		sources[netip.AddrFrom16([16]byte(got[0][8:24])).String()] = true
+	}
+	if len(sources) != 8 {
+		t.Errorf("eight routers have %d addresses", len(sources))
+	}
 	wantPackets(t, translator(t, only), Path{}, in, out(own6))
 	none := translator(t, func(s *Settings) { only(s); s.Own6 = invalid })
 	wantDrop(t, none, testPath, in, ReasonSourceUnmapped)

@@ -67,11 +67,16 @@ func (p *pass) addresses4(h *header6, message bool, f *fields4) (replaced bool, 
 			return false, ReasonSourceUnmapped
 		}
 		f.src, f.dst = p.bound.Outer.Src.As4(), p.bound.Outer.Dst.As4()
-		return false, ReasonNone
+		if p.bound.Router {
+			if src, ok := p.t.pooled4(h.src, p.path.Routers); ok {
+				f.src, replaced = src, true
+			}
+		}
+		return replaced, ReasonNone
 	}
 	f.src, _, r = p.t.to4(h.src)
 	if r == ReasonSourceUnmapped && message {
-		if src, ok := p.t.routerSource4(p.path.Random); ok {
+		if src, ok := p.t.routerSource4(h.src, p.path.Routers); ok {
 			f.src, replaced, r = src, true, ReasonNone
 		}
 	}

@@ -72,7 +72,7 @@ func (p *pass) addresses6(h *header4, message bool, f *fields6) Reason {
 		if !message {
 			return r
 		}
-		replaced, ok := p.t.routerSource6(p.path.Random)
+		replaced, ok := p.t.routerSource6(h.src, p.path.Routers)
 		if !ok {
 			return r
 		}

@@ -261,6 +261,9 @@ INLINE u32 judge_error_to4(void *ctx, void *data, void *end, u32 prefix, u32 sum
 	u8 type = *(u8 *)m;
 	if ((type == ICMP6_UNREACHABLE || type == ICMP6_TIME_EXCEEDED) && *(u8 *)(m + 4))
 		return REASON_ICMP_INNER; /* an extension follows (RFC 4884) */
+	if (settings.flags & FLAG_ROUTER_POOL && (U64_AT(p->source, 0) != U64_AT(q->destination, 0) ||
+						  U64_AT(p->source, 8) != U64_AT(q->destination, 8)))
+		return REASON_ICMP_TYPE; /* a router's (RFC 6791) */
 
 	struct flow *f = &e->flow;
 	f->transport = c.transport;

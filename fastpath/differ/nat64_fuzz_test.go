@@ -36,6 +36,9 @@ func (g *natGenerator) settings() nat64.Settings {
 	t.LowestIPv6MTU = pick(&g.generator, []int{0, 0, 1280, 1400, 1500, 65535})
 	t.UDPZeroChecksum = pick(&g.generator, []translate.ZeroChecksum{translate.ZeroChecksumCompute, translate.ZeroChecksumDrop, translate.ZeroChecksumForward})
 	s.RouterAsInner = g.chance(3)
+	if g.chance(3) {
+		t.Pool4 = []netip.Prefix{netip.MustParsePrefix("203.0.113.64/29")}
+	}
 	s.Pool4 = g.pool()
 	s.Clients = []netip.Prefix{netip.MustParsePrefix("2001:db8:1::/48"), netip.MustParsePrefix("2001:db8:2::/48")}
 	for _, f := range []*nat64.Filtering{&s.FilterTCP, &s.FilterUDP, &s.FilterICMP} {

@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"time"
 
@@ -37,7 +36,7 @@ type errorCase struct {
 type icmpWant struct {
 	kind, code byte
 	word       uint32
-	from       netip.Addr // not valid: what stands for router6
+	from       netip.Addr // not valid: what stands for an IPv6 router
 }
 
 // errorCases are those of 1998, each caused as it was there, and two that belong to
@@ -93,9 +92,13 @@ func causeTooBig(_ context.Context, n *appNet, d appDirection, port uint16) ([]b
 	return n.say(d, port, closedPort, bigPacket, 64)
 }
 
-// causeHops leaves one hop behind router and translator, each of which takes one.
+// causeHops leaves one hop behind routers and translator, each of which takes one.
 func causeHops(_ context.Context, n *appNet, d appDirection, port uint16) ([]byte, error) {
-	return n.say(d, port, closedPort, 100, 3)
+	hops := byte(3)
+	if d == from6 {
+		hops = 4
+	}
+	return n.say(d, port, closedPort, 100, hops)
 }
 
 // causeIncomplete sends a first fragment that nothing follows.
@@ -136,7 +139,7 @@ func causeInvalid(_ context.Context, n *appNet, d appDirection, port uint16) ([]
 	}
 	defer e.close()
 	// Somebody listens there: the host sends no error of its own.
-	silence, err := n.listenUDP(node, called)
+	silence, err := listenUDP(node, netip.AddrPortFrom(called, sinkPort))
 	if err != nil {
 		return nil, err
 	}
@@ -152,14 +155,6 @@ func causeInvalid(_ context.Context, n *appNet, d appDirection, port uint16) ([]
 		return sent, errors.Join(err, errors.New("the packet itself did not arrive"))
 	}
 	return sent, utter(node, "eth0", router, "hosts", complain(came, d))
-}
-
-func (n *appNet) listenUDP(node *lab.Node, at netip.Addr) (conn *net.UDPConn, err error) {
-	err = node.Do(func() (err error) {
-		conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, sinkPort)))
-		return err
-	})
-	return conn, err
 }
 
 // complain is a parameter problem about the length of a packet.
@@ -208,8 +203,8 @@ func (c *errorCase) try(ctx context.Context, n *appNet, d appDirection, port uin
 		return errors.New("no error arrives")
 	}
 	want := c.want[d]
-	if !want.from.IsValid() {
-		want.from = n.router6In4()
+	if !want.from.IsValid() && n.router6In4().Contains(got.from) {
+		want.from = got.from
 	}
 	return want.check(got, src, dst, sent)
 }

@@ -85,3 +85,12 @@ func lastLines(log string) string {
 	lines := strings.Split(strings.TrimSpace(log), "\n")
 	return "\t" + strings.Join(lines[max(0, len(lines)-shownLines):], "\n\t")
 }
+
+// listenUDP opens a socket of a node.
+func listenUDP(node *lab.Node, at netip.AddrPort) (conn *net.UDPConn, err error) {
+	err = node.Do(func() (err error) {
+		conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
+		return err
+	})
+	return conn, err
+}

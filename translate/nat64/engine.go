@@ -25,6 +25,7 @@ type Engine struct {
 	epoch      time.Time
 	random     *rand.Rand
 	ids        translate.Identifier
+	routers    *translate.Routers
 
 	prefixes []slot6 // of pool6, by the number that sessions have
 	pool     pool
@@ -75,9 +76,10 @@ func newEngine(table *state.Table, epoch time.Time, random io.Reader) (*Engine, 
 	if err != nil {
 		return nil, err
 	}
+	drawn := rand.New(rand.NewChaCha8(seed))
 	return &Engine{
 		table: table, epoch: epoch,
-		random: rand.New(rand.NewChaCha8(seed)), ids: ids.Next,
+		random: drawn, ids: ids.Next, routers: translate.NewRouters(drawn.Uint64()),
 	}, nil
 }
 

@@ -27,7 +27,7 @@ type call struct {
 
 func (e *Engine) begin(path translate.Path, now time.Time, out *Out) call {
 	mono := now.Sub(e.epoch)
-	path.IDs, path.Random, path.HopTaken, path.Reassembled = e.ids, e.random.Uint32(), false, false
+	path.IDs, path.Routers, path.HopTaken, path.Reassembled = e.ids, e.routers, false, false
 	return call{now: now, mono: mono, at: state.Stamp(mono), path: path, out: out}
 }
 

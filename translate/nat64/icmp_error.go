@@ -86,7 +86,8 @@ func (e *Engine) routerOf(router netip.Addr, prefix uint8, peer netip.Addr) neti
 }
 
 // error6 translates an ICMPv6 error: the packet that it quotes went from Y',z to X',x. Its
-// source becomes T, whatever router sent it.
+// source becomes T. A router on the way to the client gets an address of [translate.Settings]
+// for routers instead, if there are any (RFC 6791).
 func (e *Engine) error6(c *call, ip []byte, v *translate.View, to target) Reason {
 	inner, t, r := quoted(v)
 	if r != none {
@@ -106,7 +107,8 @@ func (e *Engine) error6(c *call, ip []byte, v *translate.View, to target) Reason
 		ends.SrcPort = b.PoolPort
 	}
 	return e.send4(c, ip, &translate.Binding{
-		Outer: translate.Endpoints{Src: pool, Dst: peer},
-		Inner: ends,
+		Outer:  translate.Endpoints{Src: pool, Dst: peer},
+		Inner:  ends,
+		Router: v.Src != inner.Dst,
 	}, v.Src)
 }

@@ -4,6 +4,7 @@ package nat64
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -56,6 +57,52 @@ func TestErrorsFromIPv6(t *testing.T) {
 	out := b.one(b.in(pkt{src: clientA, dst: server6, proto: icmp6Proto, payload: icmpMsg(3, 1, 0, got)}))
 	if out[20] != 11 || out[21] != 1 || uint16(out[52])<<8|uint16(out[53]) != id {
 		t.Errorf("came out %x, want code 1 about identifier %d", out, id)
+	}
+}
+
+// TestErrorsOfRouters: with addresses for IPv6 routers each has its own, and what the host
+// says itself still comes from the host's (RFC 6791 section 5).
+func TestErrorsOfRouters(t *testing.T) {
+	for _, object := range []bool{false, true} {
+		b := engine(t, func(s *Settings) {
+			s.Translate.Pool4 = []netip.Prefix{netip.MustParsePrefix("203.0.113.64/30")}
+			s.Translate.InterfaceObject = object
+		})
+		port := b.openUDP(clientA, 1500, server6)
+		got := b.one(b.in(pkt{src: server4, dst: poolIP, proto: udpProto, payload: udpMsg(53, port, 9)}))
+		seen := map[string]string{}
+		for range 2 {
+			for _, from := range []string{clientA, routerV6, "2001:db8:1::77", "2001:db8:ffff::2", "2001:db8:1::1"} {
+				out := b.one(b.in(pkt{src: from, dst: server6, proto: icmp6Proto, payload: icmpMsg(3, 0, 0, got)}))
+				src := srcAddr(out)
+				if was, ok := seen[from]; ok && was != src {
+					t.Errorf("%s was %s and is %s", from, was, src)
+				}
+				seen[from] = src
+				router := from != clientA
+				if extended := out[25] != 0; extended != (object && router) {
+					t.Errorf("the error of %s has an extension: %t", from, extended)
+				}
+				if object {
+					continue
+				}
+				inner := pkt{src: server4, dst: poolIP, hop: 63, proto: udpProto, id: uint32(out[32])<<8 | uint32(out[33]), payload: udpMsg(53, port, 9)}
+				b.wants([][]byte{out}, pkt{src: src, dst: server4, hop: 63, proto: icmpProto, payload: icmpMsg(11, 0, 0, inner.bytes())})
+			}
+		}
+		var all []string
+		for from, src := range seen {
+			if from == clientA && src != poolIP {
+				t.Errorf("the host itself is %s", src)
+			}
+			all = append(all, src)
+		}
+		slices.Sort(all)
+		want := []string{"203.0.113.64", "203.0.113.65", "203.0.113.66", "203.0.113.67", poolIP}
+		slices.Sort(want)
+		if !slices.Equal(all, want) {
+			t.Errorf("the host and four routers are %v", seen)
+		}
 	}
 }
 

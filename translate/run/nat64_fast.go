@@ -138,6 +138,7 @@ func (f *fast) programs(cfg *config.NAT64, s *nat64.Settings, e *nat64.Engine) f
 		ExternalTCP: !s.DropExternalTCP, NoICMPInfo: s.DropICMPInfo, OutboundOnly: s.OutboundRefreshOnly,
 		ZeroClass: s.Translate.ZeroTrafficClass, FixedTOS: s.Translate.FixedTOS, TOS: s.Translate.TOS,
 		LowestMTU: s.Translate.LowestIPv6MTU, Detour: s.DetourPrefix.IsValid(), InnerSource: s.RouterAsInner,
+		RouterPool: len(s.Translate.Pool4) > 0,
 		// Who asks for tc knows what is behind his veths.
 		Unfinished: cfg.FastPath == config.FastPathTC,
 		Tunnel:     f.Tunnel(), PuntRate: puntRate, PuntShare: puntShare,

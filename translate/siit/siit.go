@@ -11,7 +11,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/netip"
 	"time"
 
@@ -60,7 +59,7 @@ type Engine struct {
 	limit      ratelimit.Limit
 	bucket     ratelimit.Bucket
 	sources    *ratelimit.Fair
-	random     *rand.ChaCha8
+	routers    *translate.Routers
 	ids        translate.Identifier
 	stats      Stats
 	reports    translate.Reports
@@ -69,15 +68,15 @@ type Engine struct {
 
 // New makes an engine. It takes its secrets from random.
 func New(s Settings, random io.Reader) (*Engine, error) {
-	var seed [32]byte
-	if _, err := io.ReadFull(random, seed[:]); err != nil {
+	var seed uint64
+	if err := binary.Read(random, binary.NativeEndian, &seed); err != nil {
 		return nil, fmt.Errorf("no random seed for the translator: %w", err)
 	}
 	ids, err := ipid.New(random)
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{random: rand.NewChaCha8(seed), ids: ids.Next}
+	e := &Engine{routers: translate.NewRouters(seed), ids: ids.Next}
 	if e.sources, err = ratelimit.NewFair(ratelimit.Limit{}, ratelimit.DefaultBuckets, random); err != nil {
 		return nil, err
 	}
@@ -135,7 +134,7 @@ func (e *Engine) Handle(ip []byte, now time.Time, out *packet.Batch) {
 // HandleFragment is Handle for a fragment of an ICMP message of which it is known how long
 // that is; see [translate.Path].
 func (e *Engine) HandleFragment(ip []byte, message int, now time.Time, out *packet.Batch) {
-	path := translate.Path{MTU4: e.settings.MTU4, MTU6: e.settings.MTU6, Link4: e.settings.Link4, Link6: e.settings.Link6, IDs: e.ids, Random: uint32(e.random.Uint64()), Message: message}
+	path := translate.Path{MTU4: e.settings.MTU4, MTU6: e.settings.MTU6, Link4: e.settings.Link4, Link6: e.settings.Link6, IDs: e.ids, Routers: e.routers, Message: message}
 	before := len(out.IP)
 	var r translate.Result
 	from6 := len(ip) > 0 && ip[0]>>4 == 6
