@@ -43,6 +43,8 @@ type LaneConfig struct {
 	// With Lossy, only packets that it chooses are.
 	Loss  float64
 	Lossy Filter
+	// Rewrite changes packets as they enter; nil changes none.
+	Rewrite Rewriter
 }
 
 // complete fills in the queue and refuses what cannot be emulated.
@@ -73,6 +75,7 @@ type LaneCounters struct {
 	Cut            int // dropped: the direction was cut
 	TooMany        int // dropped: more packets under way than the emulator holds
 	Refused        int // dropped: the kernel did not take the packet out
+	Rewritten      int // changed by Rewrite
 	// Latency is the sum of the times that packets sent should have spent
 	// under way, Late the sum of what they were late beyond, WorstLate the
 	// largest. Waited is the part of Latency that kept packets in order.
@@ -113,6 +116,9 @@ func (l *lane) admit(at int64, frame []byte) (leave int64, ok bool) {
 	size := max(len(frame)-ethernetHeader, 0)
 	l.count.Packets++
 	l.count.Bytes += size
+	if l.config.Rewrite != nil && l.config.Rewrite(frame) {
+		l.count.Rewritten++
+	}
 	if l.cut {
 		l.count.Cut++
 		return 0, false

@@ -3,9 +3,11 @@
 package experiment
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"time"
 
@@ -26,6 +28,8 @@ type natCase struct {
 	trap bool
 	// timed marks cases whose first answer must come in time.
 	timed bool
+	// rewriting marks boxes that change addresses in payloads, which is proved first.
+	rewriting bool
 }
 
 // natCases are the cases, in the order of the table.
@@ -38,6 +42,9 @@ type natCase struct {
 //	    |      nat      |                      filter, and a router lies between them
 //	    +---------------+
 //	            | e4                                nat1 --- core --- nat2
+//
+// Boxes that rewrite are NATs of their own with a wire to the client, on which the
+// client's address in a payload becomes the box's, and back.
 var natCases = []natCase{
 	{name: "one NAT that hairpins", draw: oneBox(true)},
 	{name: "one NAT without hairpinning, two links", draw: oneBox(false), timed: true},
@@ -45,6 +52,7 @@ var natCases = []natCase{
 		lines: []string{"hairpin = false", "local_discovery = true"}},
 	{name: "two masquerading boxes without input filter", draw: openBoxes, trap: true},
 	{name: "the same, opening_ttl = 2", draw: openBoxes, lines: []string{"opening_ttl = 2"}, oursOnly: true},
+	{name: "two NATs that rewrite addresses in payloads (generic ALG)", draw: rewritingBoxes, rewriting: true},
 }
 
 // Addresses of the cases: boxes on the IPv4 Internet, and the network behind the
@@ -122,6 +130,72 @@ func openBoxes(n *teredoNet, number int) (from, to *teredoClient) {
 	return from, to
 }
 
+// rewritingBoxes are two NATs that put their own address in the place of the client's
+// wherever it stands in a payload: Teredo's obfuscation is there for them (RFC 4380
+// section 5.1.1).
+func rewritingBoxes(n *teredoNet, number int) (from, to *teredoClient) {
+	box := func(number int, name string) *teredoClient {
+		nat := n.caseNAT(number, lab.NATConfig{Kind: lab.PortRestricted, InputDrop: true})
+		c := &teredoClient{
+			net: n, kind: lab.PortRestricted, name: name, port: clientPort, node: n.lab.Node(name), nat: nat,
+			local: caseInner(number, 2), external: caseAddr(number),
+		}
+		// An error is the lab's to tell.
+		_, _ = n.lab.Wire(c.node, "eth0", nat, "l1", lab.WireConfig{
+			AtoB: lab.LaneConfig{Rewrite: lab.RewriteAddress(c.local, c.external)},
+			BtoA: lab.LaneConfig{Rewrite: lab.RewriteAddress(c.external, c.local)},
+		})
+		nat.Addr("l1", caseInner(number, 1).String()+"/24")
+		c.node.Addr("eth0", c.local.String()+"/24").Route("default", caseInner(number, 1).String())
+		n.clients = append(n.clients, c)
+		return c
+	}
+	return box(number, fmt.Sprintf("case%da", number)), box(number+secondLink, fmt.Sprintf("case%db", number))
+}
+
+// proveRewriting sends the client's address in the payload of a datagram: the server must
+// find the box's there, and in the answer with the box's address the client its own.
+func (c *teredoClient) proveRewriting() error {
+	const word = "my address is "
+	server, err := listenUDP(c.net.server, netip.AddrPortFrom(serverAddr, 0))
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	client, err := listenUDP(c.node, netip.AddrPortFrom(c.local, 0))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	deadline := time.Now().Add(answerWait)
+	if err := errors.Join(server.SetDeadline(deadline), client.SetDeadline(deadline)); err != nil {
+		return err
+	}
+	inside, outside := c.local.As4(), c.external.As4()
+	at := server.LocalAddr().(*net.UDPAddr).AddrPort()
+	if _, err := client.WriteToUDPAddrPort(append([]byte(word), inside[:]...), at); err != nil {
+		return err
+	}
+	got := make([]byte, 64)
+	k, from, err := server.ReadFromUDPAddrPort(got)
+	if err != nil {
+		return fmt.Errorf("%s: nothing comes through the box: %w", c.name, err)
+	}
+	if want := append([]byte(word), outside[:]...); !bytes.Equal(got[:k], want) {
+		return fmt.Errorf("%s: the box does not rewrite: %q arrived, not %q", c.name, got[:k], want)
+	}
+	if _, err := server.WriteToUDPAddrPort(got[:k], from); err != nil {
+		return err
+	}
+	if k, _, err = client.ReadFromUDPAddrPort(got); err != nil {
+		return fmt.Errorf("%s: nothing comes back through the box: %w", c.name, err)
+	}
+	if want := append([]byte(word), inside[:]...); !bytes.Equal(got[:k], want) {
+		return fmt.Errorf("%s: the box does not rewrite what comes back: %q arrived, not %q", c.name, got[:k], want)
+	}
+	return nil
+}
+
 // caseResults are the pings of each case; the zero result was not measured.
 type caseResults []lab.PingResult
 
@@ -151,6 +225,13 @@ func measureCases(ctx context.Context, e *lab.Env, who maker, plan matrixPlan) (
 	}
 	if err := n.lab.Err(); err != nil {
 		return nil, err
+	}
+	for i, p := range pairs {
+		if natCases[i].rewriting {
+			if err := errors.Join(p.from.proveRewriting(), p.to.proveRewriting()); err != nil {
+				return nil, err
+			}
+		}
 	}
 	if err := n.startCore(ctx, who, who); err != nil {
 		return nil, err
