@@ -30,7 +30,7 @@ var naptBandwidthWays = []way{wayDirect4, wayDirect6, wayKernel, wayTayga, wayUs
 // naptBandwidth is the experiment napt-bandwidth.
 var naptBandwidth = lab.Experiment{
 	Name:      naptBandwidthName,
-	Summary:   "64 Mbytes by TCP through a translator, with offloads and without (1998, table 2)",
+	Summary:   "64 Mbytes by TCP through a translator, with offloads and without, and over Ethernet of 10 and 100 Mbit/s (1998, table 2)",
 	NeedsRoot: true,
 	Needs:     []string{"tayga"},
 	Run:       runNAPTBandwidth,
@@ -52,6 +52,7 @@ type naptStreams struct {
 	cables    cables
 	direction streamDirection
 	rates     map[way][]float64 // Mbit/s
+	published float64           // translator / forwarder over such a line; 0: over none
 }
 
 // label names the row in tables.
@@ -65,12 +66,23 @@ func runNAPTBandwidth(ctx context.Context, e *lab.Env) error {
 	if rounds < longRun {
 		size = naptShortBytes
 	}
+	rep := naptBandwidthReport(rounds, size)
+	if err := measureBare(ctx, e, rep, rounds, size); err != nil {
+		return err
+	}
+	if err := measureLines(ctx, e, rep, size); err != nil {
+		return err
+	}
+	return finish(e, rep)
+}
+
+// measureBare measures over bare cables, where the machine is the limit.
+func measureBare(ctx context.Context, e *lab.Env, rep *report.Report, rounds, size int) error {
 	n, done, err := startNAPT(ctx, e, naptBandwidthName, naptPlan{Ways: naptBandwidthWays, Offloads: true})
 	if err != nil {
 		return err
 	}
 	defer done()
-	rep := naptBandwidthReport(rounds, size)
 	if err := n.checkTransfers(ctx, rep); err != nil {
 		return err
 	}
@@ -82,10 +94,7 @@ func runNAPTBandwidth(ctx context.Context, e *lab.Env) error {
 	if err := n.healthy(); err != nil {
 		return err
 	}
-	if err := n.checkPaths(ctx, rep); err != nil {
-		return err
-	}
-	return finish(e, rep)
+	return n.checkPaths(ctx, rep)
 }
 
 // allStreams measures both directions with offloads, and then with less and less.

@@ -17,7 +17,7 @@ import (
 // naptBandwidthReport begins the report with the table of 1998.
 func naptBandwidthReport(rounds, size int) *report.Report {
 	return &report.Report{
-		Experiment: naptBandwidthName, Title: fmt.Sprintf("%d Mbytes by TCP through one translator, bare veth", size>>20), Peer: "tayga",
+		Experiment: naptBandwidthName, Title: fmt.Sprintf("%d Mbytes by TCP through one translator, bare veth and lines", size>>20), Peer: "tayga",
 		Tables: []report.Table{{
 			Title:   "1998, kbyte/s",
 			Columns: []string{"link", "v4-v4", "v6-v6", "forwarder", "translator", "translator / forwarder"},
@@ -31,7 +31,7 @@ func naptBandwidthReport(rounds, size int) *report.Report {
 			"The time runs from the first write to the last read, the window's growth included; inside opens all connections.",
 			"Without segmentation offload each packet is handled by itself, and checksums are still left to hardware, which a program in user space has to work out; without any offload hosts do that on all ways.",
 			"Native XDP takes frames, not what is to be cut later: with it the far ends of its cables have no segmentation offload.",
-			"Published beside the ratios is that of Fast Ethernet in 1998.",
+			"Published beside the ratios of bare cables is that of Fast Ethernet in 1998.",
 		},
 	}
 }
@@ -58,12 +58,15 @@ func describeStreams(rep *report.Report, rows []*naptStreams) {
 
 // figures are the ratios of one row.
 func (s *naptStreams) figures() []report.Figure {
-	forwarding, tayga := s.rates[wayKernel], s.rates[wayTayga]
+	forwarding, tayga, published := s.rates[wayKernel], s.rates[wayTayga], 0.9
+	if s.published != 0 {
+		published = s.published
+	}
 	var figures []report.Figure
 	for _, w := range []way{wayTC, wayXDP, wayUser} {
 		label := fmt.Sprintf("%s, %s: ", s.label(), w.title())
 		ratio := report.Figure{
-			Name: label + figureStream, Decimals: 2, Published: report.Measured(0.9),
+			Name: label + figureStream, Decimals: 2, Published: report.Measured(published),
 			Peer: report.Measured(pairs(forwarding, tayga)...), Isthmus: report.Measured(pairs(forwarding, s.rates[w])...),
 		}
 		against := report.Figure{Name: label + "bandwidth / tayga", Decimals: 1, Isthmus: report.Measured(pairs(tayga, s.rates[w])...)}
@@ -73,7 +76,7 @@ func (s *naptStreams) figures() []report.Figure {
 			ratio.Must, against.Must = must(naptBandwidthName, figureStreamOffloads), must(naptBandwidthName, figureStreamTaygaOffloads)
 		case s.cables == withoutGSO:
 			ratio.Must, against.Must = must(naptBandwidthName, figureStreamPlain), must(naptBandwidthName, figureStreamTayga)
-		case s.cables == asWires:
+		case s.cables == asWires, s.published != 0:
 			// How many times tayga it is was stated without segmentation.
 			ratio.Must = must(naptBandwidthName, figureStreamPlain)
 		}

@@ -45,6 +45,8 @@ type naptPaths struct {
 	env             *lab.Env
 	plan            naptPlan
 	dir             string // configurations and control sockets
+	// takers are the switches between routers and lines, which take what comes.
+	takers map[way]*lab.Node
 }
 
 // naptPlan says how the topology is drawn.
@@ -54,6 +56,8 @@ type naptPlan struct {
 	// Offloads leaves the cables what virtual cables have; without, they carry what a
 	// wire would.
 	Offloads bool
+	// Rate makes the cables to outside lines of so many bit/s; 0 leaves them bare.
+	Rate int64
 	// Crowd has room for a million sessions of many clients, those of crowdClients.
 	Crowd bool
 	// Stateless has Isthmus translate without sessions, by a mapping for inside.
@@ -88,7 +92,7 @@ type naptPath struct {
 
 // newNAPTPaths draws the topology and starts the translators.
 func newNAPTPaths(ctx context.Context, e *lab.Env, l *lab.Lab, plan naptPlan) (*naptPaths, error) {
-	n := &naptPaths{inside: l.Node("inside"), outside: l.Node("outside"), env: e, plan: plan}
+	n := &naptPaths{inside: l.Node("inside"), outside: l.Node("outside"), env: e, plan: plan, takers: map[way]*lab.Node{}}
 	for i, w := range plan.Ways {
 		n.paths = append(n.paths, n.draw(l, w, i+1))
 	}
@@ -138,19 +142,19 @@ func (n *naptPaths) draw(l *lab.Lab, w way, number int) *naptPath {
 	p := &naptPath{way: w, number: number, source: netip.MustParseAddr(at6(2)), far: netip.MustParseAddr(at4(3))}
 	switch w {
 	case wayDirect4:
-		l.Link(n.inside, name, n.outside, name)
+		n.join(l, n.inside, name, name)
 		p.source, p.target = netip.MustParseAddr(at4(2)), p.far
 		n.inside.Addr(name, at4(2)+"/28")
 		n.outside.Addr(name, at4(3)+"/28")
 	case wayDirect6:
-		l.Link(n.inside, name, n.outside, name)
+		n.join(l, n.inside, name, name)
 		p.target = netip.MustParseAddr(at6(3))
 		n.inside.Addr(name, at6(2)+"/64")
 		n.outside.Addr(name, at6(3)+"/64")
 	default:
 		p.router = l.Node(name)
 		l.Link(n.inside, name, p.router, "in6")
-		l.Link(p.router, "out4", n.outside, name)
+		n.join(l, p.router, "out4", name)
 		p.router.Forward(true, true).Addr("in6", at6(1)+"/64").Addr("out4", at4(1)+"/28")
 		n.inside.Addr(name, at6(2)+"/64")
 		n.outside.Addr(name, at4(3)+"/28")
@@ -282,7 +286,11 @@ func (n *naptPaths) takeFrames() error {
 	if n.path(wayXDP) == nil {
 		return nil
 	}
-	return errors.Join(n.outside.EnableGRO(string(wayXDP)), n.inside.EnableGRO(string(wayXDP)))
+	taker, iface := n.outside, string(wayXDP)
+	if n.plan.Rate != 0 {
+		taker, iface = n.takers[wayXDP], switchPort
+	}
+	return errors.Join(taker.EnableGRO(iface), n.inside.EnableGRO(string(wayXDP)))
 }
 
 // naptReady bounds the time until a translator translates.
