@@ -75,11 +75,10 @@ func newCrowd(ctx context.Context, l *lab.Lab, isthmus string, w way) (_ *crowd,
 	if err := c.openEnds(ctx); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "isthmus-peers-")
+	dir, err := os.MkdirTemp(l.Dir(), "peers-")
 	if err != nil {
 		return nil, err
 	}
-	c.closers = append(c.closers, folder(dir))
 	c.config = filepath.Join(dir, "isthmus.toml")
 	c.control = control.NewClient(filepath.Join(dir, "control.sock"))
 	return c, nil
@@ -102,11 +101,6 @@ func (c *crowd) launch(ctx context.Context) (err error) {
 	_, err = c.process.WaitFor(ctx, "serving")
 	return err
 }
-
-// folder is a folder that is removed when it is closed.
-type folder string
-
-func (f folder) Close() error { return os.RemoveAll(string(f)) }
 
 // configure writes the configuration; a bubble rate of 0 is no limit.
 func (c *crowd) configure(n, bubbleRate int) error {

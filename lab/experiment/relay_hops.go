@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/load"
@@ -135,5 +134,4 @@ func (h *hops) close() {
 	for _, c := range h.closers {
 		_ = c()
 	}
-	_ = os.RemoveAll(h.dir)
 }

@@ -79,7 +79,7 @@ func newHops(ctx context.Context, e *lab.Env, l *lab.Lab) (_ *hops, err error) {
 			h.close()
 		}
 	}()
-	if h.dir, err = os.MkdirTemp("", "isthmus-hops-"); err != nil {
+	if h.dir, err = os.MkdirTemp(l.Dir(), "hops-"); err != nil {
 		return nil, err
 	}
 	if h.generator, err = load.NewGenerator(hopsNumber * len(h.ways)); err != nil {

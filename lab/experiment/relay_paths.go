@@ -127,7 +127,7 @@ func newRelayPaths(ctx context.Context, e *lab.Env, l *lab.Lab, ways []way) (*re
 		return nil, err
 	}
 	var err error
-	if r.dir, err = os.MkdirTemp("", "isthmus-relay-"); err != nil {
+	if r.dir, err = os.MkdirTemp(l.Dir(), "relay-"); err != nil {
 		return nil, err
 	}
 	for _, path := range r.paths {
@@ -344,5 +344,4 @@ func (r *relayPaths) close() {
 			_ = c.Close()
 		}
 	}
-	_ = os.RemoveAll(r.dir)
 }
