@@ -19,9 +19,8 @@ import (
 
 // Choices of client-throughput.
 const (
-	clientName   = "client-throughput"
-	clientRounds = 7
-	clientBytes  = 8 << 20 // of the transfer that is checked byte by byte
+	clientName  = "client-throughput"
+	clientBytes = 8 << 20 // of the transfer that is checked byte by byte
 )
 
 // clientThroughput is the experiment client-throughput.
@@ -45,6 +44,7 @@ type clientPair struct {
 	way          way
 	client, host *lab.Node
 	address      netip.Addr // the client's Teredo address
+	daemons      []*lab.Proc
 	dir          string
 }
 
@@ -55,23 +55,21 @@ var (
 	pairHost        = netip.MustParseAddr("2001:db8:1::1")
 )
 
-// clientWays are the clients that are compared; plain IPv6 takes the cable of the
-// last one.
+// wayPlain is IPv6 without a tunnel; it takes the cable of the last of clientWays.
+const wayPlain way = "plain"
+
+// clientWays are the clients that are compared.
 var clientWays = []way{wayMiredo, wayUser, wayTC}
 
 // streamWay is one path of a TCP stream.
 type streamWay struct {
-	title        string
-	role         report.Role
+	way          way
 	pair         *clientPair
 	host, client netip.Addr
 }
 
 func runClientThroughput(ctx context.Context, e *lab.Env) (err error) {
-	rounds := clientRounds
-	if e.Runs > 0 {
-		rounds = e.Runs
-	}
+	rounds, length := streamForm(e.Runs)
 	l, err := e.New(ctx, clientName)
 	if err != nil {
 		return err
@@ -93,15 +91,15 @@ func runClientThroughput(ctx context.Context, e *lab.Env) (err error) {
 		if err != nil {
 			return fmt.Errorf("client %s: %w", w.title(), err)
 		}
-		ways = append(ways, streamWay{w.title(), w.role(), p, pairHost, p.address})
+		ways = append(ways, streamWay{w, p, pairHost, p.address})
 	}
-	plain := streamWay{"plain IPv6", report.Reference, ways[len(ways)-1].pair, pairPlainHost, pairPlainClient}
+	plain := streamWay{wayPlain, ways[len(ways)-1].pair, pairPlainHost, pairPlainClient}
 	ways = append([]streamWay{plain}, ways...)
 	rep := &report.Report{Experiment: clientName, Title: "TCP through a client on the host itself, offloads on", Peer: "Miredo"}
 	if err := checkStreams(ctx, e, rep, ways); err != nil {
 		return err
 	}
-	if err := measureStreams(ctx, e, rep, ways, rounds); err != nil {
+	if err := measureStreams(ctx, e, rep, ways, rounds, length); err != nil {
 		return err
 	}
 	offloads, err := plain.pair.client.Offloads("eth0")
@@ -162,6 +160,7 @@ keep_state = false
 	if err != nil {
 		return err
 	}
+	p.daemons = append(p.daemons, daemon)
 	if err := routes.await(ctx, daemon, "2001::/32"); err != nil {
 		return err
 	}
@@ -192,6 +191,7 @@ func (p *clientPair) startClient(ctx context.Context, e *lab.Env) error {
 			return err
 		}
 	}
+	p.daemons = append(p.daemons, daemon)
 	if _, err := a.await(ctx, daemon); err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ type clientFast struct {
 // after.
 func checkClients(ctx context.Context, rep *report.Report, ways []streamWay) error {
 	for _, w := range ways {
-		if !w.pair.way.ours() || w.role == report.Reference {
+		if !w.way.ours() {
 			continue
 		}
 		status, err := control.NewClient(w.pair.socket("client")).Status(ctx)
@@ -242,8 +242,8 @@ func checkClients(ctx context.Context, rep *report.Report, ways []streamWay) err
 			return fmt.Errorf("the client's status cannot be read: %w", err)
 		}
 		sent, received := s.FastPath.Packets["forward"]["host_encap_forwarded"], s.FastPath.Packets["forward"]["host_decap_forwarded"]
-		if fast := w.pair.way == wayTC; fast != (sent > 0) || fast != (received > 0) {
-			rep.Fault("%s sent %d and received %d packets on its fast path (%s): %s", w.title, sent, received, s.FastPath.Path, s.FastPath.Why)
+		if fast := w.way == wayTC; fast != (sent > 0) || fast != (received > 0) {
+			rep.Fault("%s sent %d and received %d packets on its fast path (%s): %s", w.way.title(), sent, received, s.FastPath.Path, s.FastPath.Why)
 		}
 	}
 	return nil

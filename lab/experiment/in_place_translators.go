@@ -64,7 +64,7 @@ func newPlacedTranslators(ctx context.Context, e *lab.Env, name string, plan nap
 				if err != nil {
 					return rate{}, 0, err
 				}
-				return rate{sent.Rate(), float64(arrived) / sent.Took.Seconds()}, arrived, nil
+				return newRate(sent, arrived, 0), arrived, nil
 			},
 			counts: func(ctx context.Context) (taken, error) { return p.counts(ctx, l.naptPaths) },
 		})

@@ -4,11 +4,9 @@ package experiment
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/netip"
+	"os"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
@@ -17,11 +15,8 @@ import (
 
 // Choices of napt-bandwidth.
 const (
-	naptBandwidthName   = "napt-bandwidth"
-	naptBandwidthRounds = 30
-	naptBandwidthBytes  = 64 << 20 // of each transfer, as in 1998
-	naptShortBytes      = 8 << 20  // in short form
-	naptBandwidthLimit  = 2 * time.Minute
+	naptBandwidthName = "napt-bandwidth"
+	naptCheckLimit    = 2 * time.Minute // of a transfer that is checked byte by byte
 )
 
 // naptBandwidthWays take turns in each round.
@@ -30,7 +25,7 @@ var naptBandwidthWays = []way{wayDirect4, wayDirect6, wayKernel, wayTayga, wayUs
 // naptBandwidth is the experiment napt-bandwidth.
 var naptBandwidth = lab.Experiment{
 	Name:      naptBandwidthName,
-	Summary:   "64 Mbytes by TCP through a translator, with offloads and without, and over Ethernet of 10 and 100 Mbit/s (1998, table 2)",
+	Summary:   "TCP through a translator, with offloads and without, and over Ethernet of 10 and 100 Mbit/s (1998, table 2)",
 	NeedsRoot: true,
 	Needs:     []string{"tayga"},
 	Run:       runNAPTBandwidth,
@@ -51,33 +46,27 @@ const (
 type naptStreams struct {
 	cables    cables
 	direction streamDirection
-	rates     map[way][]float64 // Mbit/s
-	published float64           // translator / forwarder over such a line; 0: over none
+	streamResults
+	published float64 // translator / forwarder over such a line; 0: over none
 }
 
 // label names the row in tables.
 func (s *naptStreams) label() string { return string(s.cables) + ", " + string(s.direction) }
 
 func runNAPTBandwidth(ctx context.Context, e *lab.Env) error {
-	rounds, size := naptBandwidthRounds, naptBandwidthBytes
-	if e.Runs > 0 {
-		rounds = e.Runs
-	}
-	if rounds < longRun {
-		size = naptShortBytes
-	}
-	rep := naptBandwidthReport(rounds, size)
-	if err := measureBare(ctx, e, rep, rounds, size); err != nil {
+	rounds, length := streamForm(e.Runs)
+	rep := naptBandwidthReport(rounds, length)
+	if err := measureBare(ctx, e, rep, rounds, length); err != nil {
 		return err
 	}
-	if err := measureLines(ctx, e, rep, size); err != nil {
+	if err := measureLines(ctx, e, rep, rounds, length); err != nil {
 		return err
 	}
 	return finish(e, rep)
 }
 
 // measureBare measures over bare cables, where the machine is the limit.
-func measureBare(ctx context.Context, e *lab.Env, rep *report.Report, rounds, size int) error {
+func measureBare(ctx context.Context, e *lab.Env, rep *report.Report, rounds int, length time.Duration) error {
 	n, done, err := startNAPT(ctx, e, naptBandwidthName, naptPlan{Ways: naptBandwidthWays, Offloads: true})
 	if err != nil {
 		return err
@@ -86,7 +75,7 @@ func measureBare(ctx context.Context, e *lab.Env, rep *report.Report, rounds, si
 	if err := n.checkTransfers(ctx, rep); err != nil {
 		return err
 	}
-	rows, err := n.allStreams(ctx, e, rep, rounds, size)
+	rows, err := n.allStreams(ctx, e, rep, rounds, length)
 	if err != nil {
 		return err
 	}
@@ -98,9 +87,14 @@ func measureBare(ctx context.Context, e *lab.Env, rep *report.Report, rounds, si
 }
 
 // allStreams measures both directions with offloads, and then with less and less.
-func (n *naptPaths) allStreams(ctx context.Context, e *lab.Env, rep *report.Report, rounds, size int) ([]*naptStreams, error) {
+func (n *naptPaths) allStreams(ctx context.Context, e *lab.Env, rep *report.Report, rounds int, length time.Duration) ([]*naptStreams, error) {
 	var rows []*naptStreams
 	n.unmeter()
+	usage, err := countCPU(append(n.processes(), os.Getpid())...)
+	if err != nil {
+		return nil, err
+	}
+	defer usage.close()
 	for _, c := range []cables{withOffloads, withoutGSO, asWires} {
 		if err := n.recable(c); err != nil {
 			return nil, err
@@ -109,9 +103,9 @@ func (n *naptPaths) allStreams(ctx context.Context, e *lab.Env, rep *report.Repo
 			return nil, err
 		}
 		for _, d := range []streamDirection{sending, receiving} {
-			row := &naptStreams{cables: c, direction: d, rates: map[way][]float64{}}
-			e.Step("%s: %d rounds of %d Mbytes on each way", row.label(), rounds, size>>20)
-			if err := n.streams(ctx, row, rounds, size); err != nil {
+			row := &naptStreams{cables: c, direction: d, streamResults: newStreamResults()}
+			e.Step("%s: %d rounds of %v on each way", row.label(), rounds, length)
+			if err := n.streams(ctx, row, rounds, length, usage); err != nil {
 				return nil, err
 			}
 			rows = append(rows, row)
@@ -164,19 +158,45 @@ func (n *naptPaths) offloadFacts(rep *report.Report, c cables) error {
 	return nil
 }
 
-// streams measures one row in rounds of one transfer on each way.
-func (n *naptPaths) streams(ctx context.Context, row *naptStreams, rounds, size int) error {
+// streams measures one row in rounds of one stream on each way.
+func (n *naptPaths) streams(ctx context.Context, row *naptStreams, rounds int, length time.Duration, usage *usage) error {
 	for round := range rounds {
 		for i := range n.paths {
 			p := n.paths[(i+round)%len(n.paths)]
-			took, err := p.transfer(ctx, n, row.direction, size)
+			s, err := p.stream(ctx, n, row, length, usage)
 			if err != nil {
-				return fmt.Errorf("%s, %s: %w", p.way.title(), row.label(), err)
+				return err
 			}
-			row.rates[p.way] = append(row.rates[p.way], float64(size)*8/took.Seconds()/1e6)
+			row.add(p.way, s)
 		}
 	}
 	return nil
+}
+
+// stream sends one stream of a row over the path.
+func (p *naptPath) stream(ctx context.Context, n *naptPaths, row *naptStreams, length time.Duration, usage *usage) (s streamed, err error) {
+	inside, outside, err := p.connect(ctx, n)
+	if err == nil {
+		out, in := inside, outside
+		if row.direction == receiving {
+			out, in = outside, inside
+		}
+		s, err = sendStream(ctx, out, in, length, usage)
+	}
+	if err != nil {
+		return s, fmt.Errorf("%s, %s: %w", p.way.title(), row.label(), err)
+	}
+	return s, nil
+}
+
+// processes are those of the translators.
+func (n *naptPaths) processes() (pids []int) {
+	for _, p := range n.paths {
+		if p.process != nil {
+			pids = append(pids, p.process.PID())
+		}
+	}
+	return pids
 }
 
 // connect opens a TCP connection from inside to outside. Outside knows itself by
@@ -187,79 +207,4 @@ func (p *naptPath) connect(ctx context.Context, n *naptPaths) (inside, outside n
 		at = p.target
 	}
 	return connectVia(ctx, n.inside, n.outside, at, p.target)
-}
-
-// connectVia connects two nodes: one listens at an address, the other dials another
-// one that leads there.
-func connectVia(ctx context.Context, from, to *lab.Node, at, dial netip.Addr) (out, in net.Conn, err error) {
-	var listener net.Listener
-	err = to.Do(func() (err error) {
-		// Multipath TCP, Go's default for listeners, is not what is measured.
-		var config net.ListenConfig
-		config.SetMultipathTCP(false)
-		listener, err = config.Listen(ctx, "tcp", netip.AddrPortFrom(at, 0).String())
-		return err
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	defer listener.Close()
-	port := uint16(listener.Addr().(*net.TCPAddr).Port)
-	accepted := make(chan error, 1)
-	go func() {
-		var err error
-		in, err = listener.Accept()
-		accepted <- err
-	}()
-	err = from.Do(func() (err error) {
-		dialer := net.Dialer{Timeout: daemonStart}
-		out, err = dialer.DialContext(ctx, "tcp", netip.AddrPortFrom(dial, port).String())
-		return err
-	})
-	if err != nil {
-		listener.Close()
-	}
-	return out, in, errors.Join(err, <-accepted)
-}
-
-// transfer sends so many bytes and returns the time until all have arrived.
-func (p *naptPath) transfer(ctx context.Context, n *naptPaths, d streamDirection, size int) (time.Duration, error) {
-	inside, outside, err := p.connect(ctx, n)
-	if err != nil {
-		return 0, err
-	}
-	hangUp := func() {
-		inside.Close()
-		outside.Close()
-	}
-	defer hangUp()
-	defer context.AfterFunc(ctx, hangUp)()
-	out, in := inside, outside
-	if d == receiving {
-		out, in = outside, inside
-	}
-	deadline := time.Now().Add(naptBandwidthLimit)
-	if err := errors.Join(out.SetDeadline(deadline), in.SetDeadline(deadline)); err != nil {
-		return 0, err
-	}
-	begin := time.Now()
-	sent := make(chan error, 1)
-	go func() {
-		block := make([]byte, streamBlock)
-		var err error
-		for left := size; left > 0 && err == nil; left -= len(block) {
-			_, err = out.Write(block[:min(left, len(block))])
-		}
-		sent <- errors.Join(err, out.Close())
-	}()
-	// Plain reads and writes: no shortcut that one family of addresses would have.
-	got, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{in}, make([]byte, streamBlock))
-	took := time.Since(begin)
-	if err := errors.Join(err, <-sent); err != nil {
-		return 0, err
-	}
-	if got != int64(size) {
-		return 0, fmt.Errorf("%d of %d bytes arrived", got, size)
-	}
-	return took, nil
 }

@@ -15,11 +15,11 @@ import (
 )
 
 // naptBandwidthReport begins the report with the table of 1998.
-func naptBandwidthReport(rounds, size int) *report.Report {
+func naptBandwidthReport(rounds int, length time.Duration) *report.Report {
 	return &report.Report{
-		Experiment: naptBandwidthName, Title: fmt.Sprintf("%d Mbytes by TCP through one translator, bare veth and lines", size>>20), Peer: "tayga",
+		Experiment: naptBandwidthName, Title: "TCP through one translator, bare veth and lines", Peer: "tayga",
 		Tables: []report.Table{{
-			Title:   "1998, kbyte/s",
+			Title:   "1998, 64 Mbytes, kbyte/s",
 			Columns: []string{"link", "v4-v4", "v6-v6", "forwarder", "translator", "translator / forwarder"},
 			Rows: [][]string{
 				{"Ethernet", "1095", "1092", "1093", "1089", "0.996"},
@@ -27,8 +27,8 @@ func naptBandwidthReport(rounds, size int) *report.Report {
 			},
 		}},
 		Notes: []string{
-			fmt.Sprintf("Ratios are those of transfers that followed each other, %d rounds: median (lowest to highest).", rounds),
-			"The time runs from the first write to the last read, the window's growth included; inside opens all connections.",
+			streamNote(rounds, length),
+			"Inside opens all connections.",
 			"Without segmentation offload each packet is handled by itself, and checksums are still left to hardware, which a program in user space has to work out; without any offload hosts do that on all ways.",
 			"Native XDP takes frames, not what is to be cut later: with it the far ends of its cables have no segmentation offload.",
 			"Published beside the ratios of bare cables is that of Fast Ethernet in 1998.",
@@ -38,21 +38,18 @@ func naptBandwidthReport(rounds, size int) *report.Report {
 
 // describeStreams adds the table of all ways, its figures and its picture.
 func describeStreams(rep *report.Report, rows []*naptStreams) {
-	table := report.Table{Title: "TCP, Mbit/s: median (lowest to highest)", Columns: []string{"transfer"}}
 	bars := &report.Bars{Unit: "Mbit/s"}
-	for _, w := range naptBandwidthWays {
-		table.Columns = append(table.Columns, w.title())
-	}
+	var labels []string
+	var results []streamResults
 	for _, r := range rows {
-		row, group := []string{r.label()}, report.Group{Label: r.label()}
+		group := report.Group{Label: r.label()}
 		for _, w := range naptBandwidthWays {
-			row = append(row, spread(r.rates[w], 0))
 			group.Bars = append(group.Bars, report.Bar{Name: w.title(), Role: w.role(), Value: report.Measured(r.rates[w]...)})
 		}
-		table.Rows, bars.Groups = append(table.Rows, row), append(bars.Groups, group)
+		labels, results, bars.Groups = append(labels, r.label()), append(results, r.streamResults), append(bars.Groups, group)
 		rep.Figures = append(rep.Figures, r.figures()...)
 	}
-	rep.Tables = append(rep.Tables, table)
+	rep.Tables = append(rep.Tables, streamTables(naptBandwidthWays, labels, results)...)
 	rep.AddChart(report.Chart{Name: "streams", Title: "TCP through a translator, Mbit/s", Bars: bars})
 }
 
@@ -100,7 +97,7 @@ func (n *naptPaths) checkTransfers(ctx context.Context, rep *report.Report) erro
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.way.title(), err)
 		}
-		deadline := time.Now().Add(naptBandwidthLimit)
+		deadline := time.Now().Add(naptCheckLimit)
 		err = errors.Join(inside.SetDeadline(deadline), outside.SetDeadline(deadline))
 		for _, d := range []struct {
 			out io.Writer

@@ -5,6 +5,7 @@ package experiment
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/report"
@@ -15,16 +16,14 @@ type naptLine struct {
 	cables    cables
 	rate      int64   // bit/s
 	published float64 // translator / forwarder
-	rounds    int
-	// together has all ways transfer at once, each over its own line: the rate of one is
+	// together has all ways send at once, each over its own line: the rate of one is
 	// nothing to the machine.
 	together bool
-	short    int // bytes in short form; else as many as in 1998
 }
 
 var naptLines = []naptLine{
-	{cables: "10 Mbit/s", rate: 10e6, published: 0.996, rounds: 1, together: true, short: 1 << 20},
-	{cables: "100 Mbit/s", rate: 100e6, published: 0.90, rounds: 2, short: 2 << 20},
+	{cables: "10 Mbit/s", rate: 10e6, published: 0.996, together: true},
+	{cables: "100 Mbit/s", rate: 100e6, published: 0.90},
 }
 
 // join puts a cable between a node and outside, or a line of the plan's rate. Before it
@@ -45,10 +44,10 @@ func (n *naptPaths) join(l *lab.Lab, node *lab.Node, iface, name string) {
 const switchPort = "router"
 
 // measureLines measures table 2's rows over lines of their rates.
-func measureLines(ctx context.Context, e *lab.Env, rep *report.Report, size int) error {
+func measureLines(ctx context.Context, e *lab.Env, rep *report.Report, rounds int, length time.Duration) error {
 	var rows []*naptStreams
 	for _, line := range naptLines {
-		found, err := line.measure(ctx, e, rep, size)
+		found, err := line.measure(ctx, e, rep, rounds, length)
 		if err != nil {
 			return fmt.Errorf("%s: %w", line.cables, err)
 		}
@@ -59,10 +58,7 @@ func measureLines(ctx context.Context, e *lab.Env, rep *report.Report, size int)
 }
 
 // measure measures one line in both directions.
-func (line *naptLine) measure(ctx context.Context, e *lab.Env, rep *report.Report, size int) (rows []*naptStreams, err error) {
-	if size < naptBandwidthBytes {
-		size = line.short
-	}
+func (line *naptLine) measure(ctx context.Context, e *lab.Env, rep *report.Report, rounds int, length time.Duration) (rows []*naptStreams, err error) {
 	n, done, err := startNAPT(ctx, e, fmt.Sprintf("%s-%d", naptBandwidthName, line.rate/1e6), naptPlan{Ways: naptBandwidthWays, Rate: line.rate})
 	if err != nil {
 		return nil, err
@@ -70,12 +66,12 @@ func (line *naptLine) measure(ctx context.Context, e *lab.Env, rep *report.Repor
 	defer done()
 	n.unmeter()
 	for _, d := range []streamDirection{sending, receiving} {
-		row := &naptStreams{cables: line.cables, direction: d, rates: map[way][]float64{}, published: line.published}
-		e.Step("%s: %d Mbytes on each way", row.label(), size>>20)
+		row := &naptStreams{cables: line.cables, direction: d, streamResults: newStreamResults(), published: line.published}
+		e.Step("%s: %d rounds of %v on each way", row.label(), rounds, length)
 		if line.together {
-			err = n.atOnce(ctx, row, size)
+			err = n.atOnce(ctx, row, rounds, length)
 		} else {
-			err = n.streams(ctx, row, line.rounds, size)
+			err = n.streams(ctx, row, rounds, length, nil)
 		}
 		if err != nil {
 			return nil, err
@@ -88,19 +84,20 @@ func (line *naptLine) measure(ctx context.Context, e *lab.Env, rep *report.Repor
 	return rows, n.checkPaths(ctx, rep)
 }
 
-// atOnce measures one row by one transfer on each way, all at once.
-func (n *naptPaths) atOnce(ctx context.Context, row *naptStreams, size int) error {
-	rates, err := together(len(n.paths), func(i int) (float64, error) {
-		took, err := n.paths[i].transfer(ctx, n, row.direction, size)
+// atOnce measures one row in rounds of streams on all ways at once.
+func (n *naptPaths) atOnce(ctx context.Context, row *naptStreams, rounds int, length time.Duration) error {
+	for range rounds {
+		results, err := together(len(n.paths), func(i int) (streamed, error) {
+			return n.paths[i].stream(ctx, n, row, length, nil)
+		})
 		if err != nil {
-			return 0, fmt.Errorf("%s, %s: %w", n.paths[i].way.title(), row.label(), err)
+			return err
 		}
-		return float64(size) * 8 / took.Seconds() / 1e6, nil
-	})
-	for i, rate := range rates {
-		row.rates[n.paths[i].way] = append(row.rates[n.paths[i].way], rate)
+		for i, s := range results {
+			row.add(n.paths[i].way, s)
+		}
 	}
-	return err
+	return nil
 }
 
 // describeLines adds the table of the lines, in the unit of 1998, and its figures.
@@ -124,5 +121,5 @@ func describeLines(rep *report.Report, rows []*naptStreams) {
 	rep.Tables = append(rep.Tables, table)
 	rep.Notes = append(rep.Notes,
 		"A line is an emulated wire with Ethernet's gaps and headers in its rate, between the box and outside; the other cables are bare, and nothing is offloaded. A sender by IPv6 puts 20 bytes less into a packet, so that the box sends smaller ones.",
-		"At 10 Mbit/s all ways transfer at once, each over its own line.")
+		"At 10 Mbit/s all ways send at once, each over its own line.")
 }

@@ -62,6 +62,8 @@ type naptPlan struct {
 	Crowd bool
 	// Stateless has Isthmus translate without sessions, by a mapping for inside.
 	Stateless bool
+	// Load has all ways end in the same sink, in both directions.
+	Load bool
 	// Static has a packet to the discard port of what stands for inside reach inside.
 	Static bool
 	// More are lines of the sections of Isthmus.
@@ -276,8 +278,16 @@ func (p *naptPath) open(n *naptPaths) (err error) {
 			return err
 		}
 		p.closers = append(p.closers, p.sender)
-		return errors.Join(p.echoes.Departure(name), p.echoes.Arrival(name, p.way.hook()))
+		return errors.Join(p.echoes.Departure(name), p.echoes.Arrival(name, n.hook(p.way)))
 	})
+}
+
+// hook is where what arrives by a way is counted.
+func (n *naptPaths) hook(w way) load.Hook {
+	if n.plan.Load {
+		return sink
+	}
+	return w.hook()
 }
 
 // takeFrames gives the hosts' ends of the XDP way what makes them take frames that

@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/load"
 	"github.com/isthmus-net/isthmus/lab/report"
 )
 
@@ -23,7 +25,7 @@ var scaleSizes = []int{64, 512, 1280}
 
 // Ways of the parts: all at one session, and those of Isthmus that carry a million.
 var (
-	scaleRateWays  = []way{wayKernel, wayTayga, wayUser, wayTC, wayXDP}
+	scaleRateWays  = []way{wayDirect6, wayKernel, wayTayga, wayUser, wayTC, wayXDP}
 	scaleCrowdWays = []way{wayKernel, wayTC, wayXDP}
 )
 
@@ -94,41 +96,80 @@ func scaleRates(ctx context.Context, e *lab.Env, rep *report.Report, form scaleF
 			}
 		}
 	}
-	table := report.Table{Title: "thousand packets per second of one flow at full load: median (lowest to highest slice)", Columns: []string{"IPv6 packet", "offered"}}
-	for _, w := range scaleRateWays {
-		table.Columns = append(table.Columns, w.title())
+	if err := l.reportRates(ctx, e, rep, scaleName, form.sizes, form.rounds); err != nil {
+		return err
 	}
-	bars := &report.Bars{Unit: "thousand packets per second"}
-	for _, d := range []relayDirection{toIPv4, toIPv6} {
-		for _, size := range form.sizes {
-			label := fmt.Sprintf("%s, %d bytes", d, size)
-			e.Step("%s: %d rounds of %v on each way", label, form.rounds, loadSlice)
-			c, err := l.rounds(ctx, d, form.rounds, func(p *naptPath) (rate, error) { return l.rate(p, d, l.flow(p, d, size)) })
-			if err != nil {
-				return err
-			}
-			row, group := []string{label, thousands(c.offered[wayKernel])}, report.Group{Label: label}
-			for _, w := range scaleRateWays {
-				row = append(row, thousands(c.passed[w]))
-				group.Bars = append(group.Bars, report.Bar{Name: w.title(), Role: w.role(), Value: report.Measured(inThousands(c.passed[w])...)})
-				if report.Measured(c.passed[w]...).Median() == 0 {
-					rep.Fault("%s passed nothing, %s", w.title(), label)
-				}
-			}
-			table.Rows, bars.Groups = append(table.Rows, row), append(bars.Groups, group)
-			rep.Figures = append(rep.Figures, rateFigures(scaleName, label, c)...)
-		}
-	}
-	rep.Tables = append(rep.Tables, table)
-	rep.AddChart(report.Chart{Name: "rates", Title: "Thousand packets per second of one flow", Bars: bars})
-	rep.Notes = append(rep.Notes,
-		fmt.Sprintf("Ratios are medians of the ratios of slices of %v that followed each other, %d rounds (lowest to highest).", loadSlice, form.rounds),
-		"Full load is 4 million packets a second, of which the generator sends what the machine allows.")
 	return errors.Join(l.healthy(), l.checkPaths(ctx, rep))
 }
 
+// reportRates measures packets per second of one flow in both directions on all ways, the
+// first of which is a cable: at full load, and in the long form without loss.
+func (l *loadedNAPT) reportRates(ctx context.Context, e *lab.Env, rep *report.Report, experiment string, sizes []int, rounds int) error {
+	ways := l.plan.Ways
+	costs := cpuTable("IPv6 packet", ways)
+	table := report.Table{
+		Title:   "thousand packets per second of one flow at full load: median (lowest to highest slice)",
+		Columns: slices.Concat([]string{"IPv6 packet", "offered"}, costs.Columns[1:]),
+	}
+	bars := &report.Bars{Unit: "thousand packets per second"}
+	for _, d := range []relayDirection{toIPv4, toIPv6} {
+		for _, size := range sizes {
+			e.Step("%s, %d bytes: %d rounds of %v on each way", d, size, rounds, loadSlice)
+			c, err := l.rounds(ctx, d, size, rounds, func(p *naptPath) (rate, error) { return l.rate(p, d, l.flow(p, d, size), fullLoad) })
+			if err != nil {
+				return err
+			}
+			row, group := []string{c.label(), thousands(c.offered[wayKernel])}, report.Group{Label: c.label()}
+			for _, w := range ways {
+				row = append(row, thousands(c.passed[w]))
+				if !w.direct() {
+					group.Bars = append(group.Bars, report.Bar{Name: w.title(), Role: w.role(), Value: report.Measured(inThousands(c.passed[w])...)})
+				}
+				if w != wayTayga && report.Measured(c.passed[w]...).Median() == 0 {
+					rep.Fault("%s passed nothing, %s", w.title(), c.label())
+				}
+			}
+			table.Rows, bars.Groups = append(table.Rows, row), append(bars.Groups, group)
+			table.Notes = append(table.Notes, c.rigNotes(ways[0])...)
+			costs.Rows = append(costs.Rows, c.cpuRow(c.label(), ways))
+			rep.Figures = append(rep.Figures, rateFigures(experiment, c)...)
+		}
+	}
+	rep.Tables = append(rep.Tables, table, costs)
+	rep.AddChart(report.Chart{Name: "rates", Title: "Thousand packets per second of one flow", Bars: bars})
+	rep.Notes = append(rep.Notes,
+		fmt.Sprintf("Ratios of rates are medians of the ratios of slices of %v that followed each other, %d rounds (lowest to highest).", loadSlice, rounds),
+		"Full load is 4 million packets a second, of which the generator sends what the machine allows. v6-v6 is one cable into a sink: no way can pass more. The sink of all ways is the same, XDP at the far end of their cables.")
+	if rounds < longRun {
+		return nil
+	}
+	return l.withoutLoss(ctx, e, rep, sizes)
+}
+
+// withoutLoss finds the rates that all ways carry without loss, at the least and the
+// greatest size.
+func (l *loadedNAPT) withoutLoss(ctx context.Context, e *lab.Env, rep *report.Report, sizes []int) error {
+	found := newLosslessReport(l.plan.Ways, l.plan.Ways[0])
+	for _, d := range []relayDirection{toIPv4, toIPv6} {
+		for _, size := range []int{sizes[0], sizes[len(sizes)-1]} {
+			c := newThroughputCase(d, size)
+			e.Step("%s: searching the rate that each way carries", c.label())
+			err := lossless(ctx, c, l.paths, func(p *naptPath) way { return p.way }, func(p *naptPath, pace load.Pace) (rate, error) {
+				return l.rate(p, d, l.flow(p, d, size), pace)
+			})
+			if err != nil {
+				return err
+			}
+			found.add(c)
+		}
+	}
+	found.to(rep)
+	return nil
+}
+
 // rateFigures are the ratios of one row.
-func rateFigures(experiment, label string, c *throughputCase) []report.Figure {
+func rateFigures(experiment string, c *throughputCase) []report.Figure {
+	label := c.label()
 	forwarding, tayga := c.passed[wayKernel], c.passed[wayTayga]
 	peer := report.Measured(pairs(forwarding, tayga)...)
 	tc := ratioFigure(experiment, label, figureRateTC, pairs(forwarding, c.passed[wayTC]))
@@ -139,8 +180,8 @@ func rateFigures(experiment, label string, c *throughputCase) []report.Figure {
 }
 
 // rounds measures all ways in turn.
-func (l *loadedNAPT) rounds(ctx context.Context, d relayDirection, rounds int, slice func(*naptPath) (rate, error)) (*throughputCase, error) {
-	c := &throughputCase{direction: d, offered: map[way][]float64{}, passed: map[way][]float64{}}
+func (l *loadedNAPT) rounds(ctx context.Context, d relayDirection, size, rounds int, slice func(*naptPath) (rate, error)) (*throughputCase, error) {
+	c := newThroughputCase(d, size)
 	for round := range rounds {
 		for i := range l.paths {
 			if err := ctx.Err(); err != nil {
@@ -151,8 +192,7 @@ func (l *loadedNAPT) rounds(ctx context.Context, d relayDirection, rounds int, s
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", p.way.title(), err)
 			}
-			c.offered[p.way] = append(c.offered[p.way], r.offered)
-			c.passed[p.way] = append(c.passed[p.way], r.passed)
+			c.add(p.way, r)
 		}
 	}
 	return c, nil

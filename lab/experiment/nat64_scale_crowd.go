@@ -83,8 +83,8 @@ func (l *loadedNAPT) crowdRow(ctx context.Context, e *lab.Env, rep *report.Repor
 		}
 	}
 	e.Step("%d sessions: %d rounds of %v on each way", n, rounds, loadSlice)
-	c, err := l.rounds(ctx, toIPv4, rounds, func(p *naptPath) (rate, error) {
-		return l.rate(p, toIPv4, l.crowd(p, 0, n, rand.IntN(n)))
+	c, err := l.rounds(ctx, toIPv4, load.MinTaggedSize, rounds, func(p *naptPath) (rate, error) {
+		return l.rate(p, toIPv4, l.crowd(p, 0, n, rand.IntN(n)), fullLoad)
 	})
 	if err != nil {
 		return nil, err

@@ -57,16 +57,19 @@ type loadedNAPT struct {
 	*naptPaths
 	generator *load.Generator
 	counters  map[way]*load.Meter // of what arrives outside
+	usage     *usage
 }
 
 // startLoadedNAPT starts the topology with a generator for so many clients.
 func startLoadedNAPT(ctx context.Context, e *lab.Env, name string, plan naptPlan, clients int) (l *loadedNAPT, done func(), err error) {
+	plan.Load = true
 	n, end, err := startNAPT(ctx, e, name, plan)
 	if err != nil {
 		return nil, nil, err
 	}
 	l = &loadedNAPT{naptPaths: n, counters: map[way]*load.Meter{}}
 	done = func() {
+		l.usage.close()
 		for _, c := range l.counters {
 			_ = c.Close()
 		}
@@ -107,7 +110,8 @@ func (l *loadedNAPT) setUp(clients int) (err error) {
 			return err
 		}
 	}
-	return nil
+	l.usage, err = countCPU(l.processes()...)
+	return err
 }
 
 // load prepares one way.
@@ -116,23 +120,32 @@ func (l *loadedNAPT) load(p *naptPath, at int) (err error) {
 	if l.counters[p.way], err = load.NewMeter(); err != nil {
 		return err
 	}
-	for _, iface := range []string{"in6", "out4"} {
-		if err := p.router.EnableGRO(iface); err != nil {
+	err = errors.Join(
+		l.inside.Do(func() error { return l.generator.Target(2*at, name) }),
+		l.outside.Do(func() error {
+			return errors.Join(l.generator.Target(2*at+1, name), l.counters[p.way].Arrival(name, l.hook(p.way)))
+		}),
+	)
+	for _, end := range p.forwarding(l.naptPaths) {
+		if err != nil {
+			return err
+		}
+		if err := end.node.EnableGRO(end.iface); err != nil {
 			return err
 		}
 		if p.way == wayTayga || p.way == wayUser {
 			continue // a program has all CPUs that the generator leaves
 		}
-		if err := p.router.Do(func() error { return load.OwnNAPI(iface, forwarderCPU, p.way.nice()) }); err != nil {
-			return err
-		}
+		err = end.node.Do(func() error { return load.OwnNAPI(end.iface, forwarderCPU, p.way.nice()) })
 	}
-	return errors.Join(
-		l.inside.Do(func() error { return l.generator.Target(2*at, name) }),
-		l.outside.Do(func() error {
-			return errors.Join(l.generator.Target(2*at+1, name), l.counters[p.way].Arrival(name, p.way.hook()))
-		}),
-	)
+	return err
+}
+
+// forwarding are the ports where the way's packets are received to be forwarded; of a
+// cable its ends, where they are counted.
+func (p *naptPath) forwarding(n *naptPaths) []naptEnd {
+	ends := p.ends(n)
+	return ends[len(ends)-2:]
 }
 
 // number is the place of a way among the paths.
@@ -161,7 +174,7 @@ func (l *loadedNAPT) flow(p *naptPath, d relayDirection, size int) load.Lane {
 		return load.Lane{Frame: frame, Target: 2 * at, Count: 1}
 	}
 	from, to := netip.AddrPortFrom(p.far, flowPort), netip.AddrPortFrom(p.mapped, load.DiscardPort)
-	if p.way == wayKernel {
+	if p.way == wayKernel || p.way.direct() {
 		from = netip.AddrPortFrom(p.target, flowPort)
 	} else {
 		entry.IP = p.mapped.As4()
@@ -208,13 +221,14 @@ func (l *loadedNAPT) run(p *naptPath, d relayDirection, lane load.Lane, pace loa
 	return sent, after - before, err
 }
 
-// rate is what a slice of full load comes to.
-func (l *loadedNAPT) rate(p *naptPath, d relayDirection, lane load.Lane) (r rate, err error) {
-	sent, arrived, err := l.run(p, d, lane, fullLoad)
+// rate is what a slice of load comes to.
+func (l *loadedNAPT) rate(p *naptPath, d relayDirection, lane load.Lane, pace load.Pace) (r rate, err error) {
+	used := l.usage.time()
+	sent, arrived, err := l.run(p, d, lane, pace)
 	if err != nil {
 		return r, err
 	}
-	return rate{sent.Rate(), float64(arrived) / sent.Took.Seconds()}, nil
+	return newRate(sent, arrived, l.usage.time()-used), nil
 }
 
 // Paces of what fills tables: as much as all ways carry, and before that as little

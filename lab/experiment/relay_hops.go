@@ -50,9 +50,10 @@ func manyHops(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) (
 	for _, w := range hopsWays {
 		table.Columns = append(table.Columns, w.title())
 	}
+	costs := cpuTable("direction", hopsWays)
 	for _, d := range []relayDirection{encapsulating, decapsulating} {
 		e.Step("%s, %d destinations: %d rounds", d, hopsNumber, rounds)
-		passed, shares := map[way][]float64{}, map[way][2]float64{}
+		c, shares := newThroughputCase(d, load.MinTaggedSize), map[way][2]float64{}
 		for range rounds {
 			for _, w := range h.ways {
 				if err := ctx.Err(); err != nil {
@@ -62,7 +63,7 @@ func manyHops(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) (
 				if err != nil {
 					return err
 				}
-				passed[w.way] = append(passed[w.way], r.passed)
+				c.add(w.way, r)
 				shares[w.way] = [2]float64{shares[w.way][0] + part[0], shares[w.way][1] + part[1]}
 			}
 		}
@@ -73,15 +74,15 @@ func manyHops(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) (
 		}
 		row := []string{string(d)}
 		for _, w := range hopsWays {
-			row = append(row, thousands(passed[w]))
+			row = append(row, thousands(c.passed[w]))
 		}
-		table.Rows = append(table.Rows, row)
+		table.Rows, costs.Rows = append(table.Rows, row), append(costs.Rows, c.cpuRow(string(d), hopsWays))
 		rep.Figures = append(rep.Figures, report.Figure{
 			Name: fmt.Sprintf("%s, %d destinations over 4 next hops: XDP / kernel forwarding, packets per second", d, hopsNumber), Decimals: 2,
-			Isthmus: report.Measured(pairs(passed[wayKernel], passed[wayXDP])...),
+			Isthmus: report.Measured(pairs(c.passed[wayKernel], c.passed[wayXDP])...),
 		})
 	}
-	rep.Tables = append(rep.Tables, table)
+	rep.Tables = append(rep.Tables, table, costs)
 	return nil
 }
 
@@ -108,6 +109,7 @@ func (h *hops) slice(w *hopsWay, d relayDirection) (r rate, shares [2]float64, e
 			return r, shares, err
 		}
 	}
+	used := h.usage.time()
 	var sent load.Sent
 	err = w.way.generate(func() (err error) {
 		sent, err = h.generator.Run([]load.Lane{lane}, fullLoad)
@@ -126,11 +128,12 @@ func (h *hops) slice(w *hopsWay, d relayDirection) (r rate, shares [2]float64, e
 	if sent.Took <= 0 {
 		return r, shares, errors.New("the generator sent less than two batches")
 	}
-	return rate{sent.Rate(), (shares[0] + shares[1]) / sent.Took.Seconds()}, shares, nil
+	return newRate(sent, uint64(shares[0]+shares[1]), h.usage.time()-used), shares, nil
 }
 
 // close closes what is open; the lab stops the relays.
 func (h *hops) close() {
+	h.usage.close()
 	for _, c := range h.closers {
 		_ = c()
 	}

@@ -31,6 +31,8 @@ type hops struct {
 	left, right *lab.Node
 	ways        []*hopsWay
 	generator   *load.Generator
+	processes   []int // of the relays
+	usage       *usage
 	dir         string
 	closers     []func() error
 }
@@ -94,7 +96,8 @@ func newHops(ctx context.Context, e *lab.Env, l *lab.Lab) (_ *hops, err error) {
 			return nil, fmt.Errorf("%s with four next hops: %w", w.way.title(), err)
 		}
 	}
-	return h, nil
+	h.usage, err = countCPU(h.processes...)
+	return h, err
 }
 
 // draw adds one router.
@@ -143,7 +146,7 @@ func (h *hops) prepare(ctx context.Context, e *lab.Env, w *hopsWay, index int) e
 			}
 			h.closers = append(h.closers, m.Close)
 			end.meters[i] = m
-			if err := end.node.Do(func() error { return m.Arrival(end.iface, w.way.hook()) }); err != nil {
+			if err := end.node.Do(func() error { return m.Arrival(end.iface, sink) }); err != nil {
 				return err
 			}
 		}
@@ -269,6 +272,7 @@ func (h *hops) startRelay(ctx context.Context, e *lab.Env, w *hopsWay) error {
 			return err
 		}
 	}
+	h.processes = append(h.processes, p.PID())
 	if err := routes.await(ctx, p, teredo.Prefix.String()); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ package experiment
 import (
 	"context"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,14 +13,15 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/load"
 )
 
-// Choices of relay-latency. The papers send one packet per second; one per
+// Choices of relay-latency. The papers send one packet per second; one per half
 // millisecond finds the relay just as idle. The papers' 10,000 packets are 250
 // rounds.
 const (
 	latencyName   = "relay-latency"
-	latencyGap    = time.Millisecond
+	latencyGap    = 500 * time.Microsecond
 	latencySlice  = 40
 	latencyRounds = 50
 	latencyLimit  = answerWait // a packet that takes longer is lost
@@ -30,7 +32,7 @@ const (
 var latencySizes = []int{64, 512, 1280}
 
 // latencyWays take turns in each round.
-var latencyWays = []way{wayBare, wayBareXDP, wayKernel, wayMiredo, wayUser, wayTC, wayXDP}
+var latencyWays = []way{wayBare, wayKernel, wayMiredo, wayUser, wayTC, wayXDP}
 
 // relayLatency is the experiment relay-latency.
 var relayLatency = lab.Experiment{
@@ -62,7 +64,7 @@ type latencyCase struct {
 func (c *latencyCase) label() string { return fmt.Sprintf("%s, %d bytes", c.direction, c.size) }
 
 func runRelayLatency(ctx context.Context, e *lab.Env) error {
-	r, done, err := startRelayPaths(ctx, e, latencyName, latencyWays)
+	r, done, err := startProbed(ctx, e, latencyName, latencyWays)
 	if err != nil {
 		return err
 	}
@@ -97,8 +99,60 @@ func runRelayLatency(ctx context.Context, e *lab.Env) error {
 	return finish(e, rep)
 }
 
+// probed is the relay topology with a prober.
+type probed struct {
+	*relayPaths
+	prober *load.Prober
+}
+
+// startProbed starts the relay topology with a prober.
+func startProbed(ctx context.Context, e *lab.Env, name string, ways []way) (r *probed, done func(), err error) {
+	paths, end, err := startRelayPaths(ctx, e, name, ways)
+	if err != nil {
+		return nil, nil, err
+	}
+	r = &probed{relayPaths: paths}
+	done = func() {
+		end()
+		if r.prober != nil {
+			_ = r.prober.Close()
+		}
+	}
+	if err := r.setUp(); err != nil {
+		done()
+		return nil, nil, err
+	}
+	return r, done, nil
+}
+
+// setUp gives the prober a target at each end of each path. The routers' ports must take
+// frames that are redirected to them; they are received where the prober runs.
+func (r *probed) setUp() (err error) {
+	if r.prober, err = load.NewProber(); err != nil {
+		return err
+	}
+	if err := r.host.Do(func() error { return r.prober.Anchor(idleLink) }); err != nil {
+		return err
+	}
+	for i, p := range r.paths {
+		p.toClient.DepartBy(r.prober)
+		p.toHost.DepartBy(r.prober)
+		err := errors.Join(
+			r.host.Do(func() error { return r.prober.Target(2*i, string(p.way)) }),
+			r.client.Do(func() error { return r.prober.Target(2*i+1, string(p.way)) }),
+		)
+		if err == nil && p.router != nil {
+			err = errors.Join(p.router.EnableGRO("in6"), p.router.EnableGRO("out4"))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // latency measures one case on all paths in rounds of one slice each.
-func (r *relayPaths) latency(ctx context.Context, d relayDirection, size, rounds int) (*latencyCase, error) {
+func (r *probed) latency(ctx context.Context, d relayDirection, size, rounds int) (*latencyCase, error) {
 	c := &latencyCase{direction: d, size: size, rounds: map[way][][]float64{}, lost: map[way]int{}}
 	for round := range rounds {
 		for i := range r.paths {
@@ -106,8 +160,9 @@ func (r *relayPaths) latency(ctx context.Context, d relayDirection, size, rounds
 				return nil, err
 			}
 			// The order changes from round to round: nobody always follows the same.
-			p := r.paths[(i+round)%len(r.paths)]
-			slice, err := p.single(ctx, d, size, uint64(round*latencySlice))
+			at := (i + round) % len(r.paths)
+			p := r.paths[at]
+			slice, err := r.single(ctx, at, d, size, uint64(round*latencySlice))
 			if err != nil {
 				return nil, err
 			}
@@ -118,17 +173,20 @@ func (r *relayPaths) latency(ctx context.Context, d relayDirection, size, rounds
 	return c, nil
 }
 
-// single sends one slice of packets, numbered from first, and returns their times
-// under way in microseconds.
-func (p *relayPath) single(ctx context.Context, d relayDirection, size int, first uint64) ([]float64, error) {
+// single sends one slice of packets over a path, numbered from first, and returns their
+// times under way in microseconds.
+func (r *probed) single(ctx context.Context, path int, d relayDirection, size int, first uint64) ([]float64, error) {
+	p, target := r.paths[path], 2*path
 	if err := p.touch(); err != nil {
 		return nil, err
 	}
-	sender, meter := p.ends(d)
+	if d == decapsulating {
+		target++
+	}
+	_, meter := p.ends(d)
 	meter.Forget(first, latencySlice)
 	err := onCPU(senderCPU, func() error {
-		_, err := sender.Stream(p.frame(d, size), first, latencySlice, latencyGap)
-		return err
+		return r.prober.Probe(target, p.frame(d, size), first, latencySlice, latencyGap)
 	})
 	if err != nil {
 		return nil, err

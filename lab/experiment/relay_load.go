@@ -30,6 +30,7 @@ var fullLoad = load.Pace{Rate: 4e6, Batch: 64, Time: loadSlice}
 type loaded struct {
 	*relayPaths
 	generator *load.Generator
+	usage     *usage
 }
 
 // startLoaded starts the relay topology with a generator. What forwards in user
@@ -41,6 +42,7 @@ func startLoaded(ctx context.Context, e *lab.Env, name string, ways []way, overr
 	}
 	l = &loaded{relayPaths: r}
 	done = func() {
+		l.usage.close()
 		if l.generator != nil {
 			_ = l.generator.Close()
 		}
@@ -76,7 +78,18 @@ func (l *loaded) setUp(overrun bool) (err error) {
 			return err
 		}
 	}
-	return nil
+	l.usage, err = countCPU(l.processes()...)
+	return err
+}
+
+// processes are those of the relays.
+func (r *relayPaths) processes() (pids []int) {
+	for _, p := range r.paths {
+		if p.process != nil {
+			pids = append(pids, p.process.PID())
+		}
+	}
+	return pids
 }
 
 // threads makes the path take redirected frames. What forwards in the kernel gets
@@ -125,8 +138,14 @@ func (l *loaded) lanes(p *relayPath, d relayDirection, size int) []load.Lane {
 	return []load.Lane{out, in}
 }
 
-// rate is what one slice of one path came to, in packets per second.
-type rate struct{ offered, passed float64 }
+// rate is what one slice of one path came to, in packets per second, and nanoseconds of
+// CPU for each that has passed, 0 if nobody counts.
+type rate struct{ offered, passed, cpu float64 }
+
+// newRate is the rate of a slice.
+func newRate(sent load.Sent, arrived uint64, used time.Duration) rate {
+	return rate{sent.Rate(), float64(arrived) / sent.Took.Seconds(), float64(used) / float64(max(arrived, 1))}
+}
 
 // slice sends for one slice and counts what comes out. What is still under way
 // when the generator stops is counted too: it was queued while the forwarder was
@@ -139,6 +158,7 @@ func (l *loaded) slice(p *relayPath, d relayDirection, size int, pace load.Pace)
 	if err != nil {
 		return r, err
 	}
+	used := l.usage.time()
 	var sent load.Sent
 	err = p.way.generate(func() (err error) {
 		sent, err = l.generator.Run(l.lanes(p, d, size), pace)
@@ -157,7 +177,7 @@ func (l *loaded) slice(p *relayPath, d relayDirection, size int, pace load.Pace)
 	if err != nil {
 		return r, err
 	}
-	return rate{sent.Rate(), float64(after-before) / sent.Took.Seconds()}, nil
+	return newRate(sent, after-before, l.usage.time()-used), nil
 }
 
 // awaitMore waits until a count is more than before, or long enough.

@@ -55,9 +55,6 @@ func runRelayOverload(ctx context.Context, e *lab.Env) error {
 	return finish(e, rep)
 }
 
-// overloadCase is what the ways deliver of one load, in packets per second.
-type overloadCase struct{ offered, passed map[way][]float64 }
-
 // overloads measures what is delivered of rising loads.
 func overloads(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) error {
 	l, done, err := startLoaded(ctx, e, overloadName, overloadWays, true)
@@ -71,9 +68,9 @@ func overloads(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) 
 	}
 	for _, d := range []relayDirection{encapsulating, decapsulating} {
 		e.Step("%s: %d loads, %d rounds of %v on each path", d, len(loads), rounds, loadSlice)
-		cases := make([]overloadCase, len(loads))
+		cases := make([]*throughputCase, len(loads))
 		for i := range cases {
-			cases[i] = overloadCase{offered: map[way][]float64{}, passed: map[way][]float64{}}
+			cases[i] = newThroughputCase(d, overloadSize)
 		}
 		for range rounds {
 			for i, offered := range loads {
@@ -85,8 +82,7 @@ func overloads(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) 
 					if err != nil {
 						return err
 					}
-					cases[i].offered[p.way] = append(cases[i].offered[p.way], r.offered)
-					cases[i].passed[p.way] = append(cases[i].passed[p.way], r.passed)
+					cases[i].add(p.way, r)
 				}
 			}
 		}
@@ -103,7 +99,7 @@ func overloads(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) 
 }
 
 // describeOverload adds the table and the figures of one direction.
-func describeOverload(rep *report.Report, d relayDirection, loads []float64, cases []overloadCase) {
+func describeOverload(rep *report.Report, d relayDirection, loads []float64, cases []*throughputCase) {
 	table := report.Table{
 		Title:   fmt.Sprintf("%s, %d bytes: thousand packets per second delivered of those offered", d, overloadSize),
 		Columns: []string{"load"},
@@ -111,6 +107,8 @@ func describeOverload(rep *report.Report, d relayDirection, loads []float64, cas
 	for _, w := range overloadWays {
 		table.Columns = append(table.Columns, w.title())
 	}
+	costs := cpuTable("load", overloadWays)
+	costs.Title = fmt.Sprintf("%s, %d bytes: %s", d, overloadSize, costs.Title)
 	middle := func(v []float64) float64 { return report.Measured(v...).Median() }
 	for i, c := range cases {
 		name := fmt.Sprintf("%.0f", loads[i]/1e3)
@@ -121,7 +119,7 @@ func describeOverload(rep *report.Report, d relayDirection, loads []float64, cas
 		for _, w := range overloadWays {
 			row = append(row, fmt.Sprintf("%.0f of %.0f", middle(c.passed[w])/1e3, middle(c.offered[w])/1e3))
 		}
-		table.Rows = append(table.Rows, row)
+		table.Rows, costs.Rows = append(table.Rows, row), append(costs.Rows, c.cpuRow(name, overloadWays))
 	}
 	last := cases[len(cases)-1]
 	times := []string{"highest load / peak"}
@@ -149,5 +147,5 @@ func describeOverload(rep *report.Report, d relayDirection, loads []float64, cas
 		rep.Figures = append(rep.Figures, f)
 	}
 	table.Rows = append(table.Rows, times)
-	rep.Tables = append(rep.Tables, table)
+	rep.Tables = append(rep.Tables, table, costs)
 }

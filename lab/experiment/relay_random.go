@@ -29,6 +29,7 @@ const (
 type loadedCrowd struct {
 	*crowd
 	generator *load.Generator
+	usage     *usage
 }
 
 // Targets of the generator of a crowd.
@@ -102,6 +103,7 @@ func (c *loadedCrowd) run(d relayDirection, lane load.Lane, pace load.Pace) (r r
 	if err != nil {
 		return r, err
 	}
+	used := c.usage.time()
 	var sent load.Sent
 	err = c.way.generate(func() (err error) {
 		sent, err = c.generator.Run([]load.Lane{lane}, pace)
@@ -117,7 +119,7 @@ func (c *loadedCrowd) run(d relayDirection, lane load.Lane, pace load.Pace) (r r
 	if sent.Took <= 0 {
 		return r, errors.New("the generator sent less than two batches")
 	}
-	return rate{sent.Rate(), float64(after-before) / sent.Took.Seconds()}, nil
+	return newRate(sent, after-before, c.usage.time()-used), nil
 }
 
 // memory is what the relay holds for itself, and what the kernel holds for it in
@@ -214,6 +216,10 @@ func randomPeers(ctx context.Context, e *lab.Env, rep *report.Report, rounds int
 	if err := c.threads(); err != nil {
 		return err
 	}
+	if c.usage, err = countCPU(c.process.PID()); err != nil {
+		return err
+	}
+	defer c.usage.close()
 	full, err := c.memory()
 	if err != nil {
 		return err
@@ -284,13 +290,15 @@ func (c *loadedCrowd) reportRandom(ctx context.Context, e *lab.Env, rep *report.
 		table.Columns = append(table.Columns, fmt.Sprintf("%d peers", n))
 	}
 	last := len(numbers) - 1
+	costs := cpuTable("direction", nil)
+	costs.Columns = append(costs.Columns, table.Columns[2:]...)
 	for _, d := range []relayDirection{decapsulating, encapsulating} {
 		e.Step("%s from %d to %d random peers: %d rounds", d, numbers[0], numbers[last], rounds)
 		if err := c.refresh(firsts[last], numbers[last]); err != nil {
 			return err
 		}
 		var offered []float64
-		passed := make([][]float64, len(numbers))
+		passed, cpu := make([][]float64, len(numbers)), make([][]float64, len(numbers))
 		for range rounds {
 			for i, n := range numbers {
 				if err := ctx.Err(); err != nil {
@@ -301,14 +309,14 @@ func (c *loadedCrowd) reportRandom(ctx context.Context, e *lab.Env, rep *report.
 					return err
 				}
 				offered = append(offered, r.offered)
-				passed[i] = append(passed[i], r.passed)
+				passed[i], cpu[i] = append(passed[i], r.passed), append(cpu[i], r.cpu)
 			}
 		}
-		row := []string{string(d), thousands(offered)}
+		row, cost := []string{string(d), thousands(offered)}, []string{string(d)}
 		for i := range numbers {
-			row = append(row, thousands(passed[i]))
+			row, cost = append(row, thousands(passed[i])), append(cost, spread(cpu[i], 0))
 		}
-		table.Rows = append(table.Rows, row)
+		table.Rows, costs.Rows = append(table.Rows, row), append(costs.Rows, cost)
 		f := report.Figure{Name: fmt.Sprintf("%s: XDP, packets per second at %d random peers / at one", d, numbers[last]), Decimals: 2,
 			Isthmus: report.Measured(pairs(passed[0], passed[last])...)}
 		if numbers[last] == 1_000_000 {
@@ -316,6 +324,6 @@ func (c *loadedCrowd) reportRandom(ctx context.Context, e *lab.Env, rep *report.
 		}
 		rep.Figures = append(rep.Figures, f)
 	}
-	rep.Tables = append(rep.Tables, table)
+	rep.Tables = append(rep.Tables, table, costs)
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/load"
 	"github.com/isthmus-net/isthmus/lab/report"
 )
 
@@ -23,7 +24,7 @@ var throughputSizes = []int{48, 64, 512, 1280}
 
 // throughputWays take turns in each round. The bare cable tells what the
 // generator and a sink reach.
-var throughputWays = []way{wayBareXDP, wayKernel, wayMiredo, wayUser, wayTC, wayXDP}
+var throughputWays = []way{wayBare, wayKernel, wayMiredo, wayUser, wayTC, wayXDP}
 
 // bothWays is a load in both directions at once.
 const bothWays relayDirection = "both at once"
@@ -36,17 +37,6 @@ var relayThroughput = lab.Experiment{
 	Needs:     []string{"miredo"},
 	Run:       runRelayThroughput,
 }
-
-// throughputCase is one direction and size, measured on all ways.
-type throughputCase struct {
-	direction relayDirection
-	size      int
-	offered   map[way][]float64 // packets per second, one per round
-	passed    map[way][]float64
-}
-
-// label names the case in tables.
-func (c *throughputCase) label() string { return fmt.Sprintf("%s, %d bytes", c.direction, c.size) }
 
 func runRelayThroughput(ctx context.Context, e *lab.Env) error {
 	rounds := throughputRounds
@@ -88,7 +78,7 @@ func throughputTable(ctx context.Context, e *lab.Env, rep *report.Report, rounds
 	}
 	describeThroughput(rep, cases, rounds)
 	if rounds >= longRun {
-		if err := l.reportLossless(ctx, e, rep); err != nil {
+		if err := l.withoutLoss(ctx, e, rep); err != nil {
 			return err
 		}
 	}
@@ -100,7 +90,7 @@ func throughputTable(ctx context.Context, e *lab.Env, rep *report.Report, rounds
 
 // throughput measures one case on all paths, in rounds of one slice each.
 func (l *loaded) throughput(ctx context.Context, d relayDirection, size, rounds int) (*throughputCase, error) {
-	c := &throughputCase{direction: d, size: size, offered: map[way][]float64{}, passed: map[way][]float64{}}
+	c := newThroughputCase(d, size)
 	for round := range rounds {
 		for i := range l.paths {
 			if err := ctx.Err(); err != nil {
@@ -111,11 +101,31 @@ func (l *loaded) throughput(ctx context.Context, d relayDirection, size, rounds 
 			if err != nil {
 				return nil, err
 			}
-			c.offered[p.way] = append(c.offered[p.way], r.offered)
-			c.passed[p.way] = append(c.passed[p.way], r.passed)
+			c.add(p.way, r)
 		}
 	}
 	return c, nil
+}
+
+// withoutLoss adds the second view of the same paths: not what passes of a load that
+// none can carry, but the load that each carries.
+func (l *loaded) withoutLoss(ctx context.Context, e *lab.Env, rep *report.Report) error {
+	found := newLosslessReport(throughputWays, wayBare)
+	for _, d := range []relayDirection{encapsulating, decapsulating} {
+		for _, size := range []int{64, 1280} {
+			c := newThroughputCase(d, size)
+			e.Step("%s: searching the rate that each path carries", c.label())
+			err := lossless(ctx, c, l.paths, func(p *relayPath) way { return p.way }, func(p *relayPath, pace load.Pace) (rate, error) {
+				return l.slice(p, d, size, pace)
+			})
+			if err != nil {
+				return err
+			}
+			found.add(c)
+		}
+	}
+	found.to(rep)
+	return nil
 }
 
 // describeThroughput adds the table of all ways, its figures and its picture.
@@ -125,12 +135,14 @@ func describeThroughput(rep *report.Report, cases []*throughputCase, rounds int)
 		Columns: []string{"IPv6 packet", "offered"},
 		Notes: []string{
 			"Full load is 4 million packets a second, of which the generator sends what the machine allows; offered is the median of the slices of kernel forwarding, tc and XDP.",
-			"The bare hop is one cable into a sink: no way can pass more.",
+			"The bare hop is one cable into a sink: no way can pass more. The sink of all ways is the same, XDP at the far end of their cables.",
+			"Each way has one destination, on the link of its router, whose neighbour it knows.",
 		},
 	}
 	for _, w := range throughputWays {
 		table.Columns = append(table.Columns, w.title())
 	}
+	costs := cpuTable("IPv6 packet", throughputWays)
 	bars := &report.Bars{Unit: "thousand packets per second"}
 	for _, c := range cases {
 		row := []string{c.label(), thousands(slices.Concat(c.offered[wayKernel], c.offered[wayTC], c.offered[wayXDP]))}
@@ -141,7 +153,8 @@ func describeThroughput(rep *report.Report, cases []*throughputCase, rounds int)
 				group.Bars = append(group.Bars, report.Bar{Name: w.title(), Role: w.role(), Value: report.Measured(inThousands(c.passed[w])...)})
 			}
 		}
-		table.Rows = append(table.Rows, row)
+		table.Rows, costs.Rows = append(table.Rows, row), append(costs.Rows, c.cpuRow(c.label(), throughputWays))
+		table.Notes = append(table.Notes, c.rigNotes(wayBare)...)
 		bars.Groups = append(bars.Groups, group)
 		rep.Figures = append(rep.Figures, c.figures()...)
 		for _, w := range throughputWays {
@@ -150,7 +163,7 @@ func describeThroughput(rep *report.Report, cases []*throughputCase, rounds int)
 			}
 		}
 	}
-	rep.Tables = append(rep.Tables, table)
+	rep.Tables = append(rep.Tables, table, costs)
 	rep.AddChart(report.Chart{Name: "rates", Title: "Thousand packets per second at full load", Bars: bars})
 	rep.Notes = append(rep.Notes,
 		fmt.Sprintf("Ratios are medians of the ratios of slices of %v that followed each other, %d rounds (lowest to highest).", loadSlice, rounds),

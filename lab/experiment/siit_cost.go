@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/cost"
@@ -107,44 +108,23 @@ func siitRoundTripFigures(c *naptLatencyCase) (figures []report.Figure) {
 
 // siitRates measures packets per second of one flow.
 func siitRates(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) error {
-	l, done, err := startLoadedNAPT(ctx, e, siitCostName, naptPlan{Ways: siitWays, Stateless: true}, 0)
+	l, done, err := startLoadedNAPT(ctx, e, siitCostName, naptPlan{Ways: slices.Concat([]way{wayDirect6}, siitWays), Stateless: true}, 0)
 	if err != nil {
 		return err
 	}
 	defer done()
 	rep.Fact("generator", "live XDP frames, all headers written anew, from CPU %d", senderCPU)
 	rep.Fact("forwarder", "%s", forwarderFact("tayga"))
-	table := siitTable("thousand packets per second of one flow at full load: median (lowest to highest slice)", "IPv6 packet")
-	for _, d := range []relayDirection{toIPv4, toIPv6} {
-		for _, size := range siitSizes {
-			label := fmt.Sprintf("%s, %d bytes", d, size)
-			e.Step("%s: %d rounds of %v on each way", label, rounds, loadSlice)
-			c, err := l.rounds(ctx, d, rounds, func(p *naptPath) (rate, error) { return l.rate(p, d, l.flow(p, d, size)) })
-			if err != nil {
-				return err
-			}
-			row := []string{label}
-			for _, w := range siitWays {
-				row = append(row, thousands(c.passed[w]))
-				if w != wayTayga && report.Measured(c.passed[w]...).Median() == 0 {
-					rep.Fault("%s passed nothing, %s", w.title(), label)
-				}
-			}
-			table.Rows = append(table.Rows, row)
-			rep.Figures = append(rep.Figures, rateFigures(siitCostName, label, c)...)
-		}
+	if err := l.reportRates(ctx, e, rep, siitCostName, siitSizes, rounds); err != nil {
+		return err
 	}
-	rep.Tables = append(rep.Tables, table)
 	return errors.Join(l.healthy(), l.checkPaths(ctx, rep))
 }
 
 // siitStreams measures TCP over cables that do what virtual ones can, and then over such
 // as leave each packet by itself.
-func siitStreams(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) error {
-	size := naptBandwidthBytes
-	if rounds < longRun {
-		size = naptShortBytes
-	}
+func siitStreams(ctx context.Context, e *lab.Env, rep *report.Report, _ int) error {
+	rounds, length := streamForm(e.Runs)
 	n, done, err := startNAPT(ctx, e, siitCostName, naptPlan{Ways: siitWays, Stateless: true, Offloads: true})
 	if err != nil {
 		return err
@@ -153,20 +133,18 @@ func siitStreams(ctx context.Context, e *lab.Env, rep *report.Report, rounds int
 	if err := n.checkTransfers(ctx, rep); err != nil {
 		return err
 	}
-	rows, err := n.allStreams(ctx, e, rep, rounds, size)
+	rows, err := n.allStreams(ctx, e, rep, rounds, length)
 	if err != nil {
 		return err
 	}
-	table := siitTable(fmt.Sprintf("TCP, Mbit/s of %d Mbytes: median (lowest to highest)", size>>20), "transfer")
+	var labels []string
+	var results []streamResults
 	for _, r := range rows {
-		row := []string{r.label()}
-		for _, w := range siitWays {
-			row = append(row, spread(r.rates[w], 0))
-		}
-		table.Rows = append(table.Rows, row)
+		labels, results = append(labels, r.label()), append(results, r.streamResults)
 		rep.Figures = append(rep.Figures, siitStreamFigures(r)...)
 	}
-	rep.Tables = append(rep.Tables, table)
+	rep.Tables = append(rep.Tables, streamTables(siitWays, labels, results)...)
+	rep.Notes = append(rep.Notes, streamNote(rounds, length))
 	return errors.Join(n.healthy(), n.checkPaths(ctx, rep))
 }
 

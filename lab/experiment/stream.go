@@ -1,0 +1,189 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/report"
+)
+
+// Choices of TCP streams. A machine that has two speeds changes between them within
+// seconds: what is shorter meets one of them and not the other.
+const (
+	streamRounds = 5
+	streamTime   = 5 * time.Second
+	streamShort  = 250 * time.Millisecond // with fewer rounds
+	streamWarm   = 50 * time.Millisecond  // the window grows
+	streamBlock  = 256 << 10
+)
+
+// streamForm is how many rounds of streams there are, and how long each stream is.
+func streamForm(runs int) (rounds int, length time.Duration) {
+	switch {
+	case runs == 0:
+		return streamRounds, streamTime
+	case runs < streamRounds:
+		return runs, streamShort
+	}
+	return runs, streamTime
+}
+
+// streamed is what one stream came to.
+type streamed struct {
+	rate float64 // Mbit/s at the receiver
+	cpu  float64 // microseconds for each Mbyte, 0 if nobody counts
+}
+
+// connectVia connects two nodes: one listens at an address, the other dials another
+// one that leads there.
+func connectVia(ctx context.Context, from, to *lab.Node, at, dial netip.Addr) (out, in net.Conn, err error) {
+	var listener net.Listener
+	err = to.Do(func() (err error) {
+		// Multipath TCP, Go's default for listeners, is not what is measured.
+		var config net.ListenConfig
+		config.SetMultipathTCP(false)
+		listener, err = config.Listen(ctx, "tcp", netip.AddrPortFrom(at, 0).String())
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer listener.Close()
+	port := uint16(listener.Addr().(*net.TCPAddr).Port)
+	accepted := make(chan error, 1)
+	go func() {
+		var err error
+		in, err = listener.Accept()
+		accepted <- err
+	}()
+	err = from.Do(func() (err error) {
+		dialer := net.Dialer{Timeout: daemonStart}
+		out, err = dialer.DialContext(ctx, "tcp", netip.AddrPortFrom(dial, port).String())
+		return err
+	})
+	if err != nil {
+		listener.Close()
+	}
+	return out, in, errors.Join(err, <-accepted)
+}
+
+// sendStream sends over a connection for so long, once the window has grown, and closes both
+// ends.
+func sendStream(ctx context.Context, out, in net.Conn, length time.Duration, u *usage) (s streamed, err error) {
+	hangUp := func() {
+		in.Close()
+		out.Close()
+	}
+	defer hangUp()
+	defer context.AfterFunc(ctx, hangUp)()
+	before := u.time()
+	poured, enough := make(chan error, 1), make(chan struct{})
+	go func() { poured <- pour(out, length, enough) }()
+	n, all, took, err := drink(in, length, sync.OnceFunc(func() { close(enough) }))
+	if err := errors.Join(err, <-poured); err != nil {
+		return s, err
+	}
+	cpu := float64(u.time()-before) / float64(time.Microsecond)
+	return streamed{rate: float64(n) * 8 / took.Seconds() / 1e6, cpu: cpu / (float64(all) / 1e6)}, nil
+}
+
+// pour sends until the receiver has counted enough. It ends first, so that nothing
+// is sent to a receiver that has gone.
+func pour(out net.Conn, length time.Duration, enough <-chan struct{}) error {
+	defer out.Close()
+	if err := out.SetWriteDeadline(time.Now().Add(length + daemonStart)); err != nil {
+		return err
+	}
+	block := make([]byte, streamBlock)
+	for {
+		select {
+		case <-enough:
+			return nil
+		default:
+		}
+		if _, err := out.Write(block); err != nil {
+			return err
+		}
+	}
+}
+
+// drink counts what arrives for so long, once the stream has grown, says that it is
+// enough, and reads to the end. All is what arrived before and after, too.
+func drink(in net.Conn, length time.Duration, enough func()) (n, all int, took time.Duration, err error) {
+	defer enough()
+	block := make([]byte, streamBlock)
+	begin := time.Now()
+	if err := in.SetReadDeadline(begin.Add(length + daemonStart)); err != nil {
+		return 0, 0, 0, err
+	}
+	var warm time.Time
+	for {
+		got, err := in.Read(block)
+		all += got
+		switch {
+		case errors.Is(err, io.EOF) && took > 0:
+			return n, all, took, nil
+		case err != nil:
+			return 0, 0, 0, err
+		case took > 0: // counted
+		case warm.IsZero():
+			if time.Since(begin) >= streamWarm {
+				warm = time.Now()
+			}
+		default:
+			n += got
+			if since := time.Since(warm); since >= length {
+				took = since
+				enough()
+			}
+		}
+	}
+}
+
+// streamResults are the streams of one row, by way.
+type streamResults struct{ rates, cpu map[way][]float64 }
+
+func newStreamResults() streamResults {
+	return streamResults{map[way][]float64{}, map[way][]float64{}}
+}
+
+func (r streamResults) add(w way, s streamed) {
+	r.rates[w] = append(r.rates[w], s.rate)
+	if s.cpu > 0 {
+		r.cpu[w] = append(r.cpu[w], s.cpu)
+	}
+}
+
+// streamTables are the rates of rows, and what they cost.
+func streamTables(ways []way, labels []string, results []streamResults) []report.Table {
+	rates := report.Table{Title: "TCP, Mbit/s: median (lowest to highest)", Columns: []string{"stream"}}
+	cpu := report.Table{
+		Title: "TCP, microseconds of CPU a Mbyte: median (lowest to highest)", Columns: []string{"stream"},
+		Notes: []string{"All that hosts, router and program need on all CPUs; hosts do the same on each way. A Mbyte is some 700 packets where none are joined."},
+	}
+	for _, w := range ways {
+		rates.Columns, cpu.Columns = append(rates.Columns, w.title()), append(cpu.Columns, w.title())
+	}
+	for i, r := range results {
+		rate, used := []string{labels[i]}, []string{labels[i]}
+		for _, w := range ways {
+			rate, used = append(rate, spread(r.rates[w], 0)), append(used, spread(r.cpu[w], 0))
+		}
+		rates.Rows, cpu.Rows = append(rates.Rows, rate), append(cpu.Rows, used)
+	}
+	return []report.Table{rates, cpu}
+}
+
+// streamNote says how long streams were.
+func streamNote(rounds int, length time.Duration) string {
+	return fmt.Sprintf("One TCP stream at a time, for %v after %v; ratios are those of streams that followed each other, %d rounds: median (lowest to highest).", length, streamWarm, rounds)
+}
