@@ -5,6 +5,7 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -258,6 +259,17 @@ func (n *Node) parseRoute(destination, via string) (*netlink.Route, error) {
 	}
 	r.Dst = dst
 	return r, nil
+}
+
+// Know enters a neighbour at an interface for good, be it there or not.
+func (n *Node) Know(iface string, addr netip.Addr, mac net.HardwareAddr) error {
+	link, err := n.handle.LinkByName(iface)
+	if err != nil {
+		return err
+	}
+	return n.handle.NeighSet(&netlink.Neigh{
+		LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac,
+	})
 }
 
 // Forward switches forwarding on or off.

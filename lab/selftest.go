@@ -6,11 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -107,18 +105,11 @@ func wiredPair(ctx context.Context, e *Env, c WireConfig) (a, b *Node, w *Wire, 
 
 // know enters a neighbour for good.
 func (n *Node) know(addr netip.Addr, neighbour *Node) error {
-	mine, err := n.handle.LinkByName("eth0")
-	if err != nil {
-		return err
-	}
 	theirs, err := neighbour.handle.LinkByName("eth0")
 	if err != nil {
 		return err
 	}
-	return n.handle.NeighSet(&netlink.Neigh{
-		LinkIndex: mine.Attrs().Index, State: netlink.NUD_PERMANENT,
-		IP: net.IP(addr.AsSlice()), HardwareAddr: theirs.Attrs().HardwareAddr,
-	})
+	return n.Know("eth0", addr, theirs.Attrs().HardwareAddr)
 }
 
 func pingAnchor(c WireConfig, count int, interval time.Duration) func(context.Context, *Env) (float64, string, error) {

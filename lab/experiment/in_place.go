@@ -145,9 +145,10 @@ func (x placed) run(ctx context.Context, e *lab.Env) (err error) {
 	}
 	defer w.forget()
 	b := &placedBench{placed: x, placedWorld: w, env: e, rep: rep, form: form}
-	if b.receivers, err = load.ReceiversOn(forwarderCPU); err != nil {
+	if b.receiving, err = load.NewUsage(); err != nil {
 		return err
 	}
+	defer b.receiving.Close()
 	if err := b.rows(ctx); err != nil {
 		return err
 	}
@@ -191,7 +192,7 @@ type placedBench struct {
 	env       *lab.Env
 	rep       *report.Report
 	form      placedForm
-	receivers load.Receivers
+	receiving *load.Usage
 	done      []*placedRow
 }
 
@@ -329,7 +330,7 @@ func (b *placedBench) slice(r *placedRow, p *place) error {
 			return err
 		}
 	}
-	before, err := b.receivers.Time()
+	before, err := b.receiving.Time()
 	if err != nil {
 		return err
 	}
@@ -337,12 +338,12 @@ func (b *placedBench) slice(r *placedRow, p *place) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.way.title(), err)
 	}
-	after, err := b.receivers.Time()
+	after, err := b.receiving.Time()
 	if err != nil {
 		return err
 	}
 	r.passed[p.way] = append(r.passed[p.way], rate.passed)
-	if arrived > 0 && len(b.receivers) > 0 {
+	if arrived > 0 {
 		r.receiving[p.way] = append(r.receiving[p.way], float64((after-before).Nanoseconds())/float64(arrived))
 	}
 	return nil

@@ -42,20 +42,11 @@ func drawGateways(router *lab.Node, number int, hosts6 func(gateway int) netip.P
 	for g := range placedGateways {
 		gateway6 := netip.MustParseAddr(fmt.Sprintf("2001:db8:%d::1:%d", number, g))
 		router.Route(hosts6(g).String(), gateway6.String())
-		if err := errors.Join(router.Lab().Err(), know(router, "in6", gateway6, left), know(router, "out4", placedGateway4(g), right)); err != nil {
+		if err := errors.Join(router.Lab().Err(), router.Know("in6", gateway6, left), router.Know("out4", placedGateway4(g), right)); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// know makes a neighbour known for good.
-func know(node *lab.Node, iface string, addr netip.Addr, mac net.HardwareAddr) error {
-	link, err := node.Netlink().LinkByName(iface)
-	if err != nil {
-		return err
-	}
-	return node.Netlink().NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: addr.AsSlice(), HardwareAddr: mac, State: netlink.NUD_PERMANENT})
 }
 
 func placedGateway4(g int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, 100, byte(194 + g)}) }

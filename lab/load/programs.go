@@ -7,10 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -102,58 +98,4 @@ func TimedNothing() (ns float64, err error) {
 	_, _, err = p.Benchmark(make([]byte, 64), 1<<18, nil)
 	work, failed := WorkOf(p)
 	return work.Each(), errors.Join(err, failed)
-}
-
-// Receivers are the threads of the kernel that receive on a CPU: those of [OwnNAPI] that
-// are bound to it, and the one that takes over from interrupts.
-type Receivers []int
-
-// ReceiversOn finds them; none where this process does not see threads of the kernel.
-func ReceiversOn(cpu int) (Receivers, error) {
-	if !SeesKernelThreads() {
-		return nil, nil
-	}
-	all, err := filepath.Glob("/proc/[0-9]*/comm")
-	if err != nil {
-		return nil, err
-	}
-	var list Receivers
-	for _, file := range all {
-		name, err := os.ReadFile(file)
-		if err != nil {
-			continue // it ended
-		}
-		id, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if err != nil {
-			return nil, err
-		}
-		ours := strings.TrimSpace(string(name)) == fmt.Sprintf("ksoftirqd/%d", cpu)
-		if strings.HasPrefix(string(name), "napi/") {
-			var set unix.CPUSet
-			ours = unix.SchedGetaffinity(id, &set) == nil && set.Count() == 1 && set.IsSet(cpu)
-		}
-		if ours {
-			list = append(list, id)
-		}
-	}
-	return list, nil
-}
-
-// Time is how long they have run.
-func (r Receivers) Time() (sum time.Duration, err error) {
-	for _, id := range r {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", id))
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return 0, err
-		}
-		var ran int64
-		if _, err := fmt.Sscan(string(text), &ran); err != nil {
-			return 0, fmt.Errorf("the time of the kernel's thread %d cannot be read: %w", id, err)
-		}
-		sum += time.Duration(ran)
-	}
-	return sum, nil
 }
