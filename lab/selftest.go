@@ -131,16 +131,17 @@ func pingAnchor(c WireConfig, count int, interval time.Duration) func(context.Co
 		if r.Lost() > 0 {
 			return 0, "", fmt.Errorf("%d of %d pings were lost on a wire without loss", r.Lost(), count)
 		}
-		var drawn, worst, waited time.Duration
+		var drawn, late, worst, waited time.Duration
 		for _, d := range []Direction{AtoB, BtoA} {
 			c := w.Counters(d)
 			drawn += (c.Latency - before[d].Latency) / time.Duration(c.Sent-before[d].Sent)
+			late += (c.Late - before[d].Late) / time.Duration(c.Sent-before[d].Sent)
 			worst = max(worst, c.WorstLate)
 			waited += (c.Waited - before[d].Waited) / time.Duration(c.Sent-before[d].Sent)
 		}
 		mean, deviation := r.Mean()
-		note := fmt.Sprintf("mean %.3f ms, deviation %.3f ms; drawn %.3f ms, of which %.3f ms for the order; a packet at most %.3f ms late",
-			ms(mean), ms(deviation), ms(drawn), ms(waited), ms(worst))
+		note := fmt.Sprintf("mean %.3f ms, deviation %.3f ms; drawn %.3f ms, of which %.3f ms for the order; sent %.3f ms late, a packet at most %.3f ms",
+			ms(mean), ms(deviation), ms(drawn), ms(waited), ms(late), ms(worst))
 		return ms(mean - drawn), note, nil
 	}
 }
