@@ -19,7 +19,7 @@ import (
 // Choices of TCP streams. A machine that has two speeds changes between them within
 // seconds: what is shorter meets one of them and not the other.
 const (
-	streamRounds = 5
+	streamRounds = 3
 	streamTime   = 5 * time.Second
 	streamShort  = 250 * time.Millisecond // with fewer rounds
 	streamWarm   = 50 * time.Millisecond  // the window grows
