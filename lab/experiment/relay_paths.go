@@ -142,16 +142,6 @@ func newRelayPaths(ctx context.Context, e *lab.Env, l *lab.Lab, ways []way) (*re
 	return r, nil
 }
 
-// path is the way of that kind, nil if there is none.
-func (r *relayPaths) path(w way) *relayPath {
-	for _, p := range r.paths {
-		if p.way == w {
-			return p
-		}
-	}
-	return nil
-}
-
 // draw adds the n-th path to the topology.
 func (r *relayPaths) draw(l *lab.Lab, w way, n int) *relayPath {
 	at6 := func(host int) string { return fmt.Sprintf("2001:db8:%d::%d", n, host) }
