@@ -16,7 +16,6 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/daemon"
-	"github.com/isthmus-net/isthmus/internal/role"
 )
 
 // CheckCmd checks a configuration file and the machine.
@@ -99,9 +98,9 @@ func encode(w io.Writer, value any) error {
 }
 
 func (r *checked) examine(settings *config.Config) {
-	found := daemon.ExamineWay(settings)
+	found := daemon.ExamineWay(roles, settings)
 	if r.Running = runs(settings, r.Config); !r.Running {
-		found = slices.Concat(daemon.Examine(roles, settings), found, daemon.ExamineFastPaths(settings))
+		found = slices.Concat(daemon.Examine(roles, settings), found, daemon.ExamineFastPaths(roles, settings))
 	}
 	for _, finding := range found {
 		switch {
@@ -172,50 +171,8 @@ func (r *checked) print(w io.Writer) error {
 // summary says what each instance will be.
 func summary(c *config.Config) []checkedInstance {
 	list := []checkedInstance{}
-	for _, s := range c.Servers {
-		what := fmt.Sprintf("listens on UDP %s:%d", s.Address, s.Port)
-		if s.Secondary.IsValid() {
-			what += fmt.Sprintf(" and %s:%d", s.Secondary, s.Port)
-		} else {
-			what += ", single-address mode"
-		}
-		if s.Advertise != s.Address {
-			what += fmt.Sprintf(", known as %s", s.Advertise)
-		}
-		list = append(list, checkedInstance{config.RoleServer, s.Name, what})
-	}
-	for _, r := range c.Relays {
-		what := fmt.Sprintf("listens on UDP %s, device %s, serves %s", r.Bind, r.Interface, role.Join(r.Serve))
-		if r.Mode == config.ModeHost {
-			what = fmt.Sprintf("listens on UDP %s, device %s, serves this host alone", r.Bind, r.Interface)
-		}
-		list = append(list, checkedInstance{config.RoleRelay, r.Name, what})
-	}
-	for _, r := range c.Clients {
-		what := fmt.Sprintf("uses %s, device %s, %s", role.Join(r.Servers), r.Interface, unsolicited(r.Unsolicited))
-		list = append(list, checkedInstance{config.RoleClient, r.Name, what})
-	}
-	for _, n := range c.NAT64s {
-		what := fmt.Sprintf("gives %s the IPv4 addresses %s, by %s, device %s", role.Join(n.Clients), role.Join(n.Pool4), role.Join(n.Pool6), n.Interface)
-		list = append(list, checkedInstance{config.RoleNAT64, n.Name, what})
-	}
-	for _, s := range c.SIITs {
-		what := fmt.Sprintf("translates one for one, %d mappings, device %s", len(s.EAM), s.Interface)
-		if len(s.Pool6) > 0 {
-			what = fmt.Sprintf("translates one for one by %s, %d mappings, device %s", role.Join(s.Pool6), len(s.EAM), s.Interface)
-		}
-		list = append(list, checkedInstance{config.RoleSIIT, s.Name, what})
-	}
 	for _, i := range c.Instances {
 		list = append(list, checkedInstance{i.Section.Name, i.Name, roles.Summary(i)})
 	}
 	return list
-}
-
-// unsolicited says what the policy means for the host.
-func unsolicited(policy config.Unsolicited) string {
-	if policy == config.UnsolicitedAllow {
-		return "lets unsolicited IPv6 packets in"
-	}
-	return "drops unsolicited IPv6 packets"
 }

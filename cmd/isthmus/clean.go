@@ -26,8 +26,8 @@ func (c *CleanCmd) Run(to streams) error {
 	if err != nil && c.Config != nil {
 		return err
 	}
-	removed, inUse, err := daemon.Clean(settings)
-	result := cleaned{Removed: append([]string{}, removed...), InUse: append([]string{}, inUse...)}
+	found, err := daemon.Clean(roles, settings)
+	result := cleaned{Removed: append([]string{}, found.Removed...), InUse: append([]string{}, found.InUse...)}
 	if c.JSON {
 		if wrong := encode(to.out, result); wrong != nil {
 			return wrong

@@ -75,7 +75,7 @@ func TestCommandLine(t *testing.T) {
 		{"check a CLAT", []string{"check", "--file-only", "-c", clat}, 0, "clat  clat  gives this host IPv4 by 2001:db8:64::/96, device clat\n" + clat + " is good\n", ""},
 		{"check bad file", []string{"check", "-c", bad}, 2, "", "isthmus: the configuration has 2 faults; nothing was changed\n"},
 		{"check names the line", []string{"check", "-c", bad}, 2, "", bad + `:2:10: client.server: "192.0.2" is not an IPv4 address: write it like 192.0.2.1`},
-		{"check names the sections", []string{"check", "-c", writeFile(t, "[tunnel]\n")}, 2, "", "tunnel: there is no such section: known ones are clat, dns64, server, relay, client, nat64, siit, announce, control, metrics, log\n"},
+		{"check names the sections", []string{"check", "-c", writeFile(t, "[tunnel]\n")}, 2, "", "tunnel: there is no such section: known ones are clat, dns64, nat64, siit, server, relay, client, announce, control, metrics, log\n"},
 		{"check file without instances", []string{"check", "--file-only", "-c", empty}, 1, "problem: there is nothing to run", ""},
 		{"check as JSON", []string{"check", "--file-only", "--json", "-c", empty}, 1, `"instances": []`, ""},
 		{"check bad file as JSON", []string{"check", "--json", "-c", bad}, 2, `"key": "client.mtu"`, ""},

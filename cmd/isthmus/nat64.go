@@ -15,7 +15,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
 	translator "github.com/isthmus-net/isthmus/translate/run"
 )
@@ -110,7 +109,7 @@ func (c *Nat64SessionsCmd) Run(to streams) error {
 	arguments["peer"] = c.Peer
 	err := c.parts(arguments, func(arguments map[string]string) (int, uint32, error) {
 		var part translator.NAT64Sessions
-		err := c.ask(config.RoleNAT64, "sessions", arguments, false, &part)
+		err := c.ask(translator.RoleNAT64, "sessions", arguments, false, &part)
 		all.Sessions, all.Next = append(all.Sessions, part.Sessions...), part.Next
 		return len(all.Sessions), part.Next, err
 	})
@@ -138,7 +137,7 @@ func (c *Nat64BindingsCmd) Run(to streams) error {
 	all := translator.NAT64Bindings{Bindings: []translator.NAT64Binding{}}
 	err := c.parts(c.arguments(), func(arguments map[string]string) (int, uint32, error) {
 		var part translator.NAT64Bindings
-		err := c.ask(config.RoleNAT64, "bindings", arguments, false, &part)
+		err := c.ask(translator.RoleNAT64, "bindings", arguments, false, &part)
 		all.Bindings, all.Next = append(all.Bindings, part.Bindings...), part.Next
 		return len(all.Bindings), part.Next, err
 	})
@@ -172,7 +171,7 @@ func (c *Nat64BlocksCmd) Run(to streams) error {
 	all := translator.NAT64Blocks{Blocks: []translator.NAT64Block{}}
 	err := list.parts(map[string]string{}, func(arguments map[string]string) (int, uint32, error) {
 		var part translator.NAT64Blocks
-		err := c.ask(config.RoleNAT64, "blocks", arguments, false, &part)
+		err := c.ask(translator.RoleNAT64, "blocks", arguments, false, &part)
 		all.Blocks, all.Next = append(all.Blocks, part.Blocks...), part.Next
 		return len(all.Blocks), part.Next, err
 	})
@@ -209,7 +208,7 @@ func (c *Nat64WhereCmd) Run(to streams) error {
 		}
 	}
 	var found translator.NAT64Blocks
-	if err := c.ask(config.RoleNAT64, "where", map[string]string{"address": c.Address}, false, &found); err != nil {
+	if err := c.ask(translator.RoleNAT64, "where", map[string]string{"address": c.Address}, false, &found); err != nil {
 		return err
 	}
 	if len(found.Blocks) == 0 && !c.JSON {
@@ -243,7 +242,7 @@ func (c *Nat64StatsCmd) Run(to streams) error {
 	}
 	list := []nat64Stats{}
 	for _, i := range status.Instances {
-		if i.Role == config.RoleNAT64 && (c.Instance == "" || c.Instance == i.Name) {
+		if i.Role == translator.RoleNAT64 && (c.Instance == "" || c.Instance == i.Name) {
 			list = append(list, nat64Stats{i.Name, i.Values, i.Dropped})
 		}
 	}
@@ -283,11 +282,11 @@ type staticFlags struct {
 
 func (f *staticFlags) order(to streams, what, done string) error {
 	text := strings.Join([]string{f.Transport, f.Inside, f.Outside}, " ")
-	if _, err := config.ParseStatic(text); err != nil {
+	if _, err := translator.ParseStatic(text); err != nil {
 		return usageError{err}
 	}
 	var b translator.NAT64Binding
-	if err := f.ask(config.RoleNAT64, what, map[string]string{"binding": text}, true, &b); err != nil {
+	if err := f.ask(translator.RoleNAT64, what, map[string]string{"binding": text}, true, &b); err != nil {
 		return err
 	}
 	return f.show(to, b, func(w io.Writer) { fmt.Fprintf(w, "%s %s %s = %s\n", done, b.Transport, b.Inside, b.Outside) })

@@ -4,12 +4,19 @@ package main
 
 import (
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/teredo/run"
 	"github.com/isthmus-net/isthmus/translate/clat/clatrole"
 	"github.com/isthmus-net/isthmus/translate/dns64/dns64role"
+	translator "github.com/isthmus-net/isthmus/translate/run"
 )
 
 // roles are the roles of this program.
 var roles = role.List{
 	clatrole.Role,
 	dns64role.Role,
+	translator.NAT64Role,
+	translator.SIITRole,
+	run.ServerRole,
+	run.RelayRole,
+	run.ClientRole,
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	translator "github.com/isthmus-net/isthmus/translate/run"
 )
 
@@ -28,7 +27,7 @@ type SiitMapListCmd struct{ instanceFlags }
 // Run prints them.
 func (c *SiitMapListCmd) Run(to streams) error {
 	var list translator.SIITMappings
-	if err := c.ask(config.RoleSIIT, "mappings", nil, false, &list); err != nil {
+	if err := c.ask(translator.RoleSIIT, "mappings", nil, false, &list); err != nil {
 		return err
 	}
 	return c.show(to, list, func(w io.Writer) {
@@ -48,11 +47,11 @@ type mappingFlags struct {
 
 func (f *mappingFlags) order(to streams, what, done string) error {
 	text := f.IPv4 + " " + f.IPv6
-	if _, err := config.ParseMapping(text); err != nil {
+	if _, err := translator.ParseMapping(text); err != nil {
 		return usageError{err}
 	}
 	var m translator.SIITMapping
-	if err := f.ask(config.RoleSIIT, what, map[string]string{"mapping": text}, true, &m); err != nil {
+	if err := f.ask(translator.RoleSIIT, what, map[string]string{"mapping": text}, true, &m); err != nil {
 		return err
 	}
 	return f.show(to, m, func(w io.Writer) { fmt.Fprintf(w, "%s %s = %s\n", done, m.IPv4, m.IPv6) })

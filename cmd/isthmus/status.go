@@ -16,7 +16,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
@@ -151,7 +150,7 @@ func printInstance(w io.Writer, instance control.Instance, now time.Time) error 
 }
 
 // lead takes what people want to know first out of the rows: the state in which
-// an instance is, and the address of a client.
+// an instance is, and what its role has beside it, such as the address of a client.
 func lead(instance control.Instance, rows []row) (headline string, rest []row) {
 	headline = "ready"
 	if !instance.Ready {
@@ -164,8 +163,8 @@ func lead(instance control.Instance, rows []row) (headline string, rest []row) {
 	word := rows[state].value
 	headline = stateWords(word)
 	rest = slices.Delete(rows, state, state+1)
-	address := slices.IndexFunc(rest, func(r row) bool { return r.key == "address" })
-	if instance.Role == config.RoleClient && address >= 0 {
+	address := slices.IndexFunc(rest, func(r row) bool { return r.key == roles.Headline(instance.Role) })
+	if address >= 0 {
 		headline += ", " + rest[address].value
 		rest = slices.Delete(rest, address, address+1)
 	}

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
 )
 
@@ -25,11 +24,12 @@ type fastState struct {
 		Warnings          []string
 	}
 	Bypassed []struct{ What, Detail, Remedy string }
+	Keeps    string
 	Adopted  int     `json:"adopted_peers"`
 	Survives bool    `json:"survives"`
 	Linger   float64 `json:"linger_seconds"`
 	NotKept  string  `json:"not_kept"`
-	Peers    int
+	Peers    *int
 	Rates    map[string]float64
 	Packets  map[string]map[string]uint64
 }
@@ -39,14 +39,14 @@ func fastRows(instance control.Instance, rows []row) []row {
 	var state struct {
 		FastPath *fastState `json:"fast_path"`
 	}
-	if instance.Role == config.RoleServer || json.Unmarshal(instance.State, &state) != nil || state.FastPath == nil {
+	if json.Unmarshal(instance.State, &state) != nil || state.FastPath == nil {
 		return rows
 	}
 	rows = slices.DeleteFunc(rows, func(r row) bool { return strings.HasPrefix(r.key, "fast_path") })
-	return append(rows, state.FastPath.rows(instance.Role)...)
+	return append(rows, state.FastPath.rows()...)
 }
 
-func (f *fastState) rows(of string) []row {
+func (f *fastState) rows() []row {
 	path := f.Path
 	var names []string
 	for _, d := range f.Devices {
@@ -75,13 +75,13 @@ func (f *fastState) rows(of string) []row {
 			rows = append(rows, row{d.Device + ", warning", w})
 		}
 	}
-	if of == config.RoleClient {
-		rows = append(rows, row{"peers on the fast path", fmt.Sprint(f.Peers)})
+	if f.Peers != nil {
+		rows = append(rows, row{"peers on the fast path", fmt.Sprint(*f.Peers)})
 	} else {
-		rows = append(rows, f.rates(of)...)
+		rows = append(rows, f.rates()...)
 	}
-	if of == config.RoleRelay || of == config.RoleNAT64 {
-		rows = append(rows, f.survival(of)...)
+	if f.Keeps != "" {
+		rows = append(rows, f.survival()...)
 	}
 	for _, verdict := range []struct{ word, words string }{{"forward", "fast path"}, {"punt", "left to the engine"}, {"drop", "fast path dropped"}} {
 		if text := counts(f.Packets[verdict.word]); text != "" {
@@ -92,10 +92,10 @@ func (f *fastState) rows(of string) []row {
 }
 
 // rates says how many packets go by which path.
-func (f *fastState) rates(of string) []row {
-	far, key := "clients", "clients"
-	if of == config.RoleNAT64 || of == config.RoleSIIT {
-		far, key = "IPv4", "ipv4"
+func (f *fastState) rates() []row {
+	far, key := "IPv4", "ipv4"
+	if f.Keeps == "peers" {
+		far, key = "clients", "clients"
 	}
 	r := f.Rates
 	return []row{
@@ -105,12 +105,9 @@ func (f *fastState) rates(of string) []row {
 }
 
 // survival says what becomes of peers, or sessions, while the process restarts.
-func (f *fastState) survival(of string) []row {
+func (f *fastState) survival() []row {
 	var rows []row
-	what := "established peers"
-	if of == config.RoleNAT64 {
-		what = "established sessions"
-	}
+	what := "established " + f.Keeps
 	if f.Survives {
 		rows = append(rows, row{what, fmt.Sprintf("the fast path survives a restart, for %.0f s", f.Linger)})
 	} else if f.NotKept != "" {

@@ -108,7 +108,7 @@ func (n *Neighbor) Password() (Secret, error) {
 	if n.PasswordFile == "" {
 		return "", nil
 	}
-	text, err := readPrivate(n.PasswordFile, maxSecret)
+	text, err := ReadPrivate(n.PasswordFile, maxSecret)
 	if err != nil {
 		return "", err
 	}
@@ -266,41 +266,16 @@ func (a *Announce) checkSpeaker(c *Checker) {
 
 // announced checks the instances that are to be announced.
 func (c *checker) announced(config *Config) {
-	claims := map[netip.Prefix]string{}
-	check := func(at, by string, on bool, prefixes []netip.Prefix) {
-		path := at + ".announce"
-		if !on || c.failed[path] {
-			return
-		}
-		if config.Announce.Method == AnnounceNone && !c.failed[announceSection+".method"] {
+	each(config.claimants(), func(one claimant, a Announced) {
+		path := one.path + "." + a.Key
+		switch {
+		case c.failed[path]:
+		case config.Announce.Method == AnnounceNone && !c.failed[announceSection+".method"]:
 			c.fail(path, "nothing says how to announce it", `add [announce] with method = "bgp" or "route"`)
+		default:
+			c.nextHops(path, config.Announce, a.Prefixes)
 		}
-		for _, p := range prefixes {
-			if other := claims[p]; other != "" {
-				c.fail(path, fmt.Sprintf("%s is also announced for %s", p, other), "announce each prefix for one instance")
-				return
-			}
-			claims[p] = by
-		}
-		c.nextHops(path, config.Announce, prefixes)
-	}
-	for i, s := range config.Servers {
-		check(fmt.Sprintf("%s[%d]", RoleServer, i), fmt.Sprintf("%s %q", RoleServer, s.Name), s.Announce, s.Announced())
-	}
-	for i, r := range config.Relays {
-		at := fmt.Sprintf("%s[%d]", RoleRelay, i)
-		if r.Announce && r.Mode == ModeHost && !c.failed[at+".mode"] && !c.failed[at+".announce"] {
-			c.fail(at+".announce", `a relay with mode = "host" serves nobody else`, "leave announce out")
-			continue
-		}
-		check(at, fmt.Sprintf("%s %q", RoleRelay, r.Name), r.Announce, r.Announced())
-	}
-	for i, n := range config.NAT64s {
-		check(fmt.Sprintf("%s[%d]", RoleNAT64, i), fmt.Sprintf("%s %q", RoleNAT64, n.Name), n.Announce, n.Announced())
-	}
-	for i, s := range config.SIITs {
-		check(fmt.Sprintf("%s[%d]", RoleSIIT, i), fmt.Sprintf("%s %q", RoleSIIT, s.Name), s.Announce, s.Announced())
-	}
+	})
 }
 
 // nextHops checks that each session can name a next hop for each prefix: its own
@@ -323,20 +298,6 @@ func (c *checker) nextHops(path string, a Announce, prefixes []netip.Prefix) {
 		return
 	}
 }
-
-// Announced are the prefixes by which routers find the server: its addresses.
-func (s *Server) Announced() []netip.Prefix {
-	var prefixes []netip.Prefix
-	for _, a := range []netip.Addr{s.Address, s.Secondary} {
-		if a.IsValid() {
-			prefixes = append(prefixes, netip.PrefixFrom(a, a.BitLen()))
-		}
-	}
-	return prefixes
-}
-
-// Announced are the prefixes by which routers find the relay.
-func (r *Relay) Announced() []netip.Prefix { return slices.Clone(r.Prefixes) }
 
 // anyHost parses the address of a host of either family.
 var anyHost = text("2001:db8::1", func(s string) (netip.Addr, *fault) {

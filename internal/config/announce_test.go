@@ -36,7 +36,8 @@ func TestParseAnnounce(t *testing.T) {
 		address = "192.0.2.1"
 		as = 64513
 		multihop = 2
-		[[relay]]
+		[[network]]
+		prefixes = "2001::/32"
 		announce = true`).Announce
 	want := DefaultAnnounce()
 	want.Method, want.Fall, want.MED = AnnounceBGP, 2, 50
@@ -62,15 +63,15 @@ func TestAnnounceNextHops(t *testing.T) {
 		name, text string
 		ok         bool
 	}{
-		{"relay by an IPv6 session", speaker + "[[announce.neighbor]]\naddress = \"2001:db8::1\"\nas = 1\n[[relay]]\nannounce = true", true},
-		{"relay by an IPv4 session", speaker + "[[announce.neighbor]]\naddress = \"192.0.2.1\"\nas = 1\n[[relay]]\nannounce = true", false},
-		{"relay by an IPv4 session with a next hop", speaker + "next_hop6 = \"2001:db8::3\"\n[[announce.neighbor]]\naddress = \"192.0.2.1\"\nas = 1\n[[relay]]\nannounce = true", true},
-		{"server by an IPv6 session", speaker + "[[announce.neighbor]]\naddress = \"2001:db8::1\"\nas = 1\n[[server]]\naddress = \"192.0.2.1\"\nannounce = true", false},
-		{"server by an IPv4 session", speaker + "[[announce.neighbor]]\naddress = \"192.0.2.1\"\nas = 1\n[[server]]\naddress = \"192.0.2.1\"\nannounce = true", true},
-		{"relay that is not announced", speaker + "[[announce.neighbor]]\naddress = \"192.0.2.1\"\nas = 1\n[[relay]]", true},
+		{"an IPv6 prefix by an IPv6 session", speaker + "[[announce.neighbor]]\naddress = \"2001:db8::1\"\nas = 1\n[[network]]\nprefixes = \"2001::/32\"\nannounce = true", true},
+		{"an IPv6 prefix by an IPv4 session", speaker + "[[announce.neighbor]]\naddress = \"192.0.2.1\"\nas = 1\n[[network]]\nprefixes = \"2001::/32\"\nannounce = true", false},
+		{"an IPv6 prefix by an IPv4 session with a next hop", speaker + "next_hop6 = \"2001:db8::3\"\n[[announce.neighbor]]\naddress = \"192.0.2.1\"\nas = 1\n[[network]]\nprefixes = \"2001::/32\"\nannounce = true", true},
+		{"an IPv4 prefix by an IPv6 session", speaker + "[[announce.neighbor]]\naddress = \"2001:db8::1\"\nas = 1\n[[network]]\nprefixes = \"192.0.2.1/32\"\nannounce = true", false},
+		{"an IPv4 prefix by an IPv4 session", speaker + "[[announce.neighbor]]\naddress = \"192.0.2.1\"\nas = 1\n[[network]]\nprefixes = \"192.0.2.1/32\"\nannounce = true", true},
+		{"one that is not announced", speaker + "[[announce.neighbor]]\naddress = \"192.0.2.1\"\nas = 1\n[[network]]\nprefixes = \"2001::/32\"", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := Parse(strings.NewReader(tt.text), "isthmus.toml"); (err == nil) != tt.ok {
+			if _, err := Parse(strings.NewReader(tt.text), "isthmus.toml", networkSection); (err == nil) != tt.ok {
 				t.Errorf("error %v", err)
 			}
 		})

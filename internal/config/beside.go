@@ -4,7 +4,8 @@ package config
 
 import "net/netip"
 
-// Claims are what instances have of a host.
+// Claims are what instances have of a host. Who takes them (see [SectionOf]) gets those of
+// all others.
 type Claims struct {
 	// Routes are destinations that lead to devices of theirs.
 	Routes []netip.Prefix
@@ -12,33 +13,20 @@ type Claims struct {
 	Sockets []netip.AddrPort
 }
 
-// Beside returns what all instances but the one of that name claim.
-func (c *Config) Beside(name string) (claims Claims) {
-	routes := func(by string, list []netip.Prefix) {
-		if by != name {
-			claims.Routes = append(claims.Routes, list...)
+// beside returns what all instances but the one of that name claim.
+func (c *Config) beside(name string) (claims Claims) {
+	for _, one := range c.claimants() {
+		if one.name == name {
+			continue
 		}
-	}
-	for _, n := range c.NAT64s {
-		routes(n.Name, n.Routes())
-	}
-	for _, s := range c.SIITs {
-		routes(s.Name, s.Routes())
-	}
-	for _, r := range c.Relays {
-		routes(r.Name, r.Prefixes)
-		claims.Sockets = append(claims.Sockets, r.Bind)
-	}
-	for _, s := range c.Servers {
-		claims.Sockets = append(claims.Sockets, netip.AddrPortFrom(s.Address, s.Port))
-		if s.Secondary.IsValid() {
-			claims.Sockets = append(claims.Sockets, netip.AddrPortFrom(s.Secondary, s.Port))
-		}
-	}
-	for _, i := range c.Instances {
-		for _, claim := range i.Claims() {
-			if socket, ok := claim.(Socket); ok && i.Name != name {
-				claims.Sockets = append(claims.Sockets, socket.At)
+		for _, claim := range one.claims {
+			switch claim := claim.(type) {
+			case Route:
+				claims.Routes = append(claims.Routes, claim.Prefixes...)
+			case Socket:
+				if claim.At.Addr().IsValid() && claim.At.Port() != 0 {
+					claims.Sockets = append(claims.Sockets, claim.At)
+				}
 			}
 		}
 	}

@@ -4,6 +4,7 @@ package config
 
 import (
 	"net/netip"
+	"slices"
 )
 
 // Claim is something of the host that one instance has alone. The key that claims it
@@ -50,6 +51,95 @@ func (s Socket) against(other Claim, by string) *fault {
 func overlap(a, b netip.AddrPort) bool {
 	return a.Addr().IsValid() && b.Addr().IsValid() && a.Port() != 0 && a.Port() == b.Port() &&
 		(a.Addr() == b.Addr() || a.Addr().IsUnspecified() || b.Addr().IsUnspecified())
+}
+
+// Route are destinations whose packets go to the instance.
+type Route struct {
+	Key      string
+	Prefixes []netip.Prefix
+	// Set tells that the instance sets the routes itself. Two that do are in each other's
+	// way, which Remedy is told of.
+	Set    bool
+	Remedy string
+}
+
+func (r Route) key() string { return r.Key }
+
+func (r Route) against(other Claim, by string) *fault {
+	theirs, ok := other.(Route)
+	if !ok || !r.Set || !theirs.Set {
+		return nil
+	}
+	for _, p := range r.Prefixes {
+		for _, o := range theirs.Prefixes {
+			if p.Overlaps(o) {
+				if p == o {
+					return wrong(r.Remedy, "%s is also routed to %s", p, by)
+				}
+				return wrong(r.Remedy, "%s overlaps %s of %s", p, o, by)
+			}
+		}
+	}
+	return nil
+}
+
+// DefaultRoute is one of IPv6, with a metric of its own.
+type DefaultRoute struct {
+	Key    string
+	Metric int
+}
+
+func (d DefaultRoute) key() string { return d.Key }
+
+func (d DefaultRoute) against(other Claim, by string) *fault {
+	if other, ok := other.(DefaultRoute); !ok || other.Metric != d.Metric {
+		return nil
+	}
+	return wrong("give each client a route_metric of its own; the smallest one wins", "%d is also the metric of %s", d.Metric, by)
+}
+
+// Group is a multicast group with the UDP port on which the instance hears its neighbours.
+// Several may, but no socket that takes what comes to it, not even one of its own.
+type Group struct {
+	Key string
+	At  netip.AddrPort
+}
+
+func (g Group) key() string { return g.Key }
+
+func (Group) against(Claim, string) *fault { return nil }
+
+// Right is a capability of Linux that the instance needs, which nobody has alone.
+type Right struct {
+	Capability uint
+	Name       string
+	// Purpose is what it is for, as a verb with its object.
+	Purpose string
+}
+
+func (Right) key() string { return "" }
+
+func (Right) against(Claim, string) *fault { return nil }
+
+// Announced are prefixes that routers are told of.
+type Announced struct {
+	Key      string
+	Prefixes []netip.Prefix
+}
+
+func (a Announced) key() string { return a.Key }
+
+func (a Announced) against(other Claim, by string) *fault {
+	theirs, ok := other.(Announced)
+	if !ok {
+		return nil
+	}
+	for _, p := range a.Prefixes {
+		if slices.Contains(theirs.Prefixes, p) {
+			return wrong("announce each prefix for one instance", "%s is also announced for %s", p, by)
+		}
+	}
+	return nil
 }
 
 // Alone is claimed by what a host has once.

@@ -7,10 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pelletier/go-toml/v2"
-
 	"github.com/isthmus-net/isthmus/internal/config/key"
-	"github.com/isthmus-net/isthmus/translate/pref64"
 )
 
 // SectionOf declares the sections [[Name]], of each of which an instance is made whose
@@ -26,10 +23,13 @@ type SectionOf[C any] struct {
 	Check func(*C, *Checker)
 	// Claims are what the instance has of the host alone.
 	Claims func(*C) []Claim
+	// Secret reports whether the section itself holds secrets, so that nobody else may
+	// read the file.
+	Secret func(*C) bool
 	// Offers are values for other instances, told apart by their types.
 	Offers func(*C) []any
-	// Take is called with all that is offered, when every section has been read; see
-	// [Offered].
+	// Take is called with all that is offered, and with the [Claims] of all other instances,
+	// when every section has been read; see [Offered].
 	Take func(*C, []any)
 }
 
@@ -41,6 +41,7 @@ type Section struct {
 	keys   func(settings any) []key.Key
 	check  func(settings any, c *Checker)
 	claims func(settings any) []Claim
+	secret func(settings any) bool
 	offers func(settings any) []any
 	take   func(settings any, offered []any)
 }
@@ -57,6 +58,7 @@ func (s SectionOf[C]) Section() Section {
 			}
 		},
 		claims: func(settings any) []Claim { return list(s.Claims, settings) },
+		secret: func(settings any) bool { return s.Secret != nil && s.Secret(settings.(*C)) },
 		offers: func(settings any) []any { return list(s.Offers, settings) },
 		take: func(settings any, offered []any) {
 			if s.Take != nil {
@@ -93,28 +95,36 @@ type Instance struct {
 	// Settings point to the type that the section was declared with.
 	Settings any
 
-	path string // of the section in the file
+	path    string // of the section in the file
+	offered []any  // what others offered
 }
 
 // Reload returns the settings that a reload from i to next makes: live keys as in next,
 // all others as in i. It names those of the others that differ.
 func (i Instance) Reload(next Instance) (settings any, needsRestart []string) {
 	settings = i.Section.make()
-	return settings, key.Merge(i.Section.keys(settings), i.Section.keys(i.Settings), i.Section.keys(next.Settings))
+	needsRestart = key.Merge(i.Section.keys(settings), i.Section.keys(i.Settings), i.Section.keys(next.Settings))
+	i.Section.take(settings, next.offered)
+	return settings, needsRestart
 }
 
 // Claims are what the instance has of the host alone.
 func (i Instance) Claims() []Claim { return i.Section.claims(i.Settings) }
+
+// HasSecrets reports whether the file itself holds secrets, so that nobody else may read
+// it.
+func (c *Config) HasSecrets() bool {
+	return slices.ContainsFunc(c.Instances, func(i Instance) bool { return i.Section.secret(i.Settings) })
+}
 
 // Find returns the declared instance of that section and name.
 func (c *Config) Find(section, name string) (Instance, bool) {
 	return find(c.Instances, func(i Instance) bool { return i.Section.Name == section && i.Name == name })
 }
 
-// InstanceSections are the headers of all sections of which instances are made, those
-// declared among them.
+// InstanceSections are the headers of sections of which instances are made.
 func InstanceSections(declared []Section) []string {
-	headers := []string{"[[server]]", "[[relay]]", "[[client]]", "[[nat64]]", "[[siit]]"}
+	var headers []string
 	for _, s := range declared {
 		headers = append(headers, "[["+s.Name+"]]")
 	}
@@ -157,30 +167,30 @@ func (c *Checker) OK(keys ...string) bool {
 	return true
 }
 
+// Failed reports whether a key, or an element of it as in "key[2]", had a fault itself.
+func (c *Checker) Failed(key string) bool { return c.c.failed[c.at(key)] }
+
 func (c *Checker) at(key string) string {
-	if key == "" {
+	switch "" {
+	case key:
 		return c.path
+	case c.path:
+		return key
 	}
 	return c.path + "." + key
 }
 
-// tree is the file as it is written.
-func tree(text []byte) (file map[string]any) {
-	_ = toml.Unmarshal(text, &file) // the decoder has reported what is wrong
-	return file
-}
-
-// singles reads the sections of which there is one.
-func (c *checker) singles(config *Config, file map[string]any) {
-	for _, s := range config.singles() {
+// single reads the sections of which there is one.
+func (c *checker) single(file map[string]any) {
+	for _, s := range c.singles {
 		table, _ := file[s.name].(map[string]any)
 		key.Decode(s.keys, table, s.name, faults{c})
 		s.check(&Checker{c, s.name})
 	}
 }
 
-// declared reads the sections that were handed to Parse.
-func (c *checker) declared(file map[string]any) (instances []Instance) {
+// instances reads the sections of which instances are made.
+func (c *checker) instances(file map[string]any) (instances []Instance) {
 	for _, section := range c.sections {
 		tables, _ := file[section.Name].([]any)
 		for i, raw := range tables {
@@ -212,14 +222,13 @@ func (c *checker) instance(section Section, path string, table map[string]any) I
 // share hands what instances offer to those that take it.
 func (c *Config) share() {
 	var offers []any
-	for _, n := range c.NAT64s {
-		offers = append(offers, pref64.Local(n.Pool6))
-	}
 	for _, i := range c.Instances {
 		offers = append(offers, i.Section.offers(i.Settings)...)
 	}
-	for _, i := range c.Instances {
-		i.Section.take(i.Settings, offers)
+	for at := range c.Instances {
+		i := &c.Instances[at]
+		i.offered = append(slices.Clone(offers), c.beside(i.Name))
+		i.Section.take(i.Settings, i.offered)
 	}
 }
 

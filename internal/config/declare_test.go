@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/isthmus-net/isthmus/internal/config/key"
-	"github.com/isthmus-net/isthmus/translate/pref64"
 )
 
 // echo are the settings of a toy: it answers by UDP what it is sent.
@@ -43,15 +42,44 @@ var echoSection = SectionOf[echo]{
 		return []Claim{Socket{"port", "UDP", netip.AddrPortFrom(netip.IPv4Unspecified(), e.Port)}}
 	},
 	Take: func(e *echo, offers []any) {
-		for _, p := range Offered[pref64.Local](offers) {
+		for _, p := range Offered[offered](offers) {
 			e.Prefixes = append(e.Prefixes, p...)
 		}
 	},
 }.Section()
 
+// network are the settings of another toy: it has prefixes, and offers them.
+type network struct {
+	Name     string
+	Prefixes []netip.Prefix
+	Announce bool
+}
+
+type offered []netip.Prefix
+
+func (n *network) keys() []key.Key {
+	return []key.Key{
+		key.Of("name", &n.Name, "network", key.InstanceName, key.Identity, "Its name."),
+		key.Of("prefixes", &n.Prefixes, key.Example([]string{"2001:db8::/32"}), key.List(key.Prefix), key.Live, "What it has."),
+		key.Of("announce", &n.Announce, false, key.Bool, key.Restart, "Whether routers are told."),
+	}
+}
+
+var networkSection = SectionOf[network]{
+	Name: "network", Help: "Another toy.", Keys: (*network).keys,
+	Claims: func(n *network) []Claim {
+		claims := []Claim{Route{Key: "prefixes", Prefixes: n.Prefixes, Set: true, Remedy: "take another"}}
+		if n.Announce {
+			claims = append(claims, Announced{"announce", n.Prefixes})
+		}
+		return claims
+	},
+	Offers: func(n *network) []any { return []any{offered(n.Prefixes)} },
+}.Section()
+
 func parseEcho(t *testing.T, text string) *Config {
 	t.Helper()
-	c, err := Parse(strings.NewReader(text), "isthmus.toml", echoSection)
+	c, err := Parse(strings.NewReader(text), "isthmus.toml", echoSection, networkSection)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,10 +95,8 @@ func TestDeclared(t *testing.T) {
 		name = "second"
 		port = 8
 		words = "one"
-		[[nat64]]
-		clients = ["2001:db8:1::/48"]
-		pool6 = ["2001:db8:64::/96"]
-		pool4 = ["192.0.2.10"]`)
+		[[network]]
+		prefixes = "2001:db8:64::/96"`)
 	prefixes := []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")}
 	for _, want := range []*echo{
 		{Name: "echo", Greeting: "echo", Port: 7, Words: []string{"a", "b"}, Prefixes: prefixes},
@@ -97,12 +123,13 @@ func TestDeclaredErrors(t *testing.T) {
 		{"an element", "[[echo]]\nport = 7\nwords = [\"a\", 5]", "isthmus.toml:3:15: echo.words: this is a number where text is wanted: write it in quotes, like \"north\""},
 		{"a check", "[[echo]]\nname = \"x\"", "isthmus.toml:1:3: echo: this echo has no port: add port = 7"},
 		{"no check of what is wrong already", "[[echo]]\nport = 0", "isthmus.toml:2:8: echo.port: 0 is out of range: write a number from 1 to 65535"},
-		{"a port of another", "[[echo]]\nport = 3544\n[[server]]\naddress = \"192.0.2.1\"", "isthmus.toml:2:8: echo.port: UDP 192.0.2.1:3544 is also bound by server \"server\": choose another port or address"},
-		{"a name of another", "[[echo]]\nname = \"relay\"\nport = 7\n[[relay]]", "isthmus.toml:2:8: echo.name: \"relay\" is also the name of a relay: give each instance a name = \"…\" of its own"},
+		{"a port of another", "[[echo]]\nport = 3544\n[[echo]]\nname = \"x\"\nport = 3544", "isthmus.toml:5:8: echo.port: UDP 0.0.0.0:3544 is also bound by echo \"echo\": choose another port or address"},
+		{"a name of another", "[[echo]]\nname = \"network\"\nport = 7\n[[network]]", "isthmus.toml:4:3: network.name: \"network\" is also the name of a echo: give each instance a name = \"…\" of its own"},
+		{"a destination of another", "[[network]]\nprefixes = \"2001:db8::/32\"\n[[network]]\nname = \"x\"\nprefixes = \"2001:db8:1::/48\"", "isthmus.toml:5:12: network.prefixes: 2001:db8:1::/48 overlaps 2001:db8::/32 of network \"network\": take another"},
 		{"an unknown section", "[[ecko]]\nport = 7", "isthmus.toml:1:3: ecko: there is no such section: did you mean echo?"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := Parse(strings.NewReader(tt.text), "isthmus.toml", echoSection)
+			_, err := Parse(strings.NewReader(tt.text), "isthmus.toml", echoSection, networkSection)
 			if err == nil {
 				t.Fatal("no error")
 			}

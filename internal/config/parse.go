@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -37,26 +36,49 @@ func Parse(r io.Reader, name string, sections ...Section) (*Config, error) {
 		return nil, fmt.Errorf("the configuration %s is larger than %d MiB: name the right file with -c", name, maxSize>>20)
 	}
 	text = bytes.TrimPrefix(text, byteOrderMark)
-	c := &checker{file: name, doc: locate(text), schema: reflect.TypeFor[rawFile](), sections: sections, failed: map[string]bool{}}
-	c.shapes()
-	c.spelling()
-	var raw rawFile
-	if c.decode(text, &raw) {
-		config := c.config(raw, tree(text))
-		if len(c.errs) == 0 {
-			return config, nil
-		}
+	config := new(Config)
+	c := &checker{file: name, doc: locate(text), sections: sections, singles: config.singles(), failed: map[string]bool{}}
+	if file, ok := c.decode(text); ok {
+		c.single(file)
+		config.Instances = c.instances(file)
+		config.share()
+		c.conflicts(config)
+		c.announced(config)
 	}
-	return nil, c.errs.inOrder()
+	if len(c.errs) > 0 {
+		return nil, c.errs.inOrder()
+	}
+	return config, nil
+}
+
+// ReadTables reads a private file of its own that holds sections of one kind, and checks
+// them together. Only its owner, who is root or the user of this process, and the members
+// of its group may read it. Faults of the text are returned together as Errors.
+func ReadTables[T any](path string, of SectionOf[T], check func([]*T, *Checker)) ([]*T, error) {
+	text, err := ReadPrivate(path, maxSize)
+	if err != nil {
+		return nil, err
+	}
+	c := &checker{file: path, doc: locate(text), sections: []Section{of.Section()}, failed: map[string]bool{}}
+	var tables []*T
+	if file, ok := c.decode(text); ok {
+		for _, i := range c.instances(file) {
+			tables = append(tables, i.Settings.(*T))
+		}
+		check(tables, &Checker{c, ""})
+	}
+	if len(c.errs) > 0 {
+		return nil, c.errs.inOrder()
+	}
+	return tables, nil
 }
 
 // checker collects the faults of one file.
 type checker struct {
-	file   string
-	doc    *document
-	schema reflect.Type // what the file decodes into
-	// sections are those declared, beside the schema.
-	sections []Section
+	file     string
+	doc      *document
+	sections []Section // of which there may be many
+	singles  []single
 	errs     Errors
 	failed   map[string]bool // paths with a fault, so that none is reported twice
 }
@@ -90,15 +112,10 @@ func display(path string) string {
 // shapes finds sections written with the wrong kind of brackets: the decoder's
 // own words for this would not help.
 func (c *checker) shapes() {
-	file := reflect.TypeFor[rawFile]()
-	for i := range file.NumField() {
-		field := file.Field(i)
-		c.shape(field.Tag.Get("toml"), field.Type.Kind() == reflect.Slice)
-	}
 	for _, s := range c.sections {
 		c.shape(s.Name, true)
 	}
-	for _, s := range new(Config).singles() {
+	for _, s := range c.singles {
 		c.shape(s.name, false)
 	}
 }
@@ -143,44 +160,47 @@ func header(name string, many bool) string {
 	return "[" + name + "]"
 }
 
-// decode fills raw and reports what is not TOML and what has no place in it.
-// False means that raw is not worth checking.
-func (c *checker) decode(text []byte, raw any) bool {
+// decode returns the file as it is written, and reports what is not TOML and sections
+// that there are none of. False means that it is not worth checking.
+func (c *checker) decode(text []byte) (file map[string]any, ok bool) {
+	c.shapes()
+	c.spelling()
 	if len(c.errs) > 0 {
-		return false
+		return nil, false
 	}
 	if wide := bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")); wide {
 		c.at(1, 1, "", "this file is in UTF-16", "save it in UTF-8")
-		return false
+		return nil, false
 	}
-	err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(raw)
+	err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(new(struct{}))
 	var unknown *toml.StrictMissingError
 	var fault *toml.DecodeError
 	switch {
-	case err == nil:
-		return true
-	case errors.As(err, &unknown):
+	case errors.As(err, &unknown): // every key is: what the sections know of them is seen later
 		for i := range unknown.Errors {
 			c.unknown(&unknown.Errors[i])
 		}
-		return true
+		fallthrough
+	case err == nil:
+		err = toml.Unmarshal(text, &file)
+		return file, err == nil
 	case errors.As(err, &fault):
 		line, column := fault.Position()
 		problem := strings.TrimPrefix(fault.Error(), "toml: ")
 		if strings.HasSuffix(problem, "already defined") {
 			c.at(line, column, "", problem, "keep one of the two")
-			return false
+			return nil, false
 		}
 		if section, _, again := strings.Cut(strings.TrimPrefix(problem, "table "), " already exists"); again {
 			section = strings.TrimPrefix(section, "key ")
 			c.at(line, column, "", section+" stands here a second time", "write each section once, with all its keys below it")
-			return false
+			return nil, false
 		}
 		c.at(line, column, "", "this is not TOML: "+problem, `write key = value, one a line, with text in "double quotes"`)
 	default:
 		c.at(1, 1, "", err.Error(), "write key = value, one a line")
 	}
-	return false
+	return nil, false
 }
 
 // at reports a fault at a line and column; the text up to the next blank
@@ -194,22 +214,16 @@ func (c *checker) at(line, column int, key, problem, remedy string) {
 	c.errs = append(c.errs, c.doc.fault(c.file, key, span{offset, length}, problem, remedy))
 }
 
-// unknown reports a key or section that means nothing here, with the nearest
-// one that does.
+// unknown reports a section that means nothing here, with the nearest one that does.
 func (c *checker) unknown(fault *toml.DecodeError) {
-	key := fault.Key()
-	if !slices.Contains(tags(c.schema), key[0]) && slices.Contains(c.known(), key[0]) {
-		return // it is declared, and not of the schema
+	key, known := fault.Key(), c.known()
+	if slices.Contains(known, key[0]) {
+		return
 	}
 	line, column := fault.Position()
-	known := c.known()
 	problem := "there is no such section"
 	remedy := "known ones are " + strings.Join(known, ", ")
-	if len(key) > 1 && slices.Contains(known, key[0]) {
-		known = c.keysOf(key[0])
-		problem = "there is no such key"
-		remedy = "isthmus init reference lists the keys of this section"
-	} else if c.doc.kinds[key[0]] != unstable.Table && c.doc.kinds[key[0]] != unstable.ArrayTable {
+	if c.doc.kinds[key[0]] != unstable.Table && c.doc.kinds[key[0]] != unstable.ArrayTable {
 		problem = "there is no such key outside a section"
 		remedy = "put it below the section to which it belongs: " + strings.Join(known, ", ")
 	}
@@ -224,11 +238,8 @@ func (c *checker) known() (names []string) {
 	for _, s := range c.sections {
 		names = append(names, s.Name)
 	}
-	names = append(names, tags(c.schema)...)
-	if c.schema == reflect.TypeFor[rawFile]() {
-		for _, s := range new(Config).singles() {
-			names = append(names, s.name)
-		}
+	for _, s := range c.singles {
+		names = append(names, s.name)
 	}
 	return names
 }
@@ -240,38 +251,16 @@ func (c *checker) keysOf(section string) []string {
 			return declaration.Names(s.Keys())
 		}
 	}
-	return Keys(section)
+	return SingleKeys(section)
 }
 
-// Keys lists the keys of a section of the file, nil if there is no such section.
-func Keys(section string) []string {
+// SingleKeys lists the keys of a section of which there is one, nil if there is no such
+// section.
+func SingleKeys(section string) []string {
 	for _, s := range new(Config).singles() {
 		if s.name == section {
 			return declaration.Names(s.keys)
 		}
 	}
-	file := reflect.TypeFor[rawFile]()
-	for i := range file.NumField() {
-		field := file.Field(i)
-		if field.Tag.Get("toml") != section {
-			continue
-		}
-		if field.Type.Kind() == reflect.Slice {
-			return tags(field.Type.Elem())
-		}
-		return tags(field.Type)
-	}
 	return nil
-}
-
-func tags(t reflect.Type) []string {
-	var names []string
-	for i := range t.NumField() {
-		if f := t.Field(i); f.Anonymous {
-			names = append(names, tags(f.Type)...)
-		} else {
-			names = append(names, f.Tag.Get("toml"))
-		}
-	}
-	return names
 }

@@ -8,51 +8,23 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"reflect"
-	"strings"
 	"syscall"
-
-	"github.com/isthmus-net/isthmus/teredo"
 )
 
 // maxSecret bounds a file that holds one secret, in bytes.
 const maxSecret = 4096
 
-// ReadKeys reads a file of keys: a [[key]] table for each. Only its owner, who
-// is root or the user of this process, and the members of its group may read it.
-func ReadKeys(path string) ([]Key, error) {
-	text, err := readPrivate(path, maxSize)
-	if err != nil {
-		return nil, err
-	}
-	c := &checker{file: path, doc: locate(text), schema: reflect.TypeFor[rawKeys](), failed: map[string]bool{}}
-	c.spelling()
-	var raw rawKeys
-	if c.decode(text, &raw) {
-		keys := c.keys("key", raw.Key)
-		if len(c.errs) == 0 {
-			return keys, nil
-		}
-	}
-	return nil, c.errs.inOrder()
-}
+// Secret is text that no log, status or error may show.
+type Secret string
 
-// ReadSecret reads a file that holds one secret and, it may be, a line end. The
-// file must be as private as that of [ReadKeys].
-func ReadSecret(path string) (Secret, error) {
-	text, err := readPrivate(path, maxSecret)
-	if err != nil {
-		return "", err
-	}
-	s, f := secret(strings.TrimRight(string(text), "\r\n"))
-	if f != nil {
-		return "", fmt.Errorf("%s: %s: %s", path, f.Problem, f.Remedy)
-	}
-	return s, nil
-}
+// String hides the secret.
+func (Secret) String() string { return "(secret)" }
 
-// readPrivate reads a whole file that strangers may not read.
-func readPrivate(path string, limit int64) ([]byte, error) {
+// GoString hides the secret.
+func (Secret) GoString() string { return "(secret)" }
+
+// ReadPrivate reads a whole file that strangers may not read.
+func ReadPrivate(path string, limit int64) ([]byte, error) {
 	// Without O_NONBLOCK a pipe would wait for its other end.
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	switch {
@@ -96,32 +68,4 @@ func CheckPrivate(path string, info fs.FileInfo) error {
 		return fmt.Errorf("%s holds secrets, but belongs to another user: run chown root %s", path, path)
 	}
 	return nil
-}
-
-// Credential returns what the client authenticates itself with, reading the
-// file of its secret; an empty identifier is nothing.
-func (c *Client) Credential() (teredo.Credential, error) {
-	if c.KeyID == "" {
-		return teredo.Credential{}, nil
-	}
-	s := c.KeySecret
-	if c.KeySecretFile != "" {
-		var err error
-		if s, err = ReadSecret(c.KeySecretFile); err != nil {
-			return teredo.Credential{}, err
-		}
-	}
-	return teredo.Credential{ID: c.KeyID, Secret: []byte(s), Algorithm: c.KeyAlgorithm}, nil
-}
-
-// AllKeys returns the keys of the server, those of its file included.
-func (s *Server) AllKeys() ([]Key, error) {
-	if s.KeysFile == "" {
-		return s.Keys, nil
-	}
-	more, err := ReadKeys(s.KeysFile)
-	if err != nil {
-		return nil, err
-	}
-	return append(s.Keys[:len(s.Keys):len(s.Keys)], more...), nil
 }

@@ -31,7 +31,7 @@ type beacon struct {
 func newBeacon() *beacon { return &beacon{make(chan struct{}), make(chan error, 1)} }
 
 func (b *beacon) Name() string { return "north" }
-func (b *beacon) Role() string { return config.RoleRelay }
+func (b *beacon) Role() string { return "toy" }
 func (b *beacon) Run(ctx context.Context) error {
 	close(b.ready)
 	<-ctx.Done()

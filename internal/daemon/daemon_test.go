@@ -72,27 +72,10 @@ func (f *fake) Run(ctx context.Context) error {
 	}
 }
 
-// reloadable is a fake that applies everything but its port.
-type reloadable struct {
-	*fake
-	applied config.Client
-	refuse  error
-}
+// listing is a fake that keeps peers.
+type listing struct{ *fake }
 
-func (r *reloadable) Reload(next *config.Config) ([]string, error) {
-	if r.refuse != nil {
-		return nil, r.refuse
-	}
-	client, _ := next.Client(r.name)
-	var keys []string
-	if client.Port != r.applied.Port {
-		keys = append(keys, "port")
-	}
-	r.applied = client
-	return keys, nil
-}
-
-func (r *reloadable) Peers(limit int) ([]role.Peer, int) {
+func (listing) Peers(limit int) ([]role.Peer, int) {
 	peers := []role.Peer{{Address: netip.MustParseAddr("2001:db8::1"), Trusted: true}, {}}
 	return peers[:min(limit, len(peers))], len(peers)
 }
@@ -119,7 +102,7 @@ func startRig(t *testing.T, c *config.Config, load func() (*config.Config, error
 	t.Helper()
 	r := &rig{hangup: make(chan os.Signal, 1), done: make(chan error, 1)}
 	r.Daemon = New(Options{
-		Version: "test", Config: c, Path: "isthmus.toml", Load: load, Instances: instances,
+		Version: "test", Roles: toys, Config: c, Path: "isthmus.toml", Load: load, Instances: instances,
 		Log: slog.New(slog.DiscardHandler), Level: new(slog.LevelVar), Hangup: r.hangup,
 		Notify: func(state string) error {
 			r.mu.Lock()
@@ -191,25 +174,24 @@ func TestNothingToRun(t *testing.T) {
 	}
 }
 
-func client(name string, port uint16) config.Client {
-	c := config.DefaultClient()
-	c.Name, c.Port = name, port
-	return c
+// quietly reads toys into a configuration without endpoints.
+func quietly(t *testing.T, text string) *config.Config {
+	t.Helper()
+	return parseToys(t, text+"\n[control]\nsocket = \"\"\n")
 }
 
 func TestHangupReloads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		start := quiet()
-		start.Clients = []config.Client{client("live", 1)}
-		instance := &reloadable{fake: newFake("client", "live"), applied: start.Clients[0]}
-		next := quiet()
-		next.Clients = []config.Client{client("live", 2)}
-		next.Log.Level = slog.LevelDebug
-		r := startRig(t, start, func() (*config.Config, error) { return next, nil }, instance)
+		start, next := quietly(t, "[[toy]]"), quietly(t, "[[toy]]\nword = \"two\"\n[log]\nlevel = \"debug\"")
+		instances, err := Build(toys, start, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := startRig(t, start, func() (*config.Config, error) { return next, nil }, instances...)
 		time.Sleep(time.Second)
 		r.hangup <- syscall.SIGHUP
 		synctest.Wait()
-		if instance.applied.Port != 2 {
+		if instances[0].(*toyInstance).settings.Word != "two" {
 			t.Error("the instance was not given its new section")
 		}
 		if r.Level.Level() != slog.LevelDebug {
@@ -224,48 +206,29 @@ func TestHangupReloads(t *testing.T) {
 }
 
 func TestReload(t *testing.T) {
-	start := func() *config.Config {
-		c := quiet()
-		relay := config.DefaultRelay()
-		relay.Name = "fixed"
-		c.Relays = []config.Relay{relay}
-		c.Clients = []config.Client{client("live", 1)}
-		return c
-	}
+	const start = "[[toy]]\nname = \"live\"\n[[toy]]\nname = \"fixed\"\n"
 	for _, tt := range []struct {
-		name   string
-		change func(*config.Config)
-		load   error // of the file
-		refuse error // of the instance
-		want   []string
-		err    string
+		name, text string
+		load       error // of the file
+		want       []string
+		err        string
 	}{
-		{name: "nothing changed", change: func(*config.Config) {}},
-		{name: "applied live", change: func(c *config.Config) { c.Clients[0].MaxPeers = 5 }},
-		{name: "part waits", change: func(c *config.Config) { c.Clients[0].Port = 9 }, want: []string{"client live: port"}},
-		{name: "instance that cannot reload", change: func(c *config.Config) { c.Relays[0].MTU, c.Relays[0].Route = 1400, false },
-			want: []string{"relay fixed: mtu, route"}},
-		{name: "instances came and went", change: func(c *config.Config) {
-			c.Relays[0].Name = "new"
-			c.Servers = []config.Server{{Name: "first"}}
-		}, want: []string{"relay fixed was removed", "server first was added", "relay new was added"}},
-		{name: "process sections", change: func(c *config.Config) {
-			c.Control.Mode = 0o600
-			c.Metrics.Listen = netip.MustParseAddrPort("127.0.0.1:9464")
-			c.Log = config.Log{Level: slog.LevelDebug, Format: config.FormatJSON}
-		}, want: []string{"control: mode", "metrics: listen", "log: format"}},
-		{name: "faulty file", change: func(*config.Config) {}, load: errBroken, err: errBroken.Error()},
-		{name: "instance refuses", change: func(*config.Config) {}, refuse: errBroken,
-			err: "client live keeps its old settings: " + errBroken.Error()},
+		{name: "nothing changed", text: start},
+		{name: "process sections", text: start + "[metrics]\nlisten = \"127.0.0.1:9464\"\n[log]\nlevel = \"debug\"\nformat = \"json\"",
+			want: []string{"metrics: listen", "log: format"}},
+		{name: "faulty file", text: start, load: errBroken, err: errBroken.Error()},
+		{name: "instance that fails at the change", text: strings.Replace(start, "fixed\"", "fixed\"\nword = \"late\"", 1),
+			err: "toy fixed keeps its old settings: " + errBroken.Error()},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			next := start()
-			tt.change(next)
-			live := &reloadable{fake: newFake("client", "live"), applied: start().Clients[0], refuse: tt.refuse}
+			c := quietly(t, start)
+			instances, err := Build(toys, c, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
 			d := New(Options{
-				Config: start(), Log: slog.New(slog.DiscardHandler), Level: new(slog.LevelVar),
-				Instances: []role.Instance{newFake("relay", "fixed"), live},
-				Load:      func() (*config.Config, error) { return next, tt.load },
+				Roles: toys, Config: c, Log: slog.New(slog.DiscardHandler), Level: new(slog.LevelVar), Instances: instances,
+				Load: func() (*config.Config, error) { return quietly(t, tt.text), tt.load },
 			})
 			reloaded, err := d.Reload()
 			if got := errorText(err); got != tt.err {
@@ -285,18 +248,16 @@ func TestReload(t *testing.T) {
 // TestPendingStays checks that what waits for a restart is named again at the
 // next reload, while what was applied is not.
 func TestPendingStays(t *testing.T) {
-	start, next := quiet(), quiet()
-	relay := config.DefaultRelay()
-	start.Relays = []config.Relay{relay}
-	relay.MTU = 1400
-	next.Relays = []config.Relay{relay}
-	next.Log.Level = slog.LevelDebug
+	start := quietly(t, "[[toy]]")
+	instances, err := Build(toys, start, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
 	d := New(Options{
-		Config: start, Log: slog.New(slog.DiscardHandler), Level: new(slog.LevelVar),
-		Instances: []role.Instance{newFake("relay", "relay")},
-		Load:      func() (*config.Config, error) { return next, nil },
+		Roles: toys, Config: start, Log: slog.New(slog.DiscardHandler), Level: new(slog.LevelVar), Instances: instances,
+		Load: func() (*config.Config, error) { return quietly(t, "[[toy]]\nport = 8\n[log]\nlevel = \"debug\""), nil },
 	})
-	want := []control.Pending{{Section: "relay", Instance: "relay", Keys: []string{"mtu"}, Change: "changed"}}
+	want := []control.Pending{{Section: "toy", Instance: "toy", Keys: []string{"port"}, Change: "changed"}}
 	for range 2 {
 		reloaded, err := d.Reload()
 		if err != nil {
@@ -327,7 +288,7 @@ func errorText(err error) string {
 func TestEndpoints(t *testing.T) {
 	c := quiet()
 	c.Control.Socket = filepath.Join(t.TempDir(), "control.sock")
-	live := &reloadable{fake: newFake("client", "live")}
+	live := listing{newFake("toy", "live")}
 	r := startRig(t, c, func() (*config.Config, error) { return quiet(), nil }, live)
 	defer func() {
 		r.stop()
@@ -348,7 +309,7 @@ func TestEndpoints(t *testing.T) {
 		t.Errorf("status of another process: %+v", status)
 	}
 	want := []control.Instance{{
-		Name: "live", Role: "client", Ready: true, State: []byte(`{"state":"qualified"}`),
+		Name: "live", Role: "toy", Ready: true, State: []byte(`{"state":"qualified"}`),
 		Values: map[string]float64{"rx_packets_total": 7}, Dropped: map[string]uint64{"not_global": 2, "truncated": 1},
 	}}
 	if diff := cmp.Diff(want, status.Instances); diff != "" {

@@ -32,7 +32,13 @@ func (i *toyInstance) Prepare(s toy) (role.Change, error) {
 	if s.Word == "bad" {
 		return nil, errors.New("the word is bad: choose another")
 	}
-	return func() ([]string, error) { i.settings = s; return nil, nil }, nil
+	return func() ([]string, error) {
+		if s.Word == "late" {
+			return nil, errBroken
+		}
+		i.settings = s
+		return nil, nil
+	}, nil
 }
 
 var toys = role.List{role.Of[toy]{

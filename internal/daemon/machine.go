@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -19,8 +20,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/role"
-	"github.com/isthmus-net/isthmus/teredo/run"
-	translator "github.com/isthmus-net/isthmus/translate/run"
+	"github.com/isthmus-net/isthmus/internal/upkeep"
 )
 
 // Finding is something about this machine that stands in the way of a configuration.
@@ -33,13 +33,6 @@ type machine struct {
 	caps   func() (uint64, error)                     // effective capabilities, as bits
 	driver func(name string) (driver string, ok bool) // of an interface; false if there is none
 	active func(name string) bool                     // of a TUN device: a program holds it open
-	relay  func(config.Relay) error                   // routes in the way of a relay
-	client func(config.Client) error                  // the same for a client
-	siit   func(config.SIIT) error                    // the same for a stateless translator
-	nat64  func(config.NAT64) error                   // the same for a stateful one, and what its pool needs
-
-	passageSIIT  func(config.SIIT) translator.Passage
-	passageNAT64 func(config.NAT64) translator.Passage
 }
 
 // Examine looks whether this machine can run the configuration, and changes
@@ -48,22 +41,24 @@ func Examine(roles role.List, c *config.Config) []Finding { return thisMachine()
 
 // ExamineWay looks whether packets pass through this machine. It keeps nothing from starting:
 // links, routes and switches may come later, and go while it runs.
-func ExamineWay(c *config.Config) []Finding { return thisMachine().passages(c) }
+func ExamineWay(roles role.List, c *config.Config) (found []Finding) {
+	for _, i := range c.Instances {
+		found = append(found, roles.Way(i)...)
+	}
+	return found
+}
 
 func thisMachine() machine {
 	return machine{
-		tun: "/dev/net/tun", proc: "/proc/sys", caps: capabilities, driver: driver, active: run.DeviceOpen,
-		relay: run.ExamineRelay, client: run.ExamineClient,
-		siit: translator.ExamineSIIT, nat64: translator.ExamineNAT64,
-		passageSIIT: translator.PassageSIIT, passageNAT64: translator.PassageNAT64,
+		tun: "/dev/net/tun", proc: "/proc/sys", caps: capabilities, driver: deviceDriver, active: upkeep.DeviceOpen,
 	}
 }
 
 func (m machine) examine(roles role.List, c *config.Config) []Finding {
 	var found []Finding
 	report := func(err error) { found = append(found, role.Problems(err)...) }
-	devices := declaredDevices(c)
-	if len(c.Relays)+len(c.Clients)+len(c.SIITs)+len(c.NAT64s)+len(devices) > 0 {
+	claims := claimsOf(c)
+	if len(claims.devices) > 0 {
 		err := m.privilege(unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "create network devices and routes")
 		if err == nil {
 			// Who lacks the right would read of the same lack twice.
@@ -71,42 +66,20 @@ func (m machine) examine(roles role.List, c *config.Config) []Finding {
 		}
 		report(err)
 	}
-	if len(c.Servers) > 0 {
-		report(m.privilege(unix.CAP_NET_RAW, "CAP_NET_RAW", "send IPv6 packets of others, as a server must"))
+	for _, r := range claims.rights {
+		report(m.privilege(r.Capability, r.Name, r.Purpose))
 	}
-	if c.Count() > 0 {
+	if len(c.Instances) > 0 {
 		report(m.ipv6())
 	}
-	for _, s := range c.Servers {
-		report(udpFree(s.Address, s.Port))
-		report(udpFree(s.Secondary, s.Port))
-		_, err := s.AllKeys()
-		report(err)
+	for _, name := range claims.devices {
+		report(m.device(name))
 	}
-	for _, r := range c.Relays {
-		report(m.device(r.Interface))
-		report(udpFree(r.Bind.Addr(), r.Bind.Port()))
-		report(m.relay(r))
-		if r.Mode == config.ModeRelay && m.read("net/ipv6/conf/all/forwarding") == "0" {
-			found = append(found, Finding{Warning: true, Text: fmt.Sprintf(
-				`the relay %q cannot serve other hosts, because this one forwards no IPv6: run sysctl -w net.ipv6.conf.all.forwarding=1, or set mode = "host"`, r.Name)})
-		}
-	}
-	for _, r := range c.Clients {
-		report(m.device(r.Interface))
-		report(udpFree(r.Bind, r.Port))
-		report(m.client(r))
-		_, err := r.Credential()
-		report(err)
-	}
-	for _, device := range devices {
-		report(m.device(device))
+	for _, at := range claims.sockets {
+		report(udpFree(at))
 	}
 	for _, i := range c.Instances {
 		found = append(found, roles.Examine(i)...)
-	}
-	for _, text := range m.translators(c, report) {
-		found = append(found, Finding{Warning: true, Text: text})
 	}
 	report(m.announce(&c.Announce))
 	if at := c.Control; at.Socket != "" {
@@ -122,16 +95,31 @@ func (m machine) examine(roles role.List, c *config.Config) []Finding {
 	return found
 }
 
-// declaredDevices are the devices that instances of declared roles claim.
-func declaredDevices(c *config.Config) (names []string) {
+// claimed is what instances need of the machine.
+type claimed struct {
+	devices []string
+	rights  []config.Right   // each once
+	sockets []netip.AddrPort // of UDP, over IPv4
+}
+
+func claimsOf(c *config.Config) (all claimed) {
 	for _, i := range c.Instances {
 		for _, claim := range i.Claims() {
-			if device, ok := claim.(config.Device); ok {
-				names = append(names, device.Name)
+			switch claim := claim.(type) {
+			case config.Device:
+				all.devices = append(all.devices, claim.Name)
+			case config.Right:
+				if !slices.Contains(all.rights, claim) {
+					all.rights = append(all.rights, claim)
+				}
+			case config.Socket:
+				if claim.Protocol == "UDP" && claim.At.Addr().Is4() && claim.At.Port() != 0 {
+					all.sockets = append(all.sockets, claim.At)
+				}
 			}
 		}
 	}
-	return names
+	return all
 }
 
 // privilege checks that this process has a capability.
@@ -204,9 +192,9 @@ func (m machine) device(name string) error {
 	return nil
 }
 
-// driver asks the kernel who drives an interface. It asks by a socket, since
+// deviceDriver asks the kernel who drives an interface. It asks by a socket, since
 // /sys may show the interfaces of another network namespace.
-func driver(name string) (string, bool) {
+func deviceDriver(name string) (string, bool) {
 	if _, err := net.InterfaceByName(name); err != nil {
 		return "", false
 	}
@@ -222,15 +210,8 @@ func driver(name string) (string, bool) {
 	return unix.ByteSliceToString(info.Driver[:]), true
 }
 
-// udpFree binds an IPv4 UDP socket for a moment. An invalid address is any.
-func udpFree(address netip.Addr, port uint16) error {
-	if !address.IsValid() {
-		if port == 0 {
-			return nil
-		}
-		address = netip.IPv4Unspecified()
-	}
-	at := netip.AddrPortFrom(address, port)
+// udpFree binds an IPv4 UDP socket for a moment.
+func udpFree(at netip.AddrPort) error {
 	socket, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
 	if err == nil {
 		return socket.Close()

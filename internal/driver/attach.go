@@ -11,7 +11,6 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/fastpath/bypass"
-	"github.com/isthmus-net/isthmus/internal/config"
 )
 
 // Wake has Run look at configuration and host again.
@@ -73,13 +72,13 @@ func (f *Driver) settle() {
 	switch {
 	case failed != nil:
 		f.Detach(failed.Error())
-	case cfg.Mode == config.FastPathOff:
+	case cfg.Mode == fastpath.ModeOff:
 		f.Detach(switchedOff)
 	case hindered != "":
 		f.Detach(hindered)
-	case cfg.Mode == config.FastPathAuto && len(found) > 0:
+	case cfg.Mode == fastpath.ModeAuto && len(found) > 0:
 		f.Detach(found[0].What + ", which redirected packets would not meet. " + found[0].Remedy)
-	case cfg.Mode == config.FastPathAuto && unsure != nil:
+	case cfg.Mode == fastpath.ModeAuto && unsure != nil:
 		f.Detach("what redirected packets would not meet cannot be told: " + unsure.Error())
 	case f.attachment != nil && !anew && sameAttachment(as, f.attachedAs):
 		if moved {
@@ -95,7 +94,7 @@ func (f *Driver) settle() {
 		}
 	}
 	f.steer(&cfg, moved)
-	if cfg.Mode != config.FastPathAuto {
+	if cfg.Mode != fastpath.ModeAuto {
 		f.warnSkipped(found, unsure)
 	}
 }
@@ -115,7 +114,7 @@ func (f *Driver) keepForwarding() {
 // attachConfig says what is to be attached where.
 func (f *Driver) attachConfig(cfg *Config) fastpath.AttachConfig {
 	return fastpath.AttachConfig{
-		Name: PinName(f.role.Name), Mode: fastpath.Mode(cfg.Mode), Devices: cfg.Devices,
+		Name: PinName(f.role.Name), Mode: cfg.Mode, Devices: cfg.Devices,
 		Exclude: []int{f.tunnel.index}, Pins: f.pins,
 		Host: cfg.Host, Tunnel: f.tunnel.index, Kin: f.kin(),
 	}
@@ -127,7 +126,7 @@ func sameAttachment(a, b fastpath.AttachConfig) bool {
 
 // skipped looks for what redirected packets would not meet.
 func (f *Driver) skipped(cfg *Config, as fastpath.AttachConfig) ([]bypass.Finding, error) {
-	if cfg.Mode == config.FastPathOff {
+	if cfg.Mode == fastpath.ModeOff {
 		return nil, nil
 	}
 	q := bypass.Query{

@@ -21,7 +21,6 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/fastpath/bypass"
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
 )
 
@@ -49,6 +48,8 @@ type Table interface {
 type Role struct {
 	// Name is the instance's.
 	Name string
+	// Keeps is what lives on while the process restarts, such as "sessions"; empty: nothing.
+	Keeps string
 	// Ephemeral says why nothing outlives the process; empty: the fast path does.
 	Ephemeral string
 	// Load loads programs and tables, or takes over those in the pins; nil pins keep
@@ -76,7 +77,7 @@ type Steering struct{ Programs fastpath.Programs }
 
 // Config is what the configuration of an instance says of its fast path.
 type Config struct {
-	Mode    config.FastPath
+	Mode    fastpath.Mode
 	Devices []string
 	Linger  time.Duration
 	// Host tells that packets start and end on this host.
@@ -142,7 +143,7 @@ func New(role Role, cfg Config, log *slog.Logger) *Driver {
 	if role.Steer == nil {
 		role.Steer = func() *Steering { return nil }
 	}
-	return &Driver{role: role, log: log, cfg: cfg, woken: make(chan struct{}, 1), view: Status{Path: EnginePath}}
+	return &Driver{role: role, log: log, cfg: cfg, woken: make(chan struct{}, 1), view: Status{Path: EnginePath, Keeps: role.Keeps}}
 }
 
 // Open loads the fast path that the configuration asks for, or finds out why there is
@@ -151,7 +152,7 @@ func New(role Role, cfg Config, log *slog.Logger) *Driver {
 func (f *Driver) Open(always bool) {
 	cfg := f.cfg
 	switch {
-	case cfg.Mode == config.FastPathOff && !always:
+	case cfg.Mode == fastpath.ModeOff && !always:
 		f.view.Why = switchedOff
 	default:
 		f.load()
@@ -212,7 +213,7 @@ func (f *Driver) mayLoad() error {
 // Refuse notes why the engine is alone, and says so where somebody asked for more.
 func (f *Driver) Refuse(err error) {
 	f.view.Why = err.Error()
-	if f.cfg.Mode == config.FastPathAuto {
+	if f.cfg.Mode == fastpath.ModeAuto {
 		f.log.Info("the engine carries all packets", "why", f.view.Why)
 	} else {
 		f.log.Warn("the fast path cannot be had, so the engine carries all packets", "why", f.view.Why)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/fastpath/bypass"
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/role"
 )
 
 // Forecast is what the fast path of an instance would be on this machine.
@@ -26,9 +26,9 @@ type Forecast struct {
 
 // Plan finds out what the fast path of an instance would be, and changes nothing; tunnel
 // is the name of its own device.
-func Plan(role, name, tunnel string, cfg Config) Forecast {
-	p := Forecast{name: name, role: role, explicit: cfg.Mode != config.FastPathAuto}
-	if cfg.Mode == config.FastPathOff {
+func Plan(of, name, tunnel string, cfg Config) Forecast {
+	p := Forecast{name: name, role: of, explicit: cfg.Mode != fastpath.ModeAuto}
+	if cfg.Mode == fastpath.ModeOff {
 		return p
 	}
 	features := fastpath.Probe()
@@ -37,7 +37,7 @@ func Plan(role, name, tunnel string, cfg Config) Forecast {
 		return p
 	}
 	plan, err := fastpath.Plan(fastpath.AttachConfig{
-		Name: PinName(name), Mode: fastpath.Mode(cfg.Mode), Devices: cfg.Devices, Host: cfg.Host,
+		Name: PinName(name), Mode: cfg.Mode, Devices: cfg.Devices, Host: cfg.Host,
 	})
 	switch {
 	case err != nil:
@@ -49,6 +49,17 @@ func Plan(role, name, tunnel string, cfg Config) Forecast {
 		}
 	}
 	return p
+}
+
+// Findings are notes and warnings as the program takes them.
+func (p *Forecast) Findings() (found []role.Finding) {
+	for _, text := range p.Notes {
+		found = append(found, role.Finding{Text: text, Note: true})
+	}
+	for _, text := range p.Warnings {
+		found = append(found, role.Finding{Text: text, Warning: true})
+	}
+	return found
 }
 
 // Hinder says what would keep the programs from being attached.

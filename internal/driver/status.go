@@ -9,14 +9,13 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/fastpath/bypass"
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
 // Status is the part of an instance's status that says which way packets take.
 type Status struct {
 	// Mode is what the configuration asks for.
-	Mode config.FastPath `json:"mode"`
+	Mode fastpath.Mode `json:"mode"`
 	// Path is what established packets take: xdp, tc or engine.
 	Path string `json:"path"`
 	// Why says in words why it is that.
@@ -25,6 +24,8 @@ type Status struct {
 	Devices []Device `json:"devices,omitempty"`
 	// Bypassed is what redirected packets do not meet, or would not.
 	Bypassed []Bypassed `json:"bypassed,omitempty"`
+	// Keeps is what may live on while the process restarts, such as "sessions".
+	Keeps string `json:"keeps,omitempty"`
 	// Adopted is how many peers a process before this one had left.
 	Adopted int `json:"adopted_peers,omitempty"`
 	// Survives tells whether established peers are served while the process

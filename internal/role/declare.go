@@ -3,6 +3,7 @@
 package role
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,8 +19,18 @@ type Of[S any] struct {
 	Section config.SectionOf[S]
 	// Summary says in a few words what an instance will be.
 	Summary func(*S) string
+	// Headline is the key of the status that people read beside the state; empty: none.
+	Headline string
 	// Examine looks whether this machine can run an instance, and changes nothing.
 	Examine func(*S) []Finding
+	// Way looks whether packets pass through this machine to the instance and back, be it
+	// running or not, and changes nothing. Links, routes and switches may come later.
+	Way func(*S) []Finding
+	// FastPath foretells the fast path that an instance would get, and changes nothing.
+	FastPath func(*S) []Finding
+	// Clean removes what instances that did not come back have left in this network
+	// namespace. It is told of those of a configuration, which may keep it elsewhere.
+	Clean func(configured []*S) (Cleaned, error)
 	// New makes an instance, and changes nothing on the machine either. The instance
 	// may be a [Changer] of S.
 	New func(S, *slog.Logger) (Instance, error)
@@ -60,6 +71,17 @@ type Finding struct {
 	Note bool
 }
 
+// Cleaned says in words what was removed, and what a living process uses.
+type Cleaned struct{ Removed, InUse []string }
+
+// Warnings are findings about the instance of a role and name.
+func Warnings(role, name string, sentences []string) (found []Finding) {
+	for _, s := range sentences {
+		found = append(found, Finding{Warning: true, Text: fmt.Sprintf("%s %q: %s", role, name, s)})
+	}
+	return found
+}
+
 // Problems are findings of errors, each of those that were joined.
 func Problems(err error) (found []Finding) {
 	if err == nil {
@@ -83,24 +105,33 @@ func Join[T fmt.Stringer](list []T) string {
 // Role is an [Of] settings of any type.
 type Role struct {
 	config.Section
-	Command Command
+	Command  Command
+	Headline string
 
-	summary func(settings any) string
-	examine func(settings any) []Finding
-	make    func(settings any, log *slog.Logger) (Instance, error)
-	prepare func(i Instance, settings any) (Change, error)
+	summary  func(settings any) string
+	examine  func(settings any) []Finding
+	way      func(settings any) []Finding
+	fastPath func(settings any) []Finding
+	clean    func(configured []any) (Cleaned, error)
+	make     func(settings any, log *slog.Logger) (Instance, error)
+	prepare  func(i Instance, settings any) (Change, error)
 }
 
 // Role forgets the type of the settings.
 func (r Of[S]) Role() Role {
 	return Role{
-		Section: r.Section.Section(), Command: r.Command,
+		Section: r.Section.Section(), Command: r.Command, Headline: r.Headline,
 		summary: func(settings any) string { return r.Summary(settings.(*S)) },
-		examine: func(settings any) []Finding {
-			if r.Examine == nil {
-				return nil
+		examine: findings(r.Examine), way: findings(r.Way), fastPath: findings(r.FastPath),
+		clean: func(configured []any) (Cleaned, error) {
+			if r.Clean == nil {
+				return Cleaned{}, nil
 			}
-			return r.Examine(settings.(*S))
+			typed := make([]*S, len(configured))
+			for i, settings := range configured {
+				typed[i] = settings.(*S)
+			}
+			return r.Clean(typed)
 		},
 		make: func(settings any, log *slog.Logger) (Instance, error) { return r.New(*settings.(*S), log) },
 		prepare: func(i Instance, settings any) (Change, error) {
@@ -110,6 +141,16 @@ func (r Of[S]) Role() Role {
 			}
 			return changer.Prepare(*settings.(*S))
 		},
+	}
+}
+
+// findings forgets the type of the settings; look may be nil.
+func findings[S any](look func(*S) []Finding) func(any) []Finding {
+	return func(settings any) []Finding {
+		if look == nil {
+			return nil
+		}
+		return look(settings.(*S))
 	}
 }
 
@@ -140,11 +181,45 @@ func (l List) of(i config.Instance) Role {
 	panic("no role declares the section " + i.Section.Name)
 }
 
+// Headline is the key of the status that people read beside the state of instances of a
+// role; empty: none.
+func (l List) Headline(role string) string {
+	for _, one := range l {
+		if one.Name == role {
+			return one.Headline
+		}
+	}
+	return ""
+}
+
 // Summary says in a few words what an instance will be.
 func (l List) Summary(i config.Instance) string { return l.of(i).summary(i.Settings) }
 
 // Examine looks whether this machine can run an instance.
 func (l List) Examine(i config.Instance) []Finding { return l.of(i).examine(i.Settings) }
+
+// Way looks whether packets pass through this machine to an instance and back.
+func (l List) Way(i config.Instance) []Finding { return l.of(i).way(i.Settings) }
+
+// FastPath foretells the fast path that an instance would get.
+func (l List) FastPath(i config.Instance) []Finding { return l.of(i).fastPath(i.Settings) }
+
+// Clean removes what instances that did not come back have left in this network
+// namespace; those configured may have left it in places of their own.
+func (l List) Clean(configured []config.Instance) (all Cleaned, err error) {
+	for _, role := range l {
+		var own []any
+		for _, i := range configured {
+			if i.Section.Name == role.Name {
+				own = append(own, i.Settings)
+			}
+		}
+		one, failed := role.clean(own)
+		all.Removed, all.InUse = append(all.Removed, one.Removed...), append(all.InUse, one.InUse...)
+		err = errors.Join(err, failed)
+	}
+	return all, err
+}
 
 // New makes an instance.
 func (l List) New(i config.Instance, log *slog.Logger) (Instance, error) {

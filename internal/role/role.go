@@ -11,16 +11,15 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/internal/trace"
 )
 
-// Instance is one configured server, relay or client.
+// Instance is one configured instance of a role.
 type Instance interface {
 	// Name is the name from the configuration, unique in the process.
 	Name() string
-	// Role is the word of the configuration: "server", "relay" or "client".
+	// Role is the name of its section of the configuration.
 	Role() string
 	// Run works until ctx is done, then undoes what it changed on the
 	// machine (addresses, routes, devices) and returns nil; if [Leaving] tells
@@ -45,22 +44,6 @@ var ErrLeave = errors.New("a successor goes on")
 
 // Leaving tells whether ctx ended because a successor will go on.
 func Leaving(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrLeave) }
-
-// Reloader is an Instance that can take a new configuration while it runs.
-type Reloader interface {
-	// Reload finds its own section in next by name and applies what can
-	// change without losing peers. It returns the keys whose new values wait
-	// for a restart. An error means that nothing was changed.
-	Reload(next *config.Config) (needsRestart []string, err error)
-}
-
-// Verifier is a Reloader that can tell beforehand that it would refuse. The daemon asks
-// all of them before any of them changes anything.
-type Verifier interface {
-	Reloader
-	// Verify returns the error of a Reload, as far as it can be told without trying.
-	Verify(next *config.Config) error
-}
 
 // PeerLister is an Instance that keeps peers.
 type PeerLister interface {

@@ -15,7 +15,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	teredorun "github.com/isthmus-net/isthmus/teredo/run"
+
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/peers"
@@ -111,7 +112,7 @@ func peersOf(e *lab.Env) *peers.Peers { return &peers.Peers{Dir: e.Peers} }
 func (d *daemons) startIsthmus(ctx context.Context, node *lab.Node, role, section string) (*lab.Proc, error) {
 	name := node.Name() + "-" + role
 	file := filepath.Join(d.dir, name+".toml")
-	if role == config.RoleRelay { // nothing is left outside
+	if role == teredorun.RoleRelay { // nothing is left outside
 		section = fmt.Sprintf("state_file = %q\n%s", filepath.Join(d.dir, name+".state"), section)
 	}
 	text := fmt.Sprintf("[[%s]]\nname = %q\n%s\n[control]\nsocket = %q\n", role, node.Name(), section, d.socket(node, role))

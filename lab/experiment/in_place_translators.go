@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/load"
@@ -192,7 +191,7 @@ func (t *placedTranslators) learnBindings(ctx context.Context, p *naptPath) erro
 	for from := uint32(0); ; {
 		var part translator64.NAT64Bindings
 		arguments := map[string]string{"limit": fmt.Sprint(listPart), "from": fmt.Sprint(from)}
-		if err := client.Ask(ctx, control.Question{Role: config.RoleNAT64, What: "bindings", Arguments: arguments}, &part); err != nil {
+		if err := client.Ask(ctx, control.Question{Role: translator64.RoleNAT64, What: "bindings", Arguments: arguments}, &part); err != nil {
 			return fmt.Errorf("the bindings of %s: %w", p.way.title(), err)
 		}
 		for _, b := range part.Bindings {

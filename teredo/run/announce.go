@@ -24,7 +24,7 @@ func (r *Relay) AnnouncedPrefixes() []netip.Prefix {
 	if !r.cfg.Announce {
 		return nil
 	}
-	return r.cfg.Announced()
+	return slices.Clone(r.cfg.Prefixes)
 }
 
 // CheckSelf implements [role.Announced]. A packet for the Teredo prefix goes from
@@ -56,7 +56,7 @@ func (s *Server) AnnouncedPrefixes() []netip.Prefix {
 	if !s.cfg.Announce {
 		return nil
 	}
-	return s.cfg.Announced()
+	return s.cfg.own()
 }
 
 // CheckSelf implements [role.Announced]: a datagram goes through each socket and

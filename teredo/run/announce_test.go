@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/vishvananda/netlink"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
@@ -45,7 +44,7 @@ func wantProblem(t *testing.T, problem error, words string) {
 const vain = 150 * time.Millisecond
 
 func TestRelayChecksItself(t *testing.T) {
-	r := newRelayRig(t, config.ModeRelay)
+	r := newRelayRig(t, ModeRelay)
 	if err := checkIn(t, r.relayNS, r.relay, relayTimeout); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +77,7 @@ func TestRelayChecksItself(t *testing.T) {
 
 // TestRelayChecksItsDevice sets the device down, and up again.
 func TestRelayChecksItsDevice(t *testing.T) {
-	r := newRelayRig(t, config.ModeRelay)
+	r := newRelayRig(t, ModeRelay)
 	set := func(change func(netlink.Link) error) {
 		r.relayNS.Do(t, func() error {
 			link, err := netlink.LinkByName("teredo")

@@ -46,15 +46,15 @@ expires = 2020-01-01
 `
 
 // keyed is a client with a key.
-func keyed(id, secret string, a teredo.Algorithm) func(*config.Client) {
-	return func(c *config.Client) {
+func keyed(id, secret string, a teredo.Algorithm) func(*ClientSettings) {
+	return func(c *ClientSettings) {
 		c.KeyID, c.KeySecret, c.KeyAlgorithm = id, config.Secret(secret), a
 	}
 }
 
 // hasty has a client give up soon that will get no answer. One that gets one keeps to
 // its time, since it would not ask again for long.
-func hasty(c *config.Client) {
+func hasty(c *ClientSettings) {
 	c.QualificationTimeout, c.QualificationAttempts = 100*time.Millisecond, 2
 }
 
@@ -90,13 +90,13 @@ func (l *lockedText) String() string {
 func TestSecureQualification(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys.toml")
 	private(t, path, keysFile)
-	r := newClientRig(t, func(s *config.Server) { s.RequireAuth, s.KeysFile = true, path })
+	r := newClientRig(t, func(s *ServerSettings) { s.RequireAuth, s.KeysFile = true, path })
 	if st := r.server.Status().(ServerStatus); !st.RequireAuth || st.Keys != 3 {
 		t.Errorf("server's status %+v", st)
 	}
 	for _, tt := range []struct {
 		name       string
-		change     func(*config.Client)
+		change     func(*ClientSettings)
 		state, log string
 		reason     string // of the server's drops
 	}{
@@ -145,8 +145,8 @@ func TestReloadKeys(t *testing.T) {
 	keys, secret := filepath.Join(dir, "keys.toml"), filepath.Join(dir, "secret")
 	private(t, keys, keysFile)
 	private(t, secret, southSecret+"\n")
-	r := newClientRig(t, func(s *config.Server) { s.RequireAuth, s.KeysFile = true, keys })
-	north := func(cfg *config.Client) {
+	r := newClientRig(t, func(s *ServerSettings) { s.RequireAuth, s.KeysFile = true, keys })
+	north := func(cfg *ClientSettings) {
 		keyed("north", "", teredo.HMACSHA1)(cfg)
 		cfg.KeySecretFile = secret
 	}
@@ -158,42 +158,28 @@ func TestReloadKeys(t *testing.T) {
 	}
 
 	private(t, secret, northSecret+"\n")
-	reload(t, c, func(next *config.Config) {
-		cfg := clientConfig()
-		north(&cfg)
-		next.Clients = []config.Client{cfg}
-	})
+	cfg := clientConfig()
+	north(&cfg)
+	mustReload(t, ClientRole, c, c.cfg, cfg)
 	await(t, c, "authenticated", func(s ClientStatus) bool { return qualified(s) && s.Authenticated })
 
-	server := func(next *config.Config) {
-		cfg := r.server.cfg
-		next.Servers = []config.Server{cfg}
-	}
 	private(t, keys, "[[key]]\nid = \"north\"\n")
-	next := config.Default()
-	server(&next)
-	if _, err := r.server.Reload(&next); err == nil || !strings.Contains(err.Error(), "no secret") {
+	if _, err := reload(ServerRole, r.server, r.server.cfg, r.server.cfg); err == nil || !strings.Contains(err.Error(), "no secret") {
 		t.Errorf("error %v", err)
 	}
 	private(t, keys, strings.Replace(keysFile, `"`+northSecret+`"`, `"`+northSecret+"\"\nexpires = 2020-01-01", 1))
-	reload(t, r.server, server)
-	next.Clients = []config.Client{clientConfig()}
-	north(&next.Clients[0])
+	mustReload(t, ServerRole, r.server, r.server.cfg, r.server.cfg)
 	// Asking again soon needs another key: the same one would wait for the refresh.
-	next.Clients[0].KeyID = "old"
-	if _, err := c.Reload(&next); err != nil {
-		t.Fatal(err)
-	}
+	cfg.KeyID = "old"
+	mustReload(t, ClientRole, c, c.cfg, cfg)
 	await(t, c, "refused", func(s ClientStatus) bool { return s.State == "key_refused" && !s.Address.IsValid() })
 	awaitDevice(t, r.a)
 }
 
-// reload applies a configuration that needs no restart.
-func reload(t *testing.T, instance role.Reloader, change func(*config.Config)) {
+// mustReload applies settings that need no restart.
+func mustReload[S any](t *testing.T, of role.Role, i role.Instance, running, next S) {
 	t.Helper()
-	next := config.Default()
-	change(&next)
-	if restart, err := instance.Reload(&next); err != nil || len(restart) > 0 {
+	if restart, err := reload(of, i, running, next); err != nil || len(restart) > 0 {
 		t.Fatalf("reload: %v, needs a restart: %v", err, restart)
 	}
 }
@@ -205,7 +191,7 @@ func TestSecretFileThatIsOpen(t *testing.T) {
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c, _ := newClient(t, func(c *config.Client) { c.KeyID, c.KeySecretFile = "north", path })
+	c, _ := newClient(t, func(c *ClientSettings) { c.KeyID, c.KeySecretFile = "north", path })
 	var err error
 	r.a.Do(t, func() error { err = c.Run(t.Context()); return nil })
 	if err == nil || !strings.Contains(err.Error(), "chmod 640") {

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -24,9 +24,9 @@ import (
 )
 
 var (
-	_ role.Instance   = (*Client)(nil)
-	_ role.Reloader   = (*Client)(nil)
-	_ role.PeerLister = (*Client)(nil)
+	_ role.Instance                = (*Client)(nil)
+	_ role.Changer[ClientSettings] = (*Client)(nil)
+	_ role.PeerLister              = (*Client)(nil)
 
 	_ role.AddressSource = (*Client)(nil)
 )
@@ -53,7 +53,7 @@ type Client struct {
 	lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 
 	mu       sync.Mutex // guards what follows
-	cfg      config.Client
+	cfg      ClientSettings
 	resolved map[string][]netip.Addr // addresses of servers given by name
 	changed  chan struct{}           // cfg has other servers than before
 
@@ -71,7 +71,7 @@ type Client struct {
 }
 
 // NewClient makes the client that cfg describes, without touching the host.
-func NewClient(cfg config.Client, log *slog.Logger) (*Client, error) {
+func NewClient(cfg ClientSettings, log *slog.Logger) (*Client, error) {
 	engine, err := client.New(clientEngineConfig(&cfg))
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func NewClient(cfg config.Client, log *slog.Logger) (*Client, error) {
 	}
 	// A packet of the stack must not overtake those that wait for a peer.
 	c.loop.Ordered = true
-	if cfg.PortMapping != config.PortMappingNone {
+	if cfg.PortMapping != PortMappingNone {
 		c.ports = newPortMapping(c)
 	}
 	return c, nil
@@ -109,7 +109,7 @@ func NewClient(cfg config.Client, log *slog.Logger) (*Client, error) {
 var legacyPrefix = netip.MustParsePrefix("3ffe:831f::/32")
 
 // clientEngineConfig translates the configuration for the engine.
-func clientEngineConfig(cfg *config.Client) client.Config {
+func clientEngineConfig(cfg *ClientSettings) client.Config {
 	c := client.Config{
 		Rand: rand.Reader, Prefixes: cfg.Prefixes,
 		Timeout: cfg.QualificationTimeout, Attempts: cfg.QualificationAttempts, Refresh: cfg.RefreshInterval, Probe: cfg.ProbeAfter,
@@ -117,14 +117,14 @@ func clientEngineConfig(cfg *config.Client) client.Config {
 		Fallback: cfg.Fallback, AllowPrivate: cfg.AllowPrivate, MaxPeers: cfg.MaxPeers,
 		QueuePackets: cfg.QueuePackets, QueueBytes: cfg.QueueBytes, QueueTotalBytes: cfg.QueueTotalBytes,
 	}
-	if cfg.FastPath != config.FastPathOff {
+	if cfg.FastPath != fastpath.ModeOff {
 		c.FastPeers = fastEndpoints
 	}
 	c.NoHairpin, c.Alternates, c.NoLoadReduction, c.OpeningTTL = !cfg.Hairpin, cfg.HairpinAllow, !cfg.LoadReduction, cfg.OpeningTTL
 	if c.RandomPorts = cfg.RandomPorts; cfg.RandomPorts == 0 {
 		c.RandomPorts = -1
 	}
-	if cfg.Unsolicited == config.UnsolicitedEstablished {
+	if cfg.Unsolicited == UnsolicitedEstablished {
 		c.Inbound = client.Established
 	}
 	if i := slices.Index(cfg.Prefixes, legacyPrefix); i >= 0 && len(cfg.Prefixes) > 1 {
@@ -141,7 +141,7 @@ func (c *Client) OnAddressChange(f func(event.AddressChange)) { c.dev.onChange(f
 func (c *Client) Name() string { return c.name }
 
 // Role implements [role.Instance].
-func (c *Client) Role() string { return config.RoleClient }
+func (c *Client) Role() string { return RoleClient }
 
 // Ready implements [role.Instance].
 func (c *Client) Ready() <-chan struct{} { return c.ready }
@@ -214,8 +214,8 @@ func (c *Client) start(ctx context.Context) (wait func() error, err error) {
 }
 
 // announce says, before anything is opened, what the host lets itself in for.
-func announce(cfg *config.Client, log *slog.Logger) {
-	if cfg.Unsolicited == config.UnsolicitedAllow {
+func announce(cfg *ClientSettings, log *slog.Logger) {
+	if cfg.Unsolicited == UnsolicitedAllow {
 		log.Warn(`Teredo makes this host reachable from the whole IPv6 Internet: unsolicited = "allow" lets every peer in; filter on the device or write "established" if that is not meant`,
 			"interface", cfg.Interface)
 		return
@@ -272,8 +272,8 @@ func (c *Client) startEngine() error {
 
 // setCredential gives the engine the client's key, with the secret that is in its
 // file now.
-func (c *Client) setCredential(cfg *config.Client) error {
-	credential, err := cfg.Credential()
+func (c *Client) setCredential(cfg *ClientSettings) error {
+	credential, err := cfg.credential()
 	if err != nil {
 		return err
 	}
@@ -324,29 +324,22 @@ func (c *Client) close() error {
 	return err
 }
 
-// Reload implements [role.Reloader]. Servers and key can change while the client
-// runs; the rest waits for a restart.
-func (c *Client) Reload(next *config.Config) (needsRestart []string, err error) {
-	want, ok := next.Client(c.name)
-	if !ok {
-		return nil, nil
-	}
-	if err := c.setCredential(&want); err != nil {
+// Prepare implements [role.Changer]. The file of the secret is read again.
+func (c *Client) Prepare(next ClientSettings) (role.Change, error) {
+	if _, err := next.credential(); err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	adopt(&c.cfg, &want)
-	needsRestart = config.Diff(c.cfg, want)
-	c.mu.Unlock()
-	select {
-	case c.changed <- struct{}{}:
-	default:
-	}
-	return needsRestart, nil
-}
-
-// adopt takes over what can change while a client runs.
-func adopt(cfg, want *config.Client) {
-	cfg.Servers, cfg.Secondary = want.Servers, want.Secondary
-	cfg.KeyID, cfg.KeySecret, cfg.KeySecretFile, cfg.KeyAlgorithm = want.KeyID, want.KeySecret, want.KeySecretFile, want.KeyAlgorithm
+	return func() ([]string, error) {
+		if err := c.setCredential(&next); err != nil {
+			return nil, err
+		}
+		c.mu.Lock()
+		c.cfg = next
+		c.mu.Unlock()
+		select {
+		case c.changed <- struct{}{}:
+		default:
+		}
+		return nil, nil
+	}, nil
 }

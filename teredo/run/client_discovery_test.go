@@ -15,7 +15,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
@@ -65,7 +64,7 @@ func newNeighbourRig(t *testing.T) *neighbourRig {
 	for _, ns := range []*testutil.Netns{r.a, r.b} {
 		ns.Do(t, func() error { return defaultRoute("192.168.1.1") })
 	}
-	cfg := config.DefaultServer()
+	cfg := defaultServer()
 	cfg.Address, cfg.Secondary = netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("203.0.113.2")
 	server, err := NewServer(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -78,8 +77,8 @@ func newNeighbourRig(t *testing.T) *neighbourRig {
 // Two neighbours find each other by multicast alone, and data stays on the link.
 func TestClientDiscoversNeighbour(t *testing.T) {
 	r := newNeighbourRig(t)
-	discover := func(c *config.Client) {
-		c.LocalDiscovery, c.Hairpin, c.Unsolicited = true, false, config.UnsolicitedAllow
+	discover := func(c *ClientSettings) {
+		c.LocalDiscovery, c.Hairpin, c.Unsolicited = true, false, UnsolicitedAllow
 	}
 	a, logA := newClient(t, discover)
 	b, _ := newClient(t, discover)

@@ -17,7 +17,6 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/fastpath/bypass"
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/teredo"
@@ -44,7 +43,7 @@ const (
 //
 // Its mutex is taken below those of the engines: whoever holds it calls no engine.
 type fastPath struct {
-	cfg config.Client
+	cfg ClientSettings
 	log *slog.Logger
 	// sent, if set, is told which peers the host has sent to of late.
 	sent func(peer *[16]byte, at time.Time)
@@ -67,13 +66,13 @@ type fastPath struct {
 	stale      bool // devices may have come or gone
 }
 
-func newFastPath(cfg config.Client, log *slog.Logger) *fastPath {
+func newFastPath(cfg ClientSettings, log *slog.Logger) *fastPath {
 	f := &fastPath{
 		cfg: cfg, log: log, why: "starting",
 		wake: make(chan struct{}, 1), replaced: make(chan struct{}, 1), addressed: make(chan struct{}),
 	}
 	f.address = sync.OnceFunc(func() { close(f.addressed) })
-	if cfg.FastPath == config.FastPathOff {
+	if cfg.FastPath == fastpath.ModeOff {
 		f.why = `fast_path = "off"`
 	}
 	return f
@@ -99,10 +98,10 @@ func (f *fastPath) deviceReplaced() {
 // done. Only where the operator insists on the fast path its absence is an error.
 func (f *fastPath) run(ctx context.Context, ns port.Namespace, tun *port.TUN) error {
 	defer ns.Close()
-	if f.cfg.FastPath == config.FastPathOff {
+	if f.cfg.FastPath == fastpath.ModeOff {
 		return nil
 	}
-	if f.cfg.FastPath == config.FastPathAuto && !f.pause(ctx) {
+	if f.cfg.FastPath == fastpath.ModeAuto && !f.pause(ctx) {
 		return nil
 	}
 	done := make(chan error)
@@ -175,7 +174,7 @@ func (f *fastPath) inside(ctx context.Context, ns port.Namespace, tun *port.TUN)
 // refuse does without the fast path. Where the operator insists on it, that is an
 // error.
 func (f *fastPath) refuse(why error) error {
-	if f.cfg.FastPath == config.FastPathTC {
+	if f.cfg.FastPath == fastpath.ModeTC {
 		return fmt.Errorf(`fast_path = "tc" is not possible: %w`, why)
 	}
 	f.mu.Lock()
@@ -238,14 +237,14 @@ func (f *fastPath) audit(tun *port.TUN) error {
 	found, unsure := bypass.Find(q)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !slices.Equal(found, f.skipped) && f.cfg.FastPath == config.FastPathTC {
+	if !slices.Equal(found, f.skipped) && f.cfg.FastPath == fastpath.ModeTC {
 		for _, finding := range found {
 			f.log.Warn("packets do not meet what others of this host would, as fast_path demands", "skipped", finding.What)
 		}
 	}
 	f.skipped = found
 	switch {
-	case f.cfg.FastPath != config.FastPathAuto:
+	case f.cfg.FastPath != fastpath.ModeAuto:
 		return nil
 	case len(found) > 0:
 		return skipError{errors.New(found[0].What + ", which packets of the fast path would not meet. " + found[0].Remedy)}

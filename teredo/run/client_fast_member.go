@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/teredo/client"
 )
@@ -78,7 +77,7 @@ func (m *fastMember) begin() {
 	m.c.conn.Merge(false)
 	// Without it everything goes to the engine, which is slower and no fault.
 	_ = m.fast.host.SetClient(m.own, fastpath.HostClient{
-		Number: m.number, Established: m.fast.cfg.Unsolicited == config.UnsolicitedEstablished,
+		Number: m.number, Established: m.fast.cfg.Unsolicited == UnsolicitedEstablished,
 	})
 	for _, c := range m.peers {
 		m.place(&c)

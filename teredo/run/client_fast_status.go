@@ -3,7 +3,7 @@
 package run
 
 import (
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
@@ -11,7 +11,7 @@ import (
 // ClientFastPath is the status of the fast path of a client.
 type ClientFastPath struct {
 	// Mode is what the configuration asks for.
-	Mode config.FastPath `json:"mode"`
+	Mode fastpath.Mode `json:"mode"`
 	// Path is what data of proved peers may take: tc or engine.
 	Path string `json:"path"`
 	// Why tells why the engine carries all packets, or those of the peers whose way

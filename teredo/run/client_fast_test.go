@@ -24,16 +24,16 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/internal/trace"
 )
 
 // onTC insists on the fast path: the far ends of the veths are known here.
-func onTC(c *config.Client) { c.FastPath = config.FastPathTC }
+func onTC(c *ClientSettings) { c.FastPath = fastpath.ModeTC }
 
-func inAll(c *config.Client) { c.Unsolicited = config.UnsolicitedAllow }
+func inAll(c *ClientSettings) { c.Unsolicited = UnsolicitedAllow }
 
 // fastPair is a rig with a client at each end.
 type fastPair struct {
@@ -42,16 +42,16 @@ type fastPair struct {
 	aa, ab netip.Addr // Teredo addresses
 }
 
-func newFastPair(t *testing.T, change ...func(*config.Client)) *fastPair {
+func newFastPair(t *testing.T, change ...func(*ClientSettings)) *fastPair {
 	t.Helper()
 	return startFastPair(t, newClientRig(t), change, change)
 }
 
-func startFastPair(t *testing.T, r *clientRig, changeA, changeB []func(*config.Client)) *fastPair {
+func startFastPair(t *testing.T, r *clientRig, changeA, changeB []func(*ClientSettings)) *fastPair {
 	t.Helper()
 	p := &fastPair{clientRig: r}
 	p.ca, _ = newClient(t, changeA...)
-	p.cb, _ = newClient(t, append([]func(*config.Client){inAll}, changeB...)...)
+	p.cb, _ = newClient(t, append([]func(*ClientSettings){inAll}, changeB...)...)
 	startIn(t, p.a, p.ca)
 	startIn(t, p.b, p.cb)
 	p.aa, p.ab = await(t, p.ca, "qualified", qualified).Address, await(t, p.cb, "qualified", qualified).Address
@@ -201,7 +201,7 @@ func TestFastPathRefusesVeth(t *testing.T) {
 func TestFastPathPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		f := newFastPath(config.DefaultClient(), slog.New(slog.DiscardHandler))
+		f := newFastPath(defaultClient(), slog.New(slog.DiscardHandler))
 		began, ended := time.Now(), make(chan bool)
 		go func() { ended <- f.pause(ctx) }()
 		time.Sleep(time.Minute) // without an address
@@ -222,16 +222,16 @@ func TestFastPathPauses(t *testing.T) {
 func TestFastPathToEngine(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		far  func(*config.Client)
+		far  func(*ClientSettings)
 	}{
-		{"both in the kernel", func(*config.Client) {}},
-		{"the sender in a program", func(c *config.Client) { c.FastPath = config.FastPathOff }},
+		{"both in the kernel", func(*ClientSettings) {}},
+		{"the sender in a program", func(c *ClientSettings) { c.FastPath = fastpath.ModeOff }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newClientRig(t)
 			finish(t, r.a, "a")
 			finish(t, r.b, "b")
-			p := startFastPair(t, r, nil, []func(*config.Client){tt.far})
+			p := startFastPair(t, r, nil, []func(*ClientSettings){tt.far})
 			p.fetch(t, 8<<20)
 			await(t, p.ca, "in touch by the fast path", func(s ClientStatus) bool { return s.FastPath.Peers == 1 })
 			p.fetch(t, 8<<20)

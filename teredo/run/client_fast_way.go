@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/teredo"
@@ -92,7 +92,7 @@ func (f *fastPath) accepts(name string, w port.Wire) error {
 	switch {
 	case w.MTU < leastWire:
 		return fmt.Errorf("%s has an MTU of %d bytes, and the fast path needs %d: it does not fragment", name, w.MTU, leastWire)
-	case f.cfg.FastPath == config.FastPathAuto:
+	case f.cfg.FastPath == fastpath.ModeAuto:
 		return driver.Finishes(name, w)
 	}
 	return nil

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/retry"
 	"github.com/isthmus-net/isthmus/teredo/client"
@@ -143,7 +142,7 @@ func (c *Client) examineNetwork() (networkState, error) {
 			return s, err
 		}
 	}
-	if c.cfg.Native != config.NativeIgnore {
+	if c.cfg.Native != NativeIgnore {
 		if s.native, err = c.host.NativeIPv6([]string{c.cfg.Interface}, c.cfg.Prefixes...); err != nil {
 			return s, err
 		}
@@ -192,11 +191,11 @@ func (c *Client) servers() (list []client.Server) {
 }
 
 // secondaryOf returns the secondary address of a server.
-func secondaryOf(primary netip.Addr, s config.Secondary) netip.Addr {
+func secondaryOf(primary netip.Addr, s Secondary) netip.Addr {
 	switch s.Mode {
-	case config.SecondaryAddress:
+	case SecondaryAddress:
 		return s.Addr
-	case config.SecondaryAuto:
+	case SecondaryAuto:
 		return primary.Next()
 	}
 	return netip.Addr{}

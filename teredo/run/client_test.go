@@ -21,7 +21,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
@@ -38,7 +37,7 @@ type clientRig struct {
 
 const clientTimeout = testutil.Patience
 
-func newClientRig(t *testing.T, change ...func(*config.Server)) *clientRig {
+func newClientRig(t *testing.T, change ...func(*ServerSettings)) *clientRig {
 	t.Helper()
 	r := &clientRig{a: testutil.NewNetns(t), b: testutil.NewNetns(t), router: testutil.NewNetns(t)}
 	serverLink(t, r.router, r.a, "a", []string{"198.51.100.1/24", "203.0.113.1/32", "203.0.113.2/32"}, "198.51.100.2/24")
@@ -46,7 +45,7 @@ func newClientRig(t *testing.T, change ...func(*config.Server)) *clientRig {
 	r.router.Do(t, func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
 	r.a.Do(t, func() error { return defaultRoute("198.51.100.1") })
 	r.b.Do(t, func() error { return defaultRoute("192.0.2.1") })
-	cfg := config.DefaultServer()
+	cfg := defaultServer()
 	cfg.Address, cfg.Secondary = netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("203.0.113.2")
 	for _, f := range change {
 		f(&cfg)
@@ -101,14 +100,14 @@ func startIn(t *testing.T, ns *testutil.Netns, instance role.Instance) (stop fun
 	return stop
 }
 
-func clientConfig() config.Client {
-	cfg := config.DefaultClient()
-	cfg.Servers = []config.Host{{Addr: netip.MustParseAddr("203.0.113.1")}}
+func clientConfig() ClientSettings {
+	cfg := defaultClient()
+	cfg.Servers = []Host{{Addr: netip.MustParseAddr("203.0.113.1")}}
 	return cfg
 }
 
 // newClient makes a client, with its log in the returned text.
-func newClient(t *testing.T, change ...func(*config.Client)) (*Client, *strings.Builder) {
+func newClient(t *testing.T, change ...func(*ClientSettings)) (*Client, *strings.Builder) {
 	t.Helper()
 	cfg := clientConfig()
 	for _, f := range change {
@@ -216,7 +215,7 @@ func TestClientSetsUpAndUndoes(t *testing.T) {
 func TestClientToClient(t *testing.T) {
 	r := newClientRig(t)
 	a, _ := newClient(t)
-	b, _ := newClient(t, func(c *config.Client) { c.Unsolicited = config.UnsolicitedAllow })
+	b, _ := newClient(t, func(c *ClientSettings) { c.Unsolicited = UnsolicitedAllow })
 	startIn(t, r.a, a)
 	startIn(t, r.b, b)
 	sa, sb := await(t, a, "qualified", qualified), await(t, b, "qualified", qualified)
@@ -349,7 +348,7 @@ func TestClientEquipsDeviceAgain(t *testing.T) {
 // A client that gets its address while its device is down has it afterwards.
 func TestClientQualifiesWhileDeviceIsDown(t *testing.T) {
 	r := newClientRig(t)
-	c, _ := newClient(t, func(c *config.Client) { c.Servers = []config.Host{{Name: "teredo.example.net"}} })
+	c, _ := newClient(t, func(c *ClientSettings) { c.Servers = []Host{{Name: "teredo.example.net"}} })
 	found := make(chan struct{})
 	c.lookup = func(ctx context.Context, name string) ([]netip.Addr, error) {
 		select {
@@ -385,7 +384,7 @@ func TestClientIgnoresNative(t *testing.T) {
 		}
 		return netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP("2001:db8::1")})
 	})
-	c, _ := newClient(t, func(c *config.Client) { c.Native = config.NativeIgnore })
+	c, _ := newClient(t, func(c *ClientSettings) { c.Native = NativeIgnore })
 	startIn(t, r.a, c)
 	await(t, c, "qualified", qualified)
 }
@@ -393,7 +392,7 @@ func TestClientIgnoresNative(t *testing.T) {
 // A server given by name is looked up, again while that fails.
 func TestClientLooksUpServer(t *testing.T) {
 	r := newClientRig(t)
-	c, _ := newClient(t, func(c *config.Client) { c.Servers = []config.Host{{Name: "teredo.example.net"}} })
+	c, _ := newClient(t, func(c *ClientSettings) { c.Servers = []Host{{Name: "teredo.example.net"}} })
 	var asked atomic.Int32
 	c.lookup = func(_ context.Context, name string) ([]netip.Addr, error) {
 		if asked.Add(1) == 1 {
@@ -410,16 +409,14 @@ func TestClientLooksUpServer(t *testing.T) {
 
 func TestClientReload(t *testing.T) {
 	r := newClientRig(t)
-	c, _ := newClient(t, func(c *config.Client) {
-		c.Servers = []config.Host{{Addr: netip.MustParseAddr("203.0.113.77")}}
+	c, _ := newClient(t, func(c *ClientSettings) {
+		c.Servers = []Host{{Addr: netip.MustParseAddr("203.0.113.77")}}
 	})
 	startIn(t, r.a, c)
 	await(t, c, "starting", func(s ClientStatus) bool { return s.State == "starting" })
-	next := config.Default()
 	want := clientConfig()
 	want.Port = 3555
-	next.Clients = []config.Client{want}
-	restart, err := c.Reload(&next)
+	restart, err := reload(ClientRole, c, c.cfg, want)
 	if diff := cmp.Diff([]string{"port"}, restart); diff != "" || err != nil {
 		t.Errorf("keys that wait for a restart (-want +got):\n%s\n%v", diff, err)
 	}
@@ -518,7 +515,7 @@ func TestClientThatFailsClosesAll(t *testing.T) {
 			return err
 		}
 		defer taken.Close()
-		c, _ := newClient(t, func(c *config.Client) { c.Port = 3550 })
+		c, _ := newClient(t, func(c *ClientSettings) { c.Port = 3550 })
 		before := openFiles(t)
 		if err := c.Run(t.Context()); err == nil {
 			t.Error("a port in use was taken")
@@ -550,7 +547,7 @@ func TestClientStartsBeforeItsServer(t *testing.T) {
 	if err := r.stopServer(); err != nil {
 		t.Fatal(err)
 	}
-	c, _ := newClient(t, func(c *config.Client) { c.QualificationTimeout = time.Hour })
+	c, _ := newClient(t, func(c *ClientSettings) { c.QualificationTimeout = time.Hour })
 	startIn(t, r.a, c)
 	await(t, c, "asking", func(s ClientStatus) bool { return s.State == "starting" })
 	next, err := NewServer(server.cfg, slog.New(slog.DiscardHandler))

@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
 )
 
 // ExamineRelay tells which routes of this host are in the way of a relay's, one
 // error for each. It changes nothing and needs no privilege.
-func ExamineRelay(cfg config.Relay) error {
+func ExamineRelay(cfg RelaySettings) error {
 	if !cfg.Route {
 		return nil
 	}
@@ -22,22 +21,12 @@ func ExamineRelay(cfg config.Relay) error {
 
 // ExamineClient tells whether a route of this host is in the way of the default
 // route that a client will set. It changes nothing and needs no privilege.
-func ExamineClient(cfg config.Client) error {
+func ExamineClient(cfg ClientSettings) error {
 	return port.RoutesFree([]port.Route{clientRoute(&cfg, cfg.Interface)}, clientRouteTaken)
 }
 
-// DeviceOpen tells whether a TUN device is up and held open by a program.
-func DeviceOpen(name string) bool {
-	host, err := port.OpenHost()
-	if err != nil {
-		return false
-	}
-	defer host.Close()
-	return host.Carrier(name)
-}
-
 // relayRoutes are the routes of a relay through its device.
-func relayRoutes(cfg *config.Relay, link string) []port.Route {
+func relayRoutes(cfg *RelaySettings, link string) []port.Route {
 	routes := make([]port.Route, len(cfg.Prefixes))
 	for i, p := range cfg.Prefixes {
 		routes[i] = port.Route{Dst: p, Link: link}
@@ -46,7 +35,7 @@ func relayRoutes(cfg *config.Relay, link string) []port.Route {
 }
 
 // clientRoute is the default route of a client through its device.
-func clientRoute(cfg *config.Client, link string) port.Route {
+func clientRoute(cfg *ClientSettings, link string) port.Route {
 	return port.Route{Dst: netip.PrefixFrom(netip.IPv6Unspecified(), 0), Link: link, Metric: cfg.RouteMetric}
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
@@ -18,22 +17,22 @@ func TestExamineFindsRoutesInTheWay(t *testing.T) {
 		name   string
 		route  string // that somebody else has set through the link v6, "" for none
 		metric int
-		change func(*config.Relay, *config.Client)
+		change func(*RelaySettings, *ClientSettings)
 		relay  string // part of the error, "" for none
 		client string
 	}{
 		{name: "no routes"},
 		{name: "Teredo route", route: "2001::/32", relay: "a route to 2001::/32 with metric 1024 exists already, through v6: remove it (ip -6 route del 2001::/32 dev v6 metric 1024), or set route = false"},
 		{name: "Teredo route behind ours", route: "2001::/32", metric: 2000},
-		{name: "relay that sets no route", route: "2001::/32", change: func(r *config.Relay, _ *config.Client) { r.Route = false }},
+		{name: "relay that sets no route", route: "2001::/32", change: func(r *RelaySettings, _ *ClientSettings) { r.Route = false }},
 		{name: "default route behind ours", route: "::/0", metric: 4096, client: "a route to ::/0 with metric 4096 exists already, through v6: remove it (ip -6 route del ::/0 dev v6 metric 4096), or set another route_metric"},
 		{name: "native default route", route: "::/0"},
-		{name: "route through a device made beforehand", route: "2001::/32", change: func(r *config.Relay, _ *config.Client) { r.Interface = "v6" }},
+		{name: "route through a device made beforehand", route: "2001::/32", change: func(r *RelaySettings, _ *ClientSettings) { r.Interface = "v6" }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ns, far := testutil.NewNetns(t), testutil.NewNetns(t)
 			serverLink(t, ns, far, "v6", []string{"2001:db8::1/64"}, "2001:db8::2/64")
-			relay, client := config.DefaultRelay(), config.DefaultClient()
+			relay, client := defaultRelay(), defaultClient()
 			if tt.change != nil {
 				tt.change(&relay, &client)
 			}

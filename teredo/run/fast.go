@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/teredo/peer"
 )
@@ -31,20 +30,20 @@ type fast struct {
 	// which it does before tc sees them.
 	merge func(on bool)
 	// takes tells whether this host has an address.
-	takes func(*config.Relay) bool
+	takes func(*RelaySettings) bool
 	// engine is what the engine has sent to clients, and to IPv6.
 	engine func() [2]uint64
 
 	mu    sync.Mutex // guards what follows
-	cfg   config.Relay
+	cfg   RelaySettings
 	local local
 }
 
 // newFast makes the fast path of a relay, without touching the host.
-func newFast(cfg *config.Relay, log *slog.Logger) *fast {
-	f := &fast{cfg: *cfg, merge: func(bool) {}, takes: func(*config.Relay) bool { return true }}
+func newFast(cfg *RelaySettings, log *slog.Logger) *fast {
+	f := &fast{cfg: *cfg, merge: func(bool) {}, takes: func(*RelaySettings) bool { return true }}
 	f.Driver = driver.New(driver.Role{
-		Name: cfg.Name, Ephemeral: ephemeral(cfg), Load: f.load, Apply: f.apply, Hindered: f.hindered,
+		Name: cfg.Name, Keeps: "peers", Ephemeral: ephemeral(cfg), Load: f.load, Apply: f.apply, Hindered: f.hindered,
 		Carried: func(path string) { f.merge(path != "tc") },
 		Count:   func() []driver.Count { return countsOf(f.table.Counters()) },
 		Measure: func() map[string]uint64 { return measured(f.Counters(), f.engine()) },
@@ -54,7 +53,7 @@ func newFast(cfg *config.Relay, log *slog.Logger) *fast {
 }
 
 // ephemeral says why nothing outlives the process, if nothing does.
-func ephemeral(cfg *config.Relay) string {
+func ephemeral(cfg *RelaySettings) string {
 	if cfg.KeepState {
 		return ""
 	}
@@ -62,10 +61,10 @@ func ephemeral(cfg *config.Relay) string {
 }
 
 // driverConfig is what the driver has to know of a configuration.
-func driverConfig(cfg *config.Relay) driver.Config {
+func driverConfig(cfg *RelaySettings) driver.Config {
 	return driver.Config{
 		Mode: cfg.FastPath, Devices: cfg.FastPathDevices, Linger: cfg.FastPathLinger,
-		Host: cfg.Mode == config.ModeHost, Prefixes: cfg.Prefixes,
+		Host: cfg.Mode == ModeHost, Prefixes: cfg.Prefixes,
 	}
 }
 
@@ -132,7 +131,7 @@ func (f *fast) copyFrom(file *peersFile) {
 }
 
 // configure takes a new configuration, and new addresses of the host. It locks.
-func (f *fast) configure(cfg *config.Relay, at *local) {
+func (f *fast) configure(cfg *RelaySettings, at *local) {
 	f.mu.Lock()
 	f.cfg, f.local = *cfg, *at
 	f.mu.Unlock()
@@ -186,6 +185,6 @@ func measured(counts []driver.Count, engine [2]uint64) map[string]uint64 {
 type FastPathPlan = driver.Forecast
 
 // PlanFastPath finds out what the fast path of a relay would be, and changes nothing.
-func PlanFastPath(cfg config.Relay) FastPathPlan {
-	return driver.Plan(config.RoleRelay, cfg.Name, cfg.Interface, driverConfig(&cfg))
+func PlanFastPath(cfg RelaySettings) FastPathPlan {
+	return driver.Plan(RoleRelay, cfg.Name, cfg.Interface, driverConfig(&cfg))
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/isthmus-net/isthmus/fastpath"
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/driver"
 )
 
@@ -19,12 +18,12 @@ var hostWithRelay = netip.MustParseAddr("2001:db8:b::2")
 
 // newHostRelay puts an IPv6 host with a relay of its own at end b of a rig, and a
 // client at end a.
-func newHostRelay(t *testing.T, r *clientRig, mode config.FastPath) (*fastPair, *Relay) {
+func newHostRelay(t *testing.T, r *clientRig, mode fastpath.Mode) (*fastPair, *Relay) {
 	t.Helper()
 	r.router.Do(t, func() error { return serverAddrs("b", "2001:db8:b::1/64") })
 	r.b.Do(t, func() error { return errors.Join(serverAddrs("b", "2001:db8:b::2/64"), awaitLocal(hostWithRelay)) })
-	cfg := config.DefaultRelay()
-	cfg.Name, cfg.Mode, cfg.FastPath = "host", config.ModeHost, mode
+	cfg := defaultRelay()
+	cfg.Name, cfg.Mode, cfg.FastPath = "host", ModeHost, mode
 	cfg.Bind = netip.MustParseAddrPort("192.0.2.2:3545")
 	cfg.KeepState = false
 	relay, err := NewRelay(cfg, slog.New(slog.DiscardHandler))
@@ -33,7 +32,7 @@ func newHostRelay(t *testing.T, r *clientRig, mode config.FastPath) (*fastPair, 
 	}
 	startIn(t, r.b, relay)
 	p := &fastPair{clientRig: r}
-	p.ca, _ = newClient(t, func(c *config.Client) { c.FastPath = mode })
+	p.ca, _ = newClient(t, func(c *ClientSettings) { c.FastPath = mode })
 	startIn(t, r.a, p.ca)
 	p.aa = await(t, p.ca, "qualified", qualified).Address
 	awaitDevice(t, r.a, deviceWith(p.aa)...)
@@ -54,7 +53,7 @@ func needWhole(t *testing.T) {
 // offload, both ways, where both are in their kernels.
 func TestHostRelayTCP(t *testing.T) {
 	needWhole(t)
-	p, relay := newHostRelay(t, newClientRig(t), config.FastPathTC)
+	p, relay := newHostRelay(t, newClientRig(t), fastpath.ModeTC)
 	at := netip.AddrPortFrom(hostWithRelay, 0)
 	p.transfer(t, at, 1<<10)
 	await(t, p.ca, "in touch by the fast path", func(s ClientStatus) bool { return s.FastPath.Peers == 1 })
@@ -87,7 +86,7 @@ func TestHostRelayAuto(t *testing.T) {
 	r := newClientRig(t)
 	finish(t, r.a, "a")
 	finish(t, r.b, "b")
-	p, relay := newHostRelay(t, r, config.FastPathAuto)
+	p, relay := newHostRelay(t, r, fastpath.ModeAuto)
 	at := netip.AddrPortFrom(hostWithRelay, 0)
 	p.transfer(t, at, 1<<10)
 	p.transfer(t, at, 8<<20)
@@ -102,7 +101,7 @@ func TestHostRelayAuto(t *testing.T) {
 
 // By itself it does not where the veth leaves checksums to its far end.
 func TestHostRelayRefusesVeth(t *testing.T) {
-	p, relay := newHostRelay(t, newClientRig(t), config.FastPathAuto)
+	p, relay := newHostRelay(t, newClientRig(t), fastpath.ModeAuto)
 	p.transfer(t, netip.AddrPortFrom(hostWithRelay, 0), 1<<20)
 	s := relay.Status().(RelayStatus).FastPath
 	if n := s.Packets["forward"]["encap_forwarded"]; n != 0 {

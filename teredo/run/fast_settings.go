@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/isthmus-net/isthmus/fastpath"
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/teredo/relay"
 )
 
@@ -23,7 +22,7 @@ const (
 
 // shapeOf names what of a configuration the tables of peers depend on, beside their
 // size: the tag of a peer is the place of its prefix in the list.
-func shapeOf(cfg *config.Relay) string {
+func shapeOf(cfg *RelaySettings) string {
 	words := []string{string(cfg.Mode)}
 	for _, p := range cfg.Prefixes {
 		words = append(words, p.String())
@@ -48,7 +47,7 @@ func (f *fast) apply() error {
 }
 
 // settings is what the programs must know. What the engine knows too is the same.
-func (f *fast) settings(cfg *config.Relay, at *local) fastpath.Settings {
+func (f *fast) settings(cfg *RelaySettings, at *local) fastpath.Settings {
 	engine := relayEngineConfig(cfg, at)
 	send, receive := engine.Ages()
 	return fastpath.Settings{
@@ -56,13 +55,13 @@ func (f *fast) settings(cfg *config.Relay, at *local) fastpath.Settings {
 		Own: reachedAt(cfg, at), Source: f.source(cfg, at), Port: at.port, MTU: cfg.MTU,
 		Refresh: send, Memory: receive, Host: engine.Host, Carry: cfg.CarryClients,
 		// Who asks for tc knows what is behind his veths.
-		Unfinished: cfg.FastPath == config.FastPathTC,
+		Unfinished: cfg.FastPath == fastpath.ModeTC,
 		Tunnel:     f.Tunnel(), PuntRate: puntRate, PuntShare: puntShare,
 	}
 }
 
 // reachedAt are the addresses to which clients send.
-func reachedAt(cfg *config.Relay, at *local) []netip.Addr {
+func reachedAt(cfg *RelaySettings, at *local) []netip.Addr {
 	if a := cfg.Bind.Addr(); !a.IsUnspecified() {
 		return []netip.Addr{a}
 	}
@@ -72,7 +71,7 @@ func reachedAt(cfg *config.Relay, at *local) []netip.Addr {
 // source is the address that datagrams are sent from: the one that is bound, or else
 // what the route says. Where the kernel does not tell the programs, the host must
 // have only one.
-func (f *fast) source(cfg *config.Relay, at *local) netip.Addr {
+func (f *fast) source(cfg *RelaySettings, at *local) netip.Addr {
 	if a := cfg.Bind.Addr(); !a.IsUnspecified() {
 		return a
 	}

@@ -4,6 +4,7 @@ package run
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -18,8 +19,10 @@ import (
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/kept"
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 )
@@ -122,7 +125,7 @@ func (r *relayRig) left(t *testing.T) (device bool, routes int) {
 
 // Established peers lose no packet while a successor takes over.
 func TestFastPathSurvivesARestart(t *testing.T) {
-	for _, mode := range []config.FastPath{config.FastPathTC, config.FastPathXDP} {
+	for _, mode := range []fastpath.Mode{fastpath.ModeTC, fastpath.ModeXDP} {
 		t.Run(string(mode), func(t *testing.T) {
 			r := newFastRig(t, by(mode))
 			r.awaitPath(t, string(mode))
@@ -137,7 +140,7 @@ func TestFastPathSurvivesARestart(t *testing.T) {
 					t.Errorf("left: device %v, %d routes", device, routes)
 				}
 				s.flow(t, 50)
-				r.start(t, config.ModeRelay)
+				r.start(t, ModeRelay)
 				if f := r.fastPath(); f.Path != string(mode) || f.Adopted != 1 {
 					t.Errorf("after the restart: %+v", f)
 				}
@@ -162,7 +165,7 @@ func TestFastPathSurvivesARestart(t *testing.T) {
 
 // A symmetric client's mapping survives, too.
 func TestForeignPeerSurvivesARestart(t *testing.T) {
-	r := newFastRig(t, by(config.FastPathTC))
+	r := newFastRig(t, by(fastpath.ModeTC))
 	r.awaitPath(t, "tc")
 	r.hostSends(t, "one")
 	b := r.bubbleArrives(t)
@@ -173,7 +176,7 @@ func TestForeignPeerSurvivesARestart(t *testing.T) {
 	}
 	r.hostSends(t, "two")
 	wantText(t, "the client got", clientReceives(t, r.foreign), "two hop 63")
-	r.start(t, config.ModeRelay)
+	r.start(t, ModeRelay)
 	r.hostSends(t, "three")
 	wantText(t, "the client got", clientReceives(t, r.foreign), "three hop 63")
 	send(t, r.foreign, clientUDP("hello"), relayAt)
@@ -184,23 +187,23 @@ func TestForeignPeerSurvivesARestart(t *testing.T) {
 func TestFastPathIsReplaced(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		change func(*config.Relay)
+		change func(*RelaySettings)
 		path   string
 	}{
-		{"another table", func(c *config.Relay) { c.MaxPeers = 1000 }, "tc"},
-		{"another prefix", func(c *config.Relay) { c.Prefixes = append(c.Prefixes, netip.MustParsePrefix("3fff:9::/32")) }, "tc"},
-		{"no fast path, and nothing is kept", func(c *config.Relay) { c.FastPath, c.KeepState = config.FastPathOff, false }, "engine"},
+		{"another table", func(c *RelaySettings) { c.MaxPeers = 1000 }, "tc"},
+		{"another prefix", func(c *RelaySettings) { c.Prefixes = append(c.Prefixes, netip.MustParsePrefix("3fff:9::/32")) }, "tc"},
+		{"no fast path, and nothing is kept", func(c *RelaySettings) { c.FastPath, c.KeepState = fastpath.ModeOff, false }, "engine"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newFastRig(t, by(config.FastPathTC))
+			r := newFastRig(t, by(fastpath.ModeTC))
 			r.awaitPath(t, "tc")
 			r.establish(t)
 			if err := r.leave(); err != nil {
 				t.Fatal(err)
 			}
-			name := r.config(config.ModeRelay).Name
-			r.change = append(slices.Clone(r.change), tt.change, func(c *config.Relay) { c.Name = name })
-			r.start(t, config.ModeRelay)
+			name := r.config(ModeRelay).Name
+			r.change = append(slices.Clone(r.change), tt.change, func(c *RelaySettings) { c.Name = name })
+			r.start(t, ModeRelay)
 			if f := r.awaitPath(t, tt.path); f.Adopted != 0 {
 				t.Errorf("%+v", f)
 			}
@@ -217,7 +220,7 @@ func TestFastPathIsReplaced(t *testing.T) {
 
 // A start that cannot be leaves the fast path of the relay before it at work.
 func TestFastPathOutlivesFailedStart(t *testing.T) {
-	r := newFastRig(t, by(config.FastPathTC))
+	r := newFastRig(t, by(fastpath.ModeTC))
 	r.awaitPath(t, "tc")
 	r.establish(t)
 	if err := r.leave(); err != nil {
@@ -229,7 +232,7 @@ func TestFastPathOutlivesFailedStart(t *testing.T) {
 			return err
 		}
 		defer busy.Close()
-		cfg := r.config(config.ModeRelay)
+		cfg := r.config(ModeRelay)
 		relay, err := NewRelay(cfg, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err
@@ -241,7 +244,7 @@ func TestFastPathOutlivesFailedStart(t *testing.T) {
 	})
 	r.hostSends(t, "still there")
 	wantText(t, "the client got", clientReceives(t, r.client), "still there hop 63")
-	r.start(t, config.ModeRelay)
+	r.start(t, ModeRelay)
 	if f := r.awaitPath(t, "tc"); f.Adopted != 1 {
 		t.Errorf("%+v", f)
 	}
@@ -249,15 +252,15 @@ func TestFastPathOutlivesFailedStart(t *testing.T) {
 
 // A device that was left under another name makes room for the new one.
 func TestFastPathMovesToAnotherDevice(t *testing.T) {
-	r := newFastRig(t, by(config.FastPathTC))
+	r := newFastRig(t, by(fastpath.ModeTC))
 	r.awaitPath(t, "tc")
 	r.establish(t)
 	if err := r.leave(); err != nil {
 		t.Fatal(err)
 	}
-	r.change = append(slices.Clone(r.change), func(c *config.Relay) { c.Interface = "renamed" })
-	r.relayNS.Do(t, func() error { return ExamineRelay(r.config(config.ModeRelay)) })
-	r.start(t, config.ModeRelay)
+	r.change = append(slices.Clone(r.change), func(c *RelaySettings) { c.Interface = "renamed" })
+	r.relayNS.Do(t, func() error { return ExamineRelay(r.config(ModeRelay)) })
+	r.start(t, ModeRelay)
 	if device, routes := r.left(t); device || routes != 1 {
 		t.Errorf("beside the new device: device %v, %d routes", device, routes)
 	}
@@ -273,7 +276,7 @@ func TestFastPathMovesToAnotherDevice(t *testing.T) {
 // what it left can be removed.
 func TestFastPathSleepsAndIsCleaned(t *testing.T) {
 	const linger = 3 * time.Second
-	r := newFastRig(t, by(config.FastPathTC), func(c *config.Relay) { c.FastPathLinger = linger })
+	r := newFastRig(t, by(fastpath.ModeTC), func(c *RelaySettings) { c.FastPathLinger = linger })
 	r.awaitPath(t, "tc")
 	r.establish(t)
 	alive := time.Now() // and later still, by the last word of the relay
@@ -307,7 +310,7 @@ func TestFastPathSleepsAndIsCleaned(t *testing.T) {
 		}
 		return err
 	})
-	r.start(t, config.ModeRelay)
+	r.start(t, ModeRelay)
 	if f := r.awaitPath(t, "tc"); f.Adopted != 0 {
 		t.Errorf("%+v", f)
 	}
@@ -320,9 +323,11 @@ func TestFastPathSleepsAndIsCleaned(t *testing.T) {
 	})
 }
 
-// cleanHere is Clean without what others on this machine may have left.
-func cleanHere() (Cleaned, error) {
-	c, err := Clean()
+// cleanHere is the cleaning of relays without what others on this machine may have left.
+func cleanHere() (role.Cleaned, error) {
+	c, err := driver.Clean()
+	files, filesErr := cleanRelays(nil)
+	c.Removed, c.InUse, err = append(c.Removed, files.Removed...), append(c.InUse, files.InUse...), errors.Join(err, filesErr)
 	c.InUse = slices.DeleteFunc(c.InUse, func(s string) bool { return strings.Contains(s, kept.Folder+"/") && !strings.Contains(s, "fast path") })
 	return c, err
 }
@@ -334,7 +339,7 @@ func TestFastPathUnmounts(t *testing.T) {
 		info := unix.Statfs_t{}
 		return unix.Statfs(root, &info) == nil && info.Type == unix.BPF_FS_MAGIC
 	}
-	r := newFastRig(t, by(config.FastPathTC))
+	r := newFastRig(t, by(fastpath.ModeTC))
 	if !bpffs() {
 		t.Error("there is no BPF file system for what is to survive")
 	}

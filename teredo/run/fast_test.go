@@ -22,7 +22,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/fastpath"
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -31,15 +30,15 @@ import (
 )
 
 // by makes the mode of a fast path.
-func by(mode config.FastPath) func(*config.Relay) {
-	return func(c *config.Relay) { c.FastPath = mode }
+func by(mode fastpath.Mode) func(*RelaySettings) {
+	return func(c *RelaySettings) { c.FastPath = mode }
 }
 
 // newFastRig is a relay with a fast path, whose neighbours receive redirected
 // frames.
-func newFastRig(t *testing.T, change ...func(*config.Relay)) *relayRig {
+func newFastRig(t *testing.T, change ...func(*RelaySettings)) *relayRig {
 	t.Helper()
-	r := newRelayRig(t, config.ModeRelay, append(change, func(c *config.Relay) { c.Name = "fast." + string(c.FastPath) })...)
+	r := newRelayRig(t, ModeRelay, append(change, func(c *RelaySettings) { c.Name = "fast." + string(c.FastPath) })...)
 	return r
 }
 
@@ -135,19 +134,19 @@ func clientReceivesSummed(t *testing.T, client *net.UDPConn, want bool) string {
 // asks for tc they stay unfinished, for whoever is behind the client's veth.
 func TestFastPathModes(t *testing.T) {
 	for _, tt := range []struct {
-		mode       config.FastPath
+		mode       fastpath.Mode
 		path       string
 		hook       string
 		unfinished bool
 		encap      bool
 	}{
-		{mode: config.FastPathOff, path: "engine"},
-		{mode: config.FastPathAuto, path: "tc", hook: tcHook()}, // by veth packets come as packets
-		{mode: config.FastPathTC, path: "tc", hook: tcHook(), unfinished: true, encap: true},
-		{mode: config.FastPathXDP, path: "xdp", hook: "xdp", encap: true},
+		{mode: fastpath.ModeOff, path: "engine"},
+		{mode: fastpath.ModeAuto, path: "tc", hook: tcHook()}, // by veth packets come as packets
+		{mode: fastpath.ModeTC, path: "tc", hook: tcHook(), unfinished: true, encap: true},
+		{mode: fastpath.ModeXDP, path: "xdp", hook: "xdp", encap: true},
 	} {
 		t.Run(string(tt.mode), func(t *testing.T) {
-			r := newFastRig(t, by(tt.mode), func(c *config.Relay) { c.FastPathDevices = nil })
+			r := newFastRig(t, by(tt.mode), func(c *RelaySettings) { c.FastPathDevices = nil })
 			f := r.awaitPath(t, tt.path)
 			for _, d := range f.Devices {
 				if d.Hook != tt.hook || !d.Target {
@@ -223,7 +222,7 @@ func timeExceeded(t *testing.T, client *net.UDPConn) packet.IPv6 {
 
 // A client behind a symmetric NAT is in the fast path like any other.
 func TestFastPathCarriesForeignPeers(t *testing.T) {
-	for _, mode := range []config.FastPath{config.FastPathTC, config.FastPathXDP} {
+	for _, mode := range []fastpath.Mode{fastpath.ModeTC, fastpath.ModeXDP} {
 		t.Run(string(mode), func(t *testing.T) {
 			r := newFastRig(t, by(mode))
 			r.awaitPath(t, string(mode))
@@ -279,7 +278,7 @@ const dropTeredo = `table inet guard { chain forward { type filter hook forward 
 // Auto stays with the engine where a firewall looks at what is forwarded, and comes
 // back when the firewall goes.
 func TestFastPathNeverSkipsAFirewall(t *testing.T) {
-	r := newFastRig(t, by(config.FastPathAuto))
+	r := newFastRig(t, by(fastpath.ModeAuto))
 	r.awaitPath(t, "tc")
 	r.establish(t)
 	r.nft(t, dropTeredo)
@@ -297,7 +296,7 @@ func TestFastPathNeverSkipsAFirewall(t *testing.T) {
 
 // The same for a policy rule, which sends some packets elsewhere.
 func TestFastPathNeverSkipsAPolicyRule(t *testing.T) {
-	r := newFastRig(t, by(config.FastPathAuto))
+	r := newFastRig(t, by(fastpath.ModeAuto))
 	r.awaitPath(t, "tc")
 	r.establish(t)
 	rule := netlink.NewRule()
@@ -348,13 +347,13 @@ func (l *logged) lines(with string) []string {
 // Who asks for tc gets it, a firewall or not, and is told.
 func TestFastPathWarnsWhereItSkips(t *testing.T) {
 	log := &logged{}
-	r := newFastRig(t, by(config.FastPathTC))
+	r := newFastRig(t, by(fastpath.ModeTC))
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
 	r.log = slog.New(slog.NewTextHandler(log, nil))
 	r.nft(t, dropTeredo)
-	r.start(t, config.ModeRelay)
+	r.start(t, ModeRelay)
 	f := r.awaitPath(t, "tc")
 	if len(f.Bypassed) == 0 {
 		t.Error("status does not show what is skipped")
@@ -378,28 +377,28 @@ func TestFastPathWarnsWhereItSkips(t *testing.T) {
 
 // A reload moves the fast path, narrows what is served at once, and ends it.
 func TestFastPathReload(t *testing.T) {
-	r := newFastRig(t, by(config.FastPathTC))
+	r := newFastRig(t, by(fastpath.ModeTC))
 	r.awaitPath(t, "tc")
 	r.establish(t)
 	hello := fmt.Sprintf("hello from [%s]:%d hop 63", relayClientIP, relayClientPort)
 	send(t, r.client, clientUDP("hello"), relayAt)
 	wantText(t, "the host got", r.hostReceives(t), hello)
-	reload := func(change func(*config.Relay)) {
+	change := func(change func(*RelaySettings)) {
 		t.Helper()
-		cfg := r.config(config.ModeRelay)
+		cfg := r.config(ModeRelay)
 		change(&cfg)
-		waits, err := r.relay.Reload(&config.Config{Relays: []config.Relay{cfg}})
+		waits, err := reload(RelayRole, r.relay, r.relay.cfg, cfg)
 		if err != nil || len(waits) > 0 {
 			t.Fatalf("keys that wait: %v, %v", waits, err)
 		}
 	}
-	reload(func(c *config.Relay) { c.FastPath = config.FastPathXDP })
+	change(func(c *RelaySettings) { c.FastPath = fastpath.ModeXDP })
 	r.awaitPath(t, "xdp")
 	send(t, r.client, clientUDP("hello"), relayAt)
 	wantText(t, "the host got", r.hostReceives(t), hello)
 
-	reload(func(c *config.Relay) {
-		c.FastPath, c.Serve = config.FastPathXDP, []netip.Prefix{netip.MustParsePrefix("2001:db8:2::/48")}
+	change(func(c *RelaySettings) {
+		c.FastPath, c.Serve = fastpath.ModeXDP, []netip.Prefix{netip.MustParsePrefix("2001:db8:2::/48")}
 	})
 	for deadline := time.Now().Add(relayTimeout); r.fastPath().Packets["drop"]["not_served"] == 0; {
 		if time.Now().After(deadline) {
@@ -407,17 +406,17 @@ func TestFastPathReload(t *testing.T) {
 		}
 		send(t, r.client, clientUDP("hello"), relayAt)
 	}
-	reload(func(c *config.Relay) { c.FastPath = config.FastPathOff })
+	change(func(c *RelaySettings) { c.FastPath = fastpath.ModeOff })
 	r.awaitPath(t, "engine")
 	r.hostSends(t, "by the engine")
 	wantText(t, "the client got", clientReceives(t, r.client), "by the engine hop 63")
-	reload(func(c *config.Relay) { c.FastPath = config.FastPathTC })
+	change(func(c *RelaySettings) { c.FastPath = fastpath.ModeTC })
 	r.awaitPath(t, "tc")
 }
 
 // What cannot be attached costs speed and nothing else.
 func TestFastPathWithoutDevice(t *testing.T) {
-	r := newFastRig(t, by(config.FastPathTC), func(c *config.Relay) { c.FastPathDevices = []string{"v4", "v6", "later"} })
+	r := newFastRig(t, by(fastpath.ModeTC), func(c *RelaySettings) { c.FastPathDevices = []string{"v4", "v6", "later"} })
 	f := r.fastPath()
 	if f.Path != "engine" || !strings.Contains(f.Why, "later") {
 		t.Errorf("%+v", f)
@@ -438,7 +437,7 @@ func TestFastPathWithoutDevice(t *testing.T) {
 
 // Switching the host's forwarding of IPv4 off does not slow the relay down for good.
 func TestFastPathKeepsForwarding(t *testing.T) {
-	r := newFastRig(t, by(config.FastPathTC))
+	r := newFastRig(t, by(fastpath.ModeTC))
 	r.awaitPath(t, "tc")
 	r.establish(t)
 	r.relayNS.Do(t, func() error {
@@ -462,7 +461,7 @@ func TestFastPathKeepsForwarding(t *testing.T) {
 // An address that has gone to another host is not sent from, until it is back.
 func TestFastPathFollowsItsAddress(t *testing.T) {
 	const second = "192.0.2.9/24"
-	r := newFastRig(t, by(config.FastPathTC))
+	r := newFastRig(t, by(fastpath.ModeTC))
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -481,8 +480,8 @@ func TestFastPathFollowsItsAddress(t *testing.T) {
 		})
 	}
 	change(netlink.AddrAdd)
-	r.change = append(r.change, func(c *config.Relay) { c.Bind = netip.MustParseAddrPort("192.0.2.9:3545") })
-	r.start(t, config.ModeRelay)
+	r.change = append(r.change, func(c *RelaySettings) { c.Bind = netip.MustParseAddrPort("192.0.2.9:3545") })
+	r.start(t, ModeRelay)
 	r.awaitPath(t, "tc")
 	change(netlink.AddrDel)
 	if f := r.awaitPath(t, "engine"); !strings.Contains(f.Why, "not an address of this host") {
@@ -494,7 +493,7 @@ func TestFastPathFollowsItsAddress(t *testing.T) {
 
 // A device with another link-layer address than before stays in the fast path.
 func TestFastPathFollowsALinkLayerAddress(t *testing.T) {
-	r := newFastRig(t, by(config.FastPathXDP))
+	r := newFastRig(t, by(fastpath.ModeXDP))
 	r.awaitPath(t, "xdp")
 	r.establish(t)
 	address := net.HardwareAddr{2, 0, 0, 0, 0, 0x66}
@@ -528,7 +527,7 @@ func TestFastPathFollowsALinkLayerAddress(t *testing.T) {
 // A device that begins to lose what XDP redirects into it is noticed, though no link event
 // tells, and packets that leave by it take the engine.
 func TestFastPathNoticesLostFrames(t *testing.T) {
-	r := newFastRig(t, by(config.FastPathXDP))
+	r := newFastRig(t, by(fastpath.ModeXDP))
 	r.awaitPath(t, "xdp")
 	r.establish(t)
 	r.warm(t, r.client, true, true)

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/trace"
 	"github.com/isthmus-net/isthmus/teredo"
 )
@@ -17,7 +17,7 @@ import (
 // One trace shows what the programs forward, what they leave to the engine, and
 // what becomes of it there.
 func TestTraceShowsBothPaths(t *testing.T) {
-	for mode, hook := range map[config.FastPath]string{config.FastPathTC: "tc", config.FastPathXDP: "xdp"} {
+	for mode, hook := range map[fastpath.Mode]string{fastpath.ModeTC: "tc", fastpath.ModeXDP: "xdp"} {
 		t.Run(string(mode), func(t *testing.T) {
 			r := newFastRig(t, by(mode))
 			r.awaitPath(t, string(mode))

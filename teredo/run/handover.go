@@ -11,17 +11,16 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
 var (
-	_ role.Instance      = (*Handover)(nil)
-	_ role.Reloader      = (*Handover)(nil)
-	_ role.PeerLister    = (*Handover)(nil)
-	_ role.AddressSource = (*Handover)(nil)
+	_ role.Instance                = (*Handover)(nil)
+	_ role.Changer[ClientSettings] = (*Handover)(nil)
+	_ role.PeerLister              = (*Handover)(nil)
+	_ role.AddressSource           = (*Handover)(nil)
 )
 
 // Handover is a Teredo client that works by several interfaces at once. Each path
@@ -41,13 +40,13 @@ type Handover struct {
 	owners atomic.Pointer[[]owner]
 
 	mu     sync.Mutex // guards what follows
-	cfg    config.Client
+	cfg    ClientSettings
 	paths  []*path
 	active int // index into paths, -1 is none
 }
 
 // NewHandover makes the client that cfg describes, without touching the host.
-func NewHandover(cfg config.Client, log *slog.Logger) (*Handover, error) {
+func NewHandover(cfg ClientSettings, log *slog.Logger) (*Handover, error) {
 	h := &Handover{
 		name: cfg.Name, log: log, cfg: cfg, ready: make(chan struct{}), active: -1,
 		tun:   newTunnel(cfg, log),
@@ -67,13 +66,16 @@ func NewHandover(cfg config.Client, log *slog.Logger) (*Handover, error) {
 	return h, nil
 }
 
+// ofPath are the settings of the client of a path. The sockets of predicted ports are opened
+// by the goroutine of Client.Run, which a path does not have.
+func (h *Handover) ofPath(s ClientSettings) ClientSettings {
+	s.RandomPorts = 0
+	return s
+}
+
 // newClient makes the client of a path.
 func (h *Handover) newClient(p *path) (*Client, error) {
-	cfg := h.cfg
-	// The sockets of predicted ports are opened by the goroutine of Client.Run,
-	// which a path does not have.
-	cfg.RandomPorts = 0
-	c, err := NewClient(cfg, h.log.With("via", p.iface))
+	c, err := NewClient(h.ofPath(h.cfg), h.log.With("via", p.iface))
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +90,7 @@ func (h *Handover) newClient(p *path) (*Client, error) {
 func (h *Handover) Name() string { return h.name }
 
 // Role implements [role.Instance].
-func (h *Handover) Role() string { return config.RoleClient }
+func (h *Handover) Role() string { return RoleClient }
 
 // Ready implements [role.Instance].
 func (h *Handover) Ready() <-chan struct{} { return h.ready }
@@ -102,7 +104,7 @@ func (h *Handover) Run(ctx context.Context) (err error) {
 	announce(&h.cfg, h.log)
 	// A path would take a faulty key for a fault of its interface.
 	h.mu.Lock()
-	_, err = h.cfg.Credential()
+	_, err = h.cfg.credential()
 	h.mu.Unlock()
 	if err != nil {
 		return err

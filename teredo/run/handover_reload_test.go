@@ -9,7 +9,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/teredo"
 )
@@ -19,7 +18,7 @@ import (
 func TestHandoverReloadsKey(t *testing.T) {
 	keys := filepath.Join(t.TempDir(), "keys.toml")
 	private(t, keys, keysFile)
-	r := newClientRig(t, func(s *config.Server) { s.RequireAuth, s.KeysFile = true, keys })
+	r := newClientRig(t, func(s *ServerSettings) { s.RequireAuth, s.KeysFile = true, keys })
 	r.secondLink(t)
 	h, changes := newHandover(t, keyed("north", northSecret, teredo.HMACSHA1))
 	startIn(t, r.a, h)
@@ -30,21 +29,18 @@ func TestHandoverReloadsKey(t *testing.T) {
 	r.link(t, r.router, "w", netlink.LinkDel)
 	awaitPaths(t, h, "a in_use", "w absent")
 
-	faulty := config.Default()
-	faulty.Clients = []config.Client{h.cfg}
-	faulty.Clients[0].KeySecret, faulty.Clients[0].KeySecretFile = "", filepath.Join(t.TempDir(), "none")
-	if _, err := h.Reload(&faulty); err == nil {
+	faulty := h.cfg
+	faulty.KeySecret, faulty.KeySecretFile = "", filepath.Join(t.TempDir(), "none")
+	if _, err := reload(ClientRole, h, h.cfg, faulty); err == nil {
 		t.Error("a key without a secret is taken")
 	}
 	awaitPaths(t, h, "a in_use", "w absent")
 
-	reload(t, h, func(next *config.Config) {
-		cfg := h.cfg
-		keyed("south", southSecret, teredo.HMACSHA256)(&cfg)
-		next.Clients = []config.Client{cfg}
-	})
+	next := h.cfg
+	keyed("south", southSecret, teredo.HMACSHA256)(&next)
+	mustReload(t, ClientRole, h, h.cfg, next)
 	private(t, keys, strings.Replace(keysFile, `id = "north"`, `id = "gone"`, 1))
-	reload(t, r.server, func(next *config.Config) { next.Servers = []config.Server{r.server.cfg} })
+	mustReload(t, ServerRole, r.server, r.server.cfg, r.server.cfg)
 	serverLink(t, r.router, r.a, "w", []string{"192.0.2.129/25"}, "192.0.2.130/25")
 	r.a.Do(t, func() error { return routeBy("w", "192.0.2.129", 200) })
 	awaitPaths(t, h, "a in_use", "w standing_by")
@@ -53,7 +49,7 @@ func TestHandoverReloadsKey(t *testing.T) {
 // Without a key that it was to have the client does not start.
 func TestHandoverNeedsItsKey(t *testing.T) {
 	r := newClientRig(t)
-	h, _ := newHandover(t, func(c *config.Client) { c.KeyID, c.KeySecretFile = "north", filepath.Join(t.TempDir(), "none") })
+	h, _ := newHandover(t, func(c *ClientSettings) { c.KeyID, c.KeySecretFile = "north", filepath.Join(t.TempDir(), "none") })
 	var err error
 	r.a.Do(t, func() error { err = h.Run(t.Context()); return nil })
 	if err == nil || !strings.Contains(err.Error(), "none") {
@@ -65,7 +61,7 @@ func TestHandoverNeedsItsKey(t *testing.T) {
 func TestHandoverTellsOfRefusedKey(t *testing.T) {
 	keys := filepath.Join(t.TempDir(), "keys.toml")
 	private(t, keys, keysFile)
-	r := newClientRig(t, func(s *config.Server) { s.RequireAuth, s.KeysFile = true, keys })
+	r := newClientRig(t, func(s *ServerSettings) { s.RequireAuth, s.KeysFile = true, keys })
 	r.secondLink(t)
 	h, _ := newHandover(t, keyed("old", northSecret, teredo.HMACSHA1))
 	startIn(t, r.a, h)

@@ -5,7 +5,6 @@ package run
 import (
 	"net/netip"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/client"
 )
@@ -151,26 +150,26 @@ func (h *Handover) Collect(emit func(role.Metric)) {
 	emit(role.Level("usable_paths", "Interfaces by which the client can be reached now.", float64(ready)))
 }
 
-// Reload implements [role.Reloader], for all paths, those of interfaces that come
+// Prepare implements [role.Changer], for all paths, those of interfaces that come
 // later included.
-func (h *Handover) Reload(next *config.Config) (needsRestart []string, err error) {
-	want, ok := next.Client(h.name)
-	if !ok {
-		return nil, nil
-	}
-	// A faulty key changes no path.
-	if _, err := want.Credential(); err != nil {
+func (h *Handover) Prepare(next ClientSettings) (role.Change, error) {
+	if _, err := next.credential(); err != nil { // a faulty key changes no path
 		return nil, err
 	}
-	h.mu.Lock()
-	adopt(&h.cfg, &want)
-	needsRestart = config.Diff(h.cfg, want)
-	h.mu.Unlock()
-	list, _, _ := h.clients()
-	for _, c := range list {
-		if _, err := c.Reload(next); err != nil {
-			return nil, err
+	return func() ([]string, error) {
+		h.mu.Lock()
+		h.cfg = next
+		h.mu.Unlock()
+		list, _, _ := h.clients()
+		for _, c := range list {
+			change, err := c.Prepare(h.ofPath(next))
+			if err == nil {
+				_, err = change()
+			}
+			if err != nil {
+				return nil, err
+			}
 		}
-	}
-	return needsRestart, nil
+		return nil, nil
+	}, nil
 }

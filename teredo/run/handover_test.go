@@ -17,7 +17,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
@@ -115,7 +114,7 @@ func unrouteBy(link, gateway string, metric int) error {
 }
 
 // newHandover makes a client on two interfaces.
-func newHandover(t *testing.T, change ...func(*config.Client)) (*Handover, chan event.AddressChange) {
+func newHandover(t *testing.T, change ...func(*ClientSettings)) (*Handover, chan event.AddressChange) {
 	t.Helper()
 	cfg := clientConfig()
 	cfg.Interfaces = []string{"a", "w"}
@@ -276,7 +275,7 @@ func TestHandoverFollows(t *testing.T) {
 // Without routes to either, and with no interface at all, the client waits.
 func TestHandoverWaits(t *testing.T) {
 	r := newClientRig(t)
-	h, _ := newHandover(t, func(c *config.Client) { c.Interfaces = []string{"later", "a"} })
+	h, _ := newHandover(t, func(c *ClientSettings) { c.Interfaces = []string{"later", "a"} })
 	startIn(t, r.a, h)
 	awaitPaths(t, h, "later absent", "a in_use")
 	r.link(t, r.a, "a", netlink.LinkSetDown)
@@ -288,7 +287,7 @@ func TestHandoverWaits(t *testing.T) {
 func TestHandoverLeavesSilentPath(t *testing.T) {
 	r := newClientRig(t)
 	r.secondLink(t)
-	h, _ := newHandover(t, func(c *config.Client) { c.ProbeAfter = 300 * time.Millisecond })
+	h, _ := newHandover(t, func(c *ClientSettings) { c.ProbeAfter = 300 * time.Millisecond })
 	startIn(t, r.a, h)
 	awaitPaths(t, h, "a in_use", "w standing_by")
 	// The router loses what comes by the first link.
@@ -471,7 +470,7 @@ func TestHookOverflow(t *testing.T) {
 func TestClientCallsHook(t *testing.T) {
 	r := newClientRig(t)
 	file := filepath.Join(t.TempDir(), "called")
-	c, _ := newClient(t, func(c *config.Client) { c.OnChange = []string{"/bin/mkdir", file} })
+	c, _ := newClient(t, func(c *ClientSettings) { c.OnChange = []string{"/bin/mkdir", file} })
 	startIn(t, r.a, c)
 	await(t, c, "qualified and the hook called", func(s ClientStatus) bool {
 		_, err := os.Stat(file)

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/client"
@@ -58,9 +57,9 @@ func newPortMapping(c *Client) *portMapping {
 	p := &portMapping{client: c, targets: make(chan portmap.Target, 1), first: make(chan struct{}), failed: map[string]uint64{}}
 	p.keeper = portmap.Keeper{File: portMappingFile(&c.cfg), Log: c.log, Report: p.report}
 	switch c.cfg.PortMapping {
-	case config.PortMappingUPnP:
+	case PortMappingUPnP:
 		p.keeper.Methods = []portmap.Method{portmap.UPnP}
-	case config.PortMappingNATPMP:
+	case PortMappingNATPMP:
 		p.keeper.Methods = []portmap.Method{portmap.NATPMP}
 	default:
 		p.keeper.Methods = []portmap.Method{portmap.UPnP, portmap.NATPMP}
@@ -69,7 +68,7 @@ func newPortMapping(c *Client) *portMapping {
 }
 
 // portMappingFile is where the reserved port is remembered.
-func portMappingFile(cfg *config.Client) string {
+func portMappingFile(cfg *ClientSettings) string {
 	if cfg.PortMappingFile != "" {
 		return cfg.PortMappingFile
 	}

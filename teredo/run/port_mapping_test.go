@@ -12,21 +12,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/portmap"
 )
 
-func withPortMapping(m config.PortMapping) func(*config.Client) {
-	return func(c *config.Client) { c.PortMapping = m }
+func withPortMapping(m PortMapping) func(*ClientSettings) {
+	return func(c *ClientSettings) { c.PortMapping = m }
 }
 
 func TestPortMappingMethods(t *testing.T) {
-	for m, want := range map[config.PortMapping][]portmap.Method{
-		config.PortMappingAuto:   {portmap.UPnP, portmap.NATPMP},
-		config.PortMappingUPnP:   {portmap.UPnP},
-		config.PortMappingNATPMP: {portmap.NATPMP},
+	for m, want := range map[PortMapping][]portmap.Method{
+		PortMappingAuto:   {portmap.UPnP, portmap.NATPMP},
+		PortMappingUPnP:   {portmap.UPnP},
+		PortMappingNATPMP: {portmap.NATPMP},
 	} {
 		c, _ := newClient(t, withPortMapping(m))
 		if diff := cmp.Diff(want, c.ports.keeper.Methods); diff != "" {
@@ -40,7 +39,7 @@ func TestPortMappingMethods(t *testing.T) {
 }
 
 func TestPortMappingFile(t *testing.T) {
-	cfg := config.DefaultClient()
+	cfg := defaultClient()
 	for _, tt := range []struct{ name, file, env, want string }{
 		{"in the configuration", "/srv/port", "/var/lib/other", "/srv/port"},
 		{"of the service", "", "/var/lib/other", "/var/lib/other/client.port-mapping"},
@@ -58,7 +57,7 @@ func TestPortMappingFile(t *testing.T) {
 
 // What the keeper reports reaches engine, status and log, each change once.
 func TestPortMappingReport(t *testing.T) {
-	c, log := newClient(t, withPortMapping(config.PortMappingAuto))
+	c, log := newClient(t, withPortMapping(PortMappingAuto))
 	gateway, external := netip.MustParseAddr("192.168.1.1"), netip.MustParseAddrPort("203.0.113.10:3551")
 	c.ports.follow(port.Egress{Source: netip.MustParseAddr("192.168.1.2"), Gateway: gateway}, 3551)
 	for range 2 {
@@ -98,7 +97,7 @@ func TestPortMappingReport(t *testing.T) {
 
 // The keeper gets the newest way only, and none twice.
 func TestPortMappingFollows(t *testing.T) {
-	c, _ := newClient(t, withPortMapping(config.PortMappingAuto))
+	c, _ := newClient(t, withPortMapping(PortMappingAuto))
 	way := func(last byte) port.Egress {
 		return port.Egress{Source: netip.AddrFrom4([4]byte{192, 168, 1, last}), Gateway: netip.MustParseAddr("192.168.1.1")}
 	}
@@ -121,7 +120,7 @@ func TestPortMappingFollows(t *testing.T) {
 // A gateway that does not answer does not keep the client from its address.
 func TestPortMappingWithoutGateway(t *testing.T) {
 	r := newClientRig(t)
-	c, _ := newClient(t, withPortMapping(config.PortMappingAuto), func(c *config.Client) {
+	c, _ := newClient(t, withPortMapping(PortMappingAuto), func(c *ClientSettings) {
 		c.PortMappingFile = filepath.Join(t.TempDir(), "port")
 	})
 	began := time.Now()

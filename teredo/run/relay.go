@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -26,9 +25,9 @@ import (
 )
 
 var (
-	_ role.Instance   = (*Relay)(nil)
-	_ role.Reloader   = (*Relay)(nil)
-	_ role.PeerLister = (*Relay)(nil)
+	_ role.Instance               = (*Relay)(nil)
+	_ role.Changer[RelaySettings] = (*Relay)(nil)
+	_ role.PeerLister             = (*Relay)(nil)
 )
 
 // Relay is one Teredo relay or host-specific relay: a TUN device with routes to
@@ -50,7 +49,7 @@ type Relay struct {
 	lastRestore time.Duration // see upkeep.Device.Last
 
 	mu         sync.Mutex // guards what follows
-	cfg        config.Relay
+	cfg        RelaySettings
 	local      local
 	host       *port.Host  // open while running
 	tuns       []*port.TUN // queues of one device, one for each worker
@@ -67,7 +66,7 @@ type local struct {
 }
 
 // NewRelay makes the relay that cfg describes, without touching the host.
-func NewRelay(cfg config.Relay, log *slog.Logger) (*Relay, error) {
+func NewRelay(cfg RelaySettings, log *slog.Logger) (*Relay, error) {
 	c := relayEngineConfig(&cfg, &local{})
 	c.Memory = make([]byte, peer.BucketBytes) // until Run
 	c.Epoch = port.MonotonicEpoch()
@@ -86,9 +85,9 @@ func NewRelay(cfg config.Relay, log *slog.Logger) (*Relay, error) {
 }
 
 // relayEngineConfig translates the configuration for the engine.
-func relayEngineConfig(cfg *config.Relay, at *local) relay.Config {
+func relayEngineConfig(cfg *RelaySettings, at *local) relay.Config {
 	c := relay.Config{
-		Host:     cfg.Mode == config.ModeHost,
+		Host:     cfg.Mode == ModeHost,
 		Prefixes: cfg.Prefixes, Serve: cfg.Serve,
 		Address: cfg.Address, Own: at.own, Port: at.port,
 		MTU: cfg.MTU, MaxPeers: cfg.MaxPeers, PeerTimeout: cfg.PeerTimeout,
@@ -108,7 +107,7 @@ func relayEngineConfig(cfg *config.Relay, at *local) relay.Config {
 func (r *Relay) Name() string { return r.name }
 
 // Role implements [role.Instance].
-func (r *Relay) Role() string { return config.RoleRelay }
+func (r *Relay) Role() string { return RoleRelay }
 
 // Ready implements [role.Instance].
 func (r *Relay) Ready() <-chan struct{} { return r.ready }
@@ -197,7 +196,7 @@ func (r *Relay) fromTun(ip []byte, now time.Time, out *packet.Batch) {
 func (r *Relay) open() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	router := r.cfg.Mode == config.ModeRelay
+	router := r.cfg.Mode == ModeRelay
 	r.forwarding = kernelForwards()
 	var err error
 	if r.host, err = port.OpenHost(); err != nil {
@@ -225,7 +224,7 @@ func (r *Relay) open() error {
 		}
 	}
 	host := r.host
-	r.fast.takes = func(cfg *config.Relay) bool { return host.Takes(cfg.Bind.Addr()) }
+	r.fast.takes = func(cfg *RelaySettings) bool { return host.Takes(cfg.Bind.Addr()) }
 	if err := r.fast.Use(r.host, r.tuns[0]); err != nil {
 		return err
 	}
@@ -330,7 +329,7 @@ func (r *Relay) look() error {
 }
 
 // reconfigure gives the engine a configuration; r.mu is held.
-func (r *Relay) reconfigure(cfg *config.Relay) (err error) {
+func (r *Relay) reconfigure(cfg *RelaySettings) (err error) {
 	r.loop.Do(func(time.Time, *packet.Batch) {
 		err = r.engine.Reconfigure(relayEngineConfig(cfg, &r.local))
 	})
@@ -404,7 +403,7 @@ func (r *Relay) announce() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.log.Info("serving", "mode", string(r.cfg.Mode), "listen", r.conns[0].LocalAddr(), "interface", r.tuns[0].Name(), "prefixes", r.cfg.Prefixes, "workers", len(r.conns))
-	if r.cfg.Mode == config.ModeRelay && !r.forwarding {
+	if r.cfg.Mode == ModeRelay && !r.forwarding {
 		r.log.Warn("this host does not forward IPv6, so the relay reaches the host alone: run sysctl -w net.ipv6.conf.all.forwarding=1")
 	}
 	if !r.address().IsValid() {

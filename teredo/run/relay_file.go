@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/fastpath"
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/kept"
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/peer"
 )
 
@@ -46,7 +46,7 @@ const fileVersion = 1
 
 // openPeers opens the file of a relay, or only one that exists. What was made for another configuration, or in another
 // network namespace, is replaced.
-func openPeers(cfg *config.Relay, existing bool) (*peersFile, error) {
+func openPeers(cfg *RelaySettings, existing bool) (*peersFile, error) {
 	namespace, _ := fastpath.NamespaceCookie() // 0 where the kernel does not say
 	hot := peer.HotBytes(cfg.MaxPeers)
 	file, err := kept.Open(kept.Config{
@@ -74,7 +74,7 @@ func openPeers(cfg *config.Relay, existing bool) (*peersFile, error) {
 }
 
 // relayFile is where a relay's peers are kept over a restart.
-func relayFile(cfg *config.Relay) string { return kept.Path(cfg.StateFile, cfg.Name, config.RoleRelay) }
+func relayFile(cfg *RelaySettings) string { return kept.Path(cfg.StateFile, cfg.Name, RoleRelay) }
 
 // reset empties the file.
 func (f *peersFile) reset() (err error) {
@@ -123,4 +123,18 @@ func sinceBoot() int64 {
 	// It cannot fail: the clock is always there, and the address is good.
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now)
 	return now.Nano()
+}
+
+// cleanRelays removes files of peers that relays without a fast path have left for a
+// successor, also those of their own.
+func cleanRelays(configured []*RelaySettings) (c role.Cleaned, err error) {
+	var own []string
+	for _, s := range configured {
+		if s.StateFile != "" {
+			own = append(own, s.StateFile)
+		}
+	}
+	namespace, _ := fastpath.NamespaceCookie() // 0 where the kernel does not say
+	c.Removed, c.InUse, err = kept.Clean("peers", RoleRelay, namespace, own...)
+	return c, err
 }

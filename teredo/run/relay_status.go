@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/upkeep"
@@ -25,7 +24,7 @@ type RelayStatus struct {
 	// relay or, with route off, by others.
 	Missing []string `json:"missing,omitempty"`
 	// Mode is relay or host.
-	Mode config.Mode `json:"mode"`
+	Mode Mode `json:"mode"`
 	// Listen is the UDP socket, once it is open.
 	Listen netip.AddrPort `json:"listen,omitzero"`
 	// Interface is the TUN device.
@@ -102,29 +101,22 @@ func (r *Relay) Peers(limit int) (peers []role.Peer, total int) {
 	return peers, total
 }
 
-// Reload implements [role.Reloader]. Live are the keys that concern neither the
-// ports nor the size of the table.
-func (r *Relay) Reload(next *config.Config) (needsRestart []string, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	want, ok := next.Relay(r.name)
-	if !ok {
-		return nil, nil
-	}
-	if r.host == nil {
-		return nil, errors.New("the relay is not running, so it cannot take new settings: restart it")
-	}
-	live := want
-	live.Mode, live.Bind, live.Prefixes = r.cfg.Mode, r.cfg.Bind, r.cfg.Prefixes
-	live.Interface, live.MTU, live.Route = r.cfg.Interface, r.cfg.MTU, r.cfg.Route
-	live.MaxPeers, live.Workers, live.Announce = r.cfg.MaxPeers, r.cfg.Workers, r.cfg.Announce
-	live.KeepState, live.StateFile = r.cfg.KeepState, r.cfg.StateFile
-	if !r.fast.Loaded() {
-		live.FastPath = r.cfg.FastPath // the peers lie where no program can read them
-	}
-	if err := r.reconfigure(&live); err != nil {
-		return nil, err
-	}
-	r.cfg = live
-	return config.Diff(live, want), nil
+// Prepare implements [role.Changer].
+func (r *Relay) Prepare(next RelaySettings) (role.Change, error) {
+	return func() (needsRestart []string, err error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.host == nil {
+			return nil, errors.New("the relay is not running, so it cannot take new settings: restart it")
+		}
+		if next.FastPath != r.cfg.FastPath && !r.fast.Loaded() {
+			next.FastPath = r.cfg.FastPath // the peers lie where no program can read them
+			needsRestart = []string{"fast_path"}
+		}
+		if err := r.reconfigure(&next); err != nil {
+			return nil, err
+		}
+		r.cfg = next
+		return needsRestart, nil
+	}, nil
 }

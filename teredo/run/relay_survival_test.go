@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/relay"
@@ -62,23 +61,23 @@ func TestPeersSurviveARestart(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name          string
-		before, after config.FastPath
+		before, after fastpath.Mode
 		end           func(*relayRig, *testing.T)
 		foreign       bool
 	}{
-		{"ended", config.FastPathOff, config.FastPathOff, end, false},
-		{"killed", config.FastPathOff, config.FastPathOff, killed, false},
-		{"killed, symmetric NAT", config.FastPathOff, config.FastPathOff, killed, true},
-		{"ended, with tc", config.FastPathTC, config.FastPathTC, end, false},
-		{"ended, with tc, symmetric NAT", config.FastPathTC, config.FastPathTC, end, true},
-		{"ended, with XDP", config.FastPathXDP, config.FastPathXDP, end, false},
-		{"killed, then with tc", config.FastPathOff, config.FastPathTC, killed, true},
-		{"ended, then without tc", config.FastPathTC, config.FastPathOff, end, true},
-		{"left to a successor without tc", config.FastPathTC, config.FastPathOff, left, true},
+		{"ended", fastpath.ModeOff, fastpath.ModeOff, end, false},
+		{"killed", fastpath.ModeOff, fastpath.ModeOff, killed, false},
+		{"killed, symmetric NAT", fastpath.ModeOff, fastpath.ModeOff, killed, true},
+		{"ended, with tc", fastpath.ModeTC, fastpath.ModeTC, end, false},
+		{"ended, with tc, symmetric NAT", fastpath.ModeTC, fastpath.ModeTC, end, true},
+		{"ended, with XDP", fastpath.ModeXDP, fastpath.ModeXDP, end, false},
+		{"killed, then with tc", fastpath.ModeOff, fastpath.ModeTC, killed, true},
+		{"ended, then without tc", fastpath.ModeTC, fastpath.ModeOff, end, true},
+		{"left to a successor without tc", fastpath.ModeTC, fastpath.ModeOff, left, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			mode := tt.before
-			r := newRelayRig(t, config.ModeRelay, func(c *config.Relay) { c.Name, c.FastPath = "kept", mode })
+			r := newRelayRig(t, ModeRelay, func(c *RelaySettings) { c.Name, c.FastPath = "kept", mode })
 			client := r.client
 			if tt.foreign {
 				client = r.foreign
@@ -88,7 +87,7 @@ func TestPeersSurviveARestart(t *testing.T) {
 			}
 			tt.end(r, t)
 			mode = tt.after
-			r.start(t, config.ModeRelay)
+			r.start(t, ModeRelay)
 			if adopted := r.fastPath().Adopted; adopted != 1 {
 				t.Fatalf("%d peers are taken over", adopted)
 			}
@@ -114,16 +113,16 @@ func TestPeersAreForgotten(t *testing.T) {
 	const header = 4096
 	for _, tt := range []struct {
 		name   string
-		change func(*config.Relay)
+		change func(*RelaySettings)
 		spoil  func(b []byte)
 	}{
-		{"no file is wanted", func(c *config.Relay) { c.KeepState = false }, nil},
-		{"another prefix", func(c *config.Relay) {
+		{"no file is wanted", func(c *RelaySettings) { c.KeepState = false }, nil},
+		{"another prefix", func(c *RelaySettings) {
 			c.Prefixes = append([]netip.Prefix{netip.MustParsePrefix("3fff:9::/32")}, c.Prefixes...)
 		}, nil},
-		{"another table", func(c *config.Relay) { c.MaxPeers = 1000 }, nil},
-		{"another mode", func(c *config.Relay) { c.Mode = config.ModeHost }, nil},
-		{"another port", func(c *config.Relay) {
+		{"another table", func(c *RelaySettings) { c.MaxPeers = 1000 }, nil},
+		{"another mode", func(c *RelaySettings) { c.Mode = ModeHost }, nil},
+		{"another port", func(c *RelaySettings) {
 			c.Bind = netip.AddrPortFrom(c.Bind.Addr(), relayAt.Port()+1)
 		}, nil},
 		{"an address that has gone", nil, func(b []byte) {
@@ -145,8 +144,8 @@ func TestPeersAreForgotten(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			changed := false
-			r := newRelayRig(t, config.ModeRelay, func(c *config.Relay) {
-				c.Name, c.FastPath, c.MaxPeers = "forgets", config.FastPathOff, 10000
+			r := newRelayRig(t, ModeRelay, func(c *RelaySettings) {
+				c.Name, c.FastPath, c.MaxPeers = "forgets", fastpath.ModeOff, 10000
 				if changed && tt.change != nil {
 					tt.change(c)
 				}
@@ -154,7 +153,7 @@ func TestPeersAreForgotten(t *testing.T) {
 			r.establish(t)
 			r.kill(t, tt.spoil)
 			changed = true
-			r.start(t, config.ModeRelay)
+			r.start(t, ModeRelay)
 			if s := r.relay.Status().(RelayStatus); s.Trusted != 0 || s.FastPath.Adopted != 0 {
 				t.Errorf("%d peers are trusted, %d taken over", s.Trusted, s.FastPath.Adopted)
 			}
@@ -174,15 +173,15 @@ func TestRelayKilledWhileStarting(t *testing.T) {
 		{"before the programs know", func(f *fast, file *peersFile) { f.copyFrom(file) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newRelayRig(t, config.ModeRelay, func(c *config.Relay) {
-				c.Name, c.FastPath, c.MaxPeers = "starts", config.FastPathTC, 10000
+			r := newRelayRig(t, ModeRelay, func(c *RelaySettings) {
+				c.Name, c.FastPath, c.MaxPeers = "starts", fastpath.ModeTC, 10000
 			})
 			r.establishForeign(t)
 			if err := r.stop(); err != nil {
 				t.Fatal(err)
 			}
 			r.relayNS.Do(t, func() error {
-				cfg := r.config(config.ModeRelay)
+				cfg := r.config(ModeRelay)
 				pins, err := fastpath.OpenPins(driver.PinName(cfg.Name))
 				if err != nil {
 					return err
@@ -198,7 +197,7 @@ func TestRelayKilledWhileStarting(t *testing.T) {
 				tt.killed(f, file)
 				return errors.Join(file.Close(), f.table.Close(), pins.Close())
 			})
-			r.start(t, config.ModeRelay)
+			r.start(t, ModeRelay)
 			if adopted := r.fastPath().Adopted; adopted != 1 {
 				t.Errorf("%d peers are taken over", adopted)
 			}
@@ -211,10 +210,10 @@ func TestRelayKilledWhileStarting(t *testing.T) {
 // TestTablesNeedNoFile starts a relay whose peers lie in the tables of its programs: it makes
 // no file, of tens of megabytes, only to remove it.
 func TestTablesNeedNoFile(t *testing.T) {
-	for mode, want := range map[config.FastPath]bool{config.FastPathTC: false, config.FastPathOff: true} {
+	for mode, want := range map[fastpath.Mode]bool{fastpath.ModeTC: false, fastpath.ModeOff: true} {
 		t.Run(string(mode), func(t *testing.T) {
 			folder := filepath.Join(t.TempDir(), "made")
-			newRelayRig(t, config.ModeRelay, func(c *config.Relay) {
+			newRelayRig(t, ModeRelay, func(c *RelaySettings) {
 				c.Name, c.FastPath, c.StateFile = "fileless", mode, filepath.Join(folder, "state")
 			})
 			if _, err := os.Stat(folder); (err == nil) != want {
@@ -227,20 +226,20 @@ func TestTablesNeedNoFile(t *testing.T) {
 // TestTablesAreForgotten starts over the tables of a fast path whose peers' NATs no longer know
 // the relay.
 func TestTablesAreForgotten(t *testing.T) {
-	port := func(c *config.Relay) { c.Bind = netip.AddrPortFrom(c.Bind.Addr(), relayAt.Port()+1) }
+	port := func(c *RelaySettings) { c.Bind = netip.AddrPortFrom(c.Bind.Addr(), relayAt.Port()+1) }
 	for _, tt := range []struct {
 		name          string
-		before, after func(*config.Relay)
+		before, after func(*RelaySettings)
 		want          int
 	}{
 		{name: "as it was", want: 1},
 		{name: "another port", after: port},
-		{name: "silence for too long", before: func(c *config.Relay) { c.FastPathLinger = -relay.Memory - time.Minute }},
+		{name: "silence for too long", before: func(c *RelaySettings) { c.FastPathLinger = -relay.Memory - time.Minute }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			change := tt.before
-			r := newRelayRig(t, config.ModeRelay, func(c *config.Relay) {
-				c.Name, c.FastPath = "tables", config.FastPathTC
+			r := newRelayRig(t, ModeRelay, func(c *RelaySettings) {
+				c.Name, c.FastPath = "tables", fastpath.ModeTC
 				if change != nil {
 					change(c)
 				}
@@ -250,7 +249,7 @@ func TestTablesAreForgotten(t *testing.T) {
 				t.Fatal(err)
 			}
 			change = tt.after
-			r.start(t, config.ModeRelay)
+			r.start(t, ModeRelay)
 			if s := r.relay.Status().(RelayStatus); s.Trusted != tt.want || s.FastPath.Adopted != tt.want {
 				t.Errorf("%d peers are trusted, %d taken over", s.Trusted, s.FastPath.Adopted)
 			}
@@ -262,7 +261,7 @@ func TestTablesAreForgotten(t *testing.T) {
 func TestEndpoint(t *testing.T) {
 	a, b, loopback := netip.MustParseAddr("192.0.2.3"), netip.MustParseAddr("198.51.100.3"), netip.MustParseAddr("127.0.0.1")
 	at := func(bind string, port uint16, own ...netip.Addr) string {
-		r := &Relay{cfg: config.Relay{Bind: netip.MustParseAddrPort(bind)}, local: local{own: own, port: port}}
+		r := &Relay{cfg: RelaySettings{Bind: netip.MustParseAddrPort(bind)}, local: local{own: own, port: port}}
 		return r.endpoint()
 	}
 	both := at("0.0.0.0:0", 3545, b, loopback, a)
@@ -285,7 +284,7 @@ func TestEndpoint(t *testing.T) {
 			t.Errorf("%s: %t", tt.name, got)
 		}
 	}
-	many := &Relay{cfg: config.Relay{Bind: netip.MustParseAddrPort("0.0.0.0:0")}}
+	many := &Relay{cfg: RelaySettings{Bind: netip.MustParseAddrPort("0.0.0.0:0")}}
 	for i := range 200 {
 		many.local.own = append(many.local.own, netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}))
 	}

@@ -24,7 +24,7 @@ import (
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -47,7 +47,7 @@ type relayRig struct {
 	foreign        *net.UDPConn     // the client as a symmetric NAT would show it
 	host           *ipv6.PacketConn // UDP port 7000
 	stop, leave    func() error
-	change         []func(*config.Relay)
+	change         []func(*RelaySettings)
 	stateFile      string
 	log            *slog.Logger
 }
@@ -67,7 +67,7 @@ const (
 	relayClientPort = 9000            // of the client's IPv6 socket, which the test plays
 )
 
-func newRelayRig(t *testing.T, mode config.Mode, change ...func(*config.Relay)) *relayRig {
+func newRelayRig(t *testing.T, mode Mode, change ...func(*RelaySettings)) *relayRig {
 	t.Helper()
 	r := &relayRig{relayNS: testutil.NewNetns(t), change: change, log: slog.New(slog.DiscardHandler), stateFile: filepath.Join(t.TempDir(), "peers")}
 	clientNS, hostNS := testutil.NewNetns(t), r.relayNS
@@ -87,7 +87,7 @@ func newRelayRig(t *testing.T, mode config.Mode, change ...func(*config.Relay)) 
 		return err
 	})
 	t.Cleanup(func() { r.client.Close(); r.foreign.Close(); r.server.Close() })
-	if mode == config.ModeRelay {
+	if mode == ModeRelay {
 		hostNS = testutil.NewNetns(t)
 		hostNS.Show(t)
 		serverLink(t, r.relayNS, hostNS, "v6", []string{"2001:db8:1::1/64"}, "2001:db8:1::2/64")
@@ -136,15 +136,15 @@ func awaitLocal(ip netip.Addr) error {
 	}
 }
 
-func relayConfig(mode config.Mode) config.Relay {
-	cfg := config.DefaultRelay()
+func relayConfig(mode Mode) RelaySettings {
+	cfg := defaultRelay()
 	cfg.Mode, cfg.Interface, cfg.Workers = mode, "teredo", 2
 	cfg.MaxPeers = 10000 // to clear a table for a million takes longer than most tests
 	return cfg
 }
 
 // config is that of the rig's relay.
-func (r *relayRig) config(mode config.Mode) config.Relay {
+func (r *relayRig) config(mode Mode) RelaySettings {
 	cfg := relayConfig(mode)
 	cfg.StateFile = r.stateFile
 	for _, f := range r.change {
@@ -154,7 +154,7 @@ func (r *relayRig) config(mode config.Mode) config.Relay {
 }
 
 // start runs the relay in its namespace and waits until it serves.
-func (r *relayRig) start(t *testing.T, mode config.Mode) {
+func (r *relayRig) start(t *testing.T, mode Mode) {
 	t.Helper()
 	var err error
 	if r.relay, err = NewRelay(r.config(mode), r.log); err != nil {
@@ -281,10 +281,10 @@ func (r *relayRig) bubblesSent() (n float64) {
 }
 
 // byEngine has the engine carry all packets.
-func byEngine(c *config.Relay) { c.FastPath = config.FastPathOff }
+func byEngine(c *RelaySettings) { c.FastPath = fastpath.ModeOff }
 
 func TestRelayColdStartAndBothWays(t *testing.T) {
-	r := newRelayRig(t, config.ModeRelay, byEngine)
+	r := newRelayRig(t, ModeRelay, byEngine)
 	began := time.Now()
 	for _, s := range []string{"one", "two", "three"} {
 		r.hostSends(t, s)
@@ -306,10 +306,10 @@ func TestRelayColdStartAndBothWays(t *testing.T) {
 		t.Errorf("%d peers: %+v", total, peers)
 	}
 	want := RelayStatus{
-		State: "serving", Mode: config.ModeRelay, Listen: netip.MustParseAddrPort("0.0.0.0:3545"), Interface: "teredo", Workers: 2,
+		State: "serving", Mode: ModeRelay, Listen: netip.MustParseAddrPort("0.0.0.0:3545"), Interface: "teredo", Workers: 2,
 		Prefixes: []netip.Prefix{teredo.Prefix}, Serve: []netip.Prefix{netip.MustParsePrefix("2000::/3")},
 		Address: netip.MustParseAddr("2001:db8:1::1"), Forwarding: true, Peers: 1, Trusted: 1,
-		FastPath: FastPath{Mode: config.FastPathOff, Path: "engine", Why: "it is switched off in the configuration"},
+		FastPath: FastPath{Mode: fastpath.ModeOff, Path: "engine", Keeps: "peers", Why: "it is switched off in the configuration"},
 	}
 	if diff := cmp.Diff(want, r.relay.Status(), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
@@ -328,7 +328,7 @@ func TestRelayColdStartAndBothWays(t *testing.T) {
 }
 
 func TestRelayServesSymmetricClient(t *testing.T) {
-	r := newRelayRig(t, config.ModeRelay)
+	r := newRelayRig(t, ModeRelay)
 	r.hostSends(t, "one")
 	b := r.bubbleArrives(t)
 	send(t, r.foreign, teredo.AppendBubble(nil, relayClientIP, b.Src()), relayAt)
@@ -338,7 +338,7 @@ func TestRelayServesSymmetricClient(t *testing.T) {
 }
 
 func TestRelayHostSpecific(t *testing.T) {
-	r := newRelayRig(t, config.ModeHost)
+	r := newRelayRig(t, ModeHost)
 	// The client may speak first, and no hop is taken.
 	send(t, r.client, clientUDP("hello"), relayAt)
 	wantText(t, "the host got", r.hostReceives(t), fmt.Sprintf("hello from [%s]:%d hop 64", relayClientIP, relayClientPort))
@@ -349,7 +349,7 @@ func TestRelayHostSpecific(t *testing.T) {
 // The only test that waits for the timers of RFC 4380 in real time: the error must
 // get through the kernel to the program that sent.
 func TestRelayTellsSendersOfSilentClient(t *testing.T) {
-	for _, mode := range []config.Mode{config.ModeRelay, config.ModeHost} {
+	for _, mode := range []Mode{ModeRelay, ModeHost} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			r := newRelayRig(t, mode)
@@ -384,7 +384,7 @@ func TestRelayTellsSendersOfSilentClient(t *testing.T) {
 }
 
 func TestRelayUndoesAndStartsAgain(t *testing.T) {
-	r := newRelayRig(t, config.ModeRelay)
+	r := newRelayRig(t, ModeRelay)
 	if err := r.stop(); err != nil {
 		t.Fatalf("the relay ended with %v", err)
 	}
@@ -404,13 +404,13 @@ func TestRelayUndoesAndStartsAgain(t *testing.T) {
 		}
 		return err
 	})
-	r.start(t, config.ModeRelay)
+	r.start(t, ModeRelay)
 	r.hostSends(t, "one")
 	r.bubbleArrives(t)
 }
 
 func TestRelayFollowsAddresses(t *testing.T) {
-	r := newRelayRig(t, config.ModeRelay)
+	r := newRelayRig(t, ModeRelay)
 	r.relayNS.Do(t, func() error { return serverAddrs("v6", "2001:db8:1::/64") })
 	want := netip.MustParseAddr("2001:db8:1::")
 	for deadline := time.Now().Add(relayTimeout); r.relay.Status().(RelayStatus).Address != want; runtime.Gosched() {
@@ -422,7 +422,7 @@ func TestRelayFollowsAddresses(t *testing.T) {
 
 // The kernel drops the routes of a device that is set down.
 func TestRelaySetsRoutesAgain(t *testing.T) {
-	r := newRelayRig(t, config.ModeRelay)
+	r := newRelayRig(t, ModeRelay)
 	r.relayNS.Do(t, func() error {
 		device, err := netlink.LinkByName("teredo")
 		if err != nil {
@@ -451,13 +451,13 @@ func TestRelaySetsRoutesAgain(t *testing.T) {
 }
 
 func TestRelayReload(t *testing.T) {
-	r := newRelayRig(t, config.ModeRelay)
-	cfg := r.config(config.ModeRelay)
+	r := newRelayRig(t, ModeRelay)
+	cfg := r.config(ModeRelay)
 	cfg.Serve = []netip.Prefix{netip.MustParsePrefix("2001:db8:2::/48")}
 	cfg.Bind = netip.MustParseAddrPort("0.0.0.0:4000")
 	cfg.MaxPeers, cfg.Workers = 10, 3
 	cfg.KeepState, cfg.StateFile = false, ""
-	waits, err := r.relay.Reload(&config.Config{Relays: []config.Relay{cfg}})
+	waits, err := reload(RelayRole, r.relay, r.relay.cfg, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -468,20 +468,17 @@ func TestRelayReload(t *testing.T) {
 	if st.Serve[0] != cfg.Serve[0] || st.Listen.Port() != relayAt.Port() {
 		t.Errorf("after the reload: %+v", st)
 	}
-	if waits, err := r.relay.Reload(&config.Config{}); err != nil || waits != nil {
-		t.Errorf("a configuration without this relay: %v, %v", waits, err)
-	}
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.relay.Reload(&config.Config{Relays: []config.Relay{cfg}}); err == nil {
+	if _, err := reload(RelayRole, r.relay, r.relay.cfg, cfg); err == nil {
 		t.Error("a relay that has ended was reloaded")
 	}
 }
 
 // A reload, and any number of them, keeps peers: the next packet needs no bubble.
 func TestRelayReloadKeepsPeers(t *testing.T) {
-	r := newRelayRig(t, config.ModeRelay)
+	r := newRelayRig(t, ModeRelay)
 	began := time.Now()
 	r.hostSends(t, "one")
 	bubble := r.bubbleArrives(t)
@@ -490,9 +487,9 @@ func TestRelayReloadKeepsPeers(t *testing.T) {
 	r.fewBubbles(t, time.Since(began))
 	before := r.bubblesSent()
 	for range 5 {
-		cfg := relayConfig(config.ModeRelay)
+		cfg := relayConfig(ModeRelay)
 		cfg.QueuePackets, cfg.BubbleRate = 3, 5
-		if _, err := r.relay.Reload(&config.Config{Relays: []config.Relay{cfg}}); err != nil {
+		if _, err := reload(RelayRole, r.relay, r.relay.cfg, cfg); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -504,8 +501,8 @@ func TestRelayReloadKeepsPeers(t *testing.T) {
 }
 
 func TestRelayPortInUse(t *testing.T) {
-	r := newRelayRig(t, config.ModeRelay)
-	cfg := relayConfig(config.ModeRelay)
+	r := newRelayRig(t, ModeRelay)
+	cfg := relayConfig(ModeRelay)
 	cfg.Interface = "second"
 	second, err := NewRelay(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -520,7 +517,7 @@ func TestRelayPortInUse(t *testing.T) {
 }
 
 func TestRelayRefusesConfiguration(t *testing.T) {
-	cfg := relayConfig(config.ModeRelay)
+	cfg := relayConfig(ModeRelay)
 	cfg.Prefixes = nil
 	if _, err := NewRelay(cfg, slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("a relay without prefixes was made")
@@ -529,7 +526,7 @@ func TestRelayRefusesConfiguration(t *testing.T) {
 
 // A relay that no longer hears of changes would work on with old addresses.
 func TestRelayNoticesTheEndOfTheWatch(t *testing.T) {
-	r, err := NewRelay(relayConfig(config.ModeRelay), slog.New(slog.DiscardHandler))
+	r, err := NewRelay(relayConfig(ModeRelay), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

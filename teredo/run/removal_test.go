@@ -12,7 +12,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 )
@@ -38,7 +38,7 @@ func (r *relayRig) awaitRelay(t *testing.T, state string, missing ...string) {
 
 // The relay sets up again what somebody removes, and keeps its peers.
 func TestRelayIsRestored(t *testing.T) {
-	for _, mode := range []config.FastPath{config.FastPathOff, config.FastPathTC, config.FastPathXDP} {
+	for _, mode := range []fastpath.Mode{fastpath.ModeOff, fastpath.ModeTC, fastpath.ModeXDP} {
 		t.Run(string(mode), func(t *testing.T) {
 			r := newFastRig(t, by(mode))
 			r.establish(t)
@@ -62,7 +62,7 @@ func TestRelayIsRestored(t *testing.T) {
 // What somebody else has put in the place of a route stays, is named, and the route comes
 // back when that has gone.
 func TestRelayYieldsItsRoute(t *testing.T) {
-	r := newRelayRig(t, config.ModeRelay)
+	r := newRelayRig(t, ModeRelay)
 	_, dst, err := net.ParseCIDR(teredo.Prefix.String())
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestRelayYieldsItsRoute(t *testing.T) {
 
 // A route that others are to set is missed while it is not there.
 func TestRelayMissesItsOperatorsRoute(t *testing.T) {
-	r := newRelayRig(t, config.ModeRelay, func(c *config.Relay) { c.Route = false })
+	r := newRelayRig(t, ModeRelay, func(c *RelaySettings) { c.Route = false })
 	r.awaitRelay(t, "serving", "a route that leads 2001::/32 to teredo")
 	route := &netlink.Route{}
 	r.relayNS.Do(t, func() error {
@@ -128,7 +128,7 @@ func TestClientIsRestored(t *testing.T) {
 // The fast path of two clients carries again after the device was deleted.
 func TestClientFastPathIsRestored(t *testing.T) {
 	r := newClientRig(t)
-	p := startFastPair(t, r, []func(*config.Client){onTC}, []func(*config.Client){onTC, inAll})
+	p := startFastPair(t, r, []func(*ClientSettings){onTC}, []func(*ClientSettings){onTC, inAll})
 	p.open(t)
 	p.fetch(t, 1<<20)
 	r.a.Do(t, func() error {

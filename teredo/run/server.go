@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -27,8 +26,8 @@ import (
 )
 
 var (
-	_ role.Instance = (*Server)(nil)
-	_ role.Reloader = (*Server)(nil)
+	_ role.Instance                = (*Server)(nil)
+	_ role.Changer[ServerSettings] = (*Server)(nil)
 )
 
 // Server is one Teredo server: a UDP socket on each address, and a raw socket
@@ -42,7 +41,7 @@ type Server struct {
 	self   selfCheck
 
 	mu    sync.Mutex // guards what follows
-	cfg   config.Server
+	cfg   ServerSettings
 	keys  int            // that the engine has
 	host  *port.Host     // open while running
 	conns [2][]*port.UDP // by server.Primary and server.Secondary, then by worker
@@ -52,7 +51,7 @@ type Server struct {
 }
 
 // NewServer makes the server that cfg describes, without touching the host.
-func NewServer(cfg config.Server, log *slog.Logger) (*Server, error) {
+func NewServer(cfg ServerSettings, log *slog.Logger) (*Server, error) {
 	engine, err := server.New(serverEngineConfig(&cfg, nil, nil))
 	if err != nil {
 		return nil, err
@@ -68,10 +67,11 @@ func NewServer(cfg config.Server, log *slog.Logger) (*Server, error) {
 const totalBurst = 10
 
 // serverEngineConfig translates the configuration for the engine.
-func serverEngineConfig(cfg *config.Server, broadcasts []netip.Addr, keys []config.Key) server.Config {
+func serverEngineConfig(cfg *ServerSettings, broadcasts []netip.Addr, keys []Key) server.Config {
+	primary, secondary := cfg.advertised()
 	c := server.Config{
 		Primary: cfg.Address, Secondary: cfg.Secondary,
-		AdvertisedPrimary: cfg.Advertise, AdvertisedSecondary: cfg.AdvertiseSecondary,
+		AdvertisedPrimary: primary, AdvertisedSecondary: secondary,
 		Port:      cfg.Port,
 		Prefixes:  cfg.Prefixes,
 		MTU:       cfg.MTU,
@@ -95,7 +95,7 @@ func serverEngineConfig(cfg *config.Server, broadcasts []netip.Addr, keys []conf
 func (s *Server) Name() string { return s.name }
 
 // Role implements [role.Instance].
-func (s *Server) Role() string { return config.RoleServer }
+func (s *Server) Role() string { return RoleServer }
 
 // Ready implements [role.Instance].
 func (s *Server) Ready() <-chan struct{} { return s.ready }
@@ -151,7 +151,11 @@ func (s *Server) open() error {
 	if s.host, err = port.OpenHost(); err != nil {
 		return err
 	}
-	if err := s.reconfigure(&s.cfg); err != nil {
+	keys, err := s.cfg.allKeys()
+	if err != nil {
+		return err
+	}
+	if err := s.reconfigure(&s.cfg, keys); err != nil {
 		return err
 	}
 	if s.raw, err = port.OpenRaw6(); err != nil {
@@ -177,7 +181,7 @@ func (s *Server) open() error {
 
 // reconfigure gives the engine a configuration, with the keys and the broadcast
 // addresses that there are now; s.mu is held and the host open.
-func (s *Server) reconfigure(cfg *config.Server) error {
+func (s *Server) reconfigure(cfg *ServerSettings, keys []Key) error {
 	own, err := s.host.IPv4()
 	if err != nil {
 		return err
@@ -187,10 +191,6 @@ func (s *Server) reconfigure(cfg *config.Server) error {
 		if a.Broadcast.IsValid() {
 			broadcasts = append(broadcasts, a.Broadcast)
 		}
-	}
-	keys, err := cfg.AllKeys()
-	if err != nil {
-		return err
 	}
 	s.loop.Do(func(time.Time, *packet.Batch) {
 		err = s.engine.Reconfigure(serverEngineConfig(cfg, broadcasts, keys))
@@ -288,35 +288,30 @@ func (s *Server) status() ServerStatus {
 		st.Listen = append(st.Listen, netip.AddrPortFrom(bound, s.cfg.Port))
 		st.Advertise = append(st.Advertise, advertised)
 	}
-	add(s.cfg.Address, s.cfg.Advertise)
-	add(s.cfg.Secondary, s.cfg.AdvertiseSecondary)
+	primary, secondary := s.cfg.advertised()
+	add(s.cfg.Address, primary)
+	add(s.cfg.Secondary, secondary)
 	return st
 }
 
-// Reload implements [role.Reloader]. All keys are live but those that name the
-// sockets; while one of these waits for a restart, so do the advertised
-// addresses, which mean nothing without them.
-func (s *Server) Reload(next *config.Config) (needsRestart []string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	want, ok := next.Server(s.name)
-	if !ok {
-		return nil, nil
-	}
-	if s.host == nil {
-		return nil, errors.New("the server is not running, so it cannot take new settings: restart it")
-	}
-	live := want
-	if want.Address != s.cfg.Address || want.Secondary != s.cfg.Secondary || want.Port != s.cfg.Port {
-		live.Address, live.Secondary, live.Port = s.cfg.Address, s.cfg.Secondary, s.cfg.Port
-		live.Advertise, live.AdvertiseSecondary = s.cfg.Advertise, s.cfg.AdvertiseSecondary
-	}
-	live.Workers, live.Announce = s.cfg.Workers, s.cfg.Announce
-	if err := s.reconfigure(&live); err != nil {
+// Prepare implements [role.Changer]. The file of keys is read again.
+func (s *Server) Prepare(next ServerSettings) (role.Change, error) {
+	keys, err := next.allKeys()
+	if err != nil {
 		return nil, err
 	}
-	s.cfg = live
-	return config.Diff(live, want), nil
+	return func() ([]string, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.host == nil {
+			return nil, errors.New("the server is not running, so it cannot take new settings: restart it")
+		}
+		if err := s.reconfigure(&next, keys); err != nil {
+			return nil, err
+		}
+		s.cfg = next
+		return nil, nil
+	}, nil
 }
 
 // Collect implements [role.Instance].

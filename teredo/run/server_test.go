@@ -19,7 +19,6 @@ import (
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
@@ -48,8 +47,8 @@ var (
 
 const serverTimeout = testutil.Patience
 
-func serverConfig() config.Server {
-	cfg := config.DefaultServer()
+func serverConfig() ServerSettings {
+	cfg := defaultServer()
 	cfg.Address, cfg.Secondary = serverPrimary.Addr(), serverSecondary.Addr()
 	cfg.Advertise, cfg.AdvertiseSecondary = cfg.Address, cfg.Secondary
 	return cfg
@@ -290,7 +289,7 @@ func TestServerCountersAndReload(t *testing.T) {
 
 	next := serverConfig()
 	next.MTU, next.Port = 1400, 3545
-	keys, err := r.server.Reload(&config.Config{Servers: []config.Server{next}})
+	keys, err := reload(ServerRole, r.server, r.server.cfg, next)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,7 +394,7 @@ func TestServerReloadBeforeStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Reload(&config.Config{Servers: []config.Server{serverConfig()}}); err == nil {
+	if _, err := reload(ServerRole, s, s.cfg, serverConfig()); err == nil {
 		t.Error("a server that does not run has taken a configuration")
 	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/upkeep"
@@ -28,7 +27,7 @@ const addressBits = 32
 // for new connections, the others are deprecated and work on. While the active
 // client has an address, the default route leads to the device.
 type tunnel struct {
-	cfg  config.Client
+	cfg  ClientSettings
 	log  *slog.Logger
 	fast *fastPath
 
@@ -53,7 +52,7 @@ type assigned struct {
 	via  string
 }
 
-func newTunnel(cfg config.Client, log *slog.Logger) *tunnel {
+func newTunnel(cfg ClientSettings, log *slog.Logger) *tunnel {
 	d := &tunnel{cfg: cfg, log: log, addrs: map[*Client]assigned{}, fast: newFastPath(cfg, log)}
 	d.onChange(func(event.AddressChange) { d.fast.address() })
 	return d

@@ -6,27 +6,34 @@ import (
 	"errors"
 
 	"github.com/isthmus-net/isthmus/fastpath"
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role"
 )
 
-// Clean removes the state that NAT64s without a fast path have left in this network namespace
-// for a successor, in the usual folder and in files of their own, and the answers for
-// addresses of pools that no device of a translator leads anywhere. It says in words what was
-// removed, and what a living process or another namespace uses.
-func Clean(own ...string) (removed, inUse []string, err error) {
+// cleanNAT64 removes the state that NAT64s without a fast path have left in this network
+// namespace for a successor, in the usual folder and in files of their own.
+func cleanNAT64(configured []*NAT64Settings) (role.Cleaned, error) {
+	var own []string
+	for _, s := range configured {
+		if s.StateFile != "" {
+			own = append(own, s.StateFile)
+		}
+	}
 	namespace, _ := fastpath.NamespaceCookie() // 0 where the kernel does not say
-	removed, inUse, err = kept.Clean("sessions", config.RoleNAT64, namespace, own...)
+	removed, inUse, err := kept.Clean("sessions", RoleNAT64, namespace, own...)
 	proxies, proxyErr := cleanProxies()
-	return append(removed, proxies...), inUse, errors.Join(err, proxyErr)
+	return role.Cleaned{Removed: append(removed, proxies.Removed...), InUse: inUse}, errors.Join(err, proxyErr)
 }
 
-func cleanProxies() ([]string, error) {
+// cleanProxies ends the answers for addresses of pools that no device of a translator leads
+// anywhere.
+func cleanProxies() (role.Cleaned, error) {
 	host, err := port.OpenHost()
 	if err != nil {
-		return nil, err
+		return role.Cleaned{}, err
 	}
 	defer host.Abandon()
-	return host.RemoveLeftProxies()
+	removed, err := host.RemoveLeftProxies()
+	return role.Cleaned{Removed: removed}, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
@@ -87,13 +88,13 @@ func TestLeftAnswers(t *testing.T) {
 		t.Errorf("after a start it answers for %v", got)
 	}
 	w.leaveAnswer(t, "192.0.2.71")
-	var removed []string
+	var cleaned role.Cleaned
 	w.gateway.Do(t, func() (err error) {
-		removed, err = cleanProxies()
+		cleaned, err = cleanProxies()
 		return err
 	})
-	if !slices.Equal(removed, []string{"answers for 192.0.2.71 on v4"}) {
-		t.Errorf("removed %v", removed)
+	if !slices.Equal(cleaned.Removed, []string{"answers for 192.0.2.71 on v4"}) {
+		t.Errorf("removed %v", cleaned.Removed)
 	}
 	if got := w.answers(t); !slices.Equal(got, []string{poolAddr.String()}) {
 		t.Errorf("after a cleaning it answers for %v", got)

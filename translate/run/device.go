@@ -15,10 +15,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/upkeep"
+	"github.com/isthmus-net/isthmus/translate/keys"
 )
 
 // device is the TUN device of one translator, with the routes and neighbour proxies
@@ -48,7 +48,7 @@ type proxy struct {
 
 // open makes the device, in the network namespace of the calling thread. A persistent
 // one outlives the process.
-func (d *device) open(cfg *config.Translation, persistent bool) error {
+func (d *device) open(cfg *keys.Translation, persistent bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var err error

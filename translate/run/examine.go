@@ -12,14 +12,14 @@ import (
 	"strings"
 
 	"github.com/isthmus-net/isthmus/fastpath"
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/translate/keys"
 	"github.com/isthmus-net/isthmus/translate/siit"
 )
 
 // ExamineSIIT tells what would keep a stateless translator from starting on this host,
 // one error for each. It changes nothing and needs no privilege.
-func ExamineSIIT(cfg config.SIIT) error {
+func ExamineSIIT(cfg SIITSettings) error {
 	file, err := mappingsOf(&cfg)
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func ExamineSIIT(cfg config.SIIT) error {
 }
 
 // routesFree tells which routes of this host are in the way of those to a device.
-func routesFree(cfg *config.Translation, prefixes []netip.Prefix) error {
+func routesFree(cfg *keys.Translation, prefixes []netip.Prefix) error {
 	if !cfg.Route {
 		return nil
 	}
@@ -54,7 +54,7 @@ func routeTaken(err error) error {
 }
 
 // ExamineNAT64 does the same for a stateful translator.
-func ExamineNAT64(cfg config.NAT64) error {
+func ExamineNAT64(cfg NAT64Settings) error {
 	if _, err := nat64Settings(&cfg, own{}, nil); err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func ExamineNAT64(cfg config.NAT64) error {
 
 // noBroadcast tells of an address in the pool that a connected network keeps for packets to
 // all of it: routers and hosts there would take no packet from it, nor send one to it.
-func noBroadcast(host *port.Host, cfg *config.NAT64) error {
+func noBroadcast(host *port.Host, cfg *NAT64Settings) error {
 	list, err := host.IPv4()
 	for _, a := range list {
 		network := a.Prefix.Masked()
@@ -85,7 +85,7 @@ func noBroadcast(host *port.Host, cfg *config.NAT64) error {
 		raw := network.Addr().As4()
 		binary.BigEndian.PutUint32(raw[:], binary.BigEndian.Uint32(raw[:])|^uint32(0)>>network.Bits())
 		for _, bad := range []netip.Addr{network.Addr(), netip.AddrFrom4(raw)} {
-			if slices.ContainsFunc(cfg.Pool4, func(r config.PoolRange) bool { return r.Prefix == netip.PrefixFrom(bad, 32) }) {
+			if slices.ContainsFunc(cfg.Pool4, func(r PoolRange) bool { return r.Prefix == netip.PrefixFrom(bad, 32) }) {
 				return fmt.Errorf("pool4 has %s, which stands for all hosts of %s at %s: choose the address of one host", bad, network, a.Link)
 			}
 		}
@@ -95,7 +95,7 @@ func noBroadcast(host *port.Host, cfg *config.NAT64) error {
 
 // steerable tells that addresses of this host in the pool need a program that this machine
 // cannot have.
-func steerable(cfg *config.NAT64, hosts []netip.Addr) error {
+func steerable(cfg *NAT64Settings, hosts []netip.Addr) error {
 	list := ownInPool(cfg, hosts)
 	if len(list) == 0 {
 		return nil
@@ -108,8 +108,8 @@ func steerable(cfg *config.NAT64, hosts []netip.Addr) error {
 
 // AdviseNAT64 returns a sentence for each setting that works and that an RFC advises
 // against, for what the configuration names that this host lacks yet, and for sessions that
-// the next start will end. Other instances have what they claim.
-func AdviseNAT64(cfg config.NAT64, claims config.Claims) []string {
+// the next start will end.
+func AdviseNAT64(cfg NAT64Settings) []string {
 	settings, err := nat64Settings(&cfg, own{}, nil)
 	if err != nil {
 		return nil // told elsewhere
@@ -129,11 +129,11 @@ func AdviseNAT64(cfg config.NAT64, claims config.Claims) []string {
 	if err != nil {
 		return sentences
 	}
-	return append(sentences, adviseKept(&cfg, &claims, host, hosts)...)
+	return append(sentences, adviseKept(&cfg, host, hosts)...)
 }
 
 // AdviseSIIT does the same for a stateless translator.
-func AdviseSIIT(cfg config.SIIT) []string {
+func AdviseSIIT(cfg SIITSettings) []string {
 	file, err := mappingsOf(&cfg)
 	if err != nil {
 		return nil // told elsewhere

@@ -6,8 +6,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-
-	"github.com/isthmus-net/isthmus/internal/config"
 )
 
 func TestExamineNAT64Broadcast(t *testing.T) {
@@ -21,7 +19,7 @@ func TestExamineNAT64Broadcast(t *testing.T) {
 		{"the network's first address", "192.0.2.0", true},
 	} {
 		c := nat64Config(t)
-		c.Pool4 = []config.PoolRange{{Prefix: netip.PrefixFrom(netip.MustParseAddr(tt.address), 32), Transports: config.AllTransports, First: 1024, Last: 65535}}
+		c.Pool4 = []PoolRange{{Prefix: netip.PrefixFrom(netip.MustParseAddr(tt.address), 32), Transports: AllTransports, First: 1024, Last: 65535}}
 		var err error
 		w.gateway.Do(t, func() error { err = ExamineNAT64(c); return nil })
 		if refused := err != nil && strings.Contains(err.Error(), "all hosts of 192.0.2.0/24"); refused != tt.refused {
@@ -34,14 +32,14 @@ func TestExamineNAT64Broadcast(t *testing.T) {
 // where they are to be translated one for one.
 func TestAdviseOnHost(t *testing.T) {
 	w := newWorld(t)
-	n, s := nat64Config(t), config.DefaultSIIT()
+	n, s := nat64Config(t), defaultSIIT()
 	n.AnnouncePREF64 = []string{"v6", "nope0"}
 	s.Pool6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")}
 	s.Pool4 = []netip.Prefix{netip.MustParsePrefix("192.0.2.64/32")}
 	var told []string
 	advise := func() {
 		w.gateway.Do(t, func() error {
-			told = append(AdviseNAT64(n, config.Claims{}), AdviseSIIT(s)...)
+			told = append(AdviseNAT64(n), AdviseSIIT(s)...)
 			return nil
 		})
 	}

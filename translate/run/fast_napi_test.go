@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
@@ -74,7 +74,7 @@ func TestXDPThatCarriesNothing(t *testing.T) {
 	}
 	t.Run("nat64", func(t *testing.T) {
 		w, c := newWorld(t), nat64Config(t)
-		c.FastPath = config.FastPathXDP
+		c.FastPath = fastpath.ModeXDP
 		n, err := NewNAT64(c, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
@@ -84,7 +84,7 @@ func TestXDPThatCarriesNothing(t *testing.T) {
 	})
 	t.Run("siit", func(t *testing.T) {
 		w, c := newWorld(t), siitConfig()
-		c.FastPath = config.FastPathXDP
+		c.FastPath = fastpath.ModeXDP
 		s, err := NewSIIT(c, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)

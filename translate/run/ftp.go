@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/upkeep"
@@ -82,7 +81,7 @@ func (n *NAT64) openFTP() (*ftpGateway, error) {
 
 // prepare starts what a configuration wants beside what runs. commit ends the old, undo
 // the new. A gateway that is nil, since the translator does not run, wants nothing.
-func (g *ftpGateway) prepare(cfg *config.NAT64) (commit, undo func(), err error) {
+func (g *ftpGateway) prepare(cfg *NAT64Settings) (commit, undo func(), err error) {
 	if g == nil {
 		return func() {}, func() {}, nil
 	}
@@ -106,7 +105,7 @@ func (g *ftpGateway) prepare(cfg *config.NAT64) (commit, undo func(), err error)
 }
 
 // limit applies the limits of a configuration.
-func (g *ftpGateway) limit(cfg *config.NAT64) error {
+func (g *ftpGateway) limit(cfg *NAT64Settings) error {
 	if g == nil {
 		return nil
 	}

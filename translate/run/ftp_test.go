@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/translate/ftpalg/ftptest"
@@ -33,7 +33,7 @@ var ftpServer = netip.AddrPortFrom(poolFour6, ftpPort)
 // TestFTP has Debian's clients, which have IPv6 alone, use Debian's server, which has
 // IPv4 alone: both directions, opened by either side, in clear and behind AUTH TLS.
 func TestFTP(t *testing.T) {
-	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+	inModes(t, func(t *testing.T, w *world, c NAT64Settings) {
 		server := ftptest.Start(t, w.four, peers.Vsftpd{Address: fourAddr})
 		c.FTP = true
 		n := startNAT64(t, w, c)
@@ -48,7 +48,7 @@ func TestFTP(t *testing.T) {
 					t.Errorf("before: %v\nafter: %v", before, after)
 				}
 				// Data that can be seen to be the client's own session.
-				if got := n.forwarded() - packets; (got > 30) != (c.FastPath != config.FastPathOff) {
+				if got := n.forwarded() - packets; (got > 30) != (c.FastPath != fastpath.ModeOff) {
 					t.Errorf("the programs have translated %d packets: %+v", got, n.fast.Status().Packets)
 				}
 			})
@@ -74,7 +74,7 @@ func TestFTPSessions(t *testing.T) {
 	w := newWorld(t)
 	server := ftptest.Start(t, w.four, peers.Vsftpd{Address: fourAddr})
 	c := nat64Config(t)
-	c.FTP, c.DropExternalTCP, c.FilteringTCP = true, true, config.AddressDependent
+	c.FTP, c.DropExternalTCP, c.FilteringTCP = true, true, AddressDependent
 	c.Pool4[0].Prefix = netip.MustParsePrefix("192.0.2.64/29")
 	n := startNAT64(t, w, c)
 	for _, active := range []bool{false, true} {
@@ -164,7 +164,7 @@ func TestFTPByHand(t *testing.T) {
 
 // TestFTPRestart: a successor, which finds the device that was left to it, serves on.
 func TestFTPRestart(t *testing.T) {
-	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+	inModes(t, func(t *testing.T, w *world, c NAT64Settings) {
 		server := ftptest.Start(t, w.four, peers.Vsftpd{Address: fourAddr})
 		c.FTP = true
 		for range 2 {
@@ -182,12 +182,12 @@ func TestFTPRestart(t *testing.T) {
 
 // TestFTPWithOneAddress: the pool is the only IPv4 address that the host has.
 func TestFTPWithOneAddress(t *testing.T) {
-	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
-		if c.FastPath == config.FastPathOff {
+	inModes(t, func(t *testing.T, w *world, c NAT64Settings) {
+		if c.FastPath == fastpath.ModeOff {
 			return // an address of the host's own takes a program at the cards
 		}
 		c.FTP = true
-		c.Pool4 = []config.PoolRange{{Prefix: netip.PrefixFrom(gateway4, 32), Transports: config.AllTransports, First: 20000, Last: 29999}}
+		c.Pool4 = []PoolRange{{Prefix: netip.PrefixFrom(gateway4, 32), Transports: AllTransports, First: 20000, Last: 29999}}
 		server := ftptest.Start(t, w.four, peers.Vsftpd{Address: fourAddr})
 		startNAT64(t, w, c).attached(t, c.FastPath)
 		for _, active := range []bool{false, true} {
@@ -199,7 +199,7 @@ func TestFTPWithOneAddress(t *testing.T) {
 // TestFTPReloadEnds: a reload that takes the gateway away, or gives it another prefix, tells
 // idle control connections, on both sides, that they end; one that does neither leaves them.
 func TestFTPReloadEnds(t *testing.T) {
-	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+	inModes(t, func(t *testing.T, w *world, c NAT64Settings) {
 		ftptest.Start(t, w.four, peers.Vsftpd{Address: fourAddr})
 		c.FTP = true
 		n := startNAT64(t, w, c)
@@ -208,19 +208,19 @@ func TestFTPReloadEnds(t *testing.T) {
 		ended := 0
 		for _, step := range []struct {
 			name string
-			to   func(*config.NAT64)
+			to   func(*NAT64Settings)
 			ends bool
 		}{
-			{"another limit", func(c *config.NAT64) { c.FTPConnections = 7 }, false},
-			{"another prefix", func(c *config.NAT64) { c.AlgPrefix = netip.MustParsePrefix("fd00:db8:1:2::/64") }, true},
-			{"off", func(c *config.NAT64) { c.FTP = false }, true},
+			{"another limit", func(c *NAT64Settings) { c.FTPConnections = 7 }, false},
+			{"another prefix", func(c *NAT64Settings) { c.AlgPrefix = netip.MustParsePrefix("fd00:db8:1:2::/64") }, true},
+			{"off", func(c *NAT64Settings) { c.FTP = false }, true},
 		} {
 			if k == nil {
 				k = talk(t, w)
 				k.wants(t, "", "220")
 			}
 			step.to(&c)
-			if left, err := n.Reload(&config.Config{NAT64s: []config.NAT64{c}}); err != nil || len(left) > 0 {
+			if left, err := reload(NAT64Role, n, n.cfg, c); err != nil || len(left) > 0 {
 				t.Fatalf("%s: %v needs a restart; %v", step.name, left, err)
 			}
 			if !step.ends {
@@ -259,7 +259,7 @@ func TestFTPReload(t *testing.T) {
 		{"off again", false, netip.Prefix{}},
 	} {
 		c.FTP, c.AlgPrefix = step.on, step.prefix
-		left, err := n.Reload(&config.Config{NAT64s: []config.NAT64{c}})
+		left, err := reload(NAT64Role, n, n.cfg, c)
 		if err != nil || len(left) > 0 {
 			t.Fatalf("%s: %v needs a restart; %v", step.name, left, err)
 		}
@@ -271,7 +271,7 @@ func TestFTPReload(t *testing.T) {
 		translated = now
 	}
 	c.FTP, c.FTPConnections = true, 1
-	if left, err := n.Reload(&config.Config{NAT64s: []config.NAT64{c}}); err != nil || len(left) > 0 {
+	if left, err := reload(NAT64Role, n, n.cfg, c); err != nil || len(left) > 0 {
 		t.Fatalf("fewer connections: %v needs a restart; %v", left, err)
 	}
 	talk(t, w).wants(t, "", "220")

@@ -12,8 +12,6 @@ import (
 
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv6"
-
-	"github.com/isthmus-net/isthmus/internal/config"
 )
 
 // pings has six ping an address until an answer comes, and returns its hop limit.
@@ -78,7 +76,7 @@ func (w *world) refused(t *testing.T, to netip.Addr) {
 }
 
 func TestNAT64CarriesICMP(t *testing.T) {
-	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+	inModes(t, func(t *testing.T, w *world, c NAT64Settings) {
 		n := startNAT64(t, w, c)
 		n.attached(t, c.FastPath)
 		for range 3 {

@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/isthmus-net/isthmus/internal/config"
 )
 
 // TestNAT64KeepsPortsApart: a pool may not have the ports out of which the kernel takes
@@ -22,26 +20,26 @@ func TestNAT64KeepsPortsApart(t *testing.T) {
 	for _, tt := range []struct {
 		name, reserved string
 		address        netip.Addr
-		transports     config.Transports
+		transports     Transports
 		first, last    uint16
 		want           string // empty: it may
 	}{
-		{"below the kernel's", "", gateway4, config.AllTransports, 20000, 29999, ""},
-		{"above the kernel's", "", gateway4, config.UDP, 61000, 65535, ""},
-		{"some of the kernel's", "", gateway4, config.AllTransports, 20000, 39999, "sysctl -w net.ipv4.ip_local_reserved_ports=20000-39999 "},
-		{"the kernel's last", "", gateway4, config.TCP, 60999, 60999, "ip_local_reserved_ports=60999 "},
-		{"the kernel's first", "", gateway4, config.UDP, 32768, 32768, "ip_local_reserved_ports=32768 "},
-		{"beside what is reserved", "80,8000-8080,32768-32999", gateway4, config.AllTransports, 32000, 39999, "ip_local_reserved_ports=80,8000-8080,32000-39999 "},
-		{"reserved", "80,32768-39999", gateway4, config.AllTransports, 20000, 39999, ""},
-		{"reserved but for one", "32768-39998", gateway4, config.AllTransports, 20000, 39999, "ip_local_reserved_ports=20000-39999 "},
-		{"all", "", gateway4, config.AllTransports, 1024, 65535, "name fewer in pool4"},
-		{"identifiers", "", gateway4, config.ICMP, 0, 65535, ""},
-		{"an address that is not the host's", "", poolAddr, config.AllTransports, 1024, 65535, ""},
+		{"below the kernel's", "", gateway4, AllTransports, 20000, 29999, ""},
+		{"above the kernel's", "", gateway4, UDP, 61000, 65535, ""},
+		{"some of the kernel's", "", gateway4, AllTransports, 20000, 39999, "sysctl -w net.ipv4.ip_local_reserved_ports=20000-39999 "},
+		{"the kernel's last", "", gateway4, TCP, 60999, 60999, "ip_local_reserved_ports=60999 "},
+		{"the kernel's first", "", gateway4, UDP, 32768, 32768, "ip_local_reserved_ports=32768 "},
+		{"beside what is reserved", "80,8000-8080,32768-32999", gateway4, AllTransports, 32000, 39999, "ip_local_reserved_ports=80,8000-8080,32000-39999 "},
+		{"reserved", "80,32768-39999", gateway4, AllTransports, 20000, 39999, ""},
+		{"reserved but for one", "32768-39998", gateway4, AllTransports, 20000, 39999, "ip_local_reserved_ports=20000-39999 "},
+		{"all", "", gateway4, AllTransports, 1024, 65535, "name fewer in pool4"},
+		{"identifiers", "", gateway4, ICMP, 0, 65535, ""},
+		{"an address that is not the host's", "", poolAddr, AllTransports, 1024, 65535, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := nat64Config(t)
 			c.Name = "nat64.ports"
-			c.Pool4 = []config.PoolRange{{Prefix: netip.PrefixFrom(tt.address, 32), Transports: tt.transports, First: tt.first, Last: tt.last}}
+			c.Pool4 = []PoolRange{{Prefix: netip.PrefixFrom(tt.address, 32), Transports: tt.transports, First: tt.first, Last: tt.last}}
 			var examined, started error
 			w.gateway.Do(t, func() error {
 				if err := os.WriteFile(localReservedFile, []byte(tt.reserved+"\n"), 0); err != nil {

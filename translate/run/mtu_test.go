@@ -17,7 +17,7 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate"
 )
@@ -39,10 +39,10 @@ func TestLinksBoundErrors(t *testing.T) {
 		{"nat64", func() (role.Instance, error) { return NewNAT64(nat64Config(t), slog.New(slog.DiscardHandler)) },
 			func(w *world) netip.AddrPort { return newFlow(t, w, 7000).pool }},
 		{"siit", func() (role.Instance, error) {
-			c := config.DefaultSIIT()
+			c := defaultSIIT()
 			c.Pool6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")}
 			c.EAM = append(c.EAM, mapping)
-			c.FastPath, c.Workers = config.FastPathOff, 1
+			c.FastPath, c.Workers = fastpath.ModeOff, 1
 			return NewSIIT(c, slog.New(slog.DiscardHandler))
 		}, func(*world) netip.AddrPort { return netip.AddrPortFrom(mapped, 7000) }},
 	} {

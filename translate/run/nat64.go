@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/retry"
@@ -25,9 +24,8 @@ import (
 )
 
 var (
-	_ role.Instance = (*NAT64)(nil)
-	_ role.Verifier = (*NAT64)(nil)
-	_ role.Tracer   = (*NAT64)(nil)
+	_ role.Changer[NAT64Settings] = (*NAT64)(nil)
+	_ role.Tracer                 = (*NAT64)(nil)
 )
 
 // NAT64 is one stateful translator: a TUN device with routes to its pools.
@@ -46,11 +44,10 @@ type NAT64 struct {
 	adopted int                          // sessions of an earlier process
 
 	mu          sync.Mutex // guards what follows, and the order of changes
-	cfg         config.NAT64
+	cfg         NAT64Settings
 	own         own
 	hosts       []netip.Addr   // this host's IPv4 addresses
 	local       []netip.Prefix // the same with loopback, broadcast and local routes
-	claims      config.Claims  // of other instances
 	leaving     leaving        // no longer named, but sessions have it
 	memory      *memory
 	advertisers *advertisers // of pool6; nil before they are started
@@ -58,7 +55,7 @@ type NAT64 struct {
 }
 
 // NewNAT64 makes the translator that cfg describes, without touching the host.
-func NewNAT64(cfg config.NAT64, log *slog.Logger) (*NAT64, error) {
+func NewNAT64(cfg NAT64Settings, log *slog.Logger) (*NAT64, error) {
 	if _, err := nat64Settings(&cfg, own{}, nil); err != nil {
 		return nil, err
 	}
@@ -75,21 +72,11 @@ func NewNAT64(cfg config.NAT64, log *slog.Logger) (*NAT64, error) {
 	return n, nil
 }
 
-// NewNAT64Beside is [NewNAT64] where other instances claim something: kept sessions do not
-// take that.
-func NewNAT64Beside(cfg config.NAT64, claims config.Claims, log *slog.Logger) (*NAT64, error) {
-	n, err := NewNAT64(cfg, log)
-	if err == nil {
-		n.claims = claims
-	}
-	return n, err
-}
-
 // Name implements [role.Instance].
 func (n *NAT64) Name() string { return n.name }
 
 // Role implements [role.Instance].
-func (n *NAT64) Role() string { return config.RoleNAT64 }
+func (n *NAT64) Role() string { return RoleNAT64 }
 
 // Ready implements [role.Instance].
 func (n *NAT64) Ready() <-chan struct{} { return n.ready }
@@ -234,7 +221,7 @@ func (n *NAT64) openFast() error {
 
 // steerable refuses an address of this host in the pool where nothing can lead packets
 // for it to the device; n.mu is held.
-func (n *NAT64) steerable(cfg *config.NAT64) error {
+func (n *NAT64) steerable(cfg *NAT64Settings) error {
 	list := ownInPool(cfg, n.hosts)
 	if len(list) == 0 || n.fast.Loaded() {
 		return nil
@@ -290,11 +277,11 @@ func (n *NAT64) openState() error {
 	return nil
 }
 
-func pathOf(cfg *config.NAT64, at own) translate.Path {
+func pathOf(cfg *NAT64Settings, at own) translate.Path {
 	return translate.Path{MTU4: cfg.IPv4MTU, MTU6: cfg.IPv6MTU, Link4: at.mtu4, Link6: at.mtu6}
 }
 
-func staticsOf(cfg *config.NAT64) []nat64.Static {
+func staticsOf(cfg *NAT64Settings) []nat64.Static {
 	list := make([]nat64.Static, len(cfg.Static))
 	for i, b := range cfg.Static {
 		list[i] = staticOf(b)
@@ -443,7 +430,7 @@ func (n *NAT64) unserved() (why string) {
 }
 
 // closed are the addresses that clients may not reach; n.mu is held.
-func (n *NAT64) closed(cfg *config.NAT64) []netip.Prefix {
+func (n *NAT64) closed(cfg *NAT64Settings) []netip.Prefix {
 	if cfg.AllowHost {
 		return nil
 	}
@@ -451,7 +438,7 @@ func (n *NAT64) closed(cfg *config.NAT64) []netip.Prefix {
 }
 
 // reconfigure gives the engine settings; n.mu is held.
-func (n *NAT64) reconfigure(s nat64.Settings, cfg *config.NAT64) error {
+func (n *NAT64) reconfigure(s nat64.Settings, cfg *NAT64Settings) error {
 	err := errors.New("the translator is not running, so it cannot take new settings: restart it")
 	n.do(func(e *nat64.Engine, _ time.Time, _ *nat64.Out) {
 		if err = e.Reconfigure(s); err == nil {

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate/nat64"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
@@ -235,7 +234,7 @@ func (n *NAT64) Order(order string, arguments map[string]string) (any, error) {
 	if order != "static_add" && order != "static_remove" {
 		return nil, fmt.Errorf("a NAT64 cannot do %q: it knows static_add and static_remove", order)
 	}
-	b, err := config.ParseStatic(arguments["binding"])
+	b, err := ParseStatic(arguments["binding"])
 	if err != nil {
 		return nil, err
 	}

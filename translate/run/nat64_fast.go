@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/nat64"
@@ -35,17 +34,17 @@ type fast struct {
 	told   fastpath.NAT64Settings // what the programs know
 
 	mu       sync.Mutex // guards what follows
-	cfg      config.NAT64
+	cfg      NAT64Settings
 	settings fastpath.NAT64Settings // what they are to know
 	steers   bool                   // the pool has an address of this host
 	leaving  []nat64.Range          // of addresses of this host, that the pool had
 }
 
 // newFast makes the fast path of a NAT64, without touching the host.
-func newFast(cfg *config.NAT64, log *slog.Logger) *fast {
+func newFast(cfg *NAT64Settings, log *slog.Logger) *fast {
 	f := &fast{cfg: *cfg}
 	f.Driver = driver.New(driver.Role{
-		Name: cfg.Name, Ephemeral: ephemeral(cfg), Load: f.load, Apply: f.apply, Steer: f.steering,
+		Name: cfg.Name, Keeps: "sessions", Ephemeral: ephemeral(cfg), Load: f.load, Apply: f.apply, Steer: f.steering,
 		Count:   func() []driver.Count { return nat64Counts(f.table.Counters()) },
 		Measure: f.measure,
 		Reason:  func(s fastpath.Sample) string { return fastpath.NAT64Reason(s.Reason).String() },
@@ -54,15 +53,15 @@ func newFast(cfg *config.NAT64, log *slog.Logger) *fast {
 }
 
 // driverConfig is what the driver has to know of a configuration.
-func driverConfig(cfg *config.NAT64) driver.Config {
+func driverConfig(cfg *NAT64Settings) driver.Config {
 	return driver.Config{
 		Mode: cfg.FastPath, Devices: cfg.FastPathDevices, Linger: cfg.FastPathLinger,
-		Forward4: true, Prefixes: cfg.Routes(),
+		Forward4: true, Prefixes: cfg.routes(),
 	}
 }
 
 // ephemeral says why nothing outlives the process, if nothing does.
-func ephemeral(cfg *config.NAT64) string {
+func ephemeral(cfg *NAT64Settings) string {
 	if cfg.KeepState {
 		return ""
 	}
@@ -117,7 +116,7 @@ func (f *fast) apply() error {
 
 // configure takes a new configuration with the engine's settings and pool6 by the numbers
 // that sessions have. It locks.
-func (f *fast) configure(cfg *config.NAT64, s *nat64.Settings, e *nat64.Engine) {
+func (f *fast) configure(cfg *NAT64Settings, s *nat64.Settings, e *nat64.Engine) {
 	if f.table == nil {
 		return
 	}
@@ -133,14 +132,14 @@ func (f *fast) configure(cfg *config.NAT64, s *nat64.Settings, e *nat64.Engine) 
 }
 
 // programs is what the programs must know: what the engine knows, in their form.
-func (f *fast) programs(cfg *config.NAT64, s *nat64.Settings, e *nat64.Engine) fastpath.NAT64Settings {
+func (f *fast) programs(cfg *NAT64Settings, s *nat64.Settings, e *nat64.Engine) fastpath.NAT64Settings {
 	p := fastpath.NAT64Settings{
 		ExternalTCP: !s.DropExternalTCP, NoICMPInfo: s.DropICMPInfo, OutboundOnly: s.OutboundRefreshOnly,
 		ZeroClass: s.Translate.ZeroTrafficClass, FixedTOS: s.Translate.FixedTOS, TOS: s.Translate.TOS,
 		LowestMTU: s.Translate.LowestIPv6MTU, Detour: s.DetourPrefix.IsValid(), InnerSource: s.RouterAsInner,
 		RouterPool: len(s.Translate.Pool4) > 0,
 		// Who asks for tc knows what is behind his veths.
-		Unfinished: cfg.FastPath == config.FastPathTC,
+		Unfinished: cfg.FastPath == fastpath.ModeTC,
 		Tunnel:     f.Tunnel(), PuntRate: puntRate, PuntShare: puntShare,
 	}
 	p.AddressDependent[state.TCP] = s.FilterTCP == nat64.AddressDependent
@@ -251,6 +250,6 @@ func measured(counts []driver.Count, engine4, engine6 uint64) map[string]uint64 
 type FastPathPlan = driver.Forecast
 
 // PlanNAT64 finds out what the fast path of a NAT64 would be, and changes nothing.
-func PlanNAT64(cfg config.NAT64) FastPathPlan {
-	return driver.Plan(config.RoleNAT64, cfg.Name, cfg.Interface, driverConfig(&cfg))
+func PlanNAT64(cfg NAT64Settings) FastPathPlan {
+	return driver.Plan(RoleNAT64, cfg.Name, cfg.Interface, driverConfig(&cfg))
 }

@@ -10,17 +10,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/fastpath"
 )
 
 // modes are the ways that packets can take.
-var modes = []config.FastPath{config.FastPathOff, config.FastPathTC, config.FastPathXDP}
+var modes = []fastpath.Mode{fastpath.ModeOff, fastpath.ModeTC, fastpath.ModeXDP}
 
 // hooks are those by programs.
 var hooks = modes[1:]
 
 // inModes runs a test with each.
-func inModes(t *testing.T, f func(t *testing.T, w *world, c config.NAT64)) {
+func inModes(t *testing.T, f func(t *testing.T, w *world, c NAT64Settings)) {
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
 			w, c := newWorld(t), nat64Config(t)
@@ -31,10 +31,10 @@ func inModes(t *testing.T, f func(t *testing.T, w *world, c config.NAT64)) {
 }
 
 // attached waits until packets take the way that a mode means.
-func (n *NAT64) attached(t *testing.T, mode config.FastPath) {
+func (n *NAT64) attached(t *testing.T, mode fastpath.Mode) {
 	t.Helper()
 	want := string(mode)
-	if mode == config.FastPathOff {
+	if mode == fastpath.ModeOff {
 		want = "engine"
 	}
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -57,9 +57,9 @@ func (n *NAT64) forwarded() (sum uint64) {
 }
 
 func TestNAT64InModes(t *testing.T) {
-	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+	inModes(t, func(t *testing.T, w *world, c NAT64Settings) {
 		inside, outside := netip.AddrPortFrom(sixAddr, 8080), netip.AddrPortFrom(poolAddr, 8080)
-		c.Static = []config.StaticBinding{{Transport: config.TCP, Inside: inside, Outside: outside}}
+		c.Static = []StaticBinding{{Transport: TCP, Inside: inside, Outside: outside}}
 		n := startNAT64(t, w, c)
 		n.attached(t, c.FastPath)
 		f := newFlow(t, w, 7000)
@@ -73,7 +73,7 @@ func TestNAT64InModes(t *testing.T) {
 		if peer := transfer(t, w.four, w.six, inside, outside, size); peer.Addr() != poolFour6 {
 			t.Errorf("six saw %s", peer)
 		}
-		if got := n.forwarded(); (got > 30) != (c.FastPath != config.FastPathOff) {
+		if got := n.forwarded(); (got > 30) != (c.FastPath != fastpath.ModeOff) {
 			t.Errorf("the programs have translated %d packets: %+v", got, n.fast.Status().Packets)
 		}
 		if err := w.stop(); err != nil {
@@ -85,7 +85,7 @@ func TestNAT64InModes(t *testing.T) {
 
 // TestNAT64Survives has a process come back after each kind of end: the sessions go on.
 func TestNAT64Survives(t *testing.T) {
-	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+	inModes(t, func(t *testing.T, w *world, c NAT64Settings) {
 		n := startNAT64(t, w, c)
 		n.attached(t, c.FastPath)
 		f := newFlow(t, w, 7000)
@@ -97,7 +97,7 @@ func TestNAT64Survives(t *testing.T) {
 			if err := end(); err != nil {
 				t.Fatal(err)
 			}
-			if leaves && c.FastPath != config.FastPathOff {
+			if leaves && c.FastPath != fastpath.ModeOff {
 				f.passes(t) // by the programs alone
 			}
 			n = startNAT64(t, w, c)
@@ -118,11 +118,11 @@ func TestNAT64Survives(t *testing.T) {
 // TestNAT64TablesNeedNoFile starts a translator whose sessions lie in the tables of its
 // programs: it makes no file, of hundreds of megabytes, only to remove it.
 func TestNAT64TablesNeedNoFile(t *testing.T) {
-	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+	inModes(t, func(t *testing.T, w *world, c NAT64Settings) {
 		folder := filepath.Join(t.TempDir(), "made")
 		c.StateFile = filepath.Join(folder, "state")
 		startNAT64(t, w, c)
-		if _, err := os.Stat(folder); (err == nil) != (c.FastPath == config.FastPathOff) {
+		if _, err := os.Stat(folder); (err == nil) != (c.FastPath == fastpath.ModeOff) {
 			t.Errorf("there is a place for the file: %t", err == nil)
 		}
 	})
@@ -137,7 +137,7 @@ func TestNAT64SurvivesWithoutFastPath(t *testing.T) {
 			c.FastPath, c.Name = mode, "nat64.left"
 			startNAT64(t, w, c).attached(t, mode)
 			f := newFlow(t, w, 7000)
-			for _, c.FastPath = range []config.FastPath{config.FastPathOff, config.FastPathOff, mode} {
+			for _, c.FastPath = range []fastpath.Mode{fastpath.ModeOff, fastpath.ModeOff, mode} {
 				if err := w.leave(); err != nil {
 					t.Fatal(err)
 				}
@@ -150,7 +150,7 @@ func TestNAT64SurvivesWithoutFastPath(t *testing.T) {
 				f.four.send(t, f.pool, "back")
 				f.six.wants(t, "back", 63)
 				f.passes(t)
-				if c.FastPath == config.FastPathOff && n.forwarded() != before {
+				if c.FastPath == fastpath.ModeOff && n.forwarded() != before {
 					t.Error("programs carry packets though the fast path is off")
 				}
 			}
@@ -165,7 +165,7 @@ func TestNAT64SurvivesWithoutFastPath(t *testing.T) {
 // TestNAT64RestartWithOtherPool6: sessions keep their prefix when a process comes back with
 // pool6 in another order, and without that prefix.
 func TestNAT64RestartWithOtherPool6(t *testing.T) {
-	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+	inModes(t, func(t *testing.T, w *world, c NAT64Settings) {
 		first, other := c.Pool6[0], netip.MustParsePrefix("2001:db8:65::/96")
 		n := startNAT64(t, w, c)
 		n.attached(t, c.FastPath)
@@ -199,8 +199,8 @@ func TestNAT64RestartWithOtherPool6(t *testing.T) {
 // TestNAT64OwnAddress shares the only address of the gateway with its clients: a range of
 // ports is theirs, all else is the gateway's own.
 func TestNAT64OwnAddress(t *testing.T) {
-	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
-		c.Pool4 = []config.PoolRange{{Prefix: netip.PrefixFrom(gateway4, 32), Transports: config.AllTransports, First: 20000, Last: 29999}}
+	inModes(t, func(t *testing.T, w *world, c NAT64Settings) {
+		c.Pool4 = []PoolRange{{Prefix: netip.PrefixFrom(gateway4, 32), Transports: AllTransports, First: 20000, Last: 29999}}
 		n := startNAT64(t, w, c)
 		n.attached(t, c.FastPath)
 		f := newFlow(t, w, 7000)
@@ -221,7 +221,7 @@ func TestNAT64OwnAddress(t *testing.T) {
 		if peer := transfer(t, w.gateway, w.four, netip.AddrPortFrom(fourAddr, 8081), netip.AddrPortFrom(fourAddr, 8081), size); peer.Addr() != gateway4 {
 			t.Errorf("four saw %s", peer)
 		}
-		if got := n.forwarded(); (got > 15) != (c.FastPath != config.FastPathOff) {
+		if got := n.forwarded(); (got > 15) != (c.FastPath != fastpath.ModeOff) {
 			t.Errorf("the programs have translated %d packets: %+v", got, n.fast.Status().Packets)
 		}
 		own := open(t, w.gateway, netip.AddrPortFrom(gateway4, 5353))
@@ -229,8 +229,8 @@ func TestNAT64OwnAddress(t *testing.T) {
 		own.wants(t, "to the host", 64)
 		f.passes(t)
 		next := c
-		next.Pool4 = []config.PoolRange{{Prefix: netip.MustParsePrefix("192.0.2.72/29"), Transports: config.AllTransports, First: 1024, Last: 65535}}
-		if _, err := n.Reload(&config.Config{NAT64s: []config.NAT64{next}}); err != nil {
+		next.Pool4 = []PoolRange{{Prefix: netip.MustParsePrefix("192.0.2.72/29"), Transports: AllTransports, First: 1024, Last: 65535}}
+		if _, err := reload(NAT64Role, n, n.cfg, next); err != nil {
 			t.Error(err)
 		}
 		for range 5 {
@@ -247,7 +247,7 @@ func TestNAT64OwnAddress(t *testing.T) {
 
 // The status counts what the programs have made, too.
 func TestNAT64StatusOfPaths(t *testing.T) {
-	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+	inModes(t, func(t *testing.T, w *world, c NAT64Settings) {
 		n := startNAT64(t, w, c)
 		n.attached(t, c.FastPath)
 		newFlow(t, w, 7000).passes(t)
@@ -262,8 +262,8 @@ func TestNAT64StatusOfPaths(t *testing.T) {
 // packets for the address to the engine.
 func TestNAT64AutoWithOwnAddress(t *testing.T) {
 	w, c := newWorld(t), nat64Config(t)
-	c.FastPath, c.Name = config.FastPathAuto, "nat64.auto"
-	c.Pool4 = []config.PoolRange{{Prefix: netip.PrefixFrom(gateway4, 32), Transports: config.AllTransports, First: 20000, Last: 29999}}
+	c.FastPath, c.Name = fastpath.ModeAuto, "nat64.auto"
+	c.Pool4 = []PoolRange{{Prefix: netip.PrefixFrom(gateway4, 32), Transports: AllTransports, First: 20000, Last: 29999}}
 	n := startNAT64(t, w, c)
 	if f := n.fast.Status(); f.Path == "engine" || len(f.Bypassed) > 0 {
 		t.Errorf("the path is %s: %s, %+v", f.Path, f.Why, f.Bypassed)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -20,7 +19,7 @@ import (
 
 // adviseKept tells of sessions, of a process that runs or that has left them, that the next
 // start will end. It tries that on a copy.
-func adviseKept(cfg *config.NAT64, claims *config.Claims, host *port.Host, hosts []netip.Addr) []string {
+func adviseKept(cfg *NAT64Settings, host *port.Host, hosts []netip.Addr) []string {
 	if !cfg.KeepState {
 		return nil
 	}
@@ -44,7 +43,7 @@ func adviseKept(cfg *config.NAT64, claims *config.Claims, host *port.Host, hosts
 		return nil
 	}
 	left := leaving{e.Leaving(), noted.own}.apart(cfg, hosts)
-	others := takenBy(cfg, claims, hosts, func(list []netip.Prefix) error { return apart(host, cfg.Interface, list) }, portsApart, &left)
+	others := takenBy(cfg, hosts, func(list []netip.Prefix) error { return apart(host, cfg.Interface, list) }, portsApart, &left)
 	lost := 0
 	e.Sessions(nat64.Selection{}, 0, math.MaxInt32, earlier.Now, func(s nat64.SessionInfo) bool {
 		if others.has(&s) {
@@ -64,7 +63,7 @@ func adviseKept(cfg *config.NAT64, claims *config.Claims, host *port.Host, hosts
 
 // notedOwn are the ports at addresses of this host that an earlier process has noted in the
 // file.
-func notedOwn(cfg *config.NAT64) []nat64.Range {
+func notedOwn(cfg *NAT64Settings) []nat64.Range {
 	if !cfg.KeepState {
 		return nil
 	}
@@ -73,8 +72,8 @@ func notedOwn(cfg *config.NAT64) []nat64.Range {
 
 // peekState copies what a successor would take over, with its note; nil: there is nothing, or
 // this process may not read it.
-func peekState(cfg *config.NAT64, z state.Sizes) (state.Memory, string) {
-	if cfg.FastPath != config.FastPathOff {
+func peekState(cfg *NAT64Settings, z state.Sizes) (state.Memory, string) {
+	if cfg.FastPath != fastpath.ModeOff {
 		if m, note := fastpath.PeekNAT64(driver.PinName(cfg.Name), z, numbering); m != nil && m.Holds() {
 			return m, note
 		}

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/nat64"
 )
@@ -22,7 +22,7 @@ import (
 // that it has or gets, nor at loopback where routes let it in, nor by broadcast; until the
 // operator allows it, and then loopback still not.
 func TestNAT64KeepsFromHost(t *testing.T) {
-	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+	inModes(t, func(t *testing.T, w *world, c NAT64Settings) {
 		n := startNAT64(t, w, c)
 		n.attached(t, c.FastPath)
 		var service net.Listener
@@ -52,12 +52,12 @@ func TestNAT64KeepsFromHost(t *testing.T) {
 				t.Fatalf("%d packets were dropped as own_address", n.stats().Dropped[nat64.OwnAddress])
 			}
 		}
-		if punted := n.fast.Status().Packets["punt"]["no_next_hop"]; (punted >= 6) != (c.FastPath != config.FastPathOff) {
+		if punted := n.fast.Status().Packets["punt"]["no_next_hop"]; (punted >= 6) != (c.FastPath != fastpath.ModeOff) {
 			t.Errorf("the programs have left %d packets without a next hop", punted)
 		}
 
 		c.AllowHost = true
-		if keys, err := n.Reload(&config.Config{NAT64s: []config.NAT64{c}}); err != nil || len(keys) > 0 {
+		if keys, err := reload(NAT64Role, n, n.cfg, c); err != nil || len(keys) > 0 {
 			t.Fatalf("reload: %v, waiting %v", err, keys)
 		}
 		six.send(t, netip.AddrPortFrom(inPool6(gateway4), 80), "open")

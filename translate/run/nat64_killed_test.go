@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/isthmus-net/isthmus/fastpath"
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
@@ -31,7 +30,7 @@ func TestNAT64KilledWhileStarting(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w, c := newWorld(t), nat64Config(t)
-			c.FastPath, c.Name = config.FastPathTC, "nat64.killed"
+			c.FastPath, c.Name = fastpath.ModeTC, "nat64.killed"
 			startNAT64(t, w, c).attached(t, c.FastPath)
 			f := newFlow(t, w, 7000)
 			if err := w.stop(); err != nil {

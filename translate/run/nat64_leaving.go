@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/translate/nat64"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
@@ -31,7 +30,7 @@ func (l *leaving) empty() bool { return len(l.routes)+len(l.own) == 0 }
 
 // routes are the destinations that lead to the device under a configuration, with those
 // that are leaving; n.mu is held.
-func (n *NAT64) routes(cfg *config.NAT64, leaving []netip.Prefix) []netip.Prefix {
+func (n *NAT64) routes(cfg *NAT64Settings, leaving []netip.Prefix) []netip.Prefix {
 	list := nat64Routes(cfg, n.hosts)
 	for _, p := range leaving {
 		if !n.isHost(p) && !slices.Contains(list, p) {
@@ -47,35 +46,35 @@ func (n *NAT64) isHost(p netip.Prefix) bool {
 }
 
 // ownRanges are the ports of a pool at addresses of this host.
-func ownRanges(pool []config.PoolRange, hosts []netip.Addr) []nat64.Range {
+func ownRanges(pool []PoolRange, hosts []netip.Addr) []nat64.Range {
 	return slices.DeleteFunc(poolRanges(pool, hosts), func(r nat64.Range) bool { return !r.Own })
 }
 
 // leave finds what the next configuration no longer names and sessions still have: it
 // leads to the translator until they end. The sessions of what others have then are to end.
 // n.mu is held.
-func (n *NAT64) leave(next *config.NAT64, claims *config.Claims) (leaving, taken) {
-	return n.still(next, claims, leaving{
-		slices.Concat(n.cfg.Routes(), n.leaving.routes),
+func (n *NAT64) leave(next *NAT64Settings) (leaving, taken) {
+	return n.still(next, leaving{
+		slices.Concat(n.cfg.routes(), n.leaving.routes),
 		slices.Concat(ownRanges(n.cfg.Pool4, n.hosts), n.leaving.own),
 	})
 }
 
 // still is what goes on leaving under a configuration, and what does not since others have
 // it; n.mu is held.
-func (n *NAT64) still(cfg *config.NAT64, claims *config.Claims, l leaving) (leaving, taken) {
+func (n *NAT64) still(cfg *NAT64Settings, l leaving) (leaving, taken) {
 	if !n.fast.Loaded() {
 		l.own = nil // nothing can lead packets for them here
 	}
 	l = l.apart(cfg, n.hosts)
-	t := takenBy(cfg, claims, n.hosts, n.device.apart, n.portsApart, &l)
+	t := takenBy(cfg, n.hosts, n.device.apart, n.portsApart, &l)
 	return n.inUse(l, &t), t
 }
 
 // apart leaves out what a configuration names, and ports of addresses that are not the
 // host's any more.
-func (l leaving) apart(cfg *config.NAT64, hosts []netip.Addr) leaving {
-	named, own := newPrefixes(cfg.Routes()), ownRanges(cfg.Pool4, hosts)
+func (l leaving) apart(cfg *NAT64Settings, hosts []netip.Addr) leaving {
+	named, own := newPrefixes(cfg.routes()), ownRanges(cfg.Pool4, hosts)
 	l.routes = slices.DeleteFunc(l.routes, func(p netip.Prefix) bool {
 		_, found := named.around(p)
 		return found
@@ -143,9 +142,9 @@ type taken struct {
 // takenBy finds what others have by a configuration and on this host. Ports that the kernel
 // gives to the host's own connections, and those of other instances' sockets, are no longer
 // among what is leaving.
-func takenBy(cfg *config.NAT64, claims *config.Claims, hosts []netip.Addr, apart func([]netip.Prefix) error, portsApart func([]nat64.Range) error, l *leaving) taken {
+func takenBy(cfg *NAT64Settings, hosts []netip.Addr, apart func([]netip.Prefix) error, portsApart func([]nat64.Range) error, l *leaving) taken {
 	l.own = slices.DeleteFunc(l.own, func(r nat64.Range) bool {
-		bound := slices.ContainsFunc(claims.Sockets, func(at netip.AddrPort) bool {
+		bound := slices.ContainsFunc(cfg.Beside.Sockets, func(at netip.AddrPort) bool {
 			if at.Addr().IsUnspecified() {
 				at = netip.AddrPortFrom(r.Prefix.Addr(), at.Port())
 			}
@@ -154,7 +153,7 @@ func takenBy(cfg *config.NAT64, claims *config.Claims, hosts []netip.Addr, apart
 		return bound || portsApart([]nat64.Range{r}) != nil
 	})
 	t := taken{
-		routes: newPrefixes(cfg.Routes()), others: newPrefixes(claims.Routes), hosts: hosts,
+		routes: newPrefixes(cfg.routes()), others: newPrefixes(cfg.Beside.Routes), hosts: hosts,
 		named: ownRanges(cfg.Pool4, hosts), own: slices.Clone(l.own),
 	}
 	for _, p := range l.routes {
@@ -229,7 +228,7 @@ func (n *NAT64) takeUp(noted []nat64.Range) {
 		return
 	}
 	var t taken
-	n.leaving, t = n.still(&n.cfg, &n.claims, l)
+	n.leaving, t = n.still(&n.cfg, l)
 	n.end(t.has)
 	n.fast.leave(n.leaving.own)
 	if list := n.leaving.texts(); len(list) > 0 {
@@ -250,7 +249,7 @@ func (n *NAT64) lead() error {
 			return taken.overlaps(netip.PrefixFrom(to, to.BitLen())) || taken.overlaps(netip.PrefixFrom(s.Peer6, s.Peer6.BitLen()))
 		})
 		n.leaving.routes = slices.DeleteFunc(n.leaving.routes, taken.overlaps)
-		n.leaving, _ = n.still(&n.cfg, &n.claims, n.leaving)
+		n.leaving, _ = n.still(&n.cfg, n.leaving)
 	}
 	commit, err := n.device.lead(n.routes(&n.cfg, n.leaving.routes))
 	if err != nil {
@@ -271,7 +270,7 @@ func (n *NAT64) review() error {
 	if n.leaving.empty() {
 		return nil
 	}
-	still, t := n.still(&n.cfg, &n.claims, n.leaving)
+	still, t := n.still(&n.cfg, n.leaving)
 	n.end(t.has)
 	return n.keep(still)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/translate/nat64"
@@ -24,13 +25,13 @@ import (
 
 var (
 	otherPool6 = netip.MustParsePrefix("2001:db8:65::/96")
-	otherPool4 = config.PoolRange{Prefix: netip.MustParsePrefix("192.0.2.72/29"), Transports: config.AllTransports, First: 1024, Last: 65535}
-	ownPool4   = config.PoolRange{Prefix: netip.PrefixFrom(gateway4, 32), Transports: config.AllTransports, First: 20000, Last: 29999}
+	otherPool4 = PoolRange{Prefix: netip.MustParsePrefix("192.0.2.72/29"), Transports: AllTransports, First: 1024, Last: 65535}
+	ownPool4   = PoolRange{Prefix: netip.PrefixFrom(gateway4, 32), Transports: AllTransports, First: 20000, Last: 29999}
 )
 
 // elsewhere is a configuration with other pools.
-func elsewhere(c config.NAT64) config.NAT64 {
-	c.Pool6, c.Pool4 = []netip.Prefix{otherPool6}, []config.PoolRange{otherPool4}
+func elsewhere(c NAT64Settings) NAT64Settings {
+	c.Pool6, c.Pool4 = []netip.Prefix{otherPool6}, []PoolRange{otherPool4}
 	return c
 }
 
@@ -69,13 +70,13 @@ func (w *world) leads(t *testing.T, device string) (list []string) {
 // TestNAT64RestartLeaves: flows of prefixes and addresses that are no longer named outlive
 // restarts, be they taken out before or by one, and what they have is given up when they end.
 func TestNAT64RestartLeaves(t *testing.T) {
-	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+	inModes(t, func(t *testing.T, w *world, c NAT64Settings) {
 		c.Announce = true
 		n := startNAT64(t, w, c)
 		n.attached(t, c.FastPath)
 		f := newFlow(t, w, 7000)
 		next := elsewhere(c)
-		if _, err := n.Reload(&config.Config{NAT64s: []config.NAT64{next}}); err != nil {
+		if _, err := reload(NAT64Role, n, n.cfg, next); err != nil {
 			t.Fatal(err)
 		}
 		f.passes(t)
@@ -126,24 +127,24 @@ func TestNAT64RestartLeaves(t *testing.T) {
 func TestNAT64RestartLeavesOwn(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		mode config.FastPath
-		next config.PoolRange
+		mode fastpath.Mode
+		next PoolRange
 	}{
-		{"the address, without programs", config.FastPathOff, otherPool4},
-		{"the address", config.FastPathTC, otherPool4},
-		{"some ports, without programs", config.FastPathOff, config.PoolRange{Prefix: ownPool4.Prefix, Transports: config.AllTransports, First: 19000, Last: 19499}},
-		{"some ports", config.FastPathXDP, config.PoolRange{Prefix: ownPool4.Prefix, Transports: config.AllTransports, First: 19000, Last: 19499}},
-		{"a protocol", config.FastPathTC, config.PoolRange{Prefix: ownPool4.Prefix, Transports: config.TCP, First: 20000, Last: 29999}},
+		{"the address, without programs", fastpath.ModeOff, otherPool4},
+		{"the address", fastpath.ModeTC, otherPool4},
+		{"some ports, without programs", fastpath.ModeOff, PoolRange{Prefix: ownPool4.Prefix, Transports: AllTransports, First: 19000, Last: 19499}},
+		{"some ports", fastpath.ModeXDP, PoolRange{Prefix: ownPool4.Prefix, Transports: AllTransports, First: 19000, Last: 19499}},
+		{"a protocol", fastpath.ModeTC, PoolRange{Prefix: ownPool4.Prefix, Transports: TCP, First: 20000, Last: 29999}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w, c := newWorld(t), nat64Config(t)
-			c.FastPath, c.Name, c.Pool4 = tt.mode, "nat64.own", []config.PoolRange{ownPool4}
+			c.FastPath, c.Name, c.Pool4 = tt.mode, "nat64.own", []PoolRange{ownPool4}
 			n := startNAT64(t, w, c)
 			n.attached(t, c.FastPath)
 			f := newFlow(t, w, 7000)
 			own := open(t, w.gateway, netip.AddrPortFrom(gateway4, 5353))
 			next := c
-			next.Pool4 = []config.PoolRange{tt.next}
+			next.Pool4 = []PoolRange{tt.next}
 			carries := func(when string) {
 				t.Helper()
 				if got := n.Status().(NAT64Status).Leaving; !slices.Equal(got, []string{"192.0.2.1/32 20000-29999"}) {
@@ -157,7 +158,7 @@ func TestNAT64RestartLeavesOwn(t *testing.T) {
 				f.four.send(t, own.at(), "to the host")
 				own.wants(t, "to the host", 64)
 			}
-			if _, err := n.Reload(&config.Config{NAT64s: []config.NAT64{next}}); err != nil {
+			if _, err := reload(NAT64Role, n, n.cfg, next); err != nil {
 				t.Fatal(err)
 			}
 			carries("after a reload")
@@ -201,15 +202,15 @@ func TestNAT64RestartYields(t *testing.T) {
 	}
 	for i, tt := range []struct {
 		name     string
-		pool4    []config.PoolRange // at first
+		pool4    []PoolRange // at first
 		claims   config.Claims
 		change   func(t *testing.T, w *world)
 		foretold bool
 	}{
 		{"the address to another instance", nil, config.Claims{Routes: []netip.Prefix{netip.MustParsePrefix("192.0.2.64/28")}}, nil, true},
 		{"the prefix to another instance", nil, config.Claims{Routes: []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")}}, nil, true},
-		{"ports to the socket of another instance", []config.PoolRange{ownPool4}, config.Claims{Sockets: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:20001")}}, nil, true},
-		{"ports to the host's own connections", []config.PoolRange{ownPool4}, config.Claims{}, func(t *testing.T, w *world) {
+		{"ports to the socket of another instance", []PoolRange{ownPool4}, config.Claims{Sockets: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:20001")}}, nil, true},
+		{"ports to the host's own connections", []PoolRange{ownPool4}, config.Claims{}, func(t *testing.T, w *world) {
 			w.gateway.Do(t, func() error { return os.WriteFile(localRangeFile, []byte("20000 60999"), 0) })
 		}, true},
 		{"the address to the host", nil, config.Claims{}, func(t *testing.T, w *world) { addrs(t, w, "v4", poolAddr.String()+"/24") }, true},
@@ -239,14 +240,15 @@ func TestNAT64RestartYields(t *testing.T) {
 				tt.change(t, w)
 			}
 			next := elsewhere(c)
+			next.Beside = tt.claims
 			w.gateway.Do(t, func() error {
-				if got := strings.Join(AdviseNAT64(next, tt.claims), "\n"); !strings.Contains(got, "ends 1 sessions") && tt.foretold {
+				if got := strings.Join(AdviseNAT64(next), "\n"); !strings.Contains(got, "ends 1 sessions") && tt.foretold {
 					t.Errorf("the advice is %q", got)
 				}
 				return nil
 			})
 			var text bytes.Buffer
-			n, err := NewNAT64Beside(next, tt.claims, slog.New(slog.NewTextHandler(&text, nil)))
+			n, err := NewNAT64(next, slog.New(slog.NewTextHandler(&text, nil)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -272,7 +274,7 @@ func TestNAT64RestartYields(t *testing.T) {
 // neither the configuration nor a flow needs it.
 func TestNAT64LeavesNoRoute(t *testing.T) {
 	w, c := newWorld(t), nat64Config(t)
-	c.FastPath, c.Name = config.FastPathTC, "nat64.routes"
+	c.FastPath, c.Name = fastpath.ModeTC, "nat64.routes"
 	startNAT64(t, w, c).attached(t, c.FastPath)
 	if err := w.leave(); err != nil {
 		t.Fatal(err)
@@ -319,19 +321,20 @@ func TestNote(t *testing.T) {
 // TestNAT64ReloadYields: flows at an address that is no longer named go on until the host or
 // another instance takes it, while this one runs.
 func TestNAT64ReloadYields(t *testing.T) {
-	taker := config.DefaultNAT64()
-	taker.Name, taker.Pool6 = "taker", []netip.Prefix{netip.MustParsePrefix("2001:db8:66::/96")}
-	taker.Pool4 = []config.PoolRange{{Prefix: netip.PrefixFrom(poolAddr, 32), Transports: config.AllTransports, First: 1024, Last: 65535}}
 	for _, tt := range []struct {
 		name string
-		take func(w *world, n *NAT64, next config.NAT64) error
+		take func(w *world, n *NAT64, next NAT64Settings) error
 	}{
-		{"the host", func(w *world, n *NAT64, _ config.NAT64) error {
+		{"the host", func(w *world, n *NAT64, _ NAT64Settings) error {
 			w.gateway.Do(t, func() error { return address("v4", poolAddr.String()+"/24") })
 			return nil
 		}},
-		{"another instance", func(_ *world, n *NAT64, next config.NAT64) error {
-			_, err := n.Reload(&config.Config{NAT64s: []config.NAT64{next, taker}})
+		{"another instance", func(_ *world, n *NAT64, next NAT64Settings) error {
+			next.Beside.Routes = []netip.Prefix{netip.PrefixFrom(poolAddr, 32)}
+			change, err := n.Prepare(next)
+			if err == nil {
+				_, err = change()
+			}
 			return err
 		}},
 	} {
@@ -340,7 +343,7 @@ func TestNAT64ReloadYields(t *testing.T) {
 			n := startNAT64(t, w, c)
 			f := newFlow(t, w, 7000)
 			next := elsewhere(c)
-			if _, err := n.Reload(&config.Config{NAT64s: []config.NAT64{next}}); err != nil {
+			if _, err := reload(NAT64Role, n, n.cfg, next); err != nil {
 				t.Fatal(err)
 			}
 			f.passes(t)

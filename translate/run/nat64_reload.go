@@ -7,58 +7,38 @@ import (
 	"slices"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate/nat64"
 )
 
-// Reload implements [role.Reloader]. Live are the keys that concern neither the device
-// nor the shape of the state. All is checked before anything is changed, and put back
+// Prepare implements [role.Changer]. All is checked before anything is changed, and put back
 // if a step fails.
-func (n *NAT64) Reload(next *config.Config) (needsRestart []string, err error) {
-	want, ok := next.NAT64(n.name)
-	if !ok {
-		return nil, nil
-	}
+func (n *NAT64) Prepare(next NAT64Settings) (role.Change, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	live := n.live(want)
-	if err := n.change(&live, next.Beside(n.name)); err != nil {
+	var needsRestart []string
+	if next.FastPath != n.cfg.FastPath && !n.fast.Loaded() {
+		next.FastPath = n.cfg.FastPath // the sessions lie where no program can read them
+		needsRestart = []string{"fast_path"}
+	}
+	_, err := nat64Settings(&next, n.own, n.hosts)
+	if err := errors.Join(err, n.device.apart(next.Pool6), n.steerable(&next), n.portsApart(ownRanges(next.Pool4, n.hosts))); err != nil {
 		return nil, err
 	}
-	n.cfg = live
-	return config.Diff(live, want), nil
+	return func() ([]string, error) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if err := n.change(&next); err != nil {
+			return nil, err
+		}
+		n.cfg = next
+		return needsRestart, nil
+	}, nil
 }
 
-// Verify implements [role.Verifier].
-func (n *NAT64) Verify(next *config.Config) error {
-	want, ok := next.NAT64(n.name)
-	if !ok {
-		return nil
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	live := n.live(want)
-	_, err := nat64Settings(&live, n.own, n.hosts)
-	return errors.Join(err, n.device.apart(live.Pool6), n.steerable(&live), n.portsApart(ownRanges(live.Pool4, n.hosts)))
-}
-
-// live is a configuration with what cannot change as it is; n.mu is held.
-func (n *NAT64) live(want config.NAT64) config.NAT64 {
-	live := want
-	live.Interface, live.MTU, live.Route = n.cfg.Interface, n.cfg.MTU, n.cfg.Route
-	live.Workers, live.Announce = n.cfg.Workers, n.cfg.Announce
-	live.MaxSessions, live.MaxClients, live.MaxAddresses = n.cfg.MaxSessions, n.cfg.MaxClients, n.cfg.MaxAddresses
-	live.ClientLength, live.BlockSize = n.cfg.ClientLength, n.cfg.BlockSize
-	live.KeepState, live.StateFile = n.cfg.KeepState, n.cfg.StateFile
-	if !n.fast.Loaded() {
-		live.FastPath = n.cfg.FastPath // the sessions lie where no program can read them
-	}
-	return live
-}
-
-// change applies a configuration, of which other instances have what they claim: routes
-// first, then the engine with the static bindings; n.mu is held.
-func (n *NAT64) change(live *config.NAT64, claims config.Claims) error {
+// change applies a configuration: routes first, then the engine with the static bindings;
+// n.mu is held.
+func (n *NAT64) change(live *NAT64Settings) error {
 	settings, err := nat64Settings(live, n.own, n.hosts)
 	if err != nil {
 		return err
@@ -74,7 +54,7 @@ func (n *NAT64) change(live *config.NAT64, claims config.Claims) error {
 	if err != nil {
 		return err
 	}
-	leaving, taken := n.leave(live, &claims)
+	leaving, taken := n.leave(live)
 	commit, err := n.device.lead(n.routes(live, leaving.routes))
 	if err != nil {
 		undoFTP()
@@ -98,7 +78,7 @@ func (n *NAT64) change(live *config.NAT64, claims config.Claims) error {
 		}
 		return errors.Join(err, e)
 	}
-	n.leaving, n.claims = leaving, claims
+	n.leaving = leaving
 	n.end(taken.has)
 	commitFTP()
 	if settings.DetourPrefix != detour {
@@ -109,7 +89,7 @@ func (n *NAT64) change(live *config.NAT64, claims config.Claims) error {
 }
 
 // changeEngine gives the engine settings with their static bindings; n.mu is held.
-func (n *NAT64) changeEngine(settings nat64.Settings, live *config.NAT64) error {
+func (n *NAT64) changeEngine(settings nat64.Settings, live *NAT64Settings) error {
 	if err := n.reconfigure(settings, live); err != nil {
 		return err
 	}

@@ -6,13 +6,13 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/translate/keys"
 	"github.com/isthmus-net/isthmus/translate/nat64"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
 // nat64Sizes are those of the state of a configuration.
-func nat64Sizes(cfg *config.NAT64) state.Sizes {
+func nat64Sizes(cfg *NAT64Settings) state.Sizes {
 	return state.Sizes{
 		Sessions: cfg.MaxSessions, Subscribers: cfg.MaxClients, Addresses: cfg.MaxAddresses,
 		BlockWords: cfg.BlockSize / state.BlockPorts, SubscriberLength: cfg.ClientLength,
@@ -21,7 +21,7 @@ func nat64Sizes(cfg *config.NAT64) state.Sizes {
 
 // nat64Settings turns a configuration into the engine's settings, on a host with the
 // given addresses.
-func nat64Settings(cfg *config.NAT64, at own, hosts []netip.Addr) (nat64.Settings, error) {
+func nat64Settings(cfg *NAT64Settings, at own, hosts []netip.Addr) (nat64.Settings, error) {
 	s := nat64.Defaults()
 	if !at.v4.IsValid() {
 		// An address of the pool is the translator's own where the host has none.
@@ -32,7 +32,7 @@ func nat64Settings(cfg *config.NAT64, at own, hosts []netip.Addr) (nat64.Setting
 		return s, err
 	}
 	s.Translate = t
-	s.RouterAsInner = cfg.ErrorSource == config.ErrorSourceInner
+	s.RouterAsInner = cfg.ErrorSource == ErrorSourceInner
 	s.Pool4 = poolRanges(cfg.Pool4, hosts)
 	s.Clients = cfg.Clients
 	if cfg.Deterministic > 0 {
@@ -57,7 +57,7 @@ func nat64Settings(cfg *config.NAT64, at own, hosts []netip.Addr) (nat64.Setting
 		SourceRate: cfg.ICMPRatePerSource, SourceBurst: 2 * cfg.ICMPRatePerSource,
 	}
 	for c := range nat64.ErrorClass(nat64.NumErrorClasses) {
-		s.Errors.Off[c] = slices.Contains(cfg.ICMPErrorsOff, config.ErrorClass(c.String()))
+		s.Errors.Off[c] = slices.Contains(cfg.ICMPErrorsOff, keys.ErrorClass(c.String()))
 	}
 	if cfg.FTP {
 		s.DetourPrefix = algPrefix(cfg)
@@ -65,8 +65,8 @@ func nat64Settings(cfg *config.NAT64, at own, hosts []netip.Addr) (nat64.Setting
 	return s, s.Check()
 }
 
-func filtering(f config.Filtering) nat64.Filtering {
-	if f == config.AddressDependent {
+func filtering(f Filtering) nat64.Filtering {
+	if f == AddressDependent {
 		return nat64.AddressDependent
 	}
 	return nat64.EndpointIndependent
@@ -74,7 +74,7 @@ func filtering(f config.Filtering) nat64.Filtering {
 
 // poolRanges turns the pool into the engine's, with the addresses of this host itself
 // apart from others.
-func poolRanges(pool []config.PoolRange, hosts []netip.Addr) (ranges []nat64.Range) {
+func poolRanges(pool []PoolRange, hosts []netip.Addr) (ranges []nat64.Range) {
 	for _, r := range pool {
 		for _, p := range splitAt(r.Prefix, hosts) {
 			ranges = append(ranges, nat64.Range{
@@ -95,7 +95,7 @@ func splitAt(p netip.Prefix, apart []netip.Addr) []netip.Prefix {
 	return append(splitAt(low, apart), splitAt(high, apart)...)
 }
 
-func transportsOf(t config.Transports) (set nat64.Transports) {
+func transportsOf(t Transports) (set nat64.Transports) {
 	for one, bit := range transportBits {
 		if t&one != 0 {
 			set |= 1 << bit
@@ -104,25 +104,25 @@ func transportsOf(t config.Transports) (set nat64.Transports) {
 	return set
 }
 
-var transportBits = map[config.Transports]state.Transport{config.TCP: state.TCP, config.UDP: state.UDP, config.ICMP: state.ICMP}
+var transportBits = map[Transports]state.Transport{TCP: state.TCP, UDP: state.UDP, ICMP: state.ICMP}
 
 // staticOf turns a binding of the configuration into the engine's.
-func staticOf(b config.StaticBinding) nat64.Static {
+func staticOf(b StaticBinding) nat64.Static {
 	return nat64.Static{Transport: transportBits[b.Transport], Inside: b.Inside, Outside: b.Outside}
 }
 
 // nat64Routes are the destinations that lead to the device: pool6, and pool4 without
 // the addresses of this host, which no route can lead elsewhere.
-func nat64Routes(cfg *config.NAT64, hosts []netip.Addr) []netip.Prefix {
-	return slices.DeleteFunc(cfg.Routes(), func(p netip.Prefix) bool {
+func nat64Routes(cfg *NAT64Settings, hosts []netip.Addr) []netip.Prefix {
+	return slices.DeleteFunc(cfg.routes(), func(p netip.Prefix) bool {
 		return p.Bits() == 32 && slices.Contains(hosts, p.Addr())
 	})
 }
 
 // ownInPool are the addresses of this host that the pool has.
-func ownInPool(cfg *config.NAT64, hosts []netip.Addr) (list []netip.Addr) {
+func ownInPool(cfg *NAT64Settings, hosts []netip.Addr) (list []netip.Addr) {
 	for _, a := range hosts {
-		if slices.ContainsFunc(cfg.Pool4, func(r config.PoolRange) bool { return r.Prefix.Contains(a) }) {
+		if slices.ContainsFunc(cfg.Pool4, func(r PoolRange) bool { return r.Prefix.Contains(a) }) {
 			list = append(list, a)
 		}
 	}

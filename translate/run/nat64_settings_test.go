@@ -4,28 +4,24 @@ package run
 
 import (
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
 // TestOpeningTimeout: connections that begin and those that end have a key each.
 func TestOpeningTimeout(t *testing.T) {
-	c, err := config.Parse(strings.NewReader(`
+	c := configtest.One(t, NAT64Role.Section, `
 [[nat64]]
 name = "n"
 clients = ["2001:db8:1::/48"]
 pool4 = ["192.0.2.10"]
 tcp_opening_timeout = "30s"
 tcp_transitory_timeout = "5m"
-`), "test.toml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := nat64Settings(&c.NAT64s[0], own{}, []netip.Addr{})
+`).(*NAT64Settings)
+	s, err := nat64Settings(c, own{}, []netip.Addr{})
 	if err != nil {
 		t.Fatal(err)
 	}

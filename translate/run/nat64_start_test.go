@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/fastpath"
 )
 
 // fails runs an instance in the gateway that cannot start.
@@ -37,10 +37,10 @@ func (w *world) fails(t *testing.T, n *NAT64) {
 }
 
 // foretells wants the advice about a configuration to have a word, or to be none.
-func (w *world) foretells(t *testing.T, c config.NAT64, want string) {
+func (w *world) foretells(t *testing.T, c NAT64Settings, want string) {
 	t.Helper()
 	w.gateway.Do(t, func() error {
-		got := strings.Join(AdviseNAT64(c, config.Claims{}), "\n")
+		got := strings.Join(AdviseNAT64(c), "\n")
 		if !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("the advice is %q, want %q", got, want)
 		}
@@ -51,13 +51,13 @@ func (w *world) foretells(t *testing.T, c config.NAT64, want string) {
 // TestNAT64StartsInTheWay: sessions of an earlier process that hold the port of a static
 // binding end, with a word in the log, and all else goes on.
 func TestNAT64StartsInTheWay(t *testing.T) {
-	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+	inModes(t, func(t *testing.T, w *world, c NAT64Settings) {
 		c.SessionLog = true
 		for _, leaves := range []bool{false, true} {
 			startNAT64(t, w, c).attached(t, c.FastPath)
 			taken, other := newFlow(t, w, 7000), newFlow(t, w, 7001)
 			next := c
-			next.Static = []config.StaticBinding{{Transport: config.UDP, Inside: netip.AddrPortFrom(sixAddr, 9000), Outside: taken.pool}}
+			next.Static = []StaticBinding{{Transport: UDP, Inside: netip.AddrPortFrom(sixAddr, 9000), Outside: taken.pool}}
 			w.foretells(t, c, "")
 			w.foretells(t, next, "ends 1 sessions") // while it runs
 			end := w.stop
@@ -98,7 +98,7 @@ func TestNAT64StartsInTheWay(t *testing.T) {
 // before it at work, and the next one takes it over.
 func TestNAT64FailedStartLeaves(t *testing.T) {
 	w, c := newWorld(t), nat64Config(t)
-	c.FastPath, c.Name = config.FastPathTC, "nat64.failed"
+	c.FastPath, c.Name = fastpath.ModeTC, "nat64.failed"
 	startNAT64(t, w, c).attached(t, c.FastPath)
 	f := newFlow(t, w, 7000)
 	if err := w.leave(); err != nil {

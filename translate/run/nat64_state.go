@@ -8,7 +8,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/translate"
@@ -53,8 +52,8 @@ func (n *NAT64) takeMemory(z state.Sizes) (*memory, error) {
 }
 
 // stateFile is where the state is kept over a restart.
-func stateFile(cfg *config.NAT64) string {
-	return kept.Path(cfg.StateFile, cfg.Name, config.RoleNAT64)
+func stateFile(cfg *NAT64Settings) string {
+	return kept.Path(cfg.StateFile, cfg.Name, RoleNAT64)
 }
 
 // saveState keeps the state of the programs' tables, which are about to go, in the file;
@@ -106,7 +105,7 @@ func (n *NAT64) resume(settings nat64.Settings, table *state.Table, prefixes []t
 
 // tell gives settings that the engine has taken to the programs, and notes for a successor
 // what it cannot know of sessions. Nobody else has the engine meanwhile; n.mu is held.
-func (n *NAT64) tell(e *nat64.Engine, s *nat64.Settings, cfg *config.NAT64) {
+func (n *NAT64) tell(e *nat64.Engine, s *nat64.Settings, cfg *NAT64Settings) {
 	defer n.fast.configure(cfg, s, e) // nobody makes sessions with a number before it is noted
 	if n.memory.setNote == nil {
 		return

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -210,7 +209,7 @@ func (n *NAT64) Trace(ctx context.Context, sampling trace.Sampling, emit func(*t
 
 // algPrefix is the private prefix of the FTP gateway: that of the configuration, or one
 // made of the instance's name.
-func algPrefix(cfg *config.NAT64) netip.Prefix {
+func algPrefix(cfg *NAT64Settings) netip.Prefix {
 	if cfg.AlgPrefix.IsValid() {
 		return cfg.AlgPrefix
 	}

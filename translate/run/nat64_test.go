@@ -14,7 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
@@ -23,18 +24,18 @@ var (
 	poolFour6 = netip.MustParseAddr("2001:db8:64::c000:202")
 )
 
-func nat64Config(t *testing.T) config.NAT64 {
-	c := config.DefaultNAT64()
+func nat64Config(t *testing.T) NAT64Settings {
+	c := defaultNAT64()
 	c.Clients = []netip.Prefix{netip.MustParsePrefix("2001:db8:6::/64")}
 	c.Pool6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")}
-	c.Pool4 = []config.PoolRange{{Prefix: netip.PrefixFrom(poolAddr, 32), Transports: config.AllTransports, First: 1024, Last: 65535}}
+	c.Pool4 = []PoolRange{{Prefix: netip.PrefixFrom(poolAddr, 32), Transports: AllTransports, First: 1024, Last: 65535}}
 	c.MaxSessions, c.MaxClients = 4096, 256
-	c.Workers, c.FastPath = 2, config.FastPathOff
+	c.Workers, c.FastPath = 2, fastpath.ModeOff
 	c.StateFile = filepath.Join(t.TempDir(), "state")
 	return c
 }
 
-func startNAT64(t *testing.T, w *world, c config.NAT64) *NAT64 {
+func startNAT64(t *testing.T, w *world, c NAT64Settings) *NAT64 {
 	t.Helper()
 	n, err := NewNAT64(c, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -144,7 +145,7 @@ func TestNAT64CarriesTCP(t *testing.T) {
 	w := newWorld(t)
 	c := nat64Config(t)
 	inside, outside := netip.AddrPortFrom(sixAddr, 8080), netip.AddrPortFrom(poolAddr, 8080)
-	c.Static = []config.StaticBinding{{Transport: config.TCP, Inside: inside, Outside: outside}}
+	c.Static = []StaticBinding{{Transport: TCP, Inside: inside, Outside: outside}}
 	startNAT64(t, w, c)
 	const size = 8 << 20
 	if peer := transfer(t, w.six, w.four, netip.AddrPortFrom(fourAddr, 8080), netip.AddrPortFrom(poolFour6, 8080), size); peer.Addr() != poolAddr {
@@ -193,31 +194,31 @@ func TestNAT64Reload(t *testing.T) {
 	c := nat64Config(t)
 	n := startNAT64(t, w, c)
 	f := newFlow(t, w, 7000)
-	reload := func(change func(*config.NAT64)) ([]string, error) {
+	changed := func(change func(*NAT64Settings)) ([]string, error) {
 		next := c
 		next.Pool4, next.Pool6 = slices.Clone(c.Pool4), slices.Clone(c.Pool6)
 		change(&next)
-		return n.Reload(&config.Config{NAT64s: []config.NAT64{next}})
+		return reload(NAT64Role, n, n.cfg, next)
 	}
 	for _, tt := range []struct {
 		name   string
-		change func(*config.NAT64)
+		change func(*NAT64Settings)
 		keys   []string
 	}{
-		{"timers", func(c *config.NAT64) { c.UDPTimeout *= 2 }, nil},
-		{"another prefix more", func(c *config.NAT64) { c.Pool6 = append(c.Pool6, netip.MustParsePrefix("2001:db8:65::/96")) }, nil},
-		{"another address more", func(c *config.NAT64) {
-			c.Pool4 = append(c.Pool4, config.PoolRange{Prefix: netip.MustParsePrefix("192.0.2.72/29"), Transports: config.AllTransports, First: 1024, Last: 65535})
+		{"timers", func(c *NAT64Settings) { c.UDPTimeout *= 2 }, nil},
+		{"another prefix more", func(c *NAT64Settings) { c.Pool6 = append(c.Pool6, netip.MustParsePrefix("2001:db8:65::/96")) }, nil},
+		{"another address more", func(c *NAT64Settings) {
+			c.Pool4 = append(c.Pool4, PoolRange{Prefix: netip.MustParsePrefix("192.0.2.72/29"), Transports: AllTransports, First: 1024, Last: 65535})
 		}, nil},
-		{"filtering", func(c *config.NAT64) { c.FilteringUDP = config.AddressDependent }, nil},
-		{"what waits for a restart", func(c *config.NAT64) { c.MaxSessions = 8192; c.MTU = 1400 }, []string{"mtu", "max_sessions"}},
-		{"what flows have is no longer named", func(c *config.NAT64) {
+		{"filtering", func(c *NAT64Settings) { c.FilteringUDP = AddressDependent }, nil},
+		{"what waits for a restart", func(c *NAT64Settings) { c.MaxSessions = 8192; c.MTU = 1400 }, []string{"mtu", "max_sessions"}},
+		{"what flows have is no longer named", func(c *NAT64Settings) {
 			c.Pool6[0] = netip.MustParsePrefix("2001:db8:65::/96")
 			c.Pool4[0].Prefix = netip.MustParsePrefix("192.0.2.72/29")
 		}, nil},
-		{"back", func(*config.NAT64) {}, nil},
+		{"back", func(*NAT64Settings) {}, nil},
 	} {
-		keys, err := reload(tt.change)
+		keys, err := changed(tt.change)
 		if err != nil || !cmp.Equal(keys, tt.keys) {
 			t.Errorf("%s: keys %v, error %v", tt.name, keys, err)
 		}
@@ -226,21 +227,21 @@ func TestNAT64Reload(t *testing.T) {
 	before := n.cfg
 	for _, tt := range []struct {
 		name   string
-		change func(*config.NAT64)
+		change func(*NAT64Settings)
 		want   string
 	}{
-		{"an address of the host", func(c *config.NAT64) { c.Pool4[0].Prefix = netip.PrefixFrom(gateway4, 32) }, "an address of this host itself"},
-		{"a prefix in use", func(c *config.NAT64) { c.Pool6 = append(c.Pool6, netip.MustParsePrefix("2001:db8:6::/64")) }, "an address of this host"},
-		{"a static binding outside", func(c *config.NAT64) {
-			c.Static = []config.StaticBinding{{Transport: config.TCP, Inside: netip.AddrPortFrom(sixAddr, 80), Outside: netip.MustParseAddrPort("198.51.100.1:80")}}
+		{"an address of the host", func(c *NAT64Settings) { c.Pool4[0].Prefix = netip.PrefixFrom(gateway4, 32) }, "an address of this host itself"},
+		{"a prefix in use", func(c *NAT64Settings) { c.Pool6 = append(c.Pool6, netip.MustParsePrefix("2001:db8:6::/64")) }, "an address of this host"},
+		{"a static binding outside", func(c *NAT64Settings) {
+			c.Static = []StaticBinding{{Transport: TCP, Inside: netip.AddrPortFrom(sixAddr, 80), Outside: netip.MustParseAddrPort("198.51.100.1:80")}}
 		}, "not in pool4"},
 	} {
-		_, err := reload(tt.change)
+		_, err := changed(tt.change)
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: error %v, want %q", tt.name, err, tt.want)
 		}
-		if keys := config.Diff(before, n.cfg); len(keys) > 0 {
-			t.Errorf("%s changed %v", tt.name, keys)
+		if diff := cmp.Diff(before, n.cfg, configtest.Same); diff != "" {
+			t.Errorf("%s changed (-before +after):\n%s", tt.name, diff)
 		}
 		f.passes(t)
 	}

@@ -12,9 +12,10 @@ import (
 	"strings"
 
 	"github.com/isthmus-net/isthmus/fastpath/bypass"
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/keys"
 )
 
 // Passage says what this host does with the packets that go to a translator and come from
@@ -28,16 +29,25 @@ type Passage struct {
 
 // PassageNAT64 looks at the calling thread's network namespace for a stateful translator.
 // Its device need not be there yet.
-func PassageNAT64(cfg config.NAT64) Passage {
+func PassageNAT64(cfg NAT64Settings) Passage {
 	return passageOf(cfg.Interface, ownInPool(&cfg, hostsHere(cfg.Interface)),
 		func(p netip.Prefix) bool { return mayReach(&cfg.Translation, p) },
 		func(p netip.Prefix) bool { return slices.ContainsFunc(cfg.Clients, p.Overlaps) })
 }
 
 // PassageSIIT does the same for a stateless one, whose pools are none of the host's own.
-func PassageSIIT(cfg config.SIIT) Passage {
+func PassageSIIT(cfg SIITSettings) Passage {
 	all := func(netip.Prefix) bool { return true }
 	return passageOf(cfg.Interface, nil, all, all)
+}
+
+// findings are those of an instance, as the program takes them.
+func (p Passage) findings(of, name string) []role.Finding {
+	found := role.Warnings(of, name, p.Closed)
+	for i := range found {
+		found[i] = role.Finding{Text: found[i].Text + " (until then it will not work)"}
+	}
+	return append(found, role.Warnings(of, name, p.Narrow)...)
 }
 
 // passage looks at the host of a running translator; n.mu is held.
@@ -177,7 +187,7 @@ func orBringUp(links []net.Interface) string {
 
 // mayReach tells whether any prefix of pool6 may carry a destination of a route (RFC 6052
 // section 3.1).
-func mayReach(cfg *config.Translation, dst netip.Prefix) bool {
+func mayReach(cfg *keys.Translation, dst netip.Prefix) bool {
 	return cfg.AllowNonGlobal || dst.Bits() == 0 || !translate.NonGlobal(dst.Addr()) ||
 		len(cfg.Pool6) == 0 || slices.ContainsFunc(cfg.Pool6, func(p netip.Prefix) bool { return p != translate.WellKnownPrefix })
 }

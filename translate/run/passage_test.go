@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-
-	"github.com/isthmus-net/isthmus/internal/config"
 )
 
 // TestPassage: the status and a check know the settings of the host with which no packet
@@ -20,7 +18,7 @@ import (
 func TestPassage(t *testing.T) {
 	w, c := newWorld(t), nat64Config(t)
 	c.Name = "nat64.passage"
-	c.Pool4 = []config.PoolRange{{Prefix: netip.PrefixFrom(gateway4, 32), Transports: config.AllTransports, First: 20000, Last: 29999}}
+	c.Pool4 = []PoolRange{{Prefix: netip.PrefixFrom(gateway4, 32), Transports: AllTransports, First: 20000, Last: 29999}}
 	conf := func(path, value string) func() error {
 		return func() error { return os.WriteFile("/proc/sys/net/"+path, []byte(value), 0) }
 	}
@@ -100,7 +98,7 @@ func TestPassage(t *testing.T) {
 
 // TestPassageCarrier: routes by interfaces without a carrier lead nowhere.
 func TestPassageCarrier(t *testing.T) {
-	w, c := newWorld(t), config.DefaultSIIT()
+	w, c := newWorld(t), defaultSIIT()
 	w.four.Do(t, func() error {
 		l, err := netlink.LinkByName("v4")
 		return errors.Join(err, netlink.LinkSetDown(l))

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/retry"
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -43,7 +42,7 @@ const (
 
 // startAdvertisers starts what the configuration wants, in the network namespace of the
 // calling thread. They end with ctx, for its cause, and close waits for them.
-func startAdvertisers(ctx context.Context, cfg *config.NAT64, log *slog.Logger) (*advertisers, error) {
+func startAdvertisers(ctx context.Context, cfg *NAT64Settings, log *slog.Logger) (*advertisers, error) {
 	namespace, err := port.CurrentNamespace()
 	if err != nil {
 		return nil, err
@@ -53,7 +52,7 @@ func startAdvertisers(ctx context.Context, cfg *config.NAT64, log *slog.Logger) 
 }
 
 // apply brings them in step with a configuration.
-func (a *advertisers) apply(cfg *config.NAT64) error {
+func (a *advertisers) apply(cfg *NAT64Settings) error {
 	if a == nil {
 		return nil // the translator does not run
 	}

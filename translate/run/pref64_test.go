@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
 	pref64 "github.com/isthmus-net/isthmus/translate/pref64/run"
 )
@@ -38,12 +37,12 @@ func TestNAT64AdvertisesItsPrefix(t *testing.T) {
 	discovers(c.Pool6...)
 	next := c
 	next.Pool6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:65::/96")}
-	if _, err := n.Reload(&config.Config{NAT64s: []config.NAT64{next}}); err != nil {
+	if _, err := reload(NAT64Role, n, n.cfg, next); err != nil {
 		t.Fatal(err)
 	}
 	discovers(next.Pool6...)
 	next.AnnouncePREF64 = nil
-	if _, err := n.Reload(&config.Config{NAT64s: []config.NAT64{next}}); err != nil {
+	if _, err := reload(NAT64Role, n, n.cfg, next); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.stop(); err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/translate/ftpalg/ftptest"
@@ -40,7 +40,7 @@ func await(t *testing.T, i role.Instance, want string) []string {
 // TestNAT64IsRestored removes what a translator has set up, with the engine alone and with
 // programs, and sessions and FTP gateway go on.
 func TestNAT64IsRestored(t *testing.T) {
-	inModes(t, func(t *testing.T, w *world, c config.NAT64) {
+	inModes(t, func(t *testing.T, w *world, c NAT64Settings) {
 		c.FTP = true
 		server := ftptest.Start(t, w.four, peers.Vsftpd{Address: fourAddr})
 		n := startNAT64(t, w, c)
@@ -51,7 +51,7 @@ func TestNAT64IsRestored(t *testing.T) {
 			await(t, n, "serving")
 			f.passes(t)
 		}
-		if c.FastPath == config.FastPathOff { // programs make no difference to routes
+		if c.FastPath == fastpath.ModeOff { // programs make no difference to routes
 			w.gateway.Removes(t, n.device.name, works)
 		}
 		w.gateway.RemovesDevice(t, n.device.name, works)
@@ -64,14 +64,14 @@ func TestNAT64IsRestored(t *testing.T) {
 }
 
 func TestSIITIsRestored(t *testing.T) {
-	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
+	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, c SIITSettings) {
 		p := newPair(t, w, 4000)
 		p.passes(t)
 		works := func(t *testing.T) {
 			await(t, s, "serving")
 			p.passes(t)
 		}
-		if c.FastPath == config.FastPathOff {
+		if c.FastPath == fastpath.ModeOff {
 			w.gateway.Removes(t, s.device.name, works)
 		}
 		w.gateway.RemovesDevice(t, s.device.name, works)

@@ -135,7 +135,7 @@ func (n *NAT64) AnnouncedPrefixes() []netip.Prefix {
 	if !n.cfg.Announce {
 		return nil
 	}
-	return append(n.cfg.Announced(), n.leaving.routes...)
+	return append(n.cfg.routes(), n.leaving.routes...)
 }
 
 // CheckSelf implements [role.Announced].
@@ -153,7 +153,7 @@ func (s *SIIT) AnnouncedPrefixes() []netip.Prefix {
 	if !s.cfg.Announce {
 		return nil
 	}
-	return s.cfg.Announced()
+	return s.cfg.announced()
 }
 
 // CheckSelf implements [role.Announced].

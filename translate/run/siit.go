@@ -14,20 +14,19 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/trace"
 	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/keys"
 	"github.com/isthmus-net/isthmus/translate/siit"
 )
 
 var (
-	_ role.Instance = (*SIIT)(nil)
-	_ role.Verifier = (*SIIT)(nil)
-	_ role.Tracer   = (*SIIT)(nil)
+	_ role.Changer[SIITSettings] = (*SIIT)(nil)
+	_ role.Tracer                = (*SIIT)(nil)
 )
 
 // SIIT is one stateless translator: a TUN device with routes to what it translates.
@@ -44,7 +43,7 @@ type SIIT struct {
 	reports chan translate.Report
 
 	mu    sync.Mutex // guards what follows, and the order of changes
-	cfg   config.SIIT
+	cfg   SIITSettings
 	file  []translate.Mapping // of the mapping file
 	added []translate.Mapping // at run time
 	gone  []translate.Mapping // removed at run time
@@ -52,7 +51,7 @@ type SIIT struct {
 }
 
 // NewSIIT makes the translator that cfg describes, without touching the host.
-func NewSIIT(cfg config.SIIT, log *slog.Logger) (*SIIT, error) {
+func NewSIIT(cfg SIITSettings, log *slog.Logger) (*SIIT, error) {
 	s := &SIIT{name: cfg.Name, log: log, ready: make(chan struct{}), reports: make(chan translate.Report, maxReports), cfg: cfg}
 	s.device.log = log
 	s.fast = newSIITFast(&cfg, s.stats, log)
@@ -75,15 +74,15 @@ func NewSIIT(cfg config.SIIT, log *slog.Logger) (*SIIT, error) {
 }
 
 // mappingsOf reads the mapping file, if there is one.
-func mappingsOf(cfg *config.SIIT) ([]translate.Mapping, error) {
+func mappingsOf(cfg *SIITSettings) ([]translate.Mapping, error) {
 	if cfg.EAMFile == "" {
 		return nil, nil
 	}
-	return config.ReadMappings(cfg.EAMFile)
+	return readMappings(cfg.EAMFile)
 }
 
 // mappings are those of a configuration, of its file, and of the run time.
-func (s *SIIT) mappings(cfg *config.SIIT, file []translate.Mapping) []translate.Mapping {
+func (s *SIIT) mappings(cfg *SIITSettings, file []translate.Mapping) []translate.Mapping {
 	list := slices.Concat(cfg.EAM, file)
 	list = slices.DeleteFunc(list, func(m translate.Mapping) bool { return slices.Contains(s.gone, m) })
 	for _, m := range s.added {
@@ -95,7 +94,7 @@ func (s *SIIT) mappings(cfg *config.SIIT, file []translate.Mapping) []translate.
 }
 
 // settings turns a configuration into the engine's.
-func (s *SIIT) settings(cfg *config.SIIT, mappings []translate.Mapping) (siit.Settings, error) {
+func (s *SIIT) settings(cfg *SIITSettings, mappings []translate.Mapping) (siit.Settings, error) {
 	t, err := translateSettings(&cfg.Translation, s.own)
 	if err != nil {
 		return siit.Settings{}, err
@@ -104,9 +103,9 @@ func (s *SIIT) settings(cfg *config.SIIT, mappings []translate.Mapping) (siit.Se
 		return siit.Settings{}, err
 	}
 	switch cfg.Hairpin {
-	case config.HairpinSimple:
+	case HairpinSimple:
 		t.Hairpin = translate.HairpinSimple
-	case config.HairpinOff:
+	case HairpinOff:
 		t.Hairpin = translate.HairpinOff
 	}
 	settings := siit.Settings{Translate: t, MTU4: cfg.IPv4MTU, MTU6: cfg.IPv6MTU, Link4: s.own.mtu4, Link6: s.own.mtu6, Pool4: cfg.Pool4, ErrorRate: cfg.ICMPRate}
@@ -116,13 +115,13 @@ func (s *SIIT) settings(cfg *config.SIIT, mappings []translate.Mapping) (siit.Se
 	return settings, nil
 }
 
-var siitClasses = map[config.ErrorClass]siit.Class{
-	config.ErrorUnreachable: siit.Unreachable, config.ErrorTooBig: siit.TooBig,
-	config.ErrorHopLimit: siit.HopLimit, config.ErrorParameter: siit.Parameter,
+var siitClasses = map[keys.ErrorClass]siit.Class{
+	keys.ErrorUnreachable: siit.Unreachable, keys.ErrorTooBig: siit.TooBig,
+	keys.ErrorHopLimit: siit.HopLimit, keys.ErrorParameter: siit.Parameter,
 }
 
 // siitRoutes are the destinations that lead to the device.
-func siitRoutes(cfg *config.SIIT, mappings []translate.Mapping) []netip.Prefix {
+func siitRoutes(cfg *SIITSettings, mappings []translate.Mapping) []netip.Prefix {
 	list := slices.Concat(cfg.Pool6, cfg.Pool4)
 	have := make(map[netip.Prefix]bool, len(mappings))
 	for _, p := range list {
@@ -141,7 +140,7 @@ func siitRoutes(cfg *config.SIIT, mappings []translate.Mapping) []netip.Prefix {
 func (s *SIIT) Name() string { return s.name }
 
 // Role implements [role.Instance].
-func (s *SIIT) Role() string { return config.RoleSIIT }
+func (s *SIIT) Role() string { return RoleSIIT }
 
 // Ready implements [role.Instance].
 func (s *SIIT) Ready() <-chan struct{} { return s.ready }

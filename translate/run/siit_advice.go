@@ -7,13 +7,12 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/translate"
 )
 
 // crossed warns of mappings that take an address which means something else already: that
 // of the translator itself, or an IPv4 host by a prefix.
-func crossed(cfg *config.SIIT, mappings []translate.Mapping) []string {
+func crossed(cfg *SIITSettings, mappings []translate.Mapping) []string {
 	inPool6 := func(q netip.Prefix) bool { return slices.ContainsFunc(cfg.Pool6, q.Overlaps) }
 	var sentences []string
 	sentences = append(sentences, each(mappings, func(m translate.Mapping) bool {

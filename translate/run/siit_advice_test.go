@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/translate"
 )
 
@@ -31,7 +30,7 @@ func TestAdviseCrossedMappings(t *testing.T) {
 		{"address6 in pool6", []string{"198.51.100.1", "2001:db8:1::1"}, "", "2001:db8:64::7", "address6 2001:db8:64::7 lies in pool6"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := config.DefaultSIIT()
+			c := defaultSIIT()
 			c.Pool6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")}
 			c.Address4, _ = netip.ParseAddr(tt.address4)
 			c.Address6, _ = netip.ParseAddr(tt.address6)

@@ -5,7 +5,6 @@ package run
 import (
 	"fmt"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate"
 )
@@ -41,7 +40,7 @@ func (s *SIIT) Ask(question string, _ map[string]string) (any, error) {
 // Order implements [role.Ordered]: "map_add" and "map_remove" with the argument
 // "mapping", as it stands in the configuration.
 func (s *SIIT) Order(order string, arguments map[string]string) (any, error) {
-	m, err := config.ParseMapping(arguments["mapping"])
+	m, err := ParseMapping(arguments["mapping"])
 	work, known := map[string]func(translate.Mapping) error{"map_add": s.AddMapping, "map_remove": s.RemoveMapping}[order]
 	switch {
 	case !known:

@@ -7,15 +7,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/siit"
 )
 
 // reconfigure gives the engine settings, and the programs what these were made of; s.mu is
 // held.
-func (s *SIIT) reconfigure(settings siit.Settings, cfg *config.SIIT, mappings []translate.Mapping) error {
+func (s *SIIT) reconfigure(settings siit.Settings, cfg *SIITSettings, mappings []translate.Mapping) error {
 	return s.fast.set(cfg, mappings, func() (err error) {
 		s.loop.Do(func(time.Time, *packet.Batch) { err = s.engine.Reconfigure(settings) })
 		return err
@@ -24,7 +24,7 @@ func (s *SIIT) reconfigure(settings siit.Settings, cfg *config.SIIT, mappings []
 
 // change applies a configuration with its mappings: routes first, then the engine, and
 // nothing if either refuses; s.mu is held.
-func (s *SIIT) change(cfg *config.SIIT, mappings []translate.Mapping) error {
+func (s *SIIT) change(cfg *SIITSettings, mappings []translate.Mapping) error {
 	settings, err := s.settings(cfg, mappings)
 	if err != nil {
 		return err
@@ -44,49 +44,32 @@ func (s *SIIT) change(cfg *config.SIIT, mappings []translate.Mapping) error {
 	return commit()
 }
 
-// Verify implements [role.Verifier].
-func (s *SIIT) Verify(next *config.Config) error {
-	want, ok := next.SIIT(s.name)
-	if !ok {
-		return nil
-	}
-	file, err := mappingsOf(&want)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	settings, err := s.settings(&want, s.mappings(&want, file))
-	if err != nil {
-		return err
-	}
-	return siit.Check(settings)
-}
-
-// Reload implements [role.Reloader]. All but the device, and programs that are not there,
-// is live.
-func (s *SIIT) Reload(next *config.Config) (needsRestart []string, err error) {
-	want, ok := next.SIIT(s.name)
-	if !ok {
-		return nil, nil
-	}
-	file, err := mappingsOf(&want)
+// Prepare implements [role.Changer].
+func (s *SIIT) Prepare(next SIITSettings) (role.Change, error) {
+	file, err := mappingsOf(&next)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	live := want
-	live.Interface, live.MTU, live.Route = s.cfg.Interface, s.cfg.MTU, s.cfg.Route
-	live.Workers, live.Announce = s.cfg.Workers, s.cfg.Announce
-	if !s.fast.Loaded() {
-		live.FastPath = s.cfg.FastPath // there are no programs to attach
+	var needsRestart []string
+	if next.FastPath != s.cfg.FastPath && !s.fast.Loaded() {
+		next.FastPath = s.cfg.FastPath // there are no programs to attach
+		needsRestart = []string{"fast_path"}
 	}
-	if err := s.change(&live, s.mappings(&live, file)); err != nil {
+	settings, err := s.settings(&next, s.mappings(&next, file))
+	if err := errors.Join(err, siit.Check(settings)); err != nil {
 		return nil, err
 	}
-	s.cfg, s.file = live, file
-	return config.Diff(live, want), nil
+	return func() ([]string, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err := s.change(&next, s.mappings(&next, file)); err != nil {
+			return nil, err
+		}
+		s.cfg, s.file = next, file
+		return needsRestart, nil
+	}, nil
 }
 
 // Mappings lists the mappings in effect.

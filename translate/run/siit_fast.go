@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/keys"
 	"github.com/isthmus-net/isthmus/translate/siit"
 )
 
@@ -46,8 +46,8 @@ type siitFast struct {
 }
 
 // newSIITFast makes the fast path of a stateless translator, without touching the host.
-func newSIITFast(cfg *config.SIIT, engine func() siit.Stats, log *slog.Logger) *siitFast {
-	f := &siitFast{name: cfg.Name, engine: engine, ways: newSIITWays(&config.SIIT{}, nil)}
+func newSIITFast(cfg *SIITSettings, engine func() siit.Stats, log *slog.Logger) *siitFast {
+	f := &siitFast{name: cfg.Name, engine: engine, ways: newSIITWays(&SIITSettings{}, nil)}
 	f.Driver = driver.New(driver.Role{
 		Name: cfg.Name, Ephemeral: "there is nothing to keep", Load: f.load, Hindered: f.hindered,
 		Apply:   func() error { return nil }, // what changes is told at once
@@ -60,7 +60,7 @@ func newSIITFast(cfg *config.SIIT, engine func() siit.Stats, log *slog.Logger) *
 
 // siitDriverConfig is what the driver has to know of a configuration. Routes are looked
 // for here: see [siitWays].
-func siitDriverConfig(cfg *config.SIIT) driver.Config {
+func siitDriverConfig(cfg *SIITSettings) driver.Config {
 	return driver.Config{
 		Mode: cfg.FastPath, Devices: cfg.FastPathDevices, Linger: siitLinger, Forward4: true,
 	}
@@ -78,7 +78,7 @@ func (f *siitFast) load(*fastpath.Pins, fastpath.Features) (driver.Table, error)
 // set changes engine and programs together: from before swap, which changes the engine,
 // until the programs know the same, they leave all packets to it. Where they cannot know
 // it, they do so until they can. It locks.
-func (f *siitFast) set(cfg *config.SIIT, mappings []translate.Mapping, swap func() error) error {
+func (f *siitFast) set(cfg *SIITSettings, mappings []translate.Mapping, swap func() error) error {
 	f.change.Lock()
 	defer f.change.Unlock()
 	if !f.Loaded() {
@@ -132,11 +132,11 @@ func sameSettings(a, b *fastpath.SIITSettings) bool {
 }
 
 // siitPrograms is what the programs must know: what the engine knows, in their form.
-func siitPrograms(cfg *config.SIIT, mappings []translate.Mapping, tunnel int) fastpath.SIITSettings {
+func siitPrograms(cfg *SIITSettings, mappings []translate.Mapping, tunnel int) fastpath.SIITSettings {
 	p := fastpath.SIITSettings{
-		Pool4: slices.Clone(cfg.Pool4), Mappings: mappings, SimpleHairpin: cfg.Hairpin == config.HairpinSimple,
+		Pool4: slices.Clone(cfg.Pool4), Mappings: mappings, SimpleHairpin: cfg.Hairpin == HairpinSimple,
 		MTU4: cfg.IPv4MTU, MTU6: cfg.IPv6MTU, LowestMTU: cfg.LowestIPv6MTU,
-		ZeroClass: cfg.TrafficClass != config.Copied, FixedTOS: cfg.TOS != config.Copied,
+		ZeroClass: cfg.TrafficClass != keys.Copied, FixedTOS: cfg.TOS != keys.Copied,
 		Tunnel: tunnel, PuntRate: puntRate, PuntShare: puntShare,
 	}
 	if p.FixedTOS {
@@ -213,10 +213,10 @@ func (f *siitFast) measure() map[string]uint64 {
 
 // PlanSIIT finds out what the fast path of a stateless translator would be, and changes
 // nothing.
-func PlanSIIT(cfg config.SIIT) FastPathPlan {
-	plan := driver.Plan(config.RoleSIIT, cfg.Name, cfg.Interface, siitDriverConfig(&cfg))
+func PlanSIIT(cfg SIITSettings) FastPathPlan {
+	plan := driver.Plan(RoleSIIT, cfg.Name, cfg.Interface, siitDriverConfig(&cfg))
 	file, err := mappingsOf(&cfg)
-	if err != nil || cfg.FastPath == config.FastPathOff {
+	if err != nil || cfg.FastPath == fastpath.ModeOff {
 		return plan // told elsewhere
 	}
 	s := &SIIT{cfg: cfg}

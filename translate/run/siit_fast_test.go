@@ -13,13 +13,13 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate"
 )
 
 // siitInModes runs a test with a translator on each of some ways that packets can take.
-func siitInModes(t *testing.T, modes []config.FastPath, f func(t *testing.T, w *world, s *SIIT, c config.SIIT)) {
+func siitInModes(t *testing.T, modes []fastpath.Mode, f func(t *testing.T, w *world, s *SIIT, c SIITSettings)) {
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
 			w, c := newWorld(t), siitConfig()
@@ -37,8 +37,8 @@ func siitInModes(t *testing.T, modes []config.FastPath, f func(t *testing.T, w *
 }
 
 // pathOfMode is the word for the way that a mode means.
-func pathOfMode(mode config.FastPath) string {
-	if mode == config.FastPathOff {
+func pathOfMode(mode fastpath.Mode) string {
+	if mode == fastpath.ModeOff {
 		return "engine"
 	}
 	return string(mode)
@@ -94,7 +94,7 @@ func (p *pair) passes(t *testing.T) {
 }
 
 func TestSIITInModes(t *testing.T) {
-	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
+	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, c SIITSettings) {
 		p := newPair(t, w, 7000)
 		for range 20 {
 			p.passes(t)
@@ -108,10 +108,10 @@ func TestSIITInModes(t *testing.T) {
 		}
 		st := s.Status().(SIITStatus)
 		fast, engine := s.forwarded(), s.stats()
-		if (fast > 30) != (c.FastPath != config.FastPathOff) {
+		if (fast > 30) != (c.FastPath != fastpath.ModeOff) {
 			t.Errorf("the programs have translated %d packets: %+v", fast, st.FastPath.Packets)
 		}
-		if c.FastPath != config.FastPathOff && engine.ToIPv4+engine.ToIPv6 > fast/4 {
+		if c.FastPath != fastpath.ModeOff && engine.ToIPv4+engine.ToIPv6 > fast/4 {
 			t.Errorf("the engine has translated %d packets, the programs %d: %+v", engine.ToIPv4+engine.ToIPv6, fast, st.FastPath.Packets)
 		}
 		if st.FastPath.Mode != c.FastPath || st.FastPath.Survives {
@@ -149,7 +149,7 @@ func noFilters(t *testing.T, devices ...string) error {
 // TestSIITMappingsUnderTraffic adds and removes mappings below a flow, which loses nothing:
 // what programs and engine know is the same in each moment.
 func TestSIITMappingsUnderTraffic(t *testing.T) {
-	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, _ config.SIIT) {
+	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, _ SIITSettings) {
 		second := netip.MustParseAddr("192.0.2.67")
 		m := translate.Mapping{IPv4: netip.PrefixFrom(second, 32), IPv6: netip.MustParsePrefix("2001:db8:6::3/128")}
 		w.six.Do(t, func() error { return address("v6", "2001:db8:6::3/64") })
@@ -196,12 +196,12 @@ func (s *SIIT) awaitDropped(t *testing.T, r translate.Reason, want uint64) {
 
 // TestSIITFastReload: the programs follow the prefix and the way.
 func TestSIITFastReload(t *testing.T) {
-	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
+	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, c SIITSettings) {
 		p := newPair(t, w, 7000)
 		p.passes(t)
 		for _, prefix := range []string{"2001:db8:65::/96", "2001:db8:66::/64", "2001:db8:64::/96"} {
 			c.Pool6 = []netip.Prefix{netip.MustParsePrefix(prefix)}
-			if keys, err := s.Reload(&config.Config{SIITs: []config.SIIT{c}}); err != nil || keys != nil {
+			if keys, err := reload(SIITRole, s, s.cfg, c); err != nil || keys != nil {
 				t.Fatal(keys, err)
 			}
 			tp, err := translate.NewPrefix(c.Pool6[0])
@@ -215,18 +215,18 @@ func TestSIITFastReload(t *testing.T) {
 			}
 		}
 		mode := c.FastPath
-		c.FastPath = config.FastPathOff
-		if keys, err := s.Reload(&config.Config{SIITs: []config.SIIT{c}}); err != nil || keys != nil {
+		c.FastPath = fastpath.ModeOff
+		if keys, err := reload(SIITRole, s, s.cfg, c); err != nil || keys != nil {
 			t.Fatal(keys, err)
 		}
 		s.takes(t, "engine")
 		p.passes(t)
-		c.FastPath = config.FastPathTC
-		keys, err := s.Reload(&config.Config{SIITs: []config.SIIT{c}})
-		if err != nil || (keys == nil) != (mode != config.FastPathOff) {
+		c.FastPath = fastpath.ModeTC
+		keys, err := reload(SIITRole, s, s.cfg, c)
+		if err != nil || (keys == nil) != (mode != fastpath.ModeOff) {
 			t.Fatalf("keys %v, error %v", keys, err)
 		}
-		if mode != config.FastPathOff {
+		if mode != fastpath.ModeOff {
 			s.takes(t, "tc")
 		}
 		p.passes(t)
@@ -236,7 +236,7 @@ func TestSIITFastReload(t *testing.T) {
 // TestSIITChangesAsOne: while the engine changes, it carries all packets, and if it refuses,
 // the programs go on as before.
 func TestSIITChangesAsOne(t *testing.T) {
-	siitInModes(t, hooks, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
+	siitInModes(t, hooks, func(t *testing.T, w *world, s *SIIT, c SIITSettings) {
 		p := newPair(t, w, 7000)
 		refuse := errors.New("refused")
 		for _, want := range []error{refuse, nil, refuse} {
@@ -268,7 +268,7 @@ func TestSIITChangesAsOne(t *testing.T) {
 // TestSIITFastRefused: what the programs cannot take leaves all packets to the engine, until
 // they can.
 func TestSIITFastRefused(t *testing.T) {
-	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
+	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, c SIITSettings) {
 		p := newPair(t, w, 7000)
 		p.passes(t)
 		pool6 := c.Pool6
@@ -277,13 +277,13 @@ func TestSIITFastRefused(t *testing.T) {
 		}
 		reload := func() {
 			t.Helper()
-			if _, err := s.Reload(&config.Config{SIITs: []config.SIIT{c}}); err != nil {
+			if _, err := reload(SIITRole, s, s.cfg, c); err != nil {
 				t.Fatal(err)
 			}
 		}
 		reload()
 		why := s.takes(t, "engine")
-		if c.FastPath != config.FastPathOff && !strings.Contains(why, "its programs cannot take the settings") {
+		if c.FastPath != fastpath.ModeOff && !strings.Contains(why, "its programs cannot take the settings") {
 			t.Errorf("why: %s", why)
 		}
 		p.passes(t)

@@ -13,13 +13,13 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/fastpath"
 )
 
 // TestSIITKeepsToRoutes: what the host keeps from the translator's device, the programs do
 // not take either.
 func TestSIITKeepsToRoutes(t *testing.T) {
-	siitInModes(t, hooks, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
+	siitInModes(t, hooks, func(t *testing.T, w *world, s *SIIT, c SIITSettings) {
 		native6 := netip.MustParseAddr("2001:db8:64::192.0.2.9")
 		for _, tt := range []struct {
 			name, why string
@@ -59,10 +59,10 @@ func TestSIITKeepsToRoutes(t *testing.T) {
 // TestSIITRoutesBesidePool4: hosts whose addresses are made by pool6 have routes of their
 // own in it, which the programs leave to the kernel.
 func TestSIITRoutesBesidePool4(t *testing.T) {
-	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
+	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, c SIITSettings) {
 		made := netip.MustParseAddr("2001:db8:64::192.0.2.80")
 		c.Pool4 = []netip.Prefix{netip.MustParsePrefix("192.0.2.80/29"), netip.MustParsePrefix("192.0.2.88/29")}
-		if _, err := s.Reload(&config.Config{SIITs: []config.SIIT{c}}); err != nil {
+		if _, err := reload(SIITRole, s, s.cfg, c); err != nil {
 			t.Fatal(err)
 		}
 		w.six.Do(t, func() error { return address("v6", made.String()+"/128") })
@@ -84,7 +84,7 @@ func TestSIITRoutesBesidePool4(t *testing.T) {
 		for range 10 {
 			p.passes(t)
 		}
-		if got := s.forwarded() - before; (got > 15) != (c.FastPath != config.FastPathOff) {
+		if got := s.forwarded() - before; (got > 15) != (c.FastPath != fastpath.ModeOff) {
 			t.Errorf("the programs have translated %d packets: %+v", got, s.fast.Status().Packets)
 		}
 	})
@@ -107,7 +107,7 @@ func removeAddress(link, addr string) error {
 // would be passed by.
 func TestSIITAutoLeavesToRules(t *testing.T) {
 	w, c := newWorld(t), siitConfig()
-	c.FastPath, c.Name = config.FastPathAuto, "siit.auto"
+	c.FastPath, c.Name = fastpath.ModeAuto, "siit.auto"
 	s, err := NewSIIT(c, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestSIITAutoLeavesToRules(t *testing.T) {
 // TestPlanSIIT tells beforehand what would keep the programs away.
 func TestPlanSIIT(t *testing.T) {
 	w, c := newWorld(t), siitConfig()
-	c.FastPath = config.FastPathTC
+	c.FastPath = fastpath.ModeTC
 	plan := func() (p FastPathPlan) {
 		w.gateway.Do(t, func() error { p = PlanSIIT(c); return nil })
 		return p
@@ -143,7 +143,7 @@ func TestPlanSIIT(t *testing.T) {
 	if p := plan(); len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], "192.0.2.66/32 end on this host") {
 		t.Errorf("plan %+v", p)
 	}
-	c.FastPath = config.FastPathOff
+	c.FastPath = fastpath.ModeOff
 	if p := plan(); len(p.Warnings)+len(p.Notes) > 0 {
 		t.Errorf("plan %+v", p)
 	}
@@ -153,7 +153,7 @@ func TestPlanSIIT(t *testing.T) {
 // so the programs back.
 func TestSIITManyMappings(t *testing.T) {
 	w, c := newWorld(t), siitConfig()
-	c.FastPath, c.Name, c.EAMFile = config.FastPathTC, "siit.many", filepath.Join(t.TempDir(), "mappings")
+	c.FastPath, c.Name, c.EAMFile = fastpath.ModeTC, "siit.many", filepath.Join(t.TempDir(), "mappings")
 	var text strings.Builder
 	for i := range 2000 {
 		fmt.Fprintf(&text, "10.0.%d.%d 2001:db8:9:%x::%x\n", i>>8, i&255, i>>8, i&255)

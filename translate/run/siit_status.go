@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/packet"
@@ -31,8 +30,8 @@ type SIITStatus struct {
 	Pool6 []netip.Prefix `json:"pool6"`
 	Pool4 []netip.Prefix `json:"pool4"`
 	// Mappings is the number of explicit mappings.
-	Mappings int            `json:"mappings"`
-	Hairpin  config.Hairpin `json:"hairpin"`
+	Mappings int     `json:"mappings"`
+	Hairpin  Hairpin `json:"hairpin"`
 	// Address4 and Address6 are the sources of ICMP errors, if there are any.
 	Address4 netip.Addr `json:"address4,omitzero"`
 	Address6 netip.Addr `json:"address6,omitzero"`

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/translate"
 )
 
@@ -19,11 +19,11 @@ var (
 	four6   = netip.MustParseAddr("2001:db8:64::c000:202") // four as IPv6 hosts see it
 )
 
-func siitConfig() config.SIIT {
-	c := config.DefaultSIIT()
+func siitConfig() SIITSettings {
+	c := defaultSIIT()
 	c.Pool6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")}
 	c.EAM = []translate.Mapping{{IPv4: netip.PrefixFrom(siitSix, 32), IPv6: netip.PrefixFrom(sixAddr, 128)}}
-	c.Workers, c.FastPath = 2, config.FastPathOff
+	c.Workers, c.FastPath = 2, fastpath.ModeOff
 	return c
 }
 
@@ -85,31 +85,31 @@ func TestSIITReload(t *testing.T) {
 		six.send(t, netip.AddrPortFrom(to, 7001), "out")
 		four.wants(t, "out", 63)
 	}
-	reload := func(change func(*config.SIIT)) ([]string, error) {
+	changed := func(change func(*SIITSettings)) ([]string, error) {
 		next := siitConfig()
 		change(&next)
-		return s.Reload(&config.Config{SIITs: []config.SIIT{next}})
+		return reload(SIITRole, s, s.cfg, next)
 	}
 	pass(four6)
 	other := netip.MustParsePrefix("2001:db8:65::/96")
-	if keys, err := reload(func(c *config.SIIT) { c.Pool6 = append(c.Pool6, other); c.MTU = 1400 }); err != nil || !cmp.Equal(keys, []string{"mtu"}) {
+	if keys, err := changed(func(c *SIITSettings) { c.Pool6 = append(c.Pool6, other); c.MTU = 1400 }); err != nil || !cmp.Equal(keys, []string{"mtu"}) {
 		t.Fatalf("keys %v, error %v", keys, err)
 	}
 	pass(netip.MustParseAddr("2001:db8:65::c000:202"))
 	pass(four6)
-	if _, err := reload(func(c *config.SIIT) { c.Pool6 = []netip.Prefix{other} }); err != nil {
+	if _, err := changed(func(c *SIITSettings) { c.Pool6 = []netip.Prefix{other} }); err != nil {
 		t.Fatal(err)
 	}
 	pass(netip.MustParseAddr("2001:db8:65::c000:202"))
 	before := s.Status()
-	for name, change := range map[string]func(*config.SIIT){
-		"overlap": func(c *config.SIIT) {
+	for name, change := range map[string]func(*SIITSettings){
+		"overlap": func(c *SIITSettings) {
 			c.EAM = append(c.EAM, translate.Mapping{IPv4: netip.MustParsePrefix("192.0.2.66/32"), IPv6: netip.MustParsePrefix("2001:db8::9/128")})
 		},
-		"route of somebody else": func(c *config.SIIT) { c.Pool4 = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} },
-		"no file":                func(c *config.SIIT) { c.EAMFile = "/nonexistent/mappings" },
+		"route of somebody else": func(c *SIITSettings) { c.Pool4 = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} },
+		"no file":                func(c *SIITSettings) { c.EAMFile = "/nonexistent/mappings" },
 	} {
-		if _, err := reload(change); err == nil {
+		if _, err := changed(change); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 		if diff := cmp.Diff(before, s.Status(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/translate"
 )
@@ -25,7 +24,7 @@ type siitWays struct {
 // knownPool4 is how much of pool4 programs know.
 const knownPool4 = 16
 
-func newSIITWays(cfg *config.SIIT, mappings []translate.Mapping) *siitWays {
+func newSIITWays(cfg *SIITSettings, mappings []translate.Mapping) *siitWays {
 	back4, back6 := make([]netip.Prefix, 0, len(mappings)), make([]netip.Prefix, 0, len(mappings))
 	for _, m := range mappings {
 		back4, back6 = append(back4, m.IPv4), append(back6, m.IPv6)

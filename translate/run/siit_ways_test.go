@@ -7,15 +7,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/keys"
 )
 
 func TestSIITWays(t *testing.T) {
 	p := netip.MustParsePrefix
-	cfg := config.SIIT{
-		Translation: config.Translation{Pool6: []netip.Prefix{p("2001:db8:64::/96"), p("2001:db8:65::/48")}},
+	cfg := SIITSettings{
+		Translation: keys.Translation{Pool6: []netip.Prefix{p("2001:db8:64::/96"), p("2001:db8:65::/48")}},
 		Pool4:       []netip.Prefix{p("192.0.2.0/29"), p("192.0.2.8/29")},
 	}
 	mappings := []translate.Mapping{

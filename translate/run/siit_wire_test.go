@@ -15,7 +15,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate"
 )
@@ -35,9 +34,9 @@ func TestSIITHairpins(t *testing.T) {
 // TestSIITEndsCircles: pool4 holds an address that no IPv6 host has, so there is no route in
 // pool6, and the host leads packets back to the translator that they come from.
 func TestSIITEndsCircles(t *testing.T) {
-	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, c config.SIIT) {
+	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, c SIITSettings) {
 		c.Pool4 = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}
-		if _, err := s.Reload(&config.Config{SIITs: []config.SIIT{c}}); err != nil {
+		if _, err := reload(SIITRole, s, s.cfg, c); err != nil {
 			t.Fatal(err)
 		}
 		open(t, w.four, netip.AddrPortFrom(fourAddr, 7001)).send(t, netip.MustParseAddrPort("203.0.113.7:7000"), "round")
@@ -160,7 +159,7 @@ func TestSIITKnowsItsAnswers(t *testing.T) {
 // TestSIITReachesHost: what six reaches of the translator itself is what any IPv4 host would,
 // with an address of its own; loopback is not, though routes let it in.
 func TestSIITReachesHost(t *testing.T) {
-	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, _ config.SIIT) {
+	siitInModes(t, modes, func(t *testing.T, w *world, s *SIIT, _ SIITSettings) {
 		w.gateway.Do(t, func() error {
 			return os.WriteFile("/proc/sys/net/ipv4/conf/all/route_localnet", []byte("1"), 0)
 		})

@@ -5,8 +5,8 @@ package run
 import (
 	"net/netip"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/keys"
 )
 
 // own is what a translator has to know of its host: the addresses that it may send errors
@@ -17,22 +17,22 @@ type own struct {
 }
 
 // translateSettings turns the common keys into those of package translate.
-func translateSettings(c *config.Translation, at own) (translate.Settings, error) {
+func translateSettings(c *keys.Translation, at own) (translate.Settings, error) {
 	s := translate.Settings{
 		NonGlobal: c.AllowNonGlobal, Pool4: c.RouterPool4, Pool6: c.RouterPool6, Own4: at.v4, Own6: at.v6,
-		InterfaceObject: c.InterfaceObject, ZeroTrafficClass: c.TrafficClass != config.Copied,
+		InterfaceObject: c.InterfaceObject, ZeroTrafficClass: c.TrafficClass != keys.Copied,
 		LowestIPv6MTU: c.LowestIPv6MTU,
 	}
 	if len(c.Plateaus) > 0 {
 		s.Plateaus = c.Plateaus
 	}
-	if c.TOS != config.Copied {
+	if c.TOS != keys.Copied {
 		s.FixedTOS, s.TOS = true, uint8(c.TOS)
 	}
 	switch c.UDPZeroChecksum {
-	case config.ZeroChecksumCompute:
+	case keys.ZeroChecksumCompute:
 		s.UDPZeroChecksum = translate.ZeroChecksumCompute
-	case config.ZeroChecksumForward:
+	case keys.ZeroChecksumForward:
 		s.UDPZeroChecksum = translate.ZeroChecksumForward
 	}
 	if c.Address4.IsValid() {

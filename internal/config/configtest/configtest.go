@@ -31,7 +31,8 @@ var Same = cmp.Options{
 // Section checks that the defaults are what the keys' parsers take, that each key is
 // explained and bound to a field of its own and each field to a key, that the reference
 // is a working section, and that testdata/*.toml gives the errors of the text beside it.
-func Section(t *testing.T, section config.Section) {
+// Where these files have sections of other roles, too, all are to be named.
+func Section(t *testing.T, section config.Section, all ...config.Section) {
 	t.Helper()
 	reference := One(t, section, section.Reference())
 	if diff := cmp.Diff(One(t, section, section.Smallest()), reference, Same); diff != "" {
@@ -50,10 +51,23 @@ func Section(t *testing.T, section config.Section) {
 	if !names["name"] {
 		t.Errorf("%s has no name", section.Name)
 	}
-	if fields := reflect.TypeOf(reference).Elem().NumField(); fields != len(names) {
-		t.Errorf("%s has %d keys for %d fields", section.Name, len(names), fields)
+	if n := fields(reflect.TypeOf(reference).Elem()); n != len(names) {
+		t.Errorf("%s has %d keys for %d fields", section.Name, len(names), n)
 	}
-	Errors(t, "testdata/*.toml", section)
+	if len(all) == 0 {
+		all = []config.Section{section}
+	}
+	Errors(t, "testdata/*.toml", all...)
+}
+
+// fields counts those that keys set: neither structs of them nor what others claim.
+func fields(settings reflect.Type) (n int) {
+	for _, f := range reflect.VisibleFields(settings) {
+		if !f.Anonymous && f.Type != reflect.TypeFor[config.Claims]() {
+			n++
+		}
+	}
+	return n
 }
 
 // One reads the settings of the only section of a text.

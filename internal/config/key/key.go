@@ -10,6 +10,7 @@ package key
 import (
 	"fmt"
 	"reflect"
+	"slices"
 )
 
 // Reload says what becomes of a changed key in a running instance.
@@ -32,16 +33,23 @@ type Key struct {
 	// Help says what the key is for, in whole sentences.
 	Help string
 
-	std    any // the default, as the file would have it
+	std    any      // the default, as the file would have it
+	unless []string // keys that, when they change too, have this one wait for a restart
 	decode func(raw any, path string, to Reporter)
 	field  reflect.Value // what the key is bound to
 }
 
 // example is in place of the default of a key that has none.
-type example struct{ value any }
+type example struct {
+	value any
+	must  bool
+}
 
 // MustSet is the default of a key that has none; value is an example.
-func MustSet(value any) any { return example{value} }
+func MustSet(value any) any { return example{value, true} }
+
+// Example is the default of a key that has none and may stay out where others are set.
+func Example(value any) any { return example{value, false} }
 
 // Of declares a key. The default std is as the file would have it: text, a whole
 // number, true or false, a list of these, or [MustSet]. It may also be a pointer to
@@ -60,10 +68,16 @@ func Of[T any](name string, field *T, std any, parse Parser[T], reload Reload, h
 	}
 }
 
+// Unless has a live key wait for a restart where other keys, which do, have changed too.
+func (k Key) Unless(others ...string) Key {
+	k.unless = others
+	return k
+}
+
 // Value is what the field holds.
 func (k Key) Value() any { return k.field.Interface() }
 
-// Required reports whether the key has no default.
+// Required reports whether the key has no default, and stands in the least of a section.
 func (k Key) Required() bool {
 	_, required := k.std.(example)
 	return required
@@ -97,6 +111,8 @@ func written(value any) any {
 	switch v.Kind() {
 	case reflect.Int:
 		return v.Int()
+	case reflect.String:
+		return v.String()
 	case reflect.Slice:
 		list := make([]any, v.Len())
 		for i := range list {
@@ -156,14 +172,19 @@ func Names(keys []Key) []string {
 // live keys get the new value, others keep the old one. All three are the keys of one
 // section, for three values. It returns the names of those that wait for a restart.
 func Merge(into, running, next []Key) (needsRestart []string) {
+	changed := map[string]bool{}
+	for i, k := range running {
+		changed[k.Name] = !reflect.DeepEqual(k.Value(), next[i].Value())
+	}
 	for i, k := range into {
+		held := slices.ContainsFunc(k.unless, func(other string) bool { return changed[other] })
 		value := running[i]
-		if !reflect.DeepEqual(value.Value(), next[i].Value()) {
-			if k.Reload == Live {
-				value = next[i]
-			} else {
-				needsRestart = append(needsRestart, k.Name)
-			}
+		switch {
+		case !changed[k.Name]:
+		case k.Reload == Live && !held:
+			value = next[i]
+		default:
+			needsRestart = append(needsRestart, k.Name)
 		}
 		k.field.Set(value.field)
 	}

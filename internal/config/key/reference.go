@@ -23,7 +23,7 @@ func Reference(keys []Key) string {
 	return b.String()
 }
 
-// Smallest writes the keys that must be set, with examples.
+// Smallest writes the keys that have no default, with examples.
 func Smallest(keys []Key) string {
 	var b strings.Builder
 	for _, k := range keys {
@@ -36,11 +36,18 @@ func Smallest(keys []Key) string {
 
 func (k Key) write(b *strings.Builder, value any) {
 	help := k.Help
-	if must, required := value.(example); required {
-		help, value = help+" Must be set.", must.value
+	if one, required := value.(example); required {
+		value = one.value
+		if one.must {
+			help += " Must be set."
+		}
 	}
-	if k.Reload == Live {
+	switch last := len(k.unless) - 1; {
+	case k.Reload != Live:
+	case last < 0:
 		help += " Live."
+	default:
+		help += fmt.Sprintf(" Live, unless %s or %s change too.", strings.Join(k.unless[:last], ", "), k.unless[last])
 	}
 	if same := reflect.ValueOf(value); same.Kind() == reflect.Pointer {
 		value = same.Elem().Interface()

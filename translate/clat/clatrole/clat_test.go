@@ -24,7 +24,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/config/key"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
@@ -57,11 +58,11 @@ var worlds atomic.Int32
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	return newWorldBehind(t, config.FastPathOff)
+	return newWorldBehind(t, fastpath.ModeOff)
 }
 
 // newWorldBehind has the NAT64 carry packets by a fast path.
-func newWorldBehind(t *testing.T, mode config.FastPath) *world {
+func newWorldBehind(t *testing.T, mode fastpath.Mode) *world {
 	t.Helper()
 	w := &world{host: testutil.NewNetns(t), net: testutil.NewNetns(t), site: testutil.NewNetns(t)}
 	for _, ns := range []*testutil.Netns{w.host, w.net, w.site} {
@@ -85,11 +86,11 @@ func newWorldBehind(t *testing.T, mode config.FastPath) *world {
 			os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0),
 			os.WriteFile("/proc/sys/net/ipv4/conf/all/forwarding", []byte("1"), 0))
 	})
-	c := config.DefaultNAT64()
+	c := *configtest.One(t, plat.NAT64Role.Section, plat.NAT64Role.Smallest()).(*plat.NAT64Settings)
 	c.Name = fmt.Sprintf("plat%d", worlds.Add(1)) // its tables have a name that all of this process see
 	c.Clients = []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")}
 	c.Pool6 = []netip.Prefix{pool6}
-	c.Pool4 = []config.PoolRange{{Prefix: netip.PrefixFrom(pool4, 32), Transports: config.AllTransports, First: 1024, Last: 65535}}
+	c.Pool4 = []plat.PoolRange{{Prefix: netip.PrefixFrom(pool4, 32), Transports: plat.AllTransports, First: 1024, Last: 65535}}
 	c.MaxSessions, c.MaxClients, c.FastPath = 4096, 64, mode
 	c.StateFile = filepath.Join(t.TempDir(), "state")
 	var err error

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 
-	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	plat "github.com/isthmus-net/isthmus/translate/run"
 )
@@ -25,13 +25,13 @@ func TestPings(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
-		mode config.FastPath
+		mode fastpath.Mode
 		mtu  int // of the uplink
 	}{
-		{"off", config.FastPathOff, 1500},
-		{"off, and the least MTU", config.FastPathOff, 1280},
-		{"tc", config.FastPathTC, 1500},
-		{"xdp", config.FastPathXDP, 1500},
+		{"off", fastpath.ModeOff, 1500},
+		{"off, and the least MTU", fastpath.ModeOff, 1280},
+		{"tc", fastpath.ModeTC, 1500},
+		{"xdp", fastpath.ModeXDP, 1500},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorldBehind(t, tt.mode)
@@ -46,7 +46,7 @@ func TestPings(t *testing.T) {
 			}
 			w.startCLAT(t)
 			w.await(t, "serving")
-			want := map[config.FastPath]string{config.FastPathOff: "engine"}[tt.mode]
+			want := map[fastpath.Mode]string{fastpath.ModeOff: "engine"}[tt.mode]
 			if want == "" {
 				want = string(tt.mode)
 			}

@@ -1,9 +1,8 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package config
+package run
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 )
@@ -50,8 +50,8 @@ func TestParseKeys(t *testing.T) {
 		{ID: "north", Secret: someSecret, Algorithm: teredo.HMACSHA1},
 		{ID: "south", Secret: "correct horse battery stable", Algorithm: teredo.HMACSHA256, Expires: time.Date(2030, 1, 31, 0, 0, 0, 0, time.UTC)},
 	}
-	s, r := c.Servers[1], c.Clients[0]
-	if diff := cmp.Diff(want, s.Keys); diff != "" || !s.RequireAuth || s.KeysFile != "/etc/isthmus/keys.toml" || len(c.Servers[0].Keys) > 0 {
+	first, s, r := c.Instances[0].Settings.(*ServerSettings), c.Instances[1].Settings.(*ServerSettings), c.Instances[2].Settings.(*ClientSettings)
+	if diff := cmp.Diff(want, s.Keys); diff != "" || !s.RequireAuth || s.KeysFile != "/etc/isthmus/keys.toml" || len(first.Keys) > 0 {
 		t.Errorf("keys (-want +got):\n%s\nof %+v", diff, s)
 	}
 	if r.KeyID != "north" || r.KeySecretFile != "/etc/isthmus/secret" || r.KeyAlgorithm != teredo.HMACSHA256 {
@@ -60,22 +60,13 @@ func TestParseKeys(t *testing.T) {
 	if !c.HasSecrets() {
 		t.Error("the file holds secrets")
 	}
-	c.Servers[1].Keys = nil
+	s.Keys = nil
 	if c.HasSecrets() {
 		t.Error("without its keys the file holds no secrets")
 	}
-	c.Clients[0].KeySecret = someSecret
+	r.KeySecret = someSecret
 	if !c.HasSecrets() {
 		t.Error("the client's secret counts")
-	}
-}
-
-func TestSecretIsHidden(t *testing.T) {
-	k := Key{ID: "north", Secret: someSecret}
-	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
-		if text := fmt.Sprintf(verb, k); strings.Contains(text, someSecret) {
-			t.Errorf("%s shows %s", verb, text)
-		}
 	}
 }
 
@@ -88,7 +79,7 @@ func TestErrorsHideSecrets(t *testing.T) {
 		{"twice", "[[client]]\nkey_secret = \"" + someSecret + "\"\nkey_secret = \"" + someSecret + "\"\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := Parse(strings.NewReader(tt.text), "isthmus.toml")
+			_, err := roles.Parse(strings.NewReader(tt.text), "isthmus.toml")
 			if err == nil || strings.Contains(err.Error(), "horse") {
 				t.Errorf("error %v", err)
 			}
@@ -96,8 +87,8 @@ func TestErrorsHideSecrets(t *testing.T) {
 	}
 }
 
-// write makes a file with these permissions.
-func write(t *testing.T, text string, mode os.FileMode) string {
+// writeKeys makes a file with these permissions.
+func writeKeys(t *testing.T, text string, mode os.FileMode) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -114,11 +105,11 @@ func TestReadKeys(t *testing.T) {
 	for _, tt := range []struct {
 		name, text string
 		mode       os.FileMode
-		want       []Key
+		want       []*Key
 		err        string // part of it
 	}{
-		{"of its owner", one, 0o600, []Key{{ID: "north", Secret: someSecret}}, ""},
-		{"of a group", one, 0o640, []Key{{ID: "north", Secret: someSecret}}, ""},
+		{"of its owner", one, 0o600, []*Key{{ID: "north", Secret: someSecret}}, ""},
+		{"of a group", one, 0o640, []*Key{{ID: "north", Secret: someSecret}}, ""},
 		{"empty", "", 0o600, nil, ""},
 		{"readable by all", one, 0o644, nil, "run chmod 640"},
 		{"writable by the group", one, 0o660, nil, "run chmod 640"},
@@ -126,25 +117,25 @@ func TestReadKeys(t *testing.T) {
 		{"no secret", "[[key]]\nid = \"north\"\n", 0o600, nil, ":1:3: key: this key has no secret"},
 		{"another section", "[[server]]\n", 0o600, nil, "no such"},
 		{"no TOML", "north: secret\n", 0o600, nil, "this is not TOML"},
-		{"too large", strings.Repeat("#", maxSize+1), 0o600, nil, "is larger"},
+		{"too large", strings.Repeat("#", 5<<20), 0o600, nil, "is larger"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := ReadKeys(write(t, tt.text, tt.mode))
+			got, err := readKeys(writeKeys(t, tt.text, tt.mode))
 			if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 				t.Fatalf("error %v, want %q", err, tt.err)
 			}
-			if diff := cmp.Diff(tt.want, got, same); diff != "" {
+			if diff := cmp.Diff(tt.want, got, configtest.Same); diff != "" {
 				t.Errorf("keys (-want +got):\n%s", diff)
 			}
 		})
 	}
 	t.Run("no file", func(t *testing.T) {
-		if _, err := ReadKeys(filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "there is no file") {
+		if _, err := readKeys(filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "there is no file") {
 			t.Errorf("error %v", err)
 		}
 	})
 	t.Run("a folder", func(t *testing.T) {
-		if _, err := ReadKeys(t.TempDir()); err == nil || !strings.Contains(err.Error(), "is no file") {
+		if _, err := readKeys(t.TempDir()); err == nil || !strings.Contains(err.Error(), "is no file") {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -152,11 +143,11 @@ func TestReadKeys(t *testing.T) {
 
 func TestFileOfAnotherUser(t *testing.T) {
 	testutil.NeedRoot(t)
-	path := write(t, someSecret, 0o600)
+	path := writeKeys(t, someSecret, 0o600)
 	if err := os.Chown(path, 12345, 12345); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadSecret(path); err == nil || !strings.Contains(err.Error(), "another user") {
+	if _, err := readSecret(path); err == nil || !strings.Contains(err.Error(), "another user") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -170,7 +161,7 @@ func TestReadSecret(t *testing.T) {
 		{"too long", strings.Repeat("x", maxSecret+1), "is larger"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := ReadSecret(write(t, tt.text, 0o600))
+			got, err := readSecret(writeKeys(t, tt.text, 0o600))
 			if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 				t.Fatalf("error %v, want %q", err, tt.err)
 			}
@@ -184,16 +175,16 @@ func TestReadSecret(t *testing.T) {
 func TestCredential(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		client Client
+		client ClientSettings
 		want   teredo.Credential
 	}{
-		{"none", Client{}, teredo.Credential{}},
-		{"in the configuration", Client{KeyID: "north", KeySecret: someSecret}, teredo.Credential{ID: "north", Secret: []byte(someSecret)}},
-		{"in a file", Client{KeyID: "north", KeySecretFile: write(t, someSecret+"\n", 0o600), KeyAlgorithm: teredo.HMACSHA256},
+		{"none", ClientSettings{}, teredo.Credential{}},
+		{"in the configuration", ClientSettings{KeyID: "north", KeySecret: someSecret}, teredo.Credential{ID: "north", Secret: []byte(someSecret)}},
+		{"in a file", ClientSettings{KeyID: "north", KeySecretFile: writeKeys(t, someSecret+"\n", 0o600), KeyAlgorithm: teredo.HMACSHA256},
 			teredo.Credential{ID: "north", Secret: []byte(someSecret), Algorithm: teredo.HMACSHA256}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := tt.client.Credential()
+			got, err := tt.client.credential()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package config
+package run
 
 import (
 	"fmt"
@@ -8,7 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/internal/config/key"
+	"github.com/isthmus-net/isthmus/translate/keys"
 )
 
 // Transports is a set of what has ports, or, for ICMP, identifiers.
@@ -70,21 +71,21 @@ func (r PoolRange) has(b StaticBinding) bool {
 }
 
 // poolRange parses an address or prefix, with transports and ports behind it.
-var poolRange = text("192.0.2.10 tcp,udp 20000-29999", func(s string) (PoolRange, *fault) {
+var poolRange = key.Text("192.0.2.10 tcp,udp 20000-29999", func(s string) (PoolRange, *key.Fault) {
 	const example = `write it like "192.0.2.10", "198.51.100.0/28 1024-65535" or "203.0.113.1 tcp 20000-29999"`
 	words := strings.Fields(s)
 	if len(words) == 0 || len(words) > 3 {
-		return PoolRange{}, wrong(example, "%q is not an address with its ports", s)
+		return PoolRange{}, key.Wrong(example, "%q is not an address with its ports", s)
 	}
-	p, f := prefix4(words[0])
+	p, f := keys.Prefix4(words[0])
 	if f != nil {
-		return PoolRange{}, wrong(example, "%s", f.Problem)
+		return PoolRange{}, key.Wrong(example, "%s", f.Problem)
 	}
 	if p.Bits() < 16 {
-		return PoolRange{}, wrong("name a /16 or a smaller part of it", "%s has more addresses than a table can hold", p)
+		return PoolRange{}, key.Wrong("name a /16 or a smaller part of it", "%s has more addresses than a table can hold", p)
 	}
-	if !forwarded4(p) {
-		return PoolRange{}, wrong(example, "no packet is forwarded to %s", p)
+	if !keys.Forwarded4(p) {
+		return PoolRange{}, key.Wrong(example, "no packet is forwarded to %s", p)
 	}
 	r := PoolRange{Prefix: p, Transports: AllTransports, First: firstPort, Last: 65535}
 	for i, word := range words[1:] {
@@ -95,16 +96,11 @@ var poolRange = text("192.0.2.10 tcp,udp 20000-29999", func(s string) (PoolRange
 			r.First, r.Last, ok = portRange(word)
 		}
 		if !ok {
-			return r, wrong(example, "%q is neither tcp, udp or icmp nor a range of ports from 1 to 65535, the lower one first", word)
+			return r, key.Wrong(example, "%q is neither tcp, udp or icmp nor a range of ports from 1 to 65535, the lower one first", word)
 		}
 	}
 	return r, nil
 })
-
-// forwarded4 tells whether routers forward packets to addresses of an IPv4 prefix: to
-// some, but neither to all, which a default route is for, nor to those that RFC 6890 keeps
-// from routers.
-func forwarded4(p netip.Prefix) bool { return p.Bits() > 0 && translate.Forwarded(p.Addr()) }
 
 // ParsePoolRange reads a range as it stands in pool4, for the command line.
 func ParsePoolRange(s string) (PoolRange, error) {
@@ -147,26 +143,26 @@ func (b StaticBinding) String() string {
 }
 
 // staticBinding parses a transport and the two ends.
-var staticBinding = text("tcp [2001:db8:1::80]:80 192.0.2.10:80", func(s string) (StaticBinding, *fault) {
+var staticBinding = key.Text("tcp [2001:db8:1::80]:80 192.0.2.10:80", func(s string) (StaticBinding, *key.Fault) {
 	const example = `write it like "tcp [2001:db8:1::80]:80 192.0.2.10:80"`
 	words := strings.Fields(s)
 	if len(words) != 3 {
-		return StaticBinding{}, wrong(example, "%q is not a transport with an IPv6 and an IPv4 end", s)
+		return StaticBinding{}, key.Wrong(example, "%q is not a transport with an IPv6 and an IPv4 end", s)
 	}
 	t, known := transportNames[words[0]]
 	if !known {
-		return StaticBinding{}, wrong(example, "%q is not tcp, udp or icmp", words[0])
+		return StaticBinding{}, key.Wrong(example, "%q is not tcp, udp or icmp", words[0])
 	}
 	inside, err := netip.ParseAddrPort(words[1])
 	if err != nil || !inside.Addr().Is6() || inside.Addr().Is4In6() || inside.Addr().Zone() != "" {
-		return StaticBinding{}, wrong(example, "%q is not an IPv6 address with a port", words[1])
+		return StaticBinding{}, key.Wrong(example, "%q is not an IPv6 address with a port", words[1])
 	}
 	outside, err := netip.ParseAddrPort(words[2])
 	if err != nil || !outside.Addr().Is4() {
-		return StaticBinding{}, wrong(example, "%q is not an IPv4 address with a port", words[2])
+		return StaticBinding{}, key.Wrong(example, "%q is not an IPv4 address with a port", words[2])
 	}
 	if t != ICMP && (inside.Port() == 0 || outside.Port() == 0) {
-		return StaticBinding{}, wrong(example, "no packet is sent to port 0")
+		return StaticBinding{}, key.Wrong(example, "no packet is sent to port 0")
 	}
 	return StaticBinding{t, inside, outside}, nil
 })
