@@ -233,7 +233,7 @@ func (s *NAT64Settings) logKeys() []key.Key {
 
 func (s *NAT64Settings) besideKeys() []key.Key {
 	return []key.Key{
-		key.Of("ftp", &s.FTP, false, key.Bool, key.Live, "FTP from IPv6 clients to IPv4 servers (RFC 6384). docs/ftp.md"),
+		key.Of("ftp", &s.FTP, false, key.Bool, key.Live, "FTP from IPv6 clients to IPv4 servers (RFC 6384), as docs/ftp.md says."),
 		key.Of("alg_prefix", &s.AlgPrefix, "", key.Optional(privatePrefix), key.Live,
 			"Private /64 that FTP needs inside of this host. Empty: one made of the name."),
 		key.Of("ftp_connections", &s.FTPConnections, 1024, key.Integer[int](1, maxFTP), key.Live,
