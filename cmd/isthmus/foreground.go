@@ -13,8 +13,9 @@ import (
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
-// foregroundCommands are the commands of roles that run without a configuration file.
-func foregroundCommands(to streams) []kong.Option {
+// roleCommands are the commands of roles: they ask running instances, or run without a
+// configuration file.
+func roleCommands(to streams) []kong.Option {
 	options := []kong.Option{kong.Bind(role.Foreground(func(text string) error { return foreground(text, to) }))}
 	for _, r := range roles {
 		if r.Command.Flags != nil {

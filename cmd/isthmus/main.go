@@ -18,6 +18,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
+	"github.com/isthmus-net/isthmus/internal/role"
 )
 
 // Exit statuses.
@@ -38,8 +39,6 @@ type CLI struct {
 	Drain   DrainCmd   `cmd:"" help:"Withdraw announced prefixes, and serve on."`
 	Undrain UndrainCmd `cmd:"" help:"Let drained prefixes be announced again."`
 	Clean   CleanCmd   `cmd:"" help:"Remove what an isthmus that did not come back has left behind."`
-	Nat64   Nat64Cmd   `cmd:"" name:"nat64" help:"Look into a running NAT64."`
-	Siit    SiitCmd    `cmd:"" help:"Look into a running stateless translator."`
 	Teredo  TeredoCmd  `cmd:"" help:"Look into the Teredo protocol."`
 	Pref64  Pref64Cmd  `cmd:"" name:"pref64" help:"Look for the NAT64 of a network."`
 	Version VersionCmd `cmd:"" help:"Show version, compiler and kernel."`
@@ -67,7 +66,7 @@ func execute(args []string, to streams) (status int) {
 		}
 	}()
 	var cli CLI
-	parser, err := kong.New(&cli, append(foregroundCommands(to),
+	parser, err := kong.New(&cli, append(roleCommands(to),
 		kong.Name("isthmus"),
 		kong.Description("Joins IPv4 and IPv6 networks: NAT64, SIIT, DNS64 and CLAT, and Teredo server, relay and client, in one program.\n\n"+
 			"Exit status: 0 for success, 1 for a failure, 2 for a command line or configuration that has to be corrected."),
@@ -88,6 +87,7 @@ func execute(args []string, to streams) (status int) {
 		fmt.Fprintf(to.err, "isthmus: %v (isthmus --help shows the commands)\n", err)
 		return exitUsage
 	}
+	command.BindTo(asker{to, names(command.Selected())}, (*role.Asker)(nil))
 	return report(command.Run(), to)
 }
 

@@ -21,6 +21,8 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/internal/testutil/echo"
+	"github.com/isthmus-net/isthmus/internal/testutil/mirror"
 	"github.com/isthmus-net/isthmus/internal/testutil/service"
 )
 
@@ -34,6 +36,9 @@ func TestMain(m *testing.M) {
 	case "":
 	case asStopping:
 		neverStops()
+	case asToys:
+		roles = append(roles, echo.Role, mirror.Role)
+		main()
 	default:
 		main()
 	}

@@ -12,16 +12,14 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/daemon"
+	"github.com/isthmus-net/isthmus/internal/role"
 )
 
 // askTimeout bounds the wait for a running isthmus.
 const askTimeout = 10 * time.Second
 
 // SocketFlag finds the control socket of a running isthmus.
-type SocketFlag struct {
-	ConfigFlag
-	Socket string `placeholder:"PATH" help:"Control socket, if it is neither in ${control_variable} nor that of the configuration."`
-}
+type SocketFlag struct{ role.Connection }
 
 // client asks the daemon behind the socket that was named: by --socket, by the
 // file of -c, or by the environment, in this order; else by the usual
@@ -43,15 +41,16 @@ func (f SocketFlag) client() (*control.Client, error) {
 }
 
 func (f SocketFlag) fromConfig() (string, error) {
+	of := ConfigFlag{f.Config}
 	standard := config.Default().Control.Socket
-	settings, err := f.load()
+	settings, err := of.load()
 	switch {
 	case err != nil && f.Config == nil:
 		return standard, nil
 	case err != nil:
 		return "", err
 	case settings.Control.Socket == "":
-		return "", fmt.Errorf("the configuration %s switches the control socket off ([control] socket), so a running isthmus cannot be asked", f.file())
+		return "", fmt.Errorf("the configuration %s switches the control socket off ([control] socket), so a running isthmus cannot be asked", of.file())
 	}
 	return settings.Control.Socket, nil
 }

@@ -3,20 +3,26 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/internal/testutil/echo"
 )
 
@@ -104,6 +110,106 @@ func TestToyRuns(t *testing.T) {
 	if end := <-ended; !strings.HasPrefix(end, "0") {
 		t.Errorf("it ended with %s", end)
 	}
+}
+
+// asToys makes the test binary behave as isthmus with the toys among its roles.
+const asToys = "toys"
+
+// TestToyCarriesPackets: a role with a device, a route, a list of tables, a question and an
+// order has all of what others have, too.
+func TestToyCarriesPackets(t *testing.T) {
+	ns := testutil.NewNetns(t)
+	ns.Do(t, func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		address, err := netlink.ParseAddr("2001:db8:1::1/128")
+		return errors.Join(err, netlink.LinkSetUp(lo), netlink.AddrAdd(lo, address))
+	})
+	socket := filepath.Join(t.TempDir(), "s")
+	path := filepath.Join(t.TempDir(), "isthmus.toml")
+	write := func(more string) {
+		text := fmt.Sprintf("[control]\nsocket = %q\n[[mirror]]\nprefix = \"2001:db8:5::/64\"\n%s\n[[mirror.host]]\nname = \"a\"\naddress = \"2001:db8:5::1\"\n", socket, more)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	as := func(c *exec.Cmd) { c.Env = append(c.Env, asProgram+"="+asToys) }
+	isthmus := func(args ...string) (out string) {
+		t.Helper()
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := exec.Command(self, args...)
+		c.Env = os.Environ()
+		as(c)
+		ns.Do(t, func() error {
+			text, _ := c.CombinedOutput() // what it says is judged, not how it ends
+			out = string(text)
+			return nil
+		})
+		return out
+	}
+	wants := func(out string, want ...string) {
+		t.Helper()
+		for _, w := range want {
+			if !strings.Contains(out, w) {
+				t.Errorf("%q is not in:\n%s", w, out)
+			}
+		}
+	}
+	write("")
+	wants(isthmus("init", "mirror"), "[[mirror]]", "prefix = ")
+	wants(isthmus("check", "-c", path), "mirror  mirror  mirrors 2001:db8:5::/64, 1 hosts", "is good")
+	service, notify := newManager(t)
+	p := startProcessAs(t, ns, notify, as, "run", "-c", path)
+	service.expect(t, "READY=1", p)
+	if got := mirrored(t, ns); got != "hello" {
+		t.Fatalf("came back %q\n%s", got, p.log())
+	}
+	wants(isthmus("status", "--socket", socket), "mirror mirror: serving", "mirrored")
+	wants(isthmus("mirror", "stats", "--socket", socket), "mirrored")
+	wants(isthmus("mirror", "host", "list", "--socket", socket), "a     2001:db8:5::1")
+	wants(isthmus("mirror", "host", "mute", "b", "--socket", socket), `there is no host "b"`)
+	wants(isthmus("mirror", "host", "mute", "a", "--socket", socket), "muted a")
+	write("interface = \"other\"\nhop_limit = 9")
+	wants(isthmus("reload", "--socket", socket), "mirror mirror: interface")
+	service.expect(t, "RELOADING=1", p)
+	service.expect(t, "READY=1", p)
+	wants(isthmus("clean", "-c", path), "what the mirrors left")
+	ends(t, service, p, syscall.SIGTERM)
+	ns.Do(t, func() error {
+		if _, err := netlink.LinkByName("mirror"); err == nil {
+			t.Error("its device is still there")
+		}
+		return nil
+	})
+}
+
+// mirrored sends a datagram to a host of the mirror and returns what comes back.
+func mirrored(t *testing.T, ns *testutil.Netns) (got string) {
+	t.Helper()
+	ns.Do(t, func() error {
+		at := &net.UDPAddr{IP: net.ParseIP("2001:db8:1::1"), Port: 7007}
+		conn, err := net.DialUDP("udp6", at, &net.UDPAddr{IP: net.ParseIP("2001:db8:5::1"), Port: 7007})
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if _, err := conn.Write([]byte("hello")); err != nil {
+			return err
+		}
+		if err := conn.SetReadDeadline(time.Now().Add(testutil.Patience)); err != nil {
+			return err
+		}
+		buffer := make([]byte, 100)
+		n, err := conn.Read(buffer)
+		got = string(buffer[:n])
+		return err
+	})
+	return got
 }
 
 // freePort is a UDP and TCP port of the loopback that nobody has.

@@ -4,6 +4,7 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -20,29 +21,21 @@ type Question struct {
 	// Role is the role of the instance, and Instance its name; without a name the only
 	// one of the role is meant.
 	Role, Instance string
-	// What is asked or ordered, with its arguments.
+	// What is asked or ordered, and its arguments.
 	What      string
-	Arguments map[string]string
+	Arguments json.RawMessage
 }
 
 // values are the question as it stands in an address.
 func (q *Question) values() url.Values {
-	v := url.Values{"role": {q.Role}, "instance": {q.Instance}, "what": {q.What}}
-	for name, value := range q.Arguments {
-		v.Set("arg."+name, value)
-	}
-	return v
+	return url.Values{"role": {q.Role}, "instance": {q.Instance}, "what": {q.What}, "arguments": {string(q.Arguments)}}
 }
 
 func questionOf(r *http.Request) Question {
-	q := Question{Role: r.FormValue("role"), Instance: r.FormValue("instance"), What: r.FormValue("what"), Arguments: map[string]string{}}
-	for name, values := range r.Form {
-		const prefix = "arg."
-		if len(name) > len(prefix) && name[:len(prefix)] == prefix && len(values) > 0 {
-			q.Arguments[name[len(prefix):]] = values[0]
-		}
+	return Question{
+		Role: r.FormValue("role"), Instance: r.FormValue("instance"),
+		What: r.FormValue("what"), Arguments: json.RawMessage(r.FormValue("arguments")),
 	}
-	return q
 }
 
 // serveQuestions has questions answered by f.

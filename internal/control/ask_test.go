@@ -3,6 +3,7 @@
 package control
 
 import (
+	"encoding/json"
 	"errors"
 	"testing"
 
@@ -14,7 +15,7 @@ import (
 func TestAsk(t *testing.T) {
 	source := new(source)
 	client := start(t, source)
-	q := Question{Role: "nat64", Instance: "gate", What: "sessions", Arguments: map[string]string{"limit": "5", "inside": "2001:db8::/64"}}
+	q := Question{Role: "nat64", Instance: "gate", What: "sessions", Arguments: json.RawMessage(`{"limit":5,"inside":"2001:db8::/64"}`)}
 	var got map[string]string
 	if err := client.Ask(t.Context(), q, &got); err != nil || got["done"] != "ask sessions" {
 		t.Errorf("answer %v, error %v", got, err)

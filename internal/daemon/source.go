@@ -102,32 +102,31 @@ func (d *Daemon) Trace(ctx context.Context, name string, s trace.Sampling, emit 
 
 // Ask implements control.Source.
 func (d *Daemon) Ask(q control.Question) (any, error) {
-	i, err := pick[role.Asked](d, q)
+	i, err := d.pick(q)
 	if err != nil {
 		return nil, err
 	}
-	return i.Ask(q.What, q.Arguments)
+	return d.Roles.Ask(i, false, q.What, q.Arguments)
 }
 
 // Order implements control.Source.
 func (d *Daemon) Order(q control.Question) (any, error) {
-	i, err := pick[role.Ordered](d, q)
+	i, err := d.pick(q)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := i.Order(q.What, q.Arguments)
+	answer, err := d.Roles.Ask(i, true, q.What, q.Arguments)
 	if err == nil {
-		d.Log.Info("changed by an order", "role", q.Role, "instance", i.Name(), "what", q.What, "arguments", q.Arguments)
+		d.Log.Info("changed by an order", "role", q.Role, "instance", i.Name(), "what", q.What, "arguments", string(q.Arguments))
 	}
 	return answer, err
 }
 
 // pick finds the instance that is meant: that of the name, or the only one of the role.
-func pick[T role.Instance](d *Daemon, q control.Question) (found T, err error) {
+func (d *Daemon) pick(q control.Question) (found role.Instance, err error) {
 	n := 0
-	for _, instance := range d.Instances {
-		i, ok := instance.(T)
-		if ok && i.Role() == q.Role && (q.Instance == "" || q.Instance == i.Name()) {
+	for _, i := range d.Instances {
+		if i.Role() == q.Role && (q.Instance == "" || q.Instance == i.Name()) {
 			found, n = i, n+1
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"go/ast"
 	"go/token"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,9 +13,6 @@ import (
 
 // roleList is the one file outside a role that names it.
 const roleList = "cmd/isthmus/roles.go"
-
-// apart are commands of roles that are not beside them yet.
-var apart = []string{"cmd/isthmus/nat64.go", "cmd/isthmus/siit.go"}
 
 // rolePackages are the packages that the list of roles imports.
 func rolePackages(t *testing.T, source []*sourceFile) (packages []string) {
@@ -51,7 +47,7 @@ func TestRolesAreNamedOnce(t *testing.T) {
 				continue
 			}
 			for _, imported := range f.imports() {
-				if imported == p && !slices.Contains(apart, f.path) {
+				if imported == p {
 					t.Errorf("%s imports the role %s, which only %s may", f.path, p, roleList)
 				}
 			}

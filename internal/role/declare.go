@@ -34,15 +34,18 @@ type Of[S any] struct {
 	// New makes an instance, and changes nothing on the machine either. The instance
 	// may be a [Changer] of S.
 	New func(S, *slog.Logger) (Instance, error)
-	// Command runs instances in the foreground, without a configuration file.
+	// Questions are what instances answer beyond their status, and orders that they follow.
+	Questions []Question
+	// Command asks them, or runs instances in the foreground, without a configuration file.
 	Command Command
 }
 
 // Command is the command line `isthmus NAME` of a role.
 type Command struct {
 	Help string
-	// Flags returns a pointer to a struct that describes the flags as kong does, with the
-	// method Run(Foreground) error. Nil: there is no such command.
+	// Flags returns a pointer to a struct that describes the flags as kong does: with the
+	// method Run(Foreground) error, or with an [Ask], [Order] or [Listing] for each question.
+	// Nil: there is no such command.
 	Flags func() any
 }
 
@@ -108,19 +111,20 @@ type Role struct {
 	Command  Command
 	Headline string
 
-	summary  func(settings any) string
-	examine  func(settings any) []Finding
-	way      func(settings any) []Finding
-	fastPath func(settings any) []Finding
-	clean    func(configured []any) (Cleaned, error)
-	make     func(settings any, log *slog.Logger) (Instance, error)
-	prepare  func(i Instance, settings any) (Change, error)
+	questions []Question
+	summary   func(settings any) string
+	examine   func(settings any) []Finding
+	way       func(settings any) []Finding
+	fastPath  func(settings any) []Finding
+	clean     func(configured []any) (Cleaned, error)
+	make      func(settings any, log *slog.Logger) (Instance, error)
+	prepare   func(i Instance, settings any) (Change, error)
 }
 
 // Role forgets the type of the settings.
 func (r Of[S]) Role() Role {
 	return Role{
-		Section: r.Section.Section(), Command: r.Command, Headline: r.Headline,
+		Section: r.Section.Section(), Command: r.Command, Headline: r.Headline, questions: r.Questions,
 		summary: func(settings any) string { return r.Summary(settings.(*S)) },
 		examine: findings(r.Examine), way: findings(r.Way), fastPath: findings(r.FastPath),
 		clean: func(configured []any) (Cleaned, error) {

@@ -190,14 +190,14 @@ func (t *placedTranslators) learnBindings(ctx context.Context, p *naptPath) erro
 	bound := map[netip.AddrPort]netip.AddrPort{}
 	for from := uint32(0); ; {
 		var part translator64.NAT64Bindings
-		arguments := map[string]string{"limit": fmt.Sprint(listPart), "from": fmt.Sprint(from)}
+		arguments := fmt.Appendf(nil, `{"limit":%d,"from":%d}`, listPart, from)
 		if err := client.Ask(ctx, control.Question{Role: translator64.RoleNAT64, What: "bindings", Arguments: arguments}, &part); err != nil {
 			return fmt.Errorf("the bindings of %s: %w", p.way.title(), err)
 		}
 		for _, b := range part.Bindings {
 			bound[b.Inside] = b.Outside
 		}
-		if from = part.Next; from == 0 {
+		if from = part.From; from == 0 {
 			break
 		}
 	}

@@ -35,10 +35,12 @@ var NAT64Role = role.Of[NAT64Settings]{
 	Examine: func(s *NAT64Settings) []role.Finding {
 		return append(role.Problems(ExamineNAT64(*s)), role.Warnings(RoleNAT64, s.Name, AdviseNAT64(*s))...)
 	},
-	Way:      func(s *NAT64Settings) []role.Finding { return PassageNAT64(*s).findings(RoleNAT64, s.Name) },
-	FastPath: func(s *NAT64Settings) []role.Finding { plan := PlanNAT64(*s); return plan.Findings() },
-	New:      func(s NAT64Settings, log *slog.Logger) (role.Instance, error) { return NewNAT64(s, log) },
-	Clean:    cleanNAT64,
+	Way:       func(s *NAT64Settings) []role.Finding { return PassageNAT64(*s).findings(RoleNAT64, s.Name) },
+	FastPath:  func(s *NAT64Settings) []role.Finding { plan := PlanNAT64(*s); return plan.Findings() },
+	New:       func(s NAT64Settings, log *slog.Logger) (role.Instance, error) { return NewNAT64(s, log) },
+	Clean:     cleanNAT64,
+	Questions: nat64Questions,
+	Command:   role.Command{Help: "Look into a running NAT64.", Flags: func() any { return new(nat64Commands) }},
 }.Role()
 
 // NAT64Settings are one [[nat64]] section; what each means stands where its key is

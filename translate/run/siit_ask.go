@@ -4,15 +4,61 @@ package run
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate"
 )
 
-var (
-	_ role.Asked   = (*SIIT)(nil)
-	_ role.Ordered = (*SIIT)(nil)
-)
+// siitCommands are the command line of a stateless translator.
+type siitCommands struct {
+	Map struct {
+		List   role.Ask[struct{}, SIITMappings]          `cmd:"" help:"List the mappings in effect."`
+		Add    role.Order[mappingArguments, siitMapped]  `cmd:"" help:"Add a mapping, until isthmus ends; the configuration makes it last."`
+		Remove role.Order[mappingArguments, siitRemoved] `cmd:"" help:"Remove a mapping, until isthmus ends."`
+	} `cmd:"" help:"Explicit address mappings (RFC 7757)."`
+	Stats role.Stats `cmd:"" help:"Show what was translated and dropped."`
+}
+
+var siitQuestions = []role.Question{
+	role.Answer("map list", func(s *SIIT, _ struct{}) (SIITMappings, error) {
+		list := SIITMappings{Mappings: []SIITMapping{}}
+		for _, m := range s.Mappings() {
+			list.Mappings = append(list.Mappings, shownMapping(m))
+		}
+		return list, nil
+	}),
+	role.Follow("map add", func(s *SIIT, a mappingArguments) (done siitMapped, err error) {
+		m, err := a.mapping()
+		if err == nil {
+			err = s.AddMapping(m)
+		}
+		return siitMapped{shownMapping(m)}, err
+	}),
+	role.Follow("map remove", func(s *SIIT, a mappingArguments) (done siitRemoved, err error) {
+		m, err := a.mapping()
+		if err == nil {
+			err = s.RemoveMapping(m)
+		}
+		return siitRemoved{shownMapping(m)}, err
+	}),
+}
+
+// mappingArguments name one mapping.
+type mappingArguments struct {
+	IPv4 string `arg:"" name:"ipv4" json:"ipv4" help:"An IPv4 address or prefix."`
+	IPv6 string `arg:"" name:"ipv6" json:"ipv6" help:"The IPv6 address or prefix that it stands for."`
+}
+
+func (a mappingArguments) mapping() (translate.Mapping, error) {
+	return ParseMapping(a.IPv4 + " " + a.IPv6)
+}
+
+// Validate has kong refuse what is no mapping.
+func (a mappingArguments) Validate() error {
+	_, err := a.mapping()
+	return err
+}
 
 // SIITMappings are the mappings in effect.
 type SIITMappings struct {
@@ -25,28 +71,26 @@ type SIITMapping struct {
 	IPv6 string `json:"ipv6"`
 }
 
-// Ask implements [role.Asked]: "mappings" lists them.
-func (s *SIIT) Ask(question string, _ map[string]string) (any, error) {
-	if question != "mappings" {
-		return nil, fmt.Errorf("a stateless translator has no answer to %q: ask for mappings", question)
-	}
-	list := SIITMappings{Mappings: []SIITMapping{}}
-	for _, m := range s.Mappings() {
-		list.Mappings = append(list.Mappings, SIITMapping{m.IPv4.String(), m.IPv6.String()})
-	}
-	return list, nil
+func shownMapping(m translate.Mapping) SIITMapping {
+	return SIITMapping{m.IPv4.String(), m.IPv6.String()}
 }
 
-// Order implements [role.Ordered]: "map_add" and "map_remove" with the argument
-// "mapping", as it stands in the configuration.
-func (s *SIIT) Order(order string, arguments map[string]string) (any, error) {
-	m, err := ParseMapping(arguments["mapping"])
-	work, known := map[string]func(translate.Mapping) error{"map_add": s.AddMapping, "map_remove": s.RemoveMapping}[order]
-	switch {
-	case !known:
-		return nil, fmt.Errorf("a stateless translator cannot do %q: it knows map_add and map_remove", order)
-	case err != nil:
-		return nil, err
+// Write implements [role.Table].
+func (l SIITMappings) Write(w io.Writer) {
+	fmt.Fprintln(w, "IPV4\tIPV6")
+	for _, m := range l.Mappings {
+		fmt.Fprintf(w, "%s\t%s\n", m.IPv4, m.IPv6)
 	}
-	return SIITMapping{m.IPv4.String(), m.IPv6.String()}, work(m)
 }
+
+// siitMapped and siitRemoved are what orders have done.
+type (
+	siitMapped  struct{ SIITMapping }
+	siitRemoved struct{ SIITMapping }
+)
+
+// Write implements [role.Table].
+func (m siitMapped) Write(w io.Writer) { fmt.Fprintf(w, "mapped %s = %s\n", m.IPv4, m.IPv6) }
+
+// Write implements [role.Table].
+func (m siitRemoved) Write(w io.Writer) { fmt.Fprintf(w, "removed %s = %s\n", m.IPv4, m.IPv6) }

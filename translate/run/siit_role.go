@@ -30,10 +30,12 @@ var SIITRole = role.Of[SIITSettings]{
 	Examine: func(s *SIITSettings) []role.Finding {
 		return append(role.Problems(ExamineSIIT(*s)), role.Warnings(RoleSIIT, s.Name, AdviseSIIT(*s))...)
 	},
-	Way:      func(s *SIITSettings) []role.Finding { return PassageSIIT(*s).findings(RoleSIIT, s.Name) },
-	FastPath: func(s *SIITSettings) []role.Finding { plan := PlanSIIT(*s); return plan.Findings() },
-	New:      func(s SIITSettings, log *slog.Logger) (role.Instance, error) { return NewSIIT(s, log) },
-	Clean:    func([]*SIITSettings) (role.Cleaned, error) { return cleanProxies() },
+	Way:       func(s *SIITSettings) []role.Finding { return PassageSIIT(*s).findings(RoleSIIT, s.Name) },
+	FastPath:  func(s *SIITSettings) []role.Finding { plan := PlanSIIT(*s); return plan.Findings() },
+	New:       func(s SIITSettings, log *slog.Logger) (role.Instance, error) { return NewSIIT(s, log) },
+	Clean:     func([]*SIITSettings) (role.Cleaned, error) { return cleanProxies() },
+	Questions: siitQuestions,
+	Command:   role.Command{Help: "Look into a running stateless translator.", Flags: func() any { return new(siitCommands) }},
 }.Role()
 
 // SIITSettings are one [[siit]] section; what each means stands where its key is declared.
