@@ -126,6 +126,8 @@ func TestDeclaredErrors(t *testing.T) {
 		{"a port of another", "[[echo]]\nport = 3544\n[[echo]]\nname = \"x\"\nport = 3544", "isthmus.toml:5:8: echo.port: UDP 0.0.0.0:3544 is also bound by echo \"echo\": choose another port or address"},
 		{"a name of another", "[[echo]]\nname = \"network\"\nport = 7\n[[network]]", "isthmus.toml:4:3: network.name: \"network\" is also the name of a echo: give each instance a name = \"…\" of its own"},
 		{"a destination of another", "[[network]]\nprefixes = \"2001:db8::/32\"\n[[network]]\nname = \"x\"\nprefixes = \"2001:db8:1::/48\"", "isthmus.toml:5:12: network.prefixes: 2001:db8:1::/48 overlaps 2001:db8::/32 of network \"network\": take another"},
+		{"a number that is none", "[[echo]]\nport = 99999999999999999999", "isthmus.toml:2:8: this is not TOML: decimal number is too large to fit in a 64-bit signed integer: write key = value, one a line, with text in \"double quotes\""},
+		{"a date that is none", "[[echo]]\nport = 2026-02-31", "isthmus.toml:2:16: this is not TOML: impossible date: write key = value, one a line, with text in \"double quotes\""},
 		{"an unknown section", "[[ecko]]\nport = 7", "isthmus.toml:1:3: ecko: there is no such section: did you mean echo?"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

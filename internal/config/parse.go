@@ -172,18 +172,12 @@ func (c *checker) decode(text []byte) (file map[string]any, ok bool) {
 		c.at(1, 1, "", "this file is in UTF-16", "save it in UTF-8")
 		return nil, false
 	}
-	err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(new(struct{}))
-	var unknown *toml.StrictMissingError
+	err := toml.Unmarshal(text, &file)
 	var fault *toml.DecodeError
 	switch {
-	case errors.As(err, &unknown): // every key is: what the sections know of them is seen later
-		for i := range unknown.Errors {
-			c.unknown(&unknown.Errors[i])
-		}
-		fallthrough
 	case err == nil:
-		err = toml.Unmarshal(text, &file)
-		return file, err == nil
+		c.strangers(text)
+		return file, true
 	case errors.As(err, &fault):
 		line, column := fault.Position()
 		problem := strings.TrimPrefix(fault.Error(), "toml: ")
@@ -201,6 +195,17 @@ func (c *checker) decode(text []byte) (file map[string]any, ok bool) {
 		c.at(1, 1, "", err.Error(), "write key = value, one a line")
 	}
 	return nil, false
+}
+
+// strangers reports sections that there are none of.
+func (c *checker) strangers(text []byte) {
+	var unknown *toml.StrictMissingError // to no fields every key is
+	if err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(new(struct{})); !errors.As(err, &unknown) {
+		return
+	}
+	for i := range unknown.Errors {
+		c.unknown(&unknown.Errors[i])
+	}
 }
 
 // at reports a fault at a line and column; the text up to the next blank

@@ -58,7 +58,10 @@ func (s *SIIT) Prepare(next SIITSettings) (role.Change, error) {
 		needsRestart = []string{"fast_path"}
 	}
 	settings, err := s.settings(&next, s.mappings(&next, file))
-	if err := errors.Join(err, siit.Check(settings)); err != nil {
+	if err == nil {
+		err = siit.Check(settings)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return func() ([]string, error) {
