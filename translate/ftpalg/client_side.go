@@ -57,12 +57,14 @@ func (d *dialogue) readCommand(c byte, out *output) {
 func (d *dialogue) command(line []byte, out *output) {
 	verb, argument := parseCommand(withoutTelnet(trimEnd(line)))
 	switch {
-	case verb == algsVerb:
-		d.count(algsAnswered)
-		d.instead(d.algs(argument), out)
 	case verb == authVerb:
 		d.pass(line, authReply, out)
 		d.undecide(false)
+	case d.call != nil:
+		d.callCommand(verb, line, argument, out)
+	case verb == algsVerb:
+		d.count(algsAnswered)
+		d.instead(d.algs(argument), out)
 	case verb == pasvVerb:
 		d.pass(line, passiveReply, out)
 	case verb == epsvVerb && !d.off:
@@ -110,7 +112,7 @@ func (d *dialogue) algs(argument string) string {
 
 // epsv translates EPSV (RFC 6384 section 6).
 func (d *dialogue) epsv(line []byte, argument string, out *output) {
-	switch parseEPSV(argument) {
+	switch parseEPSV(argument, protocolIPv6) {
 	case passivePlain:
 		out.server = append(out.server, commandPassive...)
 		d.pending.push(pending{kind: epsvReply})
@@ -128,7 +130,7 @@ func (d *dialogue) epsv(line []byte, argument string, out *output) {
 // eprt translates EPRT (RFC 6384 section 7), if it names the client itself: what
 // it says of others, the server is to judge.
 func (d *dialogue) eprt(line []byte, argument string, out *output) {
-	at, ok := parseEPRT(argument)
+	at, ok := parseEPRT(argument, protocolIPv6)
 	if d.expect == nil || !ok || at.Addr() != d.client {
 		d.pass(line, plainReply, out)
 		return

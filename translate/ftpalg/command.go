@@ -17,6 +17,7 @@ const (
 	epsvVerb
 	eprtVerb
 	pasvVerb
+	portVerb
 	algsVerb
 	authVerb
 )
@@ -36,6 +37,8 @@ func parseCommand(line []byte) (verb, string) {
 		v = eprtVerb
 	case "PASV":
 		v = pasvVerb
+	case "PORT":
+		v = portVerb
 	case "ALGS":
 		v = algsVerb
 	case "AUTH":
@@ -50,14 +53,14 @@ func parseCommand(line []byte) (verb, string) {
 type passiveKind uint8
 
 const (
-	passivePlain    passiveKind = iota // no argument, or the number of IPv6
+	passivePlain    passiveKind = iota // no argument, or the number of the client's protocol
 	passiveProtocol                    // the number of another protocol
 	passiveAll                         // ALL
 	passiveOdd                         // what RFC 2428 does not know
 )
 
-// parseEPSV reads the argument of EPSV (RFC 2428 section 3).
-func parseEPSV(argument string) passiveKind {
+// parseEPSV reads the argument of EPSV of a client with that protocol (RFC 2428 section 3).
+func parseEPSV(argument, protocol string) passiveKind {
 	if argument == "" {
 		return passivePlain
 	}
@@ -69,30 +72,33 @@ func parseEPSV(argument string) passiveKind {
 			return passiveOdd
 		}
 	}
-	if strings.TrimLeft(argument, "0") == protocolIPv6 {
+	if strings.TrimLeft(argument, "0") == protocol {
 		return passivePlain
 	}
 	return passiveProtocol
 }
 
-// protocolIPv6 is the number of IPv6 in EPSV and EPRT (RFC 2428 section 2).
-const protocolIPv6 = "2"
+// Numbers of the protocols in EPSV and EPRT (RFC 2428 section 2).
+const (
+	protocolIPv4 = "1"
+	protocolIPv6 = "2"
+)
 
-// parseEPRT reads the argument of an EPRT for IPv6 (RFC 2428 section 2):
+// parseEPRT reads the argument of an EPRT for a protocol (RFC 2428 section 2):
 //
-//	<d>2<d>address<d>port<d>
+//	<d>protocol<d>address<d>port<d>
 //
 // where <d> is one of the printable characters of ASCII.
-func parseEPRT(argument string) (netip.AddrPort, bool) {
+func parseEPRT(argument, protocol string) (netip.AddrPort, bool) {
 	if argument == "" || argument[0] < 33 || argument[0] > 126 {
 		return netip.AddrPort{}, false
 	}
 	fields := strings.Split(argument, argument[:1])
-	if len(fields) != 5 || fields[4] != "" || fields[1] != protocolIPv6 {
+	if len(fields) != 5 || fields[4] != "" || fields[1] != protocol {
 		return netip.AddrPort{}, false
 	}
 	addr, err := netip.ParseAddr(fields[2])
-	if err != nil || !addr.Is6() || addr.Zone() != "" {
+	if err != nil || addr.Is4() != (protocol == protocolIPv4) || addr.Zone() != "" {
 		return netip.AddrPort{}, false
 	}
 	port, err := strconv.ParseUint(fields[3], 10, 16)
@@ -104,11 +110,14 @@ func parseEPRT(argument string) (netip.AddrPort, bool) {
 
 // appendPORT appends a PORT command for an IPv4 address (RFC 959 section 4.1.2).
 func appendPORT(b []byte, at netip.AddrPort) []byte {
-	b = append(b, "PORT "...)
+	return append(appendNumbers(append(b, "PORT "...), at), "\r\n"...)
+}
+
+// appendNumbers appends an IPv4 address and a port as six numbers.
+func appendNumbers(b []byte, at netip.AddrPort) []byte {
 	for _, octet := range at.Addr().As4() {
 		b = append(strconv.AppendUint(b, uint64(octet), 10), ',')
 	}
 	b = append(strconv.AppendUint(b, uint64(at.Port()>>8), 10), ',')
-	b = strconv.AppendUint(b, uint64(at.Port()&0xff), 10)
-	return append(b, "\r\n"...)
+	return strconv.AppendUint(b, uint64(at.Port()&0xff), 10)
 }

@@ -49,10 +49,16 @@ func (p *Proxy) relay(ctx context.Context, peer Peer, client, server *net.TCPCon
 	if !p.settings.Passive {
 		expect = func(port uint16) (netip.AddrPort, error) { return p.peers.Expect(peer, port, p.settings.Hold) }
 	}
+	dialogue := newDialogue(peer.Client.Addr(), expect, p.tally.add)
+	if peer.Client.Addr().Is4() {
+		dialogue = newCall(call{peer.Client.Addr(), peer.Seen, peer.Called}, func(port uint16) (netip.AddrPort, error) {
+			return p.peers.Expect(peer, port, p.settings.Hold)
+		}, p.tally.add)
+	}
 	c := &control{
 		client: client, server: server,
 		idle: p.settings.Idle, write: p.settings.Write, used: used,
-		dialogue: newDialogue(peer.Client.Addr(), expect, p.tally.add),
+		dialogue: dialogue,
 		gone:     make(chan struct{}),
 	}
 	c.moved = sync.NewCond(&c.mu)

@@ -21,7 +21,10 @@ const (
 	epsvUnsupported // EPSV with a protocol other than 2, or ALL
 	eprtTranslated  // EPRT went as PORT
 	eprtUnmapped    // no port could be made to lead to the client
-	badPassiveReply // a 227 without a port
+	badPassiveReply // a 227, or a 229 of a call, without a port
+	pasvTranslated  // PASV of a call went as EPSV and came back with a port of the pool
+	pasvUnmapped    // no port could be made to lead to the server
+	portTranslated  // PORT or EPRT of a call went as EPRT with the address that the server sees
 	algsAnswered    // ALGS, whatever its argument
 	authAccepted
 	authRefused
@@ -57,6 +60,9 @@ var counterNames = [counters]string{
 	eprtTranslated:    "eprt_translated",
 	eprtUnmapped:      "eprt_unmapped",
 	badPassiveReply:   "bad_passive_reply",
+	pasvTranslated:    "pasv_translated",
+	pasvUnmapped:      "pasv_unmapped",
+	portTranslated:    "port_translated",
 	algsAnswered:      "algs_answered",
 	authAccepted:      "auth_accepted",
 	authRefused:       "auth_refused",

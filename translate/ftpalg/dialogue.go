@@ -37,8 +37,10 @@ func (o *output) reset() { o.client, o.server, o.end = o.client[:0], o.server[:0
 // for both out. It knows no socket and no clock.
 type dialogue struct {
 	client netip.Addr
-	// expect makes a port of the client reachable and returns as what; nil if EPRT
-	// is not translated.
+	// call is not nil for an IPv4 client of an IPv6 server.
+	call *call
+	// expect makes a port reachable in IPv4 and returns as what: one of the client, of a
+	// call one of the server; nil if EPRT is not translated.
 	expect func(port uint16) (netip.AddrPort, error)
 	count  func(Counter)
 
@@ -68,7 +70,7 @@ type reply struct {
 	swallow bool
 	// last is true in the line that ends the reply.
 	last bool
-	// port is what a 227 has named so far, else 0.
+	// port is what a 227, or a 229 of a call, has named so far, else 0.
 	port uint16
 	// preliminary is true while the oldest command without a reply has had one of
 	// 1xx: a transfer goes on.
@@ -104,6 +106,8 @@ const (
 	epsvReply                // to the PASV that EPSV became
 	noopReply                // to a NOOP in place of a command that was not passed on
 	authReply                // it decides the mode
+	calledPASV               // to the EPSV that PASV of a call became
+	calledEPSV               // to EPSV of a call
 )
 
 // pending is a command without a reply.

@@ -7,8 +7,9 @@
 // server of each, and carries commands one way and replies the other (RFC 6384
 // section 5, first way). EPSV goes to the server as PASV, and its 227 comes back
 // as 229; EPRT goes as PORT with an address and a port of the translator that are
-// made to lead to the client first. All else goes as it came. From AUTH on, all
-// does, unless the server refuses it. Data connections are no business of this
+// made to lead to the client first. For IPv4 clients of IPv6 servers it is the other
+// way round: PASV goes as EPSV, and PORT as EPRT. All else goes as it came. From AUTH
+// on, all does, unless the server refuses it. Data connections are no business of this
 // package: they run through the translator like any others.
 //
 // What is said is decided by a dialogue, which sees bytes of either side and

@@ -16,12 +16,16 @@ import (
 	"github.com/isthmus-net/isthmus/internal/places"
 )
 
-// Peer is who talks to whom by a control connection.
+// Peer is who talks to whom by a control connection: an IPv6 client to an IPv4 server, or
+// an IPv4 client to an IPv6 server.
 type Peer struct {
 	// Client is the client's own address and port.
 	Client netip.AddrPort
-	// Server is the server's IPv4 address and port.
+	// Server is the server's own address and port.
 	Server netip.AddrPort
+	// Seen is the address by which an IPv6 server knows an IPv4 client, and Called the one
+	// by which the client has called it.
+	Seen, Called netip.Addr
 	// Prefix is the translation prefix by which the client named the server.
 	Prefix netip.Prefix
 	// Alias is the translator's number for the connection.
@@ -33,11 +37,11 @@ type Peer struct {
 type Peers interface {
 	// Peer tells whose connection it is that came in from an address.
 	Peer(from netip.AddrPort) (Peer, error)
-	// Dial connects to the server, from the IPv4 address that stands for the client.
+	// Dial connects to the server, from the address that stands for the client there.
 	Dial(ctx context.Context, p Peer) (*net.TCPConn, error)
-	// Expect lets the server connect to a port of the client, during hold, and
-	// returns the IPv4 address and port by which it can: the address is that of the
-	// control connection. It does not block.
+	// Expect lets an IPv4 server connect to a port of the client, or an IPv4 client to a
+	// port of the server, during hold, and returns the IPv4 address and port by which it
+	// can: the address is that of the control connection. It does not block.
 	Expect(p Peer, port uint16, hold time.Duration) (netip.AddrPort, error)
 }
 
@@ -211,7 +215,7 @@ var errGaveWay = errors.New("another client has got the place")
 // admit takes a place for a client; end is called when it must give it up. Without one,
 // refused is why.
 func (p *Proxy) admit(client netip.Addr, end context.CancelCauseFunc) (place *places.Place, refused Counter) {
-	prefix, err := client.Prefix(p.settings.ClientLength)
+	prefix, err := client.Prefix(min(p.settings.ClientLength, client.BitLen()))
 	if err != nil {
 		return nil, strangerRefused
 	}

@@ -379,7 +379,7 @@ func TestRefusals(t *testing.T) {
 		s := newSite(t, Settings{}, nil)
 		s.server.Close()
 		client := s.call()
-		client.hears("421 The server cannot be reached over IPv4")
+		client.hears("421 The server cannot be reached")
 		client.hearsEnd(io.EOF)
 		s.counted("server_unreachable")
 	})

@@ -77,19 +77,22 @@ func appendExtendedPassive(b []byte, port uint16) []byte {
 // Replies of the proxy's own. All is ASCII, whatever language client and server
 // have agreed upon (RFC 6384 section 5.1).
 const (
-	replyProtocol   = "522 Network protocol not supported, use (2)\r\n"
-	replyAll        = "504 Command not implemented for that parameter\r\n"
-	replyNoData     = "425 Can't open data connection\r\n"
-	replyArgument   = "504 Use ALGS with STATUS64, ENABLE64 or DISABLE64\r\n"
-	replyNone       = "216 NONE\r\n"
-	replyEPSV       = "216 EPSV\r\n"
-	replyBoth       = "216 EPSVEPRT\r\n"
-	replyBusy       = "421 Too many connections through this gateway\r\n"
-	replyNoServer   = "421 The server cannot be reached over IPv4\r\n"
-	replyStop       = "421 Service not available, closing control connection\r\n"
-	commandPassive  = "PASV\r\n"
-	commandNothing  = "NOOP\r\n"
-	codePassive     = 227
-	codeNothing     = 200
-	codeNotLoggedIn = 530
+	replyProtocol     = "522 Network protocol not supported, use (2)\r\n"
+	replyProtocolIPv4 = "522 Network protocol not supported, use (1)\r\n"
+	replyAll          = "504 Command not implemented for that parameter\r\n"
+	replyNoData       = "425 Can't open data connection\r\n"
+	replyArgument     = "504 Use ALGS with STATUS64, ENABLE64 or DISABLE64\r\n"
+	replyNone         = "216 NONE\r\n"
+	replyEPSV         = "216 EPSV\r\n"
+	replyBoth         = "216 EPSVEPRT\r\n"
+	replyBusy         = "421 Too many connections through this gateway\r\n"
+	replyNoServer     = "421 The server cannot be reached\r\n"
+	replyStop         = "421 Service not available, closing control connection\r\n"
+	commandPassive    = "PASV\r\n"
+	commandExtended   = "EPSV\r\n"
+	commandNothing    = "NOOP\r\n"
+	codePassive       = 227
+	codeExtended      = 229
+	codeNothing       = 200
+	codeNotLoggedIn   = 530
 )

@@ -72,7 +72,11 @@ func (d *dialogue) replyLine(line []byte, out *output) {
 		d.beginReply(code, out)
 		r.code, r.last = code, !more
 	}
-	if r.code == codePassive && r.port == 0 {
+	switch {
+	case r.port != 0:
+	case d.call != nil && r.code == codeExtended:
+		r.port, _ = parseExtended(line)
+	case d.call == nil && r.code == codePassive:
 		r.port, _ = parsePassive(line)
 	}
 }
@@ -81,12 +85,14 @@ func (d *dialogue) replyLine(line []byte, out *output) {
 func (d *dialogue) beginReply(code int, out *output) {
 	r := &d.reply
 	r.swallow, r.port = false, 0
-	if code == codePassive {
+	if code == codePassive || d.call != nil && code == codeExtended {
 		d.catchUp()
 	}
 	switch d.pending.head().kind {
 	case epsvReply:
 		r.swallow = code == codePassive
+	case calledPASV, calledEPSV:
+		r.swallow = code == codeExtended
 	case noopReply:
 		// Servers want to know who speaks before they do even nothing.
 		r.swallow = code == codeNothing || code == codeNotLoggedIn
@@ -102,7 +108,7 @@ func (d *dialogue) beginReply(code int, out *output) {
 // catchUp forgets commands that the server has left without a reply, when it
 // answers one of which the code tells.
 func (d *dialogue) catchUp() {
-	for d.pending.head().kind == plainReply && d.pending.find(epsvReply, passiveReply) > 0 {
+	for d.pending.head().kind == plainReply && d.pending.find(epsvReply, passiveReply, calledPASV, calledEPSV) > 0 {
 		d.pending.pop()
 	}
 }
@@ -118,8 +124,8 @@ func (d *dialogue) replied(out *output) {
 		return
 	}
 	switch head.kind {
-	case epsvReply:
-		if !d.passiveReplied(code, swallowed, port, out) {
+	case epsvReply, calledPASV, calledEPSV:
+		if !d.passiveReplied(head.kind, code, swallowed, port, out) {
 			return
 		}
 	case noopReply:
@@ -134,9 +140,12 @@ func (d *dialogue) replied(out *output) {
 	}
 }
 
-// passiveReplied ends the reply to an EPSV and tells whether it was one.
-func (d *dialogue) passiveReplied(code int, swallowed bool, port uint16, out *output) bool {
+// passiveReplied ends the reply to an EPSV, or to what it became, and tells whether it was
+// one.
+func (d *dialogue) passiveReplied(k kind, code int, swallowed bool, port uint16, out *output) bool {
 	switch {
+	case swallowed && port != 0 && k != epsvReply:
+		d.callReplied(k, port, out)
 	case swallowed && port != 0:
 		d.count(epsvTranslated)
 		out.client = appendExtendedPassive(out.client, port)
