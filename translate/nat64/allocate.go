@@ -41,6 +41,38 @@ func (e *Engine) bind(c *call, in state.Inside, b *state.Binding) Reason {
 	return NoPort
 }
 
+// bindOn is bind on a given address of the pool, that of a static binding. Where the client's
+// own is another, the port is of no block, and reported by itself.
+func (e *Engine) bindOn(c *call, in state.Inside, pool [4]byte, b *state.Binding) Reason {
+	if e.table.FindBinding6(&in, b) {
+		return none
+	}
+	var s state.Subscriber
+	if r := e.subscriber(c, in.Client, in.Transport, &s); r != none {
+		return r
+	}
+	if s.Pool == pool {
+		return e.bind(c, in, b)
+	}
+	var first uint32
+	if d := e.settings.Deterministic; d != nil {
+		first = uint32(d.dynamicFirst(e.blockPorts()))
+	}
+	switch outcome := e.table.NewBindingOn(&s, in, pool, first, e.random.Uint64(), b); outcome {
+	case state.Made:
+		e.stats.BindingsMade++
+		e.portEvent(c, BlockStart, s.Prefix, b.Pool, b.PoolPort)
+		return none
+	case state.Found:
+		return none
+	case state.NoPort:
+		return NoPort
+	case state.TableFull:
+		return BindingsFull
+	}
+	return Busy
+}
+
 // lease gives a client another block of ports.
 func (e *Engine) lease(c *call, s *state.Subscriber, transport state.Transport) Reason {
 	var block state.Block

@@ -23,13 +23,17 @@ import (
 // A segment from X',x to the server becomes one from P:0:1::n to A, and is given back to
 // the host's stack; the proxy's answers become those of the server. What the proxy sends
 // from P:0:2::n to the server's IPv6 form is translated as any packet is, on the account of
-// the client of n: so control and data connections have the same T.
+// the client of n: so control and data connections have the same T. For IPv4 clients of IPv6
+// servers there is, see callers.go,
+//
+//	P:0:3::n  which stands for the server of n, towards the proxy.
 
 // ftpControl is the port of FTP control connections (RFC 959 section 3.2).
 const ftpControl = 21
 
-// maxAliases is how many control connections there may be at a time, and maxOfClient how
-// many a client may have of them, open or over for less than a connection's memory lasts.
+// maxAliases is how many control connections there may be at a time of IPv6 clients, and of
+// IPv4 clients, and maxOfClient how many a client may have of them, open or over for less than
+// a connection's memory lasts.
 const (
 	maxAliases  = 4096
 	maxOfClient = 256
@@ -40,10 +44,11 @@ type DetourKind uint8
 
 // The kinds.
 const (
-	DetourNone  DetourKind = iota
-	DetourOwn              // A
-	DetourAlias            // of a client, towards the proxy
-	DetourDial             // the proxy's, towards a server
+	DetourNone   DetourKind = iota
+	DetourOwn               // A
+	DetourAlias             // of a client, towards the proxy
+	DetourDial              // the proxy's, towards a server
+	DetourServer            // of a server with an IPv4 client, towards the proxy
 )
 
 // DetourAddress returns the address of a kind and number in the /64; the number of A is 1.
@@ -54,6 +59,8 @@ func DetourAddress(prefix netip.Prefix, kind DetourKind, n uint16) netip.Addr {
 		raw[11] = 1
 	case DetourDial:
 		raw[11] = 2
+	case DetourServer:
+		raw[11] = 3
 	}
 	binary.BigEndian.PutUint16(raw[14:], n)
 	return netip.AddrFrom16(raw)
@@ -66,7 +73,7 @@ func DetourNumber(prefix netip.Prefix, a netip.Addr) (DetourKind, uint16) {
 	}
 	raw := a.As16()
 	n, kind := binary.BigEndian.Uint16(raw[14:]), DetourKind(raw[11])+DetourOwn
-	if kind > DetourDial || DetourAddress(prefix, kind, n) != a || kind == DetourOwn && n != 1 {
+	if kind > DetourServer || DetourAddress(prefix, kind, n) != a || kind == DetourOwn && n != 1 {
 		return DetourNone, 0
 	}
 	return kind, n
@@ -75,8 +82,12 @@ func DetourNumber(prefix netip.Prefix, a netip.Addr) (DetourKind, uint16) {
 // Alias is one control connection on the detour.
 type Alias struct {
 	Number uint16
-	Client netip.AddrPort // X',x
-	Server netip.AddrPort // as the client wrote it: an address of pool6, port 21
+	Client netip.AddrPort // X',x; or Z,z
+	Server netip.AddrPort // as the client wrote it: an address of pool6, port 21; or T,t
+
+	// Of an IPv4 client: X',21, and the Y' that is the client's address there.
+	Inside netip.AddrPort
+	Seen   netip.Addr
 }
 
 // alias is one of them with its state as a TCP connection.
@@ -88,6 +99,14 @@ type alias struct {
 	// real tells that the client has acknowledged something: it is there, and has not
 	// sent a mere SYN, in its own name or another's.
 	real bool
+	// dialed is the port from which the proxy has called the server of an IPv4 client, and
+	// prefix the number of that of pool6 which the client has there.
+	dialed uint16
+	prefix uint8
+	// awaited is the session of data that was expected last for one, its index + 1, and
+	// its generation.
+	awaited    uint32
+	generation uint16
 }
 
 const (
@@ -102,8 +121,9 @@ const (
 
 type aliasKey struct{ client, server netip.AddrPort }
 
-// aliases is the table of them.
+// aliases is a table of them.
 type aliases struct {
+	first uint16 // number
 	index map[aliasKey]uint16
 	slots []alias
 	free  []uint16
@@ -112,8 +132,8 @@ type aliases struct {
 	hand  int                  // where the next is looked for that can go
 }
 
-func newAliases() aliases {
-	return aliases{index: make(map[aliasKey]uint16), held: make(map[netip.Prefix]int)}
+func newAliases(first uint16) aliases {
+	return aliases{first: first, index: make(map[aliasKey]uint16), held: make(map[netip.Prefix]int)}
 }
 
 // take returns a free number for a client; ok is false when all are in use, or too many by
@@ -138,12 +158,12 @@ func (a *aliases) unused() (n uint16, ok bool) {
 		return 0, false
 	}
 	a.slots = append(a.slots, alias{})
-	return uint16(len(a.slots) - 1), true
+	return a.first + uint16(len(a.slots)-1), true
 }
 
 // give takes the number of a client's connection back.
 func (a *aliases) give(n uint16, client netip.Prefix) {
-	old := &a.slots[n]
+	old := &a.slots[n-a.first]
 	delete(a.index, aliasKey{old.Client, old.Server})
 	a.free = append(a.free, n)
 	*old = alias{}
@@ -154,15 +174,32 @@ func (a *aliases) give(n uint16, client netip.Prefix) {
 
 // of returns the connection of a number, or nil.
 func (a *aliases) of(n uint16) *alias {
-	if int(n) >= len(a.slots) || a.slots[n].status == state.Free {
+	i := int(n) - int(a.first)
+	if i < 0 || i >= len(a.slots) || a.slots[i].status == state.Free {
 		return nil
 	}
-	return &a.slots[n]
+	return &a.slots[i]
+}
+
+// open notes a connection that begins.
+func (a *aliases) open(c *call, of Alias) *alias {
+	one := &a.slots[of.Number-a.first]
+	a.index[aliasKey{of.Client, of.Server}] = of.Number
+	*one = alias{Alias: of, status: state.V6Init, stamp: c.at, began: c.at}
+	return one
+}
+
+// aliasOf returns the connection of a number, or nil.
+func (e *Engine) aliasOf(n uint16) *alias {
+	if n >= firstCaller {
+		return e.callers.of(n)
+	}
+	return e.aliases.of(n)
 }
 
 // Alias returns the control connection of a number.
 func (e *Engine) Alias(n uint16) (Alias, bool) {
-	a := e.aliases.of(n)
+	a := e.aliasOf(n)
 	if a == nil {
 		return Alias{}, false
 	}
@@ -220,6 +257,7 @@ func (e *Engine) insideOf(client [16]byte, port uint16, outside netip.AddrPort) 
 func (e *Engine) toProxy(c *call, ip []byte, v *translate.View, t tuple) Reason {
 	key := aliasKey{netip.AddrPortFrom(v.Src, t.src), netip.AddrPortFrom(v.Dst, t.dst)}
 	n, known := e.aliases.index[key]
+	a := e.aliases.of(n)
 	if !known {
 		switch {
 		case !e.clients.has(v.Src):
@@ -229,16 +267,22 @@ func (e *Engine) toProxy(c *call, ip []byte, v *translate.View, t tuple) Reason 
 			return DetourUnknown
 		}
 		var ok bool
-		if n, ok = e.number(c, e.prefixOf(v.Src.As16())); !ok {
+		if n, ok = e.number(c, &e.aliases, v.Src); !ok {
 			return DetourFull
 		}
-		e.aliases.index[key] = n
-		e.aliases.slots[n] = alias{Alias: Alias{n, key.client, key.server}, status: state.V6Init, stamp: c.at, began: c.at}
+		a = e.aliases.open(c, Alias{Number: n, Client: key.client, Server: key.server})
 	}
-	e.stepAlias(c, &e.aliases.slots[n], FromIPv6, t.flags)
-	p := e.settings.DetourPrefix
-	e.redirect(c, ip, v, DetourAddress(p, DetourAlias, n), DetourAddress(p, DetourOwn, 1))
+	e.stepAlias(c, a, FromIPv6, t.flags)
+	src, dst := e.proxyEnds(a)
+	e.redirect(c, ip, v, src, dst)
 	return none
+}
+
+// proxyEnds are source and destination of what a client says to the proxy.
+func (e *Engine) proxyEnds(a *alias) (src, dst netip.AddrPort) {
+	p := e.settings.DetourPrefix
+	return netip.AddrPortFrom(DetourAddress(p, DetourAlias, a.Number), a.Client.Port()),
+		netip.AddrPortFrom(DetourAddress(p, DetourOwn, 1), ftpControl)
 }
 
 // fromProxy handles packets with an address of the detour. done is false for those that
@@ -246,12 +290,15 @@ func (e *Engine) toProxy(c *call, ip []byte, v *translate.View, t tuple) Reason 
 func (e *Engine) fromProxy(c *call, ip []byte, v *translate.View) (r Reason, done bool) {
 	p := e.settings.DetourPrefix
 	from, number := DetourNumber(p, v.Src)
-	if from == DetourDial && e.aliases.of(number) != nil && !p.Contains(v.Dst) {
+	to, n := DetourNumber(p, v.Dst)
+	a := e.aliasOf(n)
+	switch {
+	case from == DetourDial && e.aliases.of(number) != nil && !p.Contains(v.Dst):
 		r = e.judgeProxy(c, ip, v)
 		return r, r != none
+	case from == DetourDial && to == DetourServer && n == number && a != nil:
+		return e.toCalled(c, ip, v, a), true
 	}
-	to, n := DetourNumber(p, v.Dst)
-	a := e.aliases.of(n)
 	if from != DetourOwn || to != DetourAlias || a == nil || v.Proto != packet.ProtoTCP || v.Fragment() {
 		return DetourUnknown, true
 	}
@@ -265,7 +312,10 @@ func (e *Engine) fromProxy(c *call, ip []byte, v *translate.View) (r Reason, don
 		return Reason(translate.ReasonHopLimit), true
 	}
 	e.stepAlias(c, a, FromIPv4, t.flags)
-	e.redirect(c, ip, v, a.Server.Addr(), a.Client.Addr())
+	if a.Client.Addr().Is4() {
+		return e.toCaller(c, ip, v, a), true
+	}
+	e.redirect(c, ip, v, a.Server, a.Client)
 	return none, true
 }
 
@@ -273,31 +323,35 @@ func (e *Engine) fromProxy(c *call, ip []byte, v *translate.View) (r Reason, don
 // or the connection was silent for too long, that there is none (RFC 9293 section 3.5.2), in
 // the server's name: else the client would wait until its own timers end it.
 func (e *Engine) reset(c *call, v *translate.View, flags uint8) {
-	if flags&flagRST != 0 || !e.mayAnswer(c, ErrorUnreachable, v.Src) {
-		return
+	if flags&flagRST == 0 && e.mayAnswer(c, ErrorUnreachable, v.Src) {
+		e.stats.ErrorsSent[ErrorUnreachable]++
+		c.out.SendIP(resetOf(c, v.Dst, v.Src, v.Payload))
 	}
+}
+
+// resetOf makes the reset from an address to another that answers a segment.
+func resetOf(c *call, src, dst netip.Addr, segment []byte) []byte {
 	const size = packet.IPv6HeaderLen + 20
-	b := packet.AppendIPv6Header(c.out.Alloc(size), packet.ProtoTCP, probeTTL, 20, v.Dst, v.Src)
+	b := packet.AppendIPv6Header(c.out.Alloc(size), packet.ProtoTCP, probeTTL, 20, src, dst)
 	m := b[len(b):size]
 	clear(m)
-	copy(m, v.Payload[2:4])
-	copy(m[2:], v.Payload[:2])
+	copy(m, segment[2:4])
+	copy(m[2:], segment[:2])
 	m[12], m[13] = 5<<4, flagRST
-	if flags&flagACK != 0 {
-		copy(m[4:8], v.Payload[8:12])
+	if flags := segment[13]; flags&flagACK != 0 {
+		copy(m[4:8], segment[8:12])
 	} else {
 		m[13] |= flagACK
-		length := len(v.Payload) - int(v.Payload[12]>>4)*4
+		length := len(segment) - int(segment[12]>>4)*4
 		if flags&(flagSYN|flagFIN) != 0 {
 			length++
 		}
-		binary.BigEndian.PutUint32(m[8:], binary.BigEndian.Uint32(v.Payload[4:])+uint32(max(length, 0)))
+		binary.BigEndian.PutUint32(m[8:], binary.BigEndian.Uint32(segment[4:])+uint32(max(length, 0)))
 	}
 	b = b[:size]
 	ip := packet.IPv6(b)
 	binary.BigEndian.PutUint16(m[16:], packet.Checksum(ip.SrcBytes(), ip.DstBytes(), packet.ProtoTCP, m))
-	e.stats.ErrorsSent[ErrorUnreachable]++
-	c.out.SendIP(b)
+	return b
 }
 
 // DetourHops is the hop limit that the proxy sends with. Every router takes one, this host
@@ -327,7 +381,8 @@ func (e *Engine) judgeProxy(c *call, ip []byte, v *translate.View) Reason {
 	return none
 }
 
-// stepAlias follows the connection as any TCP session is followed.
+// stepAlias follows the connection as any TCP session is followed; the client, of whatever
+// family, counts as the IPv6 side.
 func (e *Engine) stepAlias(c *call, a *alias, from Side, flags uint8) {
 	change := Step(a.status, from, flags)
 	switch {
@@ -342,17 +397,19 @@ func (e *Engine) stepAlias(c *call, a *alias, from Side, flags uint8) {
 	}
 }
 
-// redirect sends a TCP segment on with other addresses, one hop less, and a checksum as
-// right or wrong as before.
-func (e *Engine) redirect(c *call, ip []byte, v *translate.View, src, dst netip.Addr) {
+// redirect sends a TCP segment on with other addresses and ports, one hop less, and a checksum
+// as right or wrong as before.
+func (e *Engine) redirect(c *call, ip []byte, v *translate.View, src, dst netip.AddrPort) {
 	b := append(c.out.Alloc(len(ip)), ip...)
 	b[7]--
-	field := b[v.Headers+16 : v.Headers+18]
-	sum := uint64(^binary.BigEndian.Uint16(field)) + uint64(^packet.Fold(packet.Sum(0, b[8:40])))
-	from, to := src.As16(), dst.As16()
+	ports, field := b[v.Headers:v.Headers+4], b[v.Headers+16:v.Headers+18]
+	sum := uint64(^binary.BigEndian.Uint16(field)) + uint64(^packet.Fold(packet.Sum(packet.Sum(0, ports), b[8:40])))
+	from, to := src.Addr().As16(), dst.Addr().As16()
 	copy(b[8:], from[:])
 	copy(b[24:], to[:])
-	sum = packet.Sum(sum, b[8:40])
+	binary.BigEndian.PutUint16(ports, src.Port())
+	binary.BigEndian.PutUint16(ports[2:], dst.Port())
+	sum = packet.Sum(packet.Sum(sum, ports), b[8:40])
 	binary.BigEndian.PutUint16(field, ^packet.Fold(sum))
 	e.stats.Detoured++
 	c.out.SendIP(b)
@@ -360,24 +417,38 @@ func (e *Engine) redirect(c *call, ip []byte, v *translate.View, src, dst netip.
 
 // expireAliases ends connections that are over, once a second.
 func (e *Engine) expireAliases(c *call) {
-	if len(e.aliases.index) == 0 || c.mono < e.aliases.next {
+	for _, t := range []*aliases{&e.aliases, &e.callers} {
+		e.expireThese(c, t)
+	}
+}
+
+func (e *Engine) expireThese(c *call, t *aliases) {
+	if len(t.index) == 0 || c.mono < t.next {
 		return
 	}
-	e.aliases.next = c.mono + time.Second
-	for i := range e.aliases.slots {
-		a := &e.aliases.slots[i]
+	t.next = c.mono + time.Second
+	for i := range t.slots {
+		a := &t.slots[i]
 		aged := c.at-a.stamp >= e.lifetimes[state.TCP][a.status] || !a.real && c.at-a.began >= state.Units(halfOpen)
 		if a.status != state.Free && aged {
-			e.aliases.give(a.Number, e.prefixOf(a.Client.Addr().As16()))
+			t.give(a.Number, e.holderOf(a.Client.Addr()))
 		}
 	}
+}
+
+// holderOf is what counts as one client: of IPv4 it is an address.
+func (e *Engine) holderOf(client netip.Addr) netip.Prefix {
+	if client.Is4() {
+		return netip.PrefixFrom(client, 32)
+	}
+	return e.prefixOf(client.As16())
 }
 
 // number returns a number for a connection of a client. When all are in use, or all that
 // the client may have, mere SYNs and connections that are over give theirs: else a few
 // hosts that never go on could keep all others from the proxy.
-func (e *Engine) number(c *call, client netip.Prefix) (n uint16, ok bool) {
-	t := &e.aliases
+func (e *Engine) number(c *call, t *aliases, of netip.Addr) (n uint16, ok bool) {
+	client := e.holderOf(of)
 	if n, ok = t.take(client); ok {
 		return n, true
 	}
@@ -385,7 +456,7 @@ func (e *Engine) number(c *call, client netip.Prefix) (n uint16, ok bool) {
 	for range min(looked, len(t.slots)) {
 		t.hand = (t.hand + 1) % len(t.slots)
 		a := &t.slots[t.hand]
-		owner := e.prefixOf(a.Client.Addr().As16())
+		owner := e.holderOf(a.Client.Addr())
 		over := a.status == state.BothFin || a.status == state.Trans
 		if a.status != state.Free && (over || !a.real) && c.at-a.stamp >= state.Units(leastAge) && (!share || owner == client) {
 			t.give(a.Number, owner)

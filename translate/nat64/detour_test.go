@@ -24,7 +24,7 @@ func TestDetour(t *testing.T) {
 	b.wants(b.in(pkt{src: own, dst: alias, proto: tcpProto, payload: tcpMsg(21, 1500, synACK, 0)}),
 		pkt{src: server6, dst: clientA, hop: 63, proto: tcpProto, payload: tcpMsg(21, 1500, synACK, 0)})
 	got, ok := b.Alias(0)
-	if want := (Alias{0, netip.MustParseAddrPort("[" + clientA + "]:1500"), netip.MustParseAddrPort("[" + server6 + "]:21")}); !ok || got != want {
+	if want := (Alias{Client: netip.MustParseAddrPort("[" + clientA + "]:1500"), Server: netip.MustParseAddrPort("[" + server6 + "]:21")}); !ok || got != want {
 		t.Fatalf("alias %+v, %t; want %+v", got, ok, want)
 	}
 	// The proxy's connection to the server has the T of the client.
@@ -204,7 +204,8 @@ func TestDetourNumbers(t *testing.T) {
 		n    uint16
 	}{
 		{"fd00:1:2:3::1", DetourOwn, 1}, {"fd00:1:2:3:0:1::fff", DetourAlias, 0xfff}, {"fd00:1:2:3:0:2::", DetourDial, 0},
-		{"fd00:1:2:3::2", DetourNone, 0}, {"fd00:1:2:3:0:3::1", DetourNone, 0}, {"fd00:1:2:3:1:1::1", DetourNone, 0}, {"fd00:1:2:4::1", DetourNone, 0},
+		{"fd00:1:2:3:0:3::1000", DetourServer, firstCaller},
+		{"fd00:1:2:3::2", DetourNone, 0}, {"fd00:1:2:3:0:4::1", DetourNone, 0}, {"fd00:1:2:3:0:ff::1", DetourNone, 0}, {"fd00:1:2:3:1:1::1", DetourNone, 0}, {"fd00:1:2:4::1", DetourNone, 0},
 	} {
 		if kind, n := DetourNumber(p, netip.MustParseAddr(tt.addr)); kind != tt.kind || n != tt.n {
 			t.Errorf("%s: %d, %d", tt.addr, kind, n)

@@ -38,7 +38,7 @@ type Engine struct {
 	// fragments of packets to IPv4 and to IPv6: neither side takes the other's room.
 	fragments6, fragments4 assemblies
 	peers                  peers
-	aliases                aliases
+	aliases, callers       aliases // of IPv6 clients, and of IPv4 clients
 	errors                 errorLimits
 	reports                translate.Reports
 	sweep                  sweep

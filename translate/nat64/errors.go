@@ -79,7 +79,7 @@ func (e *Engine) mayAnswer(c *call, class ErrorClass, to netip.Addr) bool {
 
 // answer sends an error that was made already.
 func (e *Engine) answer(c *call, class ErrorClass, to netip.Addr, message []byte) {
-	stranger := to.Is6() && !e.clients.has(to) // who may not send is not answered either
+	stranger := to.Is6() && !e.clients.has(to) && !e.settings.DetourPrefix.Contains(to) // who may not send is not answered either
 	if len(message) == 0 || stranger || !e.mayAnswer(c, class, to) {
 		return
 	}

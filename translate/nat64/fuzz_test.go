@@ -26,6 +26,9 @@ func fuzzEngine(t testing.TB) *bench {
 			t.Fatal(err)
 		}
 	}
+	if err := b.AddStatic(static(t, "tcp", "["+clientA+"]:21", poolIP+":2121")); err != nil {
+		t.Fatal(err)
+	}
 	return b
 }
 
@@ -57,7 +60,7 @@ func judge(t *testing.T, ip []byte, second []byte) {
 		b.out.Reset()
 		b.Tick(b.now, &b.out)
 	}
-	if n := b.Engine.Sizes(); n.Sessions != 0 || n.Bindings != 3 || n.Subscribers != 0 || n.Assemblies != 0 || n.StoredSYNs != 0 || n.Aliases != 0 {
+	if n := b.Engine.Sizes(); n.Sessions != 0 || n.Bindings != 4 || n.Subscribers != 0 || n.Assemblies != 0 || n.StoredSYNs != 0 || n.Aliases != 0 {
 		t.Errorf("sizes %+v when all is over", n)
 	}
 }
@@ -89,6 +92,8 @@ func FuzzHandleIPv6(f *testing.F) {
 		{src: clientA, dst: server6, proto: icmp6Proto, payload: icmpMsg(1, 4, 0, quoted.bytes())},
 		{src: clientA, dst: server6, proto: icmp6Proto, payload: icmpMsg(2, 0, 1280, quoted.bytes())},
 		{src: clientA, dst: server6, proto: 132, payload: filling(20)},
+		{src: clientA, dst: server6, proto: tcpProto, payload: tcpMsg(21, 1500, synACK, 0)},
+		{src: callerDial, dst: calledTo, hop: DetourHops, proto: tcpProto, payload: tcpMsg(4000, 21, flagSYN, 0)},
 		{src: "fd00:1:2:3::1", dst: "fd00:1:2:3:0:1::", proto: tcpProto, payload: tcpMsg(21, 1500, synACK, 0)},
 		{src: clientA, dst: server6, proto: udpProto, headers: []byte{17, 0, 1, 4, 0, 0, 0, 0}, first: 60, payload: udpMsg(1500, 53, 20)},
 	} {
@@ -110,6 +115,7 @@ func FuzzHandleIPv4(f *testing.F) {
 		{src: server4, dst: poolIP, proto: udpProto, keepSum: true, payload: udpMsg(53, 5000, 20)},
 		{src: server4, dst: poolIP, proto: tcpProto, payload: tcpMsg(80, 5000, flagSYN, 0)},
 		{src: server4, dst: poolIP, proto: tcpProto, payload: tcpMsg(80, 6000, flagSYN, 0)},
+		{src: server4, dst: poolIP, proto: tcpProto, payload: tcpMsg(1500, outsideFTP, flagSYN, 0)},
 		{src: server4, dst: poolIP, proto: icmpProto, payload: echoMsg(8, 5000, 9)},
 		{src: router4, dst: poolIP, proto: icmpProto, payload: icmpMsg(3, 4, 1400, quoted.bytes())},
 		{src: router4, dst: poolIP, proto: icmpProto, payload: icmpMsg(12, 0, 8<<24, quoted.bytes())},

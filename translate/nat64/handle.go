@@ -100,9 +100,9 @@ func (e *Engine) from6(c *call, ip []byte) Reason {
 
 // whole6 translates a packet that is no fragment and no ICMP error.
 func (e *Engine) whole6(c *call, ip []byte, v *translate.View, to target) Reason {
-	if e.detouring() && v.Proto == packet.ProtoTCP && !e.isProxy(v.Src) {
-		if t, r := tupleOf(v); r == none && t.dst == ftpControl {
-			return e.toProxy(c, ip, v, t)
+	if v.Proto == packet.ProtoTCP {
+		if r, done := e.control6(c, ip, v, to); done {
+			return r
 		}
 	}
 	ends, r := e.outgoing6(c, ip, v, to)
@@ -140,8 +140,11 @@ func (e *Engine) outgoing6(c *call, ip []byte, v *translate.View, to target) (tr
 	default:
 		r = e.icmp6(c, &key, &s)
 	}
-	if r != none {
+	switch {
+	case r != none:
 		return translate.Endpoints{}, e.refused6(c, ip, v.Src, r)
+	case s.Word.Flags()&state.Detoured != 0:
+		return translate.Endpoints{}, DetourUnknown // in fragments, which control connections never are
 	}
 	return outgoing4(&s), none
 }
@@ -224,8 +227,11 @@ func (e *Engine) outgoing4(c *call, ip []byte, v *translate.View) (translate.End
 	default:
 		r = e.icmp4(c, &key, &s)
 	}
-	if r != none {
+	switch {
+	case r != none:
 		return translate.Endpoints{}, e.refused4(c, ip, t.transport, r)
+	case s.Word.Flags()&state.Detoured != 0:
+		return e.fromCaller(c, v, &s, t.flags)
 	}
 	return e.outgoing6Of(&s)
 }

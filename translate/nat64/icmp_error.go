@@ -24,6 +24,9 @@ func (e *Engine) error4(c *call, ip []byte, v *translate.View) Reason {
 	if r != none {
 		return r
 	}
+	if s.Word.Flags()&state.Detoured != 0 {
+		return e.errorOfCaller(c, ip, v, &s)
+	}
 	there, r := e.outgoing6Of(&s) // of a packet from Z to X'
 	if r != none {
 		return r
@@ -100,6 +103,11 @@ func (e *Engine) error6(c *call, ip []byte, v *translate.View, to target) Reason
 	var b state.Binding
 	if !e.table.FindBinding6(&in, &b) {
 		return NoBinding
+	}
+	k := state.Key6{Client: in.Client, ClientPort: in.Port, Peer: to.peer, PeerPort: t.src, Transport: in.Transport, Prefix: to.prefix}
+	var s state.Session
+	if t.dst == ftpControl && e.table.Find6(&k, &s) && s.Word.Flags()&state.Detoured != 0 {
+		return DetourUnknown // about what the proxy has sent; the IPv4 client knows nothing of it
 	}
 	pool, peer := netip.AddrFrom4(b.Pool), netip.AddrFrom4(to.peer)
 	ends := translate.Endpoints{Src: peer, Dst: pool, Ports: true, SrcPort: t.src, DstPort: b.PoolPort}

@@ -130,7 +130,7 @@ func (e *Engine) Sizes() Sizes {
 	n := e.table.Counts()
 	return Sizes{
 		Sessions: n.Sessions, Bindings: n.Bindings, Subscribers: n.Subscribers, Blocks: n.Blocks,
-		StoredSYNs: len(e.stored.index), Assemblies: len(e.fragments6.index) + len(e.fragments4.index), Aliases: len(e.aliases.index),
+		StoredSYNs: len(e.stored.index), Assemblies: len(e.fragments6.index) + len(e.fragments4.index), Aliases: len(e.aliases.index) + len(e.callers.index),
 	}
 }
 

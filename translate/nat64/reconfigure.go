@@ -19,7 +19,7 @@ func (e *Engine) start(s Settings, random io.Reader) (err error) {
 	if e.errors, err = newErrorLimits(&s.Errors, e.table.Sizes().SubscriberLength, random); err != nil {
 		return err
 	}
-	e.aliases = newAliases()
+	e.aliases, e.callers = newAliases(0), newAliases(firstCaller)
 	e.peers = newPeers(e.table.Sizes().Sessions, e.random.Uint64())
 	return e.apply(s)
 }
@@ -72,7 +72,7 @@ func (e *Engine) takeOver(s Settings, translator *translate.Translator, prefixes
 		e.resize(&s)
 	}
 	if before.DetourPrefix != s.DetourPrefix {
-		e.aliases = newAliases()
+		e.aliases, e.callers = newAliases(0), newAliases(firstCaller)
 	}
 	if before.Limits.ClientSessions != s.Limits.ClientSessions {
 		e.table.WalkSubscribers(0, math.MaxInt32, func(sub *state.Subscriber) {

@@ -109,6 +109,9 @@ func (e *Engine) add(c *call, b *state.Binding, peer [4]byte, port uint16, prefi
 	if e.pool.has(netip.AddrFrom4(peer)) {
 		n.Flags = state.Slow // another client: packets are turned round here
 	}
+	if e.detouring() && status == state.V4Init && b.ClientPort == ftpControl {
+		n.Flags |= state.Detoured
+	}
 	for range maxRetries {
 		switch outcome := e.table.NewSession(b, n, s); outcome {
 		case state.Made:
@@ -156,19 +159,24 @@ func (e *Engine) met(at uint32, b *state.Binding, peer [4]byte) bool {
 
 // end ends a session and, if it was the last one, its binding.
 func (e *Engine) end(c *call, s *state.Session) bool {
+	apart := s.Transport != state.ICMP && (s.PoolPort < 1024 || !e.table.InBlock(s))
 	if e.table.End(s) != state.Made {
 		return false
 	}
 	e.stats.SessionsEnded++
 	e.sessionEvent(c, SessionStop, s)
-	if s.PoolPort < 1024 && s.Transport != state.ICMP {
+	if apart {
 		e.unbound(c, s)
 	}
 	return true
 }
 
-// unbound reports that a port outside of blocks is free again.
+// unbound reports that a port outside of blocks is free again. A block on an address that was
+// taken out of the pool has been reported already.
 func (e *Engine) unbound(c *call, s *state.Session) {
+	if _, named := e.pool.order[netip.AddrFrom4(s.Pool)]; !named && e.pool.order != nil && s.PoolPort >= 1024 {
+		return
+	}
 	var b state.Binding
 	out := state.Outside{Pool: s.Pool, Port: s.PoolPort, Transport: s.Transport}
 	if !e.table.FindBinding4(&out, &b) {

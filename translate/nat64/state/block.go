@@ -188,6 +188,13 @@ func (t *Table) Owner(pool [4]byte, port uint16, s *Subscriber) bool {
 	return owner != 0 && t.ViewSubscriber(owner-1, s)
 }
 
+// InBlock tells whether the port of a session is of a block that the client of its binding
+// holds; if nobody has either, it is, too.
+func (t *Table) InBlock(s *Session) bool {
+	address, ok := t.numberOf(s.Pool)
+	return ok && t.leases[address*t.blocksOf()+uint32(s.PoolPort)/64/uint32(t.sizes.BlockWords)] == atomic.LoadUint32(&t.bindings[s.Binding].subscriber)
+}
+
 // HasBlock tells whether an address has a free block with ports of a transport.
 func (t *Table) HasBlock(pool [4]byte, transport Transport) bool {
 	address, ok := t.numberOf(pool)

@@ -259,3 +259,62 @@ func TestFullTableHasRoomAgain(t *testing.T) {
 	table.meet(t, &b, peer4, 1)
 	table.check(t)
 }
+
+// TestNewBindingOn: a client's binding on an address that is not its own has a port that no
+// client holds, and goes like any other.
+func TestNewBindingOn(t *testing.T) {
+	table, memory := open(t, small)
+	s, other := table.subscribe(t, 1, first4, 2), table.subscribe(t, 2, next4, 0)
+	const first = 65000
+	seen := make(map[uint16]bool)
+	var made Binding
+	for i := range uint16(65536 - 65024) {
+		o := table.NewBindingOn(&s, Inside{client(1, 5), 3000 + i, TCP}, next4, first, uint64(i)<<33, &made)
+		var owner Subscriber
+		switch {
+		case o == TableFull && i == uint16(small.Sessions):
+		case o != Made || seen[made.PoolPort] || made.PoolPort < first || made.Pool != next4 || made.Subscriber != s.Index+1:
+			t.Fatalf("binding %d: %s, %+v", i, o, made)
+		case table.Owner(next4, made.PoolPort, &owner):
+			t.Fatalf("port %d is of client %d", made.PoolPort, owner.Index)
+		}
+		if o == TableFull {
+			break
+		}
+		seen[made.PoolPort] = true
+	}
+	if len(seen) != small.Sessions {
+		t.Errorf("%d bindings", len(seen))
+	}
+	var again Binding
+	if o := table.NewBindingOn(&s, made.Inside(), next4, 0, 9, &again); o != Found || again != made {
+		t.Errorf("made again: %s, %+v", o, again)
+	}
+	one := table.meet(t, &made, peer4, 53)
+	if table.InBlock(&one) {
+		t.Error("the port is of a block")
+	}
+	table.check(t)
+	table = reopen(t, small, memory)
+	if c := table.Counts(); c.Bindings != 1 || c.Sessions != 1 || !table.ViewBinding(made.Index, &again) || again.Outside() != made.Outside() {
+		t.Errorf("counts %+v after a restart, binding %+v", c, again)
+	}
+	if o := table.End(&one); o != Made {
+		t.Fatal(o)
+	}
+	if c := table.Counts(); c.Bindings != 0 {
+		t.Errorf("counts %+v when it is over", c)
+	}
+	table.FindSubscriber(&other.Prefix, &other)
+	b := table.bind(t, &other, 5, 4242)
+	if s := table.meet(t, &b, peer4, 53); !table.InBlock(&s) {
+		t.Error("a port of the client's is of no block of it")
+	}
+	if o := table.NewBindingOn(&other, Inside{client(2, 5), 1, TCP}, [4]byte{192, 0, 2, 77}, 0, 9, &again); o != NoPort {
+		t.Errorf("on an address that is not in the pool: %s", o)
+	}
+	if o := table.NewBindingOn(&other, Inside{client(2, 5), 1, TCP}, next4, 65535, 9, &again); o != NoPort {
+		t.Errorf("beyond the last port: %s", o)
+	}
+	table.check(t)
+}

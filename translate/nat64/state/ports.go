@@ -95,6 +95,30 @@ func (t *Table) takeRandom(c *subscriber, transport Transport, mask, random uint
 	return 0, false
 }
 
+// takeUnleased takes a port of an address that is of no client's block, from first on.
+func (t *Table) takeUnleased(pool [4]byte, transport Transport, first uint32, random uint64) (port uint16, ok bool) {
+	address, ok := t.numberOf(pool)
+	if !ok {
+		return 0, false
+	}
+	n, words := t.blocksOf(), uint32(t.sizes.BlockWords)
+	at := uint32((random & 0xffff_ffff) * uint64(n) >> 32)
+	for range n {
+		for word := at * words; word < (at+1)*words && t.leases[address*n+at] == 0; word++ {
+			if word < max(systemWords, (first+63)/64) {
+				continue
+			}
+			if bit, ok := t.takeBit(portWord(address, transport, 0)+word, ^uint64(0), uint32(random>>56)); ok {
+				return uint16(word*64 + bit), true
+			}
+		}
+		if at++; at == n {
+			at = 0
+		}
+	}
+	return 0, false
+}
+
 // takeBit takes a clear bit of a word of ports, of those in the mask, from a random one
 // on.
 func (t *Table) takeBit(word uint32, mask uint64, random uint32) (bit uint32, ok bool) {

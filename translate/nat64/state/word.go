@@ -60,6 +60,9 @@ const (
 	Slow Flags = 1
 	// Expected marks a session that was made for a packet that is to come.
 	Expected Flags = 2
+	// Detoured marks a session that is an FTP control connection of an IPv4 client, which
+	// the engine gives to a proxy.
+	Detoured Flags = 4
 )
 
 // Word is the part of a session that changes as a whole: stamp, state, flags and
