@@ -3,6 +3,7 @@
 package fastpath
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"sync/atomic"
@@ -433,7 +434,7 @@ func TestSessionsThatHaveExpired(t *testing.T) {
 func TestSessionsOfTheEngine(t *testing.T) {
 	r := newFlowRig(t, someSizes)
 	r.client(flowHost, 0)
-	for i, flags := range []state.Flags{state.Slow, state.Expected} {
+	for i, flags := range []state.Flags{state.Slow, state.Expected, state.Detoured} {
 		p := outward(state.UDP, 5000, uint16(10+i))
 		_, s := r.make(p, state.Fresh{Status: state.Opened, Flags: flags, Stamp: stampNow()})
 		r.expect(p, NAT64Reason(nat64ReasonREASON_ENGINE_SESSION))
@@ -528,6 +529,38 @@ func TestFlowsOfTheDetour(t *testing.T) {
 			want = NAT64Reason(nat64ReasonREASON_DETOUR)
 		}
 		r.expect(p, want)
+	}
+}
+
+// It judges, too, who opens connections to FTP servers that are bound, and to nothing else.
+func TestFlowsToServersOfFTP(t *testing.T) {
+	rig := newFlowRig(t, someSizes)
+	for _, tt := range []struct {
+		transport state.Transport
+		x         uint16
+		detour    bool
+		want      NAT64Reason
+	}{
+		{state.TCP, 21, true, NAT64Reason(nat64ReasonREASON_NO_SESSION)},
+		{state.TCP, 21, false, NAT64To6Forwarded},
+		{state.TCP, 20, true, NAT64To6Forwarded},
+		{state.TCP, 0x1500, true, NAT64To6Forwarded}, // 21 in the other order
+		{state.UDP, 21, true, NAT64To6Forwarded},
+	} {
+		t.Run(fmt.Sprintf("%s port %d, detour %t", tt.transport, tt.x, tt.detour), func(t *testing.T) {
+			r := rig.renewed(t, func(s *NAT64Settings) { s.Detour = tt.detour })
+			r.client(flowHost, 0)
+			status := state.Opened
+			if tt.transport == state.TCP {
+				status = state.Established
+			}
+			b, _ := r.make(outward(tt.transport, tt.x, 7), state.Fresh{Status: status, Stamp: stampNow()})
+			in := inward(tt.transport, b.PoolPort, 99)
+			in.peer = netip.MustParseAddr("198.51.100.200")
+			r.expect(in, tt.want)
+			in.peer, in.z = outward(tt.transport, tt.x, 7).peer, 7 // what the host has begun itself
+			r.expect(in, NAT64To6Forwarded)
+		})
 	}
 }
 

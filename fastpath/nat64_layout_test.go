@@ -117,6 +117,7 @@ func TestNAT64Words(t *testing.T) {
 	}
 	for name, here := range map[string]uint32{
 		"SESSION_SLOW": uint32(state.Slow), "SESSION_EXPECTED": uint32(state.Expected),
+		"SESSION_DETOURED":  uint32(state.Detoured),
 		"NAT64_STAMP_EVERY": state.StampEvery, "SUBSCRIBER_BLOCKS": state.MaxBlocks, "NAT64_SEEDS": state.Seeds,
 	} {
 		if there := headerNumber(t, name); here != there {

@@ -22,8 +22,6 @@ INLINE u32 judge_destination(const struct address6 *a)
 #include "nexthop.h"
 #include "nat64_flow.h"
 
-#define FTP_PORT TO_BE16(21)
-
 /*
  * Judges the header of a packet to pool6, by the prefix of that number, and finds its
  * IPv4 host.
@@ -62,7 +60,7 @@ INLINE u32 judge_to4(void *ctx, const struct ip6 *p, void *end, u32 prefix, cons
 	reason = read_content6(p, end, c);
 	if (UNLIKELY(reason != REASON_TO4_FORWARDED))
 		return reason;
-	if (UNLIKELY(c->transport == TRANSPORT_TCP && c->destination == FTP_PORT && settings.flags & FLAG_DETOUR))
+	if (UNLIKELY(is_ftp(c->destination, c->transport)))
 		return REASON_DETOUR;
 	out->hop = find_hop4(ctx, host, HOOK_DEVICE(in->hook));
 	if (UNLIKELY(!out->hop))

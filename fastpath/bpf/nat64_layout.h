@@ -61,6 +61,7 @@ enum session_state {
 #define SESSION_GENERATION_SHIFT 48
 #define SESSION_SLOW 1     /* flag: the engine alone handles it: hairpinned, or of its own making */
 #define SESSION_EXPECTED 2 /* flag: made for a packet that is to come: 30 s, then as its state says */
+#define SESSION_DETOURED 4 /* flag: FTP control of an IPv4 client, for the gateway of FTP */
 
 /* One session, one cache line. */
 struct session {

@@ -320,6 +320,14 @@ INLINE u32 choose_prefix(const struct binding *b, be32 peer, u32 *prefix)
 	return judge_peer4(peer, *prefix);
 }
 
+#define FTP_PORT TO_BE16(21)
+
+/* Whether a segment with a server at a port is for the gateway of FTP. */
+INLINE int is_ftp(be16 server, u32 transport)
+{
+	return transport == TRANSPORT_TCP && server == FTP_PORT && settings.flags & FLAG_DETOUR;
+}
+
 /* Makes a session of a tuple, under the lock of the binding. */
 INLINE u64 session_locked(struct tuple *t, struct binding *b, u32 binding, u64 fresh)
 {
@@ -329,6 +337,9 @@ INLINE u64 session_locked(struct tuple *t, struct binding *b, u32 binding, u64 f
 	struct session *same = bpf_map_lookup_elem(&sessions, &index);
 	if (number)
 		return any || (same && is_session6(same, t)) ? number : refuse(REASON_OTHER_PREFIX);
+	/* For the gateway of FTP, but rationed: anybody can send it. */
+	if (any && is_ftp(t->ports, transport_of(t)))
+		return refuse(REASON_NO_SESSION);
 	if (any) {
 		u32 bad = choose_prefix(b, t->addresses >> 32, &prefix);
 		if (bad)

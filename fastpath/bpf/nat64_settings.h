@@ -38,7 +38,7 @@ enum reason {
 	REASON_NON_GLOBAL,      /* a well-known prefix with an IPv4 address that is not global */
 	REASON_SOURCE_IN_POOL6,
 	REASON_HAIRPIN,         /* from one client to another */
-	REASON_DETOUR,          /* an FTP control connection, for the gateway of FTP */
+	REASON_DETOUR,          /* an FTP control connection of a client, for the gateway of FTP */
 	/* Punted: what it would need. */
 	REASON_HOP_LIMIT,       /* answered with Time Exceeded */
 	REASON_TOO_BIG,         /* answered, or fragmented */

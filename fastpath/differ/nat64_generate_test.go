@@ -75,7 +75,7 @@ func (g *natGenerator) flow() natFlow {
 	f := natFlow{
 		transport: state.Transport(g.rng.IntN(int(state.Transports))),
 		client:    g.client(), pool: pick(&g.generator, natPools), peer: g.peer(), prefix: g.rng.IntN(len(g.prefixes)),
-		x: pick(&g.generator, []uint16{40001, 40001, 40002, 40003, 7, 80, 1023, 1024, uint16(g.rng.Uint32())}),
+		x: pick(&g.generator, []uint16{40001, 40001, 40002, 40003, 21, 7, 80, 1023, 1024, uint16(g.rng.Uint32())}),
 		t: uint16(g.rng.Uint32()),
 		z: pick(&g.generator, []uint16{443, 443, 53, 53, 8080, 21, uint16(g.rng.Uint32())}),
 	}

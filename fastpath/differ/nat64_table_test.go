@@ -34,6 +34,9 @@ func natTable(t testing.TB) nat64.Settings {
 	return s
 }
 
+// natFTP is the port of the pool of an FTP server, the client of the rows.
+const natFTP = 50021
+
 // natCast is the flow of the rows: its binding and its session are there.
 var natCast = natFlow{
 	transport: state.UDP, client: natClients[0], pool: natPool, peer: natServers[0],
@@ -105,6 +108,10 @@ func natRows() []natRow {
 		{"a datagram of a new port", plain6(udp, f.client, there, datagram(40002, f.z)), fastpath.Forward, "to4_forwarded"},
 		{"a SYN", plain6(packet.ProtoTCP, f.client, there, segment(f.x, f.z, 2)), fastpath.Forward, "to4_forwarded"},
 		{"a SYN of an FTP client", plain6(packet.ProtoTCP, f.client, there, segment(f.x, 21, 2)), fastpath.Punt, "detour"},
+		{"a SYN to an FTP server", plain4(packet.ProtoTCP, f.peer, f.pool, segment(f.z, natFTP, 2)), fastpath.Punt, "no_session"},
+		{"a datagram to an FTP server", plain4(udp, f.peer, f.pool, datagram(f.z, natFTP)), fastpath.Forward, "to6_forwarded"},
+		{"a segment of an FTP server to a client", plain6(packet.ProtoTCP, f.client, there, segment(21, natFTP, 0x10)), fastpath.Punt, "engine_session"},
+		{"its answer", plain4(packet.ProtoTCP, f.peer, f.pool, segment(natFTP, natFTP, 0x10)), fastpath.Punt, "engine_session"},
 		{"a segment of no connection", plain6(packet.ProtoTCP, f.client, there, segment(f.x, f.z+1, 0x10)), fastpath.Punt, "no_session"},
 		{"to another client", plain6(udp, f.client, natEmbed(natPrefixes[0], natPool2), datagram(f.x, f.z)), fastpath.Punt, "hairpin"},
 		{"to a private address by the well-known prefix", plain6(udp, f.client, natEmbed(translate.WellKnownPrefix, natOthers[1]), datagram(f.x, f.z)), fastpath.Punt, "well_known_prefix_non_global"},
@@ -158,6 +165,25 @@ func (w *natWorld) cast(t testing.TB) {
 	fresh := state.Fresh{Peer: natCast.peer.As4(), PeerPort: natCast.z, Status: state.Opened, Stamp: state.Stamp(w.quiet())}
 	if o := w.table.NewSession(&b, fresh, &made); o != state.Made {
 		t.Fatalf("no session: %s", o)
+	}
+	w.castFTP(t)
+}
+
+// castFTP makes that client an FTP server, with a control connection on the detour.
+func (w *natWorld) castFTP(t testing.TB) {
+	t.Helper()
+	var b state.Binding
+	for _, transport := range []state.Transport{state.UDP, state.TCP} {
+		in := state.Inside{Client: natCast.client.As16(), Port: 21, Transport: transport}
+		out := state.Outside{Pool: natPool.As4(), Port: natFTP, Transport: transport}
+		if o := w.table.NewStatic(in, out, &b); o != state.Made {
+			t.Fatalf("no binding of an FTP server: %s", o)
+		}
+	}
+	var made state.Session
+	fresh := state.Fresh{Peer: natCast.peer.As4(), PeerPort: natFTP, Status: state.Established, Flags: state.Detoured, Stamp: state.Stamp(w.quiet())}
+	if o := w.table.NewSession(&b, fresh, &made); o != state.Made {
+		t.Fatalf("no control connection: %s", o)
 	}
 }
 
