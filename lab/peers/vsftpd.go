@@ -61,9 +61,15 @@ func (p *Peers) Vsftpd(dir string, c Vsftpd) (*Command, error) {
 func (c Vsftpd) config(empty string) string {
 	var b strings.Builder
 	set := func(key string, value any) { fmt.Fprintf(&b, "%s=%v\n", key, value) }
-	set("listen", "YES")
+	if c.Address.Is6() {
+		set("listen", "NO")
+		set("listen_ipv6", "YES")
+		set("listen_address6", c.Address)
+	} else {
+		set("listen", "YES")
+		set("listen_address", c.Address)
+	}
 	set("background", "NO")
-	set("listen_address", c.Address)
 	if c.Port != 0 {
 		set("listen_port", c.Port)
 	}

@@ -16,6 +16,8 @@ type call struct {
 	// client is the client's own address, seen the one the server sees, and called the
 	// address that the client has called.
 	client, seen, called netip.Addr
+	// announce tells the translator that the server will call a port of the client.
+	announce func(port uint16) error
 }
 
 // newCall returns the dialogue of an IPv4 client with an IPv6 server. expect makes a port
@@ -62,11 +64,16 @@ func (d *dialogue) callEPSV(line []byte, argument string, out *output) {
 	}
 }
 
-// callEPRT has the server call the client, if the client names itself: the translator
-// carries what the server opens without being told.
+// callEPRT has the server call the client, if the client names itself. What the server opens
+// from another port than 20, which it may, the translator carries without being told.
 func (d *dialogue) callEPRT(at netip.AddrPort, ok bool, line []byte, out *output) {
 	if !ok || at.Addr() != d.client {
 		d.pass(line, plainReply, out)
+		return
+	}
+	if d.call.announce(at.Port()) != nil {
+		d.count(portUnmapped)
+		d.instead(replyNoData, out)
 		return
 	}
 	d.count(portTranslated)

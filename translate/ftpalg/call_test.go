@@ -15,6 +15,12 @@ import (
 func newCallTalk(mapped *netip.AddrPort) *talk {
 	t := &talk{counts: make(map[string]int)}
 	parties := call{
+		announce: func(uint16) error {
+			if mapped == nil {
+				return errors.New("no port is free")
+			}
+			return nil
+		},
 		client: netip.MustParseAddr("198.51.100.9"), seen: netip.MustParseAddr("2001:db8:64::198.51.100.9"),
 		called: netip.MustParseAddr("192.0.2.31"),
 	}
@@ -98,17 +104,22 @@ var calls = []struct {
 		> NOOP
 		s 200 ok
 		< 504 Command not implemented for that parameter`, "epsv_unsupported"},
-	{"PORT", nil, `
+	{"PORT, no port free", nil, `
+		c PORT 198,51,100,9,20,162
+		> NOOP
+		s 200 ok
+		< 425 Can't open data connection`, "port_unmapped"},
+	{"PORT", &poolPort, `
 		c PORT 198,51,100,9,20,162
 		> EPRT |2|2001:db8:64::c633:6409|5282|
 		s 200 EPRT command successful
 		< 200 EPRT command successful`, "port_translated"},
-	{"PORT refused", nil, `
+	{"PORT refused", &poolPort, `
 		c PORT 198,51,100,9,20,162
 		> EPRT |2|2001:db8:64::c633:6409|5282|
 		s 500 Illegal
 		< 500 Illegal`, "port_translated"},
-	{"EPRT", nil, `
+	{"EPRT", &poolPort, `
 		c EPRT |1|198.51.100.9|5282|
 		> EPRT |2|2001:db8:64::c633:6409|5282|
 		s 200 ok

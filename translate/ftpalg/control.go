@@ -51,7 +51,11 @@ func (p *Proxy) relay(ctx context.Context, peer Peer, client, server *net.TCPCon
 	}
 	dialogue := newDialogue(peer.Client.Addr(), expect, p.tally.add)
 	if peer.Client.Addr().Is4() {
-		dialogue = newCall(call{peer.Client.Addr(), peer.Seen, peer.Called}, func(port uint16) (netip.AddrPort, error) {
+		parties := call{
+			client: peer.Client.Addr(), seen: peer.Seen, called: peer.Called,
+			announce: func(port uint16) error { return p.peers.Announce(peer, port) },
+		}
+		dialogue = newCall(parties, func(port uint16) (netip.AddrPort, error) {
 			return p.peers.Expect(peer, port, p.settings.Hold)
 		}, p.tally.add)
 	}

@@ -25,6 +25,7 @@ const (
 	pasvTranslated  // PASV of a call went as EPSV and came back with a port of the pool
 	pasvUnmapped    // no port could be made to lead to the server
 	portTranslated  // PORT or EPRT of a call went as EPRT with the address that the server sees
+	portUnmapped    // no port of the pool could be kept for the server
 	algsAnswered    // ALGS, whatever its argument
 	authAccepted
 	authRefused
@@ -63,6 +64,7 @@ var counterNames = [counters]string{
 	pasvTranslated:    "pasv_translated",
 	pasvUnmapped:      "pasv_unmapped",
 	portTranslated:    "port_translated",
+	portUnmapped:      "port_unmapped",
 	algsAnswered:      "algs_answered",
 	authAccepted:      "auth_accepted",
 	authRefused:       "auth_refused",

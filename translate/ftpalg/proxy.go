@@ -43,17 +43,21 @@ type Peers interface {
 	// port of the server, during hold, and returns the IPv4 address and port by which it
 	// can: the address is that of the control connection. It does not block.
 	Expect(p Peer, port uint16, hold time.Duration) (netip.AddrPort, error)
+	// Announce tells that an IPv6 server will connect to a port of an IPv4 client, which
+	// should see the address that it has called. It does not block.
+	Announce(p Peer, port uint16) error
 }
 
 // Settings of a [Proxy]. The zero value of each is replaced by its default.
 type Settings struct {
 	// Passive leaves EPRT as it is; only EPSV is translated.
 	Passive bool
-	// Connections is how many there may be at once; default 1024. Where there are as many,
-	// the client that has most of them gives the one up that was silent longest.
+	// Connections is how many there may be at once of IPv6 clients, and of IPv4 clients, so
+	// that neither take the others' place; default 1024. Where there are as many, the client
+	// that has most of them gives the one up that was silent longest.
 	Connections int
 	// PerClient is how many a client may have at once; default 64. A client is a
-	// prefix of ClientLength bits; default 64.
+	// prefix of ClientLength bits, default 64, or an IPv4 address.
 	PerClient, ClientLength int
 	// Hold is how long a server may take to connect to a client's port; default
 	// 60 s. RFC 6384 section 12 wants 30 s at least.
@@ -120,8 +124,15 @@ type Proxy struct {
 	log      *sparingLog
 
 	mu     sync.Mutex
-	places *places.Places
+	places [families]*places.Places
 }
+
+// The families of clients.
+const (
+	ofIPv6 = iota
+	ofIPv4
+	families
+)
 
 // New returns a proxy for connections of a translator.
 func New(s Settings, peers Peers) (*Proxy, error) {
@@ -129,13 +140,15 @@ func New(s Settings, peers Peers) (*Proxy, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	return &Proxy{
-		settings: s, peers: peers, log: &sparingLog{to: s.Log},
-		places: places.New(s.Connections, s.PerClient, places.Forever),
-	}, nil
+	p := &Proxy{settings: s, peers: peers, log: &sparingLog{to: s.Log}}
+	for i := range p.places {
+		p.places[i] = places.New(s.Connections, s.PerClient, places.Forever)
+	}
+	return p, nil
 }
 
-// SetLimits changes how many connections there may be at once, and how many of a client.
+// SetLimits changes how many connections there may be at once of a family of clients, and how
+// many of a client.
 // What is open stays.
 func (p *Proxy) SetLimits(connections, perClient int) error {
 	p.mu.Lock()
@@ -147,7 +160,9 @@ func (p *Proxy) SetLimits(connections, perClient int) error {
 		return err
 	}
 	p.settings.Connections, p.settings.PerClient = want.Connections, want.PerClient
-	p.places.SetLimit(want.Connections, want.PerClient)
+	for _, of := range p.places {
+		of.SetLimit(want.Connections, want.PerClient)
+	}
 	return nil
 }
 
@@ -158,7 +173,7 @@ func (p *Proxy) Counters() iter.Seq2[Counter, uint64] { return p.tally.all() }
 func (p *Proxy) Active() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.places.Len()
+	return p.places[ofIPv6].Len() + p.places[ofIPv4].Len()
 }
 
 // Serve takes connections from a listener until ctx is done, then closes the
@@ -212,33 +227,44 @@ func pause(ctx context.Context, d time.Duration) {
 // errGaveWay ends a connection whose place another client has got.
 var errGaveWay = errors.New("another client has got the place")
 
+// seat is a place among those of a family.
+type seat struct {
+	of    *places.Places
+	place *places.Place
+}
+
 // admit takes a place for a client; end is called when it must give it up. Without one,
 // refused is why.
-func (p *Proxy) admit(client netip.Addr, end context.CancelCauseFunc) (place *places.Place, refused Counter) {
-	prefix, err := client.Prefix(min(p.settings.ClientLength, client.BitLen()))
+func (p *Proxy) admit(client netip.Addr, end context.CancelCauseFunc) (s seat, refused Counter) {
+	s, length := seat{of: p.places[ofIPv6]}, p.settings.ClientLength
+	if client.Is4() {
+		s, length = seat{of: p.places[ofIPv4]}, client.BitLen()
+	}
+	prefix, err := client.Prefix(length)
 	if err != nil {
-		return nil, strangerRefused
+		return s, strangerRefused
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	place, why := p.places.Enter(prefix.Addr(), time.Now(), func(places.Reason) { end(errGaveWay) })
+	var why places.Reason
+	s.place, why = s.of.Enter(prefix.Addr(), time.Now(), func(places.Reason) { end(errGaveWay) })
 	if why == places.Share {
-		return place, tooManyOfClient
+		return s, tooManyOfClient
 	}
-	return place, tooMany
+	return s, tooMany
 }
 
 // use notes that something was said on a connection.
-func (p *Proxy) use(place *places.Place) {
+func (p *Proxy) use(s seat) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.places.Use(place, time.Now())
+	s.of.Use(s.place, time.Now())
 }
 
-func (p *Proxy) leave(place *places.Place) {
+func (p *Proxy) leave(s seat) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.places.Leave(place)
+	s.of.Leave(s.place)
 }
 
 // serve takes a connection from its beginning to its end.
@@ -257,13 +283,13 @@ func (p *Proxy) serve(ctx context.Context, client *net.TCPConn) {
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	place, refused := p.admit(peer.Client.Addr(), end)
-	if place == nil {
+	seat, refused := p.admit(peer.Client.Addr(), end)
+	if seat.place == nil {
 		p.tally.add(refused)
 		dismiss(client, replyBusy)
 		return
 	}
-	defer p.leave(place)
+	defer p.leave(seat)
 	dialing, cancel := context.WithTimeout(ctx, p.settings.Dial)
 	server, err := p.peers.Dial(dialing, peer)
 	cancel()
@@ -278,7 +304,7 @@ func (p *Proxy) serve(ctx context.Context, client *net.TCPConn) {
 		return
 	}
 	defer server.Close()
-	p.tally.add(p.relay(ctx, peer, client, server, func() { p.use(place) }))
+	p.tally.add(p.relay(ctx, peer, client, server, func() { p.use(seat) }))
 }
 
 // dismiss says a last word to a client. If it does not arrive, nothing else would.

@@ -56,6 +56,8 @@ func (p directPeers) Dial(ctx context.Context, peer Peer) (*net.TCPConn, error) 
 	return conn.(*net.TCPConn), nil
 }
 
+func (p directPeers) Announce(Peer, uint16) error { return nil }
+
 func (p directPeers) Expect(_ Peer, port uint16, _ time.Duration) (netip.AddrPort, error) {
 	return p.expect(port)
 }

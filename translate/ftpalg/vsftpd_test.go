@@ -45,6 +45,8 @@ func (r *relays) Dial(_ context.Context, p ftpalg.Peer) (*net.TCPConn, error) {
 	return r.dial(p.Server)
 }
 
+func (r *relays) Announce(ftpalg.Peer, uint16) error { return nil }
+
 // Expect opens a port by which the server reaches the client's once.
 func (r *relays) Expect(p ftpalg.Peer, port uint16, _ time.Duration) (netip.AddrPort, error) {
 	r.expected.Add(1)

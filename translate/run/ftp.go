@@ -251,6 +251,9 @@ func (g *ftpGateway) Peer(from netip.AddrPort) (ftpalg.Peer, error) {
 	if err != nil || a.Client.Port() != from.Port() {
 		return ftpalg.Peer{}, errDetour
 	}
+	if a.Client.Addr().Is4() {
+		return ftpalg.Peer{Client: a.Client, Server: a.Inside, Seen: a.Seen, Called: a.Server.Addr(), Alias: uint32(number)}, nil
+	}
 	server, prefix, ok := g.embedded(a.Server.Addr())
 	if !ok {
 		return ftpalg.Peer{}, errDetour
@@ -276,7 +279,8 @@ func (g *ftpGateway) embedded(a netip.Addr) (v4 netip.Addr, prefix netip.Prefix,
 }
 
 // Dial implements [ftpalg.Peers]. What is sent from the address of the alias is
-// translated on the client's account.
+// translated on the client's account; to the server of an IPv4 client, by an address that
+// stands for it.
 func (g *ftpGateway) Dial(ctx context.Context, p ftpalg.Peer) (*net.TCPConn, error) {
 	s, err := g.service()
 	if err != nil {
@@ -290,9 +294,13 @@ func (g *ftpGateway) Dial(ctx context.Context, p ftpalg.Peer) (*net.TCPConn, err
 		LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(nat64.DetourAddress(s.prefix, nat64.DetourDial, a.Number), 0)),
 		Control:   s.control,
 	}
+	server := a.Server
+	if a.Client.Addr().Is4() {
+		server = netip.AddrPortFrom(nat64.DetourAddress(s.prefix, nat64.DetourServer, a.Number), ftpPort)
+	}
 	var conn net.Conn
 	err = g.namespace.Do(func() (err error) {
-		conn, err = dialer.DialContext(ctx, "tcp6", a.Server.String())
+		conn, err = dialer.DialContext(ctx, "tcp6", server.String())
 		return err
 	})
 	if err != nil {
@@ -305,9 +313,24 @@ func (g *ftpGateway) Dial(ctx context.Context, p ftpalg.Peer) (*net.TCPConn, err
 func (g *ftpGateway) Expect(p ftpalg.Peer, at uint16, _ time.Duration) (mapped netip.AddrPort, err error) {
 	err = errDetour
 	g.translator.do(func(e *nat64.Engine, now time.Time, out *nat64.Out) {
-		mapped, err = e.Expect(netip.AddrPortFrom(p.Client.Addr(), at), p.Server.Addr(), now, out)
+		if p.Client.Addr().Is6() {
+			mapped, err = e.Expect(netip.AddrPortFrom(p.Client.Addr(), at), p.Server.Addr(), now, out)
+		} else if a, ok := e.Alias(uint16(p.Alias)); ok && a.Client == p.Client && a.Inside == p.Server {
+			mapped, err = e.ExpectCaller(a.Number, at, now, out)
+		}
 	})
 	return mapped, err
+}
+
+// Announce implements [ftpalg.Peers].
+func (g *ftpGateway) Announce(p ftpalg.Peer, at uint16) (err error) {
+	err = errDetour
+	g.translator.do(func(e *nat64.Engine, now time.Time, out *nat64.Out) {
+		if a, ok := e.Alias(uint16(p.Alias)); ok && a.Client == p.Client && a.Inside == p.Server {
+			err = e.ExpectCalled(a.Number, at, now, out)
+		}
+	})
+	return err
 }
 
 // collect gives the metrics of the gateway, if there is one.

@@ -235,11 +235,11 @@ func (s *NAT64Settings) logKeys() []key.Key {
 
 func (s *NAT64Settings) besideKeys() []key.Key {
 	return []key.Key{
-		key.Of("ftp", &s.FTP, false, key.Bool, key.Live, "FTP from IPv6 clients to IPv4 servers (RFC 6384), as docs/ftp.md says."),
+		key.Of("ftp", &s.FTP, false, key.Bool, key.Live, "FTP from IPv6 clients to IPv4 servers (RFC 6384), and from IPv4 clients to servers that are bound by static, as docs/ftp.md says."),
 		key.Of("alg_prefix", &s.AlgPrefix, "", key.Optional(privatePrefix), key.Live,
 			"Private /64 that FTP needs inside of this host. Empty: one made of the name."),
 		key.Of("ftp_connections", &s.FTPConnections, 1024, key.Integer[int](1, maxFTP), key.Live,
-			"FTP control connections at a time, 4096 at most. Where all are taken, the client that has most gives one up to one that has fewer."),
+			"FTP control connections at a time, 4096 at most, of IPv6 clients and of IPv4 clients each. Where all are taken, the client that has most gives one up to one that has fewer."),
 		// A client may be a whole link; browsers of files open up to ten each.
 		key.Of("ftp_connections_per_client", &s.FTPConnectionsPerClient, 64, key.Integer[int](1, maxFTPOfClient), key.Live,
 			"The same of one client, 256 at most."),

@@ -1,7 +1,7 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-// Package ftptest tries FTP between Debian's vsftpd, which is given IPv4 alone, and
-// Debian's clients, which are given IPv6 alone.
+// Package ftptest tries FTP between Debian's vsftpd, which is given one family alone, and
+// Debian's clients, which are given the other.
 package ftptest
 
 import (
@@ -91,7 +91,7 @@ func (s *Server) await(t *testing.T, at netip.AddrPort) {
 		var conn net.Conn
 		var err error
 		s.ns.Do(t, func() error {
-			conn, err = net.DialTCP("tcp4", nil, net.TCPAddrFromAddrPort(at))
+			conn, err = net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(at))
 			return nil
 		})
 		if err == nil {

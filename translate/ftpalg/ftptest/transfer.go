@@ -23,6 +23,8 @@ type Transfer struct {
 	Program string
 	// Active transfers are opened by the server (EPRT), others by the client (EPSV).
 	Active bool
+	// Old has curl say PORT and PASV, as others do by themselves where they have IPv4.
+	Old bool
 	// TLS protects control and data connections from AUTH on, which the gateway does
 	// not see into.
 	TLS bool
@@ -33,6 +35,9 @@ func (x Transfer) String() string {
 	name := x.Program + " passive"
 	if x.Active {
 		name = x.Program + " active"
+	}
+	if x.Old {
+		name += " by old commands"
 	}
 	if x.TLS {
 		name += " with TLS"
@@ -47,6 +52,15 @@ func Transfers() []Transfer {
 		{Program: "curl"}, {Program: "curl", Active: true}, {Program: "curl", TLS: true},
 		{Program: "lftp"}, {Program: "lftp", Active: true}, {Program: "lftp", TLS: true},
 		{Program: "tnftp"}, {Program: "tnftp", Active: true},
+	}
+}
+
+// Calls are the ways of clients that have IPv4. Behind AUTH TLS the gateway cannot make the
+// server's port reachable.
+func Calls() []Transfer {
+	return []Transfer{
+		{Program: "curl"}, {Program: "curl", Active: true}, {Program: "curl", Old: true}, {Program: "curl", Active: true, Old: true},
+		{Program: "lftp"}, {Program: "lftp", Active: true}, {Program: "tnftp"}, {Program: "tnftp", Active: true},
 	}
 }
 
@@ -97,6 +111,9 @@ func (x Transfer) commands(host, from, to, name string) [][]string {
 		common := []string{"-sS", "-v"}
 		if x.Active {
 			common = append(common, "--ftp-port", "-")
+		}
+		if x.Old {
+			common = append(common, "--disable-epsv", "--disable-eprt")
 		}
 		if x.TLS {
 			common = append(common, "--ssl-reqd", "--insecure")
