@@ -50,22 +50,17 @@ func runNAPTApplications(ctx context.Context, e *lab.Env) error {
 }
 
 // directions are those that are tried.
-func directions(only appDirection) []appDirection {
-	if only != "" {
-		return []appDirection{only}
-	}
-	return []appDirection{from6, from4}
-}
+var directions = []appDirection{from6, from4}
 
 // tryAll tries all applications and errors on all ways.
 func tryAll(ctx context.Context, e *lab.Env, ways []way) (programs, errs []*trial, err error) {
 	for _, a := range applications {
-		for _, d := range directions(a.only) {
+		for _, d := range directions {
 			programs = append(programs, &trial{a.name, a.published, d, map[way]error{}})
 		}
 	}
 	for _, c := range errorCases {
-		for _, d := range directions("") {
+		for _, d := range directions {
 			if _, ok := c.want[d]; ok {
 				errs = append(errs, &trial{c.name, c.published, d, map[way]error{}})
 			}

@@ -121,7 +121,7 @@ func appStatics() string {
 	line := func(transport string, port int) {
 		text += fmt.Sprintf("  %q,\n", fmt.Sprintf("%s [%s]:%d %s:%d", transport, appHost6, port, appMapped, port))
 	}
-	for _, port := range []int{webPort, fingerPort, telnetPort, nuttcpPort, nuttcpData} {
+	for _, port := range []int{webPort, fingerPort, telnetPort, ftpPort, nuttcpPort, nuttcpData} {
 		line("tcp", port)
 	}
 	line("udp", closedPort)

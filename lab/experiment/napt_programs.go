@@ -50,26 +50,25 @@ func (n *appNet) caller(d appDirection) (*lab.Node, netip.Addr) {
 // application is one program of the demonstration of 1998, or its heir.
 type application struct {
 	name      string
-	published string       // what 1998 showed
-	only      appDirection // "" if both
+	published string // what 1998 showed
 	// try returns why it does not work.
 	try func(context.Context, *appNet, appDirection) error
 }
 
-// applications are shown in this order. The gateway of RFC 6384 is for clients with IPv6.
+// applications are shown in this order.
 var applications = []application{
-	{"web page, curl from apache2", "shown", "", tryCurl},
-	{"web page with pictures, as a browser", "shown", "", tryBrowser},
-	{"nuttcp, sends (ttcp in 1998)", "shown", "", tryNuttcp("-t")},
-	{"nuttcp, receives", "shown", "", tryNuttcp("-r")},
-	{"finger", "shown", "", tryFinger},
-	{"telnet", "shown", "", tryTelnet},
-	{"ping", "shown", "", tryPing},
-	{"traceroute, echo requests", "shown", "", tryTraceroute("-I")},
-	{"traceroute, UDP", "shown", "", tryTraceroute("-U", "-p", strconv.Itoa(closedPort))},
-	{"traceroute, TCP", "-", "", tryTraceroute("-T", "-p", strconv.Itoa(webPort))},
-	{"ftp, passive, fetches and stores", "shown", from6, tryFTP("-p")},
-	{"ftp, active, fetches and stores", "-", from6, tryFTP("-A")},
+	{"web page, curl from apache2", "shown", tryCurl},
+	{"web page with pictures, as a browser", "shown", tryBrowser},
+	{"nuttcp, sends (ttcp in 1998)", "shown", tryNuttcp("-t")},
+	{"nuttcp, receives", "shown", tryNuttcp("-r")},
+	{"finger", "shown", tryFinger},
+	{"telnet", "shown", tryTelnet},
+	{"ping", "shown", tryPing},
+	{"traceroute, echo requests", "shown", tryTraceroute("-I")},
+	{"traceroute, UDP", "shown", tryTraceroute("-U", "-p", strconv.Itoa(closedPort))},
+	{"traceroute, TCP", "-", tryTraceroute("-T", "-p", strconv.Itoa(webPort))},
+	{"ftp, passive, fetches and stores", "shown", tryFTP("-p")},
+	{"ftp, active, fetches and stores", "-", tryFTP("-A")},
 }
 
 // run runs a program of the peers in a node and returns what it wrote.

@@ -69,8 +69,8 @@ func (n *appNet) serveApplications(ctx context.Context, e *lab.Env) error {
 	return n.serveFTP(ctx, e)
 }
 
-// serveFTP starts the FTP server of the IPv4 host. It serves one file and takes
-// others into a folder.
+// serveFTP starts the FTP servers of both hosts. They serve one file and take others into a
+// folder.
 func (n *appNet) serveFTP(ctx context.Context, e *lab.Env) error {
 	root := filepath.Join(n.dir, "ftp")
 	up := filepath.Join(root, ftpUploads)
@@ -78,14 +78,23 @@ func (n *appNet) serveFTP(ctx context.Context, e *lab.Env) error {
 	if err != nil {
 		return err
 	}
-	c, err := peersOf(e).Vsftpd(n.dir, peers.Vsftpd{Name: "server4-ftp", Address: appHost4, Root: root})
-	if err != nil {
-		return err
+	for _, host := range []struct {
+		node *lab.Node
+		name string
+		at   netip.Addr
+	}{{n.host4, "server4-ftp", appHost4}, {n.host6, "server6-ftp", appHost6}} {
+		c, err := peersOf(e).Vsftpd(n.dir, peers.Vsftpd{Name: host.name, Address: host.at, Root: root})
+		if err != nil {
+			return err
+		}
+		if _, err := host.node.Start(ctx, lab.Process{Name: "vsftpd", Path: c.Path, Args: c.Args, Env: c.Env}); err != nil {
+			return err
+		}
+		if err := listening(ctx, host.node, ftpPort, host.at.Is6()); err != nil {
+			return err
+		}
 	}
-	if _, err := n.host4.Start(ctx, lab.Process{Name: "vsftpd", Path: c.Path, Args: c.Args, Env: c.Env}); err != nil {
-		return err
-	}
-	return listening(ctx, n.host4, ftpPort, false)
+	return nil
 }
 
 // What the FTP server has.
