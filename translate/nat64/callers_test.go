@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
@@ -311,6 +312,25 @@ func TestErrorsAboutCallers(t *testing.T) {
 	}
 	said = pkt{src: server6, dst: clientA, proto: tcpProto, payload: tcpMsg(1500, 21, flagACK, 0)}
 	b.refused(pkt{src: routerV6, dst: server6, proto: icmp6Proto, payload: icmpMsg(2, 0, 1280, said.bytes())}, DetourUnknown)
+}
+
+// TestTooBigForTheProxy: the proxy is told of packets that no link takes, of either direction.
+func TestTooBigForTheProxy(t *testing.T) {
+	b := called(t, nil)
+	b.established()
+	b.one(b.in(pkt{src: clientB, dst: server6, proto: tcpProto, payload: tcpMsg(1500, 21, flagSYN, 0)}))
+	const dial = "fd00:1:2:3:0:2::"
+	b.one(b.in(pkt{src: dial, dst: server6, hop: DetourHops, proto: tcpProto, payload: tcpMsg(4000, 21, flagSYN, 0)}))
+	b.path = translate.Path{MTU4: 1300}
+	for _, p := range []pkt{
+		{src: detourOwn, dst: callerFrom, proto: tcpProto, payload: tcpMsg(21, 1500, flagACK, 1400)},
+		{src: dial, dst: server6, hop: DetourHops, proto: tcpProto, payload: tcpMsg(4000, 21, flagACK, 1400)},
+	} {
+		got := b.one(b.in(p))
+		if to := netip.AddrFrom16([16]byte(got[24:40])); to != netip.MustParseAddr(p.src) || got[6] != icmp6Proto || got[40] != 2 {
+			t.Errorf("%s hears %x", p.src, got)
+		}
+	}
 }
 
 // twoAddresses has client A bound to one address of the pool and at home on the other.

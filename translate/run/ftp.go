@@ -315,8 +315,8 @@ func (g *ftpGateway) Expect(p ftpalg.Peer, at uint16, _ time.Duration) (mapped n
 	g.translator.do(func(e *nat64.Engine, now time.Time, out *nat64.Out) {
 		if p.Client.Addr().Is6() {
 			mapped, err = e.Expect(netip.AddrPortFrom(p.Client.Addr(), at), p.Server.Addr(), now, out)
-		} else if a, ok := e.Alias(uint16(p.Alias)); ok && a.Client == p.Client && a.Inside == p.Server {
-			mapped, err = e.ExpectCaller(a.Number, at, now, out)
+		} else if n, ok := callOf(e, p); ok {
+			mapped, err = e.ExpectCaller(n, at, now, out)
 		}
 	})
 	return mapped, err
@@ -326,11 +326,17 @@ func (g *ftpGateway) Expect(p ftpalg.Peer, at uint16, _ time.Duration) (mapped n
 func (g *ftpGateway) Announce(p ftpalg.Peer, at uint16) (err error) {
 	err = errDetour
 	g.translator.do(func(e *nat64.Engine, now time.Time, out *nat64.Out) {
-		if a, ok := e.Alias(uint16(p.Alias)); ok && a.Client == p.Client && a.Inside == p.Server {
-			err = e.ExpectCalled(a.Number, at, now, out)
+		if n, ok := callOf(e, p); ok {
+			err = e.ExpectCalled(n, at, now, out)
 		}
 	})
 	return err
+}
+
+// callOf is the number of an IPv4 client's connection, if it is still the one of that.
+func callOf(e *nat64.Engine, p ftpalg.Peer) (number uint16, ok bool) {
+	a, ok := e.Alias(uint16(p.Alias))
+	return a.Number, ok && a.Client == p.Client && a.Inside == p.Server
 }
 
 // collect gives the metrics of the gateway, if there is one.
