@@ -109,7 +109,6 @@ func natRows() []natRow {
 		{"a SYN", plain6(packet.ProtoTCP, f.client, there, segment(f.x, f.z, 2)), fastpath.Forward, "to4_forwarded"},
 		{"a SYN of an FTP client", plain6(packet.ProtoTCP, f.client, there, segment(f.x, 21, 2)), fastpath.Punt, "detour"},
 		{"a SYN to an FTP server", plain4(packet.ProtoTCP, f.peer, f.pool, segment(f.z, natFTP, 2)), fastpath.Punt, "no_session"},
-		{"a datagram to an FTP server", plain4(udp, f.peer, f.pool, datagram(f.z, natFTP)), fastpath.Forward, "to6_forwarded"},
 		{"a segment of an FTP server to a client", plain6(packet.ProtoTCP, f.client, there, segment(21, natFTP, 0x10)), fastpath.Punt, "engine_session"},
 		{"its answer", plain4(packet.ProtoTCP, f.peer, f.pool, segment(natFTP, natFTP, 0x10)), fastpath.Punt, "engine_session"},
 		{"a segment of no connection", plain6(packet.ProtoTCP, f.client, there, segment(f.x, f.z+1, 0x10)), fastpath.Punt, "no_session"},
