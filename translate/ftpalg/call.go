@@ -35,7 +35,7 @@ func (d *dialogue) callCommand(v verb, line []byte, argument string, out *output
 		out.server = append(out.server, commandExtended...)
 		d.pending.push(pending{kind: calledPASV})
 	case epsvVerb:
-		d.callEPSV(line, argument, out)
+		d.epsv(line, argument, out)
 	case portVerb:
 		at, ok := parsePORT(argument)
 		d.callEPRT(at, ok, line, out)
@@ -43,23 +43,6 @@ func (d *dialogue) callCommand(v verb, line []byte, argument string, out *output
 		at, ok := parseEPRT(argument, protocolIPv4)
 		d.callEPRT(at, ok, line, out)
 	default:
-		d.pass(line, plainReply, out)
-	}
-}
-
-// callEPSV is for clients that say EPSV by IPv4, too (RFC 2428 section 3).
-func (d *dialogue) callEPSV(line []byte, argument string, out *output) {
-	switch parseEPSV(argument, protocolIPv4) {
-	case passivePlain:
-		out.server = append(out.server, commandExtended...)
-		d.pending.push(pending{kind: calledEPSV})
-	case passiveProtocol:
-		d.count(epsvUnsupported)
-		d.instead(replyProtocolIPv4, out)
-	case passiveAll:
-		d.count(epsvUnsupported)
-		d.instead(replyAll, out)
-	case passiveOdd:
 		d.pass(line, plainReply, out)
 	}
 }

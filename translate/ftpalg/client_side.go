@@ -110,15 +110,20 @@ func (d *dialogue) algs(argument string) string {
 	return replyBoth
 }
 
-// epsv translates EPSV (RFC 6384 section 6).
+// epsv translates EPSV (RFC 6384 section 6), which some clients say by IPv4, too (RFC 2428
+// section 3).
 func (d *dialogue) epsv(line []byte, argument string, out *output) {
-	switch parseEPSV(argument, protocolIPv6) {
+	protocol, other, becomes, k := protocolIPv6, replyProtocol, commandPassive, epsvReply
+	if d.call != nil {
+		protocol, other, becomes, k = protocolIPv4, replyProtocolIPv4, commandExtended, calledEPSV
+	}
+	switch parseEPSV(argument, protocol) {
 	case passivePlain:
-		out.server = append(out.server, commandPassive...)
-		d.pending.push(pending{kind: epsvReply})
+		out.server = append(out.server, becomes...)
+		d.pending.push(pending{kind: k})
 	case passiveProtocol:
 		d.count(epsvUnsupported)
-		d.instead(replyProtocol, out)
+		d.instead(other, out)
 	case passiveAll:
 		d.count(epsvUnsupported)
 		d.instead(replyAll, out)

@@ -54,11 +54,11 @@ func (e *Engine) bindOn(c *call, in state.Inside, pool [4]byte, b *state.Binding
 	if s.Pool == pool {
 		return e.bind(c, in, b)
 	}
-	var first uint32
+	wish := state.Wish{On: pool}
 	if d := e.settings.Deterministic; d != nil {
-		first = uint32(d.dynamicFirst(e.blockPorts()))
+		wish.First = uint32(d.dynamicFirst(e.blockPorts()))
 	}
-	switch outcome := e.table.NewBindingOn(&s, in, pool, first, e.random.Uint64(), b); outcome {
+	switch outcome := e.table.NewBinding(&s, in, wish, e.random.Uint64(), b); outcome {
 	case state.Made:
 		e.stats.BindingsMade++
 		e.portEvent(c, BlockStart, s.Prefix, b.Pool, b.PoolPort)

@@ -3,18 +3,14 @@
 package run
 
 import (
-	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"regexp"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
-	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/translate/ftpalg/ftptest"
 )
@@ -80,21 +76,6 @@ func TestFTPFromIPv4ByPorts(t *testing.T) {
 	}
 }
 
-// callFTP connects a namespace to the server that is bound.
-func callFTP(t *testing.T, ns *testutil.Netns) *talker {
-	t.Helper()
-	var conn net.Conn
-	ns.Do(t, func() (err error) {
-		conn, err = net.DialTimeout("tcp4", boundFTP.String(), patience)
-		return err
-	})
-	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
-	return &talker{conn, bufio.NewReader(conn)}
-}
-
 var sixNumbers = regexp.MustCompile(`^227 .*\(([0-9]+),([0-9]+),([0-9]+),([0-9]+),([0-9]+),([0-9]+)\)`)
 
 // passive says PASV and returns the address of the answer.
@@ -121,7 +102,7 @@ func TestFTPFromIPv4ByHand(t *testing.T) {
 	bindFTP(&c)
 	c.FTPConnectionsPerClient = 2
 	n := startNAT64(t, w, c)
-	k := callFTP(t, w.four)
+	k := talkTo(t, w.four, boundFTP)
 	k.wants(t, "", "220")
 	k.wants(t, "USER anonymous", "230")
 	k.wants(t, "EPSV 2", "522")
@@ -137,12 +118,12 @@ func TestFTPFromIPv4ByHand(t *testing.T) {
 		t.Errorf("%s twice, for two ports of the server", at)
 	}
 	// Only the last is kept, beside the two control connections.
-	second := callFTP(t, w.four)
+	second := talkTo(t, w.four, boundFTP)
 	second.wants(t, "", "220")
 	if got := n.sessionsWith(fourAddr); len(got) != 3 {
 		t.Errorf("%d sessions, want two control connections and one that is expected: %+v", len(got), got)
 	}
-	callFTP(t, w.four).wants(t, "", "421") // an address may have two
+	talkTo(t, w.four, boundFTP).wants(t, "", "421") // an address may have two
 	k.wants(t, "NOOP", "200")
 	if err := w.stop(); err != nil {
 		t.Fatal(err)
@@ -169,19 +150,19 @@ func TestFTPFromIPv4Reload(t *testing.T) {
 				t.Fatalf("%v needs a restart; %v", left, err)
 			}
 		}
-		k := callFTP(t, w.four)
+		k := talkTo(t, w.four, boundFTP)
 		k.wants(t, "", "220")
 		switchTo(false)
 		k.wants(t, "", "421")
 		if _, err := k.lines.ReadByte(); err != io.EOF {
 			t.Errorf("behind the last word comes %v", err)
 		}
-		plain := callFTP(t, w.four)
+		plain := talkTo(t, w.four, boundFTP)
 		plain.wants(t, "", "220")
 		switchTo(true)
 		plain.wants(t, "USER anonymous", "230") // it began without the gateway, and goes on so
 		plain.wants(t, "PORT 192,0,2,2,20,162", "500")
-		again := callFTP(t, w.four)
+		again := talkTo(t, w.four, boundFTP)
 		again.wants(t, "", "220")
 		again.wants(t, "USER anonymous", "230")
 		again.wants(t, "PORT 192,0,2,2,20,162", "200")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/translate/ftpalg/ftptest"
 	"github.com/isthmus-net/isthmus/translate/nat64"
@@ -109,9 +110,15 @@ type talker struct {
 // talk connects six to the server.
 func talk(t *testing.T, w *world) *talker {
 	t.Helper()
+	return talkTo(t, w.six, ftpServer)
+}
+
+// talkTo connects a namespace to a server.
+func talkTo(t *testing.T, ns *testutil.Netns, at netip.AddrPort) *talker {
+	t.Helper()
 	var conn net.Conn
-	w.six.Do(t, func() (err error) {
-		conn, err = net.DialTimeout("tcp6", ftpServer.String(), patience)
+	ns.Do(t, func() (err error) {
+		conn, err = net.DialTimeout("tcp", at.String(), patience)
 		return err
 	})
 	t.Cleanup(func() { conn.Close() })

@@ -28,40 +28,12 @@ func (t *Table) NewBinding(s *Subscriber, in Inside, wish Wish, random uint64, b
 		t.bindingsUsed.give(i)
 		return NoPort
 	}
-	return t.newDynamic(i, &in, &Outside{Pool: s.Pool, Port: port, Transport: in.Transport}, s.Index+1, b)
-}
-
-// NewBindingOn does the same on an address of the pool that need not be the client's: what
-// belongs to a static binding has the address of that. The port is of a block that nobody has,
-// and not below first.
-func (t *Table) NewBindingOn(s *Subscriber, in Inside, pool [4]byte, first uint32, random uint64, b *Binding) Outcome {
-	c := &t.subscribers[s.Index]
-	if !lock(&c.lock) {
-		return Busy
+	out := Outside{Pool: s.Pool, Port: port, Transport: in.Transport}
+	if wish.On != [4]byte{} {
+		out.Pool = wish.On
 	}
-	defer unlock(&c.lock)
-	switch {
-	case !t.current(s):
-		return Gone
-	case t.FindBinding6(&in, b):
-		return Found
-	}
-	i, ok := t.takeBinding()
-	if !ok {
-		return TableFull
-	}
-	port, ok := t.takeUnleased(pool, in.Transport, first, random)
-	if !ok {
-		t.bindingsUsed.give(i)
-		return NoPort
-	}
-	return t.newDynamic(i, &in, &Outside{Pool: pool, Port: port, Transport: in.Transport}, s.Index+1, b)
-}
-
-// newDynamic makes a binding of a record and a port that were taken for it.
-func (t *Table) newDynamic(i uint32, in *Inside, out *Outside, owner uint32, b *Binding) Outcome {
-	if o := t.publishBinding(i, in, out, bindingDynamic, owner); o != Made {
-		t.givePort(out)
+	if o := t.publishBinding(i, &in, &out, bindingDynamic, s.Index+1); o != Made {
+		t.givePort(&out)
 		t.bindingsUsed.give(i)
 		return o
 	}

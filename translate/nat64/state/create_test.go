@@ -260,16 +260,16 @@ func TestFullTableHasRoomAgain(t *testing.T) {
 	table.check(t)
 }
 
-// TestNewBindingOn: a client's binding on an address that is not its own has a port that no
+// TestNewBindingElsewhere: a client's binding on an address that is not its own has a port that no
 // client holds, and goes like any other.
-func TestNewBindingOn(t *testing.T) {
+func TestNewBindingElsewhere(t *testing.T) {
 	table, memory := open(t, small)
 	s, other := table.subscribe(t, 1, first4, 2), table.subscribe(t, 2, next4, 0)
 	const first = 65000
 	seen := make(map[uint16]bool)
 	var made Binding
 	for i := range uint16(65536 - 65024) {
-		o := table.NewBindingOn(&s, Inside{client(1, 5), 3000 + i, TCP}, next4, first, uint64(i)<<33, &made)
+		o := table.NewBinding(&s, Inside{client(1, 5), 3000 + i, TCP}, Wish{On: next4, First: first}, uint64(i)<<33, &made)
 		var owner Subscriber
 		switch {
 		case o == TableFull && i == uint16(small.Sessions):
@@ -287,7 +287,7 @@ func TestNewBindingOn(t *testing.T) {
 		t.Errorf("%d bindings", len(seen))
 	}
 	var again Binding
-	if o := table.NewBindingOn(&s, made.Inside(), next4, 0, 9, &again); o != Found || again != made {
+	if o := table.NewBinding(&s, made.Inside(), Wish{On: next4}, 9, &again); o != Found || again != made {
 		t.Errorf("made again: %s, %+v", o, again)
 	}
 	one := table.meet(t, &made, peer4, 53)
@@ -310,10 +310,10 @@ func TestNewBindingOn(t *testing.T) {
 	if s := table.meet(t, &b, peer4, 53); !table.InBlock(&s) {
 		t.Error("a port of the client's is of no block of it")
 	}
-	if o := table.NewBindingOn(&other, Inside{client(2, 5), 1, TCP}, [4]byte{192, 0, 2, 77}, 0, 9, &again); o != NoPort {
+	if o := table.NewBinding(&other, Inside{client(2, 5), 1, TCP}, Wish{On: [4]byte{192, 0, 2, 77}}, 9, &again); o != NoPort {
 		t.Errorf("on an address that is not in the pool: %s", o)
 	}
-	if o := table.NewBindingOn(&other, Inside{client(2, 5), 1, TCP}, next4, 65535, 9, &again); o != NoPort {
+	if o := table.NewBinding(&other, Inside{client(2, 5), 1, TCP}, Wish{On: next4, First: 65535}, 9, &again); o != NoPort {
 		t.Errorf("beyond the last port: %s", o)
 	}
 	table.check(t)

@@ -15,6 +15,10 @@ type Wish struct {
 	System bool
 	// Parity asks for a port as even or odd as Port, if there is one.
 	Parity bool
+	// On, if it is set, is the address instead of the client's: what belongs to a static
+	// binding has that of this. The port is of a block that nobody has, and not below First.
+	On    [4]byte
+	First uint32
 }
 
 // ports in a word by parity.
@@ -35,6 +39,9 @@ func (t *Table) portBit(address uint32, o *Outside) uint32 {
 
 // takePort takes a port for a binding of a subscriber, whose lock is held.
 func (t *Table) takePort(c *subscriber, transport Transport, wish Wish, random uint64) (port uint16, ok bool) {
+	if wish.On != [4]byte{} {
+		return t.takeUnleased(wish.On, transport, wish.First, random)
+	}
 	if wish.System {
 		if port, ok := t.takeSystem(c, transport, random); ok {
 			return port, true
