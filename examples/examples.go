@@ -12,7 +12,7 @@ import (
 //go:embed *.toml
 var files embed.FS
 
-// Read returns the example of that name, such as "client"; false if there is
+// Read returns the example of that name, such as "teredo_client"; false if there is
 // none.
 func Read(name string) (string, bool) {
 	text, err := files.ReadFile(name + ".toml")

@@ -17,7 +17,7 @@ import (
 func TestDevicesAreToldOnce(t *testing.T) {
 	s := newSpan(t)
 	service, notify := newManager(t)
-	p := startProcess(t, s.relay, notify, "run", "-c", writeFile(t, "[[relay]]\nmode = \"host\"\n[control]\nsocket = \"\"\n"))
+	p := startProcess(t, s.relay, notify, "run", "-c", writeFile(t, "[[teredo_relay]]\nmode = \"host\"\n[control]\nsocket = \"\"\n"))
 	service.expect(t, "READY=1", p)
 	const told, changed = "packets that leave by a device go to the engine", "the devices of the fast path have changed"
 	p.awaitLog(t, "the fast path is attached")

@@ -15,7 +15,7 @@ import (
 
 // InitCmd prints an example configuration.
 type InitCmd struct {
-	What   string `arg:"" optional:"" name:"example" default:"client" enum:"${examples}" help:"One of ${enum}; reference has all keys (default ${default})."`
+	What   string `arg:"" optional:"" name:"example" default:"teredo_client" enum:"${examples}" help:"One of ${enum}; reference has all keys (default ${default})."`
 	Output string `short:"o" placeholder:"FILE" help:"Write to this file, which must not exist yet, instead of standard output (-)."`
 }
 

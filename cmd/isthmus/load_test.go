@@ -11,7 +11,7 @@ import (
 
 // A configuration with secrets must be private; without any it need not be.
 func TestLoadChecksPermissions(t *testing.T) {
-	const client = "[[client]]\nserver = \"192.0.2.1\"\n"
+	const client = "[[teredo_client]]\nserver = \"192.0.2.1\"\n"
 	for _, tt := range []struct {
 		name, text string
 		mode       os.FileMode

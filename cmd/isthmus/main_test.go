@@ -45,8 +45,8 @@ func writeFile(t *testing.T, text string) string {
 }
 
 func TestCommandLine(t *testing.T) {
-	good := writeFile(t, "[[client]]\nserver = \"192.0.2.1\"\n")
-	bad := writeFile(t, "[[client]]\nserver = \"192.0.2\"\nmtu = 5\n")
+	good := writeFile(t, "[[teredo_client]]\nserver = \"192.0.2.1\"\n")
+	bad := writeFile(t, "[[teredo_client]]\nserver = \"192.0.2\"\nmtu = 5\n")
 	empty := writeFile(t, "[log]\nlevel = \"warn\"\n")
 	clat := writeFile(t, "[[clat]]\nprefixes = [\"2001:db8:64::/96\"]\n")
 	silent := writeFile(t, "[control]\nsocket = \"\"\n")
@@ -68,17 +68,17 @@ func TestCommandLine(t *testing.T) {
 		{"unknown command", []string{"walk"}, 2, "", "isthmus: unexpected argument walk"},
 		{"version", []string{"version"}, 0, "isthmus unknown\n", ""},
 		{"version as JSON", []string{"version", "--json"}, 0, `"kernel":`, ""},
-		{"init prints", []string{"init", "relay"}, 0, "[[relay]]", ""},
+		{"init prints", []string{"init", "teredo_relay"}, 0, "[[teredo_relay]]", ""},
 		{"init prints what a role declares", []string{"init", "dns64"}, 0, "[[dns64]]\n# Recursive name servers", ""},
 		{"init of nothing known", []string{"init", "bridge"}, 2, "", `got "bridge"`},
 		{"check good file", []string{"check", "--file-only", "-c", good}, 0, "client  client  uses 192.0.2.1, device teredo, drops unsolicited IPv6 packets\n" + good + " is good\n", ""},
 		{"check a CLAT", []string{"check", "--file-only", "-c", clat}, 0, "clat  clat  gives this host IPv4 by 2001:db8:64::/96, device clat\n" + clat + " is good\n", ""},
 		{"check bad file", []string{"check", "-c", bad}, 2, "", "isthmus: the configuration has 2 faults; nothing was changed\n"},
-		{"check names the line", []string{"check", "-c", bad}, 2, "", bad + `:2:10: client.server: "192.0.2" is not an IPv4 address: write it like 192.0.2.1`},
-		{"check names the sections", []string{"check", "-c", writeFile(t, "[tunnel]\n")}, 2, "", "tunnel: there is no such section: known ones are clat, dns64, nat64, siit, server, relay, client, announce, control, metrics, log\n"},
+		{"check names the line", []string{"check", "-c", bad}, 2, "", bad + `:2:10: teredo_client.server: "192.0.2" is not an IPv4 address: write it like 192.0.2.1`},
+		{"check names the sections", []string{"check", "-c", writeFile(t, "[tunnel]\n")}, 2, "", "tunnel: there is no such section: known ones are clat, dns64, nat64, siit, teredo_server, teredo_relay, teredo_client, announce, control, metrics, log\n"},
 		{"check file without instances", []string{"check", "--file-only", "-c", empty}, 1, "problem: there is nothing to run", ""},
 		{"check as JSON", []string{"check", "--file-only", "--json", "-c", empty}, 1, `"instances": []`, ""},
-		{"check bad file as JSON", []string{"check", "--json", "-c", bad}, 2, `"key": "client.mtu"`, ""},
+		{"check bad file as JSON", []string{"check", "--json", "-c", bad}, 2, `"key": "teredo_client.mtu"`, ""},
 		{"check without file", []string{"check", "-c", missing}, 1, "", "there is no configuration " + missing + ": make one with isthmus init"},
 		{"run without file", []string{"run", "-c", missing}, 1, "", "there is no configuration " + missing},
 		{"run a bad file", []string{"run", "-c", bad}, 2, "", "2 faults"},
@@ -114,7 +114,7 @@ func TestCommandLine(t *testing.T) {
 
 // TestInitIsCheckable writes every example and checks it.
 func TestInitIsCheckable(t *testing.T) {
-	for _, what := range []string{"client", "server", "relay", "host-relay", "closed-network", "reference"} {
+	for _, what := range []string{"teredo_client", "teredo_server", "teredo_relay", "host-relay", "closed-network", "reference"} {
 		path := filepath.Join(t.TempDir(), "new", "isthmus.toml")
 		if status, _, errs := call("init", what, "-o", path); status != 0 || !strings.Contains(errs, "isthmus check -c "+path) {
 			t.Fatalf("init %s: %d\n%s", what, status, errs)
@@ -150,7 +150,7 @@ func TestCheckPipe(t *testing.T) {
 	}
 	defer read.Close()
 	go func() {
-		_, _ = write.WriteString("[[client]]\nserver = \"192.0.2.1\"\n")
+		_, _ = write.WriteString("[[teredo_client]]\nserver = \"192.0.2.1\"\n")
 		_ = write.Close()
 	}()
 	path := fmt.Sprintf("/proc/self/fd/%d", read.Fd())
@@ -167,20 +167,20 @@ func (told) Status() control.Status {
 		Version: "1.0", PID: 7, Started: time.Now().Add(-time.Hour), Config: "/etc/isthmus/isthmus.toml",
 		Instances: []control.Instance{
 			{
-				Name: "home", Role: "client", Ready: true,
+				Name: "home", Role: "teredo_client", Ready: true,
 				State:   json.RawMessage(`{"state":"qualified","address":"2001:0:c000:201::1","nat":{"mapping":"endpoint-independent","symmetric":false},"servers":["192.0.2.1","192.0.2.2"],"peers":1,"empty":""}`),
 				Values:  map[string]float64{"rx_packets_total": 12, "peers": 1, "tx_packets_total": 0},
 				Dropped: map[string]uint64{"truncated": 1, "not_global": 5, "looped": 0},
 			},
 			{
-				Name: "border", Role: "relay", Ready: true,
+				Name: "border", Role: "teredo_relay", Ready: true,
 				State:  json.RawMessage(`{"state":"device_down","address":"2001:db8::1"}`),
 				Values: map[string]float64{"host_multicast_total": 3},
 			},
-			{Name: "cut", Role: "client", Ready: true, State: json.RawMessage(`{"state":"qualified","address":"2001:0:c000:201::2","device_down":true}`)},
-			{Name: "down", Role: "client", Ready: true, State: json.RawMessage(`{"state":"device_down","address":"2001:0:c000:201::3","device_down":true}`)},
-			{Name: "alone", Role: "client", Ready: true, State: json.RawMessage(`{"state":"off_line"}`)},
-			{Name: "public", Role: "server"},
+			{Name: "cut", Role: "teredo_client", Ready: true, State: json.RawMessage(`{"state":"qualified","address":"2001:0:c000:201::2","device_down":true}`)},
+			{Name: "down", Role: "teredo_client", Ready: true, State: json.RawMessage(`{"state":"device_down","address":"2001:0:c000:201::3","device_down":true}`)},
+			{Name: "alone", Role: "teredo_client", Ready: true, State: json.RawMessage(`{"state":"off_line"}`)},
+			{Name: "public", Role: "teredo_server"},
 		},
 	}
 }
@@ -193,7 +193,7 @@ func (told) Peers(instance string, limit int) (control.PeerList, error) {
 }
 
 func (told) Reload() (control.Reloaded, error) {
-	return control.Reloaded{NeedsRestart: []control.Pending{{Section: "client", Instance: "home", Keys: []string{"port", "bind"}, Change: "changed"}}}, nil
+	return control.Reloaded{NeedsRestart: []control.Pending{{Section: "teredo_client", Instance: "home", Keys: []string{"port", "bind"}, Change: "changed"}}}, nil
 }
 
 func (told) Ask(control.Question) (any, error)   { return nil, control.ErrNoInstance }
@@ -243,7 +243,7 @@ func TestStatusTables(t *testing.T) {
 	}
 	want := `isthmus 1.0, process 7, up 1h0m0s, /etc/isthmus/isthmus.toml
 
-client home: qualified, 2001:0:c000:201::1
+teredo_client home: qualified, 2001:0:c000:201::1
   nat mapping          endpoint-independent
   nat symmetric        no
   servers              192.0.2.1, 192.0.2.2
@@ -252,18 +252,18 @@ client home: qualified, 2001:0:c000:201::1
   dropped: not global  5
   dropped: truncated   1
 
-relay border: device down
+teredo_relay border: device down
   address  2001:db8::1
 
-client cut: qualified, 2001:0:c000:201::2, but its device is down
+teredo_client cut: qualified, 2001:0:c000:201::2, but its device is down
   device down  yes
 
-client down: device down, 2001:0:c000:201::3
+teredo_client down: device down, 2001:0:c000:201::3
   device down  yes
 
-client alone: off-line
+teredo_client alone: off-line
 
-server public: starting
+teredo_server public: starting
 
 peers of home: 1 of 2
   address     mapped            trusted  received  sent   queued
@@ -292,7 +292,7 @@ func TestStatusOfOne(t *testing.T) {
 // command line names another.
 func TestSocketOfEnvironment(t *testing.T) {
 	t.Setenv(control.SocketVariable, serveTold(t))
-	if status, out, errs := call("status"); status != 0 || !strings.Contains(out, "client home: qualified") {
+	if status, out, errs := call("status"); status != 0 || !strings.Contains(out, "teredo_client home: qualified") {
 		t.Errorf("status: %d: %s%s", status, out, errs)
 	}
 	if status, out, errs := call("reload"); status != 0 || !strings.HasPrefix(out, "reloaded") {
@@ -310,7 +310,7 @@ func TestSocketOfEnvironment(t *testing.T) {
 func TestReload(t *testing.T) {
 	socket := serveTold(t)
 	status, out, errs := call("reload", "--socket", socket)
-	if want := "reloaded\ntakes effect at the next start: client home: port, bind\n"; status != 0 || out != want {
+	if want := "reloaded\ntakes effect at the next start: teredo_client home: port, bind\n"; status != 0 || out != want {
 		t.Errorf("%d: %s%s", status, out, errs)
 	}
 	if _, out, _ := call("reload", "--socket", socket, "--json"); !strings.Contains(out, `"keys":["port","bind"]`) {
@@ -322,7 +322,7 @@ func TestReload(t *testing.T) {
 func TestAlreadyRunning(t *testing.T) {
 	socket := serveTold(t)
 	named := func(name string) string {
-		return writeFile(t, "[[client]]\nname = \""+name+"\"\nserver = \"192.0.2.1\"\n[control]\nsocket = \""+socket+"\"\n")
+		return writeFile(t, "[[teredo_client]]\nname = \""+name+"\"\nserver = \"192.0.2.1\"\n[control]\nsocket = \""+socket+"\"\n")
 	}
 	path := named("home")
 	if status, out, _ := call("check", "-c", path); status != 0 || !strings.Contains(out, "an isthmus is running with it or its instances") {
@@ -335,7 +335,7 @@ func TestAlreadyRunning(t *testing.T) {
 	if status, _, errs := call("run", "-c", path); status != 1 || !strings.Contains(errs, "an isthmus is running already with the control socket "+socket) {
 		t.Errorf("run: %d: %s", status, errs)
 	}
-	if status, out, _ := call("status", "-c", path); status != 0 || !strings.Contains(out, "client home: qualified, ") {
+	if status, out, _ := call("status", "-c", path); status != 0 || !strings.Contains(out, "teredo_client home: qualified, ") {
 		t.Errorf("status: %d: %s", status, out)
 	}
 }
@@ -352,7 +352,7 @@ func TestNothingIsChangedBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(t.TempDir(), "control.sock")
-	path := writeFile(t, "[[client]]\nserver = \"192.0.2.1\"\nport = "+port+"\n[control]\nsocket = \""+socket+"\"\n")
+	path := writeFile(t, "[[teredo_client]]\nserver = \"192.0.2.1\"\nport = "+port+"\n[control]\nsocket = \""+socket+"\"\n")
 	status, _, errs := call("run", "-c", path)
 	if status != 1 || !strings.Contains(errs, "UDP port "+port+" on 0.0.0.0 is in use by another program") {
 		t.Errorf("%d: %s", status, errs)

@@ -209,17 +209,17 @@ func TestLife(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "control.sock")
 	settings := func(rate, mtu int) string {
 		return fmt.Sprintf(`
-[[server]]
+[[teredo_server]]
 address = "192.0.2.1"
 secondary = "192.0.2.2"
 rate_total = %d
 
-[[relay]]
+[[teredo_relay]]
 mode = "host"
 bind = "192.0.2.3:3545"
 mtu = %d
 
-[[client]]
+[[teredo_client]]
 server = "192.0.2.1"
 bind = "192.0.2.9"
 # The client may ask before the server listens.
@@ -238,7 +238,7 @@ socket = %q
 	if len(status.Instances) != 3 || status.PID != p.cmd.Process.Pid {
 		t.Errorf("status: %+v", status)
 	}
-	if code, out, errs := call("status", "--socket", socket, "--peers"); code != 0 || !strings.Contains(out, "client client: qualified, 2001:0:c000:201:") {
+	if code, out, errs := call("status", "--socket", socket, "--peers"); code != 0 || !strings.Contains(out, "teredo_client client: qualified, 2001:0:c000:201:") {
 		t.Errorf("isthmus status: %d\n%s%s", code, out, errs)
 	}
 
@@ -249,16 +249,16 @@ socket = %q
 	service.expect(t, "RELOADING=1", p)
 	service.expect(t, "READY=1", p)
 	code, out, errs := call("reload", "--socket", socket)
-	if want := "reloaded\ntakes effect at the next start: relay relay: mtu\n"; code != 0 || out != want {
+	if want := "reloaded\ntakes effect at the next start: teredo_relay relay: mtu\n"; code != 0 || out != want {
 		t.Errorf("isthmus reload: %d\n%s%s", code, out, errs)
 	}
 	service.expect(t, "RELOADING=1", p)
 	service.expect(t, "READY=1", p)
-	if err := os.WriteFile(path, []byte("[[relay]]\nmtu = 5\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("[[teredo_relay]]\nmtu = 5\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	code, _, errs = call("reload", "--socket", socket)
-	if checkCode, _, checkErrs := call("check", "-c", path); code != checkCode || errs != checkErrs || !strings.HasPrefix(errs, path+":2:7: relay.mtu: 5 is out of range") {
+	if checkCode, _, checkErrs := call("check", "-c", path); code != checkCode || errs != checkErrs || !strings.HasPrefix(errs, path+":2:7: teredo_relay.mtu: 5 is out of range") {
 		t.Errorf("reload of a faulty file: %d\n%scheck: %d\n%s", code, errs, checkCode, checkErrs)
 	}
 	service.expect(t, "RELOADING=1", p)

@@ -93,7 +93,7 @@ func (r *serviceRig) end(t *testing.T, p *process) {
 // skip, attaches, and takes over what a process before has left.
 func TestServiceRelay(t *testing.T) {
 	s := newSpan(t)
-	r := newServiceRig(t, s.relay, "[[relay]]\nfast_path_devices = [\"v4\", \"v6\"]\n")
+	r := newServiceRig(t, s.relay, "[[teredo_relay]]\nfast_path_devices = [\"v4\", \"v6\"]\n")
 	p := r.start(t)
 	s.establish(t, p)
 	end := s.flow(t, 1)
@@ -194,15 +194,15 @@ func TestServiceTeredo(t *testing.T) {
 	ns := testutil.NewNetns(t)
 	addresses(t, ns, "lo", "192.0.2.1/32", "192.0.2.2/32", "192.0.2.3/32", "192.0.2.9/32")
 	r := newServiceRig(t, ns, `
-[[server]]
+[[teredo_server]]
 address = "192.0.2.1"
 secondary = "192.0.2.2"
 
-[[relay]]
+[[teredo_relay]]
 mode = "host"
 bind = "192.0.2.3:3545"
 
-[[client]]
+[[teredo_client]]
 server = "192.0.2.1"
 bind = "192.0.2.9"
 port_mapping = "auto"
@@ -351,7 +351,7 @@ func TestServiceAnnounce(t *testing.T) {
 	}{{a, "2001:db8::1", "2001:db8::2", 64512, true}, {b, "2001:db8::2", "2001:db8::1", 64513, false}} {
 		addresses(t, speaker.ns, "lo", "192.0.2.1/32")
 		r := newServiceRig(t, speaker.ns, fmt.Sprintf(`
-[[server]]
+[[teredo_server]]
 address = "192.0.2.1"
 announce = true
 [announce]
@@ -379,7 +379,7 @@ password_file = "/etc/isthmus/password"
 	}
 
 	r := newServiceRig(t, a, `
-[[server]]
+[[teredo_server]]
 address = "192.0.2.1"
 announce = true
 [announce]

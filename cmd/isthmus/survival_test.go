@@ -239,7 +239,7 @@ const leastFast = 500
 func TestSurvival(t *testing.T) {
 	s := newSpan(t)
 	socket := filepath.Join(t.TempDir(), "control.sock")
-	path := writeFile(t, fmt.Sprintf("[[relay]]\nname = \"north.1\"\nfast_path = \"tc\"\n[control]\nsocket = %q\n", socket))
+	path := writeFile(t, fmt.Sprintf("[[teredo_relay]]\nname = \"north.1\"\nfast_path = \"tc\"\n[control]\nsocket = %q\n", socket))
 	service, notify := newManager(t)
 	p := startProcess(t, s.relay, notify, "run", "-c", path)
 	service.expect(t, "READY=1", p)
@@ -291,7 +291,7 @@ func TestSurvival(t *testing.T) {
 func TestKilledWithoutFastPath(t *testing.T) {
 	s := newSpan(t)
 	state := filepath.Join(t.TempDir(), "peers")
-	path := writeFile(t, fmt.Sprintf("[[relay]]\nname = \"killed\"\nfast_path = \"off\"\nstate_file = %q\n[control]\nsocket = %q\n",
+	path := writeFile(t, fmt.Sprintf("[[teredo_relay]]\nname = \"killed\"\nfast_path = \"off\"\nstate_file = %q\n[control]\nsocket = %q\n",
 		state, filepath.Join(t.TempDir(), "control.sock")))
 	service, notify := newManager(t)
 	p := startProcess(t, s.relay, notify, "run", "-c", path)

@@ -62,7 +62,7 @@ func (d *document) header(node *unstable.Node) string {
 }
 
 // inside puts the index of the last header of a table array into the name of a
-// table below it: [[server.key]] belongs to the last [[server]].
+// table below it: [[teredo_server.key]] belongs to the last [[teredo_server]].
 func (d *document) inside(name string) string {
 	for i := range len(name) {
 		if name[i] != '.' {

@@ -46,37 +46,37 @@ func scrape(t *testing.T, instances ...role.Instance) (code int, isthmus string)
 
 func TestValues(t *testing.T) {
 	code, got := scrape(t,
-		fixed{"relay", "north", []role.Metric{
+		fixed{"teredo_relay", "north", []role.Metric{
 			role.Dropped("not_global", 3), role.Dropped("truncated", 1),
 			{Name: role.DroppedName, Help: "Packets dropped, by reason.", Reason: "truncated", Path: "fast", Value: 7},
 			{Name: "fastpath_packets_total", Help: "Packets of the fast path.", Verdict: "punt", Reason: "bubble", Value: 4},
 			role.Count("rx_packets_total", "Packets received.", 12),
 			role.Level("peers", "Peers known.", 2),
 		}},
-		fixed{"relay", "south", []role.Metric{role.Dropped("truncated", 5)}},
-		fixed{"client", "home", []role.Metric{role.Dropped("truncated", 1)}},
+		fixed{"teredo_relay", "south", []role.Metric{role.Dropped("truncated", 5)}},
+		fixed{"teredo_client", "home", []role.Metric{role.Dropped("truncated", 1)}},
 	)
 	want := `# HELP isthmus_build_info Always 1; the label tells the version.
 # TYPE isthmus_build_info gauge
 isthmus_build_info{version="1.0"} 1
-# HELP isthmus_client_dropped_total Packets dropped, by reason.
-# TYPE isthmus_client_dropped_total counter
-isthmus_client_dropped_total{instance="home",reason="truncated"} 1
-# HELP isthmus_relay_dropped_total Packets dropped, by reason.
-# TYPE isthmus_relay_dropped_total counter
-isthmus_relay_dropped_total{instance="north",reason="not_global"} 3
-isthmus_relay_dropped_total{instance="north",reason="truncated"} 1
-isthmus_relay_dropped_total{instance="south",reason="truncated"} 5
-isthmus_relay_dropped_total{instance="north",path="fast",reason="truncated"} 7
-# HELP isthmus_relay_fastpath_packets_total Packets of the fast path.
-# TYPE isthmus_relay_fastpath_packets_total counter
-isthmus_relay_fastpath_packets_total{instance="north",reason="bubble",verdict="punt"} 4
-# HELP isthmus_relay_peers Peers known.
-# TYPE isthmus_relay_peers gauge
-isthmus_relay_peers{instance="north"} 2
-# HELP isthmus_relay_rx_packets_total Packets received.
-# TYPE isthmus_relay_rx_packets_total counter
-isthmus_relay_rx_packets_total{instance="north"} 12
+# HELP isthmus_teredo_client_dropped_total Packets dropped, by reason.
+# TYPE isthmus_teredo_client_dropped_total counter
+isthmus_teredo_client_dropped_total{instance="home",reason="truncated"} 1
+# HELP isthmus_teredo_relay_dropped_total Packets dropped, by reason.
+# TYPE isthmus_teredo_relay_dropped_total counter
+isthmus_teredo_relay_dropped_total{instance="north",reason="not_global"} 3
+isthmus_teredo_relay_dropped_total{instance="north",reason="truncated"} 1
+isthmus_teredo_relay_dropped_total{instance="south",reason="truncated"} 5
+isthmus_teredo_relay_dropped_total{instance="north",path="fast",reason="truncated"} 7
+# HELP isthmus_teredo_relay_fastpath_packets_total Packets of the fast path.
+# TYPE isthmus_teredo_relay_fastpath_packets_total counter
+isthmus_teredo_relay_fastpath_packets_total{instance="north",reason="bubble",verdict="punt"} 4
+# HELP isthmus_teredo_relay_peers Peers known.
+# TYPE isthmus_teredo_relay_peers gauge
+isthmus_teredo_relay_peers{instance="north"} 2
+# HELP isthmus_teredo_relay_rx_packets_total Packets received.
+# TYPE isthmus_teredo_relay_rx_packets_total counter
+isthmus_teredo_relay_rx_packets_total{instance="north"} 12
 `
 	if code != http.StatusOK {
 		t.Errorf("status %d", code)
@@ -90,10 +90,10 @@ isthmus_relay_rx_packets_total{instance="north"} 12
 // else.
 func TestOneFaultyValue(t *testing.T) {
 	code, got := scrape(t,
-		fixed{"relay", "faulty", []role.Metric{role.Dropped("truncated", 1), role.Dropped("truncated", 1)}},
-		fixed{"server", "good", []role.Metric{role.Dropped("truncated", 1)}},
+		fixed{"teredo_relay", "faulty", []role.Metric{role.Dropped("truncated", 1), role.Dropped("truncated", 1)}},
+		fixed{"teredo_server", "good", []role.Metric{role.Dropped("truncated", 1)}},
 	)
-	if code != http.StatusOK || !strings.Contains(got, `isthmus_server_dropped_total{instance="good",reason="truncated"} 1`) {
+	if code != http.StatusOK || !strings.Contains(got, `isthmus_teredo_server_dropped_total{instance="good",reason="truncated"} 1`) {
 		t.Errorf("status %d, values:\n%s", code, got)
 	}
 }

@@ -47,11 +47,11 @@ var (
 
 // announcedTeredo is what the speaker runs unless a test has it run something else.
 const announcedTeredo = `
-[[relay]]
+[[teredo_relay]]
 bind = "192.0.2.2:3545"
 announce = true
 fast_path = "off"
-[[server]]
+[[teredo_server]]
 address = "203.0.113.1"
 announce = true
 `

@@ -145,12 +145,12 @@ func (p *clientPair) startHost(ctx context.Context, e *lab.Env) error {
 		return err
 	}
 	defer routes.close()
-	daemon, err := p.run(ctx, e, p.host, "host", fmt.Sprintf(`[[server]]
+	daemon, err := p.run(ctx, e, p.host, "host", fmt.Sprintf(`[[teredo_server]]
 name = "server"
 address = %q
 secondary = %q
 
-[[relay]]
+[[teredo_relay]]
 name = "relay"
 mode = "host"
 bind = %q
@@ -185,7 +185,7 @@ func (p *clientPair) startClient(ctx context.Context, e *lab.Env) error {
 			return err
 		}
 	} else {
-		daemon, err = p.run(ctx, e, p.client, "client", fmt.Sprintf("[[client]]\nname = \"client\"\nserver = [%q]\nport = %d\nunsolicited = \"allow\"\nfast_path = %q\n",
+		daemon, err = p.run(ctx, e, p.client, "client", fmt.Sprintf("[[teredo_client]]\nname = \"client\"\nserver = [%q]\nport = %d\nunsolicited = \"allow\"\nfast_path = %q\n",
 			serverAddr, clientPort, p.way.fastPath()))
 		if err != nil {
 			return err

@@ -15,8 +15,6 @@ import (
 	"strings"
 	"time"
 
-	teredorun "github.com/isthmus-net/isthmus/teredo/run"
-
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/peers"
@@ -108,14 +106,14 @@ func missing(e *lab.Env, who maker) string {
 
 func peersOf(e *lab.Env) *peers.Peers { return &peers.Peers{Dir: e.Peers} }
 
-// startIsthmus runs one role from a configuration with that section.
+// startIsthmus runs one role of Teredo from a configuration with that section.
 func (d *daemons) startIsthmus(ctx context.Context, node *lab.Node, role, section string) (*lab.Proc, error) {
 	name := node.Name() + "-" + role
 	file := filepath.Join(d.dir, name+".toml")
-	if role == teredorun.RoleRelay { // nothing is left outside
+	if role == "relay" { // nothing is left outside
 		section = fmt.Sprintf("state_file = %q\n%s", filepath.Join(d.dir, name+".state"), section)
 	}
-	text := fmt.Sprintf("[[%s]]\nname = %q\n%s\n[control]\nsocket = %q\n", role, node.Name(), section, d.socket(node, role))
+	text := fmt.Sprintf("[[teredo_%s]]\nname = %q\n%s\n[control]\nsocket = %q\n", role, node.Name(), section, d.socket(node, role))
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return nil, fmt.Errorf("the configuration of %s cannot be written: %w", name, err)
 	}

@@ -105,7 +105,7 @@ func (c *crowd) launch(ctx context.Context) (err error) {
 // configure writes the configuration; a bubble rate of 0 is no limit.
 func (c *crowd) configure(n, bubbleRate int) error {
 	dir := filepath.Dir(c.config)
-	text := fmt.Sprintf("[control]\nsocket = %q\n\n[[relay]]\nbind = %q\nmax_peers = %d\nbubble_rate = %d\nfast_path = %q\nstate_file = %q\n%s",
+	text := fmt.Sprintf("[control]\nsocket = %q\n\n[[teredo_relay]]\nbind = %q\nmax_peers = %d\nbubble_rate = %d\nfast_path = %q\nstate_file = %q\n%s",
 		filepath.Join(dir, "control.sock"), crowdRelay, n, bubbleRate, c.way.fastPath(), filepath.Join(dir, "peers"), c.more)
 	return os.WriteFile(c.config, []byte(text), 0o644)
 }

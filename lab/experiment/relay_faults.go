@@ -93,6 +93,6 @@ func (w *faultsWorld) relaySection(of way) string {
 	if w.off[partTimeout] {
 		timeout = "40s"
 	}
-	return fmt.Sprintf("[[relay]]\nname = %q\nbind = %q\nserve = [%s]\npeer_timeout = %q\ncarry_clients = %v\nfast_path = %q\n",
+	return fmt.Sprintf("[[teredo_relay]]\nname = %q\nbind = %q\nserve = [%s]\npeer_timeout = %q\ncarry_clients = %v\nfast_path = %q\n",
 		w.subject.name, relayBind, quoted(serve), timeout, !w.off[partCarry], w.fastPath(of))
 }

@@ -262,7 +262,7 @@ func (h *hops) startRelay(ctx context.Context, e *lab.Env, w *hopsWay) error {
 		}
 	} else {
 		file := filepath.Join(h.dir, string(w.way)+".toml")
-		text := fmt.Sprintf("[control]\nsocket = %q\n\n[[relay]]\nname = %q\nbind = %q\nfast_path = %q\nstate_file = %q\nallow_private = [\"198.18.0.0/15\"]\n",
+		text := fmt.Sprintf("[control]\nsocket = %q\n\n[[teredo_relay]]\nname = %q\nbind = %q\nfast_path = %q\nstate_file = %q\nallow_private = [\"198.18.0.0/15\"]\n",
 			filepath.Join(h.dir, string(w.way)+".sock"), w.way, w.relay, w.way.fastPath(), filepath.Join(h.dir, string(w.way)+".state"))
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			return err

@@ -53,7 +53,7 @@ func (p *relayPath) startRelay(ctx context.Context, e *lab.Env, dir string) (err
 		return err
 	}
 	file := filepath.Join(dir, string(p.way)+".toml")
-	text := fmt.Sprintf("[control]\nsocket = %q\n\n[[relay]]\nname = %q\nbind = %q\nfast_path = %q\nstate_file = %q\n",
+	text := fmt.Sprintf("[control]\nsocket = %q\n\n[[teredo_relay]]\nname = %q\nbind = %q\nfast_path = %q\nstate_file = %q\n",
 		p.socket(dir), p.way, p.router4, p.way.fastPath(), filepath.Join(dir, string(p.way)+".state"))
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 )
 
 // RoleClient is the name of the role of a [Client], and of a [Handover].
-const RoleClient = "client"
+const RoleClient = "teredo_client"
 
 // ClientRole is the client as the program knows it.
 var ClientRole = role.Of[ClientSettings]{
@@ -40,7 +40,7 @@ var ClientRole = role.Of[ClientSettings]{
 	},
 }.Role()
 
-// ClientSettings are one [[client]] section; what each means stands where its key is
+// ClientSettings are one [[teredo_client]] section; what each means stands where its key is
 // declared.
 type ClientSettings struct {
 	Name                     string
@@ -132,7 +132,7 @@ func (s *ClientSettings) keys() []key.Key {
 
 func (s *ClientSettings) addressKeys() []key.Key {
 	return []key.Key{
-		key.Of("name", &s.Name, RoleClient, key.InstanceName, key.Identity,
+		key.Of("name", &s.Name, "client", key.InstanceName, key.Identity,
 			"Unique over all instances. Small letters, digits, dots and hyphens."),
 		key.Of("server", &s.Servers, key.MustSet([]string{"192.0.2.1"}), key.Filled("name at least one server", key.List(parseHost)), key.Live,
 			"Servers by IPv4 address or name, tried in this order. RFC 4380, section 5.2.1."),

@@ -20,27 +20,27 @@ const someSecret = "correct horse battery staple"
 
 func TestParseKeys(t *testing.T) {
 	c := parse(t, `
-		[[server]]
+		[[teredo_server]]
 		name = "first"
 		address = "192.0.2.1"
 
-		[[server]]
+		[[teredo_server]]
 		name = "second"
 		address = "192.0.2.2"
 		require_auth = true
 		keys_file = "/etc/isthmus/keys.toml"
 
-		[[server.key]]
+		[[teredo_server.key]]
 		id = "north"
 		secret = "correct horse battery staple"
 
-		[[server.key]]
+		[[teredo_server.key]]
 		id = "south"
 		secret = "correct horse battery stable"
 		algorithm = "hmac-sha256"
 		expires = 2030-01-31
 
-		[[client]]
+		[[teredo_client]]
 		server = "192.0.2.1"
 		key_id = "north"
 		key_secret_file = "/etc/isthmus/secret"
@@ -73,10 +73,10 @@ func TestParseKeys(t *testing.T) {
 // Errors end in logs, so they must not show a secret either.
 func TestErrorsHideSecrets(t *testing.T) {
 	for _, tt := range []struct{ name, text string }{
-		{"in a table", "[[client]]\nserver = \"192.0.2.1\"\nkey_secret = \"" + someSecret + "\"\n"},
+		{"in a table", "[[teredo_client]]\nserver = \"192.0.2.1\"\nkey_secret = \"" + someSecret + "\"\n"},
 		{"in an inline table", "server = [{ address = \"192.0.2.1\", key = [{ ids = \"north\", secret = \"" + someSecret + "\" }]}]\n"},
-		{"without quotes", "[[client]]\nkey_secret = " + someSecret + "\n"},
-		{"twice", "[[client]]\nkey_secret = \"" + someSecret + "\"\nkey_secret = \"" + someSecret + "\"\n"},
+		{"without quotes", "[[teredo_client]]\nkey_secret = " + someSecret + "\n"},
+		{"twice", "[[teredo_client]]\nkey_secret = \"" + someSecret + "\"\nkey_secret = \"" + someSecret + "\"\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := roles.Parse(strings.NewReader(tt.text), "isthmus.toml")
@@ -115,7 +115,7 @@ func TestReadKeys(t *testing.T) {
 		{"writable by the group", one, 0o660, nil, "run chmod 640"},
 		{"twice the same client", one + one, 0o600, nil, `:5:6: key.id: "north" has a key already`},
 		{"no secret", "[[key]]\nid = \"north\"\n", 0o600, nil, ":1:3: key: this key has no secret"},
-		{"another section", "[[server]]\n", 0o600, nil, "no such"},
+		{"another section", "[[teredo_server]]\n", 0o600, nil, "no such"},
 		{"no TOML", "north: secret\n", 0o600, nil, "this is not TOML"},
 		{"too large", strings.Repeat("#", 5<<20), 0o600, nil, "is larger"},
 	} {

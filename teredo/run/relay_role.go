@@ -19,7 +19,7 @@ import (
 )
 
 // RoleRelay is the name of the role of a [Relay].
-const RoleRelay = "relay"
+const RoleRelay = "teredo_relay"
 
 // RelayRole is the relay as the program knows it.
 var RelayRole = role.Of[RelaySettings]{
@@ -35,7 +35,7 @@ var RelayRole = role.Of[RelaySettings]{
 	Clean:    cleanRelays,
 }.Role()
 
-// RelaySettings are one [[relay]] section; what each means stands where its key is declared.
+// RelaySettings are one [[teredo_relay]] section; what each means stands where its key is declared.
 type RelaySettings struct {
 	Name                         string
 	Mode                         Mode
@@ -78,7 +78,7 @@ const maxPeers = 1 << 26
 
 func (s *RelaySettings) keys() []key.Key {
 	return append(append([]key.Key{
-		key.Of("name", &s.Name, RoleRelay, key.InstanceName, key.Identity,
+		key.Of("name", &s.Name, "relay", key.InstanceName, key.Identity,
 			"Unique over all instances. Small letters, digits, dots and hyphens."),
 		key.Of("mode", &s.Mode, string(ModeRelay), key.OneOf(ModeRelay, ModeHost), key.Restart,
 			`"relay" serves every IPv6 host whose packets reach this one, which needs IPv6 forwarding; "host" serves this host alone. RFC 4380, section 5.4.`),
@@ -121,7 +121,7 @@ func (s *RelaySettings) keys() []key.Key {
 			`Announce this relay's prefixes to the routers around it while it works, as [announce] says. Not with mode = "host".`),
 		key.Of("keep_state", &s.KeepState, true, key.Bool, key.Restart,
 			"Keep trusted peers while the process restarts, be it killed: in the tables of the fast path, or in a file."),
-		key.Of("state_file", &s.StateFile, "", key.Optional(key.File), key.Restart, "That file. Empty: /run/isthmus/NAME.relay.state."),
+		key.Of("state_file", &s.StateFile, "", key.Optional(key.File), key.Restart, "That file. Empty: /run/isthmus/NAME.teredo_relay.state."),
 		driver.ModeKey(&s.FastPath, `What carries the packets of established peers: "xdp", a program in the driver of each network card; "tc", one behind the driver; "off", this process alone; or "auto", which chooses by device, and stays with this process where the host has rules for forwarded packets that a program would pass by. With mode = "host": "auto", "tc" or "off". docs/fastpath.md says which to use. From "off" it takes a restart.`),
 		driver.DevicesKey(&s.FastPathDevices),
 		driver.LingerKey(&s.FastPathLinger),

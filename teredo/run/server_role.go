@@ -16,7 +16,7 @@ import (
 )
 
 // RoleServer is the name of the role of a [Server].
-const RoleServer = "server"
+const RoleServer = "teredo_server"
 
 // ServerRole is the server as the program knows it.
 var ServerRole = role.Of[ServerSettings]{
@@ -34,7 +34,7 @@ var ServerRole = role.Of[ServerSettings]{
 	New: func(s ServerSettings, log *slog.Logger) (role.Instance, error) { return NewServer(s, log) },
 }.Role()
 
-// ServerSettings are one [[server]] section; what each means stands where its key is
+// ServerSettings are one [[teredo_server]] section; what each means stands where its key is
 // declared.
 type ServerSettings struct {
 	Name                          string
@@ -56,7 +56,7 @@ type ServerSettings struct {
 func (s *ServerSettings) keys() []key.Key {
 	const addresses = "What clients see as that address, where this host has another one: behind the 1:1 NAT of a cloud. Empty: the same."
 	return []key.Key{
-		key.Of("name", &s.Name, RoleServer, key.InstanceName, key.Identity,
+		key.Of("name", &s.Name, "server", key.InstanceName, key.Identity,
 			"Name in status, logs and metrics: small letters, digits, dots and hyphens, unique over all instances."),
 		key.Of("address", &s.Address, key.MustSet("192.0.2.1"), key.Address4, key.Restart,
 			`Primary IPv4 address, one of this host. RFC 4380, section 5.2.1: "primary address".`),
@@ -82,7 +82,7 @@ func (s *ServerSettings) keys() []key.Key {
 		key.Of("mtu", &s.MTU, teredo.MTU, key.Integer[int](teredo.MTU, maxMTU), key.Live,
 			"MTU in bytes, announced to clients; larger packets are not carried. RFC 4380, section 5.1.2."),
 		key.Tables("key", &s.Keys, "key", `{ id = "…", secret = "…" }`, (*Key).keys, key.Live,
-			"Keys of clients, for secure qualification (RFC 4380, section 5.2.2), each in a section [[server.key]] of its own, with the client's name and a secret:\n"+
+			"Keys of clients, for secure qualification (RFC 4380, section 5.2.2), each in a section [[teredo_server.key]] of its own, with the client's name and a secret:\n"+
 				`id = "north"`+"\n"+`secret = "…"`+"\n"+
 				`and, if not HMAC-SHA1, algorithm = "hmac-sha256"; and, if it ends, expires = 2030-01-31T00:00:00Z. Whoever may read a secret has the key: a file with secrets must not be open to others (chmod 640).`),
 		key.Of("keys_file", &s.KeysFile, "", key.Optional(key.File), key.Live,
@@ -103,7 +103,7 @@ func (s *ServerSettings) check(c *config.Checker) {
 	}
 	checkKeys(keys, c)
 	if s.RequireAuth && len(s.Keys) == 0 && s.KeysFile == "" && c.OK("keys_file", "key") {
-		c.Fail("require_auth", "no client could qualify, because this server has no keys", "name a keys_file, or add a [[server.key]]")
+		c.Fail("require_auth", "no client could qualify, because this server has no keys", "name a keys_file, or add a [[teredo_server.key]]")
 	}
 	s.checkAddress(c)
 }

@@ -20,7 +20,8 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config"
 )
 
-var update = flag.Bool("update", false, "write the golden texts of errors")
+// Update has tests write what they are to compare with.
+var Update = flag.Bool("update", false, "write what is to be compared with: texts of errors, the reference")
 
 // Same compares settings; addresses by their own equality.
 var Same = cmp.Options{
@@ -108,7 +109,7 @@ func Errors(t *testing.T, pattern string, sections ...config.Section) {
 			}
 			golden := strings.TrimSuffix(file, ".toml") + ".txt"
 			got := err.Error() + "\n"
-			if *update {
+			if *Update {
 				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
 				}
