@@ -37,6 +37,8 @@ type Key struct {
 	unless []string // keys that, when they change too, have this one wait for a restart
 	decode func(raw any, path string, to Reporter)
 	field  reflect.Value // what the key is bound to
+	// merge is [Merge] of the entries of two lists of named tables; nil: the value is one.
+	merge func(running, next any) (merged any, needsRestart []string)
 }
 
 // example is in place of the default of a key that has none.
@@ -169,8 +171,9 @@ func Names(keys []Key) []string {
 }
 
 // Merge sets the fields of into to what a reload from running to next makes of them:
-// live keys get the new value, others keep the old one. All three are the keys of one
-// section, for three values. It returns the names of those that wait for a restart.
+// live keys get the new value, others keep the old one; entries of named tables are merged
+// one by one. All three are the keys of one section, for three values. It returns the names
+// of those that wait for a restart.
 func Merge(into, running, next []Key) (needsRestart []string) {
 	changed := map[string]bool{}
 	for i, k := range running {
@@ -181,6 +184,11 @@ func Merge(into, running, next []Key) (needsRestart []string) {
 		value := running[i]
 		switch {
 		case !changed[k.Name]:
+		case k.merge != nil:
+			merged, waiting := k.merge(value.Value(), next[i].Value())
+			k.field.Set(reflect.ValueOf(merged))
+			needsRestart = append(needsRestart, waiting...)
+			continue
 		case k.Reload == Live && !held:
 			value = next[i]
 		default:

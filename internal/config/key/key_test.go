@@ -105,17 +105,59 @@ func TestDecode(t *testing.T) {
 
 // TestMerge takes the new values of live keys, and names the others that differ.
 func TestMerge(t *testing.T) {
-	running := values{Name: "x", Alias: "x", Port: 7, Wait: time.Second, Words: []string{"a"}, Entries: []entry{{"a", 1}}}
-	next := values{Name: "x", Alias: "y", Port: 8, Wait: time.Second, Words: []string{"b"}, Entries: []entry{{"a", 2}}}
-	var merged values
-	needsRestart := Merge(merged.keys(), running.keys(), next.keys())
-	want := running
-	want.Alias, want.Words = "y", []string{"b"}
-	if diff := cmp.Diff(want, merged); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	running := values{Name: "x", Alias: "x", Port: 7, Wait: time.Second, Words: []string{"a"}, Entries: []entry{{"a", 1}, {"b", 2}}}
+	with := func(change func(*values)) values {
+		v := running
+		change(&v)
+		return v
 	}
-	if diff := cmp.Diff([]string{"port", "entry"}, needsRestart); diff != "" {
-		t.Errorf("needs a restart (-want +got):\n%s", diff)
+	for _, tt := range []struct {
+		name         string
+		next, want   values
+		needsRestart []string
+	}{
+		{"nothing", running, running, nil},
+		{"live keys and one that waits", with(func(v *values) { v.Alias, v.Port, v.Words = "y", 8, []string{"b"} }),
+			with(func(v *values) { v.Alias, v.Words = "y", []string{"b"} }), []string{"port"}},
+		{"a live key of an entry, in another order", with(func(v *values) { v.Entries = []entry{{"b", 5}, {"a", 1}} }),
+			with(func(v *values) { v.Entries = []entry{{"b", 5}, {"a", 1}} }), nil},
+		{"entries that come and go", with(func(v *values) { v.Entries = []entry{{"c", 3}, {"a", 9}} }),
+			with(func(v *values) { v.Entries = []entry{{"a", 9}, {"b", 2}} }), []string{"entry c", "entry b"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var merged values
+			needsRestart := Merge(merged.keys(), running.keys(), tt.next.keys())
+			if diff := cmp.Diff(tt.want, merged); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.needsRestart, needsRestart); diff != "" {
+				t.Errorf("needs a restart (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestMergeUnless has a live key wait with the one that it hangs on.
+func TestMergeUnless(t *testing.T) {
+	type pair struct{ at, shown string }
+	keys := func(p *pair) []Key {
+		return []Key{
+			Of("at", &p.at, "a", InstanceName, Restart, "Where."),
+			Of("shown", &p.shown, "a", InstanceName, Live, "What is seen.").Unless("at"),
+		}
+	}
+	for _, tt := range []struct {
+		name       string
+		next, want pair
+		waits      []string
+	}{
+		{"alone", pair{"a", "c"}, pair{"a", "c"}, nil},
+		{"with the other", pair{"b", "c"}, pair{"a", "a"}, []string{"at", "shown"}},
+	} {
+		running, merged := pair{"a", "a"}, pair{}
+		if waits := Merge(keys(&merged), keys(&running), keys(&tt.next)); merged != tt.want || !slices.Equal(waits, tt.waits) {
+			t.Errorf("%s: %+v, waiting %v", tt.name, merged, waits)
+		}
 	}
 }
 

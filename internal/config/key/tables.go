@@ -6,14 +6,22 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 )
 
 // Tables declares a key whose value is a list of tables, [[section.name]], each with keys
 // of its own. An entry is called a noun and could be written like the example. The
-// default is an empty list.
+// default is an empty list. Where one of its keys is an [Identity], a reload goes by the
+// entry: reload says whether entries may come and go, and each key what may become of it.
 func Tables[T any](name string, field *[]T, noun, example string, keys func(*T) []Key, reload Reload, help string) Key {
+	var merge func(running, next any) (any, []string)
+	if slices.ContainsFunc(keys(new(T)), func(k Key) bool { return k.Reload == Identity }) {
+		merge = func(running, next any) (any, []string) {
+			return mergeTables(name, keys, reload, running.([]T), next.([]T))
+		}
+	}
 	return Key{
-		Name: name, Reload: reload, Help: help, std: []string{}, field: reflect.ValueOf(field).Elem(),
+		Name: name, Reload: reload, Help: help, std: []string{}, field: reflect.ValueOf(field).Elem(), merge: merge,
 		decode: func(raw any, path string, to Reporter) {
 			list, ok := raw.([]any)
 			if !ok {
@@ -32,6 +40,46 @@ func Tables[T any](name string, field *[]T, noun, example string, keys func(*T) 
 			*field = entries
 		},
 	}
+}
+
+// mergeTables merges lists of named tables, in the order of next; entries that have gone and
+// must stay until a restart follow.
+func mergeTables[T any](name string, keys func(*T) []Key, reload Reload, running, next []T) (merged []T, needsRestart []string) {
+	merged = make([]T, 0, len(next))
+	rest := slices.Clone(running)
+	for i := range next {
+		id := identity(keys(&next[i]))
+		at := slices.IndexFunc(rest, func(r T) bool { return identity(keys(&r)) == id })
+		switch {
+		case at >= 0:
+			var both T
+			for _, waiting := range Merge(keys(&both), keys(&rest[at]), keys(&next[i])) {
+				needsRestart = append(needsRestart, fmt.Sprintf("%s %s %s", name, id, waiting))
+			}
+			merged, rest = append(merged, both), slices.Delete(rest, at, at+1)
+		case reload == Live:
+			merged = append(merged, next[i])
+		default:
+			needsRestart = append(needsRestart, name+" "+id)
+		}
+	}
+	if reload == Live {
+		return merged, needsRestart
+	}
+	for i := range rest {
+		needsRestart = append(needsRestart, name+" "+identity(keys(&rest[i])))
+	}
+	return append(merged, rest...), needsRestart
+}
+
+// identity is what tells an entry from others.
+func identity(keys []Key) string {
+	for _, k := range keys {
+		if k.Reload == Identity {
+			return fmt.Sprint(k.Value())
+		}
+	}
+	return ""
 }
 
 // index is that of a table in its list, in a path.
