@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/isthmus-net/isthmus/fastpath"
 )
 
 // TestPassage: the status and a check know the settings of the host with which no packet
@@ -18,6 +20,7 @@ import (
 func TestPassage(t *testing.T) {
 	w, c := newWorld(t), nat64Config(t)
 	c.Name = "nat64.passage"
+	c.FastPath = fastpath.ModeOff // it would switch forwarding on again when it comes back
 	c.Pool4 = []PoolRange{{Prefix: netip.PrefixFrom(gateway4, 32), Transports: AllTransports, First: 20000, Last: 29999}}
 	conf := func(path, value string) func() error {
 		return func() error { return os.WriteFile("/proc/sys/net/"+path, []byte(value), 0) }

@@ -41,7 +41,7 @@ func TestCacheAndMerging(t *testing.T) {
 		<-hold
 		answer(w, q)
 	})
-	r := serve(t, nil, u.at)
+	r := serve(t, func(c *Settings) { c.UpstreamTimeout, c.QueryTimeout = patience, 2*patience }, u.at) // none is asked again
 	var clients sync.WaitGroup
 	for range 20 {
 		clients.Go(func() { only(t, r.query(t, "udp", nil), made) })
