@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/isthmus-net/isthmus/lab/load"
 	"github.com/isthmus-net/isthmus/lab/report"
@@ -13,7 +14,10 @@ import (
 
 // Choices of the search for the rate that is carried without loss.
 const (
-	losslessLoss   = 0.001 // of the packets
+	losslessLoss = 0.001 // of the packets
+	// A hypervisor takes a processor away for milliseconds at a time, and whatever arrives
+	// then is lost beyond what queues hold: most slices are to have no such moment.
+	losslessSlice  = 3 * time.Millisecond
 	losslessClimb  = 20    // slices in which a way's rate is found
 	losslessRounds = 20    // slices around it, which count
 	losslessFirst  = 500e3 // packets per second
@@ -25,7 +29,7 @@ const (
 var losslessTitle = fmt.Sprintf("thousand packets per second without loss (at most %.1f %%): median (lowest to highest slice)", 100*losslessLoss)
 
 // losslessNote explains how they are found.
-const losslessNote = "Each way's rate rises after a slice without loss and falls after any other, by steps that shrink to 3 %, so that half of its last slices are without loss. What the generator sends comes in groups of eight."
+var losslessNote = fmt.Sprintf("Each way's rate rises after a slice of %v without loss and falls after any other, by steps that shrink to 3 %%, so that half of its last slices are without loss. What the generator sends comes in groups of eight.", losslessSlice)
 
 // climb is the search of one way: the rate rises until something is lost, falls until
 // nothing is, and so stays where half of the slices lose.
@@ -63,7 +67,7 @@ func lossless[P any](ctx context.Context, c *throughputCase, paths []P, of func(
 			}
 			at := (i + round) % len(paths)
 			p, climb := paths[at], climbs[at]
-			r, err := slice(p, load.Pace{Rate: climb.rate, Time: loadSlice})
+			r, err := slice(p, load.Pace{Rate: climb.rate, Time: losslessSlice})
 			if err != nil {
 				return fmt.Errorf("%s: %w", of(p).title(), err)
 			}
