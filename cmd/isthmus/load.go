@@ -39,7 +39,7 @@ func (f ConfigFlag) load() (*config.Config, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("there is no configuration %s: make one with isthmus init teredo_client -o %s (or nat64, teredo_server, teredo_relay: see isthmus init --help), or name another with -c", path, path)
+		return nil, fmt.Errorf("there is no configuration %s: make one with isthmus init NAME -o %s (isthmus init --help lists the names), or name another with -c", path, path)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("this user may not read the configuration %s: use sudo, or name another with -c", path)
 	case errors.Is(err, unix.ENXIO):

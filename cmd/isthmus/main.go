@@ -29,7 +29,7 @@ const (
 
 // CLI is the command line.
 type CLI struct {
-	Run     RunCmd     `cmd:"" help:"Run what a configuration names: translators, name servers, Teredo."`
+	Run     RunCmd     `cmd:"" help:"Run what a configuration names."`
 	Check   CheckCmd   `cmd:"" help:"Check a configuration, and whether this machine can run it. Changes nothing."`
 	Init    InitCmd    `cmd:"" help:"Print a small configuration to start from."`
 	Lab     LabCmd     `cmd:"" help:"See the roles at work in a network made of namespaces."`
@@ -68,7 +68,7 @@ func execute(args []string, to streams) (status int) {
 	var cli CLI
 	parser, err := kong.New(&cli, append(roleCommands(to),
 		kong.Name("isthmus"),
-		kong.Description("Joins IPv4 and IPv6 networks: NAT64, SIIT, DNS64 and CLAT, and Teredo server, relay and client, in one program.\n\n"+
+		kong.Description("Joins IPv4 and IPv6 networks, in one program: "+strings.Join(roles.Names(), ", ")+".\n\n"+
 			"Exit status: 0 for success, 1 for a failure, 2 for a command line or configuration that has to be corrected."),
 		kong.Writers(to.out, to.err),
 		kong.Exit(func(code int) { panic(leave(code)) }),

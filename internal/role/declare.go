@@ -166,6 +166,15 @@ func (l List) Parse(r io.Reader, name string) (*config.Config, error) {
 	return config.Parse(r, name, l.Sections()...)
 }
 
+// Names are those of the roles.
+func (l List) Names() []string {
+	names := make([]string, len(l))
+	for i, role := range l {
+		names[i] = role.Name
+	}
+	return names
+}
+
 // Sections are those of the roles.
 func (l List) Sections() []config.Section {
 	sections := make([]config.Section, len(l))
