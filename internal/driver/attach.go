@@ -64,7 +64,9 @@ func (f *Driver) settle() {
 	f.moved, f.replaced = false, false
 	f.mu.Unlock()
 
-	f.keepForwarding()
+	if cfg.Mode != fastpath.ModeOff {
+		f.keepForwarding()
+	}
 	hindered := f.role.Hindered()
 	as := f.attachConfig(&cfg)
 	found, unsure := f.skipped(&cfg, as)

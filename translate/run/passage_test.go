@@ -20,7 +20,7 @@ import (
 func TestPassage(t *testing.T) {
 	w, c := newWorld(t), nat64Config(t)
 	c.Name = "nat64.passage"
-	c.FastPath = fastpath.ModeOff // it would switch forwarding on again when it comes back
+	c.FastPath = fastpath.ModeOff // it would switch the device's forwarding on again
 	c.Pool4 = []PoolRange{{Prefix: netip.PrefixFrom(gateway4, 32), Transports: AllTransports, First: 20000, Last: 29999}}
 	conf := func(path, value string) func() error {
 		return func() error { return os.WriteFile("/proc/sys/net/"+path, []byte(value), 0) }
