@@ -135,7 +135,7 @@ func (g *ftpGateway) replace(s *ftpService, pool6 []netip.Prefix) (old *ftpServi
 
 // start sets the addresses of a prefix and listens.
 func (g *ftpGateway) start(prefix netip.Prefix) (*ftpService, error) {
-	s := &ftpService{prefix: prefix, link: g.translator.device.name, ended: make(chan error, 1)}
+	s := &ftpService{prefix: prefix, link: g.translator.device.Name(), ended: make(chan error, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
 	var listener net.Listener
@@ -152,7 +152,7 @@ func (g *ftpGateway) start(prefix netip.Prefix) (*ftpService, error) {
 			return err
 		}
 		// The device itself is the translator's to keep.
-		s.keeper = upkeep.New(s.host, upkeep.Device{Name: s.link, Index: g.translator.device.tuns[0].Index()}, g.translator.log)
+		s.keeper = upkeep.New(s.host, upkeep.Device{Name: s.link, Index: g.translator.device.Queues()[0].Index()}, g.translator.log)
 		return s.keeper.Start(ctx, &s.group)
 	})
 	if err != nil {

@@ -34,7 +34,7 @@ type NAT64 struct {
 	log    *slog.Logger
 	loop   loop.Loop[*nat64.Out]
 	ready  chan struct{}
-	device device
+	device *device
 	events eventLog
 	fast   *fast
 	self   selfCheck
@@ -62,8 +62,8 @@ func NewNAT64(cfg NAT64Settings, log *slog.Logger) (*NAT64, error) {
 	if err := nat64Sizes(&cfg).Check(); err != nil {
 		return nil, err
 	}
-	n := &NAT64{name: cfg.Name, log: log, ready: make(chan struct{}), cfg: cfg}
-	n.device.log, n.events.log = log, log
+	n := &NAT64{name: cfg.Name, log: log, ready: make(chan struct{}), device: newDevice(log), cfg: cfg}
+	n.events.log = log
 	n.fast = newFast(&cfg, log)
 	n.fast.engine = n.stats
 	n.loop.NewOutput = func() *nat64.Out { return new(nat64.Out) }
@@ -118,7 +118,7 @@ func (n *NAT64) Run(ctx context.Context) (err error) {
 	if err := n.device.keep(ctx, group, n.fast.DeviceReplaced); err != nil {
 		return err
 	}
-	for _, tun := range n.device.tuns {
+	for _, tun := range n.device.Queues() {
 		group.Go(func() error {
 			return n.loop.ReadTunQuick(tun, loop.Ports{IP: tun}, loop.Quick[[]byte, *nat64.Out]{}, n.handle)
 		})
@@ -168,7 +168,7 @@ func (n *NAT64) open() error {
 	if err := n.device.open(&n.cfg.Translation, n.fast.Keeps()); err != nil {
 		return err
 	}
-	err := n.fast.Use(n.device.host, n.device.tuns[0])
+	err := n.fast.Use(n.device.Host(), n.device.Queues()[0])
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (n *NAT64) open() error {
 	if n.local, err = n.device.local4(); err != nil {
 		return err
 	}
-	if n.own, err = lookOwn(&n.device); err != nil {
+	if n.own, err = n.device.lookOwn(); err != nil {
 		return err
 	}
 	if err := errors.Join(n.device.apart(n.cfg.Pool6), n.steerable(&n.cfg), n.portsApart(ownRanges(n.cfg.Pool4, n.hosts))); err != nil {
@@ -187,7 +187,7 @@ func (n *NAT64) open() error {
 	if err := n.openState(); err != nil {
 		return err
 	}
-	n.loop.IP = n.device.tuns[0]
+	n.loop.IP = n.device.Queues()[0]
 	return n.lead()
 }
 
@@ -379,7 +379,7 @@ func (n *NAT64) changed(c port.Change) {
 
 // look reads the host's addresses and gives them to the engine.
 func (n *NAT64) look() error {
-	at, err := lookOwn(&n.device)
+	at, err := n.device.lookOwn()
 	hosts, err4 := n.device.addresses4()
 	local, errLocal := n.device.local4()
 	if err := errors.Join(err, err4, errLocal); err != nil {
@@ -501,7 +501,7 @@ func (n *NAT64) close(leave bool) error {
 func (n *NAT64) announce() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.log.Info("serving", "interface", n.device.name, "pool6", n.cfg.Pool6, "pool4", n.cfg.Pool4, "clients", n.cfg.Clients, "workers", len(n.device.tuns))
+	n.log.Info("serving", "interface", n.device.Name(), "pool6", n.cfg.Pool6, "pool4", n.cfg.Pool4, "clients", n.cfg.Clients, "workers", len(n.device.Queues()))
 	passage := n.passage()
 	passage.advise(n.log)
 	settings, err := nat64Settings(&n.cfg, n.own, n.hosts)

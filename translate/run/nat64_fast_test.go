@@ -4,20 +4,17 @@ package run
 
 import (
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/driver"
 )
-
-// modes are the ways that packets can take.
-var modes = []fastpath.Mode{fastpath.ModeOff, fastpath.ModeTC, fastpath.ModeXDP}
-
-// hooks are those by programs.
-var hooks = modes[1:]
 
 // inModes runs a test with each.
 func inModes(t *testing.T, f func(t *testing.T, w *world, c NAT64Settings)) {
@@ -277,4 +274,16 @@ func TestNAT64AutoWithOwnAddress(t *testing.T) {
 	if f := n.fast.Status(); f.Path == "engine" || n.forwarded() < 15 {
 		t.Errorf("the path is %s: %s, %d packets by the programs", f.Path, f.Why, n.forwarded())
 	}
+}
+
+// TestXDPThatCarriesNothing: packets pass where XDP is demanded and cannot redirect.
+func TestXDPThatCarriesNothing(t *testing.T) {
+	w, c := newWorld(t), nat64Config(t)
+	c.FastPath = fastpath.ModeXDP
+	n, err := NewNAT64(c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flow := sync.OnceValue(func() *flow { return newFlow(t, w, 7000) })
+	w.xdpThatCarriesNothing(t, n, n.fast.Driver, func() driver.Forecast { return PlanNAT64(c) }, func() { flow().passes(t) })
 }

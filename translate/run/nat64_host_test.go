@@ -46,7 +46,7 @@ func TestNAT64KeepsFromHost(t *testing.T) {
 			}
 			six.send(t, netip.AddrPortFrom(inPool6(a), 80), "closed")
 		}
-		w.keptFrom(t, n, netip.MustParseAddr("127.0.0.1"))
+		keptFrom(t, w, n, netip.MustParseAddr("127.0.0.1"))
 		for end := time.Now().Add(patience); n.stats().Dropped[nat64.OwnAddress] < 6; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("%d packets were dropped as own_address", n.stats().Dropped[nat64.OwnAddress])
@@ -75,7 +75,7 @@ func TestNAT64KeepsFromHost(t *testing.T) {
 			}
 			conn.Close()
 		}
-		w.keptFrom(t, n, netip.MustParseAddr("127.0.0.1"))
+		keptFrom(t, w, n, netip.MustParseAddr("127.0.0.1"))
 	})
 }
 
@@ -86,23 +86,8 @@ func inPool6(a netip.Addr) netip.Addr {
 	return netip.AddrFrom16(raw)
 }
 
-// dial opens a connection of six to a web server until ctx is done.
-func (w *world) dial(ctx context.Context, t *testing.T, to netip.Addr) error {
-	t.Helper()
-	var failed error
-	w.six.Do(t, func() error {
-		d := net.Dialer{Timeout: patience}
-		conn, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(inPool6(to), 80).String())
-		if failed = err; err == nil {
-			conn.Close()
-		}
-		return nil
-	})
-	return failed
-}
-
 // keptFrom fails unless a connection to an address is dropped without a word.
-func (w *world) keptFrom(t *testing.T, n *NAT64, to netip.Addr) {
+func keptFrom(t *testing.T, w *world, n *NAT64, to netip.Addr) {
 	t.Helper()
 	dropped := func() uint64 { return n.stats().Dropped[nat64.Reason(translate.ReasonIllegalDestination)] }
 	before := dropped()

@@ -42,31 +42,6 @@ func (n *NAT64) endAll() {
 	})
 }
 
-// leads lists the destinations that the gateway leads to a device.
-func (w *world) leads(t *testing.T, device string) (list []string) {
-	t.Helper()
-	w.gateway.Do(t, func() error {
-		link, err := netlink.LinkByName(device)
-		if err != nil {
-			return err
-		}
-		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-			routes, err := netlink.RouteList(link, family)
-			if err != nil {
-				return err
-			}
-			for _, r := range routes {
-				if r.Dst != nil && !r.Dst.IP.IsLinkLocalUnicast() {
-					list = append(list, r.Dst.String())
-				}
-			}
-		}
-		return nil
-	})
-	slices.Sort(list)
-	return list
-}
-
 // TestNAT64RestartLeaves: flows of prefixes and addresses that are no longer named outlive
 // restarts, be they taken out before or by one, and what they have is given up when they end.
 func TestNAT64RestartLeaves(t *testing.T) {
@@ -109,7 +84,7 @@ func TestNAT64RestartLeaves(t *testing.T) {
 		if got := n.Status().(NAT64Status).Leaving; len(got) > 0 {
 			t.Errorf("%v leaves without a session", got)
 		}
-		if got := w.leads(t, n.device.name); !slices.Equal(got, []string{"192.0.2.72/29", "2001:db8:65::/96"}) {
+		if got := w.leads(t, n.device.Name()); !slices.Equal(got, []string{"192.0.2.72/29", "2001:db8:65::/96"}) {
 			t.Errorf("it leads %v", got)
 		}
 		if got := w.answers(t); slices.Contains(got, poolAddr.String()) || len(got) != 8 {
@@ -189,9 +164,6 @@ func TestNAT64RestartLeavesOwn(t *testing.T) {
 	}
 }
 
-// at is where a socket is bound.
-func (s *socket) at() netip.AddrPort { return s.conn.LocalAddr().(*net.UDPAddr).AddrPort() }
-
 // TestNAT64RestartYields: what the configuration gives to another instance, or the host has
 // taken, is not led here for old flows: these end, with a word in the log, and clients begin
 // anew.
@@ -259,7 +231,7 @@ func TestNAT64RestartYields(t *testing.T) {
 			if st := n.Status().(NAT64Status); st.Sessions != 0 || len(st.Leaving) > 0 {
 				t.Errorf("%d sessions go on, leaving %v", st.Sessions, st.Leaving)
 			}
-			if got := w.leads(t, n.device.name); !slices.Equal(got, []string{"192.0.2.72/29", "2001:db8:65::/96"}) {
+			if got := w.leads(t, n.device.Name()); !slices.Equal(got, []string{"192.0.2.72/29", "2001:db8:65::/96"}) {
 				t.Errorf("it leads %v", got)
 			}
 			f.six.send(t, netip.AddrPortFrom(netip.MustParseAddr("2001:db8:65::c000:202"), 7000), "again")
@@ -280,7 +252,7 @@ func TestNAT64LeavesNoRoute(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := startNAT64(t, w, elsewhere(c))
-	if got := w.leads(t, n.device.name); !slices.Equal(got, []string{"192.0.2.72/29", "2001:db8:65::/96"}) {
+	if got := w.leads(t, n.device.Name()); !slices.Equal(got, []string{"192.0.2.72/29", "2001:db8:65::/96"}) {
 		t.Errorf("it leads %v", got)
 	}
 }
@@ -351,7 +323,7 @@ func TestNAT64ReloadYields(t *testing.T) {
 				t.Fatal(err)
 			}
 			n.await(t, func(st NAT64Status) bool { return st.Sessions == 0 && len(st.Leaving) == 0 })
-			if got := w.leads(t, n.device.name); !slices.Equal(got, []string{"192.0.2.72/29", "2001:db8:65::/96"}) {
+			if got := w.leads(t, n.device.Name()); !slices.Equal(got, []string{"192.0.2.72/29", "2001:db8:65::/96"}) {
 				t.Errorf("it leads %v", got)
 			}
 		})

@@ -16,7 +16,7 @@ import (
 )
 
 // fails runs an instance in the gateway that cannot start.
-func (w *world) fails(t *testing.T, n *NAT64) {
+func fails(t *testing.T, w *world, n *NAT64) {
 	t.Helper()
 	ended := make(chan error)
 	go func() {
@@ -37,7 +37,7 @@ func (w *world) fails(t *testing.T, n *NAT64) {
 }
 
 // foretells wants the advice about a configuration to have a word, or to be none.
-func (w *world) foretells(t *testing.T, c NAT64Settings, want string) {
+func foretells(t *testing.T, w *world, c NAT64Settings, want string) {
 	t.Helper()
 	w.gateway.Do(t, func() error {
 		got := strings.Join(AdviseNAT64(c), "\n")
@@ -58,8 +58,8 @@ func TestNAT64StartsInTheWay(t *testing.T) {
 			taken, other := newFlow(t, w, 7000), newFlow(t, w, 7001)
 			next := c
 			next.Static = []StaticBinding{{Transport: UDP, Inside: netip.AddrPortFrom(sixAddr, 9000), Outside: taken.pool}}
-			w.foretells(t, c, "")
-			w.foretells(t, next, "ends 1 sessions") // while it runs
+			foretells(t, w, c, "")
+			foretells(t, w, next, "ends 1 sessions") // while it runs
 			end := w.stop
 			if leaves {
 				end = w.leave
@@ -67,7 +67,7 @@ func TestNAT64StartsInTheWay(t *testing.T) {
 			if err := end(); err != nil {
 				t.Fatal(err)
 			}
-			w.foretells(t, next, "ends 1 sessions")
+			foretells(t, w, next, "ends 1 sessions")
 			var text bytes.Buffer
 			n, err := NewNAT64(next, slog.New(slog.NewTextHandler(&text, nil)))
 			if err != nil {
@@ -111,7 +111,7 @@ func TestNAT64FailedStartLeaves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.fails(t, n)
+		fails(t, w, n)
 		f.passes(t) // by the programs alone
 	}
 	if n := startNAT64(t, w, c); n.adopted != 1 {

@@ -41,7 +41,7 @@ func startNAT64(t *testing.T, w *world, c NAT64Settings) *NAT64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.device.lastRestore = testutil.LastRestore
+	n.device.LastRestore = testutil.LastRestore
 	w.start(t, n)
 	return n
 }
@@ -249,4 +249,22 @@ func TestNAT64Reload(t *testing.T) {
 		t.Error(err)
 	}
 	w.clean(t)
+}
+
+func TestNAT64CarriesICMP(t *testing.T) {
+	inModes(t, func(t *testing.T, w *world, c NAT64Settings) {
+		n := startNAT64(t, w, c)
+		n.attached(t, c.FastPath)
+		for range 3 {
+			w.pings(t, poolFour6, 63)
+			w.refused(t, poolFour6)
+		}
+	})
+}
+
+// TestLinksBoundErrors: no translated error reports more than the links take.
+func TestLinksBoundErrors(t *testing.T) {
+	w := newWorld(t)
+	startNAT64(t, w, nat64Config(t))
+	w.linksBoundErrors(t, newFlow(t, w, 7000).pool, poolFour6)
 }

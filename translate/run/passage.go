@@ -4,6 +4,7 @@ package run
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -14,8 +15,6 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath/bypass"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
-	"github.com/isthmus-net/isthmus/translate"
-	"github.com/isthmus-net/isthmus/translate/keys"
 )
 
 // Passage says what this host does with the packets that go to a translator and come from
@@ -27,20 +26,6 @@ type Passage struct {
 	Narrow []string
 }
 
-// PassageNAT64 looks at the calling thread's network namespace for a stateful translator.
-// Its device need not be there yet.
-func PassageNAT64(cfg NAT64Settings) Passage {
-	return passageOf(cfg.Interface, ownInPool(&cfg, hostsHere(cfg.Interface)),
-		func(p netip.Prefix) bool { return mayReach(&cfg.Translation, p) },
-		func(p netip.Prefix) bool { return slices.ContainsFunc(cfg.Clients, p.Overlaps) })
-}
-
-// PassageSIIT does the same for a stateless one, whose pools are none of the host's own.
-func PassageSIIT(cfg SIITSettings) Passage {
-	all := func(netip.Prefix) bool { return true }
-	return passageOf(cfg.Interface, nil, all, all)
-}
-
 // findings are those of an instance, as the program takes them.
 func (p Passage) findings(of, name string) []role.Finding {
 	found := role.Warnings(of, name, p.Closed)
@@ -48,18 +33,6 @@ func (p Passage) findings(of, name string) []role.Finding {
 		found[i] = role.Finding{Text: found[i].Text + " (until then it will not work)"}
 	}
 	return append(found, role.Warnings(of, name, p.Narrow)...)
-}
-
-// passage looks at the host of a running translator; n.mu is held.
-func (n *NAT64) passage() (p Passage) {
-	n.device.inNamespace(func() { p = PassageNAT64(n.cfg) })
-	return p
-}
-
-// passage does the same; s.mu is held.
-func (s *SIIT) passage() (p Passage) {
-	s.device.inNamespace(func() { p = PassageSIIT(s.cfg) })
-	return p
 }
 
 // passageOf looks for a translator with a device: own are addresses of this host that it
@@ -70,17 +43,6 @@ func passageOf(device string, own []netip.Addr, four, six func(netip.Prefix) boo
 	p.firewall()
 	p.ways(device, four, six)
 	return p
-}
-
-// hostsHere are this host's IPv4 addresses, as far as they can be read.
-func hostsHere(but string) []netip.Addr {
-	host, err := port.OpenHost()
-	if err != nil {
-		return nil
-	}
-	defer host.Close()
-	hosts, _ := hostAddresses(host, but)
-	return hosts
 }
 
 // setting reads a number that the kernel has for a family of addresses and an interface,
@@ -185,13 +147,6 @@ func orBringUp(links []net.Interface) string {
 	return ", or bring up what is down (" + strings.Join(down, ", ") + ")"
 }
 
-// mayReach tells whether any prefix of pool6 may carry a destination of a route (RFC 6052
-// section 3.1).
-func mayReach(cfg *keys.Translation, dst netip.Prefix) bool {
-	return cfg.AllowNonGlobal || dst.Bits() == 0 || !translate.NonGlobal(dst.Addr()) ||
-		len(cfg.Pool6) == 0 || slices.ContainsFunc(cfg.Pool6, func(p netip.Prefix) bool { return p != translate.WellKnownPrefix })
-}
-
 // side is what is known of the ways to one side of a translator.
 type side struct {
 	name  string
@@ -211,5 +166,12 @@ func (s *side) add(w port.Way, links []net.Interface, device string) {
 		s.open = true
 	case !slices.Contains(s.down, links[i].Name):
 		s.down = append(s.down, links[i].Name)
+	}
+}
+
+// advise warns of what keeps packets from passing.
+func (p *Passage) advise(log *slog.Logger) {
+	for _, sentence := range p.Closed {
+		log.Warn("nothing is translated: " + sentence)
 	}
 }

@@ -68,11 +68,11 @@ func TestCheckSelf(t *testing.T) {
 	if err := check(patience); err != nil {
 		t.Error(err)
 	}
-	w.gateway.Do(t, func() error { return n.device.host.RemoveRoute(portRoute(n)) })
+	w.gateway.Do(t, func() error { return n.device.Host().RemoveRoute(portRoute(n)) })
 	if err := check(300 * time.Millisecond); err == nil {
 		t.Error("without a route the check found nothing")
 	}
 }
 
 // portRoute is the route to pool6.
-func portRoute(n *NAT64) port.Route { return port.Route{Dst: n.cfg.Pool6[0], Link: n.device.name} }
+func portRoute(n *NAT64) port.Route { return port.Route{Dst: n.cfg.Pool6[0], Link: n.device.Name()} }

@@ -15,13 +15,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
-	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate"
-)
-
-var (
-	_ role.Announced = (*NAT64)(nil)
-	_ role.Announced = (*SIIT)(nil)
 )
 
 const (
@@ -126,40 +120,4 @@ func (d *device) checkSelf(ctx context.Context, s *selfCheck, prefixes []netip.P
 		return nil
 	}
 	return s.check(ctx, prefixes[0])
-}
-
-// AnnouncedPrefixes implements [role.Announced].
-func (n *NAT64) AnnouncedPrefixes() []netip.Prefix {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if !n.cfg.Announce {
-		return nil
-	}
-	return append(n.cfg.routes(), n.leaving.routes...)
-}
-
-// CheckSelf implements [role.Announced].
-func (n *NAT64) CheckSelf(ctx context.Context) error {
-	n.mu.Lock()
-	prefixes := n.cfg.Pool6
-	n.mu.Unlock()
-	return n.device.checkSelf(ctx, &n.self, prefixes)
-}
-
-// AnnouncedPrefixes implements [role.Announced].
-func (s *SIIT) AnnouncedPrefixes() []netip.Prefix {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.cfg.Announce {
-		return nil
-	}
-	return s.cfg.announced()
-}
-
-// CheckSelf implements [role.Announced].
-func (s *SIIT) CheckSelf(ctx context.Context) error {
-	s.mu.Lock()
-	prefixes := s.cfg.Pool6
-	s.mu.Unlock()
-	return s.device.checkSelf(ctx, &s.self, prefixes)
 }

@@ -36,7 +36,7 @@ type SIIT struct {
 	engine *siit.Engine
 	loop   loop.Loop[*packet.Batch]
 	ready  chan struct{}
-	device device
+	device *device
 	fast   *siitFast
 	self   selfCheck
 	// reports wait for the log, which must not hold up packets.
@@ -52,8 +52,7 @@ type SIIT struct {
 
 // NewSIIT makes the translator that cfg describes, without touching the host.
 func NewSIIT(cfg SIITSettings, log *slog.Logger) (*SIIT, error) {
-	s := &SIIT{name: cfg.Name, log: log, ready: make(chan struct{}), reports: make(chan translate.Report, maxReports), cfg: cfg}
-	s.device.log = log
+	s := &SIIT{name: cfg.Name, log: log, ready: make(chan struct{}), device: newDevice(log), reports: make(chan translate.Report, maxReports), cfg: cfg}
 	s.fast = newSIITFast(&cfg, s.stats, log)
 	var err error
 	if s.file, err = mappingsOf(&cfg); err != nil {
@@ -171,7 +170,7 @@ func (s *SIIT) Run(ctx context.Context) (err error) {
 	if err := s.device.keep(ctx, group, s.fast.DeviceReplaced); err != nil {
 		return err
 	}
-	for _, tun := range s.device.tuns {
+	for _, tun := range s.device.Queues() {
 		group.Go(func() error {
 			return s.loop.ReadTunQuick(tun, loop.Ports{IP: tun}, loop.Quick[[]byte, *packet.Batch]{}, s.handle)
 		})
@@ -226,9 +225,9 @@ func (s *SIIT) open() error {
 	if err := s.device.open(&s.cfg.Translation, false); err != nil {
 		return err
 	}
-	s.loop.IP = s.device.tuns[0]
-	s.fast.host = s.device.host
-	if err := s.fast.Use(s.device.host, s.device.tuns[0]); err != nil {
+	s.loop.IP = s.device.Queues()[0]
+	s.fast.host = s.device.Host()
+	if err := s.fast.Use(s.device.Host(), s.device.Queues()[0]); err != nil {
 		return err
 	}
 	mappings := s.mappings(&s.cfg, s.file)
@@ -265,12 +264,9 @@ func (s *SIIT) follow(ctx context.Context, changes <-chan port.Change) error {
 	return nil
 }
 
-// errWatchEnded is the end of what tells of changes, without the end of the instance.
-var errWatchEnded = errors.New("the kernel tells no more of changes of addresses and links: restart isthmus")
-
 // look reads the host's addresses and gives them to the engine.
 func (s *SIIT) look() error {
-	at, err := lookOwn(&s.device)
+	at, err := s.device.lookOwn()
 	if err != nil {
 		return err
 	}
@@ -292,20 +288,12 @@ func (s *SIIT) look() error {
 	return err
 }
 
-// lookOwn finds the addresses that a translator sends errors from.
-func lookOwn(d *device) (own, error) {
-	v4, err := d.own4()
-	v6, err6 := d.own6()
-	mtu4, mtu6, errMTU := d.linkMTUs()
-	return own{v4, v6, mtu4, mtu6}, errors.Join(err, err6, errMTU)
-}
-
 // announce logs how the translator serves, once.
 func (s *SIIT) announce() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	mappings := s.mappings(&s.cfg, s.file)
-	s.log.Info("serving", "interface", s.device.name, "pool6", s.cfg.Pool6, "pool4", s.cfg.Pool4, "mappings", len(mappings), "workers", len(s.device.tuns))
+	s.log.Info("serving", "interface", s.device.Name(), "pool6", s.cfg.Pool6, "pool4", s.cfg.Pool4, "mappings", len(mappings), "workers", len(s.device.Queues()))
 	passage := s.passage()
 	passage.advise(s.log)
 	if settings, err := s.settings(&s.cfg, mappings); err == nil {
@@ -317,16 +305,6 @@ func (s *SIIT) announce() {
 			s.log.Warn(sentence)
 		}
 		warnOwn(s.log, &settings.Translate)
-	}
-}
-
-// warnOwn warns of a family without an address to send errors from.
-func warnOwn(log *slog.Logger, t *translate.Settings) {
-	if !t.Own4.IsValid() {
-		log.Warn("this host has no IPv4 address, so the translator sends no ICMP errors to IPv4: set address4, or give the host one")
-	}
-	if !t.Own6.IsValid() {
-		log.Warn("this host has no IPv6 address, so the translator sends no ICMP errors to IPv6: set address6, or give the host one")
 	}
 }
 

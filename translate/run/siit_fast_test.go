@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate"
 )
@@ -28,20 +29,12 @@ func siitInModes(t *testing.T, modes []fastpath.Mode, f func(t *testing.T, w *wo
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.device.lastRestore = testutil.LastRestore
+			s.device.LastRestore = testutil.LastRestore
 			w.start(t, s)
 			s.takes(t, pathOfMode(mode))
 			f(t, w, s, c)
 		})
 	}
-}
-
-// pathOfMode is the word for the way that a mode means.
-func pathOfMode(mode fastpath.Mode) string {
-	if mode == fastpath.ModeOff {
-		return "engine"
-	}
-	return string(mode)
 }
 
 // takes waits until packets take a way, and returns why.
@@ -292,4 +285,16 @@ func TestSIITFastRefused(t *testing.T) {
 		s.takes(t, pathOfMode(c.FastPath))
 		p.passes(t)
 	})
+}
+
+// TestSIITXDPThatCarriesNothing: packets pass where XDP is demanded and cannot redirect.
+func TestSIITXDPThatCarriesNothing(t *testing.T) {
+	w, c := newWorld(t), siitConfig()
+	c.FastPath = fastpath.ModeXDP
+	s, err := NewSIIT(c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPair(t, w, 7000)
+	w.xdpThatCarriesNothing(t, s, s.fast.Driver, func() driver.Forecast { return PlanSIIT(c) }, func() { p.passes(t) })
 }

@@ -175,3 +175,15 @@ func TestSIITReachesHost(t *testing.T) {
 		}
 	})
 }
+
+func TestSIITCarriesICMP(t *testing.T) {
+	w, _ := startSIIT(t)
+	w.pings(t, four6, 63)
+	w.refused(t, four6)
+}
+
+// TestSIITLinksBoundErrors: no translated error reports more than the links take.
+func TestSIITLinksBoundErrors(t *testing.T) {
+	w, _ := startSIIT(t)
+	w.linksBoundErrors(t, netip.AddrPortFrom(siitSix, 7000), four6)
+}

@@ -3,18 +3,9 @@
 package run
 
 import (
-	"net/netip"
-
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/keys"
 )
-
-// own is what a translator has to know of its host: the addresses that it may send errors
-// from, and what the links to either side take, in bytes; 0 is not known.
-type own struct {
-	v4, v6     netip.Addr
-	mtu4, mtu6 int
-}
 
 // translateSettings turns the common keys into those of package translate.
 func translateSettings(c *keys.Translation, at own) (translate.Settings, error) {

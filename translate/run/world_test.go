@@ -268,3 +268,6 @@ func (w *world) clean(t *testing.T) {
 		return err
 	})
 }
+
+// at is where a socket is bound.
+func (s *socket) at() netip.AddrPort { return s.conn.LocalAddr().(*net.UDPAddr).AddrPort() }

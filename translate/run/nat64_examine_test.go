@@ -8,12 +8,31 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/fastpath"
 )
+
+func TestExamineNAT64Broadcast(t *testing.T) {
+	w := newWorld(t)
+	for _, tt := range []struct {
+		name, address string
+		refused       bool
+	}{
+		{"a host's address", "192.0.2.70", false},
+		{"the network's broadcast address", "192.0.2.255", true},
+		{"the network's first address", "192.0.2.0", true},
+	} {
+		c := nat64Config(t)
+		c.Pool4 = []PoolRange{{Prefix: netip.PrefixFrom(netip.MustParseAddr(tt.address), 32), Transports: AllTransports, First: 1024, Last: 65535}}
+		var err error
+		w.gateway.Do(t, func() error { err = ExamineNAT64(c); return nil })
+		if refused := err != nil && strings.Contains(err.Error(), "all hosts of 192.0.2.0/24"); refused != tt.refused {
+			t.Errorf("%s: error %v", tt.name, err)
+		}
+	}
+}
 
 // TestPassage: the status and a check know the settings of the host with which no packet
 // passes, before a translator is there and while it runs, and that they are mended.
@@ -99,26 +118,6 @@ func TestPassage(t *testing.T) {
 	newFlow(t, w, 7001).passes(t)
 }
 
-// TestPassageCarrier: routes by interfaces without a carrier lead nowhere.
-func TestPassageCarrier(t *testing.T) {
-	w, c := newWorld(t), defaultSIIT()
-	w.four.Do(t, func() error {
-		l, err := netlink.LinkByName("v4")
-		return errors.Join(err, netlink.LinkSetDown(l))
-	})
-	w.gateway.Do(t, func() error {
-		for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) { // the far end hears of it later
-			got := PassageSIIT(c).Closed
-			if len(got) == 1 && strings.Contains(got[0], "the IPv4 side is down (v4)") {
-				return nil
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("found %q", got)
-			}
-		}
-	})
-}
-
 // TestPassageOfWellKnownPrefix: where it may carry global addresses alone, a route to
 // others is none.
 func TestPassageOfWellKnownPrefix(t *testing.T) {
@@ -144,4 +143,16 @@ func TestPassageOfWellKnownPrefix(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// TestAdviseOnHost tells of interfaces that are not there.
+func TestAdviseOnHost(t *testing.T) {
+	w, c := newWorld(t), nat64Config(t)
+	c.AnnouncePREF64 = []string{"v6", "nope0"}
+	w.gateway.Do(t, func() error {
+		if told := AdviseNAT64(c); len(told) != 1 || !strings.Contains(told[0], "no network interface nope0") {
+			t.Errorf("told %q", told)
+		}
+		return nil
+	})
 }

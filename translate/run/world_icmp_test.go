@@ -3,6 +3,7 @@
 package run
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -75,19 +76,17 @@ func (w *world) refused(t *testing.T, to netip.Addr) {
 	}
 }
 
-func TestNAT64CarriesICMP(t *testing.T) {
-	inModes(t, func(t *testing.T, w *world, c NAT64Settings) {
-		n := startNAT64(t, w, c)
-		n.attached(t, c.FastPath)
-		for range 3 {
-			w.pings(t, poolFour6, 63)
-			w.refused(t, poolFour6)
+// dial opens a connection of six to a web server until ctx is done.
+func (w *world) dial(ctx context.Context, t *testing.T, to netip.Addr) error {
+	t.Helper()
+	var failed error
+	w.six.Do(t, func() error {
+		d := net.Dialer{Timeout: patience}
+		conn, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(inPool6(to), 80).String())
+		if failed = err; err == nil {
+			conn.Close()
 		}
+		return nil
 	})
-}
-
-func TestSIITCarriesICMP(t *testing.T) {
-	w, _ := startSIIT(t)
-	w.pings(t, four6, 63)
-	w.refused(t, four6)
+	return failed
 }

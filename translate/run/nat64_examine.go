@@ -13,45 +13,9 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/keys"
-	"github.com/isthmus-net/isthmus/translate/siit"
 )
-
-// ExamineSIIT tells what would keep a stateless translator from starting on this host,
-// one error for each. It changes nothing and needs no privilege.
-func ExamineSIIT(cfg SIITSettings) error {
-	file, err := mappingsOf(&cfg)
-	if err != nil {
-		return err
-	}
-	s := &SIIT{cfg: cfg}
-	mappings := s.mappings(&cfg, file)
-	settings, err := s.settings(&cfg, mappings)
-	if err != nil {
-		return err
-	}
-	return errors.Join(siit.Check(settings), routesFree(&cfg.Translation, siitRoutes(&cfg, mappings)))
-}
-
-// routesFree tells which routes of this host are in the way of those to a device.
-func routesFree(cfg *keys.Translation, prefixes []netip.Prefix) error {
-	if !cfg.Route {
-		return nil
-	}
-	routes := make([]port.Route, len(prefixes))
-	for i, p := range prefixes {
-		routes[i] = port.Route{Dst: p, Link: cfg.Interface}
-	}
-	return port.RoutesFree(routes, routeTaken)
-}
-
-// routeTaken adds to an error about a route in the way what else can be done about it.
-func routeTaken(err error) error {
-	if taken := new(port.RouteTakenError); errors.As(err, &taken) {
-		return fmt.Errorf("%w, or set route = false", err)
-	}
-	return err
-}
 
 // ExamineNAT64 does the same for a stateful translator.
 func ExamineNAT64(cfg NAT64Settings) error {
@@ -132,38 +96,34 @@ func AdviseNAT64(cfg NAT64Settings) []string {
 	return append(sentences, adviseKept(&cfg, host, hosts)...)
 }
 
-// AdviseSIIT does the same for a stateless translator.
-func AdviseSIIT(cfg SIITSettings) []string {
-	file, err := mappingsOf(&cfg)
-	if err != nil {
-		return nil // told elsewhere
-	}
-	s := &SIIT{cfg: cfg}
-	mappings := s.mappings(&cfg, file)
-	settings, err := s.settings(&cfg, mappings)
-	if err != nil {
-		return nil // told elsewhere
-	}
-	sentences := append(settings.Translate.Advice(), crossed(&cfg, mappings)...)
-	host, err := port.OpenHost()
-	if err != nil {
-		return sentences
-	}
-	defer host.Close()
-	hosts, err := hostAddresses(host, cfg.Interface)
-	if err != nil {
-		return sentences
-	}
-	return append(sentences, translatedOwn(siitRoutes(&cfg, mappings), hosts)...)
+// PassageNAT64 looks at the calling thread's network namespace for a stateful translator.
+// Its device need not be there yet.
+func PassageNAT64(cfg NAT64Settings) Passage {
+	return passageOf(cfg.Interface, ownInPool(&cfg, hostsHere(cfg.Interface)),
+		func(p netip.Prefix) bool { return mayReach(&cfg.Translation, p) },
+		func(p netip.Prefix) bool { return slices.ContainsFunc(cfg.Clients, p.Overlaps) })
 }
 
-// translatedOwn warns of addresses of this host that are to be translated: no route leads
-// their packets anywhere else.
-func translatedOwn(routes []netip.Prefix, hosts []netip.Addr) (sentences []string) {
-	for _, a := range hosts {
-		if slices.ContainsFunc(routes, func(p netip.Prefix) bool { return p.Contains(a) }) {
-			sentences = append(sentences, fmt.Sprintf("%s is an address of this host, so its packets end here and are not translated: take it out of pool4 and the mappings, or from its interface", a))
-		}
+// passage looks at the host of a running translator; n.mu is held.
+func (n *NAT64) passage() (p Passage) {
+	n.device.inNamespace(func() { p = PassageNAT64(n.cfg) })
+	return p
+}
+
+// mayReach tells whether any prefix of pool6 may carry a destination of a route (RFC 6052
+// section 3.1).
+func mayReach(cfg *keys.Translation, dst netip.Prefix) bool {
+	return cfg.AllowNonGlobal || dst.Bits() == 0 || !translate.NonGlobal(dst.Addr()) ||
+		len(cfg.Pool6) == 0 || slices.ContainsFunc(cfg.Pool6, func(p netip.Prefix) bool { return p != translate.WellKnownPrefix })
+}
+
+// hostsHere are this host's IPv4 addresses, as far as they can be read.
+func hostsHere(but string) []netip.Addr {
+	host, err := port.OpenHost()
+	if err != nil {
+		return nil
 	}
-	return sentences
+	defer host.Close()
+	hosts, _ := hostAddresses(host, but)
+	return hosts
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/kept"
-	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
@@ -24,16 +23,4 @@ func cleanNAT64(configured []*NAT64Settings) (role.Cleaned, error) {
 	removed, inUse, err := kept.Clean("sessions", RoleNAT64, namespace, own...)
 	proxies, proxyErr := cleanProxies()
 	return role.Cleaned{Removed: append(removed, proxies.Removed...), InUse: inUse}, errors.Join(err, proxyErr)
-}
-
-// cleanProxies ends the answers for addresses of pools that no device of a translator leads
-// anywhere.
-func cleanProxies() (role.Cleaned, error) {
-	host, err := port.OpenHost()
-	if err != nil {
-		return role.Cleaned{}, err
-	}
-	defer host.Abandon()
-	removed, err := host.RemoveLeftProxies()
-	return role.Cleaned{Removed: removed}, err
 }

@@ -1,0 +1,50 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+)
+
+// TestPassageCarrier: routes by interfaces without a carrier lead nowhere.
+func TestPassageCarrier(t *testing.T) {
+	w, c := newWorld(t), defaultSIIT()
+	w.four.Do(t, func() error {
+		l, err := netlink.LinkByName("v4")
+		return errors.Join(err, netlink.LinkSetDown(l))
+	})
+	w.gateway.Do(t, func() error {
+		for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) { // the far end hears of it later
+			got := PassageSIIT(c).Closed
+			if len(got) == 1 && strings.Contains(got[0], "the IPv4 side is down (v4)") {
+				return nil
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("found %q", got)
+			}
+		}
+	})
+}
+
+// TestSIITAdviseOnHost tells of the host's own addresses where they are to be translated.
+func TestSIITAdviseOnHost(t *testing.T) {
+	w, c := newWorld(t), defaultSIIT()
+	c.Pool6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")}
+	c.Pool4 = []netip.Prefix{netip.MustParsePrefix("192.0.2.64/32")}
+	w.gateway.Do(t, func() error {
+		if told := AdviseSIIT(c); len(told) != 0 {
+			t.Errorf("told %q", told)
+		}
+		c.Pool4 = append(c.Pool4, netip.PrefixFrom(gateway4, 32))
+		if told := AdviseSIIT(c); len(told) != 1 || !strings.Contains(told[0], "192.0.2.1 is an address of this host") {
+			t.Errorf("told %q", told)
+		}
+		return nil
+	})
+}
