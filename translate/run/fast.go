@@ -35,6 +35,3 @@ func measured(counts []driver.Count, engine4, engine6 uint64) map[string]uint64 
 	}
 	return total
 }
-
-// FastPathPlan is what the fast path of a NAT64 would be on this machine.
-type FastPathPlan = driver.Forecast

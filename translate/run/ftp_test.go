@@ -118,11 +118,11 @@ func talkTo(t *testing.T, ns *testutil.Netns, at netip.AddrPort) *talker {
 	t.Helper()
 	var conn net.Conn
 	ns.Do(t, func() (err error) {
-		conn, err = net.DialTimeout("tcp", at.String(), patience)
+		conn, err = net.DialTimeout("tcp", at.String(), testutil.Patience)
 		return err
 	})
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(testutil.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	return &talker{conn, bufio.NewReader(conn)}

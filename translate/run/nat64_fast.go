@@ -218,6 +218,6 @@ func (f *fast) measure() map[string]uint64 {
 }
 
 // PlanNAT64 finds out what the fast path of a NAT64 would be, and changes nothing.
-func PlanNAT64(cfg NAT64Settings) FastPathPlan {
+func PlanNAT64(cfg NAT64Settings) driver.Forecast {
 	return driver.Plan(RoleNAT64, cfg.Name, cfg.Interface, driverConfig(&cfg))
 }

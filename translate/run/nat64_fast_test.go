@@ -14,6 +14,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // inModes runs a test with each.
@@ -34,7 +35,7 @@ func (n *NAT64) attached(t *testing.T, mode fastpath.Mode) {
 	if mode == fastpath.ModeOff {
 		want = "engine"
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(testutil.Patience); ; time.Sleep(10 * time.Millisecond) {
 		f := n.fast.Status()
 		if f.Path == want {
 			return

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/nat64"
 )
@@ -47,7 +48,7 @@ func TestNAT64KeepsFromHost(t *testing.T) {
 			six.send(t, netip.AddrPortFrom(inPool6(a), 80), "closed")
 		}
 		keptFrom(t, w, n, netip.MustParseAddr("127.0.0.1"))
-		for end := time.Now().Add(patience); n.stats().Dropped[nat64.OwnAddress] < 6; time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(testutil.Patience); n.stats().Dropped[nat64.OwnAddress] < 6; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("%d packets were dropped as own_address", n.stats().Dropped[nat64.OwnAddress])
 			}
@@ -91,7 +92,7 @@ func keptFrom(t *testing.T, w *world, n *NAT64, to netip.Addr) {
 	t.Helper()
 	dropped := func() uint64 { return n.stats().Dropped[nat64.Reason(translate.ReasonIllegalDestination)] }
 	before := dropped()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience)
 	go func() {
 		for dropped() == before && ctx.Err() == nil {
 			time.Sleep(10 * time.Millisecond)
@@ -109,7 +110,7 @@ func keptFrom(t *testing.T, w *world, n *NAT64, to netip.Addr) {
 // awaitClosed waits until the translator has heard of an address.
 func (n *NAT64) awaitClosed(t *testing.T, a netip.Addr) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(testutil.Patience); ; time.Sleep(10 * time.Millisecond) {
 		n.mu.Lock()
 		heard := slices.Contains(n.local, netip.PrefixFrom(a, 32))
 		n.mu.Unlock()

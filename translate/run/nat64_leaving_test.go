@@ -19,6 +19,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/kept"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate/nat64"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
@@ -333,7 +334,7 @@ func TestNAT64ReloadYields(t *testing.T) {
 // await waits for a status.
 func (n *NAT64) await(t *testing.T, is func(NAT64Status) bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(testutil.Patience); ; time.Sleep(10 * time.Millisecond) {
 		st := n.Status().(NAT64Status)
 		if is(st) {
 			return

@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // TestDeprecatedOwnAddress: errors come from a deprecated address where there is no other (RFC
@@ -33,7 +35,7 @@ func TestDeprecatedOwnAddress(t *testing.T) {
 	n := startNAT64(t, w, c)
 	await := func(want string) {
 		t.Helper()
-		for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(testutil.Patience); ; time.Sleep(10 * time.Millisecond) {
 			got := n.Status().(NAT64Status).Address6
 			if got == netip.MustParseAddr(want) {
 				return

@@ -16,4 +16,6 @@ func defaultNAT64() (s NAT64Settings) {
 }
 
 // TestRole holds the declarations to what every section has, and their errors to testdata.
-func TestRole(t *testing.T) { configtest.Section(t, NAT64Role.Section, NAT64Role.Section, SIITRole.Section) }
+func TestRole(t *testing.T) {
+	configtest.Section(t, NAT64Role.Section, NAT64Role.Section, SIITRole.Section)
+}

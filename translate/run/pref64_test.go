@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	pref64 "github.com/isthmus-net/isthmus/translate/pref64/run"
 )
 
@@ -22,7 +23,7 @@ func TestNAT64AdvertisesItsPrefix(t *testing.T) {
 	discovers := func(want ...netip.Prefix) {
 		t.Helper()
 		var heard []netip.Prefix
-		for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		for deadline := time.Now().Add(testutil.Patience); time.Now().Before(deadline); {
 			w.six.Do(t, func() error {
 				set, err := pref64.Discover(t.Context(), pref64.Settings{Interface: "v6"})
 				heard = set.Prefixes
@@ -65,7 +66,7 @@ func TestCheckSelf(t *testing.T) {
 		})
 		return err
 	}
-	if err := check(patience); err != nil {
+	if err := check(testutil.Patience); err != nil {
 		t.Error(err)
 	}
 	w.gateway.Do(t, func() error { return n.device.Host().RemoveRoute(portRoute(n)) })

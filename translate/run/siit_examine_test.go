@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // TestPassageCarrier: routes by interfaces without a carrier lead nowhere.
@@ -20,7 +22,7 @@ func TestPassageCarrier(t *testing.T) {
 		return errors.Join(err, netlink.LinkSetDown(l))
 	})
 	w.gateway.Do(t, func() error {
-		for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) { // the far end hears of it later
+		for deadline := time.Now().Add(testutil.Patience); ; time.Sleep(time.Millisecond) { // the far end hears of it later
 			got := PassageSIIT(c).Closed
 			if len(got) == 1 && strings.Contains(got[0], "the IPv4 side is down (v4)") {
 				return nil

@@ -213,7 +213,7 @@ func (f *siitFast) measure() map[string]uint64 {
 
 // PlanSIIT finds out what the fast path of a stateless translator would be, and changes
 // nothing.
-func PlanSIIT(cfg SIITSettings) FastPathPlan {
+func PlanSIIT(cfg SIITSettings) driver.Forecast {
 	plan := driver.Plan(RoleSIIT, cfg.Name, cfg.Interface, siitDriverConfig(&cfg))
 	file, err := mappingsOf(&cfg)
 	if err != nil || cfg.FastPath == fastpath.ModeOff {

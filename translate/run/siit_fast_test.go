@@ -40,7 +40,7 @@ func siitInModes(t *testing.T, modes []fastpath.Mode, f func(t *testing.T, w *wo
 // takes waits until packets take a way, and returns why.
 func (s *SIIT) takes(t *testing.T, path string) (why string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(testutil.Patience); ; time.Sleep(10 * time.Millisecond) {
 		f := s.fast.Status()
 		if f.Path == path {
 			return f.Why
@@ -180,7 +180,7 @@ func (s *SIIT) dropped(t *testing.T, r translate.Reason) uint64 {
 // awaitDropped waits until the engine has dropped so many.
 func (s *SIIT) awaitDropped(t *testing.T, r translate.Reason, want uint64) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); s.dropped(t, r) < want; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(testutil.Patience); s.dropped(t, r) < want; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d packets dropped as %s, want %d", s.dropped(t, r), r, want)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/driver"
 )
 
 // TestSIITKeepsToRoutes: what the host keeps from the translator's device, the programs do
@@ -132,7 +133,7 @@ func TestSIITAutoLeavesToRules(t *testing.T) {
 func TestPlanSIIT(t *testing.T) {
 	w, c := newWorld(t), siitConfig()
 	c.FastPath = fastpath.ModeTC
-	plan := func() (p FastPathPlan) {
+	plan := func() (p driver.Forecast) {
 		w.gateway.Do(t, func() error { p = PlanSIIT(c); return nil })
 		return p
 	}

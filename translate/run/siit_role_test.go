@@ -16,4 +16,6 @@ func defaultSIIT() (s SIITSettings) {
 }
 
 // TestSIITRole holds the declarations to what every section has, and their errors to testdata.
-func TestSIITRole(t *testing.T) { configtest.Section(t, SIITRole.Section, NAT64Role.Section, SIITRole.Section) }
+func TestSIITRole(t *testing.T) {
+	configtest.Section(t, SIITRole.Section, NAT64Role.Section, SIITRole.Section)
+}

@@ -123,7 +123,7 @@ func TestSIITTellsOfDrops(t *testing.T) {
 		t.Fatal(err, refused)
 	}
 	four.send(t, netip.AddrPortFrom(siitSix, 7000), "bare")
-	late := time.After(patience)
+	late := time.After(testutil.Patience)
 	for {
 		select {
 		case line := <-log:

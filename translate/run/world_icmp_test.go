@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv6"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // pings has six ping an address until an answer comes, and returns its hop limit.
@@ -36,7 +38,7 @@ func (w *world) pings(t *testing.T, to netip.Addr, hops int) {
 	if _, err := conn.WriteTo(b, &net.IPAddr{IP: to.AsSlice()}); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(testutil.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 1500)
@@ -68,7 +70,7 @@ func (w *world) refused(t *testing.T, to netip.Addr) {
 	if _, err := conn.Write([]byte("anybody there?")); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(testutil.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := conn.Read(make([]byte, 10)); !errors.Is(err, syscall.ECONNREFUSED) {
@@ -81,7 +83,7 @@ func (w *world) dial(ctx context.Context, t *testing.T, to netip.Addr) error {
 	t.Helper()
 	var failed error
 	w.six.Do(t, func() error {
-		d := net.Dialer{Timeout: patience}
+		d := net.Dialer{Timeout: testutil.Patience}
 		conn, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(inPool6(to), 80).String())
 		if failed = err; err == nil {
 			conn.Close()

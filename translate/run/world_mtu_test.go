@@ -15,6 +15,8 @@ import (
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // quote4 and quote6 are the start of a UDP packet.
@@ -53,7 +55,7 @@ func report(t *testing.T, from *icmp.PacketConn, to netip.Addr, m icmp.Message, 
 	if _, err := from.WriteTo(raw, &net.IPAddr{IP: to.AsSlice()}); err != nil {
 		t.Fatal(err)
 	}
-	if err := at.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := at.SetReadDeadline(time.Now().Add(testutil.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	for buf := make([]byte, 2048); ; {
@@ -109,7 +111,7 @@ func (w *world) linksBoundErrors(t *testing.T, at netip.AddrPort, four6 netip.Ad
 			l, err := netlink.LinkByName("v6")
 			return errors.Join(err, step.change(l))
 		})
-		for deadline := time.Now().Add(patience); needed(1496) != step.want; {
+		for deadline := time.Now().Add(testutil.Patience); needed(1496) != step.want; {
 			if time.Now().After(deadline) {
 				t.Fatalf("the new MTU is not known: %s", step.name)
 			}

@@ -24,7 +24,7 @@ func (w *world) xdpThatCarriesNothing(t *testing.T, i role.Instance, fast *drive
 	}
 	await := func(what string, ok func(driver.Status) bool) {
 		t.Helper()
-		for end := time.Now().Add(patience); !ok(fast.Status()); time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(testutil.Patience); !ok(fast.Status()); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("%s: %+v", what, fast.Status())
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // stateOf is the state of a translator, with what it says is missing.
@@ -30,7 +31,7 @@ func stateOf(t *testing.T, i role.Instance) (state string, missing []string) {
 // await waits for a state, and returns what is missing then.
 func await(t *testing.T, i role.Instance, want string) []string {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(testutil.Patience); ; time.Sleep(time.Millisecond) {
 		state, missing := stateOf(t, i)
 		if state == want {
 			return missing

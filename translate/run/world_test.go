@@ -34,9 +34,6 @@ type world struct {
 	stop, leave        func() error
 }
 
-// patience is how long a test waits for what is sure to come.
-const patience = testutil.Patience
-
 var (
 	sixAddr  = netip.MustParseAddr("2001:db8:6::2")
 	fourAddr = netip.MustParseAddr("192.0.2.2")
@@ -155,7 +152,7 @@ func (s *socket) send(t *testing.T, to netip.AddrPort, text string) {
 // receive returns what comes next, its sender, and its hop limit.
 func (s *socket) receive(t *testing.T) (text string, from netip.AddrPort, hops int) {
 	t.Helper()
-	if err := s.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := s.conn.SetReadDeadline(time.Now().Add(testutil.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 65536)
@@ -212,7 +209,7 @@ func transfer(t *testing.T, from, to *testutil.Netns, listen, dial netip.AddrPor
 	}()
 	var conn net.Conn
 	from.Do(t, func() (err error) {
-		conn, err = net.DialTimeout("tcp", dial.String(), patience)
+		conn, err = net.DialTimeout("tcp", dial.String(), testutil.Patience)
 		return err
 	})
 	if err := errors.Join(exchange(conn, size), <-served); err != nil {
@@ -224,7 +221,7 @@ func transfer(t *testing.T, from, to *testutil.Netns, listen, dial netip.AddrPor
 // exchange sends and receives so many bytes.
 func exchange(conn net.Conn, size int) error {
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(testutil.Patience)); err != nil {
 		return err
 	}
 	sent := make(chan error, 1)
