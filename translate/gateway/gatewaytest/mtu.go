@@ -69,9 +69,9 @@ func report(t *testing.T, from *icmp.PacketConn, to netip.Addr, m icmp.Message, 
 	}
 }
 
-// LinksBoundErrors: without a word of the operator's, no translated error reports more than
-// the links of the gateway take (RFC 7915 sections 4.2 and 5.2), also when these change.
-// four sees six at an address and port, and six sees four at an address.
+// LinksBoundErrors checks that, without a word of the operator's, no translated error reports
+// more than the links of the gateway take (RFC 7915 sections 4.2 and 5.2), also when these
+// change. four sees six at an address and port, and six sees four at an address.
 func (w *World) LinksBoundErrors(t *testing.T, at netip.AddrPort, four6 netip.Addr) {
 	t.Helper()
 	var conn4, conn6 *icmp.PacketConn
