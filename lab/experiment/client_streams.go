@@ -25,17 +25,17 @@ const (
 // checkStreams looks whether data passes each way unchanged.
 func checkStreams(ctx context.Context, e *lab.Env, rep *report.Report, ways []streamWay) error {
 	for _, w := range ways {
-		e.Step("%s: a transfer that is checked byte by byte", w.way.title())
+		e.Step("%s: a transfer that is checked byte by byte", w.way.title)
 		for _, c := range []lab.TransferConfig{
 			{Server: w.pair.host, Addr: w.host, Client: w.pair.client, Bytes: clientBytes},
 			{Server: w.pair.client, Addr: w.client, Client: w.pair.host, Bytes: clientBytes},
 		} {
 			r, err := lab.Transfer(ctx, c)
 			if err != nil {
-				return fmt.Errorf("%s: %w", w.way.title(), err)
+				return fmt.Errorf("%s: %w", w.way.title, err)
 			}
 			if !r.Intact {
-				rep.Fault("%s: data changed on its way from %s", w.way.title(), c.Server.Name())
+				rep.Fault("%s: data changed on its way from %s", w.way.title, c.Server.Name())
 			}
 		}
 	}
@@ -60,14 +60,14 @@ func measureStreams(ctx context.Context, e *lab.Env, rep *report.Report, ways []
 				w := ways[(i+round)%len(ways)]
 				s, err := w.stream(ctx, d, length, usage)
 				if err != nil {
-					return fmt.Errorf("%s, %s: %w", w.way.title(), d, err)
+					return fmt.Errorf("%s, %s: %w", w.way.title, d, err)
 				}
 				result.add(w.way, s)
 			}
 		}
 		group := report.Group{Label: string(d)}
 		for _, w := range ways {
-			group.Bars = append(group.Bars, report.Bar{Name: w.way.title(), Role: w.way.role(), Value: report.Measured(result.rates[w.way]...)})
+			group.Bars = append(group.Bars, report.Bar{Name: w.way.title, Role: w.way.role, Value: report.Measured(result.rates[w.way]...)})
 		}
 		labels, results, bars.Groups = append(labels, string(d)), append(results, result), append(bars.Groups, group)
 		miredo, tc := result.rates[wayMiredo], result.rates[wayTC]

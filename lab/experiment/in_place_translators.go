@@ -57,8 +57,8 @@ func newPlacedTranslators(ctx context.Context, e *lab.Env, name string, plan nap
 		first := 1 + i*n
 		w.places = append(w.places, &place{
 			way: p.way, router: p.router, first: first, table: l.generator.Peers()[first : first+n],
-			lane: func(d relayDirection) load.Lane { return t.placedLane(p, d) },
-			run: func(d relayDirection, lane load.Lane, pace load.Pace) (rate, uint64, error) {
+			lane: func(d direction) load.Lane { return t.placedLane(p, d) },
+			run: func(d direction, lane load.Lane, pace load.Pace) (rate, uint64, error) {
 				sent, arrived, err := l.run(p, d, lane, pace)
 				if err != nil {
 					return rate{}, 0, err
@@ -83,7 +83,7 @@ func placedClients(n int) []load.Peer {
 }
 
 // placedLane are the frames of a way. To plain forwarding those to IPv4 are of IPv4.
-func (t *placedTranslators) placedLane(p *naptPath, d relayDirection) load.Lane {
+func (t *placedTranslators) placedLane(p *naptPath, d direction) load.Lane {
 	at := t.number(p)
 	lane := load.Lane{Target: 2 * at, Ports: p.way.ours() && !t.plan.Stateless}
 	inside, outside := netip.AddrPortFrom(p.source, load.DiscardPort), netip.AddrPortFrom(p.target, load.DiscardPort)
@@ -104,7 +104,7 @@ func (t *placedTranslators) placedLane(p *naptPath, d relayDirection) load.Lane 
 }
 
 // frame is that of one IPv6 host and one IPv4 host.
-func (t *placedTranslators) frame(p *place, d relayDirection, client load.Peer, far [4]byte, stands func(load.Peer) (netip.AddrPort, bool)) (load.Peer, bool) {
+func (t *placedTranslators) frame(p *place, d direction, client load.Peer, far [4]byte, stands func(load.Peer) (netip.AddrPort, bool)) (load.Peer, bool) {
 	f := load.Peer{Client: client.Client, Port: client.Port, IP: placedSource.As4(), Far: far}
 	if d == toIPv6 && p.way.ours() {
 		outside, found := stands(client)
@@ -129,14 +129,14 @@ func newPlacedNAT64(ctx context.Context, e *lab.Env, name string, form placedFor
 			if !p.way.ours() {
 				continue
 			}
-			e.Step("%s: making %d sessions", p.way.title(), n)
+			e.Step("%s: making %d sessions", p.way.title, n)
 			if err := t.makeSessions(ctx, p, n, form); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	w.frames = func(p *place, d relayDirection, m mix) []load.Peer {
+	w.frames = func(p *place, d direction, m mix) []load.Peer {
 		if m.entries < m.hosts || m.entries > m.hosts && d == toIPv4 {
 			return nil // a session is of one host, and those to few IPv4 hosts were not made
 		}
@@ -186,13 +186,13 @@ func (t *placedTranslators) makeSessions(ctx context.Context, p *naptPath, n int
 
 // learnBindings asks the translator which addresses and ports stand for the clients.
 func (t *placedTranslators) learnBindings(ctx context.Context, p *naptPath) error {
-	client := control.NewClient((&translator{name: string(p.way)}).socket(t.dir))
+	client := control.NewClient((&translator{name: p.way.name}).socket(t.dir))
 	bound := map[netip.AddrPort]netip.AddrPort{}
 	for from := uint32(0); ; {
 		var part translator64.NAT64Bindings
 		arguments := fmt.Appendf(nil, `{"limit":%d,"from":%d}`, listPart, from)
 		if err := client.Ask(ctx, control.Question{Role: translator64.RoleNAT64, What: "bindings", Arguments: arguments}, &part); err != nil {
-			return fmt.Errorf("the bindings of %s: %w", p.way.title(), err)
+			return fmt.Errorf("the bindings of %s: %w", p.way.title, err)
 		}
 		for _, b := range part.Bindings {
 			bound[b.Inside] = b.Outside
@@ -239,7 +239,7 @@ func newPlacedSIIT(ctx context.Context, e *lab.Env, name string, form placedForm
 		return nil, err
 	}
 	w.fill = func(context.Context, int) error { return nil }
-	w.frames = func(p *place, d relayDirection, m mix) []load.Peer {
+	w.frames = func(p *place, d direction, m mix) []load.Peer {
 		if m.entries > m.hosts {
 			return nil
 		}

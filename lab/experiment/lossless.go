@@ -69,7 +69,7 @@ func lossless[P any](ctx context.Context, c *throughputCase, paths []P, of func(
 			p, climb := paths[at], climbs[at]
 			r, err := slice(p, load.Pace{Rate: climb.rate, Time: losslessSlice})
 			if err != nil {
-				return fmt.Errorf("%s: %w", of(p).title(), err)
+				return fmt.Errorf("%s: %w", of(p).title, err)
 			}
 			climb.learn(r.passed >= (1-losslessLoss)*r.offered)
 			if round >= losslessClimb {
@@ -107,7 +107,7 @@ func (l *losslessReport) add(c *throughputCase) {
 	l.cpus.Rows = append(l.cpus.Rows, c.cpuRow(c.label(), l.ways))
 	for _, w := range []way{wayTC, wayXDP, wayUser} {
 		l.figures = append(l.figures, report.Figure{
-			Name: fmt.Sprintf("%s: %s / forwarding, packets per second without loss", c.label(), w.title()), Decimals: 2,
+			Name: fmt.Sprintf("%s: %s / forwarding, packets per second without loss", c.label(), w.title), Decimals: 2,
 			Isthmus: report.Measured(pairs(c.passed[wayKernel], c.passed[w])...),
 		})
 	}

@@ -47,7 +47,7 @@ func TestLosslessFindsWhatIsCarried(t *testing.T) {
 	} {
 		t.Run(c.situation, func(t *testing.T) {
 			p := &fakePath{way: wayXDP, most: c.most, unlucky: c.unlucky}
-			found := newThroughputCase(encapsulating, 64)
+			found := newThroughputCase(toIPv4, 64)
 			if err := lossless(context.Background(), found, []*fakePath{p}, func(p *fakePath) way { return p.way }, p.slice); err != nil {
 				t.Fatal(err)
 			}
@@ -61,7 +61,7 @@ func TestLosslessFindsWhatIsCarried(t *testing.T) {
 
 // A way that carries what a bare hop does was not measured: the table says so.
 func TestRigLimitIsSaid(t *testing.T) {
-	c := newThroughputCase(encapsulating, 1280)
+	c := newThroughputCase(toIPv4, 1280)
 	for w, passed := range map[way]float64{wayBare: 2e6, wayKernel: 1e6, wayXDP: 1.96e6} {
 		for range longRun {
 			c.add(w, rate{offered: 2e6, passed: passed})

@@ -149,11 +149,11 @@ func (n *naptPaths) offloadFacts(rep *report.Report, c cables) error {
 		if n.path(w) == nil {
 			continue
 		}
-		text, err := n.inside.Offloads(string(w))
+		text, err := n.inside.Offloads(w.name)
 		if err != nil {
 			return err
 		}
-		rep.Fact(fmt.Sprintf("%s, inside's cable of %s", c, w.title()), "%s", text)
+		rep.Fact(fmt.Sprintf("%s, inside's cable of %s", c, w.title), "%s", text)
 	}
 	return nil
 }
@@ -184,7 +184,7 @@ func (p *naptPath) stream(ctx context.Context, n *naptPaths, row *naptStreams, l
 		s, err = sendStream(ctx, out, in, length, usage)
 	}
 	if err != nil {
-		return s, fmt.Errorf("%s, %s: %w", p.way.title(), row.label(), err)
+		return s, fmt.Errorf("%s, %s: %w", p.way.title, row.label(), err)
 	}
 	return s, nil
 }
@@ -203,7 +203,7 @@ func (n *naptPaths) processes() (pids []int) {
 // the address far, which the translator leads to.
 func (p *naptPath) connect(ctx context.Context, n *naptPaths) (inside, outside net.Conn, err error) {
 	at := p.far
-	if !p.way.translates() {
+	if !p.way.runs() {
 		at = p.target
 	}
 	return connectVia(ctx, n.inside, n.outside, at, p.target)

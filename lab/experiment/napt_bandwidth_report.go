@@ -44,7 +44,7 @@ func describeStreams(rep *report.Report, rows []*naptStreams) {
 	for _, r := range rows {
 		group := report.Group{Label: r.label()}
 		for _, w := range naptBandwidthWays {
-			group.Bars = append(group.Bars, report.Bar{Name: w.title(), Role: w.role(), Value: report.Measured(r.rates[w]...)})
+			group.Bars = append(group.Bars, report.Bar{Name: w.title, Role: w.role, Value: report.Measured(r.rates[w]...)})
 		}
 		labels, results, bars.Groups = append(labels, r.label()), append(results, r.streamResults), append(bars.Groups, group)
 		rep.Figures = append(rep.Figures, r.figures()...)
@@ -61,7 +61,7 @@ func (s *naptStreams) figures() []report.Figure {
 	}
 	var figures []report.Figure
 	for _, w := range []way{wayTC, wayXDP, wayUser} {
-		label := fmt.Sprintf("%s, %s: ", s.label(), w.title())
+		label := fmt.Sprintf("%s, %s: ", s.label(), w.title)
 		ratio := report.Figure{
 			Name: label + figureStream, Decimals: 2, Published: report.Measured(published),
 			Peer: report.Measured(pairs(forwarding, tayga)...), Isthmus: report.Measured(pairs(forwarding, s.rates[w])...),
@@ -95,7 +95,7 @@ func (n *naptPaths) checkTransfers(ctx context.Context, rep *report.Report) erro
 	for _, p := range n.paths {
 		inside, outside, err := p.connect(ctx, n)
 		if err != nil {
-			return fmt.Errorf("%s: %w", p.way.title(), err)
+			return fmt.Errorf("%s: %w", p.way.title, err)
 		}
 		deadline := time.Now().Add(naptCheckLimit)
 		err = errors.Join(inside.SetDeadline(deadline), outside.SetDeadline(deadline))
@@ -109,13 +109,13 @@ func (n *naptPaths) checkTransfers(ctx context.Context, rep *report.Report) erro
 			_, e := io.ReadFull(d.in, got)
 			err = errors.Join(err, e, <-sent)
 			if err == nil && crc32.ChecksumIEEE(got) != crc32.ChecksumIEEE(data) {
-				rep.Fault("%s changed data on its way", p.way.title())
+				rep.Fault("%s changed data on its way", p.way.title)
 			}
 		}
 		inside.Close()
 		outside.Close()
 		if err != nil {
-			return fmt.Errorf("%s: %w", p.way.title(), err)
+			return fmt.Errorf("%s: %w", p.way.title, err)
 		}
 	}
 	return nil

@@ -147,7 +147,7 @@ func writeRoundTrips(path string, cases []*naptLatencyCase) error {
 		for _, way := range naptLatencyWays {
 			for round, slice := range c.rounds[way] {
 				for _, t := range slice {
-					_ = w.Write([]string{strconv.Itoa(c.size), string(way), strconv.Itoa(round), strconv.FormatFloat(t, 'f', 3, 64)})
+					_ = w.Write([]string{strconv.Itoa(c.size), way.name, strconv.Itoa(round), strconv.FormatFloat(t, 'f', 3, 64)})
 				}
 			}
 		}

@@ -38,9 +38,6 @@ var naptJudged = []int{64, 512, 1440}
 // what a translator adds may be less than what a slice is uncertain by.
 const leastAdded = 0.05
 
-// translators are the ways that translate.
-func (w way) translates() bool { return w == wayTayga || w.ours() }
-
 // naptLatencyReport is table 1 of 1998 with today's columns beside.
 func naptLatencyReport(cases []*naptLatencyCase, rounds int) *report.Report {
 	rep := &report.Report{
@@ -62,11 +59,11 @@ func naptLatencyReport(cases []*naptLatencyCase, rounds int) *report.Report {
 		rep.Figures = append(rep.Figures, c.figures()...)
 		group := report.Group{Label: fmt.Sprintf("%d bytes", c.size)}
 		for _, w := range naptLatencyWays {
-			if !w.direct() {
-				group.Bars = append(group.Bars, report.Bar{Name: w.title(), Role: w.role(), Value: report.Measured(present(medians(c.rounds[w]))...)})
+			if w.by != byCable {
+				group.Bars = append(group.Bars, report.Bar{Name: w.title, Role: w.role, Value: report.Measured(present(medians(c.rounds[w]))...)})
 			}
-			if c.lost[w] > 0 && (w.ours() || w.native()) {
-				rep.Fault("%s lost %d of %d echo requests of %d bytes", w.title(), c.lost[w], rounds*naptLatencySlice, c.size)
+			if c.lost[w] > 0 && (w.ours() || w == wayKernel) {
+				rep.Fault("%s lost %d of %d echo requests of %d bytes", w.title, c.lost[w], rounds*naptLatencySlice, c.size)
 			}
 		}
 		bars.Groups = append(bars.Groups, group)
@@ -84,7 +81,7 @@ func (c *naptLatencyCase) figures() []report.Figure {
 	var figures []report.Figure
 	for _, w := range []way{wayTC, wayXDP, wayUser} {
 		mine := medians(c.rounds[w])
-		label := fmt.Sprintf("%d bytes, %s: ", c.size, w.title())
+		label := fmt.Sprintf("%d bytes, %s: ", c.size, w.title)
 		ratio := report.Figure{
 			Name: label + figureRoundTrip, Decimals: 2, Peer: report.Measured(pairs(forwarding, tayga)...), Isthmus: report.Measured(pairs(forwarding, mine)...),
 			Published: report.Measured(publishedRoundTrips[publishedTranslator].times[at] / publishedRoundTrips[publishedForwarder].times[at]),
@@ -137,7 +134,7 @@ func roundTripTable(cases []*naptLatencyCase) report.Table {
 		t.Columns = append(t.Columns, p.name)
 	}
 	for _, w := range naptLatencyWays {
-		t.Columns = append(t.Columns, w.title())
+		t.Columns = append(t.Columns, w.title)
 	}
 	for _, c := range cases {
 		row := []string{fmt.Sprintf("%d bytes", c.size)}
@@ -156,8 +153,8 @@ func roundTripTable(cases []*naptLatencyCase) report.Table {
 func addedTable(cases []*naptLatencyCase) report.Table {
 	t := report.Table{Title: "added over forwarding, µs, and ratio to forwarding: medians of pairs", Columns: []string{"IPv6 packet", "1998"}}
 	for _, w := range naptLatencyWays {
-		if w.translates() {
-			t.Columns = append(t.Columns, w.title())
+		if w.runs() {
+			t.Columns = append(t.Columns, w.title)
 		}
 	}
 	for _, c := range cases {
@@ -166,7 +163,7 @@ func addedTable(cases []*naptLatencyCase) report.Table {
 		row := []string{fmt.Sprintf("%d bytes", c.size), fmt.Sprintf("%.0f, %.2f", translate-forward, translate/forward)}
 		forwarding := medians(c.rounds[wayKernel])
 		for _, w := range naptLatencyWays {
-			if !w.translates() {
+			if !w.runs() {
 				continue
 			}
 			mine := medians(c.rounds[w])
@@ -181,7 +178,7 @@ func addedTable(cases []*naptLatencyCase) report.Table {
 func roundTripPercentiles(cases []*naptLatencyCase) report.Table {
 	t := report.Table{Title: "round trip, µs: median / 99 % / 99.9 %", Columns: []string{"IPv6 packet"}}
 	for _, w := range naptLatencyWays {
-		t.Columns = append(t.Columns, w.title())
+		t.Columns = append(t.Columns, w.title)
 	}
 	for _, c := range cases {
 		row := []string{fmt.Sprintf("%d bytes", c.size)}

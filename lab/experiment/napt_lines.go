@@ -34,10 +34,10 @@ func (n *naptPaths) join(l *lab.Lab, node *lab.Node, iface, name string) {
 		l.Link(node, iface, n.outside, name)
 		return
 	}
-	n.takers[way(name)] = l.Bridge("switch-" + name)
-	l.Link(node, iface, n.takers[way(name)], switchPort)
+	n.takers[name] = l.Bridge("switch-" + name)
+	l.Link(node, iface, n.takers[name], switchPort)
 	// An error is the lab's to tell.
-	_, _ = l.Wire(n.takers[way(name)], "line", n.outside, name, lab.Ethernet(n.plan.Rate))
+	_, _ = l.Wire(n.takers[name], "line", n.outside, name, lab.Ethernet(n.plan.Rate))
 }
 
 // switchPort is a switch's interface to the router.
@@ -104,7 +104,7 @@ func (n *naptPaths) atOnce(ctx context.Context, row *naptStreams, rounds int, le
 func describeLines(rep *report.Report, rows []*naptStreams) {
 	table := report.Table{Title: "TCP over Ethernet of 1998's rates on the IPv4 side, kbyte/s", Columns: []string{"transfer"}}
 	for _, w := range naptBandwidthWays {
-		table.Columns = append(table.Columns, w.title())
+		table.Columns = append(table.Columns, w.title)
 	}
 	for _, r := range rows {
 		row := []string{r.label()}

@@ -17,16 +17,6 @@ import (
 	"github.com/isthmus-net/isthmus/lab/load"
 )
 
-// More ways, for translators. Two of them are cables without a router.
-const (
-	wayDirect4 way = "direct4"
-	wayDirect6 way = "direct6"
-	wayTayga   way = "tayga"
-)
-
-// direct tells that nothing is between the hosts.
-func (w way) direct() bool { return w == wayDirect4 || w == wayDirect6 }
-
 // naptPaths is the topology of the translator's tables: several ways between the
 // same two hosts, each through a router of its own over bare veth.
 //
@@ -46,7 +36,7 @@ type naptPaths struct {
 	plan            naptPlan
 	dir             string // configurations and control sockets
 	// takers are the switches between routers and lines, which take what comes.
-	takers map[way]*lab.Node
+	takers map[string]*lab.Node
 }
 
 // naptPlan says how the topology is drawn.
@@ -94,7 +84,7 @@ type naptPath struct {
 
 // newNAPTPaths draws the topology and starts the translators.
 func newNAPTPaths(ctx context.Context, e *lab.Env, l *lab.Lab, plan naptPlan) (*naptPaths, error) {
-	n := &naptPaths{inside: l.Node("inside"), outside: l.Node("outside"), env: e, plan: plan, takers: map[way]*lab.Node{}}
+	n := &naptPaths{inside: l.Node("inside"), outside: l.Node("outside"), env: e, plan: plan, takers: map[string]*lab.Node{}}
 	for i, w := range plan.Ways {
 		n.paths = append(n.paths, n.draw(l, w, i+1))
 	}
@@ -108,7 +98,7 @@ func newNAPTPaths(ctx context.Context, e *lab.Env, l *lab.Lab, plan naptPlan) (*
 	for _, p := range n.paths {
 		if err := p.prepare(ctx, n); err != nil {
 			n.close()
-			return nil, fmt.Errorf("path through %s: %w", p.way.title(), err)
+			return nil, fmt.Errorf("path through %s: %w", p.way.title, err)
 		}
 	}
 	return n, nil
@@ -140,7 +130,7 @@ func translated(prefix netip.Prefix, host netip.Addr) netip.Addr {
 func (n *naptPaths) draw(l *lab.Lab, w way, number int) *naptPath {
 	at6 := func(host int) string { return fmt.Sprintf("2001:db8:%d::%d", number, host) }
 	at4 := func(host int) string { return fmt.Sprintf("198.51.100.%d", 16*number+host) }
-	name := string(w)
+	name := w.name
 	p := &naptPath{way: w, number: number, source: netip.MustParseAddr(at6(2)), far: netip.MustParseAddr(at4(3))}
 	switch w {
 	case wayDirect4:
@@ -173,7 +163,7 @@ func (n *naptPaths) draw(l *lab.Lab, w way, number int) *naptPath {
 
 // drawFar gives the two hosts their routes over the router.
 func (n *naptPaths) drawFar(p *naptPath, gateway6, gateway4 string) {
-	name := string(p.way)
+	name := p.way.name
 	if p.way == wayKernel {
 		far := fmt.Sprintf("2001:db8:64:%d::", p.number)
 		p.target = netip.MustParseAddr(far + "3")
@@ -220,7 +210,7 @@ func (p *naptPath) prepare(ctx context.Context, n *naptPaths) error {
 
 // ends are the ends of the way's cables.
 func (p *naptPath) ends(n *naptPaths) []naptEnd {
-	name := string(p.way)
+	name := p.way.name
 	ends := []naptEnd{{n.inside, name, &p.insideMAC}, {n.outside, name, &p.outsideMAC}}
 	if p.router != nil {
 		ends = append(ends, naptEnd{p.router, "in6", &p.in6MAC}, naptEnd{p.router, "out4", &p.out4MAC})
@@ -263,7 +253,7 @@ func (p *naptPath) strip(n *naptPaths) error {
 // open opens what sends echo requests and what times their answers. What XDP
 // redirects arrives only where somebody takes frames.
 func (p *naptPath) open(n *naptPaths) (err error) {
-	name := string(p.way)
+	name := p.way.name
 	if p.echoes, err = load.NewMeter(); err != nil {
 		return err
 	}
@@ -296,11 +286,11 @@ func (n *naptPaths) takeFrames() error {
 	if n.path(wayXDP) == nil {
 		return nil
 	}
-	taker, iface := n.outside, string(wayXDP)
+	taker, iface := n.outside, wayXDP.name
 	if n.plan.Rate != 0 {
-		taker, iface = n.takers[wayXDP], switchPort
+		taker, iface = n.takers[wayXDP.name], switchPort
 	}
-	return errors.Join(taker.EnableGRO(iface), n.inside.EnableGRO(string(wayXDP)))
+	return errors.Join(taker.EnableGRO(iface), n.inside.EnableGRO(wayXDP.name))
 }
 
 // naptReady bounds the time until a translator translates.
@@ -348,7 +338,7 @@ func (n *naptPaths) healthy() error {
 		}
 		select {
 		case <-p.process.Done():
-			errs = append(errs, fmt.Errorf("%s ended by itself: %w", p.way.title(), errors.Join(p.process.Wait(), errEarly)))
+			errs = append(errs, fmt.Errorf("%s ended by itself: %w", p.way.title, errors.Join(p.process.Wait(), errEarly)))
 		default:
 		}
 	}

@@ -37,11 +37,11 @@ const taygaDevice = "nat64"
 
 // startTranslator runs what the way is named after.
 func (p *naptPath) startTranslator(ctx context.Context, n *naptPaths) (err error) {
-	if p.way.direct() || p.way == wayKernel {
+	if !p.way.runs() {
 		return nil
 	}
 	t := translator{
-		way: p.way, name: string(p.way), router: p.router,
+		way: p.way, name: p.way.name, router: p.router,
 		prefix: naptPrefix(p.number), client: p.source, mapped: p.mapped,
 		stateless: n.plan.Stateless,
 		more:      "lowest_ipv6_mtu = 1500\n" + n.plan.More, // as all cables have: answers to large pings stay whole
@@ -93,7 +93,7 @@ func (t *translator) startIsthmus(ctx context.Context, e *lab.Env, dir string) (
 	}
 	file := filepath.Join(dir, t.name+".toml")
 	text := fmt.Sprintf("[control]\nsocket = %q\n\n%sname = %q\npool6 = [%q]\nfast_path = %q\n%s",
-		t.socket(dir), section, t.name, t.prefix, t.way.fastPath(), t.more)
+		t.socket(dir), section, t.name, t.prefix, t.way.fast, t.more)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return nil, fmt.Errorf("the configuration of %s cannot be written: %w", t.name, err)
 	}
@@ -126,7 +126,7 @@ func (p *naptPath) values(ctx context.Context, n *naptPaths) (map[string]float64
 
 // status is what the way's Isthmus says of its translator.
 func (p *naptPath) status(ctx context.Context, n *naptPaths) (s control.Instance, err error) {
-	t := translator{name: string(p.way)}
+	t := translator{name: p.way.name}
 	status, err := control.NewClient(t.socket(n.dir)).Status(ctx)
 	if err != nil {
 		return s, err

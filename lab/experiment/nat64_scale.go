@@ -112,7 +112,7 @@ func (l *loadedNAPT) reportRates(ctx context.Context, e *lab.Env, rep *report.Re
 		Columns: slices.Concat([]string{"IPv6 packet", "offered"}, costs.Columns[1:]),
 	}
 	bars := &report.Bars{Unit: "thousand packets per second"}
-	for _, d := range []relayDirection{toIPv4, toIPv6} {
+	for _, d := range []direction{toIPv4, toIPv6} {
 		for _, size := range sizes {
 			e.Step("%s, %d bytes: %d rounds of %v on each way", d, size, rounds, loadSlice)
 			c, err := l.rounds(ctx, d, size, rounds, func(p *naptPath) (rate, error) { return l.rate(p, d, l.flow(p, d, size), fullLoad) })
@@ -122,11 +122,11 @@ func (l *loadedNAPT) reportRates(ctx context.Context, e *lab.Env, rep *report.Re
 			row, group := []string{c.label(), thousands(c.offered[wayKernel])}, report.Group{Label: c.label()}
 			for _, w := range ways {
 				row = append(row, thousands(c.passed[w]))
-				if !w.direct() {
-					group.Bars = append(group.Bars, report.Bar{Name: w.title(), Role: w.role(), Value: report.Measured(inThousands(c.passed[w])...)})
+				if w.by != byCable {
+					group.Bars = append(group.Bars, report.Bar{Name: w.title, Role: w.role, Value: report.Measured(inThousands(c.passed[w])...)})
 				}
 				if w != wayTayga && report.Measured(c.passed[w]...).Median() == 0 {
-					rep.Fault("%s passed nothing, %s", w.title(), c.label())
+					rep.Fault("%s passed nothing, %s", w.title, c.label())
 				}
 			}
 			table.Rows, bars.Groups = append(table.Rows, row), append(bars.Groups, group)
@@ -150,7 +150,7 @@ func (l *loadedNAPT) reportRates(ctx context.Context, e *lab.Env, rep *report.Re
 // greatest size.
 func (l *loadedNAPT) withoutLoss(ctx context.Context, e *lab.Env, rep *report.Report, sizes []int) error {
 	found := newLosslessReport(l.plan.Ways, l.plan.Ways[0])
-	for _, d := range []relayDirection{toIPv4, toIPv6} {
+	for _, d := range []direction{toIPv4, toIPv6} {
 		for _, size := range []int{sizes[0], sizes[len(sizes)-1]} {
 			c := newThroughputCase(d, size)
 			e.Step("%s: searching the rate that each way carries", c.label())
@@ -180,7 +180,7 @@ func rateFigures(experiment string, c *throughputCase) []report.Figure {
 }
 
 // rounds measures all ways in turn.
-func (l *loadedNAPT) rounds(ctx context.Context, d relayDirection, size, rounds int, slice func(*naptPath) (rate, error)) (*throughputCase, error) {
+func (l *loadedNAPT) rounds(ctx context.Context, d direction, size, rounds int, slice func(*naptPath) (rate, error)) (*throughputCase, error) {
 	c := newThroughputCase(d, size)
 	for round := range rounds {
 		for i := range l.paths {
@@ -190,7 +190,7 @@ func (l *loadedNAPT) rounds(ctx context.Context, d relayDirection, size, rounds 
 			p := l.paths[(i+round)%len(l.paths)]
 			r, err := slice(p)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", p.way.title(), err)
+				return nil, fmt.Errorf("%s: %w", p.way.title, err)
 			}
 			c.add(p.way, r)
 		}

@@ -39,12 +39,12 @@ func scaleCrowd(ctx context.Context, e *lab.Env, rep *report.Report, form scaleF
 		Columns: []string{"sessions"},
 	}
 	for _, w := range scaleCrowdWays {
-		table.Columns = append(table.Columns, w.title())
+		table.Columns = append(table.Columns, w.title)
 	}
 	table.Columns = append(table.Columns, "tc / forwarding", "XDP / forwarding")
 	for _, p := range l.paths {
 		if p.way.ours() {
-			e.Step("%s: meeting %d networks", p.way.title(), crowdNetworks)
+			e.Step("%s: meeting %d networks", p.way.title, crowdNetworks)
 			if err := l.meet(ctx, p, most); err != nil {
 				return err
 			}
@@ -70,7 +70,7 @@ func (l *loadedNAPT) crowdRow(ctx context.Context, e *lab.Env, rep *report.Repor
 		if !p.way.ours() || n == 1 {
 			continue
 		}
-		e.Step("%s: making %d sessions", p.way.title(), n)
+		e.Step("%s: making %d sessions", p.way.title, n)
 		if err := l.fill(ctx, p, n); err != nil {
 			return nil, err
 		}
@@ -93,7 +93,7 @@ func (l *loadedNAPT) crowdRow(ctx context.Context, e *lab.Env, rep *report.Repor
 	for _, w := range scaleCrowdWays {
 		row = append(row, thousands(c.passed[w]))
 		if slices.Max(c.passed[w]) == 0 {
-			rep.Fault("%s passed nothing with %d sessions", w.title(), n)
+			rep.Fault("%s passed nothing with %d sessions", w.title, n)
 		}
 	}
 	tc, xdp := pairs(c.passed[wayKernel], c.passed[wayTC]), pairs(c.passed[wayKernel], c.passed[wayXDP])
@@ -119,18 +119,18 @@ func (l *loadedNAPT) bytes(ctx context.Context, rep *report.Report, most int, em
 			return err
 		}
 		f := report.Figure{
-			Name: p.way.title() + ": " + figureSessionBytes, Unit: "bytes",
+			Name: p.way.title + ": " + figureSessionBytes, Unit: "bytes",
 			Isthmus: report.Measured(float64(full-empty[p.way]) / float64(s.Sessions)),
 		}
 		if most == crowdSize {
 			f.Must = must(scaleName, figureSessionBytes)
 		} else {
 			// The tables have room for a million, which few would have to answer for.
-			f.Name = fmt.Sprintf("%s: memory of tables with room for a million sessions", p.way.title())
+			f.Name = fmt.Sprintf("%s: memory of tables with room for a million sessions", p.way.title)
 			f.Unit, f.Isthmus = "MB", report.Measured(float64(full-empty[p.way])/1e6)
 		}
 		rep.Figures = append(rep.Figures, f)
-		rep.Notes = append(rep.Notes, fmt.Sprintf("%s holds %d sessions of %d bindings and %d networks.", p.way.title(), s.Sessions, s.Bindings, s.Subscribers))
+		rep.Notes = append(rep.Notes, fmt.Sprintf("%s holds %d sessions of %d bindings and %d networks.", p.way.title, s.Sessions, s.Bindings, s.Subscribers))
 	}
 	return nil
 }
@@ -209,19 +209,19 @@ func (l *loadedNAPT) describeExpiry(rep *report.Report, timeout time.Duration, g
 		return fmt.Sprintf("%.1f / %.0f / %.0f", percentile(v, 50), percentile(v, 99.9), slices.Max(v))
 	}
 	for _, p := range l.paths {
-		t.Rows = append(t.Rows, []string{p.way.title(), summary(before[p.way]), summary(during[p.way])})
+		t.Rows = append(t.Rows, []string{p.way.title, summary(before[p.way]), summary(during[p.way])})
 		if !p.way.ours() {
 			continue
 		}
 		after, ended := gone[p.way]
 		if !ended {
-			rep.Fault("%s: sessions are still there %v after their time", p.way.title(), expiryLimit)
+			rep.Fault("%s: sessions are still there %v after their time", p.way.title, expiryLimit)
 			continue
 		}
 		rep.Figures = append(rep.Figures, report.Figure{
-			Name: p.way.title() + ": " + figureExpiry, Unit: "s", Decimals: 1, Isthmus: report.Measured(max(after.Seconds(), 0)), Must: must(scaleName, figureExpiry),
+			Name: p.way.title + ": " + figureExpiry, Unit: "s", Decimals: 1, Isthmus: report.Measured(max(after.Seconds(), 0)), Must: must(scaleName, figureExpiry),
 		}, report.Figure{
-			Name: p.way.title() + ": longest round trip while all sessions end", Unit: "ms", Decimals: 2, Isthmus: report.Measured(slices.Max(append(during[p.way], 0)) / 1e3),
+			Name: p.way.title + ": longest round trip while all sessions end", Unit: "ms", Decimals: 2, Isthmus: report.Measured(slices.Max(append(during[p.way], 0)) / 1e3),
 		})
 	}
 	rep.Tables = append(rep.Tables, t)

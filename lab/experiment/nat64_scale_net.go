@@ -116,7 +116,7 @@ func (l *loadedNAPT) setUp(clients int) (err error) {
 
 // load prepares one way.
 func (l *loadedNAPT) load(p *naptPath, at int) (err error) {
-	name := string(p.way)
+	name := p.way.name
 	if l.counters[p.way], err = load.NewMeter(); err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (l *loadedNAPT) load(p *naptPath, at int) (err error) {
 		if err := end.node.EnableGRO(end.iface); err != nil {
 			return err
 		}
-		if p.way == wayTayga || p.way == wayUser {
+		if p.way.userSpace() {
 			continue // a program has all CPUs that the generator leaves
 		}
 		err = end.node.Do(func() error { return load.OwnNAPI(end.iface, forwarderCPU, p.way.nice()) })
@@ -158,14 +158,8 @@ func (l *loadedNAPT) number(p *naptPath) int {
 	return -1
 }
 
-// Directions of the load.
-const (
-	toIPv4 relayDirection = "IPv6 to IPv4"
-	toIPv6 relayDirection = "IPv4 to IPv6"
-)
-
 // flow is the load of one client, inside itself.
-func (l *loadedNAPT) flow(p *naptPath, d relayDirection, size int) load.Lane {
+func (l *loadedNAPT) flow(p *naptPath, d direction, size int) load.Lane {
 	at := l.number(p)
 	entry := &l.generator.Peers()[0]
 	*entry = load.Peer{Client: p.source.As16()}
@@ -174,7 +168,7 @@ func (l *loadedNAPT) flow(p *naptPath, d relayDirection, size int) load.Lane {
 		return load.Lane{Frame: frame, Target: 2 * at, Count: 1}
 	}
 	from, to := netip.AddrPortFrom(p.far, flowPort), netip.AddrPortFrom(p.mapped, load.DiscardPort)
-	if p.way == wayKernel || p.way.direct() {
+	if !p.way.runs() {
 		from = netip.AddrPortFrom(p.target, flowPort)
 	} else {
 		entry.IP = p.mapped.As4()
@@ -190,7 +184,7 @@ func (l *loadedNAPT) crowd(p *naptPath, first, n, start int) load.Lane {
 }
 
 // arrivals counts what comes out in that direction.
-func (l *loadedNAPT) arrivals(p *naptPath, d relayDirection) *load.Meter {
+func (l *loadedNAPT) arrivals(p *naptPath, d direction) *load.Meter {
 	if d == toIPv4 {
 		return l.counters[p.way]
 	}
@@ -198,7 +192,7 @@ func (l *loadedNAPT) arrivals(p *naptPath, d relayDirection) *load.Meter {
 }
 
 // run loads a way and returns what was sent and how much of it arrived.
-func (l *loadedNAPT) run(p *naptPath, d relayDirection, lane load.Lane, pace load.Pace) (sent load.Sent, arrived uint64, err error) {
+func (l *loadedNAPT) run(p *naptPath, d direction, lane load.Lane, pace load.Pace) (sent load.Sent, arrived uint64, err error) {
 	meter := l.arrivals(p, d)
 	before, err := meter.Total()
 	if err != nil {
@@ -222,7 +216,7 @@ func (l *loadedNAPT) run(p *naptPath, d relayDirection, lane load.Lane, pace loa
 }
 
 // rate is what a slice of load comes to.
-func (l *loadedNAPT) rate(p *naptPath, d relayDirection, lane load.Lane, pace load.Pace) (r rate, err error) {
+func (l *loadedNAPT) rate(p *naptPath, d direction, lane load.Lane, pace load.Pace) (r rate, err error) {
 	used := l.usage.time()
 	sent, arrived, err := l.run(p, d, lane, pace)
 	if err != nil {
@@ -278,7 +272,7 @@ func (l *loadedNAPT) fill(ctx context.Context, p *naptPath, n int) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s has %d sessions and not %d after %d packets of each", p.way.title(), have, n, fillPasses)
+	return fmt.Errorf("%s has %d sessions and not %d after %d packets of each", p.way.title, have, n, fillPasses)
 }
 
 // scaleStatus is what a translator says of its size.
@@ -295,7 +289,7 @@ func (p *naptPath) scale(ctx context.Context, n *naptPaths) (s scaleStatus, err 
 		return s, err
 	}
 	if err := json.Unmarshal(instance.State, &s); err != nil {
-		return s, fmt.Errorf("the status of %s cannot be read: %w", p.way.title(), err)
+		return s, fmt.Errorf("the status of %s cannot be read: %w", p.way.title, err)
 	}
 	return s, nil
 }

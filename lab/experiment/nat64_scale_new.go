@@ -44,7 +44,7 @@ func scaleNew(ctx context.Context, e *lab.Env, rep *report.Report, form scaleFor
 		Notes:   []string{"A TCP connection is three packets of the client (SYN, FIN, and both answers pass back): its host answers without state."},
 	}
 	for _, p := range l.paths {
-		e.Step("%s: new sessions, %d slices at each of %d loads", p.way.title(), form.slices, len(form.udp)+len(form.tcp))
+		e.Step("%s: new sessions, %d slices at each of %d loads", p.way.title, form.slices, len(form.udp)+len(form.tcp))
 		if err := l.meet(ctx, p, clients); err != nil {
 			return err
 		}
@@ -61,12 +61,12 @@ func scaleNew(ctx context.Context, e *lab.Env, rep *report.Report, form scaleFor
 		if err := errors.Join(err, answers.host.Close()); err != nil {
 			return err
 		}
-		table.Rows = append(table.Rows, []string{p.way.title(), thousands(udp), fmt.Sprintf("%.0f", udpLoad/1e3), thousands(tcp), fmt.Sprintf("%.0f", tcpLoad/1e3)})
+		table.Rows = append(table.Rows, []string{p.way.title, thousands(udp), fmt.Sprintf("%.0f", udpLoad/1e3), thousands(tcp), fmt.Sprintf("%.0f", tcpLoad/1e3)})
 		for _, f := range []struct {
 			name  string
 			rates []float64
 		}{{figureNewUDP, udp}, {figureNewTCP, tcp}} {
-			figure := report.Figure{Name: p.way.title() + ": " + f.name, Unit: "thousands", Isthmus: report.Measured(inThousands(f.rates)...)}
+			figure := report.Figure{Name: p.way.title + ": " + f.name, Unit: "thousands", Isthmus: report.Measured(inThousands(f.rates)...)}
 			if p.way == wayXDP && form.rounds >= longRun {
 				figure.Must = must(scaleName, f.name)
 			}
@@ -99,7 +99,7 @@ func (l *loadedNAPT) bestNew(ctx context.Context, p *naptPath, loads []float64, 
 			}
 			made, err := slice(p, at, need, rate)
 			if err != nil {
-				return nil, 0, at, fmt.Errorf("%s: %w", p.way.title(), err)
+				return nil, 0, at, fmt.Errorf("%s: %w", p.way.title, err)
 			}
 			rates = append(rates, made)
 			at += need
@@ -141,7 +141,7 @@ func (l *loadedNAPT) answer(p *naptPath) (*answeredWay, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := string(p.way)
+	name := p.way.name
 	err = errors.Join(
 		l.outside.Do(func() error { return host.Answer(name, p.way.hook()) }),
 		l.inside.Do(func() error { return host.Listen(name, p.way.hook()) }),

@@ -6,18 +6,29 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/isthmus-net/isthmus/lab/report"
 )
 
+// direction is where packets go through a relay or a translator.
+type direction string
+
+// The directions.
+const (
+	toIPv4   direction = "IPv6 to IPv4"
+	toIPv6   direction = "IPv4 to IPv6"
+	bothWays direction = "both at once"
+)
+
 // throughputCase is one direction and size, measured on all ways, one sample a round.
 type throughputCase struct {
-	direction            relayDirection
+	direction            direction
 	size                 int
 	offered, passed, cpu map[way][]float64 // packets per second, and nanoseconds a packet
 }
 
-func newThroughputCase(d relayDirection, size int) *throughputCase {
+func newThroughputCase(d direction, size int) *throughputCase {
 	return &throughputCase{d, size, map[way][]float64{}, map[way][]float64{}, map[way][]float64{}}
 }
 
@@ -41,7 +52,7 @@ func cpuTable(first string, ways []way) report.Table {
 		Notes:   []string{"Of receiving in the kernel, the sink's share in it, and of the program that forwards, on all CPUs; not of the generator. Under more load than a way carries what is lost costs, too."},
 	}
 	for _, w := range ways {
-		t.Columns = append(t.Columns, w.title())
+		t.Columns = append(t.Columns, w.title)
 	}
 	return t
 }
@@ -65,10 +76,10 @@ func (c *throughputCase) rigNotes(bare way) (notes []string) {
 	if len(most.Samples) < longRun {
 		return nil
 	}
-	for _, w := range slices.Sorted(maps.Keys(c.passed)) {
+	for _, w := range slices.SortedFunc(maps.Keys(c.passed), func(a, b way) int { return strings.Compare(a.name, b.name) }) {
 		share := report.Measured(c.passed[w]...).Median() / most.Median()
 		if w != bare && share >= rigLimit {
-			notes = append(notes, fmt.Sprintf("%s: %s carries %.2f of the bare hop. The rig is the limit, and not the router.", c.label(), w.title(), share))
+			notes = append(notes, fmt.Sprintf("%s: %s carries %.2f of the bare hop. The rig is the limit, and not the router.", c.label(), w.title, share))
 		}
 	}
 	return notes

@@ -49,10 +49,10 @@ func manyHops(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) (
 		Notes:   []string{"Two next hops in each family, each on a device of its own; packets are of destinations in random order."},
 	}
 	for _, w := range hopsWays {
-		table.Columns = append(table.Columns, w.title())
+		table.Columns = append(table.Columns, w.title)
 	}
 	costs := cpuTable("direction", hopsWays)
-	for _, d := range []relayDirection{encapsulating, decapsulating} {
+	for _, d := range []direction{toIPv4, toIPv6} {
 		e.Step("%s, %d destinations: %d rounds", d, hopsNumber, rounds)
 		if err := h.judgeShares(rep, d); err != nil {
 			return err
@@ -86,7 +86,7 @@ func manyHops(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) (
 
 // judgeShares looks whether both next hops get their share, under a load that all ways
 // carry: what is lost under another tells of queues, and not of next hops.
-func (h *hops) judgeShares(rep *report.Report, d relayDirection) error {
+func (h *hops) judgeShares(rep *report.Report, d direction) error {
 	for _, w := range h.ways {
 		if !w.way.ours() {
 			continue
@@ -96,7 +96,7 @@ func (h *hops) judgeShares(rep *report.Report, d relayDirection) error {
 			return err
 		}
 		if min(s[0], s[1]) < hopsUneven*(s[0]+s[1]) {
-			rep.Fault("%s sent %.0f packets to one next hop and %.0f to the other, %s", w.way.title(), s[0], s[1], d)
+			rep.Fault("%s sent %.0f packets to one next hop and %.0f to the other, %s", w.way.title, s[0], s[1], d)
 		}
 	}
 	return nil
@@ -104,18 +104,18 @@ func (h *hops) judgeShares(rep *report.Report, d relayDirection) error {
 
 // slice loads one way and returns what passes, and how much of it by each next
 // hop.
-func (h *hops) slice(w *hopsWay, d relayDirection, pace load.Pace) (r rate, shares [2]float64, err error) {
+func (h *hops) slice(w *hopsWay, d direction, pace load.Pace) (r rate, shares [2]float64, err error) {
 	lane := load.Lane{First: (w.number - 1) * hopsNumber, Count: hopsNumber, Start: rand.IntN(hopsNumber)}
 	meters := w.toRight
 	client, mapped := w.client(0)
 	host := netip.MustParseAddr("2001:db8:8000::2")
-	if d == encapsulating {
+	if d == toIPv4 {
 		lane.Frame, lane.ToClient, lane.Target = load.Frame6(w.mac[w.cable("a6")], w.mac["a6"], load.Packet(host, netip.AddrFrom16(client), load.MinTaggedSize)), true, 2*(w.number-1)
 	} else {
 		meters, lane.Target = w.toLeft, 2*(w.number-1)+1
 		inner := load.Packet(netip.AddrFrom16(client), host, load.MinTaggedSize)
 		lane.Frame = load.Frame6(w.mac[w.cable("a4")], w.mac["a4"], inner)
-		if !w.way.native() {
+		if w.way.runs() {
 			lane.Frame = load.Frame4(w.mac[w.cable("a4")], w.mac["a4"], mapped, w.relay, inner)
 		}
 	}

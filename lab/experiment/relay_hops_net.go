@@ -49,7 +49,7 @@ type hopsWay struct {
 }
 
 // cable names one of a way's cables at left or right.
-func (w *hopsWay) cable(name string) string { return string(w.way) + "-" + name }
+func (w *hopsWay) cable(name string) string { return w.way.name + "-" + name }
 
 // at4 and at6 are addresses of cable a or b.
 func (w *hopsWay) at4(cable, host int) string {
@@ -93,7 +93,7 @@ func newHops(ctx context.Context, e *lab.Env, l *lab.Lab) (_ *hops, err error) {
 	}
 	for i, w := range h.ways {
 		if err := h.prepare(ctx, e, w, i); err != nil {
-			return nil, fmt.Errorf("%s with four next hops: %w", w.way.title(), err)
+			return nil, fmt.Errorf("%s with four next hops: %w", w.way.title, err)
 		}
 	}
 	h.usage, err = countCPU(h.processes...)
@@ -102,7 +102,7 @@ func newHops(ctx context.Context, e *lab.Env, l *lab.Lab) (_ *hops, err error) {
 
 // draw adds one router.
 func (h *hops) draw(l *lab.Lab, kind way, number int) *hopsWay {
-	w := &hopsWay{way: kind, number: number, router: l.Node(string(kind)), mac: map[string]net.HardwareAddr{}}
+	w := &hopsWay{way: kind, number: number, router: l.Node(kind.name), mac: map[string]net.HardwareAddr{}}
 	w.relay = netip.AddrPortFrom(netip.MustParseAddr(w.at4(0, 1)), relayPort)
 	w.router.Forward(true, true)
 	for i, name := range []string{"a", "b"} {
@@ -261,9 +261,9 @@ func (h *hops) startRelay(ctx context.Context, e *lab.Env, w *hopsWay) error {
 			return err
 		}
 	} else {
-		file := filepath.Join(h.dir, string(w.way)+".toml")
+		file := filepath.Join(h.dir, w.way.name+".toml")
 		text := fmt.Sprintf("[control]\nsocket = %q\n\n[[teredo_relay]]\nname = %q\nbind = %q\nfast_path = %q\nstate_file = %q\nallow_private = [\"198.18.0.0/15\"]\n",
-			filepath.Join(h.dir, string(w.way)+".sock"), w.way, w.relay, w.way.fastPath(), filepath.Join(h.dir, string(w.way)+".state"))
+			filepath.Join(h.dir, w.way.name+".sock"), w.way.name, w.relay, w.way.fast, filepath.Join(h.dir, w.way.name+".state"))
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			return err
 		}
@@ -285,7 +285,7 @@ func (h *hops) threads(w *hopsWay) error {
 		if err := w.router.EnableGRO(iface); err != nil {
 			return err
 		}
-		if w.way == wayMiredo || w.way == wayUser {
+		if w.way.userSpace() {
 			continue
 		}
 		if err := w.router.Do(func() error { return load.OwnNAPI(iface, forwarderCPU, w.way.nice()) }); err != nil {

@@ -43,18 +43,9 @@ var relayLatency = lab.Experiment{
 	Run:       runRelayLatency,
 }
 
-// relayDirection is a way through a relay.
-type relayDirection string
-
-// The two directions.
-const (
-	encapsulating relayDirection = "IPv6 to IPv4"
-	decapsulating relayDirection = "IPv4 to IPv6"
-)
-
 // latencyCase is one direction and size, measured on all ways.
 type latencyCase struct {
-	direction relayDirection
+	direction direction
 	size      int
 	rounds    map[way][][]float64 // microseconds
 	lost      map[way]int
@@ -74,7 +65,7 @@ func runRelayLatency(ctx context.Context, e *lab.Env) error {
 		rounds = e.Runs
 	}
 	var cases []*latencyCase
-	for _, d := range []relayDirection{encapsulating, decapsulating} {
+	for _, d := range []direction{toIPv4, toIPv6} {
 		for _, size := range latencySizes {
 			e.Step("%s %d bytes: %d packets on each path, one per %v", d, size, rounds*latencySlice, latencyGap)
 			c, err := r.latency(ctx, d, size, rounds)
@@ -138,8 +129,8 @@ func (r *probed) setUp() (err error) {
 		p.toClient.DepartBy(r.prober)
 		p.toHost.DepartBy(r.prober)
 		err := errors.Join(
-			r.host.Do(func() error { return r.prober.Target(2*i, string(p.way)) }),
-			r.client.Do(func() error { return r.prober.Target(2*i+1, string(p.way)) }),
+			r.host.Do(func() error { return r.prober.Target(2*i, p.way.name) }),
+			r.client.Do(func() error { return r.prober.Target(2*i+1, p.way.name) }),
 		)
 		if err == nil && p.router != nil {
 			err = errors.Join(p.router.EnableGRO("in6"), p.router.EnableGRO("out4"))
@@ -152,7 +143,7 @@ func (r *probed) setUp() (err error) {
 }
 
 // latency measures one case on all paths in rounds of one slice each.
-func (r *probed) latency(ctx context.Context, d relayDirection, size, rounds int) (*latencyCase, error) {
+func (r *probed) latency(ctx context.Context, d direction, size, rounds int) (*latencyCase, error) {
 	c := &latencyCase{direction: d, size: size, rounds: map[way][][]float64{}, lost: map[way]int{}}
 	for round := range rounds {
 		for i := range r.paths {
@@ -175,12 +166,12 @@ func (r *probed) latency(ctx context.Context, d relayDirection, size, rounds int
 
 // single sends one slice of packets over a path, numbered from first, and returns their
 // times under way in microseconds.
-func (r *probed) single(ctx context.Context, path int, d relayDirection, size int, first uint64) ([]float64, error) {
+func (r *probed) single(ctx context.Context, path int, d direction, size int, first uint64) ([]float64, error) {
 	p, target := r.paths[path], 2*path
 	if err := p.touch(); err != nil {
 		return nil, err
 	}
-	if d == decapsulating {
+	if d == toIPv6 {
 		target++
 	}
 	_, meter := p.ends(d)
@@ -214,7 +205,7 @@ func writeSamples(path string, cases []*latencyCase) error {
 		for _, way := range latencyWays {
 			for round, slice := range c.rounds[way] {
 				for _, t := range slice {
-					_ = w.Write([]string{string(c.direction), strconv.Itoa(c.size), string(way), strconv.Itoa(round), strconv.FormatFloat(t, 'f', 3, 64)})
+					_ = w.Write([]string{string(c.direction), strconv.Itoa(c.size), way.name, strconv.Itoa(round), strconv.FormatFloat(t, 'f', 3, 64)})
 				}
 			}
 		}

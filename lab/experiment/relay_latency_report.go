@@ -30,7 +30,7 @@ func latencyReport(cases []*latencyCase, rounds int) *report.Report {
 		rep.AddChart(c.chart())
 		for _, w := range latencyWays {
 			if w.ours() && c.lost[w] > 0 {
-				rep.Fault("%s lost %d of %d single packets, %s", w.title(), c.lost[w], rounds*latencySlice, c.label())
+				rep.Fault("%s lost %d of %d single packets, %s", w.title, c.lost[w], rounds*latencySlice, c.label())
 			}
 		}
 	}
@@ -49,7 +49,7 @@ func (c *latencyCase) figures() []report.Figure {
 		}
 		figures = append(figures,
 			ratioFigure(latencyName, c.label(), name, pairs(median(wayKernel), median(w))),
-			ratioFigure(latencyName, c.label()+", "+w.title(), figureLatencyMiredo, pairs(median(w), miredo)),
+			ratioFigure(latencyName, c.label()+", "+w.title, figureLatencyMiredo, pairs(median(w), miredo)),
 		)
 	}
 	return append(figures, ratioFigure(latencyName, c.label(), figureLatencyUser, pairs(miredo, median(wayUser))))
@@ -62,12 +62,12 @@ func (c *latencyCase) chart() report.Chart {
 		p.draw(h, c.direction, c.size)
 	}
 	for _, w := range latencyWays {
-		if !w.bare() {
-			h.Add(w.title(), w.role(), slices.Concat(c.rounds[w]...))
+		if w.by != byCable {
+			h.Add(w.title, w.role, slices.Concat(c.rounds[w]...))
 		}
 	}
 	name := fmt.Sprintf("to-ipv4-%d", c.size)
-	if c.direction == decapsulating {
+	if c.direction == toIPv6 {
 		name = fmt.Sprintf("to-ipv6-%d", c.size)
 	}
 	return report.Chart{Name: name, Title: "Latency, " + c.label(), Histogram: h}
@@ -80,7 +80,7 @@ func averages(cases []*latencyCase) report.Table {
 		t.Columns = append(t.Columns, p.name)
 	}
 	for _, w := range latencyWays {
-		t.Columns = append(t.Columns, w.title())
+		t.Columns = append(t.Columns, w.title)
 	}
 	for _, c := range cases {
 		row := []string{c.label()}
@@ -114,7 +114,7 @@ func average(samples []float64) string {
 func percentilesTable(cases []*latencyCase) report.Table {
 	t := report.Table{Title: "latency, µs: median / 99 % / 99.9 %", Columns: []string{"IPv6 packet"}}
 	for _, w := range latencyWays {
-		t.Columns = append(t.Columns, w.title())
+		t.Columns = append(t.Columns, w.title)
 	}
 	for _, c := range cases {
 		row := []string{c.label()}

@@ -70,7 +70,7 @@ func (l *loaded) setUp(overrun bool) (err error) {
 			node   *lab.Node
 			number int
 		}{{l.host, 2 * i}, {l.client, 2*i + 1}} {
-			if err := end.node.Do(func() error { return l.generator.Target(end.number, string(p.way)) }); err != nil {
+			if err := end.node.Do(func() error { return l.generator.Target(end.number, p.way.name) }); err != nil {
 				return err
 			}
 		}
@@ -101,15 +101,15 @@ func (p *relayPath) threads(r *relayPaths, overrun bool) error {
 		node  *lab.Node
 		iface string
 	}{{p.router, "in6"}, {p.router, "out4"}}
-	if p.way.bare() {
-		ends[0].node, ends[0].iface = r.host, string(p.way)
-		ends[1].node, ends[1].iface = r.client, string(p.way)
+	if p.way.by == byCable {
+		ends[0].node, ends[0].iface = r.host, p.way.name
+		ends[1].node, ends[1].iface = r.client, p.way.name
 	}
 	for _, end := range ends {
 		if err := end.node.EnableGRO(end.iface); err != nil {
 			return err
 		}
-		if (p.way == wayMiredo || p.way == wayUser) && !overrun {
+		if (p.way.userSpace()) && !overrun {
 			continue
 		}
 		if err := end.node.Do(func() error { return load.OwnNAPI(end.iface, forwarderCPU, p.way.nice()) }); err != nil {
@@ -120,19 +120,19 @@ func (p *relayPath) threads(r *relayPaths, overrun bool) error {
 }
 
 // lanes are the generator's lanes for one path and direction.
-func (l *loaded) lanes(p *relayPath, d relayDirection, size int) []load.Lane {
+func (l *loaded) lanes(p *relayPath, d direction, size int) []load.Lane {
 	at := 0
 	for i := range l.paths {
 		if l.paths[i] == p {
 			at = i
 		}
 	}
-	out := load.Lane{Frame: p.frame(encapsulating, size), ToClient: true, Target: 2 * at, First: at, Count: 1}
-	in := load.Lane{Frame: p.frame(decapsulating, size), Target: 2*at + 1, First: at, Count: 1}
+	out := load.Lane{Frame: p.frame(toIPv4, size), ToClient: true, Target: 2 * at, First: at, Count: 1}
+	in := load.Lane{Frame: p.frame(toIPv6, size), Target: 2*at + 1, First: at, Count: 1}
 	switch d {
-	case encapsulating:
+	case toIPv4:
 		return []load.Lane{out}
-	case decapsulating:
+	case toIPv6:
 		return []load.Lane{in}
 	}
 	return []load.Lane{out, in}
@@ -150,7 +150,7 @@ func newRate(sent load.Sent, arrived uint64, used time.Duration) rate {
 // slice sends for one slice and counts what comes out. What is still under way
 // when the generator stops is counted too: it was queued while the forwarder was
 // behind.
-func (l *loaded) slice(p *relayPath, d relayDirection, size int, pace load.Pace) (r rate, err error) {
+func (l *loaded) slice(p *relayPath, d direction, size int, pace load.Pace) (r rate, err error) {
 	if err := p.touch(); err != nil {
 		return r, err
 	}
@@ -191,11 +191,11 @@ func awaitMore(count func() (uint64, error), before uint64) error {
 
 // arrived is how many test packets have arrived by now in that direction; with
 // patience, when no more come.
-func (p *relayPath) arrived(d relayDirection, patience time.Duration) (n uint64, err error) {
+func (p *relayPath) arrived(d direction, patience time.Duration) (n uint64, err error) {
 	for _, m := range []struct {
 		meter *load.Meter
-		not   relayDirection
-	}{{p.toClient, decapsulating}, {p.toHost, encapsulating}} {
+		not   direction
+	}{{p.toClient, toIPv6}, {p.toHost, toIPv4}} {
 		if d == m.not {
 			continue
 		}

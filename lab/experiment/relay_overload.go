@@ -47,7 +47,7 @@ func runRelayOverload(ctx context.Context, e *lab.Env) error {
 	if err := overloads(ctx, e, rep, rounds); err != nil {
 		return err
 	}
-	for _, w := range []way{wayUser, wayTC, wayXDP} {
+	for _, w := range isthmusWays {
 		if err := besideStrangers(ctx, e, rep, w, rounds); err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func overloads(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) 
 	if rounds < longRun {
 		loads = overloadShort
 	}
-	for _, d := range []relayDirection{encapsulating, decapsulating} {
+	for _, d := range []direction{toIPv4, toIPv6} {
 		e.Step("%s: %d loads, %d rounds of %v on each path", d, len(loads), rounds, loadSlice)
 		cases := make([]*throughputCase, len(loads))
 		for i := range cases {
@@ -99,13 +99,13 @@ func overloads(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) 
 }
 
 // describeOverload adds the table and the figures of one direction.
-func describeOverload(rep *report.Report, d relayDirection, loads []float64, cases []*throughputCase) {
+func describeOverload(rep *report.Report, d direction, loads []float64, cases []*throughputCase) {
 	table := report.Table{
 		Title:   fmt.Sprintf("%s, %d bytes: thousand packets per second delivered of those offered", d, overloadSize),
 		Columns: []string{"load"},
 	}
 	for _, w := range overloadWays {
-		table.Columns = append(table.Columns, w.title())
+		table.Columns = append(table.Columns, w.title)
 	}
 	costs := cpuTable("load", overloadWays)
 	costs.Title = fmt.Sprintf("%s, %d bytes: %s", d, overloadSize, costs.Title)
@@ -129,7 +129,7 @@ func describeOverload(rep *report.Report, d relayDirection, loads []float64, cas
 			peak = max(peak, middle(c.passed[w]))
 		}
 		if peak == 0 {
-			rep.Fault("%s delivered nothing, %s", w.title(), d)
+			rep.Fault("%s delivered nothing, %s", w.title, d)
 			times = append(times, "-")
 			continue
 		}
@@ -138,7 +138,7 @@ func describeOverload(rep *report.Report, d relayDirection, loads []float64, cas
 		for i := range delivered {
 			delivered[i] /= peak
 		}
-		f := report.Figure{Name: fmt.Sprintf("%s, %s: %s", d, w.title(), figureOverload), Decimals: 2}
+		f := report.Figure{Name: fmt.Sprintf("%s, %s: %s", d, w.title, figureOverload), Decimals: 2}
 		if w.ours() {
 			f.Isthmus, f.Must = report.Measured(delivered...), must(overloadName, figureOverload)
 		} else {

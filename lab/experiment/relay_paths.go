@@ -13,61 +13,8 @@ import (
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/load"
-	"github.com/isthmus-net/isthmus/lab/report"
 	"github.com/isthmus-net/isthmus/teredo"
 )
-
-// way is what joins the two hosts of the relay tables.
-type way string
-
-// The ways. The first two have no relay.
-const (
-	wayBare   way = "bare"   // one cable
-	wayKernel way = "kernel" // plain IPv6 forwarding
-	wayMiredo way = "miredo"
-	wayUser   way = "user" // Isthmus without its fast path
-	wayTC     way = "tc"
-	wayXDP    way = "xdp"
-)
-
-// title names the way in tables.
-func (w way) title() string {
-	return map[way]string{
-		wayBare: "bare hop", wayKernel: "kernel forwarding", wayMiredo: "Miredo",
-		wayUser: "Isthmus user space", wayTC: "Isthmus tc", wayXDP: "Isthmus XDP",
-		wayTayga: "tayga", wayDirect4: "v4-v4", wayDirect6: "v6-v6", wayPlain: "plain IPv6",
-	}[w]
-}
-
-// role chooses the way's colour.
-func (w way) role() report.Role {
-	return map[way]report.Role{
-		wayBare: report.Reference, wayKernel: report.Reference, wayMiredo: report.Peer,
-		wayUser: report.Ours, wayTC: report.OursTC, wayXDP: report.OursXDP,
-		wayTayga: report.Peer, wayDirect4: report.Reference, wayDirect6: report.Reference, wayPlain: report.Reference,
-	}[w]
-}
-
-// bare tells that there is nothing between the hosts.
-func (w way) bare() bool { return w == wayBare }
-
-// native tells that the way runs without Teredo.
-func (w way) native() bool { return w.bare() || w == wayKernel }
-
-// ours tells that Isthmus is the relay.
-func (w way) ours() bool { return w == wayUser || w == wayTC || w == wayXDP }
-
-// hook is where packets of the way can be counted without a detour.
-func (w way) hook() load.Hook {
-	if w == wayXDP {
-		return load.HookXDP
-	}
-	return load.HookTC
-}
-
-// sink is what ends every way of a comparison: XDP drops what it counts before a packet
-// of the host's has been made of it, so that hardly any of the sink is in the figures.
-const sink = load.HookXDP
 
 // relayPaths is the topology of the relay tables: several ways between the same
 // two hosts, each through a router of its own over bare veth.
@@ -136,7 +83,7 @@ func newRelayPaths(ctx context.Context, e *lab.Env, l *lab.Lab, ways []way) (*re
 	for _, path := range r.paths {
 		if err := path.prepare(ctx, e, r); err != nil {
 			r.close()
-			return nil, fmt.Errorf("path through %s: %w", path.way.title(), err)
+			return nil, fmt.Errorf("path through %s: %w", path.way.title, err)
 		}
 	}
 	return r, nil
@@ -146,7 +93,7 @@ func newRelayPaths(ctx context.Context, e *lab.Env, l *lab.Lab, ways []way) (*re
 func (r *relayPaths) draw(l *lab.Lab, w way, n int) *relayPath {
 	at6 := func(host int) string { return fmt.Sprintf("2001:db8:%d::%d", n, host) }
 	at4 := func(host int) string { return fmt.Sprintf("198.51.100.%d", 16*n+host) }
-	name := string(w)
+	name := w.name
 	p := &relayPath{
 		way:     w,
 		host6:   netip.MustParseAddr(at6(2)),
@@ -154,7 +101,7 @@ func (r *relayPaths) draw(l *lab.Lab, w way, n int) *relayPath {
 		client4: netip.MustParseAddr(at4(2)),
 		client6: netip.MustParseAddr("2001:db8:100::2"),
 	}
-	if w.bare() {
+	if w.by == byCable {
 		l.Link(r.host, name, r.client, name)
 		return p
 	}
@@ -185,7 +132,7 @@ func (p *relayPath) prepare(ctx context.Context, e *lab.Env, r *relayPaths) erro
 	if err := p.open(r); err != nil {
 		return err
 	}
-	if p.way.bare() {
+	if p.way.by == byCable {
 		return nil
 	}
 	if p.way == wayKernel {
@@ -207,12 +154,12 @@ func (p *relayPath) learn(r *relayPaths) error {
 		iface string
 		macs  []*net.HardwareAddr
 	}
-	name := string(p.way)
+	name := p.way.name
 	ends := []end{
 		{r.host, name, []*net.HardwareAddr{&p.hostMAC}}, {p.router, "in6", []*net.HardwareAddr{&p.in6MAC}},
 		{r.client, name, []*net.HardwareAddr{&p.clientMAC}}, {p.router, "out4", []*net.HardwareAddr{&p.out4MAC}},
 	}
-	if p.way.bare() {
+	if p.way.by == byCable {
 		ends = []end{
 			{r.host, name, []*net.HardwareAddr{&p.hostMAC, &p.out4MAC}},
 			{r.client, name, []*net.HardwareAddr{&p.clientMAC, &p.in6MAC}},
@@ -237,7 +184,7 @@ func (p *relayPath) learn(r *relayPaths) error {
 
 // open opens what sends and what counts at both ends.
 func (p *relayPath) open(r *relayPaths) (err error) {
-	name := string(p.way)
+	name := p.way.name
 	if p.toClient, err = load.NewMeter(); err != nil {
 		return err
 	}
@@ -295,20 +242,20 @@ func (p *relayPath) touch() error {
 
 // frame is one of the host or of the client, of an IPv6 packet of size bytes; the
 // client's is in UDP where the path is a relay.
-func (p *relayPath) frame(d relayDirection, size int) []byte {
-	if d == encapsulating {
+func (p *relayPath) frame(d direction, size int) []byte {
+	if d == toIPv4 {
 		return load.Frame6(p.hostMAC, p.in6MAC, load.Packet(p.host6, p.client6, size))
 	}
 	inner := load.Packet(p.client6, p.host6, size)
-	if p.way.native() {
+	if !p.way.runs() {
 		return load.Frame6(p.clientMAC, p.out4MAC, inner)
 	}
 	return load.Frame4(p.clientMAC, p.out4MAC, netip.AddrPortFrom(p.client4, fakeClientPort), p.router4, inner)
 }
 
 // ends are what sends and what counts in that direction.
-func (p *relayPath) ends(d relayDirection) (*load.Sender, *load.Meter) {
-	if d == encapsulating {
+func (p *relayPath) ends(d direction) (*load.Sender, *load.Meter) {
+	if d == toIPv4 {
 		return p.fromHost, p.toClient
 	}
 	return p.fromClient, p.toHost
@@ -323,7 +270,7 @@ func (r *relayPaths) healthy() error {
 		}
 		select {
 		case <-p.process.Done():
-			errs = append(errs, fmt.Errorf("%s ended by itself: %w", p.way.title(), errors.Join(p.process.Wait(), errEarly)))
+			errs = append(errs, fmt.Errorf("%s ended by itself: %w", p.way.title, errors.Join(p.process.Wait(), errEarly)))
 		default:
 		}
 	}

@@ -85,18 +85,18 @@ func (c *loadedCrowd) threads() error {
 
 // lane is the load of the clients that entries first to first+n-1 of the table
 // name, from a random one of them on.
-func (c *loadedCrowd) lane(d relayDirection, first, n int) load.Lane {
+func (c *loadedCrowd) lane(d direction, first, n int) load.Lane {
 	client, mapped := clientOf(0)
-	if d == encapsulating {
+	if d == toIPv4 {
 		return load.Lane{Frame: c.toClient(crowdHost, client), ToClient: true, Target: targetHost, First: first, Count: n, Start: rand.IntN(n)}
 	}
 	return load.Lane{Frame: c.toHost(client, mapped), Target: targetInternet, First: first, Count: n, Start: rand.IntN(n)}
 }
 
 // run loads the relay and returns what passes.
-func (c *loadedCrowd) run(d relayDirection, lane load.Lane, pace load.Pace) (r rate, err error) {
+func (c *loadedCrowd) run(d direction, lane load.Lane, pace load.Pace) (r rate, err error) {
 	meter := c.clientSink
-	if d == decapsulating {
+	if d == toIPv6 {
 		meter = c.hostSink
 	}
 	before, err := meter.Count(0)
@@ -269,7 +269,7 @@ func (c *loadedCrowd) refresh(first, n int) error {
 	pace := load.Pace{Rate: refreshRate, Time: time.Duration(float64(n)/refreshRate*float64(time.Second)) + loadSlice}
 	heard := 0.0
 	for range refreshMost {
-		r, err := c.run(decapsulating, c.lane(decapsulating, first, n), pace)
+		r, err := c.run(toIPv6, c.lane(toIPv6, first, n), pace)
 		if err != nil {
 			return err
 		}
@@ -292,7 +292,7 @@ func (c *loadedCrowd) reportRandom(ctx context.Context, e *lab.Env, rep *report.
 	last := len(numbers) - 1
 	costs := cpuTable("direction", nil)
 	costs.Columns = append(costs.Columns, table.Columns[2:]...)
-	for _, d := range []relayDirection{decapsulating, encapsulating} {
+	for _, d := range []direction{toIPv6, toIPv4} {
 		e.Step("%s from %d to %d random peers: %d rounds", d, numbers[0], numbers[last], rounds)
 		if err := c.refresh(firsts[last], numbers[last]); err != nil {
 			return err

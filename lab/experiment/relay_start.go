@@ -34,14 +34,6 @@ func startRelayPaths(ctx context.Context, e *lab.Env, name string, ways []way) (
 	return r, func() { r.close(); _ = l.Close() }, nil
 }
 
-// fastPath is the setting that makes Isthmus go that way.
-func (w way) fastPath() string {
-	if w == wayUser {
-		return "off"
-	}
-	return string(w)
-}
-
 // startRelay runs the relay that the path is named after.
 func (p *relayPath) startRelay(ctx context.Context, e *lab.Env, dir string) (err error) {
 	if p.way == wayMiredo {
@@ -52,9 +44,9 @@ func (p *relayPath) startRelay(ctx context.Context, e *lab.Env, dir string) (err
 		p.process, err = p.router.Start(ctx, lab.Process{Name: "miredo", Path: c.Path, Args: c.Args, Env: c.Env})
 		return err
 	}
-	file := filepath.Join(dir, string(p.way)+".toml")
+	file := filepath.Join(dir, p.way.name+".toml")
 	text := fmt.Sprintf("[control]\nsocket = %q\n\n[[teredo_relay]]\nname = %q\nbind = %q\nfast_path = %q\nstate_file = %q\n",
-		p.socket(dir), p.way, p.router4, p.way.fastPath(), filepath.Join(dir, string(p.way)+".state"))
+		p.socket(dir), p.way.name, p.router4, p.way.fast, filepath.Join(dir, p.way.name+".state"))
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return err
 	}
@@ -66,7 +58,7 @@ func (p *relayPath) startRelay(ctx context.Context, e *lab.Env, dir string) (err
 }
 
 // socket is the control socket of the path's Isthmus.
-func (p *relayPath) socket(dir string) string { return filepath.Join(dir, string(p.way)+".sock") }
+func (p *relayPath) socket(dir string) string { return filepath.Join(dir, p.way.name+".sock") }
 
 // befriend makes the relay trust the client: the host's packets make the relay
 // send a bubble to the client's server, which is the fake client too, and it
@@ -78,7 +70,7 @@ func (p *relayPath) befriend(ctx context.Context, client *lab.Node) error {
 	}
 	p.teredo = fake
 	p.closers = append(p.closers, fake.service, fake.server)
-	frame := p.frame(encapsulating, load.MinTaggedSize)
+	frame := p.frame(toIPv4, load.MinTaggedSize)
 	for deadline := time.Now().Add(daemonStart); time.Now().Before(deadline); {
 		if err := ctx.Err(); err != nil {
 			return err

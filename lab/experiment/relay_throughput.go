@@ -26,9 +26,6 @@ var throughputSizes = []int{48, 64, 512, 1280}
 // generator and a sink reach.
 var throughputWays = []way{wayBare, wayKernel, wayMiredo, wayUser, wayTC, wayXDP}
 
-// bothWays is a load in both directions at once.
-const bothWays relayDirection = "both at once"
-
 // relayThroughput is the experiment relay-throughput.
 var relayThroughput = lab.Experiment{
 	Name:      throughputName,
@@ -66,7 +63,7 @@ func throughputTable(ctx context.Context, e *lab.Env, rep *report.Report, rounds
 	if rounds < longRun {
 		sizes = []int{sizes[0], sizes[len(sizes)-1]}
 	}
-	for _, d := range []relayDirection{encapsulating, decapsulating, bothWays} {
+	for _, d := range []direction{toIPv4, toIPv6, bothWays} {
 		for _, size := range sizes {
 			e.Step("%s, %d bytes: %d rounds of %v on each path", d, size, rounds, loadSlice)
 			c, err := l.throughput(ctx, d, size, rounds)
@@ -89,7 +86,7 @@ func throughputTable(ctx context.Context, e *lab.Env, rep *report.Report, rounds
 }
 
 // throughput measures one case on all paths, in rounds of one slice each.
-func (l *loaded) throughput(ctx context.Context, d relayDirection, size, rounds int) (*throughputCase, error) {
+func (l *loaded) throughput(ctx context.Context, d direction, size, rounds int) (*throughputCase, error) {
 	c := newThroughputCase(d, size)
 	for round := range rounds {
 		for i := range l.paths {
@@ -111,7 +108,7 @@ func (l *loaded) throughput(ctx context.Context, d relayDirection, size, rounds 
 // none can carry, but the load that each carries.
 func (l *loaded) withoutLoss(ctx context.Context, e *lab.Env, rep *report.Report) error {
 	found := newLosslessReport(throughputWays, wayBare)
-	for _, d := range []relayDirection{encapsulating, decapsulating} {
+	for _, d := range []direction{toIPv4, toIPv6} {
 		for _, size := range []int{64, 1280} {
 			c := newThroughputCase(d, size)
 			e.Step("%s: searching the rate that each path carries", c.label())
@@ -140,7 +137,7 @@ func describeThroughput(rep *report.Report, cases []*throughputCase, rounds int)
 		},
 	}
 	for _, w := range throughputWays {
-		table.Columns = append(table.Columns, w.title())
+		table.Columns = append(table.Columns, w.title)
 	}
 	costs := cpuTable("IPv6 packet", throughputWays)
 	bars := &report.Bars{Unit: "thousand packets per second"}
@@ -149,8 +146,8 @@ func describeThroughput(rep *report.Report, cases []*throughputCase, rounds int)
 		group := report.Group{Label: c.label()}
 		for _, w := range throughputWays {
 			row = append(row, thousands(c.passed[w]))
-			if !w.bare() {
-				group.Bars = append(group.Bars, report.Bar{Name: w.title(), Role: w.role(), Value: report.Measured(inThousands(c.passed[w])...)})
+			if w.by != byCable {
+				group.Bars = append(group.Bars, report.Bar{Name: w.title, Role: w.role, Value: report.Measured(inThousands(c.passed[w])...)})
 			}
 		}
 		table.Rows, costs.Rows = append(table.Rows, row), append(costs.Rows, c.cpuRow(c.label(), throughputWays))
@@ -159,7 +156,7 @@ func describeThroughput(rep *report.Report, cases []*throughputCase, rounds int)
 		rep.Figures = append(rep.Figures, c.figures()...)
 		for _, w := range throughputWays {
 			if slices.Max(c.passed[w]) == 0 {
-				rep.Fault("%s passed nothing, %s", w.title(), c.label())
+				rep.Fault("%s passed nothing, %s", w.title, c.label())
 			}
 		}
 	}

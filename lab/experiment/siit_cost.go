@@ -75,7 +75,7 @@ func siitRoundTrips(ctx context.Context, e *lab.Env, rep *report.Report, rounds 
 		for _, w := range siitWays {
 			row = append(row, spread(present(medians(c.rounds[w])), 2))
 			if c.lost[w] > 0 && w != wayTayga {
-				rep.Fault("%s lost %d of %d echo requests of %d bytes", w.title(), c.lost[w], rounds*naptLatencySlice, size)
+				rep.Fault("%s lost %d of %d echo requests of %d bytes", w.title, c.lost[w], rounds*naptLatencySlice, size)
 			}
 		}
 		table.Rows = append(table.Rows, row)
@@ -89,7 +89,7 @@ func siitRoundTrips(ctx context.Context, e *lab.Env, rep *report.Report, rounds 
 func siitRoundTripFigures(c *naptLatencyCase) (figures []report.Figure) {
 	forwarding, tayga := medians(c.rounds[wayKernel]), medians(c.rounds[wayTayga])
 	for _, w := range []way{wayTC, wayXDP, wayUser} {
-		label, mine := fmt.Sprintf("%d bytes, %s: ", c.size, w.title()), medians(c.rounds[w])
+		label, mine := fmt.Sprintf("%d bytes, %s: ", c.size, w.title), medians(c.rounds[w])
 		ratio := report.Figure{
 			Name: label + figureRoundTrip, Decimals: 2,
 			Peer: report.Measured(pairs(forwarding, tayga)...), Isthmus: report.Measured(pairs(forwarding, mine)...),
@@ -153,7 +153,7 @@ func siitStreamFigures(s *naptStreams) (figures []report.Figure) {
 	forwarding := s.rates[wayKernel]
 	for _, w := range []way{wayTC, wayXDP, wayUser} {
 		f := report.Figure{
-			Name: fmt.Sprintf("%s, %s: %s", s.label(), w.title(), figureStream), Decimals: 2,
+			Name: fmt.Sprintf("%s, %s: %s", s.label(), w.title, figureStream), Decimals: 2,
 			Peer: report.Measured(pairs(forwarding, s.rates[wayTayga])...), Isthmus: report.Measured(pairs(forwarding, s.rates[w])...),
 		}
 		switch {
@@ -200,7 +200,7 @@ func siitProgram(ctx context.Context, e *lab.Env, rep *report.Report, rounds int
 func siitTable(title, first string) report.Table {
 	t := report.Table{Title: title, Columns: []string{first}}
 	for _, w := range siitWays {
-		t.Columns = append(t.Columns, w.title())
+		t.Columns = append(t.Columns, w.title)
 	}
 	return t
 }

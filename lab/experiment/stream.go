@@ -171,7 +171,7 @@ func streamTables(ways []way, labels []string, results []streamResults) []report
 		Notes: []string{"All that hosts, router and program need on all CPUs; hosts do the same on each way. A Mbyte is some 700 packets where none are joined."},
 	}
 	for _, w := range ways {
-		rates.Columns, cpu.Columns = append(rates.Columns, w.title()), append(cpu.Columns, w.title())
+		rates.Columns, cpu.Columns = append(rates.Columns, w.title), append(cpu.Columns, w.title)
 	}
 	for i, r := range results {
 		rate, used := []string{labels[i]}, []string{labels[i]}

@@ -38,7 +38,7 @@ func (t taken) by(w way, share float64) bool {
 // judge finds packets that did not take the way that their column is named after.
 func (t taken) judge(w way, rep *report.Report) {
 	if !t.by(w, strays) {
-		rep.Fault("%s forwarded %.0f packets in the kernel and %.0f through the engine", w.title(), t.fast, t.engine)
+		rep.Fault("%s forwarded %.0f packets in the kernel and %.0f through the engine", w.title, t.fast, t.engine)
 	}
 }
 
@@ -56,7 +56,7 @@ func (w way) awaitWay(ctx context.Context, count func() (taken, error), probe fu
 			return now, err
 		}
 		if time.Now().After(end) {
-			return now, fmt.Errorf("packets do not take the way of %s within %v", w.title(), daemonStart)
+			return now, fmt.Errorf("packets do not take the way of %s within %v", w.title, daemonStart)
 		}
 		before = now
 		time.Sleep(5 * time.Millisecond)
@@ -90,7 +90,7 @@ func (p *relayPath) counts(ctx context.Context, dir string) (taken, error) {
 // awaitWay waits until packets take the way that the path is named after.
 func (p *relayPath) awaitWay(ctx context.Context, dir string) (err error) {
 	p.before, err = p.way.awaitWay(ctx, func() (taken, error) { return p.counts(ctx, dir) }, func() error {
-		for _, d := range []relayDirection{encapsulating, decapsulating} {
+		for _, d := range []direction{toIPv4, toIPv6} {
 			sender, meter := p.ends(d)
 			meter.Forget(0, 1)
 			if _, err := sender.Stream(p.frame(d, load.MinTaggedSize), 0, 1, 0); err != nil {
