@@ -58,8 +58,8 @@ var (
 // clientWays are the clients that are compared.
 var clientWays = []way{wayMiredo, wayUser, wayTC}
 
-// streamWay is one path of a TCP stream.
-type streamWay struct {
+// clientPath is one path of TCP streams, between these addresses of a pair.
+type clientPath struct {
 	way          way
 	pair         *clientPair
 	host, client netip.Addr
@@ -81,18 +81,18 @@ func runClientThroughput(ctx context.Context, e *lab.Env) (err error) {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	var ways []streamWay
+	var ways []clientPath
 	for _, w := range clientWays {
 		e.Step("starting server, relay and client: %s", w.title)
 		p, err := newClientPair(ctx, e, l, w, dir)
 		if err != nil {
 			return fmt.Errorf("client %s: %w", w.title, err)
 		}
-		ways = append(ways, streamWay{w, p, pairHost, p.address})
+		ways = append(ways, clientPath{w, p, pairHost, p.address})
 	}
 	// Plain IPv6 takes the cable of the last one.
-	plain := streamWay{wayPlain, ways[len(ways)-1].pair, pairPlainHost, pairPlainClient}
-	ways = append([]streamWay{plain}, ways...)
+	plain := clientPath{wayPlain, ways[len(ways)-1].pair, pairPlainHost, pairPlainClient}
+	ways = append([]clientPath{plain}, ways...)
 	rep := &report.Report{Experiment: clientName, Title: "TCP through a client on the host itself, offloads on", Peer: "Miredo"}
 	if err := checkStreams(ctx, e, rep, ways); err != nil {
 		return err
@@ -223,7 +223,7 @@ type clientFast struct {
 
 // checkClients looks whether packets took the ways that the columns are named
 // after.
-func checkClients(ctx context.Context, rep *report.Report, ways []streamWay) error {
+func checkClients(ctx context.Context, rep *report.Report, ways []clientPath) error {
 	for _, w := range ways {
 		if !w.way.ours() {
 			continue

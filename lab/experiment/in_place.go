@@ -97,8 +97,8 @@ type place struct {
 	first  int         // where that begins
 	count  int         // of its entries, those of the present row
 	lane   func(d direction) load.Lane
-	// run sends and returns the rates, and how many packets arrived.
-	run func(d direction, lane load.Lane, pace load.Pace) (rate, uint64, error)
+	// run sends, and counts what arrives.
+	run func(d direction, lane load.Lane, pace load.Pace) (ran, error)
 	// counts is what the role has forwarded.
 	counts   func(ctx context.Context) (taken, error)
 	programs map[direction]*ebpf.Program // that take the packets
@@ -317,7 +317,7 @@ func (b *placedBench) row(ctx context.Context, d direction, label string, crowd 
 }
 
 // load sends for a slice, once the caches are as they are in the midst of such a load.
-func (b *placedBench) load(p *place, d direction, length time.Duration) (rate, uint64, error) {
+func (b *placedBench) load(p *place, d direction, length time.Duration) (ran, error) {
 	lane := p.lane(d)
 	lane.First, lane.Count, lane.Start = p.first, p.count, rand.IntN(p.count)
 	return p.run(d, lane, load.Pace{Rate: fullLoad.Rate, Batch: fullLoad.Batch, Time: length})
@@ -326,7 +326,7 @@ func (b *placedBench) load(p *place, d direction, length time.Duration) (rate, u
 // slice measures rate and receiving of one way.
 func (b *placedBench) slice(r *placedRow, p *place) error {
 	if b.form.warm > 0 {
-		if _, _, err := b.load(p, r.direction, b.form.warm); err != nil {
+		if _, err := b.load(p, r.direction, b.form.warm); err != nil {
 			return err
 		}
 	}
@@ -334,7 +334,7 @@ func (b *placedBench) slice(r *placedRow, p *place) error {
 	if err != nil {
 		return err
 	}
-	rate, arrived, err := b.load(p, r.direction, b.form.slice)
+	got, err := b.load(p, r.direction, b.form.slice)
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.way.title, err)
 	}
@@ -342,9 +342,9 @@ func (b *placedBench) slice(r *placedRow, p *place) error {
 	if err != nil {
 		return err
 	}
-	r.passed[p.way] = append(r.passed[p.way], rate.passed)
-	if arrived > 0 {
-		r.receiving[p.way] = append(r.receiving[p.way], float64((after-before).Nanoseconds())/float64(arrived))
+	r.passed[p.way] = append(r.passed[p.way], got.rate().passed)
+	if got.arrived > 0 {
+		r.receiving[p.way] = append(r.receiving[p.way], float64((after-before).Nanoseconds())/float64(got.arrived))
 	}
 	return nil
 }
@@ -365,7 +365,7 @@ func (b *placedBench) timed(ctx context.Context, r *placedRow) (err error) {
 			return err
 		}
 		if b.form.warm > 0 {
-			if _, _, err := b.load(p, r.direction, b.form.warm); err != nil {
+			if _, err := b.load(p, r.direction, b.form.warm); err != nil {
 				return err
 			}
 		}
@@ -373,7 +373,7 @@ func (b *placedBench) timed(ctx context.Context, r *placedRow) (err error) {
 		if err != nil {
 			return err
 		}
-		_, arrived, err := b.load(p, r.direction, b.form.slice)
+		got, err := b.load(p, r.direction, b.form.slice)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.way.title, err)
 		}
@@ -382,8 +382,8 @@ func (b *placedBench) timed(ctx context.Context, r *placedRow) (err error) {
 			return err
 		}
 		work := after.Since(before)
-		if work.Runs < arrived {
-			b.rep.Fault("the program of %s ran %d times for %d packets, %s, %s", p.way.title, work.Runs, arrived, r.direction, r.label)
+		if work.Runs < got.arrived {
+			b.rep.Fault("the program of %s ran %d times for %d packets, %s, %s", p.way.title, work.Runs, got.arrived, r.direction, r.label)
 			continue
 		}
 		if work.Runs > 0 {

@@ -5,7 +5,6 @@ package experiment
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -103,22 +102,10 @@ func (c *loadedCrowd) settle(ctx context.Context, n int) error {
 func (c *loadedCrowd) place() *place {
 	return &place{
 		way: c.way, router: c.router, table: c.generator.Peers(), lane: c.placedLane,
-		run: func(d direction, lane load.Lane, pace load.Pace) (r rate, arrived uint64, err error) {
-			meter, teredo := c.clientSink, toIPv4
-			if d == toIPv6 {
-				meter, teredo = c.hostSink, toIPv6
-			}
-			before, err := meter.Count(0)
-			if err != nil {
-				return r, 0, err
-			}
-			r, err = c.run(teredo, lane, pace)
-			after, failed := meter.Count(0)
-			return r, after - before, errors.Join(err, failed)
-		},
+		run: c.over,
 		counts: func(ctx context.Context) (taken, error) {
 			values, err := c.values(ctx)
-			return taken{forwarded(values), values["to_clients_total"] + values["to_ipv6_total"]}, err
+			return takenOf(values), err
 		},
 	}
 }
