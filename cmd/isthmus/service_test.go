@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/internal/testutil/program"
@@ -67,6 +68,7 @@ qualification_timeout = "100ms"
 // TestServiceAnnounce has two speakers of BGP, one of which calls the other with a
 // password, and one that sets routes for a routing daemon.
 func TestServiceAnnounce(t *testing.T) {
+	configtest.InEffect(t, "announce", "listen")
 	a, b := testutil.NewNetns(t), testutil.NewNetns(t)
 	joined(t, a, b, "bgp", "2001:db8::1/64", "2001:db8::2/64")
 	var rigs []*program.Service
