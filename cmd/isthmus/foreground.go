@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -13,13 +14,21 @@ import (
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
-// roleCommands are the commands of roles: they ask running instances, or run without a
-// configuration file.
+// roleCommands are the commands of roles: they ask running instances, run without a
+// configuration file, or need no instance.
 func roleCommands(to streams) []kong.Option {
-	options := []kong.Option{kong.Bind(role.Foreground(func(text string) error { return foreground(text, to) }))}
+	options := []kong.Option{
+		kong.Bind(role.Foreground(func(text string) error { return foreground(text, to) })), kong.BindTo(to.out, (*io.Writer)(nil)),
+	}
+	add := func(name string, c role.Command) {
+		if c.Flags != nil {
+			options = append(options, kong.DynamicCommand(name, c.Help, "", c.Flags()))
+		}
+	}
 	for _, r := range roles {
-		if r.Command.Flags != nil {
-			options = append(options, kong.DynamicCommand(r.Name, r.Command.Help, "", r.Command.Flags()))
+		add(r.Name, r.Command)
+		for _, tool := range r.Tools {
+			add(tool.Name, tool.Command)
 		}
 	}
 	return options
@@ -40,7 +49,7 @@ func parseFlags(text string) (*config.Config, error) {
 	settings, err := roles.Parse(strings.NewReader(text), "the command line")
 	var faults config.Errors
 	if errors.As(err, &faults) {
-		return nil, usageError{fmt.Errorf("%s: %s", faults[0].Problem, faults[0].Remedy)}
+		return nil, role.UsageError{Err: fmt.Errorf("%s: %s", faults[0].Problem, faults[0].Remedy)}
 	}
 	return settings, err
 }

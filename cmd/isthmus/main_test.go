@@ -40,7 +40,6 @@ func TestCommandLine(t *testing.T) {
 	good := program.File(t, "[[teredo_client]]\nserver = \"192.0.2.1\"\n")
 	bad := program.File(t, "[[teredo_client]]\nserver = \"192.0.2\"\nmtu = 5\n")
 	empty := program.File(t, "[log]\nlevel = \"warn\"\n")
-	clat := program.File(t, "[[clat]]\nprefixes = [\"2001:db8:64::/96\"]\n")
 	silent := program.File(t, "[control]\nsocket = \"\"\n")
 	missing := filepath.Join(t.TempDir(), "none.toml")
 	pipe := filepath.Join(t.TempDir(), "pipe")
@@ -61,13 +60,11 @@ func TestCommandLine(t *testing.T) {
 		{"version", []string{"version"}, 0, "isthmus unknown\n", ""},
 		{"version as JSON", []string{"version", "--json"}, 0, `"kernel":`, ""},
 		{"init prints", []string{"init", "teredo_relay"}, 0, "[[teredo_relay]]", ""},
-		{"init prints what a role declares", []string{"init", "dns64"}, 0, "[[dns64]]\n# Recursive name servers", ""},
 		{"init of nothing known", []string{"init", "bridge"}, 2, "", `got "bridge"`},
 		{"check good file", []string{"check", "--file-only", "-c", good}, 0, "client  client  uses 192.0.2.1, device teredo, drops unsolicited IPv6 packets\n" + good + " is good\n", ""},
-		{"check a CLAT", []string{"check", "--file-only", "-c", clat}, 0, "clat  clat  gives this host IPv4 by 2001:db8:64::/96, device clat\n" + clat + " is good\n", ""},
 		{"check bad file", []string{"check", "-c", bad}, 2, "", "isthmus: the configuration has 2 faults; nothing was changed\n"},
 		{"check names the line", []string{"check", "-c", bad}, 2, "", bad + `:2:10: teredo_client.server: "192.0.2" is not an IPv4 address: write it like 192.0.2.1`},
-		{"check names the sections", []string{"check", "-c", program.File(t, "[tunnel]\n")}, 2, "", "tunnel: there is no such section: known ones are clat, dns64, nat64, siit, teredo_server, teredo_relay, teredo_client, announce, control, metrics, log\n"},
+		{"check names the sections", []string{"check", "-c", program.File(t, "[tunnel]\n")}, 2, "", "tunnel: there is no such section: known ones are " + strings.Join(roles.Names(), ", ") + ", announce, control, metrics, log\n"},
 		{"check file without instances", []string{"check", "--file-only", "-c", empty}, 1, "problem: there is nothing to run", ""},
 		{"check as JSON", []string{"check", "--file-only", "--json", "-c", empty}, 1, `"instances": []`, ""},
 		{"check bad file as JSON", []string{"check", "--json", "-c", bad}, 2, `"key": "teredo_client.mtu"`, ""},

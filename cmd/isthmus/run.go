@@ -97,7 +97,7 @@ func (c *RunCmd) settings() (*config.Config, string, error) {
 		settings, err := c.load()
 		return settings, c.file(), err
 	case c.Config != nil:
-		return nil, "", usageError{errors.New("--client runs one client without a configuration file, so it cannot be used with -c: leave one of the two out")}
+		return nil, "", role.UsageError{Err: errors.New("--client runs one client without a configuration file, so it cannot be used with -c: leave one of the two out")}
 	}
 	settings, err := clientOf(*c.Client)
 	return settings, "", err

@@ -10,6 +10,7 @@ import (
 	"os"
 	"text/tabwriter"
 
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
@@ -50,7 +51,7 @@ func (c *AddrCmd) Run() error {
 func (c *AddrCmd) print(w io.Writer) error {
 	for _, p := range c.Prefix {
 		if !p.Addr().Is6() || p.Bits() != 32 {
-			return usageError{fmt.Errorf("%s is no Teredo service prefix; give an IPv6 prefix of 32 bits such as 2001::/32", p)}
+			return role.UsageError{Err: fmt.Errorf("%s is no Teredo service prefix; give an IPv6 prefix of 32 bits such as 2001::/32", p)}
 		}
 	}
 	prefixes := append([]netip.Prefix{teredo.Prefix, oldPrefix}, c.Prefix...)
@@ -58,7 +59,7 @@ func (c *AddrCmd) print(w io.Writer) error {
 	for _, text := range c.Address {
 		a, err := netip.ParseAddr(text)
 		if err != nil || !a.Is6() || a.Zone() != "" {
-			return usageError{fmt.Errorf("%q is not an IPv6 address: write it like 2001:0:cb00:7101:2c41:e148:34ff:8ef5", text)}
+			return role.UsageError{Err: fmt.Errorf("%q is not an IPv6 address: write it like 2001:0:cb00:7101:2c41:e148:34ff:8ef5", text)}
 		}
 		parts, err := teredo.ParseAddr(a, prefixes...)
 		if err != nil {
