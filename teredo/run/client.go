@@ -27,6 +27,7 @@ var (
 	_ role.Instance                = (*Client)(nil)
 	_ role.Changer[ClientSettings] = (*Client)(nil)
 	_ role.PeerLister              = (*Client)(nil)
+	_ role.Tracer                  = (*Client)(nil)
 
 	_ role.AddressSource = (*Client)(nil)
 )

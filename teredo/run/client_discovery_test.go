@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
 // neighbourRig is two hosts on one link behind a NAT that does not hairpin:
@@ -28,9 +29,9 @@ func newNeighbourRig(t *testing.T) *neighbourRig {
 	t.Helper()
 	r := &neighbourRig{a: testutil.NewNetns(t), b: testutil.NewNetns(t)}
 	nat, router := testutil.NewNetns(t), testutil.NewNetns(t)
-	serverLink(t, router, nat, "out", []string{"198.51.100.1/24", "203.0.113.1/32", "203.0.113.2/32"}, "198.51.100.2/24")
-	serverLink(t, nat, r.a, "a", nil, "192.168.1.2/24")
-	serverLink(t, nat, r.b, "b", nil, "192.168.1.3/24")
+	teredotest.Link(t, router, nat, "out", []string{"198.51.100.1/24", "203.0.113.1/32", "203.0.113.2/32"}, "198.51.100.2/24")
+	teredotest.Link(t, nat, r.a, "a", nil, "192.168.1.2/24")
+	teredotest.Link(t, nat, r.b, "b", nil, "192.168.1.3/24")
 	nat.Do(t, func() error {
 		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br"}}
 		if err := netlink.LinkAdd(bridge); err != nil {
@@ -45,7 +46,7 @@ func newNeighbourRig(t *testing.T) *neighbourRig {
 				return err
 			}
 		}
-		if err := serverAddrs("br", "192.168.1.1/24"); err != nil {
+		if err := teredotest.SetUp("br", "192.168.1.1/24"); err != nil {
 			return err
 		}
 		if err := defaultRoute("198.51.100.1"); err != nil {
@@ -70,7 +71,7 @@ func newNeighbourRig(t *testing.T) *neighbourRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	startIn(t, router, server)
+	teredotest.Start(t, router, server)
 	return r
 }
 
@@ -82,8 +83,8 @@ func TestClientDiscoversNeighbour(t *testing.T) {
 	}
 	a, logA := newClient(t, discover)
 	b, _ := newClient(t, discover)
-	startIn(t, r.a, a)
-	startIn(t, r.b, b)
+	teredotest.Start(t, r.a, a)
+	teredotest.Start(t, r.b, b)
 	sa, sb := await(t, a, "qualified", qualified), await(t, b, "qualified", qualified)
 	awaitDevice(t, r.a, deviceWith(sa.Address)...)
 	awaitDevice(t, r.b, deviceWith(sb.Address)...)

@@ -28,6 +28,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/internal/trace"
+	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
 // onTC insists on the fast path: the far ends of the veths are known here.
@@ -52,8 +53,8 @@ func startFastPair(t *testing.T, r *clientRig, changeA, changeB []func(*ClientSe
 	p := &fastPair{clientRig: r}
 	p.ca, _ = newClient(t, changeA...)
 	p.cb, _ = newClient(t, append([]func(*ClientSettings){inAll}, changeB...)...)
-	startIn(t, p.a, p.ca)
-	startIn(t, p.b, p.cb)
+	teredotest.Start(t, p.a, p.ca)
+	teredotest.Start(t, p.b, p.cb)
 	p.aa, p.ab = await(t, p.ca, "qualified", qualified).Address, await(t, p.cb, "qualified", qualified).Address
 	awaitDevice(t, p.a, deviceWith(p.aa)...)
 	awaitDevice(t, p.b, deviceWith(p.ab)...)
@@ -344,7 +345,7 @@ func TestFastPathFollowsAddressChange(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return errors.Join(netlink.AddrDel(link, gone), serverAddrs("a", "198.51.100.9/24"), defaultRoute("198.51.100.1"))
+		return errors.Join(netlink.AddrDel(link, gone), teredotest.SetUp("a", "198.51.100.9/24"), defaultRoute("198.51.100.1"))
 	})
 	s := await(t, p.ca, "at the new address", func(s ClientStatus) bool {
 		return qualified(s) && s.Mapped.Addr() == netip.MustParseAddr("198.51.100.9")
@@ -368,8 +369,8 @@ func TestFastPathHandover(t *testing.T) {
 	})
 	h, _ := newHandover(t, onTC)
 	b, _ := newClient(t, onTC, inAll)
-	startIn(t, r.a, h)
-	startIn(t, r.b, b)
+	teredotest.Start(t, r.a, h)
+	teredotest.Start(t, r.b, b)
 	ab := await(t, b, "qualified", qualified).Address
 	awaitDevice(t, r.b, deviceWith(ab)...)
 	awaitPaths(t, h, "a in_use", "w standing_by")

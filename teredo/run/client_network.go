@@ -4,7 +4,6 @@ package run
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/netip"
 	"reflect"
@@ -17,6 +16,13 @@ import (
 	"github.com/isthmus-net/isthmus/teredo/client"
 )
 
+const (
+	firstLookup = time.Second // wait after a failed look-up of a name; doubles
+	lastLookup  = time.Minute
+	// relookup is how often names are looked up again while all is well.
+	relookup = time.Hour
+)
+
 // networkState is what of the host's network the engine was told last.
 type networkState struct {
 	egress     port.Egress  // towards the server
@@ -25,21 +31,6 @@ type networkState struct {
 	broadcasts []netip.Addr
 	native     bool
 }
-
-const (
-	// settle is how long changes are collected before the client looks: a new
-	// address and its routes come in a burst.
-	settle = 5 * time.Millisecond
-
-	firstLookup = time.Second // wait after a failed look-up of a name; doubles
-	lastLookup  = time.Minute
-	// relookup is how often names are looked up again while all is well.
-	relookup = time.Hour
-)
-
-// errWatchEnded is the end of a watch that nobody asked for: without it an
-// instance would work on with addresses that are no more.
-var errWatchEnded = errors.New("the kernel ended the watch of the network configuration: restart isthmus")
 
 // watchNetwork tells the engine at once when the way to the server or native
 // IPv6 changes, until the watch ends.
@@ -68,26 +59,6 @@ func (c *Client) watchNetwork(ctx context.Context, changes <-chan port.Change) e
 
 // movesPackets tells whether a change may give IPv4 packets another way or source.
 func movesPackets(c port.Change) bool { return c.Family != 6 }
-
-// collect takes what comes within the time that changes need to settle, and
-// shows each to look.
-func collect(ctx context.Context, changes <-chan port.Change, look func(port.Change)) {
-	timer := time.NewTimer(settle)
-	defer timer.Stop()
-	for {
-		select {
-		case change, ok := <-changes:
-			if !ok {
-				return
-			}
-			look(change)
-		case <-timer.C:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
-}
 
 // lookAround tells the engine what has changed in the host's network.
 func (c *Client) lookAround() {

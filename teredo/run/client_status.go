@@ -155,3 +155,10 @@ func (c *Client) Collect(emit func(role.Metric)) {
 		}
 	}
 }
+
+func (c *Client) eachDropped(f func(reason string, n uint64)) {
+	s := c.engine.Stats()
+	for r, n := range s.Dropped {
+		f(client.Reason(r).String(), n)
+	}
+}

@@ -24,6 +24,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
 // clientRig is two hosts with clients and a router with a server between them:
@@ -40,8 +41,8 @@ const clientTimeout = testutil.Patience
 func newClientRig(t *testing.T, change ...func(*ServerSettings)) *clientRig {
 	t.Helper()
 	r := &clientRig{a: testutil.NewNetns(t), b: testutil.NewNetns(t), router: testutil.NewNetns(t)}
-	serverLink(t, r.router, r.a, "a", []string{"198.51.100.1/24", "203.0.113.1/32", "203.0.113.2/32"}, "198.51.100.2/24")
-	serverLink(t, r.router, r.b, "b", []string{"192.0.2.1/24"}, "192.0.2.2/24")
+	teredotest.Link(t, r.router, r.a, "a", []string{"198.51.100.1/24", "203.0.113.1/32", "203.0.113.2/32"}, "198.51.100.2/24")
+	teredotest.Link(t, r.router, r.b, "b", []string{"192.0.2.1/24"}, "192.0.2.2/24")
 	r.router.Do(t, func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
 	r.a.Do(t, func() error { return defaultRoute("198.51.100.1") })
 	r.b.Do(t, func() error { return defaultRoute("192.0.2.1") })
@@ -54,50 +55,12 @@ func newClientRig(t *testing.T, change ...func(*ServerSettings)) *clientRig {
 	if r.server, err = NewServer(cfg, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	r.stopServer = startIn(t, r.router, r.server)
+	r.stopServer = teredotest.Start(t, r.router, r.server).Stop
 	return r
 }
 
 func defaultRoute(gateway string) error {
 	return netlink.RouteReplace(&netlink.Route{Gw: net.ParseIP(gateway)})
-}
-
-// startIn runs an instance in a namespace until the returned function is called
-// or the test ends.
-func startIn(t *testing.T, ns *testutil.Netns, instance role.Instance) (stop func() error) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		if err := unix.Setns(ns.Handle(), unix.CLONE_NEWNET); err != nil {
-			ended <- err
-			return
-		}
-		ended <- instance.Run(ctx)
-	}()
-	stopped := false
-	stop = func() error {
-		if stopped {
-			return nil
-		}
-		stopped = true
-		cancel()
-		return <-ended
-	}
-	t.Cleanup(func() {
-		if err := stop(); err != nil {
-			t.Errorf("%s ended with %v", instance.Name(), err)
-		}
-	})
-	select {
-	case <-instance.Ready():
-	case err := <-ended:
-		stopped = true
-		cancel()
-		t.Fatalf("%s ended: %v", instance.Name(), err)
-	}
-	return stop
 }
 
 func clientConfig() ClientSettings {
@@ -193,7 +156,7 @@ func deviceWith(address netip.Addr) []string {
 func TestClientSetsUpAndUndoes(t *testing.T) {
 	r := newClientRig(t)
 	c, log := newClient(t)
-	stop := startIn(t, r.a, c)
+	stop := teredotest.Start(t, r.a, c).Stop
 	s := await(t, c, "qualified", qualified)
 	if want := netip.MustParseAddrPort("198.51.100.2:0").Addr(); s.Mapped.Addr() != want || s.Mapped != s.Local {
 		t.Errorf("mapped %s, local %s", s.Mapped, s.Local)
@@ -216,8 +179,8 @@ func TestClientToClient(t *testing.T) {
 	r := newClientRig(t)
 	a, _ := newClient(t)
 	b, _ := newClient(t, func(c *ClientSettings) { c.Unsolicited = UnsolicitedAllow })
-	startIn(t, r.a, a)
-	startIn(t, r.b, b)
+	teredotest.Start(t, r.a, a)
+	teredotest.Start(t, r.b, b)
 	sa, sb := await(t, a, "qualified", qualified), await(t, b, "qualified", qualified)
 	awaitDevice(t, r.a, deviceWith(sa.Address)...)
 	awaitDevice(t, r.b, deviceWith(sb.Address)...)
@@ -258,12 +221,12 @@ func TestClientToClient(t *testing.T) {
 func TestClientFollowsAddressChange(t *testing.T) {
 	r := newClientRig(t)
 	c, _ := newClient(t)
-	startIn(t, r.a, c)
+	teredotest.Start(t, r.a, c)
 	old := await(t, c, "qualified", qualified)
 	awaitDevice(t, r.a, deviceWith(old.Address)...)
 	began := time.Now()
 	r.a.Do(t, func() error {
-		if err := serverAddrs("a", "198.51.100.9/24"); err != nil {
+		if err := teredotest.SetUp("a", "198.51.100.9/24"); err != nil {
 			return err
 		}
 		link, err := netlink.LinkByName("a")
@@ -278,7 +241,7 @@ func TestClientFollowsAddressChange(t *testing.T) {
 			return err
 		}
 		// The kernel takes the second address of a network with the first.
-		if err := serverAddrs("a", "198.51.100.9/24"); err != nil && !errors.Is(err, unix.EEXIST) {
+		if err := teredotest.SetUp("a", "198.51.100.9/24"); err != nil && !errors.Is(err, unix.EEXIST) {
 			return err
 		}
 		return defaultRoute("198.51.100.1")
@@ -293,11 +256,11 @@ func TestClientFollowsAddressChange(t *testing.T) {
 func TestClientStepsAside(t *testing.T) {
 	r := newClientRig(t)
 	c, _ := newClient(t)
-	startIn(t, r.a, c)
+	teredotest.Start(t, r.a, c)
 	await(t, c, "qualified", qualified)
 	var route *netlink.Route
 	r.a.Do(t, func() error {
-		if err := serverAddrs("a", "2001:db8::2/64"); err != nil {
+		if err := teredotest.SetUp("a", "2001:db8::2/64"); err != nil {
 			return err
 		}
 		route = &netlink.Route{Gw: net.ParseIP("2001:db8::1")}
@@ -314,7 +277,7 @@ func TestClientStepsAside(t *testing.T) {
 func TestClientEquipsDeviceAgain(t *testing.T) {
 	r := newClientRig(t)
 	c, log := newClient(t)
-	stop := startIn(t, r.a, c)
+	stop := teredotest.Start(t, r.a, c).Stop
 	s := await(t, c, "qualified", qualified)
 	awaitDevice(t, r.a, deviceWith(s.Address)...)
 	change := func(steps ...func(netlink.Link) error) {
@@ -358,7 +321,7 @@ func TestClientQualifiesWhileDeviceIsDown(t *testing.T) {
 			return nil, ctx.Err()
 		}
 	}
-	startIn(t, r.a, c)
+	teredotest.Start(t, r.a, c)
 	change := func(f func(netlink.Link) error) {
 		t.Helper()
 		r.a.Do(t, func() error {
@@ -379,13 +342,13 @@ func TestClientQualifiesWhileDeviceIsDown(t *testing.T) {
 func TestClientIgnoresNative(t *testing.T) {
 	r := newClientRig(t)
 	r.a.Do(t, func() error {
-		if err := serverAddrs("a", "2001:db8::2/64"); err != nil {
+		if err := teredotest.SetUp("a", "2001:db8::2/64"); err != nil {
 			return err
 		}
 		return netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP("2001:db8::1")})
 	})
 	c, _ := newClient(t, func(c *ClientSettings) { c.Native = NativeIgnore })
-	startIn(t, r.a, c)
+	teredotest.Start(t, r.a, c)
 	await(t, c, "qualified", qualified)
 }
 
@@ -400,7 +363,7 @@ func TestClientLooksUpServer(t *testing.T) {
 		}
 		return []netip.Addr{netip.MustParseAddr("203.0.113.1")}, nil
 	}
-	startIn(t, r.a, c)
+	teredotest.Start(t, r.a, c)
 	await(t, c, "qualified", qualified)
 	if n := asked.Load(); n != 2 {
 		t.Errorf("asked %d times, want 2", n)
@@ -412,11 +375,11 @@ func TestClientReload(t *testing.T) {
 	c, _ := newClient(t, func(c *ClientSettings) {
 		c.Servers = []Host{{Addr: netip.MustParseAddr("203.0.113.77")}}
 	})
-	startIn(t, r.a, c)
+	teredotest.Start(t, r.a, c)
 	await(t, c, "starting", func(s ClientStatus) bool { return s.State == "starting" })
 	want := clientConfig()
 	want.Port = 3555
-	restart, err := reload(ClientRole, c, c.cfg, want)
+	restart, err := teredotest.Reload(ClientRole, c, c.cfg, want)
 	if diff := cmp.Diff([]string{"port"}, restart); diff != "" || err != nil {
 		t.Errorf("keys that wait for a restart (-want +got):\n%s\n%v", diff, err)
 	}
@@ -426,7 +389,7 @@ func TestClientReload(t *testing.T) {
 func TestClientNameInUse(t *testing.T) {
 	r := newClientRig(t)
 	first, _ := newClient(t)
-	startIn(t, r.a, first)
+	teredotest.Start(t, r.a, first)
 	second, _ := newClient(t)
 	var err error
 	r.a.Do(t, func() error { err = second.Run(t.Context()); return nil })
@@ -548,12 +511,12 @@ func TestClientStartsBeforeItsServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, _ := newClient(t, func(c *ClientSettings) { c.QualificationTimeout = time.Hour })
-	startIn(t, r.a, c)
+	teredotest.Start(t, r.a, c)
 	await(t, c, "asking", func(s ClientStatus) bool { return s.State == "starting" })
 	next, err := NewServer(server.cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	startIn(t, r.router, next)
+	teredotest.Start(t, r.router, next)
 	await(t, c, "qualified", qualified)
 }

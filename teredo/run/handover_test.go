@@ -20,6 +20,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
 func TestChoose(t *testing.T) {
@@ -88,9 +89,9 @@ func TestRecent(t *testing.T) {
 //	a: a 198.51.100.2, metric 100; w 192.0.2.130, metric 200
 func (r *clientRig) secondLink(t *testing.T) {
 	t.Helper()
-	serverLink(t, r.router, r.a, "w", []string{"192.0.2.129/25"}, "192.0.2.130/25")
+	teredotest.Link(t, r.router, r.a, "w", []string{"192.0.2.129/25"}, "192.0.2.130/25")
 	// The server does not go with the first link.
-	r.router.Do(t, func() error { return serverAddrs("lo", "203.0.113.1/32", "203.0.113.2/32") })
+	r.router.Do(t, func() error { return teredotest.SetUp("lo", "203.0.113.1/32", "203.0.113.2/32") })
 	r.a.Do(t, func() error {
 		_ = netlink.RouteDel(&netlink.Route{Gw: net.ParseIP("198.51.100.1")})
 		return errors.Join(routeBy("a", "198.51.100.1", 100), routeBy("w", "192.0.2.129", 200))
@@ -187,7 +188,7 @@ func TestHandoverFollows(t *testing.T) {
 	r := newClientRig(t)
 	r.secondLink(t)
 	h, changes := newHandover(t)
-	startIn(t, r.a, h)
+	teredotest.Start(t, r.a, h)
 	s := awaitPaths(t, h, "a in_use", "w standing_by")
 	first, second := s.Paths[0], s.Paths[1]
 	if first.Mapped.Addr().String() != "198.51.100.2" || second.Mapped.Addr().String() != "192.0.2.130" {
@@ -238,7 +239,7 @@ func TestHandoverFollows(t *testing.T) {
 			r.link(t, r.router, "a", netlink.LinkDel)
 		}, []string{"a absent", "w in_use"}},
 		{"a new one comes", func(t *testing.T) {
-			serverLink(t, r.router, r.a, "a", []string{"198.51.100.1/24"}, "198.51.100.2/24")
+			teredotest.Link(t, r.router, r.a, "a", []string{"198.51.100.1/24"}, "198.51.100.2/24")
 			r.a.Do(t, func() error { return routeBy("a", "198.51.100.1", 100) })
 		}, []string{"a in_use", "w standing_by"}},
 	}
@@ -276,7 +277,7 @@ func TestHandoverFollows(t *testing.T) {
 func TestHandoverWaits(t *testing.T) {
 	r := newClientRig(t)
 	h, _ := newHandover(t, func(c *ClientSettings) { c.Interfaces = []string{"later", "a"} })
-	startIn(t, r.a, h)
+	teredotest.Start(t, r.a, h)
 	awaitPaths(t, h, "later absent", "a in_use")
 	r.link(t, r.a, "a", netlink.LinkSetDown)
 	awaitPaths(t, h, "later absent", "a no_carrier")
@@ -288,7 +289,7 @@ func TestHandoverLeavesSilentPath(t *testing.T) {
 	r := newClientRig(t)
 	r.secondLink(t)
 	h, _ := newHandover(t, func(c *ClientSettings) { c.ProbeAfter = 300 * time.Millisecond })
-	startIn(t, r.a, h)
+	teredotest.Start(t, r.a, h)
 	awaitPaths(t, h, "a in_use", "w standing_by")
 	// The router loses what comes by the first link.
 	r.link(t, r.router, "a", func(l netlink.Link) error {
@@ -331,7 +332,7 @@ func TestClientFollowsNetwork(t *testing.T) {
 	r := newClientRig(t)
 	r.secondLink(t)
 	c, _ := newClient(t)
-	startIn(t, r.a, c)
+	teredotest.Start(t, r.a, c)
 	at := func(addr string) func(ClientStatus) bool {
 		return func(s ClientStatus) bool { return qualified(s) && s.Mapped.Addr().String() == addr }
 	}
@@ -396,7 +397,7 @@ func changeAddr(change func(netlink.Link, *netlink.Addr) error, prefix string) e
 func TestClientExaminesNewCarrier(t *testing.T) {
 	r := newClientRig(t)
 	c, _ := newClient(t)
-	startIn(t, r.a, c)
+	teredotest.Start(t, r.a, c)
 	s := await(t, c, "qualified", qualified)
 	asked := func() uint64 { _, stats := c.snapshot(); return stats.Solicitations }
 	before := asked()
@@ -471,7 +472,7 @@ func TestClientCallsHook(t *testing.T) {
 	r := newClientRig(t)
 	file := filepath.Join(t.TempDir(), "called")
 	c, _ := newClient(t, func(c *ClientSettings) { c.OnChange = []string{"/bin/mkdir", file} })
-	startIn(t, r.a, c)
+	teredotest.Start(t, r.a, c)
 	await(t, c, "qualified and the hook called", func(s ClientStatus) bool {
 		_, err := os.Stat(file)
 		return err == nil && qualified(s)

@@ -28,6 +28,7 @@ var (
 	_ role.Instance               = (*Relay)(nil)
 	_ role.Changer[RelaySettings] = (*Relay)(nil)
 	_ role.PeerLister             = (*Relay)(nil)
+	_ role.Tracer                 = (*Relay)(nil)
 )
 
 // Relay is one Teredo relay or host-specific relay: a TUN device with routes to

@@ -168,3 +168,12 @@ func (s *RelaySettings) summary() string {
 	}
 	return fmt.Sprintf("listens on UDP %s, device %s, serves %s", s.Bind, s.Interface, role.Join(s.Serve))
 }
+
+// bind4 parses an IPv4 address and port to listen on; 0.0.0.0 is any address.
+var bind4 = key.Text("0.0.0.0:3545", func(s string) (netip.AddrPort, *key.Fault) {
+	a, err := netip.ParseAddrPort(s)
+	if err != nil || !a.Addr().Is4() || a.Addr().IsMulticast() {
+		return a, key.Wrong("write it like 0.0.0.0:3545", "%q is not an IPv4 address with a port", s)
+	}
+	return a, nil
+})

@@ -4,6 +4,7 @@ package run
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net/netip"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/trace"
 	"github.com/isthmus-net/isthmus/internal/upkeep"
 	"github.com/isthmus-net/isthmus/teredo/relay"
 )
@@ -119,4 +121,16 @@ func (r *Relay) Prepare(next RelaySettings) (role.Change, error) {
 		r.cfg = next
 		return needsRestart, nil
 	}, nil
+}
+
+// Trace implements [role.Tracer]: it shows the packets of both paths.
+func (r *Relay) Trace(ctx context.Context, sampling trace.Sampling, emit func(*trace.Sample)) error {
+	return r.fast.Trace(ctx, sampling, emit, func(ctx context.Context, emit func(*trace.Sample)) error {
+		return r.loop.Trace(ctx, r.name, sampling, emit)
+	})
+}
+
+func (r *Relay) eachDropped(f func(reason string, n uint64)) {
+	s := r.engine.Stats()
+	s.EachDropped(func(why relay.Reason, n uint64) { f(why.String(), n) })
 }

@@ -14,7 +14,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -30,6 +29,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
 // relayRig is a running relay between an IPv6 host and a hand-made Teredo client
@@ -72,9 +72,9 @@ func newRelayRig(t *testing.T, mode Mode, change ...func(*RelaySettings)) *relay
 	r := &relayRig{relayNS: testutil.NewNetns(t), change: change, log: slog.New(slog.DiscardHandler), stateFile: filepath.Join(t.TempDir(), "peers")}
 	clientNS, hostNS := testutil.NewNetns(t), r.relayNS
 	clientNS.Show(t) // old kernels tell nothing of a device whose far end is hidden
-	serverLink(t, r.relayNS, clientNS, "v4", []string{"192.0.2.3/24"}, "192.0.2.7/24")
+	teredotest.Link(t, r.relayNS, clientNS, "v4", []string{"192.0.2.3/24"}, "192.0.2.7/24")
 	clientNS.Do(t, func() (err error) {
-		if err := errors.Join(serverAddrs("v4", "192.0.2.1/24"), testutil.ReceiveByNAPI("v4", true)); err != nil {
+		if err := errors.Join(teredotest.SetUp("v4", "192.0.2.1/24"), testutil.ReceiveByNAPI("v4", true)); err != nil {
 			return err
 		}
 		if r.client, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(relayClient)); err != nil {
@@ -90,7 +90,7 @@ func newRelayRig(t *testing.T, mode Mode, change ...func(*RelaySettings)) *relay
 	if mode == ModeRelay {
 		hostNS = testutil.NewNetns(t)
 		hostNS.Show(t)
-		serverLink(t, r.relayNS, hostNS, "v6", []string{"2001:db8:1::1/64"}, "2001:db8:1::2/64")
+		teredotest.Link(t, r.relayNS, hostNS, "v6", []string{"2001:db8:1::1/64"}, "2001:db8:1::2/64")
 		r.relayNS.Do(t, func() error {
 			return os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0)
 		})
@@ -102,10 +102,11 @@ func newRelayRig(t *testing.T, mode Mode, change ...func(*RelaySettings)) *relay
 		})
 	} else {
 		hostNS.Do(t, func() error {
-			if err := serverAddrs("lo", "2001:db8:1::2/128"); err != nil {
+			if err := teredotest.SetUp("lo", "2001:db8:1::2/128"); err != nil {
 				return err
 			}
-			return awaitLocal(relayHost.Addr())
+			testutil.AwaitLocal(t, relayHost.Addr())
+			return nil
 		})
 	}
 	hostNS.Do(t, func() error {
@@ -120,20 +121,6 @@ func newRelayRig(t *testing.T, mode Mode, change ...func(*RelaySettings)) *relay
 	r.hostNS = hostNS
 	r.start(t, mode)
 	return r
-}
-
-// awaitLocal waits until the kernel takes packets for an address of this
-// namespace; it sets the local route in the background.
-func awaitLocal(ip netip.Addr) error {
-	for deadline := time.Now().Add(relayTimeout); ; runtime.Gosched() {
-		routes, err := netlink.RouteGet(ip.AsSlice())
-		if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%s is not local: routes %v, error %w", ip, routes, err)
-		}
-	}
 }
 
 func relayConfig(mode Mode) RelaySettings {
@@ -161,34 +148,8 @@ func (r *relayRig) start(t *testing.T, mode Mode) {
 		t.Fatal(err)
 	}
 	r.relay.lastRestore = testutil.LastRestore
-	ctx, cancel := context.WithCancelCause(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- runIn(ctx, r.relayNS, r.relay) }()
-	wait := sync.OnceValue(func() error { return <-ended })
-	r.stop = func() error {
-		cancel(nil)
-		return wait()
-	}
-	r.leave = func() error {
-		cancel(role.ErrLeave)
-		return wait()
-	}
-	t.Cleanup(func() { _ = r.stop() })
-	select {
-	case <-r.relay.Ready():
-	case err := <-ended:
-		ended <- err
-		t.Fatalf("the relay ended: %v", err)
-	}
-}
-
-// runIn runs an instance on a thread of its own in a namespace.
-func runIn(ctx context.Context, ns *testutil.Netns, i role.Instance) error {
-	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-	if err := unix.Setns(ns.Handle(), unix.CLONE_NEWNET); err != nil {
-		return err
-	}
-	return i.Run(ctx)
+	running := teredotest.Start(t, r.relayNS, r.relay)
+	r.stop, r.leave = running.Stop, running.Leave
 }
 
 // hostSends sends from the host to the client with hop limit 64.
@@ -218,7 +179,7 @@ func (r *relayRig) hostReceives(t *testing.T) string {
 // hop limit.
 func clientReceives(t *testing.T, client *net.UDPConn) string {
 	t.Helper()
-	p, from := receiveTeredo(t, client)
+	p, from := teredotest.Receive(t, client)
 	if from != relayAt {
 		t.Errorf("the client got a packet from %s", from)
 	}
@@ -228,7 +189,7 @@ func clientReceives(t *testing.T, client *net.UDPConn) string {
 // bubbleArrives returns the bubble that the server receives.
 func (r *relayRig) bubbleArrives(t *testing.T) packet.IPv6 {
 	t.Helper()
-	p, from := receiveTeredo(t, r.server)
+	p, from := teredotest.Receive(t, r.server)
 	if !teredo.IsBubble(p.IPv6) || from != relayAt || p.IPv6.Dst() != relayClientIP || !p.IPv6.Src().IsLinkLocalUnicast() {
 		t.Fatalf("the server got %x from %s", []byte(p.IPv6), from)
 	}
@@ -411,7 +372,7 @@ func TestRelayUndoesAndStartsAgain(t *testing.T) {
 
 func TestRelayFollowsAddresses(t *testing.T) {
 	r := newRelayRig(t, ModeRelay)
-	r.relayNS.Do(t, func() error { return serverAddrs("v6", "2001:db8:1::/64") })
+	r.relayNS.Do(t, func() error { return teredotest.SetUp("v6", "2001:db8:1::/64") })
 	want := netip.MustParseAddr("2001:db8:1::")
 	for deadline := time.Now().Add(relayTimeout); r.relay.Status().(RelayStatus).Address != want; runtime.Gosched() {
 		if time.Now().After(deadline) {
@@ -457,7 +418,7 @@ func TestRelayReload(t *testing.T) {
 	cfg.Bind = netip.MustParseAddrPort("0.0.0.0:4000")
 	cfg.MaxPeers, cfg.Workers = 10, 3
 	cfg.KeepState, cfg.StateFile = false, ""
-	waits, err := reload(RelayRole, r.relay, r.relay.cfg, cfg)
+	waits, err := teredotest.Reload(RelayRole, r.relay, r.relay.cfg, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -471,7 +432,7 @@ func TestRelayReload(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := reload(RelayRole, r.relay, r.relay.cfg, cfg); err == nil {
+	if _, err := teredotest.Reload(RelayRole, r.relay, r.relay.cfg, cfg); err == nil {
 		t.Error("a relay that has ended was reloaded")
 	}
 }
@@ -489,7 +450,7 @@ func TestRelayReloadKeepsPeers(t *testing.T) {
 	for range 5 {
 		cfg := relayConfig(ModeRelay)
 		cfg.QueuePackets, cfg.BubbleRate = 3, 5
-		if _, err := reload(RelayRole, r.relay, r.relay.cfg, cfg); err != nil {
+		if _, err := teredotest.Reload(RelayRole, r.relay, r.relay.cfg, cfg); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/ratelimit"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/trace"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/server"
 )
@@ -28,6 +29,7 @@ import (
 var (
 	_ role.Instance                = (*Server)(nil)
 	_ role.Changer[ServerSettings] = (*Server)(nil)
+	_ role.Tracer                  = (*Server)(nil)
 )
 
 // Server is one Teredo server: a UDP socket on each address, and a raw socket
@@ -355,5 +357,17 @@ func (s *Server) collectPorts(emit func(role.Metric)) {
 		emit(role.Dropped(p.name+"_send_too_big", p.stats.WriteTooBig))
 		emit(role.Dropped(p.name+"_send_unreachable", p.stats.WriteUnreachable))
 		emit(role.Dropped(p.name+"_send_failed", p.stats.WriteFailed))
+	}
+}
+
+// Trace implements [role.Tracer].
+func (s *Server) Trace(ctx context.Context, sampling trace.Sampling, emit func(*trace.Sample)) error {
+	return s.loop.Trace(ctx, s.name, sampling, emit)
+}
+
+func (s *Server) eachDropped(f func(reason string, n uint64)) {
+	c := s.engine.Counters()
+	for r := server.Reason(1); r < server.NumReasons; r++ {
+		f(r.String(), c.Dropped[r])
 	}
 }

@@ -3,11 +3,9 @@
 package run
 
 import (
-	"context"
 	"log/slog"
 	"net"
 	"net/netip"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +21,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
 // serverRig is a running server between Teredo clients and an IPv6 host:
@@ -58,8 +57,8 @@ func newServerRig(t *testing.T) *serverRig {
 	t.Helper()
 	r := &serverRig{clientNS: testutil.NewNetns(t), serverNS: testutil.NewNetns(t)}
 	hostNS := testutil.NewNetns(t)
-	serverLink(t, r.serverNS, r.clientNS, "v4", []string{"203.0.113.1/24", "203.0.113.2/24"}, "203.0.113.7/24")
-	serverLink(t, r.serverNS, hostNS, "v6", []string{"2001:db8::1/64"}, "2001:db8::2/64")
+	teredotest.Link(t, r.serverNS, r.clientNS, "v4", []string{"203.0.113.1/24", "203.0.113.2/24"}, "203.0.113.7/24")
+	teredotest.Link(t, r.serverNS, hostNS, "v6", []string{"2001:db8::1/64"}, "2001:db8::2/64")
 
 	r.clientNS.Do(t, func() (err error) {
 		r.client, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(serverClient))
@@ -86,64 +85,7 @@ func (r *serverRig) start(t *testing.T) {
 	if r.server, err = NewServer(serverConfig(), slog.New(slog.NewTextHandler(&r.log, nil))); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- runServerIn(ctx, r.serverNS, r.server) }()
-	r.stop = func() error {
-		cancel()
-		return <-ended
-	}
-	t.Cleanup(cancel)
-	select {
-	case <-r.server.Ready():
-	case err := <-ended:
-		t.Fatalf("the server ended: %v", err)
-	}
-}
-
-// runServerIn runs s on a thread of its own in a namespace.
-func runServerIn(ctx context.Context, ns *testutil.Netns, s *Server) error {
-	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-	if err := unix.Setns(ns.Handle(), unix.CLONE_NEWNET); err != nil {
-		return err
-	}
-	return s.Run(ctx)
-}
-
-// serverLink joins two namespaces by a veth pair named name at both ends, which
-// carries packets then.
-func serverLink(t *testing.T, a, b *testutil.Netns, name string, addrsA []string, addrB string) {
-	t.Helper()
-	a.AddressesAtOnce(t)
-	b.AddressesAtOnce(t)
-	a.Do(t, func() error {
-		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name, PeerNamespace: netlink.NsFd(b.Handle())}
-		if err := netlink.LinkAdd(veth); err != nil {
-			return err
-		}
-		return serverAddrs(name, addrsA...)
-	})
-	b.Do(t, func() error { return serverAddrs(name, addrB) })
-	a.AwaitLinks(t, name)
-	b.AwaitLinks(t, name)
-}
-
-func serverAddrs(link string, addrs ...string) error {
-	l, err := netlink.LinkByName(link)
-	if err != nil {
-		return err
-	}
-	for _, s := range addrs {
-		a, err := netlink.ParseAddr(s)
-		if err != nil {
-			return err
-		}
-		a.Flags = unix.IFA_F_NODAD
-		if err := netlink.AddrAdd(l, a); err != nil {
-			return err
-		}
-	}
-	return netlink.LinkSetUp(l)
+	r.stop = teredotest.Start(t, r.serverNS, r.server).Stop
 }
 
 // ask sends a payload from the client and returns what comes back, and from where.
@@ -152,24 +94,7 @@ func (r *serverRig) ask(t *testing.T, to netip.AddrPort, payload []byte) (teredo
 	if _, err := r.client.WriteToUDPAddrPort(payload, to); err != nil {
 		t.Fatal(err)
 	}
-	return receiveTeredo(t, r.client)
-}
-
-func receiveTeredo(t *testing.T, conn *net.UDPConn) (teredo.Packet, netip.AddrPort) {
-	t.Helper()
-	if err := conn.SetReadDeadline(time.Now().Add(serverTimeout)); err != nil {
-		t.Fatal(err)
-	}
-	buf := make([]byte, 2048)
-	n, from, err := conn.ReadFromUDPAddrPort(buf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := teredo.Parse(buf[:n])
-	if err != nil {
-		t.Fatalf("the server sent what does not parse: %v", err)
-	}
-	return p, from
+	return teredotest.Receive(t, r.client)
 }
 
 func TestServerQualification(t *testing.T) {
@@ -247,7 +172,7 @@ func TestServerBubble(t *testing.T) {
 	if _, err := conn.WriteToUDPAddrPort(bubble, serverPrimary); err != nil {
 		t.Fatal(err)
 	}
-	p, from := receiveTeredo(t, r.client)
+	p, from := teredotest.Receive(t, r.client)
 	if from != serverPrimary || p.Origin != relay || !teredo.IsBubble(p.IPv6) || p.IPv6.Src() != serverHost {
 		t.Errorf("got %d bytes of %v from %v with origin %v, want a bubble of %v from %v with %v",
 			len(p.IPv6), p.IPv6.Src(), from, p.Origin, serverHost, serverPrimary, relay)
@@ -289,7 +214,7 @@ func TestServerCountersAndReload(t *testing.T) {
 
 	next := serverConfig()
 	next.MTU, next.Port = 1400, 3545
-	keys, err := reload(ServerRole, r.server, r.server.cfg, next)
+	keys, err := teredotest.Reload(ServerRole, r.server, r.server.cfg, next)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +263,7 @@ func TestServerStartErrors(t *testing.T) {
 	}{
 		{"address of another host", func() error { return nil }, "has no address 203.0.113.1"},
 		{"port in use", func() error {
-			if err := serverAddrs("lo", "203.0.113.1/32", "203.0.113.2/32"); err != nil {
+			if err := teredotest.SetUp("lo", "203.0.113.1/32", "203.0.113.2/32"); err != nil {
 				return err
 			}
 			conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(serverSecondary))
@@ -394,7 +319,7 @@ func TestServerReloadBeforeStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := reload(ServerRole, s, s.cfg, serverConfig()); err == nil {
+	if _, err := teredotest.Reload(ServerRole, s, s.cfg, serverConfig()); err == nil {
 		t.Error("a server that does not run has taken a configuration")
 	}
 }

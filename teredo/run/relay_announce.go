@@ -4,18 +4,13 @@ package run
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
-var (
-	_ role.Announced = (*Relay)(nil)
-	_ role.Announced = (*Server)(nil)
-)
+var _ role.Announced = (*Relay)(nil)
 
 // AnnouncedPrefixes implements [role.Announced].
 func (r *Relay) AnnouncedPrefixes() []netip.Prefix {
@@ -47,40 +42,4 @@ func (r *Relay) CheckSelf(ctx context.Context) error {
 		return err
 	}
 	return r.self.check(ctx, path)
-}
-
-// AnnouncedPrefixes implements [role.Announced].
-func (s *Server) AnnouncedPrefixes() []netip.Prefix {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.cfg.Announce {
-		return nil
-	}
-	return s.cfg.own()
-}
-
-// CheckSelf implements [role.Announced]: a datagram goes through each socket and
-// comes back.
-func (s *Server) CheckSelf(ctx context.Context) error {
-	s.mu.Lock()
-	var paths []selfPath
-	for _, group := range s.conns {
-		if len(group) > 0 {
-			paths = append(paths, selfPath{name: "server", service: group[0].LocalAddr()})
-		}
-	}
-	missing := slices.Clone(s.missing)
-	s.mu.Unlock()
-	if len(missing) > 0 {
-		return fmt.Errorf("this host has lost the address %s", missing[0])
-	}
-	if len(paths) == 0 {
-		return errors.New("the server has no socket")
-	}
-	for _, path := range paths {
-		if err := s.self.check(ctx, path); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -3,7 +3,6 @@
 package run
 
 import (
-	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
 var hostWithRelay = netip.MustParseAddr("2001:db8:b::2")
@@ -20,8 +21,12 @@ var hostWithRelay = netip.MustParseAddr("2001:db8:b::2")
 // client at end a.
 func newHostRelay(t *testing.T, r *clientRig, mode fastpath.Mode) (*fastPair, *Relay) {
 	t.Helper()
-	r.router.Do(t, func() error { return serverAddrs("b", "2001:db8:b::1/64") })
-	r.b.Do(t, func() error { return errors.Join(serverAddrs("b", "2001:db8:b::2/64"), awaitLocal(hostWithRelay)) })
+	r.router.Do(t, func() error { return teredotest.SetUp("b", "2001:db8:b::1/64") })
+	r.b.Do(t, func() error {
+		err := teredotest.SetUp("b", "2001:db8:b::2/64")
+		testutil.AwaitLocal(t, hostWithRelay)
+		return err
+	})
 	cfg := defaultRelay()
 	cfg.Name, cfg.Mode, cfg.FastPath = "host", ModeHost, mode
 	cfg.Bind = netip.MustParseAddrPort("192.0.2.2:3545")
@@ -30,10 +35,10 @@ func newHostRelay(t *testing.T, r *clientRig, mode fastpath.Mode) (*fastPair, *R
 	if err != nil {
 		t.Fatal(err)
 	}
-	startIn(t, r.b, relay)
+	teredotest.Start(t, r.b, relay)
 	p := &fastPair{clientRig: r}
 	p.ca, _ = newClient(t, func(c *ClientSettings) { c.FastPath = mode })
-	startIn(t, r.a, p.ca)
+	teredotest.Start(t, r.a, p.ca)
 	p.aa = await(t, p.ca, "qualified", qualified).Address
 	awaitDevice(t, r.a, deviceWith(p.aa)...)
 	await(t, p.ca, "at its fast path", func(s ClientStatus) bool { return s.FastPath.Why != "starting" })

@@ -150,16 +150,6 @@ func (f *fast) hindered() string {
 	return ""
 }
 
-// countsOf are counters in the driver's form. Without an answer nothing is shown, rather
-// than something wrong.
-func countsOf(counters []fastpath.Counter, _ error) []driver.Count {
-	list := make([]driver.Count, len(counters))
-	for i, c := range counters {
-		list[i] = driver.Count{Verdict: c.Verdict, Reason: c.Reason.String(), Packets: c.Packets, Bytes: c.Bytes}
-	}
-	return list
-}
-
 // measured sorts what has passed by what rates are shown of.
 func measured(counts []driver.Count, engine [2]uint64) map[string]uint64 {
 	total := map[string]uint64{

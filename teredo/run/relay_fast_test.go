@@ -27,6 +27,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
 // by makes the mode of a fast path.
@@ -121,7 +122,7 @@ func clientUDPWith(text string, hops byte) []byte {
 // has not.
 func clientReceivesSummed(t *testing.T, client *net.UDPConn, want bool) string {
 	t.Helper()
-	p, _ := receiveTeredo(t, client)
+	p, _ := teredotest.Receive(t, client)
 	ip := p.IPv6
 	if is := packet.Checksum(ip.SrcBytes(), ip.DstBytes(), ip.NextHeader(), ip.Payload()) == 0; is != want {
 		t.Errorf("the packet's checksum is right: %v, want %v", is, want)
@@ -213,7 +214,7 @@ func checkTotals(t *testing.T, relay *Relay, path string, toClient, toHost float
 // timeExceeded returns the ICMPv6 error that the client receives.
 func timeExceeded(t *testing.T, client *net.UDPConn) packet.IPv6 {
 	t.Helper()
-	p, _ := receiveTeredo(t, client)
+	p, _ := teredotest.Receive(t, client)
 	if p.IPv6.NextHeader() != packet.ProtoICMPv6 || p.IPv6.Payload()[0] != packet.ICMPv6TimeExceeded {
 		t.Fatalf("the client got %x", []byte(p.IPv6))
 	}
@@ -261,7 +262,7 @@ func (r *relayRig) nft(t *testing.T, rules string) {
 // by what the host sends afterwards by a way that is known to work.
 func (r *relayRig) nothingArrives(t *testing.T) {
 	t.Helper()
-	if err := r.client.SetReadDeadline(time.Now().Add(vain)); err != nil {
+	if err := r.client.SetReadDeadline(time.Now().Add(teredotest.Vain)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 2048)
@@ -387,7 +388,7 @@ func TestFastPathReload(t *testing.T) {
 		t.Helper()
 		cfg := r.config(ModeRelay)
 		change(&cfg)
-		waits, err := reload(RelayRole, r.relay, r.relay.cfg, cfg)
+		waits, err := teredotest.Reload(RelayRole, r.relay, r.relay.cfg, cfg)
 		if err != nil || len(waits) > 0 {
 			t.Fatalf("keys that wait: %v, %v", waits, err)
 		}

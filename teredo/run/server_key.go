@@ -4,7 +4,6 @@ package run
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
@@ -56,47 +55,6 @@ func checkKeys(keys []*Key, c *config.Checker) {
 		seen[k.ID] = true
 	}
 }
-
-// maxSecret bounds a file that holds one secret, in bytes.
-const maxSecret = 4096
-
-// readSecret reads a private file that holds one secret and, it may be, a line end.
-func readSecret(path string) (config.Secret, error) {
-	text, err := config.ReadPrivate(path, maxSecret)
-	if err != nil {
-		return "", err
-	}
-	s, f := secret(strings.TrimRight(string(text), "\r\n"))
-	if f != nil {
-		return "", fmt.Errorf("%s: %s: %s", path, f.Problem, f.Remedy)
-	}
-	return s, nil
-}
-
-// clientID parses a client identifier (RFC 4380, section 5.1.1).
-var clientID = key.Text("north", func(s string) (string, *key.Fault) {
-	if s == "" || len(s) > teredo.MaxClientIDLen {
-		return "", key.Wrong(fmt.Sprintf("write a name of 1 to %d bytes, like north", teredo.MaxClientIDLen), "a name of %d bytes cannot be sent", len(s))
-	}
-	return s, nil
-})
-
-// secret parses a shared secret: its bytes are those of the text.
-var secret = key.Text("…", func(s string) (config.Secret, *key.Fault) {
-	if len(s) < teredo.MinSecretLen {
-		return "", key.Wrong("make one with: openssl rand -base64 24", "a secret of %d bytes can be guessed: %d are the least", len(s), teredo.MinSecretLen)
-	}
-	return config.Secret(s), nil
-})
-
-var algorithm = key.Text(teredo.HMACSHA1.String(), func(s string) (teredo.Algorithm, *key.Fault) {
-	for _, a := range []teredo.Algorithm{teredo.HMACSHA1, teredo.HMACSHA256} {
-		if s == a.String() {
-			return a, nil
-		}
-	}
-	return 0, key.Wrong(fmt.Sprintf("write %q or %q", teredo.HMACSHA1, teredo.HMACSHA256), "%q is not known here", s)
-})
 
 // never is the default of a moment.
 var never = time.Time{}

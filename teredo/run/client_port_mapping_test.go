@@ -15,6 +15,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/portmap"
+	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
 func withPortMapping(m PortMapping) func(*ClientSettings) {
@@ -124,7 +125,7 @@ func TestPortMappingWithoutGateway(t *testing.T) {
 		c.PortMappingFile = filepath.Join(t.TempDir(), "port")
 	})
 	began := time.Now()
-	startIn(t, r.a, c)
+	teredotest.Start(t, r.a, c)
 	await(t, c, "qualified", qualified)
 	t.Logf("qualified after %v", time.Since(began))
 	s := await(t, c, "told that no port is reserved", func(s ClientStatus) bool { return s.PortMapping.Error != "" })

@@ -3,126 +3,22 @@
 package run
 
 import (
-	"context"
-	"net"
 	"net/netip"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
-	"github.com/isthmus-net/isthmus/internal/role"
-	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 )
-
-// checkIn has an instance check itself inside its namespace.
-func checkIn(t *testing.T, ns *testutil.Netns, i role.Announced, limit time.Duration) (problem error) {
-	t.Helper()
-	ns.Do(t, func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		defer cancel()
-		problem = i.CheckSelf(ctx)
-		return nil
-	})
-	return problem
-}
-
-// wantProblem checks that a check fails with words.
-func wantProblem(t *testing.T, problem error, words string) {
-	t.Helper()
-	if problem == nil || !strings.Contains(problem.Error(), words) {
-		t.Errorf("problem %v, want one with %q", problem, words)
-	}
-}
-
-// vain is how long a check that is to fail may wait.
-const vain = 150 * time.Millisecond
-
-func TestRelayChecksItself(t *testing.T) {
-	r := newRelayRig(t, ModeRelay)
-	if err := checkIn(t, r.relayNS, r.relay, relayTimeout); err != nil {
-		t.Fatal(err)
-	}
-	r.relay.Collect(func(m role.Metric) {
-		if m.Name == role.DroppedName && m.Value > 0 || m.Name == "peers" && m.Value > 0 {
-			t.Errorf("the check left a trace: %s %s %v", m.Name, m.Reason, m.Value)
-		}
-	})
-
-	hold, let := make(chan struct{}), make(chan struct{})
-	go r.relay.loop.Do(func(time.Time, *packet.Batch) { close(hold); <-let })
-	<-hold
-	wantProblem(t, checkIn(t, r.relayNS, r.relay, vain), "did not come out of UDP")
-	close(let)
-	if err := checkIn(t, r.relayNS, r.relay, relayTimeout); err != nil {
-		t.Errorf("the engine goes on: %v", err)
-	}
-
-	r.relayNS.Do(t, func() error {
-		link, err := netlink.LinkByName("teredo")
-		if err != nil {
-			return err
-		}
-		return netlink.RouteDel(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: &net.IPNet{IP: teredo.Prefix.Addr().AsSlice(), Mask: net.CIDRMask(32, 128)}})
-	})
-	if err := checkIn(t, r.relayNS, r.relay, vain); err == nil {
-		t.Error("the route to the device is gone, and the check finds nothing")
-	}
-}
-
-// TestRelayChecksItsDevice sets the device down, and up again.
-func TestRelayChecksItsDevice(t *testing.T) {
-	r := newRelayRig(t, ModeRelay)
-	set := func(change func(netlink.Link) error) {
-		r.relayNS.Do(t, func() error {
-			link, err := netlink.LinkByName("teredo")
-			if err != nil {
-				return err
-			}
-			return change(link)
-		})
-	}
-	set(netlink.LinkSetDown)
-	if err := checkIn(t, r.relayNS, r.relay, vain); err == nil {
-		t.Error("the device is down, and the check finds nothing")
-	}
-	set(netlink.LinkSetUp)
-	for deadline := time.Now().Add(relayTimeout); ; {
-		err := checkIn(t, r.relayNS, r.relay, vain)
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
-}
-
-func TestServerChecksItself(t *testing.T) {
-	r := newServerRig(t)
-	if err := checkIn(t, r.serverNS, r.server, serverTimeout); err != nil {
-		t.Fatal(err)
-	}
-	hold, let := make(chan struct{}), make(chan struct{})
-	go r.server.loop.Do(func(time.Time, *packet.Batch) { close(hold); <-let })
-	<-hold
-	wantProblem(t, checkIn(t, r.serverNS, r.server, vain), "did not come back from UDP 203.0.113.1:3544")
-	close(let)
-	if err := checkIn(t, r.serverNS, r.server, serverTimeout); err != nil {
-		t.Errorf("the engine goes on: %v", err)
-	}
-}
 
 // TestOthersCannotJoinACheck feeds packets that only resemble those of a check.
 func TestOthersCannotJoinACheck(t *testing.T) {
 	host, probe := netip.MustParseAddr("2001:db8::1"), probeAddress(teredo.Prefix)
 	from := netip.MustParseAddrPort("127.0.0.1:4000")
 	nonce := []byte("0123456789abcdef")
+	client := teredo.Addr{Prefix: teredo.Prefix, Server: netip.MustParseAddr("192.0.2.1"), Mapped: netip.MustParseAddrPort("192.0.2.7:40000")}.IP()
 	ip := func(src, dst netip.Addr, text string) []byte {
 		b := packet.AppendIPv6Header(nil, packet.ProtoUDP, 64, packet.UDPHeaderLen+len(text), src, dst)
 		return append(append(b, 0, 9, 4, 5, 0, byte(packet.UDPHeaderLen+len(text)), 6, 7), text...)
@@ -144,7 +40,7 @@ func TestOthersCannotJoinACheck(t *testing.T) {
 		{"from the host", true, from, ip(host, probe, string(nonce)), true, 1},
 		{"from another host", true, from, ip(netip.MustParseAddr("2001:db8::2"), probe, string(nonce)), false, 0},
 		{"another nonce", true, from, ip(host, probe, "0123456789abcdeX"), false, 0},
-		{"to a client", true, from, ip(host, relayClientIP, string(nonce)), false, 0},
+		{"to a client", true, from, ip(host, client, string(nonce)), false, 0},
 		{"longer", true, from, ip(host, probe, string(nonce)+"!"), false, 0},
 		{"empty", true, from, nil, false, 0},
 		{"answer of the check", false, from, ip(probe, host, string(nonce)), true, 1},

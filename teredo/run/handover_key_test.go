@@ -11,6 +11,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
 // A new key is for all paths, also for that of an interface that comes after the
@@ -21,7 +22,7 @@ func TestHandoverReloadsKey(t *testing.T) {
 	r := newClientRig(t, func(s *ServerSettings) { s.RequireAuth, s.KeysFile = true, keys })
 	r.secondLink(t)
 	h, changes := newHandover(t, keyed("north", northSecret, teredo.HMACSHA1))
-	startIn(t, r.a, h)
+	teredotest.Start(t, r.a, h)
 	awaitPaths(t, h, "a in_use", "w standing_by")
 	if first := <-changes; first.Cause != event.Qualified || first.Old.IsValid() {
 		t.Errorf("the first address: %+v", first)
@@ -31,17 +32,17 @@ func TestHandoverReloadsKey(t *testing.T) {
 
 	faulty := h.cfg
 	faulty.KeySecret, faulty.KeySecretFile = "", filepath.Join(t.TempDir(), "none")
-	if _, err := reload(ClientRole, h, h.cfg, faulty); err == nil {
+	if _, err := teredotest.Reload(ClientRole, h, h.cfg, faulty); err == nil {
 		t.Error("a key without a secret is taken")
 	}
 	awaitPaths(t, h, "a in_use", "w absent")
 
 	next := h.cfg
 	keyed("south", southSecret, teredo.HMACSHA256)(&next)
-	mustReload(t, ClientRole, h, h.cfg, next)
+	teredotest.MustReload(t, ClientRole, h, h.cfg, next)
 	private(t, keys, strings.Replace(keysFile, `id = "north"`, `id = "gone"`, 1))
-	mustReload(t, ServerRole, r.server, r.server.cfg, r.server.cfg)
-	serverLink(t, r.router, r.a, "w", []string{"192.0.2.129/25"}, "192.0.2.130/25")
+	teredotest.MustReload(t, ServerRole, r.server, r.server.cfg, r.server.cfg)
+	teredotest.Link(t, r.router, r.a, "w", []string{"192.0.2.129/25"}, "192.0.2.130/25")
 	r.a.Do(t, func() error { return routeBy("w", "192.0.2.129", 200) })
 	awaitPaths(t, h, "a in_use", "w standing_by")
 }
@@ -64,7 +65,7 @@ func TestHandoverTellsOfRefusedKey(t *testing.T) {
 	r := newClientRig(t, func(s *ServerSettings) { s.RequireAuth, s.KeysFile = true, keys })
 	r.secondLink(t)
 	h, _ := newHandover(t, keyed("old", northSecret, teredo.HMACSHA1))
-	startIn(t, r.a, h)
+	teredotest.Start(t, r.a, h)
 	awaitPaths(t, h, "a key_refused", "w key_refused")
 	r.link(t, r.router, "w", netlink.LinkSetDown)
 	awaitPaths(t, h, "a key_refused", "w no_carrier")

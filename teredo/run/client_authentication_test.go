@@ -14,6 +14,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
 const (
@@ -119,7 +120,7 @@ func TestSecureQualification(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			stop := startIn(t, r.a, c)
+			stop := teredotest.Start(t, r.a, c).Stop
 			s := await(t, c, tt.state, func(s ClientStatus) bool { return s.State == tt.state })
 			if s.Authenticated != (tt.state == "qualified") {
 				t.Errorf("status %+v", s)
@@ -151,7 +152,7 @@ func TestReloadKeys(t *testing.T) {
 		cfg.KeySecretFile = secret
 	}
 	c, _ := newClient(t, north)
-	startIn(t, r.a, c)
+	teredotest.Start(t, r.a, c)
 	s := await(t, c, "refused", func(ClientStatus) bool { return dropped(r.server, "auth_wrong_value") > 0 })
 	if s.State != "starting" || s.Authenticated {
 		t.Errorf("with a wrong secret: %+v", s)
@@ -160,28 +161,20 @@ func TestReloadKeys(t *testing.T) {
 	private(t, secret, northSecret+"\n")
 	cfg := clientConfig()
 	north(&cfg)
-	mustReload(t, ClientRole, c, c.cfg, cfg)
+	teredotest.MustReload(t, ClientRole, c, c.cfg, cfg)
 	await(t, c, "authenticated", func(s ClientStatus) bool { return qualified(s) && s.Authenticated })
 
 	private(t, keys, "[[key]]\nid = \"north\"\n")
-	if _, err := reload(ServerRole, r.server, r.server.cfg, r.server.cfg); err == nil || !strings.Contains(err.Error(), "no secret") {
+	if _, err := teredotest.Reload(ServerRole, r.server, r.server.cfg, r.server.cfg); err == nil || !strings.Contains(err.Error(), "no secret") {
 		t.Errorf("error %v", err)
 	}
 	private(t, keys, strings.Replace(keysFile, `"`+northSecret+`"`, `"`+northSecret+"\"\nexpires = 2020-01-01", 1))
-	mustReload(t, ServerRole, r.server, r.server.cfg, r.server.cfg)
+	teredotest.MustReload(t, ServerRole, r.server, r.server.cfg, r.server.cfg)
 	// Asking again soon needs another key: the same one would wait for the refresh.
 	cfg.KeyID = "old"
-	mustReload(t, ClientRole, c, c.cfg, cfg)
+	teredotest.MustReload(t, ClientRole, c, c.cfg, cfg)
 	await(t, c, "refused", func(s ClientStatus) bool { return s.State == "key_refused" && !s.Address.IsValid() })
 	awaitDevice(t, r.a)
-}
-
-// mustReload applies settings that need no restart.
-func mustReload[S any](t *testing.T, of role.Role, i role.Instance, running, next S) {
-	t.Helper()
-	if restart, err := reload(of, i, running, next); err != nil || len(restart) > 0 {
-		t.Fatalf("reload: %v, needs a restart: %v", err, restart)
-	}
 }
 
 func TestSecretFileThatIsOpen(t *testing.T) {

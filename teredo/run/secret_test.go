@@ -1,0 +1,45 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/teredo/teredotest"
+)
+
+const someSecret = "correct horse battery staple"
+
+func TestFileOfAnotherUser(t *testing.T) {
+	testutil.NeedRoot(t)
+	path := teredotest.File(t, someSecret, 0o600)
+	if err := os.Chown(path, 12345, 12345); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readSecret(path); err == nil || !strings.Contains(err.Error(), "another user") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestReadSecret(t *testing.T) {
+	for _, tt := range []struct{ name, text, err string }{
+		{"without line end", someSecret, ""},
+		{"with line end", someSecret + "\n", ""},
+		{"with the line end of others", someSecret + "\r\n", ""},
+		{"too short", "short\n", "can be guessed"},
+		{"too long", strings.Repeat("x", maxSecret+1), "is larger"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := readSecret(teredotest.File(t, tt.text, 0o600))
+			if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+				t.Fatalf("error %v, want %q", err, tt.err)
+			}
+			if err == nil && got != someSecret {
+				t.Errorf("secret %q", string(got))
+			}
+		})
+	}
+}
