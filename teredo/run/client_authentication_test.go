@@ -165,11 +165,11 @@ func TestReloadKeys(t *testing.T) {
 	await(t, c, "authenticated", func(s ClientStatus) bool { return qualified(s) && s.Authenticated })
 
 	private(t, keys, "[[key]]\nid = \"north\"\n")
-	if _, err := teredotest.Reload(ServerRole, r.server, r.server.cfg, r.server.cfg); err == nil || !strings.Contains(err.Error(), "no secret") {
+	if _, err := teredotest.Reload(ServerRole, r.server, r.serverCfg, r.serverCfg); err == nil || !strings.Contains(err.Error(), "no secret") {
 		t.Errorf("error %v", err)
 	}
 	private(t, keys, strings.Replace(keysFile, `"`+northSecret+`"`, `"`+northSecret+"\"\nexpires = 2020-01-01", 1))
-	teredotest.MustReload(t, ServerRole, r.server, r.server.cfg, r.server.cfg)
+	teredotest.MustReload(t, ServerRole, r.server, r.serverCfg, r.serverCfg)
 	// Asking again soon needs another key: the same one would wait for the refresh.
 	cfg.KeyID = "old"
 	teredotest.MustReload(t, ClientRole, c, c.cfg, cfg)

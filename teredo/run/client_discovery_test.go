@@ -15,6 +15,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
@@ -65,7 +66,7 @@ func newNeighbourRig(t *testing.T) *neighbourRig {
 	for _, ns := range []*testutil.Netns{r.a, r.b} {
 		ns.Do(t, func() error { return defaultRoute("192.168.1.1") })
 	}
-	cfg := defaultServer()
+	cfg := *configtest.One(t, ServerRole.Section, ServerRole.Section.Smallest()).(*ServerSettings)
 	cfg.Address, cfg.Secondary = netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("203.0.113.2")
 	server, err := NewServer(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
@@ -27,7 +28,7 @@ func newHostRelay(t *testing.T, r *clientRig, mode fastpath.Mode) (*fastPair, *R
 		testutil.AwaitLocal(t, hostWithRelay)
 		return err
 	})
-	cfg := defaultRelay()
+	cfg := *configtest.One(t, RelayRole.Section, RelayRole.Section.Smallest()).(*RelaySettings)
 	cfg.Name, cfg.Mode, cfg.FastPath = "host", ModeHost, mode
 	cfg.Bind = netip.MustParseAddrPort("192.0.2.2:3545")
 	cfg.KeepState = false

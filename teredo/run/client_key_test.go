@@ -18,9 +18,9 @@ func TestCredential(t *testing.T) {
 		want   teredo.Credential
 	}{
 		{"none", ClientSettings{}, teredo.Credential{}},
-		{"in the configuration", ClientSettings{KeyID: "north", KeySecret: someSecret}, teredo.Credential{ID: "north", Secret: []byte(someSecret)}},
-		{"in a file", ClientSettings{KeyID: "north", KeySecretFile: teredotest.File(t, someSecret+"\n", 0o600), KeyAlgorithm: teredo.HMACSHA256},
-			teredo.Credential{ID: "north", Secret: []byte(someSecret), Algorithm: teredo.HMACSHA256}},
+		{"in the configuration", ClientSettings{KeyID: "north", KeySecret: teredotest.Secret}, teredo.Credential{ID: "north", Secret: []byte(teredotest.Secret)}},
+		{"in a file", ClientSettings{KeyID: "north", KeySecretFile: teredotest.File(t, teredotest.Secret+"\n", 0o600), KeyAlgorithm: teredo.HMACSHA256},
+			teredo.Credential{ID: "north", Secret: []byte(teredotest.Secret), Algorithm: teredo.HMACSHA256}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := tt.client.credential()

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
@@ -33,6 +34,7 @@ import (
 type clientRig struct {
 	a, b, router *testutil.Netns
 	server       *Server
+	serverCfg    ServerSettings
 	stopServer   func() error
 }
 
@@ -46,11 +48,12 @@ func newClientRig(t *testing.T, change ...func(*ServerSettings)) *clientRig {
 	r.router.Do(t, func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
 	r.a.Do(t, func() error { return defaultRoute("198.51.100.1") })
 	r.b.Do(t, func() error { return defaultRoute("192.0.2.1") })
-	cfg := defaultServer()
+	cfg := *configtest.One(t, ServerRole.Section, ServerRole.Section.Smallest()).(*ServerSettings)
 	cfg.Address, cfg.Secondary = netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("203.0.113.2")
 	for _, f := range change {
 		f(&cfg)
 	}
+	r.serverCfg = cfg
 	var err error
 	if r.server, err = NewServer(cfg, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
@@ -506,14 +509,13 @@ func openFiles(t *testing.T) int {
 // A client that starts before its server has its address long before a time-out.
 func TestClientStartsBeforeItsServer(t *testing.T) {
 	r := newClientRig(t)
-	server := r.server
 	if err := r.stopServer(); err != nil {
 		t.Fatal(err)
 	}
 	c, _ := newClient(t, func(c *ClientSettings) { c.QualificationTimeout = time.Hour })
 	teredotest.Start(t, r.a, c)
 	await(t, c, "asking", func(s ClientStatus) bool { return s.State == "starting" })
-	next, err := NewServer(server.cfg, slog.New(slog.DiscardHandler))
+	next, err := NewServer(r.serverCfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

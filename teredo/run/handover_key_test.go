@@ -41,7 +41,7 @@ func TestHandoverReloadsKey(t *testing.T) {
 	keyed("south", southSecret, teredo.HMACSHA256)(&next)
 	teredotest.MustReload(t, ClientRole, h, h.cfg, next)
 	private(t, keys, strings.Replace(keysFile, `id = "north"`, `id = "gone"`, 1))
-	teredotest.MustReload(t, ServerRole, r.server, r.server.cfg, r.server.cfg)
+	teredotest.MustReload(t, ServerRole, r.server, r.serverCfg, r.serverCfg)
 	teredotest.Link(t, r.router, r.a, "w", []string{"192.0.2.129/25"}, "192.0.2.130/25")
 	r.a.Do(t, func() error { return routeBy("w", "192.0.2.129", 200) })
 	awaitPaths(t, h, "a in_use", "w standing_by")

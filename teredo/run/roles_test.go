@@ -13,6 +13,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
 func TestParseKeys(t *testing.T) {
@@ -44,7 +45,7 @@ func TestParseKeys(t *testing.T) {
 		key_algorithm = "hmac-sha256"
 	`)
 	want := []Key{
-		{ID: "north", Secret: someSecret, Algorithm: teredo.HMACSHA1},
+		{ID: "north", Secret: teredotest.Secret, Algorithm: teredo.HMACSHA1},
 		{ID: "south", Secret: "correct horse battery stable", Algorithm: teredo.HMACSHA256, Expires: time.Date(2030, 1, 31, 0, 0, 0, 0, time.UTC)},
 	}
 	first, s, r := c.Instances[0].Settings.(*ServerSettings), c.Instances[1].Settings.(*ServerSettings), c.Instances[2].Settings.(*ClientSettings)
@@ -61,7 +62,7 @@ func TestParseKeys(t *testing.T) {
 	if c.HasSecrets() {
 		t.Error("without its keys the file holds no secrets")
 	}
-	r.KeySecret = someSecret
+	r.KeySecret = teredotest.Secret
 	if !c.HasSecrets() {
 		t.Error("the client's secret counts")
 	}
@@ -70,10 +71,10 @@ func TestParseKeys(t *testing.T) {
 // Errors end in logs, so they must not show a secret either.
 func TestErrorsHideSecrets(t *testing.T) {
 	for _, tt := range []struct{ name, text string }{
-		{"in a table", "[[teredo_client]]\nserver = \"192.0.2.1\"\nkey_secret = \"" + someSecret + "\"\n"},
-		{"in an inline table", "server = [{ address = \"192.0.2.1\", key = [{ ids = \"north\", secret = \"" + someSecret + "\" }]}]\n"},
-		{"without quotes", "[[teredo_client]]\nkey_secret = " + someSecret + "\n"},
-		{"twice", "[[teredo_client]]\nkey_secret = \"" + someSecret + "\"\nkey_secret = \"" + someSecret + "\"\n"},
+		{"in a table", "[[teredo_client]]\nserver = \"192.0.2.1\"\nkey_secret = \"" + teredotest.Secret + "\"\n"},
+		{"in an inline table", "server = [{ address = \"192.0.2.1\", key = [{ ids = \"north\", secret = \"" + teredotest.Secret + "\" }]}]\n"},
+		{"without quotes", "[[teredo_client]]\nkey_secret = " + teredotest.Secret + "\n"},
+		{"twice", "[[teredo_client]]\nkey_secret = \"" + teredotest.Secret + "\"\nkey_secret = \"" + teredotest.Secret + "\"\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := roles.Parse(strings.NewReader(tt.text), "isthmus.toml")
@@ -86,12 +87,8 @@ func TestErrorsHideSecrets(t *testing.T) {
 
 var roles = role.List{ServerRole, RelayRole, ClientRole}
 
-// TestRoles holds the declarations to what every section has, and their errors to testdata.
-func TestRoles(t *testing.T) {
-	for _, r := range roles {
-		t.Run(r.Name, func(t *testing.T) { configtest.Section(t, r.Section, roles.Sections()...) })
-	}
-}
+// TestErrors compares the errors of files in which roles stand side by side.
+func TestErrors(t *testing.T) { configtest.Errors(t, "testdata/*.toml", roles.Sections()...) }
 
 func parse(t *testing.T, text string) *config.Config {
 	t.Helper()

@@ -11,11 +11,9 @@ import (
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
-const someSecret = "correct horse battery staple"
-
 func TestFileOfAnotherUser(t *testing.T) {
 	testutil.NeedRoot(t)
-	path := teredotest.File(t, someSecret, 0o600)
+	path := teredotest.File(t, teredotest.Secret, 0o600)
 	if err := os.Chown(path, 12345, 12345); err != nil {
 		t.Fatal(err)
 	}
@@ -26,9 +24,9 @@ func TestFileOfAnotherUser(t *testing.T) {
 
 func TestReadSecret(t *testing.T) {
 	for _, tt := range []struct{ name, text, err string }{
-		{"without line end", someSecret, ""},
-		{"with line end", someSecret + "\n", ""},
-		{"with the line end of others", someSecret + "\r\n", ""},
+		{"without line end", teredotest.Secret, ""},
+		{"with line end", teredotest.Secret + "\n", ""},
+		{"with the line end of others", teredotest.Secret + "\r\n", ""},
 		{"too short", "short\n", "can be guessed"},
 		{"too long", strings.Repeat("x", maxSecret+1), "is larger"},
 	} {
@@ -37,7 +35,7 @@ func TestReadSecret(t *testing.T) {
 			if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 				t.Fatalf("error %v, want %q", err, tt.err)
 			}
-			if err == nil && got != someSecret {
+			if err == nil && got != teredotest.Secret {
 				t.Errorf("secret %q", string(got))
 			}
 		})

@@ -15,15 +15,15 @@ import (
 )
 
 func TestReadKeys(t *testing.T) {
-	const one = "[[key]]\nid = \"north\"\nsecret = \"" + someSecret + "\"\n"
+	const one = "[[key]]\nid = \"north\"\nsecret = \"" + teredotest.Secret + "\"\n"
 	for _, tt := range []struct {
 		name, text string
 		mode       os.FileMode
 		want       []*Key
 		err        string // part of it
 	}{
-		{"of its owner", one, 0o600, []*Key{{ID: "north", Secret: someSecret}}, ""},
-		{"of a group", one, 0o640, []*Key{{ID: "north", Secret: someSecret}}, ""},
+		{"of its owner", one, 0o600, []*Key{{ID: "north", Secret: teredotest.Secret}}, ""},
+		{"of a group", one, 0o640, []*Key{{ID: "north", Secret: teredotest.Secret}}, ""},
 		{"empty", "", 0o600, nil, ""},
 		{"readable by all", one, 0o644, nil, "run chmod 640"},
 		{"writable by the group", one, 0o660, nil, "run chmod 640"},

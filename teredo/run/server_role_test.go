@@ -3,8 +3,15 @@
 package run
 
 import (
+	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/config/key"
 )
+
+// TestRole holds the declaration to what every section has, and its errors to
+// testdata.
+func TestServerRole(t *testing.T) { configtest.Section(t, ServerRole.Section) }
 
 // defaultServer is a server as it is where the file says nothing.
 func defaultServer() (s ServerSettings) {

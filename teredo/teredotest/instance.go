@@ -85,6 +85,9 @@ func MustReload[S any](t *testing.T, of role.Role, i role.Instance, running, nex
 	}
 }
 
+// Secret is one that may be shared.
+const Secret = "correct horse battery staple"
+
 // Vain is how long a check that is to fail may wait.
 const Vain = 150 * time.Millisecond
 
