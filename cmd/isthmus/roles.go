@@ -4,7 +4,9 @@ package main
 
 import (
 	"github.com/isthmus-net/isthmus/internal/role"
-	"github.com/isthmus-net/isthmus/teredo/run"
+	"github.com/isthmus-net/isthmus/teredo/client/clientrole"
+	"github.com/isthmus-net/isthmus/teredo/relay/relayrole"
+	"github.com/isthmus-net/isthmus/teredo/server/serverrole"
 	"github.com/isthmus-net/isthmus/translate/clat/clatrole"
 	"github.com/isthmus-net/isthmus/translate/dns64/dns64role"
 	translator "github.com/isthmus-net/isthmus/translate/run"
@@ -16,7 +18,7 @@ var roles = role.List{
 	dns64role.Role,
 	translator.NAT64Role,
 	translator.SIITRole,
-	run.ServerRole,
-	run.RelayRole,
-	run.ClientRole,
+	serverrole.ServerRole,
+	relayrole.RelayRole,
+	clientrole.ClientRole,
 }
