@@ -18,7 +18,7 @@ var roles = role.List{
 	dns64role.Role,
 	translator.NAT64Role,
 	translator.SIITRole,
-	serverrole.ServerRole,
-	relayrole.RelayRole,
-	clientrole.ClientRole,
+	serverrole.Role,
+	relayrole.Role,
+	clientrole.Role,
 }

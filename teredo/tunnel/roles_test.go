@@ -51,7 +51,7 @@ func TestParseKeys(t *testing.T) {
 		{ID: "north", Secret: teredotest.Secret, Algorithm: teredo.HMACSHA1},
 		{ID: "south", Secret: "correct horse battery stable", Algorithm: teredo.HMACSHA256, Expires: time.Date(2030, 1, 31, 0, 0, 0, 0, time.UTC)},
 	}
-	first, s, r := c.Instances[0].Settings.(*serverrole.ServerSettings), c.Instances[1].Settings.(*serverrole.ServerSettings), c.Instances[2].Settings.(*clientrole.ClientSettings)
+	first, s, r := c.Instances[0].Settings.(*serverrole.Settings), c.Instances[1].Settings.(*serverrole.Settings), c.Instances[2].Settings.(*clientrole.Settings)
 	if diff := cmp.Diff(want, s.Keys); diff != "" || !s.RequireAuth || s.KeysFile != "/etc/isthmus/keys.toml" || len(first.Keys) > 0 {
 		t.Errorf("keys (-want +got):\n%s\nof %+v", diff, s)
 	}
@@ -88,7 +88,7 @@ func TestErrorsHideSecrets(t *testing.T) {
 	}
 }
 
-var roles = role.List{serverrole.ServerRole, relayrole.RelayRole, clientrole.ClientRole}
+var roles = role.List{serverrole.Role, relayrole.Role, clientrole.Role}
 
 // TestErrors compares the errors of files in which roles stand side by side.
 func TestErrors(t *testing.T) { configtest.Errors(t, "testdata/*.toml", roles.Sections()...) }

@@ -48,15 +48,15 @@ expires = 2020-01-01
 `
 
 // keyed is a client with a key.
-func keyed(id, secret string, a teredo.Algorithm) func(*ClientSettings) {
-	return func(c *ClientSettings) {
+func keyed(id, secret string, a teredo.Algorithm) func(*Settings) {
+	return func(c *Settings) {
 		c.KeyID, c.KeySecret, c.KeyAlgorithm = id, config.Secret(secret), a
 	}
 }
 
 // hasty has a client give up soon that will get no answer. One that gets one keeps to
 // its time, since it would not ask again for long.
-func hasty(c *ClientSettings) {
+func hasty(c *Settings) {
 	c.QualificationTimeout, c.QualificationAttempts = 100*time.Millisecond, 2
 }
 
@@ -92,13 +92,13 @@ func (l *lockedText) String() string {
 func TestSecureQualification(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys.toml")
 	private(t, path, keysFile)
-	r := newClientRig(t, func(s *serverrole.ServerSettings) { s.RequireAuth, s.KeysFile = true, path })
-	if st := r.server.Status().(serverrole.ServerStatus); !st.RequireAuth || st.Keys != 3 {
+	r := newRig(t, func(s *serverrole.Settings) { s.RequireAuth, s.KeysFile = true, path })
+	if st := r.server.Status().(serverrole.Status); !st.RequireAuth || st.Keys != 3 {
 		t.Errorf("server's status %+v", st)
 	}
 	for _, tt := range []struct {
 		name       string
-		change     func(*ClientSettings)
+		change     func(*Settings)
 		state, log string
 		reason     string // of the server's drops
 	}{
@@ -112,7 +112,7 @@ func TestSecureQualification(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := dropped(r.server, tt.reason)
-			cfg, log := clientConfig(), new(lockedText)
+			cfg, log := rigSettings(), new(lockedText)
 			tt.change(&cfg)
 			if tt.state == "off_line" {
 				hasty(&cfg)
@@ -122,14 +122,14 @@ func TestSecureQualification(t *testing.T) {
 				t.Fatal(err)
 			}
 			stop := teredotest.Start(t, r.a, c).Stop
-			s := await(t, c, tt.state, func(s ClientStatus) bool { return s.State == tt.state })
+			s := await(t, c, tt.state, func(s Status) bool { return s.State == tt.state })
 			if s.Authenticated != (tt.state == "qualified") {
 				t.Errorf("status %+v", s)
 			}
-			await(t, c, "logged: "+tt.log, func(ClientStatus) bool { return strings.Contains(log.String(), tt.log) })
+			await(t, c, "logged: "+tt.log, func(Status) bool { return strings.Contains(log.String(), tt.log) })
 			if tt.reason != "" {
 				// Its questions may lie unread when the client has given up.
-				await(t, c, "counted as "+tt.reason, func(ClientStatus) bool { return dropped(r.server, tt.reason) > before })
+				await(t, c, "counted as "+tt.reason, func(Status) bool { return dropped(r.server, tt.reason) > before })
 			}
 			if err := stop(); err != nil {
 				t.Error(err)
@@ -147,45 +147,45 @@ func TestReloadKeys(t *testing.T) {
 	keys, secret := filepath.Join(dir, "keys.toml"), filepath.Join(dir, "secret")
 	private(t, keys, keysFile)
 	private(t, secret, southSecret+"\n")
-	r := newClientRig(t, func(s *serverrole.ServerSettings) { s.RequireAuth, s.KeysFile = true, keys })
-	north := func(cfg *ClientSettings) {
+	r := newRig(t, func(s *serverrole.Settings) { s.RequireAuth, s.KeysFile = true, keys })
+	north := func(cfg *Settings) {
 		keyed("north", "", teredo.HMACSHA1)(cfg)
 		cfg.KeySecretFile = secret
 	}
 	c, _ := newClient(t, north)
 	teredotest.Start(t, r.a, c)
-	s := await(t, c, "refused", func(ClientStatus) bool { return dropped(r.server, "auth_wrong_value") > 0 })
+	s := await(t, c, "refused", func(Status) bool { return dropped(r.server, "auth_wrong_value") > 0 })
 	if s.State != "starting" || s.Authenticated {
 		t.Errorf("with a wrong secret: %+v", s)
 	}
 
 	private(t, secret, northSecret+"\n")
-	cfg := clientConfig()
+	cfg := rigSettings()
 	north(&cfg)
-	teredotest.MustReload(t, ClientRole, c, c.cfg, cfg)
-	await(t, c, "authenticated", func(s ClientStatus) bool { return qualified(s) && s.Authenticated })
+	teredotest.MustReload(t, Role, c, c.cfg, cfg)
+	await(t, c, "authenticated", func(s Status) bool { return qualified(s) && s.Authenticated })
 
 	private(t, keys, "[[key]]\nid = \"north\"\n")
-	if _, err := teredotest.Reload(serverrole.ServerRole, r.server, r.serverCfg, r.serverCfg); err == nil || !strings.Contains(err.Error(), "no secret") {
+	if _, err := teredotest.Reload(serverrole.Role, r.server, r.serverCfg, r.serverCfg); err == nil || !strings.Contains(err.Error(), "no secret") {
 		t.Errorf("error %v", err)
 	}
 	private(t, keys, strings.Replace(keysFile, `"`+northSecret+`"`, `"`+northSecret+"\"\nexpires = 2020-01-01", 1))
-	teredotest.MustReload(t, serverrole.ServerRole, r.server, r.serverCfg, r.serverCfg)
+	teredotest.MustReload(t, serverrole.Role, r.server, r.serverCfg, r.serverCfg)
 	// Asking again soon needs another key: the same one would wait for the refresh.
 	cfg.KeyID = "old"
-	teredotest.MustReload(t, ClientRole, c, c.cfg, cfg)
-	await(t, c, "refused", func(s ClientStatus) bool { return s.State == "key_refused" && !s.Address.IsValid() })
+	teredotest.MustReload(t, Role, c, c.cfg, cfg)
+	await(t, c, "refused", func(s Status) bool { return s.State == "key_refused" && !s.Address.IsValid() })
 	awaitDevice(t, r.a)
 }
 
 func TestSecretFileThatIsOpen(t *testing.T) {
-	r := newClientRig(t)
+	r := newRig(t)
 	path := filepath.Join(t.TempDir(), "secret")
 	private(t, path, northSecret)
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c, _ := newClient(t, func(c *ClientSettings) { c.KeyID, c.KeySecretFile = "north", path })
+	c, _ := newClient(t, func(c *Settings) { c.KeyID, c.KeySecretFile = "north", path })
 	var err error
 	r.a.Do(t, func() error { err = c.Run(t.Context()); return nil })
 	if err == nil || !strings.Contains(err.Error(), "chmod 640") {

@@ -24,10 +24,10 @@ import (
 )
 
 var (
-	_ role.Instance                = (*Client)(nil)
-	_ role.Changer[ClientSettings] = (*Client)(nil)
-	_ role.PeerLister              = (*Client)(nil)
-	_ role.Tracer                  = (*Client)(nil)
+	_ role.Instance          = (*Client)(nil)
+	_ role.Changer[Settings] = (*Client)(nil)
+	_ role.PeerLister        = (*Client)(nil)
+	_ role.Tracer            = (*Client)(nil)
 
 	_ role.AddressSource = (*Client)(nil)
 )
@@ -54,7 +54,7 @@ type Client struct {
 	lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 
 	mu       sync.Mutex // guards what follows
-	cfg      ClientSettings
+	cfg      Settings
 	resolved map[string][]netip.Addr // addresses of servers given by name
 	changed  chan struct{}           // cfg has other servers than before
 
@@ -72,8 +72,8 @@ type Client struct {
 }
 
 // NewClient makes the client that cfg describes, without touching the host.
-func NewClient(cfg ClientSettings, log *slog.Logger) (*Client, error) {
-	engine, err := client.New(clientEngineConfig(&cfg))
+func NewClient(cfg Settings, log *slog.Logger) (*Client, error) {
+	engine, err := client.New(engineConfig(&cfg))
 	if err != nil {
 		return nil, err
 	}
@@ -109,8 +109,8 @@ func NewClient(cfg ClientSettings, log *slog.Logger) (*Client, error) {
 // beside others it means: accept old servers that still announce it.
 var legacyPrefix = netip.MustParsePrefix("3ffe:831f::/32")
 
-// clientEngineConfig translates the configuration for the engine.
-func clientEngineConfig(cfg *ClientSettings) client.Config {
+// engineConfig translates the configuration for the engine.
+func engineConfig(cfg *Settings) client.Config {
 	c := client.Config{
 		Rand: rand.Reader, Prefixes: cfg.Prefixes,
 		Timeout: cfg.QualificationTimeout, Attempts: cfg.QualificationAttempts, Refresh: cfg.RefreshInterval, Probe: cfg.ProbeAfter,
@@ -142,7 +142,7 @@ func (c *Client) OnAddressChange(f func(event.AddressChange)) { c.dev.onChange(f
 func (c *Client) Name() string { return c.name }
 
 // Role implements [role.Instance].
-func (c *Client) Role() string { return RoleClient }
+func (c *Client) Role() string { return name }
 
 // Ready implements [role.Instance].
 func (c *Client) Ready() <-chan struct{} { return c.ready }
@@ -215,7 +215,7 @@ func (c *Client) start(ctx context.Context) (wait func() error, err error) {
 }
 
 // announce says, before anything is opened, what the host lets itself in for.
-func announce(cfg *ClientSettings, log *slog.Logger) {
+func announce(cfg *Settings, log *slog.Logger) {
 	if cfg.Unsolicited == UnsolicitedAllow {
 		log.Warn(`Teredo makes this host reachable from the whole IPv6 Internet: unsolicited = "allow" lets every peer in; filter on the device or write "established" if that is not meant`,
 			"interface", cfg.Interface)
@@ -273,7 +273,7 @@ func (c *Client) startEngine() error {
 
 // setCredential gives the engine the client's key, with the secret that is in its
 // file now.
-func (c *Client) setCredential(cfg *ClientSettings) error {
+func (c *Client) setCredential(cfg *Settings) error {
 	credential, err := cfg.credential()
 	if err != nil {
 		return err
@@ -326,7 +326,7 @@ func (c *Client) close() error {
 }
 
 // Prepare implements [role.Changer]. The file of the secret is read again.
-func (c *Client) Prepare(next ClientSettings) (role.Change, error) {
+func (c *Client) Prepare(next Settings) (role.Change, error) {
 	if _, err := next.credential(); err != nil {
 		return nil, err
 	}

@@ -29,34 +29,32 @@ import (
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
-// clientRig is two hosts with clients and a router with a server between them:
+// rig is two hosts with clients and a router with a server between them:
 //
 //	a 198.51.100.2 -- .1 router, server 203.0.113.1, .2 -- 192.0.2.1 -- 192.0.2.2 b
-type clientRig struct {
+type rig struct {
 	a, b, router *testutil.Netns
 	server       *serverrole.Server
-	serverCfg    serverrole.ServerSettings
+	serverCfg    serverrole.Settings
 	stopServer   func() error
 }
 
-const clientTimeout = testutil.Patience
-
-func newClientRig(t *testing.T, change ...func(*serverrole.ServerSettings)) *clientRig {
+func newRig(t *testing.T, change ...func(*serverrole.Settings)) *rig {
 	t.Helper()
-	r := &clientRig{a: testutil.NewNetns(t), b: testutil.NewNetns(t), router: testutil.NewNetns(t)}
+	r := &rig{a: testutil.NewNetns(t), b: testutil.NewNetns(t), router: testutil.NewNetns(t)}
 	teredotest.Link(t, r.router, r.a, "a", []string{"198.51.100.1/24", "203.0.113.1/32", "203.0.113.2/32"}, "198.51.100.2/24")
 	teredotest.Link(t, r.router, r.b, "b", []string{"192.0.2.1/24"}, "192.0.2.2/24")
 	r.router.Do(t, func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
 	r.a.Do(t, func() error { return defaultRoute("198.51.100.1") })
 	r.b.Do(t, func() error { return defaultRoute("192.0.2.1") })
-	cfg := *configtest.One(t, serverrole.ServerRole.Section, serverrole.ServerRole.Section.Smallest()).(*serverrole.ServerSettings)
+	cfg := *configtest.One(t, serverrole.Role.Section, serverrole.Role.Section.Smallest()).(*serverrole.Settings)
 	cfg.Address, cfg.Secondary = netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("203.0.113.2")
 	for _, f := range change {
 		f(&cfg)
 	}
 	r.serverCfg = cfg
 	var err error
-	if r.server, err = serverrole.NewServer(cfg, slog.New(slog.DiscardHandler)); err != nil {
+	if r.server, err = serverrole.New(cfg, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	r.stopServer = teredotest.Start(t, r.router, r.server).Stop
@@ -67,16 +65,16 @@ func defaultRoute(gateway string) error {
 	return netlink.RouteReplace(&netlink.Route{Gw: net.ParseIP(gateway)})
 }
 
-func clientConfig() ClientSettings {
-	cfg := defaultClient()
+func rigSettings() Settings {
+	cfg := defaults()
 	cfg.Servers = []Host{{Addr: netip.MustParseAddr("203.0.113.1")}}
 	return cfg
 }
 
 // newClient makes a client, with its log in the returned text.
-func newClient(t *testing.T, change ...func(*ClientSettings)) (*Client, *strings.Builder) {
+func newClient(t *testing.T, change ...func(*Settings)) (*Client, *strings.Builder) {
 	t.Helper()
-	cfg := clientConfig()
+	cfg := rigSettings()
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -90,21 +88,21 @@ func newClient(t *testing.T, change ...func(*ClientSettings)) (*Client, *strings
 }
 
 // await waits until the state of a client fits.
-func await(t *testing.T, c *Client, what string, fits func(ClientStatus) bool) ClientStatus {
+func await(t *testing.T, c *Client, what string, fits func(Status) bool) Status {
 	t.Helper()
-	for deadline := time.Now().Add(clientTimeout); ; {
-		s := c.Status().(ClientStatus)
+	for deadline := time.Now().Add(testutil.Patience); ; {
+		s := c.Status().(Status)
 		if fits(s) {
 			return s
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("not %s within %v: %+v", what, clientTimeout, s)
+			t.Fatalf("not %s within %v: %+v", what, testutil.Patience, s)
 		}
 		time.Sleep(time.Millisecond)
 	}
 }
 
-func qualified(s ClientStatus) bool { return s.State == "qualified" }
+func qualified(s Status) bool { return s.State == "qualified" }
 
 // device lists the addresses and routes of the Teredo device, or says that it is
 // not there.
@@ -141,7 +139,7 @@ func deviceNow(t *testing.T, ns *testutil.Netns) (list []string) {
 // engine's back.
 func awaitDevice(t *testing.T, ns *testutil.Netns, want ...string) {
 	t.Helper()
-	for deadline := time.Now().Add(clientTimeout); ; {
+	for deadline := time.Now().Add(testutil.Patience); ; {
 		diff := cmp.Diff(want, deviceNow(t, ns))
 		if diff == "" {
 			return
@@ -158,7 +156,7 @@ func deviceWith(address netip.Addr) []string {
 }
 
 func TestClientSetsUpAndUndoes(t *testing.T) {
-	r := newClientRig(t)
+	r := newRig(t)
 	c, log := newClient(t)
 	stop := teredotest.Start(t, r.a, c).Stop
 	s := await(t, c, "qualified", qualified)
@@ -180,9 +178,9 @@ func TestClientSetsUpAndUndoes(t *testing.T) {
 
 // Two clients talk over their kernels' UDP, by bubbles through the server.
 func TestClientToClient(t *testing.T) {
-	r := newClientRig(t)
+	r := newRig(t)
 	a, _ := newClient(t)
-	b, _ := newClient(t, func(c *ClientSettings) { c.Unsolicited = UnsolicitedAllow })
+	b, _ := newClient(t, func(c *Settings) { c.Unsolicited = UnsolicitedAllow })
 	teredotest.Start(t, r.a, a)
 	teredotest.Start(t, r.b, b)
 	sa, sb := await(t, a, "qualified", qualified), await(t, b, "qualified", qualified)
@@ -204,7 +202,7 @@ func TestClientToClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 100)
-	_ = to.SetReadDeadline(time.Now().Add(clientTimeout))
+	_ = to.SetReadDeadline(time.Now().Add(testutil.Patience))
 	n, back, err := to.ReadFromUDPAddrPort(buf)
 	if err != nil || string(buf[:n]) != words || back.Addr() != sa.Address {
 		t.Fatalf("got %q from %s, %v", buf[:n], back, err)
@@ -212,7 +210,7 @@ func TestClientToClient(t *testing.T) {
 	if _, err := to.WriteToUDPAddrPort([]byte("back"), back); err != nil {
 		t.Fatal(err)
 	}
-	_ = from.SetReadDeadline(time.Now().Add(clientTimeout))
+	_ = from.SetReadDeadline(time.Now().Add(testutil.Patience))
 	if n, err := from.Read(buf); err != nil || string(buf[:n]) != "back" {
 		t.Fatalf("answer %q, %v", buf[:n], err)
 	}
@@ -223,7 +221,7 @@ func TestClientToClient(t *testing.T) {
 }
 
 func TestClientFollowsAddressChange(t *testing.T) {
-	r := newClientRig(t)
+	r := newRig(t)
 	c, _ := newClient(t)
 	teredotest.Start(t, r.a, c)
 	old := await(t, c, "qualified", qualified)
@@ -250,7 +248,7 @@ func TestClientFollowsAddressChange(t *testing.T) {
 		}
 		return defaultRoute("198.51.100.1")
 	})
-	s := await(t, c, "at the new address", func(s ClientStatus) bool {
+	s := await(t, c, "at the new address", func(s Status) bool {
 		return qualified(s) && s.Mapped.Addr() == netip.MustParseAddr("198.51.100.9")
 	})
 	awaitDevice(t, r.a, deviceWith(s.Address)...)
@@ -258,7 +256,7 @@ func TestClientFollowsAddressChange(t *testing.T) {
 }
 
 func TestClientStepsAside(t *testing.T) {
-	r := newClientRig(t)
+	r := newRig(t)
 	c, _ := newClient(t)
 	teredotest.Start(t, r.a, c)
 	await(t, c, "qualified", qualified)
@@ -270,7 +268,7 @@ func TestClientStepsAside(t *testing.T) {
 		route = &netlink.Route{Gw: net.ParseIP("2001:db8::1")}
 		return netlink.RouteAdd(route)
 	})
-	await(t, c, "dormant", func(s ClientStatus) bool { return s.State == "dormant" })
+	await(t, c, "dormant", func(s Status) bool { return s.State == "dormant" })
 	awaitDevice(t, r.a)
 	r.a.Do(t, func() error { return netlink.RouteDel(route) })
 	s := await(t, c, "qualified again", qualified)
@@ -279,7 +277,7 @@ func TestClientStepsAside(t *testing.T) {
 
 // The kernel drops addresses and routes of a device that is set down.
 func TestClientEquipsDeviceAgain(t *testing.T) {
-	r := newClientRig(t)
+	r := newRig(t)
 	c, log := newClient(t)
 	stop := teredotest.Start(t, r.a, c).Stop
 	s := await(t, c, "qualified", qualified)
@@ -297,11 +295,11 @@ func TestClientEquipsDeviceAgain(t *testing.T) {
 	change(netlink.LinkSetDown, netlink.LinkSetUp) // at once, before it can be heard of
 	awaitDevice(t, r.a, deviceWith(s.Address)...)
 	change(netlink.LinkSetDown)
-	await(t, c, "down", func(s ClientStatus) bool { return s.DeviceDown })
+	await(t, c, "down", func(s Status) bool { return s.DeviceDown })
 	awaitDevice(t, r.a)
 	change(netlink.LinkSetUp)
 	awaitDevice(t, r.a, deviceWith(s.Address)...)
-	await(t, c, "up", func(s ClientStatus) bool { return !s.DeviceDown })
+	await(t, c, "up", func(s Status) bool { return !s.DeviceDown })
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -314,8 +312,8 @@ func TestClientEquipsDeviceAgain(t *testing.T) {
 
 // A client that gets its address while its device is down has it afterwards.
 func TestClientQualifiesWhileDeviceIsDown(t *testing.T) {
-	r := newClientRig(t)
-	c, _ := newClient(t, func(c *ClientSettings) { c.Servers = []Host{{Name: "teredo.example.net"}} })
+	r := newRig(t)
+	c, _ := newClient(t, func(c *Settings) { c.Servers = []Host{{Name: "teredo.example.net"}} })
 	found := make(chan struct{})
 	c.lookup = func(ctx context.Context, name string) ([]netip.Addr, error) {
 		select {
@@ -338,28 +336,28 @@ func TestClientQualifiesWhileDeviceIsDown(t *testing.T) {
 	}
 	change(netlink.LinkSetDown)
 	close(found)
-	s := await(t, c, "addressed", func(s ClientStatus) bool { return s.State == "device_down" && s.Address.IsValid() })
+	s := await(t, c, "addressed", func(s Status) bool { return s.State == "device_down" && s.Address.IsValid() })
 	change(netlink.LinkSetUp)
 	awaitDevice(t, r.a, deviceWith(s.Address)...)
 }
 
 func TestClientIgnoresNative(t *testing.T) {
-	r := newClientRig(t)
+	r := newRig(t)
 	r.a.Do(t, func() error {
 		if err := teredotest.SetUp("a", "2001:db8::2/64"); err != nil {
 			return err
 		}
 		return netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP("2001:db8::1")})
 	})
-	c, _ := newClient(t, func(c *ClientSettings) { c.Native = NativeIgnore })
+	c, _ := newClient(t, func(c *Settings) { c.Native = NativeIgnore })
 	teredotest.Start(t, r.a, c)
 	await(t, c, "qualified", qualified)
 }
 
 // A server given by name is looked up, again while that fails.
 func TestClientLooksUpServer(t *testing.T) {
-	r := newClientRig(t)
-	c, _ := newClient(t, func(c *ClientSettings) { c.Servers = []Host{{Name: "teredo.example.net"}} })
+	r := newRig(t)
+	c, _ := newClient(t, func(c *Settings) { c.Servers = []Host{{Name: "teredo.example.net"}} })
 	var asked atomic.Int32
 	c.lookup = func(_ context.Context, name string) ([]netip.Addr, error) {
 		if asked.Add(1) == 1 {
@@ -375,15 +373,15 @@ func TestClientLooksUpServer(t *testing.T) {
 }
 
 func TestClientReload(t *testing.T) {
-	r := newClientRig(t)
-	c, _ := newClient(t, func(c *ClientSettings) {
+	r := newRig(t)
+	c, _ := newClient(t, func(c *Settings) {
 		c.Servers = []Host{{Addr: netip.MustParseAddr("203.0.113.77")}}
 	})
 	teredotest.Start(t, r.a, c)
-	await(t, c, "starting", func(s ClientStatus) bool { return s.State == "starting" })
-	want := clientConfig()
+	await(t, c, "starting", func(s Status) bool { return s.State == "starting" })
+	want := rigSettings()
 	want.Port = 3555
-	restart, err := teredotest.Reload(ClientRole, c, c.cfg, want)
+	restart, err := teredotest.Reload(Role, c, c.cfg, want)
 	if diff := cmp.Diff([]string{"port"}, restart); diff != "" || err != nil {
 		t.Errorf("keys that wait for a restart (-want +got):\n%s\n%v", diff, err)
 	}
@@ -391,7 +389,7 @@ func TestClientReload(t *testing.T) {
 }
 
 func TestClientNameInUse(t *testing.T) {
-	r := newClientRig(t)
+	r := newRig(t)
 	first, _ := newClient(t)
 	teredotest.Start(t, r.a, first)
 	second, _ := newClient(t)
@@ -438,7 +436,7 @@ func TestClientStoppedBeforeItsDevice(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(clientTimeout):
+	case <-time.After(testutil.Patience):
 		t.Error("the device is still read")
 	}
 	if err := c.close(); err != nil {
@@ -466,7 +464,7 @@ func TestClientStoppedAtStart(t *testing.T) {
 			if err != nil {
 				t.Errorf("stopped after %v: %v\n%s", wait, err, log)
 			}
-		case <-time.After(clientTimeout):
+		case <-time.After(testutil.Patience):
 			t.Fatalf("stopped after %v, it does not end", wait)
 		}
 		cancel()
@@ -482,12 +480,12 @@ func TestClientThatFailsClosesAll(t *testing.T) {
 			return err
 		}
 		defer taken.Close()
-		c, _ := newClient(t, func(c *ClientSettings) { c.Port = 3550 })
+		c, _ := newClient(t, func(c *Settings) { c.Port = 3550 })
 		before := openFiles(t)
 		if err := c.Run(t.Context()); err == nil {
 			t.Error("a port in use was taken")
 		}
-		for deadline := time.Now().Add(clientTimeout); openFiles(t) > before; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(testutil.Patience); openFiles(t) > before; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Errorf("%d files are open, %d were before", openFiles(t), before)
 				break
@@ -509,14 +507,14 @@ func openFiles(t *testing.T) int {
 
 // A client that starts before its server has its address long before a time-out.
 func TestClientStartsBeforeItsServer(t *testing.T) {
-	r := newClientRig(t)
+	r := newRig(t)
 	if err := r.stopServer(); err != nil {
 		t.Fatal(err)
 	}
-	c, _ := newClient(t, func(c *ClientSettings) { c.QualificationTimeout = time.Hour })
+	c, _ := newClient(t, func(c *Settings) { c.QualificationTimeout = time.Hour })
 	teredotest.Start(t, r.a, c)
-	await(t, c, "asking", func(s ClientStatus) bool { return s.State == "starting" })
-	next, err := serverrole.NewServer(r.serverCfg, slog.New(slog.DiscardHandler))
+	await(t, c, "asking", func(s Status) bool { return s.State == "starting" })
+	next, err := serverrole.New(r.serverCfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ const addressBits = 32
 // for new connections, the others are deprecated and work on. While the active
 // client has an address, the default route leads to the device.
 type device struct {
-	cfg  ClientSettings
+	cfg  Settings
 	log  *slog.Logger
 	fast *fastPath
 
@@ -52,7 +52,7 @@ type assigned struct {
 	via  string
 }
 
-func newDevice(cfg ClientSettings, log *slog.Logger) *device {
+func newDevice(cfg Settings, log *slog.Logger) *device {
 	d := &device{cfg: cfg, log: log, addrs: map[*Client]assigned{}, fast: newFastPath(cfg, log)}
 	d.onChange(func(event.AddressChange) { d.fast.address() })
 	return d
@@ -234,7 +234,7 @@ func (d *device) settle(why event.Cause) error {
 	var err error
 	switch {
 	case now.addr.IsValid() && !d.routed:
-		err = clientRouteTaken(d.host.AddRoute(d.route()))
+		err = routeTaken(d.host.AddRoute(d.route()))
 		d.routed = err == nil
 		err = d.unlessDown(err)
 	case !now.addr.IsValid() && d.routed:
@@ -287,7 +287,7 @@ func (d *device) restore() error {
 	if d.routed || !d.addrs[d.active].addr.IsValid() {
 		return nil
 	}
-	err := clientRouteTaken(d.host.AddRoute(d.route()))
+	err := routeTaken(d.host.AddRoute(d.route()))
 	d.routed = err == nil
 	return err
 }

@@ -67,9 +67,9 @@ func newNeighbourRig(t *testing.T) *neighbourRig {
 	for _, ns := range []*testutil.Netns{r.a, r.b} {
 		ns.Do(t, func() error { return defaultRoute("192.168.1.1") })
 	}
-	cfg := *configtest.One(t, serverrole.ServerRole.Section, serverrole.ServerRole.Section.Smallest()).(*serverrole.ServerSettings)
+	cfg := *configtest.One(t, serverrole.Role.Section, serverrole.Role.Section.Smallest()).(*serverrole.Settings)
 	cfg.Address, cfg.Secondary = netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("203.0.113.2")
-	server, err := serverrole.NewServer(cfg, slog.New(slog.DiscardHandler))
+	server, err := serverrole.New(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func newNeighbourRig(t *testing.T) *neighbourRig {
 // Two neighbours find each other by multicast alone, and data stays on the link.
 func TestClientDiscoversNeighbour(t *testing.T) {
 	r := newNeighbourRig(t)
-	discover := func(c *ClientSettings) {
+	discover := func(c *Settings) {
 		c.LocalDiscovery, c.Hairpin, c.Unsolicited = true, false, UnsolicitedAllow
 	}
 	a, logA := newClient(t, discover)
@@ -101,7 +101,7 @@ func TestClientDiscoversNeighbour(t *testing.T) {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 100)
-	_ = to.SetReadDeadline(time.Now().Add(clientTimeout))
+	_ = to.SetReadDeadline(time.Now().Add(testutil.Patience))
 	if n, _, err := to.ReadFromUDPAddrPort(buf); err != nil || string(buf[:n]) != "next door" {
 		t.Fatalf("got %q, %v\n%s", buf[:n], err, logA)
 	}

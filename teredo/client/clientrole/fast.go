@@ -43,7 +43,7 @@ const (
 //
 // Its mutex is taken below those of the engines: whoever holds it calls no engine.
 type fastPath struct {
-	cfg ClientSettings
+	cfg Settings
 	log *slog.Logger
 	// sent, if set, is told which peers the host has sent to of late.
 	sent func(peer *[16]byte, at time.Time)
@@ -66,7 +66,7 @@ type fastPath struct {
 	stale      bool // devices may have come or gone
 }
 
-func newFastPath(cfg ClientSettings, log *slog.Logger) *fastPath {
+func newFastPath(cfg Settings, log *slog.Logger) *fastPath {
 	f := &fastPath{
 		cfg: cfg, log: log, why: "starting",
 		wake: make(chan struct{}, 1), replaced: make(chan struct{}, 1), addressed: make(chan struct{}),

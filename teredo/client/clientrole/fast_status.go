@@ -9,8 +9,8 @@ import (
 	"github.com/isthmus-net/isthmus/teredo/tunnel"
 )
 
-// ClientFastPath is the status of the fast path of a client.
-type ClientFastPath struct {
+// FastPath is the status of the fast path of a client.
+type FastPath struct {
 	// Mode is what the configuration asks for.
 	Mode fastpath.Mode `json:"mode"`
 	// Path is what data of proved peers may take: tc or engine.
@@ -30,10 +30,10 @@ type ClientFastPath struct {
 }
 
 // status tells people about the fast path.
-func (f *fastPath) status() ClientFastPath {
+func (f *fastPath) status() FastPath {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := ClientFastPath{Mode: f.cfg.FastPath, Path: driver.EnginePath, Why: f.why, Bypassed: driver.Words(f.skipped)}
+	s := FastPath{Mode: f.cfg.FastPath, Path: driver.EnginePath, Why: f.why, Bypassed: driver.Words(f.skipped)}
 	if f.host == nil {
 		return s
 	}

@@ -32,34 +32,34 @@ import (
 )
 
 // onTC insists on the fast path: the far ends of the veths are known here.
-func onTC(c *ClientSettings) { c.FastPath = fastpath.ModeTC }
+func onTC(c *Settings) { c.FastPath = fastpath.ModeTC }
 
-func inAll(c *ClientSettings) { c.Unsolicited = UnsolicitedAllow }
+func inAll(c *Settings) { c.Unsolicited = UnsolicitedAllow }
 
 // fastPair is a rig with a client at each end.
 type fastPair struct {
-	*clientRig
+	*rig
 	ca, cb *Client
 	aa, ab netip.Addr // Teredo addresses
 }
 
-func newFastPair(t *testing.T, change ...func(*ClientSettings)) *fastPair {
+func newFastPair(t *testing.T, change ...func(*Settings)) *fastPair {
 	t.Helper()
-	return startFastPair(t, newClientRig(t), change, change)
+	return startFastPair(t, newRig(t), change, change)
 }
 
-func startFastPair(t *testing.T, r *clientRig, changeA, changeB []func(*ClientSettings)) *fastPair {
+func startFastPair(t *testing.T, r *rig, changeA, changeB []func(*Settings)) *fastPair {
 	t.Helper()
-	p := &fastPair{clientRig: r}
+	p := &fastPair{rig: r}
 	p.ca, _ = newClient(t, changeA...)
-	p.cb, _ = newClient(t, append([]func(*ClientSettings){inAll}, changeB...)...)
+	p.cb, _ = newClient(t, append([]func(*Settings){inAll}, changeB...)...)
 	teredotest.Start(t, p.a, p.ca)
 	teredotest.Start(t, p.b, p.cb)
 	p.aa, p.ab = await(t, p.ca, "qualified", qualified).Address, await(t, p.cb, "qualified", qualified).Address
 	awaitDevice(t, p.a, deviceWith(p.aa)...)
 	awaitDevice(t, p.b, deviceWith(p.ab)...)
 	for _, c := range []*Client{p.ca, p.cb} {
-		await(t, c, "at its fast path", func(s ClientStatus) bool { return s.FastPath.Why != "starting" })
+		await(t, c, "at its fast path", func(s Status) bool { return s.FastPath.Why != "starting" })
 	}
 	return p
 }
@@ -92,12 +92,12 @@ func (p *fastPair) transfer(t *testing.T, at netip.AddrPort, bytes int64) time.D
 	}()
 	var conn net.Conn
 	p.a.Do(t, func() (err error) {
-		conn, err = net.DialTimeout("tcp", listener.Addr().String(), clientTimeout)
+		conn, err = net.DialTimeout("tcp", listener.Addr().String(), testutil.Patience)
 		return err
 	})
 	defer conn.Close()
 	began := time.Now()
-	_ = conn.SetDeadline(began.Add(clientTimeout))
+	_ = conn.SetDeadline(began.Add(testutil.Patience))
 	n, err := io.Copy(io.Discard, conn)
 	if err != nil || n != bytes {
 		t.Fatalf("%d of %d bytes came: %v", n, bytes, err)
@@ -148,7 +148,7 @@ func (p *fastPair) open(t *testing.T) {
 	t.Helper()
 	p.fetch(t, 1<<10)
 	for _, c := range []*Client{p.ca, p.cb} {
-		await(t, c, "in touch by the fast path", func(s ClientStatus) bool { return s.FastPath.Peers == 1 })
+		await(t, c, "in touch by the fast path", func(s Status) bool { return s.FastPath.Peers == 1 })
 	}
 }
 
@@ -170,10 +170,10 @@ func TestFastPathTCP(t *testing.T) {
 	p.open(t)
 	const bytes = 64 << 20
 	wrong := p.wrongChecksums(t)
-	a, b := p.ca.Status().(ClientStatus).FastPath, p.cb.Status().(ClientStatus).FastPath
+	a, b := p.ca.Status().(Status).FastPath, p.cb.Status().(Status).FastPath
 	_, engine := p.cb.snapshot()
 	took := p.transfer(t, netip.AddrPortFrom(p.ab, 0), bytes)
-	sent, received := p.cb.Status().(ClientStatus).FastPath.sent()-b.sent(), p.ca.Status().(ClientStatus).FastPath.received()-a.received()
+	sent, received := p.cb.Status().(Status).FastPath.sent()-b.sent(), p.ca.Status().(Status).FastPath.received()-a.received()
 	// At least 8 KB in each packet means that TCP was not cut to 1220 bytes.
 	if most := uint64(bytes / 8000); sent == 0 || sent > most || received == 0 || received > most {
 		t.Errorf("%d packets sent and %d received for %d bytes: TCP was cut early, or took another way", sent, received, bytes)
@@ -192,7 +192,7 @@ func TestFastPathTCP(t *testing.T) {
 func TestFastPathRefusesVeth(t *testing.T) {
 	p := newFastPair(t)
 	p.fetch(t, 1<<20)
-	s := await(t, p.ca, "refused", func(s ClientStatus) bool { return s.FastPath.Why != "" && s.FastPath.Why != "starting" })
+	s := await(t, p.ca, "refused", func(s Status) bool { return s.FastPath.Why != "" && s.FastPath.Why != "starting" })
 	if s.FastPath.Peers != 0 || s.FastPath.sent() != 0 || !strings.Contains(s.FastPath.Why, "ethtool -K a tx off") {
 		t.Errorf("fast path %+v", s.FastPath)
 	}
@@ -202,7 +202,7 @@ func TestFastPathRefusesVeth(t *testing.T) {
 func TestFastPathPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		f := newFastPath(defaultClient(), slog.New(slog.DiscardHandler))
+		f := newFastPath(defaults(), slog.New(slog.DiscardHandler))
 		began, ended := time.Now(), make(chan bool)
 		go func() { ended <- f.pause(ctx) }()
 		time.Sleep(time.Minute) // without an address
@@ -223,20 +223,20 @@ func TestFastPathPauses(t *testing.T) {
 func TestFastPathToEngine(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		far  func(*ClientSettings)
+		far  func(*Settings)
 	}{
-		{"both in the kernel", func(*ClientSettings) {}},
-		{"the sender in a program", func(c *ClientSettings) { c.FastPath = fastpath.ModeOff }},
+		{"both in the kernel", func(*Settings) {}},
+		{"the sender in a program", func(c *Settings) { c.FastPath = fastpath.ModeOff }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newClientRig(t)
+			r := newRig(t)
 			finish(t, r.a, "a")
 			finish(t, r.b, "b")
-			p := startFastPair(t, r, nil, []func(*ClientSettings){tt.far})
+			p := startFastPair(t, r, nil, []func(*Settings){tt.far})
 			p.fetch(t, 8<<20)
-			await(t, p.ca, "in touch by the fast path", func(s ClientStatus) bool { return s.FastPath.Peers == 1 })
+			await(t, p.ca, "in touch by the fast path", func(s Status) bool { return s.FastPath.Peers == 1 })
 			p.fetch(t, 8<<20)
-			if s := p.ca.Status().(ClientStatus).FastPath; s.received() < 1000 || s.Why != "" {
+			if s := p.ca.Status().(Status).FastPath; s.received() < 1000 || s.Why != "" {
 				t.Errorf("fast path %+v", s)
 			}
 			if n := p.wrongChecksums(t); n != 0 {
@@ -270,7 +270,7 @@ func finish(t *testing.T, ns *testutil.Netns, name string) {
 }
 
 // answer echoes what comes to a UDP port of end b.
-func (r *clientRig) answer(t *testing.T, at netip.Addr) netip.AddrPort {
+func (r *rig) answer(t *testing.T, at netip.Addr) netip.AddrPort {
 	t.Helper()
 	var conn *net.UDPConn
 	r.b.Do(t, func() (err error) {
@@ -292,9 +292,9 @@ func (r *clientRig) answer(t *testing.T, at netip.Addr) netip.AddrPort {
 }
 
 // ping sends from end a by the address that is preferred now until an answer comes.
-func (r *clientRig) ping(t *testing.T, to netip.AddrPort) {
+func (r *rig) ping(t *testing.T, to netip.AddrPort) {
 	t.Helper()
-	for deadline := time.Now().Add(clientTimeout); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(testutil.Patience); time.Now().Before(deadline); {
 		var conn net.Conn
 		r.a.Do(t, func() (err error) {
 			conn, err = net.Dial("udp6", to.String())
@@ -308,13 +308,13 @@ func (r *clientRig) ping(t *testing.T, to netip.AddrPort) {
 			return
 		}
 	}
-	t.Fatalf("no answer from %s within %v", to, clientTimeout)
+	t.Fatalf("no answer from %s within %v", to, testutil.Patience)
 }
 
 // pingFast pings until it goes by the fast path.
-func (r *clientRig) pingFast(t *testing.T, to netip.AddrPort, status func() ClientFastPath) {
+func (r *rig) pingFast(t *testing.T, to netip.AddrPort, status func() FastPath) {
 	t.Helper()
-	for deadline := time.Now().Add(clientTimeout); ; {
+	for deadline := time.Now().Add(testutil.Patience); ; {
 		before := status()
 		r.ping(t, to)
 		if now := status(); now.sent() > before.sent() && now.received() > before.received() {
@@ -329,12 +329,12 @@ func (r *clientRig) pingFast(t *testing.T, to netip.AddrPort, status func() Clie
 // When the host's IPv4 address changes the fast path lets go of the old one and
 // takes the new one.
 func TestFastPathFollowsAddressChange(t *testing.T) {
-	r := newClientRig(t)
+	r := newRig(t)
 	finish(t, r.a, "a")
 	finish(t, r.b, "b")
 	p := startFastPair(t, r, nil, nil)
 	to := r.answer(t, p.ab)
-	status := func() ClientFastPath { return p.ca.Status().(ClientStatus).FastPath }
+	status := func() FastPath { return p.ca.Status().(Status).FastPath }
 	r.pingFast(t, to, status)
 	r.a.Do(t, func() error {
 		link, err := netlink.LinkByName("a")
@@ -347,7 +347,7 @@ func TestFastPathFollowsAddressChange(t *testing.T) {
 		}
 		return errors.Join(netlink.AddrDel(link, gone), teredotest.SetUp("a", "198.51.100.9/24"), defaultRoute("198.51.100.1"))
 	})
-	s := await(t, p.ca, "at the new address", func(s ClientStatus) bool {
+	s := await(t, p.ca, "at the new address", func(s Status) bool {
 		return qualified(s) && s.Mapped.Addr() == netip.MustParseAddr("198.51.100.9")
 	})
 	awaitDevice(t, r.a, deviceWith(s.Address)...)
@@ -360,7 +360,7 @@ func TestFastPathFollowsAddressChange(t *testing.T) {
 // A client on two interfaces takes the fast path on each, and moves with its
 // address; what the fast path sends counts as sent.
 func TestFastPathHandover(t *testing.T) {
-	r := newClientRig(t)
+	r := newRig(t)
 	r.secondLink(t)
 	// The network of the second link is a part of that of end b.
 	r.b.Do(t, func() error {
@@ -375,7 +375,7 @@ func TestFastPathHandover(t *testing.T) {
 	awaitDevice(t, r.b, deviceWith(ab)...)
 	awaitPaths(t, h, "a in_use", "w standing_by")
 	to := r.answer(t, ab)
-	status := func() ClientFastPath { return h.Status().(ClientStatus).FastPath }
+	status := func() FastPath { return h.Status().(Status).FastPath }
 	r.pingFast(t, to, status)
 
 	_, engine := h.clientOf(t, "a").snapshot()
@@ -385,7 +385,7 @@ func TestFastPathHandover(t *testing.T) {
 		h.peers.mu.Lock()
 		noted = h.peers.list[0].addr == ab.As16() && h.peers.list[0].at.After(began)
 		h.peers.mu.Unlock()
-		if time.Since(began) > clientTimeout {
+		if time.Since(began) > testutil.Patience {
 			t.Fatal("what the fast path sends is not known as sent")
 		}
 	}
@@ -416,8 +416,8 @@ func (h *Handover) clientOf(t *testing.T, name string) *Client {
 }
 
 // sent and received are packets that took the fast path.
-func (s ClientFastPath) sent() uint64     { return s.Packets["forward"]["host_encap_forwarded"] }
-func (s ClientFastPath) received() uint64 { return s.Packets["forward"]["host_decap_forwarded"] }
+func (s FastPath) sent() uint64     { return s.Packets["forward"]["host_encap_forwarded"] }
+func (s FastPath) received() uint64 { return s.Packets["forward"]["host_decap_forwarded"] }
 
 // A trace of a client shows both paths, each packet as it came.
 func TestClientTraceShowsFastPath(t *testing.T) {
@@ -448,7 +448,7 @@ func TestClientTraceShowsFastPath(t *testing.T) {
 		defer mu.Unlock()
 		return hooks["fast teredo forward host_encap_forwarded"] > 0 && hooks["fast a forward host_decap_forwarded"] > 0
 	}
-	for deadline := time.Now().Add(clientTimeout); !both(); {
+	for deadline := time.Now().Add(testutil.Patience); !both(); {
 		if time.Now().After(deadline) {
 			t.Fatalf("samples %v", hooks)
 		}
@@ -466,12 +466,12 @@ func TestClientTraceShowsFastPath(t *testing.T) {
 // By itself a client leaves everything to its engine where a firewall looks at its
 // datagrams, and comes back when the firewall goes.
 func TestFastPathOfClientNeverSkipsAFirewall(t *testing.T) {
-	r := newClientRig(t)
+	r := newRig(t)
 	finish(t, r.a, "a")
 	finish(t, r.b, "b")
 	p := startFastPair(t, r, nil, nil)
 	to := r.answer(t, p.ab)
-	status := func() ClientFastPath { return p.ca.Status().(ClientStatus).FastPath }
+	status := func() FastPath { return p.ca.Status().(Status).FastPath }
 	r.pingFast(t, to, status)
 	nft := func(ruleset string) {
 		t.Helper()
@@ -485,12 +485,12 @@ func TestFastPathOfClientNeverSkipsAFirewall(t *testing.T) {
 		})
 	}
 	nft(`table inet guard { chain input { type filter hook input priority 0; udp sport 9 drop; }; }`)
-	s := await(t, p.ca, "off the fast path", func(s ClientStatus) bool { return s.FastPath.Path == driver.EnginePath })
+	s := await(t, p.ca, "off the fast path", func(s Status) bool { return s.FastPath.Path == driver.EnginePath })
 	if len(s.FastPath.Bypassed) == 0 || !strings.Contains(s.FastPath.Why, s.FastPath.Bypassed[0].What) {
 		t.Errorf("fast path %+v", s.FastPath)
 	}
 	r.ping(t, to)
 	nft("delete table inet guard")
-	await(t, p.ca, "back on the fast path", func(s ClientStatus) bool { return s.FastPath.Path == "tc" })
+	await(t, p.ca, "back on the fast path", func(s Status) bool { return s.FastPath.Path == "tc" })
 	r.pingFast(t, to, status)
 }

@@ -18,10 +18,10 @@ import (
 )
 
 var (
-	_ role.Instance                = (*Handover)(nil)
-	_ role.Changer[ClientSettings] = (*Handover)(nil)
-	_ role.PeerLister              = (*Handover)(nil)
-	_ role.AddressSource           = (*Handover)(nil)
+	_ role.Instance          = (*Handover)(nil)
+	_ role.Changer[Settings] = (*Handover)(nil)
+	_ role.PeerLister        = (*Handover)(nil)
+	_ role.AddressSource     = (*Handover)(nil)
 )
 
 // Handover is a Teredo client that works by several interfaces at once. Each path
@@ -41,13 +41,13 @@ type Handover struct {
 	owners atomic.Pointer[[]owner]
 
 	mu     sync.Mutex // guards what follows
-	cfg    ClientSettings
+	cfg    Settings
 	paths  []*path
 	active int // index into paths, -1 is none
 }
 
 // NewHandover makes the client that cfg describes, without touching the host.
-func NewHandover(cfg ClientSettings, log *slog.Logger) (*Handover, error) {
+func NewHandover(cfg Settings, log *slog.Logger) (*Handover, error) {
 	h := &Handover{
 		name: cfg.Name, log: log, cfg: cfg, ready: make(chan struct{}), active: -1,
 		tun:   newDevice(cfg, log),
@@ -69,7 +69,7 @@ func NewHandover(cfg ClientSettings, log *slog.Logger) (*Handover, error) {
 
 // ofPath are the settings of the client of a path. The sockets of predicted ports are opened
 // by the goroutine of Client.Run, which a path does not have.
-func (h *Handover) ofPath(s ClientSettings) ClientSettings {
+func (h *Handover) ofPath(s Settings) Settings {
 	s.RandomPorts = 0
 	return s
 }
@@ -91,7 +91,7 @@ func (h *Handover) newClient(p *path) (*Client, error) {
 func (h *Handover) Name() string { return h.name }
 
 // Role implements [role.Instance].
-func (h *Handover) Role() string { return RoleClient }
+func (h *Handover) Role() string { return name }
 
 // Ready implements [role.Instance].
 func (h *Handover) Ready() <-chan struct{} { return h.ready }

@@ -20,7 +20,7 @@ import (
 func TestHandoverReloadsKey(t *testing.T) {
 	keys := filepath.Join(t.TempDir(), "keys.toml")
 	private(t, keys, keysFile)
-	r := newClientRig(t, func(s *serverrole.ServerSettings) { s.RequireAuth, s.KeysFile = true, keys })
+	r := newRig(t, func(s *serverrole.Settings) { s.RequireAuth, s.KeysFile = true, keys })
 	r.secondLink(t)
 	h, changes := newHandover(t, keyed("north", northSecret, teredo.HMACSHA1))
 	teredotest.Start(t, r.a, h)
@@ -33,16 +33,16 @@ func TestHandoverReloadsKey(t *testing.T) {
 
 	faulty := h.cfg
 	faulty.KeySecret, faulty.KeySecretFile = "", filepath.Join(t.TempDir(), "none")
-	if _, err := teredotest.Reload(ClientRole, h, h.cfg, faulty); err == nil {
+	if _, err := teredotest.Reload(Role, h, h.cfg, faulty); err == nil {
 		t.Error("a key without a secret is taken")
 	}
 	awaitPaths(t, h, "a in_use", "w absent")
 
 	next := h.cfg
 	keyed("south", southSecret, teredo.HMACSHA256)(&next)
-	teredotest.MustReload(t, ClientRole, h, h.cfg, next)
+	teredotest.MustReload(t, Role, h, h.cfg, next)
 	private(t, keys, strings.Replace(keysFile, `id = "north"`, `id = "gone"`, 1))
-	teredotest.MustReload(t, serverrole.ServerRole, r.server, r.serverCfg, r.serverCfg)
+	teredotest.MustReload(t, serverrole.Role, r.server, r.serverCfg, r.serverCfg)
 	teredotest.Link(t, r.router, r.a, "w", []string{"192.0.2.129/25"}, "192.0.2.130/25")
 	r.a.Do(t, func() error { return routeBy("w", "192.0.2.129", 200) })
 	awaitPaths(t, h, "a in_use", "w standing_by")
@@ -50,8 +50,8 @@ func TestHandoverReloadsKey(t *testing.T) {
 
 // Without a key that it was to have the client does not start.
 func TestHandoverNeedsItsKey(t *testing.T) {
-	r := newClientRig(t)
-	h, _ := newHandover(t, func(c *ClientSettings) { c.KeyID, c.KeySecretFile = "north", filepath.Join(t.TempDir(), "none") })
+	r := newRig(t)
+	h, _ := newHandover(t, func(c *Settings) { c.KeyID, c.KeySecretFile = "north", filepath.Join(t.TempDir(), "none") })
 	var err error
 	r.a.Do(t, func() error { err = h.Run(t.Context()); return nil })
 	if err == nil || !strings.Contains(err.Error(), "none") {
@@ -63,7 +63,7 @@ func TestHandoverNeedsItsKey(t *testing.T) {
 func TestHandoverTellsOfRefusedKey(t *testing.T) {
 	keys := filepath.Join(t.TempDir(), "keys.toml")
 	private(t, keys, keysFile)
-	r := newClientRig(t, func(s *serverrole.ServerSettings) { s.RequireAuth, s.KeysFile = true, keys })
+	r := newRig(t, func(s *serverrole.Settings) { s.RequireAuth, s.KeysFile = true, keys })
 	r.secondLink(t)
 	h, _ := newHandover(t, keyed("old", northSecret, teredo.HMACSHA1))
 	teredotest.Start(t, r.a, h)

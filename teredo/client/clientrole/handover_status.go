@@ -15,7 +15,7 @@ type PathStatus struct {
 	// State is in_use, standing_by, doubted, no_carrier, absent, or a state of a
 	// client without an address.
 	State string `json:"state"`
-	// Address, Mapped and Server are as in [ClientStatus].
+	// Address, Mapped and Server are as in [Status].
 	Address netip.Addr     `json:"address,omitzero"`
 	Mapped  netip.AddrPort `json:"mapped,omitzero"`
 	Server  netip.Addr     `json:"server,omitzero"`
@@ -78,14 +78,14 @@ func (h *Handover) clients() (list []*Client, paths []PathStatus, active *Client
 	return list, paths, active
 }
 
-// Status implements [role.Instance]; it returns the [ClientStatus] of the path in
+// Status implements [role.Instance]; it returns the [Status] of the path in
 // use with all paths.
 func (h *Handover) Status() any {
 	list, paths, active := h.clients()
-	st := ClientStatus{State: client.Initial.String(), Interface: h.tun.name(), Unsolicited: string(h.cfg.Unsolicited), FastPath: h.tun.fast.status()}
-	states := map[string]ClientStatus{}
+	st := Status{State: client.Initial.String(), Interface: h.tun.name(), Unsolicited: string(h.cfg.Unsolicited), FastPath: h.tun.fast.status()}
+	states := map[string]Status{}
 	for _, c := range list {
-		s := c.Status().(ClientStatus)
+		s := c.Status().(Status)
 		states[c.via] = s
 		if c == active {
 			st = s
@@ -152,7 +152,7 @@ func (h *Handover) Collect(emit func(role.Metric)) {
 
 // Prepare implements [role.Changer], for all paths, those of interfaces that come
 // later included.
-func (h *Handover) Prepare(next ClientSettings) (role.Change, error) {
+func (h *Handover) Prepare(next Settings) (role.Change, error) {
 	if _, err := next.credential(); err != nil { // a faulty key changes no path
 		return nil, err
 	}

@@ -87,7 +87,7 @@ func TestRecent(t *testing.T) {
 // secondLink gives host a another link to the router, and both their routes:
 //
 //	a: a 198.51.100.2, metric 100; w 192.0.2.130, metric 200
-func (r *clientRig) secondLink(t *testing.T) {
+func (r *rig) secondLink(t *testing.T) {
 	t.Helper()
 	teredotest.Link(t, r.router, r.a, "w", []string{"192.0.2.129/25"}, "192.0.2.130/25")
 	// The server does not go with the first link.
@@ -115,9 +115,9 @@ func unrouteBy(link, gateway string, metric int) error {
 }
 
 // newHandover makes a client on two interfaces.
-func newHandover(t *testing.T, change ...func(*ClientSettings)) (*Handover, chan event.AddressChange) {
+func newHandover(t *testing.T, change ...func(*Settings)) (*Handover, chan event.AddressChange) {
 	t.Helper()
-	cfg := clientConfig()
+	cfg := rigSettings()
 	cfg.Interfaces = []string{"a", "w"}
 	for _, f := range change {
 		f(&cfg)
@@ -133,10 +133,10 @@ func newHandover(t *testing.T, change ...func(*ClientSettings)) (*Handover, chan
 }
 
 // awaitPaths waits until the paths are in these states.
-func awaitPaths(t *testing.T, h *Handover, want ...string) ClientStatus {
+func awaitPaths(t *testing.T, h *Handover, want ...string) Status {
 	t.Helper()
-	for deadline := time.Now().Add(clientTimeout); ; {
-		s := h.Status().(ClientStatus)
+	for deadline := time.Now().Add(testutil.Patience); ; {
+		s := h.Status().(Status)
 		var got []string
 		for _, p := range s.Paths {
 			got = append(got, p.Interface+" "+p.State)
@@ -152,7 +152,7 @@ func awaitPaths(t *testing.T, h *Handover, want ...string) ClientStatus {
 	}
 }
 
-func (r *clientRig) link(t *testing.T, ns *testutil.Netns, name string, set func(netlink.Link) error) {
+func (r *rig) link(t *testing.T, ns *testutil.Netns, name string, set func(netlink.Link) error) {
 	t.Helper()
 	ns.Do(t, func() error {
 		l, err := netlink.LinkByName(name)
@@ -185,7 +185,7 @@ func preferred(t *testing.T, ns *testutil.Netns) (list []string) {
 // The client moves with the route, with the carrier and with the interface, and
 // back when the address there is confirmed.
 func TestHandoverFollows(t *testing.T) {
-	r := newClientRig(t)
+	r := newRig(t)
 	r.secondLink(t)
 	h, changes := newHandover(t)
 	teredotest.Start(t, r.a, h)
@@ -197,7 +197,7 @@ func TestHandoverFollows(t *testing.T) {
 	// The kernel is told behind the status, and so are others.
 	expect := func(what string, want ...string) {
 		t.Helper()
-		for deadline := time.Now().Add(clientTimeout); ; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(testutil.Patience); ; time.Sleep(time.Millisecond) {
 			diff := cmp.Diff(want, preferred(t, r.a))
 			if diff == "" {
 				return
@@ -275,8 +275,8 @@ func TestHandoverFollows(t *testing.T) {
 
 // Without routes to either, and with no interface at all, the client waits.
 func TestHandoverWaits(t *testing.T) {
-	r := newClientRig(t)
-	h, _ := newHandover(t, func(c *ClientSettings) { c.Interfaces = []string{"later", "a"} })
+	r := newRig(t)
+	h, _ := newHandover(t, func(c *Settings) { c.Interfaces = []string{"later", "a"} })
 	teredotest.Start(t, r.a, h)
 	awaitPaths(t, h, "later absent", "a in_use")
 	r.link(t, r.a, "a", netlink.LinkSetDown)
@@ -286,9 +286,9 @@ func TestHandoverWaits(t *testing.T) {
 
 // A silent path, whose carrier stays, is left when nothing comes back.
 func TestHandoverLeavesSilentPath(t *testing.T) {
-	r := newClientRig(t)
+	r := newRig(t)
 	r.secondLink(t)
-	h, _ := newHandover(t, func(c *ClientSettings) { c.ProbeAfter = 300 * time.Millisecond })
+	h, _ := newHandover(t, func(c *Settings) { c.ProbeAfter = 300 * time.Millisecond })
 	teredotest.Start(t, r.a, h)
 	awaitPaths(t, h, "a in_use", "w standing_by")
 	// The router loses what comes by the first link.
@@ -316,8 +316,8 @@ func TestHandoverLeavesSilentPath(t *testing.T) {
 			}
 		}
 	}()
-	for deadline := time.Now().Add(clientTimeout); ; time.Sleep(time.Millisecond) {
-		if s := h.Status().(ClientStatus); s.Paths[1].State == "in_use" {
+	for deadline := time.Now().Add(testutil.Patience); ; time.Sleep(time.Millisecond) {
+		if s := h.Status().(Status); s.Paths[1].State == "in_use" {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -329,18 +329,18 @@ func TestHandoverLeavesSilentPath(t *testing.T) {
 // Each change in the local network is acted on, by a client that follows the
 // routes.
 func TestClientFollowsNetwork(t *testing.T) {
-	r := newClientRig(t)
+	r := newRig(t)
 	r.secondLink(t)
 	c, _ := newClient(t)
 	teredotest.Start(t, r.a, c)
-	at := func(addr string) func(ClientStatus) bool {
-		return func(s ClientStatus) bool { return qualified(s) && s.Mapped.Addr().String() == addr }
+	at := func(addr string) func(Status) bool {
+		return func(s Status) bool { return qualified(s) && s.Mapped.Addr().String() == addr }
 	}
 	await(t, c, "qualified", at("198.51.100.2"))
 	steps := []struct {
 		name string
 		do   func() error
-		fits func(ClientStatus) bool
+		fits func(Status) bool
 	}{
 		{"route to another interface", func() error { return routeBy("w", "192.0.2.129", 50) }, at("192.0.2.130")},
 		{"and back", func() error { return unrouteBy("w", "192.0.2.129", 50) }, at("198.51.100.2")},
@@ -350,10 +350,10 @@ func TestClientFollowsNetwork(t *testing.T) {
 		}, at("198.51.100.2")},
 		{"the only route goes", func() error {
 			return errors.Join(unrouteBy("w", "192.0.2.129", 200), unrouteBy("a", "198.51.100.1", 100))
-		}, func(s ClientStatus) bool { return s.State == "initial" }},
+		}, func(s Status) bool { return s.State == "initial" }},
 		{"the route is back", func() error { return routeBy("a", "198.51.100.1", 100) }, at("198.51.100.2")},
 		{"the address goes, as a lease does", func() error { return changeAddr(netlink.AddrDel, "198.51.100.2/24") },
-			func(s ClientStatus) bool { return s.State == "initial" }},
+			func(s Status) bool { return s.State == "initial" }},
 		{"another comes with its route", func() error {
 			return errors.Join(changeAddr(netlink.AddrAdd, "198.51.100.7/24"), routeBy("a", "198.51.100.1", 100))
 		}, at("198.51.100.7")},
@@ -395,20 +395,20 @@ func changeAddr(change func(netlink.Link, *netlink.Addr) error, prefix string) e
 // A carrier that comes back asks for a confirmation, since the NAT behind it may
 // be another, and keeps the address meanwhile.
 func TestClientExaminesNewCarrier(t *testing.T) {
-	r := newClientRig(t)
+	r := newRig(t)
 	c, _ := newClient(t)
 	teredotest.Start(t, r.a, c)
 	s := await(t, c, "qualified", qualified)
 	asked := func() uint64 { _, stats := c.snapshot(); return stats.Solicitations }
 	before := asked()
 	r.link(t, r.router, "a", netlink.LinkSetDown)
-	await(t, c, "without a carrier", func(ClientStatus) bool {
+	await(t, c, "without a carrier", func(Status) bool {
 		c.looking.Lock()
 		defer c.looking.Unlock()
 		return !c.network.link.Up
 	})
 	r.link(t, r.router, "a", netlink.LinkSetUp)
-	await(t, c, "examined", func(ClientStatus) bool { return asked() > before })
+	await(t, c, "examined", func(Status) bool { return asked() > before })
 	if now := await(t, c, "qualified", qualified); now.Address != s.Address {
 		t.Errorf("address %s, before %s", now.Address, s.Address)
 	}
@@ -429,7 +429,7 @@ func TestHook(t *testing.T) {
 	}
 	var log strings.Builder
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	fast := newHook([]string{script, "a b;$(false)", filepath.Join(dir, "fast")}, clientTimeout, logger)
+	fast := newHook([]string{script, "a b;$(false)", filepath.Join(dir, "fast")}, testutil.Patience, logger)
 	fast.call(t.Context(), change)
 	got, err := os.ReadFile(filepath.Join(dir, "fast"))
 	if err != nil {
@@ -446,7 +446,7 @@ func TestHook(t *testing.T) {
 		t.Errorf("the log does not tell: %s", log.String())
 	}
 	log.Reset()
-	missing := newHook([]string{filepath.Join(dir, "missing")}, clientTimeout, logger)
+	missing := newHook([]string{filepath.Join(dir, "missing")}, testutil.Patience, logger)
 	missing.call(t.Context(), change)
 	if !strings.Contains(log.String(), "on_change failed") {
 		t.Errorf("the log does not tell: %s", log.String())
@@ -469,11 +469,11 @@ func TestHookOverflow(t *testing.T) {
 
 // A client calls its hook.
 func TestClientCallsHook(t *testing.T) {
-	r := newClientRig(t)
+	r := newRig(t)
 	file := filepath.Join(t.TempDir(), "called")
-	c, _ := newClient(t, func(c *ClientSettings) { c.OnChange = []string{"/bin/mkdir", file} })
+	c, _ := newClient(t, func(c *Settings) { c.OnChange = []string{"/bin/mkdir", file} })
 	teredotest.Start(t, r.a, c)
-	await(t, c, "qualified and the hook called", func(s ClientStatus) bool {
+	await(t, c, "qualified and the hook called", func(s Status) bool {
 		_, err := os.Stat(file)
 		return err == nil && qualified(s)
 	})

@@ -21,7 +21,7 @@ var hostWithRelay = netip.MustParseAddr("2001:db8:b::2")
 
 // newHostRelay puts an IPv6 host with a relay of its own at end b of a rig, and a
 // client at end a.
-func newHostRelay(t *testing.T, r *clientRig, mode fastpath.Mode) (*fastPair, *relayrole.Relay) {
+func newHostRelay(t *testing.T, r *rig, mode fastpath.Mode) (*fastPair, *relayrole.Relay) {
 	t.Helper()
 	r.router.Do(t, func() error { return teredotest.SetUp("b", "2001:db8:b::1/64") })
 	r.b.Do(t, func() error {
@@ -29,21 +29,21 @@ func newHostRelay(t *testing.T, r *clientRig, mode fastpath.Mode) (*fastPair, *r
 		testutil.AwaitLocal(t, hostWithRelay)
 		return err
 	})
-	cfg := *configtest.One(t, relayrole.RelayRole.Section, relayrole.RelayRole.Section.Smallest()).(*relayrole.RelaySettings)
+	cfg := *configtest.One(t, relayrole.Role.Section, relayrole.Role.Section.Smallest()).(*relayrole.Settings)
 	cfg.Name, cfg.Mode, cfg.FastPath = "host", relayrole.ModeHost, mode
 	cfg.Bind = netip.MustParseAddrPort("192.0.2.2:3545")
 	cfg.KeepState = false
-	relay, err := relayrole.NewRelay(cfg, slog.New(slog.DiscardHandler))
+	relay, err := relayrole.New(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	teredotest.Start(t, r.b, relay)
-	p := &fastPair{clientRig: r}
-	p.ca, _ = newClient(t, func(c *ClientSettings) { c.FastPath = mode })
+	p := &fastPair{rig: r}
+	p.ca, _ = newClient(t, func(c *Settings) { c.FastPath = mode })
 	teredotest.Start(t, r.a, p.ca)
 	p.aa = await(t, p.ca, "qualified", qualified).Address
 	awaitDevice(t, r.a, deviceWith(p.aa)...)
-	await(t, p.ca, "at its fast path", func(s ClientStatus) bool { return s.FastPath.Why != "starting" })
+	await(t, p.ca, "at its fast path", func(s Status) bool { return s.FastPath.Why != "starting" })
 	return p, relay
 }
 
@@ -60,23 +60,23 @@ func needWhole(t *testing.T) {
 // offload, both ways, where both are in their kernels.
 func TestHostRelayTCP(t *testing.T) {
 	needWhole(t)
-	p, relay := newHostRelay(t, newClientRig(t), fastpath.ModeTC)
+	p, relay := newHostRelay(t, newRig(t), fastpath.ModeTC)
 	at := netip.AddrPortFrom(hostWithRelay, 0)
 	p.transfer(t, at, 1<<10)
-	await(t, p.ca, "in touch by the fast path", func(s ClientStatus) bool { return s.FastPath.Peers == 1 })
+	await(t, p.ca, "in touch by the fast path", func(s Status) bool { return s.FastPath.Peers == 1 })
 	packets := func() (sent, received uint64) {
-		all := relay.Status().(relayrole.RelayStatus).FastPath.Packets["forward"]
+		all := relay.Status().(relayrole.Status).FastPath.Packets["forward"]
 		return all["encap_forwarded"], all["decap_forwarded"]
 	}
 	wrong := p.wrongChecksums(t)
 	sent, received := packets()
-	client := p.ca.Status().(ClientStatus).FastPath
+	client := p.ca.Status().(Status).FastPath
 	const bytes = 32 << 20
 	took := p.transfer(t, at, bytes)
 	nowSent, nowReceived := packets()
-	now := p.ca.Status().(ClientStatus).FastPath
+	now := p.ca.Status().(Status).FastPath
 	if n := nowSent - sent; n == 0 || n > bytes/8000 || nowReceived == received {
-		t.Errorf("the relay sent %d packets and received %d for %d bytes; all %v", n, nowReceived-received, bytes, relay.Status().(relayrole.RelayStatus).FastPath)
+		t.Errorf("the relay sent %d packets and received %d for %d bytes; all %v", n, nowReceived-received, bytes, relay.Status().(relayrole.Status).FastPath)
 	}
 	if n := now.received() - client.received(); n == 0 || n > bytes/8000 {
 		t.Errorf("the client received %d packets for %d bytes", n, bytes)
@@ -90,14 +90,14 @@ func TestHostRelayTCP(t *testing.T) {
 // The same where packets leave finished, so that the relay takes the fast path by
 // itself.
 func TestHostRelayAuto(t *testing.T) {
-	r := newClientRig(t)
+	r := newRig(t)
 	finish(t, r.a, "a")
 	finish(t, r.b, "b")
 	p, relay := newHostRelay(t, r, fastpath.ModeAuto)
 	at := netip.AddrPortFrom(hostWithRelay, 0)
 	p.transfer(t, at, 1<<10)
 	p.transfer(t, at, 8<<20)
-	s := relay.Status().(relayrole.RelayStatus).FastPath
+	s := relay.Status().(relayrole.Status).FastPath
 	if n := s.Packets["forward"]["encap_forwarded"]; n < 100 {
 		t.Errorf("the relay sent %d packets: %+v", n, s)
 	}
@@ -108,9 +108,9 @@ func TestHostRelayAuto(t *testing.T) {
 
 // By itself it does not where the veth leaves checksums to its far end.
 func TestHostRelayRefusesVeth(t *testing.T) {
-	p, relay := newHostRelay(t, newClientRig(t), fastpath.ModeAuto)
+	p, relay := newHostRelay(t, newRig(t), fastpath.ModeAuto)
 	p.transfer(t, netip.AddrPortFrom(hostWithRelay, 0), 1<<20)
-	s := relay.Status().(relayrole.RelayStatus).FastPath
+	s := relay.Status().(relayrole.Status).FastPath
 	if n := s.Packets["forward"]["encap_forwarded"]; n != 0 {
 		t.Errorf("the relay sent %d packets: %+v", n, s)
 	}

@@ -14,12 +14,12 @@ import (
 func TestCredential(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		client ClientSettings
+		client Settings
 		want   teredo.Credential
 	}{
-		{"none", ClientSettings{}, teredo.Credential{}},
-		{"in the configuration", ClientSettings{KeyID: "north", KeySecret: teredotest.Secret}, teredo.Credential{ID: "north", Secret: []byte(teredotest.Secret)}},
-		{"in a file", ClientSettings{KeyID: "north", KeySecretFile: teredotest.File(t, teredotest.Secret+"\n", 0o600), KeyAlgorithm: teredo.HMACSHA256},
+		{"none", Settings{}, teredo.Credential{}},
+		{"in the configuration", Settings{KeyID: "north", KeySecret: teredotest.Secret}, teredo.Credential{ID: "north", Secret: []byte(teredotest.Secret)}},
+		{"in a file", Settings{KeyID: "north", KeySecretFile: teredotest.File(t, teredotest.Secret+"\n", 0o600), KeyAlgorithm: teredo.HMACSHA256},
 			teredo.Credential{ID: "north", Secret: []byte(teredotest.Secret), Algorithm: teredo.HMACSHA256}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

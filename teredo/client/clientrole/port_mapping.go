@@ -68,7 +68,7 @@ func newPortMapping(c *Client) *portMapping {
 }
 
 // portMappingFile is where the reserved port is remembered.
-func portMappingFile(cfg *ClientSettings) string {
+func portMappingFile(cfg *Settings) string {
 	if cfg.PortMappingFile != "" {
 		return cfg.PortMappingFile
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
-func withPortMapping(m PortMapping) func(*ClientSettings) {
-	return func(c *ClientSettings) { c.PortMapping = m }
+func withPortMapping(m PortMapping) func(*Settings) {
+	return func(c *Settings) { c.PortMapping = m }
 }
 
 func TestPortMappingMethods(t *testing.T) {
@@ -34,13 +34,13 @@ func TestPortMappingMethods(t *testing.T) {
 		}
 	}
 	c, _ := newClient(t)
-	if c.ports != nil || c.Status().(ClientStatus).PortMapping != nil {
+	if c.ports != nil || c.Status().(Status).PortMapping != nil {
 		t.Error("a port is wanted although the default is none")
 	}
 }
 
 func TestPortMappingFile(t *testing.T) {
-	cfg := defaultClient()
+	cfg := defaults()
 	for _, tt := range []struct{ name, file, env, want string }{
 		{"in the configuration", "/srv/port", "/var/lib/other", "/srv/port"},
 		{"of the service", "", "/var/lib/other", "/var/lib/other/client.port-mapping"},
@@ -66,7 +66,7 @@ func TestPortMappingReport(t *testing.T) {
 	}
 	want := &PortMappingStatus{Method: "upnp", External: external, Gateway: gateway}
 	same := cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})
-	if diff := cmp.Diff(want, c.Status().(ClientStatus).PortMapping, same); diff != "" {
+	if diff := cmp.Diff(want, c.Status().(Status).PortMapping, same); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
 	if s, _ := c.snapshot(); !s.PortMapped || s.UPnPMapped != external {
@@ -76,7 +76,7 @@ func TestPortMappingReport(t *testing.T) {
 		c.ports.report(portmap.Mapping{}, portmap.ErrNoGateway)
 	}
 	want = &PortMappingStatus{Gateway: gateway, Error: portmap.ErrNoGateway.Error()}
-	if diff := cmp.Diff(want, c.Status().(ClientStatus).PortMapping, same); diff != "" {
+	if diff := cmp.Diff(want, c.Status().(Status).PortMapping, same); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
 	if s, _ := c.snapshot(); s.PortMapped {
@@ -120,15 +120,15 @@ func TestPortMappingFollows(t *testing.T) {
 
 // A gateway that does not answer does not keep the client from its address.
 func TestPortMappingWithoutGateway(t *testing.T) {
-	r := newClientRig(t)
-	c, _ := newClient(t, withPortMapping(PortMappingAuto), func(c *ClientSettings) {
+	r := newRig(t)
+	c, _ := newClient(t, withPortMapping(PortMappingAuto), func(c *Settings) {
 		c.PortMappingFile = filepath.Join(t.TempDir(), "port")
 	})
 	began := time.Now()
 	teredotest.Start(t, r.a, c)
 	await(t, c, "qualified", qualified)
 	t.Logf("qualified after %v", time.Since(began))
-	s := await(t, c, "told that no port is reserved", func(s ClientStatus) bool { return s.PortMapping.Error != "" })
+	s := await(t, c, "told that no port is reserved", func(s Status) bool { return s.PortMapping.Error != "" })
 	if s.PortMapping.External.IsValid() || s.PortMapping.Gateway != netip.MustParseAddr("198.51.100.1") {
 		t.Errorf("status %+v", s.PortMapping)
 	}

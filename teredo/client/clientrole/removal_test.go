@@ -16,7 +16,7 @@ import (
 
 // The client has its address and routes again after somebody removes them.
 func TestClientIsRestored(t *testing.T) {
-	r := newClientRig(t)
+	r := newRig(t)
 	c, _ := newClient(t)
 	stop := teredotest.Start(t, r.a, c).Stop
 	before := await(t, c, "qualified", qualified)
@@ -41,17 +41,17 @@ func TestClientIsRestored(t *testing.T) {
 
 // The fast path of two clients carries again after the device was deleted.
 func TestClientFastPathIsRestored(t *testing.T) {
-	r := newClientRig(t)
-	p := startFastPair(t, r, []func(*ClientSettings){onTC}, []func(*ClientSettings){onTC, inAll})
+	r := newRig(t)
+	p := startFastPair(t, r, []func(*Settings){onTC}, []func(*Settings){onTC, inAll})
 	p.open(t)
 	p.fetch(t, 1<<20)
 	r.a.Do(t, func() error {
 		l, err := netlink.LinkByName("teredo")
 		return errors.Join(err, netlink.LinkDel(l))
 	})
-	awaitDevice(t, r.a, deviceWith(p.ca.Status().(ClientStatus).Address)...)
-	sent := p.ca.Status().(ClientStatus).FastPath.sent()
-	await(t, p.ca, "on the fast path again", func(s ClientStatus) bool {
+	awaitDevice(t, r.a, deviceWith(p.ca.Status().(Status).Address)...)
+	sent := p.ca.Status().(Status).FastPath.sent()
+	await(t, p.ca, "on the fast path again", func(s Status) bool {
 		p.fetch(t, 1<<16)
 		return s.State == "qualified" && s.FastPath.sent() > 0 && s.FastPath.sent() != sent
 	})
@@ -59,7 +59,7 @@ func TestClientFastPathIsRestored(t *testing.T) {
 
 // A client with two paths has both addresses again, one of them preferred.
 func TestHandoverIsRestored(t *testing.T) {
-	r := newClientRig(t)
+	r := newRig(t)
 	r.secondLink(t)
 	h, _ := newHandover(t)
 	teredotest.Start(t, r.a, h)
@@ -77,7 +77,7 @@ func TestHandoverIsRestored(t *testing.T) {
 // awaitPreferred waits until the preferred addresses of the device are these.
 func awaitPreferred(t *testing.T, ns *testutil.Netns, want []string) {
 	t.Helper()
-	for end := time.Now().Add(clientTimeout); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(testutil.Patience); ; time.Sleep(time.Millisecond) {
 		got := preferred(t, ns)
 		if slices.Equal(got, want) {
 			return

@@ -17,23 +17,23 @@ import (
 	"github.com/isthmus-net/isthmus/teredo/tunnel"
 )
 
-// RoleClient is the name of the role of a [Client], and of a [Handover].
-const RoleClient = "teredo_client"
+// name is that of the role.
+const name = "teredo_client"
 
-// ClientRole is the client as the program knows it.
-var ClientRole = role.Of[ClientSettings]{
-	Section: config.SectionOf[ClientSettings]{
-		Name: RoleClient,
+// Role is the client as the program knows it.
+var Role = role.Of[Settings]{
+	Section: config.SectionOf[Settings]{
+		Name: name,
 		Help: "Teredo client (RFC 4380, section 5.2): gives this host an IPv6 address.",
-		Keys: (*ClientSettings).keys, Check: (*ClientSettings).check, Claims: (*ClientSettings).claims,
-		Secret: func(s *ClientSettings) bool { return s.KeySecret != "" },
+		Keys: (*Settings).keys, Check: (*Settings).check, Claims: (*Settings).claims,
+		Secret: func(s *Settings) bool { return s.KeySecret != "" },
 	},
-	Summary: (*ClientSettings).summary, Headline: "address",
-	Examine: func(s *ClientSettings) []role.Finding {
+	Summary: (*Settings).summary, Headline: "address",
+	Examine: func(s *Settings) []role.Finding {
 		_, err := s.credential()
-		return append(role.Problems(ExamineClient(*s)), role.Problems(err)...)
+		return append(role.Problems(examineRoute(*s)), role.Problems(err)...)
 	},
-	New: func(s ClientSettings, log *slog.Logger) (role.Instance, error) {
+	New: func(s Settings, log *slog.Logger) (role.Instance, error) {
 		if len(s.Interfaces) > 0 {
 			return NewHandover(s, log)
 		}
@@ -41,9 +41,9 @@ var ClientRole = role.Of[ClientSettings]{
 	},
 }.Role()
 
-// ClientSettings are one [[teredo_client]] section; what each means stands where its key is
+// Settings are one [[teredo_client]] section; what each means stands where its key is
 // declared.
-type ClientSettings struct {
+type Settings struct {
 	Name                     string
 	Servers                  []Host
 	Secondary                Secondary
@@ -116,7 +116,7 @@ const (
 // maxRandomPorts keeps the sockets of a client well below the usual limit of open files.
 const maxRandomPorts = 512
 
-func (s *ClientSettings) keys() []key.Key {
+func (s *Settings) keys() []key.Key {
 	return slices.Concat(s.addressKeys(), s.serverKeys(), s.policyKeys(), s.peerKeys(), s.secretKeys(), []key.Key{
 		// No port is reserved by default: it opens the router to everybody for as long as the
 		// reservation lives, which for UPnP is beyond a crash of this host, on the word of
@@ -131,7 +131,7 @@ func (s *ClientSettings) keys() []key.Key {
 	})
 }
 
-func (s *ClientSettings) addressKeys() []key.Key {
+func (s *Settings) addressKeys() []key.Key {
 	return []key.Key{
 		key.Of("name", &s.Name, "client", key.InstanceName, key.Identity,
 			"Unique over all instances. Small letters, digits, dots and hyphens."),
@@ -155,7 +155,7 @@ func (s *ClientSettings) addressKeys() []key.Key {
 	}
 }
 
-func (s *ClientSettings) serverKeys() []key.Key {
+func (s *Settings) serverKeys() []key.Key {
 	return []key.Key{
 		tunnel.ServicePrefixes(&s.Prefixes, key.Restart, "Teredo service prefixes that a server may announce. RFC 4380, section 2.6."),
 		key.Of("refresh_interval", &s.RefreshInterval, "30s", key.Duration(time.Second, time.Hour), key.Restart,
@@ -173,7 +173,7 @@ func (s *ClientSettings) serverKeys() []key.Key {
 	}
 }
 
-func (s *ClientSettings) policyKeys() []key.Key {
+func (s *Settings) policyKeys() []key.Key {
 	return []key.Key{
 		// Most hosts behind a NAT rely on it as their only firewall, and Teredo would open
 		// them to the whole IPv6 Internet without their owner having said so.
@@ -198,7 +198,7 @@ func (s *ClientSettings) policyKeys() []key.Key {
 	}
 }
 
-func (s *ClientSettings) peerKeys() []key.Key {
+func (s *Settings) peerKeys() []key.Key {
 	return append(append([]key.Key{
 		// A single host talks to far fewer than a relay.
 		key.Of("max_peers", &s.MaxPeers, 1<<16, key.Count(1), key.Restart,
@@ -206,7 +206,7 @@ func (s *ClientSettings) peerKeys() []key.Key {
 	}, tunnel.QueueKeys(&s.QueuePackets, &s.QueueBytes, &s.QueueTotalBytes, 1<<20, key.Restart)...), tunnel.AllowPrivate(&s.AllowPrivate, key.Restart))
 }
 
-func (s *ClientSettings) secretKeys() []key.Key {
+func (s *Settings) secretKeys() []key.Key {
 	return []key.Key{
 		key.Of("key_id", &s.KeyID, "", key.Optional(tunnel.ClientID), key.Live,
 			"Name of the key that this client shares with its servers, for secure qualification, as the server has it. With a key, only answers under the key count. Empty: none. RFC 4380, section 5.2.2."),
@@ -218,7 +218,7 @@ func (s *ClientSettings) secretKeys() []key.Key {
 	}
 }
 
-func (s *ClientSettings) check(c *config.Checker) {
+func (s *Settings) check(c *config.Checker) {
 	s.checkKey(c)
 	tunnel.CheckQueues(c, teredo.MTU, s.QueueBytes, s.QueueTotalBytes)
 	s.checkInterfaces(c)
@@ -233,7 +233,7 @@ func (s *ClientSettings) check(c *config.Checker) {
 	}
 }
 
-func (s *ClientSettings) checkKey(c *config.Checker) {
+func (s *Settings) checkKey(c *config.Checker) {
 	if !c.OK("key_id", "key_secret", "key_secret_file") {
 		return
 	}
@@ -250,7 +250,7 @@ func (s *ClientSettings) checkKey(c *config.Checker) {
 }
 
 // checkInterfaces checks what a client with several interfaces cannot have.
-func (s *ClientSettings) checkInterfaces(c *config.Checker) {
+func (s *Settings) checkInterfaces(c *config.Checker) {
 	if len(s.Interfaces) == 0 || !c.OK("interfaces") {
 		return
 	}
@@ -280,7 +280,7 @@ func (s *ClientSettings) checkInterfaces(c *config.Checker) {
 	}
 }
 
-func (s *ClientSettings) claims() []config.Claim {
+func (s *Settings) claims() []config.Claim {
 	at := s.Bind
 	if !at.IsValid() {
 		at = netip.IPv4Unspecified()
@@ -298,7 +298,7 @@ func (s *ClientSettings) claims() []config.Claim {
 
 // credential is what the client authenticates itself with, by the file of its secret; an
 // empty identifier is nothing.
-func (s *ClientSettings) credential() (teredo.Credential, error) {
+func (s *Settings) credential() (teredo.Credential, error) {
 	if s.KeyID == "" {
 		return teredo.Credential{}, nil
 	}
@@ -312,7 +312,7 @@ func (s *ClientSettings) credential() (teredo.Credential, error) {
 	return teredo.Credential{ID: s.KeyID, Secret: []byte(shared), Algorithm: s.KeyAlgorithm}, nil
 }
 
-func (s *ClientSettings) summary() string {
+func (s *Settings) summary() string {
 	policy := "drops unsolicited IPv6 packets"
 	if s.Unsolicited == UnsolicitedAllow {
 		policy = "lets unsolicited IPv6 packets in"

@@ -28,7 +28,7 @@ func TestExamineFindsRouteInTheWay(t *testing.T) {
 				teredotest.Route(t, ns, tt.route, "2001:db8::2", tt.metric)
 			}
 			ns.Do(t, func() error {
-				teredotest.WantProblem(t, ExamineClient(defaultClient()), tt.want)
+				teredotest.WantProblem(t, examineRoute(defaults()), tt.want)
 				return nil
 			})
 		})

@@ -11,8 +11,8 @@ import (
 	"github.com/isthmus-net/isthmus/teredo/client"
 )
 
-// ClientStatus is the status of a client.
-type ClientStatus struct {
+// Status is the status of a client.
+type Status struct {
 	// State is initial, starting, qualified, off_line, key_refused or dormant; and in the
 	// place of qualified device_down while somebody has set the device down, or incomplete
 	// while something is missing that the client has set up.
@@ -53,7 +53,7 @@ type ClientStatus struct {
 	// Servers are ranked, the best first.
 	Servers []RankedServer `json:"servers,omitempty"`
 	// FastPath tells about the fast path; it is that of all paths.
-	FastPath ClientFastPath `json:"fast_path"`
+	FastPath FastPath `json:"fast_path"`
 	// Paths are there for a client with several interfaces.
 	Paths []PathStatus `json:"paths,omitempty"`
 	// Peers, how many of them are trusted, and the bytes that wait for others.
@@ -70,11 +70,11 @@ func (c *Client) snapshot() (s client.Snapshot, stats client.Stats) {
 	return s, stats
 }
 
-// Status implements [role.Instance]; it returns a [ClientStatus].
+// Status implements [role.Instance]; it returns a [Status].
 func (c *Client) Status() any {
 	s, _ := c.snapshot()
 	kept := c.dev.kept()
-	st := ClientStatus{
+	st := Status{
 		State: s.State.String(), Address: s.Address, Mapped: s.Mapping, Local: s.Local, Server: s.Server,
 		Symmetric: s.NAT.Symmetric(), Authenticated: s.Authenticated,
 		Interface: c.cfg.Interface, DeviceDown: kept.Down, Unsolicited: string(c.cfg.Unsolicited),

@@ -11,13 +11,14 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
 func TestRelayChecksItself(t *testing.T) {
-	r := newRelayRig(t, ModeRelay)
-	if err := teredotest.CheckSelf(t, r.relayNS, r.relay, relayTimeout); err != nil {
+	r := newRig(t, ModeRelay)
+	if err := teredotest.CheckSelf(t, r.relayNS, r.relay, testutil.Patience); err != nil {
 		t.Fatal(err)
 	}
 	r.relay.Collect(func(m role.Metric) {
@@ -31,7 +32,7 @@ func TestRelayChecksItself(t *testing.T) {
 	<-hold
 	teredotest.WantProblem(t, teredotest.CheckSelf(t, r.relayNS, r.relay, teredotest.Vain), "did not come out of UDP")
 	close(let)
-	if err := teredotest.CheckSelf(t, r.relayNS, r.relay, relayTimeout); err != nil {
+	if err := teredotest.CheckSelf(t, r.relayNS, r.relay, testutil.Patience); err != nil {
 		t.Errorf("the engine goes on: %v", err)
 	}
 
@@ -49,7 +50,7 @@ func TestRelayChecksItself(t *testing.T) {
 
 // TestRelayChecksItsDevice sets the device down, and up again.
 func TestRelayChecksItsDevice(t *testing.T) {
-	r := newRelayRig(t, ModeRelay)
+	r := newRig(t, ModeRelay)
 	set := func(change func(netlink.Link) error) {
 		r.relayNS.Do(t, func() error {
 			link, err := netlink.LinkByName("teredo")
@@ -64,7 +65,7 @@ func TestRelayChecksItsDevice(t *testing.T) {
 		t.Error("the device is down, and the check finds nothing")
 	}
 	set(netlink.LinkSetUp)
-	for deadline := time.Now().Add(relayTimeout); ; {
+	for deadline := time.Now().Add(testutil.Patience); ; {
 		err := teredotest.CheckSelf(t, r.relayNS, r.relay, teredotest.Vain)
 		if err == nil {
 			return

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/driver"
 )
 
 // A plan says what Run would do, and does nothing.
@@ -15,10 +16,10 @@ func TestPlanFastPath(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	plan := func(change func(*RelaySettings)) (p FastPathPlan) {
+	plan := func(change func(*Settings)) (p driver.Forecast) {
 		cfg := r.config(ModeRelay)
 		change(&cfg)
-		r.relayNS.Do(t, func() error { p = PlanFastPath(cfg); return nil })
+		r.relayNS.Do(t, func() error { p = planFastPath(cfg); return nil })
 		return p
 	}
 	has := func(list []string, words string) bool { return strings.Contains(strings.Join(list, "\n"), words) }
@@ -31,7 +32,7 @@ func TestPlanFastPath(t *testing.T) {
 	if p := plan(by(fastpath.ModeOff)); len(p.Notes)+len(p.Warnings) > 0 {
 		t.Errorf("off: %+v", p)
 	}
-	if p := plan(func(c *RelaySettings) { c.FastPath, c.FastPathDevices = fastpath.ModeTC, []string{"none"} }); !has(p.Warnings, "none") {
+	if p := plan(func(c *Settings) { c.FastPath, c.FastPathDevices = fastpath.ModeTC, []string{"none"} }); !has(p.Warnings, "none") {
 		t.Errorf("a device that is missing: %+v", p)
 	}
 	r.nft(t, dropTeredo)

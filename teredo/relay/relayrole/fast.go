@@ -16,9 +16,6 @@ import (
 	"github.com/isthmus-net/isthmus/teredo/tunnel"
 )
 
-// FastPath is the part of the status that says which way packets take.
-type FastPath = driver.Status
-
 // fast is the fast path of one relay: programs in the kernel that carry the packets
 // of established peers, and the tables that they share with the engine.
 type fast struct {
@@ -31,18 +28,18 @@ type fast struct {
 	// which it does before tc sees them.
 	merge func(on bool)
 	// takes tells whether this host has an address.
-	takes func(*RelaySettings) bool
+	takes func(*Settings) bool
 	// engine is what the engine has sent to clients, and to IPv6.
 	engine func() [2]uint64
 
 	mu    sync.Mutex // guards what follows
-	cfg   RelaySettings
+	cfg   Settings
 	local local
 }
 
 // newFast makes the fast path of a relay, without touching the host.
-func newFast(cfg *RelaySettings, log *slog.Logger) *fast {
-	f := &fast{cfg: *cfg, merge: func(bool) {}, takes: func(*RelaySettings) bool { return true }}
+func newFast(cfg *Settings, log *slog.Logger) *fast {
+	f := &fast{cfg: *cfg, merge: func(bool) {}, takes: func(*Settings) bool { return true }}
 	f.Driver = driver.New(driver.Role{
 		Name: cfg.Name, Keeps: "peers", Ephemeral: ephemeral(cfg), Load: f.load, Apply: f.apply, Hindered: f.hindered,
 		Carried: func(path string) { f.merge(path != "tc") },
@@ -54,7 +51,7 @@ func newFast(cfg *RelaySettings, log *slog.Logger) *fast {
 }
 
 // ephemeral says why nothing outlives the process, if nothing does.
-func ephemeral(cfg *RelaySettings) string {
+func ephemeral(cfg *Settings) string {
 	if cfg.KeepState {
 		return ""
 	}
@@ -62,7 +59,7 @@ func ephemeral(cfg *RelaySettings) string {
 }
 
 // driverConfig is what the driver has to know of a configuration.
-func driverConfig(cfg *RelaySettings) driver.Config {
+func driverConfig(cfg *Settings) driver.Config {
 	return driver.Config{
 		Mode: cfg.FastPath, Devices: cfg.FastPathDevices, Linger: cfg.FastPathLinger,
 		Host: cfg.Mode == ModeHost, Prefixes: cfg.Prefixes,
@@ -132,7 +129,7 @@ func (f *fast) copyFrom(file *peersFile) {
 }
 
 // configure takes a new configuration, and new addresses of the host. It locks.
-func (f *fast) configure(cfg *RelaySettings, at *local) {
+func (f *fast) configure(cfg *Settings, at *local) {
 	f.mu.Lock()
 	f.cfg, f.local = *cfg, *at
 	f.mu.Unlock()
@@ -172,10 +169,7 @@ func measured(counts []driver.Count, engine [2]uint64) map[string]uint64 {
 	return total
 }
 
-// FastPathPlan is what the fast path of a relay would be on this machine.
-type FastPathPlan = driver.Forecast
-
-// PlanFastPath finds out what the fast path of a relay would be, and changes nothing.
-func PlanFastPath(cfg RelaySettings) FastPathPlan {
-	return driver.Plan(RoleRelay, cfg.Name, cfg.Interface, driverConfig(&cfg))
+// planFastPath finds out what the fast path of a relay would be, and changes nothing.
+func planFastPath(cfg Settings) driver.Forecast {
+	return driver.Plan(name, cfg.Name, cfg.Interface, driverConfig(&cfg))
 }

@@ -22,7 +22,7 @@ const (
 
 // shapeOf names what of a configuration the tables of peers depend on, beside their
 // size: the tag of a peer is the place of its prefix in the list.
-func shapeOf(cfg *RelaySettings) string {
+func shapeOf(cfg *Settings) string {
 	words := []string{string(cfg.Mode)}
 	for _, p := range cfg.Prefixes {
 		words = append(words, p.String())
@@ -47,8 +47,8 @@ func (f *fast) apply() error {
 }
 
 // settings is what the programs must know. What the engine knows too is the same.
-func (f *fast) settings(cfg *RelaySettings, at *local) fastpath.Settings {
-	engine := relayEngineConfig(cfg, at)
+func (f *fast) settings(cfg *Settings, at *local) fastpath.Settings {
+	engine := engineConfig(cfg, at)
 	send, receive := engine.Ages()
 	return fastpath.Settings{
 		Seed: f.peerSeed, Prefixes: cfg.Prefixes, Serve: cfg.Serve,
@@ -61,7 +61,7 @@ func (f *fast) settings(cfg *RelaySettings, at *local) fastpath.Settings {
 }
 
 // reachedAt are the addresses to which clients send.
-func reachedAt(cfg *RelaySettings, at *local) []netip.Addr {
+func reachedAt(cfg *Settings, at *local) []netip.Addr {
 	if a := cfg.Bind.Addr(); !a.IsUnspecified() {
 		return []netip.Addr{a}
 	}
@@ -71,7 +71,7 @@ func reachedAt(cfg *RelaySettings, at *local) []netip.Addr {
 // source is the address that datagrams are sent from: the one that is bound, or else
 // what the route says. Where the kernel does not tell the programs, the host must
 // have only one.
-func (f *fast) source(cfg *RelaySettings, at *local) netip.Addr {
+func (f *fast) source(cfg *Settings, at *local) netip.Addr {
 	if a := cfg.Bind.Addr(); !a.IsUnspecified() {
 		return a
 	}

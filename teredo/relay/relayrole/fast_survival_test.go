@@ -39,7 +39,7 @@ type stream struct {
 // socket hold while whoever empties them stands still.
 const streamAhead = 64
 
-func (r *relayRig) startStream(t *testing.T) *stream {
+func (r *rig) startStream(t *testing.T) *stream {
 	t.Helper()
 	s := &stream{end: make(chan struct{}), ended: make(chan struct{})}
 	// Woken by the end of the test, if not by that of the stream.
@@ -84,7 +84,7 @@ func (r *relayRig) startStream(t *testing.T) *stream {
 func (s *stream) flow(t *testing.T, n uint32) {
 	t.Helper()
 	start := s.sent.Load()
-	for deadline := time.Now().Add(relayTimeout); s.sent.Load() < start+n; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(testutil.Patience); s.sent.Load() < start+n; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("of %d packets %d have come", s.sent.Load(), s.received.Load())
 		}
@@ -100,14 +100,14 @@ func (s *stream) stop(t *testing.T) (sent, lost uint32) {
 		t.Fatal(s.err)
 	}
 	sent = s.sent.Load()
-	for deadline := time.Now().Add(relayTimeout); s.received.Load() < sent && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(testutil.Patience); s.received.Load() < sent && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	return sent, sent - s.received.Load()
 }
 
 // left tells what of a relay there is in its namespace.
-func (r *relayRig) left(t *testing.T) (device bool, routes int) {
+func (r *rig) left(t *testing.T) (device bool, routes int) {
 	t.Helper()
 	r.relayNS.Do(t, func() error {
 		_, err := netlink.LinkByName("teredo")
@@ -187,12 +187,12 @@ func TestForeignPeerSurvivesARestart(t *testing.T) {
 func TestFastPathIsReplaced(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		change func(*RelaySettings)
+		change func(*Settings)
 		path   string
 	}{
-		{"another table", func(c *RelaySettings) { c.MaxPeers = 1000 }, "tc"},
-		{"another prefix", func(c *RelaySettings) { c.Prefixes = append(c.Prefixes, netip.MustParsePrefix("3fff:9::/32")) }, "tc"},
-		{"no fast path, and nothing is kept", func(c *RelaySettings) { c.FastPath, c.KeepState = fastpath.ModeOff, false }, "engine"},
+		{"another table", func(c *Settings) { c.MaxPeers = 1000 }, "tc"},
+		{"another prefix", func(c *Settings) { c.Prefixes = append(c.Prefixes, netip.MustParsePrefix("3fff:9::/32")) }, "tc"},
+		{"no fast path, and nothing is kept", func(c *Settings) { c.FastPath, c.KeepState = fastpath.ModeOff, false }, "engine"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newFastRig(t, by(fastpath.ModeTC))
@@ -202,7 +202,7 @@ func TestFastPathIsReplaced(t *testing.T) {
 				t.Fatal(err)
 			}
 			name := r.config(ModeRelay).Name
-			r.change = append(slices.Clone(r.change), tt.change, func(c *RelaySettings) { c.Name = name })
+			r.change = append(slices.Clone(r.change), tt.change, func(c *Settings) { c.Name = name })
 			r.start(t, ModeRelay)
 			if f := r.awaitPath(t, tt.path); f.Adopted != 0 {
 				t.Errorf("%+v", f)
@@ -233,7 +233,7 @@ func TestFastPathOutlivesFailedStart(t *testing.T) {
 		}
 		defer busy.Close()
 		cfg := r.config(ModeRelay)
-		relay, err := NewRelay(cfg, slog.New(slog.DiscardHandler))
+		relay, err := New(cfg, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err
 		}
@@ -258,8 +258,8 @@ func TestFastPathMovesToAnotherDevice(t *testing.T) {
 	if err := r.leave(); err != nil {
 		t.Fatal(err)
 	}
-	r.change = append(slices.Clone(r.change), func(c *RelaySettings) { c.Interface = "renamed" })
-	r.relayNS.Do(t, func() error { return ExamineRelay(r.config(ModeRelay)) })
+	r.change = append(slices.Clone(r.change), func(c *Settings) { c.Interface = "renamed" })
+	r.relayNS.Do(t, func() error { return examineRoutes(r.config(ModeRelay)) })
 	r.start(t, ModeRelay)
 	if device, routes := r.left(t); device || routes != 1 {
 		t.Errorf("beside the new device: device %v, %d routes", device, routes)
@@ -276,7 +276,7 @@ func TestFastPathMovesToAnotherDevice(t *testing.T) {
 // what it left can be removed.
 func TestFastPathSleepsAndIsCleaned(t *testing.T) {
 	const linger = 3 * time.Second
-	r := newFastRig(t, by(fastpath.ModeTC), func(c *RelaySettings) { c.FastPathLinger = linger })
+	r := newFastRig(t, by(fastpath.ModeTC), func(c *Settings) { c.FastPathLinger = linger })
 	r.awaitPath(t, "tc")
 	r.establish(t)
 	alive := time.Now() // and later still, by the last word of the relay
@@ -326,7 +326,7 @@ func TestFastPathSleepsAndIsCleaned(t *testing.T) {
 // cleanHere is the cleaning of relays without what others on this machine may have left.
 func cleanHere() (role.Cleaned, error) {
 	c, err := driver.Clean()
-	files, filesErr := cleanRelays(nil)
+	files, filesErr := clean(nil)
 	c.Removed, c.InUse, err = append(c.Removed, files.Removed...), append(c.InUse, files.InUse...), errors.Join(err, filesErr)
 	c.InUse = slices.DeleteFunc(c.InUse, func(s string) bool { return strings.Contains(s, kept.Folder+"/") && !strings.Contains(s, "fast path") })
 	return c, err

@@ -31,15 +31,15 @@ import (
 )
 
 // by makes the mode of a fast path.
-func by(mode fastpath.Mode) func(*RelaySettings) {
-	return func(c *RelaySettings) { c.FastPath = mode }
+func by(mode fastpath.Mode) func(*Settings) {
+	return func(c *Settings) { c.FastPath = mode }
 }
 
 // newFastRig is a relay with a fast path, whose neighbours receive redirected
 // frames.
-func newFastRig(t *testing.T, change ...func(*RelaySettings)) *relayRig {
+func newFastRig(t *testing.T, change ...func(*Settings)) *rig {
 	t.Helper()
-	r := newRelayRig(t, ModeRelay, append(change, func(c *RelaySettings) { c.Name = "fast." + string(c.FastPath) })...)
+	r := newRig(t, ModeRelay, append(change, func(c *Settings) { c.Name = "fast." + string(c.FastPath) })...)
 	return r
 }
 
@@ -52,7 +52,7 @@ func tcHook() string {
 }
 
 // establish makes the client a trusted peer.
-func (r *relayRig) establish(t *testing.T) {
+func (r *rig) establish(t *testing.T) {
 	t.Helper()
 	r.hostSends(t, "first")
 	b := r.bubbleArrives(t)
@@ -61,21 +61,21 @@ func (r *relayRig) establish(t *testing.T) {
 }
 
 // forwarded counts what the programs have forwarded.
-func (r *relayRig) forwarded(reason string) uint64 { return r.fastPath().Packets["forward"][reason] }
+func (r *rig) forwarded(reason string) uint64 { return r.fastPath().Packets["forward"][reason] }
 
 // warm sends packets both ways until the programs forward those that they should: the
 // engine gives a new peer away a moment after it has sent it the first packets. It
 // returns how many went each way.
-func (r *relayRig) warm(t *testing.T, client *net.UDPConn, encap, decap bool) (toClient, toHost int) {
+func (r *rig) warm(t *testing.T, client *net.UDPConn, encap, decap bool) (toClient, toHost int) {
 	t.Helper()
-	for deadline := time.Now().Add(relayTimeout); encap && r.forwarded("encap_forwarded") == 0; toClient++ {
+	for deadline := time.Now().Add(testutil.Patience); encap && r.forwarded("encap_forwarded") == 0; toClient++ {
 		if time.Now().After(deadline) {
 			t.Fatalf("packets to the client take the engine: %+v", r.fastPath())
 		}
 		r.hostSends(t, "warm")
 		wantText(t, "the client got", clientReceives(t, client), "warm hop 63")
 	}
-	for deadline := time.Now().Add(relayTimeout); decap && r.forwarded("decap_forwarded") == 0; toHost++ {
+	for deadline := time.Now().Add(testutil.Patience); decap && r.forwarded("decap_forwarded") == 0; toHost++ {
 		if time.Now().After(deadline) {
 			t.Fatalf("packets of the client take the engine: %+v", r.fastPath())
 		}
@@ -86,12 +86,12 @@ func (r *relayRig) warm(t *testing.T, client *net.UDPConn, encap, decap bool) (t
 }
 
 // fastPath is the relay's state of that.
-func (r *relayRig) fastPath() FastPath { return r.relay.Status().(RelayStatus).FastPath }
+func (r *rig) fastPath() driver.Status { return r.relay.Status().(Status).FastPath }
 
 // awaitPath waits until packets take a path.
-func (r *relayRig) awaitPath(t *testing.T, want string) FastPath {
+func (r *rig) awaitPath(t *testing.T, want string) driver.Status {
 	t.Helper()
-	for deadline := time.Now().Add(relayTimeout); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(testutil.Patience); ; time.Sleep(5 * time.Millisecond) {
 		f := r.fastPath()
 		if f.Path == want {
 			return f
@@ -103,7 +103,7 @@ func (r *relayRig) awaitPath(t *testing.T, want string) FastPath {
 }
 
 // hostSendsWith is hostSends with another hop limit.
-func (r *relayRig) hostSendsWith(t *testing.T, text string, hops int) {
+func (r *rig) hostSendsWith(t *testing.T, text string, hops int) {
 	t.Helper()
 	to := &net.UDPAddr{IP: relayClientIP.AsSlice(), Port: relayClientPort}
 	if _, err := r.host.WriteTo([]byte(text), &ipv6.ControlMessage{HopLimit: hops}, to); err != nil {
@@ -147,7 +147,7 @@ func TestFastPathModes(t *testing.T) {
 		{mode: fastpath.ModeXDP, path: "xdp", hook: "xdp", encap: true},
 	} {
 		t.Run(string(tt.mode), func(t *testing.T) {
-			r := newFastRig(t, by(tt.mode), func(c *RelaySettings) { c.FastPathDevices = nil })
+			r := newFastRig(t, by(tt.mode), func(c *Settings) { c.FastPathDevices = nil })
 			f := r.awaitPath(t, tt.path)
 			for _, d := range f.Devices {
 				if d.Hook != tt.hook || !d.Target {
@@ -246,7 +246,7 @@ func TestFastPathCarriesForeignPeers(t *testing.T) {
 }
 
 // nft runs nft commands in the relay's namespace.
-func (r *relayRig) nft(t *testing.T, rules string) {
+func (r *rig) nft(t *testing.T, rules string) {
 	t.Helper()
 	r.relayNS.Do(t, func() error {
 		cmd := exec.Command("nft", "-f", "-")
@@ -260,7 +260,7 @@ func (r *relayRig) nft(t *testing.T, rules string) {
 
 // nothingArrives checks that the client receives nothing that the host has sent,
 // by what the host sends afterwards by a way that is known to work.
-func (r *relayRig) nothingArrives(t *testing.T) {
+func (r *rig) nothingArrives(t *testing.T) {
 	t.Helper()
 	if err := r.client.SetReadDeadline(time.Now().Add(teredotest.Vain)); err != nil {
 		t.Fatal(err)
@@ -359,7 +359,7 @@ func TestFastPathWarnsWhereItSkips(t *testing.T) {
 	if len(f.Bypassed) == 0 {
 		t.Error("status does not show what is skipped")
 	}
-	for deadline := time.Now().Add(relayTimeout); len(log.lines("do not meet")) == 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(testutil.Patience); len(log.lines("do not meet")) == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("nothing is logged")
 		}
@@ -384,40 +384,40 @@ func TestFastPathReload(t *testing.T) {
 	hello := fmt.Sprintf("hello from [%s]:%d hop 63", relayClientIP, relayClientPort)
 	send(t, r.client, clientUDP("hello"), relayAt)
 	wantText(t, "the host got", r.hostReceives(t), hello)
-	change := func(change func(*RelaySettings)) {
+	change := func(change func(*Settings)) {
 		t.Helper()
 		cfg := r.config(ModeRelay)
 		change(&cfg)
-		waits, err := teredotest.Reload(RelayRole, r.relay, r.relay.cfg, cfg)
+		waits, err := teredotest.Reload(Role, r.relay, r.relay.cfg, cfg)
 		if err != nil || len(waits) > 0 {
 			t.Fatalf("keys that wait: %v, %v", waits, err)
 		}
 	}
-	change(func(c *RelaySettings) { c.FastPath = fastpath.ModeXDP })
+	change(func(c *Settings) { c.FastPath = fastpath.ModeXDP })
 	r.awaitPath(t, "xdp")
 	send(t, r.client, clientUDP("hello"), relayAt)
 	wantText(t, "the host got", r.hostReceives(t), hello)
 
-	change(func(c *RelaySettings) {
+	change(func(c *Settings) {
 		c.FastPath, c.Serve = fastpath.ModeXDP, []netip.Prefix{netip.MustParsePrefix("2001:db8:2::/48")}
 	})
-	for deadline := time.Now().Add(relayTimeout); r.fastPath().Packets["drop"]["not_served"] == 0; {
+	for deadline := time.Now().Add(testutil.Patience); r.fastPath().Packets["drop"]["not_served"] == 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("what is no longer served still passes")
 		}
 		send(t, r.client, clientUDP("hello"), relayAt)
 	}
-	change(func(c *RelaySettings) { c.FastPath = fastpath.ModeOff })
+	change(func(c *Settings) { c.FastPath = fastpath.ModeOff })
 	r.awaitPath(t, "engine")
 	r.hostSends(t, "by the engine")
 	wantText(t, "the client got", clientReceives(t, r.client), "by the engine hop 63")
-	change(func(c *RelaySettings) { c.FastPath = fastpath.ModeTC })
+	change(func(c *Settings) { c.FastPath = fastpath.ModeTC })
 	r.awaitPath(t, "tc")
 }
 
 // What cannot be attached costs speed and nothing else.
 func TestFastPathWithoutDevice(t *testing.T) {
-	r := newFastRig(t, by(fastpath.ModeTC), func(c *RelaySettings) { c.FastPathDevices = []string{"v4", "v6", "later"} })
+	r := newFastRig(t, by(fastpath.ModeTC), func(c *Settings) { c.FastPathDevices = []string{"v4", "v6", "later"} })
 	f := r.fastPath()
 	if f.Path != "engine" || !strings.Contains(f.Why, "later") {
 		t.Errorf("%+v", f)
@@ -450,7 +450,7 @@ func TestFastPathKeepsForwarding(t *testing.T) {
 		// Without this change it would be seen only at the next look for silent ones.
 		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "later"}, PeerName: "other"})
 	})
-	for deadline := time.Now().Add(relayTimeout); r.forwarded("encap_forwarded") == 0; {
+	for deadline := time.Now().Add(testutil.Patience); r.forwarded("encap_forwarded") == 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("packets to the client take the engine")
 		}
@@ -481,7 +481,7 @@ func TestFastPathFollowsItsAddress(t *testing.T) {
 		})
 	}
 	change(netlink.AddrAdd)
-	r.change = append(r.change, func(c *RelaySettings) { c.Bind = netip.MustParseAddrPort("192.0.2.9:3545") })
+	r.change = append(r.change, func(c *Settings) { c.Bind = netip.MustParseAddrPort("192.0.2.9:3545") })
 	r.start(t, ModeRelay)
 	r.awaitPath(t, "tc")
 	change(netlink.AddrDel)
@@ -516,7 +516,7 @@ func TestFastPathFollowsALinkLayerAddress(t *testing.T) {
 		})
 	})
 	before := r.forwarded("encap_forwarded")
-	for deadline := time.Now().Add(relayTimeout); r.forwarded("encap_forwarded") == before; {
+	for deadline := time.Now().Add(testutil.Patience); r.forwarded("encap_forwarded") == before; {
 		if time.Now().After(deadline) {
 			t.Fatal("packets to the new link-layer address take the engine")
 		}
@@ -533,7 +533,7 @@ func TestFastPathNoticesLostFrames(t *testing.T) {
 	r.establish(t)
 	r.warm(t, r.client, true, true)
 	r.hostNS.Do(t, func() error { return testutil.ReceiveByNAPI("v6", false) })
-	for deadline := time.Now().Add(relayTimeout); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(testutil.Patience); ; time.Sleep(10 * time.Millisecond) {
 		f := r.fastPath()
 		if !slices.ContainsFunc(f.Devices, func(d driver.Device) bool { return d.Device == "v6" && d.Target }) && !f.Survives {
 			break

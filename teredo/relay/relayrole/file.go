@@ -46,7 +46,7 @@ const fileVersion = 1
 
 // openPeers opens the file of a relay, or only one that exists. What was made for another configuration, or in another
 // network namespace, is replaced.
-func openPeers(cfg *RelaySettings, existing bool) (*peersFile, error) {
+func openPeers(cfg *Settings, existing bool) (*peersFile, error) {
 	namespace, _ := fastpath.NamespaceCookie() // 0 where the kernel does not say
 	hot := peer.HotBytes(cfg.MaxPeers)
 	file, err := kept.Open(kept.Config{
@@ -74,7 +74,7 @@ func openPeers(cfg *RelaySettings, existing bool) (*peersFile, error) {
 }
 
 // relayFile is where a relay's peers are kept over a restart.
-func relayFile(cfg *RelaySettings) string { return kept.Path(cfg.StateFile, cfg.Name, RoleRelay) }
+func relayFile(cfg *Settings) string { return kept.Path(cfg.StateFile, cfg.Name, name) }
 
 // reset empties the file.
 func (f *peersFile) reset() (err error) {
@@ -125,9 +125,9 @@ func sinceBoot() int64 {
 	return now.Nano()
 }
 
-// cleanRelays removes files of peers that relays without a fast path have left for a
+// clean removes files of peers that relays without a fast path have left for a
 // successor, also those of their own.
-func cleanRelays(configured []*RelaySettings) (c role.Cleaned, err error) {
+func clean(configured []*Settings) (c role.Cleaned, err error) {
 	var own []string
 	for _, s := range configured {
 		if s.StateFile != "" {
@@ -135,6 +135,6 @@ func cleanRelays(configured []*RelaySettings) (c role.Cleaned, err error) {
 		}
 	}
 	namespace, _ := fastpath.NamespaceCookie() // 0 where the kernel does not say
-	c.Removed, c.InUse, err = kept.Clean("peers", RoleRelay, namespace, own...)
+	c.Removed, c.InUse, err = kept.Clean("peers", name, namespace, own...)
 	return c, err
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/teredo/peer"
@@ -101,7 +102,7 @@ func (r *Relay) review() {
 	var left int
 	r.loop.Do(func(now time.Time, _ *packet.Batch) { left = r.engine.Review(now) })
 	if left > 0 {
-		r.fast.Note(func(v *FastPath) { v.Adopted = left })
+		r.fast.Note(func(v *driver.Status) { v.Adopted = left })
 		r.log.Info("peers of an earlier process are taken over", "peers", left)
 	}
 }

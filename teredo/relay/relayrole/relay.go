@@ -26,10 +26,10 @@ import (
 )
 
 var (
-	_ role.Instance               = (*Relay)(nil)
-	_ role.Changer[RelaySettings] = (*Relay)(nil)
-	_ role.PeerLister             = (*Relay)(nil)
-	_ role.Tracer                 = (*Relay)(nil)
+	_ role.Instance          = (*Relay)(nil)
+	_ role.Changer[Settings] = (*Relay)(nil)
+	_ role.PeerLister        = (*Relay)(nil)
+	_ role.Tracer            = (*Relay)(nil)
 )
 
 // Relay is one Teredo relay or host-specific relay: a TUN device with routes to
@@ -51,7 +51,7 @@ type Relay struct {
 	lastRestore time.Duration // see upkeep.Device.Last
 
 	mu         sync.Mutex // guards what follows
-	cfg        RelaySettings
+	cfg        Settings
 	local      local
 	host       *port.Host  // open while running
 	tuns       []*port.TUN // queues of one device, one for each worker
@@ -67,9 +67,9 @@ type local struct {
 	port            uint16
 }
 
-// NewRelay makes the relay that cfg describes, without touching the host.
-func NewRelay(cfg RelaySettings, log *slog.Logger) (*Relay, error) {
-	c := relayEngineConfig(&cfg, &local{})
+// New makes the relay that cfg describes, without touching the host.
+func New(cfg Settings, log *slog.Logger) (*Relay, error) {
+	c := engineConfig(&cfg, &local{})
 	c.Memory = make([]byte, peer.BucketBytes) // until Run
 	c.Epoch = port.MonotonicEpoch()
 	engine, err := relay.New(c, time.Now(), rand.Reader)
@@ -86,8 +86,8 @@ func NewRelay(cfg RelaySettings, log *slog.Logger) (*Relay, error) {
 	return r, nil
 }
 
-// relayEngineConfig translates the configuration for the engine.
-func relayEngineConfig(cfg *RelaySettings, at *local) relay.Config {
+// engineConfig translates the configuration for the engine.
+func engineConfig(cfg *Settings, at *local) relay.Config {
 	c := relay.Config{
 		Host:     cfg.Mode == ModeHost,
 		Prefixes: cfg.Prefixes, Serve: cfg.Serve,
@@ -109,7 +109,7 @@ func relayEngineConfig(cfg *RelaySettings, at *local) relay.Config {
 func (r *Relay) Name() string { return r.name }
 
 // Role implements [role.Instance].
-func (r *Relay) Role() string { return RoleRelay }
+func (r *Relay) Role() string { return name }
 
 // Ready implements [role.Instance].
 func (r *Relay) Ready() <-chan struct{} { return r.ready }
@@ -226,7 +226,7 @@ func (r *Relay) open() error {
 		}
 	}
 	host := r.host
-	r.fast.takes = func(cfg *RelaySettings) bool { return host.Takes(cfg.Bind.Addr()) }
+	r.fast.takes = func(cfg *Settings) bool { return host.Takes(cfg.Bind.Addr()) }
 	if err := r.fast.Use(r.host, r.tuns[0]); err != nil {
 		return err
 	}
@@ -257,13 +257,13 @@ func (r *Relay) keep(ctx context.Context, group *errgroup.Group) error {
 // setRoutes sets the routes to the Teredo prefixes, or expects them where others are to set
 // them; r.mu is held.
 func (r *Relay) setRoutes() error {
-	for _, route := range relayRoutes(&r.cfg, r.tuns[0].Name()) {
+	for _, route := range routes(&r.cfg, r.tuns[0].Name()) {
 		set := r.setRoute
 		if !r.cfg.Route {
 			set = r.host.Expect
 		}
 		if err := set(route); err != nil {
-			return relayRouteTaken(err)
+			return routeTaken(err)
 		}
 	}
 	return nil
@@ -331,9 +331,9 @@ func (r *Relay) look() error {
 }
 
 // reconfigure gives the engine a configuration; r.mu is held.
-func (r *Relay) reconfigure(cfg *RelaySettings) (err error) {
+func (r *Relay) reconfigure(cfg *Settings) (err error) {
 	r.loop.Do(func(time.Time, *packet.Batch) {
-		err = r.engine.Reconfigure(relayEngineConfig(cfg, &r.local))
+		err = r.engine.Reconfigure(engineConfig(cfg, &r.local))
 	})
 	if err == nil {
 		r.fast.configure(cfg, &r.local)

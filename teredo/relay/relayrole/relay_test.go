@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -32,14 +33,14 @@ import (
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
-// relayRig is a running relay between an IPv6 host and a hand-made Teredo client
+// rig is a running relay between an IPv6 host and a hand-made Teredo client
 // with its server:
 //
 //	host 2001:db8:1::2 -- 2001:db8:1::1 relay 192.0.2.3 -- 192.0.2.7 client
 //	                                                       192.0.2.1 its server
 //
 // A host-specific relay is on the host itself.
-type relayRig struct {
+type rig struct {
 	relay          *Relay
 	relayNS        *testutil.Netns
 	hostNS         *testutil.Netns
@@ -47,7 +48,7 @@ type relayRig struct {
 	foreign        *net.UDPConn     // the client as a symmetric NAT would show it
 	host           *ipv6.PacketConn // UDP port 7000
 	stop, leave    func() error
-	change         []func(*RelaySettings)
+	change         []func(*Settings)
 	stateFile      string
 	log            *slog.Logger
 }
@@ -62,14 +63,13 @@ var (
 )
 
 const (
-	relayTimeout    = testutil.Patience
 	bubbleInterval  = 2 * time.Second // RFC 4380, section 5.2.6
 	relayClientPort = 9000            // of the client's IPv6 socket, which the test plays
 )
 
-func newRelayRig(t *testing.T, mode Mode, change ...func(*RelaySettings)) *relayRig {
+func newRig(t *testing.T, mode Mode, change ...func(*Settings)) *rig {
 	t.Helper()
-	r := &relayRig{relayNS: testutil.NewNetns(t), change: change, log: slog.New(slog.DiscardHandler), stateFile: filepath.Join(t.TempDir(), "peers")}
+	r := &rig{relayNS: testutil.NewNetns(t), change: change, log: slog.New(slog.DiscardHandler), stateFile: filepath.Join(t.TempDir(), "peers")}
 	clientNS, hostNS := testutil.NewNetns(t), r.relayNS
 	clientNS.Show(t) // old kernels tell nothing of a device whose far end is hidden
 	teredotest.Link(t, r.relayNS, clientNS, "v4", []string{"192.0.2.3/24"}, "192.0.2.7/24")
@@ -123,16 +123,16 @@ func newRelayRig(t *testing.T, mode Mode, change ...func(*RelaySettings)) *relay
 	return r
 }
 
-func relayConfig(mode Mode) RelaySettings {
-	cfg := defaultRelay()
+func rigSettings(mode Mode) Settings {
+	cfg := defaults()
 	cfg.Mode, cfg.Interface, cfg.Workers = mode, "teredo", 2
 	cfg.MaxPeers = 10000 // to clear a table for a million takes longer than most tests
 	return cfg
 }
 
 // config is that of the rig's relay.
-func (r *relayRig) config(mode Mode) RelaySettings {
-	cfg := relayConfig(mode)
+func (r *rig) config(mode Mode) Settings {
+	cfg := rigSettings(mode)
 	cfg.StateFile = r.stateFile
 	for _, f := range r.change {
 		f(&cfg)
@@ -141,10 +141,10 @@ func (r *relayRig) config(mode Mode) RelaySettings {
 }
 
 // start runs the relay in its namespace and waits until it serves.
-func (r *relayRig) start(t *testing.T, mode Mode) {
+func (r *rig) start(t *testing.T, mode Mode) {
 	t.Helper()
 	var err error
-	if r.relay, err = NewRelay(r.config(mode), r.log); err != nil {
+	if r.relay, err = New(r.config(mode), r.log); err != nil {
 		t.Fatal(err)
 	}
 	r.relay.lastRestore = testutil.LastRestore
@@ -153,7 +153,7 @@ func (r *relayRig) start(t *testing.T, mode Mode) {
 }
 
 // hostSends sends from the host to the client with hop limit 64.
-func (r *relayRig) hostSends(t *testing.T, text string) {
+func (r *rig) hostSends(t *testing.T, text string) {
 	t.Helper()
 	to := &net.UDPAddr{IP: relayClientIP.AsSlice(), Port: relayClientPort}
 	if _, err := r.host.WriteTo([]byte(text), &ipv6.ControlMessage{HopLimit: 64}, to); err != nil {
@@ -162,9 +162,9 @@ func (r *relayRig) hostSends(t *testing.T, text string) {
 }
 
 // hostReceives returns what the host receives next, and its hop limit.
-func (r *relayRig) hostReceives(t *testing.T) string {
+func (r *rig) hostReceives(t *testing.T) string {
 	t.Helper()
-	if err := r.host.SetReadDeadline(time.Now().Add(relayTimeout)); err != nil {
+	if err := r.host.SetReadDeadline(time.Now().Add(testutil.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 2048)
@@ -187,7 +187,7 @@ func clientReceives(t *testing.T, client *net.UDPConn) string {
 }
 
 // bubbleArrives returns the bubble that the server receives.
-func (r *relayRig) bubbleArrives(t *testing.T) packet.IPv6 {
+func (r *rig) bubbleArrives(t *testing.T) packet.IPv6 {
 	t.Helper()
 	p, from := teredotest.Receive(t, r.server)
 	if !teredo.IsBubble(p.IPv6) || from != relayAt || p.IPv6.Dst() != relayClientIP || !p.IPv6.Src().IsLinkLocalUnicast() {
@@ -224,7 +224,7 @@ func wantText(t *testing.T, what, got, want string) {
 
 // fewBubbles checks that one bubble was sent, and another for each time that a
 // machine which stood still let pass without an answer to it.
-func (r *relayRig) fewBubbles(t *testing.T, waited time.Duration) {
+func (r *rig) fewBubbles(t *testing.T, waited time.Duration) {
 	t.Helper()
 	most := 1 + int(waited/bubbleInterval)
 	if n := r.bubblesSent(); n < 1 || n > float64(most) {
@@ -232,7 +232,7 @@ func (r *relayRig) fewBubbles(t *testing.T, waited time.Duration) {
 	}
 }
 
-func (r *relayRig) bubblesSent() (n float64) {
+func (r *rig) bubblesSent() (n float64) {
 	r.relay.Collect(func(m role.Metric) {
 		if m.Name == "bubbles_sent_total" {
 			n = m.Value
@@ -242,10 +242,10 @@ func (r *relayRig) bubblesSent() (n float64) {
 }
 
 // byEngine has the engine carry all packets.
-func byEngine(c *RelaySettings) { c.FastPath = fastpath.ModeOff }
+func byEngine(c *Settings) { c.FastPath = fastpath.ModeOff }
 
 func TestRelayColdStartAndBothWays(t *testing.T) {
-	r := newRelayRig(t, ModeRelay, byEngine)
+	r := newRig(t, ModeRelay, byEngine)
 	began := time.Now()
 	for _, s := range []string{"one", "two", "three"} {
 		r.hostSends(t, s)
@@ -266,11 +266,11 @@ func TestRelayColdStartAndBothWays(t *testing.T) {
 	if total != 1 || len(peers) != 1 || peers[0].Address != relayClientIP || peers[0].Mapped != relayClient || !peers[0].Trusted || peers[0].LastReceived.IsZero() {
 		t.Errorf("%d peers: %+v", total, peers)
 	}
-	want := RelayStatus{
+	want := Status{
 		State: "serving", Mode: ModeRelay, Listen: netip.MustParseAddrPort("0.0.0.0:3545"), Interface: "teredo", Workers: 2,
 		Prefixes: []netip.Prefix{teredo.Prefix}, Serve: []netip.Prefix{netip.MustParsePrefix("2000::/3")},
 		Address: netip.MustParseAddr("2001:db8:1::1"), Forwarding: true, Peers: 1, Trusted: 1,
-		FastPath: FastPath{Mode: fastpath.ModeOff, Path: "engine", Keeps: "peers", Why: "it is switched off in the configuration"},
+		FastPath: driver.Status{Mode: fastpath.ModeOff, Path: "engine", Keeps: "peers", Why: "it is switched off in the configuration"},
 	}
 	if diff := cmp.Diff(want, r.relay.Status(), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
@@ -289,7 +289,7 @@ func TestRelayColdStartAndBothWays(t *testing.T) {
 }
 
 func TestRelayServesSymmetricClient(t *testing.T) {
-	r := newRelayRig(t, ModeRelay)
+	r := newRig(t, ModeRelay)
 	r.hostSends(t, "one")
 	b := r.bubbleArrives(t)
 	send(t, r.foreign, teredo.AppendBubble(nil, relayClientIP, b.Src()), relayAt)
@@ -299,7 +299,7 @@ func TestRelayServesSymmetricClient(t *testing.T) {
 }
 
 func TestRelayHostSpecific(t *testing.T) {
-	r := newRelayRig(t, ModeHost)
+	r := newRig(t, ModeHost)
 	// The client may speak first, and no hop is taken.
 	send(t, r.client, clientUDP("hello"), relayAt)
 	wantText(t, "the host got", r.hostReceives(t), fmt.Sprintf("hello from [%s]:%d hop 64", relayClientIP, relayClientPort))
@@ -313,7 +313,7 @@ func TestRelayTellsSendersOfSilentClient(t *testing.T) {
 	for _, mode := range []Mode{ModeRelay, ModeHost} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			r := newRelayRig(t, mode)
+			r := newRig(t, mode)
 			var conn *net.UDPConn
 			r.hostNS.Do(t, func() (err error) {
 				conn, err = net.DialUDP("udp6", nil, &net.UDPAddr{IP: relayClientIP.AsSlice(), Port: relayClientPort})
@@ -334,7 +334,7 @@ func TestRelayTellsSendersOfSilentClient(t *testing.T) {
 			if _, err := conn.Write([]byte("is anybody there?")); err != nil {
 				t.Fatal(err)
 			}
-			if err := conn.SetReadDeadline(time.Now().Add(relayTimeout)); err != nil {
+			if err := conn.SetReadDeadline(time.Now().Add(testutil.Patience)); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, unix.EHOSTUNREACH) {
@@ -345,7 +345,7 @@ func TestRelayTellsSendersOfSilentClient(t *testing.T) {
 }
 
 func TestRelayUndoesAndStartsAgain(t *testing.T) {
-	r := newRelayRig(t, ModeRelay)
+	r := newRig(t, ModeRelay)
 	if err := r.stop(); err != nil {
 		t.Fatalf("the relay ended with %v", err)
 	}
@@ -371,19 +371,19 @@ func TestRelayUndoesAndStartsAgain(t *testing.T) {
 }
 
 func TestRelayFollowsAddresses(t *testing.T) {
-	r := newRelayRig(t, ModeRelay)
+	r := newRig(t, ModeRelay)
 	r.relayNS.Do(t, func() error { return teredotest.SetUp("v6", "2001:db8:1::/64") })
 	want := netip.MustParseAddr("2001:db8:1::")
-	for deadline := time.Now().Add(relayTimeout); r.relay.Status().(RelayStatus).Address != want; runtime.Gosched() {
+	for deadline := time.Now().Add(testutil.Patience); r.relay.Status().(Status).Address != want; runtime.Gosched() {
 		if time.Now().After(deadline) {
-			t.Fatalf("the source of errors is %v, want %v", r.relay.Status().(RelayStatus).Address, want)
+			t.Fatalf("the source of errors is %v, want %v", r.relay.Status().(Status).Address, want)
 		}
 	}
 }
 
 // The kernel drops the routes of a device that is set down.
 func TestRelaySetsRoutesAgain(t *testing.T) {
-	r := newRelayRig(t, ModeRelay)
+	r := newRig(t, ModeRelay)
 	r.relayNS.Do(t, func() error {
 		device, err := netlink.LinkByName("teredo")
 		if err != nil {
@@ -391,7 +391,7 @@ func TestRelaySetsRoutesAgain(t *testing.T) {
 		}
 		return errors.Join(netlink.LinkSetDown(device), netlink.LinkSetUp(device))
 	})
-	for deadline := time.Now().Add(relayTimeout); ; runtime.Gosched() {
+	for deadline := time.Now().Add(testutil.Patience); ; runtime.Gosched() {
 		back := false
 		r.relayNS.Do(t, func() error {
 			routes, err := testutil.Whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V6) })
@@ -412,34 +412,34 @@ func TestRelaySetsRoutesAgain(t *testing.T) {
 }
 
 func TestRelayReload(t *testing.T) {
-	r := newRelayRig(t, ModeRelay)
+	r := newRig(t, ModeRelay)
 	cfg := r.config(ModeRelay)
 	cfg.Serve = []netip.Prefix{netip.MustParsePrefix("2001:db8:2::/48")}
 	cfg.Bind = netip.MustParseAddrPort("0.0.0.0:4000")
 	cfg.MaxPeers, cfg.Workers = 10, 3
 	cfg.KeepState, cfg.StateFile = false, ""
-	waits, err := teredotest.Reload(RelayRole, r.relay, r.relay.cfg, cfg)
+	waits, err := teredotest.Reload(Role, r.relay, r.relay.cfg, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"bind", "max_peers", "workers", "keep_state", "state_file"}, waits); diff != "" {
 		t.Errorf("keys that wait (-want +got):\n%s", diff)
 	}
-	st := r.relay.Status().(RelayStatus)
+	st := r.relay.Status().(Status)
 	if st.Serve[0] != cfg.Serve[0] || st.Listen.Port() != relayAt.Port() {
 		t.Errorf("after the reload: %+v", st)
 	}
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := teredotest.Reload(RelayRole, r.relay, r.relay.cfg, cfg); err == nil {
+	if _, err := teredotest.Reload(Role, r.relay, r.relay.cfg, cfg); err == nil {
 		t.Error("a relay that has ended was reloaded")
 	}
 }
 
 // A reload, and any number of them, keeps peers: the next packet needs no bubble.
 func TestRelayReloadKeepsPeers(t *testing.T) {
-	r := newRelayRig(t, ModeRelay)
+	r := newRig(t, ModeRelay)
 	began := time.Now()
 	r.hostSends(t, "one")
 	bubble := r.bubbleArrives(t)
@@ -448,24 +448,24 @@ func TestRelayReloadKeepsPeers(t *testing.T) {
 	r.fewBubbles(t, time.Since(began))
 	before := r.bubblesSent()
 	for range 5 {
-		cfg := relayConfig(ModeRelay)
+		cfg := rigSettings(ModeRelay)
 		cfg.QueuePackets, cfg.BubbleRate = 3, 5
-		if _, err := teredotest.Reload(RelayRole, r.relay, r.relay.cfg, cfg); err != nil {
+		if _, err := teredotest.Reload(Role, r.relay, r.relay.cfg, cfg); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r.hostSends(t, "two")
 	wantText(t, "the client got", clientReceives(t, r.client), "two hop 63")
-	if st := r.relay.Status().(RelayStatus); st.Trusted != 1 || r.bubblesSent() != before {
+	if st := r.relay.Status().(Status); st.Trusted != 1 || r.bubblesSent() != before {
 		t.Errorf("%v bubbles after %v, %d trusted peers", r.bubblesSent(), before, st.Trusted)
 	}
 }
 
 func TestRelayPortInUse(t *testing.T) {
-	r := newRelayRig(t, ModeRelay)
-	cfg := relayConfig(ModeRelay)
+	r := newRig(t, ModeRelay)
+	cfg := rigSettings(ModeRelay)
 	cfg.Interface = "second"
-	second, err := NewRelay(cfg, slog.New(slog.DiscardHandler))
+	second, err := New(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -478,16 +478,16 @@ func TestRelayPortInUse(t *testing.T) {
 }
 
 func TestRelayRefusesConfiguration(t *testing.T) {
-	cfg := relayConfig(ModeRelay)
+	cfg := rigSettings(ModeRelay)
 	cfg.Prefixes = nil
-	if _, err := NewRelay(cfg, slog.New(slog.DiscardHandler)); err == nil {
+	if _, err := New(cfg, slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("a relay without prefixes was made")
 	}
 }
 
 // A relay that no longer hears of changes would work on with old addresses.
 func TestRelayNoticesTheEndOfTheWatch(t *testing.T) {
-	r, err := NewRelay(relayConfig(ModeRelay), slog.New(slog.DiscardHandler))
+	r, err := New(rigSettings(ModeRelay), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

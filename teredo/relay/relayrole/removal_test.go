@@ -13,19 +13,20 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
 // awaitRelay waits for a state of a relay and what is missing then.
-func (r *relayRig) awaitRelay(t *testing.T, state string, missing ...string) {
+func (r *rig) awaitRelay(t *testing.T, state string, missing ...string) {
 	t.Helper()
 	fits := func(got []string) bool {
 		return len(got) == len(missing) && !slices.ContainsFunc(got, func(s string) bool {
 			return !slices.ContainsFunc(missing, func(want string) bool { return strings.Contains(s, want) })
 		})
 	}
-	for end := time.Now().Add(relayTimeout); ; time.Sleep(time.Millisecond) {
-		st := r.relay.Status().(RelayStatus)
+	for end := time.Now().Add(testutil.Patience); ; time.Sleep(time.Millisecond) {
+		st := r.relay.Status().(Status)
 		if st.State == state && fits(st.Missing) {
 			return
 		}
@@ -48,7 +49,7 @@ func TestRelayIsRestored(t *testing.T) {
 			}
 			r.relayNS.Removes(t, "teredo", works)
 			r.relayNS.RemovesDevice(t, "teredo", works)
-			if st := r.relay.Status().(RelayStatus); st.Trusted != 1 {
+			if st := r.relay.Status().(Status); st.Trusted != 1 {
 				t.Errorf("%d trusted peers", st.Trusted)
 			}
 			if err := r.stop(); err != nil {
@@ -61,7 +62,7 @@ func TestRelayIsRestored(t *testing.T) {
 // What somebody else has put in the place of a route stays, is named, and the route comes
 // back when that has gone.
 func TestRelayYieldsItsRoute(t *testing.T) {
-	r := newRelayRig(t, ModeRelay)
+	r := newRig(t, ModeRelay)
 	_, dst, err := net.ParseCIDR(teredo.Prefix.String())
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +83,7 @@ func TestRelayYieldsItsRoute(t *testing.T) {
 
 // A route that others are to set is missed while it is not there.
 func TestRelayMissesItsOperatorsRoute(t *testing.T) {
-	r := newRelayRig(t, ModeRelay, func(c *RelaySettings) { c.Route = false })
+	r := newRig(t, ModeRelay, func(c *Settings) { c.Route = false })
 	r.awaitRelay(t, "serving", "a route that leads 2001::/32 to teredo")
 	route := &netlink.Route{}
 	r.relayNS.Do(t, func() error {

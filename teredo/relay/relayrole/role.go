@@ -19,25 +19,25 @@ import (
 	"github.com/isthmus-net/isthmus/teredo/tunnel"
 )
 
-// RoleRelay is the name of the role of a [Relay].
-const RoleRelay = "teredo_relay"
+// name is that of the role.
+const name = "teredo_relay"
 
-// RelayRole is the relay as the program knows it.
-var RelayRole = role.Of[RelaySettings]{
-	Section: config.SectionOf[RelaySettings]{
-		Name: RoleRelay,
+// Role is the relay as the program knows it.
+var Role = role.Of[Settings]{
+	Section: config.SectionOf[Settings]{
+		Name: name,
 		Help: "Teredo relay (RFC 4380, section 5.4): joins IPv6 hosts with Teredo clients.",
-		Keys: (*RelaySettings).keys, Check: (*RelaySettings).check, Claims: (*RelaySettings).claims,
+		Keys: (*Settings).keys, Check: (*Settings).check, Claims: (*Settings).claims,
 	},
-	Summary:  (*RelaySettings).summary,
-	Examine:  examineRelay,
-	FastPath: func(s *RelaySettings) []role.Finding { plan := PlanFastPath(*s); return plan.Findings() },
-	New:      func(s RelaySettings, log *slog.Logger) (role.Instance, error) { return NewRelay(s, log) },
-	Clean:    cleanRelays,
+	Summary:  (*Settings).summary,
+	Examine:  examine,
+	FastPath: func(s *Settings) []role.Finding { plan := planFastPath(*s); return plan.Findings() },
+	New:      func(s Settings, log *slog.Logger) (role.Instance, error) { return New(s, log) },
+	Clean:    clean,
 }.Role()
 
-// RelaySettings are one [[teredo_relay]] section; what each means stands where its key is declared.
-type RelaySettings struct {
+// Settings are one [[teredo_relay]] section; what each means stands where its key is declared.
+type Settings struct {
 	Name                         string
 	Mode                         Mode
 	Bind                         netip.AddrPort
@@ -77,7 +77,7 @@ const (
 // maxPeers bounds the peer table of a relay, which takes its memory at once: 4 GiB.
 const maxPeers = 1 << 26
 
-func (s *RelaySettings) keys() []key.Key {
+func (s *Settings) keys() []key.Key {
 	return append(append([]key.Key{
 		key.Of("name", &s.Name, "relay", key.InstanceName, key.Identity,
 			"Unique over all instances. Small letters, digits, dots and hyphens."),
@@ -129,7 +129,7 @@ func (s *RelaySettings) keys() []key.Key {
 	}...)
 }
 
-func (s *RelaySettings) check(c *config.Checker) {
+func (s *Settings) check(c *config.Checker) {
 	if s.Mode == ModeHost && s.FastPath == fastpath.ModeXDP {
 		c.Fail("fast_path", `a program in the driver does not see what this host sends, and mode is "host"`, `write "auto", "tc" or "off"`)
 	}
@@ -140,7 +140,7 @@ func (s *RelaySettings) check(c *config.Checker) {
 	tunnel.CheckQueues(c, s.MTU, s.QueueBytes, s.QueueTotalBytes)
 }
 
-func (s *RelaySettings) claims() []config.Claim {
+func (s *Settings) claims() []config.Claim {
 	claims := []config.Claim{
 		config.Device{Key: "interface", Name: s.Interface},
 		config.Socket{Key: "bind", Protocol: "UDP", At: s.Bind},
@@ -152,9 +152,9 @@ func (s *RelaySettings) claims() []config.Claim {
 	return claims
 }
 
-// examineRelay looks for routes in the way, and whether others can be served.
-func examineRelay(s *RelaySettings) []role.Finding {
-	found := role.Problems(ExamineRelay(*s))
+// examine looks for routes in the way, and whether others can be served.
+func examine(s *Settings) []role.Finding {
+	found := role.Problems(examineRoutes(*s))
 	forwarding, _ := os.ReadFile("/proc/sys/net/ipv6/conf/all/forwarding") // there is no IPv6, which is told elsewhere
 	if s.Mode == ModeRelay && strings.TrimSpace(string(forwarding)) == "0" {
 		found = append(found, role.Finding{Warning: true, Text: fmt.Sprintf(
@@ -163,7 +163,7 @@ func examineRelay(s *RelaySettings) []role.Finding {
 	return found
 }
 
-func (s *RelaySettings) summary() string {
+func (s *Settings) summary() string {
 	if s.Mode == ModeHost {
 		return fmt.Sprintf("listens on UDP %s, device %s, serves this host alone", s.Bind, s.Interface)
 	}

@@ -11,9 +11,9 @@ import (
 
 // TestRole holds the declaration to what every section has, and its errors to
 // testdata.
-func TestRole(t *testing.T) { configtest.Section(t, RelayRole.Section) }
+func TestRole(t *testing.T) { configtest.Section(t, Role.Section) }
 
-func defaultRelay() (s RelaySettings) {
+func defaults() (s Settings) {
 	key.SetDefaults(s.keys())
 	return s
 }

@@ -9,17 +9,17 @@ import (
 	"github.com/isthmus-net/isthmus/internal/port"
 )
 
-// ExamineRelay tells which routes of this host are in the way of a relay's, one
+// examineRoutes tells which routes of this host are in the way of a relay's, one
 // error for each. It changes nothing and needs no privilege.
-func ExamineRelay(cfg RelaySettings) error {
+func examineRoutes(cfg Settings) error {
 	if !cfg.Route {
 		return nil
 	}
-	return port.RoutesFree(relayRoutes(&cfg, cfg.Interface), relayRouteTaken)
+	return port.RoutesFree(routes(&cfg, cfg.Interface), routeTaken)
 }
 
-// relayRoutes are the routes of a relay through its device.
-func relayRoutes(cfg *RelaySettings, link string) []port.Route {
+// routes are the routes of a relay through its device.
+func routes(cfg *Settings, link string) []port.Route {
 	routes := make([]port.Route, len(cfg.Prefixes))
 	for i, p := range cfg.Prefixes {
 		routes[i] = port.Route{Dst: p, Link: link}
@@ -27,9 +27,9 @@ func relayRoutes(cfg *RelaySettings, link string) []port.Route {
 	return routes
 }
 
-// relayRouteTaken adds to an error about a route in the way what else a relay
+// routeTaken adds to an error about a route in the way what else a relay
 // can do about it.
-func relayRouteTaken(err error) error {
+func routeTaken(err error) error {
 	if taken := new(port.RouteTakenError); errors.As(err, &taken) {
 		return fmt.Errorf("%w, or set route = false", err)
 	}

@@ -14,20 +14,20 @@ func TestExamineFindsRoutesInTheWay(t *testing.T) {
 		name   string
 		route  string // that somebody else has set through the link v6, "" for none
 		metric int
-		change func(*RelaySettings)
+		change func(*Settings)
 		want   string // part of the error, "" for none
 	}{
 		{name: "no routes"},
 		{name: "Teredo route", route: "2001::/32", want: "a route to 2001::/32 with metric 1024 exists already, through v6: remove it (ip -6 route del 2001::/32 dev v6 metric 1024), or set route = false"},
 		{name: "Teredo route behind ours", route: "2001::/32", metric: 2000},
-		{name: "relay that sets no route", route: "2001::/32", change: func(r *RelaySettings) { r.Route = false }},
+		{name: "relay that sets no route", route: "2001::/32", change: func(r *Settings) { r.Route = false }},
 		{name: "default route", route: "::/0"},
-		{name: "route through a device made beforehand", route: "2001::/32", change: func(r *RelaySettings) { r.Interface = "v6" }},
+		{name: "route through a device made beforehand", route: "2001::/32", change: func(r *Settings) { r.Interface = "v6" }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ns, far := testutil.NewNetns(t), testutil.NewNetns(t)
 			teredotest.Link(t, ns, far, "v6", []string{"2001:db8::1/64"}, "2001:db8::2/64")
-			relay := defaultRelay()
+			relay := defaults()
 			if tt.change != nil {
 				tt.change(&relay)
 			}
@@ -35,7 +35,7 @@ func TestExamineFindsRoutesInTheWay(t *testing.T) {
 				teredotest.Route(t, ns, tt.route, "2001:db8::2", tt.metric)
 			}
 			ns.Do(t, func() error {
-				teredotest.WantProblem(t, ExamineRelay(relay), tt.want)
+				teredotest.WantProblem(t, examineRoutes(relay), tt.want)
 				return nil
 			})
 		})

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/trace"
@@ -17,8 +18,8 @@ import (
 	"github.com/isthmus-net/isthmus/teredo/relay"
 )
 
-// RelayStatus is the status of a relay.
-type RelayStatus struct {
+// Status is the status of a relay.
+type Status struct {
 	// State is starting, serving, device_down while somebody has set the device
 	// down, or incomplete while something is missing that the relay has set up.
 	State string `json:"state"`
@@ -51,15 +52,15 @@ type RelayStatus struct {
 	CarryClients bool `json:"carry_clients"`
 	Bound        int  `json:"bound_clients"`
 	// FastPath says which way the packets of established peers take.
-	FastPath FastPath `json:"fast_path"`
+	FastPath driver.Status `json:"fast_path"`
 }
 
-// Status implements [role.Instance]; it returns a [RelayStatus].
+// Status implements [role.Instance]; it returns a [Status].
 func (r *Relay) Status() any {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	kept := r.keeper.State()
-	st := RelayStatus{
+	st := Status{
 		State: r.state(&kept), Missing: kept.All(), Mode: r.cfg.Mode, Interface: r.cfg.Interface, Address: r.address(), Forwarding: r.forwarding,
 		Prefixes: slices.Clone(r.cfg.Prefixes), Serve: slices.Clone(r.cfg.Serve),
 	}
@@ -73,7 +74,7 @@ func (r *Relay) Status() any {
 	return st
 }
 
-// state is the word for RelayStatus.State; r.mu is held.
+// state is the word for Status.State; r.mu is held.
 func (r *Relay) state(kept *upkeep.State) string {
 	if r.host == nil {
 		return "starting"
@@ -104,7 +105,7 @@ func (r *Relay) Peers(limit int) (peers []role.Peer, total int) {
 }
 
 // Prepare implements [role.Changer].
-func (r *Relay) Prepare(next RelaySettings) (role.Change, error) {
+func (r *Relay) Prepare(next Settings) (role.Change, error) {
 	return func() (needsRestart []string, err error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 )
 
 // kill ends the relay such that it leaves its file as it was, with what spoil makes of it.
-func (r *relayRig) kill(t *testing.T, spoil func(b []byte)) {
+func (r *rig) kill(t *testing.T, spoil func(b []byte)) {
 	t.Helper()
 	b, err := os.ReadFile(r.stateFile)
 	if err != nil {
@@ -37,7 +37,7 @@ func (r *relayRig) kill(t *testing.T, spoil func(b []byte)) {
 }
 
 // establishForeign makes the client a trusted peer at the mapping of a symmetric NAT.
-func (r *relayRig) establishForeign(t *testing.T) {
+func (r *rig) establishForeign(t *testing.T) {
 	t.Helper()
 	r.hostSends(t, "first")
 	b := r.bubbleArrives(t)
@@ -48,13 +48,13 @@ func (r *relayRig) establishForeign(t *testing.T) {
 // TestPeersSurviveARestart has a client speak first to a relay that has started again, and is
 // heard and answered without a bubble.
 func TestPeersSurviveARestart(t *testing.T) {
-	end := func(r *relayRig, t *testing.T) {
+	end := func(r *rig, t *testing.T) {
 		if err := r.stop(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	killed := func(r *relayRig, t *testing.T) { r.kill(t, nil) }
-	left := func(r *relayRig, t *testing.T) {
+	killed := func(r *rig, t *testing.T) { r.kill(t, nil) }
+	left := func(r *rig, t *testing.T) {
 		if err := r.leave(); err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +62,7 @@ func TestPeersSurviveARestart(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
 		before, after fastpath.Mode
-		end           func(*relayRig, *testing.T)
+		end           func(*rig, *testing.T)
 		foreign       bool
 	}{
 		{"ended", fastpath.ModeOff, fastpath.ModeOff, end, false},
@@ -77,7 +77,7 @@ func TestPeersSurviveARestart(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			mode := tt.before
-			r := newRelayRig(t, ModeRelay, func(c *RelaySettings) { c.Name, c.FastPath = "kept", mode })
+			r := newRig(t, ModeRelay, func(c *Settings) { c.Name, c.FastPath = "kept", mode })
 			client := r.client
 			if tt.foreign {
 				client = r.foreign
@@ -113,16 +113,16 @@ func TestPeersAreForgotten(t *testing.T) {
 	const header = 4096
 	for _, tt := range []struct {
 		name   string
-		change func(*RelaySettings)
+		change func(*Settings)
 		spoil  func(b []byte)
 	}{
-		{"no file is wanted", func(c *RelaySettings) { c.KeepState = false }, nil},
-		{"another prefix", func(c *RelaySettings) {
+		{"no file is wanted", func(c *Settings) { c.KeepState = false }, nil},
+		{"another prefix", func(c *Settings) {
 			c.Prefixes = append([]netip.Prefix{netip.MustParsePrefix("3fff:9::/32")}, c.Prefixes...)
 		}, nil},
-		{"another table", func(c *RelaySettings) { c.MaxPeers = 1000 }, nil},
-		{"another mode", func(c *RelaySettings) { c.Mode = ModeHost }, nil},
-		{"another port", func(c *RelaySettings) {
+		{"another table", func(c *Settings) { c.MaxPeers = 1000 }, nil},
+		{"another mode", func(c *Settings) { c.Mode = ModeHost }, nil},
+		{"another port", func(c *Settings) {
 			c.Bind = netip.AddrPortFrom(c.Bind.Addr(), relayAt.Port()+1)
 		}, nil},
 		{"an address that has gone", nil, func(b []byte) {
@@ -144,7 +144,7 @@ func TestPeersAreForgotten(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			changed := false
-			r := newRelayRig(t, ModeRelay, func(c *RelaySettings) {
+			r := newRig(t, ModeRelay, func(c *Settings) {
 				c.Name, c.FastPath, c.MaxPeers = "forgets", fastpath.ModeOff, 10000
 				if changed && tt.change != nil {
 					tt.change(c)
@@ -154,7 +154,7 @@ func TestPeersAreForgotten(t *testing.T) {
 			r.kill(t, tt.spoil)
 			changed = true
 			r.start(t, ModeRelay)
-			if s := r.relay.Status().(RelayStatus); s.Trusted != 0 || s.FastPath.Adopted != 0 {
+			if s := r.relay.Status().(Status); s.Trusted != 0 || s.FastPath.Adopted != 0 {
 				t.Errorf("%d peers are trusted, %d taken over", s.Trusted, s.FastPath.Adopted)
 			}
 		})
@@ -173,7 +173,7 @@ func TestRelayKilledWhileStarting(t *testing.T) {
 		{"before the programs know", func(f *fast, file *peersFile) { f.copyFrom(file) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newRelayRig(t, ModeRelay, func(c *RelaySettings) {
+			r := newRig(t, ModeRelay, func(c *Settings) {
 				c.Name, c.FastPath, c.MaxPeers = "starts", fastpath.ModeTC, 10000
 			})
 			r.establishForeign(t)
@@ -213,7 +213,7 @@ func TestTablesNeedNoFile(t *testing.T) {
 	for mode, want := range map[fastpath.Mode]bool{fastpath.ModeTC: false, fastpath.ModeOff: true} {
 		t.Run(string(mode), func(t *testing.T) {
 			folder := filepath.Join(t.TempDir(), "made")
-			newRelayRig(t, ModeRelay, func(c *RelaySettings) {
+			newRig(t, ModeRelay, func(c *Settings) {
 				c.Name, c.FastPath, c.StateFile = "fileless", mode, filepath.Join(folder, "state")
 			})
 			if _, err := os.Stat(folder); (err == nil) != want {
@@ -226,19 +226,19 @@ func TestTablesNeedNoFile(t *testing.T) {
 // TestTablesAreForgotten starts over the tables of a fast path whose peers' NATs no longer know
 // the relay.
 func TestTablesAreForgotten(t *testing.T) {
-	port := func(c *RelaySettings) { c.Bind = netip.AddrPortFrom(c.Bind.Addr(), relayAt.Port()+1) }
+	port := func(c *Settings) { c.Bind = netip.AddrPortFrom(c.Bind.Addr(), relayAt.Port()+1) }
 	for _, tt := range []struct {
 		name          string
-		before, after func(*RelaySettings)
+		before, after func(*Settings)
 		want          int
 	}{
 		{name: "as it was", want: 1},
 		{name: "another port", after: port},
-		{name: "silence for too long", before: func(c *RelaySettings) { c.FastPathLinger = -relay.Memory - time.Minute }},
+		{name: "silence for too long", before: func(c *Settings) { c.FastPathLinger = -relay.Memory - time.Minute }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			change := tt.before
-			r := newRelayRig(t, ModeRelay, func(c *RelaySettings) {
+			r := newRig(t, ModeRelay, func(c *Settings) {
 				c.Name, c.FastPath = "tables", fastpath.ModeTC
 				if change != nil {
 					change(c)
@@ -250,7 +250,7 @@ func TestTablesAreForgotten(t *testing.T) {
 			}
 			change = tt.after
 			r.start(t, ModeRelay)
-			if s := r.relay.Status().(RelayStatus); s.Trusted != tt.want || s.FastPath.Adopted != tt.want {
+			if s := r.relay.Status().(Status); s.Trusted != tt.want || s.FastPath.Adopted != tt.want {
 				t.Errorf("%d peers are trusted, %d taken over", s.Trusted, s.FastPath.Adopted)
 			}
 		})
@@ -261,7 +261,7 @@ func TestTablesAreForgotten(t *testing.T) {
 func TestEndpoint(t *testing.T) {
 	a, b, loopback := netip.MustParseAddr("192.0.2.3"), netip.MustParseAddr("198.51.100.3"), netip.MustParseAddr("127.0.0.1")
 	at := func(bind string, port uint16, own ...netip.Addr) string {
-		r := &Relay{cfg: RelaySettings{Bind: netip.MustParseAddrPort(bind)}, local: local{own: own, port: port}}
+		r := &Relay{cfg: Settings{Bind: netip.MustParseAddrPort(bind)}, local: local{own: own, port: port}}
 		return r.endpoint()
 	}
 	both := at("0.0.0.0:0", 3545, b, loopback, a)
@@ -284,7 +284,7 @@ func TestEndpoint(t *testing.T) {
 			t.Errorf("%s: %t", tt.name, got)
 		}
 	}
-	many := &Relay{cfg: RelaySettings{Bind: netip.MustParseAddrPort("0.0.0.0:0")}}
+	many := &Relay{cfg: Settings{Bind: netip.MustParseAddrPort("0.0.0.0:0")}}
 	for i := range 200 {
 		many.local.own = append(many.local.own, netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}))
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/internal/trace"
 	"github.com/isthmus-net/isthmus/teredo"
 )
@@ -70,7 +71,7 @@ func awaitLine(t *testing.T, lines chan string, cause func(), words ...string) {
 			lines <- line
 		}
 	}()
-	for deadline := time.After(relayTimeout); ; {
+	for deadline := time.After(testutil.Patience); ; {
 		select {
 		case line := <-lines:
 			has := true

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
 func TestServerChecksItself(t *testing.T) {
-	r := newServerRig(t)
-	if err := teredotest.CheckSelf(t, r.serverNS, r.server, serverTimeout); err != nil {
+	r := newRig(t)
+	if err := teredotest.CheckSelf(t, r.serverNS, r.server, testutil.Patience); err != nil {
 		t.Fatal(err)
 	}
 	hold, let := make(chan struct{}), make(chan struct{})
@@ -20,7 +21,7 @@ func TestServerChecksItself(t *testing.T) {
 	<-hold
 	teredotest.WantProblem(t, teredotest.CheckSelf(t, r.serverNS, r.server, teredotest.Vain), "did not come back from UDP 203.0.113.1:3544")
 	close(let)
-	if err := teredotest.CheckSelf(t, r.serverNS, r.server, serverTimeout); err != nil {
+	if err := teredotest.CheckSelf(t, r.serverNS, r.server, testutil.Patience); err != nil {
 		t.Errorf("the engine goes on: %v", err)
 	}
 }

@@ -16,28 +16,28 @@ import (
 	"github.com/isthmus-net/isthmus/teredo/tunnel"
 )
 
-// RoleServer is the name of the role of a [Server].
-const RoleServer = "teredo_server"
+// name is that of the role.
+const name = "teredo_server"
 
-// ServerRole is the server as the program knows it.
-var ServerRole = role.Of[ServerSettings]{
-	Section: config.SectionOf[ServerSettings]{
-		Name: RoleServer,
+// Role is the server as the program knows it.
+var Role = role.Of[Settings]{
+	Section: config.SectionOf[Settings]{
+		Name: name,
 		Help: "Teredo server (RFC 4380, section 5.3): qualifies clients and introduces peers.",
-		Keys: (*ServerSettings).keys, Check: (*ServerSettings).check, Claims: (*ServerSettings).claims,
-		Secret: func(s *ServerSettings) bool { return len(s.Keys) > 0 },
+		Keys: (*Settings).keys, Check: (*Settings).check, Claims: (*Settings).claims,
+		Secret: func(s *Settings) bool { return len(s.Keys) > 0 },
 	},
-	Summary: (*ServerSettings).summary,
-	Examine: func(s *ServerSettings) []role.Finding {
+	Summary: (*Settings).summary,
+	Examine: func(s *Settings) []role.Finding {
 		_, err := s.allKeys()
 		return role.Problems(err)
 	},
-	New: func(s ServerSettings, log *slog.Logger) (role.Instance, error) { return NewServer(s, log) },
+	New: func(s Settings, log *slog.Logger) (role.Instance, error) { return New(s, log) },
 }.Role()
 
-// ServerSettings are one [[teredo_server]] section; what each means stands where its key is
+// Settings are one [[teredo_server]] section; what each means stands where its key is
 // declared.
-type ServerSettings struct {
+type Settings struct {
 	Name                          string
 	Address, Secondary            netip.Addr // without a secondary one: single-address mode
 	Advertise, AdvertiseSecondary netip.Addr // not valid: as the addresses
@@ -54,7 +54,7 @@ type ServerSettings struct {
 	Announce                      bool
 }
 
-func (s *ServerSettings) keys() []key.Key {
+func (s *Settings) keys() []key.Key {
 	const addresses = "What clients see as that address, where this host has another one: behind the 1:1 NAT of a cloud. Empty: the same."
 	return []key.Key{
 		key.Of("name", &s.Name, "server", key.InstanceName, key.Identity,
@@ -97,7 +97,7 @@ func (s *ServerSettings) keys() []key.Key {
 	}
 }
 
-func (s *ServerSettings) check(c *config.Checker) {
+func (s *Settings) check(c *config.Checker) {
 	keys := make([]*Key, len(s.Keys))
 	for i := range s.Keys {
 		keys[i] = &s.Keys[i]
@@ -110,7 +110,7 @@ func (s *ServerSettings) check(c *config.Checker) {
 }
 
 // checkAddress checks that clients can use the addresses that they see.
-func (s *ServerSettings) checkAddress(c *config.Checker) {
+func (s *Settings) checkAddress(c *config.Checker) {
 	switch {
 	case !s.Address.IsValid():
 		if c.OK("address") {
@@ -127,7 +127,7 @@ func (s *ServerSettings) checkAddress(c *config.Checker) {
 	s.checkSecondary(c)
 }
 
-func (s *ServerSettings) checkSecondary(c *config.Checker) {
+func (s *Settings) checkSecondary(c *config.Checker) {
 	if !s.Secondary.IsValid() {
 		if s.AdvertiseSecondary.IsValid() && c.OK("secondary") {
 			c.Fail("advertise_secondary", "there is no secondary address to advertise", "set secondary too, or leave this out")
@@ -152,7 +152,7 @@ func (s *ServerSettings) checkSecondary(c *config.Checker) {
 
 // advertised are the addresses that clients see; the second is not valid in single-address
 // mode.
-func (s *ServerSettings) advertised() (primary, secondary netip.Addr) {
+func (s *Settings) advertised() (primary, secondary netip.Addr) {
 	first := func(a, b netip.Addr) netip.Addr {
 		if a.IsValid() {
 			return a
@@ -162,7 +162,7 @@ func (s *ServerSettings) advertised() (primary, secondary netip.Addr) {
 	return first(s.Advertise, s.Address), first(s.AdvertiseSecondary, s.Secondary)
 }
 
-func (s *ServerSettings) claims() []config.Claim {
+func (s *Settings) claims() []config.Claim {
 	claims := []config.Claim{config.Right{Capability: unix.CAP_NET_RAW, Name: "CAP_NET_RAW", Purpose: "send IPv6 packets of others, as a server must"}}
 	for i, p := range s.own() {
 		key := []string{"address", "secondary"}[i]
@@ -176,7 +176,7 @@ func (s *ServerSettings) claims() []config.Claim {
 
 // own are the addresses of the server, the primary one first: the prefixes by which routers
 // find it.
-func (s *ServerSettings) own() (list []netip.Prefix) {
+func (s *Settings) own() (list []netip.Prefix) {
 	for _, a := range []netip.Addr{s.Address, s.Secondary} {
 		if a.IsValid() {
 			list = append(list, netip.PrefixFrom(a, a.BitLen()))
@@ -186,7 +186,7 @@ func (s *ServerSettings) own() (list []netip.Prefix) {
 }
 
 // allKeys are those of the section and of its file.
-func (s *ServerSettings) allKeys() ([]Key, error) {
+func (s *Settings) allKeys() ([]Key, error) {
 	all := s.Keys[:len(s.Keys):len(s.Keys)]
 	if s.KeysFile == "" {
 		return all, nil
@@ -198,7 +198,7 @@ func (s *ServerSettings) allKeys() ([]Key, error) {
 	return all, err
 }
 
-func (s *ServerSettings) summary() string {
+func (s *Settings) summary() string {
 	what := fmt.Sprintf("listens on UDP %s:%d", s.Address, s.Port)
 	if s.Secondary.IsValid() {
 		what += fmt.Sprintf(" and %s:%d", s.Secondary, s.Port)

@@ -11,10 +11,10 @@ import (
 
 // TestRole holds the declaration to what every section has, and its errors to
 // testdata.
-func TestRole(t *testing.T) { configtest.Section(t, ServerRole.Section) }
+func TestRole(t *testing.T) { configtest.Section(t, Role.Section) }
 
-// defaultServer is a server as it is where the file says nothing.
-func defaultServer() (s ServerSettings) {
+// defaults is a server as it is where the file says nothing.
+func defaults() (s Settings) {
 	key.SetDefaults(s.keys())
 	return s
 }

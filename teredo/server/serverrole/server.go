@@ -28,9 +28,9 @@ import (
 )
 
 var (
-	_ role.Instance                = (*Server)(nil)
-	_ role.Changer[ServerSettings] = (*Server)(nil)
-	_ role.Tracer                  = (*Server)(nil)
+	_ role.Instance          = (*Server)(nil)
+	_ role.Changer[Settings] = (*Server)(nil)
+	_ role.Tracer            = (*Server)(nil)
 )
 
 // Server is one Teredo server: a UDP socket on each address, and a raw socket
@@ -44,7 +44,7 @@ type Server struct {
 	self   tunnel.SelfCheck
 
 	mu    sync.Mutex // guards what follows
-	cfg   ServerSettings
+	cfg   Settings
 	keys  int            // that the engine has
 	host  *port.Host     // open while running
 	conns [2][]*port.UDP // by server.Primary and server.Secondary, then by worker
@@ -53,9 +53,9 @@ type Server struct {
 	missing []netip.Addr
 }
 
-// NewServer makes the server that cfg describes, without touching the host.
-func NewServer(cfg ServerSettings, log *slog.Logger) (*Server, error) {
-	engine, err := server.New(serverEngineConfig(&cfg, nil, nil))
+// New makes the server that cfg describes, without touching the host.
+func New(cfg Settings, log *slog.Logger) (*Server, error) {
+	engine, err := server.New(engineConfig(&cfg, nil, nil))
 	if err != nil {
 		return nil, err
 	}
@@ -69,8 +69,8 @@ func NewServer(cfg ServerSettings, log *slog.Logger) (*Server, error) {
 // totalBurst is which part of a second's packets may come at once in all.
 const totalBurst = 10
 
-// serverEngineConfig translates the configuration for the engine.
-func serverEngineConfig(cfg *ServerSettings, broadcasts []netip.Addr, keys []Key) server.Config {
+// engineConfig translates the configuration for the engine.
+func engineConfig(cfg *Settings, broadcasts []netip.Addr, keys []Key) server.Config {
 	primary, secondary := cfg.advertised()
 	c := server.Config{
 		Primary: cfg.Address, Secondary: cfg.Secondary,
@@ -98,7 +98,7 @@ func serverEngineConfig(cfg *ServerSettings, broadcasts []netip.Addr, keys []Key
 func (s *Server) Name() string { return s.name }
 
 // Role implements [role.Instance].
-func (s *Server) Role() string { return RoleServer }
+func (s *Server) Role() string { return name }
 
 // Ready implements [role.Instance].
 func (s *Server) Ready() <-chan struct{} { return s.ready }
@@ -184,7 +184,7 @@ func (s *Server) open() error {
 
 // reconfigure gives the engine a configuration, with the keys and the broadcast
 // addresses that there are now; s.mu is held and the host open.
-func (s *Server) reconfigure(cfg *ServerSettings, keys []Key) error {
+func (s *Server) reconfigure(cfg *Settings, keys []Key) error {
 	own, err := s.host.IPv4()
 	if err != nil {
 		return err
@@ -196,7 +196,7 @@ func (s *Server) reconfigure(cfg *ServerSettings, keys []Key) error {
 		}
 	}
 	s.loop.Do(func(time.Time, *packet.Batch) {
-		err = s.engine.Reconfigure(serverEngineConfig(cfg, broadcasts, keys))
+		err = s.engine.Reconfigure(engineConfig(cfg, broadcasts, keys))
 	})
 	if err == nil {
 		s.keys = len(keys)
@@ -240,8 +240,8 @@ func (s *Server) announce() {
 	}
 }
 
-// ServerStatus is the status of a server.
-type ServerStatus struct {
+// Status is the status of a server.
+type Status struct {
 	// State is serving, or address_missing while the host lacks one of Listen.
 	State string `json:"state"`
 	// Listen are the sockets, primary first.
@@ -261,7 +261,7 @@ type ServerStatus struct {
 	Keys        int  `json:"keys"`
 }
 
-// Status implements [role.Instance]; it returns a [ServerStatus].
+// Status implements [role.Instance]; it returns a [Status].
 func (s *Server) Status() any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -269,8 +269,8 @@ func (s *Server) Status() any {
 }
 
 // status builds the status; s.mu is held.
-func (s *Server) status() ServerStatus {
-	st := ServerStatus{
+func (s *Server) status() Status {
+	st := Status{
 		State: "serving", Missing: slices.Clone(s.missing),
 		SingleAddress: !s.cfg.Secondary.IsValid(), Prefixes: slices.Clone(s.cfg.Prefixes), MTU: s.cfg.MTU,
 		RequireAuth: s.cfg.RequireAuth, Keys: s.keys,
@@ -298,7 +298,7 @@ func (s *Server) status() ServerStatus {
 }
 
 // Prepare implements [role.Changer]. The file of keys is read again.
-func (s *Server) Prepare(next ServerSettings) (role.Change, error) {
+func (s *Server) Prepare(next Settings) (role.Change, error) {
 	keys, err := next.allKeys()
 	if err != nil {
 		return nil, err

@@ -24,10 +24,10 @@ import (
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
-// serverRig is a running server between Teredo clients and an IPv6 host:
+// rig is a running server between Teredo clients and an IPv6 host:
 //
 //	client 203.0.113.7 -- 203.0.113.1, .2 server 2001:db8::1 -- 2001:db8::2 host
-type serverRig struct {
+type rig struct {
 	server             *Server
 	clientNS, serverNS *testutil.Netns
 	client             *net.UDPConn     // at 203.0.113.7:40000
@@ -44,18 +44,16 @@ var (
 	serverHost      = netip.MustParseAddr("2001:db8::2")
 )
 
-const serverTimeout = testutil.Patience
-
-func serverConfig() ServerSettings {
-	cfg := defaultServer()
+func rigSettings() Settings {
+	cfg := defaults()
 	cfg.Address, cfg.Secondary = serverPrimary.Addr(), serverSecondary.Addr()
 	cfg.Advertise, cfg.AdvertiseSecondary = cfg.Address, cfg.Secondary
 	return cfg
 }
 
-func newServerRig(t *testing.T) *serverRig {
+func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &serverRig{clientNS: testutil.NewNetns(t), serverNS: testutil.NewNetns(t)}
+	r := &rig{clientNS: testutil.NewNetns(t), serverNS: testutil.NewNetns(t)}
 	hostNS := testutil.NewNetns(t)
 	teredotest.Link(t, r.serverNS, r.clientNS, "v4", []string{"203.0.113.1/24", "203.0.113.2/24"}, "203.0.113.7/24")
 	teredotest.Link(t, r.serverNS, hostNS, "v6", []string{"2001:db8::1/64"}, "2001:db8::2/64")
@@ -79,17 +77,17 @@ func newServerRig(t *testing.T) *serverRig {
 }
 
 // start runs the server in its namespace and waits until it serves.
-func (r *serverRig) start(t *testing.T) {
+func (r *rig) start(t *testing.T) {
 	t.Helper()
 	var err error
-	if r.server, err = NewServer(serverConfig(), slog.New(slog.NewTextHandler(&r.log, nil))); err != nil {
+	if r.server, err = New(rigSettings(), slog.New(slog.NewTextHandler(&r.log, nil))); err != nil {
 		t.Fatal(err)
 	}
 	r.stop = teredotest.Start(t, r.serverNS, r.server).Stop
 }
 
 // ask sends a payload from the client and returns what comes back, and from where.
-func (r *serverRig) ask(t *testing.T, to netip.AddrPort, payload []byte) (teredo.Packet, netip.AddrPort) {
+func (r *rig) ask(t *testing.T, to netip.AddrPort, payload []byte) (teredo.Packet, netip.AddrPort) {
 	t.Helper()
 	if _, err := r.client.WriteToUDPAddrPort(payload, to); err != nil {
 		t.Fatal(err)
@@ -98,7 +96,7 @@ func (r *serverRig) ask(t *testing.T, to netip.AddrPort, payload []byte) (teredo
 }
 
 func TestServerQualification(t *testing.T) {
-	r := newServerRig(t)
+	r := newRig(t)
 	for _, tt := range []struct {
 		name     string
 		flags    teredo.Flags
@@ -127,12 +125,12 @@ func TestServerQualification(t *testing.T) {
 }
 
 func TestServerEchoToNativeHost(t *testing.T) {
-	r := newServerRig(t)
+	r := newRig(t)
 	nonce := [teredo.EchoNonceLen]byte{1, 2, 3, 4, 5, 6, 7, 8, 9}
 	if _, err := r.client.WriteToUDPAddrPort(teredo.AppendEchoTest(nil, serverClientIP6, serverHost, &nonce), serverPrimary); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.host.SetReadDeadline(time.Now().Add(serverTimeout)); err != nil {
+	if err := r.host.SetReadDeadline(time.Now().Add(testutil.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 2048)
@@ -158,7 +156,7 @@ func TestServerEchoToNativeHost(t *testing.T) {
 }
 
 func TestServerBubble(t *testing.T) {
-	r := newServerRig(t)
+	r := newRig(t)
 	relay := netip.MustParseAddrPort("203.0.113.7:3545")
 	var conn *net.UDPConn
 	r.clientNS.Do(t, func() (err error) {
@@ -187,7 +185,7 @@ func TestServerBubble(t *testing.T) {
 }
 
 // serverMetrics returns the values that are not zero.
-func serverMetrics(s *Server) map[string]float64 {
+func metrics(s *Server) map[string]float64 {
 	values := map[string]float64{}
 	s.Collect(func(m role.Metric) {
 		if m.Value != 0 {
@@ -198,7 +196,7 @@ func serverMetrics(s *Server) map[string]float64 {
 }
 
 func TestServerCountersAndReload(t *testing.T) {
-	r := newServerRig(t)
+	r := newRig(t)
 	rs := teredo.AppendRouterSolicitation(nil, teredo.LinkLocal(0, serverClient))
 	r.ask(t, serverPrimary, rs)
 	// Garbage before a second solicitation on the same socket: the answer shows
@@ -208,13 +206,13 @@ func TestServerCountersAndReload(t *testing.T) {
 	}
 	r.ask(t, serverPrimary, rs)
 	want := map[string]float64{"received_total": 3, "advertisements_total": 2, "dropped_total:truncated": 1}
-	if diff := cmp.Diff(want, serverMetrics(r.server)); diff != "" {
+	if diff := cmp.Diff(want, metrics(r.server)); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)
 	}
 
-	next := serverConfig()
+	next := rigSettings()
 	next.MTU, next.Port = 1400, 3545
-	keys, err := teredotest.Reload(ServerRole, r.server, r.server.cfg, next)
+	keys, err := teredotest.Reload(Role, r.server, r.server.cfg, next)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +223,7 @@ func TestServerCountersAndReload(t *testing.T) {
 	if ra, err := teredo.ParseRouterAdvertisement(p.IPv6); err != nil || ra.MTU != 1400 {
 		t.Errorf("advertisement with MTU %d (%v) after the reload, want 1400", ra.MTU, err)
 	}
-	wantStatus := ServerStatus{
+	wantStatus := Status{
 		State:     "serving",
 		Listen:    []netip.AddrPort{serverPrimary, serverSecondary},
 		Advertise: []netip.Addr{serverPrimary.Addr(), serverSecondary.Addr()},
@@ -242,7 +240,7 @@ func TestServerCountersAndReload(t *testing.T) {
 
 // A directed broadcast address of the host's own subnet is no client.
 func TestServerKnowsBroadcasts(t *testing.T) {
-	r := newServerRig(t)
+	r := newRig(t)
 	broadcast := teredo.Addr{
 		Prefix: teredo.Prefix, Server: serverPrimary.Addr(), Mapped: netip.MustParseAddrPort("203.0.113.255:40000"),
 	}.IP()
@@ -250,8 +248,8 @@ func TestServerKnowsBroadcasts(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.ask(t, serverPrimary, teredo.AppendRouterSolicitation(nil, teredo.LinkLocal(0, serverClient)))
-	if got := serverMetrics(r.server)["dropped_total:mapped_not_global"]; got != 1 {
-		t.Errorf("%v drops as mapped_not_global, want 1; all: %v", got, serverMetrics(r.server))
+	if got := metrics(r.server)["dropped_total:mapped_not_global"]; got != 1 {
+		t.Errorf("%v drops as mapped_not_global, want 1; all: %v", got, metrics(r.server))
 	}
 }
 
@@ -276,7 +274,7 @@ func TestServerStartErrors(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ns := testutil.NewNetns(t)
-			s, err := NewServer(serverConfig(), slog.New(slog.DiscardHandler))
+			s, err := New(rigSettings(), slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -307,26 +305,26 @@ func dropRawCapability() error {
 }
 
 func TestNewServerRefuses(t *testing.T) {
-	cfg := serverConfig()
+	cfg := rigSettings()
 	cfg.Advertise = netip.MustParseAddr("10.0.0.1")
-	if _, err := NewServer(cfg, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "10.0.0.1 is not a global IPv4 address") {
+	if _, err := New(cfg, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "10.0.0.1 is not a global IPv4 address") {
 		t.Errorf("error %v", err)
 	}
 }
 
 func TestServerReloadBeforeStart(t *testing.T) {
-	s, err := NewServer(serverConfig(), slog.New(slog.DiscardHandler))
+	s, err := New(rigSettings(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := teredotest.Reload(ServerRole, s, s.cfg, serverConfig()); err == nil {
+	if _, err := teredotest.Reload(Role, s, s.cfg, rigSettings()); err == nil {
 		t.Error("a server that does not run has taken a configuration")
 	}
 }
 
 // A server can be told to stop between its start and its first words.
 func TestServerAnnounceAfterStop(t *testing.T) {
-	s, err := NewServer(serverConfig(), slog.New(slog.DiscardHandler))
+	s, err := New(rigSettings(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +334,7 @@ func TestServerAnnounceAfterStop(t *testing.T) {
 
 // An address that leaves the host is told once, and served again when it is back.
 func TestServerAddressComesAndGoes(t *testing.T) {
-	r := newServerRig(t)
+	r := newRig(t)
 	secondary := netlink.Addr{IPNet: &net.IPNet{IP: serverSecondary.Addr().AsSlice(), Mask: net.CIDRMask(24, 32)}}
 	change := func(f func(netlink.Link, *netlink.Addr) error) {
 		t.Helper()
@@ -350,8 +348,8 @@ func TestServerAddressComesAndGoes(t *testing.T) {
 	}
 	await := func(state string, missing ...netip.Addr) {
 		t.Helper()
-		for deadline := time.Now().Add(serverTimeout); ; time.Sleep(time.Millisecond) {
-			st := r.server.Status().(ServerStatus)
+		for deadline := time.Now().Add(testutil.Patience); ; time.Sleep(time.Millisecond) {
+			st := r.server.Status().(Status)
 			if st.State == state && slices.Equal(st.Missing, missing) {
 				return
 			}
