@@ -81,7 +81,8 @@ func roleName(source []*sourceFile, pkg string) string {
 
 // shared reports whether a package serves all roles.
 func shared(pkg string) bool {
-	return matches([]string{"internal/...", "fastpath/...", "cmd/...", "examples"}, pkg)
+	// fastpath still has what belongs to roles.
+	return pkg != "fastpath" && matches([]string{"internal/...", "fastpath/...", "cmd/...", "examples"}, pkg)
 }
 
 // namings are the identifiers and texts by which a file means the role of that name.

@@ -39,6 +39,7 @@ var Role = role.Of[Settings]{
 		}
 		return NewClient(s, log)
 	},
+	Command: role.Command{Name: "teredo", Help: "Look into the Teredo protocol, or run one client.", Flags: func() any { return new(Command) }},
 }.Role()
 
 // Settings are one [[teredo_client]] section; what each means stands where its key is

@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package main
+package clientrole
 
 import (
 	"net/netip"
@@ -13,11 +13,11 @@ import (
 func TestTeredoAddr(t *testing.T) {
 	tests := []struct {
 		name, want, wantErr string
-		cmd                 AddrCmd
+		cmd                 Addr
 	}{
 		{
 			name: "worked example",
-			cmd:  AddrCmd{Address: []string{"2001:0:303:303:8000:e148:fefe:fefe"}},
+			cmd:  Addr{Address: []string{"2001:0:303:303:8000:e148:fefe:fefe"}},
 			want: `2001:0:303:303:8000:e148:fefe:fefe
   prefix          2001::/32  the Teredo service
   server          3.3.3.3    global unicast
@@ -29,7 +29,7 @@ func TestTeredoAddr(t *testing.T) {
 		},
 		{
 			name: "private mapping, random flags, as JSON",
-			cmd:  AddrCmd{Address: []string{"3ffe:831f:303:303:2c41:f7ff:3f57:fefd"}, JSON: true},
+			cmd:  Addr{Address: []string{"3ffe:831f:303:303:2c41:f7ff:3f57:fefd"}, JSON: true},
 			want: `[
   {
     "address": "3ffe:831f:303:303:2c41:f7ff:3f57:fefd",
@@ -48,23 +48,23 @@ func TestTeredoAddr(t *testing.T) {
 		},
 		{
 			name:    "native address",
-			cmd:     AddrCmd{Address: []string{"2001:db8::1"}},
+			cmd:     Addr{Address: []string{"2001:db8::1"}},
 			wantErr: "2001:db8::1 is no Teredo address",
 		},
-		{name: "no address", cmd: AddrCmd{Address: []string{""}}, wantErr: `"" is not an IPv6 address: write it like`},
-		{name: "a word", cmd: AddrCmd{Address: []string{"foo"}}, wantErr: `"foo" is not an IPv6 address: write it like`},
-		{name: "IPv4 address", cmd: AddrCmd{Address: []string{"1.2.3.4"}}, wantErr: `"1.2.3.4" is not an IPv6 address: write it like`},
-		{name: "address with a zone", cmd: AddrCmd{Address: []string{"2001::1%eth0"}}, wantErr: `"2001::1%eth0" is not an IPv6 address`},
+		{name: "no address", cmd: Addr{Address: []string{""}}, wantErr: `"" is not an IPv6 address: write it like`},
+		{name: "a word", cmd: Addr{Address: []string{"foo"}}, wantErr: `"foo" is not an IPv6 address: write it like`},
+		{name: "IPv4 address", cmd: Addr{Address: []string{"1.2.3.4"}}, wantErr: `"1.2.3.4" is not an IPv6 address: write it like`},
+		{name: "address with a zone", cmd: Addr{Address: []string{"2001::1%eth0"}}, wantErr: `"2001::1%eth0" is not an IPv6 address`},
 		{
 			name:    "prefix of another size",
-			cmd:     AddrCmd{Prefix: []netip.Prefix{netip.MustParsePrefix("2001:db8::/48")}},
+			cmd:     Addr{Prefix: []netip.Prefix{netip.MustParsePrefix("2001:db8::/48")}},
 			wantErr: "is no Teredo service prefix",
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var out strings.Builder
-			err := tt.cmd.print(&out)
+			err := tt.cmd.Run(&out)
 			if tt.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
 					t.Fatalf("error %v, want one with %q", err, tt.wantErr)

@@ -1,25 +1,20 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package main
+package clientrole
 
 import (
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"text/tabwriter"
 
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
-// TeredoCmd groups the commands about the protocol itself.
-type TeredoCmd struct {
-	Addr AddrCmd `cmd:"" help:"Take a Teredo address apart."`
-}
-
-// AddrCmd takes Teredo addresses apart for people.
-type AddrCmd struct {
+// Addr is `isthmus teredo addr`: it takes Teredo addresses apart for people.
+type Addr struct {
 	Address []string       `arg:"" help:"Teredo IPv6 addresses, e.g. 2001:0:cb00:7101:2c41:e148:34ff:8ef5."`
 	Prefix  []netip.Prefix `help:"Further service prefixes (/32) beside 2001::/32 and the old 3ffe:831f::/32." placeholder:"PREFIX"`
 	JSON    bool           `help:"Print JSON."`
@@ -43,14 +38,10 @@ type anatomy struct {
 }
 
 // Run prints the parts of each address.
-func (c *AddrCmd) Run() error {
-	return c.print(os.Stdout)
-}
-
-func (c *AddrCmd) print(w io.Writer) error {
+func (c *Addr) Run(w io.Writer) error {
 	for _, p := range c.Prefix {
 		if !p.Addr().Is6() || p.Bits() != 32 {
-			return usageError{fmt.Errorf("%s is no Teredo service prefix; give an IPv6 prefix of 32 bits such as 2001::/32", p)}
+			return role.UsageError{Err: fmt.Errorf("%s is no Teredo service prefix; give an IPv6 prefix of 32 bits such as 2001::/32", p)}
 		}
 	}
 	prefixes := append([]netip.Prefix{teredo.Prefix, oldPrefix}, c.Prefix...)
@@ -58,7 +49,7 @@ func (c *AddrCmd) print(w io.Writer) error {
 	for _, text := range c.Address {
 		a, err := netip.ParseAddr(text)
 		if err != nil || !a.Is6() || a.Zone() != "" {
-			return usageError{fmt.Errorf("%q is not an IPv6 address: write it like 2001:0:cb00:7101:2c41:e148:34ff:8ef5", text)}
+			return role.UsageError{Err: fmt.Errorf("%q is not an IPv6 address: write it like 2001:0:cb00:7101:2c41:e148:34ff:8ef5", text)}
 		}
 		parts, err := teredo.ParseAddr(a, prefixes...)
 		if err != nil {
