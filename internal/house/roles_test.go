@@ -79,9 +79,9 @@ func roleName(source []*sourceFile, pkg string) string {
 	return ""
 }
 
-// shared reports whether a package serves all roles.
+// shared reports whether a package serves all roles; fastpath still has what belongs to
+// some.
 func shared(pkg string) bool {
-	// fastpath still has what belongs to roles.
 	return pkg != "fastpath" && matches([]string{"internal/...", "fastpath/...", "cmd/...", "examples"}, pkg)
 }
 
