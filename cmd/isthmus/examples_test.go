@@ -58,6 +58,11 @@ func uncomment(text string) string {
 	return strings.Join(lines, "\n")
 }
 
+// TestErrorsBetweenRoles: sections of several roles that are in each other's way.
+func TestErrorsBetweenRoles(t *testing.T) {
+	configtest.Errors(t, "testdata/errors/*.toml", roles.Sections()...)
+}
+
 // TestReferenceTellsTheDefaults compares the reference with what the program
 // does without a key.
 func TestReferenceTellsTheDefaults(t *testing.T) {
