@@ -3,9 +3,9 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -17,18 +17,12 @@ import (
 // roleCommands are the commands of roles: they ask running instances, run without a
 // configuration file, or need no instance.
 func roleCommands(to streams) []kong.Option {
-	options := []kong.Option{
-		kong.Bind(role.Foreground(func(text string) error { return foreground(text, to) })), kong.BindTo(to.out, (*io.Writer)(nil)),
-	}
-	add := func(name string, c role.Command) {
-		if c.Flags != nil {
-			options = append(options, kong.DynamicCommand(name, c.Help, "", c.Flags()))
-		}
-	}
+	options := []kong.Option{kong.Bind(role.Foreground(func(text string) error { return foreground(text, to) }))}
 	for _, r := range roles {
-		add(r.Name, r.Command)
-		for _, tool := range r.Tools {
-			add(tool.Name, tool.Command)
+		for _, c := range append([]role.Command{r.Command}, r.Tools...) {
+			if c.Flags != nil {
+				options = append(options, kong.DynamicCommand(cmp.Or(c.Name, r.Name), c.Help, "", c.Flags()))
+			}
 		}
 	}
 	return options

@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -65,14 +64,4 @@ func (f ConfigFlag) load() (*config.Config, error) {
 		return settings, err
 	}
 	return settings, config.CheckPrivate(path, info)
-}
-
-// clientOf is the configuration of one client of that server, without a file.
-func clientOf(server string) (*config.Config, error) {
-	c, err := roles.Parse(strings.NewReader(fmt.Sprintf("[[teredo_client]]\nserver = %q\n", server)), "--client")
-	var faults config.Errors
-	if errors.As(err, &faults) {
-		return nil, role.UsageError{Err: fmt.Errorf("--client: %s: %s", faults[0].Problem, faults[0].Remedy)}
-	}
-	return c, err
 }

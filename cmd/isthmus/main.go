@@ -39,7 +39,6 @@ type CLI struct {
 	Drain   DrainCmd   `cmd:"" help:"Withdraw announced prefixes, and serve on."`
 	Undrain UndrainCmd `cmd:"" help:"Let drained prefixes be announced again."`
 	Clean   CleanCmd   `cmd:"" help:"Remove what an isthmus that did not come back has left behind."`
-	Teredo  TeredoCmd  `cmd:"" help:"Look into the Teredo protocol."`
 	Version VersionCmd `cmd:"" help:"Show version, compiler and kernel."`
 }
 
@@ -73,6 +72,7 @@ func execute(args []string, to streams) (status int) {
 		kong.Exit(func(code int) { panic(leave(code)) }),
 		kong.Vars{"examples": strings.Join(exampleNames(), ","), "config": config.DefaultPath, "control_variable": control.SocketVariable},
 		kong.Bind(to),
+		kong.BindTo(to.out, (*io.Writer)(nil)),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, Tree: true}),
 	)...)
 	if err != nil {

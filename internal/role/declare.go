@@ -39,18 +39,13 @@ type Of[S any] struct {
 	// Command asks them, or runs instances in the foreground, without a configuration file.
 	Command Command
 	// Tools are commands of other names, which need no instance.
-	Tools []Tool
-}
-
-// Tool is a command line `isthmus NAME` beside that of a role. Its method Run may take an
-// [io.Writer], for what it has found.
-type Tool struct {
-	Name string
-	Command
+	Tools []Command
 }
 
 // Command is the command line `isthmus NAME` of a role.
 type Command struct {
+	// Name is that of the role if it is empty.
+	Name string
 	Help string
 	// Flags returns a pointer to a struct that describes the flags as kong does: with the
 	// method Run(Foreground) error, or with an [Ask], [Order] or [Listing] for each question.
@@ -129,7 +124,7 @@ func Join[T fmt.Stringer](list []T) string {
 type Role struct {
 	config.Section
 	Command  Command
-	Tools    []Tool
+	Tools    []Command
 	Headline string
 
 	questions []Question

@@ -27,9 +27,7 @@ var Role = role.Of[Settings]{
 	Summary: (*Settings).summary,
 	New:     func(s Settings, log *slog.Logger) (role.Instance, error) { return New(s, log) },
 	Command: role.Command{Help: "Give this host IPv4 where the network has IPv6 alone (464XLAT).", Flags: func() any { return new(Command) }},
-	Tools: []role.Tool{{Name: "pref64", Command: role.Command{
-		Help: "Look for the NAT64 of a network.", Flags: func() any { return new(discovery.Command) },
-	}}},
+	Tools:   []role.Command{{Name: "pref64", Help: "Look for the NAT64 of a network.", Flags: func() any { return new(discovery.Command) }}},
 }.Role()
 
 // Settings are one [[clat]] section; what each means stands where its key is declared.
