@@ -27,7 +27,7 @@ func (e *Engine) error4(c *call, ip []byte, v *translate.View) Reason {
 	if s.Word.Flags()&state.Detoured != 0 {
 		return e.errorOfCaller(c, ip, v, &s)
 	}
-	there, r := e.outgoing6Of(&s) // of a packet from Z to X'
+	there, r := e.tuple6(&s) // of a packet from Z to X'
 	if r != none {
 		return r
 	}
