@@ -71,11 +71,7 @@ func runClientThroughput(ctx context.Context, e *lab.Env) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if e := l.Close(); err == nil {
-			err = e
-		}
-	}()
+	defer closing(&err, l.Close)
 	dir, err := os.MkdirTemp("", "isthmus-client-")
 	if err != nil {
 		return err

@@ -91,21 +91,12 @@ func reportTable(rep *report.Report, n int) error {
 
 // reportRelay adds the figures of a relay process.
 func reportRelay(ctx context.Context, e *lab.Env, rep *report.Report, n int, d time.Duration) (err error) {
-	l, err := e.New(ctx, peersName)
+	c, err := newCrowd(ctx, e, peersName, wayUser, 0)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if e := l.Close(); err == nil {
-			err = e
-		}
-	}()
-	c, err := newCrowd(ctx, l, e.Binary, wayUser)
-	if err != nil {
-		return err
-	}
-	defer c.close()
-	empty, err := c.empty(ctx)
+	defer closing(&err, c.close)
+	empty, err := c.empty(ctx, residentMemory)
 	if err != nil {
 		return err
 	}
@@ -125,7 +116,7 @@ func reportRelay(ctx context.Context, e *lab.Env, rep *report.Report, n int, d t
 		return err
 	}
 	took := time.Since(start)
-	full, err := c.resident()
+	full, err := residentMemory(c.process.PID())
 	if err != nil {
 		return err
 	}
@@ -141,17 +132,6 @@ func reportRelay(ctx context.Context, e *lab.Env, rep *report.Report, n int, d t
 	)
 	rep.Notes = append(rep.Notes, fmt.Sprintf("The relay met its clients in %.1f s, each by a packet, a bubble and an answer.", took.Seconds()))
 	return c.reportFloods(ctx, e, rep, n, d)
-}
-
-// empty returns the memory of a relay that has no peers, and no room for any.
-func (c *crowd) empty(ctx context.Context) (bytes int, err error) {
-	if err := c.start(ctx, 1); err != nil {
-		return 0, err
-	}
-	if bytes, err = c.resident(); err != nil {
-		return 0, err
-	}
-	return bytes, c.process.Stop()
 }
 
 // reportFloods adds what is lost beside floods, under the default budget of
