@@ -7,15 +7,16 @@ import (
 	"github.com/isthmus-net/isthmus/teredo/run"
 	"github.com/isthmus-net/isthmus/translate/clat/clatrole"
 	"github.com/isthmus-net/isthmus/translate/dns64/dns64role"
-	translator "github.com/isthmus-net/isthmus/translate/run"
+	"github.com/isthmus-net/isthmus/translate/nat64/nat64role"
+	"github.com/isthmus-net/isthmus/translate/siit/siitrole"
 )
 
 // roles are the roles of this program.
 var roles = role.List{
 	clatrole.Role,
 	dns64role.Role,
-	translator.NAT64Role,
-	translator.SIITRole,
+	nat64role.Role,
+	siitrole.Role,
 	run.ServerRole,
 	run.RelayRole,
 	run.ClientRole,

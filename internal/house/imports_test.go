@@ -14,7 +14,7 @@ var (
 	codecs  = []string{"teredo", "translate", "translate/ipid", "translate/pref64"}
 	engines = []string{"teredo/server", "teredo/relay", "teredo/client", "teredo/peer", "translate/siit", "translate/clat", "translate/nat64", "translate/nat64/state", "translate/dns64"}
 	leaves  = []string{"internal/packet", "internal/special", "internal/event", "internal/places", "internal/ratelimit", "internal/retry", "internal/announce/health", "internal/trace"}
-	runs    = []string{"internal/driver", "teredo/run", "translate/run", "translate/dns64/dns64role", "translate/pref64/run", "translate/clat/clatrole"}
+	runs    = []string{"internal/driver", "teredo/run", "translate/gateway", "translate/nat64/nat64role", "translate/siit/siitrole", "translate/dns64/dns64role", "translate/pref64/discovery", "translate/clat/clatrole"}
 	// Edges do their own I/O, or live on libraries that do; what they learn is judged
 	// by an engine.
 	edges  = []string{"teredo/portmap", "translate/ftpalg"}
@@ -27,7 +27,7 @@ var (
 	labs      = []string{"lab/..."}
 	cmds      = []string{"cmd/..."}
 	// Doubles stand in for the world in tests; the rules do not bind them.
-	doubles = []string{"internal/config/configtest", "internal/testutil", "internal/testutil/echo", "internal/testutil/mirror", "internal/testutil/service", "internal/port/porttest", "teredo/nattest", "translate/ftpalg/ftptest"}
+	doubles = []string{"internal/config/configtest", "internal/testutil", "internal/testutil/echo", "internal/testutil/mirror", "internal/testutil/service", "internal/port/porttest", "translate/gateway/gatewaytest", "teredo/nattest", "translate/ftpalg/ftptest"}
 
 	pure    = join(leaves, codecs, engines)
 	program = join(pure, edges, runs, fastpaths, plumbs, daemon, labs, cmds)
@@ -72,7 +72,7 @@ var rules = []rule{
 	},
 	{
 		name: "engines are seeded by the system",
-		from: without(join(runs, edges, daemon), "translate/pref64/run"),
+		from: without(join(runs, edges, daemon), "translate/pref64/discovery"),
 		to:   []string{"math/rand/..."},
 		why:  "nonces, keys, ports and seeds of hashes keep strangers out, so they come from crypto/rand; the times of router advertisements, which everybody sees, need not",
 	},
@@ -163,7 +163,7 @@ var rules = []rule{
 	},
 	{
 		name: "the DNS library stays with those who speak DNS",
-		from: without(program, "translate/dns64", "translate/dns64/dns64role", "translate/pref64/run"),
+		from: without(program, "translate/dns64", "translate/dns64/dns64role", "translate/pref64/discovery"),
 		to:   []string{"github.com/miekg/dns/..."},
 		why:  "what is asked of name servers, and whom, is bounded in one place; what they said is judged by dns64 and pref64",
 	},
@@ -305,7 +305,7 @@ func TestRulesForbid(t *testing.T) {
 		"plumbing knows no role":                         {"internal/metrics", "teredo/run"},
 		"run packages know no daemon":                    {"teredo/run", "internal/metrics"},
 		"the BGP library stays in its package":           {"internal/announce", "github.com/osrg/gobgp/v4/pkg/server"},
-		"the DNS library stays with those who speak DNS": {"translate/run", "github.com/miekg/dns"},
+		"the DNS library stays with those who speak DNS": {"translate/nat64/nat64role", "github.com/miekg/dns"},
 
 		"edges know no role":                        {"teredo/portmap", "teredo/client"},
 		"edges are held by run packages":            {"teredo/client", "teredo/portmap"},

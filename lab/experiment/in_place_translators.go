@@ -16,7 +16,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/load"
-	translator64 "github.com/isthmus-net/isthmus/translate/run"
+	"github.com/isthmus-net/isthmus/translate/nat64/nat64role"
 )
 
 // Choices of the translators in place.
@@ -182,9 +182,9 @@ func (t *placedTranslators) learnBindings(ctx context.Context, p *rigPath) error
 	client := control.NewClient(socketOf(t.dir, p.way.name))
 	bound := map[netip.AddrPort]netip.AddrPort{}
 	for from := uint32(0); ; {
-		var part translator64.NAT64Bindings
+		var part nat64role.Bindings
 		arguments := fmt.Appendf(nil, `{"limit":%d,"from":%d}`, listPart, from)
-		if err := client.Ask(ctx, control.Question{Role: translator64.RoleNAT64, What: "bindings", Arguments: arguments}, &part); err != nil {
+		if err := client.Ask(ctx, control.Question{Role: nat64role.Role.Name, What: "bindings", Arguments: arguments}, &part); err != nil {
 			return fmt.Errorf("the bindings of %s: %w", p.way.title, err)
 		}
 		for _, b := range part.Bindings {
