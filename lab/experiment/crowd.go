@@ -31,9 +31,8 @@ type crowd struct {
 	loader                 // none unless it is to be loaded
 	lab                    *lab.Lab
 	host, router, internet *lab.Node
-	isthmus                string // path of the program
+	isthmus                instance
 	process                *lab.Proc
-	dir                    string // of the relay's files
 	way                    way    // that packets take through the relay
 	more                   string // lines of its section
 	client                 func(i int) ([16]byte, netip.AddrPort)
@@ -58,7 +57,7 @@ func newCrowd(ctx context.Context, e *lab.Env, name string, w way, clients int) 
 	if err != nil {
 		return nil, err
 	}
-	c := &crowd{lab: l, isthmus: e.Binary, way: w, client: clientOf, host: l.Node("host"), router: l.Node("relay"), internet: l.Node("internet")}
+	c := &crowd{lab: l, way: w, client: clientOf, host: l.Node("host"), router: l.Node("relay"), internet: l.Node("internet")}
 	defer func() {
 		if err != nil {
 			_ = c.close()
@@ -84,7 +83,8 @@ func newCrowd(ctx context.Context, e *lab.Env, name string, w way, clients int) 
 			return nil, err
 		}
 	}
-	c.dir, err = os.MkdirTemp(l.Dir(), "peers-")
+	dir, err := os.MkdirTemp(l.Dir(), "peers-")
+	c.isthmus = instance{c.router, e.Binary, dir, "isthmus"}
 	return c, err
 }
 
@@ -116,23 +116,17 @@ func (c *crowd) start(ctx context.Context, n int) error {
 
 // launch starts the relay's process and waits until it serves.
 func (c *crowd) launch(ctx context.Context) (err error) {
-	c.process, err = c.router.Start(ctx, lab.Process{Name: "isthmus", Path: c.isthmus, Args: []string{"run", "-c", c.config()}})
-	if err != nil {
+	if c.process, err = c.isthmus.launch(ctx, "isthmus"); err != nil {
 		return err
 	}
 	_, err = c.process.WaitFor(ctx, "serving")
 	return err
 }
 
-// config is the path of the relay's configuration, socket its control socket.
-func (c *crowd) config() string { return filepath.Join(c.dir, "isthmus.toml") }
-func (c *crowd) socket() string { return socketOf(c.dir, "control") }
-
 // configure writes the configuration; a bubble rate of 0 is no limit.
 func (c *crowd) configure(n, bubbleRate int) error {
-	text := fmt.Sprintf("[control]\nsocket = %q\n\n[[teredo_relay]]\nbind = %q\nmax_peers = %d\nbubble_rate = %d\nfast_path = %q\nstate_file = %q\n%s",
-		c.socket(), crowdRelay, n, bubbleRate, c.way.fast, filepath.Join(c.dir, "peers"), c.more)
-	return os.WriteFile(c.config(), []byte(text), 0o644)
+	return c.isthmus.configure(fmt.Sprintf("[[teredo_relay]]\nbind = %q\nmax_peers = %d\nbubble_rate = %d\nfast_path = %q\nstate_file = %q\n%s",
+		crowdRelay, n, bubbleRate, c.way.fast, filepath.Join(c.isthmus.dir, "peers"), c.more))
 }
 
 // limit sets the relay's bubble rate by a reload, as SIGHUP brings it about.
@@ -247,10 +241,4 @@ func (c *crowd) over(d direction, lane load.Lane, pace load.Pace) (ran, error) {
 		meter = c.hostSink
 	}
 	return c.run(c.way, []load.Lane{lane}, pace, func(patience time.Duration) (uint64, error) { return meter.Settle(0, patience) })
-}
-
-// values are the relay's counters and gauges.
-func (c *crowd) values(ctx context.Context) (map[string]float64, error) {
-	instance, err := statusOf(ctx, c.socket())
-	return instance.Values, err
 }

@@ -53,7 +53,7 @@ func (c *crowd) fill(ctx context.Context, n int) error {
 // many it trusts.
 func (c *crowd) awaitTrusted(ctx context.Context, n int) (trusted int, err error) {
 	for range 10 {
-		values, err := c.values(ctx)
+		values, err := c.isthmus.values(ctx)
 		if err != nil {
 			return 0, err
 		}

@@ -95,7 +95,7 @@ func (c *crowd) place() *place {
 		way: c.way, router: c.router, table: c.generator.Peers(), lane: c.placedLane,
 		run: c.over,
 		counts: func(ctx context.Context) (taken, error) {
-			values, err := c.values(ctx)
+			values, err := c.isthmus.values(ctx)
 			return takenOf(values), err
 		},
 	}

@@ -4,7 +4,6 @@ package experiment
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/peers"
 )
@@ -70,11 +68,7 @@ type portMappingReport struct {
 
 func (c *teredoClient) askPortMapping(t *testing.T, ctx context.Context) (r portMappingReport) {
 	t.Helper()
-	status, err := control.NewClient(c.net.daemons.socket(c.node, "client")).Status(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(status.Instances[0].State, &r); err != nil {
+	if err := c.isthmus().state(ctx, &r); err != nil {
 		t.Fatal(err)
 	}
 	return r

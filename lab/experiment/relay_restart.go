@@ -169,7 +169,7 @@ func (c *crowd) replace(ctx context.Context, x ending, without *time.Duration) e
 // reunite looks whether the new process knows the peers of the old one, and makes
 // them known again if it does not.
 func (c *crowd) reunite(ctx context.Context, rep *report.Report, x ending) error {
-	values, err := c.values(ctx)
+	values, err := c.isthmus.values(ctx)
 	if err != nil {
 		return err
 	}

@@ -140,7 +140,7 @@ func (c *crowd) reportFloods(ctx context.Context, e *lab.Env, rep *report.Report
 	if err := c.limit(ctx, n, defaultBudget); err != nil {
 		return err
 	}
-	before, err := c.values(ctx)
+	before, err := c.isthmus.values(ctx)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (c *crowd) reportFloods(ctx context.Context, e *lab.Env, rep *report.Report
 		}
 		rep.Notes = append(rep.Notes, note+".")
 	}
-	after, err := c.values(ctx)
+	after, err := c.isthmus.values(ctx)
 	if err != nil {
 		return err
 	}
