@@ -18,16 +18,7 @@ import (
 // publicNetwork draws the topology with boxes at which miniupnpd works.
 func publicNetwork(t *testing.T, ctx context.Context, e *lab.Env, kinds ...lab.NATKind) *teredoNet {
 	t.Helper()
-	n, err := drawTeredo(ctx, e, "reserved", teredoPlan{NATs: kinds, Public: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return n
+	return drawn(t, ctx, e, "reserved", teredoPlan{NATs: kinds, Public: true})
 }
 
 // reserving makes the router of a client reserve ports on demand, by Debian's
