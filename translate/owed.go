@@ -75,7 +75,7 @@ func (t *Translator) error4(h *header4, typ, code uint8, param uint32, path Path
 	return b
 }
 
-// mayAnswer4 tells whether an ICMP error may be sent about the packet: it is neither
+// mayAnswer4 reports whether an ICMP error may be sent about the packet: it is neither
 // an ICMP error nor a fragment other than the first. Illegal addresses have been
 // dropped without a word before, in all but ICMP errors.
 func mayAnswer4(h *header4) bool {

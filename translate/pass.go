@@ -60,7 +60,7 @@ type Endpoints struct {
 	SrcPort, DstPort uint16
 }
 
-// are4 and are6 tell whether both addresses are of that family, as they must be.
+// are4 and are6 report whether both addresses are of that family, as they must be.
 func (e *Endpoints) are4() bool { return e.Src.Is4() && e.Dst.Is4() }
 func (e *Endpoints) are6() bool { return e.Src.Is6() && e.Dst.Is6() }
 

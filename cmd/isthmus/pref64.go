@@ -16,6 +16,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate/pref64"
 	"github.com/isthmus-net/isthmus/translate/pref64/discovery"
 )
@@ -71,12 +72,12 @@ func (c *Pref64DiscoverCmd) settings() (discovery.Settings, error) {
 			at, err = netip.AddrPortFrom(a, 53), nil
 		}
 		if err != nil {
-			return s, usageError{fmt.Errorf("%q is not the address of a name server; write it like 2001:db8::53", text)}
+			return s, role.UsageError{Err: fmt.Errorf("%q is not the address of a name server; write it like 2001:db8::53", text)}
 		}
 		s.Resolvers = append(s.Resolvers, at)
 	}
 	if c.Check.IsValid() && !c.Check.Is4() {
-		return s, usageError{fmt.Errorf("%s is not an IPv4 address, which is what lies behind a NAT64", c.Check)}
+		return s, role.UsageError{Err: fmt.Errorf("%s is not an IPv4 address, which is what lies behind a NAT64", c.Check)}
 	}
 	if c.Interface != "" || len(s.Resolvers) > 0 {
 		return s, nil

@@ -4,7 +4,9 @@ package main
 
 import (
 	"github.com/isthmus-net/isthmus/internal/role"
-	"github.com/isthmus-net/isthmus/teredo/run"
+	"github.com/isthmus-net/isthmus/teredo/client/clientrole"
+	"github.com/isthmus-net/isthmus/teredo/relay/relayrole"
+	"github.com/isthmus-net/isthmus/teredo/server/serverrole"
 	"github.com/isthmus-net/isthmus/translate/clat/clatrole"
 	"github.com/isthmus-net/isthmus/translate/dns64/dns64role"
 	"github.com/isthmus-net/isthmus/translate/nat64/nat64role"
@@ -17,7 +19,7 @@ var roles = role.List{
 	dns64role.Role,
 	nat64role.Role,
 	siitrole.Role,
-	run.ServerRole,
-	run.RelayRole,
-	run.ClientRole,
+	serverrole.Role,
+	relayrole.Role,
+	clientrole.Role,
 }

@@ -21,7 +21,7 @@ import (
 // and so back. The server sees Y',z as without a proxy; p is what the proxy's socket has.
 
 // firstCaller is the number of the first caller: callers have numbers of their own, so that
-// nobody who forges IPv4 addresses takes those of clients.
+// no one who forges IPv4 addresses takes those of clients.
 const firstCaller = maxAliases
 
 // control6 handles segments of control connections: those of servers to IPv4 hosts, and those
@@ -81,7 +81,7 @@ func callerKey(s *state.Session) aliasKey {
 	}
 }
 
-// openCaller notes a connection that begins, or begins anew.
+// openCaller notes a connection that begins, or begins again.
 func (e *Engine) openCaller(c *call, s *state.Session, a *alias) (*alias, Reason) {
 	seen, r := e.embed(s.Prefix, netip.AddrFrom4(s.Peer))
 	if r != none {

@@ -68,7 +68,7 @@ func classOf(r translate.Reason) ErrorClass {
 	return ErrorProhibited
 }
 
-// mayAnswer tells whether an error of the class may go to a host now.
+// mayAnswer reports whether an error of the class may go to a host now.
 func (e *Engine) mayAnswer(c *call, class ErrorClass, to netip.Addr) bool {
 	if e.settings.Errors.Off[class] || !e.errors.buckets[class].Take(e.errors.limit, e.errors.share(to, c.now), c.now) {
 		e.stats.ErrorsWithheld[class]++

@@ -89,7 +89,7 @@ func (e *Engine) open(c *call, ip []byte, k *state.Key4, b *state.Binding, bound
 	return e.make4(c, b, k, state.V4Init, s)
 }
 
-// expects tells whether a connection from the IPv4 host was announced by an FTP control
+// expects reports whether a connection from the IPv4 host was announced by an FTP control
 // connection (RFC 6384).
 func (e *Engine) expects(at uint32, b *state.Binding, peer [4]byte) bool {
 	return e.table.HasPeer(b, peer, maxChain, func(s *state.Session) bool {
@@ -135,7 +135,7 @@ func (e *Engine) step(c *call, s *state.Session, from Side, flags uint8) {
 	}
 }
 
-// hasPort tells whether a port is of the pool.
+// hasPort reports whether a port is of the pool.
 func (s *Settings) hasPort(a netip.Addr, transport state.Transport, port uint16) bool {
 	at := netip.AddrPortFrom(a, port)
 	return slices.ContainsFunc(s.Pool4, func(r Range) bool { return r.Has(transport, at) })

@@ -12,7 +12,7 @@ func (e *Engine) udp4(c *call, k *state.Key4, s *state.Session) Reason {
 }
 
 // open6 serves the transports whose sessions have one state. A packet from the IPv6 side
-// always begins the lifetime anew.
+// always begins the lifetime again.
 func (e *Engine) open6(c *call, k *state.Key6, s *state.Session) Reason {
 	if e.find6(c, k, s) {
 		e.table.Touch(s, c.at)

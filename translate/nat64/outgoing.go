@@ -49,12 +49,12 @@ func (e *Engine) destination(dst netip.Addr) (target, Reason) {
 	return target{peer.As4(), uint8(best)}, none
 }
 
-// mayEmbed tells whether a prefix may represent an IPv4 address (RFC 6052 section 3.1).
+// mayEmbed reports whether a prefix may represent an IPv4 address (RFC 6052 section 3.1).
 func (e *Engine) mayEmbed(prefix int, a netip.Addr) bool {
 	return !e.prefixes[prefix].prefix.WellKnown() || e.settings.Translate.NonGlobal || !translate.NonGlobal(a)
 }
 
-// inPool6 tells whether an address has a prefix of pool6. A packet from there would
+// inPool6 reports whether an address has a prefix of pool6. A packet from there would
 // loop (RFC 6146 section 5.4).
 func (e *Engine) inPool6(a netip.Addr) bool {
 	for i := range e.prefixes {

@@ -22,7 +22,7 @@ type Settings struct {
 
 	// Pool4 are the addresses and ports that clients are bound to.
 	Pool4 []Range
-	// Clients may use the translator; empty is nobody.
+	// Clients may use the translator; empty is no one.
 	Clients []netip.Prefix
 	// Deterministic gives clients their ports by calculation (RFC 7422); nil: blocks
 	// are leased as they are needed.

@@ -178,7 +178,7 @@ func (t *Table) numberOf(pool [4]byte) (n uint32, ok bool) {
 	return n, ok
 }
 
-// allowed tells whether the pool has a port.
+// allowed reports whether the pool has a port.
 func (t *Table) allowed(n uint32, transport Transport, port uint16) bool {
 	for _, r := range t.pool[n] {
 		if r.Transport == transport && r.First <= port && port <= r.Last {
@@ -188,7 +188,7 @@ func (t *Table) allowed(n uint32, transport Transport, port uint16) bool {
 	return false
 }
 
-// InPool tells whether T,t is in the pool.
+// InPool reports whether T,t is in the pool.
 func (t *Table) InPool(o Outside) bool {
 	n, ok := t.numberOf(o.Pool)
 	return ok && t.allowed(n, o.Transport, o.Port)
