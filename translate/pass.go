@@ -68,8 +68,8 @@ func (e *Endpoints) are6() bool { return e.Src.Is6() && e.Dst.Is6() }
 // packet that an ICMP error quotes.
 type Binding struct {
 	Outer, Inner Endpoints
-	// Router says that an ICMPv6 error comes from a router: an address of [Settings.Pool4]
-	// takes the place of the source, where there is one (RFC 6791).
+	// Router says that an ICMP error comes from a router that the source does not stand for:
+	// an address of [Settings.Pool4] or Pool6 takes its place, where there is one (RFC 6791).
 	Router bool
 }
 

@@ -174,8 +174,10 @@ func (e *Engine) errorOfCaller(c *call, ip []byte, v *translate.View, s *state.S
 		return DetourUnknown
 	}
 	src, dst := e.proxyEnds(a)
+	router, told := e.routerOf(v.Src, s.Prefix, src.Addr())
 	return e.send6(c, ip, &translate.Binding{
-		Outer: translate.Endpoints{Src: e.routerOf(v.Src, s.Prefix, src.Addr()), Dst: dst.Addr()},
-		Inner: translate.Endpoints{Src: dst.Addr(), Dst: src.Addr(), Ports: true, SrcPort: dst.Port(), DstPort: src.Port()},
+		Outer:  translate.Endpoints{Src: router, Dst: dst.Addr()},
+		Router: !told,
+		Inner:  translate.Endpoints{Src: dst.Addr(), Dst: src.Addr(), Ports: true, SrcPort: dst.Port(), DstPort: src.Port()},
 	}, v.Src)
 }
