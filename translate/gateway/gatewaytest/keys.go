@@ -15,7 +15,6 @@ import (
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
-	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // DeviceKeys are lines of keys that lead packets to a translator, and DeviceSections go
