@@ -168,7 +168,7 @@ const otherHost, otherNet = "2001:db8:1::d", "2001:db8:1:2::c" // a host beside 
 func TestKeysOfHeaders(t *testing.T) {
 	configtest.InEffect(t, "nat64", "pool6", "allow_non_global", "address4", "address6", "router_pool4", "router_pool6",
 		"interface_object", "ipv4_mtu", "ipv6_mtu", "lowest_ipv6_mtu", "plateaus", "udp_zero_checksum",
-		"traffic_class", "tos", "icmp_errors_off", "icmp_rate", "icmp_rate_per_source", "static")
+		"traffic_class", "tos", "icmp_errors_off", "icmp_rate", "static")
 	gatewaytest.Headers(t, func(t *testing.T, lines string) gatewaytest.Handle {
 		return gateOf(t, "icmp_rate_per_source = 0\nstatic = [\"udp [2001:db8:1::c]:5000 192.0.2.66:5000\"]\n"+lines).raw
 	})
@@ -366,7 +366,7 @@ func TestKeysOfRoom(t *testing.T) {
 			fragments(g, 10, gatewaytest.Host6)
 			wants(g, "gave way", int(g.dropped("fragments_source")), 8)
 		}},
-		{"icmp_rate_per_source", "icmp_rate_per_source = 1", func(g *gate) {
+		{configtest.InEffect(t, "nat64", "icmp_rate_per_source"), "icmp_rate_per_source = 1", func(g *gate) {
 			p, errors := up(1), 0
 			p.Hop = 1
 			for range 10 {
