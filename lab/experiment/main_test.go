@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/testutil/program"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/peers"
+	"github.com/isthmus-net/isthmus/lab/report"
 )
 
 // atOnce is how many tests run beside each other of those that are parallel: they wait
@@ -67,4 +69,50 @@ func testEnv(t *testing.T) (context.Context, *lab.Env) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	t.Cleanup(cancel)
 	return ctx, &lab.Env{Binary: path, Peers: found.Dir, Out: t.Output()}
+}
+
+// runShort runs experiments in their short forms.
+func runShort(t *testing.T, experiments ...lab.Experiment) {
+	t.Helper()
+	for _, x := range experiments {
+		t.Run(x.Name, func(t *testing.T) {
+			ctx, e := testEnvOf(t, x)
+			e.Runs = 2
+			if x.Name == restartName || strings.HasSuffix(x.Name, placedSuffix) {
+				e.Runs = 1 // each is several restarts in a row, or many rows
+			}
+			var out strings.Builder
+			e.Out = &out
+			if err := x.Run(ctx, e); err != nil {
+				t.Error(err)
+			}
+			t.Log(out.String())
+		})
+	}
+}
+
+// mustBeMeasured shows a report, in which nothing may be wrong or missing.
+func mustBeMeasured(t *testing.T, r *report.Report) {
+	t.Helper()
+	if err := r.WriteText(t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Verdict(false); err != nil {
+		t.Error(err)
+	}
+	for _, f := range r.Figures {
+		if !f.Isthmus.Known() {
+			t.Errorf("%s was not measured", f.Name)
+		}
+	}
+}
+
+// mustSay looks for what a tour has to say.
+func mustSay(t *testing.T, said string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if !strings.Contains(said, want) {
+			t.Errorf("the tour does not say %q:\n%s", want, said)
+		}
+	}
 }
