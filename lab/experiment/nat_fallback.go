@@ -23,13 +23,7 @@ func measureFallback(ctx context.Context, e *lab.Env, plan matrixPlan, step func
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
-	if _, err := n.capture(); err != nil {
-		return nil, err
-	}
-	if err := n.startCore(ctx, isthmus, isthmus); err != nil {
-		return nil, err
-	}
-	if err := n.startClients(ctx, isthmus); err != nil {
+	if err := n.startAll(ctx, isthmus); err != nil {
 		return nil, err
 	}
 	for _, c := range n.clients {
