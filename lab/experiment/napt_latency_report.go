@@ -57,16 +57,12 @@ func naptLatencyReport(cases []*latencyCase, rounds int) *report.Report {
 	bars := &report.Bars{Unit: "µs", Decimals: 1}
 	for _, c := range cases {
 		rep.Figures = append(rep.Figures, roundTripFigures(c)...)
-		group := report.Group{Label: c.label()}
+		bars.Groups = append(bars.Groups, wayBars(c.label(), routed(naptLatencyWays), func(w way) []float64 { return present(medians(c.rounds[w])) }))
 		for _, w := range naptLatencyWays {
-			if w.by != byCable {
-				group.Bars = append(group.Bars, report.Bar{Name: w.title, Role: w.role, Value: report.Measured(present(medians(c.rounds[w]))...)})
-			}
 			if c.lost[w] > 0 && (w.ours() || w == wayKernel) {
 				rep.Fault("%s lost %d of %d echo requests of %d bytes", w.title, c.lost[w], rounds*latencySlice, c.size)
 			}
 		}
-		bars.Groups = append(bars.Groups, group)
 	}
 	rep.AddChart(report.Chart{Name: "round-trips", Title: "Round trips, µs", Bars: bars})
 	return rep
