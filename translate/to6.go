@@ -61,6 +61,11 @@ func (p *pass) addresses6(h *header4, message bool, f *fields6) Reason {
 			return ReasonSourceUnmapped
 		}
 		f.src, f.dst = p.bound.Outer.Src.As16(), p.bound.Outer.Dst.As16()
+		if p.bound.Router {
+			if src, ok := p.t.pooled6(h.src, p.path.Routers); ok {
+				f.src = src
+			}
+		}
 		return ReasonNone
 	}
 	explicit := true

@@ -50,7 +50,7 @@ func (e *Engine) fromCaller(c *call, v *translate.View, s *state.Session, flags 
 	switch {
 	case opens(flags) && !e.detouring():
 		e.table.Step(s, s.Word.Status(), s.Word.Flags()&^state.Detoured, c.at)
-		return e.outgoing6Of(s)
+		return e.tuple6(s)
 	case opens(flags):
 		var r Reason
 		if a, r = e.openCaller(c, s, a); r != none {
@@ -110,7 +110,7 @@ func (e *Engine) resetCaller(c *call, v *translate.View, s *state.Session, flags
 	}
 	e.stats.ErrorsSent[ErrorUnreachable]++
 	ip := resetOf(c, netip.AddrFrom16(s.Client), from, v.Payload)
-	if r := e.send4(c, ip, &translate.Binding{Outer: outgoing4(s)}, v.Src); r != none {
+	if r := e.send4(c, ip, &translate.Binding{Outer: tuple4(s)}, v.Src); r != none {
 		e.stats.Dropped[r]++
 	}
 }
@@ -174,8 +174,10 @@ func (e *Engine) errorOfCaller(c *call, ip []byte, v *translate.View, s *state.S
 		return DetourUnknown
 	}
 	src, dst := e.proxyEnds(a)
+	router, told := e.routerOf(v.Src, s.Prefix, src.Addr())
 	return e.send6(c, ip, &translate.Binding{
-		Outer: translate.Endpoints{Src: e.routerOf(v.Src, s.Prefix, src.Addr()), Dst: dst.Addr()},
-		Inner: translate.Endpoints{Src: dst.Addr(), Dst: src.Addr(), Ports: true, SrcPort: dst.Port(), DstPort: src.Port()},
+		Outer:  translate.Endpoints{Src: router, Dst: dst.Addr()},
+		Router: !told,
+		Inner:  translate.Endpoints{Src: dst.Addr(), Dst: src.Addr(), Ports: true, SrcPort: dst.Port(), DstPort: src.Port()},
 	}, v.Src)
 }

@@ -112,8 +112,8 @@ func (e *Engine) refuse6(c *call, ip []byte, class ErrorClass, typ, code uint8, 
 	return why
 }
 
-// owed sends the error of a translation that failed and returns the reason.
-func (e *Engine) owed(c *call, res translate.Result, to netip.Addr) Reason {
+// icmpReply sends the error of a translation that failed and returns the reason.
+func (e *Engine) icmpReply(c *call, res translate.Result, to netip.Addr) Reason {
 	if res.Verdict == translate.Error {
 		e.answer(c, classOf(res.Reason), to, res.Error)
 	}

@@ -35,7 +35,7 @@ func (e *Engine) open4(c *call, k *state.Key4, filtering Filtering, s *state.Ses
 	switch {
 	case !e.table.FindBinding4(&out, &b):
 		return NoBinding
-	case filtering == AddressDependent && !e.met(c.at, &b, k.Peer):
+	case filtering == AddressDependent && !e.allowsPeer(c.at, &b, k.Peer):
 		return Filtered
 	}
 	return e.make4(c, &b, k, state.Opened, s)

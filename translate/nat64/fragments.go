@@ -44,7 +44,7 @@ func (e *Engine) fragment6(c *call, ip []byte, v *translate.View, to target) Rea
 		}
 		return r
 	}
-	ends, r := e.outgoing6(c, ip, v, to)
+	ends, r := e.fromIPv6(c, ip, v, to)
 	if r != none {
 		f.spoil(a, FragmentRefused)
 		return r
@@ -80,7 +80,7 @@ func (e *Engine) fragment4(c *call, ip []byte, v *translate.View) Reason {
 	case a.phase == whole || v.Offset != 0:
 		return e.wait4(c, f, a, ip, v)
 	}
-	ends, r := e.outgoing4(c, ip, v)
+	ends, r := e.fromIPv4(c, ip, v)
 	if r != none {
 		f.spoil(a, FragmentRefused)
 		return r
@@ -215,7 +215,7 @@ func (e *Engine) turnedFragment(c *call, ip []byte, v *translate.View) Reason {
 		return FragmentRefused
 	}
 	if v.Offset == 0 {
-		ends, r := e.outgoing4(c, ip, v)
+		ends, r := e.fromIPv4(c, ip, v)
 		if r != none {
 			return r
 		}

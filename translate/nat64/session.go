@@ -151,9 +151,9 @@ func (e *Engine) noSession(c *call, b *state.Binding, outcome state.Outcome) Rea
 // maxChain bounds how many sessions of a binding address-dependent filtering looks at.
 const maxChain = 4096
 
-// met reports whether a binding has a session with the IPv4 host, of any port (RFC 6146
+// allowsPeer reports whether a binding has a session with the IPv4 host, of any port (RFC 6146
 // section 3.5.1).
-func (e *Engine) met(at uint32, b *state.Binding, peer [4]byte) bool {
+func (e *Engine) allowsPeer(at uint32, b *state.Binding, peer [4]byte) bool {
 	return e.table.HasPeer(b, peer, maxChain, func(s *state.Session) bool { return e.live(at, s) })
 }
 

@@ -15,7 +15,7 @@ type Settings struct {
 	// MaxPrefixes, and Own4 and Own6 are the source of ICMP errors. It has no
 	// mappings.
 	Translate translate.Settings
-	// RouterAsInner gives a translated ICMPv6 error the source that the letter of
+	// RouterAsInner gives a translated ICMPv4 error the source that the letter of
 	// RFC 6146 section 3.6.1 has, the destination of the quoted packet. Without it
 	// the source is the router's, which traceroute needs.
 	RouterAsInner bool

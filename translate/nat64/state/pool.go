@@ -47,7 +47,7 @@ func (t *Table) SetPool(pool []PoolAddress) error {
 			continue
 		}
 		if bound == nil {
-			bound = t.strays()
+			bound = t.outsideBlocks()
 		}
 		t.setPorts(n, ports[n], bound[n])
 	}
@@ -119,9 +119,9 @@ func (t *Table) numbersUsed(wanted map[[4]byte]bool) []bool {
 	return used
 }
 
-// strays returns, for each address that has any, the bits of ports that bindings hold
+// outsideBlocks returns, for each address that has any, the bits of ports that bindings hold
 // outside of the pool.
-func (t *Table) strays() [][]uint64 {
+func (t *Table) outsideBlocks() [][]uint64 {
 	bound := make([][]uint64, len(t.addresses))
 	t.WalkBindings(0, len(t.bindings), func(b *Binding) {
 		n, ok := t.numbers[b.Pool]
