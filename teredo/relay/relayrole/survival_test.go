@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/relay"
@@ -110,6 +111,7 @@ func TestPeersSurviveARestart(t *testing.T) {
 // TestPeersAreForgotten starts where what an earlier relay has left must not be believed: it
 // serves, and knows nobody.
 func TestPeersAreForgotten(t *testing.T) {
+	configtest.InEffect(t, "teredo_relay", "keep_state")
 	const header = 4096
 	for _, tt := range []struct {
 		name   string
@@ -210,6 +212,7 @@ func TestRelayKilledWhileStarting(t *testing.T) {
 // TestTablesNeedNoFile starts a relay whose peers lie in the tables of its programs: it makes
 // no file, of tens of megabytes, only to remove it.
 func TestTablesNeedNoFile(t *testing.T) {
+	configtest.InEffect(t, "teredo_relay", "state_file")
 	for mode, want := range map[fastpath.Mode]bool{fastpath.ModeTC: false, fastpath.ModeOff: true} {
 		t.Run(string(mode), func(t *testing.T) {
 			folder := filepath.Join(t.TempDir(), "made")
