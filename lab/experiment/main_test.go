@@ -5,26 +5,18 @@ package experiment
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/internal/testutil/program"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/lab/report"
 )
-
-// binaryEnv names the program to test. Without it the tests build their own.
-const binaryEnv = "ISTHMUS_BINARY"
-
-// buildFolder holds the program that the tests built.
-var buildFolder string
 
 // atOnce is how many tests run beside each other of those that are parallel: they wait
 // for timers of daemons more than they work, and no time of theirs is judged. What
@@ -34,28 +26,9 @@ const atOnce = 4
 func TestMain(m *testing.M) {
 	testutil.ParallelTests(atOnce)
 	status := m.Run()
-	if buildFolder != "" {
-		_ = os.RemoveAll(buildFolder)
-	}
+	program.Remove()
 	os.Exit(status)
 }
-
-// program gives the path of the program to test.
-var program = sync.OnceValues(func() (path string, err error) {
-	if path := os.Getenv(binaryEnv); path != "" {
-		return path, nil
-	}
-	if buildFolder, err = os.MkdirTemp("", "isthmus-test-"); err != nil {
-		return "", err
-	}
-	path = filepath.Join(buildFolder, "isthmus")
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", path, "../../cmd/isthmus")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building isthmus: %w\n%s", err, text)
-	}
-	return path, nil
-})
 
 // testEnvOf is what an experiment is given in a test: of the peers, it finds only those
 // that it says it needs.
@@ -91,10 +64,7 @@ func testEnv(t *testing.T) (context.Context, *lab.Env) {
 	default:
 		testutil.Missing(t, err)
 	}
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := program.Path(t)
 	// The time of the package ends a test that hangs; this ends what it started.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	t.Cleanup(cancel)

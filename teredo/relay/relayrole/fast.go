@@ -16,6 +16,8 @@ import (
 	"github.com/isthmus-net/isthmus/teredo/tunnel"
 )
 
+var _ driver.Forwarder = (*fastpath.Teredo)(nil)
+
 // fast is the fast path of one relay: programs in the kernel that carry the packets
 // of established peers, and the tables that they share with the engine.
 type fast struct {

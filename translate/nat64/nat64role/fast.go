@@ -18,6 +18,8 @@ import (
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
+var _ driver.Forwarder = (*fastpath.NAT64)(nil)
+
 // fast is the fast path of one NAT64: programs in the kernel that carry the packets of
 // sessions and make new ones, in the state that they share with the engine.
 type fast struct {
