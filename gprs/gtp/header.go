@@ -15,21 +15,20 @@ const (
 
 // Header sizes in octets.
 const (
-	headerLenV0       = 20         // TS 09.60 section 6
-	headerLenV1       = 8          // TS 29.060 section 6
-	optionalLen       = 4          // sequence number, N-PDU number, type of the first extension header
-	maxDatagram       = 0xffff - 8 // the payload of UDP, which the length field of either version holds
-	firstOctetV0      = 0x1e       // version 0, protocol type 1, spare bits 111
-	firstOctetV1      = 0x30       // version 1, protocol type 1, spare bit 0
-	flagProtocolType  = 0x10
-	flagExtension     = 0x04 // E
-	flagSequence      = 0x02 // S
-	flagNPDU          = 0x01 // PN; SNN in version 0
-	versionShift      = 5
-	spareSNDCP        = 0xff // N-PDU number of version 0 where there is none
-	offsetLength      = 2
-	offsetOptionalV1  = 8
-	offsetExtensionV1 = offsetOptionalV1 + optionalLen
+	headerLenV0      = 20         // TS 09.60 section 6
+	headerLenV1      = 8          // TS 29.060 section 6
+	optionalLen      = 4          // sequence number, N-PDU number, type of the first extension header
+	maxDatagram      = 0xffff - 8 // the payload of UDP, which the length field of either version holds
+	firstOctetV0     = 0x1e       // version 0, protocol type 1, spare bits 111
+	firstOctetV1     = 0x30       // version 1, protocol type 1, spare bit 0
+	flagProtocolType = 0x10
+	flagExtension    = 0x04 // E
+	flagSequence     = 0x02 // S
+	flagNPDU         = 0x01 // PN; SNN in version 0
+	versionShift     = 5
+	spareSNDCP       = 0xff // N-PDU number of version 0 where there is none
+	offsetLength     = 2
+	offsetExtensions = headerLenV1 + optionalLen
 )
 
 // Header is the header of a datagram of either version, and what follows it.
@@ -72,48 +71,55 @@ func Peek(b []byte) (v Version, t MessageType, ok bool) {
 // ParseHeader takes a datagram apart, with the chain of extension headers. Its length
 // field must agree with the datagram's. The header is returned with a refusal, too, as
 // far as it was read, so that a request can be answered.
-func ParseHeader(b []byte) (Header, error) {
-	if len(b) < headerLenV1 {
-		return Header{}, refuse(FaultTruncated, 0)
+func ParseHeader(b []byte) (h Header, err error) {
+	if fault := h.parse(b); fault != 0 {
+		err = refuse(fault, 0)
 	}
-	version := Version(b[0] >> versionShift)
-	switch {
-	case version > V1:
-		return Header{}, refuse(FaultVersion, 0)
-	case b[0]&flagProtocolType == 0:
-		return Header{}, refuse(FaultProtocolType, 0)
-	case version == V0:
-		return parseHeaderV0(b)
-	}
-	return parseHeaderV1(b)
+	return h, err
 }
 
-func parseHeaderV0(b []byte) (Header, error) {
+func (h *Header) parse(b []byte) Fault {
+	if len(b) < headerLenV1 {
+		return FaultTruncated
+	}
+	h.Version = Version(b[0] >> versionShift)
+	switch {
+	case h.Version > V1:
+		return FaultVersion
+	case b[0]&flagProtocolType == 0:
+		return FaultProtocolType
+	}
+	h.Type = MessageType(b[1])
+	if h.Version == V0 {
+		return h.parseV0(b)
+	}
+	return h.parseV1(b)
+}
+
+func (h *Header) parseV0(b []byte) Fault {
 	if len(b) < headerLenV0 {
-		return Header{}, refuse(FaultTruncated, 0)
+		return FaultTruncated
 	}
-	h := Header{
-		Version: V0, Type: MessageType(b[1]),
-		HasSequence: true, Sequence: binary.BigEndian.Uint16(b[4:]),
-		FlowLabel: binary.BigEndian.Uint16(b[6:]),
-		TID:       TID(b[12:20]),
-		Payload:   b[headerLenV0:],
-	}
+	h.HasSequence, h.Sequence = true, binary.BigEndian.Uint16(b[4:])
+	h.FlowLabel, h.TID = binary.BigEndian.Uint16(b[6:]), TID(b[12:20])
 	if b[0]&flagNPDU != 0 {
 		h.HasNPDU, h.NPDU = true, b[8]
 	}
+	h.Payload = b[headerLenV0:]
 	if int(binary.BigEndian.Uint16(b[offsetLength:])) != len(h.Payload) {
-		return h, refuse(FaultLength, 0)
+		return FaultLength
 	}
-	return h, nil
+	return 0
 }
 
-func parseHeaderV1(b []byte) (Header, error) {
-	h := Header{Version: V1, Type: MessageType(b[1]), TEID: binary.BigEndian.Uint32(b[4:]), Payload: b[headerLenV1:]}
+func (h *Header) parseV1(b []byte) Fault {
+	h.TEID = binary.BigEndian.Uint32(b[4:])
+	h.Payload = b[headerLenV1:]
+	counted := len(h.Payload)
 	flags := b[0] & (flagExtension | flagSequence | flagNPDU)
 	if flags != 0 {
-		if len(h.Payload) < optionalLen {
-			return h, refuse(FaultTruncated, 0)
+		if counted < optionalLen {
+			return FaultTruncated
 		}
 		if flags&flagSequence != 0 {
 			h.HasSequence, h.Sequence = true, binary.BigEndian.Uint16(h.Payload)
@@ -123,17 +129,15 @@ func parseHeaderV1(b []byte) (Header, error) {
 		}
 		h.Payload = h.Payload[optionalLen:]
 	}
-	if int(binary.BigEndian.Uint16(b[offsetLength:])) != len(b)-headerLenV1 {
-		return h, refuse(FaultLength, 0)
+	if int(binary.BigEndian.Uint16(b[offsetLength:])) != counted {
+		return FaultLength
 	}
 	if flags&flagExtension == 0 {
-		return h, nil
+		return 0
 	}
 	var fault Fault
-	if h.Extensions, h.Payload, fault = parseExtensions(ExtensionType(b[offsetExtensionV1-1]), h.Payload); fault != 0 {
-		return h, refuse(fault, 0)
-	}
-	return h, nil
+	h.Extensions, h.Payload, fault = parseExtensions(ExtensionType(b[offsetExtensions-1]), h.Payload)
+	return fault
 }
 
 // Len returns how many octets the header takes.
