@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,13 +14,15 @@ import (
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
-// roleCommands are the commands of roles: they ask running instances, or run without a
-// configuration file.
+// roleCommands are the commands of roles: they ask running instances, run without a
+// configuration file, or need no instance.
 func roleCommands(to streams) []kong.Option {
 	options := []kong.Option{kong.Bind(role.Foreground(func(text string) error { return foreground(text, to) }))}
 	for _, r := range roles {
-		if r.Command.Flags != nil {
-			options = append(options, kong.DynamicCommand(r.Name, r.Command.Help, "", r.Command.Flags()))
+		for _, c := range append([]role.Command{r.Command}, r.Tools...) {
+			if c.Flags != nil {
+				options = append(options, kong.DynamicCommand(cmp.Or(c.Name, r.Name), c.Help, "", c.Flags()))
+			}
 		}
 	}
 	return options
@@ -40,7 +43,7 @@ func parseFlags(text string) (*config.Config, error) {
 	settings, err := roles.Parse(strings.NewReader(text), "the command line")
 	var faults config.Errors
 	if errors.As(err, &faults) {
-		return nil, usageError{fmt.Errorf("%s: %s", faults[0].Problem, faults[0].Remedy)}
+		return nil, role.UsageError{Err: fmt.Errorf("%s: %s", faults[0].Problem, faults[0].Remedy)}
 	}
 	return settings, err
 }

@@ -19,15 +19,15 @@ import (
 type DeviceConfig struct {
 	TUN    port.TUNConfig
 	Queues int // 0: one
-	// Equip, if set, makes the device what it is to be beside being up, each time that it
-	// is made.
-	Equip func(device string) error
+	// Configure, if set, sets what the device needs beside being up, each time that it is
+	// made.
+	Configure func(device string) error
 	// Without is what does not work without the device, for the log.
 	Without string
 	// Up, if set, sets up what could not be while the device was down or deleted.
 	Up func() error
-	// Back, if set, is told that the device was made again, with all that leads to it.
-	Back func()
+	// Reopened, if set, is called when the device was deleted and made again, with its routes.
+	Reopened func()
 	// LastRestore is the longest wait before what somebody removes again and again is set up
 	// once more; 0: a minute.
 	LastRestore time.Duration
@@ -52,17 +52,17 @@ func OpenDevice(host *port.Host, cfg DeviceConfig, log *slog.Logger) (*Device, e
 	if d.Queues, err = port.OpenTUNQueues(cfg.TUN, max(cfg.Queues, 1)); err != nil {
 		return nil, err
 	}
-	if err := d.equip(); err != nil {
+	if err := d.configure(); err != nil {
 		d.End(false)
 		return nil, err
 	}
 	return d, nil
 }
 
-// equip makes the device what it is to be.
-func (d *Device) equip() error {
-	if d.cfg.Equip != nil {
-		if err := d.cfg.Equip(d.Name()); err != nil {
+// configure sets the device up.
+func (d *Device) configure() error {
+	if d.cfg.Configure != nil {
+		if err := d.cfg.Configure(d.Name()); err != nil {
 			return err
 		}
 	}
@@ -84,12 +84,12 @@ func (d *Device) Index() int { return d.Queues[0].Index() }
 // watches the network namespace of the calling thread.
 func (d *Device) Keep(ctx context.Context, group *errgroup.Group) error {
 	k := upkeep.New(d.host, upkeep.Device{
-		Name: d.Name(), Index: d.Index(), Without: d.cfg.Without, Up: d.cfg.Up, Back: d.cfg.Back, Last: d.cfg.LastRestore,
+		Name: d.Name(), Index: d.Index(), Without: d.cfg.Without, Up: d.cfg.Up, Back: d.cfg.Reopened, Last: d.cfg.LastRestore,
 		Reopen: func() error {
 			if err := port.ReopenTUN(d.Queues); err != nil {
 				return err
 			}
-			return d.equip()
+			return d.configure()
 		},
 	}, d.log)
 	d.keeper.Store(k)

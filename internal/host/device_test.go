@@ -36,7 +36,7 @@ func withDevice(t *testing.T, cfg DeviceConfig, f func(h *port.Host, d *Device) 
 	})
 }
 
-// TestDeviceIsKept: what an operator removes comes back, with the equipment of the instance.
+// TestDeviceIsKept: what an operator removes comes back, with the settings of the instance.
 func TestDeviceIsKept(t *testing.T) {
 	ns, back := testutil.NewNetns(t), make(chan struct{}, 10)
 	ns.Do(t, func() error {
@@ -44,11 +44,11 @@ func TestDeviceIsKept(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		equipped := 0
+		configured := 0
 		d, err := OpenDevice(h, DeviceConfig{
 			TUN: port.TUNConfig{Name: "kept", MTU: 1400, Lasting: true}, Queues: 2, LastRestore: testutil.LastRestore,
-			Equip: func(device string) error { equipped++; return h.TranslateIPv4(device) },
-			Back:  func() { back <- struct{}{} },
+			Configure: func(device string) error { configured++; return h.TranslateIPv4(device) },
+			Reopened:  func() { back <- struct{}{} },
 		}, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err
@@ -68,8 +68,8 @@ func TestDeviceIsKept(t *testing.T) {
 		cancel()
 		err = errors.Join(group.Wait(), h.Close())
 		d.End(false)
-		if equipped < 2 {
-			t.Errorf("a device that was deleted was equipped %d times", equipped)
+		if configured < 2 {
+			t.Errorf("a device that was deleted was configured %d times", configured)
 		}
 		if _, there := netlink.LinkByName("kept"); there == nil {
 			t.Error("the device stays behind")

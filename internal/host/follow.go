@@ -11,9 +11,8 @@ import (
 	"github.com/isthmus-net/isthmus/internal/port"
 )
 
-// ErrWatchEnded is the end of what tells of changes, without the end of the instance: it would
-// go on with what has been true once.
-var ErrWatchEnded = errors.New("the kernel tells no more of changes of addresses, links and routes: restart isthmus")
+// ErrWatchEnded ends an instance that would not hear of changes any more.
+var ErrWatchEnded = errors.New("the netlink monitor of addresses, links and routes has closed: restart isthmus")
 
 // Follow has changed called for each change of the machine, in the network namespace of the
 // calling thread, until ctx is done. Who looks at the machine after Follow has returned misses

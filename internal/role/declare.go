@@ -38,16 +38,31 @@ type Of[S any] struct {
 	Questions []Question
 	// Command asks them, or runs instances in the foreground, without a configuration file.
 	Command Command
+	// Tools are commands of other names, which need no instance.
+	Tools []Command
 }
 
 // Command is the command line `isthmus NAME` of a role.
 type Command struct {
+	// Name is that of the role if it is empty.
+	Name string
 	Help string
 	// Flags returns a pointer to a struct that describes the flags as kong does: with the
 	// method Run(Foreground) error, or with an [Ask], [Order] or [Listing] for each question.
 	// Nil: there is no such command.
 	Flags func() any
 }
+
+// UsageError is an error that the command line has to be corrected for.
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e UsageError) Unwrap() error { return e.Err }
+
+// ErrTold ends a command that has failed, and whose output has said everything already.
+var ErrTold = errors.New("the output tells what has failed")
 
 // Foreground runs the configuration of a text until a signal ends it.
 type Foreground func(text string) error
@@ -109,6 +124,7 @@ func Join[T fmt.Stringer](list []T) string {
 type Role struct {
 	config.Section
 	Command  Command
+	Tools    []Command
 	Headline string
 
 	questions []Question
@@ -124,7 +140,7 @@ type Role struct {
 // Role forgets the type of the settings.
 func (r Of[S]) Role() Role {
 	return Role{
-		Section: r.Section.Section(), Command: r.Command, Headline: r.Headline, questions: r.Questions,
+		Section: r.Section.Section(), Command: r.Command, Tools: r.Tools, Headline: r.Headline, questions: r.Questions,
 		summary: func(settings any) string { return r.Summary(settings.(*S)) },
 		examine: findings(r.Examine), way: findings(r.Way), fastPath: findings(r.FastPath),
 		clean: func(configured []any) (Cleaned, error) {

@@ -5,7 +5,6 @@ package experiment
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -33,14 +32,10 @@ func placedClient(i int) ([16]byte, netip.AddrPort) {
 // newPlacedRelay starts a relay on each way, or plain forwarding.
 func newPlacedRelay(ctx context.Context, e *lab.Env, name string, form placedForm) (_ *placedWorld, err error) {
 	w := &placedWorld{}
-	var labs []*lab.Lab
-	var crowds []*loadedCrowd
+	var crowds []*crowd
 	w.close = func() {
 		for _, c := range crowds {
-			c.close()
-		}
-		for _, l := range labs {
-			_ = l.Close()
+			_ = c.close()
 		}
 	}
 	defer func() {
@@ -49,18 +44,13 @@ func newPlacedRelay(ctx context.Context, e *lab.Env, name string, form placedFor
 		}
 	}()
 	for _, kind := range placedWays {
-		l, err := e.New(ctx, name+"-"+string(kind))
-		if err != nil {
-			return nil, err
-		}
-		labs = append(labs, l)
-		c, err := newLoadedCrowd(ctx, l, e.Binary, kind, form.most())
+		c, err := newCrowd(ctx, e, name+"-"+kind.name, kind, form.most())
 		if err != nil {
 			return nil, err
 		}
 		crowds = append(crowds, c)
 		if err := c.settle(ctx, form.most()); err != nil {
-			return nil, fmt.Errorf("%s: %w", kind.title(), err)
+			return nil, fmt.Errorf("%s: %w", kind.title, err)
 		}
 		w.places = append(w.places, c.place())
 	}
@@ -69,7 +59,7 @@ func newPlacedRelay(ctx context.Context, e *lab.Env, name string, form placedFor
 			if !c.way.ours() {
 				continue
 			}
-			e.Step("%s: meeting %d peers", c.way.title(), n)
+			e.Step("%s: meeting %d peers", c.way.title, n)
 			if err := c.fill(ctx, n); err != nil {
 				return err
 			}
@@ -81,7 +71,7 @@ func newPlacedRelay(ctx context.Context, e *lab.Env, name string, form placedFor
 }
 
 // settle draws the hosts' routes, and starts the relay.
-func (c *loadedCrowd) settle(ctx context.Context, n int) error {
+func (c *crowd) settle(ctx context.Context, n int) error {
 	c.client, c.more = placedClient, "allow_private = [\"10.0.0.0/8\"]\npeer_timeout = \"1h\"\n"
 	six := func(g int) netip.Prefix {
 		a := placedHosts6.Addr().As16()
@@ -100,32 +90,20 @@ func (c *loadedCrowd) settle(ctx context.Context, n int) error {
 }
 
 // place is the crowd as one way of the experiment.
-func (c *loadedCrowd) place() *place {
+func (c *crowd) place() *place {
 	return &place{
 		way: c.way, router: c.router, table: c.generator.Peers(), lane: c.placedLane,
-		run: func(d relayDirection, lane load.Lane, pace load.Pace) (r rate, arrived uint64, err error) {
-			meter, teredo := c.clientSink, encapsulating
-			if d == toIPv6 {
-				meter, teredo = c.hostSink, decapsulating
-			}
-			before, err := meter.Count(0)
-			if err != nil {
-				return r, 0, err
-			}
-			r, err = c.run(teredo, lane, pace)
-			after, failed := meter.Count(0)
-			return r, after - before, errors.Join(err, failed)
-		},
+		run: c.over,
 		counts: func(ctx context.Context) (taken, error) {
-			values, err := c.values(ctx)
-			return taken{forwarded(values), values["to_clients_total"] + values["to_ipv6_total"]}, err
+			values, err := c.isthmus.values(ctx)
+			return takenOf(values), err
 		},
 	}
 }
 
 // placedLane are the frames of a way. To plain forwarding those to IPv4 are of IPv4, and
 // those to IPv6 without a tunnel.
-func (c *loadedCrowd) placedLane(d relayDirection) load.Lane {
+func (c *crowd) placedLane(d direction) load.Lane {
 	client, mapped := placedClient(0)
 	host := placedHosts6.Addr().Next()
 	switch {
@@ -144,7 +122,7 @@ func (c *loadedCrowd) placedLane(d relayDirection) load.Lane {
 
 // placedPeers are the frames of a relay: any client may speak to any IPv6 host, but each
 // has one IPv4 address.
-func placedPeers(p *place, d relayDirection, m mix) []load.Peer {
+func placedPeers(p *place, d direction, m mix) []load.Peer {
 	if d == toIPv4 && m.entries != m.hosts {
 		return nil
 	}
