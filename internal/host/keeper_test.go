@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package upkeep
+package host
 
 import (
 	"errors"
@@ -40,7 +40,7 @@ func inNamespace(t *testing.T, f func(b *bench) error) {
 		if b.host, err = port.OpenHost(); err != nil {
 			return err
 		}
-		b.k = New(b.host, Device{}, slog.New(slog.NewTextHandler(&b.log, nil)))
+		b.k = NewKeeper(b.host, KeptDevice{}, slog.New(slog.NewTextHandler(&b.log, nil)))
 		return errors.Join(b.host.AddRoute(b.route), f(b), b.host.Close())
 	})
 }

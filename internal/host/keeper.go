@@ -1,10 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-// Package upkeep keeps what an instance has set up on its host as it should be: devices,
-// addresses, routes and answers for addresses that somebody else removes are set up again,
-// later and later if they are removed again, and what cannot be is there for a status to
-// say. It takes nothing that belongs to somebody else by then.
-package upkeep
+package host
 
 import (
 	"cmp"
@@ -41,8 +37,8 @@ const (
 	maxNamed = 8
 )
 
-// Device is the TUN device of an instance.
-type Device struct {
+// KeptDevice is the TUN device of an instance that a [Keeper] keeps.
+type KeptDevice struct {
 	Name  string
 	Index int
 	// Reopen makes the device again, with its settings, after somebody has deleted it. It is
@@ -64,7 +60,7 @@ type Device struct {
 type Keeper struct {
 	log    *slog.Logger
 	host   *port.Host
-	device Device
+	device KeptDevice
 	here   port.Namespace
 
 	trouble retry.Trouble // of the goroutine that looks, as what follows
@@ -87,8 +83,8 @@ type State struct {
 	Expected []string
 }
 
-// New makes a keeper of what host sets up, for a device if it has a name.
-func New(host *port.Host, device Device, log *slog.Logger) *Keeper {
+// NewKeeper makes a keeper of what host sets up, for a device if it has a name.
+func NewKeeper(host *port.Host, device KeptDevice, log *slog.Logger) *Keeper {
 	device.Last = cmp.Or(device.Last, last)
 	k := &Keeper{log: log, host: host, device: device}
 	k.trouble = k.freshTrouble()
@@ -152,9 +148,6 @@ func (s *State) Problem(device string) error {
 // All is what is missing, whoever should have set it up.
 func (s *State) All() []string { return slices.Concat(s.Missing, s.Expected) }
 
-// errWatchEnded is the end of a watch that nobody asked for.
-var errWatchEnded = errors.New("the kernel ended the watch of the network configuration: restart isthmus")
-
 // follow looks when something has changed, and when it is time to try again.
 func (k *Keeper) follow(ctx context.Context, changes <-chan port.Change) error {
 	timer := time.NewTimer(0) // something may have changed before the watch began
@@ -168,7 +161,7 @@ func (k *Keeper) follow(ctx context.Context, changes <-chan port.Change) error {
 		case c, open := <-changes:
 			switch {
 			case !open && ctx.Err() == nil:
-				return errWatchEnded
+				return ErrWatchEnded
 			case !open:
 				return nil
 			case !changed && k.concerns(c):
