@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -15,16 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// NextHop is a neighbour that redirected packets are sent to.
-type NextHop struct {
-	// Family is 4 or 6.
-	Family int
-	// Ifindex is the link's index.
-	Ifindex int
-	// Addr is the neighbour's address on that link.
-	Addr netip.Addr
-}
 
 // Table is what a [Follower] keeps in step with the host's network: the eBPF
 // maps of one relay. Bump may be called at any time from any goroutine.
@@ -444,7 +433,7 @@ func (f *Follower) publish(s snapshot4) error {
 	}
 	if changed {
 		f.bump(time.Now())
-		awaitPrograms()
+		AwaitPrograms()
 	}
 	if err := f.drain(); err != nil {
 		return err

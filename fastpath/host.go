@@ -6,13 +6,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"runtime"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/ringbuf"
-	"golang.org/x/sys/unix"
 )
 
 // HostConfig says what the programs of a host's own clients are to do.
@@ -34,117 +34,44 @@ type HostConfig struct {
 // Host is the fast path of Teredo clients on this host: programs that encapsulate
 // what leaves by the TUN device, and decapsulate what comes in by Ethernet devices,
 // and the tables of clients and their peers. It is safe for concurrent use.
-type Host struct{ parts hostParts }
+type Host struct{ *Object }
 
-// hostParts are what of the object is used after it was loaded.
-type hostParts struct {
-	Clients   *ebpf.Map     `ebpf:"clients"`
-	Endpoints *ebpf.Map     `ebpf:"endpoints"`
-	Counters  *ebpf.Map     `ebpf:"counters"`
-	Sampled   *ebpf.Map     `ebpf:"samples"`
-	Settings  *ebpf.Map     `ebpf:".data.settings"`
-	Egress    *ebpf.Program `ebpf:"isthmus_egress"`
-	Ingress   *ebpf.Program `ebpf:"isthmus_host_ingress"`
-}
+// Tables of the object.
+const (
+	clientsTable  = "clients"
+	endpointsSlab = "endpoints"
+)
 
 // LoadHost loads the programs, which pass everything until clients and endpoints
 // are told.
 func LoadHost(cfg HostConfig) (*Host, error) {
-	spec, err := loadHost()
-	if err != nil {
-		return nil, err
-	}
-	if err := cfg.shape(spec); err != nil {
-		return nil, fmt.Errorf("cannot set up the fast path of the client: %w", err)
-	}
-	dropUnused(spec)
-	h := new(Host)
-	if err := spec.LoadAndAssign(&h.parts, nil); err != nil {
-		return nil, loadError(err)
-	}
-	return h, nil
-}
-
-// loadError says in words why programs cannot be loaded.
-func loadError(err error) error {
-	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("no permission to load the fast path: run as root or with CAP_BPF and CAP_NET_ADMIN: %w", err)
-	}
-	return fmt.Errorf("the kernel does not take the fast path: %w", err)
-}
-
-// shape puts the configuration into the programs.
-func (cfg *HostConfig) shape(spec *ebpf.CollectionSpec) error {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		cpus = runtime.NumCPU()
 	}
-	spec.Maps["endpoints"].MaxEntries = uint32(max(cfg.Endpoints, 1))
-	limits := hostHostLimits{
-		Send: uint64(cfg.Send), Receive: uint64(cfg.Receive), Contact: uint64(cfg.Contact),
-		Tun: uint32(cfg.Tunnel), Mtu: uint32(cfg.MTU), IdRange: uint32(max(1<<16/max(cpus, 1), 1)),
+	o, err := Load(Build{
+		Spec: loadHost, Reasons: &teredoReasons, Controls: teredoControls,
+		Constants: map[string]any{
+			"limits": hostHostLimits{
+				Send: uint64(cfg.Send), Receive: uint64(cfg.Receive), Contact: uint64(cfg.Contact),
+				Tun: uint32(cfg.Tunnel), Mtu: uint32(cfg.MTU), IdRange: uint32(max(1<<16/max(cpus, 1), 1)),
+			},
+			"fixed": teredoFeatures{DecapFlag: toByte(!cfg.old && tryDecapFlag() == nil)},
+		},
+		Slabs: []Slab{{Name: endpointsSlab, RecordSize: int(unsafe.Sizeof(hostEndpoint{})), Records: max(cfg.Endpoints, 1)}},
+	})
+	if err != nil {
+		return nil, err
 	}
-	var fixed teredoFeatures
-	if !cfg.old && tryDecapFlag() == nil {
-		fixed.DecapFlag = 1
-	}
-	return errors.Join(spec.Variables["limits"].Set(limits), spec.Variables["fixed"].Set(fixed))
+	return &Host{o}, nil
 }
 
-// dropUnused leaves out the tables of other roles, which the common headers declare.
-func dropUnused(spec *ebpf.CollectionSpec) {
-	used := map[string]bool{}
-	for _, p := range spec.Programs {
-		for i := range p.Instructions {
-			used[p.Instructions[i].Reference()] = true
-		}
-	}
-	for name := range spec.Maps {
-		if !used[name] {
-			delete(spec.Maps, name)
-		}
-	}
-	for name, v := range spec.Variables {
-		if !used[v.SectionName] {
-			delete(spec.Variables, name)
-		}
-	}
-}
+func (h *Host) clients() *ebpf.Map   { return h.Map(clientsTable) }
+func (h *Host) endpoints() *ebpf.Map { return h.Map(endpointsSlab) }
 
 // Programs returns the programs, for [Attach].
 func (h *Host) Programs() Programs {
-	return Programs{Egress: h.parts.Egress, HostIngress: h.parts.Ingress}
-}
-
-// Counters returns the counters by reason; those of forwarded packets begin with
-// "host". Punts of this host's programs are packets that the engine got.
-func (h *Host) Counters() ([]Counter, error) { return readCounters(h.parts.Counters) }
-
-// Samples returns a reader of the sampled packets; [ParseSample] takes its records
-// apart.
-func (h *Host) Samples() (*ringbuf.Reader, error) { return sampleReader(h.parts.Sampled) }
-
-// Trace samples one packet in so many, 0 none, and no more than rate a second, 0
-// as many as there are.
-func (h *Host) Trace(every, rate int) error {
-	var s teredoRelaySettings
-	s.TraceEvery, s.TraceLimit = uint32(every), uint32(rate)
-	if err := h.parts.Settings.Put(uint32(0), s); err != nil {
-		return fmt.Errorf("cannot have packets of the fast path sampled: %w", err)
-	}
-	return nil
-}
-
-// Close forgets everything. Programs that are attached still pass everything.
-func (h *Host) Close() error {
-	var errs []error
-	for _, m := range []*ebpf.Map{h.parts.Clients, h.parts.Endpoints, h.parts.Counters, h.parts.Sampled, h.parts.Settings} {
-		errs = append(errs, m.Close())
-	}
-	for _, p := range []*ebpf.Program{h.parts.Egress, h.parts.Ingress} {
-		errs = append(errs, p.Close())
-	}
-	return errors.Join(errs...)
+	return Programs{Egress: h.Program("isthmus_egress"), HostIngress: h.Program("isthmus_host_ingress")}
 }
 
 // HostClient is one client.
@@ -161,19 +88,19 @@ func (h *Host) SetClient(own netip.Addr, c HostClient) error {
 	if c.Established {
 		value.Flags = hostClientEstablished
 	}
-	return h.parts.Clients.Put(own.As16(), value)
+	return h.clients().Put(own.As16(), value)
 }
 
 // RemoveClient leaves packets from and to a Teredo address to the engine.
 func (h *Host) RemoveClient(own netip.Addr) error {
-	return ignoreMissing(h.parts.Clients.Delete(own.As16()))
+	return ignoreMissing(h.clients().Delete(own.As16()))
 }
 
 // Traffic returns when packets from and to any peer of a client were carried last,
 // on CLOCK_MONOTONIC; zero is never.
 func (h *Host) Traffic(own netip.Addr) (heard, sent time.Duration) {
 	var c hostHostClient
-	if h.parts.Clients.Lookup(own.As16(), &c) != nil {
+	if h.clients().Lookup(own.As16(), &c) != nil {
 		return 0, 0
 	}
 	return time.Duration(c.Heard), time.Duration(c.Sent)
@@ -203,32 +130,22 @@ func endpointKey(client uint32, peer *[16]byte) hostEndpointKey {
 	return k
 }
 
-// address4 and port16 are as they lie in a packet.
-func address4(a netip.Addr) uint32 {
-	b := a.As4()
-	return binary.NativeEndian.Uint32(b[:])
-}
-
-func port16(p uint16) uint16 {
-	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, p))
-}
-
 // Put sets the endpoint of a peer of a client.
 func (h *Host) Put(client uint32, peer *[16]byte, e Endpoint) error {
 	value := hostEndpoint{
-		Ip: address4(e.Mapping.Addr()), Port: port16(e.Mapping.Port()),
-		OwnIp: address4(e.Own.Addr()), OwnPort: port16(e.Own.Port()),
+		Ip: IPv4Word(e.Mapping.Addr()), Port: bits.ReverseBytes16(e.Mapping.Port()),
+		OwnIp: IPv4Word(e.Own.Addr()), OwnPort: bits.ReverseBytes16(e.Own.Port()),
 		Ifindex: uint32(e.Device), Heard: uint64(e.Heard), Sent: uint64(e.Sent),
 	}
 	if e.Tested {
 		value.Flags = hostEndpointFlagTested
 	}
-	return h.parts.Endpoints.Put(endpointKey(client, peer), value)
+	return h.endpoints().Put(endpointKey(client, peer), value)
 }
 
 // Delete leaves a peer of a client to the engine.
 func (h *Host) Delete(client uint32, peer *[16]byte) error {
-	return ignoreMissing(h.parts.Endpoints.Delete(endpointKey(client, peer)))
+	return ignoreMissing(h.endpoints().Delete(endpointKey(client, peer)))
 }
 
 // walkBatch is how many endpoints one system call reads.
@@ -240,7 +157,7 @@ func (h *Host) Walk(f func(client uint32, peer [16]byte, heard, sent time.Durati
 	keys, values := make([]hostEndpointKey, walkBatch), make([]hostEndpoint, walkBatch)
 	var cursor ebpf.MapBatchCursor
 	for {
-		n, err := h.parts.Endpoints.BatchLookup(&cursor, keys, values, nil)
+		n, err := h.endpoints().BatchLookup(&cursor, keys, values, nil)
 		for i := range n {
 			var peer [16]byte
 			binary.NativeEndian.PutUint64(peer[:8], keys[i].Peer.Word[0])

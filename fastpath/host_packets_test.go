@@ -5,6 +5,7 @@ package fastpath
 import (
 	"encoding/binary"
 	"errors"
+	"math/bits"
 	"net/netip"
 	"os"
 	"slices"
@@ -127,7 +128,7 @@ func (r *hostRig) packetSocket(t *testing.T, fd *int, index, proto int) (err err
 	if proto == 0 {
 		return nil
 	}
-	return unix.Bind(s, &unix.SockaddrLinklayer{Ifindex: index, Protocol: port16(uint16(proto))})
+	return unix.Bind(s, &unix.SockaddrLinklayer{Ifindex: index, Protocol: bits.ReverseBytes16(uint16(proto))})
 }
 
 func monotonic() time.Duration {
@@ -159,7 +160,7 @@ func (r *hostRig) counts(t *testing.T, before []Counter) map[string]uint64 {
 	grown := map[string]uint64{}
 	for i, c := range now {
 		if before != nil && c.Packets > before[i].Packets {
-			grown[c.Reason.String()] = c.Packets - before[i].Packets
+			grown[c.Reason] = c.Packets - before[i].Packets
 		}
 	}
 	return grown
@@ -316,7 +317,7 @@ func TestHostEgressPackets(t *testing.T) {
 				for r.engine(0) != nil {
 				}
 				start := monotonic()
-				to := &unix.SockaddrLinklayer{Ifindex: r.tunnel, Protocol: port16(unix.ETH_P_IPV6)}
+				to := &unix.SockaddrLinklayer{Ifindex: r.tunnel, Protocol: bits.ReverseBytes16(unix.ETH_P_IPV6)}
 				if err := unix.Sendto(r.fromTUN, tt.packet, 0, to); err != nil {
 					t.Fatal(err)
 				}
@@ -355,7 +356,7 @@ func TestHostIdentifications(t *testing.T) {
 	seen := map[uint16]bool{}
 	const n = 1000
 	for range n {
-		to := &unix.SockaddrLinklayer{Ifindex: r.tunnel, Protocol: port16(unix.ETH_P_IPV6)}
+		to := &unix.SockaddrLinklayer{Ifindex: r.tunnel, Protocol: bits.ReverseBytes16(unix.ETH_P_IPV6)}
 		if err := unix.Sendto(r.fromTUN, p, 0, to); err != nil {
 			t.Fatal(err)
 		}
@@ -528,7 +529,7 @@ func (r *hostRig) exchange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	to := &unix.SockaddrLinklayer{Ifindex: r.tunnel, Protocol: port16(unix.ETH_P_IPV6)}
+	to := &unix.SockaddrLinklayer{Ifindex: r.tunnel, Protocol: bits.ReverseBytes16(unix.ETH_P_IPV6)}
 	if err := unix.Sendto(r.fromTUN, inner(rigOwn, rigPeer, packet.ProtoUDP, udp(4)), 0, to); err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func watchLosses() (*losses, error) {
 	r := &losses{netns: uint32(here.Ino), seen: map[int]uint64{}}
 	err := loadLossesObjects(&r.objects, nil)
 	if err != nil {
-		return nil, loadError(err)
+		return nil, refused(err)
 	}
 	for _, p := range []*ebpf.Program{r.objects.IsthmusSent, r.objects.IsthmusUnsent} {
 		l, err := link.AttachTracing(link.TracingOptions{Program: p})

@@ -2,12 +2,6 @@
 
 package fastpath
 
-import (
-	"fmt"
-
-	"github.com/cilium/ebpf/ringbuf"
-)
-
 // NAT64Reason is why a packet met its verdict in the programs of a NAT64.
 // bpf/nat64_settings.h says what each means; words that the engine has too mean the same
 // there.
@@ -20,10 +14,7 @@ const (
 	NAT64PuntLimit    = NAT64Reason(nat64ReasonREASON_PUNT_LIMIT)
 )
 
-// numNAT64Reasons is how many there are.
-const numNAT64Reasons = int(nat64ReasonREASON_COUNT)
-
-var nat64ReasonNames = [numNAT64Reasons]string{
+var nat64Reasons = Reasons{FirstPunt: int(nat64ReasonREASON_ASLEEP), FirstDrop: int(nat64ReasonREASON_BAD_HEADER_CHECKSUM), Words: []string{
 	nat64ReasonREASON_TO4FORWARDED: "to4_forwarded",
 	nat64ReasonREASON_TO6FORWARDED: "to6_forwarded",
 
@@ -68,67 +59,10 @@ var nat64ReasonNames = [numNAT64Reasons]string{
 	nat64ReasonREASON_BAD_HEADER_CHECKSUM: "bad_header_checksum",
 	nat64ReasonREASON_BAD_ICMP_CHECKSUM:   "bad_icmp_checksum",
 	nat64ReasonREASON_PUNT_LIMIT:          "punt_limit",
-}
+}}
 
 // String returns the reason as a stable snake_case word.
-func (r NAT64Reason) String() string {
-	if int(r) >= numNAT64Reasons {
-		return "unknown"
-	}
-	return nat64ReasonNames[r]
-}
+func (r NAT64Reason) String() string { return nat64Reasons.Word(uint8(r)) }
 
 // Verdict returns the verdict that goes with the reason.
-func (r NAT64Reason) Verdict() Verdict {
-	switch {
-	case r >= NAT64Reason(nat64ReasonREASON_BAD_HEADER_CHECKSUM):
-		return Drop
-	case r >= NAT64Reason(nat64ReasonREASON_ASLEEP):
-		return Punt
-	}
-	return Forward
-}
-
-// NAT64Counter is how many packets met a verdict for one reason, since the tables were
-// made.
-type NAT64Counter struct {
-	Verdict Verdict
-	Reason  NAT64Reason
-	Packets uint64
-	Bytes   uint64 // from the IP header on, as they came
-}
-
-// Counters returns one counter for each reason.
-func (n *NAT64) Counters() ([]NAT64Counter, error) {
-	list := make([]NAT64Counter, numNAT64Reasons)
-	var cores []teredoCounter
-	for i := range list {
-		key := uint32(i)
-		if err := n.tables["counters"].Lookup(&key, &cores); err != nil {
-			return nil, fmt.Errorf("cannot read the counters of the fast path: %w", err)
-		}
-		c := &list[i]
-		c.Reason, c.Verdict = NAT64Reason(i), NAT64Reason(i).Verdict()
-		for _, core := range cores {
-			c.Packets += core.Packets
-			c.Bytes += core.Bytes
-		}
-	}
-	return list, nil
-}
-
-// NAT64Sample is a packet as it came.
-type NAT64Sample struct {
-	Sample
-	Reason NAT64Reason // in the place of Sample's
-}
-
-// Samples returns a reader of the sampled packets; [ParseNAT64Sample] takes its records
-// apart.
-func (n *NAT64) Samples() (*ringbuf.Reader, error) { return sampleReader(n.tables["samples"]) }
-
-// ParseNAT64Sample takes a record of [NAT64.Samples] apart. Data aliases it.
-func ParseNAT64Sample(b []byte) (NAT64Sample, error) {
-	s, err := ParseSample(b)
-	return NAT64Sample{Sample: s, Reason: NAT64Reason(s.Reason)}, err
-}
+func (r NAT64Reason) Verdict() Verdict { return nat64Reasons.Verdict(uint8(r)) }

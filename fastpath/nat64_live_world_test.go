@@ -30,7 +30,7 @@ type liveWorld struct {
 	liveNet
 	fast  *fastpath.NAT64
 	table *state.Table
-	last  []fastpath.NAT64Counter
+	last  []fastpath.Counter
 }
 
 // Hosts of a live world.
@@ -229,20 +229,20 @@ func attachTC(device netlink.Link, fd int) error {
 }
 
 // counted returns the reasons that were counted since the last call.
-func (w *liveWorld) counted(t *testing.T) map[string]fastpath.NAT64Counter {
+func (w *liveWorld) counted(t *testing.T) map[string]fastpath.Counter {
 	t.Helper()
 	list, err := w.fast.Counters()
 	if err != nil {
 		t.Fatal(err)
 	}
-	news := make(map[string]fastpath.NAT64Counter)
+	news := make(map[string]fastpath.Counter)
 	for i, c := range list {
 		if w.last != nil {
 			c.Packets -= w.last[i].Packets
 			c.Bytes -= w.last[i].Bytes
 		}
 		if c.Packets > 0 {
-			news[c.Reason.String()] = c
+			news[c.Reason] = c
 		}
 	}
 	w.last = list

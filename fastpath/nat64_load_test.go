@@ -66,7 +66,7 @@ func TestNAT64Constants(t *testing.T) {
 
 func TestNAT64ReasonsHaveNames(t *testing.T) {
 	seen, verdict := make(map[string]bool), Forward
-	for i := range numNAT64Reasons {
+	for i := range len(nat64Reasons.Words) {
 		r := NAT64Reason(i)
 		if r.String() == "" || seen[r.String()] {
 			t.Errorf("reason %d has no name of its own: %q", i, r)
@@ -77,7 +77,7 @@ func TestNAT64ReasonsHaveNames(t *testing.T) {
 		}
 		verdict = r.Verdict()
 	}
-	if NAT64Reason(numNAT64Reasons).String() != "unknown" {
+	if NAT64Reason(nat64ReasonREASON_COUNT).String() != "unknown" {
 		t.Error("what is not there has a name")
 	}
 }
@@ -133,7 +133,7 @@ func TestPinnedNAT64(t *testing.T) {
 		t.Errorf("the session is %+v, was %+v", s, made)
 	}
 	w := second.Waiting()
-	if w.tally.count(w.slot(flowPeer.As4(), 80)) != 1 {
+	if w.tally.Count(w.slot(flowPeer.As4(), 80)) != 1 {
 		t.Error("a stored SYN was forgotten")
 	}
 

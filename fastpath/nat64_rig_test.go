@@ -289,7 +289,7 @@ func (p flowPacket) packet4(l4 []byte) []byte {
 }
 
 // counts returns how often each reason was met.
-func (r *flowRig) counts() (counts [numNAT64Reasons]uint64) {
+func (r *flowRig) counts() (counts [nat64ReasonREASON_COUNT]uint64) {
 	r.Helper()
 	list, err := r.Counters()
 	if err != nil {
@@ -318,12 +318,12 @@ func (r *flowRig) send(p flowPacket) NAT64Reason {
 	before := r.counts()
 	r.run(p, 1)
 	after := r.counts()
-	found := NAT64Reason(numNAT64Reasons)
+	found := NAT64Reason(nat64ReasonREASON_COUNT)
 	for i := range after {
 		switch after[i] - before[i] {
 		case 0:
 		case 1:
-			if found != NAT64Reason(numNAT64Reasons) {
+			if found != NAT64Reason(nat64ReasonREASON_COUNT) {
 				r.Fatalf("one packet was counted as %s and %s", found, NAT64Reason(i))
 			}
 			found = NAT64Reason(i)

@@ -86,7 +86,7 @@ func (w *natWorld) counted(t testing.TB) map[string]uint64 {
 	news := make(map[string]uint64)
 	for i, c := range list {
 		if n := c.Packets - w.last[i].Packets; n > 0 {
-			news[c.Reason.String()] = n
+			news[c.Reason] = n
 		}
 	}
 	w.last = list

@@ -5,7 +5,6 @@ package fastpath
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 	"net/netip"
 	"time"
 
@@ -114,9 +113,10 @@ func (s *NAT64Settings) check() error {
 
 // Settings returns what was set last; nothing before [NAT64.Set].
 func (n *NAT64) Settings() NAT64Settings {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.current
+	if s := n.current.Load(); s != nil {
+		return *s
+	}
+	return NAT64Settings{}
 }
 
 // Set applies settings. While they change, programs pass all packets; then next hops are
@@ -125,10 +125,8 @@ func (n *NAT64) Set(s NAT64Settings) error {
 	if err := s.check(); err != nil {
 		return err
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.change(func() { s.fill(n.settings) })
-	n.current = s
+	n.Change(func() { s.fill(n.settings) })
+	n.current.Store(&s)
 	return nil
 }
 
@@ -141,14 +139,14 @@ func (s *NAT64Settings) fill(c *nat64Nat64Settings) {
 	}
 	c.Tos = uint32(s.TOS)
 	c.Tun = uint32(s.Tunnel)
-	c.PuntTotal, c.PuntSource = perWindow(s.PuntRate), perWindow(s.PuntShare)
+	c.PuntTotal, c.PuntSource = PerWindow(s.PuntRate), PerWindow(s.PuntShare)
 	clear(c.Lifetime[:])
 	for transport, states := range s.Lifetimes {
 		for status, lifetime := range states {
 			c.Lifetime[transport][status] = state.Units(lifetime)
 		}
 	}
-	fillPool6(&c.Pool6, s.Pool6)
+	fillPool6(pool6Of(&c.Pool6), s.Pool6)
 	c.Pool6Count = uint32(len(s.Pool6))
 	s.fillPool4(c)
 }
@@ -170,8 +168,8 @@ func (s *NAT64Settings) fillPool4(c *nat64Nat64Settings) {
 	pool := s.Pool4[:min(len(s.Pool4), maxPool4)]
 	for i, r := range pool {
 		to := &c.Pool4[i]
-		to.Address = ipv4Word(r.Prefix.Masked().Addr())
-		to.Mask = bits.ReverseBytes32(^uint32(0) << (32 - r.Prefix.Bits()))
+		to.Address = IPv4Word(r.Prefix.Masked().Addr())
+		to.Mask = IPv4Mask(r.Prefix.Bits())
 		for transport, ports := range r.Ports {
 			to.First[transport], to.Last[transport] = ports.First, ports.Last
 		}

@@ -12,12 +12,12 @@ import (
 // engine alone may write it.
 type Waiting struct {
 	seed  [2]uint64
-	tally tally
+	tally Tally
 }
 
 // Waiting returns the table.
 func (n *NAT64) Waiting() *Waiting {
-	return &Waiting{seed: n.settings.WaitingSeed, tally: tallyOver(n.shared[routes4Size:][:filterSlots])}
+	return &Waiting{seed: n.settings.WaitingSeed, tally: TallyOver(n.Shared())}
 }
 
 // slot returns the counter of an address and port, as bpf/nat64_flow.h finds it.
@@ -29,16 +29,10 @@ func (w *Waiting) slot(peer [4]byte, port uint16) uint64 {
 }
 
 // Add counts a SYN from an address and port.
-func (w *Waiting) Add(peer [4]byte, port uint16) { w.tally.add(w.slot(peer, port)) }
+func (w *Waiting) Add(peer [4]byte, port uint16) { w.tally.Add(w.slot(peer, port)) }
 
 // Remove takes back one Add.
-func (w *Waiting) Remove(peer [4]byte, port uint16) { w.tally.remove(w.slot(peer, port)) }
+func (w *Waiting) Remove(peer [4]byte, port uint16) { w.tally.Remove(w.slot(peer, port)) }
 
 // Clear forgets all of them.
-func (w *Waiting) Clear() { w.tally.clear() }
-
-// Routes4 is as [Teredo.Routes4].
-func (n *NAT64) Routes4() []byte { return n.shared[:routes4Size:routes4Size] }
-
-// Neighbours lists next hops that were asked for lately.
-func (n *NAT64) Neighbours() ([]NextHop, error) { return listNeighbours(n.tables["neighbours"]) }
+func (w *Waiting) Clear() { w.tally.Clear() }

@@ -104,7 +104,7 @@ type natWorld struct {
 	trans   *translate.Translator
 	prefix  []translate.Prefix
 	setting fastpath.NAT64Settings
-	last    []fastpath.NAT64Counter
+	last    []fastpath.Counter
 }
 
 // newNATWorld makes the host. change sees the settings before they are set.

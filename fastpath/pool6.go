@@ -3,10 +3,10 @@
 package fastpath
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
+	"unsafe"
 )
 
 // NAT64Prefix is a prefix of pool6, of a NAT64 or of a stateless translator.
@@ -36,24 +36,30 @@ func checkPool6(list []NAT64Prefix) error {
 	return nil
 }
 
-// fillPool6 writes prefixes as bpf/translate_settings.h has them.
-func fillPool6(to *[maxPool6]nat64Pool6Prefix, list []NAT64Prefix) {
+// pool6Prefix is struct pool6_prefix of bpf/translate_settings.h.
+type pool6Prefix struct {
+	Address, Mask [2]uint64
+	Length, Flags uint32
+}
+
+// pool6Of lays prefixes over those of settings as bpf2go has them.
+func pool6Of[P any](list *[maxPool6]P) *[maxPool6]pool6Prefix {
+	return (*[maxPool6]pool6Prefix)(unsafe.Pointer(list))
+}
+
+// fillPool6 writes prefixes.
+func fillPool6(to *[maxPool6]pool6Prefix, list []NAT64Prefix) {
 	clear(to[:])
 	for i, p := range list {
 		to := &to[i]
-		to.Range.Address = words6(p.Prefix.Masked().Addr().As16())
-		to.Range.Mask = words6(mask6(p.Prefix.Bits()))
+		to.Address = IPv6Words(p.Prefix.Masked().Addr().As16())
+		to.Mask = IPv6Mask(p.Prefix.Bits())
 		if p.Out {
-			to.Range.Mask = [2]uint64{^uint64(0), ^uint64(0)} // nobody has the address of 0.0.0.0
+			to.Mask = [2]uint64{^uint64(0), ^uint64(0)} // nobody has the address of 0.0.0.0
 		}
 		to.Length = uint32(p.Prefix.Bits())
 		if p.Strict {
 			to.Flags = pool6Strict
 		}
 	}
-}
-
-// words6 are the words of an IPv6 address as programs load them from a packet.
-func words6(a [16]byte) [2]uint64 {
-	return [2]uint64{binary.NativeEndian.Uint64(a[:]), binary.NativeEndian.Uint64(a[8:])}
 }

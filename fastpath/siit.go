@@ -4,15 +4,9 @@ package fastpath
 
 import (
 	"crypto/rand"
-	"encoding/binary"
-	"errors"
-	"fmt"
-	"maps"
+	"sync"
 	"sync/atomic"
 	"unsafe"
-
-	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/translate/ipid"
 )
@@ -38,132 +32,57 @@ const (
 // SIIT is the programs and tables of one stateless translator. Nothing of it outlives the
 // process. Its methods may be called from any goroutine, unless they say otherwise.
 type SIIT struct {
-	programs siitPrograms
-	tables   map[string]*ebpf.Map // by the name in the object
-
+	*Object
 	settings *siitSiitSettings // mapped, as what follows
-	shared   []byte
-	ids      ipid.IDs // in shared
-	controls
-	mapped   [][]byte
-	mappings siitMappings // under mu of controls
+	ids      ipid.IDs
+
+	mu       sync.Mutex   // held to change settings
+	mappings siitMappings // under mu
 }
 
-// Sections that are maps.
-const (
-	siitSettingsMap = ".data.settings"
-	siitSharedMap   = ".bss"
-
-	siitConstantsMap = ".rodata"
-)
-
-// LoadSIIT loads the programs and makes their tables. Nothing is attached, and programs
-// that are run pass all packets, until [SIIT.Set] and [SIIT.Beat].
+// LoadSIIT loads the programs and makes their tables, as [Load] does.
 func LoadSIIT(cfg SIITConfig) (*SIIT, error) {
-	spec, err := loadSiit()
-	if err != nil {
-		return nil, fmt.Errorf("the fast path in this program is damaged: %w", err)
-	}
 	room := min(max(cfg.Mappings*mappingsGrowth, leastMappings), MaxMappings)
-	for _, name := range []string{siitMappings4, siitMappings6} {
-		spec.Maps[name].MaxEntries = uint32(room)
-	}
 	s := &SIIT{}
-	if err := s.load(spec); err != nil {
-		return nil, errors.Join(fmt.Errorf("cannot load the fast path: %w", err), s.Close())
+	var err error
+	s.Object, err = Load(Build{
+		Spec: loadSiit, Reasons: &siitReasons, Controls: siitControls, Begin: s.begin,
+		Slabs: []Slab{
+			{Name: siitMappings4, RecordSize: int(unsafe.Sizeof(siitMapped6{})), Records: room},
+			{Name: siitMappings6, RecordSize: int(unsafe.Sizeof(siitMapped4{})), Records: room},
+		},
+	})
+	if err != nil {
+		return nil, err
 	}
-	s.mappings.four, s.mappings.six, s.mappings.room = s.tables[siitMappings4], s.tables[siitMappings6], room
-	if err := s.open(); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
+	s.mappings.four, s.mappings.six, s.mappings.room = s.Map(siitMappings4), s.Map(siitMappings6), room
 	return s, nil
 }
 
-// load loads everything.
-func (s *SIIT) load(spec *ebpf.CollectionSpec) error {
-	all, err := ebpf.NewCollection(spec)
-	if err != nil {
-		return err
+// siitControls are the parts of the settings that are every object's.
+func siitControls(settings []byte) Controls {
+	s := Over[siitSiitSettings](settings)
+	return Controls{
+		Generation: &s.Generation, AliveUntil: &s.AliveUntil, TraceEvery: &s.TraceEvery, TraceLimit: &s.TraceLimit,
+		Devices: DeviceSlots(&s.Devices), Secrets: []*uint64{&s.HopSeed},
 	}
-	defer all.Close()
-	s.tables = make(map[string]*ebpf.Map)
-	for name := range all.Maps {
-		s.tables[name] = all.DetachMap(name)
-	}
-	return all.Assign(&s.programs)
 }
 
-// open maps settings and shared tables into memory, and draws the programs' secret, so
-// that nobody outside can choose what meets in their tables.
-func (s *SIIT) open() error {
-	settings, err := s.mmap(siitSettingsMap)
-	if err != nil {
-		return err
-	}
-	if s.shared, err = s.mmap(siitSharedMap); err != nil {
-		return err
-	}
-	if s.ids, err = ipid.Over(s.shared[routes4Size:], rand.Reader); err != nil {
-		return err
-	}
-	c := (*siitSiitSettings)(unsafe.Pointer(unsafe.SliceData(settings)))
-	s.settings = c
-	s.controls.overlay(&c.Generation, &c.AliveUntil, &c.TraceEvery, &c.TraceLimit,
-		(*[deviceSlots]teredoDevice)(unsafe.Pointer(&c.Devices)))
-	var seed [8]byte
-	if _, err := rand.Read(seed[:]); err != nil {
-		return fmt.Errorf("no random seed for the fast path: %w", err)
-	}
-	c.HopSeed = binary.NativeEndian.Uint64(seed[:])
-	c.Generation, c.Closed = 1, 1
-	return nil
-}
-
-// mmap maps an array into memory, until Close.
-func (s *SIIT) mmap(name string) ([]byte, error) {
-	m := s.tables[name]
-	b, err := unix.Mmap(m.FD(), 0, int(m.MaxEntries())*int(m.ValueSize()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return nil, fmt.Errorf("cannot map the table %s into memory: %w", name, err)
-	}
-	s.mapped = append(s.mapped, b)
-	return b, nil
-}
-
-// LoadBeside loads another object that was built of the same headers, over these tables,
-// into a structure that names its programs and maps. It is how the cost of the programs
-// is measured.
-func (s *SIIT) LoadBeside(spec *ebpf.CollectionSpec, into any) error {
-	tables := maps.Clone(s.tables)
-	for name, m := range s.tables {
-		if spec.Maps[name] == nil || name == siitConstantsMap { // which are each object's own
-			delete(tables, name)
-			continue
-		}
-		spec.Maps[name].MaxEntries = m.MaxEntries()
-	}
-	return spec.LoadAndAssign(into, &ebpf.CollectionOptions{MapReplacements: tables})
+// begin finds the tables in memory.
+func (s *SIIT) begin(o *Object) (err error) {
+	s.settings = Over[siitSiitSettings](o.Settings())
+	s.settings.Closed = 1
+	s.ids, err = ipid.Over(o.Shared(), rand.Reader)
+	return err
 }
 
 // Programs returns what is to be attached.
 func (s *SIIT) Programs() Programs {
-	return Programs{XDP: s.programs.IsthmusSiitXdp, Ingress: s.programs.IsthmusSiitIngress}
+	return Programs{XDP: s.Program("isthmus_siit_xdp"), Ingress: s.Program("isthmus_siit_ingress")}
 }
-
-// Adopted tells whether a process before this one has left the tables: it never has.
-func (s *SIIT) Adopted() bool { return false }
-
-// Unpin has nothing to do: nothing is kept for a successor.
-func (s *SIIT) Unpin() error { return nil }
 
 // IDs makes identifications as the programs do, of the same memory. It is gone after Close.
 func (s *SIIT) IDs() ipid.IDs { return s.ids }
-
-// Routes4 is as [Teredo.Routes4].
-func (s *SIIT) Routes4() []byte { return s.shared[:routes4Size:routes4Size] }
-
-// Neighbours lists next hops that were asked for lately.
-func (s *SIIT) Neighbours() ([]NextHop, error) { return listNeighbours(s.tables["neighbours"]) }
 
 // Pause has the programs pass all packets, until [SIIT.Set] succeeds: for the time that
 // they and the engine have other mappings. When it returns, no packet is still handled by
@@ -177,29 +96,13 @@ func (s *SIIT) Pause() {
 // pause is Pause with the lock held.
 func (s *SIIT) pause() {
 	if atomic.SwapUint32(&s.settings.Closed, 1) == 0 {
-		awaitPrograms()
+		AwaitPrograms()
 	}
 }
 
 // resume ends pause. A program that began before and has read something that was changed
 // meanwhile still finds the tables closed.
 func (s *SIIT) resume() {
-	awaitPrograms()
+	AwaitPrograms()
 	atomic.StoreUint32(&s.settings.Closed, 0)
-}
-
-// Close gives everything back that is not attached.
-func (s *SIIT) Close() error {
-	var errs []error
-	for _, b := range s.mapped {
-		errs = append(errs, unix.Munmap(b))
-	}
-	s.mapped, s.shared, s.settings = nil, nil, nil
-	s.controls.overlay(nil, nil, nil, nil, nil)
-	errs = append(errs, s.programs.Close())
-	for _, m := range s.tables {
-		errs = append(errs, m.Close())
-	}
-	s.tables = nil
-	return errors.Join(errs...)
 }

@@ -28,7 +28,7 @@ var (
 type liveSIIT struct {
 	liveNet
 	fast *fastpath.SIIT
-	last []fastpath.SIITCounter
+	last []fastpath.Counter
 }
 
 func newLiveSIIT(t *testing.T, at hook) *liveSIIT {
@@ -74,20 +74,20 @@ func newLiveSIIT(t *testing.T, at hook) *liveSIIT {
 }
 
 // counted returns the reasons that were counted since the last call.
-func (w *liveSIIT) counted(t *testing.T) map[string]fastpath.SIITCounter {
+func (w *liveSIIT) counted(t *testing.T) map[string]fastpath.Counter {
 	t.Helper()
 	list, err := w.fast.Counters()
 	if err != nil {
 		t.Fatal(err)
 	}
-	news := make(map[string]fastpath.SIITCounter)
+	news := make(map[string]fastpath.Counter)
 	for i, c := range list {
 		if w.last != nil {
 			c.Packets -= w.last[i].Packets
 			c.Bytes -= w.last[i].Bytes
 		}
 		if c.Packets > 0 {
-			news[c.Reason.String()] = c
+			news[c.Reason] = c
 		}
 	}
 	w.last = list

@@ -27,7 +27,7 @@ func TestSIITConstants(t *testing.T) {
 
 func TestSIITReasonsHaveNames(t *testing.T) {
 	seen, verdict := make(map[string]bool), Forward
-	for i := range numSIITReasons {
+	for i := range len(siitReasons.Words) {
 		r := SIITReason(i)
 		if r.String() == "" || seen[r.String()] {
 			t.Errorf("reason %d is called %q", i, r)
@@ -38,7 +38,7 @@ func TestSIITReasonsHaveNames(t *testing.T) {
 		}
 		verdict = r.Verdict()
 	}
-	if got := SIITReason(numSIITReasons).String(); got != "unknown" {
+	if got := SIITReason(len(siitReasons.Words)).String(); got != "unknown" {
 		t.Errorf("no reason is called %q", got)
 	}
 	if SIITPuntLimit.Verdict() != Drop || SIITTo6Forwarded.Verdict() != Forward {
@@ -128,7 +128,7 @@ func TestSIITChangesMappings(t *testing.T) {
 		}
 		want := make(map[siitMapping4]siitMapped6)
 		for _, m := range tt.list {
-			want[*key4(m)] = siitMapped6{Base: words6(m.IPv6.Addr().As16())}
+			want[*key4(m)] = siitMapped6{Base: IPv6Words(m.IPv6.Addr().As16())}
 		}
 		if diff := cmp.Diff(want, s.held(t), cmpopts.IgnoreUnexported(siitMapped6{})); diff != "" {
 			t.Fatalf("%s (-want +got):\n%s", tt.name, diff[:min(len(diff), 2000)])

@@ -109,9 +109,9 @@ func (t *siitMappings) add(list []translate.Mapping) error {
 			suffix := 32 - m.IPv4.Bits()
 			shift := 128 - m.IPv6.Bits() - suffix
 			keys4 = append(keys4, *key4(m))
-			values6 = append(values6, siitMapped6{Base: words6(m.IPv6.Masked().Addr().As16()), Suffix: uint32(suffix), Shift: uint32(shift)})
+			values6 = append(values6, siitMapped6{Base: IPv6Words(m.IPv6.Masked().Addr().As16()), Suffix: uint32(suffix), Shift: uint32(shift)})
 			keys6 = append(keys6, *key6(m))
-			values4 = append(values4, siitMapped4{Base: ipv4Word(m.IPv4.Masked().Addr()), Suffix: uint16(suffix), Shift: uint16(shift)})
+			values4 = append(values4, siitMapped4{Base: IPv4Word(m.IPv4.Masked().Addr()), Suffix: uint16(suffix), Shift: uint16(shift)})
 		}
 		if _, err := t.four.BatchUpdate(keys4, values6, nil); err != nil {
 			return err
@@ -124,9 +124,9 @@ func (t *siitMappings) add(list []translate.Mapping) error {
 }
 
 func key4(m translate.Mapping) *siitMapping4 {
-	return &siitMapping4{Bits: uint32(m.IPv4.Bits()), Address: ipv4Word(m.IPv4.Masked().Addr())}
+	return &siitMapping4{Bits: uint32(m.IPv4.Bits()), Address: IPv4Word(m.IPv4.Masked().Addr())}
 }
 
 func key6(m translate.Mapping) *siitMapping6 {
-	return &siitMapping6{Address: words6(m.IPv6.Masked().Addr().As16()), Bits: uint64(m.IPv6.Bits())}
+	return &siitMapping6{Address: IPv6Words(m.IPv6.Masked().Addr().As16()), Bits: uint64(m.IPv6.Bits())}
 }

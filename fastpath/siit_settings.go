@@ -8,7 +8,6 @@ import (
 	"math/bits"
 	"net/netip"
 	"slices"
-	"unsafe"
 
 	"github.com/isthmus-net/isthmus/translate"
 )
@@ -110,14 +109,14 @@ func (s *SIITSettings) fill(c *siitSiitSettings) {
 	c.Mtu4, c.Mtu6 = bound(s.MTU4, 68), bound(s.MTU6, 1280)
 	c.Tos = uint32(s.TOS)
 	c.Tun = uint32(s.Tunnel)
-	c.Source = ipv4Word(s.source())
-	c.PuntTotal, c.PuntSource = perWindow(s.PuntRate), perWindow(s.PuntShare)
-	fillPool6((*[maxPool6]nat64Pool6Prefix)(unsafe.Pointer(&c.Pool6)), s.Pool6)
+	c.Source = IPv4Word(s.source())
+	c.PuntTotal, c.PuntSource = PerWindow(s.PuntRate), PerWindow(s.PuntShare)
+	fillPool6(pool6Of(&c.Pool6), s.Pool6)
 	c.Pool6Count = uint32(len(s.Pool6))
 	clear(c.Pool4[:])
 	pool := s.Pool4[:min(len(s.Pool4), maxPool4)]
 	for i, p := range pool {
-		c.Pool4[i].Address, c.Pool4[i].Mask = ipv4Word(p.Masked().Addr()), ipv4Mask(p.Bits())
+		c.Pool4[i].Address, c.Pool4[i].Mask = IPv4Word(p.Masked().Addr()), IPv4Mask(p.Bits())
 	}
 	c.Pool4Count = uint32(len(pool))
 	s.fillLengths(c)
@@ -173,13 +172,13 @@ func (s *SIITSettings) fillLengths(c *siitSiitSettings) {
 	c.Lengths4, c.Lengths6 = 0, 0
 	for n := 32; n >= 0; n-- {
 		if has4[n] {
-			c.Length4[c.Lengths4] = siitLength4{Bits: uint32(n), Mask: ipv4Mask(n)}
+			c.Length4[c.Lengths4] = siitLength4{Bits: uint32(n), Mask: IPv4Mask(n)}
 			c.Lengths4++
 		}
 	}
 	for n := 128; n >= 0; n-- {
 		if has6[n] {
-			c.Length6[c.Lengths6] = siitLength6{Bits: uint64(n), Mask: words6(mask6(n))}
+			c.Length6[c.Lengths6] = siitLength6{Bits: uint64(n), Mask: IPv6Mask(n)}
 			c.Lengths6++
 		}
 	}
@@ -192,7 +191,7 @@ func (s *SIITSettings) fillSpan(c *siitSiitSettings, pool []netip.Prefix) {
 	take := func(p netip.Prefix) {
 		a := p.Masked().Addr().As4()
 		low := binary.BigEndian.Uint32(a[:])
-		first, last = min(first, low), max(last, low|^bits.ReverseBytes32(ipv4Mask(p.Bits())))
+		first, last = min(first, low), max(last, low|^bits.ReverseBytes32(IPv4Mask(p.Bits())))
 	}
 	for _, p := range pool {
 		take(p)
@@ -205,6 +204,3 @@ func (s *SIITSettings) fillSpan(c *siitSiitSettings, pool []netip.Prefix) {
 	}
 	c.First4, c.Span4 = first, last-first
 }
-
-// ipv4Mask is the mask of so many bits, as it is loaded from a packet.
-func ipv4Mask(n int) uint32 { return bits.ReverseBytes32(^uint32(0) << (32 - n)) }

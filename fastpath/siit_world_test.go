@@ -58,7 +58,7 @@ type siitWorld struct {
 	fast   *fastpath.SIIT
 	engine *siit.Engine
 	choice siitChoice
-	last   []fastpath.SIITCounter
+	last   []fastpath.Counter
 }
 
 // newSIITWorld makes the translator. change sees the configuration before it is set.
@@ -202,7 +202,7 @@ func (w *siitWorld) counted(t testing.TB) map[string]uint64 {
 	news := make(map[string]uint64)
 	for i, c := range list {
 		if n := c.Packets - w.last[i].Packets; n > 0 {
-			news[c.Reason.String()] = n
+			news[c.Reason] = n
 		}
 	}
 	w.last = list

@@ -9,9 +9,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"time"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 // StampUnit is what the programs count ages in; the engine's peer table must count
@@ -67,9 +64,6 @@ const (
 	maxPrefixes = 16
 	maxServe    = 64
 	ownSlots    = 256
-	deviceSlots = 256
-	routes4Size = 65536
-	filterSlots = 65536
 )
 
 // Flags of settings.
@@ -79,11 +73,6 @@ const (
 	flagServeMore
 	flagUnfinished
 )
-
-// overlaySettings lays the structure over mapped memory.
-func overlaySettings(b []byte) *teredoRelaySettings {
-	return (*teredoRelaySettings)(unsafe.Pointer(unsafe.SliceData(b)))
-}
 
 func (s *Settings) check() error {
 	switch {
@@ -104,11 +93,7 @@ func (s *Settings) check() error {
 
 // Settings returns what was set last; of tables taken over nothing but the seed,
 // until Set.
-func (t *Teredo) Settings() Settings {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.current
-}
+func (t *Teredo) Settings() Settings { return *t.current.Load() }
 
 // Set applies settings. While they change, programs pass all packets; then next
 // hops are asked for anew.
@@ -116,10 +101,8 @@ func (t *Teredo) Set(s Settings) error {
 	if err := s.check(); err != nil {
 		return err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.change(func() { s.fill(t.settings) })
-	t.current = s
+	t.Change(func() { s.fill(t.settings) })
+	t.current.Store(&s)
 	return nil
 }
 
@@ -133,12 +116,12 @@ func (s *Settings) fill(c *teredoRelaySettings) {
 	}
 	c.Source = 0
 	if s.Source.IsValid() {
-		c.Source = ipv4Word(s.Source)
+		c.Source = IPv4Word(s.Source)
 	}
 	c.Refresh, c.Memory = stamps(s.Refresh), stamps(s.Memory)
 	c.Mtu = uint32(s.MTU)
 	c.Tun = uint32(s.Tunnel)
-	c.PuntTotal, c.PuntSource = perWindow(s.PuntRate), perWindow(s.PuntShare)
+	c.PuntTotal, c.PuntSource = PerWindow(s.PuntRate), PerWindow(s.PuntShare)
 	c.Flags = 0
 	if s.Host {
 		c.Flags |= flagHost
@@ -169,46 +152,13 @@ func (s *Settings) fillServe(c *teredoRelaySettings) {
 		c.Flags |= flagServeMore
 	}
 	for i, p := range s.Serve[:n] {
-		address, mask := p.Masked().Addr().As16(), mask6(p.Bits())
-		c.Serve[i] = teredoRange6{
-			Address: [2]uint64{binary.NativeEndian.Uint64(address[:]), binary.NativeEndian.Uint64(address[8:])},
-			Mask:    [2]uint64{binary.NativeEndian.Uint64(mask[:]), binary.NativeEndian.Uint64(mask[8:])},
-		}
+		c.Serve[i] = teredoRange6{Address: IPv6Words(p.Masked().Addr().As16()), Mask: IPv6Mask(p.Bits())}
 	}
 	c.Serves = uint32(n)
 }
 
-func mask6(bits int) (mask [16]byte) {
-	for i := range mask {
-		switch n := bits - 8*i; {
-		case n >= 8:
-			mask[i] = 0xff
-		case n > 0:
-			mask[i] = 0xff << (8 - n)
-		}
-	}
-	return mask
-}
-
-// ipv4Word returns an address as programs load it.
-func ipv4Word(a netip.Addr) uint32 {
-	b := a.As4()
-	return binary.NativeEndian.Uint32(b[:])
-}
-
 // stamps returns how many units make an age of d; one less is younger.
 func stamps(d time.Duration) uint32 { return uint32((d + StampUnit - 1) / StampUnit) }
-
-// window is how long a budget lasts.
-const window = time.Duration(1) << 26
-
-// perWindow turns a rate a second into one of a window; a bound stays one.
-func perWindow(rate int) uint32 {
-	if rate <= 0 {
-		return 0
-	}
-	return uint32(max(time.Duration(rate)*window/time.Second, 1))
-}
 
 // ownTries is how many factors are tried; with some 60 addresses one in a thousand
 // serves.
@@ -228,7 +178,7 @@ func placeOwn(own []netip.Addr) (factor uint32, slots [ownSlots]uint32) {
 				continue
 			}
 			wanted++
-			word := ipv4Word(a)
+			word := IPv4Word(a)
 			slot := &try[word*f>>24]
 			if *slot == 0 || *slot == word {
 				*slot = word
@@ -243,13 +193,4 @@ func placeOwn(own []netip.Addr) (factor uint32, slots [ownSlots]uint32) {
 		}
 	}
 	return factor, slots
-}
-
-// Monotonic returns the time that the programs go by: CLOCK_MONOTONIC.
-func Monotonic() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic("no monotonic clock: " + err.Error()) // every kernel has one
-	}
-	return time.Duration(ts.Nano())
 }

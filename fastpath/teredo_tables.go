@@ -3,32 +3,23 @@
 package fastpath
 
 import (
-	"fmt"
 	"math/bits"
 	"net/netip"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/ringbuf"
 )
-
-// Routes4 has one byte for the upper half of each IPv4 address: 0, or the class of a
-// next hop that surely is that of all destinations there.
-func (t *Teredo) Routes4() []byte { return t.shared[:routes4Size:routes4Size] }
-
-// Neighbours lists next hops that were asked for lately.
-func (t *Teredo) Neighbours() ([]NextHop, error) { return listNeighbours(t.maps.Neighbours) }
 
 // Filter counts clients under test by a hash of their address, saturating: what
 // comes from a client that it does not know is from a stranger.
 type Filter struct {
 	seed  [2]uint64
-	tally tally
+	tally Tally
 }
 
 // UnderTest returns the filter, which the engine alone may write.
 func (t *Teredo) UnderTest() *Filter {
-	return &Filter{seed: t.settings.FilterSeed, tally: tallyOver(t.shared[routes4Size:][:filterSlots])}
+	return &Filter{seed: t.settings.FilterSeed, tally: TallyOver(t.Shared())}
 }
 
 // slot returns the counter of an address, as bpf/peers.h finds it.
@@ -42,19 +33,19 @@ func (f *Filter) slot(key *[16]byte) uint64 {
 }
 
 // Add counts an address.
-func (f *Filter) Add(key [16]byte) { f.tally.add(f.slot(&key)) }
+func (f *Filter) Add(key [16]byte) { f.tally.Add(f.slot(&key)) }
 
 // Remove takes back one Add of the address.
-func (f *Filter) Remove(key [16]byte) { f.tally.remove(f.slot(&key)) }
+func (f *Filter) Remove(key [16]byte) { f.tally.Remove(f.slot(&key)) }
 
 // Clear forgets all addresses.
-func (f *Filter) Clear() { f.tally.clear() }
+func (f *Filter) Clear() { f.tally.Clear() }
 
 // Foreign is the table of mappings that are not in their peer's address.
 type Foreign struct{ table *ebpf.Map }
 
 // Foreign returns the table, which the engine alone may write.
-func (t *Teredo) Foreign() *Foreign { return &Foreign{t.maps.Foreign} }
+func (t *Teredo) Foreign() *Foreign { return &Foreign{t.Map(foreignSlab)} }
 
 // Get returns the mapping of a peer.
 func (f *Foreign) Get(key [16]byte) (mapped netip.AddrPort, ok bool) {
@@ -67,7 +58,7 @@ func (f *Foreign) Get(key [16]byte) (mapped netip.AddrPort, ok bool) {
 
 // Put records the mapping of a peer; false when it cannot.
 func (f *Foreign) Put(key [16]byte, mapped netip.AddrPort) bool {
-	m := teredoMapping{Ip: ipv4Word(mapped.Addr()), Port: bits.ReverseBytes16(mapped.Port())}
+	m := teredoMapping{Ip: IPv4Word(mapped.Addr()), Port: bits.ReverseBytes16(mapped.Port())}
 	return f.table.Update(&key, &m, ebpf.UpdateAny) == nil
 }
 
@@ -93,17 +84,5 @@ func (f *Foreign) Len() (n int) {
 }
 
 func (m *teredoMapping) addrPort() netip.AddrPort {
-	return netip.AddrPortFrom(wordIPv4(m.Ip), bits.ReverseBytes16(m.Port))
-}
-
-// Samples returns a reader of the sampled packets; [ParseSample] takes its records
-// apart.
-func (t *Teredo) Samples() (*ringbuf.Reader, error) { return sampleReader(t.maps.Samples) }
-
-func sampleReader(m *ebpf.Map) (*ringbuf.Reader, error) {
-	r, err := ringbuf.NewReader(m)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read samples of the fast path: %w", err)
-	}
-	return r, nil
+	return netip.AddrPortFrom(WordIPv4(m.Ip), bits.ReverseBytes16(m.Port))
 }

@@ -3,6 +3,7 @@
 package fastpath
 
 import (
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"net"
@@ -72,8 +73,8 @@ func TestLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range list {
-		if c.Packets != 0 || c.Bytes != 0 || c.Verdict != c.Reason.Verdict() {
+	for i, c := range list {
+		if r := Reason(i); c.Packets != 0 || c.Bytes != 0 || c.Verdict != r.Verdict() || c.Reason != r.String() {
 			t.Errorf("a new table counted %+v", c)
 		}
 	}
@@ -140,13 +141,13 @@ func TestLayout(t *testing.T) {
 		"peers":          peer.BucketBytes, "foreign": uint32(unsafe.Sizeof(teredoMapping{})),
 		"counters": uint32(unsafe.Sizeof(teredoCounter{})), "neighbours": 8, "samples": 0,
 		// Blocks of next hops, and what is shared: routes, filter, budgets.
-		"hops4": 64 * 40, "hops6": 256 * 48, ".bss": routes4Size + filterSlots + 8 + 64*8 + 16384*8,
+		"hops4": 64 * 40, "hops6": 256 * 48, ".bss": routes4Size + TallySlots + 8 + 64*8 + 16384*8,
 	}
 	if diff := cmp.Diff(want, sizes); diff != "" {
 		t.Errorf("sizes of values (-want +got):\n%s", diff)
 	}
-	if got := spec.Maps["counters"].MaxEntries; got != uint32(numReasons) {
-		t.Errorf("%d counters for %d reasons", got, numReasons)
+	if got := spec.Maps["counters"].MaxEntries; got != uint32(len(teredoReasons.Words)) {
+		t.Errorf("%d counters for %d reasons", got, len(teredoReasons.Words))
 	}
 	if peer.StampUnit != StampUnit {
 		t.Errorf("programs count ages in %s, the engine in %s", StampUnit, peer.StampUnit)
@@ -162,7 +163,7 @@ func TestLayout(t *testing.T) {
 func TestReasonsHaveNames(t *testing.T) {
 	seen := make(map[string]bool)
 	verdict := Forward
-	for i := range numReasons {
+	for i := range len(teredoReasons.Words) {
 		r := Reason(i)
 		if r.String() == "" || seen[r.String()] {
 			t.Errorf("reason %d has no name of its own: %q", i, r)
@@ -173,7 +174,7 @@ func TestReasonsHaveNames(t *testing.T) {
 		}
 		verdict = r.Verdict()
 	}
-	if Reason(numReasons).String() != "unknown" || Verdict(3).String() != "unknown" || Place(4).String() != "unknown" {
+	if Reason(len(teredoReasons.Words)).String() != "unknown" || Verdict(3).String() != "unknown" || Place(4).String() != "unknown" {
 		t.Error("what is not there has a name")
 	}
 }
@@ -254,22 +255,22 @@ func TestPinnedTablesDamaged(t *testing.T) {
 	}
 	defer pins.Close()
 	cfg := small(func(c *TeredoConfig) { c.Pins = pins })
-	for _, k := range kept {
+	for _, pin := range []string{"peers", "foreign", "counters", "neighbours", "settings", "shared"} {
 		first := loadForTest(t, cfg)
-		if err := os.Remove(pins.Path(k.pin)); err != nil {
+		if err := os.Remove(pins.Path(pin)); err != nil {
 			t.Fatal(err)
 		}
 		if second := loadForTest(t, cfg); second.Adopted() {
-			t.Errorf("tables without %s were taken over", k.pin)
+			t.Errorf("tables without %s were taken over", pin)
 		}
-		if err := os.Remove(pins.Path(k.pin)); err != nil {
+		if err := os.Remove(pins.Path(pin)); err != nil {
 			t.Fatal(err)
 		}
-		if err := first.maps.Hops4.Pin(pins.Path(k.pin)); err != nil {
+		if err := first.Map("hops4").Pin(pins.Path(pin)); err != nil {
 			t.Fatal(err)
 		}
 		if third := loadForTest(t, cfg); third.Adopted() {
-			t.Errorf("tables with another %s were taken over", k.pin)
+			t.Errorf("tables with another %s were taken over", pin)
 		}
 	}
 }
@@ -376,7 +377,7 @@ func TestFilterSaturates(t *testing.T) {
 	fast := loadForTest(t, small())
 	f := fast.UnderTest()
 	key := [16]byte{15: 1}
-	count := func() uint32 { return f.tally.count(f.slot(&key)) }
+	count := func() uint32 { return f.tally.Count(f.slot(&key)) }
 	for _, tt := range []struct{ add, remove, want int }{
 		{3, 1, 2}, {0, 2, 0}, {0, 1, 0}, {254, 0, 254}, {0, 1, 253}, {5, 0, 255}, {0, 300, 255},
 	} {
@@ -404,7 +405,7 @@ func TestOwnAddressesFindPlaces(t *testing.T) {
 	own = append(own, netip.MustParseAddr("2001:db8::1"), own[0])
 	factor, slots := placeOwn(own)
 	for _, a := range own[:60] {
-		if w := ipv4Word(a); slots[w*factor>>24] != w {
+		if w := IPv4Word(a); slots[w*factor>>24] != w {
 			t.Errorf("%s has no place", a)
 		}
 	}
@@ -415,7 +416,9 @@ func TestMasks(t *testing.T) {
 		0: "00000000000000000000000000000000", 3: "e0000000000000000000000000000000", 64: "ffffffffffffffff0000000000000000",
 		65: "ffffffffffffffff8000000000000000", 128: "ffffffffffffffffffffffffffffffff",
 	} {
-		if got := fmt.Sprintf("%x", mask6(bits)); got != want {
+		words := IPv6Mask(bits)
+		mask := binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(nil, words[0]), words[1])
+		if got := fmt.Sprintf("%x", mask); got != want {
 			t.Errorf("/%d is %s, want %s", bits, got, want)
 		}
 	}
@@ -423,7 +426,7 @@ func TestMasks(t *testing.T) {
 
 func TestRates(t *testing.T) {
 	for rate, want := range map[int]uint32{0: 0, -1: 0, 1: 1, 15: 1, 30: 2, 1000: 67, 100_000: 6710} {
-		if got := perWindow(rate); got != want {
+		if got := PerWindow(rate); got != want {
 			t.Errorf("%d a second are %d a window, want %d", rate, got, want)
 		}
 	}

@@ -424,7 +424,7 @@ func TestSamples(t *testing.T) {
 				place, index = fastpath.PlaceXDP, 1
 			}
 			age := fastpath.Monotonic() - s.Time
-			if age < 0 || age > testutil.Patience || s.Verdict != res.verdict || s.Reason.Verdict() != res.verdict ||
+			if age < 0 || age > testutil.Patience || s.Verdict != res.verdict || fastpath.Reason(s.Reason).Verdict() != res.verdict ||
 				s.Length != len(frame) || s.Place != place || s.Ifindex != index {
 				t.Errorf("sample %+v, want that of %s", s, res)
 			}

@@ -187,7 +187,7 @@ func (w *natWorld) counted() (map[string]uint64, error) {
 	list, err := w.fast.Counters()
 	news := make(map[string]uint64)
 	for _, c := range list {
-		name := c.Reason.String()
+		name := c.Reason
 		if n := c.Packets - w.last[name]; n > 0 {
 			news[name] = n
 		}

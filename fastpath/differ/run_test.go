@@ -93,10 +93,11 @@ func (w *world) counted() map[fastpath.Reason]uint64 {
 		w.t.Fatal(err)
 	}
 	news, now := make(map[fastpath.Reason]uint64), make(map[fastpath.Reason]uint64)
-	for _, c := range list {
-		now[c.Reason] = c.Packets
-		if n := c.Packets - w.last[c.Reason]; n > 0 {
-			news[c.Reason] = n
+	for i, c := range list {
+		r := fastpath.Reason(i)
+		now[r] = c.Packets
+		if n := c.Packets - w.last[r]; n > 0 {
+			news[r] = n
 		}
 	}
 	w.last = now

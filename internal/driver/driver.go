@@ -33,6 +33,10 @@ type Table interface {
 	// Trace has them sample packets for the reader of Samples.
 	Trace(every, perSecond int)
 	Samples() (*ringbuf.Reader, error)
+	// Reason is the word of the reason of a sample.
+	Reason(uint8) string
+	// Counters are what the programs have counted.
+	Counters() ([]fastpath.Counter, error)
 	// Devices are those that programs may send by.
 	Devices() []int
 	SetDevice(fastpath.Device) error
@@ -64,12 +68,8 @@ type Role struct {
 	// Steer is a further program at tc ingress of all devices, in any mode, if there is
 	// one to be attached now.
 	Steer func() *Steering
-	// Count reads what the programs of the table have counted. May be called by all.
-	Count func() []Count
 	// Measure returns what has passed so far, under the names that rates are shown by.
 	Measure func() map[string]uint64
-	// Reason names the reason of a sample. May be called by all.
-	Reason func(fastpath.Sample) string
 }
 
 // Steering is a program that is attached beside the others, whatever the mode is.
@@ -122,7 +122,7 @@ type Driver struct {
 	attachment *fastpath.Attachment // nil: packets go to the engine
 	attachedAs fastpath.AttachConfig
 	view       Status
-	last       []Count // when the tables were given back
+	last       []fastpath.Counter // when the tables were given back
 	meter      meter
 }
 

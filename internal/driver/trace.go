@@ -36,7 +36,7 @@ func (f *Driver) Trace(ctx context.Context, sampling trace.Sampling, emit func(*
 
 // trace shows what the programs see, until ctx is done.
 func (f *Driver) trace(ctx context.Context, sampling trace.Sampling, emit func(*trace.Sample)) error {
-	reader, err := f.sample(sampling)
+	reader, reason, err := f.sample(sampling)
 	if reader == nil {
 		if err == nil {
 			<-ctx.Done() // there are no programs
@@ -44,12 +44,12 @@ func (f *Driver) trace(ctx context.Context, sampling trace.Sampling, emit func(*
 		return err
 	}
 	defer f.endSamples()
-	return ReadSamples(ctx, reader, f.role.Name, f.deviceName, f.role.Reason, emit)
+	return ReadSamples(ctx, reader, f.role.Name, f.deviceName, reason, emit)
 }
 
 // ReadSamples hands samples of programs on, and closes their reader, when ctx is
 // done.
-func ReadSamples(ctx context.Context, reader *ringbuf.Reader, instance string, name func(index int) string, reason func(fastpath.Sample) string, emit func(*trace.Sample)) error {
+func ReadSamples(ctx context.Context, reader *ringbuf.Reader, instance string, name func(index int) string, reason func(uint8) string, emit func(*trace.Sample)) error {
 	defer reader.Close()
 	defer context.AfterFunc(ctx, func() { _ = reader.Close() })()
 	var record ringbuf.Record
@@ -68,7 +68,7 @@ func ReadSamples(ctx context.Context, reader *ringbuf.Reader, instance string, n
 		emit(&trace.Sample{
 			Time:     time.Now().Add(s.Time - fastpath.Monotonic()),
 			Instance: instance, Path: trace.Fast, Hook: hookWord(s.Place), Device: name(s.Ifindex),
-			Verdict: trace.Verdict(s.Verdict.String()), Reason: reason(s),
+			Verdict: trace.Verdict(s.Verdict.String()), Reason: reason(s.Reason),
 			Link: linkOf(s.Place), Length: s.Length, Data: s.Data,
 		})
 	}
@@ -83,18 +83,19 @@ func linkOf(p fastpath.Place) trace.Link {
 	return trace.Ethernet
 }
 
-// sample has the programs sample packets; the reader is nil when there are none.
-func (f *Driver) sample(sampling trace.Sampling) (*ringbuf.Reader, error) {
+// sample has the programs sample packets; the reader is nil when there are none. reason
+// has the words of their reasons.
+func (f *Driver) sample(sampling trace.Sampling) (reader *ringbuf.Reader, reason func(uint8) string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.table == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
-	reader, err := f.table.Samples()
+	reader, err = f.table.Samples()
 	if err == nil {
 		f.table.Trace(sampling.Every, sampling.PerSecond)
 	}
-	return reader, err
+	return reader, f.table.Reason, err
 }
 
 func (f *Driver) endSamples() {

@@ -9,7 +9,6 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/trace"
 )
@@ -35,7 +34,7 @@ func (c *Client) Trace(ctx context.Context, sampling trace.Sampling, emit func(*
 
 // trace shows what the programs see, until ctx is done.
 func (f *fastPath) trace(ctx context.Context, sampling trace.Sampling, emit func(*trace.Sample)) error {
-	reader, err := f.sample(sampling)
+	reader, reason, err := f.sample(sampling)
 	if reader == nil {
 		if err == nil {
 			<-ctx.Done() // there are no programs
@@ -43,32 +42,28 @@ func (f *fastPath) trace(ctx context.Context, sampling trace.Sampling, emit func
 		return err
 	}
 	defer f.endSamples()
-	return driver.ReadSamples(ctx, reader, f.cfg.Name, f.deviceName, func(s fastpath.Sample) string { return s.Reason.String() }, emit)
+	return driver.ReadSamples(ctx, reader, f.cfg.Name, f.deviceName, reason, emit)
 }
 
 // sample has the programs sample packets; the reader is nil when there are none.
-func (f *fastPath) sample(sampling trace.Sampling) (*ringbuf.Reader, error) {
+func (f *fastPath) sample(sampling trace.Sampling) (reader *ringbuf.Reader, reason func(uint8) string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.host == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
-	reader, err := f.host.Samples()
-	if err != nil {
-		return nil, err
+	reader, err = f.host.Samples()
+	if err == nil {
+		f.host.Trace(sampling.Every, sampling.PerSecond)
 	}
-	if err := f.host.Trace(sampling.Every, sampling.PerSecond); err != nil {
-		_ = reader.Close()
-		return nil, err
-	}
-	return reader, nil
+	return reader, f.host.Reason, err
 }
 
 func (f *fastPath) endSamples() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.host != nil {
-		_ = f.host.Trace(0, 0) // it fails when the fast path ends, and all samples with it
+		f.host.Trace(0, 0)
 	}
 }
 

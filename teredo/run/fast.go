@@ -45,9 +45,7 @@ func newFast(cfg *RelaySettings, log *slog.Logger) *fast {
 	f.Driver = driver.New(driver.Role{
 		Name: cfg.Name, Keeps: "peers", Ephemeral: ephemeral(cfg), Load: f.load, Apply: f.apply, Hindered: f.hindered,
 		Carried: func(path string) { f.merge(path != "tc") },
-		Count:   func() []driver.Count { return countsOf(f.table.Counters()) },
 		Measure: func() map[string]uint64 { return measured(f.Counters(), f.engine()) },
-		Reason:  func(s fastpath.Sample) string { return s.Reason.String() },
 	}, driverConfig(cfg), log)
 	return f
 }
@@ -150,18 +148,8 @@ func (f *fast) hindered() string {
 	return ""
 }
 
-// countsOf are counters in the driver's form. Without an answer nothing is shown, rather
-// than something wrong.
-func countsOf(counters []fastpath.Counter, _ error) []driver.Count {
-	list := make([]driver.Count, len(counters))
-	for i, c := range counters {
-		list[i] = driver.Count{Verdict: c.Verdict, Reason: c.Reason.String(), Packets: c.Packets, Bytes: c.Bytes}
-	}
-	return list
-}
-
 // measured sorts what has passed by what rates are shown of.
-func measured(counts []driver.Count, engine [2]uint64) map[string]uint64 {
+func measured(counts []fastpath.Counter, engine [2]uint64) map[string]uint64 {
 	total := map[string]uint64{
 		"fast_to_clients": 0, "fast_to_ipv6": 0, "punted": 0, "dropped": 0,
 		"engine_to_clients": engine[0], "engine_to_ipv6": engine[1],

@@ -551,7 +551,7 @@ func TestFastPathNoticesLostFrames(t *testing.T) {
 
 // Rates are of packets by the way they took.
 func TestFastPathMeasures(t *testing.T) {
-	got := measured([]driver.Count{
+	got := measured([]fastpath.Counter{
 		{Verdict: fastpath.Forward, Reason: fastpath.EncapForwarded.String(), Packets: 10},
 		{Verdict: fastpath.Forward, Reason: fastpath.HostEncapForwarded.String(), Packets: 1},
 		{Verdict: fastpath.Forward, Reason: fastpath.DecapForwarded.String(), Packets: 20},

@@ -45,9 +45,7 @@ func newFast(cfg *NAT64Settings, log *slog.Logger) *fast {
 	f := &fast{cfg: *cfg}
 	f.Driver = driver.New(driver.Role{
 		Name: cfg.Name, Keeps: "sessions", Ephemeral: ephemeral(cfg), Load: f.load, Apply: f.apply, Steer: f.steering,
-		Count:   func() []driver.Count { return nat64Counts(f.table.Counters()) },
 		Measure: f.measure,
-		Reason:  func(s fastpath.Sample) string { return fastpath.NAT64Reason(s.Reason).String() },
 	}, driverConfig(cfg), log)
 	return f
 }
@@ -208,16 +206,6 @@ type waiting struct{ table *fastpath.Waiting }
 func (w waiting) Wait(peer netip.AddrPort) { w.table.Add(peer.Addr().As4(), peer.Port()) }
 func (w waiting) Done(peer netip.AddrPort) { w.table.Remove(peer.Addr().As4(), peer.Port()) }
 
-// nat64Counts are counters in the driver's form. Without an answer nothing is shown, rather
-// than something wrong.
-func nat64Counts(counters []fastpath.NAT64Counter, _ error) []driver.Count {
-	list := make([]driver.Count, len(counters))
-	for i, c := range counters {
-		list[i] = driver.Count{Verdict: c.Verdict, Reason: c.Reason.String(), Packets: c.Packets, Bytes: c.Bytes}
-	}
-	return list
-}
-
 // measure is what has passed so far.
 func (f *fast) measure() map[string]uint64 {
 	engine := f.engine()
@@ -226,7 +214,7 @@ func (f *fast) measure() map[string]uint64 {
 
 // measured sorts what has passed, the engine's part too, by what rates are shown of. Both
 // translators have the same words for what is forwarded.
-func measured(counts []driver.Count, engine4, engine6 uint64) map[string]uint64 {
+func measured(counts []fastpath.Counter, engine4, engine6 uint64) map[string]uint64 {
 	total := map[string]uint64{
 		"fast_to_ipv4": 0, "fast_to_ipv6": 0, "punted": 0, "dropped": 0,
 		"engine_to_ipv4": engine4, "engine_to_ipv6": engine6,

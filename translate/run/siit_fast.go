@@ -51,9 +51,7 @@ func newSIITFast(cfg *SIITSettings, engine func() siit.Stats, log *slog.Logger) 
 	f.Driver = driver.New(driver.Role{
 		Name: cfg.Name, Ephemeral: "there is nothing to keep", Load: f.load, Hindered: f.hindered,
 		Apply:   func() error { return nil }, // what changes is told at once
-		Count:   func() []driver.Count { return siitCounts(f.table.Counters()) },
 		Measure: f.measure,
-		Reason:  func(s fastpath.Sample) string { return fastpath.SIITReason(s.Reason).String() },
 	}, siitDriverConfig(cfg), log)
 	return f
 }
@@ -194,15 +192,6 @@ func (f *siitFast) hindered() string {
 		f.mu.Unlock()
 	}
 	return way
-}
-
-// siitCounts are counters in the driver's form.
-func siitCounts(counters []fastpath.SIITCounter, _ error) []driver.Count {
-	list := make([]driver.Count, len(counters))
-	for i, c := range counters {
-		list[i] = driver.Count{Verdict: c.Verdict, Reason: c.Reason.String(), Packets: c.Packets, Bytes: c.Bytes}
-	}
-	return list
 }
 
 // measure is what has passed so far.

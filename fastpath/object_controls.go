@@ -3,57 +3,87 @@
 package fastpath
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"fmt"
 	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/cilium/ebpf"
+	"unsafe"
 )
 
-// controls are the part of the settings that every set of programs has: life, next hops,
-// samples, devices. Its methods may be called from any goroutine.
-type controls struct {
-	mu sync.Mutex // held to change settings, but for generation and life
-
-	generation, aliveUntil *uint64
-	traceEvery, traceLimit *uint32
-	devices                *[deviceSlots]teredoDevice
+// Controls tells where, in the settings of an object, lies what each is controlled by: life,
+// next hops, samples, devices, secrets.
+type Controls struct {
+	Generation, AliveUntil *uint64
+	TraceEvery, TraceLimit *uint32
+	Devices                *[deviceSlots]DeviceSlot
+	// Secrets are drawn when tables are made, so that nobody outside can choose what
+	// meets in them.
+	Secrets []*uint64
 }
 
-// overlay tells where they lie.
-func (c *controls) overlay(generation, aliveUntil *uint64, every, limit *uint32, devices *[deviceSlots]teredoDevice) {
-	c.generation, c.aliveUntil = generation, aliveUntil
-	c.traceEvery, c.traceLimit = every, limit
-	c.devices = devices
+// begin gives new settings their first contents.
+func (c *Controls) begin() error {
+	b := make([]byte, 8*len(c.Secrets))
+	if _, err := rand.Read(b); err != nil {
+		return fmt.Errorf("no random seed for the fast path: %w", err)
+	}
+	for i, secret := range c.Secrets {
+		*secret = binary.NativeEndian.Uint64(b[8*i:])
+	}
+	*c.Generation = 1
+	return nil
+}
+
+// DeviceSlot is struct device of bpf/base.h.
+type DeviceSlot struct {
+	Ifindex uint32
+	Mac     [6]uint8
+	Flags   uint16
+}
+
+// deviceSlots is a limit of the layout.
+const deviceSlots = 256
+
+// DeviceSlots lays the slots over those of settings as bpf2go has them.
+func DeviceSlots[D any](devices *[deviceSlots]D) *[deviceSlots]DeviceSlot {
+	return (*[deviceSlots]DeviceSlot)(unsafe.Pointer(devices))
+}
+
+// controls changes them. Its methods may be called from any goroutine.
+type controls struct {
+	mu sync.Mutex // held to change settings, but for generation and life
+	at Controls
 }
 
 // Bump makes all cached next hops invalid.
-func (c *controls) Bump() { atomic.AddUint64(c.generation, 1) }
+func (c *controls) Bump() { atomic.AddUint64(c.at.Generation, 1) }
 
 // Trace samples one packet in so many, 0 none, and no more than rate a second, 0
 // as many as there are.
 func (c *controls) Trace(every, rate int) {
-	atomic.StoreUint32(c.traceLimit, uint32(rate))
-	atomic.StoreUint32(c.traceEvery, uint32(every))
+	atomic.StoreUint32(c.at.TraceLimit, uint32(rate))
+	atomic.StoreUint32(c.at.TraceEvery, uint32(every))
 }
 
 // Beat lets the programs go on for so long from now, by CLOCK_MONOTONIC. Then they
 // pass everything.
 func (c *controls) Beat(linger time.Duration) {
-	atomic.StoreUint64(c.aliveUntil, uint64(Monotonic()+linger))
+	atomic.StoreUint64(c.at.AliveUntil, uint64(Monotonic()+linger))
 }
 
-// change has settings written while the programs pass all packets; then next hops are
-// asked for anew. The lock is held.
-func (c *controls) change(write func()) {
-	until := atomic.SwapUint64(c.aliveUntil, 0)
+// Change has settings written while the programs pass all packets; then next hops are
+// asked for anew.
+func (c *controls) Change(write func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	until := atomic.SwapUint64(c.at.AliveUntil, 0)
 	write()
 	c.Bump()
 	// Not if a beat has come meanwhile.
-	atomic.CompareAndSwapUint64(c.aliveUntil, 0, until)
+	atomic.CompareAndSwapUint64(c.at.AliveUntil, 0, until)
 }
 
 // Device is an interface that the programs serve. What comes in by others passes.
@@ -98,7 +128,7 @@ func (c *controls) SetDevice(d Device) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	slot := &c.devices[d.Index%deviceSlots]
+	slot := &c.at.Devices[d.Index%deviceSlots]
 	if other := atomic.LoadUint32(&slot.Ifindex); other != 0 && other != uint32(d.Index) {
 		return fmt.Errorf("interface %d cannot be in the fast path beside interface %d: their numbers differ by a multiple of %d, so leave one out of fast_path_devices", d.Index, other, deviceSlots)
 	}
@@ -118,7 +148,7 @@ func (c *controls) RemoveDevice(index int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if index > 0 {
-		atomic.CompareAndSwapUint32(&c.devices[index%deviceSlots].Ifindex, uint32(index), 0)
+		atomic.CompareAndSwapUint32(&c.at.Devices[index%deviceSlots].Ifindex, uint32(index), 0)
 		c.Bump()
 	}
 }
@@ -128,32 +158,10 @@ func (c *controls) Devices() []int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var list []int
-	for i := range c.devices {
-		if index := c.devices[i].Ifindex; index != 0 {
+	for i := range c.at.Devices {
+		if index := c.at.Devices[i].Ifindex; index != 0 {
 			list = append(list, int(index))
 		}
 	}
 	return list
-}
-
-const familyIPv4 = 2
-
-// listNeighbours lists the next hops in a table of them.
-func listNeighbours(table *ebpf.Map) ([]NextHop, error) {
-	var list []NextHop
-	var key teredoNeighbour
-	var asked uint64
-	all := table.Iterate()
-	for all.Next(&key, &asked) {
-		hop := NextHop{Family: 4, Ifindex: int(key.Ifindex), Addr: netip.AddrFrom4([4]byte(key.Address[:4]))}
-		if key.Family != familyIPv4 {
-			hop.Family, hop.Addr = 6, netip.AddrFrom16(key.Address)
-		}
-		list = append(list, hop)
-	}
-	// Programs may push entries out meanwhile, and more than once.
-	if err := all.Err(); err != nil && err != ebpf.ErrIterationAborted {
-		return list, fmt.Errorf("cannot read the next hops of the fast path: %w", err)
-	}
-	return list, nil
 }
