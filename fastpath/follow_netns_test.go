@@ -414,25 +414,29 @@ func TestSilentMoveIsNoticed(t *testing.T) {
 	for _, addr := range []string{"192.0.2.2", "2001:db8:1::2"} {
 		t.Run(addr, func(t *testing.T) {
 			f := follow(t, func(f *Follower) { f.prober.every = 100 * time.Millisecond })
-			family := 4
-			var link int
-			f.ns.Do(t, func() error {
-				link = index("up")
-				return fasterProbes("up")
-			})
 			a := netip.MustParseAddr(addr)
+			hop := NextHop{Family: 4, Addr: a}
 			if a.Is6() {
-				family = 6
+				hop.Family = 6
+			}
+			f.ns.Do(t, func() error { hop.Ifindex = index("up"); return nil })
+			probes := func(hops ...NextHop) {
+				f.table.mu.Lock()
+				defer f.table.mu.Unlock()
+				f.table.hops = hops
+			}
+			answered := func() {
+				before := f.follower.Stats().Probes
+				f.await("probes", func() bool { return f.follower.Stats().Probes > before+2 })
 			}
 			resolve(f, a)
-			f.table.mu.Lock()
-			f.table.hops = []NextHop{{Family: family, Ifindex: link, Addr: a}}
-			f.table.mu.Unlock()
-			f.await("a probe", func() bool { return f.follower.Stats().Probes > 2 })
-			f.forget() // what the kernel told of the neighbour before may come late
-			before := f.follower.Stats().Probes
-			f.await("more probes", func() bool { return f.follower.Stats().Probes > before+2 })
+			f.quiet()
+			probes(hop)
+			answered()
 			f.bumpless("probes that are answered")
+			probes()
+			f.bumps("faster probes", func() error { return fasterProbes("up") })
+			probes(hop)
 			f.far.Do(t, func() error { return move("02:00:00:00:00:77", "0") })
 			select {
 			case <-f.table.bumps:
@@ -466,7 +470,7 @@ func (f *stage) bumpless(during string) {
 	f.t.Helper()
 	select {
 	case <-f.table.bumps:
-		f.t.Errorf("%s made a new generation", during)
+		f.t.Errorf("%s made a new generation; %+v", during, f.follower.Stats())
 	default:
 	}
 }

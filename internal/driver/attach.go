@@ -46,12 +46,13 @@ func (f *Driver) DeviceReplaced() {
 	f.LinksChanged()
 }
 
-// Configure takes a new configuration, and has the programs told what the role knows
-// anew. It locks.
+// Configure takes a new configuration, and tells the programs what the role knows anew, so
+// that it holds for the next packet. It locks.
 func (f *Driver) Configure(cfg Config) {
 	f.mu.Lock()
 	f.cfg = cfg
 	f.mu.Unlock()
+	f.apply()
 	f.Wake()
 }
 

@@ -59,7 +59,8 @@ type Role struct {
 	// Load loads programs and tables, or takes over those in the pins; nil pins keep
 	// nothing.
 	Load func(pins *fastpath.Pins, features fastpath.Features) (Table, error)
-	// Apply tells the programs what has changed of configuration and host.
+	// Apply tells the programs what has changed of configuration and host. One at a time
+	// calls it, who may hold the locks under which the role calls [Driver.Configure].
 	Apply func() error
 	// Hindered says why the programs must not be attached now; empty: they may.
 	Hindered func() string
@@ -113,6 +114,9 @@ type Driver struct {
 	woken  chan struct{}   // something that follows has changed
 	rules  <-chan struct{} // what redirected packets would not meet may have changed
 	traced atomic.Bool     // somebody sees the packets
+
+	telling sync.Mutex // one at a time calls Role.Apply, who does not hold mu
+	told    bool       // Role.Apply may be called
 
 	mu         sync.Mutex // guards what follows
 	cfg        Config
@@ -291,9 +295,17 @@ func (f *Driver) Start(ctx context.Context) {
 			f.fail(fmt.Errorf("routes can no longer be followed: %w", err))
 		}
 	}()
+	f.tell(true)
 	f.apply()
 	f.table.Beat(f.linger())
 	f.settle()
+}
+
+// tell says whether the programs are told of changes.
+func (f *Driver) tell(on bool) {
+	f.telling.Lock()
+	defer f.telling.Unlock()
+	f.told = on
 }
 
 // stopFollowing ends the follower.
@@ -328,7 +340,6 @@ func (f *Driver) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-f.woken:
-			f.apply()
 			f.settle()
 		case _, open := <-f.rules:
 			if !open {
@@ -346,8 +357,13 @@ func (f *Driver) Run(ctx context.Context) {
 	}
 }
 
-// apply tells the programs what has changed.
+// apply tells the programs what has changed, from Start on. It locks.
 func (f *Driver) apply() {
+	f.telling.Lock()
+	defer f.telling.Unlock()
+	if !f.told {
+		return
+	}
 	if err := f.role.Apply(); err != nil {
 		f.fail(fmt.Errorf("its programs refuse the settings: %w", err))
 	}

@@ -19,7 +19,7 @@ var (
 	// by an engine.
 	edges  = []string{"teredo/portmap", "translate/ftpalg"}
 	plumbs = []string{
-		"internal/port", "internal/upkeep", "internal/kept", "internal/loop", "internal/config", "internal/config/key", "translate/keys", "internal/announce", "internal/announce/bgp", "internal/role", "internal/control", "internal/metrics", "examples",
+		"internal/port", "internal/upkeep", "internal/host", "internal/kept", "internal/loop", "internal/config", "internal/config/key", "translate/keys", "internal/announce", "internal/announce/bgp", "internal/role", "internal/control", "internal/metrics", "examples",
 	}
 	// The fast path is eBPF and what feeds it; a run package attaches it.
 	fastpaths = []string{"fastpath", "fastpath/bypass", "fastpath/netattr"}

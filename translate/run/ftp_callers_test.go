@@ -149,6 +149,9 @@ func TestFTPFromIPv4Reload(t *testing.T) {
 			if left, err := reload(NAT64Role, n, n.cfg, c); err != nil || len(left) > 0 {
 				t.Fatalf("%v needs a restart; %v", left, err)
 			}
+			if table := n.fast.table; table != nil && table.Settings().Detour != on {
+				t.Error("after a reload the programs go by what was before")
+			}
 		}
 		k := talkTo(t, w.four, boundFTP)
 		k.wants(t, "", "220")

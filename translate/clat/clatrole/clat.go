@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/retry"
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -84,8 +85,6 @@ const (
 	lastTry  = time.Minute
 )
 
-var errWatchEnded = errors.New("the kernel tells no more of changes of addresses and links: restart isthmus")
-
 // Run implements [role.Instance]. It works in the network namespace of the process.
 func (c *CLAT) Run(ctx context.Context) (err error) {
 	if c.host, err = port.OpenHost(); err != nil {
@@ -148,7 +147,7 @@ func (c *CLAT) await(ctx context.Context, changes <-chan port.Change, sets <-cha
 			if ctx.Err() != nil {
 				return false, nil
 			}
-			return false, errWatchEnded
+			return false, host.ErrWatchEnded
 		}
 		collect(ctx, changes)
 	case set, ok := <-sets:

@@ -15,10 +15,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
-	"github.com/isthmus-net/isthmus/internal/upkeep"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/clat"
 )
@@ -40,9 +40,8 @@ type session struct {
 	hidden  bool // likewise: the host does not forward what is for the address
 	engine  *clat.Engine
 	loop    loop.Loop[*packet.Batch]
-	tun     *port.TUN
+	device  *host.Device
 	guest   *port.Guest6
-	keeper  *upkeep.Keeper
 	cancel  context.CancelFunc
 	readers sync.WaitGroup
 
@@ -75,7 +74,7 @@ var (
 
 // newSession opens everything, in the network namespace of the calling thread. Nothing
 // is sent yet.
-func newSession(cfg *Settings, host *port.Host, at port.Uplink6, w way, log *slog.Logger) (_ *session, err error) {
+func newSession(cfg *Settings, h *port.Host, at port.Uplink6, w way, log *slog.Logger) (_ *session, err error) {
 	s := &session{
 		cfg: cfg, log: log, at: at, way: w,
 		reports: make(chan translate.Report, 16), tooBig: make(chan []byte, maxTooBig), news: make(chan struct{}, 1),
@@ -91,29 +90,20 @@ func newSession(cfg *Settings, host *port.Host, at port.Uplink6, w way, log *slo
 	if s.engine, err = clat.New(s.settings(w), rand.Reader); err != nil {
 		return nil, err
 	}
-	if s.tun, err = port.OpenTUN(port.TUNConfig{Name: cfg.Interface, MTU: max(at.MTU, packet.MinMTU), Forwarding: true, Offload: true, Lasting: true}); err != nil {
+	if s.device, err = host.OpenDevice(h, host.DeviceConfig{
+		TUN:     port.TUNConfig{Name: cfg.Interface, MTU: max(at.MTU, packet.MinMTU), Forwarding: true, Offload: true, Lasting: true},
+		Without: "this host has no IPv4",
+	}, log); err != nil {
 		return nil, err
 	}
 	if s.guest, err = port.OpenGuest6(at, s.address); err != nil {
 		return nil, err
 	}
-	if err := host.SetUp(s.tun.Name()); err != nil {
-		return nil, err
-	}
-	s.keeper = upkeep.New(host, upkeep.Device{
-		Name: s.tun.Name(), Index: s.tun.Index(), Without: "this host has no IPv4",
-		Reopen: func() error {
-			if err := port.ReopenTUN([]*port.TUN{s.tun}); err != nil {
-				return err
-			}
-			return host.SetUp(s.tun.Name())
-		},
-	}, log)
 	s.guest.OnTooBig(s.refused)
 	s.loop.Engine = s.engine
 	s.loop.NewOutput = func() *packet.Batch { return new(packet.Batch) }
 	s.loop.EachDropped = s.engine.EachDropped
-	s.loop.IP = bothWays{s.tun, s.guest}
+	s.loop.IP = bothWays{s.device.Queues[0], s.guest}
 	s.loop.Settled = s.settled
 	return s, nil
 }
@@ -169,7 +159,7 @@ func (b bothWays) WriteBatch(pkts [][]byte) error {
 func (s *session) start(ctx context.Context, host *port.Host) error {
 	ctx, s.cancel = context.WithCancel(ctx)
 	group, ctx := errgroup.WithContext(ctx)
-	if err := s.keeper.Start(ctx, group); err != nil {
+	if err := s.device.Keep(ctx, group); err != nil {
 		return err
 	}
 	s.readers.Go(func() {
@@ -186,7 +176,7 @@ func (s *session) start(ctx context.Context, host *port.Host) error {
 			s.end(fmt.Errorf("the translator has lost a port: %w", err))
 		})
 	}
-	read(func() error { return s.loop.ReadTun(s.tun, s.engine.HandleHost) })
+	read(func() error { return s.loop.ReadTun(s.device.Queues[0], s.engine.HandleHost) })
 	read(func() error { return s.loop.ReadTun(s.guest, s.engine.HandleLink) })
 	s.readers.Go(func() { s.loop.RunTimer(ctx) })
 	s.readers.Go(func() { s.report(ctx) })
@@ -332,7 +322,7 @@ func (s *session) mtu4() int { return max(s.way.mtu, packet.MinMTU) - ipv4Grows 
 // lead gives the device the host's address, and sets or removes the default
 // route. That the route has another MTU is no change.
 func (s *session) lead(host *port.Host, wanted bool) (changed bool, err error) {
-	link, mtu := s.tun.Name(), s.mtu4()
+	link, mtu := s.device.Name(), s.mtu4()
 	route := port.Route{Dst: defaultRoute, Link: link, Metric: s.cfg.RouteMetric, Source: clat.HostIPv4, MTU: mtu}
 	switch {
 	case !wanted && s.routed == 0, wanted && s.routed == mtu:
@@ -389,9 +379,9 @@ func (s *session) stop(host *port.Host) error {
 	var err error
 	if s.routed != 0 {
 		_, err = s.lead(host, false)
-		err = errors.Join(err, host.RemoveAddr(s.tun.Name(), netip.PrefixFrom(clat.HostIPv4, 32)))
+		err = errors.Join(err, host.RemoveAddr(s.device.Name(), netip.PrefixFrom(clat.HostIPv4, 32)))
 		if s.cfg.LAN.IsValid() {
-			err = errors.Join(err, host.RemoveRoute(port.Route{Dst: s.cfg.LAN, Link: s.tun.Name()}))
+			err = errors.Join(err, host.RemoveRoute(port.Route{Dst: s.cfg.LAN, Link: s.device.Name()}))
 		}
 	}
 	if s.hidden {
@@ -404,9 +394,7 @@ func (s *session) stop(host *port.Host) error {
 
 // closePorts closes what is open; the device goes with its last queue.
 func (s *session) closePorts() {
-	if s.tun != nil {
-		_ = s.tun.Close()
-	}
+	s.device.End(false)
 	if s.guest != nil {
 		_ = s.guest.Close()
 	}

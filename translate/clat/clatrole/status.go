@@ -48,7 +48,7 @@ func (c *CLAT) Status() any {
 	if s := c.current; s != nil {
 		st.Uplink, st.Address6 = s.at.Name, s.address
 		if c.waiting == "" {
-			kept := s.keeper.State()
+			kept := s.device.State()
 			st.State, st.Address4, st.MTU, st.Missing = cmp.Or(kept.Word(), "serving"), clat.HostIPv4, c.mtu, kept.All()
 		}
 	}
@@ -81,7 +81,7 @@ func (t *totals) add(o totals) {
 
 // totals are the counters of the session so far.
 func (s *session) totals() totals {
-	t := totals{dropped: map[string]uint64{}, tun: s.tun.Stats(), guest: s.guest.Stats()}
+	t := totals{dropped: map[string]uint64{}, tun: s.device.Stats(), guest: s.guest.Stats()}
 	s.loop.Do(func(time.Time, *packet.Batch) {
 		st, _ := s.engine.Stats()
 		t.toIPv4, t.toIPv6, t.errors, t.suppressed = st.ToIPv4, st.ToIPv6, st.ErrorsSent, st.ErrorsSuppressed

@@ -1,0 +1,139 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
+
+var someRoute = port.Route{Dst: netip.MustParsePrefix("2001:db8:1::/48")}
+
+// withDevice runs f with a device in a namespace of its own.
+func withDevice(t *testing.T, cfg DeviceConfig, f func(h *port.Host, d *Device) error) {
+	t.Helper()
+	testutil.NewNetns(t).Do(t, func() error {
+		h, err := port.OpenHost()
+		if err != nil {
+			return err
+		}
+		d, err := OpenDevice(h, cfg, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return err
+		}
+		err = f(h, d)
+		d.End(false)
+		return errors.Join(err, h.Close())
+	})
+}
+
+// TestDeviceIsKept: what an operator removes comes back, with the settings of the instance.
+func TestDeviceIsKept(t *testing.T) {
+	ns, back := testutil.NewNetns(t), make(chan struct{}, 10)
+	ns.Do(t, func() error {
+		h, err := port.OpenHost()
+		if err != nil {
+			return err
+		}
+		configured := 0
+		d, err := OpenDevice(h, DeviceConfig{
+			TUN: port.TUNConfig{Name: "kept", MTU: 1400, Lasting: true}, Queues: 2, LastRestore: testutil.LastRestore,
+			Configure: func(device string) error { configured++; return h.TranslateIPv4(device) },
+			Reopened:  func() { back <- struct{}{} },
+		}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return err
+		}
+		if err := d.Route(someRoute, true); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		group, ctx := errgroup.WithContext(ctx)
+		if err := d.Keep(ctx, group); err != nil {
+			return err
+		}
+		ns.Removes(t, "kept", func(*testing.T) {})
+		ns.RemovesDevice(t, "kept", func(*testing.T) {})
+		<-back
+		cancel()
+		err = errors.Join(group.Wait(), h.Close())
+		d.End(false)
+		if configured < 2 {
+			t.Errorf("a device that was deleted was configured %d times", configured)
+		}
+		if _, there := netlink.LinkByName("kept"); there == nil {
+			t.Error("the device stays behind")
+		}
+		return err
+	})
+}
+
+// TestRouteOfFormerDevice: a device that an earlier process has left makes room, that of
+// somebody else does not.
+func TestRouteOfFormerDevice(t *testing.T) {
+	withDevice(t, DeviceConfig{TUN: port.TUNConfig{Name: "former", MTU: 1280, Persistent: true}}, func(h *port.Host, former *Device) error {
+		if err := former.Route(someRoute, true); err != nil {
+			return err
+		}
+		next, err := OpenDevice(h, DeviceConfig{TUN: port.TUNConfig{Name: "next", MTU: 1280}}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return err
+		}
+		defer next.End(false)
+		if err := next.Route(someRoute, true); err == nil {
+			t.Error("the route of a device that is in use is taken")
+		}
+		former.End(true)
+		if err := next.Route(someRoute, true); err != nil {
+			t.Errorf("the route of a device that was left is not: %v", err)
+		}
+		return next.Unroute(someRoute, true)
+	})
+}
+
+// TestExpectedRoute: a route that others are to set is not set, and said to be missing.
+func TestExpectedRoute(t *testing.T) {
+	withDevice(t, DeviceConfig{TUN: port.TUNConfig{Name: "dev", MTU: 1280}}, func(h *port.Host, d *Device) error {
+		if err := d.Route(someRoute, false); err != nil {
+			return err
+		}
+		lost, err := h.Lost()
+		if len(lost) != 1 || !lost[0].Expected() {
+			t.Errorf("missing is %v, want the route that is expected", lost)
+		}
+		return errors.Join(err, d.Unroute(someRoute, false))
+	})
+}
+
+// TestFollow: changes are told until the end, which is no error.
+func TestFollow(t *testing.T) {
+	testutil.NewNetns(t).Do(t, func() error {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		group, ctx := errgroup.WithContext(ctx)
+		kinds := make(chan port.ChangeKind, 100)
+		if err := Follow(ctx, group, func(c port.Change) { kinds <- c.Kind }); err != nil {
+			return err
+		}
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "new"}}); err != nil {
+			return err
+		}
+		for kind := range kinds {
+			if kind == port.LinkChanged {
+				break
+			}
+		}
+		cancel()
+		return group.Wait()
+	})
+}
