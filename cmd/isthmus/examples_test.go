@@ -12,11 +12,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/pelletier/go-toml/v2"
 
 	"github.com/isthmus-net/isthmus/examples"
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
+	"github.com/isthmus-net/isthmus/internal/config/key"
 )
 
 func read(t *testing.T, name string) string {
@@ -58,6 +58,11 @@ func uncomment(text string) string {
 	return strings.Join(lines, "\n")
 }
 
+// TestErrorsBetweenRoles: sections of several roles that are in each other's way.
+func TestErrorsBetweenRoles(t *testing.T) {
+	configtest.Errors(t, "testdata/errors/*.toml", roles.Sections()...)
+}
+
 // TestReferenceTellsTheDefaults compares the reference with what the program
 // does without a key.
 func TestReferenceTellsTheDefaults(t *testing.T) {
@@ -79,26 +84,24 @@ func TestReferenceTellsTheDefaults(t *testing.T) {
 // does not explain.
 func TestReferenceIsComplete(t *testing.T) {
 	text := read(t, "reference")
-	var listed map[string]any
-	if err := toml.Unmarshal([]byte(text), &listed); err != nil {
-		t.Fatal(err)
-	}
-	for _, section := range []string{"announce", "control", "metrics", "log"} {
-		table, ok := listed[section].(map[string]any)
-		if many, isArray := listed[section].([]any); isArray && len(many) == 1 {
-			table, ok = many[0].(map[string]any)
-		}
-		if !ok {
-			t.Errorf("section %s is not listed once", section)
-			continue
-		}
-		for _, key := range config.SingleKeys(section) {
-			if _, there := table[key]; !there {
-				t.Errorf("%s.%s is not listed", section, key)
+	listed := func(section string, keys []key.Key) {
+		for _, k := range keys {
+			names := []string{section + "." + k.Name}
+			for _, entry := range k.Entry {
+				names = append(names, names[0]+"."+entry)
+			}
+			for _, name := range names {
+				if !configtest.Declared()[name] {
+					t.Errorf("%s is not listed", name)
+				}
 			}
 		}
 	}
+	for _, section := range []string{"announce", "control", "metrics", "log"} {
+		listed(section, config.SingleKeys(section))
+	}
 	for _, r := range roles {
+		listed(r.Name, r.Keys())
 		if section := r.Reference(); !strings.Contains(text, section) {
 			if *configtest.Update {
 				part := regexp.MustCompile(`(?ms)(^# -+\n)((?:#[^\n]*\n)*\[\[` + r.Name + `\]\]\n.*?)(\n# -+\n)`)

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -19,7 +20,7 @@ func roleCommands(to streams) []kong.Option {
 	options := []kong.Option{kong.Bind(role.Foreground(func(text string) error { return foreground(text, to) }))}
 	for _, r := range roles {
 		if r.Command.Flags != nil {
-			options = append(options, kong.DynamicCommand(r.Name, r.Command.Help, "", r.Command.Flags()))
+			options = append(options, kong.DynamicCommand(cmp.Or(r.Command.Name, r.Name), r.Command.Help, "", r.Command.Flags()))
 		}
 	}
 	return options
@@ -40,7 +41,7 @@ func parseFlags(text string) (*config.Config, error) {
 	settings, err := roles.Parse(strings.NewReader(text), "the command line")
 	var faults config.Errors
 	if errors.As(err, &faults) {
-		return nil, usageError{fmt.Errorf("%s: %s", faults[0].Problem, faults[0].Remedy)}
+		return nil, role.UsageError{Err: fmt.Errorf("%s: %s", faults[0].Problem, faults[0].Remedy)}
 	}
 	return settings, err
 }

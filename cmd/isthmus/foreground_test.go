@@ -5,6 +5,8 @@ package main
 import (
 	"errors"
 	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/role"
 )
 
 // TestForegroundFaults: what a role's flags make of a configuration is checked as a file
@@ -15,7 +17,7 @@ func TestForegroundFaults(t *testing.T) {
 		"slash in a name":   "[[clat]]\ninterface = \"a/b\"",
 		"no resolver":       "[[clat]]\nresolvers = [\"dns.example\"]",
 	} {
-		if _, err := parseFlags(text); !errors.As(err, new(usageError)) {
+		if _, err := parseFlags(text); !errors.As(err, new(role.UsageError)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/experiment"
 	"github.com/isthmus-net/isthmus/lab/peers"
@@ -135,7 +136,7 @@ func (c *LabRunCmd) Run(to streams) error {
 	}
 	chosen, err := lab.Find(experiment.All, c.Name...)
 	if err != nil {
-		return usageError{err}
+		return role.UsageError{Err: err}
 	}
 	return inLab(to, func(ctx context.Context, e *lab.Env) error {
 		e.Keep, e.PcapDir, e.Dir, e.Runs, e.Strict, e.JSON = c.Keep, c.Pcap, c.Out, c.Runs, c.Strict, c.JSON
@@ -161,7 +162,7 @@ func (c *LabUpCmd) Run(to streams) error {
 	}
 	chosen, err := lab.Find(experiment.All, c.Name)
 	if err != nil {
-		return usageError{err}
+		return role.UsageError{Err: err}
 	}
 	return inLab(to, func(ctx context.Context, e *lab.Env) error {
 		e.PcapDir, e.Dir = c.Pcap, c.Out
@@ -255,7 +256,7 @@ type LabDownCmd struct {
 // Run ends the labs and waits until they are gone.
 func (c *LabDownCmd) Run(to streams) error {
 	if c.All && c.Name != "" {
-		return usageError{errors.New("lab down takes a name or --all, not both")}
+		return role.UsageError{Err: errors.New("lab down takes a name or --all, not both")}
 	}
 	ended, err := lab.Down(c.Name, c.All, func(r lab.Run) {
 		fmt.Fprintf(to.out, "taking down %s (process %d: %s)\n", r.Name, r.PID, r.Command)

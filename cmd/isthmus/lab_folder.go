@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/role"
 )
 
 // labFolders makes the folders of --pcap and --out, so that a run does not end
@@ -24,7 +26,7 @@ func labFolders(pcap, out string) error {
 			err = unix.Access(folder.path, unix.W_OK|unix.X_OK)
 		}
 		if err != nil {
-			return usageError{explainFolder(folder.flag, folder.path, err)}
+			return role.UsageError{Err: explainFolder(folder.flag, folder.path, err)}
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/isthmus-net/isthmus/internal/role"
 	labreport "github.com/isthmus-net/isthmus/lab/report"
 )
 
@@ -47,7 +48,7 @@ func gather(dir string, to streams) ([]labreport.Run, error) {
 	runs, unread, err := labreport.Gather(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, usageError{fmt.Errorf("there is no folder %s: name the one that lab run --out wrote to", dir)}
+		return nil, role.UsageError{Err: fmt.Errorf("there is no folder %s: name the one that lab run --out wrote to", dir)}
 	case err != nil:
 		return nil, err
 	}

@@ -9,11 +9,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/role"
 )
 
 // ConfigFlag names the configuration file.
@@ -33,7 +33,7 @@ func (f ConfigFlag) file() string {
 func (f ConfigFlag) load() (*config.Config, error) {
 	path := f.file()
 	if path == "" {
-		return nil, usageError{fmt.Errorf("-c names no file: write one behind it, or leave -c out for %s", config.DefaultPath)}
+		return nil, role.UsageError{Err: fmt.Errorf("-c names no file: write one behind it, or leave -c out for %s", config.DefaultPath)}
 	}
 	// A named pipe without a writer would be waited for otherwise.
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -64,14 +64,4 @@ func (f ConfigFlag) load() (*config.Config, error) {
 		return settings, err
 	}
 	return settings, config.CheckPrivate(path, info)
-}
-
-// clientOf is the configuration of one client of that server, without a file.
-func clientOf(server string) (*config.Config, error) {
-	c, err := roles.Parse(strings.NewReader(fmt.Sprintf("[[teredo_client]]\nserver = %q\n", server)), "--client")
-	var faults config.Errors
-	if errors.As(err, &faults) {
-		return nil, usageError{fmt.Errorf("--client: %s: %s", faults[0].Problem, faults[0].Remedy)}
-	}
-	return c, err
 }

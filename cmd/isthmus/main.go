@@ -39,7 +39,6 @@ type CLI struct {
 	Drain   DrainCmd   `cmd:"" help:"Withdraw announced prefixes, and serve on."`
 	Undrain UndrainCmd `cmd:"" help:"Let drained prefixes be announced again."`
 	Clean   CleanCmd   `cmd:"" help:"Remove what an isthmus that did not come back has left behind."`
-	Teredo  TeredoCmd  `cmd:"" help:"Look into the Teredo protocol."`
 	Pref64  Pref64Cmd  `cmd:"" name:"pref64" help:"Look for the NAT64 of a network."`
 	Version VersionCmd `cmd:"" help:"Show version, compiler and kernel."`
 }
@@ -74,6 +73,7 @@ func execute(args []string, to streams) (status int) {
 		kong.Exit(func(code int) { panic(leave(code)) }),
 		kong.Vars{"examples": strings.Join(exampleNames(), ","), "config": config.DefaultPath, "control_variable": control.SocketVariable},
 		kong.Bind(to),
+		kong.BindTo(to.out, (*io.Writer)(nil)),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, Tree: true}),
 	)...)
 	if err != nil {
@@ -96,13 +96,10 @@ type quietError int
 
 func (quietError) Error() string { return "" }
 
-// usageError is an error that the command line has to be corrected for.
-type usageError struct{ error }
-
 // report prints the error of a command and chooses the exit status.
 func report(err error, to streams) int {
 	var quiet quietError
-	var usage usageError
+	var usage role.UsageError
 	var faults config.Errors
 	switch {
 	case err == nil:

@@ -16,8 +16,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate/pref64"
-	"github.com/isthmus-net/isthmus/translate/pref64/run"
+	"github.com/isthmus-net/isthmus/translate/pref64/discovery"
 )
 
 // Pref64Cmd groups the commands about the prefixes of NAT64s.
@@ -52,7 +53,7 @@ func (c *Pref64DiscoverCmd) Run(to streams) error {
 		return err
 	}
 	within, cancel := context.WithTimeout(ctx, c.Timeout)
-	set, err := run.Discover(within, settings)
+	set, err := discovery.Discover(within, settings)
 	cancel()
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = nil // nobody has said anything
@@ -63,26 +64,26 @@ func (c *Pref64DiscoverCmd) Run(to streams) error {
 	return c.print(to.out, c.examine(ctx, set))
 }
 
-func (c *Pref64DiscoverCmd) settings() (run.Settings, error) {
-	s := run.Settings{Interface: c.Interface}
+func (c *Pref64DiscoverCmd) settings() (discovery.Settings, error) {
+	s := discovery.Settings{Interface: c.Interface}
 	for _, text := range c.Resolver {
 		at, err := netip.ParseAddrPort(text)
 		if a, plain := netip.ParseAddr(text); plain == nil {
 			at, err = netip.AddrPortFrom(a, 53), nil
 		}
 		if err != nil {
-			return s, usageError{fmt.Errorf("%q is not the address of a name server; write it like 2001:db8::53", text)}
+			return s, role.UsageError{Err: fmt.Errorf("%q is not the address of a name server; write it like 2001:db8::53", text)}
 		}
 		s.Resolvers = append(s.Resolvers, at)
 	}
 	if c.Check.IsValid() && !c.Check.Is4() {
-		return s, usageError{fmt.Errorf("%s is not an IPv4 address, which is what lies behind a NAT64", c.Check)}
+		return s, role.UsageError{Err: fmt.Errorf("%s is not an IPv4 address, which is what lies behind a NAT64", c.Check)}
 	}
 	if c.Interface != "" || len(s.Resolvers) > 0 {
 		return s, nil
 	}
 	var err error
-	s.Resolvers, err = run.SystemResolvers()
+	s.Resolvers, err = discovery.SystemResolvers()
 	return s, err
 }
 
@@ -92,7 +93,7 @@ func (c *Pref64DiscoverCmd) examine(ctx context.Context, set pref64.Set) []found
 	for _, p := range set.Prefixes {
 		one := foundPrefix{Prefix: p, Source: set.Source.String()}
 		if c.Check.IsValid() {
-			err := run.Check(ctx, c.Interface, p, c.Check)
+			err := discovery.Check(ctx, c.Interface, p, c.Check)
 			works := err == nil
 			one.Works = &works
 			if err != nil {

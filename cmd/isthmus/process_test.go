@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/internal/testutil/echo"
@@ -194,6 +196,50 @@ func addresses(t *testing.T, ns *testutil.Netns, device string, list ...string) 
 		}
 		return nil
 	})
+}
+
+// TestKeysOfTheProcess sees the control socket, the metrics and the log of a process.
+func TestKeysOfTheProcess(t *testing.T) {
+	configtest.InEffect(t, "control", "socket", "mode", "group")
+	configtest.InEffect(t, "metrics", "listen")
+	configtest.InEffect(t, "log", "level", "format")
+	ns := testutil.NewNetns(t)
+	addresses(t, ns, "lo", "192.0.2.1/32")
+	socket := filepath.Join(t.TempDir(), "control.sock")
+	service, notify := newManager(t)
+	p := startProcess(t, ns, notify, "run", "-c", writeFile(t, fmt.Sprintf(`
+[[teredo_server]]
+address = "192.0.2.1"
+[control]
+socket = %q
+mode = 0o640
+group = "daemon"
+[metrics]
+listen = "192.0.2.1:9464"
+[log]
+level = "warn"
+format = "json"
+`, socket)))
+	service.expect(t, "READY=1", p)
+	info, err := os.Stat(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	daemon, err := user.LookupGroup("daemon")
+	if owner := info.Sys().(*syscall.Stat_t).Gid; err != nil || fmt.Sprint(owner) != daemon.Gid || info.Mode().Perm() != 0o640 {
+		t.Errorf("the socket is %v of the group %d, %v", info.Mode(), owner, err)
+	}
+	ns.Do(t, func() error {
+		conn, err := net.Dial("tcp", "192.0.2.1:9464")
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+	p.awaitLog(t, `"level":"WARN"`) // that there is no IPv6, which comes behind that it serves
+	if strings.Contains(p.log(), "INFO") {
+		t.Errorf("the log is\n%s", p.log())
+	}
 }
 
 // TestLife runs all three roles in one process, in one network namespace whose

@@ -4,19 +4,22 @@ package main
 
 import (
 	"github.com/isthmus-net/isthmus/internal/role"
-	"github.com/isthmus-net/isthmus/teredo/run"
+	"github.com/isthmus-net/isthmus/teredo/client/clientrole"
+	"github.com/isthmus-net/isthmus/teredo/relay/relayrole"
+	"github.com/isthmus-net/isthmus/teredo/server/serverrole"
 	"github.com/isthmus-net/isthmus/translate/clat/clatrole"
 	"github.com/isthmus-net/isthmus/translate/dns64/dns64role"
-	translator "github.com/isthmus-net/isthmus/translate/run"
+	"github.com/isthmus-net/isthmus/translate/nat64/nat64role"
+	"github.com/isthmus-net/isthmus/translate/siit/siitrole"
 )
 
 // roles are the roles of this program.
 var roles = role.List{
 	clatrole.Role,
 	dns64role.Role,
-	translator.NAT64Role,
-	translator.SIITRole,
-	run.ServerRole,
-	run.RelayRole,
-	run.ClientRole,
+	nat64role.Role,
+	siitrole.Role,
+	serverrole.Role,
+	relayrole.Role,
+	clientrole.Role,
 }

@@ -18,22 +18,16 @@ import (
 )
 
 // RunCmd runs the instances of a configuration until it is told to stop.
-type RunCmd struct {
-	ConfigFlag
-	Client *string `placeholder:"SERVER" help:"Run one client of this Teredo server, without a configuration file."`
-}
+type RunCmd struct{ ConfigFlag }
 
 // Run runs until SIGINT or SIGTERM, or until SIGUSR2, which leaves established
 // peers to the fast path until a successor goes on; a second signal ends it at once.
 func (c *RunCmd) Run(to streams) error {
-	settings, path, err := c.settings()
+	settings, err := c.load()
 	if err != nil {
 		return err
 	}
-	if path == "" {
-		return serve(settings, "", nil, to)
-	}
-	return serve(settings, path, c.load, to)
+	return serve(settings, c.file(), c.load, to)
 }
 
 // serve runs a configuration until a signal ends it. load, if there is one, reads it
@@ -88,19 +82,6 @@ func untilSignal(parent context.Context) (context.Context, context.CancelFunc) {
 		}
 	}()
 	return ctx, func() { cancel(nil); end() }
-}
-
-// settings returns the configuration and the file from which it came.
-func (c *RunCmd) settings() (*config.Config, string, error) {
-	switch {
-	case c.Client == nil:
-		settings, err := c.load()
-		return settings, c.file(), err
-	case c.Config != nil:
-		return nil, "", usageError{errors.New("--client runs one client without a configuration file, so it cannot be used with -c: leave one of the two out")}
-	}
-	settings, err := clientOf(*c.Client)
-	return settings, "", err
 }
 
 // ready looks at the machine before anything is changed. Warnings are left to the

@@ -18,6 +18,7 @@ import (
 	"github.com/miekg/dns"
 	"github.com/vishvananda/netlink"
 
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/internal/testutil/service"
@@ -339,6 +340,7 @@ func nameServer(t *testing.T, ns *testutil.Netns, at string) {
 // TestServiceAnnounce has two speakers of BGP, one of which calls the other with a
 // password, and one that sets routes for a routing daemon.
 func TestServiceAnnounce(t *testing.T) {
+	configtest.InEffect(t, "announce", "listen")
 	a, b := testutil.NewNetns(t), testutil.NewNetns(t)
 	joined(t, a, b, "bgp", "2001:db8::1/64", "2001:db8::2/64")
 	var rigs []*serviceRig

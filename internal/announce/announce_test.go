@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
@@ -233,6 +234,7 @@ func TestOneDoesNotStart(t *testing.T) {
 }
 
 func TestHostsToCheck(t *testing.T) {
+	configtest.InEffect(t, "announce", "check")
 	silent, also, answers := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2"), netip.MustParseAddr("192.0.2.1")
 	for _, tt := range []struct {
 		name    string

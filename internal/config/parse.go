@@ -256,15 +256,15 @@ func (c *checker) keysOf(section string) []string {
 			return declaration.Names(s.Keys())
 		}
 	}
-	return SingleKeys(section)
+	return declaration.Names(SingleKeys(section))
 }
 
-// SingleKeys lists the keys of a section of which there is one, nil if there is no such
+// SingleKeys are the keys of a section of which there is one, none if there is no such
 // section.
-func SingleKeys(section string) []string {
+func SingleKeys(section string) []declaration.Key {
 	for _, s := range new(Config).singles() {
 		if s.name == section {
-			return declaration.Names(s.keys)
+			return s.keys
 		}
 	}
 	return nil

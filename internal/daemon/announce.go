@@ -47,7 +47,7 @@ func (d *Daemon) Drain(instance string, on bool) (control.Drained, error) {
 	case len(names) > 0:
 		return control.Drained{Instances: names}, err
 	case instance == "":
-		return control.Drained{}, fmt.Errorf("%w: nothing is announced, so nothing can be drained; set announce = true in a [[teredo_relay]] or [[teredo_server]] section", control.ErrNoInstance)
+		return control.Drained{}, fmt.Errorf("%w: nothing is announced, so nothing can be drained; set announce = true in a section that has this key", control.ErrNoInstance)
 	}
 	return control.Drained{}, fmt.Errorf("%w: nothing is announced for %q; isthmus status shows what is", control.ErrNoInstance, instance)
 }

@@ -14,7 +14,7 @@ var (
 	codecs  = []string{"teredo", "translate", "translate/ipid", "translate/pref64"}
 	engines = []string{"teredo/server", "teredo/relay", "teredo/client", "teredo/peer", "translate/siit", "translate/clat", "translate/nat64", "translate/nat64/state", "translate/dns64"}
 	leaves  = []string{"internal/packet", "internal/special", "internal/event", "internal/places", "internal/ratelimit", "internal/retry", "internal/announce/health", "internal/trace"}
-	runs    = []string{"internal/driver", "teredo/run", "translate/run", "translate/dns64/dns64role", "translate/pref64/run", "translate/clat/clatrole"}
+	runs    = []string{"internal/driver", "teredo/tunnel", "teredo/server/serverrole", "teredo/relay/relayrole", "teredo/client/clientrole", "translate/gateway", "translate/nat64/nat64role", "translate/siit/siitrole", "translate/dns64/dns64role", "translate/pref64/discovery", "translate/clat/clatrole"}
 	// Edges do their own I/O, or live on libraries that do; what they learn is judged
 	// by an engine.
 	edges  = []string{"teredo/portmap", "translate/ftpalg"}
@@ -27,7 +27,7 @@ var (
 	labs      = []string{"lab/..."}
 	cmds      = []string{"cmd/..."}
 	// Doubles stand in for the world in tests; the rules do not bind them.
-	doubles = []string{"internal/config/configtest", "internal/testutil", "internal/testutil/echo", "internal/testutil/mirror", "internal/testutil/service", "internal/port/porttest", "teredo/nattest", "translate/ftpalg/ftptest"}
+	doubles = []string{"internal/config/configtest", "internal/testutil", "internal/testutil/echo", "internal/testutil/mirror", "internal/testutil/service", "internal/port/porttest", "translate/gateway/gatewaytest", "teredo/nattest", "teredo/teredotest", "translate/ftpalg/ftptest"}
 
 	pure    = join(leaves, codecs, engines)
 	program = join(pure, edges, runs, fastpaths, plumbs, daemon, labs, cmds)
@@ -72,7 +72,7 @@ var rules = []rule{
 	},
 	{
 		name: "engines are seeded by the system",
-		from: without(join(runs, edges, daemon), "translate/pref64/run"),
+		from: without(join(runs, edges, daemon), "translate/pref64/discovery"),
 		to:   []string{"math/rand/..."},
 		why:  "nonces, keys, ports and seeds of hashes keep strangers out, so they come from crypto/rand; the times of router advertisements, which everybody sees, need not",
 	},
@@ -163,7 +163,7 @@ var rules = []rule{
 	},
 	{
 		name: "the DNS library stays with those who speak DNS",
-		from: without(program, "translate/dns64", "translate/dns64/dns64role", "translate/pref64/run"),
+		from: without(program, "translate/dns64", "translate/dns64/dns64role", "translate/pref64/discovery"),
 		to:   []string{"github.com/miekg/dns/..."},
 		why:  "what is asked of name servers, and whom, is bounded in one place; what they said is judged by dns64 and pref64",
 	},
@@ -292,7 +292,7 @@ func TestRulesForbid(t *testing.T) {
 		"pure packages share nothing":      {"teredo/relay", "sync"},
 		"pure packages draw no randomness": {"teredo/client", "crypto/rand"},
 		"pure packages know no plumbing":   {"teredo/client", "internal/config"},
-		"engines are seeded by the system": {"teredo/run", "math/rand/v2"},
+		"engines are seeded by the system": {"teredo/client/clientrole", "math/rand/v2"},
 		"what serves all roles knows none": {"internal/packet", "teredo"},
 
 		"only what a fast path shares is shared":         {"teredo/client", "sync/atomic"},
@@ -302,20 +302,20 @@ func TestRulesForbid(t *testing.T) {
 		"the client knows no other role":                 {"teredo/client", "teredo/server"},
 		"the peer table knows no role":                   {"teredo/peer", "teredo/relay"},
 		"ports are opened by run packages":               {"internal/daemon", "internal/port"},
-		"plumbing knows no role":                         {"internal/metrics", "teredo/run"},
-		"run packages know no daemon":                    {"teredo/run", "internal/metrics"},
+		"plumbing knows no role":                         {"internal/metrics", "teredo/client/clientrole"},
+		"run packages know no daemon":                    {"teredo/client/clientrole", "internal/metrics"},
 		"the BGP library stays in its package":           {"internal/announce", "github.com/osrg/gobgp/v4/pkg/server"},
-		"the DNS library stays with those who speak DNS": {"translate/run", "github.com/miekg/dns"},
+		"the DNS library stays with those who speak DNS": {"translate/nat64/nat64role", "github.com/miekg/dns"},
 
 		"edges know no role":                        {"teredo/portmap", "teredo/client"},
 		"edges are held by run packages":            {"teredo/client", "teredo/portmap"},
-		"libraries with I/O stay in their edge":     {"teredo/run", "github.com/huin/goupnp/soap"},
+		"libraries with I/O stay in their edge":     {"teredo/client/clientrole", "github.com/huin/goupnp/soap"},
 		"the fast path knows no role's plumbing":    {"fastpath", "teredo/relay"},
 		"the fast path is attached by run packages": {"internal/daemon", "fastpath/bypass"},
 		"the daemon only composes":                  {"internal/daemon", "teredo/server"},
-		"the lab stays outside":                     {"teredo/run", "lab"},
+		"the lab stays outside":                     {"teredo/client/clientrole", "lab"},
 		"commands are the end":                      {"lab/experiment", "cmd/isthmus"},
-		"test doubles stay in tests":                {"teredo/run", "internal/port/porttest"},
+		"test doubles stay in tests":                {"teredo/client/clientrole", "internal/port/porttest"},
 	}
 	for _, r := range rules {
 		t.Run(r.name, func(t *testing.T) {
@@ -337,13 +337,13 @@ func TestRulesForbid(t *testing.T) {
 		{"teredo/relay", "sync/atomic"},
 		{"translate/nat64/state", "sync/atomic"},
 		{"teredo/client", "math/rand/v2"},
-		{"teredo/run", "teredo/server"},
-		{"teredo/run", "internal/port"},
-		{"teredo/run", "teredo/portmap"},
-		{"teredo/run", "fastpath/bypass"},
+		{"teredo/server/serverrole", "teredo/server"},
+		{"teredo/client/clientrole", "internal/port"},
+		{"teredo/client/clientrole", "teredo/portmap"},
+		{"teredo/client/clientrole", "fastpath/bypass"},
 		{"teredo/portmap", "github.com/huin/goupnp/soap"},
-		{"teredo/run", "internal/config"},
-		{"internal/daemon", "teredo/run"},
+		{"teredo/client/clientrole", "internal/config"},
+		{"internal/daemon", "teredo/client/clientrole"},
 		{"cmd/isthmus", "lab/experiment"},
 		{"lab", "internal/port"},
 	}

@@ -42,6 +42,8 @@ type Of[S any] struct {
 
 // Command is the command line `isthmus NAME` of a role.
 type Command struct {
+	// Name is that of the role if it is empty.
+	Name string
 	Help string
 	// Flags returns a pointer to a struct that describes the flags as kong does: with the
 	// method Run(Foreground) error, or with an [Ask], [Order] or [Listing] for each question.
@@ -51,6 +53,14 @@ type Command struct {
 
 // Foreground runs the configuration of a text until a signal ends it.
 type Foreground func(text string) error
+
+// UsageError is an error that the command line has to be corrected for.
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what has to be corrected.
+func (e UsageError) Unwrap() error { return e.Err }
 
 // Changer is an Instance that can take other settings while it runs.
 type Changer[S any] interface {

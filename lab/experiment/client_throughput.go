@@ -55,14 +55,11 @@ var (
 	pairHost        = netip.MustParseAddr("2001:db8:1::1")
 )
 
-// wayPlain is IPv6 without a tunnel; it takes the cable of the last of clientWays.
-const wayPlain way = "plain"
-
 // clientWays are the clients that are compared.
 var clientWays = []way{wayMiredo, wayUser, wayTC}
 
-// streamWay is one path of a TCP stream.
-type streamWay struct {
+// clientPath is one path of TCP streams, between these addresses of a pair.
+type clientPath struct {
 	way          way
 	pair         *clientPair
 	host, client netip.Addr
@@ -84,17 +81,18 @@ func runClientThroughput(ctx context.Context, e *lab.Env) (err error) {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	var ways []streamWay
+	var ways []clientPath
 	for _, w := range clientWays {
-		e.Step("starting server, relay and client: %s", w.title())
+		e.Step("starting server, relay and client: %s", w.title)
 		p, err := newClientPair(ctx, e, l, w, dir)
 		if err != nil {
-			return fmt.Errorf("client %s: %w", w.title(), err)
+			return fmt.Errorf("client %s: %w", w.title, err)
 		}
-		ways = append(ways, streamWay{w, p, pairHost, p.address})
+		ways = append(ways, clientPath{w, p, pairHost, p.address})
 	}
-	plain := streamWay{wayPlain, ways[len(ways)-1].pair, pairPlainHost, pairPlainClient}
-	ways = append([]streamWay{plain}, ways...)
+	// Plain IPv6 takes the cable of the last one.
+	plain := clientPath{wayPlain, ways[len(ways)-1].pair, pairPlainHost, pairPlainClient}
+	ways = append([]clientPath{plain}, ways...)
 	rep := &report.Report{Experiment: clientName, Title: "TCP through a client on the host itself, offloads on", Peer: "Miredo"}
 	if err := checkStreams(ctx, e, rep, ways); err != nil {
 		return err
@@ -115,7 +113,7 @@ func runClientThroughput(ctx context.Context, e *lab.Env) (err error) {
 
 // newClientPair draws a pair and starts what runs in it.
 func newClientPair(ctx context.Context, e *lab.Env, l *lab.Lab, w way, dir string) (*clientPair, error) {
-	p := &clientPair{way: w, client: l.Node(string(w) + "-client"), host: l.Node(string(w) + "-host"), dir: filepath.Join(dir, string(w))}
+	p := &clientPair{way: w, client: l.Node(w.name + "-client"), host: l.Node(w.name + "-host"), dir: filepath.Join(dir, w.name)}
 	l.Link(p.client, "eth0", p.host, "eth0")
 	p.client.Addr("eth0", "203.0.113.20/24", pairPlainClient.String()+"/64")
 	p.host.Addr("eth0", "203.0.113.1/24", "203.0.113.2/24", "203.0.113.3/24", pairPlainHost.String()+"/64").Addr("lo", pairHost.String()+"/128")
@@ -186,7 +184,7 @@ func (p *clientPair) startClient(ctx context.Context, e *lab.Env) error {
 		}
 	} else {
 		daemon, err = p.run(ctx, e, p.client, "client", fmt.Sprintf("[[teredo_client]]\nname = \"client\"\nserver = [%q]\nport = %d\nunsolicited = \"allow\"\nfast_path = %q\n",
-			serverAddr, clientPort, p.way.fastPath()))
+			serverAddr, clientPort, p.way.fast))
 		if err != nil {
 			return err
 		}
@@ -225,7 +223,7 @@ type clientFast struct {
 
 // checkClients looks whether packets took the ways that the columns are named
 // after.
-func checkClients(ctx context.Context, rep *report.Report, ways []streamWay) error {
+func checkClients(ctx context.Context, rep *report.Report, ways []clientPath) error {
 	for _, w := range ways {
 		if !w.way.ours() {
 			continue
@@ -243,7 +241,7 @@ func checkClients(ctx context.Context, rep *report.Report, ways []streamWay) err
 		}
 		sent, received := s.FastPath.Packets["forward"]["host_encap_forwarded"], s.FastPath.Packets["forward"]["host_decap_forwarded"]
 		if fast := w.way == wayTC; fast != (sent > 0) || fast != (received > 0) {
-			rep.Fault("%s sent %d and received %d packets on its fast path (%s): %s", w.way.title(), sent, received, s.FastPath.Path, s.FastPath.Why)
+			rep.Fault("%s sent %d and received %d packets on its fast path (%s): %s", w.way.title, sent, received, s.FastPath.Path, s.FastPath.Why)
 		}
 	}
 	return nil

@@ -48,7 +48,7 @@ type faultsForm struct {
 // faultsFormOf is the form that a person asked for.
 func faultsFormOf(e *lab.Env) (f faultsForm, err error) {
 	f = faultsForm{
-		ways: []way{wayUser, wayTC, wayXDP}, time: faultsTime, streams: faultsStreams, flows: faultsFlows, shorts: faultsShorts,
+		ways: isthmusWays, time: faultsTime, streams: faultsStreams, flows: faultsFlows, shorts: faultsShorts,
 		shortest: 300 * time.Millisecond, longest: 2 * time.Second, settle: 3 * time.Second, seed: 1 + rand.Uint64N(1<<32),
 	}
 	if e.Time > 0 {
@@ -62,14 +62,11 @@ func faultsFormOf(e *lab.Env) (f faultsForm, err error) {
 	}
 	f.ways = nil
 	for _, name := range e.Ways {
-		w := way(name)
-		if name == wayUser.fastPath() {
-			w = wayUser
+		i := slices.IndexFunc(isthmusWays, func(w way) bool { return w.fast == name })
+		if i < 0 {
+			return f, fmt.Errorf("%q is no way of a campaign: there are %s, %s and %s", name, wayUser.fast, wayTC.fast, wayXDP.fast)
 		}
-		if !w.ours() {
-			return f, fmt.Errorf("%q is no way of a campaign: there are %s, %s and %s", name, wayUser.fastPath(), wayTC.fastPath(), wayXDP.fastPath())
-		}
-		f.ways = append(f.ways, w)
+		f.ways = append(f.ways, isthmusWays[i])
 	}
 	return f, nil
 }
@@ -160,9 +157,9 @@ const partFastPath = "fast path"
 // fastPath is the setting of the moment.
 func (w *faultsWorld) fastPath(of way) string {
 	if w.off[partFastPath] {
-		return wayUser.fastPath()
+		return wayUser.fast
 	}
-	return of.fastPath()
+	return of.fast
 }
 
 // campaign has faults happen to an Isthmus, while flows go through it.
@@ -323,7 +320,7 @@ func (c *campaign) inflict(ctx context.Context, f fault) error {
 func (c *campaign) blame(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	c.wrong = append(c.wrong, text)
-	c.env.Step("%s: %s", c.way.title(), text)
+	c.env.Step("%s: %s", c.way.title, text)
 }
 
 // wait waits for a random time.

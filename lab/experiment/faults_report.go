@@ -46,7 +46,7 @@ func campaigns(ctx context.Context, e *lab.Env, form faultsForm, draw drawFaults
 				return ctx.Err()
 			}
 			if err := all[i].runIn(ctx, draw); err != nil {
-				return fmt.Errorf("%s: %w", w.title(), err)
+				return fmt.Errorf("%s: %w", w.title, err)
 			}
 			return nil
 		})
@@ -56,7 +56,7 @@ func campaigns(ctx context.Context, e *lab.Env, form faultsForm, draw drawFaults
 
 // runIn draws the world, and goes through the campaign there.
 func (c *campaign) runIn(ctx context.Context, draw drawFaults) (err error) {
-	c.env.Step("%s: %d TCP and %d UDP flows, %.0f short ones a second, faults for %v", c.way.title(), c.form.streams, c.form.flows, c.form.shorts, c.form.time)
+	c.env.Step("%s: %d TCP and %d UDP flows, %.0f short ones a second, faults for %v", c.way.title, c.form.streams, c.form.flows, c.form.shorts, c.form.time)
 	if c.faultsWorld, err = draw(ctx, c.env, c.way); err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func faultsReport(name, title string, form faultsForm, all []*campaign) *report.
 	rows := map[string][]string{}
 	var order []string
 	for i, c := range all {
-		table.Columns = append(table.Columns, c.way.title())
+		table.Columns = append(table.Columns, c.way.title)
 		o := c.outcome()
 		c.figures(rep, o)
 		for _, f := range append([]fault{{name: noFault}}, append(processFaults, c.faults...)...) {
@@ -169,7 +169,7 @@ const shownFaults = 5
 func (c *campaign) figures(rep *report.Report, o *campaignOutcome) {
 	add := func(figure, unit string, decimals int, value float64) {
 		rep.Figures = append(rep.Figures, report.Figure{
-			Name: c.way.title() + ": " + figure, Unit: unit, Decimals: decimals,
+			Name: c.way.title + ": " + figure, Unit: unit, Decimals: decimals,
 			Isthmus: report.Measured(value), Must: must(rep.Experiment, figure),
 		})
 	}
@@ -184,17 +184,17 @@ func (c *campaign) figures(rep *report.Report, o *campaignOutcome) {
 	for what, list := range map[string][]string{"a flow was lost": o.lost, "left behind": c.left, "": c.wrong} {
 		for i, text := range list {
 			if i == shownFaults {
-				rep.Fault("%s: %s (%d in all)", c.way.title(), what, len(list))
+				rep.Fault("%s: %s (%d in all)", c.way.title, what, len(list))
 				break
 			}
-			rep.Fault("%s: %s", c.way.title(), strings.TrimPrefix(what+": "+text, ": "))
+			rep.Fault("%s: %s", c.way.title, strings.TrimPrefix(what+": "+text, ": "))
 		}
 	}
 	if o.wrong > 0 {
-		rep.Fault("%s: %d octets or datagrams arrived otherwise than they were sent", c.way.title(), o.wrong)
+		rep.Fault("%s: %d octets or datagrams arrived otherwise than they were sent", c.way.title, o.wrong)
 	}
 	rep.Notes = append(rep.Notes,
-		fmt.Sprintf("%s: %d faults; %d short flows, %d held back while too many were open, %d failed %v.", c.way.title(), len(c.happened), o.began, o.held, o.failed, o.why),
+		fmt.Sprintf("%s: %d faults; %d short flows, %d held back while too many were open, %d failed %v.", c.way.title, len(c.happened), o.began, o.held, o.failed, o.why),
 		fmt.Sprintf("%s: the first process held %d files and %.1f MB, the last one %d files and %.1f MB.",
-			c.way.title(), c.first.files, float64(c.first.memory)/1e6, c.last.files, float64(c.last.memory)/1e6))
+			c.way.title, c.first.files, float64(c.first.memory)/1e6, c.last.files, float64(c.last.memory)/1e6))
 }

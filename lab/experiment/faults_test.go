@@ -14,7 +14,7 @@ import (
 
 // shortFaults is a campaign that shows that all of it works. Its seed is always the same.
 var shortFaults = faultsForm{
-	ways: []way{wayUser, wayTC, wayXDP}, together: true, time: time.Second,
+	ways: isthmusWays, together: true, time: time.Second,
 	streams: 33, flows: 32, shorts: 50, longest: 100 * time.Millisecond, settle: 300 * time.Millisecond, seed: 11,
 }
 
@@ -40,7 +40,7 @@ func TestFaults(t *testing.T) {
 			for _, c := range all {
 				for _, f := range slices.Concat(processFaults, c.faults) {
 					if c.times(f.name) == 0 {
-						t.Errorf("%s: %s did not happen", c.way.title(), f.name)
+						t.Errorf("%s: %s did not happen", c.way.title, f.name)
 					}
 				}
 			}

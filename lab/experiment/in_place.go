@@ -84,7 +84,7 @@ type placedWorld struct {
 	fill func(ctx context.Context, n int) error
 	// frames are the entries of the generator's table for a way, in their order; none where
 	// the role has no such mix.
-	frames func(p *place, d relayDirection, m mix) []load.Peer
+	frames func(p *place, d direction, m mix) []load.Peer
 	// close ends all.
 	close func()
 }
@@ -96,12 +96,12 @@ type place struct {
 	table  []load.Peer // its part of the generator's table
 	first  int         // where that begins
 	count  int         // of its entries, those of the present row
-	lane   func(d relayDirection) load.Lane
-	// run sends and returns the rates, and how many packets arrived.
-	run func(d relayDirection, lane load.Lane, pace load.Pace) (rate, uint64, error)
+	lane   func(d direction) load.Lane
+	// run sends, and counts what arrives.
+	run func(d direction, lane load.Lane, pace load.Pace) (ran, error)
 	// counts is what the role has forwarded.
 	counts   func(ctx context.Context) (taken, error)
-	programs map[relayDirection]*ebpf.Program // that take the packets
+	programs map[direction]*ebpf.Program // that take the packets
 }
 
 // mix says what the packets of a row are of.
@@ -159,17 +159,17 @@ func (x placed) run(ctx context.Context, e *lab.Env) (err error) {
 // open opens the programs that take the packets of each direction.
 func (w *placedWorld) open() error {
 	for _, p := range w.places {
-		p.programs = map[relayDirection]*ebpf.Program{}
+		p.programs = map[direction]*ebpf.Program{}
 		if !p.way.ours() {
 			continue
 		}
-		for d, iface := range map[relayDirection]string{toIPv4: "in6", toIPv6: "out4"} {
+		for d, iface := range map[direction]string{toIPv4: "in6", toIPv6: "out4"} {
 			err := p.router.Do(func() (err error) {
 				p.programs[d], err = load.AttachedAt(iface, p.way.hook())
 				return err
 			})
 			if err != nil {
-				return fmt.Errorf("%s: %w", p.way.title(), err)
+				return fmt.Errorf("%s: %w", p.way.title, err)
 			}
 		}
 	}
@@ -204,7 +204,7 @@ func (b *placedBench) rows(ctx context.Context) error {
 		if err := b.fill(ctx, n); err != nil {
 			return err
 		}
-		for _, d := range []relayDirection{toIPv4, toIPv6} {
+		for _, d := range []direction{toIPv4, toIPv6} {
 			if err := b.row(ctx, d, fmt.Sprint(n), n, mix{entries: n, hosts: n}); err != nil {
 				return err
 			}
@@ -221,7 +221,7 @@ func (b *placedBench) rows(ctx context.Context) error {
 // apart measures what tells the cost of entries from that of hosts.
 func (b *placedBench) apart(ctx context.Context) error {
 	n, few := b.form.apart, b.form.few
-	for _, d := range []relayDirection{toIPv4, toIPv6} {
+	for _, d := range []direction{toIPv4, toIPv6} {
 		for _, c := range []struct {
 			label string
 			mix
@@ -254,7 +254,7 @@ func (b *placedBench) churned(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	for _, d := range []relayDirection{toIPv4, toIPv6} {
+	for _, d := range []direction{toIPv4, toIPv6} {
 		if err == nil {
 			err = b.row(ctx, d, fmt.Sprintf("%d, %d other routes change a second", n, churnRate), 0, mix{entries: n, hosts: n})
 		}
@@ -264,7 +264,7 @@ func (b *placedBench) churned(ctx context.Context, n int) error {
 
 // placedRow is what was measured of a direction and a mix.
 type placedRow struct {
-	direction relayDirection
+	direction direction
 	label     string
 	crowd     int               // of the rows that differ in it alone, else 0
 	passed    map[way][]float64 // packets per second
@@ -273,7 +273,7 @@ type placedRow struct {
 }
 
 // row measures a row, each way in turn; where the role has no such mix there is none.
-func (b *placedBench) row(ctx context.Context, d relayDirection, label string, crowd int, m mix) error {
+func (b *placedBench) row(ctx context.Context, d direction, label string, crowd int, m mix) error {
 	r := &placedRow{direction: d, label: label, crowd: crowd, passed: map[way][]float64{}, receiving: map[way][]float64{}, program: map[way][]float64{}}
 	before := map[way]taken{}
 	for _, p := range b.places {
@@ -302,7 +302,7 @@ func (b *placedBench) row(ctx context.Context, d relayDirection, label string, c
 	}
 	for _, p := range b.places {
 		if report.Measured(r.passed[p.way]...).Median() == 0 {
-			b.rep.Fault("%s passed nothing, %s, %s %s", p.way.title(), d, label, b.entries)
+			b.rep.Fault("%s passed nothing, %s, %s %s", p.way.title, d, label, b.entries)
 		}
 		if p.way.ours() {
 			now, err := p.counts(ctx)
@@ -317,7 +317,7 @@ func (b *placedBench) row(ctx context.Context, d relayDirection, label string, c
 }
 
 // load sends for a slice, once the caches are as they are in the midst of such a load.
-func (b *placedBench) load(p *place, d relayDirection, length time.Duration) (rate, uint64, error) {
+func (b *placedBench) load(p *place, d direction, length time.Duration) (ran, error) {
 	lane := p.lane(d)
 	lane.First, lane.Count, lane.Start = p.first, p.count, rand.IntN(p.count)
 	return p.run(d, lane, load.Pace{Rate: fullLoad.Rate, Batch: fullLoad.Batch, Time: length})
@@ -326,7 +326,7 @@ func (b *placedBench) load(p *place, d relayDirection, length time.Duration) (ra
 // slice measures rate and receiving of one way.
 func (b *placedBench) slice(r *placedRow, p *place) error {
 	if b.form.warm > 0 {
-		if _, _, err := b.load(p, r.direction, b.form.warm); err != nil {
+		if _, err := b.load(p, r.direction, b.form.warm); err != nil {
 			return err
 		}
 	}
@@ -334,17 +334,17 @@ func (b *placedBench) slice(r *placedRow, p *place) error {
 	if err != nil {
 		return err
 	}
-	rate, arrived, err := b.load(p, r.direction, b.form.slice)
+	got, err := b.load(p, r.direction, b.form.slice)
 	if err != nil {
-		return fmt.Errorf("%s: %w", p.way.title(), err)
+		return fmt.Errorf("%s: %w", p.way.title, err)
 	}
 	after, err := b.receiving.Time()
 	if err != nil {
 		return err
 	}
-	r.passed[p.way] = append(r.passed[p.way], rate.passed)
-	if arrived > 0 {
-		r.receiving[p.way] = append(r.receiving[p.way], float64((after-before).Nanoseconds())/float64(arrived))
+	r.passed[p.way] = append(r.passed[p.way], got.rate().passed)
+	if got.arrived > 0 {
+		r.receiving[p.way] = append(r.receiving[p.way], float64((after-before).Nanoseconds())/float64(got.arrived))
 	}
 	return nil
 }
@@ -365,7 +365,7 @@ func (b *placedBench) timed(ctx context.Context, r *placedRow) (err error) {
 			return err
 		}
 		if b.form.warm > 0 {
-			if _, _, err := b.load(p, r.direction, b.form.warm); err != nil {
+			if _, err := b.load(p, r.direction, b.form.warm); err != nil {
 				return err
 			}
 		}
@@ -373,17 +373,17 @@ func (b *placedBench) timed(ctx context.Context, r *placedRow) (err error) {
 		if err != nil {
 			return err
 		}
-		_, arrived, err := b.load(p, r.direction, b.form.slice)
+		got, err := b.load(p, r.direction, b.form.slice)
 		if err != nil {
-			return fmt.Errorf("%s: %w", p.way.title(), err)
+			return fmt.Errorf("%s: %w", p.way.title, err)
 		}
 		after, err := load.WorkOf(program)
 		if err != nil {
 			return err
 		}
 		work := after.Since(before)
-		if work.Runs < arrived {
-			b.rep.Fault("the program of %s ran %d times for %d packets, %s, %s", p.way.title(), work.Runs, arrived, r.direction, r.label)
+		if work.Runs < got.arrived {
+			b.rep.Fault("the program of %s ran %d times for %d packets, %s, %s", p.way.title, work.Runs, got.arrived, r.direction, r.label)
 			continue
 		}
 		if work.Runs > 0 {

@@ -5,7 +5,6 @@ package experiment
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -49,7 +48,7 @@ func newPlacedRelay(ctx context.Context, e *lab.Env, name string, form placedFor
 		}
 	}()
 	for _, kind := range placedWays {
-		l, err := e.New(ctx, name+"-"+string(kind))
+		l, err := e.New(ctx, name+"-"+kind.name)
 		if err != nil {
 			return nil, err
 		}
@@ -60,7 +59,7 @@ func newPlacedRelay(ctx context.Context, e *lab.Env, name string, form placedFor
 		}
 		crowds = append(crowds, c)
 		if err := c.settle(ctx, form.most()); err != nil {
-			return nil, fmt.Errorf("%s: %w", kind.title(), err)
+			return nil, fmt.Errorf("%s: %w", kind.title, err)
 		}
 		w.places = append(w.places, c.place())
 	}
@@ -69,7 +68,7 @@ func newPlacedRelay(ctx context.Context, e *lab.Env, name string, form placedFor
 			if !c.way.ours() {
 				continue
 			}
-			e.Step("%s: meeting %d peers", c.way.title(), n)
+			e.Step("%s: meeting %d peers", c.way.title, n)
 			if err := c.fill(ctx, n); err != nil {
 				return err
 			}
@@ -103,29 +102,17 @@ func (c *loadedCrowd) settle(ctx context.Context, n int) error {
 func (c *loadedCrowd) place() *place {
 	return &place{
 		way: c.way, router: c.router, table: c.generator.Peers(), lane: c.placedLane,
-		run: func(d relayDirection, lane load.Lane, pace load.Pace) (r rate, arrived uint64, err error) {
-			meter, teredo := c.clientSink, encapsulating
-			if d == toIPv6 {
-				meter, teredo = c.hostSink, decapsulating
-			}
-			before, err := meter.Count(0)
-			if err != nil {
-				return r, 0, err
-			}
-			r, err = c.run(teredo, lane, pace)
-			after, failed := meter.Count(0)
-			return r, after - before, errors.Join(err, failed)
-		},
+		run: c.over,
 		counts: func(ctx context.Context) (taken, error) {
 			values, err := c.values(ctx)
-			return taken{forwarded(values), values["to_clients_total"] + values["to_ipv6_total"]}, err
+			return takenOf(values), err
 		},
 	}
 }
 
 // placedLane are the frames of a way. To plain forwarding those to IPv4 are of IPv4, and
 // those to IPv6 without a tunnel.
-func (c *loadedCrowd) placedLane(d relayDirection) load.Lane {
+func (c *loadedCrowd) placedLane(d direction) load.Lane {
 	client, mapped := placedClient(0)
 	host := placedHosts6.Addr().Next()
 	switch {
@@ -144,7 +131,7 @@ func (c *loadedCrowd) placedLane(d relayDirection) load.Lane {
 
 // placedPeers are the frames of a relay: any client may speak to any IPv6 host, but each
 // has one IPv4 address.
-func placedPeers(p *place, d relayDirection, m mix) []load.Peer {
+func placedPeers(p *place, d direction, m mix) []load.Peer {
 	if d == toIPv4 && m.entries != m.hosts {
 		return nil
 	}

@@ -27,12 +27,12 @@ func (b *placedBench) describe(timing float64) {
 		},
 	}
 	for _, w := range placedWays {
-		rates.Columns = append(rates.Columns, w.title())
-		times.Columns = append(times.Columns, "receiving, "+w.title())
+		rates.Columns = append(rates.Columns, w.title)
+		times.Columns = append(times.Columns, "receiving, "+w.title)
 	}
 	for _, w := range placedWays[1:] {
-		rates.Columns = append(rates.Columns, w.title()+" / forwarding")
-		times.Columns = append(times.Columns, "program, "+w.title())
+		rates.Columns = append(rates.Columns, w.title+" / forwarding")
+		times.Columns = append(times.Columns, "program, "+w.title)
 	}
 	bars := &report.Bars{Unit: "ns"}
 	for _, r := range b.done {
@@ -45,10 +45,10 @@ func (b *placedBench) describe(timing float64) {
 		for _, w := range placedWays[1:] {
 			ratio := pairs(r.passed[wayKernel], r.passed[w])
 			passed, spent = append(passed, spread(ratio, 2)), append(spent, plainNumbers(r.program[w]))
-			group.Bars = append(group.Bars, report.Bar{Name: w.title(), Role: w.role(), Value: report.Measured(r.program[w]...)})
+			group.Bars = append(group.Bars, report.Bar{Name: w.title, Role: w.role, Value: report.Measured(r.program[w]...)})
 			b.rep.Figures = append(b.rep.Figures,
-				report.Figure{Name: fmt.Sprintf("%s: %s / forwarding, packets per second", label, w.title()), Decimals: 2, Isthmus: report.Measured(ratio...)},
-				report.Figure{Name: fmt.Sprintf("%s: program of %s", label, w.title()), Unit: "ns", Isthmus: report.Measured(r.program[w]...)},
+				report.Figure{Name: fmt.Sprintf("%s: %s / forwarding, packets per second", label, w.title), Decimals: 2, Isthmus: report.Measured(ratio...)},
+				report.Figure{Name: fmt.Sprintf("%s: program of %s", label, w.title), Unit: "ns", Isthmus: report.Measured(r.program[w]...)},
 			)
 		}
 		if r.crowd > 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/load"
-	translator64 "github.com/isthmus-net/isthmus/translate/run"
+	"github.com/isthmus-net/isthmus/translate/nat64/nat64role"
 )
 
 // Choices of the translators in place.
@@ -34,22 +34,23 @@ var placedSource = netip.MustParseAddr("203.0.113.250")
 
 // placedTranslators is a translator on each way. IPv6 hosts are the crowd's.
 type placedTranslators struct {
-	*loadedNAPT
-	clients []load.Peer
-	bound   map[way]map[netip.AddrPort]netip.AddrPort // of a NAT64: what stands for a client
+	*rig
+	stateless bool
+	clients   []load.Peer
+	bound     map[way]map[netip.AddrPort]netip.AddrPort // of a NAT64: what stands for a client
 }
 
 // newPlacedTranslators starts the translators, with room for so many frames on each way.
-func newPlacedTranslators(ctx context.Context, e *lab.Env, name string, plan naptPlan, n int) (*placedTranslators, *placedWorld, error) {
-	plan.Ways, plan.Crowd = placedWays, true
-	l, done, err := startLoadedNAPT(ctx, e, name, plan, len(placedWays)*n)
+func newPlacedTranslators(ctx context.Context, e *lab.Env, name string, c translating, n int) (*placedTranslators, *placedWorld, error) {
+	c.Crowd = true
+	l, done, err := startTranslators(ctx, e, name, c, placedWays, len(placedWays)*n)
 	if err != nil {
 		return nil, nil, err
 	}
-	t := &placedTranslators{loadedNAPT: l, clients: placedClients(n), bound: map[way]map[netip.AddrPort]netip.AddrPort{}}
+	t := &placedTranslators{rig: l, stateless: c.Stateless, clients: placedClients(n), bound: map[way]map[netip.AddrPort]netip.AddrPort{}}
 	w := &placedWorld{close: done}
 	for i, p := range l.paths {
-		err := drawGateways(p.router, p.number, func(g int) netip.Prefix { return netip.MustParsePrefix(fmt.Sprintf("2001:db8:8000:%x::/58", 64*g)) }, p.insideMAC, p.outsideMAC)
+		err := drawGateways(p.router, p.number, func(g int) netip.Prefix { return netip.MustParsePrefix(fmt.Sprintf("2001:db8:8000:%x::/58", 64*g)) }, p.leftMAC, p.rightMAC)
 		if err != nil {
 			done()
 			return nil, nil, err
@@ -57,15 +58,11 @@ func newPlacedTranslators(ctx context.Context, e *lab.Env, name string, plan nap
 		first := 1 + i*n
 		w.places = append(w.places, &place{
 			way: p.way, router: p.router, first: first, table: l.generator.Peers()[first : first+n],
-			lane: func(d relayDirection) load.Lane { return t.placedLane(p, d) },
-			run: func(d relayDirection, lane load.Lane, pace load.Pace) (rate, uint64, error) {
-				sent, arrived, err := l.run(p, d, lane, pace)
-				if err != nil {
-					return rate{}, 0, err
-				}
-				return newRate(sent, arrived, 0), arrived, nil
+			lane: func(d direction) load.Lane { return t.placedLane(p, d) },
+			run: func(d direction, lane load.Lane, pace load.Pace) (ran, error) {
+				return l.over(p, d, []load.Lane{lane}, pace)
 			},
-			counts: func(ctx context.Context) (taken, error) { return p.counts(ctx, l.naptPaths) },
+			counts: p.counts,
 		})
 	}
 	return t, w, nil
@@ -83,28 +80,24 @@ func placedClients(n int) []load.Peer {
 }
 
 // placedLane are the frames of a way. To plain forwarding those to IPv4 are of IPv4.
-func (t *placedTranslators) placedLane(p *naptPath, d relayDirection) load.Lane {
-	at := t.number(p)
-	lane := load.Lane{Target: 2 * at, Ports: p.way.ours() && !t.plan.Stateless}
+func (t *placedTranslators) placedLane(p *rigPath, d direction) load.Lane {
+	lane := load.Lane{Target: p.aimed(d), ToClient: d == toIPv6, Ports: p.way.ours() && !t.stateless}
 	inside, outside := netip.AddrPortFrom(p.source, load.DiscardPort), netip.AddrPortFrom(p.target, load.DiscardPort)
-	if d == toIPv6 {
-		lane.Target, lane.ToClient = 2*at+1, true
-	}
 	switch {
 	case d == toIPv4 && p.way.ours():
-		lane.Frame = load.Datagram(p.insideMAC, p.in6MAC, inside, outside, placedSize)
+		lane.Frame = load.Datagram(p.leftMAC, p.in6MAC, inside, outside, placedSize)
 	case d == toIPv4:
-		lane.Frame = load.Datagram(p.insideMAC, p.in6MAC, netip.AddrPortFrom(placedSource, load.DiscardPort), netip.AddrPortFrom(placedHost4(0), load.DiscardPort), placedSize)
+		lane.Frame = load.Datagram(p.leftMAC, p.in6MAC, netip.AddrPortFrom(placedSource, load.DiscardPort), netip.AddrPortFrom(placedHost4(0), load.DiscardPort), placedSize)
 	case p.way.ours():
-		lane.Frame = load.Datagram(p.outsideMAC, p.out4MAC, netip.AddrPortFrom(placedHost4(0), load.DiscardPort), netip.AddrPortFrom(p.mapped, load.DiscardPort), placedSize)
+		lane.Frame = load.Datagram(p.rightMAC, p.out4MAC, netip.AddrPortFrom(placedHost4(0), load.DiscardPort), netip.AddrPortFrom(p.mapped, load.DiscardPort), placedSize)
 	default:
-		lane.Frame = load.Datagram(p.outsideMAC, p.out4MAC, outside, inside, placedSize)
+		lane.Frame = load.Datagram(p.rightMAC, p.out4MAC, outside, inside, placedSize)
 	}
 	return lane
 }
 
 // frame is that of one IPv6 host and one IPv4 host.
-func (t *placedTranslators) frame(p *place, d relayDirection, client load.Peer, far [4]byte, stands func(load.Peer) (netip.AddrPort, bool)) (load.Peer, bool) {
+func (t *placedTranslators) frame(p *place, d direction, client load.Peer, far [4]byte, stands func(load.Peer) (netip.AddrPort, bool)) (load.Peer, bool) {
 	f := load.Peer{Client: client.Client, Port: client.Port, IP: placedSource.As4(), Far: far}
 	if d == toIPv6 && p.way.ours() {
 		outside, found := stands(client)
@@ -119,7 +112,7 @@ func (t *placedTranslators) frame(p *place, d relayDirection, client load.Peer, 
 
 // newPlacedNAT64 starts the stateful ones. Sessions are made as packets make them.
 func newPlacedNAT64(ctx context.Context, e *lab.Env, name string, form placedForm) (*placedWorld, error) {
-	plan := naptPlan{More: fmt.Sprintf("max_sessions = %d\nmax_clients = 4096\nblock_size = %d\nclient_blocks = 2\nblock_log = false\nudp_timeout = \"1h\"\n", placedRoom, crowdBlock)}
+	plan := translating{More: fmt.Sprintf("max_sessions = %d\nmax_clients = 4096\nblock_size = %d\nclient_blocks = 2\nblock_log = false\nudp_timeout = \"1h\"\n", placedRoom, crowdBlock)}
 	t, w, err := newPlacedTranslators(ctx, e, name, plan, form.most())
 	if err != nil {
 		return nil, err
@@ -129,14 +122,14 @@ func newPlacedNAT64(ctx context.Context, e *lab.Env, name string, form placedFor
 			if !p.way.ours() {
 				continue
 			}
-			e.Step("%s: making %d sessions", p.way.title(), n)
+			e.Step("%s: making %d sessions", p.way.title, n)
 			if err := t.makeSessions(ctx, p, n, form); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	w.frames = func(p *place, d relayDirection, m mix) []load.Peer {
+	w.frames = func(p *place, d direction, m mix) []load.Peer {
 		if m.entries < m.hosts || m.entries > m.hosts && d == toIPv4 {
 			return nil // a session is of one host, and those to few IPv4 hosts were not made
 		}
@@ -161,10 +154,10 @@ func insideOf(c load.Peer) netip.AddrPort {
 
 // makeSessions makes those of the first n clients, each with a host of its own, and, with
 // the crowd of the rows with few hosts, those of a few clients with all hosts.
-func (t *placedTranslators) makeSessions(ctx context.Context, p *naptPath, n int, form placedForm) error {
+func (t *placedTranslators) makeSessions(ctx context.Context, p *rigPath, n int, form placedForm) error {
 	table := t.generator.Peers()[1:]
 	copy(table, t.clients[:n])
-	if err := t.meet(ctx, p, n); err != nil {
+	if err := t.meetCrowd(ctx, p, n); err != nil {
 		return err
 	}
 	if err := t.fill(ctx, p, n); err != nil {
@@ -185,14 +178,14 @@ func (t *placedTranslators) makeSessions(ctx context.Context, p *naptPath, n int
 }
 
 // learnBindings asks the translator which addresses and ports stand for the clients.
-func (t *placedTranslators) learnBindings(ctx context.Context, p *naptPath) error {
-	client := control.NewClient((&translator{name: string(p.way)}).socket(t.dir))
+func (t *placedTranslators) learnBindings(ctx context.Context, p *rigPath) error {
+	client := control.NewClient(socketOf(t.dir, p.way.name))
 	bound := map[netip.AddrPort]netip.AddrPort{}
 	for from := uint32(0); ; {
-		var part translator64.NAT64Bindings
+		var part nat64role.Bindings
 		arguments := fmt.Appendf(nil, `{"limit":%d,"from":%d}`, listPart, from)
-		if err := client.Ask(ctx, control.Question{Role: translator64.RoleNAT64, What: "bindings", Arguments: arguments}, &part); err != nil {
-			return fmt.Errorf("the bindings of %s: %w", p.way.title(), err)
+		if err := client.Ask(ctx, control.Question{Role: nat64role.Role.Name, What: "bindings", Arguments: arguments}, &part); err != nil {
+			return fmt.Errorf("the bindings of %s: %w", p.way.title, err)
 		}
 		for _, b := range part.Bindings {
 			bound[b.Inside] = b.Outside
@@ -234,12 +227,12 @@ func newPlacedSIIT(ctx context.Context, e *lab.Env, name string, form placedForm
 	if err := writeMappings(file, placedClients(form.most())); err != nil {
 		return nil, err
 	}
-	t, w, err := newPlacedTranslators(ctx, e, name, naptPlan{Stateless: true, Ready: placedReady, More: fmt.Sprintf("eam_file = %q\n", file)}, form.most())
+	t, w, err := newPlacedTranslators(ctx, e, name, translating{Stateless: true, Ready: placedReady, More: fmt.Sprintf("eam_file = %q\n", file)}, form.most())
 	if err != nil {
 		return nil, err
 	}
 	w.fill = func(context.Context, int) error { return nil }
-	w.frames = func(p *place, d relayDirection, m mix) []load.Peer {
+	w.frames = func(p *place, d direction, m mix) []load.Peer {
 		if m.entries > m.hosts {
 			return nil
 		}

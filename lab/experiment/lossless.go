@@ -8,6 +8,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/load"
 	"github.com/isthmus-net/isthmus/lab/report"
 )
@@ -55,66 +56,50 @@ func (c *climb) learn(lossless bool) {
 
 // lossless finds the rate that each way carries without loss, all in turn. Passed are
 // the rates of the last slices.
-func lossless[P any](ctx context.Context, c *throughputCase, paths []P, of func(P) way, slice func(P, load.Pace) (rate, error)) error {
-	climbs := make([]*climb, len(paths))
+func lossless(ctx context.Context, c *rateCase, ways []way, slice func(at int, pace load.Pace) (rate, error)) error {
+	climbs := make([]*climb, len(ways))
 	for i := range climbs {
 		climbs[i] = newClimb()
 	}
-	for round := range losslessClimb + losslessRounds {
-		for i := range paths {
-			if err := ctx.Err(); err != nil {
+	return inTurn(ctx, losslessClimb+losslessRounds, len(ways), func(round, at int) error {
+		r, err := slice(at, load.Pace{Rate: climbs[at].rate, Time: losslessSlice})
+		if err != nil {
+			return err
+		}
+		climbs[at].learn(r.passed >= (1-losslessLoss)*r.offered)
+		if round >= losslessClimb {
+			r.passed = math.Min(r.passed, r.offered) // what was on its way before is in one of the two
+			c.add(ways[at], r)
+		}
+		return nil
+	})
+}
+
+// withoutLoss adds the second view of a rig's ways, the first of which is a cable: not what
+// passes of a load that none can carry, but the load that each carries.
+func (r *rig) withoutLoss(ctx context.Context, e *lab.Env, rep *report.Report, sizes ...int) error {
+	ways := r.plan.Ways
+	cpus := cpuTable("IPv6 packet", ways)
+	cpus.Title = "without loss: " + cpus.Title
+	rates := report.Table{Title: losslessTitle, Columns: cpus.Columns, Notes: []string{losslessNote}}
+	for _, d := range []direction{toIPv4, toIPv6} {
+		for _, size := range sizes {
+			c := newRateCase(d, size)
+			e.Step("%s: searching the rate that each way carries", c.label())
+			err := lossless(ctx, c, ways, func(at int, pace load.Pace) (rate, error) { return r.slice(r.paths[at], d, size, pace) })
+			if err != nil {
 				return err
 			}
-			at := (i + round) % len(paths)
-			p, climb := paths[at], climbs[at]
-			r, err := slice(p, load.Pace{Rate: climb.rate, Time: losslessSlice})
-			if err != nil {
-				return fmt.Errorf("%s: %w", of(p).title(), err)
-			}
-			climb.learn(r.passed >= (1-losslessLoss)*r.offered)
-			if round >= losslessClimb {
-				r.passed = math.Min(r.passed, r.offered) // what was on its way before is in one of the two
-				c.add(of(p), r)
+			rates.Rows, cpus.Rows = append(rates.Rows, c.passedRow(ways, c.label())), append(cpus.Rows, c.cpuRow(c.label(), ways))
+			rates.Notes = append(rates.Notes, c.rigNotes(ways[0])...)
+			for _, w := range []way{wayTC, wayXDP, wayUser} {
+				rep.Figures = append(rep.Figures, report.Figure{
+					Name: fmt.Sprintf("%s: %s / forwarding, packets per second without loss", c.label(), w.title), Decimals: 2,
+					Isthmus: report.Measured(pairs(c.passed[wayKernel], c.passed[w])...),
+				})
 			}
 		}
 	}
+	rep.Tables = append(rep.Tables, rates, cpus)
 	return nil
-}
-
-// losslessReport collects the cases of an experiment.
-type losslessReport struct {
-	ways        []way
-	bare        way
-	rates, cpus report.Table
-	figures     []report.Figure
-}
-
-func newLosslessReport(ways []way, bare way) *losslessReport {
-	l := &losslessReport{ways: ways, bare: bare, cpus: cpuTable("IPv6 packet", ways)}
-	l.rates = report.Table{Title: losslessTitle, Columns: l.cpus.Columns, Notes: []string{losslessNote}}
-	l.cpus.Title = "without loss: " + l.cpus.Title
-	return l
-}
-
-// add adds a case.
-func (l *losslessReport) add(c *throughputCase) {
-	row := []string{c.label()}
-	for _, w := range l.ways {
-		row = append(row, thousands(c.passed[w]))
-	}
-	l.rates.Rows = append(l.rates.Rows, row)
-	l.rates.Notes = append(l.rates.Notes, c.rigNotes(l.bare)...)
-	l.cpus.Rows = append(l.cpus.Rows, c.cpuRow(c.label(), l.ways))
-	for _, w := range []way{wayTC, wayXDP, wayUser} {
-		l.figures = append(l.figures, report.Figure{
-			Name: fmt.Sprintf("%s: %s / forwarding, packets per second without loss", c.label(), w.title()), Decimals: 2,
-			Isthmus: report.Measured(pairs(c.passed[wayKernel], c.passed[w])...),
-		})
-	}
-}
-
-// to adds all of it to the report.
-func (l *losslessReport) to(rep *report.Report) {
-	rep.Tables = append(rep.Tables, l.rates, l.cpus)
-	rep.Figures = append(rep.Figures, l.figures...)
 }

@@ -15,13 +15,12 @@ import (
 // fakePath carries so many packets a second and loses what is more. Of one slice in
 // unlucky ones it loses a tenth, whatever the rate.
 type fakePath struct {
-	way     way
 	most    float64
 	unlucky int
 	slices  int
 }
 
-func (p *fakePath) slice(_ *fakePath, pace load.Pace) (rate, error) {
+func (p *fakePath) slice(_ int, pace load.Pace) (rate, error) {
 	p.slices++
 	r := rate{offered: min(pace.Rate, 3.5e6), cpu: 100}
 	r.passed = min(r.offered, p.most)
@@ -46,9 +45,9 @@ func TestLosslessFindsWhatIsCarried(t *testing.T) {
 		{"one slice of three loses by bad luck", 1e6, 1e6, 3},
 	} {
 		t.Run(c.situation, func(t *testing.T) {
-			p := &fakePath{way: wayXDP, most: c.most, unlucky: c.unlucky}
-			found := newThroughputCase(encapsulating, 64)
-			if err := lossless(context.Background(), found, []*fakePath{p}, func(p *fakePath) way { return p.way }, p.slice); err != nil {
+			p := &fakePath{most: c.most, unlucky: c.unlucky}
+			found := newRateCase(toIPv4, 64)
+			if err := lossless(context.Background(), found, []way{wayXDP}, p.slice); err != nil {
 				t.Fatal(err)
 			}
 			got := report.Measured(found.passed[wayXDP]...).Median()
@@ -61,7 +60,7 @@ func TestLosslessFindsWhatIsCarried(t *testing.T) {
 
 // A way that carries what a bare hop does was not measured: the table says so.
 func TestRigLimitIsSaid(t *testing.T) {
-	c := newThroughputCase(encapsulating, 1280)
+	c := newRateCase(toIPv4, 1280)
 	for w, passed := range map[way]float64{wayBare: 2e6, wayKernel: 1e6, wayXDP: 1.96e6} {
 		for range longRun {
 			c.add(w, rate{offered: 2e6, passed: passed})

@@ -73,7 +73,7 @@ func tryAll(ctx context.Context, e *lab.Env, ways []way) (programs, errs []*tria
 	for i, w := range ways {
 		wait.Go(func() {
 			if err := tryWay(ctx, e, w, &guard, programs, errs); err != nil {
-				faults[i] = fmt.Errorf("%s: %w", w.title(), err)
+				faults[i] = fmt.Errorf("%s: %w", w.title, err)
 			}
 		})
 	}
@@ -86,7 +86,7 @@ func tryWay(ctx context.Context, e *lab.Env, w way, guard *sync.Mutex, programs,
 	step := func(what string) {
 		guard.Lock()
 		defer guard.Unlock()
-		e.Step("%s: %s", w.title(), what)
+		e.Step("%s: %s", w.title, what)
 	}
 	step("starting the translator and the servers")
 	n, err := newAppNet(ctx, e, w)
@@ -147,9 +147,9 @@ func naptApplicationsReport(programs, errs []*trial, ways []way) *report.Report 
 		for _, w := range ways {
 			if err := t.faults[w]; err != nil {
 				if w.ours() {
-					rep.Fault("%s: %s, %s: %s", w.title(), t.name, t.direction, oneLine(err))
+					rep.Fault("%s: %s, %s: %s", w.title, t.name, t.direction, oneLine(err))
 				} else {
-					rep.Notes = append(rep.Notes, fmt.Sprintf("%s: %s, %s: %s.", w.title(), t.name, t.direction, oneLine(err)))
+					rep.Notes = append(rep.Notes, fmt.Sprintf("%s: %s, %s: %s.", w.title, t.name, t.direction, oneLine(err)))
 				}
 			}
 		}
@@ -161,7 +161,7 @@ func naptApplicationsReport(programs, errs []*trial, ways []way) *report.Report 
 func trialTable(title, first string, trials []*trial, ways []way) report.Table {
 	t := report.Table{Title: title, Columns: []string{first, "direction", "1998"}}
 	for _, w := range ways {
-		t.Columns = append(t.Columns, w.title())
+		t.Columns = append(t.Columns, w.title)
 	}
 	for _, one := range trials {
 		row := []string{one.name, string(one.direction), one.published}

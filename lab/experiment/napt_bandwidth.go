@@ -4,7 +4,11 @@ package experiment
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"hash/crc32"
+	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"time"
@@ -44,14 +48,14 @@ const (
 
 // naptStreams is one row: a direction over cables of a kind.
 type naptStreams struct {
+	*streamRow
 	cables    cables
-	direction streamDirection
-	streamResults
 	published float64 // translator / forwarder over such a line; 0: over none
 }
 
-// label names the row in tables.
-func (s *naptStreams) label() string { return string(s.cables) + ", " + string(s.direction) }
+func newNAPTStreams(c cables, d streamDirection, published float64) *naptStreams {
+	return &naptStreams{newStreamRow(string(c)+", "+string(d), d), c, published}
+}
 
 func runNAPTBandwidth(ctx context.Context, e *lab.Env) error {
 	rounds, length := streamForm(e.Runs)
@@ -67,57 +71,55 @@ func runNAPTBandwidth(ctx context.Context, e *lab.Env) error {
 
 // measureBare measures over bare cables, where the machine is the limit.
 func measureBare(ctx context.Context, e *lab.Env, rep *report.Report, rounds int, length time.Duration) error {
-	n, done, err := startNAPT(ctx, e, naptBandwidthName, naptPlan{Ways: naptBandwidthWays, Offloads: true})
+	rows, err := cableStreams(ctx, e, rep, naptBandwidthName, &translating{}, naptBandwidthWays, rounds, length, (*naptStreams).figures)
 	if err != nil {
 		return err
 	}
-	defer done()
-	if err := n.checkTransfers(ctx, rep); err != nil {
-		return err
-	}
-	rows, err := n.allStreams(ctx, e, rep, rounds, length)
-	if err != nil {
-		return err
-	}
-	describeStreams(rep, rows)
-	if err := n.healthy(); err != nil {
-		return err
-	}
-	return n.checkPaths(ctx, rep)
+	streamChart(rep, "TCP through a translator, Mbit/s", naptBandwidthWays, rows)
+	return nil
 }
 
-// allStreams measures both directions with offloads, and then with less and less.
-func (n *naptPaths) allStreams(ctx context.Context, e *lab.Env, rep *report.Report, rounds int, length time.Duration) ([]*naptStreams, error) {
-	var rows []*naptStreams
-	n.unmeter()
-	usage, err := countCPU(append(n.processes(), os.Getpid())...)
+// cableStreams measures TCP over cables that do what virtual ones can, and then over such
+// as leave each packet by itself, once data has passed each way unchanged.
+func cableStreams(ctx context.Context, e *lab.Env, rep *report.Report, name string, c *translating, ways []way,
+	rounds int, length time.Duration, figures func(*naptStreams) []report.Figure) ([]*streamRow, error) {
+	r, done, err := startRig(ctx, e, name, c, rigPlan{Ways: ways, Offloads: true})
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if err := r.checkTransfers(ctx, rep); err != nil {
+		return nil, err
+	}
+	streams := r.streamWays()
+	usage, err := countCPU(append(r.processes(), os.Getpid())...)
 	if err != nil {
 		return nil, err
 	}
 	defer usage.close()
+	var rows []*streamRow
 	for _, c := range []cables{withOffloads, withoutGSO, asWires} {
-		if err := n.recable(c); err != nil {
-			return nil, err
-		}
-		if err := n.offloadFacts(rep, c); err != nil {
+		if err := errors.Join(r.recable(c), r.offloadFacts(rep, c)); err != nil {
 			return nil, err
 		}
 		for _, d := range []streamDirection{sending, receiving} {
-			row := &naptStreams{cables: c, direction: d, streamResults: newStreamResults()}
-			e.Step("%s: %d rounds of %v on each way", row.label(), rounds, length)
-			if err := n.streams(ctx, row, rounds, length, usage); err != nil {
+			row := newNAPTStreams(c, d, 0)
+			e.Step("%s: %d rounds of %v on each way", row.label, rounds, length)
+			if err := row.measure(ctx, streams, rounds, length, usage); err != nil {
 				return nil, err
 			}
-			rows = append(rows, row)
+			rows = append(rows, row.streamRow)
+			rep.Figures = append(rep.Figures, figures(row)...)
 		}
 	}
-	return rows, nil
+	streamTables(rep, ways, rows)
+	return rows, r.checkPaths(ctx, rep)
 }
 
 // recable switches off what cables of that kind do not do.
-func (n *naptPaths) recable(c cables) error {
-	for _, p := range n.paths {
-		for _, end := range p.ends(n) {
+func (r *rig) recable(c cables) error {
+	for _, p := range r.paths {
+		for _, end := range p.ends() {
 			var err error
 			switch c {
 			case withoutGSO:
@@ -130,81 +132,134 @@ func (n *naptPaths) recable(c cables) error {
 			}
 		}
 	}
-	return n.takeFrames()
-}
-
-// unmeter takes the meters off the cables: they would look at every packet.
-func (n *naptPaths) unmeter() {
-	for _, p := range n.paths {
-		for _, c := range p.closers {
-			_ = c.Close()
-		}
-		p.closers = nil
-	}
+	return r.takeFrames()
 }
 
 // offloadFacts notes what the cables of two ways have.
-func (n *naptPaths) offloadFacts(rep *report.Report, c cables) error {
+func (r *rig) offloadFacts(rep *report.Report, c cables) error {
 	for _, w := range []way{wayKernel, wayXDP} {
-		if n.path(w) == nil {
+		if r.path(w) == nil {
 			continue
 		}
-		text, err := n.inside.Offloads(string(w))
+		text, err := r.left.Offloads(w.name)
 		if err != nil {
 			return err
 		}
-		rep.Fact(fmt.Sprintf("%s, inside's cable of %s", c, w.title()), "%s", text)
+		rep.Fact(fmt.Sprintf("%s, inside's cable of %s", c, w.title), "%s", text)
 	}
 	return nil
 }
 
-// streams measures one row in rounds of one stream on each way.
-func (n *naptPaths) streams(ctx context.Context, row *naptStreams, rounds int, length time.Duration, usage *usage) error {
-	for round := range rounds {
-		for i := range n.paths {
-			p := n.paths[(i+round)%len(n.paths)]
-			s, err := p.stream(ctx, n, row, length, usage)
-			if err != nil {
-				return err
-			}
-			row.add(p.way, s)
-		}
+// streamWays are the ways of a rig for streams. The meters go: they would look at every
+// packet.
+func (r *rig) streamWays() (ways []streamWay) {
+	for _, p := range r.paths {
+		p.unmeter()
+		ways = append(ways, streamWay{p.way, p.connect})
 	}
-	return nil
+	return ways
 }
 
-// stream sends one stream of a row over the path.
-func (p *naptPath) stream(ctx context.Context, n *naptPaths, row *naptStreams, length time.Duration, usage *usage) (s streamed, err error) {
-	inside, outside, err := p.connect(ctx, n)
-	if err == nil {
-		out, in := inside, outside
-		if row.direction == receiving {
-			out, in = outside, inside
-		}
-		s, err = sendStream(ctx, out, in, length, usage)
-	}
-	if err != nil {
-		return s, fmt.Errorf("%s, %s: %w", p.way.title(), row.label(), err)
-	}
-	return s, nil
-}
-
-// processes are those of the translators.
-func (n *naptPaths) processes() (pids []int) {
-	for _, p := range n.paths {
-		if p.process != nil {
-			pids = append(pids, p.process.PID())
-		}
-	}
-	return pids
-}
-
-// connect opens a TCP connection from inside to outside. Outside knows itself by
+// connect opens a TCP connection, always from inside to outside. Outside knows itself by
 // the address far, which the translator leads to.
-func (p *naptPath) connect(ctx context.Context, n *naptPaths) (inside, outside net.Conn, err error) {
+func (p *rigPath) connect(ctx context.Context, d streamDirection) (out, in net.Conn, err error) {
 	at := p.far
-	if !p.way.translates() {
+	if !p.way.runs() {
 		at = p.target
 	}
-	return connectVia(ctx, n.inside, n.outside, at, p.target)
+	out, in, err = connectVia(ctx, p.rig.left, p.rig.right, at, p.target)
+	if d == receiving {
+		out, in = in, out
+	}
+	return out, in, err
+}
+
+// naptBandwidthReport begins the report with the table of 1998.
+func naptBandwidthReport(rounds int, length time.Duration) *report.Report {
+	return &report.Report{
+		Experiment: naptBandwidthName, Title: "TCP through one translator, bare veth and lines", Peer: "tayga",
+		Tables: []report.Table{{
+			Title:   "1998, 64 Mbytes, kbyte/s",
+			Columns: []string{"link", "v4-v4", "v6-v6", "forwarder", "translator", "translator / forwarder"},
+			Rows: [][]string{
+				{"Ethernet", "1095", "1092", "1093", "1089", "0.996"},
+				{"Fast Ethernet", "11003", "9076", "8005", "7210", "0.90"},
+			},
+		}},
+		Notes: []string{
+			streamNote(rounds, length),
+			"Inside opens all connections.",
+			"Without segmentation offload each packet is handled by itself, and checksums are still left to hardware, which a program in user space has to work out; without any offload hosts do that on all ways.",
+			"Native XDP takes frames, not what is to be cut later: with it the far ends of its cables have no segmentation offload.",
+			"Published beside the ratios of bare cables is that of Fast Ethernet in 1998.",
+		},
+	}
+}
+
+// figures are the ratios of one row.
+func (s *naptStreams) figures() []report.Figure {
+	forwarding, tayga, published := s.rates[wayKernel], s.rates[wayTayga], 0.9
+	if s.published != 0 {
+		published = s.published
+	}
+	var figures []report.Figure
+	for _, w := range []way{wayTC, wayXDP, wayUser} {
+		label := fmt.Sprintf("%s, %s: ", s.label, w.title)
+		ratio := report.Figure{
+			Name: label + figureStream, Decimals: 2, Published: report.Measured(published),
+			Peer: report.Measured(pairs(forwarding, tayga)...), Isthmus: report.Measured(pairs(forwarding, s.rates[w])...),
+		}
+		against := report.Figure{Name: label + "bandwidth / tayga", Decimals: 1, Isthmus: report.Measured(pairs(tayga, s.rates[w])...)}
+		switch {
+		case w != wayTC: // shown beside
+		case s.cables == withOffloads:
+			ratio.Must, against.Must = must(naptBandwidthName, figureStreamOffloads), must(naptBandwidthName, figureStreamTaygaOffloads)
+		case s.cables == withoutGSO:
+			ratio.Must, against.Must = must(naptBandwidthName, figureStreamPlain), must(naptBandwidthName, figureStreamTayga)
+		case s.cables == asWires, s.published != 0:
+			// How many times tayga it is was stated without segmentation.
+			ratio.Must = must(naptBandwidthName, figureStreamPlain)
+		}
+		figures = append(figures, ratio, against)
+	}
+	return figures
+}
+
+// naptCheckBytes is the length of the transfer that is checked byte by byte.
+const naptCheckBytes = 4 << 20
+
+// checkTransfers looks whether data passes each way unchanged, both ways.
+func (r *rig) checkTransfers(ctx context.Context, rep *report.Report) error {
+	data := make([]byte, naptCheckBytes)
+	source := rand.NewChaCha8([32]byte{1})
+	if _, err := source.Read(data); err != nil {
+		return err
+	}
+	for _, p := range r.paths {
+		inside, outside, err := p.connect(ctx, sending)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.way.title, err)
+		}
+		deadline := time.Now().Add(naptCheckLimit)
+		err = errors.Join(inside.SetDeadline(deadline), outside.SetDeadline(deadline))
+		for _, d := range []struct {
+			out io.Writer
+			in  io.Reader
+		}{{inside, outside}, {outside, inside}} {
+			sent := make(chan error, 1)
+			go func() { _, err := d.out.Write(data); sent <- err }()
+			got := make([]byte, len(data))
+			_, e := io.ReadFull(d.in, got)
+			err = errors.Join(err, e, <-sent)
+			if err == nil && crc32.ChecksumIEEE(got) != crc32.ChecksumIEEE(data) {
+				rep.Fault("%s changed data on its way", p.way.title)
+			}
+		}
+		inside.Close()
+		outside.Close()
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.way.title, err)
+		}
+	}
+	return nil
 }

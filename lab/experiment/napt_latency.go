@@ -3,12 +3,8 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
-	"encoding/csv"
-	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
@@ -18,7 +14,6 @@ import (
 const (
 	naptLatencyName   = "napt-latency"
 	naptLatencyGap    = 300 * time.Microsecond // time for a program to come to rest
-	naptLatencySlice  = 40                     // round trips
 	naptLatencyRounds = 60
 	naptLatencyLimit  = answerWait // an answer that takes longer is lost
 )
@@ -38,124 +33,36 @@ var naptLatency = lab.Experiment{
 	Run:       runNAPTLatency,
 }
 
-// naptLatencyCase is one size, measured on all ways.
-type naptLatencyCase struct {
-	size   int
-	rounds map[way][][]float64 // microseconds
-	lost   map[way]int
-}
-
-func runNAPTLatency(ctx context.Context, e *lab.Env) (err error) {
-	rounds := naptLatencyRounds
-	if e.Runs > 0 {
-		rounds = e.Runs
-	}
-	n, done, err := startNAPT(ctx, e, naptLatencyName, naptPlan{Ways: naptLatencyWays})
+func runNAPTLatency(ctx context.Context, e *lab.Env) error {
+	rounds := cmp.Or(e.Runs, naptLatencyRounds)
+	r, done, err := startRig(ctx, e, naptLatencyName, &translating{}, rigPlan{Ways: naptLatencyWays})
 	if err != nil {
 		return err
 	}
 	defer done()
-	var cases []*naptLatencyCase
-	for _, size := range naptSizes {
-		e.Step("%d bytes: %d round trips on each way, one per %v", size, rounds*naptLatencySlice, naptLatencyGap)
-		c, err := n.latency(ctx, size, rounds)
-		if err != nil {
-			return err
-		}
-		cases = append(cases, c)
-	}
-	if err := n.healthy(); err != nil {
+	cases, err := r.roundTrips(ctx, e, naptSizes, rounds)
+	if err != nil {
 		return err
 	}
 	rep := naptLatencyReport(cases, rounds)
-	if err := n.checkPaths(ctx, rep); err != nil {
+	if err := r.checkPaths(ctx, rep); err != nil {
 		return err
 	}
-	if e.Dir != "" {
-		if err := writeRoundTrips(filepath.Join(e.Dir, naptLatencyName+"-samples.csv"), cases); err != nil {
-			return err
-		}
+	if err := writeSamples(e, naptLatencyName, cases, naptLatencyWays); err != nil {
+		return err
 	}
 	return finish(e, rep)
 }
 
-// startNAPT starts a lab with the translators' topology; done ends it.
-func startNAPT(ctx context.Context, e *lab.Env, name string, plan naptPlan) (n *naptPaths, done func(), err error) {
-	l, err := e.New(ctx, name)
-	if err != nil {
-		return nil, nil, err
-	}
-	e.Step("starting the translators beside a plain router")
-	if n, err = newNAPTPaths(ctx, e, l, plan); err != nil {
-		_ = l.Close()
-		return nil, nil, err
-	}
-	return n, func() { n.close(); _ = l.Close() }, nil
-}
-
-// latency measures one size on all ways, in rounds of one slice each.
-func (n *naptPaths) latency(ctx context.Context, size, rounds int) (*naptLatencyCase, error) {
-	c := &naptLatencyCase{size: size, rounds: map[way][][]float64{}, lost: map[way]int{}}
-	for round := range rounds {
-		for i := range n.paths {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			// The order changes from round to round: nobody always follows the same.
-			p := n.paths[(i+round)%len(n.paths)]
-			slice, err := p.roundTrips(ctx, size, uint64(round*naptLatencySlice))
-			if err != nil {
-				return nil, err
-			}
-			c.rounds[p.way] = append(c.rounds[p.way], slice)
-			c.lost[p.way] += naptLatencySlice - len(slice)
+// roundTrips measures echoes of all sizes.
+func (r *rig) roundTrips(ctx context.Context, e *lab.Env, sizes []int, rounds int) (cases []*latencyCase, err error) {
+	for _, size := range sizes {
+		e.Step("%d bytes: %d round trips on each way, one per %v", size, rounds*latencySlice, naptLatencyGap)
+		c, err := r.latency(ctx, "", size, rounds)
+		if err != nil {
+			return nil, err
 		}
+		cases = append(cases, c)
 	}
-	return c, nil
-}
-
-// roundTrips sends one slice of echo requests, numbered from first, and returns
-// the times until their answers in microseconds.
-func (p *naptPath) roundTrips(ctx context.Context, size int, first uint64) ([]float64, error) {
-	p.echoes.Forget(first, naptLatencySlice)
-	err := onCPU(senderCPU, func() error {
-		return p.sender.Echoes(p.echo(size), first, naptLatencySlice, naptLatencyGap)
-	})
-	if err != nil {
-		return nil, err
-	}
-	p.echoes.Await(ctx, first, naptLatencySlice, naptLatencyLimit)
-	var slice []float64
-	for _, t := range p.echoes.Latencies(first, naptLatencySlice) {
-		slice = append(slice, float64(t)/float64(time.Microsecond))
-	}
-	return slice, nil
-}
-
-// writeRoundTrips writes every single round trip.
-func writeRoundTrips(path string, cases []*naptLatencyCase) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("the folder for results cannot be made: %w", err)
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("the samples cannot be written: %w", err)
-	}
-	w := csv.NewWriter(f)
-	_ = w.Write([]string{"bytes", "way", "round", "microseconds"})
-	for _, c := range cases {
-		for _, way := range naptLatencyWays {
-			for round, slice := range c.rounds[way] {
-				for _, t := range slice {
-					_ = w.Write([]string{strconv.Itoa(c.size), string(way), strconv.Itoa(round), strconv.FormatFloat(t, 'f', 3, 64)})
-				}
-			}
-		}
-	}
-	w.Flush()
-	if err := w.Error(); err != nil {
-		f.Close()
-		return fmt.Errorf("the samples cannot be written: %w", err)
-	}
-	return f.Close()
+	return cases, nil
 }

@@ -38,17 +38,14 @@ var naptJudged = []int{64, 512, 1440}
 // what a translator adds may be less than what a slice is uncertain by.
 const leastAdded = 0.05
 
-// translators are the ways that translate.
-func (w way) translates() bool { return w == wayTayga || w.ours() }
-
 // naptLatencyReport is table 1 of 1998 with today's columns beside.
-func naptLatencyReport(cases []*naptLatencyCase, rounds int) *report.Report {
+func naptLatencyReport(cases []*latencyCase, rounds int) *report.Report {
 	rep := &report.Report{
 		Experiment: naptLatencyName, Title: "Round trips through one translator, bare veth", Peer: "tayga",
-		Tables: []report.Table{roundTripTable(cases), addedTable(cases), roundTripPercentiles(cases)},
+		Tables: []report.Table{roundTripTable(cases), addedTable(cases), percentilesTable("round trip", cases, naptLatencyWays)},
 		Notes: []string{
 			"Ratios and differences are those of the medians of slices that followed each other: median (lowest to highest).",
-			fmt.Sprintf("%d round trips a size and way, one per %v: echo requests, which the far host's kernel answers.", rounds*naptLatencySlice, naptLatencyGap),
+			fmt.Sprintf("%d round trips a size and way, one per %v: echo requests, which the far host's kernel answers.", rounds*latencySlice, naptLatencyGap),
 			"Stamps are eBPF's, at the end of inside's cable; two cables lie between the hosts, and one in the columns v4-v4 and v6-v6.",
 			"The translators of Isthmus are stateful NAT64, each echo in a session of the ICMP table; tayga is stateless.",
 			"The far host's answers may be fragmented. All cables carry 1500 bytes, which Isthmus is told (lowest_ipv6_mtu); tayga cuts the answers of 1440 bytes in two, of which the first counts.",
@@ -59,14 +56,14 @@ func naptLatencyReport(cases []*naptLatencyCase, rounds int) *report.Report {
 	rep.Fact("offloads", "segmentation and checksum off at all ends; GRO on at the hosts' ends of the XDP way only, which gives them NAPI")
 	bars := &report.Bars{Unit: "µs", Decimals: 1}
 	for _, c := range cases {
-		rep.Figures = append(rep.Figures, c.figures()...)
-		group := report.Group{Label: fmt.Sprintf("%d bytes", c.size)}
+		rep.Figures = append(rep.Figures, roundTripFigures(c)...)
+		group := report.Group{Label: c.label()}
 		for _, w := range naptLatencyWays {
-			if !w.direct() {
-				group.Bars = append(group.Bars, report.Bar{Name: w.title(), Role: w.role(), Value: report.Measured(present(medians(c.rounds[w]))...)})
+			if w.by != byCable {
+				group.Bars = append(group.Bars, report.Bar{Name: w.title, Role: w.role, Value: report.Measured(present(medians(c.rounds[w]))...)})
 			}
-			if c.lost[w] > 0 && (w.ours() || w.native()) {
-				rep.Fault("%s lost %d of %d echo requests of %d bytes", w.title(), c.lost[w], rounds*naptLatencySlice, c.size)
+			if c.lost[w] > 0 && (w.ours() || w == wayKernel) {
+				rep.Fault("%s lost %d of %d echo requests of %d bytes", w.title, c.lost[w], rounds*latencySlice, c.size)
 			}
 		}
 		bars.Groups = append(bars.Groups, group)
@@ -76,7 +73,7 @@ func naptLatencyReport(cases []*naptLatencyCase, rounds int) *report.Report {
 }
 
 // figures are the ratios that have a must, and the other hooks beside.
-func (c *naptLatencyCase) figures() []report.Figure {
+func roundTripFigures(c *latencyCase) []report.Figure {
 	forwarding, tayga := medians(c.rounds[wayKernel]), medians(c.rounds[wayTayga])
 	judged := slices.Contains(naptJudged, c.size)
 	at := slices.Index(naptSizes, c.size)
@@ -84,7 +81,7 @@ func (c *naptLatencyCase) figures() []report.Figure {
 	var figures []report.Figure
 	for _, w := range []way{wayTC, wayXDP, wayUser} {
 		mine := medians(c.rounds[w])
-		label := fmt.Sprintf("%d bytes, %s: ", c.size, w.title())
+		label := fmt.Sprintf("%d bytes, %s: ", c.size, w.title)
 		ratio := report.Figure{
 			Name: label + figureRoundTrip, Decimals: 2, Peer: report.Measured(pairs(forwarding, tayga)...), Isthmus: report.Measured(pairs(forwarding, mine)...),
 			Published: report.Measured(publishedRoundTrips[publishedTranslator].times[at] / publishedRoundTrips[publishedForwarder].times[at]),
@@ -101,17 +98,6 @@ func (c *naptLatencyCase) figures() []report.Figure {
 		figures = append(figures, ratio, added, against)
 	}
 	return figures
-}
-
-// differences are b less a, round by round.
-func differences(a, b []float64) []float64 {
-	var d []float64
-	for i := range min(len(a), len(b)) {
-		if a[i] > 0 && b[i] > 0 {
-			d = append(d, b[i]-a[i])
-		}
-	}
-	return d
 }
 
 // addedRatios are how many times what mine adds over forwarding the other adds.
@@ -131,77 +117,42 @@ func present(v []float64) []float64 {
 }
 
 // roundTripTable is table 1 with today's columns.
-func roundTripTable(cases []*naptLatencyCase) report.Table {
-	t := report.Table{Title: "round trip, µs: median (lowest to highest slice)", Columns: []string{"IPv6 packet"}}
+func roundTripTable(cases []*latencyCase) report.Table {
+	first := []string{"IPv6 packet"}
 	for _, p := range publishedRoundTrips {
-		t.Columns = append(t.Columns, p.name)
+		first = append(first, p.name)
 	}
-	for _, w := range naptLatencyWays {
-		t.Columns = append(t.Columns, w.title())
-	}
+	t := wayTable(roundTripTitle, naptLatencyWays, first...)
 	for _, c := range cases {
-		row := []string{fmt.Sprintf("%d bytes", c.size)}
+		row := []string{c.label()}
 		for _, p := range publishedRoundTrips {
 			row = append(row, fmt.Sprintf("%.0f", p.times[slices.Index(naptSizes, c.size)]))
 		}
-		for _, w := range naptLatencyWays {
-			row = append(row, spread(present(medians(c.rounds[w])), 2))
-		}
-		t.Rows = append(t.Rows, row)
+		t.Rows = append(t.Rows, c.medianRow(naptLatencyWays, row...))
 	}
 	return t
+}
+
+// roundTripTitle heads tables of round trips.
+const roundTripTitle = "round trip, µs: median (lowest to highest slice)"
+
+// medianRow is a row of the medians of slices.
+func (c *latencyCase) medianRow(ways []way, first ...string) []string {
+	return cells(ways, func(w way) string { return spread(present(medians(c.rounds[w])), 2) }, first...)
 }
 
 // addedTable tells what each translator adds.
-func addedTable(cases []*naptLatencyCase) report.Table {
-	t := report.Table{Title: "added over forwarding, µs, and ratio to forwarding: medians of pairs", Columns: []string{"IPv6 packet", "1998"}}
-	for _, w := range naptLatencyWays {
-		if w.translates() {
-			t.Columns = append(t.Columns, w.title())
-		}
-	}
+func addedTable(cases []*latencyCase) report.Table {
+	ways := slices.DeleteFunc(slices.Clone(naptLatencyWays), func(w way) bool { return !w.runs() })
+	t := wayTable("added over forwarding, µs, and ratio to forwarding: medians of pairs", ways, "IPv6 packet", "1998")
 	for _, c := range cases {
 		at := slices.Index(naptSizes, c.size)
 		forward, translate := publishedRoundTrips[publishedForwarder].times[at], publishedRoundTrips[publishedTranslator].times[at]
-		row := []string{fmt.Sprintf("%d bytes", c.size), fmt.Sprintf("%.0f, %.2f", translate-forward, translate/forward)}
 		forwarding := medians(c.rounds[wayKernel])
-		for _, w := range naptLatencyWays {
-			if !w.translates() {
-				continue
-			}
+		t.Rows = append(t.Rows, cells(ways, func(w way) string {
 			mine := medians(c.rounds[w])
-			row = append(row, fmt.Sprintf("%.2f, %.2f", report.Measured(differences(forwarding, mine)...).Median(), report.Measured(pairs(forwarding, mine)...).Median()))
-		}
-		t.Rows = append(t.Rows, row)
+			return fmt.Sprintf("%.2f, %.2f", report.Measured(differences(forwarding, mine)...).Median(), report.Measured(pairs(forwarding, mine)...).Median())
+		}, c.label(), fmt.Sprintf("%.0f, %.2f", translate-forward, translate/forward)))
 	}
 	return t
-}
-
-// roundTripPercentiles holds median, 99 % and 99.9 % of all round trips.
-func roundTripPercentiles(cases []*naptLatencyCase) report.Table {
-	t := report.Table{Title: "round trip, µs: median / 99 % / 99.9 %", Columns: []string{"IPv6 packet"}}
-	for _, w := range naptLatencyWays {
-		t.Columns = append(t.Columns, w.title())
-	}
-	for _, c := range cases {
-		row := []string{fmt.Sprintf("%d bytes", c.size)}
-		for _, w := range naptLatencyWays {
-			all := slices.Concat(c.rounds[w]...)
-			if len(all) == 0 {
-				row = append(row, "-")
-				continue
-			}
-			row = append(row, fmt.Sprintf("%.2f / %.1f / %.1f", percentile(all, 50), percentile(all, 99), percentile(all, 99.9)))
-		}
-		t.Rows = append(t.Rows, row)
-	}
-	return t
-}
-
-// spread prints median, lowest and highest.
-func spread(v []float64, decimals int) string {
-	if len(v) == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.*f (%.*f to %.*f)", decimals, report.Measured(v...).Median(), decimals, slices.Min(v), decimals, slices.Max(v))
 }

@@ -26,23 +26,6 @@ var naptLines = []naptLine{
 	{cables: "100 Mbit/s", rate: 100e6, published: 0.90},
 }
 
-// join puts a cable between a node and outside, or a line of the plan's rate. Before it
-// lies a switch then: what XDP redirects arrives where somebody takes frames, and a wire
-// takes packets.
-func (n *naptPaths) join(l *lab.Lab, node *lab.Node, iface, name string) {
-	if n.plan.Rate == 0 {
-		l.Link(node, iface, n.outside, name)
-		return
-	}
-	n.takers[way(name)] = l.Bridge("switch-" + name)
-	l.Link(node, iface, n.takers[way(name)], switchPort)
-	// An error is the lab's to tell.
-	_, _ = l.Wire(n.takers[way(name)], "line", n.outside, name, lab.Ethernet(n.plan.Rate))
-}
-
-// switchPort is a switch's interface to the router.
-const switchPort = "router"
-
 // measureLines measures table 2's rows over lines of their rates.
 func measureLines(ctx context.Context, e *lab.Env, rep *report.Report, rounds int, length time.Duration) error {
 	var rows []*naptStreams
@@ -59,42 +42,37 @@ func measureLines(ctx context.Context, e *lab.Env, rep *report.Report, rounds in
 
 // measure measures one line in both directions.
 func (line *naptLine) measure(ctx context.Context, e *lab.Env, rep *report.Report, rounds int, length time.Duration) (rows []*naptStreams, err error) {
-	n, done, err := startNAPT(ctx, e, fmt.Sprintf("%s-%d", naptBandwidthName, line.rate/1e6), naptPlan{Ways: naptBandwidthWays, Rate: line.rate})
+	r, done, err := startRig(ctx, e, fmt.Sprintf("%s-%d", naptBandwidthName, line.rate/1e6), &translating{}, rigPlan{Ways: naptBandwidthWays, Rate: line.rate})
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	n.unmeter()
+	streams := r.streamWays()
 	for _, d := range []streamDirection{sending, receiving} {
-		row := &naptStreams{cables: line.cables, direction: d, streamResults: newStreamResults(), published: line.published}
-		e.Step("%s: %d rounds of %v on each way", row.label(), rounds, length)
+		row := newNAPTStreams(line.cables, d, line.published)
+		e.Step("%s: %d rounds of %v on each way", row.label, rounds, length)
 		if line.together {
-			err = n.atOnce(ctx, row, rounds, length)
+			err = row.atOnce(ctx, streams, rounds, length)
 		} else {
-			err = n.streams(ctx, row, rounds, length, nil)
+			err = row.measure(ctx, streams, rounds, length, nil)
 		}
 		if err != nil {
 			return nil, err
 		}
 		rows = append(rows, row)
 	}
-	if err := n.healthy(); err != nil {
-		return nil, err
-	}
-	return rows, n.checkPaths(ctx, rep)
+	return rows, r.checkPaths(ctx, rep)
 }
 
-// atOnce measures one row in rounds of streams on all ways at once.
-func (n *naptPaths) atOnce(ctx context.Context, row *naptStreams, rounds int, length time.Duration) error {
+// atOnce measures the row in rounds of streams on all ways at once.
+func (r *streamRow) atOnce(ctx context.Context, ways []streamWay, rounds int, length time.Duration) error {
 	for range rounds {
-		results, err := together(len(n.paths), func(i int) (streamed, error) {
-			return n.paths[i].stream(ctx, n, row, length, nil)
-		})
+		results, err := together(len(ways), func(i int) (streamed, error) { return r.stream(ctx, ways[i], length, nil) })
 		if err != nil {
 			return err
 		}
 		for i, s := range results {
-			row.add(n.paths[i].way, s)
+			r.add(ways[i].way, s)
 		}
 	}
 	return nil
@@ -102,20 +80,15 @@ func (n *naptPaths) atOnce(ctx context.Context, row *naptStreams, rounds int, le
 
 // describeLines adds the table of the lines, in the unit of 1998, and its figures.
 func describeLines(rep *report.Report, rows []*naptStreams) {
-	table := report.Table{Title: "TCP over Ethernet of 1998's rates on the IPv4 side, kbyte/s", Columns: []string{"transfer"}}
-	for _, w := range naptBandwidthWays {
-		table.Columns = append(table.Columns, w.title())
-	}
+	table := wayTable("TCP over Ethernet of 1998's rates on the IPv4 side, kbyte/s", naptBandwidthWays, "transfer")
 	for _, r := range rows {
-		row := []string{r.label()}
-		for _, w := range naptBandwidthWays {
+		table.Rows = append(table.Rows, cells(naptBandwidthWays, func(w way) string {
 			var kilobytes []float64
 			for _, rate := range r.rates[w] {
 				kilobytes = append(kilobytes, rate*1e3/8)
 			}
-			row = append(row, spread(kilobytes, 0))
-		}
-		table.Rows = append(table.Rows, row)
+			return spread(kilobytes, 0)
+		}, r.label))
 		rep.Figures = append(rep.Figures, r.figures()...)
 	}
 	rep.Tables = append(rep.Tables, table)

@@ -79,7 +79,7 @@ func host4In6() netip.Addr { return translated(appPrefix, appHost4) }
 
 // newAppNet draws the topology and starts the translator.
 func newAppNet(ctx context.Context, e *lab.Env, w way) (_ *appNet, err error) {
-	l, err := e.New(ctx, naptApplicationsName+"-"+string(w))
+	l, err := e.New(ctx, naptApplicationsName+"-"+w.name)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +209,7 @@ func mac(node *lab.Node, iface string) (net.HardwareAddr, error) {
 func (n *appNet) healthy() error {
 	select {
 	case <-n.process.Done():
-		return fmt.Errorf("%s ended by itself: %w", n.way.title(), errors.Join(n.process.Wait(), errEarly))
+		return fmt.Errorf("%s ended by itself: %w", n.way.title, errors.Join(n.process.Wait(), errEarly))
 	default:
 		return nil
 	}

@@ -4,15 +4,10 @@ package experiment
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 
-	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/lab"
-	"github.com/isthmus-net/isthmus/lab/load"
 	"github.com/isthmus-net/isthmus/lab/peers"
 )
 
@@ -34,27 +29,6 @@ type translator struct {
 
 // taygaDevice is tayga's TUN device.
 const taygaDevice = "nat64"
-
-// startTranslator runs what the way is named after.
-func (p *naptPath) startTranslator(ctx context.Context, n *naptPaths) (err error) {
-	if p.way.direct() || p.way == wayKernel {
-		return nil
-	}
-	t := translator{
-		way: p.way, name: string(p.way), router: p.router,
-		prefix: naptPrefix(p.number), client: p.source, mapped: p.mapped,
-		stateless: n.plan.Stateless,
-		more:      "lowest_ipv6_mtu = 1500\n" + n.plan.More, // as all cables have: answers to large pings stay whole
-	}
-	if n.plan.Static {
-		t.more += fmt.Sprintf("static = [\"udp [%s]:%d %s:%d\"]\n", p.source, load.DiscardPort, p.mapped, load.DiscardPort)
-	}
-	if n.plan.Crowd {
-		t.clients, t.pool = crowdAll, crowdPool(p.number).String()
-	}
-	p.process, err = t.start(ctx, n.env, n.dir)
-	return err
-}
 
 // start runs the translator with its files in dir.
 func (t *translator) start(ctx context.Context, e *lab.Env, dir string) (*lab.Proc, error) {
@@ -91,16 +65,7 @@ func (t *translator) startIsthmus(ctx context.Context, e *lab.Env, dir string) (
 	if t.stateless {
 		section = fmt.Sprintf("[[siit]]\neam = [\"%s %s\"]\n", t.mapped, t.client)
 	}
-	file := filepath.Join(dir, t.name+".toml")
-	text := fmt.Sprintf("[control]\nsocket = %q\n\n%sname = %q\npool6 = [%q]\nfast_path = %q\n%s",
-		t.socket(dir), section, t.name, t.prefix, t.way.fastPath(), t.more)
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		return nil, fmt.Errorf("the configuration of %s cannot be written: %w", t.name, err)
-	}
-	if err := t.router.SetControl(t.socket(dir)); err != nil {
-		return nil, err
-	}
-	return t.router.Start(ctx, lab.Process{Name: "isthmus", Path: e.Binary, Args: []string{"run", "-c", file}})
+	return startSection(ctx, e, dir, t.router, t.name, fmt.Sprintf("%sname = %q\npool6 = [%q]\nfast_path = %q\n%s", section, t.name, t.prefix, t.way.fast, t.more))
 }
 
 // stateful begins the section of a NAT64.
@@ -110,29 +75,4 @@ func (t *translator) stateful() string {
 		clients, pool = netip.PrefixFrom(t.client, 64).Masked(), t.mapped.String()+" 1-65535"
 	}
 	return fmt.Sprintf("[[nat64]]\nclients = [%q]\npool4 = [%q]\nkeep_state = false\n", clients, pool)
-}
-
-// socket is the control socket of an Isthmus translator.
-func (t *translator) socket(dir string) string { return filepath.Join(dir, t.name+".sock") }
-
-// values are the counters of the way's Isthmus.
-func (p *naptPath) values(ctx context.Context, n *naptPaths) (map[string]float64, error) {
-	instance, err := p.status(ctx, n)
-	if err != nil {
-		return nil, err
-	}
-	return instance.Values, nil
-}
-
-// status is what the way's Isthmus says of its translator.
-func (p *naptPath) status(ctx context.Context, n *naptPaths) (s control.Instance, err error) {
-	t := translator{name: string(p.way)}
-	status, err := control.NewClient(t.socket(n.dir)).Status(ctx)
-	if err != nil {
-		return s, err
-	}
-	if len(status.Instances) != 1 {
-		return s, errors.New("the translator is not in its own status")
-	}
-	return status.Instances[0], nil
 }

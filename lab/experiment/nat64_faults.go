@@ -59,7 +59,7 @@ type nat64World struct {
 
 // drawNAT64Faults draws the topology for one way.
 func drawNAT64Faults(ctx context.Context, e *lab.Env, w way) (*faultsWorld, error) {
-	l, err := e.New(ctx, natFaultsName+"-"+w.fastPath())
+	l, err := e.New(ctx, natFaultsName+"-"+w.fast)
 	if err != nil {
 		return nil, err
 	}

@@ -6,11 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
-	"github.com/isthmus-net/isthmus/lab/load"
 	"github.com/isthmus-net/isthmus/lab/report"
 )
 
@@ -84,91 +82,47 @@ func runNAT64Scale(ctx context.Context, e *lab.Env) error {
 
 // scaleRates measures packets per second of one flow, all ways beside each other.
 func scaleRates(ctx context.Context, e *lab.Env, rep *report.Report, form scaleForm, empty map[way]int) error {
-	l, done, err := startLoadedNAPT(ctx, e, scaleName, naptPlan{Ways: scaleRateWays, Static: true, More: "max_sessions = 1024\nmax_clients = 16\n"}, 0)
+	r, done, err := startTranslators(ctx, e, scaleName, translating{Static: true, More: "max_sessions = 1024\nmax_clients = 16\n"}, scaleRateWays, 0)
 	if err != nil {
 		return err
 	}
 	defer done()
-	for _, p := range l.paths {
+	for _, p := range r.paths {
 		if p.way.ours() {
 			if empty[p.way], err = processMemory(p.process.PID()); err != nil {
 				return err
 			}
 		}
 	}
-	if err := l.reportRates(ctx, e, rep, scaleName, form.sizes, form.rounds); err != nil {
+	if err := r.flowRates(ctx, e, rep, scaleName, form.sizes, form.rounds); err != nil {
 		return err
 	}
-	return errors.Join(l.healthy(), l.checkPaths(ctx, rep))
+	return r.checkPaths(ctx, rep)
 }
 
-// reportRates measures packets per second of one flow in both directions on all ways, the
-// first of which is a cable: at full load, and in the long form without loss.
-func (l *loadedNAPT) reportRates(ctx context.Context, e *lab.Env, rep *report.Report, experiment string, sizes []int, rounds int) error {
-	ways := l.plan.Ways
-	costs := cpuTable("IPv6 packet", ways)
-	table := report.Table{
-		Title:   "thousand packets per second of one flow at full load: median (lowest to highest slice)",
-		Columns: slices.Concat([]string{"IPv6 packet", "offered"}, costs.Columns[1:]),
+// flowRates measures packets per second of one flow through translators, in both
+// directions: at full load, and in the long form without loss.
+func (r *rig) flowRates(ctx context.Context, e *lab.Env, rep *report.Report, experiment string, sizes []int, rounds int) error {
+	err := r.rates(ctx, e, rep, []direction{toIPv4, toIPv6}, sizes, rounds, rateReport{
+		title:   "thousand packets per second of one flow at full load: median (lowest to highest slice)",
+		chart:   "Thousand packets per second of one flow",
+		offered: []way{wayKernel}, spared: wayTayga,
+		figures: func(c *rateCase) []report.Figure { return rateFigures(experiment, c) },
+	})
+	if err != nil {
+		return err
 	}
-	bars := &report.Bars{Unit: "thousand packets per second"}
-	for _, d := range []relayDirection{toIPv4, toIPv6} {
-		for _, size := range sizes {
-			e.Step("%s, %d bytes: %d rounds of %v on each way", d, size, rounds, loadSlice)
-			c, err := l.rounds(ctx, d, size, rounds, func(p *naptPath) (rate, error) { return l.rate(p, d, l.flow(p, d, size), fullLoad) })
-			if err != nil {
-				return err
-			}
-			row, group := []string{c.label(), thousands(c.offered[wayKernel])}, report.Group{Label: c.label()}
-			for _, w := range ways {
-				row = append(row, thousands(c.passed[w]))
-				if !w.direct() {
-					group.Bars = append(group.Bars, report.Bar{Name: w.title(), Role: w.role(), Value: report.Measured(inThousands(c.passed[w])...)})
-				}
-				if w != wayTayga && report.Measured(c.passed[w]...).Median() == 0 {
-					rep.Fault("%s passed nothing, %s", w.title(), c.label())
-				}
-			}
-			table.Rows, bars.Groups = append(table.Rows, row), append(bars.Groups, group)
-			table.Notes = append(table.Notes, c.rigNotes(ways[0])...)
-			costs.Rows = append(costs.Rows, c.cpuRow(c.label(), ways))
-			rep.Figures = append(rep.Figures, rateFigures(experiment, c)...)
-		}
-	}
-	rep.Tables = append(rep.Tables, table, costs)
-	rep.AddChart(report.Chart{Name: "rates", Title: "Thousand packets per second of one flow", Bars: bars})
 	rep.Notes = append(rep.Notes,
 		fmt.Sprintf("Ratios of rates are medians of the ratios of slices of %v that followed each other, %d rounds (lowest to highest).", loadSlice, rounds),
 		"Full load is 4 million packets a second, of which the generator sends what the machine allows. v6-v6 is one cable into a sink: no way can pass more. The sink of all ways is the same, XDP at the far end of their cables.")
 	if rounds < longRun {
 		return nil
 	}
-	return l.withoutLoss(ctx, e, rep, sizes)
-}
-
-// withoutLoss finds the rates that all ways carry without loss, at the least and the
-// greatest size.
-func (l *loadedNAPT) withoutLoss(ctx context.Context, e *lab.Env, rep *report.Report, sizes []int) error {
-	found := newLosslessReport(l.plan.Ways, l.plan.Ways[0])
-	for _, d := range []relayDirection{toIPv4, toIPv6} {
-		for _, size := range []int{sizes[0], sizes[len(sizes)-1]} {
-			c := newThroughputCase(d, size)
-			e.Step("%s: searching the rate that each way carries", c.label())
-			err := lossless(ctx, c, l.paths, func(p *naptPath) way { return p.way }, func(p *naptPath, pace load.Pace) (rate, error) {
-				return l.rate(p, d, l.flow(p, d, size), pace)
-			})
-			if err != nil {
-				return err
-			}
-			found.add(c)
-		}
-	}
-	found.to(rep)
-	return nil
+	return r.withoutLoss(ctx, e, rep, sizes[0], sizes[len(sizes)-1])
 }
 
 // rateFigures are the ratios of one row.
-func rateFigures(experiment string, c *throughputCase) []report.Figure {
+func rateFigures(experiment string, c *rateCase) []report.Figure {
 	label := c.label()
 	forwarding, tayga := c.passed[wayKernel], c.passed[wayTayga]
 	peer := report.Measured(pairs(forwarding, tayga)...)
@@ -177,23 +131,4 @@ func rateFigures(experiment string, c *throughputCase) []report.Figure {
 	tc.Peer, xdp.Peer = peer, peer
 	user := report.Figure{Name: label + ": user space / forwarding", Decimals: 2, Peer: peer, Isthmus: report.Measured(pairs(forwarding, c.passed[wayUser])...)}
 	return []report.Figure{tc, xdp, user}
-}
-
-// rounds measures all ways in turn.
-func (l *loadedNAPT) rounds(ctx context.Context, d relayDirection, size, rounds int, slice func(*naptPath) (rate, error)) (*throughputCase, error) {
-	c := newThroughputCase(d, size)
-	for round := range rounds {
-		for i := range l.paths {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			p := l.paths[(i+round)%len(l.paths)]
-			r, err := slice(p)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", p.way.title(), err)
-			}
-			c.add(p.way, r)
-		}
-	}
-	return c, nil
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -51,184 +50,25 @@ func crowdPeer(i int, random *rand.Rand) load.Peer {
 	return p
 }
 
-// loadedNAPT is the translators' topology with a generator. Entry 0 of its table is
-// inside itself; the others are the crowd, in random order.
-type loadedNAPT struct {
-	*naptPaths
-	generator *load.Generator
-	counters  map[way]*load.Meter // of what arrives outside
-	usage     *usage
-}
-
-// startLoadedNAPT starts the topology with a generator for so many clients.
-func startLoadedNAPT(ctx context.Context, e *lab.Env, name string, plan naptPlan, clients int) (l *loadedNAPT, done func(), err error) {
-	plan.Load = true
-	n, end, err := startNAPT(ctx, e, name, plan)
-	if err != nil {
+// startTranslators starts a rig of translators with a generator for so many clients. Entry
+// 0 of its table is inside itself; the others are the crowd, in random order.
+func startTranslators(ctx context.Context, e *lab.Env, name string, c translating, ways []way, clients int) (r *rig, done func(), err error) {
+	if r, done, err = startRig(ctx, e, name, &c, rigPlan{Ways: ways, Load: 1 + clients}); err != nil {
 		return nil, nil, err
-	}
-	l = &loadedNAPT{naptPaths: n, counters: map[way]*load.Meter{}}
-	done = func() {
-		l.usage.close()
-		for _, c := range l.counters {
-			_ = c.Close()
-		}
-		if l.generator != nil {
-			_ = l.generator.Close()
-		}
-		end()
-	}
-	if err := l.setUp(clients); err != nil {
-		done()
-		return nil, nil, err
-	}
-	return l, done, nil
-}
-
-// setUp gives the generator a target at each end of each way, and the routers
-// receiving threads on a CPU of their own.
-func (l *loadedNAPT) setUp(clients int) (err error) {
-	if l.generator, err = load.NewGenerator(1 + clients); err != nil {
-		return err
 	}
 	random := rand.New(rand.NewPCG(64, 46))
-	peers := l.generator.Peers()
-	for i := range clients {
-		peers[1+i] = crowdPeer(i, random)
+	peers := r.generator.Peers()[1:]
+	for i := range peers {
+		peers[i] = crowdPeer(i, random)
 	}
-	random.Shuffle(clients, func(i, j int) { peers[1+i], peers[1+j] = peers[1+j], peers[1+i] })
-	lab := l.inside.Lab()
-	lab.Link(l.inside, idleLink, l.outside, idleLink)
-	if err := lab.Err(); err != nil {
-		return err
-	}
-	if err := l.inside.Do(func() error { return l.generator.Anchor(idleLink) }); err != nil {
-		return err
-	}
-	for i, p := range l.paths {
-		if err := l.load(p, i); err != nil {
-			return err
-		}
-	}
-	l.usage, err = countCPU(l.processes()...)
-	return err
-}
-
-// load prepares one way.
-func (l *loadedNAPT) load(p *naptPath, at int) (err error) {
-	name := string(p.way)
-	if l.counters[p.way], err = load.NewMeter(); err != nil {
-		return err
-	}
-	err = errors.Join(
-		l.inside.Do(func() error { return l.generator.Target(2*at, name) }),
-		l.outside.Do(func() error {
-			return errors.Join(l.generator.Target(2*at+1, name), l.counters[p.way].Arrival(name, l.hook(p.way)))
-		}),
-	)
-	for _, end := range p.forwarding(l.naptPaths) {
-		if err != nil {
-			return err
-		}
-		if err := end.node.EnableGRO(end.iface); err != nil {
-			return err
-		}
-		if p.way == wayTayga || p.way == wayUser {
-			continue // a program has all CPUs that the generator leaves
-		}
-		err = end.node.Do(func() error { return load.OwnNAPI(end.iface, forwarderCPU, p.way.nice()) })
-	}
-	return err
-}
-
-// forwarding are the ports where the way's packets are received to be forwarded; of a
-// cable its ends, where they are counted.
-func (p *naptPath) forwarding(n *naptPaths) []naptEnd {
-	ends := p.ends(n)
-	return ends[len(ends)-2:]
-}
-
-// number is the place of a way among the paths.
-func (l *loadedNAPT) number(p *naptPath) int {
-	for i := range l.paths {
-		if l.paths[i] == p {
-			return i
-		}
-	}
-	return -1
-}
-
-// Directions of the load.
-const (
-	toIPv4 relayDirection = "IPv6 to IPv4"
-	toIPv6 relayDirection = "IPv4 to IPv6"
-)
-
-// flow is the load of one client, inside itself.
-func (l *loadedNAPT) flow(p *naptPath, d relayDirection, size int) load.Lane {
-	at := l.number(p)
-	entry := &l.generator.Peers()[0]
-	*entry = load.Peer{Client: p.source.As16()}
-	if d == toIPv4 {
-		frame := load.Datagram(p.insideMAC, p.in6MAC, netip.AddrPortFrom(p.source, flowPort), netip.AddrPortFrom(p.target, load.DiscardPort), size)
-		return load.Lane{Frame: frame, Target: 2 * at, Count: 1}
-	}
-	from, to := netip.AddrPortFrom(p.far, flowPort), netip.AddrPortFrom(p.mapped, load.DiscardPort)
-	if p.way == wayKernel || p.way.direct() {
-		from = netip.AddrPortFrom(p.target, flowPort)
-	} else {
-		entry.IP = p.mapped.As4()
-	}
-	return load.Lane{Frame: load.Datagram(p.outsideMAC, p.out4MAC, from, to, size), ToClient: true, Target: 2*at + 1, Count: 1}
+	random.Shuffle(clients, func(i, j int) { peers[i], peers[j] = peers[j], peers[i] })
+	return r, done, nil
 }
 
 // crowd is the load of the clients first to first+n-1, in their order from that one
 // of them on.
-func (l *loadedNAPT) crowd(p *naptPath, first, n, start int) load.Lane {
-	frame := load.Datagram(p.insideMAC, p.in6MAC, netip.AddrPortFrom(p.source, flowPort), netip.AddrPortFrom(p.target, load.DiscardPort), 64)
-	return load.Lane{Frame: frame, Ports: true, Target: 2 * l.number(p), First: 1 + first, Count: n, Start: start}
-}
-
-// arrivals counts what comes out in that direction.
-func (l *loadedNAPT) arrivals(p *naptPath, d relayDirection) *load.Meter {
-	if d == toIPv4 {
-		return l.counters[p.way]
-	}
-	return p.echoes
-}
-
-// run loads a way and returns what was sent and how much of it arrived.
-func (l *loadedNAPT) run(p *naptPath, d relayDirection, lane load.Lane, pace load.Pace) (sent load.Sent, arrived uint64, err error) {
-	meter := l.arrivals(p, d)
-	before, err := meter.Total()
-	if err != nil {
-		return sent, 0, err
-	}
-	err = p.way.generate(func() (err error) {
-		sent, err = l.generator.Run([]load.Lane{lane}, pace)
-		return err
-	})
-	if err != nil {
-		return sent, 0, err
-	}
-	if sent.Took <= 0 {
-		return sent, 0, errors.New("the generator sent less than two batches")
-	}
-	if err := awaitMore(meter.Total, before); err != nil {
-		return sent, 0, err
-	}
-	after, err := meter.SettleAll(loadDrain)
-	return sent, after - before, err
-}
-
-// rate is what a slice of load comes to.
-func (l *loadedNAPT) rate(p *naptPath, d relayDirection, lane load.Lane, pace load.Pace) (r rate, err error) {
-	used := l.usage.time()
-	sent, arrived, err := l.run(p, d, lane, pace)
-	if err != nil {
-		return r, err
-	}
-	return newRate(sent, arrived, l.usage.time()-used), nil
+func (p *rigPath) crowd(first, n, start int) load.Lane {
+	return load.Lane{Frame: p.outward(load.MinTaggedSize), Ports: true, Target: p.aimed(toIPv4), First: 1 + first, Count: n, Start: start}
 }
 
 // Paces of what fills tables: as much as all ways carry, and before that as little
@@ -241,36 +81,36 @@ const (
 	fillRun    = 100 * time.Millisecond // longer, and the kernel's own workers would wait
 )
 
-// meet makes all networks of the crowd known.
-func (l *loadedNAPT) meet(ctx context.Context, p *naptPath, clients int) error {
-	return l.pass(ctx, p, min(clients, meetEach*crowdNetworks), meetRate)
+// meetCrowd makes all networks of the crowd known.
+func (r *rig) meetCrowd(ctx context.Context, p *rigPath, clients int) error {
+	return r.pass(ctx, p, min(clients, meetEach*crowdNetworks), meetRate)
 }
 
 // pass sends a packet of each of the first n clients.
-func (l *loadedNAPT) pass(ctx context.Context, p *naptPath, n int, rate float64) error {
+func (r *rig) pass(ctx context.Context, p *rigPath, n int, rate float64) error {
 	for at := 0; at < n; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		left := time.Duration(float64(n-at) / rate * float64(time.Second))
-		sent, _, err := l.run(p, toIPv4, l.crowd(p, 0, n, at), load.Pace{Rate: rate, Time: min(fillRun, left+time.Millisecond), Slack: time.Millisecond})
+		got, err := r.over(p, toIPv4, []load.Lane{p.crowd(0, n, at)}, load.Pace{Rate: rate, Time: min(fillRun, left+time.Millisecond), Slack: time.Millisecond})
 		if err != nil {
 			return err
 		}
-		at += int(sent.All())
+		at += int(got.sent.All())
 	}
 	return nil
 }
 
 // fill makes sessions of the first n clients. What a busy machine loses is sent
 // again.
-func (l *loadedNAPT) fill(ctx context.Context, p *naptPath, n int) error {
+func (r *rig) fill(ctx context.Context, p *rigPath, n int) error {
 	have := 0
 	for range fillPasses {
-		if err := l.pass(ctx, p, n, fillRate); err != nil {
+		if err := r.pass(ctx, p, n, fillRate); err != nil {
 			return err
 		}
-		s, err := p.scale(ctx, l.naptPaths)
+		s, err := p.scale(ctx)
 		if err != nil {
 			return err
 		}
@@ -278,7 +118,7 @@ func (l *loadedNAPT) fill(ctx context.Context, p *naptPath, n int) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s has %d sessions and not %d after %d packets of each", p.way.title(), have, n, fillPasses)
+	return fmt.Errorf("%s has %d sessions and not %d after %d packets of each", p.way.title, have, n, fillPasses)
 }
 
 // scaleStatus is what a translator says of its size.
@@ -289,13 +129,13 @@ type scaleStatus struct {
 }
 
 // scale asks the way's Isthmus for its size.
-func (p *naptPath) scale(ctx context.Context, n *naptPaths) (s scaleStatus, err error) {
-	instance, err := p.status(ctx, n)
+func (p *rigPath) scale(ctx context.Context) (s scaleStatus, err error) {
+	instance, err := p.status(ctx)
 	if err != nil {
 		return s, err
 	}
 	if err := json.Unmarshal(instance.State, &s); err != nil {
-		return s, fmt.Errorf("the status of %s cannot be read: %w", p.way.title(), err)
+		return s, fmt.Errorf("the status of %s cannot be read: %w", p.way.title, err)
 	}
 	return s, nil
 }

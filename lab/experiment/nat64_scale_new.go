@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
-	"slices"
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/load"
@@ -33,7 +31,7 @@ func scaleNew(ctx context.Context, e *lab.Env, rep *report.Report, form scaleFor
 			clients += form.slices * fresh(rate)
 		}
 	}
-	l, done, err := startLoadedNAPT(ctx, e, scaleName+"-new", naptPlan{Ways: []way{wayTC, wayXDP}, Crowd: true, More: crowdLines("")}, clients)
+	r, done, err := startTranslators(ctx, e, scaleName+"-new", translating{Crowd: true, More: crowdLines("")}, []way{wayTC, wayXDP}, clients)
 	if err != nil {
 		return err
 	}
@@ -43,30 +41,30 @@ func scaleNew(ctx context.Context, e *lab.Env, rep *report.Report, form scaleFor
 		Columns: []string{"way", "UDP", "at a load of", "TCP, connected and closed", "at a load of"},
 		Notes:   []string{"A TCP connection is three packets of the client (SYN, FIN, and both answers pass back): its host answers without state."},
 	}
-	for _, p := range l.paths {
-		e.Step("%s: new sessions, %d slices at each of %d loads", p.way.title(), form.slices, len(form.udp)+len(form.tcp))
-		if err := l.meet(ctx, p, clients); err != nil {
+	for _, p := range r.paths {
+		e.Step("%s: new sessions, %d slices at each of %d loads", p.way.title, form.slices, len(form.udp)+len(form.tcp))
+		if err := r.meetCrowd(ctx, p, clients); err != nil {
 			return err
 		}
 		at := min(clients, meetEach*crowdNetworks) % clients
-		udp, udpLoad, at, err := l.bestNew(ctx, p, form.udp, form.slices, clients, at, l.newUDP)
+		udp, udpLoad, at, err := r.bestNew(ctx, p, form.udp, form.slices, clients, at, r.newUDP)
 		if err != nil {
 			return err
 		}
-		answers, err := l.answer(p)
+		answers, err := r.answer(p)
 		if err != nil {
 			return err
 		}
-		tcp, tcpLoad, _, err := l.bestNew(ctx, p, form.tcp, form.slices, clients, at, answers.slice)
+		tcp, tcpLoad, _, err := r.bestNew(ctx, p, form.tcp, form.slices, clients, at, answers.slice)
 		if err := errors.Join(err, answers.host.Close()); err != nil {
 			return err
 		}
-		table.Rows = append(table.Rows, []string{p.way.title(), thousands(udp), fmt.Sprintf("%.0f", udpLoad/1e3), thousands(tcp), fmt.Sprintf("%.0f", tcpLoad/1e3)})
+		table.Rows = append(table.Rows, []string{p.way.title, thousands(udp), fmt.Sprintf("%.0f", udpLoad/1e3), thousands(tcp), fmt.Sprintf("%.0f", tcpLoad/1e3)})
 		for _, f := range []struct {
 			name  string
 			rates []float64
 		}{{figureNewUDP, udp}, {figureNewTCP, tcp}} {
-			figure := report.Figure{Name: p.way.title() + ": " + f.name, Unit: "thousands", Isthmus: report.Measured(inThousands(f.rates)...)}
+			figure := report.Figure{Name: p.way.title + ": " + f.name, Unit: "thousands", Isthmus: report.Measured(inThousands(f.rates)...)}
 			if p.way == wayXDP && form.rounds >= longRun {
 				figure.Must = must(scaleName, f.name)
 			}
@@ -74,7 +72,7 @@ func scaleNew(ctx context.Context, e *lab.Env, rep *report.Report, form scaleFor
 		}
 	}
 	rep.Tables = append(rep.Tables, table)
-	return l.healthy()
+	return r.healthy()
 }
 
 // fresh is how many clients a slice of that load needs.
@@ -82,11 +80,11 @@ func fresh(rate float64) int { return int(rate*loadSlice.Seconds()) + tcpAhead +
 
 // newSlice makes sessions of so many clients from the first on, at that rate, and
 // returns how many a second were made.
-type newSlice func(p *naptPath, first, clients int, rate float64) (made float64, err error)
+type newSlice func(p *rigPath, first, clients int, rate float64) (made float64, err error)
 
 // bestNew tries all loads and returns the slices of the best, that load, and the
 // next client that has no session.
-func (l *loadedNAPT) bestNew(ctx context.Context, p *naptPath, loads []float64, slicesEach, clients, at int, slice newSlice) (best []float64, load float64, next int, err error) {
+func (r *rig) bestNew(ctx context.Context, p *rigPath, loads []float64, slicesEach, clients, at int, slice newSlice) (best []float64, load float64, next int, err error) {
 	for _, rate := range loads {
 		var rates []float64
 		for range slicesEach {
@@ -99,7 +97,7 @@ func (l *loadedNAPT) bestNew(ctx context.Context, p *naptPath, loads []float64, 
 			}
 			made, err := slice(p, at, need, rate)
 			if err != nil {
-				return nil, 0, at, fmt.Errorf("%s: %w", p.way.title(), err)
+				return nil, 0, at, fmt.Errorf("%s: %w", p.way.title, err)
 			}
 			rates = append(rates, made)
 			at += need
@@ -112,66 +110,62 @@ func (l *loadedNAPT) bestNew(ctx context.Context, p *naptPath, loads []float64, 
 }
 
 // newUDP sends one packet of each client: what arrives has made a session.
-func (l *loadedNAPT) newUDP(p *naptPath, first, clients int, rate float64) (float64, error) {
-	sent, arrived, err := l.run(p, toIPv4, l.crowd(p, first, clients, 0), load.Pace{Rate: rate, Time: loadSlice, Slack: loadSlice})
+func (r *rig) newUDP(p *rigPath, first, clients int, rate float64) (float64, error) {
+	got, err := r.over(p, toIPv4, []load.Lane{p.crowd(first, clients, 0)}, load.Pace{Rate: rate, Time: loadSlice, Slack: loadSlice})
 	if err != nil {
 		return 0, err
 	}
-	if int(sent.All()) > clients {
-		return 0, fmt.Errorf("%d packets of %d clients were sent: not each has made a session", sent.All(), clients)
+	if int(got.sent.All()) > clients {
+		return 0, fmt.Errorf("%d packets of %d clients were sent: not each has made a session", got.sent.All(), clients)
 	}
-	return float64(arrived) / sent.Took.Seconds(), nil
+	return got.rate().passed, nil
 }
 
 // answeredWay is a way whose outside accepts and closes TCP connections.
 type answeredWay struct {
-	*loadedNAPT
+	*rig
 	host *load.Answerer
 }
 
 // answer makes outside accept and close connections of a way. The meters go: one
 // place has room for one program that takes frames.
-func (l *loadedNAPT) answer(p *naptPath) (*answeredWay, error) {
-	if err := errors.Join(l.counters[p.way].Close(), p.echoes.Close()); err != nil {
-		return nil, err
-	}
-	delete(l.counters, p.way)
-	p.closers = slices.DeleteFunc(p.closers, func(c io.Closer) bool { return c == p.echoes })
+func (r *rig) answer(p *rigPath) (*answeredWay, error) {
+	p.unmeter()
 	host, err := load.NewAnswerer()
 	if err != nil {
 		return nil, err
 	}
-	name := string(p.way)
+	name := p.way.name
 	err = errors.Join(
-		l.outside.Do(func() error { return host.Answer(name, p.way.hook()) }),
-		l.inside.Do(func() error { return host.Listen(name, p.way.hook()) }),
+		r.right.Do(func() error { return host.Answer(name, p.way.hook()) }),
+		r.left.Do(func() error { return host.Listen(name, p.way.hook()) }),
 	)
 	if err != nil {
 		return nil, errors.Join(err, host.Close())
 	}
-	return &answeredWay{l, host}, nil
+	return &answeredWay{r, host}, nil
 }
 
 // segments is a lane of TCP segments of the clients.
-func (l *loadedNAPT) segments(p *naptPath, flags byte, first, n, start int) load.Lane {
-	lane := l.crowd(p, first, n, start)
-	lane.Frame = load.Segment(p.insideMAC, p.in6MAC, netip.AddrPortFrom(p.source, flowPort), netip.AddrPortFrom(p.target, load.DiscardPort), flags)
+func (p *rigPath) segments(flags byte, first, n, start int) load.Lane {
+	lane := p.crowd(first, n, start)
+	lane.Frame = load.Segment(p.leftMAC, p.in6MAC, netip.AddrPortFrom(p.source, flowPort), netip.AddrPortFrom(p.target, load.DiscardPort), flags)
 	return lane
 }
 
 // slice opens connections and closes them a little later.
-func (a *answeredWay) slice(p *naptPath, first, clients int, rate float64) (float64, error) {
+func (a *answeredWay) slice(p *rigPath, first, clients int, rate float64) (float64, error) {
 	opened := 0
 	for opened < tcpAhead {
-		lane := a.segments(p, load.SYN, first, clients, opened)
-		sent, _, err := a.send(p, []load.Lane{lane}, load.Pace{Rate: newTCPLoads[0], Time: loadSlice, Slack: loadSlice})
+		lane := p.segments(load.SYN, first, clients, opened)
+		sent, _, err := a.answers(p, []load.Lane{lane}, load.Pace{Rate: newTCPLoads[0], Time: loadSlice, Slack: loadSlice})
 		if err != nil {
 			return 0, err
 		}
 		opened += int(sent.All())
 	}
-	lanes := []load.Lane{a.segments(p, load.SYN, first, clients, opened), a.segments(p, load.FIN|load.ACK, first, clients, 0)}
-	sent, seen, err := a.send(p, lanes, load.Pace{Rate: 2 * rate, Time: loadSlice, Slack: loadSlice})
+	lanes := []load.Lane{p.segments(load.SYN, first, clients, opened), p.segments(load.FIN|load.ACK, first, clients, 0)}
+	sent, seen, err := a.answers(p, lanes, load.Pace{Rate: 2 * rate, Time: loadSlice, Slack: loadSlice})
 	if err != nil {
 		return 0, err
 	}
@@ -181,20 +175,13 @@ func (a *answeredWay) slice(p *naptPath, first, clients int, rate float64) (floa
 	return float64(min(seen.SYNBack, seen.FINBack)) / sent.Took.Seconds(), nil
 }
 
-// send runs the generator and returns what of the answers came back.
-func (a *answeredWay) send(p *naptPath, lanes []load.Lane, pace load.Pace) (sent load.Sent, seen load.Answers, err error) {
+// answers runs the generator and returns what of the answers came back.
+func (a *answeredWay) answers(p *rigPath, lanes []load.Lane, pace load.Pace) (sent load.Sent, seen load.Answers, err error) {
 	before, err := a.host.Count()
 	if err != nil {
 		return sent, seen, err
 	}
-	err = p.way.generate(func() (err error) {
-		sent, err = a.generator.Run(lanes, pace)
-		return err
-	})
-	if err == nil && sent.Took <= 0 {
-		err = errors.New("the generator sent less than two batches")
-	}
-	if err != nil {
+	if sent, err = a.send(p.way, lanes, pace); err != nil {
 		return sent, seen, err
 	}
 	after, err := a.host.Settle(loadDrain)

@@ -106,7 +106,7 @@ func (c *crowd) launch(ctx context.Context) (err error) {
 func (c *crowd) configure(n, bubbleRate int) error {
 	dir := filepath.Dir(c.config)
 	text := fmt.Sprintf("[control]\nsocket = %q\n\n[[teredo_relay]]\nbind = %q\nmax_peers = %d\nbubble_rate = %d\nfast_path = %q\nstate_file = %q\n%s",
-		filepath.Join(dir, "control.sock"), crowdRelay, n, bubbleRate, c.way.fastPath(), filepath.Join(dir, "peers"), c.more)
+		filepath.Join(dir, "control.sock"), crowdRelay, n, bubbleRate, c.way.fast, filepath.Join(dir, "peers"), c.more)
 	return os.WriteFile(c.config, []byte(text), 0o644)
 }
 

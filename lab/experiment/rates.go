@@ -3,29 +3,42 @@
 package experiment
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
+	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/report"
 )
 
-// throughputCase is one direction and size, measured on all ways, one sample a round.
-type throughputCase struct {
-	direction            relayDirection
+// direction is where packets go through a relay or a translator.
+type direction string
+
+// The directions.
+const (
+	toIPv4   direction = "IPv6 to IPv4"
+	toIPv6   direction = "IPv4 to IPv6"
+	bothWays direction = "both at once"
+)
+
+// rateCase is one direction and size, measured on all ways, one sample a round.
+type rateCase struct {
+	direction            direction
 	size                 int
 	offered, passed, cpu map[way][]float64 // packets per second, and nanoseconds a packet
 }
 
-func newThroughputCase(d relayDirection, size int) *throughputCase {
-	return &throughputCase{d, size, map[way][]float64{}, map[way][]float64{}, map[way][]float64{}}
+func newRateCase(d direction, size int) *rateCase {
+	return &rateCase{d, size, map[way][]float64{}, map[way][]float64{}, map[way][]float64{}}
 }
 
 // label names the case in tables.
-func (c *throughputCase) label() string { return fmt.Sprintf("%s, %d bytes", c.direction, c.size) }
+func (c *rateCase) label() string { return fmt.Sprintf("%s, %d bytes", c.direction, c.size) }
 
 // add adds a slice.
-func (c *throughputCase) add(w way, r rate) {
+func (c *rateCase) add(w way, r rate) {
 	c.offered[w] = append(c.offered[w], r.offered)
 	c.passed[w] = append(c.passed[w], r.passed)
 	if r.cpu > 0 {
@@ -33,26 +46,70 @@ func (c *throughputCase) add(w way, r rate) {
 	}
 }
 
+// passedRow is a row of a table of rates.
+func (c *rateCase) passedRow(ways []way, first ...string) []string {
+	return cells(ways, func(w way) string { return thousands(c.passed[w]) }, first...)
+}
+
 // cpuTable begins the table that stands beside one of rates.
 func cpuTable(first string, ways []way) report.Table {
-	t := report.Table{
-		Title:   "nanoseconds of CPU for each packet that arrives, in the same slices: median (lowest to highest slice)",
-		Columns: []string{first},
-		Notes:   []string{"Of receiving in the kernel, the sink's share in it, and of the program that forwards, on all CPUs; not of the generator. Under more load than a way carries what is lost costs, too."},
-	}
-	for _, w := range ways {
-		t.Columns = append(t.Columns, w.title())
-	}
+	t := wayTable("nanoseconds of CPU for each packet that arrives, in the same slices: median (lowest to highest slice)", ways, first)
+	t.Notes = []string{"Of receiving in the kernel, the sink's share in it, and of the program that forwards, on all CPUs; not of the generator. Under more load than a way carries what is lost costs, too."}
 	return t
 }
 
 // cpuRow is a row of it.
-func (c *throughputCase) cpuRow(label string, ways []way) []string {
-	row := []string{label}
-	for _, w := range ways {
-		row = append(row, spread(c.cpu[w], 0))
+func (c *rateCase) cpuRow(label string, ways []way) []string {
+	return cells(ways, func(w way) string { return spread(c.cpu[w], 0) }, label)
+}
+
+// rateReport says how the rates of a rig's ways are shown. The first way is a cable.
+type rateReport struct {
+	title, chart string
+	notes        []string
+	offered      []way // whose slices tell what was offered
+	spared       way   // a peer that need not carry all sizes
+	figures      func(*rateCase) []report.Figure
+}
+
+// rates measures packets per second of one flow on all ways, at full load, and adds table,
+// figures and picture.
+func (r *rig) rates(ctx context.Context, e *lab.Env, rep *report.Report, directions []direction, sizes []int, rounds int, x rateReport) error {
+	ways := r.plan.Ways
+	table, costs := wayTable(x.title, ways, "IPv6 packet", "offered"), cpuTable("IPv6 packet", ways)
+	table.Notes = x.notes
+	bars := &report.Bars{Unit: "thousand packets per second"}
+	for _, d := range directions {
+		for _, size := range sizes {
+			c := newRateCase(d, size)
+			e.Step("%s: %d rounds of %v on each way", c.label(), rounds, loadSlice)
+			err := r.rounds(ctx, c, rounds, func(p *rigPath) (rate, error) { return r.slice(p, d, size, fullLoad) })
+			if err != nil {
+				return err
+			}
+			var offered []float64
+			for _, w := range x.offered {
+				offered = append(offered, c.offered[w]...)
+			}
+			group := report.Group{Label: c.label()}
+			for _, w := range ways {
+				if w.by != byCable {
+					group.Bars = append(group.Bars, report.Bar{Name: w.title, Role: w.role, Value: report.Measured(inThousands(c.passed[w])...)})
+				}
+				if w != x.spared && report.Measured(c.passed[w]...).Median() == 0 {
+					rep.Fault("%s passed nothing, %s", w.title, c.label())
+				}
+			}
+			table.Rows = append(table.Rows, c.passedRow(ways, c.label(), thousands(offered)))
+			table.Notes = append(table.Notes, c.rigNotes(ways[0])...)
+			costs.Rows = append(costs.Rows, c.cpuRow(c.label(), ways))
+			bars.Groups = append(bars.Groups, group)
+			rep.Figures = append(rep.Figures, x.figures(c)...)
+		}
 	}
-	return row
+	rep.Tables = append(rep.Tables, table, costs)
+	rep.AddChart(report.Chart{Name: "rates", Title: x.chart, Bars: bars})
+	return nil
 }
 
 // rigLimit is how much of what a bare hop carries a way may carry before the rig is what
@@ -60,15 +117,15 @@ func (c *throughputCase) cpuRow(label string, ways []way) []string {
 const rigLimit = 0.9
 
 // rigNotes name the ways that carry as much as the rig. Few slices do not tell.
-func (c *throughputCase) rigNotes(bare way) (notes []string) {
+func (c *rateCase) rigNotes(bare way) (notes []string) {
 	most := report.Measured(c.passed[bare]...)
 	if len(most.Samples) < longRun {
 		return nil
 	}
-	for _, w := range slices.Sorted(maps.Keys(c.passed)) {
+	for _, w := range slices.SortedFunc(maps.Keys(c.passed), func(a, b way) int { return strings.Compare(a.name, b.name) }) {
 		share := report.Measured(c.passed[w]...).Median() / most.Median()
 		if w != bare && share >= rigLimit {
-			notes = append(notes, fmt.Sprintf("%s: %s carries %.2f of the bare hop. The rig is the limit, and not the router.", c.label(), w.title(), share))
+			notes = append(notes, fmt.Sprintf("%s: %s carries %.2f of the bare hop. The rig is the limit, and not the router.", c.label(), w.title, share))
 		}
 	}
 	return notes

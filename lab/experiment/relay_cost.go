@@ -48,9 +48,9 @@ func runRelayCost(ctx context.Context, e *lab.Env) error {
 		Columns: []string{"direction", "peers", "IPv6 packet", "program", "harness alone"},
 	}
 	for _, r := range rows {
-		d, figure := encapsulating, figureCostEncap
+		d, figure := toIPv4, figureCostEncap
 		if r.Direction == "decap" {
-			d, figure = decapsulating, figureCostDecap
+			d, figure = toIPv6, figureCostDecap
 		}
 		net := make([]float64, len(r.Gross))
 		for i := range net {

@@ -38,7 +38,7 @@ const (
 
 // drawRelayFaults draws the Teredo topology for one way, with its server and its clients.
 func drawRelayFaults(ctx context.Context, e *lab.Env, w way) (_ *faultsWorld, err error) {
-	n, err := drawTeredo(ctx, e, relayFaultsName+"-"+w.fastPath(), teredoPlan{NATs: faultsNATs})
+	n, err := drawTeredo(ctx, e, relayFaultsName+"-"+w.fast, teredoPlan{NATs: faultsNATs})
 	if err != nil {
 		return nil, err
 	}

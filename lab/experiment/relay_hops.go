@@ -4,10 +4,10 @@ package experiment
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/load"
@@ -43,21 +43,15 @@ func manyHops(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) (
 		return err
 	}
 	defer h.close()
-	table := report.Table{
-		Title:   fmt.Sprintf("%d destinations over 4 next hops, 64 bytes: thousand packets per second at full load", hopsNumber),
-		Columns: []string{"direction"},
-		Notes:   []string{"Two next hops in each family, each on a device of its own; packets are of destinations in random order."},
-	}
-	for _, w := range hopsWays {
-		table.Columns = append(table.Columns, w.title())
-	}
+	table := wayTable(fmt.Sprintf("%d destinations over 4 next hops, 64 bytes: thousand packets per second at full load", hopsNumber), hopsWays, "direction")
+	table.Notes = []string{"Two next hops in each family, each on a device of its own; packets are of destinations in random order."}
 	costs := cpuTable("direction", hopsWays)
-	for _, d := range []relayDirection{encapsulating, decapsulating} {
+	for _, d := range []direction{toIPv4, toIPv6} {
 		e.Step("%s, %d destinations: %d rounds", d, hopsNumber, rounds)
 		if err := h.judgeShares(rep, d); err != nil {
 			return err
 		}
-		c := newThroughputCase(d, load.MinTaggedSize)
+		c := newRateCase(d, load.MinTaggedSize)
 		for range rounds {
 			for _, w := range h.ways {
 				if err := ctx.Err(); err != nil {
@@ -70,11 +64,8 @@ func manyHops(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) (
 				c.add(w.way, r)
 			}
 		}
-		row := []string{string(d)}
-		for _, w := range hopsWays {
-			row = append(row, thousands(c.passed[w]))
-		}
-		table.Rows, costs.Rows = append(table.Rows, row), append(costs.Rows, c.cpuRow(string(d), hopsWays))
+		table.Rows = append(table.Rows, c.passedRow(hopsWays, string(d)))
+		costs.Rows = append(costs.Rows, c.cpuRow(string(d), hopsWays))
 		rep.Figures = append(rep.Figures, report.Figure{
 			Name: fmt.Sprintf("%s, %d destinations over 4 next hops: XDP / kernel forwarding, packets per second", d, hopsNumber), Decimals: 2,
 			Isthmus: report.Measured(pairs(c.passed[wayKernel], c.passed[wayXDP])...),
@@ -86,7 +77,7 @@ func manyHops(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) (
 
 // judgeShares looks whether both next hops get their share, under a load that all ways
 // carry: what is lost under another tells of queues, and not of next hops.
-func (h *hops) judgeShares(rep *report.Report, d relayDirection) error {
+func (h *hops) judgeShares(rep *report.Report, d direction) error {
 	for _, w := range h.ways {
 		if !w.way.ours() {
 			continue
@@ -96,7 +87,7 @@ func (h *hops) judgeShares(rep *report.Report, d relayDirection) error {
 			return err
 		}
 		if min(s[0], s[1]) < hopsUneven*(s[0]+s[1]) {
-			rep.Fault("%s sent %.0f packets to one next hop and %.0f to the other, %s", w.way.title(), s[0], s[1], d)
+			rep.Fault("%s sent %.0f packets to one next hop and %.0f to the other, %s", w.way.title, s[0], s[1], d)
 		}
 	}
 	return nil
@@ -104,47 +95,42 @@ func (h *hops) judgeShares(rep *report.Report, d relayDirection) error {
 
 // slice loads one way and returns what passes, and how much of it by each next
 // hop.
-func (h *hops) slice(w *hopsWay, d relayDirection, pace load.Pace) (r rate, shares [2]float64, err error) {
+func (h *hops) slice(w *hopsWay, d direction, pace load.Pace) (r rate, shares [2]float64, err error) {
 	lane := load.Lane{First: (w.number - 1) * hopsNumber, Count: hopsNumber, Start: rand.IntN(hopsNumber)}
 	meters := w.toRight
 	client, mapped := w.client(0)
 	host := netip.MustParseAddr("2001:db8:8000::2")
-	if d == encapsulating {
+	if d == toIPv4 {
 		lane.Frame, lane.ToClient, lane.Target = load.Frame6(w.mac[w.cable("a6")], w.mac["a6"], load.Packet(host, netip.AddrFrom16(client), load.MinTaggedSize)), true, 2*(w.number-1)
 	} else {
 		meters, lane.Target = w.toLeft, 2*(w.number-1)+1
 		inner := load.Packet(netip.AddrFrom16(client), host, load.MinTaggedSize)
 		lane.Frame = load.Frame6(w.mac[w.cable("a4")], w.mac["a4"], inner)
-		if !w.way.native() {
+		if w.way.runs() {
 			lane.Frame = load.Frame4(w.mac[w.cable("a4")], w.mac["a4"], mapped, w.relay, inner)
 		}
 	}
-	var before [2]uint64
-	for i, m := range meters {
-		if before[i], err = m.Count(0); err != nil {
-			return r, shares, err
+	var arrived, before [2]uint64
+	both := func(patience time.Duration) (uint64, error) {
+		for i, m := range meters {
+			if arrived[i], err = m.Settle(0, patience); err != nil {
+				return 0, err
+			}
 		}
+		return arrived[0] + arrived[1], nil
 	}
-	used := h.usage.time()
-	var sent load.Sent
-	err = w.way.generate(func() (err error) {
-		sent, err = h.generator.Run([]load.Lane{lane}, pace)
-		return err
-	})
+	if _, err := both(0); err != nil {
+		return r, shares, err
+	}
+	before = arrived
+	got, err := h.run(w.way, []load.Lane{lane}, pace, both)
 	if err != nil {
 		return r, shares, err
 	}
-	for i, m := range meters {
-		after, err := m.Settle(0, loadDrain)
-		if err != nil {
-			return r, shares, err
-		}
-		shares[i] = float64(after - before[i])
+	for i := range shares {
+		shares[i] = float64(arrived[i] - before[i])
 	}
-	if sent.Took <= 0 {
-		return r, shares, errors.New("the generator sent less than two batches")
-	}
-	return newRate(sent, uint64(shares[0]+shares[1]), h.usage.time()-used), shares, nil
+	return got.rate(), shares, nil
 }
 
 // close closes what is open; the lab stops the relays.

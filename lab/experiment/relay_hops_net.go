@@ -9,12 +9,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/load"
-	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
@@ -30,11 +28,10 @@ import (
 type hops struct {
 	left, right *lab.Node
 	ways        []*hopsWay
-	generator   *load.Generator
-	processes   []int // of the relays
-	usage       *usage
-	dir         string
-	closers     []func() error
+	loader
+	processes []int // of the relays
+	dir       string
+	closers   []func() error
 }
 
 // hopsWay is one router of it. Its cables are a6, b6, a4 and b4.
@@ -49,7 +46,7 @@ type hopsWay struct {
 }
 
 // cable names one of a way's cables at left or right.
-func (w *hopsWay) cable(name string) string { return string(w.way) + "-" + name }
+func (w *hopsWay) cable(name string) string { return w.way.name + "-" + name }
 
 // at4 and at6 are addresses of cable a or b.
 func (w *hopsWay) at4(cable, host int) string {
@@ -93,7 +90,7 @@ func newHops(ctx context.Context, e *lab.Env, l *lab.Lab) (_ *hops, err error) {
 	}
 	for i, w := range h.ways {
 		if err := h.prepare(ctx, e, w, i); err != nil {
-			return nil, fmt.Errorf("%s with four next hops: %w", w.way.title(), err)
+			return nil, fmt.Errorf("%s with four next hops: %w", w.way.title, err)
 		}
 	}
 	h.usage, err = countCPU(h.processes...)
@@ -102,7 +99,7 @@ func newHops(ctx context.Context, e *lab.Env, l *lab.Lab) (_ *hops, err error) {
 
 // draw adds one router.
 func (h *hops) draw(l *lab.Lab, kind way, number int) *hopsWay {
-	w := &hopsWay{way: kind, number: number, router: l.Node(string(kind)), mac: map[string]net.HardwareAddr{}}
+	w := &hopsWay{way: kind, number: number, router: l.Node(kind.name), mac: map[string]net.HardwareAddr{}}
 	w.relay = netip.AddrPortFrom(netip.MustParseAddr(w.at4(0, 1)), relayPort)
 	w.router.Forward(true, true)
 	for i, name := range []string{"a", "b"} {
@@ -131,11 +128,10 @@ func (h *hops) prepare(ctx context.Context, e *lab.Env, w *hopsWay, index int) e
 				node  *lab.Node
 				iface string
 			}{{end.node, end.iface}, {w.router, name + end.family}} {
-				link, err := side.node.Netlink().LinkByName(side.iface)
-				if err != nil {
+				var err error
+				if w.mac[side.iface], err = mac(side.node, side.iface); err != nil {
 					return err
 				}
-				w.mac[side.iface] = link.Attrs().HardwareAddr
 				if err := side.node.DisableOffloads(side.iface); err != nil {
 					return err
 				}
@@ -158,7 +154,7 @@ func (h *hops) prepare(ctx context.Context, e *lab.Env, w *hopsWay, index int) e
 	if err := h.start(ctx, e, w); err != nil {
 		return err
 	}
-	return h.threads(w)
+	return w.way.receiveOn(w.router, false, "a6", "b6", "a4", "b4")
 }
 
 // openEnds opens the senders and the generator's targets of one way, and has the
@@ -197,7 +193,7 @@ func (h *hops) fillTable(w *hopsWay, index int) {
 		client, mapped := w.client(number)
 		half, rest := number%2, number/2
 		h.generator.Peers()[index*hopsNumber+i] = load.Peer{
-			Client: client, IP: mapped.Addr().As4(), Port: [2]byte{byte(mapped.Port() >> 8), byte(mapped.Port())},
+			Client: client, IP: mapped.Addr().As4(), Port: portBytes(mapped),
 			Net: [2]byte{byte(0x80 + 0x20*half + rest>>8), byte(rest)},
 		}
 	}
@@ -250,47 +246,13 @@ func (h *hops) startRelay(ctx context.Context, e *lab.Env, w *hopsWay) error {
 		return err
 	}
 	defer routes.close()
-	var p *lab.Proc
-	if w.way == wayMiredo {
-		c, err := peersOf(e).MiredoRelay(h.dir, peers.MiredoRelay{Name: "relay", Bind: w.relay})
-		if err != nil {
-			return err
-		}
-		p, err = w.router.Start(ctx, lab.Process{Name: "miredo", Path: c.Path, Args: c.Args, Env: c.Env})
-		if err != nil {
-			return err
-		}
-	} else {
-		file := filepath.Join(h.dir, string(w.way)+".toml")
-		text := fmt.Sprintf("[control]\nsocket = %q\n\n[[teredo_relay]]\nname = %q\nbind = %q\nfast_path = %q\nstate_file = %q\nallow_private = [\"198.18.0.0/15\"]\n",
-			filepath.Join(h.dir, string(w.way)+".sock"), w.way, w.relay, w.way.fastPath(), filepath.Join(h.dir, string(w.way)+".state"))
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			return err
-		}
-		p, err = w.router.Start(ctx, lab.Process{Name: "isthmus", Path: e.Binary, Args: []string{"run", "-c", file}})
-		if err != nil {
-			return err
-		}
+	p, err := startWayRelay(ctx, e, h.dir, w.router, w.way, w.relay, "allow_private = [\"198.18.0.0/15\"]\n")
+	if err != nil {
+		return err
 	}
 	h.processes = append(h.processes, p.PID())
 	if err := routes.await(ctx, p, teredo.Prefix.String()); err != nil {
 		return err
 	}
 	return serving(ctx, w.router, p, relayPort)
-}
-
-// threads lets the router's ports take redirected frames, on the forwarder's CPU.
-func (h *hops) threads(w *hopsWay) error {
-	for _, iface := range []string{"a6", "b6", "a4", "b4"} {
-		if err := w.router.EnableGRO(iface); err != nil {
-			return err
-		}
-		if w.way == wayMiredo || w.way == wayUser {
-			continue
-		}
-		if err := w.router.Do(func() error { return load.OwnNAPI(iface, forwarderCPU, w.way.nice()) }); err != nil {
-			return err
-		}
-	}
-	return nil
 }

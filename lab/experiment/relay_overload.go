@@ -3,6 +3,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -39,15 +40,12 @@ var relayOverload = lab.Experiment{
 }
 
 func runRelayOverload(ctx context.Context, e *lab.Env) error {
-	rounds := overloadRounds
-	if e.Runs > 0 {
-		rounds = e.Runs
-	}
+	rounds := cmp.Or(e.Runs, overloadRounds)
 	rep := &report.Report{Experiment: overloadName, Title: "A relay under too much load, bare veth", Peer: "Miredo"}
 	if err := overloads(ctx, e, rep, rounds); err != nil {
 		return err
 	}
-	for _, w := range []way{wayUser, wayTC, wayXDP} {
+	for _, w := range isthmusWays {
 		if err := besideStrangers(ctx, e, rep, w, rounds); err != nil {
 			return err
 		}
@@ -57,7 +55,7 @@ func runRelayOverload(ctx context.Context, e *lab.Env) error {
 
 // overloads measures what is delivered of rising loads.
 func overloads(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) error {
-	l, done, err := startLoaded(ctx, e, overloadName, overloadWays, true)
+	rig, done, err := startRig(ctx, e, overloadName, relaying{}, rigPlan{Ways: overloadWays, Load: 1, Overrun: true})
 	if err != nil {
 		return err
 	}
@@ -66,19 +64,19 @@ func overloads(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) 
 	if rounds < longRun {
 		loads = overloadShort
 	}
-	for _, d := range []relayDirection{encapsulating, decapsulating} {
+	for _, d := range []direction{toIPv4, toIPv6} {
 		e.Step("%s: %d loads, %d rounds of %v on each path", d, len(loads), rounds, loadSlice)
-		cases := make([]*throughputCase, len(loads))
+		cases := make([]*rateCase, len(loads))
 		for i := range cases {
-			cases[i] = newThroughputCase(d, overloadSize)
+			cases[i] = newRateCase(d, overloadSize)
 		}
 		for range rounds {
 			for i, offered := range loads {
-				for _, p := range l.paths {
+				for _, p := range rig.paths {
 					if err := ctx.Err(); err != nil {
 						return err
 					}
-					r, err := l.slice(p, d, overloadSize, load.Pace{Rate: offered, Time: loadSlice})
+					r, err := rig.slice(p, d, overloadSize, load.Pace{Rate: offered, Time: loadSlice})
 					if err != nil {
 						return err
 					}
@@ -92,21 +90,12 @@ func overloads(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) 
 		"Delivered at the highest load is set against the peak: the highest median of all loads.",
 		"Receiving runs on one CPU in all columns, so that each can be offered more than it carries; the relays in user space share that CPU and what the generator leaves of its own.",
 	)
-	if err := l.healthy(); err != nil {
-		return err
-	}
-	return l.checkPaths(ctx, rep)
+	return rig.checkPaths(ctx, rep)
 }
 
 // describeOverload adds the table and the figures of one direction.
-func describeOverload(rep *report.Report, d relayDirection, loads []float64, cases []*throughputCase) {
-	table := report.Table{
-		Title:   fmt.Sprintf("%s, %d bytes: thousand packets per second delivered of those offered", d, overloadSize),
-		Columns: []string{"load"},
-	}
-	for _, w := range overloadWays {
-		table.Columns = append(table.Columns, w.title())
-	}
+func describeOverload(rep *report.Report, d direction, loads []float64, cases []*rateCase) {
+	table := wayTable(fmt.Sprintf("%s, %d bytes: thousand packets per second delivered of those offered", d, overloadSize), overloadWays, "load")
 	costs := cpuTable("load", overloadWays)
 	costs.Title = fmt.Sprintf("%s, %d bytes: %s", d, overloadSize, costs.Title)
 	middle := func(v []float64) float64 { return report.Measured(v...).Median() }
@@ -115,10 +104,9 @@ func describeOverload(rep *report.Report, d relayDirection, loads []float64, cas
 		if loads[i] == 0 {
 			name = "all"
 		}
-		row := []string{name}
-		for _, w := range overloadWays {
-			row = append(row, fmt.Sprintf("%.0f of %.0f", middle(c.passed[w])/1e3, middle(c.offered[w])/1e3))
-		}
+		row := cells(overloadWays, func(w way) string {
+			return fmt.Sprintf("%.0f of %.0f", middle(c.passed[w])/1e3, middle(c.offered[w])/1e3)
+		}, name)
 		table.Rows, costs.Rows = append(table.Rows, row), append(costs.Rows, c.cpuRow(name, overloadWays))
 	}
 	last := cases[len(cases)-1]
@@ -129,7 +117,7 @@ func describeOverload(rep *report.Report, d relayDirection, loads []float64, cas
 			peak = max(peak, middle(c.passed[w]))
 		}
 		if peak == 0 {
-			rep.Fault("%s delivered nothing, %s", w.title(), d)
+			rep.Fault("%s delivered nothing, %s", w.title, d)
 			times = append(times, "-")
 			continue
 		}
@@ -138,7 +126,7 @@ func describeOverload(rep *report.Report, d relayDirection, loads []float64, cas
 		for i := range delivered {
 			delivered[i] /= peak
 		}
-		f := report.Figure{Name: fmt.Sprintf("%s, %s: %s", d, w.title(), figureOverload), Decimals: 2}
+		f := report.Figure{Name: fmt.Sprintf("%s, %s: %s", d, w.title, figureOverload), Decimals: 2}
 		if w.ours() {
 			f.Isthmus, f.Must = report.Measured(delivered...), must(overloadName, figureOverload)
 		} else {

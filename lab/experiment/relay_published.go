@@ -17,32 +17,32 @@ import (
 // publishedLatency is a row of a paper's table.
 type publishedLatency struct {
 	name     string
-	averages map[relayDirection][]float64 // microseconds, by latencySizes; 0 is not stated
-	column   string                       // of the histogram of 512 bytes; "" if there is none
+	averages map[direction][]float64 // microseconds, by latencySizes; 0 is not stated
+	column   string                  // of the histogram of 512 bytes; "" if there is none
 }
 
 // publishedLatencies are of 10,000 packets, one per second: the WCMC paper's table, and
 // Table 1 of AINA 2005. That one does not name its size; its averages are the means of
 // the sheet embedded in the document, which is of 512 bytes.
 var publishedLatencies = []publishedLatency{
-	{"NICI-Teredo, WCMC", map[relayDirection][]float64{encapsulating: {7.56, 7.67, 7.91}, decapsulating: {8.47, 8.71, 8.93}}, ""},
-	{"6WIND, WCMC", map[relayDirection][]float64{encapsulating: {13.30, 13.53, 14.00}, decapsulating: {14.34, 14.62, 14.80}}, ""},
-	{"Miredo, WCMC", map[relayDirection][]float64{encapsulating: {28.55, 29.45, 30.26}, decapsulating: {27.94, 28.76, 29.69}}, ""},
-	{"NICI-Teredo, AINA 2005", map[relayDirection][]float64{encapsulating: {0, 7.82, 0}, decapsulating: {0, 9.03, 0}}, "linux"},
-	{"6WIND, AINA 2005", map[relayDirection][]float64{encapsulating: {0, 13.53, 0}, decapsulating: {0, 14.63, 0}}, "freebsd"},
-	{"Miredo, AINA 2005", map[relayDirection][]float64{encapsulating: {0, 30.46, 0}, decapsulating: {0, 33.14, 0}}, "miredo"},
+	{"NICI-Teredo, WCMC", map[direction][]float64{toIPv4: {7.56, 7.67, 7.91}, toIPv6: {8.47, 8.71, 8.93}}, ""},
+	{"6WIND, WCMC", map[direction][]float64{toIPv4: {13.30, 13.53, 14.00}, toIPv6: {14.34, 14.62, 14.80}}, ""},
+	{"Miredo, WCMC", map[direction][]float64{toIPv4: {28.55, 29.45, 30.26}, toIPv6: {27.94, 28.76, 29.69}}, ""},
+	{"NICI-Teredo, AINA 2005", map[direction][]float64{toIPv4: {0, 7.82, 0}, toIPv6: {0, 9.03, 0}}, "linux"},
+	{"6WIND, AINA 2005", map[direction][]float64{toIPv4: {0, 13.53, 0}, toIPv6: {0, 14.63, 0}}, "freebsd"},
+	{"Miredo, AINA 2005", map[direction][]float64{toIPv4: {0, 30.46, 0}, toIPv6: {0, 33.14, 0}}, "miredo"},
 }
 
 // publishedPackets is how many packets each published figure is of.
 const publishedPackets = 10_000
 
 // average is the published one of a case, 0 if there is none.
-func (p publishedLatency) average(d relayDirection, size int) float64 {
+func (p publishedLatency) average(d direction, size int) float64 {
 	return p.averages[d][slices.Index(latencySizes, size)]
 }
 
 // draw adds what is published of a case to its histogram.
-func (p publishedLatency) draw(h *report.Histogram, d relayDirection, size int) {
+func (p publishedLatency) draw(h *report.Histogram, d direction, size int) {
 	average := p.average(d, size)
 	switch {
 	case average == 0:
@@ -54,7 +54,7 @@ func (p publishedLatency) draw(h *report.Histogram, d relayDirection, size int) 
 }
 
 // publishedColumn ends the names of the columns of a direction.
-var publishedColumn = map[relayDirection]string{encapsulating: "_encapsulate", decapsulating: "_decapsulate"}
+var publishedColumn = map[direction]string{toIPv4: "_encapsulate", toIPv6: "_decapsulate"}
 
 //go:embed published/aina-2005-histogram.csv
 var aina2005 string

@@ -28,8 +28,7 @@ const (
 // loadedCrowd is a crowd with a generator.
 type loadedCrowd struct {
 	*crowd
-	generator *load.Generator
-	usage     *usage
+	loader
 }
 
 // Targets of the generator of a crowd.
@@ -68,58 +67,25 @@ func newLoadedCrowd(ctx context.Context, l *lab.Lab, binary string, w way, peers
 }
 
 // threads gives the relay's ports receiving threads on the forwarder's CPU.
-func (c *loadedCrowd) threads() error {
-	for _, iface := range []string{"in6", "out4"} {
-		if err := c.router.EnableGRO(iface); err != nil {
-			return err
-		}
-		if c.way == wayUser {
-			continue
-		}
-		if err := c.router.Do(func() error { return load.OwnNAPI(iface, forwarderCPU, c.way.nice()) }); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (c *loadedCrowd) threads() error { return c.way.receiveOn(c.router, false, "in6", "out4") }
 
 // lane is the load of the clients that entries first to first+n-1 of the table
 // name, from a random one of them on.
-func (c *loadedCrowd) lane(d relayDirection, first, n int) load.Lane {
+func (c *loadedCrowd) lane(d direction, first, n int) load.Lane {
 	client, mapped := clientOf(0)
-	if d == encapsulating {
+	if d == toIPv4 {
 		return load.Lane{Frame: c.toClient(crowdHost, client), ToClient: true, Target: targetHost, First: first, Count: n, Start: rand.IntN(n)}
 	}
 	return load.Lane{Frame: c.toHost(client, mapped), Target: targetInternet, First: first, Count: n, Start: rand.IntN(n)}
 }
 
-// run loads the relay and returns what passes.
-func (c *loadedCrowd) run(d relayDirection, lane load.Lane, pace load.Pace) (r rate, err error) {
+// over loads the relay and counts what passes.
+func (c *loadedCrowd) over(d direction, lane load.Lane, pace load.Pace) (ran, error) {
 	meter := c.clientSink
-	if d == decapsulating {
+	if d == toIPv6 {
 		meter = c.hostSink
 	}
-	before, err := meter.Count(0)
-	if err != nil {
-		return r, err
-	}
-	used := c.usage.time()
-	var sent load.Sent
-	err = c.way.generate(func() (err error) {
-		sent, err = c.generator.Run([]load.Lane{lane}, pace)
-		return err
-	})
-	if err != nil {
-		return r, err
-	}
-	after, err := meter.Settle(0, loadDrain)
-	if err != nil {
-		return r, err
-	}
-	if sent.Took <= 0 {
-		return r, errors.New("the generator sent less than two batches")
-	}
-	return newRate(sent, after-before, c.usage.time()-used), nil
+	return c.run(c.way, []load.Lane{lane}, pace, func(patience time.Duration) (uint64, error) { return meter.Settle(0, patience) })
 }
 
 // memory is what the relay holds for itself, and what the kernel holds for it in
@@ -255,7 +221,7 @@ func (c *loadedCrowd) table(numbers []int) (firsts []int) {
 		for i, number := range rand.Perm(n) {
 			client, mapped := clientOf(number)
 			c.generator.Peers()[at+i] = load.Peer{
-				Client: client, IP: mapped.Addr().As4(), Port: [2]byte{byte(mapped.Port() >> 8), byte(mapped.Port())},
+				Client: client, IP: mapped.Addr().As4(), Port: portBytes(mapped),
 			}
 		}
 		at += n
@@ -269,11 +235,11 @@ func (c *loadedCrowd) refresh(first, n int) error {
 	pace := load.Pace{Rate: refreshRate, Time: time.Duration(float64(n)/refreshRate*float64(time.Second)) + loadSlice}
 	heard := 0.0
 	for range refreshMost {
-		r, err := c.run(decapsulating, c.lane(decapsulating, first, n), pace)
+		r, err := c.over(toIPv6, c.lane(toIPv6, first, n), pace)
 		if err != nil {
 			return err
 		}
-		if heard += r.passed * pace.Time.Seconds(); heard >= refreshEach*float64(n) {
+		if heard += r.rate().passed * pace.Time.Seconds(); heard >= refreshEach*float64(n) {
 			return nil
 		}
 	}
@@ -292,7 +258,7 @@ func (c *loadedCrowd) reportRandom(ctx context.Context, e *lab.Env, rep *report.
 	last := len(numbers) - 1
 	costs := cpuTable("direction", nil)
 	costs.Columns = append(costs.Columns, table.Columns[2:]...)
-	for _, d := range []relayDirection{decapsulating, encapsulating} {
+	for _, d := range []direction{toIPv6, toIPv4} {
 		e.Step("%s from %d to %d random peers: %d rounds", d, numbers[0], numbers[last], rounds)
 		if err := c.refresh(firsts[last], numbers[last]); err != nil {
 			return err
@@ -304,10 +270,11 @@ func (c *loadedCrowd) reportRandom(ctx context.Context, e *lab.Env, rep *report.
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				r, err := c.run(d, c.lane(d, firsts[i], n), fullLoad)
+				got, err := c.over(d, c.lane(d, firsts[i], n), fullLoad)
 				if err != nil {
 					return err
 				}
+				r := got.rate()
 				offered = append(offered, r.offered)
 				passed[i], cpu[i] = append(passed[i], r.passed), append(cpu[i], r.cpu)
 			}

@@ -52,24 +52,24 @@ func runRelayRestart(ctx context.Context, e *lab.Env) error {
 	rep := &report.Report{Experiment: restartName, Title: "A relay's process is replaced under load", Peer: "Isthmus user space"}
 	table := report.Table{
 		Title:   fmt.Sprintf("packets lost of %d a second, half each way, with %d established peers", restartRate, restartClients),
-		Columns: []string{"end of the old process", wayUser.title(), wayTC.title(), wayXDP.title()},
+		Columns: []string{"end of the old process", wayUser.title, wayTC.title, wayXDP.title},
 	}
 	lost := map[way]map[string][]float64{}
-	for _, w := range []way{wayUser, wayTC, wayXDP} {
+	for _, w := range isthmusWays {
 		var err error
 		if lost[w], err = restarts(ctx, e, rep, w, rounds); err != nil {
-			return fmt.Errorf("%s: %w", w.title(), err)
+			return fmt.Errorf("%s: %w", w.title, err)
 		}
 	}
 	for _, x := range endings {
 		row := []string{x.name}
-		for _, w := range []way{wayUser, wayTC, wayXDP} {
+		for _, w := range isthmusWays {
 			row = append(row, plainNumbers(lost[w][x.name]))
 		}
 		table.Rows = append(table.Rows, row)
 		for _, w := range []way{wayTC, wayXDP} {
 			rep.Figures = append(rep.Figures, report.Figure{
-				Name: w.title() + ", " + x.name + ": " + figureRestart, Peer: report.Measured(lost[wayUser][x.name]...),
+				Name: w.title + ", " + x.name + ": " + figureRestart, Peer: report.Measured(lost[wayUser][x.name]...),
 				Isthmus: report.Measured(lost[w][x.name]...), Must: must(restartName, figureRestart),
 			})
 		}
@@ -95,7 +95,7 @@ func plainNumbers(v []float64) string {
 // restarts replaces the process of one relay again and again. It returns the
 // packets lost by ending.
 func restarts(ctx context.Context, e *lab.Env, rep *report.Report, w way, rounds int) (lost map[string][]float64, err error) {
-	l, err := e.New(ctx, restartName+"-"+string(w))
+	l, err := e.New(ctx, restartName+"-"+w.name)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func restarts(ctx context.Context, e *lab.Env, rep *report.Report, w way, rounds
 		return nil, err
 	}
 	defer c.close()
-	e.Step("%s: %d restarts of each kind", w.title(), rounds)
+	e.Step("%s: %d restarts of each kind", w.title, rounds)
 	if err := c.start(ctx, 1<<20); err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func restarts(ctx context.Context, e *lab.Env, rep *report.Report, w way, rounds
 	}
 	for _, x := range endings {
 		rep.Notes = append(rep.Notes, fmt.Sprintf("%s, %s: from the end of the old process to the new one's service %.0f ms (median).",
-			w.title(), x.name, report.Measured(gone[x.name]...).Median()))
+			w.title, x.name, report.Measured(gone[x.name]...).Median()))
 	}
 	return lost, nil
 }
@@ -198,7 +198,7 @@ func (c *loadedCrowd) reunite(ctx context.Context, rep *report.Report, x ending)
 		return err
 	}
 	if n := int(values["trusted_peers"]); n != restartClients {
-		rep.Fault("%s, %s: of %d peers the new process knows %d", c.way.title(), x.name, restartClients, n)
+		rep.Fault("%s, %s: of %d peers the new process knows %d", c.way.title, x.name, restartClients, n)
 		return c.fill(ctx, restartClients)
 	}
 	return nil

@@ -39,7 +39,7 @@ const (
 // clients from the IPv4 side, and forged hosts that send to clients which are not
 // there from the IPv6 side.
 func besideStrangers(ctx context.Context, e *lab.Env, rep *report.Report, w way, rounds int) (err error) {
-	l, err := e.New(ctx, overloadName+"-"+string(w))
+	l, err := e.New(ctx, overloadName+"-"+w.name)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func besideStrangers(ctx context.Context, e *lab.Env, rep *report.Report, w way,
 		return err
 	}
 	defer c.close()
-	e.Step("%s: %d good packets a second for %v, alone and beside %d of strangers", w.title(), strangersGood, strangersTime, strangersBad)
+	e.Step("%s: %d good packets a second for %v, alone and beside %d of strangers", w.title, strangersGood, strangersTime, strangersBad)
 	if err := c.start(ctx, 1<<20); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func besideStrangers(ctx context.Context, e *lab.Env, rep *report.Report, w way,
 		return err
 	}
 	if alone.broken() {
-		rep.Fault("%s lost %d of %d good packets without a flood", w.title(), alone.lost, alone.sent)
+		rep.Fault("%s lost %d of %d good packets without a flood", w.title, alone.lost, alone.sent)
 	}
 	flooded, err := c.good(ctx, length, true)
 	if err != nil {
@@ -88,14 +88,14 @@ func besideStrangers(ctx context.Context, e *lab.Env, rep *report.Report, w way,
 		return err
 	}
 	rep.Figures = append(rep.Figures,
-		report.Figure{Name: w.title() + ": " + figureGoodLost, Unit: "%", Decimals: 2,
+		report.Figure{Name: w.title + ": " + figureGoodLost, Unit: "%", Decimals: 2,
 			Isthmus: report.Measured(flooded.share()), Must: must(overloadName, figureGoodLost)},
-		report.Figure{Name: w.title() + ": " + figureNewClient, Unit: "s", Decimals: 2,
+		report.Figure{Name: w.title + ": " + figureNewClient, Unit: "s", Decimals: 2,
 			Isthmus: report.Measured(first...), Must: must(overloadName, figureNewClient)},
 	)
 	rep.Notes = append(rep.Notes, fmt.Sprintf(
 		"%s, beside %.0f packets a second of strangers (%d forged clients, %d forged hosts): %d of %d good packets lost; without the flood %d of %d. New clients are sent a packet each %v until one arrives.",
-		w.title(), flooded.badRate, strangersNames, strangersNames, flooded.lost, flooded.sent, alone.lost, alone.sent, newAgain))
+		w.title, flooded.badRate, strangersNames, strangersNames, flooded.lost, flooded.sent, alone.lost, alone.sent, newAgain))
 	return nil
 }
 
@@ -117,7 +117,7 @@ func portBytes(a netip.AddrPort) [2]byte { return [2]byte{byte(a.Port() >> 8), b
 
 // strangerLanes are good and bad lanes in both directions.
 func (c *loadedCrowd) strangerLanes(bad bool) []load.Lane {
-	lanes := []load.Lane{c.lane(encapsulating, 0, strangersClients), c.lane(decapsulating, 0, strangersClients)}
+	lanes := []load.Lane{c.lane(toIPv4, 0, strangersClients), c.lane(toIPv6, 0, strangersClients)}
 	if !bad {
 		return lanes
 	}

@@ -34,7 +34,7 @@ func TestRelayTables(t *testing.T) {
 // Table 1 of AINA 2005 is of the sheet that the pictures show: the means agree.
 func TestPublishedHistogram(t *testing.T) {
 	for _, p := range publishedLatencies {
-		for _, d := range []relayDirection{encapsulating, decapsulating} {
+		for _, d := range []direction{toIPv4, toIPv6} {
 			if p.column == "" {
 				continue
 			}

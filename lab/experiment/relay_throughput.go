@@ -3,12 +3,11 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/isthmus-net/isthmus/lab"
-	"github.com/isthmus-net/isthmus/lab/load"
 	"github.com/isthmus-net/isthmus/lab/report"
 )
 
@@ -26,9 +25,6 @@ var throughputSizes = []int{48, 64, 512, 1280}
 // generator and a sink reach.
 var throughputWays = []way{wayBare, wayKernel, wayMiredo, wayUser, wayTC, wayXDP}
 
-// bothWays is a load in both directions at once.
-const bothWays relayDirection = "both at once"
-
 // relayThroughput is the experiment relay-throughput.
 var relayThroughput = lab.Experiment{
 	Name:      throughputName,
@@ -39,10 +35,7 @@ var relayThroughput = lab.Experiment{
 }
 
 func runRelayThroughput(ctx context.Context, e *lab.Env) error {
-	rounds := throughputRounds
-	if e.Runs > 0 {
-		rounds = e.Runs
-	}
+	rounds := cmp.Or(e.Runs, throughputRounds)
 	rep := &report.Report{
 		Experiment: throughputName, Title: "Packets per second through one relay, bare veth", Peer: "Miredo",
 	}
@@ -56,115 +49,28 @@ func runRelayThroughput(ctx context.Context, e *lab.Env) error {
 
 // throughputTable measures the ways beside each other.
 func throughputTable(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) error {
-	l, done, err := startLoaded(ctx, e, throughputName, throughputWays, false)
+	r, done, err := startRig(ctx, e, throughputName, relaying{}, rigPlan{Ways: throughputWays, Load: 1})
 	if err != nil {
 		return err
 	}
 	defer done()
-	var cases []*throughputCase
 	sizes := throughputSizes
 	if rounds < longRun {
 		sizes = []int{sizes[0], sizes[len(sizes)-1]}
 	}
-	for _, d := range []relayDirection{encapsulating, decapsulating, bothWays} {
-		for _, size := range sizes {
-			e.Step("%s, %d bytes: %d rounds of %v on each path", d, size, rounds, loadSlice)
-			c, err := l.throughput(ctx, d, size, rounds)
-			if err != nil {
-				return err
-			}
-			cases = append(cases, c)
-		}
-	}
-	describeThroughput(rep, cases, rounds)
-	if rounds >= longRun {
-		if err := l.withoutLoss(ctx, e, rep); err != nil {
-			return err
-		}
-	}
-	if err := l.healthy(); err != nil {
-		return err
-	}
-	return l.checkPaths(ctx, rep)
-}
-
-// throughput measures one case on all paths, in rounds of one slice each.
-func (l *loaded) throughput(ctx context.Context, d relayDirection, size, rounds int) (*throughputCase, error) {
-	c := newThroughputCase(d, size)
-	for round := range rounds {
-		for i := range l.paths {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			p := l.paths[(i+round)%len(l.paths)]
-			r, err := l.slice(p, d, size, fullLoad)
-			if err != nil {
-				return nil, err
-			}
-			c.add(p.way, r)
-		}
-	}
-	return c, nil
-}
-
-// withoutLoss adds the second view of the same paths: not what passes of a load that
-// none can carry, but the load that each carries.
-func (l *loaded) withoutLoss(ctx context.Context, e *lab.Env, rep *report.Report) error {
-	found := newLosslessReport(throughputWays, wayBare)
-	for _, d := range []relayDirection{encapsulating, decapsulating} {
-		for _, size := range []int{64, 1280} {
-			c := newThroughputCase(d, size)
-			e.Step("%s: searching the rate that each path carries", c.label())
-			err := lossless(ctx, c, l.paths, func(p *relayPath) way { return p.way }, func(p *relayPath, pace load.Pace) (rate, error) {
-				return l.slice(p, d, size, pace)
-			})
-			if err != nil {
-				return err
-			}
-			found.add(c)
-		}
-	}
-	found.to(rep)
-	return nil
-}
-
-// describeThroughput adds the table of all ways, its figures and its picture.
-func describeThroughput(rep *report.Report, cases []*throughputCase, rounds int) {
-	table := report.Table{
-		Title:   "thousand packets per second at full load: median (lowest to highest slice)",
-		Columns: []string{"IPv6 packet", "offered"},
-		Notes: []string{
+	err = r.rates(ctx, e, rep, []direction{toIPv4, toIPv6, bothWays}, sizes, rounds, rateReport{
+		title: "thousand packets per second at full load: median (lowest to highest slice)",
+		chart: "Thousand packets per second at full load",
+		notes: []string{
 			"Full load is 4 million packets a second, of which the generator sends what the machine allows; offered is the median of the slices of kernel forwarding, tc and XDP.",
 			"The bare hop is one cable into a sink: no way can pass more. The sink of all ways is the same, XDP at the far end of their cables.",
 			"Each way has one destination, on the link of its router, whose neighbour it knows.",
 		},
+		offered: []way{wayKernel, wayTC, wayXDP}, figures: throughputFigures,
+	})
+	if err != nil {
+		return err
 	}
-	for _, w := range throughputWays {
-		table.Columns = append(table.Columns, w.title())
-	}
-	costs := cpuTable("IPv6 packet", throughputWays)
-	bars := &report.Bars{Unit: "thousand packets per second"}
-	for _, c := range cases {
-		row := []string{c.label(), thousands(slices.Concat(c.offered[wayKernel], c.offered[wayTC], c.offered[wayXDP]))}
-		group := report.Group{Label: c.label()}
-		for _, w := range throughputWays {
-			row = append(row, thousands(c.passed[w]))
-			if !w.bare() {
-				group.Bars = append(group.Bars, report.Bar{Name: w.title(), Role: w.role(), Value: report.Measured(inThousands(c.passed[w])...)})
-			}
-		}
-		table.Rows, costs.Rows = append(table.Rows, row), append(costs.Rows, c.cpuRow(c.label(), throughputWays))
-		table.Notes = append(table.Notes, c.rigNotes(wayBare)...)
-		bars.Groups = append(bars.Groups, group)
-		rep.Figures = append(rep.Figures, c.figures()...)
-		for _, w := range throughputWays {
-			if slices.Max(c.passed[w]) == 0 {
-				rep.Fault("%s passed nothing, %s", w.title(), c.label())
-			}
-		}
-	}
-	rep.Tables = append(rep.Tables, table, costs)
-	rep.AddChart(report.Chart{Name: "rates", Title: "Thousand packets per second at full load", Bars: bars})
 	rep.Notes = append(rep.Notes,
 		fmt.Sprintf("Ratios are medians of the ratios of slices of %v that followed each other, %d rounds (lowest to highest).", loadSlice, rounds),
 		"Both at once counts what arrives at both ends.",
@@ -173,17 +79,23 @@ func describeThroughput(rep *report.Report, cases []*throughputCase, rounds int)
 	rep.Fact("generator", "live XDP frames of one flow each way, all headers written anew, from CPU %d", senderCPU)
 	rep.Fact("forwarder", "%s", forwarderFact("Miredo"))
 	rep.Fact("offloads of the tables", "segmentation and checksum off at all ends; GRO on at the router's ports, which gives them NAPI")
+	if rounds >= longRun {
+		if err := r.withoutLoss(ctx, e, rep, 64, 1280); err != nil {
+			return err
+		}
+	}
+	return r.checkPaths(ctx, rep)
 }
 
-// figures are the ratios of one case.
-func (c *throughputCase) figures() []report.Figure {
+// throughputFigures are the ratios of one case.
+func throughputFigures(c *rateCase) []report.Figure {
 	f := []report.Figure{
 		ratioFigure(throughputName, c.label(), figureKernel, pairs(c.passed[wayKernel], c.passed[wayXDP])),
 		ratioFigure(throughputName, c.label(), figureMiredo, pairs(c.passed[wayMiredo], c.passed[wayXDP])),
 		ratioFigure(throughputName, c.label(), figureUser, pairs(c.passed[wayMiredo], c.passed[wayUser])),
 		{Name: c.label() + ": tc / kernel forwarding, packets per second", Decimals: 2, Isthmus: report.Measured(pairs(c.passed[wayKernel], c.passed[wayTC])...)},
 		{
-			Name: c.label() + ": packets per second, XDP", Unit: "thousands", Published: c.published(),
+			Name: c.label() + ": packets per second, XDP", Unit: "thousands", Published: publishedRate(c),
 			Peer: report.Measured(inThousands(c.passed[wayMiredo])...), Isthmus: report.Measured(inThousands(c.passed[wayXDP])...),
 		},
 	}
@@ -193,8 +105,8 @@ func (c *throughputCase) figures() []report.Figure {
 	return f
 }
 
-// published is what Miredo's page states for the case.
-func (c *throughputCase) published() report.Value {
+// publishedRate is what Miredo's page states for the case.
+func publishedRate(c *rateCase) report.Value {
 	switch {
 	case c.direction == bothWays && c.size == 1280:
 		return report.Measured(61.8)
@@ -202,12 +114,4 @@ func (c *throughputCase) published() report.Value {
 		return report.Measured(40)
 	}
 	return report.Value{}
-}
-
-func inThousands(v []float64) []float64 {
-	t := make([]float64, len(v))
-	for i := range v {
-		t[i] = v[i] / 1e3
-	}
-	return t
 }

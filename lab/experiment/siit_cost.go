@@ -3,6 +3,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,10 +36,7 @@ var siitCost = lab.Experiment{
 }
 
 func runSIITCost(ctx context.Context, e *lab.Env) error {
-	rounds := siitCostRounds
-	if e.Runs > 0 {
-		rounds = e.Runs
-	}
+	rounds := cmp.Or(e.Runs, siitCostRounds)
 	rep := &report.Report{
 		Experiment: siitCostName, Title: "One stateless translator beside forwarding, bare veth", Peer: "tayga",
 		Notes: []string{
@@ -59,37 +57,34 @@ func runSIITCost(ctx context.Context, e *lab.Env) error {
 
 // siitRoundTrips measures echoes.
 func siitRoundTrips(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) error {
-	n, done, err := startNAPT(ctx, e, siitCostName, naptPlan{Ways: siitWays, Stateless: true})
+	r, done, err := startRig(ctx, e, siitCostName, &translating{Stateless: true}, rigPlan{Ways: siitWays})
 	if err != nil {
 		return err
 	}
 	defer done()
-	table := siitTable("round trip, µs: median (lowest to highest slice)", "IPv6 packet")
-	for _, size := range siitSizes {
-		e.Step("%d bytes: %d round trips on each way, one per %v", size, rounds*naptLatencySlice, naptLatencyGap)
-		c, err := n.latency(ctx, size, rounds)
-		if err != nil {
-			return err
-		}
-		row := []string{fmt.Sprintf("%d bytes", size)}
+	cases, err := r.roundTrips(ctx, e, siitSizes, rounds)
+	if err != nil {
+		return err
+	}
+	table := wayTable(roundTripTitle, siitWays, "IPv6 packet")
+	for _, c := range cases {
+		table.Rows = append(table.Rows, c.medianRow(siitWays, c.label()))
 		for _, w := range siitWays {
-			row = append(row, spread(present(medians(c.rounds[w])), 2))
 			if c.lost[w] > 0 && w != wayTayga {
-				rep.Fault("%s lost %d of %d echo requests of %d bytes", w.title(), c.lost[w], rounds*naptLatencySlice, size)
+				rep.Fault("%s lost %d of %d echo requests of %d bytes", w.title, c.lost[w], rounds*latencySlice, c.size)
 			}
 		}
-		table.Rows = append(table.Rows, row)
 		rep.Figures = append(rep.Figures, siitRoundTripFigures(c)...)
 	}
 	rep.Tables = append(rep.Tables, table)
-	return errors.Join(n.healthy(), n.checkPaths(ctx, rep))
+	return r.checkPaths(ctx, rep)
 }
 
 // siitRoundTripFigures are what is added to forwarding.
-func siitRoundTripFigures(c *naptLatencyCase) (figures []report.Figure) {
+func siitRoundTripFigures(c *latencyCase) (figures []report.Figure) {
 	forwarding, tayga := medians(c.rounds[wayKernel]), medians(c.rounds[wayTayga])
 	for _, w := range []way{wayTC, wayXDP, wayUser} {
-		label, mine := fmt.Sprintf("%d bytes, %s: ", c.size, w.title()), medians(c.rounds[w])
+		label, mine := fmt.Sprintf("%d bytes, %s: ", c.size, w.title), medians(c.rounds[w])
 		ratio := report.Figure{
 			Name: label + figureRoundTrip, Decimals: 2,
 			Peer: report.Measured(pairs(forwarding, tayga)...), Isthmus: report.Measured(pairs(forwarding, mine)...),
@@ -108,44 +103,26 @@ func siitRoundTripFigures(c *naptLatencyCase) (figures []report.Figure) {
 
 // siitRates measures packets per second of one flow.
 func siitRates(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) error {
-	l, done, err := startLoadedNAPT(ctx, e, siitCostName, naptPlan{Ways: slices.Concat([]way{wayDirect6}, siitWays), Stateless: true}, 0)
+	r, done, err := startTranslators(ctx, e, siitCostName, translating{Stateless: true}, slices.Concat([]way{wayDirect6}, siitWays), 0)
 	if err != nil {
 		return err
 	}
 	defer done()
 	rep.Fact("generator", "live XDP frames, all headers written anew, from CPU %d", senderCPU)
 	rep.Fact("forwarder", "%s", forwarderFact("tayga"))
-	if err := l.reportRates(ctx, e, rep, siitCostName, siitSizes, rounds); err != nil {
+	if err := r.flowRates(ctx, e, rep, siitCostName, siitSizes, rounds); err != nil {
 		return err
 	}
-	return errors.Join(l.healthy(), l.checkPaths(ctx, rep))
+	return r.checkPaths(ctx, rep)
 }
 
 // siitStreams measures TCP over cables that do what virtual ones can, and then over such
 // as leave each packet by itself.
 func siitStreams(ctx context.Context, e *lab.Env, rep *report.Report, _ int) error {
 	rounds, length := streamForm(e.Runs)
-	n, done, err := startNAPT(ctx, e, siitCostName, naptPlan{Ways: siitWays, Stateless: true, Offloads: true})
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := n.checkTransfers(ctx, rep); err != nil {
-		return err
-	}
-	rows, err := n.allStreams(ctx, e, rep, rounds, length)
-	if err != nil {
-		return err
-	}
-	var labels []string
-	var results []streamResults
-	for _, r := range rows {
-		labels, results = append(labels, r.label()), append(results, r.streamResults)
-		rep.Figures = append(rep.Figures, siitStreamFigures(r)...)
-	}
-	rep.Tables = append(rep.Tables, streamTables(siitWays, labels, results)...)
+	_, err := cableStreams(ctx, e, rep, siitCostName, &translating{Stateless: true}, siitWays, rounds, length, siitStreamFigures)
 	rep.Notes = append(rep.Notes, streamNote(rounds, length))
-	return errors.Join(n.healthy(), n.checkPaths(ctx, rep))
+	return err
 }
 
 // siitStreamFigures are the ratios of one row.
@@ -153,7 +130,7 @@ func siitStreamFigures(s *naptStreams) (figures []report.Figure) {
 	forwarding := s.rates[wayKernel]
 	for _, w := range []way{wayTC, wayXDP, wayUser} {
 		f := report.Figure{
-			Name: fmt.Sprintf("%s, %s: %s", s.label(), w.title(), figureStream), Decimals: 2,
+			Name: fmt.Sprintf("%s, %s: %s", s.label, w.title, figureStream), Decimals: 2,
 			Peer: report.Measured(pairs(forwarding, s.rates[wayTayga])...), Isthmus: report.Measured(pairs(forwarding, s.rates[w])...),
 		}
 		switch {
@@ -194,13 +171,4 @@ func siitProgram(ctx context.Context, e *lab.Env, rep *report.Report, rounds int
 	}
 	rep.Tables = append(rep.Tables, table)
 	return nil
-}
-
-// siitTable begins a table with a column for each way.
-func siitTable(title, first string) report.Table {
-	t := report.Table{Title: title, Columns: []string{first}}
-	for _, w := range siitWays {
-		t.Columns = append(t.Columns, w.title())
-	}
-	return t
 }

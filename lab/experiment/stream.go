@@ -149,38 +149,86 @@ func drink(in net.Conn, length time.Duration, enough func()) (n, all int, took t
 	}
 }
 
-// streamResults are the streams of one row, by way.
-type streamResults struct{ rates, cpu map[way][]float64 }
+// streamDirection is which end sends.
+type streamDirection string
 
-func newStreamResults() streamResults {
-	return streamResults{map[way][]float64{}, map[way][]float64{}}
+// The two directions.
+const (
+	sending   streamDirection = "client sends"
+	receiving streamDirection = "client receives"
+)
+
+// streamWay is a way that TCP streams take.
+type streamWay struct {
+	way way
+	// connect opens a connection for a stream in that direction.
+	connect func(ctx context.Context, d streamDirection) (out, in net.Conn, err error)
 }
 
-func (r streamResults) add(w way, s streamed) {
+// streamRow is the streams of one row, by way.
+type streamRow struct {
+	label      string
+	direction  streamDirection
+	rates, cpu map[way][]float64
+}
+
+func newStreamRow(label string, d streamDirection) *streamRow {
+	return &streamRow{label, d, map[way][]float64{}, map[way][]float64{}}
+}
+
+// measure measures the row in rounds of one stream on each way.
+func (r *streamRow) measure(ctx context.Context, ways []streamWay, rounds int, length time.Duration, u *usage) error {
+	return inTurn(ctx, rounds, len(ways), func(_, at int) error {
+		s, err := r.stream(ctx, ways[at], length, u)
+		if err == nil {
+			r.add(ways[at].way, s)
+		}
+		return err
+	})
+}
+
+// stream sends one stream of the row.
+func (r *streamRow) stream(ctx context.Context, w streamWay, length time.Duration, u *usage) (s streamed, err error) {
+	out, in, err := w.connect(ctx, r.direction)
+	if err == nil {
+		s, err = sendStream(ctx, out, in, length, u)
+	}
+	if err != nil {
+		return s, fmt.Errorf("%s, %s: %w", w.way.title, r.label, err)
+	}
+	return s, nil
+}
+
+func (r *streamRow) add(w way, s streamed) {
 	r.rates[w] = append(r.rates[w], s.rate)
 	if s.cpu > 0 {
 		r.cpu[w] = append(r.cpu[w], s.cpu)
 	}
 }
 
-// streamTables are the rates of rows, and what they cost.
-func streamTables(ways []way, labels []string, results []streamResults) []report.Table {
-	rates := report.Table{Title: "TCP, Mbit/s: median (lowest to highest)", Columns: []string{"stream"}}
-	cpu := report.Table{
-		Title: "TCP, microseconds of CPU a Mbyte: median (lowest to highest)", Columns: []string{"stream"},
-		Notes: []string{"All that hosts, router and program need on all CPUs; hosts do the same on each way. A Mbyte is some 700 packets where none are joined."},
+// streamTables adds the rates of rows, and what they cost.
+func streamTables(rep *report.Report, ways []way, rows []*streamRow) {
+	rates := wayTable("TCP, Mbit/s: median (lowest to highest)", ways, "stream")
+	cpu := wayTable("TCP, microseconds of CPU a Mbyte: median (lowest to highest)", ways, "stream")
+	cpu.Notes = []string{"All that hosts, router and program need on all CPUs; hosts do the same on each way. A Mbyte is some 700 packets where none are joined."}
+	for _, r := range rows {
+		rates.Rows = append(rates.Rows, cells(ways, func(w way) string { return spread(r.rates[w], 0) }, r.label))
+		cpu.Rows = append(cpu.Rows, cells(ways, func(w way) string { return spread(r.cpu[w], 0) }, r.label))
 	}
-	for _, w := range ways {
-		rates.Columns, cpu.Columns = append(rates.Columns, w.title()), append(cpu.Columns, w.title())
-	}
-	for i, r := range results {
-		rate, used := []string{labels[i]}, []string{labels[i]}
+	rep.Tables = append(rep.Tables, rates, cpu)
+}
+
+// streamChart adds the picture of rows.
+func streamChart(rep *report.Report, title string, ways []way, rows []*streamRow) {
+	bars := &report.Bars{Unit: "Mbit/s"}
+	for _, r := range rows {
+		group := report.Group{Label: r.label}
 		for _, w := range ways {
-			rate, used = append(rate, spread(r.rates[w], 0)), append(used, spread(r.cpu[w], 0))
+			group.Bars = append(group.Bars, report.Bar{Name: w.title, Role: w.role, Value: report.Measured(r.rates[w]...)})
 		}
-		rates.Rows, cpu.Rows = append(rates.Rows, rate), append(cpu.Rows, used)
+		bars.Groups = append(bars.Groups, group)
 	}
-	return []report.Table{rates, cpu}
+	rep.AddChart(report.Chart{Name: "streams", Title: title, Bars: bars})
 }
 
 // streamNote says how long streams were.

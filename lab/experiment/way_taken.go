@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/control"
-	"github.com/isthmus-net/isthmus/lab/load"
 	"github.com/isthmus-net/isthmus/lab/report"
 )
 
@@ -38,114 +37,76 @@ func (t taken) by(w way, share float64) bool {
 // judge finds packets that did not take the way that their column is named after.
 func (t taken) judge(w way, rep *report.Report) {
 	if !t.by(w, strays) {
-		rep.Fault("%s forwarded %.0f packets in the kernel and %.0f through the engine", w.title(), t.fast, t.engine)
+		rep.Fault("%s forwarded %.0f packets in the kernel and %.0f through the engine", w.title, t.fast, t.engine)
 	}
 }
 
-// awaitWay sends by probe, which returns when a packet each way has arrived or is
-// late, until the packets take the way, and returns what was counted so far. A relay
-// serves before its fast path does, and on a busy machine for long.
-func (w way) awaitWay(ctx context.Context, count func() (taken, error), probe func() error) (taken, error) {
-	before, err := count()
-	for end := time.Now().Add(daemonStart); err == nil; {
-		if err = errors.Join(ctx.Err(), probe()); err != nil {
-			break
-		}
-		var now taken
-		if now, err = count(); err != nil || now.since(before).by(w, 0) {
-			return now, err
-		}
-		if time.Now().After(end) {
-			return now, fmt.Errorf("packets do not take the way of %s within %v", w.title(), daemonStart)
-		}
-		before = now
-		time.Sleep(5 * time.Millisecond)
-	}
-	return taken{}, err
-}
-
-// forwarded is how many packets a program of eBPF has forwarded.
-func forwarded(values map[string]float64) (fast float64) {
+// takenOf is what the counters of an Isthmus say.
+func takenOf(values map[string]float64) (t taken) {
 	for name, n := range values {
-		if strings.HasPrefix(name, "fastpath_packets_total_forward_") {
-			fast += n
+		switch {
+		case strings.HasPrefix(name, "fastpath_packets_total_forward_"):
+			t.fast += n
+		case name == "to_clients_total", name == "to_ipv4_total", name == "to_ipv6_total":
+			t.engine += n
 		}
 	}
-	return fast
+	return t
 }
 
-// counts is what the relay of the path has forwarded.
-func (p *relayPath) counts(ctx context.Context, dir string) (taken, error) {
-	status, err := control.NewClient(p.socket(dir)).Status(ctx)
+// statusOf is what an Isthmus of one instance says of that.
+func statusOf(ctx context.Context, socket string) (i control.Instance, err error) {
+	status, err := control.NewClient(socket).Status(ctx)
 	if err != nil {
-		return taken{}, err
+		return i, err
 	}
 	if len(status.Instances) != 1 {
-		return taken{}, errors.New("the relay is not in its own status")
+		return i, errors.New("an Isthmus of one instance does not say so in its status")
 	}
-	values := status.Instances[0].Values
-	return taken{forwarded(values), values["to_clients_total"] + values["to_ipv6_total"]}, nil
+	return status.Instances[0], nil
 }
 
-// awaitWay waits until packets take the way that the path is named after.
-func (p *relayPath) awaitWay(ctx context.Context, dir string) (err error) {
-	p.before, err = p.way.awaitWay(ctx, func() (taken, error) { return p.counts(ctx, dir) }, func() error {
-		for _, d := range []relayDirection{encapsulating, decapsulating} {
-			sender, meter := p.ends(d)
-			meter.Forget(0, 1)
-			if _, err := sender.Stream(p.frame(d, load.MinTaggedSize), 0, 1, 0); err != nil {
-				return err
-			}
-			meter.Await(ctx, 0, 1, time.Second)
+// status is what the way's Isthmus says of itself.
+func (p *rigPath) status(ctx context.Context) (control.Instance, error) {
+	return statusOf(ctx, socketOf(p.rig.dir, p.way.name))
+}
+
+// counts is what the way's Isthmus has forwarded.
+func (p *rigPath) counts(ctx context.Context) (taken, error) {
+	instance, err := p.status(ctx)
+	return takenOf(instance.Values), err
+}
+
+// awaitWay waits until packets take the way that the path is named after. A role serves
+// before its fast path does, and on a busy machine for long.
+func (p *rigPath) awaitWay(ctx context.Context) error {
+	before, err := p.counts(ctx)
+	for end := time.Now().Add(daemonStart); err == nil; time.Sleep(5 * time.Millisecond) {
+		if err := errors.Join(ctx.Err(), p.rig.probe(ctx, p)); err != nil {
+			return err
 		}
-		return nil
-	})
+		if p.before, err = p.counts(ctx); err != nil || p.before.since(before).by(p.way, 0) {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("packets do not take the way of %s within %v", p.way.title, daemonStart)
+		}
+		before = p.before
+	}
 	return err
 }
 
-// checkPaths looks whether packets took the ways that the columns are named
-// after: in the kernel where the column says so, through the engine else.
-func (r *relayPaths) checkPaths(ctx context.Context, rep *report.Report) error {
+// checkPaths tells of programs that ended, and looks whether packets took the ways that the
+// columns are named after: in the kernel where the column says so, through the engine else.
+func (r *rig) checkPaths(ctx context.Context, rep *report.Report) error {
+	if err := r.healthy(); err != nil {
+		return err
+	}
 	for _, p := range r.paths {
 		if !p.way.ours() {
 			continue
 		}
-		now, err := p.counts(ctx, r.dir)
-		if err != nil {
-			return err
-		}
-		now.since(p.before).judge(p.way, rep)
-	}
-	return nil
-}
-
-// counts is what the translator of the way has forwarded.
-func (p *naptPath) counts(ctx context.Context, n *naptPaths) (taken, error) {
-	values, err := p.values(ctx, n)
-	return taken{forwarded(values), values["to_ipv4_total"] + values["to_ipv6_total"]}, err
-}
-
-// awaitWay waits until packets take the way that the path is named after.
-func (p *naptPath) awaitWay(ctx context.Context, n *naptPaths) (err error) {
-	p.before, err = p.way.awaitWay(ctx, func() (taken, error) { return p.counts(ctx, n) }, func() error {
-		p.echoes.Forget(0, 1)
-		if err := p.sender.Echoes(p.echo(load.MinEcho), 0, 1, 0); err != nil {
-			return err
-		}
-		p.echoes.Await(ctx, 0, 1, time.Second)
-		return nil
-	})
-	return err
-}
-
-// checkPaths looks whether packets took the ways that the columns are named after: in
-// the kernel where the column says so, through the engine else.
-func (n *naptPaths) checkPaths(ctx context.Context, rep *report.Report) error {
-	for _, p := range n.paths {
-		if !p.way.ours() {
-			continue
-		}
-		now, err := p.counts(ctx, n)
+		now, err := p.counts(ctx)
 		if err != nil {
 			return err
 		}

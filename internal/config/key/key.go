@@ -32,6 +32,8 @@ type Key struct {
 	Reload Reload
 	// Help says what the key is for, in whole sentences.
 	Help string
+	// Entry names the keys of an entry, where the value is a list of named tables.
+	Entry []string
 
 	std    any      // the default, as the file would have it
 	unless []string // keys that, when they change too, have this one wait for a restart

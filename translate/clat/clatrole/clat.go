@@ -20,7 +20,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/retry"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate/pref64"
-	discovery "github.com/isthmus-net/isthmus/translate/pref64/run"
+	"github.com/isthmus-net/isthmus/translate/pref64/discovery"
 )
 
 var _ role.Instance = (*CLAT)(nil)

@@ -30,7 +30,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate/clat"
-	plat "github.com/isthmus-net/isthmus/translate/run"
+	"github.com/isthmus-net/isthmus/translate/nat64/nat64role"
 )
 
 // patience is how long a test waits for what is sure to come.
@@ -48,7 +48,7 @@ var (
 //	host -- up0 -- 2001:db8:1::1 net 192.0.2.1 -- v4 -- site 198.51.100.7
 type world struct {
 	host, net, site *testutil.Netns
-	plat            *plat.NAT64
+	plat            *nat64role.NAT64
 	clat            *CLAT
 	stop            func() error
 }
@@ -86,15 +86,15 @@ func newWorldBehind(t *testing.T, mode fastpath.Mode) *world {
 			os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0),
 			os.WriteFile("/proc/sys/net/ipv4/conf/all/forwarding", []byte("1"), 0))
 	})
-	c := *configtest.One(t, plat.NAT64Role.Section, plat.NAT64Role.Smallest()).(*plat.NAT64Settings)
+	c := *configtest.One(t, nat64role.Role.Section, nat64role.Role.Smallest()).(*nat64role.Settings)
 	c.Name = fmt.Sprintf("plat%d", worlds.Add(1)) // its tables have a name that all of this process see
 	c.Clients = []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")}
 	c.Pool6 = []netip.Prefix{pool6}
-	c.Pool4 = []plat.PoolRange{{Prefix: netip.PrefixFrom(pool4, 32), Transports: plat.AllTransports, First: 1024, Last: 65535}}
+	c.Pool4 = []nat64role.PoolRange{{Prefix: netip.PrefixFrom(pool4, 32), Transports: nat64role.AllTransports, First: 1024, Last: 65535}}
 	c.MaxSessions, c.MaxClients, c.FastPath = 4096, 64, mode
 	c.StateFile = filepath.Join(t.TempDir(), "state")
 	var err error
-	if w.plat, err = plat.NewNAT64(c, slog.New(slog.DiscardHandler)); err != nil {
+	if w.plat, err = nat64role.New(c, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	start(t, w.net, w.plat)

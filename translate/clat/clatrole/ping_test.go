@@ -16,7 +16,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/testutil"
-	plat "github.com/isthmus-net/isthmus/translate/run"
+	"github.com/isthmus-net/isthmus/translate/nat64/nat64role"
 )
 
 // TestPings sends echo requests of all sizes through the CLAT and a NAT64 to a host of IPv4
@@ -51,7 +51,7 @@ func TestPings(t *testing.T) {
 				want = string(tt.mode)
 			}
 			for end := time.Now().Add(testutil.Patience); ; time.Sleep(10 * time.Millisecond) {
-				got := w.plat.Status().(plat.NAT64Status).FastPath
+				got := w.plat.Status().(nat64role.Status).FastPath
 				if got.Path == want {
 					break
 				}

@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate/dns64"
@@ -290,6 +291,7 @@ func TestGivesWay(t *testing.T) {
 // TestStrangersShareConnections: those who may not ask have the connections of one client,
 // all together, and hear REFUSED.
 func TestStrangersShareConnections(t *testing.T) {
+	configtest.InEffect(t, "dns64", "max_connections")
 	r := serve(t, func(c *Settings) {
 		c.MaxConnections, c.Clients = 16, []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	}, free(t))

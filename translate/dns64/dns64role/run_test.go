@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 )
 
 const (
@@ -74,6 +76,7 @@ func TestLongLives(t *testing.T) {
 
 // TestFailover has the first upstream die, and come back.
 func TestFailover(t *testing.T) {
+	configtest.InEffect(t, "dns64", "listen", "upstreams")
 	first := answering(t, netip.AddrPort{}, records("x. 0 IN AAAA 2001:db8::1"))
 	second := answering(t, netip.AddrPort{}, records("x. 0 IN AAAA 2001:db8::2"))
 	r := serve(t, nil, first.at, second.at)
@@ -157,6 +160,7 @@ func TestDroppedQuestion(t *testing.T) {
 
 // TestErrorsOfUpstreams asks the next one about errors, but believes a trusted one.
 func TestErrorsOfUpstreams(t *testing.T) {
+	configtest.InEffect(t, "dns64", "trusted")
 	failing := func(w dns.ResponseWriter, q *dns.Msg) {
 		m := new(dns.Msg)
 		_ = w.WriteMsg(m.SetRcode(q, dns.RcodeServerFailure))
@@ -215,6 +219,7 @@ func swapCase(name string) string {
 
 // TestLongAnswers come from the upstream by TCP, and go to clients as they take it.
 func TestLongAnswers(t *testing.T) {
+	configtest.InEffect(t, "dns64", "udp_size")
 	var texts []string
 	for i := range 100 {
 		texts = append(texts, fmt.Sprintf("x. 300 IN AAAA 2001:db8::%x", i+1))
@@ -230,7 +235,7 @@ func TestLongAnswers(t *testing.T) {
 		}
 		all(w, q)
 	})
-	r := serve(t, nil, u.at)
+	r := serve(t, written(t, "udp_size = 700"), u.at)
 	if m := r.query(t, "tcp", nil); len(m.Answer) != 100 || m.Truncated {
 		t.Errorf("%d records by TCP, TC %v", len(m.Answer), m.Truncated)
 	}
@@ -241,7 +246,7 @@ func TestLongAnswers(t *testing.T) {
 			}
 		})
 		m.Compress = true
-		if !m.Truncated || m.Len() > 1232 {
+		if !m.Truncated || m.Len() > 700 {
 			t.Errorf("size %d: TC %v, %d octets", size, m.Truncated, m.Len())
 		}
 	}
@@ -349,6 +354,7 @@ func TestUnreadableAnswers(t *testing.T) {
 // TestRefusals has strangers, fast clients and too many questions turned away, each
 // counted by its reason.
 func TestRefusals(t *testing.T) {
+	configtest.InEffect(t, "dns64", "clients", "burst", "max_queries")
 	u := answering(t, netip.AddrPort{}, records(aRecord))
 	r := serve(t, func(c *Settings) { c.Clients = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }, u.at)
 	if m := r.query(t, "udp", nil); m.Rcode != dns.RcodeRefused || r.value("dropped_total", "client_refused") != 1 {
@@ -439,13 +445,14 @@ func TestStreams(t *testing.T) {
 
 // TestSilentStream is closed.
 func TestSilentStream(t *testing.T) {
+	configtest.InEffect(t, "dns64", "idle_timeout")
 	r := serve(t, func(c *Settings) { c.IdleTimeout = 300 * time.Millisecond }, free(t))
 	conn, err := net.Dial("tcp", r.at.String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(defaults().IdleTimeout - time.Second))
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("a silent connection ends with %v", err)
 	}

@@ -1,0 +1,12 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package relayrole
+
+import (
+	"os"
+	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
+
+func TestMain(m *testing.M) { os.Exit(testutil.PrivateMounts(m)) }

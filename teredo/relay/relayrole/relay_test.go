@@ -1,0 +1,504 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package relayrole
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/teredo/teredotest"
+)
+
+// rig is a running relay between an IPv6 host and a hand-made Teredo client
+// with its server:
+//
+//	host 2001:db8:1::2 -- 2001:db8:1::1 relay 192.0.2.3 -- 192.0.2.7 client
+//	                                                       192.0.2.1 its server
+//
+// A host-specific relay is on the host itself.
+type rig struct {
+	relay          *Relay
+	relayNS        *testutil.Netns
+	hostNS         *testutil.Netns
+	client, server *net.UDPConn
+	foreign        *net.UDPConn     // the client as a symmetric NAT would show it
+	host           *ipv6.PacketConn // UDP port 7000
+	stop, leave    func() error
+	change         []func(*Settings)
+	stateFile      string
+	log            *slog.Logger
+}
+
+var (
+	relayAt       = netip.MustParseAddrPort("192.0.2.3:3545")
+	relayServer   = netip.MustParseAddrPort("192.0.2.1:3544")
+	relayClient   = netip.MustParseAddrPort("192.0.2.7:40000")
+	relayForeign  = netip.MustParseAddrPort("192.0.2.7:50000")
+	relayClientIP = teredo.Addr{Prefix: teredo.Prefix, Server: relayServer.Addr(), Mapped: relayClient}.IP()
+	relayHost     = netip.MustParseAddrPort("[2001:db8:1::2]:7000")
+)
+
+const (
+	bubbleInterval  = 2 * time.Second // RFC 4380, section 5.2.6
+	relayClientPort = 9000            // of the client's IPv6 socket, which the test plays
+)
+
+func newRig(t *testing.T, mode Mode, change ...func(*Settings)) *rig {
+	t.Helper()
+	r := &rig{relayNS: testutil.NewNetns(t), change: change, log: slog.New(slog.DiscardHandler), stateFile: filepath.Join(t.TempDir(), "peers")}
+	clientNS, hostNS := testutil.NewNetns(t), r.relayNS
+	clientNS.Show(t) // old kernels tell nothing of a device whose far end is hidden
+	teredotest.Link(t, r.relayNS, clientNS, "v4", []string{"192.0.2.3/24"}, "192.0.2.7/24")
+	clientNS.Do(t, func() (err error) {
+		if err := errors.Join(teredotest.SetUp("v4", "192.0.2.1/24"), testutil.ReceiveByNAPI("v4", true)); err != nil {
+			return err
+		}
+		if r.client, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(relayClient)); err != nil {
+			return err
+		}
+		if r.foreign, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(relayForeign)); err != nil {
+			return err
+		}
+		r.server, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(relayServer))
+		return err
+	})
+	t.Cleanup(func() { r.client.Close(); r.foreign.Close(); r.server.Close() })
+	if mode == ModeRelay {
+		hostNS = testutil.NewNetns(t)
+		hostNS.Show(t)
+		teredotest.Link(t, r.relayNS, hostNS, "v6", []string{"2001:db8:1::1/64"}, "2001:db8:1::2/64")
+		r.relayNS.Do(t, func() error {
+			return os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0)
+		})
+		hostNS.Do(t, func() error {
+			if err := testutil.ReceiveByNAPI("v6", true); err != nil {
+				return err
+			}
+			return netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP("2001:db8:1::1")})
+		})
+	} else {
+		hostNS.Do(t, func() error {
+			if err := teredotest.SetUp("lo", "2001:db8:1::2/128"); err != nil {
+				return err
+			}
+			testutil.AwaitLocal(t, relayHost.Addr())
+			return nil
+		})
+	}
+	hostNS.Do(t, func() error {
+		conn, err := net.ListenUDP("udp6", net.UDPAddrFromAddrPort(relayHost))
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { conn.Close() })
+		r.host = ipv6.NewPacketConn(conn)
+		return r.host.SetControlMessage(ipv6.FlagHopLimit, true)
+	})
+	r.hostNS = hostNS
+	r.start(t, mode)
+	return r
+}
+
+func rigSettings(mode Mode) Settings {
+	cfg := defaults()
+	cfg.Mode, cfg.Interface, cfg.Workers = mode, "teredo", 2
+	cfg.MaxPeers = 10000 // to clear a table for a million takes longer than most tests
+	return cfg
+}
+
+// config is that of the rig's relay.
+func (r *rig) config(mode Mode) Settings {
+	cfg := rigSettings(mode)
+	cfg.StateFile = r.stateFile
+	for _, f := range r.change {
+		f(&cfg)
+	}
+	return cfg
+}
+
+// start runs the relay in its namespace and waits until it serves.
+func (r *rig) start(t *testing.T, mode Mode) {
+	t.Helper()
+	var err error
+	if r.relay, err = New(r.config(mode), r.log); err != nil {
+		t.Fatal(err)
+	}
+	r.relay.lastRestore = testutil.LastRestore
+	running := teredotest.Start(t, r.relayNS, r.relay)
+	r.stop, r.leave = running.Stop, running.Leave
+}
+
+// hostSends sends from the host to the client with hop limit 64.
+func (r *rig) hostSends(t *testing.T, text string) {
+	t.Helper()
+	to := &net.UDPAddr{IP: relayClientIP.AsSlice(), Port: relayClientPort}
+	if _, err := r.host.WriteTo([]byte(text), &ipv6.ControlMessage{HopLimit: 64}, to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hostReceives returns what the host receives next, and its hop limit.
+func (r *rig) hostReceives(t *testing.T) string {
+	t.Helper()
+	if err := r.host.SetReadDeadline(time.Now().Add(testutil.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 2048)
+	n, cm, from, err := r.host.ReadFrom(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%s from %s hop %d", buf[:n], from, cm.HopLimit)
+}
+
+// clientReceives returns the payload of what the client receives next, and its
+// hop limit.
+func clientReceives(t *testing.T, client *net.UDPConn) string {
+	t.Helper()
+	p, from := teredotest.Receive(t, client)
+	if from != relayAt {
+		t.Errorf("the client got a packet from %s", from)
+	}
+	return fmt.Sprintf("%s hop %d", p.IPv6.Payload()[8:], p.IPv6.HopLimit())
+}
+
+// bubbleArrives returns the bubble that the server receives.
+func (r *rig) bubbleArrives(t *testing.T) packet.IPv6 {
+	t.Helper()
+	p, from := teredotest.Receive(t, r.server)
+	if !teredo.IsBubble(p.IPv6) || from != relayAt || p.IPv6.Dst() != relayClientIP || !p.IPv6.Src().IsLinkLocalUnicast() {
+		t.Fatalf("the server got %x from %s", []byte(p.IPv6), from)
+	}
+	return p.IPv6
+}
+
+// clientUDP is an IPv6 packet of the client to the host with hop limit 64.
+func clientUDP(text string) []byte {
+	n := packet.UDPHeaderLen + len(text)
+	b := packet.AppendIPv6Header(nil, packet.ProtoUDP, 64, n, relayClientIP, relayHost.Addr())
+	b = append(b, relayClientPort>>8, relayClientPort&0xff, byte(relayHost.Port()>>8), byte(relayHost.Port()&0xff), 0, byte(n), 0, 0)
+	b = append(b, text...)
+	p := packet.IPv6(b)
+	sum := packet.Checksum(p.SrcBytes(), p.DstBytes(), packet.ProtoUDP, p.Payload())
+	b[46], b[47] = byte(sum>>8), byte(sum)
+	return b
+}
+
+func send(t *testing.T, conn *net.UDPConn, b []byte, to netip.AddrPort) {
+	t.Helper()
+	if _, err := conn.WriteToUDPAddrPort(b, to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantText(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+// fewBubbles checks that one bubble was sent, and another for each time that a
+// machine which stood still let pass without an answer to it.
+func (r *rig) fewBubbles(t *testing.T, waited time.Duration) {
+	t.Helper()
+	most := 1 + int(waited/bubbleInterval)
+	if n := r.bubblesSent(); n < 1 || n > float64(most) {
+		t.Errorf("%v bubbles were sent in %v, want 1 to %d", n, waited, most)
+	}
+}
+
+func (r *rig) bubblesSent() (n float64) {
+	r.relay.Collect(func(m role.Metric) {
+		if m.Name == "bubbles_sent_total" {
+			n = m.Value
+		}
+	})
+	return n
+}
+
+// byEngine has the engine carry all packets.
+func byEngine(c *Settings) { c.FastPath = fastpath.ModeOff }
+
+func TestRelayColdStartAndBothWays(t *testing.T) {
+	r := newRig(t, ModeRelay, byEngine)
+	began := time.Now()
+	for _, s := range []string{"one", "two", "three"} {
+		r.hostSends(t, s)
+	}
+	b := r.bubbleArrives(t)
+	send(t, r.client, teredo.AppendBubble(nil, relayClientIP, b.Src()), relayAt)
+	// In order, and one hop taken off by the whole box.
+	for _, s := range []string{"one", "two", "three"} {
+		wantText(t, "the client got", clientReceives(t, r.client), s+" hop 63")
+	}
+	r.hostSends(t, "four")
+	wantText(t, "the client got", clientReceives(t, r.client), "four hop 63")
+	send(t, r.client, clientUDP("hello"), relayAt)
+	from := netip.AddrPortFrom(relayClientIP, relayClientPort)
+	wantText(t, "the host got", r.hostReceives(t), fmt.Sprintf("hello from %s hop 63", from))
+
+	peers, total := r.relay.Peers(10)
+	if total != 1 || len(peers) != 1 || peers[0].Address != relayClientIP || peers[0].Mapped != relayClient || !peers[0].Trusted || peers[0].LastReceived.IsZero() {
+		t.Errorf("%d peers: %+v", total, peers)
+	}
+	want := Status{
+		State: "serving", Mode: ModeRelay, Listen: netip.MustParseAddrPort("0.0.0.0:3545"), Interface: "teredo", Workers: 2,
+		Prefixes: []netip.Prefix{teredo.Prefix}, Serve: []netip.Prefix{netip.MustParsePrefix("2000::/3")},
+		Address: netip.MustParseAddr("2001:db8:1::1"), Forwarding: true, Peers: 1, Trusted: 1,
+		FastPath: driver.Status{Mode: fastpath.ModeOff, Path: "engine", Keeps: "peers", Why: "it is switched off in the configuration"},
+	}
+	if diff := cmp.Diff(want, r.relay.Status(), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+	counted := map[string]float64{}
+	r.relay.Collect(func(m role.Metric) { counted[m.Name+"/"+m.Reason] = m.Value })
+	for name, want := range map[string]float64{
+		"to_clients_total/": 4, "to_ipv6_total/": 1, "bubbles_received_total/": 1,
+		"trusted_peers/": 1, "dropped_total/queue_full": 0, "dropped_total/tun_send_failed": 0,
+	} {
+		if got, ok := counted[name]; !ok || got != want {
+			t.Errorf("metric %s is %v, want %v", name, got, want)
+		}
+	}
+	r.fewBubbles(t, time.Since(began))
+}
+
+func TestRelayServesSymmetricClient(t *testing.T) {
+	r := newRig(t, ModeRelay)
+	r.hostSends(t, "one")
+	b := r.bubbleArrives(t)
+	send(t, r.foreign, teredo.AppendBubble(nil, relayClientIP, b.Src()), relayAt)
+	wantText(t, "the client got", clientReceives(t, r.foreign), "one hop 63")
+	send(t, r.foreign, clientUDP("hello"), relayAt)
+	wantText(t, "the host got", r.hostReceives(t), fmt.Sprintf("hello from [%s]:%d hop 63", relayClientIP, relayClientPort))
+}
+
+func TestRelayHostSpecific(t *testing.T) {
+	r := newRig(t, ModeHost)
+	// The client may speak first, and no hop is taken.
+	send(t, r.client, clientUDP("hello"), relayAt)
+	wantText(t, "the host got", r.hostReceives(t), fmt.Sprintf("hello from [%s]:%d hop 64", relayClientIP, relayClientPort))
+	r.hostSends(t, "answer")
+	wantText(t, "the client got", clientReceives(t, r.client), "answer hop 64")
+}
+
+// The only test that waits for the timers of RFC 4380 in real time: the error must
+// get through the kernel to the program that sent.
+func TestRelayTellsSendersOfSilentClient(t *testing.T) {
+	for _, mode := range []Mode{ModeRelay, ModeHost} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, mode)
+			var conn *net.UDPConn
+			r.hostNS.Do(t, func() (err error) {
+				conn, err = net.DialUDP("udp6", nil, &net.UDPAddr{IP: relayClientIP.AsSlice(), Port: relayClientPort})
+				return err
+			})
+			defer conn.Close()
+			raw, err := conn.SyscallConn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Without it Linux keeps this error, which may pass, to itself.
+			var setErr error
+			if err := raw.Control(func(fd uintptr) {
+				setErr = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1)
+			}); err != nil || setErr != nil {
+				t.Fatal(err, setErr)
+			}
+			if _, err := conn.Write([]byte("is anybody there?")); err != nil {
+				t.Fatal(err)
+			}
+			if err := conn.SetReadDeadline(time.Now().Add(testutil.Patience)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, unix.EHOSTUNREACH) {
+				t.Errorf("the sender got %v, want %v", err, unix.EHOSTUNREACH)
+			}
+		})
+	}
+}
+
+func TestRelayUndoesAndStartsAgain(t *testing.T) {
+	r := newRig(t, ModeRelay)
+	if err := r.stop(); err != nil {
+		t.Fatalf("the relay ended with %v", err)
+	}
+	r.relayNS.Do(t, func() error {
+		links, err := net.Interfaces()
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(links, func(l net.Interface) bool { return l.Name == "teredo" }) {
+			t.Error("the device is still there")
+		}
+		routes, err := testutil.Whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V6) })
+		for _, route := range routes {
+			if route.Dst != nil && route.Dst.String() == "2001::/32" {
+				t.Errorf("the route is still there: %v", route)
+			}
+		}
+		return err
+	})
+	r.start(t, ModeRelay)
+	r.hostSends(t, "one")
+	r.bubbleArrives(t)
+}
+
+func TestRelayFollowsAddresses(t *testing.T) {
+	r := newRig(t, ModeRelay)
+	r.relayNS.Do(t, func() error { return teredotest.SetUp("v6", "2001:db8:1::/64") })
+	want := netip.MustParseAddr("2001:db8:1::")
+	for deadline := time.Now().Add(testutil.Patience); r.relay.Status().(Status).Address != want; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("the source of errors is %v, want %v", r.relay.Status().(Status).Address, want)
+		}
+	}
+}
+
+// The kernel drops the routes of a device that is set down.
+func TestRelaySetsRoutesAgain(t *testing.T) {
+	r := newRig(t, ModeRelay)
+	r.relayNS.Do(t, func() error {
+		device, err := netlink.LinkByName("teredo")
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.LinkSetDown(device), netlink.LinkSetUp(device))
+	})
+	for deadline := time.Now().Add(testutil.Patience); ; runtime.Gosched() {
+		back := false
+		r.relayNS.Do(t, func() error {
+			routes, err := testutil.Whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V6) })
+			back = slices.ContainsFunc(routes, func(route netlink.Route) bool {
+				return route.Dst != nil && route.Dst.String() == "2001::/32"
+			})
+			return err
+		})
+		if back {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the route is not set again")
+		}
+	}
+	r.hostSends(t, "one")
+	r.bubbleArrives(t)
+}
+
+func TestRelayReload(t *testing.T) {
+	r := newRig(t, ModeRelay)
+	cfg := r.config(ModeRelay)
+	cfg.Serve = []netip.Prefix{netip.MustParsePrefix("2001:db8:2::/48")}
+	cfg.Bind = netip.MustParseAddrPort("0.0.0.0:4000")
+	cfg.MaxPeers, cfg.Workers = 10, 3
+	cfg.KeepState, cfg.StateFile = false, ""
+	waits, err := teredotest.Reload(Role, r.relay, r.relay.cfg, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"bind", "max_peers", "workers", "keep_state", "state_file"}, waits); diff != "" {
+		t.Errorf("keys that wait (-want +got):\n%s", diff)
+	}
+	st := r.relay.Status().(Status)
+	if st.Serve[0] != cfg.Serve[0] || st.Listen.Port() != relayAt.Port() {
+		t.Errorf("after the reload: %+v", st)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := teredotest.Reload(Role, r.relay, r.relay.cfg, cfg); err == nil {
+		t.Error("a relay that has ended was reloaded")
+	}
+}
+
+// A reload, and any number of them, keeps peers: the next packet needs no bubble.
+func TestRelayReloadKeepsPeers(t *testing.T) {
+	r := newRig(t, ModeRelay)
+	began := time.Now()
+	r.hostSends(t, "one")
+	bubble := r.bubbleArrives(t)
+	send(t, r.client, teredo.AppendBubble(nil, relayClientIP, bubble.Src()), relayAt)
+	wantText(t, "the client got", clientReceives(t, r.client), "one hop 63")
+	r.fewBubbles(t, time.Since(began))
+	before := r.bubblesSent()
+	for range 5 {
+		cfg := rigSettings(ModeRelay)
+		cfg.QueuePackets, cfg.BubbleRate = 3, 5
+		if _, err := teredotest.Reload(Role, r.relay, r.relay.cfg, cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.hostSends(t, "two")
+	wantText(t, "the client got", clientReceives(t, r.client), "two hop 63")
+	if st := r.relay.Status().(Status); st.Trusted != 1 || r.bubblesSent() != before {
+		t.Errorf("%v bubbles after %v, %d trusted peers", r.bubblesSent(), before, st.Trusted)
+	}
+}
+
+func TestRelayPortInUse(t *testing.T) {
+	r := newRig(t, ModeRelay)
+	cfg := rigSettings(ModeRelay)
+	cfg.Interface = "second"
+	second, err := New(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.relayNS.Do(t, func() error {
+		if err := second.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "in use") {
+			t.Errorf("error %v", err)
+		}
+		return nil
+	})
+}
+
+func TestRelayRefusesConfiguration(t *testing.T) {
+	cfg := rigSettings(ModeRelay)
+	cfg.Prefixes = nil
+	if _, err := New(cfg, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("a relay without prefixes was made")
+	}
+}
+
+// A relay that no longer hears of changes would work on with old addresses.
+func TestRelayNoticesTheEndOfTheWatch(t *testing.T) {
+	r, err := New(rigSettings(ModeRelay), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes := make(chan port.Change)
+	close(changes)
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := r.follow(ctx, changes); err == nil {
+		t.Error("the end of the watch was passed over")
+	}
+	cancel()
+	if err := r.follow(ctx, changes); err != nil {
+		t.Errorf("at the end: %v", err)
+	}
+}

@@ -1,0 +1,115 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+// Package teredotest has what the tests of Teredo's roles share: namespaces joined by
+// links, instances that run in them, and what these send.
+package teredotest
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
+
+// Running is an instance that serves in a namespace.
+type Running struct {
+	end  context.CancelCauseFunc
+	wait func() error
+}
+
+// Start runs an instance in a namespace and waits until it is ready. It is stopped when
+// the test ends, and must end without an error.
+func Start(t *testing.T, ns *testutil.Netns, i role.Instance) *Running {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		if err := unix.Setns(ns.Handle(), unix.CLONE_NEWNET); err != nil {
+			ended <- err
+			return
+		}
+		ended <- i.Run(ctx)
+	}()
+	r := &Running{end: cancel, wait: sync.OnceValue(func() error { return <-ended })}
+	select {
+	case <-i.Ready():
+	case err := <-ended:
+		cancel(nil)
+		t.Fatalf("%s ended: %v", i.Name(), err)
+	}
+	t.Cleanup(func() {
+		if err := r.Stop(); err != nil {
+			t.Errorf("%s ended with %v", i.Name(), err)
+		}
+	})
+	return r
+}
+
+// Stop ends the instance.
+func (r *Running) Stop() error {
+	r.end(nil)
+	return r.wait()
+}
+
+// Leave ends the instance for a successor to go on.
+func (r *Running) Leave() error {
+	r.end(role.ErrLeave)
+	return r.wait()
+}
+
+// Reload has an instance that runs with some settings take others as a reload does. It
+// returns the keys that wait for a restart.
+func Reload[S any](of role.Role, i role.Instance, running, next S) ([]string, error) {
+	at := func(settings S) config.Instance { return config.Instance{Section: of.Section, Settings: &settings} }
+	change, err := role.List{of}.Prepare(i, at(running), at(next))
+	if err != nil {
+		return nil, err
+	}
+	return change()
+}
+
+// MustReload applies settings that need no restart.
+func MustReload[S any](t *testing.T, of role.Role, i role.Instance, running, next S) {
+	t.Helper()
+	if restart, err := Reload(of, i, running, next); err != nil || len(restart) > 0 {
+		t.Fatalf("reload: %v, needs a restart: %v", err, restart)
+	}
+}
+
+// Secret is one that may be shared.
+const Secret = "correct horse battery staple"
+
+// Vain is how long a check that is to fail may wait.
+const Vain = 150 * time.Millisecond
+
+// CheckSelf has an instance check itself inside its namespace.
+func CheckSelf(t *testing.T, ns *testutil.Netns, i role.Announced, limit time.Duration) (problem error) {
+	t.Helper()
+	ns.Do(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		problem = i.CheckSelf(ctx)
+		return nil
+	})
+	return problem
+}
+
+// WantProblem checks that an error has these words; "" wants none.
+func WantProblem(t *testing.T, problem error, words string) {
+	t.Helper()
+	switch {
+	case words == "" && problem != nil:
+		t.Errorf("problem %v", problem)
+	case words != "" && (problem == nil || !strings.Contains(problem.Error(), words)):
+		t.Errorf("problem %v, want one with %q", problem, words)
+	}
+}

@@ -1,0 +1,98 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package teredotest
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/teredo"
+)
+
+// Link joins two namespaces by a veth pair named name at both ends, which carries
+// packets then.
+func Link(t *testing.T, a, b *testutil.Netns, name string, addrsA []string, addrB string) {
+	t.Helper()
+	a.AddressesAtOnce(t)
+	b.AddressesAtOnce(t)
+	a.Do(t, func() error {
+		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name, PeerNamespace: netlink.NsFd(b.Handle())}
+		if err := netlink.LinkAdd(veth); err != nil {
+			return err
+		}
+		return SetUp(name, addrsA...)
+	})
+	b.Do(t, func() error { return SetUp(name, addrB) })
+	a.AwaitLinks(t, name)
+	b.AwaitLinks(t, name)
+}
+
+// SetUp gives a link addresses and sets it up.
+func SetUp(link string, addrs ...string) error {
+	l, err := netlink.LinkByName(link)
+	if err != nil {
+		return err
+	}
+	for _, s := range addrs {
+		a, err := netlink.ParseAddr(s)
+		if err != nil {
+			return err
+		}
+		a.Flags = unix.IFA_F_NODAD
+		if err := netlink.AddrAdd(l, a); err != nil {
+			return err
+		}
+	}
+	return netlink.LinkSetUp(l)
+}
+
+// Route sets a route in a namespace.
+func Route(t *testing.T, ns *testutil.Netns, to, gateway string, metric int) {
+	t.Helper()
+	ns.Do(t, func() error {
+		dst, err := netlink.ParseIPNet(to)
+		if err != nil {
+			return err
+		}
+		return netlink.RouteAdd(&netlink.Route{Dst: dst, Gw: net.ParseIP(gateway), Priority: metric})
+	})
+}
+
+// Receive returns what the socket receives next, and from where.
+func Receive(t *testing.T, conn *net.UDPConn) (teredo.Packet, netip.AddrPort) {
+	t.Helper()
+	if err := conn.SetReadDeadline(time.Now().Add(testutil.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 2048)
+	n, from, err := conn.ReadFromUDPAddrPort(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := teredo.Parse(buf[:n])
+	if err != nil {
+		t.Fatalf("what was sent does not parse: %v", err)
+	}
+	return p, from
+}
+
+// File writes a file with these permissions, whatever the umask is, and returns its path.
+func File(t *testing.T, text string, mode os.FileMode) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

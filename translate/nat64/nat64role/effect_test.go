@@ -1,0 +1,421 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package nat64role
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
+	"github.com/isthmus-net/isthmus/translate/gateway"
+	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
+	"github.com/isthmus-net/isthmus/translate/nat64"
+)
+
+// gate is a NAT64 of lines of a file, without a device and in virtual time.
+type gate struct {
+	*NAT64
+	t   *testing.T
+	now time.Time
+	log bytes.Buffer
+}
+
+func gateOf(t *testing.T, lines string) *gate {
+	t.Helper()
+	text := "[[nat64]]\nfast_path = \"off\"\nkeep_state = false\n" + lines
+	for k, line := range map[string]string{
+		"pool6": `pool6 = ["2001:db8:64::/96"]`, "pool4": `pool4 = ["192.0.2.66"]`, "clients": `clients = ["2001:db8:1::/48"]`,
+		"max_sessions": "max_sessions = 1024", "max_clients": "max_clients = 64",
+	} {
+		if !strings.Contains(text, "\n"+k+" = ") {
+			text += "\n" + line
+		}
+	}
+	g := &gate{t: t, now: time.Now()}
+	var err error
+	g.NAT64, err = New(*configtest.One(t, Role.Section, text).(*Settings), slog.New(slog.NewTextHandler(&g.log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.own = gateway.Own{V4: netip.MustParseAddr("192.0.2.1"), V6: netip.MustParseAddr("2001:db8:6::1")}
+	if err := g.openState(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.memory.free() })
+	return g
+}
+
+// raw hands a packet in and returns what comes out.
+func (g *gate) raw(ip []byte) (packets [][]byte) {
+	var out nat64.Out
+	g.handle(bytes.Clone(ip), g.now, &out)
+	g.settled(&out)
+	return out.IP
+}
+
+// in returns whether one packet of the other family comes out, and that.
+func (g *gate) in(p gatewaytest.Packet) (one []byte, passes bool) {
+	ip := p.Bytes()
+	if out := g.raw(ip); len(out) == 1 && out[0][0]>>4 != ip[0]>>4 {
+		return out[0], true
+	}
+	return nil, false
+}
+
+// pass lets time go by.
+func (g *gate) pass(d time.Duration) (packets [][]byte) {
+	end := g.now.Add(d)
+	for e := g.engine.Load(); !e.Next().After(end); {
+		var out nat64.Out
+		if next := e.Next(); next.After(g.now) {
+			g.now = next
+		}
+		e.Tick(g.now, &out)
+		g.settled(&out)
+		packets = append(packets, out.IP...)
+	}
+	g.now = end
+	return packets
+}
+
+// dropped counts the drops for a reason.
+func (g *gate) dropped(reason string) (n uint64) {
+	g.eachDropped(func(r string, count uint64) {
+		if r == reason {
+			n = count
+		}
+	})
+	return n
+}
+
+const (
+	protoTCP, protoUDP, protoICMP, protoICMP6 = 6, 17, 1, 58
+	syn, rst, fin, ack                        = 2, 4, 1, 16
+	stranger4                                 = "198.51.100.9"
+)
+
+// up is a datagram of the client, and down one from a server to a port of the pool.
+func up(port uint16) gatewaytest.Packet {
+	return gatewaytest.Packet{Src: gatewaytest.Host6, Dst: gatewaytest.Server6, Proto: protoUDP, Payload: gatewaytest.UDP(port, 53, 4)}
+}
+
+func down(from string, port uint16) gatewaytest.Packet {
+	return gatewaytest.Packet{Src: from, Dst: gatewaytest.Host4, Proto: protoUDP, Payload: gatewaytest.UDP(53, port, 4)}
+}
+
+// segment is one of the client's, and answer one to a port of the pool.
+func segment(port uint16, flags byte) gatewaytest.Packet {
+	return gatewaytest.Packet{Src: gatewaytest.Host6, Dst: gatewaytest.Server6, Proto: protoTCP, Payload: gatewaytest.TCP(port, 80, flags)}
+}
+
+func answer(from string, port uint16, flags byte) gatewaytest.Packet {
+	return gatewaytest.Packet{Src: from, Dst: gatewaytest.Host4, Proto: protoTCP, Payload: gatewaytest.TCP(80, port, flags)}
+}
+
+// ping is a query of the client, and pong an answer to it.
+func ping(id uint16) gatewaytest.Packet {
+	return gatewaytest.Packet{Src: gatewaytest.Host6, Dst: gatewaytest.Server6, Proto: protoICMP6, Payload: gatewaytest.ICMP(128, 0, uint32(id)<<16)}
+}
+
+func pong(from string, id uint16) gatewaytest.Packet {
+	return gatewaytest.Packet{Src: from, Dst: gatewaytest.Host4, Proto: protoICMP, Payload: gatewaytest.ICMP(0, 0, uint32(id)<<16)}
+}
+
+// bound is the port, or identifier, of a packet of the client behind the pool's address.
+func (g *gate) bound(p gatewaytest.Packet) uint16 {
+	g.t.Helper()
+	out, ok := g.in(p)
+	if !ok {
+		g.t.Fatalf("it does not pass: %x", p.Bytes())
+	}
+	if p.Proto == protoICMP6 {
+		return binary.BigEndian.Uint16(out[24:])
+	}
+	return binary.BigEndian.Uint16(out[20:])
+}
+
+// passes and stops say what becomes of a packet.
+func (g *gate) passes(p gatewaytest.Packet) {
+	g.t.Helper()
+	if _, ok := g.in(p); !ok {
+		g.t.Errorf("it does not pass: %x", p.Bytes())
+	}
+}
+
+func (g *gate) stops(p gatewaytest.Packet) {
+	g.t.Helper()
+	if _, ok := g.in(p); ok {
+		g.t.Errorf("it passes: %x", p.Bytes())
+	}
+}
+
+// from has another client send it.
+func from(client string, p gatewaytest.Packet) gatewaytest.Packet {
+	p.Src = client
+	return p
+}
+
+const otherHost, otherNet = "2001:db8:1::d", "2001:db8:1:2::c" // a host beside the client, and one of another client
+
+// TestKeysOfHeaders sees packets by the keys that translators have alike.
+func TestKeysOfHeaders(t *testing.T) {
+	configtest.InEffect(t, "nat64", "pool6", "allow_non_global", "address4", "address6", "router_pool4", "router_pool6",
+		"interface_object", "ipv4_mtu", "ipv6_mtu", "lowest_ipv6_mtu", "plateaus", "udp_zero_checksum",
+		"traffic_class", "tos", "icmp_errors_off", "icmp_rate", "icmp_rate_per_source", "static")
+	gatewaytest.Headers(t, func(t *testing.T, lines string) gatewaytest.Handle {
+		return gateOf(t, "icmp_rate_per_source = 0\nstatic = [\"udp [2001:db8:1::c]:5000 192.0.2.66:5000\"]\n"+lines).raw
+	})
+}
+
+// TestKeysOfPolicy sees which packets pass.
+func TestKeysOfPolicy(t *testing.T) {
+	for _, tt := range []struct {
+		key, lines string
+		play       func(g *gate)
+	}{
+		{configtest.InEffect(t, "nat64", "clients"), `clients = ["2001:db8:2::/48"]`, func(g *gate) { g.passes(from("2001:db8:2::c", up(1))) }},
+		{configtest.InEffect(t, "nat64", "open"), "clients = [\"::/0\"]\nopen = true", func(g *gate) { g.passes(from("2001:db8:2::c", up(1))) }},
+		{configtest.InEffect(t, "nat64", "pool4"), `pool4 = ["203.0.113.7 2048-4095"]`, func(g *gate) {
+			if out, ok := g.in(up(1)); !ok || netip.AddrFrom4([4]byte(out[12:])) != netip.MustParseAddr("203.0.113.7") || binary.BigEndian.Uint16(out[20:]) > 4095 {
+				g.t.Errorf("out comes %x", out)
+			}
+		}},
+		{configtest.InEffect(t, "nat64", "filtering"), `filtering = "address-dependent"`, func(g *gate) {
+			g.stops(down(stranger4, g.bound(up(1))))
+			g.stops(pong(stranger4, g.bound(ping(1))))
+		}},
+		{configtest.InEffect(t, "nat64", "filtering_udp"), `filtering_udp = "address-dependent"`, func(g *gate) {
+			port := g.bound(up(1))
+			g.stops(down(stranger4, port))
+			g.passes(down(gatewaytest.Server4, port))
+		}},
+		{configtest.InEffect(t, "nat64", "filtering_icmp"), `filtering_icmp = "address-dependent"`, func(g *gate) {
+			id := g.bound(ping(1))
+			g.stops(pong(stranger4, id))
+			g.passes(pong(gatewaytest.Server4, id))
+		}},
+		{configtest.InEffect(t, "nat64", "filtering_tcp"), `filtering_tcp = "address-dependent"`, func(g *gate) {
+			g.stops(answer(stranger4, g.bound(segment(1, syn)), syn))
+			if n := g.dropped("stored_syn"); n != 1 {
+				g.t.Errorf("%d SYNs wait", n)
+			}
+		}},
+		{configtest.InEffect(t, "nat64", "drop_external_tcp"), `drop_external_tcp = true`, func(g *gate) { g.stops(answer(stranger4, g.bound(segment(1, syn)), syn)) }},
+		{configtest.InEffect(t, "nat64", "drop_icmp_info"), `drop_icmp_info = true`, func(g *gate) { g.stops(ping(1)) }},
+		{configtest.InEffect(t, "nat64", "drop_unmatched_tcp"), `drop_unmatched_tcp = true`, func(g *gate) {
+			g.bound(segment(1, syn))
+			p := segment(1, ack)
+			p.Dst = "2001:db8:64::" + stranger4
+			g.stops(p)
+		}},
+		{configtest.InEffect(t, "nat64", "error_source"), `error_source = "inner"`, func(g *gate) {
+			quoted := up(g.bound(up(1)))
+			quoted.Src, quoted.Dst = gatewaytest.Host4, gatewaytest.Server4
+			out, ok := g.in(gatewaytest.Packet{Src: "198.51.100.77", Dst: gatewaytest.Host4, Proto: protoICMP, Payload: gatewaytest.ICMP(3, 1, 0, quoted.Bytes())})
+			if !ok || netip.AddrFrom16([16]byte(out[8:])) != netip.MustParseAddr(gatewaytest.Server6) {
+				g.t.Errorf("out comes %x", out)
+			}
+		}},
+	} {
+		t.Run(tt.key, func(t *testing.T) { tt.play(gateOf(t, tt.lines)) })
+	}
+}
+
+// TestKeysOfTime sees how long things last.
+func TestKeysOfTime(t *testing.T) {
+	established := func(g *gate) uint16 {
+		port := g.bound(segment(1, syn))
+		g.passes(answer(gatewaytest.Server4, port, syn|ack))
+		g.passes(segment(1, ack))
+		return port
+	}
+	for _, tt := range []struct {
+		key, lines string
+		play       func(g *gate)
+	}{
+		{configtest.InEffect(t, "nat64", "udp_timeout"), `udp_timeout = "150s"`, func(g *gate) {
+			port := g.bound(up(1))
+			g.pass(160 * time.Second)
+			g.stops(down(gatewaytest.Server4, port))
+		}},
+		{configtest.InEffect(t, "nat64", "icmp_timeout"), `icmp_timeout = "90s"`, func(g *gate) {
+			id := g.bound(ping(1))
+			g.pass(80 * time.Second)
+			g.passes(pong(gatewaytest.Server4, id))
+		}},
+		{configtest.InEffect(t, "nat64", "inbound_refresh"), `inbound_refresh = false`, func(g *gate) {
+			port := g.bound(up(1))
+			g.pass(4 * time.Minute)
+			g.passes(down(gatewaytest.Server4, port))
+			g.pass(2 * time.Minute)
+			g.stops(down(gatewaytest.Server4, port))
+		}},
+		{configtest.InEffect(t, "nat64", "tcp_opening_timeout"), `tcp_opening_timeout = "30s"`, func(g *gate) {
+			port := g.bound(segment(1, syn))
+			g.pass(time.Minute)
+			g.stops(answer(gatewaytest.Server4, port, syn|ack))
+		}},
+		{configtest.InEffect(t, "nat64", "tcp_transitory_timeout"), `tcp_transitory_timeout = "5m"`, func(g *gate) {
+			port := established(g)
+			g.passes(answer(gatewaytest.Server4, port, rst))
+			g.pass(270 * time.Second)
+			g.passes(answer(gatewaytest.Server4, port, ack))
+		}},
+		{configtest.InEffect(t, "nat64", "tcp_established_timeout"), `tcp_established_timeout = "3h"`, func(g *gate) {
+			established(g)
+			if probes := g.pass(150 * time.Minute); len(probes) != 0 {
+				g.t.Errorf("out comes %x", probes)
+			}
+		}},
+		{configtest.InEffect(t, "nat64", "incoming_syn_timeout"), `incoming_syn_timeout = "10s"`, func(g *gate) {
+			g.stops(answer(gatewaytest.Server4, 5000, syn))
+			g.pass(8 * time.Second)
+			if n := g.dropped("stored_syn_unanswered"); n != 0 {
+				g.t.Errorf("%d SYNs were given up", n)
+			}
+		}},
+		{configtest.InEffect(t, "nat64", "fragment_timeout"), `fragment_timeout = "5s"`, func(g *gate) {
+			g.stops(fragment(1, 8))
+			g.pass(4 * time.Second)
+			if n := g.dropped("fragment_timeout"); n != 0 {
+				g.t.Errorf("%d fragments were given up", n)
+			}
+		}},
+		{configtest.InEffect(t, "nat64", "port_quarantine"), "port_quarantine = \"10m\"\nudp_timeout = \"2m\"\npool4 = [\"192.0.2.66 1024-1535\"]", func(g *gate) {
+			g.bound(up(1))
+			g.pass(7 * time.Minute)
+			g.stops(from(otherNet, up(1)))
+		}},
+	} {
+		t.Run(tt.key, func(t *testing.T) { tt.play(gateOf(t, tt.lines)) })
+	}
+}
+
+// fragment is one of the client, from the middle of a packet.
+func fragment(id uint16, offset int) gatewaytest.Packet {
+	return gatewaytest.Packet{Src: gatewaytest.Host6, Dst: gatewaytest.Server6, Proto: protoUDP, ID: id, Offset: offset, More: true, Payload: make([]byte, 800)}
+}
+
+// TestKeysOfRoom sees how much there is room for.
+func TestKeysOfRoom(t *testing.T) {
+	// sessions opens as many as pass, and returns how many these are.
+	sessions := func(g *gate, n int) (open int) {
+		for i := range n {
+			if _, ok := g.in(up(uint16(1 + i))); ok {
+				open++
+			}
+		}
+		return open
+	}
+	wants := func(g *gate, what string, got, want int) {
+		g.t.Helper()
+		if got != want {
+			g.t.Errorf("%d %s, want %d", got, what, want)
+		}
+	}
+	clients := func(g *gate, pattern string, n int) (served int) {
+		for i := range n {
+			if _, ok := g.in(from(fmt.Sprintf(pattern, i+1), up(1))); ok {
+				served++
+			}
+		}
+		return served
+	}
+	fragments := func(g *gate, n int, from ...string) {
+		for i := range n {
+			for _, src := range from {
+				p := fragment(uint16(i), 8)
+				p.Src = src
+				g.stops(p)
+			}
+		}
+	}
+	for _, tt := range []struct {
+		key, lines string
+		play       func(g *gate)
+	}{
+		{configtest.InEffect(t, "nat64", "max_sessions"), `max_sessions = 100`, func(g *gate) { wants(g, "sessions", sessions(g, 200), 100) }},
+		{configtest.InEffect(t, "nat64", "max_clients"), `max_clients = 5`, func(g *gate) { wants(g, "clients", clients(g, "2001:db8:1:%x::c", 20), 5) }},
+		{configtest.InEffect(t, "nat64", "max_addresses"), "max_addresses = 128\npool4 = [\"192.0.2.0/25\"]", func(g *gate) { g.passes(up(1)) }},
+		{configtest.InEffect(t, "nat64", "client_length"), "client_length = 128\nmax_clients = 5", func(g *gate) { wants(g, "clients", clients(g, "2001:db8:1::%x", 20), 5) }},
+		{configtest.InEffect(t, "nat64", "block_size"), "block_size = 128\nclient_blocks = 1", func(g *gate) { wants(g, "sessions", sessions(g, 200), 128) }},
+		{configtest.InEffect(t, "nat64", "client_blocks"), "block_size = 64\nclient_blocks = 2", func(g *gate) { wants(g, "sessions", sessions(g, 200), 128) }},
+		{configtest.InEffect(t, "nat64", "client_sessions"), "client_sessions = 50", func(g *gate) { wants(g, "sessions", sessions(g, 200), 50) }},
+		{configtest.InEffect(t, "nat64", "stored_syns"), "filtering_tcp = \"address-dependent\"\nstored_syns = 3", func(g *gate) { wants(g, "SYNs gave way", synsGone(g, "stored_syns_full"), 7) }},
+		{configtest.InEffect(t, "nat64", "stored_syns_per_source"), "filtering_tcp = \"address-dependent\"\nstored_syns_per_source = 4", func(g *gate) { wants(g, "SYNs gave way", synsGone(g, "stored_syns_source"), 6) }},
+		{configtest.InEffect(t, "nat64", "fragment_packets"), "fragment_packets = 0", func(g *gate) {
+			fragments(g, 1, gatewaytest.Host6)
+			wants(g, "found no room", int(g.dropped("fragments_full")), 1)
+		}},
+		{configtest.InEffect(t, "nat64", "fragment_packets_per_source"), "fragment_packets_per_source = 3", func(g *gate) {
+			fragments(g, 10, gatewaytest.Host6)
+			wants(g, "gave way", int(g.dropped("fragments_source")), 7)
+		}},
+		{configtest.InEffect(t, "nat64", "fragment_memory"), "fragment_memory = 0", func(g *gate) {
+			fragments(g, 1, gatewaytest.Host6)
+			wants(g, "found no room", int(g.dropped("fragment_memory")), 1)
+		}},
+		{configtest.InEffect(t, "nat64", "fragment_memory_per_source"), "fragment_memory_per_source = 2048", func(g *gate) {
+			fragments(g, 10, gatewaytest.Host6)
+			wants(g, "gave way", int(g.dropped("fragments_source")), 8)
+		}},
+		{"icmp_rate_per_source", "icmp_rate_per_source = 1", func(g *gate) {
+			p, errors := up(1), 0
+			p.Hop = 1
+			for range 10 {
+				errors += len(g.raw(p.Bytes()))
+			}
+			wants(g, "errors", errors, 2)
+		}},
+	} {
+		t.Run(tt.key, func(t *testing.T) { tt.play(gateOf(t, tt.lines)) })
+	}
+}
+
+// synsGone has ten SYNs wait for one client, and returns how many gave way for a reason.
+func synsGone(g *gate, reason string) int {
+	port := g.bound(segment(1, syn))
+	for i := range 10 {
+		p := answer(stranger4, port, syn)
+		p.Payload = gatewaytest.TCP(uint16(1000+i), port, syn)
+		g.stops(p)
+	}
+	return int(g.dropped(reason))
+}
+
+// TestKeysOfShares sees by which ports the second client of an address comes (RFC 7422).
+func TestKeysOfShares(t *testing.T) {
+	for _, tt := range []struct {
+		key, lines  string
+		first, last uint16
+	}{
+		{configtest.InEffect(t, "nat64", "deterministic"), "deterministic = 14", 4608, 8191},
+		{configtest.InEffect(t, "nat64", "deterministic_shares"), "deterministic = 14\ndeterministic_shares = 18", 2560, 4095},
+		{configtest.InEffect(t, "nat64", "deterministic_reserved"), "deterministic = 14\ndeterministic_reserved = 33792", 35328, 36863},
+	} {
+		t.Run(tt.key, func(t *testing.T) {
+			g := gateOf(t, "clients = [\"2001:db8:1::/60\"]\npool4 = [\"192.0.2.64/30\"]\n"+tt.lines)
+			for i := range 20 {
+				if port := g.bound(from("2001:db8:1:1::c", up(uint16(1+i)))); port < tt.first || port > tt.last {
+					t.Errorf("port %d", port)
+				}
+			}
+		})
+	}
+}
+
+// TestKeysOfLog sees what is logged.
+func TestKeysOfLog(t *testing.T) {
+	configtest.InEffect(t, "nat64", "block_log", "session_log")
+	g := gateOf(t, "block_log = false\nsession_log = true")
+	g.passes(up(1))
+	if text := g.log.String(); strings.Contains(text, "msg=block_start") || !strings.Contains(text, "msg=session_start") {
+		t.Errorf("the log is\n%s", text)
+	}
+}

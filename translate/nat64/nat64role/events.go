@@ -1,0 +1,90 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package nat64role
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/isthmus-net/isthmus/translate/nat64"
+)
+
+// maxEvents bounds what waits to be logged: a log that is slow must not stop packets.
+const maxEvents = 8192
+
+// eventLog writes the engine's events to the log, apart from the loops.
+type eventLog struct {
+	log     *slog.Logger
+	once    sync.Once
+	waiting chan nat64.Event
+	blocks  atomic.Bool // log blocks of ports
+	running atomic.Bool // somebody writes what waits
+	lost    atomic.Uint64
+}
+
+func (l *eventLog) channel() chan nat64.Event {
+	l.once.Do(func() { l.waiting = make(chan nat64.Event, maxEvents) })
+	return l.waiting
+}
+
+// add takes events; what finds no room is counted.
+func (l *eventLog) add(events []nat64.Event) {
+	for _, e := range events {
+		if (e.Kind == nat64.BlockStart || e.Kind == nat64.BlockStop) && !l.blocks.Load() {
+			continue
+		}
+		if !l.running.Load() {
+			l.write(&e)
+			continue
+		}
+		select {
+		case l.channel() <- e:
+		default:
+			l.lost.Add(1)
+		}
+	}
+}
+
+// run writes until ctx is done and nothing waits any more. Before, no packet waits for the
+// log, and events are written at once.
+func (l *eventLog) run(ctx context.Context) {
+	l.running.Store(true)
+	for {
+		select {
+		case e := <-l.channel():
+			l.write(&e)
+		case <-ctx.Done():
+			for {
+				select {
+				case e := <-l.channel():
+					l.write(&e)
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+// write logs one event, with what RFC 7422, section 4 and RFC 6888, section 4 want to
+// know of a port: who, which address and ports, and when.
+func (l *eventLog) write(e *nat64.Event) {
+	at := slog.Time("at", e.Time)
+	switch e.Kind {
+	case nat64.BlockStart, nat64.BlockStop:
+		l.log.Info(e.Kind.String(), "client", e.Client, "pool", e.Pool, "ports", fmt.Sprintf("%d-%d", e.First, e.Last), at)
+	case nat64.SessionStart, nat64.SessionStop:
+		l.log.Info(e.Kind.String(), "transport", e.Transport, "inside", e.Inside, "pool", e.Pool, "port", e.First, "peer", e.Peer, at)
+	case nat64.PacketDropped:
+		d := &e.Dropped
+		l.log.Warn(e.Kind.String(), "reason", e.Reason, "source", d.Src, "destination", d.Dst, "protocol", d.Proto, "untold", d.Untold, at)
+	default:
+		l.log.Warn(e.Kind.String(), "client", e.Client, "reason", e.Reason, at)
+	}
+}
+
+// settled takes the events of a batch.
+func (n *NAT64) settled(out *nat64.Out) { n.events.add(out.Events) }

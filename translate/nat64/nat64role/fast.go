@@ -1,0 +1,212 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package nat64role
+
+import (
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/gateway"
+	"github.com/isthmus-net/isthmus/translate/nat64"
+	"github.com/isthmus-net/isthmus/translate/nat64/state"
+)
+
+// fast is the fast path of one NAT64: programs in the kernel that carry the packets of
+// sessions and make new ones, in the state that they share with the engine.
+type fast struct {
+	*driver.Driver
+	table  *fastpath.NAT64 // nil: the engine is alone
+	pins   *fastpath.Pins  // nil: nothing outlives the process
+	engine func() nat64.Stats
+	told   fastpath.NAT64Settings // what the programs know
+
+	mu       sync.Mutex // guards what follows
+	cfg      Settings
+	settings fastpath.NAT64Settings // what they are to know
+	steers   bool                   // the pool has an address of this host
+	leaving  []nat64.Range          // of addresses of this host, that the pool had
+}
+
+// newFast makes the fast path of a NAT64, without touching the host.
+func newFast(cfg *Settings, log *slog.Logger) *fast {
+	f := &fast{cfg: *cfg}
+	f.Driver = driver.New(driver.Role{
+		Name: cfg.Name, Keeps: "sessions", Ephemeral: ephemeral(cfg), Load: f.load, Apply: f.apply, Steer: f.steering,
+		Measure: f.measure,
+	}, driverConfig(cfg), log)
+	return f
+}
+
+// driverConfig is what the driver has to know of a configuration.
+func driverConfig(cfg *Settings) driver.Config {
+	return driver.Config{
+		Mode: cfg.FastPath, Devices: cfg.FastPathDevices, Linger: cfg.FastPathLinger,
+		Forward4: true, Prefixes: cfg.routes(),
+	}
+}
+
+// ephemeral says why nothing outlives the process, if nothing does.
+func ephemeral(cfg *Settings) string {
+	if cfg.KeepState {
+		return ""
+	}
+	return "the configuration does not want it"
+}
+
+// load loads programs and tables, or takes over those that are pinned.
+func (f *fast) load(pins *fastpath.Pins, _ fastpath.Features) (driver.Table, error) {
+	table, err := fastpath.LoadNAT64(fastpath.NAT64Config{Name: f.cfg.Name, Sizes: sizesOf(&f.cfg), Pins: pins})
+	if err != nil {
+		return nil, err
+	}
+	if table.Adopted() {
+		table.Sleep() // programs of a predecessor must not write into what is taken over
+	}
+	table.Waiting().Clear() // SYNs of a predecessor: nobody waits for them
+	f.table, f.pins = table, pins
+	return table, nil
+}
+
+// numbering is the note in the pins of pool6 as sessions number it.
+const numbering = "pool6"
+
+// memory is that of the programs' tables, for the engine.
+func (f *fast) memory() *memory {
+	m := &memory{slabs: f.table.Memory(), used: f.table.Adopted(), free: func() error { return nil }}
+	if f.pins == nil { // the state may come from a file, and go there at the end
+		var text string
+		m.note = func() string { return text }
+		m.setNote = func(s string) error { text = s; return nil }
+	} else {
+		m.note = func() string { return f.pins.Note(numbering) }
+		m.setNote = func(s string) error { return f.pins.SetNote(numbering, s) }
+	}
+	return m
+}
+
+// apply tells the programs what has changed of configuration and host.
+func (f *fast) apply() error {
+	f.mu.Lock()
+	s := f.settings
+	f.mu.Unlock()
+	if reflect.DeepEqual(s, f.told) {
+		return nil // programs pass packets by while settings change
+	}
+	if err := f.table.Set(s); err != nil {
+		return err
+	}
+	f.told = s
+	return nil
+}
+
+// configure takes a new configuration with the engine's settings and pool6 by the numbers
+// that sessions have. It locks.
+func (f *fast) configure(cfg *Settings, s *nat64.Settings, e *nat64.Engine) {
+	if f.table == nil {
+		return
+	}
+	next := f.programs(cfg, s, e)
+	f.mu.Lock()
+	f.cfg, f.settings = *cfg, next
+	f.steers = len(f.leaving) > 0 || slices.ContainsFunc(s.Pool4, func(r nat64.Range) bool { return r.Own })
+	for _, r := range f.leaving {
+		f.settings.Pool4 = append(f.settings.Pool4, poolOf(r))
+	}
+	f.mu.Unlock()
+	f.Configure(driverConfig(cfg))
+}
+
+// programs is what the programs must know: what the engine knows, in their form.
+func (f *fast) programs(cfg *Settings, s *nat64.Settings, e *nat64.Engine) fastpath.NAT64Settings {
+	p := fastpath.NAT64Settings{
+		ExternalTCP: !s.DropExternalTCP, NoICMPInfo: s.DropICMPInfo, OutboundOnly: s.OutboundRefreshOnly,
+		ZeroClass: s.Translate.ZeroTrafficClass, FixedTOS: s.Translate.FixedTOS, TOS: s.Translate.TOS,
+		LowestMTU: s.Translate.LowestIPv6MTU, Detour: s.DetourPrefix.IsValid(), InnerSource: s.RouterAsInner,
+		RouterPool: len(s.Translate.Pool4) > 0,
+		// Who asks for tc knows what is behind his veths.
+		Unfinished: cfg.FastPath == fastpath.ModeTC,
+		Tunnel:     f.Tunnel(), PuntRate: gateway.PuntRate, PuntShare: gateway.PuntShare,
+	}
+	p.AddressDependent[state.TCP] = s.FilterTCP == nat64.AddressDependent
+	p.AddressDependent[state.UDP] = s.FilterUDP == nat64.AddressDependent
+	p.AddressDependent[state.ICMP] = s.FilterICMP == nat64.AddressDependent
+	for transport, states := range s.Lifetimes() {
+		for status, units := range states {
+			p.Lifetimes[transport][status] = time.Duration(units) * state.StampUnit
+		}
+	}
+	prefixes, current := e.Prefixes()
+	for i := range prefixes {
+		prefix := prefixes[i].Prefix()
+		p.Pool6 = append(p.Pool6, fastpath.NAT64Prefix{
+			Prefix: prefix, Out: !current[i],
+			Strict: prefix == translate.WellKnownPrefix && !s.Translate.NonGlobal,
+		})
+	}
+	for _, r := range s.Pool4 {
+		p.Pool4 = append(p.Pool4, poolOf(r))
+	}
+	return p
+}
+
+// leave tells which ranges of addresses of this host serve old sessions alone, from the
+// next configuration on. It locks.
+func (f *fast) leave(own []nat64.Range) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.leaving = own
+}
+
+// leavingOwn returns what leave was told last. It locks.
+func (f *fast) leavingOwn() []nat64.Range {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.leaving)
+}
+
+// poolOf turns a range into the programs' form.
+func poolOf(r nat64.Range) fastpath.NAT64Range {
+	to := fastpath.NAT64Range{Prefix: r.Prefix, Own: r.Own}
+	for transport := range to.Ports {
+		to.Ports[transport] = fastpath.PortRange{First: 1, Last: 0} // none
+		if r.Transports == 0 || r.Transports&(1<<transport) != 0 {
+			to.Ports[transport] = fastpath.PortRange{First: r.First, Last: r.Last}
+		}
+	}
+	return to
+}
+
+// steering is what leads packets for addresses of this host to the engine, if the pool has
+// any.
+func (f *fast) steering() *driver.Steering {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.steers {
+		return nil
+	}
+	return &driver.Steering{Programs: fastpath.Programs{Ingress: f.table.Steer()}}
+}
+
+// waiting tells the programs of SYNs that the engine has stored.
+type waiting struct{ table *fastpath.Waiting }
+
+func (w waiting) Wait(peer netip.AddrPort) { w.table.Add(peer.Addr().As4(), peer.Port()) }
+func (w waiting) Done(peer netip.AddrPort) { w.table.Remove(peer.Addr().As4(), peer.Port()) }
+
+// measure is what has passed so far.
+func (f *fast) measure() map[string]uint64 {
+	engine := f.engine()
+	return gateway.Measured(f.Counters(), engine.Translated6to4, engine.Translated4to6)
+}
+
+// plan finds out what the fast path of a NAT64 would be, and changes nothing.
+func plan(cfg Settings) driver.Forecast {
+	return driver.Plan(name, cfg.Name, cfg.Interface, driverConfig(&cfg))
+}
