@@ -22,8 +22,8 @@ type NextHop struct {
 // routes4Size is how many ranges of IPv4 destinations have a class.
 const routes4Size = 65536
 
-// neighbourRecord is struct neighbour of bpf/base.h.
-type neighbourRecord struct {
+// NeighbourRecord is struct neighbour of bpf/base.h.
+type NeighbourRecord struct {
 	Family, Ifindex uint32
 	Address         [16]byte // IPv4: the first four
 }
@@ -33,7 +33,7 @@ const familyIPv4 = 2
 // Neighbours lists next hops that were asked for lately.
 func (o *Object) Neighbours() ([]NextHop, error) {
 	var list []NextHop
-	var key neighbourRecord
+	var key NeighbourRecord
 	var asked uint64
 	all := o.tables[neighboursMap].Iterate()
 	for all.Next(&key, &asked) {

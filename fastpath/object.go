@@ -11,6 +11,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/fastpath/pinned"
 )
 
 // Maps that every object has, by their names in it.
@@ -49,7 +51,7 @@ type Build struct {
 
 	// Pins keep tables for a successor: the slabs, what the daemon has told, what was
 	// counted, and the maps named in Kept. Nil: all end with the process.
-	Pins *Pins
+	Pins *pinned.Folder
 	Kept []string
 	// Shape puts into words what the tables are made for. Those of another shape are not
 	// taken over.

@@ -63,13 +63,13 @@ type Counter struct {
 	Bytes   uint64 // from the outer IP header on, as they came
 }
 
-// counterRecord is struct counter.
-type counterRecord struct{ Packets, Bytes uint64 }
+// CounterRecord is struct counter of bpf/base.h.
+type CounterRecord struct{ Packets, Bytes uint64 }
 
 // Counters returns one counter for each reason, in the order of their numbers.
 func (o *Object) Counters() ([]Counter, error) {
 	list := make([]Counter, len(o.build.Reasons.Words))
-	var cores []counterRecord
+	var cores []CounterRecord
 	for i := range list {
 		key := uint32(i)
 		if err := o.tables[countersMap].Lookup(&key, &cores); err != nil {

@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/fastpath/pinned"
 )
 
 // shapeNote is the note that says what pinned tables were made for.
@@ -104,7 +105,7 @@ func (o *Object) Unpin() error {
 // be it alive or not, into memory of their size, by their names in the object. It returns a
 // note beside them; ok is false if there are none.
 func Peek(instance, shape string, into map[string][]byte, note string) (text string, ok bool) {
-	for _, pins := range peekPins(instance) {
+	for _, pins := range pinned.Peek(instance) {
 		if pins.Note(shapeNote) == shape && copyPinned(pins, into) == nil {
 			return pins.Note(note), true
 		}
@@ -112,20 +113,7 @@ func Peek(instance, shape string, into map[string][]byte, note string) (text str
 	return "", false
 }
 
-// peekPins are the folders in which an instance may have left something in this network
-// namespace, to be read alone.
-func peekPins(instance string) (list []*Pins) {
-	name, err := folderName(instance)
-	if err != nil {
-		return nil
-	}
-	for _, root := range []string{systemRoot, ownRoot} {
-		list = append(list, &Pins{dir: filepath.Join(root, pinsFolder, name)})
-	}
-	return list
-}
-
-func copyPinned(pins *Pins, into map[string][]byte) error {
+func copyPinned(pins *pinned.Folder, into map[string][]byte) error {
 	for name, to := range into {
 		m, err := ebpf.LoadPinnedMap(pins.Path(pinOf(name)), nil)
 		if err != nil {

@@ -20,13 +20,17 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/attach"
 	"github.com/isthmus-net/isthmus/fastpath/bypass"
+	"github.com/isthmus-net/isthmus/fastpath/follow"
+	"github.com/isthmus-net/isthmus/fastpath/pinned"
+	"github.com/isthmus-net/isthmus/fastpath/probe"
 	"github.com/isthmus-net/isthmus/internal/port"
 )
 
 // Table is a set of programs with their tables.
 type Table interface {
-	fastpath.Table
+	follow.Table
 	Programs() fastpath.Programs
 	// Beat lets the programs go on for so long.
 	Beat(linger time.Duration)
@@ -58,7 +62,7 @@ type Role struct {
 	Ephemeral string
 	// Load loads programs and tables, or takes over those in the pins; nil pins keep
 	// nothing.
-	Load func(pins *fastpath.Pins, features fastpath.Features) (Table, error)
+	Load func(pins *pinned.Folder, features probe.Features) (Table, error)
 	// Apply tells the programs what has changed of configuration and host. One at a time
 	// calls it, who may hold the locks under which the role calls [Driver.Configure].
 	Apply func() error
@@ -96,20 +100,20 @@ type Config struct {
 type Driver struct {
 	role     Role
 	log      *slog.Logger
-	features fastpath.Features
+	features probe.Features
 	table    Table          // nil: the engine is alone
-	pins     *fastpath.Pins // nil: nothing outlives the process
+	pins     *pinned.Folder // nil: nothing outlives the process
 	kept     bool           // it does
 	tunnel   tunnelDevice
-	follower *fastpath.Follower
+	follower *follow.Follower
 	followed chan struct{} // closed at the end of the follower
 	unfollow context.CancelFunc
 	warned   string            // what was logged last, so that it is logged once
 	skips    string            // likewise
 	slow     map[string]string // likewise, by device
 	host     *port.Host
-	steering *fastpath.Attachment // of Role.Steer
-	steered  []string             // its devices as configured
+	steering *attach.Attachment // of Role.Steer
+	steered  []string           // its devices as configured
 
 	woken  chan struct{}   // something that follows has changed
 	rules  <-chan struct{} // what redirected packets would not meet may have changed
@@ -120,11 +124,11 @@ type Driver struct {
 
 	mu         sync.Mutex // guards what follows
 	cfg        Config
-	moved      bool                 // links have changed since they were looked at
-	replaced   bool                 // likewise the instance's own device
-	failed     error                // why it must end
-	attachment *fastpath.Attachment // nil: packets go to the engine
-	attachedAs fastpath.AttachConfig
+	moved      bool               // links have changed since they were looked at
+	replaced   bool               // likewise the instance's own device
+	failed     error              // why it must end
+	attachment *attach.Attachment // nil: packets go to the engine
+	attachedAs attach.Config
 	view       Status
 	last       []fastpath.Counter // when the tables were given back
 	meter      meter
@@ -172,7 +176,7 @@ const switchedOff = "it is switched off in the configuration"
 
 // load loads programs and tables, or takes over those that are pinned.
 func (f *Driver) load() {
-	f.features = fastpath.Probe()
+	f.features = probe.Try()
 	if !f.features.Programs || !f.features.MappedArrays {
 		f.Refuse(errors.New(strings.Join(f.features.Missing, " ")))
 		return
@@ -183,7 +187,7 @@ func (f *Driver) load() {
 	}
 	if f.role.Ephemeral != "" {
 		f.view.NotKept = f.role.Ephemeral
-	} else if pins, err := fastpath.OpenPins(PinName(f.role.Name)); err == nil {
+	} else if pins, err := pinned.Open(PinName(f.role.Name)); err == nil {
 		f.pins = pins
 	} else {
 		f.view.NotKept = err.Error()
@@ -240,7 +244,7 @@ func (f *Driver) dropPins() {
 }
 
 // Features are what the kernel can do, after Open.
-func (f *Driver) Features() fastpath.Features { return f.features }
+func (f *Driver) Features() probe.Features { return f.features }
 
 // Loaded tells whether programs and tables are there, be they attached or not. It
 // locks.
@@ -277,7 +281,7 @@ func (f *Driver) Start(ctx context.Context) {
 	f.mu.Lock()
 	q := bypass.Query{Prefixes: f.cfg.Prefixes}
 	f.mu.Unlock()
-	follower, err := fastpath.NewFollower(f.table)
+	follower, err := follow.New(f.table)
 	if err == nil {
 		f.rules, err = bypass.Watch(ctx, q)
 	}

@@ -15,7 +15,9 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/translate/nat64/nat64bpf"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
+	"github.com/isthmus-net/isthmus/translate/translatebpf"
 )
 
 // The translator that is measured, and the first of its hosts on either side.
@@ -80,7 +82,7 @@ type natBench struct {
 	rig
 	sessions int
 	records  int // for sessions
-	fast     *fastpath.NAT64
+	fast     *nat64bpf.Path
 	table    *state.Table
 	objects  natProgramsObjects
 	flowFrames
@@ -101,7 +103,7 @@ func (b *natBench) open() error {
 		Sessions: b.records, Subscribers: max(b.sessions/natOfClient, 1) + 1, Addresses: natPoolAddresses,
 		BlockWords: natBlockWords, SubscriberLength: 64,
 	}
-	if b.fast, err = fastpath.LoadNAT64(fastpath.NAT64Config{Name: "cost", Sizes: sizes}); err != nil {
+	if b.fast, err = nat64bpf.Load(nat64bpf.Config{Name: "cost", Sizes: sizes}); err != nil {
 		return err
 	}
 	if err := b.set(device, tunnel); err != nil {
@@ -115,12 +117,12 @@ func (b *natBench) open() error {
 
 // set tells the programs of the translator.
 func (b *natBench) set(device, tunnel int) error {
-	s := fastpath.NAT64Settings{
-		Pool6: []fastpath.NAT64Prefix{{Prefix: natPrefix}}, ExternalTCP: true, Tunnel: tunnel,
-		Pool4: []fastpath.NAT64Range{{Prefix: netip.PrefixFrom(natPool, 26)}},
+	s := nat64bpf.Settings{
+		Pool6: []translatebpf.Prefix{{Prefix: natPrefix}}, ExternalTCP: true, Tunnel: tunnel,
+		Pool4: []nat64bpf.Range{{Prefix: netip.PrefixFrom(natPool, 26)}},
 	}
 	for transport := range s.Lifetimes {
-		s.Pool4[0].Ports[transport] = fastpath.PortRange{First: 1024, Last: 65535}
+		s.Pool4[0].Ports[transport] = nat64bpf.PortRange{First: 1024, Last: 65535}
 		for status := range s.Lifetimes[transport] {
 			s.Lifetimes[transport][status] = time.Hour
 		}

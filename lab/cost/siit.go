@@ -14,6 +14,8 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/siit/siitbpf"
+	"github.com/isthmus-net/isthmus/translate/translatebpf"
 )
 
 // siitHosts is the first of the IPv4 addresses of mapped hosts.
@@ -64,7 +66,7 @@ func measureSIIT(ctx context.Context, o Options, mappings int) (rows []Row, err 
 type siitBench struct {
 	rig
 	mappings int
-	fast     *fastpath.SIIT
+	fast     *siitbpf.Path
 	objects  siitProgramsObjects
 	flowFrames
 }
@@ -74,10 +76,10 @@ func (b *siitBench) open() error {
 	if err != nil {
 		return err
 	}
-	if b.fast, err = fastpath.LoadSIIT(fastpath.SIITConfig{Name: "cost", Mappings: b.mappings}); err != nil {
+	if b.fast, err = siitbpf.Load(siitbpf.Config{Name: "cost", Mappings: b.mappings}); err != nil {
 		return err
 	}
-	s := fastpath.SIITSettings{Pool6: []fastpath.NAT64Prefix{{Prefix: natPrefix}}, Tunnel: tunnel}
+	s := siitbpf.Settings{Pool6: []translatebpf.Prefix{{Prefix: natPrefix}}, Tunnel: tunnel}
 	for n := range b.mappings {
 		four, six := siitHost(n)
 		s.Mappings = append(s.Mappings, translate.Mapping{IPv4: netip.PrefixFrom(four, 32), IPv6: netip.PrefixFrom(six, 128)})

@@ -4,6 +4,7 @@ package gateway
 
 import (
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/translate/translatebpf"
 )
 
 // What the programs may leave to the engine, for each reason: about a quarter of what
@@ -22,9 +23,9 @@ func Measured(counts []fastpath.Counter, engine4, engine6 uint64) map[string]uin
 	}
 	for _, c := range counts {
 		switch {
-		case c.Reason == fastpath.NAT64To4Forwarded.String():
+		case c.Reason == translatebpf.To4Forwarded:
 			total["fast_to_ipv4"] += c.Packets
-		case c.Reason == fastpath.NAT64To6Forwarded.String():
+		case c.Reason == translatebpf.To6Forwarded:
 			total["fast_to_ipv6"] += c.Packets
 		case c.Verdict == fastpath.Punt:
 			total["punted"] += c.Packets

@@ -16,11 +16,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/attach"
 	"github.com/isthmus-net/isthmus/fastpath/bypass"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/client"
+	"github.com/isthmus-net/isthmus/teredo/teredobpf"
 )
 
 const (
@@ -56,8 +58,8 @@ type fastPath struct {
 	traced    atomic.Bool // somebody sees the packets
 
 	mu         sync.Mutex // guards what follows, and all members
-	host       *fastpath.Host
-	attachment *fastpath.Attachment
+	host       *teredobpf.Host
+	attachment *attach.Attachment
 	devices    map[int]string   // that the programs are attached to, by index
 	why        string           // the engine alone carries
 	skipped    []bypass.Finding // what packets do not meet
@@ -191,14 +193,14 @@ func (f *fastPath) open(tun *port.TUN) error {
 	if err := f.audit(tun); err != nil {
 		return err
 	}
-	host, err := fastpath.LoadHost(fastpath.HostConfig{
+	host, err := teredobpf.LoadHost(teredobpf.HostConfig{
 		Endpoints: fastEndpoints, Tunnel: tun.Index(), MTU: teredo.MTU,
 		Send: client.FastSend, Receive: client.FastReceive, Contact: client.FastContact,
 	})
 	if err != nil {
 		return err
 	}
-	attachment, err := fastpath.Attach(host.Programs(), f.attachConfig(tun))
+	attachment, err := attach.Attach(host.Programs(), f.attachConfig(tun))
 	if err != nil {
 		return errors.Join(err, host.Close())
 	}
@@ -213,8 +215,8 @@ func (f *fastPath) open(tun *port.TUN) error {
 }
 
 // attachConfig says what is attached where.
-func (f *fastPath) attachConfig(tun *port.TUN) fastpath.AttachConfig {
-	return fastpath.AttachConfig{
+func (f *fastPath) attachConfig(tun *port.TUN) attach.Config {
+	return attach.Config{
 		Name: f.cfg.Name, Mode: fastpath.ModeTC, Exclude: []int{tun.Index()}, Host: true, Tunnel: tun.Index(),
 	}
 }
@@ -225,14 +227,14 @@ type skipError struct{ error }
 // audit looks for what packets would no longer meet. Where the operator has not
 // insisted, they go on meeting it, and that is the error.
 func (f *fastPath) audit(tun *port.TUN) error {
-	plan, err := fastpath.Plan(f.attachConfig(tun))
+	plan, err := attach.Plan(f.attachConfig(tun))
 	if err != nil {
 		return err
 	}
 	q := bypass.Query{Tunnel: tun.Name(), Prefixes: f.cfg.Prefixes, Host: true}
 	q.Devices, _ = driver.Planned(plan)
 	if f.host != nil { // which only this goroutine changes
-		q.Own = fastpath.ProgramIDs(f.host.Programs(), nil)
+		q.Own = attach.ProgramIDs(f.host.Programs(), nil)
 	}
 	found, unsure := bypass.Find(q)
 	f.mu.Lock()
@@ -258,7 +260,7 @@ func (f *fastPath) audit(tun *port.TUN) error {
 func (f *fastPath) listDevices(tun int) {
 	f.devices = map[int]string{}
 	for _, r := range f.attachment.Report() {
-		if r.Hook != fastpath.HookNone && r.Index != tun {
+		if r.Hook != attach.HookNone && r.Index != tun {
 			f.devices[r.Index] = r.Device
 		}
 	}
