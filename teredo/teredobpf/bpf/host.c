@@ -198,8 +198,8 @@ int isthmus_egress(struct __sk_buff *skb)
 	u32 reason = judge_host_content(p, end, e->flags);
 	if (UNLIKELY(reason != REASON_HOST_ENCAP_FORWARDED))
 		return leave(skb, reason, now, HOOK_EGRESS);
-	u32 segment = segment_of(skb, p, end);
-	if (UNLIKELY(segment == ~0U))
+	u32 segment = segment_of(skb, IPV6_LEN, p->next, (void *)(p + 1), end);
+	if (UNLIKELY(segment == NO_SEGMENT))
 		return leave(skb, REASON_OFFLOAD, now, HOOK_EGRESS);
 	if (UNLIKELY((segment ? segment : size) > limits.mtu))
 		return leave(skb, REASON_TOO_BIG, now, HOOK_EGRESS);

@@ -10,6 +10,7 @@
 #ifndef ISTHMUS_TEREDO_H
 #define ISTHMUS_TEREDO_H
 
+#include "arrival.h"
 #include "teredo_address.h"
 #include "checksum.h"
 #include "count.h"
@@ -26,15 +27,6 @@ struct encap {
 	be16 port;
 	u16 summed; /* whether the outer checksum can be made from the header */
 	u32 size;   /* of the IPv6 packet */
-};
-
-/* What a hook knows of a packet. */
-struct arrival {
-	u64 now;
-	u32 length;  /* from the outer IP header to the end of the frame */
-	u32 segment; /* the largest IPv6 packet that it will be cut to; 0: it is not */
-	u32 device;  /* flags of the device where it came in */
-	u32 hook;
 };
 
 /* The mapped address and port in a Teredo address (RFC 4380 section 4). */

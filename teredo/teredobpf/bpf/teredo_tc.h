@@ -9,20 +9,7 @@
 #define ISTHMUS_TEREDO_TC_H
 
 #include "teredo.h"
-#include "trace.h"
-
-/* What stands before the IP header at a hook: a TUN device has no Ethernet header. */
-INLINE u32 front_of(u32 hook) { return hook == HOOK_EGRESS ? 0 : ETHERNET_LEN; }
-
-/* Ends the way of an skb that is not forwarded. */
-GLOBAL int tc_end(struct __sk_buff *skb, u32 reason, u64 source, u64 now, u32 hook)
-{
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	reason = settle(reason, skb->len - front_of(hook), source, data + front_of(hook), end, now);
-	if (is_sampled(now))
-		sample_skb(skb, now, reason, hook);
-	return verdict_of(reason) == VERDICT_DROP ? TC_DROP : TC_PASS;
-}
+#include "skb.h"
 
 /*
  * Leaves an skb of a proved peer to the engine for an offload that the fast path does
@@ -35,20 +22,6 @@ GLOBAL int tc_leave(struct __sk_buff *skb, u64 now, u32 hook)
 	if (is_sampled(now))
 		sample_skb(skb, now, REASON_OFFLOAD, hook);
 	return TC_PASS;
-}
-
-/*
- * The largest IPv6 packet that an skb will be cut to; 0 when it is whole, ~0 when it
- * is not TCP, whose cuts the tunnel would not survive.
- */
-INLINE u32 segment_of(const struct __sk_buff *skb, const struct ip6 *p, void *end)
-{
-	if (LIKELY(!skb->gso_size))
-		return 0;
-	const u8 *tcp = (const void *)(p + 1);
-	if (p->next != PROTO_TCP || (void *)tcp + TCP_LEN > end)
-		return ~0U;
-	return IPV6_LEN + (tcp[12] >> 4) * 4 + skb->gso_size;
 }
 
 INLINE int tc_encap(struct __sk_buff *skb, u32 hook)
@@ -77,10 +50,10 @@ INLINE int tc_encap(struct __sk_buff *skb, u32 hook)
 
 	struct arrival in = {
 		.now = bpf_ktime_get_coarse_ns(), .length = skb->len - front,
-		.segment = segment_of(skb, p, end), .device = hook == HOOK_EGRESS ? 0 : d->flags, .hook = hook,
+		.segment = segment_of(skb, IPV6_LEN, p->next, (void *)(p + 1), end), .device = hook == HOOK_EGRESS ? 0 : d->flags, .hook = hook,
 	};
 	struct encap e;
-	u32 reason = in.segment == ~0U ? REASON_OFFLOAD : judge_encap(skb, p, end, tag, &in, &e);
+	u32 reason = in.segment == NO_SEGMENT ? REASON_OFFLOAD : judge_encap(skb, p, end, tag, &in, &e);
 	if (UNLIKELY(reason != REASON_ENCAP_FORWARDED))
 		return tc_end(skb, reason, U64_AT(p->source, 0), in.now, hook);
 	/*
@@ -102,7 +75,7 @@ INLINE int tc_encap(struct __sk_buff *skb, u32 hook)
 	 */
 	u64 sum = e.summed && !in.segment && !unfinished ? leaving_sum(p, cost) : 0;
 	u8 hops = p->hops - cost;
-	if (UNLIKELY(in.length != e.size) && bpf_skb_change_tail(skb, front + e.size, 0))
+	if (!tc_trim(skb, front, in.length, e.size))
 		return tc_end(skb, REASON_NO_ROOM, 0, in.now, hook);
 	u64 room = ROOM_FIXED_GSO | ROOM_ENCAP_IPV4 | ROOM_ENCAP_UDP;
 	if (bpf_skb_adjust_room(skb, TUNNEL_LEN, ROOM_AT_MAC, room))
@@ -222,8 +195,8 @@ INLINE int tc_decap(struct __sk_buff *skb, u32 hook)
 	}
 	if (UNLIKELY(skb->gso_size) && FROM_BE16(p->length) + IPV6_LEN + UDP_LEN != d.udp_length)
 		return tc_merged(skb, in.now, hook);
-	in.segment = segment_of(skb, p, end);
-	if (in.segment == ~0U || (in.segment && !fixed.decap_flag))
+	in.segment = segment_of(skb, IPV6_LEN, p->next, (void *)(p + 1), end);
+	if (in.segment == NO_SEGMENT || (in.segment && !fixed.decap_flag))
 		reason = REASON_OFFLOAD;
 	else
 		reason = judge_decap(skb, t, end, &in, &d);
@@ -240,8 +213,7 @@ INLINE int tc_decap(struct __sk_buff *skb, u32 hook)
 	}
 	if (is_sampled(in.now))
 		sample_skb(skb, in.now, reason, hook);
-	if (UNLIKELY(in.length != d.size + TUNNEL_LEN) &&
-	    bpf_skb_change_tail(skb, ETHERNET_LEN + TUNNEL_LEN + d.size, 0))
+	if (!tc_trim(skb, ETHERNET_LEN, in.length, TUNNEL_LEN + d.size))
 		return tc_end(skb, REASON_NO_ROOM, 0, in.now, hook);
 	if (tc_unwrap(skb, UNLIKELY(d.outer == SUM_HALF) ? 8 : 0))
 		return tc_end(skb, REASON_NO_ROOM, 0, in.now, hook);

@@ -12,6 +12,7 @@
 #define ISTHMUS_TRANSLATE_PACKET_H
 
 #include "translate_settings.h"
+#include "arrival.h"
 #include "checksum.h"
 #include "count.h"
 #include "parse.h"
@@ -58,15 +59,6 @@ struct ip4 {
 
 /* Which devices this hook redirects to. */
 #define HOOK_DEVICE(hook) ((hook) == HOOK_XDP ? DEVICE_FRAMES : DEVICE_PACKETS)
-
-/* What a hook knows of a packet. */
-struct arrival {
-	u64 now;
-	u32 length;  /* from the IP header to the end of the frame */
-	u32 segment; /* the largest packet that it will be cut to; 0: it is not */
-	u32 device;  /* flags of the device where it came in */
-	u32 hook;
-};
 
 /* What stands behind an IP header. */
 struct content {

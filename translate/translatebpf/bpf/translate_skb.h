@@ -1,42 +1,15 @@
 /* Copyright the Isthmus authors. SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 
 /*
- * Skbs of a translator: what a local sender left to hardware, cutting into segments and
- * checksums, stays left. A header that the kernel has changed is written to the end, or
- * the packet is dropped.
+ * Skbs of a translator. A header that the kernel has changed is written to the end, or the
+ * packet is dropped.
  */
 
 #ifndef ISTHMUS_TRANSLATE_SKB_H
 #define ISTHMUS_TRANSLATE_SKB_H
 
 #include "translate_judge.h"
-#include "trace.h"
-
-/* Ends the way of an skb that is not forwarded. */
-GLOBAL int tc_end(struct __sk_buff *skb, u32 reason, u64 source, u64 now)
-{
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	reason = settle(reason, skb->len - ETHERNET_LEN, source, data + ETHERNET_LEN, end, now);
-	if (is_sampled(now))
-		sample_skb(skb, now, reason, HOOK_INGRESS);
-	return verdict_of(reason) == VERDICT_DROP ? TC_DROP : TC_PASS;
-}
-
-#define NO_SEGMENT (~0U)
-
-/*
- * The largest packet that an skb will be cut to, with its IP header of so many bytes; 0
- * when it is whole, NO_SEGMENT when it is not TCP, whose cuts may lie in other skbs, out
- * of reach. tcp is in front of end.
- */
-INLINE u32 segment_of(const struct __sk_buff *skb, u32 header, u8 protocol, const u8 *tcp, void *end)
-{
-	if (LIKELY(!skb->gso_size))
-		return 0;
-	if (protocol != PROTO_TCP || (void *)tcp + TCP_LEN > end)
-		return NO_SEGMENT;
-	return header + (tcp[12] >> 4) * 4 + skb->gso_size;
-}
+#include "skb.h"
 
 /* How many packets an skb of that size will be cut to. */
 INLINE u32 segments_of(const struct __sk_buff *skb, const struct arrival *in, u32 size)
@@ -45,12 +18,6 @@ INLINE u32 segments_of(const struct __sk_buff *skb, const struct arrival *in, u3
 	if (LIKELY(!each) || size <= in->segment)
 		return 1;
 	return 1 + (size - in->segment + each - 1) / each;
-}
-
-/* Makes an skb as long as its header says; 0 if that cannot be. */
-INLINE int tc_trim(struct __sk_buff *skb, u32 length, u32 size)
-{
-	return LIKELY(length == size) || bpf_skb_change_tail(skb, ETHERNET_LEN + size, 0) == 0;
 }
 
 /*

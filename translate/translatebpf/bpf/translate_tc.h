@@ -30,7 +30,7 @@ GLOBAL int tc_to4(struct __sk_buff *skb, u64 now)
 	struct to4 out = {};
 	u32 reason = in.segment == NO_SEGMENT ? REASON_OFFLOAD : judge_to4(skb, p, end, prefix, &in, &out);
 	if (UNLIKELY(reason != REASON_TO4_FORWARDED))
-		return tc_end(skb, reason, U64_AT(p->source, 0), now);
+		return tc_end(skb, reason, U64_AT(p->source, 0), now, HOOK_INGRESS);
 	if (is_sampled(now))
 		sample_skb(skb, now, reason, HOOK_INGRESS);
 
@@ -39,8 +39,8 @@ GLOBAL int tc_to4(struct __sk_buff *skb, u64 now)
 	/* The kernel takes the first 20 bytes off the sum; the rest makes way for a header whose sum is 0. */
 	u32 old = gone((u64)p->source[3] + sum6(p->destination));
 	u8 tos = tos_of(traffic_class_of(p)), ttl = p->hops - 1;
-	if (UNLIKELY(!tc_trim(skb, in.length, out.size)) || bpf_skb_change_proto(skb, ETHERTYPE_IPV4, 0))
-		return tc_end(skb, REASON_NO_ROOM, 0, now);
+	if (UNLIKELY(!tc_trim(skb, ETHERNET_LEN, in.length, out.size)) || bpf_skb_change_proto(skb, ETHERTYPE_IPV4, 0))
+		return tc_end(skb, REASON_NO_ROOM, 0, now, HOOK_INGRESS);
 	if (!tc_checksum(skb, IPV4_LEN, c->transport, by, old))
 		return TC_DROP;
 	u32 segment = in.segment ? in.segment : out.size;
@@ -73,7 +73,7 @@ GLOBAL int tc_to6(struct __sk_buff *skb, u64 now)
 	if (UNLIKELY(p->version != 0x45 || p->fragment & IPV4_FRAGMENT)) {
 		if (!is_translated4(p->destination) || p->version >> 4 != 4)
 			return TC_PASS;
-		return tc_end(skb, p->version == 0x45 ? REASON_FRAGMENT : REASON_IP_OPTIONS, p->source, now);
+		return tc_end(skb, p->version == 0x45 ? REASON_FRAGMENT : REASON_IP_OPTIONS, p->source, now, HOOK_INGRESS);
 	}
 	struct to6 out = {};
 	struct content *c = &out.content;
@@ -81,21 +81,21 @@ GLOBAL int tc_to6(struct __sk_buff *skb, u64 now)
 	if (UNLIKELY(reason != REASON_TO6_FORWARDED)) {
 		if (!is_translated4(p->destination))
 			return TC_PASS;
-		return tc_end(skb, reason, p->source, now);
+		return tc_end(skb, reason, p->source, now, HOOK_INGRESS);
 	}
 	if (LIKELY(!takes4(p->destination, &out)))
 		return TC_PASS;
 	reason = in.segment == NO_SEGMENT ? REASON_OFFLOAD : judge_to6(skb, p, &in, &out);
 	if (UNLIKELY(reason != REASON_TO6_FORWARDED))
-		return tc_end(skb, reason, p->source, now);
+		return tc_end(skb, reason, p->source, now, HOOK_INGRESS);
 	if (is_sampled(now))
 		sample_skb(skb, now, reason, HOOK_INGRESS);
 
 	u32 length = out.size - IPV4_LEN;
 	struct changes by = changes6(p->source, p->destination, c, length, &out.ends);
 	u64 first = first6(class_of(p->tos), length, protocol6(c->transport), p->ttl - 1);
-	if (UNLIKELY(!tc_trim(skb, in.length, out.size)) || bpf_skb_change_proto(skb, ETHERTYPE_IPV6, 0))
-		return tc_end(skb, REASON_NO_ROOM, 0, now);
+	if (UNLIKELY(!tc_trim(skb, ETHERNET_LEN, in.length, out.size)) || bpf_skb_change_proto(skb, ETHERTYPE_IPV6, 0))
+		return tc_end(skb, REASON_NO_ROOM, 0, now, HOOK_INGRESS);
 	u32 added = fold((u32)first + (first >> 32) + sum_address6(&out.ends.source) + sum_address6(&out.ends.destination));
 	if (!tc_checksum(skb, IPV6_LEN, c->transport, by, added))
 		return TC_DROP;

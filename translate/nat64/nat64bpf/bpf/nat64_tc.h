@@ -46,11 +46,11 @@ GLOBAL int tc_error_to4(struct __sk_buff *skb, u64 now)
 	u32 sum = tc_sum(skb, ETHERNET_LEN + IPV6_LEN, FROM_BE16(U16_AT(data, ETHERNET_LEN + 4)));
 	u32 reason = judge_error_to4(skb, data, end, prefix, sum, &in, e);
 	if (reason != REASON_TO4_FORWARDED)
-		return tc_end(skb, reason, source, now);
+		return tc_end(skb, reason, source, now, HOOK_INGRESS);
 	if (is_sampled(now))
 		sample_skb(skb, now, reason, HOOK_INGRESS);
-	if (!tc_trim(skb, in.length, e->size) || bpf_skb_change_proto(skb, ETHERTYPE_IPV4, 0))
-		return tc_end(skb, REASON_NO_ROOM, 0, now);
+	if (!tc_trim(skb, ETHERNET_LEN, in.length, e->size) || bpf_skb_change_proto(skb, ETHERTYPE_IPV4, 0))
+		return tc_end(skb, REASON_NO_ROOM, 0, now, HOOK_INGRESS);
 	if (bpf_skb_adjust_room(skb, IPV4_LEN - IPV6_LEN, ROOM_AT_MAC, 0))
 		return TC_DROP;
 	return tc_store_error(skb, e, ERROR4_LEN, ETHERTYPE_IPV4);
@@ -71,11 +71,11 @@ GLOBAL int tc_error_to6(struct __sk_buff *skb, u64 now)
 	if (reason == REASON_NOT_OURS)
 		return TC_PASS;
 	if (reason != REASON_TO6_FORWARDED)
-		return tc_end(skb, reason, source, now);
+		return tc_end(skb, reason, source, now, HOOK_INGRESS);
 	if (is_sampled(now))
 		sample_skb(skb, now, reason, HOOK_INGRESS);
-	if (!tc_trim(skb, in.length, e->size) || bpf_skb_change_proto(skb, ETHERTYPE_IPV6, 0))
-		return tc_end(skb, REASON_NO_ROOM, 0, now);
+	if (!tc_trim(skb, ETHERNET_LEN, in.length, e->size) || bpf_skb_change_proto(skb, ETHERTYPE_IPV6, 0))
+		return tc_end(skb, REASON_NO_ROOM, 0, now, HOOK_INGRESS);
 	if (bpf_skb_adjust_room(skb, IPV6_LEN - IPV4_LEN, ROOM_AT_MAC, 0))
 		return TC_DROP;
 	count(REASON_TO6_FORWARDED, e->size);
