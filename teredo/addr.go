@@ -23,7 +23,7 @@ const (
 	FlagsRandom Flags = 0x3cff
 )
 
-// Cone tells whether the cone bit is set.
+// Cone reports whether the cone bit is set.
 func (f Flags) Cone() bool { return f&FlagCone != 0 }
 
 // Random returns the 12 random bits as one number.

@@ -105,7 +105,7 @@ func (k *Key) Value(nonce [8]byte, confirmation byte, origin netip.AddrPort, p p
 	return k.mac.Sum(k.sum[:0])
 }
 
-// Verify tells whether a parsed packet bears the authentication value of this
+// Verify reports whether a parsed packet bears the authentication value of this
 // key. The comparison takes the same time wherever the values differ.
 func (k *Key) Verify(p *Packet) bool {
 	want := k.Value(p.Auth.Nonce, p.Auth.Confirmation, p.Origin, p.IPv6)

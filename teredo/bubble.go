@@ -21,7 +21,7 @@ func AppendBubble(b []byte, src, dst netip.Addr) []byte {
 	return packet.AppendIPv6Header(b, packet.ProtoNone, BubbleHopLimit, 0, src, dst)
 }
 
-// IsBubble tells whether p is a bubble.
+// IsBubble reports whether p is a bubble.
 func IsBubble(p packet.IPv6) bool {
 	return p.NextHeader() == packet.ProtoNone && len(p) == BubbleLen
 }

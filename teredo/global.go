@@ -32,7 +32,7 @@ type GlobalCheck struct {
 	Broadcasts []netip.Addr
 }
 
-// OK tells whether a is acceptable as a destination.
+// OK reports whether a is acceptable as a destination.
 func (c *GlobalCheck) OK(a netip.Addr) bool {
 	if !a.Is4() || slices.Contains(c.Broadcasts, a) {
 		return false

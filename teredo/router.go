@@ -58,7 +58,7 @@ type RouterAdvertisement struct {
 
 // AppendTo appends the advertisement with one Prefix Information option
 // (autonomous, infinite lifetimes) and, if MTU is not 0, the MTU option.
-// Router lifetime 0: a Teredo server is nobody's default router. Retrans timer
+// Router lifetime 0: a Teredo server is no one's default router. Retrans timer
 // 2000 ms, the repeat time of RFC 4380 section 5.2.4.
 func (ra *RouterAdvertisement) AppendTo(b []byte) []byte {
 	var m [raFixedLen - 4 + prefixInfoLen + mtuOptLen]byte
@@ -117,7 +117,7 @@ func ParseRouterAdvertisement(p packet.IPv6) (ra RouterAdvertisement, err error)
 	return ra, nil
 }
 
-// optionsWellFormed tells whether a list of Neighbor Discovery options fills its
+// optionsWellFormed reports whether a list of Neighbor Discovery options fills its
 // space exactly, none of length zero (RFC 4861 section 4.6).
 func optionsWellFormed(b []byte) bool {
 	for len(b) > 0 {

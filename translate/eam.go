@@ -175,7 +175,7 @@ func (t *Table) To4(a netip.Addr) (netip.Addr, bool) {
 	return netip.AddrFrom4(out), ok
 }
 
-// Overlaps tells whether a mapping has an IPv6 address of p.
+// Overlaps reports whether a mapping has an IPv6 address of p.
 func (t *Table) Overlaps(p netip.Prefix) bool {
 	return slices.ContainsFunc(t.rows, func(r row) bool {
 		return netip.PrefixFrom(netip.AddrFrom16(r.base6.bytes()), 128-r.shift-r.suffix4).Overlaps(p)

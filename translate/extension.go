@@ -83,7 +83,7 @@ func appendInterfaceObject(out *packet.Batch, extension []byte, src *[16]byte) [
 	return b
 }
 
-// takesObject tells whether an extension is sound and has no object about the
+// takesObject reports whether an extension is sound and has no object about the
 // incoming interface, of which there may be one (RFC 5837 section 4.5).
 func takesObject(extension []byte) bool {
 	if len(extension) < extensionHeaderLen || extension[0]>>4 != extensionVersion>>4 {

@@ -2,13 +2,13 @@
 
 package translate
 
-// hairpins tells whether the packet is to be turned round at once (RFC 7757 section
+// hairpins reports whether the packet is to be turned round at once (RFC 7757 section
 // 4.2.2): the address that decides came by RFC 6052 and has an explicit mapping.
 func (p *pass) hairpins() bool {
-	if p.t.hairpin != HairpinIntrinsic || p.bound != nil || p.hair.by != byPrefix {
+	if p.t.hairpin != HairpinIntrinsic || p.bound != nil || p.hairpin.by != byPrefix {
 		return false
 	}
-	_, ok := p.t.mappings.to6(p.hair.addr)
+	_, ok := p.t.mappings.to6(p.hairpin.addr)
 	return ok
 }
 

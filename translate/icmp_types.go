@@ -33,7 +33,7 @@ const (
 	codeNextHeader6 = 1 // RFC 4443 section 3.4
 )
 
-// isICMPError4 tells whether the packet starts an ICMP error message.
+// isICMPError4 reports whether the packet starts an ICMP error message.
 func isICMPError4(h *header4) bool {
 	m := h.payload()
 	return h.proto == protoICMP && h.offset == 0 && len(m) > 0 && isErrorType4(m[0])
@@ -47,7 +47,7 @@ func isErrorType4(typ uint8) bool {
 	return false
 }
 
-// isICMPError6 tells whether the packet starts an ICMPv6 error message (RFC 4443
+// isICMPError6 reports whether the packet starts an ICMPv6 error message (RFC 4443
 // section 2.1: types below 128).
 func isICMPError6(h *header6) bool {
 	m := h.payload()

@@ -111,7 +111,7 @@ func (p *pass) innerAddresses4(in *header6, f *fields4) bool {
 	var source, destination Reason
 	f.src, by, source = p.t.to4(in.src)
 	f.dst, _, destination = p.t.to4(in.dst)
-	p.hair = hair{by, f.src}
+	p.hairpin = hairpinKey{by, f.src}
 	return source == ReasonNone && destination == ReasonNone
 }
 

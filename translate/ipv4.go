@@ -24,7 +24,7 @@ type header4 struct {
 // payload returns what follows the header and its options.
 func (h *header4) payload() []byte { return h.packet[h.size:] }
 
-// fragment tells whether the packet is one.
+// fragment reports whether the packet is one.
 func (h *header4) fragment() bool { return h.mf || h.offset != 0 }
 
 // readHeader4 reads a header without asking whether the payload is there, as in a
@@ -70,7 +70,7 @@ func parseIPv4(p []byte) (h header4, r Reason) {
 	return h, ReasonNone
 }
 
-// soundFragment tells whether a fragment can be part of a packet: it holds something,
+// soundFragment reports whether a fragment can be part of a packet: it holds something,
 // all but the last end on a multiple of 8, and none leaves the largest packet.
 func soundFragment(n, offset int, more bool) bool {
 	return n > 0 && (!more || n%8 == 0) && offset+n <= 65535
@@ -84,7 +84,7 @@ const (
 	optionStrictRoute = 137
 )
 
-// sourceRoute tells whether an unexpired source route is among the options: its
+// sourceRoute reports whether an unexpired source route is among the options: its
 // pointer has not passed its end (RFC 791 section 3.1).
 func (h *header4) sourceRoute() bool {
 	options := h.packet[ipv4HeaderLen:h.size]

@@ -30,7 +30,7 @@ type header6 struct {
 // payload returns what follows the headers.
 func (h *header6) payload() []byte { return h.packet[h.size:] }
 
-// fragment tells whether the packet is one of several; an atomic fragment is none
+// fragment reports whether the packet is one of several; an atomic fragment is none
 // (RFC 6946).
 func (h *header6) fragment() bool { return h.mf || h.offset != 0 }
 

@@ -60,8 +60,17 @@ func asDestination(r Reason) Reason {
 // routerSource6 returns the source of an ICMPv4 error from an address that no rule
 // maps (RFC 6791, the IPv4 side).
 func (t *Translator) routerSource6(router [4]byte, known *Routers) ([16]byte, bool) {
+	if a, ok := t.pooled6(router, known); ok {
+		return a, true
+	}
+	return t.own6.As16(), t.own6.IsValid()
+}
+
+// pooled6 returns the address of the pool that stands for an IPv4 router, if there is a
+// pool.
+func (t *Translator) pooled6(router [4]byte, known *Routers) (a [16]byte, ok bool) {
 	if t.pool6.size == 0 {
-		return t.own6.As16(), t.own6.IsValid()
+		return a, false
 	}
 	n := uint64(0)
 	if known != nil {

@@ -60,7 +60,7 @@ type Endpoints struct {
 	SrcPort, DstPort uint16
 }
 
-// are4 and are6 tell whether both addresses are of that family, as they must be.
+// are4 and are6 report whether both addresses are of that family, as they must be.
 func (e *Endpoints) are4() bool { return e.Src.Is4() && e.Dst.Is4() }
 func (e *Endpoints) are6() bool { return e.Src.Is6() && e.Dst.Is6() }
 
@@ -68,8 +68,8 @@ func (e *Endpoints) are6() bool { return e.Src.Is6() && e.Dst.Is6() }
 // packet that an ICMP error quotes.
 type Binding struct {
 	Outer, Inner Endpoints
-	// Router says that an ICMPv6 error comes from a router: an address of [Settings.Pool4]
-	// takes the place of the source, where there is one (RFC 6791).
+	// Router says that an ICMP error comes from a router that the source does not stand for:
+	// an address of [Settings.Pool4] or Pool6 takes its place, where there is one (RFC 6791).
 	Router bool
 }
 
@@ -101,14 +101,14 @@ type pass struct {
 	// turned is set for the way back of a hairpinned packet: the rules of RFC 7757
 	// section 4.2.1 hold and no hop is taken.
 	turned bool
-	// hair holds what decides about hairpinning after the way to IPv4.
-	hair hair
+	// hairpin holds what decides about hairpinning after the way to IPv4.
+	hairpin hairpinKey
 }
 
-// hair is the address whose mapping decides about intrinsic hairpinning: the
+// hairpinKey is the address whose mapping decides about intrinsic hairpinning: the
 // destination, or in an ICMP error the source of the quoted packet (RFC 7757 section
 // 4.2.2).
-type hair struct {
+type hairpinKey struct {
 	by   origin
 	addr [4]byte
 }
@@ -136,7 +136,7 @@ func (t *Translator) IPv4Bound(ip []byte, b *Binding, path Path, out *packet.Bat
 	}
 	p := pass{t: t, path: path, bound: b, out: out}
 	if f := p.toIPv6(&h); f.reason != ReasonNone {
-		return t.owe4(&h, f, path, out)
+		return t.reject4(&h, f, path, out)
 	}
 	return Result{}
 }
@@ -146,11 +146,11 @@ func (t *Translator) IPv4Bound(ip []byte, b *Binding, path Path, out *packet.Bat
 func (t *Translator) IPv6Bound(ip []byte, b *Binding, path Path, out *packet.Batch) Result {
 	h, r := parseIPv6(ip)
 	if r != ReasonNone {
-		return t.owe6(&h, refuse(r), out)
+		return t.reject6(&h, refuse(r), out)
 	}
 	p := pass{t: t, path: path, bound: b, out: out}
 	if f := p.toIPv4(&h); f.reason != ReasonNone {
-		return t.owe6(&h, f, out)
+		return t.reject6(&h, f, out)
 	}
 	return Result{}
 }

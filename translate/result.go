@@ -122,7 +122,7 @@ func (r Reason) String() string {
 	return reasonNames[r]
 }
 
-// Reportable tells whether the RFC wants the operator told of the packet, with its
+// Reportable reports whether the RFC wants the operator told of the packet, with its
 // addresses and ports, beside its being counted (sections 4.5 and 5.1.1).
 func (r Reason) Reportable() bool {
 	return r == ReasonUDPZeroChecksum || r == ReasonUDPZeroFragment || r == ReasonFragmentExtension

@@ -88,7 +88,7 @@ func (p *pass) addresses4(h *header6, message bool, f *fields4) (replaced bool, 
 		return false, asDestination(r)
 	}
 	if !message {
-		p.hair = hair{by, f.dst}
+		p.hairpin = hairpinKey{by, f.dst}
 	}
 	switch { // RFC 7915 section 8: an embedded address may be one that no packet has
 	case illegal4(f.src):

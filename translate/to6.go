@@ -61,6 +61,11 @@ func (p *pass) addresses6(h *header4, message bool, f *fields6) Reason {
 			return ReasonSourceUnmapped
 		}
 		f.src, f.dst = p.bound.Outer.Src.As16(), p.bound.Outer.Dst.As16()
+		if p.bound.Router {
+			if src, ok := p.t.pooled6(h.src, p.path.Routers); ok {
+				f.src = src
+			}
+		}
 		return ReasonNone
 	}
 	explicit := true
@@ -82,7 +87,7 @@ func (p *pass) addresses6(h *header4, message bool, f *fields6) Reason {
 	return asDestination(r)
 }
 
-// simple tells whether the rules of RFC 7757 section 4.2.1 hold.
+// simple reports whether the rules of RFC 7757 section 4.2.1 hold.
 func (p *pass) simple() bool { return p.turned || p.t.hairpin == HairpinSimple }
 
 // size6 judges the size of the packet (RFC 7915 section 4.1). cut is the size to cut

@@ -95,9 +95,9 @@ func fillUDP(m []byte, src, dst *[16]byte) {
 	}
 }
 
-// misplacedIn4 tells whether a protocol number of an IPv4 packet has a meaning in IPv6 only,
+// misplacedIn4 reports whether a protocol number of an IPv4 packet has a meaning in IPv6 only,
 // so that the packet would come out as something it never was: an ICMP message that
-// nobody translated, or extension headers.
+// no one translated, or extension headers.
 func misplacedIn4(proto uint8) bool {
 	switch proto {
 	case packet.ProtoHopByHop, packet.ProtoRouting, packet.ProtoFragment, packet.ProtoDestOpts, packet.ProtoICMPv6:

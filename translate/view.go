@@ -22,7 +22,7 @@ type View struct {
 	ID          uint32
 }
 
-// Fragment tells whether the packet is one of several.
+// Fragment reports whether the packet is one of several.
 func (v *View) Fragment() bool { return v.More || v.Offset != 0 }
 
 // ViewIPv4 reads an IPv4 packet, with the checks that translation makes of a header.
@@ -37,7 +37,7 @@ func ViewIPv6(ip []byte) (View, Reason) {
 	return view6(&h), r
 }
 
-// IsError tells whether the view is of an ICMP or ICMPv6 error message, or of its
+// IsError reports whether the view is of an ICMP or ICMPv6 error message, or of its
 // first fragment.
 func (v *View) IsError() bool {
 	if len(v.Payload) == 0 || v.Offset != 0 {
@@ -96,11 +96,11 @@ func Forwarded(a netip.Addr) bool {
 	return a.Is6() && !illegal6(&raw)
 }
 
-// NonGlobal tells whether the well-known prefix may not represent the IPv4 address
+// NonGlobal reports whether the well-known prefix may not represent the IPv4 address
 // (RFC 6052 section 3.1).
 func NonGlobal(a netip.Addr) bool { return isNonGlobal(a.As4()) }
 
-// WellKnown tells whether the prefix is the well-known one.
+// WellKnown reports whether the prefix is the well-known one.
 func (p *Prefix) WellKnown() bool { return p.wellKnown }
 
 // ErrorAbout4 makes the ICMP error of that type and code about an IPv4 packet, of which the

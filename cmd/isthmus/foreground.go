@@ -14,13 +14,15 @@ import (
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
-// roleCommands are the commands of roles: they ask running instances, or run without a
-// configuration file.
+// roleCommands are the commands of roles: they ask running instances, run without a
+// configuration file, or need no instance.
 func roleCommands(to streams) []kong.Option {
 	options := []kong.Option{kong.Bind(role.Foreground(func(text string) error { return foreground(text, to) }))}
 	for _, r := range roles {
-		if r.Command.Flags != nil {
-			options = append(options, kong.DynamicCommand(cmp.Or(r.Command.Name, r.Name), r.Command.Help, "", r.Command.Flags()))
+		for _, c := range append([]role.Command{r.Command}, r.Tools...) {
+			if c.Flags != nil {
+				options = append(options, kong.DynamicCommand(cmp.Or(c.Name, r.Name), c.Help, "", c.Flags()))
+			}
 		}
 	}
 	return options

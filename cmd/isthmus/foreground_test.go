@@ -12,16 +12,17 @@ import (
 // TestForegroundFaults: what a role's flags make of a configuration is checked as a file
 // is, and reported as of the command line.
 func TestForegroundFaults(t *testing.T) {
+	withToy(t)
 	for name, text := range map[string]string{
-		"prefix of 95 bits": "[[clat]]\nprefixes = [\"2001:db8:64::/95\"]",
-		"slash in a name":   "[[clat]]\ninterface = \"a/b\"",
-		"no resolver":       "[[clat]]\nresolvers = [\"dns.example\"]",
+		"a value":   "[[echo]]\nlisten = \"here\"",
+		"a key":     "[[echo]]\nhear = \"here\"",
+		"a section": "[[ekho]]",
 	} {
 		if _, err := parseFlags(text); !errors.As(err, new(role.UsageError)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if settings, err := parseFlags("[[clat]]"); err != nil || settings.Count() != 1 {
+	if settings, err := parseFlags("[[echo]]"); err != nil || settings.Count() != 1 {
 		t.Errorf("%v", err)
 	}
 }

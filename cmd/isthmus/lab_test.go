@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/internal/testutil/program"
 	"github.com/isthmus-net/isthmus/lab"
 )
 
@@ -58,7 +59,7 @@ func TestLabCommandsNameWhatThereIs(t *testing.T) {
 
 // TestLabFolders looks that a wrong folder is told before anything runs.
 func TestLabFolders(t *testing.T) {
-	file := writeFile(t, "")
+	file := program.File(t, "")
 	for _, args := range [][]string{
 		{"lab", "run", "teredo", "--pcap", file},
 		{"lab", "run", "teredo", "--out", file + "/deep"},
@@ -97,7 +98,7 @@ func TestLabEndsWithItsReader(t *testing.T) {
 	}
 	var errs strings.Builder
 	cmd := exec.Command(self, "lab", "run", "teredo")
-	cmd.Env = append(os.Environ(), asProgram+"=1")
+	cmd.Env = append(os.Environ(), program.As("1"))
 	cmd.Stdout, cmd.Stderr = write, &errs
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

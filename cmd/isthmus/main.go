@@ -39,7 +39,6 @@ type CLI struct {
 	Drain   DrainCmd   `cmd:"" help:"Withdraw announced prefixes, and serve on."`
 	Undrain UndrainCmd `cmd:"" help:"Let drained prefixes be announced again."`
 	Clean   CleanCmd   `cmd:"" help:"Remove what an isthmus that did not come back has left behind."`
-	Pref64  Pref64Cmd  `cmd:"" name:"pref64" help:"Look for the NAT64 of a network."`
 	Version VersionCmd `cmd:"" help:"Show version, compiler and kernel."`
 }
 
@@ -106,6 +105,8 @@ func report(err error, to streams) int {
 		return 0
 	case errors.As(err, &quiet):
 		return int(quiet)
+	case errors.Is(err, role.ErrTold):
+		return exitFailed
 	case errors.As(err, &faults):
 		fmt.Fprintln(to.err, faults)
 		noun := "faults"

@@ -25,6 +25,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/testutil/program"
 	"github.com/isthmus-net/isthmus/internal/trace"
 )
 
@@ -35,21 +36,11 @@ func call(args ...string) (status int, out, errs string) {
 	return status, o.String(), e.String()
 }
 
-func writeFile(t *testing.T, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "isthmus.toml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 func TestCommandLine(t *testing.T) {
-	good := writeFile(t, "[[teredo_client]]\nserver = \"192.0.2.1\"\n")
-	bad := writeFile(t, "[[teredo_client]]\nserver = \"192.0.2\"\nmtu = 5\n")
-	empty := writeFile(t, "[log]\nlevel = \"warn\"\n")
-	clat := writeFile(t, "[[clat]]\nprefixes = [\"2001:db8:64::/96\"]\n")
-	silent := writeFile(t, "[control]\nsocket = \"\"\n")
+	good := program.File(t, "[[teredo_client]]\nserver = \"192.0.2.1\"\n")
+	bad := program.File(t, "[[teredo_client]]\nserver = \"192.0.2\"\nmtu = 5\n")
+	empty := program.File(t, "[log]\nlevel = \"warn\"\n")
+	silent := program.File(t, "[control]\nsocket = \"\"\n")
 	missing := filepath.Join(t.TempDir(), "none.toml")
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
@@ -69,13 +60,11 @@ func TestCommandLine(t *testing.T) {
 		{"version", []string{"version"}, 0, "isthmus unknown\n", ""},
 		{"version as JSON", []string{"version", "--json"}, 0, `"kernel":`, ""},
 		{"init prints", []string{"init", "teredo_relay"}, 0, "[[teredo_relay]]", ""},
-		{"init prints what a role declares", []string{"init", "dns64"}, 0, "[[dns64]]\n# Recursive name servers", ""},
 		{"init of nothing known", []string{"init", "bridge"}, 2, "", `got "bridge"`},
 		{"check good file", []string{"check", "--file-only", "-c", good}, 0, "client  client  uses 192.0.2.1, device teredo, drops unsolicited IPv6 packets\n" + good + " is good\n", ""},
-		{"check a CLAT", []string{"check", "--file-only", "-c", clat}, 0, "clat  clat  gives this host IPv4 by 2001:db8:64::/96, device clat\n" + clat + " is good\n", ""},
 		{"check bad file", []string{"check", "-c", bad}, 2, "", "isthmus: the configuration has 2 faults; nothing was changed\n"},
 		{"check names the line", []string{"check", "-c", bad}, 2, "", bad + `:2:10: teredo_client.server: "192.0.2" is not an IPv4 address: write it like 192.0.2.1`},
-		{"check names the sections", []string{"check", "-c", writeFile(t, "[tunnel]\n")}, 2, "", "tunnel: there is no such section: known ones are clat, dns64, nat64, siit, teredo_server, teredo_relay, teredo_client, announce, control, metrics, log\n"},
+		{"check names the sections", []string{"check", "-c", program.File(t, "[tunnel]\n")}, 2, "", "tunnel: there is no such section: known ones are " + strings.Join(roles.Names(), ", ") + ", announce, control, metrics, log\n"},
 		{"check file without instances", []string{"check", "--file-only", "-c", empty}, 1, "problem: there is nothing to run", ""},
 		{"check as JSON", []string{"check", "--file-only", "--json", "-c", empty}, 1, `"instances": []`, ""},
 		{"check bad file as JSON", []string{"check", "--json", "-c", bad}, 2, `"key": "teredo_client.mtu"`, ""},
@@ -132,7 +121,7 @@ func TestUnreadable(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root reads everything")
 	}
-	path := writeFile(t, "")
+	path := program.File(t, "")
 	if err := os.Chmod(path, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +287,7 @@ func TestSocketOfEnvironment(t *testing.T) {
 		t.Errorf("reload: %d: %s%s", status, out, errs)
 	}
 	missing := filepath.Join(t.TempDir(), "none.sock")
-	other := writeFile(t, "[control]\nsocket = \""+missing+"\"\n")
+	other := program.File(t, "[control]\nsocket = \""+missing+"\"\n")
 	for _, args := range [][]string{{"status", "--socket", missing}, {"status", "-c", other}} {
 		if status, _, errs := call(args...); status != 1 || !strings.Contains(errs, "no isthmus is running with the control socket "+missing) {
 			t.Errorf("%v: %d: %s", args, status, errs)
@@ -321,7 +310,7 @@ func TestReload(t *testing.T) {
 func TestAlreadyRunning(t *testing.T) {
 	socket := serveTold(t)
 	named := func(name string) string {
-		return writeFile(t, "[[teredo_client]]\nname = \""+name+"\"\nserver = \"192.0.2.1\"\n[control]\nsocket = \""+socket+"\"\n")
+		return program.File(t, "[[teredo_client]]\nname = \""+name+"\"\nserver = \"192.0.2.1\"\n[control]\nsocket = \""+socket+"\"\n")
 	}
 	path := named("home")
 	if status, out, _ := call("check", "-c", path); status != 0 || !strings.Contains(out, "an isthmus is running with it or its instances") {
@@ -351,7 +340,7 @@ func TestNothingIsChangedBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(t.TempDir(), "control.sock")
-	path := writeFile(t, "[[teredo_client]]\nserver = \"192.0.2.1\"\nport = "+port+"\n[control]\nsocket = \""+socket+"\"\n")
+	path := program.File(t, "[[teredo_client]]\nserver = \"192.0.2.1\"\nport = "+port+"\n[control]\nsocket = \""+socket+"\"\n")
 	status, _, errs := call("run", "-c", path)
 	if status != 1 || !strings.Contains(errs, "UDP port "+port+" on 0.0.0.0 is in use by another program") {
 		t.Errorf("%d: %s", status, errs)

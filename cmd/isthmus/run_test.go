@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil/program"
 )
 
 // asStopping makes the test binary a program that was told to stop, and takes forever.
@@ -28,7 +30,7 @@ func neverStops() {
 func TestSecondSignalEnds(t *testing.T) {
 	for range 20 {
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
-		cmd.Env = append(os.Environ(), asProgram+"="+asStopping)
+		cmd.Env = append(os.Environ(), program.As(asStopping))
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/internal/testutil/program"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
@@ -125,7 +126,7 @@ func joined(t *testing.T, a, b *testutil.Netns, name, inA string, inB ...string)
 }
 
 // establish makes the client a trusted peer of the relay.
-func (s *span) establish(t *testing.T, p *process) {
+func (s *span) establish(t *testing.T, p *program.Process) {
 	t.Helper()
 	s.send(t, 0)
 	got := receive(t, s.server, p)
@@ -140,7 +141,7 @@ func (s *span) establish(t *testing.T, p *process) {
 	receive(t, s.client, p)
 }
 
-func receive(t *testing.T, conn *net.UDPConn, p *process) []byte {
+func receive(t *testing.T, conn *net.UDPConn, p *program.Process) []byte {
 	t.Helper()
 	if err := conn.SetReadDeadline(time.Now().Add(testutil.Patience)); err != nil {
 		t.Fatal(err)
@@ -148,7 +149,7 @@ func receive(t *testing.T, conn *net.UDPConn, p *process) []byte {
 	buf := make([]byte, 2048)
 	n, err := conn.Read(buf)
 	if err != nil {
-		t.Fatalf("%v\n%s", err, p.log())
+		t.Fatalf("%v\n%s", err, p.Log())
 	}
 	return buf[:n]
 }
@@ -239,29 +240,29 @@ const leastFast = 500
 func TestSurvival(t *testing.T) {
 	s := newSpan(t)
 	socket := filepath.Join(t.TempDir(), "control.sock")
-	path := writeFile(t, fmt.Sprintf("[[teredo_relay]]\nname = \"north.1\"\nfast_path = \"tc\"\n[control]\nsocket = %q\n", socket))
-	service, notify := newManager(t)
-	p := startProcess(t, s.relay, notify, "run", "-c", path)
-	service.expect(t, "READY=1", p)
+	path := program.File(t, fmt.Sprintf("[[teredo_relay]]\nname = \"north.1\"\nfast_path = \"tc\"\n[control]\nsocket = %q\n", socket))
+	service, notify := program.NewManager(t)
+	p := program.Start(t, s.relay, notify, "run", "-c", path)
+	service.Expect(t, "READY=1", p)
 	s.establish(t, p)
 	end := s.flow(t, 2*leastFast)
 	for _, how := range []syscall.Signal{syscall.SIGUSR2, syscall.SIGKILL, syscall.SIGUSR2} {
 		time.Sleep(100 * time.Millisecond)
-		p.signal(t, how)
+		p.Signal(t, how)
 		if how == syscall.SIGUSR2 {
-			service.expect(t, "STOPPING=1", p)
+			service.Expect(t, "STOPPING=1", p)
 		}
-		if err := <-p.done; err != nil && how == syscall.SIGUSR2 {
-			t.Errorf("after %v: %v\n%s", how, err, p.log())
+		if err := <-p.Done; err != nil && how == syscall.SIGUSR2 {
+			t.Errorf("after %v: %v\n%s", how, err, p.Log())
 		}
 		time.Sleep(100 * time.Millisecond) // nobody is there
-		p = startProcess(t, s.relay, notify, "run", "-c", path)
-		service.expect(t, "READY=1", p)
-		p.awaitLog(t, "taken over")
+		p = program.Start(t, s.relay, notify, "run", "-c", path)
+		service.Expect(t, "READY=1", p)
+		p.AwaitLog(t, "taken over")
 	}
 	time.Sleep(100 * time.Millisecond)
 	if sent, lost := end(); len(lost) > 0 {
-		t.Errorf("of %d packets %d are lost, the first of them %v\n%s", sent, len(lost), lost[:min(len(lost), 5)], p.log())
+		t.Errorf("of %d packets %d are lost, the first of them %v\n%s", sent, len(lost), lost[:min(len(lost), 5)], p.Log())
 	}
 	s.checkStatus(t, socket)
 
@@ -272,8 +273,8 @@ func TestSurvival(t *testing.T) {
 		}
 		return nil
 	})
-	p.signal(t, syscall.SIGKILL)
-	<-p.done
+	p.Signal(t, syscall.SIGKILL)
+	<-p.Done
 	s.relay.Do(t, func() error {
 		code, out, errs := call("clean")
 		if code != 0 || strings.Count(out, "removed: ") != 2 || !strings.Contains(out, "teredo-relay") {
@@ -291,20 +292,20 @@ func TestSurvival(t *testing.T) {
 func TestKilledWithoutFastPath(t *testing.T) {
 	s := newSpan(t)
 	state := filepath.Join(t.TempDir(), "peers")
-	path := writeFile(t, fmt.Sprintf("[[teredo_relay]]\nname = \"killed\"\nfast_path = \"off\"\nstate_file = %q\n[control]\nsocket = %q\n",
+	path := program.File(t, fmt.Sprintf("[[teredo_relay]]\nname = \"killed\"\nfast_path = \"off\"\nstate_file = %q\n[control]\nsocket = %q\n",
 		state, filepath.Join(t.TempDir(), "control.sock")))
-	service, notify := newManager(t)
-	p := startProcess(t, s.relay, notify, "run", "-c", path)
-	service.expect(t, "READY=1", p)
+	service, notify := program.NewManager(t)
+	p := program.Start(t, s.relay, notify, "run", "-c", path)
+	service.Expect(t, "READY=1", p)
 	s.establish(t, p)
 	kill := func() {
-		p.signal(t, syscall.SIGKILL)
-		<-p.done
+		p.Signal(t, syscall.SIGKILL)
+		<-p.Done
 	}
 	kill()
-	p = startProcess(t, s.relay, notify, "run", "-c", path)
-	service.expect(t, "READY=1", p)
-	p.awaitLog(t, "taken over")
+	p = program.Start(t, s.relay, notify, "run", "-c", path)
+	service.Expect(t, "READY=1", p)
+	p.AwaitLog(t, "taken over")
 	if _, err := s.client.WriteToUDPAddrPort(fromClient("called"), spanRelay); err != nil {
 		t.Fatal(err)
 	}

@@ -17,13 +17,13 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/internal/testutil/echo"
+	"github.com/isthmus-net/isthmus/internal/testutil/program"
 )
 
 // withToy adds the toy to the roles of the program until the test ends.
@@ -39,7 +39,7 @@ func withToy(t *testing.T) {
 func TestToyCommands(t *testing.T) {
 	withToy(t)
 	configtest.One(t, echo.Role.Section, echo.Role.Reference())
-	good, bad := writeFile(t, "[[echo]]\n"), writeFile(t, "[[echo]]\nlisten = \"here\"\n")
+	good, bad := program.File(t, "[[echo]]\n"), program.File(t, "[[echo]]\nlisten = \"here\"\n")
 	for _, tt := range []struct {
 		name   string
 		args   []string
@@ -49,7 +49,7 @@ func TestToyCommands(t *testing.T) {
 		{"init", []string{"init", "echo"}, 0, "# Echo (RFC 862): answers by UDP what it is sent.\n[[echo]]\n"},
 		{"check", []string{"check", "--file-only", "-c", good}, 0, "echo  echo  echoes on UDP 127.0.0.1:7007\n" + good + " is good\n"},
 		{"check of a bad file", []string{"check", "-c", bad}, 2, bad + ":2:10: echo.listen: \"here\" is not an address with a port: write it like 127.0.0.1:7\n  2 | listen = \"here\"\n    |          ^^^^^^\n"},
-		{"what there could be to run", []string{"check", "--file-only", "-c", writeFile(t, "")}, 1, "[[echo]] (isthmus init prints examples)"},
+		{"what there could be to run", []string{"check", "--file-only", "-c", program.File(t, "")}, 1, "[[echo]] (isthmus init prints examples)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			status, out, errs := call(tt.args...)
@@ -135,7 +135,7 @@ func TestToyCarriesPackets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	as := func(c *exec.Cmd) { c.Env = append(c.Env, asProgram+"="+asToys) }
+	as := func(c *exec.Cmd) { c.Env = append(c.Env, program.As(asToys)) }
 	isthmus := func(args ...string) (out string) {
 		t.Helper()
 		self, err := os.Executable()
@@ -163,11 +163,11 @@ func TestToyCarriesPackets(t *testing.T) {
 	write("")
 	wants(isthmus("init", "mirror"), "[[mirror]]", "prefix = ")
 	wants(isthmus("check", "-c", path), "mirror  mirror  mirrors 2001:db8:5::/64, 1 hosts", "is good")
-	service, notify := newManager(t)
-	p := startProcessAs(t, ns, notify, as, "run", "-c", path)
-	service.expect(t, "READY=1", p)
+	service, notify := program.NewManager(t)
+	p := program.StartAs(t, ns, notify, as, "run", "-c", path)
+	service.Expect(t, "READY=1", p)
 	if got := mirrored(t, ns); got != "hello" {
-		t.Fatalf("came back %q\n%s", got, p.log())
+		t.Fatalf("came back %q\n%s", got, p.Log())
 	}
 	wants(isthmus("status", "--socket", socket), "mirror mirror: serving", "mirrored")
 	wants(isthmus("mirror", "stats", "--socket", socket), "mirrored")
@@ -176,10 +176,10 @@ func TestToyCarriesPackets(t *testing.T) {
 	wants(isthmus("mirror", "host", "mute", "a", "--socket", socket), "muted a")
 	write("interface = \"other\"\nhop_limit = 9")
 	wants(isthmus("reload", "--socket", socket), "mirror mirror: interface")
-	service.expect(t, "RELOADING=1", p)
-	service.expect(t, "READY=1", p)
+	service.Expect(t, "RELOADING=1", p)
+	service.Expect(t, "READY=1", p)
 	wants(isthmus("clean", "-c", path), "what the mirrors left")
-	ends(t, service, p, syscall.SIGTERM)
+	service.End(t, p, syscall.SIGTERM)
 	ns.Do(t, func() error {
 		if _, err := netlink.LinkByName("mirror"); err == nil {
 			t.Error("its device is still there")

@@ -20,7 +20,7 @@ import (
 // dialTimeout bounds the question whether somebody listens on a socket.
 const dialTimeout = time.Second
 
-// Alive tells whether a process listens on the socket.
+// Alive reports whether a process listens on the socket.
 func Alive(path string) bool {
 	conn, err := net.DialTimeout("unix", path, dialTimeout)
 	if err != nil {
@@ -98,7 +98,7 @@ func Usable(path, group string) error {
 	return err
 }
 
-// occupied looks whether something is at path. A socket on which nobody listens
+// occupied looks whether something is at path. A socket on which no one listens
 // is stale and may be removed; anything else is an error.
 func occupied(path string) (stale bool, err error) {
 	info, err := os.Lstat(path)
@@ -168,5 +168,5 @@ func userOf(conn net.Conn) int {
 	return user
 }
 
-// mayChange tells whether a user is root or the one that this process runs as.
+// mayChange reports whether a user is root or the one that this process runs as.
 func mayChange(user int) bool { return user == 0 || user == os.Geteuid() }

@@ -22,6 +22,14 @@ func (f *Driver) Wake() {
 	}
 }
 
+// Nudge has Run call [Role.Round] soon.
+func (f *Driver) Nudge() {
+	select {
+	case f.nudged <- struct{}{}:
+	default: // it is about to
+	}
+}
+
 // fail ends the fast path for as long as the process lives. It locks.
 func (f *Driver) fail(err error) {
 	f.mu.Lock()
@@ -66,13 +74,13 @@ func (f *Driver) settle() {
 	f.moved, f.replaced = false, false
 	f.mu.Unlock()
 
-	if cfg.Mode != fastpath.ModeOff {
+	if cfg.Mode != fastpath.ModeOff && f.forward != nil {
 		f.keepForwarding()
 	}
 	hindered := f.role.Hindered()
 	as := f.attachConfig(&cfg)
 	found, unsure := f.skipped(&cfg, as)
-	f.Note(func(v *Status) { v.Bypassed = Words(found) })
+	f.Note(func(v *Status) { v.Bypassed = words(found) })
 	switch {
 	case failed != nil:
 		f.Detach(failed.Error())
@@ -81,9 +89,9 @@ func (f *Driver) settle() {
 	case hindered != "":
 		f.Detach(hindered)
 	case cfg.Mode == fastpath.ModeAuto && len(found) > 0:
-		f.Detach(found[0].What + ", which redirected packets would not meet. " + found[0].Remedy)
+		f.Detach(found[0].What + ", which " + f.role.Packets + " would not meet. " + found[0].Remedy)
 	case cfg.Mode == fastpath.ModeAuto && unsure != nil:
-		f.Detach("what redirected packets would not meet cannot be told: " + unsure.Error())
+		f.Detach("what " + f.role.Packets + " would not meet cannot be told: " + unsure.Error())
 	case f.attachment != nil && !anew && sameAttachment(as, f.attachedAs):
 		if moved {
 			f.sync()
@@ -225,7 +233,10 @@ func (f *Driver) sync() {
 
 // retarget tells the programs which devices they may send by.
 func (f *Driver) retarget() {
-	gone := f.table.Devices()
+	if f.forward == nil {
+		return
+	}
+	gone := f.forward.Devices()
 	slow := make(map[string]string)
 	for _, d := range f.attachment.Report() {
 		if d.Hook == attach.HookNone || d.Index == f.tunnel.index {
@@ -241,7 +252,7 @@ func (f *Driver) retarget() {
 	}
 	f.warnSlow(slow)
 	for _, index := range gone {
-		f.table.RemoveDevice(index)
+		f.forward.RemoveDevice(index)
 	}
 }
 
@@ -272,7 +283,7 @@ func (f *Driver) target(d *attach.DeviceReport) (slow, err error) {
 			d.Target, slow = false, err
 		}
 	}
-	return slow, f.table.SetDevice(fastpath.Device{
+	return slow, f.forward.SetDevice(fastpath.Device{
 		Index: d.Index, MAC: mac, Frames: xdp && d.Target, Packets: !xdp && d.Target, Whole: veth, Partial: veth,
 	})
 }
@@ -292,9 +303,9 @@ func (f *Driver) warnSkipped(found []bypass.Finding, unsure error) {
 	}
 	f.skips = text
 	if text != "" {
-		f.log.Warn("redirected packets do not meet what others forwarded here would, as fast_path demands", "skipped", text)
+		f.log.Warn(f.role.Packets+" do not meet what others here would, as fast_path demands", "skipped", text)
 	} else {
-		f.log.Info("there is nothing any more that redirected packets do not meet")
+		f.log.Info("there is nothing any more that " + f.role.Packets + " do not meet")
 	}
 }
 

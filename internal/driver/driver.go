@@ -7,12 +7,11 @@
 package driver
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,10 +29,7 @@ import (
 
 // Table is a set of programs with their tables.
 type Table interface {
-	follow.Table
 	Programs() fastpath.Programs
-	// Beat lets the programs go on for so long.
-	Beat(linger time.Duration)
 	// Trace has them sample packets for the reader of Samples.
 	Trace(every, perSecond int)
 	Samples() (*ringbuf.Reader, error)
@@ -41,6 +37,16 @@ type Table interface {
 	Reason(uint8) string
 	// Counters are what the programs have counted.
 	Counters() ([]fastpath.Counter, error)
+	Close() error
+}
+
+// Forwarder is a table of programs that find the next hops of packets by what the driver
+// follows for them, and that may go on alone. Those of others are told each way by the role.
+type Forwarder interface {
+	Table
+	follow.Table
+	// Beat lets the programs go on for so long.
+	Beat(linger time.Duration)
 	// Devices are those that programs may send by.
 	Devices() []int
 	SetDevice(fastpath.Device) error
@@ -48,7 +54,6 @@ type Table interface {
 	// Adopted tells whether a process before this one has left the tables.
 	Adopted() bool
 	Unpin() error
-	Close() error
 }
 
 // Role is what a driver has to know of the role of its instance. Functions that are not
@@ -56,6 +61,8 @@ type Table interface {
 type Role struct {
 	// Name is the instance's.
 	Name string
+	// Packets is what the packets of its programs are called; empty: redirected packets.
+	Packets string
 	// Keeps is what lives on while the process restarts, such as "sessions"; empty: nothing.
 	Keeps string
 	// Ephemeral says why nothing outlives the process; empty: the fast path does.
@@ -66,6 +73,9 @@ type Role struct {
 	// Apply tells the programs what has changed of configuration and host. One at a time
 	// calls it, who may hold the locks under which the role calls [Driver.Configure].
 	Apply func() error
+	// Round does what is due at each look at configuration and host and after each
+	// [Driver.Nudge], and returns when that is the next time; 0: not before one of these.
+	Round func() time.Duration
 	// Hindered says why the programs must not be attached now; empty: they may.
 	Hindered func() string
 	// Carried tells on what way packets go: xdp, tc or engine.
@@ -73,7 +83,8 @@ type Role struct {
 	// Steer is a further program at tc ingress of all devices, in any mode, if there is
 	// one to be attached now.
 	Steer func() *Steering
-	// Measure returns what has passed so far, under the names that rates are shown by.
+	// Measure returns what has passed so far, under the names that rates are shown by. A
+	// [Forwarder] needs it.
 	Measure func() map[string]uint64
 }
 
@@ -102,6 +113,7 @@ type Driver struct {
 	log      *slog.Logger
 	features probe.Features
 	table    Table          // nil: the engine is alone
+	forward  Forwarder      // the same, if it is one
 	pins     *pinned.Folder // nil: nothing outlives the process
 	kept     bool           // it does
 	tunnel   tunnelDevice
@@ -116,6 +128,7 @@ type Driver struct {
 	steered  []string           // its devices as configured
 
 	woken  chan struct{}   // something that follows has changed
+	nudged chan struct{}   // a round is due
 	rules  <-chan struct{} // what redirected packets would not meet may have changed
 	traced atomic.Bool     // somebody sees the packets
 
@@ -151,95 +164,16 @@ func New(role Role, cfg Config, log *slog.Logger) *Driver {
 	if role.Steer == nil {
 		role.Steer = func() *Steering { return nil }
 	}
-	return &Driver{role: role, log: log, cfg: cfg, woken: make(chan struct{}, 1), view: Status{Path: EnginePath, Keeps: role.Keeps}}
-}
-
-// Open loads the fast path that the configuration asks for, or finds out why there is
-// none. With always it is loaded although it is switched off, since something else needs
-// the programs.
-func (f *Driver) Open(always bool) {
-	cfg := f.cfg
-	switch {
-	case cfg.Mode == fastpath.ModeOff && !always:
-		f.view.Why = switchedOff
-	default:
-		f.load()
+	if role.Apply == nil {
+		role.Apply = func() error { return nil }
 	}
-	if f.table == nil {
-		if err := discardPins(f.role.Name); err != nil {
-			f.log.Warn("what an earlier process has left of its fast path cannot be removed", "error", err)
-		}
+	if role.Round == nil {
+		role.Round = func() time.Duration { return 0 }
 	}
-}
-
-const switchedOff = "it is switched off in the configuration"
-
-// load loads programs and tables, or takes over those that are pinned.
-func (f *Driver) load() {
-	f.features = probe.Try()
-	if !f.features.Programs || !f.features.MappedArrays {
-		f.Refuse(errors.New(strings.Join(f.features.Missing, " ")))
-		return
-	}
-	if err := f.mayLoad(); err != nil {
-		f.Refuse(err)
-		return
-	}
-	if f.role.Ephemeral != "" {
-		f.view.NotKept = f.role.Ephemeral
-	} else if pins, err := pinned.Open(PinName(f.role.Name)); err == nil {
-		f.pins = pins
-	} else {
-		f.view.NotKept = err.Error()
-	}
-	table, err := f.role.Load(f.pins, f.features)
-	if err != nil && f.pins != nil {
-		// What cannot be kept may still be had.
-		f.view.NotKept = err.Error()
-		f.dropPins()
-		table, err = f.role.Load(nil, f.features)
-	}
-	if err != nil {
-		f.Refuse(err)
-		return
-	}
-	f.table = table
-	f.kept = f.pins != nil
-}
-
-// mayLoad tells what right the process lacks to load programs that handle packets as
-// ours do. The verifier's own words would be of pointers.
-func (f *Driver) mayLoad() error {
-	for _, c := range f.features.Capabilities {
-		if c == "CAP_PERFMON" || c == "CAP_SYS_ADMIN" {
-			return nil
-		}
-	}
-	return errors.New("the process may not load programs of this kind: give it CAP_PERFMON beside CAP_BPF")
-}
-
-// Refuse notes why the engine is alone, and says so where somebody asked for more.
-func (f *Driver) Refuse(err error) {
-	f.view.Why = err.Error()
-	if f.cfg.Mode == fastpath.ModeAuto {
-		f.log.Info("the engine carries all packets", "why", f.view.Why)
-	} else {
-		f.log.Warn("the fast path cannot be had, so the engine carries all packets", "why", f.view.Why)
-	}
-}
-
-// Abandon gives back what was loaded and cannot be used.
-func (f *Driver) Abandon(err error) {
-	f.Refuse(err)
-	f.kept = false
-	_ = f.Close()
-}
-
-// dropPins removes what is pinned.
-func (f *Driver) dropPins() {
-	if f.pins != nil {
-		_ = f.pins.Remove()
-		f.pins = nil
+	role.Packets = cmp.Or(role.Packets, "redirected packets")
+	return &Driver{
+		role: role, log: log, cfg: cfg, woken: make(chan struct{}, 1), nudged: make(chan struct{}, 1),
+		view: Status{Path: EnginePath, Keeps: role.Keeps},
 	}
 }
 
@@ -259,7 +193,7 @@ func (f *Driver) Keeps() bool { return f.kept }
 
 // Inherited tells whether the fast path is that of a process before this one, and is kept.
 // As long as this one does not serve, its end is no reason to take it away.
-func (f *Driver) Inherited() bool { return f.kept && f.table != nil && f.table.Adopted() }
+func (f *Driver) Inherited() bool { return f.kept && f.forward != nil && f.forward.Adopted() }
 
 // Tunnel is the interface index of the instance's own device, after Use.
 func (f *Driver) Tunnel() int { return f.tunnel.index }
@@ -267,7 +201,7 @@ func (f *Driver) Tunnel() int { return f.tunnel.index }
 // Use tells of the instance's own device, by which the programs ask for routes.
 func (f *Driver) Use(host *port.Host, tun *port.TUN) error {
 	f.host, f.tunnel = host, tunnelDevice{tun.Name(), tun.Index()}
-	if f.table == nil {
+	if f.forward == nil {
 		return nil
 	}
 	return host.ForwardIPv4(tun.Name())
@@ -281,14 +215,26 @@ func (f *Driver) Start(ctx context.Context) {
 	f.mu.Lock()
 	q := bypass.Query{Prefixes: f.cfg.Prefixes}
 	f.mu.Unlock()
-	follower, err := follow.New(f.table)
-	if err == nil {
-		f.rules, err = bypass.Watch(ctx, q)
+	var err error
+	if f.rules, err = bypass.Watch(ctx, q); err == nil && f.forward != nil {
+		err = f.follow(ctx)
 	}
 	if err != nil {
 		f.fail(err)
 		f.settle()
 		return
+	}
+	f.tell(true)
+	f.apply()
+	f.beat()
+	f.settle()
+}
+
+// follow keeps next hops in step with the kernel's routes.
+func (f *Driver) follow(ctx context.Context) error {
+	follower, err := follow.New(f.forward)
+	if err != nil {
+		return err
 	}
 	f.follower = follower
 	ctx, f.unfollow = context.WithCancel(ctx)
@@ -299,10 +245,7 @@ func (f *Driver) Start(ctx context.Context) {
 			f.fail(fmt.Errorf("routes can no longer be followed: %w", err))
 		}
 	}()
-	f.tell(true)
-	f.apply()
-	f.table.Beat(f.linger())
-	f.settle()
+	return nil
 }
 
 // tell says whether the programs are told of changes.
@@ -328,31 +271,60 @@ func (f *Driver) linger() time.Duration {
 	return f.cfg.Linger
 }
 
-// beat is how often the programs are told that the daemon lives.
-const beat = time.Second
+// beatInterval is how often the programs are told that the daemon lives.
+const beatInterval = time.Second
+
+// beat lets programs that forward go on.
+func (f *Driver) beat() {
+	if f.forward != nil {
+		f.forward.Beat(f.linger())
+	}
+}
 
 // Run keeps the fast path in step with configuration and host until ctx ends.
 func (f *Driver) Run(ctx context.Context) {
 	if f.table == nil {
 		return
 	}
-	ticker := time.NewTicker(beat)
-	defer ticker.Stop()
-	f.table.Beat(f.linger()) // to attach may have taken longer than that
+	var beats <-chan time.Time // without them who does nothing is not woken
+	if f.forward != nil {
+		ticker := time.NewTicker(beatInterval)
+		defer ticker.Stop()
+		beats = ticker.C
+		f.beat() // to attach may have taken longer than that
+	}
+	var due <-chan time.Time
+	round := func() {
+		if due = nil; ctx.Err() == nil {
+			if wait := f.role.Round(); wait > 0 {
+				due = time.After(wait)
+			}
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-f.woken:
 			f.settle()
+			round()
+		case <-f.nudged:
+			select { // a round finds the devices as they are by now
+			case <-f.woken:
+				f.settle()
+			default:
+			}
+			round()
+		case <-due:
+			round()
 		case _, open := <-f.rules:
 			if !open {
 				f.rules = nil // ctx has ended
 				continue
 			}
 			f.settle()
-		case now := <-ticker.C:
-			f.table.Beat(f.linger())
+		case now := <-beats:
+			f.beat()
 			f.measure(now, f.role.Measure())
 			if f.attachment != nil && f.attachment.Failing() {
 				f.LinksChanged()

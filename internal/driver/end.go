@@ -16,7 +16,11 @@ func (f *Driver) Close() error {
 	if table == nil {
 		return nil
 	}
-	err := errors.Join(table.Unpin(), table.Close())
+	var err error
+	if forward, ok := table.(Forwarder); ok {
+		err = forward.Unpin()
+	}
+	err = errors.Join(err, table.Close())
 	if f.pins != nil {
 		err = errors.Join(err, f.pins.Remove())
 		f.pins = nil
@@ -27,7 +31,7 @@ func (f *Driver) Close() error {
 // Leave lets go of everything and keeps it for a successor.
 func (f *Driver) Leave() error {
 	f.stopFollowing()
-	f.table.Beat(f.linger())
+	f.beat()
 	f.mu.Lock()
 	a := f.attachment
 	f.attachment = nil
@@ -52,6 +56,6 @@ func (f *Driver) forget() Table {
 		// Whoever asks later is shown what was counted in the end.
 		f.last = f.countersLocked()
 	}
-	f.table = nil
+	f.table, f.forward = nil, nil
 	return table
 }

@@ -78,12 +78,12 @@ func (f *Driver) Status() Status {
 	default:
 		v.Survives, v.Linger = true, f.cfg.Linger.Seconds()
 	}
-	v.Packets = ByVerdict(f.countersLocked())
+	v.Packets = byVerdict(f.countersLocked())
 	return v
 }
 
-// ByVerdict sorts what was counted, without what is zero.
-func ByVerdict(counters []fastpath.Counter) map[string]map[string]uint64 {
+// byVerdict sorts what was counted, without what is zero.
+func byVerdict(counters []fastpath.Counter) map[string]map[string]uint64 {
 	var all map[string]map[string]uint64
 	for _, c := range counters {
 		if c.Packets == 0 {
@@ -169,8 +169,8 @@ func (f *Driver) measure(now time.Time, total map[string]uint64) {
 	f.view.Rates = rates
 }
 
-// Words are findings for a status.
-func Words(found []bypass.Finding) []Bypassed {
+// words are findings for a status.
+func words(found []bypass.Finding) []Bypassed {
 	var words []Bypassed
 	for _, s := range found {
 		words = append(words, Bypassed(s))

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/attach"
 	"github.com/isthmus-net/isthmus/internal/trace"
 )
 
@@ -44,12 +45,6 @@ func (f *Driver) trace(ctx context.Context, sampling trace.Sampling, emit func(*
 		return err
 	}
 	defer f.endSamples()
-	return ReadSamples(ctx, reader, f.role.Name, f.deviceName, reason, emit)
-}
-
-// ReadSamples hands samples of programs on, and closes their reader, when ctx is
-// done.
-func ReadSamples(ctx context.Context, reader *ringbuf.Reader, instance string, name func(index int) string, reason func(uint8) string, emit func(*trace.Sample)) error {
 	defer reader.Close()
 	defer context.AfterFunc(ctx, func() { _ = reader.Close() })()
 	var record ringbuf.Record
@@ -67,7 +62,7 @@ func ReadSamples(ctx context.Context, reader *ringbuf.Reader, instance string, n
 		}
 		emit(&trace.Sample{
 			Time:     time.Now().Add(s.Time - fastpath.Monotonic()),
-			Instance: instance, Path: trace.Fast, Hook: hookWord(s.Place), Device: name(s.Ifindex),
+			Instance: f.role.Name, Path: trace.Fast, Hook: hookWord(s.Place), Device: f.deviceName(s.Ifindex),
 			Verdict: trace.Verdict(s.Verdict.String()), Reason: reason(s.Reason),
 			Link: linkOf(s.Place), Length: s.Length, Data: s.Data,
 		})
@@ -118,6 +113,22 @@ func (f *Driver) deviceName(index int) string {
 		}
 	}
 	return ""
+}
+
+// Attached returns the name of a device that programs are attached to, other than the
+// instance's own. It locks.
+func (f *Driver) Attached(index int) (name string, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.attachment == nil || index == f.tunnel.index {
+		return "", false
+	}
+	for _, d := range f.attachment.Report() {
+		if d.Index == index && d.Hook != attach.HookNone {
+			return d.Device, true
+		}
+	}
+	return "", false
 }
 
 // hookWord names the kind of hook.

@@ -29,7 +29,7 @@ var (
 	labs      = []string{"lab/..."}
 	cmds      = []string{"cmd/..."}
 	// Doubles stand in for the world in tests; the rules do not bind them.
-	doubles = []string{"internal/config/configtest", "internal/testutil", "internal/testutil/echo", "internal/testutil/mirror", "internal/testutil/service", "fastpath/fastpathtest", "fastpath/attach/attachtest", "translate/translatebpf/translatebpftest", "internal/port/porttest", "translate/gateway/gatewaytest", "teredo/nattest", "teredo/teredotest", "translate/ftpalg/ftptest"}
+	doubles = []string{"internal/config/configtest", "internal/testutil", "internal/testutil/echo", "internal/testutil/mirror", "internal/testutil/program", "internal/testutil/service", "fastpath/fastpathtest", "fastpath/attach/attachtest", "translate/translatebpf/translatebpftest", "internal/port/porttest", "translate/gateway/gatewaytest", "teredo/nattest", "teredo/teredotest", "translate/ftpalg/ftptest"}
 
 	pure    = join(leaves, codecs, engines)
 	program = join(pure, edges, runs, fastpaths, bpfs, plumbs, daemon, labs, cmds)

@@ -61,7 +61,7 @@ type Loop[O Output] struct {
 	mu      sync.Mutex
 	sockets atomic.Pointer[[]port.UDPConn]
 	timer   timer
-	tap     atomic.Pointer[tap] // nil when nobody traces
+	tap     atomic.Pointer[tap] // nil when no one traces
 }
 
 // SetSocket makes conn the socket that [packet.Datagram] calls i; nil takes it
@@ -179,7 +179,7 @@ func (l *Loop[O]) Do(f func(now time.Time, out O)) {
 	l.batch(out, false, &Ports{}, func(now time.Time) { f(now, out) })
 }
 
-// Idle waits until nobody is at work with the engine.
+// Idle waits until no one is at work with the engine.
 func (l *Loop[O]) Idle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

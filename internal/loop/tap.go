@@ -39,7 +39,7 @@ func (l *Loop[O]) Trace(ctx context.Context, instance string, s trace.Sampling, 
 	return nil
 }
 
-// Tracing tells whether a trace runs.
+// Tracing reports whether a trace runs.
 func (l *Loop[O]) Tracing() bool { return l.tap.Load() != nil }
 
 // view shows a packet of type P to a tap.

@@ -18,7 +18,7 @@ type timer struct {
 	wake  chan struct{} // made by the first user
 }
 
-// set moves the time; zero is never. It tells whether rouse must follow, which wakes a
+// set moves the time; zero is never. It reports whether rouse must follow, which wakes a
 // thread and so is no part of the way of a packet.
 func (t *timer) set(due time.Time) (sooner bool) {
 	t.mu.Lock()

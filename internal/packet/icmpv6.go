@@ -77,7 +77,7 @@ func AppendICMPv6Error(b []byte, src netip.Addr, typ, code byte, param uint32, c
 	return AppendICMPv6(b, src, cause.Src(), 64, typ, code, word[:], quote)
 }
 
-// MayAnswerWithError tells whether an ICMPv6 error may be sent about p
+// MayAnswerWithError reports whether an ICMPv6 error may be sent about p
 // (RFC 4443 section 2.4 e): not about an ICMPv6 error or redirect, nor when the
 // source is no single host, nor when the destination is multicast.
 func MayAnswerWithError(p IPv6) bool {
@@ -96,7 +96,7 @@ func MayAnswerWithError(p IPv6) bool {
 	return len(m) > 0 && m[0] >= 128 && m[0] != ICMPv6Redirect
 }
 
-// IsNeighborDiscovery tells whether p carries a Neighbor Discovery message (RFC
+// IsNeighborDiscovery reports whether p carries a Neighbor Discovery message (RFC
 // 4861 section 4), also behind extension headers. Such messages belong to one link
 // and never cross a tunnel.
 func (p IPv6) IsNeighborDiscovery() bool {

@@ -14,7 +14,7 @@ import (
 // AddBlackhole has the host drop, in silence, what comes for an IPv6 address that it
 // must not forward, and removes such routes of an earlier process that was killed. A
 // host has one such address at a time: that of its [Guest6]. Without the route a host
-// that forwards would look for the address on its link, and answer that nobody is there.
+// that forwards would look for the address on its link, and answer that no one is there.
 func (h *Host) AddBlackhole(addr netip.Addr) error {
 	ours := &netlink.Route{Protocol: RouteProtocol, Type: unix.RTN_BLACKHOLE}
 	left, err := h.handle.RouteListFiltered(netlink.FAMILY_V6, ours, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TYPE)
@@ -23,7 +23,7 @@ func (h *Host) AddBlackhole(addr netip.Addr) error {
 	}
 	for _, r := range left {
 		if p, ok := prefix(r.Dst); ok && p.IsSingleIP() && p.Addr() != addr {
-			_ = h.handle.RouteDel(&r) // one that stays hinders nobody
+			_ = h.handle.RouteDel(&r) // one that stays hinders no one
 		}
 	}
 	route := blackhole(addr)

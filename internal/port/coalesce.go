@@ -68,7 +68,7 @@ func (f *flow) parseIP(p []byte) bool {
 }
 
 // sameIP reports whether the IP headers of two neighbours differ only in what
-// segmentation makes anew. The identification of a packet that may be fragmented must
+// segmentation rebuilds. The identification of a packet that may be fragmented must
 // be the next one; that of others means nothing (RFC 6864).
 func (f *flow) sameIP(first, prev, q []byte) bool {
 	if !f.ipv4() {
@@ -82,7 +82,7 @@ func (f *flow) sameIP(first, prev, q []byte) bool {
 }
 
 // follows reports whether q, the packet after p in a run of the flow that
-// started with first, differs only in what segmentation makes anew: length,
+// started with first, differs only in what segmentation rebuilds: length,
 // checksum, and for TCP the sequence number and PSH.
 func follows(first, p, q []byte, f, fp, fq flow) bool {
 	if fq.proto != f.proto || fq.ip != f.ip || fq.headers != f.headers || fq.payload > f.payload || fp.payload < f.payload ||
@@ -109,7 +109,7 @@ func (f *flow) pseudo(p []byte, length int) uint64 {
 	return packet.Sum(acc, p[8:packet.IPv6HeaderLen])
 }
 
-// intact reports right checksums. Segmentation computes them anew, which would make a
+// intact reports right checksums. Segmentation computes them again, which would make a
 // damaged packet look sound.
 func intact(p []byte, f flow) bool {
 	sum := p[f.ip+udpSumOff:]

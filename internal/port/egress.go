@@ -43,7 +43,7 @@ func egress(dst netip.Addr, routes []netlink.Route, err error) (Egress, error) {
 	return Egress{}, fmt.Errorf("this host has no address to send from to %s", dst)
 }
 
-// Local tells whether packets to addr end on this host: whether the address is
+// Local reports whether packets to addr end on this host: whether the address is
 // its own, or in a range that a local route gives it.
 func (h *Host) Local(addr netip.Addr) bool {
 	routes, err := h.handle.RouteGet(net.IP(addr.AsSlice()))

@@ -23,7 +23,7 @@ const (
 
 // Guest6 takes the IPv6 packets that come by a link for an address which the host's own
 // stack does not have, and the Neighbor Discovery messages about it. The stack sees
-// them too, and drops them, since they are for nobody there. What is written leaves by
+// them too, and drops them, since they are for no one there. What is written leaves by
 // the same link, as it is.
 type Guest6 struct {
 	counters

@@ -54,7 +54,7 @@ type seen struct {
 	onLink map[place]bool // routes of any metric
 }
 
-// hasRoute tells whether there is a route; one with several next hops may be it.
+// hasRoute reports whether there is a route; one with several next hops may be it.
 func (s *seen) hasRoute(dst netip.Prefix, link int, metric uint32) bool {
 	return s.places[place{aRoute, dst, link, metric}] || s.places[place{aRoute, dst, 0, metric}]
 }
@@ -83,7 +83,7 @@ func (h *Host) Unexpect(r Route) {
 	h.forget("a route that leads " + r.Dst.Masked().String() + " to " + r.Link)
 }
 
-// Concerns tells whether a change may be one of what was set up or is expected.
+// Concerns reports whether a change may be one of what was set up or is expected.
 func (h *Host) Concerns(c Change) bool {
 	if c.Kind == Overrun {
 		return true
@@ -104,13 +104,13 @@ func (h *Host) Concerns(c Change) bool {
 	return false
 }
 
-// Unwatched tells whether anything is among it of whose end [Watch] does not tell: answers
+// Unwatched reports whether anything is among it of whose end [Watch] does not tell: answers
 // for addresses.
 func (h *Host) Unwatched() bool { return slices.ContainsFunc(h.things(), (*Thing).unwatched) }
 
 func (t *Thing) unwatched() bool { return !t.about.IsValid() }
 
-// LostUnwatched tells whether anything of that kind is not there.
+// LostUnwatched reports whether anything of that kind is not there.
 func (h *Host) LostUnwatched() (bool, error) {
 	s := &seen{places: map[place]bool{}}
 	err := h.seeProxies(s)
@@ -176,7 +176,7 @@ func (h *Host) keeps(t *Thing) bool {
 	return h.has(t)
 }
 
-// has tells whether a thing is on the list; h.mu is held.
+// has reports whether a thing is on the list; h.mu is held.
 func (h *Host) has(t *Thing) bool {
 	i, found := h.at[t.key]
 	return found && h.undo[i] == t

@@ -55,7 +55,7 @@ func (h *Host) EgressBy(dst netip.Addr, link string) (Egress, error) {
 	return egress(dst, routes, err)
 }
 
-// Takes tells whether this host takes packets for an address: one of its own, or one
+// Takes reports whether this host takes packets for an address: one of its own, or one
 // that a route makes local.
 func (h *Host) Takes(ip netip.Addr) bool {
 	routes, err := h.handle.RouteGet(ip.AsSlice())

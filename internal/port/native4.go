@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NativeIPv4 tells whether the host has a default route of IPv4 by a link other than
+// NativeIPv4 reports whether the host has a default route of IPv4 by a link other than
 // own.
 func (h *Host) NativeIPv4(own string) (bool, error) {
 	names, err := h.linkNames()

@@ -84,7 +84,7 @@ func (h *Host) SetMTU(link string, mtu int) error {
 }
 
 // AddAddr gives a link an address with its prefix length. An IPv6 address is
-// usable at once, without duplicate address detection, which has nobody to ask
+// usable at once, without duplicate address detection, which has no one to ask
 // on a TUN.
 func (h *Host) AddAddr(link string, addr netip.Prefix) error {
 	l, err := h.link(link)

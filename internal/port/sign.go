@@ -54,7 +54,7 @@ func (s *Signs) set(p netip.Prefix) error {
 	return nil
 }
 
-// there tells whether a route is in the table, or cannot be looked for.
+// there reports whether a route is in the table, or cannot be looked for.
 func (s *Signs) there(p netip.Prefix) bool {
 	family := netlink.FAMILY_V4
 	if p.Addr().Is6() {

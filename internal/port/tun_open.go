@@ -211,7 +211,7 @@ func configureDevice(name string, mtu int) (int, error) {
 const addrGenModeNone = 1
 
 // noLinkLocal keeps the kernel from giving the device a link-local address, and
-// so from sending router solicitations that nobody on a TUN answers.
+// so from sending router solicitations that no one on a TUN answers.
 func noLinkLocal(index int) error {
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	msg.Index = int32(index)

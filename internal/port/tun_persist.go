@@ -32,7 +32,7 @@ func (t *TUN) Discard() error {
 }
 
 // RemoveTUN removes the device of that name if a process that is gone has left it
-// behind, and tells whether there was one.
+// behind, and reports whether there was one.
 func (h *Host) RemoveTUN(name string) (removed bool, err error) {
 	l, err := leftTUN(h.handle, name)
 	if l == nil || err != nil {
@@ -59,7 +59,7 @@ func (h *Host) LeftTUNs() ([]string, error) {
 	return names, nil
 }
 
-// Carrier tells whether a link has one: of a TUN device that is up, whether a program
+// Carrier reports whether a link has one: of a TUN device that is up, whether a program
 // has it open. That it is "running" is said up to a second too late.
 func (h *Host) Carrier(link string) bool {
 	l, err := h.handle.LinkByName(link)

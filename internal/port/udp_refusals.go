@@ -54,7 +54,7 @@ func (u *UDP) readRefusals() {
 	}
 }
 
-// isRefusal tells whether control messages of the error queue say that a port is unreachable.
+// isRefusal reports whether control messages of the error queue say that a port is unreachable.
 func isRefusal(control []byte) bool {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {

@@ -85,7 +85,7 @@ func parseWay(b []byte) (Way, bool) {
 	return w, w.Local || table == unix.RT_TABLE_MAIN
 }
 
-// isLocal tells whether a route leads to this host itself. What somebody has put into a table
+// isLocal reports whether a route leads to this host itself. What somebody has put into a table
 // of his own, he has a rule for: often one that catches packets for a proxy.
 func isLocal(m []byte, table uint32) bool {
 	protocol, kind := m[5], m[7]

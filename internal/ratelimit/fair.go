@@ -25,7 +25,7 @@ const (
 	Own                  // anything: the source is within its own share
 )
 
-// Take takes one token for a source with a share, and tells whether it could.
+// Take takes one token for a source with a share, and reports whether it could.
 func (b *Bucket) Take(l Limit, s Share, now time.Time) bool {
 	switch s {
 	case Own:
@@ -82,7 +82,7 @@ func (f *Fair) SetClientLength(bits int) {
 	}
 }
 
-// Allow takes one token for the host a, and tells whether there was one.
+// Allow takes one token for the host a, and reports whether there was one.
 func (f *Fair) Allow(a netip.Addr, now time.Time) bool { return f.Take(a, now) != NoShare }
 
 // Take is Allow that also tells the share by which the token was taken: where sources

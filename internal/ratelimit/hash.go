@@ -31,7 +31,7 @@ func newHash(n int, rand io.Reader) (h hash, places int, err error) {
 }
 
 // of mixes both halves with the seed by two folded 128-bit products. It need not be a
-// cryptographic hash: nobody outside sees its values.
+// cryptographic hash: no one outside sees its values.
 func (h *hash) of(k key) uint64 {
 	x, y := bits.Mul64(k[0]^h.seed[0], k[1]^h.seed[1])
 	x, y = bits.Mul64(x^y^h.seed[2], 0x9e3779b97f4a7c15)

@@ -16,7 +16,7 @@ const DefaultBuckets = 4096
 
 // PerSource limits each source on its own with a fixed number of buckets, in two tables.
 // A source has a bucket in each, chosen by hashes with secret seeds, and the fuller one
-// counts: it is poorer only where others have emptied both, and nobody is richer. An
+// counts: it is poorer only where others have emptied both, and no one is richer. An
 // outsider cannot choose an address that shares the bucket of another. The zero value is no
 // limit.
 type PerSource struct {
@@ -42,7 +42,7 @@ func NewPerSource(l Limit, n int, rand io.Reader) (*PerSource, error) {
 // SetLimit changes the limit for all sources; buckets keep what they hold.
 func (p *PerSource) SetLimit(l Limit) { p.limit = l }
 
-// Allow takes one token of the address a, IPv4 or IPv6, and tells whether there was one.
+// Allow takes one token of the address a, IPv4 or IPv6, and reports whether there was one.
 func (p *PerSource) Allow(a netip.Addr, now time.Time) bool { return p.Take(a, Own, now) }
 
 // Take is Allow for a source with a share of a limit that it has with others.
@@ -74,5 +74,5 @@ func (p pair) take(l Limit, s Share, now time.Time) bool {
 	return first || second
 }
 
-// holds tells whether one of them has a token.
+// holds reports whether one of them has a token.
 func (p pair) holds(l Limit, now time.Time) bool { return p[0].holds(l, now) || p[1].holds(l, now) }

@@ -51,7 +51,7 @@ func (l Limit) times(n int64) Limit {
 	return Limit{interval: max(l.interval/n, 1), depth: l.depth}
 }
 
-// Unlimited tells whether the limit lets everything pass.
+// Unlimited reports whether the limit lets everything pass.
 func (l Limit) Unlimited() bool { return l.interval == 0 }
 
 // Bucket is one token bucket of 8 bytes. The zero value is full. The limit is
@@ -60,7 +60,7 @@ type Bucket struct {
 	full int64 // when the bucket will be full again, in nanoseconds since 1970
 }
 
-// Allow takes one token, and tells whether there was one.
+// Allow takes one token, and reports whether there was one.
 //
 // A clock that is set back does not close a bucket: a time of filling that lies
 // further ahead than an empty bucket needs can only come from such a change, and
@@ -88,7 +88,7 @@ func (b *Bucket) drain(l Limit, now time.Time) {
 	}
 }
 
-// holds tells whether Allow would find a token.
+// holds reports whether Allow would find a token.
 func (b *Bucket) holds(l Limit, now time.Time) bool {
 	probe := *b
 	return probe.Allow(l, now)

@@ -10,7 +10,7 @@ import (
 )
 
 // Trouble is what is known of the failures of one thing. First and Last are the waits
-// after the first failure and the longest one; a Trouble that nobody asks when to try
+// after the first failure and the longest one; a Trouble that no one asks when to try
 // again needs neither.
 type Trouble struct {
 	First, Last time.Duration

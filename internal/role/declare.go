@@ -38,6 +38,8 @@ type Of[S any] struct {
 	Questions []Question
 	// Command asks them, or runs instances in the foreground, without a configuration file.
 	Command Command
+	// Tools are commands of other names, which need no instance.
+	Tools []Command
 }
 
 // Command is the command line `isthmus NAME` of a role.
@@ -51,16 +53,19 @@ type Command struct {
 	Flags func() any
 }
 
-// Foreground runs the configuration of a text until a signal ends it.
-type Foreground func(text string) error
-
 // UsageError is an error that the command line has to be corrected for.
 type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
 
-// Unwrap returns what has to be corrected.
+// Unwrap returns what is wrong.
 func (e UsageError) Unwrap() error { return e.Err }
+
+// ErrTold ends a command that has failed, and whose output has said everything already.
+var ErrTold = errors.New("the output tells what has failed")
+
+// Foreground runs the configuration of a text until a signal ends it.
+type Foreground func(text string) error
 
 // Changer is an Instance that can take other settings while it runs.
 type Changer[S any] interface {
@@ -119,6 +124,7 @@ func Join[T fmt.Stringer](list []T) string {
 type Role struct {
 	config.Section
 	Command  Command
+	Tools    []Command
 	Headline string
 
 	questions []Question
@@ -134,7 +140,7 @@ type Role struct {
 // Role forgets the type of the settings.
 func (r Of[S]) Role() Role {
 	return Role{
-		Section: r.Section.Section(), Command: r.Command, Headline: r.Headline, questions: r.Questions,
+		Section: r.Section.Section(), Command: r.Command, Tools: r.Tools, Headline: r.Headline, questions: r.Questions,
 		summary: func(settings any) string { return r.Summary(settings.(*S)) },
 		examine: findings(r.Examine), way: findings(r.Way), fastPath: findings(r.FastPath),
 		clean: func(configured []any) (Cleaned, error) {

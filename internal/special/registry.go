@@ -29,7 +29,7 @@ const (
 	// Private blocks number hosts of one administration (RFC 1918, RFC 6598).
 	Private
 	// Example blocks, for documentation, are forwarded although the registry says no:
-	// nobody is harmed there, and examples, labs and tests are to work as they are written.
+	// no one is harmed there, and examples, labs and tests are to work as they are written.
 	Example
 	// Open blocks are forwarded although the registry says no, by the RFC of the block, or
 	// since what will be given out of them is not known yet.

@@ -84,8 +84,9 @@ func (n *Netns) Handle() int { return int(n.handle) }
 // with its goroutine and no other goroutine ever runs in its namespace.
 func onThread(t testing.TB, f func() error) {
 	t.Helper()
-	done := make(chan error)
+	done := make(chan error, 1)
 	go func() {
+		defer close(done) // also where f ends the test, which is no error of its own
 		runtime.LockOSThread()
 		done <- f()
 	}()

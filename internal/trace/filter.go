@@ -29,7 +29,7 @@ Example: drop and not reason no_peer and host 2001:db8::/32`
 // [ParseFilter].
 type Filter struct{ match func(*Sample, []layer) bool }
 
-// Match tells whether the filter chooses s.
+// Match reports whether the filter chooses s.
 func (f Filter) Match(s *Sample) bool { return f.match == nil || f.match(s, s.layers()) }
 
 // maxWords bounds a filter.

@@ -106,7 +106,7 @@ type Meter struct {
 // NewMeter makes a meter.
 func NewMeter(s Sampling) *Meter { return &Meter{sampling: s} }
 
-// Take tells whether the next packet is to be shown.
+// Take reports whether the next packet is to be shown.
 func (m *Meter) Take(now time.Time) bool {
 	m.passed++
 	if m.sampling.Every == 0 || m.passed%uint64(m.sampling.Every) != 0 {

@@ -47,15 +47,6 @@ type bench struct {
 	toClient, ofClient []byte // frames of the size that is measured
 }
 
-func newBench(peers int) (*bench, error) {
-	b := &bench{peers: peers, rig: rig{ns: netns.None()}}
-	if err := b.open(); err != nil {
-		b.close()
-		return nil, err
-	}
-	return b, nil
-}
-
 func (b *bench) open() error {
 	device, tunnel, err := b.enter()
 	if err != nil {
@@ -65,10 +56,11 @@ func (b *bench) open() error {
 	if err != nil {
 		return err
 	}
+	b.tables = b.fast.Object
 	if err := b.set(device, tunnel); err != nil {
 		return err
 	}
-	if err := b.load(); err != nil {
+	if err := b.loadBoth(); err != nil {
 		return err
 	}
 	return b.fill()
@@ -96,20 +88,13 @@ func (b *bench) set(device, tunnel int) error {
 
 var seed = peer.Seed{101, 103, 107, 109, 113}
 
-// load loads the programs that are measured.
-func (b *bench) load() error {
+// loadBoth loads the programs that are measured.
+func (b *bench) loadBoth() error {
 	spec, err := loadPrograms()
-	if err != nil {
+	if err := b.load(spec, err, "templates", "template_mask", b.peers, &b.objects); err != nil {
 		return err
 	}
-	spec.Maps["templates"].MaxEntries = uint32(b.peers)
-	if err := spec.Variables["template_mask"].Set(uint32(b.peers - 1)); err != nil {
-		return err
-	}
-	if err := b.fast.LoadBeside(spec, &b.objects); err != nil {
-		return fmt.Errorf("cannot load the programs to be measured: %w", err)
-	}
-	b.turn, b.forwarded = b.objects.Turn, b.countForwarded
+	b.turn = b.objects.Turn
 	b.table, err = mapRecords[programsTemplate](&b.rig, b.objects.Templates, b.peers)
 	return err
 }
@@ -163,17 +148,6 @@ func onThread(f func() error) error {
 	return <-done
 }
 
-// countForwarded is how many packets the programs have forwarded.
-func (b *bench) countForwarded() (n uint64, err error) {
-	list, err := b.fast.Counters()
-	for _, c := range list {
-		if c.Verdict == fastpath.Forward {
-			n += c.Packets
-		}
-	}
-	return n, err
-}
-
 // stay keeps the thread on the first CPU that it may have.
 func stay() error {
 	var all, one unix.CPUSet
@@ -204,14 +178,6 @@ func (r *rig) inside(f func() error) error {
 		}
 		return f()
 	})
-}
-
-func (b *bench) close() {
-	b.objects.Close()
-	if b.fast != nil {
-		b.fast.Close()
-	}
-	b.rig.close()
 }
 
 // makeHost makes a device with a gateway for each family, in the thread's namespace.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netns"
 )
 
 // Options say what is measured.
@@ -52,38 +53,53 @@ func (r *Row) Net() (median, least, greatest float64) {
 // Measure runs the programs, until ctx ends. It needs root and makes a network namespace of
 // its own.
 func Measure(ctx context.Context, o Options) ([]Row, error) {
-	var rows []Row
-	for _, peers := range o.Peers {
-		b, err := newBench(peers)
+	return measure(ctx, o, func(peers int) (bencher, error) {
+		b := &bench{peers: peers, rig: rig{ns: netns.None()}}
+		return b, b.open()
+	})
+}
+
+// bencher is a role's tables, and the programs over them.
+type bencher interface {
+	// measure measures both directions at a size, rounds interleaved.
+	measure(ctx context.Context, o Options, size int) ([]Row, error)
+	close()
+}
+
+// measure takes all numbers of entries and all sizes.
+func measure(ctx context.Context, o Options, open func(entries int) (bencher, error)) (rows []Row, err error) {
+	one := func(entries int) error {
+		b, err := open(entries)
+		defer b.close()
 		if err != nil {
+			return err
+		}
+		for _, size := range o.Sizes {
+			pair, err := b.measure(ctx, o, size)
+			if err != nil {
+				return err
+			}
+			rows = append(rows, pair...)
+		}
+		return nil
+	}
+	for _, entries := range o.Peers {
+		if err := one(entries); err != nil {
 			return nil, err
 		}
-		more, err := b.measure(ctx, o)
-		b.close()
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, more...)
 	}
 	return rows, nil
 }
 
-// measure takes all sizes and both directions, rounds interleaved.
-func (b *bench) measure(ctx context.Context, o Options) (rows []Row, err error) {
-	for _, size := range o.Sizes {
-		if err := b.prepare(size); err != nil {
-			return nil, err
-		}
-		pair, err := b.rounds(ctx, o, b.peers, size, []candidate{
-			{"encap", b.objects.HarnessEncap, b.objects.CostEncap, b.toClient},
-			{"decap", b.objects.HarnessDecap, b.objects.CostDecap, b.ofClient},
-		})
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, pair...)
+// measure is that of a relay.
+func (b *bench) measure(ctx context.Context, o Options, size int) ([]Row, error) {
+	if err := b.prepare(size); err != nil {
+		return nil, err
 	}
-	return rows, nil
+	return b.rounds(ctx, o, b.peers, size, []candidate{
+		{"encap", b.objects.HarnessEncap, b.objects.CostEncap, b.toClient},
+		{"decap", b.objects.HarnessDecap, b.objects.CostDecap, b.ofClient},
+	})
 }
 
 // candidate is a program that is measured beside the harness alone.

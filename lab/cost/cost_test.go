@@ -3,27 +3,42 @@
 package cost
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
-// TestMeasure checks that programs forward what they are measured with, and that
+// Programs must forward what they are measured with, whatever the number of entries, and
 // nothing costs less than nothing.
 func TestMeasure(t *testing.T) {
 	testutil.NeedRoot(t)
-	rows, err := Measure(t.Context(), Options{Peers: []int{1 << 8}, Sizes: []int{64, 1280}, Repeat: 1 << 12, Rounds: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(rows) != 4 {
-		t.Fatalf("%d rows", len(rows))
-	}
-	for _, r := range rows {
-		if median, least, greatest := r.Net(); least > median || median > greatest || len(r.Gross) != 3 {
-			t.Errorf("%+v: %v %v %v", r, least, median, greatest)
-		}
+	for _, c := range []struct {
+		role, entries string
+		measure       func(context.Context, Options) ([]Row, error)
+		numbers       []int
+	}{
+		{"relay", "peers", Measure, []int{1 << 8}},
+		{"stateful translator", "sessions", MeasureNAT64, []int{1 << 8, 1 << 12}},
+		{"stateless translator", "mappings", MeasureSIIT, []int{1 << 8, 1 << 12}},
+	} {
+		t.Run(c.role, func(t *testing.T) {
+			rows, err := c.measure(t.Context(), Options{Peers: c.numbers, Sizes: []int{64, 1280}, Repeat: 1 << 13, Rounds: 3})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(rows) != 4*len(c.numbers) {
+				t.Fatalf("%d rows", len(rows))
+			}
+			for _, r := range rows {
+				median, least, greatest := r.Net()
+				if least > median || median > greatest || len(r.Gross) != 3 {
+					t.Errorf("%+v: %v %v %v", r, least, median, greatest)
+				}
+				t.Logf("%s, %d %s, %d bytes: %.0f ns a packet", r.Direction, r.Peers, c.entries, r.Size, median)
+			}
+		})
 	}
 }
 
@@ -42,25 +57,6 @@ func BenchmarkProgram(b *testing.B) {
 	}
 }
 
-// The translator's programs must forward both ways, too.
-func TestMeasureNAT64(t *testing.T) {
-	testutil.NeedRoot(t)
-	rows, err := MeasureNAT64(t.Context(), Options{Peers: []int{1 << 8, 1 << 12}, Sizes: []int{64, 1280}, Repeat: 1 << 13, Rounds: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(rows) != 8 {
-		t.Fatalf("%d rows", len(rows))
-	}
-	for _, r := range rows {
-		median, least, greatest := r.Net()
-		if least > median || median > greatest || len(r.Gross) != 3 {
-			t.Errorf("%+v: %v %v %v", r, least, median, greatest)
-		}
-		t.Logf("%s, %d sessions, %d bytes: %.0f ns a packet", r.Direction, r.Peers, r.Size, median)
-	}
-}
-
 // All sessions must be made, and all connections carried to their end.
 func TestMeasureNAT64New(t *testing.T) {
 	testutil.NeedRoot(t)
@@ -76,25 +72,5 @@ func TestMeasureNAT64New(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		t.Logf("%s: %.0f a second", r.Transport, r.PerSecond())
-	}
-}
-
-// A stateless translator's programs must forward both ways, whatever the number of
-// mappings.
-func TestMeasureSIIT(t *testing.T) {
-	testutil.NeedRoot(t)
-	rows, err := MeasureSIIT(t.Context(), Options{Peers: []int{1 << 8, 1 << 12}, Sizes: []int{64, 1280}, Repeat: 1 << 13, Rounds: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(rows) != 8 {
-		t.Fatalf("%d rows", len(rows))
-	}
-	for _, r := range rows {
-		median, least, greatest := r.Net()
-		if least > median || median > greatest || len(r.Gross) != 3 {
-			t.Errorf("%+v: %v %v %v", r, least, median, greatest)
-		}
-		t.Logf("%s, %d mappings, %d bytes: %.0f ns a packet", r.Direction, r.Peers, r.Size, median)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netns"
 
 	"github.com/isthmus-net/isthmus/fastpath"
@@ -42,56 +43,50 @@ const (
 // MeasureNAT64 runs the translator's program over so many UDP sessions. It needs root
 // and makes a network namespace of its own.
 func MeasureNAT64(ctx context.Context, o Options) ([]Row, error) {
-	var rows []Row
-	for _, sessions := range o.Peers {
-		more, err := measureNAT64(ctx, o, sessions)
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, more...)
-	}
-	return rows, nil
-}
-
-func measureNAT64(ctx context.Context, o Options, sessions int) (rows []Row, err error) {
-	b := &natBench{sessions: sessions, records: sessions, rig: rig{ns: netns.None()}}
-	defer b.close()
-	if err := b.open(); err != nil {
-		return nil, err
-	}
-	for _, size := range o.Sizes {
-		b.prepare(size)
-		err := errors.Join(b.objects.Frame6.Set([64]byte(b.from6[:64])), b.objects.Frame4.Set([48]byte(b.from4[:48])))
-		if err != nil {
-			return nil, err
-		}
-		pair, err := b.rounds(ctx, o, sessions, size, []candidate{
-			{"to IPv4", b.objects.HarnessTo4, b.objects.CostTo4, b.from6},
-			{"to IPv6", b.objects.HarnessTo6, b.objects.CostTo6, b.from4},
-		})
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, pair...)
-	}
-	return rows, nil
+	return measure(ctx, o, func(sessions int) (bencher, error) {
+		b := newNATBench(sessions, sessions, false)
+		return b, b.open()
+	})
 }
 
 // natBench is a translator's tables in a namespace, and the programs over them.
 type natBench struct {
-	rig
-	sessions int
-	records  int // for sessions
-	fast     *nat64bpf.Path
-	table    *state.Table
-	objects  natProgramsObjects
-	flowFrames
+	flowBench
+	records int // for sessions
+	fast    *nat64bpf.Path
+	table   *state.Table
+	objects natProgramsObjects
 }
 
-// flowFrames are the frames of a translator's flows.
-type flowFrames struct {
-	parts        []natProgramsPart // what depends on the flow
-	from6, from4 []byte            // frames of the size that is measured
+func newNATBench(sessions, records int, oneCPU bool) *natBench {
+	return &natBench{records: records, flowBench: flowBench{flows: sessions, rig: rig{ns: netns.None(), oneCPU: oneCPU}}}
+}
+
+// flowBench are programs of a translator, and the frames of its flows.
+type flowBench struct {
+	rig
+	flows          int // sessions or mappings
+	frame6, frame4 *ebpf.Variable
+	to4, to6       struct{ harness, program *ebpf.Program }
+	parts          []natProgramsPart // what depends on the flow
+	from6, from4   []byte            // frames of the size that is measured
+}
+
+// measure is that of a translator.
+func (b *flowBench) measure(ctx context.Context, o Options, size int) ([]Row, error) {
+	b.prepare(size)
+	if err := b.setFrames(); err != nil {
+		return nil, err
+	}
+	return b.rounds(ctx, o, b.flows, size, []candidate{
+		{"to IPv4", b.to4.harness, b.to4.program, b.from6},
+		{"to IPv6", b.to6.harness, b.to6.program, b.from4},
+	})
+}
+
+// setFrames tells the programs how frames begin.
+func (b *flowBench) setFrames() error {
+	return errors.Join(b.frame6.Set([64]byte(b.from6[:64])), b.frame4.Set([48]byte(b.from4[:48])))
 }
 
 func (b *natBench) open() error {
@@ -100,16 +95,17 @@ func (b *natBench) open() error {
 		return err
 	}
 	sizes := state.Sizes{
-		Sessions: b.records, Subscribers: max(b.sessions/natOfClient, 1) + 1, Addresses: natPoolAddresses,
+		Sessions: b.records, Subscribers: max(b.flows/natOfClient, 1) + 1, Addresses: natPoolAddresses,
 		BlockWords: natBlockWords, SubscriberLength: 64,
 	}
 	if b.fast, err = nat64bpf.Load(nat64bpf.Config{Name: "cost", Sizes: sizes}); err != nil {
 		return err
 	}
+	b.tables = b.fast.Object
 	if err := b.set(device, tunnel); err != nil {
 		return err
 	}
-	if err := b.load(); err != nil {
+	if err := b.loadBoth(); err != nil {
 		return err
 	}
 	return b.fill(sizes)
@@ -134,32 +130,17 @@ func (b *natBench) set(device, tunnel int) error {
 	return serve(b.fast.SetDevice, device)
 }
 
-// load loads the programs that are measured.
-func (b *natBench) load() error {
+// loadBoth loads the programs that are measured.
+func (b *natBench) loadBoth() error {
 	spec, err := loadNatPrograms()
-	if err != nil {
+	if err := b.load(spec, err, "parts", "part_mask", b.flows, &b.objects); err != nil {
 		return err
 	}
-	spec.Maps["parts"].MaxEntries = uint32(b.sessions)
-	if err := spec.Variables["part_mask"].Set(uint32(b.sessions - 1)); err != nil {
-		return err
-	}
-	if err := b.fast.LoadBeside(spec, &b.objects); err != nil {
-		return fmt.Errorf("cannot load the programs to be measured: %w", err)
-	}
-	b.turn, b.forwarded = b.objects.Turn, b.countForwarded
-	b.parts, err = mapRecords[natProgramsPart](&b.rig, b.objects.Parts, b.sessions)
+	p := &b.objects
+	b.turn, b.frame6, b.frame4 = p.Turn, p.Frame6, p.Frame4
+	b.to4.harness, b.to4.program, b.to6.harness, b.to6.program = p.HarnessTo4, p.CostTo4, p.HarnessTo6, p.CostTo6
+	b.parts, err = mapRecords[natProgramsPart](&b.rig, p.Parts, b.flows)
 	return err
-}
-
-func (b *natBench) countForwarded() (n uint64, err error) {
-	list, err := b.fast.Counters()
-	for _, c := range list {
-		if c.Verdict == fastpath.Forward {
-			n += c.Packets
-		}
-	}
-	return n, err
 }
 
 // fill makes sessions, and what of the frames depends on each, in random order.
@@ -180,10 +161,10 @@ func (b *natBench) fill(sizes state.Sizes) error {
 	if err := table.SetPool(pool); err != nil {
 		return err
 	}
-	for i, n := range order(b.sessions) {
+	for i, n := range order(b.flows) {
 		s, err := session(table, n)
 		if err != nil {
-			return fmt.Errorf("session %d of %d: %w", n, b.sessions, err)
+			return fmt.Errorf("session %d of %d: %w", n, b.flows, err)
 		}
 		b.parts[i] = natProgramsPart{
 			Client: [3]uint32{binary.NativeEndian.Uint32(s.Client[4:]), binary.NativeEndian.Uint32(s.Client[8:]), binary.NativeEndian.Uint32(s.Client[12:])},
@@ -243,7 +224,7 @@ func session(table *state.Table, n int) (s state.Session, err error) {
 }
 
 // prepare makes the frames of a size, and the checksums in the templates.
-func (b *flowFrames) prepare(size int) {
+func (b *flowBench) prepare(size int) {
 	server := natPrefix.Addr().As16()
 	copy(server[12:], natServer.AsSlice())
 	segment := make([]byte, size-packet.IPv6HeaderLen)
@@ -288,12 +269,4 @@ func udpChecksum(addresses, datagram []byte) uint16 {
 		return 0xffff
 	}
 	return c
-}
-
-func (b *natBench) close() {
-	b.objects.Close()
-	if b.fast != nil {
-		b.fast.Close()
-	}
-	b.rig.close()
 }

@@ -5,11 +5,9 @@ package cost
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf"
-	"github.com/vishvananda/netns"
 
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
@@ -51,7 +49,7 @@ func MeasureNAT64New(ctx context.Context, o Options) (rows []NewRow, err error) 
 
 func measureNew(ctx context.Context, sessions, rounds int) ([]NewRow, error) {
 	// With less room there is a session now and then that the daemon must find a place for.
-	b := &natBench{sessions: sessions, records: 4 * sessions, rig: rig{ns: netns.None(), oneCPU: true}}
+	b := newNATBench(sessions, 4*sessions, true)
 	defer b.close()
 	if err := b.open(); err != nil {
 		return nil, err
@@ -107,15 +105,14 @@ func (b *natBench) newTCP() (sum float64, err error) {
 
 // pass sends one packet of each session.
 func (b *natBench) pass(harness, program *ebpf.Program, frame []byte) (ns float64, err error) {
-	err = errors.Join(b.objects.Frame6.Set([64]byte(b.from6[:64])), b.objects.Frame4.Set([48]byte(b.from4[:48])))
+	if err := b.setFrames(); err != nil {
+		return 0, err
+	}
+	alone, err := b.run(harness, frame, b.flows)
 	if err != nil {
 		return 0, err
 	}
-	alone, err := b.run(harness, frame, b.sessions)
-	if err != nil {
-		return 0, err
-	}
-	gross, err := b.run(program, frame, b.sessions)
+	gross, err := b.run(program, frame, b.flows)
 	return gross - alone, err
 }
 

@@ -5,6 +5,7 @@ package cost
 import (
 	"errors"
 	"fmt"
+	"io"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -14,14 +15,43 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 )
 
-// rig is where programs are run: a namespace, the count of their turns, and how many
-// packets they have forwarded.
+// rig is where programs are run: a namespace, the tables of a role, and the count of
+// turns.
 type rig struct {
-	ns        netns.NsHandle
-	memory    []byte // of what depends on the peer
-	turn      *ebpf.Variable
-	forwarded func() (uint64, error)
-	oneCPU    bool // or each has its own place where it looks for free records
+	ns     netns.NsHandle
+	tables *fastpath.Object
+	loaded io.Closer // the programs
+	memory []byte    // of what depends on the peer
+	turn   *ebpf.Variable
+	oneCPU bool // or each has its own place where it looks for free records
+}
+
+// load loads programs over the tables. They have records in a map, one for each of n peers,
+// which is a power of two.
+func (r *rig) load(spec *ebpf.CollectionSpec, err error, records, mask string, n int, into io.Closer) error {
+	if err != nil {
+		return err
+	}
+	spec.Maps[records].MaxEntries = uint32(n)
+	if err := spec.Variables[mask].Set(uint32(n - 1)); err != nil {
+		return err
+	}
+	r.loaded = into
+	if err := r.tables.LoadBeside(spec, into); err != nil {
+		return fmt.Errorf("cannot load the programs to be measured: %w", err)
+	}
+	return nil
+}
+
+// forwarded counts what the programs have forwarded.
+func (r *rig) forwarded() (n uint64, err error) {
+	list, err := r.tables.Counters()
+	for _, c := range list {
+		if c.Verdict == fastpath.Forward {
+			n += c.Packets
+		}
+	}
+	return n, err
 }
 
 // enter makes the namespace, with a device and a tunnel.
@@ -36,8 +66,14 @@ func (r *rig) enter() (device, tunnel int, err error) {
 	return device, tunnel, err
 }
 
-// close gives back what the rig itself has.
+// close gives back what the rig has.
 func (r *rig) close() {
+	if r.loaded != nil {
+		_ = r.loaded.Close()
+	}
+	if r.tables != nil {
+		_ = r.tables.Close()
+	}
 	if r.memory != nil {
 		// Nothing can be done about memory that stays.
 		_ = unix.Munmap(r.memory)

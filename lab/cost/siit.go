@@ -5,14 +5,11 @@ package cost
 import (
 	"context"
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"net/netip"
 	"time"
 
 	"github.com/vishvananda/netns"
 
-	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/siit/siitbpf"
 	"github.com/isthmus-net/isthmus/translate/translatebpf"
@@ -27,48 +24,17 @@ var siitHosts = netip.MustParseAddr("10.0.0.0")
 // a look-up of the kernel's routes. It needs root and makes a network namespace of its
 // own.
 func MeasureSIIT(ctx context.Context, o Options) ([]Row, error) {
-	var rows []Row
-	for _, mappings := range o.Peers {
-		more, err := measureSIIT(ctx, o, mappings)
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, more...)
-	}
-	return rows, nil
-}
-
-func measureSIIT(ctx context.Context, o Options, mappings int) (rows []Row, err error) {
-	b := &siitBench{mappings: mappings, rig: rig{ns: netns.None()}}
-	defer b.close()
-	if err := b.open(); err != nil {
-		return nil, err
-	}
-	for _, size := range o.Sizes {
-		b.prepare(size)
-		err := errors.Join(b.objects.Frame6.Set([64]byte(b.from6[:64])), b.objects.Frame4.Set([48]byte(b.from4[:48])))
-		if err != nil {
-			return nil, err
-		}
-		pair, err := b.rounds(ctx, o, mappings, size, []candidate{
-			{"to IPv4", b.objects.HarnessTo4, b.objects.CostTo4, b.from6},
-			{"to IPv6", b.objects.HarnessTo6, b.objects.CostTo6, b.from4},
-		})
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, pair...)
-	}
-	return rows, nil
+	return measure(ctx, o, func(mappings int) (bencher, error) {
+		b := &siitBench{flowBench: flowBench{flows: mappings, rig: rig{ns: netns.None()}}}
+		return b, b.open()
+	})
 }
 
 // siitBench is a translator's tables in a namespace, and the programs over them.
 type siitBench struct {
-	rig
-	mappings int
-	fast     *siitbpf.Path
-	objects  siitProgramsObjects
-	flowFrames
+	flowBench
+	fast    *siitbpf.Path
+	objects siitProgramsObjects
 }
 
 func (b *siitBench) open() error {
@@ -76,11 +42,12 @@ func (b *siitBench) open() error {
 	if err != nil {
 		return err
 	}
-	if b.fast, err = siitbpf.Load(siitbpf.Config{Name: "cost", Mappings: b.mappings}); err != nil {
+	if b.fast, err = siitbpf.Load(siitbpf.Config{Name: "cost", Mappings: b.flows}); err != nil {
 		return err
 	}
+	b.tables = b.fast.Object
 	s := siitbpf.Settings{Pool6: []translatebpf.Prefix{{Prefix: natPrefix}}, Tunnel: tunnel}
-	for n := range b.mappings {
+	for n := range b.flows {
 		four, six := siitHost(n)
 		s.Mappings = append(s.Mappings, translate.Mapping{IPv4: netip.PrefixFrom(four, 32), IPv6: netip.PrefixFrom(six, 128)})
 	}
@@ -91,7 +58,7 @@ func (b *siitBench) open() error {
 	if err := serve(b.fast.SetDevice, device); err != nil {
 		return err
 	}
-	return b.load()
+	return b.loadBoth()
 }
 
 // siitHost is the n-th host.
@@ -102,25 +69,20 @@ func siitHost(n int) (four, six netip.Addr) {
 	return netip.AddrFrom4(a), netip.AddrFrom16(client)
 }
 
-// load loads the programs that are measured, and what of their frames depends on a host,
+// loadBoth loads the programs that are measured, and what of their frames depends on a host,
 // in random order.
-func (b *siitBench) load() error {
+func (b *siitBench) loadBoth() error {
 	spec, err := loadSiitPrograms()
-	if err != nil {
+	if err := b.load(spec, err, "parts", "part_mask", b.flows, &b.objects); err != nil {
 		return err
 	}
-	spec.Maps["parts"].MaxEntries = uint32(b.mappings)
-	if err := spec.Variables["part_mask"].Set(uint32(b.mappings - 1)); err != nil {
+	p := &b.objects
+	b.turn, b.frame6, b.frame4 = p.Turn, p.Frame6, p.Frame4
+	b.to4.harness, b.to4.program, b.to6.harness, b.to6.program = p.HarnessTo4, p.CostTo4, p.HarnessTo6, p.CostTo6
+	if b.parts, err = mapRecords[natProgramsPart](&b.rig, p.Parts, b.flows); err != nil {
 		return err
 	}
-	if err := b.fast.LoadBeside(spec, &b.objects); err != nil {
-		return fmt.Errorf("cannot load the programs to be measured: %w", err)
-	}
-	b.turn, b.forwarded = b.objects.Turn, b.countForwarded
-	if b.parts, err = mapRecords[natProgramsPart](&b.rig, b.objects.Parts, b.mappings); err != nil {
-		return err
-	}
-	for i, n := range order(b.mappings) {
+	for i, n := range order(b.flows) {
 		four, six := siitHost(n)
 		a, client, server := four.As4(), six.As16(), natServer.As4()
 		server[3] = byte(n % natServers)
@@ -131,22 +93,4 @@ func (b *siitBench) load() error {
 		}
 	}
 	return nil
-}
-
-func (b *siitBench) countForwarded() (n uint64, err error) {
-	list, err := b.fast.Counters()
-	for _, c := range list {
-		if c.Verdict == fastpath.Forward {
-			n += c.Packets
-		}
-	}
-	return n, err
-}
-
-func (b *siitBench) close() {
-	b.objects.Close()
-	if b.fast != nil {
-		b.fast.Close()
-	}
-	b.rig.close()
 }

@@ -246,11 +246,11 @@ func (n *announceNet) move(ctx context.Context, f *flow, to *announceRelay, do f
 // queued is how many packets have waited in a relay for a client; 0 for a relay
 // that does not run.
 func (n *announceNet) queued(ctx context.Context, r *announceRelay) float64 {
-	status, err := n.control(r).Status(ctx)
-	if err != nil || len(status.Instances) == 0 {
+	values, err := n.daemons.isthmus(r.node, "relay").values(ctx)
+	if err != nil {
 		return 0
 	}
-	return status.Instances[0].Values["queued_total"]
+	return values["queued_total"]
 }
 
 // passage counts what became of the packets of a step.

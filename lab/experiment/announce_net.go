@@ -234,5 +234,5 @@ func nextHop6(node *lab.Node, p netip.Prefix) (netip.Addr, error) {
 
 // control is a client of the relay's control socket.
 func (n *announceNet) control(r *announceRelay) *control.Client {
-	return control.NewClient(n.daemons.socket(r.node, "relay"))
+	return control.NewClient(n.daemons.isthmus(r.node, "relay").socket())
 }

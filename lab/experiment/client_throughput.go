@@ -4,14 +4,11 @@ package experiment
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 
-	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/lab/report"
@@ -46,6 +43,7 @@ type clientPair struct {
 	address      netip.Addr // the client's Teredo address
 	daemons      []*lab.Proc
 	dir          string
+	isthmus      instance // the client, unless it is Miredo
 }
 
 // Addresses of a pair.
@@ -71,11 +69,7 @@ func runClientThroughput(ctx context.Context, e *lab.Env) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if e := l.Close(); err == nil {
-			err = e
-		}
-	}()
+	defer closing(&err, l.Close)
 	dir, err := os.MkdirTemp("", "isthmus-client-")
 	if err != nil {
 		return err
@@ -114,6 +108,7 @@ func runClientThroughput(ctx context.Context, e *lab.Env) (err error) {
 // newClientPair draws a pair and starts what runs in it.
 func newClientPair(ctx context.Context, e *lab.Env, l *lab.Lab, w way, dir string) (*clientPair, error) {
 	p := &clientPair{way: w, client: l.Node(w.name + "-client"), host: l.Node(w.name + "-host"), dir: filepath.Join(dir, w.name)}
+	p.isthmus = instance{p.client, e.Binary, p.dir, "client"}
 	l.Link(p.client, "eth0", p.host, "eth0")
 	p.client.Addr("eth0", "203.0.113.20/24", pairPlainClient.String()+"/64")
 	p.host.Addr("eth0", "203.0.113.1/24", "203.0.113.2/24", "203.0.113.3/24", pairPlainHost.String()+"/64").Addr("lo", pairHost.String()+"/128")
@@ -143,7 +138,7 @@ func (p *clientPair) startHost(ctx context.Context, e *lab.Env) error {
 		return err
 	}
 	defer routes.close()
-	daemon, err := p.run(ctx, e, p.host, "host", fmt.Sprintf(`[[teredo_server]]
+	daemon, err := p.run(ctx, instance{p.host, e.Binary, p.dir, "host"}, fmt.Sprintf(`[[teredo_server]]
 name = "server"
 address = %q
 secondary = %q
@@ -183,7 +178,7 @@ func (p *clientPair) startClient(ctx context.Context, e *lab.Env) error {
 			return err
 		}
 	} else {
-		daemon, err = p.run(ctx, e, p.client, "client", fmt.Sprintf("[[teredo_client]]\nname = \"client\"\nserver = [%q]\nport = %d\nunsolicited = \"allow\"\nfast_path = %q\n",
+		daemon, err = p.run(ctx, p.isthmus, fmt.Sprintf("[[teredo_client]]\nname = \"client\"\nserver = [%q]\nport = %d\nunsolicited = \"allow\"\nfast_path = %q\n",
 			serverAddr, clientPort, p.way.fast))
 		if err != nil {
 			return err
@@ -197,19 +192,12 @@ func (p *clientPair) startClient(ctx context.Context, e *lab.Env) error {
 	return nil
 }
 
-// socket is the control socket of the Isthmus of that role.
-func (p *clientPair) socket(role string) string { return filepath.Join(p.dir, role+".sock") }
-
-// run starts Isthmus.
-func (p *clientPair) run(ctx context.Context, e *lab.Env, node *lab.Node, role, sections string) (*lab.Proc, error) {
-	file := filepath.Join(p.dir, role+".toml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, "[control]\nsocket = %q\n\n%s", p.socket(role), sections), 0o644); err != nil {
+// run starts the Isthmus of an end.
+func (p *clientPair) run(ctx context.Context, i instance, sections string) (*lab.Proc, error) {
+	if err := i.configure(sections); err != nil {
 		return nil, err
 	}
-	if err := node.SetControl(p.socket(role)); err != nil {
-		return nil, err
-	}
-	return node.Start(ctx, lab.Process{Name: "isthmus-" + role, Path: e.Binary, Args: []string{"run", "-c", file}})
+	return i.launch(ctx, "isthmus-"+i.name)
 }
 
 // clientFast is what an Isthmus client says of its fast path.
@@ -228,16 +216,9 @@ func checkClients(ctx context.Context, rep *report.Report, ways []clientPath) er
 		if !w.way.ours() {
 			continue
 		}
-		status, err := control.NewClient(w.pair.socket("client")).Status(ctx)
-		if err != nil {
-			return err
-		}
-		if len(status.Instances) != 1 {
-			return errors.New("the client is not in its own status")
-		}
 		var s clientFast
-		if err := json.Unmarshal(status.Instances[0].State, &s); err != nil {
-			return fmt.Errorf("the client's status cannot be read: %w", err)
+		if err := w.pair.isthmus.state(ctx, &s); err != nil {
+			return err
 		}
 		sent, received := s.FastPath.Packets["forward"]["host_encap_forwarded"], s.FastPath.Packets["forward"]["host_decap_forwarded"]
 		if fast := w.way == wayTC; fast != (sent > 0) || fast != (received > 0) {

@@ -5,7 +5,6 @@ package experiment
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -15,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/teredo"
@@ -54,6 +52,11 @@ type daemons struct {
 // start starts a program that is to run until it is stopped.
 func (d *daemons) start(ctx context.Context, node *lab.Node, what lab.Process) (*lab.Proc, error) {
 	p, err := node.Start(ctx, what)
+	return d.keep(p, err)
+}
+
+// keep notes a program that has been started.
+func (d *daemons) keep(p *lab.Proc, err error) (*lab.Proc, error) {
 	if err == nil {
 		d.run = append(d.run, p)
 	}
@@ -73,11 +76,7 @@ func (d *daemons) healthy() error {
 	}
 	var errs []error
 	for _, p := range d.run {
-		select {
-		case <-p.Done():
-			errs = append(errs, fmt.Errorf("%s ended by itself: %w", p.Name(), errors.Join(p.Wait(), errEarly)))
-		default:
-		}
+		errs = append(errs, alive(p.Name(), p))
 	}
 	return errors.Join(errs...)
 }
@@ -106,26 +105,22 @@ func missing(e *lab.Env, who maker) string {
 
 func peersOf(e *lab.Env) *peers.Peers { return &peers.Peers{Dir: e.Peers} }
 
-// startIsthmus runs one role of Teredo from a configuration with that section.
-func (d *daemons) startIsthmus(ctx context.Context, node *lab.Node, role, section string) (*lab.Proc, error) {
-	name := node.Name() + "-" + role
-	file := filepath.Join(d.dir, name+".toml")
-	if role == "relay" { // nothing is left outside
-		section = fmt.Sprintf("state_file = %q\n%s", filepath.Join(d.dir, name+".state"), section)
-	}
-	text := fmt.Sprintf("[[teredo_%s]]\nname = %q\n%s\n[control]\nsocket = %q\n", role, node.Name(), section, d.socket(node, role))
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		return nil, fmt.Errorf("the configuration of %s cannot be written: %w", name, err)
-	}
-	if err := node.SetControl(d.socket(node, role)); err != nil {
-		return nil, err
-	}
-	return d.start(ctx, node, lab.Process{Name: "isthmus-" + role, Path: d.env.Binary, Args: []string{"run", "-c", file}})
+// isthmus is the Isthmus of a role on a node.
+func (d *daemons) isthmus(node *lab.Node, role string) instance {
+	return instance{node, d.env.Binary, d.dir, node.Name() + "-" + role}
 }
 
-// socket is the control socket of an Isthmus daemon.
-func (d *daemons) socket(node *lab.Node, role string) string {
-	return filepath.Join(d.dir, node.Name()+"-"+role+".sock")
+// startIsthmus runs one role of Teredo from a configuration with that section.
+func (d *daemons) startIsthmus(ctx context.Context, node *lab.Node, role, section string) (*lab.Proc, error) {
+	i := d.isthmus(node, role)
+	if role == "relay" { // nothing is left outside
+		section = fmt.Sprintf("state_file = %q\n%s", filepath.Join(d.dir, i.name+".state"), section)
+	}
+	if err := i.configure(fmt.Sprintf("[[teredo_%s]]\nname = %q\n%s", role, node.Name(), section)); err != nil {
+		return nil, err
+	}
+	p, err := i.launch(ctx, "isthmus-"+role)
+	return d.keep(p, err)
 }
 
 // startPeer runs a command of package peers.
@@ -262,18 +257,13 @@ type natReport struct {
 	Symmetric bool   `json:"symmetric_nat"`
 }
 
+// isthmus is the client's Isthmus.
+func (c *teredoClient) isthmus() instance { return c.net.daemons.isthmus(c.node, "client") }
+
 // askNAT asks a running Isthmus client, as `isthmus status` does.
 func (c *teredoClient) askNAT(ctx context.Context) (n natReport, err error) {
-	status, err := control.NewClient(c.net.daemons.socket(c.node, "client")).Status(ctx)
-	if err != nil {
-		return n, fmt.Errorf("%s does not tell its state: %w", c.name, err)
-	}
-	for _, instance := range status.Instances {
-		if instance.Name == c.name {
-			return n, json.Unmarshal(instance.State, &n)
-		}
-	}
-	return n, fmt.Errorf("%s does not tell its state", c.name)
+	err = c.isthmus().state(ctx, &n)
+	return n, err
 }
 
 // awaitNAT waits until a running Isthmus client knows its kind of NAT, which it

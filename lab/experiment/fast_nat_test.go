@@ -10,7 +10,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/lab"
 )
 
@@ -117,11 +116,11 @@ func (n *teredoNet) relayCounts(ctx context.Context, t *testing.T) map[string]fl
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, daemonStart)
 	defer cancel()
-	status, err := control.NewClient(n.daemons.socket(n.relay, "relay")).Status(ctx)
+	values, err := n.daemons.isthmus(n.relay, "relay").values(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return status.Instances[0].Values
+	return values
 }
 
 // receiveFrames has the far end of a node's interface, a port of a bridge, take

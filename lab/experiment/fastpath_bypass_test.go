@@ -4,7 +4,6 @@ package experiment
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/lab"
 )
 
@@ -32,17 +30,11 @@ type pathReport struct {
 
 // askPath asks the running relay.
 func (n *teredoNet) askPath(ctx context.Context) (p pathReport, err error) {
-	status, err := control.NewClient(n.daemons.socket(n.relay, "relay")).Status(ctx)
-	if err != nil {
-		return p, err
-	}
-	if len(status.Instances) != 1 {
-		return p, errors.New("the daemon does not run one relay alone")
-	}
 	state := struct {
 		FastPath *pathReport `json:"fast_path"`
 	}{&p}
-	return p, json.Unmarshal(status.Instances[0].State, &state)
+	err = n.daemons.isthmus(n.relay, "relay").state(ctx, &state)
+	return p, err
 }
 
 // awaitPath waits until packets take that way.

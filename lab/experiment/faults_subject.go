@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,29 +16,17 @@ import (
 
 // subject is the Isthmus whose state is to outlive its processes.
 type subject struct {
-	node    *lab.Node
-	name    string // of its instance
-	binary  string
-	dir     string        // of its configuration and its control socket
+	instance
 	section func() string // of the configuration, as it is to be now
 	process *lab.Proc
 }
 
-func (s *subject) file() string   { return filepath.Join(s.dir, s.name+".toml") }
-func (s *subject) socket() string { return filepath.Join(s.dir, s.name+".sock") }
-
 // configure writes the configuration.
-func (s *subject) configure() error {
-	text := fmt.Sprintf("[control]\nsocket = %q\n\n%s", s.socket(), s.section())
-	if err := os.WriteFile(s.file(), []byte(text), 0o644); err != nil {
-		return fmt.Errorf("the configuration of %s cannot be written: %w", s.name, err)
-	}
-	return nil
-}
+func (s *subject) configure() error { return s.instance.configure(s.section()) }
 
 // launch starts a process, and does not wait for its service.
 func (s *subject) launch(ctx context.Context) error {
-	p, err := s.node.Start(ctx, lab.Process{Name: "isthmus", Path: s.binary, Args: []string{"run", "-c", s.file()}})
+	p, err := s.instance.launch(ctx, "isthmus")
 	if err == nil {
 		s.process = p
 	}

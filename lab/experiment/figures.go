@@ -46,6 +46,9 @@ func spread(v []float64, decimals int) string {
 	return fmt.Sprintf("%.*f (%.*f to %.*f)", decimals, report.Measured(v...).Median(), decimals, slices.Min(v), decimals, slices.Max(v))
 }
 
+// plainNumbers prints whole numbers: median, lowest and highest.
+func plainNumbers(v []float64) string { return spread(v, 0) }
+
 // differences are b less a, round by round; a round in which one is missing is left out.
 func differences(a, b []float64) []float64 {
 	var d []float64

@@ -52,3 +52,10 @@ func finish(e *lab.Env, r *report.Report) error {
 	}
 	return r.Verdict(e.Strict)
 }
+
+// closing closes what a function has used, and keeps the error if there is none yet.
+func closing(err *error, close func() error) {
+	if e := close(); *err == nil {
+		*err = e
+	}
+}

@@ -4,7 +4,6 @@ package experiment
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/teredo"
 )
@@ -163,19 +161,12 @@ func (m *mobileNet) setRoute(set func(*netlink.Handle, *netlink.Route) error, if
 func (m *mobileNet) awaitPaths(ctx context.Context, want string) error {
 	ctx, cancel := context.WithTimeout(ctx, addressWait)
 	defer cancel()
-	asked := control.NewClient(m.daemons.socket(m.mobile.node, "client"))
 	for got := ""; ; {
-		status, err := asked.Status(ctx)
-		if err != nil {
-			return fmt.Errorf("the client's paths are %q, want %q: %w", got, want, err)
-		}
 		var state struct {
 			Paths []struct{ Interface, State string } `json:"paths"`
 		}
-		for _, i := range status.Instances {
-			if err := json.Unmarshal(i.State, &state); err != nil {
-				return err
-			}
+		if err := m.mobile.isthmus().state(ctx, &state); err != nil {
+			return fmt.Errorf("the client's paths are %q, want %q: %w", got, want, err)
 		}
 		var words []string
 		for _, p := range state.Paths {

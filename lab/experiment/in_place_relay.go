@@ -32,14 +32,10 @@ func placedClient(i int) ([16]byte, netip.AddrPort) {
 // newPlacedRelay starts a relay on each way, or plain forwarding.
 func newPlacedRelay(ctx context.Context, e *lab.Env, name string, form placedForm) (_ *placedWorld, err error) {
 	w := &placedWorld{}
-	var labs []*lab.Lab
-	var crowds []*loadedCrowd
+	var crowds []*crowd
 	w.close = func() {
 		for _, c := range crowds {
-			c.close()
-		}
-		for _, l := range labs {
-			_ = l.Close()
+			_ = c.close()
 		}
 	}
 	defer func() {
@@ -48,12 +44,7 @@ func newPlacedRelay(ctx context.Context, e *lab.Env, name string, form placedFor
 		}
 	}()
 	for _, kind := range placedWays {
-		l, err := e.New(ctx, name+"-"+kind.name)
-		if err != nil {
-			return nil, err
-		}
-		labs = append(labs, l)
-		c, err := newLoadedCrowd(ctx, l, e.Binary, kind, form.most())
+		c, err := newCrowd(ctx, e, name+"-"+kind.name, kind, form.most())
 		if err != nil {
 			return nil, err
 		}
@@ -80,7 +71,7 @@ func newPlacedRelay(ctx context.Context, e *lab.Env, name string, form placedFor
 }
 
 // settle draws the hosts' routes, and starts the relay.
-func (c *loadedCrowd) settle(ctx context.Context, n int) error {
+func (c *crowd) settle(ctx context.Context, n int) error {
 	c.client, c.more = placedClient, "allow_private = [\"10.0.0.0/8\"]\npeer_timeout = \"1h\"\n"
 	six := func(g int) netip.Prefix {
 		a := placedHosts6.Addr().As16()
@@ -99,12 +90,12 @@ func (c *loadedCrowd) settle(ctx context.Context, n int) error {
 }
 
 // place is the crowd as one way of the experiment.
-func (c *loadedCrowd) place() *place {
+func (c *crowd) place() *place {
 	return &place{
 		way: c.way, router: c.router, table: c.generator.Peers(), lane: c.placedLane,
 		run: c.over,
 		counts: func(ctx context.Context) (taken, error) {
-			values, err := c.values(ctx)
+			values, err := c.isthmus.values(ctx)
 			return takenOf(values), err
 		},
 	}
@@ -112,7 +103,7 @@ func (c *loadedCrowd) place() *place {
 
 // placedLane are the frames of a way. To plain forwarding those to IPv4 are of IPv4, and
 // those to IPv6 without a tunnel.
-func (c *loadedCrowd) placedLane(d direction) load.Lane {
+func (c *crowd) placedLane(d direction) load.Lane {
 	client, mapped := placedClient(0)
 	host := placedHosts6.Addr().Next()
 	switch {

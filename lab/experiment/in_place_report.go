@@ -10,37 +10,26 @@ import (
 
 // describe adds tables, figures and the picture of all rows.
 func (b *placedBench) describe(timing float64) {
-	rates := report.Table{
-		Title:   fmt.Sprintf("thousand packets per second at full load, %d bytes: median (lowest to highest slice)", placedSize),
-		Columns: []string{b.entries},
-		Notes: []string{
-			"Forwarding is the kernel's own, of the same destinations by the same routes and neighbours, by the same generator and into the same sink. To IPv4 it gets IPv4 packets, else IPv6 packets.",
-			fmt.Sprintf("Hosts are behind %d gateways in each family, each half of an IPv4 /16 behind another one; each %s has a host of its own unless the row says otherwise.", placedGateways, b.entries[:len(b.entries)-1]),
-		},
+	rates := wayTable(fmt.Sprintf("thousand packets per second at full load, %d bytes: median (lowest to highest slice)", placedSize), placedWays, b.entries)
+	rates.Notes = []string{
+		"Forwarding is the kernel's own, of the same destinations by the same routes and neighbours, by the same generator and into the same sink. To IPv4 it gets IPv4 packets, else IPv6 packets.",
+		fmt.Sprintf("Hosts are behind %d gateways in each family, each half of an IPv4 /16 behind another one; each %s has a host of its own unless the row says otherwise.", placedGateways, b.entries[:len(b.entries)-1]),
 	}
 	times := report.Table{
-		Title:   "nanoseconds a packet: median (lowest to highest slice)",
-		Columns: []string{b.entries},
+		Title: "nanoseconds a packet: median (lowest to highest slice)",
 		Notes: []string{
 			"Receiving is the time of the CPU that all threads take that receive: at the router's cable, what forwards, and the sink. The program is what bpf_stats finds, in slices of its own.",
 			fmt.Sprintf("Of each figure of a program %.0f ns are the timing itself: so much is found for one that does nothing.", timing),
 		},
 	}
-	for _, w := range placedWays {
-		rates.Columns = append(rates.Columns, w.title)
-		times.Columns = append(times.Columns, "receiving, "+w.title)
-	}
-	for _, w := range placedWays[1:] {
-		rates.Columns = append(rates.Columns, w.title+" / forwarding")
-		times.Columns = append(times.Columns, "program, "+w.title)
-	}
+	rates.Columns = cells(placedWays[1:], func(w way) string { return w.title + " / forwarding" }, rates.Columns...)
+	times.Columns = cells(placedWays, func(w way) string { return "receiving, " + w.title }, b.entries)
+	times.Columns = cells(placedWays[1:], func(w way) string { return "program, " + w.title }, times.Columns...)
 	bars := &report.Bars{Unit: "ns"}
 	for _, r := range b.done {
 		label := fmt.Sprintf("%s, %s", r.direction, r.label)
-		passed, spent := []string{label}, []string{label}
-		for _, w := range placedWays {
-			passed, spent = append(passed, thousands(r.passed[w])), append(spent, plainNumbers(r.receiving[w]))
-		}
+		passed := cells(placedWays, func(w way) string { return thousands(r.passed[w]) }, label)
+		spent := cells(placedWays, func(w way) string { return plainNumbers(r.receiving[w]) }, label)
 		group := report.Group{Label: label + " " + b.entries}
 		for _, w := range placedWays[1:] {
 			ratio := pairs(r.passed[wayKernel], r.passed[w])

@@ -179,7 +179,7 @@ func (t *placedTranslators) makeSessions(ctx context.Context, p *rigPath, n int,
 
 // learnBindings asks the translator which addresses and ports stand for the clients.
 func (t *placedTranslators) learnBindings(ctx context.Context, p *rigPath) error {
-	client := control.NewClient(socketOf(t.dir, p.way.name))
+	client := control.NewClient(p.isthmus().socket())
 	bound := map[netip.AddrPort]netip.AddrPort{}
 	for from := uint32(0); ; {
 		var part nat64role.Bindings

@@ -139,7 +139,13 @@ func mustPing(t *testing.T, ctx context.Context, what string, from *lab.Node, to
 // testNet draws the Teredo topology for one test.
 func testNet(t *testing.T, ctx context.Context, e *lab.Env, kinds []lab.NATKind) *teredoNet {
 	t.Helper()
-	n, err := drawTeredo(ctx, e, "interop", teredoPlan{NATs: kinds})
+	return drawn(t, ctx, e, "interop", teredoPlan{NATs: kinds})
+}
+
+// drawn draws the Teredo topology until the end of the test.
+func drawn(t *testing.T, ctx context.Context, e *lab.Env, name string, plan teredoPlan) *teredoNet {
+	t.Helper()
+	n, err := drawTeredo(ctx, e, name, plan)
 	if err != nil {
 		t.Fatal(err)
 	}

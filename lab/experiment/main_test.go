@@ -5,24 +5,18 @@ package experiment
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"sync"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/internal/testutil/program"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/peers"
+	"github.com/isthmus-net/isthmus/lab/report"
 )
-
-// binaryEnv names the program to test. Without it the tests build their own.
-const binaryEnv = "ISTHMUS_BINARY"
-
-// buildFolder holds the program that the tests built.
-var buildFolder string
 
 // atOnce is how many tests run beside each other of those that are parallel: they wait
 // for timers of daemons more than they work, and no time of theirs is judged. What
@@ -32,28 +26,9 @@ const atOnce = 4
 func TestMain(m *testing.M) {
 	testutil.ParallelTests(atOnce)
 	status := m.Run()
-	if buildFolder != "" {
-		_ = os.RemoveAll(buildFolder)
-	}
+	program.Remove()
 	os.Exit(status)
 }
-
-// program gives the path of the program to test.
-var program = sync.OnceValues(func() (path string, err error) {
-	if path := os.Getenv(binaryEnv); path != "" {
-		return path, nil
-	}
-	if buildFolder, err = os.MkdirTemp("", "isthmus-test-"); err != nil {
-		return "", err
-	}
-	path = filepath.Join(buildFolder, "isthmus")
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", path, "../../cmd/isthmus")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building isthmus: %w\n%s", err, text)
-	}
-	return path, nil
-})
 
 // testEnvOf is what an experiment is given in a test: of the peers, it finds only those
 // that it says it needs.
@@ -89,12 +64,55 @@ func testEnv(t *testing.T) (context.Context, *lab.Env) {
 	default:
 		testutil.Missing(t, err)
 	}
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := program.Path(t)
 	// The time of the package ends a test that hangs; this ends what it started.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	t.Cleanup(cancel)
 	return ctx, &lab.Env{Binary: path, Peers: found.Dir, Out: t.Output()}
+}
+
+// runShort runs experiments in their short forms.
+func runShort(t *testing.T, experiments ...lab.Experiment) {
+	t.Helper()
+	for _, x := range experiments {
+		t.Run(x.Name, func(t *testing.T) {
+			ctx, e := testEnvOf(t, x)
+			e.Runs = 2
+			if x.Name == restartName || strings.HasSuffix(x.Name, placedSuffix) {
+				e.Runs = 1 // each is several restarts in a row, or many rows
+			}
+			var out strings.Builder
+			e.Out = &out
+			if err := x.Run(ctx, e); err != nil {
+				t.Error(err)
+			}
+			t.Log(out.String())
+		})
+	}
+}
+
+// mustBeMeasured shows a report, in which nothing may be wrong or missing.
+func mustBeMeasured(t *testing.T, r *report.Report) {
+	t.Helper()
+	if err := r.WriteText(t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Verdict(false); err != nil {
+		t.Error(err)
+	}
+	for _, f := range r.Figures {
+		if !f.Isthmus.Known() {
+			t.Errorf("%s was not measured", f.Name)
+		}
+	}
+}
+
+// mustSay looks for what a tour has to say.
+func mustSay(t *testing.T, said string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if !strings.Contains(said, want) {
+			t.Errorf("the tour does not say %q:\n%s", want, said)
+		}
+	}
 }

@@ -65,7 +65,7 @@ func (t *translator) startIsthmus(ctx context.Context, e *lab.Env, dir string) (
 	if t.stateless {
 		section = fmt.Sprintf("[[siit]]\neam = [\"%s %s\"]\n", t.mapped, t.client)
 	}
-	return startSection(ctx, e, dir, t.router, t.name, fmt.Sprintf("%sname = %q\npool6 = [%q]\nfast_path = %q\n%s", section, t.name, t.prefix, t.way.fast, t.more))
+	return instance{t.router, e.Binary, dir, t.name}.run(ctx, fmt.Sprintf("%sname = %q\npool6 = [%q]\nfast_path = %q\n%s", section, t.name, t.prefix, t.way.fast, t.more))
 }
 
 // stateful begins the section of a NAT64.

@@ -5,29 +5,13 @@ package experiment
 import (
 	"strings"
 	"testing"
-
-	"github.com/isthmus-net/isthmus/lab"
 )
 
 // The tables of translators in short form: every way must carry packets and streams in
 // both directions and lose no single one, packets must take the way that their column
 // is named after, and sessions must end. What the figures are is for the long form.
 func TestTranslatorTables(t *testing.T) {
-	for _, x := range []lab.Experiment{naptLatency, naptBandwidth, nat64Scale, nat64Cost, nat64InPlace, siitCost, siitInPlace} {
-		t.Run(x.Name, func(t *testing.T) {
-			ctx, e := testEnvOf(t, x)
-			e.Runs = 2
-			if strings.HasSuffix(x.Name, placedSuffix) {
-				e.Runs = 1 // of many rows
-			}
-			var out strings.Builder
-			e.Out = &out
-			if err := x.Run(ctx, e); err != nil {
-				t.Error(err)
-			}
-			t.Log(out.String())
-		})
-	}
+	runShort(t, naptLatency, naptBandwidth, nat64Scale, nat64Cost, nat64InPlace, siitCost, siitInPlace)
 }
 
 // Applications must work, and errors come back right. Tayga's failures are known:

@@ -3,6 +3,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -27,13 +28,8 @@ var nat64Cost = lab.Experiment{
 
 func runNAT64Cost(ctx context.Context, e *lab.Env) error {
 	o := cost.Defaults()
-	o.Sizes, o.Repeat = []int{64, 512}, 1<<17
-	if e.Runs > 0 {
-		o.Rounds = e.Runs
-	}
-	if o.Rounds < longRun {
-		o.Peers, o.Sizes = o.Peers[:1], o.Sizes[:1]
-	}
+	o.Sizes, o.Repeat, o.Rounds = []int{64, 512}, 1<<17, cmp.Or(e.Runs, o.Rounds)
+	o = shortCost(o)
 	e.Step("the program alone, %d sessions at most: %d rounds of %d packets a row", o.Peers[len(o.Peers)-1], o.Rounds, o.Repeat)
 	rows, err := cost.MeasureNAT64(ctx, o)
 	if err != nil {
@@ -47,27 +43,20 @@ func runNAT64Cost(ctx context.Context, e *lab.Env) error {
 			"A whole translator takes some ten times as long a packet over virtual cables: see nat64-scale.",
 		},
 	}
-	table := report.Table{
-		Title:   "nanoseconds a packet: median (lowest to highest round)",
-		Columns: []string{"direction", "sessions", "IPv6 packet", "program", "harness alone"},
-	}
-	for _, r := range rows {
-		net := make([]float64, len(r.Gross))
-		for i := range net {
-			net[i] = r.Gross[i] - r.Harness[i]
-		}
-		d := "IPv6 " + r.Direction
-		if r.Direction == "to IPv6" {
-			d = "IPv4 " + r.Direction
-		}
-		table.Rows = append(table.Rows, []string{d, fmt.Sprint(r.Peers), fmt.Sprintf("%d bytes", r.Size), plainNumbers(net), plainNumbers(r.Harness)})
-		f := report.Figure{Name: fmt.Sprintf("%s, %d sessions, %d bytes: %s", d, r.Peers, r.Size, figureCostNAT64), Unit: "ns", Isthmus: report.Measured(net...)}
-		if r.Peers == natCostSessions {
-			f.Must = must(natCostName, figureCostNAT64)
-		}
-		rep.Figures = append(rep.Figures, f)
-	}
-	rep.Tables = append(rep.Tables, table)
+	costTable{
+		title: costRound, entries: "sessions", named: func(r cost.Row) string {
+			if r.Direction == "to IPv6" {
+				return string(toIPv6)
+			}
+			return string(toIPv4)
+		},
+		must: func(r cost.Row) *report.Must {
+			if r.Peers != natCostSessions {
+				return nil
+			}
+			return must(natCostName, figureCostNAT64)
+		},
+	}.add(rep, rows)
 	if err := natCostNew(ctx, e, rep, o.Rounds); err != nil {
 		return err
 	}

@@ -76,14 +76,14 @@ func drawNAT64Faults(ctx context.Context, e *lab.Env, w way) (*faultsWorld, erro
 		return nil, errors.Join(err, l.Close())
 	}
 	n.world.close = func() error { answers(); return l.Close() }
-	n.world.subject = &subject{node: n.gateway, name: l.Name(), binary: e.Binary, dir: l.Dir(), section: n.section}
+	n.world.subject = &subject{instance: instance{n.gateway, e.Binary, l.Dir(), l.Name()}, section: n.section}
 	n.world.faults = append(fastPathFaults(w),
 		toggled(partAddress), toggled(partPrefix), toggled(partStatic),
 		flapped("IPv6 side", n.lan, "gateway"), flapped("IPv4 side", n.wan, "gateway"),
 		unrouted("prefix", n.gateway, faultsPrefixes[0]), unrouted("pool address", n.gateway, netip.PrefixFrom(faultsPool[0], 32)),
 	)
 	n.paths()
-	return n.world, n.gateway.SetControl(n.world.subject.socket())
+	return n.world, nil
 }
 
 func (n *nat64World) draw() {

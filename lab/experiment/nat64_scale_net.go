@@ -5,7 +5,6 @@ package experiment
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -130,12 +129,6 @@ type scaleStatus struct {
 
 // scale asks the way's Isthmus for its size.
 func (p *rigPath) scale(ctx context.Context) (s scaleStatus, err error) {
-	instance, err := p.status(ctx)
-	if err != nil {
-		return s, err
-	}
-	if err := json.Unmarshal(instance.State, &s); err != nil {
-		return s, fmt.Errorf("the status of %s cannot be read: %w", p.way.title, err)
-	}
-	return s, nil
+	err = p.isthmus().state(ctx, &s)
+	return s, err
 }

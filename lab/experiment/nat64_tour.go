@@ -178,7 +178,7 @@ func (g *nat64Guide) configuration() (string, error) {
 		text = strings.Replace(text, change[0], change[1], 1)
 	}
 	text = strings.Replace(text, "[[nat64]]\n", "[[nat64]]\nkeep_state = false\n", 1)
-	return text + fmt.Sprintf("\n[control]\nsocket = %q\n", g.socket("gateway")), nil
+	return text, nil
 }
 
 func (g *nat64Guide) socket(node string) string { return filepath.Join(g.dir, node+".sock") }

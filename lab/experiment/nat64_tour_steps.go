@@ -51,14 +51,12 @@ func (g *nat64Guide) startGateway(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	file := filepath.Join(g.dir, "gateway.toml")
-	if err := errors.Join(os.WriteFile(file, []byte(text), 0o644), g.gateway.SetControl(g.socket("gateway"))); err != nil {
+	p, err := instance{g.gateway, g.env.Binary, g.dir, "gateway"}.run(ctx, text)
+	if err != nil {
 		return "", err
 	}
-	if err := g.start(ctx, g.gateway, lab.Process{Name: "isthmus", Path: g.env.Binary, Args: []string{"run", "-c", file}}); err != nil {
-		return "", err
-	}
-	if err := running(ctx, g.running[len(g.running)-1]); err != nil {
+	g.running = append(g.running, p)
+	if err := running(ctx, p); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("NAT64 and DNS64 with the one IPv4 address %s", tourGateway4), nil

@@ -4,13 +4,11 @@ package experiment
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/report"
 )
@@ -58,18 +56,10 @@ func (c *teredoClient) awaitFallback(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, daemonStart)
 	defer cancel()
 	for {
-		status, err := control.NewClient(c.net.daemons.socket(c.node, "client")).Status(ctx)
-		if err != nil {
-			return fmt.Errorf("%s does not tell its state: %w", c.name, err)
-		}
 		var state struct {
 			Bound bool `json:"fallback_bound"`
 		}
-		for _, instance := range status.Instances {
-			if instance.Name == c.name {
-				err = json.Unmarshal(instance.State, &state)
-			}
-		}
+		err := c.isthmus().state(ctx, &state)
 		if err != nil || state.Bound {
 			return err
 		}

@@ -4,7 +4,6 @@ package experiment
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/peers"
 )
@@ -20,16 +18,7 @@ import (
 // publicNetwork draws the topology with boxes at which miniupnpd works.
 func publicNetwork(t *testing.T, ctx context.Context, e *lab.Env, kinds ...lab.NATKind) *teredoNet {
 	t.Helper()
-	n, err := drawTeredo(ctx, e, "reserved", teredoPlan{NATs: kinds, Public: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return n
+	return drawn(t, ctx, e, "reserved", teredoPlan{NATs: kinds, Public: true})
 }
 
 // reserving makes the router of a client reserve ports on demand, by Debian's
@@ -70,11 +59,7 @@ type portMappingReport struct {
 
 func (c *teredoClient) askPortMapping(t *testing.T, ctx context.Context) (r portMappingReport) {
 	t.Helper()
-	status, err := control.NewClient(c.net.daemons.socket(c.node, "client")).Status(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(status.Instances[0].State, &r); err != nil {
+	if err := c.isthmus().state(ctx, &r); err != nil {
 		t.Fatal(err)
 	}
 	return r

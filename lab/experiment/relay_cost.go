@@ -3,8 +3,8 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/cost"
@@ -27,9 +27,7 @@ var relayCost = lab.Experiment{
 
 func runRelayCost(ctx context.Context, e *lab.Env) error {
 	o := cost.Defaults()
-	if e.Runs > 0 {
-		o.Rounds = e.Runs
-	}
+	o.Rounds = cmp.Or(e.Runs, o.Rounds)
 	e.Step("the program alone, %d peers at most: %d rounds of %d packets a row", o.Peers[len(o.Peers)-1], o.Rounds, o.Repeat)
 	rows, err := cost.Measure(ctx, o)
 	if err != nil {
@@ -43,28 +41,16 @@ func runRelayCost(ctx context.Context, e *lab.Env) error {
 			"A whole relay takes some ten times as long a packet over virtual cables: see relay-throughput.",
 		},
 	}
-	table := report.Table{
-		Title:   "nanoseconds a packet: median (lowest to highest round)",
-		Columns: []string{"direction", "peers", "IPv6 packet", "program", "harness alone"},
-	}
-	for _, r := range rows {
-		d, figure := toIPv4, figureCostEncap
-		if r.Direction == "decap" {
-			d, figure = toIPv6, figureCostDecap
-		}
-		net := make([]float64, len(r.Gross))
-		for i := range net {
-			net[i] = r.Gross[i] - r.Harness[i]
-		}
-		table.Rows = append(table.Rows, []string{
-			string(d), fmt.Sprint(r.Peers), fmt.Sprintf("%d bytes", r.Size), plainNumbers(net), plainNumbers(r.Harness),
-		})
-		f := report.Figure{Name: fmt.Sprintf("%s, %d peers, %d bytes: cost of the program", d, r.Peers, r.Size), Unit: "ns", Isthmus: report.Measured(net...)}
-		if r.Peers == costPeers {
-			f.Must = must(costName, figure)
-		}
-		rep.Figures = append(rep.Figures, f)
-	}
-	rep.Tables = append(rep.Tables, table)
+	directions := map[string]direction{"encap": toIPv4, "decap": toIPv6}
+	musts := map[string]string{"encap": figureCostEncap, "decap": figureCostDecap}
+	costTable{
+		title: costRound, entries: "peers", named: func(r cost.Row) string { return string(directions[r.Direction]) },
+		must: func(r cost.Row) *report.Must {
+			if r.Peers != costPeers {
+				return nil
+			}
+			return must(costName, musts[r.Direction])
+		},
+	}.add(rep, rows)
 	return finish(e, rep)
 }

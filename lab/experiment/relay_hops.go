@@ -32,11 +32,7 @@ func manyHops(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) (
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if e := l.Close(); err == nil {
-			err = e
-		}
-	}()
+	defer closing(&err, l.Close)
 	e.Step("starting routers with four next hops each")
 	h, err := newHops(ctx, e, l)
 	if err != nil {

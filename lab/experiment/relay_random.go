@@ -3,13 +3,9 @@
 package experiment
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
@@ -25,121 +21,6 @@ const (
 	longRun     = 10    // rounds from which on there are a million peers, and searches
 )
 
-// loadedCrowd is a crowd with a generator.
-type loadedCrowd struct {
-	*crowd
-	loader
-}
-
-// Targets of the generator of a crowd.
-const (
-	targetHost     = 0 // sends as the host
-	targetInternet = 1
-)
-
-// newLoadedCrowd draws a crowd's topology for a relay that works that way.
-func newLoadedCrowd(ctx context.Context, l *lab.Lab, binary string, w way, peers int) (_ *loadedCrowd, err error) {
-	plain, err := newCrowd(ctx, l, binary, w)
-	if err != nil {
-		return nil, err
-	}
-	c := &loadedCrowd{crowd: plain}
-	defer func() {
-		if err != nil {
-			c.close()
-		}
-	}()
-	if c.generator, err = load.NewGenerator(peers); err != nil {
-		return nil, err
-	}
-	c.closers = append(c.closers, c.generator)
-	l.Link(c.host, idleLink, c.internet, idleLink)
-	if err := l.Err(); err != nil {
-		return nil, err
-	}
-	err = c.host.Do(func() error {
-		return errors.Join(c.generator.Anchor(idleLink), c.generator.Target(targetHost, "v6"))
-	})
-	if err != nil {
-		return nil, err
-	}
-	return c, c.internet.Do(func() error { return c.generator.Target(targetInternet, "v4") })
-}
-
-// threads gives the relay's ports receiving threads on the forwarder's CPU.
-func (c *loadedCrowd) threads() error { return c.way.receiveOn(c.router, false, "in6", "out4") }
-
-// lane is the load of the clients that entries first to first+n-1 of the table
-// name, from a random one of them on.
-func (c *loadedCrowd) lane(d direction, first, n int) load.Lane {
-	client, mapped := clientOf(0)
-	if d == toIPv4 {
-		return load.Lane{Frame: c.toClient(crowdHost, client), ToClient: true, Target: targetHost, First: first, Count: n, Start: rand.IntN(n)}
-	}
-	return load.Lane{Frame: c.toHost(client, mapped), Target: targetInternet, First: first, Count: n, Start: rand.IntN(n)}
-}
-
-// over loads the relay and counts what passes.
-func (c *loadedCrowd) over(d direction, lane load.Lane, pace load.Pace) (ran, error) {
-	meter := c.clientSink
-	if d == toIPv6 {
-		meter = c.hostSink
-	}
-	return c.run(c.way, []load.Lane{lane}, pace, func(patience time.Duration) (uint64, error) { return meter.Settle(0, patience) })
-}
-
-// memory is what the relay holds for itself, and what the kernel holds for it in
-// eBPF tables, in bytes. Tables that both see are counted once.
-func (c *crowd) memory() (int, error) { return processMemory(c.process.PID()) }
-
-// processMemory is what a process holds for itself, and what the kernel holds for it
-// in eBPF tables.
-func processMemory(pid int) (int, error) {
-	proc := fmt.Sprintf("/proc/%d", pid)
-	anonymous, err := kilobytes(proc+"/status", "RssAnon: %d kB")
-	if err != nil {
-		return 0, err
-	}
-	files, err := filepath.Glob(proc + "/fdinfo/*")
-	if err != nil {
-		return 0, err
-	}
-	maps := map[int]int{}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // it was closed
-		}
-		var id, size int
-		for line := range bytes.Lines(text) {
-			_, _ = fmt.Sscanf(string(line), "map_id: %d", &id)
-			_, _ = fmt.Sscanf(string(line), "memlock: %d", &size)
-		}
-		if id != 0 {
-			maps[id] = size
-		}
-	}
-	sum := anonymous << 10
-	for _, size := range maps {
-		sum += size
-	}
-	return sum, nil
-}
-
-// kilobytes reads a number from a file of lines.
-func kilobytes(file, format string) (n int, err error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return 0, err
-	}
-	for line := range bytes.Lines(text) {
-		if _, err := fmt.Sscanf(string(line), format, &n); err == nil {
-			return n, nil
-		}
-	}
-	return 0, fmt.Errorf("%s does not say %q", file, format)
-}
-
 // randomPeers adds the rows with many peers: each packet is of another peer, in
 // random order, all made trusted by the protocol itself.
 func randomPeers(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) (err error) {
@@ -148,25 +29,16 @@ func randomPeers(ctx context.Context, e *lab.Env, rep *report.Report, rounds int
 		numbers = []int{1, 1_000, 10_000}
 	}
 	most := numbers[len(numbers)-1]
-	l, err := e.New(ctx, throughputName+"-peers")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if e := l.Close(); err == nil {
-			err = e
-		}
-	}()
 	sum := 0
 	for _, n := range numbers {
 		sum += n
 	}
-	c, err := newLoadedCrowd(ctx, l, e.Binary, wayXDP, sum)
+	c, err := newCrowd(ctx, e, throughputName+"-peers", wayXDP, sum)
 	if err != nil {
 		return err
 	}
-	defer c.close()
-	empty, err := c.emptyMemory(ctx)
+	defer closing(&err, c.close)
+	empty, err := c.empty(ctx, processMemory)
 	if err != nil {
 		return err
 	}
@@ -185,8 +57,7 @@ func randomPeers(ctx context.Context, e *lab.Env, rep *report.Report, rounds int
 	if c.usage, err = countCPU(c.process.PID()); err != nil {
 		return err
 	}
-	defer c.usage.close()
-	full, err := c.memory()
+	full, err := processMemory(c.process.PID())
 	if err != nil {
 		return err
 	}
@@ -201,20 +72,9 @@ func randomPeers(ctx context.Context, e *lab.Env, rep *report.Report, rounds int
 	return c.reportRandom(ctx, e, rep, numbers, firsts, rounds)
 }
 
-// emptyMemory is the memory of a relay that has no peers, and no room for any.
-func (c *crowd) emptyMemory(ctx context.Context) (bytes int, err error) {
-	if err := c.start(ctx, 1); err != nil {
-		return 0, err
-	}
-	if bytes, err = c.memory(); err != nil {
-		return 0, err
-	}
-	return bytes, c.process.Stop()
-}
-
 // table fills the generator's table: for each number the first so many clients in
 // random order. It returns where they begin.
-func (c *loadedCrowd) table(numbers []int) (firsts []int) {
+func (c *crowd) table(numbers []int) (firsts []int) {
 	at := 0
 	for _, n := range numbers {
 		firsts = append(firsts, at)
@@ -231,7 +91,7 @@ func (c *loadedCrowd) table(numbers []int) (firsts []int) {
 
 // refresh has the relay hear all clients once more. It asks those first that have
 // been silent for 30 seconds (RFC 4380 section 5.4.1), which is not what is measured.
-func (c *loadedCrowd) refresh(first, n int) error {
+func (c *crowd) refresh(first, n int) error {
 	pace := load.Pace{Rate: refreshRate, Time: time.Duration(float64(n)/refreshRate*float64(time.Second)) + loadSlice}
 	heard := 0.0
 	for range refreshMost {
@@ -247,7 +107,7 @@ func (c *loadedCrowd) refresh(first, n int) error {
 }
 
 // reportRandom measures the rows.
-func (c *loadedCrowd) reportRandom(ctx context.Context, e *lab.Env, rep *report.Report, numbers, firsts []int, rounds int) error {
+func (c *crowd) reportRandom(ctx context.Context, e *lab.Env, rep *report.Report, numbers, firsts []int, rounds int) error {
 	table := report.Table{
 		Title:   "Isthmus XDP, random peers, 64 bytes: thousand packets per second at full load",
 		Columns: []string{"direction", "offered"},

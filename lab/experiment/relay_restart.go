@@ -3,6 +3,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,10 +46,7 @@ var relayRestart = lab.Experiment{
 }
 
 func runRelayRestart(ctx context.Context, e *lab.Env) error {
-	rounds := restartRounds
-	if e.Runs > 0 {
-		rounds = e.Runs
-	}
+	rounds := cmp.Or(e.Runs, restartRounds)
 	rep := &report.Report{Experiment: restartName, Title: "A relay's process is replaced under load", Peer: "Isthmus user space"}
 	table := report.Table{
 		Title:   fmt.Sprintf("packets lost of %d a second, half each way, with %d established peers", restartRate, restartClients),
@@ -79,36 +77,14 @@ func runRelayRestart(ctx context.Context, e *lab.Env) error {
 	return finish(e, rep)
 }
 
-// plainNumbers prints numbers: median, lowest and highest.
-func plainNumbers(v []float64) string {
-	f := report.Measured(v...)
-	if !f.Known() {
-		return "-"
-	}
-	low, high := v[0], v[0]
-	for _, x := range v {
-		low, high = min(low, x), max(high, x)
-	}
-	return fmt.Sprintf("%.0f (%.0f to %.0f)", f.Median(), low, high)
-}
-
 // restarts replaces the process of one relay again and again. It returns the
 // packets lost by ending.
 func restarts(ctx context.Context, e *lab.Env, rep *report.Report, w way, rounds int) (lost map[string][]float64, err error) {
-	l, err := e.New(ctx, restartName+"-"+w.name)
+	c, err := newCrowd(ctx, e, restartName+"-"+w.name, w, restartClients)
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if e := l.Close(); err == nil {
-			err = e
-		}
-	}()
-	c, err := newLoadedCrowd(ctx, l, e.Binary, w, restartClients)
-	if err != nil {
-		return nil, err
-	}
-	defer c.close()
+	defer closing(&err, c.close)
 	e.Step("%s: %d restarts of each kind", w.title, rounds)
 	if err := c.start(ctx, 1<<20); err != nil {
 		return nil, err
@@ -144,7 +120,7 @@ func restarts(ctx context.Context, e *lab.Env, rep *report.Report, w way, rounds
 }
 
 // restart replaces the process once, under load.
-func (c *loadedCrowd) restart(ctx context.Context, x ending) (lost int, without time.Duration, err error) {
+func (c *crowd) restart(ctx context.Context, x ending) (lost int, without time.Duration, err error) {
 	before, err := c.goodArrived(loadDrain)
 	if err != nil {
 		return 0, 0, err
@@ -192,8 +168,8 @@ func (c *crowd) replace(ctx context.Context, x ending, without *time.Duration) e
 
 // reunite looks whether the new process knows the peers of the old one, and makes
 // them known again if it does not.
-func (c *loadedCrowd) reunite(ctx context.Context, rep *report.Report, x ending) error {
-	values, err := c.values(ctx)
+func (c *crowd) reunite(ctx context.Context, rep *report.Report, x ending) error {
+	values, err := c.isthmus.values(ctx)
 	if err != nil {
 		return err
 	}

@@ -39,20 +39,11 @@ const (
 // clients from the IPv4 side, and forged hosts that send to clients which are not
 // there from the IPv6 side.
 func besideStrangers(ctx context.Context, e *lab.Env, rep *report.Report, w way, rounds int) (err error) {
-	l, err := e.New(ctx, overloadName+"-"+w.name)
+	c, err := newCrowd(ctx, e, overloadName+"-"+w.name, w, strangersClients+2*strangersNames)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if e := l.Close(); err == nil {
-			err = e
-		}
-	}()
-	c, err := newLoadedCrowd(ctx, l, e.Binary, w, strangersClients+2*strangersNames)
-	if err != nil {
-		return err
-	}
-	defer c.close()
+	defer closing(&err, c.close)
 	e.Step("%s: %d good packets a second for %v, alone and beside %d of strangers", w.title, strangersGood, strangersTime, strangersBad)
 	if err := c.start(ctx, 1<<20); err != nil {
 		return err
@@ -100,7 +91,7 @@ func besideStrangers(ctx context.Context, e *lab.Env, rep *report.Report, w way,
 }
 
 // strangers fills the generator's table: good clients, then forged ones.
-func (c *loadedCrowd) strangers() {
+func (c *crowd) strangers() {
 	table := c.generator.Peers()
 	for i := range strangersClients {
 		client, mapped := clientOf(i)
@@ -116,7 +107,7 @@ func (c *loadedCrowd) strangers() {
 func portBytes(a netip.AddrPort) [2]byte { return [2]byte{byte(a.Port() >> 8), byte(a.Port())} }
 
 // strangerLanes are good and bad lanes in both directions.
-func (c *loadedCrowd) strangerLanes(bad bool) []load.Lane {
+func (c *crowd) strangerLanes(bad bool) []load.Lane {
 	lanes := []load.Lane{c.lane(toIPv4, 0, strangersClients), c.lane(toIPv6, 0, strangersClients)}
 	if !bad {
 		return lanes
@@ -153,7 +144,7 @@ func (g goodLoad) broken() bool { return g.sent == 0 || g.lost > g.sent/2 }
 const aloneTries = 5
 
 // goodAlone sends good packets without a flood.
-func (c *loadedCrowd) goodAlone(ctx context.Context, d time.Duration) (g goodLoad, err error) {
+func (c *crowd) goodAlone(ctx context.Context, d time.Duration) (g goodLoad, err error) {
 	for range aloneTries {
 		if g, err = c.good(ctx, d, false); err != nil || !g.broken() {
 			break
@@ -163,7 +154,7 @@ func (c *loadedCrowd) goodAlone(ctx context.Context, d time.Duration) (g goodLoa
 }
 
 // good sends good packets, alone or beside a flood.
-func (c *loadedCrowd) good(ctx context.Context, d time.Duration, bad bool) (g goodLoad, err error) {
+func (c *crowd) good(ctx context.Context, d time.Duration, bad bool) (g goodLoad, err error) {
 	if err := ctx.Err(); err != nil {
 		return g, err
 	}
@@ -188,7 +179,7 @@ func (c *loadedCrowd) good(ctx context.Context, d time.Duration, bad bool) (g go
 }
 
 // strangersRun runs the generator.
-func (c *loadedCrowd) strangersRun(d time.Duration, bad bool) (sent load.Sent, err error) {
+func (c *crowd) strangersRun(d time.Duration, bad bool) (sent load.Sent, err error) {
 	pace := load.Pace{Rate: strangersGood, Time: d, Slack: strangersSlack}
 	if bad {
 		pace.Rate += strangersBad
@@ -201,7 +192,7 @@ func (c *loadedCrowd) strangersRun(d time.Duration, bad bool) (sent load.Sent, e
 }
 
 // goodArrived is how many good packets have arrived at both ends.
-func (c *loadedCrowd) goodArrived(patience time.Duration) (n uint64, err error) {
+func (c *crowd) goodArrived(patience time.Duration) (n uint64, err error) {
 	for _, m := range []*load.Meter{c.clientSink, c.hostSink} {
 		count, err := m.Settle(classGood, patience)
 		if err != nil {
@@ -214,7 +205,7 @@ func (c *loadedCrowd) goodArrived(patience time.Duration) (n uint64, err error) 
 
 // newClients measures beside a flood how long it takes until the first packet to a
 // client that the relay does not know arrives there, in seconds.
-func (c *loadedCrowd) newClients(ctx context.Context, bad bool) (times []float64, err error) {
+func (c *crowd) newClients(ctx context.Context, bad bool) (times []float64, err error) {
 	for i := range newTries {
 		c.internet.Addr("v4", fmt.Sprintf("198.51.100.%d/24", 10+i))
 	}
@@ -248,7 +239,7 @@ func (c *loadedCrowd) newClients(ctx context.Context, bad bool) (times []float64
 }
 
 // newClient plays one new client, and its server.
-func (c *loadedCrowd) newClient(number int) (time.Duration, error) {
+func (c *crowd) newClient(number int) (time.Duration, error) {
 	ip := netip.AddrFrom4([4]byte{198, 51, 100, byte(10 + number)})
 	address := teredo.Addr{Prefix: teredo.Prefix, Server: ip, Mapped: netip.AddrPortFrom(ip, fakeClientPort)}.IP()
 	fake, err := newFakeClient(c.internet, ip, address)

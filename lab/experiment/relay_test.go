@@ -3,10 +3,7 @@
 package experiment
 
 import (
-	"strings"
 	"testing"
-
-	"github.com/isthmus-net/isthmus/lab"
 )
 
 // The relay tables in short form: every path must carry packets in both directions
@@ -14,21 +11,7 @@ import (
 // after, and a restart must keep the peers. What the figures are is for the long
 // form.
 func TestRelayTables(t *testing.T) {
-	for _, x := range []lab.Experiment{relayThroughput, relayLatency, relayOverload, relayRestart, relayInPlace, clientThroughput} {
-		t.Run(x.Name, func(t *testing.T) {
-			ctx, e := testEnvOf(t, x)
-			e.Runs = 2
-			if x.Name == restartName || strings.HasSuffix(x.Name, placedSuffix) {
-				e.Runs = 1 // each is several restarts in a row, or many rows
-			}
-			var out strings.Builder
-			e.Out = &out
-			if err := x.Run(ctx, e); err != nil {
-				t.Error(err)
-			}
-			t.Log(out.String())
-		})
-	}
+	runShort(t, relayThroughput, relayLatency, relayOverload, relayRestart, relayInPlace, clientThroughput)
 }
 
 // Table 1 of AINA 2005 is of the sheet that the pictures show: the means agree.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -86,25 +85,9 @@ func startWayRelay(ctx context.Context, e *lab.Env, dir string, router *lab.Node
 		}
 		return router.Start(ctx, lab.Process{Name: "miredo", Path: c.Path, Args: c.Args, Env: c.Env})
 	}
-	return startSection(ctx, e, dir, router, w.name, fmt.Sprintf("[[teredo_relay]]\nname = %q\nbind = %q\nfast_path = %q\nstate_file = %q\n%s",
+	return instance{router, e.Binary, dir, w.name}.run(ctx, fmt.Sprintf("[[teredo_relay]]\nname = %q\nbind = %q\nfast_path = %q\nstate_file = %q\n%s",
 		w.name, bind, w.fast, filepath.Join(dir, w.name+".state"), more))
 }
-
-// startSection runs Isthmus on a node from a configuration with that section. Its files lie
-// in dir and have that name.
-func startSection(ctx context.Context, e *lab.Env, dir string, node *lab.Node, name, section string) (*lab.Proc, error) {
-	file, socket := filepath.Join(dir, name+".toml"), socketOf(dir, name)
-	if err := os.WriteFile(file, fmt.Appendf(nil, "[control]\nsocket = %q\n\n%s", socket, section), 0o644); err != nil {
-		return nil, fmt.Errorf("the configuration of %s cannot be written: %w", name, err)
-	}
-	if err := node.SetControl(socket); err != nil {
-		return nil, err
-	}
-	return node.Start(ctx, lab.Process{Name: "isthmus", Path: e.Binary, Args: []string{"run", "-c", file}})
-}
-
-// socketOf is the control socket of an Isthmus whose files have that name.
-func socketOf(dir, name string) string { return filepath.Join(dir, name+".sock") }
 
 // meet has plain forwarding resolve its neighbours, by one packet each way, and relays
 // trust the client.

@@ -149,26 +149,16 @@ func siitStreamFigures(s *naptStreams) (figures []report.Figure) {
 func siitProgram(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) error {
 	o := cost.Defaults()
 	o.Sizes, o.Repeat, o.Rounds = siitSizes[:2], 1<<17, rounds
-	if rounds < longRun {
-		o.Peers, o.Sizes = o.Peers[:1], o.Sizes[:1]
-	}
+	o = shortCost(o)
 	e.Step("the program alone, %d mappings at most: %d rounds of %d packets a row", o.Peers[len(o.Peers)-1], o.Rounds, o.Repeat)
 	rows, err := cost.MeasureSIIT(ctx, o)
 	if err != nil {
 		return err
 	}
-	table := report.Table{
-		Title:   "the program alone, nanoseconds a packet: median (lowest to highest round)",
-		Columns: []string{"direction", "mappings", "IPv6 packet", "program", "harness alone"},
-		Notes:   []string{"Measured by the kernel's test run of the program, without cable, driver and scheduler; what makes each packet anew is measured apart and taken off. Each packet is of another mapping, in random order."},
-	}
-	for _, r := range rows {
-		net := differences(r.Harness, r.Gross)
-		table.Rows = append(table.Rows, []string{r.Direction, fmt.Sprint(r.Peers), fmt.Sprintf("%d bytes", r.Size), plainNumbers(net), plainNumbers(r.Harness)})
-		rep.Figures = append(rep.Figures, report.Figure{
-			Name: fmt.Sprintf("%s, %d mappings, %d bytes: cost of the program", r.Direction, r.Peers, r.Size), Unit: "ns", Isthmus: report.Measured(net...),
-		})
-	}
-	rep.Tables = append(rep.Tables, table)
+	costTable{
+		title: "the program alone, " + costRound, entries: "mappings",
+		notes: []string{"Measured by the kernel's test run of the program, without cable, driver and scheduler; what makes each packet anew is measured apart and taken off. Each packet is of another mapping, in random order."},
+		named: func(r cost.Row) string { return r.Direction }, must: func(cost.Row) *report.Must { return nil },
+	}.add(rep, rows)
 	return nil
 }

@@ -91,21 +91,12 @@ func reportTable(rep *report.Report, n int) error {
 
 // reportRelay adds the figures of a relay process.
 func reportRelay(ctx context.Context, e *lab.Env, rep *report.Report, n int, d time.Duration) (err error) {
-	l, err := e.New(ctx, peersName)
+	c, err := newCrowd(ctx, e, peersName, wayUser, 0)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if e := l.Close(); err == nil {
-			err = e
-		}
-	}()
-	c, err := newCrowd(ctx, l, e.Binary, wayUser)
-	if err != nil {
-		return err
-	}
-	defer c.close()
-	empty, err := c.empty(ctx)
+	defer closing(&err, c.close)
+	empty, err := c.empty(ctx, residentMemory)
 	if err != nil {
 		return err
 	}
@@ -125,7 +116,7 @@ func reportRelay(ctx context.Context, e *lab.Env, rep *report.Report, n int, d t
 		return err
 	}
 	took := time.Since(start)
-	full, err := c.resident()
+	full, err := residentMemory(c.process.PID())
 	if err != nil {
 		return err
 	}
@@ -143,24 +134,13 @@ func reportRelay(ctx context.Context, e *lab.Env, rep *report.Report, n int, d t
 	return c.reportFloods(ctx, e, rep, n, d)
 }
 
-// empty returns the memory of a relay that has no peers, and no room for any.
-func (c *crowd) empty(ctx context.Context) (bytes int, err error) {
-	if err := c.start(ctx, 1); err != nil {
-		return 0, err
-	}
-	if bytes, err = c.resident(); err != nil {
-		return 0, err
-	}
-	return bytes, c.process.Stop()
-}
-
 // reportFloods adds what is lost beside floods, under the default budget of
 // bubbles, which a reload brings in: it must cost no peer either.
 func (c *crowd) reportFloods(ctx context.Context, e *lab.Env, rep *report.Report, n int, d time.Duration) error {
 	if err := c.limit(ctx, n, defaultBudget); err != nil {
 		return err
 	}
-	before, err := c.values(ctx)
+	before, err := c.isthmus.values(ctx)
 	if err != nil {
 		return err
 	}
@@ -179,7 +159,7 @@ func (c *crowd) reportFloods(ctx context.Context, e *lab.Env, rep *report.Report
 		}
 		rep.Notes = append(rep.Notes, note+".")
 	}
-	after, err := c.values(ctx)
+	after, err := c.isthmus.values(ctx)
 	if err != nil {
 		return err
 	}

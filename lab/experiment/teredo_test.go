@@ -21,16 +21,7 @@ func TestTour(t *testing.T) {
 	if err := teredoTour(ctx, e); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	for _, want := range []string{
-		"router solicitation",
-		"seen from outside as 203.0.113.10:3551",
-		"endpoint-independent mapping",
-		"the checksum is right",
-	} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("the tour does not say %q:\n%s", want, out.String())
-		}
-	}
+	mustSay(t, out.String(), "router solicitation", "seen from outside as 203.0.113.10:3551", "endpoint-independent mapping", "the checksum is right")
 	if _, err := os.Stat(filepath.Join(e.Dir, "teredo.json")); err != nil {
 		t.Error(err)
 	}
@@ -71,17 +62,7 @@ func TestStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := startReport(ours, peer, "")
-	if err := r.WriteText(t.Output()); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Verdict(false); err != nil {
-		t.Error(err)
-	}
-	for _, f := range r.Figures {
-		if !f.Isthmus.Known() {
-			t.Errorf("%s was not measured", f.Name)
-		}
-	}
+	mustBeMeasured(t, r)
 }
 
 // Once each. Miredo's half minute decides how long it takes.
@@ -93,17 +74,7 @@ func TestHandoff(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := handoffReport(ours, peer, "")
-	if err := r.WriteText(t.Output()); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Verdict(false); err != nil {
-		t.Error(err)
-	}
-	for _, f := range r.Figures {
-		if !f.Isthmus.Known() {
-			t.Errorf("%s was not measured", f.Name)
-		}
-	}
+	mustBeMeasured(t, r)
 	// Losses do not depend on a busy machine, milliseconds do. Seconds get longer, but
 	// not as long as what does not see the change.
 	for _, f := range r.Figures {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/lab/report"
 )
 
@@ -54,27 +53,15 @@ func takenOf(values map[string]float64) (t taken) {
 	return t
 }
 
-// statusOf is what an Isthmus of one instance says of that.
-func statusOf(ctx context.Context, socket string) (i control.Instance, err error) {
-	status, err := control.NewClient(socket).Status(ctx)
-	if err != nil {
-		return i, err
-	}
-	if len(status.Instances) != 1 {
-		return i, errors.New("an Isthmus of one instance does not say so in its status")
-	}
-	return status.Instances[0], nil
-}
-
-// status is what the way's Isthmus says of itself.
-func (p *rigPath) status(ctx context.Context) (control.Instance, error) {
-	return statusOf(ctx, socketOf(p.rig.dir, p.way.name))
+// isthmus is the way's Isthmus.
+func (p *rigPath) isthmus() instance {
+	return instance{p.router, p.rig.env.Binary, p.rig.dir, p.way.name}
 }
 
 // counts is what the way's Isthmus has forwarded.
 func (p *rigPath) counts(ctx context.Context) (taken, error) {
-	instance, err := p.status(ctx)
-	return takenOf(instance.Values), err
+	values, err := p.isthmus().values(ctx)
+	return takenOf(values), err
 }
 
 // awaitWay waits until packets take the way that the path is named after. A role serves

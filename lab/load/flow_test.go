@@ -38,22 +38,8 @@ func TestFlowsAreSound(t *testing.T) {
 	for _, tt := range flowLanes {
 		t.Run(tt.name, func(t *testing.T) {
 			cable(t, func() error {
-				if err := gro("v2"); err != nil {
-					return err
-				}
-				fd, err := openPacket("v2", unix.ETH_P_ALL)
-				if err != nil {
-					return err
-				}
-				defer unix.Close(fd)
-				g, err := NewGenerator(3)
-				if err != nil {
-					return err
-				}
-				defer g.Close()
-				if err := g.Target(0, "v1"); err != nil {
-					return err
-				}
+				fd := hearing(t)
+				g := aimedGenerator(t, 3)
 				for i := range g.Peers() {
 					client := netip.MustParseAddr("2001:db8:ffff::ffff").As16()
 					client[9] = byte(i + 1)

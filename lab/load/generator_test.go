@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"runtime"
 	"testing"
@@ -42,27 +43,65 @@ func cable(t *testing.T, f func() error) {
 	})
 }
 
+// hearing hears all frames that arrive at v2, which GRO gives NAPI.
+func hearing(t *testing.T) (fd int) {
+	t.Helper()
+	if err := gro("v2"); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := openPacket("v2", unix.ETH_P_ALL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd
+}
+
+// opened is what could be opened, until the test ends.
+func opened[C io.Closer](t *testing.T, c C, err error) C {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// aimedGenerator sends to v1.
+func aimedGenerator(t *testing.T, peers int) *Generator {
+	t.Helper()
+	g, err := NewGenerator(peers)
+	opened(t, g, err)
+	if err := g.Target(0, "v1"); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// arrivals counts what arrives at v2.
+func arrivals(t *testing.T, hook Hook) *Meter {
+	t.Helper()
+	m, err := NewMeter()
+	opened(t, m, err)
+	if err := m.Arrival("v2", hook); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// prober is one without a target.
+func prober(t *testing.T) *Prober {
+	t.Helper()
+	r, err := NewProber()
+	return opened(t, r, err)
+}
+
 // Frames of a generator must be those that a sender would send: right addresses,
 // right checksums, each peer in its turn.
 func TestGeneratedFramesAreSound(t *testing.T) {
 	cable(t, func() error {
-		// GRO gives the far end NAPI.
-		if err := gro("v2"); err != nil {
-			return err
-		}
-		fd, err := openPacket("v2", unix.ETH_P_ALL)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		g, err := NewGenerator(3)
-		if err != nil {
-			return err
-		}
-		defer g.Close()
-		if err := g.Target(0, "v1"); err != nil {
-			return err
-		}
+		fd := hearing(t)
+		g := aimedGenerator(t, 3)
 		for i := range g.Peers() {
 			client := netip.MustParseAddr("2001:db8:ffff::ffff").As16()
 			client[9] = byte(i + 1)
@@ -152,14 +191,7 @@ func TestGeneratorReachesTheMeter(t *testing.T) {
 // reachMeter runs a generator into a meter at the other end of a cable.
 func reachMeter(t *testing.T, size int, pace Pace) error {
 	runtime.LockOSThread()
-	m, err := NewMeter()
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	if err := m.Arrival("v2", HookXDP); err != nil {
-		return err
-	}
+	m := arrivals(t, HookXDP)
 	g, err := NewGenerator(1)
 	if err != nil {
 		return err

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
@@ -25,19 +23,8 @@ func TestProbedFramesAreSound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cable(t, func() error {
-				if err := gro("v2"); err != nil {
-					return err
-				}
-				fd, err := openPacket("v2", unix.ETH_P_ALL)
-				if err != nil {
-					return err
-				}
-				defer unix.Close(fd)
-				r, err := NewProber()
-				if err != nil {
-					return err
-				}
-				defer r.Close()
+				fd := hearing(t)
+				r := prober(t)
 				if err := r.Target(0, "v1"); err != nil {
 					return err
 				}
@@ -68,19 +55,8 @@ func TestProbedFramesAreSound(t *testing.T) {
 func TestProberIsTimed(t *testing.T) {
 	testutil.NeedRoot(t)
 	cable(t, func() error {
-		r, err := NewProber()
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		m, err := NewMeter()
-		if err != nil {
-			return err
-		}
-		defer m.Close()
-		if err := m.Arrival("v2", HookXDP); err != nil {
-			return err
-		}
+		r := prober(t)
+		m := arrivals(t, HookXDP)
 		if err := r.Target(0, "v1"); err != nil {
 			return err
 		}

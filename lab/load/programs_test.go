@@ -18,14 +18,7 @@ func TestWorkOfWhatIsAttached(t *testing.T) {
 				if p, err := AttachedAt("v2", hook); err == nil {
 					t.Errorf("%v is at an interface where nothing is", p)
 				}
-				m, err := NewMeter()
-				if err != nil {
-					return err
-				}
-				defer m.Close()
-				if err := m.Arrival("v2", hook); err != nil {
-					return err
-				}
+				m := arrivals(t, hook)
 				p, err := AttachedAt("v2", hook)
 				if err != nil {
 					return err

@@ -56,7 +56,7 @@ func (k *credential) auth(nonce [8]byte, rs packet.IPv6) teredo.Auth {
 	return teredo.Auth{ClientID: k.id, Value: k.key.Value(nonce, 0, netip.AddrPort{}, rs), Nonce: nonce}
 }
 
-// accepts tells whether the authentication of an advertisement may come from a
+// accepts reports whether the authentication of an advertisement may come from a
 // server that has the key. A refusal may come without a value: a server that
 // does not know the client has no secret to compute one with.
 func (k *credential) accepts(p *teredo.Packet) bool {
@@ -66,7 +66,7 @@ func (k *credential) accepts(p *teredo.Packet) bool {
 	return bytes.Equal(p.Auth.ClientID, k.id) && (k.key.Verify(p) || refuses(p) && len(p.Auth.Value) == 0)
 }
 
-// refuses tells whether a server says that the client's key is not valid.
+// refuses reports whether a server says that the client's key is not valid.
 func refuses(p *teredo.Packet) bool { return p.Auth.Confirmation != 0 }
 
 // receiveRefusal takes an advertisement that says to get another key. Under the

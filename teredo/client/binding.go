@@ -83,7 +83,7 @@ func (c *Client) sendStep(b *binding, dst netip.Addr, out *Out) {
 }
 
 // tickBindings repeats requests, refreshes bindings, and forgets those of peers'
-// relays that nobody uses any more.
+// relays that no one uses any more.
 func (c *Client) tickBindings(now time.Time, out *Out) {
 	for i := range c.bindings {
 		b := &c.bindings[i]
@@ -113,7 +113,7 @@ func (c *Client) nextBinding() (next time.Time) {
 	return next
 }
 
-// uses tells whether a peer that was sent to lately is reached by a relay.
+// uses reports whether a peer that was sent to lately is reached by a relay.
 func (c *Client) uses(relay netip.AddrPort, at peer.Instant) (found bool) {
 	c.peers.Walk(func(e *peer.Entry) bool {
 		found = e.Trusted() && e.MappedIs(relay) && at.Sub(max(e.Tx, e.Rx)) < bindingLife

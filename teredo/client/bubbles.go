@@ -109,7 +109,7 @@ func (c *Client) sendIndirect(e *peer.Entry, f *effort, at peer.Instant, out *Ou
 	out.SendUDP(0, serverOf(e), t.AppendTo(b))
 }
 
-// mayAnswer tells whether an indirect bubble may be answered by an indirect one,
+// mayAnswer reports whether an indirect bubble may be answered by an indirect one,
 // and counts that. The pause alone would let two clients that cannot hear each
 // other directly answer each other for ever once a round trip is longer than it.
 func (f *effort) mayAnswer(at peer.Instant) bool {
@@ -139,7 +139,7 @@ func serverOf(e *peer.Entry) netip.AddrPort {
 // sendDisguised sends an indirect bubble the way relays do, from a random
 // link-local address. A peer without RFC 6081 ignores nonces, so that behind a
 // symmetric NAT it could never prove its mapping; but it answers such a bubble
-// to exactly that address, which nobody else has seen but its server.
+// to exactly that address, which no one else has seen but its server.
 func (c *Client) sendDisguised(e *peer.Entry, f *effort, out *Out) {
 	f.disguised = f.sent
 	if !f.disguise.IsValid() {

@@ -45,18 +45,18 @@ func (c *Client) learnFallback(e *peer.Entry, f *effort, told teredo.Fallback, n
 	}
 }
 
-// hopeless tells whether RFC 6081 figure 1 has no direct way between two NATs,
+// hopeless reports whether RFC 6081 figure 1 has no direct way between two NATs,
 // whoever begins: both are symmetric and no port can be foreseen at either end.
 func hopeless(ours NAT, theirs teredo.Fallback) bool {
 	return ours.Symmetric() && theirs.Symmetric && !ours.PortPreserved && !theirs.PortPreserving
 }
 
-// mayBeCarried tells whether a peer can be asked by relays at all.
+// mayBeCarried reports whether a peer can be asked by relays at all.
 func (c *Client) mayBeCarried(now time.Time) bool { return c.bindings[0].bound(now) }
 
 // attemptByRelay asks a peer by the relays beside an attempt at a direct way: from
 // the second attempt on, and with the first where nothing else is to be expected.
-// direct tells whether direct bubbles are among this attempt.
+// direct reports whether direct bubbles are among this attempt.
 func (c *Client) attemptByRelay(e *peer.Entry, f *effort, direct bool, at peer.Instant, now time.Time, out *Out) {
 	early := !f.hopeless && !f.carried && direct && (f.sent == 1 || c.predicts(f))
 	if !early && !valid(e, at) {
@@ -64,7 +64,7 @@ func (c *Client) attemptByRelay(e *peer.Entry, f *effort, direct bool, at peer.I
 	}
 }
 
-// predicts tells whether a direct way may still be opened by a predicted port.
+// predicts reports whether a direct way may still be opened by a predicted port.
 func (c *Client) predicts(f *effort) bool {
 	p := c.portOf(f)
 	return p != nil && p.guess.running
@@ -110,12 +110,12 @@ func (x *carriage) relayOr(ours netip.AddrPort) netip.AddrPort {
 	return ours
 }
 
-// isDirect tells whether a peer is proved at a mapping of its own.
+// isDirect reports whether a peer is proved at a mapping of its own.
 func (c *Client) isDirect(e *peer.Entry, f *effort, at peer.Instant) bool {
 	return valid(e, at) && !f.carried
 }
 
-// fromOurRelay tells whether a datagram with a Teredo source was carried.
+// fromOurRelay reports whether a datagram with a Teredo source was carried.
 func (c *Client) fromOurRelay(from netip.AddrPort, now time.Time) bool {
 	return from == c.cfg.Fallback && c.bindings[0].bound(now)
 }

@@ -139,7 +139,7 @@ func (c *Client) Start(now time.Time, out *Out) {
 	c.begin(now, out)
 }
 
-// Stop gives the address up and ends all work; Start begins anew.
+// Stop gives the address up and ends all work; Start begins again.
 func (c *Client) Stop(out *Out) {
 	c.lose(CauseStopped, out)
 	c.idle(Initial)
@@ -185,7 +185,7 @@ func (c *Client) LocalChanged(local netip.AddrPort, broadcasts []netip.Addr, now
 	}
 }
 
-// NativeChanged tells whether the host has native IPv6: then it must not be a
+// NativeChanged reports whether the host has native IPv6: then it must not be a
 // Teredo client (RFC 4380 section 5.5). An operator who wants one all the same
 // does not call it.
 func (c *Client) NativeChanged(native bool, now time.Time, out *Out) {

@@ -50,7 +50,7 @@ const (
 
 	// maxAnswers is how many indirect answers go to one peer within bubbleWindow
 	// without a direct response: twice what the peer may ask for in it, since a
-	// peer that was started anew asks again.
+	// peer that was restarted asks again.
 	maxAnswers = 2 * maxAttempts
 
 	// These keep a flood of bubbles from making us a source of noise. The limit
@@ -71,7 +71,7 @@ var legacyPrefix = netip.MustParsePrefix("3ffe:831f::/32")
 // Server is a Teredo server by its IPv4 addresses.
 type Server struct {
 	Primary netip.Addr
-	// Secondary is asked only to tell what NAT we are behind. Not valid: nobody
+	// Secondary is asked only to tell what NAT we are behind. Not valid: no one
 	// is asked and the kind of NAT stays unknown.
 	Secondary netip.Addr
 }

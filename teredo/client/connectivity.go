@@ -40,12 +40,12 @@ func (c *Client) test(e *peer.Entry, f *effort, at peer.Instant, now time.Time, 
 	}
 }
 
-// proves tells whether p is the reply that the echo test under way waits for.
+// proves reports whether p is the reply that the echo test under way waits for.
 func (c *Client) proves(e *peer.Entry, p packet.IPv6) bool {
 	return c.echoed(e, p) && c.peers.Cold(e).phase == testing
 }
 
-// echoed tells whether p is a reply to the last echo test of its source, whose
+// echoed reports whether p is a reply to the last echo test of its source, whose
 // entry is e or nil. Relays of this project send the reply twice.
 func (c *Client) echoed(e *peer.Entry, p packet.IPv6) bool {
 	if e == nil {

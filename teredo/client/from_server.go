@@ -122,7 +122,7 @@ func (c *Client) receiveFromRelay(e *peer.Entry, from netip.AddrPort, p *teredo.
 		c.relays.note(origin, source, at)
 	}
 	if asked, ok := c.relays.answered(origin, at); proof && ok {
-		// Nobody but the host, by its relay, can return the nonce, and the server
+		// No one but the host, by its relay, can return the nonce, and the server
 		// tells where the relay is: that saves the relay's own packet. The relay's
 		// bubble is answered once more, since the data is lost without it.
 		c.sendPlain(origin, asked, out)
@@ -133,10 +133,10 @@ func (c *Client) receiveFromRelay(e *peer.Entry, from netip.AddrPort, p *teredo.
 	c.accept(e, p.IPv6, out)
 }
 
-// isOwn tells whether a is the mapped or local address and port of this client.
+// isOwn reports whether a is the mapped or local address and port of this client.
 func (c *Client) isOwn(a netip.AddrPort) bool { return a == c.last.mapping || a == c.local }
 
-// sendable tells whether bubbles may go to the client and to the server that a
+// sendable reports whether bubbles may go to the client and to the server that a
 // Teredo address names (RFC 4380 section 5.2.4).
 func (c *Client) sendable(address *[16]byte) bool {
 	mapped := teredo.Mapped(address)

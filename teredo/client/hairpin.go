@@ -52,7 +52,7 @@ func (c *Client) bubbleAlternates(e *peer.Entry, f *effort, list []netip.AddrPor
 	}
 }
 
-// isNeighbour tells whether an alternate address can be that of another client:
+// isNeighbour reports whether an alternate address can be that of another client:
 // it is neither our own nor a broadcast address, and no service's port. The codec
 // refuses loopback, multicast and reserved addresses.
 func (c *Client) isNeighbour(a netip.AddrPort) bool {

@@ -20,7 +20,7 @@ const (
 	resumeWithin = 300 * time.Second
 )
 
-// mayResume tells whether a peer that was silent for too long is asked directly,
+// mayResume reports whether a peer that was silent for too long is asked directly,
 // without its server, whether the way is still open (RFC 6081 section 5.7). A
 // client of RFC 4380 alone would not answer.
 func (c *Client) mayResume(e *peer.Entry, at peer.Instant) bool {

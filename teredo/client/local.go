@@ -197,7 +197,7 @@ func (c *Client) receiveLocally(e *peer.Entry, from netip.AddrPort, p packet.IPv
 	return true
 }
 
-// stayLocal tells whether a peer that spoke by the NAT is proved on our link and
+// stayLocal reports whether a peer that spoke by the NAT is proved on our link and
 // so stays there.
 func (c *Client) stayLocal(e *peer.Entry, at peer.Instant) bool {
 	if e == nil || !valid(e, at) {

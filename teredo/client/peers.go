@@ -86,13 +86,13 @@ func (c *Client) discard(f *effort, why Reason) {
 // seconds, the inbound policy for more.
 func never(at peer.Instant) peer.Instant { return at.Add(-establishedFor) }
 
-// valid tells whether e may be sent to without further proof (RFC 4380 section
+// valid reports whether e may be sent to without further proof (RFC 4380 section
 // 5.2.4).
 func valid(e *peer.Entry, at peer.Instant) bool {
 	return e.Trusted() && at.Sub(e.Rx) < peerLifetime
 }
 
-// welcome tells whether the inbound policy lets packets of a peer in; e is nil
+// welcome reports whether the inbound policy lets packets of a peer in; e is nil
 // when it is unknown. Entry.Tx is the time of the last packet of the host.
 func (c *Client) welcome(e *peer.Entry, at peer.Instant) bool {
 	return c.cfg.Inbound == Allow || e != nil && at.Sub(e.Tx) < establishedFor

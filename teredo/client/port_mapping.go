@@ -37,7 +37,7 @@ func (c *Client) upnpMapped() netip.AddrPort {
 	return c.reserved
 }
 
-// oneWay tells whether we are behind a single NAT that lets everybody in at our
+// oneWay reports whether we are behind a single NAT that lets everybody in at our
 // mapping, but shows another one to each peer that we send to: the first three
 // conditions of RFC 6081 section 5.3.4.2. The cheapest is first, since the answer
 // is needed for each packet.
@@ -45,7 +45,7 @@ func (c *Client) oneWay() bool {
 	return c.nat.Mapping == EndpointDependent && c.reserved.IsValid() && c.reserved == c.last.mapping
 }
 
-// early tells whether a direct bubble comes before its sender can know our
+// early reports whether a direct bubble comes before its sender can know our
 // mapping towards it: without a reserved port our symmetric NAT would not have
 // let it in. To trust its sender now would be right for our side, but what we
 // sent it then would be lost, since it takes nothing from an unknown mapping.

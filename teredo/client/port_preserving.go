@@ -36,7 +36,7 @@ type extension struct {
 	also netip.AddrPort
 }
 
-// portPreserving tells whether ports are predicted by the rule of RFC 6081
+// portPreserving reports whether ports are predicted by the rule of RFC 6081
 // section 5.4: a symmetric NAT that gives a fresh local port the same number
 // outside.
 func (c *Client) portPreserving() bool { return c.nat.Symmetric() && c.nat.PortPreserved }
@@ -107,7 +107,7 @@ func (c *Client) sendToPeerPort(e *peer.Entry, f *effort, at peer.Instant, out *
 
 // openingTTL is the outer time to live of the first bubble of an effort on a new
 // way: it only has to open our own NAT. Where the peer's NAT keeps a state for
-// packets that it lets nobody in for, one that arrives there first would make
+// packets that it lets no one in for, one that arrives there first would make
 // the NAT give the peer's answer another port.
 func (c *Client) openingTTL(f *effort) uint8 {
 	if f.opened {
@@ -118,7 +118,7 @@ func (c *Client) openingTTL(f *effort) uint8 {
 }
 
 // receiveOnPort takes a packet to our Teredo address that came by a random port.
-// Nobody but its peer is known there (RFC 6081 section 5.4.4.5).
+// No one but its peer is known there (RFC 6081 section 5.4.4.5).
 func (c *Client) receiveOnPort(socket int, from netip.AddrPort, p *teredo.Packet, at peer.Instant, out *Out) {
 	port, e, f := c.portOn(socket)
 	if port == nil || p.Origin.IsValid() || *p.IPv6.SrcBytes() != port.peer {
@@ -155,7 +155,7 @@ func (c *Client) receiveOnPort(socket int, from netip.AddrPort, p *teredo.Packet
 	c.accept(e, p.IPv6, out)
 }
 
-// answersNonce tells whether p is a bubble that returns the nonce of our last
+// answersNonce reports whether p is a bubble that returns the nonce of our last
 // indirect one.
 func answersNonce(f *effort, p packet.IPv6, t *teredo.Trailers) bool {
 	return f != nil && teredo.IsBubble(p) && t.HasNonce && f.nonceSent != 0 && t.Nonce == f.nonceSent
@@ -173,7 +173,7 @@ func (c *Client) proveByNonce(e *peer.Entry, f *effort, w way, at peer.Instant, 
 	c.prove(e, f, w, at, out)
 }
 
-// alsoAt tells whether a peer was proved at from besides its mapping.
+// alsoAt reports whether a peer was proved at from besides its mapping.
 func alsoAt(e *peer.Entry, f *effort, from netip.AddrPort, at peer.Instant) bool {
 	return f != nil && f.also == from && valid(e, at)
 }
@@ -218,7 +218,7 @@ func (c *Client) recall(e *peer.Entry, f *effort, at peer.Instant, out *Out) boo
 
 // suspectMapping takes a bubble of a trusted peer from a mapping that nothing proves.
 // After a silence it may mean that the peer's NAT has given it another mapping:
-// then the way has to be found anew (RFC 6081 section 5.4.4.5).
+// then the way has to be found again (RFC 6081 section 5.4.4.5).
 func (c *Client) suspectMapping(e *peer.Entry, p packet.IPv6, at peer.Instant, out *Out) {
 	now := c.clock.Time(at)
 	if e == nil || !c.nat.Symmetric() || !e.Trusted() || !teredo.IsBubble(p) ||

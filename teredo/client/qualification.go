@@ -187,7 +187,7 @@ func (c *Client) serverFailed(now time.Time, out *Out) {
 	out.Events = append(out.Events, Event{Kind: WentOffLine, Wait: wait})
 }
 
-// waiting tells whether the client waits to try its servers again.
+// waiting reports whether the client waits to try its servers again.
 func (c *Client) waiting() bool { return c.state == OffLine || c.state == Refused }
 
 // lose gives the address up, if there is one.

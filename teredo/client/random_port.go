@@ -236,7 +236,7 @@ func (c *Client) portDue(socket int, at peer.Instant, now time.Time, out *Out) {
 
 // refreshPort keeps the way through a random port open while the host is silent,
 // for a time (RFC 6081 section 5.4.2.1). Behind that the port goes, and the next
-// packet of the host starts anew.
+// packet of the host starts again.
 func (c *Client) refreshPort(e *peer.Entry, f *effort, p *randomPort, at peer.Instant, out *Out) {
 	p.guess = prediction{}
 	switch {

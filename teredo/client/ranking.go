@@ -94,7 +94,7 @@ func (c *Client) measure(s *solicitation, now time.Time) {
 	}
 }
 
-// scouting tells whether there is anything to compare.
+// scouting reports whether there is anything to compare.
 func (c *Client) scouting() bool {
 	return c.watchful() && len(c.servers) > 1 && (c.state == Qualified || c.alarmed())
 }
@@ -221,7 +221,7 @@ func (c *Client) scouted(prefix netip.Prefix, mapping netip.AddrPort, now time.T
 	}
 }
 
-// isBetter tells whether a server is clearly nearer than the one in use, or
+// isBetter reports whether a server is clearly nearer than the one in use, or
 // stands before it in the list and is not clearly farther.
 func (c *Client) isBetter(i int) bool {
 	a, b := c.ranks[i].rtt, c.ranks[c.current].rtt
@@ -255,7 +255,7 @@ func (c *Client) use(why Cause, now time.Time, out *Out) {
 	c.qualify(prefix, mapping, now, out)
 }
 
-// beginWatch starts anew with a new address.
+// beginWatch starts again with a new address.
 func (c *Client) beginWatch(now time.Time) {
 	c.why, c.silence = 0, silence{traffic: c.silence.traffic, since: now}
 	if c.scout.at.IsZero() {
@@ -284,7 +284,7 @@ func (c *Client) tickWatch(now time.Time, out *Out) {
 	c.tickScouts(now, out)
 }
 
-// asksScouted tells whether a is the server that a scout waits for.
+// asksScouted reports whether a is the server that a scout waits for.
 func (c *Client) asksScouted(a netip.AddrPort) bool { return c.scout.active && a == c.scout.server }
 
 // ServerRank is what the client knows of one of its servers.
@@ -321,7 +321,7 @@ func (c *Client) whose(s *solicitation) netip.Addr {
 	return c.server().Primary
 }
 
-// namesServer tells whether an advertised prefix names a server.
+// namesServer reports whether an advertised prefix names a server.
 func namesServer(prefix, server netip.Addr) bool {
 	b := prefix.As16()
 	return teredo.Server(&b) == server

@@ -128,7 +128,7 @@ func (c *Client) receive(from netip.AddrPort, server bool, p *teredo.Packet, now
 	c.receiveFromNative(e, from, p.IPv6, at, out)
 }
 
-// fromPeer tells whether a packet can come from another node at all.
+// fromPeer reports whether a packet can come from another node at all.
 func (c *Client) fromPeer(from netip.AddrPort, p packet.IPv6) bool {
 	src := p.Src()
 	switch {
@@ -224,7 +224,7 @@ func (c *Client) receiveFromNative(e *peer.Entry, from netip.AddrPort, p packet.
 	c.accept(e, p, out)
 }
 
-// followRelay tests a native host anew whose packets come by another relay than
+// followRelay tests a native host again whose packets come by another relay than
 // the one that was proved and has gone silent. It may no longer be there: several
 // relays can announce one prefix, and the host's packets take another when one
 // fails. What this client sends would be lost until the entry has aged.
@@ -261,7 +261,7 @@ func (c *Client) accept(e *peer.Entry, p packet.IPv6, out *Out) {
 	out.SendIP(p)
 }
 
-// aboutOurs tells whether p is an ICMPv6 error about a packet of ours to a peer
+// aboutOurs reports whether p is an ICMPv6 error about a packet of ours to a peer
 // contacted before. Its source is any router on the way, and without it path MTU
 // discovery would fail (RFC 4890 section 4.3.1).
 func (c *Client) aboutOurs(p packet.IPv6, at peer.Instant) bool {

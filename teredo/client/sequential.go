@@ -25,7 +25,7 @@ type prediction struct {
 	upperPort    uint16
 }
 
-// done tells whether nothing is left to predict; external is the port known.
+// done reports whether nothing is left to predict; external is the port known.
 func (g *prediction) done(external uint16) bool {
 	return external != 0 || !g.running && g.tries >= maxPredictions
 }

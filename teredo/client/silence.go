@@ -45,7 +45,7 @@ func (c *Client) hostSent(now time.Time) {
 	}
 }
 
-// watchful tells whether the client looks after its address and its servers by
+// watchful reports whether the client looks after its address and its servers by
 // more than the refresh.
 func (c *Client) watchful() bool { return c.cfg.Probe > 0 }
 

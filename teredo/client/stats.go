@@ -27,7 +27,7 @@ const (
 	Unreachable                        // the peer did not answer
 	PeerEvicted                        // waited for a peer that lost its place
 	AddressGone                        // waited while the address was lost or changed
-	UnaskedAdvertisement               // advertisement that nobody waits for
+	UnaskedAdvertisement               // advertisement that no one waits for
 	WrongNonce                         // advertisement without our nonce (RFC 4380 section 5.2.2)
 	NoOrigin                           // advertisement without origin indication
 	WrongAdvertised                    // advertisement for another destination, or with a foreign prefix
@@ -36,7 +36,7 @@ const (
 	ForeignPort                        // on a random port from another than its peer
 	BadRandomPort                      // Random Port trailer below 1024
 	AlternateRefused                   // alternate address that cannot be a neighbour's (RFC 6081 section 7)
-	UnaskedBinding                     // a relay's step of a binding that nobody waits for
+	UnaskedBinding                     // a relay's step of a binding that no one waits for
 	NotDiscovery                       // on the discovery address, but no local discovery bubble
 	NotLocal                           // local discovery bubble of no neighbour behind the same NAT
 	NotSearched                        // on the secondary port, but nothing that the search waits for

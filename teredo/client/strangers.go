@@ -70,18 +70,18 @@ func newStrangers(c *Client) (s strangers, err error) {
 	return s, err
 }
 
-// isStranger tells whether a peer has yet to be proved, and the host has not sent to it.
+// isStranger reports whether a peer has yet to be proved, and the host has not sent to it.
 func isStranger(e *peer.Entry, at peer.Instant) bool {
 	return e == nil || !valid(e, at) && at.Sub(e.Tx) >= establishedFor
 }
 
-// mayAnswerStranger limits answers to an IPv4 address whose owner nobody knows.
+// mayAnswerStranger limits answers to an IPv4 address whose owner no one knows.
 func (c *Client) mayAnswerStranger(to netip.Addr, at peer.Instant) bool {
 	now := c.clock.Time(at)
 	return c.strangers.answers.Take(strangersLimit, c.perOrigin.Take(to, now), now)
 }
 
-// mayAdd tells whether a direct bubble may go to a peer beside the one that answers it: by
+// mayAdd reports whether a direct bubble may go to a peer beside the one that answers it: by
 // a port that it or we predict. Those to a stranger count as answers too, or by a port of
 // its own it would double what goes to its mapped address.
 func (c *Client) mayAdd(e *peer.Entry, at peer.Instant) bool {
@@ -104,7 +104,7 @@ func (c *Client) mayMeet(from netip.Addr, at peer.Instant) bool {
 	return c.strangers.newPeers.Take(c.strangers.newLimit, c.perOrigin.Take(from, now), now)
 }
 
-// mayCall tells whether a stranger may cause an indirect bubble.
+// mayCall reports whether a stranger may cause an indirect bubble.
 func (c *Client) mayCall(e *peer.Entry, at peer.Instant) bool {
 	return !isStranger(e, at) || c.strangers.perServer.Allow(teredo.Server(&e.Key), c.clock.Time(at))
 }

@@ -91,7 +91,7 @@ func (c *Client) warm(e *peer.Entry) *effort {
 	return f
 }
 
-// isGlobal tells whether a can be the address of one node outside this link.
+// isGlobal reports whether a can be the address of one node outside this link.
 func isGlobal(a netip.Addr) bool {
 	raw := a.As16()
 	return special.Forwarded6(&raw)

@@ -65,7 +65,7 @@ type NAT struct {
 	// (RFC 4787 section 6).
 	Hairpin bool
 	// OpenInput makes the NAT take packets that no mapping lets in for itself:
-	// they reach nobody, but the port that they came to is no more free for a
+	// they reach no one, but the port that they came to is no more free for a
 	// mapping towards their sender. Linux routers without an input filter do that.
 	OpenInput bool
 
@@ -140,7 +140,7 @@ func (n *NAT) Outbound(inside, remote netip.AddrPort, now time.Time) netip.AddrP
 	return netip.AddrPortFrom(n.Public, m.port)
 }
 
-// isTaken tells whether a packet from remote that nobody was waiting for has made
+// isTaken reports whether a packet from remote that no one was waiting for has made
 // a port unusable towards it.
 func (n *NAT) isTaken(port uint16, remote netip.AddrPort, now time.Time) bool {
 	since, ok := n.taken[taken{port, remote}]
@@ -162,7 +162,7 @@ func (n *NAT) choose(local uint16, remote netip.AddrPort, now time.Time) uint16 
 	return port
 }
 
-// holds tells whether a mapping that lives has the port.
+// holds reports whether a mapping that lives has the port.
 func (n *NAT) holds(port uint16, now time.Time) bool {
 	m := n.in[port]
 	return m != nil && now.Sub(m.used) < n.Timeout

@@ -170,7 +170,7 @@ func (n *Network) Run(d time.Duration) {
 	n.RunUntil(d, func() bool { return false })
 }
 
-// RunUntil lets time pass until done or for at most d, and tells whether done
+// RunUntil lets time pass until done or for at most d, and reports whether done
 // was reached.
 func (n *Network) RunUntil(d time.Duration, done func() bool) bool {
 	end := n.now.Add(d)

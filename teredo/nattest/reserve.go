@@ -15,7 +15,7 @@ func (n *NAT) Reserve(inside netip.AddrPort) {
 	n.reserved[inside.Port()] = inside
 }
 
-// keeps tells whether a mapping of a local port gets the same port outside
+// keeps reports whether a mapping of a local port gets the same port outside
 // because that is reserved.
 func (n *NAT) keeps(local uint16) bool {
 	_, ok := n.reserved[local]

@@ -57,7 +57,7 @@ func (h *Hot) adopt(slot uint32, now Instant) {
 	}
 }
 
-// plausible tells whether a slot in use is as this package would have written it.
+// plausible reports whether a slot in use is as this package would have written it.
 func (h *Hot) plausible(slot, s uint32) bool {
 	if s&stateZero != 0 || int(s&stateTag>>tagShift) >= len(h.prefixes) {
 		return false
@@ -71,7 +71,7 @@ func (h *Hot) plausible(slot, s uint32) bool {
 	return ok && n.match == s&(stateUsed|stateTag) && (slot/SlotsPerBucket == n.first || slot/SlotsPerBucket == n.second)
 }
 
-// doubled tells whether the peer of a slot is in another slot too, and was heard
+// doubled reports whether the peer of a slot is in another slot too, and was heard
 // there no earlier: a move that ended half-way.
 func (h *Hot) doubled(slot, s uint32, now Instant) bool {
 	key := h.key(slot)

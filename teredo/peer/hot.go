@@ -119,10 +119,10 @@ type Ref struct {
 	state uint32
 }
 
-// Busy tells whether the peer must be left to the slow path.
+// Busy reports whether the peer must be left to the slow path.
 func (r Ref) Busy() bool { return r.state&stateBusy != 0 }
 
-// Foreign tells whether the peer's mapping is not the one in its address. Only
+// Foreign reports whether the peer's mapping is not the one in its address. Only
 // [Hot.Mapped] knows it.
 func (r Ref) Foreign() bool { return r.state&stateForeign != 0 }
 
@@ -332,7 +332,7 @@ func (h *Hot) Sweep(now Instant, age time.Duration, n int) (removed int) {
 	return removed
 }
 
-// stale tells whether a slot holds a peer not heard for age.
+// stale reports whether a slot holds a peer not heard for age.
 func (h *Hot) stale(slot uint32, now Instant, age time.Duration) bool {
 	s := atomic.LoadUint32(h.state(slot))
 	return s&stateUsed != 0 && Ref{state: s}.Age(now) >= age

@@ -228,7 +228,7 @@ func (h *Hot) other(slot, bucket uint32) uint32 {
 	return b & h.mask
 }
 
-// onPath tells whether the way to step i has been in the bucket: a chain must not
+// onPath reports whether the way to step i has been in the bucket: a chain must not
 // move what it has moved already.
 func (h *Hot) onPath(i int32, bucket uint32) bool {
 	for ; i >= 0; i = h.path[i].parent {

@@ -26,7 +26,7 @@ type Budget struct {
 // networkShare is the part of the bytes in all queues that one network may have.
 const networkShare = 8
 
-// admits tells whether there is room for p in all, and for its source.
+// admits reports whether there is room for p in all, and for its source.
 func (b *Budget) admits(p packet.IPv6) bool {
 	limit := b.TotalBytes
 	if b.Sources != nil {

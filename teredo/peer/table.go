@@ -31,7 +31,7 @@ func (e *Entry) Mapped() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4(e.ip), e.port)
 }
 
-// MappedIs tells whether a is the peer's mapped address and port.
+// MappedIs reports whether a is the peer's mapped address and port.
 func (e *Entry) MappedIs(a netip.AddrPort) bool {
 	return e.port == a.Port() && a.Addr() == netip.AddrFrom4(e.ip)
 }
@@ -39,7 +39,7 @@ func (e *Entry) MappedIs(a netip.AddrPort) bool {
 // SetMapped records the IPv4 address and port that packets to the peer go to.
 func (e *Entry) SetMapped(a netip.AddrPort) { e.ip, e.port = a.Addr().As4(), a.Port() }
 
-// Trusted tells whether the mapped address has been proved (RFC 4380 section 5.2,
+// Trusted reports whether the mapped address has been proved (RFC 4380 section 5.2,
 // "status of the peer").
 func (e *Entry) Trusted() bool { return e.trusted }
 
@@ -123,7 +123,7 @@ func (t *Table[C]) Lookup(key *[16]byte) *Entry {
 }
 
 // Insert returns the entry of an address and makes an untrusted one, with both
-// times at longAgo, if there is none. fresh tells whether it did. The role gives
+// times at longAgo, if there is none. fresh reports whether it did. The role gives
 // longAgo as 30 seconds before now (RFC 4380 sections 5.2.3 and 5.2.6).
 func (t *Table[C]) Insert(key *[16]byte, longAgo Instant) (e *Entry, fresh bool) {
 	if e := t.Lookup(key); e != nil {

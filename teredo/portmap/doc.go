@@ -39,7 +39,7 @@ type Target struct {
 	times *times // nil: as usual
 }
 
-// valid tells whether there is something to ask for.
+// valid reports whether there is something to ask for.
 func (t Target) valid() bool {
 	return t.Local.Addr().Is4() && t.Local.Port() != 0 && t.Gateway.Is4()
 }
@@ -56,7 +56,7 @@ type Mapping struct {
 
 // Errors that a caller tells apart.
 var (
-	// ErrNoGateway: nobody at the gateway's address speaks the protocol.
+	// ErrNoGateway: no one at the gateway's address speaks the protocol.
 	ErrNoGateway = errors.New("the gateway does not answer")
 	// errAnswer: the gateway said something that cannot be.
 	errAnswer = errors.New("the gateway's answer makes no sense")

@@ -79,7 +79,7 @@ func (s *keeping) attempt(ctx context.Context) (wait time.Duration) {
 	before := s.mapping
 	if s.gateway != nil {
 		if s.mapping, err = s.gateway.add(ctx); err != nil {
-			s.gateway = nil // ask anew who is there
+			s.gateway = nil // ask again who is there
 		}
 	}
 	if s.gateway == nil {

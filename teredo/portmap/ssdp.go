@@ -110,7 +110,7 @@ func parseSearchAnswer(b []byte, gateway netip.Addr) (*url.URL, bool) {
 	return location, true
 }
 
-// at tells whether a URL names a place at the gateway: plain HTTP, which is all
+// at reports whether a URL names a place at the gateway: plain HTTP, which is all
 // that UPnP knows, to its address.
 func at(u *url.URL, gateway netip.Addr) bool {
 	host, err := netip.ParseAddr(u.Hostname())

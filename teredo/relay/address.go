@@ -10,7 +10,7 @@ import (
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
-// isTeredo tells whether a lies below one of the served Teredo prefixes.
+// isTeredo reports whether a lies below one of the served Teredo prefixes.
 func (r *Relay) isTeredo(a *[16]byte) bool {
 	for i := range r.prefixes {
 		if [4]byte(a[:4]) == r.prefixes[i] {
@@ -20,11 +20,11 @@ func (r *Relay) isTeredo(a *[16]byte) bool {
 	return false
 }
 
-// isHost tells whether a can be one host beyond this link, which packets are
+// isHost reports whether a can be one host beyond this link, which packets are
 // forwarded from and to; nothing below ::/64 is.
 func isHost(a *[16]byte) bool { return special.Forwarded6(a) && [8]byte(a[:8]) != [8]byte{} }
 
-// isOwn tells whether a is one of the host's IPv4 addresses.
+// isOwn reports whether a is one of the host's IPv4 addresses.
 func (r *Relay) isOwn(a netip.Addr) bool { return slices.Contains(r.cfg.Own, a) }
 
 // checkClient applies the rules on the two IPv4 addresses inside a Teredo
@@ -44,7 +44,7 @@ func (r *Relay) checkClient(a *[16]byte) (why Reason, ok bool) {
 	return 0, true
 }
 
-// serves tells whether clients may send to a.
+// serves reports whether clients may send to a.
 func (s *shared) serves(a *[16]byte) bool {
 	addr := netip.AddrFrom16(*a)
 	for _, p := range s.serve {

@@ -41,7 +41,7 @@ func (k *bindingKey) now(client *[16]byte, mapping netip.AddrPort, at peer.Insta
 	return k.make(client, mapping, slotOf(at))
 }
 
-// valid tells whether key was made for them lately.
+// valid reports whether key was made for them lately.
 func (k *bindingKey) valid(key uint64, client *[16]byte, mapping netip.AddrPort, at peer.Instant) bool {
 	slot := slotOf(at)
 	var got, want [8]byte

@@ -19,7 +19,7 @@ type binding struct {
 	newer, older *binding         // by until, which is also the order of refreshing
 }
 
-// bindings is the table of them. A full one takes no newcomer: nobody who has
+// bindings is the table of them. A full one takes no newcomer: no one who has
 // proved where he is loses his place to one who has just come.
 type bindings struct {
 	limit          int

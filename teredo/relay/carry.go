@@ -66,7 +66,7 @@ func (c *carriage) apply(cfg *Config) {
 	}
 }
 
-// isCarried tells whether p belongs to a binding or to a pair of clients.
+// isCarried reports whether p belongs to a binding or to a pair of clients.
 func (r *Relay) isCarried(p packet.IPv6, s *shared) bool {
 	if !s.carry || !r.isTeredo(p.SrcBytes()) {
 		return false

@@ -32,7 +32,7 @@ func (r *Relay) deliver(p packet.IPv6, mapped netip.AddrPort, now time.Time, out
 }
 
 // mayDeliver applies the rules on clients' packets: where they may go, and that
-// nobody meddles with the neighbours of the host, which a host-specific relay, that
+// no one meddles with the neighbours of the host, which a host-specific relay, that
 // takes no hop, would let through.
 func (r *Relay) mayDeliver(p packet.IPv6, s *shared) (why Reason, ok bool) {
 	dst := p.DstBytes()

@@ -20,7 +20,7 @@ import (
 // learns the relay, and the nonce proves it. The reply itself waits for the
 // bubble's answer all the same. See docs/decisions/0003-echo-reply-through-server.md.
 
-// isEchoTest tells whether p looks like the reply to an echo test of this
+// isEchoTest reports whether p looks like the reply to an echo test of this
 // project's clients: their identifier and sequence number are zero. Others take
 // the outer source of a reply for the relay, which the server is not.
 func isEchoTest(p packet.IPv6) bool {

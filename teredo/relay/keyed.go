@@ -44,7 +44,7 @@ func (k *key) source(client *[16]byte, now peer.Instant) netip.Addr {
 	return netip.AddrFrom16(k.address(client, slotOf(now)))
 }
 
-// valid tells whether dst is a source address that bubbles to client had lately.
+// valid reports whether dst is a source address that bubbles to client had lately.
 func (k *key) valid(client, dst *[16]byte, now peer.Instant) bool {
 	slot := slotOf(now)
 	for _, s := range [...]int64{slot, slot - 1} {

@@ -102,7 +102,7 @@ type Stats struct {
 	PeersUnanswered uint64 // peers that answered no bubble
 
 	Carried  uint64 // packets from client to client
-	Bindings uint64 // clients bound anew or at another mapping
+	Bindings uint64 // clients bound again or at another mapping
 
 	ErrorsSent       uint64 // ICMPv6 errors
 	ErrorsSuppressed uint64 // not sent, by their rate or for want of an address

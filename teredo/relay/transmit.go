@@ -52,7 +52,7 @@ func formOf(b []byte) Reason {
 	return BadLength
 }
 
-// isSource tells whether packets from a are relayed.
+// isSource reports whether packets from a are relayed.
 func (r *Relay) isSource(a *[16]byte) bool { return isHost(a) && !r.isTeredo(a) }
 
 // admit applies the rules in the order in which an error may be sent about them:

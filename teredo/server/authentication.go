@@ -67,7 +67,7 @@ type confirmation struct {
 // state. Its repetition gains nothing but another answer, whose nonce only the
 // client that waits for it takes.
 func (e *Engine) authenticate(p *teredo.Packet, now time.Time) (c confirmation, r Reason) {
-	// A value without an identifier names nobody.
+	// A value without an identifier names no one.
 	k, known := e.keys[string(p.Auth.ClientID)]
 	switch {
 	case known && !k.key.Verify(p):

@@ -38,7 +38,7 @@ const (
 	BadSolicitation             // router solicitation against RFC 4861 section 6.1.1
 	BadChecksum                 // wrong checksum in a message for the server
 	SourceMismatch              // Teredo source that is not the sender's (rule 5)
-	SourceNotUnicast            // IPv6 source that nobody can have
+	SourceNotUnicast            // IPv6 source that no one can have
 	NotServed                   // nothing that this server is for (rule 7)
 	RateLimitSource             // above the limit of its IPv4 source
 	RateLimitTotal              // above the limit in all

@@ -35,7 +35,7 @@ func (e *Engine) forwardIPv4(from netip.AddrPort, p *teredo.Packet, payload []by
 	return accepted
 }
 
-// checkMapped tells whether a packet may be sent to the mapped address of the
+// checkMapped reports whether a packet may be sent to the mapped address of the
 // Teredo address dst.
 func (e *Engine) checkMapped(to netip.AddrPort, dst *[16]byte) Reason {
 	switch {
@@ -43,7 +43,7 @@ func (e *Engine) checkMapped(to netip.AddrPort, dst *[16]byte) Reason {
 		return MappedNotGlobal
 	case to.Port() == 0:
 		return PortZero
-	// Nobody's client lives on a server's own address and port. Such addresses
+	// No one's client lives on a server's own address and port. Such addresses
 	// are made up to send packets in circles, through us or through the server
 	// that the address names.
 	case e.isOwn(to.Addr()):

@@ -16,7 +16,7 @@ import (
 const maxTrailers = 256
 
 // receive applies rules 1 to 7 of RFC 4380 section 5.3.1 to a packet that parsed
-// (rule 1). It also tells whether the packet is a router solicitation.
+// (rule 1). It also reports whether the packet is a router solicitation.
 func (e *Engine) receive(from netip.AddrPort, p *teredo.Packet) (solicitation bool, r Reason) {
 	// Before all rules: what came from ourselves can only be a loop.
 	if from.Port() == e.cfg.Port && e.isOwn(from.Addr()) {
@@ -82,7 +82,7 @@ func (e *Engine) checkSource(from netip.AddrPort, p packet.IPv6) (solicitation b
 	return false, NotServed // rule 7
 }
 
-// isSolicitation tells whether p is what rule 4 describes, right or not.
+// isSolicitation reports whether p is what rule 4 describes, right or not.
 func isSolicitation(p packet.IPv6) bool {
 	return p.NextHeader() == packet.ProtoICMPv6 && p.Payload()[0] == packet.ICMPv6RouterSolicitation &&
 		*p.DstBytes() == allRouters && p.Src().IsLinkLocalUnicast()

@@ -30,13 +30,13 @@ func (e *Engine) route(from netip.AddrPort, local int, p *teredo.Packet, payload
 	return e.forwardIPv6(p.IPv6, out)
 }
 
-// isLinkLocal tells whether p is for a link-local address of this server.
+// isLinkLocal reports whether p is for a link-local address of this server.
 func (e *Engine) isLinkLocal(p packet.IPv6) bool {
 	dst := p.Dst()
 	return dst == e.linkIPv6[Primary] || dst == e.linkIPv6[Secondary]
 }
 
-// isGlobal tells whether a is a global unicast address: inside 2000::/3, the only
+// isGlobal reports whether a is a global unicast address: inside 2000::/3, the only
 // part of the space that is given out as such (RFC 4291 section 2.4, RFC 3587).
 // Unique local addresses are left out, as no one outside may send to them. All special
 // blocks in there are forwarded.

@@ -129,7 +129,7 @@ func (e *Engine) handle(from netip.AddrPort, local int, payload []byte, now time
 	return e.route(from, local, &p, payload, out)
 }
 
-// isTeredo tells whether a lies below one of the service prefixes.
+// isTeredo reports whether a lies below one of the service prefixes.
 func (e *Engine) isTeredo(a *[16]byte) bool {
 	w := prefixWord(a)
 	for _, p := range e.prefixes {
@@ -140,14 +140,14 @@ func (e *Engine) isTeredo(a *[16]byte) bool {
 	return false
 }
 
-// serves tells whether the Teredo address a was given out by this server (RFC
+// serves reports whether the Teredo address a was given out by this server (RFC
 // 4380 section 5.3.1: bits 32 to 63 are the server's address).
 func (e *Engine) serves(a *[16]byte) bool {
 	s := teredo.Server(a)
 	return s == e.cfg.AdvertisedPrimary || s == e.cfg.AdvertisedSecondary
 }
 
-// isOwn tells whether a is an address of this server, bound or advertised.
+// isOwn reports whether a is an address of this server, bound or advertised.
 func (e *Engine) isOwn(a netip.Addr) bool {
 	for _, o := range e.own {
 		if a == o {

@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/fastpath/probe"
@@ -37,7 +38,9 @@ type HostConfig struct {
 // Host is the fast path of Teredo clients on this host: programs that encapsulate
 // what leaves by the TUN device, and decapsulate what comes in by Ethernet devices,
 // and the tables of clients and their peers. It is safe for concurrent use.
-type Host struct{ *fastpath.Object }
+type Host struct {
+	object *fastpath.Object // no next hops are followed for it, and it does not go on alone
+}
 
 // Tables of the object.
 const (
@@ -69,13 +72,29 @@ func LoadHost(cfg HostConfig) (*Host, error) {
 	return &Host{o}, nil
 }
 
-func (h *Host) clients() *ebpf.Map   { return h.Map(clientsTable) }
-func (h *Host) endpoints() *ebpf.Map { return h.Map(endpointsSlab) }
+func (h *Host) clients() *ebpf.Map   { return h.object.Map(clientsTable) }
+func (h *Host) endpoints() *ebpf.Map { return h.object.Map(endpointsSlab) }
 
 // Programs returns the programs, for [Attach].
 func (h *Host) Programs() fastpath.Programs {
-	return fastpath.Programs{Egress: h.Program("isthmus_egress"), HostIngress: h.Program("isthmus_host_ingress")}
+	return fastpath.Programs{Egress: h.object.Program("isthmus_egress"), HostIngress: h.object.Program("isthmus_host_ingress")}
 }
+
+// Counters are those of the programs, as [fastpath.Object.Counters]. What they punt is for
+// the engine.
+func (h *Host) Counters() ([]fastpath.Counter, error) { return h.object.Counters() }
+
+// Trace has packets sampled for Samples, as [fastpath.Object.Trace].
+func (h *Host) Trace(every, rate int) { h.object.Trace(every, rate) }
+
+// Samples returns a reader of the sampled packets.
+func (h *Host) Samples() (*ringbuf.Reader, error) { return h.object.Samples() }
+
+// Reason returns the word of a reason.
+func (h *Host) Reason(reason uint8) string { return h.object.Reason(reason) }
+
+// Close forgets everything. Programs that are attached still pass everything.
+func (h *Host) Close() error { return h.object.Close() }
 
 // HostClient is one client.
 type HostClient struct {

@@ -120,7 +120,7 @@ func TestHostDropsUnused(t *testing.T) {
 	h := loadTestHost(t, testHostConfig(1))
 	var names []string
 	for name := range spec.Maps {
-		if h.Map(name) != nil && !strings.HasPrefix(name, ".") {
+		if h.object.Map(name) != nil && !strings.HasPrefix(name, ".") {
 			names = append(names, name)
 		}
 	}

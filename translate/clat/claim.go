@@ -14,7 +14,7 @@ type Claim uint8
 
 // The states of a claim (RFC 4862 section 5.4).
 const (
-	Tentative Claim = iota // asked for: nobody has answered yet
+	Tentative Claim = iota // asked for: no one has answered yet
 	Owned
 	Taken // somebody else has it: choose another
 )

@@ -218,7 +218,7 @@ func (e *Engine) TooBig(ip []byte, mtu int, now time.Time, out *packet.Batch) bo
 }
 
 // Tick does what is due: the detection of another owner of the address, and the end of
-// messages that nobody completes.
+// messages that no one completes.
 func (e *Engine) Tick(now time.Time, out *packet.Batch) {
 	e.claim.tick(now, out)
 	e.outward.expire(now)

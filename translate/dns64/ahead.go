@@ -45,7 +45,7 @@ func (l *Lookup) TakeAhead(r Result) {
 }
 
 // Late reports whether the question of [Lookup.Next] has waited long enough to be taken for
-// one that nobody answers.
+// one that no one answers.
 func (l *Lookup) Late(waited time.Duration) bool {
 	return l.wantsNative && l.enough && waited >= nativeTime
 }

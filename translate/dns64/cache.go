@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// failureTime is how long nobody is asked again after a failure (RFC 9520 section
+	// failureTime is how long no one is asked again after a failure (RFC 9520 section
 	// 3.2: a second at least).
 	failureTime = 2 * time.Second
 	// entryCost is what an entry takes beside its name and message, in bytes: the

@@ -23,7 +23,7 @@ type upstream struct {
 // NewHealth takes n upstreams for well.
 func NewHealth(n int) *Health { return &Health{upstreams: make([]upstream, n)} }
 
-// Well tells whether an upstream answers.
+// Well reports whether an upstream answers.
 func (h *Health) Well(i int) bool { return h.upstreams[i].failures < failuresAllowed }
 
 // Order returns all upstreams, the one to ask first at the front.
@@ -39,7 +39,7 @@ func (h *Health) Order() []int {
 	return order
 }
 
-// Report tells whether an upstream answered, and returns whether that changed what is
+// Report reports whether an upstream answered, and returns whether that changed what is
 // thought of it.
 func (h *Health) Report(i int, answered bool, now time.Time) (changed bool) {
 	before, u := h.Well(i), &h.upstreams[i]

@@ -36,10 +36,10 @@ func (r Result) about(a Ask) Result {
 	return r
 }
 
-// authentic tells whether a trusted upstream has found all of the message valid.
+// authentic reports whether a trusted upstream has found all of the message valid.
 func (r Result) authentic() bool { return r.Trusted && r.Msg != nil && r.Msg.AuthenticatedData }
 
-// bogus tells whether a trusted upstream refuses the data as forged: the word for that
+// bogus reports whether a trusted upstream refuses the data as forged: the word for that
 // is an extended error (RFC 8914 section 4).
 func (r Result) bogus() bool {
 	if !r.Trusted || r.Msg == nil || r.Msg.Rcode != dns.RcodeServerFailure {

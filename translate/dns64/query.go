@@ -106,7 +106,7 @@ func (p *Policy) judge(q *Query, known bool) (rcode int, r Reason) {
 	return dns.RcodeSuccess, ReasonNone
 }
 
-// do tells whether the client understands DNSSEC.
+// do reports whether the client understands DNSSEC.
 func (q *Query) do() bool { return q.opt != nil && q.opt.Do() }
 
 // reply starts an answer.

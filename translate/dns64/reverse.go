@@ -83,7 +83,7 @@ func (l *Lookup) alias(name string, r Result) {
 			l.pass(r, OutcomeFailed)
 			return
 		}
-		m := l.from(r.Msg, false) // nobody has signed the CNAME
+		m := l.from(r.Msg, false) // no one has signed the CNAME
 		m.Answer = []dns.RR{&dns.CNAME{
 			Hdr:    dns.RR_Header{Name: question.Name, Rrtype: dns.TypeCNAME, Class: dns.ClassINET, Ttl: min(ttl, noSOA)},
 			Target: target,

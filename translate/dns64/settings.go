@@ -154,7 +154,7 @@ func (p *Policy) addReverse(prefix translate.Prefix) {
 	p.reverse = append(p.reverse, prefix)
 }
 
-// within tells whether one of the prefixes holds the address.
+// within reports whether one of the prefixes holds the address.
 func within(prefixes []netip.Prefix, a netip.Addr) bool {
 	for _, p := range prefixes {
 		if p.Contains(a) {

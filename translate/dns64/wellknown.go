@@ -50,7 +50,7 @@ func (p *Policy) wellKnownAnswer(q *Query, name string) *dns.Msg {
 // localhostName is that of every host for itself, with all names below.
 const localhostName = "localhost."
 
-// localhost answers what is asked of these names, by which nobody else is meant (RFC 6761
+// localhost answers what is asked of these names, by which no one else is meant (RFC 6761
 // section 6.3).
 func (q *Query) localhost() *dns.Msg {
 	owner := q.Msg.Question[0].Name

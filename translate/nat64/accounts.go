@@ -5,7 +5,7 @@ package nat64
 import "math/bits"
 
 // accounts say on whose account fragments and SYNs are remembered, and who gives way when
-// there is no room for more: whoever holds most. So nobody can take what others need, however many
+// there is no room for more: whoever holds most. So no one can take what others need, however many
 // senders he is or pretends to be (docs/decisions/0018).
 //
 // They are a tree of two levels. On the upper one are clients, networks of clients that are
@@ -104,7 +104,7 @@ func (t *accounts) above(k accountKey) (above accountKey, ok bool) {
 	return above, false
 }
 
-// beyond tells whether n more of a thing are more than the share of an account. Strangers
+// beyond reports whether n more of a thing are more than the share of an account. Strangers
 // have none to keep: they are limited by what others leave them.
 func (t *accounts) beyond(account int32, what thing, n int) bool {
 	a := &t.slots[account]

@@ -99,7 +99,7 @@ func (e *Engine) lease(c *call, s *state.Subscriber, transport state.Transport) 
 }
 
 // leaseAny leases a random block, or, where ports are calculated, one of those that are
-// nobody's by calculation.
+// no one's by calculation.
 func (e *Engine) leaseAny(s *state.Subscriber, transport state.Transport, b *state.Block) state.Outcome {
 	limit := e.settings.Limits.ClientBlocks
 	d := e.settings.Deterministic

@@ -34,7 +34,7 @@ const (
 )
 
 // turn says which assemblies of an account give way first: those that are of no use any
-// more, those of which nobody has seen a session, the others.
+// more, those of which no one has seen a session, the others.
 func (p phase) turn() int { return [...]int{unknown: 1, whole: 1, passing: 2, refused: 0}[p] }
 
 const (

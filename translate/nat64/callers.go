@@ -21,7 +21,7 @@ import (
 // and so back. The server sees Y',z as without a proxy; p is what the proxy's socket has.
 
 // firstCaller is the number of the first caller: callers have numbers of their own, so that
-// nobody who forges IPv4 addresses takes those of clients.
+// no one who forges IPv4 addresses takes those of clients.
 const firstCaller = maxAliases
 
 // control6 handles segments of control connections: those of servers to IPv4 hosts, and those
@@ -50,7 +50,7 @@ func (e *Engine) fromCaller(c *call, v *translate.View, s *state.Session, flags 
 	switch {
 	case opens(flags) && !e.detouring():
 		e.table.Step(s, s.Word.Status(), s.Word.Flags()&^state.Detoured, c.at)
-		return e.outgoing6Of(s)
+		return e.tuple6(s)
 	case opens(flags):
 		var r Reason
 		if a, r = e.openCaller(c, s, a); r != none {
@@ -81,7 +81,7 @@ func callerKey(s *state.Session) aliasKey {
 	}
 }
 
-// openCaller notes a connection that begins, or begins anew.
+// openCaller notes a connection that begins, or begins again.
 func (e *Engine) openCaller(c *call, s *state.Session, a *alias) (*alias, Reason) {
 	seen, r := e.embed(s.Prefix, netip.AddrFrom4(s.Peer))
 	if r != none {
@@ -110,7 +110,7 @@ func (e *Engine) resetCaller(c *call, v *translate.View, s *state.Session, flags
 	}
 	e.stats.ErrorsSent[ErrorUnreachable]++
 	ip := resetOf(c, netip.AddrFrom16(s.Client), from, v.Payload)
-	if r := e.send4(c, ip, &translate.Binding{Outer: outgoing4(s)}, v.Src); r != none {
+	if r := e.send4(c, ip, &translate.Binding{Outer: tuple4(s)}, v.Src); r != none {
 		e.stats.Dropped[r]++
 	}
 }
@@ -174,8 +174,10 @@ func (e *Engine) errorOfCaller(c *call, ip []byte, v *translate.View, s *state.S
 		return DetourUnknown
 	}
 	src, dst := e.proxyEnds(a)
+	router, told := e.routerOf(v.Src, s.Prefix, src.Addr())
 	return e.send6(c, ip, &translate.Binding{
-		Outer: translate.Endpoints{Src: e.routerOf(v.Src, s.Prefix, src.Addr()), Dst: dst.Addr()},
-		Inner: translate.Endpoints{Src: dst.Addr(), Dst: src.Addr(), Ports: true, SrcPort: dst.Port(), DstPort: src.Port()},
+		Outer:  translate.Endpoints{Src: router, Dst: dst.Addr()},
+		Router: !told,
+		Inner:  translate.Endpoints{Src: dst.Addr(), Dst: src.Addr(), Ports: true, SrcPort: dst.Port(), DstPort: src.Port()},
 	}, v.Src)
 }

@@ -69,7 +69,7 @@ func (c *coverage) insert(at int, s span) Reason {
 	return none
 }
 
-// complete tells whether nothing is missing.
+// complete reports whether nothing is missing.
 func (c *coverage) complete() bool {
 	return c.end != 0 && c.n == 1 && c.spans[0].from == 0 && int(c.spans[0].to) == (c.end+7)/8
 }

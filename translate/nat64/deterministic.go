@@ -13,7 +13,7 @@ import (
 // Deterministic gives each client a range of ports by calculation (RFC 7422 section 4,
 // algorithm 0, sequential): clients are numbered in the order of Settings.Clients, and
 // fill the addresses of pool4 in theirs. What they need beyond their range is leased from
-// the ports that are nobody's.
+// the ports that are no one's.
 type Deterministic struct {
 	Compression int // C: clients that share an address
 	Dynamic     int // D: how many shares are kept for leases
@@ -54,7 +54,7 @@ func (d *Deterministic) Range(client uint64, block int) (address uint64, first, 
 }
 
 // Client returns the number of the client that has a port; ok is false for ports that are
-// nobody's by calculation.
+// no one's by calculation.
 func (d *Deterministic) Client(address uint64, port, block int) (client uint64, ok bool) {
 	if port < d.base(block) || port >= d.dynamicFirst(block) {
 		return 0, false
@@ -68,7 +68,7 @@ type place struct {
 	first, last int
 }
 
-// checkBlocks tells whether the ranges suit the table's blocks.
+// checkBlocks reports whether the ranges suit the table's blocks.
 func (d *Deterministic) checkBlocks(block int) error {
 	switch share := d.Share(block); {
 	case share == 0:

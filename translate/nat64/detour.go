@@ -206,16 +206,16 @@ func (e *Engine) Alias(n uint16) (Alias, bool) {
 	return a.Alias, true
 }
 
-// detouring tells whether there is a detour.
+// detouring reports whether there is a detour.
 func (e *Engine) detouring() bool { return e.settings.DetourPrefix.IsValid() }
 
-// detours tells whether a packet has an address of the detour.
+// detours reports whether a packet has an address of the detour.
 func (e *Engine) detours(src, dst netip.Addr) bool {
 	p := e.settings.DetourPrefix
 	return p.IsValid() && (p.Contains(src) || p.Contains(dst))
 }
 
-// isProxy tells whether a packet is the proxy's, towards a server.
+// isProxy reports whether a packet is the proxy's, towards a server.
 func (e *Engine) isProxy(src netip.Addr) bool {
 	kind, _ := DetourNumber(e.settings.DetourPrefix, src)
 	return kind == DetourDial
@@ -358,7 +358,7 @@ func resetOf(c *call, src, dst netip.Addr, segment []byte) []byte {
 // too: what has all of them was not forwarded here from the network (RFC 5082).
 const DetourHops = 255
 
-// judgeProxy tells whether a segment is the proxy's own, or forged by a host that wants to
+// judgeProxy reports whether a segment is the proxy's own, or forged by a host that wants to
 // be served on the account of a client. What belongs to a session may have fewer hops: the
 // kernel answers for sockets that are gone.
 func (e *Engine) judgeProxy(c *call, ip []byte, v *translate.View) Reason {
@@ -386,7 +386,7 @@ func (e *Engine) judgeProxy(c *call, ip []byte, v *translate.View) Reason {
 func (e *Engine) stepAlias(c *call, a *alias, from Side, flags uint8) {
 	change := Step(a.status, from, flags)
 	switch {
-	case a.status == state.BothFin && change.Next == state.V6Init: // anew
+	case a.status == state.BothFin && change.Next == state.V6Init: // again
 		a.began, a.real = c.at, false
 	case from == FromIPv6 && flags&(flagACK|flagSYN|flagRST) == flagACK:
 		a.real = true

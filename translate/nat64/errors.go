@@ -68,7 +68,7 @@ func classOf(r translate.Reason) ErrorClass {
 	return ErrorProhibited
 }
 
-// mayAnswer tells whether an error of the class may go to a host now.
+// mayAnswer reports whether an error of the class may go to a host now.
 func (e *Engine) mayAnswer(c *call, class ErrorClass, to netip.Addr) bool {
 	if e.settings.Errors.Off[class] || !e.errors.buckets[class].Take(e.errors.limit, e.errors.share(to, c.now), c.now) {
 		e.stats.ErrorsWithheld[class]++
@@ -112,8 +112,8 @@ func (e *Engine) refuse6(c *call, ip []byte, class ErrorClass, typ, code uint8, 
 	return why
 }
 
-// owed sends the error of a translation that failed and returns the reason.
-func (e *Engine) owed(c *call, res translate.Result, to netip.Addr) Reason {
+// icmpReply sends the error of a translation that failed and returns the reason.
+func (e *Engine) icmpReply(c *call, res translate.Result, to netip.Addr) Reason {
 	if res.Verdict == translate.Error {
 		e.answer(c, classOf(res.Reason), to, res.Error)
 	}

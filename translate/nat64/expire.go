@@ -84,7 +84,7 @@ func (e *Engine) expired(c *call, s *state.Session) bool {
 }
 
 // reap ends a binding that was left without a session: its maker found no room for one.
-// The program that makes one right now has it end under its hands once, and begins anew;
+// The program that makes one right now has it end under its hands once, and begins again;
 // so bindings younger than a round are hardly ever met.
 func (e *Engine) reap(c *call, b *state.Binding) {
 	if !b.Static && !e.table.HasSessions(b) {

@@ -27,15 +27,15 @@ func (e *Engine) tcp6(c *call, k *state.Key6, flags uint8, s *state.Session) Rea
 	if r := e.make6(c, k, state.V6Init, s); r != none {
 		return r
 	}
-	e.meet(c, s)
+	e.simultaneousOpen(c, s)
 	return none
 }
 
-// meet joins a new SYN of the IPv6 side with a stored one of the IPv4 side, if one waits at
+// simultaneousOpen joins a new SYN of the IPv6 side with a stored one of the IPv4 side, if one waits at
 // its T,t: both sides opened at once. The stored one is discarded in silence (RFC 5382
 // REQ-4): the IPv4 host sends it again, or answers the other. It has no say in where the
 // other is bound: anybody may have sent it.
-func (e *Engine) meet(c *call, s *state.Session) {
+func (e *Engine) simultaneousOpen(c *call, s *state.Session) {
 	key := s.Key4()
 	if !e.unstore(&key) {
 		return
@@ -58,7 +58,7 @@ func (e *Engine) tcp4(c *call, ip []byte, k *state.Key4, flags uint8, s *state.S
 	if opens(flags) {
 		return e.open(c, ip, k, &b, bound, s)
 	}
-	filtered := bound && e.settings.FilterTCP == AddressDependent && !e.met(c.at, &b, k.Peer)
+	filtered := bound && e.settings.FilterTCP == AddressDependent && !e.allowsPeer(c.at, &b, k.Peer)
 	switch {
 	case !bound:
 		return NoBinding
@@ -83,13 +83,13 @@ func (e *Engine) open(c *call, ip []byte, k *state.Key4, b *state.Binding, bound
 		return NoBinding
 	case !bound:
 		return e.store(c, ip, k, e.accountOf4(k.Pool, k.Peer))
-	case e.settings.FilterTCP == AddressDependent && !e.met(c.at, b, k.Peer):
+	case e.settings.FilterTCP == AddressDependent && !e.allowsPeer(c.at, b, k.Peer):
 		return e.store(c, ip, k, e.accountOfClient(b.Client))
 	}
 	return e.make4(c, b, k, state.V4Init, s)
 }
 
-// expects tells whether a connection from the IPv4 host was announced by an FTP control
+// expects reports whether a connection from the IPv4 host was announced by an FTP control
 // connection (RFC 6384).
 func (e *Engine) expects(at uint32, b *state.Binding, peer [4]byte) bool {
 	return e.table.HasPeer(b, peer, maxChain, func(s *state.Session) bool {
@@ -135,7 +135,7 @@ func (e *Engine) step(c *call, s *state.Session, from Side, flags uint8) {
 	}
 }
 
-// hasPort tells whether a port is of the pool.
+// hasPort reports whether a port is of the pool.
 func (s *Settings) hasPort(a netip.Addr, transport state.Transport, port uint16) bool {
 	at := netip.AddrPortFrom(a, port)
 	return slices.ContainsFunc(s.Pool4, func(r Range) bool { return r.Has(transport, at) })

@@ -12,7 +12,7 @@ func (e *Engine) udp4(c *call, k *state.Key4, s *state.Session) Reason {
 }
 
 // open6 serves the transports whose sessions have one state. A packet from the IPv6 side
-// always begins the lifetime anew.
+// always begins the lifetime again.
 func (e *Engine) open6(c *call, k *state.Key6, s *state.Session) Reason {
 	if e.find6(c, k, s) {
 		e.table.Touch(s, c.at)
@@ -35,7 +35,7 @@ func (e *Engine) open4(c *call, k *state.Key4, filtering Filtering, s *state.Ses
 	switch {
 	case !e.table.FindBinding4(&out, &b):
 		return NoBinding
-	case filtering == AddressDependent && !e.met(c.at, &b, k.Peer):
+	case filtering == AddressDependent && !e.allowsPeer(c.at, &b, k.Peer):
 		return Filtered
 	}
 	return e.make4(c, &b, k, state.Opened, s)

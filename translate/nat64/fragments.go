@@ -44,7 +44,7 @@ func (e *Engine) fragment6(c *call, ip []byte, v *translate.View, to target) Rea
 		}
 		return r
 	}
-	ends, r := e.outgoing6(c, ip, v, to)
+	ends, r := e.fromIPv6(c, ip, v, to)
 	if r != none {
 		f.spoil(a, FragmentRefused)
 		return r
@@ -80,7 +80,7 @@ func (e *Engine) fragment4(c *call, ip []byte, v *translate.View) Reason {
 	case a.phase == whole || v.Offset != 0:
 		return e.wait4(c, f, a, ip, v)
 	}
-	ends, r := e.outgoing4(c, ip, v)
+	ends, r := e.fromIPv4(c, ip, v)
 	if r != none {
 		f.spoil(a, FragmentRefused)
 		return r
@@ -129,7 +129,7 @@ func (e *Engine) accountOf6(src [16]byte) (accountKey, Reason) {
 }
 
 // accountOf4 returns the account of an IPv4 packet of which it is not known yet whom it is for.
-// A host that nobody has a session with can be anybody's forgery: all that such a sender
+// A host that no one has a session with can be anybody's forgery: all that such a sender
 // cannot choose freely is the address of the pool.
 func (e *Engine) accountOf4(pool, peer [4]byte) accountKey {
 	if e.peers.has(pool, peer) {
@@ -215,7 +215,7 @@ func (e *Engine) turnedFragment(c *call, ip []byte, v *translate.View) Reason {
 		return FragmentRefused
 	}
 	if v.Offset == 0 {
-		ends, r := e.outgoing4(c, ip, v)
+		ends, r := e.fromIPv4(c, ip, v)
 		if r != none {
 			return r
 		}
@@ -230,7 +230,7 @@ func (e *Engine) turnedFragment(c *call, ip []byte, v *translate.View) Reason {
 // largestPayload is the longest payload that fits an IPv4 packet behind its header.
 const largestPayload = 65535 - 20
 
-// needsWhole tells whether a packet must be put together before it is translated.
+// needsWhole reports whether a packet must be put together before it is translated.
 func (e *Engine) needsWhole(v *translate.View) bool {
 	if isICMP(v) {
 		return true

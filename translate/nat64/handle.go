@@ -89,7 +89,7 @@ func (e *Engine) from6(c *call, ip []byte) Reason {
 	case r != none:
 		return r
 	case bad != translate.ReasonNone || ip[7] <= 1:
-		return e.unsound6(c, ip, v.Src)
+		return e.malformed6(c, ip, v.Src)
 	case v.Fragment():
 		return e.fragment6(c, ip, &v, to)
 	case v.IsError():
@@ -105,16 +105,16 @@ func (e *Engine) whole6(c *call, ip []byte, v *translate.View, to target) Reason
 			return r
 		}
 	}
-	ends, r := e.outgoing6(c, ip, v, to)
+	ends, r := e.fromIPv6(c, ip, v, to)
 	if r != none {
 		return r
 	}
 	return e.send4(c, ip, &translate.Binding{Outer: ends}, v.Src)
 }
 
-// outgoing6 finds or makes the state of a whole packet or first fragment, and returns
+// fromIPv6 finds or makes the state of a whole packet or first fragment, and returns
 // what its headers become (RFC 6146 sections 3.5, 3.6).
-func (e *Engine) outgoing6(c *call, ip []byte, v *translate.View, to target) (translate.Endpoints, Reason) {
+func (e *Engine) fromIPv6(c *call, ip []byte, v *translate.View, to target) (translate.Endpoints, Reason) {
 	t, r := tupleOf(v)
 	switch {
 	case r == Protocol:
@@ -146,7 +146,7 @@ func (e *Engine) outgoing6(c *call, ip []byte, v *translate.View, to target) (tr
 	case s.Word.Flags()&state.Detoured != 0:
 		return translate.Endpoints{}, DetourUnknown // in fragments, which control connections never are
 	}
-	return outgoing4(&s), none
+	return tuple4(&s), none
 }
 
 // refused6 answers a packet for which there was no room (RFC 6146 sections 3.5.1.1,
@@ -159,14 +159,14 @@ func (e *Engine) refused6(c *call, ip []byte, src netip.Addr, r Reason) Reason {
 	return r
 }
 
-// unsound6 has the translator say what is wrong with a packet that it will refuse
+// malformed6 has the translator say what is wrong with a packet that it will refuse
 // whatever it is bound to, and sends what is owed.
-func (e *Engine) unsound6(c *call, ip []byte, src netip.Addr) Reason {
+func (e *Engine) malformed6(c *call, ip []byte, src netip.Addr) Reason {
 	any4 := netip.AddrFrom4([4]byte{})
 	unbound := translate.Binding{Outer: translate.Endpoints{Src: any4, Dst: any4}}
 	path := c.path
 	path.HopTaken = false
-	return e.owed(c, e.translator.IPv6Bound(ip, &unbound, path, &c.out.Batch), src)
+	return e.icmpReply(c, e.translator.IPv6Bound(ip, &unbound, path, &c.out.Batch), src)
 }
 
 // from4 does for IPv4 packets what from6 does for IPv6.
@@ -186,7 +186,7 @@ func (e *Engine) from4(c *call, ip []byte) Reason {
 	case bad == translate.ReasonNone && !v.IsError() && !translate.Forwarded(v.Src):
 		return Reason(translate.ReasonIllegalSource)
 	case bad != translate.ReasonNone || ip[8] <= 1 && !c.turned:
-		return e.unsound4(c, ip, v.Src)
+		return e.malformed4(c, ip, v.Src)
 	case v.Fragment():
 		return e.fragment4(c, ip, &v)
 	case v.IsError():
@@ -196,15 +196,15 @@ func (e *Engine) from4(c *call, ip []byte) Reason {
 }
 
 func (e *Engine) whole4(c *call, ip []byte, v *translate.View) Reason {
-	ends, r := e.outgoing4(c, ip, v)
+	ends, r := e.fromIPv4(c, ip, v)
 	if r != none {
 		return r
 	}
 	return e.send6(c, ip, &translate.Binding{Outer: ends}, v.Src)
 }
 
-// outgoing4 is the counterpart of outgoing6.
-func (e *Engine) outgoing4(c *call, ip []byte, v *translate.View) (translate.Endpoints, Reason) {
+// fromIPv4 is the counterpart of fromIPv6.
+func (e *Engine) fromIPv4(c *call, ip []byte, v *translate.View) (translate.Endpoints, Reason) {
 	t, r := tupleOf(v)
 	switch {
 	case r == Protocol:
@@ -233,7 +233,7 @@ func (e *Engine) outgoing4(c *call, ip []byte, v *translate.View) (translate.End
 	case s.Word.Flags()&state.Detoured != 0:
 		return e.fromCaller(c, v, &s, t.flags)
 	}
-	return e.outgoing6Of(&s)
+	return e.tuple6(&s)
 }
 
 // refused4 answers an IPv4 packet, where RFC 6146 allows that (sections 3.5.1, 3.5.3).
@@ -249,11 +249,11 @@ func (e *Engine) refused4(c *call, ip []byte, transport state.Transport, r Reaso
 	return r
 }
 
-// unsound4 is the counterpart of unsound6.
-func (e *Engine) unsound4(c *call, ip []byte, src netip.Addr) Reason {
+// malformed4 is the counterpart of malformed6.
+func (e *Engine) malformed4(c *call, ip []byte, src netip.Addr) Reason {
 	any6 := netip.IPv6Unspecified()
 	unbound := translate.Binding{Outer: translate.Endpoints{Src: any6, Dst: any6}}
 	path := c.path
 	path.HopTaken = false
-	return e.owed(c, e.translator.IPv4Bound(ip, &unbound, path, &c.out.Batch), src)
+	return e.icmpReply(c, e.translator.IPv4Bound(ip, &unbound, path, &c.out.Batch), src)
 }

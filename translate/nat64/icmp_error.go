@@ -27,13 +27,15 @@ func (e *Engine) error4(c *call, ip []byte, v *translate.View) Reason {
 	if s.Word.Flags()&state.Detoured != 0 {
 		return e.errorOfCaller(c, ip, v, &s)
 	}
-	there, r := e.outgoing6Of(&s) // of a packet from Z to X'
+	there, r := e.tuple6(&s) // of a packet from Z to X'
 	if r != none {
 		return r
 	}
+	router, told := e.routerOf(v.Src, s.Prefix, there.Src)
 	b := translate.Binding{
-		Outer: translate.Endpoints{Src: e.routerOf(v.Src, s.Prefix, there.Src), Dst: there.Dst},
-		Inner: translate.Endpoints{Src: there.Dst, Dst: there.Src, Ports: true, SrcPort: s.ClientPort, DstPort: s.PeerPort},
+		Outer:  translate.Endpoints{Src: router, Dst: there.Dst},
+		Inner:  translate.Endpoints{Src: there.Dst, Dst: there.Src, Ports: true, SrcPort: s.ClientPort, DstPort: s.PeerPort},
+		Router: !told,
 	}
 	return e.send6(c, ip, &b, v.Src)
 }
@@ -77,15 +79,16 @@ func (e *Engine) quotedSession4(inner *translate.View, t tuple) (s state.Session
 
 // routerOf returns the source of a translated error: the router's, unless the letter of
 // RFC 6146 section 3.6.1 is wanted, or the prefix may not represent the router. Then it
-// is the address that the client sent to, so that the error is not lost.
-func (e *Engine) routerOf(router netip.Addr, prefix uint8, peer netip.Addr) netip.Addr {
+// is the address that the client sent to, so that the error is not lost; told is false of
+// a router that an address for routers may stand for.
+func (e *Engine) routerOf(router netip.Addr, prefix uint8, peer netip.Addr) (source netip.Addr, told bool) {
 	if e.settings.RouterAsInner {
-		return peer
+		return peer, true
 	}
 	if a, r := e.embed(prefix, router); r == none {
-		return a
+		return a, true
 	}
-	return peer
+	return peer, false
 }
 
 // error6 translates an ICMPv6 error: the packet that it quotes went from Y',z to X',x. Its

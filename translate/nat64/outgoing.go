@@ -49,12 +49,12 @@ func (e *Engine) destination(dst netip.Addr) (target, Reason) {
 	return target{peer.As4(), uint8(best)}, none
 }
 
-// mayEmbed tells whether a prefix may represent an IPv4 address (RFC 6052 section 3.1).
+// mayEmbed reports whether a prefix may represent an IPv4 address (RFC 6052 section 3.1).
 func (e *Engine) mayEmbed(prefix int, a netip.Addr) bool {
 	return !e.prefixes[prefix].prefix.WellKnown() || e.settings.Translate.NonGlobal || !translate.NonGlobal(a)
 }
 
-// inPool6 tells whether an address has a prefix of pool6. A packet from there would
+// inPool6 reports whether an address has a prefix of pool6. A packet from there would
 // loop (RFC 6146 section 5.4).
 func (e *Engine) inPool6(a netip.Addr) bool {
 	for i := range e.prefixes {
@@ -76,17 +76,17 @@ func (e *Engine) embed(prefix uint8, a netip.Addr) (netip.Addr, Reason) {
 	return e.prefixes[prefix].prefix.Embed(a), none
 }
 
-// outgoing4 computes the outgoing tuple of an IPv6 packet (RFC 6146 section 3.6): T,t to
+// tuple4 computes the outgoing tuple of an IPv6 packet (RFC 6146 section 3.6): T,t to
 // Z,z. In an ICMP query t is the identifier.
-func outgoing4(s *state.Session) translate.Endpoints {
+func tuple4(s *state.Session) translate.Endpoints {
 	return translate.Endpoints{
 		Src: netip.AddrFrom4(s.Pool), Dst: netip.AddrFrom4(s.Peer),
 		Ports: true, SrcPort: s.PoolPort, DstPort: s.PeerPort,
 	}
 }
 
-// outgoing6Of computes that of an IPv4 packet: Y',z to X',x.
-func (e *Engine) outgoing6Of(s *state.Session) (translate.Endpoints, Reason) {
+// tuple6 computes that of an IPv4 packet: Y',z to X',x.
+func (e *Engine) tuple6(s *state.Session) (translate.Endpoints, Reason) {
 	peer, r := e.embed(s.Prefix, netip.AddrFrom4(s.Peer))
 	if r != none {
 		return translate.Endpoints{}, r

@@ -21,7 +21,7 @@ type pool struct {
 	ranges    []Range             // of all that are known
 }
 
-// has tells whether an IPv4 packet to the address is the translator's.
+// has reports whether an IPv4 packet to the address is the translator's.
 func (p *pool) has(a netip.Addr) bool { return p.known[a] }
 
 // poolAddresses puts the ranges together by their addresses.

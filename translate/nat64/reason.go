@@ -46,7 +46,7 @@ const (
 	FragmentTooLong                                                  // the whole would be too long for a packet
 	HairpinLoop                                                      // turned round twice
 	DetourFull                                                       // no alias number is left for an FTP control connection, or for more of the client
-	DetourUnknown                                                    // an alias number that nobody has
+	DetourUnknown                                                    // an alias number that no one has
 	DetourForged                                                     // came from the network in the proxy's name
 	OwnAddress                                                       // for an address of this host itself
 	numReasons

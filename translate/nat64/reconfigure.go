@@ -81,7 +81,7 @@ func (e *Engine) takeOver(s Settings, translator *translate.Translator, prefixes
 	}
 }
 
-// resize makes the tables of what waits anew.
+// resize makes the tables of what waits again.
 func (e *Engine) resize(s *Settings) {
 	for len(e.stored.index) > 0 {
 		key := e.stored.slots[e.stored.all.oldest].key
@@ -131,7 +131,7 @@ func (e *Engine) place(wanted []translate.Prefix) ([]slot6, error) {
 	return slots, nil
 }
 
-// unusedPrefixes are the numbers of prefixes that were taken out before, so that nobody makes
+// unusedPrefixes are the numbers of prefixes that were taken out before, so that no one makes
 // sessions of theirs, and that no session has.
 func (e *Engine) unusedPrefixes() (unused []int) {
 	var used [MaxPrefixes]bool

@@ -24,7 +24,7 @@ type Earlier struct {
 	// Now is when sessions are over, or not.
 	Now time.Time
 	// Tell is given the events of what ends, some at a time, so that there may be any number;
-	// nil: nobody wants to know.
+	// nil: no one wants to know.
 	Tell func([]Event)
 }
 
@@ -127,7 +127,7 @@ func (r *resuming) endPrefixes(wanted []translate.Prefix) {
 		if int(s.Prefix) < len(sessions) {
 			sessions[s.Prefix]++
 		} else {
-			r.end(s) // nobody knows its prefix
+			r.end(s) // no one knows its prefix
 		}
 	})
 	isWanted := func(p netip.Prefix) bool {

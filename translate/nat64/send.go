@@ -19,7 +19,7 @@ func (e *Engine) send4(c *call, ip []byte, b *translate.Binding, src netip.Addr)
 	}
 	res := e.translator.IPv6Bound(ip, b, path, &c.out.Batch)
 	if res.Verdict != translate.Translated {
-		return e.owed(c, res, src)
+		return e.icmpReply(c, res, src)
 	}
 	e.stats.Translated6to4++
 	if turn {
@@ -36,7 +36,7 @@ func (e *Engine) send6(c *call, ip []byte, b *translate.Binding, src netip.Addr)
 	}
 	res := e.translator.IPv4Bound(ip, b, path, &c.out.Batch)
 	if res.Verdict != translate.Translated {
-		return e.owed(c, res, src)
+		return e.icmpReply(c, res, src)
 	}
 	e.stats.Translated4to6++
 	return none

@@ -10,7 +10,7 @@ import (
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
-// maxRetries bounds how often something is begun anew because a fast path came between.
+// maxRetries bounds how often something is begun again because a fast path came between.
 const maxRetries = 4
 
 // find6 finds the live session of an IPv6 packet. One that is past its lifetime ends here,
@@ -24,13 +24,13 @@ func (e *Engine) find4(c *call, k *state.Key4, s *state.Session) bool {
 	return e.table.Find4(k, s) && e.usable(c, s)
 }
 
-// usable tells whether a session lives, and ends it otherwise. An established connection
+// usable reports whether a session lives, and ends it otherwise. An established connection
 // is put on probation instead.
 func (e *Engine) usable(c *call, s *state.Session) bool {
 	return e.live(c.at, s) || e.expired(c, s)
 }
 
-// live tells whether a session is within its lifetime.
+// live reports whether a session is within its lifetime.
 func (e *Engine) live(at uint32, s *state.Session) bool {
 	return s.Word.Age(at) < e.lifetime(s)
 }
@@ -103,7 +103,7 @@ func (e *Engine) prefixFor(b *state.Binding, peer [4]byte) (uint8, bool) {
 	return 0, false
 }
 
-// add makes a session of a binding. again asks to begin anew.
+// add makes a session of a binding. again asks to begin again.
 func (e *Engine) add(c *call, b *state.Binding, peer [4]byte, port uint16, prefix uint8, status state.Status, s *state.Session) (r Reason, again bool) {
 	n := state.Fresh{Peer: peer, PeerPort: port, Prefix: prefix, Status: status, Stamp: c.at}
 	if e.pool.has(netip.AddrFrom4(peer)) {
@@ -151,9 +151,9 @@ func (e *Engine) noSession(c *call, b *state.Binding, outcome state.Outcome) Rea
 // maxChain bounds how many sessions of a binding address-dependent filtering looks at.
 const maxChain = 4096
 
-// met tells whether a binding has a session with the IPv4 host, of any port (RFC 6146
+// allowsPeer reports whether a binding has a session with the IPv4 host, of any port (RFC 6146
 // section 3.5.1).
-func (e *Engine) met(at uint32, b *state.Binding, peer [4]byte) bool {
+func (e *Engine) allowsPeer(at uint32, b *state.Binding, peer [4]byte) bool {
 	return e.table.HasPeer(b, peer, maxChain, func(s *state.Session) bool { return e.live(at, s) })
 }
 

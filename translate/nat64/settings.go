@@ -15,14 +15,14 @@ type Settings struct {
 	// MaxPrefixes, and Own4 and Own6 are the source of ICMP errors. It has no
 	// mappings.
 	Translate translate.Settings
-	// RouterAsInner gives a translated ICMPv6 error the source that the letter of
+	// RouterAsInner gives a translated ICMPv4 error the source that the letter of
 	// RFC 6146 section 3.6.1 has, the destination of the quoted packet. Without it
 	// the source is the router's, which traceroute needs.
 	RouterAsInner bool
 
 	// Pool4 are the addresses and ports that clients are bound to.
 	Pool4 []Range
-	// Clients may use the translator; empty is nobody.
+	// Clients may use the translator; empty is no one.
 	Clients []netip.Prefix
 	// Deterministic gives clients their ports by calculation (RFC 7422); nil: blocks
 	// are leased as they are needed.

@@ -26,7 +26,7 @@ const (
 // Change is what a TCP segment does to its session.
 type Change struct {
 	Next    state.Status
-	Refresh bool // begin the lifetime of Next anew
+	Refresh bool // begin the lifetime of Next again
 }
 
 // Step is the state table of RFC 6146 section 3.5.2.2 for the segments of a session that
@@ -99,5 +99,5 @@ func stepOther(now state.Status) Change {
 	return Change{now, false}
 }
 
-// opens tells whether a segment opens a connection.
+// opens reports whether a segment opens a connection.
 func opens(flags uint8) bool { return flags&(flagSYN|flagRST|flagFIN) == flagSYN }

@@ -52,7 +52,7 @@ func quotedTuple(v *translate.View) (t tuple, r Reason) {
 	m := v.Payload
 	switch {
 	case v.Offset != 0:
-		return t, Reason(translate.ReasonInner) // without ports nobody can be found
+		return t, Reason(translate.ReasonInner) // without ports no one can be found
 	case isICMP(v):
 		return queryTuple(v, false)
 	case v.Proto == packet.ProtoTCP:
@@ -89,7 +89,7 @@ func queryTuple(v *translate.View, outer bool) (t tuple, r Reason) {
 	return tuple{transport: state.ICMP, src: id, dst: id}, none
 }
 
-// isICMP tells whether the view is of the ICMP of its own family.
+// isICMP reports whether the view is of the ICMP of its own family.
 func isICMP(v *translate.View) bool {
 	if v.Src.Is4() {
 		return v.Proto == protoICMP
@@ -97,7 +97,7 @@ func isICMP(v *translate.View) bool {
 	return v.Proto == packet.ProtoICMPv6
 }
 
-// isEcho tells whether a type is that of an echo request or reply.
+// isEcho reports whether a type is that of an echo request or reply.
 func isEcho(ipv4 bool, typ uint8) bool {
 	if ipv4 {
 		return typ == 8 || typ == 0

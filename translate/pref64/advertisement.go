@@ -55,7 +55,7 @@ var (
 	errBadOption       = errors.New("an option of the advertisement has a length of zero, or leads beyond the message")
 )
 
-// AppendAdvertisement appends a Router Advertisement of a router that is nobody's default
+// AppendAdvertisement appends a Router Advertisement of a router that is no one's default
 // router and says nothing but the options. The kernel fills the checksum in.
 func AppendAdvertisement(b []byte, options []Option) ([]byte, error) {
 	b = append(b, typeAdvertisement, 0, 0, 0)
@@ -129,7 +129,7 @@ func AppendSolicitation(b []byte) []byte {
 	return append(b, typeSolicitation, 0, 0, 0, 0, 0, 0, 0)
 }
 
-// IsSolicitation tells whether an ICMPv6 message is a Router Solicitation that a router
+// IsSolicitation reports whether an ICMPv6 message is a Router Solicitation that a router
 // answers.
 func IsSolicitation(b []byte) bool {
 	if len(b) < solicitationLen || b[0] != typeSolicitation || b[1] != 0 {

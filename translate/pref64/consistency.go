@@ -11,7 +11,7 @@ import (
 const maxRouters = 32
 
 // Consistency compares what other routers of a link say with what this one does (RFC 8781
-// section 5.2). The zero value says nothing and knows nobody.
+// section 5.2). The zero value says nothing and knows no one.
 type Consistency struct {
 	own    view
 	others []router
@@ -49,7 +49,7 @@ func (v view) equal(o view) bool {
 // Own sets what this router says.
 func (c *Consistency) Own(options []Option) { c.own = viewOf(options) }
 
-// Heard takes the options of another router, and tells whether they differ from this
+// Heard takes the options of another router, and reports whether they differ from this
 // router's, and whether that or they are new. Advertisements without options say
 // nothing: they may be of a router that leaves the matter to us.
 func (c *Consistency) Heard(from netip.Addr, options []Option) (differs, news bool) {

@@ -38,7 +38,7 @@ type Set struct {
 	Source   Source
 }
 
-// Equal tells whether two sets say the same.
+// Equal reports whether two sets say the same.
 func (s Set) Equal(o Set) bool {
 	return s.Source == o.Source && slices.Equal(s.Prefixes, o.Prefixes)
 }

@@ -30,7 +30,7 @@ func newReturning(s *Settings) returning {
 	return r
 }
 
-// takes tells whether the destination of an IPv6 packet, translated to IPv4 and back, is
+// takes reports whether the destination of an IPv6 packet, translated to IPv4 and back, is
 // what it was.
 func (r *returning) takes(ip []byte) bool {
 	if r.none || len(ip) < packet.IPv6HeaderLen {

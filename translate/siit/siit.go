@@ -107,7 +107,7 @@ func (e *Engine) Reconfigure(s Settings) error {
 // Stats returns the counters.
 func (e *Engine) Stats() Stats { return e.stats }
 
-// maxReports bounds the reports that nobody has taken.
+// maxReports bounds the reports that no one has taken.
 const maxReports = 16
 
 // EachReport calls f for each report of a dropped packet since the last call.

@@ -37,9 +37,9 @@ type job struct {
 	Program string
 }
 
-// NewMachine makes a machine on which a unit and its tmpfiles are installed. It needs
-// root, and mounts that are the test's own.
-func NewMachine(t testing.TB, unit, tmpfiles string) *Machine {
+// NewMachine makes a machine on which a program, a unit and its tmpfiles are installed. It
+// needs root, and mounts that are the test's own.
+func NewMachine(t testing.TB, program, unit, tmpfiles string) *Machine {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -79,8 +79,6 @@ func NewMachine(t testing.TB, unit, tmpfiles string) *Machine {
 			must(os.Chown(path, id, id))
 		}
 	}
-	program, err := os.Executable()
-	must(err)
 	m.job = m.path("job")
 	text, err := json.Marshal(job{m.Dir, m.sandbox, program})
 	must(err)
@@ -109,7 +107,7 @@ func (m *Machine) Run() string { return m.path("run", m.sandbox.Runtime.Name) }
 func (m *Machine) NotifySocket() string { return m.path("run/systemd/notify") }
 
 // Start changes a command that runs this test program to one that becomes the service
-// first, whose program is this one again, with some variables beside those of a manager.
+// first, with some variables beside those of a manager.
 func (m *Machine) Start(cmd *exec.Cmd, env ...string) {
 	cmd.Args = append([]string{cmd.Path}, m.sandbox.Exec[1:]...)
 	cmd.Dir = "/"

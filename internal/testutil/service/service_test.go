@@ -162,11 +162,11 @@ func probe() {
 // TestService tries as a process of the unit what it allows and what it forbids.
 func TestService(t *testing.T) {
 	testutil.NeedRoot(t)
-	m := NewMachine(t, unitFile, tmpfilesFile)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
+	m := NewMachine(t, self, unitFile, tmpfilesFile)
 	cmd := exec.Command(self)
 	m.Start(cmd, probeEnv+"=1")
 	cmd.Stderr = os.Stderr

@@ -83,7 +83,7 @@ func (d *device) keep(ctx context.Context, group *errgroup.Group) error {
 	defer d.opening.Unlock()
 	host, tun := d.host, d.tun
 	d.keeper = upkeep.New(host, upkeep.Device{
-		Name: tun.Name(), Index: tun.Index(), Without: "this host has no Teredo", Up: d.restore, Back: d.fast.deviceReplaced, Last: d.lastRestore,
+		Name: tun.Name(), Index: tun.Index(), Without: "this host has no Teredo", Up: d.restore, Back: d.fast.DeviceReplaced, Last: d.lastRestore,
 		Reopen: func() error {
 			if err := port.ReopenTUN([]*port.TUN{tun}); err != nil {
 				return err

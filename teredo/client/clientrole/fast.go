@@ -3,21 +3,20 @@
 package clientrole
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/fastpath"
-	"github.com/isthmus-net/isthmus/fastpath/attach"
-	"github.com/isthmus-net/isthmus/fastpath/bypass"
+	"github.com/isthmus-net/isthmus/fastpath/pinned"
+	"github.com/isthmus-net/isthmus/fastpath/probe"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/teredo"
@@ -45,55 +44,39 @@ const (
 //
 // Its mutex is taken below those of the engines: whoever holds it calls no engine.
 type fastPath struct {
+	*driver.Driver
 	cfg Settings
 	log *slog.Logger
 	// sent, if set, is told which peers the host has sent to of late.
 	sent func(peer *[16]byte, at time.Time)
 
-	wake      chan struct{}
-	replaced  chan struct{} // the device was made again
 	addressed chan struct{} // closed by address, when the host has the first address
 	address   func()
-	kernel    *port.Host  // of the goroutine of run
-	traced    atomic.Bool // somebody sees the packets
 
-	mu         sync.Mutex // guards what follows, and all members
-	host       *teredobpf.Host
-	attachment *attach.Attachment
-	devices    map[int]string   // that the programs are attached to, by index
-	why        string           // the engine alone carries
-	skipped    []bypass.Finding // what packets do not meet
-	members    []*fastMember
-	numbers    uint32
-	stale      bool // devices may have come or gone
+	// Of the goroutine of run.
+	kernel *port.Host
+	tun    *port.TUN
+	host   *teredobpf.Host // there while it carries
+
+	mu      sync.Mutex // guards what follows, and all members
+	carries bool       // packets of members
+	members []*fastMember
+	numbers uint32
 }
 
 func newFastPath(cfg Settings, log *slog.Logger) *fastPath {
-	f := &fastPath{
-		cfg: cfg, log: log, why: "starting",
-		wake: make(chan struct{}, 1), replaced: make(chan struct{}, 1), addressed: make(chan struct{}),
-	}
+	f := &fastPath{cfg: cfg, log: log, addressed: make(chan struct{})}
 	f.address = sync.OnceFunc(func() { close(f.addressed) })
+	f.Driver = driver.New(driver.Role{
+		Name: cfg.Name, Packets: "packets of the fast path", Ephemeral: "its tables end with the process",
+		Load: f.load, Carried: func(path string) { f.carry(path != driver.EnginePath) }, Round: f.round,
+	}, driver.Config{Mode: cfg.FastPath, Host: true, Prefixes: cfg.Prefixes}, log)
+	why := "starting"
 	if cfg.FastPath == fastpath.ModeOff {
-		f.why = `fast_path = "off"`
+		why = `fast_path = "off"`
 	}
+	f.Note(func(v *driver.Status) { v.Why = why })
 	return f
-}
-
-// nudge has the goroutine of run look around.
-func (f *fastPath) nudge() {
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
-}
-
-// deviceReplaced has the goroutine of run begin again.
-func (f *fastPath) deviceReplaced() {
-	select {
-	case f.replaced <- struct{}{}:
-	default:
-	}
 }
 
 // run loads and attaches the programs in a namespace, and serves them until ctx is
@@ -128,221 +111,97 @@ func (f *fastPath) pause(ctx context.Context) bool {
 }
 
 // inside is run on a thread of its own.
-func (f *fastPath) inside(ctx context.Context, ns port.Namespace, tun *port.TUN) error {
+func (f *fastPath) inside(ctx context.Context, ns port.Namespace, tun *port.TUN) (err error) {
 	if err := ns.Enter(); err != nil {
 		return f.refuse(err)
 	}
-	kernel, err := port.OpenHost()
-	if err != nil {
+	if f.kernel, err = port.OpenHost(); err != nil {
 		return f.refuse(err)
 	}
-	f.kernel = kernel
-	defer kernel.Close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the watch
-	rules, err := bypass.Watch(ctx, bypass.Query{Prefixes: f.cfg.Prefixes})
-	if err != nil {
+	defer f.kernel.Close()
+	f.tun = tun
+	f.Open(false)
+	defer f.close()
+	if err := f.Use(f.kernel, tun); err != nil {
 		return f.refuse(err)
 	}
-	for {
-		if err := f.open(tun); err == nil {
-			again := f.serve(ctx, tun, rules)
-			f.close()
-			if again {
-				continue
-			}
-		} else if ctx.Err() != nil {
-			return nil // the device has gone before
-		} else if _, _, absent := kernel.Link(tun.Name()); absent != nil {
-			select { // it is about to be made again
-			case <-ctx.Done():
-				return nil
-			case <-f.replaced:
-			}
-			continue
-		} else if refused := f.refuse(err); refused != nil || !errors.As(err, new(skipError)) {
-			return refused
+	f.Start(ctx)
+	if _, _, absent := f.kernel.Link(tun.Name()); absent == nil && ctx.Err() == nil {
+		if err := f.insisted(); err != nil {
+			return err
 		}
-		// What packets would not meet may go as it came.
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-f.replaced:
-		case <-rules:
-		}
-	}
-}
-
-// refuse does without the fast path. Where the operator insists on it, that is an
-// error.
-func (f *fastPath) refuse(why error) error {
-	if f.cfg.FastPath == fastpath.ModeTC {
-		return fmt.Errorf(`fast_path = "tc" is not possible: %w`, why)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.why != why.Error() {
-		f.why = why.Error()
-		f.log.Info("the engine carries all packets", "why", why)
-	}
+	} // else it is about to be made again
+	f.Run(ctx)
 	return nil
 }
 
-// open loads and attaches the programs.
-func (f *fastPath) open(tun *port.TUN) error {
-	if err := f.audit(tun); err != nil {
-		return err
-	}
+// load loads the programs.
+func (f *fastPath) load(*pinned.Folder, probe.Features) (driver.Table, error) {
 	host, err := teredobpf.LoadHost(teredobpf.HostConfig{
-		Endpoints: fastEndpoints, Tunnel: tun.Index(), MTU: teredo.MTU,
+		Endpoints: fastEndpoints, Tunnel: f.tun.Index(), MTU: teredo.MTU,
 		Send: client.FastSend, Receive: client.FastReceive, Contact: client.FastContact,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	attachment, err := attach.Attach(host.Programs(), f.attachConfig(tun))
-	if err != nil {
-		return errors.Join(err, host.Close())
+	f.host = host
+	return host, nil
+}
+
+// insisted is the error of a fast path that is not there although the operator insists
+// on it.
+func (f *fastPath) insisted() error {
+	if s := f.Status(); f.cfg.FastPath == fastpath.ModeTC && s.Path == driver.EnginePath {
+		return fmt.Errorf(`fast_path = "tc" is not possible: %s`, s.Why)
 	}
+	return nil
+}
+
+// refuse does without the fast path.
+func (f *fastPath) refuse(why error) error {
+	f.Refuse(why)
+	return f.insisted()
+}
+
+// carry has the programs carry for all members, or leaves everything to the engines.
+func (f *fastPath) carry(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.host, f.attachment, f.why = host, attachment, ""
-	f.listDevices(tun.Index())
+	if on == f.carries {
+		return
+	}
+	for _, m := range f.members {
+		m.end()
+		m.removeAll()
+	}
+	f.carries = on
 	for _, m := range f.members {
 		m.begin()
 	}
-	return nil
 }
 
-// attachConfig says what is attached where.
-func (f *fastPath) attachConfig(tun *port.TUN) attach.Config {
-	return attach.Config{
-		Name: f.cfg.Name, Mode: fastpath.ModeTC, Exclude: []int{tun.Index()}, Host: true, Tunnel: tun.Index(),
-	}
-}
-
-// skipError is something that packets would not meet.
-type skipError struct{ error }
-
-// audit looks for what packets would no longer meet. Where the operator has not
-// insisted, they go on meeting it, and that is the error.
-func (f *fastPath) audit(tun *port.TUN) error {
-	plan, err := attach.Plan(f.attachConfig(tun))
-	if err != nil {
-		return err
-	}
-	q := bypass.Query{Tunnel: tun.Name(), Prefixes: f.cfg.Prefixes, Host: true}
-	q.Devices, _ = driver.Planned(plan)
-	if f.host != nil { // which only this goroutine changes
-		q.Own = attach.ProgramIDs(f.host.Programs(), nil)
-	}
-	found, unsure := bypass.Find(q)
+// round finds the ways to peers that are new, and tells the engines of the traffic. A
+// host that does not use its address is not woken for it.
+func (f *fastPath) round() time.Duration {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !slices.Equal(found, f.skipped) && f.cfg.FastPath == fastpath.ModeTC {
-		for _, finding := range found {
-			f.log.Warn("packets do not meet what others of this host would, as fast_path demands", "skipped", finding.What)
-		}
-	}
-	f.skipped = found
-	switch {
-	case f.cfg.FastPath != fastpath.ModeAuto:
-		return nil
-	case len(found) > 0:
-		return skipError{errors.New(found[0].What + ", which packets of the fast path would not meet. " + found[0].Remedy)}
-	case unsure != nil:
-		return skipError{fmt.Errorf("what packets of the fast path would not meet cannot be told: %w", unsure)}
-	}
-	return nil
-}
-
-// listDevices remembers where the programs are; f.mu is held.
-func (f *fastPath) listDevices(tun int) {
-	f.devices = map[int]string{}
-	for _, r := range f.attachment.Report() {
-		if r.Hook != attach.HookNone && r.Index != tun {
-			f.devices[r.Index] = r.Device
-		}
-	}
-}
-
-// serve does what is due until ctx is done, or until there is something that packets
-// would not meet; or until the device is another, and all begins again.
-func (f *fastPath) serve(ctx context.Context, tun *port.TUN, rules <-chan struct{}) (again bool) {
-	look := time.NewTicker(fastLook)
-	defer look.Stop()
-	for looking := true; ; {
-		// A host that does not use its address is not woken for it.
-		if idle := f.idle(); idle == looking {
-			if looking = !idle; looking {
-				look.Reset(fastLook)
-			} else {
-				look.Stop()
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-f.replaced:
-			return true // what was attached to it went with it
-		case <-f.wake:
-			f.follow(tun)
-		case <-look.C:
-			for _, m := range f.list() {
-				m.look()
-			}
-		case <-rules:
-			if err := f.audit(tun); err != nil && ctx.Err() == nil {
-				_ = f.refuse(err) // beginning anew tells of what is worse
-				return false
-			}
-		}
-	}
-}
-
-// follow keeps in step with devices, and finds the ways to peers that are new.
-func (f *fastPath) follow(tun *port.TUN) {
-	f.mu.Lock()
-	stale := f.stale
-	f.stale = false
+	members := slices.Clone(f.members)
 	f.mu.Unlock()
-	if stale {
-		if _, err := f.attachment.Sync(); err != nil {
-			f.log.Warn("the fast path cannot follow the network devices", "error", err)
-		}
-		f.mu.Lock()
-		f.listDevices(tun.Index())
-		f.mu.Unlock()
-	}
-	for _, m := range f.list() {
+	wait := time.Duration(0)
+	for _, m := range members {
 		m.resolve()
+		if m.look() {
+			wait = fastLook
+		}
 	}
-}
-
-// idle tells that there are no peers on the fast path.
-func (f *fastPath) idle() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return !slices.ContainsFunc(f.members, func(m *fastMember) bool { return len(m.peers) > 0 })
-}
-
-func (f *fastPath) list() []*fastMember {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.members)
+	return wait
 }
 
 // close detaches and forgets all.
 func (f *fastPath) close() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := errors.Join(f.attachment.Close(), f.host.Close()); err != nil {
+	if err := f.Close(); err != nil {
 		f.log.Warn("the fast path cannot be taken away", "error", err)
 	}
-	f.host, f.attachment = nil, nil
-	if f.why == "" {
-		f.why = "stopped"
-	}
+	f.Note(func(v *driver.Status) { v.Path, v.Why, v.Devices = driver.EnginePath, cmp.Or(v.Why, "stopped"), nil })
 }
 
 // startFast begins with the fast path, in the network namespace of the calling

@@ -26,7 +26,7 @@ type fastMember struct {
 	changes int                    // of the network: ways found before one are worth nothing
 	refused string                 // why the way to a peer was of no use, the last time
 
-	// Only the goroutine of fast.run uses these.
+	// Only the goroutine of fast.inside uses these.
 	heard, sent time.Duration // as reported last
 	reported    time.Time
 }
@@ -50,7 +50,7 @@ func (m *fastMember) settle(out *client.Out, changes []client.FastChange) {
 		case !c.Gone:
 			m.peers[c.Peer] = c
 			m.place(&c)
-			m.fast.nudge() // it may have been idle
+			m.fast.Nudge() // it may have been idle
 		case c.Peer == [16]byte{}:
 			m.removeAll()
 			clear(m.peers)
@@ -71,7 +71,7 @@ func (m *fastMember) settle(out *client.Out, changes []client.FastChange) {
 
 // begin has the client's address carried.
 func (m *fastMember) begin() {
-	if m.fast.host == nil || m.held || !m.own.IsValid() {
+	if !m.fast.carries || m.held || !m.own.IsValid() {
 		return
 	}
 	m.c.conn.Merge(false)
@@ -86,7 +86,7 @@ func (m *fastMember) begin() {
 
 // end leaves the client's address to the engine, with all its peers.
 func (m *fastMember) end() {
-	if m.fast.host != nil && m.own.IsValid() {
+	if m.fast.carries && m.own.IsValid() {
 		_ = m.fast.host.RemoveClient(m.own)
 		m.c.conn.Merge(true)
 	}
@@ -94,14 +94,14 @@ func (m *fastMember) end() {
 
 // place puts a peer into the table, or has the way to it found.
 func (m *fastMember) place(c *client.FastChange) {
-	if m.fast.host == nil || m.held {
+	if !m.fast.carries || m.held {
 		return
 	}
 	to := c.Mapping.Addr()
 	way, known := m.ways[to]
 	if !known {
 		m.missing = append(m.missing, to)
-		m.fast.nudge()
+		m.fast.Nudge()
 		return
 	}
 	local, ok := m.c.conn.LocalAddr().Port(), true
@@ -121,7 +121,7 @@ func (m *fastMember) place(c *client.FastChange) {
 
 // remove leaves a peer to the engine.
 func (m *fastMember) remove(peer *[16]byte) {
-	if m.fast.host != nil {
+	if m.fast.carries {
 		_ = m.fast.host.Delete(m.number, peer)
 	}
 }
@@ -143,14 +143,14 @@ func (m *fastMember) hold() {
 
 // release goes on, by ways that are found anew.
 func (m *fastMember) release() {
+	m.fast.LinksChanged() // devices may have come or gone
 	m.fast.mu.Lock()
 	defer m.fast.mu.Unlock()
 	m.held = false
 	clear(m.ways)
 	m.removeAll()
-	m.fast.stale = true
 	m.begin()
-	m.fast.nudge()
+	m.fast.Nudge()
 }
 
 // leave ends the membership.
@@ -169,12 +169,12 @@ func (m *fastMember) leave() {
 	}
 }
 
-// look reports what was carried since the last look. It runs on the thread of the
-// fast path.
-func (m *fastMember) look() {
+// look reports what was carried since the last look, and whether there may be more. It
+// runs on the thread of the fast path.
+func (m *fastMember) look() (any bool) {
 	heard, sent, any := m.traffic()
 	if !any {
-		return
+		return false
 	}
 	if heard != m.heard || sent != m.sent {
 		m.heard, m.sent = heard, sent
@@ -184,6 +184,7 @@ func (m *fastMember) look() {
 		m.reported = now
 		m.report()
 	}
+	return true
 }
 
 // traffic returns when the fast path last carried packets; any tells whether there
@@ -191,7 +192,7 @@ func (m *fastMember) look() {
 func (m *fastMember) traffic() (heard, sent time.Duration, any bool) {
 	m.fast.mu.Lock()
 	defer m.fast.mu.Unlock()
-	if m.fast.host == nil || !m.own.IsValid() || len(m.peers) == 0 {
+	if !m.fast.carries || !m.own.IsValid() || len(m.peers) == 0 {
 		return 0, 0, false
 	}
 	heard, sent = m.fast.host.Traffic(m.own)
@@ -237,7 +238,7 @@ func (m *fastMember) report() {
 func (m *fastMember) collect() (list []passed) {
 	m.fast.mu.Lock()
 	defer m.fast.mu.Unlock()
-	if m.fast.host == nil {
+	if !m.fast.carries {
 		return nil
 	}
 	epoch := port.MonotonicEpoch()

@@ -30,17 +30,12 @@ type FastPath struct {
 
 // status tells people about the fast path.
 func (f *fastPath) status() FastPath {
+	v := f.Status()
+	s := FastPath{Mode: v.Mode, Path: v.Path, Why: v.Why, Devices: v.Devices, Bypassed: v.Bypassed, Packets: v.Packets}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := FastPath{Mode: f.cfg.FastPath, Path: driver.EnginePath, Why: f.why, Bypassed: driver.Words(f.skipped)}
-	if f.host == nil {
-		return s
-	}
-	s.Path = "tc"
-	for _, d := range f.attachment.Report() {
-		s.Devices = append(s.Devices, driver.Device{
-			Device: d.Device, Hook: string(d.Hook), Target: d.Target, Why: d.Why, Warnings: d.Warnings,
-		})
+	if f.carries {
+		s.Why = ""
 	}
 	for _, m := range f.members {
 		s.Peers += m.placed()
@@ -48,13 +43,12 @@ func (f *fastPath) status() FastPath {
 			s.Why = m.refused
 		}
 	}
-	s.Packets = driver.ByVerdict(f.counters())
 	return s
 }
 
 // placed counts the peers that have a way.
 func (m *fastMember) placed() (n int) {
-	if m.held {
+	if m.held || !m.fast.carries {
 		return 0
 	}
 	for _, c := range m.peers {
@@ -65,27 +59,13 @@ func (m *fastMember) placed() (n int) {
 	return n
 }
 
-// counters reads those of the programs; f.mu is held.
-func (f *fastPath) counters() []fastpath.Counter {
-	if f.host == nil {
-		return nil
-	}
-	counters, _ := f.host.Counters() // without an answer nothing is shown, rather than something wrong
-	return counters
-}
-
 // collect gives the metrics of the fast path.
 func (f *fastPath) collect(emit func(role.Metric)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	peers, tc := 0, 0.0
-	for _, m := range f.members {
-		peers += m.placed()
-	}
-	if f.host != nil {
+	driver.EmitCounters(f.Counters(), emit)
+	s, tc := f.status(), 0.0
+	if s.Path != driver.EnginePath {
 		tc = 1
 	}
-	driver.EmitCounters(f.counters(), emit)
-	emit(role.Level("fastpath_peers", "Peers whose data takes the fast path.", float64(peers)))
+	emit(role.Level("fastpath_peers", "Peers whose data takes the fast path.", float64(s.Peers)))
 	emit(role.Level("fastpath_tc", "1 while tc carries the data of proved peers.", tc))
 }

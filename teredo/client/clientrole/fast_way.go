@@ -25,7 +25,7 @@ func (m *fastMember) resolve() {
 	m.fast.mu.Lock()
 	missing, via, changes := m.missing, m.c.via, m.changes
 	m.missing = nil
-	held := m.held || m.fast.host == nil
+	held := m.held || !m.fast.carries
 	m.fast.mu.Unlock()
 	if held || len(missing) == 0 {
 		return
@@ -71,9 +71,7 @@ func (m *fastMember) wayTo(to netip.Addr, via string) (fastWay, error) {
 	if own := m.c.conn.LocalAddr().Addr(); !own.IsUnspecified() {
 		e.Source = own
 	}
-	m.fast.mu.Lock()
-	name, attached := m.fast.devices[e.Link]
-	m.fast.mu.Unlock()
+	name, attached := m.fast.Attached(e.Link)
 	if !attached {
 		return fastWay{}, fmt.Errorf("the way to %s leads by a device that the fast path is not attached to", to)
 	}

@@ -4,10 +4,12 @@ package clientrole
 
 import (
 	"cmp"
+	"context"
 	"net/netip"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/trace"
 	"github.com/isthmus-net/isthmus/teredo/client"
 )
 
@@ -154,6 +156,13 @@ func (c *Client) Collect(emit func(role.Metric)) {
 			emit(role.Dropped(name, n))
 		}
 	}
+}
+
+// Trace implements [role.Tracer]: it shows the packets of both paths.
+func (c *Client) Trace(ctx context.Context, sampling trace.Sampling, emit func(*trace.Sample)) error {
+	return c.dev.fast.Trace(ctx, sampling, emit, func(ctx context.Context, emit func(*trace.Sample)) error {
+		return c.loop.Trace(ctx, c.name, sampling, emit)
+	})
 }
 
 func (c *Client) eachDropped(f func(reason string, n uint64)) {

@@ -18,6 +18,8 @@ import (
 	"github.com/isthmus-net/isthmus/teredo/teredobpf"
 )
 
+var _ driver.Forwarder = (*teredobpf.Relay)(nil)
+
 // fast is the fast path of one relay: programs in the kernel that carry the packets
 // of established peers, and the tables that they share with the engine.
 type fast struct {

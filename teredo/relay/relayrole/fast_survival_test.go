@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -275,6 +276,7 @@ func TestFastPathMovesToAnotherDevice(t *testing.T) {
 // A daemon that does not come back: its programs sleep when the linger is over, and
 // what it left can be removed.
 func TestFastPathSleepsAndIsCleaned(t *testing.T) {
+	configtest.InEffect(t, "teredo_relay", "fast_path_linger")
 	const linger = 3 * time.Second
 	r := newFastRig(t, by(fastpath.ModeTC), func(c *Settings) { c.FastPathLinger = linger })
 	r.awaitPath(t, "tc")

@@ -24,6 +24,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/fastpath/attach"
 	"github.com/isthmus-net/isthmus/fastpath/probe"
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -137,6 +138,7 @@ func clientReceivesSummed(t *testing.T, client *net.UDPConn, want bool) string {
 // checksums of its packets to hardware, which a veth has not: only where the operator
 // asks for tc they stay unfinished, for whoever is behind the client's veth.
 func TestFastPathModes(t *testing.T) {
+	configtest.InEffect(t, "teredo_relay", "fast_path")
 	for _, tt := range []struct {
 		mode       fastpath.Mode
 		path       string
@@ -420,6 +422,7 @@ func TestFastPathReload(t *testing.T) {
 
 // What cannot be attached costs speed and nothing else.
 func TestFastPathWithoutDevice(t *testing.T) {
+	configtest.InEffect(t, "teredo_relay", "fast_path_devices")
 	r := newFastRig(t, by(fastpath.ModeTC), func(c *Settings) { c.FastPathDevices = []string{"v4", "v6", "later"} })
 	f := r.fastPath()
 	if f.Path != "engine" || !strings.Contains(f.Why, "later") {

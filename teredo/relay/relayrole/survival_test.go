@@ -15,6 +15,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/fastpath/pinned"
 	"github.com/isthmus-net/isthmus/fastpath/probe"
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/relay"
@@ -112,6 +113,7 @@ func TestPeersSurviveARestart(t *testing.T) {
 // TestPeersAreForgotten starts where what an earlier relay has left must not be believed: it
 // serves, and knows nobody.
 func TestPeersAreForgotten(t *testing.T) {
+	configtest.InEffect(t, "teredo_relay", "keep_state")
 	const header = 4096
 	for _, tt := range []struct {
 		name   string
@@ -212,6 +214,7 @@ func TestRelayKilledWhileStarting(t *testing.T) {
 // TestTablesNeedNoFile starts a relay whose peers lie in the tables of its programs: it makes
 // no file, of tens of megabytes, only to remove it.
 func TestTablesNeedNoFile(t *testing.T) {
+	configtest.InEffect(t, "teredo_relay", "state_file")
 	for mode, want := range map[fastpath.Mode]bool{fastpath.ModeTC: false, fastpath.ModeOff: true} {
 		t.Run(string(mode), func(t *testing.T) {
 			folder := filepath.Join(t.TempDir(), "made")

@@ -12,6 +12,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config/key"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate/keys"
+	"github.com/isthmus-net/isthmus/translate/pref64/discovery"
 )
 
 const name = "clat"
@@ -26,6 +27,7 @@ var Role = role.Of[Settings]{
 	Summary: (*Settings).summary,
 	New:     func(s Settings, log *slog.Logger) (role.Instance, error) { return New(s, log) },
 	Command: role.Command{Help: "Give this host IPv4 where the network has IPv6 alone (464XLAT).", Flags: func() any { return new(Command) }},
+	Tools:   []role.Command{{Name: "pref64", Help: "Look for the NAT64 of a network.", Flags: func() any { return new(discovery.Command) }}},
 }.Role()
 
 // Settings are one [[clat]] section; what each means stands where its key is declared.

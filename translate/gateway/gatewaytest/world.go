@@ -149,8 +149,8 @@ func (s *Socket) Send(t *testing.T, to netip.AddrPort, text string) {
 	}
 }
 
-// receive returns what comes next, its sender, and its hop limit.
-func (s *Socket) receive(t *testing.T) (text string, from netip.AddrPort, hops int) {
+// Receive returns what comes next, its sender, and its hop limit.
+func (s *Socket) Receive(t *testing.T) (text string, from netip.AddrPort, hops int) {
 	t.Helper()
 	if err := s.Conn.SetReadDeadline(time.Now().Add(testutil.Patience)); err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func (s *Socket) receive(t *testing.T) (text string, from netip.AddrPort, hops i
 // Wants receives and compares the text and the hop limit, and returns the sender.
 func (s *Socket) Wants(t *testing.T, text string, hops int) netip.AddrPort {
 	t.Helper()
-	got, from, n := s.receive(t)
+	got, from, n := s.Receive(t)
 	if got != text || n != hops {
 		t.Errorf("received %q with %d hops, want %q with %d", got, n, text, hops)
 	}

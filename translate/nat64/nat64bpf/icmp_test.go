@@ -319,6 +319,24 @@ func TestNAT64ErrorsOfRouters(t *testing.T) {
 	}
 }
 
+// The same of IPv4 routers whose address the prefix may not tell.
+func TestNAT64ErrorsOfPrivateRouters(t *testing.T) {
+	f := flow{state.UDP, translatebpftest.ClientAddr, translatebpftest.PoolAddr, translatebpftest.GlobalAddr, 1, translatebpftest.PoolPort}
+	for _, pool := range []bool{false, true} {
+		w := newNATWorld(t, func(s *nat64bpf.Settings, _ *translate.Settings) { s.RouterPool = pool })
+		w.open(t, f)
+		want := "to6_forwarded"
+		if pool {
+			want = "icmp_type"
+		}
+		b := w.errorBinding6(f)
+		b.Outer.Src = w.prefix[f.prefix].Embed(translatebpftest.GlobalAddr)
+		for _, at := range translatebpftest.Hooks {
+			w.errors(t, at, w.errorTo6(f, 11, 0, 0, w.sent4(f, 40)), b, want)
+		}
+	}
+}
+
 // While FTP control connections take a detour, the engine has what comes from private
 // addresses, one of which the detour's are.
 func TestNAT64ErrorsOfTheDetour(t *testing.T) {

@@ -42,11 +42,11 @@ type Settings struct {
 	LowestMTU int
 	// Detour leaves FTP control connections to the engine.
 	Detour bool
-	// InnerSource gives translated ICMPv6 errors the source that RFC 6146 section 3.6.1
+	// InnerSource gives translated ICMPv4 errors the source that RFC 6146 section 3.6.1
 	// says by the letter.
 	InnerSource bool
-	// RouterPool leaves ICMPv6 errors of routers to the engine, which has addresses for
-	// them (RFC 6791).
+	// RouterPool leaves ICMP errors of routers without a form in the other family to the
+	// engine, which has addresses for them (RFC 6791).
 	RouterPool bool
 	// Unfinished is as in [Settings].
 	Unfinished bool

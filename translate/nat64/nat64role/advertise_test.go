@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
@@ -17,6 +18,7 @@ import (
 
 // TestAdvertisesItsPrefix has six hear of pool6, and of its change.
 func TestAdvertisesItsPrefix(t *testing.T) {
+	configtest.InEffect(t, "nat64", "announce_pref64")
 	w := gatewaytest.NewWorld(t)
 	c := testSettings(t)
 	c.AnnouncePREF64 = []string{"v6"}

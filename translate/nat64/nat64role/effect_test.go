@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -167,7 +168,7 @@ const otherHost, otherNet = "2001:db8:1::d", "2001:db8:1:2::c" // a host beside 
 func TestKeysOfHeaders(t *testing.T) {
 	configtest.InEffect(t, "nat64", "pool6", "allow_non_global", "address4", "address6", "router_pool4", "router_pool6",
 		"interface_object", "ipv4_mtu", "ipv6_mtu", "lowest_ipv6_mtu", "plateaus", "udp_zero_checksum",
-		"traffic_class", "tos", "icmp_errors_off", "icmp_rate", "icmp_rate_per_source", "static")
+		"traffic_class", "tos", "icmp_errors_off", "icmp_rate", "static")
 	gatewaytest.Headers(t, func(t *testing.T, lines string) gatewaytest.Handle {
 		return gateOf(t, "icmp_rate_per_source = 0\nstatic = [\"udp [2001:db8:1::c]:5000 192.0.2.66:5000\"]\n"+lines).raw
 	})
@@ -365,7 +366,7 @@ func TestKeysOfRoom(t *testing.T) {
 			fragments(g, 10, gatewaytest.Host6)
 			wants(g, "gave way", int(g.dropped("fragments_source")), 8)
 		}},
-		{"icmp_rate_per_source", "icmp_rate_per_source = 1", func(g *gate) {
+		{configtest.InEffect(t, "nat64", "icmp_rate_per_source"), "icmp_rate_per_source = 1", func(g *gate) {
 			p, errors := up(1), 0
 			p.Hop = 1
 			for range 10 {
@@ -418,4 +419,61 @@ func TestKeysOfLog(t *testing.T) {
 	if text := g.log.String(); strings.Contains(text, "msg=block_start") || !strings.Contains(text, "msg=session_start") {
 		t.Errorf("the log is\n%s", text)
 	}
+}
+
+// TestKeysOnTheHost sees the device, its routes and the programs.
+func TestKeysOnTheHost(t *testing.T) {
+	configtest.InEffect(t, "nat64", "name", "interface", "mtu", "route", "workers", "announce", "fast_path_devices", "fast_path_linger")
+	w := gatewaytest.NewWorld(t)
+	text := gatewaytest.DeviceSections + `[[nat64]]
+clients = ["2001:db8:6::/64"]
+pool4 = ["192.0.2.64"]
+max_sessions = 1024
+max_clients = 64
+fast_path_linger = "77s"
+` + fmt.Sprintf("state_file = %q", filepath.Join(t.TempDir(), "state")) + gatewaytest.DeviceKeys
+	n, err := New(*configtest.One(t, Role.Section, text).(*Settings), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.OnTheHost(t, n, func() int { _, queues := n.device.Stats(); return queues }, n.fast.Status)
+	if linger := n.fast.Status().Linger; linger != 77 {
+		t.Errorf("programs go on for %v s", linger)
+	}
+}
+
+// TestKeepsNothing: without keep_state a session ends with its process.
+func TestKeepsNothing(t *testing.T) {
+	configtest.InEffect(t, "nat64", "keep_state")
+	w, c := gatewaytest.NewWorld(t), testSettings(t)
+	c.KeepState = false
+	start(t, w, c)
+	newFlow(t, w, 7000)
+	if err := w.Leave(); err != nil {
+		t.Fatal(err)
+	}
+	if n := start(t, w, c); n.adopted != 0 {
+		t.Errorf("%d sessions are taken over", n.adopted)
+	}
+}
+
+// TestKeysOfFTP sees where a control connection goes, and how long one of data is expected.
+func TestKeysOfFTP(t *testing.T) {
+	configtest.InEffect(t, "nat64", "alg_prefix", "expected_timeout")
+	g := gateOf(t, "ftp = true\nalg_prefix = \"fd00:6384::/64\"\nexpected_timeout = \"100s\"")
+	control := segment(1, syn)
+	control.Payload = gatewaytest.TCP(1, 21, syn)
+	out := g.raw(control.Bytes())
+	if len(out) != 1 || out[0][0]>>4 != 6 || !netip.MustParsePrefix("fd00:6384::/64").Contains(netip.AddrFrom16([16]byte(out[0][24:]))) {
+		t.Errorf("out comes %x", out)
+	}
+	var events nat64.Out
+	at, err := g.engine.Load().Expect(netip.MustParseAddrPort("[2001:db8:1::c]:5000"), netip.MustParseAddr(gatewaytest.Server4), g.now, &events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.pass(90 * time.Second)
+	data := answer(gatewaytest.Server4, at.Port(), syn)
+	data.Payload = gatewaytest.TCP(20, at.Port(), syn)
+	g.passes(data)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
@@ -84,6 +85,7 @@ func TestInModes(t *testing.T) {
 
 // TestSurvives has a process come back after each kind of end: the sessions go on.
 func TestSurvives(t *testing.T) {
+	configtest.InEffect(t, "nat64", "fast_path")
 	inModes(t, func(t *testing.T, w *gatewaytest.World, c Settings) {
 		n := start(t, w, c)
 		n.attached(t, c.FastPath)
@@ -117,6 +119,7 @@ func TestSurvives(t *testing.T) {
 // TestTablesNeedNoFile starts a translator whose sessions lie in the tables of its
 // programs: it makes no file, of hundreds of megabytes, only to remove it.
 func TestTablesNeedNoFile(t *testing.T) {
+	configtest.InEffect(t, "nat64", "state_file")
 	inModes(t, func(t *testing.T, w *gatewaytest.World, c Settings) {
 		folder := filepath.Join(t.TempDir(), "made")
 		c.StateFile = filepath.Join(folder, "state")

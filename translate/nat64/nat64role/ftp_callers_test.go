@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/translate/ftpalg/ftptest"
 	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
@@ -97,6 +98,7 @@ func (k *talker) passive(t *testing.T) netip.AddrPort {
 
 // TestFTPFromIPv4ByHand says what no client says, to vsftpd, and hears the end.
 func TestFTPFromIPv4ByHand(t *testing.T) {
+	configtest.InEffect(t, "nat64", "ftp_connections_per_client")
 	w := gatewaytest.NewWorld(t)
 	ftptest.Start(t, w.Six, peers.Vsftpd{Address: gatewaytest.SixAddr})
 	c := testSettings(t)

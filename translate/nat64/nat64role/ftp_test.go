@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/lab/peers"
@@ -250,6 +251,7 @@ func TestFTPReloadEnds(t *testing.T) {
 
 // TestFTPReload switches the gateway on and off, and gives it another prefix.
 func TestFTPReload(t *testing.T) {
+	configtest.InEffect(t, "nat64", "ftp", "ftp_connections")
 	w := gatewaytest.NewWorld(t)
 	server := ftptest.Start(t, w.Four, peers.Vsftpd{Address: gatewaytest.FourAddr})
 	c := testSettings(t)

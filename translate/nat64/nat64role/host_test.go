@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
@@ -24,6 +25,7 @@ import (
 // that it has or gets, nor at loopback where routes let it in, nor by broadcast; until the
 // operator allows it, and then loopback still not.
 func TestKeepsFromHost(t *testing.T) {
+	configtest.InEffect(t, "nat64", "allow_host")
 	inModes(t, func(t *testing.T, w *gatewaytest.World, c Settings) {
 		n := start(t, w, c)
 		n.attached(t, c.FastPath)

@@ -91,10 +91,10 @@ const (
 	AddressDependent    Filtering = "address-dependent"
 )
 
-// ErrorSource chooses the IPv4 source of a translated ICMPv6 error.
+// ErrorSource chooses the IPv6 source of a translated ICMPv4 error.
 type ErrorSource string
 
-// The choices: the router that sent the error, as far as it has an IPv4 form, or, by
+// The choices: the router that sent the error, as far as it has an IPv6 form, or, by
 // the letter of RFC 6146, section 3.6.1, the destination of the quoted packet.
 const (
 	ErrorSourceRouter ErrorSource = "router"
@@ -166,7 +166,7 @@ func (s *Settings) filterKeys() []key.Key {
 		key.Of("drop_unmatched_tcp", &s.DropUnmatchedTCP, false, key.Bool, key.Live, "Refuse TCP segments that belong to a binding but to no session."),
 		key.Of("inbound_refresh", &s.InboundRefresh, true, key.Bool, key.Live, "Let packets from the IPv4 side prolong UDP and ICMP sessions. RFC 4787, REQ-6."),
 		key.Of("error_source", &s.ErrorSource, string(ErrorSourceRouter), key.OneOf(ErrorSourceRouter, ErrorSourceInner), key.Live,
-			`IPv4 source of translated ICMPv6 errors: the "router", as traceroute needs it, or by the letter of RFC 6146, section 3.6.1, the destination of the packet that failed, "inner".`),
+			`IPv6 source of translated ICMPv4 errors: the "router", as traceroute needs it, or by the letter of RFC 6146, section 3.6.1, the destination of the packet that failed, "inner".`),
 	}
 }
 

@@ -5,7 +5,7 @@ package state
 import "math/bits"
 
 // adopt takes over the records of an earlier daemon, which may have ended at any point. A
-// record counts when its word says that it is in use; the rest is made anew from these.
+// record counts when its word says that it is in use; the rest is rebuilt from these.
 func (t *Table) adopt() {
 	t.sessionsUsed.reset()
 	t.bindingsUsed.reset()
@@ -161,7 +161,7 @@ func (t *Table) plausibleBinding(i uint32) bool {
 	return !t.FindBinding6(&in, &other) && !t.FindBinding4(&out, &other)
 }
 
-// belongs tells whether a binding's subscriber is its client.
+// belongs reports whether a binding's subscriber is its client.
 func (t *Table) belongs(b *Binding) bool {
 	var s Subscriber
 	return t.ViewSubscriber(b.Subscriber-1, &s) && t.prefixOf(&b.Client) == s.Prefix

@@ -127,7 +127,7 @@ func (t *Table) readBinding(i, w uint32, b *Binding) bool {
 	return true
 }
 
-// alive tells whether a binding is still the one of the copy. Under its lock it stays so.
+// alive reports whether a binding is still the one of the copy. Under its lock it stays so.
 func (t *Table) alive(b *Binding) bool {
 	w := atomic.LoadUint32(&t.bindings[b.Index].word)
 	return w&stateMask != bindingFree && uint16(w>>generationShift) == b.Generation

@@ -55,7 +55,7 @@ func (m bitmap) give(n uint32) {
 	atomic.AndUint64(&m.words[n/64], ^(uint64(1) << (n % 64)))
 }
 
-// has tells whether a bit is set.
+// has reports whether a bit is set.
 func (m bitmap) has(n uint32) bool {
 	return atomic.LoadUint64(&m.words[n/64])>>(n%64)&1 != 0
 }

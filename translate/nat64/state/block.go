@@ -71,7 +71,7 @@ func (t *Table) firstOf(address, at uint32) uint32 {
 	return address*uint32(addressWords) + at*uint32(t.sizes.BlockWords)
 }
 
-// usable tells whether a block has a free port of a transport that may be taken at
+// usable reports whether a block has a free port of a transport that may be taken at
 // random.
 func (t *Table) usable(address uint32, transport Transport, at uint32) bool {
 	first := t.firstOf(address, at)
@@ -160,7 +160,7 @@ func (t *Table) returnAll(c *subscriber) {
 	atomic.StoreUint32(&c.blocks, 0)
 }
 
-// holds tells whether a client has a binding with a port of a block.
+// holds reports whether a client has a binding with a port of a block.
 func (t *Table) holds(s *Subscriber, first uint32) bool {
 	if atomic.LoadUint32(&t.subscribers[s.Index].bindings) == 0 {
 		return false
@@ -188,14 +188,14 @@ func (t *Table) Owner(pool [4]byte, port uint16, s *Subscriber) bool {
 	return owner != 0 && t.ViewSubscriber(owner-1, s)
 }
 
-// InBlock tells whether the port of a session is of a block that the client of its binding
-// holds; if nobody has either, it is, too.
+// InBlock reports whether the port of a session is of a block that the client of its binding
+// holds; if no one has either, it is, too.
 func (t *Table) InBlock(s *Session) bool {
 	address, ok := t.numberOf(s.Pool)
 	return ok && t.leases[address*t.blocksOf()+uint32(s.PoolPort)/64/uint32(t.sizes.BlockWords)] == atomic.LoadUint32(&t.bindings[s.Binding].subscriber)
 }
 
-// HasBlock tells whether an address has a free block with ports of a transport.
+// HasBlock reports whether an address has a free block with ports of a transport.
 func (t *Table) HasBlock(pool [4]byte, transport Transport) bool {
 	address, ok := t.numberOf(pool)
 	if !ok {

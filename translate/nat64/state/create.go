@@ -66,7 +66,7 @@ func (t *Table) takeSession() (i uint32, ok bool) {
 	return i, ok
 }
 
-// publishBinding fills a record and enters it into the indexes. Nobody ends the binding
+// publishBinding fills a record and enters it into the indexes. No one ends the binding
 // before it is in both. Outcomes: Made, TableFull, Busy.
 func (t *Table) publishBinding(i uint32, in *Inside, out *Outside, state, owner uint32) Outcome {
 	r, e := t.binding(i), &t.bindings[i]

@@ -97,7 +97,7 @@ func (t *Table) EndBinding(b *Binding) Outcome {
 }
 
 // Reap ends a dynamic binding that has no session: one whose maker found no room for a
-// session, or is about to make it and then begins anew. Outcomes: Made, Found when it has
+// session, or is about to make it and then begins again. Outcomes: Made, Found when it has
 // sessions or is static, Gone, Busy.
 func (t *Table) Reap(b *Binding) Outcome {
 	e := &t.bindings[b.Index]

@@ -4,7 +4,7 @@ package state
 
 import "sync/atomic"
 
-// HasPeer tells whether a binding has a session with the IPv4 host, of any port, that is
+// HasPeer reports whether a binding has a session with the IPv4 host, of any port, that is
 // live: what address-dependent filtering asks (RFC 6146 section 3.5.1). It looks at the
 // newest limit sessions.
 func (t *Table) HasPeer(b *Binding, peer [4]byte, limit int, live func(s *Session) bool) bool {

@@ -149,7 +149,7 @@ func (x *index) moveOne(b uint32) bool {
 }
 
 // movable returns where an entry of a bucket that is its home could go. Where the slot
-// alone does not tell whether the bucket is its home it stays.
+// alone does not determine whether the bucket is its home it stays.
 func (x *index) movable(b uint32, s uint64) (to uint32, ok bool) {
 	to = x.otherOf(uint32(s >> 32))
 	return to, s != 0 && to != b && x.after(to) != b

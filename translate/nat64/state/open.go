@@ -21,12 +21,12 @@ func HeapMemory(z Sizes) Memory {
 	return m
 }
 
-// Holds tells whether a state was opened in the memory, or copied there as a whole.
+// Holds reports whether a state was opened in the memory, or copied there as a whole.
 func (m Memory) Holds() bool { return atomic.LoadUint32(&m.head().version) != 0 }
 
 func (m Memory) head() *head { return (*head)(unsafe.Pointer(&m[SlabHead][0])) }
 
-// CopyTo copies a state into memory of the same sizes that nobody else uses. The version
+// CopyTo copies a state into memory of the same sizes that no one else uses. The version
 // comes last: whoever is killed meanwhile leaves memory that holds none.
 func (m Memory) CopyTo(other Memory) {
 	to, from := other.head(), *m.head()
@@ -92,7 +92,7 @@ var ErrOther = errors.New("the kept state of the translator is of another versio
 // Open lays a table over its memory. Fresh memory, all zero, is set up with the seed, which
 // must be from a cryptographic source. Memory that holds a state of the same layout and
 // sizes is adopted with the seed that it has: what is whole is kept, counts, chains,
-// indexes and bitmaps are made anew, and locks are given back. Meanwhile, and for a moment
+// indexes and bitmaps are rebuilt, and locks are given back. Meanwhile, and for a moment
 // before, no program may run on it. Then [Table.SetPool] is called.
 func Open(z Sizes, m Memory, seed [Seeds]uint64) (t *Table, adopted bool, err error) {
 	if err := z.Check(); err != nil {
@@ -119,7 +119,7 @@ func Open(z Sizes, m Memory, seed [Seeds]uint64) (t *Table, adopted bool, err er
 	return t, true, nil
 }
 
-// check tells whether the slabs are as they must be.
+// check reports whether the slabs are as they must be.
 func (m Memory) check(z Sizes) error {
 	for _, slab := range z.Slabs() {
 		b := m[slab.Name]
@@ -186,7 +186,7 @@ func (t *Table) heading(seed [Seeds]uint64) head {
 	}
 }
 
-// fits tells whether a head is that of this version, whatever its seed.
+// fits reports whether a head is that of this version, whatever its seed.
 func (h *head) fits(want *head) bool {
 	same := *want
 	same.version, same.seed = LayoutVersion, h.seed

@@ -15,13 +15,13 @@ const (
 	NoBlock              // no free block with such ports on the address
 	BlockLimit           // the subscriber holds as many blocks as it may
 	SessionLimit         // the subscriber has as many sessions as it may
-	Gone                 // what it should belong to has ended: begin anew
+	Gone                 // what it should belong to has ended: begin again
 	OtherPrefix          // a session with that Z,z uses another prefix of pool6
 	Taken                // X',x or T,t belongs to another binding
 	NotInPool            // T,t is not in the pool
 )
 
-// OK tells whether the thing is there now.
+// OK reports whether the thing is there now.
 func (o Outcome) OK() bool { return o <= Found }
 
 // String returns the outcome in snake_case.

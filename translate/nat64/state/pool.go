@@ -47,7 +47,7 @@ func (t *Table) SetPool(pool []PoolAddress) error {
 			continue
 		}
 		if bound == nil {
-			bound = t.strays()
+			bound = t.outsideBlocks()
 		}
 		t.setPorts(n, ports[n], bound[n])
 	}
@@ -119,9 +119,9 @@ func (t *Table) numbersUsed(wanted map[[4]byte]bool) []bool {
 	return used
 }
 
-// strays returns, for each address that has any, the bits of ports that bindings hold
+// outsideBlocks returns, for each address that has any, the bits of ports that bindings hold
 // outside of the pool.
-func (t *Table) strays() [][]uint64 {
+func (t *Table) outsideBlocks() [][]uint64 {
 	bound := make([][]uint64, len(t.addresses))
 	t.WalkBindings(0, len(t.bindings), func(b *Binding) {
 		n, ok := t.numbers[b.Pool]
@@ -178,7 +178,7 @@ func (t *Table) numberOf(pool [4]byte) (n uint32, ok bool) {
 	return n, ok
 }
 
-// allowed tells whether the pool has a port.
+// allowed reports whether the pool has a port.
 func (t *Table) allowed(n uint32, transport Transport, port uint16) bool {
 	for _, r := range t.pool[n] {
 		if r.Transport == transport && r.First <= port && port <= r.Last {
@@ -188,7 +188,7 @@ func (t *Table) allowed(n uint32, transport Transport, port uint16) bool {
 	return false
 }
 
-// InPool tells whether T,t is in the pool.
+// InPool reports whether T,t is in the pool.
 func (t *Table) InPool(o Outside) bool {
 	n, ok := t.numberOf(o.Pool)
 	return ok && t.allowed(n, o.Transport, o.Port)

@@ -16,7 +16,7 @@ type Wish struct {
 	// Parity asks for a port as even or odd as Port, if there is one.
 	Parity bool
 	// On, if it is set, is the address instead of the client's: what belongs to a static
-	// binding has that of this. The port is of a block that nobody has, and not below First.
+	// binding has that of this. The port is of a block that no one has, and not below First.
 	On    [4]byte
 	First uint32
 }

@@ -177,7 +177,7 @@ func (t *Table) Step(s *Session, status Status, flags Flags, stamp uint32) bool 
 	return true
 }
 
-// Touch begins the session's lifetime anew, if its stamp is [StampEvery] units old. When
+// Touch begins the session's lifetime again, if its stamp is [StampEvery] units old. When
 // that fails another was here with the same news, or the session has ended.
 func (t *Table) Touch(s *Session, stamp uint32) {
 	if s.Word.Age(stamp) < StampEvery {

@@ -65,7 +65,7 @@ func (t *Table) ViewSubscriber(index uint32, s *Subscriber) bool {
 	return atomic.LoadUint32(&c.word) == w
 }
 
-// current tells whether the subscriber of a copy has not ended, nor moved to another
+// current reports whether the subscriber of a copy has not ended, nor moved to another
 // address. Under its lock it stays so.
 func (t *Table) current(s *Subscriber) bool {
 	c := &t.subscribers[s.Index]

@@ -20,7 +20,7 @@ type Table struct {
 
 	sessionsUsed, bindingsUsed, dirty, ports bitmap
 
-	// What this side alone needs, and makes anew from the records.
+	// What this side alone needs, and rebuilds from the records.
 	numbers                  map[[4]byte]uint32 // of addresses
 	pool                     [][]PortRange      // by number of an address
 	leases                   []uint32           // by number of a block: index + 1 of its subscriber

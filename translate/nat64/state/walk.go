@@ -76,7 +76,7 @@ func (t *Table) WalkChain(b *Binding, limit int, f func(s *Session) bool) (all b
 	return true
 }
 
-// HasSessions tells whether a binding has any session.
+// HasSessions reports whether a binding has any session.
 func (t *Table) HasSessions(b *Binding) bool {
 	return t.alive(b) && atomic.LoadUint32(&t.bindings[b.Index].sessions) != 0
 }

@@ -23,6 +23,8 @@ import (
 	"github.com/isthmus-net/isthmus/translate/translatebpf"
 )
 
+var _ driver.Forwarder = (*siitbpf.Path)(nil)
+
 // linger is how long the programs go on without a sign of the daemon. They end with
 // it; this is for one that stands still, when nobody follows routes for them.
 const linger = 10 * time.Second

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate"
@@ -88,6 +89,7 @@ func (p *pair) passes(t *testing.T) {
 }
 
 func TestInModes(t *testing.T) {
+	configtest.InEffect(t, "siit", "fast_path")
 	inModes(t, gatewaytest.Modes, func(t *testing.T, w *gatewaytest.World, s *SIIT, c Settings) {
 		p := newPair(t, w, 7000)
 		for range 20 {

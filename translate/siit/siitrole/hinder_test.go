@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
 )
@@ -61,6 +62,7 @@ func TestKeepsToRoutes(t *testing.T) {
 // TestRoutesBesidePool4: hosts whose addresses are made by pool6 have routes of their
 // own in it, which the programs leave to the kernel.
 func TestRoutesBesidePool4(t *testing.T) {
+	configtest.InEffect(t, "siit", "pool4")
 	inModes(t, gatewaytest.Modes, func(t *testing.T, w *gatewaytest.World, s *SIIT, c Settings) {
 		made := netip.MustParseAddr("2001:db8:64::192.0.2.80")
 		c.Pool4 = []netip.Prefix{netip.MustParsePrefix("192.0.2.80/29"), netip.MustParsePrefix("192.0.2.88/29")}

@@ -180,6 +180,8 @@ INLINE u32 judge_error_to6(void *ctx, void *data, void *end, u32 sum, const stru
 		return reason;
 	be32 router = settings.flags & FLAG_INNER_SOURCE ? q->destination : p->source;
 	reason = judge_peer4(router, f->prefix);
+	if (reason == REASON_NON_GLOBAL && settings.flags & FLAG_ROUTER_POOL)
+		return REASON_ICMP_TYPE; /* a router's (RFC 6791) */
 	if (reason == REASON_NON_GLOBAL)
 		router = q->destination; /* as the engine does, so that the error is not lost */
 	else if (reason)

@@ -97,7 +97,7 @@ struct pool4_range {
 #define FLAG_DETOUR 256         /* FTP control connections are for the engine */
 #define FLAG_UNFINISHED 512     /* a veth may lead out what a local sender has not finished */
 #define FLAG_INNER_SOURCE 1024  /* ICMP errors to IPv4 come from the address in the quoted packet */
-#define FLAG_ROUTER_POOL 2048   /* a pool stands for IPv6 routers, which the engine tells apart */
+#define FLAG_ROUTER_POOL 2048   /* pools stand for routers, which the engine tells apart */
 
 /*
  * The settings. The daemon writes them while programs run: one word at a time, and what

@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package main
+package discovery
 
 import (
 	"cmp"
@@ -18,16 +18,15 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate/pref64"
-	"github.com/isthmus-net/isthmus/translate/pref64/discovery"
 )
 
-// Pref64Cmd groups the commands about the prefixes of NAT64s.
-type Pref64Cmd struct {
-	Discover Pref64DiscoverCmd `cmd:"" help:"Find the prefix of the NAT64 of this network, as a host does. Changes nothing."`
+// Command is `isthmus pref64`: what concerns the prefixes of NAT64s.
+type Command struct {
+	Discover discoverCommand `cmd:"" help:"Find the prefix of the NAT64 of this network, as a host does. Changes nothing."`
 }
 
-// Pref64DiscoverCmd asks routers (RFC 8781) and name servers (RFC 7050).
-type Pref64DiscoverCmd struct {
+// discoverCommand asks routers (RFC 8781) and name servers (RFC 7050).
+type discoverCommand struct {
 	Interface string        `short:"i" help:"The interface whose network is meant: its routers are asked (needs root), and the name servers that they name. Without it, the host's own name servers are asked alone."`
 	Resolver  []string      `help:"Name servers to ask in place of those, such as 2001:db8::53." placeholder:"ADDRESS"`
 	Check     netip.Addr    `help:"Ping this IPv4 host by each prefix found, to see whether it works (needs root)." placeholder:"IPV4"`
@@ -45,7 +44,7 @@ type foundPrefix struct {
 }
 
 // Run looks and prints.
-func (c *Pref64DiscoverCmd) Run(to streams) error {
+func (c *discoverCommand) Run(out io.Writer) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	settings, err := c.settings()
@@ -53,7 +52,7 @@ func (c *Pref64DiscoverCmd) Run(to streams) error {
 		return err
 	}
 	within, cancel := context.WithTimeout(ctx, c.Timeout)
-	set, err := discovery.Discover(within, settings)
+	set, err := Discover(within, settings)
 	cancel()
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = nil // nobody has said anything
@@ -61,11 +60,11 @@ func (c *Pref64DiscoverCmd) Run(to streams) error {
 	if err != nil {
 		return err
 	}
-	return c.print(to.out, c.examine(ctx, set))
+	return c.print(out, c.examine(ctx, set))
 }
 
-func (c *Pref64DiscoverCmd) settings() (discovery.Settings, error) {
-	s := discovery.Settings{Interface: c.Interface}
+func (c *discoverCommand) settings() (Settings, error) {
+	s := Settings{Interface: c.Interface}
 	for _, text := range c.Resolver {
 		at, err := netip.ParseAddrPort(text)
 		if a, plain := netip.ParseAddr(text); plain == nil {
@@ -83,17 +82,17 @@ func (c *Pref64DiscoverCmd) settings() (discovery.Settings, error) {
 		return s, nil
 	}
 	var err error
-	s.Resolvers, err = discovery.SystemResolvers()
+	s.Resolvers, err = SystemResolvers()
 	return s, err
 }
 
 // examine lists the prefixes, and looks whether they work if that is wanted.
-func (c *Pref64DiscoverCmd) examine(ctx context.Context, set pref64.Set) []foundPrefix {
+func (c *discoverCommand) examine(ctx context.Context, set pref64.Set) []foundPrefix {
 	found := []foundPrefix{}
 	for _, p := range set.Prefixes {
 		one := foundPrefix{Prefix: p, Source: set.Source.String()}
 		if c.Check.IsValid() {
-			err := discovery.Check(ctx, c.Interface, p, c.Check)
+			err := Check(ctx, c.Interface, p, c.Check)
 			works := err == nil
 			one.Works = &works
 			if err != nil {
@@ -105,7 +104,7 @@ func (c *Pref64DiscoverCmd) examine(ctx context.Context, set pref64.Set) []found
 	return found
 }
 
-func (c *Pref64DiscoverCmd) print(w io.Writer, found []foundPrefix) error {
+func (c *discoverCommand) print(w io.Writer, found []foundPrefix) error {
 	if c.JSON {
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
@@ -115,13 +114,13 @@ func (c *Pref64DiscoverCmd) print(w io.Writer, found []foundPrefix) error {
 	}
 	if len(found) == 0 {
 		if c.JSON {
-			return quietError(exitFailed)
+			return role.ErrTold
 		}
 		return errors.New("no NAT64 was found: neither a router nor a name server told of a prefix; add --interface or --resolver if others should be asked")
 	}
 	var failed error
 	if slices.ContainsFunc(found, func(p foundPrefix) bool { return p.Problem != "" }) {
-		failed = quietError(exitFailed)
+		failed = role.ErrTold
 	}
 	if c.JSON {
 		return failed

@@ -8,8 +8,8 @@ import (
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
-// owed is the ICMP error that a reason earns the sender. Without one it is silent.
-type owed struct {
+// icmpReply is the ICMP error that a reason earns the sender. Without one it is silent.
+type icmpReply struct {
 	known        bool
 	type4, code4 uint8
 	type6, code6 uint8
@@ -20,9 +20,9 @@ type owed struct {
 }
 
 // prohibited is the error where no rule names another (RFC 7915 sections 4.4, 5.4).
-var prohibited = owed{true, icmpUnreachable, codeAdminProhibited, packet.ICMPv6Unreachable, packet.UnreachableAdmin, true}
+var prohibited = icmpReply{true, icmpUnreachable, codeAdminProhibited, packet.ICMPv6Unreachable, packet.UnreachableAdmin, true}
 
-var owedBy = [numReasons]owed{
+var icmpReplies = [numReasons]icmpReply{
 	ReasonSourceRoute:         {known: true, type4: icmpUnreachable, code4: codeSourceRoute},
 	ReasonSegmentsLeft:        {known: true, type6: packet.ICMPv6ParameterProblem},
 	ReasonHopLimit:            {known: true, type4: icmpTimeExceeded, type6: packet.ICMPv6TimeExceeded},
@@ -44,10 +44,10 @@ const internetControl = 6 << 5
 // errorTTL is the hop limit of errors that begin here.
 const errorTTL = 64
 
-// owe4 returns the result for an IPv4 packet that was not translated, with the error
+// reject4 returns the result for an IPv4 packet that was not translated, with the error
 // that its sender may be sent (RFC 7915 section 4.4, RFC 1812 section 4.3.2.7).
-func (t *Translator) owe4(h *header4, f fault, path Path, out *packet.Batch) Result {
-	o := owedBy[f.reason]
+func (t *Translator) reject4(h *header4, f fault, path Path, out *packet.Batch) Result {
+	o := icmpReplies[f.reason]
 	if !o.known || !t.own4.IsValid() || !mayAnswer4(h) {
 		return Result{Verdict: Drop, Reason: f.reason}
 	}
@@ -75,7 +75,7 @@ func (t *Translator) error4(h *header4, typ, code uint8, param uint32, path Path
 	return b
 }
 
-// mayAnswer4 tells whether an ICMP error may be sent about the packet: it is neither
+// mayAnswer4 reports whether an ICMP error may be sent about the packet: it is neither
 // an ICMP error nor a fragment other than the first. Illegal addresses have been
 // dropped without a word before, in all but ICMP errors.
 func mayAnswer4(h *header4) bool {
@@ -85,9 +85,9 @@ func mayAnswer4(h *header4) bool {
 	return h.proto != protoICMP || len(h.payload()) > 0 && !isICMPError4(h)
 }
 
-// owe6 is the IPv6 counterpart (RFC 7915 section 5.4, RFC 4443 section 2.4 e).
-func (t *Translator) owe6(h *header6, f fault, out *packet.Batch) Result {
-	o := owedBy[f.reason]
+// reject6 is the IPv6 counterpart (RFC 7915 section 5.4, RFC 4443 section 2.4 e).
+func (t *Translator) reject6(h *header6, f fault, out *packet.Batch) Result {
+	o := icmpReplies[f.reason]
 	if !o.known || !t.own6.IsValid() || o.unlessICMPv6 && h.proto == packet.ProtoICMPv6 {
 		return Result{Verdict: Drop, Reason: f.reason}
 	}

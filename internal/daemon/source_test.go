@@ -1,0 +1,32 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/control"
+	"github.com/isthmus-net/isthmus/internal/role"
+)
+
+// TestPick: a question goes to the instance of its name, or to the only one of its role.
+func TestPick(t *testing.T) {
+	d := &Daemon{Options: Options{Instances: []role.Instance{&fake{name: "a", role: "one"}, &fake{name: "b", role: "two"}, &fake{name: "c", role: "two"}}}}
+	for _, tt := range []struct{ role, instance, picked, err string }{
+		{role: "one", picked: "a"},
+		{role: "two", instance: "c", picked: "c"},
+		{role: "two", err: "there are several of the role two"},
+		{role: "two", instance: "a", err: `no two is named "a"`},
+		{role: "three", err: "no three is running"},
+	} {
+		i, err := d.pick(control.Question{Role: tt.role, Instance: tt.instance})
+		switch {
+		case tt.err == "" && (err != nil || i.Name() != tt.picked):
+			t.Errorf("%+v: %v", tt, err)
+		case tt.err != "" && (!errors.Is(err, control.ErrNoInstance) || !strings.Contains(err.Error(), tt.err)):
+			t.Errorf("%+v: error %v", tt, err)
+		}
+	}
+}

@@ -1,0 +1,219 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/load"
+	"github.com/isthmus-net/isthmus/lab/report"
+)
+
+// placedBench measures the rows of one experiment.
+type placedBench struct {
+	placed
+	*placedWorld
+	env       *lab.Env
+	rep       *report.Report
+	form      placedForm
+	receiving *load.Usage
+	done      []*placedRow
+}
+
+// rows measures all rows: those of the crowds, and beside the crowd in question those that
+// take its cost apart.
+func (b *placedBench) rows(ctx context.Context) error {
+	for _, n := range b.form.crowds {
+		b.env.Step("%d %s", n, b.entries)
+		if err := b.fill(ctx, n); err != nil {
+			return err
+		}
+		for _, d := range []direction{toIPv4, toIPv6} {
+			if err := b.row(ctx, d, fmt.Sprint(n), n, mix{entries: n, hosts: n}); err != nil {
+				return err
+			}
+		}
+		if n == b.form.apart {
+			if err := errors.Join(b.apart(ctx), b.churned(ctx, b.form.few), b.churned(ctx, n)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// apart measures what tells the cost of entries from that of hosts.
+func (b *placedBench) apart(ctx context.Context) error {
+	n, few := b.form.apart, b.form.few
+	for _, d := range []direction{toIPv4, toIPv6} {
+		for _, c := range []struct {
+			label string
+			mix
+		}{
+			{fmt.Sprintf("%d, in the order in which they were made", n), mix{entries: n, hosts: n, inOrder: true}},
+			{fmt.Sprintf("%d, to %d hosts", n, few), mix{entries: n, hosts: few}},
+			{fmt.Sprintf("1, to %d hosts", n), mix{entries: 1, hosts: n}},
+		} {
+			if err := b.row(ctx, d, c.label, 0, c.mix); err != nil {
+				return err
+			}
+		}
+	}
+	b.env.Step("one route for all IPv4 hosts")
+	if err := b.eachRouter((*place).joinRoutes); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(b.form.calm):
+	}
+	err := b.row(ctx, toIPv4, fmt.Sprintf("%d, one route for all hosts", n), 0, mix{entries: n, hosts: n})
+	return errors.Join(err, b.eachRouter((*place).splitRoutes))
+}
+
+// churned measures hosts while other routes change.
+func (b *placedBench) churned(ctx context.Context, n int) error {
+	b.env.Step("%d hosts while %d other routes change a second", n, churnRate)
+	stop, err := b.churn(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range []direction{toIPv4, toIPv6} {
+		if err == nil {
+			err = b.row(ctx, d, fmt.Sprintf("%d, %d other routes change a second", n, churnRate), 0, mix{entries: n, hosts: n})
+		}
+	}
+	return errors.Join(err, stop())
+}
+
+// placedRow is what was measured of a direction and a mix.
+type placedRow struct {
+	direction direction
+	label     string
+	crowd     int               // of the rows that differ in it alone, else 0
+	passed    map[way][]float64 // packets per second
+	receiving map[way][]float64 // nanoseconds a packet that all receiving takes
+	program   map[way][]float64 // nanoseconds a packet that the program takes
+}
+
+// row measures a row, each way in turn; where the role has no such mix there is none.
+func (b *placedBench) row(ctx context.Context, d direction, label string, crowd int, m mix) error {
+	r := &placedRow{direction: d, label: label, crowd: crowd, passed: map[way][]float64{}, receiving: map[way][]float64{}, program: map[way][]float64{}}
+	before := map[way]taken{}
+	for _, p := range b.places {
+		frames := b.frames(p, d, m)
+		if frames == nil {
+			return nil
+		}
+		p.count = copy(p.table, frames)
+		if !p.way.ours() {
+			continue
+		}
+		var err error
+		if before[p.way], err = p.counts(ctx); err != nil {
+			return err
+		}
+	}
+	for round := range b.form.rounds {
+		for i := range b.places {
+			if err := errors.Join(ctx.Err(), b.slice(r, b.places[(i+round)%len(b.places)])); err != nil {
+				return err
+			}
+		}
+		if err := b.timed(ctx, r); err != nil {
+			return err
+		}
+	}
+	for _, p := range b.places {
+		if report.Measured(r.passed[p.way]...).Median() == 0 {
+			b.rep.Fault("%s passed nothing, %s, %s %s", p.way.title, d, label, b.entries)
+		}
+		if p.way.ours() {
+			now, err := p.counts(ctx)
+			if err != nil {
+				return err
+			}
+			now.since(before[p.way]).judge(p.way, b.rep)
+		}
+	}
+	b.done = append(b.done, r)
+	return nil
+}
+
+// load sends for so long.
+func (b *placedBench) load(p *place, d direction, length time.Duration) (ran, error) {
+	lane := p.lane(d)
+	lane.First, lane.Count, lane.Start = p.first, p.count, rand.IntN(p.count)
+	got, err := p.run(d, lane, load.Pace{Rate: fullLoad.Rate, Batch: fullLoad.Batch, Time: length})
+	if err != nil {
+		return got, fmt.Errorf("%s: %w", p.way.title, err)
+	}
+	return got, nil
+}
+
+// around loads a way for a slice, once the caches are as they are in the midst of such a
+// load, and reads a counter before and after.
+func around[T any](b *placedBench, p *place, d direction, read func() (T, error)) (got ran, before, after T, err error) {
+	if b.form.warm > 0 {
+		if _, err = b.load(p, d, b.form.warm); err != nil {
+			return got, before, after, err
+		}
+	}
+	if before, err = read(); err != nil {
+		return got, before, after, err
+	}
+	if got, err = b.load(p, d, b.form.slice); err != nil {
+		return got, before, after, err
+	}
+	after, err = read()
+	return got, before, after, err
+}
+
+// slice measures rate and receiving of one way.
+func (b *placedBench) slice(r *placedRow, p *place) error {
+	got, before, after, err := around(b, p, r.direction, b.receiving.Time)
+	if err != nil {
+		return err
+	}
+	r.passed[p.way] = append(r.passed[p.way], got.rate().passed)
+	if got.arrived > 0 {
+		r.receiving[p.way] = append(r.receiving[p.way], float64((after-before).Nanoseconds())/float64(got.arrived))
+	}
+	return nil
+}
+
+// timed measures the programs: in slices of their own, for timing slows all of them.
+func (b *placedBench) timed(ctx context.Context, r *placedRow) (err error) {
+	timing, err := load.TimeRuns()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, timing.Close()) }()
+	for _, p := range b.places {
+		program := p.programs[r.direction]
+		if program == nil {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		got, before, after, err := around(b, p, r.direction, func() (load.Work, error) { return load.WorkOf(program) })
+		if err != nil {
+			return err
+		}
+		work := after.Since(before)
+		if work.Runs < got.arrived {
+			b.rep.Fault("the program of %s ran %d times for %d packets, %s, %s", p.way.title, work.Runs, got.arrived, r.direction, r.label)
+			continue
+		}
+		if work.Runs > 0 {
+			r.program[p.way] = append(r.program[p.way], work.Each())
+		}
+	}
+	return nil
+}
