@@ -11,7 +11,7 @@ import (
 
 // Groups of packages. An entry ending in /... is the package and all below it.
 var (
-	codecs  = []string{"teredo", "translate", "translate/ipid", "translate/pref64"}
+	codecs  = []string{"teredo", "translate", "translate/ipid", "translate/pref64", "gprs/gtp"}
 	engines = []string{"teredo/server", "teredo/relay", "teredo/client", "teredo/peer", "translate/siit", "translate/clat", "translate/nat64", "translate/nat64/state", "translate/dns64"}
 	leaves  = []string{"internal/packet", "internal/special", "internal/event", "internal/places", "internal/ratelimit", "internal/retry", "internal/announce/health", "internal/trace"}
 	runs    = []string{"internal/driver", "teredo/tunnel", "teredo/server/serverrole", "teredo/relay/relayrole", "teredo/client/clientrole", "translate/gateway", "translate/nat64/nat64role", "translate/siit/siitrole", "translate/dns64/dns64role", "translate/pref64/discovery", "translate/clat/clatrole"}
