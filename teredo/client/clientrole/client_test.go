@@ -431,7 +431,7 @@ func TestClientStoppedBeforeItsDevice(t *testing.T) {
 		return c.openDevice(ctx, new(errgroup.Group))
 	})
 	ended := make(chan error, 1)
-	go func() { ended <- c.loop.ReadTun(c.dev.tun, c.engine.HandleIP) }()
+	go func() { ended <- c.loop.ReadTun(c.dev.tun.Queues[0], c.engine.HandleIP) }()
 	select {
 	case err := <-ended:
 		if err != nil {
