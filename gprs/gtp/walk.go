@@ -138,7 +138,9 @@ func element[T any](w *walk, t ElementType, p presence, o *Optional[T], f format
 func value[T any](w *walk, t ElementType, v *T, f format[T]) {
 	o := Some(*v)
 	element(w, t, mandatory, &o, f)
-	*v = o.Value
+	if !w.writing {
+		*v = o.Value
+	}
 }
 
 func readElement[T any](w *walk, t ElementType, p presence, o *Optional[T], f format[T]) {
