@@ -137,3 +137,22 @@ func TestFollow(t *testing.T) {
 		return group.Wait()
 	})
 }
+
+// The end of a watch that nobody asked for is an error, and at the end of the instance it is
+// none.
+func TestWatchEnds(t *testing.T) {
+	changes := make(chan port.Change, 2)
+	changes <- port.Change{}
+	changes <- port.Change{}
+	close(changes)
+	ctx, cancel := context.WithCancel(t.Context())
+	changed, settled := 0, 0
+	err := Bursts(ctx, changes, func(port.Change) { changed++ }, func() { settled++ })
+	if !errors.Is(err, ErrWatchEnded) || changed != 2 || settled != 1 {
+		t.Errorf("error %v after %d changes in %d bursts", err, changed, settled)
+	}
+	cancel()
+	if err := Bursts(ctx, changes, nil, nil); err != nil {
+		t.Errorf("at the end: %v", err)
+	}
+}

@@ -5,6 +5,7 @@ package host
 import (
 	"context"
 	"errors"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -26,10 +27,49 @@ func Follow(ctx context.Context, group *errgroup.Group, changed func(port.Change
 		for c := range changes {
 			changed(c)
 		}
-		if ctx.Err() == nil {
-			return ErrWatchEnded
-		}
-		return nil
+		return watchEnded(ctx)
 	})
 	return nil
+}
+
+func watchEnded(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return ErrWatchEnded
+	}
+	return nil
+}
+
+// settling is how long changes are gathered before anybody looks: a new address and its
+// routes come in a burst.
+const settling = 5 * time.Millisecond
+
+// Bursts has changed called for each change of a watch, and settled when no other comes
+// along, until ctx is done.
+func Bursts(ctx context.Context, changes <-chan port.Change, changed func(port.Change), settled func()) error {
+	for c := range changes {
+		changed(c)
+		Settle(ctx, changes, changed)
+		settled()
+	}
+	return watchEnded(ctx)
+}
+
+// Settle waits for the time in which changes come along with others, and has changed called
+// for each.
+func Settle(ctx context.Context, changes <-chan port.Change, changed func(port.Change)) {
+	timer := time.NewTimer(settling)
+	defer timer.Stop()
+	for {
+		select {
+		case c, ok := <-changes:
+			if !ok {
+				return
+			}
+			changed(c)
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }

@@ -3,6 +3,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,10 +105,7 @@ type outcome struct{ away, home []passage }
 
 // announceFailover is the experiment.
 func announceFailover(ctx context.Context, e *lab.Env) error {
-	runs := announceRuns
-	if e.Runs > 0 {
-		runs = e.Runs
-	}
+	runs := cmp.Or(e.Runs, announceRuns)
 	r := &report.Report{
 		Experiment: announceName, Title: "Two relays announce 2001::/32: traffic moves when the first one goes",
 		Notes: []string{

@@ -189,20 +189,12 @@ func (n *announceNet) awaitRelay(ctx context.Context, r *announceRelay) error {
 
 // until polls, since a kernel's route and an answer of BIRD have no common event.
 func (n *announceNet) until(ctx context.Context, problem string, done func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, announceWait)
-	defer cancel()
-	for {
-		ok, err := done()
-		if ok || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			seen, _ := n.ask("show route all")
-			return fmt.Errorf("%s after %v: %w; its routes:\n%s", problem, announceWait, ctx.Err(), seen)
-		case <-time.After(5 * time.Millisecond):
-		}
+	err := poll(ctx, announceWait, 5*time.Millisecond, func(context.Context) (bool, error) { return done() })
+	if err != nil {
+		seen, _ := n.ask("show route all")
+		return fmt.Errorf("%s after %v: %w; its routes:\n%s", problem, announceWait, err, seen)
 	}
+	return nil
 }
 
 // ask asks BIRD. One that has just been started may not listen yet.

@@ -18,8 +18,8 @@ func checkStreams(ctx context.Context, e *lab.Env, rep *report.Report, ways []cl
 	for _, w := range ways {
 		e.Step("%s: a transfer that is checked byte by byte", w.way.title)
 		for _, c := range []lab.TransferConfig{
-			{Server: w.pair.host, Addr: w.host, Client: w.pair.client, Bytes: clientBytes},
-			{Server: w.pair.client, Addr: w.client, Client: w.pair.host, Bytes: clientBytes},
+			{Server: w.pair.host, Addr: w.host, Client: w.pair.node, Bytes: clientBytes},
+			{Server: w.pair.node, Addr: w.client, Client: w.pair.host, Bytes: clientBytes},
 		} {
 			r, err := lab.Transfer(ctx, c)
 			if err != nil {
@@ -72,7 +72,7 @@ func measureStreams(ctx context.Context, e *lab.Env, rep *report.Report, ways []
 func streamProcesses(ways []clientPath) []int {
 	pids := []int{os.Getpid()}
 	for _, w := range ways {
-		for _, daemon := range w.pair.daemons {
+		for _, daemon := range w.pair.daemons.run {
 			pids = append(pids, daemon.PID())
 		}
 	}
@@ -82,7 +82,7 @@ func streamProcesses(ways []clientPath) []int {
 // connect opens a TCP connection, from the end that sends.
 func (w clientPath) connect(ctx context.Context, d streamDirection) (out, in net.Conn, err error) {
 	if d == receiving {
-		return connectVia(ctx, w.pair.host, w.pair.client, w.client, w.client)
+		return connectVia(ctx, w.pair.host, w.pair.node, w.client, w.client)
 	}
-	return connectVia(ctx, w.pair.client, w.pair.host, w.host, w.host)
+	return connectVia(ctx, w.pair.node, w.pair.host, w.host, w.host)
 }

@@ -6,11 +6,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 
 	"github.com/isthmus-net/isthmus/lab"
-	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/lab/report"
 )
 
@@ -38,12 +35,9 @@ var clientThroughput = lab.Experiment{
 //
 // The host is Teredo server and its own relay as well, by tc in all pairs.
 type clientPair struct {
-	way          way
-	client, host *lab.Node
-	address      netip.Addr // the client's Teredo address
-	daemons      []*lab.Proc
-	dir          string
-	isthmus      instance // the client, unless it is Miredo
+	*teredoClient
+	host    *lab.Node
+	daemons *daemons
 }
 
 // Addresses of a pair.
@@ -70,19 +64,14 @@ func runClientThroughput(ctx context.Context, e *lab.Env) (err error) {
 		return err
 	}
 	defer closing(&err, l.Close)
-	dir, err := os.MkdirTemp("", "isthmus-client-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
 	var ways []clientPath
 	for _, w := range clientWays {
 		e.Step("starting server, relay and client: %s", w.title)
-		p, err := newClientPair(ctx, e, l, w, dir)
+		p, err := newClientPair(ctx, e, l, w)
 		if err != nil {
 			return fmt.Errorf("client %s: %w", w.title, err)
 		}
-		ways = append(ways, clientPath{w, p, pairHost, p.address})
+		ways = append(ways, clientPath{w, p, pairHost, p.addr})
 	}
 	// Plain IPv6 takes the cable of the last one.
 	plain := clientPath{wayPlain, ways[len(ways)-1].pair, pairPlainHost, pairPlainClient}
@@ -94,7 +83,7 @@ func runClientThroughput(ctx context.Context, e *lab.Env) (err error) {
 	if err := measureStreams(ctx, e, rep, ways, rounds, length); err != nil {
 		return err
 	}
-	offloads, err := plain.pair.client.Offloads("eth0")
+	offloads, err := plain.pair.node.Offloads("eth0")
 	if err != nil {
 		return err
 	}
@@ -106,16 +95,13 @@ func runClientThroughput(ctx context.Context, e *lab.Env) (err error) {
 }
 
 // newClientPair draws a pair and starts what runs in it.
-func newClientPair(ctx context.Context, e *lab.Env, l *lab.Lab, w way, dir string) (*clientPair, error) {
-	p := &clientPair{way: w, client: l.Node(w.name + "-client"), host: l.Node(w.name + "-host"), dir: filepath.Join(dir, w.name)}
-	p.isthmus = instance{p.client, e.Binary, p.dir, "client"}
-	l.Link(p.client, "eth0", p.host, "eth0")
-	p.client.Addr("eth0", "203.0.113.20/24", pairPlainClient.String()+"/64")
+func newClientPair(ctx context.Context, e *lab.Env, l *lab.Lab, w way) (*clientPair, error) {
+	p := &clientPair{host: l.Node(w.name + "-host"), daemons: &daemons{env: e, dir: l.Dir(), ctx: ctx}}
+	p.teredoClient = &teredoClient{net: &teredoNet{lab: l, daemons: p.daemons}, node: l.Node(w.name + "-client"), name: w.name, settings: fmt.Sprintf("fast_path = %q\n", w.fast)}
+	l.Link(p.node, "eth0", p.host, "eth0")
+	p.node.Addr("eth0", "203.0.113.20/24", pairPlainClient.String()+"/64")
 	p.host.Addr("eth0", "203.0.113.1/24", "203.0.113.2/24", "203.0.113.3/24", pairPlainHost.String()+"/64").Addr("lo", pairHost.String()+"/128")
 	if err := l.Err(); err != nil {
-		return nil, err
-	}
-	if err := os.Mkdir(p.dir, 0o755); err != nil {
 		return nil, err
 	}
 	if w != wayTC {
@@ -125,20 +111,28 @@ func newClientPair(ctx context.Context, e *lab.Env, l *lab.Lab, w way, dir strin
 			return nil, err
 		}
 	}
-	if err := p.startHost(ctx, e); err != nil {
+	if err := p.startHost(ctx); err != nil {
 		return nil, err
 	}
-	return p, p.startClient(ctx, e)
+	who := isthmus
+	if w == wayMiredo {
+		who = miredo
+	}
+	if err := p.start(ctx, who); err != nil {
+		return nil, err
+	}
+	_, err := p.await(ctx)
+	return p, err
 }
 
 // startHost starts the host's server and relay.
-func (p *clientPair) startHost(ctx context.Context, e *lab.Env) error {
+func (p *clientPair) startHost(ctx context.Context) error {
 	routes, err := watchRoutes(p.host)
 	if err != nil {
 		return err
 	}
 	defer routes.close()
-	daemon, err := p.run(ctx, instance{p.host, e.Binary, p.dir, "host"}, fmt.Sprintf(`[[teredo_server]]
+	daemon, err := p.daemons.keep(p.daemons.isthmus(p.host, "host").run(ctx, fmt.Sprintf(`[[teredo_server]]
 name = "server"
 address = %q
 secondary = %q
@@ -149,55 +143,14 @@ mode = "host"
 bind = %q
 fast_path = "tc"
 keep_state = false
-`, serverAddr, serverAddr2, relayBind))
+`, serverAddr, serverAddr2, relayBind)))
 	if err != nil {
 		return err
 	}
-	p.daemons = append(p.daemons, daemon)
 	if err := routes.await(ctx, daemon, "2001::/32"); err != nil {
 		return err
 	}
 	return serving(ctx, p.host, daemon, relayBind.Port())
-}
-
-// startClient starts the client and waits for its address.
-func (p *clientPair) startClient(ctx context.Context, e *lab.Env) error {
-	a, err := watchArrival(p.client)
-	if err != nil {
-		return err
-	}
-	defer a.close()
-	var daemon *lab.Proc
-	if p.way == wayMiredo {
-		c, err := peersOf(e).MiredoClient(p.dir, peers.MiredoClient{Name: "client", Server: serverAddr, BindPort: clientPort})
-		if err != nil {
-			return err
-		}
-		daemon, err = p.client.Start(ctx, lab.Process{Name: "miredo", Path: c.Path, Args: c.Args, Env: c.Env})
-		if err != nil {
-			return err
-		}
-	} else {
-		daemon, err = p.run(ctx, p.isthmus, fmt.Sprintf("[[teredo_client]]\nname = \"client\"\nserver = [%q]\nport = %d\nunsolicited = \"allow\"\nfast_path = %q\n",
-			serverAddr, clientPort, p.way.fast))
-		if err != nil {
-			return err
-		}
-	}
-	p.daemons = append(p.daemons, daemon)
-	if _, err := a.await(ctx, daemon); err != nil {
-		return err
-	}
-	p.address = a.addr
-	return nil
-}
-
-// run starts the Isthmus of an end.
-func (p *clientPair) run(ctx context.Context, i instance, sections string) (*lab.Proc, error) {
-	if err := i.configure(sections); err != nil {
-		return nil, err
-	}
-	return i.launch(ctx, "isthmus-"+i.name)
 }
 
 // clientFast is what an Isthmus client says of its fast path.
@@ -217,7 +170,7 @@ func checkClients(ctx context.Context, rep *report.Report, ways []clientPath) er
 			continue
 		}
 		var s clientFast
-		if err := w.pair.isthmus.state(ctx, &s); err != nil {
+		if err := w.pair.isthmus().state(ctx, &s); err != nil {
 			return err
 		}
 		sent, received := s.FastPath.Packets["forward"]["host_encap_forwarded"], s.FastPath.Packets["forward"]["host_decap_forwarded"]

@@ -166,34 +166,29 @@ func (c *crowd) openEnds(ctx context.Context) error {
 			return fmt.Errorf("node %s cannot reach %s: %w", p.node.Name(), p.to, err)
 		}
 	}
-	for _, end := range []struct {
-		node   *lab.Node
-		iface  string
-		sender **load.Sender
-		tap    **load.Tap
-		sink   **load.Meter
-	}{{c.host, "v6", &c.fromHost, &c.atHost, &c.hostSink}, {c.internet, "v4", &c.fromInternet, &c.atInternet, &c.clientSink}} {
-		var err error
-		if *end.sink, err = load.NewMeter(); err != nil {
+	return errors.Join(
+		c.openEnd(c.host, "v6", &c.fromHost, &c.atHost, &c.hostSink),
+		c.openEnd(c.internet, "v4", &c.fromInternet, &c.atInternet, &c.clientSink),
+	)
+}
+
+// openEnd opens what one end has.
+func (c *crowd) openEnd(node *lab.Node, iface string, sender **load.Sender, tap **load.Tap, sink **load.Meter) error {
+	return node.Do(func() (err error) {
+		if *sink, err = load.NewMeter(); err != nil {
 			return err
 		}
-		c.closers = append(c.closers, *end.sink)
-		err = end.node.Do(func() (err error) {
-			if *end.sender, err = load.OpenSender(end.iface); err != nil {
-				return err
-			}
-			c.closers = append(c.closers, *end.sender)
-			if *end.tap, err = load.OpenTap(end.iface); err != nil {
-				return err
-			}
-			c.closers = append(c.closers, *end.tap)
-			return (*end.sink).Arrival(end.iface, c.way.hook())
-		})
-		if err != nil {
+		c.closers = append(c.closers, *sink)
+		if *sender, err = load.OpenSender(iface); err != nil {
 			return err
 		}
-	}
-	return nil
+		c.closers = append(c.closers, *sender)
+		if *tap, err = load.OpenTap(iface); err != nil {
+			return err
+		}
+		c.closers = append(c.closers, *tap)
+		return (*sink).Arrival(iface, c.way.hook())
+	})
 }
 
 // close closes the ends, and the lab, which stops the relay.

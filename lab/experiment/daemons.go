@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -268,20 +267,15 @@ func (c *teredoClient) askNAT(ctx context.Context) (n natReport, err error) {
 
 // awaitNAT waits until a running Isthmus client knows its kind of NAT, which it
 // finds out behind its address.
-func (c *teredoClient) awaitNAT(ctx context.Context) (natReport, error) {
-	ctx, cancel := context.WithTimeout(ctx, daemonStart)
-	defer cancel()
-	for {
-		n, err := c.askNAT(ctx)
-		if err != nil || n.Kind != "" && !strings.HasPrefix(n.Kind, "unknown") {
-			return n, err
-		}
-		select {
-		case <-ctx.Done():
-			return n, fmt.Errorf("%s does not know its NAT: %+v", c.name, n)
-		case <-time.After(5 * time.Millisecond): // the control socket tells no events
-		}
+func (c *teredoClient) awaitNAT(ctx context.Context) (n natReport, err error) {
+	err = poll(ctx, daemonStart, 5*time.Millisecond, func(ctx context.Context) (_ bool, err error) {
+		n, err = c.askNAT(ctx)
+		return n.Kind != "" && !strings.HasPrefix(n.Kind, "unknown"), err
+	})
+	if err != nil {
+		return n, fmt.Errorf("%s does not know its NAT: %+v: %w", c.name, n, err)
 	}
+	return n, nil
 }
 
 // stop ends the client.
@@ -302,28 +296,4 @@ func running(ctx context.Context, p *lab.Proc) error {
 	defer cancel()
 	_, err := p.WaitFor(ctx, "all instances are running")
 	return err
-}
-
-// serving waits until something listens on a UDP port of the node.
-func serving(ctx context.Context, node *lab.Node, p *lab.Proc, port uint16) error {
-	ctx, cancel := context.WithTimeout(ctx, daemonStart)
-	defer cancel()
-	local := fmt.Sprintf(":%04X ", port)
-	for {
-		var table []byte
-		err := node.Do(func() (err error) { table, err = os.ReadFile("/proc/thread-self/net/udp"); return err })
-		if err != nil {
-			return err
-		}
-		if strings.Contains(string(table), local) {
-			return nil
-		}
-		select {
-		case <-p.Done():
-			return errors.Join(fmt.Errorf("%s ended before it served", p.Name()), p.Wait())
-		case <-ctx.Done():
-			return fmt.Errorf("%s does not listen on UDP port %d after %v: %w; its log ends:\n%s", p.Name(), port, daemonStart, ctx.Err(), lastLines(p.Log()))
-		case <-time.After(time.Millisecond): // no event tells of a bound socket
-		}
-	}
 }

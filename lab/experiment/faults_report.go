@@ -18,17 +18,23 @@ import (
 // drawFaults draws the world of a campaign for one way.
 type drawFaults func(context.Context, *lab.Env, way) (*faultsWorld, error)
 
-// runFaults runs the campaigns of an experiment.
-func runFaults(ctx context.Context, e *lab.Env, name, title string, draw drawFaults) error {
-	form, err := faultsFormOf(e)
-	if err != nil {
-		return err
+// faultsExperiment is the experiment of the campaigns of a subject.
+func faultsExperiment(name, subject, title string, draw drawFaults) lab.Experiment {
+	return lab.Experiment{
+		Name: name, NeedsRoot: true,
+		Summary: subject + " is killed, restarted, reloaded and unplugged: flows lost, octets wrong, what is left behind",
+		Run: func(ctx context.Context, e *lab.Env) error {
+			form, err := faultsFormOf(e)
+			if err != nil {
+				return err
+			}
+			all, err := campaigns(ctx, e, form, draw)
+			if err != nil {
+				return err
+			}
+			return finish(e, faultsReport(name, title, form, all))
+		},
 	}
-	all, err := campaigns(ctx, e, form, draw)
-	if err != nil {
-		return err
-	}
-	return finish(e, faultsReport(name, title, form, all))
 }
 
 // campaigns runs one campaign for each way.

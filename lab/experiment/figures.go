@@ -73,3 +73,17 @@ func cells(ways []way, cell func(way) string, first ...string) []string {
 	}
 	return row
 }
+
+// wayBars are a group of bars, one for each way.
+func wayBars(label string, ways []way, values func(way) []float64) report.Group {
+	group := report.Group{Label: label}
+	for _, w := range ways {
+		group.Bars = append(group.Bars, report.Bar{Name: w.title, Role: w.role, Value: report.Measured(values(w)...)})
+	}
+	return group
+}
+
+// routed are the ways that are more than a cable.
+func routed(ways []way) []way {
+	return slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w.by == byCable })
+}

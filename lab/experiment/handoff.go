@@ -3,6 +3,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,10 +59,7 @@ var (
 
 // teredoHandoff is the experiment.
 func teredoHandoff(ctx context.Context, e *lab.Env) error {
-	runs := handoffRuns
-	if e.Runs > 0 {
-		runs = e.Runs
-	}
+	runs := cmp.Or(e.Runs, handoffRuns)
 	ours, peer, err := measureHandoffs(ctx, e, runs)
 	if err != nil {
 		return err

@@ -159,25 +159,21 @@ func (m *mobileNet) setRoute(set func(*netlink.Handle, *netlink.Route) error, if
 // awaitPaths waits until the client's paths are in these states, written like
 // "eth0 in_use, wlan0 standing_by".
 func (m *mobileNet) awaitPaths(ctx context.Context, want string) error {
-	ctx, cancel := context.WithTimeout(ctx, addressWait)
-	defer cancel()
-	for got := ""; ; {
+	got := ""
+	err := poll(ctx, addressWait, 10*time.Millisecond, func(ctx context.Context) (bool, error) {
 		var state struct {
 			Paths []struct{ Interface, State string } `json:"paths"`
 		}
-		if err := m.mobile.isthmus().state(ctx, &state); err != nil {
-			return fmt.Errorf("the client's paths are %q, want %q: %w", got, want, err)
-		}
+		err := m.mobile.isthmus().state(ctx, &state)
 		var words []string
 		for _, p := range state.Paths {
 			words = append(words, p.Interface+" "+p.State)
 		}
-		if got = strings.Join(words, ", "); got == want {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(10 * time.Millisecond): // the control socket tells no events
-		}
+		got = strings.Join(words, ", ")
+		return got == want, err
+	})
+	if err != nil {
+		return fmt.Errorf("the client's paths are %q, want %q: %w", got, want, err)
 	}
+	return nil
 }

@@ -3,6 +3,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -46,9 +47,7 @@ func (f *placedForm) most() int { return f.crowds[len(f.crowds)-1] }
 // placedFormOf is the long form, or a short one that shows that all of it works.
 func placedFormOf(runs int) placedForm {
 	f := placedForm{rounds: placedRounds, crowds: []int{1, 1_000, 1 << 14, placedApart, placedMost}, apart: placedApart, few: placedFew, warm: placedWarm, slice: placedSlice, calm: placedCalm}
-	if runs > 0 {
-		f.rounds = runs
-	}
+	f.rounds = cmp.Or(runs, f.rounds)
 	if f.rounds < longRun {
 		f.crowds, f.apart, f.few, f.warm, f.slice, f.calm = []int{1, 500}, 500, 50, 0, placedShort, 0
 	}

@@ -30,18 +30,16 @@ func (b *placedBench) describe(timing float64) {
 		label := fmt.Sprintf("%s, %s", r.direction, r.label)
 		passed := cells(placedWays, func(w way) string { return thousands(r.passed[w]) }, label)
 		spent := cells(placedWays, func(w way) string { return plainNumbers(r.receiving[w]) }, label)
-		group := report.Group{Label: label + " " + b.entries}
 		for _, w := range placedWays[1:] {
 			ratio := pairs(r.passed[wayKernel], r.passed[w])
 			passed, spent = append(passed, spread(ratio, 2)), append(spent, plainNumbers(r.program[w]))
-			group.Bars = append(group.Bars, report.Bar{Name: w.title, Role: w.role, Value: report.Measured(r.program[w]...)})
 			b.rep.Figures = append(b.rep.Figures,
 				report.Figure{Name: fmt.Sprintf("%s: %s / forwarding, packets per second", label, w.title), Decimals: 2, Isthmus: report.Measured(ratio...)},
 				report.Figure{Name: fmt.Sprintf("%s: program of %s", label, w.title), Unit: "ns", Isthmus: report.Measured(r.program[w]...)},
 			)
 		}
 		if r.crowd > 0 {
-			bars.Groups = append(bars.Groups, group)
+			bars.Groups = append(bars.Groups, wayBars(label+" "+b.entries, placedWays[1:], func(w way) []float64 { return r.program[w] }))
 		}
 		rates.Rows, times.Rows = append(rates.Rows, passed), append(times.Rows, spent)
 	}

@@ -3,6 +3,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -196,20 +197,24 @@ func naptBandwidthReport(rounds int, length time.Duration) *report.Report {
 	}
 }
 
-// figures are the ratios of one row.
-func (s *naptStreams) figures() []report.Figure {
-	forwarding, tayga, published := s.rates[wayKernel], s.rates[wayTayga], 0.9
-	if s.published != 0 {
-		published = s.published
+// overForwarding is how a way's streams compare with forwarding, beside tayga's.
+func (s *naptStreams) overForwarding(w way) report.Figure {
+	forwarding := s.rates[wayKernel]
+	return report.Figure{
+		Name: fmt.Sprintf("%s, %s: %s", s.label, w.title, figureStream), Decimals: 2,
+		Peer: report.Measured(pairs(forwarding, s.rates[wayTayga])...), Isthmus: report.Measured(pairs(forwarding, s.rates[w])...),
 	}
-	var figures []report.Figure
+}
+
+// figures are the ratios of one row.
+func (s *naptStreams) figures() (figures []report.Figure) {
 	for _, w := range []way{wayTC, wayXDP, wayUser} {
-		label := fmt.Sprintf("%s, %s: ", s.label, w.title)
-		ratio := report.Figure{
-			Name: label + figureStream, Decimals: 2, Published: report.Measured(published),
-			Peer: report.Measured(pairs(forwarding, tayga)...), Isthmus: report.Measured(pairs(forwarding, s.rates[w])...),
+		ratio := s.overForwarding(w)
+		ratio.Published = report.Measured(cmp.Or(s.published, 0.9))
+		against := report.Figure{
+			Name: fmt.Sprintf("%s, %s: bandwidth / tayga", s.label, w.title), Decimals: 1,
+			Isthmus: report.Measured(pairs(s.rates[wayTayga], s.rates[w])...),
 		}
-		against := report.Figure{Name: label + "bandwidth / tayga", Decimals: 1, Isthmus: report.Measured(pairs(tayga, s.rates[w])...)}
 		switch {
 		case w != wayTC: // shown beside
 		case s.cables == withOffloads:

@@ -57,47 +57,48 @@ func naptLatencyReport(cases []*latencyCase, rounds int) *report.Report {
 	bars := &report.Bars{Unit: "µs", Decimals: 1}
 	for _, c := range cases {
 		rep.Figures = append(rep.Figures, roundTripFigures(c)...)
-		group := report.Group{Label: c.label()}
+		bars.Groups = append(bars.Groups, wayBars(c.label(), routed(naptLatencyWays), func(w way) []float64 { return present(medians(c.rounds[w])) }))
 		for _, w := range naptLatencyWays {
-			if w.by != byCable {
-				group.Bars = append(group.Bars, report.Bar{Name: w.title, Role: w.role, Value: report.Measured(present(medians(c.rounds[w]))...)})
-			}
 			if c.lost[w] > 0 && (w.ours() || w == wayKernel) {
 				rep.Fault("%s lost %d of %d echo requests of %d bytes", w.title, c.lost[w], rounds*latencySlice, c.size)
 			}
 		}
-		bars.Groups = append(bars.Groups, group)
 	}
 	rep.AddChart(report.Chart{Name: "round-trips", Title: "Round trips, µs", Bars: bars})
 	return rep
 }
 
-// figures are the ratios that have a must, and the other hooks beside.
-func roundTripFigures(c *latencyCase) []report.Figure {
-	forwarding, tayga := medians(c.rounds[wayKernel]), medians(c.rounds[wayTayga])
-	judged := slices.Contains(naptJudged, c.size)
+// roundTripFigures are the ratios that have a must, and the other hooks beside.
+func roundTripFigures(c *latencyCase) (figures []report.Figure) {
 	at := slices.Index(naptSizes, c.size)
-	published := publishedRoundTrips[publishedTranslator].times[at] - publishedRoundTrips[publishedForwarder].times[at]
-	var figures []report.Figure
+	forwarder, translator := publishedRoundTrips[publishedForwarder].times[at], publishedRoundTrips[publishedTranslator].times[at]
 	for _, w := range []way{wayTC, wayXDP, wayUser} {
-		mine := medians(c.rounds[w])
-		label := fmt.Sprintf("%d bytes, %s: ", c.size, w.title)
-		ratio := report.Figure{
-			Name: label + figureRoundTrip, Decimals: 2, Peer: report.Measured(pairs(forwarding, tayga)...), Isthmus: report.Measured(pairs(forwarding, mine)...),
-			Published: report.Measured(publishedRoundTrips[publishedTranslator].times[at] / publishedRoundTrips[publishedForwarder].times[at]),
-		}
-		added := report.Figure{
-			Name: label + figureAdded, Unit: "µs", Decimals: 2, Published: report.Measured(published),
-			Peer: report.Measured(differences(forwarding, tayga)...), Isthmus: report.Measured(differences(forwarding, mine)...),
-		}
-		against := report.Figure{Name: label + figureTaygaAdded, Decimals: 1, Isthmus: report.Measured(addedRatios(forwarding, mine, tayga)...)}
-		if judged && w == wayTC {
+		ratio, added := c.overForwarding(w)
+		ratio.Published, added.Published = report.Measured(translator/forwarder), report.Measured(translator-forwarder)
+		ratios := addedRatios(medians(c.rounds[wayKernel]), medians(c.rounds[w]), medians(c.rounds[wayTayga]))
+		against := report.Figure{Name: c.label() + ", " + w.title + ": " + figureTaygaAdded, Decimals: 1, Isthmus: report.Measured(ratios...)}
+		if w == wayTC && slices.Contains(naptJudged, c.size) {
 			ratio.Must, added.Must = must(naptLatencyName, figureRoundTrip), must(naptLatencyName, figureAdded)
 			against.Must = must(naptLatencyName, figureTaygaAdded)
 		}
 		figures = append(figures, ratio, added, against)
 	}
 	return figures
+}
+
+// overForwarding is how a way's round trips compare with forwarding, beside tayga's.
+func (c *latencyCase) overForwarding(w way) (ratio, added report.Figure) {
+	forwarding, tayga, mine := medians(c.rounds[wayKernel]), medians(c.rounds[wayTayga]), medians(c.rounds[w])
+	label := c.label() + ", " + w.title + ": "
+	ratio = report.Figure{
+		Name: label + figureRoundTrip, Decimals: 2,
+		Peer: report.Measured(pairs(forwarding, tayga)...), Isthmus: report.Measured(pairs(forwarding, mine)...),
+	}
+	added = report.Figure{
+		Name: label + figureAdded, Unit: "µs", Decimals: 2,
+		Peer: report.Measured(differences(forwarding, tayga)...), Isthmus: report.Measured(differences(forwarding, mine)...),
+	}
+	return ratio, added
 }
 
 // addedRatios are how many times what mine adds over forwarding the other adds.

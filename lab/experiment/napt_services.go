@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/peers"
@@ -137,38 +136,6 @@ func tryFTP(mode string) func(context.Context, *appNet, appDirection) error {
 		}
 		return nil
 	}
-}
-
-// listening waits until a program of the node listens on a TCP port, of that family.
-func listening(ctx context.Context, node *lab.Node, port int, ipv6 bool) error {
-	table := "tcp"
-	if ipv6 {
-		table = "tcp6"
-	}
-	entry := fmt.Sprintf(":%04X ", port)
-	for deadline := time.Now().Add(daemonStart); time.Now().Before(deadline); {
-		var text []byte
-		// The web server listens by IPv6 for both families.
-		err := node.Do(func() error {
-			for _, t := range []string{"tcp6", table} {
-				more, err := os.ReadFile("/proc/thread-self/net/" + t)
-				if err != nil {
-					return err
-				}
-				text = append(text, more...)
-			}
-			return nil
-		})
-		if err != nil || bytes.Contains(text, []byte(entry)) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Millisecond): // no event tells of a bound socket
-		}
-	}
-	return fmt.Errorf("nobody listens on port %d of node %s", port, node.Name())
 }
 
 // picture is the content of one picture of the page.

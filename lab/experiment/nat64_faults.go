@@ -12,14 +12,7 @@ import (
 )
 
 // nat64Faults is the experiment nat64-faults.
-var nat64Faults = lab.Experiment{
-	Name:      natFaultsName,
-	Summary:   "a stateful translator is killed, restarted, reloaded and unplugged: flows lost, octets wrong, what is left behind",
-	NeedsRoot: true,
-	Run: func(ctx context.Context, e *lab.Env) error {
-		return runFaults(ctx, e, natFaultsName, "A NAT64 over faults", drawNAT64Faults)
-	},
-}
+var nat64Faults = faultsExperiment(natFaultsName, "a stateful translator", "A NAT64 over faults", drawNAT64Faults)
 
 const natFaultsName = "nat64-faults"
 

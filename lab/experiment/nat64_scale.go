@@ -3,6 +3,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,9 +53,7 @@ func scaleFormOf(runs int) scaleForm {
 		rounds: scaleRounds, sizes: scaleSizes, crowds: []int{100_000, crowdSize}, timeout: 60 * time.Second,
 		slices: 5, udp: newUDPLoads, tcp: newTCPLoads,
 	}
-	if runs > 0 {
-		f.rounds = runs
-	}
+	f.rounds = cmp.Or(runs, f.rounds)
 	if f.rounds < longRun {
 		f.sizes, f.crowds, f.timeout = scaleSizes[:1], []int{500, 5000}, 5*time.Second
 		f.slices, f.udp, f.tcp = 2, newUDPLoads[:1], newTCPLoads[:1]

@@ -23,13 +23,7 @@ func measureFallback(ctx context.Context, e *lab.Env, plan matrixPlan, step func
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
-	if _, err := n.capture(); err != nil {
-		return nil, err
-	}
-	if err := n.startCore(ctx, isthmus, isthmus); err != nil {
-		return nil, err
-	}
-	if err := n.startClients(ctx, isthmus); err != nil {
+	if err := n.startAll(ctx, isthmus); err != nil {
 		return nil, err
 	}
 	for _, c := range n.clients {
@@ -53,22 +47,17 @@ func measureFallback(ctx context.Context, e *lab.Env, plan matrixPlan, step func
 
 // awaitFallback waits until the relay carries for the client.
 func (c *teredoClient) awaitFallback(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, daemonStart)
-	defer cancel()
-	for {
-		var state struct {
-			Bound bool `json:"fallback_bound"`
-		}
-		err := c.isthmus().state(ctx, &state)
-		if err != nil || state.Bound {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the relay does not carry for %s (%s NAT): %w", c.name, c.kind, ctx.Err())
-		case <-time.After(10 * time.Millisecond): // the control socket tells of no changes
-		}
+	var state struct {
+		Bound bool `json:"fallback_bound"`
 	}
+	err := poll(ctx, daemonStart, 10*time.Millisecond, func(ctx context.Context) (bool, error) {
+		err := c.isthmus().state(ctx, &state)
+		return state.Bound, err
+	})
+	if err != nil {
+		return fmt.Errorf("the relay does not carry for %s (%s NAT): %w", c.name, c.kind, err)
+	}
+	return nil
 }
 
 // addFallback adds the matrix with the fall-back to the report. A pair that does

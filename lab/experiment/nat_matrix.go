@@ -83,13 +83,7 @@ func measureMatrix(ctx context.Context, e *lab.Env, who maker, plan matrixPlan, 
 }
 
 func (m *matrix) measure(ctx context.Context, n *teredoNet, who maker, plan matrixPlan, step func(string, ...any)) error {
-	if _, err := n.capture(); err != nil {
-		return err
-	}
-	if err := n.startCore(ctx, who, who); err != nil {
-		return err
-	}
-	if err := n.startClients(ctx, who); err != nil {
+	if err := n.startAll(ctx, who); err != nil {
 		return err
 	}
 	step("%s: %d clients have their addresses", who.title(), len(n.clients))

@@ -98,7 +98,7 @@ type beside struct {
 
 // traffic sends good traffic beside a flood.
 func (c *crowd) traffic(ctx context.Context, f flood, d time.Duration, first uint64) (b beside, err error) {
-	good, bad := c.goodFrames(), c.floodFrames(f)
+	good, bad := c.goodFrames(first), c.floodFrames(f)
 	ticks := int(d / floodTick)
 	perTick := int(goodRate * floodTick / time.Second / 2)
 	badPerTick := int(floodRate * floodTick / time.Second)
@@ -109,35 +109,15 @@ func (c *crowd) traffic(ctx context.Context, f flood, d time.Duration, first uin
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			for _, side := range []struct {
-				by     *load.Sender
-				frames [][]byte
-				base   uint64
-			}{{c.fromHost, good.toClients, first}, {c.fromInternet, good.toHost, first + 1<<32}} {
-				at := tick * perTick % len(side.frames)
-				part := side.frames[at:][:perTick]
-				for i, frame := range part {
-					if err := load.Number(frame, side.base+uint64(tick*perTick+i)); err != nil {
-						return err
-					}
-				}
-				if n, err := side.by.SendAll(part); err != nil || n != len(part) {
-					return fmt.Errorf("%d of %d good packets could be sent: %w", n, len(part), err)
+			for _, side := range good {
+				if err := side.send(tick, perTick); err != nil {
+					return err
 				}
 			}
 			if err := bad.send(tick, badPerTick); err != nil {
 				return err
 			}
-			// A sender that was kept waiting makes nothing up: that would be a
-			// flood of another kind.
-			next = next.Add(floodTick)
-			if now := time.Now(); now.After(next.Add(floodTick)) {
-				next = now
-			}
-			if wait := time.Until(next); wait > 0 {
-				ts := unix.NsecToTimespec(int64(wait))
-				_ = unix.Nanosleep(&ts, nil)
-			}
+			next = awaitTick(next)
 		}
 		return nil
 	})
@@ -149,11 +129,8 @@ func (c *crowd) traffic(ctx context.Context, f flood, d time.Duration, first uin
 	if f != noFlood {
 		b.bad = ticks * badPerTick
 	}
-	for _, end := range []struct {
-		tap  *load.Tap
-		base uint64
-	}{{c.atInternet, first}, {c.atHost, first + 1<<32}} {
-		for _, at := range end.tap.Take(end.base, n, 2*time.Second) {
+	for _, side := range good {
+		for _, at := range side.to.Take(side.first, n, 2*time.Second) {
 			if at.IsZero() {
 				b.lost++
 			}
@@ -162,16 +139,51 @@ func (c *crowd) traffic(ctx context.Context, f flood, d time.Duration, first uin
 	return b, nil
 }
 
-// goodTraffic is frames of clients that the relay knows, each way.
-type goodTraffic struct{ toClients, toHost [][]byte }
+// awaitTick waits for the tick after the one that was due. A sender that was kept waiting
+// makes nothing up: that would be a flood of another kind.
+func awaitTick(due time.Time) (next time.Time) {
+	next = due.Add(floodTick)
+	if now := time.Now(); now.After(next.Add(floodTick)) {
+		next = now
+	}
+	if wait := time.Until(next); wait > 0 {
+		ts := unix.NsecToTimespec(int64(wait))
+		_ = unix.Nanosleep(&ts, nil)
+	}
+	return next
+}
 
-func (c *crowd) goodFrames() (g goodTraffic) {
+// goodTraffic is frames of clients that the relay knows, one way, numbered from first.
+type goodTraffic struct {
+	by     *load.Sender
+	to     *load.Tap
+	first  uint64
+	frames [][]byte
+}
+
+// goodFrames are good traffic each way.
+func (c *crowd) goodFrames(first uint64) [2]goodTraffic {
+	g := [2]goodTraffic{{by: c.fromHost, to: c.atInternet, first: first}, {by: c.fromInternet, to: c.atHost, first: first + 1<<32}}
 	for i := range goodClients {
 		client, mapped := clientOf(i)
-		g.toClients = append(g.toClients, c.toClient(crowdHost, client))
-		g.toHost = append(g.toHost, c.toHost(client, mapped))
+		g[0].frames = append(g[0].frames, c.toClient(crowdHost, client))
+		g[1].frames = append(g[1].frames, c.toHost(client, mapped))
 	}
 	return g
+}
+
+// send sends the n packets of one tick.
+func (g *goodTraffic) send(tick, n int) error {
+	part := g.frames[tick*n%len(g.frames):][:n]
+	for i, frame := range part {
+		if err := load.Number(frame, g.first+uint64(tick*n+i)); err != nil {
+			return err
+		}
+	}
+	if sent, err := g.by.SendAll(part); err != nil || sent != len(part) {
+		return fmt.Errorf("%d of %d good packets could be sent: %w", sent, len(part), err)
+	}
+	return nil
 }
 
 // badTraffic is frames of a flood, and who sends them; none without a flood.

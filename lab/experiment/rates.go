@@ -91,11 +91,7 @@ func (r *rig) rates(ctx context.Context, e *lab.Env, rep *report.Report, directi
 			for _, w := range x.offered {
 				offered = append(offered, c.offered[w]...)
 			}
-			group := report.Group{Label: c.label()}
 			for _, w := range ways {
-				if w.by != byCable {
-					group.Bars = append(group.Bars, report.Bar{Name: w.title, Role: w.role, Value: report.Measured(inThousands(c.passed[w])...)})
-				}
 				if w != x.spared && report.Measured(c.passed[w]...).Median() == 0 {
 					rep.Fault("%s passed nothing, %s", w.title, c.label())
 				}
@@ -103,7 +99,7 @@ func (r *rig) rates(ctx context.Context, e *lab.Env, rep *report.Report, directi
 			table.Rows = append(table.Rows, c.passedRow(ways, c.label(), thousands(offered)))
 			table.Notes = append(table.Notes, c.rigNotes(ways[0])...)
 			costs.Rows = append(costs.Rows, c.cpuRow(c.label(), ways))
-			bars.Groups = append(bars.Groups, group)
+			bars.Groups = append(bars.Groups, wayBars(c.label(), routed(ways), func(w way) []float64 { return inThousands(c.passed[w]) }))
 			rep.Figures = append(rep.Figures, x.figures(c)...)
 		}
 	}

@@ -12,14 +12,7 @@ import (
 )
 
 // relayFaults is the experiment relay-faults.
-var relayFaults = lab.Experiment{
-	Name:      relayFaultsName,
-	Summary:   "a Teredo relay is killed, restarted, reloaded and unplugged: flows lost, octets wrong, what is left behind",
-	NeedsRoot: true,
-	Run: func(ctx context.Context, e *lab.Env) error {
-		return runFaults(ctx, e, relayFaultsName, "A Teredo relay over faults", drawRelayFaults)
-	},
-}
+var relayFaults = faultsExperiment(relayFaultsName, "a Teredo relay", "A Teredo relay over faults", drawRelayFaults)
 
 const relayFaultsName = "relay-faults"
 

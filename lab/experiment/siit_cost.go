@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/isthmus-net/isthmus/lab"
@@ -82,17 +81,8 @@ func siitRoundTrips(ctx context.Context, e *lab.Env, rep *report.Report, rounds 
 
 // siitRoundTripFigures are what is added to forwarding.
 func siitRoundTripFigures(c *latencyCase) (figures []report.Figure) {
-	forwarding, tayga := medians(c.rounds[wayKernel]), medians(c.rounds[wayTayga])
 	for _, w := range []way{wayTC, wayXDP, wayUser} {
-		label, mine := fmt.Sprintf("%d bytes, %s: ", c.size, w.title), medians(c.rounds[w])
-		ratio := report.Figure{
-			Name: label + figureRoundTrip, Decimals: 2,
-			Peer: report.Measured(pairs(forwarding, tayga)...), Isthmus: report.Measured(pairs(forwarding, mine)...),
-		}
-		added := report.Figure{
-			Name: label + figureAdded, Unit: "µs", Decimals: 2,
-			Peer: report.Measured(differences(forwarding, tayga)...), Isthmus: report.Measured(differences(forwarding, mine)...),
-		}
+		ratio, added := c.overForwarding(w)
 		if w == wayTC {
 			ratio.Must, added.Must = must(siitCostName, figureRoundTrip), must(siitCostName, figureAdded)
 		}
@@ -127,12 +117,8 @@ func siitStreams(ctx context.Context, e *lab.Env, rep *report.Report, _ int) err
 
 // siitStreamFigures are the ratios of one row.
 func siitStreamFigures(s *naptStreams) (figures []report.Figure) {
-	forwarding := s.rates[wayKernel]
 	for _, w := range []way{wayTC, wayXDP, wayUser} {
-		f := report.Figure{
-			Name: fmt.Sprintf("%s, %s: %s", s.label, w.title, figureStream), Decimals: 2,
-			Peer: report.Measured(pairs(forwarding, s.rates[wayTayga])...), Isthmus: report.Measured(pairs(forwarding, s.rates[w])...),
-		}
+		f := s.overForwarding(w)
 		switch {
 		case w != wayTC: // shown beside
 		case s.cables == withOffloads:

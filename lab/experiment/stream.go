@@ -222,11 +222,7 @@ func streamTables(rep *report.Report, ways []way, rows []*streamRow) {
 func streamChart(rep *report.Report, title string, ways []way, rows []*streamRow) {
 	bars := &report.Bars{Unit: "Mbit/s"}
 	for _, r := range rows {
-		group := report.Group{Label: r.label}
-		for _, w := range ways {
-			group.Bars = append(group.Bars, report.Bar{Name: w.title, Role: w.role, Value: report.Measured(r.rates[w]...)})
-		}
-		bars.Groups = append(bars.Groups, group)
+		bars.Groups = append(bars.Groups, wayBars(r.label, ways, func(w way) []float64 { return r.rates[w] }))
 	}
 	rep.AddChart(report.Chart{Name: "streams", Title: title, Bars: bars})
 }

@@ -137,13 +137,7 @@ func firstPackets(ctx context.Context, e *lab.Env, who maker, count int, into *s
 		return err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
-	if _, err := n.capture(); err != nil {
-		return err
-	}
-	if err := n.startCore(ctx, who, who); err != nil {
-		return err
-	}
-	if err := n.startClients(ctx, who); err != nil {
+	if err := n.startAll(ctx, who); err != nil {
 		return err
 	}
 	for i, c := range n.clients {

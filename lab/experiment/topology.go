@@ -237,6 +237,17 @@ func (n *teredoNet) startCore(ctx context.Context, server, relay maker) error {
 	return n.startRelay(ctx, relay)
 }
 
+// startAll starts captures, if they are wanted, and one maker's programs in all roles.
+func (n *teredoNet) startAll(ctx context.Context, who maker) error {
+	if _, err := n.capture(); err != nil {
+		return err
+	}
+	if err := n.startCore(ctx, who, who); err != nil {
+		return err
+	}
+	return n.startClients(ctx, who)
+}
+
 // startClients starts all clients at once and waits for their addresses.
 func (n *teredoNet) startClients(ctx context.Context, who maker) error {
 	for _, c := range n.clients {

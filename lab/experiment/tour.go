@@ -317,7 +317,7 @@ func upTeredo(name string, kinds []lab.NATKind) func(context.Context, *lab.Env) 
 		if err != nil {
 			return nil, err
 		}
-		if err := n.startAll(ctx); err != nil {
+		if err := n.startAll(ctx, isthmus); err != nil {
 			return nil, errors.Join(err, n.Close())
 		}
 		for _, c := range n.clients {
@@ -327,15 +327,4 @@ func upTeredo(name string, kinds []lab.NATKind) func(context.Context, *lab.Env) 
 		e.Step("The IPv6 host is %v. Try:\n  %s ping -c 3 %v\n  %s isthmus status", hostAddr, shell, hostAddr, shell)
 		return n.lab, nil
 	}
-}
-
-// startAll starts captures, if wanted, and Isthmus in all roles.
-func (n *teredoNet) startAll(ctx context.Context) error {
-	if _, err := n.capture(); err != nil {
-		return err
-	}
-	if err := n.startCore(ctx, isthmus, isthmus); err != nil {
-		return err
-	}
-	return n.startClients(ctx, isthmus)
 }

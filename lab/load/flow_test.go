@@ -5,7 +5,6 @@ package load
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"net"
 	"net/netip"
 	"testing"
@@ -112,20 +111,7 @@ func checkFlow(t *testing.T, frame []byte, toClient bool, number byte) {
 
 // receiveTo returns the next frame to a link address: others are heard too.
 func receiveTo(fd int, to net.HardwareAddr) ([]byte, error) {
-	tv := unix.NsecToTimeval(int64(patience))
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
-		return nil, err
-	}
-	for {
-		b := make([]byte, 2048)
-		n, _, err := unix.Recvfrom(fd, b, 0)
-		if err != nil {
-			return nil, fmt.Errorf("no frame came: %w", err)
-		}
-		if bytes.Equal(b[:6], to) {
-			return b[:n], nil
-		}
-	}
+	return receive(fd, func(frame []byte) bool { return bytes.Equal(frame[:6], to) })
 }
 
 // A connection that is opened and closed must be answered twice.

@@ -33,7 +33,7 @@ func TestProbedFramesAreSound(t *testing.T) {
 					return err
 				}
 				for i := range n {
-					got, err := receive(fd)
+					got, err := receive(fd, large)
 					if err != nil {
 						return err
 					}

@@ -4,7 +4,6 @@ package peers
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 )
@@ -24,19 +23,12 @@ var apacheModules = []string{"mpm_event", "authz_core", "dir"}
 
 // Apache writes the configuration below dir and returns the command.
 func (p *Peers) Apache(dir string, c Apache) (*Command, error) {
-	path, err := p.Program("apache2")
+	i, err := p.instance("apache2", dir, c.Name)
 	if err != nil {
 		return nil, err
 	}
-	dir, err = filepath.Abs(dir)
-	if err != nil {
-		return nil, fmt.Errorf("the folder for %s cannot be reached: %w", c.Name, err)
-	}
-	file, config := filepath.Join(dir, c.Name+".conf"), c.config(dir, filepath.Join(p.Dir, "root/usr/lib/apache2/modules"))
-	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
-		return nil, fmt.Errorf("the configuration of %s cannot be written: %w", c.Name, err)
-	}
-	return &Command{Path: path, Args: []string{"-d", dir, "-f", file, "-DFOREGROUND"}, Config: config, ConfigPath: file}, nil
+	config := c.config(i.dir, filepath.Join(p.Dir, "root/usr/lib/apache2/modules"))
+	return i.command(config, "-d", i.dir, "-f", i.at(configured), "-DFOREGROUND")
 }
 
 func (c Apache) config(dir, modules string) string {

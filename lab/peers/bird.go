@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -49,23 +48,11 @@ func (c Bird) Socket(dir string) string { return filepath.Join(dir, c.Name+".ctl
 
 // Bird writes the configuration below dir and returns the command.
 func (p *Peers) Bird(dir string, c Bird) (*Command, error) {
-	path, err := p.Program("bird")
+	i, err := p.instance("bird", dir, c.Name+".bird")
 	if err != nil {
 		return nil, err
 	}
-	dir, err = filepath.Abs(dir)
-	if err != nil {
-		return nil, fmt.Errorf("the folder for %s cannot be reached: %w", c.Name, err)
-	}
-	file, config := filepath.Join(dir, c.Name+".bird.conf"), c.config()
-	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
-		return nil, fmt.Errorf("the configuration of %s cannot be written: %w", c.Name, err)
-	}
-	return &Command{
-		Path:   path,
-		Args:   []string{"-f", "-c", file, "-s", c.Socket(dir), "-P", filepath.Join(dir, c.Name+".bird.pid")},
-		Config: config, ConfigPath: file,
-	}, nil
+	return i.command(c.config(), "-f", "-c", i.at(configured), "-s", c.Socket(i.dir), "-P", i.at(".pid"))
 }
 
 func (c Bird) config() string {

@@ -5,7 +5,6 @@ package peers
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 )
 
 // Inetd is the configuration of a superserver that serves finger and telnet. Who
@@ -26,7 +25,7 @@ const (
 
 // Inetd writes the configuration below dir and returns the command.
 func (p *Peers) Inetd(dir string, c Inetd) (*Command, error) {
-	path, err := p.Program("inetutils-inetd")
+	i, err := p.instance("inetutils-inetd", dir, c.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -35,22 +34,14 @@ func (p *Peers) Inetd(dir string, c Inetd) (*Command, error) {
 			return nil, err
 		}
 	}
-	dir, err = filepath.Abs(dir)
-	if err != nil {
-		return nil, fmt.Errorf("the folder for %s cannot be reached: %w", c.Name, err)
-	}
-	login := filepath.Join(dir, c.Name+"-login")
+	login := i.at("-login")
 	// It stays until the caller hangs up: what a terminal holds when its program ends is
 	// not always read.
 	script := fmt.Sprintf("#!/bin/sh\necho %q\nread -r line\necho \"%s$line\"\nread -r line\n", TelnetGreeting, TelnetEcho)
 	if err := os.WriteFile(login, []byte(script), 0o755); err != nil {
 		return nil, fmt.Errorf("the login program of %s cannot be written: %w", c.Name, err)
 	}
-	file, config := filepath.Join(dir, c.Name+".conf"), c.config(login)
-	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
-		return nil, fmt.Errorf("the configuration of %s cannot be written: %w", c.Name, err)
-	}
-	return &Command{Path: path, Args: []string{"-d", "-p" + filepath.Join(dir, c.Name+".pid"), file}, Config: config, ConfigPath: file}, nil
+	return i.command(c.config(login), "-d", "-p"+i.at(".pid"), i.at(configured))
 }
 
 // config names the programs by where the wrapper's mount namespace has them.

@@ -5,8 +5,6 @@ package peers
 import (
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 )
 
 // Miniupnpd is the configuration of MiniUPnP's daemon, which makes a router
@@ -36,24 +34,11 @@ const MiniupnpdRules = `table inet miniupnpd {
 // Miniupnpd writes the configuration below dir and returns the command. The
 // router needs [MiniupnpdRules] before it starts.
 func (p *Peers) Miniupnpd(dir string, c Miniupnpd) (*Command, error) {
-	path, err := p.Program("miniupnpd")
+	i, err := p.instance("miniupnpd", dir, c.Name)
 	if err != nil {
 		return nil, err
 	}
-	dir, err = filepath.Abs(dir)
-	if err != nil {
-		return nil, fmt.Errorf("the folder for %s cannot be reached: %w", c.Name, err)
-	}
-	file, config := filepath.Join(dir, c.Name+".conf"), c.config()
-	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
-		return nil, fmt.Errorf("the configuration of %s cannot be written: %w", c.Name, err)
-	}
-	return &Command{
-		Path:       path,
-		Args:       []string{"-d", "-f", file, "-P", filepath.Join(dir, c.Name+".pid")},
-		Config:     config,
-		ConfigPath: file,
-	}, nil
+	return i.command(c.config(), "-d", "-f", i.at(configured), "-P", i.at(".pid"))
 }
 
 // config lets each inner host reserve ports for itself only.

@@ -5,29 +5,12 @@ package peers
 import (
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 )
 
 // miredoUser is whom Miredo becomes once its sockets are open. Its own account
 // does not exist where its package is only unpacked.
 const miredoUser = "nobody"
-
-// Command is one peer ready to be started in a namespace of the caller's
-// choice. The process stays in the foreground; stop it with SIGTERM to its
-// process id.
-type Command struct {
-	// Path is the absolute path of the program, Args what follows its name.
-	Path string
-	Args []string
-	// Env holds variables ("NAME=value") to add to the caller's environment.
-	Env []string
-	// Config is the text of the configuration file and ConfigPath the file,
-	// written already; both are empty if the program takes none.
-	Config     string
-	ConfigPath string
-}
 
 // MiredoServer is the configuration of a Miredo server.
 type MiredoServer struct {
@@ -84,24 +67,11 @@ func (p *Peers) MiredoClient(dir string, c MiredoClient) (*Command, error) {
 // miredo prepares one of Miredo's two daemons. Each instance has its own
 // configuration and process id file, since the built-in places are shared.
 func (p *Peers) miredo(dir, program, name, config string) (*Command, error) {
-	path, err := p.Program(program)
+	i, err := p.instance(program, dir, name)
 	if err != nil {
 		return nil, err
 	}
-	dir, err = filepath.Abs(dir)
-	if err != nil {
-		return nil, fmt.Errorf("the folder for %s cannot be reached: %w", name, err)
-	}
-	file := filepath.Join(dir, name+".conf")
-	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
-		return nil, fmt.Errorf("the configuration of %s cannot be written: %w", name, err)
-	}
-	return &Command{
-		Path:       path,
-		Args:       []string{"-f", "-c", file, "-p", filepath.Join(dir, name+".pid"), "-u", miredoUser},
-		Config:     config,
-		ConfigPath: file,
-	}, nil
+	return i.command(config, "-f", "-c", i.at(configured), "-p", i.at(".pid"), "-u", miredoUser)
 }
 
 func (c MiredoServer) config() string {

@@ -5,8 +5,6 @@ package peers
 import (
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 )
@@ -39,11 +37,11 @@ func (p *Peers) Radvd(dir string, c RouterDaemon) (*Command, error) {
 };
 `, link, int(c.Lifetime.Seconds()), prefix)
 	}
-	command, err := p.routerDaemon("radvd", dir, c, b.String())
-	if err == nil {
-		command.Args = []string{"-n", "-m", "stderr", "-C", command.ConfigPath, "-p", filepath.Join(dir, c.Name+".pid")}
+	i, err := p.instance("radvd", dir, c.Name)
+	if err != nil {
+		return nil, err
 	}
-	return command, err
+	return i.command(b.String(), "-n", "-m", "stderr", "-C", i.at(configured), "-p", i.at(".pid"))
 }
 
 // Dnsmasq writes the configuration below dir and returns the command that runs dnsmasq as
@@ -56,21 +54,9 @@ func (p *Peers) Dnsmasq(dir string, c RouterDaemon) (*Command, error) {
 	for link := range c.Links {
 		fmt.Fprintf(&b, "dhcp-range=::,constructor:%s,ra-only\nra-param=%s,%d,%d\n", link, link, interval, int(c.Lifetime.Seconds()))
 	}
-	command, err := p.routerDaemon("dnsmasq", dir, c, b.String())
-	if err == nil {
-		command.Args = []string{"--keep-in-foreground", "--conf-file=" + command.ConfigPath, "--pid-file="}
-	}
-	return command, err
-}
-
-func (p *Peers) routerDaemon(program, dir string, c RouterDaemon, config string) (*Command, error) {
-	path, err := p.Program(program)
+	i, err := p.instance("dnsmasq", dir, c.Name)
 	if err != nil {
 		return nil, err
 	}
-	file := filepath.Join(dir, c.Name+".conf")
-	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
-		return nil, fmt.Errorf("the configuration of %s cannot be written: %w", c.Name, err)
-	}
-	return &Command{Path: path, Config: config, ConfigPath: file}, nil
+	return i.command(b.String(), "--keep-in-foreground", "--conf-file="+i.at(configured), "--pid-file=")
 }

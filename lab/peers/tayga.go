@@ -5,8 +5,6 @@ package peers
 import (
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 )
 
@@ -33,26 +31,20 @@ type TaygaMap struct{ IPv6, IPv4 netip.Addr }
 // Tayga writes the configuration below dir and returns the commands that make its
 // device and that run it.
 func (p *Peers) Tayga(dir string, c Tayga) (device, run *Command, err error) {
-	path, err := p.Program("tayga")
+	i, err := p.instance("tayga", dir, c.Name)
 	if err != nil {
 		return nil, nil, err
 	}
-	dir, err = filepath.Abs(dir)
+	data, err := i.folder("")
 	if err != nil {
-		return nil, nil, fmt.Errorf("the folder for %s cannot be reached: %w", c.Name, err)
+		return nil, nil, err
 	}
-	data := filepath.Join(dir, c.Name)
-	if err := os.MkdirAll(data, 0o755); err != nil {
-		return nil, nil, fmt.Errorf("the folder for %s cannot be made: %w", c.Name, err)
+	config := c.config(data)
+	if device, err = i.command(config, "-c", i.at(configured), "--mktun"); err != nil {
+		return nil, nil, err
 	}
-	file, config := filepath.Join(dir, c.Name+".conf"), c.config(data)
-	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
-		return nil, nil, fmt.Errorf("the configuration of %s cannot be written: %w", c.Name, err)
-	}
-	command := func(args ...string) *Command {
-		return &Command{Path: path, Args: append([]string{"-c", file}, args...), Config: config, ConfigPath: file}
-	}
-	return command("--mktun"), command("-n", "-p", filepath.Join(dir, c.Name+".pid")), nil
+	run, err = i.command(config, "-c", i.at(configured), "-n", "-p", i.at(".pid"))
+	return device, run, err
 }
 
 func (c Tayga) config(data string) string {

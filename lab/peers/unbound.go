@@ -5,8 +5,6 @@ package peers
 import (
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 )
 
@@ -34,27 +32,18 @@ type UnboundZone struct{ Name, Text string }
 
 // Unbound writes the configuration below dir and returns the command that runs it.
 func (p *Peers) Unbound(dir string, c Unbound) (*Command, error) {
-	path, err := p.Program("unbound")
+	i, err := p.instance("unbound", dir, c.Name)
 	if err != nil {
 		return nil, err
 	}
-	if dir, err = filepath.Abs(dir); err != nil {
-		return nil, fmt.Errorf("the folder for %s cannot be reached: %w", c.Name, err)
-	}
-	files := map[string]string{}
-	zone := func(i int) string { return filepath.Join(dir, fmt.Sprintf("%s-%d.zone", c.Name, i)) }
-	for i, z := range c.Zones {
-		files[zone(i)] = z.Text
-	}
-	config := c.config(dir, zone)
-	file := filepath.Join(dir, c.Name+".conf")
-	files[file] = config
-	for name, text := range files {
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			return nil, fmt.Errorf("the configuration of %s cannot be written: %w", c.Name, err)
+	ending := func(n int) string { return fmt.Sprintf("-%d.zone", n) }
+	for n, z := range c.Zones {
+		if err := i.write(ending(n), z.Text); err != nil {
+			return nil, err
 		}
 	}
-	return &Command{Path: path, Args: []string{"-d", "-p", "-c", file}, Config: config, ConfigPath: file}, nil
+	config := c.config(i.dir, func(n int) string { return i.at(ending(n)) })
+	return i.command(config, "-d", "-p", "-c", i.at(configured))
 }
 
 func (c Unbound) config(dir string, zone func(int) string) string {

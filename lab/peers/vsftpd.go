@@ -5,8 +5,6 @@ package peers
 import (
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 )
 
@@ -39,23 +37,15 @@ const VsftpdUser = 1
 // Vsftpd writes the configuration below dir and returns the command, which runs
 // as root only.
 func (p *Peers) Vsftpd(dir string, c Vsftpd) (*Command, error) {
-	path, err := p.Program("vsftpd")
+	i, err := p.instance("vsftpd", dir, c.Name)
 	if err != nil {
 		return nil, err
 	}
-	dir, err = filepath.Abs(dir)
+	empty, err := i.folder(".empty")
 	if err != nil {
-		return nil, fmt.Errorf("the folder for %s cannot be reached: %w", c.Name, err)
+		return nil, err
 	}
-	empty := filepath.Join(dir, c.Name+".empty")
-	if err := os.MkdirAll(empty, 0o755); err != nil {
-		return nil, fmt.Errorf("the folder for %s cannot be made: %w", c.Name, err)
-	}
-	file, config := filepath.Join(dir, c.Name+".conf"), c.config(empty)
-	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
-		return nil, fmt.Errorf("the configuration of %s cannot be written: %w", c.Name, err)
-	}
-	return &Command{Path: path, Args: []string{file}, Config: config, ConfigPath: file}, nil
+	return i.command(c.config(empty), i.at(configured))
 }
 
 func (c Vsftpd) config(empty string) string {

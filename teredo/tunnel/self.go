@@ -3,43 +3,26 @@
 package tunnel
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"sync"
 	"sync/atomic"
-	"time"
 
+	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
-const (
-	// selfAgain is how long a packet of a check may be under way before another is
-	// sent: one that was lost in a burst is not a failed check.
-	selfAgain = 100 * time.Millisecond
-	// selfPort is the UDP port of the packet's IPv6 form at the far end: discard.
-	selfPort = 9
-	// nonceLen is long enough that nobody guesses a packet which comes back.
-	nonceLen = 16
-)
-
 // SelfCheck sends packets round through an instance, to find out whether it works.
 // The loops pass it what they read; nothing else than its own packets is touched.
-type SelfCheck struct {
-	one    sync.Mutex // a check at a time
-	expect atomic.Pointer[expectation]
-}
+type SelfCheck struct{ check host.SelfCheck[ends] }
 
-// expectation is what a check under way has sent.
-type expectation struct {
-	nonce []byte
-	from  netip.AddrPort // the check's IPv4 socket
-	host  netip.Addr     // of the check's IPv6 socket; not valid without one
+// ends are those of a check under way.
+type ends struct {
+	outer netip.AddrPort // the check's IPv4 socket
+	inner netip.Addr     // of the check's IPv6 socket; not valid without one
 	probe netip.Addr     // to which that sends
 }
 
@@ -59,8 +42,6 @@ func ProbeAddress(p netip.Prefix) netip.Addr {
 
 // Check sends a packet round and waits for it until ctx is done.
 func (s *SelfCheck) Check(ctx context.Context, path SelfPath) error {
-	s.one.Lock()
-	defer s.one.Unlock()
 	near := path.Service.Addr()
 	if near.IsUnspecified() {
 		near = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -70,20 +51,23 @@ func (s *SelfCheck) Check(ctx context.Context, path SelfPath) error {
 		return fmt.Errorf("the %s cannot check itself: %w", path.Name, err)
 	}
 	defer outer.Close()
-	want := &expectation{nonce: make([]byte, nonceLen), from: local4(outer), probe: path.Probe}
-	rand.Read(want.nonce)
 	way := &way{path: path, outer: outer, service: netip.AddrPortFrom(near, path.Service.Port())}
+	at := ends{outer: local4(outer), probe: path.Probe}
+	back, send := outer, func(nonce []byte) { _, _ = outer.WriteToUDPAddrPort(nonce, way.service) }
 	if path.Probe.IsValid() {
-		to := netip.AddrPortFrom(path.Probe, selfPort)
+		to := netip.AddrPortFrom(path.Probe, host.DiscardPort)
 		if way.inner, err = net.DialUDP("udp6", nil, net.UDPAddrFromAddrPort(to)); err != nil {
 			return fmt.Errorf("the %s cannot check itself, for there is no way to its device: %w", path.Name, err)
 		}
 		defer way.inner.Close()
-		want.host = way.inner.LocalAddr().(*net.UDPAddr).AddrPort().Addr().WithZone("")
+		at.inner = way.inner.LocalAddr().(*net.UDPAddr).AddrPort().Addr().WithZone("")
+		back, send = way.inner, func(nonce []byte) { _, _ = way.inner.Write(nonce) }
+		go way.turn()
 	}
-	s.expect.Store(want)
-	defer s.expect.Store(nil)
-	return way.round(ctx, want.nonce)
+	if !s.check.Run(ctx, at, back, send) {
+		return way.problem()
+	}
+	return nil
 }
 
 // local4 is the IPv4 address and port of a socket.
@@ -99,34 +83,6 @@ type way struct {
 	outer   *net.UDPConn   // plays a client
 	inner   *net.UDPConn   // plays an IPv6 host; nil if the path has none
 	left    atomic.Bool    // the packet came out of the UDP socket
-}
-
-// round sends until something is back.
-func (w *way) round(ctx context.Context, nonce []byte) error {
-	back := make(chan struct{}, 1)
-	if w.inner != nil {
-		go w.turn()
-		go receive(w.inner, back)
-	} else {
-		go receive(w.outer, back)
-	}
-	again := time.NewTicker(selfAgain)
-	defer again.Stop()
-	for {
-		// What the kernel refuses now it may take the next time.
-		if w.inner != nil {
-			_, _ = w.inner.Write(nonce)
-		} else {
-			_, _ = w.outer.WriteToUDPAddrPort(nonce, w.service)
-		}
-		select {
-		case <-back:
-			return nil
-		case <-again.C:
-		case <-ctx.Done():
-			return w.problem()
-		}
-	}
 }
 
 // problem says how far the packet came.
@@ -156,33 +112,18 @@ func (w *way) turn() {
 	}
 }
 
-// receive reports that something came.
-func receive(conn *net.UDPConn, back chan<- struct{}) {
-	buf := make([]byte, teredo.MTU)
-	for {
-		_, err := conn.Read(buf)
-		switch {
-		case err == nil:
-			back <- struct{}{}
-			return
-		case errors.Is(err, net.ErrClosed):
-			return
-		}
-	}
-}
-
 // FromUDP takes a datagram that belongs to a check: one that goes the short way
 // returns by the socket it came from, one in its IPv6 form goes to the device. It
 // returns false for all others.
 func (s *SelfCheck) FromUDP(socket int, from netip.AddrPort, payload []byte, out *packet.Batch) bool {
-	w := s.expect.Load()
-	if w == nil || from != w.from {
+	w := s.check.Expected()
+	if w == nil || from != w.About.outer {
 		return false
 	}
-	switch p, ok := w.inside(payload); {
-	case bytes.Equal(payload, w.nonce):
+	switch p, ok := w.Inside(payload); {
+	case w.Is(payload):
 		out.SendUDP(socket, from, payload)
-	case ok && p.Src() == w.probe && p.Dst() == w.host:
+	case ok && p.Src() == w.About.probe && p.Dst() == w.About.inner:
 		out.SendIP(p)
 	}
 	return true
@@ -191,28 +132,15 @@ func (s *SelfCheck) FromUDP(socket int, from netip.AddrPort, payload []byte, out
 // FromTUN takes a packet from the device that belongs to a check, turns it round
 // and sends it out of the UDP socket. It returns false for all others.
 func (s *SelfCheck) FromTUN(socket int, ip []byte, out *packet.Batch) bool {
-	w := s.expect.Load()
+	w := s.check.Expected()
 	if w == nil {
 		return false
 	}
-	p, ok := w.inside(ip)
-	if !ok || p.Dst() != w.probe || p.Src() != w.host {
+	p, ok := w.Inside(ip)
+	if !ok || p.Dst() != w.About.probe || p.Src() != w.About.inner {
 		return false
 	}
-	// The checksum is a sum, in which the order of the addresses and ports does not
-	// matter (RFC 8200, section 8.1).
-	src, dst := *p.SrcBytes(), *p.DstBytes()
-	*p.SrcBytes(), *p.DstBytes() = dst, src
-	ports := p[packet.IPv6HeaderLen:]
-	ports[0], ports[1], ports[2], ports[3] = ports[2], ports[3], ports[0], ports[1]
-	out.SendUDP(socket, w.from, p)
+	host.Turn(p)
+	out.SendUDP(socket, w.About.outer, p)
 	return true
-}
-
-// inside looks for the nonce in a UDP packet.
-func (w *expectation) inside(ip []byte) (packet.IPv6, bool) {
-	const size = packet.IPv6HeaderLen + packet.UDPHeaderLen + nonceLen
-	p, _, ok := packet.ParseIPv6(ip)
-	ok = ok && len(p) == size && p.NextHeader() == packet.ProtoUDP && bytes.Equal(p[size-nonceLen:], w.nonce)
-	return p, ok
 }

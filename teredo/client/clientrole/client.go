@@ -197,7 +197,7 @@ func (c *Client) start(ctx context.Context) (wait func() error, err error) {
 		return end, nil
 	}
 	if c.above == nil {
-		group.Go(func() error { return c.loop.ReadTun(c.dev.tun, c.engine.HandleIP) })
+		group.Go(func() error { return c.loop.ReadTun(c.dev.tun.Queues[0], c.engine.HandleIP) })
 		group.Go(func() error { c.hook.run(ctx); return nil })
 		c.dev.startFast(ctx, group)
 	}

@@ -342,6 +342,7 @@ func TestClientQualifiesWhileDeviceIsDown(t *testing.T) {
 }
 
 func TestClientIgnoresNative(t *testing.T) {
+	configtest.InEffect(t, "teredo_client", "native")
 	r := newRig(t)
 	r.a.Do(t, func() error {
 		if err := teredotest.SetUp("a", "2001:db8::2/64"); err != nil {
@@ -430,7 +431,7 @@ func TestClientStoppedBeforeItsDevice(t *testing.T) {
 		return c.openDevice(ctx, new(errgroup.Group))
 	})
 	ended := make(chan error, 1)
-	go func() { ended <- c.loop.ReadTun(c.dev.tun, c.engine.HandleIP) }()
+	go func() { ended <- c.loop.ReadTun(c.dev.tun.Queues[0], c.engine.HandleIP) }()
 	select {
 	case err := <-ended:
 		if err != nil {

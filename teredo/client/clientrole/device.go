@@ -13,7 +13,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/internal/event"
+	"github.com/isthmus-net/isthmus/internal/host"
+	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/upkeep"
 	"github.com/isthmus-net/isthmus/teredo"
 )
@@ -31,12 +34,11 @@ type device struct {
 	log  *slog.Logger
 	fast *fastPath
 
-	lastRestore time.Duration // see upkeep.Device.Last
+	lastRestore time.Duration // see host.DeviceConfig
 
-	opening sync.RWMutex // guards tun, host and keeper
-	tun     *port.TUN
+	opening sync.RWMutex // guards tun and host
+	tun     *host.Device
 	host    *port.Host
-	keeper  *upkeep.Keeper
 
 	mu      sync.Mutex // guards what follows, and changes of the device
 	addrs   map[*Client]assigned
@@ -60,54 +62,45 @@ func newDevice(cfg Settings, log *slog.Logger) *device {
 
 // open makes the device, in the network namespace of the calling thread.
 func (d *device) open(ctx context.Context) error {
-	host, err := port.OpenHost()
+	kernel, err := port.OpenHost()
 	if err != nil {
 		return err
 	}
 	d.opening.Lock()
 	defer d.opening.Unlock()
-	d.host = host
-	if d.tun, err = port.OpenTUN(port.TUNConfig{Name: d.cfg.Interface, MTU: teredo.MTU, Offload: true, Lasting: true}); err != nil {
+	d.host = kernel
+	if d.tun, err = host.OpenDevice(kernel, host.DeviceConfig{
+		TUN:     port.TUNConfig{Name: d.cfg.Interface, MTU: teredo.MTU, Offload: true, Lasting: true},
+		Without: "this host has no Teredo", Up: d.restore, Reopened: d.fast.DeviceReplaced, LastRestore: d.lastRestore,
+	}, d.log); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
 		// The end came before, and found no device to close.
-		return d.tun.Close()
+		d.tun.End(false)
 	}
-	return host.SetUp(d.tun.Name())
+	return nil
 }
 
 // keep keeps the device as it is to be until ctx is done.
 func (d *device) keep(ctx context.Context, group *errgroup.Group) error {
-	d.opening.Lock()
-	defer d.opening.Unlock()
-	host, tun := d.host, d.tun
-	d.keeper = upkeep.New(host, upkeep.Device{
-		Name: tun.Name(), Index: tun.Index(), Without: "this host has no Teredo", Up: d.restore, Back: d.fast.DeviceReplaced, Last: d.lastRestore,
-		Reopen: func() error {
-			if err := port.ReopenTUN([]*port.TUN{tun}); err != nil {
-				return err
-			}
-			return host.SetUp(tun.Name())
-		},
-	}, d.log)
-	return d.keeper.Start(ctx, group)
+	d.opening.RLock()
+	defer d.opening.RUnlock()
+	return d.tun.Keep(ctx, group)
 }
 
 // kept is what is not as it should be.
 func (d *device) kept() upkeep.State {
 	d.opening.RLock()
 	defer d.opening.RUnlock()
-	return d.keeper.State()
+	return d.tun.State()
 }
 
 // endReads makes a waiting reader return.
 func (d *device) endReads() {
 	d.opening.RLock()
 	defer d.opening.RUnlock()
-	if d.tun != nil {
-		_ = d.tun.Close()
-	}
+	d.tun.End(false)
 }
 
 // close gives addresses, routes and the device back.
@@ -117,9 +110,7 @@ func (d *device) close() (err error) {
 	if d.host != nil {
 		err = d.host.Close()
 	}
-	if d.tun != nil {
-		_ = d.tun.Close()
-	}
+	d.tun.End(false)
 	return err
 }
 
@@ -131,7 +122,7 @@ func (d *device) WriteBatch(pkts [][]byte) error {
 	if d.tun == nil {
 		return fmt.Errorf("the device is not open yet: %w", port.ErrClosed)
 	}
-	return d.tun.WriteBatch(pkts)
+	return d.tun.Queues[0].WriteBatch(pkts)
 }
 
 // onChange has f called for each change of the preferred address.
@@ -268,10 +259,15 @@ func (d *device) activeClient() *Client {
 func (d *device) name() string {
 	d.opening.RLock()
 	defer d.opening.RUnlock()
-	if d.tun == nil {
-		return ""
-	}
 	return d.tun.Name()
+}
+
+// collect gives the metrics of the device and of its fast path.
+func (d *device) collect(emit func(role.Metric)) {
+	d.fast.collect(emit)
+	d.opening.RLock()
+	defer d.opening.RUnlock()
+	loop.CollectPort(emit, "tun", d.tun.Stats())
 }
 
 // restore sets what could not be set while the device was down or deleted. The keeper

@@ -220,7 +220,7 @@ func (d *device) startFast(ctx context.Context, group *errgroup.Group) {
 		group.Go(func() error { return d.fast.refuse(err) })
 		return
 	}
-	group.Go(func() error { return d.fast.run(ctx, ns, d.tun) })
+	group.Go(func() error { return d.fast.run(ctx, ns, d.tun.Queues[0]) })
 }
 
 // joinFast makes the client a member of a fast path, and of no other.

@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/internal/trace"
@@ -165,6 +166,7 @@ func (p *fastPair) wrongChecksums(t *testing.T) (n uint64) {
 // Where both ends are in their kernels TCP keeps its segmentation offload, no
 // checksum is wrong, and the engines see only what opens the way.
 func TestFastPathTCP(t *testing.T) {
+	configtest.InEffect(t, "teredo_client", "fast_path")
 	needWhole(t)
 	p := newFastPair(t, onTC)
 	p.open(t)

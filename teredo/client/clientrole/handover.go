@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/internal/event"
+	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
-	"github.com/isthmus-net/isthmus/teredo/tunnel"
 )
 
 var (
@@ -147,14 +147,14 @@ func (h *Handover) follow(ctx context.Context, changes <-chan port.Change, start
 		select {
 		case change, ok := <-changes:
 			if !ok && ctx.Err() == nil {
-				return tunnel.ErrWatchEnded
+				return host.ErrWatchEnded
 			}
 			if !ok {
 				return nil
 			}
 			// A carrier that goes cannot wait for what else changes.
 			if change.Kind != port.LinkChanged {
-				tunnel.Settle(ctx, changes, func(port.Change) {})
+				host.Settle(ctx, changes, func(port.Change) {})
 			}
 		case <-h.again():
 		}

@@ -72,7 +72,7 @@ func (h *Handover) readTun() error {
 	outs := map[*Client]*client.Out{}
 	defer loop.AddProcessor()()
 	for {
-		n, err := h.tun.tun.ReadBatch(pkts)
+		n, err := h.tun.tun.Queues[0].ReadBatch(pkts)
 		if err != nil {
 			return loop.UntilClosed(err)
 		}

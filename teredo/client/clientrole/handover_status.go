@@ -140,7 +140,7 @@ func (h *Handover) Collect(emit func(role.Metric)) {
 		m.Value = sums[key{m.Name, m.Reason}]
 		emit(m)
 	}
-	h.tun.fast.collect(emit)
+	h.tun.collect(emit)
 	ready := 0
 	for _, p := range paths {
 		if p.State == "in_use" || p.State == "standing_by" {

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/retry"
 	"github.com/isthmus-net/isthmus/teredo/client"
-	"github.com/isthmus-net/isthmus/teredo/tunnel"
 )
 
 const (
@@ -36,26 +36,20 @@ type networkState struct {
 // watchNetwork tells the engine at once when the way to the server or native
 // IPv6 changes, until the watch ends.
 func (c *Client) watchNetwork(ctx context.Context, changes <-chan port.Change) error {
-	for change := range changes {
-		moved := movesPackets(change)
-		if moved {
+	moved := false
+	changed := func(change port.Change) {
+		if !moved && movesPackets(change) {
+			moved = true
 			c.fast.hold()
 		}
-		tunnel.Settle(ctx, changes, func(more port.Change) {
-			moved = moved || movesPackets(more)
-		})
-		if moved {
-			c.fast.hold()
-		}
+	}
+	return host.Bursts(ctx, changes, changed, func() {
 		c.lookAround()
 		if moved {
 			c.fast.release()
 		}
-	}
-	if ctx.Err() == nil {
-		return tunnel.ErrWatchEnded
-	}
-	return nil
+		moved = false
+	})
 }
 
 // movesPackets tells whether a change may give IPv4 packets another way or source.

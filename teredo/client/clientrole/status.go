@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/trace"
 	"github.com/isthmus-net/isthmus/teredo/client"
@@ -148,8 +149,14 @@ func (c *Client) Collect(emit func(role.Metric)) {
 		emit(role.Count(m.name, m.help, m.value))
 	}
 	c.ports.collect(emit)
+	c.mu.Lock()
+	conn := c.conn
+	c.mu.Unlock()
+	if conn != nil {
+		loop.CollectPort(emit, "udp", conn.Stats())
+	}
 	if c.above == nil {
-		c.dev.fast.collect(emit)
+		c.dev.collect(emit)
 	}
 	for r, n := range s.Dropped {
 		if name := client.Reason(r).String(); name != "" {

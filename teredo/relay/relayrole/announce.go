@@ -36,10 +36,10 @@ func (r *Relay) CheckSelf(ctx context.Context) error {
 	if r.cfg.Route {
 		path.Probe = tunnel.ProbeAddress(r.cfg.Prefixes[0])
 	}
-	kept := r.keeper.State()
-	device := r.cfg.Interface
+	kept := r.device.State()
+	name := r.cfg.Interface
 	r.mu.Unlock()
-	if err := kept.Problem(device); err != nil {
+	if err := kept.Problem(name); err != nil {
 		return err
 	}
 	return r.self.Check(ctx, path)

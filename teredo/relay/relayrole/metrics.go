@@ -44,13 +44,10 @@ func (r *Relay) Collect(emit func(role.Metric)) {
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var udp, tun port.Stats
+	var udp port.Stats
 	for _, conn := range r.conns {
 		udp = udp.Plus(conn.Stats())
 	}
-	for _, queue := range r.tuns {
-		tun = tun.Plus(queue.Stats())
-	}
 	loop.CollectPort(emit, "udp", udp)
-	loop.CollectPort(emit, "tun", tun)
+	loop.CollectPort(emit, "tun", r.device.Stats())
 }

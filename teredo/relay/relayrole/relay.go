@@ -15,11 +15,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
-	"github.com/isthmus-net/isthmus/internal/upkeep"
 	"github.com/isthmus-net/isthmus/teredo/peer"
 	"github.com/isthmus-net/isthmus/teredo/relay"
 	"github.com/isthmus-net/isthmus/teredo/tunnel"
@@ -48,16 +48,15 @@ type Relay struct {
 	file       *peersFile   // the store, if it is a file
 	spare      *peersFile   // whose peers are in the tables of the fast path by now
 
-	lastRestore time.Duration // see upkeep.Device.Last
+	lastRestore time.Duration // see host.DeviceConfig
 
 	mu         sync.Mutex // guards what follows
 	cfg        Settings
 	local      local
-	host       *port.Host  // open while running
-	tuns       []*port.TUN // queues of one device, one for each worker
-	conns      []*port.UDP // of one address, likewise
-	forwarding bool        // of the kernel, when the relay started
-	keeper     *upkeep.Keeper
+	host       *port.Host   // open while running
+	device     *host.Device // with a queue for each worker
+	conns      []*port.UDP  // of one address, likewise
+	forwarding bool         // of the kernel, when the relay started
 }
 
 // local is what a relay needs to know of its host's addresses.
@@ -129,15 +128,14 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the watch when nothing else begins
 	group, ctx := errgroup.WithContext(ctx)
-	changes, err := port.Watch(ctx)
-	if err != nil {
+	if err := host.Follow(ctx, group, r.changed); err != nil {
 		return err
 	}
 	// Addresses may have changed before the watch began.
 	if err := r.look(); err != nil {
 		return err
 	}
-	if err := r.keep(ctx, group); err != nil {
+	if err := r.device.Keep(ctx, group); err != nil {
 		return err
 	}
 	r.review()
@@ -145,7 +143,6 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 		r.work(group, w)
 	}
 	group.Go(func() error { r.loop.RunTimer(ctx); return nil })
-	group.Go(func() error { return r.follow(ctx, changes) })
 	group.Go(func() error { return r.sayAlive(ctx) })
 	defer context.AfterFunc(ctx, func() { r.endPorts(ctx) })()
 	r.fast.Start(ctx)
@@ -169,7 +166,7 @@ func (r *Relay) sent() (n [2]uint64) {
 // work runs the two loops of one worker. What the engine has to send for all, by
 // timer or on a change, goes by the ports of the first.
 func (r *Relay) work(group *errgroup.Group, w int) {
-	conn, tun := r.conns[w], r.tuns[w]
+	conn, tun := r.conns[w], r.device.Queues[w]
 	ports := loop.Ports{Sockets: []port.UDPConn{relay.Socket: conn}, IP: tun}
 	var up, down *relay.Lane
 	r.loop.Do(func(time.Time, *packet.Batch) { up, down = r.engine.NewLane(), r.engine.NewLane() })
@@ -217,7 +214,8 @@ func (r *Relay) open() error {
 		return err
 	}
 	tun := port.TUNConfig{Name: r.cfg.Interface, MTU: r.cfg.MTU, Forwarding: router, Offload: true, Persistent: r.fast.Keeps(), Lasting: true}
-	if r.tuns, err = port.OpenTUNQueues(tun, n); err != nil {
+	device := host.DeviceConfig{TUN: tun, Queues: n, Without: "the relay gets no packets", Reopened: r.fast.DeviceReplaced, LastRestore: r.lastRestore}
+	if r.device, err = host.OpenDevice(r.host, device, r.log); err != nil {
 		return err
 	}
 	r.fast.merge = func(on bool) {
@@ -225,63 +223,19 @@ func (r *Relay) open() error {
 			conn.Merge(on)
 		}
 	}
-	host := r.host
-	r.fast.takes = func(cfg *Settings) bool { return host.Takes(cfg.Bind.Addr()) }
-	if err := r.fast.Use(r.host, r.tuns[0]); err != nil {
+	takes := r.host.Takes
+	r.fast.takes = func(cfg *Settings) bool { return takes(cfg.Bind.Addr()) }
+	first := r.device.Queues[0]
+	if err := r.fast.Use(r.host, first); err != nil {
 		return err
 	}
-	r.loop.IP = r.tuns[0]
-	if err := r.host.SetUp(r.tuns[0].Name()); err != nil {
-		return err
-	}
-	return r.setRoutes()
-}
-
-// keep keeps the device, and the routes to it, as they are to be until ctx is done.
-func (r *Relay) keep(ctx context.Context, group *errgroup.Group) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	host, tuns := r.host, r.tuns
-	r.keeper = upkeep.New(host, upkeep.Device{
-		Name: tuns[0].Name(), Index: tuns[0].Index(), Without: "the relay gets no packets", Back: r.fast.DeviceReplaced, Last: r.lastRestore,
-		Reopen: func() error {
-			if err := port.ReopenTUN(tuns); err != nil {
-				return err
-			}
-			return host.SetUp(tuns[0].Name())
-		},
-	}, r.log)
-	return r.keeper.Start(ctx, group)
-}
-
-// setRoutes sets the routes to the Teredo prefixes, or expects them where others are to set
-// them; r.mu is held.
-func (r *Relay) setRoutes() error {
-	for _, route := range routes(&r.cfg, r.tuns[0].Name()) {
-		set := r.setRoute
-		if !r.cfg.Route {
-			set = r.host.Expect
-		}
-		if err := set(route); err != nil {
+	r.loop.IP = first
+	for _, route := range routes(&r.cfg, first.Name()) {
+		if err := r.device.Route(route, r.cfg.Route); err != nil {
 			return routeTaken(err)
 		}
 	}
 	return nil
-}
-
-// setRoute sets a route. A device that an earlier process has left makes room, when
-// the configuration has had another name for it; r.mu is held.
-func (r *Relay) setRoute(route port.Route) error {
-	err := r.host.AddRoute(route)
-	taken := new(port.RouteTakenError)
-	if !errors.As(err, &taken) {
-		return err
-	}
-	if removed, _ := r.host.RemoveTUN(taken.Link); !removed {
-		return err // it is somebody's
-	}
-	r.log.Info("a device that an earlier process has left is removed", "interface", taken.Link)
-	return r.host.AddRoute(route)
 }
 
 // kernelForwards tells whether this host routes IPv6, in the network namespace
@@ -291,23 +245,17 @@ func kernelForwards() bool {
 	return err != nil || strings.TrimSpace(string(text)) != "0"
 }
 
-// follow tells the engine about addresses that change, until the watch ends.
-func (r *Relay) follow(ctx context.Context, changes <-chan port.Change) error {
-	for c := range changes {
-		if c.Kind == port.LinkChanged || c.Kind == port.Overrun {
-			r.fast.LinksChanged()
-		}
-		if c.Kind != port.AddressChanged && c.Kind != port.Overrun {
-			continue
-		}
-		if err := r.look(); err != nil {
-			r.log.Warn("the host's addresses changed but cannot be read; the old ones stay in use", "error", err)
-		}
+// changed tells the fast path and the engine of a change on the host.
+func (r *Relay) changed(c port.Change) {
+	if c.Kind == port.LinkChanged || c.Kind == port.Overrun {
+		r.fast.LinksChanged()
 	}
-	if ctx.Err() == nil {
-		return tunnel.ErrWatchEnded
+	if c.Kind != port.AddressChanged && c.Kind != port.Overrun {
+		return
 	}
-	return nil
+	if err := r.look(); err != nil {
+		r.log.Warn("the host's addresses changed but cannot be read; the old ones stay in use", "error", err)
+	}
 }
 
 // look reads the host's addresses and gives them to the engine.
@@ -322,7 +270,7 @@ func (r *Relay) look() error {
 	if now.own, now.broadcasts, err = r.addresses(); err != nil {
 		return err
 	}
-	if now.global, err = r.host.GlobalIPv6(r.tuns[0].Name(), r.cfg.Prefixes...); err != nil {
+	if now.global, err = r.host.GlobalIPv6(r.device.Name(), r.cfg.Prefixes...); err != nil {
 		return err
 	}
 	r.local = now
@@ -344,34 +292,27 @@ func (r *Relay) reconfigure(cfg *Settings) (err error) {
 // leaves tells whether what carries established peers is kept for a successor.
 func (r *Relay) leaves(ctx context.Context) bool { return role.Leaving(ctx) && r.fast.Keeps() }
 
-// lastPackets is how long the engine goes on when a successor is to come: packets
-// that the fast path has left to it, of peers that have just become trusted, lie in
-// its device's queue.
-const lastPackets = 20 * time.Millisecond
-
-// endPorts closes the ports at the end of ctx.
+// endPorts closes the ports at the end of ctx. When a successor is to come, the engine
+// goes on for a moment with what the fast path has left to it.
 func (r *Relay) endPorts(ctx context.Context) {
-	leave := r.leaves(ctx)
-	if leave {
-		time.Sleep(lastPackets)
-	}
-	r.closePorts(leave)
+	r.device.EndLater(r.leaves(ctx))
+	r.closeSockets()
 }
 
 // closePorts makes the loops end. The device goes, unless it is left to a successor.
 func (r *Relay) closePorts(leave bool) {
 	r.mu.Lock()
+	device := r.device
+	r.mu.Unlock()
+	device.End(leave)
+	r.closeSockets()
+}
+
+func (r *Relay) closeSockets() {
+	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !leave && len(r.tuns) > 0 {
-		if err := r.tuns[0].Discard(); err != nil && !errors.Is(err, port.ErrClosed) {
-			r.log.Warn("the device stays behind", "error", err)
-		}
-	}
 	for _, conn := range r.conns {
 		_ = conn.Close()
-	}
-	for _, tun := range r.tuns {
-		_ = tun.Close()
 	}
 }
 
@@ -379,12 +320,12 @@ func (r *Relay) closePorts(leave bool) {
 // keeps what carries established peers for a successor.
 func (r *Relay) close(leave bool) error {
 	r.mu.Lock()
-	host := r.host
+	kernel := r.host
 	r.host = nil
 	r.mu.Unlock()
 	if leave {
-		if host != nil {
-			host.Abandon()
+		if kernel != nil {
+			kernel.Abandon()
 		}
 		r.closePorts(true)
 		_, err := r.giveMemory()
@@ -392,8 +333,8 @@ func (r *Relay) close(leave bool) error {
 	}
 	r.fast.Detach("")
 	var err error
-	if host != nil {
-		err = host.Close()
+	if kernel != nil {
+		err = kernel.Close()
 	}
 	r.closePorts(false)
 	peers, memoryErr := r.giveMemory()
@@ -404,7 +345,7 @@ func (r *Relay) close(leave bool) error {
 func (r *Relay) announce() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.log.Info("serving", "mode", string(r.cfg.Mode), "listen", r.conns[0].LocalAddr(), "interface", r.tuns[0].Name(), "prefixes", r.cfg.Prefixes, "workers", len(r.conns))
+	r.log.Info("serving", "mode", string(r.cfg.Mode), "listen", r.conns[0].LocalAddr(), "interface", r.device.Name(), "prefixes", r.cfg.Prefixes, "workers", len(r.conns))
 	if r.cfg.Mode == ModeRelay && !r.forwarding {
 		r.log.Warn("this host does not forward IPv6, so the relay reaches the host alone: run sysctl -w net.ipv6.conf.all.forwarding=1")
 	}

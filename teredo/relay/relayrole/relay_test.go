@@ -3,7 +3,6 @@
 package relayrole
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,7 +25,6 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/packet"
-	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
@@ -482,23 +480,5 @@ func TestRelayRefusesConfiguration(t *testing.T) {
 	cfg.Prefixes = nil
 	if _, err := New(cfg, slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("a relay without prefixes was made")
-	}
-}
-
-// A relay that no longer hears of changes would work on with old addresses.
-func TestRelayNoticesTheEndOfTheWatch(t *testing.T) {
-	r, err := New(rigSettings(ModeRelay), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	changes := make(chan port.Change)
-	close(changes)
-	ctx, cancel := context.WithCancel(t.Context())
-	if err := r.follow(ctx, changes); err == nil {
-		t.Error("the end of the watch was passed over")
-	}
-	cancel()
-	if err := r.follow(ctx, changes); err != nil {
-		t.Errorf("at the end: %v", err)
 	}
 }

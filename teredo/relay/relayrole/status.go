@@ -59,7 +59,7 @@ type Status struct {
 func (r *Relay) Status() any {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	kept := r.keeper.State()
+	kept := r.device.State()
 	st := Status{
 		State: r.state(&kept), Missing: kept.All(), Mode: r.cfg.Mode, Interface: r.cfg.Interface, Address: r.address(), Forwarding: r.forwarding,
 		Prefixes: slices.Clone(r.cfg.Prefixes), Serve: slices.Clone(r.cfg.Serve),

@@ -4,12 +4,11 @@ package serverrole
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"slices"
 
+	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/port"
-	"github.com/isthmus-net/isthmus/teredo/tunnel"
 )
 
 // watchAddresses tells people when an address of the server leaves this host,
@@ -21,17 +20,13 @@ func (s *Server) watchAddresses(ctx context.Context, changes <-chan port.Change)
 	matters := func(c port.Change) bool {
 		return c.Kind == port.Overrun || c.Family == 4 && (c.Kind == port.AddressChanged || c.Kind == port.RouteChanged)
 	}
-	for change := range changes {
-		look := matters(change)
-		tunnel.Settle(ctx, changes, func(more port.Change) { look = look || matters(more) })
+	look := false
+	return host.Bursts(ctx, changes, func(c port.Change) { look = look || matters(c) }, func() {
 		if look {
 			s.lookForAddresses()
 		}
-	}
-	if ctx.Err() == nil {
-		return errors.New("the kernel ended the watch of the network configuration: restart isthmus")
-	}
-	return nil
+		look = false
+	})
 }
 
 // lookForAddresses notes which of the server's addresses this host lacks.

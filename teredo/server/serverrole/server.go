@@ -336,7 +336,7 @@ func (s *Server) Collect(emit func(role.Metric)) {
 	s.collectPorts(emit)
 }
 
-// collectPorts reports what the kernel refused to send.
+// collectPorts reports what the ports could not receive or send.
 func (s *Server) collectPorts(emit func(role.Metric)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -349,16 +349,8 @@ func (s *Server) collectPorts(emit func(role.Metric)) {
 	if s.raw != nil {
 		raw = s.raw.Stats()
 	}
-	for _, p := range []struct {
-		name  string
-		stats *port.Stats
-	}{{"udp", &udp}, {"ipv6", &raw}} {
-		emit(role.Dropped(p.name+"_send_full", p.stats.WriteFull))
-		emit(role.Dropped(p.name+"_send_denied", p.stats.WriteDenied))
-		emit(role.Dropped(p.name+"_send_too_big", p.stats.WriteTooBig))
-		emit(role.Dropped(p.name+"_send_unreachable", p.stats.WriteUnreachable))
-		emit(role.Dropped(p.name+"_send_failed", p.stats.WriteFailed))
-	}
+	loop.CollectPort(emit, "udp", udp)
+	loop.CollectPort(emit, "ipv6", raw)
 }
 
 // Trace implements [role.Tracer].
