@@ -19,18 +19,20 @@ var (
 	// by an engine.
 	edges  = []string{"teredo/portmap", "translate/ftpalg"}
 	plumbs = []string{
-		"internal/port", "internal/upkeep", "internal/host", "internal/kept", "internal/loop", "internal/config", "internal/config/key", "translate/keys", "internal/announce", "internal/announce/bgp", "internal/role", "internal/control", "internal/metrics", "examples",
+		"internal/port", "internal/host", "internal/kept", "internal/loop", "internal/config", "internal/config/key", "translate/keys", "internal/announce", "internal/announce/bgp", "internal/role", "internal/control", "internal/metrics", "examples",
 	}
-	// The fast path is eBPF and what feeds it; a run package attaches it.
-	fastpaths = []string{"fastpath", "fastpath/bypass", "fastpath/netattr"}
+	// The fast path is eBPF and what feeds it, whatever the programs do; those of a role
+	// are beside it. A run package attaches them.
+	fastpaths = []string{"fastpath", "fastpath/attach", "fastpath/bypass", "fastpath/follow", "fastpath/netattr", "fastpath/pinned", "fastpath/probe"}
+	bpfs      = []string{"teredo/teredobpf", "translate/translatebpf", "translate/nat64/nat64bpf", "translate/siit/siitbpf"}
 	daemon    = []string{"internal/daemon"}
 	labs      = []string{"lab/..."}
 	cmds      = []string{"cmd/..."}
 	// Doubles stand in for the world in tests; the rules do not bind them.
-	doubles = []string{"internal/config/configtest", "internal/testutil", "internal/testutil/echo", "internal/testutil/mirror", "internal/testutil/program", "internal/testutil/service", "internal/port/porttest", "translate/gateway/gatewaytest", "teredo/nattest", "teredo/teredotest", "translate/ftpalg/ftptest"}
+	doubles = []string{"internal/config/configtest", "internal/testutil", "internal/testutil/echo", "internal/testutil/mirror", "internal/testutil/program", "internal/testutil/service", "fastpath/fastpathtest", "fastpath/attach/attachtest", "translate/translatebpf/translatebpftest", "internal/port/porttest", "translate/gateway/gatewaytest", "teredo/nattest", "teredo/teredotest", "translate/ftpalg/ftptest"}
 
 	pure    = join(leaves, codecs, engines)
-	program = join(pure, edges, runs, fastpaths, plumbs, daemon, labs, cmds)
+	program = join(pure, edges, runs, fastpaths, bpfs, plumbs, daemon, labs, cmds)
 )
 
 // rule forbids packages of one group to import those of another.
@@ -84,8 +86,7 @@ var rules = []rule{
 	},
 	{
 		name: "what serves all roles knows none",
-		// fastpath still has what belongs to roles.
-		from: without(join(leaves, plumbs, fastpaths, []string{"internal/driver"}), "fastpath", "translate/keys"),
+		from: without(join(leaves, plumbs, fastpaths, []string{"internal/driver"}), "translate/keys"),
 		to:   []string{"teredo/...", "translate/..."},
 		why:  "a role that comes or goes changes nothing that the others stand on",
 	},
@@ -133,14 +134,14 @@ var rules = []rule{
 	},
 	{
 		name: "the fast path knows no role's plumbing",
-		from: fastpaths,
-		to:   join(without(engines, "teredo/peer", "translate/nat64/state"), runs, plumbs, daemon, edges),
+		from: join(fastpaths, bpfs),
+		to:   join(without(engines, "translate/nat64/state"), runs, plumbs, daemon, edges),
 		why:  "maps and programs are handed to a run package, which alone knows whose packets they carry",
 	},
 	{
 		name: "the fast path is attached by run packages",
 		from: join(pure, edges, plumbs, daemon, cmds),
-		to:   fastpaths,
+		to:   join(fastpaths, bpfs),
 		why:  "an attached program acts for one role, whose run package starts and ends it",
 	},
 	{
@@ -310,7 +311,7 @@ func TestRulesForbid(t *testing.T) {
 		"edges know no role":                        {"teredo/portmap", "teredo/client"},
 		"edges are held by run packages":            {"teredo/client", "teredo/portmap"},
 		"libraries with I/O stay in their edge":     {"teredo/client/clientrole", "github.com/huin/goupnp/soap"},
-		"the fast path knows no role's plumbing":    {"fastpath", "teredo/relay"},
+		"the fast path knows no role's plumbing":    {"teredo/teredobpf", "teredo/relay"},
 		"the fast path is attached by run packages": {"internal/daemon", "fastpath/bypass"},
 		"the daemon only composes":                  {"internal/daemon", "teredo/server"},
 		"the lab stays outside":                     {"teredo/client/clientrole", "lab"},
