@@ -5,10 +5,11 @@
 // state. Engines and their procedures are in the packages beside it.
 //
 // [ParseHeader] takes a datagram of either version apart. What follows the header is a
-// user's packet, or information elements, in ascending order of their types, which
-// each message reads with its Parse method and writes with its Append method. One walk
-// over the fields of a message serves both directions. A message that is refused gives
-// a [*Refusal], which says why and with which cause the sender is to be answered.
+// user's packet ([Decapsulate], [Encapsulate]), or information elements, in ascending
+// order of their types, which a [Codec] reads into a [Message] and writes from one: one
+// walk over the fields of a message serves both directions. Elements of messages that
+// have no type here are listed by [ParseElements]. What is refused gives a [*Refusal],
+// which says why, and with which cause a request is to be answered.
 //
 // Values alias the datagram where their type is a slice; whoever keeps them copies.
 // Encoding appends to the caller's buffer.

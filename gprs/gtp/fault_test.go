@@ -301,3 +301,20 @@ func TestUnsendable(t *testing.T) {
 		t.Errorf("packet of 65530 octets: %v", err)
 	}
 }
+
+// TestGapAmongRepeated takes what follows an unreadable element of its type for absent,
+// too, and writes none without those before it: places would change their meaning.
+func TestGapAmongRepeated(t *testing.T) {
+	h, m := parsed(t, "32 11 LLLL 00000001 0001 00 00 01 d3 fb 0003 c00002"+"fb 0004 c0000201")
+	notes, err := new(Codec).Parse(h, m)
+	if want := (Notes{Incorrect: 2, FirstIncorrect: ElementChargingGateway}); err != nil || notes != want {
+		t.Errorf("%+v, %v, want %+v", notes, err, want)
+	}
+	if got := m.(*CreateResponse); got.ChargingGateway.Present || got.AlternativeChargingGateway.Present {
+		t.Errorf("read %+v", got)
+	}
+	gap := CreateResponse{Cause: CauseNoMemory, AddressUser: Some(sampleGGSN)}
+	if _, err := new(Codec).Append(nil, v1(0, 1, 1), &gap); err != refuse(FaultElementMissing, ElementGSNAddress) {
+		t.Errorf("the user's address in the place of the other one: %v", err)
+	}
+}

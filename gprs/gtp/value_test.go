@@ -346,3 +346,63 @@ func TestFlagsAndOctets(t *testing.T) {
 		}
 	}
 }
+
+// TestLocation reads the kinds that have fields, keeps the others, and refuses what is
+// cut off (TS 29.060 section 7.7.51).
+func TestLocation(t *testing.T) {
+	for wire, want := range map[string]Location{
+		"00 42f010 1234 5678":    {Kind: LocationCell, PLMN: samplePLMN, LAC: 0x1234, Code: 0x5678},
+		"01 42f010 1234 5678 ff": {Kind: LocationService, PLMN: samplePLMN, LAC: 0x1234, Code: 0x5678},
+		"02 42f010 1234 56ff":    {Kind: LocationRouting, PLMN: samplePLMN, LAC: 0x1234, Code: 0x56ff},
+		"82 42f010 1234":         {Kind: 0x82, Rest: []byte{0x42, 0xf0, 0x10, 0x12, 0x34}},
+	} {
+		octets := unhex(t, wire)
+		got, ok := parseLocation(octets)
+		if !ok || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s is read as %+v, %v", wire, got, ok)
+		}
+		if again := appendLocation(nil, got); !bytes.HasPrefix(octets, again) {
+			t.Errorf("%s is written as %x", wire, again)
+		}
+	}
+	for _, bad := range []string{"", "00 42f010 1234 56", "02"} {
+		if got, ok := parseLocation(unhex(t, bad)); ok {
+			t.Errorf("%q is read as %+v", bad, got)
+		}
+	}
+}
+
+// TestMSISDN keeps what a peer sends within the length that numbers have.
+func TestMSISDN(t *testing.T) {
+	for wire, want := range map[string]string{
+		"91 6407123254f6": "46702123456", "a1 2143": "1234", "91": "", "91 ffff": "", "91 ba21": "*#12", "91 2143658709214365": "1234567890123456",
+	} {
+		octets := unhex(t, wire)
+		m, ok := parseMSISDN(octets)
+		if !ok || !bytes.Equal(appendMSISDN(nil, m), octets) {
+			t.Errorf("%s comes back as %x, %v", wire, appendMSISDN(nil, m), ok)
+		}
+		if want != m.String() {
+			t.Errorf("%s is %q, want %q", wire, m, want)
+		}
+	}
+	for _, bad := range []string{"", "91 214365870921436587"} {
+		if m, ok := parseMSISDN(unhex(t, bad)); ok {
+			t.Errorf("%q is the number %s", bad, m)
+		}
+	}
+}
+
+// TestNames has a word for whatever a peer sends.
+func TestNames(t *testing.T) {
+	for got, want := range map[string]string{
+		TypeCreateRequest.String(): "Create PDP Context Request", MessageType(200).String(): "unknown message",
+		ElementAPN.String(): "Access Point Name", ElementType(240).String(): "unknown element",
+		PDPTypeIPv4.String() + PDPTypeIPv6.String() + PDPTypeIPv4v6.String() + PDPTypePPP.String(): "IPv4IPv6IPv4v6PPP",
+		PDPType(0).String(): "unknown PDP type", CauseNoMemory.String(): "no memory is available", Cause(99).String(): "unknown cause",
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -51,8 +51,9 @@ type format[T any] struct {
 type walk struct {
 	version Version
 	writing bool
-	b       []byte // what is read still, or has been written
-	start   int    // where the header begins, if writing
+	b       []byte      // what is read still, or has been written
+	start   int         // where the header begins, if writing
+	gap     ElementType // of which an occurrence is absent, so that no later one may be there
 	notes   Notes
 	err     error
 }
@@ -138,7 +139,9 @@ func element[T any](w *walk, t ElementType, p presence, o *Optional[T], f format
 func value[T any](w *walk, t ElementType, v *T, f format[T]) {
 	o := Some(*v)
 	element(w, t, mandatory, &o, f)
-	*v = o.Value
+	if !w.writing {
+		*v = o.Value
+	}
 }
 
 func readElement[T any](w *walk, t ElementType, p presence, o *Optional[T], f format[T]) {
@@ -152,9 +155,12 @@ func readElement[T any](w *walk, t ElementType, p presence, o *Optional[T], f fo
 	}
 	v, ok := f.parse(octets)
 	switch {
-	case ok:
+	case ok && w.gap != t:
 		*o = Some(v)
 	case p == optional:
+		// The place of an element among those of its type says what it means: without
+		// one, there are none behind it.
+		w.gap = t
 		if w.notes.Incorrect == 0 {
 			w.notes.FirstIncorrect = t
 		}
@@ -167,10 +173,11 @@ func readElement[T any](w *walk, t ElementType, p presence, o *Optional[T], f fo
 // writeElement writes the element and reads it back: nothing goes out that we would
 // refuse.
 func writeElement[T any](w *walk, t ElementType, p presence, o *Optional[T], f format[T]) {
-	if !o.Present {
-		if p == mandatory {
+	if !o.Present || w.gap == t {
+		if p == mandatory || o.Present {
 			w.err = refuse(FaultElementMissing, t)
 		}
+		w.gap = t
 		return
 	}
 	at := len(w.b)

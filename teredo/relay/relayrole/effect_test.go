@@ -60,7 +60,7 @@ func clientOf(server, at string) teredoClient {
 }
 
 var (
-	native  = netip.MustParseAddr("2001:db8::1")
+	sixHost = netip.MustParseAddr("2001:db8::1")
 	someone = clientOf("198.51.100.1", "203.0.113.7:40000")
 	another = clientOf("198.51.100.2", "203.0.113.9:41000")
 )
@@ -100,7 +100,7 @@ func (b *bench) source() netip.Addr {
 // packets that waited for that come out.
 func (b *bench) trust(p teredoClient) int {
 	b.t.Helper()
-	b.ip(data(native, p.ip, 8))
+	b.ip(data(sixHost, p.ip, 8))
 	b.udp(p, teredo.AppendBubble(nil, p.ip, b.source()))
 	return len(b.out.UDP)
 }
@@ -133,18 +133,18 @@ func TestKeysOfPackets(t *testing.T) {
 	}{
 		{configtest.InEffect(t, "teredo_relay", "prefixes"), `prefixes = ["2400:db8::/32"]`, func(b *bench) {
 			p := teredo.Addr{Prefix: netip.MustParsePrefix("2400:db8::/32"), Server: netip.MustParseAddr("198.51.100.1"), Mapped: someone.at}.IP()
-			b.wants("bubbles", b.ip(data(native, p, 8)), 1)
+			b.wants("bubbles", b.ip(data(sixHost, p, 8)), 1)
 		}},
 		{configtest.InEffect(t, "teredo_relay", "serve"), `serve = ["2001:db8:5::/48"]`, func(b *bench) {
 			b.trust(someone)
-			b.wants("delivered", b.udp(someone, data(someone.ip, native, 8)), 0)
+			b.wants("delivered", b.udp(someone, data(someone.ip, sixHost, 8)), 0)
 			b.wants("delivered", b.udp(someone, data(someone.ip, netip.MustParseAddr("2001:db8:5::1"), 8)), 1)
 		}},
 		{configtest.InEffect(t, "teredo_relay", "mode"), `mode = "host"`, func(b *bench) {
-			b.wants("of a stranger delivered", b.udp(someone, data(someone.ip, native, 8)), 1)
+			b.wants("of a stranger delivered", b.udp(someone, data(someone.ip, sixHost, 8)), 1)
 		}},
 		{configtest.InEffect(t, "teredo_relay", "address"), `address = "2001:db8::77"`, func(b *bench) {
-			p := data(native, someone.ip, 8)
+			p := data(sixHost, someone.ip, 8)
 			p[7] = 1
 			b.ip(p)
 			if len(b.out.IP) != 1 || packet.IPv6(b.out.IP[0]).Src() != netip.MustParseAddr("2001:db8::77") {
@@ -154,7 +154,7 @@ func TestKeysOfPackets(t *testing.T) {
 		{configtest.InEffect(t, "teredo_relay", "max_peers"), `max_peers = 4`, func(b *bench) {
 			for i := range byte(10) {
 				p := clientOf("198.51.100.1", netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, 100 + i}), 40000).String())
-				if b.ip(data(native, p.ip, 8)) > 0 {
+				if b.ip(data(sixHost, p.ip, 8)) > 0 {
 					b.udp(p, teredo.AppendBubble(nil, p.ip, b.source()))
 				}
 			}
@@ -163,30 +163,30 @@ func TestKeysOfPackets(t *testing.T) {
 		{configtest.InEffect(t, "teredo_relay", "peer_timeout"), `peer_timeout = "60s"`, func(b *bench) {
 			b.trust(someone)
 			b.now = b.now.Add(45 * time.Second)
-			b.ip(data(native, someone.ip, 8))
-			if b.source() != native {
+			b.ip(data(sixHost, someone.ip, 8))
+			if b.source() != sixHost {
 				b.t.Error("there is a bubble first")
 			}
 		}},
 		{configtest.InEffect(t, "teredo_relay", "queue_packets"), `queue_packets = 2`, func(b *bench) {
-			b.ip(data(native, someone.ip, 8))
+			b.ip(data(sixHost, someone.ip, 8))
 			to := b.source()
 			for range 4 {
-				b.ip(data(native, someone.ip, 8))
+				b.ip(data(sixHost, someone.ip, 8))
 			}
 			b.udp(someone, teredo.AppendBubble(nil, someone.ip, to))
 			b.wants("waited", len(b.out.UDP), 2)
 		}},
 		{configtest.InEffect(t, "teredo_relay", "queue_bytes"), `queue_bytes = 1400`, func(b *bench) {
-			b.ip(data(native, someone.ip, 1000))
+			b.ip(data(sixHost, someone.ip, 1000))
 			to := b.source()
-			b.ip(data(native, someone.ip, 1000))
+			b.ip(data(sixHost, someone.ip, 1000))
 			b.udp(someone, teredo.AppendBubble(nil, someone.ip, to))
 			b.wants("waited", len(b.out.UDP), 1)
 		}},
 		{configtest.InEffect(t, "teredo_relay", "queue_total_bytes"), "queue_bytes = 1400\nqueue_total_bytes = 1400", func(b *bench) {
-			b.ip(data(native, someone.ip, 1000))
-			b.ip(data(native, another.ip, 1000))
+			b.ip(data(sixHost, someone.ip, 1000))
+			b.ip(data(sixHost, another.ip, 1000))
 			if n := b.Sizes().QueuedBytes; n > 1400 {
 				b.t.Errorf("%d bytes wait", n)
 			}
@@ -200,7 +200,7 @@ func TestKeysOfPackets(t *testing.T) {
 			b.wants("bubbles", sent, 2)
 		}},
 		{configtest.InEffect(t, "teredo_relay", "icmp_rate"), `icmp_rate = 1`, func(b *bench) {
-			p, errors := data(native, someone.ip, 8), 0
+			p, errors := data(sixHost, someone.ip, 8), 0
 			p[7] = 1
 			for range 10 {
 				b.ip(p)
@@ -209,14 +209,14 @@ func TestKeysOfPackets(t *testing.T) {
 			b.wants("errors", errors, 1)
 		}},
 		{configtest.InEffect(t, "teredo_relay", "behind_nat"), `behind_nat = true`, func(b *bench) {
-			b.wants("bubbles", b.ip(data(native, someone.ip, 8)), 2)
+			b.wants("bubbles", b.ip(data(sixHost, someone.ip, 8)), 2)
 		}},
 		{configtest.InEffect(t, "teredo_relay", "echo_through_server"), `echo_through_server = false`, func(b *bench) {
-			reply := packet.AppendICMPv6(nil, native, someone.ip, 64, packet.ICMPv6EchoReply, 0, make([]byte, 4), make([]byte, teredo.EchoNonceLen))
+			reply := packet.AppendICMPv6(nil, sixHost, someone.ip, 64, packet.ICMPv6EchoReply, 0, make([]byte, 4), make([]byte, teredo.EchoNonceLen))
 			b.wants("datagrams", b.ip(reply), 1)
 		}},
 		{configtest.InEffect(t, "teredo_relay", "allow_private"), `allow_private = ["10.0.0.0/8"]`, func(b *bench) {
-			b.wants("bubbles", b.ip(data(native, clientOf("10.0.0.1", "10.0.0.7:40000").ip, 8)), 1)
+			b.wants("bubbles", b.ip(data(sixHost, clientOf("10.0.0.1", "10.0.0.7:40000").ip, 8)), 1)
 		}},
 	} {
 		t.Run(tt.key, func(t *testing.T) { tt.play(benchOf(t, tt.lines)) })
