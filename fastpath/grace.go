@@ -13,9 +13,9 @@ import (
 // away from this machine for longer than a program runs.
 const settle = 100 * time.Millisecond
 
-// awaitPrograms returns when each program that runs at the moment of the call has ended: no
+// AwaitPrograms returns when each program that runs at the moment of the call has ended: no
 // packet is then handled by what was read before.
-func awaitPrograms() {
+func AwaitPrograms() {
 	if awaitGrace() != nil {
 		time.Sleep(settle)
 	}

@@ -82,7 +82,7 @@ func TestAwaitPrograms(t *testing.T) {
 		for deadline := time.Now().Add(testutil.Patience); atomic.LoadUint32(at) == 0 && time.Now().Before(deadline); {
 			runtime.Gosched()
 		}
-		awaitPrograms()
+		AwaitPrograms()
 		if got := atomic.LoadUint32(at); got != 2 {
 			t.Errorf("the program is at %d when it was waited for, want 2", got)
 		}

@@ -4,10 +4,10 @@
  * What all programs share with the daemon, whatever they do with packets: how a packet
  * is judged and counted, devices, next hops, budgets, samples.
  *
- * Each set of programs (teredo_tables.h, nat64_tables.h) has reasons, settings, shared
- * tables and constants of its own, under the same names: enum reason with REASON_COUNT,
- * FIRST_PUNT, FIRST_DROP and REASON_TO_IPV6; settings; shared; fixed. The headers that
- * serve any set are included behind those of the set.
+ * Each set of programs has reasons, settings, shared tables and constants of its own,
+ * beside its role, under the same names: enum reason with REASON_COUNT, FIRST_PUNT,
+ * FIRST_DROP and REASON_TO_IPV6; settings; shared; fixed. The headers that serve any set
+ * are included behind those of the set.
  */
 
 #ifndef ISTHMUS_BASE_H

@@ -11,7 +11,7 @@
 #include "base.h"
 
 #ifndef FIRST_PUNT
-#error "include teredo_tables.h, nat64_tables.h or siit_tables.h first"
+#error "include the tables of the role first"
 #endif
 
 struct {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/teredo/relay"
+	"github.com/isthmus-net/isthmus/teredo/teredobpf"
 )
 
 // packetsEnv says how many packets the differential fuzzer makes; 10000000 is the
@@ -45,10 +46,10 @@ const epochPackets = 500
 // drop the engine drops; what they punt is untouched.
 func TestDiffer(t *testing.T) {
 	wanted := packetsWanted(t)
-	changes := map[string]func(*fastpath.Settings, *relay.Config){
-		"router":   func(*fastpath.Settings, *relay.Config) {},
-		"host":     func(s *fastpath.Settings, c *relay.Config) { s.Host, c.Host = true, true },
-		"carrying": func(s *fastpath.Settings, c *relay.Config) { s.Carry, c.CarryClients = true, true },
+	changes := map[string]func(*teredobpf.Settings, *relay.Config){
+		"router":   func(*teredobpf.Settings, *relay.Config) {},
+		"host":     func(s *teredobpf.Settings, c *relay.Config) { s.Host, c.Host = true, true },
+		"carrying": func(s *teredobpf.Settings, c *relay.Config) { s.Carry, c.CarryClients = true, true },
 	}
 	for name, share := range map[string]int{"router": 4, "host": 1, "carrying": 1} {
 		for i, p := range places {

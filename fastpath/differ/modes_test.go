@@ -16,18 +16,19 @@ import (
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/relay"
+	"github.com/isthmus-net/isthmus/teredo/teredobpf"
 )
 
 // mode is a table of rows for one configuration.
 type mode struct {
 	name   string
-	change func(*fastpath.Settings, *relay.Config)
+	change func(*teredobpf.Settings, *relay.Config)
 	rows   []row
 }
 
 func modes() []mode {
 	return []mode{
-		{"a host's own relay", func(s *fastpath.Settings, c *relay.Config) { s.Host, c.Host = true, true }, []row{
+		{"a host's own relay", func(s *teredobpf.Settings, c *relay.Config) { s.Host, c.Host = true, true }, []row{
 			{name: "to a client", frame: to(good, udp, 64, 100), words: encap},
 			{name: "to a client, hop limit 1", frame: to(good, udp, 1, 100), words: encap},
 			{name: "to a client, hop limit 0", frame: to(good, udp, 0, 100), words: encap},
@@ -36,7 +37,7 @@ func modes() []mode {
 			{name: "of a stranger", frame: from(unknown, udp, 64, 100, native), words: "unknown_peer"},
 			{name: "of a stranger from elsewhere", frame: fromClient(good, whole(udp, 64, 100, client(unknown), native)), words: "mapping_mismatch"},
 		}},
-		{"carrying between clients", func(s *fastpath.Settings, c *relay.Config) { s.Carry, c.CarryClients = true, true }, []row{
+		{"carrying between clients", func(s *teredobpf.Settings, c *relay.Config) { s.Carry, c.CarryClients = true, true }, []row{
 			{name: "to a client", frame: to(good, udp, 64, 100), words: encap},
 			{name: "of a client", frame: from(good, udp, 64, 100, native), words: decap},
 			{name: "from client to client", frame: from(good, udp, 64, 100, client(other)), words: "carried"},
@@ -44,11 +45,11 @@ func modes() []mode {
 			{name: "an answer to a challenge", frame: fromClient(good, teredo.AppendBubble(nil, client(good), teredo.BindingAddress(teredo.BindingChallenge, 7))), words: "carried"},
 			{name: "to a destination not served", frame: from(good, udp, 64, 100, unserved), words: "not_served"},
 		}},
-		{"bound to no address", func(s *fastpath.Settings, c *relay.Config) { s.Source = netip.Addr{} }, []row{
+		{"bound to no address", func(s *teredobpf.Settings, c *relay.Config) { s.Source = netip.Addr{} }, []row{
 			{name: "to a client", frame: to(good, udp, 64, 100), words: encap},
 			{name: "of a client", frame: from(good, udp, 64, 100, native), words: decap},
 		}},
-		{"more served ranges than fit", func(s *fastpath.Settings, c *relay.Config) {
+		{"more served ranges than fit", func(s *teredobpf.Settings, c *relay.Config) {
 			s.Serve = nil
 			for range 64 {
 				s.Serve = append(s.Serve, served[0])
@@ -59,7 +60,7 @@ func modes() []mode {
 			{name: "the last range", frame: from(good, udp, 64, 100, native3), words: "serve_list"},
 			{name: "none of them", frame: from(good, udp, 64, 100, unserved), words: "serve_list"},
 		}},
-		{"a short peer timeout", func(s *fastpath.Settings, c *relay.Config) { c.PeerTimeout = time.Second }, []row{
+		{"a short peer timeout", func(s *teredobpf.Settings, c *relay.Config) { c.PeerTimeout = time.Second }, []row{
 			{name: "to a client", frame: to(good, udp, 64, 100), words: "expired_peer"},
 			{name: "of a client", frame: from(good, udp, 64, 100, native), words: decap},
 		}},
@@ -99,7 +100,7 @@ func TestEveryReasonHasARow(t *testing.T) {
 			seen[r.words] = true
 		}
 	}
-	for r := fastpath.Reason(0); r.String() != "unknown"; r++ {
+	for r := teredobpf.Reason(0); r.String() != "unknown"; r++ {
 		if !seen[r.String()] {
 			t.Errorf("no row shows %s", r)
 		}
@@ -114,7 +115,7 @@ func (w *world) expect(t *testing.T, r *runner, what string, frame []byte, verdi
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[fastpath.Reason]uint64{}
+	want := map[teredobpf.Reason]uint64{}
 	if reason, ok := counted(t, words); ok {
 		want[reason] = 1
 	}
@@ -257,7 +258,7 @@ func TestPuntBudget(t *testing.T) {
 		{"a share of one packet", 3000, 1, 100, [][]byte{one}, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t, func(s *fastpath.Settings, _ *relay.Config) { s.PuntRate, s.PuntShare = tt.rate, tt.share })
+			w := newWorld(t, func(s *teredobpf.Settings, _ *relay.Config) { s.PuntRate, s.PuntShare = tt.rate, tt.share })
 			w.each(t, func(t *testing.T, r *runner) {
 				if n := w.punted(t, r, tt.times, tt.frames...); n != tt.want {
 					t.Errorf("%d punts, want %d", n, tt.want)
@@ -320,7 +321,7 @@ func (w *world) punted(t *testing.T, r *runner, times int, frames ...[]byte) int
 	inWindow(t, func() { w.counted() }, func() { r.repeatEach(t, times, frames) })
 	got := w.counted()
 	reason, _ := counted(t, "unknown_peer")
-	if n := int(got[fastpath.PuntLimit] + got[reason]); n != times*len(frames) {
+	if n := int(got[teredobpf.PuntLimit] + got[reason]); n != times*len(frames) {
 		t.Errorf("%v counted of %d", got, times*len(frames))
 	}
 	return int(got[reason])
@@ -424,7 +425,7 @@ func TestSamples(t *testing.T) {
 				place, index = fastpath.PlaceXDP, 1
 			}
 			age := fastpath.Monotonic() - s.Time
-			if age < 0 || age > testutil.Patience || s.Verdict != res.verdict || s.Reason.Verdict() != res.verdict ||
+			if age < 0 || age > testutil.Patience || s.Verdict != res.verdict || teredobpf.Reason(s.Reason).Verdict() != res.verdict ||
 				s.Length != len(frame) || s.Place != place || s.Ifindex != index {
 				t.Errorf("sample %+v, want that of %s", s, res)
 			}

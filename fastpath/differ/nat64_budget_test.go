@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/translate/nat64/nat64bpf"
+	"github.com/isthmus-net/isthmus/translate/translatebpf"
 )
 
 // TestNAT64PuntBudget: a subscriber has one share of what goes to the engine, however many
@@ -34,9 +36,9 @@ func TestNAT64PuntBudget(t *testing.T) {
 			sizes := natSizes
 			sizes.SubscriberLength = tt.length
 			w := newNATWorld(t, sizes)
-			if err := w.fast.Set(fastpath.NAT64Settings{
-				Pool6:    []fastpath.NAT64Prefix{{Prefix: netip.MustParsePrefix("2001:db8:64::/96")}},
-				Pool4:    []fastpath.NAT64Range{{Prefix: netip.PrefixFrom(natPool, 32)}},
+			if err := w.fast.Set(nat64bpf.Settings{
+				Pool6:    []translatebpf.Prefix{{Prefix: netip.MustParsePrefix("2001:db8:64::/96")}},
+				Pool4:    []nat64bpf.Range{{Prefix: netip.PrefixFrom(natPool, 32)}},
 				PuntRate: 3000, PuntShare: 150, Tunnel: w.ports[4].index,
 			}); err != nil {
 				t.Fatal(err)

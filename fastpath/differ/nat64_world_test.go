@@ -12,7 +12,9 @@ import (
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/nat64"
+	"github.com/isthmus-net/isthmus/translate/nat64/nat64bpf"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
+	"github.com/isthmus-net/isthmus/translate/translatebpf"
 )
 
 // The host of a NAT64: two devices towards IPv4 and two towards IPv6, as of the relay.
@@ -53,7 +55,7 @@ type natWorld struct {
 	t        testing.TB
 	ns       *testutil.Netns
 	ports    []*port
-	fast     *fastpath.NAT64
+	fast     *nat64bpf.Path
 	epoch    time.Time
 	settings nat64.Settings
 	table    *state.Table
@@ -83,7 +85,7 @@ func newNATWorld(t testing.TB, sizes state.Sizes) *natWorld {
 	t.Helper()
 	w := &natWorld{t: t, ns: testutil.NewNetns(t), last: make(map[string]uint64), ports: natPorts()}
 	w.ns.Do(t, func() error { return makeHost(w.ports, natWays) })
-	fast, err := fastpath.LoadNAT64(fastpath.NAT64Config{Name: "differ", Sizes: sizes})
+	fast, err := nat64bpf.Load(nat64bpf.Config{Name: "differ", Sizes: sizes})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
@@ -131,15 +133,15 @@ func (w *natWorld) settle(rng *rand.Rand, s nat64.Settings, partial bool, puntRa
 }
 
 // natWaiting tells the programs of SYNs that the engine has stored.
-type natWaiting struct{ *fastpath.Waiting }
+type natWaiting struct{ *nat64bpf.Waiting }
 
 func (n natWaiting) Wait(peer netip.AddrPort) { n.Add(peer.Addr().As4(), peer.Port()) }
 func (n natWaiting) Done(peer netip.AddrPort) { n.Remove(peer.Addr().As4(), peer.Port()) }
 
 // programs is what the programs must know of the engine's settings.
-func (w *natWorld) programs(puntRate int) fastpath.NAT64Settings {
+func (w *natWorld) programs(puntRate int) nat64bpf.Settings {
 	s := &w.settings
-	p := fastpath.NAT64Settings{
+	p := nat64bpf.Settings{
 		ExternalTCP: !s.DropExternalTCP, NoICMPInfo: s.DropICMPInfo, OutboundOnly: s.OutboundRefreshOnly,
 		ZeroClass: s.Translate.ZeroTrafficClass, FixedTOS: s.Translate.FixedTOS, TOS: s.Translate.TOS,
 		LowestMTU: s.Translate.LowestIPv6MTU, Detour: s.DetourPrefix.IsValid(), InnerSource: s.RouterAsInner,
@@ -155,16 +157,16 @@ func (w *natWorld) programs(puntRate int) fastpath.NAT64Settings {
 		}
 	}
 	for _, prefix := range s.Translate.Prefixes {
-		p.Pool6 = append(p.Pool6, fastpath.NAT64Prefix{
+		p.Pool6 = append(p.Pool6, translatebpf.Prefix{
 			Prefix: prefix.Prefix(), Strict: prefix.WellKnown() && !s.Translate.NonGlobal,
 		})
 	}
 	for _, r := range s.Pool4 {
-		to := fastpath.NAT64Range{Prefix: r.Prefix, Own: r.Own}
+		to := nat64bpf.Range{Prefix: r.Prefix, Own: r.Own}
 		for transport := range to.Ports {
-			to.Ports[transport] = fastpath.PortRange{First: 1, Last: 0}
+			to.Ports[transport] = nat64bpf.PortRange{First: 1, Last: 0}
 			if r.Transports == 0 || r.Transports&(1<<transport) != 0 {
-				to.Ports[transport] = fastpath.PortRange{First: r.First, Last: r.Last}
+				to.Ports[transport] = nat64bpf.PortRange{First: r.First, Last: r.Last}
 			}
 		}
 		p.Pool4 = append(p.Pool4, to)
@@ -187,7 +189,7 @@ func (w *natWorld) counted() (map[string]uint64, error) {
 	list, err := w.fast.Counters()
 	news := make(map[string]uint64)
 	for _, c := range list {
-		name := c.Reason.String()
+		name := c.Reason
 		if n := c.Packets - w.last[name]; n > 0 {
 			news[name] = n
 		}

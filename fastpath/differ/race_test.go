@@ -14,6 +14,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo/peer"
+	"github.com/isthmus-net/isthmus/teredo/teredobpf"
 )
 
 // raceTime is how long writer and programs run beside each other, at each hook.
@@ -233,4 +234,4 @@ func TestStampsOfPrograms(t *testing.T) {
 }
 
 // teredoStamp is the age of a peer heard just now: the clock of programs is coarse.
-const teredoStamp = fastpath.StampUnit
+const teredoStamp = teredobpf.StampUnit

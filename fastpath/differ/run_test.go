@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/teredo/teredobpf"
 )
 
 // Return codes of programs.
@@ -86,17 +87,18 @@ func coarse() time.Duration {
 }
 
 // counted returns the reasons that were counted since the last call.
-func (w *world) counted() map[fastpath.Reason]uint64 {
+func (w *world) counted() map[teredobpf.Reason]uint64 {
 	w.t.Helper()
 	list, err := w.fast.Counters()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	news, now := make(map[fastpath.Reason]uint64), make(map[fastpath.Reason]uint64)
-	for _, c := range list {
-		now[c.Reason] = c.Packets
-		if n := c.Packets - w.last[c.Reason]; n > 0 {
-			news[c.Reason] = n
+	news, now := make(map[teredobpf.Reason]uint64), make(map[teredobpf.Reason]uint64)
+	for i, c := range list {
+		r := teredobpf.Reason(i)
+		now[r] = c.Packets
+		if n := c.Packets - w.last[r]; n > 0 {
+			news[r] = n
 		}
 	}
 	w.last = now

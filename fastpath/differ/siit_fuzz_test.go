@@ -52,7 +52,7 @@ func (w *siitWorld) differ(t *testing.T, p place, n int, seed uint64) error {
 		return err
 	}
 	for _, c := range list {
-		if news[c.Reason.String()] = c.Packets; c.Packets == 0 && n >= shortForm/2 && !rareReasons[c.Reason.String()] {
+		if news[c.Reason] = c.Packets; c.Packets == 0 && n >= shortForm/2 && !rareReasons[c.Reason] {
 			t.Errorf("no packet met %s: the generator misses it", c.Reason)
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/siit"
+	"github.com/isthmus-net/isthmus/translate/siit/siitbpf"
+	"github.com/isthmus-net/isthmus/translate/translatebpf"
 )
 
 // siitWays are the routes of a stateless translator's host: those of a NAT64, and one to
@@ -26,7 +28,7 @@ type siitWorld struct {
 	t        testing.TB
 	ns       *testutil.Netns
 	ports    []*port
-	fast     *fastpath.SIIT
+	fast     *siitbpf.Path
 	settings siit.Settings
 	engine   *siit.Engine
 	partial  bool // frames of XDP may have checksums that are left to hardware
@@ -39,7 +41,7 @@ func newSIITWorld(t testing.TB) *siitWorld {
 	t.Helper()
 	w := &siitWorld{t: t, ns: testutil.NewNetns(t), last: make(map[string]uint64), ports: natPorts()}
 	w.ns.Do(t, func() error { return makeHost(w.ports, siitWays) })
-	fast, err := fastpath.LoadSIIT(fastpath.SIITConfig{Name: "differ"})
+	fast, err := siitbpf.Load(siitbpf.Config{Name: "differ"})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
@@ -85,16 +87,16 @@ type siitChoice struct {
 }
 
 // programs is what the programs must know of it.
-func (c *siitChoice) programs(tunnel int) fastpath.SIITSettings {
+func (c *siitChoice) programs(tunnel int) siitbpf.Settings {
 	t := &c.settings.Translate
-	s := fastpath.SIITSettings{
+	s := siitbpf.Settings{
 		Pool4: c.pool4, Mappings: c.mappings, SimpleHairpin: t.Hairpin == translate.HairpinSimple,
 		MTU4: c.settings.MTU4, MTU6: c.settings.MTU6, LowestMTU: t.LowestIPv6MTU,
 		ZeroClass: t.ZeroTrafficClass, FixedTOS: t.FixedTOS, TOS: t.TOS,
 		Tunnel: tunnel, PuntRate: c.rate, PuntShare: c.rate / 2,
 	}
 	for _, p := range t.Prefixes {
-		s.Pool6 = append(s.Pool6, fastpath.NAT64Prefix{Prefix: p.Prefix(), Strict: p.WellKnown() && !t.NonGlobal})
+		s.Pool6 = append(s.Pool6, translatebpf.Prefix{Prefix: p.Prefix(), Strict: p.WellKnown() && !t.NonGlobal})
 	}
 	return s
 }
@@ -114,7 +116,7 @@ func (w *siitWorld) counted() (map[string]uint64, error) {
 	list, err := w.fast.Counters()
 	news := make(map[string]uint64)
 	for _, c := range list {
-		name := c.Reason.String()
+		name := c.Reason
 		if n := c.Packets - w.last[name]; n > 0 {
 			news[name] = n
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/special"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/teredo/teredobpf"
 )
 
 // The cast of the table.
@@ -75,12 +76,12 @@ type row struct {
 }
 
 // counted returns the reason of a word, if there is one.
-func counted(t testing.TB, word string) (fastpath.Reason, bool) {
+func counted(t testing.TB, word string) (teredobpf.Reason, bool) {
 	t.Helper()
 	if word == "" {
 		return 0, false
 	}
-	for r := fastpath.Reason(0); r.String() != "unknown"; r++ {
+	for r := teredobpf.Reason(0); r.String() != "unknown"; r++ {
 		if r.String() == word {
 			return r, true
 		}
@@ -320,7 +321,7 @@ func (w *world) runRows(t *testing.T, p place, direction string, rows []row) {
 			t.Error(err)
 			continue
 		}
-		want, verdict := map[fastpath.Reason]uint64{}, fastpath.Punt
+		want, verdict := map[teredobpf.Reason]uint64{}, fastpath.Punt
 		if reason, ok := counted(t, row.words); ok {
 			want[reason], verdict = 1, reason.Verdict()
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/peer"
 	"github.com/isthmus-net/isthmus/teredo/relay"
+	"github.com/isthmus-net/isthmus/teredo/teredobpf"
 )
 
 // The host of the relay: two devices towards IPv4 and two towards IPv6, each with
@@ -84,28 +85,28 @@ var ways = []way{
 type world struct {
 	t     testing.TB
 	ns    *testutil.Netns
-	fast  *fastpath.Teredo
+	fast  *teredobpf.Relay
 	relay *relay.Relay
 	hot   *peer.Hot // a second writer, while the engine does nothing
 	cfg   relay.Config
 	epoch time.Time
-	last  map[fastpath.Reason]uint64
+	last  map[teredobpf.Reason]uint64
 
-	change []func(*fastpath.Settings, *relay.Config)
+	change []func(*teredobpf.Settings, *relay.Config)
 }
 
 // newWorld makes the host. change sees the settings before they are set.
-func newWorld(t testing.TB, change ...func(*fastpath.Settings, *relay.Config)) *world {
+func newWorld(t testing.TB, change ...func(*teredobpf.Settings, *relay.Config)) *world {
 	t.Helper()
 	return newWorldOf(t, peer.HotBytes(maxPeers)/peer.BucketBytes, change...)
 }
 
 // newWorldOf makes the host with so many buckets of peers.
-func newWorldOf(t testing.TB, buckets int, change ...func(*fastpath.Settings, *relay.Config)) *world {
+func newWorldOf(t testing.TB, buckets int, change ...func(*teredobpf.Settings, *relay.Config)) *world {
 	t.Helper()
 	w := &world{t: t, ns: testutil.NewNetns(t)}
 	w.ns.Do(t, func() error { return makeHost(ports, ways) })
-	fast, err := fastpath.LoadTeredo(fastpath.TeredoConfig{Name: "differ", Buckets: buckets, Foreign: 1 << 13})
+	fast, err := teredobpf.LoadRelay(teredobpf.RelayConfig{Name: "differ", Buckets: buckets, Foreign: 1 << 13})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
@@ -139,7 +140,7 @@ func (w *world) settle() {
 		Shared:       &relay.Shared{Seed: seed, Foreign: w.fast.Foreign(), UnderTest: w.fast.UnderTest()},
 		QueuePackets: 2, QueueBytes: 4096, QueueTotalBytes: 1 << 20,
 	}
-	s := fastpath.Settings{
+	s := teredobpf.Settings{
 		Seed: seed, Prefixes: prefixes, Serve: served, Own: cfg.Own, Source: relayIP,
 		Port: relayPort, MTU: tunnelMTU, Tunnel: ports[4].index,
 	}

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
-	"github.com/isthmus-net/isthmus/internal/upkeep"
 )
 
 // signs announces by routes of the kernel, which a routing daemon of this host
@@ -37,7 +37,7 @@ func openSigns(cfg config.Announce, log *slog.Logger) (*signs, error) {
 	s := &signs{routes: routes}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
-	if err := upkeep.New(routes.Host, upkeep.Device{}, log).Start(ctx, &s.kept); err != nil {
+	if err := host.NewKeeper(routes.Host, host.KeptDevice{}, log).Start(ctx, &s.kept); err != nil {
 		cancel()
 		routes.Close()
 		return nil, err

@@ -19,8 +19,8 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
+	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/role"
-	"github.com/isthmus-net/isthmus/internal/upkeep"
 )
 
 // Finding is something about this machine that stands in the way of a configuration.
@@ -50,7 +50,7 @@ func ExamineWay(roles role.List, c *config.Config) (found []Finding) {
 
 func thisMachine() machine {
 	return machine{
-		tun: "/dev/net/tun", proc: "/proc/sys", caps: capabilities, driver: deviceDriver, active: upkeep.DeviceOpen,
+		tun: "/dev/net/tun", proc: "/proc/sys", caps: capabilities, driver: deviceDriver, active: host.DeviceOpen,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/attach"
 	"github.com/isthmus-net/isthmus/fastpath/bypass"
 )
 
@@ -123,38 +124,38 @@ func (f *Driver) keepForwarding() {
 }
 
 // attachConfig says what is to be attached where.
-func (f *Driver) attachConfig(cfg *Config) fastpath.AttachConfig {
-	return fastpath.AttachConfig{
+func (f *Driver) attachConfig(cfg *Config) attach.Config {
+	return attach.Config{
 		Name: PinName(f.role.Name), Mode: cfg.Mode, Devices: cfg.Devices,
 		Exclude: []int{f.tunnel.index}, Pins: f.pins,
 		Host: cfg.Host, Tunnel: f.tunnel.index, Kin: f.kin(),
 	}
 }
 
-func sameAttachment(a, b fastpath.AttachConfig) bool {
+func sameAttachment(a, b attach.Config) bool {
 	return a.Mode == b.Mode && slices.Equal(a.Devices, b.Devices)
 }
 
 // skipped looks for what redirected packets would not meet.
-func (f *Driver) skipped(cfg *Config, as fastpath.AttachConfig) ([]bypass.Finding, error) {
+func (f *Driver) skipped(cfg *Config, as attach.Config) ([]bypass.Finding, error) {
 	if cfg.Mode == fastpath.ModeOff {
 		return nil, nil
 	}
 	q := bypass.Query{
 		Devices: as.Devices, Tunnel: f.tunnel.name, Prefixes: cfg.Prefixes,
-		Host: as.Host, Forward4: cfg.Forward4, XDP: as.Mode == fastpath.ModeXDP, Own: append(fastpath.ProgramIDs(f.table.Programs(), f.pins), as.Kin...),
+		Host: as.Host, Forward4: cfg.Forward4, XDP: as.Mode == fastpath.ModeXDP, Own: append(attach.ProgramIDs(f.table.Programs(), f.pins), as.Kin...),
 	}
 	if f.attachment != nil && sameAttachment(as, f.attachedAs) {
 		q.Devices, q.XDP = Planned(f.attachment.Report())
-	} else if plan, err := fastpath.Plan(as); err == nil {
+	} else if plan, err := attach.Plan(as); err == nil {
 		q.Devices, q.XDP = Planned(plan)
 	}
 	return bypass.Find(q)
 }
 
 // attach attaches the programs.
-func (f *Driver) attach(as fastpath.AttachConfig) {
-	a, err := fastpath.Attach(f.table.Programs(), as)
+func (f *Driver) attach(as attach.Config) {
+	a, err := attach.Attach(f.table.Programs(), as)
 	if err != nil {
 		f.Note(func(v *Status) { v.Path, v.Why, v.Devices, v.Slow = EnginePath, err.Error(), nil, nil })
 		f.warnOnce("the fast path cannot be attached, so the engine carries all packets: " + err.Error())
@@ -172,8 +173,8 @@ func (f *Driver) attach(as fastpath.AttachConfig) {
 
 // inTC tells whether programs are attached where the steering is, too.
 func (f *Driver) inTC() bool {
-	return f.attachment != nil && slices.ContainsFunc(f.attachment.Report(), func(d fastpath.DeviceReport) bool {
-		return d.Hook != fastpath.HookNone && d.Hook != fastpath.HookXDP
+	return f.attachment != nil && slices.ContainsFunc(f.attachment.Report(), func(d attach.DeviceReport) bool {
+		return d.Hook != attach.HookNone && d.Hook != attach.HookXDP
 	})
 }
 
@@ -194,7 +195,7 @@ func (f *Driver) Detach(why string) {
 		err = f.attachment.Close()
 	case why != "":
 		// Nothing is ours, but what an earlier process has left would go on.
-		err = fastpath.DetachLeft(fastpath.AttachConfig{Pins: f.pins})
+		err = attach.DetachLeft(attach.Config{Pins: f.pins})
 	}
 	if err != nil {
 		f.log.Warn("the fast path is not wholly detached", "error", err)
@@ -238,7 +239,7 @@ func (f *Driver) retarget() {
 	gone := f.forward.Devices()
 	slow := make(map[string]string)
 	for _, d := range f.attachment.Report() {
-		if d.Hook == fastpath.HookNone || d.Index == f.tunnel.index {
+		if d.Hook == attach.HookNone || d.Index == f.tunnel.index {
 			continue
 		}
 		why, err := f.target(&d)
@@ -267,12 +268,12 @@ func (f *Driver) warnSlow(slow map[string]string) {
 
 // target tells the programs of one device; slow is why packets that leave by it go to the
 // engine all the same.
-func (f *Driver) target(d *fastpath.DeviceReport) (slow, err error) {
+func (f *Driver) target(d *attach.DeviceReport) (slow, err error) {
 	mac, veth, err := f.host.Ethernet(d.Index)
 	if err != nil {
 		return nil, err
 	}
-	xdp := d.Hook == fastpath.HookXDP
+	xdp := d.Hook == attach.HookXDP
 	if f.attachedAs.Host && f.attachedAs.Mode == fastpath.ModeAuto {
 		wire, err := f.host.WireAt(d.Index)
 		if err == nil {
@@ -340,7 +341,7 @@ func (f *Driver) publish() (path, why string, names []string) {
 		devices = append(devices, Device{
 			Device: d.Device, Hook: string(d.Hook), Target: d.Target, Why: d.Why, Warnings: d.Warnings,
 		})
-		if d.Hook != fastpath.HookNone {
+		if d.Hook != attach.HookNone {
 			names, why = append(names, d.Device), d.Why
 			if !d.Target && d.Index != f.tunnel.index {
 				slow = append(slow, d.Device)

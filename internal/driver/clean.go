@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/pinned"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
@@ -24,8 +24,8 @@ func Clean() (c role.Cleaned, err error) {
 }
 
 func cleanPins(c *role.Cleaned) error {
-	left, err := fastpath.Leftovers()
-	inService, serviceErr := fastpath.LeftoversAt(serviceRoot)
+	left, err := pinned.Leftovers()
+	inService, serviceErr := pinned.LeftoversAt(serviceRoot)
 	errs := []error{err, serviceErr}
 	for _, l := range append(left, inService...) {
 		what := fmt.Sprintf("fast path of %s in %s", l.Instance, l.Dir)

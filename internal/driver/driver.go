@@ -19,7 +19,11 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/attach"
 	"github.com/isthmus-net/isthmus/fastpath/bypass"
+	"github.com/isthmus-net/isthmus/fastpath/follow"
+	"github.com/isthmus-net/isthmus/fastpath/pinned"
+	"github.com/isthmus-net/isthmus/fastpath/probe"
 	"github.com/isthmus-net/isthmus/internal/port"
 )
 
@@ -29,6 +33,10 @@ type Table interface {
 	// Trace has them sample packets for the reader of Samples.
 	Trace(every, perSecond int)
 	Samples() (*ringbuf.Reader, error)
+	// Reason is the word of the reason of a sample.
+	Reason(uint8) string
+	// Counters are what the programs have counted.
+	Counters() ([]fastpath.Counter, error)
 	Close() error
 }
 
@@ -36,7 +44,7 @@ type Table interface {
 // follows for them, and that may go on alone. Those of others are told each way by the role.
 type Forwarder interface {
 	Table
-	fastpath.Table
+	follow.Table
 	// Beat lets the programs go on for so long.
 	Beat(linger time.Duration)
 	// Devices are those that programs may send by.
@@ -61,7 +69,7 @@ type Role struct {
 	Ephemeral string
 	// Load loads programs and tables, or takes over those in the pins; nil pins keep
 	// nothing.
-	Load func(pins *fastpath.Pins, features fastpath.Features) (Table, error)
+	Load func(pins *pinned.Folder, features probe.Features) (Table, error)
 	// Apply tells the programs what has changed of configuration and host. One at a time
 	// calls it, who may hold the locks under which the role calls [Driver.Configure].
 	Apply func() error
@@ -75,13 +83,9 @@ type Role struct {
 	// Steer is a further program at tc ingress of all devices, in any mode, if there is
 	// one to be attached now.
 	Steer func() *Steering
-	// Count reads what the programs of the table have counted. May be called by all.
-	Count func() []Count
 	// Measure returns what has passed so far, under the names that rates are shown by. A
 	// [Forwarder] needs it.
 	Measure func() map[string]uint64
-	// Reason names the reason of a sample. May be called by all.
-	Reason func(fastpath.Sample) string
 }
 
 // Steering is a program that is attached beside the others, whatever the mode is.
@@ -107,21 +111,21 @@ type Config struct {
 type Driver struct {
 	role     Role
 	log      *slog.Logger
-	features fastpath.Features
+	features probe.Features
 	table    Table          // nil: the engine is alone
 	forward  Forwarder      // the same, if it is one
-	pins     *fastpath.Pins // nil: nothing outlives the process
+	pins     *pinned.Folder // nil: nothing outlives the process
 	kept     bool           // it does
 	tunnel   tunnelDevice
-	follower *fastpath.Follower
+	follower *follow.Follower
 	followed chan struct{} // closed at the end of the follower
 	unfollow context.CancelFunc
 	warned   string            // what was logged last, so that it is logged once
 	skips    string            // likewise
 	slow     map[string]string // likewise, by device
 	host     *port.Host
-	steering *fastpath.Attachment // of Role.Steer
-	steered  []string             // its devices as configured
+	steering *attach.Attachment // of Role.Steer
+	steered  []string           // its devices as configured
 
 	woken  chan struct{}   // something that follows has changed
 	nudged chan struct{}   // a round is due
@@ -133,13 +137,13 @@ type Driver struct {
 
 	mu         sync.Mutex // guards what follows
 	cfg        Config
-	moved      bool                 // links have changed since they were looked at
-	replaced   bool                 // likewise the instance's own device
-	failed     error                // why it must end
-	attachment *fastpath.Attachment // nil: packets go to the engine
-	attachedAs fastpath.AttachConfig
+	moved      bool               // links have changed since they were looked at
+	replaced   bool               // likewise the instance's own device
+	failed     error              // why it must end
+	attachment *attach.Attachment // nil: packets go to the engine
+	attachedAs attach.Config
 	view       Status
-	last       []Count // when the tables were given back
+	last       []fastpath.Counter // when the tables were given back
 	meter      meter
 }
 
@@ -174,7 +178,7 @@ func New(role Role, cfg Config, log *slog.Logger) *Driver {
 }
 
 // Features are what the kernel can do, after Open.
-func (f *Driver) Features() fastpath.Features { return f.features }
+func (f *Driver) Features() probe.Features { return f.features }
 
 // Loaded tells whether programs and tables are there, be they attached or not. It
 // locks.
@@ -228,7 +232,7 @@ func (f *Driver) Start(ctx context.Context) {
 
 // follow keeps next hops in step with the kernel's routes.
 func (f *Driver) follow(ctx context.Context) error {
-	follower, err := fastpath.NewFollower(f.forward)
+	follower, err := follow.New(f.forward)
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func (f *Driver) forget() Table {
 	table := f.table
 	if table != nil {
 		// Whoever asks later is shown what was counted in the end.
-		f.last = f.role.Count()
+		f.last = f.countersLocked()
 	}
 	f.table, f.forward = nil, nil
 	return table

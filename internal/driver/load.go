@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/pinned"
+	"github.com/isthmus-net/isthmus/fastpath/probe"
 )
 
 // Open loads the fast path that the configuration asks for, or finds out why there is
@@ -31,7 +33,7 @@ const switchedOff = "it is switched off in the configuration"
 
 // load loads programs and tables, or takes over those that are pinned.
 func (f *Driver) load() {
-	f.features = fastpath.Probe()
+	f.features = probe.Try()
 	if !f.features.Programs || !f.features.MappedArrays {
 		f.Refuse(errors.New(strings.Join(f.features.Missing, " ")))
 		return
@@ -42,7 +44,7 @@ func (f *Driver) load() {
 	}
 	if f.role.Ephemeral != "" {
 		f.Note(func(v *Status) { v.NotKept = f.role.Ephemeral })
-	} else if pins, err := fastpath.OpenPins(PinName(f.role.Name)); err == nil {
+	} else if pins, err := pinned.Open(PinName(f.role.Name)); err == nil {
 		f.pins = pins
 	} else {
 		f.Note(func(v *Status) { v.NotKept = err.Error() })

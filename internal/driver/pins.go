@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/pinned"
 )
 
 // PinName makes the name of an instance one that a BPF file system takes, which
@@ -23,8 +23,8 @@ func (f *Driver) Left() bool {
 // leftPins reports whether an instance of this name has left something behind in this network
 // namespace.
 func leftPins(instance string) (bool, error) {
-	left, err := fastpath.Leftovers()
-	return slices.ContainsFunc(left, func(l fastpath.Leftover) bool {
+	left, err := pinned.Leftovers()
+	return slices.ContainsFunc(left, func(l pinned.Leftover) bool {
 		return l.Instance == PinName(instance) && !l.Elsewhere()
 	}), err
 }
@@ -36,7 +36,7 @@ func discardPins(instance string) error {
 	if err != nil || !left {
 		return err
 	}
-	pins, err := fastpath.OpenPins(PinName(instance))
+	pins, err := pinned.Open(PinName(instance))
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/attach"
 	"github.com/isthmus-net/isthmus/fastpath/bypass"
+	"github.com/isthmus-net/isthmus/fastpath/probe"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
@@ -31,12 +33,12 @@ func Plan(of, name, tunnel string, cfg Config) Forecast {
 	if cfg.Mode == fastpath.ModeOff {
 		return p
 	}
-	features := fastpath.Probe()
+	features := probe.Try()
 	if !features.Programs || !features.MappedArrays {
 		p.say(p.explicit, "the engine would carry all packets. %s", strings.Join(features.Missing, " "))
 		return p
 	}
-	plan, err := fastpath.Plan(fastpath.AttachConfig{
+	plan, err := attach.Plan(attach.Config{
 		Name: PinName(name), Mode: cfg.Mode, Devices: cfg.Devices, Host: cfg.Host,
 	})
 	switch {
@@ -79,7 +81,7 @@ func (p *Forecast) say(warn bool, format string, args ...any) {
 
 // saySkipped names what redirected packets would not meet, and returns whether they
 // would be redirected all the same.
-func (p *Forecast) saySkipped(cfg *Config, tunnel string, plan []fastpath.DeviceReport) bool {
+func (p *Forecast) saySkipped(cfg *Config, tunnel string, plan []attach.DeviceReport) bool {
 	q := bypass.Query{Tunnel: tunnel, Prefixes: cfg.Prefixes, Host: cfg.Host, Forward4: cfg.Forward4}
 	q.Devices, q.XDP = Planned(plan)
 	found, unsure := bypass.Find(q)
@@ -97,9 +99,9 @@ func (p *Forecast) saySkipped(cfg *Config, tunnel string, plan []fastpath.Device
 }
 
 // sayDevices says what would be attached to which devices.
-func (p *Forecast) sayDevices(plan []fastpath.DeviceReport) {
+func (p *Forecast) sayDevices(plan []attach.DeviceReport) {
 	type choice struct {
-		hook fastpath.Hook
+		hook attach.Hook
 		why  string
 	}
 	var order []choice
@@ -110,7 +112,7 @@ func (p *Forecast) sayDevices(plan []fastpath.DeviceReport) {
 			order = append(order, c)
 		}
 		devices[c] = append(devices[c], d.Device)
-		if d.Hook == fastpath.HookNone {
+		if d.Hook == attach.HookNone {
 			continue
 		}
 		for _, w := range d.Warnings {
@@ -119,14 +121,14 @@ func (p *Forecast) sayDevices(plan []fastpath.DeviceReport) {
 	}
 	for _, c := range order {
 		names := strings.Join(devices[c], ", ")
-		if c.hook == fastpath.HookNone {
+		if c.hook == attach.HookNone {
 			p.say(false, "%s would be left out: %s", names, c.why)
 		} else {
 			p.say(false, "the fast path would sit at %s of %s: %s", c.hook, names, c.why)
 		}
 	}
 	names, xdp := Planned(plan)
-	sends := func(d fastpath.DeviceReport) bool { return d.Target }
+	sends := func(d attach.DeviceReport) bool { return d.Target }
 	if xdp && !slices.ContainsFunc(plan, sends) {
 		p.say(true, "none of the devices sends what XDP redirects into it, so the engine would carry all packets")
 	}
@@ -137,15 +139,15 @@ func (p *Forecast) sayDevices(plan []fastpath.DeviceReport) {
 
 // Planned names the devices that are or would be attached to, and tells whether XDP
 // redirects.
-func Planned(plan []fastpath.DeviceReport) (names []string, xdp bool) {
-	byXDP := func(d fastpath.DeviceReport) bool { return d.Hook == fastpath.HookXDP }
+func Planned(plan []attach.DeviceReport) (names []string, xdp bool) {
+	byXDP := func(d attach.DeviceReport) bool { return d.Hook == attach.HookXDP }
 	return PlannedNames(plan), slices.ContainsFunc(plan, byXDP)
 }
 
 // PlannedNames is what [Planned] returns first.
-func PlannedNames(plan []fastpath.DeviceReport) (names []string) {
+func PlannedNames(plan []attach.DeviceReport) (names []string) {
 	for _, d := range plan {
-		if d.Hook != fastpath.HookNone {
+		if d.Hook != attach.HookNone {
 			names = append(names, d.Device)
 		}
 	}

@@ -83,7 +83,7 @@ func (f *Driver) Status() Status {
 }
 
 // byVerdict sorts what was counted, without what is zero.
-func byVerdict(counters []Count) map[string]map[string]uint64 {
+func byVerdict(counters []fastpath.Counter) map[string]map[string]uint64 {
 	var all map[string]map[string]uint64
 	for _, c := range counters {
 		if c.Packets == 0 {
@@ -102,21 +102,22 @@ func byVerdict(counters []Count) map[string]map[string]uint64 {
 }
 
 // Counters returns what the programs have counted. It locks.
-func (f *Driver) Counters() []Count {
+func (f *Driver) Counters() []fastpath.Counter {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.countersLocked()
 }
 
-func (f *Driver) countersLocked() []Count {
+func (f *Driver) countersLocked() []fastpath.Counter {
 	if f.table == nil {
 		return f.last
 	}
-	return f.role.Count()
+	counters, _ := f.table.Counters() // without an answer nothing is shown, rather than something wrong
+	return counters
 }
 
 // EmitCounters gives the metrics of what programs have counted.
-func EmitCounters(list []Count, emit func(role.Metric)) {
+func EmitCounters(list []fastpath.Counter, emit func(role.Metric)) {
 	for _, c := range list {
 		m := role.Metric{Kind: role.Counter, Verdict: c.Verdict.String(), Reason: c.Reason}
 		m.Name, m.Help, m.Value = "fastpath_packets_total", "Packets that the fast path saw, by verdict and reason.", float64(c.Packets)
@@ -143,13 +144,6 @@ func (f *Driver) Collect(emit func(role.Metric)) {
 	}
 	emit(role.Level("fastpath_xdp", "1 while XDP carries established packets.", xdp))
 	emit(role.Level("fastpath_tc", "1 while tc does.", tc))
-}
-
-// Count is how many packets met a verdict for one reason, since the tables were made.
-type Count struct {
-	Verdict        fastpath.Verdict
-	Reason         string
-	Packets, Bytes uint64
 }
 
 // meter turns counts into rates.

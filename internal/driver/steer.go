@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/attach"
 )
 
 // steerName is the name of the steering's filters, beside those of the fast path.
@@ -19,7 +20,7 @@ func (f *Driver) kin() []ebpf.ProgramID {
 	if s == nil {
 		return nil
 	}
-	return fastpath.ProgramIDs(s.Programs, nil)
+	return attach.ProgramIDs(s.Programs, nil)
 }
 
 // steer attaches the program that is to be there in any mode, or takes it away.
@@ -39,9 +40,9 @@ func (f *Driver) steer(cfg *Config, moved bool) {
 		return
 	}
 	f.unsteer()
-	a, err := fastpath.Attach(s.Programs, fastpath.AttachConfig{
+	a, err := attach.Attach(s.Programs, attach.Config{
 		Name: f.steerName(), Mode: fastpath.ModeTC, Devices: cfg.Devices, Exclude: []int{f.tunnel.index},
-		Kin: fastpath.ProgramIDs(f.table.Programs(), f.pins),
+		Kin: attach.ProgramIDs(f.table.Programs(), f.pins),
 	})
 	if err != nil {
 		f.warnOnce("packets to the pool's addresses of this host cannot be led to the engine: " + err.Error())

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/attach"
 	"github.com/isthmus-net/isthmus/internal/trace"
 )
 
@@ -36,7 +37,7 @@ func (f *Driver) Trace(ctx context.Context, sampling trace.Sampling, emit func(*
 
 // trace shows what the programs see, until ctx is done.
 func (f *Driver) trace(ctx context.Context, sampling trace.Sampling, emit func(*trace.Sample)) error {
-	reader, err := f.sample(sampling)
+	reader, reason, err := f.sample(sampling)
 	if reader == nil {
 		if err == nil {
 			<-ctx.Done() // there are no programs
@@ -62,7 +63,7 @@ func (f *Driver) trace(ctx context.Context, sampling trace.Sampling, emit func(*
 		emit(&trace.Sample{
 			Time:     time.Now().Add(s.Time - fastpath.Monotonic()),
 			Instance: f.role.Name, Path: trace.Fast, Hook: hookWord(s.Place), Device: f.deviceName(s.Ifindex),
-			Verdict: trace.Verdict(s.Verdict.String()), Reason: f.role.Reason(s),
+			Verdict: trace.Verdict(s.Verdict.String()), Reason: reason(s.Reason),
 			Link: linkOf(s.Place), Length: s.Length, Data: s.Data,
 		})
 	}
@@ -77,18 +78,19 @@ func linkOf(p fastpath.Place) trace.Link {
 	return trace.Ethernet
 }
 
-// sample has the programs sample packets; the reader is nil when there are none.
-func (f *Driver) sample(sampling trace.Sampling) (*ringbuf.Reader, error) {
+// sample has the programs sample packets; the reader is nil when there are none. reason
+// has the words of their reasons.
+func (f *Driver) sample(sampling trace.Sampling) (reader *ringbuf.Reader, reason func(uint8) string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.table == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
-	reader, err := f.table.Samples()
+	reader, err = f.table.Samples()
 	if err == nil {
 		f.table.Trace(sampling.Every, sampling.PerSecond)
 	}
-	return reader, err
+	return reader, f.table.Reason, err
 }
 
 func (f *Driver) endSamples() {
@@ -122,7 +124,7 @@ func (f *Driver) Attached(index int) (name string, ok bool) {
 		return "", false
 	}
 	for _, d := range f.attachment.Report() {
-		if d.Index == index && d.Hook != fastpath.HookNone {
+		if d.Index == index && d.Hook != attach.HookNone {
 			return d.Device, true
 		}
 	}

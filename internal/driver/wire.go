@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/attach"
 	"github.com/isthmus-net/isthmus/internal/port"
 )
 
@@ -18,7 +18,7 @@ var wires = []string{"device", "bond", "team"}
 // Finishes tells why what a host sends itself must not leave by a device through
 // the fast path, unless its operator knows what is behind it.
 func Finishes(name string, w port.Wire) error {
-	if slices.Contains(wires, w.Kind) || fastpath.FinishesPackets(name) {
+	if slices.Contains(wires, w.Kind) || attach.FinishesPackets(name) {
 		return nil
 	}
 	return fmt.Errorf(`%s is a %s that leaves checksums to its far end, where a program could make nothing of them: set fast_path = "tc" if all peers and relays are in their kernels, or run ethtool -K %s tx off`, name, w.Kind, name)

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/internal/port"
-	"github.com/isthmus-net/isthmus/internal/upkeep"
 )
 
 // DeviceConfig says what device an instance needs, and who is told of it.
@@ -41,7 +40,7 @@ type Device struct {
 	cfg    DeviceConfig
 	log    *slog.Logger
 	host   *port.Host
-	keeper atomic.Pointer[upkeep.Keeper]
+	keeper atomic.Pointer[Keeper]
 }
 
 // OpenDevice makes a device in the network namespace of the calling thread, and sets it up.
@@ -83,7 +82,7 @@ func (d *Device) Index() int { return d.Queues[0].Index() }
 // Keep keeps the device, and what the host has set up, as they are to be until ctx is done. It
 // watches the network namespace of the calling thread.
 func (d *Device) Keep(ctx context.Context, group *errgroup.Group) error {
-	k := upkeep.New(d.host, upkeep.Device{
+	k := NewKeeper(d.host, KeptDevice{
 		Name: d.Name(), Index: d.Index(), Without: d.cfg.Without, Up: d.cfg.Up, Back: d.cfg.Reopened, Last: d.cfg.LastRestore,
 		Reopen: func() error {
 			if err := port.ReopenTUN(d.Queues); err != nil {
@@ -97,9 +96,9 @@ func (d *Device) Keep(ctx context.Context, group *errgroup.Group) error {
 }
 
 // State is what is not as it should be.
-func (d *Device) State() upkeep.State {
+func (d *Device) State() State {
 	if d == nil {
-		return upkeep.State{}
+		return State{}
 	}
 	return d.keeper.Load().State()
 }

@@ -23,7 +23,7 @@ func TestMatricesNameTestsThatExist(t *testing.T) {
 			exist[string(m[1])] = true
 		}
 	}
-	pages, err := filepath.Glob(filepath.Join(moduleRoot(t), "docs", "rfc*.md"))
+	pages, err := filepath.Glob(filepath.Join(moduleRoot(t), "docs", "[rt][fs][c0-9]*.md"))
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("no matrices: %v, %v", pages, err)
 	}

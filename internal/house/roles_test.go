@@ -79,10 +79,9 @@ func roleName(source []*sourceFile, pkg string) string {
 	return ""
 }
 
-// shared reports whether a package serves all roles; fastpath still has what belongs to
-// some.
+// shared reports whether a package serves all roles.
 func shared(pkg string) bool {
-	return pkg != "fastpath" && matches([]string{"internal/...", "fastpath/...", "cmd/...", "examples"}, pkg)
+	return matches([]string{"internal/...", "fastpath/...", "cmd/...", "examples"}, pkg)
 }
 
 // namings are the identifiers and texts by which a file means the role of that name.

@@ -21,6 +21,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/peer"
+	"github.com/isthmus-net/isthmus/teredo/teredobpf"
 )
 
 // The relay that is measured, its server, and the first of the IPv6 hosts.
@@ -39,7 +40,7 @@ const hosts = 256
 type bench struct {
 	rig
 	peers   int
-	fast    *fastpath.Teredo
+	fast    *teredobpf.Relay
 	objects programsObjects
 	table   []programsTemplate
 
@@ -51,11 +52,11 @@ func (b *bench) open() error {
 	if err != nil {
 		return err
 	}
-	b.fast, err = fastpath.LoadTeredo(fastpath.TeredoConfig{Name: "cost", Buckets: peer.HotBytes(b.peers) / peer.BucketBytes})
+	b.fast, err = teredobpf.LoadRelay(teredobpf.RelayConfig{Name: "cost", Buckets: peer.HotBytes(b.peers) / peer.BucketBytes})
 	if err != nil {
 		return err
 	}
-	b.tables = b.fast
+	b.tables = b.fast.Object
 	if err := b.set(device, tunnel); err != nil {
 		return err
 	}
@@ -67,7 +68,7 @@ func (b *bench) open() error {
 
 // set tells the programs of the relay.
 func (b *bench) set(device, tunnel int) error {
-	err := b.fast.Set(fastpath.Settings{
+	err := b.fast.Set(teredobpf.Settings{
 		Seed: [5]uint64(seed), Prefixes: []netip.Prefix{teredo.Prefix}, Serve: []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")},
 		Own: []netip.Addr{relayAddr.Addr()}, Source: relayAddr.Addr(), Port: relayAddr.Port(),
 		MTU: 1280, Refresh: time.Hour, Memory: time.Hour, Tunnel: tunnel,
@@ -94,7 +95,6 @@ func (b *bench) loadBoth() error {
 		return err
 	}
 	b.turn = b.objects.Turn
-	b.forwarded = forwards(b.fast.Counters, func(c fastpath.Counter) (fastpath.Verdict, uint64) { return c.Verdict, c.Packets })
 	b.table, err = mapRecords[programsTemplate](&b.rig, b.objects.Templates, b.peers)
 	return err
 }

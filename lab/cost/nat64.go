@@ -16,7 +16,9 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/translate/nat64/nat64bpf"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
+	"github.com/isthmus-net/isthmus/translate/translatebpf"
 )
 
 // The translator that is measured, and the first of its hosts on either side.
@@ -51,7 +53,7 @@ func MeasureNAT64(ctx context.Context, o Options) ([]Row, error) {
 type natBench struct {
 	flowBench
 	records int // for sessions
-	fast    *fastpath.NAT64
+	fast    *nat64bpf.Path
 	table   *state.Table
 	objects natProgramsObjects
 }
@@ -96,10 +98,10 @@ func (b *natBench) open() error {
 		Sessions: b.records, Subscribers: max(b.flows/natOfClient, 1) + 1, Addresses: natPoolAddresses,
 		BlockWords: natBlockWords, SubscriberLength: 64,
 	}
-	if b.fast, err = fastpath.LoadNAT64(fastpath.NAT64Config{Name: "cost", Sizes: sizes}); err != nil {
+	if b.fast, err = nat64bpf.Load(nat64bpf.Config{Name: "cost", Sizes: sizes}); err != nil {
 		return err
 	}
-	b.tables = b.fast
+	b.tables = b.fast.Object
 	if err := b.set(device, tunnel); err != nil {
 		return err
 	}
@@ -111,12 +113,12 @@ func (b *natBench) open() error {
 
 // set tells the programs of the translator.
 func (b *natBench) set(device, tunnel int) error {
-	s := fastpath.NAT64Settings{
-		Pool6: []fastpath.NAT64Prefix{{Prefix: natPrefix}}, ExternalTCP: true, Tunnel: tunnel,
-		Pool4: []fastpath.NAT64Range{{Prefix: netip.PrefixFrom(natPool, 26)}},
+	s := nat64bpf.Settings{
+		Pool6: []translatebpf.Prefix{{Prefix: natPrefix}}, ExternalTCP: true, Tunnel: tunnel,
+		Pool4: []nat64bpf.Range{{Prefix: netip.PrefixFrom(natPool, 26)}},
 	}
 	for transport := range s.Lifetimes {
-		s.Pool4[0].Ports[transport] = fastpath.PortRange{First: 1024, Last: 65535}
+		s.Pool4[0].Ports[transport] = nat64bpf.PortRange{First: 1024, Last: 65535}
 		for status := range s.Lifetimes[transport] {
 			s.Lifetimes[transport][status] = time.Hour
 		}
@@ -137,7 +139,6 @@ func (b *natBench) loadBoth() error {
 	p := &b.objects
 	b.turn, b.frame6, b.frame4 = p.Turn, p.Frame6, p.Frame4
 	b.to4.harness, b.to4.program, b.to6.harness, b.to6.program = p.HarnessTo4, p.CostTo4, p.HarnessTo6, p.CostTo6
-	b.forwarded = forwards(b.fast.Counters, func(c fastpath.NAT64Counter) (fastpath.Verdict, uint64) { return c.Verdict, c.Packets })
 	b.parts, err = mapRecords[natProgramsPart](&b.rig, p.Parts, b.flows)
 	return err
 }

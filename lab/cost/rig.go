@@ -15,22 +15,15 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 )
 
-// tables are those that a role's programs share with it.
-type tables interface {
-	LoadBeside(spec *ebpf.CollectionSpec, into any) error
-	Close() error
-}
-
 // rig is where programs are run: a namespace, the tables of a role, and the count of
 // turns.
 type rig struct {
-	ns        netns.NsHandle
-	tables    tables
-	loaded    io.Closer // the programs
-	memory    []byte    // of what depends on the peer
-	turn      *ebpf.Variable
-	forwarded func() (uint64, error)
-	oneCPU    bool // or each has its own place where it looks for free records
+	ns     netns.NsHandle
+	tables *fastpath.Object
+	loaded io.Closer // the programs
+	memory []byte    // of what depends on the peer
+	turn   *ebpf.Variable
+	oneCPU bool // or each has its own place where it looks for free records
 }
 
 // load loads programs over the tables. They have records in a map, one for each of n peers,
@@ -50,17 +43,15 @@ func (r *rig) load(spec *ebpf.CollectionSpec, err error, records, mask string, n
 	return nil
 }
 
-// forwards counts what programs have forwarded, by the counters of a role.
-func forwards[C any](counters func() ([]C, error), of func(C) (verdict fastpath.Verdict, packets uint64)) func() (uint64, error) {
-	return func() (n uint64, err error) {
-		list, err := counters()
-		for _, c := range list {
-			if verdict, packets := of(c); verdict == fastpath.Forward {
-				n += packets
-			}
+// forwarded counts what the programs have forwarded.
+func (r *rig) forwarded() (n uint64, err error) {
+	list, err := r.tables.Counters()
+	for _, c := range list {
+		if c.Verdict == fastpath.Forward {
+			n += c.Packets
 		}
-		return n, err
 	}
+	return n, err
 }
 
 // enter makes the namespace, with a device and a tunnel.

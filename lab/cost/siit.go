@@ -10,8 +10,9 @@ import (
 
 	"github.com/vishvananda/netns"
 
-	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/siit/siitbpf"
+	"github.com/isthmus-net/isthmus/translate/translatebpf"
 )
 
 // siitHosts is the first of the IPv4 addresses of mapped hosts.
@@ -32,7 +33,7 @@ func MeasureSIIT(ctx context.Context, o Options) ([]Row, error) {
 // siitBench is a translator's tables in a namespace, and the programs over them.
 type siitBench struct {
 	flowBench
-	fast    *fastpath.SIIT
+	fast    *siitbpf.Path
 	objects siitProgramsObjects
 }
 
@@ -41,11 +42,11 @@ func (b *siitBench) open() error {
 	if err != nil {
 		return err
 	}
-	if b.fast, err = fastpath.LoadSIIT(fastpath.SIITConfig{Name: "cost", Mappings: b.flows}); err != nil {
+	if b.fast, err = siitbpf.Load(siitbpf.Config{Name: "cost", Mappings: b.flows}); err != nil {
 		return err
 	}
-	b.tables = b.fast
-	s := fastpath.SIITSettings{Pool6: []fastpath.NAT64Prefix{{Prefix: natPrefix}}, Tunnel: tunnel}
+	b.tables = b.fast.Object
+	s := siitbpf.Settings{Pool6: []translatebpf.Prefix{{Prefix: natPrefix}}, Tunnel: tunnel}
 	for n := range b.flows {
 		four, six := siitHost(n)
 		s.Mappings = append(s.Mappings, translate.Mapping{IPv4: netip.PrefixFrom(four, 32), IPv6: netip.PrefixFrom(six, 128)})
@@ -78,7 +79,6 @@ func (b *siitBench) loadBoth() error {
 	p := &b.objects
 	b.turn, b.frame6, b.frame4 = p.Turn, p.Frame6, p.Frame4
 	b.to4.harness, b.to4.program, b.to6.harness, b.to6.program = p.HarnessTo4, p.CostTo4, p.HarnessTo6, p.CostTo6
-	b.forwarded = forwards(b.fast.Counters, func(c fastpath.SIITCounter) (fastpath.Verdict, uint64) { return c.Verdict, c.Packets })
 	if b.parts, err = mapRecords[natProgramsPart](&b.rig, p.Parts, b.flows); err != nil {
 		return err
 	}

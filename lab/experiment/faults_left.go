@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/pinned"
 	"github.com/isthmus-net/isthmus/internal/driver"
 )
 
@@ -78,7 +78,7 @@ func (s *subject) kept() (list []string, err error) {
 			list = append(list, "file "+file)
 		}
 	}
-	pins, err := fastpath.Leftovers()
+	pins, err := pinned.Leftovers()
 	for _, p := range pins {
 		if p.Instance == driver.PinName(s.name) {
 			list = append(list, "pins in "+p.Dir)

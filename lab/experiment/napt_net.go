@@ -159,21 +159,10 @@ func (n *appNet) draw() {
 
 // await waits until a ping comes through.
 func (n *appNet) await(ctx context.Context) error {
-	for deadline := time.Now().Add(naptReady); time.Now().Before(deadline); {
-		select {
-		case <-n.process.Done():
-			return errors.Join(errEarly, n.process.Wait())
-		default:
-		}
+	return awaitPing(ctx, n.way, n.process, naptReady, func() (bool, error) {
 		r, err := n.host6.Ping(ctx, lab.Ping{To: host4In6(), Timeout: 100 * time.Millisecond})
-		if err != nil {
-			return err
-		}
-		if r.Received() == 1 {
-			return nil
-		}
-	}
-	return fmt.Errorf("no ping was answered within %v; the translator wrote:\n%s", naptReady, lastLines(n.process.Log()))
+		return r.Received() == 1, err
+	})
 }
 
 // shrink makes the routers send less at once to the hosts. It is by their routes:
@@ -206,14 +195,7 @@ func mac(node *lab.Node, iface string) (net.HardwareAddr, error) {
 }
 
 // healthy tells whether the translator has ended.
-func (n *appNet) healthy() error {
-	select {
-	case <-n.process.Done():
-		return fmt.Errorf("%s ended by itself: %w", n.way.title, errors.Join(n.process.Wait(), errEarly))
-	default:
-		return nil
-	}
-}
+func (n *appNet) healthy() error { return alive(n.way.title, n.process) }
 
 func (n *appNet) close() {
 	_ = n.lab.Close()

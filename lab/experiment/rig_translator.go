@@ -123,17 +123,21 @@ func (t *translating) start(ctx context.Context, p *rigPath) (*lab.Proc, error) 
 
 // meet sends echo requests until one is answered.
 func (t *translating) meet(ctx context.Context, p *rigPath) error {
-	ready := cmp.Or(t.Ready, naptReady)
+	return awaitPing(ctx, p.way, p.process, cmp.Or(t.Ready, naptReady), func() (bool, error) { return p.ping(ctx, 100*time.Millisecond) })
+}
+
+// awaitPing pings until an answer comes through the process of a way, nil if it has none.
+func awaitPing(ctx context.Context, w way, process *lab.Proc, ready time.Duration, ping func() (bool, error)) error {
 	for deadline := time.Now().Add(ready); time.Now().Before(deadline); {
-		if err := errors.Join(ctx.Err(), alive(p.way.title, p.process)); err != nil {
+		if err := errors.Join(ctx.Err(), alive(w.title, process)); err != nil {
 			return err
 		}
-		if came, err := p.ping(ctx, 100*time.Millisecond); came || err != nil {
+		if came, err := ping(); came || err != nil {
 			return err
 		}
 	}
-	if p.process != nil {
-		return fmt.Errorf("no ping was answered within %v; the translator wrote:\n%s", ready, lastLines(p.process.Log()))
+	if process != nil {
+		return fmt.Errorf("no ping was answered within %v; the translator wrote:\n%s", ready, lastLines(process.Log()))
 	}
 	return fmt.Errorf("no ping was answered within %v", ready)
 }

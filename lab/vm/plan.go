@@ -29,6 +29,13 @@ func (s suite) callsProgram() bool { return strings.HasPrefix(s.Package, "lab/")
 // through whole relays.
 var plan = []suite{
 	{Package: "fastpath"},
+	{Package: "fastpath/attach"},
+	{Package: "fastpath/follow"},
+	{Package: "fastpath/pinned"},
+	{Package: "fastpath/probe"},
+	{Package: "teredo/teredobpf"},
+	{Package: "translate/nat64/nat64bpf"},
+	{Package: "translate/siit/siitbpf"},
 	{Package: "fastpath/differ", Run: "Table|Modes|Life|Samples|Generations|Classes|Stamps|NAT64Rows|FuzzSIIT"},
 	{Package: "fastpath/bypass"},
 	{Package: "internal/port"},

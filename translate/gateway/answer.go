@@ -40,7 +40,7 @@ func (d *Device) answer() error {
 	var want []proxy
 	for _, p := range d.want {
 		for _, o := range own {
-			if !p.Addr().Is4() || o.Link == d.name || o.Prefix.Bits() == 32 || !o.Prefix.Masked().Contains(p.Addr()) || p.Bits() < o.Prefix.Bits() {
+			if !p.Addr().Is4() || o.Link == d.tun.Name() || o.Prefix.Bits() == 32 || !o.Prefix.Masked().Contains(p.Addr()) || p.Bits() < o.Prefix.Bits() {
 				continue
 			}
 			if len(want)+1<<(32-p.Bits()) > maxProxies {

@@ -4,7 +4,6 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -12,9 +11,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/port"
-	"github.com/isthmus-net/isthmus/internal/upkeep"
 	"github.com/isthmus-net/isthmus/translate/keys"
 )
 
@@ -22,36 +21,37 @@ import (
 // that lead packets there.
 type Device struct {
 	log         *slog.Logger
-	LastRestore time.Duration // see [upkeep.Device]; for tests
+	LastRestore time.Duration // see [host.DeviceConfig]; for tests
+	check       host.SelfCheck[struct{}]
 
-	mu      sync.Mutex // guards what follows
-	host    *port.Host // open while running
-	tuns    []*port.TUN
-	name    string
-	route   bool // the configuration wants routes
+	mu      sync.Mutex     // guards what follows
+	host    *port.Host     // open while running
+	here    port.Namespace // likewise
+	tun     *host.Device   // nil before it is open
+	route   bool           // the configuration wants routes
 	want    []netip.Prefix
 	set     map[netip.Prefix]bool // routes that are set
 	left    []netip.Prefix        // those of an earlier process, until it is known which are wanted
 	proxies []proxy
-	here    port.Namespace // open while running
-	keeper  *upkeep.Keeper // nil before start
 }
 
 // NewDevice makes the device of a translator, without touching the host.
-func NewDevice(log *slog.Logger) *Device { return &Device{log: log} }
+func NewDevice(log *slog.Logger) *Device {
+	return &Device{log: log, set: make(map[netip.Prefix]bool)}
+}
 
 // Name is that of the device.
-func (d *Device) Name() string { return d.name }
+func (d *Device) Name() string { return d.tun.Name() }
 
 // Host is what the device undoes at its end, while it is open.
 func (d *Device) Host() *port.Host { return d.host }
 
 // Queues are those of the device, once it is open.
-func (d *Device) Queues() []*port.TUN { return d.tuns }
+func (d *Device) Queues() []*port.TUN { return d.tun.Queues }
 
-// Open makes the device, in the network namespace of the calling thread. A persistent
-// one outlives the process.
-func (d *Device) Open(cfg *keys.Translation, persistent bool) error {
+// Open makes the device, in the network namespace of the calling thread. A persistent one
+// outlives the process. reopened is called when the device was deleted and made again.
+func (d *Device) Open(cfg *keys.Translation, persistent bool, reopened func()) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var err error
@@ -62,41 +62,22 @@ func (d *Device) Open(cfg *keys.Translation, persistent bool) error {
 		d.here.Close()
 		return err
 	}
-	tun := port.TUNConfig{Name: cfg.Interface, MTU: cfg.MTU, Forwarding: true, Offload: true, Persistent: persistent, Lasting: true}
-	if d.tuns, err = port.OpenTUNQueues(tun, loop.Workers(cfg.Workers)); err != nil {
+	if d.tun, err = host.OpenDevice(d.host, host.DeviceConfig{
+		TUN:       port.TUNConfig{Name: cfg.Interface, MTU: cfg.MTU, Forwarding: true, Offload: true, Persistent: persistent, Lasting: true},
+		Queues:    loop.Workers(cfg.Workers),
+		Configure: d.host.TranslateIPv4,
+		Without:   "nothing is translated", Reopened: reopened, LastRestore: d.LastRestore,
+	}, d.log); err != nil {
 		return err
 	}
-	d.name, d.route = d.tuns[0].Name(), cfg.Route
-	if d.left, err = d.host.RoutesBy(d.name); err != nil {
-		return err
-	}
-	return d.equip(d.host)
+	d.route = cfg.Route
+	d.left, err = d.host.RoutesBy(d.tun.Name())
+	return err
 }
 
-// equip makes the device what it is to be.
-func (d *Device) equip(host *port.Host) error {
-	if err := host.TranslateIPv4(d.name); err != nil {
-		return err
-	}
-	return host.SetUp(d.name)
-}
-
-// Keep keeps the device, and what leads to it, as they are to be until ctx is done; back is
-// told when the device was made again.
-func (d *Device) Keep(ctx context.Context, group *errgroup.Group, back func()) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	host, tuns := d.host, d.tuns
-	d.keeper = upkeep.New(host, upkeep.Device{
-		Name: d.name, Index: tuns[0].Index(), Without: "nothing is translated", Back: back, Last: d.LastRestore,
-		Reopen: func() error {
-			if err := port.ReopenTUN(tuns); err != nil {
-				return err
-			}
-			return d.equip(host)
-		},
-	}, d.log)
-	return d.keeper.Start(ctx, group)
+// Keep keeps the device, and what leads to it, as they are to be until ctx is done.
+func (d *Device) Keep(ctx context.Context, group *errgroup.Group) error {
+	return d.tun.Keep(ctx, group)
 }
 
 // InNamespace has f look at this host, in the device's network namespace.
@@ -119,7 +100,7 @@ func (d *Device) State(p *Passage) (word string, missing []string) {
 	if d.host == nil {
 		return "starting", nil
 	}
-	kept := d.keeper.State()
+	kept := d.tun.State()
 	word = kept.Word()
 	switch {
 	case word != "":
@@ -135,46 +116,34 @@ func (d *Device) State(p *Passage) (word string, missing []string) {
 func (d *Device) Stats() (sum port.Stats, queues int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, tun := range d.tuns {
-		sum = sum.Plus(tun.Stats())
+	if d.tun != nil {
+		queues = len(d.tun.Queues)
 	}
-	return sum, len(d.tuns)
+	return d.tun.Stats(), queues
 }
 
-// ClosePorts makes the loops end. The device goes, unless it is left to a successor.
-func (d *Device) ClosePorts(leave bool) {
+// End makes the loops end. The device goes, unless it is left to a successor: then the last
+// packets are read before.
+func (d *Device) End(leave bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !leave && len(d.tuns) > 0 {
-		if err := d.tuns[0].Discard(); err != nil && !errors.Is(err, port.ErrClosed) {
-			d.log.Warn("the device stays behind", "error", err)
-		}
-	}
-	for _, tun := range d.tuns {
-		_ = tun.Close()
-	}
+	d.tun.EndLater(leave)
 }
 
 // Close undoes what leads to the device, and closes it; or leaves all to a successor.
 func (d *Device) Close(leave bool) error {
 	d.mu.Lock()
-	host := d.host
-	d.host = nil
-	if host != nil {
-		d.here.Close()
-	}
-	d.mu.Unlock()
+	defer d.mu.Unlock()
 	var err error
-	if host != nil {
+	if d.host != nil {
+		d.here.Close()
 		if leave {
-			host.Abandon()
+			d.host.Abandon()
 		} else {
-			err = host.Close()
+			err = d.host.Close()
 		}
+		d.host = nil
 	}
-	d.ClosePorts(leave)
+	d.tun.End(leave)
 	return err
 }
-
-// ErrWatchEnded is the end of what tells of changes, without the end of the instance.
-var ErrWatchEnded = errors.New("the kernel tells no more of changes of addresses and links: restart isthmus")

@@ -4,7 +4,7 @@ package gateway
 
 import (
 	"github.com/isthmus-net/isthmus/fastpath"
-	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/translate/translatebpf"
 )
 
 // What the programs may leave to the engine, for each reason: about a quarter of what
@@ -16,16 +16,16 @@ const (
 
 // Measured sorts what has passed, the engine's part too, by what rates are shown of. Both
 // translators have the same words for what is forwarded.
-func Measured(counts []driver.Count, engine4, engine6 uint64) map[string]uint64 {
+func Measured(counts []fastpath.Counter, engine4, engine6 uint64) map[string]uint64 {
 	total := map[string]uint64{
 		"fast_to_ipv4": 0, "fast_to_ipv6": 0, "punted": 0, "dropped": 0,
 		"engine_to_ipv4": engine4, "engine_to_ipv6": engine6,
 	}
 	for _, c := range counts {
 		switch {
-		case c.Reason == fastpath.NAT64To4Forwarded.String():
+		case c.Reason == translatebpf.To4Forwarded:
 			total["fast_to_ipv4"] += c.Packets
-		case c.Reason == fastpath.NAT64To6Forwarded.String():
+		case c.Reason == translatebpf.To6Forwarded:
 			total["fast_to_ipv6"] += c.Packets
 		case c.Verdict == fastpath.Punt:
 			total["punted"] += c.Packets

@@ -22,15 +22,12 @@ func (d *Device) Lead(prefixes []netip.Prefix) (commit func() error, err error) 
 		return nil, errors.New("the translator is not running, so it cannot take new settings: restart it")
 	}
 	var fresh []netip.Prefix
-	if d.set == nil {
-		d.set = make(map[netip.Prefix]bool)
-	}
 	for _, p := range prefixes {
 		if d.set[p] {
 			continue
 		}
-		if err := d.setRoute(p); err != nil {
-			return nil, errors.Join(err, d.removeRoutes(fresh))
+		if err := d.tun.Route(port.Route{Dst: p}, d.route); err != nil {
+			return nil, errors.Join(routeTaken(err), d.removeRoutes(fresh))
 		}
 		d.set[p] = true
 		fresh = append(fresh, p)
@@ -67,7 +64,7 @@ func (d *Device) LeadFree(prefixes []netip.Prefix) (taken []netip.Prefix) {
 		if _, there := left.Set[p]; !d.route || d.set[p] || there {
 			continue
 		}
-		if err := d.host.AddRoute(port.Route{Dst: p, Link: d.name}); err != nil {
+		if err := d.host.AddRoute(port.Route{Dst: p, Link: d.tun.Name()}); err != nil {
 			taken = append(taken, p)
 			continue
 		}
@@ -76,35 +73,11 @@ func (d *Device) LeadFree(prefixes []netip.Prefix) (taken []netip.Prefix) {
 	return taken
 }
 
-// setRoute sets a route, or expects it where others are to set it. A device that an earlier process has left makes room, when the
-// configuration has had another name for it; d.mu is held.
-func (d *Device) setRoute(p netip.Prefix) error {
-	route := port.Route{Dst: p, Link: d.name}
-	if !d.route {
-		return d.host.Expect(route)
-	}
-	err := d.host.AddRoute(route)
-	taken := new(port.RouteTakenError)
-	if !errors.As(err, &taken) {
-		return err
-	}
-	if removed, _ := d.host.RemoveTUN(taken.Link); !removed {
-		return routeTaken(err)
-	}
-	d.log.Info("a device that an earlier process has left is removed", "interface", taken.Link)
-	return d.host.AddRoute(route)
-}
-
 // removeRoutes removes routes that are set; d.mu is held.
 func (d *Device) removeRoutes(list []netip.Prefix) error {
 	var errs []error
 	for _, p := range list {
-		route := port.Route{Dst: p, Link: d.name}
-		if d.route {
-			errs = append(errs, d.host.RemoveRoute(route))
-		} else {
-			d.host.Unexpect(route)
-		}
+		errs = append(errs, d.tun.Unroute(port.Route{Dst: p}, d.route))
 		delete(d.set, p)
 	}
 	return errors.Join(errs...)

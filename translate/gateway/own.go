@@ -10,6 +10,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/keys"
 )
 
 // Own is what a translator has to know of its host: the addresses that it may send errors
@@ -17,6 +18,18 @@ import (
 type Own struct {
 	V4, V6     netip.Addr
 	MTU4, MTU6 int
+}
+
+// Sources are the addresses that errors come from, where the configuration may name others.
+func (o Own) Sources(c *keys.Translation) (v4, v6 netip.Addr) {
+	v4, v6 = o.V4, o.V6
+	if c.Address4.IsValid() {
+		v4 = c.Address4
+	}
+	if c.Address6.IsValid() {
+		v6 = c.Address6
+	}
+	return v4, v6
 }
 
 // LookOwn finds what a translator has to know of its host.
@@ -61,7 +74,7 @@ func (d *Device) own6() (netip.Addr, error) {
 	for _, one := range list {
 		a := one.Prefix.Addr()
 		switch {
-		case one.Link == d.name:
+		case one.Link == d.tun.Name():
 		case best.IsValid() && one.Deprecated: // these come last
 		case !best.IsValid(), best.IsPrivate() && !a.IsPrivate(), best.IsPrivate() == a.IsPrivate() && a.Less(best):
 			best = a
@@ -98,7 +111,7 @@ func (d *Device) linkMTUs() (four, six int, err error) {
 // if it is down; d.mu is held.
 func (d *Device) mtuOf(link string) (mtu, mtu6 int) {
 	index, up, err := d.host.Link(link)
-	if err != nil || !up || link == d.name {
+	if err != nil || !up || link == d.tun.Name() {
 		return 0, 0
 	}
 	wire, _ := d.host.WireAt(index)
@@ -116,7 +129,7 @@ func (d *Device) Apart(prefixes []netip.Prefix) error {
 	if d.host == nil {
 		return nil
 	}
-	return Apart(d.host, d.name, prefixes)
+	return Apart(d.host, d.tun.Name(), prefixes)
 }
 
 func Apart(host *port.Host, but string, prefixes []netip.Prefix) error {
@@ -138,7 +151,7 @@ func (d *Device) Addresses4() ([]netip.Addr, error) {
 	if d.host == nil {
 		return nil, nil
 	}
-	return HostAddresses(d.host, d.name)
+	return HostAddresses(d.host, d.tun.Name())
 }
 
 // HostAddresses lists a host's IPv4 addresses, but for those of a link and loopback.

@@ -10,10 +10,11 @@ import (
 // Settings turns the common keys into those of package translate.
 func Settings(c *keys.Translation, at Own) (translate.Settings, error) {
 	s := translate.Settings{
-		NonGlobal: c.AllowNonGlobal, Pool4: c.RouterPool4, Pool6: c.RouterPool6, Own4: at.V4, Own6: at.V6,
+		NonGlobal: c.AllowNonGlobal, Pool4: c.RouterPool4, Pool6: c.RouterPool6,
 		InterfaceObject: c.InterfaceObject, ZeroTrafficClass: c.TrafficClass != keys.Copied,
 		LowestIPv6MTU: c.LowestIPv6MTU,
 	}
+	s.Own4, s.Own6 = at.Sources(c)
 	if len(c.Plateaus) > 0 {
 		s.Plateaus = c.Plateaus
 	}
@@ -25,12 +26,6 @@ func Settings(c *keys.Translation, at Own) (translate.Settings, error) {
 		s.UDPZeroChecksum = translate.ZeroChecksumCompute
 	case keys.ZeroChecksumForward:
 		s.UDPZeroChecksum = translate.ZeroChecksumForward
-	}
-	if c.Address4.IsValid() {
-		s.Own4 = c.Address4
-	}
-	if c.Address6.IsValid() {
-		s.Own6 = c.Address6
 	}
 	for _, p := range c.Pool6 {
 		prefix, err := translate.NewPrefix(p)

@@ -3,7 +3,7 @@
 // Package ipid makes the identifications of translated IPv4 packets: hard to foretell, no
 // two of the same two addresses alike for long, and successive for successive packets, so
 // that these can be merged (RFC 6864, RFC 7739 section 5.3). Programs of a fast path make
-// them of the same memory: fastpath/bpf/identify.h.
+// them of the same memory: translate/translatebpf/bpf/identify.h.
 package ipid
 
 import (
@@ -17,7 +17,7 @@ import (
 // Counters is how many counters there are: two addresses have one by a hash.
 const Counters = 1 << 16
 
-// memory is struct identifications of fastpath/bpf/translate_settings.h.
+// memory is struct identifications of translate/translatebpf/bpf/translate_settings.h.
 type memory struct {
 	key  [3]uint64
 	_    uint64

@@ -83,7 +83,7 @@ func receive(t *testing.T, conn net.Conn) *bgp.BGPMessage {
 // TestKeysInSessions sees in calls, and in the messages to a neighbor of the same AS, what
 // keys do.
 func TestKeysInSessions(t *testing.T) {
-	configtest.InEffect(t, "announce", "local_as", "router_id", "next_hop4", "next_hop6", "med", "local_pref", "communities", "hold_time", "graceful_restart")
+	configtest.InEffect(t, "announce", "local_as", "router_id", "next_hop4", "next_hop6", "med", "local_pref", "communities", "hold_time", "graceful_restart", "neighbor")
 	configtest.InEffect(t, "announce.neighbor", "address", "as", "local", "port", "password_file", "multihop", "ttl_security")
 	t.Parallel()
 	password := filepath.Join(t.TempDir(), "password")

@@ -8,7 +8,7 @@
  * clients. What that costs alone is measured by a twin that does only that.
  */
 
-#include "../../../fastpath/bpf/teredo_xdp.h"
+#include "teredo_xdp.h"
 
 /* What of a frame depends on the client. */
 struct template {

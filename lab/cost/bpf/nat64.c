@@ -4,7 +4,7 @@
 
 /* What the XDP program of a NAT64 costs; see translate.h. */
 
-#include "../../../fastpath/bpf/nat64_xdp.h"
+#include "nat64_xdp.h"
 #include "translate.h"
 
 char program_license[] SEC("license") = "Dual BSD/GPL";

@@ -4,7 +4,7 @@
 
 /* What the XDP program of a stateless translator costs; see translate.h. */
 
-#include "../../../fastpath/bpf/siit_xdp.h"
+#include "siit_xdp.h"
 #include "translate.h"
 
 char program_license[] SEC("license") = "Dual BSD/GPL";

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/server/serverrole"
@@ -90,6 +91,7 @@ func (l *lockedText) String() string {
 
 // Client and server by UDP between namespaces, where the server wants a key.
 func TestSecureQualification(t *testing.T) {
+	configtest.InEffect(t, "teredo_client", "key_id", "key_secret", "key_algorithm")
 	path := filepath.Join(t.TempDir(), "keys.toml")
 	private(t, path, keysFile)
 	r := newRig(t, func(s *serverrole.Settings) { s.RequireAuth, s.KeysFile = true, path })
@@ -143,6 +145,7 @@ func TestSecureQualification(t *testing.T) {
 
 // Both ends read their keys again at a reload, and a faulty file changes nothing.
 func TestReloadKeys(t *testing.T) {
+	configtest.InEffect(t, "teredo_client", "key_secret_file")
 	dir := t.TempDir()
 	keys, secret := filepath.Join(dir, "keys.toml"), filepath.Join(dir, "secret")
 	private(t, keys, keysFile)

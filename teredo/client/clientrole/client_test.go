@@ -342,6 +342,7 @@ func TestClientQualifiesWhileDeviceIsDown(t *testing.T) {
 }
 
 func TestClientIgnoresNative(t *testing.T) {
+	configtest.InEffect(t, "teredo_client", "native")
 	r := newRig(t)
 	r.a.Do(t, func() error {
 		if err := teredotest.SetUp("a", "2001:db8::2/64"); err != nil {

@@ -17,7 +17,6 @@ import (
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
-	"github.com/isthmus-net/isthmus/internal/upkeep"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
@@ -90,7 +89,7 @@ func (d *device) keep(ctx context.Context, group *errgroup.Group) error {
 }
 
 // kept is what is not as it should be.
-func (d *device) kept() upkeep.State {
+func (d *device) kept() host.State {
 	d.opening.RLock()
 	defer d.opening.RUnlock()
 	return d.tun.State()

@@ -15,11 +15,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/pinned"
+	"github.com/isthmus-net/isthmus/fastpath/probe"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/client"
-	"github.com/isthmus-net/isthmus/teredo/tunnel"
+	"github.com/isthmus-net/isthmus/teredo/teredobpf"
 )
 
 const (
@@ -54,7 +56,7 @@ type fastPath struct {
 	// Of the goroutine of run.
 	kernel *port.Host
 	tun    *port.TUN
-	host   *fastpath.Host // there while it carries
+	host   *teredobpf.Host // there while it carries
 
 	mu      sync.Mutex // guards what follows, and all members
 	carries bool       // packets of members
@@ -68,8 +70,6 @@ func newFastPath(cfg Settings, log *slog.Logger) *fastPath {
 	f.Driver = driver.New(driver.Role{
 		Name: cfg.Name, Packets: "packets of the fast path", Ephemeral: "its tables end with the process",
 		Load: f.load, Carried: func(path string) { f.carry(path != driver.EnginePath) }, Round: f.round,
-		Count:  func() []driver.Count { return tunnel.Counts(f.host.Counters()) },
-		Reason: func(s fastpath.Sample) string { return s.Reason.String() },
 	}, driver.Config{Mode: cfg.FastPath, Host: true, Prefixes: cfg.Prefixes}, log)
 	why := "starting"
 	if cfg.FastPath == fastpath.ModeOff {
@@ -135,17 +135,9 @@ func (f *fastPath) inside(ctx context.Context, ns port.Namespace, tun *port.TUN)
 	return nil
 }
 
-// hostTable are the programs as the driver wants them.
-type hostTable struct{ *fastpath.Host }
-
-// Trace implements [driver.Table].
-func (t hostTable) Trace(every, perSecond int) {
-	_ = t.Host.Trace(every, perSecond) // where it fails there are no samples
-}
-
 // load loads the programs.
-func (f *fastPath) load(*fastpath.Pins, fastpath.Features) (driver.Table, error) {
-	host, err := fastpath.LoadHost(fastpath.HostConfig{
+func (f *fastPath) load(*pinned.Folder, probe.Features) (driver.Table, error) {
+	host, err := teredobpf.LoadHost(teredobpf.HostConfig{
 		Endpoints: fastEndpoints, Tunnel: f.tun.Index(), MTU: teredo.MTU,
 		Send: client.FastSend, Receive: client.FastReceive, Contact: client.FastContact,
 	})
@@ -153,7 +145,7 @@ func (f *fastPath) load(*fastpath.Pins, fastpath.Features) (driver.Table, error)
 		return nil, err
 	}
 	f.host = host
-	return hostTable{host}, nil
+	return host, nil
 }
 
 // insisted is the error of a fast path that is not there although the operator insists

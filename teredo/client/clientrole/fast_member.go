@@ -6,9 +6,9 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/teredo/client"
+	"github.com/isthmus-net/isthmus/teredo/teredobpf"
 )
 
 // fastMember is one client's part of the fast path.
@@ -76,7 +76,7 @@ func (m *fastMember) begin() {
 	}
 	m.c.conn.Merge(false)
 	// Without it everything goes to the engine, which is slower and no fault.
-	_ = m.fast.host.SetClient(m.own, fastpath.HostClient{
+	_ = m.fast.host.SetClient(m.own, teredobpf.HostClient{
 		Number: m.number, Established: m.fast.cfg.Unsolicited == UnsolicitedEstablished,
 	})
 	for _, c := range m.peers {
@@ -113,7 +113,7 @@ func (m *fastMember) place(c *client.FastChange) {
 		return
 	}
 	epoch := port.MonotonicEpoch()
-	_ = m.fast.host.Put(m.number, &c.Peer, fastpath.Endpoint{
+	_ = m.fast.host.Put(m.number, &c.Peer, teredobpf.Endpoint{
 		Mapping: c.Mapping, Own: netip.AddrPortFrom(way.source, local), Device: way.device,
 		Tested: c.Tested, Heard: c.Heard.Sub(epoch), Sent: c.Sent.Sub(epoch),
 	})

@@ -23,6 +23,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/internal/trace"
@@ -163,6 +164,7 @@ func (p *fastPair) wrongChecksums(t *testing.T) (n uint64) {
 // Where both ends are in their kernels TCP keeps its segmentation offload, no
 // checksum is wrong, and the engines see only what opens the way.
 func TestFastPathTCP(t *testing.T) {
+	configtest.InEffect(t, "teredo_client", "fast_path")
 	needWhole(t)
 	p := newFastPair(t, onTC)
 	p.open(t)

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
@@ -185,6 +186,7 @@ func preferred(t *testing.T, ns *testutil.Netns) (list []string) {
 // The client moves with the route, with the carrier and with the interface, and
 // back when the address there is confirmed.
 func TestHandoverFollows(t *testing.T) {
+	configtest.InEffect(t, "teredo_client", "interfaces")
 	r := newRig(t)
 	r.secondLink(t)
 	h, changes := newHandover(t)
@@ -469,6 +471,7 @@ func TestHookOverflow(t *testing.T) {
 
 // A client calls its hook.
 func TestClientCallsHook(t *testing.T) {
+	configtest.InEffect(t, "teredo_client", "on_change")
 	r := newRig(t)
 	file := filepath.Join(t.TempDir(), "called")
 	c, _ := newClient(t, func(c *Settings) { c.OnChange = []string{"/bin/mkdir", file} })

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/probe"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/testutil"
@@ -51,7 +52,7 @@ func newHostRelay(t *testing.T, r *rig, mode fastpath.Mode) (*fastPair, *relayro
 // segmentation offload has left whole.
 func needWhole(t *testing.T) {
 	t.Helper()
-	if f := fastpath.Probe(); !f.DecapFlag {
+	if f := probe.Try(); !f.DecapFlag {
 		t.Skipf("the kernel %s cannot take tunnels off whole packets; Linux 6.3 can", f.Kernel)
 	}
 }

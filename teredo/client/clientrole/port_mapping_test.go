@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/portmap"
@@ -23,6 +24,7 @@ func withPortMapping(m PortMapping) func(*Settings) {
 }
 
 func TestPortMappingMethods(t *testing.T) {
+	configtest.InEffect(t, "teredo_client", "port_mapping")
 	for m, want := range map[PortMapping][]portmap.Method{
 		PortMappingAuto:   {portmap.UPnP, portmap.NATPMP},
 		PortMappingUPnP:   {portmap.UPnP},
@@ -53,6 +55,11 @@ func TestPortMappingFile(t *testing.T) {
 				t.Errorf("file %s, want %s", got, tt.want)
 			}
 		})
+	}
+	configtest.InEffect(t, "teredo_client", "port_mapping_file")
+	c, _ := newClient(t, withPortMapping(PortMappingAuto), func(c *Settings) { c.PortMappingFile = "/srv/port" })
+	if file := c.ports.keeper.File; file != "/srv/port" {
+		t.Errorf("the keeper has the file %s", file)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/pinned"
 	"github.com/isthmus-net/isthmus/internal/driver"
 )
 
@@ -42,7 +43,7 @@ func TestPlanFastPath(t *testing.T) {
 	if p := plan(by(fastpath.ModeTC)); !has(p.Warnings, "would not meet this: an nftables chain at ") || !has(p.Warnings, ": chain ") || !has(p.Notes, "would sit at "+tcHook()) {
 		t.Errorf("tc beside a firewall: %+v", p)
 	}
-	left, err := fastpath.Leftovers()
+	left, err := pinned.Leftovers()
 	if err != nil || len(left) > 0 {
 		t.Errorf("the plan has left %+v, %v", left, err)
 	}

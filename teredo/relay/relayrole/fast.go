@@ -11,21 +11,23 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/pinned"
+	"github.com/isthmus-net/isthmus/fastpath/probe"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/teredo/peer"
-	"github.com/isthmus-net/isthmus/teredo/tunnel"
+	"github.com/isthmus-net/isthmus/teredo/teredobpf"
 )
 
-var _ driver.Forwarder = (*fastpath.Teredo)(nil)
+var _ driver.Forwarder = (*teredobpf.Relay)(nil)
 
 // fast is the fast path of one relay: programs in the kernel that carry the packets
 // of established peers, and the tables that they share with the engine.
 type fast struct {
 	*driver.Driver
-	table    *fastpath.Teredo // nil: the engine is alone
-	pins     *fastpath.Pins   // nil: nothing outlives the process
+	table    *teredobpf.Relay // nil: the engine is alone
+	pins     *pinned.Folder   // nil: nothing outlives the process
 	peerSeed peer.Seed
-	told     fastpath.Settings // what the programs know
+	told     teredobpf.Settings // what the programs know
 	// merge says whether the kernel may merge datagrams for the relay's sockets,
 	// which it does before tc sees them.
 	merge func(on bool)
@@ -45,9 +47,7 @@ func newFast(cfg *Settings, log *slog.Logger) *fast {
 	f.Driver = driver.New(driver.Role{
 		Name: cfg.Name, Keeps: "peers", Ephemeral: ephemeral(cfg), Load: f.load, Apply: f.apply, Hindered: f.hindered,
 		Carried: func(path string) { f.merge(path != "tc") },
-		Count:   func() []driver.Count { return tunnel.Counts(f.table.Counters()) },
 		Measure: func() map[string]uint64 { return measured(f.Counters(), f.engine()) },
-		Reason:  func(s fastpath.Sample) string { return s.Reason.String() },
 	}, driverConfig(cfg), log)
 	return f
 }
@@ -87,8 +87,8 @@ func (f *fast) open() {
 }
 
 // load loads programs and tables, or takes over those that are pinned.
-func (f *fast) load(pins *fastpath.Pins, _ fastpath.Features) (driver.Table, error) {
-	table, err := fastpath.LoadTeredo(fastpath.TeredoConfig{
+func (f *fast) load(pins *pinned.Folder, _ probe.Features) (driver.Table, error) {
+	table, err := teredobpf.LoadRelay(teredobpf.RelayConfig{
 		Name: f.cfg.Name, Buckets: peer.HotBytes(f.cfg.MaxPeers) / peer.BucketBytes,
 		Foreign: peer.ForeignLimit(f.cfg.MaxPeers), Shape: shapeOf(&f.cfg), Pins: pins,
 	})
@@ -151,16 +151,16 @@ func (f *fast) hindered() string {
 }
 
 // measured sorts what has passed by what rates are shown of.
-func measured(counts []driver.Count, engine [2]uint64) map[string]uint64 {
+func measured(counts []fastpath.Counter, engine [2]uint64) map[string]uint64 {
 	total := map[string]uint64{
 		"fast_to_clients": 0, "fast_to_ipv6": 0, "punted": 0, "dropped": 0,
 		"engine_to_clients": engine[0], "engine_to_ipv6": engine[1],
 	}
 	for _, c := range counts {
 		switch {
-		case c.Reason == fastpath.EncapForwarded.String(), c.Reason == fastpath.HostEncapForwarded.String():
+		case c.Reason == teredobpf.EncapForwarded.String(), c.Reason == teredobpf.HostEncapForwarded.String():
 			total["fast_to_clients"] += c.Packets
-		case c.Reason == fastpath.DecapForwarded.String(), c.Reason == fastpath.HostDecapForwarded.String():
+		case c.Reason == teredobpf.DecapForwarded.String(), c.Reason == teredobpf.HostDecapForwarded.String():
 			total["fast_to_ipv6"] += c.Packets
 		case c.Verdict == fastpath.Punt:
 			total["punted"] += c.Packets

@@ -9,6 +9,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/teredo/relay"
+	"github.com/isthmus-net/isthmus/teredo/teredobpf"
 )
 
 // What the programs may leave to the engine, for each reason: a quarter of what one
@@ -47,10 +48,10 @@ func (f *fast) apply() error {
 }
 
 // settings is what the programs must know. What the engine knows too is the same.
-func (f *fast) settings(cfg *Settings, at *local) fastpath.Settings {
+func (f *fast) settings(cfg *Settings, at *local) teredobpf.Settings {
 	engine := engineConfig(cfg, at)
 	send, receive := engine.Ages()
-	return fastpath.Settings{
+	return teredobpf.Settings{
 		Seed: f.peerSeed, Prefixes: cfg.Prefixes, Serve: cfg.Serve,
 		Own: reachedAt(cfg, at), Source: f.source(cfg, at), Port: at.port, MTU: cfg.MTU,
 		Refresh: send, Memory: receive, Host: engine.Host, Carry: cfg.CarryClients,

@@ -22,12 +22,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/attach"
+	"github.com/isthmus-net/isthmus/fastpath/probe"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/teredo/teredobpf"
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
@@ -46,10 +49,10 @@ func newFastRig(t *testing.T, change ...func(*Settings)) *rig {
 
 // tcHook is where this kernel takes tc programs.
 func tcHook() string {
-	if fastpath.Probe().TCX {
-		return string(fastpath.HookTCX)
+	if probe.Try().TCX {
+		return string(attach.HookTCX)
 	}
-	return string(fastpath.HookClassic)
+	return string(attach.HookClassic)
 }
 
 // establish makes the client a trusted peer.
@@ -555,13 +558,13 @@ func TestFastPathNoticesLostFrames(t *testing.T) {
 
 // Rates are of packets by the way they took.
 func TestFastPathMeasures(t *testing.T) {
-	got := measured([]driver.Count{
-		{Verdict: fastpath.Forward, Reason: fastpath.EncapForwarded.String(), Packets: 10},
-		{Verdict: fastpath.Forward, Reason: fastpath.HostEncapForwarded.String(), Packets: 1},
-		{Verdict: fastpath.Forward, Reason: fastpath.DecapForwarded.String(), Packets: 20},
-		{Verdict: fastpath.Forward, Reason: fastpath.HostDecapForwarded.String(), Packets: 2},
+	got := measured([]fastpath.Counter{
+		{Verdict: fastpath.Forward, Reason: teredobpf.EncapForwarded.String(), Packets: 10},
+		{Verdict: fastpath.Forward, Reason: teredobpf.HostEncapForwarded.String(), Packets: 1},
+		{Verdict: fastpath.Forward, Reason: teredobpf.DecapForwarded.String(), Packets: 20},
+		{Verdict: fastpath.Forward, Reason: teredobpf.HostDecapForwarded.String(), Packets: 2},
 		{Verdict: fastpath.Punt, Reason: "bubble", Packets: 3},
-		{Verdict: fastpath.Drop, Reason: fastpath.PuntLimit.String(), Packets: 4},
+		{Verdict: fastpath.Drop, Reason: teredobpf.PuntLimit.String(), Packets: 4},
 	}, [2]uint64{5, 6})
 	want := map[string]uint64{
 		"fast_to_clients": 11, "fast_to_ipv6": 22, "punted": 3, "dropped": 4, "engine_to_clients": 5, "engine_to_ipv6": 6,

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/pinned"
 	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/peer"
@@ -47,7 +47,7 @@ const fileVersion = 1
 // openPeers opens the file of a relay, or only one that exists. What was made for another configuration, or in another
 // network namespace, is replaced.
 func openPeers(cfg *Settings, existing bool) (*peersFile, error) {
-	namespace, _ := fastpath.NamespaceCookie() // 0 where the kernel does not say
+	namespace, _ := pinned.NamespaceCookie() // 0 where the kernel does not say
 	hot := peer.HotBytes(cfg.MaxPeers)
 	file, err := kept.Open(kept.Config{
 		Path: relayFile(cfg), Size: headBytes + hot + peer.ForeignBytes(cfg.MaxPeers),
@@ -134,7 +134,7 @@ func clean(configured []*Settings) (c role.Cleaned, err error) {
 			own = append(own, s.StateFile)
 		}
 	}
-	namespace, _ := fastpath.NamespaceCookie() // 0 where the kernel does not say
+	namespace, _ := pinned.NamespaceCookie() // 0 where the kernel does not say
 	c.Removed, c.InUse, err = kept.Clean("peers", name, namespace, own...)
 	return c, err
 }

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/trace"
-	"github.com/isthmus-net/isthmus/internal/upkeep"
 	"github.com/isthmus-net/isthmus/teredo/relay"
 )
 
@@ -75,7 +75,7 @@ func (r *Relay) Status() any {
 }
 
 // state is the word for Status.State; r.mu is held.
-func (r *Relay) state(kept *upkeep.State) string {
+func (r *Relay) state(kept *host.State) string {
 	if r.host == nil {
 		return "starting"
 	}

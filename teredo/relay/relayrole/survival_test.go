@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/pinned"
+	"github.com/isthmus-net/isthmus/fastpath/probe"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/teredo"
@@ -184,12 +186,12 @@ func TestRelayKilledWhileStarting(t *testing.T) {
 			}
 			r.relayNS.Do(t, func() error {
 				cfg := r.config(ModeRelay)
-				pins, err := fastpath.OpenPins(driver.PinName(cfg.Name))
+				pins, err := pinned.Open(driver.PinName(cfg.Name))
 				if err != nil {
 					return err
 				}
 				f := newFast(&cfg, r.log)
-				if _, err := f.load(pins, fastpath.Features{}); err != nil {
+				if _, err := f.load(pins, probe.Features{}); err != nil {
 					return err
 				}
 				file, err := openPeers(&cfg, false)

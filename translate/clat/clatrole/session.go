@@ -19,8 +19,8 @@ import (
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
-	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/clat"
+	"github.com/isthmus-net/isthmus/translate/gateway"
 )
 
 // ipv4Grows is what an IPv6 header takes more than one of IPv4. The route of IPv4 has an
@@ -45,8 +45,8 @@ type session struct {
 	cancel  context.CancelFunc
 	readers sync.WaitGroup
 
-	reports chan translate.Report // wait for the log, which must not hold up packets
-	tooBig  chan []byte           // packets that the host refused to send, which wait for an answer
+	reports gateway.Reports
+	tooBig  chan []byte // packets that the host refused to send, which wait for an answer
 
 	news   chan struct{} // holds one: the claim was decided, or the session has ended
 	signal sync.Mutex    // guards what follows
@@ -77,7 +77,7 @@ var (
 func newSession(cfg *Settings, h *port.Host, at port.Uplink6, w way, log *slog.Logger) (_ *session, err error) {
 	s := &session{
 		cfg: cfg, log: log, at: at, way: w,
-		reports: make(chan translate.Report, 16), tooBig: make(chan []byte, maxTooBig), news: make(chan struct{}, 1),
+		reports: gateway.NewReports(), tooBig: make(chan []byte, maxTooBig), news: make(chan struct{}, 1),
 	}
 	defer func() {
 		if err != nil {
@@ -179,7 +179,7 @@ func (s *session) start(ctx context.Context, host *port.Host) error {
 	read(func() error { return s.loop.ReadTun(s.device.Queues[0], s.engine.HandleHost) })
 	read(func() error { return s.loop.ReadTun(s.guest, s.engine.HandleLink) })
 	s.readers.Go(func() { s.loop.RunTimer(ctx) })
-	s.readers.Go(func() { s.report(ctx) })
+	s.readers.Go(func() { s.reports.Log(ctx, s.log) })
 	s.readers.Go(func() { s.answer(ctx, host) })
 	s.loop.Do(s.engine.Tick)
 	return nil
@@ -188,24 +188,7 @@ func (s *session) start(ctx context.Context, host *port.Host) error {
 // settled takes what a batch has brought beside packets.
 func (s *session) settled(*packet.Batch) {
 	s.noticed(s.engine.Claim())
-	s.engine.EachReport(func(r translate.Report) {
-		select {
-		case s.reports <- r:
-		default: // they say themselves how many are not told
-		}
-	})
-}
-
-// report logs packets of which RFC 7915, section 4.5, wants the operator told.
-func (s *session) report(ctx context.Context) {
-	for {
-		select {
-		case r := <-s.reports:
-			s.log.Warn("packet_dropped", "reason", r.Reason, "source", r.Src, "destination", r.Dst, "protocol", r.Proto, "untold", r.Untold)
-		case <-ctx.Done():
-			return
-		}
-	}
+	s.engine.EachReport(s.reports.Add)
 }
 
 // refused takes a packet that the host does not send for its size.

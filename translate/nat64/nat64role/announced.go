@@ -26,5 +26,5 @@ func (n *NAT64) CheckSelf(ctx context.Context) error {
 	n.mu.Lock()
 	prefixes := n.cfg.Pool6
 	n.mu.Unlock()
-	return n.device.CheckSelf(ctx, &n.self, prefixes)
+	return n.device.CheckSelf(ctx, prefixes)
 }

@@ -5,7 +5,6 @@ package nat64role
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -189,41 +188,4 @@ func (n *NAT64) where(a whereArguments) (Owner, error) {
 		}
 	})
 	return answer, nil
-}
-
-// addStatic binds a port of the pool.
-func (n *NAT64) addStatic(a staticArguments) (bound, error) {
-	b, err := a.binding()
-	if err == nil && !n.isClient(b.Inside.Addr()) {
-		err = fmt.Errorf("%s is in no network of clients: add its network there, or bind a host that is in one", b.Inside.Addr())
-	}
-	if err == nil {
-		err = n.changeStatic(func(e *nat64.Engine, _ time.Time, _ *nat64.Out) error { return e.AddStatic(staticOf(b)) })
-	}
-	return bound{Binding{a.Transport, true, b.Inside, b.Outside}}, err
-}
-
-// removeStatic ends a static binding with its sessions.
-func (n *NAT64) removeStatic(a staticArguments) (ended, error) {
-	b, err := a.binding()
-	if err == nil {
-		err = n.changeStatic(func(e *nat64.Engine, now time.Time, out *nat64.Out) error {
-			return e.RemoveStatic(staticOf(b), now, out)
-		})
-	}
-	return ended{Binding{a.Transport, true, b.Inside, b.Outside}}, err
-}
-
-func (n *NAT64) changeStatic(f func(*nat64.Engine, time.Time, *nat64.Out) error) (err error) {
-	if !n.do(func(e *nat64.Engine, now time.Time, out *nat64.Out) { err = f(e, now, out) }) {
-		return fmt.Errorf("the translator is not running yet: try again")
-	}
-	return err
-}
-
-// isClient tells whether a host may use the translator.
-func (n *NAT64) isClient(a netip.Addr) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return slices.ContainsFunc(n.cfg.Clients, func(p netip.Prefix) bool { return p.Contains(a) })
 }

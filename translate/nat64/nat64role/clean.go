@@ -5,7 +5,7 @@ package nat64role
 import (
 	"errors"
 
-	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/pinned"
 	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate/gateway"
@@ -20,7 +20,7 @@ func clean(configured []*Settings) (role.Cleaned, error) {
 			own = append(own, s.StateFile)
 		}
 	}
-	namespace, _ := fastpath.NamespaceCookie() // 0 where the kernel does not say
+	namespace, _ := pinned.NamespaceCookie() // 0 where the kernel does not say
 	removed, inUse, err := kept.Clean("sessions", name, namespace, own...)
 	proxies, proxyErr := gateway.CleanProxies()
 	return role.Cleaned{Removed: append(removed, proxies.Removed...), InUse: inUse}, errors.Join(err, proxyErr)

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/probe"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/gateway"
@@ -65,7 +65,7 @@ func steerable(cfg *Settings, hosts []netip.Addr) error {
 	if len(list) == 0 {
 		return nil
 	}
-	if f := fastpath.Probe(); !f.Programs || !f.MappedArrays {
+	if f := probe.Try(); !f.Programs || !f.MappedArrays {
 		return fmt.Errorf("the pool has %s, an address of this host itself, whose packets only an eBPF program leads to the translator: use an address that is routed to this host. %s", list[0], strings.Join(f.Missing, " "))
 	}
 	return nil

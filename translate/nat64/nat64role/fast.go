@@ -11,29 +11,33 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/pinned"
+	"github.com/isthmus-net/isthmus/fastpath/probe"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/gateway"
 	"github.com/isthmus-net/isthmus/translate/nat64"
+	"github.com/isthmus-net/isthmus/translate/nat64/nat64bpf"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
+	"github.com/isthmus-net/isthmus/translate/translatebpf"
 )
 
-var _ driver.Forwarder = (*fastpath.NAT64)(nil)
+var _ driver.Forwarder = (*nat64bpf.Path)(nil)
 
 // fast is the fast path of one NAT64: programs in the kernel that carry the packets of
 // sessions and make new ones, in the state that they share with the engine.
 type fast struct {
 	*driver.Driver
-	table  *fastpath.NAT64 // nil: the engine is alone
-	pins   *fastpath.Pins  // nil: nothing outlives the process
+	table  *nat64bpf.Path // nil: the engine is alone
+	pins   *pinned.Folder // nil: nothing outlives the process
 	engine func() nat64.Stats
-	told   fastpath.NAT64Settings // what the programs know
+	told   nat64bpf.Settings // what the programs know
 
 	mu       sync.Mutex // guards what follows
 	cfg      Settings
-	settings fastpath.NAT64Settings // what they are to know
-	steers   bool                   // the pool has an address of this host
-	leaving  []nat64.Range          // of addresses of this host, that the pool had
+	settings nat64bpf.Settings // what they are to know
+	steers   bool              // the pool has an address of this host
+	leaving  []nat64.Range     // of addresses of this host, that the pool had
 }
 
 // newFast makes the fast path of a NAT64, without touching the host.
@@ -41,9 +45,7 @@ func newFast(cfg *Settings, log *slog.Logger) *fast {
 	f := &fast{cfg: *cfg}
 	f.Driver = driver.New(driver.Role{
 		Name: cfg.Name, Keeps: "sessions", Ephemeral: ephemeral(cfg), Load: f.load, Apply: f.apply, Steer: f.steering,
-		Count:   func() []driver.Count { return countsOf(f.table.Counters()) },
 		Measure: f.measure,
-		Reason:  func(s fastpath.Sample) string { return fastpath.NAT64Reason(s.Reason).String() },
 	}, driverConfig(cfg), log)
 	return f
 }
@@ -65,8 +67,8 @@ func ephemeral(cfg *Settings) string {
 }
 
 // load loads programs and tables, or takes over those that are pinned.
-func (f *fast) load(pins *fastpath.Pins, _ fastpath.Features) (driver.Table, error) {
-	table, err := fastpath.LoadNAT64(fastpath.NAT64Config{Name: f.cfg.Name, Sizes: sizesOf(&f.cfg), Pins: pins})
+func (f *fast) load(pins *pinned.Folder, _ probe.Features) (driver.Table, error) {
+	table, err := nat64bpf.Load(nat64bpf.Config{Name: f.cfg.Name, Sizes: sizesOf(&f.cfg), Pins: pins})
 	if err != nil {
 		return nil, err
 	}
@@ -128,8 +130,8 @@ func (f *fast) configure(cfg *Settings, s *nat64.Settings, e *nat64.Engine) {
 }
 
 // programs is what the programs must know: what the engine knows, in their form.
-func (f *fast) programs(cfg *Settings, s *nat64.Settings, e *nat64.Engine) fastpath.NAT64Settings {
-	p := fastpath.NAT64Settings{
+func (f *fast) programs(cfg *Settings, s *nat64.Settings, e *nat64.Engine) nat64bpf.Settings {
+	p := nat64bpf.Settings{
 		ExternalTCP: !s.DropExternalTCP, NoICMPInfo: s.DropICMPInfo, OutboundOnly: s.OutboundRefreshOnly,
 		ZeroClass: s.Translate.ZeroTrafficClass, FixedTOS: s.Translate.FixedTOS, TOS: s.Translate.TOS,
 		LowestMTU: s.Translate.LowestIPv6MTU, Detour: s.DetourPrefix.IsValid(), InnerSource: s.RouterAsInner,
@@ -149,7 +151,7 @@ func (f *fast) programs(cfg *Settings, s *nat64.Settings, e *nat64.Engine) fastp
 	prefixes, current := e.Prefixes()
 	for i := range prefixes {
 		prefix := prefixes[i].Prefix()
-		p.Pool6 = append(p.Pool6, fastpath.NAT64Prefix{
+		p.Pool6 = append(p.Pool6, translatebpf.Prefix{
 			Prefix: prefix, Out: !current[i],
 			Strict: prefix == translate.WellKnownPrefix && !s.Translate.NonGlobal,
 		})
@@ -176,12 +178,12 @@ func (f *fast) leavingOwn() []nat64.Range {
 }
 
 // poolOf turns a range into the programs' form.
-func poolOf(r nat64.Range) fastpath.NAT64Range {
-	to := fastpath.NAT64Range{Prefix: r.Prefix, Own: r.Own}
+func poolOf(r nat64.Range) nat64bpf.Range {
+	to := nat64bpf.Range{Prefix: r.Prefix, Own: r.Own}
 	for transport := range to.Ports {
-		to.Ports[transport] = fastpath.PortRange{First: 1, Last: 0} // none
+		to.Ports[transport] = nat64bpf.PortRange{First: 1, Last: 0} // none
 		if r.Transports == 0 || r.Transports&(1<<transport) != 0 {
-			to.Ports[transport] = fastpath.PortRange{First: r.First, Last: r.Last}
+			to.Ports[transport] = nat64bpf.PortRange{First: r.First, Last: r.Last}
 		}
 	}
 	return to
@@ -199,20 +201,10 @@ func (f *fast) steering() *driver.Steering {
 }
 
 // waiting tells the programs of SYNs that the engine has stored.
-type waiting struct{ table *fastpath.Waiting }
+type waiting struct{ table *nat64bpf.Waiting }
 
 func (w waiting) Wait(peer netip.AddrPort) { w.table.Add(peer.Addr().As4(), peer.Port()) }
 func (w waiting) Done(peer netip.AddrPort) { w.table.Remove(peer.Addr().As4(), peer.Port()) }
-
-// countsOf are counters in the driver's form. Without an answer nothing is shown, rather
-// than something wrong.
-func countsOf(counters []fastpath.NAT64Counter, _ error) []driver.Count {
-	list := make([]driver.Count, len(counters))
-	for i, c := range counters {
-		list[i] = driver.Count{Verdict: c.Verdict, Reason: c.Reason.String(), Packets: c.Packets, Bytes: c.Bytes}
-	}
-	return list
-}
 
 // measure is what has passed so far.
 func (f *fast) measure() map[string]uint64 {

@@ -15,6 +15,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/translate/gateway"
 	"github.com/isthmus-net/isthmus/translate/nat64"
+	"github.com/isthmus-net/isthmus/translate/nat64/nat64bpf"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
@@ -75,7 +76,7 @@ func notedOwn(cfg *Settings) []nat64.Range {
 // this process may not read it.
 func peekState(cfg *Settings, z state.Sizes) (state.Memory, string) {
 	if cfg.FastPath != fastpath.ModeOff {
-		if m, note := fastpath.PeekNAT64(driver.PinName(cfg.Name), z, numbering); m != nil && m.Holds() {
+		if m, note := nat64bpf.Peek(driver.PinName(cfg.Name), z, numbering); m != nil && m.Holds() {
 			return m, note
 		}
 	}

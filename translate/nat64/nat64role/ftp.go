@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
-	"github.com/isthmus-net/isthmus/internal/upkeep"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/ftpalg"
 	"github.com/isthmus-net/isthmus/translate/nat64"
@@ -47,7 +47,7 @@ type ftpService struct {
 	prefix netip.Prefix
 	link   string
 	host   *port.Host
-	keeper *upkeep.Keeper
+	keeper *host.Keeper
 	cancel context.CancelFunc
 	group  errgroup.Group // of the keeper
 	ended  chan error
@@ -152,7 +152,7 @@ func (g *ftpGateway) start(prefix netip.Prefix) (*ftpService, error) {
 			return err
 		}
 		// The device itself is the translator's to keep.
-		s.keeper = upkeep.New(s.host, upkeep.Device{Name: s.link, Index: g.translator.device.Queues()[0].Index()}, g.translator.log)
+		s.keeper = host.NewKeeper(s.host, host.KeptDevice{Name: s.link, Index: g.translator.device.Queues()[0].Index()}, g.translator.log)
 		return s.keeper.Start(ctx, &s.group)
 	})
 	if err != nil {

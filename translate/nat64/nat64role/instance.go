@@ -5,7 +5,6 @@ package nat64role
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -15,9 +14,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/port"
-	"github.com/isthmus-net/isthmus/internal/retry"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/gateway"
@@ -38,7 +37,6 @@ type NAT64 struct {
 	device *gateway.Device
 	events eventLog
 	fast   *fast
-	self   gateway.SelfCheck
 
 	engine  atomic.Pointer[nat64.Engine] // nil before the state is open
 	path    translate.Path               // guarded by the loop
@@ -104,8 +102,7 @@ func (n *NAT64) Run(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the watch when nothing else begins
 	group, ctx := errgroup.WithContext(ctx)
-	changes, err := port.Watch(ctx)
-	if err != nil {
+	if err := host.Follow(ctx, group, n.changed); err != nil {
 		return err
 	}
 	// Addresses may have changed before the watch began.
@@ -116,7 +113,7 @@ func (n *NAT64) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer n.advertisers.close()
-	if err := n.device.Keep(ctx, group, n.fast.DeviceReplaced); err != nil {
+	if err := n.device.Keep(ctx, group); err != nil {
 		return err
 	}
 	for _, tun := range n.device.Queues() {
@@ -125,11 +122,11 @@ func (n *NAT64) Run(ctx context.Context) (err error) {
 		})
 	}
 	group.Go(func() error { n.loop.RunTimer(ctx); return nil })
-	group.Go(func() error { return n.follow(ctx, changes) })
+	group.Go(func() error { n.letGoByAndBy(ctx); return nil })
 	group.Go(func() error { n.events.run(ctx); return nil })
 	defer context.AfterFunc(ctx, func() {
 		ftp.close() // while its last words can still leave
-		n.endPorts(ctx)
+		n.device.End(n.leaves(ctx))
 	})()
 	n.fast.Start(ctx)
 	n.announce()
@@ -142,7 +139,7 @@ func (n *NAT64) Run(ctx context.Context) (err error) {
 // handle gives a packet of either family to the engine.
 func (n *NAT64) handle(ip []byte, now time.Time, out *nat64.Out) {
 	e := n.engine.Load()
-	if n.self.Turn(ip, &out.Batch) {
+	if n.device.Turn(ip, &out.Batch) {
 		return
 	}
 	if len(ip) > 0 && ip[0]>>4 == 6 {
@@ -166,7 +163,7 @@ func (n *NAT64) do(f func(e *nat64.Engine, now time.Time, out *nat64.Out)) bool 
 func (n *NAT64) open() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err := n.device.Open(&n.cfg.Translation, n.fast.Keeps()); err != nil {
+	if err := n.device.Open(&n.cfg.Translation, n.fast.Keeps(), n.fast.DeviceReplaced); err != nil {
 		return err
 	}
 	err := n.fast.Use(n.device.Host(), n.device.Queues()[0])
@@ -218,16 +215,6 @@ func (n *NAT64) openFast() error {
 		}))
 	}
 	return err
-}
-
-// steerable refuses an address of this host in the pool where nothing can lead packets
-// for it to the device; n.mu is held.
-func (n *NAT64) steerable(cfg *Settings) error {
-	list := ownInPool(cfg, n.hosts)
-	if len(list) == 0 || n.fast.Loaded() {
-		return nil
-	}
-	return fmt.Errorf("the pool has %s, an address of this host itself, and the program that leads its packets to the translator is not there (%s): use an address that is routed to this host, or restart where eBPF can be had", list[0], n.fast.Status().Why)
 }
 
 // openState makes the engine over its memory, and gives it the static bindings; n.mu is
@@ -282,162 +269,6 @@ func pathOf(cfg *Settings, at gateway.Own) translate.Path {
 	return translate.Path{MTU4: cfg.IPv4MTU, MTU6: cfg.IPv6MTU, Link4: at.MTU4, Link6: at.MTU6}
 }
 
-func staticsOf(cfg *Settings) []nat64.Static {
-	list := make([]nat64.Static, len(cfg.Static))
-	for i, b := range cfg.Static {
-		list[i] = staticOf(b)
-	}
-	return list
-}
-
-// setStatics makes the static bindings those of a list. On an error all is as it was.
-func setStatics(e *nat64.Engine, want []nat64.Static, now time.Time, out *nat64.Out) error {
-	have := staticsIn(e)
-	change := func(from, to []nat64.Static) error {
-		for _, s := range from {
-			if !slices.Contains(to, s) {
-				if err := e.RemoveStatic(s, now, out); err != nil {
-					return err
-				}
-			}
-		}
-		for _, s := range to {
-			if !slices.Contains(from, s) {
-				if err := e.AddStatic(s); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	}
-	if err := change(have, want); err != nil {
-		return errors.Join(err, change(staticsIn(e), have))
-	}
-	return nil
-}
-
-// staticsIn lists the static bindings that are in force.
-func staticsIn(e *nat64.Engine) (list []nat64.Static) {
-	for at := uint32(0); ; {
-		at = e.Bindings(nat64.Selection{}, at, listStep, func(b nat64.BindingInfo) bool {
-			if b.Static {
-				list = append(list, nat64.Static{Transport: b.Transport, Inside: b.Inside, Outside: b.Outside})
-			}
-			return true
-		})
-		if at == 0 {
-			return list
-		}
-	}
-}
-
-// follow hears of changes of the host until the watch ends.
-func (n *NAT64) follow(ctx context.Context, changes <-chan port.Change) error {
-	again := time.NewTicker(leavingAgain)
-	defer again.Stop()
-	var trouble retry.Trouble
-	for {
-		select {
-		case c, open := <-changes:
-			if open {
-				n.changed(c)
-				continue
-			}
-			if ctx.Err() == nil {
-				return gateway.ErrWatchEnded
-			}
-			return nil
-		case <-again.C:
-			if err := n.letGo(); err == nil {
-				trouble.Works(time.Now())
-			} else if trouble.Failed(err.Error(), time.Now()) {
-				n.log.Warn("what is no longer named still leads to the translator", "error", err)
-			}
-		}
-	}
-}
-
-// changed follows one change of the host.
-func (n *NAT64) changed(c port.Change) {
-	if c.Kind == port.LinkChanged || c.Kind == port.Overrun {
-		n.fast.LinksChanged()
-		n.mu.Lock()
-		advertisers := n.advertisers
-		n.mu.Unlock()
-		advertisers.linksChanged()
-	}
-	addresses := c.Kind == port.AddressChanged || c.Kind == port.Overrun || c.Local && c.Family == 4
-	if !addresses && c.Kind != port.LinkChanged {
-		return
-	}
-	if addresses {
-		n.device.AddressesChanged()
-	}
-	if err := n.look(); err != nil {
-		n.log.Warn("the host's addresses changed but cannot be used; the old ones stay in use", "error", err)
-	}
-}
-
-// look reads the host's addresses and gives them to the engine.
-func (n *NAT64) look() error {
-	at, err := n.device.LookOwn()
-	hosts, err4 := n.device.Addresses4()
-	local, errLocal := n.device.Local4()
-	if err := errors.Join(err, err4, errLocal); err != nil {
-		return err
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.local = local // at once, whatever becomes of the rest
-	n.do(func(e *nat64.Engine, _ time.Time, _ *nat64.Out) { e.SetClosed(n.closed(&n.cfg)) })
-	if at == n.own && slices.Equal(hosts, n.hosts) {
-		return nil
-	}
-	settings, err := engineSettings(&n.cfg, at, hosts)
-	if err != nil {
-		return err
-	}
-	was := n.own
-	n.own = at
-	if err := n.reconfigure(settings, &n.cfg); err != nil {
-		n.own = was
-		return err
-	}
-	before := n.unserved()
-	n.hosts = hosts
-	if why := n.unserved(); why != "" && why != before {
-		n.log.Warn("an address of the pool became one of this host, and is not served", "why", why)
-	}
-	return n.review()
-}
-
-// portsApart is the function of that name in the network namespace of the device.
-func (n *NAT64) portsApart(own []nat64.Range) (err error) {
-	n.device.InNamespace(func() { err = portsApart(own) })
-	return err
-}
-
-// unserved says why the translator does not serve addresses of the pool, or takes them from
-// the host: they became the host's own while it runs. Empty: none did. n.mu is held.
-func (n *NAT64) unserved() (why string) {
-	err := n.steerable(&n.cfg)
-	if err == nil {
-		err = n.portsApart(ownRanges(n.cfg.Pool4, n.hosts))
-	}
-	if err != nil {
-		why = err.Error()
-	}
-	return why
-}
-
-// closed are the addresses that clients may not reach; n.mu is held.
-func (n *NAT64) closed(cfg *Settings) []netip.Prefix {
-	if cfg.AllowHost {
-		return nil
-	}
-	return n.local
-}
-
 // reconfigure gives the engine settings; n.mu is held.
 func (n *NAT64) reconfigure(s nat64.Settings, cfg *Settings) error {
 	err := errors.New("the translator is not running, so it cannot take new settings: restart it")
@@ -460,19 +291,6 @@ func (n *NAT64) stats() (s nat64.Stats) {
 
 // leaves tells whether what carries sessions is kept for a successor.
 func (n *NAT64) leaves(ctx context.Context) bool { return role.Leaving(ctx) && n.fast.Keeps() }
-
-// lastPackets is how long the engine goes on when a successor is to come: packets that
-// the programs have left to it lie in its device's queue.
-const lastPackets = 20 * time.Millisecond
-
-// endPorts closes the device at the end of ctx.
-func (n *NAT64) endPorts(ctx context.Context) {
-	leave := n.leaves(ctx)
-	if leave {
-		time.Sleep(lastPackets)
-	}
-	n.device.ClosePorts(leave)
-}
 
 // close takes the fast path, the routes and the device away, then the memory, when no
 // packet comes any more; or keeps what carries sessions for a successor.

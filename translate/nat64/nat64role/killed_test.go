@@ -7,8 +7,10 @@ import (
 	"testing"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/pinned"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
+	"github.com/isthmus-net/isthmus/translate/nat64/nat64bpf"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
@@ -38,12 +40,12 @@ func TestKilledWhileStarting(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.Gateway.Do(t, func() error {
-				pins, err := fastpath.OpenPins(driver.PinName(c.Name))
+				pins, err := pinned.Open(driver.PinName(c.Name))
 				if err != nil {
 					return err
 				}
 				z := sizesOf(&c)
-				table, err := fastpath.LoadNAT64(fastpath.NAT64Config{Name: c.Name, Sizes: z, Pins: pins})
+				table, err := nat64bpf.Load(nat64bpf.Config{Name: c.Name, Sizes: z, Pins: pins})
 				if err != nil {
 					return err
 				}

@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/pinned"
 	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
@@ -29,7 +29,7 @@ type memory struct {
 
 // fileMemory maps a file that outlives the process, or only one that exists.
 func fileMemory(path string, z state.Sizes, existing bool) (*memory, error) {
-	namespace, _ := fastpath.NamespaceCookie() // 0 where the kernel does not say
+	namespace, _ := pinned.NamespaceCookie() // 0 where the kernel does not say
 	file, err := kept.Open(kept.Config{Path: path, Size: memoryBytes(z), Namespace: namespace, Limit: "max_sessions", Existing: existing})
 	if err != nil {
 		return nil, err

@@ -74,18 +74,13 @@ func (n *NAT64) Status() any {
 	passage := n.passage()
 	st := Status{
 		Blocked: passage.Closed, Interface: n.cfg.Interface, Pool6: slices.Clone(n.cfg.Pool6), Clients: slices.Clone(n.cfg.Clients),
-		Address4: n.own.V4, Address6: n.own.V6, MaxSessions: n.cfg.MaxSessions, MaxClients: n.cfg.MaxClients,
+		MaxSessions: n.cfg.MaxSessions, MaxClients: n.cfg.MaxClients,
 		Adopted: n.adopted, Addresses: uses, Leaving: n.leaving.texts(), Unserved: n.unserved(),
 	}
 	for _, r := range n.cfg.Pool4 {
 		st.Pool4 = append(st.Pool4, r.String())
 	}
-	if n.cfg.Address4.IsValid() {
-		st.Address4 = n.cfg.Address4
-	}
-	if n.cfg.Address6.IsValid() {
-		st.Address6 = n.cfg.Address6
-	}
+	st.Address4, st.Address6 = n.own.Sources(&n.cfg.Translation)
 	st.State, st.Missing = n.device.State(&passage)
 	st.Missing = append(st.Missing, n.ftp.missing()...)
 	_, st.Workers = n.device.Stats()

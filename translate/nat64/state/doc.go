@@ -2,7 +2,7 @@
 
 // Package state is the memory of a NAT64 (RFC 6146): bindings (the BIBs), sessions,
 // clients with their blocks of ports, and the ports in use. It lies in flat slabs that
-// an eBPF fast path shares; fastpath/bpf/nat64_layout.h is the contract.
+// an eBPF fast path shares; translate/nat64/nat64bpf/bpf/nat64_layout.h is the contract.
 //
 // Both sides make bindings and sessions and change a session's word. This side alone
 // ends them, makes and ends subscribers, leases blocks and makes room in indexes. Here,

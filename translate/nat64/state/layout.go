@@ -2,9 +2,9 @@
 
 package state
 
-// The layout of the state, the same as fastpath/bpf/nat64_layout.h, which says what
-// each field means and how it is read and written. Addresses and ports lie as in a
-// packet, all else in host order. A test in fastpath compares the two.
+// The layout of the state, the same as nat64bpf/bpf/nat64_layout.h, which says what each
+// field means and how it is read and written. Addresses and ports lie as in a packet, all
+// else in host order. A test in nat64bpf compares the two.
 
 // LayoutVersion is NAT64_LAYOUT_VERSION: whoever changes a structure raises both.
 const LayoutVersion = 1

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// TestLayout holds the records against fastpath/bpf/nat64_layout.h.
+// TestLayout holds the records against translate/nat64/nat64bpf/bpf/nat64_layout.h.
 func TestLayout(t *testing.T) {
 	var (
 		h head

@@ -26,5 +26,5 @@ func (s *SIIT) CheckSelf(ctx context.Context) error {
 	s.mu.Lock()
 	prefixes := s.cfg.Pool6
 	s.mu.Unlock()
-	return s.device.CheckSelf(ctx, &s.self, prefixes)
+	return s.device.CheckSelf(ctx, prefixes)
 }

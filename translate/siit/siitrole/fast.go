@@ -11,15 +11,19 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/pinned"
+	"github.com/isthmus-net/isthmus/fastpath/probe"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/gateway"
 	"github.com/isthmus-net/isthmus/translate/keys"
 	"github.com/isthmus-net/isthmus/translate/siit"
+	"github.com/isthmus-net/isthmus/translate/siit/siitbpf"
+	"github.com/isthmus-net/isthmus/translate/translatebpf"
 )
 
-var _ driver.Forwarder = (*fastpath.SIIT)(nil)
+var _ driver.Forwarder = (*siitbpf.Path)(nil)
 
 // linger is how long the programs go on without a sign of the daemon. They end with
 // it; this is for one that stands still, when nobody follows routes for them.
@@ -30,13 +34,13 @@ const linger = 10 * time.Second
 type fast struct {
 	*driver.Driver
 	name   string
-	room   int            // mappings at the start
-	host   *port.Host     // from open to close of the translator
-	table  *fastpath.SIIT // nil: the engine is alone
+	room   int           // mappings at the start
+	host   *port.Host    // from open to close of the translator
+	table  *siitbpf.Path // nil: the engine is alone
 	engine func() siit.Stats
 
-	change sync.Mutex            // held while engine and programs change, before mu
-	told   fastpath.SIITSettings // what the programs know; guarded by change
+	change sync.Mutex       // held while engine and programs change, before mu
+	told   siitbpf.Settings // what the programs know; guarded by change
 
 	mu      sync.Mutex // guards what follows
 	refused error      // why the programs cannot take the settings; change is held to write it
@@ -54,9 +58,7 @@ func newFast(cfg *Settings, engine func() siit.Stats, log *slog.Logger) *fast {
 	f.Driver = driver.New(driver.Role{
 		Name: cfg.Name, Ephemeral: "there is nothing to keep", Load: f.load, Hindered: f.hindered,
 		Apply:   func() error { return nil }, // what changes is told at once
-		Count:   func() []driver.Count { return countsOf(f.table.Counters()) },
 		Measure: f.measure,
-		Reason:  func(s fastpath.Sample) string { return fastpath.SIITReason(s.Reason).String() },
 	}, driverConfig(cfg), log)
 	return f
 }
@@ -69,8 +71,8 @@ func driverConfig(cfg *Settings) driver.Config {
 	}
 }
 
-func (f *fast) load(*fastpath.Pins, fastpath.Features) (driver.Table, error) {
-	table, err := fastpath.LoadSIIT(fastpath.SIITConfig{Name: f.name, Mappings: f.room})
+func (f *fast) load(*pinned.Folder, probe.Features) (driver.Table, error) {
+	table, err := siitbpf.Load(siitbpf.Config{Name: f.name, Mappings: f.room})
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +109,7 @@ func (f *fast) set(cfg *Settings, mappings []translate.Mapping, swap func() erro
 }
 
 // tell tells the programs their settings; change is held.
-func (f *fast) tell(next fastpath.SIITSettings) {
+func (f *fast) tell(next siitbpf.Settings) {
 	err := f.table.Set(next)
 	if err == nil {
 		f.told = next
@@ -125,7 +127,7 @@ func (f *fast) close() error {
 }
 
 // sameSettings compares, mappings without what makes it slow.
-func sameSettings(a, b *fastpath.SIITSettings) bool {
+func sameSettings(a, b *siitbpf.Settings) bool {
 	if !slices.Equal(a.Mappings, b.Mappings) {
 		return false
 	}
@@ -135,8 +137,8 @@ func sameSettings(a, b *fastpath.SIITSettings) bool {
 }
 
 // programs is what the programs must know: what the engine knows, in their form.
-func programs(cfg *Settings, mappings []translate.Mapping, tunnel int) fastpath.SIITSettings {
-	p := fastpath.SIITSettings{
+func programs(cfg *Settings, mappings []translate.Mapping, tunnel int) siitbpf.Settings {
+	p := siitbpf.Settings{
 		Pool4: slices.Clone(cfg.Pool4), Mappings: mappings, SimpleHairpin: cfg.Hairpin == HairpinSimple,
 		MTU4: cfg.IPv4MTU, MTU6: cfg.IPv6MTU, LowestMTU: cfg.LowestIPv6MTU,
 		ZeroClass: cfg.TrafficClass != keys.Copied, FixedTOS: cfg.TOS != keys.Copied,
@@ -146,7 +148,7 @@ func programs(cfg *Settings, mappings []translate.Mapping, tunnel int) fastpath.
 		p.TOS = uint8(cfg.TOS)
 	}
 	for _, prefix := range cfg.Pool6 {
-		p.Pool6 = append(p.Pool6, fastpath.NAT64Prefix{
+		p.Pool6 = append(p.Pool6, translatebpf.Prefix{
 			Prefix: prefix, Strict: prefix == translate.WellKnownPrefix && !cfg.AllowNonGlobal,
 		})
 	}
@@ -197,15 +199,6 @@ func (f *fast) hindered() string {
 		f.mu.Unlock()
 	}
 	return way
-}
-
-// countsOf are counters in the driver's form.
-func countsOf(counters []fastpath.SIITCounter, _ error) []driver.Count {
-	list := make([]driver.Count, len(counters))
-	for i, c := range counters {
-		list[i] = driver.Count{Verdict: c.Verdict, Reason: c.Reason.String(), Packets: c.Packets, Bytes: c.Bytes}
-	}
-	return list
 }
 
 // measure is what has passed so far.

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -32,16 +33,14 @@ var (
 
 // SIIT is one stateless translator: a TUN device with routes to what it translates.
 type SIIT struct {
-	name   string
-	log    *slog.Logger
-	engine *siit.Engine
-	loop   loop.Loop[*packet.Batch]
-	ready  chan struct{}
-	device *gateway.Device
-	fast   *fast
-	self   gateway.SelfCheck
-	// reports wait for the log, which must not hold up packets.
-	reports chan translate.Report
+	name    string
+	log     *slog.Logger
+	engine  *siit.Engine
+	loop    loop.Loop[*packet.Batch]
+	ready   chan struct{}
+	device  *gateway.Device
+	fast    *fast
+	reports gateway.Reports
 
 	mu    sync.Mutex // guards what follows, and the order of changes
 	cfg   Settings
@@ -53,7 +52,7 @@ type SIIT struct {
 
 // New makes the translator that cfg describes, without touching the host.
 func New(cfg Settings, log *slog.Logger) (*SIIT, error) {
-	s := &SIIT{name: cfg.Name, log: log, ready: make(chan struct{}), device: gateway.NewDevice(log), reports: make(chan translate.Report, maxReports), cfg: cfg}
+	s := &SIIT{name: cfg.Name, log: log, ready: make(chan struct{}), device: gateway.NewDevice(log), reports: gateway.NewReports(), cfg: cfg}
 	s.fast = newFast(&cfg, s.stats, log)
 	var err error
 	if s.file, err = mappingsOf(&cfg); err != nil {
@@ -160,15 +159,14 @@ func (s *SIIT) Run(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the watch when nothing else begins
 	group, ctx := errgroup.WithContext(ctx)
-	changes, err := port.Watch(ctx)
-	if err != nil {
+	if err := host.Follow(ctx, group, s.changed); err != nil {
 		return err
 	}
 	// Addresses may have changed before the watch began.
 	if err := s.look(); err != nil {
 		return err
 	}
-	if err := s.device.Keep(ctx, group, s.fast.DeviceReplaced); err != nil {
+	if err := s.device.Keep(ctx, group); err != nil {
 		return err
 	}
 	for _, tun := range s.device.Queues() {
@@ -176,9 +174,8 @@ func (s *SIIT) Run(ctx context.Context) (err error) {
 			return s.loop.ReadTunQuick(tun, loop.Ports{IP: tun}, loop.Quick[[]byte, *packet.Batch]{}, s.handle)
 		})
 	}
-	group.Go(func() error { return s.follow(ctx, changes) })
-	group.Go(func() error { s.report(ctx); return nil })
-	defer context.AfterFunc(ctx, func() { s.device.ClosePorts(false) })()
+	group.Go(func() error { s.reports.Log(ctx, s.log); return nil })
+	defer context.AfterFunc(ctx, func() { s.device.End(false) })()
 	s.fast.Start(ctx)
 	s.announce()
 	close(s.ready)
@@ -188,42 +185,20 @@ func (s *SIIT) Run(ctx context.Context) (err error) {
 
 // handle gives a packet to the engine.
 func (s *SIIT) handle(ip []byte, now time.Time, out *packet.Batch) {
-	if !s.self.Turn(ip, out) {
+	if !s.device.Turn(ip, out) {
 		s.engine.Handle(ip, now, out)
 	}
 }
 
-// maxReports bounds what waits to be logged.
-const maxReports = 16
-
 // settled takes what is to be told of a batch.
-func (s *SIIT) settled(*packet.Batch) {
-	s.engine.EachReport(func(r translate.Report) {
-		select {
-		case s.reports <- r:
-		default: // they say themselves how many are not told
-		}
-	})
-}
-
-// report logs packets of which RFC 7915, sections 4.5 and 5.1.1, wants the operator told.
-func (s *SIIT) report(ctx context.Context) {
-	for {
-		select {
-		case r := <-s.reports:
-			s.log.Warn("packet_dropped", "reason", r.Reason, "source", r.Src, "destination", r.Dst, "protocol", r.Proto, "untold", r.Untold)
-		case <-ctx.Done():
-			return
-		}
-	}
-}
+func (s *SIIT) settled(*packet.Batch) { s.engine.EachReport(s.reports.Add) }
 
 // open opens the device, then sets the routes, so that no packet comes before it can
 // be handled.
 func (s *SIIT) open() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.device.Open(&s.cfg.Translation, false); err != nil {
+	if err := s.device.Open(&s.cfg.Translation, false, s.fast.DeviceReplaced); err != nil {
 		return err
 	}
 	s.loop.IP = s.device.Queues()[0]
@@ -245,24 +220,18 @@ func (s *SIIT) close() error {
 	return errors.Join(s.device.Close(false), s.fast.close())
 }
 
-// follow hears of changes of the host until the watch ends.
-func (s *SIIT) follow(ctx context.Context, changes <-chan port.Change) error {
-	for c := range changes {
-		s.fast.routesChanged(c)
-		if c.Kind != port.AddressChanged && c.Kind != port.LinkChanged && c.Kind != port.Overrun {
-			continue
-		}
-		if c.Kind != port.LinkChanged {
-			s.device.AddressesChanged()
-		}
-		if err := s.look(); err != nil {
-			s.log.Warn("the host's addresses changed but cannot be used; the old ones stay in use", "error", err)
-		}
+// changed follows one change of the host.
+func (s *SIIT) changed(c port.Change) {
+	s.fast.routesChanged(c)
+	if c.Kind != port.AddressChanged && c.Kind != port.LinkChanged && c.Kind != port.Overrun {
+		return
 	}
-	if ctx.Err() == nil {
-		return gateway.ErrWatchEnded
+	if c.Kind != port.LinkChanged {
+		s.device.AddressesChanged()
 	}
-	return nil
+	if err := s.look(); err != nil {
+		s.log.Warn("the host's addresses changed but cannot be used; the old ones stay in use", "error", err)
+	}
 }
 
 // look reads the host's addresses and gives them to the engine.

@@ -48,14 +48,9 @@ func (s *SIIT) Status() any {
 	passage := s.passage()
 	st := Status{
 		Blocked: passage.Closed, Interface: s.cfg.Interface, Pool6: slices.Clone(s.cfg.Pool6), Pool4: slices.Clone(s.cfg.Pool4),
-		Mappings: len(s.mappings(&s.cfg, s.file)), Hairpin: s.cfg.Hairpin, Address4: s.own.V4, Address6: s.own.V6,
+		Mappings: len(s.mappings(&s.cfg, s.file)), Hairpin: s.cfg.Hairpin,
 	}
-	if s.cfg.Address4.IsValid() {
-		st.Address4 = s.cfg.Address4
-	}
-	if s.cfg.Address6.IsValid() {
-		st.Address6 = s.cfg.Address6
-	}
+	st.Address4, st.Address6 = s.own.Sources(&s.cfg.Translation)
 	st.State, st.Missing = s.device.State(&passage)
 	_, st.Workers = s.device.Stats()
 	st.FastPath = s.fast.Status()

@@ -1,0 +1,188 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/fastpathtest"
+)
+
+// sync calls Sync in the near namespace.
+func (w *wire) sync(t *testing.T, a *Attachment) (changed bool, err error) {
+	t.Helper()
+	w.Near.Do(t, func() error {
+		changed, err = a.Sync()
+		return nil
+	})
+	return changed, err
+}
+
+// unplug removes the pair.
+func (w *wire) unplug(t *testing.T) {
+	t.Helper()
+	w.Near.Do(t, func() error {
+		l, err := netlink.LinkByName("port")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkDel(l)
+	})
+}
+
+var everyHook = []struct {
+	name   string
+	config Config
+}{
+	{"XDP", Config{Mode: fastpath.ModeXDP}},
+	{"tcx", Config{Mode: fastpath.ModeTC}},
+	{"clsact", Config{Mode: fastpath.ModeTC, Classic: true}},
+}
+
+func TestSyncFollowsADeviceThatComesBack(t *testing.T) {
+	for _, row := range everyHook {
+		for _, names := range [][]string{nil, {"port"}} {
+			t.Run(row.name, func(t *testing.T) {
+				root := fastpathtest.MountBPFFS(t)
+				w := newWire(t)
+				c := newCounter(t)
+				o := row.config
+				o.Devices, o.Pins = names, w.openPins(t, root)
+				a := w.mustAttach(t, c.Programs, o)
+				first := only(t, a).Index
+				if changed, err := w.sync(t, a); changed || err != nil {
+					t.Errorf("with nothing changed, Sync says %t and %v", changed, err)
+				}
+
+				w.unplug(t)
+				if changed, err := w.sync(t, a); !changed || err != nil {
+					t.Errorf("with the device gone, Sync says %t and %v", changed, err)
+				}
+				if r := a.Report(); len(r) != 0 {
+					t.Errorf("with the device gone the report is %+v", r)
+				}
+				wantNothingPinned(t, o.Pins)
+
+				w.Plug(t)
+				if changed, err := w.sync(t, a); !changed || err != nil {
+					t.Errorf("with the device back, Sync says %t and %v", changed, err)
+				}
+				if r := only(t, a); r.Index == first || r.Hook == HookNone {
+					t.Errorf("with the device back the report is %+v", r)
+				}
+				w.send(t, 5)
+				if got := c.await(t, 5); got != 5 {
+					t.Errorf("the program saw %d of 5 frames", got)
+				}
+				w.finish(t, a.Close)
+				wantNothingPinned(t, o.Pins)
+			})
+		}
+	}
+}
+
+// TestSyncDecidesLate starts before there is any device.
+func TestSyncDecidesLate(t *testing.T) {
+	w := newWire(t)
+	w.unplug(t)
+	c := newCounter(t)
+	a := w.mustAttach(t, c.Programs, Config{Mode: fastpath.ModeAuto})
+	if r := a.Report(); len(r) != 0 || a.XDP() {
+		t.Errorf("with no device the report is %+v", r)
+	}
+	w.Plug(t)
+	if _, err := w.sync(t, a); err != nil {
+		t.Fatal(err)
+	}
+	r := only(t, a)
+	if r.Hook != hookTC() {
+		t.Errorf("auto chose %s", r.Hook)
+	}
+	fastpathtest.WantWords(t, r.Why, "veth pair")
+	w.send(t, 5)
+	if got := c.await(t, 5); got != 5 {
+		t.Errorf("the program saw %d of 5 frames", got)
+	}
+}
+
+// TestSyncLeavesOutWhatDoesNotFit adds a device that cannot take the XDP of the
+// others.
+func TestSyncLeavesOutWhatDoesNotFit(t *testing.T) {
+	w := newWire(t)
+	c := newCounter(t)
+	a := w.mustAttach(t, c.Programs, Config{Mode: fastpath.ModeXDP})
+	w.Near.Do(t, func() error {
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "bridge"}}); err != nil {
+			return err
+		}
+		return fastpathtest.Up("bridge")
+	})
+	changed, err := w.sync(t, a)
+	if !changed {
+		t.Error("Sync says that nothing changed")
+	}
+	fastpathtest.WantWords(t, err, "bridge", "left out")
+	reports := a.Report()
+	if len(reports) != 2 || reports[0].Hook != HookXDP || reports[1].Hook != HookNone || reports[1].Target {
+		t.Fatalf("the report is %+v, want port by XDP and bridge left out", reports)
+	}
+	fastpathtest.WantWords(t, reports[1].Why, "the other devices use XDP", "bridge", "set fast_path to auto or tc")
+	w.send(t, 5)
+	if got := c.await(t, 5); got != 5 {
+		t.Errorf("the program saw %d of 5 frames", got)
+	}
+	if changed, _ := w.sync(t, a); changed {
+		t.Error("the second Sync says that something changed")
+	}
+}
+
+// TestSyncLetsMembersGo makes the device a member of a bridge.
+func TestSyncLetsMembersGo(t *testing.T) {
+	for _, row := range everyHook {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWire(t)
+			c := newCounter(t)
+			a := w.mustAttach(t, c.Programs, row.config)
+			w.Near.Do(t, func() error {
+				b := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "bridge"}}
+				if err := netlink.LinkAdd(b); err != nil {
+					return err
+				}
+				l, err := netlink.LinkByName("port")
+				if err != nil {
+					return err
+				}
+				return netlink.LinkSetMaster(l, b)
+			})
+			if _, err := w.sync(t, a); err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range a.Report() {
+				if r.Hook != HookNone {
+					t.Errorf("still attached: %+v", r)
+				}
+			}
+			w.send(t, 5)
+			if got := c.seen(t); got != 0 {
+				t.Errorf("the program saw %d frames of a bridge's member", got)
+			}
+		})
+	}
+}
+
+func TestSyncAfterCloseDoesNothing(t *testing.T) {
+	w := newWire(t)
+	c := newCounter(t)
+	a := w.mustAttach(t, c.Programs, Config{Mode: fastpath.ModeTC})
+	w.finish(t, a.Close)
+	if changed, err := w.sync(t, a); changed || err != nil {
+		t.Errorf("Sync says %t and %v", changed, err)
+	}
+	w.send(t, 5)
+	if got := c.seen(t); got != 0 {
+		t.Errorf("the program saw %d frames", got)
+	}
+}

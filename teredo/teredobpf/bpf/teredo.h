@@ -1,0 +1,372 @@
+/* Copyright the Isthmus authors. SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+
+/*
+ * What becomes of a packet, and the headers of those that are forwarded: the part of
+ * the relay that is the same for every hook. It follows teredo/relay/quick.go; what
+ * it does not fully handle it punts, and it drops only what the engine would drop.
+ * Nothing here changes a packet.
+ */
+
+#ifndef ISTHMUS_TEREDO_H
+#define ISTHMUS_TEREDO_H
+
+#include "arrival.h"
+#include "teredo_address.h"
+#include "checksum.h"
+#include "count.h"
+#include "nexthop.h"
+#include "peers.h"
+
+/* Which devices this hook redirects to. */
+#define HOOK_DEVICE(hook) ((hook) == HOOK_XDP ? DEVICE_FRAMES : DEVICE_PACKETS)
+
+/* A packet to a client. */
+struct encap {
+	struct nexthop4 *hop;
+	be32 ip; /* the mapping of the client */
+	be16 port;
+	u16 summed; /* whether the outer checksum can be made from the header */
+	u32 size;   /* of the IPv6 packet */
+};
+
+/* The mapped address and port in a Teredo address (RFC 4380 section 4). */
+INLINE be32 mapped_ip(const u32 *a) { return ~a[3]; }
+INLINE be16 mapped_port(const u32 *a) { return ~(a[2] >> 16); }
+
+/* Where packets to a peer go. */
+INLINE u32 mapping_of(const struct peer *p, const u32 *a, struct mapping *m)
+{
+	m->ip = mapped_ip(a);
+	m->port = mapped_port(a);
+	if (LIKELY(!(p->state & STATE_FOREIGN)))
+		return 1;
+	struct address6 key = {{U64_AT(a, 0), U64_AT(a, 8)}};
+	return foreign_mapping(p, &key, m) == FOUND_YES;
+}
+
+/* Whether the outer checksum of a packet can be made from its header alone. */
+INLINE u16 is_sum_known(const struct ip6 *p)
+{
+	if (p->next == PROTO_UDP) {
+		/* A checksum of none covers nothing, a shorter length not all. */
+		u32 tail = U32_AT(p + 1, 4);
+		return (u16)tail == p->length && tail >> 16;
+	}
+	return is_summed(p->next);
+}
+
+/*
+ * Whether a sender on this machine has left the transport checksum to hardware. What
+ * came by a real wire and looks so is wrong, and stays so.
+ */
+INLINE int is_unfinished(const struct arrival *in, const struct ip6 *p, void *end)
+{
+	return (in->hook == HOOK_EGRESS || in->device & DEVICE_PARTIAL) && is_half_summed(p, end);
+}
+
+/*
+ * Judges a packet to a client. Its header is in front of end, and its destination
+ * has the prefix of the tag.
+ */
+INLINE u32 judge_encap(void *ctx, struct ip6 *p, void *end, u32 tag, const struct arrival *in, struct encap *e)
+{
+	if (UNLIKELY(in->now >= READ_ONCE(settings.alive_until)))
+		return REASON_ASLEEP;
+	if (UNLIKELY(p->version >> 4 != 6))
+		return REASON_NOT_IPV6;
+	u32 size = IPV6_LEN + FROM_BE16(p->length);
+	e->size = size;
+	if (UNLIKELY(size > in->length))
+		return REASON_ODD_LENGTH;
+	/* Before any drop: the kernel answers these, whoever sent them. */
+	u32 segment = in->segment ? in->segment : size;
+	if (UNLIKELY(segment > settings.mtu))
+		return REASON_TOO_BIG;
+	if (UNLIKELY(p->hops <= 1 && !(settings.flags & FLAG_HOST)))
+		return REASON_HOP_LIMIT;
+	if (UNLIKELY(!is_host(p->source)))
+		return REASON_BAD_SOURCE;
+	if (UNLIKELY(tag_of(p->source[0]) != NO_TAG))
+		return REASON_TEREDO_TO_TEREDO;
+
+	struct peer peer = {}; /* or a verifier may see what the compiler moved about */
+	int found = find_peer(tag, &p->destination[1], &peer);
+	if (UNLIKELY(found != FOUND_YES))
+		return found == FOUND_NOT ? REASON_UNKNOWN_PEER : REASON_BUSY_PEER;
+	if (UNLIKELY(peer.state & STATE_BUSY))
+		return REASON_BUSY_PEER;
+	if (UNLIKELY(age_of(&peer, in->now) >= settings.refresh))
+		return REASON_EXPIRED_PEER;
+
+	if (UNLIKELY(!is_summed(p->next))) {
+		if (p->next == PROTO_NONE)
+			return REASON_BUBBLE;
+		if (!is_unsummed(p->next))
+			return REASON_NEXT_HEADER;
+		if (in->hook == HOOK_XDP && in->device & DEVICE_PARTIAL)
+			return REASON_OFFLOAD;
+	}
+	if (UNLIKELY(size < IPV6_LEN + transport_len(p->next) || (void *)(p + 1) + UDP_LEN > end))
+		return REASON_SHORT_PAYLOAD;
+	e->summed = is_sum_known(p);
+
+	struct mapping m;
+	if (UNLIKELY(!mapping_of(&peer, p->destination, &m)))
+		return REASON_BUSY_PEER;
+	e->ip = m.ip;
+	e->port = m.port;
+	e->hop = find_hop4(ctx, m.ip, HOOK_DEVICE(in->hook));
+	if (UNLIKELY(!e->hop))
+		return REASON_NO_NEXT_HOP;
+	if (UNLIKELY(segment + TUNNEL_LEN > e->hop->mtu))
+		return REASON_TOO_BIG;
+	return REASON_ENCAP_FORWARDED;
+}
+
+/* The sum of a packet as it leaves, its hop limit less one where it costs one. */
+INLINE u64 leaving_sum(const struct ip6 *p, u32 hop_cost)
+{
+	return packet_sum(p) + 0xffff - (hop_cost << 8);
+}
+
+/* What a packet costs of its hop limit: a host-specific relay is no router. */
+INLINE u32 hop_cost(void) { return settings.flags & FLAG_HOST ? 0 : 1; }
+
+/* The header that goes in front of an IPv6 packet, in words as they are stored. */
+struct tunnel_words {
+	u64 mac0;
+	u32 mac1;
+	u16 type;
+	u64 ip0; /* version to fragment offset */
+	u64 ip1; /* time to live to source */
+	u64 ip2; /* destination and ports */
+	u32 udp; /* length and checksum */
+};
+
+/* Makes the header; n tells datagrams of one core apart, sum is 0 for no checksum. */
+INLINE void make_tunnel(struct tunnel_words *w, const struct encap *e, u64 n, u64 sum)
+{
+	const struct nexthop4 *hop = e->hop;
+	u32 id = ((u32)n << fixed.core_bits | (fixed.core_bits ? bpf_get_smp_processor_id() : 0)) & 0xffff;
+	be16 length = TO_BE16(e->size + TUNNEL_LEN), udp_length = TO_BE16(e->size + UDP_LEN);
+	be16 port = settings.port;
+	u32 life = settings.ttl | PROTO_UDP << 8;
+	u64 header = (u64)0x0045 + length + id + life + hop->source + e->ip;
+
+	w->mac0 = hop->mac0;
+	w->mac1 = hop->mac1;
+	w->type = ETHERTYPE_IPV4;
+	w->ip0 = 0x0045 | (u64)length << 16 | (u64)id << 32;
+	w->ip1 = life | (u64)(u16)~fold(header) << 16 | (u64)hop->source << 32;
+	w->ip2 = e->ip | (u64)port << 32 | (u64)e->port << 48;
+	be16 checksum = 0;
+	if (sum)
+		checksum = udp_field(sum + pseudo4(hop->source, e->ip, udp_length) + port + e->port + udp_length);
+	w->udp = udp_length | (u32)checksum << 16;
+}
+
+/* Stores an Ethernet header; 14 bytes at data are in front of the end. */
+INLINE void store_ethernet(void *data, u64 mac0, u32 mac1, u16 type)
+{
+	U64_AT(data, 0) = mac0;
+	U32_AT(data, 8) = mac1;
+	U16_AT(data, 12) = type;
+}
+
+/* How far the outer UDP checksum of a datagram was checked. */
+enum outer_sum {
+	SUM_GOOD, /* or absent */
+	SUM_HALF, /* the sender never finished it: a local one */
+	SUM_OPEN, /* only the sum of all bytes can tell */
+};
+
+/* A packet from a client. */
+struct decap {
+	struct nexthop6 *hop;
+	struct peer peer;
+	u32 age;
+	u32 size; /* of the IPv6 packet */
+	u32 udp_length;
+	u32 outer; /* enum outer_sum */
+};
+
+/* Whether a datagram is for the relay: only then anything is counted. */
+INLINE int is_ours(const struct tunnel *t)
+{
+	return t->protocol == PROTO_UDP && t->destination_port == settings.port && is_own(t->destination);
+}
+
+#define REASON_NOT_OURS 0xff
+
+/* Why a datagram for us, perhaps, is not of the plain form; IPv4 with 20 bytes and UDP. */
+NOINLINE u32 judge_odd(const struct tunnel *t, void *end)
+{
+	if (!t || t->version >> 4 != 4 || t->protocol != PROTO_UDP || !is_own(t->destination))
+		return REASON_NOT_OURS;
+	u32 header = (t->version & 0xf) * 4;
+	if (header < IPV4_LEN || t->fragment & TO_BE16(0x1fff))
+		return REASON_NOT_OURS;
+	const u16 *ports = (void *)t + header;
+	if ((void *)(ports + 2) > end || ports[1] != settings.port)
+		return REASON_NOT_OURS;
+	return t->fragment & TO_BE16(0x2000) ? REASON_FRAGMENT : REASON_IP_OPTIONS;
+}
+
+/* Judges the outer header. */
+INLINE u32 judge_outer(const struct tunnel *t, const struct arrival *in, struct decap *d)
+{
+	if (UNLIKELY(in->now >= READ_ONCE(settings.alive_until)))
+		return REASON_ASLEEP;
+	u32 length = FROM_BE16(t->length), udp_length = FROM_BE16(t->udp_length);
+	if (UNLIKELY(length > in->length || udp_length != length - IPV4_LEN || udp_length < UDP_LEN))
+		return REASON_ODD_LENGTH;
+	d->udp_length = udp_length;
+	if (UNLIKELY(header_checksum(t)))
+		return REASON_BAD_CHECKSUM;
+	if (UNLIKELY(is_own(t->source)))
+		return REASON_OWN_ADDRESS;
+	if (UNLIKELY(udp_length < UDP_LEN + IPV6_LEN))
+		return REASON_TRUNCATED;
+	return REASON_DECAP_FORWARDED;
+}
+
+/* Judges the form of the payload, whose IPv6 header is in front of end. */
+INLINE u32 judge_form(const struct ip6 *p, struct decap *d)
+{
+	if (UNLIKELY(p->version >> 4 != 6))
+		return p->version ? REASON_NOT_IPV6 : REASON_INDICATION;
+	u32 size = IPV6_LEN + FROM_BE16(p->length), payload = d->udp_length - UDP_LEN;
+	d->size = size;
+	if (UNLIKELY(size != payload))
+		return size > payload ? REASON_BAD_LENGTH : REASON_TRAILER;
+	return REASON_DECAP_FORWARDED;
+}
+
+/* Whether the engine may have to carry a packet to another client. */
+INLINE int is_carried(const struct ip6 *p)
+{
+	return settings.flags & FLAG_CARRY &&
+	       (!is_host(p->destination) || tag_of(p->destination[0]) != NO_TAG);
+}
+
+/* Judges a packet of a client that is not trusted. */
+NOINLINE u32 judge_stranger(const struct tunnel *t, const struct ip6 *p)
+{
+	if (!t || !p)
+		return REASON_UNKNOWN_PEER;
+	struct address6 a = {{U64_AT(p->source, 0), U64_AT(p->source, 8)}};
+	if (may_be_tested(&a))
+		return REASON_UNKNOWN_PEER;
+	if (mapped_ip(p->source) != t->source || mapped_port(p->source) != t->source_port)
+		return REASON_MAPPING_MISMATCH;
+	return settings.flags & FLAG_HOST ? REASON_UNKNOWN_PEER : REASON_NO_PEER;
+}
+
+/* Judges a packet that does not come from where its peer is. */
+NOINLINE u32 judge_moved(const struct ip6 *p, u32 state)
+{
+	if (!p)
+		return REASON_FOREIGN_MOVED;
+	struct address6 a = {{U64_AT(p->source, 0), U64_AT(p->source, 8)}};
+	if (state & STATE_FOREIGN || may_be_tested(&a))
+		return REASON_FOREIGN_MOVED;
+	return p->next == PROTO_NONE ? REASON_BUBBLE : REASON_MAPPING_MISMATCH;
+}
+
+/* Judges whose packet it is. */
+INLINE u32 judge_peer(const struct tunnel *t, const struct ip6 *p, const struct arrival *in, struct decap *d)
+{
+	u32 tag = tag_of(p->source[0]);
+	if (UNLIKELY(tag == NO_TAG))
+		return REASON_SOURCE_NOT_TEREDO;
+	if (UNLIKELY(is_carried(p)))
+		return REASON_CARRIED;
+	int found = find_peer(tag, &p->source[1], &d->peer);
+	if (UNLIKELY(found != FOUND_YES))
+		return found == FOUND_NOT ? judge_stranger(t, p) : REASON_BUSY_PEER;
+	if (UNLIKELY(d->peer.state & STATE_BUSY))
+		return REASON_BUSY_PEER;
+	d->age = age_of(&d->peer, in->now);
+	if (UNLIKELY(d->age >= settings.memory))
+		return REASON_EXPIRED_PEER;
+	struct mapping m;
+	if (UNLIKELY(!mapping_of(&d->peer, p->source, &m)))
+		return REASON_BUSY_PEER;
+	if (UNLIKELY(m.ip != t->source || m.port != t->source_port))
+		return judge_moved(p, d->peer.state);
+	return REASON_DECAP_FORWARDED;
+}
+
+/* Judges what the packet carries; it may read up to the end of a transport header. */
+INLINE u32 judge_content(const struct ip6 *p, void *end, const struct arrival *in)
+{
+	if (UNLIKELY(!is_summed(p->next))) {
+		if (p->next == PROTO_NONE)
+			return REASON_BUBBLE;
+		if (!is_unsummed(p->next))
+			return REASON_NEXT_HEADER;
+		if (in->hook == HOOK_XDP && in->device & DEVICE_PARTIAL)
+			return REASON_OFFLOAD;
+	}
+	if (UNLIKELY(FROM_BE16(p->length) < transport_len(p->next) || (void *)(p + 1) + UDP_LEN > end))
+		return REASON_SHORT_PAYLOAD;
+	if (p->next == PROTO_ICMPV6) {
+		u8 type = *(u8 *)(p + 1);
+		if (UNLIKELY(type >= 133 && type <= 137))
+			return REASON_NEIGHBOR_DISCOVERY;
+	}
+	if (UNLIKELY(p->hops <= 1 && !(settings.flags & FLAG_HOST)))
+		return REASON_HOP_LIMIT;
+	return REASON_DECAP_FORWARDED;
+}
+
+/* Checks the outer checksum as far as the headers allow. */
+INLINE u32 check_outer(const struct tunnel *t, const struct ip6 *p)
+{
+	if (!t->udp_checksum)
+		return SUM_GOOD;
+	u64 pseudo = pseudo4(t->source, t->destination, t->udp_length);
+	u64 sum = pseudo + U32_AT(t, 20) + U32_AT(t, 24);
+	if (LIKELY(is_sum_known(p) && fold(sum + packet_sum(p)) == 0xffff))
+		return SUM_GOOD;
+	return t->udp_checksum == fold(pseudo) ? SUM_HALF : SUM_OPEN;
+}
+
+/*
+ * Judges a datagram for the relay, of the plain form and with the IPv6 header in
+ * front of end.
+ */
+INLINE u32 judge_decap(void *ctx, struct tunnel *t, void *end, const struct arrival *in, struct decap *d)
+{
+	struct ip6 *p = (void *)(t + 1);
+	u32 reason = judge_form(p, d);
+	if (UNLIKELY(reason != REASON_DECAP_FORWARDED))
+		return reason;
+	reason = judge_peer(t, p, in, d);
+	if (UNLIKELY(reason != REASON_DECAP_FORWARDED))
+		return reason;
+	reason = judge_content(p, end, in);
+	if (UNLIKELY(reason != REASON_DECAP_FORWARDED))
+		return reason;
+	d->outer = check_outer(t, p);
+	struct address6 source = {{U64_AT(p->source, 0), U64_AT(p->source, 8)}};
+	struct address6 destination = {{U64_AT(p->destination, 0), U64_AT(p->destination, 8)}};
+	if (in->hook == HOOK_HOST_INGRESS)
+		return judge_destination(&destination); /* the host itself knows the way on */
+	reason = find_hop6(ctx, &source, &destination, HOOK_DEVICE(in->hook), &d->hop);
+	if (UNLIKELY(reason != REASON_DECAP_FORWARDED))
+		return reason;
+	u32 segment = in->segment ? in->segment : d->size;
+	return LIKELY(segment <= d->hop->mtu) ? REASON_DECAP_FORWARDED : REASON_TOO_BIG;
+}
+
+/*
+ * Punts that are as many as the host's set-up makes them, whole kinds of traffic of
+ * peers that the engine knows: it must get all of them, as without a fast path.
+ */
+#define UNRATIONED ((u64)1 << REASON_ASLEEP | (u64)1 << REASON_NO_NEXT_HOP | (u64)1 << REASON_SERVE_LIST | \
+		    (u64)1 << REASON_OFFLOAD | (u64)1 << REASON_NEXT_HEADER)
+
+#include "settle.h"
+
+#endif
