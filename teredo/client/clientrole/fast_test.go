@@ -19,10 +19,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unsafe"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
@@ -248,27 +246,10 @@ func TestFastPathToEngine(t *testing.T) {
 	}
 }
 
-// finish has a veth send packets with their checksums, as ethtool -K tx off does.
+// finish has a veth send packets with their checksums.
 func finish(t *testing.T, ns *testutil.Netns, name string) {
 	t.Helper()
-	ns.Do(t, func() error {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		value := [2]uint32{unix.ETHTOOL_STXCSUM, 0}
-		request := struct {
-			name  [unix.IFNAMSIZ]byte
-			value *[2]uint32
-			_     [16]byte
-		}{value: &value}
-		copy(request.name[:], name)
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
-			return errno
-		}
-		return nil
-	})
+	ns.Do(t, func() error { return teredotest.FinishChecksums(name) })
 }
 
 // answer echoes what comes to a UDP port of end b.

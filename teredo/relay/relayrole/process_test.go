@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package main
+package relayrole
 
 import (
 	"context"
@@ -17,7 +17,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -26,6 +25,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/internal/testutil/program"
 	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
 // span is a relay between an IPv6 host and a Teredo client with its server, both
@@ -50,13 +50,14 @@ func newSpan(t *testing.T) *span {
 	t.Helper()
 	s := &span{relay: testutil.NewNetns(t)}
 	client, host := testutil.NewNetns(t), testutil.NewNetns(t)
-	joined(t, s.relay, client, "v4", "192.0.2.3/24", "192.0.2.7/24", "192.0.2.1/24")
-	joined(t, s.relay, host, "v6", "2001:db8:1::1/64", "2001:db8:1::2/64")
+	teredotest.Link(t, s.relay, client, "v4", []string{"192.0.2.3/24"}, "192.0.2.7/24")
+	client.Do(t, func() error { return teredotest.SetUp("v4", "192.0.2.1/24") })
+	teredotest.Link(t, s.relay, host, "v6", []string{"2001:db8:1::1/64"}, "2001:db8:1::2/64")
 	s.relay.Do(t, func() error {
 		return os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0)
 	})
 	host.Do(t, func() error {
-		return errors.Join(finishChecksums("v6"), netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP("2001:db8:1::1")}))
+		return errors.Join(teredotest.FinishChecksums("v6"), netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP("2001:db8:1::1")}))
 	})
 	listen := func(ns *testutil.Netns, network string, at netip.AddrPort) (conn *net.UDPConn) {
 		ns.Do(t, func() (err error) {
@@ -69,60 +70,6 @@ func newSpan(t *testing.T) *span {
 	s.client, s.server = listen(client, "udp4", spanClient), listen(client, "udp4", spanServer)
 	s.host = listen(host, "udp6", netip.MustParseAddrPort("[2001:db8:1::2]:7000"))
 	return s
-}
-
-// finishChecksums has packets that leave by a veth look as if they came from a wire:
-// with the checksums that are otherwise left to a device.
-func finishChecksums(name string) error {
-	const setTransmitChecksum = 0x17 // ETHTOOL_STXCSUM
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	off := struct{ command, data uint32 }{setTransmitChecksum, 0}
-	var request struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}
-	copy(request.name[:], name)
-	request.data = unsafe.Pointer(&off)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
-		return errno
-	}
-	return nil
-}
-
-// joined makes a veth pair between two namespaces, which carries packets then.
-func joined(t *testing.T, a, b *testutil.Netns, name, inA string, inB ...string) {
-	t.Helper()
-	address := func(addresses ...string) error {
-		link, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		for _, text := range addresses {
-			parsed, err := netlink.ParseAddr(text)
-			if err != nil {
-				return err
-			}
-			parsed.Flags = unix.IFA_F_NODAD
-			if err := netlink.AddrAdd(link, parsed); err != nil {
-				return err
-			}
-		}
-		return netlink.LinkSetUp(link)
-	}
-	a.AddressesAtOnce(t)
-	b.AddressesAtOnce(t)
-	a.Do(t, func() error {
-		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name, PeerNamespace: netlink.NsFd(b.Handle())}
-		return errors.Join(netlink.LinkAdd(veth), address(inA))
-	})
-	b.Do(t, func() error { return address(inB...) })
-	a.AwaitLinks(t, name)
-	b.AwaitLinks(t, name)
 }
 
 // establish makes the client a trusted peer of the relay.
@@ -267,20 +214,20 @@ func TestSurvival(t *testing.T) {
 	s.checkStatus(t, socket)
 
 	s.relay.Do(t, func() error {
-		code, out, errs := call("clean")
+		code, out := program.Call(t, "clean")
 		if code != 0 || !strings.HasPrefix(out, "in use: fast path of north+1 in ") {
-			t.Errorf("isthmus clean beside a living one: %d\n%s%s", code, out, errs)
+			t.Errorf("isthmus clean beside a living one: %d\n%s", code, out)
 		}
 		return nil
 	})
 	p.Signal(t, syscall.SIGKILL)
 	<-p.Done
 	s.relay.Do(t, func() error {
-		code, out, errs := call("clean")
+		code, out := program.Call(t, "clean")
 		if code != 0 || strings.Count(out, "removed: ") != 2 || !strings.Contains(out, "teredo-relay") {
-			t.Errorf("isthmus clean: %d\n%s%s", code, out, errs)
+			t.Errorf("isthmus clean: %d\n%s", code, out)
 		}
-		if code, out, _ := call("clean", "--json"); code != 0 || !strings.Contains(out, `"removed": []`) {
+		if code, out := program.Call(t, "clean", "--json"); code != 0 || !strings.Contains(out, `"removed": []`) {
 			t.Errorf("isthmus clean once more: %d\n%s", code, out)
 		}
 		return nil
@@ -318,8 +265,8 @@ func TestKilledWithoutFastPath(t *testing.T) {
 	}
 	clean := func(want string) {
 		s.relay.Do(t, func() error {
-			if code, out, errs := call("clean", "-c", path); code != 0 || !strings.Contains(out, want) {
-				t.Errorf("isthmus clean says nothing of %q: %d\n%s%s", want, code, out, errs)
+			if code, out := program.Call(t, "clean", "-c", path); code != 0 || !strings.Contains(out, want) {
+				t.Errorf("isthmus clean says nothing of %q: %d\n%s", want, code, out)
 			}
 			return nil
 		})
@@ -343,13 +290,13 @@ func fromClient(text string) []byte {
 // checkStatus looks at what people and programs are shown of the fast path.
 func (s *span) checkStatus(t *testing.T, socket string) {
 	t.Helper()
-	code, out, errs := call("status", "--socket", socket)
+	code, out := program.Call(t, "status", "--socket", socket)
 	for _, want := range []string{"tc by v4, v6", "survives a restart", "peers taken over"} {
 		if !strings.Contains(out, want) {
-			t.Errorf("isthmus status says nothing of %q: %d\n%s%s", want, code, out, errs)
+			t.Errorf("isthmus status says nothing of %q: %d\n%s", want, code, out)
 		}
 	}
-	code, out, errs = call("status", "--socket", socket, "--json")
+	code, out = program.Call(t, "status", "--socket", socket, "--json")
 	var status struct {
 		Instances []struct {
 			State struct {
@@ -361,7 +308,7 @@ func (s *span) checkStatus(t *testing.T, socket string) {
 		}
 	}
 	if err := json.Unmarshal([]byte(out), &status); err != nil || len(status.Instances) != 1 {
-		t.Fatalf("isthmus status --json: %d, %v\n%s%s", code, err, out, errs)
+		t.Fatalf("isthmus status --json: %d, %v\n%s", code, err, out)
 	}
 	if f := status.Instances[0].State.FastPath; f.Path != "tc" || f.Packets["forward"]["encap_forwarded"] < leastFast {
 		t.Errorf("fast path: %+v", f)
