@@ -1,0 +1,174 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package nat64bpf
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/translate/nat64/state"
+)
+
+func TestSessionLimit(t *testing.T) {
+	r := newFlowRig(t, someSizes)
+	c := r.client(flowHost, 3)
+	for i := range 3 {
+		r.expect(outward(state.UDP, 5000, uint16(1+i)), To4Forwarded)
+	}
+	full := outward(state.UDP, 5000, 4)
+	r.expect(full, Reason(nat64ReasonREASON_SESSION_LIMIT))
+	r.table.ViewSubscriber(c.Index, &c)
+	if c.Sessions != 3 || c.Bindings != 1 {
+		t.Errorf("the client is %+v", c)
+	}
+	s := r.session(outward(state.UDP, 5000, 2))
+	if o := r.table.End(&s); o != state.Made {
+		t.Fatal(o)
+	}
+	r.expect(full, To4Forwarded)
+	r.table.SetSessionLimit(&c, 0)
+	r.expect(outward(state.UDP, 5000, 5), To4Forwarded)
+}
+
+// A lock that is held is not waited for.
+func TestLocksThatAreHeld(t *testing.T) {
+	r := newFlowRig(t, someSizes)
+	c := r.client(flowHost, 0)
+	p := outward(state.UDP, 5000, 53)
+	lock := &recordAt[nat64Subscriber](r.Memory()[state.SlabSubscribers], c.Index).Lock
+	atomic.StoreUint32(lock, 1)
+	r.expect(p, Reason(nat64ReasonREASON_BUSY))
+	if *lock != 1 {
+		t.Error("a lock of another was given back")
+	}
+	atomic.StoreUint32(lock, 0)
+	r.expect(p, To4Forwarded)
+	if *lock != 0 {
+		t.Error("the lock was kept")
+	}
+	s := r.session(p)
+	lock = &recordAt[nat64Binding](r.Memory()[state.SlabBindings], s.Binding).Lock
+	atomic.StoreUint32(lock, 1)
+	r.expect(p, To4Forwarded) // needs no lock
+	other := outward(state.UDP, 5000, 54)
+	r.expect(other, Reason(nat64ReasonREASON_BUSY))
+	atomic.StoreUint32(lock, 0)
+	r.expect(other, To4Forwarded)
+	if *lock != 0 {
+		t.Error("the lock was kept")
+	}
+}
+
+func TestSessionsThatHaveExpired(t *testing.T) {
+	r := newFlowRig(t, someSizes, func(s *Settings) {
+		// So long that a machine that stands still does not end a session.
+		s.Lifetimes[state.UDP][state.Opened] = 4000 * state.StampUnit
+		s.Lifetimes[state.TCP][state.Trans] = 2000 * state.StampUnit
+	})
+	r.client(flowHost, 0)
+	for _, tt := range []struct {
+		name      string
+		transport state.Transport
+		status    state.Status
+		age       uint32
+		want      Reason
+	}{
+		{"UDP in time", state.UDP, state.Opened, 3600, To4Forwarded},
+		{"UDP too late", state.UDP, state.Opened, 4001, Reason(nat64ReasonREASON_EXPIRED)},
+		{"TCP of a long state", state.TCP, state.Established, 4001, To4Forwarded},
+		{"TCP of a short state in time", state.TCP, state.Trans, 1600, To4Forwarded},
+		{"TCP of a short state too late", state.TCP, state.Trans, 2001, Reason(nat64ReasonREASON_EXPIRED)},
+		{"of a core whose clock is ahead", state.UDP, state.Opened, ^uint32(99), To4Forwarded},
+	} {
+		p := outward(tt.transport, 5000, uint16(len(tt.name)))
+		p.flags = 16
+		_, s := r.make(p, state.Fresh{Status: tt.status, Stamp: stampNow() - tt.age})
+		if got := r.send(p); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+		after := r.session(p)
+		if refreshed := after.Word != s.Word; refreshed != (tt.want == To4Forwarded && tt.age < 1<<20) {
+			t.Errorf("%s: the word was %x and is %x", tt.name, s.Word, after.Word)
+		}
+		r.table.End(&after)
+	}
+}
+
+func TestSessionsOfTheEngine(t *testing.T) {
+	r := newFlowRig(t, someSizes)
+	r.client(flowHost, 0)
+	for i, flags := range []state.Flags{state.Slow, state.Expected, state.Detoured} {
+		p := outward(state.UDP, 5000, uint16(10+i))
+		_, s := r.make(p, state.Fresh{Status: state.Opened, Flags: flags, Stamp: stampNow()})
+		r.expect(p, Reason(nat64ReasonREASON_ENGINE_SESSION))
+		r.expect(inward(state.UDP, s.PoolPort, uint16(10+i)), Reason(nat64ReasonREASON_ENGINE_SESSION))
+	}
+}
+
+// Stamps are renewed once a second, by the side that may.
+func TestStamps(t *testing.T) {
+	rig := newFlowRig(t, someSizes)
+	for _, tt := range []struct {
+		name     string
+		outbound bool
+		from4    bool
+		age      uint32
+		want     bool
+	}{
+		{"from IPv6", false, false, 10, true},
+		{"from IPv4", false, true, 10, true},
+		{"from IPv6, lately", false, false, 2, false},
+		{"from IPv6, where that side alone may", true, false, 10, true},
+		{"from IPv4, where it may not", true, true, 10, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := rig.renewed(t, func(s *Settings) { s.OutboundOnly = tt.outbound })
+			r.client(flowHost, 0)
+			for _, transport := range []state.Transport{state.UDP, state.ICMP} {
+				p := outward(transport, 5000, 80)
+				var start uint32
+				var s state.Session
+				for conclusive := false; !conclusive; {
+					start = stampNow()
+					_, s = r.make(p, state.Fresh{Status: state.Opened, Stamp: start - tt.age})
+					sent := p
+					if tt.from4 {
+						sent = inward(transport, s.PoolPort, 80)
+					}
+					if got := r.send(sent); got.Verdict() != fastpath.Forward {
+						t.Fatalf("%s", got)
+					}
+					// A machine that stood still has made what was there lately old.
+					if conclusive = tt.want || tt.outbound || stampNow() == start; !conclusive {
+						s = r.session(p)
+						if o := r.table.End(&s); o != state.Made {
+							t.Fatal(o)
+						}
+					}
+				}
+				after := r.session(p)
+				if got := after.Word.Stamp() != s.Word.Stamp(); got != tt.want {
+					t.Errorf("%s: renewed: %t, want %t", transport, got, tt.want)
+				}
+				if tt.want && !isStampOf(after.Word, start) {
+					t.Errorf("%s: renewed at stamp %d or later, it has %d", transport, start, after.Word.Stamp())
+				}
+			}
+		})
+	}
+}
+
+// Programs that may not run leave state alone.
+func TestFlowsWhileAsleep(t *testing.T) {
+	r := newFlowRig(t, someSizes)
+	r.client(flowHost, 0)
+	r.Sleep()
+	r.expect(outward(state.UDP, 5000, 53), Reason(nat64ReasonREASON_ASLEEP))
+	if c := r.table.Counts(); c.Sessions != 0 {
+		t.Errorf("%+v", c)
+	}
+	r.Beat(time.Hour)
+	r.expect(outward(state.UDP, 5000, 53), To4Forwarded)
+}
