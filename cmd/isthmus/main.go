@@ -105,7 +105,7 @@ func report(err error, to streams) int {
 		return 0
 	case errors.As(err, &quiet):
 		return int(quiet)
-	case errors.Is(err, role.ErrTold):
+	case errors.Is(err, role.ErrReported):
 		return exitFailed
 	case errors.As(err, &faults):
 		fmt.Fprintln(to.err, faults)

@@ -132,8 +132,8 @@ type Driver struct {
 	rules  <-chan struct{} // what redirected packets would not meet may have changed
 	traced atomic.Bool     // somebody sees the packets
 
-	telling sync.Mutex // one at a time calls Role.Apply, who does not hold mu
-	told    bool       // Role.Apply may be called
+	applying sync.Mutex // one at a time calls Role.Apply, who does not hold mu
+	applies  bool       // Role.Apply may be called
 
 	mu         sync.Mutex // guards what follows
 	cfg        Config
@@ -224,7 +224,7 @@ func (f *Driver) Start(ctx context.Context) {
 		f.settle()
 		return
 	}
-	f.tell(true)
+	f.setApplies(true)
 	f.apply()
 	f.beat()
 	f.settle()
@@ -248,11 +248,11 @@ func (f *Driver) follow(ctx context.Context) error {
 	return nil
 }
 
-// tell says whether the programs are told of changes.
-func (f *Driver) tell(on bool) {
-	f.telling.Lock()
-	defer f.telling.Unlock()
-	f.told = on
+// setApplies says whether Role.Apply may be called.
+func (f *Driver) setApplies(on bool) {
+	f.applying.Lock()
+	defer f.applying.Unlock()
+	f.applies = on
 }
 
 // stopFollowing ends the follower.
@@ -335,9 +335,9 @@ func (f *Driver) Run(ctx context.Context) {
 
 // apply tells the programs what has changed, from Start on. It locks.
 func (f *Driver) apply() {
-	f.telling.Lock()
-	defer f.telling.Unlock()
-	if !f.told {
+	f.applying.Lock()
+	defer f.applying.Unlock()
+	if !f.applies {
 		return
 	}
 	if err := f.role.Apply(); err != nil {

@@ -48,7 +48,7 @@ func (f *Driver) Leave() error {
 
 // forget takes the tables out of the sight of those who show them.
 func (f *Driver) forget() Table {
-	f.tell(false)
+	f.setApplies(false)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	table := f.table

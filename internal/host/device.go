@@ -44,18 +44,15 @@ type Device struct {
 }
 
 // OpenDevice makes a device in the network namespace of the calling thread, and sets it up.
-// What leads to it is the work of host, which is to be closed before it.
+// What leads to it is the work of host, which is to be closed before it. A device that could
+// not be set up is returned with the error: whether it stays is for who ends it.
 func OpenDevice(host *port.Host, cfg DeviceConfig, log *slog.Logger) (*Device, error) {
 	d := &Device{cfg: cfg, log: log, host: host}
 	var err error
 	if d.Queues, err = port.OpenTUNQueues(cfg.TUN, max(cfg.Queues, 1)); err != nil {
 		return nil, err
 	}
-	if err := d.configure(); err != nil {
-		d.End(false)
-		return nil, err
-	}
-	return d, nil
+	return d, d.configure()
 }
 
 // configure sets the device up.

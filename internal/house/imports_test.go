@@ -92,7 +92,7 @@ var rules = []rule{
 	{
 		name: "what serves all roles knows none",
 		from: without(join(leaves, plumbs, fastpaths, []string{"internal/driver"}), "translate/keys"),
-		to:   []string{"teredo/...", "translate/..."},
+		to:   []string{"teredo/...", "translate/...", "gprs/..."},
 		why:  "a role that comes or goes changes nothing that the others stand on",
 	},
 	{
@@ -178,6 +178,12 @@ var rules = []rule{
 		from: without(program, "translate/dns64", "translate/dns64/dns64role", "translate/pref64/discovery"),
 		to:   []string{"github.com/miekg/dns/..."},
 		why:  "what is asked of name servers, and whom, is bounded in one place; what they said is judged by dns64 and pref64",
+	},
+	{
+		name: "other people's decoders stay in tests",
+		from: program,
+		to:   []string{"github.com/wmnsk/go-gtp/..."},
+		why:  "they are there to be differed from",
 	},
 	{
 		name: "the BGP library stays in its package",
@@ -324,6 +330,7 @@ func TestRulesForbid(t *testing.T) {
 		"ports are opened by run packages":               {"internal/daemon", "internal/port"},
 		"plumbing knows no role":                         {"internal/metrics", "teredo/client/clientrole"},
 		"run packages know no daemon":                    {"teredo/client/clientrole", "internal/metrics"},
+		"other people's decoders stay in tests":          {"gprs/gtp", "github.com/wmnsk/go-gtp/gtpv1"},
 		"the BGP library stays in its package":           {"internal/announce", "github.com/osrg/gobgp/v4/pkg/server"},
 		"the DNS library stays with those who speak DNS": {"translate/nat64/nat64role", "github.com/miekg/dns"},
 

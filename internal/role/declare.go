@@ -61,8 +61,8 @@ func (e UsageError) Error() string { return e.Err.Error() }
 // Unwrap returns what is wrong.
 func (e UsageError) Unwrap() error { return e.Err }
 
-// ErrTold ends a command that has failed, and whose output has said everything already.
-var ErrTold = errors.New("the output tells what has failed")
+// ErrReported ends a command that has failed, and whose output has said everything already.
+var ErrReported = errors.New("the output says what has failed")
 
 // Foreground runs the configuration of a text until a signal ends it.
 type Foreground func(text string) error

@@ -108,8 +108,21 @@ func StartAs(t *testing.T, ns *testutil.Netns, notify string, as func(*exec.Cmd)
 		}
 		p.Done <- p.Cmd.Wait()
 	}()
-	t.Cleanup(func() { _ = p.Cmd.Process.Kill() })
+	t.Cleanup(p.end)
 	return p
+}
+
+// end ends a process that still runs in good order, so that it leaves nothing to the tests
+// after it.
+func (p *Process) end() {
+	if p.Cmd.Process.Signal(syscall.SIGTERM) != nil {
+		return // it has ended
+	}
+	select {
+	case <-p.Done:
+	case <-time.After(testutil.Patience):
+		_ = p.Cmd.Process.Kill()
+	}
 }
 
 // Log is what the process wrote so far.

@@ -27,7 +27,7 @@ type fast struct {
 	table    *teredobpf.Relay // nil: the engine is alone
 	pins     *pinned.Folder   // nil: nothing outlives the process
 	peerSeed peer.Seed
-	told     teredobpf.Settings // what the programs know
+	applied  teredobpf.Settings // what the programs know
 	// merge says whether the kernel may merge datagrams for the relay's sockets,
 	// which it does before tc sees them.
 	merge func(on bool)

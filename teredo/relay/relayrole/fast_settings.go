@@ -37,13 +37,13 @@ func (f *fast) apply() error {
 	cfg, at := f.cfg, f.local
 	f.mu.Unlock()
 	s := f.settings(&cfg, &at)
-	if reflect.DeepEqual(s, f.told) {
+	if reflect.DeepEqual(s, f.applied) {
 		return nil // programs pass packets by while settings change
 	}
 	if err := f.table.Set(s); err != nil {
 		return err
 	}
-	f.told = s
+	f.applied = s
 	return nil
 }
 

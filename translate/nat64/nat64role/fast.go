@@ -28,10 +28,10 @@ var _ driver.Forwarder = (*nat64bpf.Path)(nil)
 // sessions and make new ones, in the state that they share with the engine.
 type fast struct {
 	*driver.Driver
-	table  *nat64bpf.Path // nil: the engine is alone
-	pins   *pinned.Folder // nil: nothing outlives the process
-	engine func() nat64.Stats
-	told   nat64bpf.Settings // what the programs know
+	table   *nat64bpf.Path // nil: the engine is alone
+	pins    *pinned.Folder // nil: nothing outlives the process
+	engine  func() nat64.Stats
+	applied nat64bpf.Settings // what the programs know
 
 	mu       sync.Mutex // guards what follows
 	cfg      Settings
@@ -102,13 +102,13 @@ func (f *fast) apply() error {
 	f.mu.Lock()
 	s := f.settings
 	f.mu.Unlock()
-	if reflect.DeepEqual(s, f.told) {
+	if reflect.DeepEqual(s, f.applied) {
 		return nil // programs pass packets by while settings change
 	}
 	if err := f.table.Set(s); err != nil {
 		return err
 	}
-	f.told = s
+	f.applied = s
 	return nil
 }
 

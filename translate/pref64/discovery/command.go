@@ -114,13 +114,13 @@ func (c *discoverCommand) print(w io.Writer, found []foundPrefix) error {
 	}
 	if len(found) == 0 {
 		if c.JSON {
-			return role.ErrTold
+			return role.ErrReported
 		}
 		return errors.New("no NAT64 was found: neither a router nor a name server told of a prefix; add --interface or --resolver if others should be asked")
 	}
 	var failed error
 	if slices.ContainsFunc(found, func(p foundPrefix) bool { return p.Problem != "" }) {
-		failed = role.ErrTold
+		failed = role.ErrReported
 	}
 	if c.JSON {
 		return failed

@@ -82,7 +82,7 @@ func TestCommandTellsOfBroken(t *testing.T) {
 		var out strings.Builder
 		c := discoverCommand{JSON: asJSON}
 		err := c.print(&out, []foundPrefix{{Source: "dns", Problem: "nobody answers"}})
-		if !errors.Is(err, role.ErrTold) || !strings.Contains(out.String(), "nobody answers") {
+		if !errors.Is(err, role.ErrReported) || !strings.Contains(out.String(), "nobody answers") {
 			t.Errorf("JSON %t: error %v\n%s", asJSON, err, &out)
 		}
 	}

@@ -39,8 +39,8 @@ type fast struct {
 	table  *siitbpf.Path // nil: the engine is alone
 	engine func() siit.Stats
 
-	change sync.Mutex       // held while engine and programs change, before mu
-	told   siitbpf.Settings // what the programs know; guarded by change
+	change  sync.Mutex       // held while engine and programs change, before mu
+	applied siitbpf.Settings // what the programs know; guarded by change
 
 	mu      sync.Mutex // guards what follows
 	refused error      // why the programs cannot take the settings; change is held to write it
@@ -57,7 +57,6 @@ func newFast(cfg *Settings, engine func() siit.Stats, log *slog.Logger) *fast {
 	f := &fast{name: cfg.Name, engine: engine, ways: newWays(&Settings{}, nil)}
 	f.Driver = driver.New(driver.Role{
 		Name: cfg.Name, Ephemeral: "there is nothing to keep", Load: f.load, Hindered: f.hindered,
-		Apply:   func() error { return nil }, // what changes is told at once
 		Measure: f.measure,
 	}, driverConfig(cfg), log)
 	return f
@@ -89,11 +88,11 @@ func (f *fast) set(cfg *Settings, mappings []translate.Mapping, swap func() erro
 	if !f.Loaded() {
 		return swap()
 	}
-	if next := programs(cfg, mappings, f.Tunnel()); f.refused != nil || !sameSettings(&f.told, &next) {
+	if next := programs(cfg, mappings, f.Tunnel()); f.refused != nil || !sameSettings(&f.applied, &next) {
 		f.table.Pause()
 		if err := swap(); err != nil {
 			if f.refused == nil {
-				err = errors.Join(err, f.table.Set(f.told))
+				err = errors.Join(err, f.table.Set(f.applied))
 			}
 			return err
 		}
@@ -112,7 +111,7 @@ func (f *fast) set(cfg *Settings, mappings []translate.Mapping, swap func() erro
 func (f *fast) tell(next siitbpf.Settings) {
 	err := f.table.Set(next)
 	if err == nil {
-		f.told = next
+		f.applied = next
 	}
 	f.mu.Lock()
 	f.refused = err
