@@ -297,6 +297,11 @@ func TestUnsendable(t *testing.T) {
 	if _, err := new(Codec).Append(nil, v0(0, 0, 1, sampleTID), label); err != refuse(FaultElementIncorrect, ElementTEIDData) {
 		t.Errorf("flow label of 17 bits: %v", err)
 	}
+	profile := createSamples()[0].message.(*CreateRequest)
+	profile.QoS = QoS{}
+	if _, err := new(Codec).Append(nil, v0(0, 0, 1, sampleTID), profile); err != refuse(FaultElementIncorrect, ElementQoSV0) {
+		t.Errorf("no profile in version 0: %v", err)
+	}
 	if _, err := Encapsulate(nil, &Header{Version: V1, HasSequence: true}, make([]byte, 65530)); err != refuse(FaultTooLong, 0) {
 		t.Errorf("packet of 65530 octets: %v", err)
 	}

@@ -43,7 +43,7 @@ func parseQoSV0(v []byte) (q QoS, ok bool) {
 func qosFormat(v Version) (ElementType, format[QoS]) {
 	if v == V0 {
 		return ElementQoSV0, format[QoS]{parseQoSV0, func(b []byte, q QoS) []byte {
-			return append(b, q.octets[1:min(int(q.n), 1+qosV0Len)]...)
+			return append(b, q.octets[min(1, int(q.n)):min(int(q.n), 1+qosV0Len)]...)
 		}}
 	}
 	return ElementQoS, format[QoS]{ParseQoS, func(b []byte, q QoS) []byte { return append(b, q.octets[:q.n]...) }}

@@ -97,6 +97,7 @@ type MaskedOctet struct{ Value, Mask uint8 }
 
 // Components of a packet filter.
 const (
+	componentNone         = 0x00 // reserved
 	componentRemote4      = 0x10
 	componentLocal4       = 0x11
 	componentRemote6      = 0x20 // with a mask

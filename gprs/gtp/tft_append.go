@@ -7,6 +7,9 @@ import (
 	"math/bits"
 )
 
+// maxParameter is the greatest length of a parameter's value in octets.
+const maxParameter = 0xff
+
 // Append appends the value of a traffic flow template. What it writes of a template
 // that [ParseTFT] would not return, that refuses.
 func (t TFT) Append(b []byte) []byte {
@@ -19,6 +22,9 @@ func (t TFT) Append(b []byte) []byte {
 		b = t.Filters[i].append(b, t.Operation)
 	}
 	for _, p := range t.Parameters {
+		if len(p.Value) > maxParameter {
+			return append(b, p.ID, maxParameter) // and ends before its value
+		}
 		b = append(append(b, p.ID, byte(len(p.Value))), p.Value...)
 	}
 	return b
@@ -30,8 +36,8 @@ func (f *PacketFilter) append(b []byte, o TFTOperation) []byte {
 	}
 	b = append(b, byte(f.Direction&3)<<4|f.ID&0xf, f.Precedence, 0)
 	at := len(b)
-	b = f.Remote.append(b, componentRemote4, componentRemotePrefix)
-	b = f.Local.append(b, componentLocal4, componentLocalPrefix)
+	b = f.Remote.append(b, componentRemote4, componentRemotePrefix, componentRemote6)
+	b = f.Local.append(b, componentLocal4, componentLocalPrefix, componentNone)
 	if f.Protocol.Present {
 		b = append(b, componentProtocol, f.Protocol.Value)
 	}
@@ -51,19 +57,18 @@ func (f *PacketFilter) append(b []byte, o TFTOperation) []byte {
 }
 
 // append writes an address with its mask; of IPv6, with the length of its prefix where
-// the mask is one.
-func (m Match) append(b []byte, four, prefix byte) []byte {
+// the mask is one. Only the remote address has a component with another mask, six.
+func (m Match) append(b []byte, four, prefix, six byte) []byte {
 	switch {
 	case !m.Address.IsValid():
 		return b
 	case m.Address.Is4():
 		return appendAddress(appendAddress(append(b, four), m.Address), m.Mask)
 	}
-	if n, ok := prefixLen(m.Mask.As16()); ok {
+	if n, ok := prefixLen(m.Mask.As16()); ok && m.Mask.IsValid() {
 		return append(appendAddress(append(b, prefix), m.Address), n)
 	}
-	// Only the remote address has a component with a mask.
-	return appendAddress(appendAddress(append(b, componentRemote6), m.Address), m.Mask)
+	return appendAddress(appendAddress(append(b, six), m.Address), m.Mask)
 }
 
 // prefixLen returns how many ones a mask begins with; ok is false if more follow.

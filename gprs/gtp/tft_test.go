@@ -101,6 +101,25 @@ func TestTFTRefused(t *testing.T) {
 	}
 }
 
+// TestTFTUnsendable writes of what has no form nothing that another would read.
+func TestTFTUnsendable(t *testing.T) {
+	six, mask := netip.MustParseAddr("2001:db8::"), netip.MustParseAddr("ffff::ffff")
+	for name, filter := range map[string]PacketFilter{
+		"IPv6 without a mask":                {Remote: Match{Address: six}},
+		"IPv4 without a mask":                {Remote: Match{Address: netip.MustParseAddr("192.0.2.0")}},
+		"own address by a mask of two parts": {Local: Match{Address: six, Mask: mask}},
+	} {
+		template := TFT{Operation: TFTCreate, Filters: []PacketFilter{filter}}
+		if got, _, ok := ParseTFT(template.Append(nil)); ok {
+			t.Errorf("%s: read as %+v", name, got)
+		}
+	}
+	long := TFT{Operation: TFTNone, Parameters: []TFTParameter{{ID: 1, Value: make([]byte, 256)}, {ID: 2, Value: make([]byte, 255)}}}
+	if got, _, ok := ParseTFT(long.Append(nil)); ok {
+		t.Errorf("a parameter of 256 octets: read as %+v", got)
+	}
+}
+
 func TestMatch(t *testing.T) {
 	remote := wholeTemplate().Filters[0].Remote
 	for address, want := range map[string]bool{"192.0.2.77": true, "192.0.3.77": false, "2001:db8::1": false} {
