@@ -146,7 +146,8 @@ func (f *Driver) skipped(cfg *Config, as attach.Config) ([]bypass.Finding, error
 		Host: as.Host, Forward4: cfg.Forward4, XDP: as.Mode == fastpath.ModeXDP, Own: append(attach.ProgramIDs(f.table.Programs(), f.pins), as.Kin...),
 	}
 	if f.attachment != nil && sameAttachment(as, f.attachedAs) {
-		q.Devices, q.XDP = Planned(f.attachment.Report())
+		others := slices.DeleteFunc(f.attachment.Report(), func(d attach.DeviceReport) bool { return d.Index == f.tunnel.index })
+		q.Devices, q.XDP = Planned(others) // as of a plan, so that both find the same
 	} else if plan, err := attach.Plan(as); err == nil {
 		q.Devices, q.XDP = Planned(plan)
 	}

@@ -323,6 +323,7 @@ func (f *Driver) Run(ctx context.Context) {
 				continue
 			}
 			f.settle()
+			round()
 		case now := <-beats:
 			f.beat()
 			f.measure(now, f.role.Measure())

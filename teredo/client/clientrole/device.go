@@ -24,7 +24,7 @@ import (
 // clients are reached without a router.
 const addressBits = 32
 
-// tunnel is the TUN device of one client, or of several that work by different
+// device is the TUN device of one client, or of several that work by different
 // interfaces. Each client's address is on it; that of the active one is preferred
 // for new connections, the others are deprecated and work on. While the active
 // client has an address, the default route leads to the device.

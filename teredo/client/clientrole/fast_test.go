@@ -476,4 +476,20 @@ func TestFastPathOfClientNeverSkipsAFirewall(t *testing.T) {
 	nft("delete table inet guard")
 	await(t, p.ca, "back on the fast path", func(s Status) bool { return s.FastPath.Path == "tc" })
 	r.pingFast(t, to, status)
+	// The engine hears what passes there: a peer that seems silent would be withdrawn.
+	heard := func() (last time.Time) {
+		peers, _ := p.ca.Peers(10)
+		for _, one := range peers {
+			if one.Address == p.ab {
+				last = one.LastReceived
+			}
+		}
+		return last
+	}
+	before, end := heard(), time.Now().Add(20*time.Second) // it is withdrawn after 30
+	for ; !heard().After(before); r.ping(t, to) {
+		if time.Now().After(end) {
+			t.Fatal("the engine has heard nothing of what the fast path carries")
+		}
+	}
 }
