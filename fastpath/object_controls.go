@@ -69,8 +69,10 @@ func (c *controls) Trace(every, rate int) {
 }
 
 // Beat lets the programs go on for so long from now, by CLOCK_MONOTONIC. Then they
-// pass everything.
+// pass everything. It wakes none while settings change.
 func (c *controls) Beat(linger time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	atomic.StoreUint64(c.at.AliveUntil, uint64(Monotonic()+linger))
 }
 
@@ -82,7 +84,7 @@ func (c *controls) Change(write func()) {
 	until := atomic.SwapUint64(c.at.AliveUntil, 0)
 	write()
 	c.Bump()
-	// Not if a beat has come meanwhile.
+	// Not if another process that shares them has beaten meanwhile.
 	atomic.CompareAndSwapUint64(c.at.AliveUntil, 0, until)
 }
 

@@ -81,8 +81,7 @@ func xdpMode(attached uint32) string {
 	}
 }
 
-// look asks for what costs more: drivers, features and programs. fastpath.Programs of our
-// own are left out.
+// look asks for what costs more: drivers, features and programs, but for our own.
 func (d *device) look(own func(program) bool) {
 	d.driver = driverOf(d.name)
 	if d.kind == kindVeth {

@@ -33,7 +33,7 @@ type Settings struct {
 	Own []netip.Addr
 	// Source is the outer source address, if the relay is bound to one; else the
 	// host's routes say it, or nobody, and the engine sends (see
-	// [Features.FibSource]).
+	// [probe.Features.FibSource]).
 	Source netip.Addr
 	// Port is the relay's UDP port.
 	Port uint16

@@ -46,6 +46,13 @@ func (d *Device) Name() string { return d.tun.Name() }
 // Host is what the device undoes at its end, while it is open.
 func (d *Device) Host() *port.Host { return d.host }
 
+// Running reports whether the device is open.
+func (d *Device) Running() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.host != nil
+}
+
 // Queues are those of the device, once it is open.
 func (d *Device) Queues() []*port.TUN { return d.tun.Queues }
 
@@ -126,8 +133,9 @@ func (d *Device) Stats() (sum port.Stats, queues int) {
 // packets are read before.
 func (d *Device) End(leave bool) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.tun.EndLater(leave)
+	tun := d.tun
+	d.mu.Unlock()
+	tun.EndLater(leave)
 }
 
 // Close undoes what leads to the device, and closes it; or leaves all to a successor.

@@ -48,7 +48,8 @@ type Settings struct {
 	// RouterPool leaves ICMP errors of routers without a form in the other family to the
 	// engine, which has addresses for them (RFC 6791).
 	RouterPool bool
-	// Unfinished is as in [Settings].
+	// Unfinished lets tc send by a veth what a sender on this machine has left to
+	// hardware. Else the engine sends such packets.
 	Unfinished bool
 	// Tunnel is the interface index of the translator's own device: routes are asked as
 	// if packets came from there.

@@ -36,14 +36,17 @@ func (n *NAT64) changed(c port.Change) {
 
 // look reads the host's addresses and gives them to the engine.
 func (n *NAT64) look() error {
+	n.mu.Lock() // before it reads: the later of two readings is to stay
+	defer n.mu.Unlock()
+	if !n.device.Running() {
+		return nil // closed meanwhile
+	}
 	at, err := n.device.LookOwn()
 	hosts, err4 := n.device.Addresses4()
 	local, errLocal := n.device.Local4()
 	if err := errors.Join(err, err4, errLocal); err != nil {
 		return err
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.local = local // at once, whatever becomes of the rest
 	n.do(func(e *nat64.Engine, _ time.Time, _ *nat64.Out) { e.SetClosed(n.closed(&n.cfg)) })
 	if at == n.own && slices.Equal(hosts, n.hosts) {

@@ -236,12 +236,15 @@ func (s *SIIT) changed(c port.Change) {
 
 // look reads the host's addresses and gives them to the engine.
 func (s *SIIT) look() error {
+	s.mu.Lock() // before it reads: the later of two readings is to stay
+	defer s.mu.Unlock()
+	if !s.device.Running() {
+		return nil // closed meanwhile
+	}
 	at, err := s.device.LookOwn()
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if at == s.own {
 		return nil
 	}
