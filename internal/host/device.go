@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,6 +42,7 @@ type Device struct {
 	log    *slog.Logger
 	host   *port.Host
 	keeper atomic.Pointer[Keeper]
+	ending sync.Mutex // so that who ends the device a second time finds it gone
 }
 
 // OpenDevice makes a device in the network namespace of the calling thread, and sets it up.
@@ -146,6 +148,8 @@ func (d *Device) End(leave bool) {
 	if d == nil {
 		return
 	}
+	d.ending.Lock()
+	defer d.ending.Unlock()
 	if !leave {
 		if err := d.Queues[0].Discard(); err != nil && !errors.Is(err, port.ErrClosed) {
 			d.log.Warn("the device stays behind", "error", err)
