@@ -87,6 +87,7 @@ INLINE int find_in(u32 index, u64 k01, u64 k2s, struct peer *p)
  */
 INLINE int find_peer(u32 tag, const u32 *k, struct peer *p)
 {
+	*p = (struct peer){}; /* or a verifier may see what the compiler moved about */
 	u64 h = peer_hash(tag, k);
 	u64 k01 = (u64)k[1] << 32 | k[0];
 	u64 k2s = (u64)(STATE_USED | tag << STATE_TAG_SHIFT) << 32 | k[2];

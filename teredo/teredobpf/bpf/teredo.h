@@ -89,7 +89,7 @@ INLINE u32 judge_encap(void *ctx, struct ip6 *p, void *end, u32 tag, const struc
 	if (UNLIKELY(tag_of(p->source[0]) != NO_TAG))
 		return REASON_TEREDO_TO_TEREDO;
 
-	struct peer peer = {}; /* or a verifier may see what the compiler moved about */
+	struct peer peer;
 	int found = find_peer(tag, &p->destination[1], &peer);
 	if (UNLIKELY(found != FOUND_YES))
 		return found == FOUND_NOT ? REASON_UNKNOWN_PEER : REASON_BUSY_PEER;
