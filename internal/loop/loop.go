@@ -116,7 +116,7 @@ func (l *Loop[O]) ReadUDPQuick(conn port.UDPConn, ports Ports, quick Quick[*port
 	out := l.NewOutput()
 	shown := udpView(conn)
 	defer AddProcessor()()
-	for {
+	for mine := (turn{}); ; mine.next() {
 		n, err := conn.ReadBatch(msgs)
 		if err != nil {
 			return UntilClosed(err)
@@ -136,7 +136,7 @@ func (l *Loop[O]) ReadTunQuick(tun port.Tun, ports Ports, quick Quick[[]byte, O]
 	pkts := make([][]byte, port.MaxBatch)
 	out := l.NewOutput()
 	defer AddProcessor()()
-	for {
+	for mine := (turn{}); ; mine.next() {
 		n, err := tun.ReadBatch(pkts)
 		if err != nil {
 			return UntilClosed(err)

@@ -5,6 +5,7 @@ package loop
 import (
 	"runtime"
 	"sync"
+	"time"
 )
 
 // Choices for small machines.
@@ -14,6 +15,8 @@ const (
 	spareProcessors = 2
 	// mostProcessors bounds what loops take, since a client may have many sockets.
 	mostProcessors = 8
+	// longestTurn is half of what Go's scheduler allows a goroutine.
+	longestTurn = 5 * time.Millisecond
 )
 
 // processors guards the number of Go's processors, of which there is one for the whole
@@ -47,4 +50,19 @@ func changeProcessors(n int) {
 		want = max(p.own, min(p.loops+p.loops%2+spareProcessors, mostProcessors))
 	}
 	runtime.GOMAXPROCS(want)
+}
+
+// turn is since when a loop has had a processor without a pause.
+type turn struct{ began time.Time }
+
+// next begins another turn where this one gets long. A goroutine that only goes from one
+// system call to the next never passes through the scheduler by itself: after 10 ms it
+// counts as one that does not yield, and each of its packets then costs a signal, and the
+// waking of two threads that take its processor and give it back.
+func (t *turn) next() {
+	if time.Since(t.began) < longestTurn {
+		return
+	}
+	runtime.Gosched()
+	t.began = time.Now()
 }

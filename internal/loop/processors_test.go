@@ -5,6 +5,7 @@ package loop
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,4 +78,26 @@ func TestLoopsTakeProcessors(t *testing.T) {
 	if got := runtime.GOMAXPROCS(0); got != 1 {
 		t.Errorf("%d processors are left", got)
 	}
+}
+
+// TestTurn has a loop let others run when its turn is long, and not before.
+func TestTurn(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var other atomic.Bool
+	young := turn{began: time.Now().Add(time.Hour)}
+	began := young.began
+	if young.next(); young.began != began {
+		t.Error("a short turn ended")
+	}
+	go other.Store(true)
+	for range 100 { // the scheduler looks at one of its queues first, now at this, now at that
+		long := turn{began: time.Now().Add(-longestTurn)}
+		if long.next(); time.Since(long.began) >= longestTurn {
+			t.Fatal("no turn began")
+		}
+		if other.Load() {
+			return
+		}
+	}
+	t.Error("no one else ran")
 }

@@ -23,6 +23,8 @@ const Env = "ISTHMUS_PEERS"
 // ErrMissing is wrapped by every error that `make peers` mends.
 var ErrMissing = errors.New("run 'make peers'")
 
+var errNotSetUp = fmt.Errorf("the peers are not set up: %w", ErrMissing)
+
 // Peers is the folder with the unpacked programs.
 type Peers struct {
 	// Dir is the absolute path of the folder.
@@ -47,7 +49,7 @@ func Find() (*Peers, error) {
 			}
 		}
 	}
-	return nil, fmt.Errorf("the peers are not set up: %w", ErrMissing)
+	return nil, errNotSetUp
 }
 
 // startingPoints returns the folders above which the peers may lie.
@@ -74,8 +76,11 @@ func open(dir string) (*Peers, error) {
 	return &Peers{Dir: abs}, nil
 }
 
-// Program returns the path of one program in the folder.
+// Program returns the path of one program in the folder. The zero Peers has none.
 func (p *Peers) Program(name string) (string, error) {
+	if p.Dir == "" {
+		return "", fmt.Errorf("%s is wanted: %w", name, errNotSetUp)
+	}
 	path := filepath.Join(p.Dir, "bin", name)
 	if _, err := os.Stat(path); err != nil {
 		return "", fmt.Errorf("%s is not among the peers in %s: %w; this system's release may not carry it", name, p.Dir, ErrMissing)
