@@ -10,7 +10,7 @@
 // pins the tables, and controls and counts. What the programs do, their C source, settings
 // and constants are beside the role that they serve, in a package whose name ends in bpf;
 // what they share is in bpf here, one header for each purpose: base.h is what programs and
-// this package share. The objects that clang made of it are committed, so that nobody
+// this package share. The objects that clang made of it are committed, so that no one
 // needs clang to build Isthmus; see the generate.go of each.
 //
 // Who writes what:

@@ -125,7 +125,7 @@ func (b *Build) fix(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// dropUnused leaves out what shared headers declare and nobody uses.
+// dropUnused leaves out what shared headers declare and no one uses.
 func (b *Build) dropUnused(spec *ebpf.CollectionSpec) {
 	used := map[string]bool{}
 	for _, s := range b.Slabs {

@@ -19,7 +19,7 @@ type Controls struct {
 	Generation, AliveUntil *uint64
 	TraceEvery, TraceLimit *uint32
 	Devices                *[deviceSlots]DeviceSlot
-	// Secrets are drawn when tables are made, so that nobody outside can choose what
+	// Secrets are drawn when tables are made, so that no one outside can choose what
 	// meets in them.
 	Secrets []*uint64
 }
@@ -77,7 +77,7 @@ func (c *controls) Beat(linger time.Duration) {
 }
 
 // Change has settings written while the programs pass all packets; then next hops are
-// asked for anew.
+// asked for again.
 func (c *controls) Change(write func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,11 +94,11 @@ type Device struct {
 	MAC   net.HardwareAddr
 	// Frames lets XDP redirect into it, Packets tc.
 	Frames, Packets bool
-	// Whole tells that it takes TCP segments out of a tunnel before they are cut:
+	// Whole reports that it takes TCP segments out of a tunnel before they are cut:
 	// a veth does. What is no tunnel any more would confuse a card that cuts
 	// tunnels.
 	Whole bool
-	// Partial tells that its frames may come from a sender on this machine that
+	// Partial reports that its frames may come from a sender on this machine that
 	// leaves checksums to hardware: a veth's do.
 	Partial bool
 }
@@ -122,7 +122,7 @@ func (d *Device) flags() (flags uint16) {
 	return flags
 }
 
-// SetDevice adds a device, or changes it. Next hops are asked for anew, unless all is
+// SetDevice adds a device, or changes it. Next hops are asked for again, unless all is
 // as it was.
 func (c *controls) SetDevice(d Device) error {
 	if d.Index <= 0 || len(d.MAC) != 6 {

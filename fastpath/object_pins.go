@@ -68,7 +68,7 @@ func closeMaps(maps map[string]*ebpf.Map) {
 	}
 }
 
-// pin keeps the tables for a successor. The note comes last: without it nobody takes
+// pin keeps the tables for a successor. The note comes last: without it no one takes
 // anything over.
 func (o *Object) pin() error {
 	pins := o.build.Pins

@@ -21,7 +21,7 @@ const (
 // jitter is the one-way delay as a process in time: at each instant it is lognormal with the
 // stated mean and deviation, and its logarithm is a Gaussian process with the correlation
 // (1+t/τ)·exp(-t/τ), that of a critically damped oscillator pushed by white noise. It has a
-// slope at each instant, which is what keeps packets in order: a delay drawn anew for each of
+// slope at each instant, which is what keeps packets in order: a delay drawn again for each of
 // them does so by making them wait, and raises the mean the more, the more packets there are.
 //
 // It is the medium's: whatever is sent, one seed gives one delay at one instant after the
@@ -76,7 +76,7 @@ func (j *jitter) delay(at int64) int64 {
 	return int64(j.median * math.Exp(j.spread*value))
 }
 
-// forget draws value and slope anew.
+// forget draws value and slope again.
 func (j *jitter) forget() {
 	j.value, j.slope = j.random.NormFloat64(), j.random.NormFloat64()
 	j.next()

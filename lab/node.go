@@ -20,7 +20,7 @@ import (
 const bridgeName = "br0"
 
 // quietSysctls make a fresh namespace predictable: addresses are usable at
-// once, nobody solicits routers, and the reverse path is not filtered, since
+// once, no one solicits routers, and the reverse path is not filtered, since
 // several topologies are asymmetric on purpose. TCP controls congestion as every
 // kernel can (RFC 5681), not as the host has chosen: BBR, for one, sends a segment
 // a second for minutes after a time of loss.

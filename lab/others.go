@@ -18,8 +18,8 @@ type Others struct {
 	CPUs, Stolen float64
 }
 
-// Others tells what else the machine did since the experiment began; ok is false if
-// that cannot be told.
+// Others reports what else the machine did since the experiment began; ok is false if
+// that cannot be determined.
 func (e *Env) Others() (o Others, ok bool) {
 	now, err := readOtherTime("/proc", os.Getpid())
 	took := time.Since(e.began)
@@ -88,7 +88,7 @@ func readOtherTime(proc string, self int) (t otherTime, err error) {
 	return t, nil
 }
 
-// comesFrom tells whether a process is another one or descends from it.
+// comesFrom reports whether a process is another one or descends from it.
 func comesFrom(parents map[int]int, pid, ancestor int) bool {
 	for range len(parents) { // a number that was given again could make a circle
 		if pid == ancestor {

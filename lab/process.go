@@ -176,7 +176,7 @@ func (p *Proc) Wait() error {
 
 // Stop ends the process and what it left in its process group: SIGTERM, and
 // SIGKILL if that does not end it within ten seconds, which is an error. Once the
-// context of the lab has ended, somebody waits, and it has a second.
+// context of the lab has ended, someone waits, and it has a second.
 func (p *Proc) Stop() error {
 	p.stopped.Do(func() { close(p.asked) })
 	_ = p.cmd.Process.Signal(unix.SIGTERM)

@@ -75,7 +75,7 @@ func explainNamespaces(err error) error {
 	return err
 }
 
-// checkTUN tells whether this user can make TUN interfaces.
+// checkTUN reports whether this user can make TUN interfaces.
 func checkTUN() error {
 	f, err := os.OpenFile(tunDevice, os.O_RDWR, 0)
 	switch {

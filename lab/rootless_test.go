@@ -84,13 +84,13 @@ func rootlessLab() error {
 	return nil
 }
 
-// ordinaryUser is an account nobody has on the test machine.
+// ordinaryUser is an account no one has on the test machine.
 const ordinaryUser = 61234
 
 // asUser prepares a part of the test as a user without any right, to whom
 // /dev/net/tun is open in a mount namespace of the test alone. The tools of the
 // lab are open to the user there too, wherever the repository lies: below a home
-// folder that is closed, the way to them is laid anew.
+// folder that is closed, the way to them is laid again.
 func asUser(t *testing.T, dir, part string, tunMode os.FileMode) *exec.Cmd {
 	t.Helper()
 	tun := filepath.Join(dir, "tun-"+strconv.FormatUint(uint64(tunMode), 8))
@@ -101,7 +101,7 @@ func asUser(t *testing.T, dir, part string, tunMode os.FileMode) *exec.Cmd {
 	return cmd
 }
 
-// openTools gives the commands that lay the way to the peers' folder anew, if a
+// openTools gives the commands that lay the way to the peers' folder again, if a
 // folder on it is closed to others; they touch the mount namespace of the test
 // alone.
 func openTools(dir string) string {
@@ -115,7 +115,7 @@ func openTools(dir string) string {
 		"mount -t tmpfs -o mode=755 tmpfs %[3]s; mkdir -p %[2]s; mount --bind %[1]s %[2]s; ", aside, found.Dir, top)
 }
 
-// isOpen tells whether everybody may enter a folder and all above it.
+// isOpen reports whether everybody may enter a folder and all above it.
 func isOpen(dir string) bool {
 	for ; ; dir = filepath.Dir(dir) {
 		if info, err := os.Stat(dir); err != nil || info.Mode()&1 == 0 {

@@ -37,7 +37,7 @@ type TransferResult struct {
 	Connect time.Duration
 	// Duration is the time from the established connection to the last byte.
 	Duration time.Duration
-	// Intact tells that what arrived is what was sent.
+	// Intact reports that what arrived is what was sent.
 	Intact bool
 }
 

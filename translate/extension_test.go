@@ -10,7 +10,7 @@ import (
 )
 
 // mplsObject is an extension with one object of n octets, which holds an IPv4 address
-// that nobody translates.
+// that no one translates.
 func mplsObject(n int) []byte {
 	b := append([]byte{0x20, 0, 0, 0, byte(n >> 8), byte(n), 1, 1, 192, 0, 2, 33}, data(n)...)[:4+n]
 	binary.BigEndian.PutUint16(b[2:], ^sumWords(b))

@@ -59,7 +59,7 @@ func (p *pass) sendError6(h *header4, f *fields6) fault {
 }
 
 // sendError4 translates an ICMPv6 error with the packet that it quotes (RFC 7915
-// sections 5.2, 5.3). replaced tells that the source is one of the pool.
+// sections 5.2, 5.3). replaced reports that the source is one of the pool.
 func (p *pass) sendError4(h *header6, f *fields4, replaced bool) fault {
 	m := h.payload()
 	switch {

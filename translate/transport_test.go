@@ -79,7 +79,7 @@ func TestChecksumZero(t *testing.T) {
 			wantPackets(t, tr, testPath, v4{proto: proto, payload: m}.bytes(), want)
 			in := v4{proto: proto, payload: m, keepSum: true}.bytes()
 			if proto == packet.ProtoUDP {
-				wantPackets(t, tr, testPath, in, want) // computed anew
+				wantPackets(t, tr, testPath, in, want) // computed again
 			}
 		}
 		if found == 0 {

@@ -33,7 +33,7 @@ type checked struct {
 	Problems  []string          `json:"problems"`
 	Warnings  []string          `json:"warnings"`
 	Notes     []string          `json:"notes"`
-	// Running tells that an isthmus runs with this file, or with instances of it, so
+	// Running reports that an isthmus runs with this file, or with instances of it, so
 	// that what is in use was not looked at.
 	Running bool `json:"running"`
 }
@@ -114,7 +114,7 @@ func (r *checked) examine(settings *config.Config) {
 	}
 }
 
-// runs tells whether the isthmus behind the control socket runs with this file or with
+// runs reports whether the isthmus behind the control socket runs with this file or with
 // instances of it: what they use is in use by them. One that does not say is taken to.
 func runs(settings *config.Config, path string) bool {
 	socket := settings.Control.Socket

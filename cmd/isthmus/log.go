@@ -32,7 +32,7 @@ func withoutTime(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// journal tells whether w is the stream that systemd made for this process: the
+// journal reports whether w is the stream that systemd made for this process: the
 // variable alone is inherited by programs whose output goes elsewhere
 // (systemd.exec(5), JOURNAL_STREAM).
 func journal(w io.Writer) bool {

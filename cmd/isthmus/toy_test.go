@@ -212,7 +212,7 @@ func mirrored(t *testing.T, ns *testutil.Netns) (got string) {
 	return got
 }
 
-// freePort is a UDP and TCP port of the loopback that nobody has.
+// freePort is a UDP and TCP port of the loopback that no one has.
 func freePort(t *testing.T) int {
 	t.Helper()
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")

@@ -198,7 +198,7 @@ func TestSuccessorDropsUnwantedDevices(t *testing.T) {
 }
 
 // TestFailedSuccessorLeavesNothing detaches what the predecessor left, since
-// nobody looks after it any more.
+// no one looks after it any more.
 func TestFailedSuccessorLeavesNothing(t *testing.T) {
 	for _, classic := range []bool{false, true} {
 		root := fastpathtest.MountBPFFS(t)
@@ -218,7 +218,7 @@ func TestFailedSuccessorLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestLeaveWithoutPinsDetaches: without pins nobody could take over.
+// TestLeaveWithoutPinsDetaches: without pins no one could take over.
 func TestLeaveWithoutPinsDetaches(t *testing.T) {
 	w := newWire(t)
 	c := newCounter(t)

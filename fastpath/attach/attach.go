@@ -27,7 +27,7 @@ type Config struct {
 	// Exclude are indices of interfaces that are never attached to, such as the
 	// instance's own tunnel.
 	Exclude []int
-	// Host tells that packets start and end on this host: the program HostIngress
+	// Host reports that packets start and end on this host: the program HostIngress
 	// is attached where packets come in by the devices, and Egress where they
 	// leave by the interface with the index Tunnel. Otherwise packets are
 	// forwarded, by XDP or Ingress.
@@ -48,9 +48,9 @@ type DeviceReport struct {
 	Index  int
 	// Hook is where the program runs; HookNone if the device was left out.
 	Hook Hook
-	// Egress tells that the program sees what leaves by the device.
+	// Egress reports that the program sees what leaves by the device.
 	Egress bool
-	// Target tells that redirected packets may be sent into the device. Packets
+	// Target reports that redirected packets may be sent into the device. Packets
 	// to another one belong to the engine.
 	Target bool
 	// Why gives the reason for the hook, in words.
@@ -281,7 +281,7 @@ func (a *Attachment) reports() []DeviceReport {
 	return append(reports, a.left...)
 }
 
-// XDP tells whether packets are redirected by XDP; otherwise by tc.
+// XDP reports whether packets are redirected by XDP; otherwise by tc.
 func (a *Attachment) XDP() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -296,7 +296,7 @@ func (a *Attachment) Close() error {
 }
 
 // Leave lets go of everything and keeps it attached for a successor that opens
-// the same pins. Without pins nobody could take over, so then it is Close.
+// the same pins. Without pins no one could take over, so then it is Close.
 func (a *Attachment) Leave() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -330,7 +330,7 @@ func (a *Attachment) takeAway() error {
 }
 
 // DetachLeft detaches what a predecessor left in the pins of o, for a successor
-// that attaches nothing itself: programs that nobody looks after would go on
+// that attaches nothing itself: programs that no one looks after would go on
 // redirecting, whatever the successor's reason to keep to the engine is.
 func DetachLeft(o Config) error {
 	if o.Pins == nil {
@@ -344,7 +344,7 @@ func DetachLeft(o Config) error {
 	return a.detachAll()
 }
 
-// dropInherited detaches links of a predecessor that nobody wants any more.
+// dropInherited detaches links of a predecessor that no one wants any more.
 func (a *Attachment) dropInherited() error {
 	var errs []error
 	for s, l := range a.old {
@@ -379,7 +379,7 @@ func (a *Attachment) spots() []pinned.Spot {
 	})
 }
 
-// isOwn tells whether a program is ours or our predecessor's.
+// isOwn reports whether a program is ours or our predecessor's.
 func (a *Attachment) isOwn(other program) bool {
 	if other.name == a.config.filterName() || slices.Contains(a.config.Kin, ebpf.ProgramID(other.id)) {
 		return true

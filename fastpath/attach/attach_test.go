@@ -79,7 +79,7 @@ func TestAttachTheTunnelsEgress(t *testing.T) {
 	}
 }
 
-// foreign attaches somebody else's XDP program to the port.
+// foreign attaches someone else's XDP program to the port.
 func foreign(t *testing.T, w *wire, flags link.XDPAttachFlags) *counter {
 	t.Helper()
 	other := newCounter(t)

@@ -49,7 +49,7 @@ func (o *Config) filterName() string {
 	return "isthmus-forward-" + o.Name
 }
 
-// makeQdisc sees to a qdisc that takes filters in the spot, and tells whether it
+// makeQdisc sees to a qdisc that takes filters in the spot, and reports whether it
 // was made for it.
 func makeQdisc(s pinned.Spot, d *device) (made bool, err error) {
 	err = netlink.QdiscAdd(pinned.Clsact(s.Index))

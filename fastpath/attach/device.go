@@ -89,7 +89,7 @@ func (f *farEnd) String() string {
 	}
 }
 
-// program is one that somebody attached to a device.
+// program is one that someone attached to a device.
 type program struct {
 	id   uint32
 	name string
@@ -106,7 +106,7 @@ func (p program) String() string {
 	return fmt.Sprintf("%s (number %d)", p.name, p.id)
 }
 
-// unfit tells why a device that nobody named is left alone; it is empty for one
+// unfit tells why a device that no one named is left alone; it is empty for one
 // that is to be attached to. The second result is whether an operator would ask
 // about it.
 func (d *device) unfit() (why string, telling bool) {

@@ -4,7 +4,7 @@ package attach
 
 import "golang.org/x/sys/unix"
 
-// FinishesPackets tells whether packets leave by a device with all their checksums,
+// FinishesPackets reports whether packets leave by a device with all their checksums,
 // and so cut into segments. Where a device leaves that to hardware, and there is
 // none, as behind a veth, only another kernel can make sense of what is in a tunnel.
 func FinishesPackets(name string) bool {

@@ -202,7 +202,7 @@ func TestVethTraps(t *testing.T) {
 	}
 }
 
-// TestVethTrapsWithoutSight leaves the far end in a namespace that nobody can
+// TestVethTrapsWithoutSight leaves the far end in a namespace that no one can
 // find: what the device itself tells is still known.
 func TestVethTrapsWithoutSight(t *testing.T) {
 	w := newWire(t)

@@ -37,7 +37,7 @@ func (a *Attachment) judge() (lost *device) {
 	return lost
 }
 
-// isTarget tells whether what is redirected into the device is sent. Of a device
+// isTarget reports whether what is redirected into the device is sent. Of a device
 // that would lose frames in silence the answer is no, and so it is where that
 // cannot be known.
 func (d *device) isTarget(xdp bool) bool {

@@ -15,7 +15,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath/pinned"
 )
 
-// linkHook holds a program by a BPF link, which the kernel detaches when nobody
+// linkHook holds a program by a BPF link, which the kernel detaches when no one
 // holds it: no process, and no pin.
 type linkHook struct {
 	link    link.Link

@@ -9,7 +9,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath/probe"
 )
 
-// Plan tells what Attach would do, and does nothing. It fails where Attach would
+// Plan reports what Attach would do, and does nothing. It fails where Attach would
 // refuse. A driver that does not say whether it takes XDP is believed to, until
 // Attach tries. The pins in o are not used; what an instance of the same name has
 // attached counts as its own.

@@ -68,7 +68,7 @@ func TestPlanRefusesWhatAttachRefuses(t *testing.T) {
 	fastpathtest.WantWords(t, err, "count_xdp")
 }
 
-// foreignFilter adds somebody else's tc filter to the port.
+// foreignFilter adds someone else's tc filter to the port.
 func foreignFilter(t *testing.T, w *wire, c *counter) {
 	t.Helper()
 	w.Near.Do(t, func() error {

@@ -14,9 +14,9 @@ import (
 // Sync brings the attachment in step with the devices that there are now. It
 // attaches to those that appeared, a device that vanished and came back included,
 // lets go of those that vanished or became members of a bridge, bond or team, and
-// judges all anew. Call it when links change. A device that cannot be attached to
+// judges all again. Call it when links change. A device that cannot be attached to
 // is left out, the report says why, and the others stay as they are. The result
-// tells whether the report changed.
+// reports whether the report changed.
 func (a *Attachment) Sync() (changed bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -130,7 +130,7 @@ func (a *Attachment) wanted(all []*device) []*device {
 	return found
 }
 
-// has tells whether packets that come in by a device meet our program.
+// has reports whether packets that come in by a device meet our program.
 func (a *Attachment) has(index int) bool {
 	return a.placed[pinned.Spot{Place: pinned.PlaceXDP, Index: index}] != nil || a.placed[pinned.Spot{Place: pinned.PlaceIngress, Index: index}] != nil
 }

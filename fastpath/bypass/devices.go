@@ -184,7 +184,7 @@ var filterPlaces = []filterPlace{
 	{"egress", netlink.HANDLE_MIN_EGRESS, ebpf.AttachTCXEgress, true},
 }
 
-// others names the first filter or program of somebody else, if there is one.
+// others names the first filter or program of someone else, if there is one.
 func (p filterPlace) others(l netlink.Link, own []ebpf.ProgramID) (string, error) {
 	filters, err := netlink.FilterList(l, p.parent)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, netlink.ErrDumpInterrupted) {

@@ -2,7 +2,7 @@
 
 // Package bypass finds what the kernel would do to packets of a relay that a
 // redirecting fast path does not do: firewalls, connection tracking, policy
-// routing, IPsec and the like. Redirected packets never meet these, and nobody
+// routing, IPsec and the like. Redirected packets never meet these, and no one
 // may find that out by surprise.
 //
 // Encapsulation skips what IPv6 packets meet on their way from a device to the

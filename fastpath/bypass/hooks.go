@@ -133,7 +133,7 @@ func beginsWith(s string, beginnings []string) bool {
 	return false
 }
 
-// trackedConnections tells whether any connection is tracked.
+// trackedConnections reports whether any connection is tracked.
 func trackedConnections() ([]Finding, error) {
 	b, err := os.ReadFile(countFile)
 	if errors.Is(err, os.ErrNotExist) {

@@ -163,7 +163,7 @@ func (f *legacyFamily) judge(q Query, table string, info *tableInfo, entries []b
 	return found
 }
 
-// accepts tells whether the rule at an offset, a chain's policy, accepts.
+// accepts reports whether the rule at an offset, a chain's policy, accepts.
 func (f *legacyFamily) accepts(entries []byte, at uint32) bool {
 	target, _, ok := f.entry(entries, int(at))
 	const accept = -2 // -NF_ACCEPT-1: jumps are not negative
@@ -184,7 +184,7 @@ func (f *legacyFamily) entry(entries []byte, at int) (target, matches []byte, ok
 	return e[targetAt:next], e[f.lenEntry:targetAt], true
 }
 
-// tracks tells whether any rule needs connection tracking.
+// tracks reports whether any rule needs connection tracking.
 func (f *legacyFamily) tracks(entries []byte) bool {
 	for at := 0; ; {
 		target, matches, ok := f.entry(entries, at)

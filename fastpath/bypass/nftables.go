@@ -20,7 +20,7 @@ type chain struct {
 	hook        uint32
 	devices     []deviceName
 	drops       bool   // by its policy
-	rules       uint32 // nobody else can use a base chain
+	rules       uint32 // no one else can use a base chain
 }
 
 // findRulesets looks for nftables chains that do anything, flowtables of the
@@ -118,7 +118,7 @@ func (c *chain) finding(q Query) (Finding, bool) {
 	}, true
 }
 
-// met tells which packets would meet the chain, and where.
+// met reports which packets would meet the chain, and where.
 func (c *chain) met(q Query) (direction, at string, ok bool) {
 	switch c.family {
 	case unix.NFPROTO_NETDEV:
@@ -256,7 +256,7 @@ func tracking(detail string) Finding {
 	}
 }
 
-// tracks tells whether a message is about a rule that needs connection tracking.
+// tracks reports whether a message is about a rule that needs connection tracking.
 func tracks(msg []byte) (table, chain string, ok bool) {
 	if len(msg) < lenNfgenmsg {
 		return "", "", false

@@ -28,7 +28,7 @@ const (
 	bothWays    = "packets of both directions"
 )
 
-// met tells which packets of the role come by a hook of IPv4 or IPv6 that would
+// met reports which packets of the role come by a hook of IPv4 or IPv6 that would
 // not if they were redirected. IPv4 datagrams of a relay start and end on the
 // host, so rules about forwarded ones never concern it, while those of a translator are
 // forwarded; and the IPv6 packets of a

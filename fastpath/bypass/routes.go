@@ -120,7 +120,7 @@ func routesInside(prefixes []netip.Prefix) ([]route6, error) {
 	return inside, err
 }
 
-// within tells whether a route may take packets for one of the prefixes, or
+// within reports whether a route may take packets for one of the prefixes, or
 // packets of some sources.
 func within(prefixes []netip.Prefix, r route6) bool {
 	if r.table != unix.RT_TABLE_MAIN && r.table != unix.RT_TABLE_LOCAL {

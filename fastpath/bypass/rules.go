@@ -17,7 +17,7 @@ var (
 	defaults6 = map[int]int{0: unix.RT_TABLE_LOCAL, 32766: unix.RT_TABLE_MAIN}
 )
 
-// DefaultRules tells whether a list of all policy rules of one family is the one
+// DefaultRules reports whether a list of all policy rules of one family is the one
 // that a network namespace begins with, so that routes depend on the destination
 // alone.
 func DefaultRules(rules []netlink.Rule) bool {
@@ -41,7 +41,7 @@ func extraRules(rules []netlink.Rule) []netlink.Rule {
 	return extra
 }
 
-// isDefault tells whether a rule is one of the beginning.
+// isDefault reports whether a rule is one of the beginning.
 func isDefault(r netlink.Rule) bool {
 	defaults := defaults4
 	if r.Family == netlink.FAMILY_V6 {

@@ -44,7 +44,7 @@ var sources = []source{
 
 // Watch signals whenever [Find] may have another answer in the calling thread's
 // network namespace: soon after an event, and every ten seconds for what the
-// kernel tells nobody of. The channel is closed after ctx ends. A subsystem that
+// kernel tells no one of. The channel is closed after ctx ends. A subsystem that
 // may not be watched, for want of a capability or in this kernel, is covered by
 // the ten seconds.
 func Watch(ctx context.Context, q Query) (<-chan struct{}, error) {

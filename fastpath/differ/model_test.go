@@ -99,7 +99,7 @@ func (e *engine) handle4(b []byte) outcome {
 	return e.after(func() { e.w.relay.HandleUDP(source, payload, e.w.now(), &e.out) })
 }
 
-// sumOK tells whether the kernel takes a datagram: it believes a local sender that
+// sumOK reports whether the kernel takes a datagram: it believes a local sender that
 // has left the checksum to hardware. In the mask list: what damages nothing but a
 // payload that has a checksum of its own, the programs leave to the end host.
 func sumOK(b, udp []byte) bool {
@@ -119,7 +119,7 @@ func headerSum(pseudo uint64, udp []byte, p packet.IPv6) uint64 {
 
 func isOwn(a netip.Addr) bool { return a == relayIP || a == secondIP }
 
-// isMartian tells whether the kernel refuses a as a source.
+// isMartian reports whether the kernel refuses a as a source.
 func isMartian(a netip.Addr) bool {
 	first := a.As4()[0]
 	return a.IsMulticast() || a.IsLoopback() || first == 0 || a == netip.MustParseAddr("255.255.255.255")
@@ -224,7 +224,7 @@ func masked(got, want []byte) error {
 	return nil
 }
 
-// mayLack tells whether the outer checksum of a packet, which has this value, is in
+// mayLack reports whether the outer checksum of a packet, which has this value, is in
 // the mask list.
 func mayLack(p packet.IPv6, value uint16) bool {
 	if !isCovered(p) {
@@ -233,7 +233,7 @@ func mayLack(p packet.IPv6, value uint16) bool {
 	return packet.Checksum(p.SrcBytes(), p.DstBytes(), p.NextHeader(), p.Payload()) != 0
 }
 
-// isCovered tells whether the transport has a checksum over all of the packet.
+// isCovered reports whether the transport has a checksum over all of the packet.
 func isCovered(p packet.IPv6) bool {
 	payload, at := p.Payload(), checksumAt(p.NextHeader())
 	if at < 0 || at+2 > len(payload) {

@@ -20,7 +20,7 @@ import (
 const sessionRecord = 64
 
 // quiet returns an instant at which the clocks of engine and programs have the same
-// stamp: that of the programs is a tick behind, or more where nobody sets it.
+// stamp: that of the programs is a tick behind, or more where no one sets it.
 func (w *natWorld) quiet() time.Duration {
 	for ; ; time.Sleep(time.Millisecond) {
 		if now := fastpath.Monotonic(); isQuiet(now) {
@@ -29,7 +29,7 @@ func (w *natWorld) quiet() time.Duration {
 	}
 }
 
-// isQuiet tells whether both clocks have the stamp of an instant.
+// isQuiet reports whether both clocks have the stamp of an instant.
 func isQuiet(at time.Duration) bool {
 	return state.Stamp(coarse()) == state.Stamp(at) && state.Stamp(fastpath.Monotonic()) == state.Stamp(at)
 }
@@ -217,7 +217,7 @@ func (c *comparison) sameReason(why nat64.Reason, news map[string]uint64) error 
 	return fmt.Errorf("dropped for %v; the engine drops for %s", news, why)
 }
 
-// isSound tells whether the checksum of an ICMP message without options in front is right.
+// isSound reports whether the checksum of an ICMP message without options in front is right.
 func isSound(ip []byte) bool {
 	if ip[0]>>4 == 4 {
 		return packet.Fold(packet.Sum(0, ip[ip4Len:binary.BigEndian.Uint16(ip[2:])])) == 0xffff
@@ -299,7 +299,7 @@ func (c *comparison) same(sent [][]byte, frame []byte) error {
 	return nil
 }
 
-// isQuoting tells whether a packet without options is an ICMP error that quotes a header.
+// isQuoting reports whether a packet without options is an ICMP error that quotes a header.
 func isQuoting(ip []byte) bool {
 	if ip[0]>>4 == 4 {
 		return ip[9] == 1 && len(ip) >= 48 && ip[20] != 0 && ip[20] != 8

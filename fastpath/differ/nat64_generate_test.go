@@ -87,7 +87,7 @@ func (g *natGenerator) flow() natFlow {
 	f.transport, f.client, f.x = s.Transport, netip.AddrFrom16(s.Client), s.ClientPort
 	f.pool, f.t = netip.AddrFrom4(s.Pool), s.PoolPort
 	if g.chance(4) {
-		return f // of a binding, to somebody else
+		return f // of a binding, to someone else
 	}
 	f.peer, f.z = netip.AddrFrom4(s.Peer), s.PeerPort
 	if !g.chance(20) && int(s.Prefix) < len(g.prefixes) {

@@ -133,7 +133,7 @@ func (g *siitGenerator) flow() natFlow {
 	return f
 }
 
-// frame makes a frame of a flow. Without a prefix none is made of IPv6 but to nobody's.
+// frame makes a frame of a flow. Without a prefix none is made of IPv6 but to no one's.
 func (g *siitGenerator) frame(f natFlow) []byte {
 	if len(g.prefixes) > 0 {
 		f.prefix = g.rng.IntN(len(g.prefixes))

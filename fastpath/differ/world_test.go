@@ -186,7 +186,7 @@ func (w *world) clear() {
 	w.fast.UnderTest().Clear()
 }
 
-// isHost tells whether the relay is its host's own.
+// isHost reports whether the relay is its host's own.
 func (w *world) isHost() bool { return w.cfg.Host }
 
 func testRand() *rand.ChaCha8 { return rand.NewChaCha8([32]byte{1}) }

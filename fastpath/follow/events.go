@@ -49,7 +49,7 @@ func parseEvent(msgType uint16, data []byte) event {
 		return linkEvent(data, msgType == unix.RTM_DELLINK)
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		// The kernel takes routes that prefer a removed IPv4 address away with it,
-		// and tells nobody.
+		// and tells no one.
 		return familyEvent(data)
 	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
 		return familyEvent(data)

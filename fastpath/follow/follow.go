@@ -82,7 +82,7 @@ type Stats struct {
 	Changes uint64
 	// Bumps are the new generations made of them.
 	Bumps uint64
-	// Overruns are losses of messages, after each of which all was looked at anew.
+	// Overruns are losses of messages, after each of which all was looked at again.
 	Overruns uint64
 	// Recounts are computations of the classes of all IPv4 routes.
 	Recounts uint64
@@ -166,7 +166,7 @@ func openEvents() (*os.File, error) {
 
 // Run follows until ctx ends, when it returns nil, or until the kernel cannot be
 // followed any more; then all next hops were made invalid and the fast path must
-// be taken off, since nobody keeps it in step.
+// be taken off, since no one keeps it in step.
 func (f *Follower) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, f.wake)
@@ -458,7 +458,7 @@ func (f *Follower) publish(s snapshot4) error {
 	return nil
 }
 
-// due tells whether a time is set and has come.
+// due reports whether a time is set and has come.
 func due(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
 
 // earlier is the earlier of two times, of which zero means never.

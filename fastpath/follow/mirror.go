@@ -37,7 +37,7 @@ const (
 	unsure
 )
 
-// change notes what an event says and tells how new it is.
+// change notes what an event says and reports how new it is.
 func (m *neighbourMirror) change(k neighbourKey, address mac, valid bool) novelty {
 	old, known := m.valid[k]
 	switch {
@@ -75,7 +75,7 @@ type linkMirror struct {
 	known map[int32]linkState
 }
 
-// change notes a link's state. carrier tells that the link can carry packets now
+// change notes a link's state. carrier reports that the link can carry packets now
 // and could not before, or the other way about, or that nothing was known of it:
 // then the kernel may have taken its IPv4 routes away, without a word.
 func (m *linkMirror) change(link int32, s linkState) (changed, carrier bool) {

@@ -210,7 +210,7 @@ func (p *prober) routes(ctx context.Context) snapshot4 {
 	return gathered.finish()
 }
 
-// plainRules tells whether the IPv4 policy rules are the three that every host
+// plainRules reports whether the IPv4 policy rules are the three that every host
 // starts with; with others the answer depends on more than the destination.
 func (p *prober) plainRules() (bool, error) {
 	rules, err := p.handle.RuleList(netlink.FAMILY_V4)

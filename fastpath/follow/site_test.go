@@ -303,7 +303,7 @@ func (s *site) greet() {
 	s.speak()
 }
 
-// speak sends a packet to each router. What comes back, that nobody listens, is
+// speak sends a packet to each router. What comes back, that no one listens, is
 // no matter.
 func (s *site) speak() {
 	for _, c := range s.engine {

@@ -65,7 +65,7 @@ func siteFrame(to net.HardwareAddr, kind uint16, packet []byte) []byte {
 	return append(binary.BigEndian.AppendUint16(f, kind), packet...)
 }
 
-// siteInner is an IPv6 packet whose last 8 bytes are for the time. Nobody looks at its
+// siteInner is an IPv6 packet whose last 8 bytes are for the time. No one looks at its
 // UDP checksum, but none is not allowed.
 func siteInner(src, dst netip.Addr) []byte {
 	b := make([]byte, 56)

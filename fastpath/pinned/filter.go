@@ -29,7 +29,7 @@ const (
 type Filter struct {
 	Spot Spot
 	Name string
-	// OwnsQdisc tells that the qdisc was made for it.
+	// OwnsQdisc reports that the qdisc was made for it.
 	OwnsQdisc bool
 	Folder    *Folder // nil: there is no note
 }
@@ -98,7 +98,7 @@ func (h *Filter) Detach() error {
 	return err
 }
 
-// DropQdisc removes the qdisc if we made it and nobody else has put filters there
+// DropQdisc removes the qdisc if we made it and no one else has put filters there
 // since.
 func (h *Filter) DropQdisc() error {
 	if !h.OwnsQdisc {

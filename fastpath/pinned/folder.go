@@ -89,7 +89,7 @@ func folderName(instance string) (string, error) {
 }
 
 // NamespaceCookie returns the number of the calling thread's network namespace,
-// which no later namespace gets until the machine starts anew.
+// which no later namespace gets until the machine starts again.
 func NamespaceCookie() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -168,8 +168,8 @@ func (p *Folder) Names() ([]string, error) {
 	return names, nil
 }
 
-// Clear unpins everything in the folder: maps that nobody uses vanish, and links
-// that nobody holds are detached. So are filters, if the calling thread is in the
+// Clear unpins everything in the folder: maps that no one uses vanish, and links
+// that no one holds are detached. So are filters, if the calling thread is in the
 // namespace of the folder. The folder stays, and is held.
 func (p *Folder) Clear() error {
 	return errors.Join(p.detachFilters(), removeContents(p.LinksDir()), removeFiles(p.dir))
@@ -199,7 +199,7 @@ func (p *Folder) detachFilters() error {
 // Close gives up the folder and leaves what is in it for a successor.
 func (p *Folder) Close() error { return p.lock.Close() }
 
-// removeTree removes a folder of pins. The order matters to nobody: a link keeps
+// removeTree removes a folder of pins. The order matters to no one: a link keeps
 // its program, and the program its maps.
 func removeTree(dir string) error {
 	if err := os.RemoveAll(dir); err != nil {

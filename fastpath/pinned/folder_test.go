@@ -3,13 +3,10 @@
 package pinned
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,148 +14,10 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/fastpath/fastpathtest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
-
-// holdEnv names the root in which a copy of the test binary holds pins, so that a
-// test sees another process do so.
-const holdEnv = "ISTHMUS_TEST_HOLD_PINS"
-
-func TestMain(m *testing.M) {
-	if root := os.Getenv(holdEnv); root != "" {
-		hold(root)
-	}
-	os.Exit(m.Run())
-}
-
-// hold opens the pins, says so, and ends without a word when told to.
-func hold(root string) {
-	p, err := OpenAt(root, "test")
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	fmt.Println("held")
-	bufio.NewReader(os.Stdin).ReadByte()
-	// No Close: the process dies with the lock in its hand.
-	runtime.KeepAlive(p)
-	os.Exit(0)
-}
-
-// holdElsewhere starts a process that holds the pins of the calling test's own
-// namespace, until the function returned is called.
-func holdElsewhere(t *testing.T, root string) (pid int, die func()) {
-	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), holdEnv+"="+root)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	die = func() {
-		in.Close()
-		cmd.Wait()
-	}
-	t.Cleanup(die)
-	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "held\n" {
-		t.Fatalf("the other process said %q", line)
-	}
-	return cmd.Process.Pid, die
-}
-
-func TestPinsAreHeldByOneProcess(t *testing.T) {
-	root := fastpathtest.MountBPFFS(t)
-	pid, die := holdElsewhere(t, root)
-	_, err := OpenAt(root, "test")
-	if !errors.Is(err, ErrHeld) {
-		t.Fatalf("opening held pins gave %v", err)
-	}
-	fastpathtest.WantWords(t, err, fmt.Sprintf("process %d", pid), "stop it first")
-	other, err := OpenAt(root, "other")
-	if err != nil {
-		t.Errorf("another instance was kept out: %v", err)
-	} else {
-		other.Close()
-	}
-	die()
-	p, err := OpenAt(root, "test")
-	if err != nil {
-		t.Fatalf("the pins of a dead process could not be opened: %v", err)
-	}
-	if _, err := OpenAt(root, "test"); !errors.Is(err, ErrHeld) {
-		t.Errorf("the same process opened its pins twice: %v", err)
-	}
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestPinsOutliveTheProcess(t *testing.T) {
-	root := fastpathtest.MountBPFFS(t)
-	p, err := OpenAt(root, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := pinMap(t, p.Path("peers"))
-	if err := m.Put(uint32(0), uint32(42)); err != nil {
-		t.Fatal(err)
-	}
-	m.Close()
-	if err := p.SetNote("layout", "1"); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.SetNote("layout", "2"); err != nil {
-		t.Fatalf("replacing a note: %v", err)
-	}
-	p.Close()
-
-	p, err = OpenAt(root, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := p.Note("layout"); got != "2" {
-		t.Errorf("the note says %q, want 2", got)
-	}
-	if got := p.Note("nothing"); got != "" {
-		t.Errorf("a note that is not there says %q", got)
-	}
-	names, err := p.Names()
-	slices.Sort(names)
-	if want := []string{"layout", "peers"}; err != nil || !slices.Equal(names, want) {
-		t.Errorf("the names are %v and %v, want %v", names, err, want)
-	}
-	m, err = ebpf.LoadPinnedMap(p.Path("peers"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	var got uint32
-	if err := m.Lookup(uint32(0), &got); err != nil || got != 42 {
-		t.Errorf("the map holds %d and %v, want 42", got, err)
-	}
-	if err := p.Clear(); err != nil {
-		t.Fatal(err)
-	}
-	if names, err := p.Names(); err != nil || len(names) != 0 {
-		t.Errorf("after Clear there are %v and %v", names, err)
-	}
-	if err := p.Remove(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(p.Dir()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the folder is still there: %v", err)
-	}
-}
 
 // TestNoteIsAlwaysThere replaces a note beside one who reads it: who is killed at any moment
 // leaves the one or the other. What does not change is not written.
@@ -403,76 +262,4 @@ func TestSweepOfDeadNamespaces(t *testing.T) {
 			t.Errorf("%s stays: %t, want %t", row.name, stays, row.stay)
 		}
 	}
-}
-
-// inMounts runs f where mounts are private and /run is empty.
-func inMounts(t *testing.T, f func() error) {
-	t.Helper()
-	testutil.NeedRoot(t)
-	done := make(chan error)
-	go func() {
-		// The thread and its mounts end with the goroutine.
-		runtime.LockOSThread()
-		done <- errors.Join(
-			unix.Unshare(unix.CLONE_NEWNS),
-			unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
-			unix.Mount("run", "/run", "tmpfs", 0, ""),
-			f(),
-		)
-	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestFindRoot(t *testing.T) {
-	inMounts(t, func() error {
-		unix.Unmount(systemRoot, unix.MNT_DETACH) // on most systems there is one
-		// Whatever were mounted here would end with this process.
-		_, err := FindRoot()
-		fastpathtest.WantWords(t, err, "ends with it", "nothing survives a restart")
-		if isBPFFS(ownRoot) {
-			t.Error("our own was mounted all the same")
-		}
-		err = errors.Join(os.MkdirAll(ownRoot, pinsMode), unix.Mount("bpf", ownRoot, "bpf", 0, "mode=0700"))
-		if err != nil {
-			return err
-		}
-		if root, err := FindRoot(); err != nil || root != ownRoot {
-			t.Errorf("the root is %q and %v, want our own", root, err)
-		}
-		if err := unix.Unmount(ownRoot, 0); err != nil {
-			return err
-		}
-		if err := unix.Mount("bpf", systemRoot, "bpf", 0, "mode=0700"); err != nil {
-			return err
-		}
-		root, err := FindRoot()
-		if err != nil || root != systemRoot {
-			t.Errorf("with the system's mounted the root is %q and %v", root, err)
-		}
-		p, err := Open("test")
-		if err != nil {
-			return err
-		}
-		found, err := Leftovers()
-		if err != nil || len(found) != 1 || found[0].Dir != p.Dir() || !found[0].Held {
-			t.Errorf("leftovers are %+v and %v, want the one that is open", found, err)
-		}
-		return p.Remove()
-	})
-}
-
-func TestFindRootSaysWhatToDo(t *testing.T) {
-	inMounts(t, func() error {
-		unix.Unmount(systemRoot, unix.MNT_DETACH)
-		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-		var none [2]unix.CapUserData
-		if err := unix.Capset(&header, &none[0]); err != nil {
-			return err
-		}
-		_, err := FindRoot()
-		fastpathtest.WantWords(t, err, "no BPF file system is mounted at /sys/fs/bpf", "nothing survives a restart", "mount -t bpf bpf /sys/fs/bpf")
-		return nil
-	})
 }

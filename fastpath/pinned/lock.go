@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrHeld tells that another live process runs the same instance.
+// ErrHeld reports that another live process runs the same instance.
 var ErrHeld = errors.New("another process runs this instance")
 
 // How often and how long apart a held lock is tried again: who lists leftovers may get no
@@ -83,7 +83,7 @@ func lock(f *os.File) error {
 	return nil
 }
 
-// stillThere tells whether the open folder is the one of its name, and not one
+// stillThere reports whether the open folder is the one of its name, and not one
 // that its holder removed before we got the lock.
 func stillThere(f *os.File) bool {
 	opened, err := f.Stat()
@@ -176,7 +176,7 @@ func LeftoversAt(root string) ([]Leftover, error) {
 
 // Remove unpins what a dead process left. Its links are detached with that, and
 // its filters, if the calling thread is in their namespace. It fails with
-// [ErrHeld] if somebody holds the folder.
+// [ErrHeld] if someone holds the folder.
 func (l Leftover) Remove() error {
 	f, err := os.Open(l.Dir)
 	if errors.Is(err, os.ErrNotExist) {

@@ -73,7 +73,7 @@ func mountOwnRoot() error {
 	return nil
 }
 
-// endsWithUs tells whether mounts of the calling thread end with this process: neither the
+// endsWithUs reports whether mounts of the calling thread end with this process: neither the
 // first process nor the one that has started this one sees them. Where both may not be asked
 // it is taken not to be so.
 func endsWithUs() bool {

@@ -16,8 +16,8 @@ import (
 const sweepAfter = time.Hour
 
 // sweep removes folders of network namespaces that are gone, so that the memory
-// of their maps is not held until the machine starts anew. A folder is removed
-// only if nobody holds it, nothing was pinned lately and none of its links has a
+// of their maps is not held until the machine starts again. A folder is removed
+// only if no one holds it, nothing was pinned lately and none of its links has a
 // device any more. What cannot be looked at stays.
 func sweep(base string) {
 	folders, _ := filepath.Glob(filepath.Join(base, "*@*"))
@@ -34,21 +34,21 @@ func sweep(base string) {
 	}
 }
 
-// abandoned tells that nothing was pinned lately in a folder, and that none of its links has
+// abandoned reports that nothing was pinned lately in a folder, and that none of its links has
 // a device any more.
 func abandoned(dir string) bool {
 	info, err := os.Stat(dir)
 	return err == nil && time.Since(info.ModTime()) >= sweepAfter && !leadsSomewhere(dir)
 }
 
-// Elsewhere tells that a folder belongs to another network namespace, where a successor may
+// Elsewhere reports that a folder belongs to another network namespace, where a successor may
 // still come.
 func (l Leftover) Elsewhere() bool {
 	here, err := NamespaceCookie()
 	return err == nil && l.Namespace != 0 && l.Namespace != here && !abandoned(l.Dir)
 }
 
-// leadsSomewhere tells whether a folder pins a link of a device that exists, or
+// leadsSomewhere reports whether a folder pins a link of a device that exists, or
 // a filter, whose device it does not know.
 func leadsSomewhere(dir string) bool {
 	notes, err := os.ReadDir(dir)

@@ -67,7 +67,7 @@ const (
 	roomTooMuch      = 0x1000 // more than adjust_room ever takes
 )
 
-// errUnknown tells that a helper of the kernel does not know a flag.
+// errUnknown reports that a helper of the kernel does not know a flag.
 var errUnknown = errors.New("the kernel does not know this")
 
 func tryXDP() error { return tryLoad(ebpf.XDP) }
@@ -150,7 +150,7 @@ func tryHelper(kind ebpf.ProgramType, code asm.Instructions) error {
 	return nil
 }
 
-// isCompiled tells whether the kernel made machine code of a program.
+// isCompiled reports whether the kernel made machine code of a program.
 func isCompiled() bool {
 	p, err := tiny(ebpf.SchedCLS)
 	if err != nil {

@@ -19,30 +19,30 @@ import (
 type Features struct {
 	Kernel string // release, as uname says
 
-	// Programs tells that programs and maps can be loaded; without it nothing
+	// Programs reports that programs and maps can be loaded; without it nothing
 	// below could be tried.
 	Programs bool
 	// XDP and TC tell whether the kernel knows programs of that kind.
 	XDP, TC bool
-	// TCX tells that tc programs can be attached by links, which end with the
+	// TCX reports that tc programs can be attached by links, which end with the
 	// process or are pinned (Linux 6.6); without it filters are used.
 	TCX bool
-	// MappedArrays tells that arrays can be mapped into memory (Linux 5.5); peers
+	// MappedArrays reports that arrays can be mapped into memory (Linux 5.5); peers
 	// live in one.
 	MappedArrays bool
-	// FibSource tells that a route look-up returns the source address too (Linux
+	// FibSource reports that a route look-up returns the source address too (Linux
 	// 6.7).
 	FibSource bool
-	// FibNeighbour tells that a route look-up need not find the neighbour (Linux
+	// FibNeighbour reports that a route look-up need not find the neighbour (Linux
 	// 6.3).
 	FibNeighbour bool
-	// DecapFlag tells that tc can change the packet's protocol when it takes an
+	// DecapFlag reports that tc can change the packet's protocol when it takes an
 	// outer header away (Linux 6.3); without it tc leaves packets to the engine
 	// that segmentation offload has left whole, as they come from veth.
 	DecapFlag bool
-	// CoarseTime tells that programs read a clock that costs little (Linux 5.11).
+	// CoarseTime reports that programs read a clock that costs little (Linux 5.11).
 	CoarseTime bool
-	// JIT tells that programs run as machine code.
+	// JIT reports that programs run as machine code.
 	JIT bool
 	// BPFFS is a BPF file system that is mounted and may be written, empty if
 	// there is none.

@@ -104,7 +104,7 @@ func TestAnswered(t *testing.T) {
 	}
 }
 
-// TestPingInVain sends to an address on a link where nobody answers.
+// TestPingInVain sends to an address on a link where no one answers.
 func TestPingInVain(t *testing.T) {
 	ns := testutil.NewNetns(t)
 	ns.Do(t, func() error {
@@ -177,7 +177,7 @@ func TestSignsOfAnEarlierProcess(t *testing.T) {
 	})
 }
 
-// TestSignsAreRestored has somebody remove a route that a routing daemon exports.
+// TestSignsAreRestored has someone remove a route that a routing daemon exports.
 func TestSignsAreRestored(t *testing.T) {
 	ns := testutil.NewNetns(t)
 	ns.Do(t, func() error {

@@ -32,7 +32,7 @@ const (
 type Announce struct {
 	Method AnnounceMethod
 	// Check are addresses of which one at least must answer an echo request, or
-	// nothing is announced; none asks nobody.
+	// nothing is announced; none asks no one.
 	Check []netip.Addr
 	// CheckInterval is the time from one check of an instance to the next, and
 	// CheckTimeout how long one may take.

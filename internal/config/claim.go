@@ -57,7 +57,7 @@ func overlap(a, b netip.AddrPort) bool {
 type Route struct {
 	Key      string
 	Prefixes []netip.Prefix
-	// Set tells that the instance sets the routes itself. Two that do are in each other's
+	// Set reports that the instance sets the routes itself. Two that do are in each other's
 	// way, which Remedy is told of.
 	Set    bool
 	Remedy string
@@ -109,7 +109,7 @@ func (g Group) key() string { return g.Key }
 
 func (Group) against(Claim, string) *fault { return nil }
 
-// Right is a capability of Linux that the instance needs, which nobody has alone.
+// Right is a capability of Linux that the instance needs, which no one has alone.
 type Right struct {
 	Capability uint
 	Name       string

@@ -23,7 +23,7 @@ type SectionOf[C any] struct {
 	Check func(*C, *Checker)
 	// Claims are what the instance has of the host alone.
 	Claims func(*C) []Claim
-	// Secret reports whether the section itself holds secrets, so that nobody else may
+	// Secret reports whether the section itself holds secrets, so that no one else may
 	// read the file.
 	Secret func(*C) bool
 	// Offers are values for other instances, told apart by their types.
@@ -111,7 +111,7 @@ func (i Instance) Reload(next Instance) (settings any, needsRestart []string) {
 // Claims are what the instance has of the host alone.
 func (i Instance) Claims() []Claim { return i.Section.claims(i.Settings) }
 
-// HasSecrets reports whether the file itself holds secrets, so that nobody else may read
+// HasSecrets reports whether the file itself holds secrets, so that no one else may read
 // it.
 func (c *Config) HasSecrets() bool {
 	return slices.ContainsFunc(c.Instances, func(i Instance) bool { return i.Section.secret(i.Settings) })

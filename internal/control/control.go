@@ -56,7 +56,7 @@ const (
 	MaxPeers     = 10_000
 )
 
-// ErrNoInstance tells that no instance has the name, or that it keeps no peers.
+// ErrNoInstance reports that no instance has the name, or that it keeps no peers.
 var ErrNoInstance = errors.New("no such instance")
 
 // Status is the state of the whole process.
@@ -93,7 +93,7 @@ type PeerList struct {
 	Peers    []role.Peer `json:"peers"`
 }
 
-// Reloaded tells what came of reading the configuration again.
+// Reloaded reports what came of reading the configuration again.
 type Reloaded struct {
 	// NeedsRestart lists settings whose new values are not in effect yet.
 	NeedsRestart []Pending `json:"needs_restart"`

@@ -9,7 +9,7 @@ import (
 	"net/url"
 )
 
-// Drained tells which instances a request to drain, or to end that, was for.
+// Drained reports which instances a request to drain, or to end that, was for.
 type Drained struct {
 	Instances []string `json:"instances"`
 }

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dialTimeout bounds the question whether somebody listens on a socket.
+// dialTimeout bounds the question whether someone listens on a socket.
 const dialTimeout = time.Second
 
 // Alive reports whether a process listens on the socket.
@@ -32,7 +32,7 @@ func Alive(path string) bool {
 
 // Listen opens the control socket with the permission bits and group given; an
 // empty group stays that of the process. A socket that a killed process left is
-// replaced, one on which somebody listens is not.
+// replaced, one on which someone listens is not.
 func Listen(path string, mode fs.FileMode, group string) (net.Listener, error) {
 	gid, err := groupID(group)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // TestServeEndsAtOnce stops a server that has a connection of each kind: the one
-// whose answer is under way gets it, and nobody waits for the others.
+// whose answer is under way gets it, and no one waits for the others.
 func TestServeEndsAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	listener, err := net.Listen("unix", path)

@@ -181,7 +181,7 @@ func (m machine) read(name string) string {
 }
 
 // device checks that the name of a TUN device is free, or is that of a TUN
-// device that somebody made for us.
+// device that someone made for us.
 func (m machine) device(name string) error {
 	switch driver, exists := m.driver(name); {
 	case exists && driver != "tun":

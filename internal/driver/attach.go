@@ -46,7 +46,7 @@ func (f *Driver) LinksChanged() {
 	f.Wake()
 }
 
-// DeviceReplaced tells that the instance's own device was deleted and made again, with what
+// DeviceReplaced reports that the instance's own device was deleted and made again, with what
 // was attached to it. It locks.
 func (f *Driver) DeviceReplaced() {
 	f.mu.Lock()
@@ -55,7 +55,7 @@ func (f *Driver) DeviceReplaced() {
 	f.LinksChanged()
 }
 
-// Configure takes a new configuration, and tells the programs what the role knows anew, so
+// Configure takes a new configuration, and tells the programs what the role knows again, so
 // that it holds for the next packet. It locks.
 func (f *Driver) Configure(cfg Config) {
 	f.mu.Lock()
@@ -77,7 +77,7 @@ func (f *Driver) settle() {
 	if cfg.Mode != fastpath.ModeOff && f.forward != nil {
 		f.keepForwarding()
 	}
-	hindered := f.role.Hindered()
+	attachBlocked := f.role.AttachBlocked()
 	as := f.attachConfig(&cfg)
 	found, unsure := f.skipped(&cfg, as)
 	f.Note(func(v *Status) { v.Bypassed = words(found) })
@@ -86,12 +86,12 @@ func (f *Driver) settle() {
 		f.Detach(failed.Error())
 	case cfg.Mode == fastpath.ModeOff:
 		f.Detach(switchedOff)
-	case hindered != "":
-		f.Detach(hindered)
+	case attachBlocked != "":
+		f.Detach(attachBlocked)
 	case cfg.Mode == fastpath.ModeAuto && len(found) > 0:
 		f.Detach(found[0].What + ", which " + f.role.Packets + " would not meet. " + found[0].Remedy)
 	case cfg.Mode == fastpath.ModeAuto && unsure != nil:
-		f.Detach("what " + f.role.Packets + " would not meet cannot be told: " + unsure.Error())
+		f.Detach("what " + f.role.Packets + " would not meet cannot be determined: " + unsure.Error())
 	case f.attachment != nil && !anew && sameAttachment(as, f.attachedAs):
 		if moved {
 			f.sync()
@@ -172,7 +172,7 @@ func (f *Driver) attach(as attach.Config) {
 	f.warnOfDevices()
 }
 
-// inTC tells whether programs are attached where the steering is, too.
+// inTC reports whether programs are attached where the steering is, too.
 func (f *Driver) inTC() bool {
 	return f.attachment != nil && slices.ContainsFunc(f.attachment.Report(), func(d attach.DeviceReport) bool {
 		return d.Hook != attach.HookNone && d.Hook != attach.HookXDP

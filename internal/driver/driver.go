@@ -51,7 +51,7 @@ type Forwarder interface {
 	Devices() []int
 	SetDevice(fastpath.Device) error
 	RemoveDevice(index int)
-	// Adopted tells whether a process before this one has left the tables.
+	// Adopted reports whether a process before this one has left the tables.
 	Adopted() bool
 	Unpin() error
 }
@@ -76,8 +76,8 @@ type Role struct {
 	// Round does what is due at each look at configuration and host and after each
 	// [Driver.Nudge], and returns when that is the next time; 0: not before one of these.
 	Round func() time.Duration
-	// Hindered says why the programs must not be attached now; empty: they may.
-	Hindered func() string
+	// AttachBlocked says why the programs must not be attached now; empty: they may.
+	AttachBlocked func() string
 	// Carried tells on what way packets go: xdp, tc or engine.
 	Carried func(path string)
 	// Steer is a further program at tc ingress of all devices, in any mode, if there is
@@ -96,9 +96,9 @@ type Config struct {
 	Mode    fastpath.Mode
 	Devices []string
 	Linger  time.Duration
-	// Host tells that packets start and end on this host.
+	// Host reports that packets start and end on this host.
 	Host bool
-	// Forward4 tells that IPv4 packets are forwarded.
+	// Forward4 reports that IPv4 packets are forwarded.
 	Forward4 bool
 	// Prefixes are what is carried, for the search for rules that would be passed by.
 	Prefixes []netip.Prefix
@@ -130,7 +130,7 @@ type Driver struct {
 	woken  chan struct{}   // something that follows has changed
 	nudged chan struct{}   // a round is due
 	rules  <-chan struct{} // what redirected packets would not meet may have changed
-	traced atomic.Bool     // somebody sees the packets
+	traced atomic.Bool     // someone sees the packets
 
 	applying sync.Mutex // one at a time calls Role.Apply, who does not hold mu
 	applies  bool       // Role.Apply may be called
@@ -155,8 +155,8 @@ type tunnelDevice struct {
 
 // New makes a driver, without touching the host.
 func New(role Role, cfg Config, log *slog.Logger) *Driver {
-	if role.Hindered == nil {
-		role.Hindered = func() string { return "" }
+	if role.AttachBlocked == nil {
+		role.AttachBlocked = func() string { return "" }
 	}
 	if role.Carried == nil {
 		role.Carried = func(string) {}
@@ -180,7 +180,7 @@ func New(role Role, cfg Config, log *slog.Logger) *Driver {
 // Features are what the kernel can do, after Open.
 func (f *Driver) Features() probe.Features { return f.features }
 
-// Loaded tells whether programs and tables are there, be they attached or not. It
+// Loaded reports whether programs and tables are there, be they attached or not. It
 // locks.
 func (f *Driver) Loaded() bool {
 	f.mu.Lock()
@@ -188,10 +188,10 @@ func (f *Driver) Loaded() bool {
 	return f.table != nil
 }
 
-// Keeps tells whether the fast path outlives the process.
+// Keeps reports whether the fast path outlives the process.
 func (f *Driver) Keeps() bool { return f.kept }
 
-// Inherited tells whether the fast path is that of a process before this one, and is kept.
+// Inherited reports whether the fast path is that of a process before this one, and is kept.
 // As long as this one does not serve, its end is no reason to take it away.
 func (f *Driver) Inherited() bool { return f.kept && f.forward != nil && f.forward.Adopted() }
 

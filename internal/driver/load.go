@@ -67,7 +67,7 @@ func (f *Driver) load() {
 	f.kept = f.pins != nil
 }
 
-// mayLoad tells what right the process lacks to load programs that handle packets as
+// mayLoad reports what right the process lacks to load programs that handle packets as
 // ours do. The verifier's own words would be of pointers.
 func (f *Driver) mayLoad() error {
 	for _, c := range f.features.Capabilities {
@@ -78,7 +78,7 @@ func (f *Driver) mayLoad() error {
 	return errors.New("the process may not load programs of this kind: give it CAP_PERFMON beside CAP_BPF")
 }
 
-// Refuse notes why the engine is alone, and says so where somebody asked for more.
+// Refuse notes why the engine is alone, and says so where someone asked for more.
 func (f *Driver) Refuse(err error) {
 	f.Note(func(v *Status) { v.Why = err.Error() })
 	if f.cfg.Mode == fastpath.ModeAuto {

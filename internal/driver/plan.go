@@ -89,7 +89,7 @@ func (p *Forecast) saySkipped(cfg *Config, tunnel string, plan []attach.DeviceRe
 		p.say(p.explicit, "redirected packets would not meet this: %s", s)
 	}
 	if unsure != nil {
-		p.say(p.explicit, "what redirected packets would not meet cannot be told: %v", unsure)
+		p.say(p.explicit, "what redirected packets would not meet cannot be determined: %v", unsure)
 	}
 	if !p.explicit && (len(found) > 0 || unsure != nil) {
 		p.say(false, "so the engine would carry all packets")
@@ -137,7 +137,7 @@ func (p *Forecast) sayDevices(plan []attach.DeviceReport) {
 	}
 }
 
-// Planned names the devices that are or would be attached to, and tells whether XDP
+// Planned names the devices that are or would be attached to, and reports whether XDP
 // redirects.
 func Planned(plan []attach.DeviceReport) (names []string, xdp bool) {
 	byXDP := func(d attach.DeviceReport) bool { return d.Hook == attach.HookXDP }

@@ -28,7 +28,7 @@ type Status struct {
 	Keeps string `json:"keeps,omitempty"`
 	// Adopted is how many peers a process before this one had left.
 	Adopted int `json:"adopted_peers,omitempty"`
-	// Survives tells whether established peers are served while the process
+	// Survives reports whether established peers are served while the process
 	// restarts, for Linger seconds at most; NotKept says why not.
 	Survives bool    `json:"survives"`
 	Linger   float64 `json:"linger_seconds,omitempty"`
@@ -47,7 +47,7 @@ type Device struct {
 	Device string `json:"device"`
 	// Hook is xdp, tcx, clsact, or none.
 	Hook string `json:"hook"`
-	// Target tells that packets are sent by it without the engine.
+	// Target reports that packets are sent by it without the engine.
 	Target   bool     `json:"target"`
 	Why      string   `json:"why,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`

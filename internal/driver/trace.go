@@ -69,7 +69,7 @@ func (f *Driver) trace(ctx context.Context, sampling trace.Sampling, emit func(*
 	}
 }
 
-// linkOf tells what samples of a place begin with: a TUN device has no Ethernet
+// linkOf reports what samples of a place begin with: a TUN device has no Ethernet
 // header.
 func linkOf(p fastpath.Place) trace.Link {
 	if p == fastpath.PlaceEgress {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// AddressChange tells that the IPv6 address by which this host is to be reached
+// AddressChange reports that the IPv6 address by which this host is to be reached
 // came, went, or was replaced.
 type AddressChange struct {
 	// Instance is the name of the instance that had the address.

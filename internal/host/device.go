@@ -28,7 +28,7 @@ type DeviceConfig struct {
 	Up func() error
 	// Reopened, if set, is called when the device was deleted and made again, with its routes.
 	Reopened func()
-	// LastRestore is the longest wait before what somebody removes again and again is set up
+	// LastRestore is the longest wait before what someone removes again and again is set up
 	// once more; 0: a minute.
 	LastRestore time.Duration
 }
@@ -115,7 +115,7 @@ func (d *Device) Route(r port.Route, own bool) error {
 		return err
 	}
 	if removed, _ := d.host.RemoveTUN(taken.Link); !removed {
-		return err // it is somebody's
+		return err // it is someone's
 	}
 	d.log.Info("a device that an earlier process has left is removed", "interface", taken.Link)
 	return d.host.AddRoute(r)

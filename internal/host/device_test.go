@@ -79,7 +79,7 @@ func TestDeviceIsKept(t *testing.T) {
 }
 
 // TestRouteOfFormerDevice: a device that an earlier process has left makes room, that of
-// somebody else does not.
+// someone else does not.
 func TestRouteOfFormerDevice(t *testing.T) {
 	withDevice(t, DeviceConfig{TUN: port.TUNConfig{Name: "former", MTU: 1280, Persistent: true}}, func(h *port.Host, former *Device) error {
 		if err := former.Route(someRoute, true); err != nil {
@@ -138,7 +138,7 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// The end of a watch that nobody asked for is an error, and at the end of the instance it is
+// The end of a watch that no one asked for is an error, and at the end of the instance it is
 // none.
 func TestWatchEnds(t *testing.T) {
 	changes := make(chan port.Change, 2)

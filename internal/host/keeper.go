@@ -41,7 +41,7 @@ const (
 type KeptDevice struct {
 	Name  string
 	Index int
-	// Reopen makes the device again, with its settings, after somebody has deleted it. It is
+	// Reopen makes the device again, with its settings, after someone has deleted it. It is
 	// called in the network namespace of the instance. Nil: the instance sees to that.
 	Reopen func() error
 	// Up, if set, sets up what could not be while the device was down or deleted.
@@ -74,9 +74,9 @@ type Keeper struct {
 
 // State is what is not as it should be.
 type State struct {
-	// Down tells that somebody has set the device down, which is left to him.
+	// Down reports that someone has set the device down, which is left to him.
 	Down bool
-	// Missing is what somebody has removed and could not be set up again yet, with the
+	// Missing is what someone has removed and could not be set up again yet, with the
 	// reason.
 	Missing []string
 	// Expected is what others should have set up, and have not.

@@ -30,7 +30,7 @@ func (k *Keeper) look(now time.Time, changed bool) time.Duration {
 	f, err := k.find()
 	if err != nil {
 		if k.trouble.Failed(err.Error(), now) {
-			k.log.Warn("it cannot be told whether all is there that was set up", "error", err)
+			k.log.Warn("cannot determine whether all is there that was set up", "error", err)
 		}
 		return k.device.Last
 	}
@@ -121,7 +121,7 @@ func (k *Keeper) find() (f finding, err error) {
 	return f, err
 }
 
-// noteDown tells of a device that somebody has set down or up. What the kernel drops with
+// noteDown tells of a device that someone has set down or up. What the kernel drops with
 // it is no work of his, so that it is set up again at once.
 func (k *Keeper) noteDown(down bool) {
 	k.mu.Lock()
@@ -171,7 +171,7 @@ func (k *Keeper) names(f *finding, errs []error) (list []string) {
 	return bounded(list)
 }
 
-// bounded cuts a list that nobody would read to its end.
+// bounded cuts a list that no one would read to its end.
 func bounded(list []string) []string {
 	if more := len(list) - maxNamed; more > 0 {
 		return append(list[:maxNamed:maxNamed], fmt.Sprintf("%d more", more))

@@ -45,7 +45,7 @@ func inNamespace(t *testing.T, f func(b *bench) error) {
 	})
 }
 
-// kernelRoute is the route as somebody else would name it.
+// kernelRoute is the route as someone else would name it.
 func (b *bench) kernelRoute(link string) *netlink.Route {
 	l, err := netlink.LinkByName(link)
 	if err != nil {

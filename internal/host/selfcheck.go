@@ -19,7 +19,7 @@ const (
 	// again is how long a packet of a check may be under way before another is sent: one that
 	// was lost in a burst is not a failed check.
 	again = 100 * time.Millisecond
-	// NonceLen is long enough, in octets, that nobody guesses a packet which comes back.
+	// NonceLen is long enough, in octets, that no one guesses a packet which comes back.
 	NonceLen = 16
 	// DiscardPort is the UDP port that packets of a check are sent to (RFC 863).
 	DiscardPort = 9

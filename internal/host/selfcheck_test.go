@@ -28,7 +28,7 @@ func loopback(t *testing.T) (near, far *net.UDPConn) {
 	return near, far
 }
 
-// TestSelfCheck: one of two packets is lost, and what somebody else sends is no answer.
+// TestSelfCheck: one of two packets is lost, and what someone else sends is no answer.
 func TestSelfCheck(t *testing.T) {
 	near, far := loopback(t)
 	var check SelfCheck[int]

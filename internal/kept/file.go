@@ -39,10 +39,10 @@ type Config struct {
 type File struct {
 	// Memory begins with a page.
 	Memory []byte
-	// Used tells that a process of this boot has left memory of the same size. Other tells
+	// Used reports that a process of this boot has left memory of the same size. Other tells
 	// that it was of another size, which is replaced.
 	Used, Other bool
-	// Elsewhere tells that that process ran in another network namespace.
+	// Elsewhere reports that that process ran in another network namespace.
 	Elsewhere bool
 
 	file  *os.File

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestClean removes a state that nobody holds, and leaves one in use and other files.
+// TestClean removes a state that no one holds, and leaves one in use and other files.
 func TestClean(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
@@ -30,7 +30,7 @@ func TestClean(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// So long ago that nobody will come.
+	// So long ago that no one will come.
 	past := time.Now().Add(-2 * elsewhere)
 	if err := os.Chtimes(path("old.nat64.state"), past, past); err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestClean(t *testing.T) {
 }
 
 // TestOpen keeps memory that a process of the same boot has left with the same size, with its
-// note, and begins anew otherwise.
+// note, and begins again otherwise.
 func TestOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	for _, tt := range []struct {

@@ -63,7 +63,7 @@ func (u tellingUDP) WriteBatch(d []packet.Datagram) error {
 
 var _ port.UDPConn = tellingUDP{}
 
-// TestPacketLeavesBeforeTimer has a packet set the timer: nobody is woken before the
+// TestPacketLeavesBeforeTimer has a packet set the timer: no one is woken before the
 // packet has left.
 func TestPacketLeavesBeforeTimer(t *testing.T) {
 	l, m, _ := newMirrorLoop()

@@ -28,7 +28,7 @@ func TestBlackhole(t *testing.T) {
 		}
 		return list
 	}
-	// Somebody else's stays whatever happens.
+	// Someone else's stays whatever happens.
 	foreign := blackhole(netip.MustParseAddr("2001:db8::f"))
 	foreign.Protocol = unix.RTPROT_STATIC
 	if err := h.handle.RouteAdd(foreign); err != nil {

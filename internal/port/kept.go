@@ -14,7 +14,7 @@ import (
 )
 
 // Thing is an address, a route or an answer for an address that a [Host] has set up, or
-// that it expects of others. Somebody may remove it behind our back.
+// that it expects of others. Someone may remove it behind our back.
 type Thing struct {
 	key   string // for people, too
 	link  int    // index
@@ -27,7 +27,7 @@ type Thing struct {
 // String says in words what it is.
 func (t *Thing) String() string { return t.key }
 
-// Expected tells that it is for others to set.
+// Expected reports that it is for others to set.
 func (t *Thing) Expected() bool { return t.again == nil }
 
 // place is where something is in the kernel's tables.
@@ -139,7 +139,7 @@ func (h *Host) Lost() (lost []*Thing, err error) {
 }
 
 // Restore sets up again what is lost, with an error or nil for each. What belongs to
-// somebody else by now is left to him.
+// someone else by now is left to him.
 func (h *Host) Restore(lost []*Thing) []error {
 	errs := make([]error, len(lost))
 	for i, t := range lost {
@@ -192,7 +192,7 @@ func (h *Host) see() (*seen, error) {
 	}
 	h.mu.Unlock()
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		if err := h.whole(func() error { return h.eachWay(family, func(w Way) { s.add(w, about) }) }); err != nil {
+		if err := h.whole(func() error { return h.eachRoute(family, func(w RouteEntry) { s.add(w, about) }) }); err != nil {
 			return nil, err
 		}
 	}
@@ -222,8 +222,8 @@ func (h *Host) whole(list func() error) (err error) {
 	return err
 }
 
-// add notes a way, if it is about one of those destinations.
-func (s *seen) add(w Way, about map[netip.Prefix]bool) {
+// add notes a route, if it is about one of those destinations.
+func (s *seen) add(w RouteEntry, about map[netip.Prefix]bool) {
 	switch {
 	case !about[w.Dst]:
 	case w.Local:

@@ -17,7 +17,7 @@ import (
 type LinkState struct {
 	Name  string
 	Index int
-	// Up tells that it is switched on and has a carrier.
+	// Up reports that it is switched on and has a carrier.
 	Up bool
 }
 

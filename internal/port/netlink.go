@@ -170,7 +170,7 @@ type Route struct {
 }
 
 // AddRoute adds a route. One that is there already through the same link stays,
-// or is renewed if it is ours; through another link it belongs to somebody else
+// or is renewed if it is ours; through another link it belongs to someone else
 // and the error is a [*RouteTakenError].
 func (h *Host) AddRoute(r Route) error {
 	nr, err := h.route(r)
@@ -182,7 +182,7 @@ func (h *Host) AddRoute(r Route) error {
 		return err
 	}
 	// Once the link is up the route can be restored. It is taken back by our protocol number,
-	// so that one of somebody else through the same link stays.
+	// so that one of someone else through the same link stays.
 	dst, metric := r.Dst.Masked(), uint32(r.metric())
 	h.done(&Thing{
 		key: routeKey(r), link: nr.LinkIndex, about: dst,

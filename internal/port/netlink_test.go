@@ -88,7 +88,7 @@ func TestHostUndoesWhatItDid(t *testing.T) {
 	}
 }
 
-// Routes of others outlive ours: what AddRoute would replace, nobody puts back.
+// Routes of others outlive ours: what AddRoute would replace, no one puts back.
 func TestAddRouteLeavesOthersAlone(t *testing.T) {
 	tests := []struct {
 		name string

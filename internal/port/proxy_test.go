@@ -12,7 +12,7 @@ import (
 )
 
 // TestRemoveLeftProxies removes what a process left that is gone, and neither what our
-// routes still lead to a device nor what is somebody else's.
+// routes still lead to a device nor what is someone else's.
 func TestRemoveLeftProxies(t *testing.T) {
 	h := inNamespace(t)
 	addLink(t, h, "lan0")

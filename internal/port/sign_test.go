@@ -56,7 +56,7 @@ func TestSigns(t *testing.T) {
 	})
 }
 
-// foreignRoute is what somebody else has in the table.
+// foreignRoute is what someone else has in the table.
 func foreignRoute(table int, protocol netlink.RouteProtocol) error {
 	return netlink.RouteAdd(&netlink.Route{
 		Dst: ipNet(netip.MustParsePrefix("2001:db8::/32")), Table: table, Protocol: protocol, Type: unix.RTN_UNREACHABLE,

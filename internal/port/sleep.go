@@ -21,7 +21,7 @@ const (
 	leastSleep, leastStop = time.Second, 5 * time.Second
 )
 
-// Sleep tells that the host or the process did not run for a while.
+// Sleep reports that the host or the process did not run for a while.
 type Sleep struct {
 	// Slept is how long the steady clock, by which Go measures time, stood still
 	// while the host slept; 0 if only the process was stopped.

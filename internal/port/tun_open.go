@@ -34,9 +34,9 @@ type TUNConfig struct {
 	Offload bool
 	// Persistent makes the device outlive the process, with its routes, until
 	// [TUN.Discard]: the next process goes on with it. It does not change a device
-	// that somebody else has made. For a device with a given name.
+	// that someone else has made. For a device with a given name.
 	Persistent bool
-	// Lasting makes readers wait when somebody deletes the device, until [ReopenTUN] makes
+	// Lasting makes readers wait when someone deletes the device, until [ReopenTUN] makes
 	// it again. Otherwise to read is an error then.
 	Lasting bool
 }
@@ -225,7 +225,7 @@ func noLinkLocal(index int) error {
 }
 
 // noQdisc has the kernel make no queueing discipline when the device is set up, unless
-// somebody has chosen one (EEXIST). A TUN device takes each packet at once, so nothing waits
+// someone has chosen one (EEXIST). A TUN device takes each packet at once, so nothing waits
 // in front of the readers' queues; yet the default is one for each of the 256 queues that a
 // device with several may get, with room for three times txQueueLen packets: 100 MB of
 // memory, and as long to start as it takes to clear it.

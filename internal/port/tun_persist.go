@@ -11,7 +11,7 @@ import (
 )
 
 // tunAlias is the alias ("ip link" shows it) of the devices that outlive us, which
-// tells them from those that somebody else made.
+// tells them from those that someone else made.
 const tunAlias = "isthmus: stays while the process restarts"
 
 // Discard makes a device of [TUNConfig].Persistent go with the last of its queues,
@@ -24,7 +24,7 @@ func (t *TUN) Discard() error {
 		return ErrClosed
 	}
 	defer t.guard.leave()
-	// One that somebody has deleted does not stay behind.
+	// One that someone has deleted does not stay behind.
 	if err := unix.IoctlSetInt(t.guard.fd, unix.TUNSETPERSIST, 0); err != nil && !errors.Is(err, unix.EBADFD) {
 		return fmt.Errorf("cannot give up the TUN device %s: %w", t.name, err)
 	}
@@ -92,7 +92,7 @@ type owner uint8
 const (
 	nobodys   owner = iota // there is none
 	left                   // an earlier process has left it, for us to go on with
-	elsewhere              // somebody has made it for us
+	elsewhere              // someone has made it for us
 )
 
 // lookBefore looks what has the name of the device that is to be opened, and

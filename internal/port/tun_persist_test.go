@@ -36,7 +36,7 @@ func closeAll(queues []*TUN) {
 	}
 }
 
-// routed tells whether the route of persistent is there.
+// routed reports whether the route of persistent is there.
 func routed(t *testing.T) bool {
 	t.Helper()
 	routes, err := testutil.Whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V6) })

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReopenTUN makes a device again that somebody has deleted, or moved to another network
+// ReopenTUN makes a device again that someone has deleted, or moved to another network
 // namespace, in that of the calling thread: under the same name and index, so that programs
 // that know it go on. Its queues are used as before; a device that was left down is to be
 // set up again. Whoever deletes it on purpose stops the process.

@@ -44,7 +44,7 @@ type UDP struct {
 	local netip.AddrPort
 	in    receiver
 	out   pool[sender]
-	// merges tells that the kernel can merge datagrams for the reader.
+	// merges reports that the kernel can merge datagrams for the reader.
 	merges bool
 	// onRefusal is told of ports that no program has.
 	onRefusal func(to netip.AddrPort)

@@ -44,7 +44,7 @@ func (k ChangeKind) String() string {
 	return fmt.Sprintf("unknown change %d", int(k))
 }
 
-// Change tells that something changed; what it is now, the reader looks up.
+// Change reports that something changed; what it is now, the reader looks up.
 // Changes caused by this process are reported too.
 type Change struct {
 	Kind ChangeKind
@@ -52,7 +52,7 @@ type Change struct {
 	Family int
 	// Link is the interface index of a link or address, else 0.
 	Link int
-	// Dst is the destination of a route; Source tells that it is for some sources alone,
+	// Dst is the destination of a route; Source reports that it is for some sources alone,
 	// Local that it leads to this host itself.
 	Dst           netip.Prefix
 	Source, Local bool

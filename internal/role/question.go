@@ -14,7 +14,7 @@ import (
 type Question struct {
 	// Name is that of its command behind the role's, such as "map list".
 	Name string
-	// Order tells that something is changed.
+	// Order reports that something is changed.
 	Order bool
 
 	answer func(i Instance, arguments json.RawMessage) (any, error)

@@ -42,7 +42,7 @@ type Instance interface {
 // successor will go on.
 var ErrLeave = errors.New("a successor goes on")
 
-// Leaving tells whether ctx ended because a successor will go on.
+// Leaving reports whether ctx ended because a successor will go on.
 func Leaving(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrLeave) }
 
 // PeerLister is an Instance that keeps peers.
@@ -79,7 +79,7 @@ type Peer struct {
 	Address netip.Addr `json:"address"`
 	// Mapped is the IPv4 address and port to which its packets are sent.
 	Mapped netip.AddrPort `json:"mapped"`
-	// Trusted tells that a packet from it has proved the mapping.
+	// Trusted reports that a packet from it has proved the mapping.
 	Trusted bool `json:"trusted"`
 	// LastReceived and LastSent are zero if there was none.
 	LastReceived time.Time `json:"last_received,omitzero"`

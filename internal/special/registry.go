@@ -11,7 +11,7 @@ type Row struct {
 	Name   string // with the RFC that says so
 	// Source and Destination tell that a packet may have such an address at all.
 	Source, Destination bool
-	// Forwardable tells that a router may forward such a packet, Global that it may go
+	// Forwardable reports that a router may forward such a packet, Global that it may go
 	// beyond one administration.
 	Forwardable, Global bool
 	// Reserved is by the protocol itself: every implementation of IP knows the block.

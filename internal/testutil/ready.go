@@ -56,7 +56,7 @@ func (n *Netns) AwaitLinks(t testing.TB, names ...string) {
 	})
 }
 
-// ready tells what is missing for a device to carry packets. The kernel gives a
+// ready reports what is missing for a device to carry packets. The kernel gives a
 // device its link-local address once it has a carrier and queues.
 func ready(name string) error {
 	link, err := netlink.LinkByName(name)

@@ -91,7 +91,7 @@ func (s Sampling) Check() error {
 	return nil
 }
 
-// ErrBusy tells that somebody traces already.
+// ErrBusy reports that someone traces already.
 var ErrBusy = errors.New("another trace is running: one at a time, so that each sees all it asked for")
 
 // Meter lets as many samples through as a [Sampling] says. The zero value lets

@@ -247,7 +247,7 @@ func makeRoutes(device int) error {
 func innerPacket(src, dst netip.Addr, n int) []byte {
 	b := make([]byte, n-packet.IPv6HeaderLen)
 	binary.BigEndian.PutUint16(b[4:], uint16(len(b)))
-	b[6], b[7] = 0x12, 0x34 // what it is matters to nobody here, but that it is there
+	b[6], b[7] = 0x12, 0x34 // what it is matters to no one here, but that it is there
 	return append(packet.AppendIPv6Header(nil, packet.ProtoUDP, 64, len(b), src, dst), b...)
 }
 

@@ -166,7 +166,7 @@ func (r *rig) run(p *ebpf.Program, frame []byte, repeat int) (ns float64, err er
 	return float64(took.Nanoseconds()), nil
 }
 
-// benchmark is a test run that repeats. When a signal interrupts it, it starts anew,
+// benchmark is a test run that repeats. When a signal interrupts it, it starts again,
 // and so does the program's count of turns.
 func benchmark(p *ebpf.Program, frame []byte, repeat int, turn *ebpf.Variable) (code uint32, each time.Duration, err error) {
 	var failed error

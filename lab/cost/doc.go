@@ -4,6 +4,6 @@
 // kernel's test run: the program alone, without driver, wire and scheduler.
 //
 // A test run that repeats gives each run the frame of the last one, so a program
-// around the relay's makes the frame anew each time, with the next of many clients in
+// around the relay's makes the frame again each time, with the next of many clients in
 // random order. What that costs alone is measured too and is taken off.
 package cost

@@ -29,7 +29,7 @@ const (
 const quickChecks = "check_interval = \"200ms\"\ncheck_timeout = \"200ms\"\nfall = 2\nrise = 2\nhold_down = \"1s\"\n"
 
 // calmChecks never find a failure where there is none, however busy the machine is,
-// and soon announce again if the one that starts anew does.
+// and soon announce again if the one that starts again does.
 const calmChecks = "check_timeout = \"5s\"\nhold_down = \"1s\"\n"
 
 // patientStop has a relay that is stopped serve on for longer than by default: on a
@@ -44,7 +44,7 @@ var checkIPv4 = fmt.Sprintf("check = [%q]\n", serverAddr)
 type failover struct {
 	name    string
 	extra   string // lines of the section [announce]
-	lossy   bool   // packets are lost until somebody notices
+	lossy   bool   // packets are lost until someone notices
 	goes    func(n *announceNet, ctx context.Context, r *announceRelay) error
 	returns func(n *announceNet, ctx context.Context, r *announceRelay) error
 }
@@ -179,7 +179,7 @@ func (f *failover) measure(ctx context.Context, e *lab.Env, runs int) (o outcome
 	return o, nil
 }
 
-// forget starts the second relay anew, so that it knows no client.
+// forget starts the second relay again, so that it knows no client.
 func (n *announceNet) forget(ctx context.Context) error {
 	second := n.relays[1]
 	return errors.Join(n.killRelay(ctx, second), n.startAnnounced(ctx, second), n.awaitSessions(ctx))

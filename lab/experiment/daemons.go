@@ -45,7 +45,7 @@ type daemons struct {
 	env *lab.Env
 	dir string          // for configurations, control sockets and process ids
 	ctx context.Context // ends the daemons when it ends
-	run []*lab.Proc     // those that nobody has stopped
+	run []*lab.Proc     // those that no one has stopped
 }
 
 // start starts a program that is to run until it is stopped.

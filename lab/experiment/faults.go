@@ -119,7 +119,7 @@ func flapped(name string, node *lab.Node, port string) fault {
 	}}
 }
 
-// unrouted is a fault of the host: somebody deletes the routes to a prefix.
+// unrouted is a fault of the host: someone deletes the routes to a prefix.
 func unrouted(name string, node *lab.Node, to netip.Prefix) fault {
 	return fault{name: "route deleted, " + name, stays: true, do: func(context.Context, *campaign) error {
 		dst := &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())}

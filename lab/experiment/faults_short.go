@@ -37,7 +37,7 @@ const (
 
 // shorts are short flows that begin at a steady rate, half of each kind: a TCP connection
 // that says something, hears it again and closes, or a UDP datagram with its answer. A
-// flow that nobody answers goes on as programs do: TCP repeats by itself, a datagram is
+// flow that no one answers goes on as programs do: TCP repeats by itself, a datagram is
 // sent again, and a connection is begun again where a router has said that there is no way.
 // It has failed if there is no right answer within shortTime, or another error.
 type shorts struct {

@@ -212,7 +212,7 @@ func (e *streamEnd) send(ctx context.Context) {
 	_ = e.conn.CloseWrite()
 }
 
-// receive checks what arrives until its end. The connection stays open then: one that nobody
+// receive checks what arrives until its end. The connection stays open then: one that no one
 // holds any more is given up silently, by Linux, at the first ICMP error while it waits for
 // long, though the other end has not heard of its end yet.
 func (e *streamEnd) receive(place uint64) {

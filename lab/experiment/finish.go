@@ -13,7 +13,7 @@ import (
 )
 
 // otherShare is how much of all CPUs others may have before a table says so: what a
-// machine does that nobody works on.
+// machine does that no one works on.
 const otherShare = 0.05
 
 // otherLoad says what else ran, in a few words.

@@ -23,7 +23,7 @@ func (g *guide) detail(format string, args ...any) {
 	g.env.Step("            %s", fmt.Sprintf(format, args...))
 }
 
-// saw tells what became of a first ping.
+// saw reports what became of a first ping.
 func (g *guide) saw(what string, r lab.PingResult) {
 	if r.First() < 0 {
 		g.say("No answer: the first packet was lost.")
@@ -32,7 +32,7 @@ func (g *guide) saw(what string, r lab.PingResult) {
 	g.say("%s after %.2f ms.", what, milliseconds(r.First()))
 }
 
-// traced does a step and tells which datagrams passed the client meanwhile.
+// traced does a step and reports which datagrams passed the client meanwhile.
 func (g *guide) traced(c *teredoClient, f func() error) error {
 	datagrams, err := trace(g.net.lab, c.node, "eth0", f)
 	if err != nil {

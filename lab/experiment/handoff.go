@@ -137,7 +137,7 @@ func (m *mobileNet) during(ctx context.Context, change func() error) ([]flowPack
 	return f.end(), at, err
 }
 
-// recover is during with the figures of a change that nobody can avoid.
+// recover is during with the figures of a change that no one can avoid.
 func (m *mobileNet) recover(ctx context.Context, change func() error) (took time.Duration, n float64, err error) {
 	packets, at, err := m.during(ctx, change)
 	if err != nil {
@@ -270,7 +270,7 @@ func (m *mobileNet) drawHosts() error {
 }
 
 // awaitFresh pings hosts that were not contacted before, one after the other,
-// until one answers, and tells how long that took.
+// until one answers, and reports how long that took.
 func (m *mobileNet) awaitFresh(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -48,7 +48,7 @@ type flow struct {
 	plan           flowPlan
 	client, server *net.UDPConn
 	stop           context.CancelFunc
-	interrupted    <-chan struct{} // nobody waits for answers any more
+	interrupted    <-chan struct{} // no one waits for answers any more
 	done           sync.WaitGroup
 
 	mu      sync.Mutex
@@ -201,7 +201,7 @@ func (f *flow) await(ctx context.Context, since time.Time, wait time.Duration) e
 	}
 }
 
-// steady tells whether flowWarm packets in a row were answered, the last ones but
+// steady reports whether flowWarm packets in a row were answered, the last ones but
 // for those on the way.
 func (f *flow) steady(since time.Time) bool {
 	f.mu.Lock()
@@ -246,7 +246,7 @@ func (f *flow) awaitAnswers(wait time.Duration, enough func([]flowPacket) bool) 
 func (f *flow) end() []flowPacket {
 	f.stop()
 	f.awaitAnswers(answerWait, func(p []flowPacket) bool { return len(p) == 0 || !p[len(p)-1].back.IsZero() })
-	// Nothing tells that a missing one does not come.
+	// Nothing reports that a missing one does not come.
 	f.awaitAnswers(flowEnd, func(p []flowPacket) bool {
 		return !slices.ContainsFunc(p, func(x flowPacket) bool { return x.back.IsZero() })
 	})

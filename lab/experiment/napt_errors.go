@@ -138,7 +138,7 @@ func causeInvalid(_ context.Context, n *appNet, d appDirection, port uint16) ([]
 		return nil, err
 	}
 	defer e.close()
-	// Somebody listens there: the host sends no error of its own.
+	// Someone listens there: the host sends no error of its own.
 	silence, err := listenUDP(node, netip.AddrPortFrom(called, sinkPort))
 	if err != nil {
 		return nil, err

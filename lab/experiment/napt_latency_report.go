@@ -142,7 +142,7 @@ func (c *latencyCase) medianRow(ways []way, first ...string) []string {
 	return cells(ways, func(w way) string { return spread(present(medians(c.rounds[w])), 2) }, first...)
 }
 
-// addedTable tells what each translator adds.
+// addedTable reports what each translator adds.
 func addedTable(cases []*latencyCase) report.Table {
 	ways := slices.DeleteFunc(slices.Clone(naptLatencyWays), func(w way) bool { return !w.runs() })
 	t := wayTable("added over forwarding, µs, and ratio to forwarding: medians of pairs", ways, "IPv6 packet", "1998")

@@ -40,8 +40,8 @@ const (
 	telnetPort   = 23
 	nuttcpPort   = 5000
 	nuttcpData   = 5001
-	closedPort   = 33434 // UDP, with nobody behind it
-	sinkPort     = 33435 // UDP, where somebody listens
+	closedPort   = 33434 // UDP, with no one behind it
+	sinkPort     = 33435 // UDP, where someone listens
 	echoIdent    = 1998  // of pings
 	traceIdent   = 1     // of traceroute's echo requests: its process id
 	smallLink    = 1400  // MTU of the ways to the hosts
@@ -96,11 +96,11 @@ func newAppNet(ctx context.Context, e *lab.Env, w way) (_ *appNet, err error) {
 	if n.dir, err = os.MkdirTemp("", "isthmus-napt-"); err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(n.dir, 0o755); err != nil { // the web server is nobody
+	if err := os.Chmod(n.dir, 0o755); err != nil { // the web server is no one
 		return nil, err
 	}
 	if w == wayXDP {
-		// What is redirected as frames arrives only where somebody takes frames.
+		// What is redirected as frames arrives only where someone takes frames.
 		if err := errors.Join(n.core6.EnableGRO("box"), n.router4.EnableGRO("box")); err != nil {
 			return nil, err
 		}
@@ -150,7 +150,7 @@ func (n *appNet) draw() {
 	n.router4.Route(appMapped.String()+"/32", appBox4.String())
 	n.host4.Addr("eth0", appHost4.String()+"/24").Route("default", appRouter4.String())
 	for _, node := range []*lab.Node{n.host6, n.router6, n.core6, n.box, n.router4, n.host4} {
-		// Errors are caused one after the other; nobody shall save them.
+		// Errors are caused one after the other; no one shall save them.
 		node.Sysctl("net.ipv4.icmp_ratelimit", "0").Sysctl("net.ipv6.icmp.ratelimit", "0")
 	}
 	n.host4.Sysctl("net.ipv4.ipfrag_time", reassembling)
@@ -194,7 +194,7 @@ func mac(node *lab.Node, iface string) (net.HardwareAddr, error) {
 	return link.Attrs().HardwareAddr, nil
 }
 
-// healthy tells whether the translator has ended.
+// healthy reports whether the translator has ended.
 func (n *appNet) healthy() error { return alive(n.way.title, n.process) }
 
 func (n *appNet) close() {

@@ -98,7 +98,7 @@ func (r *rig) crowdRow(ctx context.Context, e *lab.Env, rep *report.Report, n, r
 	return append(row, spread(tc, 2), spread(xdp, 2)), nil
 }
 
-// bytes tells what a session takes: memory beyond that of a translator without room.
+// bytes reports what a session takes: memory beyond that of a translator without room.
 func (r *rig) bytes(ctx context.Context, rep *report.Report, most int, empty map[way]int) error {
 	for _, p := range r.paths {
 		if !p.way.ours() {

@@ -118,7 +118,7 @@ func newNAT64Guide(ctx context.Context, e *lab.Env) (_ *nat64Guide, err error) {
 	if g.dir, err = os.MkdirTemp("", "isthmus-nat64-"); err != nil {
 		return nil, err
 	}
-	return g, os.Chmod(g.dir, 0o755) // the servers are nobody
+	return g, os.Chmod(g.dir, 0o755) // the servers are no one
 }
 
 // serve starts what the site has: name server, web server and, as root, FTP server.

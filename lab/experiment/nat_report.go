@@ -35,7 +35,7 @@ var promised = [][]string{
 	{bySNS, bySNS, byPP, "", bySS, byPP},
 }
 
-// expected tells whether a client of one kind is known to connect to another of its
+// expected reports whether a client of one kind is known to connect to another of its
 // maker's: with Isthmus what is promised, and all with the fall-back. Miredo has none
 // of RFC 6081, and calls from behind the first three kinds alone.
 func (c *teredoClient) expected(row, column int) bool {

@@ -49,7 +49,7 @@ func startAll(t *testing.T, ctx context.Context, n *teredoNet) {
 	}
 }
 
-// neighbourTries is how often neighbours may meet late, each time anew: a machine
+// neighbourTries is how often neighbours may meet late, each time again: a machine
 // may have no processor for them for a second. A bubble that has to be repeated comes
 // late each time.
 const neighbourTries = 5

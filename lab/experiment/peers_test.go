@@ -42,7 +42,7 @@ func TestScatter(t *testing.T) {
 		n := uint32(round*peerBatch + i)
 		client, mapped := clientOf(int(n * scatterStep % clients))
 		want := c.toHost(client, mapped)
-		// The inner checksum is not made anew: nobody on the way looks at it.
+		// The inner checksum is not made again: no one on the way looks at it.
 		copy(want[frameInner+46:frameInner+48], got[frameInner+46:frameInner+48])
 		if diff := cmp.Diff(hex.Dump(want), hex.Dump(got)); diff != "" {
 			t.Errorf("frame %d (-want +got):\n%s", i, diff)

@@ -136,7 +136,7 @@ type goodLoad struct {
 // share is the percentage of lost packets.
 func (g goodLoad) share() float64 { return 100 * float64(g.lost) / float64(max(g.sent, 1)) }
 
-// broken tells that most was lost.
+// broken reports that most was lost.
 func (g goodLoad) broken() bool { return g.sent == 0 || g.lost > g.sent/2 }
 
 // aloneTries is how often good packets are sent alone, if most are lost: a machine

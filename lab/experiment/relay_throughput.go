@@ -21,7 +21,7 @@ const (
 // those of the papers.
 var throughputSizes = []int{48, 64, 512, 1280}
 
-// throughputWays take turns in each round. The bare cable tells what the
+// throughputWays take turns in each round. The bare cable reports what the
 // generator and a sink reach.
 var throughputWays = []way{wayBare, wayKernel, wayMiredo, wayUser, wayTC, wayXDP}
 

@@ -201,7 +201,7 @@ func (r *rig) draw(l *lab.Lab, w way, number int) *rigPath {
 func (p *rigPath) plain(host int) string { return fmt.Sprintf("2001:db8:64:%d::%d", p.number, host) }
 
 // join puts a cable between a node and right, or a line of the plan's rate. Before it
-// lies a switch then: what XDP redirects arrives where somebody takes frames, and a wire
+// lies a switch then: what XDP redirects arrives where someone takes frames, and a wire
 // takes packets.
 func (r *rig) join(l *lab.Lab, node *lab.Node, iface, name string) {
 	if r.plan.Rate == 0 {

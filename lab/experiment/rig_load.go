@@ -28,7 +28,7 @@ const (
 var fullLoad = load.Pace{Rate: 4e6, Batch: 64, Time: loadSlice}
 
 // inTurn has each of n ways take its turn in each round. The order changes from round to
-// round: nobody always follows the same.
+// round: no one always follows the same.
 func inTurn(ctx context.Context, rounds, n int, slice func(round, at int) error) error {
 	for round := range rounds {
 		for i := range n {
@@ -95,7 +95,7 @@ func (l *loader) send(w way, lanes []load.Lane, pace load.Pace) (sent load.Sent,
 }
 
 // rate is what one slice of one path came to, in packets per second, and nanoseconds of
-// CPU for each that has passed, 0 if nobody counts.
+// CPU for each that has passed, 0 if no one counts.
 type rate struct{ offered, passed, cpu float64 }
 
 func (r ran) rate() rate {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Nobody always follows the same, and the first failure ends it.
+// No one always follows the same, and the first failure ends it.
 func TestWaysTakeTurns(t *testing.T) {
 	var order []int
 	note := func(_, at int) error { order = append(order, at); return nil }

@@ -71,7 +71,7 @@ func (t *translating) lead(p *rigPath) {
 }
 
 // open opens what sends echo requests and what times their answers. What XDP
-// redirects arrives only where somebody takes frames.
+// redirects arrives only where someone takes frames.
 func (t *translating) open(p *rigPath) (err error) {
 	if p.toLeft, err = p.meter(); err != nil {
 		return err
@@ -147,7 +147,7 @@ func (t *translating) probe(ctx context.Context, p *rigPath) error {
 	return err
 }
 
-// ping sends one echo request and tells whether its answer came.
+// ping sends one echo request and reports whether its answer came.
 func (p *rigPath) ping(ctx context.Context, patience time.Duration) (bool, error) {
 	p.toLeft.Forget(0, 1)
 	if err := p.fromLeft.Echoes(p.echo(load.MinEcho), 0, 1, 0); err != nil {

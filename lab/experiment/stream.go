@@ -40,7 +40,7 @@ func streamForm(runs int) (rounds int, length time.Duration) {
 // streamed is what one stream came to.
 type streamed struct {
 	rate float64 // Mbit/s at the receiver
-	cpu  float64 // microseconds for each Mbyte, 0 if nobody counts
+	cpu  float64 // microseconds for each Mbyte, 0 if no one counts
 }
 
 // connectVia connects two nodes: one listens at an address, the other dials another

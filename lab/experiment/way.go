@@ -50,13 +50,13 @@ var (
 // isthmusWays are those of Isthmus.
 var isthmusWays = []way{wayUser, wayTC, wayXDP}
 
-// ours tells that Isthmus forwards.
+// ours reports that Isthmus forwards.
 func (w way) ours() bool { return w.by == byIsthmus }
 
-// runs tells that a program has to run for the way.
+// runs reports that a program has to run for the way.
 func (w way) runs() bool { return w.by == byPeer || w.by == byIsthmus }
 
-// userSpace tells that packets pass through a program in user space.
+// userSpace reports that packets pass through a program in user space.
 func (w way) userSpace() bool { return w.by == byPeer || w == wayUser }
 
 // hook is where packets of the way can be counted without a detour.

@@ -24,7 +24,7 @@ func (t taken) since(before taken) taken {
 	return taken{t.fast - before.fast, t.engine - before.engine}
 }
 
-// by tells whether all but a share of the packets took the way.
+// by reports whether all but a share of the packets took the way.
 func (t taken) by(w way, share float64) bool {
 	other := t.engine
 	if w == wayUser {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Work is how often a program has run and how long that took, while somebody had its
+// Work is how often a program has run and how long that took, while someone had its
 // runs timed.
 type Work struct {
 	Runs uint64

@@ -43,5 +43,5 @@ func (c Apache) config(dir, modules string) string {
 	return b.String()
 }
 
-// nobodyGroup is the group of nobody, which systems name differently.
+// nobodyGroup is the group of no one, which systems name differently.
 const nobodyGroup = 65534

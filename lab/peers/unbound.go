@@ -9,7 +9,7 @@ import (
 )
 
 // Unbound is the configuration of unbound, a recursive name server that validates. It
-// knows the zones and records that are written here and asks nobody else.
+// knows the zones and records that are written here and asks no one else.
 type Unbound struct {
 	// Name tells instances apart; it names the files.
 	Name string

@@ -79,7 +79,7 @@ func openBrowser(t *testing.T) *browser {
 		t.Fatal(err)
 	}
 	home := t.TempDir()
-	// Files of the test alone are shown, and nobody can do without a sandbox
+	// Files of the test alone are shown, and no one can do without a sandbox
 	// what he could not before: the browser runs as whoever runs the test.
 	// The other flags keep it from reaching for a network.
 	cmd := exec.Command(path, "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
@@ -124,7 +124,7 @@ func (b *browser) read(from io.Reader) {
 		}
 		select {
 		case b.events <- m:
-		default: // nobody waits for so many
+		default: // no one waits for so many
 		}
 	}
 }

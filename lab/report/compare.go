@@ -33,7 +33,7 @@ type Comparison struct {
 	Ratios []Difference
 	// Alone names experiments, and ratios of others, that only one of the sets has.
 	Alone []string
-	// Beside tells which runs were made beside other load.
+	// Beside reports which runs were made beside other load.
 	Beside []string
 }
 

@@ -162,7 +162,7 @@ func ceiling(x float64) float64 {
 }
 
 // textWidth estimates how wide text is drawn, with the widths of a broad font,
-// since nobody knows which one the reader has: it may be too much, hardly too
+// since no one knows which one the reader has: it may be too much, hardly too
 // little.
 func textWidth(s string, size float64) float64 {
 	ems := 0.0

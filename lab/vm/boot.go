@@ -88,7 +88,7 @@ func follow(console io.Reader, to io.Writer, all bool) (verdict string) {
 	}
 }
 
-// noise tells whether a line says only that a test runs or has passed.
+// noise reports whether a line says only that a test runs or has passed.
 func noise(line string) bool {
 	line = strings.TrimSpace(line)
 	for _, start := range []string{"=== ", "--- PASS: ", "PASS"} {

@@ -1,7 +1,7 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
 // Command vm runs tests under another kernel than that of this machine: it
-// boots one in QEMU, without KVM, and tells what the tests said.
+// boots one in QEMU, without KVM, and reports what the tests said.
 //
 //	go run ./lab/vm                      the kernel that scripts/peers kernel fetched
 //	go run ./lab/vm -kernel IMAGE        another one

@@ -44,7 +44,7 @@ func findModules(dir string) (moduleSet, error) {
 // plainName is the one of several spellings that the kernel uses.
 func plainName(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// read unpacks one module and tells which others it needs.
+// read unpacks one module and reports which others it needs.
 func (s moduleSet) read(name string) (content []byte, needs []string, err error) {
 	file := s[name]
 	for ending, program := range unpackers {

@@ -21,7 +21,7 @@ func (s suite) program() string { return "/tests/" + path.Base(s.Package) + ".te
 // folder is where its tests run; it holds the package's files.
 func (s suite) folder() string { return "/src/" + s.Package }
 
-// callsProgram tells whether the tests start isthmus itself.
+// callsProgram reports whether the tests start isthmus itself.
 func (s suite) callsProgram() bool { return strings.HasPrefix(s.Package, "lab/") }
 
 // plan is what depends on the kernel: every program of the fast path and its

@@ -78,7 +78,7 @@ var causeNames = [...]string{"", "the server is silent", "the server refuses the
 // String returns the cause in words.
 func (c Cause) String() string { return causeNames[c] }
 
-// Event tells what changed. Kind says which other fields are set.
+// Event reports what changed. Kind says which other fields are set.
 type Event struct {
 	Kind    EventKind
 	Address netip.Addr

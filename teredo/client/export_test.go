@@ -7,7 +7,7 @@ import (
 	"net/netip"
 )
 
-// CheckFast tells what is wrong with the peers that the fast path knows: each must
+// CheckFast reports what is wrong with the peers that the fast path knows: each must
 // be proved, and sent to as the engine itself would.
 func (c *Client) CheckFast() error {
 	for key, p := range c.fastPeers {

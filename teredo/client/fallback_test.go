@@ -44,7 +44,7 @@ func (w *world) carrier(at netip.AddrPort, change ...func(*relay.Config)) *carri
 	return c
 }
 
-// restart makes the relay anew: it knows nobody.
+// restart makes the relay again: it knows no one.
 func (c *carrier) restart(cfg relay.Config) {
 	w := c.w
 	w.ids++
@@ -133,7 +133,7 @@ func TestMatrixWithFallback(t *testing.T) {
 	})
 }
 
-// reached tells whether two kinds find a direct way at the first attempt.
+// reached reports whether two kinds find a direct way at the first attempt.
 func reached(from, to nattest.Kind) bool {
 	return from.Filtering != nattest.AddressAndPortDependent || to.Filtering != nattest.AddressAndPortDependent ||
 		from == nattest.PortRestricted && to == nattest.PortRestricted

@@ -204,7 +204,7 @@ func TestFastByRelay(t *testing.T) {
 }
 
 // A peer that falls silent is left to the engine after 30 s, which looks for it
-// anew (RFC 4380 section 5.2.4), and the host learns that it is gone.
+// again (RFC 4380 section 5.2.4), and the host learns that it is gone.
 func TestFastSilentPeer(t *testing.T) {
 	w := newWorld(t, fastPath)
 	a := w.qualified(nattest.NewNAT(nattest.PortRestricted, natA))

@@ -38,7 +38,7 @@ var (
 	farRelay    = netip.MustParseAddrPort("203.0.113.10:3545")
 )
 
-// chaos is a world in which nobody's source address can be believed.
+// chaos is a world in which no one's source address can be believed.
 type chaos struct {
 	*world
 	rand   *rand.Rand
@@ -81,7 +81,7 @@ func (c *chaos) throw() {
 
 func (c *chaos) point() netip.AddrPort { return c.points[c.rand.IntN(len(c.points))] }
 
-// address is one that somebody has, or a Teredo address made of any two points.
+// address is one that someone has, or a Teredo address made of any two points.
 func (c *chaos) address() netip.Addr {
 	if i := c.rand.IntN(2 * len(c.hosts)); i < len(c.hosts) {
 		return c.hosts[i]
@@ -136,7 +136,7 @@ func (f *forwarder) Receive(from, to netip.AddrPort, payload []byte, now time.Ti
 func (f *forwarder) Tick(now time.Time) { f.do(func(out *packet.Batch) { f.tick(now, out) }) }
 func (f *forwarder) Next() time.Time    { return f.next() }
 
-// addServer adds a server of somebody else.
+// addServer adds a server of someone else.
 func (c *chaos) addServer() {
 	e, err := server.New(server.Config{Primary: otherServer, Rand: seeded(103)})
 	if err != nil {

@@ -153,7 +153,7 @@ func TestServerOutage(t *testing.T) {
 }
 
 // New random flags for each new mapping (RFC 5991 section 3.1).
-// What keeps strangers out is drawn anew for each exchange, in all its bits (RFC 4380
+// What keeps strangers out is drawn again for each exchange, in all its bits (RFC 4380
 // sections 5.2.1, 5.2.2 and 5.2.9, RFC 6081 section 5.2.4.1).
 func TestNoncesAreRandom(t *testing.T) {
 	const draws = 64

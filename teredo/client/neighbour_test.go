@@ -182,7 +182,7 @@ func TestDiscoveredNeighbours(t *testing.T) {
 func TestNeighboursThatHaveNotMet(t *testing.T) {
 	l := newLink(newWorld(t), nattest.PortRestricted)
 	a := l.add(discovery)
-	l.nodes = nil // nobody hears the younger one come
+	l.nodes = nil // no one hears the younger one come
 	b := l.add(discovery)
 	l.nodes = append(l.nodes, a)
 	if n, first := l.pingNeighbour(a, b); n != pings || first > time.Second {

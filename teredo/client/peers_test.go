@@ -99,7 +99,7 @@ func TestPeers(t *testing.T) {
 }
 
 // One socket can have any number of Teredo addresses, since server and flags are
-// free: it must not take the whole list of peers, or the host could reach nobody.
+// free: it must not take the whole list of peers, or the host could reach no one.
 func TestStrangerCannotTakeThePeerTable(t *testing.T) {
 	w := newWorld(t)
 	n := w.qualified(nattest.NewNAT(nattest.FullCone, natA), func(c *client.Config) { c.MaxPeers = 1000 })

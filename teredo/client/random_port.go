@@ -186,7 +186,7 @@ func (c *Client) abandonPort(f *effort) {
 	}
 }
 
-// SocketFailed tells that the socket of a random port could not be opened. The
+// SocketFailed reports that the socket of a random port could not be opened. The
 // attempt goes on without, and its next repeat tries another port.
 func (c *Client) SocketFailed(socket int, port uint16) {
 	if socket == SearchSocket && port == c.search.port {

@@ -99,13 +99,13 @@ func (c *Client) scouting() bool {
 	return c.watchful() && len(c.servers) > 1 && (c.state == Qualified || c.alarmed())
 }
 
-// alarmed tells that the server in use has not answered at once, so that it is
+// alarmed reports that the server in use has not answered at once, so that it is
 // time to look for another.
 func (c *Client) alarmed() bool {
 	return c.primary.active && c.primary.quick > 0 && c.primary.timely() > 1
 }
 
-// found tells that another server has answered since the one in use was asked.
+// found reports that another server has answered since the one in use was asked.
 func (c *Client) found() bool {
 	return c.scout.mapping.IsValid() && !c.scout.began.Before(c.primary.began)
 }

@@ -18,7 +18,7 @@ func icmp(src, dst netip.Addr, typ byte, body ...[]byte) packet.IPv6 {
 	return packet.AppendICMPv6(nil, src, dst, 255, typ, 0, append([][]byte{{0, 0, 0, 0}}, body...)...)
 }
 
-// Each rule of reception, by a packet to a client that knows nobody.
+// Each rule of reception, by a packet to a client that knows no one.
 func TestReception(t *testing.T) {
 	privatePeer := teredo.Addr{Prefix: teredo.Prefix, Server: peerServer, Mapped: netip.MustParseAddrPort("10.0.0.1:99")}.IP()
 	for _, tt := range []struct {

@@ -132,12 +132,12 @@ func (c *Client) pause(s *solicitation) time.Duration {
 	return min(wait, c.cfg.Timeout)
 }
 
-// troubled tells that the quick sendings of the exchange under way had no answer.
+// troubled reports that the quick sendings of the exchange under way had no answer.
 func (c *Client) troubled() bool {
 	return c.primary.active && c.primary.quick > 0 && c.primary.timely() > c.primary.quick
 }
 
-// Resumed tells that the host has slept, for as long as its steady clock stood
+// Resumed reports that the host has slept, for as long as its steady clock stood
 // still, or that the process was stopped (slept is 0). All that was proved before
 // has aged by that time, and the address is examined at once.
 func (c *Client) Resumed(slept time.Duration, now time.Time, out *Out) {

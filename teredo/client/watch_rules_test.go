@@ -50,7 +50,7 @@ func TestRoundTripOfRepeat(t *testing.T) {
 }
 
 // An old answer of another server does not make it alive: when all fall silent,
-// the way there is lost, and no address is taken that nobody has confirmed.
+// the way there is lost, and no address is taken that no one has confirmed.
 func TestStaleScout(t *testing.T) {
 	w := newWorld(t)
 	a := w.qualified(nattest.NewNAT(nattest.FullCone, natA), watchful)

@@ -147,7 +147,7 @@ func heardAt(h *Hot, now Instant) map[[16]byte]Instant {
 }
 
 // The next process finds the peers as the last one left them, but for those that
-// it had left to its slow path: nobody has what waited for them.
+// it had left to its slow path: no one has what waited for them.
 func TestAdopt(t *testing.T) {
 	const limit = 200
 	slab, m := make([]byte, HotBytes(limit)), newMappings()

@@ -61,7 +61,7 @@ var (
 	// errAnswer: the gateway said something that cannot be.
 	errAnswer = errors.New("the gateway's answer makes no sense")
 	// errStranger: what answered the search was not the gateway's, or led to
-	// somebody else.
+	// someone else.
 	errStranger = fmt.Errorf("%w; others answered in its place, or it named others, which are not contacted", ErrNoGateway)
 )
 

@@ -100,8 +100,8 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// A gateway that lies, or somebody in its place, gets us to reserve nothing, to
-// contact nobody else and to wait for long.
+// A gateway that lies, or someone in its place, gets us to reserve nothing, to
+// contact no one else and to wait for long.
 func TestHostileGateways(t *testing.T) {
 	endless := func(w http.ResponseWriter) {
 		chunk := strings.Repeat("<a>", 1000)

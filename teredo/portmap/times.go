@@ -18,7 +18,7 @@ type times struct {
 	question time.Duration
 	// reserve bounds all that one reservation takes, searches included.
 	reserve time.Duration
-	// release bounds giving a port back, since somebody waits for the end.
+	// release bounds giving a port back, since someone waits for the end.
 	release time.Duration
 }
 

@@ -65,7 +65,7 @@ func TestRelayTakesPeersOver(t *testing.T) {
 	second.want("to a symmetric client", second.ip(data(host, symmetric, "b")), "udp 198.51.100.8:50000 b hop 63")
 	second.want("from it", second.udp(moved, data(symmetric, host, "c")), "ip c hop 63")
 	second.want("from the other", second.udp(mapped, data(client, host, "d")), "ip d hop 63")
-	for second.r.Sizes().Peers > 0 { // also what nobody adds to is swept in the end
+	for second.r.Sizes().Peers > 0 { // also what no one adds to is swept in the end
 		second.tick()
 		if second.now.Sub(start) > memory300 {
 			t.Fatal("the peers were never forgotten")

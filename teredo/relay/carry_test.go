@@ -5,7 +5,6 @@ package relay
 import (
 	"bytes"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -230,179 +229,12 @@ func TestCarryRefusals(t *testing.T) {
 	}
 }
 
-// bindingKnownToTheOtherSide makes alice a peer of an IPv6 host too: being bound
-// and being a peer are two things.
-func (b *bench) bindingKnownToTheOtherSide() { b.ip(data(host, alice, "first")) }
-
 // A relay that is not told to carry is as before: it answers no request.
 func TestCarryIsOffByDefault(t *testing.T) {
 	b := newBench(t)
 	b.want("request", b.udp(aliceAt, step(alice, teredo.AllRouters)))
 	b.want("data", b.udp(mapped, data(alice, bob, "x")))
 	b.want("drops", b.dropped(), "mapping_mismatch 1", "no_peer 1")
-}
-
-// A key is good for one client, at one mapping, for one step, for 15 to 30 s.
-func TestBindingKeys(t *testing.T) {
-	elsewhere, otherHost := netip.MustParseAddrPort("198.51.100.7:50001"), netip.MustParseAddrPort("198.51.100.8:50000")
-	for _, tt := range []struct {
-		name string
-		then func(b *bench, challenge, proof netip.Addr)
-	}{
-		{"challenge returned from elsewhere", func(b *bench, c, _ netip.Addr) { b.udp(elsewhere, step(alice, c)) }},
-		{"challenge returned from another address", func(b *bench, c, _ netip.Addr) { b.udp(otherHost, step(alice, c)) }},
-		{"challenge returned for another client", func(b *bench, c, _ netip.Addr) { b.udp(aliceAt, step(bob, c)) }},
-		{"challenge as proof", func(b *bench, c, _ netip.Addr) {
-			a := c.As16()
-			_, key := teredo.BindingStepOf(&a)
-			b.udp(aliceAt, step(alice, teredo.BindingAddress(teredo.BindingProof, key)))
-		}},
-		{"challenge returned late", func(b *bench, c, _ netip.Addr) { b.wait(30 * time.Second); b.udp(aliceAt, step(alice, c)) }},
-		{"proof from elsewhere", func(b *bench, _, p netip.Addr) { b.udp(elsewhere, step(alice, p)) }},
-		{"proof from another address", func(b *bench, _, p netip.Addr) { b.udp(otherHost, step(alice, p)) }},
-		{"proof for another client", func(b *bench, _, p netip.Addr) { b.udp(aliceAt, step(bob, p)) }},
-		{"proof late", func(b *bench, _, p netip.Addr) { b.wait(30 * time.Second); b.udp(aliceAt, step(alice, p)) }},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			b := newBench(t, carrying)
-			b.udp(aliceAt, step(alice, teredo.AllRouters))
-			challenge := b.sentTo(aliceAt).IPv6.Src()
-			b.udp(aliceAt, step(alice, challenge))
-			tt.then(b, challenge, b.sentTo(serverPort).IPv6.Src())
-			b.want("output", b.show())
-			b.want("drops", b.dropped(), "bad_binding 1")
-			if b.r.Sizes().Bound != 0 {
-				t.Error("bound all the same")
-			}
-		})
-	}
-}
-
-// A client that moves takes its binding with it, and the old place is worthless.
-func TestBindingMoves(t *testing.T) {
-	b := bound(t)
-	moved := netip.MustParseAddrPort("198.51.100.99:1234")
-	b.bind(alice, moved)
-	b.want("to the new place", b.udp(bobAt, data(bob, alice, "x")), "udp 198.51.100.99:1234 x hop 63")
-	b.want("from the old place", b.udp(aliceAt, data(alice, bob, "x")))
-	b.want("drops", b.dropped(), "not_bound 1")
-	if got := b.r.Sizes().Bound; got != 2 {
-		t.Errorf("%d clients are bound, want 2", got)
-	}
-}
-
-// A full table takes no newcomer before somebody leaves.
-func TestBindingsFull(t *testing.T) {
-	b := newBench(t, carrying, func(c *Config) { c.MaxPeers = 1 })
-	b.bind(alice, aliceAt)
-	b.challenged(bob, bobAt)
-	b.udp(bobAt, step(bob, b.sentTo(serverPort).IPv6.Src()))
-	b.want("output", b.show())
-	b.want("drops", b.dropped(), "bindings_full 1")
-	b.wait(bindingLife)
-	b.bind(bob, bobAt)
-}
-
-// A client that returns the challenge again and again stays bound, whoever else ends.
-func TestBindingIsRefreshed(t *testing.T) {
-	b := bound(t)
-	for range 4 {
-		b.wait(bindingLife - time.Second)
-		b.challenged(alice, aliceAt)
-		if p := b.sentTo(aliceAt); p.Origin != aliceAt {
-			t.Fatalf("not refreshed: %q", b.show())
-		}
-	}
-	b.want("to one who has ended", b.udp(aliceAt, bubble(alice, bob)))
-	b.want("drops", b.dropped(), "no_binding 1")
-}
-
-// Permission that is taken back and given again finds nobody bound.
-func TestBindingsEndWithThePermission(t *testing.T) {
-	b := bound(t)
-	for _, carry := range []bool{false, true} {
-		cfg := b.r.cfg
-		cfg.CarryClients = carry
-		if err := b.r.Reconfigure(cfg); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b.want("data", b.udp(aliceAt, data(alice, bob, "x")))
-	b.want("drops", b.dropped(), "not_bound 1")
-	b.bind(alice, aliceAt)
-}
-
-// Bindings end by themselves, and the relay has nothing to do then.
-func TestBindingsEnd(t *testing.T) {
-	b := bound(t)
-	d, out := b.tick()
-	if d != bindingLife || len(out) > 0 || b.r.Sizes().Bound != 0 {
-		t.Errorf("after %v: %q, %d bound", d, out, b.r.Sizes().Bound)
-	}
-	if next := b.r.Next(); !next.IsZero() {
-		t.Errorf("something is due at %v", next)
-	}
-}
-
-// One that was refreshed between others outlives both.
-func TestOthersEndBesideARefreshedBinding(t *testing.T) {
-	b := bound(t)
-	carolAt := netip.MustParseAddrPort("198.51.100.71:41000")
-	b.bind(clientAt(carolAt.String()), carolAt)
-	b.wait(bindingLife / 2)
-	b.challenged(bob, bobAt)
-	b.tick()
-	if got := b.r.Sizes().Bound; got != 1 {
-		t.Errorf("%d are bound, want the one that was refreshed", got)
-	}
-	b.want("what comes from it", b.udp(bobAt, bubble(bob, alice)))
-	b.want("drops", b.dropped(), "no_binding 1")
-}
-
-// A flood of requests with forged sources stops newcomers, but nobody who is bound.
-func TestFloodOfRequests(t *testing.T) {
-	b := bound(t)
-	b.wait(20 * time.Second)
-	for i := range uint32(20_000) {
-		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 20, byte(i >> 8), byte(i)}), 4000)
-		b.udp(from, step(clientAt(from.String()), teredo.AllRouters))
-	}
-	if got := b.r.Sizes().Bound; got != 2 || !slices.Contains(b.dropped(), "binding_rate 10000") {
-		t.Errorf("%d are bound; dropped %q", got, b.dropped())
-	}
-	for range 2 * requestsPerAddressBurst {
-		b.udp(bobAt, step(alice, teredo.AllRouters)) // in the name of one who is bound elsewhere
-	}
-	b.udp(aliceAt, step(alice, teredo.AllRouters))
-	b.udp(aliceAt, step(alice, b.sentTo(aliceAt).IPv6.Src()))
-	if p := b.sentTo(aliceAt); p.Origin != aliceAt {
-		t.Errorf("not refreshed: %q", b.show())
-	}
-}
-
-// Proofs by way of a server share its budget of bubbles.
-func TestProofsPerServer(t *testing.T) {
-	b := newBench(t, carrying, func(c *Config) { c.BubbleRate = 8 }) // a quarter: 2 for one server
-	sent := 0
-	for i := range byte(4) {
-		c := clientAt(netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, 100, 20 + i}), 4000).String())
-		b.now = b.now.Add(time.Millisecond)
-		b.r.carriage.replies = ratelimit.Bucket{} // not this limit
-		b.challenged(c, netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, 100, 20 + i}), 5000))
-		sent += len(b.out.UDP)
-	}
-	if sent != 2 || !slices.Contains(b.dropped(), "server_rate 2") {
-		t.Errorf("%d proofs went to one server; dropped %q", sent, b.dropped())
-	}
-}
-
-func TestBindingBubbleRate(t *testing.T) {
-	b := newBench(t, carrying)
-	b.udp(aliceAt, step(alice, teredo.AllRouters))
-	challenge := b.sentTo(aliceAt).IPv6.Src()
-	spendBubbles(b)
-	b.want("output", b.udp(aliceAt, step(alice, challenge)))
-	b.want("drops", b.dropped(), "bubble_rate 1")
 }
 
 func TestCarryAllocatesNothing(t *testing.T) {
@@ -433,7 +265,7 @@ func BenchmarkCarry(b *testing.B) {
 
 // FuzzCarry sends anything from anywhere to a relay with two bound clients: no
 // more than one packet comes out, not larger than what came but for the origin of
-// a confirmation, and only to where somebody is bound, where the packet came
+// a confirmation, and only to where someone is bound, where the packet came
 // from, or to a server.
 func FuzzCarry(f *testing.F) {
 	places := []netip.AddrPort{aliceAt, bobAt, mapped, netip.AddrPortFrom(relayIPv4, 3545), netip.MustParseAddrPort("10.0.0.1:9")}

@@ -149,7 +149,7 @@ func TestReasonsHaveNames(t *testing.T) {
 	}
 }
 
-// A successor of the same shape takes over what it finds; another one starts anew.
+// A successor of the same shape takes over what it finds; another one starts again.
 func TestPinnedTables(t *testing.T) {
 	testutil.NeedRoot(t)
 	root := fastpathtest.MountBPFFS(t)
@@ -342,7 +342,7 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// A counter that was full once stays, since nobody knows how many it stands for.
+// A counter that was full once stays, since no one knows how many it stands for.
 func TestFilterSaturates(t *testing.T) {
 	fast := loadForTest(t, small())
 	f := fast.UnderTest()

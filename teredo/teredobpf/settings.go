@@ -32,7 +32,7 @@ type Settings struct {
 	// one, or all. Of many the last may be left to the engine.
 	Own []netip.Addr
 	// Source is the outer source address, if the relay is bound to one; else the
-	// host's routes say it, or nobody, and the engine sends (see
+	// host's routes say it, or no one, and the engine sends (see
 	// [probe.Features.FibSource]).
 	Source netip.Addr
 	// Port is the relay's UDP port.
@@ -98,7 +98,7 @@ func (s *Settings) check() error {
 func (t *Relay) Settings() Settings { return *t.current.Load() }
 
 // Set applies settings. While they change, programs pass all packets; then next
-// hops are asked for anew.
+// hops are asked for again.
 func (t *Relay) Set(s Settings) error {
 	if err := s.check(); err != nil {
 		return err

@@ -16,7 +16,7 @@ type Claim uint8
 const (
 	Tentative Claim = iota // asked for: no one has answered yet
 	Owned
-	Taken // somebody else has it: choose another
+	Taken // someone else has it: choose another
 )
 
 // String returns the state in words.
@@ -84,13 +84,13 @@ func (c *claimed) handle(p packet.IPv6, out *packet.Batch) bool {
 	if !ok || m[0] != packet.ICMPv6NeighborSolicitation && m[0] != packet.ICMPv6NeighborAdvert {
 		return false
 	}
-	// RFC 4861 sections 7.1.1 and 7.1.2: else somebody beyond the link could speak.
+	// RFC 4861 sections 7.1.1 and 7.1.2: else someone beyond the link could speak.
 	if p.HopLimit() != ndHopLimit || m[1] != 0 || len(m) < 24 || netip.AddrFrom16([16]byte(m[8:24])) != c.addr {
 		return true
 	}
 	switch {
 	case m[0] == packet.ICMPv6NeighborAdvert:
-		// While we ask, somebody has it (RFC 4862 section 5.4.4). Later it is ours, and
+		// While we ask, someone has it (RFC 4862 section 5.4.4). Later it is ours, and
 		// we keep it by answering those who ask.
 		if c.state == Tentative {
 			c.state = Taken

@@ -150,7 +150,7 @@ func (s *Settings) lanMappings() (list []translate.Mapping, err error) {
 	return list, nil
 }
 
-// Claim tells how far the address is ours.
+// Claim reports how far the address is ours.
 func (e *Engine) Claim() Claim { return e.claim.state }
 
 // Stats returns the counters of the translator, and how many packets of the link were

@@ -22,7 +22,7 @@ type Ask struct {
 type Result struct {
 	// Msg is nil if no upstream answered.
 	Msg *dns.Msg
-	// Trusted tells that the upstream validates, and that its word counts.
+	// Trusted reports that the upstream validates, and that its word counts.
 	Trusted bool
 }
 
@@ -83,7 +83,7 @@ type Lookup struct {
 	explained []*dns.EDNS0_EDE
 	outcome   Outcome
 
-	// wantsNative tells that AAAA records are asked for, and ahead is the answer about A
+	// wantsNative reports that AAAA records are asked for, and ahead is the answer about A
 	// records that came before theirs, which is enough to make AAAA records of.
 	wantsNative bool
 	ahead       *Result

@@ -22,7 +22,7 @@ const (
 type Query struct {
 	Msg    *dns.Msg
 	Client netip.Addr
-	// Stream tells that the answer needs not fit into a datagram.
+	// Stream reports that the answer needs not fit into a datagram.
 	Stream bool
 
 	opt    *dns.OPT // nil without EDNS

@@ -168,7 +168,7 @@ func TestSizes(t *testing.T) {
 }
 
 // TestAdditionalGoesFirst has an answer that would fit without its additional section: it
-// goes, and nobody is told to come again by TCP.
+// goes, and no one is told to come again by TCP.
 func TestAdditionalGoesFirst(t *testing.T) {
 	p := policy(t, nil)
 	q, _, _ := p.Admit(ask(t, "host.example.net. A"), client, false)

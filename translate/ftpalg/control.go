@@ -27,7 +27,7 @@ type control struct {
 
 	mu       sync.Mutex // for what follows
 	dialogue *dialogue
-	// moved tells that the dialogue may take more of the client, or never will.
+	// moved reports that the dialogue may take more of the client, or never will.
 	moved *sync.Cond
 	// closed sides have sent all they had to say.
 	closed int
@@ -194,7 +194,7 @@ func (c *control) patience() time.Duration {
 	return c.idle
 }
 
-// silent tells whether silence has lasted too long.
+// silent reports whether silence has lasted too long.
 func (c *control) silent() bool {
 	patience := c.patience()
 	c.mu.Lock()
@@ -205,7 +205,7 @@ func (c *control) silent() bool {
 	return time.Since(time.Unix(0, c.heard.Load())) >= patience
 }
 
-// send writes what the dialogue has made, and tells whether to go on.
+// send writes what the dialogue has made, and reports whether to go on.
 func (c *control) send(out *output) bool {
 	if !c.put(c.server, out.server, resetByServer) || !c.put(c.client, out.client, resetByClient) {
 		return false

@@ -130,7 +130,7 @@ func (q *queue) push(p pending) {
 	q.size++
 }
 
-// head returns the oldest; without one, a plain reply is that of nobody.
+// head returns the oldest; without one, a plain reply is that of no one.
 func (q *queue) head() pending {
 	if q.size == 0 {
 		return pending{}

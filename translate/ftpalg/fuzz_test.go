@@ -29,7 +29,7 @@ func (t *talk) check(tb testing.TB) {
 	}
 }
 
-// plain tells whether bytes have nothing in them that a dialogue changes.
+// plain reports whether bytes have nothing in them that a dialogue changes.
 func plain(data []byte, words ...string) bool {
 	upper := strings.ToUpper(string(data))
 	for _, w := range words {

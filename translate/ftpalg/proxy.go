@@ -43,7 +43,7 @@ type Peers interface {
 	// port of the server, during hold, and returns the IPv4 address and port by which it
 	// can: the address is that of the control connection. It does not block.
 	Expect(p Peer, port uint16, hold time.Duration) (netip.AddrPort, error)
-	// Announce tells that an IPv6 server will connect to a port of an IPv4 client, which
+	// Announce reports that an IPv6 server will connect to a port of an IPv4 client, which
 	// should see the address that it has called. It does not block.
 	Announce(p Peer, port uint16) error
 }
@@ -72,7 +72,7 @@ type Settings struct {
 	// Write is how long a side may take to accept what it is sent; default 60 s.
 	Write time.Duration
 	// Log hears of servers that cannot be followed, at most once a minute; nil is
-	// nobody.
+	// no one.
 	Log *slog.Logger
 }
 

@@ -140,7 +140,7 @@ func (d *dialogue) replied(out *output) {
 	}
 }
 
-// passiveReplied ends the reply to an EPSV, or to what it became, and tells whether it was
+// passiveReplied ends the reply to an EPSV, or to what it became, and reports whether it was
 // one.
 func (d *dialogue) passiveReplied(k kind, code int, swallowed bool, port uint16, out *output) bool {
 	switch {

@@ -95,7 +95,7 @@ func (d *Device) InNamespace(f func()) {
 		return
 	}
 	if err := d.here.Do(func() error { f(); return nil }); err != nil {
-		d.log.Warn("it cannot be told whether packets pass through this host", "error", err)
+		d.log.Warn("cannot determine whether packets pass through this host", "error", err)
 	}
 }
 

@@ -54,7 +54,7 @@ func (d *Device) Lead(prefixes []netip.Prefix) (commit func() error, err error) 
 	}, nil
 }
 
-// LeadFree leads packets for prefixes to the device until the next commit, as far as nobody
+// LeadFree leads packets for prefixes to the device until the next commit, as far as no one
 // else has a route there, and returns the others.
 func (d *Device) LeadFree(prefixes []netip.Prefix) (taken []netip.Prefix) {
 	d.mu.Lock()
@@ -83,7 +83,7 @@ func (d *Device) removeRoutes(list []netip.Prefix) error {
 	return errors.Join(errs...)
 }
 
-// RoutesFree tells which routes of this host are in the way of those to a device.
+// RoutesFree reports which routes of this host are in the way of those to a device.
 func RoutesFree(cfg *keys.Translation, prefixes []netip.Prefix) error {
 	if !cfg.Route {
 		return nil

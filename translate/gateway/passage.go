@@ -113,7 +113,7 @@ func (p *Passage) ways(device string, four, six func(netip.Prefix) bool) {
 	}
 	defer host.Close()
 	sides := [...]side{{name: "IPv4", wants: four}, {name: "IPv6", wants: six}}
-	err = host.EachWay(func(w port.Way) {
+	err = host.EachRoute(func(w port.RouteEntry) {
 		s, a := &sides[w.Dst.Addr().BitLen()/128], w.Dst.Addr()
 		if !w.Local && !a.IsMulticast() && !a.IsLinkLocalUnicast() && s.wants(w.Dst) {
 			s.add(w, links, device)
@@ -156,7 +156,7 @@ type side struct {
 }
 
 // add takes a way into account, unless it is back to the translator.
-func (s *side) add(w port.Way, links []net.Interface, device string) {
+func (s *side) add(w port.RouteEntry, links []net.Interface, device string) {
 	i := slices.IndexFunc(links, func(l net.Interface) bool { return l.Index == w.Link })
 	switch {
 	case i < 0: // several, or gone meanwhile

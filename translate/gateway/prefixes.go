@@ -47,7 +47,7 @@ func (p *Prefixes) Around(q netip.Prefix) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// Overlaps tells whether q is in a destination, or one in it.
+// Overlaps reports whether q is in a destination, or one in it.
 func (p *Prefixes) Overlaps(q netip.Prefix) bool {
 	if _, found := p.Around(q); found {
 		return true
@@ -56,7 +56,7 @@ func (p *Prefixes) Overlaps(q netip.Prefix) bool {
 	return at < len(p.Sorted) && q.Contains(p.Sorted[at].Addr())
 }
 
-// Covers tells whether all of q is in destinations, be they several.
+// Covers reports whether all of q is in destinations, be they several.
 func (p *Prefixes) Covers(q netip.Prefix) bool {
 	if _, found := p.Around(q); found {
 		return true

@@ -64,7 +64,7 @@ func (d IDs) Next(src, dst [4]byte) uint16 {
 	return uint16(h) + uint16(atomic.AddUint32(&d.next[h>>48], 1)-1)
 }
 
-// hash tells which counter two addresses have, in the upper 16 bits, and what is added to
+// hash reports which counter two addresses have, in the upper 16 bits, and what is added to
 // it, in the lower.
 func (d IDs) hash(src, dst [4]byte) uint64 {
 	h := uint64(binary.LittleEndian.Uint32(src[:])) | uint64(binary.LittleEndian.Uint32(dst[:]))<<32

@@ -55,7 +55,7 @@ const (
 	ofNetwork                      // clients of one /64
 	ofNewcomer                     // from a network of clients that have no session yet
 	ofNewcomers                    // all of them
-	ofPeer                         // from an IPv4 host that has a session with somebody
+	ofPeer                         // from an IPv4 host that has a session with someone
 	ofPeers                        // all of them
 	ofStranger                     // from other IPv4 hosts, for an address of the pool
 	ofStrangers                    // all of them

@@ -186,7 +186,7 @@ func TestClients(t *testing.T) {
 	} {
 		b.refused(p, NotClient)
 	}
-	// Nobody is told by an error that there is something here.
+	// No one is told by an error that there is something here.
 	b.refused(pkt{src: "2001:db8:2::1", dst: server6, proto: 132, payload: filling(20)}, Protocol)
 	b.refused(pkt{src: "2001:db8:2::1", dst: server6, hop: 1, proto: udpProto, payload: udpMsg(1, 1, 4)}, Reason(translate.ReasonHopLimit))
 }

@@ -96,7 +96,7 @@ type alias struct {
 	status state.Status
 	stamp  uint32
 	began  uint32 // stamp of the SYN
-	// real tells that the client has acknowledged something: it is there, and has not
+	// real reports that the client has acknowledged something: it is there, and has not
 	// sent a mere SYN, in its own name or another's.
 	real bool
 	// dialed is the port from which the proxy has called the server of an IPv4 client, and

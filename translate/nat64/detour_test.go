@@ -142,7 +142,7 @@ func TestDetourForged(t *testing.T) {
 	}
 }
 
-// TestDetourAges: numbers of connections that are over are given anew. No client has all
+// TestDetourAges: numbers of connections that are over are given again. No client has all
 // of them.
 func TestDetourAges(t *testing.T) {
 	b := engine(t, detoured)
@@ -273,7 +273,7 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// TestDetourAgain: a client opens a connection anew from the port of one that is over.
+// TestDetourAgain: a client opens a connection again from the port of one that is over.
 func TestDetourAgain(t *testing.T) {
 	b := engine(t, detoured)
 	client := func(flags byte) {

@@ -163,7 +163,7 @@ func (e *Engine) receiver4(v *translate.View) (client [16]byte, t tuple, r Reaso
 	return b.Client, t, none
 }
 
-// wait4 keeps a fragment from the IPv4 side, on the account of the client if it tells that,
+// wait4 keeps a fragment from the IPv4 side, on the account of the client if it reports that,
 // and translates the packet that is whole with it.
 func (e *Engine) wait4(c *call, f *assemblies, a *assembly, ip []byte, v *translate.View) Reason {
 	if v.Offset == 0 {

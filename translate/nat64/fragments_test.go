@@ -190,7 +190,7 @@ func TestFragmentLimits(t *testing.T) {
 		if got := b.Stats().Dropped[FragmentTimeout]; got != 1 || b.Engine.Sizes().Assemblies != 0 {
 			t.Errorf("%d gave up, sizes %+v", got, b.Engine.Sizes())
 		}
-		b.one(b.raw(udpFragments(2)[0])) // and the packet may begin anew
+		b.one(b.raw(udpFragments(2)[0])) // and the packet may begin again
 	})
 	t.Run("memory", func(t *testing.T) {
 		b := engine(t, func(s *Settings) { s.Limits.FragmentMemory = 4 * chunkSize })

@@ -122,7 +122,7 @@ func fragmentsOf(p pkt, size int) (out []pkt) {
 	return out
 }
 
-// TestSpoofedPoolSource: nobody outside may pretend to be a client's address of the pool.
+// TestSpoofedPoolSource: no one outside may pretend to be a client's address of the pool.
 func TestSpoofedPoolSource(t *testing.T) {
 	b, at := pair(t, "udp", nil)
 	b.refused(pkt{src: poolIP, dst: poolIP, proto: udpProto, payload: udpMsg(5000, at, 3)}, SourceInPool4)

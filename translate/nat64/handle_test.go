@@ -56,7 +56,7 @@ func TestWellKnownPrefix(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		in   pkt
-		told bool // by ICMPv6, so that nobody waits
+		told bool // by ICMPv6, so that no one waits
 	}{
 		{"a datagram", p, true},
 		{"a connection", pkt{src: clientA, dst: to, proto: tcpProto, payload: tcpMsg(1500, 22, flagSYN, 0)}, true},

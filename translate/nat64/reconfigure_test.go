@@ -133,7 +133,7 @@ func TestReconfigureLimits(t *testing.T) {
 	}
 }
 
-// TestNumbersOfPrefixes: sessions of 16 may be there at a time, and what nobody uses makes room.
+// TestNumbersOfPrefixes: sessions of 16 may be there at a time, and what no one uses makes room.
 func TestNumbersOfPrefixes(t *testing.T) {
 	b := engine(t, nil)
 	port := b.openUDP(clientA, 1500, server6)

@@ -53,7 +53,7 @@ func keptEngine(t *testing.T, z state.Sizes, change func(*Settings)) *bench {
 	return b
 }
 
-// TestResumeKeeps: what is in nobody's way goes on.
+// TestResumeKeeps: what is in no one's way goes on.
 func TestResumeKeeps(t *testing.T) {
 	b := keptEngine(t, testSizes, nil)
 	port := b.openUDP(clientA, 1500, server6)
@@ -155,7 +155,7 @@ func TestResumeFullPool6(t *testing.T) {
 		t.Errorf("ended %+v, want one", ended)
 	}
 	next.one(next.in(pkt{src: clientA, dst: "2001:db8:65::198.51.100.2", proto: udpProto, payload: udpMsg(1600, 53, 4)}))
-	// What nobody has a session of is in nobody's way.
+	// What no one has a session of is in no one's way.
 	b.now = b.now.Add(time.Hour)
 	if _, ended := b.resumed(func(s *Settings) { s.Translate.Prefixes = []translate.Prefix{prefix6(t, "2001:db8:66::/96")} }, Earlier{}); ended.Displaced != 0 {
 		t.Errorf("ended %+v, want none that live", ended)

@@ -160,7 +160,7 @@ func (c ErrorClass) String() string {
 
 // Defaults returns the settings that a gateway starts from: all but the pools, the
 // clients and the addresses of its own. Errors about filtered packets are off, since
-// a filter that answers tells what it hides.
+// a filter that answers reports what it hides.
 func Defaults() Settings {
 	s := Settings{
 		Translate: translate.Settings{UDPZeroChecksum: translate.ZeroChecksumCompute},

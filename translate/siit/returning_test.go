@@ -47,7 +47,7 @@ func TestCirclesEnd(t *testing.T) {
 	}
 }
 
-// isError tells whether a packet is Time Exceeded of either family.
+// isError reports whether a packet is Time Exceeded of either family.
 func isError(p []byte) bool {
 	if p[0]>>4 == 4 {
 		return p[9] == 1 && p[20] == icmpTimeExceeded

@@ -86,7 +86,7 @@ func New(s Settings, random io.Reader) (*Engine, error) {
 // SetIDs has the engine take identifications from where a fast path takes them.
 func (e *Engine) SetIDs(ids ipid.IDs) { e.ids = ids.Next }
 
-// Check tells what is wrong with settings.
+// Check reports what is wrong with settings.
 func Check(s Settings) error {
 	_, err := translate.New(s.Translate)
 	return err

@@ -265,7 +265,7 @@ func TestNoAllocation(t *testing.T) {
 }
 
 // TestReports: a UDP packet without a checksum is told once a minute (RFC 7915 section
-// 4.5), and what nobody takes stays bounded.
+// 4.5), and what no one takes stays bounded.
 func TestReports(t *testing.T) {
 	e := engine(t, settings(t))
 	p := echo(host4, mapped4, 64)

@@ -56,7 +56,7 @@ func FillPool6[P any](settings *[MaxPool6]P, list []Prefix) {
 		to.Address = fastpath.IPv6Words(p.Prefix.Masked().Addr().As16())
 		to.Mask = fastpath.IPv6Mask(p.Prefix.Bits())
 		if p.Out {
-			to.Mask = [2]uint64{^uint64(0), ^uint64(0)} // nobody has the address of 0.0.0.0
+			to.Mask = [2]uint64{^uint64(0), ^uint64(0)} // no one has the address of 0.0.0.0
 		}
 		to.Length = uint32(p.Prefix.Bits())
 		if p.Strict {

@@ -27,7 +27,7 @@ type Object interface {
 type Path[O Object] struct {
 	// Load loads programs and tables; the pins are the instance's.
 	Load func(pins *pinned.Folder) (O, error)
-	// Kept tells that a successor takes over the tables.
+	// Kept reports that a successor takes over the tables.
 	Kept bool
 	// Steer are programs that are attached by tc beside the others, in every mode; may be nil.
 	Steer func(O) fastpath.Programs

@@ -190,7 +190,7 @@ func stateWord(name string) string {
 }
 
 // Announce tells the neighbors about prefixes. Those that are announced already
-// are announced anew, with the attributes of now.
+// are announced again, with the attributes of now.
 func (s *Speaker) Announce(prefixes ...netip.Prefix) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

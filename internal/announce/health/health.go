@@ -73,7 +73,7 @@ func (m *Machine) State() (s State, since time.Time, problem string) {
 	return m.state, m.since, m.problem
 }
 
-// Announced tells whether the prefixes are to be announced.
+// Announced reports whether the prefixes are to be announced.
 func (m *Machine) Announced() bool { return m.state == Announced }
 
 // Check takes the result of one check: a problem, or "" for success. It returns

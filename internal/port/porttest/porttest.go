@@ -65,7 +65,7 @@ func NewTun() *Tun {
 // ReadBatch implements port.Tun.
 func (t *Tun) ReadBatch(pkts [][]byte) (int, error) { return readBatch(&t.closer, t.FromHost, pkts) }
 
-// WriteBatch implements port.Tun. It waits when nobody takes from ToHost.
+// WriteBatch implements port.Tun. It waits when no one takes from ToHost.
 func (t *Tun) WriteBatch(pkts [][]byte) error {
 	for _, p := range pkts {
 		if err := write(&t.closer, t.ToHost, slices.Clone(p)); err != nil {
@@ -104,7 +104,7 @@ func (u *UDP) Deliver(from netip.AddrPort, payload []byte) {
 // ReadBatch implements port.UDPConn.
 func (u *UDP) ReadBatch(msgs []port.Message) (int, error) { return readBatch(&u.closer, u.In, msgs) }
 
-// WriteBatch implements port.UDPConn. It waits when nobody takes from Out.
+// WriteBatch implements port.UDPConn. It waits when no one takes from Out.
 func (u *UDP) WriteBatch(dgrams []packet.Datagram) error {
 	for _, d := range dgrams {
 		d.Payload = slices.Clone(d.Payload)

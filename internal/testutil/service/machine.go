@@ -91,7 +91,7 @@ func (m *Machine) path(elements ...string) string {
 }
 
 // Write writes a file of the configuration as an operator would: the service may read
-// it, and nobody else.
+// it, and no one else.
 func (m *Machine) Write(t testing.TB, name, text string) {
 	t.Helper()
 	path := m.path("etc", m.sandbox.Configuration.Name, name)

@@ -206,7 +206,7 @@ func (d *device) activate(c *Client) error {
 	}{{c, true}, {before, false}} {
 		a := d.addrs[step.client].addr
 		if !a.IsValid() {
-			continue // also of nobody, the one before the first
+			continue // also of no one, the one before the first
 		}
 		if err := d.unlessDown(d.host.Prefer(d.tun.Name(), netip.PrefixFrom(a, addressBits), step.preferred)); err != nil {
 			return err

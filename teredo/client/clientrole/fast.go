@@ -205,7 +205,7 @@ func (f *fastPath) close() {
 }
 
 // startFast begins with the fast path, in the network namespace of the calling
-// thread. It takes some time to load, which nobody waits for.
+// thread. It takes some time to load, which no one waits for.
 func (d *device) startFast(ctx context.Context, group *errgroup.Group) {
 	ns, err := port.CurrentNamespace()
 	if err != nil {

@@ -141,7 +141,7 @@ func (m *fastMember) hold() {
 	m.changes++
 }
 
-// release goes on, by ways that are found anew.
+// release goes on, by ways that are found again.
 func (m *fastMember) release() {
 	m.fast.LinksChanged() // devices may have come or gone
 	m.fast.mu.Lock()
@@ -187,7 +187,7 @@ func (m *fastMember) look() (any bool) {
 	return true
 }
 
-// traffic returns when the fast path last carried packets; any tells whether there
+// traffic returns when the fast path last carried packets; any reports whether there
 // are peers that it might carry for.
 func (m *fastMember) traffic() (heard, sent time.Duration, any bool) {
 	m.fast.mu.Lock()
@@ -234,7 +234,7 @@ func (m *fastMember) report() {
 }
 
 // collect lists the peers whose times have changed since the last time, and keeps
-// what it sees, for the case that they are placed anew.
+// what it sees, for the case that they are placed again.
 func (m *fastMember) collect() (list []passed) {
 	m.fast.mu.Lock()
 	defer m.fast.mu.Unlock()

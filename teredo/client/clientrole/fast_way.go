@@ -45,7 +45,7 @@ func (m *fastMember) resolve() {
 	m.fast.mu.Lock()
 	defer m.fast.mu.Unlock()
 	if m.changes != changes {
-		return // whoever released it again has asked anew
+		return // whoever released it again has asked again
 	}
 	if len(m.ways)+len(found) > maxWays {
 		clear(m.ways)

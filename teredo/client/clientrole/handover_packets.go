@@ -12,7 +12,7 @@ import (
 	"github.com/isthmus-net/isthmus/teredo/client"
 )
 
-// warmEvery is how often the ways to recent peers are opened anew on the paths
+// warmEvery is how often the ways to recent peers are opened again on the paths
 // that stand by: often enough that a proof, which lasts 30 s, never expires.
 const warmEvery = 10 * time.Second
 

@@ -4,12 +4,8 @@ package clientrole
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -23,67 +19,6 @@ import (
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
-
-func TestChoose(t *testing.T) {
-	good := candidate{addressed: true, up: true}
-	routed := candidate{addressed: true, up: true, routed: true}
-	doubted := candidate{addressed: true, up: true, doubted: true}
-	routedDoubted := candidate{addressed: true, up: true, doubted: true, routed: true}
-	dark := candidate{addressed: true, routed: true}
-	none := candidate{up: true, routed: true}
-	tests := []struct {
-		name   string
-		list   []candidate
-		active int
-		want   int
-	}{
-		{"nothing yet", []candidate{{}, {}}, -1, -1},
-		{"the first that is there", []candidate{{}, good}, -1, 1},
-		{"the best one comes", []candidate{good, good}, 1, 1},
-		{"routes lead to another", []candidate{good, routed}, 0, 1},
-		{"routes lead to one without address", []candidate{none, good}, -1, 1},
-		{"the carrier is gone", []candidate{dark, good}, 0, 1},
-		{"the server is silent there", []candidate{routedDoubted, good}, 0, 1},
-		{"confirmed again", []candidate{routed, good}, 1, 0},
-		{"all are doubted", []candidate{doubted, doubted}, 1, 1},
-		{"all are doubted, that in use is lost", []candidate{doubted, none}, 1, 0},
-		{"the one in use is lost and there is no other", []candidate{{}, none}, 1, 1},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := choose(tt.list, tt.active); got != tt.want {
-				t.Errorf("chose %d, want %d", got, tt.want)
-			}
-		})
-	}
-}
-
-func TestRecent(t *testing.T) {
-	var r recent
-	start := time.Unix(1_700_000_000, 0)
-	addr := func(i int) [16]byte { return netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", i+1)).As16() }
-	for i := range 10 {
-		a := addr(i)
-		if !r.note(&a, start.Add(time.Duration(i)*time.Second)) {
-			t.Errorf("destination %d is not new", i)
-		}
-	}
-	again := addr(5)
-	if r.note(&again, start.Add(10*time.Second)) {
-		t.Error("a known destination is new")
-	}
-	var got []string
-	for _, a := range r.peers(start.Add(36 * time.Second)) {
-		got = append(got, a.String())
-	}
-	want := []string{"2001:db8::6", "2001:db8::a", "2001:db8::9", "2001:db8::8", "2001:db8::7"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("destinations of the last 30 s (-want +got):\n%s", diff)
-	}
-	if got := r.peers(start.Add(time.Minute)); len(got) != 0 {
-		t.Errorf("%v are not forgotten", got)
-	}
-}
 
 // secondLink gives host a another link to the router, and both their routes:
 //
@@ -414,70 +349,4 @@ func TestClientExaminesNewCarrier(t *testing.T) {
 	if now := await(t, c, "qualified", qualified); now.Address != s.Address {
 		t.Errorf("address %s, before %s", now.Address, s.Address)
 	}
-}
-
-// The hook gets the change in its environment, without a shell, and is killed
-// with its children when it takes too long.
-func TestHook(t *testing.T) {
-	dir := t.TempDir()
-	script := filepath.Join(dir, "moved")
-	text := "#!/bin/sh\nenv | grep ISTHMUS_ | sort > \"$2.part\"\necho \"$1\" >> \"$2.part\"\nmv \"$2.part\" \"$2\"\ncase \"$1\" in slow*) sleep 60 & sleep 60;; esac\n"
-	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	change := event.AddressChange{
-		Instance: "client", New: netip.MustParseAddr("2001:db8::2"), Interface: "teredo", Via: "eth0",
-		Cause: event.MappingChanged, Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
-	}
-	var log strings.Builder
-	logger := slog.New(slog.NewTextHandler(&log, nil))
-	fast := newHook([]string{script, "a b;$(false)", filepath.Join(dir, "fast")}, testutil.Patience, logger)
-	fast.call(t.Context(), change)
-	got, err := os.ReadFile(filepath.Join(dir, "fast"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := "ISTHMUS_CAUSE=mapping_changed\nISTHMUS_INSTANCE=client\nISTHMUS_INTERFACE=teredo\nISTHMUS_NEW_ADDRESS=2001:db8::2\n" +
-		"ISTHMUS_OLD_ADDRESS=\nISTHMUS_TIME=2026-01-02T03:04:05Z\nISTHMUS_VIA=eth0\na b;$(false)\n"
-	if diff := cmp.Diff(want, string(got)); diff != "" || log.Len() > 0 {
-		t.Errorf("(-want +got):\n%s\n%s", diff, log.String())
-	}
-	slow := newHook([]string{script, "slow", filepath.Join(dir, "slow")}, 200*time.Millisecond, logger)
-	slow.call(t.Context(), change)
-	if !strings.Contains(log.String(), "killed") {
-		t.Errorf("the log does not tell: %s", log.String())
-	}
-	log.Reset()
-	missing := newHook([]string{filepath.Join(dir, "missing")}, testutil.Patience, logger)
-	missing.call(t.Context(), change)
-	if !strings.Contains(log.String(), "on_change failed") {
-		t.Errorf("the log does not tell: %s", log.String())
-	}
-}
-
-// Changes that come faster than the program runs leave the oldest out.
-func TestHookOverflow(t *testing.T) {
-	h := newHook([]string{"/bin/true"}, time.Second, slog.New(slog.DiscardHandler))
-	for i := range hookQueue + 5 {
-		h.push(event.AddressChange{Instance: fmt.Sprint(i)})
-	}
-	if n := h.missed.Load(); n != 5 {
-		t.Errorf("%d were left out, want 5", n)
-	}
-	if e := <-h.queue; e.Instance != "5" {
-		t.Errorf("the oldest is %s, want 5", e.Instance)
-	}
-}
-
-// A client calls its hook.
-func TestClientCallsHook(t *testing.T) {
-	configtest.InEffect(t, "teredo_client", "on_change")
-	r := newRig(t)
-	file := filepath.Join(t.TempDir(), "called")
-	c, _ := newClient(t, func(c *Settings) { c.OnChange = []string{"/bin/mkdir", file} })
-	teredotest.Start(t, r.a, c)
-	await(t, c, "qualified and the hook called", func(s Status) bool {
-		_, err := os.Stat(file)
-		return err == nil && qualified(s)
-	})
 }

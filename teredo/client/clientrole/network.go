@@ -52,7 +52,7 @@ func (c *Client) watchNetwork(ctx context.Context, changes <-chan port.Change) e
 	})
 }
 
-// movesPackets tells whether a change may give IPv4 packets another way or source.
+// movesPackets reports whether a change may give IPv4 packets another way or source.
 func movesPackets(c port.Change) bool { return c.Family != 6 }
 
 // lookAround tells the engine what has changed in the host's network.
@@ -120,7 +120,7 @@ func (c *Client) examineNetwork() (networkState, error) {
 // is reached by the default route will do.
 var anyServer = netip.MustParseAddr("192.88.99.1")
 
-// egress tells how packets to the server leave the host; the zero Egress when
+// egress reports how packets to the server leave the host; the zero Egress when
 // they cannot.
 func (c *Client) egress(own []port.IPv4) port.Egress {
 	dst := anyServer

@@ -87,7 +87,7 @@ func (p *portMapping) keep(ctx context.Context) {
 	}
 }
 
-// follow tells how packets to the server leave the host now.
+// follow reports how packets to the server leave the host now.
 func (p *portMapping) follow(e port.Egress, local uint16) {
 	if p == nil {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
-// The client has its address and routes again after somebody removes them.
+// The client has its address and routes again after someone removes them.
 func TestClientIsRestored(t *testing.T) {
 	r := newRig(t)
 	c, _ := newClient(t)

@@ -146,7 +146,7 @@ func (s *Settings) addressKeys() []key.Key {
 		key.Of("interface", &s.Interface, "teredo", key.Interface, key.Restart, "TUN device that gets the address."),
 		key.Of("interfaces", &s.Interfaces, []string{}, key.List(key.Interface), key.Restart,
 			`IPv4 interfaces that each get a socket and a Teredo address of their own and stay qualified, so that a move from one to another costs no more than one round trip: ["wlan0", "wwan0"]. In use is the one that the routes lead to, or else the first that works. Empty: one socket, which follows the routes. Not together with local_discovery, refresh_search and port_mapping; random_ports is then 0.`),
-		// A changed mapping is noticed within 5 s, and a pause of a second asks nobody.
+		// A changed mapping is noticed within 5 s, and a pause of a second asks no one.
 		key.Of("probe_after", &s.ProbeAfter, "1.5s", orNever(key.Duration(100*time.Millisecond, time.Minute)), key.Restart,
 			`How long this host may send without anything coming back before the server is asked whether the address still holds, which is repeated every 4 s at most. Also ranks several servers and leaves a silent one within seconds. "0s": never; then only the refresh finds out.`),
 		key.Of("on_change", &s.OnChange, []string{}, program, key.Restart,

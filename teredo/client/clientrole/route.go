@@ -10,7 +10,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/port"
 )
 
-// examineRoute tells whether a route of this host is in the way of the default
+// examineRoute reports whether a route of this host is in the way of the default
 // route that a client will set. It changes nothing and needs no privilege.
 func examineRoute(cfg Settings) error {
 	return port.RoutesFree([]port.Route{clientRoute(&cfg, cfg.Interface)}, routeTaken)

@@ -12,7 +12,7 @@ import (
 func TestExamineFindsRouteInTheWay(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		route  string // that somebody else has set through the link v6, "" for none
+		route  string // that someone else has set through the link v6, "" for none
 		metric int
 		want   string // part of the error, "" for none
 	}{

@@ -23,7 +23,7 @@ import (
 // in a peer's life.
 type randomSockets struct {
 	open  chan openSocket
-	done  chan struct{}   // closed when nobody serves open any more
+	done  chan struct{}   // closed when no one serves open any more
 	group *errgroup.Group // of the goroutines that read; set before the engine starts
 
 	mu    sync.Mutex

@@ -17,7 +17,7 @@ import (
 // Status is the status of a client.
 type Status struct {
 	// State is initial, starting, qualified, off_line, key_refused or dormant; and in the
-	// place of qualified device_down while somebody has set the device down, or incomplete
+	// place of qualified device_down while someone has set the device down, or incomplete
 	// while something is missing that the client has set up.
 	State string `json:"state"`
 	// Missing is what should be on the host and is not.
@@ -32,21 +32,21 @@ type Status struct {
 	Server netip.Addr `json:"server,omitzero"`
 	// NAT is the kind of NAT in the words of RFC 4787.
 	NAT string `json:"nat,omitempty"`
-	// Symmetric tells that the mapping depends on the destination.
+	// Symmetric reports that the mapping depends on the destination.
 	Symmetric bool `json:"symmetric_nat"`
-	// Authenticated tells that the server has proved to have the client's key.
+	// Authenticated reports that the server has proved to have the client's key.
 	Authenticated bool `json:"authenticated"`
 	// PortMapping tells about the port at the gateway; empty where none is wanted.
 	PortMapping *PortMappingStatus `json:"port_mapping,omitempty"`
 	// RefreshInterval is the longest time between messages to the server.
 	RefreshInterval string `json:"refresh_interval"`
 	// Fallback is the relay for peers that no direct way leads to, and
-	// FallbackBound tells whether it carries for this client now.
+	// FallbackBound reports whether it carries for this client now.
 	Fallback      netip.AddrPort `json:"fallback,omitzero"`
 	FallbackBound bool           `json:"fallback_bound"`
 	// Interface is the TUN device.
 	Interface string `json:"interface"`
-	// DeviceDown tells that somebody set the device down; until it is up the
+	// DeviceDown reports that someone set the device down; until it is up the
 	// host cannot use its address.
 	DeviceDown bool `json:"device_down,omitempty"`
 	// Unsolicited is the policy for unsolicited inbound packets.

@@ -31,7 +31,7 @@ type fast struct {
 	// merge says whether the kernel may merge datagrams for the relay's sockets,
 	// which it does before tc sees them.
 	merge func(on bool)
-	// takes tells whether this host has an address.
+	// takes reports whether this host has an address.
 	takes func(*Settings) bool
 	// engine is what the engine has sent to clients, and to IPv6.
 	engine func() [2]uint64
@@ -45,7 +45,7 @@ type fast struct {
 func newFast(cfg *Settings, log *slog.Logger) *fast {
 	f := &fast{cfg: *cfg, merge: func(bool) {}, takes: func(*Settings) bool { return true }}
 	f.Driver = driver.New(driver.Role{
-		Name: cfg.Name, Keeps: "peers", Ephemeral: ephemeral(cfg), Load: f.load, Apply: f.apply, Hindered: f.hindered,
+		Name: cfg.Name, Keeps: "peers", Ephemeral: ephemeral(cfg), Load: f.load, Apply: f.apply, AttachBlocked: f.attachBlocked,
 		Carried: func(path string) { f.merge(path != "tc") },
 		Measure: func() map[string]uint64 { return measured(f.Counters(), f.engine()) },
 	}, driverConfig(cfg), log)
@@ -138,9 +138,9 @@ func (f *fast) configure(cfg *Settings, at *local) {
 	f.Configure(driverConfig(cfg))
 }
 
-// hindered tells that the host does not have the address that the relay is bound to: one
+// attachBlocked reports that the host does not have the address that the relay is bound to: one
 // that moves to another host is no longer sent from here.
-func (f *fast) hindered() string {
+func (f *fast) attachBlocked() string {
 	f.mu.Lock()
 	cfg := f.cfg
 	f.mu.Unlock()

@@ -91,6 +91,6 @@ func (f *fast) source(cfg *Settings, at *local) netip.Addr {
 
 // shared is what the engine shares with the programs.
 func (f *fast) shared() *relay.Shared {
-	f.table.UnderTest().Clear() // of a process before this one: nobody waits for them
+	f.table.UnderTest().Clear() // of a process before this one: no one waits for them
 	return &relay.Shared{Seed: f.peerSeed, Foreign: f.table.Foreign(), UnderTest: f.table.UnderTest()}
 }

@@ -107,7 +107,7 @@ func (s *stream) stop(t *testing.T) (sent, lost uint32) {
 	return sent, sent - s.received.Load()
 }
 
-// left tells what of a relay there is in its namespace.
+// left reports what of a relay there is in its namespace.
 func (r *rig) left(t *testing.T) (device bool, routes int) {
 	t.Helper()
 	r.relayNS.Do(t, func() error {

@@ -202,7 +202,7 @@ func TestSurvival(t *testing.T) {
 		if err := <-p.Done; err != nil && how == syscall.SIGUSR2 {
 			t.Errorf("after %v: %v\n%s", how, err, p.Log())
 		}
-		time.Sleep(100 * time.Millisecond) // nobody is there
+		time.Sleep(100 * time.Millisecond) // no one is there
 		p = program.Start(t, s.relay, notify, "run", "-c", path)
 		service.Expect(t, "READY=1", p)
 		p.AwaitLog(t, "taken over")

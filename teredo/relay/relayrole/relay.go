@@ -238,7 +238,7 @@ func (r *Relay) open() error {
 	return nil
 }
 
-// kernelForwards tells whether this host routes IPv6, in the network namespace
+// kernelForwards reports whether this host routes IPv6, in the network namespace
 // of the calling thread. A kernel that does not say is taken to do it.
 func kernelForwards() bool {
 	text, err := os.ReadFile("/proc/sys/net/ipv6/conf/all/forwarding")
@@ -289,7 +289,7 @@ func (r *Relay) reconfigure(cfg *Settings) (err error) {
 	return err
 }
 
-// leaves tells whether what carries established peers is kept for a successor.
+// leaves reports whether what carries established peers is kept for a successor.
 func (r *Relay) leaves(ctx context.Context) bool { return role.Leaving(ctx) && r.fast.Keeps() }
 
 // endPorts closes the ports at the end of ctx. When a successor is to come, the engine

@@ -36,7 +36,7 @@ func (r *rig) awaitRelay(t *testing.T, state string, missing ...string) {
 	}
 }
 
-// The relay sets up again what somebody removes, and keeps its peers.
+// The relay sets up again what someone removes, and keeps its peers.
 func TestRelayIsRestored(t *testing.T) {
 	for _, mode := range []fastpath.Mode{fastpath.ModeOff, fastpath.ModeTC, fastpath.ModeXDP} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestRelayIsRestored(t *testing.T) {
 	}
 }
 
-// What somebody else has put in the place of a route stays, is named, and the route comes
+// What someone else has put in the place of a route stays, is named, and the route comes
 // back when that has gone.
 func TestRelayYieldsItsRoute(t *testing.T) {
 	r := newRig(t, ModeRelay)

@@ -9,7 +9,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/port"
 )
 
-// examineRoutes tells which routes of this host are in the way of a relay's, one
+// examineRoutes reports which routes of this host are in the way of a relay's, one
 // error for each. It changes nothing and needs no privilege.
 func examineRoutes(cfg Settings) error {
 	if !cfg.Route {

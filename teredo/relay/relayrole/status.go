@@ -20,7 +20,7 @@ import (
 
 // Status is the status of a relay.
 type Status struct {
-	// State is starting, serving, device_down while somebody has set the device
+	// State is starting, serving, device_down while someone has set the device
 	// down, or incomplete while something is missing that the relay has set up.
 	State string `json:"state"`
 	// Missing is what should be on the host and is not, be it to be set up by the
@@ -38,7 +38,7 @@ type Status struct {
 	Serve []netip.Prefix `json:"serve"`
 	// Address is the source of ICMPv6 errors, if there is one.
 	Address netip.Addr `json:"address,omitzero"`
-	// Forwarding tells whether the kernel forwarded IPv6 when the relay started.
+	// Forwarding reports whether the kernel forwarded IPv6 when the relay started.
 	Forwarding bool `json:"forwarding"`
 	// Workers is how many pairs of ports serve packets, once they are open.
 	Workers int `json:"workers"`
@@ -47,7 +47,7 @@ type Status struct {
 	Trusted int `json:"trusted_peers"`
 	// QueuedBytes wait for clients that have not answered yet.
 	QueuedBytes int `json:"queued_bytes"`
-	// CarryClients tells whether the relay carries between clients, and Bound
+	// CarryClients reports whether the relay carries between clients, and Bound
 	// how many are bound to it for that.
 	CarryClients bool `json:"carry_clients"`
 	Bound        int  `json:"bound_clients"`

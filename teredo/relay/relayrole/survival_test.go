@@ -111,7 +111,7 @@ func TestPeersSurviveARestart(t *testing.T) {
 }
 
 // TestPeersAreForgotten starts where what an earlier relay has left must not be believed: it
-// serves, and knows nobody.
+// serves, and knows no one.
 func TestPeersAreForgotten(t *testing.T) {
 	configtest.InEffect(t, "teredo_relay", "keep_state")
 	const header = 4096

@@ -58,7 +58,7 @@ func TestKeysOfRates(t *testing.T) {
 	}
 }
 
-// TestAdvertisedSecondary: nobody else has the second address that clients see.
+// TestAdvertisedSecondary: no one else has the second address that clients see.
 func TestAdvertisedSecondary(t *testing.T) {
 	configtest.InEffect(t, "teredo_server", "advertise_secondary")
 	s := written(t, "[[teredo_server]]\naddress = \"203.0.113.1\"\nsecondary = \"10.0.0.2\"\nadvertise_secondary = \"203.0.113.2\"\n")

@@ -250,13 +250,13 @@ type Status struct {
 	Advertise []netip.Addr `json:"advertise"`
 	// Missing are addresses of Listen that have gone from the host.
 	Missing []netip.Addr `json:"missing_addresses,omitempty"`
-	// SingleAddress tells that there is no secondary address.
+	// SingleAddress reports that there is no secondary address.
 	SingleAddress bool `json:"single_address"`
 	// Prefixes are the service prefixes; the first is announced.
 	Prefixes []netip.Prefix `json:"prefixes"`
 	// MTU is announced to clients, in bytes.
 	MTU int `json:"mtu"`
-	// RequireAuth tells that clients without one of the Keys are refused.
+	// RequireAuth reports that clients without one of the Keys are refused.
 	RequireAuth bool `json:"require_auth"`
 	Keys        int  `json:"keys"`
 }

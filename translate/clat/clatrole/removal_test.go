@@ -32,7 +32,7 @@ func TestIsRestored(t *testing.T) {
 	}
 }
 
-// TestDeviceDown leaves a device that somebody sets down to him, and says so.
+// TestDeviceDown leaves a device that someone sets down to him, and says so.
 func TestDeviceDown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -43,7 +43,7 @@ func TestRenumbered(t *testing.T) {
 		return errors.Join(err, netlink.AddrDel(up0, a))
 	})
 	c := defaults()
-	c.Resolvers = []netip.AddrPort{netip.MustParseAddrPort("[2001:db8::53]:53")} // nobody
+	c.Resolvers = []netip.AddrPort{netip.MustParseAddrPort("[2001:db8::53]:53")} // no one
 	var err error
 	if w.clat, err = New(c, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)

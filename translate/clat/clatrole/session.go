@@ -66,7 +66,7 @@ func (w way) equal(o way) bool { return w.mtu == o.mtu && slices.Equal(w.prefixe
 // maxTooBig bounds the packets that wait for an answer.
 const maxTooBig = 16
 
-// Why a session ends that nobody stops.
+// Why a session ends that no one stops.
 var (
 	errTaken = errors.New("somebody else has the address that was chosen")
 	errShut  = errors.New("a port was closed")
@@ -108,7 +108,7 @@ func newSession(cfg *Settings, h *port.Host, at port.Uplink6, w way, log *slog.L
 	return s, nil
 }
 
-// randomAddress makes an address that nobody can guess, in a network of 64 bits (RFC
+// randomAddress makes an address that no one can guess, in a network of 64 bits (RFC
 // 7217 section 1 says why it should not be made of the hardware's).
 func randomAddress(subnet netip.Prefix) (netip.Addr, error) {
 	raw := subnet.Addr().As16()
@@ -257,11 +257,11 @@ func (s *session) wake() {
 	}
 }
 
-// serves tells whether the session fits the uplink. It has room for packets of the size that
+// serves reports whether the session fits the uplink. It has room for packets of the size that
 // the link had at its start.
 func (s *session) serves(at port.Uplink6) bool { return sameUplink(at, s.at) && at.MTU <= s.at.MTU }
 
-// sameUplink tells whether two uplinks are one, in the same network.
+// sameUplink reports whether two uplinks are one, in the same network.
 func sameUplink(a, b port.Uplink6) bool {
 	return a.Name == b.Name && a.Index == b.Index && a.Subnet == b.Subnet && slices.Equal(a.MAC, b.MAC)
 }

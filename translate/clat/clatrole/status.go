@@ -19,7 +19,7 @@ import (
 // Status is the status of a CLAT.
 type Status struct {
 	// State is what the instance waits for, or serving, or aside while the host has
-	// IPv4 of its own; device_down while somebody has set the device down, or incomplete
+	// IPv4 of its own; device_down while someone has set the device down, or incomplete
 	// while something is missing that the instance has set up.
 	State string `json:"state"`
 	// Missing is what should be on the host and is not.

@@ -34,7 +34,7 @@ var (
 
 // exchange asks one upstream over UDP, and over TCP if the answer is too long for that or
 // cannot be read. Port, identifier and, if wanted, the case of the name are new for each
-// question, so that nobody can forge an answer without guessing them.
+// question, so that no one can forge an answer without guessing them.
 func exchange(ctx context.Context, to netip.AddrPort, a dns64.Ask, mixedCase bool) (*dns.Msg, error) {
 	q := question(a, mixedCase)
 	m, err := overEither(ctx, to, q)
@@ -163,7 +163,7 @@ func read(b []byte) (*dns.Msg, error) {
 // failure reports whether an answer of that code says nothing about the name.
 func failure(rcode int) bool { return rcode != dns.RcodeSuccess && rcode != dns.RcodeNameError }
 
-// answers tells whether m is the answer to q: of its identifier, and about its question
+// answers reports whether m is the answer to q: of its identifier, and about its question
 // to the letter.
 func answers(q, m *dns.Msg) bool {
 	if m.Id != q.Id || !m.Response || m.Opcode != dns.OpcodeQuery {

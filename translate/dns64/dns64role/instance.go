@@ -142,7 +142,7 @@ func (i *Instance) stop() {
 	i.running = nil
 }
 
-// handle answers one message, at once if nobody needs to be asked. Otherwise it goes on
+// handle answers one message, at once if no one needs to be asked. Otherwise it goes on
 // in a goroutine of its own, which send then is called from.
 func (i *Instance) handle(ctx context.Context, raw []byte, from netip.AddrPort, stream bool, send func([]byte), background func(func())) {
 	policy := i.policy.Load()
@@ -192,7 +192,7 @@ var errGaveWay = errors.New("the place was needed for another client")
 // background runs what waits for an upstream, whose number handle bounds.
 func (i *Instance) background(f func()) { i.pending.Go(f) }
 
-// advance goes on by the cache alone, and tells whether that was enough.
+// advance goes on by the cache alone, and reports whether that was enough.
 func (i *Instance) advance(l *dns64.Lookup, client netip.Addr) bool {
 	for {
 		ask, more := l.Next()
@@ -242,7 +242,7 @@ func (i *Instance) Prepare(want Settings) (role.Change, error) {
 	}, nil
 }
 
-// apply takes new settings, and tells whether they brought other upstreams.
+// apply takes new settings, and reports whether they brought other upstreams.
 func (i *Instance) apply(want Settings, policy *dns64.Policy) (others bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -318,7 +318,7 @@ func (i *Instance) Collect(emit func(role.Metric)) {
 	r.servers.collect(emit)
 }
 
-// Examine tells whether the addresses can be listened on. Sockets are open for a
+// Examine reports whether the addresses can be listened on. Sockets are open for a
 // moment.
 func Examine(cfg Settings) error {
 	var errs []error

@@ -32,13 +32,13 @@ var (
 	prefix    = netip.MustParsePrefix("2001:db8:64::/96")
 )
 
-// Ports that the kernel gives to nobody who does not ask for one: what is free stays so
+// Ports that the kernel gives to no one who does not ask for one: what is free stays so
 // until it is used. Each process of the tests begins elsewhere.
 const firstPort, ports = 10000, 20000
 
 var lastPort atomic.Uint32
 
-// free returns a loopback address whose port nobody has, by UDP and TCP, and which is not
+// free returns a loopback address whose port no one has, by UDP and TCP, and which is not
 // returned again.
 func free(t *testing.T) netip.AddrPort {
 	t.Helper()

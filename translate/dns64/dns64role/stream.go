@@ -21,7 +21,7 @@ const (
 	// pipeline bounds the queries of one connection that wait at a time (RFC 7766
 	// section 6.2.1.1).
 	pipeline = 32
-	// shortage is how long nobody is let in when the host has no room for connections.
+	// shortage is how long no one is let in when the host has no room for connections.
 	shortage = 50 * time.Millisecond
 	// sendTimeout is how long a client may take to read an answer.
 	sendTimeout = 5 * time.Second

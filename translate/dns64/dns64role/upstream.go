@@ -51,7 +51,7 @@ type silence struct {
 	open bool      // its end was not
 }
 
-// news tells whether the log is to be told how the upstream is.
+// news reports whether the log is to be told how the upstream is.
 func (s *silence) news(well bool, now time.Time) bool {
 	if well {
 		open := s.open
@@ -116,7 +116,7 @@ func (u *upstreams) askOne(ctx context.Context, i int, a dns64.Ask) *dns.Msg {
 	cancel()
 	if err != nil {
 		one.failed.Add(1)
-		if ctx.Err() == nil { // else nobody waits any more, which is not the upstream's fault
+		if ctx.Err() == nil { // else no one waits any more, which is not the upstream's fault
 			u.report(i, false, err)
 		}
 		return nil
@@ -171,7 +171,7 @@ func (u *upstreams) probe(ctx context.Context) {
 // UpstreamStatus is the status of one upstream.
 type UpstreamStatus struct {
 	Address netip.AddrPort `json:"address"`
-	// Trusted tells that its word about DNSSEC counts.
+	// Trusted reports that its word about DNSSEC counts.
 	Trusted bool `json:"trusted"`
 	// Answers is false while it is asked last, because it was silent.
 	Answers bool `json:"answers"`

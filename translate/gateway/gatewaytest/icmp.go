@@ -57,7 +57,7 @@ func (w *World) Pings(t *testing.T, to netip.Addr, hops int) {
 	}
 }
 
-// Refused has six send to a port of four where nobody listens: the error comes back.
+// Refused has six send to a port of four where no one listens: the error comes back.
 func (w *World) Refused(t *testing.T, to netip.Addr) {
 	t.Helper()
 	var conn *net.UDPConn

@@ -73,7 +73,7 @@ func (p Packet) ipv4(src, dst [4]byte) []byte {
 	return append(b, message...)
 }
 
-// UDP is a datagram with so many octets of data, and a checksum that nobody looks at.
+// UDP is a datagram with so many octets of data, and a checksum that no one looks at.
 func UDP(src, dst uint16, n int) []byte {
 	m := binary.BigEndian.AppendUint16(nil, src)
 	m = binary.BigEndian.AppendUint16(m, dst)

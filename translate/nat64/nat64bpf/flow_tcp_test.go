@@ -63,7 +63,7 @@ func TestTCPSteps(t *testing.T) {
 	}
 }
 
-// Where the IPv4 side may open nothing, it does not open a connection that is over anew.
+// Where the IPv4 side may open nothing, it does not open a connection that is over again.
 func TestReopenedFromOutside(t *testing.T) {
 	rig := newFlowRig(t, someSizes)
 	for _, external := range []bool{true, false} {

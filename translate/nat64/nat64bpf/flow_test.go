@@ -134,7 +134,7 @@ func TestFlowsOfOneHash(t *testing.T) {
 		theirs := inward(s.Transport, s.PoolPort, s.PeerPort)
 		theirs.peer, theirs.flags = other.peer, 18
 		r.expect(theirs, To6Forwarded)
-		// Somebody new, by the binding alone.
+		// Someone new, by the binding alone.
 		theirs.z, theirs.flags = 4000, 2
 		r.expect(theirs, To6Forwarded)
 		k := s.Key4()

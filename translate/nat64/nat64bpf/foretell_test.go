@@ -154,7 +154,7 @@ func (g *tausworthe) port(second bool) (place [12]form) {
 }
 
 // foretell solves for the generator's state by where ports were seen, and returns where
-// the next ones will be. fits tells whether all that was seen is of one state. second tells
+// the next ones will be. fits reports whether all that was seen is of one state. second tells
 // that the word of a port is drawn second.
 func foretell(seen []uint16, n int, second bool) (next []uint16, fits bool) {
 	g, fits := newTausworthe(), true

@@ -272,7 +272,7 @@ func TestNAT64ErrorsOfTheHost(t *testing.T) {
 	}
 }
 
-// The source of a translated error is the router, unless its address cannot be told by the
+// The source of a translated error is the router, unless its address has no form in the
 // prefix, or the settings want the address that the client sent to.
 func TestNAT64ErrorSources(t *testing.T) {
 	for _, tt := range []struct {

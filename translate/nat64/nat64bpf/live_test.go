@@ -95,7 +95,7 @@ func TestNAT64LiveUDP(t *testing.T) {
 	})
 }
 
-// A ping is answered, and a port where nobody listens says so.
+// A ping is answered, and a port where no one listens says so.
 func TestNAT64LiveICMP(t *testing.T) {
 	onHooks(t, func(t *testing.T, w *liveWorld, at translatebpftest.Hook) {
 		c := w.ICMP6(t)

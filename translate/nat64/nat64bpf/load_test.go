@@ -76,7 +76,7 @@ func TestLoadNAT64Refuses(t *testing.T) {
 	}
 }
 
-// A successor of the same sizes takes over state and settings; another begins anew.
+// A successor of the same sizes takes over state and settings; another begins again.
 func TestPinnedNAT64(t *testing.T) {
 	testutil.NeedRoot(t)
 	pins, err := pinned.OpenAt(fastpathtest.MountBPFFS(t), "nat64")

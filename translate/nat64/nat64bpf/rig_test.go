@@ -232,7 +232,7 @@ func (p flowPacket) outside() state.Outside {
 	return state.Outside{Pool: flowPool4.As4(), Port: p.t, Transport: p.transport}
 }
 
-// frame builds it, with eight bytes of payload and checksums that nobody looks at.
+// frame builds it, with eight bytes of payload and checksums that no one looks at.
 func (p flowPacket) frame() []byte {
 	var l4 []byte
 	from, to := p.x, p.z
@@ -374,7 +374,7 @@ func (r *flowRig) make(p flowPacket, n state.Fresh) (b state.Binding, s state.Se
 	return b, s
 }
 
-// isStampOf tells whether a session has a stamp of an instant between start and now. The
+// isStampOf reports whether a session has a stamp of an instant between start and now. The
 // clock of programs is a tick behind.
 func isStampOf(w state.Word, start uint32) bool {
 	return w.Stamp()+1 >= start && w.Stamp() <= stampNow()

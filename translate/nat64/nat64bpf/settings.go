@@ -120,7 +120,7 @@ func (n *Path) Settings() Settings {
 }
 
 // Set applies settings. While they change, programs pass all packets; then next hops are
-// asked for anew.
+// asked for again.
 func (n *Path) Set(s Settings) error {
 	if err := s.check(); err != nil {
 		return err

@@ -133,7 +133,7 @@ func TestNAT64SteersFragments(t *testing.T) {
 	w.steers(t, translatebpftest.Header(5, 0x37)(later(w.packet4(own, 40))), true)
 }
 
-// While nobody is there, or after that, the host has its packets.
+// While no one is there, or after that, the host has its packets.
 func TestNAT64SteersNothingAsleep(t *testing.T) {
 	w := newNATWorld(t)
 	w.fast.Sleep()

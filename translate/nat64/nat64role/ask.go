@@ -59,7 +59,7 @@ type Block struct {
 	Pool   netip.Addr   `json:"pool"`
 	First  uint16       `json:"first"`
 	Last   uint16       `json:"last"`
-	// Calculated tells that it is the client's without a lease (RFC 7422).
+	// Calculated reports that it is the client's without a lease (RFC 7422).
 	Calculated bool `json:"calculated"`
 }
 

@@ -21,7 +21,7 @@ type eventLog struct {
 	once    sync.Once
 	waiting chan nat64.Event
 	blocks  atomic.Bool // log blocks of ports
-	running atomic.Bool // somebody writes what waits
+	running atomic.Bool // someone writes what waits
 	lost    atomic.Uint64
 }
 

@@ -58,7 +58,7 @@ func noBroadcast(host *port.Host, cfg *Settings) error {
 	return err
 }
 
-// steerable tells that addresses of this host in the pool need a program that this machine
+// steerable reports that addresses of this host in the pool need a program that this machine
 // cannot have.
 func steerable(cfg *Settings, hosts []netip.Addr) error {
 	list := ownInPool(cfg, hosts)
@@ -111,7 +111,7 @@ func (n *NAT64) passage() (p gateway.Passage) {
 	return p
 }
 
-// mayReach tells whether any prefix of pool6 may carry a destination of a route (RFC 6052
+// mayReach reports whether any prefix of pool6 may carry a destination of a route (RFC 6052
 // section 3.1).
 func mayReach(cfg *keys.Translation, dst netip.Prefix) bool {
 	return cfg.AllowNonGlobal || dst.Bits() == 0 || !translate.NonGlobal(dst.Addr()) ||

@@ -75,7 +75,7 @@ func (f *fast) load(pins *pinned.Folder, _ probe.Features) (driver.Table, error)
 	if table.Adopted() {
 		table.Sleep() // programs of a predecessor must not write into what is taken over
 	}
-	table.Waiting().Clear() // SYNs of a predecessor: nobody waits for them
+	table.Waiting().Clear() // SYNs of a predecessor: no one waits for them
 	f.table, f.pins = table, pins
 	return table, nil
 }
@@ -162,7 +162,7 @@ func (f *fast) programs(cfg *Settings, s *nat64.Settings, e *nat64.Engine) nat64
 	return p
 }
 
-// leave tells which ranges of addresses of this host serve old sessions alone, from the
+// leave reports which ranges of addresses of this host serve old sessions alone, from the
 // next configuration on. It locks.
 func (f *fast) leave(own []nat64.Range) {
 	f.mu.Lock()

@@ -112,7 +112,7 @@ func (g *ftpGateway) limit(cfg *Settings) error {
 	return g.proxy.SetLimits(cfg.FTPConnections, cfg.FTPConnectionsPerClient)
 }
 
-// missing is what somebody has removed of what the gateway has set up.
+// missing is what someone has removed of what the gateway has set up.
 func (g *ftpGateway) missing() []string {
 	if g == nil {
 		return nil
@@ -182,7 +182,7 @@ func (s *ftpService) address() error {
 	return s.host.AddLocal(s.link, dial)
 }
 
-// control prepares a socket: nobody else's packets come in by the device, and the engine
+// control prepares a socket: no one else's packets come in by the device, and the engine
 // knows what it sends.
 func (s *ftpService) control(_, _ string, raw syscall.RawConn) error {
 	var failed error

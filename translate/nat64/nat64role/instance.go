@@ -289,7 +289,7 @@ func (n *NAT64) stats() (s nat64.Stats) {
 	return s
 }
 
-// leaves tells whether what carries sessions is kept for a successor.
+// leaves reports whether what carries sessions is kept for a successor.
 func (n *NAT64) leaves(ctx context.Context) bool { return role.Leaving(ctx) && n.fast.Keeps() }
 
 // close takes the fast path, the routes and the device away, then the memory, when no

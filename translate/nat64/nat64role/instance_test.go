@@ -174,7 +174,7 @@ func TestRestart(t *testing.T) {
 		if n := start(t, w, c); n.adopted != 1 {
 			t.Errorf("%d sessions taken over, want 1", n.adopted)
 		}
-		// The IPv4 side alone knows nothing that could make the session anew.
+		// The IPv4 side alone knows nothing that could make the session again.
 		f.four.Send(t, f.pool, "back")
 		f.six.Wants(t, "back", 63)
 		f.passes(t)

@@ -43,7 +43,7 @@ func (n *NAT64) routes(cfg *Settings, leaving []netip.Prefix) []netip.Prefix {
 	return list
 }
 
-// isHost tells whether a prefix is one address of this host; n.mu is held.
+// isHost reports whether a prefix is one address of this host; n.mu is held.
 func (n *NAT64) isHost(p netip.Prefix) bool {
 	return p.Bits() == 32 && slices.Contains(n.hosts, p.Addr())
 }
@@ -129,7 +129,7 @@ func split[T any](list *[]T, f func(T) bool) (taken []T) {
 	return taken
 }
 
-// hasPort tells whether the outer end of a session is in ranges.
+// hasPort reports whether the outer end of a session is in ranges.
 func hasPort(ranges []nat64.Range, s *nat64.SessionInfo) bool {
 	return slices.ContainsFunc(ranges, func(r nat64.Range) bool { return r.Has(s.Transport, s.Outside) })
 }
@@ -167,14 +167,14 @@ func takenBy(cfg *Settings, hosts []netip.Addr, apart func([]netip.Prefix) error
 	return t
 }
 
-// has tells whether others have what a session needs.
+// has reports whether others have what a session needs.
 func (t *taken) has(s *nat64.SessionInfo) bool {
 	to := s.Outside.Addr()
 	return slices.Contains(t.hosts, to) && !hasPort(t.named, s) && !hasPort(t.own, s) || t.elsewhere(to) || t.elsewhere(s.Peer6) ||
 		slices.ContainsFunc(t.pool6, func(p netip.Prefix) bool { return p.Contains(s.Peer6) })
 }
 
-// elsewhere tells whether an address leads to another instance.
+// elsewhere reports whether an address leads to another instance.
 func (t *taken) elsewhere(a netip.Addr) bool {
 	one := netip.PrefixFrom(a, a.BitLen())
 	if _, named := t.routes.Around(one); named {

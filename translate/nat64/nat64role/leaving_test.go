@@ -168,7 +168,7 @@ func TestRestartLeavesOwn(t *testing.T) {
 
 // TestRestartYields: what the configuration gives to another instance, or the host has
 // taken, is not led here for old flows: these end, with a word in the log, and clients begin
-// anew.
+// again.
 func TestRestartYields(t *testing.T) {
 	addrs := func(t *testing.T, w *gatewaytest.World, link, addr string) {
 		t.Helper()

@@ -22,7 +22,7 @@ type memory struct {
 	// note and setNote keep a text beside the state; nil without a successor.
 	note    func() string
 	setNote func(string) error
-	// used tells that a process before this one had the memory. What it left of another
+	// used reports that a process before this one had the memory. What it left of another
 	// version or with other sizes is replaced, which other tells.
 	used, other bool
 }
@@ -81,7 +81,7 @@ func divide(whole []byte, z state.Sizes) state.Memory {
 }
 
 // openTable lays the state over memory. What is of another shape, or not whole, is cleared;
-// adopted tells that sessions of an earlier process go on.
+// adopted reports that sessions of an earlier process go on.
 func openTable(z state.Sizes, m *memory) (t *state.Table, adopted bool, err error) {
 	var seed [state.Seeds]uint64
 	if err := binary.Read(rand.Reader, binary.NativeEndian, &seed); err != nil {

@@ -60,12 +60,12 @@ func (r PoolRange) String() string {
 	return fmt.Sprintf("%s %d-%d", s, r.First, r.Last)
 }
 
-// Overlaps tells whether two ranges share a port.
+// Overlaps reports whether two ranges share a port.
 func (r PoolRange) Overlaps(o PoolRange) bool {
 	return r.Prefix.Overlaps(o.Prefix) && r.Transports&o.Transports != 0 && r.First <= o.Last && o.First <= r.Last
 }
 
-// has tells whether the outer port of a binding is in the range.
+// has reports whether the outer port of a binding is in the range.
 func (r PoolRange) has(b StaticBinding) bool {
 	return r.Prefix.Contains(b.Outside.Addr()) && r.Transports&b.Transport != 0 && r.First <= b.Outside.Port() && b.Outside.Port() <= r.Last
 }

@@ -43,7 +43,7 @@ socket = %q
 			for _, how := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGUSR2} {
 				service.End(t, p, how)
 				if mode == "tc" && how != syscall.SIGTERM {
-					f.passes(t) // nobody is there but the programs
+					f.passes(t) // no one is there but the programs
 				}
 				p = service.Serve(t, w.Gateway, notify, path)
 				f.passes(t)

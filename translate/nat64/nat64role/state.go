@@ -104,9 +104,9 @@ func (n *NAT64) resume(settings nat64.Settings, table *state.Table, prefixes []t
 }
 
 // tell gives settings that the engine has taken to the programs, and notes for a successor
-// what it cannot know of sessions. Nobody else has the engine meanwhile; n.mu is held.
+// what it cannot know of sessions. No one else has the engine meanwhile; n.mu is held.
 func (n *NAT64) tell(e *nat64.Engine, s *nat64.Settings, cfg *Settings) {
-	defer n.fast.configure(cfg, s, e) // nobody makes sessions with a number before it is noted
+	defer n.fast.configure(cfg, s, e) // no one makes sessions with a number before it is noted
 	if n.memory.setNote == nil {
 		return
 	}

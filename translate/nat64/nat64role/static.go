@@ -91,7 +91,7 @@ func (n *NAT64) changeStatic(f func(*nat64.Engine, time.Time, *nat64.Out) error)
 	return err
 }
 
-// isClient tells whether a host may use the translator.
+// isClient reports whether a host may use the translator.
 func (n *NAT64) isClient(a netip.Addr) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

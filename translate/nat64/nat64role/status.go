@@ -17,7 +17,7 @@ import (
 
 // Status is the status of a stateful translator.
 type Status struct {
-	// State is starting, serving, device_down while somebody has set the device down,
+	// State is starting, serving, device_down while someone has set the device down,
 	// incomplete while something is missing that the translator has set up itself, or
 	// blocked while this host lets no packet pass, for the reasons that Blocked has.
 	State   string   `json:"state"`

@@ -146,7 +146,7 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// churn moves a client to the other address, or ends it and makes it anew.
+// churn moves a client to the other address, or ends it and makes it again.
 func churn(t *Table, s *Subscriber, random *rand.Rand) {
 	pool := [...][4]byte{first4, next4}[random.IntN(2)]
 	var b Block

@@ -92,7 +92,7 @@ func TestIndexRemovesNothingElse(t *testing.T) {
 	}
 }
 
-// finds tells whether a look-up meets the record.
+// finds reports whether a look-up meets the record.
 func (x *index) finds(h uint64, record uint32) bool {
 	for q := x.query(h); ; {
 		switch r, ok := q.next(); {

@@ -95,7 +95,7 @@ func (t *Table) forget(n uint32) {
 	}
 }
 
-// numbersUsed tells which addresses have bindings or leased blocks, if any address is to
+// numbersUsed reports which addresses have bindings or leased blocks, if any address is to
 // leave the pool.
 func (t *Table) numbersUsed(wanted map[[4]byte]bool) []bool {
 	used := make([]bool, len(t.addresses))

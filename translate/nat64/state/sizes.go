@@ -31,7 +31,7 @@ const (
 	MaxAddresses   = 1 << 14
 )
 
-// Check tells what is wrong with the sizes.
+// Check reports what is wrong with the sizes.
 func (z Sizes) Check() error {
 	switch {
 	case z.Sessions < 1 || z.Sessions > MaxSessions:

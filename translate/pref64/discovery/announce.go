@@ -29,7 +29,7 @@ import (
 
 const (
 	maxMessage = 65535
-	// The last word is said several times, since nobody answers it.
+	// The last word is said several times, since no one answers it.
 	lastWords     = 3
 	lastWordsTime = 100 * time.Millisecond
 	// maxWithdrawn bounds what is remembered of prefixes that came and went.
@@ -207,8 +207,8 @@ func (a *Announcer) sendUntil(ctx context.Context, s *socket, reading chan error
 	}
 }
 
-// same tells whether the interface is still the one that the socket listens on: one that is
-// removed and made anew has no more than its name.
+// same reports whether the interface is still the one that the socket listens on: one that is
+// removed and made again has no more than its name.
 func (a *Announcer) same(link *net.Interface) bool {
 	now, err := net.InterfaceByIndex(link.Index)
 	return err == nil && now.Name == a.link
@@ -236,7 +236,7 @@ func (a *Announcer) advertise(s *socket) {
 	}
 }
 
-// send sends one advertisement, and tells whether it could. Its source is assumed anew,
+// send sends one advertisement, and reports whether it could. Its source is assumed again,
 // for the kernel takes it away, or the route to it, when the interface goes down.
 func (a *Announcer) send(s *socket, options []pref64.Option) bool {
 	message, err := pref64.AppendAdvertisement(nil, options)

@@ -23,7 +23,7 @@ import (
 // 7050 section 3.2).
 var checkTimes = []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}
 
-// The addresses of ipv4only.arpa have nobody behind them (RFC 7050 section 3.2.1).
+// The addresses of ipv4only.arpa have no one behind them (RFC 7050 section 3.2.1).
 var neverChecked = []netip.Addr{netip.MustParseAddr("192.0.0.170"), netip.MustParseAddr("192.0.0.171")}
 
 // Check looks whether a prefix works: an IPv4 host that answers echo requests, such as one

@@ -38,7 +38,7 @@ type discoverCommand struct {
 type foundPrefix struct {
 	Prefix netip.Prefix `json:"prefix"`
 	Source string       `json:"source"`
-	// Works is left out if nobody looked.
+	// Works is left out if no one looked.
 	Works   *bool  `json:"works,omitempty"`
 	Problem string `json:"problem,omitempty"`
 }
@@ -55,7 +55,7 @@ func (c *discoverCommand) Run(out io.Writer) error {
 	set, err := Discover(within, settings)
 	cancel()
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = nil // nobody has said anything
+		err = nil // no one has said anything
 	}
 	if err != nil {
 		return err

@@ -76,7 +76,7 @@ func (s *socket) prepare(groups []netip.Addr, types []ipv6.ICMPType) error {
 // assume makes a link-local address an anycast address of the link (RFC 4291 section 2.6),
 // so that messages may come from it: the kernel answers Neighbor Solicitations for it, no
 // list of the link's addresses has it, and it ends with the socket, however that ends. An
-// address that is assumed already is assumed anew.
+// address that is assumed already is assumed again.
 func (s *socket) assume(address netip.Addr) error {
 	request := &unix.IPv6Mreq{Multiaddr: address.As16(), Interface: uint32(s.link.Index)}
 	var failed error

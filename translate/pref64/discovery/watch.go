@@ -34,12 +34,12 @@ type Settings struct {
 	// Resolvers are the name servers of that link. Empty: those that its routers name
 	// in their advertisements (RFC 8106).
 	Resolvers []netip.AddrPort
-	// Moves tells that the host is in another network by the same interface. Nil: never.
+	// Moves reports that the host is in another network by the same interface. Nil: never.
 	Moves <-chan Move
 	// AdvertisementWait is how long routers have before name servers are asked; 0 is
 	// DefaultAdvertisementWait.
 	AdvertisementWait time.Duration
-	// Log is told of changes. Nil: nobody.
+	// Log is told of changes. Nil: no one.
 	Log *slog.Logger
 }
 
@@ -49,7 +49,7 @@ type Move struct {
 	Resolvers []netip.AddrPort
 }
 
-// Watch tells what the prefixes of the NAT64 behind an interface are: once something is
+// Watch reports what the prefixes of the NAT64 behind an interface are: once something is
 // known, at the latest when routers and name servers had their time, and at each change.
 // An empty set is the word that there is none now. The channel holds the latest set
 // alone: a slow reader misses what is outdated. It is closed when ctx is done.
@@ -83,7 +83,7 @@ func Watch(ctx context.Context, s Settings) (<-chan pref64.Set, error) {
 }
 
 // Discover returns what [Watch] finds first. A set without prefixes is no error: there is
-// no NAT64, or nobody tells.
+// no NAT64, or no one tells.
 func Discover(ctx context.Context, s Settings) (pref64.Set, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -131,7 +131,7 @@ type watcher struct {
 	askAt        time.Time
 	solicitAt    time.Time // zero: no more
 	solicited    int
-	// routersUntil, while not zero, is until when nobody hears that there is no NAT64: a
+	// routersUntil, while not zero, is until when no one hears that there is no NAT64: a
 	// router that has just advertised answers only three seconds later.
 	routersUntil time.Time
 }
@@ -205,7 +205,7 @@ func (w *watcher) advertised(h heard, now time.Time) {
 		named = append(named, netip.AddrPortFrom(r, dnsPort))
 	}
 	if w.named == nil && len(w.settings.Resolvers) == 0 && w.failures > 0 {
-		w.askAt = now // there is somebody to ask at last
+		w.askAt = now // there is someone to ask at last
 	}
 	w.named, w.namedBy = named, h.from
 }
@@ -290,7 +290,7 @@ func (w *watcher) tell(now time.Time) {
 	set := w.known.Set(now)
 	switch {
 	case w.told == nil && len(set.Prefixes) == 0 && (!w.answeredOnce || !w.routersUntil.IsZero()):
-		return // nobody has had the time to say anything
+		return // no one has had the time to say anything
 	case w.told != nil && set.Equal(*w.told):
 		return
 	}

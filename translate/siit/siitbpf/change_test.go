@@ -185,7 +185,7 @@ func TestSIITPuntLimit(t *testing.T) {
 	}
 }
 
-// A sample tells what was seen.
+// A sample reports what was seen.
 func TestSIITSamples(t *testing.T) {
 	w := newSIITWorld(t)
 	r, err := w.fast.Samples()

@@ -39,7 +39,7 @@ func (t *siitMappings) set(next []translate.Mapping) error {
 	}
 	if err := errors.Join(t.remove(gone), t.add(fresh)); err != nil {
 		t.torn, t.current = slices.Concat(gone, t.current, next), nil
-		return fmt.Errorf("the mappings cannot be told to the fast path: %w", err)
+		return fmt.Errorf("the mappings cannot be given to the fast path: %w", err)
 	}
 	t.torn, t.current = nil, next
 	return nil

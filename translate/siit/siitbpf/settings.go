@@ -83,7 +83,7 @@ func (s *Settings) check() error {
 }
 
 // Set applies settings. While they change, programs pass all packets; then next hops are
-// asked for anew. Of mappings only those that differ from before are written. When it
+// asked for again. Of mappings only those that differ from before are written. When it
 // fails, programs pass all packets until it succeeds.
 func (s *Path) Set(n Settings) error {
 	s.mu.Lock()
@@ -155,7 +155,7 @@ func (s *Settings) flags() (flags uint32) {
 	return flags
 }
 
-// mappedInPool6 tells whether an address of pool6 may have an explicit mapping.
+// mappedInPool6 reports whether an address of pool6 may have an explicit mapping.
 func (s *Settings) mappedInPool6() bool {
 	return slices.ContainsFunc(s.Mappings, func(m translate.Mapping) bool {
 		return slices.ContainsFunc(s.Pool6, func(p translatebpf.Prefix) bool { return p.Prefix.Overlaps(m.IPv6) })

@@ -13,7 +13,7 @@ import (
 	"github.com/isthmus-net/isthmus/translate/siit"
 )
 
-// examine tells what would keep a stateless translator from starting on this host,
+// examine reports what would keep a stateless translator from starting on this host,
 // one error for each. It changes nothing and needs no privilege.
 func examine(cfg Settings) error {
 	file, err := mappingsOf(&cfg)

@@ -26,7 +26,7 @@ import (
 var _ driver.Forwarder = (*siitbpf.Path)(nil)
 
 // linger is how long the programs go on without a sign of the daemon. They end with
-// it; this is for one that stands still, when nobody follows routes for them.
+// it; this is for one that stands still, when no one follows routes for them.
 const linger = 10 * time.Second
 
 // fast is the fast path of one stateless translator: programs in the kernel that carry
@@ -45,10 +45,10 @@ type fast struct {
 	mu      sync.Mutex // guards what follows
 	refused error      // why the programs cannot take the settings; change is held to write it
 	ways    *ways
-	moved   bool          // what leads packets elsewhere is to be looked for anew
+	moved   bool          // what leads packets elsewhere is to be looked for again
 	way     string        // what does, in words
 	took    time.Duration // to look
-	// gathering tells that routes have changed, and others may do so in a moment.
+	// gathering reports that routes have changed, and others may do so in a moment.
 	gathering bool
 }
 
@@ -56,7 +56,7 @@ type fast struct {
 func newFast(cfg *Settings, engine func() siit.Stats, log *slog.Logger) *fast {
 	f := &fast{name: cfg.Name, engine: engine, ways: newWays(&Settings{}, nil)}
 	f.Driver = driver.New(driver.Role{
-		Name: cfg.Name, Ephemeral: "there is nothing to keep", Load: f.load, Hindered: f.hindered,
+		Name: cfg.Name, Ephemeral: "there is nothing to keep", Load: f.load, AttachBlocked: f.attachBlocked,
 		Measure: f.measure,
 	}, driverConfig(cfg), log)
 	return f
@@ -181,8 +181,8 @@ func (f *fast) routesChanged(c port.Change) {
 	})
 }
 
-// hindered says why the programs must not be attached now.
-func (f *fast) hindered() string {
+// attachBlocked says why the programs must not be attached now.
+func (f *fast) attachBlocked() string {
 	f.mu.Lock()
 	refused, moved, ways, way := f.refused, f.moved, f.ways, f.way
 	f.moved = false

@@ -272,7 +272,7 @@ func (s *SIIT) announce() {
 	if settings, err := s.settings(&s.cfg, mappings); err == nil {
 		hosts, err := s.device.Addresses4()
 		if err != nil {
-			s.log.Warn("it cannot be told whether addresses of this host are to be translated", "error", err)
+			s.log.Warn("cannot determine whether addresses of this host are to be translated", "error", err)
 		}
 		for _, sentence := range append(settings.Translate.Advice(), translatedOwn(destinations(&s.cfg, mappings), hosts)...) {
 			s.log.Warn(sentence)

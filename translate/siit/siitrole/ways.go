@@ -40,7 +40,7 @@ func newWays(cfg *Settings, mappings []translate.Mapping) *ways {
 	return w
 }
 
-// concerns tells whether a change of a route may matter.
+// concerns reports whether a change of a route may matter.
 func (w *ways) concerns(c port.Change) bool {
 	return c.Kind != port.RouteChanged || c.Source || w.wanted.Overlaps(c.Dst)
 }
@@ -51,7 +51,7 @@ func (w *ways) inTheWay(host *port.Host, device int) string {
 	led := gateway.NewPrefixes(nil)
 	others, err := w.others(host, device, led)
 	if err != nil {
-		return "what leads packets past the translator cannot be told: " + err.Error()
+		return "what leads packets past the translator cannot be determined: " + err.Error()
 	}
 	for _, p := range w.wanted.Sorted {
 		if _, found := led.Around(p); !found {
@@ -76,8 +76,8 @@ func (w *ways) wouldBeInTheWay() string {
 }
 
 // others lists what leads elsewhere than to the device; what leads to it is added to led.
-func (w *ways) others(host *port.Host, device int, led *gateway.Prefixes) (others []port.Way, err error) {
-	err = host.EachWay(func(one port.Way) {
+func (w *ways) others(host *port.Host, device int, led *gateway.Prefixes) (others []port.RouteEntry, err error) {
+	err = host.EachRoute(func(one port.RouteEntry) {
 		if one.Link == device {
 			led.Add(one.Dst, one.Metric)
 		} else if one.Source || w.wanted.Overlaps(one.Dst) {
@@ -88,7 +88,7 @@ func (w *ways) others(host *port.Host, device int, led *gateway.Prefixes) (other
 }
 
 // lost says which of others wins over what leads to the device, and matters.
-func (w *ways) lost(led *gateway.Prefixes, others []port.Way) string {
+func (w *ways) lost(led *gateway.Prefixes, others []port.RouteEntry) string {
 	for _, one := range others {
 		wide, inside := led.Around(one.Dst)
 		switch {
@@ -104,7 +104,7 @@ func (w *ways) lost(led *gateway.Prefixes, others []port.Way) string {
 	return ""
 }
 
-// comesBack tells whether programs leave all packets to p to the engine and the host.
+// comesBack reports whether programs leave all packets to p to the engine and the host.
 func (w *ways) comesBack(p netip.Prefix) bool {
 	if p.Addr().Is4() {
 		return false

@@ -26,26 +26,26 @@ func TestWays(t *testing.T) {
 	led := gateway.NewPrefixes(destinations(&cfg, mappings))
 	for _, tt := range []struct {
 		name string
-		way  port.Way
+		way  port.RouteEntry
 		want string // in the answer; empty: nothing is in the way
 	}{
-		{"a default route", port.Way{Dst: p("0.0.0.0/0")}, ""},
-		{"the network that mapped addresses lie in", port.Way{Dst: p("198.51.100.0/23")}, ""},
-		{"the same destination, later", port.Way{Dst: p("198.51.100.0/24"), Metric: 5}, ""},
-		{"a part of a mapping", port.Way{Dst: p("198.51.100.128/25")}, "leads packets past the translator"},
-		{"an own address in a mapping", port.Way{Dst: p("198.51.100.1/32"), Local: true}, "198.51.100.1/32 end on this host"},
-		{"all of a network is this host's", port.Way{Dst: p("198.51.0.0/16"), Local: true}, "end on this host"},
-		{"a part of pool6", port.Way{Dst: p("2001:db8:64::c633:6464/128")}, ""}, // 198.51.100.100 is mapped
-		{"hosts of pool4", port.Way{Dst: p("2001:db8:64::c000:200/124")}, ""},
-		{"hosts of pool4 and more", port.Way{Dst: p("2001:db8:64::c000:200/123")}, "leads packets past the translator"},
-		{"an own address among hosts of pool4", port.Way{Dst: p("2001:db8:64::c000:201/128"), Local: true}, ""},
-		{"hosts of pool4 in a short prefix", port.Way{Dst: p("2001:db8:65:c000:2:0:0:0/84")}, ""},
-		{"more of them in a short prefix", port.Way{Dst: p("2001:db8:65:c000:2:0:0:0/83")}, "leads packets past the translator"},
-		{"a mapped address in pool6", port.Way{Dst: p("2001:db8:64::cb00:7109/128")}, ""},
-		{"its neighbour", port.Way{Dst: p("2001:db8:64::cb00:710a/128")}, "leads packets past the translator"},
-		{"other sources", port.Way{Dst: p("2001:db8:99::/48"), Source: true}, "some sources"},
+		{"a default route", port.RouteEntry{Dst: p("0.0.0.0/0")}, ""},
+		{"the network that mapped addresses lie in", port.RouteEntry{Dst: p("198.51.100.0/23")}, ""},
+		{"the same destination, later", port.RouteEntry{Dst: p("198.51.100.0/24"), Metric: 5}, ""},
+		{"a part of a mapping", port.RouteEntry{Dst: p("198.51.100.128/25")}, "leads packets past the translator"},
+		{"an own address in a mapping", port.RouteEntry{Dst: p("198.51.100.1/32"), Local: true}, "198.51.100.1/32 end on this host"},
+		{"all of a network is this host's", port.RouteEntry{Dst: p("198.51.0.0/16"), Local: true}, "end on this host"},
+		{"a part of pool6", port.RouteEntry{Dst: p("2001:db8:64::c633:6464/128")}, ""}, // 198.51.100.100 is mapped
+		{"hosts of pool4", port.RouteEntry{Dst: p("2001:db8:64::c000:200/124")}, ""},
+		{"hosts of pool4 and more", port.RouteEntry{Dst: p("2001:db8:64::c000:200/123")}, "leads packets past the translator"},
+		{"an own address among hosts of pool4", port.RouteEntry{Dst: p("2001:db8:64::c000:201/128"), Local: true}, ""},
+		{"hosts of pool4 in a short prefix", port.RouteEntry{Dst: p("2001:db8:65:c000:2:0:0:0/84")}, ""},
+		{"more of them in a short prefix", port.RouteEntry{Dst: p("2001:db8:65:c000:2:0:0:0/83")}, "leads packets past the translator"},
+		{"a mapped address in pool6", port.RouteEntry{Dst: p("2001:db8:64::cb00:7109/128")}, ""},
+		{"its neighbour", port.RouteEntry{Dst: p("2001:db8:64::cb00:710a/128")}, "leads packets past the translator"},
+		{"other sources", port.RouteEntry{Dst: p("2001:db8:99::/48"), Source: true}, "some sources"},
 	} {
-		if why := newWays(&cfg, mappings).lost(led, []port.Way{tt.way}); (why == "") != (tt.want == "") || !strings.Contains(why, tt.want) {
+		if why := newWays(&cfg, mappings).lost(led, []port.RouteEntry{tt.way}); (why == "") != (tt.want == "") || !strings.Contains(why, tt.want) {
 			t.Errorf("%s: %q, want %q", tt.name, why, tt.want)
 		}
 	}

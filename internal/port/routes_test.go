@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestEachWay finds own addresses and routes of both families, but none of other tables,
+// TestEachRoute finds own addresses and routes of both families, but none of other tables,
 // unless these are addresses that a VRF has.
-func TestEachWay(t *testing.T) {
+func TestEachRoute(t *testing.T) {
 	h := inNamespace(t)
 	addLink(t, h, "d0")
 	link, err := h.handle.LinkByName("d0")
@@ -47,7 +47,7 @@ func TestEachWay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	missing := map[Way]bool{
+	missing := map[RouteEntry]bool{
 		{Dst: netip.MustParsePrefix("192.0.2.1/32"), Link: at, Local: true}:      true,
 		{Dst: netip.MustParsePrefix("192.0.2.0/24"), Link: at}:                   true,
 		{Dst: netip.MustParsePrefix("203.0.113.0/28"), Link: at, Metric: 7}:      true,
@@ -58,7 +58,7 @@ func TestEachWay(t *testing.T) {
 		{Dst: netip.MustParsePrefix("10.1.0.255/32"), Link: at, Local: true}:     true,
 		{Dst: netip.MustParsePrefix("10.2.0.0/16"), Link: at, Local: true}:       true,
 	}
-	if err := h.EachWay(func(w Way) {
+	if err := h.EachRoute(func(w RouteEntry) {
 		delete(missing, w)
 		if w.Dst.Addr() == netip.MustParseAddr("198.51.100.0") {
 			t.Errorf("%v is of another table", w)

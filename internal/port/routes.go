@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Way is what the kernel's tables "main" and "local" say of a destination, be it a
+// RouteEntry is what the kernel's tables "main" and "local" say of a destination, be it a
 // route, an address of this host, or a refusal. Of other tables there are the addresses of
 // this host alone, which a VRF has in its own.
-type Way struct {
+type RouteEntry struct {
 	Dst netip.Prefix
 	// Link is the interface index; 0 where there is none, or several.
 	Link int
@@ -26,10 +26,10 @@ type Way struct {
 	Metric uint32
 }
 
-// EachWay calls f for each way of both families. Of what changes meanwhile, [Watch] tells.
-func (h *Host) EachWay(f func(Way)) error {
+// EachRoute calls f for each route of both families. Of what changes meanwhile, [Watch] tells.
+func (h *Host) EachRoute(f func(RouteEntry)) error {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		if err := h.eachWay(family, f); err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		if err := h.eachRoute(family, f); err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return err
 		}
 	}
@@ -42,7 +42,7 @@ func (h *Host) EachWay(f func(Way)) error {
 func (h *Host) Local4() (list []netip.Prefix, err error) {
 	for range wholeTries {
 		list = list[:0]
-		err = h.eachWay(unix.AF_INET, func(w Way) {
+		err = h.eachRoute(unix.AF_INET, func(w RouteEntry) {
 			if w.Local {
 				list = append(list, w.Dst)
 			}
@@ -54,14 +54,14 @@ func (h *Host) Local4() (list []netip.Prefix, err error) {
 	return nil, err
 }
 
-// eachWay calls f for each way of a family, of which some may be missing where the list was
+// eachRoute calls f for each route of a family, of which some may be missing where the list was
 // interrupted.
-func (h *Host) eachWay(family int, f func(Way)) error {
+func (h *Host) eachRoute(family int, f func(RouteEntry)) error {
 	req := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
 	req.Sockets = h.raw
 	req.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}})
 	err := req.ExecuteIter(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE, func(message []byte) bool {
-		if w, ok := parseWay(message); ok {
+		if w, ok := parseEntry(message); ok {
 			f(w)
 		}
 		return true
@@ -75,12 +75,12 @@ func (h *Host) eachWay(family int, f func(Way)) error {
 	return nil
 }
 
-// parseWay reads the body of a route message. What the kernel has learnt of a path is no
+// parseEntry reads the body of a route message. What the kernel has learnt of a path is no
 // way of its own.
-func parseWay(b []byte) (Way, bool) {
+func parseEntry(b []byte) (RouteEntry, bool) {
 	w, table, ok := parseRoute(b)
 	if !ok || binary.NativeEndian.Uint32(b[8:])&unix.RTM_F_CLONED != 0 {
-		return Way{}, false
+		return RouteEntry{}, false
 	}
 	return w, w.Local || table == unix.RT_TABLE_MAIN
 }
@@ -95,7 +95,7 @@ func isLocal(m []byte, table uint32) bool {
 
 // parseRoute reads the body of a route message of any table. Without a destination it is
 // for all addresses.
-func parseRoute(b []byte) (w Way, table uint32, ok bool) {
+func parseRoute(b []byte) (w RouteEntry, table uint32, ok bool) {
 	if len(b) < unix.SizeofRtMsg {
 		return w, 0, false
 	}

@@ -1,0 +1,87 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package pinned
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/fastpath/fastpathtest"
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
+
+// inMounts runs f where mounts are private and /run is empty.
+func inMounts(t *testing.T, f func() error) {
+	t.Helper()
+	testutil.NeedRoot(t)
+	done := make(chan error)
+	go func() {
+		// The thread and its mounts end with the goroutine.
+		runtime.LockOSThread()
+		done <- errors.Join(
+			unix.Unshare(unix.CLONE_NEWNS),
+			unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+			unix.Mount("run", "/run", "tmpfs", 0, ""),
+			f(),
+		)
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFindRoot(t *testing.T) {
+	inMounts(t, func() error {
+		unix.Unmount(systemRoot, unix.MNT_DETACH) // on most systems there is one
+		// Whatever were mounted here would end with this process.
+		_, err := FindRoot()
+		fastpathtest.WantWords(t, err, "ends with it", "nothing survives a restart")
+		if isBPFFS(ownRoot) {
+			t.Error("our own was mounted all the same")
+		}
+		err = errors.Join(os.MkdirAll(ownRoot, pinsMode), unix.Mount("bpf", ownRoot, "bpf", 0, "mode=0700"))
+		if err != nil {
+			return err
+		}
+		if root, err := FindRoot(); err != nil || root != ownRoot {
+			t.Errorf("the root is %q and %v, want our own", root, err)
+		}
+		if err := unix.Unmount(ownRoot, 0); err != nil {
+			return err
+		}
+		if err := unix.Mount("bpf", systemRoot, "bpf", 0, "mode=0700"); err != nil {
+			return err
+		}
+		root, err := FindRoot()
+		if err != nil || root != systemRoot {
+			t.Errorf("with the system's mounted the root is %q and %v", root, err)
+		}
+		p, err := Open("test")
+		if err != nil {
+			return err
+		}
+		found, err := Leftovers()
+		if err != nil || len(found) != 1 || found[0].Dir != p.Dir() || !found[0].Held {
+			t.Errorf("leftovers are %+v and %v, want the one that is open", found, err)
+		}
+		return p.Remove()
+	})
+}
+
+func TestFindRootSaysWhatToDo(t *testing.T) {
+	inMounts(t, func() error {
+		unix.Unmount(systemRoot, unix.MNT_DETACH)
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var none [2]unix.CapUserData
+		if err := unix.Capset(&header, &none[0]); err != nil {
+			return err
+		}
+		_, err := FindRoot()
+		fastpathtest.WantWords(t, err, "no BPF file system is mounted at /sys/fs/bpf", "nothing survives a restart", "mount -t bpf bpf /sys/fs/bpf")
+		return nil
+	})
+}
