@@ -27,10 +27,11 @@ type Client struct {
 }
 
 // NewClient returns a client of the daemon that listens on the socket. It
-// connects with the first question.
+// connects for each question.
 func NewClient(path string) *Client {
 	var dialer net.Dialer
 	return &Client{path: path, http: http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true, // or each Client leaves a connection, and its memory, to the daemon
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "unix", path)
 		},

@@ -57,6 +57,23 @@ func TestCrowdOfOneUser(t *testing.T) {
 	}
 }
 
+// TestClientsLeaveNoConnections: programs that ask again and again, each time by a new client,
+// do not fill the places of their user.
+func TestClientsLeaveNoConnections(t *testing.T) {
+	path := start(t, &source{}).path
+	for i := range 2 * maxOfUser {
+		for end := time.Now().Add(testutil.Patience); ; {
+			_, err := NewClient(path).Status(t.Context())
+			if err == nil {
+				break
+			}
+			if time.Now().After(end) { // the last ones may be about to close
+				t.Fatalf("client %d: %v", i, err)
+			}
+		}
+	}
+}
+
 // TestCrowdOfUsers: no one user, nor all of them, keep root and the daemon's own user out.
 func TestCrowdOfUsers(t *testing.T) {
 	const stranger = 1 << 20

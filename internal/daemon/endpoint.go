@@ -46,14 +46,19 @@ type connKey struct{}
 // watchRequests hooks into a server that does not serve yet.
 func watchRequests(server *http.Server) *requests {
 	r := &requests{busy: map[net.Conn]bool{}}
-	inner, handler := server.ConnContext, server.Handler
+	inner, state, handler := server.ConnContext, server.ConnState, server.Handler
 	server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		if inner != nil {
 			ctx = inner(ctx, conn)
 		}
 		return context.WithValue(ctx, connKey{}, conn)
 	}
-	server.ConnState = r.note
+	server.ConnState = func(conn net.Conn, s http.ConnState) {
+		if state != nil {
+			state(conn, s)
+		}
+		r.note(conn, s)
+	}
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if conn, ok := q.Context().Value(connKey{}).(net.Conn); ok {
 			r.set(conn)

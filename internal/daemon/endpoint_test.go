@@ -9,9 +9,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // TestServeEndsAtOnce stops a server that has a connection of each kind: the one
@@ -74,6 +77,68 @@ func TestServeEndsAtOnce(t *testing.T) {
 	if got := read(slow); got != "done" {
 		t.Errorf("the answer under way: %s", got)
 	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEndpointsAreBounded opens connections without end: those of the control socket have the
+// limits that its server sets, and those of the metrics wait.
+func TestEndpointsAreBounded(t *testing.T) {
+	listener, err := listenMetrics(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var states atomic.Int64
+	server := &http.Server{
+		Handler:   http.NotFoundHandler(),
+		ConnState: func(net.Conn, http.ConnState) { states.Add(1) },
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, listener, server) }()
+	greets := func() net.Conn {
+		conn, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	answered := func(conn net.Conn) bool {
+		n, err := conn.Read(make([]byte, 1))
+		return n == 1 && err == nil
+	}
+	first := greets()
+	for i, conn := 1, first; ; i, conn = i+1, greets() {
+		if !answered(conn) {
+			t.Fatalf("connection %d has no answer", i)
+		}
+		if i == maxScrapes {
+			break
+		}
+	}
+	if states.Load() == 0 {
+		t.Error("the server's own hook is not called")
+	}
+	waiting := greets()
+	if err := waiting.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if answered(waiting) {
+		t.Error("one more was answered")
+	}
+	if err := waiting.SetReadDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	if !answered(waiting) {
+		t.Error("a place that was given back is not free")
+	}
+	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config"
@@ -226,8 +227,12 @@ func listenMetrics(at netip.AddrPort) (net.Listener, error) {
 	if err != nil {
 		return nil, explainBind("TCP", "-t", at, err)
 	}
-	return listener, nil
+	return netutil.LimitListener(listener, maxScrapes), nil
 }
+
+// maxScrapes bounds the connections to the metrics at once, each of which takes memory; more
+// wait for one to end.
+const maxScrapes = 64
 
 // explainBind says in one sentence why an address and port cannot be bound;
 // option makes ss show the sockets of the protocol.

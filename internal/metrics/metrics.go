@@ -40,7 +40,7 @@ func NewServer(version string, instances []role.Instance) *http.Server {
 		ErrorHandling: promhttp.ContinueOnError,
 		Registry:      registry,
 	}))
-	return &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	return &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute}
 }
 
 // collector asks the instances at each collection.
