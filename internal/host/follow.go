@@ -12,6 +12,17 @@ import (
 	"github.com/isthmus-net/isthmus/internal/port"
 )
 
+// Group returns a group for what an instance does side by side, and a function to defer that
+// ends it and waits: a failed start must not be tidied up beside a watch that goes on.
+func Group(ctx context.Context) (group *errgroup.Group, inGroup context.Context, end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	group, ctx = errgroup.WithContext(ctx)
+	return group, ctx, func() {
+		cancel()
+		_ = group.Wait()
+	}
+}
+
 // ErrWatchEnded ends an instance that would not hear of changes any more.
 var ErrWatchEnded = errors.New("the netlink monitor of addresses, links and routes has closed: restart isthmus")
 

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -110,10 +108,9 @@ func (h *Handover) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the watch when nothing else begins
-	group, ctx := errgroup.WithContext(ctx)
 	defer func() { err = errors.Join(err, h.close()) }()
+	group, ctx, end := host.Group(ctx)
+	defer end()
 	changes, err := port.Watch(ctx)
 	if err != nil {
 		return err

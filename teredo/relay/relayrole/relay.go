@@ -125,9 +125,8 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	if err := r.open(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the watch when nothing else begins
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx, end := host.Group(ctx)
+	defer end()
 	if err := host.Follow(ctx, group, r.changed); err != nil {
 		return err
 	}

@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -99,9 +97,8 @@ func (n *NAT64) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer ftp.close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the watch when nothing else begins
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx, end := host.Group(ctx)
+	defer end()
 	if err := host.Follow(ctx, group, n.changed); err != nil {
 		return err
 	}

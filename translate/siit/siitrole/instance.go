@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/packet"
@@ -156,9 +154,8 @@ func (s *SIIT) Run(ctx context.Context) (err error) {
 	if err := s.open(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the watch when nothing else begins
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx, end := host.Group(ctx)
+	defer end()
 	if err := host.Follow(ctx, group, s.changed); err != nil {
 		return err
 	}
