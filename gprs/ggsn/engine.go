@@ -1,0 +1,172 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/internal/ratelimit"
+)
+
+// maxContexts is how many contexts an engine can have.
+const maxContexts = 1 << 24
+
+// Engine is one GGSN. Make one with [New]. It is used by one caller at a time.
+type Engine struct {
+	settings Settings
+	epoch    time.Time
+	at       time.Duration // of the call that is under way, since the epoch
+	random   *rand.Rand
+	hashSeed [2]uint64
+
+	apns    []*access
+	byName  map[string]uint16 // of those that are in the settings
+	anyName int               // the default; -1 if there is none
+	vrfs    []*vrf
+
+	sessions     slab[session]
+	contexts     slab[pdpContext]
+	byTID        map[gtp.TID]handle  // contexts
+	byTEID       map[uint32]handle   // contexts of version 1
+	byControl    map[uint32]handle   // sessions of version 1
+	byPeer       map[peerTEID]handle // contexts of version 1, by where their packets go
+	filters      map[handle]filters  // of contexts
+	changes      map[handle]change   // of sessions, that their SGSNs are asked for
+	sessionTimes deadlines
+	chargingID   uint32
+
+	peers     slab[peer]
+	byAddress map[addressKey]handle
+	peerTimes deadlines
+	evictAt   handle
+
+	requests     slab[request]
+	bySequence   map[requestKey]handle
+	requestTimes deadlines
+
+	// releasing are the sessions that are to go without a word to their SGSN, in slices.
+	releasing handle
+	toRelease int
+	drain     drain
+
+	requestLimit, errorLimit, icmpLimit ratelimit.Limit
+	icmpBucket                          ratelimit.Bucket
+
+	codec   gtp.Codec
+	scratch messages
+	stats   Stats
+}
+
+// messages are parsed and written in place, so that none is allocated.
+type messages struct {
+	create         gtp.CreateRequest
+	created        gtp.CreateResponse
+	update         gtp.UpdateRequest
+	updated        gtp.UpdateResponse
+	remove         gtp.DeleteRequest
+	removed        gtp.DeleteResponse
+	echo           gtp.EchoRequest
+	echoed         gtp.EchoResponse
+	indication     gtp.ErrorIndication
+	extensions     gtp.SupportedExtensions
+	notSupported   gtp.VersionNotSupported
+	changed        gtp.InfoChangeRequest
+	changeAnswered gtp.InfoChangeResponse
+	pco            [gtp.MaxPCO]byte
+}
+
+// New makes an engine without contexts. random must be a cryptographic source: TEIDs,
+// interface identifiers and seeds come from it.
+func New(s Settings, now time.Time, random io.Reader) (*Engine, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	var seed [32]byte
+	if _, err := io.ReadFull(random, seed[:]); err != nil {
+		return nil, fmt.Errorf("no random seed for the GGSN: %w", err)
+	}
+	e := &Engine{
+		drain: drain{at: never},
+		epoch: now, random: rand.New(rand.NewChaCha8(seed)),
+		byTID: make(map[gtp.TID]handle), byTEID: make(map[uint32]handle), byControl: make(map[uint32]handle), byPeer: make(map[peerTEID]handle),
+		filters: make(map[handle]filters), changes: make(map[handle]change), byAddress: make(map[addressKey]handle),
+		bySequence: make(map[requestKey]handle),
+	}
+	e.hashSeed = [2]uint64{e.random.Uint64(), e.random.Uint64()}
+	e.chargingID = e.random.Uint32()
+	return e, e.apply(s)
+}
+
+// RestartCounter returns the value that peers are told.
+func (e *Engine) RestartCounter() uint8 { return e.settings.RestartCounter }
+
+// Stats returns the counters.
+func (e *Engine) Stats() Stats { return e.stats }
+
+// call is one call of the engine.
+type call struct {
+	now time.Time
+	at  time.Duration // since the epoch
+	out *Output
+}
+
+func (e *Engine) begin(now time.Time, out *Output) call {
+	e.at = now.Sub(e.epoch)
+	return call{now: now, at: e.at, out: out}
+}
+
+// seconds is the time as records keep it.
+func (c call) seconds() uint32 { return uint32(c.at / time.Second) }
+
+// Reconfigure changes the settings. Contexts stay, also those that have addresses of pools
+// that are gone; those of access points that are gone are deleted in good order.
+func (e *Engine) Reconfigure(s Settings, now time.Time, out *Output) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	c := e.begin(now, out)
+	s.RestartCounter = e.settings.RestartCounter
+	if err := e.apply(s); err != nil {
+		return err
+	}
+	e.rescheduleAll(c)
+	return nil
+}
+
+// apply takes settings that were checked. Of a pool that cannot be changed it says why, and
+// all is as before.
+func (e *Engine) apply(s Settings) error {
+	if err := e.applyAPNs(&s); err != nil {
+		return err
+	}
+	e.settings = s
+	l := &s.Limits
+	e.requestLimit = ratelimit.PerSecond(l.Requests, l.Requests/requestBurst)
+	e.errorLimit = ratelimit.PerSecond(l.ErrorRate, l.ErrorRate)
+	e.icmpLimit = ratelimit.PerSecond(l.ICMPRate, l.ICMPRate)
+	return nil
+}
+
+// requestBurst is the part of a second's requests that may come at once.
+const requestBurst = 4
+
+// Sizes returns how full the tables are.
+func (e *Engine) Sizes() Sizes {
+	s := Sizes{
+		Sessions: e.sessions.used(), Contexts: e.contexts.used(), Peers: e.peers.used(),
+		Requests: e.requests.used(), Releasing: e.toRelease,
+	}
+	for _, a := range e.apns {
+		for i, p := range []*leases{&a.four, &a.six} {
+			if p.pool != nil {
+				n := p.pool.Counters()
+				s.Pools = append(s.Pools, PoolSize{APN: a.Name, IPv6: i == 1, Used: n.Used, Held: n.Held, Free: n.Free})
+			}
+		}
+	}
+	return s
+}
