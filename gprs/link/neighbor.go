@@ -14,9 +14,6 @@ const (
 	flagSolicited = 0x40
 )
 
-// solicitedRouter is the group in which the router is asked for its address.
-var solicitedRouter = packet.SolicitedNode(RouterAddress)
-
 // neighborSolicited answers a solicitation for the router's address (RFC 4861 sections
 // 7.1.1 and 7.2.4), without the option that a terminal would look for on an Ethernet:
 // there is no link-layer address (RFC 6459 section 5.4). Nobody else has the addresses

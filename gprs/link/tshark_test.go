@@ -37,7 +37,7 @@ func TestTshark(t *testing.T) {
 			"icmpv6.opt.rdnss=2001:db8::53,2001:db8:1::53 icmpv6.opt.rdnss.lifetime=64800 icmpv6.opt.dnssl=example.com,lab.example icmpv6.opt.dnssl.lifetime=64800",
 		"icmpv6.nd.na.flag.r=1 icmpv6.nd.na.flag.s=1 icmpv6.nd.na.flag.o=0 icmpv6.nd.na.target_address=fe80::1",
 		"dhcpv6.msgtype=7 dhcpv6.xid=0xabcdef dhcpv6.duiduuid.bytes=01000000000000000000000000000010 dhcpv6.dns_server=2001:db8::53,2001:db8:1::53 " +
-			"dhcpv6.search_list_entry=example.com,lab.example dhcpv6.lifetime=86400 dhcpv6.option.type=2,1,23,24,32,83",
+			"dhcpv6.search_list_entry=example.com.,lab.example. dhcpv6.lifetime=86400 dhcpv6.option.type=2,1,23,24,32,83",
 		"dhcpv6.msgtype=7 dhcpv6.status_code=5",
 		"icmpv6.type=129",
 	} {
