@@ -35,6 +35,9 @@ type APN struct {
 	DNS4, DNS6, PCSCF4, PCSCF6 []netip.Addr
 	// MTU is the largest packet for terminals, told and enforced: 1280 to 65535.
 	MTU int
+	// MaxUp and MaxDown are the highest rates that a context is granted, in kbit/s; 0: what it
+	// asks for.
+	MaxUp, MaxDown uint32
 
 	// SequenceNumbers puts one into each G-PDU for a terminal.
 	SequenceNumbers bool
