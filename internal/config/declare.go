@@ -137,11 +137,11 @@ func (s Section) Reference() string { return s.text(key.Reference) }
 // Smallest is the least that the section needs.
 func (s Section) Smallest() string { return s.text(key.Smallest) }
 
-func (s Section) text(write func([]key.Key) string) string {
+func (s Section) text(write func(string, []key.Key) string) string {
 	settings := s.make()
 	keys := s.keys(settings)
 	key.SetDefaults(keys)
-	return key.Comment(s.Help) + "[[" + s.Name + "]]\n" + write(keys)
+	return key.Comment(s.Help) + "[[" + s.Name + "]]\n" + write(s.Name, keys)
 }
 
 // Keys are the keys of the section, bound to settings of their own.

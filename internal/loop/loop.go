@@ -24,6 +24,12 @@ type Output interface {
 	Reset()
 }
 
+// Divided is an [Output] whose IP packets go to several devices.
+type Divided interface {
+	// Device is the number of the device of each packet in [packet.Batch.IP].
+	Device(packet int) int
+}
+
 // Engine is the part of an engine that every role has alike.
 type Engine[O Output] interface {
 	// Tick does what is due.
@@ -39,7 +45,8 @@ type Engine[O Output] interface {
 type Loop[O Output] struct {
 	// Engine is called with the mutex held.
 	Engine Engine[O]
-	// IP takes the IPv6 packets of the output.
+	// IP takes the IP packets of the output, but for those of a [Divided] one; see
+	// [Loop.SetDevice].
 	IP port.IPWriter
 	// NewOutput makes the output of one loop.
 	NewOutput func() O
@@ -59,28 +66,47 @@ type Loop[O Output] struct {
 	EachDropped func(f func(reason string, n uint64))
 
 	mu      sync.Mutex
-	sockets atomic.Pointer[[]port.UDPConn]
+	sockets numbered[port.UDPConn]
+	devices numbered[port.IPWriter]
 	timer   timer
 	tap     atomic.Pointer[tap] // nil when no one traces
 }
 
 // SetSocket makes conn the socket that [packet.Datagram] calls i; nil takes it
 // away. It may be called at any time.
-func (l *Loop[O]) SetSocket(i int, conn port.UDPConn) {
+func (l *Loop[O]) SetSocket(i int, conn port.UDPConn) { l.sockets.set(i, conn) }
+
+// SetDevice makes to the device that a [Divided] output calls i; nil takes it away. It may
+// be called at any time.
+func (l *Loop[O]) SetDevice(i int, to port.IPWriter) { l.devices.set(i, to) }
+
+// numbered are ports by their numbers, which may change at any time.
+type numbered[P comparable] struct{ list atomic.Pointer[[]P] }
+
+func (n *numbered[P]) set(i int, p P) {
 	for {
-		old := l.sockets.Load()
-		var next []port.UDPConn
+		old := n.list.Load()
+		var next []P
 		if old != nil {
 			next = append(next, *old...)
 		}
 		for len(next) <= i {
-			next = append(next, nil)
+			var none P
+			next = append(next, none)
 		}
-		next[i] = conn
-		if l.sockets.CompareAndSwap(old, &next) {
+		next[i] = p
+		if n.list.CompareAndSwap(old, &next) {
 			return
 		}
 	}
+}
+
+// all are the ports now.
+func (n *numbered[P]) all() []P {
+	if list := n.list.Load(); list != nil {
+		return *list
+	}
+	return nil
 }
 
 // Ports are where the output of one of several loops goes; what is nil is that of
@@ -88,6 +114,7 @@ func (l *Loop[O]) SetSocket(i int, conn port.UDPConn) {
 type Ports struct {
 	Sockets []port.UDPConn // by the numbers of [packet.Datagram]
 	IP      port.IPWriter
+	Devices []port.IPWriter // by the numbers of a [Divided] output
 }
 
 // Quick is a way past the engine's mutex for the packets of one loop. The zero
@@ -157,7 +184,7 @@ func pass[P any, O Output](l *Loop[O], items []P, out O, ordered bool, ports *Po
 	}
 	if len(items) == 0 {
 		l.sendUDP(out.Packets().UDP, ports)
-		l.sendIP(out.Packets().IP, ports)
+		l.sendIP(out, ports)
 		return
 	}
 	l.batch(out, ordered, ports, func(now time.Time) {
@@ -220,23 +247,46 @@ func (l *Loop[O]) batch(out O, ordered bool, ports *Ports, work func(now time.Ti
 	if !ordered {
 		l.sendUDP(b.UDP, ports)
 	}
-	l.sendIP(b.IP, ports)
+	l.sendIP(out, ports)
 	if sooner {
 		l.timer.rouse()
 	}
 }
 
-// sendIP gives IPv6 packets to the host's stack.
-func (l *Loop[O]) sendIP(pkts [][]byte, ports *Ports) {
+// sendIP gives IP packets to the host's stack. A port that is closed belongs to an instance
+// that is ending.
+func (l *Loop[O]) sendIP(out O, ports *Ports) {
+	pkts := out.Packets().IP
 	if len(pkts) == 0 {
+		return
+	}
+	if d, several := any(out).(Divided); several {
+		l.divide(pkts, d, ports)
 		return
 	}
 	to := ports.IP
 	if to == nil {
 		to = l.IP
 	}
-	// A port that is closed belongs to an instance that is ending.
 	_ = to.WriteBatch(pkts)
+}
+
+// divide sends runs of packets that go to the same device.
+func (l *Loop[O]) divide(pkts [][]byte, d Divided, ports *Ports) {
+	devices := ports.Devices
+	if devices == nil {
+		devices = l.devices.all()
+	}
+	for first := 0; first < len(pkts); {
+		i, end := d.Device(first), first+1
+		for end < len(pkts) && d.Device(end) == i {
+			end++
+		}
+		if i < len(devices) && devices[i] != nil {
+			_ = devices[i].WriteBatch(pkts[first:end])
+		}
+		first = end
+	}
 }
 
 // sendUDP sends runs of datagrams that leave by the same socket.
@@ -246,11 +296,7 @@ func (l *Loop[O]) sendUDP(dgrams []packet.Datagram, ports *Ports) {
 	}
 	sockets := ports.Sockets
 	if sockets == nil {
-		shared := l.sockets.Load()
-		if shared == nil {
-			return
-		}
-		sockets = *shared
+		sockets = l.sockets.all()
 	}
 	for len(dgrams) > 0 {
 		i, n := dgrams[0].Socket, 1

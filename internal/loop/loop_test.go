@@ -273,3 +273,45 @@ func TestLoopNoAllocation(t *testing.T) {
 type sink struct{ port.UDPConn }
 
 func (sink) WriteBatch([]packet.Datagram) error { return nil }
+
+// divided is an output whose packets go to the devices that they name.
+type divided struct{ packet.Batch }
+
+func (d *divided) Device(i int) int { return int(d.IP[i][0] - '0') }
+
+// dividing is an engine with such an output, and without timers.
+type dividing struct{}
+
+func (*dividing) Tick(time.Time, *divided) {}
+func (*dividing) Next() time.Time          { return time.Time{} }
+
+// TestLoopDivides has the packets of one output go to several devices, in their order, and
+// those of none be lost.
+func TestLoopDivides(t *testing.T) {
+	zero, one := porttest.NewTun(), porttest.NewTun()
+	l := &Loop[*divided]{Engine: new(dividing), NewOutput: func() *divided { return new(divided) }}
+	l.SetDevice(1, one)
+	l.SetDevice(0, zero)
+	send := func(pkts ...string) {
+		l.Do(func(_ time.Time, out *divided) {
+			for _, p := range pkts {
+				out.SendIP([]byte(p))
+			}
+		})
+	}
+	send("0a", "0b", "1c", "7 nowhere", "0d", "1e")
+	l.SetDevice(1, nil)
+	send("1 gone", "0f")
+	for _, c := range []struct {
+		tun  *porttest.Tun
+		want []string
+	}{{zero, []string{"0a", "0b", "0d", "0f"}}, {one, []string{"1c", "1e"}}} {
+		var got []string
+		for len(c.tun.ToHost) > 0 {
+			got = append(got, string(<-c.tun.ToHost))
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("a device got %q, want %q", got, c.want)
+		}
+	}
+}

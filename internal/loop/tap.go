@@ -57,15 +57,35 @@ var tunView = view[[]byte]{hook: "tun", append: func(ip, b []byte) ([]byte, int)
 // udpView shows datagrams of a socket behind headers made from their addresses.
 func udpView(conn port.UDPConn) view[*port.Message] {
 	return view[*port.Message]{hook: "udp", append: func(m *port.Message, b []byte) ([]byte, int) {
-		b = appendUDP4(b, m.From, netip.AddrPortFrom(m.To, conn.LocalAddr().Port()), len(m.Payload))
+		b = appendUDP(b, m.From, netip.AddrPortFrom(m.To, conn.LocalAddr().Port()), len(m.Payload))
 		whole := len(b) + len(m.Payload)
 		return append(b, m.Payload[:min(len(m.Payload), trace.Snap-len(b))]...), whole
 	}}
 }
 
-// appendUDP4 appends IPv4 and UDP headers of a payload of n bytes. What a socket
-// does not tell, the time to live and the checksum of UDP, is zero.
-func appendUDP4(b []byte, from, to netip.AddrPort, n int) []byte {
+// appendUDP appends IP and UDP headers of a payload of n bytes. What a socket does not
+// tell, the time to live and the checksum of UDP, is zero.
+func appendUDP(b []byte, from, to netip.AddrPort, n int) []byte {
+	if from.Addr().Is6() && !from.Addr().Is4In6() {
+		b = appendIPv6(b, from.Addr(), to.Addr(), packet.UDPHeaderLen+n)
+	} else {
+		b = appendIPv4(b, from, to, n)
+	}
+	b = binary.BigEndian.AppendUint16(b, from.Port())
+	b = binary.BigEndian.AppendUint16(b, to.Port())
+	b = binary.BigEndian.AppendUint16(b, uint16(packet.UDPHeaderLen+n))
+	return append(b, 0, 0)
+}
+
+func appendIPv6(b []byte, from, to netip.Addr, length int) []byte {
+	src, dst := from.As16(), to.As16()
+	b = append(b, 0x60, 0, 0, 0)
+	b = binary.BigEndian.AppendUint16(b, uint16(length))
+	b = append(b, packet.ProtoUDP, 0)
+	return append(append(b, src[:]...), dst[:]...)
+}
+
+func appendIPv4(b []byte, from, to netip.AddrPort, n int) []byte {
 	const headerLen = 20
 	src, dst := as4(from.Addr()), as4(to.Addr())
 	ip := [headerLen]byte{0: 0x45, 9: packet.ProtoUDP}
@@ -73,11 +93,7 @@ func appendUDP4(b []byte, from, to netip.AddrPort, n int) []byte {
 	copy(ip[12:], src[:])
 	copy(ip[16:], dst[:])
 	binary.BigEndian.PutUint16(ip[10:], ^packet.Fold(packet.Sum(0, ip[:])))
-	b = append(b, ip[:]...)
-	b = binary.BigEndian.AppendUint16(b, from.Port())
-	b = binary.BigEndian.AppendUint16(b, to.Port())
-	b = binary.BigEndian.AppendUint16(b, uint16(packet.UDPHeaderLen+n))
-	return append(b, 0, 0)
+	return append(b, ip[:]...)
 }
 
 // as4 returns the bytes of an IPv4 address; zeros when it is not known.

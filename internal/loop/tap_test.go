@@ -5,6 +5,7 @@ package loop
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -92,4 +93,18 @@ func TestTraceShowsVerdicts(t *testing.T) {
 	udp.Close()
 	tun.Close()
 	loops.Wait()
+}
+
+// A datagram over IPv6 is shown behind headers of that family.
+func TestTraceShowsIPv6(t *testing.T) {
+	from, to := netip.MustParseAddrPort("[2001:db8::7]:2152"), netip.MustParseAddrPort("[2001:db8::1]:2152")
+	v := udpView(porttest.NewUDP(to))
+	b, whole := v.append(&port.Message{Payload: []byte("payload"), From: from, To: to.Addr()}, nil)
+	if _, rest, ok := packet.ParseIPv6(b); !ok || len(rest) > 0 || whole != len(b) {
+		t.Fatalf("%x of %d octets is no IPv6 packet", b, whole)
+	}
+	s := trace.Sample{Link: trace.IP, Data: b, Length: whole}
+	if got, want := s.Text(), "[2001:db8::7]:2152 > [2001:db8::1]:2152 udp"; !strings.Contains(got, want) {
+		t.Errorf("text %q lacks %q", got, want)
+	}
 }

@@ -7,7 +7,7 @@ import "net/netip"
 // Datagram is one UDP payload to be sent.
 type Datagram struct {
 	Socket  int            // index of the local socket it leaves from; the role defines the numbers
-	To      netip.AddrPort // IPv4
+	To      netip.AddrPort // of the socket's family
 	Payload []byte
 	TTL     uint8 // outer time to live; 0 is the socket's own
 }

@@ -73,7 +73,7 @@ func newBench(b *testing.B, size int, offload bool) *bench {
 	})
 	w.tun = openTUN(b, h, TUNConfig{Name: "teredo", Forwarding: true, Offload: offload})
 	must(b, h.AddRoute(Route{Dst: netip.PrefixFrom(teredoAddr, 64).Masked(), Link: "teredo"}))
-	w.udp, err = ListenUDP4(UDPConfig{Addr: netip.AddrPortFrom(relayAddr4, benchPort)})
+	w.udp, err = ListenUDP(UDPConfig{Addr: netip.AddrPortFrom(relayAddr4, benchPort)})
 	must(b, err)
 	b.Cleanup(func() { w.udp.Close() })
 	return w

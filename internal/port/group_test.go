@@ -22,7 +22,7 @@ func awaitRoom(underWay func() int) {
 }
 
 func TestUDPGroup(t *testing.T) {
-	group, err := ListenUDP4Group(UDPConfig{Addr: netip.MustParseAddrPort("127.0.0.1:0")}, 3)
+	group, err := ListenUDPGroup(UDPConfig{Addr: netip.MustParseAddrPort("127.0.0.1:0")}, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,18 +98,18 @@ func TestUDPGroup(t *testing.T) {
 }
 
 func TestUDPGroupTakesNoAddressInUse(t *testing.T) {
-	group, err := ListenUDP4Group(UDPConfig{Addr: netip.MustParseAddrPort("127.0.0.1:0")}, 2)
+	group, err := ListenUDPGroup(UDPConfig{Addr: netip.MustParseAddrPort("127.0.0.1:0")}, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	again := UDPConfig{Addr: group[0].LocalAddr()}
-	if _, err := ListenUDP4Group(again, 2); err == nil {
+	if _, err := ListenUDPGroup(again, 2); err == nil {
 		t.Error("two groups on one address")
 	}
 	for _, u := range group {
 		u.Close()
 	}
-	if group, err = ListenUDP4Group(again, 2); err != nil {
+	if group, err = ListenUDPGroup(again, 2); err != nil {
 		t.Fatal(err)
 	}
 	for _, u := range group {

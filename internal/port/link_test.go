@@ -132,17 +132,17 @@ func TestDeviceSockets(t *testing.T) {
 	h := inNamespace(t)
 	addLink(t, h, "d0")
 	any4 := netip.AddrPortFrom(netip.IPv4Unspecified(), 3551)
-	byLo, err := ListenUDP4(UDPConfig{Addr: any4, Device: "lo"})
+	byLo, err := ListenUDP(UDPConfig{Addr: any4, Device: "lo"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer byLo.Close()
-	other, err := ListenUDP4(UDPConfig{Addr: any4, Device: "d0"})
+	other, err := ListenUDP(UDPConfig{Addr: any4, Device: "d0"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	from, err := ListenUDP4(UDPConfig{Addr: netip.MustParseAddrPort("127.0.0.1:0")})
+	from, err := ListenUDP(UDPConfig{Addr: netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestDeviceSockets(t *testing.T) {
 	if n, err := byLo.ReadBatch(msgs); n != 1 || err != nil || string(msgs[0].Payload) != "by lo" {
 		t.Errorf("got %d, %q, %v", n, msgs[0].Payload, err)
 	}
-	if _, err := ListenUDP4(UDPConfig{Addr: any4, Device: "none"}); err == nil || !strings.Contains(err.Error(), "interface none") {
+	if _, err := ListenUDP(UDPConfig{Addr: any4, Device: "none"}); err == nil || !strings.Contains(err.Error(), "interface none") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -38,19 +38,51 @@ func sendmmsg(fd int, hdrs []mmsghdr) (int, unix.Errno) {
 	return int(n), 0
 }
 
-// putSockaddr4 writes an IPv4 socket address.
-func putSockaddr4(sa *unix.RawSockaddrInet4, to netip.AddrPort) {
-	sa.Family = unix.AF_INET
+// sockaddr has room for a socket address of either family, which both begin with family
+// and port.
+type sockaddr unix.RawSockaddrInet6
+
+// put writes a socket address of the family of its socket, and returns its length.
+func (sa *sockaddr) put(to netip.AddrPort, v6 bool) uint32 {
 	port := to.Port()
 	p := (*[2]byte)(unsafe.Pointer(&sa.Port))
 	p[0], p[1] = byte(port>>8), byte(port)
-	sa.Addr = to.Addr().Unmap().As4()
+	if v6 {
+		sa.Family, sa.Addr = unix.AF_INET6, to.Addr().As16()
+		return unix.SizeofSockaddrInet6
+	}
+	four := (*unix.RawSockaddrInet4)(unsafe.Pointer(sa))
+	four.Family, four.Addr = unix.AF_INET, to.Addr().Unmap().As4()
+	return unix.SizeofSockaddrInet4
 }
 
-// sockaddr4 reads an IPv4 socket address.
-func sockaddr4(sa *unix.RawSockaddrInet4) netip.AddrPort {
+// addrPort reads a socket address that the kernel has written.
+func (sa *sockaddr) addrPort() netip.AddrPort {
 	p := (*[2]byte)(unsafe.Pointer(&sa.Port))
-	return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(p[0])<<8|uint16(p[1]))
+	port := uint16(p[0])<<8 | uint16(p[1])
+	if sa.Family == unix.AF_INET6 {
+		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), port)
+	}
+	return netip.AddrPortFrom(netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(sa)).Addr), port)
+}
+
+// sockaddrOf is an address as package unix takes it.
+func sockaddrOf(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is6() {
+		return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+	}
+	return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+}
+
+// addrPortOf is an address that package unix has given.
+func addrPortOf(sa unix.Sockaddr) (netip.AddrPort, bool) {
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port)), true
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port)), true
+	}
+	return netip.AddrPort{}, false
 }
 
 // pool lends scratch space to concurrent writers. Unlike sync.Pool it never

@@ -42,7 +42,7 @@ type Tun interface {
 	Close() error
 }
 
-// UDPConn is a UDP socket over IPv4.
+// UDPConn is a UDP socket of one family.
 type UDPConn interface {
 	// ReadBatch waits for a datagram, then takes what is there without
 	// waiting, at most len(msgs). Payloads belong to the reader until its next

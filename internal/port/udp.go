@@ -18,8 +18,8 @@ const defaultBuffer = 16 << 20
 
 // UDPConfig says how to open a UDP socket.
 type UDPConfig struct {
-	// Addr to bind, IPv4; port 0 lets the kernel choose. With 0.0.0.0 the
-	// kernel also chooses the source address of what is sent.
+	// Addr to bind, of either family; port 0 lets the kernel choose. With 0.0.0.0
+	// or :: the kernel also chooses the source address of what is sent.
 	Addr netip.AddrPort
 	// Device, if set, is the interface that all datagrams leave and come by.
 	Device string
@@ -37,7 +37,7 @@ const (
 	smallBuffer   = 256 << 10
 )
 
-// UDP is a UDP socket over IPv4 that sends and receives in batches.
+// UDP is a UDP socket over IPv4, or over IPv6 alone, that sends and receives in batches.
 type UDP struct {
 	counters
 	guard guard
@@ -53,20 +53,26 @@ type UDP struct {
 	noSegments atomic.Bool
 }
 
-// ListenUDP4 opens a socket in the calling thread's network namespace. The
-// outer packets it sends carry no DF bit (RFC 4380 section 5.1.2).
-func ListenUDP4(cfg UDPConfig) (*UDP, error) { return listenUDP4(cfg, false) }
+// ListenUDP opens a socket in the calling thread's network namespace. The outer packets
+// that it sends over IPv4 carry no DF bit (RFC 4380 section 5.1.2); of IPv6 they are cut
+// by what the kernel knows of the path (RFC 8201).
+func ListenUDP(cfg UDPConfig) (*UDP, error) { return listenUDP(cfg, false) }
 
-func listenUDP4(cfg UDPConfig, shared bool) (*UDP, error) {
-	if !cfg.Addr.Addr().Is4() {
-		return nil, fmt.Errorf("cannot listen on %s: an IPv4 address is needed", cfg.Addr)
+func listenUDP(cfg UDPConfig, shared bool) (*UDP, error) {
+	addr := cfg.Addr.Addr()
+	if !addr.IsValid() || addr.Is4In6() || addr.Zone() != "" {
+		return nil, fmt.Errorf("cannot listen on %s: an IPv4 or IPv6 address is needed", cfg.Addr)
 	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	family := unix.AF_INET
+	if addr.Is6() {
+		family = unix.AF_INET6
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("cannot create a UDP socket: %w", err)
 	}
 	u := &UDP{guard: guard{fd: fd}}
-	u.out.make = newSender
+	u.out.make = func() *sender { return newSender(addr.Is6()) }
 	if err := u.setUp(cfg, shared); err != nil {
 		u.guard.release()
 		return nil, err
@@ -74,12 +80,12 @@ func listenUDP4(cfg UDPConfig, shared bool) (*UDP, error) {
 	return u, nil
 }
 
-// ListenUDP4Group opens n sockets on one address, among which the kernel divides
+// ListenUDPGroup opens n sockets on one address, among which the kernel divides
 // what comes by sender, so that each sender's datagrams stay in order.
-func ListenUDP4Group(cfg UDPConfig, n int) ([]*UDP, error) {
+func ListenUDPGroup(cfg UDPConfig, n int) ([]*UDP, error) {
 	// The first is bound alone, so that an address in use is still an error, and
 	// shares its address only then.
-	first, err := ListenUDP4(cfg)
+	first, err := ListenUDP(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +96,7 @@ func ListenUDP4Group(cfg UDPConfig, n int) ([]*UDP, error) {
 	cfg.Addr = first.local
 	for len(group) < n && err == nil {
 		var u *UDP
-		if u, err = listenUDP4(cfg, true); err == nil {
+		if u, err = listenUDP(cfg, true); err == nil {
 			group = append(group, u)
 		}
 	}
@@ -127,18 +133,13 @@ func (u *UDP) setUp(cfg UDPConfig, shared bool) error {
 	}
 	setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, cfg.Buffer)
 	setBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, cfg.Buffer)
-	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT); err != nil {
-		return fmt.Errorf("cannot switch off path MTU discovery: %w", err)
+	wildcard := cfg.Addr.Addr().IsUnspecified()
+	if err := setFamily(fd, cfg.Addr.Addr().Is6(), wildcard); err != nil {
+		return err
 	}
 	if cfg.Device != "" {
 		if err := unix.BindToDevice(fd, cfg.Device); err != nil {
 			return fmt.Errorf("cannot use the interface %s: look with `ip link` whether it is there: %w", cfg.Device, err)
-		}
-	}
-	wildcard := cfg.Addr.Addr().IsUnspecified()
-	if wildcard {
-		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1); err != nil {
-			return fmt.Errorf("cannot ask for the local address of datagrams: %w", err)
 		}
 	}
 	// Kernels before 5.0 lack it; then every datagram comes by itself.
@@ -149,24 +150,43 @@ func (u *UDP) setUp(cfg UDPConfig, shared bool) error {
 			return fmt.Errorf("cannot share %s with other programs: %w", cfg.Addr, err)
 		}
 	}
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(cfg.Addr.Port()), Addr: cfg.Addr.Addr().As4()}); err != nil {
+	if err := unix.Bind(fd, sockaddrOf(cfg.Addr)); err != nil {
 		return bindError(cfg.Addr, err)
 	}
 	sa, err := unix.Getsockname(fd)
 	if err != nil {
 		return fmt.Errorf("cannot read the socket's own address: %w", err)
 	}
-	local, ok := sa.(*unix.SockaddrInet4)
-	if !ok {
-		return errors.New("the UDP socket is not bound to an IPv4 address")
+	var ok bool
+	if u.local, ok = addrPortOf(sa); !ok {
+		return errors.New("the UDP socket is not bound to an IP address")
 	}
-	u.local = netip.AddrPortFrom(netip.AddrFrom4(local.Addr), uint16(local.Port))
 	size, stride := maxTrain, trainStride
 	if cfg.Small {
 		size, stride = smallDatagram, smallDatagram
 	}
 	u.merges = gro
 	u.in.init(u.local.Addr(), wildcard, gro, size, stride)
+	return nil
+}
+
+// setFamily sets the options that the families name differently.
+func setFamily(fd int, v6, wildcard bool) error {
+	level, info := unix.IPPROTO_IP, unix.IP_PKTINFO
+	if v6 {
+		level, info = unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO
+		if err := unix.SetsockoptInt(fd, level, unix.IPV6_V6ONLY, 1); err != nil {
+			return fmt.Errorf("cannot keep a UDP socket to IPv6: %w", err)
+		}
+	} else if err := unix.SetsockoptInt(fd, level, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT); err != nil {
+		return fmt.Errorf("cannot switch off path MTU discovery: %w", err)
+	}
+	if !wildcard {
+		return nil
+	}
+	if err := unix.SetsockoptInt(fd, level, info, 1); err != nil {
+		return fmt.Errorf("cannot ask for the local address of datagrams: %w", err)
+	}
 	return nil
 }
 
@@ -194,7 +214,7 @@ func bindError(addr netip.AddrPort, err error) error {
 	case errors.Is(err, unix.EADDRINUSE):
 		return fmt.Errorf("UDP %s is in use by another program: stop it or choose another port: %w", addr, err)
 	case errors.Is(err, unix.EADDRNOTAVAIL):
-		return fmt.Errorf("this host has no address %s: choose one that `ip -4 address` lists: %w", addr.Addr(), err)
+		return fmt.Errorf("this host has no address %s: choose one that `ip address` lists: %w", addr.Addr(), err)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return fmt.Errorf("no permission to bind UDP %s: run as root or with CAP_NET_BIND_SERVICE: %w", addr, err)
 	}

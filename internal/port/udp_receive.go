@@ -19,7 +19,8 @@ const (
 	// of two: else the first lines of all of them, often the only ones used,
 	// fall into the same few cache sets.
 	trainStride = maxTrain + 1 + 33*64
-	// controlLen holds the IP_PKTINFO and UDP_GRO control messages.
+	// controlLen holds the control messages of the destination, of either family, and
+	// of UDP_GRO.
 	controlLen = 64
 )
 
@@ -29,7 +30,7 @@ type receiver struct {
 	wildcard bool
 	hdrs     [MaxBatch]mmsghdr
 	iovs     [MaxBatch]unix.Iovec
-	names    [MaxBatch]unix.RawSockaddrInet4
+	names    [MaxBatch]sockaddr
 	controls [MaxBatch][controlLen]byte
 	bufs     [MaxBatch][]byte
 
@@ -67,7 +68,7 @@ func (r *receiver) init(local netip.Addr, wildcard, gro bool, size, stride int) 
 func (r *receiver) arm(n int) {
 	for i := range r.hdrs[:n] {
 		h := &r.hdrs[i].hdr
-		h.Namelen = unix.SizeofSockaddrInet4
+		h.Namelen = unix.SizeofSockaddrInet6
 		h.Flags = 0
 		if h.Control != nil {
 			h.SetControllen(controlLen)
@@ -131,9 +132,9 @@ func (u *UDP) hand(msgs []Message) int {
 		}
 		size := min(r.segment, len(r.rest))
 		i := r.next - 1
-		msgs[n] = Message{Payload: r.rest[:size:size], From: sockaddr4(&r.names[i]), To: r.local}
+		msgs[n] = Message{Payload: r.rest[:size:size], From: r.names[i].addrPort(), To: r.local}
 		if r.wildcard {
-			msgs[n].To = netip.AddrFrom4(r.destination(i))
+			msgs[n].To = r.destination(i)
 		}
 		r.rest = r.rest[size:]
 		total += size
@@ -163,11 +164,19 @@ func (u *UDP) open(i int) {
 }
 
 // destination is the address that buffer i was sent to.
-func (r *receiver) destination(i int) (addr [4]byte) {
+func (r *receiver) destination(i int) netip.Addr {
+	if r.local.Is6() {
+		var addr [16]byte
+		if b := r.control(i, unix.IPPROTO_IPV6, unix.IPV6_PKTINFO); len(b) >= unix.SizeofInet6Pktinfo {
+			copy(addr[:], b) // ipi6_addr of struct in6_pktinfo
+		}
+		return netip.AddrFrom16(addr)
+	}
+	var addr [4]byte
 	if b := r.control(i, unix.IPPROTO_IP, unix.IP_PKTINFO); len(b) >= unix.SizeofInet4Pktinfo {
 		copy(addr[:], b[8:12]) // ipi_addr of struct in_pktinfo
 	}
-	return addr
+	return netip.AddrFrom4(addr)
 }
 
 // control returns the data of a control message of buffer i, or nil.

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OnRefusal has f told, by the goroutine that reads, of each destination whose host says by
+// OnRefusal has f told, of a socket over IPv4 and by the goroutine that reads, of each destination whose host says by
 // ICMP that no program has the port (RFC 1122 section 4.1.3.3), while [UDP.Refusals] is on.
 // It is called before the socket is read.
 func (u *UDP) OnRefusal(f func(to netip.AddrPort)) { u.onRefusal = f }

@@ -26,7 +26,8 @@ const (
 // sender is one writer's scratch space.
 type sender struct {
 	hdrs     [MaxBatch]mmsghdr
-	names    [MaxBatch]unix.RawSockaddrInet4
+	v6       bool // the socket's family
+	names    [MaxBatch]sockaddr
 	controls [MaxBatch][segmentControlLen]byte
 	ttls     [MaxBatch][ttlControlLen]byte
 	iovs     [MaxBatch]unix.Iovec // shared by the headers in order
@@ -34,16 +35,19 @@ type sender struct {
 }
 
 // newSender prepares what does not change from call to call.
-func newSender() *sender {
-	s := new(sender)
+func newSender(v6 bool) *sender {
+	s := &sender{v6: v6}
+	level, ttl := int32(unix.IPPROTO_IP), int32(unix.IP_TTL)
+	if v6 {
+		level, ttl = unix.IPPROTO_IPV6, unix.IPV6_HOPLIMIT
+	}
 	for i := range s.hdrs {
 		s.hdrs[i].hdr.Name = (*byte)(unsafe.Pointer(&s.names[i]))
-		s.hdrs[i].hdr.Namelen = unix.SizeofSockaddrInet4
 		h := (*unix.Cmsghdr)(unsafe.Pointer(&s.controls[i][0]))
 		h.Level, h.Type = unix.IPPROTO_UDP, unix.UDP_SEGMENT
 		h.SetLen(unix.CmsgLen(2))
 		h = (*unix.Cmsghdr)(unsafe.Pointer(&s.ttls[i][0]))
-		h.Level, h.Type = unix.IPPROTO_IP, unix.IP_TTL
+		h.Level, h.Type = level, ttl
 		h.SetLen(unix.CmsgLen(4))
 	}
 	return s
@@ -116,7 +120,7 @@ func (s *sender) load(dgrams []packet.Datagram, trains bool) int {
 			count = trainLen(dgrams)
 		}
 		h := &s.hdrs[n].hdr
-		putSockaddr4(&s.names[n], dgrams[0].To)
+		h.Namelen = s.names[n].put(dgrams[0].To, s.v6)
 		h.Iov = &s.iovs[iov]
 		h.SetIovlen(count)
 		h.Control = nil

@@ -19,7 +19,7 @@ import (
 // listen opens a socket on loopback.
 func listen(t testing.TB, addr string) *UDP {
 	t.Helper()
-	u, err := ListenUDP4(UDPConfig{Addr: netip.MustParseAddrPort(addr)})
+	u, err := ListenUDP(UDPConfig{Addr: netip.MustParseAddrPort(addr)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,8 +77,8 @@ func TestUDPBatch(t *testing.T) {
 		{"a datagram that must be cut into fragments", []int{4000}, 64, 1},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			a, b := listen(t, "127.0.0.1:0"), listen(t, "127.0.0.1:0")
+		eachFamily(t, tt.name, func(t *testing.T, addr string) {
+			a, b := listen(t, addr), listen(t, addr)
 			want := payloads(tt.lengths...)
 			var dgrams []packet.Datagram
 			for _, p := range want {
@@ -101,9 +101,23 @@ func TestUDPBatch(t *testing.T) {
 	}
 }
 
+// eachFamily runs a test with an address of loopback of either family.
+func eachFamily(t *testing.T, name string, f func(t *testing.T, addr string)) {
+	t.Helper()
+	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
+		t.Run(name+" "+addr, func(t *testing.T) { f(t, addr) })
+	}
+}
+
 func TestUDPWildcardTellsLocalAddress(t *testing.T) {
-	a, b := listen(t, "127.0.0.1:0"), listen(t, "0.0.0.0:0")
-	to := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.9"), b.LocalAddr().Port())
+	for _, addrs := range [][3]string{{"127.0.0.1:0", "0.0.0.0:0", "127.0.0.9"}, {"[::1]:0", "[::]:0", "::1"}} {
+		t.Run(addrs[1], func(t *testing.T) { testWildcard(t, addrs[0], addrs[1], netip.MustParseAddr(addrs[2])) })
+	}
+}
+
+func testWildcard(t *testing.T, from, wildcard string, of netip.Addr) {
+	a, b := listen(t, from), listen(t, wildcard)
+	to := netip.AddrPortFrom(of, b.LocalAddr().Port())
 	dgrams := []packet.Datagram{{To: to, Payload: []byte("one")}, {To: to, Payload: []byte("two")}}
 	if err := a.WriteBatch(dgrams); err != nil {
 		t.Fatal(err)
@@ -143,7 +157,13 @@ func TestUDPTrainOverMTU(t *testing.T) {
 	if err := h.SetMTU("lo", 1300); err != nil {
 		t.Fatal(err)
 	}
-	a, b := listen(t, "127.0.0.1:0"), listen(t, "127.0.0.1:0")
+	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
+		testTrainOverMTU(t, addr)
+	}
+}
+
+func testTrainOverMTU(t *testing.T, addr string) {
+	a, b := listen(t, addr), listen(t, addr)
 	want := payloads(1400, 1400, 1400, 30, 30)
 	var dgrams []packet.Datagram
 	for _, p := range want {
@@ -177,18 +197,19 @@ func TestUDPCloseWakesReader(t *testing.T) {
 	}
 }
 
-func TestListenUDP4Errors(t *testing.T) {
+func TestListenUDPErrors(t *testing.T) {
 	taken := listen(t, "127.0.0.1:0")
 	tests := []struct {
 		name, addr, want string
 	}{
 		{"port in use", taken.LocalAddr().String(), "in use by another program"},
 		{"not our address", "192.0.2.1:3544", "this host has no address 192.0.2.1"},
-		{"IPv6", "[2001:db8::1]:3544", "an IPv4 address is needed"},
+		{"not our IPv6 address", "[2001:db8::1]:3544", "this host has no address 2001:db8::1"},
+		{"IPv4 written as IPv6", "[::ffff:192.0.2.1]:3544", "an IPv4 or IPv6 address is needed"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := ListenUDP4(UDPConfig{Addr: netip.MustParseAddrPort(tt.addr)})
+			_, err := ListenUDP(UDPConfig{Addr: netip.MustParseAddrPort(tt.addr)})
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
@@ -222,8 +243,15 @@ func TestUDPAllocatesNothing(t *testing.T) {
 // A datagram's own time to live reaches the wire, and those beside it keep that
 // of the socket.
 func TestUDPTimeToLive(t *testing.T) {
-	a, b := listen(t, "127.0.0.1:0"), listen(t, "127.0.0.1:0")
-	if err := unix.SetsockoptInt(b.guard.fd, unix.IPPROTO_IP, unix.IP_RECVTTL, 1); err != nil {
+	t.Run("IPv4", func(t *testing.T) { testTimeToLive(t, "127.0.0.1:0", unix.IPPROTO_IP, unix.IP_RECVTTL, unix.IP_TTL) })
+	t.Run("IPv6", func(t *testing.T) {
+		testTimeToLive(t, "[::1]:0", unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, unix.IPV6_UNICAST_HOPS)
+	})
+}
+
+func testTimeToLive(t *testing.T, addr string, level, receive, own int) {
+	a, b := listen(t, addr), listen(t, addr)
+	if err := unix.SetsockoptInt(b.guard.fd, level, receive, 1); err != nil {
 		t.Fatal(err)
 	}
 	to := b.LocalAddr()
@@ -246,7 +274,7 @@ func TestUDPTimeToLive(t *testing.T) {
 		}
 		got = append(got, int(binary.NativeEndian.Uint32(msgs[0].Data)))
 	}
-	usual, err := unix.GetsockoptInt(a.guard.fd, unix.IPPROTO_IP, unix.IP_TTL)
+	usual, err := unix.GetsockoptInt(a.guard.fd, level, own)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +315,7 @@ func TestUDPMayBeCut(t *testing.T) {
 // A small socket takes what fits and counts what does not.
 func TestUDPSmall(t *testing.T) {
 	a := listen(t, "127.0.0.1:0")
-	b, err := ListenUDP4(UDPConfig{Addr: netip.MustParseAddrPort("0.0.0.0:0"), Small: true})
+	b, err := ListenUDP(UDPConfig{Addr: netip.MustParseAddrPort("0.0.0.0:0"), Small: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +340,7 @@ func TestUDPSmall(t *testing.T) {
 // room for it is left alone.
 func TestUDPMerge(t *testing.T) {
 	for _, small := range []bool{false, true} {
-		u, err := ListenUDP4(UDPConfig{Addr: netip.MustParseAddrPort("127.0.0.1:0"), Small: small})
+		u, err := ListenUDP(UDPConfig{Addr: netip.MustParseAddrPort("127.0.0.1:0"), Small: small})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -331,7 +359,7 @@ func TestUDPMerge(t *testing.T) {
 			}
 		}
 	}
-	u, err := ListenUDP4(UDPConfig{Addr: netip.MustParseAddrPort("127.0.0.1:0")})
+	u, err := ListenUDP(UDPConfig{Addr: netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {
 		t.Fatal(err)
 	}

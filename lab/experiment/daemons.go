@@ -25,12 +25,16 @@ type maker string
 const (
 	isthmus maker = "isthmus"
 	miredo  maker = "miredo"
+	osmocom maker = "osmocom"
 )
 
 // title is the maker's name in tables.
 func (m maker) title() string {
-	if m == miredo {
+	switch m {
+	case miredo:
 		return "Miredo"
+	case osmocom:
+		return "Osmocom"
 	}
 	return "Isthmus"
 }
@@ -64,8 +68,13 @@ func (d *daemons) keep(p *lab.Proc, err error) (*lab.Proc, error) {
 
 // stop ends a program.
 func (d *daemons) stop(p *lab.Proc) error {
-	d.run = slices.DeleteFunc(d.run, func(q *lab.Proc) bool { return q == p })
+	d.forget(p)
 	return p.Stop()
+}
+
+// forget takes a program for stopped.
+func (d *daemons) forget(p *lab.Proc) {
+	d.run = slices.DeleteFunc(d.run, func(q *lab.Proc) bool { return q == p })
 }
 
 // healthy tells of programs that ended by themselves.

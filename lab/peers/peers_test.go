@@ -4,6 +4,7 @@ package peers
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -181,6 +182,48 @@ func TestMiniupnpdConfiguration(t *testing.T) {
 		if !strings.Contains(got.Config, line+"\n") {
 			t.Errorf("no line %s in\n%s", line, got.Config)
 		}
+	}
+}
+
+func TestOsmoGGSNConfiguration(t *testing.T) {
+	p := &Peers{Dir: fill(t, t.TempDir(), "osmo-ggsn")}
+	dir := t.TempDir()
+	got, err := p.OsmoGGSN(dir, OsmoGGSN{Name: "x", Bind: netip.MustParseAddr("10.9.1.2"), APNs: []OsmoAPN{
+		{Name: "internet", Device: "tun4", Pool: netip.MustParsePrefix("10.45.0.0/20"), DNS: netip.MustParseAddr("9.9.9.9")},
+		{Name: "inet6", Device: "tun6", Pool: netip.MustParsePrefix("2001:db8:6:2000::/52"), DNS: netip.MustParseAddr("2001:db8::53")},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf(`line vty
+ no login
+ggsn ggsn0
+ gtp state-dir %s/x.state
+ gtp bind-ip 10.9.1.2
+ apn internet
+  gtpu-mode tun
+  tun-device tun4
+  type-support v4
+  ip prefix dynamic 10.45.0.0/20
+  ip dns 0 9.9.9.9
+  ip ifconfig 10.45.0.0/20
+  no shutdown
+ apn inet6
+  gtpu-mode tun
+  tun-device tun6
+  type-support v6
+  ipv6 prefix dynamic 2001:db8:6:2000::/52
+  ipv6 dns 0 2001:db8::53
+  ipv6 ifconfig 2001:db8:6:2000::/52
+  no shutdown
+ default-apn internet
+ no shutdown ggsn
+`, dir)
+	if diff := cmp.Diff(want, got.Config); diff != "" {
+		t.Errorf("configuration (-want +got):\n%s", diff)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "x.state")); err != nil || !info.IsDir() {
+		t.Errorf("no folder for the restart counter: %v", err)
 	}
 }
 

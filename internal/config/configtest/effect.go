@@ -38,12 +38,7 @@ var Declared = sync.OnceValue(func() map[string]bool {
 	}
 	declared := map[string]bool{}
 	for name, section := range sections {
-		if list, many := section.([]any); many {
-			section = list[0]
-		}
-		for k := range section.(map[string]any) {
-			declared[name+"."+k] = true
-		}
+		declare(declared, name, section)
 	}
 	for _, comment := range entryComment.FindAllStringSubmatch(text, -1) {
 		for _, k := range entryKey.FindAllStringSubmatch(comment[2], -1) {
@@ -53,7 +48,19 @@ var Declared = sync.OnceValue(func() map[string]bool {
 	return declared
 })
 
-// The keys of an entry are in the comment of the key that is a list of them.
+// declare adds the keys of a section, and those of tables below it.
+func declare(declared map[string]bool, name string, section any) {
+	if list, many := section.([]any); many && len(list) > 0 {
+		section = list[0]
+	}
+	keys, _ := section.(map[string]any)
+	for k, value := range keys {
+		declared[name+"."+k] = true
+		declare(declared, name+"."+k, value)
+	}
+}
+
+// The keys of an entry may be in the comment of the key that is a list of them.
 var (
 	entryComment = regexp.MustCompile(`(?m)\[\[(\w+\.\w+)\]\]((?:.*\n#)*.*)`)
 	entryKey     = regexp.MustCompile(`(\w+) =[ \n]`)

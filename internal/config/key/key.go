@@ -39,6 +39,10 @@ type Key struct {
 	unless []string // keys that, when they change too, have this one wait for a restart
 	decode func(raw any, path string, to Reporter)
 	field  reflect.Value // what the key is bound to
+	// entry are the keys of an entry of a list of named tables, and filled tells that there
+	// must be one.
+	entry  func() []Key
+	filled bool
 	// merge is [Merge] of the entries of two lists of named tables; nil: the value is one.
 	merge func(running, next any) (merged any, needsRestart []string)
 }
@@ -84,13 +88,19 @@ func (k Key) Value() any { return k.field.Interface() }
 // Required reports whether the key has no default, and stands in the least of a section.
 func (k Key) Required() bool {
 	_, required := k.std.(example)
-	return required
+	return required || k.filled
+}
+
+// MustFill has a list of tables need an entry: references show one in full.
+func (k Key) MustFill() Key {
+	k.filled = true
+	return k
 }
 
 // setDefault gives the field its default. One that the key's own parser refuses is a
 // fault of the program.
 func (k Key) setDefault() {
-	if k.Required() {
+	if _, none := k.std.(example); none {
 		return
 	}
 	if same := reflect.ValueOf(k.std); same.Kind() == reflect.Pointer {

@@ -161,6 +161,30 @@ func TestMergeUnless(t *testing.T) {
 	}
 }
 
+// TestTablesToFill are written in full below all other keys, and in the least that a section
+// needs with what they need.
+func TestTablesToFill(t *testing.T) {
+	keys := func() []Key {
+		v := new(values)
+		return []Key{
+			Tables("entry", &v.Entries, "entry", "{ name = \"a\" }", (*entry).keys, Live, "What there is.").MustFill(),
+			Of("on", &v.On, true, Bool, Restart, "Whether."),
+		}
+	}
+	const name = "# Its name. Must be set.\nname = \"a\"\n"
+	const header = "# What there is. There must be one. Live.\n[[x.entry]]\n" + name
+	for _, tt := range []struct {
+		got, want string
+	}{
+		{Reference("x", keys()), "# Whether.\non = true\n" + header + "# Its size. Live.\nsize = 10\n"},
+		{Smallest("x", keys()), header},
+	} {
+		if diff := cmp.Diff(tt.want, tt.got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
 // TestDefaultIsChecked: a default goes through the parser of its key.
 func TestDefaultIsChecked(t *testing.T) {
 	defer func() {

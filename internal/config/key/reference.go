@@ -15,33 +15,50 @@ const referenceWidth = 86
 
 // Reference writes keys as a commented section of the reference, each with its default,
 // or with an example if it must be set.
-func Reference(keys []Key) string {
-	var b strings.Builder
-	for _, k := range keys {
-		k.write(&b, k.std)
-	}
-	return b.String()
+func Reference(section string, keys []Key) string {
+	return text(section, keys, func(Key) bool { return true })
 }
 
-// Smallest writes the keys that have no default, with examples.
-func Smallest(keys []Key) string {
-	var b strings.Builder
+// Smallest writes the keys of a section that have no default, with examples.
+func Smallest(section string, keys []Key) string { return text(section, keys, Key.Required) }
+
+// text writes the keys that are chosen; tables that there must be one of stand below all
+// others.
+func text(section string, keys []Key, chosen func(Key) bool) string {
+	var b, below strings.Builder
 	for _, k := range keys {
-		if k.Required() {
+		switch {
+		case !chosen(k):
+		case k.filled:
+			entry := k.entry()
+			SetDefaults(entry)
+			header := section + "." + k.Name
+			below.WriteString(Comment(k.help(" There must be one.")) + "[[" + header + "]]\n" + text(header, entry, chosen))
+		default:
 			k.write(&b, k.std)
 		}
 	}
-	return b.String()
+	return b.String() + below.String()
 }
 
 func (k Key) write(b *strings.Builder, value any) {
-	help := k.Help
+	must := ""
 	if one, required := value.(example); required {
 		value = one.value
 		if one.must {
-			help += " Must be set."
+			must = " Must be set."
 		}
 	}
+	if same := reflect.ValueOf(value); same.Kind() == reflect.Pointer {
+		value = same.Elem().Interface()
+	}
+	b.WriteString(Comment(k.help(must)))
+	fmt.Fprintf(b, "%s = %s\n", k.Name, literal(written(value)))
+}
+
+// help is the key's, with whether it must be there, and what a reload does.
+func (k Key) help(must string) string {
+	help := k.Help + must
 	switch last := len(k.unless) - 1; {
 	case k.Reload != Live:
 	case last < 0:
@@ -49,11 +66,7 @@ func (k Key) write(b *strings.Builder, value any) {
 	default:
 		help += fmt.Sprintf(" Live, unless %s or %s change too.", strings.Join(k.unless[:last], ", "), k.unless[last])
 	}
-	if same := reflect.ValueOf(value); same.Kind() == reflect.Pointer {
-		value = same.Elem().Interface()
-	}
-	b.WriteString(Comment(help))
-	fmt.Fprintf(b, "%s = %s\n", k.Name, literal(written(value)))
+	return help
 }
 
 // Comment writes a text as lines of comment.

@@ -22,7 +22,7 @@ func Tables[T any](name string, field *[]T, noun, example string, keys func(*T) 
 		}
 	}
 	return Key{
-		Name: name, Reload: reload, Help: help, Entry: Names(entry), std: []string{}, field: reflect.ValueOf(field).Elem(), merge: merge,
+		Name: name, Reload: reload, Help: help, Entry: Names(entry), std: []string{}, entry: func() []Key { return keys(new(T)) }, field: reflect.ValueOf(field).Elem(), merge: merge,
 		decode: func(raw any, path string, to Reporter) {
 			list, ok := raw.([]any)
 			if !ok {

@@ -235,7 +235,7 @@ func (c *Client) openSocket() (err error) {
 	if c.host, err = port.OpenHost(); err != nil {
 		return err
 	}
-	if c.conn, err = port.ListenUDP4(port.UDPConfig{Addr: netip.AddrPortFrom(bind, c.cfg.Port), Device: c.via}); err != nil {
+	if c.conn, err = port.ListenUDP(port.UDPConfig{Addr: netip.AddrPortFrom(bind, c.cfg.Port), Device: c.via}); err != nil {
 		return err
 	}
 	c.loop.SetSocket(0, c.conn)

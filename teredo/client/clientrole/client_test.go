@@ -476,7 +476,7 @@ func TestClientStoppedAtStart(t *testing.T) {
 func TestClientThatFailsClosesAll(t *testing.T) {
 	ns := testutil.NewNetns(t)
 	ns.Do(t, func() error {
-		taken, err := port.ListenUDP4(port.UDPConfig{Addr: netip.MustParseAddrPort("0.0.0.0:3550")})
+		taken, err := port.ListenUDP(port.UDPConfig{Addr: netip.MustParseAddrPort("0.0.0.0:3550")})
 		if err != nil {
 			return err
 		}

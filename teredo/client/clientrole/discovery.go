@@ -23,7 +23,7 @@ func (c *Client) openDiscovery() (err error) {
 	if !c.cfg.LocalDiscovery {
 		return nil
 	}
-	c.discovery.conn, err = port.ListenUDP4(port.UDPConfig{Addr: client.Discovery, Small: true})
+	c.discovery.conn, err = port.ListenUDP(port.UDPConfig{Addr: client.Discovery, Small: true})
 	return err
 }
 

@@ -49,7 +49,7 @@ func (r *randomSockets) serve(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case q := <-r.open:
-			conn, err := port.ListenUDP4(port.UDPConfig{Addr: q.at, Small: true})
+			conn, err := port.ListenUDP(port.UDPConfig{Addr: q.at, Small: true})
 			if err != nil {
 				conn = nil
 			}

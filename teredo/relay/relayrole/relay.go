@@ -205,7 +205,7 @@ func (r *Relay) open() error {
 		return err
 	}
 	n := loop.Workers(r.cfg.Workers)
-	if r.conns, err = port.ListenUDP4Group(port.UDPConfig{Addr: r.cfg.Bind}, n); err != nil {
+	if r.conns, err = port.ListenUDPGroup(port.UDPConfig{Addr: r.cfg.Bind}, n); err != nil {
 		return err
 	}
 	r.local.port = r.conns[0].LocalAddr().Port()

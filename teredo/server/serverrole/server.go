@@ -169,7 +169,7 @@ func (s *Server) open() error {
 		if !a.IsValid() {
 			continue
 		}
-		group, err := port.ListenUDP4Group(port.UDPConfig{Addr: netip.AddrPortFrom(a, s.cfg.Port)}, loop.Workers(s.cfg.Workers))
+		group, err := port.ListenUDPGroup(port.UDPConfig{Addr: netip.AddrPortFrom(a, s.cfg.Port)}, loop.Workers(s.cfg.Workers))
 		if errors.Is(err, unix.EADDRNOTAVAIL) {
 			return fmt.Errorf("%w; behind a 1:1 NAT the public address belongs under `advertise`, the host's own under `address`", err)
 		}

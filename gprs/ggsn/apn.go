@@ -1,0 +1,144 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+)
+
+// APN is an access point: a network behind this node, and how terminals get into it.
+type APN struct {
+	Name string
+	// VRF is the number of the network, from 0: that of the device by which packets come
+	// and go. Access points may share one.
+	VRF uint8
+	// Types are the PDP types that contexts may have.
+	Types Types
+
+	// Pools4 and Pools6 are the addresses that contexts get; of IPv6 each context gets a /64.
+	// Static4 and Static6 are those that terminals may ask for.
+	Pools4, Pools6, Static4, Static6 []netip.Prefix
+	// Hold is how long an address is not given to another after its context ended.
+	Hold time.Duration
+
+	// Router4 and Router6 are the node's addresses in the network, the source of ICMP errors;
+	// without one, none of its family are sent.
+	Router4, Router6 netip.Addr
+	// DNS4, DNS6, PCSCF4 and PCSCF6 are told to terminals that ask for them, and the name
+	// servers to all that have IPv6.
+	DNS4, DNS6, PCSCF4, PCSCF6 []netip.Addr
+	// MTU is the largest packet for terminals, told and enforced: 1280 to 65535.
+	MTU int
+
+	// SequenceNumbers puts one into each G-PDU for a terminal.
+	SequenceNumbers bool
+	UserToUser      UserToUser
+	// DirectTunnel lets user planes end at nodes that are not among the peers, such as RNCs.
+	DirectTunnel bool
+	// AnyOuterSource takes G-PDUs of a context from wherever they come, not only from the
+	// node that has its user plane.
+	AnyOuterSource bool
+	// SessionLimit ends contexts after so much time, IdleLimit those without a packet of
+	// the terminal's for so long; 0: no limit.
+	SessionLimit, IdleLimit time.Duration
+	// SilentICMP sends no ICMP errors but those that path MTU discovery needs.
+	SilentICMP bool
+}
+
+// UserToUser is what becomes of packets from one terminal for another.
+type UserToUser uint8
+
+// The ways.
+const (
+	UserDeny     UserToUser = iota // refused, and the terminal is told
+	UserSilent                     // refused in silence
+	UserAllow                      // handed to the other
+	UserExternal                   // handed to the network behind the access point, which may send them back
+)
+
+// Types is a set of PDP types.
+type Types uint8
+
+// The types. A terminal that asks for two families gets one address of each only with
+// TypeIPv4v6.
+const (
+	TypeIPv4 Types = 1 << iota
+	TypeIPv6
+	TypeIPv4v6
+)
+
+// has reports whether contexts may have IPv4, or IPv6, alone.
+func (t Types) has(one Types) bool { return t&one != 0 }
+
+// String returns the types as configurations name them.
+func (t Types) String() string {
+	var names []string
+	for i, name := range []string{"ipv4", "ipv6", "ipv4v6"} {
+		if t&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// Sizes of packets for terminals.
+const (
+	minMTU     = 1280 // RFC 8200 section 5
+	maxMTU     = 65000
+	DefaultMTU = 1400 // leaves room for GTP in 1500 octets, outer IPv6 and extension headers included
+)
+
+// prefixBits is the length of the prefix that a context has (RFC 3314 section 2.3).
+const prefixBits = 64
+
+// nameKey is a name as [gtp.APN.AppendKey] writes it.
+func nameKey(name string) string { return strings.ToLower(name) }
+
+func (a *APN) key() string { return nameKey(a.Name) }
+
+func (a *APN) pools() (all []netip.Prefix) {
+	for _, list := range [][]netip.Prefix{a.Pools4, a.Pools6, a.Static4, a.Static6} {
+		all = append(all, list...)
+	}
+	return all
+}
+
+func (a *APN) check() error {
+	if _, err := gtp.ParseAPN(a.Name); err != nil {
+		return err
+	}
+	four, six := a.Types&(TypeIPv4|TypeIPv4v6) != 0, a.Types&(TypeIPv6|TypeIPv4v6) != 0
+	switch {
+	case !four && !six:
+		return errors.New("it has no PDP type")
+	case four && len(a.Pools4)+len(a.Static4) == 0:
+		return errors.New("it has IPv4 and no pool of IPv4 addresses")
+	case six && len(a.Pools6)+len(a.Static6) == 0:
+		return errors.New("it has IPv6 and no pool of IPv6 prefixes")
+	case a.MTU < minMTU || a.MTU > maxMTU:
+		return fmt.Errorf("an MTU of %d is impossible: it is %d to %d", a.MTU, minMTU, maxMTU)
+	case a.Hold < 0 || a.SessionLimit < 0 || a.IdleLimit < 0:
+		return errors.New("a time is negative")
+	}
+	return a.checkPools()
+}
+
+func (a *APN) checkPools() error {
+	for _, p := range append(append([]netip.Prefix(nil), a.Pools4...), a.Static4...) {
+		if !p.Addr().Is4() || p != p.Masked() {
+			return fmt.Errorf("%s is no IPv4 prefix", p)
+		}
+	}
+	for _, p := range append(append([]netip.Prefix(nil), a.Pools6...), a.Static6...) {
+		if !p.Addr().Is6() || p != p.Masked() || p.Bits() > prefixBits {
+			return fmt.Errorf("%s is no IPv6 prefix that holds a /%d", p, prefixBits)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import "github.com/isthmus-net/isthmus/gprs/gtp"
+
+// Reason is why a datagram or packet was dropped. Those of [gtp.Fault] come first, with the
+// same numbers and names.
+type Reason uint8
+
+// The reasons that only a node has.
+const (
+	// Datagrams of both planes.
+	Stranger         Reason = Reason(gtp.NumFaults) + iota // not of a peer
+	PeersFull                                              // no room for one more peer
+	RequestRate                                            // more requests of the peer than it may send
+	ResponseUnknown                                        // an answer to no request
+	ExtensionUnknown                                       // an extension header that must be understood and is not
+	IndicationWrong                                        // an Error Indication that fits no context
+
+	// G-PDUs.
+	TEIDUnknown      // of no context
+	OuterSource      // not from the node that has the context's user plane
+	NotIP            // what it carries is no IP packet, or is cut short
+	WrongFamily      // of a family that the context has not
+	SpoofedIPv4      // a source that is not the context's
+	SpoofedIPv6      // a source outside of the context's prefix
+	SpoofedLinkLocal // a link-local source that is not the terminal's own
+	LinkScope        // a link-local destination other than for what the node answers
+	LinkControl      // a message to the link's router that is malformed, or of no use
+	Multicast        // for a group: there is none
+	OwnAddress       // for the node itself
+	BadDestination   // an address that no packet is forwarded to
+	UserDenied       // for another terminal, which the access point does not allow
+
+	// Packets of either direction.
+	HopLimit // used up
+	TooBig   // for the terminal
+	NoMemory // fragments or answers would be too large
+
+	// Packets for terminals.
+	NoContext    // for an address that no context has
+	InsideSource // from outside with a source of the inside
+	BadSource    // a source that no packet is forwarded from
+	NoFilter     // no context's filters match it
+	PathIsDown   // the node that has the user plane does not answer
+	numReasons
+)
+
+// none is the reason of what was not dropped.
+const none Reason = 0
+
+// NumReasons is the number of reasons, for an array of counters.
+const NumReasons = int(numReasons)
+
+var reasonNames = [numReasons - Stranger]string{
+	"stranger", "peers_full", "request_rate", "response_unknown", "extension_unknown", "indication_wrong",
+	"teid_unknown", "outer_source", "not_ip", "wrong_family", "spoofed_ipv4", "spoofed_ipv6", "spoofed_link_local",
+	"link_scope", "link_control", "multicast", "own_address", "bad_destination", "user_denied",
+	"hop_limit", "too_big", "no_memory",
+	"no_context", "inside_source", "bad_source", "no_filter", "path_down",
+}
+
+// String returns the name of the reason, stable and fit for a counter's label.
+func (r Reason) String() string {
+	switch {
+	case r < Stranger:
+		return gtp.Fault(r).String()
+	case r < numReasons:
+		return reasonNames[r-Stranger]
+	}
+	return "unknown"
+}

@@ -1,0 +1,56 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+// Stats are counters of an engine; they only grow.
+type Stats struct {
+	// Created, Updated and Ended are contexts; Ended by reason.
+	Created, Updated uint64
+	Ended            [NumEnds]uint64
+	// Answers are those to requests of SGSNs, by cause; Repeated are those that were
+	// sent again, since the request came again.
+	Answers  [256]uint64
+	Repeated uint64
+	// Requests are those that this node sent, Retries those sent again, Unanswered those
+	// given up.
+	Requests, Retries, Unanswered uint64
+	// Echoes are Echo Requests of peers that were answered.
+	Echoes uint64
+	// Indications are Error Indications that were sent.
+	Indications, IndicationsReceived uint64
+	// VersionsRefused are answers of Version Not Supported.
+	VersionsRefused uint64
+	// Restarts and PathsDown are of peers.
+	Restarts, PathsDown uint64
+	// EndMarkers of tunnels, and elements passed over in messages.
+	EndMarkers, ElementsPassedOver uint64
+	// Up are packets of terminals, Down those for them.
+	Up, Down Traffic
+	// Local are messages of terminals to the link's router, that were answered;
+	// Adverts are router advertisements.
+	Local, Adverts uint64
+	// ICMPErrors are those sent; ICMPLimited were not, for their rate.
+	ICMPErrors, ICMPLimited uint64
+	// Clamped are TCP segments whose MSS was lowered.
+	Clamped uint64
+	Dropped [NumReasons]uint64
+}
+
+// Traffic is how much passed: packets, and octets of the inner packets.
+type Traffic struct{ Packets, Octets uint64 }
+
+// Sizes are how full the tables are.
+type Sizes struct {
+	Sessions, Contexts, Peers int
+	// Requests are those that wait for an answer, Releasing contexts that are to go.
+	Requests, Releasing int
+	Pools               []PoolSize
+}
+
+// PoolSize is how full the dynamic pools of one access point and family are.
+type PoolSize struct {
+	APN  string
+	IPv6 bool
+	// Held are free and not given to another yet.
+	Used, Held, Free uint64
+}

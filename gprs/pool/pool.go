@@ -1,0 +1,216 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+// Package pool leases IPv4 addresses and IPv6 prefixes to PDP contexts. A lease is a
+// prefix: a /32 of IPv4, a /64 of IPv6, or shorter where one is delegated. Leases go
+// round: none is given again before the others have had their turn, nor before its hold
+// time has passed. Memory is taken by leases that are used or held alone, some bits of
+// each in a row: a pool of a /8 or a /32 costs nothing until it is used.
+package pool
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Why there is no lease.
+var (
+	// ErrExhausted is told when all leases are used or held.
+	ErrExhausted = errors.New("no lease of the pool is free")
+	// ErrOutside is told of what is not one of the pool's leases.
+	ErrOutside = errors.New("this is no lease of the pool")
+	// ErrUsed is told of a lease that somebody has.
+	ErrUsed = errors.New("the lease is used")
+
+	errForm = errors.New("the pool has leases of another family or length")
+)
+
+// Pool leases prefixes. A lease that is used stays so until it is freed, also where a
+// change of the settings no longer has it.
+type Pool struct {
+	form  form
+	hold  time.Duration
+	spans []span
+	size  uint64
+
+	taken  numbers // used or held
+	inside uint64  // of these, how many are in the spans
+	next   uint64  // where the search for a free one goes on
+
+	// held are leases that were freed and are not for reuse yet, each with its ticket. The
+	// queue has them in the order of these, and some that were taken since.
+	held   map[uint64]uint64
+	queue  []freed
+	ticket uint64 // the last that was given; the first is 1
+	used   uint64
+}
+
+// freed is a lease, and when it was freed, in nanoseconds since 1970.
+type freed struct {
+	number uint64
+	at     int64
+	ticket uint64
+}
+
+// New returns a pool. random is where the round begins, so that a gateway that was
+// started again does not give its first leases to others at once.
+func New(s Settings, random uint64) (*Pool, error) {
+	f, err := s.form()
+	if err != nil {
+		return nil, err
+	}
+	p := &Pool{form: f, held: make(map[uint64]uint64)}
+	if err := p.Resize(s); err != nil {
+		return nil, err
+	}
+	at := random % p.size
+	for _, one := range p.spans {
+		if n := one.last - one.first + 1; at < n {
+			p.next = one.first + at
+			break
+		} else {
+			at -= n
+		}
+	}
+	return p, nil
+}
+
+// Resize takes other settings of the same family and length. Leases that are used and in
+// no range any more are not given again once they are freed. After an error all is as
+// before.
+func (p *Pool) Resize(s Settings) error {
+	f, err := s.form()
+	if err != nil {
+		return err
+	}
+	if f != p.form {
+		return errForm
+	}
+	spans, err := s.spans(f)
+	if err != nil {
+		return err
+	}
+	p.spans, p.hold = spans, s.Hold
+	p.size, p.inside = 0, 0
+	for _, one := range spans {
+		p.size += one.last - one.first + 1
+	}
+	for n := range p.taken.all() {
+		if p.has(n) {
+			p.inside++
+		}
+	}
+	return nil
+}
+
+// Take returns a lease that is free. It never waits: the error is [ErrExhausted].
+func (p *Pool) Take(now time.Time) (netip.Prefix, error) {
+	p.release(now)
+	n, ok := p.search()
+	if !ok {
+		return netip.Prefix{}, ErrExhausted
+	}
+	p.next = n + 1
+	p.use(n)
+	return p.form.lease(n), nil
+}
+
+// TakeExact takes one lease for who owns it. Its hold time does not matter, since it
+// keeps others away.
+func (p *Pool) TakeExact(lease netip.Prefix, now time.Time) error {
+	p.release(now)
+	n, ok := p.form.find(lease)
+	if !ok || !p.has(n) {
+		return ErrOutside
+	}
+	return p.takeNumber(n)
+}
+
+func (p *Pool) takeNumber(n uint64) error {
+	if !p.taken.has(n) {
+		p.use(n)
+		return nil
+	}
+	if _, held := p.held[n]; !held {
+		return ErrUsed
+	}
+	delete(p.held, n)
+	p.used++
+	return nil
+}
+
+// Free ends a lease, and reports whether it was used.
+func (p *Pool) Free(lease netip.Prefix, now time.Time) bool {
+	p.release(now)
+	n, ok := p.form.find(lease)
+	if !ok || !p.taken.has(n) {
+		return false
+	}
+	if _, held := p.held[n]; held {
+		return false
+	}
+	p.used--
+	p.keep(n, now.UnixNano())
+	return true
+}
+
+// Used reports whether a lease is used.
+func (p *Pool) Used(lease netip.Prefix) bool {
+	n, ok := p.form.find(lease)
+	if !ok || !p.taken.has(n) {
+		return false
+	}
+	_, held := p.held[n]
+	return !held
+}
+
+// search returns a number that is free, the next one in the round.
+func (p *Pool) search() (uint64, bool) {
+	if p.inside == p.size {
+		return 0, false
+	}
+	at, _ := p.find(p.next)
+	for i := range len(p.spans) + 1 {
+		in := p.spans[(at+i)%len(p.spans)]
+		if i == 0 {
+			in.first = max(in.first, p.next)
+		}
+		if n, ok := p.taken.free(in); ok {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// find returns the index of the span that holds a number, or of the one behind it.
+func (p *Pool) find(n uint64) (int, bool) {
+	return slices.BinarySearchFunc(p.spans, n, func(s span, n uint64) int {
+		switch {
+		case s.last < n:
+			return -1
+		case s.first > n:
+			return 1
+		}
+		return 0
+	})
+}
+
+func (p *Pool) has(n uint64) bool {
+	_, ok := p.find(n)
+	return ok
+}
+
+// use notes a free number as used.
+func (p *Pool) use(n uint64) {
+	p.used++
+	p.note(n)
+}
+
+// note notes a free number as taken.
+func (p *Pool) note(n uint64) {
+	p.taken.add(n)
+	if p.has(n) {
+		p.inside++
+	}
+}

@@ -1,0 +1,130 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package kept
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// StateFolder is where files are that outlive a reboot, as the service has it.
+const StateFolder = "/var/lib/isthmus"
+
+// Saved is a file with a counter, which is never lost, and with the state that a process wrote
+// at its end, if it came to that. It is locked, so that one process at a time has it.
+type Saved struct {
+	// Fresh tells that nobody has written a counter before.
+	Fresh bool
+	// Counter is what the last process had.
+	Counter uint8
+	// Whole tells that it has left State.
+	Whole bool
+	State []byte
+
+	file *os.File
+}
+
+// The header: a mark with a version, the counter, whether the state is whole, its length and
+// its checksum.
+const (
+	savedMark   = "isthmus\x01"
+	savedHeader = 24
+	maxSaved    = 1 << 32
+)
+
+// SavedPath returns the file of an instance of a role: the one that the configuration names,
+// or the usual one.
+func SavedPath(own, name, role string) string {
+	if own != "" {
+		return own
+	}
+	return filepath.Join(StateFolder, name+suffix(role))
+}
+
+// OpenSaved opens a file, and makes it if there is none.
+func OpenSaved(path string) (*Saved, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("nothing can be kept over a restart: %w", err)
+	}
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("nothing can be kept over a restart: %w", err)
+	}
+	s := &Saved{file: file, Fresh: true}
+	if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		err = fmt.Errorf("the state in %s is in use by another process: stop that, or set another state_file", path)
+	} else {
+		err = s.read()
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// read reads what is there. What is no such file, or was cut short, is as none.
+func (s *Saved) read() error {
+	all, err := io.ReadAll(io.LimitReader(s.file, maxSaved))
+	if err != nil {
+		return fmt.Errorf("the state in %s cannot be read: %w", s.file.Name(), err)
+	}
+	if len(all) < savedHeader || string(all[:len(savedMark)]) != savedMark {
+		return nil
+	}
+	s.Fresh, s.Counter = false, all[8]
+	state := all[savedHeader:]
+	if all[9] == 1 && binary.BigEndian.Uint64(all[12:]) == uint64(len(state)) && binary.BigEndian.Uint32(all[20:]) == crc32.ChecksumIEEE(state) {
+		s.Whole, s.State = true, state
+	}
+	return nil
+}
+
+// Begin writes a counter, so that a process that is killed has used it, and lets go of the
+// state, which is used up. It has reached the disk when it returns.
+func (s *Saved) Begin(counter uint8) error {
+	s.Whole, s.State = false, nil
+	return s.write(counter, nil, false)
+}
+
+// End leaves a counter and a state for a successor.
+func (s *Saved) End(counter uint8, state []byte) error {
+	if err := s.put(state, savedHeader); err != nil {
+		return err
+	}
+	return s.write(counter, state, true)
+}
+
+// Close gives the file back.
+func (s *Saved) Close() error { return s.file.Close() }
+
+// write writes the header last: before it, what is there is not whole.
+func (s *Saved) write(counter uint8, state []byte, whole bool) error {
+	header := append([]byte(savedMark), counter, 0, 0, 0)
+	if whole {
+		header[9] = 1
+	}
+	header = binary.BigEndian.AppendUint64(header, uint64(len(state)))
+	header = binary.BigEndian.AppendUint32(header, crc32.ChecksumIEEE(state))
+	return errors.Join(s.put(header, 0), s.problem(s.file.Truncate(int64(savedHeader+len(state)))))
+}
+
+// put writes something, which has reached the disk when it returns.
+func (s *Saved) put(b []byte, at int64) error {
+	_, err := s.file.WriteAt(b, at)
+	return s.problem(errors.Join(err, s.file.Sync()))
+}
+
+func (s *Saved) problem(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("the state cannot be kept in %s: %w", s.file.Name(), err)
+}

@@ -1,0 +1,206 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/peers"
+)
+
+// Addresses of the mobile core, and what its GGSN has for UEs.
+var (
+	coreSGSN  = netip.MustParseAddr("10.9.1.1")
+	coreGGSN  = netip.MustParseAddr("10.9.1.2")
+	coreGi4   = netip.MustParseAddr("10.9.2.1")
+	coreGi6   = netip.MustParseAddr("2001:db8:9:2::1")
+	coreSrv4  = netip.MustParseAddr("10.9.2.2")
+	coreSrv6  = netip.MustParseAddr("2001:db8:9:2::2")
+	corePool4 = netip.MustParsePrefix("10.45.0.0/20")
+	corePool6 = netip.MustParsePrefix("2001:db8:6:2000::/52")
+	coreDNS4  = netip.MustParseAddr("9.9.9.9")
+	coreDNS6  = netip.MustParseAddr("2001:db8::53")
+)
+
+// coreNet is a mobile core without its radio: UEs are TUN devices of the SGSN's node.
+//
+//	sgsn 10.9.1.1 -- gn -- 10.9.1.2 ggsn 10.9.2.1 -- gi -- 10.9.2.2 srv
+//	                              2001:db8:9:2::1          2001:db8:9:2::2
+type coreNet struct {
+	daemons         *daemons
+	lab             *lab.Lab
+	sgsn, ggsn, srv *lab.Node
+	dir             string
+}
+
+// drawCore draws the topology.
+func drawCore(ctx context.Context, e *lab.Env, name string) (_ *coreNet, err error) {
+	l, err := e.New(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	n := &coreNet{lab: l, sgsn: l.Node("sgsn"), ggsn: l.Node("ggsn"), srv: l.Node("srv")}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.Close())
+		}
+	}()
+	l.Link(n.sgsn, "gn", n.ggsn, "gn")
+	l.Link(n.ggsn, "gi", n.srv, "gi")
+	n.sgsn.Addr("gn", coreSGSN.String()+"/24")
+	// Packets from one UE to another come and go by one device.
+	n.ggsn.Forward(true, true).Sysctl("net.ipv4.conf.all.send_redirects", "0").Sysctl("net.ipv4.conf.default.send_redirects", "0")
+	n.ggsn.Addr("gn", coreGGSN.String()+"/24").Addr("gi", coreGi4.String()+"/24", coreGi6.String()+"/64")
+	n.srv.Addr("gi", coreSrv4.String()+"/24", coreSrv6.String()+"/64").Route("default", coreGi4.String()).Route("default6", coreGi6.String())
+	if err := errors.Join(l.Err(), e.Capture(n.ggsn, "gn")); err != nil {
+		return n, err
+	}
+	if n.dir, err = os.MkdirTemp("", "isthmus-core-"); err != nil {
+		return n, err
+	}
+	n.daemons = &daemons{env: e, dir: n.dir, ctx: ctx}
+	return n, nil
+}
+
+// Close ends all that runs and removes the topology.
+func (n *coreNet) Close() error {
+	err := n.lab.Close()
+	if n.dir != "" {
+		err = errors.Join(err, os.RemoveAll(n.dir))
+	}
+	return err
+}
+
+// startGGSN starts a GGSN with an APN for each family.
+func (n *coreNet) startGGSN(ctx context.Context, who maker) error {
+	c, err := peersOf(n.daemons.env).OsmoGGSN(n.dir, peers.OsmoGGSN{Name: "ggsn", Bind: coreGGSN, APNs: []peers.OsmoAPN{
+		{Name: coreAPN(false), Device: "tun4", Pool: corePool4, DNS: coreDNS4},
+		{Name: coreAPN(true), Device: "tun6", Pool: corePool6, DNS: coreDNS6},
+	}})
+	p, err := n.daemons.startPeer(ctx, n.ggsn, "osmo-ggsn", c, err)
+	if err != nil {
+		return err
+	}
+	return serving(ctx, n.ggsn, p, gtpPort)
+}
+
+// gtpPort is that of GTPv1-C, which osmo-ggsn opens last but one of its three.
+const gtpPort = 2123
+
+// coreAPN is the access point of a family.
+func coreAPN(v6 bool) string {
+	if v6 {
+		return "inet6"
+	}
+	return "internet"
+}
+
+// attachment says how a UE is attached.
+type attachment struct {
+	version int  // of GTP
+	v6      bool // the PDP type
+}
+
+// String names it for people.
+func (a attachment) String() string {
+	family := "IPv4"
+	if a.v6 {
+		family = "IPv6"
+	}
+	return fmt.Sprintf("GTPv%d, %s", a.version, family)
+}
+
+// server is whom the UE talks to.
+func (a attachment) server() netip.Addr {
+	if a.v6 {
+		return coreSrv6
+	}
+	return coreSrv4
+}
+
+// pool is where its address comes from.
+func (a attachment) pool() netip.Prefix {
+	if a.v6 {
+		return corePool6
+	}
+	return corePool4
+}
+
+// mobile is a UE that is attached.
+type mobile struct {
+	core    *coreNet
+	process *lab.Proc
+	addr    netip.Addr
+}
+
+// ueDevice is the UE's TUN device in the SGSN's node.
+const ueDevice = "ue"
+
+// attach has an emulator of an SGSN attach a UE, and waits until it has its address and route.
+func (n *coreNet) attach(ctx context.Context, who maker, a attachment) (*mobile, error) {
+	c, err := peersOf(n.daemons.env).Sgsnemu(n.dir, peers.Sgsnemu{
+		Name: "sgsnemu", Listen: coreSGSN, Remote: coreGGSN, APN: coreAPN(a.v6), IPv6: a.v6, GTPVersion: a.version, Device: ueDevice,
+	})
+	p, err := n.daemons.startPeer(ctx, n.sgsn, "sgsnemu", c, err)
+	if err != nil {
+		return nil, err
+	}
+	m := &mobile{core: n, process: p}
+	err = poll(ctx, daemonStart, 5*time.Millisecond, func(context.Context) (bool, error) {
+		m.addr = n.ueAddress(a)
+		return m.addr.IsValid(), alive(p.Name(), p)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the UE got no address of %v: %w; the log of %s ends:\n%s", a.pool(), err, p.Name(), lastLines(p.Log()))
+	}
+	return m, nil
+}
+
+// ueAddress is the UE's address once the default route leads by its device; not valid before.
+func (n *coreNet) ueAddress(a attachment) (addr netip.Addr) {
+	handle, family := n.sgsn.Netlink(), unix.AF_INET
+	if a.v6 {
+		family = unix.AF_INET6
+	}
+	link, err := handle.LinkByName(ueDevice)
+	if err != nil {
+		return addr
+	}
+	addresses, err := handle.AddrList(link, family)
+	if err != nil {
+		return addr
+	}
+	routes, err := handle.RouteListFiltered(family, &netlink.Route{LinkIndex: link.Attrs().Index, Dst: nil}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_DST)
+	if err != nil || len(routes) == 0 {
+		return addr
+	}
+	for _, one := range addresses {
+		if got, _ := netip.AddrFromSlice(one.IP); a.pool().Contains(got.Unmap()) && one.Flags&unix.IFA_F_TENTATIVE == 0 {
+			addr = got.Unmap()
+		}
+	}
+	return addr
+}
+
+// detach ends the context, and then the emulator.
+func (m *mobile) detach(ctx context.Context) error {
+	if err := m.process.Signal(unix.SIGTERM); err != nil {
+		return err
+	}
+	wait, cancel := context.WithTimeout(ctx, daemonStart)
+	defer cancel()
+	_, err := m.process.WaitFor(wait, `delete PDP context response\. Cause value: 128`)
+	_ = m.process.Signal(unix.SIGKILL) // it would stay for 20 s
+	<-m.process.Done()
+	m.core.daemons.forget(m.process)
+	return err
+}
