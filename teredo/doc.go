@@ -11,6 +11,8 @@
 //	[authentication] [origin] IPv6-packet [trailers]
 //
 // and all fields are in network order.
+//
+//house:codec
 package teredo
 
 import (

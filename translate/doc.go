@@ -9,6 +9,8 @@
 //
 // A stateful translator decides addresses and ports itself and has the rest done by
 // [Translator.IPv4Bound] and [Translator.IPv6Bound].
+//
+//house:codec
 package translate
 
 // Protocol numbers beside those of internal/packet (IANA).

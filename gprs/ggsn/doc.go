@@ -9,4 +9,6 @@
 // TEID of the control plane. It has one context or more, each with an NSAPI, a TEID of the
 // user plane and a profile. Sessions, contexts, the nodes at the other end and requests that
 // wait for an answer lie in tables that are bounded; nothing is allocated for a G-PDU.
+//
+//house:engine
 package ggsn

@@ -13,6 +13,8 @@
 //
 // Values alias the datagram where their type is a slice; whoever keeps them copies.
 // Encoding appends to the caller's buffer.
+//
+//house:codec
 package gtp
 
 // UDP ports of GTP (TS 09.60 section 10, TS 29.060 section 10.1, TS 29.281 section 4.4.2).

@@ -8,6 +8,8 @@
 // A link has two nodes and no link-layer addresses. The router has fe80::1 on each of
 // them, and no address of the prefix; the terminal has the interface identifier that it
 // was given for its link-local address, and whichever it likes under the prefix.
+//
+//house:part
 package link
 
 import (

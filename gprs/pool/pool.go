@@ -5,6 +5,8 @@
 // round: none is given again before the others have had their turn, nor before its hold
 // time has passed. Memory is taken by leases that are used or held alone, some bits of
 // each in a row: a pool of a /8 or a /32 costs nothing until it is used.
+//
+//house:part
 package pool
 
 import (

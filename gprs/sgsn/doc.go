@@ -7,4 +7,6 @@
 // (RFC 4861, RFC 4862). Radio, mobility management and other SGSNs are not.
 //
 // It misbehaves on demand, so that GGSNs can be tried: see [Misdeed].
+//
+//house:engine
 package sgsn

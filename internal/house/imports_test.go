@@ -4,27 +4,34 @@ package house_test
 
 import (
 	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
 // Groups of packages. An entry ending in /... is the package and all below it, one that
-// begins with * all packages whose names end so, and one with ! a package that is none of them.
+// begins with * all packages whose names end so, and one with ! a package that is none of
+// them. One that begins with // is all packages with that line in their package comment: those
+// of a role say so themselves, so that a role is known to none of these groups.
 var (
-	codecs  = []string{"teredo", "translate", "translate/ipid", "translate/pref64", "gprs/gtp"}
-	engines = []string{"teredo/server", "teredo/relay", "teredo/client", "teredo/peer", "translate/siit", "translate/clat", "translate/nat64", "translate/nat64/state", "translate/dns64", "gprs/pool", "gprs/link", "gprs/ggsn", "gprs/sgsn"}
+	codecs  = []string{"//house:codec"}
+	engines = []string{"//house:engine", "//house:part"} // parts are shared by engines
 	leaves  = []string{"internal/packet", "internal/special", "internal/event", "internal/places", "internal/ratelimit", "internal/retry", "internal/announce/health", "internal/trace"}
 	roles   = []string{"*role"}
 	// What the roles of a family share; and the driver, which serves all.
-	families = []string{"internal/driver", "teredo/tunnel", "translate/gateway", "translate/pref64/discovery"}
+	families = []string{"internal/driver", "//house:shared"}
 	runs     = join(families, roles)
 	// Edges do their own I/O, or live on libraries that do; what they learn is judged
 	// by an engine.
-	edges  = []string{"teredo/portmap", "translate/ftpalg"}
+	edges  = []string{"//house:edge"}
 	plumbs = []string{
-		"internal/port", "internal/host", "internal/kept", "internal/loop", "internal/config", "internal/config/key", "translate/keys", "internal/announce", "internal/announce/bgp", "internal/role", "internal/control", "internal/metrics", "examples",
+		"internal/port", "internal/host", "internal/kept", "internal/loop", "internal/config", "internal/config/key", "//house:keys", "internal/announce", "internal/announce/bgp", "internal/role", "internal/control", "internal/metrics", "examples",
 	}
 	// The fast path is eBPF and what feeds it, whatever the programs do; those of a role
 	// are beside it. A run package attaches them.
@@ -91,7 +98,7 @@ var rules = []rule{
 	},
 	{
 		name: "what serves all roles knows none",
-		from: without(join(leaves, plumbs, fastpaths, []string{"internal/driver"}), "translate/keys"),
+		from: without(join(leaves, plumbs, fastpaths, []string{"internal/driver"}), "//house:keys"),
 		to:   []string{"teredo/...", "translate/...", "gprs/..."},
 		why:  "a role that comes or goes changes nothing that the others stand on",
 	},
@@ -102,28 +109,16 @@ var rules = []rule{
 		why:  "a codec is bytes in and values out, for whoever reads the protocol",
 	},
 	{
-		name: "the server knows no other role",
-		from: []string{"teredo/server"},
-		to:   []string{"teredo/relay", "teredo/client"},
-		why:  "roles are run apart; what they share is a codec or a type of internal/event",
+		name: "engines know no other engine",
+		from: []string{"//house:engine"},
+		to:   without([]string{"//house:engine"}, "translate/siit"), // the stateless translator is half of a CLAT
+		why:  "roles are run apart; what they share is a codec, a part such as the peer table, or a type of internal/event",
 	},
 	{
-		name: "the relay knows no other role",
-		from: []string{"teredo/relay"},
-		to:   []string{"teredo/server", "teredo/client"},
-		why:  "roles are run apart; what they share is a codec, the peer table or a type of internal/event",
-	},
-	{
-		name: "the client knows no other role",
-		from: []string{"teredo/client"},
-		to:   []string{"teredo/server", "teredo/relay"},
-		why:  "roles are run apart; what they share is a codec, the peer table or a type of internal/event",
-	},
-	{
-		name: "the peer table knows no role",
-		from: []string{"teredo/peer"},
-		to:   []string{"teredo/server", "teredo/relay", "teredo/client"},
-		why:  "relay and client both stand on it",
+		name: "parts know no engine",
+		from: []string{"//house:part"},
+		to:   []string{"//house:engine"},
+		why:  "several engines stand on them",
 	},
 	{
 		name: "ports are opened by run packages",
@@ -246,17 +241,43 @@ func broken(edges []edge) []string {
 
 // matches reports whether a package belongs to a group.
 func matches(group []string, pkg string) bool {
-	if slices.Contains(group, "!"+pkg) {
+	if slices.Contains(group, "!"+pkg) || classOf()[pkg] != "" && slices.Contains(group, "!"+classOf()[pkg]) {
 		return false
 	}
 	return slices.ContainsFunc(group, func(g string) bool {
 		if name, ending := strings.CutPrefix(g, "*"); ending {
 			return strings.HasSuffix(pkg, name) && path.Base(pkg) != name
 		}
+		if strings.HasPrefix(g, "//") {
+			return classOf()[pkg] == g
+		}
 		base, tree := strings.CutSuffix(g, "/...")
 		return g == pkg || tree && (pkg == base || strings.HasPrefix(pkg, base+"/"))
 	})
 }
+
+// classOf is the line //house:... of the comment of each package that has one.
+var classOf = sync.OnceValue(func() map[string]string {
+	classes := map[string]string{}
+	root := filepath.Join("..", "..")
+	_ = filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.PackageClauseOnly|parser.ParseComments)
+		if err != nil || file.Doc == nil {
+			return nil
+		}
+		for _, c := range file.Doc.List {
+			if strings.HasPrefix(c.Text, "//house:") {
+				pkg, _ := filepath.Rel(root, filepath.Dir(name))
+				classes[filepath.ToSlash(pkg)] = c.Text
+			}
+		}
+		return nil
+	})
+	return classes
+})
 
 func join(groups ...[]string) []string {
 	var joined []string
@@ -306,7 +327,7 @@ func TestEveryPackageHasAPlace(t *testing.T) {
 		}
 		seen[f.pkg] = true
 		if !matches(join(program, doubles), f.pkg) {
-			t.Errorf("%s belongs to no group in internal/house/imports_test.go; say there whether it is a codec, an engine, a run package or plumbing, or name it as roles (echorole) and test doubles (echotest) are named", f.pkg)
+			t.Errorf("%s belongs to no group in internal/house/imports_test.go; say in its package comment which class it is (//house:codec, engine, part, shared, edge), or there that it is plumbing, or name it as roles (echorole) and test doubles (echotest) are named", f.pkg)
 		}
 	}
 }
@@ -323,10 +344,8 @@ func TestRulesForbid(t *testing.T) {
 
 		"only what a fast path shares is shared":         {"teredo/client", "sync/atomic"},
 		"codecs know no engine":                          {"teredo", "teredo/peer"},
-		"the server knows no other role":                 {"teredo/server", "teredo/relay"},
-		"the relay knows no other role":                  {"teredo/relay", "teredo/client"},
-		"the client knows no other role":                 {"teredo/client", "teredo/server"},
-		"the peer table knows no role":                   {"teredo/peer", "teredo/relay"},
+		"engines know no other engine":                   {"teredo/server", "teredo/relay"},
+		"parts know no engine":                           {"teredo/peer", "teredo/relay"},
 		"ports are opened by run packages":               {"internal/daemon", "internal/port"},
 		"plumbing knows no role":                         {"internal/metrics", "teredo/client/clientrole"},
 		"run packages know no daemon":                    {"teredo/client/clientrole", "internal/metrics"},

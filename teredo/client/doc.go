@@ -8,4 +8,6 @@
 // One file per step of the RFC: qualification and maintenance keep the address;
 // reception and from_server take UDP payloads; transmission takes packets from
 // the host's stack; bubbles and echo_test prove the way to a peer.
+//
+//house:engine
 package client

@@ -13,6 +13,8 @@
 // [Hot] is where a relay keeps those that passed: up to millions, all Teredo
 // addresses, so that little has to be remembered of each; in one flat slab that is
 // read without locks, by other cores and by a fast path outside the program.
+//
+//house:part
 package peer
 
 import "time"

@@ -9,6 +9,8 @@
 // address of another host in an answer is ever contacted; redirections are not
 // followed; each answer is bounded in size and all of them together in time; and
 // nothing that a gateway writes reaches the log but numbers and addresses.
+//
+//house:edge
 package portmap
 
 import (

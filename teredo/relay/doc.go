@@ -18,6 +18,8 @@
 //	              carry.go     from one to another
 //	both          quick.go     traffic of trusted peers, on any core
 //	              icmp.go      ICMPv6 errors to senders
+//
+//house:engine
 package relay
 
 import "time"

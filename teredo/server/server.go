@@ -14,6 +14,8 @@
 //
 // The server keeps no state about clients; only rate limits and counters outlive
 // a datagram.
+//
+//house:engine
 package server
 
 import (

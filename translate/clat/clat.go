@@ -9,6 +9,8 @@
 // That IPv6 address is one that the host's own stack does not have. The engine claims it
 // on the link, by duplicate address detection, and answers for it, so that no route, no
 // rule of a firewall and no forwarding of the host's is needed.
+//
+//house:engine
 package clat
 
 import (

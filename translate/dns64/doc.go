@@ -10,4 +10,6 @@
 //
 // Validation by DNSSEC is the upstream's. What it found is believed of upstreams
 // that the operator trusts alone.
+//
+//house:engine
 package dns64

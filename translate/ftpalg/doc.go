@@ -20,4 +20,6 @@
 // Both sides may be hostile. A line, the commands without a reply, the
 // connections in all and of one client are bounded; a side that does not read is
 // waited for in bounded time; each end is counted under its reason.
+//
+//house:edge
 package ftpalg

@@ -4,6 +4,8 @@
 // two of the same two addresses alike for long, and successive for successive packets, so
 // that these can be merged (RFC 6864, RFC 7739 section 5.3). Programs of a fast path make
 // them of the same memory: translate/translatebpf/bpf/identify.h.
+//
+//house:codec
 package ipid
 
 import (

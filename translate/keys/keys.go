@@ -2,6 +2,8 @@
 
 // Package keys parses what the roles of translation have alike in the
 // configuration, and is for their declarations of keys.
+//
+//house:keys
 package keys
 
 import (

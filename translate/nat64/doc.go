@@ -12,4 +12,6 @@
 //
 // Words: X',x is an IPv6 host with its port, T,t the pool address and port it is bound
 // to, Z,z the IPv4 host. An ICMP query has its identifier in x and t; z is 0.
+//
+//house:engine
 package nat64

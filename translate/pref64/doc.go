@@ -4,4 +4,6 @@
 // Advertisements (RFC 8781), and what the addresses of ipv4only.arpa give away (RFC
 // 7050, RFC 8880). It reads and writes octets and keeps what was learnt; sending and
 // receiving is the business of translate/pref64/discovery.
+//
+//house:codec
 package pref64

@@ -5,6 +5,8 @@
 // package translate; the engine adds what a running translator has beside them: the
 // rate of the ICMP errors that it owes, counters, and settings that change between two
 // packets.
+//
+//house:engine
 package siit
 
 import (

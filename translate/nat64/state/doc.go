@@ -14,4 +14,6 @@
 // says so when the record has changed since ([Table.Step]), or has ended.
 //
 // Nothing here knows lifetimes, filtering or what a packet is: that is the engine's.
+//
+//house:part
 package state
