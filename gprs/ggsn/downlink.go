@@ -84,24 +84,32 @@ func (e *Engine) down(c call, o origin, to handle, p []byte) Reason {
 	if !ok {
 		return NoFilter
 	}
-	a := e.accessPoint(s)
-	if len(p) > a.MTU {
-		return e.tooBig(c, o, x, s, p)
+	mtu := e.accessPoint(s).MTU
+	switch {
+	case len(p) <= mtu:
+		hop(p)
+		e.clamp(p, mtu)
+		e.encapsulate(c, x, s, p)
+	case p[0]>>4 == 4 && packet.Fragmentable(p):
+		hop(p)
+		for at, more := 0, true; more; more = at != 0 {
+			var b []byte
+			b, at = packet.AppendFragment(c.out.Alloc(mtu), p, at, mtu)
+			e.encapsulate(c, x, s, b)
+		}
+	default:
+		e.complain(c, o, e.accessPoint(s).speaker(), complaint{type4: 3, code4: 4, type6: packet.ICMPv6PacketTooBig, mtu: mtu}, p)
+		return TooBig
 	}
-	hop(p)
-	e.clamp(p, a.MTU)
-	e.encapsulate(c, x, s, p)
 	return none
 }
 
-// tooBig tells the sender of a packet how large one may be.
-func (e *Engine) tooBig(c call, o origin, _ handle, s *session, p []byte) Reason {
-	a := e.accessPoint(s)
-	e.complain(c, o, a.speaker(), complaint{type4: 3, code4: 4, type6: packet.ICMPv6PacketTooBig, mtu: a.MTU}, p)
-	return TooBig
+// clamp lowers the segment size that a SYN names to what fits the MTU.
+func (e *Engine) clamp(p []byte, mtu int) {
+	if packet.ClampMSS(p, mtu) {
+		e.stats.Clamped++
+	}
 }
-
-func (e *Engine) clamp(p []byte, mtu int) {}
 
 // encapsulate sends a packet to a terminal as a G-PDU.
 func (e *Engine) encapsulate(c call, x handle, s *session, p []byte) {

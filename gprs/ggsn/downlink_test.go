@@ -169,3 +169,56 @@ func TestNothingAllocated(t *testing.T) {
 		}
 	}
 }
+
+// TestFragments: a packet of IPv4 that is too large and may be cut arrives in parts.
+func TestFragments(t *testing.T) {
+	w := newWorld(t, nil)
+	c := w.open(1, "internet", gtp.PDPTypeIPv4)
+	ip := udp4(server, c.four(), 64, 3000)
+	w.down(slices.Clone(ip))
+	var whole []byte
+	for i, d := range w.out.UDP {
+		h, err := gtp.Decapsulate(d.Payload)
+		if p := h.Payload; err != nil || len(p) > DefaultMTU || !right4(p) || p[8] != 63 {
+			t.Fatalf("fragment %d: %x", i, p)
+		}
+		whole = append(whole, h.Payload[20:]...)
+	}
+	if len(w.out.UDP) != 3 || !bytes.Equal(whole, ip[20:]) {
+		t.Errorf("%d fragments of %d octets", len(w.out.UDP), len(whole))
+	}
+}
+
+// TestClamped: a SYN names no larger segments than fit, both ways and in both families.
+func TestClamped(t *testing.T) {
+	w := newWorld(t, nil)
+	c := w.open(1, "dual", gtp.PDPTypeIPv4v6)
+	syn := []byte{0x13, 0x88, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x60, 2, 1, 0, 0, 0, 0, 0, 2, 4, 5, 0xb4} // 1460
+	tcp4 := func(src, dst netip.Addr) []byte {
+		b := append(udp4(src, dst, 64, 0)[:20], syn...)
+		b[9], b[3] = packet.ProtoTCP, byte(len(b))
+		fill4(b)
+		return b
+	}
+	tcp6 := func(src, dst netip.Addr) []byte {
+		return append(packet.AppendIPv6Header(nil, packet.ProtoTCP, 64, len(syn), src, dst), syn...)
+	}
+	want := func(ip []byte, most uint16) {
+		t.Helper()
+		if len(ip) < 24 || binary.BigEndian.Uint16(ip[len(ip)-2:]) != most {
+			t.Errorf("segment of %x", ip)
+		}
+	}
+	one := func() []byte { _, ip := w.tunnelled(); return ip }
+	w.up(c, tcp4(c.four(), server))
+	want(w.out.IP[0], DefaultMTU-40)
+	w.up(c, tcp6(c.six(), host6))
+	want(w.out.IP[0], DefaultMTU-60)
+	w.down(tcp4(server, c.four()))
+	want(one(), DefaultMTU-40)
+	w.down(tcp6(host6, c.six()))
+	want(one(), DefaultMTU-60)
+	if w.e.stats.Clamped != 4 {
+		t.Errorf("%d clamped", w.e.stats.Clamped)
+	}
+}

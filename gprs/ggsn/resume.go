@@ -50,7 +50,7 @@ func (r *resuming) all() (lost int) {
 	if !r.record(&h) || h.Magic != storedMagic {
 		return 1
 	}
-	if epoch := time.Unix(0, h.Epoch); epoch.Before(r.call.now) {
+	if epoch := time.Unix(0, h.Epoch).In(r.call.now.Location()); epoch.Before(r.call.now) {
 		r.epoch = epoch
 	}
 	r.call = r.begin(r.call.now, r.out)
@@ -125,7 +125,7 @@ func (r *resuming) session() bool {
 			r.setFilters(x, templates[i])
 		}
 		if added.has.has(TypeIPv6) {
-			added.advertAt = r.call.at + time.Duration(r.random.Int64N(int64(resumedAdverts)))
+			added.advertAt = r.call.at + 1 + time.Duration(r.random.Int64N(int64(resumedAdverts)))
 		}
 		r.schedule(sh, added, r.call)
 	}

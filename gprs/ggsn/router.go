@@ -37,17 +37,19 @@ func (e *Engine) toRouter(c call, x handle, s *session, p packet.IPv6) Reason {
 func (e *Engine) greet(x handle, c call) {
 	h := e.contexts.at(x).session
 	if s := e.sessions.at(h); s.has.has(TypeIPv6) {
-		s.advertAt = c.at
-		e.advertDue(s, c)
+		e.advertise(s, c)
 		e.schedule(h, s, c)
 	}
 }
 
 // advertDue sends a router advertisement that is due.
 func (e *Engine) advertDue(s *session, c call) {
-	if s.advertAt == 0 || s.advertAt > c.at {
-		return
+	if s.advertAt != 0 && s.advertAt <= c.at {
+		e.advertise(s, c)
 	}
+}
+
+func (e *Engine) advertise(s *session, c call) {
 	b, next := e.accessPoint(s).router.Advertise(c.out.Alloc(packet.MinMTU), s.link(), &s.linkState, e.random.Uint64(), c.now)
 	if len(b) > 0 {
 		e.stats.Adverts++

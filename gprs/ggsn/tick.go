@@ -117,7 +117,7 @@ func (e *Engine) rescheduleAll(c call) {
 	for h := handle(1); h <= e.sessions.last; h++ {
 		if s := e.sessions.at(h); s.first != 0 {
 			if e.accessPoint(s).anew && s.has.has(TypeIPv6) {
-				s.linkState, s.advertAt = link.State{}, c.at
+				s.linkState, s.advertAt = link.State{}, max(c.at, 1)
 			}
 			e.schedule(h, s, c)
 		}

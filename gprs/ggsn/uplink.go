@@ -93,17 +93,15 @@ func (e *Engine) fromTerminal(c call, x handle, u *pdpContext, s *session, ip []
 // whole4 returns the IPv4 packet at the start of b. Its checksum is left to who gets it:
 // what is wrong with it stays wrong.
 func whole4(b []byte) (p []byte, ok bool) {
-	if len(b) < minHeader4 {
+	if len(b) < packet.IPv4HeaderLen {
 		return nil, false
 	}
 	n := int(binary.BigEndian.Uint16(b[2:]))
-	if head := headerLen4(b); head < minHeader4 || n < head || n > len(b) {
+	if head := headerLen4(b); head < packet.IPv4HeaderLen || n < head || n > len(b) {
 		return nil, false
 	}
 	return b[:n:n], true
 }
-
-const minHeader4 = 20
 
 // up4 judges a packet of IPv4 by its addresses.
 func (e *Engine) up4(c call, x handle, u *pdpContext, s *session, p []byte) Reason {

@@ -10,11 +10,8 @@ import (
 // ProtoICMPv4 is the protocol number of ICMP for IPv4 (RFC 792).
 const ProtoICMPv4 = 1
 
-const (
-	ipv4HeaderLen = 20
-	// icmpv4Most is how long an ICMP error may be (RFC 1812 section 4.3.2.3).
-	icmpv4Most = 576
-)
+// icmpv4Most is how long an ICMP error may be (RFC 1812 section 4.3.2.3).
+const icmpv4Most = 576
 
 // AppendICMPv4Error appends an ICMP error about the IPv4 packet cause, sent from src to
 // cause's source, which is 576 octets at most (RFC 1812 section 4.3.2.3). param is the
@@ -25,15 +22,15 @@ func AppendICMPv4Error(b []byte, src netip.Addr, typ, code byte, param uint32, c
 	if !MayAnswerIPv4WithError(cause) {
 		return b
 	}
-	quote := cause[:min(len(cause), icmpv4Most-ipv4HeaderLen-8)]
+	quote := cause[:min(len(cause), icmpv4Most-IPv4HeaderLen-8)]
 	start, from := len(b), src.As4()
 	b = append(b, 0x45, 0xc0) // precedence of network control (RFC 1812 section 4.3.2.5)
-	b = binary.BigEndian.AppendUint16(b, uint16(ipv4HeaderLen+8+len(quote)))
+	b = binary.BigEndian.AppendUint16(b, uint16(IPv4HeaderLen+8+len(quote)))
 	b = append(b, 0, 0, 0, 0, 64, ProtoICMPv4, 0, 0)
 	b = append(append(b, from[:]...), cause[12:16]...)
 	b = append(b, typ, code, 0, 0)
 	b = append(binary.BigEndian.AppendUint32(b, param), quote...)
-	header, message := b[start:start+ipv4HeaderLen], b[start+ipv4HeaderLen:]
+	header, message := b[start:start+IPv4HeaderLen], b[start+IPv4HeaderLen:]
 	binary.BigEndian.PutUint16(header[10:], ^Fold(Sum(0, header)))
 	binary.BigEndian.PutUint16(message[2:], ^Fold(Sum(0, message)))
 	return b
