@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/gprs/link"
 	"github.com/isthmus-net/isthmus/gprs/pool"
 )
 
@@ -15,6 +16,9 @@ import (
 type access struct {
 	APN
 	gone                      bool
+	router                    *link.Router // of the links that its contexts with IPv6 are
+	said                      link.Settings
+	anew                      bool // it says something else than before
 	four, six, fixed4, fixed6 leases
 }
 
@@ -22,6 +26,9 @@ type access struct {
 type vrf struct {
 	by4 map[uint32]handle // sessions
 	by6 map[uint64]handle // by the upper half of their addresses
+
+	inside4, inside6 inside
+	speaker          speaker
 }
 
 // leases are those of some pools of one access point and family. Those that contexts have
@@ -67,7 +74,7 @@ func (e *Engine) applyAPNs(s *Settings) error {
 			next = append(next, &access{})
 		}
 		changed := *next[n]
-		if err := e.change(&changed, &s.APNs[i]); err != nil {
+		if err := e.change(&changed, &s.APNs[i], s.UUID); err != nil {
 			return err
 		}
 		next[n] = &changed
@@ -80,6 +87,9 @@ func (e *Engine) applyAPNs(s *Settings) error {
 			e.vrfs = append(e.vrfs, &vrf{by4: make(map[uint32]handle), by6: make(map[uint64]handle)})
 		}
 	}
+	for i, v := range e.vrfs {
+		v.setInside(next, uint8(i))
+	}
 	e.apns, e.byName, e.anyName = next, names, -1
 	if s.Default != "" {
 		e.anyName = int(names[nameKey(s.Default)])
@@ -87,8 +97,14 @@ func (e *Engine) applyAPNs(s *Settings) error {
 	return nil
 }
 
-func (e *Engine) change(a *access, to *APN) error {
+// change gives an access point other settings.
+func (e *Engine) change(a *access, to *APN, uuid [16]byte) (err error) {
 	a.APN = *to
+	says := to.linkSettings(uuid)
+	a.anew, a.said = a.router != nil && !sameLink(&says, &a.said), says
+	if a.router, err = link.New(says); err != nil {
+		return err
+	}
 	for _, one := range []struct {
 		leases   *leases
 		prefixes []netip.Prefix
@@ -97,7 +113,7 @@ func (e *Engine) change(a *access, to *APN) error {
 		{&a.four, to.Pools4, 32}, {&a.six, to.Pools6, prefixBits},
 		{&a.fixed4, to.Static4, 32}, {&a.fixed6, to.Static6, prefixBits},
 	} {
-		if err := one.leases.resize(one.prefixes, one.length, to, e.random.Uint64()); err != nil {
+		if err = one.leases.resize(one.prefixes, one.length, to, e.random.Uint64()); err != nil {
 			return err
 		}
 	}

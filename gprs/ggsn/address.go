@@ -5,6 +5,8 @@ package ggsn
 import (
 	"encoding/binary"
 	"net/netip"
+
+	"github.com/isthmus-net/isthmus/gprs/link"
 )
 
 // addr4 and addr6 make addresses of the numbers that records have.
@@ -32,18 +34,11 @@ func prefix6(a netip.Addr) uint64 {
 // linkLocal is the upper half of link-local addresses (RFC 4291 section 2.5.6).
 const linkLocal uint64 = 0xfe80 << 48
 
-// routerID is the interface identifier of this node on all links to terminals, which no
-// terminal is given.
-const routerID uint64 = 1
-
-// newInterfaceID draws one that neither the node itself nor a group of nodes has (RFC 5453).
+// newInterfaceID draws one that neither the node itself nor a group of nodes has.
 func (e *Engine) newInterfaceID() uint64 {
 	for {
-		id := e.random.Uint64()
-		switch {
-		case id == 0, id == routerID, id>>8 == 0xfdffffffffffff, id&^0xffffff == 0x02005efffe000000:
-			continue
+		if id := e.random.Uint64(); link.ValidID(id) {
+			return id
 		}
-		return id
 	}
 }

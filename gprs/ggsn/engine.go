@@ -22,6 +22,8 @@ type Engine struct {
 	at       time.Duration // of the call that is under way, since the epoch
 	random   *rand.Rand
 	hashSeed [2]uint64
+	own4     uint32 // Settings.Address4 and Address6
+	own6     [16]byte
 
 	apns    []*access
 	byName  map[string]uint16 // of those that are in the settings
@@ -144,6 +146,13 @@ func (e *Engine) apply(s Settings) error {
 		return err
 	}
 	e.settings = s
+	e.own4, e.own6 = 0, [16]byte{}
+	if s.Address4.IsValid() {
+		e.own4 = number4(s.Address4)
+	}
+	if s.Address6.IsValid() {
+		e.own6 = s.Address6.As16()
+	}
 	l := &s.Limits
 	e.requestLimit = ratelimit.PerSecond(l.Requests, l.Requests/requestBurst)
 	e.errorLimit = ratelimit.PerSecond(l.ErrorRate, l.ErrorRate)

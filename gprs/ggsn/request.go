@@ -14,7 +14,6 @@ type request struct {
 	kind    gtp.MessageType
 	sent    int
 	session handle // 0 of an Echo Request
-	context handle // of an Update Request
 	why     End    // of a Delete Request
 	message []byte
 }
@@ -95,6 +94,8 @@ func (e *Engine) requestDue(h handle, c call) {
 		e.echoed(done.key.peer, int(done.key.path), false, c)
 	case gtp.TypeDeleteRequest:
 		e.endSession(done.session, done.why, c)
+	case gtp.TypeUpdateRequest:
+		e.endChange(done.session, c)
 	}
 }
 

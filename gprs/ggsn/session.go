@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/gprs/link"
 )
 
 // session is what a terminal has by one primary context. It holds no pointer, so that the
@@ -24,13 +25,13 @@ type session struct {
 	version     gtp.Version
 	has         Types // of TypeIPv4 and TypeIPv6, one or both
 	marks       marks
-	adverts     uint8  // router advertisements sent unasked
 	why         End    // it is to go
 	peer        handle // the node that has the control plane
 	next, prev  handle // sessions of that node, or those that are to go
 	first       handle // contexts
 	request     handle // ours, that waits for its answer
 	msisdn      gtp.MSISDN
+	linkState   link.State
 }
 
 // marks are what is to be remembered of a session.

@@ -2,7 +2,11 @@
 
 package ggsn
 
-import "time"
+import (
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/link"
+)
 
 // tickBurst is how much of each kind one Tick does.
 const tickBurst = 256
@@ -112,6 +116,9 @@ func (e *Engine) over(s *session, c call) (End, bool) {
 func (e *Engine) rescheduleAll(c call) {
 	for h := handle(1); h <= e.sessions.last; h++ {
 		if s := e.sessions.at(h); s.first != 0 {
+			if e.accessPoint(s).anew && s.has.has(TypeIPv6) {
+				s.linkState, s.advertAt = link.State{}, max(c.at, 1)
+			}
 			e.schedule(h, s, c)
 		}
 	}

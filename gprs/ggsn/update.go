@@ -47,10 +47,21 @@ func (e *Engine) toUpdate(t *transaction, m *gtp.UpdateRequest) (handle, bool) {
 	tid := gtp.MakeTID(m.IMSI.Value, m.NSAPI)
 	for _, key := range []gtp.TID{tid, tid.Reversed()} {
 		if x, ok := e.byTID[key]; ok && e.sessions.at(e.contexts.at(x).session).version == gtp.V0 {
+			e.rename(x, tid)
 			return x, true
 		}
 	}
 	return 0, false
+}
+
+// rename gives the one context of a session of version 0 the TID that is known to be right,
+// if a node has written it the other way round.
+func (e *Engine) rename(h handle, to gtp.TID) {
+	x := e.contexts.at(h)
+	s := e.sessions.at(x.session)
+	delete(e.byTID, s.tid)
+	s.tid, x.nsapi = to, to.NSAPI()
+	e.byTID[to] = h
 }
 
 // applyUpdate applies a request as a whole or not at all.
