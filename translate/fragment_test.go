@@ -132,7 +132,7 @@ func TestTooBig(t *testing.T) {
 // icmp4Error is the error that the translator owes for a packet.
 func icmp4Error(typ, code byte, word uint32, cause []byte) []byte {
 	src := v4addr(cause[12:16])
-	return v4{src: own4, dst: src, tos: 0xc0, proto: 1, payload: icmp(typ, code, word, cause[:min(len(cause), 548)])}.bytes()
+	return v4{src: own4, dst: src, tos: 0xc0, df: true, proto: 1, payload: icmp(typ, code, word, cause[:min(len(cause), 548)])}.bytes()
 }
 
 func icmp6Error(typ, code byte, word uint32, cause []byte) []byte {

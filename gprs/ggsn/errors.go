@@ -54,7 +54,7 @@ func (e *Engine) complain(c call, o origin, s speaker, what complaint, p []byte)
 	if p[0]>>4 == 6 && s.router6.IsValid() {
 		b = packet.AppendICMPv6Error(b, s.router6, what.type6, what.code6, uint32(what.mtu), p)
 	} else if p[0]>>4 == 4 && s.router4.IsValid() {
-		b = packet.AppendICMPv4Error(b, s.router4, what.type4, what.code4, uint32(what.mtu), p)
+		b = packet.AppendICMPv4Error(b, s.router4, 0, what.type4, what.code4, uint32(what.mtu), p)
 	}
 	if len(b) == 0 {
 		return
