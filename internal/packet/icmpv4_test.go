@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestAppendICMPv4Error(t *testing.T) {
+func TestICMPv4Error(t *testing.T) {
 	router := netip.MustParseAddr("192.0.2.254")
 	with := func(p []byte, at int, octets ...byte) []byte { copy(p[at:], octets); return p }
 	icmp := func(typ byte) []byte { return with(packet4(0, nil, []byte{typ, 0, 0, 0, 0, 0, 0, 0}), 9, ProtoICMPv4) }
