@@ -81,6 +81,11 @@ func TestCutTo4(t *testing.T) {
 	wantPackets(t, tr, Path{IDs: fixedID(9), MTU4: 640}, in, piece(0, 620&^7, true, 9), piece(620&^7, 1232, true, 9), piece(1232, 1240, false, 9))
 	wantPackets(t, tr, Path{IDs: fixedID(9), MTU4: 268}, in, piece(0, 248, true, 9), piece(248, 496, true, 9), piece(496, 744, true, 9), piece(744, 992, true, 9), piece(992, 1240, false, 9))
 
+	// The last may have up to seven octets more than all others, and fill its packet.
+	whole = v4{src: node4, dst: host4, payload: udp(1231)}.bytes()[20:]
+	in = v6{src: node6, dst: host6, hop: 64, payload: udp(1231)}.bytes()
+	wantPackets(t, tr, Path{IDs: fixedID(9), MTU4: 643}, in, piece(0, 616, true, 9), piece(616, 1239, false, 9))
+
 	in = v6{src: node6, dst: host6, hop: 64, frag: true, id: 0x50009, offset: 80, mf: true, payload: data(400)}.bytes()
 	first := v4{src: node4, dst: host4, ttl: 63, id: 9, offset: 80, mf: true, payload: data(400)[:280]}
 	second := v4{src: node4, dst: host4, ttl: 63, id: 9, offset: 360, mf: true, payload: data(400)[280:]}
