@@ -23,6 +23,7 @@ func TestCutTo6(t *testing.T) {
 		{name: "1500 octets", in: v4{id: 7, payload: udp(1472)}, sizes: []int{1232, 248}},
 		{name: "the largest packet", in: v4{id: 7, payload: udp(65507)}, sizes: append(many(53, 1232), 219)},
 		{name: "lowest MTU 1500", change: func(s *Settings) { s.LowestIPv6MTU = 1500 }, in: v4{id: 7, payload: udp(2992)}, sizes: []int{1448, 1448, 104}},
+		{name: "the last fills its packet", change: func(s *Settings) { s.LowestIPv6MTU = 1286 }, in: v4{id: 7, payload: udp(2459)}, sizes: []int{1232, 1235}},
 		{name: "next hop below the lowest MTU", change: func(s *Settings) { s.LowestIPv6MTU = 1500 }, path: Path{MTU6: 1400},
 			in: v4{id: 7, payload: udp(1400)}, sizes: []int{1352, 56}},
 		{name: "TCP", in: v4{id: 7, proto: packet.ProtoTCP, payload: tcp(1400)}, sizes: []int{1232, 188}},
