@@ -4,6 +4,7 @@ package ggsn
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"net/netip"
 	"strings"
 	"testing"
@@ -52,7 +53,7 @@ func TestSettingsRefused(t *testing.T) {
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
 		}
-		if _, made := New(s, start, bytes.NewReader(make([]byte, 64))); (made == nil) != (err == nil) {
+		if _, made := New(s, start, rand.NewChaCha8([32]byte{})); (made == nil) != (err == nil) {
 			t.Errorf("%s: New: %v", tt.name, made)
 		}
 	}
