@@ -3,6 +3,7 @@
 package main
 
 import (
+	"github.com/isthmus-net/isthmus/gprs/sgsn/sgsnrole"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/client/clientrole"
 	"github.com/isthmus-net/isthmus/teredo/relay/relayrole"
@@ -18,6 +19,7 @@ var roles = role.List{
 	clatrole.Role,
 	dns64role.Role,
 	nat64role.Role,
+	sgsnrole.Role,
 	siitrole.Role,
 	serverrole.Role,
 	relayrole.Role,

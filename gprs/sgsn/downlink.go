@@ -37,7 +37,7 @@ func (e *Engine) downlink(m *message, now time.Time, out *Output) {
 	c.counts.DownOctets += uint64(len(ip))
 	e.stats.DownPackets++
 	e.stats.DownOctets += uint64(len(ip))
-	out.deliver(c.session.wanted.Link, ip)
+	e.hand(c.session.wanted.Link, ip, out)
 }
 
 // tunnel returns the context that a user packet came by.

@@ -130,9 +130,17 @@ func (e *Engine) advertised(s *session, p packet.IPv6, now time.Time, out *Outpu
 		for _, p := range h.prefixes {
 			e.sources[source{link, network(p.Address)}] = s
 		}
-		e.tell(s.contexts[0].event(Configured), out)
+		e.configured(s, now, out)
 	}
 	e.expireLater(s, now)
+}
+
+// configured tells of what is new, also the stack behind a station.
+func (e *Engine) configured(s *session, now time.Time, out *Output) {
+	e.tell(s.contexts[0].event(Configured), out)
+	if t := e.stations[s.wanted.Link]; t != nil && t.six == s {
+		t.advertise(now, out)
+	}
 }
 
 // take takes what an advertisement says. It reports whether anything is new beside lifetimes.
@@ -222,7 +230,7 @@ func (e *Engine) expire(s *session, now time.Time, out *Output) {
 		}
 		return over
 	})
-	e.tell(s.contexts[0].event(Configured), out)
+	e.configured(s, now, out)
 	e.expireLater(s, now)
 }
 
