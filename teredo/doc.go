@@ -15,6 +15,8 @@ package teredo
 
 import (
 	"net/netip"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
 // Specification constants.
@@ -30,7 +32,7 @@ var Prefix = netip.MustParsePrefix("2001::/32")
 
 // Well-known destinations (RFC 4291 section 2.7.1, RFC 4380 section 2.17).
 var (
-	AllNodes         = netip.MustParseAddr("ff02::1")
-	AllRouters       = netip.MustParseAddr("ff02::2")
+	AllNodes         = packet.AllNodes
+	AllRouters       = packet.AllRouters
 	DiscoveryAddress = netip.MustParseAddr("224.0.0.253")
 )

@@ -26,23 +26,12 @@ func send6(p []byte, limit int, out *packet.Batch) {
 	}
 }
 
-// send4 cuts an IPv4 packet without options into packets of at most limit octets (RFC
-// 7915 section 5.1.1, RFC 791 section 2.3).
+// send4 cuts an IPv4 packet into packets of at most limit octets (RFC 7915 section 5.1.1,
+// RFC 791 section 3.2).
 func send4(p []byte, limit int, out *packet.Batch) {
-	word := binary.BigEndian.Uint16(p[6:])
-	offset, last := word&0x1fff, word&flagMF == 0
-	payload := p[ipv4HeaderLen:]
-	unit := (limit - ipv4HeaderLen) &^ 7
-	for at := 0; at < len(payload); at += unit {
-		piece := payload[at:min(at+unit, len(payload))]
-		b := append(out.Alloc(ipv4HeaderLen+len(piece)), p[:ipv4HeaderLen]...)
-		binary.BigEndian.PutUint16(b[2:], uint16(ipv4HeaderLen+len(piece)))
-		flags := offset + uint16(at/8)
-		if !last || at+unit < len(payload) {
-			flags |= flagMF
-		}
-		binary.BigEndian.PutUint16(b[6:], flags)
-		sumHeader4(b)
-		out.SendIP(append(b, piece...))
+	for at, more := 0, true; more; more = at != 0 {
+		b := out.Alloc(min(limit, len(p)-at))
+		b, at = packet.AppendFragment(b, p, at, limit)
+		out.SendIP(b)
 	}
 }

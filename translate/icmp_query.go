@@ -47,7 +47,7 @@ func queryTo6(m []byte, src, dst *[16]byte, length int, e *Endpoints) {
 	if m[0] == icmpEchoReply {
 		typ = packet.ICMPv6EchoReply
 	}
-	c := change(0).word(packet.Fold(pseudo6(src, dst, length, packet.ProtoICMPv6)))
+	c := packet.Change(0).Word(packet.Fold(pseudo6(src, dst, length, packet.ProtoICMPv6)))
 	rewriteQuery(m, typ, c, e)
 }
 
@@ -57,21 +57,21 @@ func queryTo4(m []byte, src, dst *[16]byte, length int, e *Endpoints) {
 	if m[0] == packet.ICMPv6EchoReply {
 		typ = icmpEchoReply
 	}
-	c := change(0).gone(packet.Fold(pseudo6(src, dst, length, packet.ProtoICMPv6)))
+	c := packet.Change(0).Gone(packet.Fold(pseudo6(src, dst, length, packet.ProtoICMPv6)))
 	rewriteQuery(m, typ, c, e)
 }
 
 // rewriteQuery writes the new type, and the new identifier if there is one, and takes
 // both into the checksum.
-func rewriteQuery(m []byte, typ uint8, c change, e *Endpoints) {
-	c = c.gone(uint16(m[0]) << 8).word(uint16(typ) << 8)
+func rewriteQuery(m []byte, typ uint8, c packet.Change, e *Endpoints) {
+	c = c.Gone(uint16(m[0]) << 8).Word(uint16(typ) << 8)
 	m[0] = typ
 	if e != nil && e.Ports && len(m) >= 6 {
-		c = c.without(m[4:6])
+		c = c.Without(m[4:6])
 		binary.BigEndian.PutUint16(m[4:], e.SrcPort)
-		c = c.word(e.SrcPort)
+		c = c.Word(e.SrcPort)
 	}
 	if len(m) >= 4 {
-		c.update(m[2:4])
+		c.Update(m[2:4])
 	}
 }

@@ -208,6 +208,6 @@ func judge6(h *header6) Reason {
 }
 
 // addressChange4 is the change of the pseudo-header.
-func addressChange4(h *header6, f *fields4) change {
-	return change(0).swap(h.src[:], f.src[:]).swap(h.dst[:], f.dst[:])
+func addressChange4(h *header6, f *fields4) packet.Change {
+	return packet.Change(0).Swap(h.src[:], f.src[:]).Swap(h.dst[:], f.dst[:])
 }

@@ -183,6 +183,6 @@ func (p *pass) payload6(m []byte, h *header4, f *fields6, compute bool) {
 
 // addressChange6 is the change of the pseudo-header: the addresses alone, since
 // length and protocol stay.
-func addressChange6(h *header4, f *fields6) change {
-	return change(0).swap(h.packet[12:20], f.src[:]).with(f.dst[:])
+func addressChange6(h *header4, f *fields6) packet.Change {
+	return packet.Change(0).Swap(h.packet[12:20], f.src[:]).With(f.dst[:])
 }

@@ -34,17 +34,17 @@ func transportOf(proto uint8) transport {
 // updateTransport takes the change of addresses, and of the ports if any, into the
 // checksum of the message m (RFC 7915 sections 4.5, 5.5). A UDP checksum of zero
 // stays: there is none. What lies behind the end of a quoted message is left alone.
-func updateTransport(m []byte, proto uint8, addresses change, e *Endpoints) {
+func updateTransport(m []byte, proto uint8, addresses packet.Change, e *Endpoints) {
 	kind := transportOf(proto)
 	if kind.checksum == 0 || len(m) < 4 {
 		return
 	}
 	c := addresses
 	if e != nil && e.Ports {
-		c = c.without(m[:4])
+		c = c.Without(m[:4])
 		binary.BigEndian.PutUint16(m, e.SrcPort)
 		binary.BigEndian.PutUint16(m[2:], e.DstPort)
-		c = c.with(m[:4])
+		c = c.With(m[:4])
 	}
 	if len(m) < kind.checksum+2 {
 		return
@@ -53,7 +53,7 @@ func updateTransport(m []byte, proto uint8, addresses change, e *Endpoints) {
 	if proto == packet.ProtoUDP && field[0]|field[1] == 0 {
 		return
 	}
-	c.update(field)
+	c.Update(field)
 	if kind.zero && field[0]|field[1] == 0 {
 		field[0], field[1] = 0xff, 0xff
 	}

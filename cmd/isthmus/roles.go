@@ -3,6 +3,7 @@
 package main
 
 import (
+	"github.com/isthmus-net/isthmus/gprs/ggsn/ggsnrole"
 	"github.com/isthmus-net/isthmus/gprs/sgsn/sgsnrole"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/client/clientrole"
@@ -24,4 +25,5 @@ var roles = role.List{
 	serverrole.Role,
 	relayrole.Role,
 	clientrole.Role,
+	ggsnrole.Role,
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/gprs/link"
 )
 
 // APN is an access point: a network behind this node, and how terminals get into it.
@@ -33,8 +34,17 @@ type APN struct {
 	// DNS4, DNS6, PCSCF4 and PCSCF6 are told to terminals that ask for them, and the name
 	// servers to all that have IPv6.
 	DNS4, DNS6, PCSCF4, PCSCF6 []netip.Addr
+	// Domains are the search list. DHCP serves stateless DHCPv6 to terminals with IPv6.
+	Domains []string
+	DHCP    bool
+	// AdvertInterval is the longest time between two router advertisements that nobody asked
+	// for; 0: link.DefaultInterval.
+	AdvertInterval time.Duration
 	// MTU is the largest packet for terminals, told and enforced: 1280 to 65535.
 	MTU int
+	// MaxUp and MaxDown are the highest rates that a context is granted, in kbit/s; 0: what it
+	// asks for.
+	MaxUp, MaxDown uint32
 
 	// SequenceNumbers puts one into each G-PDU for a terminal.
 	SequenceNumbers bool
@@ -125,6 +135,9 @@ func (a *APN) check() error {
 		return fmt.Errorf("an MTU of %d is impossible: it is %d to %d", a.MTU, minMTU, maxMTU)
 	case a.Hold < 0 || a.SessionLimit < 0 || a.IdleLimit < 0:
 		return errors.New("a time is negative")
+	}
+	if _, err := link.New(a.linkSettings([16]byte{})); err != nil {
+		return err
 	}
 	return a.checkPools()
 }

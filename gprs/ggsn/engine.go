@@ -3,9 +3,13 @@
 package ggsn
 
 import (
+	"fmt"
 	"io"
-	"net/netip"
+	"math/rand/v2"
 	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/internal/ratelimit"
 )
 
 // maxContexts is how many contexts an engine can have.
@@ -14,7 +18,67 @@ const maxContexts = 1 << 24
 // Engine is one GGSN. Make one with [New]. It is used by one caller at a time.
 type Engine struct {
 	settings Settings
-	stats    Stats
+	epoch    time.Time
+	at       time.Duration // of the call that is under way, since the epoch
+	random   *rand.Rand
+	hashSeed [2]uint64
+	own4     uint32 // Settings.Address4 and Address6
+	own6     [16]byte
+
+	apns    []*access
+	byName  map[string]uint16 // of those that are in the settings
+	anyName int               // the default; -1 if there is none
+	vrfs    []*vrf
+
+	sessions     slab[session]
+	contexts     slab[pdpContext]
+	byTID        map[gtp.TID]handle  // contexts
+	byTEID       map[uint32]handle   // contexts of version 1
+	byControl    map[uint32]handle   // sessions of version 1
+	byPeer       map[peerTEID]handle // contexts of version 1, by where their packets go
+	filters      map[handle]filters  // of contexts
+	changes      map[handle]change   // of sessions, that their SGSNs are asked for
+	sessionTimes deadlines
+	chargingID   uint32
+
+	peers     slab[peer]
+	byAddress map[addressKey]handle
+	peerTimes deadlines
+	evictAt   handle
+
+	requests     slab[request]
+	bySequence   map[requestKey]handle
+	requestTimes deadlines
+
+	// releasing are the sessions that are to go without a word to their SGSN, in slices.
+	releasing handle
+	toRelease int
+	drain     drain
+
+	requestLimit, errorLimit, icmpLimit ratelimit.Limit
+	icmpBucket                          ratelimit.Bucket
+
+	codec   gtp.Codec
+	scratch messages
+	stats   Stats
+}
+
+// messages are parsed and written in place, so that none is allocated.
+type messages struct {
+	create         gtp.CreateRequest
+	created        gtp.CreateResponse
+	update         gtp.UpdateRequest
+	updated        gtp.UpdateResponse
+	remove         gtp.DeleteRequest
+	removed        gtp.DeleteResponse
+	echo           gtp.EchoRequest
+	echoed         gtp.EchoResponse
+	indication     gtp.ErrorIndication
+	extensions     gtp.SupportedExtensions
+	notSupported   gtp.VersionNotSupported
+	changed        gtp.InfoChangeRequest
+	changeAnswered gtp.InfoChangeResponse
+	pco            [gtp.MaxPCO]byte
 }
 
 // New makes an engine without contexts. random must be a cryptographic source: TEIDs,
@@ -23,23 +87,42 @@ func New(s Settings, now time.Time, random io.Reader) (*Engine, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	return &Engine{settings: s}, nil
-}
-
-// Resume is [New] with the contexts that an earlier engine's [Engine.AppendState] has
-// written: those that the settings still have room for. lost is how many were not
-// taken over; if it is not 0, the restart counter must differ from the earlier one, so the
-// engine raises it by one: see [Engine.RestartCounter].
-func Resume(s Settings, state []byte, now time.Time, random io.Reader) (e *Engine, lost int, err error) {
-	e, err = New(s, now, random)
-	return e, 0, err
+	var seed [32]byte
+	if _, err := io.ReadFull(random, seed[:]); err != nil {
+		return nil, fmt.Errorf("no random seed for the GGSN: %w", err)
+	}
+	e := &Engine{
+		drain: drain{at: never},
+		epoch: now, random: rand.New(rand.NewChaCha8(seed)),
+		byTID: make(map[gtp.TID]handle), byTEID: make(map[uint32]handle), byControl: make(map[uint32]handle), byPeer: make(map[peerTEID]handle),
+		filters: make(map[handle]filters), changes: make(map[handle]change), byAddress: make(map[addressKey]handle),
+		bySequence: make(map[requestKey]handle),
+	}
+	e.hashSeed = [2]uint64{e.random.Uint64(), e.random.Uint64()}
+	e.chargingID = e.random.Uint32()
+	return e, e.apply(s)
 }
 
 // RestartCounter returns the value that peers are told.
 func (e *Engine) RestartCounter() uint8 { return e.settings.RestartCounter }
 
-// AppendState appends all contexts and peers to b, for [Resume].
-func (e *Engine) AppendState(b []byte, now time.Time) []byte { return b }
+// Stats returns the counters.
+func (e *Engine) Stats() Stats { return e.stats }
+
+// call is one call of the engine.
+type call struct {
+	now time.Time
+	at  time.Duration // since the epoch
+	out *Output
+}
+
+func (e *Engine) begin(now time.Time, out *Output) call {
+	e.at = now.Sub(e.epoch)
+	return call{now: now, at: e.at, out: out}
+}
+
+// seconds is the time as records keep it.
+func (c call) seconds() uint32 { return uint32(c.at / time.Second) }
 
 // Reconfigure changes the settings. Contexts stay, also those that have addresses of pools
 // that are gone; those of access points that are gone are deleted in good order.
@@ -47,48 +130,52 @@ func (e *Engine) Reconfigure(s Settings, now time.Time, out *Output) error {
 	if err := s.Check(); err != nil {
 		return err
 	}
-	e.settings = s
+	c := e.begin(now, out)
+	s.RestartCounter = e.settings.RestartCounter
+	if err := e.apply(s); err != nil {
+		return err
+	}
+	e.rescheduleAll(c)
 	return nil
 }
 
-// HandleUDP takes a datagram that came by one of the node's sockets. The packet of a G-PDU
-// is changed in place and goes out without a copy.
-func (e *Engine) HandleUDP(socket Socket, from netip.AddrPort, payload []byte, now time.Time, out *Output) {
+// apply takes settings that were checked. Of a pool that cannot be changed it says why, and
+// all is as before.
+func (e *Engine) apply(s Settings) error {
+	if err := e.applyAPNs(&s); err != nil {
+		return err
+	}
+	e.settings = s
+	e.own4, e.own6 = 0, [16]byte{}
+	if s.Address4.IsValid() {
+		e.own4 = number4(s.Address4)
+	}
+	if s.Address6.IsValid() {
+		e.own6 = s.Address6.As16()
+	}
+	l := &s.Limits
+	e.requestLimit = ratelimit.PerSecond(l.Requests, l.Requests/requestBurst)
+	e.errorLimit = ratelimit.PerSecond(l.ErrorRate, l.ErrorRate)
+	e.icmpLimit = ratelimit.PerSecond(l.ICMPRate, l.ICMPRate)
+	return nil
 }
 
-// HandleIP takes a packet for terminals that came from a network. The packet is changed.
-func (e *Engine) HandleIP(vrf uint8, ip []byte, now time.Time, out *Output) {}
-
-// Tick does what is due. What one call does is bounded: Next may be due at once.
-func (e *Engine) Tick(now time.Time, out *Output) {}
-
-// Next is when Tick has something to do next; zero is never.
-func (e *Engine) Next() time.Time { return time.Time{} }
-
-// Contexts calls f for the contexts that match, until it returns false. It looks at n
-// records from the one given and returns where to go on, 0 behind the last: a long list is
-// had in parts, between which packets pass.
-func (e *Engine) Contexts(sel Selection, from uint32, n int, now time.Time, f func(ContextInfo) bool) (next uint32) {
-	return 0
-}
-
-// Peers calls f for each node at the other end.
-func (e *Engine) Peers(now time.Time, f func(PeerInfo)) {}
-
-// Delete deletes the contexts that match, with all of their sessions, in good order: their
-// SGSNs are told. It returns how many contexts; they end when the SGSN has answered or has
-// been asked in vain.
-func (e *Engine) Delete(sel Selection, now time.Time, out *Output) int { return 0 }
-
-// Drain refuses contexts from now on, and deletes those that are there in good order, so
-// many a second; a rate of 0 only refuses. An event says when all are gone.
-func (e *Engine) Drain(rate int, now time.Time, out *Output) {}
-
-// Undrain takes contexts again.
-func (e *Engine) Undrain() {}
-
-// Stats returns the counters.
-func (e *Engine) Stats() Stats { return e.stats }
+// requestBurst is the part of a second's requests that may come at once.
+const requestBurst = 4
 
 // Sizes returns how full the tables are.
-func (e *Engine) Sizes(now time.Time) Sizes { return Sizes{} }
+func (e *Engine) Sizes() Sizes {
+	s := Sizes{
+		Sessions: e.sessions.used(), Contexts: e.contexts.used(), Peers: e.peers.used(),
+		Requests: e.requests.used(), Releasing: e.toRelease,
+	}
+	for _, a := range e.apns {
+		for i, p := range []*leases{&a.four, &a.six} {
+			if p.pool != nil {
+				n := p.pool.Counters()
+				s.Pools = append(s.Pools, PoolSize{APN: a.Name, IPv6: i == 1, Used: n.Used, Held: n.Held, Free: n.Free})
+			}
+		}
+	}
+	return s
+}

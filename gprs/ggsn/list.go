@@ -3,6 +3,7 @@
 package ggsn
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"time"
 
@@ -55,4 +56,85 @@ type PeerInfo struct {
 	Down     bool
 	Since    time.Time // when that changed last
 	Contexts int
+}
+
+// Contexts calls f for the contexts that match, until it returns false. It looks at n
+// records from the one given and returns where to go on, 0 behind the last: a long list is
+// had in parts, between which packets pass.
+func (e *Engine) Contexts(sel Selection, from uint32, n int, f func(ContextInfo) bool) (next uint32) {
+	for h := handle(max(from, 1)); h <= e.contexts.last; h++ {
+		if n == 0 {
+			return uint32(h)
+		}
+		n--
+		x := e.contexts.at(h)
+		if x.session == 0 || !e.matches(&sel, x) {
+			continue
+		}
+		if info := e.describe(h); !f(info) {
+			return 0
+		}
+	}
+	return 0
+}
+
+// each calls f for the contexts that match. It may end none of them.
+func (e *Engine) each(sel Selection, f func(handle, *pdpContext)) {
+	for h := handle(1); h <= e.contexts.last; h++ {
+		if x := e.contexts.at(h); x.session != 0 && e.matches(&sel, x) {
+			f(h, x)
+		}
+	}
+}
+
+func (e *Engine) matches(sel *Selection, x *pdpContext) bool {
+	s := e.sessions.at(x.session)
+	switch {
+	case sel.IMSI != gtp.IMSI{} && imsiOf(s) != sel.IMSI,
+		sel.NSAPI != nil && *sel.NSAPI != x.nsapi,
+		sel.APN != "" && e.accessPoint(s).key() != nameKey(sel.APN),
+		sel.Peer.IsValid() && e.peers.at(s.peer).addr != sel.Peer,
+		sel.TEID != 0 && x.teid != sel.TEID:
+		return false
+	}
+	return !sel.Address.IsValid() ||
+		s.has.has(TypeIPv4) && sel.Address.Contains(addr4(s.address)) ||
+		s.has.has(TypeIPv6) && sel.Address.Overlaps(s.prefixOf())
+}
+
+// imsiOf is the IMSI of a session; all ones if it has none.
+func imsiOf(s *session) gtp.IMSI {
+	m, ok := s.tid.IMSI()
+	if !ok || s.marked(markIMEI) {
+		return gtp.IMSI{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	}
+	return m
+}
+
+func (e *Engine) describe(h handle) ContextInfo {
+	x := e.contexts.at(h)
+	s := e.sessions.at(x.session)
+	a := e.accessPoint(s)
+	info := ContextInfo{
+		Version: s.version, IMSI: imsiOf(s), TID: tidOf(s, x.nsapi), MSISDN: s.msisdn, NSAPI: x.nsapi,
+		Secondary: x.nsapi != s.tid.NSAPI(), Primary: s.tid.NSAPI(), APN: a.Name, VRF: a.VRF, Type: s.pdpType(),
+		TEIDControl: s.teid, TEIDData: x.teid, PeerTEIDControl: s.peerTEID, PeerTEIDData: x.peerTEID,
+		PeerControl: e.peers.at(s.peer).addr, PeerUser: e.peers.at(x.user).addr,
+		ChargingID: x.chargingID, QoS: x.qos, Up: x.up, Down: x.down,
+		Created: e.epoch.Add(x.createdAt), LastSeen: e.epoch.Add(seconds(x.lastSeen)),
+	}
+	if s.has.has(TypeIPv4) {
+		info.Address4 = addr4(s.address)
+	}
+	if s.has.has(TypeIPv6) {
+		info.Prefix6 = s.prefixOf()
+		binary.BigEndian.PutUint64(info.InterfaceID[:], s.interfaceID)
+	}
+	return info
+}
+
+// tell appends an event of a context.
+func (e *Engine) tell(c call, kind EventKind, h handle, why End) {
+	s := e.sessions.at(e.contexts.at(h).session)
+	c.event(Event{Kind: kind, Peer: e.peers.at(s.peer).addr, Context: e.describe(h), End: why})
 }

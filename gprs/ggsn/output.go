@@ -58,6 +58,9 @@ func (o *Output) Reset() {
 	o.VRF, o.Events = o.VRF[:0], o.Events[:0]
 }
 
+// Device returns the network of a packet in Batch.IP.
+func (o *Output) Device(packet int) int { return int(o.VRF[packet]) }
+
 // sendIP appends a packet for a network.
 func (o *Output) sendIP(vrf uint8, p []byte) {
 	o.SendIP(p)

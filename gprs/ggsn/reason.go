@@ -16,6 +16,7 @@ const (
 	RequestRate                                            // more requests of the peer than it may send
 	ResponseUnknown                                        // an answer to no request
 	ExtensionUnknown                                       // an extension header that must be understood and is not
+	SequenceMissing                                        // a message of the control plane without a sequence number
 	IndicationWrong                                        // an Error Indication that fits no context
 
 	// G-PDUs.
@@ -36,14 +37,12 @@ const (
 	// Packets of either direction.
 	HopLimit // used up
 	TooBig   // for the terminal
-	NoMemory // fragments or answers would be too large
 
 	// Packets for terminals.
 	NoContext    // for an address that no context has
 	InsideSource // from outside with a source of the inside
 	BadSource    // a source that no packet is forwarded from
 	NoFilter     // no context's filters match it
-	PathIsDown   // the node that has the user plane does not answer
 	numReasons
 )
 
@@ -54,11 +53,11 @@ const none Reason = 0
 const NumReasons = int(numReasons)
 
 var reasonNames = [numReasons - Stranger]string{
-	"stranger", "peers_full", "request_rate", "response_unknown", "extension_unknown", "indication_wrong",
+	"stranger", "peers_full", "request_rate", "response_unknown", "extension_unknown", "sequence_missing", "indication_wrong",
 	"teid_unknown", "outer_source", "not_ip", "wrong_family", "spoofed_ipv4", "spoofed_ipv6", "spoofed_link_local",
 	"link_scope", "link_control", "multicast", "own_address", "bad_destination", "user_denied",
-	"hop_limit", "too_big", "no_memory",
-	"no_context", "inside_source", "bad_source", "no_filter", "path_down",
+	"hop_limit", "too_big",
+	"no_context", "inside_source", "bad_source", "no_filter",
 }
 
 // String returns the name of the reason, stable and fit for a counter's label.

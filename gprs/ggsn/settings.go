@@ -34,6 +34,9 @@ type Settings struct {
 	// they are released. Negative: they are kept.
 	PathHold time.Duration
 
+	// UUID tells this node's DHCPv6 from others, also after a restart.
+	UUID [16]byte
+
 	// APNs that may be asked for. Default is the name of the one that serves names that no
 	// other has; empty: such requests are refused.
 	APNs    []APN

@@ -2,6 +2,8 @@
 
 package ggsn
 
+import "github.com/isthmus-net/isthmus/gprs/link"
+
 // Stats are counters of an engine; they only grow.
 type Stats struct {
 	// Created, Updated and Ended are contexts; Ended by reason.
@@ -26,9 +28,10 @@ type Stats struct {
 	EndMarkers, ElementsPassedOver uint64
 	// Up are packets of terminals, Down those for them.
 	Up, Down Traffic
-	// Local are messages of terminals to the link's router, that were answered;
-	// Adverts are router advertisements.
-	Local, Adverts uint64
+	// Link are messages of terminals to the router of their link, by what became of them;
+	// Adverts are router advertisements that nobody asked for.
+	Link    [link.NumVerdicts]uint64
+	Adverts uint64
 	// ICMPErrors are those sent; ICMPLimited were not, for their rate.
 	ICMPErrors, ICMPLimited uint64
 	// Clamped are TCP segments whose MSS was lowered.

@@ -161,3 +161,6 @@ func (p Profile) DelayMilliseconds() int {
 	}
 	return 0
 }
+
+// Octets returns a copy of what [ParseQoS] reads.
+func (q QoS) Octets() []byte { return append([]byte(nil), q.octets[:q.n]...) }

@@ -143,7 +143,7 @@ func (a *Announce) keys() []key.Key {
 	return []key.Key{
 		key.Of("method", &a.Method, string(AnnounceNone), oneOf(AnnounceNone, AnnounceBGP, AnnounceRoute), key.Restart,
 			`"bgp" speaks BGP itself; "route" sets kernel routes that a routing daemon of this host exports; "none" does neither.`),
-		key.Of("check", &a.Check, []string{}, listOf(anyHost), key.Live,
+		key.Of("check", &a.Check, []string{}, listOf(key.Host), key.Live,
 			`Hosts of which one at least must answer an echo request, or nothing is announced: ["2001:db8::1"]. An instance always checks itself.`),
 		key.Of("check_interval", &a.CheckInterval, "1s", duration(100*time.Millisecond, time.Hour), key.Live,
 			"Time from one check to the next."),
@@ -192,9 +192,9 @@ func (a *Announce) keys() []key.Key {
 
 func (n *Neighbor) keys() []key.Key {
 	return []key.Key{
-		key.Of("address", &n.Address, key.MustSet("2001:db8::1"), anyHost, key.Restart, "Its address."),
+		key.Of("address", &n.Address, key.MustSet("2001:db8::1"), key.Host, key.Restart, "Its address."),
 		key.Of("as", &n.AS, key.MustSet(64513), integer[int](1, maxAS), key.Restart, "Its AS number; that of local_as for the same network."),
-		key.Of("local", &n.Local, "", optional(anyHost), key.Restart, "Address of this host; empty is the kernel's choice."),
+		key.Of("local", &n.Local, "", optional(key.Host), key.Restart, "Address of this host; empty is the kernel's choice."),
 		key.Of("port", &n.Port, 179, integer[uint16](1, 65535), key.Restart, "Its TCP port. RFC 4271, section 8."),
 		key.Of("passive", &n.Passive, false, boolean, key.Restart, "Wait for its call."),
 		key.Of("password_file", &n.PasswordFile, "", optional(filePath), key.Restart, "File with the password of TCP MD5 signatures (RFC 2385); empty is none."),
@@ -299,24 +299,12 @@ func (c *checker) nextHops(path string, a Announce, prefixes []netip.Prefix) {
 	}
 }
 
-// anyHost parses the address of a host of either family.
-var anyHost = text("2001:db8::1", func(s string) (netip.Addr, *fault) {
-	a, err := netip.ParseAddr(s)
-	if err != nil {
-		return a, wrong("write it like 2001:db8::1 or 192.0.2.1", "%q is not an address", s)
-	}
-	if a.Is4() {
-		return address4(s)
-	}
-	return address6(s)
-})
-
-// anyAddress is anyHost that takes the unspecified addresses for all of the host.
+// anyAddress is [key.Host] that takes the unspecified addresses for all of the host.
 var anyAddress = text("::", func(s string) (netip.Addr, *fault) {
 	if a, err := netip.ParseAddr(s); err == nil && a.IsUnspecified() && a.Zone() == "" {
 		return a, nil
 	}
-	return anyHost(s)
+	return key.Host(s)
 })
 
 // wellKnown are communities with a name (RFC 1997).

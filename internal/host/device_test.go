@@ -47,7 +47,7 @@ func TestDeviceIsKept(t *testing.T) {
 		configured := 0
 		d, err := OpenDevice(h, DeviceConfig{
 			TUN: port.TUNConfig{Name: "kept", MTU: 1400, Lasting: true}, Queues: 2, LastRestore: testutil.LastRestore,
-			Configure: func(device string) error { configured++; return h.TranslateIPv4(device) },
+			Configure: func(device string) error { configured++; return h.GatewayIPv4(device) },
 			Reopened:  func() { back <- struct{}{} },
 		}, slog.New(slog.DiscardHandler))
 		if err != nil {

@@ -98,6 +98,27 @@ func (e *Expectation[T]) Inside(ip []byte) (packet.IPv6, bool) {
 func Turn(p packet.IPv6) {
 	src, dst := *p.SrcBytes(), *p.DstBytes()
 	*p.SrcBytes(), *p.DstBytes() = dst, src
-	ports := p[packet.IPv6HeaderLen:]
-	ports[0], ports[1], ports[2], ports[3] = ports[2], ports[3], ports[0], ports[1]
+	turnPorts(p[packet.IPv6HeaderLen:])
+}
+
+func turnPorts(udp []byte) {
+	udp[0], udp[1], udp[2], udp[3] = udp[2], udp[3], udp[0], udp[1]
+}
+
+// Back turns a packet of either family round that has the nonce, and reports whether it had.
+func (e *Expectation[T]) Back(ip []byte) bool {
+	if p, ok := e.Inside(ip); ok {
+		Turn(p)
+		return true
+	}
+	const header = 20
+	ok := len(ip) == header+packet.UDPHeaderLen+NonceLen && ip[0] == 0x45 && ip[9] == packet.ProtoUDP && e.Is(ip[len(ip)-NonceLen:])
+	if ok {
+		// Neither checksum changes.
+		src, dst := [4]byte(ip[12:]), [4]byte(ip[16:])
+		copy(ip[12:], dst[:])
+		copy(ip[16:], src[:])
+		turnPorts(ip[header:])
+	}
+	return ok
 }

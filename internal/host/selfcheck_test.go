@@ -85,3 +85,22 @@ func TestInsideAndTurn(t *testing.T) {
 		}
 	}
 }
+
+// A packet of either family goes back to where it came from, and nobody else's.
+func TestBack(t *testing.T) {
+	e := &Expectation[struct{}]{nonce: [NonceLen]byte{1, 2, 3}}
+	six := packet.AppendIPv6Header(nil, packet.ProtoUDP, 64, packet.UDPHeaderLen+NonceLen, netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2"))
+	four := []byte{0x45, 0, 0, 44, 0, 0, 0, 0, 64, packet.ProtoUDP, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2}
+	udp := append([]byte{0x10, 0x01, 0, DiscardPort, 0, packet.UDPHeaderLen + NonceLen, 0, 0}, e.nonce[:]...)
+	for name, ip := range map[string][]byte{"IPv6": append(six, udp...), "IPv4": append(four, udp...)} {
+		other := bytes.Clone(ip)
+		other[len(other)-1] ^= 1
+		if e.Back(other) || e.Back(other[:12]) {
+			t.Errorf("%s: a packet of somebody else is turned round", name)
+		}
+		before := bytes.Clone(ip)
+		if !e.Back(ip) || bytes.Equal(ip, before) || !e.Back(ip) || !bytes.Equal(ip, before) {
+			t.Errorf("%s: %x is not turned round, and back", name, ip)
+		}
+	}
+}

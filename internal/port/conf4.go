@@ -22,10 +22,11 @@ func (h *Host) ForwardIPv4(link string) error {
 	return h.configureIPv4("switch on the forwarding of IPv4 on", link, confForwarding, 1)
 }
 
-// TranslateIPv4 prepares the TUN device of a translator: the kernel routes what comes
-// in by it, also from an address of this host, which a translator has as the source
-// of errors or as its pool; and sends no redirects for what leaves by it again.
-func (h *Host) TranslateIPv4(link string) error {
+// GatewayIPv4 prepares the TUN device of a gateway: the kernel routes what comes
+// in by it, also from an address of this host, which a gateway has as the source
+// of errors, and a translator as its pool; and sends no redirects for what leaves
+// by it again.
+func (h *Host) GatewayIPv4(link string) error {
 	return h.configureIPv4("prepare IPv4 on", link, confForwarding, 1, confRedirects, 0, confRPFilter, 0, confAcceptLocal, 1)
 }
 

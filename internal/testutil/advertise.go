@@ -3,12 +3,13 @@
 package testutil
 
 import (
-	"encoding/binary"
 	"net"
 	"net/netip"
 	"testing"
 
 	"golang.org/x/net/ipv6"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
 // Advertise sends one Router Advertisement of a default router, by a link of the namespace (RFC
@@ -37,15 +38,10 @@ func (n *Netns) Advertise(t testing.TB, link string, options ...[]byte) {
 
 // OptionMTU is the option of an advertisement that names the MTU of the link (RFC 4861 section
 // 4.6.4).
-func OptionMTU(mtu uint32) []byte { return binary.BigEndian.AppendUint32([]byte{5, 1, 0, 0}, mtu) }
+func OptionMTU(mtu uint32) []byte { return packet.AppendMTU(nil, mtu) }
 
 // OptionPrefix is the option that gives hosts addresses in a network, with its lifetimes in
 // seconds (RFC 4861 section 4.6.2).
 func OptionPrefix(network string, valid, preferred uint32) []byte {
-	const onLink, autonomous = 0x80, 0x40
-	p := netip.MustParsePrefix(network)
-	raw := p.Addr().As16()
-	b := binary.BigEndian.AppendUint32([]byte{3, 4, byte(p.Bits()), onLink | autonomous}, valid)
-	b = binary.BigEndian.AppendUint32(b, preferred)
-	return append(append(b, 0, 0, 0, 0), raw[:]...)
+	return packet.AppendPrefixInformation(nil, netip.MustParsePrefix(network), packet.PrefixOnLink|packet.PrefixAutonomous, valid, preferred)
 }

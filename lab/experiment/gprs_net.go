@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -83,6 +84,17 @@ func (n *coreNet) Close() error {
 
 // startGGSN starts a GGSN with an APN for each family.
 func (n *coreNet) startGGSN(ctx context.Context, who maker) error {
+	if who == isthmus {
+		i := n.daemons.isthmus(n.ggsn, "ggsn")
+		if err := i.configure(n.section()); err != nil {
+			return err
+		}
+		p, err := n.daemons.keep(i.launch(ctx, "isthmus-ggsn"))
+		if err != nil {
+			return err
+		}
+		return running(ctx, p)
+	}
 	c, err := peersOf(n.daemons.env).OsmoGGSN(n.dir, peers.OsmoGGSN{Name: "ggsn", Bind: coreGGSN, APNs: []peers.OsmoAPN{
 		{Name: coreAPN(false), Device: "tun4", Pool: corePool4, DNS: coreDNS4},
 		{Name: coreAPN(true), Device: "tun6", Pool: corePool6, DNS: coreDNS6},
@@ -92,6 +104,21 @@ func (n *coreNet) startGGSN(ctx context.Context, who maker) error {
 		return err
 	}
 	return serving(ctx, n.ggsn, p, gtpPort)
+}
+
+// section is our GGSN's part of the configuration.
+func (n *coreNet) section() string {
+	text := fmt.Sprintf("[[ggsn]]\ngsn_address4 = %q\npeers = [%q]\nreversed_tid = [%[2]q]\nstate_file = %q\n",
+		coreGGSN, coreSGSN.String()+"/32", filepath.Join(n.dir, "ggsn.state"))
+	for _, a := range []struct {
+		v6   bool
+		key  string
+		pool netip.Prefix
+		dns  netip.Addr
+	}{{false, "pool4", corePool4, coreDNS4}, {true, "pool6", corePool6, coreDNS6}} {
+		text += fmt.Sprintf("[[ggsn.apn]]\nname = %q\n%s = [%q]\ndns = [%q]\n", coreAPN(a.v6), a.key, a.pool, a.dns)
+	}
+	return text
 }
 
 // gtpPort is that of GTPv1-C, which osmo-ggsn opens last but one of its three.

@@ -35,14 +35,10 @@ func (c Claim) String() string {
 // detectionTime is how long others have to answer, RetransTimer (RFC 4861 section 10).
 const detectionTime = time.Second
 
-// ndHopLimit shows that a message comes from this link (RFC 4861 section 7.1).
-const ndHopLimit = 255
-
-// Options and flags of Neighbor Discovery (RFC 4861 sections 4.4 and 4.6.1).
+// Flags of a Neighbor Advertisement (RFC 4861 section 4.4).
 const (
-	optionTargetLinkLayer = 2
-	flagSolicited         = 0x40
-	flagOverride          = 0x20
+	flagSolicited = 0x40
+	flagOverride  = 0x20
 )
 
 // claimed is one address on a link that the host's own stack does not have: we claim it
@@ -63,7 +59,7 @@ func (c *claimed) tick(now time.Time, out *packet.Batch) {
 	case c.until.IsZero():
 		c.until = now.Add(detectionTime)
 		target := c.addr.As16()
-		out.SendIP(packet.AppendICMPv6(out.Alloc(64), netip.IPv6Unspecified(), packet.SolicitedNode(c.addr), ndHopLimit,
+		out.SendIP(packet.AppendICMPv6(out.Alloc(64), netip.IPv6Unspecified(), packet.SolicitedNode(c.addr), packet.NDHopLimit,
 			packet.ICMPv6NeighborSolicitation, 0, []byte{0, 0, 0, 0}, target[:]))
 	case !now.Before(c.until):
 		c.state = Owned
@@ -85,7 +81,7 @@ func (c *claimed) handle(p packet.IPv6, out *packet.Batch) bool {
 		return false
 	}
 	// RFC 4861 sections 7.1.1 and 7.1.2: else somebody beyond the link could speak.
-	if p.HopLimit() != ndHopLimit || m[1] != 0 || len(m) < 24 || netip.AddrFrom16([16]byte(m[8:24])) != c.addr {
+	if p.HopLimit() != packet.NDHopLimit || m[1] != 0 || len(m) < 24 || netip.AddrFrom16([16]byte(m[8:24])) != c.addr {
 		return true
 	}
 	switch {
@@ -113,8 +109,8 @@ func (c *claimed) answer(to netip.Addr, out *packet.Batch) {
 	target := c.addr.As16()
 	option := []byte{}
 	if len(c.mac) == 6 {
-		option = append([]byte{optionTargetLinkLayer, 1}, c.mac...)
+		option = append([]byte{packet.NDTargetLinkLayer, 1}, c.mac...)
 	}
-	out.SendIP(packet.AppendICMPv6(out.Alloc(80), c.addr, to, ndHopLimit,
+	out.SendIP(packet.AppendICMPv6(out.Alloc(80), c.addr, to, packet.NDHopLimit,
 		packet.ICMPv6NeighborAdvert, 0, []byte{flags, 0, 0, 0}, target[:], option))
 }

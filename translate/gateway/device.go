@@ -72,7 +72,7 @@ func (d *Device) Open(cfg *keys.Translation, persistent bool, reopened func()) e
 	if d.tun, err = host.OpenDevice(d.host, host.DeviceConfig{
 		TUN:       port.TUNConfig{Name: cfg.Interface, MTU: cfg.MTU, Forwarding: true, Offload: true, Persistent: persistent, Lasting: true},
 		Queues:    loop.Workers(cfg.Workers),
-		Configure: d.host.TranslateIPv4,
+		Configure: d.host.GatewayIPv4,
 		Without:   "nothing is translated", Reopened: reopened, LastRestore: d.LastRestore,
 	}, d.log); err != nil {
 		return err

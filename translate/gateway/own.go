@@ -53,14 +53,12 @@ func WarnOwn(log *slog.Logger, t *translate.Settings) {
 // own4 and own6 are addresses of this host, on other links than the device, for ICMP
 // errors: the lowest, so that the answer stays the same. Not valid: there is none.
 func (d *Device) own4() (netip.Addr, error) {
-	list, err := d.Addresses4()
-	var best netip.Addr
-	for _, a := range list {
-		if usable := a.IsGlobalUnicast() || a.IsPrivate(); usable && (!best.IsValid() || a.Less(best)) {
-			best = a
-		}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.host == nil {
+		return netip.Addr{}, nil
 	}
-	return best, err
+	return d.host.GlobalIPv4(d.tun.Name())
 }
 
 func (d *Device) own6() (netip.Addr, error) {

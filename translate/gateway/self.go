@@ -21,12 +21,11 @@ func (d *Device) Turn(ip []byte, out *packet.Batch) bool {
 	if expected == nil {
 		return false
 	}
-	p, ok := expected.Inside(ip)
-	if ok {
-		host.Turn(p)
-		out.SendIP(p)
+	turned := expected.Back(ip)
+	if turned {
+		out.SendIP(ip)
 	}
-	return ok
+	return turned
 }
 
 // CheckSelf sends a packet from this host's own stack to an address of the first of some

@@ -7,34 +7,21 @@ import (
 	"errors"
 	"net/netip"
 	"time"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
-// ICMPv6 messages of Neighbor Discovery (RFC 4861 sections 4.1 and 4.2).
+// Lengths of messages of Neighbor Discovery without options (RFC 4861 sections 4.1 and 4.2).
 const (
-	typeSolicitation  = 133
-	typeAdvertisement = 134
-
-	solicitationLen  = 8  // without options
-	advertisementLen = 16 // without options
-	optionHeaderLen  = 2
-	optionUnit       = 8
+	solicitationLen  = 8
+	advertisementLen = 16
 )
-
-// HopLimit is that of all messages of Neighbor Discovery: one that a router forwarded
-// has less (RFC 4861 section 6.1).
-const HopLimit = 255
 
 // Bounds of what is read of one advertisement.
 const (
 	maxOptions   = 16
 	maxResolvers = 8
 	maxNetworks  = 16
-)
-
-// Types of options: of networks on the link (RFC 4861 section 4.6.2), and of name servers.
-const (
-	networkOption  = 3
-	resolverOption = 25
 )
 
 // Advertisement is what matters here of a Router Advertisement.
@@ -58,7 +45,7 @@ var (
 // AppendAdvertisement appends a Router Advertisement of a router that is no one's default
 // router and says nothing but the options. The kernel fills the checksum in.
 func AppendAdvertisement(b []byte, options []Option) ([]byte, error) {
-	b = append(b, typeAdvertisement, 0, 0, 0)
+	b = append(b, packet.ICMPv6RouterAdvert, 0, 0, 0)
 	b = append(b, make([]byte, advertisementLen-4)...) // all of it: unspecified
 	for _, o := range options {
 		var err error
@@ -72,18 +59,15 @@ func AppendAdvertisement(b []byte, options []Option) ([]byte, error) {
 // ParseAdvertisement reads an ICMPv6 message from its type on. A message with a faulty
 // option is worth nothing (RFC 4861 section 6.1.2).
 func ParseAdvertisement(b []byte) (a Advertisement, err error) {
-	if len(b) < advertisementLen || b[0] != typeAdvertisement || b[1] != 0 {
+	if len(b) < advertisementLen || b[0] != packet.ICMPv6RouterAdvert || b[1] != 0 {
 		return a, errNoAdvertisement
 	}
 	a.RouterLifetime = time.Duration(binary.BigEndian.Uint16(b[6:])) * time.Second
+	if !packet.NDOptionsWellFormed(b[advertisementLen:]) {
+		return Advertisement{}, errBadOption
+	}
 	for rest := b[advertisementLen:]; len(rest) > 0; {
-		if len(rest) < optionHeaderLen {
-			return Advertisement{}, errBadOption
-		}
-		length := int(rest[1]) * optionUnit
-		if length == 0 || length > len(rest) {
-			return Advertisement{}, errBadOption
-		}
+		length := int(rest[1]) * 8
 		if o, ok := ParseOption(rest[:length]); ok && len(a.Options) < maxOptions {
 			a.Options = append(a.Options, o)
 		}
@@ -99,7 +83,7 @@ func ParseAdvertisement(b []byte) (a Advertisement, err error) {
 //	25 | length | reserved (2 octets) | lifetime in s (4 octets) | addresses
 func appendResolvers(to []netip.Addr, option []byte) []netip.Addr {
 	const header = 8
-	if option[0] != resolverOption || len(option) < header || binary.BigEndian.Uint32(option[4:]) == 0 {
+	if option[0] != packet.NDResolvers || len(option) < header || binary.BigEndian.Uint32(option[4:]) == 0 {
 		return to
 	}
 	for rest := option[header:]; len(rest) >= 16 && len(to) < maxResolvers; rest = rest[16:] {
@@ -114,7 +98,7 @@ func appendResolvers(to []netip.Addr, option []byte) []netip.Addr {
 //
 //	3 | 4 | length | flags | two lifetimes in s, reserved (4 octets each) | prefix
 func appendNetwork(to []netip.Prefix, option []byte) []netip.Prefix {
-	if option[0] != networkOption || len(option) != 32 || binary.BigEndian.Uint32(option[4:]) == 0 || len(to) == maxNetworks {
+	if option[0] != packet.NDPrefixInformation || len(option) != 32 || binary.BigEndian.Uint32(option[4:]) == 0 || len(to) == maxNetworks {
 		return to
 	}
 	p, err := netip.AddrFrom16([16]byte(option[16:])).Prefix(int(option[2]))
@@ -126,20 +110,11 @@ func appendNetwork(to []netip.Prefix, option []byte) []netip.Prefix {
 
 // AppendSolicitation appends a Router Solicitation without options.
 func AppendSolicitation(b []byte) []byte {
-	return append(b, typeSolicitation, 0, 0, 0, 0, 0, 0, 0)
+	return append(b, packet.ICMPv6RouterSolicitation, 0, 0, 0, 0, 0, 0, 0)
 }
 
 // IsSolicitation reports whether an ICMPv6 message is a Router Solicitation that a router
 // answers.
 func IsSolicitation(b []byte) bool {
-	if len(b) < solicitationLen || b[0] != typeSolicitation || b[1] != 0 {
-		return false
-	}
-	for rest := b[solicitationLen:]; len(rest) > 0; {
-		if len(rest) < optionHeaderLen || rest[1] == 0 || int(rest[1])*optionUnit > len(rest) {
-			return false
-		}
-		rest = rest[int(rest[1])*optionUnit:]
-	}
-	return true
+	return len(b) >= solicitationLen && b[0] == packet.ICMPv6RouterSolicitation && b[1] == 0 && packet.NDOptionsWellFormed(b[solicitationLen:])
 }

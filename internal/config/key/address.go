@@ -32,6 +32,18 @@ var Address6 = Text("2001:db8::1", func(s string) (netip.Addr, *Fault) {
 	return a, nil
 })
 
+// Host parses the address of a host of either family.
+var Host = Text("2001:db8::1", func(s string) (netip.Addr, *Fault) {
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return a, Wrong("write it like 2001:db8::1 or 192.0.2.1", "%q is not an address", s)
+	}
+	if a.Is4() {
+		return Address4(s)
+	}
+	return Address6(s)
+})
+
 // PrefixLike parses a prefix of either family; remedies show the example.
 func PrefixLike(s, example string) (netip.Prefix, *Fault) {
 	p, err := netip.ParsePrefix(s)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/client"
@@ -22,9 +23,6 @@ import (
 // port reserved later would not show in the address. Gateways answer within
 // milliseconds; who has none should not wait for more than he does not notice.
 const portWait = 500 * time.Millisecond
-
-// stateDirectory is where a service keeps what outlives it (systemd.exec(5)).
-const stateDirectory = "/var/lib/isthmus"
 
 // portMapping keeps the client's port reserved at the gateway. A nil one wants
 // none, and its methods do nothing.
@@ -74,7 +72,7 @@ func portMappingFile(cfg *Settings) string {
 	}
 	dir := os.Getenv("STATE_DIRECTORY")
 	if dir == "" {
-		dir = stateDirectory
+		dir = kept.StateFolder
 	}
 	return filepath.Join(dir, cfg.Name+".port-mapping")
 }

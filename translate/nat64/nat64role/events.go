@@ -3,69 +3,28 @@
 package nat64role
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 
+	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/translate/nat64"
 )
 
-// maxEvents bounds what waits to be logged: a log that is slow must not stop packets.
-const maxEvents = 8192
-
 // eventLog writes the engine's events to the log, apart from the loops.
 type eventLog struct {
-	log     *slog.Logger
-	once    sync.Once
-	waiting chan nat64.Event
-	blocks  atomic.Bool // log blocks of ports
-	running atomic.Bool // somebody writes what waits
-	lost    atomic.Uint64
+	loop.EventLog[nat64.Event]
+	log    *slog.Logger
+	blocks atomic.Bool // log blocks of ports
 }
 
-func (l *eventLog) channel() chan nat64.Event {
-	l.once.Do(func() { l.waiting = make(chan nat64.Event, maxEvents) })
-	return l.waiting
-}
-
-// add takes events; what finds no room is counted.
+// add takes events.
 func (l *eventLog) add(events []nat64.Event) {
 	for _, e := range events {
 		if (e.Kind == nat64.BlockStart || e.Kind == nat64.BlockStop) && !l.blocks.Load() {
 			continue
 		}
-		if !l.running.Load() {
-			l.write(&e)
-			continue
-		}
-		select {
-		case l.channel() <- e:
-		default:
-			l.lost.Add(1)
-		}
-	}
-}
-
-// run writes until ctx is done and nothing waits any more. Before, no packet waits for the
-// log, and events are written at once.
-func (l *eventLog) run(ctx context.Context) {
-	l.running.Store(true)
-	for {
-		select {
-		case e := <-l.channel():
-			l.write(&e)
-		case <-ctx.Done():
-			for {
-				select {
-				case e := <-l.channel():
-					l.write(&e)
-				default:
-					return
-				}
-			}
-		}
+		l.Add(e)
 	}
 }
 

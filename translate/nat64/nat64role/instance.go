@@ -62,7 +62,7 @@ func New(cfg Settings, log *slog.Logger) (*NAT64, error) {
 		return nil, err
 	}
 	n := &NAT64{name: cfg.Name, log: log, ready: make(chan struct{}), device: gateway.NewDevice(log), cfg: cfg}
-	n.events.log = log
+	n.events.log, n.events.Write = log, n.events.write
 	n.fast = newFast(&cfg, log)
 	n.fast.engine = n.stats
 	n.loop.NewOutput = func() *nat64.Out { return new(nat64.Out) }
@@ -123,7 +123,7 @@ func (n *NAT64) Run(ctx context.Context) (err error) {
 	}
 	group.Go(func() error { n.loop.RunTimer(ctx); return nil })
 	group.Go(func() error { n.letGoByAndBy(ctx); return nil })
-	group.Go(func() error { n.events.run(ctx); return nil })
+	group.Go(func() error { n.events.Run(ctx); return nil })
 	defer context.AfterFunc(ctx, func() {
 		ftp.close() // while its last words can still leave
 		n.device.End(n.leaves(ctx))

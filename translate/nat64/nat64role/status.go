@@ -167,7 +167,7 @@ func (n *NAT64) Collect(emit func(role.Metric)) {
 	emit(role.Level("blocks", "Blocks of ports that clients hold.", float64(sizes.Blocks)))
 	emit(role.Level("stored_syns", "SYNs from the IPv4 side that wait.", float64(sizes.StoredSYNs)))
 	emit(role.Level("assemblies", "Packets of which fragments are remembered.", float64(sizes.Assemblies)))
-	emit(role.Count("log_lines_lost_total", "Events that the log was too slow for.", n.events.lost.Load()))
+	emit(role.Count("log_lines_lost_total", "Events that the log was too slow for.", n.events.Lost()))
 	for c := range nat64.ErrorClass(nat64.NumErrorClasses) {
 		emit(role.Metric{Name: "icmp_errors_total", Kind: role.Counter, Help: "ICMP errors sent by the translator itself, by class.", Reason: c.String(), Value: float64(s.ErrorsSent[c])})
 		emit(role.Metric{Name: "icmp_errors_withheld_total", Kind: role.Counter, Help: "ICMP errors not sent, by their rate or because they are off, by class.", Reason: c.String(), Value: float64(s.ErrorsWithheld[c])})

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/net/ipv6"
 
+	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/ratelimit"
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -150,7 +151,7 @@ func (a *Announcer) hurry() {
 // on (see [role.Leaving]). It opens its sockets in the network namespace of the calling
 // thread.
 func (a *Announcer) Run(ctx context.Context) error {
-	s, err := listen(a.link, []netip.Addr{allRouters}, ipv6.ICMPTypeRouterSolicitation, ipv6.ICMPTypeRouterAdvertisement)
+	s, err := listen(a.link, []netip.Addr{packet.AllRouters}, ipv6.ICMPTypeRouterSolicitation, ipv6.ICMPTypeRouterAdvertisement)
 	if err != nil {
 		return err
 	}
@@ -244,7 +245,7 @@ func (a *Announcer) send(s *socket, options []pref64.Option) bool {
 		err = s.assume(a.source)
 	}
 	if err == nil {
-		err = s.write(message, a.source, allNodes)
+		err = s.write(message, a.source, packet.AllNodes)
 	}
 	if err != nil {
 		a.failed.Add(1)

@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/ipv6"
 
+	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate/pref64"
@@ -193,7 +194,7 @@ func TestDefaultRouterStays(t *testing.T) {
 		defer s.close()
 		m := make([]byte, 16)
 		m[0], m[6], m[7] = 134, 0x07, 0x08 // a default router for half an hour
-		return s.write(m, netip.Addr{}, allNodes)
+		return s.write(m, netip.Addr{}, packet.AllNodes)
 	})
 	routes := func() (count int) {
 		n.host.Do(t, func() error {

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
+	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/translate/pref64"
@@ -140,7 +141,7 @@ func (h *besideHost) observe(t *testing.T) {
 	var s *socket
 	h.host.Do(t, func() (err error) {
 		if err = netlink.RouteSubscribe(routes, done); err == nil {
-			s, err = listen("lan0", []netip.Addr{allNodes}, ipv6.ICMPTypeRouterAdvertisement)
+			s, err = listen("lan0", []netip.Addr{packet.AllNodes}, ipv6.ICMPTypeRouterAdvertisement)
 		}
 		return err
 	})

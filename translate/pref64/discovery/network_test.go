@@ -19,6 +19,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/ipv6"
 
+	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate/pref64"
@@ -234,6 +235,6 @@ func (n network) solicit(t *testing.T) {
 			return err
 		}
 		defer s.close()
-		return s.write(pref64.AppendSolicitation(nil), netip.Addr{}, allRouters)
+		return s.write(pref64.AppendSolicitation(nil), netip.Addr{}, packet.AllRouters)
 	})
 }

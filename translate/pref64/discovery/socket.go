@@ -13,13 +13,7 @@ import (
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
-	"github.com/isthmus-net/isthmus/translate/pref64"
-)
-
-// Groups of Neighbor Discovery (RFC 4291 section 2.7.1).
-var (
-	allNodes   = netip.MustParseAddr("ff02::1")
-	allRouters = netip.MustParseAddr("ff02::2")
+	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
 // socket sends and receives messages of Neighbor Discovery on one link.
@@ -63,8 +57,8 @@ func (s *socket) prepare(groups []netip.Addr, types []ipv6.ICMPType) error {
 		s.conn.SetICMPFilter(&filter),
 		s.conn.SetControlMessage(ipv6.FlagHopLimit|ipv6.FlagInterface|ipv6.FlagSrc, true),
 		s.conn.SetMulticastInterface(s.link),
-		s.conn.SetMulticastHopLimit(pref64.HopLimit),
-		s.conn.SetHopLimit(pref64.HopLimit),
+		s.conn.SetMulticastHopLimit(packet.NDHopLimit),
+		s.conn.SetHopLimit(packet.NDHopLimit),
 		s.conn.SetMulticastLoopback(false),
 	}
 	for _, g := range groups {
@@ -101,7 +95,7 @@ func (s *socket) read(buffer []byte) (b []byte, from netip.Addr, err error) {
 			return nil, from, err
 		}
 		address, ok := source.(*net.IPAddr)
-		if !ok || control == nil || control.IfIndex != s.link.Index || control.HopLimit != pref64.HopLimit {
+		if !ok || control == nil || control.IfIndex != s.link.Index || control.HopLimit != packet.NDHopLimit {
 			continue
 		}
 		if from, ok = netip.AddrFromSlice(address.IP); ok {
@@ -112,7 +106,7 @@ func (s *socket) read(buffer []byte) (b []byte, from netip.Addr, err error) {
 
 // write sends a message to all of a group. Without a source the kernel chooses one.
 func (s *socket) write(b []byte, source, group netip.Addr) error {
-	control := &ipv6.ControlMessage{IfIndex: s.link.Index, HopLimit: pref64.HopLimit}
+	control := &ipv6.ControlMessage{IfIndex: s.link.Index, HopLimit: packet.NDHopLimit}
 	if source.IsValid() {
 		control.Src = source.AsSlice()
 	}

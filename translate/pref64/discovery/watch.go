@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/net/ipv6"
 
+	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/translate/pref64"
 )
 
@@ -73,7 +74,7 @@ func Watch(ctx context.Context, s Settings) (<-chan pref64.Set, error) {
 	}
 	if s.Interface != "" {
 		var err error
-		if w.socket, err = listen(s.Interface, []netip.Addr{allNodes}, ipv6.ICMPTypeRouterAdvertisement); err != nil {
+		if w.socket, err = listen(s.Interface, []netip.Addr{packet.AllNodes}, ipv6.ICMPTypeRouterAdvertisement); err != nil {
 			return nil, err
 		}
 		go w.read(ctx)
@@ -262,7 +263,7 @@ func (w *watcher) due(ctx context.Context, now time.Time) {
 		w.routersUntil = time.Time{}
 	}
 	if !w.solicitAt.IsZero() && !now.Before(w.solicitAt) {
-		if err := w.socket.write(pref64.AppendSolicitation(nil), netip.Addr{}, allRouters); err != nil {
+		if err := w.socket.write(pref64.AppendSolicitation(nil), netip.Addr{}, packet.AllRouters); err != nil {
 			w.log.Debug("no router could be asked", "error", err)
 		}
 		w.solicitAt = now.Add(solicitationWait)

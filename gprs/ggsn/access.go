@@ -1,0 +1,146 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"bytes"
+	"net/netip"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/gprs/link"
+	"github.com/isthmus-net/isthmus/gprs/pool"
+)
+
+// access is an access point with its leases. Its number does not change, also when the
+// settings no longer have it.
+type access struct {
+	APN
+	gone                      bool
+	router                    *link.Router // of the links that its contexts with IPv6 are
+	said                      link.Settings
+	anew                      bool // it says something else than before
+	four, six, fixed4, fixed6 leases
+}
+
+// vrf is a network behind the node: who has which address there.
+type vrf struct {
+	by4 map[uint32]handle // sessions
+	by6 map[uint64]handle // by the upper half of their addresses
+
+	inside4, inside6 inside
+	speaker          speaker
+}
+
+// leases are those of some pools of one access point and family. Those that contexts have
+// stay when the settings have no pool any more.
+type leases struct {
+	pool *pool.Pool
+	open bool
+}
+
+// resize gives the leases other ranges.
+func (l *leases) resize(prefixes []netip.Prefix, length int, a *APN, random uint64) (err error) {
+	if l.open = len(prefixes) > 0; !l.open {
+		return nil
+	}
+	s := pool.Settings{Length: length, Hold: a.Hold}
+	for _, p := range prefixes {
+		s.Ranges = append(s.Ranges, pool.PrefixRange(p))
+	}
+	for _, router := range []netip.Addr{a.Router4, a.Router6} {
+		if router.IsValid() {
+			s.Except = append(s.Except, netip.PrefixFrom(router, router.BitLen()))
+		}
+	}
+	if l.pool != nil {
+		return l.pool.Resize(s)
+	}
+	l.pool, err = pool.New(s, random)
+	return err
+}
+
+// applyAPNs takes over the access points of settings.
+func (e *Engine) applyAPNs(s *Settings) error {
+	next := append([]*access(nil), e.apns...)
+	names := make(map[string]uint16, len(s.APNs))
+	for i := range s.APNs {
+		n := len(next)
+		for j, a := range e.apns {
+			if a.key() == s.APNs[i].key() && a.VRF == s.APNs[i].VRF {
+				n = j
+			}
+		}
+		if n == len(next) {
+			next = append(next, &access{})
+		}
+		changed := *next[n]
+		if err := e.change(&changed, &s.APNs[i], s.UUID); err != nil {
+			return err
+		}
+		next[n] = &changed
+		names[changed.key()] = uint16(n)
+	}
+	for _, a := range next {
+		n, ok := names[a.key()]
+		a.gone = !ok || next[n] != a
+		for int(a.VRF) >= len(e.vrfs) {
+			e.vrfs = append(e.vrfs, &vrf{by4: make(map[uint32]handle), by6: make(map[uint64]handle)})
+		}
+	}
+	for i, v := range e.vrfs {
+		v.setInside(next, uint8(i))
+	}
+	e.apns, e.byName, e.anyName = next, names, -1
+	if s.Default != "" {
+		e.anyName = int(names[nameKey(s.Default)])
+	}
+	return nil
+}
+
+// change gives an access point other settings.
+func (e *Engine) change(a *access, to *APN, uuid [16]byte) (err error) {
+	a.APN = *to
+	says := to.linkSettings(uuid)
+	a.anew, a.said = a.router != nil && !sameLink(&says, &a.said), says
+	if a.router, err = link.New(says); err != nil {
+		return err
+	}
+	for _, one := range []struct {
+		leases   *leases
+		prefixes []netip.Prefix
+		length   int
+	}{
+		{&a.four, to.Pools4, 32}, {&a.six, to.Pools6, prefixBits},
+		{&a.fixed4, to.Static4, 32}, {&a.fixed6, to.Static6, prefixBits},
+	} {
+		if err = one.leases.resize(one.prefixes, one.length, to, e.random.Uint64()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// accessOf returns the access point that a request names; ok is false if there is none. A
+// name may have the operator's behind it (TS 23.003 section 9.1.2).
+func (e *Engine) accessOf(name gtp.APN) (n uint16, ok bool) {
+	var room [100]byte
+	key := name.AppendKey(room[:0])
+	if n, ok = e.byName[string(key)]; ok {
+		return n, true
+	}
+	if bytes.HasSuffix(key, []byte(".gprs")) {
+		if i := bytes.LastIndex(key, []byte(".mnc")); i > 0 {
+			if n, ok = e.byName[string(key[:i])]; ok {
+				return n, true
+			}
+		}
+	}
+	if e.anyName >= 0 && len(key) > 0 {
+		return uint16(e.anyName), true
+	}
+	return 0, false
+}
+
+func (e *Engine) accessPoint(s *session) *access { return e.apns[s.apn] }
+
+func (e *Engine) vrfOf(s *session) *vrf { return e.vrfs[e.apns[s.apn].VRF] }

@@ -1,0 +1,44 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/isthmus-net/isthmus/gprs/link"
+)
+
+// addr4 and addr6 make addresses of the numbers that records have.
+func addr4(n uint32) netip.Addr {
+	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
+}
+
+func addr6(prefix, id uint64) netip.Addr {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:], prefix)
+	binary.BigEndian.PutUint64(b[8:], id)
+	return netip.AddrFrom16(b)
+}
+
+func number4(a netip.Addr) uint32 {
+	b := a.As4()
+	return binary.BigEndian.Uint32(b[:])
+}
+
+func prefix6(a netip.Addr) uint64 {
+	b := a.As16()
+	return binary.BigEndian.Uint64(b[:])
+}
+
+// linkLocal is the upper half of link-local addresses (RFC 4291 section 2.5.6).
+const linkLocal uint64 = 0xfe80 << 48
+
+// newInterfaceID draws one that neither the node itself nor a group of nodes has.
+func (e *Engine) newInterfaceID() uint64 {
+	for {
+		if id := e.random.Uint64(); link.ValidID(id) {
+			return id
+		}
+	}
+}

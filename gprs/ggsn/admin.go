@@ -1,0 +1,72 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import "time"
+
+// drain is the state of [Engine.Drain].
+type drain struct {
+	refusing bool
+	rate     int           // sessions a second; 0: none are deleted
+	at       time.Duration // when the next are; never if none are
+	from     handle        // where the walk goes on
+}
+
+// drainEvery is how often sessions are deleted.
+const drainEvery = 100 * time.Millisecond
+
+// Drain refuses contexts from now on, and deletes those that are there in good order, so
+// many a second; a rate of 0 only refuses. An event says when all are gone.
+func (e *Engine) Drain(rate int, now time.Time, out *Output) {
+	c := e.begin(now, out)
+	e.drain = drain{refusing: true, rate: rate, at: never}
+	if rate > 0 {
+		e.drain.at = c.at
+	}
+	e.drainedOne(c)
+}
+
+// Undrain takes contexts again.
+func (e *Engine) Undrain() { e.drain = drain{at: never} }
+
+// drainedOne tells when all contexts are gone.
+func (e *Engine) drainedOne(c call) {
+	if e.drain.refusing && e.sessions.used() == 0 {
+		e.drain.at = never
+		c.event(Event{Kind: Drained})
+	}
+}
+
+// drainDue deletes some sessions.
+func (e *Engine) drainDue(c call) {
+	if e.drain.at > c.at {
+		return
+	}
+	e.drain.at = c.at + drainEvery
+	left := max(1, int(int64(e.drain.rate)*int64(drainEvery)/int64(time.Second)))
+	for range e.sessions.last {
+		e.drain.from = e.drain.from%e.sessions.last + 1
+		s := e.sessions.at(e.drain.from)
+		if s.first == 0 || s.marked(markDeleting) || s.marked(markReleasing) {
+			continue
+		}
+		if e.startDelete(e.drain.from, EndAdmin, c); left == 1 {
+			return
+		}
+		left--
+	}
+}
+
+// Delete deletes the contexts that match, with all of their sessions, in good order: their
+// SGSNs are told. It returns how many contexts; they end when the SGSN has answered or has
+// been asked in vain.
+func (e *Engine) Delete(sel Selection, now time.Time, out *Output) (n int) {
+	c := e.begin(now, out)
+	e.each(sel, func(_ handle, u *pdpContext) {
+		n++
+		if s := e.sessions.at(u.session); !s.marked(markDeleting) && !e.startDelete(u.session, EndAdmin, c) {
+			e.endLater(u.session, EndAdmin, c.at+e.settings.T3Response)
+		}
+	})
+	return n
+}

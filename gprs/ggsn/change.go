@@ -1,0 +1,130 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+)
+
+// change is what this node asks an SGSN to change of a context (TS 29.060 section 7.3.3).
+type change struct {
+	context handle
+	qos     gtp.QoS // not of Indicate
+	// indicate tells that the node that has the user plane did not know the context, so
+	// that the SGSN gives it another (TS 23.060 section 9.2.3.5).
+	indicate bool
+	tries    int
+}
+
+// SetQoS asks the SGSNs of the contexts that match for another profile; contexts of version
+// 0 and those that an earlier change waits for are left out. It returns how many were
+// asked. A context has the profile of its SGSN's answer.
+func (e *Engine) SetQoS(sel Selection, q gtp.QoS, now time.Time, out *Output) (n int) {
+	c := e.begin(now, out)
+	e.each(sel, func(x handle, u *pdpContext) {
+		if e.startChange(u.session, change{context: x, qos: q}, c) {
+			n++
+		}
+	})
+	return n
+}
+
+// startChange sends an Update Request, unless a request is on its way.
+func (e *Engine) startChange(h handle, to change, c call) bool {
+	s := e.sessions.at(h)
+	if _, waiting := e.changes[h]; waiting || s.request != 0 || s.version == gtp.V0 || s.marked(markReleasing) {
+		return false
+	}
+	return e.sendChange(h, to, c)
+}
+
+func (e *Engine) sendChange(h handle, to change, c call) bool {
+	s := e.sessions.at(h)
+	m := &e.scratch.update
+	*m = gtp.UpdateRequest{NSAPI: e.contexts.at(to.context).nsapi}
+	if to.indicate {
+		m.DirectTunnelFlags = gtp.Some(gtp.FlagErrorIndication)
+	} else {
+		m.QoS = gtp.Some(to.qos)
+	}
+	r := e.send(s.peer, e.peers.at(s.peer), pathControl, gtp.Header{TEID: s.peerTEID}, m, h, 0, c)
+	if r == 0 {
+		return false
+	}
+	to.tries++
+	s.request = r
+	e.changes[h] = to
+	return true
+}
+
+// collided has a request of this node give way to one of the SGSN, which wins (TS 29.060
+// section 7.3.3): it is made again later.
+func (e *Engine) collided(h handle, s *session, c call) {
+	if s.request == 0 {
+		return
+	}
+	done := *e.requests.at(s.request)
+	e.endRequest(s.request)
+	if done.kind == gtp.TypeDeleteRequest {
+		s.marks &^= markDeleting
+		e.endLater(h, done.why, c.at+e.settings.T3Response)
+		return
+	}
+	e.changeLater(h, c)
+}
+
+// changeLater has a change asked for again, as often as a request is sent.
+func (e *Engine) changeLater(h handle, c call) {
+	if e.changes[h].tries < e.settings.N3Requests {
+		e.sessionTimes.set(h, c.at+e.settings.T3Response)
+	} else {
+		e.endChange(h, c)
+	}
+}
+
+// endChange forgets a change, done or not.
+func (e *Engine) endChange(h handle, c call) {
+	delete(e.changes, h)
+	e.schedule(h, e.sessions.at(h), c)
+}
+
+// updateResponse takes the answer of an SGSN to a change.
+func (e *Engine) updateResponse(t *transaction, rh handle) Reason {
+	m := &e.scratch.updated
+	if r := e.parse(t, m); r != none {
+		return r
+	}
+	h := e.requests.at(rh).session
+	e.endRequest(rh)
+	to := e.changes[h]
+	switch {
+	case m.Cause == gtp.CauseCollision:
+		e.changeLater(h, t.call)
+		return none
+	case m.Cause == gtp.CauseNonExistent, m.Cause == gtp.CauseContextNotFound:
+		e.end(to.context, EndPeerUnknown, t.call)
+		return none
+	case m.Cause.Accepted():
+		e.changed(t, &to, m)
+	}
+	e.endChange(h, t.call)
+	return none
+}
+
+// changed takes over what the SGSN's answer says of a context.
+func (e *Engine) changed(t *transaction, to *change, m *gtp.UpdateResponse) {
+	x := e.contexts.at(to.context)
+	if m.QoS.Present {
+		x.qos = m.QoS.Value
+	}
+	if m.TEIDData.Present && m.AddressUser.Present {
+		a := e.accessPoint(e.sessions.at(x.session))
+		if user, cause := e.node(m.AddressUser.Value, a.DirectTunnel); cause == 0 {
+			e.moveUser(to.context, x, user, m.TEIDData.Value)
+		}
+	}
+	e.stats.Updated++
+	e.tell(t.call, ContextUpdated, to.context, 0)
+}

@@ -1,0 +1,243 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"net/netip"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+)
+
+// create makes a context, or answers again for one that the same request has made.
+func (e *Engine) create(t *transaction) Reason {
+	m := &e.scratch.create
+	if r := e.request(t, m); r != none {
+		return r
+	}
+	if m.LinkedNSAPI.Present {
+		return e.createSecondary(t, m)
+	}
+	tid, isIMEI := e.tidOfRequest(t, m)
+	old := e.byTID[tid]
+	if old != 0 && e.contexts.at(old).madeBy(t) {
+		e.stats.Repeated++
+		e.created(t, old, m)
+		return none
+	}
+	made := session{tid: tid, version: t.header.Version, peerTEID: m.TEIDControl.Value, msisdn: m.MSISDN.Value, createdAt: t.seconds()}
+	if isIMEI {
+		made.marks |= markIMEI
+	}
+	x, cause := e.createPrimary(t, m, &made, old)
+	if cause != 0 {
+		e.respond(t, cause, m.TEIDControl.Value)
+		return none
+	}
+	e.created(t, x, m)
+	e.greet(x, t.call)
+	return none
+}
+
+// tidOfRequest returns the key of the context that is asked for. A terminal that has no IMSI
+// has an IMEI.
+func (e *Engine) tidOfRequest(t *transaction, m *gtp.CreateRequest) (tid gtp.TID, isIMEI bool) {
+	switch {
+	case t.header.Version == gtp.V0:
+		return t.header.TID, false
+	case m.IMSI.Present:
+		return gtp.MakeTID(m.IMSI.Value, m.NSAPI), false
+	}
+	return gtp.MakeTID(gtp.IMSI(m.IMEI.Value), m.NSAPI), true
+}
+
+// madeBy reports whether the context was made by the request, which came again.
+func (x *pdpContext) madeBy(t *transaction) bool {
+	return x.sequence == t.header.Sequence && x.port == t.from.Port() && x.hash == t.hash
+}
+
+// createPrimary makes a session with its first context. old is the context that has the
+// IMSI and NSAPI until now.
+func (e *Engine) createPrimary(t *transaction, m *gtp.CreateRequest, made *session, old handle) (handle, gtp.Cause) {
+	if e.drain.refusing {
+		return 0, gtp.CauseNoResources
+	}
+	apn, ok := e.accessOf(m.APN.Value)
+	if !ok {
+		return 0, gtp.CauseUnknownAPN
+	}
+	a := e.apns[apn]
+	control, user, cause := e.nodes(m.AddressControl, m.AddressUser, a)
+	if cause != 0 {
+		return 0, cause
+	}
+	made.apn, made.peer = apn, control
+	if made.has, cause = a.choose(m); !cause.Accepted() {
+		return 0, cause
+	}
+	if m.Recovery.Present {
+		e.recovered(e.peers.at(control), m.Recovery.Value, 0, t.call)
+	}
+	if old != 0 {
+		e.replace(old, t.call)
+	}
+	if !e.room(e.peers.at(control), t.call) {
+		return 0, gtp.CauseNoResources
+	}
+	cause = e.lease(made, &m.EndUserAddress.Value, t.call)
+	if cause == gtp.CauseAddressesOccupied && e.releasing != 0 {
+		e.release(releaseBurst, t.call)
+		cause = e.lease(made, &m.EndUserAddress.Value, t.call)
+	}
+	if cause != 0 {
+		return 0, cause
+	}
+	made.teid = e.newControlTEID(made.version)
+	sh, s := e.addSession(made)
+	x := e.addCreated(t, m, sh, s, user)
+	e.schedule(sh, s, t.call)
+	e.tell(t.call, ContextCreated, x, 0)
+	return x, 0
+}
+
+// replace ends what has the IMSI and NSAPI of a request: a secondary context alone, or with
+// the context that a session began with all of it.
+func (e *Engine) replace(old handle, c call) {
+	x := e.contexts.at(old)
+	if s := e.sessions.at(x.session); s.tid.NSAPI() == x.nsapi {
+		e.endSession(x.session, EndRecreated, c)
+	} else {
+		e.end(old, EndRecreated, c)
+	}
+}
+
+// room reports whether there may be one more context. What is to go makes room.
+func (e *Engine) room(p *peer, c call) bool {
+	l := &e.settings.Limits
+	if e.contexts.used() >= l.Contexts {
+		e.release(1, c)
+	}
+	ofPeer := p.paths[pathV0].used + p.paths[pathControl].used
+	return e.contexts.used() < l.Contexts && (l.ContextsPerPeer == 0 || ofPeer < l.ContextsPerPeer)
+}
+
+// addCreated adds the context of a request to a session.
+func (e *Engine) addCreated(t *transaction, m *gtp.CreateRequest, sh handle, s *session, user handle) handle {
+	x := pdpContext{
+		session: sh, user: user, peerTEID: m.TEIDData, nsapi: m.NSAPI, qos: e.accessPoint(s).negotiate(m.QoS, m.CommonFlags.Value),
+		hash: t.hash, sequence: t.header.Sequence, port: t.from.Port(),
+		lastSeen: t.seconds(), createdAt: t.at,
+	}
+	if s.version == gtp.V0 {
+		x.nsapi, x.teid = s.tid.NSAPI(), uint32(uint16(e.random.Uint32()))
+	} else {
+		x.teid = e.newTEID(e.byTEID)
+	}
+	e.chargingID++
+	x.chargingID = e.chargingID
+	h, _ := e.addContext(sh, s, &x)
+	return h
+}
+
+func (e *Engine) newControlTEID(v gtp.Version) uint32 {
+	if v == gtp.V0 {
+		return uint32(uint16(e.random.Uint32())) // a flow label
+	}
+	return e.newTEID(e.byControl)
+}
+
+// nodes returns the nodes that are to have control and user plane.
+func (e *Engine) nodes(control, user netip.Addr, a *access) (ch, uh handle, cause gtp.Cause) {
+	if ch, cause = e.node(control, false); cause == 0 {
+		uh, cause = e.node(user, a.DirectTunnel)
+	}
+	return ch, uh, cause
+}
+
+// node returns the node of an address in a request, which must be a peer unless any may be
+// named.
+func (e *Engine) node(a netip.Addr, anyone bool) (handle, gtp.Cause) {
+	if !e.reachable(a) || !anyone && !e.isPeer(a) {
+		return 0, gtp.CauseMandatoryIncorrect
+	}
+	h, _, ok := e.peerOf(a)
+	if !ok {
+		return 0, gtp.CauseNoResources
+	}
+	return h, 0
+}
+
+// choose returns the families that a context gets, and the cause of its answer.
+func (a *access) choose(m *gtp.CreateRequest) (has Types, cause gtp.Cause) {
+	four, six := a.Types&(TypeIPv4|TypeIPv4v6) != 0, a.Types&(TypeIPv6|TypeIPv4v6) != 0
+	switch m.EndUserAddress.Value.Type {
+	case gtp.PDPTypeIPv4:
+		if four {
+			return TypeIPv4, gtp.CauseAccepted
+		}
+	case gtp.PDPTypeIPv6:
+		if six {
+			return TypeIPv6, gtp.CauseAccepted
+		}
+	case gtp.PDPTypeIPv4v6:
+		switch {
+		case !six:
+			return TypeIPv4, gtp.CauseNewPDPTypeNetwork
+		case !four:
+			return TypeIPv6, gtp.CauseNewPDPTypeNetwork
+		case a.Types.has(TypeIPv4v6) && m.CommonFlags.Value&gtp.FlagDualAddressBearer != 0:
+			return TypeIPv4 | TypeIPv6, gtp.CauseAccepted
+		}
+		return TypeIPv6, gtp.CauseNewPDPTypeSingle
+	}
+	return 0, gtp.CauseUnknownPDPType
+}
+
+// created answers the request that made a context.
+func (e *Engine) created(t *transaction, x handle, m *gtp.CreateRequest) {
+	c := e.contexts.at(x)
+	s := e.sessions.at(c.session)
+	r := &e.scratch.created
+	*r = gtp.CreateResponse{
+		Cause: gtp.CauseAccepted, Reordering: gtp.Some(false), Recovery: gtp.Some(e.settings.RestartCounter),
+		TEIDData: gtp.Some(c.teid), ChargingID: gtp.Some(c.chargingID), QoS: gtp.Some(c.qos),
+		AddressControl: gtp.Some(e.own(e.peers.at(s.peer).addr)), AddressUser: gtp.Some(e.own(e.peers.at(c.user).addr)),
+	}
+	if !m.LinkedNSAPI.Present {
+		r.Cause = s.causeOf(e.accessPoint(s), m)
+		r.TEIDControl, r.EndUserAddress = gtp.Some(s.teid), gtp.Some(s.endUserAddress())
+	}
+	e.tellOptions(s, m.PCO, &r.PCO)
+	e.stats.Answers[r.Cause]++
+	e.write(t, gtp.Header{TEID: s.peerTEID, FlowLabel: uint16(s.peerTEID), TID: tidOf(s, c.nsapi)}, r)
+}
+
+// causeOf returns the cause with which a session was accepted.
+func (s *session) causeOf(a *access, m *gtp.CreateRequest) gtp.Cause {
+	if m.EndUserAddress.Value.Type != gtp.PDPTypeIPv4v6 || s.has == TypeIPv4|TypeIPv6 {
+		return gtp.CauseAccepted
+	}
+	_, cause := a.choose(m)
+	return cause
+}
+
+// pdpType is the type of a session's contexts.
+func (s *session) pdpType() gtp.PDPType {
+	switch s.has {
+	case TypeIPv4:
+		return gtp.PDPTypeIPv4
+	case TypeIPv6:
+		return gtp.PDPTypeIPv6
+	}
+	return gtp.PDPTypeIPv4v6
+}
+
+func (s *session) endUserAddress() gtp.EndUserAddress {
+	a := gtp.EndUserAddress{Type: s.pdpType()}
+	if s.has.has(TypeIPv4) {
+		a.IPv4 = addr4(s.address)
+	}
+	if s.has.has(TypeIPv6) {
+		a.IPv6 = addr6(s.prefix, s.interfaceID)
+	}
+	return a
+}

@@ -1,0 +1,136 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/special"
+)
+
+// HandleIP takes a packet for terminals that came from a network. The packet is changed.
+func (e *Engine) HandleIP(vrf uint8, ip []byte, now time.Time, out *Output) {
+	c := e.begin(now, out)
+	if r := e.fromNetwork(c, vrf, ip); r != none {
+		e.stats.Dropped[r]++
+	}
+}
+
+func (e *Engine) fromNetwork(c call, number uint8, ip []byte) Reason {
+	if len(ip) == 0 || int(number) >= len(e.vrfs) {
+		return NotIP
+	}
+	v, o := e.vrfs[number], origin{vrf: number}
+	switch ip[0] >> 4 {
+	case 4:
+		p, ok := whole4(ip)
+		if !ok {
+			return NotIP
+		}
+		src := [4]byte(p[12:16])
+		switch {
+		case !special.Forwarded4(src):
+			return BadSource
+		case v.inside4.has(uint64(binary.BigEndian.Uint32(src[:]))):
+			return InsideSource
+		}
+		return e.toTerminal(c, o, v.by4[binary.BigEndian.Uint32(p[16:])], p)
+	case 6:
+		p, _, ok := packet.ParseIPv6(ip)
+		if !ok {
+			return NotIP
+		}
+		from := binary.BigEndian.Uint64(p[8:])
+		switch {
+		case !special.Forwarded6(p.SrcBytes()):
+			return BadSource
+		case v.inside6.has(from) && p.Src() != v.speaker.router6:
+			return InsideSource
+		}
+		return e.toTerminal(c, o, v.by6[binary.BigEndian.Uint64(p[24:])], p)
+	}
+	return NotIP
+}
+
+// toTerminal hands a packet of the network to the session that has its destination.
+func (e *Engine) toTerminal(c call, o origin, to handle, p []byte) Reason {
+	if to == 0 {
+		e.unreachable(c, o, p)
+		return NoContext
+	}
+	if hopLimit(p) <= 1 {
+		e.timeExceeded(c, o, e.sessions.at(to), p)
+		return HopLimit
+	}
+	return e.down(c, o, to, p)
+}
+
+func hopLimit(p []byte) byte {
+	if p[0]>>4 == 6 {
+		return p[7]
+	}
+	return p[8]
+}
+
+// down hands a packet to a terminal, by the context whose filters it matches. Its hop limit
+// is 2 or more.
+func (e *Engine) down(c call, o origin, to handle, p []byte) Reason {
+	s := e.sessions.at(to)
+	x, ok := e.downContext(s, p)
+	if !ok {
+		return NoFilter
+	}
+	mtu := e.accessPoint(s).MTU
+	switch {
+	case len(p) <= mtu:
+		hop(p)
+		e.clamp(p, mtu)
+		e.encapsulate(c, x, s, p)
+	case p[0]>>4 == 4 && packet.Fragmentable(p):
+		hop(p)
+		for at, more := 0, true; more; more = at != 0 {
+			var b []byte
+			b, at = packet.AppendFragment(c.out.Alloc(mtu), p, at, mtu)
+			e.encapsulate(c, x, s, b)
+		}
+	default:
+		e.complain(c, o, e.accessPoint(s).speaker(), complaint{type4: 3, code4: 4, type6: packet.ICMPv6PacketTooBig, mtu: mtu}, p)
+		return TooBig
+	}
+	return none
+}
+
+// clamp lowers the segment size that a SYN names to what fits the MTU.
+func (e *Engine) clamp(p []byte, mtu int) {
+	if packet.ClampMSS(p, mtu) {
+		e.stats.Clamped++
+	}
+}
+
+// encapsulate sends a packet to a terminal as a G-PDU.
+func (e *Engine) encapsulate(c call, x handle, s *session, p []byte) {
+	u := e.contexts.at(x)
+	u.down.Packets++
+	u.down.Octets += uint64(len(p))
+	e.stats.Down.Packets++
+	e.stats.Down.Octets += uint64(len(p))
+	addr := e.peers.at(u.user).addr
+	socket := Socket(userPath(s.version)).of(addr)
+	h := gtp.Header{Version: s.version, Type: gtp.TypeGPDU, TEID: u.peerTEID}
+	if s.version == gtp.V0 {
+		h.FlowLabel, h.TID, h.HasSequence = uint16(u.peerTEID), e.wireTID(addr, tidOf(s, u.nsapi)), true
+	}
+	if h.HasSequence = h.HasSequence || e.accessPoint(s).SequenceNumbers; h.HasSequence {
+		h.Sequence = u.sent
+		u.sent++
+	}
+	b, err := h.AppendTo(c.out.Alloc(h.Len()+len(p)), len(p))
+	if err != nil {
+		return // no packet is so long: see maxMTU
+	}
+	c.out.SendUDP(int(socket), netip.AddrPortFrom(addr, socket.Port()), append(b, p...))
+}

@@ -1,0 +1,169 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsnrole
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/ggsn"
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/internal/config/key"
+)
+
+// APN is one [[ggsn.apn]] section.
+type APN struct {
+	Name                           string
+	Types                          []PDPType // empty: those that the pools have addresses for
+	Pool4, Pool6, Static4, Static6 []netip.Prefix
+	Hold                           time.Duration
+	DNS, PCSCF                     []netip.Addr
+	Domains                        []string
+	DHCP                           bool
+	AdvertInterval                 time.Duration
+	MTU                            int
+	MaxUp, MaxDown                 int // kbit/s
+	SequenceNumbers                bool
+	UEToUE                         UEToUE
+	DirectTunnel, CheckOuter       bool
+	ICMPErrors                     bool
+	SessionLimit, IdleLimit        time.Duration
+	Interface                      string // empty: that of the section
+}
+
+// PDPType is what a context may be of.
+type PDPType string
+
+// The types.
+const (
+	IPv4   PDPType = "ipv4"
+	IPv6   PDPType = "ipv6"
+	IPv4v6 PDPType = "ipv4v6"
+)
+
+var typeBits = map[PDPType]ggsn.Types{IPv4: ggsn.TypeIPv4, IPv6: ggsn.TypeIPv6, IPv4v6: ggsn.TypeIPv4v6}
+
+// UEToUE is what becomes of packets from one terminal for another.
+type UEToUE string
+
+// The ways.
+const (
+	Deny     UEToUE = "deny"
+	Silent   UEToUE = "silent"
+	Allow    UEToUE = "allow"
+	External UEToUE = "external"
+)
+
+var ueToUE = map[UEToUE]ggsn.UserToUser{Deny: ggsn.UserDeny, Silent: ggsn.UserSilent, Allow: ggsn.UserAllow, External: ggsn.UserExternal}
+
+// Bounds of what terminals are told.
+const (
+	minMTU  = 1280
+	maxMTU  = 65000
+	maxRate = 10_000_000 // TS 24.008 section 10.5.6.5
+)
+
+func (a *APN) keys() []key.Key {
+	const week = 7 * 24 * time.Hour
+	addresses := key.List(key.Host)
+	return []key.Key{
+		key.Of("name", &a.Name, key.MustSet("internet"), apnName, key.Identity, "Name that terminals ask for; capitals do not matter."),
+		key.Of("types", &a.Types, []string{}, key.List(key.OneOf(IPv4, IPv6, IPv4v6)), key.Live,
+			`PDP types: "ipv4", "ipv6" and "ipv4v6", both at once. Empty: those that there are pools for.`),
+		key.Of("pool4", &a.Pool4, key.Example([]string{"10.45.0.0/16"}), key.List(prefix4), key.Live,
+			"IPv4 addresses that contexts get in turn. Where others outside must be reached, translate them (docs/ggsn.md)."),
+		key.Of("pool6", &a.Pool6, key.Example([]string{"2001:db8:6000::/40"}), key.List(prefix64), key.Live,
+			"IPv6 prefixes of which each context gets a /64. RFC 3314, section 2.3."),
+		key.Of("static4", &a.Static4, []string{}, key.List(prefix4), key.Live, "IPv4 addresses that terminals may ask for."),
+		key.Of("static6", &a.Static6, []string{}, key.List(prefix64), key.Live, "The same of IPv6, each with its /64."),
+		key.Of("hold", &a.Hold, "2m", key.Duration(0, week), key.Live, "How long an address rests before another context gets it."),
+		key.Of("dns", &a.DNS, []string{}, addresses, key.Live, "Name servers that terminals are told, of either family."),
+		key.Of("pcscf", &a.PCSCF, []string{}, addresses, key.Live, "SIP proxies (P-CSCF) that terminals are told, of either family."),
+		key.Of("domains", &a.Domains, []string{}, key.List(domain), key.Live, "Search list that terminals with IPv6 are told. RFC 8106."),
+		key.Of("dhcp", &a.DHCP, true, key.Bool, key.Live, "Tell terminals name servers by stateless DHCPv6, too. RFC 8415, section 6.1."),
+		key.Of("advert_interval", &a.AdvertInterval, "10m", key.Duration(4*time.Second, 65535*time.Second), key.Live,
+			"The longest time between two router advertisements to a terminal. RFC 4861, section 6.2.1; RFC 8319."),
+		key.Of("mtu", &a.MTU, ggsn.DefaultMTU, key.Integer[int](minMTU, maxMTU), key.Live,
+			"Largest packet for terminals, in bytes: told to them, and kept by errors and by the MSS of TCP."),
+		key.Of("max_up", &a.MaxUp, 0, key.Integer[int](0, maxRate), key.Live,
+			"The highest rate from a terminal that a context is granted, in kbit/s; 0 is what it asks for. It is told, not enforced."),
+		key.Of("max_down", &a.MaxDown, 0, key.Integer[int](0, maxRate), key.Live, "The same to a terminal."),
+		key.Of("sequence_numbers", &a.SequenceNumbers, false, key.Bool, key.Live, "Number the G-PDUs for each terminal."),
+		key.Of("ue_to_ue", &a.UEToUE, string(Deny), key.OneOf(Deny, Silent, Allow, External), key.Live,
+			`Packets from one terminal for another: "deny" refuses them with an ICMP error, "silent" without one, "allow" carries them, "external" leaves them to the network behind the access point. Link-local ones never pass.`),
+		key.Of("direct_tunnel", &a.DirectTunnel, false, key.Bool, key.Live, "Let the user plane end at nodes that are not among the peers, such as RNCs."),
+		key.Of("check_outer", &a.CheckOuter, true, key.Bool, key.Live, "Take packets of a context from the node alone that has its user plane."),
+		key.Of("icmp_errors", &a.ICMPErrors, true, key.Bool, key.Live, "Send ICMP errors other than those of path MTU discovery, which are always sent."),
+		key.Of("session_limit", &a.SessionLimit, "0s", key.Duration(0, 365*24*time.Hour), key.Live, `How long contexts last at most; "0s" is no limit.`),
+		key.Of("idle_limit", &a.IdleLimit, "0s", key.Duration(0, week), key.Live, "How long they last without a packet of the terminal; the same."),
+		key.Of("interface", &a.Interface, "", key.Optional(key.Interface), key.Restart,
+			"TUN device to the network of this access point, which several may share. Empty: that of the section."),
+	}
+}
+
+// pools are all addresses that contexts may have.
+func (a *APN) pools() []netip.Prefix { return slices.Concat(a.Pool4, a.Pool6, a.Static4, a.Static6) }
+
+// types are the PDP types that contexts may have.
+func (a *APN) types() (set ggsn.Types) {
+	for _, t := range a.Types {
+		set |= typeBits[t]
+	}
+	if set != 0 {
+		return set
+	}
+	four, six := len(a.Pool4)+len(a.Static4) > 0, len(a.Pool6)+len(a.Static6) > 0
+	if four {
+		set |= ggsn.TypeIPv4
+	}
+	if six {
+		set |= ggsn.TypeIPv6
+	}
+	if four && six {
+		set |= ggsn.TypeIPv4v6
+	}
+	return set
+}
+
+// domain parses a domain of a search list.
+var domain = key.Text("example.org", func(s string) (string, *key.Fault) {
+	if !key.IsHostName(s) {
+		return s, key.Wrong("write one like example.org", "%q cannot be the name of a domain", s)
+	}
+	return s, nil
+})
+
+// apnName parses the name of an access point.
+var apnName = key.Text("internet", func(s string) (string, *key.Fault) {
+	if _, err := gtp.ParseAPN(s); err != nil || !key.IsHostName(s) {
+		return s, key.Wrong("write labels of letters, digits and hyphens with dots between them, like internet or ims.example", "%q cannot be the name of an access point", s)
+	}
+	return s, nil
+})
+
+// prefix4 parses an IPv4 prefix, or one address.
+var prefix4 = key.Text("10.45.0.0/16", func(s string) (netip.Prefix, *key.Fault) {
+	if a, err := netip.ParseAddr(s); err == nil && a.Is4() {
+		return netip.PrefixFrom(a, 32), nil
+	}
+	p, f := key.PrefixLike(s, "10.45.0.0/16")
+	if f == nil && !p.Addr().Is4() {
+		return p, key.Wrong("write one like 10.45.0.0/16, and those of IPv6 in pool6 or static6", "%s is not an IPv4 prefix", p)
+	}
+	return p, f
+})
+
+// prefix64 parses an IPv6 prefix that has a /64 for a context.
+var prefix64 = key.Text("2001:db8:6000::/40", func(s string) (netip.Prefix, *key.Fault) {
+	p, f := key.PrefixLike(s, "2001:db8:6000::/40")
+	switch {
+	case f != nil:
+	case !p.Addr().Is6():
+		f = key.Wrong("write one like 2001:db8:6000::/40, and those of IPv4 in pool4 or static4", "%s is not an IPv6 prefix", p)
+	case p.Bits() > 64:
+		f = key.Wrong(fmt.Sprintf("write %s, or a shorter prefix", netip.PrefixFrom(p.Addr(), 64).Masked()), "%s has no /64 for a context", p)
+	}
+	return p, f
+})

@@ -1,0 +1,163 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsnrole
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/ggsn"
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/internal/role"
+)
+
+const (
+	// listStep is how many records are looked at between two packets, and maxRows how many
+	// rows a part has.
+	listStep = 4096
+	maxRows  = 5000
+)
+
+// walk calls f for the contexts that match, from a record on until it returns false; packets
+// pass in between. It returns where to go on, 0 behind the last.
+func (g *GGSN) walk(sel ggsn.Selection, from uint32, f func(ggsn.ContextInfo) bool) (next uint32) {
+	next, more := from, true
+	for more {
+		running := g.do(func(e *ggsn.Engine, _ time.Time, _ *ggsn.Output) {
+			next = e.Contexts(sel, next, listStep, func(x ggsn.ContextInfo) bool {
+				more = f(x)
+				return more
+			})
+		})
+		more = more && running && next != 0
+	}
+	return next
+}
+
+// selection reads arguments.
+func (a *contextArguments) selection() (sel ggsn.Selection, err error) {
+	if a.IMSI != "" {
+		if sel.IMSI, err = gtp.ParseIMSI(a.IMSI); err != nil {
+			return sel, err
+		}
+	}
+	if a.NSAPI >= 0 {
+		nsapi := uint8(a.NSAPI)
+		sel.NSAPI = &nsapi
+	}
+	sel.APN, sel.TEID = a.APN, a.TEID
+	if a.Address != "" {
+		if sel.Address, err = prefixOf(a.Address); err != nil {
+			return sel, err
+		}
+	}
+	if a.SGSN != "" {
+		if sel.Peer, err = netip.ParseAddr(a.SGSN); err != nil {
+			return sel, fmt.Errorf("%q is not an address of an SGSN", a.SGSN)
+		}
+	}
+	return sel, nil
+}
+
+// prefixOf reads a prefix or one address.
+func prefixOf(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return p, fmt.Errorf("%q is neither an address nor a prefix", text)
+	}
+	return p.Masked(), nil
+}
+
+// contexts lists a part of the contexts.
+func (g *GGSN) contexts(a listArguments) (list Contexts, err error) {
+	list.Contexts = []Context{}
+	sel, err := a.selection()
+	if err != nil {
+		return list, err
+	}
+	if a.Limit < 1 || a.Limit > maxRows {
+		return list, fmt.Errorf("limit must be a number from 1 to %d", maxRows)
+	}
+	// A step in work is ended, so that there may be some more rows than were asked for.
+	next, running := a.From, true
+	for running && len(list.Contexts) < a.Limit {
+		running = g.do(func(e *ggsn.Engine, _ time.Time, _ *ggsn.Output) {
+			next = e.Contexts(sel, next, min(listStep, a.Limit-len(list.Contexts)), func(x ggsn.ContextInfo) bool {
+				list.Contexts = append(list.Contexts, contextOf(&x))
+				return true
+			})
+		})
+		if next == 0 {
+			break
+		}
+	}
+	list.From = next
+	return list, nil
+}
+
+// peers lists the nodes at the other end.
+func (g *GGSN) peers(struct{}) (list Peers, err error) {
+	list.Peers = []Peer{}
+	g.do(func(e *ggsn.Engine, _ time.Time, _ *ggsn.Output) {
+		e.Peers(func(p ggsn.PeerInfo) {
+			one := Peer{Address: p.Address, Contexts: p.Contexts, Down: p.Down, Since: p.Since}
+			if p.Known {
+				one.Restart = &p.Restart
+			}
+			list.Peers = append(list.Peers, one)
+		})
+	})
+	return list, nil
+}
+
+// remove ends contexts in good order.
+func (g *GGSN) remove(a deleteArguments) (Deleted, error) {
+	sel, err := a.selection()
+	if err != nil {
+		return Deleted{}, err
+	}
+	if a.none() != a.All {
+		return Deleted{}, errors.New("say which contexts, by --imsi or another flag, or --all of them")
+	}
+	var d Deleted
+	if !g.do(func(e *ggsn.Engine, now time.Time, out *ggsn.Output) { d.Deleted = e.Delete(sel, now, out) }) {
+		return d, errNotRunning
+	}
+	return d, nil
+}
+
+// drain takes no more contexts, and ends those that there are.
+func (g *GGSN) drain(a drainArguments) (Drained, error) {
+	if a.Rate < 0 {
+		return Drained{}, fmt.Errorf("a rate of %d is impossible: write 0 or more", a.Rate)
+	}
+	return Drained{Draining: true}, g.setDraining(true, func(e *ggsn.Engine, now time.Time, out *ggsn.Output) { e.Drain(a.Rate, now, out) })
+}
+
+// undrain takes contexts again.
+func (g *GGSN) undrain(struct{}) (Drained, error) {
+	return Drained{}, g.setDraining(false, func(e *ggsn.Engine, _ time.Time, _ *ggsn.Output) { e.Undrain() })
+}
+
+func (g *GGSN) setDraining(on bool, f func(*ggsn.Engine, time.Time, *ggsn.Output)) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.do(f) {
+		return errNotRunning
+	}
+	g.draining = on
+	return nil
+}
+
+var questions = []role.Question{
+	role.Answer("contexts", (*GGSN).contexts),
+	role.Answer("peers", (*GGSN).peers),
+	role.Follow("delete", (*GGSN).remove),
+	role.Follow("drain", (*GGSN).drain),
+	role.Follow("undrain", (*GGSN).undrain),
+}

@@ -1,0 +1,204 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsnrole
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/ggsn"
+	"github.com/isthmus-net/isthmus/internal/role"
+)
+
+// commands are the command line of a GGSN.
+type commands struct {
+	Contexts role.Listing[listArguments, *listArguments, Contexts] `cmd:"" help:"List PDP contexts."`
+	Peers    role.Ask[struct{}, Peers]                             `cmd:"" help:"List SGSNs, with their restart counters."`
+	Delete   role.Order[deleteArguments, Deleted]                  `cmd:"" help:"End contexts, and tell their SGSNs."`
+	Drain    role.Order[drainArguments, Drained]                   `cmd:"" help:"Take no more contexts, and end those that there are."`
+	Undrain  role.Order[struct{}, Drained]                         `cmd:"" help:"Take contexts again."`
+	Stats    role.Stats                                            `cmd:"" help:"Show what was answered, carried and dropped."`
+}
+
+// contextArguments choose contexts.
+type contextArguments struct {
+	IMSI    string `json:"imsi,omitempty" placeholder:"DIGITS" help:"Of this subscriber only."`
+	NSAPI   int    `json:"nsapi" default:"-1" placeholder:"0-15" help:"Of this NSAPI only."`
+	APN     string `json:"apn,omitempty" placeholder:"NAME" help:"Of this access point only."`
+	Address string `json:"address,omitempty" placeholder:"ADDRESS|PREFIX" help:"With an address in this prefix only."`
+	SGSN    string `json:"sgsn,omitempty" placeholder:"ADDRESS" help:"Of this SGSN only."`
+	TEID    uint32 `json:"teid,omitempty" placeholder:"NUMBER" help:"With this TEID of the user plane only."`
+}
+
+// none reports whether all contexts are chosen.
+func (a *contextArguments) none() bool { return *a == contextArguments{NSAPI: -1} }
+
+// Validate has kong refuse what chooses nothing.
+func (a *contextArguments) Validate() error {
+	if a.NSAPI < -1 || a.NSAPI > 15 {
+		return fmt.Errorf("an NSAPI is a number from 0 to 15")
+	}
+	_, err := a.selection()
+	return err
+}
+
+// listArguments choose contexts for a list.
+type listArguments struct {
+	role.Part
+	contextArguments `embed:""`
+}
+
+// deleteArguments choose contexts to end.
+type deleteArguments struct {
+	contextArguments `embed:""`
+	All              bool `json:"all,omitempty" help:"All contexts."`
+}
+
+// drainArguments say how fast.
+type drainArguments struct {
+	Rate int `json:"rate" default:"100" help:"Contexts that are ended a second; 0 ends none."`
+}
+
+// Contexts are PDP contexts. From is where the part behind them begins, 0 behind the last.
+type Contexts struct {
+	Contexts []Context `json:"contexts"`
+	From     uint32    `json:"from,omitempty"`
+}
+
+// Context is one PDP context.
+type Context struct {
+	IMSI     string       `json:"imsi"`
+	NSAPI    uint8        `json:"nsapi"`
+	Primary  *uint8       `json:"primary_nsapi,omitempty"` // of a secondary context
+	MSISDN   string       `json:"msisdn,omitempty"`
+	Version  int          `json:"gtp_version"`
+	APN      string       `json:"apn"`
+	Type     string       `json:"type"`
+	Address4 netip.Addr   `json:"address4,omitzero"`
+	Prefix6  netip.Prefix `json:"prefix6,omitzero"`
+	SGSN     netip.Addr   `json:"sgsn"`
+	User     netip.Addr   `json:"sgsn_user_plane"`
+	// TEIDs, flow labels of GTPv0: ours, then the SGSN's.
+	TEIDControl     uint32    `json:"teid_control"`
+	TEIDData        uint32    `json:"teid_data"`
+	PeerTEIDControl uint32    `json:"sgsn_teid_control"`
+	PeerTEIDData    uint32    `json:"sgsn_teid_data"`
+	ChargingID      uint32    `json:"charging_id"`
+	UpPackets       uint64    `json:"up_packets"`
+	UpOctets        uint64    `json:"up_octets"`
+	DownPackets     uint64    `json:"down_packets"`
+	DownOctets      uint64    `json:"down_octets"`
+	Created         time.Time `json:"created"`
+	LastSeen        time.Time `json:"last_seen"`
+}
+
+func contextOf(x *ggsn.ContextInfo) Context {
+	c := Context{
+		IMSI: x.IMSI.String(), NSAPI: x.NSAPI, MSISDN: x.MSISDN.String(), Version: int(x.Version), APN: x.APN, Type: x.Type.String(),
+		Address4: x.Address4, Prefix6: x.Prefix6, SGSN: x.PeerControl, User: x.PeerUser,
+		TEIDControl: x.TEIDControl, TEIDData: x.TEIDData, PeerTEIDControl: x.PeerTEIDControl, PeerTEIDData: x.PeerTEIDData,
+		ChargingID: x.ChargingID, UpPackets: x.Up.Packets, UpOctets: x.Up.Octets, DownPackets: x.Down.Packets, DownOctets: x.Down.Octets,
+		Created: x.Created.Truncate(time.Second), LastSeen: x.LastSeen.Truncate(time.Second),
+	}
+	if x.Secondary {
+		c.Primary = &x.Primary
+	}
+	return c
+}
+
+// Write implements [role.Table].
+func (l Contexts) Write(w io.Writer) {
+	fmt.Fprintln(w, "IMSI\tNSAPI\tGTP\tAPN\tADDRESS\tSGSN\tUP\tDOWN\tAGE")
+	for _, c := range l.Contexts {
+		var addresses []string
+		if c.Address4.IsValid() {
+			addresses = append(addresses, c.Address4.String())
+		}
+		if c.Prefix6.IsValid() {
+			addresses = append(addresses, c.Prefix6.String())
+		}
+		age := max(time.Since(c.Created), 0).Round(time.Second)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%d\t%d\t%s\n", c.IMSI, c.NSAPI, c.Version, c.APN, strings.Join(addresses, " "), c.SGSN, c.UpOctets, c.DownOctets, age)
+	}
+}
+
+// Join implements [role.Rows].
+func (l Contexts) Join(next Contexts) Contexts {
+	next.Contexts = append(l.Contexts, next.Contexts...)
+	return next
+}
+
+// Next implements [role.Rows].
+func (l Contexts) Next() (int, uint32) { return len(l.Contexts), l.From }
+
+// Nothing implements [role.Emptiness].
+func (l Contexts) Nothing() string {
+	if len(l.Contexts) > 0 {
+		return ""
+	}
+	return "there is no such context"
+}
+
+// Peers are the nodes at the other end.
+type Peers struct {
+	Peers []Peer `json:"peers"`
+}
+
+// Peer is an SGSN. Its restart counter is not known before it has told it.
+type Peer struct {
+	Address  netip.Addr `json:"address"`
+	Restart  *uint8     `json:"restart_counter,omitempty"`
+	Down     bool       `json:"down"`
+	Since    time.Time  `json:"since,omitzero"`
+	Contexts int        `json:"contexts"`
+}
+
+// Write implements [role.Table].
+func (l Peers) Write(w io.Writer) {
+	fmt.Fprintln(w, "SGSN\tPATH\tRESTART COUNTER\tCONTEXTS")
+	for _, p := range l.Peers {
+		path, restart := "up", "not told"
+		if p.Down {
+			path = "down"
+		}
+		if p.Restart != nil {
+			restart = fmt.Sprint(*p.Restart)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\n", p.Address, path, restart, p.Contexts)
+	}
+}
+
+// Nothing implements [role.Emptiness].
+func (l Peers) Nothing() string {
+	if len(l.Peers) > 0 {
+		return ""
+	}
+	return "no SGSN has spoken to this node"
+}
+
+// Deleted is how many contexts are on their way out.
+type Deleted struct {
+	Deleted int `json:"deleted"`
+}
+
+// Write implements [role.Table].
+func (d Deleted) Write(w io.Writer) {
+	fmt.Fprintf(w, "contexts that end as soon as their SGSNs have answered: %d\n", d.Deleted)
+}
+
+// Drained tells whether contexts are refused.
+type Drained struct {
+	Draining bool `json:"draining"`
+}
+
+// Write implements [role.Table].
+func (d Drained) Write(w io.Writer) {
+	if d.Draining {
+		fmt.Fprintln(w, "no more contexts are taken, and those that there are end; isthmus ggsn contexts lists who is left")
+	} else {
+		fmt.Fprintln(w, "contexts are taken again")
+	}
+}

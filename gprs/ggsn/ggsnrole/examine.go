@@ -1,0 +1,68 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsnrole
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/isthmus-net/isthmus/gprs/ggsn"
+	"github.com/isthmus-net/isthmus/internal/port"
+)
+
+// examine tells what of this host is in the way of a node. It changes nothing.
+func examine(s *Settings) error {
+	_, err := engineSettings(s, own{}, 0)
+	host, hostErr := port.OpenHost()
+	if hostErr != nil {
+		return errors.Join(err, hostErr)
+	}
+	defer host.Close()
+	for _, a := range s.addresses() {
+		if !host.Takes(a) {
+			err = errors.Join(err, fmt.Errorf("this host has no address %s: choose one that `ip address` lists", a))
+		}
+	}
+	if !s.Route {
+		return err
+	}
+	var routes []port.Route
+	for _, p := range s.allPools() {
+		routes = append(routes, port.Route{Dst: p.prefix, Link: p.device})
+	}
+	return errors.Join(err, port.RoutesFree(routes, routeTaken))
+}
+
+// blocked says in sentences what keeps packets of terminals from passing this host.
+func blocked(s *Settings) (list []string) {
+	var types ggsn.Types
+	for i := range s.APNs {
+		types |= s.APNs[i].types()
+	}
+	for _, of := range []struct {
+		types      ggsn.Types
+		family, at string
+	}{
+		{ggsn.TypeIPv4 | ggsn.TypeIPv4v6, "IPv4", "net.ipv4.ip_forward"},
+		{ggsn.TypeIPv6 | ggsn.TypeIPv4v6, "IPv6", "net.ipv6.conf.all.forwarding"},
+	} {
+		if types&of.types != 0 && setting(of.at) == "0" {
+			list = append(list, fmt.Sprintf("this host does not forward %s: run sysctl -w %s=1", of.family, of.at))
+		}
+	}
+	// The kernel takes the looser of the device's value and that of all.
+	external := slices.ContainsFunc(s.APNs, func(a APN) bool { return a.UEToUE == External })
+	if const4 := "net.ipv4.conf.all.send_redirects"; external && setting(const4) == "1" {
+		list = append(list, fmt.Sprintf("this host redirects terminals to each other, where ue_to_ue is %q: run sysctl -w %s=0", External, const4))
+	}
+	return list
+}
+
+// setting is a value that the kernel has; empty if it does not say.
+func setting(key string) string {
+	text, _ := os.ReadFile("/proc/sys/" + strings.ReplaceAll(key, ".", "/"))
+	return strings.TrimSpace(string(text))
+}

@@ -1,0 +1,295 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsnrole
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/isthmus-net/isthmus/gprs/ggsn"
+	"github.com/isthmus-net/isthmus/internal/host"
+	"github.com/isthmus-net/isthmus/internal/kept"
+	"github.com/isthmus-net/isthmus/internal/loop"
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/trace"
+)
+
+var (
+	_ role.Changer[Settings] = (*GGSN)(nil)
+	_ role.Tracer            = (*GGSN)(nil)
+	_ role.Announced         = (*GGSN)(nil)
+)
+
+// GGSN is one gateway node: sockets towards SGSNs, and a TUN device for each network.
+type GGSN struct {
+	name   string
+	log    *slog.Logger
+	loop   loop.Loop[*ggsn.Output]
+	ready  chan struct{}
+	events eventLog
+	self   host.SelfCheck[struct{}]
+
+	engine      atomic.Pointer[ggsn.Engine] // nil before it is made
+	lastRestore time.Duration               // see host.DeviceConfig
+
+	mu       sync.Mutex // guards what follows, and the order of changes
+	cfg      Settings
+	own      own
+	host     *port.Host // to look at; open while running
+	sockets  sockets
+	names    []string   // of the devices, by the numbers of networks
+	networks []*network // likewise
+	leaving  []pool     // no longer named, but contexts have addresses of it
+	saved    *kept.Saved
+	adopted  int  // contexts of an earlier process
+	draining bool // contexts are refused
+}
+
+// New makes the node that cfg describes, without touching the host.
+func New(cfg Settings, log *slog.Logger) (*GGSN, error) {
+	if _, err := engineSettings(&cfg, own{}, 0); err != nil {
+		return nil, err
+	}
+	g := &GGSN{name: cfg.Name, log: log, ready: make(chan struct{}), cfg: cfg, names: cfg.interfaces()}
+	if len(g.names) > maxNetworks {
+		return nil, errors.New("there are too many interfaces: let access points share some")
+	}
+	g.events.log, g.events.Write = log, g.events.write
+	g.events.contexts.Store(cfg.ContextLog)
+	g.loop.NewOutput = func() *ggsn.Output { return new(ggsn.Output) }
+	g.loop.Settled = func(out *ggsn.Output) { g.events.add(out.Events) }
+	g.loop.EachDropped = func(f func(reason string, n uint64)) {
+		s := g.engine.Load().Stats()
+		eachDropped(&s, f)
+	}
+	return g, nil
+}
+
+// Name implements [role.Instance].
+func (g *GGSN) Name() string { return g.name }
+
+// Role implements [role.Instance].
+func (g *GGSN) Role() string { return name }
+
+// Ready implements [role.Instance].
+func (g *GGSN) Ready() <-chan struct{} { return g.ready }
+
+// Run implements [role.Instance]. It opens sockets and devices in the network namespace of
+// the calling thread.
+func (g *GGSN) Run(ctx context.Context) (err error) {
+	serves := false
+	defer func() {
+		err = errors.Join(err, g.close(role.Leaving(ctx) && g.cfg.KeepState, serves))
+	}()
+	if err := g.open(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the watch when nothing else begins
+	group, ctx := errgroup.WithContext(ctx)
+	if err := host.Follow(ctx, group, g.changed); err != nil {
+		return err
+	}
+	if err := g.look(); err != nil { // addresses may have changed before the watch began
+		return err
+	}
+	for _, n := range g.networks {
+		if err := n.device.Keep(ctx, group); err != nil {
+			return err
+		}
+	}
+	if err := g.begin(); err != nil {
+		return err
+	}
+	serves = true
+	g.work(group)
+	group.Go(func() error { g.loop.RunTimer(ctx); return nil })
+	group.Go(func() error { g.letGoByAndBy(ctx); return nil })
+	group.Go(func() error { g.events.Run(ctx); return nil })
+	defer context.AfterFunc(ctx, func() { g.endPorts(role.Leaving(ctx)) })()
+	g.announce()
+	close(g.ready)
+	return group.Wait()
+}
+
+// open opens sockets, devices and the engine with its contexts, then sets the routes, so
+// that no packet comes before it can be handled. Nothing is sent yet.
+func (g *GGSN) open() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var err error
+	if g.host, err = port.OpenHost(); err != nil {
+		return err
+	}
+	workers := loop.Workers(g.cfg.Workers)
+	if g.sockets, err = openSockets(g.cfg.addresses(), workers); err != nil {
+		return err
+	}
+	for i, name := range g.names {
+		n, err := openNetwork(&g.cfg, name, workers, g.lastRestore, g.log)
+		if n != nil {
+			g.networks = append(g.networks, n)
+		}
+		if err != nil {
+			return err
+		}
+		g.loop.SetDevice(i, n.device.Queues[0])
+	}
+	for n, conn := range g.sockets.of(0) {
+		g.loop.SetSocket(n, conn)
+	}
+	if g.own, err = g.lookOwn(); err != nil {
+		return err
+	}
+	if err := g.openState(); err != nil {
+		return err
+	}
+	for i, name := range g.names {
+		done, err := g.networks[i].lead(routesOf(&g.cfg, name, nil))
+		if err == nil {
+			err = done()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// work runs the loops: of each socket one, and of each device's queues.
+func (g *GGSN) work(group *errgroup.Group) {
+	none := loop.Quick[*port.Message, *ggsn.Output]{}
+	g.sockets.each(func(n ggsn.Socket, w int, conn *port.UDP) {
+		group.Go(func() error { return g.loop.ReadUDPQuick(conn, g.ports(w), none, g.fromUDP(n)) })
+	})
+	for i, n := range g.networks {
+		for w, tun := range n.device.Queues {
+			group.Go(func() error {
+				return g.loop.ReadTunQuick(tun, g.ports(w), loop.Quick[[]byte, *ggsn.Output]{}, g.fromTun(i))
+			})
+		}
+	}
+}
+
+// ports are where the output of one worker's loops goes.
+func (g *GGSN) ports(w int) loop.Ports {
+	p := loop.Ports{Sockets: g.sockets.of(w)}
+	for _, n := range g.networks {
+		p.Devices = append(p.Devices, n.device.Queues[w])
+	}
+	return p
+}
+
+func (g *GGSN) fromUDP(n ggsn.Socket) func(*port.Message, time.Time, *ggsn.Output) {
+	return func(m *port.Message, now time.Time, out *ggsn.Output) {
+		g.engine.Load().HandleUDP(n, m.From, m.Payload, now, out)
+	}
+}
+
+func (g *GGSN) fromTun(i int) func([]byte, time.Time, *ggsn.Output) {
+	return func(ip []byte, now time.Time, out *ggsn.Output) {
+		if e := g.self.Expected(); e != nil && e.Back(ip) {
+			out.SendIP(ip)
+			out.VRF = append(out.VRF, uint8(i))
+			return
+		}
+		g.engine.Load().HandleIP(uint8(i), ip, now, out)
+	}
+}
+
+// do runs f with the engine to itself; false: there is none.
+func (g *GGSN) do(f func(e *ggsn.Engine, now time.Time, out *ggsn.Output)) bool {
+	e := g.engine.Load()
+	if e != nil {
+		g.loop.Do(func(now time.Time, out *ggsn.Output) { f(e, now, out) })
+	}
+	return e != nil
+}
+
+// endPorts makes the loops end.
+func (g *GGSN) endPorts(leaving bool) {
+	g.mu.Lock()
+	networks, sockets, keep := slices.Clone(g.networks), g.sockets, g.cfg.KeepState
+	g.mu.Unlock()
+	for _, n := range networks {
+		n.device.EndLater(leaving && keep)
+	}
+	sockets.close()
+}
+
+// close ends what open has opened. What is kept of contexts is written when no packet comes
+// any more, unless the node never began to serve: then it is what it was.
+func (g *GGSN) close(leave, served bool) (err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, n := range g.networks {
+		err = errors.Join(err, n.close(leave))
+	}
+	g.sockets.close()
+	err = errors.Join(err, g.closeState(served))
+	if g.host != nil {
+		g.host.Abandon()
+		g.host = nil
+	}
+	return err
+}
+
+// changed follows one change of the host.
+func (g *GGSN) changed(c port.Change) {
+	if c.Kind != port.AddressChanged && c.Kind != port.Overrun {
+		return
+	}
+	if err := g.look(); err != nil {
+		g.log.Warn("the host's addresses changed but cannot be used; the old ones stay in use", "error", err)
+	}
+}
+
+// look reads the host's addresses and gives them to the engine.
+func (g *GGSN) look() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.host == nil {
+		return nil // closed meanwhile
+	}
+	at, err := g.lookOwn()
+	if err != nil || at == g.own {
+		return err
+	}
+	g.own = at
+	return g.reconfigure(&g.cfg)
+}
+
+// lookOwn finds addresses for ICMP errors; g.mu is held.
+func (g *GGSN) lookOwn() (at own, err error) {
+	v4, err := g.host.GlobalIPv4(g.cfg.Interface)
+	v6, err6 := g.host.GlobalIPv6(g.cfg.Interface)
+	return own{v4, v6}, errors.Join(err, err6)
+}
+
+// announce logs how the node serves, once.
+func (g *GGSN) announce() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var pools []netip.Prefix
+	for _, p := range g.cfg.allPools() {
+		pools = append(pools, p.prefix)
+	}
+	g.log.Info("serving", "addresses", g.cfg.addresses(), "peers", g.cfg.Peers, "interfaces", g.names, "pools", pools, "contexts", g.adopted)
+	for _, sentence := range blocked(&g.cfg) {
+		g.log.Warn("terminals reach nothing: " + sentence)
+	}
+}
+
+// Trace implements [role.Tracer].
+func (g *GGSN) Trace(ctx context.Context, sampling trace.Sampling, emit func(*trace.Sample)) error {
+	return g.loop.Trace(ctx, g.name, sampling, emit)
+}

@@ -1,0 +1,96 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsnrole
+
+import (
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/ggsn"
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/gprs/link"
+	"github.com/isthmus-net/isthmus/internal/loop"
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role"
+)
+
+// Collect implements [role.Instance].
+func (g *GGSN) Collect(emit func(role.Metric)) {
+	var s ggsn.Stats
+	var sizes ggsn.Sizes
+	g.do(func(e *ggsn.Engine, _ time.Time, _ *ggsn.Output) { s, sizes = e.Stats(), e.Sizes() })
+	collectControl(&s, emit)
+	collectUser(&s, emit)
+	emit(role.Level("contexts", "PDP contexts.", float64(sizes.Contexts)))
+	emit(role.Level("sessions", "Terminals' sessions, of one context or more each.", float64(sizes.Sessions)))
+	emit(role.Level("sgsns", "Nodes at the other end that are remembered.", float64(sizes.Peers)))
+	emit(role.Level("requests_waiting", "Requests of the node that wait for an answer.", float64(sizes.Requests)))
+	for _, p := range sizes.Pools {
+		for _, of := range []struct {
+			what  string
+			value uint64
+		}{{"used", p.Used}, {"held", p.Held}, {"free", p.Free}} {
+			emit(role.Metric{
+				Name: "pool_addresses", Kind: role.Gauge, Help: "Addresses and prefixes of the pools, by access point, family and what they are.",
+				Reason: p.APN, Path: family(p.IPv6), Verdict: of.what, Value: float64(of.value),
+			})
+		}
+	}
+	emit(role.Count("log_lines_lost_total", "Events that the log was too slow for.", g.events.Lost()))
+	eachDropped(&s, func(reason string, n uint64) { emit(role.Dropped(reason, n)) })
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	loop.CollectPort(emit, "udp", g.sockets.stats())
+	var tun port.Stats
+	for _, n := range g.networks {
+		tun = tun.Plus(n.device.Stats())
+	}
+	loop.CollectPort(emit, "tun", tun)
+}
+
+// collectControl reports what was asked and answered.
+func collectControl(s *ggsn.Stats, emit func(role.Metric)) {
+	emit(role.Count("contexts_created_total", "PDP contexts created.", s.Created))
+	emit(role.Count("contexts_updated_total", "PDP contexts updated.", s.Updated))
+	for end := range ggsn.End(ggsn.NumEnds) {
+		emit(role.Metric{Name: "contexts_ended_total", Kind: role.Counter, Help: "PDP contexts ended, by reason.", Reason: end.String(), Value: float64(s.Ended[end])})
+	}
+	for cause, n := range s.Answers {
+		if n > 0 {
+			emit(role.Metric{Name: "answers_total", Kind: role.Counter, Help: "Answers to requests of SGSNs, by cause.", Reason: gtp.Cause(cause).String(), Value: float64(n)})
+		}
+	}
+	emit(role.Count("answers_repeated_total", "Answers sent again, since the request came again.", s.Repeated))
+	emit(role.Count("requests_total", "Requests that the node sent.", s.Requests))
+	emit(role.Count("requests_repeated_total", "Of these, those sent again.", s.Retries))
+	emit(role.Count("requests_unanswered_total", "Requests of the node that nobody answered.", s.Unanswered))
+	emit(role.Count("echoes_total", "Echo Requests answered.", s.Echoes))
+	emit(role.Count("error_indications_sent_total", "Error Indications sent.", s.Indications))
+	emit(role.Count("error_indications_received_total", "Error Indications received.", s.IndicationsReceived))
+	emit(role.Count("versions_refused_total", "Answers of Version Not Supported.", s.VersionsRefused))
+	emit(role.Count("sgsn_restarts_total", "SGSNs that have restarted.", s.Restarts))
+	emit(role.Count("paths_down_total", "SGSNs that did not answer any more.", s.PathsDown))
+	emit(role.Count("elements_passed_over_total", "Elements of messages that mean nothing here.", s.ElementsPassedOver))
+}
+
+// collectUser reports what terminals sent and got.
+func collectUser(s *ggsn.Stats, emit func(role.Metric)) {
+	emit(role.Count("up_packets_total", "Packets from terminals.", s.Up.Packets))
+	emit(role.Count("up_octets_total", "Octets of these.", s.Up.Octets))
+	emit(role.Count("down_packets_total", "Packets to terminals.", s.Down.Packets))
+	emit(role.Count("down_octets_total", "Octets of these.", s.Down.Octets))
+	emit(role.Count("end_markers_total", "Ends of tunnels that were marked.", s.EndMarkers))
+	for v := link.Verdict(1); int(v) < link.NumVerdicts; v++ {
+		emit(role.Metric{Name: "link_messages_total", Kind: role.Counter, Help: "Messages of terminals to the router of their link, by what became of them.", Reason: v.String(), Value: float64(s.Link[v])})
+	}
+	emit(role.Count("router_advertisements_total", "Router advertisements that nobody asked for.", s.Adverts))
+	emit(role.Count("icmp_errors_total", "ICMP errors sent.", s.ICMPErrors))
+	emit(role.Count("icmp_errors_withheld_total", "ICMP errors not sent, by their rate.", s.ICMPLimited))
+	emit(role.Count("mss_clamped_total", "TCP segments whose MSS was lowered.", s.Clamped))
+}
+
+// eachDropped calls f for every drop reason, in a fixed order.
+func eachDropped(s *ggsn.Stats, f func(reason string, n uint64)) {
+	for r := 1; r < ggsn.NumReasons; r++ {
+		f(ggsn.Reason(r).String(), s.Dropped[r])
+	}
+}

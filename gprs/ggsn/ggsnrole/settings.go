@@ -1,0 +1,88 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsnrole
+
+import (
+	"crypto/sha256"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/ggsn"
+)
+
+// own are the addresses of this host that ICMP errors come from; not valid: there is none.
+type own struct{ v4, v6 netip.Addr }
+
+// sources are these, where the configuration may name others.
+func (s *Settings) sources(at own) own {
+	if s.Address4.IsValid() {
+		at.v4 = s.Address4
+	}
+	if s.Address6.IsValid() {
+		at.v6 = s.Address6
+	}
+	return at
+}
+
+// engineSettings turns a configuration into the engine's settings.
+func engineSettings(s *Settings, at own, counter uint8) (ggsn.Settings, error) {
+	e := ggsn.Defaults()
+	e.Address4, e.Address6, e.Peers, e.ReversedTID = s.GSNAddress4, s.GSNAddress6, s.Peers, s.ReversedTID
+	e.T3Response, e.N3Requests, e.EchoInterval, e.PathHold = s.T3Response, s.N3Requests, s.EchoInterval, s.PathHold
+	e.RestartCounter, e.Default, e.UUID = counter, s.DefaultAPN, uuid(s.Name)
+	e.Limits = ggsn.Limits{
+		Contexts: s.MaxContexts, ContextsPerPeer: s.ContextsPerPeer, Peers: s.MaxPeers,
+		Requests: s.RequestRate, ErrorRate: s.ErrorRate, ICMPRate: s.ICMPRate,
+	}
+	at, devices := s.sources(at), s.interfaces()
+	for i := range s.APNs {
+		a := s.APNs[i].engine(uint8(slices.Index(devices, s.device(&s.APNs[i]))))
+		a.Router4, a.Router6 = at.v4, at.v6
+		e.APNs = append(e.APNs, a)
+	}
+	return e, e.Check()
+}
+
+// engine turns an access point into the engine's, with the number of its network.
+func (a *APN) engine(vrf uint8) ggsn.APN {
+	e := ggsn.APN{
+		Name: a.Name, VRF: vrf, Types: a.types(),
+		Pools4: a.Pool4, Pools6: a.Pool6, Static4: a.Static4, Static6: a.Static6, Hold: a.Hold,
+		Domains: a.Domains, DHCP: a.DHCP, AdvertInterval: a.AdvertInterval, MTU: a.MTU,
+		MaxUp: uint32(a.MaxUp), MaxDown: uint32(a.MaxDown),
+		SequenceNumbers: a.SequenceNumbers, UserToUser: ueToUE[a.UEToUE],
+		DirectTunnel: a.DirectTunnel, AnyOuterSource: !a.CheckOuter, SilentICMP: !a.ICMPErrors,
+		SessionLimit: a.SessionLimit, IdleLimit: a.IdleLimit,
+	}
+	e.DNS4, e.DNS6 = families(a.DNS)
+	e.PCSCF4, e.PCSCF6 = families(a.PCSCF)
+	return e
+}
+
+// families parts addresses.
+func families(list []netip.Addr) (four, six []netip.Addr) {
+	for _, a := range list {
+		if a.Is4() {
+			four = append(four, a)
+		} else {
+			six = append(six, a)
+		}
+	}
+	return four, six
+}
+
+// uuid is what terminals know the node's DHCPv6 by, the same after a restart (RFC 6355).
+func uuid(name string) (id [16]byte) {
+	machine, _ := os.ReadFile("/etc/machine-id") // without one, nodes of a name share it
+	sum := sha256.Sum256(append(machine, name...))
+	copy(id[:], sum[:])
+	return id
+}
+
+// maxNetworks is how many devices a node may have.
+const maxNetworks = 256
+
+// leavingAgain is how often what is no longer named is asked after.
+const leavingAgain = 10 * time.Second

@@ -1,0 +1,59 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// inside are the addresses of terminals of a network: those that no packet from the network
+// may have as its source. Of IPv6 it holds the upper halves.
+type inside []span
+
+type span struct{ first, last uint64 }
+
+func (in inside) has(n uint64) bool {
+	for _, s := range in {
+		if s.first <= n && n <= s.last {
+			return true
+		}
+	}
+	return false
+}
+
+// setInside collects the addresses of all access points of a network. The node's own address
+// there is none of them, though it may be of a pool's prefix. Where packets between terminals
+// take the way through the network, they come back from it.
+func (v *vrf) setInside(apns []*access, number uint8) {
+	v.inside4, v.inside6, v.speaker = nil, nil, speaker{silent: true}
+	for _, a := range apns {
+		if a.VRF != number || a.gone {
+			continue
+		}
+		v.speaker = a.speaker()
+		if a.UserToUser == UserExternal {
+			continue
+		}
+		for _, p := range a.pools() {
+			if p.Addr().Is4() {
+				v.inside4 = append(v.inside4, spans4(p, a.Router4)...)
+			} else {
+				first := prefix6(p.Addr())
+				v.inside6 = append(v.inside6, span{first, first | (1<<(prefixBits-p.Bits()) - 1)})
+			}
+		}
+	}
+}
+
+// spans4 are the addresses of a prefix without one.
+func spans4(p netip.Prefix, without netip.Addr) []span {
+	raw := p.Addr().As4()
+	first := uint64(binary.BigEndian.Uint32(raw[:]))
+	last := first | (1<<(32-p.Bits()) - 1)
+	if !p.Contains(without) {
+		return []span{{first, last}}
+	}
+	gap := uint64(number4(without))
+	return []span{{first, gap - 1}, {gap + 1, last}}
+}

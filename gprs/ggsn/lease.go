@@ -1,0 +1,108 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"net/netip"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+)
+
+// leaseTries bounds the search for an address that no context has: they are in the way only
+// where settings have moved an address from one pool to another.
+const leaseTries = 16
+
+// lease gives a session the addresses that a request asks for, of the types in s.has. The
+// cause says why it cannot.
+func (e *Engine) lease(s *session, want *gtp.EndUserAddress, c call) gtp.Cause {
+	a := e.accessPoint(s)
+	v := e.vrfOf(s)
+	if s.has.has(TypeIPv4) {
+		fixed, isFixed := want.Static4()
+		lease, cause := take(&a.four, &a.fixed4, fixed, isFixed, c, func(p netip.Prefix) bool {
+			_, used := v.by4[number4(p.Addr())]
+			return used
+		})
+		if cause != 0 {
+			return cause
+		}
+		s.address = number4(lease.Addr())
+		if isFixed {
+			s.marks |= markStatic4
+		}
+	}
+	if s.has.has(TypeIPv6) {
+		fixed, isFixed := want.Static6()
+		lease, cause := take(&a.six, &a.fixed6, fixed, isFixed, c, func(p netip.Prefix) bool {
+			_, used := v.by6[prefix6(p.Addr())]
+			return used
+		})
+		if cause != 0 {
+			s.has &^= TypeIPv6 // give back the other alone
+			e.giveBack(s, c)
+			return cause
+		}
+		s.prefix, s.interfaceID = prefix6(lease.Addr()), e.newInterfaceID()
+		if isFixed {
+			s.marks |= markStatic6
+		}
+	}
+	return 0
+}
+
+// take takes the lease that a terminal asks for from the static ones, or any of the others.
+func take(free, fixed *leases, asked netip.Addr, isFixed bool, c call, used func(netip.Prefix) bool) (netip.Prefix, gtp.Cause) {
+	if isFixed {
+		bits := asked.BitLen()
+		if asked.Is6() {
+			bits = prefixBits
+		}
+		p, err := asked.Prefix(bits)
+		if err != nil || !fixed.open || used(p) || fixed.pool.TakeExact(p, c.now) != nil {
+			return netip.Prefix{}, gtp.CauseUnknownPDPType
+		}
+		return p, 0
+	}
+	if !free.open {
+		return netip.Prefix{}, gtp.CauseAddressesOccupied
+	}
+	var inWay [leaseTries]netip.Prefix
+	for i := range inWay {
+		p, err := free.pool.Take(c.now)
+		if err == nil && !used(p) {
+			giveAll(free, inWay[:i], c)
+			return p, 0
+		}
+		if err != nil {
+			giveAll(free, inWay[:i], c)
+			break
+		}
+		inWay[i] = p
+	}
+	return netip.Prefix{}, gtp.CauseAddressesOccupied
+}
+
+func giveAll(l *leases, all []netip.Prefix, c call) {
+	for _, p := range all {
+		l.pool.Free(p, c.now)
+	}
+}
+
+// giveBack ends the leases of a session.
+func (e *Engine) giveBack(s *session, c call) {
+	a := e.accessPoint(s)
+	if s.has.has(TypeIPv4) {
+		l := &a.four
+		if s.marked(markStatic4) {
+			l = &a.fixed4
+		}
+		l.pool.Free(netip.PrefixFrom(addr4(s.address), 32), c.now)
+	}
+	if s.has.has(TypeIPv6) {
+		l := &a.six
+		if s.marked(markStatic6) {
+			l = &a.fixed6
+		}
+		l.pool.Free(s.prefixOf(), c.now)
+	}
+}

@@ -1,0 +1,172 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+)
+
+func TestEchoAnswered(t *testing.T) {
+	w := newWorld(t, nil)
+	for _, tt := range []struct {
+		name string
+		path int
+		want uint8
+	}{{"version 0", pathV0, 7}, {"control plane", pathControl, 7}, {"user plane", pathUser, 0}} {
+		var r gtp.EchoResponse
+		h := w.ask(tt.path, gtp.Header{}, &gtp.EchoRequest{}, &r)
+		if tt.path == pathUser && w.e.byAddress[addressKey(sgsn.As16())] == 0 {
+			t.Fatal("unknown")
+		}
+		if r.Recovery != tt.want || h.Sequence != w.seq || h.TEID != 0 || h.TID != (gtp.TID{}) || h.FlowLabel != 0 {
+			t.Errorf("%s: recovery %d, header %+v", tt.name, r.Recovery, h)
+		}
+	}
+}
+
+// echoTimes are the seconds at which Echo Requests went out on a path, while nobody answers.
+func (w *world) echoTimes(path int, d time.Duration) (at []int) {
+	begin := w.now
+	for w.now.Before(begin.Add(d)) {
+		for _, one := range ofType(w.tick(time.Second), gtp.TypeEchoRequest) {
+			if int(Socket(one.Socket)%ports) == path {
+				at = append(at, int(w.now.Sub(begin)/time.Second))
+			}
+		}
+	}
+	return at
+}
+
+// TestEchoTimers: an Echo Request every interval, N3 of them T3 apart with one sequence
+// number; then the path is down, and what needs it is released after the hold.
+func TestEchoTimers(t *testing.T) {
+	for _, path := range []int{pathControl, pathUser} {
+		w := newWorld(t, func(s *Settings) {
+			s.EchoInterval, s.T3Response, s.N3Requests, s.PathHold = time.Minute, 5*time.Second, 3, 4*time.Minute
+		})
+		w.open(1, "internet", gtp.PDPTypeIPv4)
+		if got := w.echoTimes(path, 100*time.Second); !slices.Equal(got, []int{60, 65, 70}) {
+			t.Errorf("path %d: echoes at %v", path, got)
+		}
+		if w.e.stats.PathsDown != 2 || w.e.contexts.used() != 1 {
+			t.Errorf("%d paths down, %d contexts", w.e.stats.PathsDown, w.e.contexts.used())
+		}
+		w.tick(213 * time.Second) // 75 s and 4 minutes, less a little
+		if w.e.contexts.used() != 1 {
+			t.Error("released before the hold ended")
+		}
+		w.tick(20 * time.Second)
+		w.empty()
+		if w.e.stats.Ended[EndPath] != 1 {
+			t.Errorf("ended %v", w.e.stats.Ended)
+		}
+	}
+}
+
+func TestEchoOff(t *testing.T) {
+	w := newWorld(t, nil)
+	w.open(1, "internet", gtp.PDPTypeIPv4)
+	if got := w.tick(time.Hour); len(got) != 0 || !w.e.Next().IsZero() {
+		t.Errorf("%d datagrams, next %v", len(got), w.e.Next())
+	}
+}
+
+func TestPathKept(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.EchoInterval, s.PathHold = time.Minute, -1 })
+	w.open(1, "internet", gtp.PDPTypeIPv4)
+	w.tick(24 * time.Hour)
+	if w.e.contexts.used() != 1 || w.e.stats.PathsDown != 2 {
+		t.Errorf("%d contexts, %d paths down", w.e.contexts.used(), w.e.stats.PathsDown)
+	}
+}
+
+// TestPathBack: an answer ends what was believed of a path.
+func TestPathBack(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.EchoInterval, s.PathHold = time.Minute, 10*time.Minute })
+	w.open(1, "internet", gtp.PDPTypeIPv4)
+	w.tick(2 * time.Minute)
+	down := 0
+	for range 20 {
+		for _, d := range ofType(w.tick(time.Minute), gtp.TypeEchoRequest) {
+			h, _ := gtp.ParseHeader(d.Payload)
+			answer := w.encode(gtp.Header{Version: gtp.V1, HasSequence: true, Sequence: h.Sequence}, &gtp.EchoResponse{Recovery: 3})
+			w.raw(int(Socket(d.Socket)%ports), answer)
+			for _, v := range w.out.Events {
+				if v.Kind == PathUp {
+					down++
+				}
+			}
+		}
+	}
+	if down != 2 || w.e.contexts.used() != 1 {
+		t.Errorf("%d paths up again, %d contexts", down, w.e.contexts.used())
+	}
+}
+
+// TestRestart: a peer that has restarted has lost its contexts, all of them and no other's.
+func TestRestart(t *testing.T) {
+	answerEcho := func(w *world, counter uint8) {
+		for _, d := range ofType(w.tick(61*time.Second), gtp.TypeEchoRequest) {
+			if Socket(d.Socket) == SocketControl && d.To.Addr() == w.from {
+				h, _ := gtp.ParseHeader(d.Payload)
+				w.raw(pathControl, w.encode(gtp.Header{Version: gtp.V1, HasSequence: true, Sequence: h.Sequence}, &gtp.EchoResponse{Recovery: counter}))
+			}
+		}
+	}
+	tests := []struct {
+		name string
+		tell func(w *world, counter uint8)
+		more int // contexts that the telling makes
+	}{
+		{"in an Echo Response", answerEcho, 0},
+		{"in a Create Request", func(w *world, counter uint8) {
+			m := w.createRequest(testIMSI(9000+int(counter)), "internet", gtp.PDPTypeIPv4)
+			m.Recovery = gtp.Some(counter)
+			w.create(m)
+		}, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t, func(s *Settings) { s.EchoInterval = time.Minute; s.PathHold = -1 })
+			tt.tell(w, 255)
+			for n := range 1500 {
+				w.open(n+1, "internet", gtp.PDPTypeIPv4)
+			}
+			w.from = other
+			w.open(5000, "internet", gtp.PDPTypeIPv4)
+			w.from = sgsn
+			tt.tell(w, 255)
+			if got := w.e.contexts.used(); got != 1501+tt.more {
+				t.Fatalf("%d contexts after the same counter", got)
+			}
+			tt.tell(w, 0) // it wraps
+			w.tick(0)
+			if got := w.e.contexts.used(); got != 1+tt.more || w.e.stats.Restarts != 1 {
+				t.Errorf("%d contexts, %d restarts", got, w.e.stats.Restarts)
+			}
+			if tt.more == 0 && w.e.stats.Ended[EndPeerRestart] != 1500 {
+				t.Errorf("ended %v", w.e.stats.Ended)
+			}
+		})
+	}
+}
+
+// TestRestartOfUserPlane: the counter of an answer on the user plane means nothing.
+func TestRestartOfUserPlane(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.EchoInterval, s.PathHold = time.Minute, -1 })
+	w.open(1, "internet", gtp.PDPTypeIPv4)
+	for counter := range 3 {
+		for _, d := range ofType(w.tick(61*time.Second), gtp.TypeEchoRequest) {
+			if h, _ := gtp.ParseHeader(d.Payload); Socket(d.Socket) == SocketUser {
+				w.raw(pathUser, w.encode(gtp.Header{Version: gtp.V1, HasSequence: true, Sequence: h.Sequence}, &gtp.EchoResponse{Recovery: uint8(counter)}))
+			}
+		}
+	}
+	if w.e.contexts.used() != 1 || w.e.stats.Restarts != 0 {
+		t.Errorf("%d contexts, %d restarts", w.e.contexts.used(), w.e.stats.Restarts)
+	}
+}

@@ -1,0 +1,179 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/internal/ratelimit"
+)
+
+// The paths to a node, by its ports: see [Socket].
+const (
+	pathV0 = iota
+	pathControl
+	pathUser
+	numPaths = ports
+)
+
+// peer is a node at the other end: an SGSN, or what has the user plane for it.
+type peer struct {
+	addr     netip.Addr
+	restart  uint8
+	known    bool // restart was heard
+	paths    [numPaths]path
+	sessions handle // whose control plane it has
+	users    handle // contexts whose user plane it has
+	contexts int    // of users
+	requests ratelimit.Bucket
+	errors   ratelimit.Bucket
+	answers  answers
+	seen     time.Duration // when it was last looked for
+}
+
+// path is what a node is asked by one of its ports.
+type path struct {
+	used     int // sessions and contexts that need it
+	waiting  int // requests that wait for an answer
+	sequence uint16
+	echo     handle        // the Echo Request that waits for its answer
+	echoAt   time.Duration // when the next one is sent
+	down     bool
+	changed  time.Duration // when down did
+	released bool          // what it had is released: nobody is asked any more
+}
+
+// addressKey is a node's address as a key.
+type addressKey [16]byte
+
+// peerOf returns the node with an address, and makes it. ok is false if there is no room.
+func (e *Engine) peerOf(a netip.Addr) (h handle, p *peer, ok bool) {
+	key := addressKey(a.As16())
+	if h, ok = e.byAddress[key]; ok {
+		p = e.peers.at(h)
+		p.seen = e.at
+		return h, p, true
+	}
+	if e.peers.used() >= e.settings.Limits.Peers && !e.forgetPeer() {
+		return 0, nil, false
+	}
+	h, p = e.peers.take()
+	p.addr, p.seen = a, e.at
+	for i := range p.paths {
+		p.paths[i] = path{sequence: uint16(e.random.Uint32()), echoAt: never}
+	}
+	e.byAddress[key] = h
+	return h, p, true
+}
+
+// forgetTries bounds the search for a node that may be forgotten.
+const forgetTries = 64
+
+// forgetPeer forgets a node that has nothing, and that no answers are kept for.
+func (e *Engine) forgetPeer() bool {
+	for range min(forgetTries, int(e.peers.last)) {
+		e.evictAt = e.evictAt%e.peers.last + 1
+		p := e.peers.at(e.evictAt)
+		if p.addr.IsValid() && p.idle() && e.at-p.seen > e.patience() {
+			delete(e.byAddress, addressKey(p.addr.As16()))
+			e.peerTimes.cancel(e.evictAt)
+			e.peers.give(e.evictAt)
+			return true
+		}
+	}
+	return false
+}
+
+func (p *peer) idle() bool {
+	for i := range p.paths {
+		if p.paths[i].used > 0 || p.paths[i].waiting > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// count notes that a session needs the path of its version, or no longer does.
+func (p *peer) count(v gtp.Version, n int) { p.paths[controlPath(v)].used += n }
+
+// controlPath is the path that signalling of a version takes.
+func controlPath(v gtp.Version) int {
+	if v == gtp.V0 {
+		return pathV0
+	}
+	return pathControl
+}
+
+// userPath is the one of its user packets.
+func userPath(v gtp.Version) int {
+	if v == gtp.V0 {
+		return pathV0
+	}
+	return pathUser
+}
+
+// isPeer reports whether a node may speak to this one.
+func (e *Engine) isPeer(a netip.Addr) bool {
+	for _, p := range e.settings.Peers {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// reversed reports whether a node writes TIDs in reverse order.
+func (e *Engine) reversed(a netip.Addr) bool {
+	for _, p := range e.settings.ReversedTID {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// wireTID is a TID as a node writes it, or back.
+func (e *Engine) wireTID(node netip.Addr, t gtp.TID) gtp.TID {
+	if len(e.settings.ReversedTID) > 0 && e.reversed(node) {
+		return t.Reversed()
+	}
+	return t
+}
+
+// own returns this node's address of the family of another; not valid if it has none.
+func (e *Engine) own(other netip.Addr) netip.Addr {
+	if other.Is4() {
+		return e.settings.Address4
+	}
+	return e.settings.Address6
+}
+
+// reachable reports whether a node of the address can be spoken to.
+func (e *Engine) reachable(a netip.Addr) bool {
+	own := e.own(a)
+	return unicast(a) && own.IsValid() && a != own
+}
+
+// Peers calls f for each node at the other end.
+func (e *Engine) Peers(f func(PeerInfo)) {
+	for h := handle(1); h <= e.peers.last; h++ {
+		p := e.peers.at(h)
+		if !p.addr.IsValid() {
+			continue
+		}
+		info := PeerInfo{Address: p.addr, Restart: p.restart, Known: p.known, Contexts: p.contexts}
+		for i := range p.paths {
+			if p.paths[i].down {
+				info.Down, info.Since = true, e.epoch.Add(p.paths[i].changed)
+			}
+		}
+		f(info)
+	}
+}
+
+// patience is how long a request is repeated.
+func (e *Engine) patience() time.Duration {
+	return e.settings.T3Response * time.Duration(e.settings.N3Requests)
+}

@@ -1,0 +1,216 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/gprs/pool"
+)
+
+// Resume is [New] with the contexts that an earlier engine's [Engine.AppendState] has
+// written: those that the settings still have room for. lost is how many were not taken
+// over; where it is not 0, peers are told another restart counter than the earlier engine
+// told them, so that they release theirs: see [Engine.RestartCounter]. What cannot be read is
+// one lost context at least.
+func Resume(s Settings, state []byte, now time.Time, random io.Reader) (e *Engine, lost int, err error) {
+	if e, err = New(s, now, random); err != nil || len(state) == 0 {
+		return e, 0, err
+	}
+	r := resuming{Engine: e, in: bytes.NewReader(state), out: &Output{}}
+	r.call = e.begin(now, r.out)
+	lost = r.all()
+	e.stats.Created = 0
+	if lost > 0 {
+		e.settings.RestartCounter++
+	}
+	return e, lost, nil
+}
+
+// resuming reads what an earlier engine has stored.
+type resuming struct {
+	*Engine
+	call  call
+	in    *bytes.Reader
+	out   *Output
+	peers []handle
+	names []string
+}
+
+func (r *resuming) record(to any) bool { return binary.Read(r.in, binary.BigEndian, to) == nil }
+
+// all takes over what it can, and returns how many contexts it could not.
+func (r *resuming) all() (lost int) {
+	var h storedHeader
+	if !r.record(&h) || h.Magic != storedMagic {
+		return 1
+	}
+	if epoch := time.Unix(0, h.Epoch).In(r.call.now.Location()); epoch.Before(r.call.now) {
+		r.epoch = epoch
+	}
+	r.call = r.begin(r.call.now, r.out)
+	r.settings.RestartCounter, r.chargingID, r.hashSeed = h.Restart, h.ChargingID, h.HashSeed
+	if !r.readPeers(int(h.Peers)) || !r.readNames(int(h.Names)) {
+		return max(1, int(h.Contexts))
+	}
+	for range h.Sessions {
+		if !r.session() {
+			break // damaged: what follows cannot be read
+		}
+	}
+	return int(h.Contexts) - r.contexts.used()
+}
+
+func (r *resuming) readPeers(n int) bool {
+	for range n {
+		var p storedPeer
+		if !r.record(&p) {
+			return false
+		}
+		a := netip.AddrFrom16(p.Address)
+		if p.Four {
+			a = a.Unmap()
+		}
+		h, made, ok := r.peerOf(a)
+		if ok {
+			made.restart, made.known = p.Restart, p.Known
+		}
+		r.peers = append(r.peers, h)
+	}
+	return true
+}
+
+func (r *resuming) readNames(n int) bool {
+	for range n {
+		length, err := r.in.ReadByte()
+		name := make([]byte, length)
+		if err != nil {
+			return false
+		}
+		if _, err := io.ReadFull(r.in, name); err != nil {
+			return false
+		}
+		r.names = append(r.names, string(name))
+	}
+	return true
+}
+
+// session reads a session with its contexts; false if it cannot be read.
+func (r *resuming) session() bool {
+	var in storedSession
+	if !r.record(&in) || in.Contexts == 0 {
+		return false
+	}
+	s := session{
+		tid: in.TID, interfaceID: in.InterfaceID, prefix: in.Prefix, address: in.Address, teid: in.TEID, peerTEID: in.PeerTEID,
+		createdAt: in.Created, marks: in.Marks, version: in.Version, has: in.Has & (TypeIPv4 | TypeIPv6),
+	}
+	s.msisdn, _ = gtp.ParseMSISDN(string(bytes.TrimRight(in.MSISDN[:], "\x00")))
+	list := make([]pdpContext, in.Contexts)
+	templates := make([]filters, in.Contexts)
+	for i := range list {
+		if !r.context(&list[i], &templates[i]) {
+			return false
+		}
+	}
+	if r.takeOver(&s, &in, list) {
+		sh, added := r.addSession(&s)
+		for i := range list {
+			x, _ := r.addContext(sh, added, &list[i])
+			r.setFilters(x, templates[i])
+		}
+		if added.has.has(TypeIPv6) {
+			added.advertAt = r.call.at + 1 + time.Duration(r.random.Int64N(int64(resumedAdverts)))
+		}
+		r.schedule(sh, added, r.call)
+	}
+	return true
+}
+
+// resumedAdverts is the time over which the router advertisements after a restart are spread.
+const resumedAdverts = 5 * time.Minute
+
+func (r *resuming) context(u *pdpContext, f *filters) bool {
+	var in storedContext
+	if !r.record(&in) || int(in.QoSLen) > len(in.QoS) {
+		return false
+	}
+	user, ok := r.peer(in.User)
+	if !ok {
+		return false
+	}
+	qos, _ := gtp.ParseQoS(in.QoS[:in.QoSLen])
+	*u = pdpContext{
+		user: user, teid: in.TEID, peerTEID: in.PeerTEID, chargingID: in.ChargingID, lastSeen: in.LastSeen,
+		createdAt: time.Duration(in.Created), up: in.Up, down: in.Down,
+		hash: in.Hash, sequence: in.Sequence, port: in.Port, sent: in.Sent, nsapi: in.NSAPI, qos: qos,
+	}
+	template := make([]byte, in.Filters)
+	if _, err := io.ReadFull(r.in, template); err != nil {
+		return false
+	}
+	if len(template) > 0 {
+		t, _, ok := gtp.ParseTFT(template)
+		*f = t.Filters
+		return ok
+	}
+	return true
+}
+
+func (r *resuming) peer(n uint32) (handle, bool) {
+	if int(n) >= len(r.peers) {
+		return 0, false
+	}
+	return r.peers[n], true
+}
+
+// takeOver reports whether there is room for a session: its access point, its addresses,
+// numbers that no other has.
+func (r *resuming) takeOver(s *session, in *storedSession, list []pdpContext) bool {
+	if int(in.APN) >= len(r.names) || s.has == 0 || s.version > gtp.V1 || r.contexts.used()+len(list) > r.settings.Limits.Contexts {
+		return false
+	}
+	apn, known := r.byName[nameKey(r.names[in.APN])]
+	peer, ok := r.peer(in.Peer)
+	if s.apn, s.peer = apn, peer; !known || !ok || peer == 0 || r.byControl[s.teid] != 0 {
+		return false
+	}
+	for i := range list {
+		if list[i].user == 0 || r.byTID[tidOf(s, list[i].nsapi)] != 0 || r.byTEID[list[i].teid] != 0 {
+			return false
+		}
+	}
+	return r.adopt(s)
+}
+
+// adopt takes the leases of a session, all or none.
+func (r *resuming) adopt(s *session) bool {
+	a := r.accessPoint(s)
+	v := r.vrfOf(s)
+	four, six := &a.four, &a.six
+	if s.marked(markStatic4) {
+		four = &a.fixed4
+	}
+	if s.marked(markStatic6) {
+		six = &a.fixed6
+	}
+	if s.has.has(TypeIPv4) {
+		lease := netip.PrefixFrom(addr4(s.address), 32)
+		if four.pool == nil || v.by4[s.address] != 0 || four.pool.Adopt(pool.Lease{Prefix: lease}, r.call.now) != nil {
+			return false
+		}
+	}
+	if s.has.has(TypeIPv6) {
+		if six.pool == nil || v.by6[s.prefix] != 0 || six.pool.Adopt(pool.Lease{Prefix: s.prefixOf()}, r.call.now) != nil {
+			s.has &^= TypeIPv6
+			r.giveBack(s, r.call)
+			return false
+		}
+	}
+	return true
+}

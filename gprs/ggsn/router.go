@@ -1,0 +1,59 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"slices"
+
+	"github.com/isthmus-net/isthmus/gprs/link"
+	"github.com/isthmus-net/isthmus/internal/packet"
+)
+
+// linkSettings are what the router of an access point's links says.
+func (a *APN) linkSettings(uuid [16]byte) link.Settings {
+	return link.Settings{MTU: a.MTU, DNS: a.DNS6, Domains: a.Domains, DHCP: a.DHCP, UUID: uuid, Interval: a.AdvertInterval}
+}
+
+func sameLink(a, b *link.Settings) bool {
+	return a.MTU == b.MTU && a.DHCP == b.DHCP && a.UUID == b.UUID && a.Interval == b.Interval &&
+		slices.Equal(a.DNS, b.DNS) && slices.Equal(a.Domains, b.Domains)
+}
+
+// toRouter answers a packet that is for the router of the link, or for a group of it.
+func (e *Engine) toRouter(c call, x handle, s *session, p packet.IPv6) Reason {
+	b, v := e.accessPoint(s).router.Answer(c.out.Alloc(link.Room(p)), s.link(), &s.linkState, p, c.now)
+	e.stats.Link[v]++
+	switch {
+	case v.Answered():
+		e.encapsulate(c, x, s, b)
+	case v != link.ListenerReport && v != link.OtherNeighbor && v != link.AdvertisedLately:
+		return LinkControl
+	}
+	return none
+}
+
+// greet sends the first router advertisement, as soon as the context is there: it may come
+// before the terminal listens, and so is not the only one (RFC 4861 section 6.2.4).
+func (e *Engine) greet(x handle, c call) {
+	h := e.contexts.at(x).session
+	if s := e.sessions.at(h); s.has.has(TypeIPv6) {
+		e.advertise(s, c)
+		e.schedule(h, s, c)
+	}
+}
+
+// advertDue sends a router advertisement that is due.
+func (e *Engine) advertDue(s *session, c call) {
+	if s.advertAt != 0 && s.advertAt <= c.at {
+		e.advertise(s, c)
+	}
+}
+
+func (e *Engine) advertise(s *session, c call) {
+	b, next := e.accessPoint(s).router.Advertise(c.out.Alloc(packet.MinMTU), s.link(), &s.linkState, e.random.Uint64(), c.now)
+	if len(b) > 0 {
+		e.stats.Adverts++
+		e.encapsulate(c, s.first, s, b)
+	}
+	s.advertAt = next.Sub(e.epoch)
+}

@@ -1,0 +1,130 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"encoding/binary"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+)
+
+// storedMagic begins what is stored; its last octet is the version of the form.
+const storedMagic uint32 = 0x49474701
+
+// storedHeader is followed by the nodes, by the names of access points, each behind its
+// length, and by the sessions, each followed by its contexts.
+type storedHeader struct {
+	Magic                     uint32
+	Epoch                     int64 // nanoseconds of Unix, from which the times below count
+	Restart                   uint8
+	ChargingID                uint32
+	HashSeed                  [2]uint64
+	Peers, Names              uint32
+	Sessions, Contexts, Spare uint32
+}
+
+type storedPeer struct {
+	Address [16]byte
+	Four    bool
+	Restart uint8
+	Known   bool
+	_       [5]byte
+}
+
+type storedSession struct {
+	TID                 gtp.TID
+	InterfaceID, Prefix uint64
+	Address             uint32
+	TEID, PeerTEID      uint32
+	Created             uint32
+	APN                 uint16
+	Marks               marks
+	Peer                uint32
+	Version             gtp.Version
+	Has                 Types
+	Contexts            uint8
+	MSISDN              [16]byte // digits, then zeros
+}
+
+type storedContext struct {
+	User, TEID, PeerTEID, ChargingID uint32
+	LastSeen                         uint32
+	Created                          int64
+	Up, Down                         Traffic
+	Hash                             uint64
+	Sequence, Port, Sent             uint16
+	NSAPI, QoSLen                    uint8
+	QoS                              [21]byte
+	Filters                          uint16 // octets of the template that follows
+}
+
+// AppendState appends all contexts and nodes to b, for [Resume]. Sessions that are to go are
+// left out.
+func (e *Engine) AppendState(b []byte) []byte {
+	h := storedHeader{
+		Magic: storedMagic, Epoch: e.epoch.UnixNano(), Restart: e.settings.RestartCounter, ChargingID: e.chargingID, HashSeed: e.hashSeed, Names: uint32(len(e.apns)),
+	}
+	start := len(b)
+	b = appendRecord(b, &h)
+	index := make(map[handle]uint32)
+	for n := handle(1); n <= e.peers.last; n++ {
+		if p := e.peers.at(n); p.addr.IsValid() {
+			index[n] = h.Peers
+			h.Peers++
+			b = appendRecord(b, &storedPeer{Address: p.addr.As16(), Four: p.addr.Is4(), Restart: p.restart, Known: p.known})
+		}
+	}
+	for _, a := range e.apns {
+		b = append(append(b, byte(len(a.Name))), a.Name...)
+	}
+	for n := handle(1); n <= e.sessions.last; n++ {
+		if s := e.sessions.at(n); s.first != 0 && !s.marked(markReleasing) {
+			h.Sessions++
+			b = e.appendSession(b, s, index, &h)
+		}
+	}
+	copy(b[start:], appendRecord(nil, &h))
+	return b
+}
+
+func appendRecord(b []byte, record any) []byte {
+	b, err := binary.Append(b, binary.BigEndian, record)
+	if err != nil {
+		panic("a record has a field without a size: " + err.Error())
+	}
+	return b
+}
+
+func (e *Engine) appendSession(b []byte, s *session, index map[handle]uint32, h *storedHeader) []byte {
+	r := storedSession{
+		TID: s.tid, InterfaceID: s.interfaceID, Prefix: s.prefix, Address: s.address, TEID: s.teid, PeerTEID: s.peerTEID,
+		Created: s.createdAt, APN: s.apn, Marks: s.marks & (markIMEI | markStatic4 | markStatic6),
+		Peer: index[s.peer], Version: s.version, Has: s.has,
+	}
+	copy(r.MSISDN[:], s.msisdn.String())
+	for x := s.first; x != 0; x = e.contexts.at(x).next {
+		r.Contexts++
+	}
+	h.Contexts += uint32(r.Contexts)
+	b = appendRecord(b, &r)
+	for x := s.first; x != 0; x = e.contexts.at(x).next {
+		b = e.appendContext(b, x, index)
+	}
+	return b
+}
+
+func (e *Engine) appendContext(b []byte, x handle, index map[handle]uint32) []byte {
+	u := e.contexts.at(x)
+	r := storedContext{
+		User: index[u.user], TEID: u.teid, PeerTEID: u.peerTEID, ChargingID: u.chargingID,
+		LastSeen: u.lastSeen, Created: int64(u.createdAt), Up: u.up, Down: u.down,
+		Hash: u.hash, Sequence: u.sequence, Port: u.port, Sent: u.sent, NSAPI: u.nsapi, QoSLen: uint8(u.qos.Len()),
+	}
+	copy(r.QoS[:], u.qos.Octets())
+	var template []byte
+	if f := e.filters[x]; len(f) > 0 {
+		template = gtp.TFT{Operation: gtp.TFTCreate, Filters: f}.Append(nil)
+	}
+	r.Filters = uint16(len(template))
+	return append(appendRecord(b, &r), template...)
+}

@@ -1,0 +1,88 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+)
+
+// succeed has another engine take over.
+func (w *world) succeed(s Settings, state []byte) int {
+	w.Helper()
+	e, lost, err := Resume(s, state, w.now, rand.NewChaCha8([32]byte{2}))
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.e = e
+	return lost
+}
+
+func (w *world) list() (all []ContextInfo) {
+	w.e.Contexts(Selection{}, 0, 1000, func(i ContextInfo) bool { all = append(all, i); return true })
+	return all
+}
+
+func TestResume(t *testing.T) {
+	w := newWorld(t, nil)
+	c := w.open(1, "dual", gtp.PDPTypeIPv4v6)
+	w.createSecondary(c.TEIDControl.Value, w.secondaryRequest(6, template(gtp.TFTCreate, portFilter(1, 10, 5000))))
+	w.open(2, "internet", gtp.PDPTypeIPv4)
+	w.createV0(gtp.MakeTID(testIMSI(3), 5), "inet6", gtp.PDPTypeIPv6)
+	w.up(c, udp4(c.four(), server, 64, 0))
+	w.tick(time.Minute)
+	before, state := w.list(), w.e.AppendState(nil)
+	w.tick(time.Minute)
+	if lost := w.succeed(testSettings(), state); lost != 0 || w.e.RestartCounter() != 7 {
+		t.Fatalf("%d lost, counter %d", lost, w.e.RestartCounter())
+	}
+	if after := w.list(); !slices.Equal(before, after) {
+		t.Errorf("contexts\n%+v\n%+v", before, after)
+	}
+	w.down(udp4(server, c.four(), 64, 0))
+	if h, _ := w.tunnelled(); h.TEID != 0x6006 {
+		t.Errorf("filters are lost: %#x", h.TEID)
+	}
+	if d := w.open(4, "dual", gtp.PDPTypeIPv4v6); d.four() == c.four() {
+		t.Error("an address was given twice")
+	}
+	w.out.Reset()
+	w.e.Delete(Selection{}, w.now, &w.out)
+	w.tick(time.Minute)
+	w.empty()
+}
+
+// TestResumeLoses: what there is no room for is lost, and the counter rises, so that peers
+// release it; damaged state loses what cannot be read, and never fails.
+func TestResumeLoses(t *testing.T) {
+	w := newWorld(t, nil)
+	for n := range 10 {
+		w.open(n+1, "internet", gtp.PDPTypeIPv4)
+	}
+	w.open(11, "inet6", gtp.PDPTypeIPv6)
+	state := w.e.AppendState(nil)
+	s := testSettings()
+	s.APNs = s.APNs[1:]
+	if lost := w.succeed(s, state); lost != 10 || w.e.RestartCounter() != 8 || w.e.contexts.used() != 1 {
+		t.Errorf("%d lost, counter %d", lost, w.e.RestartCounter())
+	}
+	s = testSettings()
+	s.Limits.Contexts = 4
+	if lost := w.succeed(s, state); lost != 7 || w.e.contexts.used() != 4 {
+		t.Errorf("%d lost", lost)
+	}
+	for n := range state {
+		lost := w.succeed(testSettings(), state[:n])
+		if n > 0 && (lost == 0 || w.e.RestartCounter() == 7) {
+			t.Fatalf("%d octets of %d: %d lost, counter %d", n, len(state), lost, w.e.RestartCounter())
+		}
+		w.out.Reset()
+		w.e.Delete(Selection{}, w.now, &w.out)
+		w.tick(time.Minute)
+		w.empty()
+	}
+}

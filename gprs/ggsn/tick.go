@@ -1,0 +1,131 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/link"
+)
+
+// tickBurst is how much of each kind one Tick does.
+const tickBurst = 256
+
+// Next is when Tick has something to do next; zero is never.
+func (e *Engine) Next() time.Time {
+	at := min(e.sessionTimes.next(), e.requestTimes.next(), e.peerTimes.next(), e.drain.at)
+	if e.releasing != 0 {
+		at = e.at
+	}
+	if at == never {
+		return time.Time{}
+	}
+	return e.epoch.Add(at)
+}
+
+// Tick does what is due. What one call does is bounded: Next may be due at once.
+func (e *Engine) Tick(now time.Time, out *Output) {
+	c := e.begin(now, out)
+	e.release(releaseBurst, c)
+	for _, due := range []struct {
+		of *deadlines
+		do func(handle, call)
+	}{
+		{&e.requestTimes, e.requestDue}, {&e.peerTimes, e.peerDue}, {&e.sessionTimes, e.sessionDue},
+	} {
+		for range tickBurst {
+			h, ok := due.of.due(c.at)
+			if !ok {
+				break
+			}
+			due.do(h, c)
+		}
+	}
+	e.drainDue(c)
+}
+
+// schedule sets when something is due for a session.
+func (e *Engine) schedule(h handle, s *session, c call) {
+	at := never
+	a := e.accessPoint(s)
+	if s.marked(markDeleting) {
+		e.sessionTimes.cancel(h)
+		return
+	}
+	if s.marked(markEnding) || a.gone {
+		at = c.at
+	}
+	if a.SessionLimit > 0 {
+		at = min(at, seconds(s.createdAt)+a.SessionLimit)
+	}
+	if a.IdleLimit > 0 {
+		at = min(at, e.lastSeen(s)+a.IdleLimit)
+	}
+	if s.advertAt != 0 {
+		at = min(at, s.advertAt)
+	}
+	e.sessionTimes.set(h, at)
+}
+
+func seconds(n uint32) time.Duration { return time.Duration(n) * time.Second }
+
+// lastSeen is when the terminal sent a packet last, by any context, or got its last context.
+func (e *Engine) lastSeen(s *session) time.Duration {
+	last := uint32(0)
+	for h := s.first; h != 0; h = e.contexts.at(h).next {
+		last = max(last, e.contexts.at(h).lastSeen)
+	}
+	return seconds(last)
+}
+
+// sessionDue does what is due for a session.
+func (e *Engine) sessionDue(h handle, c call) {
+	s := e.sessions.at(h)
+	if why, over := e.over(s, c); over {
+		if !e.startDelete(h, why, c) {
+			e.endLater(h, why, c.at+e.settings.T3Response) // all sequence numbers are in use
+		}
+		return
+	}
+	if to, waiting := e.changes[h]; waiting && s.request == 0 {
+		if !e.sendChange(h, to, c) {
+			delete(e.changes, h)
+		}
+	}
+	e.advertDue(s, c)
+	e.schedule(h, s, c)
+}
+
+// over reports whether a session is to end, and why.
+func (e *Engine) over(s *session, c call) (End, bool) {
+	a := e.accessPoint(s)
+	switch {
+	case s.marked(markEnding):
+		return s.why, true
+	case a.gone:
+		return EndSettings, true
+	case a.SessionLimit > 0 && seconds(s.createdAt)+a.SessionLimit <= c.at:
+		return EndSessionLimit, true
+	case a.IdleLimit > 0 && e.lastSeen(s)+a.IdleLimit <= c.at:
+		return EndIdle, true
+	}
+	return 0, false
+}
+
+// rescheduleAll sets all deadlines anew, for other settings.
+func (e *Engine) rescheduleAll(c call) {
+	for h := handle(1); h <= e.sessions.last; h++ {
+		if s := e.sessions.at(h); s.first != 0 {
+			if e.accessPoint(s).anew && s.has.has(TypeIPv6) {
+				s.linkState, s.advertAt = link.State{}, max(c.at, 1)
+			}
+			e.schedule(h, s, c)
+		}
+	}
+	for h := handle(1); h <= e.peers.last; h++ {
+		if p := e.peers.at(h); p.addr.IsValid() {
+			e.pathUsed(h, p)
+			e.schedulePeer(h, p)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/gprs/link"
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/special"
+)
+
+// uplink takes a G-PDU: by its TEID it belongs to a context, which may send from its own
+// addresses alone.
+func (e *Engine) uplink(c call, socket Socket, from netip.AddrPort, b []byte) Reason {
+	h, err := gtp.Decapsulate(b)
+	if err != nil {
+		return reasonOf(err)
+	}
+	if h.Version == gtp.V0 {
+		h.TID = e.wireTID(from.Addr(), h.TID)
+	}
+	if !h.Extensions.Empty() {
+		if _, unknown := h.Extensions.Uncomprehended(); unknown {
+			return e.extensionOfUser(c, socket, from, &h)
+		}
+	}
+	x := e.contextOf(&h)
+	if x == 0 {
+		e.indicate(c, socket, from, &h)
+		return TEIDUnknown
+	}
+	u := e.contexts.at(x)
+	s := e.sessions.at(u.session)
+	if e.peers.at(u.user).addr != from.Addr() && !e.accessPoint(s).AnyOuterSource {
+		return OuterSource
+	}
+	return e.fromTerminal(c, x, u, s, h.Payload)
+}
+
+// contextOf returns the context that a G-PDU is of.
+func (e *Engine) contextOf(h *gtp.Header) handle {
+	if h.Version == gtp.V1 {
+		return e.byTEID[h.TEID]
+	}
+	x := e.byTID[h.TID]
+	if x == 0 || uint16(e.contexts.at(x).teid) != h.FlowLabel || e.sessions.at(e.contexts.at(x).session).version != gtp.V0 {
+		return 0
+	}
+	return x
+}
+
+// extensionOfUser tells a node that an extension header of its G-PDU is not known.
+func (e *Engine) extensionOfUser(c call, socket Socket, from netip.AddrPort, h *gtp.Header) Reason {
+	t := transaction{call: c, socket: socket, from: from, header: *h}
+	if known := e.byAddress[addressKey(from.Addr().As16())]; known != 0 {
+		t.ph, t.p = known, e.peers.at(known)
+		return e.notifyExtensions(&t)
+	}
+	return ExtensionUnknown
+}
+
+// fromTerminal judges a packet of a terminal.
+func (e *Engine) fromTerminal(c call, x handle, u *pdpContext, s *session, ip []byte) Reason {
+	if len(ip) == 0 {
+		return NotIP
+	}
+	switch ip[0] >> 4 {
+	case 4:
+		p, ok := whole4(ip)
+		switch {
+		case !ok:
+			return NotIP
+		case !s.has.has(TypeIPv4):
+			return WrongFamily
+		}
+		return e.up4(c, x, u, s, p)
+	case 6:
+		p, _, ok := packet.ParseIPv6(ip)
+		switch {
+		case !ok:
+			return NotIP
+		case !s.has.has(TypeIPv6):
+			return WrongFamily
+		}
+		return e.up6(c, x, u, s, p)
+	}
+	return NotIP
+}
+
+// whole4 returns the IPv4 packet at the start of b. Its checksum is left to who gets it:
+// what is wrong with it stays wrong.
+func whole4(b []byte) (p []byte, ok bool) {
+	if len(b) < packet.IPv4HeaderLen {
+		return nil, false
+	}
+	n := int(binary.BigEndian.Uint16(b[2:]))
+	if head := headerLen4(b); head < packet.IPv4HeaderLen || n < head || n > len(b) {
+		return nil, false
+	}
+	return b[:n:n], true
+}
+
+// up4 judges a packet of IPv4 by its addresses.
+func (e *Engine) up4(c call, x handle, u *pdpContext, s *session, p []byte) Reason {
+	if binary.BigEndian.Uint32(p[12:]) != s.address {
+		return SpoofedIPv4
+	}
+	dst := [4]byte(p[16:20])
+	to := binary.BigEndian.Uint32(dst[:])
+	switch {
+	case to == e.own4:
+		return OwnAddress
+	case to>>28 == 0xe:
+		return Multicast
+	case to == s.address || !special.Forwarded4(dst):
+		return BadDestination
+	}
+	u.seen(c, len(p))
+	o := origin{vrf: e.accessPoint(s).VRF, context: x}
+	if p[8] <= 1 {
+		e.timeExceeded(c, o, s, p)
+		return HopLimit
+	}
+	return e.forward(c, o, s, p, e.vrfOf(s).by4[to])
+}
+
+// up6 judges a packet of IPv6 by its addresses. Link-local ones stay on the link, whose other
+// end is this node (RFC 4291 section 2.5.6).
+func (e *Engine) up6(c call, x handle, u *pdpContext, s *session, p packet.IPv6) Reason {
+	src, dst := p.SrcBytes(), p.DstBytes()
+	from, to := binary.BigEndian.Uint64(src[:]), binary.BigEndian.Uint64(dst[:])
+	own := from == s.prefix
+	if !own && !s.link().Has(src) && !p.Src().IsUnspecified() {
+		if from&linkLocalMask == linkLocal {
+			return SpoofedLinkLocal
+		}
+		return SpoofedIPv6
+	}
+	switch {
+	case to&linkLocalMask == linkLocal, to>>48&^0x00f0 == 0xff02, to>>48&^0x00f0 == 0xff01:
+		u.seen(c, len(p))
+		return e.toRouter(c, x, s, p)
+	case to>>56 == 0xff:
+		return Multicast
+	case !own:
+		return LinkScope
+	case *dst == e.own6:
+		return OwnAddress
+	case to == s.prefix || !special.Forwarded6(dst):
+		return BadDestination
+	}
+	u.seen(c, len(p))
+	o := origin{vrf: e.accessPoint(s).VRF, context: x}
+	if p.HopLimit() <= 1 {
+		e.timeExceeded(c, o, s, p)
+		return HopLimit
+	}
+	return e.forward(c, o, s, p, e.vrfOf(s).by6[to])
+}
+
+// linkLocalMask are the bits that make an address link-local.
+const linkLocalMask uint64 = 0xffc0 << 48
+
+// link is the IPv6 link that a session's contexts are.
+func (s *session) link() link.Link { return link.Link{Prefix: s.prefix, ID: s.interfaceID} }
+
+// seen counts a packet of the terminal.
+func (u *pdpContext) seen(c call, octets int) {
+	u.lastSeen = c.seconds()
+	u.up.Packets++
+	u.up.Octets += uint64(octets)
+}
+
+// forward takes a packet of a terminal on: to the network, or to another terminal if that
+// has its destination.
+func (e *Engine) forward(c call, o origin, s *session, p []byte, to handle) Reason {
+	e.stats.Up.Packets++
+	e.stats.Up.Octets += uint64(len(p))
+	a := e.accessPoint(s)
+	if to != 0 && a.UserToUser != UserExternal {
+		if a.UserToUser == UserAllow {
+			return e.down(c, o, to, p)
+		}
+		if a.UserToUser == UserDeny {
+			e.prohibited(c, o, s, p)
+		}
+		return UserDenied
+	}
+	hop(p)
+	e.clamp(p, a.MTU)
+	c.out.sendIP(a.VRF, p)
+	return none
+}
+
+// hop takes one off the hop limit; of IPv4 the checksum takes account of that (RFC 1624).
+func hop(p []byte) {
+	if p[0]>>4 == 6 {
+		p[7]--
+		return
+	}
+	p[8]--
+	// The word with the hop limit fell by 0x0100, so the checksum rises by it.
+	sum := uint32(binary.BigEndian.Uint16(p[10:])) + 0x0100
+	binary.BigEndian.PutUint16(p[10:], uint16(sum+sum>>16))
+}

@@ -1,0 +1,80 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+)
+
+// Times of advertisements to all nodes of a link (RFC 4861 sections 6.2.4 and 10).
+const (
+	initialCount    = 3
+	initialInterval = 3 * time.Second
+	delayBetween    = 3 * time.Second
+)
+
+// Advertise appends an advertisement to all nodes of a link, and returns when the next is
+// due: three follow each other at first, since the first may come before the terminal
+// listens, and then one in time before the word of the last ends. random spreads them
+// over that time. Nothing is appended where one has just been sent.
+func (r *Router) Advertise(b []byte, l Link, s *State, random uint64, now time.Time) (advertisement []byte, next time.Time) {
+	if s.lately(now) {
+		return b, time.Unix(0, s.last).Add(delayBetween)
+	}
+	s.last = now.UnixNano()
+	s.sent = min(s.sent+1, initialCount)
+	wait := initialInterval
+	if s.sent == initialCount {
+		least := r.interval / 4 * 3 // the longest that MinRtrAdvInterval may be
+		wait = max(least+time.Duration(random%uint64(r.interval-least+1)), delayBetween)
+	}
+	return r.advertise(b, l, packet.AllNodes), now.Add(wait)
+}
+
+// solicited answers a Router Solicitation that is right (RFC 4861 section 6.1.1): one
+// from an address at once, and to that alone.
+func (r *Router) solicited(b []byte, l Link, s *State, p packet.IPv6, m []byte, now time.Time) ([]byte, Verdict) {
+	to := p.Src()
+	if v := checkND(p, m, 8, to.IsUnspecified()); v != none {
+		return b, v
+	}
+	if to.IsUnspecified() {
+		to = packet.AllNodes
+		if s.lately(now) {
+			return b, AdvertisedLately
+		}
+	}
+	return r.advertise(b, l, to), Advertised
+}
+
+// advertise appends an advertisement of the prefix of a link.
+func (r *Router) advertise(b []byte, l Link, to netip.Addr) []byte {
+	start := len(b)
+	b = append(b, r.advertisement...)
+	p := packet.IPv6(b[start:])
+	*p.DstBytes() = to.As16()
+	binary.BigEndian.PutUint64(p[advertisedPrefix:], l.Prefix)
+	packet.FillICMPv6Checksum(p)
+	return b
+}
+
+// checkND checks what all solicitations have in common (RFC 4861 sections 6.1.1 and
+// 7.1.1), of which the options begin at an offset.
+func checkND(p packet.IPv6, m []byte, options int, unspecified bool) Verdict {
+	switch {
+	case p.HopLimit() != packet.NDHopLimit:
+		return BadHopLimit
+	case m[1] != 0 || len(m) < options || !packet.NDOptionsWellFormed(m[options:]):
+		return Malformed
+	}
+	for rest := m[options:]; unspecified && len(rest) > 0; rest = rest[8*int(rest[1]):] {
+		if rest[0] == packet.NDSourceLinkLayer {
+			return Malformed // of nobody
+		}
+	}
+	return none
+}

@@ -1,0 +1,209 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+)
+
+// Ports and the group of DHCPv6 (RFC 8415 sections 7.1 and 7.2).
+const (
+	clientPort = 546
+	serverPort = 547
+)
+
+var dhcpServers = netip.MustParseAddr("ff02::1:2")
+
+// Messages from clients, and those to them (RFC 8415 section 7.3).
+const (
+	dhcpSolicit            = 1
+	dhcpAdvertise          = 2
+	dhcpRequest            = 3
+	dhcpConfirm            = 4
+	dhcpRenew              = 5
+	dhcpRebind             = 6
+	dhcpReply              = 7
+	dhcpRelease            = 8
+	dhcpDecline            = 9
+	dhcpInformationRequest = 11
+)
+
+// Options (RFC 8415 section 21).
+const (
+	optionClientID  = 1
+	optionServerID  = 2
+	optionIANA      = 3
+	optionIATA      = 4
+	optionRequest   = 6
+	optionStatus    = 13
+	optionDNS       = 23 // RFC 3646 section 3
+	optionDomains   = 24 // RFC 3646 section 4
+	optionIAPD      = 25
+	optionRefresh   = 32
+	optionMaxRepeat = 83
+
+	useMulticast = 5 // a status
+
+	// With a DUID of two octets and 1 to 128 (RFC 8415 section 11.1).
+	shortestID, longestID = 4 + 2 + 1, 4 + 2 + 128
+)
+
+// dhcpCodes are the options that a client may ask for.
+var dhcpCodes = [...]uint16{optionDNS, optionDomains, optionRefresh, optionMaxRepeat}
+
+const numDHCPOptions = len(dhcpCodes)
+
+// maxRepeat is how long a client waits at most before it repeats a request that nobody
+// answered, in seconds: the default (RFC 8415 section 7.6).
+const maxRepeat = 3600
+
+// dhcpOptions writes what the server tells; nothing of what it does not know.
+func (s *Settings) dhcpOptions(domains []byte) (list [numDHCPOptions][]byte) {
+	if len(s.DNS) > 0 {
+		list[0] = appendAddresses(appendOption(nil, optionDNS, 16*len(s.DNS)), s.DNS)
+	}
+	if len(domains) > 0 {
+		list[1] = append(appendOption(nil, optionDomains, len(domains)), domains...)
+	}
+	list[2] = binary.BigEndian.AppendUint32(appendOption(nil, optionRefresh, 4), uint32(s.Refresh/time.Second))
+	list[3] = binary.BigEndian.AppendUint32(appendOption(nil, optionMaxRepeat, 4), maxRepeat)
+	return list
+}
+
+// longestReply is the size of a packet with all that a client can ask for.
+func (r *Router) longestReply() int {
+	n := packet.IPv6HeaderLen + packet.UDPHeaderLen + 4 + len(r.server) + longestID
+	for _, o := range r.options {
+		n += len(o)
+	}
+	return n
+}
+
+func appendOption(b []byte, code uint16, length int) []byte {
+	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, code), uint16(length))
+}
+
+// question is what matters of a client's message. Slices lie over it.
+type question struct {
+	kind           byte
+	transaction    []byte
+	client, server []byte // options with their headers; nil: not there
+	association    bool   // an IA_NA, IA_TA or IA_PD is there
+	wanted         [numDHCPOptions]bool
+}
+
+// dhcp answers a message to the server, whose checksum is right.
+func (r *Router) dhcp(b []byte, p packet.IPv6, m []byte) ([]byte, Verdict) {
+	length := int(binary.BigEndian.Uint16(m[4:]))
+	switch {
+	case length != len(m):
+		return b, Malformed
+	case m[6]|m[7] == 0: // RFC 8200 section 8.1
+		return b, BadChecksum
+	case len(r.server) == 0 || binary.BigEndian.Uint16(m[2:]) != serverPort || p.Src().IsUnspecified():
+		return b, NotServed
+	}
+	q, v := parseQuestion(m[packet.UDPHeaderLen:])
+	if v != none {
+		return b, v
+	}
+	switch {
+	case p.Dst() == RouterAddress: // RFC 8415 section 18.4
+		return r.appendReply(b, p.Src(), &q, []byte{0, optionStatus, 0, 2, 0, useMulticast}), DHCPUnicast
+	case p.Dst() != dhcpServers:
+		return b, NotServed
+	case q.kind != dhcpInformationRequest:
+		return b, DHCPStateful
+	case q.association:
+		return b, DHCPMalformed
+	case q.server != nil && string(q.server) != string(r.server):
+		return b, DHCPOtherServer
+	}
+	return r.appendReply(b, p.Src(), &q, nil), DHCPReplied
+}
+
+// parseQuestion reads a client's message (RFC 8415 section 8). Options that are not known
+// do not matter (section 16), and of one that is there twice the first counts.
+func parseQuestion(m []byte) (q question, v Verdict) {
+	if len(m) < 4 {
+		return q, DHCPMalformed
+	}
+	q.kind, q.transaction = m[0], m[1:4]
+	switch q.kind {
+	case dhcpSolicit, dhcpRequest, dhcpConfirm, dhcpRenew, dhcpRebind, dhcpRelease, dhcpDecline, dhcpInformationRequest:
+	default: // what servers and relays say, and what nobody knows
+		return q, NotServed
+	}
+	for rest := m[4:]; len(rest) > 0; {
+		if len(rest) < 4 || len(rest) < 4+int(binary.BigEndian.Uint16(rest[2:])) {
+			return q, DHCPMalformed
+		}
+		end := 4 + int(binary.BigEndian.Uint16(rest[2:]))
+		if !q.option(rest[:end:end]) {
+			return q, DHCPMalformed
+		}
+		rest = rest[end:]
+	}
+	return q, none
+}
+
+// option takes one option, and reports whether it can be what it says.
+func (q *question) option(o []byte) bool {
+	switch code := binary.BigEndian.Uint16(o); code {
+	case optionClientID, optionServerID:
+		if len(o) < shortestID || len(o) > longestID {
+			return false
+		}
+		if code == optionClientID && q.client == nil {
+			q.client = o
+		} else if code == optionServerID && q.server == nil {
+			q.server = o
+		}
+	case optionIANA, optionIATA, optionIAPD:
+		q.association = true
+	case optionRequest:
+		if len(o)%2 != 0 {
+			return false
+		}
+		for codes := o[4:]; len(codes) > 0; codes = codes[2:] {
+			for i, known := range dhcpCodes {
+				q.wanted[i] = q.wanted[i] || binary.BigEndian.Uint16(codes) == known
+			}
+		}
+	}
+	return true
+}
+
+// appendReply appends the packet that answers a question (RFC 8415 section 18.3.6): with
+// a status alone, or with what the client wants.
+func (r *Router) appendReply(b []byte, to netip.Addr, q *question, status []byte) []byte {
+	start := len(b)
+	b = packet.AppendIPv6Header(b, packet.ProtoUDP, 64, 0, RouterAddress, to)
+	b = append(b, serverPort>>8, serverPort&0xff, clientPort>>8, clientPort&0xff, 0, 0, 0, 0)
+	kind := byte(dhcpReply)
+	if q.kind == dhcpSolicit {
+		kind = dhcpAdvertise
+	}
+	b = append(append(b, kind), q.transaction...)
+	b = append(append(append(b, r.server...), q.client...), status...)
+	for i, wanted := range q.wanted {
+		if wanted && status == nil {
+			b = append(b, r.options[i]...)
+		}
+	}
+	p := packet.IPv6(b[start:])
+	n := uint16(len(p.Payload()))
+	binary.BigEndian.PutUint16(p[4:], n)
+	m := p.Payload()
+	binary.BigEndian.PutUint16(m[4:], n)
+	sum := packet.Checksum(p.SrcBytes(), p.DstBytes(), packet.ProtoUDP, m)
+	if sum == 0 {
+		sum = 0xffff // RFC 768
+	}
+	binary.BigEndian.PutUint16(m[6:], sum)
+	return b
+}

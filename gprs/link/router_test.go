@@ -1,0 +1,201 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"encoding/hex"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+)
+
+var (
+	start    = time.Unix(1_700_000_000, 0)
+	terminal = Link{Prefix: 0x20010db8_00060001, ID: 0x0a0b0c0d0e0f1011}
+	global   = netip.MustParseAddr("2001:db8:6:1::77")
+	stranger = netip.MustParseAddr("2001:db8:6:2::77")
+	nobody   = netip.IPv6Unspecified()
+)
+
+// settings are those of the tests.
+func settings() Settings {
+	return Settings{
+		MTU: 1400, DHCP: true, UUID: [16]byte{0: 0x01, 15: 0x10},
+		DNS:     []netip.Addr{netip.MustParseAddr("2001:db8::53"), netip.MustParseAddr("2001:db8:1::53")},
+		Domains: []string{"example.com", "lab.example."},
+	}
+}
+
+func router(t testing.TB) *Router {
+	t.Helper()
+	r, err := New(settings())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func unhex(t testing.TB, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.Join(strings.Fields(s), ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// goldenAdvertisement was worked out by RFC 4861 section 4.2 and RFC 8106 section 5, and
+// confirmed by tshark.
+const goldenAdvertisement = `
+6000000000883aff fe80000000000000 0000000000000001 ff02000000000000 0000000000000001
+8600 fd47 40 40 fd20 00000000 00000000
+0304 4040 ffffffff ffffffff 00000000 20010db8 00060001 00000000 00000000
+0501 0000 00000578
+1905 0000 0000fd20 20010db8 00000000 00000000 00000053 20010db8 00010000 00000000 00000053
+1f05 0000 0000fd20 07 6578616d706c65 03 636f6d 00 03 6c6162 07 6578616d706c65 00 000000000000`
+
+func TestAdvertisement(t *testing.T) {
+	var s State
+	got, _ := router(t).Advertise([]byte("before"), terminal, &s, 0, start)
+	if want := unhex(t, goldenAdvertisement); string(got[6:]) != string(want) {
+		t.Errorf("advertisement\n%x, want\n%x", got[6:], want)
+	}
+}
+
+// TestAdvertisementWithout has neither name servers nor DHCP.
+func TestAdvertisementWithout(t *testing.T) {
+	r, err := New(Settings{MTU: 1280, Interval: 10 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s State
+	got, _ := r.Advertise(nil, terminal, &s, 0, start)
+	if len(got) != 40+16+32+8 || got[45] != 0 || got[46] != 1800>>8 || got[47] != 1800&0xff {
+		t.Errorf("%x", got)
+	}
+}
+
+// TestAdvertisementsInTime shows when advertisements are sent that nobody asked for.
+func TestAdvertisementsInTime(t *testing.T) {
+	s := settings()
+	s.Interval = time.Hour
+	r, err := New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		name   string
+		random uint64
+		want   time.Duration
+	}{
+		{"soonest", 0, 45 * time.Minute},
+		{"latest", uint64(15 * time.Minute), time.Hour},
+		{"round again", uint64(15*time.Minute) + 1, 45 * time.Minute},
+	} {
+		var state State
+		now := start
+		for i, wait := range []time.Duration{3 * time.Second, 3 * time.Second, row.want, row.want} {
+			b, next := r.Advertise(nil, terminal, &state, row.random, now)
+			if len(b) == 0 || next.Sub(now) != wait {
+				t.Errorf("%s: %d is followed after %v, want %v", row.name, i, next.Sub(now), wait)
+			}
+			now = next
+		}
+		if row.want >= lifetimes*time.Hour {
+			t.Error(row.name, "comes after the end of the last")
+		}
+	}
+}
+
+// TestNoTwoAdvertisementsAtOnce keeps those to all nodes apart (RFC 4861 section 6.2.6).
+func TestNoTwoAdvertisementsAtOnce(t *testing.T) {
+	r := router(t)
+	var s State
+	r.Advertise(nil, terminal, &s, 0, start)
+	if b, next := r.Advertise(nil, terminal, &s, 0, start.Add(3*time.Second-1)); len(b) > 0 || !next.Equal(start.Add(3*time.Second)) {
+		t.Errorf("%d octets, next %v", len(b), next)
+	}
+	anonymous := solicitation(nobody)
+	if _, v := r.Answer(nil, terminal, &s, anonymous, start.Add(3*time.Second-1)); v != AdvertisedLately {
+		t.Errorf("to nobody in particular, 3 s after the last: %v", v)
+	}
+	if _, v := r.Answer(nil, terminal, &s, anonymous, start.Add(3*time.Second)); v != Advertised {
+		t.Errorf("later: %v", v)
+	}
+	if b, _ := r.Advertise(nil, terminal, &s, 0, start.Add(4*time.Second)); len(b) > 0 {
+		t.Error("beside an answer to all nodes")
+	}
+	if _, v := r.Answer(nil, terminal, &s, solicitation(terminal.Address()), start.Add(4*time.Second)); v != Advertised {
+		t.Errorf("to the terminal alone: %v", v)
+	}
+	if _, v := r.Answer(nil, terminal, &s, anonymous, start.Add(-time.Hour)); v != Advertised {
+		t.Errorf("after the clock was set back: %v", v)
+	}
+}
+
+func TestSettingsRefused(t *testing.T) {
+	long := strings.Repeat("a", 63)
+	for name, change := range map[string]func(*Settings){
+		"MTU below IPv6's":               func(s *Settings) { s.MTU = 1279 },
+		"MTU beyond any packet":          func(s *Settings) { s.MTU = 65536 },
+		"interval too short":             func(s *Settings) { s.Interval = 3 * time.Second },
+		"interval beyond the lifetime":   func(s *Settings) { s.Interval = 21846 * time.Second },
+		"negative interval":              func(s *Settings) { s.Interval = -1 },
+		"refresh below the least":        func(s *Settings) { s.Refresh = 599 * time.Second },
+		"refresh for ever":               func(s *Settings) { s.Refresh = 1 << 32 * time.Second },
+		"IPv4 name server":               func(s *Settings) { s.DNS[0] = netip.MustParseAddr("192.0.2.53") },
+		"IPv4 name server in IPv6":       func(s *Settings) { s.DNS[0] = netip.MustParseAddr("::ffff:192.0.2.53") },
+		"no name server":                 func(s *Settings) { s.DNS[0] = netip.Addr{} },
+		"unspecified name server":        func(s *Settings) { s.DNS[0] = nobody },
+		"group as name server":           func(s *Settings) { s.DNS[0] = packet.AllNodes },
+		"name server with a zone":        func(s *Settings) { s.DNS[0] = netip.MustParseAddr("fe80::1%lo") },
+		"nine name servers":              func(s *Settings) { s.DNS = make([]netip.Addr, 9) },
+		"nine domains":                   func(s *Settings) { s.Domains = make([]string, 9) },
+		"empty domain":                   func(s *Settings) { s.Domains[0] = "" },
+		"root as domain":                 func(s *Settings) { s.Domains[0] = "." },
+		"empty label":                    func(s *Settings) { s.Domains[0] = "a..b" },
+		"label of 64":                    func(s *Settings) { s.Domains[0] = long + "a.example" },
+		"last label of 64":               func(s *Settings) { s.Domains[0] = "example." + long + "a" },
+		"name of 256 octets":             func(s *Settings) { s.Domains[0] = strings.Repeat("abc.", 63) + "ab" },
+		"more than one packet can carry": func(s *Settings) { s.Domains = repeat(strings.Repeat("abc.", 63) + "a") },
+		"an advertisement can, DHCP not": func(s *Settings) { s.Domains = repeat(strings.Repeat("abc.", 32) + "a") },
+	} {
+		s := settings()
+		change(&s)
+		if _, err := New(s); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+	s := settings()
+	s.DHCP, s.Domains = false, repeat(strings.Repeat("abc.", 32)+"a")
+	if _, err := New(s); err != nil {
+		t.Error("without DHCP:", err)
+	}
+	s = settings()
+	s.Domains, s.Interval = []string{strings.Repeat("abc.", 63) + "a", long + ".example"}, 21845*time.Second
+	if _, err := New(s); err != nil {
+		t.Error("longest names and interval:", err)
+	}
+}
+
+func repeat(name string) (list []string) {
+	for range maxDomains {
+		list = append(list, name)
+	}
+	return list
+}
+
+func TestValidID(t *testing.T) {
+	for id, want := range map[uint64]bool{
+		0: false, RouterID: false, 2: true, 0x0a0b0c0d0e0f1011: true,
+		0x02005efffe000000: false, 0x02005efffeffffff: false, 0x02005eff00000000: true,
+		0xfdffffffffffff80: false, 0xffffffffffffffff: true, 0xfdffffffffffffff: false, 0xfdffffffffffff7f: true,
+	} {
+		if ValidID(id) != want {
+			t.Errorf("%#x: %v", id, !want)
+		}
+	}
+}

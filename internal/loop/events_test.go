@@ -1,0 +1,50 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package loop
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// TestEventLog writes events in their order: at once before it runs, then apart, and all that
+// wait before it ends; what a slow writer leaves no room for is counted.
+func TestEventLog(t *testing.T) {
+	var mu sync.Mutex
+	var got []int
+	slow := make(chan struct{})
+	l := &EventLog[int]{Write: func(n *int) {
+		if *n == 1 {
+			<-slow
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, *n)
+	}}
+	l.Add(0)
+	if len(got) != 1 {
+		t.Errorf("%v was written before it runs", got)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var run sync.WaitGroup
+	run.Go(func() { l.Run(ctx) })
+	for !l.running.Load() {
+		runtime.Gosched()
+	}
+	for n := range maxEvents + 10 {
+		l.Add(n + 1)
+	}
+	lost := l.Lost()
+	close(slow)
+	stop()
+	run.Wait()
+	if lost < 9 || lost > 10 { // the first may be in work
+		t.Errorf("%d were lost", lost)
+	}
+	if want := maxEvents + 11 - int(lost); len(got) != want || !slices.IsSorted(got) {
+		t.Errorf("%d were written, sorted %v, want %d", len(got), slices.IsSorted(got), want)
+	}
+}
