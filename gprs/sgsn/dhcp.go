@@ -22,11 +22,11 @@ const (
 // dhcp answers what the terminal's stack asks of a DHCP server: it gives the address of the
 // context, and nothing else. It reports whether the packet was for one.
 func (t *station) dhcp(ip []byte, out *Output) bool {
-	if len(ip) < ipv4HeaderLen || ip[9] != packet.ProtoUDP {
+	if len(ip) < packet.IPv4HeaderLen || ip[9] != packet.ProtoUDP {
 		return false
 	}
 	head := int(ip[0]&0xf) * 4
-	if head < ipv4HeaderLen || len(ip) < head+packet.UDPHeaderLen || binary.BigEndian.Uint16(ip[head+2:]) != dhcpServer {
+	if head < packet.IPv4HeaderLen || len(ip) < head+packet.UDPHeaderLen || binary.BigEndian.Uint16(ip[head+2:]) != dhcpServer {
 		return false
 	}
 	b := ip[head+packet.UDPHeaderLen:]
@@ -133,7 +133,7 @@ func neighbourhood(a netip.Addr) (router netip.Addr, bits int) {
 func udpBroadcast(from netip.Addr, payload []byte) []byte {
 	n := packet.UDPHeaderLen + len(payload)
 	b := []byte{0x45, 0, 0, 0, 0, 0, 0, 0, 64, packet.ProtoUDP, 0, 0}
-	binary.BigEndian.PutUint16(b[2:], uint16(ipv4HeaderLen+n))
+	binary.BigEndian.PutUint16(b[2:], uint16(packet.IPv4HeaderLen+n))
 	b = append(append(b, from.AsSlice()...), 255, 255, 255, 255)
 	binary.BigEndian.PutUint16(b[10:], ^packet.Fold(packet.Sum(0, b)))
 	b = append(b, 0, dhcpServer, 0, dhcpClient, byte(n>>8), byte(n), 0, 0) // IPv4 needs no checksum

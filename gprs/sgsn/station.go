@@ -85,7 +85,7 @@ func (e *Engine) HandleFrame(link int, frame []byte, now time.Time, out *Output)
 func unpadded(b []byte) []byte {
 	n := len(b)
 	switch {
-	case n >= ipv4HeaderLen && b[0]>>4 == 4:
+	case n >= packet.IPv4HeaderLen && b[0]>>4 == 4:
 		n = int(binary.BigEndian.Uint16(b[2:]))
 	case n >= packet.IPv6HeaderLen && b[0]>>4 == 6:
 		n = packet.IPv6HeaderLen + int(binary.BigEndian.Uint16(b[4:]))
@@ -168,7 +168,7 @@ func (t *station) neighbor(b []byte, now time.Time, out *Output) bool {
 		return false
 	}
 	m, ok := p.ICMPv6()
-	if !ok || p.HopLimit() != 255 || m[1] != 0 {
+	if !ok || p.HopLimit() != packet.NDHopLimit || m[1] != 0 {
 		return true
 	}
 	switch m[0] {
@@ -178,9 +178,9 @@ func (t *station) neighbor(b []byte, now time.Time, out *Output) bool {
 		}
 	case packet.ICMPv6NeighborSolicitation:
 		if len(m) >= 24 && netip.AddrFrom16([16]byte(m[8:24])) == stationRouter && !p.Src().IsUnspecified() {
-			body := append(append([]byte{0xe0, 0, 0, 0}, m[8:24]...), 2, 1) // router, solicited, override
+			body := append(append([]byte{0xe0, 0, 0, 0}, m[8:24]...), packet.NDTargetLinkLayer, 1) // router, solicited, override
 			body = append(body, t.own[:]...)
-			t.frame(etherIPv6, packet.AppendICMPv6(nil, stationRouter, p.Src(), 255, packet.ICMPv6NeighborAdvert, 0, body), out)
+			t.frame(etherIPv6, packet.AppendICMPv6(nil, stationRouter, p.Src(), packet.NDHopLimit, packet.ICMPv6NeighborAdvert, 0, body), out)
 		}
 	}
 	return true
@@ -194,32 +194,29 @@ func (t *station) advertise(now time.Time, out *Output) {
 	if h.router.IsValid() {
 		lifetime = uint16(min(h.until.Sub(now)/time.Second, 9000))
 	}
-	be := binary.BigEndian
-	body := be.AppendUint16([]byte{64, 0}, lifetime)
+	body := binary.BigEndian.AppendUint16([]byte{64, 0}, lifetime)
 	body = append(body, make([]byte, 8)...)
 	for _, a := range h.prefixes {
-		raw := network(a.Address).As16()
-		body = append(body, optionPrefix, 4, 64, flagAutonomous)
-		body = be.AppendUint32(be.AppendUint32(body, left(a.Valid, now)), left(a.Preferred, now))
-		body = append(append(body, 0, 0, 0, 0), raw[:]...)
+		prefix := netip.PrefixFrom(network(a.Address), 64)
+		body = packet.AppendPrefixInformation(body, prefix, packet.PrefixAutonomous, left(a.Valid, now), left(a.Preferred, now))
 	}
 	if h.mtu != 0 {
-		body = be.AppendUint32(append(body, optionMTU, 1, 0, 0), uint32(h.mtu))
+		body = packet.AppendMTU(body, uint32(h.mtu))
 	}
 	if n := len(h.servers); n > 0 {
-		body = be.AppendUint32(append(body, optionServers, byte(1+2*n), 0, 0), uint32(lifetime))
+		body = binary.BigEndian.AppendUint32(append(body, packet.NDResolvers, byte(1+2*n), 0, 0), uint32(lifetime))
 		for _, a := range h.servers {
 			body = append(body, a.AsSlice()...)
 		}
 	}
-	body = append(append(body, 1, 1), t.own[:]...)
-	t.frame(etherIPv6, packet.AppendICMPv6(nil, stationRouter, packet.AllNodes, 255, packet.ICMPv6RouterAdvert, 0, body), out)
+	body = append(append(body, packet.NDSourceLinkLayer, 1), t.own[:]...)
+	t.frame(etherIPv6, packet.AppendICMPv6(nil, stationRouter, packet.AllNodes, packet.NDHopLimit, packet.ICMPv6RouterAdvert, 0, body), out)
 }
 
 // left is what is left of a lifetime in seconds; one that has no end is of all ones.
 func left(end, now time.Time) uint32 {
 	if end.IsZero() {
-		return 1<<32 - 1
+		return packet.Infinite
 	}
 	return uint32(max(end.Sub(now), 0) / time.Second)
 }

@@ -111,7 +111,7 @@ func TestStationPackets(t *testing.T) {
 func TestStationDiscovery(t *testing.T) {
 	w, key := stationed(t)
 	stack := netip.MustParseAddr("fe80::2")
-	w.frame(broadcast, etherIPv6, packet.AppendICMPv6(nil, stack, allRouters, 255, packet.ICMPv6RouterSolicitation, 0, make([]byte, 4)))
+	w.frame(broadcast, etherIPv6, packet.AppendICMPv6(nil, stack, packet.AllRouters, 255, packet.ICMPv6RouterSolicitation, 0, make([]byte, 4)))
 	ra, ok := parseAdvertisement(packet.IPv6(w.answer(etherIPv6)))
 	if !ok || ra.router != stationRouter || ra.prefix != prefix || ra.valid != forever || ra.mtu != 1400 || len(ra.servers) != 1 {
 		t.Errorf("%+v", ra)

@@ -4,6 +4,7 @@ package sgsnrole
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 	"github.com/isthmus-net/isthmus/gprs/sgsn"
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/config/key"
+	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
@@ -30,6 +32,7 @@ var Role = role.Of[Settings]{
 		Secret: func(s *Settings) bool { return s.Password != "" },
 	},
 	Summary: (*Settings).summary, Headline: "contexts",
+	Examine:   (*Settings).examine,
 	New:       func(s Settings, log *slog.Logger) (role.Instance, error) { return New(s, log) },
 	Questions: questions,
 	Command:   role.Command{Help: "Be an SGSN with terminals, for labs.", Flags: func() any { return new(commands) }},
@@ -169,6 +172,28 @@ func (s *Settings) summary() string {
 		text += fmt.Sprintf(", with terminal %s at %s of %s", s.IMSI, s.APN, s.GGSN)
 	}
 	return text
+}
+
+// examine looks whether this machine has the addresses, and the namespace of the terminal.
+func (s *Settings) examine() []role.Finding {
+	host, err := port.OpenHost()
+	if err != nil {
+		return role.Problems(err)
+	}
+	defer host.Close()
+	var errs []error
+	for _, a := range s.Local {
+		if !host.Takes(a) {
+			errs = append(errs, fmt.Errorf("no interface has the address %s: give it to one (ip address add %s/32 dev lo), or write another as local", a, a))
+		}
+	}
+	if s.IMSI != (gtp.IMSI{}) && s.Netns != "" {
+		there, err := port.OpenNamespace(s.Netns)
+		if errs = append(errs, err); err == nil {
+			there.Close()
+		}
+	}
+	return role.Problems(errors.Join(errs...))
 }
 
 // first is the context that is opened at the start; ok is false if there is none.

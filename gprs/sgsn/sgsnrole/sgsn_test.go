@@ -256,3 +256,20 @@ func (w *world) metrics(t *testing.T, device string) (list []int) {
 	})
 	return list
 }
+
+// TestExamine finds addresses that the machine has not, and namespaces.
+func TestExamine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.settings(t, ue(1, "v4"))
+	w.core.Do(t, func() error {
+		if found := s.examine(); len(found) != 0 {
+			t.Errorf("found %+v", found)
+		}
+		s.Local, s.Netns = append(s.Local, netip.MustParseAddr("192.0.2.99")), "/nowhere"
+		if found := s.examine(); len(found) != 2 {
+			t.Errorf("found %+v", found)
+		}
+		return nil
+	})
+}
