@@ -14,7 +14,7 @@ import (
 // begins with * all packages whose names end so, and one with ! a package that is none of them.
 var (
 	codecs  = []string{"teredo", "translate", "translate/ipid", "translate/pref64", "gprs/gtp"}
-	engines = []string{"teredo/server", "teredo/relay", "teredo/client", "teredo/peer", "translate/siit", "translate/clat", "translate/nat64", "translate/nat64/state", "translate/dns64", "gprs/pool", "gprs/link", "gprs/ggsn"}
+	engines = []string{"teredo/server", "teredo/relay", "teredo/client", "teredo/peer", "translate/siit", "translate/clat", "translate/nat64", "translate/nat64/state", "translate/dns64", "gprs/pool", "gprs/link", "gprs/ggsn", "gprs/sgsn"}
 	leaves  = []string{"internal/packet", "internal/special", "internal/event", "internal/places", "internal/ratelimit", "internal/retry", "internal/announce/health", "internal/trace"}
 	roles   = []string{"*role"}
 	// What the roles of a family share; and the driver, which serves all.

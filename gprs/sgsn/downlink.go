@@ -1,0 +1,84 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package sgsn
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/internal/packet"
+)
+
+// downlink takes a user packet of a GGSN.
+func (e *Engine) downlink(m *message, now time.Time, out *Output) {
+	if e.uncomprehended(m, now, out) {
+		return
+	}
+	c := e.tunnel(m)
+	switch {
+	case c == nil:
+		e.drops[dropUnknownTunnel]++
+		e.indicate(m, now, out)
+		return
+	case c.state == Opening:
+		// It may have overtaken the response that opens the context.
+		e.drops[dropNotReady]++
+		return
+	case m.from.Addr() != c.remoteUser.Addr():
+		e.drops[dropPeer]++
+		return
+	}
+	ip := m.Payload
+	if !e.forTerminal(c.session, ip, now, out) {
+		return
+	}
+	c.counts.DownPackets++
+	c.counts.DownOctets += uint64(len(ip))
+	e.stats.DownPackets++
+	e.stats.DownOctets += uint64(len(ip))
+	e.hand(c.session.wanted.Link, ip, out)
+}
+
+// tunnel returns the context that a user packet came by.
+func (e *Engine) tunnel(m *message) *PDPContext {
+	if m.plane == PlaneUser {
+		return e.data[m.TEID]
+	}
+	c := e.contexts[m.TID]
+	if m.plane != PlaneV0 || c == nil || c.session.version() != gtp.V0 {
+		return nil
+	}
+	switch uint32(m.FlowLabel) {
+	case c.data, c.earlier, c.next:
+		return c
+	}
+	return nil
+}
+
+// forTerminal reports whether a packet is for the terminal's stack behind the link: to one of
+// its addresses or to a group, and not for the part of the stack that is this engine.
+func (e *Engine) forTerminal(s *session, ip []byte, now time.Time, out *Output) bool {
+	switch {
+	case len(ip) >= packet.IPv4HeaderLen && ip[0]>>4 == 4:
+		to := netip.AddrFrom4([4]byte(ip[16:20]))
+		if to != s.four && !to.IsMulticast() {
+			e.drops[dropDestination]++
+			return false
+		}
+		return true
+	case len(ip) >= packet.IPv6HeaderLen && ip[0]>>4 == 6:
+		p, _, ok := packet.ParseIPv6(ip)
+		if !ok {
+			break
+		}
+		to := p.Dst()
+		if !s.six.linkLocal.IsValid() || !to.IsMulticast() && !s.has6(to) {
+			e.drops[dropDestination]++
+			return false
+		}
+		return !e.discovery(s, p, now, out)
+	}
+	e.drops[dropNotIP]++
+	return false
+}

@@ -1,0 +1,77 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package sgsn
+
+import (
+	"testing"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/internal/packet"
+)
+
+// FuzzHandle gives an engine with contexts of both versions datagrams, as they are or behind a
+// header that leads them to a context.
+func FuzzHandle(f *testing.F) {
+	f.Add(uint8(0), uint8(1), []byte{0x32, 1, 0, 4, 0, 0, 0, 0, 0, 7, 0, 0})
+	f.Add(uint8(1), uint8(2), defaultRA().packet())
+	f.Add(uint8(2), uint8(0), defaultRA().packet())
+	f.Add(uint8(3), uint8(1), []byte{20, 5})
+	f.Add(uint8(3), uint8(1), []byte{1, 128})
+	f.Fuzz(func(t *testing.T, way, plane uint8, b []byte) {
+		w := newWorld(t, Settings{})
+		key := w.attach(gtp.V1, gtp.PDPTypeIPv4v6)
+		zero := attachment(gtp.V0, gtp.PDPTypeIPv6)
+		zero.NSAPI = 9
+		old, err := w.e.Attach(zero, w.now, &w.out)
+		w.order(err)
+		w.seen = len(w.out.UDP) - 1
+		w.accept(nil)
+		w.order(w.e.Update(key, gtp.QoS{}, w.now, &w.out))
+		_, pending := w.out.UDP[len(w.out.UDP)-1], w.e.contexts[key].request.key.sequence
+		w.clear()
+		switch way % 4 {
+		case 0:
+			w.send(Socket(0, Plane(plane)%NumPlanes), theirs, b)
+		case 1:
+			w.down(key, b)
+		case 2:
+			w.down(old, b)
+		case 3:
+			h := gtp.Header{Version: gtp.V1, Type: gtp.MessageType(plane), HasSequence: true, Sequence: pending, TEID: w.info(key).TEIDControl}
+			m, err := h.AppendTo(nil, len(b))
+			if err != nil {
+				return
+			}
+			w.send(Socket(0, PlaneControl), theirs, append(m, b...))
+		}
+		if len(w.out.UDP) > 2 || len(w.out.Links) != len(w.out.IP) {
+			t.Errorf("one datagram gave %d, and %d packets for %d links", len(w.out.UDP), len(w.out.IP), len(w.out.Links))
+		}
+		for _, p := range w.out.IP {
+			if v := p[0] >> 4; v != 4 && v != 6 {
+				t.Errorf("delivered %x", p)
+			}
+		}
+		w.e.Abandon(w.now, &w.out)
+		w.empty()
+	})
+}
+
+// FuzzUplink gives it packets of terminals.
+func FuzzUplink(f *testing.F) {
+	f.Add(udp4(four, host4, 53, 8))
+	f.Add(udp6(six, host, 8))
+	f.Add(packet.AppendICMPv6(nil, linkLocal, packet.AllRouters, 255, packet.ICMPv6RouterSolicitation, 0, make([]byte, 4)))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		w := newWorld(t, Settings{})
+		key := w.attach(gtp.V1, gtp.PDPTypeIPv4v6)
+		w.advertise(key, defaultRA())
+		w.clear()
+		w.secondary(key, 6, nil)
+		w.clear()
+		w.e.HandleUE(1, b, w.now, &w.out)
+		if len(w.out.UDP) > 1 || len(w.out.IP) > 0 {
+			t.Errorf("%d datagrams, %d packets", len(w.out.UDP), len(w.out.IP))
+		}
+	})
+}

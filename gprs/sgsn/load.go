@@ -1,0 +1,200 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package sgsn
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+)
+
+// LoadLink is the link of the contexts of a load, behind which no terminal is.
+const LoadLink = 1 << 30
+
+// loadPace is how often a load of a certain rate looks whether more is due.
+const loadPace = time.Millisecond
+
+// LoadSettings say what load a GGSN gets.
+type LoadSettings struct {
+	// Template is what each context asks for; the first has its IMSI, each other the next one.
+	Template Attachment
+	// Contexts are created, then deleted.
+	Contexts int
+	// Rate is how many are asked for in a second; 0: as many as are answered.
+	Rate int
+	// Window is how many requests wait for their answers at most.
+	Window int
+}
+
+// Load creates contexts, and deletes them when all are there, and measures how long the GGSN
+// takes.
+type Load struct {
+	set   LoadSettings
+	first uint64 // the number that the first IMSI is
+	width int    // its digits
+
+	deleting bool
+	began    time.Time
+	started  int // in this phase
+	waiting  int
+	keys     []gtp.TID // that are there
+	phases   [2]LoadPhase
+	took     [2][]time.Duration
+	pace     timer
+	done     func(LoadReport)
+}
+
+// LoadReport says what became of a load.
+type LoadReport struct {
+	Creates LoadPhase `json:"creates"`
+	Deletes LoadPhase `json:"deletes"`
+}
+
+// LoadPhase are the requests of one kind.
+type LoadPhase struct {
+	Answered int `json:"answered"` // with what was asked for
+	Failed   int `json:"failed"`
+	// Seconds is how long all took, and PerSecond how many of Answered that is in one.
+	Seconds   float64 `json:"seconds"`
+	PerSecond float64 `json:"per_second"`
+	// Percentiles of the time from request to answer.
+	P50 time.Duration `json:"p50"`
+	P90 time.Duration `json:"p90"`
+	P99 time.Duration `json:"p99"`
+	Max time.Duration `json:"max"`
+}
+
+// StartLoad begins a load; done is called at its end. One goes on at a time.
+func (e *Engine) StartLoad(s LoadSettings, done func(LoadReport), now time.Time, out *Output) error {
+	digits := s.Template.IMSI.String()
+	first, err := strconv.ParseUint(digits, 10, 64)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the first IMSI of a load is digits, not %q", digits)
+	case e.load != nil:
+		return errors.New("a load goes on: wait for its end")
+	case s.Contexts < 1 || s.Window < 1:
+		return errors.New("a load needs a context and a place for a request")
+	case len(e.contexts)+s.Contexts > e.set.MaxContexts:
+		return ErrFull
+	}
+	s.Template.Link = LoadLink
+	l := &Load{set: s, first: first, width: len(digits), began: now, done: done}
+	l.pace.fire = func(now time.Time, out *Output) { l.fill(e, now, out) }
+	e.load = l
+	l.fill(e, now, out)
+	return nil
+}
+
+// take counts an event of the load. It reports whether it was one.
+func (l *Load) take(about *Event) bool {
+	if l == nil || about.Link != LoadLink {
+		return false
+	}
+	switch about.Kind {
+	case Attached:
+		l.keys = append(l.keys, about.Key)
+		l.count(0, true, about.Took)
+	case Refused:
+		l.count(0, false, about.Took)
+	case Ended:
+		if about.Closing {
+			l.count(1, about.Reason == ReasonDetached && about.Cause.Accepted(), about.Took)
+		}
+	}
+	return true
+}
+
+func (l *Load) count(phase int, well bool, took time.Duration) {
+	l.waiting--
+	if !well {
+		l.phases[phase].Failed++
+		return
+	}
+	l.phases[phase].Answered++
+	l.took[phase] = append(l.took[phase], took)
+}
+
+// fill sends as many requests as are due and have room.
+func (l *Load) fill(e *Engine, now time.Time, out *Output) {
+	if l == nil || e.load != l {
+		return
+	}
+	for l.started < l.total() && l.waiting < l.set.Window && l.due(now) {
+		l.started++
+		l.waiting++
+		if !l.next(e, now, out) {
+			l.count(l.phase(), false, 0)
+		}
+	}
+	switch {
+	case l.started < l.total():
+		if l.set.Rate > 0 && l.waiting < l.set.Window {
+			e.timers.set(&l.pace, now.Add(loadPace))
+		}
+	case l.waiting == 0:
+		l.turn(e, now, out)
+	}
+}
+
+// due reports whether the rate allows one more.
+func (l *Load) due(now time.Time) bool {
+	return l.set.Rate == 0 || l.started < 1+int(now.Sub(l.began).Seconds()*float64(l.set.Rate))
+}
+
+func (l *Load) phase() int {
+	if l.deleting {
+		return 1
+	}
+	return 0
+}
+
+// total is how many requests the phase has.
+func (l *Load) total() int {
+	if l.deleting {
+		return len(l.keys)
+	}
+	return l.set.Contexts
+}
+
+// next sends a request.
+func (l *Load) next(e *Engine, now time.Time, out *Output) bool {
+	if l.deleting {
+		return e.Detach(l.keys[l.started-1], false, now, out) == nil
+	}
+	a := l.set.Template
+	var err error
+	if a.IMSI, err = gtp.ParseIMSI(fmt.Sprintf("%0*d", l.width, l.first+uint64(l.started-1))); err != nil {
+		return false
+	}
+	_, err = e.Attach(&a, now, out)
+	return err == nil
+}
+
+// turn ends a phase: deletes follow creates, and the report deletes.
+func (l *Load) turn(e *Engine, now time.Time, out *Output) {
+	l.phases[l.phase()].measure(l.took[l.phase()], now.Sub(l.began))
+	e.timers.stop(&l.pace)
+	if !l.deleting && len(l.keys) > 0 {
+		l.deleting, l.began, l.started = true, now, 0
+		l.fill(e, now, out)
+		return
+	}
+	e.load = nil
+	l.done(LoadReport{Creates: l.phases[0], Deletes: l.phases[1]})
+}
+
+func (p *LoadPhase) measure(took []time.Duration, all time.Duration) {
+	p.Seconds = all.Seconds()
+	if len(took) == 0 {
+		return
+	}
+	p.PerSecond = float64(len(took)) / max(all.Seconds(), 1e-9)
+	slices.Sort(took)
+	at := func(percent int) time.Duration { return took[(len(took)-1)*percent/100] }
+	p.P50, p.P90, p.P99, p.Max = at(50), at(90), at(99), took[len(took)-1]
+}

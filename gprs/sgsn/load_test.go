@@ -1,0 +1,70 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package sgsn
+
+import (
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+)
+
+// serve answers what was sent, each request after a time.
+func (w *world) serve(each time.Duration, refuse func(n int) bool) {
+	for n := 0; w.seen < len(w.out.UDP); n++ {
+		w.now = w.now.Add(each)
+		if w.out.UDP[w.seen].Payload[1] == byte(gtp.TypeDeleteRequest) {
+			d, h := w.next()
+			w.say(d.Socket, reply(h, 1), &gtp.DeleteResponse{Cause: gtp.CauseAccepted})
+			continue
+		}
+		w.accept(func(m *gtp.CreateResponse) {
+			if refuse(n) {
+				*m = gtp.CreateResponse{Cause: gtp.CauseNoResources}
+			}
+		})
+	}
+}
+
+// TestLoad creates contexts and deletes them, no more at once than the window has, and reports.
+func TestLoad(t *testing.T) {
+	w := newWorld(t, Settings{MaxContexts: 100})
+	var report LoadReport
+	ended := 0
+	set := LoadSettings{Template: *attachment(gtp.V1, gtp.PDPTypeIPv6), Contexts: 100, Window: 10}
+	done := func(r LoadReport) { report, ended = r, ended+1 }
+	w.order(w.e.StartLoad(set, done, w.now, &w.out))
+	if len(w.out.UDP) != 10 {
+		t.Errorf("%d requests at once", len(w.out.UDP))
+	}
+	if err := w.e.StartLoad(set, done, w.now, &w.out); err == nil {
+		t.Error("a second load began")
+	}
+	w.serve(time.Millisecond, func(n int) bool { return n%10 == 3 })
+	if ended != 1 || report.Creates.Answered != 90 || report.Creates.Failed != 10 || report.Deletes.Answered != 90 || report.Deletes.Failed != 0 {
+		t.Fatalf("%d ended: %+v", ended, report)
+	}
+	if c := report.Creates; c.Seconds != 0.1 || c.PerSecond != 900 || c.P50 != 10*time.Millisecond || c.Max != 10*time.Millisecond {
+		t.Errorf("%+v", c)
+	}
+	if w.empty(); len(w.out.Events) != 0 {
+		t.Errorf("events %+v", w.out.Events)
+	}
+}
+
+// TestLoadRate keeps the rate.
+func TestLoadRate(t *testing.T) {
+	w := newWorld(t, Settings{})
+	ended := false
+	w.order(w.e.StartLoad(LoadSettings{Template: *attachment(gtp.V0, gtp.PDPTypeIPv4), Contexts: 1000, Rate: 100, Window: 1000}, func(LoadReport) { ended = true }, w.now, &w.out))
+	for second := range 3 {
+		w.wait(time.Second)
+		if want := 100*(second+1) + 1; len(w.e.contexts) != want {
+			t.Fatalf("%d contexts after %d seconds, want %d", len(w.e.contexts), second+1, want)
+		}
+	}
+	w.wait(time.Hour)
+	if w.empty(); !ended {
+		t.Error("a load that no one answers has no end")
+	}
+}

@@ -1,0 +1,192 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package sgsn
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+)
+
+// granted answers an update request.
+func (w *world) granted(cause gtp.Cause) gtp.UpdateRequest {
+	w.t.Helper()
+	var m gtp.UpdateRequest
+	d, h := w.request(&m)
+	w.say(d.Socket, reply(h, m.TEIDControl.Value), &gtp.UpdateResponse{Cause: cause})
+	return m
+}
+
+// TestUpdate asks for another quality.
+func TestUpdate(t *testing.T) {
+	qos := gtp.Profile{Priority: 1, Class: gtp.ClassStreaming, MaxUp: 128, MaxDown: 384}.QoS(12)
+	for _, v := range []gtp.Version{gtp.V0, gtp.V1} {
+		w := newWorld(t, Settings{})
+		key := w.attach(v, gtp.PDPTypeIPv4)
+		before := w.info(key)
+		w.order(w.e.Update(key, qos, w.now, &w.out))
+		if w.info(key).State != Updating {
+			t.Error("not updating")
+		}
+		m := w.granted(gtp.CauseAccepted)
+		w.event(Updated)
+		if m.AddressControl.Value != ours || m.TEIDData.Value != before.TEIDData || w.info(key).State != Open {
+			t.Errorf("%+v", m)
+		}
+		w.order(w.e.Update(key, qos, w.now, &w.out))
+		w.wait(15 * time.Second)
+		if about := w.event(UpdateFailed); about.Reason != ReasonNoAnswer || w.info(key).State != Open {
+			t.Errorf("%+v", about)
+		}
+		w.clear()
+		w.order(w.e.Update(key, qos, w.now, &w.out))
+		w.granted(gtp.CauseNonExistent)
+		if w.event(Ended); w.e.Contexts() != 0 {
+			t.Error("a context that the GGSN has not is still there")
+		}
+	}
+}
+
+// TestMove goes to another SGSN under traffic: nothing is lost before, while or after.
+func TestMove(t *testing.T) {
+	for _, v := range []gtp.Version{gtp.V0, gtp.V1} {
+		w := newWorld(t, Settings{})
+		key := w.online(v)
+		before := w.info(key)
+		up, down := udp6(six, host, 8), udp6(host, six, 8)
+		pass := func(i Info, at int, when string) {
+			t.Helper()
+			w.clear()
+			w.e.HandleUE(1, up, w.now, &w.out)
+			if address, _ := planeOf(w.out.UDP[0].Socket); address != at {
+				t.Errorf("%s: sent from address %d", when, address)
+			}
+			plane := PlaneUser
+			if v == gtp.V0 {
+				plane = PlaneV0
+			}
+			b, _ := gtp.Encapsulate(nil, &gtp.Header{Version: v, TEID: i.TEIDData, FlowLabel: uint16(i.TEIDData), TID: key}, down)
+			w.send(Socket(at, plane), theirs, b)
+			if len(w.out.IP) != 1 {
+				t.Errorf("%s: a packet to address %d was lost", when, at)
+			}
+		}
+		pass(before, 0, "before")
+		w.clear()
+		w.order(w.e.Move(key, 1, w.now, &w.out))
+		request := w.out.UDP[0]
+		request.Payload = slices.Clone(request.Payload)
+		if address, _ := planeOf(request.Socket); address != 1 {
+			t.Error("the update does not come from the new address")
+		}
+		pass(before, 0, "while")
+		w.out.Reset()
+		w.out.UDP, w.seen = append(w.out.UDP, request), 0
+		m := w.granted(gtp.CauseAccepted)
+		if w.event(Moved); m.AddressUser.Value != ours2 || m.AddressControl.Value != ours2 {
+			t.Errorf("%+v", m)
+		}
+		after := w.info(key)
+		if after.Local != ours2 || after.TEIDData != m.TEIDData.Value || after.TEIDData == before.TEIDData {
+			t.Errorf("%+v", after)
+		}
+		pass(after, 1, "after")
+		w.clear()
+		w.down(key, down)
+		b, _ := gtp.Encapsulate(nil, &gtp.Header{Version: v, TEID: before.TEIDData, FlowLabel: uint16(before.TEIDData), TID: key}, down)
+		if v == gtp.V1 {
+			w.send(Socket(0, PlaneUser), theirs, b)
+		} else {
+			w.send(Socket(0, PlaneV0), theirs, b)
+		}
+		if len(w.out.IP) != 2 {
+			t.Error("a packet that was on its way to the old address was lost")
+		}
+		w.wait(time.Minute)
+		w.clear()
+		if v == gtp.V1 {
+			w.send(Socket(0, PlaneUser), theirs, b)
+		} else {
+			w.send(Socket(0, PlaneV0), theirs, b)
+		}
+		if len(w.out.IP) != 0 || w.drops("unknown_tunnel") != 1 {
+			t.Error("the old tunnel is there for ever")
+		}
+		w.clear()
+		w.order(w.e.Detach(key, false, w.now, &w.out))
+		d, h := w.next()
+		w.say(d.Socket, reply(h, after.TEIDControl), &gtp.DeleteResponse{Cause: gtp.CauseAccepted})
+		w.empty()
+	}
+}
+
+// TestMoveFails leaves everything where it was.
+func TestMoveFails(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		do   func(w *world)
+	}{
+		{"refused", func(w *world) { w.granted(gtp.CauseNoResources) }},
+		{"no answer", func(w *world) { w.wait(time.Minute) }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWorld(t, Settings{})
+			key := w.attach(gtp.V1, gtp.PDPTypeIPv4)
+			before := w.info(key)
+			w.clear()
+			w.order(w.e.Move(key, 1, w.now, &w.out))
+			row.do(w)
+			w.event(MoveFailed)
+			after := w.info(key)
+			if before.Traffic = after.Traffic; after.TEIDData != before.TEIDData || after.Local != ours || after.State != Open {
+				t.Errorf("%+v, then %+v", before, after)
+			}
+			if len(w.e.data) != 1 || len(w.e.control) != 1 || len(w.e.paths) != 2 {
+				t.Errorf("%d and %d tunnels, %d paths", len(w.e.data), len(w.e.control), len(w.e.paths))
+			}
+		})
+	}
+}
+
+// TestMoveWithSecondary moves all contexts of an address, or signalling stays.
+func TestMoveWithSecondary(t *testing.T) {
+	for _, second := range []gtp.Cause{gtp.CauseAccepted, gtp.CauseNoResources, gtp.CauseNonExistent} {
+		w := newWorld(t, Settings{})
+		key := w.attach(gtp.V1, gtp.PDPTypeIPv4)
+		w.secondary(key, 6, nil)
+		w.clear()
+		w.order(w.e.Move(key, 1, w.now, &w.out))
+		w.granted(gtp.CauseAccepted)
+		if w.e.contexts[key].session.moved == nil {
+			t.Fatal("moved before all have")
+		}
+		w.granted(second)
+		s := w.e.contexts[key].session
+		if s.moved != nil || (s.local == 1) != (second == gtp.CauseAccepted) {
+			t.Errorf("%s: at %d, %+v", second, s.local, s.moved)
+		}
+		w.clear()
+		w.e.Abandon(w.now, &w.out)
+		w.none()
+		w.empty()
+	}
+}
+
+// TestReattach closes the contexts and opens the primary one at another GGSN.
+func TestReattach(t *testing.T) {
+	w := newWorld(t, Settings{})
+	key := w.attach(gtp.V1, gtp.PDPTypeIPv4)
+	w.clear()
+	w.order(w.e.Reattach(key, other, w.now, &w.out))
+	d, h := w.next()
+	w.say(d.Socket, reply(h, w.info(key).TEIDControl), &gtp.DeleteResponse{Cause: gtp.CauseAccepted})
+	var m gtp.CreateRequest
+	if d, _ = w.request(&m); d.To.Addr() != other || m.IMSI.Value != attachment(gtp.V1, 0).IMSI {
+		t.Errorf("%+v %+v", d, m)
+	}
+	if i := w.info(key); i.State != Opening || i.IPv4.IsValid() {
+		t.Errorf("%+v", i)
+	}
+}

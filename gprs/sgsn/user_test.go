@@ -1,0 +1,197 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package sgsn
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/internal/packet"
+)
+
+// TestUplink carries what terminals send, by their source.
+func TestUplink(t *testing.T) {
+	anywhere := netip.MustParseAddr("2001:db8:6:7::abcd")
+	for _, row := range []struct {
+		name string
+		link int
+		ip   []byte
+		drop string // empty: it passes
+	}{
+		{"IPv4", 1, udp4(four, host4, 53, 8), ""},
+		{"IPv6", 1, udp6(six, host, 8), ""},
+		{"another address of the /64", 1, udp6(anywhere, host, 8), ""},
+		{"from the link-local address", 1, udp6(linkLocal, router, 8), ""},
+		{"another IPv4 address", 1, udp4(host4, four, 53, 8), "foreign_source"},
+		{"another IPv6 network", 1, udp6(host, six, 8), "foreign_source"},
+		{"another link-local address", 1, udp6(router, linkLocal, 8), "foreign_source"},
+		{"by another link", 2, udp4(four, host4, 53, 8), "foreign_source"},
+		{"Neighbor Discovery of the stack", 1, packet.AppendICMPv6(nil, linkLocal, packet.AllRouters, 255, packet.ICMPv6RouterSolicitation, 0, make([]byte, 4)), "neighbor_discovery"},
+		{"nothing", 1, nil, "not_ip"},
+		{"half a header", 1, udp6(six, host, 8)[:39], "not_ip"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			for _, v := range []gtp.Version{gtp.V0, gtp.V1} {
+				w := newWorld(t, Settings{})
+				key := w.attach(v, gtp.PDPTypeIPv4v6)
+				w.advertise(key, defaultRA())
+				before := w.info(key).Traffic
+				w.clear()
+				w.e.HandleUE(row.link, row.ip, w.now, &w.out)
+				if row.drop != "" {
+					if w.none(); w.drops(row.drop) != 1 {
+						t.Error("not counted")
+					}
+					continue
+				}
+				i := w.info(key)
+				d, h := w.next()
+				if !bytes.Equal(h.Payload, row.ip) || d.To.Addr() != theirs || h.TEID != i.RemoteData && v == gtp.V1 || v == gtp.V0 && (uint32(h.FlowLabel) != i.RemoteData || h.TID != key) {
+					t.Errorf("%+v %+v", d, h)
+				}
+				if i.Traffic.UpPackets != before.UpPackets+1 || i.Traffic.UpOctets != before.UpOctets+uint64(len(row.ip)) {
+					t.Errorf("%+v, then %+v", before, i.Traffic)
+				}
+			}
+		})
+	}
+}
+
+// TestDownlink gives each terminal what is for it.
+func TestDownlink(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		ip   []byte
+		drop string
+	}{
+		{"IPv4", udp4(host4, four, 53, 8), ""},
+		{"IPv6", udp6(host, six, 8), ""},
+		{"to a group", udp6(router, packet.AllNodes, 8), ""},
+		{"to another address", udp4(four, host4, 53, 8), "foreign_destination"},
+		{"to another network", udp6(six, host, 8), "foreign_destination"},
+		{"cut off", udp6(host, six, 8)[:45], "not_ip"},
+		{"nothing", nil, "not_ip"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			for _, v := range []gtp.Version{gtp.V0, gtp.V1} {
+				w := newWorld(t, Settings{})
+				key := w.attach(v, gtp.PDPTypeIPv4v6)
+				w.advertise(key, defaultRA())
+				w.clear()
+				w.down(key, row.ip)
+				if row.drop != "" {
+					if len(w.out.IP) != 0 || w.drops(row.drop) != 1 {
+						t.Errorf("%d packets", len(w.out.IP))
+					}
+					continue
+				}
+				if len(w.out.IP) != 1 || !bytes.Equal(w.out.IP[0], row.ip) || w.out.Links[0] != 1 {
+					t.Errorf("%x", w.out.IP)
+				}
+			}
+		})
+	}
+}
+
+// TestDownlinkOfStranger is a user packet from another peer than the context's.
+func TestDownlinkOfStranger(t *testing.T) {
+	w := newWorld(t, Settings{})
+	key := w.attach(gtp.V1, gtp.PDPTypeIPv4)
+	b, _ := gtp.Encapsulate(nil, &gtp.Header{Version: gtp.V1, TEID: w.info(key).TEIDData}, udp4(host4, four, 53, 8))
+	w.send(Socket(0, PlaneUser), other, b)
+	if len(w.out.IP) != 0 || w.drops("foreign_peer") != 1 {
+		t.Error("it was taken")
+	}
+}
+
+// TestSecondary sends by the context whose filter matches, the lowest precedence first, and all
+// else by the primary one.
+func TestSecondary(t *testing.T) {
+	w := newWorld(t, Settings{})
+	primary := w.attach(gtp.V1, gtp.PDPTypeIPv4)
+	udp := gtp.Some(uint8(17))
+	sip := w.secondary(primary, 6, template(gtp.PacketFilter{ID: 1, Direction: gtp.FilterUp, Precedence: 10, Protocol: udp, RemotePort: gtp.Some(gtp.PortRange{First: 5060, Last: 5061})}))
+	all := w.secondary(primary, 7, template(
+		gtp.PacketFilter{ID: 1, Direction: gtp.FilterBoth, Precedence: 20, Protocol: udp, Remote: gtp.Match{Address: host4, Mask: netip.MustParseAddr("255.255.255.0")}},
+		gtp.PacketFilter{ID: 2, Direction: gtp.FilterDown, Precedence: 1, Protocol: udp}))
+	for _, row := range []struct {
+		name string
+		ip   []byte
+		by   gtp.TID
+	}{
+		{"the first filter", udp4(four, host4, 5061, 8), sip},
+		{"the second filter", udp4(four, host4, 53, 8), all},
+		{"a filter of packets to the terminal alone", udp4(four, netip.MustParseAddr("192.0.2.99"), 53, 8), primary},
+	} {
+		w.clear()
+		w.e.HandleUE(1, row.ip, w.now, &w.out)
+		if _, h := w.next(); h.TEID != w.info(row.by).RemoteData {
+			t.Errorf("%s: by %x", row.name, h.TEID)
+		}
+	}
+	w.order(w.e.Detach(sip, true, w.now, &w.out))
+	d, h := w.next()
+	w.say(d.Socket, reply(h, w.info(sip).TEIDControl), &gtp.DeleteResponse{Cause: gtp.CauseAccepted})
+	w.order(w.e.Detach(primary, false, w.now, &w.out))
+	d, h = w.next()
+	w.say(d.Socket, reply(h, w.info(primary).TEIDControl), &gtp.DeleteResponse{Cause: gtp.CauseAccepted})
+	w.empty()
+}
+
+// TestUserSequence numbers the packets of a context.
+func TestUserSequence(t *testing.T) {
+	w := newWorld(t, Settings{UserSequence: true})
+	w.attach(gtp.V1, gtp.PDPTypeIPv4)
+	w.clear()
+	for n := range uint16(3) {
+		w.e.HandleUE(1, udp4(four, host4, 53, 8), w.now, &w.out)
+		if _, h := w.next(); !h.HasSequence || h.Sequence != n {
+			t.Errorf("%+v, want %d", h, n)
+		}
+	}
+}
+
+// TestNoAllocations carries packets of a settled terminal.
+func TestNoAllocations(t *testing.T) {
+	for _, v := range []gtp.Version{gtp.V0, gtp.V1} {
+		w := newWorld(t, Settings{UserSequence: true})
+		key := w.online(v)
+		i := w.info(key)
+		up, down := udp6(six, host, 200), udp6(host, six, 200)
+		h := gtp.Header{Version: v, TEID: i.TEIDData, FlowLabel: uint16(i.TEIDData), TID: key}
+		b, _ := gtp.Encapsulate(nil, &h, down)
+		socket := Socket(0, PlaneUser)
+		if v == gtp.V0 {
+			socket = Socket(0, PlaneV0)
+		}
+		if n := testing.AllocsPerRun(1000, func() {
+			w.clear()
+			w.e.HandleUE(1, up, w.now, &w.out)
+			w.send(socket, theirs, b)
+		}); n != 0 || len(w.out.IP) != 1 || len(w.out.UDP) != 1 {
+			t.Errorf("GTPv%d: %v allocations, %d packets", v, n, len(w.out.IP))
+		}
+	}
+}
+
+func BenchmarkGPDU(b *testing.B) {
+	w := newWorld(&testing.T{}, Settings{})
+	key, _ := w.e.Attach(attachment(gtp.V1, gtp.PDPTypeIPv4), w.now, &w.out)
+	w.accept(nil)
+	up, down := udp4(four, host4, 53, 1200), udp4(host4, four, 53, 1200)
+	for _, way := range []string{"up", "down"} {
+		b.Run(way, func(b *testing.B) {
+			g, _ := gtp.Encapsulate(nil, &gtp.Header{Version: gtp.V1, TEID: w.info(key).TEIDData}, down)
+			for b.Loop() {
+				w.clear()
+				if way == "up" {
+					w.e.HandleUE(1, up, w.now, &w.out)
+				} else {
+					w.send(Socket(0, PlaneUser), theirs, g)
+				}
+			}
+		})
+	}
+}
