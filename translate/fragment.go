@@ -15,14 +15,16 @@ func send6(p []byte, limit int, out *packet.Batch) {
 	word := binary.BigEndian.Uint16(p[ipv6HeaderLen+2:])
 	offset, last := word>>3, word&1 == 0
 	payload := p[headers:]
-	unit := (limit - headers) &^ 7
-	for at := 0; at < len(payload); at += unit {
-		piece := payload[at:min(at+unit, len(payload))]
-		b := append(out.Alloc(headers+len(piece)), p[:headers]...)
-		binary.BigEndian.PutUint16(b[4:], uint16(fragmentHeaderLen+len(piece)))
-		more := !last || at+unit < len(payload)
+	room := limit - headers
+	for at, n := 0, 0; at < len(payload); at += n {
+		more := !last
+		if n = len(payload) - at; n > room {
+			n, more = room&^7, true
+		}
+		b := append(out.Alloc(headers+n), p[:headers]...)
+		binary.BigEndian.PutUint16(b[4:], uint16(fragmentHeaderLen+n))
 		binary.BigEndian.PutUint16(b[ipv6HeaderLen+2:], fragmentWord(offset+uint16(at/8), more))
-		out.SendIP(append(b, piece...))
+		out.SendIP(append(b, payload[at:at+n]...))
 	}
 }
 

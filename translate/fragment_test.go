@@ -23,6 +23,7 @@ func TestCutTo6(t *testing.T) {
 		{name: "1500 octets", in: v4{id: 7, payload: udp(1472)}, sizes: []int{1232, 248}},
 		{name: "the largest packet", in: v4{id: 7, payload: udp(65507)}, sizes: append(many(53, 1232), 219)},
 		{name: "lowest MTU 1500", change: func(s *Settings) { s.LowestIPv6MTU = 1500 }, in: v4{id: 7, payload: udp(2992)}, sizes: []int{1448, 1448, 104}},
+		{name: "the last fills its packet", change: func(s *Settings) { s.LowestIPv6MTU = 1286 }, in: v4{id: 7, payload: udp(2459)}, sizes: []int{1232, 1235}},
 		{name: "next hop below the lowest MTU", change: func(s *Settings) { s.LowestIPv6MTU = 1500 }, path: Path{MTU6: 1400},
 			in: v4{id: 7, payload: udp(1400)}, sizes: []int{1352, 56}},
 		{name: "TCP", in: v4{id: 7, proto: packet.ProtoTCP, payload: tcp(1400)}, sizes: []int{1232, 188}},
@@ -81,6 +82,11 @@ func TestCutTo4(t *testing.T) {
 	wantPackets(t, tr, Path{IDs: fixedID(9), MTU4: 640}, in, piece(0, 620&^7, true, 9), piece(620&^7, 1232, true, 9), piece(1232, 1240, false, 9))
 	wantPackets(t, tr, Path{IDs: fixedID(9), MTU4: 268}, in, piece(0, 248, true, 9), piece(248, 496, true, 9), piece(496, 744, true, 9), piece(744, 992, true, 9), piece(992, 1240, false, 9))
 
+	// The last may have up to seven octets more than all others, and fill its packet.
+	whole = v4{src: node4, dst: host4, payload: udp(1231)}.bytes()[20:]
+	in = v6{src: node6, dst: host6, hop: 64, payload: udp(1231)}.bytes()
+	wantPackets(t, tr, Path{IDs: fixedID(9), MTU4: 643}, in, piece(0, 616, true, 9), piece(616, 1239, false, 9))
+
 	in = v6{src: node6, dst: host6, hop: 64, frag: true, id: 0x50009, offset: 80, mf: true, payload: data(400)}.bytes()
 	first := v4{src: node4, dst: host4, ttl: 63, id: 9, offset: 80, mf: true, payload: data(400)[:280]}
 	second := v4{src: node4, dst: host4, ttl: 63, id: 9, offset: 360, mf: true, payload: data(400)[280:]}
@@ -132,7 +138,7 @@ func TestTooBig(t *testing.T) {
 // icmp4Error is the error that the translator owes for a packet.
 func icmp4Error(typ, code byte, word uint32, cause []byte) []byte {
 	src := v4addr(cause[12:16])
-	return v4{src: own4, dst: src, tos: 0xc0, proto: 1, payload: icmp(typ, code, word, cause[:min(len(cause), 548)])}.bytes()
+	return v4{src: own4, dst: src, tos: 0xc0, df: true, proto: 1, payload: icmp(typ, code, word, cause[:min(len(cause), 548)])}.bytes()
 }
 
 func icmp6Error(typ, code byte, word uint32, cause []byte) []byte {

@@ -3,8 +3,6 @@
 package translate
 
 import (
-	"encoding/binary"
-
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
@@ -38,51 +36,25 @@ var icmpReplies = [numReasons]icmpReply{
 	ReasonFragmentedICMP:      prohibited,
 }
 
-// internetControl is the precedence of ICMP errors (RFC 1812 section 4.3.2.5).
-const internetControl = 6 << 5
-
-// errorTTL is the hop limit of errors that begin here.
-const errorTTL = 64
-
 // reject4 returns the result for an IPv4 packet that was not translated, with the error
 // that its sender may be sent (RFC 7915 section 4.4, RFC 1812 section 4.3.2.7).
 func (t *Translator) reject4(h *header4, f fault, path Path, out *packet.Batch) Result {
 	o := icmpReplies[f.reason]
-	if !o.known || !t.own4.IsValid() || !mayAnswer4(h) {
+	if !o.known || !t.own4.IsValid() {
 		return Result{Verdict: Drop, Reason: f.reason}
 	}
 	b := t.error4(h, o.type4, o.code4, f.param, path, out)
+	if len(b) == 0 {
+		return Result{Verdict: Drop, Reason: f.reason}
+	}
 	return Result{Verdict: Error, Reason: f.reason, Error: b}
 }
 
-// error4 makes an ICMP error about a packet (RFC 792, RFC 1812 section 4.3.2).
+// error4 makes an ICMP error about a packet (RFC 792, RFC 1812 section 4.3.2); empty where
+// none may be sent.
 func (t *Translator) error4(h *header4, typ, code uint8, param uint32, path Path, out *packet.Batch) []byte {
-	quote := h.packet[:min(len(h.packet), maxError4-ipv4HeaderLen-icmpHeaderLen)]
-	header := fields4{
-		tos:   internetControl,
-		ttl:   errorTTL,
-		proto: protoICMP,
-		total: ipv4HeaderLen + icmpHeaderLen + len(quote),
-		src:   t.own4.As4(),
-		dst:   h.src,
-	}
-	header.id = path.nextID(header.src, header.dst)
-	b := appendHeader4(out.Alloc(header.total), &header)
-	b = append(b, typ, code, 0, 0)
-	b = binary.BigEndian.AppendUint32(b, param)
-	b = append(b, quote...)
-	fill(b[ipv4HeaderLen+2:ipv4HeaderLen+4], 0, b[ipv4HeaderLen:])
-	return b
-}
-
-// mayAnswer4 reports whether an ICMP error may be sent about the packet: it is neither
-// an ICMP error nor a fragment other than the first. Illegal addresses have been
-// dropped without a word before, in all but ICMP errors.
-func mayAnswer4(h *header4) bool {
-	if h.offset != 0 {
-		return false
-	}
-	return h.proto != protoICMP || len(h.payload()) > 0 && !isICMPError4(h)
+	id := path.nextID(t.own4.As4(), h.src)
+	return packet.AppendICMPv4Error(out.Alloc(maxError4), t.own4, id, typ, code, param, h.packet)
 }
 
 // reject6 is the IPv6 counterpart (RFC 7915 section 5.4, RFC 4443 section 2.4 e).

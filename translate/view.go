@@ -108,10 +108,13 @@ func (p *Prefix) WellKnown() bool { return p.wellKnown }
 // about an ICMP error or a later fragment, or without an own address.
 func (t *Translator) ErrorAbout4(ip []byte, typ, code uint8, path Path, out *packet.Batch) []byte {
 	h, r := readHeader4(ip)
-	if r != ReasonNone || illegal4(h.src) || illegal4(h.dst) || !t.own4.IsValid() || !mayAnswer4(&h) {
+	if r != ReasonNone || illegal4(h.src) || illegal4(h.dst) || !t.own4.IsValid() {
 		return nil
 	}
-	return t.error4(&h, typ, code, 0, path, out)
+	if b := t.error4(&h, typ, code, 0, path, out); len(b) > 0 {
+		return b
+	}
+	return nil
 }
 
 // ErrorAbout6 is the ICMPv6 counterpart.

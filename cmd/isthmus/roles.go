@@ -4,6 +4,7 @@ package main
 
 import (
 	"github.com/isthmus-net/isthmus/gprs/ggsn/ggsnrole"
+	"github.com/isthmus-net/isthmus/gprs/sgsn/sgsnrole"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/client/clientrole"
 	"github.com/isthmus-net/isthmus/teredo/relay/relayrole"
@@ -19,6 +20,7 @@ var roles = role.List{
 	clatrole.Role,
 	dns64role.Role,
 	nat64role.Role,
+	sgsnrole.Role,
 	siitrole.Role,
 	serverrole.Role,
 	relayrole.Role,

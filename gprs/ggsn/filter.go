@@ -43,7 +43,9 @@ func (p *inner) read(ip []byte) {
 		p.class = ip[0]<<4 | ip[1]>>4
 		p.flowLabel = binary.BigEndian.Uint32(ip) & 0xfffff
 		proto, off, ok := six.UpperLayer()
-		if p.protocol = proto; ok && proto != packet.ProtoFragment {
+		if p.protocol = proto; proto == packet.ProtoFragment {
+			p.protocol = ip[off] // what the fragments are of, as it is in IPv4
+		} else if ok {
 			upper = ip[off:]
 		}
 	}

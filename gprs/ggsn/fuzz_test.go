@@ -30,6 +30,13 @@ func FuzzEngine(f *testing.F) {
 		f.Add(step(1, 1, 0, w.encode(v1, m)))
 		f.Add(append(step(1, 9, 0x80, w.encode(v1, m)), step(1, 1, 0, w.encode(v1, m))...))
 	}
+	rich := w.createRequest(testIMSI(8), "dual", gtp.PDPTypeIPv4v6)
+	rich.PCO = gtp.Some(pcoOf(gtp.ContainerDNS4, nil, gtp.ContainerDNS6, nil, gtp.ContainerIPCP, ppp(gtp.ConfigureRequest, 1, 129, 6, 0, 0, 0, 0, 130, 6, 0, 0, 0, 0)))
+	f.Add(step(1, 1, 0, w.encode(v1, rich)))
+	filtered := w.updateRequest(0x7000)
+	filtered.TFT = template(gtp.TFTCreate, portFilter(1, 1, 1), portFilter(2, 2, 2))
+	f.Add(append(step(1, 9, 0x80, w.encode(v1, filtered)), step(6, 1, 0x80, udp4(server, node4, 64, 9))...))
+	f.Add(step(2, 1, 0x80, append([]byte{0x34, 255, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0x85, 1, 0, 0, 0}, 0x45)))
 	f.Add(step(0, 0, 0, w.encode(v0, &gtp.DeleteRequest{})))
 	four := netip.MustParseAddr("10.46.0.1")
 	for _, ip := range [][]byte{udp4(four, server, 64, 9), udp6(host6, node6, 64, 9)} {

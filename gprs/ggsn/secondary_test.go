@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
 func portFilter(id, precedence uint8, port uint16) gtp.PacketFilter {
@@ -137,6 +138,13 @@ func TestFilterComponents(t *testing.T) {
 	four := udp4(server, node4, 64, 0)
 	late := append([]byte(nil), four...)
 	late[7] = 1 // a fragment that is not the first
+	fragment6 := func(word byte) []byte {
+		b := append(udp6(host6, node6, 64, 0)[:40:40], packet.ProtoUDP, 0, 0, word, 0, 0, 0, 1)
+		b = append(b, udp6(host6, node6, 64, 0)[40:]...)
+		b[5], b[6] = b[5]+8, packet.ProtoFragment
+		return b
+	}
+	late6, first6 := fragment6(9), fragment6(1)
 	ports := func(first, last uint16) gtp.Optional[gtp.PortRange] {
 		return gtp.Some(gtp.PortRange{First: first, Last: last})
 	}
@@ -157,6 +165,11 @@ func TestFilterComponents(t *testing.T) {
 		{"ports", six, gtp.PacketFilter{RemotePort: ports(4000, 5000), LocalPort: ports(53, 53)}, true},
 		{"another port", six, gtp.PacketFilter{RemotePort: ports(5001, 6000)}, false},
 		{"ports of a fragment", late, gtp.PacketFilter{RemotePort: ports(0, 65535)}, false},
+		{"protocol of a fragment", late, gtp.PacketFilter{Protocol: gtp.Some(uint8(17))}, true},
+		{"protocol of a fragment of IPv6", late6, gtp.PacketFilter{Protocol: gtp.Some(uint8(17))}, true},
+		{"another protocol of a fragment of IPv6", late6, gtp.PacketFilter{Protocol: gtp.Some(uint8(6))}, false},
+		{"ports of a fragment of IPv6", late6, gtp.PacketFilter{RemotePort: ports(0, 65535)}, false},
+		{"ports of a first fragment of IPv6", first6, gtp.PacketFilter{RemotePort: ports(5000, 5000)}, true},
 		{"class", six, gtp.PacketFilter{Class: gtp.Some(gtp.MaskedOctet{Value: 0xb8, Mask: 0xfc})}, true},
 		{"another class", six, gtp.PacketFilter{Class: gtp.Some(gtp.MaskedOctet{Value: 0xb4, Mask: 0xfc})}, false},
 		{"flow label", six, gtp.PacketFilter{FlowLabel: gtp.Some(uint32(0x12345))}, true},

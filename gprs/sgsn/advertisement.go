@@ -22,30 +22,15 @@ type advertisement struct {
 	servers          []netip.Addr // of names; nil: not told, none: those known are no more
 }
 
-// Options (RFC 4861 section 4.6, RFC 8106 section 5.1).
-const (
-	optionPrefix  = 3
-	optionMTU     = 5
-	optionServers = 25
-)
-
-// flagAutonomous is the bit A of a prefix (RFC 4861 section 4.6.2).
-const flagAutonomous = 0x40
-
 // parseAdvertisement reads an advertisement and applies the checks of RFC 4861 section 6.1.2.
 func parseAdvertisement(p packet.IPv6) (ra advertisement, ok bool) {
 	m, ok := p.ICMPv6()
-	if !ok || len(m) < 16 || m[1] != 0 || p.HopLimit() != 255 || !p.Src().IsLinkLocalUnicast() {
+	if !ok || len(m) < 16 || m[1] != 0 || p.HopLimit() != packet.NDHopLimit || !packet.NDOptionsWellFormed(m[16:]) || !p.Src().IsLinkLocalUnicast() {
 		return ra, false
 	}
 	ra.router, ra.lifetime = p.Src(), seconds16(m[6:])
-	for b := m[16:]; len(b) > 0; {
-		if len(b) < 8 || b[1] == 0 || len(b) < 8*int(b[1]) {
-			return ra, false
-		}
-		n := 8 * int(b[1])
-		ra.option(b[:n])
-		b = b[n:]
+	for b := m[16:]; len(b) > 0; b = b[8*int(b[1]):] {
+		ra.option(b[:8*int(b[1])])
 	}
 	return ra, true
 }
@@ -61,15 +46,15 @@ func seconds32(b []byte) time.Duration {
 // option takes one option; those that make no sense are passed over.
 func (ra *advertisement) option(b []byte) {
 	switch b[0] {
-	case optionMTU:
+	case packet.NDMTU:
 		if mtu := binary.BigEndian.Uint32(b[4:]); len(b) == 8 && mtu >= packet.MinMTU && mtu <= 1<<16-1 {
 			ra.mtu = int(mtu)
 		}
-	case optionPrefix:
+	case packet.NDPrefixInformation:
 		if len(b) == 32 && !ra.prefix.IsValid() {
 			ra.prefixOption(b)
 		}
-	case optionServers:
+	case packet.NDResolvers:
 		if len(b) >= 24 && len(b)%16 == 8 {
 			ra.serversOption(b)
 		}
@@ -80,7 +65,7 @@ func (ra *advertisement) option(b []byte) {
 func (ra *advertisement) prefixOption(b []byte) {
 	prefix := network(netip.AddrFrom16([16]byte(b[16:32])))
 	valid, preferred := seconds32(b[4:]), seconds32(b[8:])
-	if b[2] != 64 || b[3]&flagAutonomous == 0 || prefix.IsLinkLocalUnicast() || prefix.IsMulticast() || preferred > valid {
+	if b[2] != 64 || b[3]&packet.PrefixAutonomous == 0 || prefix.IsLinkLocalUnicast() || prefix.IsMulticast() || preferred > valid {
 		return
 	}
 	ra.prefix, ra.valid, ra.preferred = prefix, valid, preferred

@@ -177,6 +177,7 @@ func (e *Engine) opened(c *PDPContext, answer *gtp.CreateResponse, now time.Time
 		for _, from := range s.sources() {
 			e.sources[from] = s
 		}
+		e.occupy(s)
 		e.signalAt(s, answer.AddressControl.Value, now)
 	}
 	c.remoteData, c.charging, c.qos = answer.TEIDData.Value, answer.ChargingID.Value, answer.QoS.Value

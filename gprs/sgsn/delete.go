@@ -130,6 +130,7 @@ func (e *Engine) remove(c *PDPContext) {
 			delete(e.sources, from)
 		}
 	}
+	e.vacate(s)
 	e.timers.stop(&s.six.solicitation)
 	e.timers.stop(&s.six.expiry)
 	e.leave(s.path)

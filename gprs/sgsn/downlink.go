@@ -37,7 +37,7 @@ func (e *Engine) downlink(m *message, now time.Time, out *Output) {
 	c.counts.DownOctets += uint64(len(ip))
 	e.stats.DownPackets++
 	e.stats.DownOctets += uint64(len(ip))
-	out.deliver(c.session.wanted.Link, ip)
+	e.hand(c.session.wanted.Link, ip, out)
 }
 
 // tunnel returns the context that a user packet came by.
@@ -60,7 +60,7 @@ func (e *Engine) tunnel(m *message) *PDPContext {
 // its addresses or to a group, and not for the part of the stack that is this engine.
 func (e *Engine) forTerminal(s *session, ip []byte, now time.Time, out *Output) bool {
 	switch {
-	case len(ip) >= ipv4HeaderLen && ip[0]>>4 == 4:
+	case len(ip) >= packet.IPv4HeaderLen && ip[0]>>4 == 4:
 		to := netip.AddrFrom4([4]byte(ip[16:20]))
 		if to != s.four && !to.IsMulticast() {
 			e.drops[dropDestination]++

@@ -37,7 +37,7 @@ func (e *Engine) fromGGSN(m *message, now time.Time, out *Output) {
 		// The terminal would have to be asked; secondary contexts are its own to open.
 		sent = e.answer(m, e.about(m, 0), &gtp.InitiateResponse{Cause: gtp.CauseServiceNotSupported}, out)
 	case gtp.TypePDUNotificationRequest:
-		sent = e.answer(m, nil, &gtp.PDUNotificationResponse{Cause: gtp.CauseServiceNotSupported}, out)
+		sent = e.notified(m, out)
 	}
 	e.answers.keep(key, sent, now.Add(time.Duration(e.set.N3Requests)*e.set.T3Response))
 }
@@ -70,6 +70,18 @@ func (e *Engine) answer(m *message, c *PDPContext, response gtp.Message, out *Ou
 		h.TEID, h.FlowLabel = of.TEID, of.FlowLabel
 	}
 	return e.send(out, m.socket, m.from, h, response)
+}
+
+// notified refuses a context that a GGSN wants a terminal to open (TS 29.060 section 7.3.8): who
+// uses the emulator says which ones there are.
+func (e *Engine) notified(m *message, out *Output) []byte {
+	var asked gtp.PDUNotificationRequest
+	response := gtp.PDUNotificationResponse{Cause: gtp.CauseServiceNotSupported}
+	if err := e.parse(m, &asked); err != nil {
+		response.Cause = causeOf(err)
+	}
+	h := gtp.Header{Version: m.Version, HasSequence: true, Sequence: m.Sequence, TID: m.TID, TEID: asked.TEIDControl}
+	return e.send(out, m.socket, m.from, h, &response)
 }
 
 // causeOf is the cause that answers a request that cannot be read.

@@ -61,7 +61,7 @@ func FuzzHandle(f *testing.F) {
 func FuzzUplink(f *testing.F) {
 	f.Add(udp4(four, host4, 53, 8))
 	f.Add(udp6(six, host, 8))
-	f.Add(packet.AppendICMPv6(nil, linkLocal, allRouters, 255, packet.ICMPv6RouterSolicitation, 0, make([]byte, 4)))
+	f.Add(packet.AppendICMPv6(nil, linkLocal, packet.AllRouters, 255, packet.ICMPv6RouterSolicitation, 0, make([]byte, 4)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		w := newWorld(t, Settings{})
 		key := w.attach(gtp.V1, gtp.PDPTypeIPv4v6)

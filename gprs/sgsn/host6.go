@@ -25,10 +25,7 @@ const (
 const twoHours = 2 * time.Hour
 
 // forever is the lifetime of all ones (RFC 4861 section 4.6.2).
-const forever = time.Duration(1<<32-1) * time.Second
-
-// allRouters is where solicitations go (RFC 4291 section 2.7.1).
-var allRouters = netip.AddrFrom16([16]byte{0: 0xff, 1: 0x02, 15: 2})
+const forever = time.Duration(packet.Infinite) * time.Second
 
 // host6 is the terminal's side of IPv6: its link-local address is that of the interface
 // identifier that the GGSN chose, and its others are made of what routers advertise (RFC 6459
@@ -74,7 +71,7 @@ func (e *Engine) solicit(s *session, now time.Time, out *Output) {
 	}
 	h.solicited++
 	var reserved [4]byte
-	rs := packet.AppendICMPv6(out.Alloc(packet.IPv6HeaderLen+8), h.linkLocal, allRouters, 255, packet.ICMPv6RouterSolicitation, 0, reserved[:])
+	rs := packet.AppendICMPv6(out.Alloc(packet.IPv6HeaderLen+8), h.linkLocal, packet.AllRouters, packet.NDHopLimit, packet.ICMPv6RouterSolicitation, 0, reserved[:])
 	e.send6(s, rs, now, out)
 	e.timers.set(&h.solicitation, now.Add(solicitationInterval))
 }
@@ -130,9 +127,17 @@ func (e *Engine) advertised(s *session, p packet.IPv6, now time.Time, out *Outpu
 		for _, p := range h.prefixes {
 			e.sources[source{link, network(p.Address)}] = s
 		}
-		e.tell(s.contexts[0].event(Configured), out)
+		e.configured(s, now, out)
 	}
 	e.expireLater(s, now)
+}
+
+// configured tells of what is new, also the stack behind a station.
+func (e *Engine) configured(s *session, now time.Time, out *Output) {
+	e.tell(s.contexts[0].event(Configured), out)
+	if t := e.stations[s.wanted.Link]; t != nil && t.six == s {
+		t.advertise(now, out)
+	}
 }
 
 // take takes what an advertisement says. It reports whether anything is new beside lifetimes.
@@ -222,7 +227,7 @@ func (e *Engine) expire(s *session, now time.Time, out *Output) {
 		}
 		return over
 	})
-	e.tell(s.contexts[0].event(Configured), out)
+	e.configured(s, now, out)
 	e.expireLater(s, now)
 }
 
@@ -230,7 +235,7 @@ func (e *Engine) expire(s *session, now time.Time, out *Output) {
 // address, which the link has not (RFC 4861 section 4.4).
 func (e *Engine) solicitedFor(s *session, p packet.IPv6, now time.Time, out *Output) {
 	m, ok := p.ICMPv6()
-	if !ok || p.HopLimit() != 255 || m[1] != 0 || len(m) < 24 || !p.Src().IsLinkLocalUnicast() {
+	if !ok || p.HopLimit() != packet.NDHopLimit || m[1] != 0 || len(m) < 24 || !p.Src().IsLinkLocalUnicast() {
 		e.drops[dropDiscovery]++
 		return
 	}
@@ -240,7 +245,7 @@ func (e *Engine) solicitedFor(s *session, p packet.IPv6, now time.Time, out *Out
 		return
 	}
 	flags := [4]byte{0x60} // solicited, override
-	e.send6(s, packet.AppendICMPv6(out.Alloc(packet.IPv6HeaderLen+24), target, p.Src(), 255, packet.ICMPv6NeighborAdvert, 0, flags[:], m[8:24]), now, out)
+	e.send6(s, packet.AppendICMPv6(out.Alloc(packet.IPv6HeaderLen+24), target, p.Src(), packet.NDHopLimit, packet.ICMPv6NeighborAdvert, 0, flags[:], m[8:24]), now, out)
 }
 
 // has6 reports whether packets for the address are the terminal's.

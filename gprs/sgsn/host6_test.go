@@ -19,7 +19,7 @@ func (w *world) solicitations() (n int) {
 		_, h := w.next()
 		p, _, ok := packet.ParseIPv6(h.Payload)
 		m, valid := p.ICMPv6()
-		if !ok || !valid || m[0] != packet.ICMPv6RouterSolicitation || len(m) != 8 || p.HopLimit() != 255 || p.Src() != linkLocal || p.Dst() != allRouters {
+		if !ok || !valid || m[0] != packet.ICMPv6RouterSolicitation || len(m) != 8 || p.HopLimit() != 255 || p.Src() != linkLocal || p.Dst() != packet.AllRouters {
 			w.t.Fatalf("no solicitation: %x", h.Payload)
 		}
 		n++

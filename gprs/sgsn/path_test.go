@@ -230,3 +230,16 @@ func TestCollision(t *testing.T) {
 	w.say(own.Socket, reply(h, i.TEIDControl), &gtp.UpdateResponse{Cause: gtp.CauseAccepted})
 	w.event(Updated)
 }
+
+// TestPDUNotification is refused, to the tunnel that it names.
+func TestPDUNotification(t *testing.T) {
+	w := newWorld(t, Settings{})
+	a := attachment(gtp.V1, gtp.PDPTypeIPv4)
+	w.say(Socket(0, PlaneControl), gtp.Header{Version: gtp.V1, HasSequence: true, Sequence: 4}, &gtp.PDUNotificationRequest{
+		IMSI: a.IMSI, TEIDControl: 0x77, EndUserAddress: gtp.EndUserAddress{Type: gtp.PDPTypeIPv4, IPv4: four}, APN: a.APN, AddressControl: theirs,
+	})
+	var answer gtp.PDUNotificationResponse
+	if _, h := w.request(&answer); h.TEID != 0x77 || h.Sequence != 4 || answer.Cause != gtp.CauseServiceNotSupported {
+		t.Errorf("%+v, %+v", h, answer)
+	}
+}

@@ -10,9 +10,6 @@ import (
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
-// ipv4HeaderLen is the least that an IPv4 packet has.
-const ipv4HeaderLen = 20
-
 // gtpRoom is the longest header of a G-PDU: that of version 0.
 const gtpRoom = 20
 
@@ -34,7 +31,7 @@ func (e *Engine) HandleUE(link int, ip []byte, now time.Time, out *Output) {
 // a stack behind the link goes no further.
 func (e *Engine) sourceOf(link int, ip []byte) (from source, ok bool) {
 	switch {
-	case len(ip) >= ipv4HeaderLen && ip[0]>>4 == 4:
+	case len(ip) >= packet.IPv4HeaderLen && ip[0]>>4 == 4:
 		return source{link, netip.AddrFrom4([4]byte(ip[12:16]))}, true
 	case len(ip) >= packet.IPv6HeaderLen && ip[0]>>4 == 6:
 		p := packet.IPv6(ip)

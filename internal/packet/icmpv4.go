@@ -16,9 +16,10 @@ const icmpv4Most = 576
 // AppendICMPv4Error appends an ICMP error about the IPv4 packet cause, sent from src to
 // cause's source, which is 576 octets at most (RFC 1812 section 4.3.2.3). param is the
 // second word of the message: the MTU for code 4 of Destination Unreachable (RFC 1191
-// section 4), else 0. It appends nothing when no error may be sent about cause; see
+// section 4), else 0. id identifies the packet; one with 0 is not to be cut (RFC 6864 section
+// 4.1). It appends nothing when no error may be sent about cause; see
 // [MayAnswerIPv4WithError]. The header of cause is whole.
-func AppendICMPv4Error(b []byte, src netip.Addr, typ, code byte, param uint32, cause []byte) []byte {
+func AppendICMPv4Error(b []byte, src netip.Addr, id uint16, typ, code byte, param uint32, cause []byte) []byte {
 	if !MayAnswerIPv4WithError(cause) {
 		return b
 	}
@@ -26,7 +27,12 @@ func AppendICMPv4Error(b []byte, src netip.Addr, typ, code byte, param uint32, c
 	start, from := len(b), src.As4()
 	b = append(b, 0x45, 0xc0) // precedence of network control (RFC 1812 section 4.3.2.5)
 	b = binary.BigEndian.AppendUint16(b, uint16(IPv4HeaderLen+8+len(quote)))
-	b = append(b, 0, 0, 0, 0, 64, ProtoICMPv4, 0, 0)
+	flags := uint16(0)
+	if id == 0 {
+		flags = DontFragment
+	}
+	b = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, id), flags)
+	b = append(b, 64, ProtoICMPv4, 0, 0)
 	b = append(append(b, from[:]...), cause[12:16]...)
 	b = append(b, typ, code, 0, 0)
 	b = append(binary.BigEndian.AppendUint32(b, param), quote...)
@@ -45,7 +51,7 @@ func MayAnswerIPv4WithError(p []byte) bool {
 	single := func(a netip.Addr) bool {
 		return !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() && a.As4()[0] < 240
 	}
-	if binary.BigEndian.Uint16(p[6:])&0x1fff != 0 || !single(src) || !single(dst) {
+	if binary.BigEndian.Uint16(p[6:])&offsetMask != 0 || !single(src) || !single(dst) {
 		return false
 	}
 	if p[9] != ProtoICMPv4 {

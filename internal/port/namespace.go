@@ -3,9 +3,12 @@
 package port
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,3 +61,23 @@ func (n Namespace) Do(f func() error) error {
 
 // Close gives the namespace up.
 func (n Namespace) Close() { _ = n.file.Close() }
+
+// namespaceFolder is where `ip netns` keeps namespaces by their names.
+const namespaceFolder = "/run/netns/"
+
+// OpenNamespace opens the network namespace that `ip netns` has under a name, or that of a path.
+// It is to be closed.
+func OpenNamespace(name string) (Namespace, error) {
+	path := name
+	if !strings.HasPrefix(path, "/") {
+		path = namespaceFolder + name
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Namespace{}, fmt.Errorf("there is no network namespace %s: make one with ip netns add, or write the path of one", name)
+	}
+	if err != nil {
+		return Namespace{}, fmt.Errorf("cannot open the network namespace %s: %w", name, err)
+	}
+	return Namespace{f}, nil
+}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -165,6 +166,7 @@ func (a attachment) pool() netip.Prefix {
 // mobile is a UE that is attached.
 type mobile struct {
 	core    *coreNet
+	sgsn    maker
 	process *lab.Proc
 	addr    netip.Addr
 }
@@ -174,14 +176,11 @@ const ueDevice = "ue"
 
 // attach has an emulator of an SGSN attach a UE, and waits until it has its address and route.
 func (n *coreNet) attach(ctx context.Context, who maker, a attachment) (*mobile, error) {
-	c, err := peersOf(n.daemons.env).Sgsnemu(n.dir, peers.Sgsnemu{
-		Name: "sgsnemu", Listen: coreSGSN, Remote: coreGGSN, APN: coreAPN(a.v6), IPv6: a.v6, GTPVersion: a.version, Device: ueDevice,
-	})
-	p, err := n.daemons.startPeer(ctx, n.sgsn, "sgsnemu", c, err)
+	p, err := n.startSGSN(ctx, who, a)
 	if err != nil {
 		return nil, err
 	}
-	m := &mobile{core: n, process: p}
+	m := &mobile{core: n, sgsn: who, process: p}
 	err = poll(ctx, daemonStart, 5*time.Millisecond, func(context.Context) (bool, error) {
 		m.addr = n.ueAddress(a)
 		return m.addr.IsValid(), alive(p.Name(), p)
@@ -190,6 +189,25 @@ func (n *coreNet) attach(ctx context.Context, who maker, a attachment) (*mobile,
 		return nil, fmt.Errorf("the UE got no address of %v: %w; the log of %s ends:\n%s", a.pool(), err, p.Name(), lastLines(p.Log()))
 	}
 	return m, nil
+}
+
+// startSGSN starts an emulator of an SGSN with a UE.
+func (n *coreNet) startSGSN(ctx context.Context, who maker, a attachment) (*lab.Proc, error) {
+	if who == isthmus {
+		i := n.daemons.isthmus(n.sgsn, "sgsn")
+		family := "v4"
+		if a.v6 {
+			family = "v6"
+		}
+		return n.daemons.start(ctx, n.sgsn, lab.Process{Name: "isthmus-sgsn", Path: i.binary, Args: []string{
+			"sgsn", "attach", "--local", coreSGSN.String(), "--ggsn", coreGGSN.String(), "--apn", coreAPN(a.v6), "--type", family,
+			"--gtp", strconv.Itoa(a.version), "--imsi", "240010123456789", "--tun", ueDevice, "--socket", i.socket(),
+		}})
+	}
+	c, err := peersOf(n.daemons.env).Sgsnemu(n.dir, peers.Sgsnemu{
+		Name: "sgsnemu", Listen: coreSGSN, Remote: coreGGSN, APN: coreAPN(a.v6), IPv6: a.v6, GTPVersion: a.version, Device: ueDevice,
+	})
+	return n.daemons.startPeer(ctx, n.sgsn, "sgsnemu", c, err)
 }
 
 // ueAddress is the UE's address once the default route leads by its device; not valid before.
@@ -225,8 +243,14 @@ func (m *mobile) detach(ctx context.Context) error {
 	}
 	wait, cancel := context.WithTimeout(ctx, daemonStart)
 	defer cancel()
-	_, err := m.process.WaitFor(wait, `delete PDP context response\. Cause value: 128`)
-	_ = m.process.Signal(unix.SIGKILL) // it would stay for 20 s
+	said := `delete PDP context response\. Cause value: 128`
+	if m.sgsn == isthmus {
+		said = `msg=ended .*cause="?request accepted"? .*reason=detached`
+	}
+	_, err := m.process.WaitFor(wait, said)
+	if m.sgsn != isthmus {
+		_ = m.process.Signal(unix.SIGKILL) // it would stay for 20 s
+	}
 	<-m.process.Done()
 	m.core.daemons.forget(m.process)
 	return err

@@ -25,7 +25,9 @@ func TestInteropOfGSNs(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ ggsn, sgsn maker }{
 		{osmocom, osmocom},
+		{osmocom, isthmus},
 		{isthmus, osmocom},
+		{isthmus, isthmus},
 	} {
 		for _, version := range []int{0, 1} {
 			for _, v6 := range []bool{false, true} {

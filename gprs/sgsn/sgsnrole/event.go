@@ -1,0 +1,198 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package sgsnrole
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/gprs/sgsn"
+)
+
+// settled takes the events of a batch, with the engine's mutex held.
+func (s *SGSN) settled(out *sgsn.Output) {
+	if len(out.Events) == 0 {
+		return
+	}
+	s.mu.Lock()
+	s.events = append(s.events, out.Events...)
+	s.mu.Unlock()
+	select {
+	case s.news <- struct{}{}:
+	default: // those before it are not taken yet
+	}
+}
+
+// follow acts on events until the instance ends, the last ones included: what a terminal has
+// follows its contexts.
+func (s *SGSN) follow() {
+	for ended := false; !ended; {
+		select {
+		case <-s.ctx.Done():
+			ended = true
+		case <-s.news:
+		}
+		s.mu.Lock()
+		events := s.events
+		s.events = nil
+		s.mu.Unlock()
+		for _, e := range events {
+			s.happened(e)
+		}
+	}
+}
+
+// happened acts on one event: the host first, so that whoever waits for it finds all set up.
+func (s *SGSN) happened(e sgsn.Event) {
+	got := outcome{event: e}
+	there := false
+	s.loop.Do(func(time.Time, *sgsn.Output) { got.info, there = s.engine.Context(e.Key) })
+	if t := s.terminal(e.Link); t != nil && e.Key != (gtp.TID{}) {
+		if err := t.apply(e.Key, got.info, there); err != nil {
+			s.log.Warn("the terminal could not be set up as the network says", "imsi", imsiOf(e.Key), "error", err)
+		}
+		if !there {
+			if err := s.vacate(t, e.Key); err != nil {
+				s.log.Warn("something of the terminal stays behind", "terminal", t.String(), "error", err)
+			}
+		}
+	}
+	s.tell(got)
+	if done(got) {
+		s.wake(got)
+	}
+}
+
+// done reports whether an event ends what an order waits for: a terminal of IPv6 has all that it
+// needs when a router has advertised.
+func done(got outcome) bool {
+	switch got.event.Kind {
+	case sgsn.Attached:
+		return got.info.Linked != 0 || !got.info.LinkLocal.IsValid()
+	case sgsn.Changed:
+		return false
+	}
+	return true
+}
+
+// await returns where the outcome of an order about a context is told.
+func (s *SGSN) await(key gtp.TID) chan outcome {
+	told := make(chan outcome, 1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.awaited[key] = append(s.awaited[key], told)
+	return told
+}
+
+// wake tells an outcome to those who wait.
+func (s *SGSN) wake(got outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, told := range s.awaited[got.event.Key] {
+		told <- got
+	}
+	delete(s.awaited, got.event.Key)
+}
+
+// unawait gives up waiting.
+func (s *SGSN) unawait(key gtp.TID, told chan outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left := slices.DeleteFunc(s.awaited[key], func(c chan outcome) bool { return c == told })
+	if s.awaited[key] = left; len(left) == 0 {
+		delete(s.awaited, key)
+	}
+}
+
+// order has the engine do something about a context, and waits for what becomes of it.
+func (s *SGSN) order(key gtp.TID, within time.Duration, do func(now time.Time, out *sgsn.Output) error) (outcome, error) {
+	told := s.await(key)
+	defer s.unawait(key, told)
+	var err error
+	s.loop.Do(func(now time.Time, out *sgsn.Output) { err = do(now, out) })
+	if err != nil {
+		return outcome{}, err
+	}
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case got := <-told:
+		return got, nil
+	case <-timer.C:
+		return outcome{}, errors.New("the GGSN has not answered yet: isthmus sgsn contexts shows what becomes of it")
+	case <-s.ctx.Done():
+		return outcome{}, errors.New("the instance ends")
+	}
+}
+
+// refusal is the error of an event that is none of success.
+func refusal(e sgsn.Event) error {
+	switch e.Kind {
+	case sgsn.Refused, sgsn.UpdateFailed, sgsn.MoveFailed:
+	case sgsn.Ended:
+		if e.Reason == sgsn.ReasonDetached {
+			return nil
+		}
+	default:
+		return nil
+	}
+	text := fmt.Sprintf("GGSN %s: %s", e.Peer, e.Reason)
+	if e.Cause != 0 {
+		text += fmt.Sprintf(" (%s, cause %d)", e.Cause, e.Cause)
+	}
+	return errors.New(text)
+}
+
+// tell logs an event in one line.
+func (s *SGSN) tell(got outcome) {
+	e, i := got.event, got.info
+	about := []any{"ggsn", e.Peer}
+	if e.Key != (gtp.TID{}) {
+		about = append(about, "imsi", imsiOf(e.Key), "nsapi", e.Key.NSAPI())
+	}
+	if e.Took > 0 {
+		about = append(about, "took", e.Took)
+	}
+	if e.Cause != 0 {
+		about = append(about, "cause", e.Cause.String())
+	}
+	if e.Reason != sgsn.ReasonNone {
+		about = append(about, "reason", e.Reason.String())
+	}
+	level := slog.LevelInfo
+	switch e.Kind {
+	case sgsn.Attached, sgsn.Configured, sgsn.Changed, sgsn.Moved:
+		about = append(about, described(&i)...)
+	case sgsn.Refused, sgsn.UpdateFailed, sgsn.MoveFailed, sgsn.NoRouter, sgsn.PathDown, sgsn.PeerRestarted:
+		level = slog.LevelWarn
+	}
+	s.log.Log(s.ctx, level, e.Kind.String(), about...)
+}
+
+// described are the properties of a context for the log.
+func described(i *sgsn.Info) (about []any) {
+	add := func(name string, value any, there bool) {
+		if there {
+			about = append(about, name, value)
+		}
+	}
+	add("ipv4", i.IPv4, i.IPv4.IsValid())
+	add("link_local", i.LinkLocal, i.LinkLocal.IsValid())
+	add("ipv6", addresses(i.IPv6), len(i.IPv6) > 0)
+	add("dns", i.DNS, len(i.DNS) > 0)
+	add("pcscf", i.PCSCF, len(i.PCSCF) > 0)
+	add("mtu4", i.MTU4, i.MTU4 > 0)
+	add("mtu6", i.MTU6, i.MTU6 > 0)
+	add("sgsn", i.Local, true)
+	add("teids", fmt.Sprintf("%#x %#x, theirs %#x %#x", i.TEIDControl, i.TEIDData, i.RemoteControl, i.RemoteData), true)
+	return about
+}
+
+func imsiOf(key gtp.TID) string {
+	m, _ := key.IMSI()
+	return m.String()
+}

@@ -1,0 +1,268 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package sgsnrole
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/gprs/sgsn"
+	"github.com/isthmus-net/isthmus/internal/role"
+)
+
+var questions = []role.Question{
+	role.Answer("contexts", (*SGSN).list),
+	role.Answer("load", (*SGSN).loaded),
+	role.Follow("attach", (*SGSN).attachOrder),
+	role.Follow("detach", (*SGSN).detachOrder),
+	role.Follow("move", (*SGSN).moveOrder),
+	role.Follow("update", (*SGSN).updateOrder),
+	role.Follow("misbehave", (*SGSN).misbehaveOrder),
+	role.Follow("load", (*SGSN).loadOrder),
+}
+
+// orderTime bounds how long an order waits, within what the command line waits for it.
+const orderTime = 9 * time.Second
+
+// attach opens a context, with the terminal that it is for.
+func (s *SGSN) attach(w want, within time.Duration) (outcome, error) {
+	key := gtp.MakeTID(w.IMSI, w.NSAPI)
+	t, err := s.occupy(&w, key)
+	if err != nil {
+		return outcome{}, err
+	}
+	if err := s.station(t); err != nil {
+		return outcome{}, errors.Join(err, s.vacate(t, key))
+	}
+	w.Link = t.link
+	var refused error
+	got, err := s.order(key, within, func(now time.Time, out *sgsn.Output) error {
+		_, refused = s.engine.Attach(&w.Attachment, now, out)
+		return refused
+	})
+	if refused != nil {
+		err = errors.Join(err, s.vacate(t, key))
+	}
+	return got, err
+}
+
+// serving refuses orders while the instance starts.
+func (s *SGSN) serving() error {
+	select {
+	case <-s.ready:
+		return nil
+	default:
+		return errors.New("the SGSN is starting: try again")
+	}
+}
+
+func (s *SGSN) attachOrder(a Attached) (Done, error) {
+	w, err := a.want()
+	if err = errors.Join(s.serving(), err); err != nil {
+		return Done{}, err
+	}
+	if a.Local != "" {
+		if w.Local, err = s.place(a.Local); err != nil {
+			return Done{}, err
+		}
+	}
+	return did(s.attach(w, orderTime))
+}
+
+// place is that of one of our addresses.
+func (s *SGSN) place(text string) (int, error) {
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not an address", text)
+	}
+	i := slices.Index(s.cfg.Local, a)
+	if i < 0 {
+		return 0, fmt.Errorf("%s is none of the SGSN's addresses, which are %s", a, role.Join(s.cfg.Local))
+	}
+	return i, nil
+}
+
+// did is the answer to an order with an outcome.
+func did(got outcome, err error) (Done, error) {
+	if err == nil {
+		err = refusal(got.event)
+	}
+	if err != nil {
+		return Done{}, err
+	}
+	return Done{Event: got.event.Kind.String(), Took: got.event.Took, Context: shown(&got.info)}, nil
+}
+
+// Which names a context of a running instance.
+type Which struct {
+	IMSI  string `arg:"" name:"imsi" json:"imsi" help:"The subscriber."`
+	NSAPI uint8  `name:"nsapi" json:"nsapi" default:"5" placeholder:"N" help:"Which of the subscriber's contexts (${default})."`
+}
+
+// Validate has kong refuse what is no context.
+func (w Which) Validate() error {
+	_, err := w.key()
+	return err
+}
+
+func (w Which) key() (gtp.TID, error) {
+	m, fault := imsi(w.IMSI)
+	if fault != nil {
+		return gtp.TID{}, fault.Err()
+	}
+	if w.NSAPI > 15 {
+		return gtp.TID{}, fmt.Errorf("an NSAPI is 5 to 15, not %d", w.NSAPI)
+	}
+	return gtp.MakeTID(m, w.NSAPI), nil
+}
+
+// about has the engine do something about a context, and waits for what becomes of it.
+func (s *SGSN) about(w Which, do func(key gtp.TID, now time.Time, out *sgsn.Output) error) (Done, error) {
+	key, err := w.key()
+	if err = errors.Join(s.serving(), err); err != nil {
+		return Done{}, err
+	}
+	return did(s.order(key, orderTime, func(now time.Time, out *sgsn.Output) error { return do(key, now, out) }))
+}
+
+// Detached are the arguments of detach.
+type Detached struct {
+	Which `embed:""`
+	Alone bool `json:"alone" help:"Leave secondary contexts open."`
+}
+
+func (s *SGSN) detachOrder(a Detached) (Done, error) {
+	return s.about(a.Which, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
+		return s.engine.Detach(key, a.Alone, now, out)
+	})
+}
+
+// MovedTo are the arguments of move.
+type MovedTo struct {
+	Which `embed:""`
+	To    string `name:"to" json:"to" xor:"where" required:"" placeholder:"ADDRESS" help:"Another of our addresses: the context goes to the SGSN there, and stays open."`
+	GGSN  string `name:"ggsn" json:"ggsn" xor:"where" required:"" placeholder:"ADDRESS" help:"Another GGSN: the context is closed, and opened there."`
+}
+
+func (s *SGSN) moveOrder(a MovedTo) (Done, error) {
+	if a.GGSN != "" {
+		ggsn, fault := hostAddress(a.GGSN)
+		if fault != nil {
+			return Done{}, fault.Err()
+		}
+		return s.reattach(a.Which, ggsn)
+	}
+	local, err := s.place(a.To)
+	if err != nil {
+		return Done{}, err
+	}
+	return s.about(a.Which, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
+		return s.engine.Move(key, local, now, out)
+	})
+}
+
+// reattach waits for the end of the context at one GGSN, and for the answer of the other.
+func (s *SGSN) reattach(w Which, ggsn netip.Addr) (Done, error) {
+	ended, err := s.about(w, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
+		return s.engine.Reattach(key, ggsn, now, out)
+	})
+	if err != nil {
+		return ended, err
+	}
+	return s.about(w, func(gtp.TID, time.Time, *sgsn.Output) error { return nil })
+}
+
+// Changed are the arguments of update.
+type Changed struct {
+	Which `embed:""`
+	Class string `json:"class" enum:"conversational,streaming,interactive,background" default:"background" help:"Traffic class: conversational, streaming, interactive or background (${default})."`
+	Up    uint32 `json:"up" default:"8640" placeholder:"KBIT" help:"Highest rate of the terminal in kbit/s (${default})."`
+	Down  uint32 `json:"down" default:"8640" placeholder:"KBIT" help:"Highest rate to the terminal in kbit/s (${default})."`
+}
+
+var classes = map[string]gtp.TrafficClass{
+	"conversational": gtp.ClassConversational, "streaming": gtp.ClassStreaming, "interactive": gtp.ClassInteractive, "background": gtp.ClassBackground,
+}
+
+func (s *SGSN) updateOrder(a Changed) (Done, error) {
+	const r99, r7 = 12, 17 // octets of a profile without and with rates above 8640 kbit/s
+	length := r99
+	if max(a.Up, a.Down) > 8640 {
+		length = r7
+	}
+	return s.about(a.Which, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
+		i, ok := s.engine.Context(key)
+		if !ok {
+			return sgsn.ErrUnknown
+		}
+		p := i.QoS.Profile()
+		p.Class, p.MaxUp, p.MaxDown = classes[a.Class], gtp.BitRate(a.Up), gtp.BitRate(a.Down)
+		return s.engine.Update(key, p.QoS(length), now, out)
+	})
+}
+
+// Misbehaved are the arguments of misbehave.
+type Misbehaved struct {
+	What  sgsn.Misdeed `arg:"" json:"what" enum:"restart,lose,duplicate,duplicate-other,malformed,stray-user,stray-control,version" help:"One of ${enum}."`
+	Which `embed:""`
+	Times int `json:"times" default:"1" placeholder:"N" help:"How often (${default})."`
+}
+
+func (s *SGSN) misbehaveOrder(a Misbehaved) (done Misdone, err error) {
+	key, err := a.key()
+	if err = errors.Join(s.serving(), err); err != nil {
+		return done, err
+	}
+	if !slices.Contains(sgsn.Misdeeds(), a.What) {
+		return done, fmt.Errorf("no misdeed is called %q", a.What)
+	}
+	s.loop.Do(func(now time.Time, out *sgsn.Output) { err = s.engine.Misbehave(key, a.What, a.Times, now, out) })
+	return Misdone{What: string(a.What), Times: a.Times}, err
+}
+
+// Loaded are the arguments of load.
+type Loaded struct {
+	GGSN     string `name:"ggsn" json:"ggsn" required:"" placeholder:"ADDRESS" help:"The GGSN."`
+	APN      string `name:"apn" json:"apn" required:"" placeholder:"NAME" help:"Access point name."`
+	Type     string `json:"type" enum:"v4,v6,v4v6" default:"v4" help:"v4, v6 or v4v6 (${default})."`
+	IMSI     string `name:"imsi" json:"imsi" default:"240010100000000" placeholder:"DIGITS" help:"That of the first context; each other has the next one (${default})."`
+	GTP      uint8  `name:"gtp" json:"gtp" enum:"0,1" default:"1" help:"Version of GTP (${default})."`
+	Contexts int    `json:"contexts" default:"1000" placeholder:"N" help:"How many are created, and then deleted (${default})."`
+	Rate     int    `json:"rate" placeholder:"N" help:"Requests a second (as many as are answered)."`
+	Window   int    `json:"window" default:"100" placeholder:"N" help:"Requests that wait for an answer at most (${default})."`
+}
+
+func (s *SGSN) loadOrder(a Loaded) (started Started, err error) {
+	w, err := Terminal{GGSN: a.GGSN, APN: a.APN, Type: a.Type, IMSI: a.IMSI, GTP: a.GTP, NSAPI: 5, TUN: noDevice}.want()
+	if err = errors.Join(s.serving(), err); err != nil {
+		return started, err
+	}
+	settings := sgsn.LoadSettings{Template: w.Attachment, Contexts: a.Contexts, Rate: a.Rate, Window: a.Window}
+	done := func(r sgsn.LoadReport) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.report, s.loading = &r, false
+	}
+	s.loop.Do(func(now time.Time, out *sgsn.Output) {
+		if err = s.engine.StartLoad(settings, done, now, out); err == nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.report, s.loading = nil, true
+		}
+	})
+	return Started{Contexts: a.Contexts}, err
+}
+
+// loaded tells how the last load went.
+func (s *SGSN) loaded(struct{}) (Load, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.loading && s.report == nil {
+		return Load{}, errors.New("there was no load")
+	}
+	return Load{Going: s.loading, Report: s.report}, nil
+}

@@ -1,0 +1,207 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package sgsnrole
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/gprs/sgsn"
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
+)
+
+const (
+	alice = "240010000000001"
+	bob   = "240010000000002"
+)
+
+// wish is an order for a terminal in the namespace.
+func (w *world) wish(imsi, tun string) Attached {
+	return Attached{Terminal: Terminal{GGSN: theirs.String(), APN: "internet", Type: "v4", IMSI: imsi, GTP: 1, NSAPI: 5, Netns: w.path(), TUN: tun}}
+}
+
+// must fails with the error of an order.
+func must[T any](t *testing.T) func(done T, err error) T {
+	return func(done T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return done
+	}
+}
+
+// TestOrders has one SGSN attach several terminals, move, change and detach them.
+func TestOrders(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(t, w.settings(t, ""))
+	done := must[Done](t)
+	if d := done(w.sgsn.attachOrder(w.wish(alice, "ue0"))); d.Event != "attached" || d.Context.IPv4 != ue4 {
+		t.Errorf("%+v", d)
+	}
+	done(w.sgsn.attachOrder(w.wish(bob, "ue1")))
+	if _, err := w.sgsn.attachOrder(w.wish(bob, "ue2")); err == nil || w.links(t)["ue2"] != nil {
+		t.Errorf("a second context of one NSAPI: %v", err)
+	}
+	// A second context of a terminal is on the same device.
+	second := w.wish(alice, "ue0")
+	second.NSAPI, second.Type = 6, "v6"
+	done(w.sgsn.attachOrder(second))
+	if l := w.links(t); len(l) != 3 {
+		t.Errorf("devices %v", l)
+	}
+	w.echoes(t, ue4, site4, 100)
+	w.echoes(t, netip.MustParseAddr("2001:db8:6:3:200::3"), site6, 100)
+
+	who := Which{IMSI: alice, NSAPI: 5}
+	done(w.sgsn.updateOrder(Changed{Which: who, Class: "streaming", Up: 128, Down: 16000}))
+	update := w.last(t, gtp.TypeUpdateRequest).message.(*gtp.UpdateRequest)
+	if p := update.QoS.Value.Profile(); p.Class != gtp.ClassStreaming || p.MaxUp != 128 || p.MaxDown != 16000 {
+		t.Errorf("asked for %+v", p)
+	}
+	if d := done(w.sgsn.moveOrder(MovedTo{Which: who, To: ours2.String()})); d.Event != "moved" || d.Context.SGSN != ours2 {
+		t.Errorf("%+v", d)
+	}
+	w.echoes(t, ue4, site4, 100)
+	if from := w.last(t, gtp.TypeGPDU).from.Addr(); from != ours2 {
+		t.Errorf("packets come from %s", from)
+	}
+	newGGSN(t, w.core, other)
+	if d := done(w.sgsn.moveOrder(MovedTo{Which: who, GGSN: other.String()})); d.Event != "attached" || d.Context.GGSN != other {
+		t.Errorf("%+v", d)
+	}
+	w.echoes(t, ue4, site4, 100)
+	if _, err := w.sgsn.moveOrder(MovedTo{Which: who, To: theirs.String()}); err == nil || !strings.Contains(err.Error(), ours.String()) {
+		t.Errorf("moved to an address that is not ours: %v", err)
+	}
+	done(w.sgsn.detachOrder(Detached{Which: Which{IMSI: bob, NSAPI: 5}}))
+	if l := w.links(t); l["ue1"] != nil || l["ue0"] == nil {
+		t.Errorf("devices %v", l)
+	}
+	if c, _ := w.sgsn.list(struct{}{}); len(c.Contexts) != 2 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// last is the last message of a type.
+func (w *world) last(t *testing.T, kind gtp.MessageType) heard {
+	t.Helper()
+	all := w.ggsn.all()
+	for _, h := range slices.Backward(all) {
+		if h.header.Type == kind {
+			return h
+		}
+	}
+	t.Fatalf("the GGSN heard no %s", kind)
+	return heard{}
+}
+
+// TestMisbehaveOrder has the GGSN see what was ordered.
+func TestMisbehaveOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(t, w.settings(t, ue(1, "v4")))
+	before := w.ggsn.count(gtp.TypeGPDU)
+	which := Which{IMSI: "240010123456789", NSAPI: 5}
+	must[Misdone](t)(w.sgsn.misbehaveOrder(Misbehaved{What: sgsn.MisdeedStrayUser, Which: which, Times: 5}))
+	for end := time.Now().Add(patience); w.ggsn.count(gtp.TypeGPDU) < before+5; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the GGSN did not hear them")
+		}
+	}
+	if _, err := w.sgsn.misbehaveOrder(Misbehaved{What: "sulk", Which: which, Times: 1}); err == nil {
+		t.Error("an unknown misdeed was done")
+	}
+}
+
+// TestLoadOrder creates and deletes contexts.
+func TestLoadOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(t, w.settings(t, "max_contexts = 200"))
+	if _, err := w.sgsn.loaded(struct{}{}); err == nil {
+		t.Error("there was a load before the first")
+	}
+	must[Started](t)(w.sgsn.loadOrder(Loaded{GGSN: theirs.String(), APN: "internet", Type: "v4", IMSI: alice, GTP: 1, Contexts: 200, Window: 20}))
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		l := must[Load](t)(w.sgsn.loaded(struct{}{}))
+		if !l.Going {
+			if r := l.Report; r.Creates.Answered != 200 || r.Deletes.Answered != 200 || r.Creates.P99 < r.Creates.P50 || r.Creates.PerSecond == 0 {
+				t.Errorf("%+v", r)
+			}
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("the load has no end")
+		}
+	}
+}
+
+// TestKeys sees in requests, and on the host, what keys do.
+func TestKeys(t *testing.T) {
+	configtest.InEffect(t, "sgsn", "name", "local", "restart_counter", "n3_requests", "max_contexts", "sequence_numbers", "route_metric",
+		"imsi", "ggsn", "apn", "type", "gtp", "msisdn", "nsapi", "pcscf", "user", "password", "netns", "tun")
+	t.Parallel()
+	w := newWorld(t)
+	s := w.settings(t, ue(1, "v4v6")+`
+name = "north"
+restart_counter = "77"
+n3_requests = 2
+t3_response = "100ms"
+max_contexts = 1
+sequence_numbers = true
+route_metric = 555
+msisdn = "46701"
+nsapi = 7
+pcscf = true
+user = "mig"
+password = "hemmelig"
+tun = "radio"
+`)
+	w.start(t, s)
+	w.echoes(t, ue4, site4, 100)
+	m := w.last(t, gtp.TypeCreateRequest).message.(*gtp.CreateRequest)
+	if m.Recovery != gtp.Some(uint8(77)) || m.NSAPI != 7 || m.MSISDN.Value.String() != "46701" || m.IMSI.Value.String() != "240010123456789" ||
+		m.AddressUser != ours || m.EndUserAddress.Value.Type != gtp.PDPTypeIPv4v6 {
+		t.Errorf("%+v", m)
+	}
+	asked := map[gtp.Container]bool{}
+	for c := range m.PCO.Value.All() {
+		asked[c] = true
+	}
+	if !asked[gtp.ContainerPCSCF4] || !asked[gtp.ContainerPAP] || w.sgsn.Name() != "north" {
+		t.Errorf("asked for %v by %s", asked, w.sgsn.Name())
+	}
+	if !w.last(t, gtp.TypeGPDU).header.HasSequence {
+		t.Error("packets have no numbers")
+	}
+	if w.links(t)["radio"] == nil || !slices.Contains(w.metrics(t, "radio"), 555) {
+		t.Errorf("devices %v", w.links(t))
+	}
+	if _, err := w.sgsn.attachOrder(w.wish(alice, "ue1")); err == nil {
+		t.Error("a second context was opened")
+	}
+	before := w.ggsn.count(gtp.TypeUpdateRequest)
+	w.ggsn.set(func() { w.ggsn.silent = true })
+	if _, err := w.sgsn.updateOrder(Changed{Which: Which{IMSI: "240010123456789", NSAPI: 7}, Class: "background"}); err == nil || w.ggsn.count(gtp.TypeUpdateRequest) != before+2 {
+		t.Errorf("%v after %d requests", err, w.ggsn.count(gtp.TypeUpdateRequest)-before)
+	}
+	w.ggsn.set(func() { w.ggsn.silent = false })
+}
+
+// TestTimes are keys of times, and of a file.
+func TestTimes(t *testing.T) {
+	configtest.InEffect(t, "sgsn", "t3_response", "echo_interval", "resolv_conf")
+	s := *configtest.One(t, Role.Section, "[[sgsn]]\nlocal = \"192.0.2.1\"\nt3_response = \"1s\"\necho_interval = \"70s\"\n"+
+		"imsi = \"1\"\napn = \"a\"\nggsn = \"192.0.2.9\"\nnetns = \"ue\"\nresolv_conf = true\n").(*Settings)
+	e := s.engine(time.Unix(300, 0))
+	first, _ := s.first()
+	if e.T3Response != time.Second || e.EchoInterval != 70*time.Second || e.Recovery != 44 || !first.resolvConf {
+		t.Errorf("%+v, %+v", e, first)
+	}
+}

@@ -1,0 +1,201 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+// Package sgsnrole is the SGSN emulator that runs: it has the sockets of its GSN addresses, and
+// gives each terminal a TUN device, in a network namespace of its own if it is to have one, with
+// the addresses, routes and MTU that the network has told it. What is said to GGSNs is decided
+// in gprs/sgsn.
+package sgsnrole
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/gprs/sgsn"
+	"github.com/isthmus-net/isthmus/internal/loop"
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/trace"
+)
+
+var (
+	_ role.Instance = (*SGSN)(nil)
+	_ role.Tracer   = (*SGSN)(nil)
+)
+
+// SGSN is one instance.
+type SGSN struct {
+	cfg    Settings
+	log    *slog.Logger
+	ready  chan struct{}
+	engine *sgsn.Engine
+	loop   loop.Loop[*sgsn.Output]
+	udp    []*port.UDP
+
+	here  port.Namespace  // of Run
+	ctx   context.Context // of what Run starts: it outlives that of Run, for the end has something to say
+	group *errgroup.Group
+	news  chan struct{} // holds one: there are events
+
+	mu        sync.Mutex // guards what follows, and udp while it grows
+	events    []sgsn.Event
+	terminals []*terminal // by their links; nil: the place is free
+	awaited   map[gtp.TID][]chan outcome
+	report    *sgsn.LoadReport // of the last load
+	loading   bool
+}
+
+// outcome is what became of an order.
+type outcome struct {
+	event sgsn.Event
+	info  sgsn.Info
+}
+
+// New makes the SGSN that cfg describes, without touching the host.
+func New(cfg Settings, log *slog.Logger) (*SGSN, error) {
+	engine, err := sgsn.New(cfg.engine(time.Now()), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	s := &SGSN{
+		cfg: cfg, log: log, ready: make(chan struct{}), engine: engine,
+		news: make(chan struct{}, 1), awaited: map[gtp.TID][]chan outcome{},
+	}
+	s.loop.Engine = engine
+	s.loop.NewOutput = func() *sgsn.Output { return new(sgsn.Output) }
+	s.loop.EachDropped = engine.EachDropped
+	s.loop.Settled = s.settled
+	return s, nil
+}
+
+// Name implements [role.Instance].
+func (s *SGSN) Name() string { return s.cfg.Name }
+
+// Role implements [role.Instance].
+func (s *SGSN) Role() string { return name }
+
+// Ready implements [role.Instance]. The context of the start is open then.
+func (s *SGSN) Ready() <-chan struct{} { return s.ready }
+
+// Trace implements [role.Tracer].
+func (s *SGSN) Trace(ctx context.Context, sampling trace.Sampling, emit func(*trace.Sample)) error {
+	return s.loop.Trace(ctx, s.cfg.Name, sampling, emit)
+}
+
+// Run implements [role.Instance]. At the end contexts are closed, and all that was set up for
+// terminals goes.
+func (s *SGSN) Run(ctx context.Context) (err error) {
+	if s.here, err = port.CurrentNamespace(); err != nil {
+		return err
+	}
+	defer s.here.Close()
+	if err := s.listen(); err != nil {
+		return err
+	}
+	working, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	s.group, s.ctx = errgroup.WithContext(working)
+	for i, u := range s.udp {
+		s.group.Go(func() error {
+			return s.loop.ReadUDP(u, func(m *port.Message, now time.Time, out *sgsn.Output) {
+				s.engine.Handle(i, m.From, m.Payload, now, out)
+			})
+		})
+	}
+	s.group.Go(func() error { s.loop.RunTimer(s.ctx); return nil })
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		s.follow()
+	}()
+	err = s.start()
+	if err == nil {
+		close(s.ready)
+		select {
+		case <-ctx.Done():
+		case <-s.ctx.Done(): // a reader has failed
+		}
+	}
+	s.detachAll()
+	stop()
+	s.closePorts()
+	<-followed
+	left := s.closeTerminals()
+	return errors.Join(err, s.group.Wait(), left)
+}
+
+// listen opens the sockets of all addresses.
+func (s *SGSN) listen() error {
+	for i, a := range s.cfg.Local {
+		for p := range sgsn.NumPlanes {
+			u, err := port.ListenUDP(port.UDPConfig{Addr: netip.AddrPortFrom(a, p.Port())})
+			if err != nil {
+				s.closePorts()
+				return err
+			}
+			s.mu.Lock()
+			s.udp = append(s.udp, u)
+			s.mu.Unlock()
+			s.loop.SetSocket(sgsn.Socket(i, p), u)
+		}
+	}
+	return nil
+}
+
+// closePorts makes all readers return.
+func (s *SGSN) closePorts() {
+	for _, u := range s.udp {
+		_ = u.Close()
+	}
+}
+
+// start opens the context of the configuration.
+func (s *SGSN) start() error {
+	w, ok := s.cfg.first()
+	if !ok {
+		return nil
+	}
+	got, err := s.attach(w, s.answerTime())
+	if err != nil {
+		return fmt.Errorf("the terminal %s cannot be attached: %w", w.IMSI, err)
+	}
+	return refusal(got.event)
+}
+
+// answerTime is how long a GGSN may take for an answer.
+func (s *SGSN) answerTime() time.Duration {
+	return time.Duration(s.cfg.N3Requests)*s.cfg.T3Response + time.Second
+}
+
+// maxLeave bounds how long the end waits for GGSNs.
+const maxLeave = 5 * time.Second
+
+// detachAll closes all contexts, and waits for the answers.
+func (s *SGSN) detachAll() {
+	s.loop.Do(func(now time.Time, out *sgsn.Output) {
+		for _, key := range s.engine.Keys() {
+			_ = s.engine.Detach(key, false, now, out) // those that go with another one are busy
+		}
+	})
+	end := time.Now().Add(min(s.answerTime(), maxLeave))
+	for time.Now().Before(end) && s.ctx.Err() == nil && s.contexts() > 0 {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if n := s.contexts(); n > 0 {
+		s.log.Warn("contexts stay open at their GGSNs, which have not answered", "contexts", n)
+	}
+}
+
+// contexts is how many there are.
+func (s *SGSN) contexts() (n int) {
+	s.loop.Do(func(time.Time, *sgsn.Output) { n = s.engine.Contexts() })
+	return n
+}

@@ -1,0 +1,275 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package sgsnrole
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
+
+const patience = testutil.Patience
+
+// Addresses of the world, all on one loopback device.
+var (
+	ours   = netip.MustParseAddr("192.0.2.1")
+	ours2  = netip.MustParseAddr("192.0.2.2")
+	theirs = netip.MustParseAddr("198.51.100.1")
+	other  = netip.MustParseAddr("198.51.100.2")
+)
+
+// world is an SGSN, a GGSN that it talks to, and the namespace of a terminal.
+type world struct {
+	core, ue *testutil.Netns
+	ggsn     *ggsn
+	sgsn     *SGSN
+	stop     func() error
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{core: testutil.NewNetns(t), ue: testutil.NewNetns(t)}
+	w.core.Do(t, func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		for _, a := range []netip.Addr{ours, ours2, theirs, other} {
+			err = errors.Join(err, netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(32, 32)}}))
+		}
+		return err
+	})
+	w.ggsn = newGGSN(t, w.core, theirs)
+	return w
+}
+
+// path is that of the terminal's namespace.
+func (w *world) path() string { return fmt.Sprintf("/proc/self/fd/%d", w.ue.Handle()) }
+
+// settings are those of a section with a terminal in its namespace, and what else lines have.
+func (w *world) settings(t *testing.T, lines string) Settings {
+	t.Helper()
+	text := fmt.Sprintf("[[sgsn]]\nlocal = [%q, %q]\nggsn = %q\nnetns = %q\n", ours, ours2, theirs, w.path())
+	return *configtest.One(t, Role.Section, text+lines).(*Settings)
+}
+
+// ue are the lines of a terminal.
+func ue(version int, kind string) string {
+	return fmt.Sprintf("imsi = \"240010123456789\"\napn = \"internet\"\ngtp = %d\ntype = %q\n", version, kind)
+}
+
+// start runs the SGSN in its namespace; stop ends it.
+func (w *world) start(t *testing.T, s Settings) {
+	t.Helper()
+	w.run(t, s)
+	select {
+	case <-w.sgsn.Ready():
+	case <-time.After(patience):
+		t.Fatal("the SGSN is not ready")
+	}
+}
+
+// run is start for one that may fail.
+func (w *world) run(t *testing.T, s Settings) {
+	t.Helper()
+	var err error
+	if w.sgsn, err = New(s, slog.New(slog.NewTextHandler(logWriter{t}, nil))); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		w.core.Do(t, func() error {
+			ended <- w.sgsn.Run(ctx)
+			return nil
+		})
+	}()
+	done := false
+	w.stop = func() error {
+		cancel()
+		if done {
+			return nil
+		}
+		done = true
+		return <-ended
+	}
+	t.Cleanup(func() {
+		if err := w.stop(); err != nil && !t.Failed() {
+			t.Error(err)
+		}
+	})
+}
+
+// logWriter shows what the instance logs.
+type logWriter struct{ t *testing.T }
+
+func (w logWriter) Write(b []byte) (int, error) {
+	w.t.Logf("%s", b)
+	return len(b), nil
+}
+
+// echoes sends datagrams from the terminal by the GGSN, which come back.
+func (w *world) echoes(t *testing.T, from, to netip.Addr, size int) {
+	t.Helper()
+	w.ue.Do(t, func() error {
+		conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 7)))
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		sent, got := make([]byte, size), make([]byte, size+1)
+		for i := range 20 {
+			sent[0] = byte(i)
+			if _, err := conn.Write(sent); err != nil {
+				return err
+			}
+			if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+				return err
+			}
+			if n, err := io.ReadAtLeast(conn, got, 1); err != nil || n != size || got[0] != byte(i) {
+				return fmt.Errorf("%d octets came back: %w", n, err)
+			}
+		}
+		return nil
+	})
+}
+
+// links are the devices of the terminal's namespace.
+func (w *world) links(t *testing.T) (list map[string]netlink.Link) {
+	t.Helper()
+	list = map[string]netlink.Link{}
+	w.ue.Do(t, func() error {
+		links, err := netlink.LinkList()
+		for _, l := range links {
+			list[l.Attrs().Name] = l
+		}
+		return err
+	})
+	return list
+}
+
+var (
+	site4 = netip.MustParseAddr("203.0.113.9")
+	site6 = netip.MustParseAddr("2001:db8:9::9")
+	ue4   = netip.MustParseAddr("10.45.0.1")
+	ue6   = netip.MustParseAddr("2001:db8:6:1:200::1")
+)
+
+// TestTerminal gives a terminal of each type and version what it needs to talk, and takes all
+// away.
+func TestTerminal(t *testing.T) {
+	for version := range 2 {
+		for kind, mtu := range map[string]int{"v4": 1350, "v6": 1380, "v4v6": 1380} {
+			t.Run(fmt.Sprintf("GTPv%d %s", version, kind), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				w.start(t, w.settings(t, ue(version, kind)))
+				if kind != "v6" {
+					w.echoes(t, ue4, site4, 1300)
+				}
+				if kind != "v4" {
+					w.echoes(t, ue6, site6, 1300)
+				}
+				if l := w.links(t)["ue0"]; l == nil || l.Attrs().MTU != mtu {
+					t.Errorf("the device is %+v", l)
+				}
+				c, err := w.sgsn.list(struct{}{})
+				if err != nil || len(c.Contexts) != 1 || c.Contexts[0].State != "open" || c.Contexts[0].UpPackets < 20 || len(c.Contexts[0].DNS) == 0 {
+					t.Errorf("%+v, %v", c, err)
+				}
+				if err := w.stop(); err != nil {
+					t.Error(err)
+				}
+				if l := w.links(t); len(l) != 1 || w.ggsn.count(gtp.TypeDeleteRequest) != 1 {
+					t.Errorf("%d devices are left, %d contexts deleted", len(l)-1, w.ggsn.count(gtp.TypeDeleteRequest))
+				}
+			})
+		}
+	}
+}
+
+// TestRefusal ends an instance whose terminal is refused, with the cause.
+func TestRefusal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.ggsn.set(func() { w.ggsn.refuse = gtp.CauseUnknownAPN })
+	w.run(t, w.settings(t, ue(1, "v4")))
+	err := w.stop()
+	if err == nil || w.links(t)["ue0"] != nil {
+		t.Errorf("%v; devices %v", err, w.links(t))
+	}
+	t.Log(err)
+}
+
+// TestNetworkDeletes takes the device away when the GGSN ends the context.
+func TestNetworkDeletes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(t, w.settings(t, ue(1, "v4")))
+	i, _ := w.sgsn.list(struct{}{})
+	var codec gtp.Codec
+	b, err := codec.Append(nil, gtp.Header{Version: gtp.V1, HasSequence: true, TEID: i.Contexts[0].TEIDs[0]}, &gtp.DeleteRequest{NSAPI: 5, Teardown: gtp.Some(true)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.core.Do(t, func() error {
+		conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(theirs, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(ours, gtp.PortControl)))
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_, err = conn.Write(b)
+		return err
+	})
+	for end := time.Now().Add(patience); w.links(t)["ue0"] != nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the device is still there")
+		}
+	}
+}
+
+// metrics are those of the routes by a device.
+func (w *world) metrics(t *testing.T, device string) (list []int) {
+	t.Helper()
+	w.ue.Do(t, func() error {
+		l, err := netlink.LinkByName(device)
+		if err != nil {
+			return err
+		}
+		routes, err := netlink.RouteList(l, netlink.FAMILY_ALL)
+		for _, r := range routes {
+			list = append(list, r.Priority)
+		}
+		return err
+	})
+	return list
+}
+
+// TestExamine finds addresses that the machine has not, and namespaces.
+func TestExamine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.settings(t, ue(1, "v4"))
+	w.core.Do(t, func() error {
+		if found := s.examine(); len(found) != 0 {
+			t.Errorf("found %+v", found)
+		}
+		s.Local, s.Netns = append(s.Local, netip.MustParseAddr("192.0.2.99")), "/nowhere"
+		if found := s.examine(); len(found) != 2 {
+			t.Errorf("found %+v", found)
+		}
+		return nil
+	})
+}
