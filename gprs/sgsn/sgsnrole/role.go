@@ -81,7 +81,7 @@ func (s *Settings) nodeKeys() []key.Key {
 	return []key.Key{
 		key.Of("name", &s.Name, name, key.InstanceName, key.Identity,
 			"Unique over all instances. Small letters, digits, dots and hyphens."),
-		key.Of("local", &s.Local, key.MustSet("192.0.2.1"), key.Filled("name an address of this host", key.List(hostAddress)), key.Restart,
+		key.Of("local", &s.Local, key.MustSet("192.0.2.2"), key.Filled("name an address of this host", key.List(hostAddress)), key.Restart,
 			"GSN addresses, each of which is an SGSN to GGSNs: ports 2123, 2152 and 3386 of them. Terminals move between them."),
 		key.Of("restart_counter", &s.RestartCounter, string(counterAuto), restartCounter, key.Restart,
 			`What GGSNs are told as the number of our starts: a number to 255 in quotes, "auto" for another one at each start, or "none" to leave it out of requests, for several emulators on one address.`),
