@@ -55,6 +55,8 @@ var All = []lab.Experiment{
 	nat64InPlace,
 	siitCost,
 	siitInPlace,
+	gtpuThroughput,
+	gtpuLatency,
 	{
 		Name:    wireName,
 		Summary: "whether the emulated links keep their rate, delay and loss on this machine",

@@ -52,6 +52,53 @@ func (r *rig) latency(ctx context.Context, d direction, size, rounds int) (*late
 	})
 }
 
+// latencies measures all cases.
+func (r *rig) latencies(ctx context.Context, e *lab.Env, directions []direction, sizes []int, rounds int) (cases []*latencyCase, err error) {
+	for _, d := range directions {
+		for _, size := range sizes {
+			e.Step("%s %d bytes: %d packets on each path, one per %v", d, size, rounds*latencySlice, latencyGap)
+			c, err := r.latency(ctx, d, size, rounds)
+			if err != nil {
+				return nil, err
+			}
+			cases = append(cases, c)
+		}
+	}
+	return cases, nil
+}
+
+// judge finds single packets that Isthmus lost.
+func (c *latencyCase) judge(rep *report.Report, ways []way) {
+	for _, w := range ways {
+		if w.ours() && c.lost[w] > 0 {
+			rep.Fault("%s lost %d of %d single packets, %s", w.title, c.lost[w], len(c.rounds[w])*latencySlice, c.label())
+		}
+	}
+}
+
+// median are the medians of a way's rounds.
+func (c *latencyCase) median(w way) []float64 { return medians(c.rounds[w]) }
+
+// draw adds the ways to a picture.
+func (c *latencyCase) draw(h *report.Histogram, ways []way) {
+	for _, w := range routed(ways) {
+		h.Add(w.title, w.role, slices.Concat(c.rounds[w]...))
+	}
+}
+
+// Facts of experiments that time single packets.
+const (
+	latencySlicesNote = "Ratios are medians of the ratios of the medians of slices that followed each other (lowest to highest)."
+	latencyStampsNote = "A program of eBPF stamps each packet and hands it to the first cable as the driver of a network card would: one that a host sends would be copied for XDP first, and for nobody else. Another stamps it at the far end, the same on all ways. Two cables lie between, and one in the column of the bare hop."
+	latencySenderNote = "The sender waits for the next packet on its CPU, where the kernel receives and forwards, too: caches are warm on all ways, and nobody has to be woken but programs in user space."
+)
+
+// latencyFacts say how single packets are sent.
+func latencyFacts(rep *report.Report) {
+	rep.Fact("sender", "live XDP frames, one at a time, from CPU %d", senderCPU)
+	rep.Fact("offloads", "off at all ends, but for GRO at the routers' ports, which gives them NAPI; no receiving threads: what forwards in the kernel runs in the sender's call")
+}
+
 // timed has n packets sent, numbered from first, from the sender's CPU, and returns the
 // times of those that a meter has seen at both ends, in microseconds.
 func timed(ctx context.Context, meter *load.Meter, first uint64, n int, limit time.Duration, send func() error) (slice []float64, err error) {

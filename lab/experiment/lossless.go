@@ -77,12 +77,12 @@ func lossless(ctx context.Context, c *rateCase, ways []way, slice func(at int, p
 
 // withoutLoss adds the second view of a rig's ways, the first of which is a cable: not what
 // passes of a load that none can carry, but the load that each carries.
-func (r *rig) withoutLoss(ctx context.Context, e *lab.Env, rep *report.Report, sizes ...int) error {
+func (r *rig) withoutLoss(ctx context.Context, e *lab.Env, rep *report.Report, directions []direction, sizes ...int) error {
 	ways := r.plan.Ways
 	cpus := cpuTable("IPv6 packet", ways)
 	cpus.Title = "without loss: " + cpus.Title
 	rates := report.Table{Title: losslessTitle, Columns: cpus.Columns, Notes: []string{losslessNote}}
-	for _, d := range []direction{toIPv4, toIPv6} {
+	for _, d := range directions {
 		for _, size := range sizes {
 			c := newRateCase(d, size)
 			e.Step("%s: searching the rate that each way carries", c.label())
@@ -92,7 +92,10 @@ func (r *rig) withoutLoss(ctx context.Context, e *lab.Env, rep *report.Report, s
 			}
 			rates.Rows, cpus.Rows = append(rates.Rows, c.passedRow(ways, c.label())), append(cpus.Rows, c.cpuRow(c.label(), ways))
 			rates.Notes = append(rates.Notes, c.rigNotes(ways[0])...)
-			for _, w := range []way{wayTC, wayXDP, wayUser} {
+			for _, w := range ways {
+				if !w.ours() {
+					continue
+				}
 				rep.Figures = append(rep.Figures, report.Figure{
 					Name: fmt.Sprintf("%s: %s / forwarding, packets per second without loss", c.label(), w.title), Decimals: 2,
 					Isthmus: report.Measured(pairs(c.passed[wayKernel], c.passed[w])...),

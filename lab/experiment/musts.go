@@ -72,6 +72,11 @@ const (
 	figureSilence      = "longest silence of a long flow"
 	figureShortFailed  = "short flows that failed"
 
+	figureOsmoDown    = "Isthmus user space / osmo-ggsn, packets per second to terminals"
+	figureOsmoUp      = "Isthmus user space / osmo-ggsn, packets per second from terminals"
+	figureOsmoForward = "Isthmus user space / kernel forwarding, packets per second"
+	figureOsmoLatency = "Isthmus user space / osmo-ggsn, median latency"
+
 	figureLAN         = "LAN address change: time to recovery"
 	figureNATChange   = "NAT address change: time to recovery"
 	figureServerDeath = "server death: time to recovery"
@@ -146,6 +151,10 @@ var Musts = slices.Concat([]Bound{
 	{siitCostName, figureRateXDP, report.Must{AtLeast: true, Bound: 1.5}},
 	{siitCostName, figureStreamOffloads, report.Must{AtLeast: true, Bound: 0.9}},
 	{siitCostName, figureStreamPlain, report.Must{AtLeast: true, Bound: 0.85}},
+	{gtpuThroughputName, figureOsmoDown, report.Must{AtLeast: true, Bound: 2}},
+	{gtpuThroughputName, figureOsmoUp, report.Must{AtLeast: true, Bound: 1.5}},
+	{gtpuThroughputName, figureOsmoForward, report.Must{AtLeast: true, Bound: 0.5}}, // of 1280 bytes
+	{gtpuLatencyName, figureOsmoLatency, report.Must{Bound: 1.2}},
 }, faultsMusts(natFaultsName), faultsMusts(relayFaultsName))
 
 // faultsMusts are the bounds of campaigns.

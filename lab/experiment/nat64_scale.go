@@ -117,7 +117,7 @@ func (r *rig) flowRates(ctx context.Context, e *lab.Env, rep *report.Report, exp
 	if rounds < longRun {
 		return nil
 	}
-	return r.withoutLoss(ctx, e, rep, sizes[0], sizes[len(sizes)-1])
+	return r.withoutLoss(ctx, e, rep, []direction{toIPv4, toIPv6}, sizes[0], sizes[len(sizes)-1])
 }
 
 // rateFigures are the ratios of one row.

@@ -13,15 +13,20 @@ import (
 	"github.com/isthmus-net/isthmus/lab/report"
 )
 
-// direction is where packets go through a relay or a translator.
+// direction is where packets go through a relay, a translator or a GGSN.
 type direction string
 
 // The directions.
 const (
 	toIPv4   direction = "IPv6 to IPv4"
 	toIPv6   direction = "IPv4 to IPv6"
+	downlink direction = "downlink" // to a terminal
+	uplink   direction = "uplink"
 	bothWays direction = "both at once"
 )
+
+// toRight reports whether packets go from left to right through a rig, and not back.
+func (d direction) toRight() bool { return d == toIPv4 || d == downlink }
 
 // rateCase is one direction and size, measured on all ways, one sample a round.
 type rateCase struct {

@@ -46,16 +46,9 @@ func runRelayLatency(ctx context.Context, e *lab.Env) error {
 	}
 	defer done()
 	rounds := cmp.Or(e.Runs, latencyRounds)
-	var cases []*latencyCase
-	for _, d := range []direction{toIPv4, toIPv6} {
-		for _, size := range latencySizes {
-			e.Step("%s %d bytes: %d packets on each path, one per %v", d, size, rounds*latencySlice, latencyGap)
-			c, err := r.latency(ctx, d, size, rounds)
-			if err != nil {
-				return err
-			}
-			cases = append(cases, c)
-		}
+	cases, err := r.latencies(ctx, e, []direction{toIPv4, toIPv6}, latencySizes, rounds)
+	if err != nil {
+		return err
 	}
 	rep := latencyReport(cases, rounds)
 	if err := r.checkPaths(ctx, rep); err != nil {
@@ -73,32 +66,26 @@ func latencyReport(cases []*latencyCase, rounds int) *report.Report {
 		Experiment: latencyName, Title: "Latency of single packets through one relay, bare veth", Peer: "Miredo",
 		Tables: []report.Table{averages(cases), percentilesTable("latency", cases, latencyWays)},
 		Notes: []string{
-			"Ratios are medians of the ratios of the medians of slices that followed each other (lowest to highest).",
+			latencySlicesNote,
 			fmt.Sprintf("%d packets a case and way, one per %v; the papers send 10,000, one per second.", rounds*latencySlice, latencyGap),
-			"A program of eBPF stamps each packet and hands it to the first cable as the driver of a network card would: one that a host sends would be copied for XDP first, and for nobody else. Another stamps it at the far end, the same on all ways. Two cables lie between, and one in the column of the bare hop.",
-			"The sender waits for the next packet on its CPU, where the kernel receives and forwards, too: caches are warm on all ways, and nobody has to be woken but programs in user space.",
+			latencyStampsNote,
+			latencySenderNote,
 			"The published figures are those of other machines: what they tell is the ratio of the kernel module to Miredo, 3.3 to 3.9.",
 			"Table 1 of AINA 2005 names no size. It stands at 512 bytes, since its averages are the means of the sheet embedded in that document, of 10,000 packets of 512 bytes each, which the pictures of that size show. The sheet ends at 50 µs: 0.5 and 1.4 % of Miredo's packets took longer.",
 		},
 	}
-	rep.Fact("sender", "live XDP frames, one at a time, from CPU %d", senderCPU)
-	rep.Fact("offloads", "off at all ends, but for GRO at the routers' ports, which gives them NAPI; no receiving threads: what forwards in the kernel runs in the sender's call")
+	latencyFacts(rep)
 	for _, c := range cases {
 		rep.Figures = append(rep.Figures, latencyFigures(c)...)
 		rep.AddChart(latencyChart(c))
-		for _, w := range latencyWays {
-			if w.ours() && c.lost[w] > 0 {
-				rep.Fault("%s lost %d of %d single packets, %s", w.title, c.lost[w], rounds*latencySlice, c.label())
-			}
-		}
+		c.judge(rep, latencyWays)
 	}
 	return rep
 }
 
 // figures are the ratios that have a must.
 func latencyFigures(c *latencyCase) []report.Figure {
-	median := func(w way) []float64 { return medians(c.rounds[w]) }
-	miredo := median(wayMiredo)
+	miredo := c.median(wayMiredo)
 	var figures []report.Figure
 	for _, w := range []way{wayTC, wayXDP} {
 		name := figureLatencyTC
@@ -106,11 +93,11 @@ func latencyFigures(c *latencyCase) []report.Figure {
 			name = figureLatencyXDP
 		}
 		figures = append(figures,
-			ratioFigure(latencyName, c.label(), name, pairs(median(wayKernel), median(w))),
-			ratioFigure(latencyName, c.label()+", "+w.title, figureLatencyMiredo, pairs(median(w), miredo)),
+			ratioFigure(latencyName, c.label(), name, pairs(c.median(wayKernel), c.median(w))),
+			ratioFigure(latencyName, c.label()+", "+w.title, figureLatencyMiredo, pairs(c.median(w), miredo)),
 		)
 	}
-	return append(figures, ratioFigure(latencyName, c.label(), figureLatencyUser, pairs(miredo, median(wayUser))))
+	return append(figures, ratioFigure(latencyName, c.label(), figureLatencyUser, pairs(miredo, c.median(wayUser))))
 }
 
 // chart is one of the papers' figures 14 to 16, and those of the other direction.
@@ -119,11 +106,7 @@ func latencyChart(c *latencyCase) report.Chart {
 	for _, p := range publishedLatencies {
 		p.draw(h, c.direction, c.size)
 	}
-	for _, w := range latencyWays {
-		if w.by != byCable {
-			h.Add(w.title, w.role, slices.Concat(c.rounds[w]...))
-		}
-	}
+	c.draw(h, latencyWays)
 	name := fmt.Sprintf("to-ipv4-%d", c.size)
 	if c.direction == toIPv6 {
 		name = fmt.Sprintf("to-ipv6-%d", c.size)

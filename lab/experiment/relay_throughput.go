@@ -80,7 +80,7 @@ func throughputTable(ctx context.Context, e *lab.Env, rep *report.Report, rounds
 	rep.Fact("forwarder", "%s", forwarderFact("Miredo"))
 	rep.Fact("offloads of the tables", "segmentation and checksum off at all ends; GRO on at the router's ports, which gives them NAPI")
 	if rounds >= longRun {
-		if err := r.withoutLoss(ctx, e, rep, 64, 1280); err != nil {
+		if err := r.withoutLoss(ctx, e, rep, []direction{toIPv4, toIPv6}, 64, 1280); err != nil {
 			return err
 		}
 	}

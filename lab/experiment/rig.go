@@ -38,7 +38,8 @@ type rig struct {
 	takers map[string]*lab.Node
 }
 
-// crossing is what the programs of a rig's ways do: relay for Teredo clients, translate.
+// crossing is what the programs of a rig's ways do: relay for Teredo clients, translate,
+// carry for terminals of a mobile core.
 // Plain forwarding and cables carry IPv6 instead.
 type crossing interface {
 	fmt.Stringer
@@ -92,7 +93,8 @@ type rigPath struct {
 	far     netip.Addr // right's own IPv4 address
 	mapped  netip.Addr // what stands for left behind a translator, else source
 	process *lab.Proc  // what forwards, if it is a program
-	teredo  *fakeClient
+	tunnel  tunnel
+	touch   func() error // keeps the way open; nil: nothing need
 
 	leftMAC, rightMAC, in6MAC, out4MAC net.HardwareAddr
 

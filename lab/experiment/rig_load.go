@@ -183,10 +183,10 @@ func (r *rig) aim(l *lab.Lab, by interface {
 
 // aimed is the number of the target where packets in that direction leave.
 func (p *rigPath) aimed(d direction) int {
-	if d == toIPv6 {
-		return 2*p.number - 1
+	if d.toRight() {
+		return 2*p.number - 2
 	}
-	return 2*p.number - 2
+	return 2*p.number - 1
 }
 
 // slice loads a way with one flow.
@@ -210,10 +210,10 @@ func (r *rig) loaded(p *rigPath, d direction, lanes []load.Lane, pace load.Pace)
 // over loads a way and counts what comes out in that direction.
 func (r *rig) over(p *rigPath, d direction, lanes []load.Lane, pace load.Pace) (ran, error) {
 	meters := []*load.Meter{p.toRight, p.toLeft}
-	switch d {
-	case toIPv4:
+	switch {
+	case d.toRight():
 		meters = meters[:1]
-	case toIPv6:
+	case d != bothWays:
 		meters = meters[1:]
 	}
 	return r.run(p.way, lanes, pace, settled(meters...))

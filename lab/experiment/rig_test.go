@@ -36,7 +36,7 @@ func TestWaysTakeTurns(t *testing.T) {
 // Each way has what interfaces, tables and pictures call it, and no two are alike.
 func TestWaysDiffer(t *testing.T) {
 	seen := map[string]bool{}
-	for _, w := range []way{wayBare, wayDirect4, wayDirect6, wayPlain, wayKernel, wayMiredo, wayTayga, wayUser, wayTC, wayXDP} {
+	for _, w := range []way{wayBare, wayDirect4, wayDirect6, wayPlain, wayKernel, wayMiredo, wayTayga, wayOsmo, wayUser, wayTC, wayXDP} {
 		if w.name == "" || w.title == "" || w.role == "" || w.ours() != (w.fast != "") {
 			t.Errorf("%+v is not told in full", w)
 		}

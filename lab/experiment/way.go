@@ -42,6 +42,7 @@ var (
 	wayKernel  = way{name: "kernel", title: "kernel forwarding", role: report.Reference, by: byKernel}
 	wayMiredo  = way{name: "miredo", title: "Miredo", role: report.Peer, by: byPeer}
 	wayTayga   = way{name: "tayga", title: "tayga", role: report.Peer, by: byPeer}
+	wayOsmo    = way{name: "osmo", title: "osmo-ggsn", role: report.Peer, by: byPeer}
 	wayUser    = way{name: "user", title: "Isthmus user space", role: report.Ours, by: byIsthmus, fast: "off"}
 	wayTC      = way{name: "tc", title: "Isthmus tc", role: report.OursTC, by: byIsthmus, fast: "tc"}
 	wayXDP     = way{name: "xdp", title: "Isthmus XDP", role: report.OursXDP, by: byIsthmus, fast: "xdp"}

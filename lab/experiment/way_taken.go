@@ -46,7 +46,8 @@ func takenOf(values map[string]float64) (t taken) {
 		switch {
 		case strings.HasPrefix(name, "fastpath_packets_total_forward_"):
 			t.fast += n
-		case name == "to_clients_total", name == "to_ipv4_total", name == "to_ipv6_total":
+		case name == "to_clients_total", name == "to_ipv4_total", name == "to_ipv6_total",
+			name == "up_packets_total", name == "down_packets_total":
 			t.engine += n
 		}
 	}

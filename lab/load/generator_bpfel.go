@@ -15,7 +15,7 @@ import (
 
 type generatorLane struct {
 	_        structs.HostLayout
-	Header   [96]uint8
+	Header   [104]uint8
 	Form     uint32
 	Tcp      uint32
 	Ports    uint32

@@ -3,6 +3,7 @@
 package load
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -99,6 +100,18 @@ func prober(t *testing.T) *Prober {
 // Frames of a generator must be those that a sender would send: right addresses,
 // right checksums, each peer in its turn.
 func TestGeneratedFramesAreSound(t *testing.T) {
+	p := Packet(here, there, 512)
+	for name, frame := range map[string][]byte{
+		"tunnel": inUDP(p),
+		"G-PDU":  gpdu(p),
+	} {
+		t.Run(name, func(t *testing.T) { mustGenerate(t, p, frame) })
+	}
+}
+
+// mustGenerate sends a packet to clients and, in a tunnel's frame, from them.
+func mustGenerate(t *testing.T, p packet.IPv6, tunnelFrame []byte) {
+	t.Helper()
 	cable(t, func() error {
 		fd := hearing(t)
 		g := aimedGenerator(t, 3)
@@ -107,10 +120,9 @@ func TestGeneratedFramesAreSound(t *testing.T) {
 			client[9] = byte(i + 1)
 			g.Peers()[i] = Peer{Client: client, IP: [4]byte{192, 0, 2, byte(i + 1)}, Port: [2]byte{0x10, byte(i)}, Net: [2]byte{0, byte(i)}, Far: [4]byte{0, 0, 7, byte(i)}}
 		}
-		p := Packet(here, there, 512)
 		lanes := []Lane{
 			{Frame: Frame6(mac1, mac2, p), ToClient: true, Count: 3},
-			{Frame: Frame4(mac1, mac2, netip.MustParseAddrPort("192.0.2.9:9"), netip.MustParseAddrPort("198.51.100.1:3545"), p), Count: 3, Share: 2},
+			{Frame: tunnelFrame, Count: 3, Share: 2},
 		}
 		// One attempt: frames of one that was put aside would be heard, too.
 		sent, err := g.run(lanes, Pace{Rate: 30_000, Time: time.Millisecond})
@@ -140,7 +152,11 @@ func TestGeneratedFramesAreSound(t *testing.T) {
 				if frame[14+15] != byte(n+1) || frame[34] != 0x10 || frame[35] != byte(n) {
 					t.Errorf("frame %d of the tunnel comes from % x", tunnelled, frame[26:36])
 				}
-				inner := packet.IPv6(frame[etherLen+outerLen:])
+				own := len(tunnelFrame) - len(p) // the headers in front of the packet
+				if len(frame) != len(tunnelFrame) || !bytes.Equal(frame[etherLen+outerLen:own], tunnelFrame[etherLen+outerLen:own]) {
+					t.Errorf("frame %d of the tunnel is % x", tunnelled, frame[:own])
+				}
+				inner := packet.IPv6(frame[own:])
 				check(t, inner, inner.Src(), inner.Dst(), client[n], n)
 				tunnelled++
 			}

@@ -16,6 +16,7 @@ const (
 	etherLen = 14
 	ipv4Len  = 20
 	outerLen = ipv4Len + packet.UDPHeaderLen // IPv4 and UDP of a tunnel
+	gtpuLen  = 8                             // of a G-PDU without options (TS 29.281 section 5.1)
 	innerLen = packet.IPv6HeaderLen + packet.UDPHeaderLen
 )
 
@@ -61,6 +62,7 @@ const (
 	formIPv6 = iota
 	formTunnel
 	formIPv4
+	formGPDU
 )
 
 // tcpLen is the length of a TCP header without options (RFC 9293 section 3.1).
@@ -71,6 +73,8 @@ func network(form uint32) int {
 	switch form {
 	case formTunnel:
 		return etherLen + outerLen + packet.IPv6HeaderLen
+	case formGPDU:
+		return etherLen + outerLen + gtpuLen + packet.IPv6HeaderLen
 	case formIPv4:
 		return etherLen + ipv4Len
 	}
@@ -132,10 +136,13 @@ func (t *generatorLane) judge(frame []byte) error {
 		inside := frame[etherLen+outerLen:]
 		next = frame[etherLen+9]
 		t.Form = formIPv4
-		// The marker, too, begins as an IPv6 packet does.
-		if next == packet.ProtoUDP && len(inside) >= innerLen && inside[0]>>4 == 6 &&
-			int(binary.BigEndian.Uint16(inside[4:])) == len(inside)-packet.IPv6HeaderLen {
-			t.Form, next = formTunnel, inside[6]
+		if next == packet.ProtoUDP {
+			switch {
+			case isInner(inside):
+				t.Form, next = formTunnel, inside[6]
+			case isGPDU(inside):
+				t.Form, next = formGPDU, inside[gtpuLen+6]
+			}
 		}
 	}
 	if next == protocolTCP {
@@ -145,6 +152,17 @@ func (t *generatorLane) judge(frame []byte) error {
 		return tooShort()
 	}
 	return nil
+}
+
+// isInner reports whether what UDP carries is an IPv6 packet: the marker, too, begins as one
+// does.
+func isInner(b []byte) bool {
+	return len(b) >= innerLen && b[0]>>4 == 6 && int(binary.BigEndian.Uint16(b[4:])) == len(b)-packet.IPv6HeaderLen
+}
+
+// isGPDU reports whether it is a G-PDU with such a packet and without options.
+func isGPDU(b []byte) bool {
+	return len(b) >= gtpuLen && b[0] == 0x30 && b[1] == 0xff && isInner(b[gtpuLen:])
 }
 
 // sum6 takes the client out of an IPv6 packet, in a tunnel or not, and notes the
@@ -165,7 +183,7 @@ func (t *generatorLane) sum6(frame []byte) {
 	t.Sum = uint32(^packet.Checksum(inner.SrcBytes(), inner.DstBytes(), next, segment))
 	copy(other[4:6], net[:])
 	copy(other[12:], far[:])
-	if t.Form == formTunnel {
+	if t.Form != formIPv6 {
 		ip := frame[etherLen:][:ipv4Len]
 		clear(ip[10:16]) // checksum and source
 		t.OuterSum = uint32(packet.Fold(packet.Sum(0, ip)))

@@ -21,7 +21,7 @@ type probeProbeProgress struct {
 
 type probeProbeSettings struct {
 	_        structs.HostLayout
-	Header   [106]uint8
+	Header   [114]uint8
 	Room     uint16
 	Length   uint32
 	Target   uint32

@@ -5,6 +5,7 @@ package load
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf/link"
@@ -15,8 +16,12 @@ import (
 // packet that a program at tc makes longer would be copied where XDP receives it.
 const headroom = 64
 
-// shortProbe is how far headers and number of a frame without a tunnel reach.
-const shortProbe = etherLen + innerLen + len(marker) + 8
+// How far headers and number of a frame reach that can be probed with.
+const (
+	plainProbe  = etherLen + innerLen + len(marker) + 8
+	tunnelProbe = plainProbe + outerLen
+	gpduProbe   = tunnelProbe + gtpuLen
+)
 
 // Prober sends single frames by the kernel's live test run of an XDP program, numbered
 // and stamped, as a network card's driver would hand them over: a packet of the host's
@@ -73,7 +78,7 @@ func (p *Prober) Anchor(iface string) (err error) {
 func (p *Prober) Probe(target int, frame []byte, first uint64, n int, gap time.Duration) error {
 	s := probeProbeSettings{Room: headroom, Target: uint32(target), First: first, Interval: uint64(gap)}
 	length := tagEnd(frame)
-	if length != shortProbe && length != len(s.Header) {
+	if !slices.Contains([]int{plainProbe, tunnelProbe, gpduProbe}, length) {
 		return errors.New("the frame is of a form that cannot be probed with")
 	}
 	s.Length = uint32(copy(s.Header[:], frame[:length]))

@@ -5,7 +5,6 @@ package load
 import (
 	"context"
 	"encoding/binary"
-	"net/netip"
 	"testing"
 	"time"
 
@@ -19,7 +18,8 @@ func TestProbedFramesAreSound(t *testing.T) {
 	p := Packet(here, there, 512)
 	for name, frame := range map[string][]byte{
 		"plain":  Frame6(mac1, mac2, p),
-		"tunnel": Frame4(mac1, mac2, netip.MustParseAddrPort("192.0.2.9:9"), netip.MustParseAddrPort("198.51.100.1:3545"), p),
+		"tunnel": inUDP(p),
+		"G-PDU":  gpdu(p),
 	} {
 		t.Run(name, func(t *testing.T) {
 			cable(t, func() error {

@@ -17,10 +17,11 @@
 #define FORM_IPV6 0
 #define FORM_TUNNEL 1 // IPv6 in UDP over IPv4
 #define FORM_IPV4 2
+#define FORM_GPDU 3 // IPv6 in GTP-U in UDP over IPv4
 
 // lane is one stream of frames.
 struct lane {
-	__u8 header[96];  // template, checksums without what a peer changes
+	__u8 header[104]; // template, checksums without what a peer changes
 	__u32 form;       // what the frame holds
 	__u32 tcp;        // 1: TCP instead of UDP
 	__u32 ports;      // 1: the client's port is the peer's
@@ -197,6 +198,18 @@ static __always_inline void outer(__u8 *ip, const struct lane *l, const struct p
 	ip[11] = sum;
 }
 
+// tunnelled writes the headers of an IPv6 packet in a tunnel, whose own header is so long.
+static __always_inline bool tunnelled(__u8 *data, const __u8 *end, const struct lane *l,
+				      const struct peer *p, const int own)
+{
+	if (data + HEADER_TUNNELLED + own > end)
+		return false;
+	__builtin_memcpy(data, l->header, HEADER_TUNNELLED + own);
+	outer(data + ETHERNET, l, p);
+	inner(data + ETHERNET + OUTER + own, l, p, false);
+	return true;
+}
+
 // write writes the headers of one frame.
 static __always_inline bool write(struct xdp_md *ctx, const struct lane *l, const struct peer *p)
 {
@@ -205,12 +218,9 @@ static __always_inline bool write(struct xdp_md *ctx, const struct lane *l, cons
 	__u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	switch (l->form) {
 	case FORM_TUNNEL:
-		if (data + HEADER_TUNNELLED > end)
-			return false;
-		__builtin_memcpy(data, l->header, HEADER_TUNNELLED);
-		outer(data + ETHERNET, l, p);
-		inner(data + ETHERNET + OUTER, l, p, false);
-		return true;
+		return tunnelled(data, end, l, p, 0);
+	case FORM_GPDU:
+		return tunnelled(data, end, l, p, GTPU);
 	case FORM_IPV4:
 		if (data + HEADER_IPV4 + (TCP - UDP) > end)
 			return false;

@@ -89,6 +89,8 @@ static __always_inline const __u8 *test_packet(const __u8 *data, const __u8 *end
 		if (ip[9] != PROTOCOL_UDP)
 			return NULL;
 		ip += OUTER;
+		if (ip + GTPU <= end && ip[0] >> 4 == 3 && ip[1] == GPDU)
+			ip += ip[0] & 7 ? GTPU + GTPU_MORE : GTPU;
 	} else if (type != ETHER_IPV6) {
 		return NULL;
 	}
@@ -141,7 +143,7 @@ SEC("xdp") int meter_arrive_xdp(struct xdp_md *ctx)
 // linear makes the headers and the sequence number readable.
 static __always_inline void linear(struct __sk_buff *skb)
 {
-	__u32 want = HEADER_TUNNELLED + TAG;
+	__u32 want = HEADER_GPDU + GTPU_MORE + TAG;
 
 	if (skb->len < want)
 		want = skb->len;

@@ -30,6 +30,13 @@
 #define HEADER_IPV4 (ETHERNET + IPV4 + UDP)
 #define HEADER_TUNNELLED (ETHERNET + OUTER + IPV6 + UDP)
 
+// The header of a G-PDU (TS 29.281 section 5.1), and what more it has if it has a sequence
+// number, an N-PDU number or extension headers, of which a test packet has none.
+#define GTPU 8
+#define GTPU_MORE 4
+#define GPDU 255
+#define HEADER_GPDU (ETHERNET + OUTER + GTPU + IPV6 + UDP)
+
 // DISCARD is the port that all test packets go to; source ports from there on
 // tell their classes apart.
 #define DISCARD 9

@@ -15,11 +15,12 @@
 #define SPINS (1 << 20)
 
 #define TAG 16 // marker and sequence number
-#define SHORT (HEADER_PLAIN + TAG)
-#define LONG (HEADER_TUNNELLED + TAG)
+#define PLAIN (HEADER_PLAIN + TAG)
+#define TUNNELLED (HEADER_TUNNELLED + TAG)
+#define IN_GPDU (HEADER_GPDU + TAG)
 
 struct probe_settings {
-	__u8 header[LONG]; // of the frame; SHORT of it, or all
+	__u8 header[IN_GPDU]; // of the frame; PLAIN or TUNNELLED of it, or all
 	__u16 room;        // bytes in front of the frame
 	__u32 length;      // of what header holds
 	__u32 target;      // index of the device to send by
@@ -73,24 +74,30 @@ static __always_inline void number(__u8 *at, __u16 n)
 	at[7] = n;
 }
 
-// write writes headers and sequence number.
+// put writes headers and sequence number, which are so long.
+static __always_inline bool put(__u8 *data, const __u8 *end, const struct probe_settings *c, __u16 n,
+				const int length)
+{
+	if (data + length > end)
+		return false;
+	__builtin_memcpy(data, c->header, length);
+	number(data + length - 8, n);
+	return true;
+}
+
+// write writes the headers of a frame of any form.
 static __always_inline bool write(struct xdp_md *ctx, const struct probe_settings *c, __u16 n)
 {
 	if (bpf_xdp_adjust_head(ctx, c->room))
 		return false;
 	__u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	if (c->length == LONG) {
-		if (data + LONG > end)
-			return false;
-		__builtin_memcpy(data, c->header, LONG);
-		number(data + LONG - 8, n);
-		return true;
+	switch (c->length) {
+	case IN_GPDU:
+		return put(data, end, c, n, IN_GPDU);
+	case TUNNELLED:
+		return put(data, end, c, n, TUNNELLED);
 	}
-	if (data + SHORT > end)
-		return false;
-	__builtin_memcpy(data, c->header, SHORT);
-	number(data + SHORT - 8, n);
-	return true;
+	return put(data, end, c, n, PLAIN);
 }
 
 SEC("xdp") int probe(struct xdp_md *ctx)
