@@ -204,6 +204,9 @@ func TestRestartInUpdate(t *testing.T) {
 		if w.ask(pathControl, gtp.Header{TEID: c.TEIDControl.Value}, m, &r); r.Cause != gtp.CauseAccepted {
 			t.Fatal(r.Cause)
 		}
+		if !slices.ContainsFunc(w.out.Events, func(v Event) bool { return v.Kind == PeerRestarted && v.Contexts == 1 }) {
+			t.Errorf("moved %v: told of %+v", moved, w.out.Events)
+		}
 		w.tick(0)
 		left := make(map[string]bool)
 		for _, info := range w.list() {
