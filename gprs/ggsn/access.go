@@ -42,6 +42,9 @@ type leases struct {
 	open bool
 }
 
+// all are the leases of an access point.
+func (a *access) all() [4]*leases { return [4]*leases{&a.four, &a.six, &a.fixed4, &a.fixed6} }
+
 // resize gives the leases other ranges.
 func (l *leases) resize(prefixes []netip.Prefix, length int, a *APN, random uint64) (err error) {
 	if l.open = len(prefixes) > 0; !l.open {

@@ -44,7 +44,11 @@ func (e *Engine) indicated(t *transaction) Reason {
 func (e *Engine) indicatedContext(t *transaction, m *gtp.ErrorIndication) handle {
 	if t.header.Version == gtp.V0 {
 		x := e.byTID[t.header.TID]
-		if x == 0 || e.contexts.at(x).user != t.ph || uint16(e.contexts.at(x).peerTEID) != t.header.FlowLabel {
+		if x == 0 {
+			return 0
+		}
+		u := e.contexts.at(x)
+		if u.user != t.ph || uint16(u.peerTEID) != t.header.FlowLabel || e.sessions.at(u.session).version != gtp.V0 {
 			return 0
 		}
 		return x

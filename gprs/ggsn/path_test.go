@@ -181,3 +181,50 @@ func TestRestartOfUserPlane(t *testing.T) {
 		t.Errorf("%d contexts, %d restarts", w.e.contexts.used(), w.e.stats.Restarts)
 	}
 }
+
+// TestRestartInUpdate: the context that a node moves, or changes, while it tells of its
+// restart is one that it has.
+func TestRestartInUpdate(t *testing.T) {
+	for _, moved := range []bool{false, true} {
+		w := newWorld(t, nil)
+		first := w.createRequest(testIMSI(8), "internet", gtp.PDPTypeIPv4)
+		first.Recovery = gtp.Some(uint8(1))
+		w.create(first)
+		w.from = other
+		first.IMSI, first.AddressControl, first.AddressUser = gtp.Some(testIMSI(9)), other, other
+		w.create(first)
+		w.from = sgsn
+		c := w.open(1, "internet", gtp.PDPTypeIPv4)
+		if moved {
+			w.from = other
+		}
+		m := w.updateRequest(0x7000)
+		m.Recovery = gtp.Some(uint8(2))
+		var r gtp.UpdateResponse
+		if w.ask(pathControl, gtp.Header{TEID: c.TEIDControl.Value}, m, &r); r.Cause != gtp.CauseAccepted {
+			t.Fatal(r.Cause)
+		}
+		w.tick(0)
+		left := make(map[string]bool)
+		for _, info := range w.list() {
+			left[info.IMSI.String()] = true
+		}
+		if !left[testIMSI(1).String()] || left[testIMSI(8).String()] != moved || left[testIMSI(9).String()] == moved {
+			t.Errorf("moved %v: left are %v", moved, left)
+		}
+	}
+}
+
+// TestPathReleased: without a time of holding, contexts go when the path does.
+func TestPathReleased(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.EchoInterval, s.PathHold = time.Minute, 0 })
+	w.open(1, "internet", gtp.PDPTypeIPv4)
+	w.tick(74 * time.Second)
+	if w.e.contexts.used() != 1 {
+		t.Error("released early")
+	}
+	w.tick(time.Second)
+	if w.e.stats.Ended[EndPath] != 1 {
+		t.Errorf("ended %v", w.e.stats.Ended)
+	}
+}

@@ -64,7 +64,31 @@ func (r *resuming) all() (lost int) {
 			return max(1, int(h.Contexts)-r.contexts.used())
 		}
 	}
+	for range h.Held {
+		if !r.held() {
+			break
+		}
+	}
 	return max(0, int(h.Contexts)-r.contexts.used())
+}
+
+// held reads a lease that is not to be given to another yet; false if it cannot be read.
+func (r *resuming) held() bool {
+	var in storedLease
+	if !r.record(&in) || int(in.APN) >= len(r.names) || int(in.Of) >= len(r.apns[0].all()) {
+		return false
+	}
+	a := netip.AddrFrom16(in.Address)
+	if in.Four {
+		a = a.Unmap()
+	}
+	if n, known := r.byName[nameKey(r.names[in.APN])]; known {
+		if l := r.apns[n].all()[in.Of]; l.pool != nil {
+			// One that the pool refuses is none of its, or was taken over.
+			_ = l.pool.Adopt(pool.Lease{Prefix: netip.PrefixFrom(a, int(in.Bits)), Freed: time.Unix(0, in.Freed)}, r.call.now)
+		}
+	}
+	return true
 }
 
 func (r *resuming) readPeers(n int) bool {

@@ -12,15 +12,15 @@ import (
 const storedMagic uint32 = 0x49474701
 
 // storedHeader is followed by the nodes, by the names of access points, each behind its
-// length, and by the sessions, each followed by its contexts.
+// length, by the sessions, each followed by its contexts, and by leases that are held.
 type storedHeader struct {
-	Magic                     uint32
-	Epoch                     int64 // nanoseconds of Unix, from which the times below count
-	Restart                   uint8
-	ChargingID                uint32
-	HashSeed                  [2]uint64
-	Peers, Names              uint32
-	Sessions, Contexts, Spare uint32
+	Magic                    uint32
+	Epoch                    int64 // nanoseconds of Unix, from which the times below count
+	Restart                  uint8
+	ChargingID               uint32
+	HashSeed                 [2]uint64
+	Peers, Names             uint32
+	Sessions, Contexts, Held uint32
 }
 
 type storedPeer struct {
@@ -58,6 +58,16 @@ type storedContext struct {
 	Filters                          uint16 // octets of the template that follows
 }
 
+// storedLease is an address that is not given to another yet.
+type storedLease struct {
+	APN     uint16
+	Of      uint8 // which of the access point's leases
+	Four    bool
+	Bits    uint8
+	Address [16]byte
+	Freed   int64 // nanoseconds of Unix
+}
+
 // AppendState appends all contexts and nodes to b, for [Resume]. Sessions that are to go are
 // left out.
 func (e *Engine) AppendState(b []byte) []byte {
@@ -83,7 +93,25 @@ func (e *Engine) AppendState(b []byte) []byte {
 			b = e.appendSession(b, s, index, &h)
 		}
 	}
+	for n := range e.apns {
+		b = e.appendHeld(b, uint16(n), &h)
+	}
 	copy(b[start:], appendRecord(nil, &h))
+	return b
+}
+
+func (e *Engine) appendHeld(b []byte, apn uint16, h *storedHeader) []byte {
+	for of, l := range e.apns[apn].all() {
+		if l.pool == nil || l.pool.Counters().Held == 0 {
+			continue
+		}
+		for lease := range l.pool.Leases() {
+			if a := lease.Prefix.Addr(); !lease.Freed.IsZero() {
+				h.Held++
+				b = appendRecord(b, &storedLease{apn, uint8(of), a.Is4(), uint8(lease.Prefix.Bits()), a.As16(), lease.Freed.UnixNano()})
+			}
+		}
+	}
 	return b
 }
 

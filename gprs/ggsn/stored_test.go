@@ -86,3 +86,21 @@ func TestResumeLoses(t *testing.T) {
 		w.empty()
 	}
 }
+
+// TestResumeHolds: an address that is held stays so.
+func TestResumeHolds(t *testing.T) {
+	w := newWorld(t, soakSettings)
+	s := testSettings()
+	soakSettings(&s)
+	s.APNs[2].Pools4, s.APNs[2].Hold = prefixes("10.46.0.1/32"), time.Minute
+	w.succeed(s, nil)
+	c := w.open(1, "dual", gtp.PDPTypeIPv4)
+	w.remove(c.TEIDControl.Value, 5, true)
+	w.tick(30 * time.Second)
+	w.succeed(s, w.e.AppendState(nil))
+	if got := w.create(w.createRequest(testIMSI(2), "dual", gtp.PDPTypeIPv4)); got.Cause != gtp.CauseAddressesOccupied {
+		t.Errorf("while it is held: %v", got.Cause)
+	}
+	w.tick(31 * time.Second)
+	w.open(3, "dual", gtp.PDPTypeIPv4)
+}
