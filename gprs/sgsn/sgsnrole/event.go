@@ -62,7 +62,7 @@ func (s *SGSN) happened(e sgsn.Event) {
 		}
 	}
 	s.tell(got)
-	if done(got) {
+	if done(got) && !(e.Kind == sgsn.Ended && there) { // it is being opened anew, elsewhere
 		s.wake(got)
 	}
 }

@@ -154,7 +154,9 @@ func (s *SGSN) moveOrder(a MovedTo) (Done, error) {
 		if fault != nil {
 			return Done{}, fault.Err()
 		}
-		return s.reattach(a.Which, ggsn)
+		return s.about(a.Which, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
+			return s.engine.Reattach(key, ggsn, now, out)
+		})
 	}
 	local, err := s.place(a.To)
 	if err != nil {
@@ -163,17 +165,6 @@ func (s *SGSN) moveOrder(a MovedTo) (Done, error) {
 	return s.about(a.Which, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
 		return s.engine.Move(key, local, now, out)
 	})
-}
-
-// reattach waits for the end of the context at one GGSN, and for the answer of the other.
-func (s *SGSN) reattach(w Which, ggsn netip.Addr) (Done, error) {
-	ended, err := s.about(w, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
-		return s.engine.Reattach(key, ggsn, now, out)
-	})
-	if err != nil {
-		return ended, err
-	}
-	return s.about(w, func(gtp.TID, time.Time, *sgsn.Output) error { return nil })
 }
 
 // Changed are the arguments of update.

@@ -86,6 +86,9 @@ func TestOrders(t *testing.T) {
 	if c, _ := w.sgsn.list(struct{}{}); len(c.Contexts) != 2 {
 		t.Errorf("%+v", c)
 	}
+	if err := w.stop(); err != nil || len(w.links(t)) != 1 {
+		t.Errorf("%v; devices %v", err, w.links(t))
+	}
 }
 
 // last is the last message of a type.
