@@ -166,3 +166,38 @@ func TestVersionNotSupported(t *testing.T) {
 	}
 	w.empty()
 }
+
+// TestReplySizes holds what an answer to a stranger costs, with the headers of IPv4 and UDP.
+func TestReplySizes(t *testing.T) {
+	v1 := func(kind byte, more ...byte) []byte {
+		return append([]byte{0x32, kind, 0, byte(4 + len(more)), 0, 0, 0, 1, 0, 7, 0, 0}, more...)
+	}
+	for _, row := range []struct {
+		name  string
+		plane Plane
+		asked []byte
+		most  float64
+	}{
+		{"echo", PlaneControl, v1(1), 1.05},
+		{"echo of version 0", PlaneV0, append([]byte{0x1e, 1, 0, 0}, make([]byte, 16)...), 1.05},
+		{"user packet of no tunnel", PlaneUser, []byte{0x30, 255, 0, 0, 1, 2, 3, 4}, 1.45},
+		{"user packet of version 0", PlaneV0, append([]byte{0x1e, 255, 0, 0}, make([]byte, 16)...), 1},
+		{"another version", PlaneControl, []byte{0x48, 1, 0, 0, 0, 0, 0, 0}, 1.12},
+		{"another version, on the port of version 0", PlaneV0, []byte{0x48, 1, 0, 0, 0, 0, 0, 0}, 1.34},
+		{"unknown extension header", PlaneUser, []byte{0x34, 255, 0, 8, 1, 2, 3, 4, 0, 0, 0, 0xd5, 1, 0, 0, 0}, 1},
+		{"delete of no context", PlaneControl, v1(20, 20, 5), 1},
+		{"update without elements", PlaneControl, v1(18), 1.05},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			const outer = 28
+			w := newWorld(t, Settings{})
+			w.send(Socket(0, row.plane), theirs, row.asked)
+			if len(w.out.UDP) != 1 {
+				t.Fatalf("%d answers", len(w.out.UDP))
+			}
+			if factor := float64(outer+len(w.out.UDP[0].Payload)) / float64(outer+len(row.asked)); factor > row.most {
+				t.Errorf("a factor of %.3f, for %x", factor, w.out.UDP[0].Payload)
+			}
+		})
+	}
+}

@@ -118,10 +118,10 @@ func TestKeysOfTheNode(t *testing.T) {
 			b.wants("Error Indications", sent, 2)
 		}},
 		{configtest.InEffect(t, "ggsn", "icmp_rate"), `icmp_rate = 2`, func(b *bench) {
-			r := b.open(1)
 			sent := 0
-			for range 10 {
-				b.down(udp(host4, r.EndUserAddress.Value.IPv4, 1, 8))
+			for n := range byte(10) { // none has the share of all
+				r := b.open(int(n) + 1)
+				b.down(udp(netip.AddrFrom4([4]byte{9, 9, n, 9}), r.EndUserAddress.Value.IPv4, 1, 8))
 				sent += len(b.out.IP)
 			}
 			b.wants("ICMP errors", sent, 2)

@@ -62,7 +62,7 @@ func (s *SGSN) happened(e sgsn.Event) {
 		}
 	}
 	s.tell(got)
-	if done(got) {
+	if done(got) && !(e.Kind == sgsn.Ended && there) { // it is being opened anew, elsewhere
 		s.wake(got)
 	}
 }
@@ -79,53 +79,39 @@ func done(got outcome) bool {
 	return true
 }
 
-// waiter waits for what becomes of a context.
-type waiter struct {
-	key gtp.TID
-	// again is of a context that is closed and opened again: its end is not what it waits for.
-	again bool
-	told  chan outcome
-}
-
-func (w *waiter) wants(got outcome) bool {
-	closed := got.event.Kind == sgsn.Ended && got.event.Reason == sgsn.ReasonDetached
-	return got.event.Key == w.key && !(w.again && closed)
-}
-
-// await returns one who waits from now on.
-func (s *SGSN) await(key gtp.TID, again bool) *waiter {
-	w := &waiter{key: key, again: again, told: make(chan outcome, 1)}
+// await returns where the outcome of an order about a context is told.
+func (s *SGSN) await(key gtp.TID) chan outcome {
+	told := make(chan outcome, 1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiters = append(s.waiters, w)
-	return w
+	s.awaited[key] = append(s.awaited[key], told)
+	return told
 }
 
-// wake tells an outcome to those who wait for it.
+// wake tells an outcome to those who wait.
 func (s *SGSN) wake(got outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiters = slices.DeleteFunc(s.waiters, func(w *waiter) bool {
-		if w.wants(got) {
-			w.told <- got
-			return true
-		}
-		return false
-	})
+	for _, told := range s.awaited[got.event.Key] {
+		told <- got
+	}
+	delete(s.awaited, got.event.Key)
 }
 
 // unawait gives up waiting.
-func (s *SGSN) unawait(gone *waiter) {
+func (s *SGSN) unawait(key gtp.TID, told chan outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiters = slices.DeleteFunc(s.waiters, func(w *waiter) bool { return w == gone })
+	left := slices.DeleteFunc(s.awaited[key], func(c chan outcome) bool { return c == told })
+	if s.awaited[key] = left; len(left) == 0 {
+		delete(s.awaited, key)
+	}
 }
 
-// order has the engine do something about a context, and waits for what becomes of it; again is
-// for what closes it and opens it again.
-func (s *SGSN) order(key gtp.TID, again bool, within time.Duration, do func(now time.Time, out *sgsn.Output) error) (outcome, error) {
-	w := s.await(key, again)
-	defer s.unawait(w)
+// order has the engine do something about a context, and waits for what becomes of it.
+func (s *SGSN) order(key gtp.TID, within time.Duration, do func(now time.Time, out *sgsn.Output) error) (outcome, error) {
+	told := s.await(key)
+	defer s.unawait(key, told)
 	var err error
 	s.loop.Do(func(now time.Time, out *sgsn.Output) { err = do(now, out) })
 	if err != nil {
@@ -134,7 +120,7 @@ func (s *SGSN) order(key gtp.TID, again bool, within time.Duration, do func(now 
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	select {
-	case got := <-w.told:
+	case got := <-told:
 		return got, nil
 	case <-timer.C:
 		return outcome{}, errors.New("the GGSN has not answered yet: isthmus sgsn contexts shows what becomes of it")

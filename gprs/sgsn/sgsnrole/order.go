@@ -40,7 +40,7 @@ func (s *SGSN) attach(w want, within time.Duration) (outcome, error) {
 	}
 	w.Link = t.link
 	var refused error
-	got, err := s.order(key, false, within, func(now time.Time, out *sgsn.Output) error {
+	got, err := s.order(key, within, func(now time.Time, out *sgsn.Output) error {
 		_, refused = s.engine.Attach(&w.Attachment, now, out)
 		return refused
 	})
@@ -122,16 +122,11 @@ func (w Which) key() (gtp.TID, error) {
 
 // about has the engine do something about a context, and waits for what becomes of it.
 func (s *SGSN) about(w Which, do func(key gtp.TID, now time.Time, out *sgsn.Output) error) (Done, error) {
-	return s.aboutUntil(w, false, do)
-}
-
-// aboutUntil is about for what may close a context and open it again.
-func (s *SGSN) aboutUntil(w Which, again bool, do func(key gtp.TID, now time.Time, out *sgsn.Output) error) (Done, error) {
 	key, err := w.key()
 	if err = errors.Join(s.serving(), err); err != nil {
 		return Done{}, err
 	}
-	return did(s.order(key, again, orderTime, func(now time.Time, out *sgsn.Output) error { return do(key, now, out) }))
+	return did(s.order(key, orderTime, func(now time.Time, out *sgsn.Output) error { return do(key, now, out) }))
 }
 
 // Detached are the arguments of detach.
@@ -159,7 +154,9 @@ func (s *SGSN) moveOrder(a MovedTo) (Done, error) {
 		if fault != nil {
 			return Done{}, fault.Err()
 		}
-		return s.reattach(a.Which, ggsn)
+		return s.about(a.Which, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
+			return s.engine.Reattach(key, ggsn, now, out)
+		})
 	}
 	local, err := s.place(a.To)
 	if err != nil {
@@ -167,13 +164,6 @@ func (s *SGSN) moveOrder(a MovedTo) (Done, error) {
 	}
 	return s.about(a.Which, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
 		return s.engine.Move(key, local, now, out)
-	})
-}
-
-// reattach waits for the end of the context at one GGSN, and for the answer of the other.
-func (s *SGSN) reattach(w Which, ggsn netip.Addr) (Done, error) {
-	return s.aboutUntil(w, true, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
-		return s.engine.Reattach(key, ggsn, now, out)
 	})
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/gprs/sgsn"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
-	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 const (
@@ -81,16 +80,14 @@ func TestOrders(t *testing.T) {
 		t.Errorf("moved to an address that is not ours: %v", err)
 	}
 	done(w.sgsn.detachOrder(Detached{Which: Which{IMSI: bob, NSAPI: 5}}))
-	for end := time.Now().Add(testutil.Patience); w.links(t)["ue1"] != nil; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) { // the kernel ends it when the last reader has gone
-			t.Fatal("the device of a terminal without contexts stays")
-		}
-	}
-	if w.links(t)["ue0"] == nil {
-		t.Error("the device of another terminal is gone")
+	if l := w.links(t); l["ue1"] != nil || l["ue0"] == nil {
+		t.Errorf("devices %v", l)
 	}
 	if c, _ := w.sgsn.list(struct{}{}); len(c.Contexts) != 2 {
 		t.Errorf("%+v", c)
+	}
+	if err := w.stop(); err != nil || len(w.links(t)) != 1 {
+		t.Errorf("%v; devices %v", err, w.links(t))
 	}
 }
 

@@ -31,7 +31,7 @@ var Role = role.Of[Settings]{
 		Keys: (*Settings).keys, Check: (*Settings).check, Claims: (*Settings).claims,
 		Secret: func(s *Settings) bool { return s.Password != "" },
 	},
-	Summary: (*Settings).summary, Headline: "contexts",
+	Summary:   (*Settings).summary,
 	Examine:   (*Settings).examine,
 	New:       func(s Settings, log *slog.Logger) (role.Instance, error) { return New(s, log) },
 	Questions: questions,

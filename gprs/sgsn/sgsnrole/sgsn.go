@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/gprs/sgsn"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -47,7 +48,7 @@ type SGSN struct {
 	mu        sync.Mutex // guards what follows, and udp while it grows
 	events    []sgsn.Event
 	terminals []*terminal // by their links; nil: the place is free
-	waiters   []*waiter
+	awaited   map[gtp.TID][]chan outcome
 	report    *sgsn.LoadReport // of the last load
 	loading   bool
 }
@@ -66,7 +67,7 @@ func New(cfg Settings, log *slog.Logger) (*SGSN, error) {
 	}
 	s := &SGSN{
 		cfg: cfg, log: log, ready: make(chan struct{}), engine: engine,
-		news: make(chan struct{}, 1),
+		news: make(chan struct{}, 1), awaited: map[gtp.TID][]chan outcome{},
 	}
 	s.loop.Engine = engine
 	s.loop.NewOutput = func() *sgsn.Output { return new(sgsn.Output) }

@@ -15,9 +15,8 @@ import (
 // Status is the status of an SGSN.
 type Status struct {
 	// State is serving, or incomplete while something of a terminal is missing.
-	State    string       `json:"state"`
-	Local    []netip.Addr `json:"local"`
-	Contexts int          `json:"contexts"`
+	State string       `json:"state"`
+	Local []netip.Addr `json:"local"`
 	// Terminals are the devices, with what is missing of them.
 	Terminals []string `json:"terminals,omitempty"`
 	Missing   []string `json:"missing,omitempty"`
@@ -25,7 +24,7 @@ type Status struct {
 
 // Status implements [role.Instance]; it returns a [Status].
 func (s *SGSN) Status() any {
-	st := Status{State: "serving", Local: s.cfg.Local, Contexts: s.contexts()}
+	st := Status{State: "serving", Local: s.cfg.Local}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.terminals {

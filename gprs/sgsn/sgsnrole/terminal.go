@@ -40,6 +40,7 @@ type terminal struct {
 	host       *port.Host
 	device     *host.Device
 	cancel     context.CancelFunc // of what keeps the device
+	read       chan struct{}      // closed when nobody reads from it any more; nil: nobody did
 	users      map[gtp.TID]bool   // guarded by the instance's mutex
 
 	// Of the goroutine that follows events alone.
@@ -96,7 +97,7 @@ func (s *SGSN) occupy(w *want, key gtp.TID) (t *terminal, err error) {
 func (s *SGSN) vacate(t *terminal, key gtp.TID) error {
 	s.mu.Lock()
 	delete(t.users, key)
-	over := len(t.users) == 0 && s.terminals[t.link] == t
+	over := len(t.users) == 0 && t.link < len(s.terminals) && s.terminals[t.link] == t
 	if over {
 		s.terminals[t.link] = nil
 		s.loop.SetDevice(t.link, nil)
@@ -114,15 +115,16 @@ func (s *SGSN) vacate(t *terminal, key gtp.TID) error {
 // closeTerminals takes all terminals back.
 func (s *SGSN) closeTerminals() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	all := s.terminals
+	s.terminals = nil
+	s.mu.Unlock()
 	var errs []error
-	for link, t := range s.terminals {
+	for link, t := range all {
 		if t != nil {
 			s.loop.SetDevice(link, nil)
 			errs = append(errs, t.close())
 		}
 	}
-	s.terminals = nil
 	return errors.Join(errs...)
 }
 
@@ -158,10 +160,17 @@ func (s *SGSN) open(t *terminal, w *want) error {
 	}
 	tun, link := t.device.Queues[0], t.link
 	s.loop.SetDevice(link, tun)
-	s.group.Go(func() error {
-		return s.loop.ReadTun(tun, func(ip []byte, now time.Time, out *sgsn.Output) { s.engine.HandleUE(link, ip, now, out) })
-	})
+	s.serve(t, tun, func(ip []byte, now time.Time, out *sgsn.Output) { s.engine.HandleUE(link, ip, now, out) })
 	return nil
+}
+
+// serve gives the engine what comes from a terminal.
+func (s *SGSN) serve(t *terminal, from port.Tun, handle func(b []byte, now time.Time, out *sgsn.Output)) {
+	t.read = make(chan struct{})
+	s.group.Go(func() error {
+		defer close(t.read)
+		return s.loop.ReadTun(from, handle)
+	})
 }
 
 // openWire takes the frames of a link. The stack at its far end has addresses and routes by DHCP
@@ -180,11 +189,9 @@ func (s *SGSN) openWire(t *terminal) (err error) {
 	}); err != nil {
 		return err
 	}
-	frames, link := t.frames, t.link
-	s.loop.SetDevice(link, frames)
-	s.group.Go(func() error {
-		return s.loop.ReadTun(frames, func(b []byte, now time.Time, out *sgsn.Output) { s.engine.HandleFrame(link, b, now, out) })
-	})
+	link := t.link
+	s.loop.SetDevice(link, t.frames)
+	s.serve(t, t.frames, func(b []byte, now time.Time, out *sgsn.Output) { s.engine.HandleFrame(link, b, now, out) })
 	return nil
 }
 
@@ -365,6 +372,9 @@ func (t *terminal) close() error {
 	t.device.End(false)
 	if t.frames != nil {
 		_ = t.frames.Close()
+	}
+	if t.read != nil {
+		<-t.read // the device goes with the last who uses it
 	}
 	if t.resolvers != nil {
 		err = t.resolvers.restore()
