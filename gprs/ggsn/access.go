@@ -4,12 +4,16 @@ package ggsn
 
 import (
 	"bytes"
+	"errors"
 	"net/netip"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/gprs/link"
 	"github.com/isthmus-net/isthmus/gprs/pool"
 )
+
+// maxNumbers is how many access points can be told apart, those that are gone included.
+const maxNumbers = 1 << 16
 
 // access is an access point with its leases. Its number does not change, also when the
 // settings no longer have it.
@@ -79,6 +83,9 @@ func (e *Engine) applyAPNs(s *Settings) error {
 		}
 		next[n] = &changed
 		names[changed.key()] = uint16(n)
+	}
+	if len(next) > maxNumbers {
+		return errors.New("so many access points have come and gone that there is no number for one more: restart the node")
 	}
 	for _, a := range next {
 		n, ok := names[a.key()]

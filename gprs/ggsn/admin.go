@@ -65,7 +65,7 @@ func (e *Engine) Delete(sel Selection, now time.Time, out *Output) (n int) {
 	e.each(sel, func(_ handle, u *pdpContext) {
 		n++
 		if s := e.sessions.at(u.session); !s.marked(markDeleting) && !e.startDelete(u.session, EndAdmin, c) {
-			e.endLater(u.session, EndAdmin, c.at+e.settings.T3Response)
+			e.endLater(u.session, EndAdmin, c.at+deleteAgain)
 		}
 	})
 	return n

@@ -25,6 +25,9 @@ func (e *Engine) write(t *transaction, h gtp.Header, m gtp.Message) []byte {
 // answer sends a response and keeps it for the request that comes again.
 func (e *Engine) answer(t *transaction, h gtp.Header, m gtp.Message, cause gtp.Cause) {
 	b := e.write(t, h, m)
+	if len(b) == 0 {
+		return
+	}
 	e.stats.Answers[cause]++
 	t.p.answers.keep(t.key(), t.hash, t.at, t.at+e.patience(), b)
 }

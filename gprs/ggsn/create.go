@@ -51,8 +51,8 @@ func (e *Engine) tidOfRequest(t *transaction, m *gtp.CreateRequest) (tid gtp.TID
 }
 
 // madeBy reports whether the context was made by the request, which came again.
-func (x *pdpContext) madeBy(t *transaction) bool {
-	return x.sequence == t.header.Sequence && x.port == t.from.Port() && x.hash == t.hash
+func (u *pdpContext) madeBy(t *transaction) bool {
+	return u.sequence == t.header.Sequence && u.port == t.from.Port() && u.hash == t.hash
 }
 
 // createPrimary makes a session with its first context. old is the context that has the

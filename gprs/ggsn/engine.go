@@ -56,7 +56,8 @@ type Engine struct {
 	drain     drain
 
 	requestLimit, errorLimit, icmpLimit ratelimit.Limit
-	icmpBucket                          ratelimit.Bucket
+	icmpBucket, deletes                 ratelimit.Bucket
+	icmpSources                         *ratelimit.Fair
 
 	codec   gtp.Codec
 	scratch messages
@@ -97,6 +98,10 @@ func New(s Settings, now time.Time, random io.Reader) (*Engine, error) {
 		byTID: make(map[gtp.TID]handle), byTEID: make(map[uint32]handle), byControl: make(map[uint32]handle), byPeer: make(map[peerTEID]handle),
 		filters: make(map[handle]filters), changes: make(map[handle]change), byAddress: make(map[addressKey]handle),
 		bySequence: make(map[requestKey]handle),
+	}
+	var err error
+	if e.icmpSources, err = ratelimit.NewFair(ratelimit.Limit{}, ratelimit.DefaultBuckets, random); err != nil {
+		return nil, err
 	}
 	e.hashSeed = [2]uint64{e.random.Uint64(), e.random.Uint64()}
 	e.chargingID = e.random.Uint32()
@@ -157,8 +162,12 @@ func (e *Engine) apply(s Settings) error {
 	e.requestLimit = ratelimit.PerSecond(l.Requests, l.Requests/requestBurst)
 	e.errorLimit = ratelimit.PerSecond(l.ErrorRate, l.ErrorRate)
 	e.icmpLimit = ratelimit.PerSecond(l.ICMPRate, l.ICMPRate)
+	e.icmpSources.SetLimit(e.icmpLimit.Part(icmpShare))
 	return nil
 }
+
+// icmpShare is the part of the ICMP errors that one network, or terminal, may have.
+const icmpShare = 4
 
 // requestBurst is the part of a second's requests that may come at once.
 const requestBurst = 4

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/ratelimit"
 )
 
 // origin is where a packet came from, and what is said of it goes.
@@ -59,7 +60,11 @@ func (e *Engine) complain(c call, o origin, s speaker, what complaint, p []byte)
 	if len(b) == 0 {
 		return
 	}
-	if !e.icmpBucket.Allow(e.icmpLimit, c.now) {
+	source, _ := netip.AddrFromSlice(b[16:20])
+	if p[0]>>4 == 6 {
+		source = packet.IPv6(p).Src()
+	}
+	if share := e.icmpSources.Take(source, c.now); share == ratelimit.NoShare || !e.icmpBucket.Take(e.icmpLimit, share, c.now) {
 		e.stats.ICMPLimited++
 		return
 	}

@@ -67,6 +67,17 @@ func TestEchoTimers(t *testing.T) {
 	}
 }
 
+// TestEchoVersion0: version 0 has one path for both planes.
+func TestEchoVersion0(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.EchoInterval, s.PathHold = time.Minute, time.Minute })
+	w.createV0(gtp.MakeTID(imsi1, 5), "internet", gtp.PDPTypeIPv4)
+	if got := w.echoTimes(pathV0, 100*time.Second); !slices.Equal(got, []int{60, 65, 70}) || w.e.stats.PathsDown != 1 {
+		t.Errorf("echoes at %v, %d paths down", got, w.e.stats.PathsDown)
+	}
+	w.tick(time.Minute)
+	w.empty()
+}
+
 func TestEchoOff(t *testing.T) {
 	w := newWorld(t, nil)
 	w.open(1, "internet", gtp.PDPTypeIPv4)

@@ -2,7 +2,12 @@
 
 package ggsn
 
-import "github.com/isthmus-net/isthmus/gprs/gtp"
+import (
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/internal/ratelimit"
+)
 
 // remove ends a context for an SGSN, or with Teardown all contexts of its session (TS 29.060
 // section 7.3.5). A session goes on without the context that it began with.
@@ -36,11 +41,22 @@ func (e *Engine) remove(t *transaction) Reason {
 	return none
 }
 
+// deleteLimit bounds the Delete Requests of this node, so that the end of many sessions at
+// once, by a reload, say, floods no SGSN.
+var deleteLimit = ratelimit.PerSecond(10_000, 1000)
+
+// deleteAgain is when a Delete Request that could not be sent is tried again.
+const deleteAgain = time.Second
+
 // startDelete asks the SGSN to delete a session, which ends with its answer, or without one.
+// It reports whether the request is on its way: there may be too many.
 func (e *Engine) startDelete(h handle, why End, c call) bool {
 	s := e.sessions.at(h)
 	if s.marked(markDeleting) || s.marked(markReleasing) {
 		return true
+	}
+	if !e.deletes.Allow(deleteLimit, c.now) {
+		return false
 	}
 	if s.request != 0 {
 		e.endRequest(s.request) // an Update Request means nothing any more

@@ -260,3 +260,31 @@ func TestDrain(t *testing.T) {
 	w.e.Undrain()
 	w.open(1, "internet", gtp.PDPTypeIPv4)
 }
+
+// TestDeletesPaced: the end of many sessions at once is no flood.
+func TestDeletesPaced(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.Limits.Requests = 1 << 30 })
+	const many = 12_000
+	for n := range many {
+		w.open(n+1, "internet", gtp.PDPTypeIPv4)
+	}
+	w.out.Reset()
+	if n := w.e.Delete(Selection{}, w.now, &w.out); n != many {
+		t.Errorf("%d to be deleted", n)
+	}
+	if n := len(w.out.UDP); n != 1000 {
+		t.Errorf("%d requests at once", n)
+	}
+	asked := len(w.out.UDP)
+	for range 30 {
+		got := ofType(w.tick(time.Second), gtp.TypeDeleteRequest)
+		if len(got) > 11_000 {
+			t.Errorf("%d requests in a second", len(got))
+		}
+		asked += len(got)
+	}
+	if asked != 3*many {
+		t.Errorf("%d requests, want 3 for each", asked)
+	}
+	w.empty()
+}

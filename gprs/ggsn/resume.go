@@ -50,8 +50,9 @@ func (r *resuming) all() (lost int) {
 	if !r.record(&h) || h.Magic != storedMagic {
 		return 1
 	}
-	if epoch := time.Unix(0, h.Epoch).In(r.call.now.Location()); epoch.Before(r.call.now) {
-		r.epoch = epoch
+	// The epoch is moved on the clock of now, so that it goes on when that of the day is set.
+	if past := r.call.now.Sub(time.Unix(0, h.Epoch)); past > 0 {
+		r.epoch = r.call.now.Add(-past)
 	}
 	r.call = r.begin(r.call.now, r.out)
 	r.settings.RestartCounter, r.chargingID, r.hashSeed = h.Restart, h.ChargingID, h.HashSeed
@@ -59,11 +60,11 @@ func (r *resuming) all() (lost int) {
 		return max(1, int(h.Contexts))
 	}
 	for range h.Sessions {
-		if !r.session() {
-			break // damaged: what follows cannot be read
+		if !r.session() { // damaged: what follows cannot be read
+			return max(1, int(h.Contexts)-r.contexts.used())
 		}
 	}
-	return int(h.Contexts) - r.contexts.used()
+	return max(0, int(h.Contexts)-r.contexts.used())
 }
 
 func (r *resuming) readPeers(n int) bool {
@@ -180,9 +181,17 @@ func (r *resuming) takeOver(s *session, in *storedSession, list []pdpContext) bo
 	if s.apn, s.peer = apn, peer; !known || !ok || peer == 0 || r.byControl[s.teid] != 0 {
 		return false
 	}
+	var seen [16]bool
 	for i := range list {
-		if list[i].user == 0 || r.byTID[tidOf(s, list[i].nsapi)] != 0 || r.byTEID[list[i].teid] != 0 {
+		u := &list[i]
+		if u.user == 0 || u.nsapi > 15 || seen[u.nsapi] || r.byTID[tidOf(s, u.nsapi)] != 0 || r.byTEID[u.teid] != 0 {
 			return false
+		}
+		seen[u.nsapi] = true
+		for j := range i {
+			if list[j].teid == u.teid {
+				return false
+			}
 		}
 	}
 	return r.adopt(s)

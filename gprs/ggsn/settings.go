@@ -52,7 +52,7 @@ type Limits struct {
 	Peers           int // nodes that are remembered
 	Requests        int // of one node in a second
 	ErrorRate       int // Error Indications, and notifications of extension headers, for one node in a second
-	ICMPRate        int // ICMP errors in a second
+	ICMPRate        int // ICMP errors in a second; one IPv4 /24 or IPv6 /64 has a quarter of them
 }
 
 // Defaults returns the settings with what has a usual value.

@@ -83,7 +83,7 @@ func (e *Engine) sessionDue(h handle, c call) {
 	s := e.sessions.at(h)
 	if why, over := e.over(s, c); over {
 		if !e.startDelete(h, why, c) {
-			e.endLater(h, why, c.at+e.settings.T3Response) // all sequence numbers are in use
+			e.endLater(h, why, c.at+deleteAgain)
 		}
 		return
 	}

@@ -186,15 +186,27 @@ func checkError(t *testing.T, got, about []byte, what complaint) {
 	}
 }
 
-// TestICMPErrorsBounded: no more errors are sent than their rate allows.
+// TestICMPErrorsBounded: no more errors are sent than their rate allows, and one terminal
+// leaves others theirs.
 func TestICMPErrorsBounded(t *testing.T) {
-	w := newWorld(t, func(s *Settings) { s.Limits.ICMPRate = 5 })
+	w := newWorld(t, func(s *Settings) { s.Limits.ICMPRate = 40 })
 	c := w.open(1, "internet", gtp.PDPTypeIPv4)
-	for range 20 {
+	for range 100 {
 		w.up(c, udp4(c.four(), server, 1, 0))
 	}
-	if s := w.e.stats; s.ICMPErrors != 5 || s.ICMPLimited != 15 || s.Dropped[HopLimit] != 20 {
-		t.Errorf("%d errors, %d limited", s.ICMPErrors, s.ICMPLimited)
+	sent := w.e.stats.ICMPErrors
+	if s := w.e.stats; sent < 1 || sent > 10 || s.ICMPLimited != 100-sent || s.Dropped[HopLimit] != 100 {
+		t.Errorf("%d errors, %d limited", sent, s.ICMPLimited)
+	}
+	for n := range 100 {
+		d := w.open(2+n, "inet6", gtp.PDPTypeIPv6)
+		w.up(d, udp6(d.six(), host6, 1, 0))
+		if n == 0 && w.e.stats.ICMPErrors != sent+1 {
+			t.Error("another terminal got none")
+		}
+	}
+	if n := w.e.stats.ICMPErrors; n > 40 {
+		t.Errorf("%d errors in no time", n)
 	}
 }
 

@@ -56,7 +56,13 @@ func thisMachine() machine {
 
 func (m machine) examine(roles role.List, c *config.Config) []Finding {
 	var found []Finding
-	report := func(err error) { found = append(found, role.Problems(err)...) }
+	report := func(err error) {
+		for _, one := range role.Problems(err) {
+			if !slices.Contains(found, one) { // of an address that several sockets have
+				found = append(found, one)
+			}
+		}
+	}
 	claims := claimsOf(c)
 	if len(claims.devices) > 0 {
 		err := m.privilege(unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "create network devices and routes")

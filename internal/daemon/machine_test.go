@@ -155,6 +155,8 @@ func TestExamine(t *testing.T) {
 		}},
 		{"address of another host", "[[needy]]\nat = \"192.0.2.1:7\"", func(*machine) {},
 			[]string{"192.0.2.1 is not an address of this host: write one that ip address shows, or add it to an interface"}},
+		{"several ports of it", "[[needy]]\nat = \"192.0.2.1:7\"\n[[needy]]\nname = \"two\"\nat = \"192.0.2.1:8\"", func(*machine) {},
+			[]string{"192.0.2.1 is not an address of this host: write one that ip address shows, or add it to an interface"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m, text := good(t), tt.text

@@ -21,10 +21,8 @@ func examine(s *Settings) error {
 		return errors.Join(err, hostErr)
 	}
 	defer host.Close()
-	for _, a := range s.addresses() {
-		if !host.Takes(a) {
-			err = errors.Join(err, fmt.Errorf("this host has no address %s: choose one that `ip address` lists", a))
-		}
+	if a := s.GSNAddress6; a.IsValid() && !host.Takes(a) { // those of IPv4 are bound to see
+		err = errors.Join(err, fmt.Errorf("%s is not an address of this host: write one that ip address shows, or add it to an interface", a))
 	}
 	if !s.Route {
 		return err

@@ -44,7 +44,8 @@ type GGSN struct {
 	mu       sync.Mutex // guards what follows, and the order of changes
 	cfg      Settings
 	own      own
-	host     *port.Host // to look at; open while running
+	host     *port.Host     // to look at; open while running
+	here     port.Namespace // likewise
 	sockets  sockets
 	names    []string   // of the devices, by the numbers of networks
 	networks []*network // likewise
@@ -127,7 +128,11 @@ func (g *GGSN) open() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var err error
+	if g.here, err = port.CurrentNamespace(); err != nil {
+		return err
+	}
 	if g.host, err = port.OpenHost(); err != nil {
+		g.here.Close()
 		return err
 	}
 	workers := loop.Workers(g.cfg.Workers)
@@ -238,6 +243,7 @@ func (g *GGSN) close(leave, served bool) (err error) {
 	err = errors.Join(err, g.closeState(served))
 	if g.host != nil {
 		g.host.Abandon()
+		g.here.Close()
 		g.host = nil
 	}
 	return err
@@ -275,6 +281,18 @@ func (g *GGSN) lookOwn() (at own, err error) {
 	return own{v4, v6}, errors.Join(err, err6)
 }
 
+// blocked is the function of that name in the network namespace of the node, while it runs;
+// g.mu is held.
+func (g *GGSN) blocked() (list []string) {
+	if g.host == nil {
+		return nil
+	}
+	if err := g.here.Do(func() error { list = blocked(&g.cfg); return nil }); err != nil {
+		g.log.Warn("it cannot be told whether packets pass through this host", "error", err)
+	}
+	return list
+}
+
 // announce logs how the node serves, once.
 func (g *GGSN) announce() {
 	g.mu.Lock()
@@ -284,7 +302,7 @@ func (g *GGSN) announce() {
 		pools = append(pools, p.prefix)
 	}
 	g.log.Info("serving", "addresses", g.cfg.addresses(), "peers", g.cfg.Peers, "interfaces", g.names, "pools", pools, "contexts", g.adopted)
-	for _, sentence := range blocked(&g.cfg) {
+	for _, sentence := range g.blocked() {
 		g.log.Warn("terminals reach nothing: " + sentence)
 	}
 }

@@ -30,8 +30,8 @@ func (g *GGSN) Collect(emit func(role.Metric)) {
 			value uint64
 		}{{"used", p.Used}, {"held", p.Held}, {"free", p.Free}} {
 			emit(role.Metric{
-				Name: "pool_addresses", Kind: role.Gauge, Help: "Addresses and prefixes of the pools, by access point, family and what they are.",
-				Reason: p.APN, Path: family(p.IPv6), Verdict: of.what, Value: float64(of.value),
+				Name: "pool_addresses", Kind: role.Gauge, Help: "Addresses and prefixes of the pools, by access point with the family, and what they are.",
+				Reason: p.APN + " " + family(p.IPv6), Verdict: of.what, Value: float64(of.value),
 			})
 		}
 	}

@@ -66,7 +66,7 @@ func (g *GGSN) Status() any {
 	at := g.cfg.sources(g.own)
 	st := Status{
 		Addresses: g.cfg.addresses(), Peers: slices.Clone(g.cfg.Peers), Interfaces: slices.Clone(g.names),
-		Address4: at.v4, Address6: at.v6, Blocked: blocked(&g.cfg),
+		Address4: at.v4, Address6: at.v6, Blocked: g.blocked(),
 		Contexts: sizes.Contexts, Sessions: sizes.Sessions, SGSNs: sizes.Peers, Releasing: sizes.Releasing,
 		MaxContexts: g.cfg.MaxContexts, Adopted: g.adopted,
 		Pools: poolUses(&sizes),

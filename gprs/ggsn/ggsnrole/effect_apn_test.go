@@ -1,0 +1,192 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsnrole
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/ggsn"
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
+	"github.com/isthmus-net/isthmus/internal/packet"
+)
+
+// advertised has what the router of the link says to a terminal that has just come.
+func (b *bench) advertised(d time.Duration, what []byte) (n int) {
+	b.t.Helper()
+	for _, p := range b.pass(d) {
+		if p[1] == byte(gtp.TypeGPDU) && bytes.Contains(p, what) {
+			n++
+		}
+	}
+	return n
+}
+
+// asked is what is in the options of an answer to a question for a container.
+func (b *bench) asked(c gtp.Container) (got []string) {
+	b.t.Helper()
+	m := request(1, sgsn, gtp.PDPTypeIPv4v6)
+	options, _ := gtp.NewPCO(nil).Add(c, nil)
+	m.PCO = gtp.Some(options)
+	for is, value := range b.create(sgsn, m).PCO.Value.All() {
+		if a, ok := netip.AddrFromSlice(value); ok && is == c {
+			got = append(got, a.String())
+		}
+	}
+	return got
+}
+
+// TestKeysOfAddresses sees what addresses contexts get.
+func TestKeysOfAddresses(t *testing.T) {
+	has := func(prefix string, kind gtp.PDPType) func(b *bench) {
+		return func(b *bench) {
+			r := b.create(sgsn, request(1, sgsn, kind))
+			a := r.EndUserAddress.Value.IPv4
+			if kind == gtp.PDPTypeIPv6 {
+				a = r.EndUserAddress.Value.IPv6
+			}
+			b.wants(a.String()+" in the pool", netip.MustParsePrefix(prefix).Contains(a), true)
+		}
+	}
+	static := func(want string) func(b *bench) {
+		return func(b *bench) {
+			a := netip.MustParseAddr(want)
+			m := request(1, sgsn, gtp.PDPTypeIPv4)
+			m.EndUserAddress.Value.IPv4 = a
+			if a.Is6() {
+				m.EndUserAddress.Value = gtp.EndUserAddress{Type: gtp.PDPTypeIPv6, IPv6: a}
+			}
+			r := b.create(sgsn, m)
+			got := r.EndUserAddress.Value
+			b.wants("accepted", r.Cause.Accepted(), true)
+			b.wants("what was asked for", got.IPv4 == a || netip.PrefixFrom(a, 64).Masked().Contains(got.IPv6), true)
+		}
+	}
+	for _, tt := range []row{
+		{configtest.InEffect(t, "ggsn.apn", "name"), `name = "ims"`, func(b *bench) {
+			b.wants("another name", b.create(sgsn, request(1, sgsn, gtp.PDPTypeIPv4)).Cause, gtp.CauseUnknownAPN)
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "types"), `types = ["ipv6"]`, func(b *bench) {
+			b.wants("IPv4", b.create(sgsn, request(1, sgsn, gtp.PDPTypeIPv4)).Cause.Accepted(), false)
+			b.wants("IPv6", b.create(sgsn, request(2, sgsn, gtp.PDPTypeIPv6)).Cause.Accepted(), true)
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "pool4"), `pool4 = ["10.99.0.0/24"]`, has("10.99.0.0/24", gtp.PDPTypeIPv4)},
+		{configtest.InEffect(t, "ggsn.apn", "pool6"), `pool6 = ["2001:db8:7777::/48"]`, has("2001:db8:7777::/48", gtp.PDPTypeIPv6)},
+		{configtest.InEffect(t, "ggsn.apn", "static4"), `static4 = ["10.47.0.7"]`, static("10.47.0.7")},
+		{configtest.InEffect(t, "ggsn.apn", "static6"), `static6 = ["2001:db8:7100::/56"]`, static("2001:db8:7100:5::1")},
+		{configtest.InEffect(t, "ggsn.apn", "hold"), "pool4 = [\"10.99.0.0/30\"]\nhold = \"0s\"", func(b *bench) {
+			last, n := gtp.CreateResponse{}, 1
+			for ; n < 10; n++ {
+				r := b.create(sgsn, request(n, sgsn, gtp.PDPTypeIPv4))
+				if !r.Cause.Accepted() {
+					break
+				}
+				last = r
+			}
+			b.hand(ggsn.SocketControl, sgsn, gtp.Header{Version: gtp.V1, TEID: last.TEIDControl.Value}, &gtp.DeleteRequest{NSAPI: 5, Teardown: gtp.Some(true)})
+			b.wants("the address of one that has ended", b.create(sgsn, request(n, sgsn, gtp.PDPTypeIPv4)).Cause.Accepted(), true)
+		}},
+	} {
+		t.Run(tt.key, func(t *testing.T) { tt.play(benchOf(t, "", tt.lines)) })
+	}
+}
+
+// TestKeysOfTheLink sees what terminals are told.
+func TestKeysOfTheLink(t *testing.T) {
+	configtest.InEffect(t, "ggsn", "apn")
+	dns := netip.MustParseAddr("2001:db8::53").As16()
+	for _, tt := range []row{
+		{configtest.InEffect(t, "ggsn.apn", "dns"), `dns = ["192.0.2.53", "2001:db8::53"]`, func(b *bench) {
+			b.wants("by the context", len(b.asked(gtp.ContainerDNS4)), 1)
+			b.wants("advertised", b.advertised(time.Minute, dns[:]) > 0, true)
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "pcscf"), `pcscf = ["192.0.2.60", "192.0.2.61"]`, func(b *bench) {
+			b.wants("proxies", len(b.asked(gtp.ContainerPCSCF4)), 2)
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "domains"), `domains = ["example.org"]`, func(b *bench) {
+			b.open(1)
+			b.wants("advertised", b.advertised(time.Minute, []byte("\x07example\x03org")) > 0, true)
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "dhcp"), "dhcp = false\ndns = [\"2001:db8::53\"]", func(b *bench) {
+			r := b.open(1)
+			q := []byte{11, 1, 2, 3, 0, 6, 0, 2, 0, 23} // an Information-request (RFC 8415 section 18.2.6)
+			ip := packet.AppendIPv6Header(nil, packet.ProtoUDP, 1, 8+len(q), local(&r), netip.MustParseAddr("ff02::1:2"))
+			ip = append(append(ip, 0x02, 0x22, 0x02, 0x23, 0, byte(8+len(q)), 0, 0), q...)
+			p := packet.IPv6(ip)
+			sum := packet.Checksum(p.SrcBytes(), p.DstBytes(), packet.ProtoUDP, ip[packet.IPv6HeaderLen:])
+			ip[46], ip[47] = byte(sum>>8), byte(sum)
+			b.up(&r, sgsn, ip)
+			b.wants("answers", len(b.out.UDP), 0)
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "advert_interval"), `advert_interval = "1m"`, func(b *bench) {
+			b.open(1)
+			b.pass(time.Minute)
+			b.wants("within 10 minutes", b.advertised(10*time.Minute, nil) >= 8, true)
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "mtu"), `mtu = 1300`, func(b *bench) {
+			r := b.open(1)
+			b.wants("of 1320 octets", b.down(udp(host6, r.EndUserAddress.Value.IPv6, 64, 1320-48)), 0)
+			b.wants("of 1300 octets", b.down(udp(host6, r.EndUserAddress.Value.IPv6, 64, 1300-48)), 1)
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "max_up"), `max_up = 512`, func(b *bench) {
+			r := b.open(1)
+			b.wants("granted", r.QoS.Value.Profile().MaxUp == 512, true)
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "max_down"), `max_down = 1024`, func(b *bench) {
+			r := b.open(1)
+			b.wants("granted", r.QoS.Value.Profile().MaxDown == 1024, true)
+		}},
+	} {
+		t.Run(tt.key, func(t *testing.T) { tt.play(benchOf(t, "", tt.lines)) })
+	}
+}
+
+// TestKeysOfPackets sees which packets pass, and how long contexts last.
+func TestKeysOfPackets(t *testing.T) {
+	for _, tt := range []row{
+		{configtest.InEffect(t, "ggsn.apn", "sequence_numbers"), `sequence_numbers = true`, func(b *bench) {
+			r := b.open(1)
+			b.down(udp(host4, r.EndUserAddress.Value.IPv4, 64, 8))
+			h, err := gtp.Decapsulate(b.out.UDP[0].Payload)
+			b.wants("numbered", err == nil && h.HasSequence, true)
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "ue_to_ue"), `ue_to_ue = "allow"`, func(b *bench) {
+			one, two := b.open(1), b.open(2)
+			b.up(&one, sgsn, udp(one.EndUserAddress.Value.IPv4, two.EndUserAddress.Value.IPv4, 64, 8))
+			b.wants("carried", len(b.out.UDP), 1)
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "direct_tunnel"), `direct_tunnel = true`, func(b *bench) {
+			m := request(1, sgsn, gtp.PDPTypeIPv4)
+			m.AddressUser = rnc
+			r := b.create(sgsn, m)
+			b.wants("accepted", r.Cause.Accepted(), true)
+			b.wants("passed", b.up(&r, rnc, udp(r.EndUserAddress.Value.IPv4, host4, 64, 8)), 1)
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "check_outer"), `check_outer = false`, func(b *bench) {
+			r := b.open(1)
+			b.wants("passed", b.up(&r, other, udp(r.EndUserAddress.Value.IPv4, host4, 64, 8)), 1)
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "icmp_errors"), `icmp_errors = false`, func(b *bench) {
+			r := b.open(1)
+			b.down(udp(host4, r.EndUserAddress.Value.IPv4, 1, 8))
+			b.wants("errors", len(b.out.IP), 0)
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "session_limit"), `session_limit = "1h"`, func(b *bench) {
+			b.open(1)
+			b.wants("ended before", of(gtp.TypeDeleteRequest, b.pass(59*time.Minute)), 0)
+			b.wants("ended", of(gtp.TypeDeleteRequest, b.pass(3*time.Minute)) > 0, true)
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "idle_limit"), `idle_limit = "10m"`, func(b *bench) {
+			r := b.open(1)
+			b.pass(9 * time.Minute)
+			b.up(&r, sgsn, udp(r.EndUserAddress.Value.IPv4, host4, 64, 8))
+			b.wants("ended before", of(gtp.TypeDeleteRequest, b.pass(9*time.Minute)), 0)
+			b.wants("ended", of(gtp.TypeDeleteRequest, b.pass(3*time.Minute)) > 0, true)
+		}},
+	} {
+		t.Run(tt.key, func(t *testing.T) { tt.play(benchOf(t, "", tt.lines)) })
+	}
+}
