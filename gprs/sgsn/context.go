@@ -26,6 +26,9 @@ func (s State) String() string {
 	return [...]string{"opening", "open", "updating", "closing"}[s&3]
 }
 
+// carries reports whether packets pass.
+func (c *PDPContext) carries() bool { return c.state == Open || c.state == Updating }
+
 // session is what a primary context and its secondary ones share: the terminal's address and
 // the tunnel of signalling.
 type session struct {

@@ -28,7 +28,8 @@ func (e *Engine) indicate(m *message, now time.Time, out *Output) {
 }
 
 // errorIndication ends the context whose packets its GGSN has no context for: tunnel
-// identifier and address must be those that we send to.
+// identifier and address must be those that we send to. For one that closes it tells of a packet
+// that the request has overtaken; its end is the answer to that.
 func (e *Engine) errorIndication(m *message, now time.Time, out *Output) {
 	e.stats.ErrorIndications++
 	if !e.indications.Allow(m.from.Addr(), now) {
@@ -41,14 +42,14 @@ func (e *Engine) errorIndication(m *message, now time.Time, out *Output) {
 	}
 	if m.Version == gtp.V0 {
 		c := e.contexts[m.TID]
-		if c != nil && c.session.version() == gtp.V0 && c.remoteData == uint32(m.FlowLabel) && c.remoteUser.Addr() == m.from.Addr() && c.state != Opening {
+		if c != nil && c.session.version() == gtp.V0 && c.remoteData == uint32(m.FlowLabel) && c.remoteUser.Addr() == m.from.Addr() && c.carries() {
 			e.end(c, ReasonErrorIndicated, 0, 0, now, out)
 		}
 		return
 	}
 	// It is rare, and has a limit, so there is no table by what GGSNs have chosen.
 	for _, c := range e.contexts {
-		if c.session.version() == gtp.V1 && c.state != Opening && c.remoteData == content.TEID && c.remoteUser.Addr() == content.Address {
+		if c.session.version() == gtp.V1 && c.carries() && c.remoteData == content.TEID && c.remoteUser.Addr() == content.Address {
 			e.end(c, ReasonErrorIndicated, 0, 0, now, out)
 		}
 	}

@@ -88,6 +88,27 @@ func TestErrorIndicationReceived(t *testing.T) {
 	}
 }
 
+// TestErrorIndicationWhileClosing is of a packet that the delete request has overtaken.
+func TestErrorIndicationWhileClosing(t *testing.T) {
+	for _, v := range []gtp.Version{gtp.V0, gtp.V1} {
+		w := newWorld(t, Settings{})
+		key := w.attach(v, gtp.PDPTypeIPv4)
+		i := w.info(key)
+		w.clear()
+		w.order(w.e.Detach(key, false, w.now, &w.out))
+		d, h := w.next()
+		if v == gtp.V1 {
+			w.say(Socket(0, PlaneUser), gtp.Header{Version: v, HasSequence: true}, &gtp.ErrorIndication{TEID: i.RemoteData, Address: theirs})
+		} else {
+			w.say(Socket(0, PlaneV0), gtp.Header{Version: v, FlowLabel: uint16(i.RemoteData), TID: key}, &gtp.ErrorIndication{})
+		}
+		w.say(d.Socket, reply(h, i.TEIDControl), &gtp.DeleteResponse{Cause: gtp.CauseAccepted})
+		if about := w.event(Ended); about.Reason != ReasonDetached || len(w.out.Events) != 1 {
+			t.Errorf("%+v", w.out.Events)
+		}
+	}
+}
+
 // TestExtensionHeaders are those of user packets: known ones are passed over, one that must be
 // understood is refused, with a list of those known.
 func TestExtensionHeaders(t *testing.T) {

@@ -51,7 +51,7 @@ func (e *Engine) sourceOf(link int, ip []byte) (from source, ok bool) {
 
 // encapsulate sends a packet by a context.
 func (e *Engine) encapsulate(c *PDPContext, ip []byte, now time.Time, out *Output) {
-	if c.state != Open && c.state != Updating {
+	if !c.carries() {
 		e.drops[dropNotReady]++
 		return
 	}
