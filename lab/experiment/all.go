@@ -55,6 +55,7 @@ var All = []lab.Experiment{
 	nat64InPlace,
 	siitCost,
 	siitInPlace,
+	gprsAttach,
 	gtpuThroughput,
 	gtpuLatency,
 	{

@@ -138,6 +138,9 @@ type attachment struct {
 	v6      bool // the PDP type
 }
 
+// attachments are all.
+var attachments = []attachment{{0, false}, {0, true}, {1, false}, {1, true}}
+
 // String names it for people.
 func (a attachment) String() string {
 	family := "IPv4"

@@ -30,10 +30,17 @@ type labSGSN struct {
 	became chan became
 }
 
-// became is what became of a context: it has an address, or an event says what it lacks.
+// became is what became of a context at a time: it has an address, or an event says why not.
 type became struct {
 	context sgsn.Info
 	event   sgsn.Event
+	at      time.Time
+}
+
+// attached is a context that is open, and how long a terminal has waited for its address.
+type attached struct {
+	sgsn.Info
+	took time.Duration
 }
 
 // A request that comes before the GGSN serves is sent again soon, and often.
@@ -54,7 +61,7 @@ func startSGSN(node *lab.Node, at netip.Addr) (*labSGSN, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	s.group.Go(func() error { s.loop.RunTimer(ctx); return nil })
-	for _, plane := range []sgsn.Plane{sgsn.PlaneControl, sgsn.PlaneUser} {
+	for plane := range sgsn.NumPlanes {
 		if err := node.Do(func() error { return s.listen(at, plane) }); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
@@ -89,15 +96,15 @@ func (s *labSGSN) Close() error {
 	return errors.Join(append(errs, s.group.Wait())...)
 }
 
-// settled looks for what is awaited: an advertised address, or the end.
+// settled looks for what is awaited: an address, or the end.
 func (s *labSGSN) settled(out *sgsn.Output) {
 	for _, e := range out.Events {
-		b := became{event: e}
+		b := became{event: e, at: time.Now()}
 		switch e.Kind {
-		case sgsn.Configured:
+		case sgsn.Attached, sgsn.Configured:
 			b.context, _ = s.engine.Context(e.Key)
-			if len(b.context.IPv6) == 0 {
-				continue
+			if b.context.Type == gtp.PDPTypeIPv6 && len(b.context.IPv6) == 0 {
+				continue // the router has not said which
 			}
 		case sgsn.NoRouter, sgsn.Refused, sgsn.Ended:
 		default:
@@ -110,27 +117,56 @@ func (s *labSGSN) settled(out *sgsn.Output) {
 	}
 }
 
-// attach opens a context of IPv6 for the one terminal, and waits until its address has been
-// advertised.
-func (s *labSGSN) attach(ctx context.Context, ggsn netip.Addr, apn string) (c sgsn.Info, err error) {
-	a := sgsn.Attachment{GGSN: ggsn, Version: gtp.V1, Type: gtp.PDPTypeIPv6}
-	var errs [4]error
+// await gives an order and waits for what becomes of the context.
+func (s *labSGSN) await(ctx context.Context, order func(now time.Time, out *sgsn.Output) error) (b became, began time.Time, err error) {
+	s.loop.Do(func(now time.Time, out *sgsn.Output) {
+		select {
+		case <-s.became: // what came late of an earlier order
+		default:
+		}
+		began, err = now, order(now, out)
+	})
+	if err != nil {
+		return b, began, err
+	}
+	select {
+	case b = <-s.became:
+		return b, began, nil
+	case <-ctx.Done():
+		return b, began, ctx.Err()
+	case <-time.After(daemonStart):
+		return b, began, fmt.Errorf("nothing became of the PDP context within %v", daemonStart)
+	}
+}
+
+// attach opens a context for the one terminal, and waits until it has an address.
+func (s *labSGSN) attach(ctx context.Context, ggsn netip.Addr, how attachment) (c attached, err error) {
+	a := sgsn.Attachment{GGSN: ggsn, Version: gtp.Version(how.version), Type: gtp.PDPTypeIPv4}
+	if how.v6 {
+		a.Type = gtp.PDPTypeIPv6
+	}
+	var errs [3]error
 	a.IMSI, errs[0] = gtp.ParseIMSI("001010000000001")
 	a.MSISDN, errs[1] = gtp.ParseMSISDN("46702123456")
-	a.APN, errs[2] = gtp.ParseAPN(apn)
-	s.loop.Do(func(now time.Time, out *sgsn.Output) { _, errs[3] = s.engine.Attach(&a, now, out) })
+	a.APN, errs[2] = gtp.ParseAPN(coreAPN(how.v6))
 	if err := errors.Join(errs[:]...); err != nil {
 		return c, err
 	}
-	select {
-	case b := <-s.became:
-		if b.event.Kind != sgsn.Configured {
-			return c, fmt.Errorf("the PDP context was not opened: %s, %s, cause %s", b.event.Kind, b.event.Reason, b.event.Cause)
-		}
-		return b.context, nil
-	case <-ctx.Done():
-		return c, ctx.Err()
-	case <-time.After(daemonStart):
-		return c, fmt.Errorf("the PDP context has no address within %v", daemonStart)
+	b, began, err := s.await(ctx, func(now time.Time, out *sgsn.Output) error {
+		_, err := s.engine.Attach(&a, now, out)
+		return err
+	})
+	if err == nil && b.event.Kind != sgsn.Attached && b.event.Kind != sgsn.Configured {
+		err = fmt.Errorf("the PDP context was not opened: %s, %s, cause %s", b.event.Kind, b.event.Reason, b.event.Cause)
 	}
+	return attached{b.context, b.at.Sub(began)}, err
+}
+
+// detach closes a context.
+func (s *labSGSN) detach(ctx context.Context, key gtp.TID) error {
+	b, _, err := s.await(ctx, func(now time.Time, out *sgsn.Output) error { return s.engine.Detach(key, false, now, out) })
+	if err == nil && (b.event.Kind != sgsn.Ended || b.event.Cause != gtp.CauseAccepted) {
+		err = fmt.Errorf("the PDP context was not closed: %s, %s, cause %s", b.event.Kind, b.event.Reason, b.event.Cause)
+	}
+	return err
 }

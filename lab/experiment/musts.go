@@ -77,6 +77,9 @@ const (
 	figureOsmoForward = "Isthmus user space / kernel forwarding, packets per second"
 	figureOsmoLatency = "Isthmus user space / osmo-ggsn, median latency"
 
+	figureAttach4 = "from the request to the address"
+	figureAttach6 = "from the request to the advertised address"
+
 	figureLAN         = "LAN address change: time to recovery"
 	figureNATChange   = "NAT address change: time to recovery"
 	figureServerDeath = "server death: time to recovery"
@@ -151,6 +154,8 @@ var Musts = slices.Concat([]Bound{
 	{siitCostName, figureRateXDP, report.Must{AtLeast: true, Bound: 1.5}},
 	{siitCostName, figureStreamOffloads, report.Must{AtLeast: true, Bound: 0.9}},
 	{siitCostName, figureStreamPlain, report.Must{AtLeast: true, Bound: 0.85}},
+	{attachName, figureAttach4, report.Must{Bound: 5}},  // ms
+	{attachName, figureAttach6, report.Must{Bound: 10}}, // ms
 	{gtpuThroughputName, figureOsmoDown, report.Must{AtLeast: true, Bound: 2}},
 	{gtpuThroughputName, figureOsmoUp, report.Must{AtLeast: true, Bound: 1.5}},
 	{gtpuThroughputName, figureOsmoForward, report.Must{AtLeast: true, Bound: 0.5}}, // of 1280 bytes

@@ -71,7 +71,7 @@ func (carrying) meet(ctx context.Context, p *rigPath) error {
 		return err
 	}
 	p.closers = append(p.closers, s)
-	c, err := s.attach(ctx, p.gsn(), coreAPN(true))
+	c, err := s.attach(ctx, p.gsn(), attachment{version: 1, v6: true})
 	if err != nil {
 		return err
 	}
