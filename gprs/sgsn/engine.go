@@ -30,7 +30,9 @@ type Engine struct {
 	paths    map[pathKey]*path
 	requests map[requestKey]*request
 	free     []*request // for the next requests
-	answers  answers
+	// lastSequence is that of the last request, on whatever path.
+	lastSequence uint16
+	answers      answers
 
 	indications *ratelimit.PerSource // what may be sent for packets that no one asked for
 	misdeeds    misdeeds
@@ -64,8 +66,9 @@ func New(s Settings, random io.Reader) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	numbers := rand.NewChaCha8(seed)
 	return &Engine{
-		set: s, random: rand.NewChaCha8(seed), indications: limit,
+		set: s, random: numbers, lastSequence: uint16(numbers.Uint64()), indications: limit,
 		contexts: map[gtp.TID]*PDPContext{}, data: map[uint32]*PDPContext{}, control: map[uint32]*session{},
 		sources: map[source]*session{}, stations: map[int]*station{}, paths: map[pathKey]*path{}, requests: map[requestKey]*request{},
 	}, nil

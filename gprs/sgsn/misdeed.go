@@ -130,8 +130,7 @@ func (e *Engine) sendOctets(c *PDPContext, b []byte, out *Output) {
 func (e *Engine) plausible(c *PDPContext) []byte {
 	s := c.session
 	h := s.header(c)
-	h.HasSequence, h.Sequence = true, s.path.sequence
-	s.path.sequence++
+	h.HasSequence, h.Sequence = true, e.nextSequence()
 	own := e.set.Addresses[c.local]
 	m := gtp.UpdateRequest{
 		NSAPI: c.key.NSAPI(), TEIDData: gtp.Some(c.data), TEIDControl: gtp.Some(s.control),
@@ -177,8 +176,7 @@ func malformed(b []byte, way int) []byte {
 // stray is a request to delete a context that is not.
 func (e *Engine) stray(c *PDPContext) []byte {
 	h := c.session.header(c)
-	h.HasSequence, h.Sequence = true, c.session.path.sequence
-	c.session.path.sequence++
+	h.HasSequence, h.Sequence = true, e.nextSequence()
 	m := gtp.DeleteRequest{}
 	if h.Version == gtp.V0 {
 		h.FlowLabel = uint16(e.label())

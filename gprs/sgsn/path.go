@@ -18,10 +18,9 @@ type pathKey struct {
 
 // path is such a way. It is there as long as a context or a request needs it.
 type path struct {
-	key      pathKey
-	sequence uint16 // of the next request
-	waiting  int    // requests without a response
-	users    int    // sessions, or contexts on the user plane
+	key     pathKey
+	waiting int // requests without a response
+	users   int // sessions, or contexts on the user plane
 
 	recovery gtp.Optional[uint8] // the peer's restart counter
 	echo     timer
@@ -33,7 +32,7 @@ func (e *Engine) path(local int, plane Plane, peer netip.Addr, now time.Time) *p
 	key := pathKey{local, plane, peer}
 	p := e.paths[key]
 	if p == nil {
-		p = &path{key: key, sequence: uint16(e.random.Uint64())}
+		p = &path{key: key}
 		p.echo.fire = func(now time.Time, out *Output) { e.sendEcho(p, now, out) }
 		e.paths[key] = p
 		if e.set.EchoInterval > 0 {

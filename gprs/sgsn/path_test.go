@@ -243,3 +243,27 @@ func TestPDUNotification(t *testing.T) {
 		t.Errorf("%+v, %+v", h, answer)
 	}
 }
+
+// TestSequenceGoesOn counts on where a path was left: a GGSN that remembers its answers would
+// take a number that comes again for a request that it has answered (TS 29.060 section 7.6).
+func TestSequenceGoesOn(t *testing.T) {
+	for _, v := range []gtp.Version{gtp.V0, gtp.V1} {
+		w := newWorld(t, Settings{})
+		var numbers []uint16
+		for range 3 {
+			key := w.attach(v, gtp.PDPTypeIPv4)
+			w.clear()
+			w.order(w.e.Detach(key, false, w.now, &w.out))
+			d, h := w.request(&gtp.DeleteRequest{})
+			w.say(d.Socket, reply(h, 0), &gtp.DeleteResponse{Cause: gtp.CauseAccepted})
+			if len(w.e.paths) > 0 {
+				t.Fatal("a path is left")
+			}
+			numbers = append(numbers, h.Sequence)
+			w.clear()
+		}
+		if numbers[1] != numbers[0]+2 || numbers[2] != numbers[1]+2 {
+			t.Errorf("version %d: numbers %v", v, numbers)
+		}
+	}
+}

@@ -79,12 +79,19 @@ func (e *Engine) sequence(p *path, key *requestKey) bool {
 		return false
 	}
 	for {
-		key.sequence = p.sequence
-		p.sequence++
+		key.sequence = e.nextSequence()
 		if _, used := e.requests[*key]; !used {
 			return true
 		}
 	}
+}
+
+// nextSequence counts for all paths: one that nothing needed for a moment goes on where it was,
+// so that no peer takes a request for one that it has answered a while ago (TS 29.060 section
+// 7.6).
+func (e *Engine) nextSequence() uint16 {
+	e.lastSequence++
+	return e.lastSequence
 }
 
 // transmit sends the request once more.
