@@ -138,6 +138,9 @@ func (e *Engine) end(h handle, why End, c call) {
 	sh, s := x.session, e.sessions.at(x.session)
 	e.tell(c, ContextDeleted, h, why)
 	e.stats.Ended[why]++
+	if e.changes[sh].context == h {
+		e.dropChange(sh, s)
+	}
 	at := &s.first
 	for *at != h {
 		at = &e.contexts.at(*at).next
