@@ -86,7 +86,12 @@ func (e *Engine) forgetPeer() bool {
 	return false
 }
 
+// idle reports whether nothing needs a node. The user plane of version 0 has no path of its
+// own.
 func (p *peer) idle() bool {
+	if p.sessions != 0 || p.users != 0 {
+		return false
+	}
 	for i := range p.paths {
 		if p.paths[i].used > 0 || p.paths[i].waiting > 0 {
 			return false

@@ -172,6 +172,36 @@ func TestRequestStorm(t *testing.T) {
 	w.open(2, "internet", gtp.PDPTypeIPv4)
 }
 
+// TestPeersKept: a node that has no more than the user plane of a context, of either version,
+// is not forgotten for another.
+func TestPeersKept(t *testing.T) {
+	for _, path := range []int{pathV0, pathControl} {
+		w := newWorld(t, func(s *Settings) { s.Limits.Peers = 2 })
+		m := w.createRequest(imsi1, "internet", gtp.PDPTypeIPv4)
+		m.AddressUser = other
+		h := gtp.Header{}
+		if path == pathV0 {
+			m.IMSI, m.NSAPI, m.CommonFlags, h.TID = gtp.Optional[gtp.IMSI]{}, 0, gtp.Optional[gtp.CommonFlags]{}, gtp.MakeTID(imsi1, 5)
+			number, _ := gtp.ParseMSISDN("46702123456")
+			m.QoS, m.MSISDN = qosOf(0, 0x0b, 0x92, 0x1f), gtp.Some(number)
+		}
+		var c context
+		w.ask(path, h, m, &c.CreateResponse)
+		if !c.Cause.Accepted() {
+			t.Fatal(c.Cause)
+		}
+		w.tick(time.Minute)
+		w.from = netip.MustParseAddr("198.51.100.77")
+		before := w.e.stats.Dropped[PeersFull]
+		w.raw(pathControl, w.encode(gtp.Header{Version: gtp.V1, HasSequence: true}, &gtp.EchoRequest{}))
+		w.silent(PeersFull, before)
+		w.down(udp4(server, c.four(), 64, 9))
+		if len(w.out.UDP) != 1 || w.out.UDP[0].To.Addr() != other {
+			t.Errorf("path %d: %d datagrams for the user plane at %v", path, len(w.out.UDP), other)
+		}
+	}
+}
+
 // TestPeersFull: nodes without contexts give way to new ones, those with contexts do not.
 func TestPeersFull(t *testing.T) {
 	w := newWorld(t, func(s *Settings) { s.Limits.Peers = 3 })
