@@ -50,6 +50,7 @@ type addressKey [16]byte
 
 // peerOf returns the node with an address, and makes it. ok is false if there is no room.
 func (e *Engine) peerOf(a netip.Addr) (h handle, p *peer, ok bool) {
+	a = a.Unmap()
 	key := addressKey(a.As16())
 	if h, ok = e.byAddress[key]; ok {
 		p = e.peers.at(h)
