@@ -146,6 +146,7 @@ func (e *Engine) end(h handle, why End, c call) {
 		at = &e.contexts.at(*at).next
 	}
 	*at = x.next
+	e.ended.add(endedOf(s.version, tidOf(s, x.nsapi), x.teid, uint16(x.teid)), c.at)
 	delete(e.byTID, tidOf(s, x.nsapi))
 	if s.version == gtp.V1 {
 		delete(e.byTEID, x.teid)
