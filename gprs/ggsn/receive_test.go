@@ -172,6 +172,40 @@ func TestRequestStorm(t *testing.T) {
 	w.open(2, "internet", gtp.PDPTypeIPv4)
 }
 
+// TestStormOfAnswers: a node that sends more than it may is heard when it answers a request of
+// this node, once for each time that it was asked.
+func TestStormOfAnswers(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.Limits.Requests, s.EchoInterval = 100, time.Minute })
+	w.open(1, "internet", gtp.PDPTypeIPv4)
+	asked := ofType(w.tick(time.Minute), gtp.TypeEchoRequest)
+	for range 200 {
+		w.raw(pathControl, w.encode(gtp.Header{Version: gtp.V1, HasSequence: true}, &gtp.EchoRequest{}))
+	}
+	before := w.e.stats.Dropped[RequestRate]
+	if len(asked) != 2 || before == 0 {
+		t.Fatalf("%d requests, dropped %v", len(asked), w.dropped())
+	}
+	for _, d := range asked {
+		malformed := []byte{0x32, byte(gtp.TypeEchoResponse), 0, 4, 0, 0, 0, 0, d.Payload[8], d.Payload[9], 0, 0}
+		path := int(Socket(d.Socket) % ports)
+		w.raw(path, malformed)
+		w.raw(path, malformed)
+	}
+	if got := w.e.stats.Dropped[RequestRate]; got != before+uint64(len(asked)) {
+		t.Errorf("%d more dropped for the rate", got-before)
+	}
+	asked = ofType(w.tick(w.e.settings.T3Response), gtp.TypeEchoRequest)
+	for _, d := range asked {
+		for range 200 {
+			w.raw(pathControl, w.encode(gtp.Header{Version: gtp.V1, HasSequence: true}, &gtp.EchoRequest{}))
+		}
+		w.reply(d, &gtp.EchoResponse{Recovery: 1})
+	}
+	if len(asked) != 2 || w.e.requests.used() != 0 {
+		t.Errorf("%d requests were sent again, %d wait", len(asked), w.e.requests.used())
+	}
+}
+
 // TestPeersKept: a node that has no more than the user plane of a context, of either version,
 // is not forgotten for another.
 func TestPeersKept(t *testing.T) {
