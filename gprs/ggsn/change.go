@@ -90,6 +90,14 @@ func (e *Engine) endChange(h handle, c call) {
 	e.schedule(h, e.sessions.at(h), c)
 }
 
+// dropChange forgets a change, and the request for it, whose context ends.
+func (e *Engine) dropChange(h handle, s *session) {
+	delete(e.changes, h)
+	if s.request != 0 && e.requests.at(s.request).kind == gtp.TypeUpdateRequest {
+		e.endRequest(s.request)
+	}
+}
+
 // updateResponse takes the answer of an SGSN to a change.
 func (e *Engine) updateResponse(t *transaction, rh handle) Reason {
 	m := &e.scratch.updated
@@ -100,6 +108,8 @@ func (e *Engine) updateResponse(t *transaction, rh handle) Reason {
 	e.endRequest(rh)
 	to := e.changes[h]
 	switch {
+	case to.context == 0:
+		return ResponseUnknown
 	case m.Cause == gtp.CauseCollision:
 		e.changeLater(h, t.call)
 		return none

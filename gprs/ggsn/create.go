@@ -74,9 +74,7 @@ func (e *Engine) createPrimary(t *transaction, m *gtp.CreateRequest, made *sessi
 	if made.has, cause = a.choose(m); !cause.Accepted() {
 		return 0, cause
 	}
-	if m.Recovery.Present {
-		e.recovered(e.peers.at(control), m.Recovery.Value, 0, t.call)
-	}
+	e.heardCounter(t, control, m.Recovery, 0)
 	if old != 0 {
 		e.replace(old, t.call)
 	}

@@ -120,6 +120,28 @@ func TestCreateAddresses(t *testing.T) {
 	}
 }
 
+// TestMappedAddress: an SGSN named by an IPv6 address that has its IPv4 one is the same node.
+func TestMappedAddress(t *testing.T) {
+	for _, direct := range []bool{false, true} {
+		w := newWorld(t, func(s *Settings) { s.APNs[0].DirectTunnel = direct })
+		m := w.createRequest(imsi1, "internet", gtp.PDPTypeIPv4)
+		m.AddressUser = netip.AddrFrom16(other.As16())
+		c := w.create(m)
+		w.from = other
+		d := w.open(2, "internet", gtp.PDPTypeIPv4)
+		for _, x := range []context{c, d} {
+			w.up(x, udp4(x.four(), server, 64, 0))
+			if len(w.out.IP) != 1 {
+				t.Fatalf("direct tunnels %v: dropped %v", direct, w.dropped())
+			}
+			w.down(udp4(server, x.four(), 64, 0))
+			if to := w.out.UDP[0]; to.To.Addr() != other || to.Socket != int(SocketUser) {
+				t.Errorf("to %v by socket %d", to.To, to.Socket)
+			}
+		}
+	}
+}
+
 // TestCreateTEIDs: numbers are random, not one after the other, and no two are equal.
 func TestCreateTEIDs(t *testing.T) {
 	w := newWorld(t, nil)

@@ -36,8 +36,9 @@ type Engine struct {
 	byTEID       map[uint32]handle   // contexts of version 1
 	byControl    map[uint32]handle   // sessions of version 1
 	byPeer       map[peerTEID]handle // contexts of version 1, by where their packets go
-	filters      map[handle]filters  // of contexts
-	changes      map[handle]change   // of sessions, that their SGSNs are asked for
+	ended        ended
+	filters      map[handle]filters // of contexts
+	changes      map[handle]change  // of sessions, that their SGSNs are asked for
 	sessionTimes deadlines
 	chargingID   uint32
 

@@ -53,15 +53,20 @@ func (e *Engine) indicatedContext(t *transaction, m *gtp.ErrorIndication) handle
 		}
 		return x
 	}
-	if t.path() != pathUser || m.Address.Unmap() != t.from.Addr() {
+	if t.path() != pathUser || m.Address != t.from.Addr() {
 		return 0
 	}
 	return e.byPeer[peerTEID{t.ph, m.TEID}]
 }
 
 // indicate tells a node that there is no context for its G-PDU: once in a while, for there is
-// one for each packet otherwise. Its packet went to an address of this node.
+// one for each packet otherwise. A packet that comes late is no fault of the node, which may
+// take the indication for one of a context that it has made meanwhile. Its packet went to an
+// address of this node.
 func (e *Engine) indicate(c call, socket Socket, from netip.AddrPort, h *gtp.Header) {
+	if e.ended.has(h, c.at) {
+		return
+	}
 	if !e.isPeer(from.Addr()) && e.byAddress[addressKey(from.Addr().As16())] == 0 {
 		return
 	}

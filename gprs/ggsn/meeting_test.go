@@ -3,6 +3,7 @@
 package ggsn
 
 import (
+	"bytes"
 	"net/netip"
 	"testing"
 	"time"
@@ -112,6 +113,42 @@ func TestRouterInPool(t *testing.T) {
 		w.down(udp4(src, c.four(), 64, 0))
 		if len(w.out.UDP) != btoi(want == none) || w.e.stats.Dropped[InsideSource]-before != uint64(btoi(want != none)) {
 			t.Errorf("from %v: dropped %v", src, w.dropped())
+		}
+	}
+}
+
+// TestDeleteOfChanging: an SGSN that deletes a secondary context which it was asked to change,
+// and then answers, hits no other context: not one of the session, nor another terminal's that
+// has the record of the one that ended.
+func TestDeleteOfChanging(t *testing.T) {
+	for name, victim := range map[string]bool{"the record is free": false, "another terminal has it": true} {
+		for _, cause := range []gtp.Cause{gtp.CauseNonExistent, gtp.CauseContextNotFound, gtp.CauseCollision, gtp.CauseAccepted} {
+			w := newWorld(t, func(s *Settings) { s.APNs[0].DirectTunnel = true })
+			c := w.open(1, "internet", gtp.PDPTypeIPv4)
+			m := w.secondaryRequest(6, template(gtp.TFTCreate, portFilter(1, 10, 5000)))
+			m.AddressUser = rnc
+			w.createSecondary(c.TEIDControl.Value, m)
+			w.tick(2 * young)
+			w.from = rnc
+			w.raw(pathUser, w.encode(gtp.Header{Version: gtp.V1, HasSequence: true}, &gtp.ErrorIndication{TEID: 0x6006, Address: rnc}))
+			w.from = sgsn
+			asked := w.out.UDP[0]
+			asked.Payload = bytes.Clone(asked.Payload)
+			if got := w.remove(c.TEIDControl.Value, 6, false); got != gtp.CauseAccepted {
+				t.Fatal(got)
+			}
+			want := 1
+			if victim {
+				w.from = other
+				w.open(2, "internet", gtp.PDPTypeIPv4)
+				w.from, want = sgsn, 2
+			}
+			before := w.e.stats.Dropped[ResponseUnknown]
+			w.reply(asked, &gtp.UpdateResponse{Cause: cause})
+			if n := w.e.contexts.used(); n != want || len(w.e.changes) != 0 || w.e.requests.used() != 0 {
+				t.Errorf("%s, %v: %d contexts, %d changes, %d requests", name, cause, n, len(w.e.changes), w.e.requests.used())
+			}
+			w.silent(ResponseUnknown, before)
 		}
 	}
 }

@@ -98,7 +98,9 @@ func (e *Engine) releasePath(h handle, p *peer, path int, c call) {
 	}
 	for x := p.users; x != 0; {
 		u := e.contexts.at(x)
-		e.endLater(u.session, EndPath, c.at)
+		if e.sessions.at(u.session).version == gtp.V1 { // those of version 0 have another path
+			e.endLater(u.session, EndPath, c.at)
+		}
 		x = u.userNext
 	}
 }
@@ -109,6 +111,14 @@ func (e *Engine) endLater(h handle, why End, at time.Duration) {
 	s.why = why
 	s.marks |= markEnding
 	e.sessionTimes.set(h, at)
+}
+
+// heardCounter takes the restart counter of a request: that of its sender, so that it says
+// nothing of another node that the request names. That one's comes by its own answers.
+func (e *Engine) heardCounter(t *transaction, control handle, counter gtp.Optional[uint8], except handle) {
+	if counter.Present && control == t.ph {
+		e.recovered(t.p, counter.Value, except, t.call)
+	}
 }
 
 // recovered compares a restart counter with the one before: where it differs the node has

@@ -218,6 +218,48 @@ func TestRestartInUpdate(t *testing.T) {
 	}
 }
 
+// TestRestartOfAnother: the counter of a request is its sender's. A node that it names has not
+// restarted, and is not taken to have that counter.
+func TestRestartOfAnother(t *testing.T) {
+	w := newWorld(t, nil)
+	w.from = other
+	m := w.createRequest(testIMSI(1), "internet", gtp.PDPTypeIPv4)
+	m.Recovery = gtp.Some(uint8(9))
+	w.create(m)
+	w.from = sgsn
+	foreign := w.createRequest(testIMSI(2), "internet", gtp.PDPTypeIPv4)
+	foreign.Recovery, foreign.AddressControl = gtp.Some(uint8(10)), other
+	c := w.create(foreign)
+	u := w.updateRequest(0x7000)
+	u.Recovery, u.AddressControl = gtp.Some(uint8(11)), gtp.Some(other)
+	w.ask(pathControl, gtp.Header{TEID: c.TEIDControl.Value}, u, &gtp.UpdateResponse{})
+	w.from = other
+	m.IMSI = gtp.Some(testIMSI(3))
+	w.create(m)
+	w.tick(time.Second)
+	if w.e.stats.Restarts != 0 || w.e.contexts.used() != 3 {
+		t.Errorf("%d restarts, %d contexts", w.e.stats.Restarts, w.e.contexts.used())
+	}
+}
+
+// TestPathOfVersion1Down: the user plane of version 1 that answers no more ends no context of
+// version 0, which has another port.
+func TestPathOfVersion1Down(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.EchoInterval, s.PathHold = time.Minute, time.Minute })
+	w.open(1, "internet", gtp.PDPTypeIPv4)
+	w.createV0(gtp.MakeTID(testIMSI(3), 5), "internet", gtp.PDPTypeIPv4)
+	for w.now.Before(start.Add(10 * time.Minute)) {
+		for _, d := range w.tick(time.Second) {
+			if d.Payload[1] == byte(gtp.TypeEchoRequest) && Socket(d.Socket) != SocketUser {
+				w.reply(d, &gtp.EchoResponse{Recovery: 1})
+			}
+		}
+	}
+	if got := w.list(); len(got) != 1 || got[0].IMSI != testIMSI(3) || w.e.stats.Ended[EndPath] != 1 {
+		t.Errorf("left are %+v, ended %v", got, w.e.stats.Ended)
+	}
+}
+
 // TestPathReleased: without a time of holding, contexts go when the path does.
 func TestPathReleased(t *testing.T) {
 	w := newWorld(t, func(s *Settings) { s.EchoInterval, s.PathHold = time.Minute, 0 })

@@ -50,6 +50,7 @@ type addressKey [16]byte
 
 // peerOf returns the node with an address, and makes it. ok is false if there is no room.
 func (e *Engine) peerOf(a netip.Addr) (h handle, p *peer, ok bool) {
+	a = a.Unmap()
 	key := addressKey(a.As16())
 	if h, ok = e.byAddress[key]; ok {
 		p = e.peers.at(h)
@@ -86,7 +87,12 @@ func (e *Engine) forgetPeer() bool {
 	return false
 }
 
+// idle reports whether nothing needs a node. The user plane of version 0 has no path of its
+// own.
 func (p *peer) idle() bool {
+	if p.sessions != 0 || p.users != 0 {
+		return false
+	}
 	for i := range p.paths {
 		if p.paths[i].used > 0 || p.paths[i].waiting > 0 {
 			return false

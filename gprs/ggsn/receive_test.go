@@ -172,6 +172,70 @@ func TestRequestStorm(t *testing.T) {
 	w.open(2, "internet", gtp.PDPTypeIPv4)
 }
 
+// TestStormOfAnswers: a node that sends more than it may is heard when it answers a request of
+// this node, once for each time that it was asked.
+func TestStormOfAnswers(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.Limits.Requests, s.EchoInterval = 100, time.Minute })
+	w.open(1, "internet", gtp.PDPTypeIPv4)
+	asked := ofType(w.tick(time.Minute), gtp.TypeEchoRequest)
+	for range 200 {
+		w.raw(pathControl, w.encode(gtp.Header{Version: gtp.V1, HasSequence: true}, &gtp.EchoRequest{}))
+	}
+	before := w.e.stats.Dropped[RequestRate]
+	if len(asked) != 2 || before == 0 {
+		t.Fatalf("%d requests, dropped %v", len(asked), w.dropped())
+	}
+	for _, d := range asked {
+		malformed := []byte{0x32, byte(gtp.TypeEchoResponse), 0, 4, 0, 0, 0, 0, d.Payload[8], d.Payload[9], 0, 0}
+		path := int(Socket(d.Socket) % ports)
+		w.raw(path, malformed)
+		w.raw(path, malformed)
+	}
+	if got := w.e.stats.Dropped[RequestRate]; got != before+uint64(len(asked)) {
+		t.Errorf("%d more dropped for the rate", got-before)
+	}
+	asked = ofType(w.tick(w.e.settings.T3Response), gtp.TypeEchoRequest)
+	for _, d := range asked {
+		for range 200 {
+			w.raw(pathControl, w.encode(gtp.Header{Version: gtp.V1, HasSequence: true}, &gtp.EchoRequest{}))
+		}
+		w.reply(d, &gtp.EchoResponse{Recovery: 1})
+	}
+	if len(asked) != 2 || w.e.requests.used() != 0 {
+		t.Errorf("%d requests were sent again, %d wait", len(asked), w.e.requests.used())
+	}
+}
+
+// TestPeersKept: a node that has no more than the user plane of a context, of either version,
+// is not forgotten for another.
+func TestPeersKept(t *testing.T) {
+	for _, path := range []int{pathV0, pathControl} {
+		w := newWorld(t, func(s *Settings) { s.Limits.Peers = 2 })
+		m := w.createRequest(imsi1, "internet", gtp.PDPTypeIPv4)
+		m.AddressUser = other
+		h := gtp.Header{}
+		if path == pathV0 {
+			m.IMSI, m.NSAPI, m.CommonFlags, h.TID = gtp.Optional[gtp.IMSI]{}, 0, gtp.Optional[gtp.CommonFlags]{}, gtp.MakeTID(imsi1, 5)
+			number, _ := gtp.ParseMSISDN("46702123456")
+			m.QoS, m.MSISDN = qosOf(0, 0x0b, 0x92, 0x1f), gtp.Some(number)
+		}
+		var c context
+		w.ask(path, h, m, &c.CreateResponse)
+		if !c.Cause.Accepted() {
+			t.Fatal(c.Cause)
+		}
+		w.tick(time.Minute)
+		w.from = netip.MustParseAddr("198.51.100.77")
+		before := w.e.stats.Dropped[PeersFull]
+		w.raw(pathControl, w.encode(gtp.Header{Version: gtp.V1, HasSequence: true}, &gtp.EchoRequest{}))
+		w.silent(PeersFull, before)
+		w.down(udp4(server, c.four(), 64, 9))
+		if len(w.out.UDP) != 1 || w.out.UDP[0].To.Addr() != other {
+			t.Errorf("path %d: %d datagrams for the user plane at %v", path, len(w.out.UDP), other)
+		}
+	}
+}
+
 // TestPeersFull: nodes without contexts give way to new ones, those with contexts do not.
 func TestPeersFull(t *testing.T) {
 	w := newWorld(t, func(s *Settings) { s.Limits.Peers = 3 })

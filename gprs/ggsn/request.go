@@ -13,6 +13,7 @@ type request struct {
 	key     requestKey
 	kind    gtp.MessageType
 	sent    int
+	heard   bool   // an answer came beyond the rate since it was sent
 	session handle // 0 of an Echo Request
 	why     End    // of a Delete Request
 	message []byte
@@ -62,6 +63,7 @@ func (e *Engine) transmit(h handle, r *request, c call) {
 	addr := e.peers.at(r.key.peer).addr
 	socket := Socket(r.key.path).of(addr)
 	r.sent++
+	r.heard = false
 	c.out.SendUDP(int(socket), netip.AddrPortFrom(addr, socket.Port()), c.out.Copy(r.message))
 	e.requestTimes.set(h, c.at+e.settings.T3Response)
 }
@@ -101,22 +103,39 @@ func (e *Engine) requestDue(h handle, c call) {
 
 // answered takes an answer of a node.
 func (e *Engine) answered(t *transaction) Reason {
-	key := requestKey{t.ph, uint8(t.path()), t.header.Sequence}
-	h, ok := e.bySequence[key]
-	if !ok {
+	h := e.requestOf(t)
+	if h == 0 {
 		return ResponseUnknown
 	}
-	r := e.requests.at(h)
-	if want, _ := r.kind.Response(); want != t.header.Type {
-		return ResponseUnknown
-	}
-	switch r.kind {
+	switch e.requests.at(h).kind {
 	case gtp.TypeEchoRequest:
 		return e.echoResponse(t, h)
 	case gtp.TypeDeleteRequest:
 		return e.deleteResponse(t, h)
 	}
 	return e.updateResponse(t, h)
+}
+
+// requestOf returns the request of this node that a message answers; 0 if there is none.
+func (e *Engine) requestOf(t *transaction) handle {
+	h := e.bySequence[requestKey{t.ph, uint8(t.path()), t.header.Sequence}]
+	if h != 0 {
+		if want, _ := e.requests.at(h).kind.Response(); want != t.header.Type {
+			return 0
+		}
+	}
+	return h
+}
+
+// awaited reports whether a message answers a request of this node, so that it is taken
+// whatever else its sender sends: one for each time that the request was sent.
+func (e *Engine) awaited(t *transaction) bool {
+	h := e.requestOf(t)
+	if h == 0 || e.requests.at(h).heard {
+		return false
+	}
+	e.requests.at(h).heard = true
+	return true
 }
 
 // echoResponse takes a sign of life. On the user plane of version 1 its counter means

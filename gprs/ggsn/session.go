@@ -138,11 +138,15 @@ func (e *Engine) end(h handle, why End, c call) {
 	sh, s := x.session, e.sessions.at(x.session)
 	e.tell(c, ContextDeleted, h, why)
 	e.stats.Ended[why]++
+	if e.changes[sh].context == h {
+		e.dropChange(sh, s)
+	}
 	at := &s.first
 	for *at != h {
 		at = &e.contexts.at(*at).next
 	}
 	*at = x.next
+	e.ended.add(endedOf(s.version, tidOf(s, x.nsapi), x.teid, uint16(x.teid)), c.at)
 	delete(e.byTID, tidOf(s, x.nsapi))
 	if s.version == gtp.V1 {
 		delete(e.byTEID, x.teid)

@@ -45,13 +45,11 @@ func (e *Engine) toUpdate(t *transaction, m *gtp.UpdateRequest) (handle, bool) {
 		return 0, false
 	}
 	tid := gtp.MakeTID(m.IMSI.Value, m.NSAPI)
-	for _, key := range []gtp.TID{tid, tid.Reversed()} {
-		if x, ok := e.byTID[key]; ok && e.sessions.at(e.contexts.at(x).session).version == gtp.V0 {
-			e.rename(x, tid)
-			return x, true
-		}
+	x := e.byTID[tid]
+	if x == 0 {
+		x = e.byTID[tid.Reversed()]
 	}
-	return 0, false
+	return x, x != 0 && e.sessions.at(e.contexts.at(x).session).version == gtp.V0
 }
 
 // rename gives the one context of a session of version 0 the TID that is known to be right,
@@ -76,11 +74,12 @@ func (e *Engine) applyUpdate(t *transaction, m *gtp.UpdateRequest, x handle, s *
 	if cause != 0 {
 		return cause
 	}
-	if m.Recovery.Present {
-		e.recovered(e.peers.at(control), m.Recovery.Value, c.session, t.call)
-	}
+	e.heardCounter(t, control, m.Recovery, c.session)
 	// A request of this node that is under way gives way to that of the SGSN.
 	e.collided(c.session, s, t.call)
+	if t.header.Version == gtp.V1 && s.version == gtp.V0 {
+		e.rename(x, gtp.MakeTID(m.IMSI.Value, m.NSAPI))
+	}
 	e.moveSession(c.session, s, control, t.header.Version)
 	if m.TEIDControl.Present {
 		s.peerTEID = m.TEIDControl.Value

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 )
@@ -187,6 +188,33 @@ func TestErrorIndicationSent(t *testing.T) {
 	w.from = rnc
 	w.up(stranger, []byte{1})
 	w.silent(TEIDUnknown, 50)
+}
+
+// TestLatePackets: packets of a context that has just ended are dropped without a word, for
+// its Delete Request may have overtaken them; later ones are told of.
+func TestLatePackets(t *testing.T) {
+	for _, version := range []gtp.Version{gtp.V0, gtp.V1} {
+		w := newWorld(t, nil)
+		tid := gtp.MakeTID(imsi1, 5)
+		var send func()
+		if version == gtp.V0 {
+			_, r := w.createV0(tid, "internet", gtp.PDPTypeIPv4)
+			send = func() { w.upV0(tid, uint16(r.TEIDData.Value), []byte{1}) }
+			w.ask(pathV0, gtp.Header{TID: tid, FlowLabel: uint16(r.TEIDControl.Value)}, &gtp.DeleteRequest{}, &gtp.DeleteResponse{})
+		} else {
+			c := w.open(1, "internet", gtp.PDPTypeIPv4)
+			send = func() { w.up(c, []byte{1}) }
+			w.remove(c.TEIDControl.Value, 5, true)
+		}
+		for n, after := range []time.Duration{0, lateness - 1, lateness} {
+			w.now = start.Add(after)
+			send()
+			want := n / 2
+			if got := len(ofType(w.out.UDP, gtp.TypeErrorIndication)); got != want || w.e.stats.Dropped[TEIDUnknown] != uint64(n+1) {
+				t.Errorf("version %d, packet %d: %d indications, dropped %v", version, n, got, w.dropped())
+			}
+		}
+	}
 }
 
 func TestErrorIndicationReceived(t *testing.T) {

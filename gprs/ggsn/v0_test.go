@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 )
@@ -124,6 +125,36 @@ func TestVersionChanges(t *testing.T) {
 	}
 }
 
+// TestVersionChangeRefused: an update that is refused leaves the context as it was, also one of
+// a TID that is written the other way round; so does one whose right TID another has.
+func TestVersionChangeRefused(t *testing.T) {
+	for _, taken := range []bool{false, true} {
+		w := newWorld(t, nil)
+		tid := gtp.MakeTID(imsi1, 5)
+		_, r := w.createV0(tid.Reversed(), "internet", gtp.PDPTypeIPv4)
+		m := w.updateRequest(0x3000)
+		m.IMSI = gtp.Some(imsi1)
+		if taken {
+			w.open(1, "internet", gtp.PDPTypeIPv4)
+		} else {
+			m.AddressUser = gtp.Some(rnc)
+		}
+		var u gtp.UpdateResponse
+		if w.ask(pathControl, gtp.Header{}, m, &u); u.Cause.Accepted() {
+			t.Fatal(u.Cause)
+		}
+		c := context{CreateResponse: r}
+		w.upV0(tid.Reversed(), uint16(r.TEIDData.Value), udp4(c.four(), server, 64, 0))
+		if len(w.out.IP) != 1 {
+			t.Errorf("taken %v: dropped %v", taken, w.dropped())
+		}
+		w.out.Reset()
+		w.e.Delete(Selection{}, w.now, &w.out)
+		w.tick(time.Minute)
+		w.empty()
+	}
+}
+
 // TestVersion0Dual: version 0 has no dual address flag, so that both families give one.
 func TestVersion0Dual(t *testing.T) {
 	w := newWorld(t, nil)
@@ -144,7 +175,16 @@ func TestErrorIndicationVersion0(t *testing.T) {
 	}
 	send(other, 0x1111)
 	send(sgsn, 0x1112)
-	if w.e.contexts.used() != 1 || w.e.stats.Dropped[IndicationWrong] != 2 {
+	w.from, tid = sgsn, gtp.MakeTID(testIMSI(2), 5)
+	c := w.open(2, "internet", gtp.PDPTypeIPv4) // of version 1
+	w.tick(2 * young)
+	send(sgsn, 0x1002)
+	if w.e.contexts.used() != 2 {
+		t.Error("a context of version 1 ended")
+	}
+	w.remove(c.TEIDControl.Value, 5, true)
+	tid = gtp.MakeTID(imsi1, 5)
+	if w.e.contexts.used() != 1 || w.e.stats.Dropped[IndicationWrong] != 3 {
 		t.Errorf("%d contexts, dropped %v", w.e.contexts.used(), w.dropped())
 	}
 	send(sgsn, 0x1111)

@@ -97,7 +97,12 @@ func appendEndUserAddress(b []byte, e EndUserAddress) []byte {
 	return appendAddress(b, e.IPv6)
 }
 
-func parseAddress(v []byte) (netip.Addr, bool) { return netip.AddrFromSlice(v) }
+// parseAddress reads the address of a node. One of IPv4 that is written as one of IPv6 (RFC
+// 4291 section 2.5.5.2) is the same node.
+func parseAddress(v []byte) (netip.Addr, bool) {
+	a, ok := netip.AddrFromSlice(v)
+	return a.Unmap(), ok
+}
 
 // appendAddress appends nothing of an address that is not valid.
 func appendAddress(b []byte, a netip.Addr) []byte {

@@ -140,6 +140,19 @@ func TestEndUserAddress(t *testing.T) {
 }
 
 // TestPCO reads what a terminal asks for and writes what it is answered.
+// TestAddress: an address of a node, of IPv4 also where it is written as one of IPv6.
+func TestAddress(t *testing.T) {
+	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	for wire, want := range map[string]netip.Addr{
+		"c0000201": v4, "20010db8000000000000000000000001": v6, "00000000000000000000ffffc0000201": v4,
+		"": {}, "c00002": {}, "c000020100": {},
+	} {
+		if got, ok := parseAddress(unhex(t, wire)); got != want || ok != want.IsValid() {
+			t.Errorf("%q is %v, %v; want %v", wire, got, ok, want)
+		}
+	}
+}
+
 func TestPCO(t *testing.T) {
 	var got []Container
 	for c, v := range samplePCO.All() {
