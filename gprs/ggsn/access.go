@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"net/netip"
+	"slices"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/gprs/link"
@@ -45,50 +46,59 @@ type leases struct {
 // all are the leases of an access point.
 func (a *access) all() [4]*leases { return [4]*leases{&a.four, &a.six, &a.fixed4, &a.fixed6} }
 
-// resize gives the leases other ranges.
-func (l *leases) resize(prefixes []netip.Prefix, length int, a *APN, random uint64) (err error) {
-	if l.open = len(prefixes) > 0; !l.open {
-		return nil
-	}
-	s := pool.Settings{Length: length, Hold: a.Hold}
+// leaseSettings are what the pool of some ranges leases: addresses of IPv4, or prefixes for
+// links, but none of the node's own.
+func leaseSettings(prefixes []netip.Prefix, a *APN) pool.Settings {
+	s := pool.Settings{Length: prefixBits, Hold: a.Hold}
 	for _, p := range prefixes {
 		s.Ranges = append(s.Ranges, pool.PrefixRange(p))
+		if p.Addr().Is4() {
+			s.Length = 32
+		}
 	}
 	for _, router := range []netip.Addr{a.Router4, a.Router6} {
 		if router.IsValid() {
 			s.Except = append(s.Except, netip.PrefixFrom(router, router.BitLen()))
 		}
 	}
-	if l.pool != nil {
-		return l.pool.Resize(s)
+	return s
+}
+
+// resize gives the leases other ranges.
+func (l *leases) resize(prefixes []netip.Prefix, a *APN, random uint64) (err error) {
+	if l.open = len(prefixes) > 0; !l.open {
+		return nil
 	}
-	l.pool, err = pool.New(s, random)
+	if l.pool != nil {
+		return l.pool.Resize(leaseSettings(prefixes, a))
+	}
+	l.pool, err = pool.New(leaseSettings(prefixes, a), random)
 	return err
 }
 
-// applyAPNs takes over the access points of settings.
+// applyAPNs takes over the access points of settings that were checked: of an error nothing
+// is left, since none comes once the first pool has changed.
 func (e *Engine) applyAPNs(s *Settings) error {
 	next := append([]*access(nil), e.apns...)
-	names := make(map[string]uint16, len(s.APNs))
+	numbers := make([]int, len(s.APNs))
 	for i := range s.APNs {
-		n := len(next)
-		for j, a := range e.apns {
-			if a.key() == s.APNs[i].key() && a.VRF == s.APNs[i].VRF {
-				n = j
-			}
-		}
-		if n == len(next) {
+		numbers[i] = slices.IndexFunc(e.apns, func(a *access) bool { return a.key() == s.APNs[i].key() && a.VRF == s.APNs[i].VRF })
+		if numbers[i] < 0 {
+			numbers[i] = len(next)
 			next = append(next, &access{})
 		}
+	}
+	if len(next) > maxNumbers {
+		return errors.New("so many access points have come and gone that there is no number for one more: restart the node")
+	}
+	names := make(map[string]uint16, len(s.APNs))
+	for i, n := range numbers {
 		changed := *next[n]
 		if err := e.change(&changed, &s.APNs[i], s.UUID); err != nil {
 			return err
 		}
 		next[n] = &changed
 		names[changed.key()] = uint16(n)
-	}
-	if len(next) > maxNumbers {
-		return errors.New("so many access points have come and gone that there is no number for one more: restart the node")
 	}
 	for _, a := range next {
 		n, ok := names[a.key()]
@@ -115,15 +125,8 @@ func (e *Engine) change(a *access, to *APN, uuid [16]byte) (err error) {
 	if a.router, err = link.New(says); err != nil {
 		return err
 	}
-	for _, one := range []struct {
-		leases   *leases
-		prefixes []netip.Prefix
-		length   int
-	}{
-		{&a.four, to.Pools4, 32}, {&a.six, to.Pools6, prefixBits},
-		{&a.fixed4, to.Static4, 32}, {&a.fixed6, to.Static6, prefixBits},
-	} {
-		if err = one.leases.resize(one.prefixes, one.length, to, e.random.Uint64()); err != nil {
+	for i, prefixes := range to.ranges() {
+		if err = a.all()[i].resize(prefixes, to, e.random.Uint64()); err != nil {
 			return err
 		}
 	}

@@ -113,8 +113,13 @@ func nameKey(name string) string { return strings.ToLower(name) }
 
 func (a *APN) key() string { return nameKey(a.Name) }
 
+// ranges are those of its pools, in the order of [access.all].
+func (a *APN) ranges() [4][]netip.Prefix {
+	return [4][]netip.Prefix{a.Pools4, a.Pools6, a.Static4, a.Static6}
+}
+
 func (a *APN) pools() (all []netip.Prefix) {
-	for _, list := range [][]netip.Prefix{a.Pools4, a.Pools6, a.Static4, a.Static6} {
+	for _, list := range a.ranges() {
 		all = append(all, list...)
 	}
 	return all
@@ -137,12 +142,20 @@ func (a *APN) check() error {
 	case a.Hold < 0 || a.SessionLimit < 0 || a.IdleLimit < 0:
 		return errors.New("a time is negative")
 	}
-	if _, err := link.New(a.linkSettings([16]byte{})); err != nil {
+	if err := a.CheckLink(); err != nil {
 		return err
 	}
 	return a.checkPools()
 }
 
+// CheckLink returns why terminals cannot be told what the settings of the link say.
+func (a *APN) CheckLink() error {
+	_, err := link.New(a.linkSettings([16]byte{}))
+	return err
+}
+
+// checkPools wants pools that the engine can make, so that nothing stands in the way of a
+// change of settings once it has begun.
 func (a *APN) checkPools() error {
 	for _, p := range append(append([]netip.Prefix(nil), a.Pools4...), a.Static4...) {
 		if !p.Addr().Is4() || p != p.Masked() {
@@ -154,5 +167,18 @@ func (a *APN) checkPools() error {
 			return fmt.Errorf("%s is no IPv6 prefix that holds a /%d", p, prefixBits)
 		}
 	}
+	for _, prefixes := range a.ranges() {
+		if err := a.CheckRanges(prefixes); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// CheckRanges returns why prefixes of one family cannot be a pool of the access point.
+func (a *APN) CheckRanges(prefixes []netip.Prefix) error {
+	if len(prefixes) == 0 {
+		return nil
+	}
+	return leaseSettings(prefixes, a).Check()
 }

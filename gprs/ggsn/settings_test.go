@@ -42,6 +42,11 @@ func TestSettingsRefused(t *testing.T) {
 		{"a negative time", func(s *Settings) { s.APNs[0].IdleLimit = -1 }, "negative"},
 		{"a pool with bits behind its length", func(s *Settings) { s.APNs[0].Pools4 = prefixes("10.45.0.1/16") }, "no IPv4 prefix"},
 		{"a pool too small for a /64", func(s *Settings) { s.APNs[1].Pools6 = prefixes("2001:db8::/65") }, "holds a /64"},
+		{"pools beyond counting", func(s *Settings) { s.APNs[1].Pools6 = prefixes("3000::/8") }, "2^48 leases"},
+		{"a pool that is twice there", func(s *Settings) { s.APNs[0].Pools4 = prefixes("10.45.0.0/16", "10.45.7.0/24") }, "two ranges"},
+		{"a pool of the node's own address alone", func(s *Settings) {
+			s.APNs[0].Router4, s.APNs[0].Static4 = netip.MustParseAddr("10.47.0.1"), prefixes("10.47.0.1/32")
+		}, "no addresses"},
 		{"pools that two have", func(s *Settings) { s.APNs[2].Pools4 = prefixes("10.45.128.0/24") }, "share addresses"},
 		{"the same of two networks", func(s *Settings) { s.APNs[2].Pools4, s.APNs[2].VRF = prefixes("10.45.128.0/24"), 1 }, ""},
 		{"an interval of advertisements too short", func(s *Settings) { s.APNs[1].AdvertInterval = time.Second }, "interval"},
@@ -59,6 +64,29 @@ func TestSettingsRefused(t *testing.T) {
 	}
 	if _, err := New(testSettings(), start, bytes.NewReader(nil)); err == nil {
 		t.Error("made without randomness")
+	}
+}
+
+// TestReconfigureRefused: of settings that are refused nothing is taken over.
+func TestReconfigureRefused(t *testing.T) {
+	for name, change := range map[string]func(*Settings){
+		"a pool beyond counting": func(s *Settings) { s.APNs[1].Pools6 = prefixes("3000::/8") },
+		"the node's own address in a pool": func(s *Settings) {
+			s.APNs[2].Router4, s.APNs[2].Static4 = server, []netip.Prefix{netip.PrefixFrom(server, 32)}
+		},
+		"a name server that is none": func(s *Settings) { s.APNs[2].DNS6 = addrs("ff02::1") },
+		"no peers":                   func(s *Settings) { s.Peers = nil },
+	} {
+		w := newWorld(t, nil)
+		s := testSettings()
+		s.APNs[0].Pools4 = prefixes("10.99.0.0/16")
+		change(&s)
+		if err := w.e.Reconfigure(s, w.now, &w.out); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+		if c := w.open(1, "internet", gtp.PDPTypeIPv4); !testSettings().APNs[0].Pools4[0].Contains(c.four()) {
+			t.Errorf("%s: a context gets %v", name, c.four())
+		}
 	}
 }
 

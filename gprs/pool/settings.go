@@ -57,6 +57,16 @@ func (s Settings) form() (form, error) {
 	return f, nil
 }
 
+// Check returns why there can be no pool of the settings.
+func (s Settings) Check() error {
+	f, err := s.form()
+	if err != nil {
+		return err
+	}
+	_, err = s.spans(f)
+	return err
+}
+
 // number returns that of the prefix in which an address is, and whether the address is
 // the first or the last of it.
 func (f form) number(a netip.Addr) (n uint64, first, last bool) {

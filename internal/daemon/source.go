@@ -117,7 +117,7 @@ func (d *Daemon) Order(q control.Question) (any, error) {
 	}
 	answer, err := d.Roles.Ask(i, true, q.What, q.Arguments)
 	if err == nil {
-		d.Log.Info("changed by an order", "role", q.Role, "instance", i.Name(), "what", q.What, "arguments", string(q.Arguments))
+		d.Log.Info("changed by an order", "role", q.Role, "instance", i.Name(), "what", q.What, "arguments", d.Roles.ForLog(i, q.What, q.Arguments))
 	}
 	return answer, err
 }

@@ -3,10 +3,14 @@
 package daemon
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 
+	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
@@ -28,5 +32,32 @@ func TestPick(t *testing.T) {
 		case tt.err != "" && (!errors.Is(err, control.ErrNoInstance) || !strings.Contains(err.Error(), tt.err)):
 			t.Errorf("%+v: error %v", tt, err)
 		}
+	}
+}
+
+// TestOrderLogged: the log has an order with its arguments, and none of its secrets.
+func TestOrderLogged(t *testing.T) {
+	type arguments struct {
+		User     string `json:"user"`
+		Password string `json:"password" secret:""`
+	}
+	var log bytes.Buffer
+	got := ""
+	doors := role.Of[struct{}]{
+		Section: config.SectionOf[struct{}]{Name: "door"},
+		Questions: []role.Question{role.Follow("enter", func(_ *fake, a arguments) (struct{}, error) {
+			got = a.Password
+			return struct{}{}, nil
+		})},
+	}.Role()
+	d := &Daemon{Options: Options{
+		Log: slog.New(slog.NewTextHandler(&log, nil)), Roles: role.List{doors}, Instances: []role.Instance{&fake{name: "a", role: "door"}},
+	}}
+	q := control.Question{Role: "door", What: "enter", Arguments: json.RawMessage(`{"user":"mig","password":"open"}`)}
+	if _, err := d.Order(q); err != nil || got != "open" {
+		t.Errorf("the order has the password %q, %v", got, err)
+	}
+	if text := log.String(); !strings.Contains(text, "mig") || strings.Contains(text, "open") {
+		t.Errorf("the log has %s", text)
 	}
 }

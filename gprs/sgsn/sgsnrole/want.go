@@ -102,7 +102,7 @@ type Terminal struct {
 	NSAPI      uint8  `name:"nsapi" json:"nsapi" default:"5" placeholder:"N" help:"Number of the context among those of the terminal, 5 to 15 (${default})."`
 	PCSCF      bool   `name:"pcscf" json:"pcscf" help:"Ask for proxies of SIP, too."`
 	User       string `json:"user" placeholder:"NAME" help:"User name for PAP."`
-	Password   string `json:"password" placeholder:"TEXT" help:"Password for PAP."`
+	Password   string `json:"password" secret:"" placeholder:"TEXT" help:"Password for PAP."`
 	Netns      string `json:"netns" placeholder:"NAME" help:"Network namespace of the terminal: a name of ip netns, or a path (that of isthmus)."`
 	TUN        string `name:"tun" json:"tun" default:"ue0" placeholder:"DEVICE" help:"TUN device of the terminal, which contexts may share; 'none' for a context without (${default})."`
 	Link       string `json:"link" placeholder:"LINK" help:"In place of a device: an Ethernet link here, at whose far end the terminal's own stack is. It gets its addresses by DHCP and router advertisements."`
