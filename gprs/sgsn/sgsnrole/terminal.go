@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -139,7 +140,10 @@ func (s *SGSN) open(t *terminal, w *want) error {
 		t.here, t.named = here, true
 	}
 	if w.resolvConf {
-		t.resolvers = newResolvConf(t.netns)
+		var err error
+		if t.resolvers, err = openResolvConf(filepath.Join(resolvFolder, t.netns)); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	t.cancel = cancel
