@@ -10,7 +10,8 @@ import (
 )
 
 // fromGGSN answers a request of a GGSN. One that was answered gets the same answer again: its
-// context may have gone with the first.
+// context may have gone with the first. One about no context gets its answer made anew, so that
+// strangers take no place of what is kept.
 func (e *Engine) fromGGSN(m *message, now time.Time, out *Output) {
 	if !m.HasSequence {
 		e.drops[dropMessage]++
@@ -37,7 +38,7 @@ func (e *Engine) fromGGSN(m *message, now time.Time, out *Output) {
 		// The terminal would have to be asked; secondary contexts are its own to open.
 		sent = e.answer(m, e.about(m, 0), &gtp.InitiateResponse{Cause: gtp.CauseServiceNotSupported}, out)
 	case gtp.TypePDUNotificationRequest:
-		sent = e.notified(m, out)
+		e.notified(m, out)
 	}
 	e.answers.keep(key, sent, now.Add(time.Duration(e.set.N3Requests)*e.set.T3Response))
 }
@@ -62,26 +63,29 @@ func (e *Engine) about(m *message, nsapi uint8) *PDPContext {
 	return c
 }
 
-// answer answers a request about a context; nil: the GGSN's tunnel identifier is not known.
+// answer answers a request about a context, and returns what is to be kept. With nil there is
+// none: the GGSN's tunnel identifier is not known, and nothing is kept.
 func (e *Engine) answer(m *message, c *PDPContext, response gtp.Message, out *Output) []byte {
 	h := gtp.Header{Version: m.Version, HasSequence: true, Sequence: m.Sequence, TID: m.TID}
-	if c != nil {
-		of := c.session.header(c)
-		h.TEID, h.FlowLabel = of.TEID, of.FlowLabel
+	if c == nil {
+		e.send(out, m.socket, m.from, h, response)
+		return nil
 	}
+	of := c.session.header(c)
+	h.TEID, h.FlowLabel = of.TEID, of.FlowLabel
 	return e.send(out, m.socket, m.from, h, response)
 }
 
 // notified refuses a context that a GGSN wants a terminal to open (TS 29.060 section 7.3.8): who
 // uses the emulator says which ones there are.
-func (e *Engine) notified(m *message, out *Output) []byte {
+func (e *Engine) notified(m *message, out *Output) {
 	var asked gtp.PDUNotificationRequest
 	response := gtp.PDUNotificationResponse{Cause: gtp.CauseServiceNotSupported}
 	if err := e.parse(m, &asked); err != nil {
 		response.Cause = causeOf(err)
 	}
 	h := gtp.Header{Version: m.Version, HasSequence: true, Sequence: m.Sequence, TID: m.TID, TEID: asked.TEIDControl}
-	return e.send(out, m.socket, m.from, h, &response)
+	e.send(out, m.socket, m.from, h, &response)
 }
 
 // causeOf is the cause that answers a request that cannot be read.

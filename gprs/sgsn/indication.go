@@ -28,7 +28,7 @@ func (e *Engine) indicate(m *message, now time.Time, out *Output) {
 }
 
 // errorIndication ends the context whose packets its GGSN has no context for: tunnel
-// identifier and address must be those that we send to. For one that closes it tells of a packet
+// identifier and address must be those that we send to, and the latter the sender's own. For one that closes it tells of a packet
 // that the request has overtaken; its end is the answer to that.
 func (e *Engine) errorIndication(m *message, now time.Time, out *Output) {
 	e.stats.ErrorIndications++
@@ -45,6 +45,10 @@ func (e *Engine) errorIndication(m *message, now time.Time, out *Output) {
 		if c != nil && c.session.version() == gtp.V0 && c.remoteData == uint32(m.FlowLabel) && c.remoteUser.Addr() == m.from.Addr() && c.carries() {
 			e.end(c, ReasonErrorIndicated, 0, 0, now, out)
 		}
+		return
+	}
+	if content.Address != m.from.Addr() {
+		e.drops[dropPeer]++
 		return
 	}
 	// It is rare, and has a limit, so there is no table by what GGSNs have chosen.

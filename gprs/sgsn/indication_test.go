@@ -3,6 +3,7 @@
 package sgsn
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
@@ -49,16 +50,19 @@ func TestErrorIndicationSent(t *testing.T) {
 func TestErrorIndicationReceived(t *testing.T) {
 	for _, row := range []struct {
 		name    string
+		from    netip.Addr
 		version gtp.Version
 		change  func(h *gtp.Header, m *gtp.ErrorIndication)
 		ends    bool
 	}{
-		{"version 1", gtp.V1, nil, true},
-		{"of another tunnel", gtp.V1, func(_ *gtp.Header, m *gtp.ErrorIndication) { m.TEID++ }, false},
-		{"of another GGSN", gtp.V1, func(_ *gtp.Header, m *gtp.ErrorIndication) { m.Address = other }, false},
-		{"version 0", gtp.V0, nil, true},
-		{"of another flow label", gtp.V0, func(h *gtp.Header, _ *gtp.ErrorIndication) { h.FlowLabel++ }, false},
-		{"of another terminal", gtp.V0, func(h *gtp.Header, _ *gtp.ErrorIndication) { h.TID[2]++ }, false},
+		{"version 1", theirs, gtp.V1, nil, true},
+		{"of another tunnel", theirs, gtp.V1, func(_ *gtp.Header, m *gtp.ErrorIndication) { m.TEID++ }, false},
+		{"of another GGSN", theirs, gtp.V1, func(_ *gtp.Header, m *gtp.ErrorIndication) { m.Address = other }, false},
+		{"from another node", other, gtp.V1, nil, false},
+		{"version 0", theirs, gtp.V0, nil, true},
+		{"version 0 from another node", other, gtp.V0, nil, false},
+		{"of another flow label", theirs, gtp.V0, func(h *gtp.Header, _ *gtp.ErrorIndication) { h.FlowLabel++ }, false},
+		{"of another terminal", theirs, gtp.V0, func(h *gtp.Header, _ *gtp.ErrorIndication) { h.TID[2]++ }, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newWorld(t, Settings{})
@@ -74,7 +78,11 @@ func TestErrorIndicationReceived(t *testing.T) {
 			if row.change != nil {
 				row.change(&h, &m)
 			}
-			w.say(socket, h, &m)
+			b, err := w.codec.Append(nil, h, &m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.send(socket, row.from, b)
 			if ended := w.e.Contexts() == 0; ended != row.ends {
 				t.Errorf("ended: %t", ended)
 			}

@@ -184,13 +184,46 @@ func TestRequestsOfGGSN(t *testing.T) {
 			if _, again := w.next(); string(again.Payload) != string(got.Payload) || again.TEID != got.TEID {
 				t.Errorf("%x, then %x", got.Payload, again.Payload)
 			}
-			// Numbers come round: later it is another request.
+			// Numbers come round: later it is another request. What is about no context is not kept.
 			w.now = w.now.Add(time.Minute)
 			w.say(socket, h, row.message)
-			if w.e.Stats().PeerRequests != 2 || w.e.Stats().PeerRepeats != 1 {
-				t.Errorf("%+v", w.e.Stats())
+			repeats := uint64(1)
+			if row.cause == gtp.CauseNonExistent {
+				repeats = 0
+			}
+			if s := w.e.Stats(); s.PeerRequests != 3-repeats || s.PeerRepeats != repeats {
+				t.Errorf("%+v", s)
 			}
 		})
+	}
+}
+
+// TestStrangersRequests take no place of the answers that GGSNs may want again.
+func TestStrangersRequests(t *testing.T) {
+	w := newWorld(t, Settings{})
+	h := gtp.Header{Version: gtp.V1, HasSequence: true, Sequence: 5, TEID: w.info(w.attach(gtp.V1, gtp.PDPTypeIPv4)).TEIDControl}
+	a := attachment(gtp.V1, gtp.PDPTypeIPv4)
+	remove := &gtp.DeleteRequest{NSAPI: 5, Teardown: gtp.Some(true)}
+	notify := &gtp.PDUNotificationRequest{IMSI: a.IMSI, TEIDControl: 0x77, EndUserAddress: gtp.EndUserAddress{Type: gtp.PDPTypeIPv4, IPv4: four}, APN: a.APN, AddressControl: other}
+	w.say(Socket(0, PlaneControl), h, remove)
+	for n := range maxAnswers {
+		for _, m := range []gtp.Message{remove, notify} {
+			of := gtp.Header{Version: gtp.V1, HasSequence: true, Sequence: uint16(n)}
+			if m != notify {
+				of.TEID = 1
+			}
+			b, err := w.codec.Append(nil, of, m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.send(Socket(0, PlaneControl), other, b)
+		}
+	}
+	w.clear()
+	w.say(Socket(0, PlaneControl), h, remove)
+	var answer gtp.DeleteResponse
+	if w.request(&answer); answer.Cause != gtp.CauseAccepted || w.e.Stats().PeerRepeats != 1 {
+		t.Errorf("%+v, %d repeated", answer, w.e.Stats().PeerRepeats)
 	}
 }
 

@@ -192,7 +192,7 @@ func (t *station) advertise(now time.Time, out *Output) {
 	h := &t.six.six
 	lifetime := uint16(0)
 	if h.router.IsValid() {
-		lifetime = uint16(min(h.until.Sub(now)/time.Second, 9000))
+		lifetime = uint16(min(left(h.until, now), 9000)) // the timer of its end may be late
 	}
 	body := binary.BigEndian.AppendUint16([]byte{64, 0}, lifetime)
 	body = append(body, make([]byte, 8)...)

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/internal/packet"
@@ -128,6 +129,16 @@ func TestStationDiscovery(t *testing.T) {
 	renewed.mtu = 1300
 	w.advertise(key, renewed)
 	if ra, ok := parseAdvertisement(packet.IPv6(w.answer(etherIPv6))); !ok || ra.mtu != 1300 {
+		t.Errorf("%+v", ra)
+	}
+}
+
+// TestStationRouterOver advertises a router that has ended as none, though its timer is late.
+func TestStationRouterOver(t *testing.T) {
+	w, _ := stationed(t)
+	w.now = w.now.Add(64800*time.Second + time.Minute)
+	w.frame(broadcast, etherIPv6, packet.AppendICMPv6(nil, netip.MustParseAddr("fe80::2"), packet.AllRouters, 255, packet.ICMPv6RouterSolicitation, 0, make([]byte, 4)))
+	if ra, ok := parseAdvertisement(packet.IPv6(w.answer(etherIPv6))); !ok || ra.lifetime != 0 {
 		t.Errorf("%+v", ra)
 	}
 }

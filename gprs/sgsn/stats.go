@@ -41,7 +41,7 @@ const (
 	dropNoRequest                 // a response to nothing that was asked
 	dropLost                      // lost on demand
 	dropUnknownTunnel             // a user packet for no context
-	dropPeer                      // a user packet of another peer than the context's
+	dropPeer                      // a user packet, or an Error Indication, of another peer
 	dropNotReady                  // a packet of a context that is not open
 	dropNotIP                     // not an IP packet
 	dropDestination               // a packet for an address that the terminal has not

@@ -4,9 +4,6 @@ package sgsnrole
 
 import (
 	"encoding/json"
-	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -44,48 +41,6 @@ func TestCommand(t *testing.T) {
 	if w.IMSI != order.IMSI || w.MSISDN != order.MSISDN || w.APN.String() != order.APN.String() || w.Type != order.Type || w.NSAPI != order.NSAPI ||
 		w.Password != order.Password || w.tun != order.tun || w.netns != order.netns || !w.resolvConf || !order.PCSCF || w.Type != gtp.PDPTypeIPv4v6 {
 		t.Errorf("a file gives %+v, an order %+v", w, order)
-	}
-}
-
-// TestResolvConf writes the name servers, and puts back what there was.
-func TestResolvConf(t *testing.T) {
-	servers := []netip.Addr{netip.MustParseAddr("192.0.2.53"), netip.MustParseAddr("2001:db8::53")}
-	for _, row := range []struct{ name, before string }{
-		{"no folder", ""},
-		{"a file", "nameserver 192.0.2.99\n"},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			folder := filepath.Join(t.TempDir(), "ue")
-			r := &resolvConf{path: filepath.Join(folder, "resolv.conf")}
-			if row.before != "" {
-				if err := os.Mkdir(folder, 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(r.path, []byte(row.before), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := r.write(nil); err != nil || r.written {
-				t.Error("it writes what is not known")
-			}
-			for range 2 {
-				if err := r.write(servers); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if text, _ := os.ReadFile(r.path); string(text) != "nameserver 192.0.2.53\nnameserver 2001:db8::53\n" {
-				t.Errorf("written %q", text)
-			}
-			if err := r.restore(); err != nil {
-				t.Error(err)
-			}
-			if text, _ := os.ReadFile(r.path); string(text) != row.before {
-				t.Errorf("left %q", text)
-			}
-			if _, err := os.Stat(folder); (err == nil) != (row.before != "") {
-				t.Errorf("the folder: %v", err)
-			}
-		})
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -41,7 +42,8 @@ type terminal struct {
 	device     *host.Device
 	cancel     context.CancelFunc // of what keeps the device
 	read       chan struct{}      // closed when nobody reads from it any more; nil: nobody did
-	users      map[gtp.TID]bool   // guarded by the instance's mutex
+	users      map[gtp.TID]bool   // guarded by the instance's mutex, as is the next
+	over       bool               // it has no users any more, and is being closed
 
 	// Of the goroutine that follows events alone.
 	contexts  map[gtp.TID]sgsn.Info
@@ -57,7 +59,7 @@ func (s *SGSN) occupy(w *want, key gtp.TID) (t *terminal, err error) {
 	free := slices.Index(s.terminals, nil)
 	for _, other := range s.terminals {
 		switch {
-		case other == nil:
+		case other == nil || other.over:
 		case other.users[key]:
 			return nil, sgsn.ErrKnown
 		case w.wire != "":
@@ -93,23 +95,26 @@ func (s *SGSN) occupy(w *want, key gtp.TID) (t *terminal, err error) {
 	return t, nil
 }
 
-// vacate takes a context from its terminal, which goes with the last one.
+// vacate takes a context from its terminal, which goes with the last one. Its place is free for
+// another when nothing comes from it any more, and the engine has forgotten its station.
 func (s *SGSN) vacate(t *terminal, key gtp.TID) error {
 	s.mu.Lock()
 	delete(t.users, key)
-	over := len(t.users) == 0 && t.link < len(s.terminals) && s.terminals[t.link] == t
-	if over {
-		s.terminals[t.link] = nil
-		s.loop.SetDevice(t.link, nil)
-	}
+	over := len(t.users) == 0 && !t.over && t.link < len(s.terminals) && s.terminals[t.link] == t
+	t.over = t.over || over
 	s.mu.Unlock()
 	if !over {
 		return nil
 	}
-	if t.frames != nil {
-		s.loop.Do(func(time.Time, *sgsn.Output) { s.engine.RemoveStation(t.link) })
+	s.loop.SetDevice(t.link, nil)
+	err := t.close()
+	s.loop.Do(func(time.Time, *sgsn.Output) { s.engine.RemoveStation(t.link) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.link < len(s.terminals) { // the instance has not ended meanwhile
+		s.terminals[t.link] = nil
 	}
-	return t.close()
+	return err
 }
 
 // closeTerminals takes all terminals back.
@@ -120,7 +125,7 @@ func (s *SGSN) closeTerminals() error {
 	s.mu.Unlock()
 	var errs []error
 	for link, t := range all {
-		if t != nil {
+		if t != nil && !t.over {
 			s.loop.SetDevice(link, nil)
 			errs = append(errs, t.close())
 		}
@@ -139,7 +144,10 @@ func (s *SGSN) open(t *terminal, w *want) error {
 		t.here, t.named = here, true
 	}
 	if w.resolvConf {
-		t.resolvers = newResolvConf(t.netns)
+		var err error
+		if t.resolvers, err = openResolvConf(filepath.Join(resolvFolder, t.netns)); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	t.cancel = cancel
@@ -214,7 +222,7 @@ func (s *SGSN) station(t *terminal) error {
 func (s *SGSN) terminal(link int) *terminal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if link < 0 || link >= len(s.terminals) {
+	if link < 0 || link >= len(s.terminals) || s.terminals[link] == nil || s.terminals[link].over {
 		return nil
 	}
 	return s.terminals[link]
