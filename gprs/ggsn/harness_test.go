@@ -279,7 +279,7 @@ func (w *world) empty() {
 		w.Errorf("%d sessions, %d contexts, %d requests are left", e.sessions.used(), e.contexts.used(), e.requests.used())
 	}
 	for name, n := range map[string]int{
-		"TIDs": len(e.byTID), "TEIDs": len(e.byTEID), "control TEIDs": len(e.byControl), "peers' TEIDs": len(e.byPeer), "filters": len(e.filters),
+		"TIDs": len(e.byTID) + len(e.byIMEI), "TEIDs": len(e.byTEID), "control TEIDs": len(e.byControl), "peers' TEIDs": len(e.byPeer), "filters": len(e.filters),
 		"changes": len(e.changes), "sequence numbers": len(e.bySequence), "session times": len(e.sessionTimes.heap),
 		"request times": len(e.requestTimes.heap), "to release": e.toRelease,
 	} {

@@ -52,8 +52,8 @@ func (e *Engine) addSecondary(t *transaction, m *gtp.CreateRequest, sh handle, s
 	if e.contexts.used() >= e.settings.Limits.Contexts {
 		return 0, gtp.CauseNoResources
 	}
-	if e.byTID[tidOf(s, m.NSAPI)] != 0 { // of another session of the terminal
-		e.replace(e.byTID[tidOf(s, m.NSAPI)], t.call)
+	if another := e.contextsOf(s.marks)[tidOf(s, m.NSAPI)]; another != 0 { // of another session of the terminal
+		e.replace(another, t.call)
 	}
 	x := e.addCreated(t, m, sh, s, user)
 	e.setFilters(x, asked)

@@ -78,6 +78,15 @@ func tidOf(s *session, nsapi uint8) gtp.TID {
 	return t
 }
 
+// contextsOf are the contexts among which those of a session with the marks are found by
+// their TID: the digits of an IMEI may be those of an IMSI.
+func (e *Engine) contextsOf(m marks) map[gtp.TID]handle {
+	if m&markIMEI != 0 {
+		return e.byIMEI
+	}
+	return e.byTID
+}
+
 // find returns the context of a session with an NSAPI.
 func (e *Engine) find(s *session, nsapi uint8) (handle, *pdpContext) {
 	for h := s.first; h != 0; {
@@ -123,7 +132,7 @@ func (e *Engine) addContext(sh handle, s *session, made *pdpContext) (handle, *p
 		}
 		last.next = h
 	}
-	e.byTID[tidOf(s, c.nsapi)] = h
+	e.contextsOf(s.marks)[tidOf(s, c.nsapi)] = h
 	if s.version == gtp.V1 {
 		e.byTEID[c.teid] = h
 	}
@@ -147,7 +156,7 @@ func (e *Engine) end(h handle, why End, c call) {
 	}
 	*at = x.next
 	e.ended.add(endedOf(s.version, tidOf(s, x.nsapi), x.teid, uint16(x.teid)), c.at)
-	delete(e.byTID, tidOf(s, x.nsapi))
+	delete(e.contextsOf(s.marks), tidOf(s, x.nsapi))
 	if s.version == gtp.V1 {
 		delete(e.byTEID, x.teid)
 	}
