@@ -107,12 +107,16 @@ func (e *Engine) replace(old handle, c call) {
 
 // room reports whether there may be one more context. What is to go makes room.
 func (e *Engine) room(p *peer, c call) bool {
-	l := &e.settings.Limits
-	if e.contexts.used() >= l.Contexts {
+	if e.contexts.used() >= e.settings.Limits.Contexts {
 		e.release(1, c)
 	}
-	ofPeer := p.paths[pathV0].used + p.paths[pathControl].used
-	return e.contexts.used() < l.Contexts && (l.ContextsPerPeer == 0 || ofPeer < l.ContextsPerPeer)
+	return !e.full(p)
+}
+
+// full reports whether there may be no more contexts, or none whose control plane a node has.
+func (e *Engine) full(p *peer) bool {
+	l := &e.settings.Limits
+	return e.contexts.used() >= l.Contexts || l.ContextsPerPeer > 0 && p.held >= l.ContextsPerPeer
 }
 
 // addCreated adds the context of a request to a session.

@@ -27,6 +27,7 @@ type peer struct {
 	sessions handle // whose control plane it has
 	users    handle // contexts whose user plane it has
 	contexts int    // of users
+	held     int    // contexts of sessions
 	requests ratelimit.Bucket
 	errors   ratelimit.Bucket
 	answers  answers

@@ -136,6 +136,7 @@ func (e *Engine) addContext(sh handle, s *session, made *pdpContext) (handle, *p
 	if s.version == gtp.V1 {
 		e.byTEID[c.teid] = h
 	}
+	e.peers.at(s.peer).held++
 	e.linkUser(h, c)
 	e.stats.Created++
 	return h, c
@@ -163,6 +164,7 @@ func (e *Engine) end(h handle, why End, c call) {
 	if x.filtered {
 		delete(e.filters, h)
 	}
+	e.peers.at(s.peer).held--
 	e.unlinkUser(h, x)
 	e.contexts.give(h)
 	if s.first == 0 {
@@ -216,6 +218,7 @@ func (e *Engine) linkSession(h handle, s *session) {
 	p := e.peers.at(s.peer)
 	e.push(&p.sessions, h, s)
 	p.count(s.version, 1)
+	p.held += e.size(s)
 	e.pathUsed(s.peer, p)
 }
 
@@ -242,7 +245,17 @@ func (e *Engine) unlinkSession(h handle, s *session) {
 	if s.marked(markReleasing) {
 		e.toRelease--
 	}
-	e.peers.at(s.peer).count(s.version, -1)
+	p := e.peers.at(s.peer)
+	p.count(s.version, -1)
+	p.held -= e.size(s)
+}
+
+// size is how many contexts a session has.
+func (e *Engine) size(s *session) (n int) {
+	for h := s.first; h != 0; h = e.contexts.at(h).next {
+		n++
+	}
+	return n
 }
 
 func (e *Engine) cut(head *handle, s *session) {
