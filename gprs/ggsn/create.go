@@ -158,7 +158,7 @@ func (e *Engine) node(a netip.Addr, anyone bool) (handle, gtp.Cause) {
 	if !e.reachable(a) || !anyone && !e.isPeer(a) {
 		return 0, gtp.CauseMandatoryIncorrect
 	}
-	h, _, ok := e.peerOf(a)
+	h, ok := e.namedPeer(a)
 	if !ok {
 		return 0, gtp.CauseNoResources
 	}
