@@ -61,7 +61,8 @@ type APN struct {
 	SilentICMP bool
 }
 
-// UserToUser is what becomes of packets from one terminal for another.
+// UserToUser is what becomes of packets from one terminal for another. Between access points
+// they pass only by a way that both have.
 type UserToUser uint8
 
 // The ways.

@@ -32,11 +32,14 @@ func (e *Engine) fromNetwork(c call, number uint8, ip []byte) Reason {
 			return NotIP
 		}
 		src := [4]byte(p[12:16])
+		from := binary.BigEndian.Uint32(src[:])
 		switch {
 		case !special.Forwarded4(src):
 			return BadSource
-		case v.inside4.has(uint64(binary.BigEndian.Uint32(src[:]))):
+		case v.inside4.has(uint64(from)), e.ofTerminal(v.by4[from]):
 			return InsideSource
+		case isRedirect4(p):
+			return Redirect
 		}
 		return e.toTerminal(c, o, v.by4[binary.BigEndian.Uint32(p[16:])], p)
 	case 6:
@@ -48,12 +51,27 @@ func (e *Engine) fromNetwork(c call, number uint8, ip []byte) Reason {
 		switch {
 		case !special.Forwarded6(p.SrcBytes()):
 			return BadSource
-		case v.inside6.has(from) && p.Src() != v.speaker.router6:
+		case v.inside6.has(from), e.ofTerminal(v.by6[from]):
 			return InsideSource
+		case isRedirect6(p):
+			return Redirect
 		}
 		return e.toTerminal(c, o, v.by6[binary.BigEndian.Uint64(p[24:])], p)
 	}
 	return NotIP
+}
+
+// isRedirect4 reports whether a packet tells of a better first hop (RFC 792). A terminal has
+// one alone, its context, and the host redirects what it sends back by the way it came.
+func isRedirect4(p []byte) bool {
+	head := headerLen4(p)
+	return p[9] == packet.ProtoICMPv4 && binary.BigEndian.Uint16(p[6:])&0x1fff == 0 && len(p) > head && p[head] == 5
+}
+
+// isRedirect6 is its counterpart (RFC 4861 section 4.5).
+func isRedirect6(p packet.IPv6) bool {
+	m := p.Payload()
+	return p.NextHeader() == packet.ProtoICMPv6 && len(m) > 0 && m[0] == packet.ICMPv6Redirect
 }
 
 // toTerminal hands a packet of the network to the session that has its destination.

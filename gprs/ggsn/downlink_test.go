@@ -33,6 +33,10 @@ func TestDownlink(t *testing.T) {
 		{"IPv4 from a pool", udp4(addr("10.45.200.1"), c.four(), 64, 0), InsideSource},
 		{"IPv4 from loopback", udp4(addr("127.0.0.1"), c.four(), 64, 0), BadSource},
 		{"IPv4 from a group", udp4(addr("224.0.0.1"), c.four(), 64, 0), BadSource},
+		{"IPv4 redirect", icmp4(server, c.four(), 0, 5), Redirect},
+		{"IPv4 redirect behind an option", icmp4(server, c.four(), 4, 5), Redirect},
+		{"IPv4 redirect's octet behind a first fragment", fragment4(icmp4(server, c.four(), 0, 5)), none},
+		{"IPv4 unreachable", icmp4(server, c.four(), 0, 3), none},
 		{"IPv4 cut short", udp4(server, c.four(), 64, 9)[:30], NotIP},
 		{"IPv6", udp6(host6, c.six(), 64, 100), none},
 		{"IPv6 of the largest size", udp6(host6, c.six(), 64, DefaultMTU-48), none},
@@ -43,6 +47,8 @@ func TestDownlink(t *testing.T) {
 		{"IPv6 from a link-local address", udp6(addr("fe80::9"), c.six(), 64, 0), BadSource},
 		{"IPv6 for a link-local address", udp6(host6, c.local(), 64, 0), NoContext},
 		{"IPv6 for a group", udp6(host6, addr("ff0e::1"), 64, 0), NoContext},
+		{"IPv6 redirect", icmp6(host6, c.six(), 137), Redirect},
+		{"IPv6 unreachable", icmp6(host6, c.six(), 1), none},
 		{"IPv6 cut short", udp6(host6, c.six(), 64, 9)[:44], NotIP},
 		{"neither", []byte{0x70}, NotIP},
 		{"nothing", nil, NotIP},
@@ -71,6 +77,27 @@ func TestDownlink(t *testing.T) {
 				t.Errorf("to %v by %v", d.To, d.Socket)
 			}
 		})
+	}
+}
+
+// TestLeavingInside: a terminal's address is one of the inside as long as the terminal has it,
+// also where the pool is gone; not where packets between terminals come by the network.
+func TestLeavingInside(t *testing.T) {
+	for _, policy := range []UserToUser{UserDeny, UserAllow, UserExternal} {
+		w := newWorld(t, nil)
+		a, b := w.open(1, "dual", gtp.PDPTypeIPv4v6), w.open(2, "dual", gtp.PDPTypeIPv4v6)
+		s := testSettings()
+		s.APNs[2].Pools4, s.APNs[2].Pools6, s.APNs[2].UserToUser = prefixes("10.99.0.0/16"), prefixes("2001:db8:9900::/44"), policy
+		if err := w.e.Reconfigure(s, w.now, &w.out); err != nil {
+			t.Fatal(err)
+		}
+		for _, ip := range [][]byte{udp4(a.four(), b.four(), 64, 0), udp6(a.six(), b.six(), 64, 0)} {
+			before := w.e.stats.Dropped[InsideSource]
+			w.down(ip)
+			if dropped := w.e.stats.Dropped[InsideSource] > before; dropped != (policy != UserExternal) || dropped != (len(w.out.UDP) == 0) {
+				t.Errorf("policy %d: %d datagrams, dropped %v", policy, len(w.out.UDP), w.dropped())
+			}
+		}
 	}
 }
 

@@ -2,10 +2,7 @@
 
 package ggsn
 
-import (
-	"encoding/binary"
-	"net/netip"
-)
+import "net/netip"
 
 // inside are the addresses of terminals of a network: those that no packet from the network
 // may have as its source. Of IPv6 it holds the upper halves.
@@ -39,8 +36,7 @@ func (v *vrf) setInside(apns []*access, number uint8) {
 			if p.Addr().Is4() {
 				v.inside4 = append(v.inside4, spans4(p, a.Router4)...)
 			} else {
-				first := prefix6(p.Addr())
-				v.inside6 = append(v.inside6, span{first, first | (1<<(prefixBits-p.Bits()) - 1)})
+				v.inside6 = append(v.inside6, spans6(p, a.Router6)...)
 			}
 		}
 	}
@@ -48,12 +44,37 @@ func (v *vrf) setInside(apns []*access, number uint8) {
 
 // spans4 are the addresses of a prefix without one.
 func spans4(p netip.Prefix, without netip.Addr) []span {
-	raw := p.Addr().As4()
-	first := uint64(binary.BigEndian.Uint32(raw[:]))
-	last := first | (1<<(32-p.Bits()) - 1)
+	first := uint64(number4(p.Addr()))
+	all := span{first, first | (1<<(32-p.Bits()) - 1)}
 	if !p.Contains(without) {
-		return []span{{first, last}}
+		return []span{all}
 	}
-	gap := uint64(number4(without))
-	return []span{{first, gap - 1}, {gap + 1, last}}
+	return all.without(uint64(number4(without)))
+}
+
+// spans6 are its counterpart: without the address's /64, which no terminal has.
+func spans6(p netip.Prefix, without netip.Addr) []span {
+	first := prefix6(p.Addr())
+	all := span{first, first | (1<<(prefixBits-p.Bits()) - 1)}
+	if !p.Contains(without) {
+		return []span{all}
+	}
+	return all.without(prefix6(without))
+}
+
+// without are the numbers of a span but for one of them.
+func (s span) without(n uint64) (list []span) {
+	if n > s.first {
+		list = append(list, span{s.first, n - 1})
+	}
+	if n < s.last {
+		list = append(list, span{n + 1, s.last})
+	}
+	return list
+}
+
+// ofTerminal reports whether a session's address is one that no packet from the network may
+// have as its source, also one of a pool that is gone.
+func (e *Engine) ofTerminal(h handle) bool {
+	return h != 0 && e.accessPoint(e.sessions.at(h)).UserToUser != UserExternal
 }

@@ -38,8 +38,9 @@ func (e *Engine) lease(s *session, want *gtp.EndUserAddress, c call) gtp.Cause {
 			return used
 		})
 		if cause != 0 {
-			s.has &^= TypeIPv6 // give back the other alone
-			e.giveBack(s, c)
+			if s.has.has(TypeIPv4) { // no one has had it
+				a.leases4(s).pool.Return(s.lease4())
+			}
 			return cause
 		}
 		s.prefix, s.interfaceID = prefix6(lease.Addr()), e.newInterfaceID()
@@ -70,11 +71,11 @@ func take(free, fixed *leases, asked netip.Addr, isFixed bool, c call, used func
 	for i := range inWay {
 		p, err := free.pool.Take(c.now)
 		if err == nil && !used(p) {
-			giveAll(free, inWay[:i], c)
+			returnAll(free, inWay[:i])
 			return p, 0
 		}
 		if err != nil {
-			giveAll(free, inWay[:i], c)
+			returnAll(free, inWay[:i])
 			break
 		}
 		inWay[i] = p
@@ -82,9 +83,10 @@ func take(free, fixed *leases, asked netip.Addr, isFixed bool, c call, used func
 	return netip.Prefix{}, gtp.CauseAddressesOccupied
 }
 
-func giveAll(l *leases, all []netip.Prefix, c call) {
+// returnAll gives back leases that were not used.
+func returnAll(l *leases, all []netip.Prefix) {
 	for _, p := range all {
-		l.pool.Free(p, c.now)
+		l.pool.Return(p)
 	}
 }
 
@@ -92,17 +94,27 @@ func giveAll(l *leases, all []netip.Prefix, c call) {
 func (e *Engine) giveBack(s *session, c call) {
 	a := e.accessPoint(s)
 	if s.has.has(TypeIPv4) {
-		l := &a.four
-		if s.marked(markStatic4) {
-			l = &a.fixed4
-		}
-		l.pool.Free(netip.PrefixFrom(addr4(s.address), 32), c.now)
+		a.leases4(s).pool.Free(s.lease4(), c.now)
 	}
 	if s.has.has(TypeIPv6) {
-		l := &a.six
-		if s.marked(markStatic6) {
-			l = &a.fixed6
-		}
-		l.pool.Free(s.prefixOf(), c.now)
+		a.leases6(s).pool.Free(s.prefixOf(), c.now)
 	}
 }
+
+// leases4 and leases6 are those that a session's addresses are of.
+func (a *access) leases4(s *session) *leases {
+	if s.marked(markStatic4) {
+		return &a.fixed4
+	}
+	return &a.four
+}
+
+func (a *access) leases6(s *session) *leases {
+	if s.marked(markStatic6) {
+		return &a.fixed6
+	}
+	return &a.six
+}
+
+// lease4 is the address of a session as a prefix.
+func (s *session) lease4() netip.Prefix { return netip.PrefixFrom(addr4(s.address), 32) }

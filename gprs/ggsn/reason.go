@@ -39,9 +39,10 @@ const (
 	TooBig   // for the terminal
 
 	// Packets for terminals.
-	NoContext    // for an address that no context has
+	NoContext    // for an address that no context has, also from a terminal
 	InsideSource // from outside with a source of the inside
 	BadSource    // a source that no packet is forwarded from
+	Redirect     // of ICMP: no router of the network speaks to a terminal
 	NoFilter     // no context's filters match it
 	numReasons
 )
@@ -57,7 +58,7 @@ var reasonNames = [numReasons - Stranger]string{
 	"teid_unknown", "outer_source", "not_ip", "wrong_family", "spoofed_ipv4", "spoofed_ipv6", "spoofed_link_local",
 	"link_scope", "link_control", "multicast", "own_address", "bad_destination", "user_denied",
 	"hop_limit", "too_big",
-	"no_context", "inside_source", "bad_source", "no_filter",
+	"no_context", "inside_source", "bad_source", "redirect", "no_filter",
 }
 
 // String returns the name of the reason, stable and fit for a counter's label.

@@ -14,7 +14,8 @@ import (
 )
 
 // Resume is [New] with the contexts that an earlier engine's [Engine.AppendState] has
-// written: those that the settings still have room for. lost is how many were not taken
+// written: those that the settings still have room, addresses and a way for, and whose nodes
+// still reach this one where it was. lost is how many were not taken
 // over; where it is not 0, peers are told another restart counter than the earlier engine
 // told them, so that they release theirs: see [Engine.RestartCounter]. What cannot be read is
 // one lost context at least.
@@ -56,7 +57,7 @@ func (r *resuming) all() (lost int) {
 	}
 	r.call = r.begin(r.call.now, r.out)
 	r.settings.RestartCounter, r.chargingID, r.hashSeed = h.Restart, h.ChargingID, h.HashSeed
-	if !r.readPeers(int(h.Peers)) || !r.readNames(int(h.Names)) {
+	if !r.readPeers(&h) || !r.readNames(int(h.Names)) {
 		return max(1, int(h.Contexts))
 	}
 	for range h.Sessions {
@@ -91,21 +92,25 @@ func (r *resuming) held() bool {
 	return true
 }
 
-func (r *resuming) readPeers(n int) bool {
-	for range n {
+// readPeers reads the nodes. One that cannot be spoken to any more, or that knows this node by
+// another address than it has now, is none: its contexts are dead.
+func (r *resuming) readPeers(h *storedHeader) bool {
+	for range h.Peers {
 		var p storedPeer
 		if !r.record(&p) {
 			return false
 		}
-		a := netip.AddrFrom16(p.Address)
-		if p.Four {
-			a = a.Unmap()
+		a, then := netip.AddrFrom16(p.Address).Unmap(), h.Address6
+		if a.Is4() {
+			then = h.Address4
 		}
-		h, made, ok := r.peerOf(a)
-		if ok {
-			made.restart, made.known = p.Restart, p.Known
+		n := handle(0)
+		if r.reachable(a) && octets(r.own(a)) == then {
+			if known, made, ok := r.peerOf(a); ok {
+				n, made.restart, made.known = known, p.Restart, p.Known
+			}
 		}
-		r.peers = append(r.peers, h)
+		r.peers = append(r.peers, n)
 	}
 	return true
 }
@@ -133,7 +138,7 @@ func (r *resuming) session() bool {
 	}
 	s := session{
 		tid: in.TID, interfaceID: in.InterfaceID, prefix: in.Prefix, address: in.Address, teid: in.TEID, peerTEID: in.PeerTEID,
-		createdAt: in.Created, marks: in.Marks, version: in.Version, has: in.Has & (TypeIPv4 | TypeIPv6),
+		createdAt: in.Created, marks: in.Marks & storedMarks, version: in.Version, has: in.Has & (TypeIPv4 | TypeIPv6),
 	}
 	s.msisdn, _ = gtp.ParseMSISDN(string(bytes.TrimRight(in.MSISDN[:], "\x00")))
 	list := make([]pdpContext, in.Contexts)
@@ -202,13 +207,15 @@ func (r *resuming) takeOver(s *session, in *storedSession, list []pdpContext) bo
 	}
 	apn, known := r.byName[nameKey(r.names[in.APN])]
 	peer, ok := r.peer(in.Peer)
-	if s.apn, s.peer = apn, peer; !known || !ok || peer == 0 || r.byControl[s.teid] != 0 {
+	// Flow labels of version 0 are looked up nowhere, so that they may be anyone's.
+	v1 := s.version == gtp.V1
+	if s.apn, s.peer = apn, peer; !known || !ok || peer == 0 || v1 && r.byControl[s.teid] != 0 {
 		return false
 	}
 	var seen [16]bool
 	for i := range list {
 		u := &list[i]
-		if u.user == 0 || u.nsapi > 15 || seen[u.nsapi] || r.contextsOf(s.marks)[tidOf(s, u.nsapi)] != 0 || r.byTEID[u.teid] != 0 {
+		if u.user == 0 || u.nsapi > 15 || seen[u.nsapi] || r.contextsOf(s.marks)[tidOf(s, u.nsapi)] != 0 || v1 && r.byTEID[u.teid] != 0 {
 			return false
 		}
 		seen[u.nsapi] = true
@@ -221,29 +228,19 @@ func (r *resuming) takeOver(s *session, in *storedSession, list []pdpContext) bo
 	return r.adopt(s)
 }
 
-// adopt takes the leases of a session, all or none.
+// adopt takes the leases of a session, all or none. One that is in no pool any more is not
+// taken: no route leads to it.
 func (r *resuming) adopt(s *session) bool {
-	a := r.accessPoint(s)
-	v := r.vrfOf(s)
-	four, six := &a.four, &a.six
-	if s.marked(markStatic4) {
-		four = &a.fixed4
+	a, v := r.accessPoint(s), r.vrfOf(s)
+	take := func(l *leases, p netip.Prefix) bool { return l.pool != nil && l.pool.TakeExact(p, r.call.now) == nil }
+	if s.has.has(TypeIPv4) && (v.by4[s.address] != 0 || !take(a.leases4(s), s.lease4())) {
+		return false
 	}
-	if s.marked(markStatic6) {
-		six = &a.fixed6
-	}
-	if s.has.has(TypeIPv4) {
-		lease := netip.PrefixFrom(addr4(s.address), 32)
-		if four.pool == nil || v.by4[s.address] != 0 || four.pool.Adopt(pool.Lease{Prefix: lease}, r.call.now) != nil {
-			return false
+	if s.has.has(TypeIPv6) && (v.by6[s.prefix] != 0 || !take(a.leases6(s), s.prefixOf())) {
+		if s.has.has(TypeIPv4) {
+			a.leases4(s).pool.Return(s.lease4())
 		}
-	}
-	if s.has.has(TypeIPv6) {
-		if six.pool == nil || v.by6[s.prefix] != 0 || six.pool.Adopt(pool.Lease{Prefix: s.prefixOf()}, r.call.now) != nil {
-			s.has &^= TypeIPv6
-			r.giveBack(s, r.call)
-			return false
-		}
+		return false
 	}
 	return true
 }

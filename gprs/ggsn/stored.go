@@ -4,12 +4,13 @@ package ggsn
 
 import (
 	"encoding/binary"
+	"net/netip"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 )
 
 // storedMagic begins what is stored; its last octet is the version of the form.
-const storedMagic uint32 = 0x49474701
+const storedMagic uint32 = 0x49474702
 
 // storedHeader is followed by the nodes, by the names of access points, each behind its
 // length, by the sessions, each followed by its contexts, and by leases that are held.
@@ -17,6 +18,7 @@ type storedHeader struct {
 	Magic                    uint32
 	Epoch                    int64 // nanoseconds of Unix, from which the times below count
 	Restart                  uint8
+	Address4, Address6       [16]byte // where SGSNs reached the node; zero: nowhere
 	ChargingID               uint32
 	HashSeed                 [2]uint64
 	Peers, Names             uint32
@@ -24,12 +26,14 @@ type storedHeader struct {
 }
 
 type storedPeer struct {
-	Address [16]byte
-	Four    bool
+	Address [16]byte // of IPv4 as of IPv6 that is mapped to it
 	Restart uint8
 	Known   bool
-	_       [5]byte
+	_       [6]byte
 }
+
+// storedMarks are those that outlive the engine.
+const storedMarks = markIMEI | markStatic4 | markStatic6
 
 type storedSession struct {
 	TID                 gtp.TID
@@ -73,6 +77,7 @@ type storedLease struct {
 func (e *Engine) AppendState(b []byte) []byte {
 	h := storedHeader{
 		Magic: storedMagic, Epoch: e.epoch.UnixNano(), Restart: e.settings.RestartCounter, ChargingID: e.chargingID, HashSeed: e.hashSeed, Names: uint32(len(e.apns)),
+		Address4: octets(e.settings.Address4), Address6: octets(e.settings.Address6),
 	}
 	start := len(b)
 	b = appendRecord(b, &h)
@@ -81,7 +86,7 @@ func (e *Engine) AppendState(b []byte) []byte {
 		if p := e.peers.at(n); p.addr.IsValid() {
 			index[n] = h.Peers
 			h.Peers++
-			b = appendRecord(b, &storedPeer{Address: p.addr.As16(), Four: p.addr.Is4(), Restart: p.restart, Known: p.known})
+			b = appendRecord(b, &storedPeer{Address: p.addr.As16(), Restart: p.restart, Known: p.known})
 		}
 	}
 	for _, a := range e.apns {
@@ -97,6 +102,14 @@ func (e *Engine) AppendState(b []byte) []byte {
 		b = e.appendHeld(b, uint16(n), &h)
 	}
 	copy(b[start:], appendRecord(nil, &h))
+	return b
+}
+
+// octets are those of an address; of none they are zero.
+func octets(a netip.Addr) (b [16]byte) {
+	if a.IsValid() {
+		b = a.As16()
+	}
 	return b
 }
 
@@ -126,7 +139,7 @@ func appendRecord(b []byte, record any) []byte {
 func (e *Engine) appendSession(b []byte, s *session, index map[handle]uint32, h *storedHeader) []byte {
 	r := storedSession{
 		TID: s.tid, InterfaceID: s.interfaceID, Prefix: s.prefix, Address: s.address, TEID: s.teid, PeerTEID: s.peerTEID,
-		Created: s.createdAt, APN: s.apn, Marks: s.marks & (markIMEI | markStatic4 | markStatic6),
+		Created: s.createdAt, APN: s.apn, Marks: s.marks & storedMarks,
 		Peer: index[s.peer], Version: s.version, Has: s.has,
 	}
 	copy(r.MSISDN[:], s.msisdn.String())

@@ -124,7 +124,8 @@ func (e *Engine) up4(c call, x handle, u *pdpContext, s *session, p []byte) Reas
 		e.timeExceeded(c, o, s, p)
 		return HopLimit
 	}
-	return e.forward(c, o, s, p, e.vrfOf(s).by4[to])
+	v := e.vrfOf(s)
+	return e.forward(c, o, s, p, v.by4[to], v.inside4.has(uint64(to)))
 }
 
 // up6 judges a packet of IPv6 by its addresses. Link-local ones stay on the link, whose other
@@ -158,7 +159,8 @@ func (e *Engine) up6(c call, x handle, u *pdpContext, s *session, p packet.IPv6)
 		e.timeExceeded(c, o, s, p)
 		return HopLimit
 	}
-	return e.forward(c, o, s, p, e.vrfOf(s).by6[to])
+	v := e.vrfOf(s)
+	return e.forward(c, o, s, p, v.by6[to], v.inside6.has(to))
 }
 
 // linkLocalMask are the bits that make an address link-local.
@@ -175,24 +177,44 @@ func (u *pdpContext) seen(c call, octets int) {
 }
 
 // forward takes a packet of a terminal on: to the network, or to another terminal if that
-// has its destination.
-func (e *Engine) forward(c call, o origin, s *session, p []byte, to handle) Reason {
+// has its destination. One inside that no terminal has is nowhere: the network would send it
+// back.
+func (e *Engine) forward(c call, o origin, s *session, p []byte, to handle, inside bool) Reason {
 	e.stats.Up.Packets++
 	e.stats.Up.Octets += uint64(len(p))
 	a := e.accessPoint(s)
-	if to != 0 && a.UserToUser != UserExternal {
-		if a.UserToUser == UserAllow {
-			return e.down(c, o, to, p)
-		}
-		if a.UserToUser == UserDeny {
-			e.prohibited(c, o, s, p)
-		}
+	way := a.UserToUser
+	if to != 0 {
+		way = between(way, e.accessPoint(e.sessions.at(to)).UserToUser)
+	}
+	switch {
+	case to == 0 && inside && way != UserExternal:
+		e.complain(c, o, a.speaker(), complainNoHost, p)
+		return NoContext
+	case to != 0 && way == UserAllow:
+		return e.down(c, o, to, p)
+	case to != 0 && way == UserDeny:
+		e.prohibited(c, o, s, p)
+		return UserDenied
+	case to != 0 && way == UserSilent:
 		return UserDenied
 	}
 	hop(p)
 	e.clamp(p, a.MTU)
 	c.out.sendIP(a.VRF, p)
 	return none
+}
+
+// between returns what becomes of packets from a terminal of one access point for one of
+// another: they pass by the way that both have.
+func between(from, to UserToUser) UserToUser {
+	switch {
+	case from == to:
+		return from
+	case from == UserSilent, to == UserSilent:
+		return UserSilent
+	}
+	return UserDeny
 }
 
 // hop takes one off the hop limit; of IPv4 the checksum takes account of that (RFC 1624).

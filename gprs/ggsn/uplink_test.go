@@ -14,7 +14,9 @@ import (
 
 func TestUplink(t *testing.T) {
 	addr := netip.MustParseAddr
-	w := newWorld(t, nil)
+	w := newWorld(t, func(s *Settings) {
+		s.APNs[2].Router4, s.APNs[2].Router6 = addr("10.46.0.1"), addr("2001:db8:7000:1::1")
+	})
 	c := w.open(1, "dual", gtp.PDPTypeIPv4v6)
 	four, six := w.open(2, "internet", gtp.PDPTypeIPv4), w.open(3, "inet6", gtp.PDPTypeIPv6)
 	cut := func(b []byte, n int) []byte { return b[:n] }
@@ -37,6 +39,10 @@ func TestUplink(t *testing.T) {
 		{"IPv4 link-local", c, udp4(c.four(), addr("169.254.1.1"), 64, 0), BadDestination},
 		{"IPv4 for itself", c, udp4(c.four(), c.four(), 64, 0), BadDestination},
 		{"IPv4 for the node", c, udp4(c.four(), node4, 64, 0), OwnAddress},
+		{"IPv4 for an address that no terminal has", c, udp4(c.four(), addr("10.46.200.200"), 64, 0), NoContext},
+		{"IPv4 for one of another access point", c, udp4(c.four(), addr("10.45.200.200"), 64, 0), NoContext},
+		{"IPv4 for a static one", c, udp4(c.four(), addr("10.47.0.200"), 64, 0), NoContext},
+		{"IPv4 for the router", c, udp4(c.four(), addr("10.46.0.1"), 64, 0), none},
 		{"IPv4 cut in the header", c, cut(udp4(c.four(), server, 64, 0), 19), NotIP},
 		{"IPv4 cut behind it", c, cut(udp4(c.four(), server, 64, 9), 30), NotIP},
 		{"IPv4 with a header of 4 octets", c, append([]byte{0x41}, udp4(c.four(), server, 64, 0)[1:]...), NotIP},
@@ -57,6 +63,9 @@ func TestUplink(t *testing.T) {
 		{"IPv6 for itself", c, udp6(c.six(), c.EndUserAddress.Value.IPv6, 64, 0), BadDestination},
 		{"IPv6 for the node", c, udp6(c.six(), node6, 64, 0), OwnAddress},
 		{"IPv6 for loopback", c, udp6(c.six(), addr("::1"), 64, 0), BadDestination},
+		{"IPv6 for a prefix that no terminal has", c, udp6(c.six(), addr("2001:db8:7000:ffff::1"), 64, 0), NoContext},
+		{"IPv6 for the router", c, udp6(c.six(), addr("2001:db8:7000:1::1"), 64, 0), none},
+		{"IPv6 for what shares its prefix", c, udp6(c.six(), addr("2001:db8:7000:1::2"), 64, 0), none},
 		{"IPv6 cut in the header", c, cut(udp6(c.six(), host6, 64, 0), 39), NotIP},
 		{"IPv6 cut behind it", c, cut(udp6(c.six(), host6, 64, 9), 50), NotIP},
 		{"neither", c, []byte{0x50, 0, 0, 0}, NotIP},
@@ -256,6 +265,50 @@ func TestUserToUser(t *testing.T) {
 			w.up(a, udp6(a.local(), b.local(), 255, 9)) // never across
 			if len(w.out.UDP)+len(w.out.IP) != 0 {
 				t.Error("link-local packet crossed")
+			}
+		})
+	}
+}
+
+// TestUserToUserAcross: from one access point to another packets pass only by a way that both
+// have.
+func TestUserToUserAcross(t *testing.T) {
+	tests := []struct {
+		name     string
+		from, to UserToUser
+		across   bool // handed to the other
+		out      bool // to the network
+		told     bool
+	}{
+		{"both allow", UserAllow, UserAllow, true, false, false},
+		{"both by the network", UserExternal, UserExternal, false, true, false},
+		{"the receiver denies", UserAllow, UserDeny, false, false, true},
+		{"the receiver denies in silence", UserAllow, UserSilent, false, false, false},
+		{"the sender denies", UserDeny, UserAllow, false, false, true},
+		{"the sender denies in silence", UserSilent, UserDeny, false, false, false},
+		{"by the network, to one that denies", UserExternal, UserDeny, false, false, true},
+		{"by the network, to one that has no such way", UserExternal, UserAllow, false, false, true},
+		{"to one that is reached by the network", UserAllow, UserExternal, false, false, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t, func(s *Settings) {
+				s.APNs[1].Pools4, s.APNs[1].Types = prefixes("10.48.0.0/16"), TypeIPv4|TypeIPv6
+				s.APNs[1].UserToUser, s.APNs[2].UserToUser = tt.from, tt.to
+			})
+			b := w.open(9, "dual", gtp.PDPTypeIPv4v6)
+			four, six := w.open(1, "inet6", gtp.PDPTypeIPv4), w.open(2, "inet6", gtp.PDPTypeIPv6)
+			for _, one := range []struct {
+				of context
+				ip []byte
+			}{{four, udp4(four.four(), b.four(), 64, 9)}, {six, udp6(six.six(), b.six(), 64, 9)}} {
+				before := w.e.stats.Dropped[UserDenied]
+				w.up(one.of, slices.Clone(one.ip))
+				h, got := w.tunnelled()
+				if (h.TEID == 0x1009) != tt.across || (len(w.out.IP) == 1) != tt.out || (got != nil && !tt.across) != tt.told ||
+					(w.e.stats.Dropped[UserDenied] > before) != (!tt.across && !tt.out) {
+					t.Errorf("%d packets; to %#x; dropped %v", len(w.out.IP), h.TEID, w.dropped())
+				}
 			}
 		})
 	}

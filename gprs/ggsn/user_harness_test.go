@@ -40,6 +40,30 @@ func udp6(src, dst netip.Addr, hops byte, n int) []byte {
 	return append(b, make([]byte, n)...)
 }
 
+// icmp4 is an IPv4 packet with so many octets of options and an ICMP message.
+func icmp4(src, dst netip.Addr, options int, kind byte) []byte {
+	b := udp4(src, dst, 64, 20+options)
+	b[0], b[9] = b[0]+byte(options/4), packet.ProtoICMPv4
+	clear(b[20 : 20+options])
+	b[20+options], b[21+options] = kind, 1
+	fill4(b)
+	return b
+}
+
+// fragment4 makes a packet the second of its fragments.
+func fragment4(b []byte) []byte {
+	b[7] = 1
+	fill4(b)
+	return b
+}
+
+// icmp6 is an IPv6 packet with an ICMPv6 message.
+func icmp6(src, dst netip.Addr, kind byte) []byte {
+	b := udp6(src, dst, 64, 32)
+	b[6], b[40], b[41] = packet.ProtoICMPv6, kind, 0
+	return b
+}
+
 // up sends a packet of a terminal as a G-PDU.
 func (w *world) up(c context, ip []byte) {
 	w.Helper()

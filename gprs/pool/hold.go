@@ -47,9 +47,6 @@ func (p *Pool) release(now time.Time) {
 			continue
 		}
 		delete(p.held, first.number)
-		p.taken.remove(first.number)
-		if p.has(first.number) {
-			p.inside--
-		}
+		p.drop(first.number)
 	}
 }

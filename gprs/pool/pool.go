@@ -145,11 +145,8 @@ func (p *Pool) takeNumber(n uint64) error {
 // Free ends a lease, and reports whether it was used.
 func (p *Pool) Free(lease netip.Prefix, now time.Time) bool {
 	p.release(now)
-	n, ok := p.form.find(lease)
-	if !ok || !p.taken.has(n) {
-		return false
-	}
-	if _, held := p.held[n]; held {
+	n, ok := p.using(lease)
+	if !ok {
 		return false
 	}
 	p.used--
@@ -157,14 +154,31 @@ func (p *Pool) Free(lease netip.Prefix, now time.Time) bool {
 	return true
 }
 
-// Used reports whether a lease is used.
-func (p *Pool) Used(lease netip.Prefix) bool {
-	n, ok := p.form.find(lease)
-	if !ok || !p.taken.has(n) {
+// Return ends a lease that was taken and given to no one, and reports whether it was used. It
+// is free at once, since there is no one to keep others from.
+func (p *Pool) Return(lease netip.Prefix) bool {
+	n, ok := p.using(lease)
+	if !ok {
 		return false
 	}
+	p.used--
+	p.drop(n)
+	return true
+}
+
+// Used reports whether a lease is used.
+func (p *Pool) Used(lease netip.Prefix) bool {
+	_, ok := p.using(lease)
+	return ok
+}
+
+// using returns the number of a lease; ok is false if it is not used.
+func (p *Pool) using(lease netip.Prefix) (n uint64, ok bool) {
+	if n, ok = p.form.find(lease); !ok || !p.taken.has(n) {
+		return 0, false
+	}
 	_, held := p.held[n]
-	return !held
+	return n, !held
 }
 
 // search returns a number that is free, the next one in the round.
@@ -214,5 +228,13 @@ func (p *Pool) note(n uint64) {
 	p.taken.add(n)
 	if p.has(n) {
 		p.inside++
+	}
+}
+
+// drop notes a taken number as free.
+func (p *Pool) drop(n uint64) {
+	p.taken.remove(n)
+	if p.has(n) {
+		p.inside--
 	}
 }

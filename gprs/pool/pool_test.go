@@ -242,3 +242,24 @@ func TestManyAreReleasedAFewAtATime(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+// TestReturned: a lease that no one has had is free at once, whatever the hold time, and the
+// hold of others goes on.
+func TestReturned(t *testing.T) {
+	p, _ := make4(t, time.Minute, "192.0.2.10-192.0.2.12")
+	take(t, p, 3, start)
+	free(t, p, start, "192.0.2.10/32")
+	if !p.Return(netip.MustParsePrefix("192.0.2.11/32")) {
+		t.Error("it was used")
+	}
+	for _, lease := range []string{"192.0.2.10/32", "192.0.2.11/32", "192.0.2.99/32", "2001:db8::/64"} {
+		if p.Return(netip.MustParsePrefix(lease)) {
+			t.Errorf("%s is not used", lease)
+		}
+	}
+	if c := p.Counters(); c != (Counters{Size: 3, Used: 1, Held: 1, Free: 1}) {
+		t.Errorf("%+v", c)
+	}
+	same(t, take(t, p, 1, start), "192.0.2.11/32")
+	exhausted(t, p, start)
+}

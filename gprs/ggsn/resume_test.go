@@ -1,0 +1,114 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+)
+
+// TestResumeSettings: contexts that other settings cut off are lost, and others are not. Of
+// three, the second has a node of IPv6, and the third an address that its terminal has asked
+// for.
+func TestResumeSettings(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*Settings)
+		lost   int
+	}{
+		{"the same", func(*Settings) {}, 0},
+		{"a pool that grows", func(s *Settings) { s.APNs[0].Pools4 = prefixes("10.45.0.0/16", "10.99.0.0/16") }, 0},
+		{"another pool", func(s *Settings) { s.APNs[0].Pools4 = prefixes("10.99.0.0/16") }, 2},
+		{"no static pool", func(s *Settings) { s.APNs[2].Static4 = nil }, 1},
+		{"another static pool", func(s *Settings) { s.APNs[2].Static4 = prefixes("10.98.0.0/24") }, 1},
+		{"no IPv6 of the node", func(s *Settings) { s.Address6 = netip.Addr{} }, 1},
+		{"no IPv4 of the node", func(s *Settings) { s.Address4 = netip.Addr{} }, 2},
+		{"another IPv4 address of the node", func(s *Settings) { s.Address4 = netip.MustParseAddr("192.0.2.2") }, 2},
+		{"another IPv6 address of the node", func(s *Settings) { s.Address6 = netip.MustParseAddr("2001:db8:9::2") }, 1},
+		{"the node at an SGSN's address", func(s *Settings) { s.Address4 = sgsn }, 2},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			w.open(1, "internet", gtp.PDPTypeIPv4)
+			w.from = netip.MustParseAddr("2001:db8:51::1")
+			w.open(2, "internet", gtp.PDPTypeIPv4)
+			w.from = sgsn
+			m := w.createRequest(testIMSI(3), "dual", gtp.PDPTypeIPv4)
+			m.EndUserAddress.Value.IPv4 = netip.MustParseAddr("10.47.0.9")
+			m.TEIDData = 0x1003
+			if c := w.create(m); !c.Cause.Accepted() {
+				t.Fatal(c.Cause)
+			}
+			s := testSettings()
+			tt.change(&s)
+			lost := w.succeed(s, w.e.AppendState(nil))
+			counter := uint8(7)
+			if tt.lost > 0 {
+				counter++
+			}
+			if lost != tt.lost || w.e.contexts.used() != 3-tt.lost || w.e.RestartCounter() != counter {
+				t.Errorf("%d lost, %d left, counter %d; want %d lost", lost, w.e.contexts.used(), w.e.RestartCounter(), tt.lost)
+			}
+		})
+	}
+}
+
+// TestResumeFamilyAdded: an address that the node has besides loses nothing.
+func TestResumeFamilyAdded(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.Address6 = netip.Addr{} })
+	w.open(1, "internet", gtp.PDPTypeIPv4)
+	if lost := w.succeed(testSettings(), w.e.AppendState(nil)); lost != 0 {
+		t.Errorf("%d lost", lost)
+	}
+}
+
+// TestResumeLabels: a flow label of version 0 may be what a TEID of version 1 is.
+func TestResumeLabels(t *testing.T) {
+	w := newWorld(t, nil)
+	c := w.open(1, "internet", gtp.PDPTypeIPv4)
+	d := w.open(2, "internet", gtp.PDPTypeIPv4)
+	_, r := w.createV0(gtp.MakeTID(testIMSI(3), 5), "internet", gtp.PDPTypeIPv4)
+	// As chance may have it: the one of the user plane, the other of the control plane.
+	x, s := w.e.byTEID[c.TEIDData.Value], w.e.byControl[d.TEIDControl.Value]
+	delete(w.e.byTEID, c.TEIDData.Value)
+	delete(w.e.byControl, d.TEIDControl.Value)
+	w.e.contexts.at(x).teid, w.e.byTEID[r.TEIDData.Value] = r.TEIDData.Value, x
+	w.e.sessions.at(s).teid, w.e.byControl[r.TEIDControl.Value] = r.TEIDControl.Value, s
+	if lost := w.succeed(testSettings(), w.e.AppendState(nil)); lost != 0 {
+		t.Errorf("%d lost", lost)
+	}
+}
+
+// TestResumeMarks: what a file says of a session is taken only where it outlives an engine.
+func TestResumeMarks(t *testing.T) {
+	w := newWorld(t, nil)
+	w.open(1, "internet", gtp.PDPTypeIPv4)
+	state := w.e.AppendState(nil)
+	at := binary.Size(storedHeader{}) + binary.Size(storedPeer{})
+	for _, a := range testSettings().APNs {
+		at += 1 + len(a.Name)
+	}
+	var s storedSession
+	if _, err := binary.Decode(state[at:], binary.BigEndian, &s); err != nil || s.TID != gtp.MakeTID(imsi1, 5) {
+		t.Fatalf("%+v: %v", s, err)
+	}
+	s.Marks = ^(markStatic4 | markStatic6)
+	copy(state[at:], appendRecord(nil, &s))
+	if lost := w.succeed(testSettings(), state); lost != 0 {
+		t.Fatalf("%d lost", lost)
+	}
+	w.out.Reset()
+	if n := w.e.Delete(Selection{}, w.now, &w.out); n != 1 {
+		t.Errorf("%d deleted", n)
+	}
+	if got := ofType(w.out.UDP, gtp.TypeDeleteRequest); len(got) != 1 {
+		t.Errorf("%d Delete Requests", len(got))
+	}
+	w.tick(time.Minute)
+	w.empty()
+}
