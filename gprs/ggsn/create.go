@@ -17,17 +17,14 @@ func (e *Engine) create(t *transaction) Reason {
 	if m.LinkedNSAPI.Present {
 		return e.createSecondary(t, m)
 	}
-	tid, isIMEI := e.tidOfRequest(t, m)
-	old := e.byTID[tid]
+	tid, marked := e.tidOfRequest(t, m)
+	old := e.contextsOf(marked)[tid]
 	if old != 0 && e.contexts.at(old).madeBy(t) {
 		e.stats.Repeated++
 		e.created(t, old, m)
 		return none
 	}
-	made := session{tid: tid, version: t.header.Version, peerTEID: m.TEIDControl.Value, msisdn: m.MSISDN.Value, createdAt: t.seconds()}
-	if isIMEI {
-		made.marks |= markIMEI
-	}
+	made := session{tid: tid, version: t.header.Version, peerTEID: m.TEIDControl.Value, msisdn: m.MSISDN.Value, createdAt: t.seconds(), marks: marked}
 	x, cause := e.createPrimary(t, m, &made, old)
 	if cause != 0 {
 		e.respond(t, cause, m.TEIDControl.Value)
@@ -40,14 +37,14 @@ func (e *Engine) create(t *transaction) Reason {
 
 // tidOfRequest returns the key of the context that is asked for. A terminal that has no IMSI
 // has an IMEI.
-func (e *Engine) tidOfRequest(t *transaction, m *gtp.CreateRequest) (tid gtp.TID, isIMEI bool) {
+func (e *Engine) tidOfRequest(t *transaction, m *gtp.CreateRequest) (gtp.TID, marks) {
 	switch {
 	case t.header.Version == gtp.V0:
-		return t.header.TID, false
+		return t.header.TID, 0
 	case m.IMSI.Present:
-		return gtp.MakeTID(m.IMSI.Value, m.NSAPI), false
+		return gtp.MakeTID(m.IMSI.Value, m.NSAPI), 0
 	}
-	return gtp.MakeTID(gtp.IMSI(m.IMEI.Value), m.NSAPI), true
+	return gtp.MakeTID(gtp.IMSI(m.IMEI.Value), m.NSAPI), markIMEI
 }
 
 // madeBy reports whether the context was made by the request, which came again.
@@ -110,12 +107,16 @@ func (e *Engine) replace(old handle, c call) {
 
 // room reports whether there may be one more context. What is to go makes room.
 func (e *Engine) room(p *peer, c call) bool {
-	l := &e.settings.Limits
-	if e.contexts.used() >= l.Contexts {
+	if e.contexts.used() >= e.settings.Limits.Contexts {
 		e.release(1, c)
 	}
-	ofPeer := p.paths[pathV0].used + p.paths[pathControl].used
-	return e.contexts.used() < l.Contexts && (l.ContextsPerPeer == 0 || ofPeer < l.ContextsPerPeer)
+	return !e.full(p)
+}
+
+// full reports whether there may be no more contexts, or none whose control plane a node has.
+func (e *Engine) full(p *peer) bool {
+	l := &e.settings.Limits
+	return e.contexts.used() >= l.Contexts || l.ContextsPerPeer > 0 && p.held >= l.ContextsPerPeer
 }
 
 // addCreated adds the context of a request to a session.
@@ -157,7 +158,7 @@ func (e *Engine) node(a netip.Addr, anyone bool) (handle, gtp.Cause) {
 	if !e.reachable(a) || !anyone && !e.isPeer(a) {
 		return 0, gtp.CauseMandatoryIncorrect
 	}
-	h, _, ok := e.peerOf(a)
+	h, ok := e.namedPeer(a)
 	if !ok {
 		return 0, gtp.CauseNoResources
 	}

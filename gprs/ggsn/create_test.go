@@ -142,6 +142,29 @@ func TestMappedAddress(t *testing.T) {
 	}
 }
 
+// TestCreateIMEI: a terminal without an IMSI has contexts of its own, also where its IMEI has
+// the digits of another's IMSI, and makes them again like any other.
+func TestCreateIMEI(t *testing.T) {
+	w := newWorld(t, nil)
+	w.open(1, "internet", gtp.PDPTypeIPv4)
+	w.from = other
+	m := w.createRequest(imsi1, "internet", gtp.PDPTypeIPv4)
+	m.IMEI, m.IMSI = gtp.Some(gtp.IMEI(imsi1)), gtp.Optional[gtp.IMSI]{}
+	w.create(m)
+	if w.e.contexts.used() != 2 || w.succeed(testSettings(), w.e.AppendState(nil)) != 0 {
+		t.Fatalf("%d contexts", w.e.contexts.used())
+	}
+	c := w.create(m)
+	if w.e.contexts.used() != 2 || w.e.stats.Ended[EndRecreated] != 1 {
+		t.Errorf("%d contexts, ended %v", w.e.contexts.used(), w.e.stats.Ended)
+	}
+	w.remove(c.TEIDControl.Value, 5, true)
+	w.from = sgsn
+	if got := w.list(); len(got) != 1 || got[0].IMSI != imsi1 {
+		t.Errorf("left are %+v", got)
+	}
+}
+
 // TestCreateTEIDs: numbers are random, not one after the other, and no two are equal.
 func TestCreateTEIDs(t *testing.T) {
 	w := newWorld(t, nil)

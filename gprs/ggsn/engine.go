@@ -33,6 +33,7 @@ type Engine struct {
 	sessions     slab[session]
 	contexts     slab[pdpContext]
 	byTID        map[gtp.TID]handle  // contexts
+	byIMEI       map[gtp.TID]handle  // those of terminals without an IMSI, by their IMEI in its place
 	byTEID       map[uint32]handle   // contexts of version 1
 	byControl    map[uint32]handle   // sessions of version 1
 	byPeer       map[peerTEID]handle // contexts of version 1, by where their packets go
@@ -46,6 +47,7 @@ type Engine struct {
 	byAddress map[addressKey]handle
 	peerTimes deadlines
 	evictAt   handle
+	named     int // nodes that were named alone
 
 	requests     slab[request]
 	bySequence   map[requestKey]handle
@@ -96,7 +98,7 @@ func New(s Settings, now time.Time, random io.Reader) (*Engine, error) {
 	e := &Engine{
 		drain: drain{at: never},
 		epoch: now, random: rand.New(rand.NewChaCha8(seed)),
-		byTID: make(map[gtp.TID]handle), byTEID: make(map[uint32]handle), byControl: make(map[uint32]handle), byPeer: make(map[peerTEID]handle),
+		byTID: make(map[gtp.TID]handle), byIMEI: make(map[gtp.TID]handle), byTEID: make(map[uint32]handle), byControl: make(map[uint32]handle), byPeer: make(map[peerTEID]handle),
 		filters: make(map[handle]filters), changes: make(map[handle]change), byAddress: make(map[addressKey]handle),
 		bySequence: make(map[requestKey]handle),
 	}

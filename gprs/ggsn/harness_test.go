@@ -279,7 +279,7 @@ func (w *world) empty() {
 		w.Errorf("%d sessions, %d contexts, %d requests are left", e.sessions.used(), e.contexts.used(), e.requests.used())
 	}
 	for name, n := range map[string]int{
-		"TIDs": len(e.byTID), "TEIDs": len(e.byTEID), "control TEIDs": len(e.byControl), "peers' TEIDs": len(e.byPeer), "filters": len(e.filters),
+		"TIDs": len(e.byTID) + len(e.byIMEI), "TEIDs": len(e.byTEID), "control TEIDs": len(e.byControl), "peers' TEIDs": len(e.byPeer), "filters": len(e.filters),
 		"changes": len(e.changes), "sequence numbers": len(e.bySequence), "session times": len(e.sessionTimes.heap),
 		"request times": len(e.requestTimes.heap), "to release": e.toRelease,
 	} {
@@ -298,7 +298,7 @@ func (w *world) empty() {
 		}
 	}
 	for h := handle(1); h <= e.peers.last; h++ {
-		if p := e.peers.at(h); p.addr.IsValid() && (!p.idle() || p.sessions != 0 || p.users != 0 || p.contexts != 0) {
+		if p := e.peers.at(h); p.addr.IsValid() && (!p.idle() || p.sessions != 0 || p.users != 0 || p.contexts != 0 || p.held != 0) {
 			w.Errorf("peer %v has %+v", p.addr, p.paths)
 		}
 	}

@@ -27,10 +27,12 @@ type peer struct {
 	sessions handle // whose control plane it has
 	users    handle // contexts whose user plane it has
 	contexts int    // of users
+	held     int    // contexts of sessions
 	requests ratelimit.Bucket
 	errors   ratelimit.Bucket
 	answers  answers
 	seen     time.Duration // when it was last looked for
+	named    bool          // by another, and not heard itself since
 }
 
 // path is what a node is asked by one of its ports.
@@ -57,7 +59,7 @@ func (e *Engine) peerOf(a netip.Addr) (h handle, p *peer, ok bool) {
 		p.seen = e.at
 		return h, p, true
 	}
-	if e.peers.used() >= e.settings.Limits.Peers && !e.forgetPeer() {
+	if e.peers.used() >= e.settings.Limits.Peers && !e.forgetPeer(false) {
 		return 0, nil, false
 	}
 	h, p = e.peers.take()
@@ -69,16 +71,44 @@ func (e *Engine) peerOf(a netip.Addr) (h handle, p *peer, ok bool) {
 	return h, p, true
 }
 
+// namedShare is the part of the table of nodes for those that others name, as the user planes
+// of contexts: so that no node keeps those out that speak themselves.
+const namedShare = 2
+
+// namedPeer is [Engine.peerOf] for a node that a message names.
+func (e *Engine) namedPeer(a netip.Addr) (h handle, ok bool) {
+	known := e.byAddress[addressKey(a.As16())] != 0
+	if !known && e.named*namedShare >= e.settings.Limits.Peers && !e.forgetPeer(true) {
+		return 0, false
+	}
+	h, p, ok := e.peerOf(a)
+	if ok && !known {
+		p.named = true
+		e.named++
+	}
+	return h, ok
+}
+
+// heard notes that a node speaks itself.
+func (e *Engine) heard(p *peer) {
+	if p.named {
+		p.named = false
+		e.named--
+	}
+}
+
 // forgetTries bounds the search for a node that may be forgotten.
 const forgetTries = 64
 
-// forgetPeer forgets a node that has nothing, and that no answers are kept for.
-func (e *Engine) forgetPeer() bool {
+// forgetPeer forgets a node that has nothing, and that no answers are kept for: one that was
+// named alone, or any.
+func (e *Engine) forgetPeer(named bool) bool {
 	for range min(forgetTries, int(e.peers.last)) {
 		e.evictAt = e.evictAt%e.peers.last + 1
 		p := e.peers.at(e.evictAt)
-		if p.addr.IsValid() && p.idle() && e.at-p.seen > e.patience() {
+		if p.addr.IsValid() && (p.named || !named) && p.idle() && e.at-p.seen > e.patience() {
 			delete(e.byAddress, addressKey(p.addr.As16()))
+			e.heard(p)
 			e.peerTimes.cancel(e.evictAt)
 			e.peers.give(e.evictAt)
 			return true

@@ -54,6 +54,7 @@ func (e *Engine) receive(c call, socket Socket, from netip.AddrPort, b []byte) R
 	if t.ph, t.p, ok = e.peerOf(from.Addr()); !ok {
 		return PeersFull
 	}
+	e.heard(t.p)
 	if !t.p.requests.Allow(e.requestLimit, c.now) && (err != nil || !e.awaited(&t)) {
 		return RequestRate
 	}

@@ -215,7 +215,7 @@ func (r *resuming) takeOver(s *session, in *storedSession, list []pdpContext) bo
 	var seen [16]bool
 	for i := range list {
 		u := &list[i]
-		if u.user == 0 || u.nsapi > 15 || seen[u.nsapi] || r.byTID[tidOf(s, u.nsapi)] != 0 || v1 && r.byTEID[u.teid] != 0 {
+		if u.user == 0 || u.nsapi > 15 || seen[u.nsapi] || r.contextsOf(s.marks)[tidOf(s, u.nsapi)] != 0 || v1 && r.byTEID[u.teid] != 0 {
 			return false
 		}
 		seen[u.nsapi] = true

@@ -49,11 +49,11 @@ func (e *Engine) addSecondary(t *transaction, m *gtp.CreateRequest, sh handle, s
 	if old != 0 {
 		e.end(old, EndRecreated, t.call)
 	}
-	if e.contexts.used() >= e.settings.Limits.Contexts {
+	if e.full(e.peers.at(s.peer)) {
 		return 0, gtp.CauseNoResources
 	}
-	if e.byTID[tidOf(s, m.NSAPI)] != 0 { // of another session of the terminal
-		e.replace(e.byTID[tidOf(s, m.NSAPI)], t.call)
+	if another := e.contextsOf(s.marks)[tidOf(s, m.NSAPI)]; another != 0 { // of another session of the terminal
+		e.replace(another, t.call)
 	}
 	x := e.addCreated(t, m, sh, s, user)
 	e.setFilters(x, asked)

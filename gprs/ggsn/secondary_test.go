@@ -4,6 +4,7 @@ package ggsn
 
 import (
 	"testing"
+	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/internal/packet"
@@ -185,4 +186,35 @@ func TestFilterComponents(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, got)
 		}
 	}
+}
+
+// TestSecondaryLimit: what one SGSN may have are contexts, of few terminals or of many. Those
+// that move to another count there.
+func TestSecondaryLimit(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.Limits.ContextsPerPeer = 3 })
+	c := w.open(1, "internet", gtp.PDPTypeIPv4)
+	add := func(nsapi uint8) gtp.Cause {
+		return w.createSecondary(c.TEIDControl.Value, w.secondaryRequest(nsapi, template(gtp.TFTCreate, portFilter(1, nsapi, 5000)))).Cause
+	}
+	if add(6) != gtp.CauseAccepted || add(7) != gtp.CauseAccepted || add(8) != gtp.CauseNoResources {
+		t.Errorf("%d contexts", w.e.contexts.used())
+	}
+	w.remove(c.TEIDControl.Value, 6, false)
+	if add(8) != gtp.CauseAccepted || add(9) != gtp.CauseNoResources {
+		t.Errorf("one less: %d contexts", w.e.contexts.used())
+	}
+	first := w.createRequest(testIMSI(2), "internet", gtp.PDPTypeIPv4)
+	if got := w.create(first); got.Cause != gtp.CauseNoResources {
+		t.Errorf("another terminal: %v", got.Cause)
+	}
+	w.from = other
+	w.ask(pathControl, gtp.Header{TEID: c.TEIDControl.Value}, w.updateRequest(0x7000), &gtp.UpdateResponse{})
+	if add(6) != gtp.CauseNoResources {
+		t.Error("moved contexts do not count")
+	}
+	w.from = sgsn
+	w.open(2, "internet", gtp.PDPTypeIPv4)
+	w.e.Delete(Selection{}, w.now, &w.out)
+	w.tick(time.Minute)
+	w.empty()
 }

@@ -78,6 +78,15 @@ func tidOf(s *session, nsapi uint8) gtp.TID {
 	return t
 }
 
+// contextsOf are the contexts among which those of a session with the marks are found by
+// their TID: the digits of an IMEI may be those of an IMSI.
+func (e *Engine) contextsOf(m marks) map[gtp.TID]handle {
+	if m&markIMEI != 0 {
+		return e.byIMEI
+	}
+	return e.byTID
+}
+
 // find returns the context of a session with an NSAPI.
 func (e *Engine) find(s *session, nsapi uint8) (handle, *pdpContext) {
 	for h := s.first; h != 0; {
@@ -123,10 +132,11 @@ func (e *Engine) addContext(sh handle, s *session, made *pdpContext) (handle, *p
 		}
 		last.next = h
 	}
-	e.byTID[tidOf(s, c.nsapi)] = h
+	e.contextsOf(s.marks)[tidOf(s, c.nsapi)] = h
 	if s.version == gtp.V1 {
 		e.byTEID[c.teid] = h
 	}
+	e.peers.at(s.peer).held++
 	e.linkUser(h, c)
 	e.stats.Created++
 	return h, c
@@ -147,13 +157,14 @@ func (e *Engine) end(h handle, why End, c call) {
 	}
 	*at = x.next
 	e.ended.add(endedOf(s.version, tidOf(s, x.nsapi), x.teid, uint16(x.teid)), c.at)
-	delete(e.byTID, tidOf(s, x.nsapi))
+	delete(e.contextsOf(s.marks), tidOf(s, x.nsapi))
 	if s.version == gtp.V1 {
 		delete(e.byTEID, x.teid)
 	}
 	if x.filtered {
 		delete(e.filters, h)
 	}
+	e.peers.at(s.peer).held--
 	e.unlinkUser(h, x)
 	e.contexts.give(h)
 	if s.first == 0 {
@@ -207,6 +218,7 @@ func (e *Engine) linkSession(h handle, s *session) {
 	p := e.peers.at(s.peer)
 	e.push(&p.sessions, h, s)
 	p.count(s.version, 1)
+	p.held += e.size(s)
 	e.pathUsed(s.peer, p)
 }
 
@@ -233,7 +245,17 @@ func (e *Engine) unlinkSession(h handle, s *session) {
 	if s.marked(markReleasing) {
 		e.toRelease--
 	}
-	e.peers.at(s.peer).count(s.version, -1)
+	p := e.peers.at(s.peer)
+	p.count(s.version, -1)
+	p.held -= e.size(s)
+}
+
+// size is how many contexts a session has.
+func (e *Engine) size(s *session) (n int) {
+	for h := s.first; h != 0; h = e.contexts.at(h).next {
+		n++
+	}
+	return n
 }
 
 func (e *Engine) cut(head *handle, s *session) {
