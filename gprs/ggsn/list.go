@@ -72,7 +72,7 @@ func (e *Engine) Contexts(sel Selection, from uint32, n int, f func(ContextInfo)
 			continue
 		}
 		if info := e.describe(h); !f(info) {
-			return 0
+			n = 0
 		}
 	}
 	return 0

@@ -143,10 +143,15 @@ func TestSelection(t *testing.T) {
 			t.Errorf("%s: %d contexts, want %d", tt.name, n, tt.want)
 		}
 	}
-	n := 0
-	w.e.Contexts(Selection{}, 0, 100, func(ContextInfo) bool { n++; return false })
-	if n != 1 {
-		t.Errorf("%d after the end was asked for", n)
+	n, next := 0, uint32(0)
+	for more := true; more; more = next != 0 {
+		before := n
+		if next = w.e.Contexts(Selection{}, next, 100, func(ContextInfo) bool { n++; return false }); n != before+1 {
+			t.Errorf("%d after an end was asked for", n-before)
+		}
+	}
+	if n != 3 {
+		t.Errorf("%d contexts, one by one", n)
 	}
 	contexts := 0
 	w.e.Peers(func(p PeerInfo) { contexts += p.Contexts })

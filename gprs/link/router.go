@@ -35,8 +35,8 @@ type Settings struct {
 // 8319 section 4) is allowed, since each advertisement may have a terminal paged.
 const (
 	DefaultInterval = 6 * time.Hour
-	minInterval     = 4 * time.Second // RFC 4861 section 6.2.1
-	maxInterval     = 65535 / lifetimes * time.Second
+	MinInterval     = 4 * time.Second                 // RFC 4861 section 6.2.1
+	MaxInterval     = 65535 / lifetimes * time.Second // which a lifetime can be thrice
 	lifetimes       = 3
 
 	defaultRefresh = 24 * time.Hour
@@ -88,8 +88,8 @@ func (s *Settings) check() error {
 	switch {
 	case s.MTU < packet.MinMTU || s.MTU > 65535:
 		return fmt.Errorf("an MTU of %d is impossible: IPv6 has %d to 65535", s.MTU, packet.MinMTU)
-	case s.Interval < minInterval || s.Interval > maxInterval:
-		return fmt.Errorf("an interval of %v between advertisements is impossible: it is %v to %v", s.Interval, minInterval, maxInterval)
+	case s.Interval < MinInterval || s.Interval > MaxInterval:
+		return fmt.Errorf("an interval of %v between advertisements is impossible: it is %v to %v", s.Interval, MinInterval, MaxInterval)
 	case s.Refresh < minRefresh || s.Refresh/time.Second >= time.Duration(packet.Infinite):
 		return fmt.Errorf("DHCP cannot be asked again after %v: it is %v or more", s.Refresh, minRefresh)
 	case len(s.DNS) > maxServers || len(s.Domains) > maxDomains:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
 	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/gprs/link"
 	"github.com/isthmus-net/isthmus/internal/config/key"
 )
 
@@ -83,7 +84,7 @@ func (a *APN) keys() []key.Key {
 		key.Of("pcscf", &a.PCSCF, []string{}, addresses, key.Live, "SIP proxies (P-CSCF) that terminals are told, of either family."),
 		key.Of("domains", &a.Domains, []string{}, key.List(domain), key.Live, "Search list that terminals with IPv6 are told. RFC 8106."),
 		key.Of("dhcp", &a.DHCP, true, key.Bool, key.Live, "Tell terminals name servers by stateless DHCPv6, too. RFC 8415, section 6.1."),
-		key.Of("advert_interval", &a.AdvertInterval, "10m", key.Duration(4*time.Second, 65535*time.Second), key.Live,
+		key.Of("advert_interval", &a.AdvertInterval, "10m", key.Duration(link.MinInterval, link.MaxInterval), key.Live,
 			"The longest time between two router advertisements to a terminal. RFC 4861, section 6.2.1; RFC 8319."),
 		key.Of("mtu", &a.MTU, ggsn.DefaultMTU, key.Integer[int](minMTU, maxMTU), key.Live,
 			"Largest packet for terminals, in bytes: told to them, and kept by errors and by the MSS of TCP."),

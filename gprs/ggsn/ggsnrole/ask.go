@@ -18,6 +18,8 @@ const (
 	// rows a part has.
 	listStep = 4096
 	maxRows  = 5000
+
+	maxNSAPI = 15
 )
 
 // walk calls f for the contexts that match, from a record on until it returns false; packets
@@ -43,11 +45,10 @@ func (a *contextArguments) selection() (sel ggsn.Selection, err error) {
 			return sel, err
 		}
 	}
-	if a.NSAPI >= 0 {
-		nsapi := uint8(a.NSAPI)
-		sel.NSAPI = &nsapi
+	if a.NSAPI != nil && *a.NSAPI > maxNSAPI {
+		return sel, fmt.Errorf("an NSAPI is a number from 0 to %d", maxNSAPI)
 	}
-	sel.APN, sel.TEID = a.APN, a.TEID
+	sel.NSAPI, sel.APN, sel.TEID = a.NSAPI, a.APN, a.TEID
 	if a.Address != "" {
 		if sel.Address, err = prefixOf(a.Address); err != nil {
 			return sel, err
@@ -83,20 +84,10 @@ func (g *GGSN) contexts(a listArguments) (list Contexts, err error) {
 	if a.Limit < 1 || a.Limit > maxRows {
 		return list, fmt.Errorf("limit must be a number from 1 to %d", maxRows)
 	}
-	// A step in work is ended, so that there may be some more rows than were asked for.
-	next, running := a.From, true
-	for running && len(list.Contexts) < a.Limit {
-		running = g.do(func(e *ggsn.Engine, _ time.Time, _ *ggsn.Output) {
-			next = e.Contexts(sel, next, min(listStep, a.Limit-len(list.Contexts)), func(x ggsn.ContextInfo) bool {
-				list.Contexts = append(list.Contexts, contextOf(&x))
-				return true
-			})
-		})
-		if next == 0 {
-			break
-		}
-	}
-	list.From = next
+	list.From = g.walk(sel, a.From, func(x ggsn.ContextInfo) bool {
+		list.Contexts = append(list.Contexts, contextOf(&x))
+		return len(list.Contexts) < a.Limit
+	})
 	return list, nil
 }
 

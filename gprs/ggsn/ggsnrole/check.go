@@ -25,6 +25,9 @@ func (s *Settings) check(c *config.Checker) {
 	}
 	s.checkDefault(c)
 	s.checkPools(c)
+	for i := range s.APNs {
+		s.APNs[i].checkEngine(c, fmt.Sprintf("apn[%d]", i))
+	}
 }
 
 // checkPeers wants SGSNs named: whoever may speak can have any context, and end those of others.
@@ -87,6 +90,32 @@ func (s *Settings) checkAPN(c *config.Checker, i int) {
 	}
 }
 
+// checkEngine has the engine say what it cannot make: pools, and what terminals are told.
+func (a *APN) checkEngine(c *config.Checker, path string) {
+	e := a.engine(0)
+	for _, of := range []struct {
+		key  string
+		list []netip.Prefix
+	}{{"pool4", a.Pool4}, {"pool6", a.Pool6}, {"static4", a.Static4}, {"static6", a.Static6}} {
+		at, well := path+"."+of.key, true
+		for i := range of.list {
+			well = well && !c.Failed(fmt.Sprintf("%s[%d]", at, i))
+		}
+		if err := e.CheckRanges(of.list); err != nil && well && c.OK(at) {
+			c.Fail(at, err.Error(), "name fewer prefixes, or longer ones")
+		}
+	}
+	if dns, domains := path+".dns", path+".domains"; c.OK(dns, domains, path+".mtu", path+".advert_interval") {
+		if err := e.CheckLink(); err != nil {
+			at := domains
+			if len(a.Domains) == 0 {
+				at = dns
+			}
+			c.Fail(at, err.Error(), "leave some out, the last first")
+		}
+	}
+}
+
 // pool is a prefix that contexts have addresses of.
 type pool struct {
 	key, apn, device string
@@ -116,6 +145,12 @@ func (s *Settings) checkPools(c *config.Checker) {
 		for _, a := range s.addresses() {
 			if p.prefix.Contains(a) {
 				c.Fail(p.key, fmt.Sprintf("%s holds %s, the node's own address", p.prefix, a), "choose a prefix that no network uses")
+			}
+		}
+		for _, q := range s.Peers {
+			if q.Bits() > 0 && p.prefix.Overlaps(q) { // who takes all is told above
+				c.Fail(p.key, fmt.Sprintf("terminals of %s could end contexts of others, since %s are peers", p.prefix, q), "keep the networks of terminals and of SGSNs apart")
+				break
 			}
 		}
 		for _, q := range all[:i] {

@@ -26,7 +26,7 @@ type commands struct {
 // contextArguments choose contexts.
 type contextArguments struct {
 	IMSI    string `json:"imsi,omitempty" placeholder:"DIGITS" help:"Of this subscriber only."`
-	NSAPI   int    `json:"nsapi" default:"-1" placeholder:"0-15" help:"Of this NSAPI only."`
+	NSAPI   *uint8 `json:"nsapi,omitempty" placeholder:"0-15" help:"Of this NSAPI only."`
 	APN     string `json:"apn,omitempty" placeholder:"NAME" help:"Of this access point only."`
 	Address string `json:"address,omitempty" placeholder:"ADDRESS|PREFIX" help:"With an address in this prefix only."`
 	SGSN    string `json:"sgsn,omitempty" placeholder:"ADDRESS" help:"Of this SGSN only."`
@@ -34,13 +34,10 @@ type contextArguments struct {
 }
 
 // none reports whether all contexts are chosen.
-func (a *contextArguments) none() bool { return *a == contextArguments{NSAPI: -1} }
+func (a *contextArguments) none() bool { return *a == contextArguments{} }
 
 // Validate has kong refuse what chooses nothing.
 func (a *contextArguments) Validate() error {
-	if a.NSAPI < -1 || a.NSAPI > 15 {
-		return fmt.Errorf("an NSAPI is a number from 0 to 15")
-	}
 	_, err := a.selection()
 	return err
 }

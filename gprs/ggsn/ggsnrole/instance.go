@@ -158,16 +158,8 @@ func (g *GGSN) open() error {
 	if err := g.openState(); err != nil {
 		return err
 	}
-	for i, name := range g.names {
-		done, err := g.networks[i].lead(routesOf(&g.cfg, name, nil))
-		if err == nil {
-			err = done()
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err = g.lead(&g.cfg) // of an error all is closed
+	return err
 }
 
 // work runs the loops: of each socket one, and of each device's queues.

@@ -38,27 +38,32 @@ func openNetwork(cfg *Settings, name string, queues int, again time.Duration, lo
 	return n, err
 }
 
-// lead brings the routes to a list. What is added is added at once, what is removed by done.
-func (n *network) lead(want []netip.Prefix) (done func() error, err error) {
+// lead adds the routes of a list that are missing; undo takes them away again.
+func (n *network) lead(to []netip.Prefix) (undo func() error, err error) {
 	before := n.routes
-	added := slices.DeleteFunc(slices.Clone(want), func(p netip.Prefix) bool { return slices.Contains(before, p) })
-	for i, p := range added {
+	undo = func() error { return n.keep(before) }
+	for _, p := range to {
+		if slices.Contains(n.routes, p) {
+			continue
+		}
 		if err := n.device.Route(port.Route{Dst: p}, n.own); err != nil {
-			for _, p := range added[:i] {
-				err = errors.Join(err, n.device.Unroute(port.Route{Dst: p}, n.own))
-			}
-			return nil, routeTaken(err)
+			return nil, errors.Join(routeTaken(err), undo())
 		}
+		n.routes = append(slices.Clip(n.routes), p)
 	}
-	return func() (err error) {
-		for _, p := range before {
-			if !slices.Contains(want, p) {
-				err = errors.Join(err, n.device.Unroute(port.Route{Dst: p}, n.own))
-			}
+	return undo, nil
+}
+
+// keep takes the routes away that are not in a list.
+func (n *network) keep(list []netip.Prefix) (err error) {
+	n.routes = slices.DeleteFunc(slices.Clone(n.routes), func(p netip.Prefix) bool {
+		if slices.Contains(list, p) {
+			return false
 		}
-		n.routes = want
-		return err
-	}, nil
+		err = errors.Join(err, n.device.Unroute(port.Route{Dst: p}, n.own))
+		return true
+	})
+	return err
 }
 
 // routeTaken adds to an error about a route in the way what else can be done about it.

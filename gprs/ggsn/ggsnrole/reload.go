@@ -39,26 +39,46 @@ func (g *GGSN) Prepare(next Settings) (role.Change, error) {
 }
 
 // change applies a configuration: the routes that come first, then the engine, then those that
-// go. Pools that are no longer named stay as long as contexts have addresses of them; g.mu is
-// held.
+// go. Pools that are no longer named stay as long as contexts have addresses of them, which is
+// known when no more are given. After an error all is as before; g.mu is held.
 func (g *GGSN) change(next *Settings) error {
-	leaving := g.leavingBy(next)
-	commits := make([]func() error, 0, len(g.networks))
-	for i, n := range g.networks {
-		done, err := n.lead(routesOf(next, g.names[i], leaving))
-		if err != nil {
-			return err
-		}
-		commits = append(commits, done)
-	}
-	if err := g.reconfigure(next); err != nil {
+	undo, err := g.lead(next)
+	if err != nil {
 		return err
 	}
-	g.cfg, g.leaving = *next, leaving
+	if err := g.reconfigure(next); err != nil {
+		return errors.Join(err, undo())
+	}
+	g.leaving = g.leavingBy(next)
+	g.cfg = *next
 	g.events.contexts.Store(next.ContextLog)
-	var err error
-	for _, done := range commits {
-		err = errors.Join(err, done())
+	return g.keep()
+}
+
+// lead adds the routes that a configuration wants to those that there are; undo takes them away
+// again. g.mu is held.
+func (g *GGSN) lead(next *Settings) (undo func() error, err error) {
+	var undos []func() error
+	undo = func() (err error) {
+		for _, one := range undos {
+			err = errors.Join(err, one())
+		}
+		return err
+	}
+	for i, n := range g.networks {
+		one, err := n.lead(routesOf(next, g.names[i], nil))
+		if err != nil {
+			return nil, errors.Join(err, undo())
+		}
+		undos = append(undos, one)
+	}
+	return undo, nil
+}
+
+// keep takes the routes away that nothing needs any more; g.mu is held.
+func (g *GGSN) keep() (err error) {
+	for i, n := range g.networks {
+		err = errors.Join(err, n.keep(routesOf(&g.cfg, g.names[i], g.leaving)))
 	}
 	return err
 }
@@ -130,13 +150,5 @@ func (g *GGSN) letGo() error {
 		return nil
 	}
 	g.leaving = slices.DeleteFunc(g.leaving, func(p pool) bool { return !g.used(p.prefix) })
-	var err error
-	for i, n := range g.networks {
-		done, e := n.lead(routesOf(&g.cfg, g.names[i], g.leaving))
-		if e == nil {
-			e = done()
-		}
-		err = errors.Join(err, e)
-	}
-	return err
+	return g.keep()
 }
