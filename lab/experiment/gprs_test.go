@@ -11,8 +11,8 @@ func TestInteropOfGSNs(t *testing.T) {
 	runCells(t, coreCells(), gprsPings)
 }
 
-// TestOuterIPv6 has our GGSN and our emulator talk to each other over IPv6, by both planes.
-func TestOuterIPv6(t *testing.T) {
+// TestGSNsOverIPv6 has our GGSN and our emulator talk to each other over IPv6, by both planes.
+func TestGSNsOverIPv6(t *testing.T) {
 	t.Parallel()
 	runCells(t, []coreCell{
 		{isthmus, isthmus, attachment{1, false}, core6},
