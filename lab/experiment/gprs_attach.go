@@ -68,7 +68,7 @@ func attachTimes(ctx context.Context, e *lab.Env, rep *report.Report) error {
 
 // attachTimesOf are those at one GGSN, in milliseconds.
 func attachTimesOf(ctx context.Context, e *lab.Env, who maker) (times map[attachment][]float64, err error) {
-	n, err := drawCore(ctx, e, "core")
+	n, err := drawCore(ctx, e, "core", core4)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func attachTimesOf(ctx context.Context, e *lab.Env, who maker) (times map[attach
 	if err := n.startGGSN(ctx, who); err != nil {
 		return nil, err
 	}
-	s, err := startSGSN(n.sgsn, coreSGSN)
+	s, err := startSGSN(n.sgsn, n.at.sgsn)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func attachTimesOf(ctx context.Context, e *lab.Env, who maker) (times map[attach
 	times = map[attachment][]float64{}
 	for run := range cmp.Or(e.Runs, attachRuns) + 1 {
 		for _, a := range attachments {
-			c, err := s.attach(ctx, coreGGSN, a)
+			c, err := s.attach(ctx, n.at.ggsn, a)
 			if err != nil {
 				return nil, fmt.Errorf("%v: %w", a, err)
 			}

@@ -23,6 +23,7 @@ const (
 type coreCell struct {
 	ggsn, sgsn maker
 	attachment
+	at gsns
 }
 
 // coreCells are all. Theirs with theirs shows that the bench is whole.
@@ -30,7 +31,7 @@ func coreCells() (cells []coreCell) {
 	for _, ggsn := range []maker{osmocom, isthmus} {
 		for _, sgsn := range []maker{osmocom, isthmus} {
 			for _, a := range attachments {
-				cells = append(cells, coreCell{ggsn, sgsn, a})
+				cells = append(cells, coreCell{ggsn, sgsn, a, core4})
 			}
 		}
 	}
@@ -44,15 +45,18 @@ func (c coreCell) String() string {
 
 // coreResult is what became of a UE.
 type coreResult struct {
-	pings            lab.PingResult
-	toUE, fromUE     bool          // the transfer was intact
-	toTime, fromTime time.Duration // of its data
+	pings, pinged    lab.PingResult // by the UE, and of it
+	toUE, fromUE     bool           // the transfer was intact
+	toTime, fromTime time.Duration  // of its data
 }
 
 // faults are what a UE lacked.
 func (r *coreResult) faults() (faults []string) {
 	if r.pings.Lost() > 0 {
 		faults = append(faults, fmt.Sprintf("%d of %d pings were lost", r.pings.Lost(), r.pings.Sent()))
+	}
+	if r.pinged.Lost() > 0 {
+		faults = append(faults, fmt.Sprintf("%d of %d pings of the UE were lost", r.pinged.Lost(), r.pinged.Sent()))
 	}
 	if !r.toUE {
 		faults = append(faults, "what came to the UE is not what was sent")
@@ -63,9 +67,9 @@ func (r *coreResult) faults() (faults []string) {
 	return faults
 }
 
-// run attaches the UE in a core of its own. It pings, and transfers both ways.
+// run attaches the UE in a core of its own. It pings, is pinged, and transfers both ways.
 func (c coreCell) run(ctx context.Context, e *lab.Env, pings int) (r coreResult, err error) {
-	n, err := drawCore(ctx, e, "core")
+	n, err := drawCore(ctx, e, "core", c.at)
 	if err != nil {
 		return r, err
 	}
@@ -78,6 +82,9 @@ func (c coreCell) run(ctx context.Context, e *lab.Env, pings int) (r coreResult,
 		return r, err
 	}
 	if r.pings, err = n.sgsn.Ping(ctx, lab.Ping{To: c.server(), From: m.addr, Count: pings, Interval: gprsInterval, Timeout: answerWait}); err != nil {
+		return r, err
+	}
+	if r.pinged, err = n.srv.Ping(ctx, lab.Ping{To: m.addr, From: c.server(), Count: pings, Interval: gprsInterval, Timeout: answerWait}); err != nil {
 		return r, err
 	}
 	to, err := lab.Transfer(ctx, lab.TransferConfig{Server: n.srv, Addr: c.server(), Client: n.sgsn, Bytes: gprsBytes})

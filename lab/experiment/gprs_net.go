@@ -19,10 +19,13 @@ import (
 	"github.com/isthmus-net/isthmus/lab/peers"
 )
 
+// gsns are the addresses of the two nodes, of one family.
+type gsns struct{ sgsn, ggsn netip.Addr }
+
 // Addresses of the mobile core, and what its GGSN has for UEs.
 var (
-	coreSGSN  = netip.MustParseAddr("10.9.1.1")
-	coreGGSN  = netip.MustParseAddr("10.9.1.2")
+	core4     = gsns{netip.MustParseAddr("10.9.1.1"), netip.MustParseAddr("10.9.1.2")}
+	core6     = gsns{netip.MustParseAddr("2001:db8:9:1::1"), netip.MustParseAddr("2001:db8:9:1::2")}
 	coreGi4   = netip.MustParseAddr("10.9.2.1")
 	coreGi6   = netip.MustParseAddr("2001:db8:9:2::1")
 	coreSrv4  = netip.MustParseAddr("10.9.2.2")
@@ -35,22 +38,23 @@ var (
 
 // coreNet is a mobile core without its radio: UEs are TUN devices of the SGSN's node.
 //
-//	sgsn 10.9.1.1 -- gn -- 10.9.1.2 ggsn 10.9.2.1 -- gi -- 10.9.2.2 srv
-//	                              2001:db8:9:2::1          2001:db8:9:2::2
+//	sgsn 10.9.1.1 ------- gn ------- 10.9.1.2 ggsn 10.9.2.1 -- gi -- 10.9.2.2 srv
+//	     2001:db8:9:1::1      2001:db8:9:1::2      2001:db8:9:2::1   2001:db8:9:2::2
 type coreNet struct {
 	daemons         *daemons
 	lab             *lab.Lab
 	sgsn, ggsn, srv *lab.Node
+	at              gsns // what the nodes talk to each other by
 	dir             string
 }
 
 // drawCore draws the topology.
-func drawCore(ctx context.Context, e *lab.Env, name string) (_ *coreNet, err error) {
+func drawCore(ctx context.Context, e *lab.Env, name string, at gsns) (_ *coreNet, err error) {
 	l, err := e.New(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	n := &coreNet{lab: l, sgsn: l.Node("sgsn"), ggsn: l.Node("ggsn"), srv: l.Node("srv")}
+	n := &coreNet{lab: l, sgsn: l.Node("sgsn"), ggsn: l.Node("ggsn"), srv: l.Node("srv"), at: at}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.Close())
@@ -58,10 +62,10 @@ func drawCore(ctx context.Context, e *lab.Env, name string) (_ *coreNet, err err
 	}()
 	l.Link(n.sgsn, "gn", n.ggsn, "gn")
 	l.Link(n.ggsn, "gi", n.srv, "gi")
-	n.sgsn.Addr("gn", coreSGSN.String()+"/24")
+	n.sgsn.Addr("gn", core4.sgsn.String()+"/24", core6.sgsn.String()+"/64")
 	// Packets from one UE to another come and go by one device.
 	n.ggsn.Forward(true, true).Sysctl("net.ipv4.conf.all.send_redirects", "0").Sysctl("net.ipv4.conf.default.send_redirects", "0")
-	n.ggsn.Addr("gn", coreGGSN.String()+"/24").Addr("gi", coreGi4.String()+"/24", coreGi6.String()+"/64")
+	n.ggsn.Addr("gn", core4.ggsn.String()+"/24", core6.ggsn.String()+"/64").Addr("gi", coreGi4.String()+"/24", coreGi6.String()+"/64")
 	n.srv.Addr("gi", coreSrv4.String()+"/24", coreSrv6.String()+"/64").Route("default", coreGi4.String()).Route("default6", coreGi6.String())
 	if err := errors.Join(l.Err(), e.Capture(n.ggsn, "gn")); err != nil {
 		return n, err
@@ -95,7 +99,7 @@ func (n *coreNet) startGGSN(ctx context.Context, who maker) error {
 		}
 		return running(ctx, p)
 	}
-	c, err := peersOf(n.daemons.env).OsmoGGSN(n.dir, peers.OsmoGGSN{Name: "ggsn", Bind: coreGGSN, APNs: []peers.OsmoAPN{
+	c, err := peersOf(n.daemons.env).OsmoGGSN(n.dir, peers.OsmoGGSN{Name: "ggsn", Bind: n.at.ggsn, APNs: []peers.OsmoAPN{
 		{Name: coreAPN(false), Device: "tun4", Pool: corePool4, DNS: coreDNS4},
 		{Name: coreAPN(true), Device: "tun6", Pool: corePool6, DNS: coreDNS6},
 	}})
@@ -108,8 +112,12 @@ func (n *coreNet) startGGSN(ctx context.Context, who maker) error {
 
 // section is our GGSN's part of the configuration.
 func (n *coreNet) section() string {
-	text := fmt.Sprintf("[[ggsn]]\ngsn_address4 = %q\npeers = [%q]\nreversed_tid = [%[2]q]\nstate_file = %q\n",
-		coreGGSN, coreSGSN.String()+"/32", filepath.Join(n.dir, "ggsn.state"))
+	family := 4
+	if n.at.ggsn.Is6() {
+		family = 6
+	}
+	text := fmt.Sprintf("[[ggsn]]\ngsn_address%d = %q\npeers = [%q]\nreversed_tid = [%[3]q]\nstate_file = %q\n",
+		family, n.at.ggsn, n.at.sgsn, filepath.Join(n.dir, "ggsn.state"))
 	for _, a := range []struct {
 		v6   bool
 		key  string
@@ -203,12 +211,12 @@ func (n *coreNet) startSGSN(ctx context.Context, who maker, a attachment) (*lab.
 			family = "v6"
 		}
 		return n.daemons.start(ctx, n.sgsn, lab.Process{Name: "isthmus-sgsn", Path: i.binary, Args: []string{
-			"sgsn", "attach", "--local", coreSGSN.String(), "--ggsn", coreGGSN.String(), "--apn", coreAPN(a.v6), "--type", family,
+			"sgsn", "attach", "--local", n.at.sgsn.String(), "--ggsn", n.at.ggsn.String(), "--apn", coreAPN(a.v6), "--type", family,
 			"--gtp", strconv.Itoa(a.version), "--imsi", "240010123456789", "--tun", ueDevice, "--socket", i.socket(),
 		}})
 	}
 	c, err := peersOf(n.daemons.env).Sgsnemu(n.dir, peers.Sgsnemu{
-		Name: "sgsnemu", Listen: coreSGSN, Remote: coreGGSN, APN: coreAPN(a.v6), IPv6: a.v6, GTPVersion: a.version, Device: ueDevice,
+		Name: "sgsnemu", Listen: n.at.sgsn, Remote: n.at.ggsn, APN: coreAPN(a.v6), IPv6: a.v6, GTPVersion: a.version, Device: ueDevice,
 	})
 	return n.daemons.startPeer(ctx, n.sgsn, "sgsnemu", c, err)
 }

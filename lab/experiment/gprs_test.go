@@ -8,11 +8,26 @@ import "testing"
 // and both families. It pings and is served, and serves, without a loss and byte for byte.
 func TestInteropOfGSNs(t *testing.T) {
 	t.Parallel()
-	for _, c := range coreCells() {
+	runCells(t, coreCells(), gprsPings)
+}
+
+// TestGSNsOverIPv6 has our GGSN and our emulator talk to each other over IPv6, by both planes.
+func TestGSNsOverIPv6(t *testing.T) {
+	t.Parallel()
+	runCells(t, []coreCell{
+		{isthmus, isthmus, attachment{1, false}, core6},
+		{isthmus, isthmus, attachment{1, true}, core6},
+	}, 20)
+}
+
+// runCells runs cells beside each other.
+func runCells(t *testing.T, cells []coreCell, pings int) {
+	t.Helper()
+	for _, c := range cells {
 		t.Run(c.String(), func(t *testing.T) {
 			t.Parallel()
 			ctx, e := testEnv(t)
-			r, err := c.run(ctx, e, gprsPings)
+			r, err := c.run(ctx, e, pings)
 			if err != nil {
 				t.Fatal(err)
 			}
