@@ -3,7 +3,6 @@
 package sgsnrole
 
 import (
-	"encoding/json"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -13,7 +12,6 @@ import (
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
-	"github.com/isthmus-net/isthmus/internal/role"
 )
 
 // TestRole holds the declaration to what every section has, and its errors to testdata.
@@ -86,13 +84,5 @@ func TestResolvConf(t *testing.T) {
 				t.Errorf("the folder: %v", err)
 			}
 		})
-	}
-}
-
-// TestPasswordNotLogged: an order to attach stands in the log without its password.
-func TestPasswordNotLogged(t *testing.T) {
-	text := role.List{Role}.ForLog(&SGSN{}, "attach", json.RawMessage(`{"imsi":"1","password":"hemlig"}`))
-	if !strings.Contains(text, `"imsi":"1"`) || strings.Contains(text, "hemlig") {
-		t.Errorf("the log has %s", text)
 	}
 }
