@@ -4,6 +4,7 @@ package clientrole
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/internal/host"
@@ -172,7 +174,7 @@ func (d *device) addAddress(c *Client) error {
 // unlessDown forgives errors while the device is down or deleted: what is missing is set
 // when it is up again.
 func (d *device) unlessDown(err error) error {
-	if err == nil {
+	if err == nil || errors.Is(err, unix.ENETDOWN) { // it may be up again by now
 		return nil
 	}
 	if _, up, e := d.host.Link(d.tun.Name()); e != nil || !up {
