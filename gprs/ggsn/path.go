@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/internal/ratelimit"
 )
 
 // pathUsed has a node asked whether it lives, from the first of its contexts on.
@@ -121,6 +122,10 @@ func (e *Engine) heardCounter(t *transaction, control handle, counter gtp.Option
 	}
 }
 
+// restartNews bounds how often one node's restarts are told: a counter that changes with each
+// request must not fill the log.
+var restartNews = ratelimit.PerSecond(1, 5)
+
 // recovered compares a restart counter with the one before: where it differs the node has
 // lost all its contexts. Those of the session except are not meant, for they are made, or
 // moved, by the same message.
@@ -128,7 +133,9 @@ func (e *Engine) recovered(p *peer, counter uint8, except handle, c call) {
 	if p.known && p.restart != counter {
 		e.stats.Restarts++
 		n := e.releaseAll(p, EndPeerRestart, except, func(*session) bool { return true })
-		c.event(Event{Kind: PeerRestarted, Peer: p.addr, Contexts: n})
+		if p.news.Allow(restartNews, c.now) {
+			c.event(Event{Kind: PeerRestarted, Peer: p.addr, Contexts: n})
+		}
 	}
 	p.known, p.restart = true, counter
 }

@@ -218,6 +218,25 @@ func TestRestartInUpdate(t *testing.T) {
 	}
 }
 
+// TestRestartNews: a node whose counter changes with each request fills no log.
+func TestRestartNews(t *testing.T) {
+	w := newWorld(t, nil)
+	told := 0
+	for i := range 100 {
+		m := w.createRequest(testIMSI(1), "internet", gtp.PDPTypeIPv4)
+		m.Recovery = gtp.Some(uint8(i))
+		w.create(m)
+		for _, e := range w.out.Events {
+			if e.Kind == PeerRestarted {
+				told++
+			}
+		}
+	}
+	if told == 0 || told > 10 || w.e.stats.Restarts != 99 {
+		t.Errorf("%d events of %d restarts", told, w.e.stats.Restarts)
+	}
+}
+
 // TestRestartOfAnother: the counter of a request is its sender's. A node that it names has not
 // restarted, and is not taken to have that counter.
 func TestRestartOfAnother(t *testing.T) {

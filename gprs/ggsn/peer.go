@@ -30,6 +30,7 @@ type peer struct {
 	held     int    // contexts of sessions
 	requests ratelimit.Bucket
 	errors   ratelimit.Bucket
+	news     ratelimit.Bucket // of restarts
 	answers  answers
 	seen     time.Duration // when it was last looked for
 	named    bool          // by another, and not heard itself since

@@ -20,7 +20,8 @@ func Fragmentable(p []byte) bool { return binary.BigEndian.Uint16(p[6:])&DontFra
 // AppendFragment appends the fragment of at most limit octets, of which there are 68 at
 // least, that begins at an offset in the payload of an IPv4 packet, and returns where the
 // next begins: 0 when this was the last (RFC 791 section 3.2). The packet is whole, and may
-// be a fragment itself; where it has the flag that forbids this, the fragment has it not.
+// be a fragment itself; where it has the flag that forbids this, the fragment has it not. A
+// wrong header checksum stays wrong.
 func AppendFragment(b, p []byte, at, limit int) (fragment []byte, next int) {
 	start, head := len(b), int(p[0]&0xf)*4
 	b = append(b, p[:IPv4HeaderLen]...)
@@ -40,7 +41,11 @@ func AppendFragment(b, p []byte, at, limit int) (fragment []byte, next int) {
 	binary.BigEndian.PutUint16(header[2:], uint16(len(header)+len(rest)))
 	binary.BigEndian.PutUint16(header[6:], flags)
 	header[10], header[11] = 0, 0
-	binary.BigEndian.PutUint16(header[10:], ^Fold(Sum(0, header)))
+	check := ^Fold(Sum(0, header))
+	if was := Fold(Sum(0, p[:head])); was != 0xffff { // the sum of a right one
+		check = Fold(uint64(check) + uint64(was))
+	}
+	binary.BigEndian.PutUint16(header[10:], check)
 	return append(b, rest...), next
 }
 

@@ -82,6 +82,23 @@ func TestAppendFragment(t *testing.T) {
 	}
 }
 
+// TestFragmentChecksum: whatever the checksum of a packet is, those of all its fragments are
+// right where it is, and wrong where it is not.
+func TestFragmentChecksum(t *testing.T) {
+	for _, options := range [][]byte{nil, {0x94, 4, 0, 0, 7, 4, 4, 0}} {
+		p := packet4(DontFragment, options, make([]byte, 100))
+		right := binary.BigEndian.Uint16(p[10:])
+		for sum := range 1 << 16 {
+			binary.BigEndian.PutUint16(p[10:], uint16(sum))
+			for i, b := range cut(p, 68) {
+				if got := Fold(Sum(0, b[:int(b[0]&0xf)*4])) == 0xffff; got != (uint16(sum) == right) {
+					t.Fatalf("checksum %#x, right is %#x: fragment %d is right: %v", sum, right, i, got)
+				}
+			}
+		}
+	}
+}
+
 // TestFragmentsAddUp cuts packets and their fragments again.
 func TestFragmentsAddUp(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
