@@ -3,14 +3,12 @@
 package sgsnrole
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
-	"github.com/isthmus-net/isthmus/internal/role"
 )
 
 // TestRole holds the declaration to what every section has, and its errors to testdata.
@@ -41,13 +39,5 @@ func TestCommand(t *testing.T) {
 	if w.IMSI != order.IMSI || w.MSISDN != order.MSISDN || w.APN.String() != order.APN.String() || w.Type != order.Type || w.NSAPI != order.NSAPI ||
 		w.Password != order.Password || w.tun != order.tun || w.netns != order.netns || !w.resolvConf || !order.PCSCF || w.Type != gtp.PDPTypeIPv4v6 {
 		t.Errorf("a file gives %+v, an order %+v", w, order)
-	}
-}
-
-// TestPasswordNotLogged: an order to attach stands in the log without its password.
-func TestPasswordNotLogged(t *testing.T) {
-	text := role.List{Role}.ForLog(&SGSN{}, "attach", json.RawMessage(`{"imsi":"1","password":"hemlig"}`))
-	if !strings.Contains(text, `"imsi":"1"`) || strings.Contains(text, "hemlig") {
-		t.Errorf("the log has %s", text)
 	}
 }
