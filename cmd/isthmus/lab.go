@@ -14,6 +14,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/experiment"
@@ -215,20 +217,33 @@ var errNoReader = errors.New("nobody reads the output any more; the lab was take
 
 // awaitBrokenPipe calls gone when an output has lost its reader, as behind head.
 // It takes the signal for that until the end: to a program that does not, it is
-// deadly, and a dead lab leaves its namespaces behind.
+// deadly, and a dead lab leaves its namespaces behind. A connection that an
+// experiment writes to when its far end has gone raises the same signal.
 func awaitBrokenPipe(gone context.CancelCauseFunc) (stop func()) {
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	ended := make(chan struct{})
 	go func() {
-		select {
-		case <-broken:
-			gone(errNoReader)
-		case <-ended:
-			gone(nil)
+		for {
+			select {
+			case <-broken:
+				if lostReader(os.Stdout) || lostReader(os.Stderr) {
+					gone(errNoReader)
+				}
+			case <-ended:
+				gone(nil)
+				return
+			}
 		}
 	}()
 	return func() { close(ended) }
+}
+
+// lostReader reports whether nobody reads what is written to f.
+func lostReader(f *os.File) bool {
+	fds := []unix.PollFd{{Fd: int32(f.Fd())}}
+	_, err := unix.Poll(fds, 0)
+	return err == nil && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
 }
 
 // LabShellCmd opens a shell in a node.

@@ -4,17 +4,21 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/internal/testutil/program"
@@ -129,5 +133,45 @@ func TestLabEndsWithItsReader(t *testing.T) {
 	}
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLabOutlivesItsConnections writes to a connection whose far end has gone: the lab goes
+// on, since its output has its reader.
+func TestLabOutlivesItsConnections(t *testing.T) {
+	ctx, gone := context.WithCancelCause(context.Background())
+	defer awaitBrokenPipe(gone)()
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGPIPE)
+	defer signal.Stop(told)
+	for range 20 {
+		ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(ends[0])
+		if _, err := unix.Write(ends[1], []byte("x")); !errors.Is(err, unix.EPIPE) {
+			t.Fatal(err)
+		}
+		unix.Close(ends[1])
+		<-told
+	}
+	if err := context.Cause(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLostReader(t *testing.T) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer write.Close()
+	if lostReader(write) {
+		t.Error("a pipe has a reader, and is said to have none")
+	}
+	read.Close()
+	if !lostReader(write) {
+		t.Error("a pipe has no reader, and is said to have one")
 	}
 }
