@@ -19,16 +19,20 @@ type Prefix struct {
 	// Strict leaves packets with IPv4 addresses that are not global to the engine, which
 	// refuses them (RFC 6052 section 3.1).
 	Strict bool
-	// Out keeps the number of a prefix that is no longer in use for the sessions that
-	// have it: packets to it are not ours. A stateless translator has none.
+	// Leaving is a prefix that is no longer named: it serves the sessions that have it, and
+	// begins none. A stateless translator has none, nor of the next.
+	Leaving bool
+	// Out keeps the number of a prefix that no session has any more: packets to it are not
+	// ours.
 	Out bool
 }
 
-// Limits and a flag of the layout.
+// Limits of the layout, and flags of a prefix of pool6.
 const (
 	MaxPool6 = 16
 	MaxPool4 = 16
-	Strict   = 1 // of a prefix of pool6
+	Strict   = 1
+	Leaving  = 2
 )
 
 // CheckPool6 says what is wrong with prefixes of pool6.
@@ -60,7 +64,10 @@ func FillPool6[P any](settings *[MaxPool6]P, list []Prefix) {
 		}
 		to.Length = uint32(p.Prefix.Bits())
 		if p.Strict {
-			to.Flags = Strict
+			to.Flags |= Strict
+		}
+		if p.Leaving {
+			to.Flags |= Leaving
 		}
 	}
 }

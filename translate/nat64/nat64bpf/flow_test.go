@@ -5,6 +5,7 @@ package nat64bpf
 import (
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/isthmus-net/isthmus/fastpath"
@@ -340,4 +341,29 @@ func TestPrefixesOfFlows(t *testing.T) {
 	}
 	p.pool6 = flowPool6
 	r.expect(p, Reason(nat64ReasonREASON_OTHER_PREFIX))
+}
+
+// A prefix that is leaving serves the sessions that it has, both ways, and begins none: the
+// engine says what becomes of others.
+func TestLeavingPrefix(t *testing.T) {
+	r := newFlowRig(t, someSizes)
+	r.client(flowHost, 0)
+	p := outward(state.UDP, 5000, 53)
+	r.expect(p, To4Forwarded)
+	back := inward(state.UDP, r.session(p).PoolPort, 53)
+	s := r.Settings()
+	s.Pool6 = slices.Clone(s.Pool6)
+	for i := range s.Pool6 {
+		s.Pool6[i].Leaving = true
+	}
+	if err := r.Set(s); err != nil {
+		t.Fatal(err)
+	}
+	r.expect(p, To4Forwarded)
+	r.expect(back, To6Forwarded)
+	r.expect(outward(state.UDP, 5000, 54), Reason(nat64ReasonREASON_OTHER_PREFIX))
+	r.expect(outward(state.UDP, 5001, 53), Reason(nat64ReasonREASON_OTHER_PREFIX))
+	if c := r.table.Counts(); c.Sessions != 1 || c.Bindings != 1 {
+		t.Errorf("%+v", c)
+	}
 }

@@ -37,7 +37,7 @@ type fast struct {
 	cfg      Settings
 	settings nat64bpf.Settings // what they are to know
 	steers   bool              // the pool has an address of this host
-	leaving  []nat64.Range     // of addresses of this host, that the pool had
+	leaving  leaving           // what serves old sessions alone
 }
 
 // newFast makes the fast path of a NAT64, without touching the host.
@@ -118,19 +118,19 @@ func (f *fast) configure(cfg *Settings, s *nat64.Settings, e *nat64.Engine) {
 	if f.table == nil {
 		return
 	}
-	next := f.programs(cfg, s, e)
+	f.mu.Lock()
+	l := f.leaving
+	f.mu.Unlock()
+	next := f.programs(cfg, s, e, l)
 	f.mu.Lock()
 	f.cfg, f.settings = *cfg, next
-	f.steers = len(f.leaving) > 0 || slices.ContainsFunc(s.Pool4, func(r nat64.Range) bool { return r.Own })
-	for _, r := range f.leaving {
-		f.settings.Pool4 = append(f.settings.Pool4, poolOf(r))
-	}
+	f.steers = len(l.own) > 0 || slices.ContainsFunc(s.Pool4, func(r nat64.Range) bool { return r.Own })
 	f.mu.Unlock()
 	f.Configure(driverConfig(cfg))
 }
 
 // programs is what the programs must know: what the engine knows, in their form.
-func (f *fast) programs(cfg *Settings, s *nat64.Settings, e *nat64.Engine) nat64bpf.Settings {
+func (f *fast) programs(cfg *Settings, s *nat64.Settings, e *nat64.Engine, l leaving) nat64bpf.Settings {
 	p := nat64bpf.Settings{
 		ExternalTCP: !s.DropExternalTCP, NoICMPInfo: s.DropICMPInfo, OutboundOnly: s.OutboundRefreshOnly,
 		ZeroClass: s.Translate.ZeroTrafficClass, FixedTOS: s.Translate.FixedTOS, TOS: s.Translate.TOS,
@@ -151,30 +151,35 @@ func (f *fast) programs(cfg *Settings, s *nat64.Settings, e *nat64.Engine) nat64
 	prefixes, current := e.Prefixes()
 	for i := range prefixes {
 		prefix := prefixes[i].Prefix()
+		leaves := !current[i] && slices.Contains(l.routes, prefix)
 		p.Pool6 = append(p.Pool6, translatebpf.Prefix{
-			Prefix: prefix, Out: !current[i],
+			Prefix: prefix, Leaving: leaves, Out: !current[i] && !leaves,
 			Strict: prefix == translate.WellKnownPrefix && !s.Translate.NonGlobal,
 		})
 	}
-	for _, r := range s.Pool4 {
+	for _, r := range slices.Concat(s.Pool4, l.own) {
 		p.Pool4 = append(p.Pool4, poolOf(r))
+	}
+	for _, r := range l.routes {
+		if r.Addr().Is4() {
+			p.Pool4 = append(p.Pool4, poolOf(nat64.Range{Prefix: r}))
+		}
 	}
 	return p
 }
 
-// leave reports which ranges of addresses of this host serve old sessions alone, from the
-// next configuration on. It locks.
-func (f *fast) leave(own []nat64.Range) {
+// leave says what serves old sessions alone, from the next configuration on. It locks.
+func (f *fast) leave(l leaving) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.leaving = own
+	f.leaving = l
 }
 
-// leavingOwn returns what leave was told last. It locks.
+// leavingOwn returns the ports of this host's addresses that leave was told last. It locks.
 func (f *fast) leavingOwn() []nat64.Range {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Clone(f.leaving)
+	return slices.Clone(f.leaving.own)
 }
 
 // poolOf turns a range into the programs' form.

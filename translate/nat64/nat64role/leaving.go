@@ -233,7 +233,7 @@ func (n *NAT64) takeUp(noted []nat64.Range) {
 	var t taken
 	n.leaving, t = n.still(&n.cfg, l)
 	n.end(t.has)
-	n.fast.leave(n.leaving.own)
+	n.fast.leave(n.leaving)
 	if list := n.leaving.texts(); len(list) > 0 {
 		n.log.Info("sessions of an earlier process go on until they end, though the configuration does not name what they have", "leaving", list)
 	}
@@ -253,6 +253,14 @@ func (n *NAT64) lead() error {
 		})
 		n.leaving.routes = slices.DeleteFunc(n.leaving.routes, taken.Overlaps)
 		n.leaving, _ = n.still(&n.cfg, n.leaving)
+		n.fast.leave(n.leaving)
+		settings, err := engineSettings(&n.cfg, n.own, n.hosts)
+		if err != nil {
+			return err
+		}
+		if err := n.reconfigure(settings, &n.cfg); err != nil {
+			return err
+		}
 	}
 	commit, err := n.device.Lead(n.routes(&n.cfg, n.leaving.routes))
 	if err != nil {
@@ -311,7 +319,7 @@ func (n *NAT64) keep(still leaving) error {
 		return err
 	}
 	n.leaving = still
-	n.fast.leave(still.own)
+	n.fast.leave(still)
 	if err := n.reconfigure(settings, &n.cfg); err != nil {
 		return err
 	}

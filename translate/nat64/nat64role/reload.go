@@ -60,7 +60,7 @@ func (n *NAT64) change(live *Settings) error {
 		undoFTP()
 		return err
 	}
-	n.fast.leave(leaving.own)
+	n.fast.leave(leaving)
 	// While the engine knows the former detour, the control connections that take it can be
 	// told of their end.
 	detour := settings.DetourPrefix
@@ -70,7 +70,7 @@ func (n *NAT64) change(live *Settings) error {
 	}
 	if err := n.changeEngine(settings, live); err != nil {
 		undoFTP()
-		n.fast.leave(n.leaving.own)
+		n.fast.leave(n.leaving)
 		err = errors.Join(err, n.reconfigure(before, &n.cfg))
 		back, e := n.device.Lead(n.routes(&n.cfg, n.leaving.routes))
 		if e == nil {

@@ -37,5 +37,6 @@ struct identifications {
 };
 
 #define POOL6_STRICT 1 /* the well-known one, for global IPv4 addresses only */
+#define POOL6_LEAVING 2 /* no longer named: for the sessions that there are */
 
 #endif

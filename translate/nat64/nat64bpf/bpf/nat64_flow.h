@@ -192,6 +192,8 @@ GLOBAL u64 make_flow6(const struct tuple *t, u32 tcp_flags, u64 now)
 	u32 transport = transport_of(t);
 	if (!is_opening(transport, tcp_flags))
 		return refuse(REASON_NO_SESSION);
+	if (settings.pool6[(t->ports >> 56) % MAX_POOL6].flags & POOL6_LEAVING)
+		return refuse(REASON_OTHER_PREFIX);
 	/* The gateway of FTP has a private address, and a binding, that others may forge. */
 	if (settings.flags & FLAG_DETOUR && (t->host[0] & 0xfe) == 0xfc)
 		return refuse(REASON_DETOUR);

@@ -57,7 +57,7 @@ enum reason {
 	REASON_STORED_SYN,      /* a SYN of the IPv4 side may be waiting for this one */
 	REASON_SYSTEM_PORT,     /* a new binding of a port below 1024 */
 	REASON_NO_PORT,         /* none left in the client's blocks */
-	REASON_OTHER_PREFIX,    /* there is such a session by another prefix of pool6 */
+	REASON_OTHER_PREFIX,    /* a session by another prefix of pool6, or a new one by one that is leaving */
 	REASON_SESSION_LIMIT,   /* the client has as many sessions as it may */
 	REASON_SESSIONS_FULL,
 	REASON_BINDINGS_FULL,
