@@ -56,6 +56,7 @@ var All = []lab.Experiment{
 	siitCost,
 	siitInPlace,
 	gprsAttach,
+	gprsXLAT,
 	gtpuThroughput,
 	gtpuLatency,
 	{
