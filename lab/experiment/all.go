@@ -57,6 +57,7 @@ var All = []lab.Experiment{
 	siitInPlace,
 	gprsAttach,
 	gprsXLAT,
+	gprsTeredo,
 	gtpuThroughput,
 	gtpuLatency,
 	{

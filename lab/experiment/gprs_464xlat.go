@@ -34,10 +34,9 @@ var (
 // Sizes. The link to the site is narrower than the terminal's: what is larger is told so by a
 // router of IPv4, through NAT64, GTP and CLAT.
 const (
-	xlatDevice = "ue0"
-	xlatMTU    = 1300
-	xlatPings  = 100
-	xlatBytes  = 32 << 20
+	xlatMTU   = 1300
+	xlatPings = 100
+	xlatBytes = 32 << 20
 	// In short form.
 	xlatPingsShort = 20
 	xlatBytesShort = 1 << 20

@@ -46,10 +46,8 @@ func (g *xlatGuide) startCore(ctx context.Context) (string, error) {
 
 // attach is over when the UE has an address and a way.
 func (g *xlatGuide) attach(ctx context.Context) (string, error) {
-	if err := g.start(ctx, g.sgsn, lab.Process{Name: "isthmus-sgsn", Path: g.env.Binary, Args: []string{
-		"sgsn", "attach", "--local", core4.sgsn.String(), "--ggsn", core4.ggsn.String(), "--apn", "internet", "--type", "v6",
-		"--imsi", "240010123456789", "--netns", g.ue.Namespace(), "--tun", xlatDevice, "--socket", g.socket("sgsn"),
-	}}); err != nil {
+	i := instance{g.sgsn, g.env.Binary, g.dir, "sgsn"}
+	if err := g.start(ctx, g.sgsn, i.attaching(core4, "internet", "v6", "--netns", g.ue.Namespace())); err != nil {
 		return "", err
 	}
 	p := last(g.running)
@@ -90,7 +88,7 @@ func (g *xlatGuide) context(ctx context.Context) (c xlatContext, err error) {
 }
 
 func (g *xlatGuide) hear(ctx context.Context) (string, error) {
-	out, err := g.run(ctx, g.ue, g.env.Binary, "pref64", "discover", "-i", xlatDevice)
+	out, err := g.run(ctx, g.ue, g.env.Binary, "pref64", "discover", "-i", ueDevice)
 	if err == nil {
 		err = errors.Join(expect(out, tourPrefix.String()), expect(out, "by router advertisement"))
 	}

@@ -46,3 +46,9 @@ func TestXLATTour(t *testing.T) {
 	t.Parallel()
 	runShort(t, gprsXLAT)
 }
+
+// A UE with private IPv4 reaches IPv6, and is reached, whatever NAT is at its GGSN.
+func TestTeredoBehindGGSN(t *testing.T) {
+	t.Parallel()
+	runShort(t, gprsTeredo)
+}
