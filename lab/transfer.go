@@ -18,18 +18,25 @@ import (
 // number, so that a block lost, doubled or moved changes the checksum.
 const transferBlock = 64 << 10
 
-// TransferConfig says what to fetch from where.
+// connectLimit bounds the wait for a connection, which needs milliseconds; the rest is for a
+// loaded machine.
+const connectLimit = time.Minute
+
+// TransferConfig says what to transfer from where.
 type TransferConfig struct {
-	// Server is the node that serves, at Addr (its own address).
+	// Server is the node that listens, at Addr (its own address).
 	Server *Node
 	Addr   netip.Addr
-	// Client is the node that fetches.
+	// Client is the node that connects, to Dial, if that is not Addr itself but leads there.
 	Client *Node
+	Dial   netip.Addr
+	// Upload has the client send; else it fetches.
+	Upload bool
 	// Bytes to transfer.
 	Bytes int64
 }
 
-// TransferResult is what the client measured.
+// TransferResult is what was measured.
 type TransferResult struct {
 	// Bytes that arrived.
 	Bytes int64
@@ -49,47 +56,91 @@ func (r TransferResult) Goodput() float64 {
 	return float64(r.Bytes) * 8 / r.Duration.Seconds()
 }
 
-// Transfer serves data by TCP in one node and fetches it in another.
-func Transfer(ctx context.Context, c TransferConfig) (TransferResult, error) {
-	var listener net.Listener
-	err := c.Server.Do(func() (err error) {
-		// Multipath TCP, Go's default for listeners, is not what is measured.
-		var config net.ListenConfig
-		config.SetMultipathTCP(false)
-		listener, err = config.Listen(ctx, "tcp", netip.AddrPortFrom(c.Addr, 0).String())
-		return err
-	})
+// Transfer sends data by TCP from one node to another.
+func Transfer(ctx context.Context, c TransferConfig) (r TransferResult, err error) {
+	start := time.Now()
+	client, server, err := Connect(ctx, c.Client, c.Server, c.Addr, c.Dial)
 	if err != nil {
-		return TransferResult{}, fmt.Errorf("cannot serve a transfer in node %s: %w", c.Server.name, err)
+		return r, fmt.Errorf("cannot connect from node %s to %v of node %s: %w", c.Client.name, c.Addr, c.Server.name, err)
 	}
-	defer listener.Close()
-	type served struct {
+	connected := time.Now()
+	r.Connect = connected.Sub(start)
+	defer client.Close()
+	defer server.Close()
+	defer context.AfterFunc(ctx, func() { client.Close(); server.Close() })()
+	from, to := server, client
+	if c.Upload {
+		from, to = client, server
+	}
+	type sent struct {
 		sum uint32
 		err error
 	}
-	server := make(chan served, 1)
+	sender := make(chan sent, 1)
 	go func() {
-		sum, err := serveOnce(ctx, listener, c.Bytes)
-		server <- served{sum, err}
+		sum, err := sendData(from, c.Bytes)
+		sender <- sent{sum, err}
 	}()
-	result, sum, err := fetch(ctx, c.Client, listener.Addr().String())
+	hash := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	r.Bytes, err = io.CopyBuffer(struct{ io.Writer }{hash}, struct{ io.Reader }{to}, make([]byte, transferBlock))
+	r.Duration = time.Since(connected)
 	if err != nil {
-		listener.Close()
-		return result, fmt.Errorf("cannot fetch in node %s from %v: %w", c.Client.name, c.Addr, errors.Join(err, (<-server).err))
+		to.Close()
 	}
-	s := <-server
-	result.Intact = s.err == nil && s.sum == sum && result.Bytes == c.Bytes
-	return result, s.err
+	s := <-sender
+	if err = errors.Join(err, s.err); err != nil {
+		return r, fmt.Errorf("the transfer between node %s and node %s broke off: %w", c.Client.name, c.Server.name, err)
+	}
+	r.Intact = s.sum == hash.Sum32() && r.Bytes == c.Bytes
+	return r, nil
 }
 
-// serveOnce sends the data to the first client and gives its checksum.
-func serveOnce(ctx context.Context, listener net.Listener, size int64) (uint32, error) {
-	conn, err := listener.Accept()
+// Connect connects two nodes by TCP: the server's listens at an address of its own, and the
+// client's dials that or, if it is valid, another one that leads there.
+func Connect(ctx context.Context, from, to *Node, at, dial netip.Addr) (client, server net.Conn, err error) {
+	var listener net.Listener
+	err = to.Do(func() (err error) {
+		// Multipath TCP, Go's default for listeners, is not what is measured.
+		var config net.ListenConfig
+		config.SetMultipathTCP(false)
+		listener, err = config.Listen(ctx, "tcp", netip.AddrPortFrom(at, 0).String())
+		return err
+	})
 	if err != nil {
-		return 0, err
+		return nil, nil, err
 	}
+	defer listener.Close()
+	accepted := make(chan error, 1)
+	go func() {
+		var err error
+		server, err = listener.Accept()
+		accepted <- err
+	}()
+	target := listener.Addr().(*net.TCPAddr).AddrPort()
+	if dial.IsValid() {
+		target = netip.AddrPortFrom(dial, target.Port())
+	}
+	err = from.Do(func() (err error) {
+		dialer := net.Dialer{Timeout: connectLimit}
+		client, err = dialer.DialContext(ctx, "tcp", target.String())
+		return err
+	})
+	if err != nil {
+		listener.Close()
+	}
+	if err = errors.Join(err, <-accepted); err != nil {
+		for _, conn := range []net.Conn{client, server} {
+			if conn != nil {
+				conn.Close()
+			}
+		}
+	}
+	return client, server, err
+}
+
+// sendData sends the data, closes the connection and gives the checksum.
+func sendData(conn net.Conn, size int64) (uint32, error) {
 	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	table := crc32.MakeTable(crc32.Castagnoli)
 	block := make([]byte, transferBlock)
 	for i := range block {
@@ -106,26 +157,4 @@ func serveOnce(ctx context.Context, listener net.Listener, size int64) (uint32, 
 		size -= int64(len(part))
 	}
 	return sum, nil
-}
-
-// fetch reads to the end and gives the checksum of what came.
-func fetch(ctx context.Context, client *Node, server string) (r TransferResult, sum uint32, err error) {
-	var conn net.Conn
-	start := time.Now()
-	err = client.Do(func() (err error) {
-		var dialer net.Dialer
-		conn, err = dialer.DialContext(ctx, "tcp", server)
-		return err
-	})
-	if err != nil {
-		return r, 0, err
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	connected := time.Now()
-	r.Connect = connected.Sub(start)
-	hash := crc32.New(crc32.MakeTable(crc32.Castagnoli))
-	r.Bytes, err = io.CopyBuffer(struct{ io.Writer }{hash}, struct{ io.Reader }{conn}, make([]byte, transferBlock))
-	r.Duration = time.Since(connected)
-	return r, hash.Sum32(), err
 }

@@ -121,7 +121,8 @@ func (e *Engine) applyAPNs(s *Settings) error {
 func (e *Engine) change(a *access, to *APN, uuid [16]byte) (err error) {
 	a.APN = *to
 	says := to.linkSettings(uuid)
-	a.anew, a.said = a.router != nil && !sameLink(&says, &a.said), says
+	says.Replace(&a.said)
+	a.anew, a.said = a.router != nil && !says.Same(&a.said), says
 	if a.router, err = link.New(says); err != nil {
 		return err
 	}

@@ -37,6 +37,8 @@ type APN struct {
 	// Domains are the search list. DHCP serves stateless DHCPv6 to terminals with IPv6.
 	Domains []string
 	DHCP    bool
+	// PREF64 are the prefixes of NAT64s on the way, which terminals with IPv6 are told (RFC 8781).
+	PREF64 []netip.Prefix
 	// AdvertInterval is the longest time between two router advertisements that nobody asked
 	// for; 0: link.DefaultInterval.
 	AdvertInterval time.Duration

@@ -3,20 +3,13 @@
 package ggsn
 
 import (
-	"slices"
-
 	"github.com/isthmus-net/isthmus/gprs/link"
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
 // linkSettings are what the router of an access point's links says.
 func (a *APN) linkSettings(uuid [16]byte) link.Settings {
-	return link.Settings{MTU: a.MTU, DNS: a.DNS6, Domains: a.Domains, DHCP: a.DHCP, UUID: uuid, Interval: a.AdvertInterval}
-}
-
-func sameLink(a, b *link.Settings) bool {
-	return a.MTU == b.MTU && a.DHCP == b.DHCP && a.UUID == b.UUID && a.Interval == b.Interval &&
-		slices.Equal(a.DNS, b.DNS) && slices.Equal(a.Domains, b.Domains)
+	return link.Settings{MTU: a.MTU, DNS: a.DNS6, Domains: a.Domains, PREF64: a.PREF64, DHCP: a.DHCP, UUID: uuid, Interval: a.AdvertInterval}
 }
 
 // toRouter answers a packet that is for the router of the link, or for a group of it.

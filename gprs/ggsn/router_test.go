@@ -3,6 +3,7 @@
 package ggsn
 
 import (
+	"bytes"
 	"encoding/binary"
 	"net/netip"
 	"slices"
@@ -100,13 +101,25 @@ func TestReload(t *testing.T) {
 	w.tick(time.Minute)
 	s := testSettings()
 	s.APNs[1].MTU = 1300
+	s.APNs[1].PREF64 = prefixes("64:ff9b::/96")
 	s.APNs[0].Pools4 = prefixes("10.99.0.0/24")
 	if err := w.e.Reconfigure(s, w.now, &w.out); err != nil {
 		t.Fatal(err)
 	}
-	if n := adverts(t, w.tick(0)); n != 1 {
-		t.Errorf("%d advertisements", n)
+	told := func(lifetime string) {
+		t.Helper()
+		list := w.tick(0)
+		if n := adverts(t, list); n != 1 || !bytes.Contains(list[0].Payload, []byte("\x26\x02"+lifetime+"\x00\x64\xff\x9b")) {
+			t.Errorf("%d advertisements: %v", n, list)
+		}
 	}
+	told("\xfd\x20")
+	w.tick(time.Minute)
+	s.APNs[1].PREF64 = nil
+	if err := w.e.Reconfigure(s, w.now, &w.out); err != nil {
+		t.Fatal(err)
+	}
+	told("\x00\x00")
 	w.up(c, udp4(c.four(), server, 64, 0))
 	if len(w.out.IP) != 1 {
 		t.Errorf("a context of the old pool: dropped %v", w.dropped())

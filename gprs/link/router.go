@@ -3,13 +3,13 @@
 package link
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/translate"
 )
 
 // Settings are what a router tells all its links.
@@ -20,6 +20,8 @@ type Settings struct {
 	// (RFC 8106), and by DHCP.
 	DNS     []netip.Addr
 	Domains []string
+	// PREF64 are the prefixes of NAT64s on the way (RFC 8781).
+	PREF64 []netip.Prefix
 	// DHCP serves stateless DHCPv6, and says so in advertisements.
 	DHCP bool
 	// UUID tells this server from others (RFC 8415 section 11.5), also after a restart.
@@ -29,6 +31,11 @@ type Settings struct {
 	Interval time.Duration
 	// Refresh is when terminals ask DHCP again; 0 is a day.
 	Refresh time.Duration
+
+	withdrawn struct { // see Replace
+		dns    []netip.Addr
+		pref64 []netip.Prefix
+	}
 }
 
 // Bounds of the settings. An interval of a third of the longest lifetime of a router (RFC
@@ -42,8 +49,10 @@ const (
 	defaultRefresh = 24 * time.Hour
 	minRefresh     = 600 * time.Second // IRT_MINIMUM of RFC 8415 section 7.6
 
-	maxServers = 8
-	maxDomains = 8
+	maxServers   = 8
+	maxDomains   = 8
+	maxPREF64    = 4
+	maxWithdrawn = 4 // of a kind
 )
 
 // Router is the router's end of all links of one kind. It never changes, and may be used
@@ -73,13 +82,17 @@ func New(s Settings) (*Router, error) {
 		return nil, err
 	}
 	r := &Router{mtu: s.MTU, interval: s.Interval, advertisement: s.advertisement(domains)}
+	if len(r.advertisement) > packet.MinMTU {
+		s.withdrawn.dns, s.withdrawn.pref64 = nil, nil // they end by their lifetimes
+		r.advertisement = s.advertisement(domains)
+	}
 	if s.DHCP {
 		r.server = append(appendOption(nil, optionServerID, 18), 0, 4) // DUID-UUID
 		r.server = append(r.server, s.UUID[:]...)
 		r.options = s.dhcpOptions(domains)
 	}
 	if len(r.advertisement) > packet.MinMTU || r.longestReply() > packet.MinMTU {
-		return nil, errors.New("name servers and search list do not fit into a packet of 1280 octets")
+		return nil, errors.New("name servers, search list and prefixes do not fit into a packet of 1280 octets")
 	}
 	return r, nil
 }
@@ -94,6 +107,13 @@ func (s *Settings) check() error {
 		return fmt.Errorf("DHCP cannot be asked again after %v: it is %v or more", s.Refresh, minRefresh)
 	case len(s.DNS) > maxServers || len(s.Domains) > maxDomains:
 		return fmt.Errorf("%d name servers and %d domains are too many: there are %d and %d at most", len(s.DNS), len(s.Domains), maxServers, maxDomains)
+	case len(s.PREF64) > maxPREF64:
+		return fmt.Errorf("%d prefixes of NAT64s are too many: there are %d at most", len(s.PREF64), maxPREF64)
+	}
+	for _, p := range s.PREF64 {
+		if _, err := translate.NewPrefix(p); err != nil {
+			return err
+		}
 	}
 	for _, a := range s.DNS {
 		if !a.Is6() || a.Is4In6() || a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() {
@@ -130,44 +150,4 @@ func encodeDomains(names []string) (b []byte, err error) {
 		}
 	}
 	return b, nil
-}
-
-// Places in an advertisement.
-const (
-	advertisedOptions = packet.IPv6HeaderLen + 16
-	advertisedPrefix  = advertisedOptions + 16
-)
-
-// advertisement makes one (RFC 4861 section 4.2) that says of the prefix that addresses
-// under it are not on the link, and without an end (RFC 7066 section 2.3).
-func (s *Settings) advertisement(domains []byte) []byte {
-	const currentHopLimit, otherConfiguration = 64, 0x40
-	lifetime := uint32(lifetimes * s.Interval / time.Second)
-	m := make([]byte, 12, packet.MinMTU)
-	m[0] = currentHopLimit
-	if s.DHCP {
-		m[1] = otherConfiguration
-	}
-	binary.BigEndian.PutUint16(m[2:], uint16(lifetime))
-	m = packet.AppendPrefixInformation(m, Link{}.prefix(), packet.PrefixAutonomous, packet.Infinite, packet.Infinite)
-	m = packet.AppendMTU(m, uint32(s.MTU))
-	if len(s.DNS) > 0 {
-		m = append(m, packet.NDResolvers, byte(1+2*len(s.DNS)), 0, 0)
-		m = appendAddresses(binary.BigEndian.AppendUint32(m, lifetime), s.DNS)
-	}
-	if len(domains) > 0 {
-		units := (8 + len(domains) + 7) / 8
-		m = append(m, packet.NDSearchList, byte(min(units, 255)), 0, 0)
-		m = append(binary.BigEndian.AppendUint32(m, lifetime), domains...)
-		m = append(m, make([]byte, units*8-8-len(domains))...)
-	}
-	return packet.AppendICMPv6(nil, RouterAddress, packet.AllNodes, packet.NDHopLimit, packet.ICMPv6RouterAdvert, 0, m)
-}
-
-func appendAddresses(b []byte, list []netip.Addr) []byte {
-	for _, a := range list {
-		raw := a.As16()
-		b = append(b, raw[:]...)
-	}
-	return b
 }

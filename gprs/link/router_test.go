@@ -26,6 +26,7 @@ func settings() Settings {
 		MTU: 1400, DHCP: true, UUID: [16]byte{0: 0x01, 15: 0x10},
 		DNS:     []netip.Addr{netip.MustParseAddr("2001:db8::53"), netip.MustParseAddr("2001:db8:1::53")},
 		Domains: []string{"example.com", "lab.example."},
+		PREF64:  []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("2001:db8:64::/48")},
 	}
 }
 
@@ -47,14 +48,16 @@ func unhex(t testing.TB, s string) []byte {
 	return b
 }
 
-// goldenAdvertisement was worked out by RFC 4861 section 4.2 and RFC 8106 section 5, and
-// confirmed by tshark.
+// goldenAdvertisement was worked out by RFC 4861 section 4.2, RFC 8106 section 5 and RFC 8781
+// section 4, and confirmed by tshark. The prefixes last for 18 h, as all else.
 const goldenAdvertisement = `
-6000000000883aff fe80000000000000 0000000000000001 ff02000000000000 0000000000000001
-8600 fd47 40 40 fd20 00000000 00000000
+6000000000a83aff fe80000000000000 0000000000000001 ff02000000000000 0000000000000001
+8600 88c1 40 40 fd20 00000000 00000000
 0304 4040 ffffffff ffffffff 00000000 20010db8 00060001 00000000 00000000
 0501 0000 00000578
 1905 0000 0000fd20 20010db8 00000000 00000000 00000053 20010db8 00010000 00000000 00000053
+2602 fd20 0064ff9b 00000000 00000000
+2602 fd23 20010db8 00640000 00000000
 1f05 0000 0000fd20 07 6578616d706c65 03 636f6d 00 03 6c6162 07 6578616d706c65 00 000000000000`
 
 func TestAdvertisement(t *testing.T) {
@@ -75,6 +78,61 @@ func TestAdvertisementWithout(t *testing.T) {
 	got, _ := r.Advertise(nil, terminal, &s, 0, start)
 	if len(got) != 40+16+32+8 || got[45] != 0 || got[46] != 1800>>8 || got[47] != 1800&0xff {
 		t.Errorf("%x", got)
+	}
+}
+
+// TestWithdrawn tells terminals to forget what is no more, as long as there is room to.
+func TestWithdrawn(t *testing.T) {
+	dns := func(n byte) netip.Addr { return netip.AddrFrom16([16]byte{0: 0x20, 1: 1, 15: n}) }
+	nat64 := func(n byte) netip.Prefix {
+		return netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0x20, 1: 1, 11: n}), 96)
+	}
+	optionOf := func(a netip.Addr, lifetime string) string {
+		raw := a.As16()
+		return string(unhex(t, "1903 0000 0000"+lifetime)) + string(raw[:])
+	}
+	prefixOf := func(p netip.Prefix, lifetime string) string {
+		raw := p.Addr().As16()
+		return string(unhex(t, "2602"+lifetime)) + string(raw[:12])
+	}
+	says := func(s *Settings) string {
+		r, err := New(*s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := r.Advertise(nil, terminal, &State{}, 0, start)
+		return string(b)
+	}
+	first := Settings{MTU: 1400, DNS: []netip.Addr{dns(1)}, PREF64: []netip.Prefix{nat64(1)}}
+	if b := says(&first); !strings.Contains(b, optionOf(dns(1), "fd20")) || !strings.Contains(b, prefixOf(nat64(1), "fd20")) {
+		t.Fatalf("it says %x", b)
+	}
+	second := Settings{MTU: 1400, DNS: []netip.Addr{dns(2)}}
+	second.Replace(&first)
+	if b := says(&second); !strings.Contains(b, optionOf(dns(1), "0000")) || !strings.Contains(b, optionOf(dns(2), "fd20")) || !strings.Contains(b, prefixOf(nat64(1), "0000")) {
+		t.Errorf("what is no more is not withdrawn: %x", b)
+	}
+	if first.Same(&second) || !second.Same(&Settings{MTU: 1400, DNS: second.DNS}) {
+		t.Error("what is withdrawn says whether settings are the same")
+	}
+	back := first
+	back.Replace(&second)
+	if b := says(&back); !strings.Contains(b, prefixOf(nat64(1), "fd20")) || strings.Contains(b, prefixOf(nat64(1), "0000")) {
+		t.Errorf("one that is back: %x", b)
+	}
+	for n := range byte(100) { // it does not grow without a bound
+		next := Settings{MTU: 1400, DNS: []netip.Addr{dns(n)}, PREF64: []netip.Prefix{nat64(n)}}
+		next.Replace(&second)
+		second = next
+	}
+	if n := strings.Count(says(&second), "\x26\x02"); n != 1+maxWithdrawn {
+		t.Errorf("%d options of prefixes", n)
+	}
+	full := Settings{MTU: 1400, Domains: repeat(strings.Repeat("abc.", 35) + "a")}
+	alone := says(&full)
+	full.Replace(&second)
+	if b := says(&full); b != alone {
+		t.Errorf("%d octets, where there is no room: %d", len(b), len(alone))
 	}
 }
 
@@ -153,6 +211,8 @@ func TestSettingsRefused(t *testing.T) {
 		"group as name server":           func(s *Settings) { s.DNS[0] = packet.AllNodes },
 		"name server with a zone":        func(s *Settings) { s.DNS[0] = netip.MustParseAddr("fe80::1%lo") },
 		"nine name servers":              func(s *Settings) { s.DNS = make([]netip.Addr, 9) },
+		"five prefixes of NAT64s":        func(s *Settings) { s.PREF64 = make([]netip.Prefix, 5) },
+		"no prefix of a NAT64":           func(s *Settings) { s.PREF64[0] = netip.MustParsePrefix("2001:db8::/95") },
 		"nine domains":                   func(s *Settings) { s.Domains = make([]string, 9) },
 		"empty domain":                   func(s *Settings) { s.Domains[0] = "" },
 		"root as domain":                 func(s *Settings) { s.Domains[0] = "." },

@@ -34,7 +34,8 @@ func TestTshark(t *testing.T) {
 		"icmpv6.nd.ra.cur_hop_limit=64 icmpv6.nd.ra.flag.m=0 icmpv6.nd.ra.flag.o=1 icmpv6.nd.ra.router_lifetime=64800 " +
 			"icmpv6.opt.prefix=2001:db8:6:1:: icmpv6.opt.prefix.length=64 icmpv6.opt.prefix.flag.l=0 icmpv6.opt.prefix.flag.a=1 " +
 			"icmpv6.opt.prefix.valid_lifetime=4294967295 icmpv6.opt.prefix.preferred_lifetime=4294967295 icmpv6.opt.mtu=1400 " +
-			"icmpv6.opt.rdnss=2001:db8::53,2001:db8:1::53 icmpv6.opt.rdnss.lifetime=64800 icmpv6.opt.dnssl=example.com,lab.example icmpv6.opt.dnssl.lifetime=64800",
+			"icmpv6.opt.rdnss=2001:db8::53,2001:db8:1::53 icmpv6.opt.rdnss.lifetime=64800 icmpv6.opt.dnssl=example.com,lab.example icmpv6.opt.dnssl.lifetime=64800 " +
+			"icmpv6.opt.pref64.scaled_lifetime=8100,8100 icmpv6.opt.pref64.plc=0x0000,0x0003 icmpv6.opt.pref64.prefix=64:ff9b::,2001:db8:64::",
 		"icmpv6.nd.na.flag.r=1 icmpv6.nd.na.flag.s=1 icmpv6.nd.na.flag.o=0 icmpv6.nd.na.target_address=fe80::1",
 		"dhcpv6.msgtype=7 dhcpv6.xid=0xabcdef dhcpv6.duiduuid.bytes=01000000000000000000000000000010 dhcpv6.dns_server=2001:db8::53,2001:db8:1::53 " +
 			"dhcpv6.search_list_entry=example.com.,lab.example. dhcpv6.lifetime=86400 dhcpv6.option.type=2,1,23,24,32,83",

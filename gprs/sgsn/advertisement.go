@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/translate/pref64"
 )
 
 // advertisement is what a terminal needs of a router advertisement (RFC 4861 section 4.2).
@@ -20,6 +21,7 @@ type advertisement struct {
 	prefix           netip.Addr
 	valid, preferred time.Duration
 	servers          []netip.Addr // of names; nil: not told, none: those known are no more
+	nat64            []pref64.Option
 }
 
 // parseAdvertisement reads an advertisement and applies the checks of RFC 4861 section 6.1.2.
@@ -57,6 +59,10 @@ func (ra *advertisement) option(b []byte) {
 	case packet.NDResolvers:
 		if len(b) >= 24 && len(b)%16 == 8 {
 			ra.serversOption(b)
+		}
+	default:
+		if o, ok := pref64.ParseOption(b); ok && len(ra.nat64) < maxNAT64 {
+			ra.nat64 = append(ra.nat64, o)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/translate/pref64"
 )
 
 // Constants of hosts (RFC 4861 section 10), and what a terminal keeps at most of what routers
@@ -18,6 +19,7 @@ const (
 	maxSolicitations     = 3
 	maxPrefixes          = 4
 	maxServers           = 8
+	maxNAT64             = 4
 )
 
 // twoHours is how much of a valid lifetime a router cannot take away, unless it was less
@@ -38,6 +40,7 @@ type host6 struct {
 	until     time.Time // of the router; zero: none is there
 	mtu       int       // 0: not told
 	servers   []netip.Addr
+	nat64     []nat64
 
 	solicited    int
 	solicitation timer
@@ -49,6 +52,12 @@ type Address6 struct {
 	Address netip.Addr
 	// Preferred and Valid are when these lifetimes end; zero is never.
 	Preferred, Valid time.Time
+}
+
+// nat64 is the prefix of a NAT64 on the way (RFC 8781). One that is over is told as such.
+type nat64 struct {
+	prefix netip.Prefix
+	until  time.Time // zero: it is over
 }
 
 // begin takes the address of the GGSN's response. Its upper half is of no use: the prefix comes
@@ -127,17 +136,10 @@ func (e *Engine) advertised(s *session, p packet.IPv6, now time.Time, out *Outpu
 		for _, p := range h.prefixes {
 			e.sources[source{link, network(p.Address)}] = s
 		}
-		e.configured(s, now, out)
+		e.tell(s.contexts[0].event(Configured), out)
 	}
+	e.advertise(s, now, out)
 	e.expireLater(s, now)
-}
-
-// configured tells of what is new, also the stack behind a station.
-func (e *Engine) configured(s *session, now time.Time, out *Output) {
-	e.tell(s.contexts[0].event(Configured), out)
-	if t := e.stations[s.wanted.Link]; t != nil && t.six == s {
-		t.advertise(now, out)
-	}
 }
 
 // take takes what an advertisement says. It reports whether anything is new beside lifetimes.
@@ -157,7 +159,32 @@ func (h *host6) take(ra *advertisement, now time.Time) (news bool) {
 	if ra.prefix.IsValid() {
 		news = h.takePrefix(ra, now) || news
 	}
+	for _, o := range ra.nat64 {
+		news = h.takeNAT64(o, now) || news
+	}
 	return news
+}
+
+// takeNAT64 takes the prefix of a NAT64, or the word that it is one no more.
+func (h *host6) takeNAT64(o pref64.Option, now time.Time) (news bool) {
+	var until time.Time
+	if o.Lifetime > 0 {
+		until = now.Add(o.Lifetime)
+	}
+	i := slices.IndexFunc(h.nat64, func(n nat64) bool { return n.prefix == o.Prefix })
+	if i >= 0 {
+		news = h.nat64[i].until.IsZero() != until.IsZero()
+		h.nat64[i].until = until
+		return news
+	}
+	if len(h.nat64) == maxNAT64 {
+		h.nat64 = slices.DeleteFunc(h.nat64, func(n nat64) bool { return n.until.IsZero() })
+	}
+	if until.IsZero() || len(h.nat64) == maxNAT64 {
+		return false
+	}
+	h.nat64 = append(h.nat64, nat64{o.Prefix, until})
+	return true
 }
 
 // takePrefix makes an address, or renews one (RFC 4862 section 5.5.3).
@@ -202,12 +229,17 @@ func (e *Engine) expireLater(s *session, now time.Time) {
 		h.expiry.fire = func(now time.Time, out *Output) { e.expire(s, now, out) }
 	}
 	next := h.until
-	for _, p := range h.prefixes {
-		for _, t := range [...]time.Time{p.Preferred, p.Valid} {
-			if t.After(now) && (next.IsZero() || t.Before(next)) {
-				next = t
-			}
+	sooner := func(t time.Time) {
+		if t.After(now) && (next.IsZero() || t.Before(next)) {
+			next = t
 		}
+	}
+	for _, p := range h.prefixes {
+		sooner(p.Preferred)
+		sooner(p.Valid)
+	}
+	for _, n := range h.nat64 {
+		sooner(n.until)
 	}
 	if e.timers.stop(&h.expiry); !next.IsZero() {
 		e.timers.set(&h.expiry, next)
@@ -227,7 +259,13 @@ func (e *Engine) expire(s *session, now time.Time, out *Output) {
 		}
 		return over
 	})
-	e.configured(s, now, out)
+	for i := range h.nat64 {
+		if n := &h.nat64[i]; !n.until.After(now) {
+			n.until = time.Time{}
+		}
+	}
+	e.tell(s.contexts[0].event(Configured), out)
+	e.advertise(s, now, out)
 	e.expireLater(s, now)
 }
 

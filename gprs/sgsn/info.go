@@ -28,6 +28,8 @@ type Info struct {
 	IPv6            []Address6
 	Router          netip.Addr
 	DNS, PCSCF      []netip.Addr
+	// NAT64 are the prefixes of those on the way that routers have named (RFC 8781).
+	NAT64 []netip.Prefix
 	// MTU4 and MTU6 are 0 where the network has not told any.
 	MTU4, MTU6 int
 	// PAP is what was said to user and password, and whether they were refused.
@@ -61,6 +63,11 @@ func (e *Engine) Context(key gtp.TID) (Info, bool) {
 	}
 	if c.linked {
 		i.Linked = s.wanted.NSAPI
+	}
+	for _, n := range s.six.nat64 {
+		if !n.until.IsZero() {
+			i.NAT64 = append(i.NAT64, n.prefix)
+		}
 	}
 	for _, a := range s.six.servers {
 		if !slices.Contains(i.DNS, a) {

@@ -75,7 +75,7 @@ func (e *Engine) HandleFrame(link int, frame []byte, now time.Time, out *Output)
 			e.HandleUE(link, unpadded(b), now, out)
 		}
 	case etherIPv6:
-		if !t.neighbor(b, now, out) {
+		if !e.neighbor(t, b, now, out) {
 			e.HandleUE(link, unpadded(b), now, out)
 		}
 	}
@@ -162,7 +162,7 @@ func (t *station) arp(b []byte, out *Output) {
 
 // neighbor takes Neighbor Discovery of the terminal's stack, of which none goes further. It
 // reports whether the packet was such.
-func (t *station) neighbor(b []byte, now time.Time, out *Output) bool {
+func (e *Engine) neighbor(t *station, b []byte, now time.Time, out *Output) bool {
 	p, _, ok := packet.ParseIPv6(b)
 	if !ok || p.NextHeader() != packet.ProtoICMPv6 || !p.IsNeighborDiscovery() {
 		return false
@@ -174,7 +174,7 @@ func (t *station) neighbor(b []byte, now time.Time, out *Output) bool {
 	switch m[0] {
 	case packet.ICMPv6RouterSolicitation:
 		if t.six != nil && len(t.six.six.prefixes) > 0 {
-			t.advertise(now, out)
+			e.advertise(t.six, now, out)
 		}
 	case packet.ICMPv6NeighborSolicitation:
 		if len(m) >= 24 && netip.AddrFrom16([16]byte(m[8:24])) == stationRouter && !p.Src().IsUnspecified() {
@@ -184,39 +184,4 @@ func (t *station) neighbor(b []byte, now time.Time, out *Output) bool {
 		}
 	}
 	return true
-}
-
-// advertise tells the terminal's stack what the GGSN has advertised, as the router of the link:
-// the prefixes are not said to be on it, as the GGSN's are not.
-func (t *station) advertise(now time.Time, out *Output) {
-	h := &t.six.six
-	lifetime := uint16(0)
-	if h.router.IsValid() {
-		lifetime = uint16(min(left(h.until, now), 9000)) // the timer of its end may be late
-	}
-	body := binary.BigEndian.AppendUint16([]byte{64, 0}, lifetime)
-	body = append(body, make([]byte, 8)...)
-	for _, a := range h.prefixes {
-		prefix := netip.PrefixFrom(network(a.Address), 64)
-		body = packet.AppendPrefixInformation(body, prefix, packet.PrefixAutonomous, left(a.Valid, now), left(a.Preferred, now))
-	}
-	if h.mtu != 0 {
-		body = packet.AppendMTU(body, uint32(h.mtu))
-	}
-	if n := len(h.servers); n > 0 {
-		body = binary.BigEndian.AppendUint32(append(body, packet.NDResolvers, byte(1+2*n), 0, 0), uint32(lifetime))
-		for _, a := range h.servers {
-			body = append(body, a.AsSlice()...)
-		}
-	}
-	body = append(append(body, packet.NDSourceLinkLayer, 1), t.own[:]...)
-	t.frame(etherIPv6, packet.AppendICMPv6(nil, stationRouter, packet.AllNodes, packet.NDHopLimit, packet.ICMPv6RouterAdvert, 0, body), out)
-}
-
-// left is what is left of a lifetime in seconds; one that has no end is of all ones.
-func left(end, now time.Time) uint32 {
-	if end.IsZero() {
-		return packet.Infinite
-	}
-	return uint32(max(end.Sub(now), 0) / time.Second)
 }

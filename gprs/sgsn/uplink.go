@@ -15,7 +15,7 @@ const gtpRoom = 20
 
 // HandleUE takes a packet that a terminal sends by its link. Its source says whose it is.
 func (e *Engine) HandleUE(link int, ip []byte, now time.Time, out *Output) {
-	from, ok := e.sourceOf(link, ip)
+	from, ok := e.sourceOf(link, ip, now, out)
 	if !ok {
 		return
 	}
@@ -29,14 +29,16 @@ func (e *Engine) HandleUE(link int, ip []byte, now time.Time, out *Output) {
 
 // sourceOf returns where a packet comes from. Neighbor Discovery is this engine's work: that of
 // a stack behind the link goes no further.
-func (e *Engine) sourceOf(link int, ip []byte) (from source, ok bool) {
+func (e *Engine) sourceOf(link int, ip []byte, now time.Time, out *Output) (from source, ok bool) {
 	switch {
 	case len(ip) >= packet.IPv4HeaderLen && ip[0]>>4 == 4:
 		return source{link, netip.AddrFrom4([4]byte(ip[12:16]))}, true
 	case len(ip) >= packet.IPv6HeaderLen && ip[0]>>4 == 6:
 		p := packet.IPv6(ip)
 		if p.NextHeader() == packet.ProtoICMPv6 && p.IsNeighborDiscovery() {
-			e.drops[dropDiscovery]++
+			if !e.solicited(link, p, now, out) {
+				e.drops[dropDiscovery]++
+			}
 			return from, false
 		}
 		addr := p.Src()

@@ -28,7 +28,7 @@ func TestUplink(t *testing.T) {
 		{"another IPv6 network", 1, udp6(host, six, 8), "foreign_source"},
 		{"another link-local address", 1, udp6(router, linkLocal, 8), "foreign_source"},
 		{"by another link", 2, udp4(four, host4, 53, 8), "foreign_source"},
-		{"Neighbor Discovery of the stack", 1, packet.AppendICMPv6(nil, linkLocal, packet.AllRouters, 255, packet.ICMPv6RouterSolicitation, 0, make([]byte, 4)), "neighbor_discovery"},
+		{"Neighbor Discovery of the stack", 1, packet.AppendICMPv6(nil, linkLocal, packet.AllNodes, 255, packet.ICMPv6NeighborAdvert, 0, make([]byte, 20)), "neighbor_discovery"},
 		{"nothing", 1, nil, "not_ip"},
 		{"half a header", 1, udp6(six, host, 8)[:39], "not_ip"},
 	} {

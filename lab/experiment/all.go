@@ -56,6 +56,8 @@ var All = []lab.Experiment{
 	siitCost,
 	siitInPlace,
 	gprsAttach,
+	gprsXLAT,
+	gprsTeredo,
 	gtpuThroughput,
 	gtpuLatency,
 	{

@@ -82,7 +82,7 @@ func streamProcesses(ways []clientPath) []int {
 // connect opens a TCP connection, from the end that sends.
 func (w clientPath) connect(ctx context.Context, d streamDirection) (out, in net.Conn, err error) {
 	if d == receiving {
-		return connectVia(ctx, w.pair.host, w.pair.node, w.client, w.client)
+		return lab.Connect(ctx, w.pair.host, w.pair.node, w.client, w.client)
 	}
-	return connectVia(ctx, w.pair.node, w.pair.host, w.host, w.host)
+	return lab.Connect(ctx, w.pair.node, w.pair.host, w.host, w.host)
 }

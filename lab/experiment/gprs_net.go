@@ -193,7 +193,7 @@ func (n *coreNet) attach(ctx context.Context, who maker, a attachment) (*mobile,
 	}
 	m := &mobile{core: n, sgsn: who, process: p}
 	err = poll(ctx, daemonStart, 5*time.Millisecond, func(context.Context) (bool, error) {
-		m.addr = n.ueAddress(a)
+		m.addr = ueAddress(n.sgsn, a.pool())
 		return m.addr.IsValid(), alive(p.Name(), p)
 	})
 	if err != nil {
@@ -210,10 +210,7 @@ func (n *coreNet) startSGSN(ctx context.Context, who maker, a attachment) (*lab.
 		if a.v6 {
 			family = "v6"
 		}
-		return n.daemons.start(ctx, n.sgsn, lab.Process{Name: "isthmus-sgsn", Path: i.binary, Args: []string{
-			"sgsn", "attach", "--local", n.at.sgsn.String(), "--ggsn", n.at.ggsn.String(), "--apn", coreAPN(a.v6), "--type", family,
-			"--gtp", strconv.Itoa(a.version), "--imsi", "240010123456789", "--tun", ueDevice, "--socket", i.socket(),
-		}})
+		return n.daemons.start(ctx, n.sgsn, i.attaching(n.at, coreAPN(a.v6), family, "--gtp", strconv.Itoa(a.version)))
 	}
 	c, err := peersOf(n.daemons.env).Sgsnemu(n.dir, peers.Sgsnemu{
 		Name: "sgsnemu", Listen: n.at.sgsn, Remote: n.at.ggsn, APN: coreAPN(a.v6), IPv6: a.v6, GTPVersion: a.version, Device: ueDevice,
@@ -221,10 +218,18 @@ func (n *coreNet) startSGSN(ctx context.Context, who maker, a attachment) (*lab.
 	return n.daemons.startPeer(ctx, n.sgsn, "sgsnemu", c, err)
 }
 
+// attaching is our emulator of an SGSN, with a UE.
+func (i instance) attaching(at gsns, apn, family string, more ...string) lab.Process {
+	return lab.Process{Name: "isthmus-sgsn", Path: i.binary, Args: append([]string{
+		"sgsn", "attach", "--local", at.sgsn.String(), "--ggsn", at.ggsn.String(), "--apn", apn, "--type", family,
+		"--imsi", "240010123456789", "--tun", ueDevice, "--socket", i.socket(),
+	}, more...)}
+}
+
 // ueAddress is the UE's address once the default route leads by its device; not valid before.
-func (n *coreNet) ueAddress(a attachment) (addr netip.Addr) {
-	handle, family := n.sgsn.Netlink(), unix.AF_INET
-	if a.v6 {
+func ueAddress(node *lab.Node, pool netip.Prefix) (addr netip.Addr) {
+	handle, family := node.Netlink(), unix.AF_INET
+	if pool.Addr().Is6() {
 		family = unix.AF_INET6
 	}
 	link, err := handle.LinkByName(ueDevice)
@@ -240,7 +245,7 @@ func (n *coreNet) ueAddress(a attachment) (addr netip.Addr) {
 		return addr
 	}
 	for _, one := range addresses {
-		if got, _ := netip.AddrFromSlice(one.IP); a.pool().Contains(got.Unmap()) && one.Flags&unix.IFA_F_TENTATIVE == 0 {
+		if got, _ := netip.AddrFromSlice(one.IP); pool.Contains(got.Unmap()) && one.Flags&unix.IFA_F_TENTATIVE == 0 {
 			addr = got.Unmap()
 		}
 	}

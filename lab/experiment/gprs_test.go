@@ -40,3 +40,15 @@ func runCells(t *testing.T, cells []coreCell, pings int) {
 
 // Each terminal gets its address, time after time, of each GGSN.
 func TestAttachTable(t *testing.T) { runShort(t, gprsAttach) }
+
+// A UE without IPv4 reaches it, each step checks itself.
+func TestXLATTour(t *testing.T) {
+	t.Parallel()
+	runShort(t, gprsXLAT)
+}
+
+// A UE with private IPv4 reaches IPv6, and is reached, whatever NAT is at its GGSN.
+func TestTeredoBehindGGSN(t *testing.T) {
+	t.Parallel()
+	runShort(t, gprsTeredo)
+}

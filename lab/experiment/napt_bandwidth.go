@@ -168,7 +168,7 @@ func (p *rigPath) connect(ctx context.Context, d streamDirection) (out, in net.C
 	if !p.way.runs() {
 		at = p.target
 	}
-	out, in, err = connectVia(ctx, p.rig.left, p.rig.right, at, p.target)
+	out, in, err = lab.Connect(ctx, p.rig.left, p.rig.right, at, p.target)
 	if d == receiving {
 		out, in = in, out
 	}

@@ -172,15 +172,23 @@ func (n *appNet) shrink() error {
 		router *lab.Node
 		host   netip.Addr
 	}{{n.router6, appHost6}, {n.router4, appHost4}} {
-		link, err := end.router.Netlink().LinkByName("hosts")
-		if err != nil {
+		if err := narrow(end.router, "hosts", end.host, smallLink); err != nil {
 			return err
 		}
-		to := &net.IPNet{IP: end.host.AsSlice(), Mask: net.CIDRMask(end.host.BitLen(), end.host.BitLen())}
-		route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: to, MTU: smallLink, MTULock: true}
-		if err := end.router.Netlink().RouteReplace(route); err != nil {
-			return fmt.Errorf("the route to %v of node %s cannot be narrowed: %w", end.host, end.router.Name(), err)
-		}
+	}
+	return nil
+}
+
+// narrow has a router send less at once to a host.
+func narrow(router *lab.Node, iface string, host netip.Addr, mtu int) error {
+	link, err := router.Netlink().LinkByName(iface)
+	if err != nil {
+		return err
+	}
+	to := &net.IPNet{IP: host.AsSlice(), Mask: net.CIDRMask(host.BitLen(), host.BitLen())}
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: to, MTU: mtu, MTULock: true}
+	if err := router.Netlink().RouteReplace(route); err != nil {
+		return fmt.Errorf("the route to %v of node %s cannot be narrowed: %w", host, router.Name(), err)
 	}
 	return nil
 }

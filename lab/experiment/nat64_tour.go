@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/isthmus-net/isthmus/examples"
 	"github.com/isthmus-net/isthmus/lab"
@@ -51,25 +50,13 @@ var tourChanges = [][2]string{
 	{"ftp = false", "ftp = true"},
 }
 
-// tourStep is what was shown: what it was, what it said, and how long it took.
-type tourStep struct {
-	what, said string
-	took       time.Duration
-	fault      error
-}
-
 // nat64Guide takes the tour.
 //
 //	client ---- gateway ---- router ---- site
 //	 2001:db8:1::/64   1.2.3.0/28   1.2.3.64/28
 type nat64Guide struct {
-	env                           *lab.Env
-	lab                           *lab.Lab
+	*walk
 	client, gateway, router, site *lab.Node
-	dir                           string
-	begin                         time.Time
-	steps                         []tourStep
-	running                       []*lab.Proc
 }
 
 func runNAT64Tour(ctx context.Context, e *lab.Env) (err error) {
@@ -80,7 +67,7 @@ func runNAT64Tour(ctx context.Context, e *lab.Env) (err error) {
 	}
 	// Last, since with Env.Keep it waits until the person has seen enough.
 	defer func() { err = errors.Join(err, g.close()) }()
-	if err := g.serve(ctx); err != nil {
+	if err := g.openSite(ctx); err != nil {
 		return err
 	}
 	g.lead(ctx)
@@ -89,11 +76,12 @@ func runNAT64Tour(ctx context.Context, e *lab.Env) (err error) {
 
 // newNAT64Guide draws the topology.
 func newNAT64Guide(ctx context.Context, e *lab.Env) (_ *nat64Guide, err error) {
-	l, err := e.New(ctx, nat64TourName)
+	w, err := newWalk(ctx, e, nat64TourName)
 	if err != nil {
 		return nil, err
 	}
-	g := &nat64Guide{env: e, lab: l, client: l.Node("client"), gateway: l.Node("gateway"), router: l.Node("router"), site: l.Node("site")}
+	l := w.lab
+	g := &nat64Guide{walk: w, client: l.Node("client"), gateway: l.Node("gateway"), router: l.Node("router"), site: l.Node("site")}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, g.close())
@@ -115,14 +103,11 @@ func newNAT64Guide(ctx context.Context, e *lab.Env) (_ *nat64Guide, err error) {
 			return nil, err
 		}
 	}
-	if g.dir, err = os.MkdirTemp("", "isthmus-nat64-"); err != nil {
-		return nil, err
-	}
-	return g, os.Chmod(g.dir, 0o755) // the servers are no one
+	return g, nil
 }
 
-// serve starts what the site has: name server, web server and, as root, FTP server.
-func (g *nat64Guide) serve(ctx context.Context) error {
+// openSite starts what the site has: name server, web server and, as root, FTP server.
+func (g *nat64Guide) openSite(ctx context.Context) error {
 	root := filepath.Join(g.dir, "www")
 	if err := writePages(root); err != nil {
 		return err
@@ -135,28 +120,36 @@ func (g *nat64Guide) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	names, err := p.Unbound(g.dir, peers.Unbound{
+	files, err := p.Vsftpd(g.dir, peers.Vsftpd{Name: "site-ftp", Address: tourSite4, Root: root})
+	if err != nil {
+		return err
+	}
+	for name, c := range map[string]*peers.Command{"apache2": web, "vsftpd": files} {
+		if err := g.start(ctx, g.site, lab.Process{Name: name, Path: c.Path, Args: c.Args, Env: c.Env}); err != nil {
+			return err
+		}
+	}
+	for _, port := range []int{webPort, ftpPort} {
+		if err := listening(ctx, g.site, port, false); err != nil {
+			return err
+		}
+	}
+	return g.openNames(ctx, g.site)
+}
+
+// openNames starts the site's name server, and waits for it.
+func (w *walk) openNames(ctx context.Context, site *lab.Node) error {
+	names, err := peersOf(w.env).Unbound(w.dir, peers.Unbound{
 		Name: "site-dns", Listen: netip.AddrPortFrom(tourSite4, 53), Allow: []netip.Prefix{netip.PrefixFrom(tourGateway4, 32)},
 		Zones: []peers.UnboundZone{{Name: "example.com", Text: tourZone()}},
 	})
 	if err != nil {
 		return err
 	}
-	files, err := p.Vsftpd(g.dir, peers.Vsftpd{Name: "site-ftp", Address: tourSite4, Root: root})
-	if err != nil {
+	if err := w.start(ctx, site, lab.Process{Name: "unbound", Path: names.Path, Args: names.Args, Env: names.Env}); err != nil {
 		return err
 	}
-	for name, c := range map[string]*peers.Command{"apache2": web, "unbound": names, "vsftpd": files} {
-		if err := g.start(ctx, g.site, lab.Process{Name: name, Path: c.Path, Args: c.Args, Env: c.Env}); err != nil {
-			return err
-		}
-	}
-	for _, port := range []int{webPort, 53, ftpPort} {
-		if err := listening(ctx, g.site, port, false); err != nil {
-			return err
-		}
-	}
-	return nil
+	return listening(ctx, site, 53, false)
 }
 
 // tourZone is the zone of the site.
@@ -181,67 +174,12 @@ func (g *nat64Guide) configuration() (string, error) {
 	return text, nil
 }
 
-func (g *nat64Guide) socket(node string) string { return filepath.Join(g.dir, node+".sock") }
-
-// start starts a program that runs until the end.
-func (g *nat64Guide) start(ctx context.Context, node *lab.Node, what lab.Process) error {
-	p, err := node.Start(ctx, what)
-	if err == nil {
-		g.running = append(g.running, p)
-	}
-	return err
-}
-
-// do does one step and tells about it. The first failure ends the tour, since what
-// comes later builds on it.
-func (g *nat64Guide) do(what string, f func() (said string, err error)) bool {
-	began := time.Now()
-	said, err := f()
-	s := tourStep{what: what, said: strings.TrimSpace(said), took: time.Since(began), fault: err}
-	g.steps = append(g.steps, s)
-	result := fmt.Sprintf("%.1f ms", milliseconds(s.took))
-	if err != nil {
-		result = "FAILED: " + err.Error()
-	}
-	g.env.Step("  %6.3f s  %s: %s", time.Since(g.begin).Seconds(), what, result)
-	for line := range strings.Lines(s.said) {
-		g.env.Step("              %s", strings.TrimRight(line, "\n"))
-	}
-	return err == nil
-}
-
 // report is the table at the end.
 func (g *nat64Guide) report() *report.Report {
 	r := &report.Report{
 		Experiment: nat64TourName, Title: "An IPv6-only network",
 		Notes: []string{"One run on bare veth, starts of the programs included; napt-latency and napt-bandwidth measure."},
 	}
-	table := report.Table{Title: "steps", Columns: []string{"step", "time, ms", "result"}}
-	for _, s := range g.steps {
-		result := "ok"
-		if s.fault != nil {
-			result = "FAILED"
-			r.Fault("%s: %s", s.what, oneLine(s.fault))
-		}
-		table.Rows = append(table.Rows, []string{s.what, fmt.Sprintf("%.1f", milliseconds(s.took)), result})
-	}
-	r.Tables = []report.Table{table}
+	g.tell(r)
 	return r
-}
-
-// close ends everything. A program that had ended by itself is an error.
-func (g *nat64Guide) close() error {
-	var err error
-	for _, p := range g.running {
-		select {
-		case <-p.Done():
-			err = errors.Join(err, fmt.Errorf("%s ended by itself: %w; it wrote:\n%s", p.Name(), errors.Join(p.Wait(), errEarly), lastLines(p.Log())))
-		default:
-		}
-	}
-	err = errors.Join(err, g.lab.Close())
-	if g.dir != "" {
-		err = errors.Join(err, os.RemoveAll(g.dir))
-	}
-	return err
 }

@@ -12,37 +12,28 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
 )
 
 // lead does the steps in order.
 func (g *nat64Guide) lead(ctx context.Context) {
-	g.begin = time.Now()
 	site6 := translated(tourPrefix, tourSite4)
-	for _, s := range []struct {
-		what string
-		do   func(context.Context) (string, error)
-	}{
+	g.take(ctx, []walkStep{
 		{"The gateway starts, by what 'isthmus init nat64' prints, and serves", g.startGateway},
 		{"The client hears the prefix from a router advertisement", g.hear},
 		{"The client learns the same prefix by DNS", g.askPrefix},
 		{"It asks for " + tourSiteName + ", which has an IPv4 address alone", g.resolve},
 		{"It fetches a page from there", func(ctx context.Context) (string, error) { return g.fetch(ctx, tourSiteName, site6) }},
-		{"It pings the site", func(ctx context.Context) (string, error) { return g.ping(ctx, site6) }},
+		{"It pings the site", func(ctx context.Context) (string, error) { return g.ping(ctx, g.client, site6) }},
 		{"It looks at the way: routers of IPv4 have translated addresses", g.way},
 		{"It fetches a file by FTP, passive", func(ctx context.Context) (string, error) { return g.ftp(ctx, "-p") }},
 		{"It fetches a file by FTP, active: the server calls the client", func(ctx context.Context) (string, error) { return g.ftp(ctx, "-A") }},
 		{"It starts 'isthmus clat'", g.startCLAT},
-		{"It pings the IPv4 address", func(ctx context.Context) (string, error) { return g.ping(ctx, tourSite4) }},
+		{"It pings the IPv4 address", func(ctx context.Context) (string, error) { return g.ping(ctx, g.client, tourSite4) }},
 		{"It fetches the page from the IPv4 address", func(ctx context.Context) (string, error) { return g.fetch(ctx, tourSite4.String(), tourSite4) }},
 		{"The gateway lists its sessions", g.sessions},
-	} {
-		if !g.do(s.what, func() (string, error) { return s.do(ctx) }) {
-			return
-		}
-	}
+	})
 }
 
 // startGateway is over when an echo request comes through.
@@ -51,32 +42,10 @@ func (g *nat64Guide) startGateway(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	p, err := instance{g.gateway, g.env.Binary, g.dir, "gateway"}.run(ctx, text)
-	if err != nil {
-		return "", err
-	}
-	g.running = append(g.running, p)
-	if err := running(ctx, p); err != nil {
+	if err := g.serve(ctx, g.gateway, text); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("NAT64 and DNS64 with the one IPv4 address %s", tourGateway4), nil
-}
-
-// run runs a program in a node, within a time.
-func (g *nat64Guide) run(ctx context.Context, node *lab.Node, argv ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, programLimit)
-	defer cancel()
-	out, err := node.Run(ctx, argv...)
-	return string(out), err
-}
-
-// peer runs one of the peers on the client.
-func (g *nat64Guide) peer(ctx context.Context, program string, args ...string) (string, error) {
-	path, err := peersOf(g.env).Program(program)
-	if err != nil {
-		return "", err
-	}
-	return g.run(ctx, g.client, append([]string{path}, args...)...)
 }
 
 // discover runs 'isthmus pref64 discover' and wants the prefix from that source.
@@ -97,7 +66,7 @@ func (g *nat64Guide) askPrefix(ctx context.Context) (string, error) {
 }
 
 func (g *nat64Guide) resolve(ctx context.Context) (string, error) {
-	out, err := g.peer(ctx, "dig", "+noall", "+answer", "@"+tourGateway6.String(), tourSiteName, "AAAA")
+	out, err := g.peer(ctx, g.client, "dig", "+noall", "+answer", "@"+tourGateway6.String(), tourSiteName, "AAAA")
 	if err == nil {
 		err = expect(out, translated(tourPrefix, tourSite4).String())
 	}
@@ -110,26 +79,15 @@ func (g *nat64Guide) fetch(ctx context.Context, host string, at netip.Addr) (str
 	if at.Is6() {
 		to = "[" + to + "]"
 	}
-	out, err := g.peer(ctx, "curl", "-sS", "--noproxy", "*", "--resolve", fmt.Sprintf("%s:%d:%s", host, webPort, to), "http://"+host+"/")
+	out, err := g.peer(ctx, g.client, "curl", "-sS", "--noproxy", "*", "--resolve", fmt.Sprintf("%s:%d:%s", host, webPort, to), "http://"+host+"/")
 	if err == nil {
 		err = expect(out, "<title>isthmus</title>")
 	}
 	return "", err
 }
 
-func (g *nat64Guide) ping(ctx context.Context, to netip.Addr) (string, error) {
-	r, err := g.client.Ping(ctx, lab.Ping{To: to, Count: 3, Interval: 10 * time.Millisecond, Timeout: answerWait})
-	if err == nil && r.Lost() > 0 {
-		err = fmt.Errorf("%d of %d were lost", r.Lost(), r.Sent())
-	}
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%s answered after %.2f ms, then %.2f ms", to, milliseconds(r.RTT[0]), milliseconds(r.RTT[2])), nil
-}
-
 func (g *nat64Guide) way(ctx context.Context) (string, error) {
-	out, err := g.peer(ctx, "traceroute.db", "-I", "-n", "-q", "1", "-w", hopPatience, "-m", "10", translated(tourPrefix, tourSite4).String())
+	out, err := g.peer(ctx, g.client, "traceroute.db", "-I", "-n", "-q", "1", "-w", hopPatience, "-m", "10", translated(tourPrefix, tourSite4).String())
 	if err != nil {
 		return out, err
 	}
@@ -169,16 +127,21 @@ func (g *nat64Guide) ftp(ctx context.Context, mode string) (string, error) {
 
 // startCLAT is over when the host has its IPv4 address.
 func (g *nat64Guide) startCLAT(ctx context.Context) (string, error) {
+	return g.runCLAT(ctx, g.client, "--resolver", tourGateway6.String())
+}
+
+// runCLAT starts a CLAT in a node, and waits until it serves.
+func (w *walk) runCLAT(ctx context.Context, node *lab.Node, flags ...string) (string, error) {
 	what := lab.Process{
-		Name: "isthmus-clat", Path: g.env.Binary, Args: []string{"clat", "--resolver", tourGateway6.String()},
-		Env: []string{"ISTHMUS_CONTROL=" + g.socket("client")},
+		Name: "isthmus-clat", Path: w.env.Binary, Args: append([]string{"clat"}, flags...),
+		Env: []string{"ISTHMUS_CONTROL=" + w.socket(node.Name())},
 	}
-	if err := g.start(ctx, g.client, what); err != nil {
+	if err := w.start(ctx, node, what); err != nil {
 		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, daemonStart)
 	defer cancel()
-	line, err := g.running[len(g.running)-1].WaitFor(ctx, "msg=serving")
+	line, err := last(w.running).WaitFor(ctx, "msg=serving")
 	if _, rest, ok := strings.Cut(line, "interface="); ok {
 		line = "interface=" + rest
 	}

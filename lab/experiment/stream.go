@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
-	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/report"
 )
 
@@ -41,39 +39,6 @@ func streamForm(runs int) (rounds int, length time.Duration) {
 type streamed struct {
 	rate float64 // Mbit/s at the receiver
 	cpu  float64 // microseconds for each Mbyte, 0 if no one counts
-}
-
-// connectVia connects two nodes: one listens at an address, the other dials another
-// one that leads there.
-func connectVia(ctx context.Context, from, to *lab.Node, at, dial netip.Addr) (out, in net.Conn, err error) {
-	var listener net.Listener
-	err = to.Do(func() (err error) {
-		// Multipath TCP, Go's default for listeners, is not what is measured.
-		var config net.ListenConfig
-		config.SetMultipathTCP(false)
-		listener, err = config.Listen(ctx, "tcp", netip.AddrPortFrom(at, 0).String())
-		return err
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	defer listener.Close()
-	port := uint16(listener.Addr().(*net.TCPAddr).Port)
-	accepted := make(chan error, 1)
-	go func() {
-		var err error
-		in, err = listener.Accept()
-		accepted <- err
-	}()
-	err = from.Do(func() (err error) {
-		dialer := net.Dialer{Timeout: daemonStart}
-		out, err = dialer.DialContext(ctx, "tcp", netip.AddrPortFrom(dial, port).String())
-		return err
-	})
-	if err != nil {
-		listener.Close()
-	}
-	return out, in, errors.Join(err, <-accepted)
 }
 
 // sendStream sends over a connection for so long, once the window has grown, and closes both

@@ -49,6 +49,8 @@ type teredoPlan struct {
 	Public bool
 	// Fallback has the relay carry between clients, which all name it.
 	Fallback bool
+	// Core has the clients be UEs of a mobile core each, whose GGSN is the box.
+	Core bool
 	// SingleAddress leaves the server its first address only.
 	SingleAddress bool
 }
@@ -92,6 +94,8 @@ type teredoClient struct {
 	local     netip.Addr // 192.168.N.2
 	external  netip.Addr // of the box
 	name      string
+	sgsn      *lab.Node // of a UE, with the addresses of its core; else nil
+	core      gsns
 	settings  string   // more lines of an Isthmus client's section
 	port      uint16   // UDP port if not clientPort
 	lines     []string // of its configuration, beside those of all
@@ -138,6 +142,9 @@ func drawTeredo(ctx context.Context, e *lab.Env, name string, plan teredoPlan) (
 		n.clients = append(n.clients, n.drawClient(plan, i+1, kind, ipv4))
 	}
 	err = l.Err()
+	if err == nil && plan.Core {
+		_, err = together(len(n.clients), func(i int) (*lab.Proc, error) { return n.clients[i].attach(ctx) })
+	}
 	if err == nil {
 		err = n.meetNeighbours(ctx)
 	}
@@ -177,20 +184,30 @@ func (n *teredoNet) drawClient(plan teredoPlan, number int, kind lab.NATKind, ip
 		local:    netip.AddrFrom4([4]byte{192, 168, byte(number), 2}),
 		external: netip.AddrFrom4([4]byte{203, 0, 113, byte(10 * number)}),
 	}
-	gateway := netip.AddrFrom4([4]byte{192, 168, byte(number), 1})
 	if plan.Public {
 		c.external = netip.AddrFrom4([4]byte{1, 2, 3, byte(10 * number)})
 	}
 	c.node = l.Node(c.name)
-	c.nat = l.NAT(fmt.Sprintf("nat%d", number), lab.NATConfig{Kind: kind, InputDrop: true, External: c.external})
-	plan.link(l, c.node, "eth0", c.nat, "l1")
+	if plan.Core {
+		c.drawCore(number)
+	} else {
+		c.drawLAN(plan, number)
+	}
 	plan.link(l, c.nat, "e4", ipv4, "")
-	c.nat.Addr("l1", gateway.String()+"/24").Addr("e4", c.external.String()+"/24")
+	c.nat.Addr("e4", c.external.String()+"/24")
 	if plan.Public {
 		c.nat.Route("203.0.113.0/24", "e4")
 	}
-	c.node.Addr("eth0", c.local.String()+"/24").Route("default", gateway.String())
 	return c
+}
+
+// drawLAN puts a box in front of the client.
+func (c *teredoClient) drawLAN(plan teredoPlan, number int) {
+	l, gateway := c.net.lab, netip.AddrFrom4([4]byte{192, 168, byte(number), 1})
+	c.nat = l.NAT(fmt.Sprintf("nat%d", number), lab.NATConfig{Kind: c.kind, InputDrop: true, External: c.external})
+	plan.link(l, c.node, "eth0", c.nat, "l1")
+	c.nat.Addr("l1", gateway.String()+"/24")
+	c.node.Addr("eth0", c.local.String()+"/24").Route("default", gateway.String())
 }
 
 // capture records the links of clients, server, relay and host, if captures
@@ -207,6 +224,10 @@ func (n *teredoNet) capture() (all []*lab.Capture, err error) {
 	}
 	ends := []end{{n.server, "v4"}, {n.relay, "v4"}, {n.host, "v6"}}
 	for _, c := range n.clients {
+		if c.sgsn != nil {
+			ends = append(ends, end{c.sgsn, "gn"})
+			continue
+		}
 		ends = append(ends, end{c.node, "eth0"})
 	}
 	for _, x := range ends {

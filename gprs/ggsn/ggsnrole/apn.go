@@ -12,6 +12,7 @@ import (
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/gprs/link"
 	"github.com/isthmus-net/isthmus/internal/config/key"
+	"github.com/isthmus-net/isthmus/translate/keys"
 )
 
 // APN is one [[ggsn.apn]] section.
@@ -22,6 +23,7 @@ type APN struct {
 	Hold                           time.Duration
 	DNS, PCSCF                     []netip.Addr
 	Domains                        []string
+	PREF64                         []netip.Prefix
 	DHCP                           bool
 	AdvertInterval                 time.Duration
 	MTU                            int
@@ -83,6 +85,8 @@ func (a *APN) keys() []key.Key {
 		key.Of("dns", &a.DNS, []string{}, addresses, key.Live, "Name servers that terminals are told, of either family."),
 		key.Of("pcscf", &a.PCSCF, []string{}, addresses, key.Live, "SIP proxies (P-CSCF) that terminals are told, of either family."),
 		key.Of("domains", &a.Domains, []string{}, key.List(domain), key.Live, "Search list that terminals with IPv6 are told. RFC 8106."),
+		key.Of("pref64", &a.PREF64, []string{}, key.List(keys.Prefix), key.Live,
+			"Prefixes of the NAT64s on the way, which terminals with IPv6 are told, and so CLATs on them. RFC 8781."),
 		key.Of("dhcp", &a.DHCP, true, key.Bool, key.Live, "Tell terminals name servers by stateless DHCPv6, too. RFC 8415, section 6.1."),
 		key.Of("advert_interval", &a.AdvertInterval, "10m", key.Duration(link.MinInterval, link.MaxInterval), key.Live,
 			"The longest time between two router advertisements to a terminal. RFC 4861, section 6.2.1; RFC 8319."),

@@ -105,10 +105,15 @@ func (a *APN) checkEngine(c *config.Checker, path string) {
 			c.Fail(at, err.Error(), "name fewer prefixes, or longer ones")
 		}
 	}
-	if dns, domains := path+".dns", path+".domains"; c.OK(dns, domains, path+".mtu", path+".advert_interval") {
+	if dns, domains, prefixes := path+".dns", path+".domains", path+".pref64"; c.OK(dns, domains, prefixes, path+".mtu", path+".advert_interval") {
 		if err := e.CheckLink(); err != nil {
 			at := domains
-			if len(a.Domains) == 0 {
+			without := e
+			without.PREF64 = nil
+			switch {
+			case without.CheckLink() == nil:
+				at = prefixes
+			case len(a.Domains) == 0:
 				at = dns
 			}
 			c.Fail(at, err.Error(), "leave some out, the last first")

@@ -110,6 +110,10 @@ func TestKeysOfTheLink(t *testing.T) {
 			b.open(1)
 			b.wants("advertised", b.advertised(time.Minute, []byte("\x07example\x03org")) > 0, true)
 		}},
+		{configtest.InEffect(t, "ggsn.apn", "pref64"), `pref64 = ["64:ff9b::/96"]`, func(b *bench) {
+			b.open(1)
+			b.wants("advertised", b.advertised(time.Minute, []byte("\x26\x02\x07\x08\x00\x64\xff\x9b")) > 0, true)
+		}},
 		{configtest.InEffect(t, "ggsn.apn", "dhcp"), "dhcp = false\ndns = [\"2001:db8::53\"]", func(b *bench) {
 			r := b.open(1)
 			q := []byte{11, 1, 2, 3, 0, 6, 0, 2, 0, 23} // an Information-request (RFC 8415 section 18.2.6)

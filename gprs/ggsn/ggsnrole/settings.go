@@ -50,7 +50,7 @@ func (a *APN) engine(vrf uint8) ggsn.APN {
 	e := ggsn.APN{
 		Name: a.Name, VRF: vrf, Types: a.types(),
 		Pools4: a.Pool4, Pools6: a.Pool6, Static4: a.Static4, Static6: a.Static6, Hold: a.Hold,
-		Domains: a.Domains, DHCP: a.DHCP, AdvertInterval: a.AdvertInterval, MTU: a.MTU,
+		Domains: a.Domains, PREF64: a.PREF64, DHCP: a.DHCP, AdvertInterval: a.AdvertInterval, MTU: a.MTU,
 		MaxUp: uint32(a.MaxUp), MaxDown: uint32(a.MaxDown),
 		SequenceNumbers: a.SequenceNumbers, UserToUser: ueToUE[a.UEToUE],
 		DirectTunnel: a.DirectTunnel, AnyOuterSource: !a.CheckOuter, SilentICMP: !a.ICMPErrors,

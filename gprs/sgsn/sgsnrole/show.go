@@ -22,13 +22,14 @@ type Context struct {
 	Type   string `json:"type"`
 	GTP    uint8  `json:"gtp"`
 	// IPv4 and IPv6 are what the terminal has.
-	IPv4      netip.Addr   `json:"ipv4,omitzero"`
-	LinkLocal netip.Addr   `json:"link_local,omitzero"`
-	IPv6      []netip.Addr `json:"ipv6,omitempty"`
-	DNS       []netip.Addr `json:"dns,omitempty"`
-	PCSCF     []netip.Addr `json:"pcscf,omitempty"`
-	MTU4      int          `json:"mtu4,omitempty"`
-	MTU6      int          `json:"mtu6,omitempty"`
+	IPv4      netip.Addr     `json:"ipv4,omitzero"`
+	LinkLocal netip.Addr     `json:"link_local,omitzero"`
+	IPv6      []netip.Addr   `json:"ipv6,omitempty"`
+	DNS       []netip.Addr   `json:"dns,omitempty"`
+	NAT64     []netip.Prefix `json:"nat64,omitempty"`
+	PCSCF     []netip.Addr   `json:"pcscf,omitempty"`
+	MTU4      int            `json:"mtu4,omitempty"`
+	MTU6      int            `json:"mtu6,omitempty"`
 	// SGSN is our address, GGSN the peer's for signalling, User for packets.
 	SGSN netip.Addr `json:"sgsn"`
 	GGSN netip.Addr `json:"ggsn"`
@@ -44,7 +45,7 @@ type Context struct {
 func shown(i *sgsn.Info) Context {
 	c := Context{
 		IMSI: i.IMSI.String(), NSAPI: i.Key.NSAPI(), Linked: i.Linked, State: i.State.String(), APN: i.APN, GTP: uint8(i.Version),
-		IPv4: i.IPv4, LinkLocal: i.LinkLocal, IPv6: addresses(i.IPv6), DNS: i.DNS, PCSCF: i.PCSCF, MTU4: i.MTU4, MTU6: i.MTU6,
+		IPv4: i.IPv4, LinkLocal: i.LinkLocal, IPv6: addresses(i.IPv6), DNS: i.DNS, NAT64: i.NAT64, PCSCF: i.PCSCF, MTU4: i.MTU4, MTU6: i.MTU6,
 		SGSN: i.Local, GGSN: i.Control, User: i.User, TEIDs: [4]uint32{i.TEIDControl, i.TEIDData, i.RemoteControl, i.RemoteData},
 		UpPackets: i.Traffic.UpPackets, UpOctets: i.Traffic.UpOctets, DownPackets: i.Traffic.DownPackets, DownOctets: i.Traffic.DownOctets,
 	}
