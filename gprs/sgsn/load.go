@@ -41,7 +41,7 @@ type Load struct {
 
 	deleting bool
 	began    time.Time // of this phase; before it nothing is sent
-	started  int // in this phase
+	started  int       // in this phase
 	waiting  int
 	keys     []gtp.TID // that are there
 	phases   [2]LoadPhase

@@ -114,12 +114,22 @@ func (s *subject) clean(ctx context.Context, before []string) (more []string, er
 }
 
 // holds is what a process holds.
-type holds struct{ files, memory int }
+type holds struct{ files, routines, memory int }
 
-func (s *subject) holds() (h holds, err error) {
+// String is for people.
+func (h holds) String() string {
+	return fmt.Sprintf("%d files, %d goroutines and %.1f MB", h.files, h.routines, float64(h.memory)/1e6)
+}
+
+func (s *subject) holds(ctx context.Context) (h holds, err error) {
 	if h.files, err = s.descriptors(); err != nil {
 		return h, err
 	}
+	values, err := s.scrape(ctx)
+	if err != nil {
+		return h, err
+	}
+	h.routines = int(values["go_goroutines"])
 	h.memory, err = processMemory(s.process.PID())
 	return h, err
 }

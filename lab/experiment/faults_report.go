@@ -19,12 +19,12 @@ import (
 type drawFaults func(context.Context, *lab.Env, way) (*faultsWorld, error)
 
 // faultsExperiment is the experiment of the campaigns of a subject.
-func faultsExperiment(name, subject, title string, draw drawFaults) lab.Experiment {
+func faultsExperiment(name, subject, title string, ways []way, draw drawFaults) lab.Experiment {
 	return lab.Experiment{
 		Name: name, NeedsRoot: true,
 		Summary: subject + " is killed, restarted, reloaded and unplugged: flows lost, octets wrong, what is left behind",
 		Run: func(ctx context.Context, e *lab.Env) error {
-			form, err := faultsFormOf(e)
+			form, err := faultsFormOf(e, ways)
 			if err != nil {
 				return err
 			}
@@ -143,7 +143,7 @@ func faultsReport(name, title string, form faultsForm, all []*campaign) *report.
 		table.Columns = append(table.Columns, c.way.title)
 		o := c.outcome()
 		c.figures(rep, o)
-		for _, f := range append([]fault{{name: noFault}}, append(processFaults, c.faults...)...) {
+		for _, f := range append([]fault{{name: noFault}}, c.faults...) {
 			if rows[f.name] == nil {
 				order = append(order, f.name)
 				rows[f.name] = make([]string, len(all))
@@ -184,9 +184,12 @@ func (c *campaign) figures(rep *report.Report, o *campaignOutcome) {
 	add(figureStartsFailed, "", 0, float64(c.failedStarts))
 	add(figureLeft, "", 0, float64(len(c.left)))
 	add(figureFilesMore, "", 0, float64(c.last.files-c.first.files))
+	add(figureRoutinesMore, "", 0, float64(c.last.routines-c.first.routines))
 	add(figureMemoryGrown, "", 2, float64(c.last.memory)/float64(c.first.memory))
 	add(figureSilence, "s", 1, o.silence.Seconds())
-	add(figureShortFailed, "%", 3, 100*float64(o.failed)/float64(max(1, o.began)))
+	if len(c.short) > 0 {
+		add(figureShortFailed, "%", 3, 100*float64(o.failed)/float64(max(1, o.began)))
+	}
 	for what, list := range map[string][]string{"a flow was lost": o.lost, "left behind": c.left, "": c.wrong} {
 		for i, text := range list {
 			if i == shownFaults {
@@ -201,6 +204,10 @@ func (c *campaign) figures(rep *report.Report, o *campaignOutcome) {
 	}
 	rep.Notes = append(rep.Notes,
 		fmt.Sprintf("%s: %d faults; %d short flows, %d held back while too many were open, %d failed %v.", c.way.title, len(c.happened), o.began, o.held, o.failed, o.why),
-		fmt.Sprintf("%s: the first process held %d files and %.1f MB, the last one %d files and %.1f MB.",
-			c.way.title, c.first.files, float64(c.first.memory)/1e6, c.last.files, float64(c.last.memory)/1e6))
+		fmt.Sprintf("%s: the first process held %v, the last one %v.", c.way.title, c.first, c.last))
+	if c.notes != nil {
+		for _, text := range c.notes() {
+			rep.Notes = append(rep.Notes, c.way.title+": "+text)
+		}
+	}
 }

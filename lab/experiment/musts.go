@@ -68,6 +68,7 @@ const (
 	figureStartsFailed = "starts that failed"
 	figureLeft         = "things left behind"
 	figureFilesMore    = "files open in the last process, beyond those of the first"
+	figureRoutinesMore = "goroutines of the last process, beyond those of the first"
 	figureMemoryGrown  = "memory of the last process / of the first"
 	figureSilence      = "longest silence of a long flow"
 	figureShortFailed  = "short flows that failed"
@@ -160,7 +161,7 @@ var Musts = slices.Concat([]Bound{
 	{gtpuThroughputName, figureOsmoUp, report.Must{AtLeast: true, Bound: 1.5}},
 	{gtpuThroughputName, figureOsmoForward, report.Must{AtLeast: true, Bound: 0.5}}, // of 1280 bytes
 	{gtpuLatencyName, figureOsmoLatency, report.Must{Bound: 1.2}},
-}, faultsMusts(natFaultsName), faultsMusts(relayFaultsName))
+}, faultsMusts(natFaultsName), faultsMusts(relayFaultsName), faultsMusts(ggsnFaultsName))
 
 // faultsMusts are the bounds of campaigns.
 func faultsMusts(experiment string) []Bound {
@@ -170,6 +171,7 @@ func faultsMusts(experiment string) []Bound {
 		{experiment, figureStartsFailed, report.Must{}},
 		{experiment, figureLeft, report.Must{}},
 		{experiment, figureFilesMore, report.Must{}},
+		{experiment, figureRoutinesMore, report.Must{}},
 		{experiment, figureMemoryGrown, report.Must{Bound: 1.5}},
 		{experiment, figureSilence, report.Must{Bound: 30}},      // s
 		{experiment, figureShortFailed, report.Must{Bound: 0.1}}, // %
