@@ -39,8 +39,9 @@ type vrf struct {
 // leases are those of some pools of one access point and family. Those that contexts have
 // stay when the settings have no pool any more.
 type leases struct {
-	pool *pool.Pool
-	open bool
+	pool  *pool.Pool
+	named []netip.Prefix // the pools of the settings; of an access point that is gone the last
+	left  []netip.Prefix // that were named before; contexts may have addresses of them
 }
 
 // all are the leases of an access point.
@@ -66,7 +67,8 @@ func leaseSettings(prefixes []netip.Prefix, a *APN) pool.Settings {
 
 // resize gives the leases other ranges.
 func (l *leases) resize(prefixes []netip.Prefix, a *APN, random uint64) (err error) {
-	if l.open = len(prefixes) > 0; !l.open {
+	l.left, l.named = l.leaving(prefixes), prefixes
+	if len(prefixes) == 0 {
 		return nil
 	}
 	if l.pool != nil {

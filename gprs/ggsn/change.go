@@ -16,6 +16,7 @@ type change struct {
 	// that the SGSN gives it another (TS 23.060 section 9.2.3.5).
 	indicate bool
 	tries    int
+	at       time.Duration // when it is asked for again, while no request is on its way
 }
 
 // SetQoS asks the SGSNs of the contexts that match for another profile; contexts of version
@@ -77,11 +78,14 @@ func (e *Engine) collided(h handle, s *session, c call) {
 
 // changeLater has a change asked for again, as often as a request is sent.
 func (e *Engine) changeLater(h handle, c call) {
-	if e.changes[h].tries < e.settings.N3Requests {
-		e.sessionTimes.set(h, c.at+e.settings.T3Response)
-	} else {
+	to := e.changes[h]
+	if to.tries >= e.settings.N3Requests {
 		e.endChange(h, c)
+		return
 	}
+	to.at = c.at + e.settings.T3Response
+	e.changes[h] = to
+	e.schedule(h, e.sessions.at(h), c)
 }
 
 // endChange forgets a change, done or not.
@@ -131,7 +135,7 @@ func (e *Engine) changed(t *transaction, to *change, m *gtp.UpdateResponse) {
 	}
 	if m.TEIDData.Present && m.AddressUser.Present {
 		a := e.accessPoint(e.sessions.at(x.session))
-		if user, cause := e.node(m.AddressUser.Value, a.DirectTunnel); cause == 0 {
+		if user, cause := e.node(t, m.AddressUser.Value, a.DirectTunnel); cause == 0 {
 			e.moveUser(to.context, x, user, m.TEIDData.Value)
 		}
 	}

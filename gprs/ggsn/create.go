@@ -63,11 +63,11 @@ func (e *Engine) createPrimary(t *transaction, m *gtp.CreateRequest, made *sessi
 		return 0, gtp.CauseUnknownAPN
 	}
 	a := e.apns[apn]
-	control, user, cause := e.nodes(m.AddressControl, m.AddressUser, a)
+	control, user, cause := e.nodes(t, m.AddressControl, m.AddressUser, a)
 	if cause != 0 {
 		return 0, cause
 	}
-	made.apn, made.peer = apn, control
+	made.apn, made.peer, made.account = apn, control, t.ph
 	if made.has, cause = a.choose(m); !cause.Accepted() {
 		return 0, cause
 	}
@@ -75,7 +75,7 @@ func (e *Engine) createPrimary(t *transaction, m *gtp.CreateRequest, made *sessi
 	if old != 0 {
 		e.replace(old, t.call)
 	}
-	if !e.room(e.peers.at(control), t.call) {
+	if !e.room(t.p, t.call) {
 		return 0, gtp.CauseNoResources
 	}
 	cause = e.lease(made, &m.EndUserAddress.Value, t.call)
@@ -113,10 +113,16 @@ func (e *Engine) room(p *peer, c call) bool {
 	return !e.full(p)
 }
 
-// full reports whether there may be no more contexts, or none whose control plane a node has.
+// full reports whether there may be no more contexts, or none that count as a node's.
 func (e *Engine) full(p *peer) bool {
-	l := &e.settings.Limits
-	return e.contexts.used() >= l.Contexts || l.ContextsPerPeer > 0 && p.held >= l.ContextsPerPeer
+	return e.contexts.used() >= e.settings.Limits.Contexts || !e.mayHold(p, 1)
+}
+
+// mayHold reports whether so many more contexts may count as a node's: those that it has asked
+// for, whichever node it names, so that none uses up what is another's.
+func (e *Engine) mayHold(p *peer, more int) bool {
+	most := e.settings.Limits.ContextsPerPeer
+	return most == 0 || p.held+more <= most
 }
 
 // addCreated adds the context of a request to a session.
@@ -145,20 +151,20 @@ func (e *Engine) newControlTEID(v gtp.Version) uint32 {
 }
 
 // nodes returns the nodes that are to have control and user plane.
-func (e *Engine) nodes(control, user netip.Addr, a *access) (ch, uh handle, cause gtp.Cause) {
-	if ch, cause = e.node(control, false); cause == 0 {
-		uh, cause = e.node(user, a.DirectTunnel)
+func (e *Engine) nodes(t *transaction, control, user netip.Addr, a *access) (ch, uh handle, cause gtp.Cause) {
+	if ch, cause = e.node(t, control, false); cause == 0 {
+		uh, cause = e.node(t, user, a.DirectTunnel)
 	}
 	return ch, uh, cause
 }
 
-// node returns the node of an address in a request, which must be a peer unless any may be
+// node returns the node of an address in a message, which must be a peer unless any may be
 // named.
-func (e *Engine) node(a netip.Addr, anyone bool) (handle, gtp.Cause) {
+func (e *Engine) node(t *transaction, a netip.Addr, anyone bool) (handle, gtp.Cause) {
 	if !e.reachable(a) || !anyone && !e.isPeer(a) {
 		return 0, gtp.CauseMandatoryIncorrect
 	}
-	h, ok := e.namedPeer(a)
+	h, ok := e.namedPeer(t.ph, a)
 	if !ok {
 		return 0, gtp.CauseNoResources
 	}

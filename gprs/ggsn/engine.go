@@ -47,7 +47,7 @@ type Engine struct {
 	byAddress map[addressKey]handle
 	peerTimes deadlines
 	evictAt   handle
-	named     int // nodes that were named alone
+	named     int // nodes that have a namer
 
 	requests     slab[request]
 	bySequence   map[requestKey]handle

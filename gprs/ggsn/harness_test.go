@@ -298,7 +298,7 @@ func (w *world) empty() {
 		}
 	}
 	for h := handle(1); h <= e.peers.last; h++ {
-		if p := e.peers.at(h); p.addr.IsValid() && (!p.idle() || p.sessions != 0 || p.users != 0 || p.contexts != 0 || p.held != 0) {
+		if p := e.peers.at(h); p.addr.IsValid() && (p.needed() || p.contexts != 0) {
 			w.Errorf("peer %v has %+v", p.addr, p.paths)
 		}
 	}

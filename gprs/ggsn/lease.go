@@ -59,12 +59,12 @@ func take(free, fixed *leases, asked netip.Addr, isFixed bool, c call, used func
 			bits = prefixBits
 		}
 		p, err := asked.Prefix(bits)
-		if err != nil || !fixed.open || used(p) || fixed.pool.TakeExact(p, c.now) != nil {
+		if err != nil || len(fixed.named) == 0 || used(p) || fixed.pool.TakeExact(p, c.now) != nil {
 			return netip.Prefix{}, gtp.CauseUnknownPDPType
 		}
 		return p, 0
 	}
-	if !free.open {
+	if len(free.named) == 0 {
 		return netip.Prefix{}, gtp.CauseAddressesOccupied
 	}
 	var inWay [leaseTries]netip.Prefix

@@ -43,6 +43,7 @@ type Selection struct {
 	IMSI    gtp.IMSI // zero: any
 	NSAPI   *uint8
 	APN     string
+	VRF     *uint8
 	Address netip.Prefix // of the terminal
 	Peer    netip.Addr
 	TEID    uint32 // ours, of the user plane
@@ -92,6 +93,7 @@ func (e *Engine) matches(sel *Selection, x *pdpContext) bool {
 	switch {
 	case sel.IMSI != gtp.IMSI{} && imsiOf(s) != sel.IMSI,
 		sel.NSAPI != nil && *sel.NSAPI != x.nsapi,
+		sel.VRF != nil && *sel.VRF != e.accessPoint(s).VRF,
 		sel.APN != "" && e.accessPoint(s).key() != nameKey(sel.APN),
 		sel.Peer.IsValid() && e.peers.at(s.peer).addr != sel.Peer,
 		sel.TEID != 0 && x.teid != sel.TEID:

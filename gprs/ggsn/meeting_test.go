@@ -152,3 +152,94 @@ func TestDeleteOfChanging(t *testing.T) {
 		}
 	}
 }
+
+// TestChangeWaits: a change that gave way to its SGSN's is asked for again when its time has
+// come, whatever happens to the session meanwhile.
+func TestChangeWaits(t *testing.T) {
+	reload := func(w *world, _ context) {
+		if err := w.e.Reconfigure(w.e.settings, w.now, &w.out); err != nil {
+			w.Fatal(err)
+		}
+	}
+	tests := []struct {
+		name string
+		do   func(w *world, c context)
+	}{
+		{"nothing", func(*world, context) {}},
+		{"a reload", reload},
+		{"two reloads", func(w *world, c context) { reload(w, c); w.tick(time.Second); reload(w, c) }},
+		{"another update", func(w *world, c context) {
+			w.ask(pathControl, gtp.Header{TEID: c.TEIDControl.Value}, w.updateRequest(0x7100), &gtp.UpdateResponse{})
+		}},
+		{"a delete of the node's that meets an update", func(w *world, c context) {
+			w.e.startDelete(w.e.byControl[c.TEIDControl.Value], EndPath, w.e.begin(w.now, &w.out))
+			w.ask(pathControl, gtp.Header{TEID: c.TEIDControl.Value}, w.updateRequest(0x7100), &gtp.UpdateResponse{})
+		}},
+		{"the release of its SGSN, from which it moves", func(w *world, c context) {
+			w.e.releaseAll(w.e.peers.at(w.e.byAddress[addressKey(sgsn.As16())]), EndPeerRestart, 0, func(*session) bool { return true })
+			w.from = other
+			w.ask(pathControl, gtp.Header{TEID: c.TEIDControl.Value}, w.updateRequest(0x7100), &gtp.UpdateResponse{})
+		}},
+	}
+	for _, tt := range tests {
+		for _, kind := range []gtp.PDPType{gtp.PDPTypeIPv4, gtp.PDPTypeIPv4v6} {
+			w := newWorld(t, nil)
+			c := w.open(1, "dual", kind)
+			w.tick(time.Minute)
+			w.out.Reset()
+			if w.e.SetQoS(Selection{}, qosOf(1, 9, 9, 9), w.now, &w.out) != 1 {
+				t.Fatal("not asked")
+			}
+			w.ask(pathControl, gtp.Header{TEID: c.TEIDControl.Value}, w.updateRequest(0x7000), &gtp.UpdateResponse{})
+			w.tick(time.Second)
+			tt.do(w, c)
+			early := ofType(w.tick(w.e.settings.T3Response-4*time.Second), gtp.TypeUpdateRequest)
+			again := ofType(w.tick(w.e.settings.T3Response), gtp.TypeUpdateRequest)
+			if len(early) != 0 || len(again) == 0 {
+				t.Errorf("%s: asked %d times early and %d times then", tt.name, len(early), len(again))
+				continue
+			}
+			w.reply(again[0], &gtp.UpdateResponse{Cause: gtp.CauseAccepted, QoS: gtp.Some(qosOf(1, 8, 8, 8)), TEIDData: gtp.Some(uint32(0x7000)), AddressControl: gtp.Some(w.from), AddressUser: gtp.Some(w.from)})
+			if len(w.e.changes) != 0 {
+				t.Errorf("%s: the change is still waited for", tt.name)
+			}
+		}
+	}
+}
+
+// TestLimitOfReleased: a session that is about to be released when its time is up, and then moves
+// to another SGSN, ends nevertheless.
+func TestLimitOfReleased(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.APNs[0].SessionLimit = time.Minute })
+	c := w.open(1, "internet", gtp.PDPTypeIPv4)
+	w.now = w.now.Add(time.Minute)
+	call := w.e.begin(w.now, &w.out)
+	w.e.releaseAll(w.e.peers.at(w.e.byAddress[addressKey(sgsn.As16())]), EndPeerRestart, 0, func(*session) bool { return true })
+	if h, due := w.e.sessionTimes.due(call.at); due {
+		w.e.sessionDue(h, call)
+	}
+	w.from = other
+	w.ask(pathControl, gtp.Header{TEID: c.TEIDControl.Value}, w.updateRequest(0x7000), &gtp.UpdateResponse{})
+	w.tick(time.Minute)
+	w.empty()
+}
+
+// TestEchoAfterFlood: where no request more can be sent to a node, it is asked later whether it
+// lives.
+func TestEchoAfterFlood(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.EchoInterval = time.Minute })
+	w.open(1, "internet", gtp.PDPTypeIPv4)
+	p := w.e.peers.at(w.e.byAddress[addressKey(sgsn.As16())])
+	p.paths[pathControl].waiting += maxOutstanding
+	w.tick(time.Minute)
+	p.paths[pathControl].waiting -= maxOutstanding
+	asked := 0
+	for _, d := range ofType(w.tick(time.Minute), gtp.TypeEchoRequest) {
+		if Socket(d.Socket) == SocketControl {
+			asked++
+		}
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+}

@@ -63,7 +63,10 @@ func (e *Engine) peerDue(h handle, c call) {
 
 func (e *Engine) sendEcho(h handle, p *peer, path int, c call) {
 	e.scratch.echo = gtp.EchoRequest{}
-	p.paths[path].echo = e.send(h, p, path, gtp.Header{}, &e.scratch.echo, 0, EndPath, c)
+	w := &p.paths[path]
+	if w.echo = e.send(h, p, path, gtp.Header{}, &e.scratch.echo, 0, EndPath, c); w.echo == 0 {
+		w.echoAt = c.at + e.settings.EchoInterval
+	}
 }
 
 // echoed takes the answer to an Echo Request, or its lack.

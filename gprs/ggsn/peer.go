@@ -27,13 +27,14 @@ type peer struct {
 	sessions handle // whose control plane it has
 	users    handle // contexts whose user plane it has
 	contexts int    // of users
-	held     int    // contexts of sessions
+	held     int    // contexts that count as its
+	names    int    // nodes that it was the first to name
 	requests ratelimit.Bucket
 	errors   ratelimit.Bucket
 	news     ratelimit.Bucket // of restarts
 	answers  answers
 	seen     time.Duration // when it was last looked for
-	named    bool          // by another, and not heard itself since
+	namer    handle        // the node that named it, if it is no peer or was not heard since
 }
 
 // path is what a node is asked by one of its ports.
@@ -76,25 +77,42 @@ func (e *Engine) peerOf(a netip.Addr) (h handle, p *peer, ok bool) {
 // of contexts: so that no node keeps those out that speak themselves.
 const namedShare = 2
 
-// namedPeer is [Engine.peerOf] for a node that a message names.
-func (e *Engine) namedPeer(a netip.Addr) (h handle, ok bool) {
-	known := e.byAddress[addressKey(a.As16())] != 0
-	if !known && e.named*namedShare >= e.settings.Limits.Peers && !e.forgetPeer(true) {
+// mayName reports whether a node may name one more: it has named fewer than there is room for.
+// So one alone gets half of that room, two a third each, and none of them all of it.
+func (e *Engine) mayName(by *peer) bool {
+	return by.names < (e.settings.Limits.Peers+namedShare-1)/namedShare-e.named
+}
+
+// namedPeer is [Engine.peerOf] for a node that a message of another names.
+func (e *Engine) namedPeer(by handle, a netip.Addr) (h handle, ok bool) {
+	if e.byAddress[addressKey(a.As16())] != 0 {
+		h, _, ok = e.peerOf(a)
+		return h, ok
+	}
+	namer := e.peers.at(by)
+	if !e.mayName(namer) && !(e.forgetPeer(true) && e.mayName(namer)) {
 		return 0, false
 	}
 	h, p, ok := e.peerOf(a)
-	if ok && !known {
-		p.named = true
-		e.named++
+	if ok {
+		e.name(p, by)
 	}
 	return h, ok
 }
 
-// heard notes that a node speaks itself.
-func (e *Engine) heard(p *peer) {
-	if p.named {
-		p.named = false
+// name notes that a node is there since another has named it.
+func (e *Engine) name(p *peer, by handle) {
+	p.namer = by
+	e.peers.at(by).names++
+	e.named++
+}
+
+// unname notes that a node is a peer that speaks itself, or is forgotten.
+func (e *Engine) unname(p *peer) {
+	if p.namer != 0 {
+		e.peers.at(p.namer).names--
 		e.named--
+		p.namer = 0
 	}
 }
 
@@ -107,9 +125,9 @@ func (e *Engine) forgetPeer(named bool) bool {
 	for range min(forgetTries, int(e.peers.last)) {
 		e.evictAt = e.evictAt%e.peers.last + 1
 		p := e.peers.at(e.evictAt)
-		if p.addr.IsValid() && (p.named || !named) && p.idle() && e.at-p.seen > e.patience() {
+		if p.addr.IsValid() && (p.namer != 0 || !named) && p.idle() && e.at-p.seen > e.patience() {
 			delete(e.byAddress, addressKey(p.addr.As16()))
-			e.heard(p)
+			e.unname(p)
 			e.peerTimes.cancel(e.evictAt)
 			e.peers.give(e.evictAt)
 			return true
@@ -118,18 +136,21 @@ func (e *Engine) forgetPeer(named bool) bool {
 	return false
 }
 
-// idle reports whether nothing needs a node. The user plane of version 0 has no path of its
-// own.
-func (p *peer) idle() bool {
-	if p.sessions != 0 || p.users != 0 {
-		return false
+// idle reports whether a node may be forgotten.
+func (p *peer) idle() bool { return !p.needed() && p.names == 0 }
+
+// needed reports whether a context or a request needs a node. The user plane of version 0 has no
+// path of its own.
+func (p *peer) needed() bool {
+	if p.sessions != 0 || p.users != 0 || p.held != 0 {
+		return true
 	}
 	for i := range p.paths {
 		if p.paths[i].used > 0 || p.paths[i].waiting > 0 {
-			return false
+			return true
 		}
 	}
-	return true
+	return false
 }
 
 // count notes that a session needs the path of its version, or no longer does.

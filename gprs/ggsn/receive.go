@@ -43,7 +43,8 @@ func (e *Engine) receive(c call, socket Socket, from netip.AddrPort, b []byte) R
 		return e.uplink(c, socket, from, b)
 	}
 	t := transaction{call: c, socket: socket, from: from}
-	if !e.isPeer(from.Addr()) && (t.path() != pathUser || e.byAddress[addressKey(from.Addr().As16())] == 0) {
+	isPeer := e.isPeer(from.Addr())
+	if !isPeer && (t.path() != pathUser || e.byAddress[addressKey(from.Addr().As16())] == 0) {
 		return Stranger
 	}
 	var err error
@@ -54,7 +55,9 @@ func (e *Engine) receive(c call, socket Socket, from netip.AddrPort, b []byte) R
 	if t.ph, t.p, ok = e.peerOf(from.Addr()); !ok {
 		return PeersFull
 	}
-	e.heard(t.p)
+	if isPeer {
+		e.unname(t.p)
+	}
 	if !t.p.requests.Allow(e.requestLimit, c.now) && (err != nil || !e.awaited(&t)) {
 		return RequestRate
 	}

@@ -236,40 +236,6 @@ func TestPeersKept(t *testing.T) {
 	}
 }
 
-// TestPeersNamed: an SGSN that names more and more nodes keeps no other out, and those that
-// speak themselves make room for others to be named.
-func TestPeersNamed(t *testing.T) {
-	w := newWorld(t, func(s *Settings) { s.Limits.Peers = 8 })
-	name := func(n int) gtp.Cause {
-		w.from = sgsn
-		m := w.createRequest(testIMSI(n), "internet", gtp.PDPTypeIPv4)
-		m.AddressUser = netip.AddrFrom4([4]byte{198, 51, 100, byte(100 + n)})
-		return w.create(m).Cause
-	}
-	speak := func(last byte) bool {
-		w.from = netip.AddrFrom4([4]byte{198, 51, 100, last})
-		return len(w.raw(pathControl, w.encode(gtp.Header{Version: gtp.V1, HasSequence: true}, &gtp.EchoRequest{}))) == 1
-	}
-	for n := range 10 {
-		if got := name(n); got.Accepted() != (n < 4) {
-			t.Errorf("node %d: %v", n, got)
-		}
-	}
-	w.tick(time.Hour)
-	if !speak(2) {
-		t.Errorf("another SGSN is not served: %v", w.dropped())
-	}
-	if !speak(100) || name(4) != gtp.CauseAccepted || name(5) != gtp.CauseNoResources {
-		t.Errorf("a node that speaks counts as one that was named: %d", w.e.named)
-	}
-	w.out.Reset()
-	w.e.Delete(Selection{}, w.now, &w.out)
-	w.tick(time.Hour)
-	if name(6) != gtp.CauseAccepted {
-		t.Error("nodes that have nothing do not give way")
-	}
-}
-
 // TestPeersFull: nodes without contexts give way to new ones, those with contexts do not.
 func TestPeersFull(t *testing.T) {
 	w := newWorld(t, func(s *Settings) { s.Limits.Peers = 3 })

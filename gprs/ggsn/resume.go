@@ -14,8 +14,9 @@ import (
 )
 
 // Resume is [New] with the contexts that an earlier engine's [Engine.AppendState] has
-// written: those that the settings still have room, addresses and a way for, and whose nodes
-// still reach this one where it was. lost is how many were not taken
+// written: those that the settings still have room and an access point for, and whose nodes
+// still reach this one where it was. Addresses of pools that are gone stay, as with
+// [Engine.Reconfigure]. lost is how many were not taken
 // over; where it is not 0, peers are told another restart counter than the earlier engine
 // told them, so that they release theirs: see [Engine.RestartCounter]. What cannot be read is
 // one lost context at least.
@@ -70,6 +71,11 @@ func (r *resuming) all() (lost int) {
 			break
 		}
 	}
+	for _, a := range r.apns {
+		for _, l := range a.all() {
+			l.left = l.leaving(l.named)
+		}
+	}
 	return max(0, int(h.Contexts)-r.contexts.used())
 }
 
@@ -79,14 +85,10 @@ func (r *resuming) held() bool {
 	if !r.record(&in) || int(in.APN) >= len(r.names) || int(in.Of) >= len(r.apns[0].all()) {
 		return false
 	}
-	a := netip.AddrFrom16(in.Address)
-	if in.Four {
-		a = a.Unmap()
-	}
 	if n, known := r.byName[nameKey(r.names[in.APN])]; known {
 		if l := r.apns[n].all()[in.Of]; l.pool != nil {
 			// One that the pool refuses is none of its, or was taken over.
-			_ = l.pool.Adopt(pool.Lease{Prefix: netip.PrefixFrom(a, int(in.Bits)), Freed: time.Unix(0, in.Freed)}, r.call.now)
+			_ = l.pool.Adopt(pool.Lease{Prefix: in.Prefix.prefix(), Freed: time.Unix(0, in.Freed)}, r.call.now)
 		}
 	}
 	return true
@@ -95,6 +97,7 @@ func (r *resuming) held() bool {
 // readPeers reads the nodes. One that cannot be spoken to any more, or that knows this node by
 // another address than it has now, is none: its contexts are dead.
 func (r *resuming) readPeers(h *storedHeader) bool {
+	var namers []uint32
 	for range h.Peers {
 		var p storedPeer
 		if !r.record(&p) {
@@ -110,11 +113,17 @@ func (r *resuming) readPeers(h *storedHeader) bool {
 				n, made.restart, made.known = known, p.Restart, p.Known
 			}
 		}
-		r.peers = append(r.peers, n)
+		r.peers, namers = append(r.peers, n), append(namers, p.Namer)
+	}
+	for i, n := range namers {
+		if by, ok := r.peer(n - 1); ok && by != 0 && r.peers[i] != 0 {
+			r.name(r.Engine.peers.at(r.peers[i]), by)
+		}
 	}
 	return true
 }
 
+// readNames reads the access points.
 func (r *resuming) readNames(n int) bool {
 	for range n {
 		length, err := r.in.ReadByte()
@@ -126,8 +135,38 @@ func (r *resuming) readNames(n int) bool {
 			return false
 		}
 		r.names = append(r.names, string(name))
+		had, ok := r.readPrefixes()
+		if !ok {
+			return false
+		}
+		if n, known := r.byName[nameKey(string(name))]; known {
+			a := r.apns[n]
+			for of, l := range a.all() {
+				l.resumeLeft(had[of], &a.APN, r.random.Uint64())
+			}
+		}
 	}
 	return true
+}
+
+// readPrefixes reads those that an access point had, in the order of [access.all].
+func (r *resuming) readPrefixes() (had [4][]netip.Prefix, ok bool) {
+	for of := range had {
+		var n uint32
+		if !r.record(&n) {
+			return had, false
+		}
+		for range n {
+			var p storedPrefix
+			if !r.record(&p) {
+				return had, false
+			}
+			if p := p.prefix(); p.IsValid() {
+				had[of] = append(had[of], p)
+			}
+		}
+	}
+	return had, true
 }
 
 // session reads a session with its contexts; false if it cannot be read.
@@ -207,6 +246,9 @@ func (r *resuming) takeOver(s *session, in *storedSession, list []pdpContext) bo
 	}
 	apn, known := r.byName[nameKey(r.names[in.APN])]
 	peer, ok := r.peer(in.Peer)
+	if s.account, _ = r.peer(in.Account); s.account == 0 {
+		s.account = peer
+	}
 	// Flow labels of version 0 are looked up nowhere, so that they may be anyone's.
 	v1 := s.version == gtp.V1
 	if s.apn, s.peer = apn, peer; !known || !ok || peer == 0 || v1 && r.byControl[s.teid] != 0 {
@@ -228,11 +270,12 @@ func (r *resuming) takeOver(s *session, in *storedSession, list []pdpContext) bo
 	return r.adopt(s)
 }
 
-// adopt takes the leases of a session, all or none. One that is in no pool any more is not
-// taken: no route leads to it.
+// adopt takes the leases of a session, all or none, also those of pools that are leaving.
 func (r *resuming) adopt(s *session) bool {
 	a, v := r.accessPoint(s), r.vrfOf(s)
-	take := func(l *leases, p netip.Prefix) bool { return l.pool != nil && l.pool.TakeExact(p, r.call.now) == nil }
+	take := func(l *leases, p netip.Prefix) bool {
+		return l.pool != nil && l.has(p) && l.pool.Adopt(pool.Lease{Prefix: p}, r.call.now) == nil
+	}
 	if s.has.has(TypeIPv4) && (v.by4[s.address] != 0 || !take(a.leases4(s), s.lease4())) {
 		return false
 	}

@@ -5,6 +5,7 @@ package ggsn
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,9 +23,10 @@ func TestResumeSettings(t *testing.T) {
 	}{
 		{"the same", func(*Settings) {}, 0},
 		{"a pool that grows", func(s *Settings) { s.APNs[0].Pools4 = prefixes("10.45.0.0/16", "10.99.0.0/16") }, 0},
-		{"another pool", func(s *Settings) { s.APNs[0].Pools4 = prefixes("10.99.0.0/16") }, 2},
-		{"no static pool", func(s *Settings) { s.APNs[2].Static4 = nil }, 1},
-		{"another static pool", func(s *Settings) { s.APNs[2].Static4 = prefixes("10.98.0.0/24") }, 1},
+		{"another pool", func(s *Settings) { s.APNs[0].Pools4 = prefixes("10.99.0.0/16") }, 0},
+		{"no static pool", func(s *Settings) { s.APNs[2].Static4 = nil }, 0},
+		{"another static pool", func(s *Settings) { s.APNs[2].Static4 = prefixes("10.98.0.0/24") }, 0},
+		{"another access point", func(s *Settings) { s.APNs[2].Name = "other" }, 1},
 		{"no IPv6 of the node", func(s *Settings) { s.Address6 = netip.Addr{} }, 1},
 		{"no IPv4 of the node", func(s *Settings) { s.Address4 = netip.Addr{} }, 2},
 		{"another IPv4 address of the node", func(s *Settings) { s.Address4 = netip.MustParseAddr("192.0.2.2") }, 2},
@@ -56,6 +58,59 @@ func TestResumeSettings(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestResumeLeaving: contexts of pools that a change of settings has removed outlive restarts
+// with the addresses that they have, which no other context gets.
+func TestResumeLeaving(t *testing.T) {
+	w := newWorld(t, nil)
+	c := w.open(1, "internet", gtp.PDPTypeIPv4)
+	d := w.open(2, "dual", gtp.PDPTypeIPv4v6)
+	s := testSettings()
+	s.APNs[0].Pools4 = prefixes("10.99.0.0/30")
+	s.APNs[2].Pools4, s.APNs[2].Static4, s.APNs[2].Types = nil, nil, TypeIPv6
+	if err := w.e.Reconfigure(s, w.now, &w.out); err != nil {
+		t.Fatal(err)
+	}
+	leaving := []LeavingPool{{Prefix: netip.MustParsePrefix("10.45.0.0/16")}, {Prefix: netip.MustParsePrefix("10.46.0.0/16")}}
+	for restart := range 3 {
+		if restart > 0 {
+			if lost := w.succeed(s, w.e.AppendState(nil)); lost != 0 || w.e.RestartCounter() != 7 || w.e.contexts.used() != 2 {
+				t.Fatalf("restart %d: %d lost, counter %d", restart, lost, w.e.RestartCounter())
+			}
+		}
+		if got := w.e.Leaving(); !slices.Equal(got, leaving) {
+			t.Errorf("restart %d: leaving are %v", restart, got)
+		}
+		for _, one := range []context{c, d} {
+			w.down(udp4(server, one.four(), 64, 0))
+			w.tunnelled()
+			w.up(one, udp4(one.four(), server, 64, 0))
+			if len(w.out.IP) != 1 {
+				t.Errorf("restart %d: dropped %v", restart, w.dropped())
+			}
+		}
+	}
+	if got := w.open(3, "internet", gtp.PDPTypeIPv4); !s.APNs[0].Pools4[0].Contains(got.four()) {
+		t.Errorf("address %v", got.four())
+	}
+	w.remove(c.TEIDControl.Value, 5, true)
+	if got := w.e.Leaving(); !slices.Equal(got, leaving[1:]) {
+		t.Errorf("leaving are %v", got)
+	}
+	w.remove(d.TEIDControl.Value, 5, true)
+	if got := w.e.Leaving(); len(got) > 0 {
+		t.Errorf("leaving are %v", got)
+	}
+	s.APNs = s.APNs[1:]
+	if err := w.e.Reconfigure(s, w.now, &w.out); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.e.Leaving(); !slices.Equal(got, []LeavingPool{{Prefix: netip.MustParsePrefix("10.99.0.0/30")}}) {
+		t.Errorf("of an access point that is gone leaving are %v", got)
+	}
+	w.tick(time.Minute)
+	w.empty()
 }
 
 // TestResumeFamilyAdded: an address that the node has besides loses nothing.
@@ -90,8 +145,8 @@ func TestResumeMarks(t *testing.T) {
 	w.open(1, "internet", gtp.PDPTypeIPv4)
 	state := w.e.AppendState(nil)
 	at := binary.Size(storedHeader{}) + binary.Size(storedPeer{})
-	for _, a := range testSettings().APNs {
-		at += 1 + len(a.Name)
+	for _, a := range w.e.apns {
+		at += len(a.appendStored(nil))
 	}
 	var s storedSession
 	if _, err := binary.Decode(state[at:], binary.BigEndian, &s); err != nil || s.TID != gtp.MakeTID(imsi1, 5) {

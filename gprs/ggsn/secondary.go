@@ -38,7 +38,7 @@ func (e *Engine) addSecondary(t *transaction, m *gtp.CreateRequest, sh handle, s
 	case old == linked:
 		return 0, gtp.CauseMandatoryIncorrect
 	}
-	user, cause := e.node(m.AddressUser, e.accessPoint(s).DirectTunnel)
+	user, cause := e.node(t, m.AddressUser, e.accessPoint(s).DirectTunnel)
 	if cause != 0 {
 		return 0, cause
 	}
@@ -49,7 +49,7 @@ func (e *Engine) addSecondary(t *transaction, m *gtp.CreateRequest, sh handle, s
 	if old != 0 {
 		e.end(old, EndRecreated, t.call)
 	}
-	if e.full(e.peers.at(s.peer)) {
+	if e.full(e.peers.at(s.account)) {
 		return 0, gtp.CauseNoResources
 	}
 	if another := e.contextsOf(s.marks)[tidOf(s, m.NSAPI)]; another != 0 { // of another session of the terminal

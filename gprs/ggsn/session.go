@@ -27,6 +27,7 @@ type session struct {
 	marks       marks
 	why         End    // it is to go
 	peer        handle // the node that has the control plane
+	account     handle // the node that asked for it, or moved it: its contexts count as that one's
 	next, prev  handle // sessions of that node, or those that are to go
 	first       handle // contexts
 	request     handle // ours, that waits for its answer
@@ -136,7 +137,7 @@ func (e *Engine) addContext(sh handle, s *session, made *pdpContext) (handle, *p
 	if s.version == gtp.V1 {
 		e.byTEID[c.teid] = h
 	}
-	e.peers.at(s.peer).held++
+	e.peers.at(s.account).held++
 	e.linkUser(h, c)
 	e.stats.Created++
 	return h, c
@@ -164,7 +165,7 @@ func (e *Engine) end(h handle, why End, c call) {
 	if x.filtered {
 		delete(e.filters, h)
 	}
-	e.peers.at(s.peer).held--
+	e.peers.at(s.account).held--
 	e.unlinkUser(h, x)
 	e.contexts.give(h)
 	if s.first == 0 {
@@ -218,7 +219,6 @@ func (e *Engine) linkSession(h handle, s *session) {
 	p := e.peers.at(s.peer)
 	e.push(&p.sessions, h, s)
 	p.count(s.version, 1)
-	p.held += e.size(s)
 	e.pathUsed(s.peer, p)
 }
 
@@ -245,9 +245,15 @@ func (e *Engine) unlinkSession(h handle, s *session) {
 	if s.marked(markReleasing) {
 		e.toRelease--
 	}
-	p := e.peers.at(s.peer)
-	p.count(s.version, -1)
-	p.held -= e.size(s)
+	e.peers.at(s.peer).count(s.version, -1)
+}
+
+// charge has the contexts of a session count as another node's.
+func (e *Engine) charge(s *session, to handle) {
+	n := e.size(s)
+	e.peers.at(s.account).held -= n
+	e.peers.at(to).held += n
+	s.account = to
 }
 
 // size is how many contexts a session has.

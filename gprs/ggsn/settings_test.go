@@ -123,7 +123,7 @@ func TestSelection(t *testing.T) {
 	w.createSecondary(c.TEIDControl.Value, w.secondaryRequest(6, template(gtp.TFTCreate, portFilter(1, 1, 1))))
 	w.from = other
 	d := w.open(2, "internet", gtp.PDPTypeIPv4)
-	six := uint8(6)
+	six, zero := uint8(6), uint8(0)
 	tests := []struct {
 		name string
 		sel  Selection
@@ -132,6 +132,7 @@ func TestSelection(t *testing.T) {
 		{"all", Selection{}, 3}, {"IMSI", Selection{IMSI: imsi1}, 2}, {"NSAPI", Selection{NSAPI: &six}, 1},
 		{"APN", Selection{APN: "INTERNET"}, 1}, {"peer", Selection{Peer: sgsn}, 2}, {"TEID", Selection{TEID: d.TEIDData.Value}, 1},
 		{"address", Selection{Address: netip.PrefixFrom(c.four(), 32)}, 2}, {"prefix", Selection{Address: netip.MustParsePrefix("2001:db8:7000::/44")}, 2},
+		{"network", Selection{VRF: &zero}, 3}, {"another network", Selection{VRF: &six}, 0},
 		{"none", Selection{IMSI: imsi1, APN: "internet"}, 0},
 	}
 	for _, tt := range tests {

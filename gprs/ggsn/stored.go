@@ -5,15 +5,17 @@ package ggsn
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 )
 
 // storedMagic begins what is stored; its last octet is the version of the form.
-const storedMagic uint32 = 0x49474702
+const storedMagic uint32 = 0x49474703
 
-// storedHeader is followed by the nodes, by the names of access points, each behind its
-// length, by the sessions, each followed by its contexts, and by leases that are held.
+// storedHeader is followed by the nodes, by the access points, by the sessions, each followed
+// by its contexts, and by leases that are held. An access point is its name behind its
+// length, and the prefixes of each of its leases behind their number.
 type storedHeader struct {
 	Magic                    uint32
 	Epoch                    int64 // nanoseconds of Unix, from which the times below count
@@ -29,7 +31,8 @@ type storedPeer struct {
 	Address [16]byte // of IPv4 as of IPv6 that is mapped to it
 	Restart uint8
 	Known   bool
-	_       [6]byte
+	_       [2]byte
+	Namer   uint32 // counted from 1; 0: none
 }
 
 // storedMarks are those that outlive the engine.
@@ -43,7 +46,7 @@ type storedSession struct {
 	Created             uint32
 	APN                 uint16
 	Marks               marks
-	Peer                uint32
+	Peer, Account       uint32
 	Version             gtp.Version
 	Has                 Types
 	Contexts            uint8
@@ -62,14 +65,31 @@ type storedContext struct {
 	Filters                          uint16 // octets of the template that follows
 }
 
-// storedLease is an address that is not given to another yet.
-type storedLease struct {
-	APN     uint16
-	Of      uint8 // which of the access point's leases
+// storedPrefix is one of which addresses are leased.
+type storedPrefix struct {
 	Four    bool
 	Bits    uint8
 	Address [16]byte
-	Freed   int64 // nanoseconds of Unix
+}
+
+func stored(p netip.Prefix) storedPrefix {
+	return storedPrefix{p.Addr().Is4(), uint8(p.Bits()), p.Addr().As16()}
+}
+
+func (s *storedPrefix) prefix() netip.Prefix {
+	a := netip.AddrFrom16(s.Address)
+	if s.Four {
+		a = a.Unmap()
+	}
+	return netip.PrefixFrom(a, int(s.Bits))
+}
+
+// storedLease is an address that is not given to another yet.
+type storedLease struct {
+	APN    uint16
+	Of     uint8 // which of the access point's leases
+	Prefix storedPrefix
+	Freed  int64 // nanoseconds of Unix
 }
 
 // AppendState appends all contexts and nodes to b, for [Resume]. Sessions that are to go are
@@ -83,14 +103,22 @@ func (e *Engine) AppendState(b []byte) []byte {
 	b = appendRecord(b, &h)
 	index := make(map[handle]uint32)
 	for n := handle(1); n <= e.peers.last; n++ {
-		if p := e.peers.at(n); p.addr.IsValid() {
+		if e.peers.at(n).addr.IsValid() {
 			index[n] = h.Peers
 			h.Peers++
-			b = appendRecord(b, &storedPeer{Address: p.addr.As16(), Restart: p.restart, Known: p.known})
+		}
+	}
+	for n := handle(1); n <= e.peers.last; n++ {
+		if p := e.peers.at(n); p.addr.IsValid() {
+			r := storedPeer{Address: p.addr.As16(), Restart: p.restart, Known: p.known}
+			if p.namer != 0 {
+				r.Namer = index[p.namer] + 1
+			}
+			b = appendRecord(b, &r)
 		}
 	}
 	for _, a := range e.apns {
-		b = append(append(b, byte(len(a.Name))), a.Name...)
+		b = a.appendStored(b)
 	}
 	for n := handle(1); n <= e.sessions.last; n++ {
 		if s := e.sessions.at(n); s.first != 0 && !s.marked(markReleasing) {
@@ -113,15 +141,28 @@ func octets(a netip.Addr) (b [16]byte) {
 	return b
 }
 
+func (a *access) appendStored(b []byte) []byte {
+	b = append(append(b, byte(len(a.Name))), a.Name...)
+	for _, l := range a.all() {
+		all := slices.Concat(l.named, l.left)
+		b = binary.BigEndian.AppendUint32(b, uint32(len(all)))
+		for _, p := range all {
+			s := stored(p)
+			b = appendRecord(b, &s)
+		}
+	}
+	return b
+}
+
 func (e *Engine) appendHeld(b []byte, apn uint16, h *storedHeader) []byte {
 	for of, l := range e.apns[apn].all() {
 		if l.pool == nil || l.pool.Counters().Held == 0 {
 			continue
 		}
 		for lease := range l.pool.Leases() {
-			if a := lease.Prefix.Addr(); !lease.Freed.IsZero() {
+			if !lease.Freed.IsZero() {
 				h.Held++
-				b = appendRecord(b, &storedLease{apn, uint8(of), a.Is4(), uint8(lease.Prefix.Bits()), a.As16(), lease.Freed.UnixNano()})
+				b = appendRecord(b, &storedLease{apn, uint8(of), stored(lease.Prefix), lease.Freed.UnixNano()})
 			}
 		}
 	}
@@ -140,7 +181,7 @@ func (e *Engine) appendSession(b []byte, s *session, index map[handle]uint32, h 
 	r := storedSession{
 		TID: s.tid, InterfaceID: s.interfaceID, Prefix: s.prefix, Address: s.address, TEID: s.teid, PeerTEID: s.peerTEID,
 		Created: s.createdAt, APN: s.apn, Marks: s.marks & storedMarks,
-		Peer: index[s.peer], Version: s.version, Has: s.has,
+		Peer: index[s.peer], Account: index[s.account], Version: s.version, Has: s.has,
 	}
 	copy(r.MSISDN[:], s.msisdn.String())
 	for x := s.first; x != 0; x = e.contexts.at(x).next {

@@ -64,6 +64,9 @@ func (e *Engine) schedule(h handle, s *session, c call) {
 	if s.advertAt != 0 {
 		at = min(at, s.advertAt)
 	}
+	if to, waiting := e.changes[h]; waiting && s.request == 0 {
+		at = min(at, to.at)
+	}
 	e.sessionTimes.set(h, at)
 }
 
@@ -87,7 +90,7 @@ func (e *Engine) sessionDue(h handle, c call) {
 		}
 		return
 	}
-	if to, waiting := e.changes[h]; waiting && s.request == 0 {
+	if to, waiting := e.changes[h]; waiting && s.request == 0 && to.at <= c.at {
 		if !e.sendChange(h, to, c) {
 			delete(e.changes, h)
 		}

@@ -66,7 +66,7 @@ func (e *Engine) rename(h handle, to gtp.TID) {
 func (e *Engine) applyUpdate(t *transaction, m *gtp.UpdateRequest, x handle, s *session) gtp.Cause {
 	c := e.contexts.at(x)
 	a := e.accessPoint(s)
-	control, user, cause := e.nodes(m.AddressControl.Value, m.AddressUser.Value, a)
+	control, user, cause := e.nodes(t, m.AddressControl.Value, m.AddressUser.Value, a)
 	if cause != 0 {
 		return cause
 	}
@@ -74,13 +74,24 @@ func (e *Engine) applyUpdate(t *transaction, m *gtp.UpdateRequest, x handle, s *
 	if cause != 0 {
 		return cause
 	}
+	moves := control != s.peer && s.account != t.ph
+	if moves && !e.mayHold(t.p, e.size(s)) {
+		return gtp.CauseNoResources
+	}
 	e.heardCounter(t, control, m.Recovery, c.session)
 	// A request of this node that is under way gives way to that of the SGSN.
 	e.collided(c.session, s, t.call)
 	if t.header.Version == gtp.V1 && s.version == gtp.V0 {
 		e.rename(x, gtp.MakeTID(m.IMSI.Value, m.NSAPI))
 	}
+	released := s.marked(markReleasing)
 	e.moveSession(c.session, s, control, t.header.Version)
+	if released {
+		e.schedule(c.session, s, t.call) // what was due meanwhile was left undone
+	}
+	if moves {
+		e.charge(s, t.ph)
+	}
 	if m.TEIDControl.Present {
 		s.peerTEID = m.TEIDControl.Value
 	}

@@ -69,12 +69,33 @@ func (p *Pool) Adopt(l Lease, now time.Time) error {
 	return nil
 }
 
+// Uses reports whether a lease of a prefix is used.
+func (p *Pool) Uses(of netip.Prefix) bool {
+	if !of.IsValid() || of.Addr().Is4() != p.form.four {
+		return false
+	}
+	for n := range p.taken.within(p.form.touched(of)) {
+		if _, held := p.held[n]; !held {
+			return true
+		}
+	}
+	return false
+}
+
 // all returns the numbers in ascending order.
-func (s *numbers) all() iter.Seq[uint64] {
+func (s *numbers) all() iter.Seq[uint64] { return s.within(span{0, ^uint64(0)}) }
+
+// within returns those of a span.
+func (s *numbers) within(in span) iter.Seq[uint64] {
+	first, last := in.first>>wordBits, in.last>>wordBits
 	return func(yield func(uint64) bool) {
 		for _, at := range slices.Sorted(maps.Keys(s.levels[0])) {
+			if at < first || at > last {
+				continue
+			}
 			for word := s.levels[0][at]; word != 0; word &= word - 1 {
-				if !yield(at<<wordBits + uint64(bits.TrailingZeros64(word))) {
+				n := at<<wordBits + uint64(bits.TrailingZeros64(word))
+				if in.first <= n && n <= in.last && !yield(n) {
 					return
 				}
 			}

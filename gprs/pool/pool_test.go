@@ -263,3 +263,19 @@ func TestReturned(t *testing.T) {
 	same(t, take(t, p, 1, start), "192.0.2.11/32")
 	exhausted(t, p, start)
 }
+
+func TestUses(t *testing.T) {
+	p, _ := make4(t, time.Minute, "10.45.0.0/24", "10.46.0.0/30")
+	got := take(t, p, 66, start)
+	for prefix, want := range map[string]bool{
+		"10.45.0.0/24": true, "10.45.0.0/26": true, "10.45.0.64/29": true, "10.45.0.128/25": false, "10.46.0.0/30": false, "10.0.0.0/8": true,
+		"10.45.0.66/32": true, "10.45.0.67/32": false, "2001:db8::/32": false,
+	} {
+		if p.Uses(netip.MustParsePrefix(prefix)) != want {
+			t.Errorf("%s: not %v, of %v", prefix, want, got)
+		}
+	}
+	if free(t, p, start, got...); p.Uses(netip.MustParsePrefix("10.45.0.0/24")) {
+		t.Error("leases that are held are used")
+	}
+}

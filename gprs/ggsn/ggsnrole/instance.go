@@ -50,6 +50,7 @@ type GGSN struct {
 	names    []string   // of the devices, by the numbers of networks
 	networks []*network // likewise
 	leaving  []pool     // no longer named, but contexts have addresses of it
+	taken    []pool     // the same of an earlier process, and led elsewhere: its contexts end
 	saved    *kept.Saved
 	adopted  int  // contexts of an earlier process
 	draining bool // contexts are refused
@@ -113,6 +114,7 @@ func (g *GGSN) Run(ctx context.Context) (err error) {
 	}
 	serves = true
 	g.work(group)
+	g.endContextsOf(g.taken)
 	group.Go(func() error { g.loop.RunTimer(ctx); return nil })
 	group.Go(func() error { g.letGoByAndBy(ctx); return nil })
 	group.Go(func() error { g.events.Run(ctx); return nil })
@@ -158,8 +160,11 @@ func (g *GGSN) open() error {
 	if err := g.openState(); err != nil {
 		return err
 	}
-	_, err = g.lead(&g.cfg) // of an error all is closed
-	return err
+	if _, err = g.lead(&g.cfg); err != nil { // all is closed
+		return err
+	}
+	g.taken = g.leadLeaving()
+	return nil
 }
 
 // work runs the loops: of each socket one, and of each device's queues.

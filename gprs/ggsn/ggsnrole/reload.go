@@ -3,15 +3,12 @@
 package ggsnrole
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
-	"github.com/isthmus-net/isthmus/internal/retry"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
@@ -49,7 +46,7 @@ func (g *GGSN) change(next *Settings) error {
 	if err := g.reconfigure(next); err != nil {
 		return errors.Join(err, undo())
 	}
-	g.leaving = g.leavingBy(next)
+	g.leaving = g.findLeaving()
 	g.cfg = *next
 	g.events.contexts.Store(next.ContextLog)
 	return g.keep()
@@ -99,56 +96,4 @@ func (g *GGSN) reconfigure(cfg *Settings) error {
 		err = e.Reconfigure(settings, now, out)
 	})
 	return err
-}
-
-// leavingBy are the pools that a configuration does not name and contexts still have; g.mu is
-// held.
-func (g *GGSN) leavingBy(next *Settings) (list []pool) {
-	named := next.allPools()
-	for _, p := range append(g.cfg.allPools(), g.leaving...) {
-		same := func(q pool) bool { return p.device == q.device && p.prefix == q.prefix }
-		if !slices.ContainsFunc(named, same) && !slices.ContainsFunc(list, same) && g.used(p.prefix) {
-			list = append(list, p)
-		}
-	}
-	return list
-}
-
-// used reports whether a context has an address of a pool.
-func (g *GGSN) used(p netip.Prefix) (found bool) {
-	g.walk(ggsn.Selection{Address: p}, 0, func(ggsn.ContextInfo) bool {
-		found = true
-		return false
-	})
-	return found
-}
-
-// letGoByAndBy gives up pools that were leaving, until ctx is done.
-func (g *GGSN) letGoByAndBy(ctx context.Context) {
-	again := time.NewTicker(leavingAgain)
-	defer again.Stop()
-	var trouble retry.Trouble
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-again.C:
-			if err := g.letGo(); err == nil {
-				trouble.Works(time.Now())
-			} else if trouble.Failed(err.Error(), time.Now()) {
-				g.log.Warn("what is no longer named still leads to the node", "error", err)
-			}
-		}
-	}
-}
-
-// letGo gives up what was leaving and no context has any more.
-func (g *GGSN) letGo() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.host == nil || len(g.leaving) == 0 {
-		return nil
-	}
-	g.leaving = slices.DeleteFunc(g.leaving, func(p pool) bool { return !g.used(p.prefix) })
-	return g.keep()
 }

@@ -3,6 +3,7 @@
 package ggsnrole
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -41,13 +42,7 @@ func TestRefusedReload(t *testing.T) {
 	}
 	g, _ := started(t, ns, two("10.45.0.0/16", "2001:db8:7000::/48"))
 	taken := netip.MustParsePrefix("2001:db8:8000::/48")
-	ns.Do(t, func() error {
-		gn, err := netlink.LinkByName("gn")
-		if err != nil {
-			return err
-		}
-		return netlink.RouteAdd(&netlink.Route{LinkIndex: gn.Attrs().Index, Dst: &net.IPNet{IP: taken.Addr().AsSlice(), Mask: net.CIDRMask(taken.Bits(), 128)}})
-	})
+	routeBy(t, ns, "gn", taken)
 	if err := reloaded(t, ns, g, two("10.46.0.0/16", taken.String())); err == nil {
 		t.Error("a route of somebody else's is taken")
 	}
@@ -87,4 +82,54 @@ func TestContextWithinReload(t *testing.T) {
 	if list := routesBy(t, ns, "ggsn"); !slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) }) {
 		t.Errorf("by the device go %v, and a context has %v", list, a)
 	}
+}
+
+// TestLeavingOverRestart: contexts of a pool that is no longer named outlive a restart with
+// their route, and end in good order where somebody has taken it meanwhile.
+func TestLeavingOverRestart(t *testing.T) {
+	for name, take := range map[string]bool{"the route is free": false, "the route is taken": true} {
+		t.Run(name, func(t *testing.T) {
+			ns := hostOf(t)
+			node := fmt.Sprintf("state_file = %q", filepath.Join(t.TempDir(), "state"))
+			g, stop := started(t, ns, written(t, node, ""))
+			b := &bench{Engine: g.engine.Load(), t: t, now: time.Now()}
+			g.do(func(*ggsn.Engine, time.Time, *ggsn.Output) {
+				if r := b.create(sgsn, request(1, sgsn, gtp.PDPTypeIPv4)); !r.Cause.Accepted() {
+					t.Fatal(r.Cause)
+				}
+			})
+			old, next := netip.MustParsePrefix("10.45.0.0/16"), written(t, node, "pool4 = [\"10.46.0.0/16\"]")
+			if err := reloaded(t, ns, g, next); err != nil {
+				t.Fatal(err)
+			}
+			counter := g.Status().(Status).RestartCounter
+			if stop(); take {
+				routeBy(t, ns, "gn", old)
+			}
+			g, _ = started(t, ns, next)
+			st, led := g.Status().(Status), slices.Contains(routesBy(t, ns, "ggsn"), old)
+			if st.RestartCounter != counter || st.Contexts != 1 || led == take || slices.Contains(st.Leaving, old) == take {
+				t.Errorf("counter %d and then %d, %d contexts, leaving are %v", counter, st.RestartCounter, st.Contexts, st.Leaving)
+			}
+			b.Engine = g.engine.Load()
+			g.do(func(*ggsn.Engine, time.Time, *ggsn.Output) {
+				if asked := b.Stats().Requests; (asked > 0) != take {
+					t.Errorf("%d requests to end it", asked)
+				}
+			})
+		})
+	}
+}
+
+// routeBy leads a prefix to a link.
+func routeBy(t *testing.T, ns *testutil.Netns, link string, to netip.Prefix) {
+	t.Helper()
+	ns.Do(t, func() error {
+		l, err := netlink.LinkByName(link)
+		if err != nil {
+			return err
+		}
+		dst := &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())}
+		return errors.Join(netlink.LinkSetUp(l), netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: dst}))
+	})
 }

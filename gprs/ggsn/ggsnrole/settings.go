@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
 )
@@ -83,6 +82,3 @@ func uuid(name string) (id [16]byte) {
 
 // maxNetworks is how many devices a node may have.
 const maxNetworks = 256
-
-// leavingAgain is how often what is no longer named is asked after.
-const leavingAgain = 10 * time.Second
