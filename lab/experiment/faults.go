@@ -132,6 +132,10 @@ func (c *campaign) run(ctx context.Context) error {
 			return err
 		}
 	}
+	if len(c.long) == 0 { // what there is goes on beside
+		c.form.streams, c.form.flows = 0, 0
+	}
+	c.env.Step("%s: %s, faults for %v", c.way.title, c.load(), c.form.time)
 	talk, hush := context.WithCancel(ctx)
 	defer hush()
 	if err := c.talk(ctx, talk); err != nil {
@@ -163,14 +167,10 @@ func (c *campaign) run(ctx context.Context) error {
 // talk starts all flows, which end with talk; those that wait for their last answers, with
 // ctx.
 func (c *campaign) talk(ctx, talk context.Context) (err error) {
-	streams, flows := c.form.streams, c.form.flows
-	if len(c.long) == 0 {
-		streams, flows = 0, 0
-	}
-	if c.streams, err = startStreams(talk, c.long, streams); err != nil {
+	if c.streams, err = startStreams(talk, c.long, c.form.streams); err != nil {
 		return err
 	}
-	for i := range flows {
+	for i := range c.form.flows {
 		f, err := c.flows[i%len(c.flows)].flow(uint16(flowPorts + i)).start(ctx)
 		if err != nil {
 			return err

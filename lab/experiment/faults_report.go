@@ -62,7 +62,6 @@ func campaigns(ctx context.Context, e *lab.Env, form faultsForm, draw drawFaults
 
 // runIn draws the world, and goes through the campaign there.
 func (c *campaign) runIn(ctx context.Context, draw drawFaults) (err error) {
-	c.env.Step("%s: %d TCP and %d UDP flows, %.0f short ones a second, faults for %v", c.way.title, c.form.streams, c.form.flows, c.form.shorts, c.form.time)
 	if c.faultsWorld, err = draw(ctx, c.env, c.way); err != nil {
 		return err
 	}
@@ -72,6 +71,21 @@ func (c *campaign) runIn(ctx context.Context, draw drawFaults) (err error) {
 		}
 	}()
 	return c.run(ctx)
+}
+
+// load is what goes on in the world.
+func (c *campaign) load() string {
+	var words []string
+	if len(c.long) > 0 {
+		words = append(words, fmt.Sprintf("%d TCP and %d UDP flows", c.form.streams, c.form.flows))
+	}
+	if len(c.shorts) > 0 {
+		words = append(words, fmt.Sprintf("%.0f short flows a second", c.form.shorts))
+	}
+	if c.begin != nil {
+		words = append(words, fmt.Sprintf("%d contexts at a time, which come and go", c.form.contexts))
+	}
+	return strings.Join(words, ", ")
 }
 
 // campaignOutcome is what a campaign has come to.
@@ -134,7 +148,7 @@ func (c *campaign) lastBefore(at time.Time) string {
 func faultsReport(name, title string, form faultsForm, all []*campaign) *report.Report {
 	rep := &report.Report{Experiment: name, Title: title}
 	rep.Fact("seed", "%d", form.seed)
-	rep.Fact("load", "%d TCP and %d UDP flows, %.0f short flows a second", form.streams, form.flows, form.shorts)
+	rep.Fact("load", "%s", all[0].load())
 	rep.Fact("faults", "for %v on each way, %v to %v apart", form.time, form.shortest, form.longest)
 	table := report.Table{Title: "datagrams of long flows lost by fault, of how many faults", Columns: []string{"fault"}}
 	rows := map[string][]string{}

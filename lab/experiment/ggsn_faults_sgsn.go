@@ -15,18 +15,16 @@ import (
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn/ggsnrole"
 	"github.com/isthmus-net/isthmus/gprs/sgsn/sgsnrole"
-	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/lab"
 )
 
 // Choices of SGSNs whose contexts come and go.
 const (
-	churnWindow = 100                   // requests that wait
-	churnHold   = time.Second           // the longest time between creates and deletes
-	churnLook   = 20 * time.Millisecond // how often a load is looked after
-	churnBlocks = 10                    // of subscribers, one for each load
-	releaseWait = 15 * time.Second      // until an SGSN has heard of a restart of its GGSN
-	emptyWait   = time.Minute           // until all limits of time are over
+	churnWindow = 100              // requests that wait
+	churnHold   = time.Second      // the longest time between creates and deletes
+	churnBlocks = 10               // of subscribers, one for each load
+	releaseWait = 15 * time.Second // until an SGSN has heard of a restart of its GGSN
+	emptyWait   = time.Minute      // until all limits of time are over
 	discardPort = 9
 )
 
@@ -63,27 +61,13 @@ func (n *ggsnWorld) newSGSN(name string, at netip.Addr, more string) *subject {
 	return &subject{instance: instance{n.sgsn, n.binary, n.lab.Dir(), name}, section: func() string { return section }}
 }
 
-// order has the SGSN do something.
-func (s *subject) order(ctx context.Context, what string, arguments, into any) error {
-	b, err := json.Marshal(arguments)
-	if err != nil {
-		return err
-	}
-	return control.NewClient(s.socket()).Order(ctx, control.Question{Role: "sgsn", What: what, Arguments: b}, into)
-}
-
-// ask asks the SGSN something that needs no arguments.
-func (s *subject) ask(ctx context.Context, what string, into any) error {
-	return control.NewClient(s.socket()).Ask(ctx, control.Question{Role: "sgsn", What: what, Arguments: []byte("{}")}, into)
-}
-
 // run has one load after the other, until the end of the one that goes on then. An SGSN that
 // does not answer is being replaced.
 func (c *churn) run(ctx context.Context) {
 	defer close(c.done)
 	for {
 		if err := c.load(ctx); err != nil {
-			time.Sleep(churnLook)
+			time.Sleep(loadLook)
 		}
 		select {
 		case <-c.over:
@@ -105,23 +89,13 @@ func (c *churn) load(ctx context.Context) error {
 	if types := []string{"v4", "v6", "v4v6"}; a.GTP > 0 {
 		a.Type = types[c.random.IntN(len(types))]
 	}
-	var started sgsnrole.Started
-	if err := c.order(ctx, "load", a, &started); err != nil {
-		return err
+	r, err := c.orderLoad(ctx, a)
+	if err == nil {
+		c.loads++
+		c.created, c.refused = c.created+r.Creates.Answered, c.refused+r.Creates.Failed
+		c.deleted, c.gone = c.deleted+r.Deletes.Answered, c.gone+r.Deletes.Failed
 	}
-	for {
-		var l sgsnrole.Load
-		if err := c.ask(ctx, "load", &l); err != nil {
-			return err
-		}
-		if r := l.Report; !l.Going && r != nil {
-			c.loads++
-			c.created, c.refused = c.created+r.Creates.Answered, c.refused+r.Creates.Failed
-			c.deleted, c.gone = c.deleted+r.Deletes.Answered, c.gone+r.Deletes.Failed
-			return nil
-		}
-		time.Sleep(churnLook)
-	}
+	return err
 }
 
 // imsi is that of the guest.
@@ -133,7 +107,7 @@ func (c *churn) which() sgsnrole.Which { return sgsnrole.Which{IMSI: c.imsi(), N
 // has something done, and closes it if it is still there.
 func (c *churn) guest(ctx context.Context, do func(context.Context) error) error {
 	var done sgsnrole.Done
-	if err := c.order(ctx, "attach", sgsnrole.Attached{Terminal: sgsnrole.Terminal{
+	if err := c.orderSGSN(ctx, "attach", sgsnrole.Attached{Terminal: sgsnrole.Terminal{
 		GGSN: c.ggsn.String(), APN: apnSteady, Type: "v4", IMSI: c.imsi(), GTP: 1, NSAPI: 5, TUN: "none",
 	}}, &done); err != nil {
 		return fmt.Errorf("a guest could not attach: %w", err)
@@ -143,19 +117,19 @@ func (c *churn) guest(ctx context.Context, do func(context.Context) error) error
 	if err = errors.Join(err, asked); !there {
 		return err
 	}
-	return errors.Join(err, c.order(ctx, "detach", sgsnrole.Detached{Which: c.which()}, &done))
+	return errors.Join(err, c.orderSGSN(ctx, "detach", sgsnrole.Detached{Which: c.which()}, &done))
 }
 
 // has reports whether the SGSN has a context of a subscriber.
 func (c *churn) has(ctx context.Context, imsi string) (bool, error) {
 	var list sgsnrole.Contexts
-	err := c.ask(ctx, "contexts", &list)
+	err := c.askSGSN(ctx, "contexts", &list)
 	return slices.ContainsFunc(list.Contexts, func(x sgsnrole.Context) bool { return x.IMSI == imsi }), err
 }
 
 func (c *churn) misbehave(ctx context.Context, what string, times int) error {
 	var done sgsnrole.Misdone
-	return c.order(ctx, "misbehave", map[string]any{"what": what, "imsi": c.imsi(), "nsapi": 5, "times": times}, &done)
+	return c.orderSGSN(ctx, "misbehave", map[string]any{"what": what, "imsi": c.imsi(), "nsapi": 5, "times": times}, &done)
 }
 
 // sendToAll sends a packet to each terminal that the SGSN has at the GGSN.
@@ -184,9 +158,9 @@ func (c *churn) sendToAll(ctx context.Context, n *ggsnWorld) error {
 // left are the contexts that the SGSN keeps, with a while for those that end.
 func (c *churn) left(ctx context.Context) []string {
 	var list sgsnrole.Contexts
-	err := poll(ctx, releaseWait, churnLook, func(ctx context.Context) (bool, error) {
+	err := poll(ctx, releaseWait, loadLook, func(ctx context.Context) (bool, error) {
 		list = sgsnrole.Contexts{}
-		err := c.ask(ctx, "contexts", &list)
+		err := c.askSGSN(ctx, "contexts", &list)
 		return len(list.Contexts) == 0, err
 	})
 	if err == nil {
@@ -225,7 +199,7 @@ func (n *ggsnWorld) attachTerminals(ctx context.Context) error {
 			return err
 		}
 		var done sgsnrole.Done
-		if err := n.steady.order(ctx, "attach", sgsnrole.Attached{Terminal: sgsnrole.Terminal{
+		if err := n.steady.orderSGSN(ctx, "attach", sgsnrole.Attached{Terminal: sgsnrole.Terminal{
 			GGSN: core4.ggsn.String(), APN: apnSteady, Type: kind.kind, GTP: kind.gtp, IMSI: fmt.Sprintf("24001888888888%d", i), NSAPI: 5,
 			Netns: t.node.Namespace(), TUN: ueDevice,
 		}}, &done); err != nil {

@@ -67,7 +67,7 @@ func (n *ggsnWorld) goesOn(ctx context.Context, one *churn) error {
 
 // released waits until the guest's context is gone from its SGSN.
 func (n *ggsnWorld) released(ctx context.Context, one *churn) error {
-	err := poll(ctx, releaseWait, churnLook, func(ctx context.Context) (bool, error) {
+	err := poll(ctx, releaseWait, loadLook, func(ctx context.Context) (bool, error) {
 		there, err := one.has(ctx, one.imsi())
 		return !there, err
 	})
@@ -80,7 +80,7 @@ func (n *ggsnWorld) released(ctx context.Context, one *churn) error {
 // emptied is what the GGSN keeps of contexts when there are none any more.
 func (n *ggsnWorld) emptied(ctx context.Context) (left []string) {
 	var s ggsnrole.Status
-	err := poll(ctx, emptyWait, churnLook, func(ctx context.Context) (empty bool, err error) {
+	err := poll(ctx, emptyWait, loadLook, func(ctx context.Context) (empty bool, err error) {
 		s, err = n.status(ctx)
 		empty = s.Contexts+s.Sessions+s.Releasing == 0
 		for _, p := range s.Pools {

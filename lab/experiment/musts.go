@@ -78,8 +78,11 @@ const (
 	figureOsmoForward = "Isthmus user space / kernel forwarding, packets per second"
 	figureOsmoLatency = "Isthmus user space / osmo-ggsn, median latency"
 
-	figureAttach4 = "from the request to the address"
-	figureAttach6 = "from the request to the advertised address"
+	figureContexts = "contexts created and deleted in a second of the GGSN's processor"
+	figureCreates  = "created in a second"
+	figureDeletes  = "deleted in a second"
+	figureAttach4  = "from the request to the address"
+	figureAttach6  = "from the request to the advertised address"
 
 	figureLAN         = "LAN address change: time to recovery"
 	figureNATChange   = "NAT address change: time to recovery"
@@ -157,6 +160,7 @@ var Musts = slices.Concat([]Bound{
 	{siitCostName, figureStreamPlain, report.Must{AtLeast: true, Bound: 0.85}},
 	{attachName, figureAttach4, report.Must{Bound: 5}},  // ms
 	{attachName, figureAttach6, report.Must{Bound: 10}}, // ms
+	{attachName, figureContexts, report.Must{AtLeast: true, Bound: 20_000}},
 	{gtpuThroughputName, figureOsmoDown, report.Must{AtLeast: true, Bound: 2}},
 	{gtpuThroughputName, figureOsmoUp, report.Must{AtLeast: true, Bound: 1.5}},
 	{gtpuThroughputName, figureOsmoForward, report.Must{AtLeast: true, Bound: 0.5}}, // of 1280 bytes
