@@ -88,7 +88,7 @@ func (n *Node) create() error {
 	if taken {
 		return fmt.Errorf("two nodes are named %s", n.name)
 	}
-	ns, err := createNamespace(filepath.Join(l.dir, namespaceDir, n.name))
+	ns, err := createNamespace(n.Namespace())
 	if err != nil {
 		return err
 	}
@@ -162,6 +162,9 @@ func (n *Node) Namespace() string {
 
 // Lab is the run the node belongs to.
 func (n *Node) Lab() *Lab { return n.lab }
+
+// Namespace is the path of the node's network namespace.
+func (n *Node) Namespace() string { return filepath.Join(n.lab.dir, namespaceDir, n.name) }
 
 // Netlink is a handle into the node's namespace for what the methods here do
 // not offer. It is valid until the lab is closed, nil if drawing failed.

@@ -118,7 +118,7 @@ type LabRunCmd struct {
 	Runs   int           `placeholder:"N" help:"Repeat what is measured N times instead of the experiment's own number."`
 	Time   time.Duration `placeholder:"TIME" help:"How long faults go on, for each way, for example 1m."`
 	Seed   uint64        `placeholder:"N" help:"Draw the order of faults from this number, to repeat a run."`
-	Ways   []string      `placeholder:"WAY,..." help:"Fast paths that faults happen to: off, tc, xdp."`
+	Ways   []string      `placeholder:"WAY,..." help:"Fast paths that faults happen to: off, tc, xdp; for ggsn-faults orderly, crashes."`
 	Strict bool          `help:"Exit with status 1 if a figure misses its must."`
 	JSON   bool          `help:"Print results as JSON, progress to standard error."`
 }

@@ -57,6 +57,7 @@ type Engine struct {
 	releasing handle
 	toRelease int
 	drain     drain
+	restAt    time.Duration // when leases that rest are looked after; never if none does
 
 	requestLimit, errorLimit, icmpLimit ratelimit.Limit
 	icmpBucket, deletes                 ratelimit.Bucket
@@ -96,7 +97,7 @@ func New(s Settings, now time.Time, random io.Reader) (*Engine, error) {
 		return nil, fmt.Errorf("no random seed for the GGSN: %w", err)
 	}
 	e := &Engine{
-		drain: drain{at: never},
+		drain: drain{at: never}, restAt: never,
 		epoch: now, random: rand.New(rand.NewChaCha8(seed)),
 		byTID: make(map[gtp.TID]handle), byIMEI: make(map[gtp.TID]handle), byTEID: make(map[uint32]handle), byControl: make(map[uint32]handle), byPeer: make(map[peerTEID]handle),
 		filters: make(map[handle]filters), changes: make(map[handle]change), byAddress: make(map[addressKey]handle),

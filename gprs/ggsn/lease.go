@@ -4,6 +4,7 @@ package ggsn
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 )
@@ -98,6 +99,35 @@ func (e *Engine) giveBack(s *session, c call) {
 	}
 	if s.has.has(TypeIPv6) {
 		a.leases6(s).pool.Free(s.prefixOf(), c.now)
+	}
+	e.rest(c)
+}
+
+// Leases that rest are looked after so often, and of each pool no more of them at once.
+const (
+	restEvery = time.Second
+	restBurst = 10_000
+)
+
+// rest has leases that are held looked after.
+func (e *Engine) rest(c call) {
+	if e.restAt == never {
+		e.restAt = c.at + restEvery
+	}
+}
+
+// restDue ends the rest of leases whose time is over, also where nobody asks for others.
+func (e *Engine) restDue(c call) {
+	if e.restAt > c.at {
+		return
+	}
+	e.restAt = never
+	for _, a := range e.apns {
+		for _, l := range a.all() {
+			if l.pool != nil && l.pool.Expire(c.now, restBurst) {
+				e.rest(c)
+			}
+		}
 	}
 }
 

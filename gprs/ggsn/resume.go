@@ -28,10 +28,22 @@ func Resume(s Settings, state []byte, now time.Time, random io.Reader) (e *Engin
 	r.call = e.begin(now, r.out)
 	lost = r.all()
 	e.stats.Created = 0
+	e.rest(r.call)
 	if lost > 0 {
 		e.settings.RestartCounter++
+		r.endAll()
 	}
 	return e, lost, nil
+}
+
+// endAll has the contexts that were taken over deleted in good order: by the restart counter
+// their SGSNs take all for lost, those too that go on here (TS 29.060 section 7.7.11).
+func (r *resuming) endAll() {
+	for h := handle(1); h <= r.sessions.last; h++ {
+		if r.sessions.at(h).first != 0 {
+			r.endLater(h, EndSettings, r.call.at)
+		}
+	}
 }
 
 // resuming reads what an earlier engine has stored.
@@ -177,7 +189,7 @@ func (r *resuming) session() bool {
 	}
 	s := session{
 		tid: in.TID, interfaceID: in.InterfaceID, prefix: in.Prefix, address: in.Address, teid: in.TEID, peerTEID: in.PeerTEID,
-		createdAt: in.Created, marks: in.Marks & storedMarks, version: in.Version, has: in.Has & (TypeIPv4 | TypeIPv6),
+		createdAt: in.Created, marks: in.Marks & storedMarks, why: min(in.Why, numEnds-1), version: in.Version, has: in.Has & (TypeIPv4 | TypeIPv6),
 	}
 	s.msisdn, _ = gtp.ParseMSISDN(string(bytes.TrimRight(in.MSISDN[:], "\x00")))
 	list := make([]pdpContext, in.Contexts)

@@ -56,6 +56,13 @@ func TestResumeSettings(t *testing.T) {
 			if lost != tt.lost || w.e.contexts.used() != 3-tt.lost || w.e.RestartCounter() != counter {
 				t.Errorf("%d lost, %d left, counter %d; want %d lost", lost, w.e.contexts.used(), w.e.RestartCounter(), tt.lost)
 			}
+			// What SGSNs take for lost is told them, and gone.
+			for range 30 {
+				w.tick(time.Second)
+			}
+			if left := w.e.contexts.used(); (left == 0) != (tt.lost > 0) {
+				t.Errorf("%d are left", left)
+			}
 		})
 	}
 }
@@ -111,6 +118,48 @@ func TestResumeLeaving(t *testing.T) {
 	}
 	w.tick(time.Minute)
 	w.empty()
+}
+
+// TestResumeEnding: a context that was to be deleted when the engine ended is deleted by the
+// next one, whatever the SGSN has heard.
+func TestResumeEnding(t *testing.T) {
+	gone := testSettings()
+	gone.APNs = gone.APNs[1:]
+	for _, tt := range []struct {
+		name     string
+		end      func(w *world)
+		settings Settings
+		again    int // Delete Requests of the next engine
+	}{
+		{"asked", func(w *world) { w.e.Delete(Selection{}, w.now, &w.out) }, testSettings(), 1},
+		{"to be asked later", func(w *world) { w.e.endLater(1, EndAdmin, w.e.at+time.Hour) }, testSettings(), 1},
+		{"asked, of an access point that is gone", func(w *world) {
+			if err := w.e.Reconfigure(gone, w.now, &w.out); err != nil {
+				w.Fatal(err)
+			}
+			w.tick(0)
+		}, gone, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			w.open(1, "internet", gtp.PDPTypeIPv4)
+			w.out.Reset()
+			tt.end(w)
+			if lost := w.succeed(tt.settings, w.e.AppendState(nil)); lost != 0 || w.e.RestartCounter() != 7 {
+				t.Errorf("%d lost, counter %d", lost, w.e.RestartCounter())
+			}
+			if got := ofType(w.tick(time.Second), gtp.TypeDeleteRequest); len(got) != tt.again {
+				t.Errorf("%d Delete Requests", len(got))
+			}
+			for range 30 {
+				w.tick(time.Second)
+			}
+			w.empty()
+			if n := w.e.stats.Ended[EndAdmin]; n != uint64(tt.again) {
+				t.Errorf("%d ended as they were to: %v", n, w.e.stats.Ended)
+			}
+		})
+	}
 }
 
 // TestResumeFamilyAdded: an address that the node has besides loses nothing.

@@ -45,6 +45,11 @@ func TestSoak(t *testing.T) {
 	s.e.Delete(Selection{}, s.now, &s.out)
 	s.run(5 * time.Minute)
 	s.empty()
+	for _, p := range s.e.Sizes().Pools {
+		if p.Held != 0 {
+			t.Errorf("%d leases of %s rest for ever", p.Held, p.APN)
+		}
+	}
 	if testing.Short() {
 		return
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // storedMagic begins what is stored; its last octet is the version of the form.
-const storedMagic uint32 = 0x49474703
+const storedMagic uint32 = 0x49474704
 
 // storedHeader is followed by the nodes, by the access points, by the sessions, each followed
 // by its contexts, and by leases that are held. An access point is its name behind its
@@ -36,7 +36,7 @@ type storedPeer struct {
 }
 
 // storedMarks are those that outlive the engine.
-const storedMarks = markIMEI | markStatic4 | markStatic6
+const storedMarks = markIMEI | markStatic4 | markStatic6 | markEnding
 
 type storedSession struct {
 	TID                 gtp.TID
@@ -49,6 +49,7 @@ type storedSession struct {
 	Peer, Account       uint32
 	Version             gtp.Version
 	Has                 Types
+	Why                 End // it is to end, if it is
 	Contexts            uint8
 	MSISDN              [16]byte // digits, then zeros
 }
@@ -93,7 +94,8 @@ type storedLease struct {
 }
 
 // AppendState appends all contexts and nodes to b, for [Resume]. Sessions that are to go are
-// left out.
+// left out; those that an SGSN has been asked to delete are asked for again, unless the settings
+// no longer have their access point.
 func (e *Engine) AppendState(b []byte) []byte {
 	h := storedHeader{
 		Magic: storedMagic, Epoch: e.epoch.UnixNano(), Restart: e.settings.RestartCounter, ChargingID: e.chargingID, HashSeed: e.hashSeed, Names: uint32(len(e.apns)),
@@ -121,7 +123,8 @@ func (e *Engine) AppendState(b []byte) []byte {
 		b = a.appendStored(b)
 	}
 	for n := handle(1); n <= e.sessions.last; n++ {
-		if s := e.sessions.at(n); s.first != 0 && !s.marked(markReleasing) {
+		s := e.sessions.at(n)
+		if asked := s.marked(markDeleting) && e.accessPoint(s).gone; s.first != 0 && !s.marked(markReleasing) && !asked {
 			h.Sessions++
 			b = e.appendSession(b, s, index, &h)
 		}
@@ -180,8 +183,11 @@ func appendRecord(b []byte, record any) []byte {
 func (e *Engine) appendSession(b []byte, s *session, index map[handle]uint32, h *storedHeader) []byte {
 	r := storedSession{
 		TID: s.tid, InterfaceID: s.interfaceID, Prefix: s.prefix, Address: s.address, TEID: s.teid, PeerTEID: s.peerTEID,
-		Created: s.createdAt, APN: s.apn, Marks: s.marks & storedMarks,
+		Created: s.createdAt, APN: s.apn, Marks: s.marks & storedMarks, Why: s.why,
 		Peer: index[s.peer], Account: index[s.account], Version: s.version, Has: s.has,
+	}
+	if s.marked(markDeleting) {
+		r.Marks, r.Why = r.Marks|markEnding, e.requests.at(s.request).why
 	}
 	copy(r.MSISDN[:], s.msisdn.String())
 	for x := s.first; x != 0; x = e.contexts.at(x).next {

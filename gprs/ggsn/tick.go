@@ -13,7 +13,7 @@ const tickBurst = 256
 
 // Next is when Tick has something to do next; zero is never.
 func (e *Engine) Next() time.Time {
-	at := min(e.sessionTimes.next(), e.requestTimes.next(), e.peerTimes.next(), e.drain.at)
+	at := min(e.sessionTimes.next(), e.requestTimes.next(), e.peerTimes.next(), e.drain.at, e.restAt)
 	if e.releasing != 0 {
 		at = e.at
 	}
@@ -42,6 +42,7 @@ func (e *Engine) Tick(now time.Time, out *Output) {
 		}
 	}
 	e.drainDue(c)
+	e.restDue(c)
 }
 
 // schedule sets when something is due for a session.

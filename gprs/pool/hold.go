@@ -36,17 +36,34 @@ func (p *Pool) counts(f freed) bool { return p.held[f.number] == f.ticket }
 // until one is free.
 func (p *Pool) release(now time.Time) {
 	until := now.Add(-p.hold).UnixNano()
-	for i := 0; len(p.queue) > 0 && (i < releaseMost || p.inside == p.size); i++ {
-		first := p.queue[0]
-		counts := p.counts(first)
-		if counts && first.at > until {
-			return
-		}
-		p.queue = p.queue[1:]
-		if !counts {
-			continue
-		}
+	for i := 0; (i < releaseMost || p.inside == p.size) && p.releaseFirst(until); i++ {
+	}
+}
+
+// Expire ends the hold of leases whose time has passed, of no more than so many, and reports
+// whether any are held still. Other methods do so by the way; where nobody calls them, leases
+// would be held for ever.
+func (p *Pool) Expire(now time.Time, most int) (held bool) {
+	until := now.Add(-p.hold).UnixNano()
+	for i := 0; i < most && p.releaseFirst(until); i++ {
+	}
+	return len(p.held) > 0
+}
+
+// releaseFirst takes the first entry out of the queue unless its time is not over.
+func (p *Pool) releaseFirst(until int64) bool {
+	if len(p.queue) == 0 {
+		return false
+	}
+	first := p.queue[0]
+	counts := p.counts(first)
+	if counts && first.at > until {
+		return false
+	}
+	p.queue = p.queue[1:]
+	if counts {
 		delete(p.held, first.number)
 		p.drop(first.number)
 	}
+	return true
 }

@@ -279,3 +279,27 @@ func TestUses(t *testing.T) {
 		t.Error("leases that are held are used")
 	}
 }
+
+// TestExpire ends holds where nobody asks for leases, a part of them at a time.
+func TestExpire(t *testing.T) {
+	p, err := New(Settings{Ranges: []Range{PrefixRange(netip.MustParsePrefix("10.45.0.0/24"))}, Length: 32, Hold: time.Minute}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Unix(1_700_000_000, 0)
+	for range 100 {
+		lease, err := p.Take(now)
+		if err != nil || !p.Free(lease, now) {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		after time.Duration
+		most  int
+		held  uint64
+	}{{59 * time.Second, 1000, 100}, {time.Minute, 30, 70}, {time.Minute, 30, 40}, {time.Minute, 1000, 0}, {time.Hour, 1, 0}} {
+		if more := p.Expire(now.Add(tt.after), tt.most); more != (tt.held > 0) || p.Counters().Held != tt.held {
+			t.Errorf("after %v: %v, %+v", tt.after, more, p.Counters())
+		}
+	}
+}

@@ -28,6 +28,8 @@ type LoadSettings struct {
 	Rate int
 	// Window is how many requests wait for their answers at most.
 	Window int
+	// Hold is how long all contexts stay before they are deleted.
+	Hold time.Duration
 }
 
 // Load creates contexts, and deletes them when all are there, and measures how long the GGSN
@@ -38,8 +40,8 @@ type Load struct {
 	width int    // its digits
 
 	deleting bool
-	began    time.Time
-	started  int // in this phase
+	began    time.Time // of this phase; before it nothing is sent
+	started  int       // in this phase
 	waiting  int
 	keys     []gtp.TID // that are there
 	phases   [2]LoadPhase
@@ -77,8 +79,8 @@ func (e *Engine) StartLoad(s LoadSettings, done func(LoadReport), now time.Time,
 		return fmt.Errorf("the first IMSI of a load is digits, not %q", digits)
 	case e.load != nil:
 		return errors.New("a load goes on: wait for its end")
-	case s.Contexts < 1 || s.Window < 1:
-		return errors.New("a load needs a context and a place for a request")
+	case s.Contexts < 1 || s.Window < 1 || s.Hold < 0:
+		return errors.New("a load needs a context, a place for a request, and a time that is not negative")
 	case len(e.contexts)+s.Contexts > e.set.MaxContexts:
 		return ErrFull
 	}
@@ -121,7 +123,7 @@ func (l *Load) count(phase int, well bool, took time.Duration) {
 
 // fill sends as many requests as are due and have room.
 func (l *Load) fill(e *Engine, now time.Time, out *Output) {
-	if l == nil || e.load != l {
+	if l == nil || e.load != l || now.Before(l.began) {
 		return
 	}
 	for l.started < l.total() && l.waiting < l.set.Window && l.due(now) {
@@ -175,12 +177,13 @@ func (l *Load) next(e *Engine, now time.Time, out *Output) bool {
 	return err == nil
 }
 
-// turn ends a phase: deletes follow creates, and the report deletes.
+// turn ends a phase: deletes follow creates, after a while, and the report deletes.
 func (l *Load) turn(e *Engine, now time.Time, out *Output) {
 	l.phases[l.phase()].measure(l.took[l.phase()], now.Sub(l.began))
 	e.timers.stop(&l.pace)
 	if !l.deleting && len(l.keys) > 0 {
-		l.deleting, l.began, l.started = true, now, 0
+		l.deleting, l.began, l.started = true, now.Add(l.set.Hold), 0
+		e.timers.set(&l.pace, l.began)
 		l.fill(e, now, out)
 		return
 	}

@@ -52,6 +52,28 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+// TestLoadHold leaves the contexts for a while, in which some end by themselves.
+func TestLoadHold(t *testing.T) {
+	w := newWorld(t, Settings{})
+	var report *LoadReport
+	set := LoadSettings{Template: *attachment(gtp.V1, gtp.PDPTypeIPv4), Contexts: 10, Window: 10, Hold: time.Minute}
+	w.order(w.e.StartLoad(set, func(r LoadReport) { report = &r }, w.now, &w.out))
+	w.serve(0, func(int) bool { return false })
+	w.wait(59 * time.Second)
+	if len(w.e.contexts) != 10 || w.seen < len(w.out.UDP) {
+		t.Fatalf("%d contexts, %d requests too soon", len(w.e.contexts), len(w.out.UDP)-w.seen)
+	}
+	for key := range w.e.contexts {
+		w.e.end(w.e.contexts[key], ReasonNetwork, 0, 0, w.now, &w.out)
+		break
+	}
+	w.wait(time.Second)
+	w.serve(time.Millisecond, nil)
+	if w.empty(); report == nil || report.Deletes.Answered != 9 || report.Deletes.Failed != 1 || report.Deletes.Seconds != 0.009 {
+		t.Errorf("%+v", report)
+	}
+}
+
 // TestLoadRate keeps the rate.
 func TestLoadRate(t *testing.T) {
 	w := newWorld(t, Settings{})

@@ -51,6 +51,7 @@ var All = []lab.Experiment{
 	naptApplications,
 	nat64Scale,
 	nat64Faults,
+	ggsnFaults,
 	nat64Cost,
 	nat64InPlace,
 	siitCost,

@@ -7,12 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/lab"
@@ -20,17 +18,18 @@ import (
 
 // Choices of the campaigns.
 const (
-	faultsTime    = 10 * time.Minute
-	faultsStreams = 200
-	faultsFlows   = 100
-	faultsShorts  = 1700 // a second
-	faultsFlowGap = 100 * time.Millisecond
-	streamPort    = 5001
-	flowPorts     = 6000                   // of UDP flows, from here on
-	startCut      = 150 * time.Millisecond // into a start comes a kill
-	shortestFlap  = 50 * time.Millisecond
-	longestFlap   = 500 * time.Millisecond
-	startTries    = 3
+	faultsTime     = 10 * time.Minute
+	faultsStreams  = 200
+	faultsFlows    = 100
+	faultsShorts   = 1700 // a second
+	faultsContexts = 1000 // at a time
+	faultsFlowGap  = 100 * time.Millisecond
+	streamPort     = 5001
+	flowPorts      = 6000                   // of UDP flows, from here on
+	startCut       = 150 * time.Millisecond // into a start comes a kill
+	shortestFlap   = 50 * time.Millisecond
+	longestFlap    = 500 * time.Millisecond
+	startTries     = 3
 )
 
 // faultsForm is how much of a campaign is done.
@@ -40,15 +39,16 @@ type faultsForm struct {
 	time              time.Duration // for each way
 	streams, flows    int           // long flows by TCP and UDP
 	shorts            float64       // short flows that begin each second
+	contexts          int           // of a GGSN, that come and go
 	shortest, longest time.Duration // between faults
 	settle            time.Duration // before a process is judged by what it holds
 	seed              uint64
 }
 
-// faultsFormOf is the form that a person asked for.
-func faultsFormOf(e *lab.Env) (f faultsForm, err error) {
+// faultsFormOf is the form that a person asked for, of the ways that there are.
+func faultsFormOf(e *lab.Env, ways []way) (f faultsForm, err error) {
 	f = faultsForm{
-		ways: isthmusWays, time: faultsTime, streams: faultsStreams, flows: faultsFlows, shorts: faultsShorts,
+		ways: ways, time: faultsTime, streams: faultsStreams, flows: faultsFlows, shorts: faultsShorts, contexts: faultsContexts,
 		shortest: 300 * time.Millisecond, longest: 2 * time.Second, settle: 3 * time.Second, seed: 1 + rand.Uint64N(1<<32),
 	}
 	if e.Time > 0 {
@@ -62,104 +62,34 @@ func faultsFormOf(e *lab.Env) (f faultsForm, err error) {
 	}
 	f.ways = nil
 	for _, name := range e.Ways {
-		i := slices.IndexFunc(isthmusWays, func(w way) bool { return w.fast == name })
+		i := slices.IndexFunc(ways, func(w way) bool { return w.fast == name })
 		if i < 0 {
-			return f, fmt.Errorf("%q is no way of a campaign: there are %s, %s and %s", name, wayUser.fast, wayTC.fast, wayXDP.fast)
+			var names []string
+			for _, w := range ways {
+				names = append(names, w.fast)
+			}
+			return f, fmt.Errorf("%q is no way of this campaign: there are %s", name, strings.Join(names, ", "))
 		}
-		f.ways = append(f.ways, isthmusWays[i])
+		f.ways = append(f.ways, ways[i])
 	}
 	return f, nil
-}
-
-// fault is something that happens to an Isthmus.
-type fault struct {
-	name string
-	// stays says that the process goes on.
-	stays bool
-	do    func(ctx context.Context, c *campaign) error
 }
 
 // faultsWorld is where a campaign takes place.
 type faultsWorld struct {
 	subject *subject
-	long    []path          // of TCP connections
-	flows   []path          // of UDP flows
-	shorts  [][]path        // of short flows, by the node that they come from
-	faults  []fault         // beside those that any process meets
+	long    []path   // of TCP connections
+	flows   []path   // of UDP flows
+	shorts  [][]path // of short flows, by the node that they come from
+	faults  []fault
 	off     map[string]bool // parts of the configuration that are taken out
 	close   func() error
-}
 
-// processFaults meet every process.
-var processFaults = []fault{
-	{name: "kill -9", do: func(ctx context.Context, c *campaign) error { return c.replace(ctx, unix.SIGKILL) }},
-	{name: nameRestart, do: restart},
-	{name: "USR2 and start", do: func(ctx context.Context, c *campaign) error { return c.replace(ctx, unix.SIGUSR2) }},
-	{name: "TERM, and kill -9 during the start", do: func(ctx context.Context, c *campaign) error { return c.cut(ctx, unix.SIGTERM) }},
-	{name: "USR2, and kill -9 during the start", do: func(ctx context.Context, c *campaign) error { return c.cut(ctx, unix.SIGUSR2) }},
-	{name: "HUP, nothing changed", stays: true, do: func(_ context.Context, c *campaign) error { return c.subject.process.Signal(unix.SIGHUP) }},
-	{name: "reload, nothing changed", stays: true, do: func(ctx context.Context, c *campaign) error { return c.subject.reload(ctx) }},
-}
-
-// toggled is a fault by reload: a part of the configuration is taken out, or put in again.
-func toggled(part string) fault {
-	return fault{name: "reload, " + part, stays: true, do: func(ctx context.Context, c *campaign) error {
-		c.off[part] = !c.off[part]
-		return c.subject.reload(ctx)
-	}}
-}
-
-// flapped is a fault of a link: a port of the switch there goes down and up.
-func flapped(name string, node *lab.Node, port string) fault {
-	return fault{name: "flap, " + name, stays: true, do: func(ctx context.Context, c *campaign) error {
-		node.Down(port)
-		err := c.wait(ctx, shortestFlap, longestFlap)
-		node.Up(port)
-		return errors.Join(err, node.Lab().Err())
-	}}
-}
-
-// unrouted is a fault of the host: someone deletes the routes to a prefix.
-func unrouted(name string, node *lab.Node, to netip.Prefix) fault {
-	return fault{name: "route deleted, " + name, stays: true, do: func(context.Context, *campaign) error {
-		dst := &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())}
-		family := unix.AF_INET6
-		if to.Addr().Is4() {
-			family = unix.AF_INET
-		}
-		routes, err := node.Netlink().RouteListFiltered(family, &netlink.Route{Dst: dst}, netlink.RT_FILTER_DST)
-		for i := range routes {
-			err = errors.Join(err, node.Netlink().RouteDel(&routes[i]))
-		}
-		return err
-	}}
-}
-
-// fastPathFaults are those of an Isthmus with a fast path: it is taken away and given back,
-// by reload, and with the process.
-func fastPathFaults(w way) []fault {
-	if w == wayUser {
-		return nil
-	}
-	return []fault{
-		{name: "reload, fast path off and on", stays: true, do: func(ctx context.Context, c *campaign) error {
-			return c.without(ctx, func() error { return c.wait(ctx, shortestFlap, longestFlap) })
-		}},
-		{name: "kill -9 while the fast path is off", do: func(ctx context.Context, c *campaign) error {
-			return errors.Join(c.without(ctx, func() error { return c.replace(ctx, unix.SIGKILL) }), restart(ctx, c))
-		}},
-	}
-}
-
-// partFastPath is the fast path as a part of the configuration.
-const partFastPath = "fast path"
-
-// fastPath is the setting of the moment.
-func (w *faultsWorld) fastPath(of way) string {
-	if w.off[partFastPath] {
-		return wayUser.fast
-	}
-	return of.fast
+	// What goes on beside the flows, if anything does: begin starts it when the subject
+	// serves, and finish ends it, and says what of it is left, while the subject still does.
+	begin  func(ctx context.Context, c *campaign) error
+	finish func(ctx context.Context) (left []string, err error)
+	notes  func() []string
 }
 
 // campaign has faults happen to an Isthmus, while flows go through it.
@@ -197,6 +127,15 @@ func (c *campaign) run(ctx context.Context) error {
 	if err := errors.Join(c.subject.configure(), c.subject.start(ctx)); err != nil {
 		return err
 	}
+	if c.begin != nil {
+		if err := c.begin(ctx, c); err != nil {
+			return err
+		}
+	}
+	if len(c.long) == 0 { // what there is goes on beside
+		c.form.streams, c.form.flows = 0, 0
+	}
+	c.env.Step("%s: %s, faults for %v", c.way.title, c.load(), c.form.time)
 	talk, hush := context.WithCancel(ctx)
 	defer hush()
 	if err := c.talk(ctx, talk); err != nil {
@@ -215,7 +154,13 @@ func (c *campaign) run(ctx context.Context) error {
 	_ = c.answered(c.calmed) // the report has them
 	hush()
 	c.hear()
-	c.left, err = c.subject.clean(ctx, before)
+	if c.finish != nil {
+		if c.left, err = c.finish(ctx); err != nil {
+			return err
+		}
+	}
+	more, err := c.subject.clean(ctx, before)
+	c.left = append(c.left, more...)
 	return err
 }
 
@@ -262,7 +207,7 @@ func (c *campaign) hear() {
 // random order, then again in another.
 func (c *campaign) suffer(ctx context.Context) error {
 	for end := time.Now().Add(c.form.time); time.Now().Before(end); {
-		deck := slices.Concat(processFaults, c.faults)
+		deck := slices.Clone(c.faults)
 		c.random.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
 		for _, f := range deck {
 			if err := c.inflict(ctx, f); err != nil {
@@ -280,7 +225,7 @@ func (c *campaign) calm(ctx context.Context) (h holds, err error) {
 	if err := errors.Join(c.subject.configure(), c.inflict(ctx, fault{name: nameRestart, do: restart})); err != nil {
 		return h, err
 	}
-	for _, f := range slices.Concat(processFaults, c.faults) {
+	for _, f := range c.faults {
 		if !f.stays {
 			continue
 		}
@@ -295,7 +240,7 @@ func (c *campaign) calm(ctx context.Context) (h holds, err error) {
 	if err := c.wait(ctx, c.form.settle, c.form.settle); err != nil {
 		return h, err
 	}
-	return c.subject.holds()
+	return c.subject.holds(ctx)
 }
 
 // inflict has one fault happen, and gives the flows some time. The error is that there is no

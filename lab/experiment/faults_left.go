@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -114,11 +115,32 @@ func (s *subject) clean(ctx context.Context, before []string) (more []string, er
 }
 
 // holds is what a process holds.
-type holds struct{ files, memory int }
+type holds struct{ files, routines, memory int }
 
-func (s *subject) holds() (h holds, err error) {
+// String is for people.
+func (h holds) String() string {
+	return fmt.Sprintf("%d files, %d goroutines and %.1f MB", h.files, h.routines, float64(h.memory)/1e6)
+}
+
+// Goroutines come and go with what a process does: the fewest of some looks count.
+const (
+	holdsLooks = 5
+	holdsGap   = 30 * time.Millisecond
+)
+
+func (s *subject) holds(ctx context.Context) (h holds, err error) {
 	if h.files, err = s.descriptors(); err != nil {
 		return h, err
+	}
+	for range holdsLooks {
+		values, err := s.scrape(ctx)
+		if err != nil {
+			return h, err
+		}
+		if n := int(values["go_goroutines"]); h.routines == 0 || n < h.routines {
+			h.routines = n
+		}
+		time.Sleep(holdsGap)
 	}
 	h.memory, err = processMemory(s.process.PID())
 	return h, err

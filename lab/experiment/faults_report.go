@@ -19,12 +19,12 @@ import (
 type drawFaults func(context.Context, *lab.Env, way) (*faultsWorld, error)
 
 // faultsExperiment is the experiment of the campaigns of a subject.
-func faultsExperiment(name, subject, title string, draw drawFaults) lab.Experiment {
+func faultsExperiment(name, subject, title string, ways []way, draw drawFaults) lab.Experiment {
 	return lab.Experiment{
 		Name: name, NeedsRoot: true,
 		Summary: subject + " is killed, restarted, reloaded and unplugged: flows lost, octets wrong, what is left behind",
 		Run: func(ctx context.Context, e *lab.Env) error {
-			form, err := faultsFormOf(e)
+			form, err := faultsFormOf(e, ways)
 			if err != nil {
 				return err
 			}
@@ -62,7 +62,6 @@ func campaigns(ctx context.Context, e *lab.Env, form faultsForm, draw drawFaults
 
 // runIn draws the world, and goes through the campaign there.
 func (c *campaign) runIn(ctx context.Context, draw drawFaults) (err error) {
-	c.env.Step("%s: %d TCP and %d UDP flows, %.0f short ones a second, faults for %v", c.way.title, c.form.streams, c.form.flows, c.form.shorts, c.form.time)
 	if c.faultsWorld, err = draw(ctx, c.env, c.way); err != nil {
 		return err
 	}
@@ -72,6 +71,21 @@ func (c *campaign) runIn(ctx context.Context, draw drawFaults) (err error) {
 		}
 	}()
 	return c.run(ctx)
+}
+
+// load is what goes on in the world.
+func (c *campaign) load() string {
+	var words []string
+	if len(c.long) > 0 {
+		words = append(words, fmt.Sprintf("%d TCP and %d UDP flows", c.form.streams, c.form.flows))
+	}
+	if len(c.shorts) > 0 {
+		words = append(words, fmt.Sprintf("%.0f short flows a second", c.form.shorts))
+	}
+	if c.begin != nil {
+		words = append(words, fmt.Sprintf("%d contexts at a time, which come and go", c.form.contexts))
+	}
+	return strings.Join(words, ", ")
 }
 
 // campaignOutcome is what a campaign has come to.
@@ -134,7 +148,7 @@ func (c *campaign) lastBefore(at time.Time) string {
 func faultsReport(name, title string, form faultsForm, all []*campaign) *report.Report {
 	rep := &report.Report{Experiment: name, Title: title}
 	rep.Fact("seed", "%d", form.seed)
-	rep.Fact("load", "%d TCP and %d UDP flows, %.0f short flows a second", form.streams, form.flows, form.shorts)
+	rep.Fact("load", "%s", all[0].load())
 	rep.Fact("faults", "for %v on each way, %v to %v apart", form.time, form.shortest, form.longest)
 	table := report.Table{Title: "datagrams of long flows lost by fault, of how many faults", Columns: []string{"fault"}}
 	rows := map[string][]string{}
@@ -143,7 +157,7 @@ func faultsReport(name, title string, form faultsForm, all []*campaign) *report.
 		table.Columns = append(table.Columns, c.way.title)
 		o := c.outcome()
 		c.figures(rep, o)
-		for _, f := range append([]fault{{name: noFault}}, append(processFaults, c.faults...)...) {
+		for _, f := range append([]fault{{name: noFault}}, c.faults...) {
 			if rows[f.name] == nil {
 				order = append(order, f.name)
 				rows[f.name] = make([]string, len(all))
@@ -184,9 +198,12 @@ func (c *campaign) figures(rep *report.Report, o *campaignOutcome) {
 	add(figureStartsFailed, "", 0, float64(c.failedStarts))
 	add(figureLeft, "", 0, float64(len(c.left)))
 	add(figureFilesMore, "", 0, float64(c.last.files-c.first.files))
+	add(figureRoutinesMore, "", 0, float64(c.last.routines-c.first.routines))
 	add(figureMemoryGrown, "", 2, float64(c.last.memory)/float64(c.first.memory))
 	add(figureSilence, "s", 1, o.silence.Seconds())
-	add(figureShortFailed, "%", 3, 100*float64(o.failed)/float64(max(1, o.began)))
+	if len(c.short) > 0 {
+		add(figureShortFailed, "%", 3, 100*float64(o.failed)/float64(max(1, o.began)))
+	}
 	for what, list := range map[string][]string{"a flow was lost": o.lost, "left behind": c.left, "": c.wrong} {
 		for i, text := range list {
 			if i == shownFaults {
@@ -201,6 +218,10 @@ func (c *campaign) figures(rep *report.Report, o *campaignOutcome) {
 	}
 	rep.Notes = append(rep.Notes,
 		fmt.Sprintf("%s: %d faults; %d short flows, %d held back while too many were open, %d failed %v.", c.way.title, len(c.happened), o.began, o.held, o.failed, o.why),
-		fmt.Sprintf("%s: the first process held %d files and %.1f MB, the last one %d files and %.1f MB.",
-			c.way.title, c.first.files, float64(c.first.memory)/1e6, c.last.files, float64(c.last.memory)/1e6))
+		fmt.Sprintf("%s: the first process held %v, the last one %v.", c.way.title, c.first, c.last))
+	if c.notes != nil {
+		for _, text := range c.notes() {
+			rep.Notes = append(rep.Notes, c.way.title+": "+text)
+		}
+	}
 }

@@ -6,7 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,8 +27,13 @@ type subject struct {
 	process *lab.Proc
 }
 
+// subjectMetrics is where a subject tells its values, on its own node.
+var subjectMetrics = netip.MustParseAddrPort("127.0.0.1:9464")
+
 // configure writes the configuration.
-func (s *subject) configure() error { return s.instance.configure(s.section()) }
+func (s *subject) configure() error {
+	return s.instance.configure(fmt.Sprintf("[metrics]\nlisten = %q\n\n%s", subjectMetrics, s.section()))
+}
 
 // launch starts a process, and does not wait for its service.
 func (s *subject) launch(ctx context.Context) error {
@@ -80,4 +91,35 @@ func (s *subject) reload(ctx context.Context) error {
 func (s *subject) descriptors() (int, error) {
 	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.process.PID()))
 	return len(list), err
+}
+
+// scrape asks the process for its values, as Prometheus does.
+func (s *subject) scrape(ctx context.Context) (map[string]float64, error) {
+	var dialer net.Dialer
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+			err = s.node.Do(func() error { conn, err = dialer.DialContext(ctx, network, address); return err })
+			return conn, err
+		},
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%v/metrics", subjectMetrics), nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	values := map[string]float64{}
+	for line := range strings.Lines(string(text)) {
+		if at := strings.LastIndexByte(line, ' '); at > 0 {
+			if v, err := strconv.ParseFloat(strings.TrimSpace(line[at:]), 64); err == nil {
+				values[line[:at]] = v
+			}
+		}
+	}
+	return values, err
 }

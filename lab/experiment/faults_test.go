@@ -14,23 +14,32 @@ import (
 
 // shortFaults is a campaign that shows that all of it works. Its seed is always the same.
 var shortFaults = faultsForm{
-	ways: isthmusWays, together: true, time: time.Second,
-	streams: 33, flows: 32, shorts: 50, longest: 100 * time.Millisecond, settle: 300 * time.Millisecond, seed: 11,
+	together: true, time: time.Second,
+	streams: 33, flows: 32, shorts: 50, contexts: 100, longest: 100 * time.Millisecond, settle: 300 * time.Millisecond, seed: 11,
 }
 
 // Flows, starts and what is left behind do not depend on a busy machine. Times do, and what
 // a process holds so soon.
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	for name, draw := range map[string]drawFaults{natFaultsName: drawNAT64Faults, relayFaultsName: drawRelayFaults} {
+	for name, of := range map[string]struct {
+		ways []way
+		draw drawFaults
+	}{
+		natFaultsName:   {isthmusWays, drawNAT64Faults},
+		relayFaultsName: {isthmusWays, drawRelayFaults},
+		ggsnFaultsName:  {ggsnWays, drawGGSNFaults},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx, e := testEnvOf(t, lab.Experiment{}) // needs no peers
-			all, err := campaigns(ctx, e, shortFaults, draw)
+			form := shortFaults
+			form.ways = of.ways
+			all, err := campaigns(ctx, e, form, of.draw)
 			if err != nil {
 				t.Fatal(err)
 			}
-			rep := faultsReport(name, "", shortFaults, all)
+			rep := faultsReport(name, "", form, all)
 			if err := rep.WriteText(t.Output()); err != nil {
 				t.Fatal(err)
 			}
@@ -38,7 +47,7 @@ func TestFaults(t *testing.T) {
 				t.Error(err)
 			}
 			for _, c := range all {
-				for _, f := range slices.Concat(processFaults, c.faults) {
+				for _, f := range c.faults {
 					if c.times(f.name) == 0 {
 						t.Errorf("%s: %s did not happen", c.way.title, f.name)
 					}
@@ -124,14 +133,14 @@ func TestLeftBehind(t *testing.T) {
 }
 
 func TestFaultsForm(t *testing.T) {
-	f, err := faultsFormOf(&lab.Env{Time: time.Minute, Seed: 7, Ways: []string{"off", "xdp"}})
+	f, err := faultsFormOf(&lab.Env{Time: time.Minute, Seed: 7, Ways: []string{"off", "xdp"}}, isthmusWays)
 	if err != nil || f.time != time.Minute || f.seed != 7 || !slices.Equal(f.ways, []way{wayUser, wayXDP}) {
 		t.Errorf("%+v, %v", f, err)
 	}
-	if f, err := faultsFormOf(&lab.Env{}); err != nil || f.time != faultsTime || f.seed == 0 || len(f.ways) != 3 {
+	if f, err := faultsFormOf(&lab.Env{}, isthmusWays); err != nil || f.time != faultsTime || f.seed == 0 || len(f.ways) != 3 {
 		t.Errorf("by default %+v, %v", f, err)
 	}
-	if _, err := faultsFormOf(&lab.Env{Ways: []string{"kernel"}}); err == nil {
+	if _, err := faultsFormOf(&lab.Env{Ways: []string{"kernel"}}, isthmusWays); err == nil {
 		t.Error("a way without an Isthmus was taken")
 	}
 }

@@ -32,9 +32,12 @@ var gprsAttach = lab.Experiment{
 func runGPRSAttach(ctx context.Context, e *lab.Env) error {
 	rep := &report.Report{
 		Experiment: attachName, Title: "Terminals of a mobile core", Peer: "osmo-ggsn",
-		Notes: []string{"The time to an address is that from the first request to the answer or, of IPv6, to the router's advertisement behind it, in one process, over cables without delay."},
+		Notes: []string{
+			"The time to an address is that from the first request to the answer or, of IPv6, to the router's advertisement behind it, in one process, over cables without delay.",
+			"Contexts are created and deleted by one SGSN, which has some hundred requests under way; the processor's time is that of the GGSN alone, all else on the same machine.",
+		},
 	}
-	for _, part := range []func(context.Context, *lab.Env, *report.Report) error{attachTimes, attachMatrix} {
+	for _, part := range []func(context.Context, *lab.Env, *report.Report) error{attachTimes, attachRates, attachMatrix} {
 		if err := part(ctx, e, rep); err != nil {
 			return err
 		}

@@ -46,6 +46,10 @@ type coreNet struct {
 	sgsn, ggsn, srv *lab.Node
 	at              gsns // what the nodes talk to each other by
 	dir             string
+
+	// Of our GGSN, the addresses, and further keys.
+	pool4 netip.Prefix
+	more  string
 }
 
 // drawCore draws the topology.
@@ -54,7 +58,7 @@ func drawCore(ctx context.Context, e *lab.Env, name string, at gsns) (_ *coreNet
 	if err != nil {
 		return nil, err
 	}
-	n := &coreNet{lab: l, sgsn: l.Node("sgsn"), ggsn: l.Node("ggsn"), srv: l.Node("srv"), at: at}
+	n := &coreNet{lab: l, sgsn: l.Node("sgsn"), ggsn: l.Node("ggsn"), srv: l.Node("srv"), at: at, pool4: corePool4}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.Close())
@@ -117,13 +121,13 @@ func (n *coreNet) section() string {
 		family = 6
 	}
 	text := fmt.Sprintf("[[ggsn]]\ngsn_address%d = %q\npeers = [%q]\nreversed_tid = [%[3]q]\nstate_file = %q\n",
-		family, n.at.ggsn, n.at.sgsn, filepath.Join(n.dir, "ggsn.state"))
+		family, n.at.ggsn, n.at.sgsn, filepath.Join(n.dir, "ggsn.state")) + n.more
 	for _, a := range []struct {
 		v6   bool
 		key  string
 		pool netip.Prefix
 		dns  netip.Addr
-	}{{false, "pool4", corePool4, coreDNS4}, {true, "pool6", corePool6, coreDNS6}} {
+	}{{false, "pool4", n.pool4, coreDNS4}, {true, "pool6", corePool6, coreDNS6}} {
 		text += fmt.Sprintf("[[ggsn.apn]]\nname = %q\n%s = [%q]\ndns = [%q]\n", coreAPN(a.v6), a.key, a.pool, a.dns)
 	}
 	return text

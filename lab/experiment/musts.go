@@ -68,6 +68,7 @@ const (
 	figureStartsFailed = "starts that failed"
 	figureLeft         = "things left behind"
 	figureFilesMore    = "files open in the last process, beyond those of the first"
+	figureRoutinesMore = "goroutines of the last process, beyond those of the first"
 	figureMemoryGrown  = "memory of the last process / of the first"
 	figureSilence      = "longest silence of a long flow"
 	figureShortFailed  = "short flows that failed"
@@ -77,8 +78,11 @@ const (
 	figureOsmoForward = "Isthmus user space / kernel forwarding, packets per second"
 	figureOsmoLatency = "Isthmus user space / osmo-ggsn, median latency"
 
-	figureAttach4 = "from the request to the address"
-	figureAttach6 = "from the request to the advertised address"
+	figureContexts = "contexts created and deleted in a second of the GGSN's processor"
+	figureCreates  = "created in a second"
+	figureDeletes  = "deleted in a second"
+	figureAttach4  = "from the request to the address"
+	figureAttach6  = "from the request to the advertised address"
 
 	figureLAN         = "LAN address change: time to recovery"
 	figureNATChange   = "NAT address change: time to recovery"
@@ -156,11 +160,12 @@ var Musts = slices.Concat([]Bound{
 	{siitCostName, figureStreamPlain, report.Must{AtLeast: true, Bound: 0.85}},
 	{attachName, figureAttach4, report.Must{Bound: 5}},  // ms
 	{attachName, figureAttach6, report.Must{Bound: 10}}, // ms
+	{attachName, figureContexts, report.Must{AtLeast: true, Bound: 20_000}},
 	{gtpuThroughputName, figureOsmoDown, report.Must{AtLeast: true, Bound: 2}},
 	{gtpuThroughputName, figureOsmoUp, report.Must{AtLeast: true, Bound: 1.5}},
 	{gtpuThroughputName, figureOsmoForward, report.Must{AtLeast: true, Bound: 0.5}}, // of 1280 bytes
 	{gtpuLatencyName, figureOsmoLatency, report.Must{Bound: 1.2}},
-}, faultsMusts(natFaultsName), faultsMusts(relayFaultsName))
+}, faultsMusts(natFaultsName), faultsMusts(relayFaultsName), faultsMusts(ggsnFaultsName))
 
 // faultsMusts are the bounds of campaigns.
 func faultsMusts(experiment string) []Bound {
@@ -170,6 +175,7 @@ func faultsMusts(experiment string) []Bound {
 		{experiment, figureStartsFailed, report.Must{}},
 		{experiment, figureLeft, report.Must{}},
 		{experiment, figureFilesMore, report.Must{}},
+		{experiment, figureRoutinesMore, report.Must{}},
 		{experiment, figureMemoryGrown, report.Must{Bound: 1.5}},
 		{experiment, figureSilence, report.Must{Bound: 30}},      // s
 		{experiment, figureShortFailed, report.Must{Bound: 0.1}}, // %

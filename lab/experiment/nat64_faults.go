@@ -7,12 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/isthmus-net/isthmus/lab"
 )
 
 // nat64Faults is the experiment nat64-faults.
-var nat64Faults = faultsExperiment(natFaultsName, "a stateful translator", "A NAT64 over faults", drawNAT64Faults)
+var nat64Faults = faultsExperiment(natFaultsName, "a stateful translator", "A NAT64 over faults", isthmusWays, drawNAT64Faults)
 
 const natFaultsName = "nat64-faults"
 
@@ -70,7 +71,7 @@ func drawNAT64Faults(ctx context.Context, e *lab.Env, w way) (*faultsWorld, erro
 	}
 	n.world.close = func() error { answers(); return l.Close() }
 	n.world.subject = &subject{instance: instance{n.gateway, e.Binary, l.Dir(), l.Name()}, section: n.section}
-	n.world.faults = append(fastPathFaults(w),
+	n.world.faults = append(slices.Concat(processFaults, fastPathFaults(w)),
 		toggled(partAddress), toggled(partPrefix), toggled(partStatic),
 		flapped("IPv6 side", n.lan, "gateway"), flapped("IPv4 side", n.wan, "gateway"),
 		unrouted("prefix", n.gateway, faultsPrefixes[0]), unrouted("pool address", n.gateway, netip.PrefixFrom(faultsPool[0], 32)),

@@ -6,13 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
 // relayFaults is the experiment relay-faults.
-var relayFaults = faultsExperiment(relayFaultsName, "a Teredo relay", "A Teredo relay over faults", drawRelayFaults)
+var relayFaults = faultsExperiment(relayFaultsName, "a Teredo relay", "A Teredo relay over faults", isthmusWays, drawRelayFaults)
 
 const relayFaultsName = "relay-faults"
 
@@ -50,7 +51,7 @@ func drawRelayFaults(ctx context.Context, e *lab.Env, w way) (_ *faultsWorld, er
 	world := &faultsWorld{off: map[string]bool{}, close: func() error { answers(); return n.Close() }}
 	world.subject = &subject{instance: instance{n.relay, e.Binary, n.lab.Dir(), n.lab.Name()}}
 	world.subject.section = func() string { return world.relaySection(w) }
-	world.faults = append(fastPathFaults(w),
+	world.faults = append(slices.Concat(processFaults, fastPathFaults(w)),
 		toggled(partServe), toggled(partTimeout), toggled(partCarry),
 		flapped("IPv6 side", n.bridge6, relaySwitchPort), flapped("IPv4 side", n.bridge4, relaySwitchPort),
 		unrouted("Teredo", n.relay, teredo.Prefix),

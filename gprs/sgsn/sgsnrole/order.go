@@ -217,14 +217,15 @@ func (s *SGSN) misbehaveOrder(a Misbehaved) (done Misdone, err error) {
 
 // Loaded are the arguments of load.
 type Loaded struct {
-	GGSN     string `name:"ggsn" json:"ggsn" required:"" placeholder:"ADDRESS" help:"The GGSN."`
-	APN      string `name:"apn" json:"apn" required:"" placeholder:"NAME" help:"Access point name."`
-	Type     string `json:"type" enum:"v4,v6,v4v6" default:"v4" help:"v4, v6 or v4v6 (${default})."`
-	IMSI     string `name:"imsi" json:"imsi" default:"240010100000000" placeholder:"DIGITS" help:"That of the first context; each other has the next one (${default})."`
-	GTP      uint8  `name:"gtp" json:"gtp" enum:"0,1" default:"1" help:"Version of GTP (${default})."`
-	Contexts int    `json:"contexts" default:"1000" placeholder:"N" help:"How many are created, and then deleted (${default})."`
-	Rate     int    `json:"rate" placeholder:"N" help:"Requests a second (as many as are answered)."`
-	Window   int    `json:"window" default:"100" placeholder:"N" help:"Requests that wait for an answer at most (${default})."`
+	GGSN     string        `name:"ggsn" json:"ggsn" required:"" placeholder:"ADDRESS" help:"The GGSN."`
+	APN      string        `name:"apn" json:"apn" required:"" placeholder:"NAME" help:"Access point name."`
+	Type     string        `json:"type" enum:"v4,v6,v4v6" default:"v4" help:"v4, v6 or v4v6 (${default})."`
+	IMSI     string        `name:"imsi" json:"imsi" default:"240010100000000" placeholder:"DIGITS" help:"That of the first context; each other has the next one (${default})."`
+	GTP      uint8         `name:"gtp" json:"gtp" enum:"0,1" default:"1" help:"Version of GTP (${default})."`
+	Contexts int           `json:"contexts" default:"1000" placeholder:"N" help:"How many are created, and then deleted (${default})."`
+	Rate     int           `json:"rate" placeholder:"N" help:"Requests a second (as many as are answered)."`
+	Window   int           `json:"window" default:"100" placeholder:"N" help:"Requests that wait for an answer at most (${default})."`
+	Hold     time.Duration `json:"hold" default:"0s" help:"How long all contexts stay before they are deleted (${default})."`
 }
 
 func (s *SGSN) loadOrder(a Loaded) (started Started, err error) {
@@ -232,7 +233,7 @@ func (s *SGSN) loadOrder(a Loaded) (started Started, err error) {
 	if err = errors.Join(s.serving(), err); err != nil {
 		return started, err
 	}
-	settings := sgsn.LoadSettings{Template: w.Attachment, Contexts: a.Contexts, Rate: a.Rate, Window: a.Window}
+	settings := sgsn.LoadSettings{Template: w.Attachment, Contexts: a.Contexts, Rate: a.Rate, Window: a.Window, Hold: a.Hold}
 	done := func(r sgsn.LoadReport) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
