@@ -133,6 +133,7 @@ func (e *Engine) remove(c *PDPContext) {
 	e.vacate(s)
 	e.timers.stop(&s.six.solicitation)
 	e.timers.stop(&s.six.expiry)
+	e.timers.stop(&s.six.dhcp.timer)
 	e.leave(s.path)
 }
 

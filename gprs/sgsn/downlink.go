@@ -77,7 +77,7 @@ func (e *Engine) forTerminal(s *session, ip []byte, now time.Time, out *Output) 
 			e.drops[dropDestination]++
 			return false
 		}
-		return !e.discovery(s, p, now, out)
+		return !e.discovery(s, p, now, out) && !e.informed(s, p, now, out)
 	}
 	e.drops[dropNotIP]++
 	return false

@@ -38,6 +38,8 @@ type host6 struct {
 	until     time.Time // of the router; zero: none is there
 	mtu       int       // 0: not told
 	servers   []netip.Addr
+	domains   []string // the search list
+	dhcp      client6
 
 	solicited    int
 	solicitation timer
@@ -130,6 +132,9 @@ func (e *Engine) advertised(s *session, p packet.IPv6, now time.Time, out *Outpu
 		e.configured(s, now, out)
 	}
 	e.expireLater(s, now)
+	if ra.more && h.dhcp.timer.fire == nil && s.wanted.Link != LoadLink {
+		e.inform(s, now)
+	}
 }
 
 // configured tells of what is new, also the stack behind a station.
@@ -153,6 +158,9 @@ func (h *host6) take(ra *advertisement, now time.Time) (news bool) {
 	}
 	if ra.servers != nil && !slices.Equal(ra.servers, h.servers) {
 		h.servers, news = ra.servers, true
+	}
+	if ra.domains != nil && !slices.Equal(ra.domains, h.domains) {
+		h.domains, news = ra.domains, true
 	}
 	if ra.prefix.IsValid() {
 		news = h.takePrefix(ra, now) || news
@@ -255,4 +263,25 @@ func (s *session) has6(a netip.Addr) bool {
 	}
 	own := network(a)
 	return slices.ContainsFunc(s.six.prefixes, func(p Address6) bool { return network(p.Address) == own })
+}
+
+// resolvers are the name servers beside those that are known: of DHCP first, then of
+// advertisements (RFC 8106 section 5.3.1).
+func (h *host6) resolvers(known []netip.Addr) (list []netip.Addr) {
+	for _, a := range slices.Concat(h.dhcp.servers, h.servers) {
+		if !slices.Contains(known, a) && !slices.Contains(list, a) {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// searchList is the one of both, in the same order.
+func (h *host6) searchList() (list []string) {
+	for _, name := range slices.Concat(h.dhcp.domains, h.domains) {
+		if !slices.Contains(list, name) {
+			list = append(list, name)
+		}
+	}
+	return list
 }

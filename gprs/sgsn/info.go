@@ -28,6 +28,7 @@ type Info struct {
 	IPv6            []Address6
 	Router          netip.Addr
 	DNS, PCSCF      []netip.Addr
+	Domains         []string // the search list
 	// MTU4 and MTU6 are 0 where the network has not told any.
 	MTU4, MTU6 int
 	// PAP is what was said to user and password, and whether they were refused.
@@ -62,11 +63,8 @@ func (e *Engine) Context(key gtp.TID) (Info, bool) {
 	if c.linked {
 		i.Linked = s.wanted.NSAPI
 	}
-	for _, a := range s.six.servers {
-		if !slices.Contains(i.DNS, a) {
-			i.DNS = append(i.DNS, a)
-		}
-	}
+	i.DNS = append(i.DNS, s.six.resolvers(i.DNS)...)
+	i.Domains = s.six.searchList()
 	return i, true
 }
 

@@ -203,9 +203,10 @@ func (t *station) advertise(now time.Time, out *Output) {
 	if h.mtu != 0 {
 		body = packet.AppendMTU(body, uint32(h.mtu))
 	}
-	if n := len(h.servers); n > 0 {
+	servers := h.resolvers(nil)
+	if n := len(servers); n > 0 {
 		body = binary.BigEndian.AppendUint32(append(body, packet.NDResolvers, byte(1+2*n), 0, 0), uint32(lifetime))
-		for _, a := range h.servers {
+		for _, a := range servers {
 			body = append(body, a.AsSlice()...)
 		}
 	}

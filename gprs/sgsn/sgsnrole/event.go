@@ -184,6 +184,7 @@ func described(i *sgsn.Info) (about []any) {
 	add("link_local", i.LinkLocal, i.LinkLocal.IsValid())
 	add("ipv6", addresses(i.IPv6), len(i.IPv6) > 0)
 	add("dns", i.DNS, len(i.DNS) > 0)
+	add("search", i.Domains, len(i.Domains) > 0)
 	add("pcscf", i.PCSCF, len(i.PCSCF) > 0)
 	add("mtu4", i.MTU4, i.MTU4 > 0)
 	add("mtu6", i.MTU6, i.MTU6 > 0)

@@ -26,6 +26,7 @@ type Context struct {
 	LinkLocal netip.Addr   `json:"link_local,omitzero"`
 	IPv6      []netip.Addr `json:"ipv6,omitempty"`
 	DNS       []netip.Addr `json:"dns,omitempty"`
+	Search    []string     `json:"search,omitempty"` // the search list
 	PCSCF     []netip.Addr `json:"pcscf,omitempty"`
 	MTU4      int          `json:"mtu4,omitempty"`
 	MTU6      int          `json:"mtu6,omitempty"`
@@ -44,7 +45,7 @@ type Context struct {
 func shown(i *sgsn.Info) Context {
 	c := Context{
 		IMSI: i.IMSI.String(), NSAPI: i.Key.NSAPI(), Linked: i.Linked, State: i.State.String(), APN: i.APN, GTP: uint8(i.Version),
-		IPv4: i.IPv4, LinkLocal: i.LinkLocal, IPv6: addresses(i.IPv6), DNS: i.DNS, PCSCF: i.PCSCF, MTU4: i.MTU4, MTU6: i.MTU6,
+		IPv4: i.IPv4, LinkLocal: i.LinkLocal, IPv6: addresses(i.IPv6), DNS: i.DNS, Search: i.Domains, PCSCF: i.PCSCF, MTU4: i.MTU4, MTU6: i.MTU6,
 		SGSN: i.Local, GGSN: i.Control, User: i.User, TEIDs: [4]uint32{i.TEIDControl, i.TEIDData, i.RemoteControl, i.RemoteData},
 		UpPackets: i.Traffic.UpPackets, UpOctets: i.Traffic.UpOctets, DownPackets: i.Traffic.DownPackets, DownOctets: i.Traffic.DownOctets,
 	}

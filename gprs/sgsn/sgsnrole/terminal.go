@@ -281,7 +281,7 @@ func (t *terminal) reconcile() error {
 	}
 	t.addresses, t.routes = has.addresses, has.routes
 	if t.resolvers != nil {
-		note(t.resolvers.write(has.dns))
+		note(t.resolvers.write(has.dns, has.search))
 	}
 	return errors.Join(errs...)
 }
@@ -292,6 +292,7 @@ type setup struct {
 	routes                []port.Route
 	mtu                   int
 	dns                   []netip.Addr
+	search                []string
 }
 
 // wanted puts together what the contexts of the terminal have: addresses, a default route for
@@ -322,6 +323,11 @@ func (t *terminal) wanted() (has setup) {
 		for _, a := range i.DNS {
 			if !slices.Contains(has.dns, a) {
 				has.dns = append(has.dns, a)
+			}
+		}
+		for _, name := range i.Domains {
+			if !slices.Contains(has.search, name) {
+				has.search = append(has.search, name)
 			}
 		}
 	}
