@@ -27,6 +27,7 @@ var (
 	ErrBusy     = errors.New("the context waits for an answer of the GGSN: try again")
 	ErrLocal    = errors.New("the SGSN has no such address")
 	ErrRequests = errors.New("no request can be sent now: 65535 wait for their answers, or a field does not fit")
+	ErrLinked   = errors.New("it is a secondary context: name its primary one")
 	ErrVersion  = errors.New("GTPv0 has no such procedure")
 )
 
@@ -250,7 +251,9 @@ func (e *Engine) AttachSecondary(primary gtp.TID, nsapi uint8, tft []byte, qos g
 		return gtp.TID{}, ErrUnknown
 	case p.session.version() == gtp.V0:
 		return gtp.TID{}, ErrVersion
-	case p.linked || p.state != Open:
+	case p.linked:
+		return gtp.TID{}, ErrLinked
+	case p.state != Open:
 		return gtp.TID{}, ErrBusy
 	case len(e.contexts) >= e.set.MaxContexts || len(p.session.contexts) >= maxSecondary:
 		return gtp.TID{}, ErrFull
@@ -270,4 +273,14 @@ func (e *Engine) AttachSecondary(primary gtp.TID, nsapi uint8, tft []byte, qos g
 		c.qos = qos
 	}
 	return c.key, e.create(c, now, out)
+}
+
+// FreeNSAPI is the lowest that a terminal has no context of; 0: it has all.
+func (e *Engine) FreeNSAPI(m gtp.IMSI) uint8 {
+	for n := uint8(firstNSAPI); n <= 15; n++ {
+		if e.contexts[gtp.MakeTID(m, n)] == nil {
+			return n
+		}
+	}
+	return 0
 }

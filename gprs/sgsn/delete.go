@@ -9,10 +9,10 @@ import (
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 )
 
-// Detach closes a context; a primary one with the secondary ones, unless alone (TS 29.060
-// section 7.3.5). Whatever the GGSN answers, and if it answers nothing, the context is gone
+// Detach closes a context, with a teardown all that have its address (TS 29.060 section
+// 7.3.5). Whatever the GGSN answers, and if it answers nothing, the context is gone
 // then. One that is opening ends at once, and unknown to the GGSN.
-func (e *Engine) Detach(key gtp.TID, alone bool, now time.Time, out *Output) error {
+func (e *Engine) Detach(key gtp.TID, teardown bool, now time.Time, out *Output) error {
 	c := e.contexts[key]
 	switch {
 	case c == nil:
@@ -24,10 +24,9 @@ func (e *Engine) Detach(key gtp.TID, alone bool, now time.Time, out *Output) err
 		return nil
 	}
 	s := c.session
-	together := !c.linked && !alone
 	m := gtp.DeleteRequest{NSAPI: key.NSAPI()}
 	if s.version() == gtp.V1 {
-		m.Teardown = gtp.Some(together)
+		m.Teardown = gtp.Some(teardown)
 	} else {
 		m.NSAPI = 0
 	}
@@ -38,7 +37,7 @@ func (e *Engine) Detach(key gtp.TID, alone bool, now time.Time, out *Output) err
 	}
 	c.state = Closing
 	for _, other := range s.contexts {
-		if together && other != c {
+		if teardown && other != c {
 			e.withdraw(other)
 			other.state = Closing
 		}

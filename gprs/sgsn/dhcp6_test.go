@@ -89,6 +89,12 @@ func TestInformation(t *testing.T) {
 			w.wait(2*time.Hour - 1)
 			w.none()
 		}
+		ra := defaultRA()
+		ra.bitsOfRouter, ra.servers = otherRA, []netip.Addr{netip.MustParseAddr("2001:db8::54"), server}
+		w.advertise(key, ra)
+		if i := w.info(key); !slices.Equal(i.DNS, []netip.Addr{server, ra.servers[0]}) {
+			t.Errorf("name servers %v", i.DNS)
+		}
 		if w.e.stats.InformationRequests != 3 || w.e.stats.InformationReplies != 3 {
 			t.Errorf("%+v", w.e.stats)
 		}

@@ -54,7 +54,7 @@ func TestDialogue(t *testing.T) {
 				heard("move")
 				w.wait(time.Minute)
 				heard("echo")
-				w.order(w.e.Detach(key, false, w.now, &w.out))
+				w.order(w.e.Detach(key, true, w.now, &w.out))
 				heard("detach")
 				golden(t, filepath.Join("testdata", name+".txt"), text.String())
 			})

@@ -18,8 +18,10 @@ type Info struct {
 	State   State
 	Version gtp.Version
 	APN     string
-	// Linked is the NSAPI of the primary context; 0: this is one.
-	Linked uint8
+	// Linked is the NSAPI of the primary context, 0: this is one. Filters are those of a
+	// secondary one, for both directions.
+	Linked  uint8
+	Filters []gtp.PacketFilter
 	// Type is what the GGSN has given, which may be less than was asked for.
 	Type gtp.PDPType
 	// IPv4 and LinkLocal are not valid where there is none; IPv6 is empty before a router has
@@ -62,6 +64,8 @@ func (e *Engine) Context(key gtp.TID) (Info, bool) {
 	}
 	if c.linked {
 		i.Linked = s.wanted.NSAPI
+		t, _, _ := gtp.ParseTFT(c.tft)
+		i.Filters = t.Filters
 	}
 	i.DNS = append(i.DNS, s.six.resolvers(i.DNS)...)
 	i.Domains = s.six.searchList()

@@ -120,7 +120,7 @@ func (e *Engine) Reattach(key gtp.TID, ggsn netip.Addr, now time.Time, out *Outp
 	s := c.session
 	again := s.wanted
 	again.GGSN, again.Local = ggsn, s.local
-	if err := e.Detach(s.key(), false, now, out); err != nil {
+	if err := e.Detach(s.contexts[0].key, true, now, out); err != nil {
 		return err
 	}
 	s.again = &again

@@ -115,7 +115,7 @@ func TestMove(t *testing.T) {
 			t.Error("the old tunnel is there for ever")
 		}
 		w.clear()
-		w.order(w.e.Detach(key, false, w.now, &w.out))
+		w.order(w.e.Detach(key, true, w.now, &w.out))
 		d, h := w.next()
 		w.say(d.Socket, reply(h, after.TEIDControl), &gtp.DeleteResponse{Cause: gtp.CauseAccepted})
 		w.empty()

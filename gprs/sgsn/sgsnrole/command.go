@@ -18,7 +18,8 @@ import (
 type commands struct {
 	Attach    Attach                          `cmd:"" help:"Open a PDP context and be its terminal, until SIGINT or SIGTERM; where an SGSN runs already, by that."`
 	Contexts  role.Ask[struct{}, Contexts]    `cmd:"" help:"List the PDP contexts."`
-	Detach    role.Order[Detached, Done]      `cmd:"" help:"Close a PDP context."`
+	Secondary role.Order[Linked, Done]        `cmd:"" help:"Open a secondary PDP context: certain packets of one that is open go by it, with a quality of their own."`
+	Detach    role.Order[Detached, Done]      `cmd:"" help:"Close a PDP context, a primary one with its secondary ones."`
 	Move      role.Order[MovedTo, Done]       `cmd:"" help:"Move a PDP context to another SGSN, or to another GGSN."`
 	Update    role.Order[Changed, Done]       `cmd:"" help:"Ask for another quality of service."`
 	Misbehave role.Order[Misbehaved, Misdone] `cmd:"" help:"Do what a good SGSN does not."`

@@ -21,13 +21,14 @@ type ggsn struct {
 	t    *testing.T
 	addr netip.Addr
 
-	mu     sync.Mutex
-	codec  gtp.Codec
-	heard  []heard
-	silent bool
-	refuse gtp.Cause // 0: nothing
-	next   uint32
-	users  map[uint32]user // by our tunnel identifiers of the user plane
+	mu      sync.Mutex
+	codec   gtp.Codec
+	heard   []heard
+	silent  bool
+	refuse  gtp.Cause // 0: nothing
+	next    uint32
+	control uint32          // of the SGSN, of the last primary context
+	users   map[uint32]user // by our tunnel identifiers of the user plane
 }
 
 // heard is a message that came.
@@ -101,6 +102,11 @@ func (g *ggsn) handle(conn *net.UDPConn, from netip.AddrPort, h *gtp.Header) {
 		response = &gtp.EchoResponse{Recovery: 1}
 	case *gtp.CreateRequest:
 		response, answer.TEID = g.create(m), m.TEIDControl.Value
+		if m.LinkedNSAPI.Present {
+			answer.TEID = g.control
+		} else {
+			g.control = answer.TEID
+		}
 	case *gtp.UpdateRequest:
 		response, answer.TEID = g.update(h, m), m.TEIDControl.Value
 	case *gtp.DeleteRequest:
@@ -131,6 +137,12 @@ func (g *ggsn) create(m *gtp.CreateRequest) gtp.Message {
 	}
 	if given.Type != gtp.PDPTypeIPv4 {
 		given.IPv6 = netip.AddrFrom16([16]byte{0xfe, 0x80, 8: 2, 15: n})
+	}
+	if m.LinkedNSAPI.Present {
+		return &gtp.CreateResponse{
+			Cause: gtp.CauseAccepted, Reordering: gtp.Some(false), TEIDData: gtp.Some(g.next), ChargingID: gtp.Some(uint32(n)),
+			AddressControl: gtp.Some(g.addr), AddressUser: gtp.Some(g.addr), QoS: gtp.Some(m.QoS),
+		}
 	}
 	return &gtp.CreateResponse{
 		Cause: gtp.CauseAccepted, Reordering: gtp.Some(false), TEIDData: gtp.Some(g.next), TEIDControl: gtp.Some(g.next + 1),

@@ -18,6 +18,7 @@ var questions = []role.Question{
 	role.Answer("contexts", (*SGSN).list),
 	role.Answer("load", (*SGSN).loaded),
 	role.Follow("attach", (*SGSN).attachOrder),
+	role.Follow("secondary", (*SGSN).secondaryOrder),
 	role.Follow("detach", (*SGSN).detachOrder),
 	role.Follow("move", (*SGSN).moveOrder),
 	role.Follow("update", (*SGSN).updateOrder),
@@ -131,13 +132,15 @@ func (s *SGSN) about(w Which, do func(key gtp.TID, now time.Time, out *sgsn.Outp
 
 // Detached are the arguments of detach.
 type Detached struct {
-	Which `embed:""`
-	Alone bool `json:"alone" help:"Leave secondary contexts open."`
+	Which    `embed:""`
+	Alone    bool `json:"alone" xor:"how" help:"Close a primary context, and leave its secondary ones open."`
+	Teardown bool `json:"teardown" xor:"how" help:"Close all contexts of the address, also by way of a secondary one."`
 }
 
 func (s *SGSN) detachOrder(a Detached) (Done, error) {
 	return s.about(a.Which, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
-		return s.engine.Detach(key, a.Alone, now, out)
+		i, _ := s.engine.Context(key)
+		return s.engine.Detach(key, a.Teardown || i.Linked == 0 && !a.Alone, now, out)
 	})
 }
 
@@ -169,30 +172,17 @@ func (s *SGSN) moveOrder(a MovedTo) (Done, error) {
 
 // Changed are the arguments of update.
 type Changed struct {
-	Which `embed:""`
-	Class string `json:"class" enum:"conversational,streaming,interactive,background" default:"background" help:"Traffic class: conversational, streaming, interactive or background (${default})."`
-	Up    uint32 `json:"up" default:"8640" placeholder:"KBIT" help:"Highest rate of the terminal in kbit/s (${default})."`
-	Down  uint32 `json:"down" default:"8640" placeholder:"KBIT" help:"Highest rate to the terminal in kbit/s (${default})."`
-}
-
-var classes = map[string]gtp.TrafficClass{
-	"conversational": gtp.ClassConversational, "streaming": gtp.ClassStreaming, "interactive": gtp.ClassInteractive, "background": gtp.ClassBackground,
+	Which   `embed:""`
+	Quality `embed:""`
 }
 
 func (s *SGSN) updateOrder(a Changed) (Done, error) {
-	const r99, r7 = 12, 17 // octets of a profile without and with rates above 8640 kbit/s
-	length := r99
-	if max(a.Up, a.Down) > 8640 {
-		length = r7
-	}
 	return s.about(a.Which, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
 		i, ok := s.engine.Context(key)
 		if !ok {
 			return sgsn.ErrUnknown
 		}
-		p := i.QoS.Profile()
-		p.Class, p.MaxUp, p.MaxDown = classes[a.Class], gtp.BitRate(a.Up), gtp.BitRate(a.Down)
-		return s.engine.Update(key, p.QoS(length), now, out)
+		return s.engine.Update(key, a.change(i.QoS), now, out)
 	})
 }
 

@@ -182,7 +182,7 @@ const maxLeave = 5 * time.Second
 func (s *SGSN) detachAll() {
 	s.loop.Do(func(now time.Time, out *sgsn.Output) {
 		for _, key := range s.engine.Keys() {
-			_ = s.engine.Detach(key, false, now, out) // those that go with another one are busy
+			_ = s.engine.Detach(key, true, now, out) // those that go with another one are busy
 		}
 	})
 	end := time.Now().Add(min(s.answerTime(), maxLeave))
