@@ -111,7 +111,7 @@ func (e *Engine) remove(c *PDPContext) {
 	}
 	e.timers.stop(&c.forget)
 	e.forget(c)
-	if c.next != 0 {
+	if c.next.id != 0 {
 		e.stay(c)
 	}
 	if c.path != nil {
@@ -138,10 +138,10 @@ func (e *Engine) remove(c *PDPContext) {
 
 // forget ends the tunnel identifier that a context had before its last move.
 func (e *Engine) forget(c *PDPContext) {
-	if c.earlier != 0 && e.data[c.earlier] == c {
-		delete(e.data, c.earlier)
+	if c.earlier.version == gtp.V1 && e.data[c.earlier.id] == c {
+		delete(e.data, c.earlier.id)
 	}
-	c.earlier = 0
+	c.earlier = tunnel{}
 }
 
 // Abandon forgets all contexts without a word to their GGSNs, as an SGSN does that fails.

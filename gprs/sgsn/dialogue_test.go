@@ -49,7 +49,7 @@ func TestDialogue(t *testing.T) {
 				w.order(w.e.Update(key, gtp.QoS{}, w.now, &w.out))
 				w.granted(gtp.CauseAccepted)
 				heard("update")
-				w.order(w.e.Move(key, 1, w.now, &w.out))
+				w.order(w.e.Move(key, 1, v, w.now, &w.out))
 				w.granted(gtp.CauseAccepted)
 				heard("move")
 				w.wait(time.Minute)

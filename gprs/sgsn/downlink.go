@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
@@ -46,14 +45,10 @@ func (e *Engine) tunnel(m *message) *PDPContext {
 		return e.data[m.TEID]
 	}
 	c := e.contexts[m.TID]
-	if m.plane != PlaneV0 || c == nil || c.session.version() != gtp.V0 {
+	if m.plane != PlaneV0 || c == nil || !c.labelled(uint32(m.FlowLabel)) {
 		return nil
 	}
-	switch uint32(m.FlowLabel) {
-	case c.data, c.earlier, c.next:
-		return c
-	}
-	return nil
+	return c
 }
 
 // forTerminal reports whether a packet is for the terminal's stack behind the link: to one of

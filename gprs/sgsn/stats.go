@@ -45,6 +45,7 @@ const (
 	dropUnknownTunnel             // a user packet for no context
 	dropPeer                      // a user packet, or an Error Indication, of another peer
 	dropNotReady                  // a packet of a context that is not open
+	dropWaiting                   // more than wait while a terminal moves
 	dropNotIP                     // not an IP packet
 	dropDestination               // a packet for an address that the terminal has not
 	dropSource                    // a packet of a terminal from an address that it has not
@@ -64,6 +65,7 @@ var dropNames = [numDrops]string{
 	dropUnknownTunnel: "unknown_tunnel",
 	dropPeer:          "foreign_peer",
 	dropNotReady:      "context_not_open",
+	dropWaiting:       "too_many_waiting",
 	dropNotIP:         "not_ip",
 	dropDestination:   "foreign_destination",
 	dropSource:        "foreign_source",

@@ -213,6 +213,7 @@ func (n *coreNet) startSGSN(ctx context.Context, who maker, a attachment) (*lab.
 		return n.daemons.start(ctx, n.sgsn, lab.Process{Name: "isthmus-sgsn", Path: i.binary, Args: []string{
 			"sgsn", "attach", "--local", n.at.sgsn.String(), "--ggsn", n.at.ggsn.String(), "--apn", coreAPN(a.v6), "--type", family,
 			"--gtp", strconv.Itoa(a.version), "--imsi", "240010123456789", "--tun", ueDevice, "--socket", i.socket(),
+			"--state-file", filepath.Join(n.dir, "sgsn.state"),
 		}})
 	}
 	c, err := peersOf(n.daemons.env).Sgsnemu(n.dir, peers.Sgsnemu{

@@ -26,6 +26,7 @@ type ggsn struct {
 	heard   []heard
 	silent  bool
 	refuse  gtp.Cause // 0: nothing
+	old     bool      // it speaks GTPv0 alone
 	next    uint32
 	control uint32          // of the SGSN, of the last primary context
 	users   map[uint32]user // by our tunnel identifiers of the user plane
@@ -92,7 +93,7 @@ func (g *ggsn) handle(conn *net.UDPConn, from netip.AddrPort, h *gtp.Header) {
 		return
 	}
 	g.heard = append(g.heard, heard{*h, from, m})
-	if g.silent {
+	if g.silent || g.old && h.Version != gtp.V0 {
 		return
 	}
 	answer := gtp.Header{Version: h.Version, HasSequence: true, Sequence: h.Sequence, TID: h.TID}
@@ -151,13 +152,20 @@ func (g *ggsn) create(m *gtp.CreateRequest) gtp.Message {
 	}
 }
 
+// update moves a context: that of the TEID, or the last one if its version changes.
 func (g *ggsn) update(h *gtp.Header, m *gtp.UpdateRequest) gtp.Message {
 	id := h.TEID - 1
 	if h.Version == gtp.V0 {
 		id = uint32(h.FlowLabel) - 1
 	}
+	if h.TEID == 0 && h.FlowLabel == 0 {
+		id = g.next
+	}
 	g.users[id] = user{m.TEIDData.Value, m.AddressUser.Value}
-	return &gtp.UpdateResponse{Cause: gtp.CauseAccepted, QoS: m.QoS}
+	return &gtp.UpdateResponse{
+		Cause: gtp.CauseAccepted, QoS: m.QoS, TEIDData: gtp.Some(id), TEIDControl: gtp.Some(id + 1), ChargingID: gtp.Some(uint32(1)),
+		AddressControl: gtp.Some(g.addr), AddressUser: gtp.Some(g.addr),
+	}
 }
 
 // reflect sends a UDP packet back to its sender, and answers a router solicitation.

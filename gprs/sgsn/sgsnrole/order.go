@@ -147,26 +147,52 @@ func (s *SGSN) detachOrder(a Detached) (Done, error) {
 // MovedTo are the arguments of move.
 type MovedTo struct {
 	Which `embed:""`
-	To    string `name:"to" json:"to" xor:"where" required:"" placeholder:"ADDRESS" help:"Another of our addresses: the context goes to the SGSN there, and stays open."`
-	GGSN  string `name:"ggsn" json:"ggsn" xor:"where" required:"" placeholder:"ADDRESS" help:"Another GGSN: the context is closed, and opened there."`
+	To    string `name:"to" json:"to" placeholder:"ADDRESS" help:"Another of our addresses: the context goes to the SGSN there, and stays open."`
+	GTP   string `name:"gtp" json:"gtp" enum:",0,1" default:"" placeholder:"0|1" help:"The other version of GTP, which the SGSN speaks there, or here from now on: the context stays open."`
+	GGSN  string `name:"ggsn" json:"ggsn" placeholder:"ADDRESS" help:"Another GGSN: the context is closed, and opened there."`
 }
 
-func (s *SGSN) moveOrder(a MovedTo) (Done, error) {
+// Validate has kong refuse what is no context, and no way to go.
+func (a MovedTo) Validate() error {
+	stays := a.To != "" || a.GTP != ""
+	if stays == (a.GGSN != "") {
+		return errors.New("say where to: --to ADDRESS of ours, --gtp 0 or 1, or both; or --ggsn ADDRESS")
+	}
+	return a.Which.Validate()
+}
+
+func (s *SGSN) moveOrder(a MovedTo) (done Done, err error) {
+	if err := a.Validate(); err != nil {
+		return done, err
+	}
 	if a.GGSN != "" {
 		ggsn, fault := hostAddress(a.GGSN)
 		if fault != nil {
-			return Done{}, fault.Err()
+			return done, fault.Err()
 		}
 		return s.about(a.Which, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
 			return s.engine.Reattach(key, ggsn, now, out)
 		})
 	}
-	local, err := s.place(a.To)
-	if err != nil {
-		return Done{}, err
+	local := -1
+	if a.To != "" {
+		if local, err = s.place(a.To); err != nil {
+			return done, err
+		}
 	}
 	return s.about(a.Which, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
-		return s.engine.Move(key, local, now, out)
+		i, there := s.engine.Context(key)
+		if !there {
+			return sgsn.ErrUnknown
+		}
+		to, version := local, i.Version
+		if to < 0 {
+			to = slices.Index(s.cfg.Local, i.Local)
+		}
+		if a.GTP != "" {
+			version = gtp.Version(a.GTP[0] - '0')
+		}
+		return s.engine.Move(key, to, version, now, out)
 	})
 }
 
@@ -202,6 +228,9 @@ func (s *SGSN) misbehaveOrder(a Misbehaved) (done Misdone, err error) {
 		return done, fmt.Errorf("no misdeed is called %q", a.What)
 	}
 	s.loop.Do(func(now time.Time, out *sgsn.Output) { err = s.engine.Misbehave(key, a.What, a.Times, now, out) })
+	if a.What == sgsn.MisdeedRestart {
+		err = errors.Join(err, s.counted())
+	}
 	return Misdone{What: string(a.What), Times: a.Times}, err
 }
 

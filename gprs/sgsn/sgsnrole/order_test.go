@@ -71,6 +71,22 @@ func TestOrders(t *testing.T) {
 	if from := w.last(t, gtp.TypeGPDU).from.Addr(); from != ours2 {
 		t.Errorf("packets come from %s", from)
 	}
+	if d := done(w.sgsn.moveOrder(MovedTo{Which: who, GTP: "0"})); d.Event != "moved" || d.Context.GTP != 0 || d.Context.SGSN != ours2 {
+		t.Errorf("%+v", d)
+	}
+	w.echoes(t, ue4, site4, 100)
+	if h := w.last(t, gtp.TypeGPDU).header; h.Version != gtp.V0 {
+		t.Errorf("packets go by version %d", h.Version)
+	}
+	if d := done(w.sgsn.moveOrder(MovedTo{Which: who, GTP: "1", To: ours.String()})); d.Event != "moved" || d.Context.GTP != 1 || d.Context.SGSN != ours {
+		t.Errorf("%+v", d)
+	}
+	w.echoes(t, ue4, site4, 100)
+	for _, nowhere := range []MovedTo{{Which: who}, {Which: who, To: ours.String(), GGSN: other.String()}, {Which: who, GTP: "0", GGSN: other.String()}} {
+		if _, err := w.sgsn.moveOrder(nowhere); err == nil || !strings.Contains(err.Error(), "--to") {
+			t.Errorf("%+v: %v", nowhere, err)
+		}
+	}
 	newGGSN(t, w.core, other)
 	if d := done(w.sgsn.moveOrder(MovedTo{Which: who, GGSN: other.String()})); d.Event != "attached" || d.Context.GGSN != other {
 		t.Errorf("%+v", d)
@@ -195,6 +211,19 @@ tun = "radio"
 		t.Errorf("%v after %d requests", err, w.ggsn.count(gtp.TypeUpdateRequest)-before)
 	}
 	w.ggsn.set(func() { w.ggsn.silent = false })
+}
+
+// TestFallback opens the context of the start by GTPv0 at a GGSN without GTPv1.
+func TestFallback(t *testing.T) {
+	configtest.InEffect(t, "sgsn", "gtp_fallback")
+	t.Parallel()
+	w := newWorld(t)
+	w.ggsn.set(func() { w.ggsn.old = true })
+	w.start(t, w.settings(t, ue(1, "v4")+"gtp_fallback = true\nt3_response = \"100ms\"\nn3_requests = 2\n"))
+	w.echoes(t, ue4, site4, 100)
+	if c, _ := w.sgsn.list(struct{}{}); len(c.Contexts) != 1 || c.Contexts[0].GTP != 0 {
+		t.Errorf("%+v", c)
+	}
 }
 
 // TestTimes are keys of times, and of a file.

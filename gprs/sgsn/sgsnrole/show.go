@@ -138,7 +138,7 @@ func (d Done) Write(w io.Writer) {
 		fmt.Fprintln(w, d.Event)
 		return
 	}
-	fmt.Fprintf(w, "%s: %s\tdns %v\tmtu %d/%d\tSGSN %s\tGGSN %s\tTEIDs %#x\n", d.Event, c.all(), c.DNS, c.MTU4, c.MTU6, c.SGSN, c.GGSN, c.TEIDs)
+	fmt.Fprintf(w, "%s: %s\tdns %v\tmtu %d/%d\tSGSN %s\tGGSN %s\tGTPv%d\tTEIDs %#x\n", d.Event, c.all(), c.DNS, c.MTU4, c.MTU6, c.SGSN, c.GGSN, c.GTP, c.TEIDs)
 }
 
 // Misdone is a misdeed that was done, or will be with what comes next.
