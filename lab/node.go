@@ -152,14 +152,6 @@ func (n *Node) SetControl(socket string) error {
 	return l.state.write(l.dir)
 }
 
-// Namespace is the path of the node's network namespace, for programs that are told where to go.
-func (n *Node) Namespace() string {
-	if n.ns == nil {
-		return ""
-	}
-	return n.ns.Name()
-}
-
 // Lab is the run the node belongs to.
 func (n *Node) Lab() *Lab { return n.lab }
 

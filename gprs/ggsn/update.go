@@ -30,8 +30,10 @@ func (e *Engine) update(t *transaction) Reason {
 	return none
 }
 
-// toUpdate returns the context that an Update Request is for. One of version 0 that moves to
-// version 1 is found by its IMSI, for its new SGSN knows no TEID.
+// toUpdate returns the context that an Update Request is for. One that moves to the other
+// version is found by its IMSI and NSAPI, for its new SGSN knows no TEID, and of version 0 no
+// flow label, which is zero then. Version 0 has no secondary contexts, so that one with others
+// stays.
 func (e *Engine) toUpdate(t *transaction, m *gtp.UpdateRequest) (handle, bool) {
 	if sh := e.sessionHandle(t); sh != 0 {
 		nsapi := m.NSAPI
@@ -41,23 +43,35 @@ func (e *Engine) toUpdate(t *transaction, m *gtp.UpdateRequest) (handle, bool) {
 		x, _ := e.find(e.sessions.at(sh), nsapi)
 		return x, x != 0
 	}
-	if t.header.Version == gtp.V0 || t.header.TEID != 0 || !m.IMSI.Present || !m.TEIDControl.Present {
+	if t.header.Version == gtp.V0 && t.header.FlowLabel != 0 || t.header.Version == gtp.V1 && (t.header.TEID != 0 || !m.IMSI.Present || !m.TEIDControl.Present) {
 		return 0, false
 	}
-	tid := gtp.MakeTID(m.IMSI.Value, m.NSAPI)
+	tid := namedTID(t, m)
 	x := e.byTID[tid]
 	if x == 0 {
 		x = e.byTID[tid.Reversed()]
 	}
-	return x, x != 0 && e.sessions.at(e.contexts.at(x).session).version == gtp.V0
+	if x == 0 {
+		return 0, false
+	}
+	s := e.sessions.at(e.contexts.at(x).session)
+	return x, s.version != t.header.Version && e.contexts.at(s.first).next == 0
 }
 
-// rename gives the one context of a session of version 0 the TID that is known to be right,
-// if a node has written it the other way round.
+// namedTID is the TID of the context that a request names without a tunnel identifier.
+func namedTID(t *transaction, m *gtp.UpdateRequest) gtp.TID {
+	if t.header.Version == gtp.V0 {
+		return t.header.TID
+	}
+	return gtp.MakeTID(m.IMSI.Value, m.NSAPI)
+}
+
+// rename gives the one context of a session that has changed its version the TID by which it
+// is known there: a node of version 0 may write it the other way round.
 func (e *Engine) rename(h handle, to gtp.TID) {
 	x := e.contexts.at(h)
 	s := e.sessions.at(x.session)
-	delete(e.byTID, s.tid)
+	delete(e.byTID, tidOf(s, x.nsapi))
 	s.tid, x.nsapi = to, to.NSAPI()
 	e.byTID[to] = h
 }
@@ -81,11 +95,11 @@ func (e *Engine) applyUpdate(t *transaction, m *gtp.UpdateRequest, x handle, s *
 	e.heardCounter(t, control, m.Recovery, c.session)
 	// A request of this node that is under way gives way to that of the SGSN.
 	e.collided(c.session, s, t.call)
-	if t.header.Version == gtp.V1 && s.version == gtp.V0 {
-		e.rename(x, gtp.MakeTID(m.IMSI.Value, m.NSAPI))
-	}
-	released := s.marked(markReleasing)
+	changes, released := t.header.Version != s.version, s.marked(markReleasing)
 	e.moveSession(c.session, s, control, t.header.Version)
+	if changes {
+		e.rename(x, namedTID(t, m))
+	}
 	if released {
 		e.schedule(c.session, s, t.call) // what was due meanwhile was left undone
 	}
@@ -99,6 +113,8 @@ func (e *Engine) applyUpdate(t *transaction, m *gtp.UpdateRequest, x handle, s *
 	c.qos = a.negotiate(m.QoS.Value, m.CommonFlags.Value)
 	if m.TFT.Present {
 		e.setFilters(x, asked)
+	} else if s.version == gtp.V0 {
+		e.setFilters(x, nil) // it has no templates
 	}
 	if s.why == EndPath {
 		s.marks &^= markEnding // it has a user plane that answers
@@ -134,6 +150,7 @@ func (e *Engine) changeVersion(h handle, s *session, version gtp.Version) {
 	old := s.version
 	for x := s.first; x != 0; x = e.contexts.at(x).next {
 		c := e.contexts.at(x)
+		e.ended.add(endedOf(old, tidOf(s, c.nsapi), c.teid, uint16(c.teid)), e.at)
 		e.unlinkUser(x, c)
 		if old == gtp.V1 {
 			delete(e.byTEID, c.teid)

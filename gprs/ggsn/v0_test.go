@@ -125,6 +125,54 @@ func TestVersionChanges(t *testing.T) {
 	}
 }
 
+// TestVersionChangesBack: a context of version 1 moves to an SGSN of version 0, which knows its
+// TID alone, in either order of octets, and no flow label; one with secondary contexts stays.
+func TestVersionChangesBack(t *testing.T) {
+	for _, opaque := range []bool{false, true} {
+		w := newWorld(t, nil)
+		c := w.open(1, "internet", gtp.PDPTypeIPv4)
+		w.createSecondary(c.TEIDControl.Value, w.secondaryRequest(6, template(gtp.TFTCreate, portFilter(1, 1, 1))))
+		tid := gtp.MakeTID(imsi1, 5)
+		if opaque {
+			tid = tid.Reversed()
+		}
+		var u gtp.UpdateResponse
+		w.from = other
+		m := w.updateRequest(0x70)
+		m.NSAPI = 0
+		if w.ask(pathV0, gtp.Header{TID: tid}, m, &u); u.Cause != gtp.CauseNonExistent {
+			t.Fatalf("with a secondary context: %v", u.Cause)
+		}
+		w.from = sgsn
+		w.remove(c.TEIDControl.Value, 6, false)
+		w.from = other
+		if w.ask(pathV0, gtp.Header{TID: tid, FlowLabel: 1}, m, &u); u.Cause != gtp.CauseNonExistent {
+			t.Fatalf("with a flow label of another: %v", u.Cause)
+		}
+		h := w.ask(pathV0, gtp.Header{TID: tid}, m, &u)
+		if u.Cause != gtp.CauseAccepted || h.TID != tid || h.FlowLabel != 0x71 || u.TEIDControl.Value > 0xffff {
+			t.Fatalf("%v to %#x of %v", u.Cause, h.FlowLabel, h.TID)
+		}
+		w.upV0(tid, uint16(u.TEIDData.Value), udp4(c.four(), server, 64, 0))
+		if len(w.out.IP) != 1 {
+			t.Errorf("dropped %v", w.dropped())
+		}
+		w.up(c, udp4(c.four(), server, 64, 0))
+		if n := len(ofType(w.out.UDP, gtp.TypeErrorIndication)); w.e.stats.Dropped[TEIDUnknown] != 1 || n != 0 {
+			t.Errorf("dropped %v, %d indications for what was on its way", w.dropped(), n)
+		}
+		w.down(udp4(server, c.four(), 64, 0))
+		if g, _ := w.tunnelled(); g.Version != gtp.V0 || g.FlowLabel != 0x70 || g.TID != tid {
+			t.Errorf("%+v", g)
+		}
+		var d gtp.DeleteResponse
+		if w.ask(pathV0, gtp.Header{TID: tid, FlowLabel: uint16(u.TEIDControl.Value)}, &gtp.DeleteRequest{}, &d); d.Cause != gtp.CauseAccepted {
+			t.Error(d.Cause)
+		}
+		w.empty()
+	}
+}
+
 // TestVersionChangeRefused: an update that is refused leaves the context as it was, also one of
 // a TID that is written the other way round; so does one whose right TID another has.
 func TestVersionChangeRefused(t *testing.T) {

@@ -195,15 +195,6 @@ func (r *Router) appendReply(b []byte, to netip.Addr, q *question, status []byte
 			b = append(b, r.options[i]...)
 		}
 	}
-	p := packet.IPv6(b[start:])
-	n := uint16(len(p.Payload()))
-	binary.BigEndian.PutUint16(p[4:], n)
-	m := p.Payload()
-	binary.BigEndian.PutUint16(m[4:], n)
-	sum := packet.Checksum(p.SrcBytes(), p.DstBytes(), packet.ProtoUDP, m)
-	if sum == 0 {
-		sum = 0xffff // RFC 768
-	}
-	binary.BigEndian.PutUint16(m[6:], sum)
+	packet.FillUDP(packet.IPv6(b[start:]))
 	return b
 }

@@ -22,7 +22,7 @@ func (e *Engine) advertise(s *session, now time.Time, out *Output) {
 		lifetime = uint16(min(left(h.until, now), 9000)) // the timer of its end may be late
 	}
 	switch {
-	case t == nil && len(h.servers)+len(h.nat64) > 0:
+	case t == nil && len(h.resolvers(nil))+len(h.nat64) > 0:
 		out.deliver(s.wanted.Link, routerAdvertisement(h.appendServices(make([]byte, 12), lifetime, now)))
 	case t != nil && t.six == s:
 		body := append(binary.BigEndian.AppendUint16([]byte{64, 0}, lifetime), make([]byte, 8)...)
@@ -53,9 +53,10 @@ func (h *host6) appendNetwork(body []byte, now time.Time) []byte {
 // appendServices appends name servers, which last as long as the router, and the prefixes of
 // NAT64s.
 func (h *host6) appendServices(body []byte, lifetime uint16, now time.Time) []byte {
-	if n := len(h.servers); n > 0 {
+	servers := h.resolvers(nil)
+	if n := len(servers); n > 0 {
 		body = binary.BigEndian.AppendUint32(append(body, packet.NDResolvers, byte(1+2*n), 0, 0), uint32(lifetime))
-		for _, a := range h.servers {
+		for _, a := range servers {
 			body = append(body, a.AsSlice()...)
 		}
 	}

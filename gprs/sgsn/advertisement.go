@@ -22,7 +22,16 @@ type advertisement struct {
 	valid, preferred time.Duration
 	servers          []netip.Addr // of names; nil: not told, none: those known are no more
 	nat64            []pref64.Option
+	domains          []string // the search list, likewise
+	more             bool     // there is more to be had by DHCP
 }
+
+// Flags of an advertisement (RFC 4861 section 4.2). With either there is information to be had by
+// DHCP; addresses are not (RFC 6459 section 5.2).
+const (
+	managed            = 0x80
+	otherConfiguration = 0x40
+)
 
 // parseAdvertisement reads an advertisement and applies the checks of RFC 4861 section 6.1.2.
 func parseAdvertisement(p packet.IPv6) (ra advertisement, ok bool) {
@@ -31,6 +40,7 @@ func parseAdvertisement(p packet.IPv6) (ra advertisement, ok bool) {
 		return ra, false
 	}
 	ra.router, ra.lifetime = p.Src(), seconds16(m[6:])
+	ra.more = m[5]&(managed|otherConfiguration) != 0
 	for b := m[16:]; len(b) > 0; b = b[8*int(b[1]):] {
 		ra.option(b[:8*int(b[1])])
 	}
@@ -60,6 +70,10 @@ func (ra *advertisement) option(b []byte) {
 		if len(b) >= 24 && len(b)%16 == 8 {
 			ra.serversOption(b)
 		}
+	case packet.NDSearchList:
+		if len(b) >= 16 {
+			ra.domainsOption(b)
+		}
 	default:
 		if o, ok := pref64.ParseOption(b); ok && len(ra.nat64) < maxNAT64 {
 			ra.nat64 = append(ra.nat64, o)
@@ -87,5 +101,16 @@ func (ra *advertisement) serversOption(b []byte) {
 	}
 	for b = b[8:]; len(b) >= 16 && len(ra.servers) < maxServers; b = b[16:] {
 		ra.servers = append(ra.servers, netip.AddrFrom16([16]byte(b)))
+	}
+}
+
+// domainsOption takes the search list (RFC 8106 section 5.2); a lifetime of zero ends what is
+// known. Zeros fill it up.
+func (ra *advertisement) domainsOption(b []byte) {
+	if ra.domains == nil {
+		ra.domains = []string{}
+	}
+	if list, ok := parseDomains(b[8:]); ok && seconds32(b[4:]) != 0 {
+		ra.domains = append(ra.domains, list[:min(len(list), maxDomains-len(ra.domains))]...)
 	}
 }

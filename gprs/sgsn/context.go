@@ -62,16 +62,33 @@ type PDPContext struct {
 	// data and remoteData are the tunnel identifiers of the user plane, in version 0 flow
 	// labels. earlier is ours of before the last move, as long as packets may come by it, and
 	// next that of after a move under way.
-	data, remoteData, earlier, next uint32
-	forget                          timer // of earlier
-	local                           int   // the place of the address that it sends from
-	remoteUser                      netip.AddrPort
-	sequence                        uint16
-	qos                             gtp.QoS
-	charging                        uint32
+	data, remoteData uint32
+	earlier, next    tunnel
+	forget           timer // of earlier
+	local            int   // the place of the address that it sends from
+	remoteUser       netip.AddrPort
+	sequence         uint16
+	qos              gtp.QoS
+	charging         uint32
 
 	began  time.Time
 	counts Traffic
+}
+
+// tunnel is a tunnel identifier of ours, and the version of GTP that it is of; of none it is 0.
+type tunnel struct {
+	version gtp.Version
+	id      uint32
+}
+
+// labelled reports whether packets of version 0 with a flow label are the context's.
+func (c *PDPContext) labelled(label uint32) bool {
+	for _, t := range [...]tunnel{{c.session.version(), c.data}, c.earlier, c.next} {
+		if t.version == gtp.V0 && t.id == label && label != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Traffic are the user packets of a context, and their octets without those of GTP.
@@ -81,17 +98,17 @@ type Traffic struct {
 
 func (s *session) version() gtp.Version { return s.wanted.Version }
 
-// plane is that of signalling.
-func (s *session) plane() Plane {
-	if s.version() == gtp.V0 {
+// controlPlane is that of signalling by a version.
+func controlPlane(v gtp.Version) Plane {
+	if v == gtp.V0 {
 		return PlaneV0
 	}
 	return PlaneControl
 }
 
 // userPlane is that of user packets.
-func (s *session) userPlane() Plane {
-	if s.version() == gtp.V0 {
+func userPlane(v gtp.Version) Plane {
+	if v == gtp.V0 {
 		return PlaneV0
 	}
 	return PlaneUser

@@ -21,13 +21,15 @@ const maxSecondary = 11
 
 // Errors of orders.
 var (
-	ErrFull     = errors.New("there are as many contexts as there may be: end some, or raise max_contexts")
-	ErrKnown    = errors.New("the terminal has a context of this NSAPI: end it, or choose another NSAPI")
-	ErrUnknown  = errors.New("there is no such context")
-	ErrBusy     = errors.New("the context waits for an answer of the GGSN: try again")
-	ErrLocal    = errors.New("the SGSN has no such address")
-	ErrRequests = errors.New("no request can be sent now: 65535 wait for their answers, or a field does not fit")
-	ErrVersion  = errors.New("GTPv0 has no such procedure")
+	ErrFull      = errors.New("there are as many contexts as there may be: end some, or raise max_contexts")
+	ErrKnown     = errors.New("the terminal has a context of this NSAPI: end it, or choose another NSAPI")
+	ErrUnknown   = errors.New("there is no such context")
+	ErrBusy      = errors.New("the context waits for an answer of the GGSN: try again")
+	ErrLocal     = errors.New("the SGSN has no such address")
+	ErrRequests  = errors.New("no request can be sent now: 65535 wait for their answers, or a field does not fit")
+	ErrLinked    = errors.New("it is a secondary context: name its primary one")
+	ErrSecondary = errors.New("GTPv0 has no secondary contexts: close them first")
+	ErrVersion   = errors.New("GTPv0 has no such procedure")
 )
 
 // Attach opens a context (TS 29.060 section 7.3.1, TS 09.60 section 7.5.1). What becomes of
@@ -57,7 +59,7 @@ func (e *Engine) Attach(a *Attachment, now time.Time, out *Output) (gtp.TID, err
 	if w.Version == gtp.V1 {
 		e.control[s.control] = s
 	}
-	s.path = e.path(w.Local, s.plane(), w.GGSN, now)
+	s.path = e.path(w.Local, controlPlane(w.Version), w.GGSN, now)
 	return c.key, e.create(c, now, out)
 }
 
@@ -181,7 +183,7 @@ func (e *Engine) opened(c *PDPContext, answer *gtp.CreateResponse, now time.Time
 		e.signalAt(s, answer.AddressControl.Value, now)
 	}
 	c.remoteData, c.charging, c.qos = answer.TEIDData.Value, answer.ChargingID.Value, answer.QoS.Value
-	c.remoteUser = netip.AddrPortFrom(answer.AddressUser.Value, s.userPlane().Port())
+	c.remoteUser = netip.AddrPortFrom(answer.AddressUser.Value, userPlane(s.version()).Port())
 	c.state = Open
 	if s.version() == gtp.V1 {
 		c.path = e.path(s.local, PlaneUser, answer.AddressUser.Value, now)
@@ -195,7 +197,7 @@ func (e *Engine) signalAt(s *session, ggsn netip.Addr, now time.Time) {
 		return
 	}
 	before := s.path
-	s.path = e.path(s.local, s.plane(), ggsn, now)
+	s.path = e.path(s.local, controlPlane(s.version()), ggsn, now)
 	s.path.recovery = before.recovery
 	e.leave(before)
 }
@@ -250,7 +252,9 @@ func (e *Engine) AttachSecondary(primary gtp.TID, nsapi uint8, tft []byte, qos g
 		return gtp.TID{}, ErrUnknown
 	case p.session.version() == gtp.V0:
 		return gtp.TID{}, ErrVersion
-	case p.linked || p.state != Open:
+	case p.linked:
+		return gtp.TID{}, ErrLinked
+	case p.state != Open:
 		return gtp.TID{}, ErrBusy
 	case len(e.contexts) >= e.set.MaxContexts || len(p.session.contexts) >= maxSecondary:
 		return gtp.TID{}, ErrFull
@@ -270,4 +274,24 @@ func (e *Engine) AttachSecondary(primary gtp.TID, nsapi uint8, tft []byte, qos g
 		c.qos = qos
 	}
 	return c.key, e.create(c, now, out)
+}
+
+// FreeNSAPI is the lowest that a terminal has no context of; 0: it has all.
+func (e *Engine) FreeNSAPI(m gtp.IMSI) uint8 {
+	for n := uint8(firstNSAPI); n <= 15; n++ {
+		if e.contexts[gtp.MakeTID(m, n)] == nil {
+			return n
+		}
+	}
+	return 0
+}
+
+// fallBack has the context asked for by version 0 when this attempt has ended, if it is to be.
+func (e *Engine) fallBack(c *PDPContext, why Reason) {
+	s := c.session
+	if s.wanted.Fallback && s.version() == gtp.V1 && !c.linked && (why == ReasonVersion || why == ReasonNoAnswer) {
+		again := s.wanted
+		again.Version = gtp.V0
+		s.again = &again
+	}
 }

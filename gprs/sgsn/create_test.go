@@ -36,7 +36,7 @@ func TestCreate(t *testing.T) {
 					t.Errorf("%+v", i)
 				}
 				w.clear()
-				w.order(w.e.Detach(key, false, w.now, &w.out))
+				w.order(w.e.Detach(key, true, w.now, &w.out))
 				d, h := w.next()
 				if v == gtp.V1 && h.TEID != i.RemoteControl || v == gtp.V0 && (uint32(h.FlowLabel) != i.RemoteControl || h.TID != key) {
 					t.Errorf("header %+v", h)

@@ -9,10 +9,10 @@ import (
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 )
 
-// Detach closes a context; a primary one with the secondary ones, unless alone (TS 29.060
-// section 7.3.5). Whatever the GGSN answers, and if it answers nothing, the context is gone
+// Detach closes a context, with a teardown all that have its address (TS 29.060 section
+// 7.3.5). Whatever the GGSN answers, and if it answers nothing, the context is gone
 // then. One that is opening ends at once, and unknown to the GGSN.
-func (e *Engine) Detach(key gtp.TID, alone bool, now time.Time, out *Output) error {
+func (e *Engine) Detach(key gtp.TID, teardown bool, now time.Time, out *Output) error {
 	c := e.contexts[key]
 	switch {
 	case c == nil:
@@ -24,10 +24,9 @@ func (e *Engine) Detach(key gtp.TID, alone bool, now time.Time, out *Output) err
 		return nil
 	}
 	s := c.session
-	together := !c.linked && !alone
 	m := gtp.DeleteRequest{NSAPI: key.NSAPI()}
 	if s.version() == gtp.V1 {
-		m.Teardown = gtp.Some(together)
+		m.Teardown = gtp.Some(teardown)
 	} else {
 		m.NSAPI = 0
 	}
@@ -38,7 +37,7 @@ func (e *Engine) Detach(key gtp.TID, alone bool, now time.Time, out *Output) err
 	}
 	c.state = Closing
 	for _, other := range s.contexts {
-		if together && other != c {
+		if teardown && other != c {
 			e.withdraw(other)
 			other.state = Closing
 		}
@@ -112,7 +111,7 @@ func (e *Engine) remove(c *PDPContext) {
 	}
 	e.timers.stop(&c.forget)
 	e.forget(c)
-	if c.next != 0 {
+	if c.next.id != 0 {
 		e.stay(c)
 	}
 	if c.path != nil {
@@ -133,15 +132,16 @@ func (e *Engine) remove(c *PDPContext) {
 	e.vacate(s)
 	e.timers.stop(&s.six.solicitation)
 	e.timers.stop(&s.six.expiry)
+	e.timers.stop(&s.six.dhcp.timer)
 	e.leave(s.path)
 }
 
 // forget ends the tunnel identifier that a context had before its last move.
 func (e *Engine) forget(c *PDPContext) {
-	if c.earlier != 0 && e.data[c.earlier] == c {
-		delete(e.data, c.earlier)
+	if c.earlier.version == gtp.V1 && e.data[c.earlier.id] == c {
+		delete(e.data, c.earlier.id)
 	}
-	c.earlier = 0
+	c.earlier = tunnel{}
 }
 
 // Abandon forgets all contexts without a word to their GGSNs, as an SGSN does that fails.

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
@@ -46,14 +45,10 @@ func (e *Engine) tunnel(m *message) *PDPContext {
 		return e.data[m.TEID]
 	}
 	c := e.contexts[m.TID]
-	if m.plane != PlaneV0 || c == nil || c.session.version() != gtp.V0 {
+	if m.plane != PlaneV0 || c == nil || !c.labelled(uint32(m.FlowLabel)) {
 		return nil
 	}
-	switch uint32(m.FlowLabel) {
-	case c.data, c.earlier, c.next:
-		return c
-	}
-	return nil
+	return c
 }
 
 // forTerminal reports whether a packet is for the terminal's stack behind the link: to one of
@@ -77,7 +72,7 @@ func (e *Engine) forTerminal(s *session, ip []byte, now time.Time, out *Output) 
 			e.drops[dropDestination]++
 			return false
 		}
-		return !e.discovery(s, p, now, out)
+		return !e.discovery(s, p, now, out) && !e.informed(s, p, now, out)
 	}
 	e.drops[dropNotIP]++
 	return false

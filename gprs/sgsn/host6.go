@@ -41,6 +41,8 @@ type host6 struct {
 	mtu       int       // 0: not told
 	servers   []netip.Addr
 	nat64     []nat64
+	domains   []string // the search list
+	dhcp      client6
 
 	solicited    int
 	solicitation timer
@@ -140,6 +142,9 @@ func (e *Engine) advertised(s *session, p packet.IPv6, now time.Time, out *Outpu
 	}
 	e.advertise(s, now, out)
 	e.expireLater(s, now)
+	if ra.more && h.dhcp.timer.fire == nil && s.wanted.Link != LoadLink {
+		e.inform(s, now)
+	}
 }
 
 // take takes what an advertisement says. It reports whether anything is new beside lifetimes.
@@ -155,6 +160,9 @@ func (h *host6) take(ra *advertisement, now time.Time) (news bool) {
 	}
 	if ra.servers != nil && !slices.Equal(ra.servers, h.servers) {
 		h.servers, news = ra.servers, true
+	}
+	if ra.domains != nil && !slices.Equal(ra.domains, h.domains) {
+		h.domains, news = ra.domains, true
 	}
 	if ra.prefix.IsValid() {
 		news = h.takePrefix(ra, now) || news
@@ -293,4 +301,25 @@ func (s *session) has6(a netip.Addr) bool {
 	}
 	own := network(a)
 	return slices.ContainsFunc(s.six.prefixes, func(p Address6) bool { return network(p.Address) == own })
+}
+
+// resolvers are the name servers beside those that are known: of DHCP first, then of
+// advertisements (RFC 8106 section 5.3.1).
+func (h *host6) resolvers(known []netip.Addr) (list []netip.Addr) {
+	for _, a := range slices.Concat(h.dhcp.servers, h.servers) {
+		if !slices.Contains(known, a) && !slices.Contains(list, a) {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// searchList is the one of both, in the same order.
+func (h *host6) searchList() (list []string) {
+	for _, name := range slices.Concat(h.dhcp.domains, h.domains) {
+		if !slices.Contains(list, name) {
+			list = append(list, name)
+		}
+	}
+	return list
 }

@@ -28,8 +28,8 @@ func (e *Engine) indicate(m *message, now time.Time, out *Output) {
 }
 
 // errorIndication ends the context whose packets its GGSN has no context for: tunnel
-// identifier and address must be those that we send to, and the latter the sender's own. For one that closes it tells of a packet
-// that the request has overtaken; its end is the answer to that.
+// identifier and address must be those that we send to, and the latter the sender's own. For one
+// that closes or moves it tells of a packet that the request has overtaken.
 func (e *Engine) errorIndication(m *message, now time.Time, out *Output) {
 	e.stats.ErrorIndications++
 	if !e.indications.Allow(m.from.Addr(), now) {
@@ -42,7 +42,7 @@ func (e *Engine) errorIndication(m *message, now time.Time, out *Output) {
 	}
 	if m.Version == gtp.V0 {
 		c := e.contexts[m.TID]
-		if c != nil && c.session.version() == gtp.V0 && c.remoteData == uint32(m.FlowLabel) && c.remoteUser.Addr() == m.from.Addr() && c.carries() {
+		if c != nil && c.session.version() == gtp.V0 && c.next.id == 0 && c.remoteData == uint32(m.FlowLabel) && c.remoteUser.Addr() == m.from.Addr() && c.carries() {
 			e.end(c, ReasonErrorIndicated, 0, 0, now, out)
 		}
 		return
@@ -53,7 +53,7 @@ func (e *Engine) errorIndication(m *message, now time.Time, out *Output) {
 	}
 	// It is rare, and has a limit, so there is no table by what GGSNs have chosen.
 	for _, c := range e.contexts {
-		if c.session.version() == gtp.V1 && c.carries() && c.remoteData == content.TEID && c.remoteUser.Addr() == content.Address {
+		if c.session.version() == gtp.V1 && c.next.id == 0 && c.carries() && c.remoteData == content.TEID && c.remoteUser.Addr() == content.Address {
 			e.end(c, ReasonErrorIndicated, 0, 0, now, out)
 		}
 	}
@@ -85,6 +85,13 @@ func (e *Engine) uncomprehended(m *message, now time.Time, out *Output) bool {
 // otherVersion answers a datagram of a version that is not spoken at the port, unless it is
 // such an answer (TS 29.060 section 11.1.1). The user plane has no such message.
 func (e *Engine) otherVersion(m *message, b []byte, t gtp.MessageType, now time.Time, out *Output) {
+	if t == gtp.TypeVersionNotSupported { // of the highest version that its sender has
+		if h, err := gtp.ParseHeader(b); err == nil {
+			m.Header = h
+			e.versionNotSupported(m, now, out)
+			return
+		}
+	}
 	e.faults[gtp.FaultVersion]++
 	if t == gtp.TypeVersionNotSupported || m.plane == PlaneUser {
 		return

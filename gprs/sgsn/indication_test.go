@@ -103,7 +103,7 @@ func TestErrorIndicationWhileClosing(t *testing.T) {
 		key := w.attach(v, gtp.PDPTypeIPv4)
 		i := w.info(key)
 		w.clear()
-		w.order(w.e.Detach(key, false, w.now, &w.out))
+		w.order(w.e.Detach(key, true, w.now, &w.out))
 		d, h := w.next()
 		if v == gtp.V1 {
 			w.say(Socket(0, PlaneUser), gtp.Header{Version: v, HasSequence: true}, &gtp.ErrorIndication{TEID: i.RemoteData, Address: theirs})

@@ -18,8 +18,10 @@ type Info struct {
 	State   State
 	Version gtp.Version
 	APN     string
-	// Linked is the NSAPI of the primary context; 0: this is one.
-	Linked uint8
+	// Linked is the NSAPI of the primary context, 0: this is one. Filters are those of a
+	// secondary one, for both directions.
+	Linked  uint8
+	Filters []gtp.PacketFilter
 	// Type is what the GGSN has given, which may be less than was asked for.
 	Type gtp.PDPType
 	// IPv4 and LinkLocal are not valid where there is none; IPv6 is empty before a router has
@@ -29,7 +31,8 @@ type Info struct {
 	Router          netip.Addr
 	DNS, PCSCF      []netip.Addr
 	// NAT64 are the prefixes of those on the way that routers have named (RFC 8781).
-	NAT64 []netip.Prefix
+	NAT64   []netip.Prefix
+	Domains []string // the search list
 	// MTU4 and MTU6 are 0 where the network has not told any.
 	MTU4, MTU6 int
 	// PAP is what was said to user and password, and whether they were refused.
@@ -63,17 +66,16 @@ func (e *Engine) Context(key gtp.TID) (Info, bool) {
 	}
 	if c.linked {
 		i.Linked = s.wanted.NSAPI
+		t, _, _ := gtp.ParseTFT(c.tft)
+		i.Filters = t.Filters
 	}
 	for _, n := range s.six.nat64 {
 		if !n.until.IsZero() {
 			i.NAT64 = append(i.NAT64, n.prefix)
 		}
 	}
-	for _, a := range s.six.servers {
-		if !slices.Contains(i.DNS, a) {
-			i.DNS = append(i.DNS, a)
-		}
-	}
+	i.DNS = append(i.DNS, s.six.resolvers(i.DNS)...)
+	i.Domains = s.six.searchList()
 	return i, true
 }
 

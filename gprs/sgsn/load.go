@@ -166,7 +166,7 @@ func (l *Load) total() int {
 // next sends a request.
 func (l *Load) next(e *Engine, now time.Time, out *Output) bool {
 	if l.deleting {
-		return e.Detach(l.keys[l.started-1], false, now, out) == nil
+		return e.Detach(l.keys[l.started-1], true, now, out) == nil
 	}
 	a := l.set.Template
 	var err error

@@ -3,6 +3,7 @@
 package sgsn
 
 import (
+	"bytes"
 	"net/netip"
 	"time"
 
@@ -10,19 +11,31 @@ import (
 )
 
 // move is a change of the SGSN under way: the contexts of a session go to another of our
-// addresses, each by an update of its own.
+// addresses, or to the other version of GTP, each by an update of its own.
 type move struct {
-	path    *path  // of signalling, from the new address
+	path    *path  // of signalling, from the new address, by the new version
 	control uint32 // the new tunnel identifier of signalling
 	left    int    // contexts whose update is not answered
 	failed  bool   // for one of them at least
+	// waiting are packets of the terminal, which is silent meanwhile: the GGSN takes them from
+	// one SGSN or the other, and we do not know since when.
+	waiting [][]byte
 }
+
+// maxWaiting bounds these packets.
+const maxWaiting = 256
+
+func (m *move) version() gtp.Version { return m.path.key.plane.version() }
 
 // Move hands the contexts of a terminal over to the SGSN at another of our addresses, as when
 // it has gone into the routeing area of that one (TS 23.060 section 6.9.1.2.2): the state is
-// there already, and the GGSN is told. Packets go from the old address until it has answered,
-// and come to either as long as some may be on their way.
-func (e *Engine) Move(key gtp.TID, local int, now time.Time, out *Output) error {
+// there already, and the GGSN is told. The terminal is silent until it has answered; packets
+// to it come to either address as long as some may be on their way.
+//
+// That SGSN may speak the other version of GTP. Then it does not know by what name the GGSN
+// knows the context: an update of version 1 has the IMSI in place of a tunnel identifier, and
+// one of version 0 a flow label of zero.
+func (e *Engine) Move(key gtp.TID, local int, version gtp.Version, now time.Time, out *Output) error {
 	c := e.contexts[key]
 	switch {
 	case c == nil:
@@ -33,23 +46,26 @@ func (e *Engine) Move(key gtp.TID, local int, now time.Time, out *Output) error 
 		return ErrBusy
 	}
 	s := c.session
+	if version == gtp.V0 && (len(s.contexts) > 1 || c.linked) {
+		return ErrSecondary
+	}
 	for _, c := range s.contexts {
 		if c.state != Open {
 			return ErrBusy
 		}
 	}
-	m := &move{path: e.path(local, s.plane(), s.path.key.peer, now), control: e.tunnelID(s.version())}
+	m := &move{path: e.path(local, controlPlane(version), s.path.key.peer, now), control: e.tunnelID(version)}
 	s.moved = m
-	if s.version() == gtp.V1 {
+	if version == gtp.V1 {
 		e.control[m.control] = s
 	}
 	for _, c := range s.contexts {
-		c.next = e.tunnelID(s.version())
-		if s.version() == gtp.V1 {
-			e.data[c.next] = c
+		c.next = tunnel{version, e.tunnelID(version)}
+		if version == gtp.V1 {
+			e.data[c.next.id] = c
 		}
 		m.left++
-		if !e.update(c, m.path, m.control, c.next, c.qos, now, out) {
+		if !e.update(c, m.path, m.control, c.next.id, c.qos, now, out) {
 			e.stay(c)
 			return ErrRequests
 		}
@@ -62,16 +78,19 @@ func (e *Engine) Move(key gtp.TID, local int, now time.Time, out *Output) error 
 func (e *Engine) moved(c *PDPContext, cause gtp.Cause, took time.Duration, now time.Time, out *Output) {
 	s, m := c.session, c.session.moved
 	e.forget(c)
-	c.earlier, c.data, c.next, c.local = c.data, c.next, 0, m.path.key.local
+	c.earlier, c.data, c.next, c.local = tunnel{s.version(), c.data}, c.next.id, tunnel{}, m.path.key.local
 	e.timers.set(&c.forget, now.Add(time.Duration(e.set.N3Requests)*e.set.T3Response))
-	if c.path != nil {
-		before := c.path
+	before := c.path
+	if c.path = nil; m.version() == gtp.V1 {
 		c.path = e.path(c.local, PlaneUser, c.remoteUser.Addr(), now)
+	}
+	if before != nil {
 		e.leave(before)
 	}
 	if e.arrived(s); s.moved != nil || m.failed {
 		return
 	}
+	e.speak(s, m, now, out)
 	about := c.event(Moved)
 	about.Key, about.Cause, about.Took = s.key(), cause, took
 	e.tell(about, out)
@@ -79,10 +98,10 @@ func (e *Engine) moved(c *PDPContext, cause gtp.Cause, took time.Duration, now t
 
 // stay gives up the move of a context.
 func (e *Engine) stay(c *PDPContext) {
-	if e.data[c.next] == c {
-		delete(e.data, c.next)
+	if e.data[c.next.id] == c {
+		delete(e.data, c.next.id)
 	}
-	c.next = 0
+	c.next = tunnel{}
 	c.session.moved.failed = true
 	e.arrived(c.session)
 }
@@ -105,9 +124,33 @@ func (e *Engine) arrived(s *session) {
 	if e.control[s.control] == s {
 		delete(e.control, s.control)
 	}
-	m.path.recovery = s.path.recovery
+	if s.version() == m.version() {
+		m.path.recovery = s.path.recovery
+	}
 	e.leave(s.path)
-	s.path, s.control, s.local = m.path, m.control, m.path.key.local
+	s.path, s.control, s.local, s.wanted.Version = m.path, m.control, m.path.key.local, m.version()
+}
+
+// silent keeps a packet of a terminal that moves. It reports whether it does.
+func (e *Engine) silent(s *session, ip []byte) bool {
+	m := s.moved
+	if m == nil {
+		return false
+	}
+	if len(m.waiting) == maxWaiting {
+		e.drops[dropWaiting]++
+		return true
+	}
+	m.waiting = append(m.waiting, bytes.Clone(ip))
+	return true
+}
+
+// speak sends what a terminal had to say meanwhile.
+func (e *Engine) speak(s *session, m *move, now time.Time, out *Output) {
+	for _, ip := range m.waiting {
+		e.encapsulate(s.choose(ip), ip, now, out)
+	}
+	m.waiting = nil
 }
 
 // Reattach closes the contexts of a terminal and opens the primary one at another GGSN, which
@@ -120,7 +163,7 @@ func (e *Engine) Reattach(key gtp.TID, ggsn netip.Addr, now time.Time, out *Outp
 	s := c.session
 	again := s.wanted
 	again.GGSN, again.Local = ggsn, s.local
-	if err := e.Detach(s.key(), false, now, out); err != nil {
+	if err := e.Detach(s.contexts[0].key, true, now, out); err != nil {
 		return err
 	}
 	s.again = &again

@@ -49,7 +49,8 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// TestMove goes to another SGSN under traffic: nothing is lost before, while or after.
+// TestMove goes to another SGSN under traffic: nothing is lost before, while or after. What the
+// terminal has to say meanwhile, it says then.
 func TestMove(t *testing.T) {
 	for _, v := range []gtp.Version{gtp.V0, gtp.V1} {
 		w := newWorld(t, Settings{})
@@ -60,7 +61,11 @@ func TestMove(t *testing.T) {
 			t.Helper()
 			w.clear()
 			w.e.HandleUE(1, up, w.now, &w.out)
-			if address, _ := planeOf(w.out.UDP[0].Socket); address != at {
+			if when == "while" {
+				if len(w.out.UDP) != 0 {
+					t.Error("the terminal is not silent")
+				}
+			} else if address, _ := planeOf(w.out.UDP[0].Socket); address != at {
 				t.Errorf("%s: sent from address %d", when, address)
 			}
 			plane := PlaneUser
@@ -75,7 +80,7 @@ func TestMove(t *testing.T) {
 		}
 		pass(before, 0, "before")
 		w.clear()
-		w.order(w.e.Move(key, 1, w.now, &w.out))
+		w.order(w.e.Move(key, 1, w.info(key).Version, w.now, &w.out))
 		request := w.out.UDP[0]
 		request.Payload = slices.Clone(request.Payload)
 		if address, _ := planeOf(request.Socket); address != 1 {
@@ -85,6 +90,9 @@ func TestMove(t *testing.T) {
 		w.out.Reset()
 		w.out.UDP, w.seen = append(w.out.UDP, request), 0
 		m := w.granted(gtp.CauseAccepted)
+		if d, h := w.next(); h.Type != gtp.TypeGPDU || d.Socket != request.Socket && v == gtp.V0 {
+			t.Errorf("what waited goes by %d: %+v", d.Socket, h)
+		}
 		if w.event(Moved); m.AddressUser.Value != ours2 || m.AddressControl.Value != ours2 {
 			t.Errorf("%+v", m)
 		}
@@ -115,7 +123,7 @@ func TestMove(t *testing.T) {
 			t.Error("the old tunnel is there for ever")
 		}
 		w.clear()
-		w.order(w.e.Detach(key, false, w.now, &w.out))
+		w.order(w.e.Detach(key, true, w.now, &w.out))
 		d, h := w.next()
 		w.say(d.Socket, reply(h, after.TEIDControl), &gtp.DeleteResponse{Cause: gtp.CauseAccepted})
 		w.empty()
@@ -136,7 +144,7 @@ func TestMoveFails(t *testing.T) {
 			key := w.attach(gtp.V1, gtp.PDPTypeIPv4)
 			before := w.info(key)
 			w.clear()
-			w.order(w.e.Move(key, 1, w.now, &w.out))
+			w.order(w.e.Move(key, 1, w.info(key).Version, w.now, &w.out))
 			row.do(w)
 			w.event(MoveFailed)
 			after := w.info(key)
@@ -157,7 +165,7 @@ func TestMoveWithSecondary(t *testing.T) {
 		key := w.attach(gtp.V1, gtp.PDPTypeIPv4)
 		w.secondary(key, 6, nil)
 		w.clear()
-		w.order(w.e.Move(key, 1, w.now, &w.out))
+		w.order(w.e.Move(key, 1, w.info(key).Version, w.now, &w.out))
 		w.granted(gtp.CauseAccepted)
 		if w.e.contexts[key].session.moved == nil {
 			t.Fatal("moved before all have")

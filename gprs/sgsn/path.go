@@ -135,3 +135,10 @@ func (e *Engine) recovered(p *path, counter uint8, but *session, now time.Time, 
 		}
 	}
 }
+
+// RestartCounter is what peers are told.
+func (e *Engine) RestartCounter() uint8 { return e.set.Recovery }
+
+// SetRestartCounter changes it; peers that know another release the contexts of all our addresses
+// when they are told.
+func (e *Engine) SetRestartCounter(n uint8) { e.set.Recovery = n }

@@ -286,7 +286,7 @@ func TestSequenceGoesOn(t *testing.T) {
 		for range 3 {
 			key := w.attach(v, gtp.PDPTypeIPv4)
 			w.clear()
-			w.order(w.e.Detach(key, false, w.now, &w.out))
+			w.order(w.e.Detach(key, true, w.now, &w.out))
 			d, h := w.request(&gtp.DeleteRequest{})
 			w.say(d.Socket, reply(h, 0), &gtp.DeleteResponse{Cause: gtp.CauseAccepted})
 			if len(w.e.paths) > 0 {

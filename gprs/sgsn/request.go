@@ -177,6 +177,7 @@ func (e *Engine) failed(r *request, why Reason, cause gtp.Cause, now time.Time, 
 	case gtp.TypeEchoRequest:
 		e.pathFailed(r.path, out)
 	case gtp.TypeCreateRequest:
+		e.fallBack(c, why)
 		e.end(c, why, cause, now.Sub(r.began), now, out)
 	case gtp.TypeUpdateRequest:
 		e.updateFailed(c, why, cause, now.Sub(r.began), now, out)

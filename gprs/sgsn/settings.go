@@ -81,7 +81,10 @@ type Attachment struct {
 	// GGSN is whom to ask.
 	GGSN    netip.Addr
 	Version gtp.Version
-	IMSI    gtp.IMSI
+	// Fallback has a GGSN that does not speak version 1, or does not answer by it, asked by
+	// version 0.
+	Fallback bool
+	IMSI     gtp.IMSI
 	// NSAPI is 5 to 15; 0: 5.
 	NSAPI  uint8
 	APN    gtp.APN

@@ -24,6 +24,8 @@ type Stats struct {
 	VersionsRefused uint64
 	// Advertisements of routers were taken.
 	Advertisements uint64
+	// InformationRequests of terminals asked by DHCP, and InformationReplies answered.
+	InformationRequests, InformationReplies uint64
 	Traffic
 }
 
@@ -43,11 +45,13 @@ const (
 	dropUnknownTunnel             // a user packet for no context
 	dropPeer                      // a user packet, or an Error Indication, of another peer
 	dropNotReady                  // a packet of a context that is not open
+	dropWaiting                   // more than wait while a terminal moves
 	dropNotIP                     // not an IP packet
 	dropDestination               // a packet for an address that the terminal has not
 	dropSource                    // a packet of a terminal from an address that it has not
 	dropDiscovery                 // Neighbor Discovery of a terminal's stack: we do it
 	dropAdvertisement             // one that RFC 4861 section 6.1.2 refuses
+	dropDHCP                      // an answer of DHCP that cannot be taken
 	dropExtension                 // an extension header that must be understood
 	dropLimit                     // what may be sent unasked is used up
 	dropTooLong                   // a user packet that no datagram holds
@@ -61,11 +65,13 @@ var dropNames = [numDrops]string{
 	dropUnknownTunnel: "unknown_tunnel",
 	dropPeer:          "foreign_peer",
 	dropNotReady:      "context_not_open",
+	dropWaiting:       "too_many_waiting",
 	dropNotIP:         "not_ip",
 	dropDestination:   "foreign_destination",
 	dropSource:        "foreign_source",
 	dropDiscovery:     "neighbor_discovery",
 	dropAdvertisement: "bad_advertisement",
+	dropDHCP:          "bad_dhcp_reply",
 	dropExtension:     "unknown_extension_header",
 	dropLimit:         "answer_limit",
 	dropTooLong:       "packet_too_long",

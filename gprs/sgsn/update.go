@@ -37,12 +37,21 @@ func (e *Engine) update(c *PDPContext, by *path, control, data uint32, qos gtp.Q
 		Recovery: e.recovery(), NSAPI: c.key.NSAPI(), TEIDData: gtp.Some(data), TEIDControl: gtp.Some(control),
 		AddressControl: gtp.Some(own), AddressUser: gtp.Some(own), QoS: gtp.Some(qos),
 	}
-	if c.session.version() == gtp.V0 {
+	version, h := by.key.plane.version(), c.session.header(c)
+	switch changes := version != c.session.version(); {
+	case version == gtp.V0:
 		m.NSAPI = 0
-	} else {
+		if changes {
+			h = gtp.Header{Version: gtp.V0, TID: c.key}
+		}
+	case changes:
+		h = gtp.Header{Version: gtp.V1}
+		m.IMSI = gtp.Some(c.session.wanted.IMSI)
+		fallthrough
+	default:
 		m.RATType = c.session.wanted.RAT
 	}
-	if !e.request(by, c, c.session.header(c), &m, now, out) {
+	if !e.request(by, c, h, &m, now, out) {
 		return false
 	}
 	c.state = Updating
@@ -60,6 +69,9 @@ func (e *Engine) updated(r *request, m *message, now time.Time, out *Output) {
 	case !answer.Cause.Accepted():
 		e.failed(r, ReasonRefused, answer.Cause, now, out)
 		return
+	case c.changesVersion() && !(answer.TEIDData.Present && answer.TEIDControl.Present && answer.AddressUser.Present):
+		e.failed(r, ReasonBadAnswer, answer.Cause, now, out)
+		return
 	}
 	if answer.Recovery.Present {
 		e.recovered(r.path, answer.Recovery.Value, c.session, now, out)
@@ -72,12 +84,12 @@ func (e *Engine) updated(r *request, m *message, now time.Time, out *Output) {
 		c.remoteData = answer.TEIDData.Value
 	}
 	if answer.AddressUser.Present {
-		c.remoteUser = netip.AddrPortFrom(answer.AddressUser.Value, c.session.userPlane().Port())
+		c.remoteUser = netip.AddrPortFrom(answer.AddressUser.Value, userPlane(r.path.key.plane.version()).Port())
 	}
 	if answer.TEIDControl.Present {
 		c.session.remoteControl = answer.TEIDControl.Value
 	}
-	if c.next != 0 {
+	if c.next.id != 0 {
 		e.moved(c, answer.Cause, now.Sub(r.began), now, out)
 		return
 	}
@@ -86,18 +98,25 @@ func (e *Engine) updated(r *request, m *message, now time.Time, out *Output) {
 	e.tell(about, out)
 }
 
-// updateFailed leaves a context as it was, unless the GGSN does not have it any more.
+// changesVersion reports whether the context moves to the other version of GTP.
+func (c *PDPContext) changesVersion() bool {
+	return c.next.id != 0 && c.next.version != c.session.version()
+}
+
+// updateFailed leaves a context as it was, unless the GGSN does not have it any more: by the
+// other version it may be that it only does not find it.
 func (e *Engine) updateFailed(c *PDPContext, why Reason, cause gtp.Cause, took time.Duration, now time.Time, out *Output) {
-	if cause == gtp.CauseNonExistent || cause == gtp.CauseContextNotFound {
+	if !c.changesVersion() && (cause == gtp.CauseNonExistent || cause == gtp.CauseContextNotFound) {
 		e.end(c, why, cause, took, now, out)
 		return
 	}
 	c.state = Open
 	about := c.event(UpdateFailed)
 	about.Reason, about.Cause, about.Took = why, cause, took
-	if c.next != 0 {
+	if m := c.session.moved; c.next.id != 0 {
 		about.Kind = MoveFailed
 		e.stay(c)
+		e.speak(c.session, m, now, out)
 	}
 	e.tell(about, out)
 }

@@ -24,7 +24,9 @@ func (e *Engine) HandleUE(link int, ip []byte, now time.Time, out *Output) {
 		e.drops[dropSource]++
 		return
 	}
-	e.encapsulate(s.choose(ip), ip, now, out)
+	if !e.silent(s, ip) {
+		e.encapsulate(s.choose(ip), ip, now, out)
+	}
 }
 
 // sourceOf returns where a packet comes from. Neighbor Discovery is this engine's work: that of
@@ -71,7 +73,7 @@ func (e *Engine) encapsulate(c *PDPContext, ip []byte, now time.Time, out *Outpu
 		e.drops[dropTooLong]++
 		return
 	}
-	out.SendUDP(Socket(c.local, s.userPlane()), c.remoteUser, b)
+	out.SendUDP(Socket(c.local, userPlane(s.version())), c.remoteUser, b)
 	c.counts.UpPackets++
 	c.counts.UpOctets += uint64(len(ip))
 	e.stats.UpPackets++

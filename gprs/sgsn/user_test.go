@@ -131,10 +131,10 @@ func TestSecondary(t *testing.T) {
 			t.Errorf("%s: by %x", row.name, h.TEID)
 		}
 	}
-	w.order(w.e.Detach(sip, true, w.now, &w.out))
+	w.order(w.e.Detach(sip, false, w.now, &w.out))
 	d, h := w.next()
 	w.say(d.Socket, reply(h, w.info(sip).TEIDControl), &gtp.DeleteResponse{Cause: gtp.CauseAccepted})
-	w.order(w.e.Detach(primary, false, w.now, &w.out))
+	w.order(w.e.Detach(primary, true, w.now, &w.out))
 	d, h = w.next()
 	w.say(d.Socket, reply(h, w.info(primary).TEIDControl), &gtp.DeleteResponse{Cause: gtp.CauseAccepted})
 	w.empty()

@@ -245,6 +245,7 @@ type ra struct {
 	hopLimit         uint8
 	lifetime         uint16
 	flags            uint8
+	bitsOfRouter     uint8 // M and O
 	bits             uint8
 	valid, preferred uint32
 	mtu              uint32
@@ -261,7 +262,7 @@ func defaultRA() *ra {
 
 func (r *ra) packet() []byte {
 	be := binary.BigEndian
-	body := be.AppendUint16([]byte{64, 0}, r.lifetime)
+	body := be.AppendUint16([]byte{64, r.bitsOfRouter}, r.lifetime)
 	body = append(body, make([]byte, 8)...)
 	if r.bits != 0 {
 		raw := prefix.As16()

@@ -3,6 +3,7 @@
 package kept
 
 import (
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -22,7 +23,8 @@ const StateFolder = "/var/lib/isthmus"
 type Saved struct {
 	// Fresh tells that nobody has written a counter before.
 	Fresh bool
-	// Counter is what the last process had.
+	// Counter is what the last process had. Of a fresh file it is random: whoever knew a counter
+	// before that was lost shall see another one.
 	Counter uint8
 	// Whole tells that it has left State.
 	Whole bool
@@ -57,7 +59,12 @@ func OpenSaved(path string) (*Saved, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nothing can be kept over a restart: %w", err)
 	}
-	s := &Saved{file: file, Fresh: true}
+	var first [1]byte
+	if _, err := rand.Read(first[:]); err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("no random counter: %w", err)
+	}
+	s := &Saved{file: file, Fresh: true, Counter: first[0]}
 	if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		err = fmt.Errorf("the state in %s is in use by another process: stop that, or set another state_file", path)
 	} else {
@@ -85,6 +92,14 @@ func (s *Saved) read() error {
 		s.Whole, s.State = true, state
 	}
 	return nil
+}
+
+// Next is the counter of a process that has nothing left of what the last one had.
+func (s *Saved) Next() uint8 {
+	if s.Fresh {
+		return s.Counter
+	}
+	return s.Counter + 1
 }
 
 // Begin writes a counter, so that a process that is killed has used it, and lets go of the

@@ -17,7 +17,7 @@ func TestSaved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.Fresh != fresh || s.Counter != counter || s.Whole != (state != "") || string(s.State) != state {
+		if s.Fresh != fresh || !fresh && s.Counter != counter || fresh && s.Next() != s.Counter || !fresh && s.Next() != counter+1 || s.Whole != (state != "") || string(s.State) != state {
 			t.Fatalf("%s: fresh %v, counter %d, whole %v, state %q; want %v, %d, %q", what, s.Fresh, s.Counter, s.Whole, s.State, fresh, counter, state)
 		}
 		return s

@@ -164,7 +164,7 @@ func (s *labSGSN) attach(ctx context.Context, ggsn netip.Addr, how attachment) (
 
 // detach closes a context.
 func (s *labSGSN) detach(ctx context.Context, key gtp.TID) error {
-	b, _, err := s.await(ctx, func(now time.Time, out *sgsn.Output) error { return s.engine.Detach(key, false, now, out) })
+	b, _, err := s.await(ctx, func(now time.Time, out *sgsn.Output) error { return s.engine.Detach(key, true, now, out) })
 	if err == nil && (b.event.Kind != sgsn.Ended || b.event.Cause != gtp.CauseAccepted) {
 		err = fmt.Errorf("the PDP context was not closed: %s, %s, cause %s", b.event.Kind, b.event.Reason, b.event.Cause)
 	}

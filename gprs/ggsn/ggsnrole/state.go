@@ -20,16 +20,7 @@ func (g *GGSN) openState() error {
 	if g.saved, err = kept.OpenSaved(kept.SavedPath(g.cfg.StateFile, g.cfg.Name, name)); err != nil {
 		return fmt.Errorf("SGSNs could not be told of a restart: %w", err)
 	}
-	counter := g.saved.Counter
-	if g.saved.Fresh {
-		// Whoever knew the node before its counter was lost shall see another one.
-		var random [1]byte
-		if _, err := rand.Read(random[:]); err != nil {
-			return fmt.Errorf("no random restart counter: %w", err)
-		}
-		counter = random[0]
-	}
-	settings, err := engineSettings(&g.cfg, g.own, counter)
+	settings, err := engineSettings(&g.cfg, g.own, g.saved.Counter)
 	if err != nil {
 		return err
 	}
@@ -57,9 +48,7 @@ func (g *GGSN) newEngine(settings ggsn.Settings) (*ggsn.Engine, error) {
 			return e, nil
 		}
 	}
-	if !g.saved.Fresh {
-		settings.RestartCounter++
-	}
+	settings.RestartCounter = g.saved.Next()
 	return ggsn.New(settings, time.Now(), rand.Reader)
 }
 

@@ -18,8 +18,9 @@ import (
 type commands struct {
 	Attach    Attach                          `cmd:"" help:"Open a PDP context and be its terminal, until SIGINT or SIGTERM; where an SGSN runs already, by that."`
 	Contexts  role.Ask[struct{}, Contexts]    `cmd:"" help:"List the PDP contexts."`
-	Detach    role.Order[Detached, Done]      `cmd:"" help:"Close a PDP context."`
-	Move      role.Order[MovedTo, Done]       `cmd:"" help:"Move a PDP context to another SGSN, or to another GGSN."`
+	Secondary role.Order[Linked, Done]        `cmd:"" help:"Open a secondary PDP context: certain packets of one that is open go by it, with a quality of their own."`
+	Detach    role.Order[Detached, Done]      `cmd:"" help:"Close a PDP context, a primary one with its secondary ones."`
+	Move      role.Order[MovedTo, Done]       `cmd:"" help:"Move a PDP context to another SGSN, to the other version of GTP, or to another GGSN."`
 	Update    role.Order[Changed, Done]       `cmd:"" help:"Ask for another quality of service."`
 	Misbehave role.Order[Misbehaved, Misdone] `cmd:"" help:"Do what a good SGSN does not."`
 	Load      LoadCommand                     `cmd:"" help:"Create and delete contexts, and measure how long the GGSN takes."`
@@ -37,7 +38,8 @@ type Attach struct {
 	role.To
 	Attached       `embed:""`
 	Also           []string      `placeholder:"ADDRESS" help:"More addresses of ours, as SGSNs to which contexts move."`
-	RestartCounter string        `default:"auto" placeholder:"N" help:"Restart counter: 0 to 255, auto for another one at each start, none to leave it out (${default})."`
+	RestartCounter string        `default:"auto" placeholder:"N" help:"Restart counter: auto for one more than at the last start, clock for one of the time, 0 to 255, none to leave it out (${default})."`
+	StateFile      string        `placeholder:"PATH" help:"File that knows the last restart counter (/var/lib/isthmus/sgsn.sgsn.state)."`
 	T3             time.Duration `name:"t3" default:"5s" help:"How long a response is waited for (${default})."`
 	N3             int           `name:"n3" default:"3" help:"How often a request is sent (${default})."`
 	Echo           time.Duration `default:"0s" help:"How often the GGSN is asked whether it lives; 0s is never (${default})."`
@@ -85,6 +87,7 @@ func (c *Attach) configuration() string {
 	}
 	text.WriteString("]\n")
 	line("restart_counter", c.RestartCounter)
+	line("state_file", c.StateFile)
 	line("t3_response", c.T3.String())
 	line("n3_requests", c.N3)
 	line("echo_interval", c.Echo.String())
@@ -96,6 +99,7 @@ func (c *Attach) configuration() string {
 	line("msisdn", c.MSISDN)
 	line("type", c.Type)
 	line("gtp", int(c.GTP))
+	line("gtp_fallback", c.Fallback)
 	line("nsapi", int(c.NSAPI))
 	line("pcscf", c.PCSCF)
 	line("user", c.User)

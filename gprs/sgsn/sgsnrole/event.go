@@ -62,7 +62,7 @@ func (s *SGSN) happened(e sgsn.Event) {
 		}
 	}
 	s.tell(got)
-	if done(got) && !(e.Kind == sgsn.Ended && there) { // it is being opened anew, elsewhere
+	if again := there && (e.Kind == sgsn.Ended || e.Kind == sgsn.Refused); done(got) && !again { // elsewhere, or by GTPv0
 		s.wake(got)
 	}
 }
@@ -185,10 +185,12 @@ func described(i *sgsn.Info) (about []any) {
 	add("ipv6", addresses(i.IPv6), len(i.IPv6) > 0)
 	add("dns", i.DNS, len(i.DNS) > 0)
 	add("nat64", i.NAT64, len(i.NAT64) > 0)
+	add("search", i.Domains, len(i.Domains) > 0)
 	add("pcscf", i.PCSCF, len(i.PCSCF) > 0)
 	add("mtu4", i.MTU4, i.MTU4 > 0)
 	add("mtu6", i.MTU6, i.MTU6 > 0)
 	add("sgsn", i.Local, true)
+	add("gtp", i.Version, true)
 	add("teids", fmt.Sprintf("%#x %#x, theirs %#x %#x", i.TEIDControl, i.TEIDData, i.RemoteControl, i.RemoteData), true)
 	return about
 }

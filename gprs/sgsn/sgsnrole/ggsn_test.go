@@ -21,13 +21,15 @@ type ggsn struct {
 	t    *testing.T
 	addr netip.Addr
 
-	mu     sync.Mutex
-	codec  gtp.Codec
-	heard  []heard
-	silent bool
-	refuse gtp.Cause // 0: nothing
-	next   uint32
-	users  map[uint32]user // by our tunnel identifiers of the user plane
+	mu      sync.Mutex
+	codec   gtp.Codec
+	heard   []heard
+	silent  bool
+	refuse  gtp.Cause // 0: nothing
+	old     bool      // it speaks GTPv0 alone
+	next    uint32
+	control uint32          // of the SGSN, of the last primary context
+	users   map[uint32]user // by our tunnel identifiers of the user plane
 }
 
 // heard is a message that came.
@@ -91,7 +93,7 @@ func (g *ggsn) handle(conn *net.UDPConn, from netip.AddrPort, h *gtp.Header) {
 		return
 	}
 	g.heard = append(g.heard, heard{*h, from, m})
-	if g.silent {
+	if g.silent || g.old && h.Version != gtp.V0 {
 		return
 	}
 	answer := gtp.Header{Version: h.Version, HasSequence: true, Sequence: h.Sequence, TID: h.TID}
@@ -101,6 +103,11 @@ func (g *ggsn) handle(conn *net.UDPConn, from netip.AddrPort, h *gtp.Header) {
 		response = &gtp.EchoResponse{Recovery: 1}
 	case *gtp.CreateRequest:
 		response, answer.TEID = g.create(m), m.TEIDControl.Value
+		if m.LinkedNSAPI.Present {
+			answer.TEID = g.control
+		} else {
+			g.control = answer.TEID
+		}
 	case *gtp.UpdateRequest:
 		response, answer.TEID = g.update(h, m), m.TEIDControl.Value
 	case *gtp.DeleteRequest:
@@ -132,6 +139,12 @@ func (g *ggsn) create(m *gtp.CreateRequest) gtp.Message {
 	if given.Type != gtp.PDPTypeIPv4 {
 		given.IPv6 = netip.AddrFrom16([16]byte{0xfe, 0x80, 8: 2, 15: n})
 	}
+	if m.LinkedNSAPI.Present {
+		return &gtp.CreateResponse{
+			Cause: gtp.CauseAccepted, Reordering: gtp.Some(false), TEIDData: gtp.Some(g.next), ChargingID: gtp.Some(uint32(n)),
+			AddressControl: gtp.Some(g.addr), AddressUser: gtp.Some(g.addr), QoS: gtp.Some(m.QoS),
+		}
+	}
 	return &gtp.CreateResponse{
 		Cause: gtp.CauseAccepted, Reordering: gtp.Some(false), TEIDData: gtp.Some(g.next), TEIDControl: gtp.Some(g.next + 1),
 		ChargingID: gtp.Some(uint32(n)), EndUserAddress: gtp.Some(given), PCO: gtp.Some(p),
@@ -139,13 +152,20 @@ func (g *ggsn) create(m *gtp.CreateRequest) gtp.Message {
 	}
 }
 
+// update moves a context: that of the TEID, or the last one if its version changes.
 func (g *ggsn) update(h *gtp.Header, m *gtp.UpdateRequest) gtp.Message {
 	id := h.TEID - 1
 	if h.Version == gtp.V0 {
 		id = uint32(h.FlowLabel) - 1
 	}
+	if h.TEID == 0 && h.FlowLabel == 0 {
+		id = g.next
+	}
 	g.users[id] = user{m.TEIDData.Value, m.AddressUser.Value}
-	return &gtp.UpdateResponse{Cause: gtp.CauseAccepted, QoS: m.QoS}
+	return &gtp.UpdateResponse{
+		Cause: gtp.CauseAccepted, QoS: m.QoS, TEIDData: gtp.Some(id), TEIDControl: gtp.Some(id + 1), ChargingID: gtp.Some(uint32(1)),
+		AddressControl: gtp.Some(g.addr), AddressUser: gtp.Some(g.addr),
+	}
 }
 
 // reflect sends a UDP packet back to its sender, and answers a router solicitation.

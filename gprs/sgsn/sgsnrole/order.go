@@ -18,6 +18,7 @@ var questions = []role.Question{
 	role.Answer("contexts", (*SGSN).list),
 	role.Answer("load", (*SGSN).loaded),
 	role.Follow("attach", (*SGSN).attachOrder),
+	role.Follow("secondary", (*SGSN).secondaryOrder),
 	role.Follow("detach", (*SGSN).detachOrder),
 	role.Follow("move", (*SGSN).moveOrder),
 	role.Follow("update", (*SGSN).updateOrder),
@@ -131,68 +132,83 @@ func (s *SGSN) about(w Which, do func(key gtp.TID, now time.Time, out *sgsn.Outp
 
 // Detached are the arguments of detach.
 type Detached struct {
-	Which `embed:""`
-	Alone bool `json:"alone" help:"Leave secondary contexts open."`
+	Which    `embed:""`
+	Alone    bool `json:"alone" xor:"how" help:"Close a primary context, and leave its secondary ones open."`
+	Teardown bool `json:"teardown" xor:"how" help:"Close all contexts of the address, also by way of a secondary one."`
 }
 
 func (s *SGSN) detachOrder(a Detached) (Done, error) {
 	return s.about(a.Which, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
-		return s.engine.Detach(key, a.Alone, now, out)
+		i, _ := s.engine.Context(key)
+		return s.engine.Detach(key, a.Teardown || i.Linked == 0 && !a.Alone, now, out)
 	})
 }
 
 // MovedTo are the arguments of move.
 type MovedTo struct {
 	Which `embed:""`
-	To    string `name:"to" json:"to" xor:"where" required:"" placeholder:"ADDRESS" help:"Another of our addresses: the context goes to the SGSN there, and stays open."`
-	GGSN  string `name:"ggsn" json:"ggsn" xor:"where" required:"" placeholder:"ADDRESS" help:"Another GGSN: the context is closed, and opened there."`
+	To    string `name:"to" json:"to" placeholder:"ADDRESS" help:"Another of our addresses: the context goes to the SGSN there, and stays open."`
+	GTP   string `name:"gtp" json:"gtp" enum:",0,1" default:"" placeholder:"0|1" help:"The other version of GTP, which the SGSN speaks there, or here from now on: the context stays open."`
+	GGSN  string `name:"ggsn" json:"ggsn" placeholder:"ADDRESS" help:"Another GGSN: the context is closed, and opened there."`
 }
 
-func (s *SGSN) moveOrder(a MovedTo) (Done, error) {
+// Validate has kong refuse what is no context, and no way to go.
+func (a MovedTo) Validate() error {
+	stays := a.To != "" || a.GTP != ""
+	if stays == (a.GGSN != "") {
+		return errors.New("say where to: --to ADDRESS of ours, --gtp 0 or 1, or both; or --ggsn ADDRESS")
+	}
+	return a.Which.Validate()
+}
+
+func (s *SGSN) moveOrder(a MovedTo) (done Done, err error) {
+	if err := a.Validate(); err != nil {
+		return done, err
+	}
 	if a.GGSN != "" {
 		ggsn, fault := hostAddress(a.GGSN)
 		if fault != nil {
-			return Done{}, fault.Err()
+			return done, fault.Err()
 		}
 		return s.about(a.Which, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
 			return s.engine.Reattach(key, ggsn, now, out)
 		})
 	}
-	local, err := s.place(a.To)
-	if err != nil {
-		return Done{}, err
+	local := -1
+	if a.To != "" {
+		if local, err = s.place(a.To); err != nil {
+			return done, err
+		}
 	}
 	return s.about(a.Which, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
-		return s.engine.Move(key, local, now, out)
+		i, there := s.engine.Context(key)
+		if !there {
+			return sgsn.ErrUnknown
+		}
+		to, version := local, i.Version
+		if to < 0 {
+			to = slices.Index(s.cfg.Local, i.Local)
+		}
+		if a.GTP != "" {
+			version = gtp.Version(a.GTP[0] - '0')
+		}
+		return s.engine.Move(key, to, version, now, out)
 	})
 }
 
 // Changed are the arguments of update.
 type Changed struct {
-	Which `embed:""`
-	Class string `json:"class" enum:"conversational,streaming,interactive,background" default:"background" help:"Traffic class: conversational, streaming, interactive or background (${default})."`
-	Up    uint32 `json:"up" default:"8640" placeholder:"KBIT" help:"Highest rate of the terminal in kbit/s (${default})."`
-	Down  uint32 `json:"down" default:"8640" placeholder:"KBIT" help:"Highest rate to the terminal in kbit/s (${default})."`
-}
-
-var classes = map[string]gtp.TrafficClass{
-	"conversational": gtp.ClassConversational, "streaming": gtp.ClassStreaming, "interactive": gtp.ClassInteractive, "background": gtp.ClassBackground,
+	Which   `embed:""`
+	Quality `embed:""`
 }
 
 func (s *SGSN) updateOrder(a Changed) (Done, error) {
-	const r99, r7 = 12, 17 // octets of a profile without and with rates above 8640 kbit/s
-	length := r99
-	if max(a.Up, a.Down) > 8640 {
-		length = r7
-	}
 	return s.about(a.Which, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
 		i, ok := s.engine.Context(key)
 		if !ok {
 			return sgsn.ErrUnknown
 		}
-		p := i.QoS.Profile()
-		p.Class, p.MaxUp, p.MaxDown = classes[a.Class], gtp.BitRate(a.Up), gtp.BitRate(a.Down)
-		return s.engine.Update(key, p.QoS(length), now, out)
+		return s.engine.Update(key, a.change(i.QoS), now, out)
 	})
 }
 
@@ -212,6 +228,9 @@ func (s *SGSN) misbehaveOrder(a Misbehaved) (done Misdone, err error) {
 		return done, fmt.Errorf("no misdeed is called %q", a.What)
 	}
 	s.loop.Do(func(now time.Time, out *sgsn.Output) { err = s.engine.Misbehave(key, a.What, a.Times, now, out) })
+	if a.What == sgsn.MisdeedRestart {
+		err = errors.Join(err, s.counted())
+	}
 	return Misdone{What: string(a.What), Times: a.Times}, err
 }
 

@@ -59,7 +59,7 @@ func TestOrders(t *testing.T) {
 	w.echoes(t, netip.MustParseAddr("2001:db8:6:3:200::3"), site6, 100)
 
 	who := Which{IMSI: alice, NSAPI: 5}
-	done(w.sgsn.updateOrder(Changed{Which: who, Class: "streaming", Up: 128, Down: 16000}))
+	done(w.sgsn.updateOrder(Changed{Which: who, Quality: Quality{Class: "streaming", Up: 128, Down: 16000}}))
 	update := w.last(t, gtp.TypeUpdateRequest).message.(*gtp.UpdateRequest)
 	if p := update.QoS.Value.Profile(); p.Class != gtp.ClassStreaming || p.MaxUp != 128 || p.MaxDown != 16000 {
 		t.Errorf("asked for %+v", p)
@@ -70,6 +70,22 @@ func TestOrders(t *testing.T) {
 	w.echoes(t, ue4, site4, 100)
 	if from := w.last(t, gtp.TypeGPDU).from.Addr(); from != ours2 {
 		t.Errorf("packets come from %s", from)
+	}
+	if d := done(w.sgsn.moveOrder(MovedTo{Which: who, GTP: "0"})); d.Event != "moved" || d.Context.GTP != 0 || d.Context.SGSN != ours2 {
+		t.Errorf("%+v", d)
+	}
+	w.echoes(t, ue4, site4, 100)
+	if h := w.last(t, gtp.TypeGPDU).header; h.Version != gtp.V0 {
+		t.Errorf("packets go by version %d", h.Version)
+	}
+	if d := done(w.sgsn.moveOrder(MovedTo{Which: who, GTP: "1", To: ours.String()})); d.Event != "moved" || d.Context.GTP != 1 || d.Context.SGSN != ours {
+		t.Errorf("%+v", d)
+	}
+	w.echoes(t, ue4, site4, 100)
+	for _, nowhere := range []MovedTo{{Which: who}, {Which: who, To: ours.String(), GGSN: other.String()}, {Which: who, GTP: "0", GGSN: other.String()}} {
+		if _, err := w.sgsn.moveOrder(nowhere); err == nil || !strings.Contains(err.Error(), "--to") {
+			t.Errorf("%+v: %v", nowhere, err)
+		}
 	}
 	newGGSN(t, w.core, other)
 	if d := done(w.sgsn.moveOrder(MovedTo{Which: who, GGSN: other.String()})); d.Event != "attached" || d.Context.GGSN != other {
@@ -191,10 +207,23 @@ tun = "radio"
 	}
 	before := w.ggsn.count(gtp.TypeUpdateRequest)
 	w.ggsn.set(func() { w.ggsn.silent = true })
-	if _, err := w.sgsn.updateOrder(Changed{Which: Which{IMSI: "240010123456789", NSAPI: 7}, Class: "background"}); err == nil || w.ggsn.count(gtp.TypeUpdateRequest) != before+2 {
+	if _, err := w.sgsn.updateOrder(Changed{Which: Which{IMSI: "240010123456789", NSAPI: 7}, Quality: Quality{Class: "background"}}); err == nil || w.ggsn.count(gtp.TypeUpdateRequest) != before+2 {
 		t.Errorf("%v after %d requests", err, w.ggsn.count(gtp.TypeUpdateRequest)-before)
 	}
 	w.ggsn.set(func() { w.ggsn.silent = false })
+}
+
+// TestFallback opens the context of the start by GTPv0 at a GGSN without GTPv1.
+func TestFallback(t *testing.T) {
+	configtest.InEffect(t, "sgsn", "gtp_fallback")
+	t.Parallel()
+	w := newWorld(t)
+	w.ggsn.set(func() { w.ggsn.old = true })
+	w.start(t, w.settings(t, ue(1, "v4")+"gtp_fallback = true\nt3_response = \"100ms\"\nn3_requests = 2\n"))
+	w.echoes(t, ue4, site4, 100)
+	if c, _ := w.sgsn.list(struct{}{}); len(c.Contexts) != 1 || c.Contexts[0].GTP != 0 {
+		t.Errorf("%+v", c)
+	}
 }
 
 // TestTimes are keys of times, and of a file.
@@ -206,5 +235,56 @@ func TestTimes(t *testing.T) {
 	first, _ := s.first()
 	if e.T3Response != time.Second || e.EchoInterval != 70*time.Second || e.Recovery != 44 || !first.resolvConf {
 		t.Errorf("%+v, %+v", e, first)
+	}
+}
+
+// TestSecondaryOrder opens a secondary context, by which the packets go that its filters name;
+// the terminal's address stays until the last context of it is closed.
+func TestSecondaryOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(t, w.settings(t, ""))
+	done := must[Done](t)
+	first := done(w.sgsn.attachOrder(w.wish(alice, "ue0"))).Context
+	ask := Linked{Which: Which{IMSI: alice, NSAPI: 5}, Filters: []string{"protocol=udp,remote-port=7"}, Quality: Quality{Class: "streaming", Up: 64, Down: 128}}
+	second := done(w.sgsn.secondaryOrder(ask)).Context
+	m := w.last(t, gtp.TypeCreateRequest).message.(*gtp.CreateRequest)
+	if p := m.QoS.Profile(); second.NSAPI != 6 || second.Linked != 5 || second.IPv4 != ue4 || p.Class != gtp.ClassStreaming || p.MaxDown != 128 {
+		t.Errorf("%+v, asked for %+v", second, p)
+	}
+	if len(second.Filters) != 1 || second.Filters[0] != "precedence=96,direction=both,protocol=17,remote-port=7" {
+		t.Errorf("filters %q", second.Filters)
+	}
+	w.echoes(t, ue4, site4, 100)
+	if by := w.last(t, gtp.TypeGPDU).header.TEID; by != second.TEIDs[3] {
+		t.Errorf("packets go by %#x, not %#x", by, second.TEIDs[3])
+	}
+	var table strings.Builder
+	must[Contexts](t)(w.sgsn.list(struct{}{})).Write(&table)
+	if !strings.Contains(table.String(), alice+"\t6\t5\topen") {
+		t.Error(table.String())
+	}
+	for what, ask := range map[string]Linked{
+		"of none":                  {Which: Which{IMSI: bob, NSAPI: 5}, Filters: ask.Filters},
+		"of a secondary one":       {Which: Which{IMSI: alice, NSAPI: 6}, Filters: ask.Filters},
+		"in the place of another":  {Which: Which{IMSI: alice, NSAPI: 5}, As: 6, Filters: ask.Filters},
+		"of an NSAPI that is none": {Which: Which{IMSI: alice, NSAPI: 5}, As: 16, Filters: ask.Filters},
+		"without a filter":         {Which: Which{IMSI: alice, NSAPI: 5}},
+	} {
+		if _, err := w.sgsn.secondaryOrder(ask); err == nil {
+			t.Errorf("one %s was opened", what)
+		}
+	}
+	done(w.sgsn.detachOrder(Detached{Which: Which{IMSI: alice, NSAPI: 5}, Alone: true}))
+	if w.last(t, gtp.TypeDeleteRequest).message.(*gtp.DeleteRequest).Teardown.Value {
+		t.Error("alone is with a teardown")
+	}
+	w.echoes(t, ue4, site4, 100)
+	done(w.sgsn.detachOrder(Detached{Which: Which{IMSI: alice, NSAPI: 6}, Teardown: true}))
+	if d := w.last(t, gtp.TypeDeleteRequest).message.(*gtp.DeleteRequest); !d.Teardown.Value || d.NSAPI != 6 || len(w.links(t)) != 1 {
+		t.Errorf("%+v; devices %v", d, w.links(t))
+	}
+	if first.TEIDs[3] == second.TEIDs[3] {
+		t.Error("both have one tunnel")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -49,10 +50,10 @@ func openResolvConf(folder string) (_ *resolvConf, err error) {
 	return r, nil
 }
 
-// write names the servers in the file, which is replaced: what is there may be a link to the
-// host's own.
-func (r *resolvConf) write(servers []netip.Addr) error {
-	if len(servers) == 0 && !r.written {
+// write names the servers and the search list in the file, which is replaced: what is there may
+// be a link to the host's own.
+func (r *resolvConf) write(servers []netip.Addr, search []string) error {
+	if len(servers) == 0 && len(search) == 0 && !r.written {
 		return nil
 	}
 	if err := r.keep(); err != nil {
@@ -61,6 +62,9 @@ func (r *resolvConf) write(servers []netip.Addr) error {
 	text := []byte(resolvMark)
 	for _, s := range servers {
 		text = fmt.Appendf(text, "nameserver %s\n", s)
+	}
+	if len(search) > 0 {
+		text = fmt.Appendf(text, "search %s\n", strings.Join(search, " "))
 	}
 	file, err := os.CreateTemp(filepath.Dir(r.path), ".resolv.conf-*")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 func TestResolvConf(t *testing.T) {
 	const (
 		host = "nameserver 192.0.2.99\n"
-		want = resolvMark + "nameserver 192.0.2.53\nnameserver 2001:db8::53\n"
+		want = resolvMark + "nameserver 192.0.2.53\nnameserver 2001:db8::53\nsearch lab.example example.com\n"
 	)
 	servers := []netip.Addr{netip.MustParseAddr("192.0.2.53"), netip.MustParseAddr("2001:db8::53")}
 	for _, row := range []struct {
@@ -38,7 +38,7 @@ func TestResolvConf(t *testing.T) {
 					mustDo(t, row.before(path, elsewhere))
 				}
 				r := resolvers(t, folder)
-				mustDo(t, r.write(nil))
+				mustDo(t, r.write(nil, nil))
 				if r.written {
 					t.Error("it writes what is not known")
 				}
@@ -46,12 +46,12 @@ func TestResolvConf(t *testing.T) {
 					t.Error("the file has two owners")
 				}
 				for range crashes {
-					mustDo(t, r.write(servers))
+					mustDo(t, r.write(servers, []string{"lab.example", "example.com"}))
 					mustDo(t, r.lock.Close()) // as the kernel does with a program that is killed
 					r = resolvers(t, folder)
 				}
 				for range 2 {
-					mustDo(t, r.write(servers))
+					mustDo(t, r.write(servers, []string{"lab.example", "example.com"}))
 				}
 				holds(t, path, want)
 				holds(t, elsewhere, host)
@@ -80,7 +80,7 @@ func TestResolvConfOfOthers(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "resolv.conf")
 	r := resolvers(t, folder)
-	mustDo(t, r.write([]netip.Addr{netip.MustParseAddr("192.0.2.53")}))
+	mustDo(t, r.write([]netip.Addr{netip.MustParseAddr("192.0.2.53")}, nil))
 	mustDo(t, os.WriteFile(path, []byte("nameserver 192.0.2.1\n"), 0o644))
 	mustDo(t, r.restore())
 	holds(t, path, "nameserver 192.0.2.1\n")

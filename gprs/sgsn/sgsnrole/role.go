@@ -43,6 +43,7 @@ type Settings struct {
 	Name            string
 	Local           []netip.Addr
 	RestartCounter  counter
+	StateFile       string // empty: one named after the instance
 	T3Response      time.Duration
 	N3Requests      int
 	EchoInterval    time.Duration
@@ -56,6 +57,7 @@ type Settings struct {
 	MSISDN         string
 	Type           gtp.PDPType
 	Version        gtp.Version
+	Fallback       bool
 	NSAPI          uint8
 	PCSCF          bool
 	User, Password string
@@ -63,14 +65,6 @@ type Settings struct {
 	Link           string
 	ResolvConf     bool
 }
-
-// counter is a restart counter of 8 bits, or one of these words.
-type counter string
-
-const (
-	counterAuto counter = "auto" // another one at each start
-	counterNone counter = "none" // requests have none
-)
 
 func (s *Settings) keys() []key.Key {
 	return append(s.nodeKeys(), s.terminalKeys()...)
@@ -84,7 +78,9 @@ func (s *Settings) nodeKeys() []key.Key {
 		key.Of("local", &s.Local, key.MustSet("192.0.2.2"), key.Filled("name an address of this host", key.List(hostAddress)), key.Restart,
 			"GSN addresses, each of which is an SGSN to GGSNs: ports 2123, 2152 and 3386 of them. Terminals move between them."),
 		key.Of("restart_counter", &s.RestartCounter, string(counterAuto), restartCounter, key.Restart,
-			`What GGSNs are told as the number of our starts: a number to 255 in quotes, "auto" for another one at each start, or "none" to leave it out of requests, for several emulators on one address.`),
+			`What GGSNs are told as the number of our starts: "auto" for one more than at the last, which a file knows; "clock" for one of the time; a number to 255 in quotes; or "none" to leave it out of requests, for several emulators on one address.`),
+		key.Of("state_file", &s.StateFile, "", key.Optional(key.File), key.Restart,
+			"That file. Empty: /var/lib/isthmus/NAME.sgsn.state, and the clock where it cannot be had."),
 		key.Of("t3_response", &s.T3Response, "5s", key.Duration(100*time.Millisecond, time.Minute), key.Restart,
 			"How long a response is waited for before the request is sent again."),
 		key.Of("n3_requests", &s.N3Requests, 3, key.Integer[int](1, 20), key.Restart,
@@ -109,6 +105,8 @@ func (s *Settings) terminalKeys() []key.Key {
 		key.Of("apn", &s.APN, "", key.Optional(apn), key.Restart, `Access point name, like "internet".`),
 		key.Of("type", &s.Type, "v4", pdpType, key.Restart, `"v4", "v6" or "v4v6".`),
 		key.Of("gtp", &s.Version, 1, key.Integer[gtp.Version](0, 1), key.Restart, "Version of GTP."),
+		key.Of("gtp_fallback", &s.Fallback, false, key.Bool, key.Restart,
+			"Where the GGSN does not speak GTPv1, or does not answer by it, ask by GTPv0."),
 		key.Of("msisdn", &s.MSISDN, "", key.Optional(msisdn), key.Restart, "Telephone number. Empty: the digits of the IMSI."),
 		key.Of("nsapi", &s.NSAPI, 5, key.Integer[uint8](5, 15), key.Restart, "Number of the context among those of the terminal."),
 		key.Of("pcscf", &s.PCSCF, false, key.Bool, key.Restart, "Ask for proxies of SIP."),
@@ -204,12 +202,12 @@ func (s *Settings) first() (w want, ok bool) {
 	w = want{netns: s.Netns, tun: s.TUN, wire: s.Link, resolvConf: s.ResolvConf}
 	w.GGSN, w.APN, w.IMSI = s.GGSN, s.APN, s.IMSI
 	w.MSISDN, _ = gtp.ParseMSISDN(cmp.Or(s.MSISDN, s.IMSI.String()))
-	w.Type, w.Version, w.NSAPI, w.PCSCF, w.User, w.Password = s.Type, s.Version, s.NSAPI, s.PCSCF, s.User, s.Password
+	w.Type, w.Version, w.Fallback, w.NSAPI, w.PCSCF, w.User, w.Password = s.Type, s.Version, s.Fallback, s.NSAPI, s.PCSCF, s.User, s.Password
 	return w, true
 }
 
-// engine are the settings of the engine that is started now. Two starts in four minutes tell
-// different counters unless they are in the same second.
+// engine are the settings of the engine that is started now, with a counter of the clock unless
+// one is set: two starts in four minutes tell different ones unless they are in the same second.
 func (s *Settings) engine(now time.Time) sgsn.Settings {
 	recovery := uint8(now.Unix())
 	if n, err := strconv.ParseUint(string(s.RestartCounter), 10, 8); err == nil {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/gprs/sgsn"
+	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -39,6 +40,7 @@ type SGSN struct {
 	engine *sgsn.Engine
 	loop   loop.Loop[*sgsn.Output]
 	udp    []*port.UDP
+	saved  *kept.Saved // the restart counter; nil: it is not one of a file
 
 	here  port.Namespace  // of Run
 	ctx   context.Context // of what Run starts: it outlives that of Run, for the end has something to say
@@ -97,6 +99,10 @@ func (s *SGSN) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer s.here.Close()
+	if err := s.count(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.uncount()) }()
 	if err := s.listen(); err != nil {
 		return err
 	}
@@ -170,9 +176,13 @@ func (s *SGSN) start() error {
 	return refusal(got.event)
 }
 
-// answerTime is how long a GGSN may take for an answer.
+// answerTime is how long a GGSN may take for an answer, by each version that it is asked by.
 func (s *SGSN) answerTime() time.Duration {
-	return time.Duration(s.cfg.N3Requests)*s.cfg.T3Response + time.Second
+	each := time.Duration(s.cfg.N3Requests) * s.cfg.T3Response
+	if s.cfg.Fallback {
+		each *= 2
+	}
+	return each + time.Second
 }
 
 // maxLeave bounds how long the end waits for GGSNs.
@@ -182,7 +192,7 @@ const maxLeave = 5 * time.Second
 func (s *SGSN) detachAll() {
 	s.loop.Do(func(now time.Time, out *sgsn.Output) {
 		for _, key := range s.engine.Keys() {
-			_ = s.engine.Detach(key, false, now, out) // those that go with another one are busy
+			_ = s.engine.Detach(key, true, now, out) // those that go with another one are busy
 		}
 	})
 	end := time.Now().Add(min(s.answerTime(), maxLeave))

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,6 +63,9 @@ func (w *world) path() string { return fmt.Sprintf("/proc/self/fd/%d", w.ue.Hand
 func (w *world) settings(t *testing.T, lines string) Settings {
 	t.Helper()
 	text := fmt.Sprintf("[[sgsn]]\nlocal = [%q, %q]\nggsn = %q\nnetns = %q\n", ours, ours2, theirs, w.path())
+	if !strings.Contains(lines, "restart_counter") && !strings.Contains(lines, "state_file") {
+		text += "restart_counter = \"clock\"\n"
+	}
 	return *configtest.One(t, Role.Section, text+lines).(*Settings)
 }
 

@@ -14,18 +14,22 @@ import (
 
 // Context is a PDP context for people and programs.
 type Context struct {
-	IMSI   string `json:"imsi"`
-	NSAPI  uint8  `json:"nsapi"`
-	Linked uint8  `json:"linked,omitempty"` // of a secondary context: that of the primary one
-	State  string `json:"state"`
-	APN    string `json:"apn"`
-	Type   string `json:"type"`
-	GTP    uint8  `json:"gtp"`
+	IMSI  string `json:"imsi"`
+	NSAPI uint8  `json:"nsapi"`
+	// Linked is the NSAPI of the primary context, if this is a secondary one, and Filters which
+	// packets go by it.
+	Linked  uint8    `json:"linked,omitempty"`
+	Filters []string `json:"filters,omitempty"`
+	State   string   `json:"state"`
+	APN     string   `json:"apn"`
+	Type    string   `json:"type"`
+	GTP     uint8    `json:"gtp"`
 	// IPv4 and IPv6 are what the terminal has.
 	IPv4      netip.Addr     `json:"ipv4,omitzero"`
 	LinkLocal netip.Addr     `json:"link_local,omitzero"`
 	IPv6      []netip.Addr   `json:"ipv6,omitempty"`
 	DNS       []netip.Addr   `json:"dns,omitempty"`
+	Search    []string       `json:"search,omitempty"` // the search list
 	NAT64     []netip.Prefix `json:"nat64,omitempty"`
 	PCSCF     []netip.Addr   `json:"pcscf,omitempty"`
 	MTU4      int            `json:"mtu4,omitempty"`
@@ -45,9 +49,12 @@ type Context struct {
 func shown(i *sgsn.Info) Context {
 	c := Context{
 		IMSI: i.IMSI.String(), NSAPI: i.Key.NSAPI(), Linked: i.Linked, State: i.State.String(), APN: i.APN, GTP: uint8(i.Version),
-		IPv4: i.IPv4, LinkLocal: i.LinkLocal, IPv6: addresses(i.IPv6), DNS: i.DNS, NAT64: i.NAT64, PCSCF: i.PCSCF, MTU4: i.MTU4, MTU6: i.MTU6,
+		IPv4: i.IPv4, LinkLocal: i.LinkLocal, IPv6: addresses(i.IPv6), DNS: i.DNS, Search: i.Domains, NAT64: i.NAT64, PCSCF: i.PCSCF, MTU4: i.MTU4, MTU6: i.MTU6,
 		SGSN: i.Local, GGSN: i.Control, User: i.User, TEIDs: [4]uint32{i.TEIDControl, i.TEIDData, i.RemoteControl, i.RemoteData},
 		UpPackets: i.Traffic.UpPackets, UpOctets: i.Traffic.UpOctets, DownPackets: i.Traffic.DownPackets, DownOctets: i.Traffic.DownOctets,
+	}
+	for k := range i.Filters {
+		c.Filters = append(c.Filters, filterText(&i.Filters[k]))
 	}
 	if i.Type != 0 {
 		c.Type = i.Type.String()
@@ -94,10 +101,14 @@ func (c Contexts) Nothing() string {
 
 // Write implements [role.Table].
 func (c Contexts) Write(w io.Writer) {
-	fmt.Fprintln(w, "IMSI\tNSAPI\tSTATE\tGTP\tAPN\tADDRESSES\tSGSN\tGGSN\tUP\tDOWN")
+	fmt.Fprintln(w, "IMSI\tNSAPI\tLINKED\tSTATE\tGTP\tAPN\tADDRESSES\tSGSN\tGGSN\tUP\tDOWN")
 	for _, one := range c.Contexts {
-		fmt.Fprintf(w, "%s\t%d\t%s\tv%d\t%s\t%s\t%s\t%s\t%d\t%d\n",
-			one.IMSI, one.NSAPI, one.State, one.GTP, one.APN, one.all(), one.SGSN, one.GGSN, one.UpPackets, one.DownPackets)
+		linked := "-"
+		if one.Linked != 0 {
+			linked = fmt.Sprint(one.Linked)
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\tv%d\t%s\t%s\t%s\t%s\t%d\t%d\n",
+			one.IMSI, one.NSAPI, linked, one.State, one.GTP, one.APN, one.all(), one.SGSN, one.GGSN, one.UpPackets, one.DownPackets)
 	}
 }
 
@@ -128,7 +139,7 @@ func (d Done) Write(w io.Writer) {
 		fmt.Fprintln(w, d.Event)
 		return
 	}
-	fmt.Fprintf(w, "%s: %s\tdns %v\tmtu %d/%d\tSGSN %s\tGGSN %s\tTEIDs %#x\n", d.Event, c.all(), c.DNS, c.MTU4, c.MTU6, c.SGSN, c.GGSN, c.TEIDs)
+	fmt.Fprintf(w, "%s: %s\tdns %v\tmtu %d/%d\tSGSN %s\tGGSN %s\tGTPv%d\tTEIDs %#x\n", d.Event, c.all(), c.DNS, c.MTU4, c.MTU6, c.SGSN, c.GGSN, c.GTP, c.TEIDs)
 }
 
 // Misdone is a misdeed that was done, or will be with what comes next.

@@ -72,6 +72,8 @@ func (s *SGSN) Collect(emit func(role.Metric)) {
 		{"versions_refused_total", "Messages answered by Version Not Supported.", c.VersionsRefused},
 		{"end_markers_total", "End Markers received.", c.EndMarkers},
 		{"advertisements_total", "Router advertisements taken.", c.Advertisements},
+		{"information_requests_total", "Questions of terminals by stateless DHCPv6.", c.InformationRequests},
+		{"information_replies_total", "Answers to them.", c.InformationReplies},
 		{"up_packets_total", "Packets sent for terminals.", c.UpPackets},
 		{"up_octets_total", "Octets of packets sent for terminals.", c.UpOctets},
 		{"down_packets_total", "Packets given to terminals.", c.DownPackets},

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -16,15 +15,7 @@ import (
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/gprs/sgsn"
 	"github.com/isthmus-net/isthmus/internal/host"
-	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
-)
-
-// Sizes of packets: what the device is opened with, and what it gets where the network tells
-// none, which leaves room for GTP on an Ethernet.
-const (
-	largestMTU = 1500
-	defaultMTU = 1400
 )
 
 // terminal is what a user has on this host: a TUN device in a network namespace, which several
@@ -93,6 +84,17 @@ func (s *SGSN) occupy(w *want, key gtp.TID) (t *terminal, err error) {
 	}
 	s.terminals[free] = t
 	return t, nil
+}
+
+// joined notes that one more context uses the terminal of a link; nil: there is none.
+func (s *SGSN) joined(link int, key gtp.TID) *terminal {
+	t := s.terminal(link)
+	if t != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		t.users[key] = true
+	}
+	return t
 }
 
 // vacate takes a context from its terminal, which goes with the last one. Its place is free for
@@ -233,7 +235,7 @@ func (t *terminal) apply(key gtp.TID, i sgsn.Info, there bool) error {
 	switch {
 	case !there || i.State == sgsn.Opening: // it may be opened anew, elsewhere
 		delete(t.contexts, key)
-	case i.Linked == 0:
+	default:
 		t.contexts[key] = i
 	}
 	if t.device == nil {
@@ -281,83 +283,9 @@ func (t *terminal) reconcile() error {
 	}
 	t.addresses, t.routes = has.addresses, has.routes
 	if t.resolvers != nil {
-		note(t.resolvers.write(has.dns))
+		note(t.resolvers.write(has.dns, has.search))
 	}
 	return errors.Join(errs...)
-}
-
-// setup is what a terminal is to have.
-type setup struct {
-	addresses, deprecated []netip.Prefix
-	routes                []port.Route
-	mtu                   int
-	dns                   []netip.Addr
-}
-
-// wanted puts together what the contexts of the terminal have: addresses, a default route for
-// each family, and the smallest MTU. IPv6 needs a device of 1280 bytes, so that of IPv4 may be
-// its route's alone.
-func (t *terminal) wanted() (has setup) {
-	mtu4, mtu6 := 0, 0
-	var four, six, routed bool
-	now := time.Now()
-	for _, key := range slices.SortedFunc(maps.Keys(t.contexts), func(a, b gtp.TID) int { return slices.Compare(a[:], b[:]) }) {
-		i := t.contexts[key]
-		if i.IPv4.IsValid() {
-			four, mtu4 = true, smaller(mtu4, i.MTU4)
-			has.addresses = append(has.addresses, netip.PrefixFrom(i.IPv4, 32))
-		}
-		if i.LinkLocal.IsValid() {
-			six, mtu6 = true, smaller(mtu6, i.MTU6)
-			has.addresses = append(has.addresses, netip.PrefixFrom(i.LinkLocal, 64))
-		}
-		for _, a := range i.IPv6 {
-			p := netip.PrefixFrom(a.Address, 64)
-			has.addresses = append(has.addresses, p)
-			if !a.Preferred.IsZero() && !a.Preferred.After(now) {
-				has.deprecated = append(has.deprecated, p)
-			}
-		}
-		routed = routed || i.Router.IsValid()
-		for _, a := range i.DNS {
-			if !slices.Contains(has.dns, a) {
-				has.dns = append(has.dns, a)
-			}
-		}
-	}
-	has.mtu = largestOf(six, mtu4, mtu6)
-	link := t.device.Name()
-	if four {
-		r := port.Route{Dst: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Link: link, Metric: t.metric}
-		if mtu4 > 0 && mtu4 < has.mtu {
-			r.MTU = mtu4
-		}
-		has.routes = append(has.routes, r)
-	}
-	if routed {
-		has.routes = append(has.routes, port.Route{Dst: netip.PrefixFrom(netip.IPv6Unspecified(), 0), Link: link, Metric: t.metric})
-	}
-	return has
-}
-
-// smaller returns the smaller of two sizes, of which 0 is not told.
-func smaller(a, b int) int {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
-}
-
-// largestOf is the MTU of the device.
-func largestOf(six bool, mtu4, mtu6 int) int {
-	mtu := mtu4
-	if six && mtu6 != 0 {
-		mtu = mtu6
-	}
-	if mtu == 0 {
-		mtu = defaultMTU
-	}
-	return min(max(mtu, packet.MinMTU), largestMTU)
 }
 
 // String names the terminal for people.

@@ -67,8 +67,8 @@ var pdpType = key.Text("v4", func(s string) (gtp.PDPType, *key.Fault) {
 })
 
 var restartCounter = key.Text(string(counterAuto), func(s string) (counter, *key.Fault) {
-	if _, err := strconv.ParseUint(s, 10, 8); err != nil && counter(s) != counterAuto && counter(s) != counterNone {
-		return "", key.Wrong(`write "auto", "none" or a number to "255"`, "%q is no restart counter", s)
+	if _, err := strconv.ParseUint(s, 10, 8); err != nil && counter(s) != counterAuto && counter(s) != counterClock && counter(s) != counterNone {
+		return "", key.Wrong(`write "auto", "clock", "none" or a number to "255"`, "%q is no restart counter", s)
 	}
 	return counter(s), nil
 })
@@ -99,6 +99,7 @@ type Terminal struct {
 	IMSI       string `name:"imsi" json:"imsi" required:"" placeholder:"DIGITS" help:"Identity of the subscriber."`
 	MSISDN     string `name:"msisdn" json:"msisdn" placeholder:"DIGITS" help:"Telephone number (the digits of the IMSI)."`
 	GTP        uint8  `name:"gtp" json:"gtp" enum:"0,1" default:"1" help:"Version of GTP (${default})."`
+	Fallback   bool   `name:"gtp-fallback" json:"gtp_fallback" help:"Where the GGSN does not speak GTPv1, or does not answer by it, ask by GTPv0."`
 	NSAPI      uint8  `name:"nsapi" json:"nsapi" default:"5" placeholder:"N" help:"Number of the context among those of the terminal, 5 to 15 (${default})."`
 	PCSCF      bool   `name:"pcscf" json:"pcscf" help:"Ask for proxies of SIP, too."`
 	User       string `json:"user" placeholder:"NAME" help:"User name for PAP."`
@@ -132,6 +133,7 @@ func (t Terminal) want() (w want, err error) {
 	read(&w.netns, &errs, key.Optional(namespaceName), t.Netns)
 	read(&w.tun, &errs, key.Interface, t.TUN)
 	read(&w.wire, &errs, key.Optional(key.Interface), t.Link)
+	w.Fallback = t.Fallback
 	w.PCSCF, w.resolvConf = t.PCSCF, t.ResolvConf
 	if t.Link != "" && t.Netns != "" {
 		errs = append(errs, errors.New("--link is one of isthmus' own network namespace: leave --netns out"))

@@ -48,7 +48,7 @@ func TestWire(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.wire(t)
-	lines := fmt.Sprintf("[[sgsn]]\nlocal = %q\nggsn = %q\nlink = %q\n", ours, theirs, radio)
+	lines := fmt.Sprintf("[[sgsn]]\nlocal = %q\nggsn = %q\nlink = %q\nrestart_counter = \"clock\"\n", ours, theirs, radio)
 	w.start(t, *configtest.One(t, Role.Section, lines+ue(1, "v4v6")).(*Settings))
 	w.echoes(t, w.autoconfigured(t), site6, 1200)
 	mine, router := w.dhcp(t)
