@@ -2,7 +2,12 @@
 
 package media
 
-import "github.com/isthmus-net/isthmus/sip/media/g711"
+import (
+	"net/netip"
+
+	"github.com/isthmus-net/isthmus/sip/media/g711"
+	"github.com/isthmus-net/isthmus/sip/media/sdes"
+)
 
 // None is no payload type.
 const None = 0xff
@@ -38,11 +43,28 @@ func (t *Types) Set(law g711.Law, to uint8) {
 // AllDigits are the events 0 to 15: digits, star, pound, A to D.
 const AllDigits = 0xffff
 
-// Format is what both sides of a stream have agreed on.
+// Format is what both sides of a stream have agreed to carry.
 type Format struct {
 	Law g711.Law // of what is sent
 	// Send are the types of what is sent, Receive those of what comes.
 	Send, Receive Types
 	// Digits are the events that the peer takes, a bit for each.
 	Digits uint16
+}
+
+// Agreement is what both sides of a call have agreed on: what package offer makes of an
+// offer and its answer.
+type Agreement struct {
+	// RTP and RTCP are where media and reports of ours go; zero: nowhere, since the peer
+	// holds the call in the manner of RFC 2543.
+	RTP, RTCP netip.AddrPort
+	// Send and Receive are what both want.
+	Send, Receive bool
+	// Held says that the peer does not want to hear us.
+	Held bool
+	// Format has codecs and payload types.
+	Format Format
+	// Secure says that it is SRTP, with a key of ours and one of the peer.
+	Secure             bool
+	Sending, Receiving sdes.Attribute
 }

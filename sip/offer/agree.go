@@ -12,29 +12,29 @@ import (
 )
 
 // settle takes the answer to our offer (RFC 3264 section 7, RFC 4568 section 7.1.3).
-func (s *Session) settle(r *remote) (Agreement, error) {
+func (s *Session) settle(r *remote) (media.Agreement, error) {
 	if len(r.lines) != len(s.lines) {
-		return Agreement{}, fmt.Errorf("%w: the answer has %d lines m=, and the offer had %d", ErrMalformed, len(r.lines), len(s.lines))
+		return media.Agreement{}, fmt.Errorf("%w: the answer has %d lines m=, and the offer had %d", ErrMalformed, len(r.lines), len(s.lines))
 	}
 	a := &r.lines[s.audio]
 	switch {
 	case a.port == 0:
-		return Agreement{}, fmt.Errorf("%w: the peer refused it", ErrNotAcceptable)
+		return media.Agreement{}, fmt.Errorf("%w: the peer refused it", ErrNotAcceptable)
 	case a.media != "audio" || a.secure() != s.secure || !a.known():
-		return Agreement{}, fmt.Errorf("%w: the answer has another kind of stream", ErrMalformed)
+		return media.Agreement{}, fmt.Errorf("%w: the answer has another kind of stream", ErrMalformed)
 	}
 	if err := a.usable(s.set.Laws, s.secure); err != nil {
-		return Agreement{}, err
+		return media.Agreement{}, err
 	}
 	if a.rtp.IsValid() && a.rtp.Addr().Is4() != s.local.RTP.Addr().Unmap().Is4() {
-		return Agreement{}, ErrFamily
+		return media.Agreement{}, ErrFamily
 	}
 	agreement := s.agreement(a, s.local)
 	if s.secure {
 		theirs := a.keys[0]
 		i := slices.IndexFunc(s.keys, func(k sdes.Attribute) bool { return k.Tag == theirs.Tag && k.Suite == theirs.Suite })
 		if i < 0 || len(a.keys) != 1 || s.keys[i].Key.Equal(theirs.Key) {
-			return Agreement{}, fmt.Errorf("%w: the answer has a key that was not asked for", ErrNotAcceptable)
+			return media.Agreement{}, fmt.Errorf("%w: the answer has a key that was not asked for", ErrNotAcceptable)
 		}
 		s.keys = s.keys[i : i+1 : i+1]
 		agreement.Sending, agreement.Receiving = s.keys[0], theirs
@@ -72,11 +72,11 @@ func (s *Session) choose(r *remote) error {
 }
 
 // accept takes the line that was chosen.
-func (s *Session) accept(l Local) (Agreement, error) {
+func (s *Session) accept(l Local) (media.Agreement, error) {
 	r := s.theirs
 	a := &r.lines[r.chosen]
 	if a.rtp.IsValid() && a.rtp.Addr().Is4() != l.RTP.Addr().Unmap().Is4() {
-		return Agreement{}, ErrFamily
+		return media.Agreement{}, ErrFamily
 	}
 	s.lines, s.audio, s.timing = make([]line, len(r.lines)), r.chosen, r.timing
 	for i := range r.lines {
@@ -107,16 +107,16 @@ func (s *Session) accept(l Local) (Agreement, error) {
 		own.Tag = theirs.Tag
 		s.keys = []sdes.Attribute{own}
 	} else if err := s.makeKeys(l, theirs.Tag, theirs.Suite); err != nil {
-		return Agreement{}, err
+		return media.Agreement{}, err
 	}
 	agreement.Sending, agreement.Receiving = s.keys[0], theirs
 	return agreement, nil
 }
 
 // agreement is what a line of the peer and what we have come to, but for keys.
-func (s *Session) agreement(a *stream, l Local) Agreement {
+func (s *Session) agreement(a *stream, l Local) media.Agreement {
 	receives := a.receives && a.rtp.IsValid()
-	agreement := Agreement{
+	agreement := media.Agreement{
 		RTP: a.rtp, RTCP: a.rtcp,
 		Send: l.Send && receives, Receive: l.Receive && a.sends, Held: !receives,
 		Secure: a.secure(),

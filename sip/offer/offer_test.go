@@ -41,7 +41,7 @@ func both(rtp netip.AddrPort) Local { return Local{RTP: rtp, Send: true, Receive
 func text(lines ...string) string { return strings.Join(lines, "\r\n") + "\r\n" }
 
 // exchange has one side offer and the other answer, and returns what each made of it.
-func exchange(t testing.TB, from, to *Session, l, r Local) (offer, answer string, ours, theirs Agreement) {
+func exchange(t testing.TB, from, to *Session, l, r Local) (offer, answer string, ours, theirs media.Agreement) {
 	t.Helper()
 	o, err := from.Offer(l)
 	if err != nil {
@@ -77,10 +77,10 @@ func TestGolden(t *testing.T) {
 		t.Errorf("the answer is\n%s", a)
 	}
 	format := media.Format{Law: g711.PCMU, Send: media.DefaultTypes, Receive: media.DefaultTypes, Digits: media.AllDigits}
-	if wanted := (Agreement{RTP: far, RTCP: nextPort(far), Send: true, Receive: true, Format: format}); ours != wanted {
+	if wanted := (media.Agreement{RTP: far, RTCP: nextPort(far), Send: true, Receive: true, Format: format}); ours != wanted {
 		t.Errorf("we agreed on %+v", ours)
 	}
-	if wanted := (Agreement{RTP: first, RTCP: nextPort(first), Send: true, Receive: true, Format: format}); theirs != wanted {
+	if wanted := (media.Agreement{RTP: first, RTCP: nextPort(first), Send: true, Receive: true, Format: format}); theirs != wanted {
 		t.Errorf("they agreed on %+v", theirs)
 	}
 }
@@ -153,12 +153,12 @@ func TestOffered(t *testing.T) {
 		name, offer string
 		answer      string // lines m= and a= of the answer that must be there, each after the other
 		rtp         string
-		check       func(Agreement) bool
+		check       func(media.Agreement) bool
 	}{
 		{"static types without rtpmap", with("m=audio 7000 RTP/AVP 8 0"), "m=audio 49170 RTP/AVP 8 0|a=rtpmap:8 PCMA/8000", "[2001:db8:f::9]:7000",
-			func(a Agreement) bool { return a.Format.Law == g711.PCMA && a.Format.Send.Events == media.None }},
+			func(a media.Agreement) bool { return a.Format.Law == g711.PCMA && a.Format.Send.Events == media.None }},
 		{"dynamic types, by their numbers", with("m=audio 7000 RTP/AVP 97 96", "a=rtpmap:96 pcmu/8000", "a=rtpmap:97 telephone-event/8000", "a=fmtp:97 0-11,16"), "m=audio 49170 RTP/AVP 96 97|a=rtpmap:96 PCMU/8000|a=rtpmap:97 telephone-event/8000", "[2001:db8:f::9]:7000",
-			func(a Agreement) bool {
+			func(a media.Agreement) bool {
 				return a.Format.Send == media.Types{PCMU: 96, PCMA: media.None, Events: 97} && a.Format.Receive == a.Format.Send && a.Format.Digits == 0x0fff
 			}},
 		{"codecs that are unknown, and one of another rate", with("m=audio 7000 RTP/AVP 111 9 97 0", "a=rtpmap:111 opus/48000/2", "a=rtpmap:97 PCMA/16000"), "m=audio 49170 RTP/AVP 0|", "[2001:db8:f::9]:7000", nil},
@@ -170,17 +170,17 @@ func TestOffered(t *testing.T) {
 		{"an address of the line's own", with("m=audio 7000 RTP/AVP 0", "c=IN IP6 2001:db8:e::1"), "m=audio 49170 RTP/AVP 0", "[2001:db8:e::1]:7000", nil},
 		{"an address in brackets", head + text("c=IN IP6 [2001:db8:e::1]", "t=0 0", "m=audio 7000 RTP/AVP 0"), "m=audio 49170 RTP/AVP 0", "[2001:db8:e::1]:7000", nil},
 		{"reports elsewhere", with("m=audio 7000 RTP/AVP 0", "a=rtcp:7100"), "m=audio", "[2001:db8:f::9]:7000",
-			func(a Agreement) bool { return a.RTCP == netip.MustParseAddrPort("[2001:db8:f::9]:7100") }},
+			func(a media.Agreement) bool { return a.RTCP == netip.MustParseAddrPort("[2001:db8:f::9]:7100") }},
 		{"reports to another host", with("m=audio 7000 RTP/AVP 0", "a=rtcp:7100 IN IP6 2001:db8:e::2"), "m=audio", "[2001:db8:f::9]:7000",
-			func(a Agreement) bool { return a.RTCP == netip.MustParseAddrPort("[2001:db8:e::2]:7100") }},
+			func(a media.Agreement) bool { return a.RTCP == netip.MustParseAddrPort("[2001:db8:e::2]:7100") }},
 		{"reports nowhere to be read", with("m=audio 7000 RTP/AVP 0", "a=rtcp:x IN IP6"), "m=audio", "[2001:db8:f::9]:7000",
-			func(a Agreement) bool { return a.RTCP == netip.MustParseAddrPort("[2001:db8:f::9]:7001") }},
+			func(a media.Agreement) bool { return a.RTCP == netip.MustParseAddrPort("[2001:db8:f::9]:7001") }},
 		{"on hold for the whole session", head + text("c=IN IP6 2001:db8:f::9", "t=0 0", "a=sendonly", "m=audio 7000 RTP/AVP 0"), "a=recvonly", "[2001:db8:f::9]:7000",
-			func(a Agreement) bool { return a.Held && !a.Send && a.Receive }},
+			func(a media.Agreement) bool { return a.Held && !a.Send && a.Receive }},
 		{"on hold but for this line", head + text("c=IN IP6 2001:db8:f::9", "t=0 0", "a=inactive", "m=audio 7000 RTP/AVP 0", "a=sendrecv"), "a=sendrecv", "[2001:db8:f::9]:7000",
-			func(a Agreement) bool { return !a.Held && a.Send && a.Receive }},
+			func(a media.Agreement) bool { return !a.Held && a.Send && a.Receive }},
 		{"on hold in the old manner", head + text("c=IN IP4 0.0.0.0", "t=0 0", "m=audio 7000 RTP/AVP 0"), "a=recvonly", "invalid AddrPort",
-			func(a Agreement) bool { return a.Held && !a.Send && a.Receive && !a.RTCP.IsValid() }},
+			func(a media.Agreement) bool { return a.Held && !a.Send && a.Receive && !a.RTCP.IsValid() }},
 		{"a time that is not 0", head + text("c=IN IP6 2001:db8:f::9", "t=3034423619 3042462419", "m=audio 7000 RTP/AVP 0"), "t=3034423619 3042462419|m=audio", "[2001:db8:f::9]:7000", nil},
 	}
 	for _, tt := range tests {

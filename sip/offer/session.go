@@ -59,22 +59,6 @@ type Local struct {
 	Send, Receive bool
 }
 
-// Agreement is what both sides have agreed on.
-type Agreement struct {
-	// RTP and RTCP are where media and reports of ours go; zero: nowhere, since the peer
-	// holds the call in the manner of RFC 2543.
-	RTP, RTCP netip.AddrPort
-	// Send and Receive are what both want.
-	Send, Receive bool
-	// Held says that the peer does not want to hear us.
-	Held bool
-	// Format has codecs and payload types.
-	Format media.Format
-	// Secure says that it is SRTP, with a key of ours and one of the peer.
-	Secure             bool
-	Sending, Receiving sdes.Attribute
-}
-
 // agreed is what changes when an offer is answered, and does not when it is refused. Slices
 // in it are never written to.
 type agreed struct {
@@ -161,19 +145,19 @@ func (s *Session) Offer(l Local) ([]byte, error) {
 }
 
 // Answered takes the answer to our offer. After an error the session is as before it.
-func (s *Session) Answered(answer []byte) (Agreement, error) {
+func (s *Session) Answered(answer []byte) (media.Agreement, error) {
 	if s.open != openOurs {
-		return Agreement{}, ErrNoOffer
+		return media.Agreement{}, ErrNoOffer
 	}
 	r, err := parse(answer)
 	if err != nil {
 		s.Withdraw()
-		return Agreement{}, err
+		return media.Agreement{}, err
 	}
 	a, err := s.settle(r)
 	if err != nil {
 		s.Withdraw()
-		return Agreement{}, err
+		return media.Agreement{}, err
 	}
 	s.open = openNone
 	return a, nil
@@ -208,12 +192,12 @@ func (s *Session) Offered(offer []byte) (netip.AddrPort, error) {
 
 // Answer makes the answer to the peer's offer. Streams that cannot be had are refused in it.
 // After an error the offer stays open.
-func (s *Session) Answer(l Local) ([]byte, Agreement, error) {
+func (s *Session) Answer(l Local) ([]byte, media.Agreement, error) {
 	if s.open != openTheirs {
-		return nil, Agreement{}, ErrNoOffer
+		return nil, media.Agreement{}, ErrNoOffer
 	}
 	if err := l.check(); err != nil {
-		return nil, Agreement{}, err
+		return nil, media.Agreement{}, err
 	}
 	before := s.agreed
 	a, err := s.accept(l)
@@ -223,7 +207,7 @@ func (s *Session) Answer(l Local) ([]byte, Agreement, error) {
 	}
 	if err != nil {
 		s.agreed = before
-		return nil, Agreement{}, err
+		return nil, media.Agreement{}, err
 	}
 	s.open, s.theirs = openNone, nil
 	return body, a, nil
