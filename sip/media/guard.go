@@ -15,7 +15,7 @@ import (
 //
 // A packet with the peer's SSRC, a number just ahead and a timestamp that fits is played
 // wherever it comes from. But media goes to another place than SDP says only if the stream may
-// latch, two such packets came in a row, nothing newer came from the old place between them,
+// latch, two such packets came in a row, nothing came from the old place between them,
 // and either signalling has told of a change a moment ago or the old place is silent.
 type guard struct {
 	latch             bool
@@ -28,7 +28,7 @@ type guard struct {
 	reports   netip.AddrPort // where SDP says they go
 	changed   time.Time      // when signalling said something
 	latched   time.Time
-	heard     time.Time // when the newest packet came from the target
+	heard     time.Time // when a packet came from the target
 
 	known bool
 	ssrc  uint32
@@ -50,6 +50,9 @@ const probation = 2
 // flight is how long packets that left before a move may take: nothing latches back to where
 // the peer was for so long after signalling has said where it is.
 const flight = 500 * time.Millisecond
+
+// sourceLost is when a source is gone that nobody has said anything of.
+const sourceLost = 500 * time.Millisecond
 
 // slack is how many packets more than the time allows a number may be ahead.
 const slack = 10
@@ -93,6 +96,15 @@ func (g *guard) open(now time.Time) bool {
 // silent reports whether the target has sent nothing of late.
 func (g *guard) silent(now time.Time) bool { return now.Sub(g.heard) >= g.lostAfter }
 
+// patience is how long the source that is known must be silent before another may take its
+// place: who knows the peer's address, and no more, could otherwise do so in any gap.
+func (g *guard) patience(now time.Time) time.Duration {
+	if g.open(now) {
+		return g.lostAfter
+	}
+	return max(sourceLost, g.lostAfter)
+}
+
 // familiar reports whether the peer has been, or should be, at a place.
 func (g *guard) familiar(from netip.AddrPort) bool {
 	return from == g.target || from == g.signalled || from == g.previous
@@ -110,7 +122,7 @@ func (g *guard) judge(from netip.AddrPort, h *rtp.Header, in *receiver, authenti
 	switch {
 	case !g.known && g.signalled.IsValid() && from == g.signalled, authentic && !g.known:
 		return dropNone, true
-	case g.known && (!g.familiar(from) || !g.open(now) && now.Sub(in.last) < g.lostAfter):
+	case g.known && (!g.familiar(from) || now.Sub(in.last) < g.patience(now)):
 		return DropSSRC, false
 	case authentic, g.new.takes(from, h) >= probation:
 		return dropNone, true
@@ -125,11 +137,7 @@ func (g *guard) admit(from netip.AddrPort, h *rtp.Header, isNew, newest bool, no
 		g.known, g.ssrc, g.new = true, h.SSRC, candidate{}
 		g.other = candidate{from: from, ssrc: h.SSRC, next: h.SequenceNumber, run: probation - 1}
 	}
-	if !newest {
-		return false
-	}
-	if from == g.target {
-		g.heard, g.other = now, candidate{}
+	if g.alive(from, now) || !newest {
 		return false
 	}
 	run := g.other.run + 1
@@ -154,12 +162,25 @@ func (g *guard) admit(from netip.AddrPort, h *rtp.Header, isNew, newest bool, no
 	return true
 }
 
+// alive reports whether a packet shows that the peer is where media goes: whatever comes from
+// there does, even what somebody else was quicker with.
+func (g *guard) alive(from netip.AddrPort, now time.Time) bool {
+	if from != g.target {
+		return false
+	}
+	g.heard, g.other = now, candidate{}
+	return true
+}
+
 // admitControl reports whether a report may be the peer's, and notes where it comes from.
 func (g *guard) admitControl(from netip.AddrPort, ssrc uint32, authentic bool) bool {
 	if g.known && ssrc != g.ssrc {
 		return false
 	}
-	near := from == g.control || from.Addr() == g.target.Addr() || from.Addr() == g.signalled.Addr() || from.Addr() == g.previous.Addr()
+	near := from == g.control
+	for _, place := range [...]netip.AddrPort{g.target, g.signalled, g.previous, g.other.from} {
+		near = near || from.Addr() == place.Addr()
+	}
 	if !near && !(authentic && g.known) {
 		return false
 	}

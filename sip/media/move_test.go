@@ -106,7 +106,7 @@ func TestHardMove(t *testing.T) {
 			if w.b.Remote() != w.a.address[1] {
 				t.Errorf("media goes to %s", w.b.Remote())
 			}
-			if !slices.Contains(w.a.kinds(), PathHeard) || a.FirstSent.IsZero() || a.FirstHeard.Sub(a.FirstSent) < 50*time.Millisecond {
+			if !slices.Contains(w.a.happened(), PathHeard) || a.FirstSent.IsZero() || a.FirstHeard.Sub(a.FirstSent) < 50*time.Millisecond {
 				t.Errorf("the new path was used from %s on and heard at %s", a.FirstSent, a.FirstHeard)
 			}
 			// What was under way is lost, and what went to the old place until then.
@@ -151,7 +151,7 @@ func TestSoftMove(t *testing.T) {
 				}
 			}
 			moves := 0
-			for _, k := range w.b.kinds() {
+			for _, k := range w.b.happened() {
 				if k == SourceMoved {
 					moves++
 				}
@@ -192,8 +192,8 @@ func TestSecureMove(t *testing.T) {
 	}{{"the key stays", 1}, {"a new key", 9}} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, nil)
-			w.a.Stream.out.sequence = 65500 // it comes round within a second
-			w.a.Stream.out.frame = 0
+			w.a.out.sequence = 65500 // it comes round within a second
+			w.a.out.frame = 0
 			a, b := secure(t, w.agreed(w.b, 0), w.agreed(w.a, 0), 1, 2)
 			w.agree(w.a, a)
 			w.agree(w.b, b)

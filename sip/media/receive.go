@@ -55,6 +55,9 @@ func (s *Stream) handleMedia(path int, from netip.AddrPort, b []byte, now time.T
 	}
 	if drop != dropNone {
 		s.drops[drop]++
+		if drop == DropDuplicate {
+			s.guard.alive(from, now)
+		}
 		return
 	}
 	if old := s.guard.target; s.guard.admit(from, h, isNew, a == arrivalNext, now) {

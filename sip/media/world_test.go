@@ -41,12 +41,14 @@ type end struct {
 	*Stream
 	name    string
 	address []netip.AddrPort // of RTP, by path
-	out     Output
+	batch   Output
 	events  []Event
 	tally   Tally
 }
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+var zero netip.AddrPort
 
 // seed is randomness for tests.
 func seed(b byte) *bytes.Reader { return bytes.NewReader(bytes.Repeat([]byte{b}, 4096)) }
@@ -111,7 +113,7 @@ func (w *world) sendBy(e *end, path int) {
 
 // put takes what an end has put out.
 func (w *world) put(e *end) {
-	for _, d := range e.out.UDP {
+	for _, d := range e.batch.UDP {
 		path, control := PathOf(d.Socket)
 		from := e.address[path]
 		to, socket := w.find(d.To)
@@ -129,8 +131,8 @@ func (w *world) put(e *end) {
 		}
 		w.inFlight = append(w.inFlight, flying{w.now.Add(w.delay(place, e == w.a)), to, socket, from, bytes.Clone(d.Payload)})
 	}
-	e.events = append(e.events, e.out.Events...)
-	e.out.Reset()
+	e.events = append(e.events, e.batch.Events...)
+	e.batch.Reset()
 }
 
 // find is whose address it is.
@@ -171,7 +173,7 @@ func (w *world) run(d time.Duration) {
 		if first >= 0 {
 			f := w.inFlight[first]
 			w.inFlight = slices.Delete(w.inFlight, first, first+1)
-			f.to.Handle(f.socket, f.from, f.p, w.now, &f.to.out)
+			f.to.Handle(f.socket, f.from, f.p, w.now, &f.to.batch)
 			w.put(f.to)
 			continue
 		}
@@ -179,14 +181,14 @@ func (w *world) run(d time.Duration) {
 			return
 		}
 		for _, e := range []*end{w.a, w.b} {
-			e.Tick(w.now, &e.out)
+			e.Tick(w.now, &e.batch)
 			w.put(e)
 		}
 	}
 }
 
-// kinds are the kinds of events of an end.
-func (e *end) kinds() (list []EventKind) {
+// happened are the kinds of events of an end.
+func (e *end) happened() (list []EventKind) {
 	for _, v := range e.events {
 		list = append(list, v.Kind)
 	}
@@ -195,7 +197,7 @@ func (e *end) kinds() (list []EventKind) {
 
 // inject has somebody send a packet to an end.
 func (w *world) inject(e *end, from string, p []byte) {
-	e.Handle(Socket(0, false), netip.MustParseAddrPort(from), p, w.now, &e.out)
+	e.Handle(Socket(0, false), netip.MustParseAddrPort(from), p, w.now, &e.batch)
 	w.put(e)
 }
 
