@@ -1,0 +1,290 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package mediaio
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/isthmus-net/isthmus/sip/media"
+	"github.com/isthmus-net/isthmus/sip/media/g711"
+	"github.com/isthmus-net/isthmus/sip/offer"
+)
+
+// Settings of a [Call].
+type Settings struct {
+	// Stream has source, sink and guards. Its name may be left out: then it is random.
+	Stream media.Settings
+	// Origin is the address that session descriptions have in o=, which stays.
+	Origin netip.Addr
+	// Laws, Secure and KeepKeys are those of [offer.Settings].
+	Laws             []g711.Law
+	Secure, KeepKeys bool
+	// OnEvent is told what happens, one thing after the other. It may call the call.
+	OnEvent func(media.Event)
+}
+
+// Local is where the sockets of a path are.
+type Local struct {
+	Address netip.Addr
+	// Device, if set, is the interface that media of the path keeps to.
+	Device string
+}
+
+// Call is the media of one call. Its methods may be called by several goroutines.
+type Call struct {
+	host  *Host
+	clock *clock
+	tell  func(media.Event)
+	// Of the clock, under its lock.
+	at    time.Time
+	place int
+
+	mu      sync.Mutex
+	stream  *media.Stream
+	session *offer.Session
+	held    bool
+	paths   [media.MaxPaths]*pair
+	used    [media.MaxPaths]bool // it has been sent by
+	out     media.Output
+	closed  bool
+	events  []media.Event
+	telling bool
+
+	readers sync.WaitGroup
+	lost    atomic.Uint64
+}
+
+// NewCall makes the media of a call. It has no paths yet.
+func (h *Host) NewCall(s Settings) (*Call, error) {
+	if s.Stream.Name == "" {
+		var name [12]byte // RFC 7022 section 4.2: at least 96 bits, for this call alone
+		_, _ = rand.Read(name[:])
+		s.Stream.Name = base64.StdEncoding.EncodeToString(name[:])
+	}
+	stream, err := media.New(s.Stream, rand.Reader, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	session, err := offer.New(offer.Settings{
+		ID: uint64(randomNumber()), Origin: s.Origin, Laws: s.Laws, Secure: s.Secure, KeepKeys: s.KeepKeys, Random: rand.Reader,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if s.OnEvent == nil {
+		s.OnEvent = func(media.Event) {}
+	}
+	k := h.clocks[h.next.Add(1)%uint32(len(h.clocks))]
+	return &Call{host: h, clock: k, tell: s.OnEvent, place: -1, stream: stream, session: session}, nil
+}
+
+func randomNumber() uint32 {
+	var b [4]byte
+	_, _ = rand.Read(b[:])
+	return binary.BigEndian.Uint32(b[:])
+}
+
+// ErrClosed says that the call is over.
+var ErrClosed = errors.New("the call's media is closed")
+
+// Open opens the sockets of a path, which takes what comes from then on.
+func (c *Call) Open(path int, l Local) error {
+	if path < 0 || path >= media.MaxPaths {
+		return fmt.Errorf("a call has no path %d", path)
+	}
+	p, err := openPair(l, c.host.config.LowPort, c.host.config.HighPort, randomNumber())
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.paths[path] != nil {
+		p.close()
+		if c.closed {
+			return ErrClosed
+		}
+		return fmt.Errorf("path %d is open already", path)
+	}
+	c.paths[path], c.used[path] = p, false
+	c.readers.Go(func() { c.read(p.rtp, media.Socket(path, false)) })
+	c.readers.Go(func() { c.read(p.rtcp, media.Socket(path, true)) })
+	return nil
+}
+
+// ClosePath closes the sockets of a path.
+func (c *Call) ClosePath(path int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closePath(path)
+}
+
+func (c *Call) closePath(path int) {
+	if p := c.paths[path]; p != nil {
+		p.close()
+		c.paths[path] = nil
+	}
+}
+
+// At is where a path takes media; zero: it is not open.
+func (c *Call) At(path int) netip.AddrPort {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if path < 0 || path >= media.MaxPaths || c.paths[path] == nil {
+		return netip.AddrPort{}
+	}
+	return c.paths[path].rtp.local
+}
+
+// Move sends by another path from now on, and marks the time for [media.Stream.Handoff].
+func (c *Call) Move(path int) error {
+	var err error
+	c.Do(func(s *media.Stream, now time.Time, _ *media.Output) {
+		if c.closed || path < 0 || path >= media.MaxPaths || c.paths[path] == nil {
+			err = fmt.Errorf("path %d is not open", path)
+			return
+		}
+		s.Mark(now)
+		err = c.sendBy(path, now)
+	})
+	return err
+}
+
+// sendBy sends by a path.
+func (c *Call) sendBy(path int, now time.Time) error {
+	c.used[path] = true
+	return c.stream.SendBy(path, now)
+}
+
+// Do lets a function use the stream. It must not wait, nor call the call.
+func (c *Call) Do(f func(s *media.Stream, now time.Time, out *media.Output)) {
+	c.mu.Lock()
+	now := time.Now()
+	f(c.stream, now, &c.out)
+	c.flush()
+	c.mu.Unlock()
+	c.report()
+}
+
+// Close says goodbye to the peer, and closes all sockets.
+func (c *Call) Close() {
+	c.Do(func(s *media.Stream, now time.Time, out *media.Output) {
+		if !c.closed {
+			s.Bye(now, out)
+		}
+	})
+	c.mu.Lock()
+	c.closed = true
+	for path := range c.paths {
+		c.closePath(path)
+	}
+	c.clock.schedule(c, time.Time{})
+	c.mu.Unlock()
+	c.readers.Wait()
+}
+
+// Unsent is how many packets no socket took: the address is gone, or the device is full.
+func (c *Call) Unsent() uint64 { return c.lost.Load() }
+
+// tick does what is due.
+func (c *Call) tick(now time.Time) {
+	c.mu.Lock()
+	if !c.closed {
+		c.stream.Tick(now, &c.out)
+		c.flush()
+	}
+	c.mu.Unlock()
+	c.report()
+}
+
+// read takes what comes to a socket until it is closed.
+func (c *Call) read(s *socket, number int) {
+	var b [maxDatagram]byte
+	for {
+		n, from, err := s.conn.ReadFromUDPAddrPort(b[:])
+		c.mu.Lock()
+		now := time.Now()
+		path, _ := media.PathOf(number)
+		if p := c.paths[path]; c.closed || p == nil || p.rtp != s && p.rtcp != s {
+			c.mu.Unlock()
+			return // closed, perhaps opened anew
+		}
+		if err == nil {
+			c.stream.Handle(number, from, b[:n], now, &c.out)
+			c.flush()
+		}
+		c.mu.Unlock()
+		c.report()
+	}
+}
+
+// flush sends what the stream has put out, keeps its events, and says when it is due again.
+func (c *Call) flush() {
+	for _, d := range c.out.UDP {
+		path, control := media.PathOf(d.Socket)
+		p := c.paths[path]
+		if p == nil {
+			c.lost.Add(1)
+			continue
+		}
+		s := p.rtp
+		if control {
+			s = p.rtcp
+		}
+		if s.write(d.Payload, d.To) != nil {
+			c.lost.Add(1)
+		}
+	}
+	for _, e := range c.out.Events {
+		if e.Kind == media.PathHeard {
+			c.retire(e.Path)
+		}
+		c.events = append(c.events, e)
+	}
+	c.out.Reset()
+	if !c.closed {
+		c.clock.schedule(c, c.stream.Next())
+	}
+}
+
+// retire closes the paths that were used before the one by which the peer is heard now, after
+// a while: what is under way still comes (RFC 3264 section 8.3.1).
+func (c *Call) retire(heard int) {
+	for path, p := range c.paths {
+		if p == nil || path == heard || !c.used[path] {
+			continue
+		}
+		time.AfterFunc(c.host.config.Linger, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.paths[path] == p && c.stream.Path() != path {
+				c.closePath(path)
+			}
+		})
+	}
+}
+
+// report tells events, one after the other, without the lock.
+func (c *Call) report() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.telling {
+		return // whoever does tells these, too
+	}
+	c.telling = true
+	for len(c.events) > 0 {
+		e := c.events[0]
+		c.events = c.events[1:]
+		c.mu.Unlock()
+		c.tell(e)
+		c.mu.Lock()
+	}
+	c.events, c.telling = c.events[:0], false
+}

@@ -1,0 +1,329 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package mediaio
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/sip/media"
+	"github.com/isthmus-net/isthmus/sip/offer"
+	"golang.org/x/sys/unix"
+)
+
+// A call is what a user agent asks of a call's media.
+var _ interface {
+	Offer(path int) []byte
+	Answer(offer []byte, path int) ([]byte, error)
+	Accept(answer []byte) error
+	Withdraw()
+	Hold(on bool)
+} = (*Call)(nil)
+
+// party is one end of a call, with what has happened to it.
+type party struct {
+	*Call
+	tally  media.Tally
+	events chan media.Event
+}
+
+func newParty(t testing.TB, h *Host, origin string, change func(*Settings)) *party {
+	t.Helper()
+	p := &party{events: make(chan media.Event, 1000)}
+	s := Settings{
+		Stream: media.Settings{Source: media.Numbered{}, Sink: &p.tally, Latch: true},
+		Origin: netip.MustParseAddr(origin), OnEvent: func(e media.Event) { p.events <- e },
+	}
+	if change != nil {
+		change(&s)
+	}
+	var err error
+	if p.Call, err = h.NewCall(s); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+func newHost(t testing.TB, c Config) *Host {
+	h := NewHost(c)
+	t.Cleanup(h.Close)
+	return h
+}
+
+// open opens a path.
+func (p *party) open(t testing.TB, path int, address string) {
+	t.Helper()
+	if err := p.Open(path, Local{Address: netip.MustParseAddr(address)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// exchange has one offer and the other answer.
+func exchange(t testing.TB, from *party, path int, to *party) (offer, answer string) {
+	t.Helper()
+	o := from.Offer(path)
+	a, err := to.Answer(o, 0)
+	if err != nil {
+		t.Fatalf("answer: %v\n%s", err, o)
+	}
+	if err := from.Accept(a); err != nil {
+		t.Fatalf("accept: %v\n%s", err, a)
+	}
+	return string(o), string(a)
+}
+
+// stats reads a party's figures.
+func (p *party) stats() (s media.Stats, tally media.Tally) {
+	p.Do(func(st *media.Stream, _ time.Time, _ *media.Output) { s, tally = st.Stats(), p.tally })
+	return s, tally
+}
+
+// await waits until something holds.
+func await(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not seen: %s", what)
+		}
+	}
+}
+
+// awaitEvent waits for an event.
+func (p *party) awaitEvent(t testing.TB, k media.EventKind, path int) {
+	t.Helper()
+	for timeout := time.After(30 * time.Second); ; {
+		select {
+		case e := <-p.events:
+			if e.Kind == k && (path < 0 || e.Path == path) {
+				return
+			}
+		case <-timeout:
+			t.Fatalf("not seen: %s", k)
+		}
+	}
+}
+
+// frames waits until so many more frames have come.
+func (p *party) frames(t testing.TB, more uint64) {
+	t.Helper()
+	_, before := p.stats()
+	await(t, "media", func() bool { _, now := p.stats(); return now.Frames >= before.Frames+more })
+}
+
+// TestCall moves a call between local addresses, and nothing is lost.
+func TestCall(t *testing.T) {
+	for _, tt := range []struct {
+		name             string
+		alice, then, bob string
+		secure           bool
+	}{
+		{"IPv4", "127.0.0.2", "127.0.0.3", "127.0.0.9", false},
+		{"IPv4, SRTP", "127.0.0.2", "127.0.0.3", "127.0.0.9", true},
+		{"IPv6", "::1", "::1", "::1", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHost(t, Config{Linger: 50 * time.Millisecond})
+			alice := newParty(t, h, tt.alice, func(s *Settings) { s.Secure = tt.secure })
+			bob := newParty(t, h, tt.bob, nil)
+			alice.open(t, 0, tt.alice)
+			bob.open(t, 0, tt.bob)
+			exchange(t, alice, 0, bob)
+			alice.frames(t, 10)
+			bob.frames(t, 10)
+
+			alice.open(t, 1, tt.then)
+			if err := alice.Move(1); err != nil {
+				t.Fatal(err)
+			}
+			o, _ := exchange(t, alice, 1, bob)
+			if !strings.Contains(o, " "+tt.then+"\r\nt=") {
+				t.Errorf("the second offer is\n%s", o)
+			}
+			alice.awaitEvent(t, media.PathHeard, 1)
+			await(t, "the old path closed", func() bool { return !alice.At(0).IsValid() })
+			alice.frames(t, 10)
+			bob.frames(t, 10)
+			for name, p := range map[string]*party{"alice": alice, "bob": bob} {
+				s, tally := p.stats()
+				if s.Lost != 0 || tally.Damaged+tally.Repeated != 0 || p.Unsent() != 0 {
+					t.Errorf("%s: %+v, %+v, %d unsent", name, s, tally, p.Unsent())
+				}
+			}
+			alice.Do(func(s *media.Stream, now time.Time, _ *media.Output) {
+				if r := s.Handoff(now); r.Marked.IsZero() || r.FirstSent.Before(r.Marked) || r.FirstHeard.Before(r.FirstSent) {
+					t.Errorf("the move: %+v", r)
+				}
+			})
+			alice.Close()
+			bob.awaitEvent(t, media.PeerLeft, -1)
+		})
+	}
+}
+
+// TestKeys presses some while the call is up.
+func TestKeys(t *testing.T) {
+	h := newHost(t, Config{})
+	alice, bob := newParty(t, h, "127.0.0.2", nil), newParty(t, h, "127.0.0.9", nil)
+	alice.open(t, 0, "127.0.0.2")
+	bob.open(t, 0, "127.0.0.9")
+	exchange(t, alice, 0, bob)
+	alice.Do(func(s *media.Stream, _ time.Time, _ *media.Output) {
+		if err := s.Press("1#"); err != nil {
+			t.Error(err)
+		}
+	})
+	heard := ""
+	for len(heard) < 2 {
+		if e := <-bob.events; e.Kind == media.DigitEnded {
+			heard += string(media.Key(e.Digit))
+		}
+	}
+	if heard != "1#" {
+		t.Errorf("heard %s", heard)
+	}
+}
+
+func TestHold(t *testing.T) {
+	h := newHost(t, Config{})
+	alice, bob := newParty(t, h, "127.0.0.2", nil), newParty(t, h, "127.0.0.9", nil)
+	alice.open(t, 0, "127.0.0.2")
+	bob.open(t, 0, "127.0.0.9")
+	exchange(t, alice, 0, bob)
+	alice.frames(t, 5)
+	alice.Hold(true)
+	o, a := exchange(t, alice, 0, bob)
+	if !strings.Contains(o, "a=sendonly") || !strings.Contains(a, "a=recvonly") {
+		t.Errorf("the offer is\n%sthe answer\n%s", o, a)
+	}
+	aliceSent, _ := alice.stats()
+	bobSent, _ := bob.stats()
+	time.Sleep(5 * media.Frame)
+	for p, before := range map[*party]media.Stats{alice: aliceSent, bob: bobSent} {
+		if now, _ := p.stats(); now.Sent != before.Sent {
+			t.Errorf("%d sent on hold", now.Sent-before.Sent)
+		}
+	}
+	alice.Hold(false)
+	if o, a = exchange(t, alice, 0, bob); !strings.Contains(o, "a=sendrecv") || !strings.Contains(a, "a=sendrecv") {
+		t.Errorf("the offer is\n%sthe answer\n%s", o, a)
+	}
+	alice.frames(t, 5)
+	bob.frames(t, 5)
+}
+
+// TestOrder refuses what is out of order, and leaves the call as it was.
+func TestOrder(t *testing.T) {
+	h := newHost(t, Config{})
+	alice, bob := newParty(t, h, "127.0.0.2", nil), newParty(t, h, "127.0.0.9", nil)
+	if alice.Offer(0) != nil {
+		t.Error("an offer without a path")
+	}
+	if err := alice.Move(0); err == nil {
+		t.Error("a move to a path that is not open")
+	}
+	alice.open(t, 0, "127.0.0.2")
+	bob.open(t, 0, "127.0.0.9")
+	if err := alice.Open(0, Local{Address: netip.MustParseAddr("127.0.0.2")}); err == nil {
+		t.Error("a path opened twice")
+	}
+	if err := alice.Open(media.MaxPaths, Local{Address: netip.MustParseAddr("127.0.0.2")}); err == nil {
+		t.Error("too many paths")
+	}
+	if _, err := bob.Answer([]byte("hello"), 0); !errors.Is(err, offer.ErrMalformed) {
+		t.Errorf("an answer to no offer: %v", err)
+	}
+	if alice.Offer(0) == nil || alice.Offer(0) != nil {
+		t.Error("offers")
+	}
+	if err := alice.Accept([]byte("hello")); !errors.Is(err, offer.ErrMalformed) {
+		t.Errorf("no answer: %v", err)
+	}
+	alice.Offer(0)
+	alice.Withdraw()
+	exchange(t, alice, 0, bob)
+	alice.frames(t, 5)
+	alice.Close()
+	if err := alice.Open(1, Local{Address: netip.MustParseAddr("127.0.0.2")}); !errors.Is(err, ErrClosed) {
+		t.Errorf("a path of a call that is over: %v", err)
+	}
+}
+
+func TestPorts(t *testing.T) {
+	at := netip.MustParseAddr("127.0.0.7")
+	var pairs []*pair
+	defer func() {
+		for _, p := range pairs {
+			p.close()
+		}
+	}()
+	// A range that begins and ends at odd ports has two pairs.
+	for range 2 {
+		p, err := openPair(Local{Address: at}, 40001, 40006, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pairs = append(pairs, p)
+		if port := p.rtp.local.Port(); port != 40002 && port != 40004 || p.rtcp.local.Port() != port+1 {
+			t.Errorf("ports %d and %d", port, p.rtcp.local.Port())
+		}
+	}
+	if _, err := openPair(Local{Address: at}, 40001, 40006, 7); !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("a third pair: %v", err)
+	}
+	for range 20 {
+		p, err := openPair(Local{Address: at}, 0, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pairs = append(pairs, p)
+		if p.rtp.local.Port()&1 != 0 || p.rtcp.local.Port() != p.rtp.local.Port()+1 {
+			t.Errorf("ports %d and %d", p.rtp.local.Port(), p.rtcp.local.Port())
+		}
+	}
+	for name, l := range map[string]Local{
+		"no address": {}, "any address": {Address: netip.IPv4Unspecified()}, "a zone": {Address: netip.MustParseAddr("fe80::1%lo")},
+		"an address of somebody else": {Address: netip.MustParseAddr("192.0.2.1")}, "no such device": {Address: at, Device: "nowhere0"},
+	} {
+		if _, err := openPair(l, 0, 0, 0); err == nil {
+			t.Errorf("%s: opened", name)
+		}
+	}
+	for _, r := range [][2]uint16{{40005, 40005}, {65535, 65535}, {40007, 40003}, {40005, 40006}} {
+		if p, err := openPair(Local{Address: at}, r[0], r[1], 0); err == nil {
+			p.close()
+			t.Errorf("ports %d to %d", r[0], r[1])
+		}
+	}
+}
+
+// TestService marks media as voice in both families.
+func TestService(t *testing.T) {
+	for address, option := range map[string][2]int{"127.0.0.1": {unix.IPPROTO_IP, unix.IP_TOS}, "::1": {unix.IPPROTO_IPV6, unix.IPV6_TCLASS}} {
+		p, err := openPair(Local{Address: netip.MustParseAddr(address)}, 0, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.close()
+		for _, s := range []*socket{p.rtp, p.rtcp} {
+			_ = s.raw.Control(func(fd uintptr) {
+				if class, err := unix.GetsockoptInt(int(fd), option[0], option[1]); err != nil || class != 0xb8 {
+					t.Errorf("%s: class %#x, %v", address, class, err)
+				}
+			})
+		}
+	}
+}
+
+func TestSettings(t *testing.T) {
+	h := newHost(t, Config{})
+	if _, err := h.NewCall(Settings{}); err == nil {
+		t.Error("a call without an origin")
+	}
+	if _, err := h.NewCall(Settings{Stream: media.Settings{Name: string(make([]byte, 300))}, Origin: netip.IPv6Loopback()}); err == nil {
+		t.Error("a call with too long a name")
+	}
+}
