@@ -30,7 +30,7 @@ type Client struct {
 	// Hop is where it went.
 	Hop Hop
 
-	timed
+	timer    Timer
 	number   uint64
 	key      clientKey
 	state    state
@@ -72,6 +72,7 @@ func (l *Layer) Send(req *sip.Request, hop Hop, handle Handler, now time.Time, o
 	}
 	l.started++
 	c := &Client{Request: req, Hop: hop, number: l.started, key: key, handle: handle, raw: []byte(req.String())}
+	c.timer.Fire = func(now time.Time, out *Output) { l.expireClient(c, now, out) }
 	l.clients[key] = c
 	l.stats.Requests++
 	l.begin(c, now, out)
@@ -107,7 +108,7 @@ func (l *Layer) planRepeat(c *Client, now time.Time) {
 	c.repeatAt = now.Add(c.interval)
 }
 
-func (l *Layer) plan(c *Client) { l.queue.set(c, earlier(c.repeatAt, c.endAt)) }
+func (l *Layer) plan(c *Client) { l.SetTimer(&c.timer, earlier(c.repeatAt, c.endAt)) }
 
 // Reroute sends a request that no one has answered by another hop, as a repeat: the branch
 // stays, so that one who did get it takes it for one.
@@ -157,14 +158,14 @@ func (l *Layer) Fail(c *Client, err error, now time.Time, out *Output) {
 // Forget ends a transaction that its owner has no more use for; its handler is told nothing.
 func (l *Layer) Forget(c *Client) {
 	c.state = terminated
-	l.queue.set(c, time.Time{})
+	l.StopTimer(&c.timer)
 	if l.clients[c.key] == c {
 		delete(l.clients, c.key)
 	}
 }
 
-// expire is a client's timer.
-func (c *Client) expire(l *Layer, now time.Time, out *Output) {
+// expireClient is a client's timer.
+func (l *Layer) expireClient(c *Client, now time.Time, out *Output) {
 	if !c.endAt.IsZero() && !c.endAt.After(now) {
 		if c.Waiting() {
 			l.stats.Timeouts++

@@ -4,6 +4,7 @@ package transaction
 
 import (
 	"cmp"
+	"container/heap"
 	"errors"
 	"net/netip"
 	"slices"
@@ -97,7 +98,7 @@ type Layer struct {
 	set     Settings
 	clients map[clientKey]*Client
 	servers map[serverKey]*Server
-	queue   queue
+	queue   queue  // of transactions and of what the layer's owner waits for
 	started uint64 // transactions until now, which orders them
 	stats   Stats
 }
@@ -134,12 +135,17 @@ func (l *Layer) Stats() Stats { return l.stats }
 func (l *Layer) Len() int { return len(l.clients) + len(l.servers) }
 
 // Next is when Tick has something to do; zero is never.
-func (l *Layer) Next() time.Time { return l.queue.next() }
+func (l *Layer) Next() time.Time {
+	if len(l.queue) == 0 {
+		return time.Time{}
+	}
+	return l.queue[0].at
+}
 
 // Tick does what is due.
 func (l *Layer) Tick(now time.Time, out *Output) {
-	for t := l.queue.due(now); t != nil; t = l.queue.due(now) {
-		t.expire(l, now, out)
+	for len(l.queue) > 0 && !l.queue[0].at.After(now) {
+		heap.Pop(&l.queue).(*Timer).Fire(now, out)
 	}
 }
 

@@ -15,7 +15,7 @@ type Server struct {
 	// Hop is by where responses go.
 	Hop Hop
 
-	timed
+	timer    Timer
 	key      serverKey
 	state    state
 	last     []byte // the response that repeats of the request get
@@ -64,6 +64,7 @@ func (l *Layer) HandleRequest(req *sip.Request, hop Hop, now time.Time, out *Out
 		return nil, Refused
 	}
 	s := &Server{Request: req, Hop: complete(req, hop), key: key}
+	s.timer.Fire = func(now time.Time, out *Output) { l.expireServer(s, now, out) }
 	l.servers[key] = s
 	if s.invite() {
 		s.repeatAt = now.Add(tryingAfter)
@@ -140,16 +141,16 @@ func (l *Layer) Cancelled(cancel *sip.Request) *Server {
 	return l.servers[key]
 }
 
-func (l *Layer) planServer(s *Server) { l.queue.set(s, earlier(s.repeatAt, s.endAt)) }
+func (l *Layer) planServer(s *Server) { l.SetTimer(&s.timer, earlier(s.repeatAt, s.endAt)) }
 
 func (l *Layer) end(s *Server) {
 	s.state = terminated
-	l.queue.set(s, time.Time{})
+	l.StopTimer(&s.timer)
 	delete(l.servers, s.key)
 }
 
-// expire is a server's timer.
-func (s *Server) expire(l *Layer, now time.Time, out *Output) {
+// expireServer is a server's timer.
+func (l *Layer) expireServer(s *Server, now time.Time, out *Output) {
 	switch {
 	case !s.endAt.IsZero() && !s.endAt.After(now):
 		l.end(s)
