@@ -139,7 +139,7 @@ func (c *Client) Cancelled() bool { return c.cancelled }
 
 func (l *Layer) sendCancel(c *Client, now time.Time, out *Output) {
 	ignore := func(*sip.Response, error, time.Time, *Output) {}
-	if _, err := l.Send(follow(c.Request, sip.CANCEL, c.Request.To()), c.cancelHop, ignore, now, out); err != nil {
+	if _, err := l.Send(CancelOf(c.Request), c.cancelHop, ignore, now, out); err != nil {
 		return
 	}
 	c.endAt = now.Add(l.Lifetime()) // who does not know CANCEL answers no 487

@@ -161,15 +161,24 @@ func (l *Layer) FailHop(h Hop, now time.Time, out *Output) {
 	l.failWhere(func(of Hop) bool { return of == h }, now, out)
 }
 
-func (l *Layer) failWhere(match func(Hop) bool, now time.Time, out *Output) {
-	var failed []*Client
+// Unanswered returns the requests by a hop to which nothing has come yet, oldest first.
+func (l *Layer) Unanswered(h Hop) []*Client {
+	return l.sorted(func(c *Client) bool { return c.state == calling && c.Hop == h })
+}
+
+func (l *Layer) sorted(match func(*Client) bool) []*Client {
+	var found []*Client
 	for _, c := range l.clients {
-		if c.Waiting() && match(c.Hop) {
-			failed = append(failed, c)
+		if match(c) {
+			found = append(found, c)
 		}
 	}
-	slices.SortFunc(failed, func(a, b *Client) int { return cmp.Compare(a.number, b.number) })
-	for _, c := range failed {
+	slices.SortFunc(found, func(a, b *Client) int { return cmp.Compare(a.number, b.number) })
+	return found
+}
+
+func (l *Layer) failWhere(match func(Hop) bool, now time.Time, out *Output) {
+	for _, c := range l.sorted(func(c *Client) bool { return c.Waiting() && match(c.Hop) }) {
 		if c.Waiting() { // the end of another may have ended it
 			l.Fail(c, ErrTransport, now, out)
 		}
@@ -178,9 +187,9 @@ func (l *Layer) failWhere(match func(Hop) bool, now time.Time, out *Output) {
 
 // MoveServers has the responses of transactions whose socket is gone leave by another: where
 // a response comes from is not looked at, where it goes the request has said.
-func (l *Layer) MoveServers(from, to int) {
+func (l *Layer) MoveServers(gone func(socket int) bool, to int) {
 	for _, s := range l.servers {
-		if s.Hop.Socket == from {
+		if gone(s.Hop.Socket) {
 			s.Hop.Socket = to
 		}
 	}

@@ -63,6 +63,9 @@ func complete(req *sip.Request, hop Hop) Hop {
 	return hop
 }
 
+// ReplyHop is the hop by which an answer to a request goes that gets no transaction.
+func ReplyHop(req *sip.Request, hop Hop) Hop { return complete(req, hop) }
+
 // Response makes a response of what section 8.2.6 has it copy from the request; tag is for
 // its To, unless that has one or the response is a 100.
 func Response(req *sip.Request, status int, reason, tag string) *sip.Response {
@@ -82,6 +85,10 @@ func Response(req *sip.Request, status int, reason, tag string) *sip.Response {
 	res.SetBody(nil)
 	return res
 }
+
+// CancelOf makes the CANCEL of a request (section 9.1), for one whose transaction was ended
+// since its address is gone. It is known by its branch, wherever it comes from.
+func CancelOf(req *sip.Request) *sip.Request { return follow(req, sip.CANCEL, req.To()) }
 
 // follow makes the ACK or CANCEL of a request, which share its transaction: the top Via alone,
 // the same Request-URI and Route (sections 9.1 and 17.1.1.3).

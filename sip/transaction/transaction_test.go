@@ -306,7 +306,7 @@ func TestServerRepeatsItsAnswer(t *testing.T) {
 	if _, v := b.receive("BYE", Cookie+"1", "[2001:db8::8]:5070", UDP); v != Started {
 		t.Error("the same branch of another sender is the same transaction")
 	}
-	b.MoveServers(3, 4)
+	b.MoveServers(func(socket int) bool { return socket == 3 }, 4)
 	b.receive("BYE", Cookie+"1", "[2001:db8::9]:5070", UDP)
 	if p := b.out.Packets[0]; p.Socket != 4 {
 		t.Errorf("leaves by socket %d", p.Socket)
