@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -20,6 +21,9 @@ type document struct {
 	keys   map[string]span // the key itself
 	kinds  map[string]unstable.Kind
 	tables map[string]int // headers seen of each table array
+	// shown are the keys of a file of secrets whose values errors may show; nil: those of any
+	// other file.
+	shown []string
 }
 
 // span is a piece of the text, in bytes.
@@ -154,7 +158,7 @@ func (d *document) fault(file, key string, at span, problem, remedy string) *Err
 		File: file, Key: key, Problem: problem, Remedy: remedy,
 		Line:   bytes.Count(d.text[:at.offset], []byte("\n")) + 1,
 		Column: at.offset - start + 1,
-		Source: masked(strings.Map(printable, strings.TrimRight(string(d.text[start:end]), "\r"))),
+		Source: d.masked(strings.Map(printable, strings.TrimRight(string(d.text[start:end]), "\r"))),
 		Width:  min(at.length, end-at.offset),
 	}
 }
@@ -168,16 +172,38 @@ func printable(r rune) rune {
 	return '.'
 }
 
-// secretValue finds the value of a secret, which ends no later than its line.
-var secretValue = regexp.MustCompile(`secret"?\s*=\s*(.*)$`)
+// secretValue finds the value of a secret, which ends no later than its line; anyValue the
+// values of all keys.
+var (
+	secretValue = regexp.MustCompile(`secret"?\s*=\s*(.*)$`)
+	anyValue    = regexp.MustCompile(`([A-Za-z0-9_-]+)["']?\s*=\s*`)
+)
 
-// masked hides a secret in a line: errors end in logs.
-func masked(line string) string {
+// masked hides secrets in a line: errors end in logs. In a file of secrets, whatever is not
+// known to be none may be one, such as the value of a key that is misspelt.
+func (d *document) masked(line string) string {
+	if d.shown != nil {
+		return line[:d.open(line)] + strings.Repeat("*", len(line)-d.open(line))
+	}
 	at := secretValue.FindStringSubmatchIndex(line)
 	if at == nil {
 		return line
 	}
 	return line[:at[2]] + strings.Repeat("*", len(line)-at[2])
+}
+
+// open is how much of a line of a file of secrets may be shown.
+func (d *document) open(line string) int {
+	values := anyValue.FindAllStringSubmatchIndex(line, -1)
+	for _, v := range values {
+		if !slices.Contains(d.shown, line[v[2]:v[3]]) {
+			return v[1]
+		}
+	}
+	if start := strings.TrimLeft(line, " \t"); len(values) == 0 && !strings.HasPrefix(start, "[") {
+		return 0
+	}
+	return len(line)
 }
 
 // offset is the place of a line and column, both counted from 1.

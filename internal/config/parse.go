@@ -60,6 +60,7 @@ func ReadTables[T any](path string, of SectionOf[T], check func([]*T, *Checker))
 		return nil, err
 	}
 	c := &checker{file: path, doc: locate(text), sections: []Section{of.Section()}, failed: map[string]bool{}}
+	c.doc.shown = declaration.Shown(c.sections[0].Keys())
 	var tables []*T
 	if file, ok := c.decode(text); ok {
 		for _, i := range c.instances(file) {

@@ -31,7 +31,7 @@ var (
 	// by an engine.
 	edges  = []string{"//house:edge"}
 	plumbs = []string{
-		"internal/port", "internal/host", "internal/kept", "internal/loop", "internal/config", "internal/config/key", "//house:keys", "internal/announce", "internal/announce/bgp", "internal/role", "internal/control", "internal/metrics", "examples",
+		"internal/port", "internal/host", "internal/kept", "internal/loop", "internal/config", "internal/config/key", "//house:keys", "internal/announce", "internal/announce/bgp", "internal/role", "internal/control", "internal/metrics", "internal/subscriber", "examples",
 	}
 	// The fast path is eBPF and what feeds it, whatever the programs do; those of a role
 	// are beside it. A run package attaches them.
@@ -99,7 +99,7 @@ var rules = []rule{
 	{
 		name: "what serves all roles knows none",
 		from: without(join(leaves, plumbs, fastpaths, []string{"internal/driver"}), "//house:keys"),
-		to:   []string{"teredo/...", "translate/...", "gprs/..."},
+		to:   []string{"teredo/...", "translate/...", "gprs/...", "sip/..."},
 		why:  "a role that comes or goes changes nothing that the others stand on",
 	},
 	{

@@ -43,6 +43,7 @@ type Key struct {
 	// must be one.
 	entry  func() []Key
 	filled bool
+	hidden bool
 	// merge is [Merge] of the entries of two lists of named tables; nil: the value is one.
 	merge func(running, next any) (merged any, needsRestart []string)
 }
@@ -80,6 +81,25 @@ func Of[T any](name string, field *T, std any, parse Parser[T], reload Reload, h
 func (k Key) Unless(others ...string) Key {
 	k.unless = others
 	return k
+}
+
+// Hidden marks a secret, which no error shows with the line that it stands in.
+func (k Key) Hidden() Key {
+	k.hidden = true
+	return k
+}
+
+// Shown lists the names of keys that errors may show, those of tables below them among them.
+func Shown(keys []Key) (names []string) {
+	for _, k := range keys {
+		if !k.hidden {
+			names = append(names, k.Name)
+		}
+		if k.entry != nil {
+			names = append(names, Shown(k.entry())...)
+		}
+	}
+	return names
 }
 
 // Value is what the field holds.

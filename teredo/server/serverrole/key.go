@@ -25,7 +25,7 @@ type Key struct {
 func (k *Key) keys() []key.Key {
 	return []key.Key{
 		key.Of("id", &k.ID, key.MustSet("north"), tunnel.ClientID, key.Identity, "Name of the client, 1 to 255 bytes."),
-		key.Of("secret", &k.Secret, key.MustSet("…"), tunnel.Secret, key.Live, "16 bytes or more: openssl rand -base64 24."),
+		key.Of("secret", &k.Secret, key.MustSet("…"), tunnel.Secret, key.Live, "16 bytes or more: openssl rand -base64 24.").Hidden(),
 		key.Of("algorithm", &k.Algorithm, teredo.HMACSHA1.String(), tunnel.Algorithm, key.Live, `"hmac-sha1" or "hmac-sha256".`),
 		key.Of("expires", &k.Expires, never, moment, key.Live, "When the client is told to get another key."),
 	}

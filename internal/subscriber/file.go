@@ -1,0 +1,119 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package subscriber
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+)
+
+// Read reads a file of subscribers: a [[subscriber]] section for each. The file holds secrets,
+// so strangers may not read it.
+func Read(path string) (*File, error) {
+	list, err := config.ReadTables(path, section, unique)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{All: list, imsi: map[string]*Subscriber{}, private: map[string]*Subscriber{}, public: map[string]*Subscriber{}}
+	for _, s := range list {
+		f.imsi[s.IMSI], f.private[s.PrivateID] = s, s
+		for _, id := range s.PublicIDs {
+			f.public[canonical(id)] = s
+		}
+	}
+	delete(f.imsi, "")
+	delete(f.private, "")
+	return f, nil
+}
+
+// File are the subscribers of a file.
+type File struct {
+	All []*Subscriber
+
+	imsi, private, public map[string]*Subscriber
+}
+
+// ByIMSI finds a subscriber; nil: there is none.
+func (f *File) ByIMSI(imsi string) *Subscriber { return f.imsi[imsi] }
+
+// ByPrivateID finds a subscriber by the name in digests; nil: there is none.
+func (f *File) ByPrivateID(id string) *Subscriber { return f.private[id] }
+
+// ByPublicID finds a subscriber by an address of record; nil: there is none.
+func (f *File) ByPublicID(id string) *Subscriber { return f.public[canonical(id)] }
+
+// Reference is a section in full with every default, commented.
+func Reference() string { return section.Section().Reference() }
+
+// canonical is an address of record as it is compared: scheme and host in small letters (RFC
+// 3261 section 19.1.4).
+func canonical(id string) string {
+	user, host, found := strings.Cut(id, "@")
+	if !found {
+		return strings.ToLower(id)
+	}
+	scheme, user, _ := strings.Cut(user, ":")
+	return strings.ToLower(scheme) + ":" + user + "@" + strings.ToLower(host)
+}
+
+// check makes the checks of one subscriber that take more than one key.
+func (s *Subscriber) check(c *config.Checker) {
+	if s.IMSI == "" && s.PrivateID == "" && c.OK("imsi", "private_id") {
+		c.Fail("", "nothing tells this subscriber from others", `add imsi = "001010123456789", or private_id = "alice@ims.example"`)
+	}
+	s.checkAKA(c)
+	if s.Password != "" && (s.HA1 != "" || s.HA1SHA256 != "") {
+		c.Fail("password", "the password is there, and a digest of it, too", "keep one of the two")
+	}
+	if s.PrivateID != "" && !s.HasAKA() && !s.HasPassword() && c.OK("k", "password", "ha1", "ha1_sha256") {
+		c.Fail("private_id", "this subscriber has nothing to prove who it is", "add a password, or k and opc")
+	}
+	if s.PrivateID == "" && len(s.PublicIDs) > 0 && c.OK("private_id", "public_ids") {
+		c.Fail("public_ids", "no one can register these, because the subscriber has no private_id", `add private_id = "alice@ims.example"`)
+	}
+	for i, a := range s.APNs {
+		at := fmt.Sprintf("apn[%d]", i)
+		switch {
+		case a.Name == "" && !c.Failed(at+".name"):
+			c.Fail(at, "this access point has no name", `add name = "internet"`)
+		case a.Name != "" && slices.ContainsFunc(s.APNs[:i], func(b APN) bool { return strings.EqualFold(a.Name, b.Name) }):
+			c.Fail(at+".name", fmt.Sprintf("%s is there twice", a.Name), "keep one of the two")
+		}
+	}
+}
+
+// checkAKA wants all keys of AKA or none.
+func (s *Subscriber) checkAKA(c *config.Checker) {
+	switch operator := s.OP != nil || s.OPc != nil; {
+	case !c.OK("k", "op", "opc"):
+	case s.OP != nil && s.OPc != nil:
+		c.Fail("op", "OP and OPc are both there", "keep opc")
+	case s.K != nil && !operator:
+		c.Fail("k", "AKA takes OPc beside K", "add opc, or op")
+	case s.K == nil && operator:
+		c.Fail("", "AKA takes K beside OPc", "add k")
+	}
+}
+
+// unique wants each name to be that of one subscriber.
+func unique(all []*Subscriber, c *config.Checker) {
+	seen := map[string]bool{}
+	one := func(path, kind, value string) {
+		if value != "" && seen[kind+value] && !c.Failed(path) {
+			c.Fail(path, fmt.Sprintf("%s is there twice", value), "keep it with one subscriber")
+		}
+		seen[kind+value] = true
+	}
+	for i, s := range all {
+		at := fmt.Sprintf("subscriber[%d]", i)
+		one(at+".imsi", "imsi ", s.IMSI)
+		one(at+".msisdn", "msisdn ", s.MSISDN)
+		one(at+".private_id", "private ", s.PrivateID)
+		for j, id := range s.PublicIDs {
+			one(fmt.Sprintf("%s.public_ids[%d]", at, j), "public ", canonical(id))
+		}
+	}
+}

@@ -1,0 +1,149 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package subscriber
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// write makes a file of subscribers.
+func write(t *testing.T, text string, mode os.FileMode) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "subscribers.toml")
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const (
+	testK   = "465b5ce8b199b49faa5f0a2ee238a6bc"
+	testOPc = "cd63cb71954a9f4e48a5994e37a02baf"
+	two     = `
+[[subscriber]]
+imsi = "001010123456789"
+msisdn = "15550100"
+private_id = "alice@ims.example"
+public_ids = ["sip:Alice@IMS.example", "tel:+15550100"]
+k = "` + testK + `"
+opc = "` + testOPc + `"
+sqn = "000000000020"
+amf = "8000"
+scscf = "sip:[2001:db8::5]:5060"
+[[subscriber.apn]]
+name = "internet"
+types = ["ipv6"]
+[[subscriber]]
+private_id = "bob"
+public_ids = "sip:bob@ims.example"
+password = "one of bob's"
+`
+)
+
+// TestRead reads subscribers, and finds them by each of their names.
+func TestRead(t *testing.T) {
+	f, err := Read(write(t, two, 0o640))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(f.All) != 2 {
+		t.Fatalf("%d subscribers", len(f.All))
+	}
+	alice, bob := f.All[0], f.All[1]
+	for name, got := range map[string]*Subscriber{
+		"by IMSI": f.ByIMSI("001010123456789"), "by private identity": f.ByPrivateID("alice@ims.example"),
+		"by public identity": f.ByPublicID("SIP:Alice@ims.example"), "by number": f.ByPublicID("tel:+15550100"),
+	} {
+		if got != alice {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	for name, got := range map[string]*Subscriber{
+		"of another user": f.ByPublicID("sip:alice@ims.example"), "by nothing": f.ByIMSI(""), "by no name": f.ByPrivateID(""),
+	} {
+		if got != nil {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	if fmt.Sprintf("%x", [16]byte(*alice.K)) != testK || fmt.Sprintf("%x", [16]byte(*alice.OPc)) != testOPc {
+		t.Error("the keys differ from the file's")
+	}
+	if alice.SQN != 0x20 || alice.AMF != [2]byte{0x80, 0} || alice.SCSCF != "sip:[2001:db8::5]:5060" || alice.MSISDN != "15550100" ||
+		len(alice.APNs) != 1 || alice.APNs[0].Name != "internet" || fmt.Sprint(alice.APNs[0].Types) != "[ipv6]" || !alice.HasAKA() || alice.HasPassword() {
+		t.Errorf("alice is %+v", alice)
+	}
+	if bob.Password != "one of bob's" || !bob.HasPassword() || bob.HasAKA() || bob.AMF != [2]byte{} {
+		t.Errorf("bob is %+v", bob)
+	}
+	for _, format := range []string{"%v", "%+v", "%#v", "%x"} {
+		for _, s := range f.All {
+			if text := fmt.Sprintf(format, *s); strings.Contains(text, "one of") || strings.Contains(text, "465b5c") || strings.Contains(text, "6f6e65206f66") {
+				t.Errorf("%s prints %s", format, text)
+			}
+		}
+	}
+}
+
+// TestReadErrors says what is wrong with a file, at its line, and no secret with it.
+func TestReadErrors(t *testing.T) {
+	const alice = "[[subscriber]]\nprivate_id = \"alice\"\n"
+	for _, tt := range []struct {
+		name, text, line, want string
+		mode                   os.FileMode
+	}{
+		{name: "open to others", text: two, mode: 0o644, want: "holds secrets"},
+		{name: "nameless", text: "[[subscriber]]\n", line: ":1:", want: "nothing tells this subscriber"},
+		{name: "without a proof", text: alice, line: ":2:", want: "nothing to prove"},
+		{name: "a key too short", text: alice + `k = "c0ffee"`, line: ":3:", want: "not a key of 16 octets"},
+		{name: "a key that is no hexadecimal", text: alice + `k = "c0ffeec0ffeec0ffeec0ffeec0ffee.."`, line: ":3:", want: "not a key of 16 octets"},
+		{name: "K alone", text: alice + `k = "c0ffeec0ffeec0ffeec0ffeec0ffee00"`, line: ":3:", want: "takes OPc"},
+		{name: "OPc alone", text: alice + `opc = "c0ffeec0ffeec0ffeec0ffeec0ffee00"`, line: ":1:", want: "takes K"},
+		{name: "OP and OPc", text: alice + "op = \"c0ffeec0ffeec0ffeec0ffeec0ffee00\"\nopc = \"c0ffeec0ffeec0ffeec0ffeec0ffee00\"", line: ":3:", want: "both there"},
+		{name: "a misspelt secret", text: alice + `pasword = "c0ffee"`, line: ":3:", want: "did you mean password"},
+		{name: "a secret twice", text: alice + "password = \"c0ffee\"\nha1 = \"c0ffeec0ffeec0ffeec0ffeec0ffee00\"", line: ":3:", want: "a digest of it"},
+		{name: "a digest too short", text: alice + `ha1_sha256 = "c0ffeec0ffeec0ffeec0ffeec0ffee00"`, line: ":3:", want: "not such a digest"},
+		{name: "a secret in an inline table", text: `subscriber = [{ private_id = "a b", password = "c0ffee" }]`, line: ":1:", want: "private identity"},
+		{name: "a secret that is no TOML", text: alice + "password = c0ffee\n", line: ":3:", want: "not TOML"},
+		{name: "a secret on a line of its own", text: alice + "password = \"x\"\nc0ffee\n", line: ":4:", want: "not TOML"},
+		{name: "an IMSI with letters", text: "[[subscriber]]\nimsi = \"00101x\"", line: ":2:", want: "is not an IMSI"},
+		{name: "no sequence number", text: alice + `sqn = "12"`, line: ":3:", want: "12 hexadecimal digits"},
+		{name: "no management field", text: alice + `amf = "zz00"`, line: ":3:", want: "4 hexadecimal digits"},
+		{name: "no address of record", text: alice + `public_ids = ["sip:alice@ims.example", "alice@"]`, line: ":3:40", want: "is not an address of record"},
+		{name: "no server", text: alice + `scscf = "ims"`, line: ":3:", want: "SIP URI of a server"},
+		{name: "a type of address", text: alice + "password = \"x\"\n[[subscriber.apn]]\nname = \"a\"\ntypes = [\"ppp\"]", line: ":6:", want: "not known here"},
+		{name: "an access point twice", text: alice + "password = \"x\"\n[[subscriber.apn]]\nname = \"a\"\n[[subscriber.apn]]\nname = \"A\"", line: ":7:", want: "there twice"},
+		{name: "an access point without a name", text: alice + "password = \"x\"\n[[subscriber.apn]]\n", line: ":4:", want: "has no name"},
+		{name: "addresses that no one can register", text: "[[subscriber]]\nimsi = \"001010123456789\"\npublic_ids = \"tel:+1555\"", line: ":3:", want: "no one can register"},
+		{name: "an address of two", text: two + "[[subscriber]]\nprivate_id = \"carol\"\npassword = \"x\"\npublic_ids = \"sip:bob@IMS.EXAMPLE\"", line: ":22:", want: "there twice"},
+		{name: "an IMSI of two", text: "[[subscriber]]\nimsi = \"001010123456789\"\n[[subscriber]]\nimsi = \"001010123456789\"", line: ":4:", want: "there twice"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.mode == 0 {
+				tt.mode = 0o600
+			}
+			_, err := Read(write(t, tt.text, tt.mode))
+			if err == nil {
+				t.Fatal("no error")
+			}
+			text := err.Error()
+			if !strings.Contains(text, "subscribers.toml"+tt.line) || !strings.Contains(text, tt.want) {
+				t.Errorf("%s\nwant %q at %q", text, tt.want, tt.line)
+			}
+			if strings.Contains(text, "c0ffee") {
+				t.Errorf("the error shows the secret:\n%s", text)
+			}
+		})
+	}
+}
+
+// TestReference reads what people begin with.
+func TestReference(t *testing.T) {
+	text := strings.NewReplacer(`k = ""`, `k = "`+testK+`"`, `opc = ""`, `opc = "`+testOPc+`"`).Replace(Reference())
+	if _, err := Read(write(t, text, 0o600)); err != nil {
+		t.Errorf("%v\n%s", err, text)
+	}
+}

@@ -1,0 +1,243 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package location
+
+import (
+	"cmp"
+	"container/heap"
+	"errors"
+	"slices"
+	"time"
+)
+
+// Limits bound a table.
+type Limits struct {
+	// Bindings are those of all addresses of record, PerAOR those of one.
+	Bindings, PerAOR int
+	// BindingSize is the length of a binding's texts, in octets.
+	BindingSize int
+}
+
+// DefaultLimits are those of a table of a hundred thousand bindings.
+func DefaultLimits() Limits { return Limits{Bindings: 100_000, PerAOR: 10, BindingSize: 2048} }
+
+// Why a registration is refused. Nothing has changed then.
+var (
+	ErrOutOfOrder = errors.New("out_of_order")   // an earlier request of the same Call-ID
+	ErrPerAOR     = errors.New("aor_full")       // Limits.PerAOR
+	ErrFull       = errors.New("table_full")     // Limits.Bindings
+	ErrTooLarge   = errors.New("binding_size")   // Limits.BindingSize
+	ErrTwice      = errors.New("contact_twice")  // one contact is there twice
+	ErrState      = errors.New("state_unusable") // of another version, or damaged
+)
+
+// record are the bindings of one address of record.
+type record struct {
+	aor      string
+	bindings []Binding
+	next     time.Time // when the first of them expires
+	index    int       // in the heap
+}
+
+// Table holds the bindings of all addresses of record.
+type Table struct {
+	limits  Limits
+	records map[string]*record
+	expiry  expiry
+	count   int
+}
+
+// New makes an empty table.
+func New(limits Limits) *Table { return &Table{limits: limits, records: map[string]*record{}} }
+
+// Reconfigure sets other limits. What is above them stays until it expires.
+func (t *Table) Reconfigure(limits Limits) { t.limits = limits }
+
+// Len returns how many addresses of record and bindings there are.
+func (t *Table) Len() (aors, bindings int) { return len(t.records), t.count }
+
+// Register changes the bindings of an address of record as a REGISTER asks for: all of it, or
+// with an error nothing (RFC 3261 section 10.3, numbers 6 to 8).
+func (t *Table) Register(aor string, r *Registration, now time.Time) error {
+	t.Tick(now)
+	var before []Binding
+	if one := t.records[aor]; one != nil {
+		before = one.bindings
+	}
+	after, err := t.apply(slices.Clone(before), r, now)
+	switch added := len(after) - len(before); {
+	case err != nil:
+		return err
+	case added > 0 && len(after) > t.limits.PerAOR:
+		return ErrPerAOR
+	case added > 0 && t.count+added > t.limits.Bindings:
+		return ErrFull
+	}
+	t.set(aor, after)
+	return nil
+}
+
+// apply makes the bindings that there will be.
+func (t *Table) apply(list []Binding, r *Registration, now time.Time) ([]Binding, error) {
+	if r.All {
+		for i := range list {
+			if !r.follows(&list[i]) {
+				return nil, ErrOutOfOrder
+			}
+		}
+		return nil, nil
+	}
+	// As many as there may be can go for as many others; comparing more is work for nothing.
+	if len(r.Contacts) > 2*t.limits.PerAOR {
+		return nil, ErrPerAOR
+	}
+	for i := range r.Contacts {
+		c := &r.Contacts[i]
+		if slices.ContainsFunc(r.Contacts[:i], func(d Contact) bool {
+			return c.same(&Binding{URI: d.URI, Instance: d.Instance, RegID: d.RegID}) && (c.RegID == 0) == (d.RegID == 0)
+		}) {
+			return nil, ErrTwice
+		}
+		if c.size(r) > t.limits.BindingSize {
+			return nil, ErrTooLarge
+		}
+		at := slices.IndexFunc(list, func(b Binding) bool { return c.same(&b) })
+		if at >= 0 && !r.follows(&list[at]) {
+			return nil, ErrOutOfOrder
+		}
+		switch {
+		case c.Lifetime <= 0 && at >= 0:
+			list = slices.Delete(list, at, at+1)
+		case c.Lifetime <= 0:
+		case at >= 0:
+			list[at] = r.binding(c, now)
+		default:
+			list = append(list, r.binding(c, now))
+		}
+	}
+	return list, nil
+}
+
+// follows reports whether the request comes behind the one that a binding is of: with the same
+// Call-ID its number must be higher, and there is no order among others.
+func (r *Registration) follows(b *Binding) bool { return r.CallID != b.CallID || r.CSeq > b.CSeq }
+
+func (r *Registration) binding(c *Contact, now time.Time) Binding {
+	return Binding{
+		URI: c.URI, Params: c.Params, Q: c.Q, Expires: now.Add(c.Lifetime), Updated: now, CallID: r.CallID, CSeq: r.CSeq,
+		Instance: c.Instance, RegID: c.RegID, Path: r.Path, Flow: r.Flow,
+	}
+}
+
+// Lookup returns the bindings of an address of record, the preferred ones first, and of the same
+// preference the latest.
+func (t *Table) Lookup(aor string, now time.Time) []Binding {
+	one := t.records[aor]
+	if one == nil {
+		return nil
+	}
+	live := slices.DeleteFunc(slices.Clone(one.bindings), func(b Binding) bool { return !b.Expires.After(now) })
+	slices.SortStableFunc(live, func(a, b Binding) int {
+		return cmp.Or(cmp.Compare(b.Q, a.Q), b.Updated.Compare(a.Updated))
+	})
+	return live
+}
+
+// Remove removes the bindings of an address of record that match, and returns their number.
+func (t *Table) Remove(aor string, match func(*Binding) bool) (removed int) {
+	one := t.records[aor]
+	if one == nil {
+		return 0
+	}
+	rest := slices.DeleteFunc(slices.Clone(one.bindings), func(b Binding) bool { return match(&b) })
+	removed = len(one.bindings) - len(rest)
+	if removed > 0 {
+		t.set(aor, rest)
+	}
+	return removed
+}
+
+// All calls f with the addresses of record in their order, and their bindings, until it returns
+// false. They must not be changed.
+func (t *Table) All(f func(aor string, bindings []Binding) bool) {
+	names := make([]string, 0, len(t.records))
+	for aor := range t.records {
+		names = append(names, aor)
+	}
+	slices.Sort(names)
+	for _, aor := range names {
+		if !f(aor, t.records[aor].bindings) {
+			return
+		}
+	}
+}
+
+// Tick forgets what has expired, and returns how many bindings that were.
+func (t *Table) Tick(now time.Time) (expired int) {
+	for len(t.expiry) > 0 && !t.expiry[0].next.After(now) {
+		one := t.expiry[0]
+		expired += t.Remove(one.aor, func(b *Binding) bool { return !b.Expires.After(now) })
+	}
+	return expired
+}
+
+// Next is when the next binding expires; zero: there is none.
+func (t *Table) Next() time.Time {
+	if len(t.expiry) == 0 {
+		return time.Time{}
+	}
+	return t.expiry[0].next
+}
+
+// set replaces the bindings of an address of record.
+func (t *Table) set(aor string, bindings []Binding) {
+	one := t.records[aor]
+	switch {
+	case one == nil && len(bindings) == 0:
+		return
+	case one == nil:
+		one = &record{aor: aor}
+		t.records[aor] = one
+		one.put(bindings, t)
+		heap.Push(&t.expiry, one)
+	case len(bindings) == 0:
+		heap.Remove(&t.expiry, one.index)
+		t.count -= len(one.bindings)
+		delete(t.records, aor)
+	default:
+		one.put(bindings, t)
+		heap.Fix(&t.expiry, one.index)
+	}
+}
+
+func (r *record) put(bindings []Binding, t *Table) {
+	t.count += len(bindings) - len(r.bindings)
+	r.bindings = bindings
+	r.next = slices.MinFunc(bindings, func(a, b Binding) int { return a.Expires.Compare(b.Expires) }).Expires
+}
+
+// expiry is a heap of records, of which the first to expire is the top.
+type expiry []*record
+
+func (e expiry) Len() int           { return len(e) }
+func (e expiry) Less(i, j int) bool { return e[i].next.Before(e[j].next) }
+func (e expiry) Swap(i, j int) {
+	e[i], e[j] = e[j], e[i]
+	e[i].index, e[j].index = i, j
+}
+
+// Push implements [heap.Interface].
+func (e *expiry) Push(x any) {
+	one := x.(*record)
+	one.index = len(*e)
+	*e = append(*e, one)
+}
+
+// Pop implements [heap.Interface].
+func (e *expiry) Pop() any {
+	last := len(*e) - 1
+	one := (*e)[last]
+	(*e)[last] = nil
+	*e = (*e)[:last]
+	return one
+}
