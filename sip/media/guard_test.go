@@ -1,0 +1,224 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package media
+
+import (
+	"testing"
+	"time"
+)
+
+const stranger = "[2001:db8:bad::1]:4444"
+
+// TestHijack has strangers send to A in the middle of a call. Media never goes to them, what
+// they send is not played, and the call goes on.
+func TestHijack(t *testing.T) {
+	const ms = time.Millisecond
+	tests := []struct {
+		name string
+		// packet makes the i-th of what the stranger sends, every 20 ms, from what it knows of B.
+		packet func(b *end, i int) []byte
+		drop   Drop
+		before func(w *world)
+		from   string
+	}{
+		{name: "another source", packet: func(b *end, i int) []byte { return forge(99, b.out.sequence+uint16(i), b.timestamp(start)) }, drop: DropSSRC},
+		{name: "another source, from the peer's address", from: "[2001:db8:b::1]:6000",
+			packet: func(b *end, i int) []byte { return forge(99, uint16(i), 0) }, drop: DropSSRC},
+		{name: "another source, right after a change", before: func(w *world) { w.agree(w.a, w.agreed(w.b, 0)) },
+			packet: func(_ *end, i int) []byte { return forge(99, uint16(i), 0) }, drop: DropSSRC},
+		{name: "numbers far ahead", packet: func(b *end, i int) []byte {
+			return forge(b.out.ssrc, b.out.sequence+400+uint16(i), b.out.base+uint32(b.out.frame)*Samples)
+		}, drop: DropWindow},
+		{name: "numbers far behind", packet: func(b *end, i int) []byte {
+			return forge(b.out.ssrc, b.out.sequence-400+uint16(i), b.out.base+uint32(b.out.frame)*Samples)
+		}, drop: DropWindow},
+		{name: "numbers of another turn", packet: func(b *end, i int) []byte {
+			return forge(b.out.ssrc, b.out.sequence+32768+uint16(i), b.out.base+uint32(b.out.frame)*Samples)
+		}, drop: DropWindow},
+		{name: "a timestamp of another time", packet: func(b *end, i int) []byte {
+			return forge(b.out.ssrc, b.out.sequence+uint16(i), b.out.base+1<<30)
+		}, drop: DropWindow},
+		{name: "our own packets sent back", packet: func(*end, int) []byte { return nil }, drop: DropOwn},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			var own []byte
+			w.seen = func(fromA bool, _ int, p []byte) {
+				if fromA {
+					own = append(own[:0], p...)
+				}
+			}
+			w.connect()
+			w.run(time.Second)
+			if tt.before != nil {
+				tt.before(w)
+			}
+			from := stranger
+			if tt.from != "" {
+				from = tt.from
+			}
+			for i := range 50 {
+				w.run(20 * ms)
+				p := tt.packet(w.b, i)
+				if p == nil {
+					p = own
+				}
+				w.inject(w.a, from, p)
+			}
+			w.run(time.Second)
+			stats := w.a.Stats()
+			if w.a.Remote() != w.b.address[0] {
+				t.Errorf("media goes to %s", w.a.Remote())
+			}
+			if stats.Drops[tt.drop] != 50 || stats.Lost != 0 || w.a.tally.Damaged != 0 || w.a.tally.Missing() != 0 {
+				t.Errorf("%d dropped; %+v", stats.Drops[tt.drop], stats)
+			}
+		})
+	}
+}
+
+// TestPerfectForgery knows source, numbers and timestamps, as one on the way does, and is
+// ahead of the peer. Media goes on to the peer as long as it is heard, even right after a
+// change; only what the stranger sends is played, which its address could not have prevented.
+func TestPerfectForgery(t *testing.T) {
+	w := newWorld(t, nil)
+	w.connect()
+	w.run(time.Second)
+	w.agree(w.a, w.agreed(w.b, 0))
+	for range 100 {
+		w.run(Frame)
+		w.inject(w.a, stranger, forge(w.b.out.ssrc, w.b.out.sequence+2, w.b.timestamp(w.now)))
+		if w.a.Remote() != w.b.address[0] {
+			t.Fatalf("media goes to %s", w.a.Remote())
+		}
+	}
+	// Authentic media cannot be forged at all.
+	w = newWorld(t, nil)
+	a, b := secure(t, w.agreed(w.b, 0), w.agreed(w.a, 0), 1, 2)
+	w.agree(w.a, a)
+	w.agree(w.b, b)
+	w.sendBy(w.a, 0)
+	w.sendBy(w.b, 0)
+	w.run(time.Second)
+	for range 50 {
+		w.run(Frame)
+		w.inject(w.a, stranger, forge(w.b.out.ssrc, w.b.out.sequence+2, w.b.timestamp(w.now)))
+	}
+	if stats := w.a.Stats(); stats.Drops[DropNotAuthentic] != 50 || w.a.tally.Damaged != 0 || stats.Lost != 0 {
+		t.Errorf("%+v", stats)
+	}
+}
+
+// TestReplay sends the peer's own packets again, from elsewhere.
+func TestReplay(t *testing.T) {
+	for _, secured := range []bool{false, true} {
+		w := newWorld(t, nil)
+		a, b := w.agreed(w.b, 0), w.agreed(w.a, 0)
+		if secured {
+			a, b = secure(t, a, b, 1, 2)
+		}
+		w.agree(w.a, a)
+		w.agree(w.b, b)
+		w.sendBy(w.a, 0)
+		w.sendBy(w.b, 0)
+		var packets [][]byte
+		w.seen = func(fromA bool, _ int, p []byte) {
+			if !fromA {
+				packets = append(packets, append([]byte(nil), p...))
+			}
+		}
+		w.run(time.Second)
+		w.b.SendBy(0, w.now)
+		for _, p := range packets {
+			w.inject(w.a, stranger, p)
+		}
+		w.run(time.Second)
+		if w.a.Remote() != w.b.address[0] || w.a.tally.Repeated != 0 || w.a.Stats().Lost != 0 {
+			t.Errorf("secure %t: media goes to %s, %+v", secured, w.a.Remote(), w.a.Stats())
+		}
+	}
+}
+
+// TestBehindNAT has a peer whose SDP names a private address: media goes to where it comes
+// from once two packets have shown it, and stays there over a re-INVITE that says the same.
+func TestBehindNAT(t *testing.T) {
+	for _, latch := range []bool{true, false} {
+		w := newWorld(t, func(a, _ *Settings) { a.Latch = latch })
+		private := w.agreed(w.b, 0)
+		private.RTP, private.RTCP = w.a.address[2], w.a.address[2]
+		w.agree(w.a, private)
+		w.agree(w.b, w.agreed(w.a, 0))
+		w.sendBy(w.a, 0)
+		w.sendBy(w.b, 0)
+		w.run(time.Second)
+		w.agree(w.a, private)
+		w.run(time.Second)
+		if got := w.a.Remote() == w.b.address[0]; got != latch {
+			t.Errorf("latching %t: media goes to %s", latch, w.a.Remote())
+		}
+		if stats := w.a.Stats(); stats.Drops[DropProbation] != 1 || stats.Received < 95 {
+			t.Errorf("latching %t: %+v", latch, stats)
+		}
+	}
+}
+
+// TestNewSource has a peer begin anew with another SSRC, as some do after a hold. It has to
+// wait until the old one is gone: less long when signalling has said that something changes.
+func TestNewSource(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		after       time.Duration
+		least, most uint64 // refused
+	}{{"after a change", time.Second, 2, 4}, {"out of nothing", 3 * time.Second, 24, 27}} {
+		w := newWorld(t, nil)
+		w.connect()
+		w.run(tt.after)
+		w.b.out.ssrc, w.b.out.sequence, w.b.out.base = 4711, 9, 77
+		w.run(2 * time.Second)
+		stats := w.a.Stats()
+		if refused := stats.Drops[DropSSRC] + stats.Drops[DropProbation]; refused < tt.least || refused > tt.most || w.a.guard.ssrc != 4711 {
+			t.Errorf("%s: %+v", tt.name, stats)
+		}
+		if w.a.tally.Displaced != 0 {
+			t.Errorf("%s: %d frames are displaced", tt.name, w.a.tally.Displaced)
+		}
+	}
+}
+
+// TestCollision has both sides draw the same SSRC (RFC 3550 section 8.2).
+func TestCollision(t *testing.T) {
+	w := newWorld(t, nil)
+	w.b.out.ssrc = w.a.out.ssrc
+	w.connect()
+	w.run(time.Second)
+	if w.a.out.ssrc == w.b.out.ssrc {
+		t.Error("both have the same source still")
+	}
+	for _, e := range []*end{w.a, w.b} {
+		if stats := e.Stats(); stats.Received < 40 {
+			t.Errorf("%s: %+v", e.name, stats)
+		}
+	}
+}
+
+// TestHoldByNoAddress sends nothing, no report either, to a peer that holds the call in the
+// manner of RFC 2543 (RFC 3264 section 8.4), and goes on afterwards.
+func TestHoldByNoAddress(t *testing.T) {
+	w := newWorld(t, nil)
+	w.connect()
+	w.run(time.Second)
+	held := w.agreed(w.b, 0)
+	held.RTP, held.RTCP, held.Send, held.Held = zero, zero, false, true
+	w.agree(w.a, held)
+	sent, reports := w.a.Stats().Sent, w.a.Stats().Reports
+	w.run(time.Minute)
+	if stats := w.a.Stats(); stats.Sent != sent || stats.KeptAlive != 0 || stats.Reports != reports || w.a.Remote().IsValid() {
+		t.Errorf("%+v, to %s", stats, w.a.Remote())
+	}
+	w.agree(w.a, w.agreed(w.b, 0))
+	w.run(time.Second)
+	if got := w.a.Stats().Sent - sent; got != 50 || w.b.tally.Missing() == 0 || w.b.Stats().Lost != 0 {
+		t.Errorf("%d sent in a second, %d lost", got, w.b.Stats().Lost)
+	}
+}
