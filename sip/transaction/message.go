@@ -63,9 +63,6 @@ func complete(req *sip.Request, hop Hop) Hop {
 	return hop
 }
 
-// ReplyHop is the hop by which an answer to a request goes that gets no transaction.
-func ReplyHop(req *sip.Request, hop Hop) Hop { return complete(req, hop) }
-
 // Response makes a response of what section 8.2.6 has it copy from the request; tag is for
 // its To, unless that has one or the response is a 100.
 func Response(req *sip.Request, status int, reason, tag string) *sip.Response {

@@ -226,7 +226,7 @@ func (c *Call) sayBye(d *dialog) {
 		req := d.request(sip.BYE)
 		c.auth.apply(c.e, req)
 		c.e.send(req, c.way(), func(res *sip.Response, _ error) {
-			if res != nil && c.auth.challenged(res) && tries < maxChallenges {
+			if res != nil && c.auth.challenged(c.e, res) && tries < maxChallenges {
 				tries++
 				send()
 			}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/emiago/sipgo/sip"
 
+	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
@@ -27,6 +28,8 @@ type Settings struct {
 	DisplayName string
 	// Username and Password answer challenges; the username is that of AOR by default.
 	Username, Password string
+	// SIM answers challenges of AKA, nil if there is none.
+	SIM *SIM
 	// Proxy, if its host is set, is where requests outside a dialog go first; registrations
 	// go there as well, and to AOR's domain without one.
 	Proxy sip.Uri
@@ -164,9 +167,13 @@ func (e *Engine) Handle(b []byte, hop transaction.Hop, now time.Time, out *Outpu
 	if e.reg.keepAliveAnswer(b, hop) {
 		return
 	}
+	if checked, fault := message.Parse(b); fault != nil {
+		e.malformed(checked, fault, hop)
+		return
+	}
 	m, err := e.parser.ParseSIP(b)
-	if err != nil || !wellFormed(m) {
-		e.malformed(m, hop)
+	if err != nil || !wellFormed(m) { // what RFC 3261 allows and the library cannot read
+		e.stats.Malformed++
 		return
 	}
 	switch m := m.(type) {

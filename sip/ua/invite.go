@@ -231,7 +231,7 @@ func (c *Call) inviteRefused(res *sip.Response, err error) {
 		c.inviteAgain()
 	case res == nil:
 		c.end(status, why)
-	case c.auth.challenged(res) && o.auths < maxChallenges:
+	case c.auth.challenged(c.e, res) && o.auths < maxChallenges:
 		o.auths++
 		c.withdrawInvite()
 		c.invite()

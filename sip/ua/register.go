@@ -160,7 +160,7 @@ func (r *registration) result(res *sip.Response, err error) {
 		return
 	case status < 300:
 		r.accepted(res)
-	case res != nil && r.auth.challenged(res) && r.auths < maxChallenges:
+	case res != nil && r.auth.challenged(r.e, res) && r.auths < maxChallenges:
 		r.auths++
 		r.send()
 		return

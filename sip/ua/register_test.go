@@ -9,6 +9,8 @@ import (
 
 	"github.com/emiago/sipgo/sip"
 
+	"github.com/isthmus-net/isthmus/sip/aka"
+	"github.com/isthmus-net/isthmus/sip/digest"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
@@ -270,4 +272,53 @@ func TestKeepAlive(t *testing.T) {
 			t.Error("silence goes unnoticed")
 		}
 	})
+}
+
+// A subscriber's card answers the network's challenge; to one whose number it has seen it
+// asks for another, and answers that (RFC 3310).
+func TestRegisterByAKA(t *testing.T) {
+	key := aka.Key{1, 2, 3}
+	network := aka.NewMilenage(key, aka.Key{4, 5, 6})
+	challenge := func(random byte, sqn aka.SQN) (aka.Vector, string) {
+		v := network.Vector([16]byte{random}, sqn, aka.AMF{})
+		return v, aka.Nonce{RAND: [16]byte{random}, AUTN: v.AUTN}.String()
+	}
+	first, nonce := challenge(7, 64)
+	w, s, alice := registered(t, func(s *server) { s.nonce, s.algorithm = nonce, "AKAv1-MD5" }, func(set *Settings) {
+		set.SIM = &SIM{Milenage: aka.NewMilenage(key, aka.Key{4, 5, 6})}
+	})
+	w.pass(time.Second)
+	expect(t, "alice", alice.kinds(), "registered")
+	answered := func(r *sip.Request, password string) digest.Credentials {
+		t.Helper()
+		c, err := digest.ParseCredentials(value(r, "Authorization"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := c.Expected(c.Algorithm.HA1("alice", "example.com", password), "REGISTER", nil); c.Response != want {
+			t.Errorf("the response is not RES's")
+		}
+		return c
+	}
+	answered(s.requests[1], first.Password())
+
+	s.requests = nil
+	_, s.nonce = challenge(8, 64) // the number again
+	s.stubborn = true
+	alice.engine.Register(w.now, &alice.out)
+	alice.flush()
+	w.pass(3*delay + time.Millisecond)
+	if c := answered(s.requests[1], ""); c.AUTS == "" {
+		t.Error("an old number was not refused by AUTS")
+	}
+	_, s.nonce = challenge(9, 128)
+	w.pass(2 * delay)
+	w.pass(2 * delay)
+	s.stubborn = false
+	alice.engine.Register(w.now, &alice.out)
+	alice.flush()
+	w.pass(time.Second)
+	if _, ok := alice.has(Registered); !ok {
+		t.Errorf("%+v", alice.events)
+	}
 }

@@ -182,7 +182,7 @@ func (c *Call) reinviteRefused(o *reinvite, res *sip.Response, err error) {
 	case err != nil && o.path.lost:
 		c.repair.stop()
 		c.pursue()
-	case res != nil && c.auth.challenged(res) && o.auths < maxChallenges:
+	case res != nil && c.auth.challenged(c.e, res) && o.auths < maxChallenges:
 		o.auths++
 		c.offer = o
 		c.sendReinvite(o)

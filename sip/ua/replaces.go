@@ -95,7 +95,7 @@ func (r *repair) result(old *dialog, req *sip.Request, res *sip.Response, err er
 	case res != nil && res.StatusCode < 300:
 		r.accepted(old, req, res)
 	case c.state != Up || c.dialog != old:
-	case res != nil && c.auth.challenged(res) && r.auths < maxChallenges:
+	case res != nil && c.auth.challenged(c.e, res) && r.auths < maxChallenges:
 		r.auths++
 		r.send(string(*req.CallID()), tagOf(req.From().Params), req.CSeq().SeqNo+1)
 	case r.oldGone:

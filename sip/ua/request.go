@@ -8,6 +8,7 @@ import (
 
 	"github.com/emiago/sipgo/sip"
 
+	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
@@ -212,15 +213,21 @@ func (c *Call) byeReceived(s *transaction.Server, d *dialog) {
 	c.end(0, "")
 }
 
-// malformed answers what cannot be taken for a request, if it is enough of one for that
-// (RFC 4475 section 3.1.2), and counts it.
-func (e *Engine) malformed(m sip.Message, hop transaction.Hop) {
+// malformed counts what has a fault, and answers it if the fault has a status.
+func (e *Engine) malformed(m *message.Message, f *message.Fault, hop transaction.Hop) {
 	e.stats.Malformed++
-	req, ok := m.(*sip.Request)
-	if !ok || req == nil || req.Method == sip.ACK || req.Via() == nil || req.From() == nil || req.To() == nil || req.CallID() == nil || req.CSeq() == nil {
+	if m == nil {
 		return
 	}
-	e.out.Send(transaction.ReplyHop(req, hop), []byte(transaction.Response(req, 400, reason(400), e.token()).String()))
+	m.Receive(hop.Remote)
+	reply, ok := message.ReplyFault(m, f, e.token())
+	if !ok {
+		return
+	}
+	if !hop.Transport.Reliable() {
+		hop.Remote = m.ReplyTo(hop.Remote)
+	}
+	e.out.Send(hop, reply.Append(nil))
 }
 
 // strayResponse counts a response that no request waits for. A 2xx to an INVITE among them is

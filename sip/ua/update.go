@@ -32,7 +32,7 @@ func (c *Call) sendUpdate(d *dialog, body []byte, done func(res *sip.Response, e
 			}
 			c.update = nil
 			switch {
-			case res != nil && c.auth.challenged(res) && auths < maxChallenges:
+			case res != nil && c.auth.challenged(c.e, res) && auths < maxChallenges:
 				auths++
 				send()
 				return

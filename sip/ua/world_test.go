@@ -4,6 +4,7 @@ package ua
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -345,17 +346,18 @@ func (m *fakeMedia) Hold(on bool) { m.hold = on }
 
 // server is a registrar, and a proxy without state that goes by its bindings.
 type server struct {
-	w        *world
-	at       netip.AddrPort
-	bindings map[string][]sip.ContactHeader // by user
-	nonce    string                         // "" asks for no credentials
-	min      time.Duration                  // of expiry
-	status   int                            // answers REGISTER by it, if not 0
-	keeps    bool                           // removes nothing that the request does not name
-	redirect bool
-	requests []*sip.Request // REGISTERs
-	mute     bool
-	stubborn bool // takes no credentials
+	w         *world
+	at        netip.AddrPort
+	bindings  map[string][]sip.ContactHeader // by user
+	nonce     string                         // "" asks for no credentials
+	min       time.Duration                  // of expiry
+	status    int                            // answers REGISTER by it, if not 0
+	keeps     bool                           // removes nothing that the request does not name
+	redirect  bool
+	requests  []*sip.Request // REGISTERs
+	mute      bool
+	algorithm string
+	stubborn  bool // takes no credentials
 }
 
 func (w *world) addServer(at string) *server {
@@ -443,7 +445,7 @@ func (s *server) register(f flight, m *sip.Request) {
 	if s.nonce != "" && !strings.Contains(value(m, "Authorization"), `nonce="`+s.nonce+`"`) {
 		res := transaction.Response(m, 401, "Unauthorized", "s")
 		stale := !s.stubborn && strings.Contains(value(m, "Authorization"), "nonce=")
-		set(res, "WWW-Authenticate", fmt.Sprintf(`Digest realm="example.com", nonce="%s", qop="auth", algorithm=MD5, stale=%t`, s.nonce, stale))
+		set(res, "WWW-Authenticate", fmt.Sprintf(`Digest realm="example.com", nonce="%s", qop="auth", algorithm=%s, stale=%t`, s.nonce, cmp.Or(s.algorithm, "MD5"), stale))
 		s.reply(f, res)
 		return
 	}
