@@ -1,0 +1,394 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/sip/media"
+	"github.com/isthmus-net/isthmus/sip/transaction"
+	"github.com/isthmus-net/isthmus/sip/ua"
+)
+
+// Settings of an agent.
+type Settings struct {
+	// UA are those of the engine; Lookup is the agent's own.
+	UA ua.Settings
+	// Port is that of SIP on every address, 0 for 5060.
+	Port uint16
+	// Interfaces are those whose addresses are used; none is all but the loopback.
+	Interfaces []string
+	// Sound makes what the next call sends, and what takes what it hears; nil is silence.
+	Sound func() (media.Source, media.Sink)
+	// Latch has media go to where the peer's come from, guarded as package media says.
+	Latch bool
+	// Secure demands SRTP.
+	Secure bool
+	// AutoAnswer takes every call.
+	AutoAnswer bool
+}
+
+// Event is what an agent has to tell.
+type Event struct {
+	ua.Event
+	// Media is set for what has happened to the media of Call; Event says nothing else then.
+	Media *media.Event
+	Time  time.Time
+}
+
+// Agent is a user agent on this host.
+type Agent struct {
+	set    Settings
+	engine *ua.Engine
+	host   *port.Host
+	ns     port.Namespace
+	out    ua.Output
+	paths  map[int]*path
+	last   int // the number of the newest path
+	calls  map[ua.CallID]*call
+	work   chan func()
+	events chan Event
+	missed uint64 // events that no one fetched
+	ended  chan struct{}
+
+	names sync.Map // string to netip.Addr
+}
+
+// New makes an agent in the network namespace of the calling thread.
+func New(s Settings) (*Agent, error) {
+	if s.Port == 0 {
+		s.Port = 5060
+	}
+	a := &Agent{
+		set: s, paths: map[int]*path{}, calls: map[ua.CallID]*call{},
+		work: make(chan func(), 256), events: make(chan Event, 1024), ended: make(chan struct{}),
+	}
+	a.set.UA.Lookup = a.lookup
+	var err error
+	if a.engine, err = ua.New(a.set.UA, rand.Reader); err != nil {
+		return nil, err
+	}
+	if a.ns, err = port.CurrentNamespace(); err != nil {
+		return nil, err
+	}
+	if a.host, err = port.OpenHost(); err != nil {
+		a.ns.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// Events are what happens, oldest first. It is closed when Run returns. Events that no one
+// fetches for long are lost, and counted.
+func (a *Agent) Events() <-chan Event { return a.events }
+
+// Run serves until ctx is done; then calls are ended and the registration is removed, as far
+// as one message each does that.
+func (a *Agent) Run(ctx context.Context) error {
+	defer close(a.events)
+	defer close(a.ended)
+	defer a.ns.Close()
+	defer a.host.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var changes <-chan port.Change
+	err := a.ns.Do(func() (err error) {
+		changes, err = port.Watch(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	a.resolveOwn(ctx)
+	if err := a.look(time.Now()); err != nil {
+		return err
+	}
+	defer a.closePaths()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		a.flush()
+		timer.Reset(a.untilNext())
+		select {
+		case <-ctx.Done():
+			a.leave()
+			return nil
+		case f := <-a.work:
+			f()
+		case _, ok := <-changes:
+			if !ok && ctx.Err() == nil {
+				return errors.New("the netlink monitor of addresses, links and routes has closed")
+			}
+			// No wait for further changes: a call hangs on the first. An overrun is a
+			// change like any other, for everything is looked at each time.
+			_ = a.look(time.Now()) // what cannot be seen now, the next change or tick sees
+		case now := <-timer.C:
+			a.engine.Tick(now, &a.out)
+			for _, c := range a.calls {
+				c.tick(now)
+			}
+		}
+	}
+}
+
+// untilNext is how long nothing is due.
+func (a *Agent) untilNext() time.Duration {
+	next := a.engine.Next()
+	for _, c := range a.calls {
+		if at := c.stream.Next(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	if next.IsZero() {
+		return time.Hour
+	}
+	return max(time.Until(next), 0)
+}
+
+// flush sends what the engine put out and takes note of its events. Messages go first: they
+// are what a move waits for.
+func (a *Agent) flush() {
+	for len(a.out.Packets)+len(a.out.Events) > 0 {
+		packets, events := a.out.Packets, a.out.Events
+		a.out = ua.Output{}
+		for _, p := range packets {
+			a.send(p)
+		}
+		for _, v := range events {
+			a.event(v)
+		}
+	}
+}
+
+// event acts on an event and passes it on.
+func (a *Agent) event(v ua.Event) {
+	now := time.Now()
+	if c := a.calls[v.Call]; c != nil {
+		c.event(v, now)
+	}
+	if v.Kind == ua.Incoming && a.set.AutoAnswer {
+		_ = a.answer(v.Call)
+	}
+	a.tell(Event{Event: v, Time: now})
+}
+
+func (a *Agent) tell(v Event) {
+	select {
+	case a.events <- v:
+	default:
+		a.missed++
+	}
+}
+
+// do has the loop do something, and waits for it.
+func (a *Agent) do(ctx context.Context, f func() error) error {
+	result := make(chan error, 1)
+	select {
+	case a.work <- func() { result <- f() }:
+	case <-a.ended:
+		return net.ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-result:
+		return err
+	case <-a.ended:
+		return net.ErrClosed
+	}
+}
+
+// post has the loop do something, unless it has ended.
+func (a *Agent) post(f func()) {
+	select {
+	case a.work <- f:
+	case <-a.ended:
+	}
+}
+
+// Call calls someone.
+func (a *Agent) Call(ctx context.Context, to string) (id ua.CallID, err error) {
+	var u sip.Uri
+	if err := sip.ParseUri(to, &u); err != nil || u.Host == "" || u.Wildcard {
+		return 0, fmt.Errorf("%q is no address to call, such as sip:bob@example.com", to)
+	}
+	a.resolve(ctx, u.Host)
+	err = a.do(ctx, func() error {
+		c, err := a.newCall()
+		if err != nil {
+			return err
+		}
+		if id, err = a.engine.Invite(u, c, time.Now(), &a.out); err != nil {
+			c.close()
+			return err
+		}
+		c.begin(id)
+		return nil
+	})
+	return id, err
+}
+
+// Answer takes a call that has come in.
+func (a *Agent) Answer(ctx context.Context, id ua.CallID) error {
+	return a.do(ctx, func() error { return a.answer(id) })
+}
+
+func (a *Agent) answer(id ua.CallID) error {
+	c, err := a.newCall()
+	if err != nil {
+		return err
+	}
+	c.begin(id)
+	if err := a.engine.Answer(id, c, time.Now(), &a.out); err != nil {
+		delete(a.calls, id)
+		c.close()
+		return err
+	}
+	return nil
+}
+
+// Reject refuses a call that has come in, by a status such as 486.
+func (a *Agent) Reject(ctx context.Context, id ua.CallID, status int) error {
+	return a.do(ctx, func() error { return a.engine.Reject(id, status, time.Now(), &a.out) })
+}
+
+// HangUp ends a call.
+func (a *Agent) HangUp(ctx context.Context, id ua.CallID) error {
+	return a.do(ctx, func() error { return a.engine.HangUp(id, time.Now(), &a.out) })
+}
+
+// Hold holds a call, or resumes it.
+func (a *Agent) Hold(ctx context.Context, id ua.CallID, on bool) error {
+	return a.do(ctx, func() error { return a.engine.Hold(id, on, time.Now(), &a.out) })
+}
+
+// Press sends digits (RFC 4733).
+func (a *Agent) Press(ctx context.Context, id ua.CallID, digits string) error {
+	return a.do(ctx, func() error {
+		c := a.calls[id]
+		if c == nil {
+			return ua.ErrNoCall
+		}
+		return c.stream.Press(digits)
+	})
+}
+
+// Move takes all calls to the address on an interface, whatever the routes say; they may take
+// them elsewhere when something changes.
+func (a *Agent) Move(ctx context.Context, link string) error {
+	return a.do(ctx, func() error {
+		for id, p := range a.paths {
+			if p.link == link {
+				a.engine.Use(id, time.Now(), &a.out)
+				return nil
+			}
+		}
+		return fmt.Errorf("no address of interface %s is in use", link)
+	})
+}
+
+// State is an agent at one time.
+type State struct {
+	// Path is the address in use; not valid: there is none.
+	Path netip.AddrPort
+	Link string
+	// Standby are the other addresses that are ready.
+	Standby []netip.AddrPort
+	Calls   []CallState
+	Stats   ua.Stats
+}
+
+// CallState is a call with its media.
+type CallState struct {
+	ua.CallInfo
+	Media   media.Stats
+	Handoff media.Handoff
+}
+
+// State returns what is now.
+func (a *Agent) State(ctx context.Context) (s State, err error) {
+	err = a.do(ctx, func() error {
+		using, _ := a.engine.Using()
+		for id, p := range a.paths {
+			if id == using {
+				s.Path, s.Link = p.Local, p.link
+			} else {
+				s.Standby = append(s.Standby, p.Local)
+			}
+		}
+		s.Stats = a.engine.Stats()
+		for _, id := range a.engine.Calls() {
+			info, _ := a.engine.Call(id)
+			state := CallState{CallInfo: info}
+			if c := a.calls[id]; c != nil {
+				state.Media, state.Handoff = c.stream.Stats(), c.stream.Handoff(time.Now())
+			}
+			s.Calls = append(s.Calls, state)
+		}
+		return nil
+	})
+	return s, err
+}
+
+// leave ends calls and the registration.
+func (a *Agent) leave() {
+	now := time.Now()
+	for _, id := range a.engine.Calls() {
+		_ = a.engine.HangUp(id, now, &a.out)
+	}
+	a.engine.Unregister(now, &a.out)
+	a.flush()
+}
+
+// lookup finds the address of a name that was resolved before.
+func (a *Agent) lookup(name string, port int, t transaction.Transport) (netip.AddrPort, bool) {
+	address, ok := a.names.Load(strings.ToLower(name))
+	if !ok {
+		return netip.AddrPort{}, false
+	}
+	if port == 0 {
+		port = 5060
+		if t == transaction.TLS {
+			port = 5061
+		}
+	}
+	return netip.AddrPortFrom(address.(netip.Addr), uint16(port)), true
+}
+
+// resolve asks for the address of a name, IPv6 first. The rest of RFC 3263 (NAPTR and SRV
+// records) is left out.
+func (a *Agent) resolve(ctx context.Context, name string) {
+	if _, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil || name == "" {
+		return
+	}
+	for _, network := range []string{"ip6", "ip4"} {
+		if list, err := net.DefaultResolver.LookupNetIP(ctx, network, name); err == nil && len(list) > 0 {
+			a.names.Store(strings.ToLower(name), list[0].Unmap())
+			return
+		}
+	}
+}
+
+// resolveOwn resolves what registrations need.
+func (a *Agent) resolveOwn(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if a.set.UA.Proxy.Host != "" {
+		a.resolve(ctx, a.set.UA.Proxy.Host)
+		return
+	}
+	if a.set.UA.Register > 0 {
+		a.resolve(ctx, a.set.UA.AOR.Host)
+	}
+}

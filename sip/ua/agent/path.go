@@ -1,0 +1,281 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/sip/transaction"
+	"github.com/isthmus-net/isthmus/sip/ua"
+)
+
+// path is an address of the host with its sockets, ready whether it is in use or not.
+type path struct {
+	ua.Path
+	link       string
+	deprecated bool
+	udp        *net.UDPConn
+	tcp        net.Listener
+	streams    map[netip.AddrPort]*stream
+}
+
+// look compares the host with the paths: those whose address or link is gone are lost, new
+// ones are opened, and calls go by the one that the routes prefer.
+func (a *Agent) look(now time.Time) error {
+	found, err := a.addresses()
+	if err != nil {
+		return err
+	}
+	for id, p := range a.paths {
+		if f, ok := found[p.Local.Addr()]; ok && f.link == p.link {
+			p.deprecated = f.deprecated
+			delete(found, p.Local.Addr())
+			continue
+		}
+		a.lose(id, p, now)
+	}
+	var failed error
+	for address, f := range found {
+		if err := a.open(address, f); err != nil {
+			failed = err // tentative no more, yet gone again: the next change says
+		}
+	}
+	if id, ok := a.choose(); ok {
+		a.engine.Use(id, now, &a.out)
+	}
+	if len(a.paths) == 0 && failed != nil && a.last == 0 {
+		return failed
+	}
+	return nil
+}
+
+// address is one of the host's, as look sees it.
+type address struct {
+	link       string
+	deprecated bool
+}
+
+// addresses are those that are ready for use, on links that are up. Tentative ones, those of
+// links alone and the loopback's are not among them.
+func (a *Agent) addresses() (map[netip.Addr]address, error) {
+	found := map[netip.Addr]address{}
+	six, err := a.host.IPv6()
+	if err != nil {
+		return nil, err
+	}
+	four, err := a.host.IPv4()
+	if err != nil {
+		return nil, err
+	}
+	up := map[string]bool{}
+	add := func(at netip.Addr, link string, deprecated bool) {
+		is, seen := up[link]
+		if !seen {
+			l, err := a.host.LinkNamed(link)
+			is = err == nil && l.Up
+			up[link] = is
+		}
+		if is && a.wanted(at, link) {
+			found[at] = address{link, deprecated}
+		}
+	}
+	for _, at := range six {
+		add(at.Prefix.Addr(), at.Link, at.Deprecated)
+	}
+	for _, at := range four {
+		add(at.Prefix.Addr(), at.Link, false)
+	}
+	return found, nil
+}
+
+func (a *Agent) wanted(at netip.Addr, link string) bool {
+	if len(a.set.Interfaces) == 0 {
+		return !at.IsLoopback() && !at.IsLinkLocalUnicast()
+	}
+	return slices.Contains(a.set.Interfaces, link) && !at.IsLinkLocalUnicast()
+}
+
+// choose returns the path by which calls should go: the one whose address the kernel would
+// take for the peer, else any whose link has a route there, else any.
+func (a *Agent) choose() (int, bool) {
+	target, ok := a.target()
+	ids := make([]int, 0, len(a.paths))
+	for id := range a.paths {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(x, y int) int {
+		p, q := a.paths[x], a.paths[y]
+		if p.deprecated != q.deprecated {
+			if p.deprecated {
+				return 1
+			}
+			return -1
+		}
+		return x - y
+	})
+	if !ok {
+		if using, ok := a.engine.Using(); ok && a.paths[using] != nil {
+			return using, true
+		}
+		if len(ids) == 0 {
+			return 0, false
+		}
+		return ids[0], true
+	}
+	if e, err := a.host.Egress(target); err == nil {
+		for _, id := range ids {
+			if a.paths[id].Local.Addr() == e.Source {
+				return id, true
+			}
+		}
+	}
+	for _, id := range ids {
+		if p := a.paths[id]; p.Local.Addr().Is4() == target.Is4() {
+			if _, err := a.host.EgressBy(target, p.link); err == nil {
+				return id, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// target is whom the routes are asked for: the peer of a call, else the proxy or registrar.
+func (a *Agent) target() (netip.Addr, bool) {
+	hosts := make([]string, 0, 3)
+	for _, id := range a.engine.Calls() {
+		if info, ok := a.engine.Call(id); ok && info.Target.Host != "" {
+			hosts = append(hosts, info.Target.Host)
+			break
+		}
+	}
+	hosts = append(hosts, a.set.UA.Proxy.Host)
+	if a.set.UA.Register > 0 {
+		hosts = append(hosts, a.set.UA.AOR.Host)
+	}
+	for _, h := range hosts {
+		if at, err := netip.ParseAddr(strings.Trim(h, "[]")); err == nil {
+			return at.Unmap(), true
+		}
+		if at, ok := a.names.Load(strings.ToLower(h)); ok {
+			return at.(netip.Addr), true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// open makes the path of an address.
+func (a *Agent) open(at netip.Addr, f address) error {
+	local := netip.AddrPortFrom(at, a.set.Port)
+	p := &path{link: f.link, deprecated: f.deprecated, streams: map[netip.AddrPort]*stream{}}
+	err := a.ns.Do(func() error {
+		if link, err := net.InterfaceByName(f.link); err == nil {
+			p.MTU = link.MTU
+		}
+		control := boundTo(f.link, at)
+		packets, err := (&net.ListenConfig{Control: control}).ListenPacket(context.Background(), "udp", local.String())
+		if err != nil {
+			return err
+		}
+		p.udp = packets.(*net.UDPConn)
+		p.tcp, err = (&net.ListenConfig{Control: control}).Listen(context.Background(), "tcp", local.String())
+		if err != nil {
+			return errors.Join(err, p.udp.Close())
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("cannot open SIP's port on %s: %w", local, err)
+	}
+	a.last++
+	p.ID, p.Name, p.Local = a.last, f.link, local
+	a.paths[p.ID] = p
+	a.engine.AddPath(p.Path)
+	for _, c := range a.calls {
+		_ = c.openSockets(p) // a call that has none there says so when it is asked for them
+	}
+	go a.receive(p)
+	go a.accept(p)
+	return nil
+}
+
+// boundTo binds sockets to a link, so that what leaves by a path leaves by its link, whichever
+// the routes prefer.
+func boundTo(link string, at netip.Addr) func(network, address string, c syscall.RawConn) error {
+	return func(_, _ string, c syscall.RawConn) error {
+		if at.IsLoopback() {
+			return nil
+		}
+		var failed error
+		err := c.Control(func(fd uintptr) { failed = unix.BindToDevice(int(fd), link) })
+		return errors.Join(err, failed)
+	}
+}
+
+// lose closes a path whose address is gone.
+func (a *Agent) lose(id int, p *path, now time.Time) {
+	delete(a.paths, id)
+	a.closePath(p)
+	for _, c := range a.calls {
+		c.closeSockets(id)
+	}
+	a.engine.LosePath(id, now, &a.out)
+}
+
+func (a *Agent) closePath(p *path) {
+	_ = p.udp.Close()
+	_ = p.tcp.Close()
+	for _, s := range p.streams {
+		s.close()
+	}
+}
+
+func (a *Agent) closePaths() {
+	for _, c := range a.calls {
+		c.close()
+	}
+	for _, p := range a.paths {
+		a.closePath(p)
+	}
+}
+
+// receive reads datagrams until the path is closed.
+func (a *Agent) receive(p *path) {
+	b := make([]byte, 1<<16)
+	for {
+		n, from, err := p.udp.ReadFromUDPAddrPort(b)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // an ICMP error of an earlier packet
+		}
+		data := slices.Clone(b[:n])
+		a.post(func() {
+			a.engine.Handle(data, transaction.Hop{Socket: p.ID, Transport: transaction.UDP, Remote: from}, time.Now(), &a.out)
+		})
+	}
+}
+
+// send sends a packet of the engine's. An error of UDP that says that the address or the route
+// is gone comes as a change as well, and sooner.
+func (a *Agent) send(packet transaction.Packet) {
+	p := a.paths[packet.Socket]
+	if p == nil {
+		return
+	}
+	if packet.Transport != transaction.UDP {
+		a.sendStream(p, packet)
+		return
+	}
+	_, _ = p.udp.WriteToUDPAddrPort(packet.Data, packet.Remote)
+}

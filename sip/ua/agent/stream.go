@@ -1,0 +1,178 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/isthmus-net/isthmus/sip/message"
+	"github.com/isthmus-net/isthmus/sip/transaction"
+)
+
+// stream is a TCP connection of a path, or one that is to be.
+type stream struct {
+	hop     transaction.Hop
+	conn    net.Conn // nil: it is being made
+	waiting [][]byte
+	cancel  context.CancelFunc
+}
+
+// Bounds of streams.
+const (
+	maxStreams  = 256 // of a path
+	maxWaiting  = 64  // messages that wait for a connection
+	dialWithin  = 5 * time.Second
+	writeWithin = time.Second
+	idleAfter   = 5 * time.Minute
+)
+
+func (s *stream) close() {
+	s.cancel()
+	if s.conn != nil {
+		_ = s.conn.Close()
+	}
+}
+
+// sendStream sends a message by TCP, and makes the connection if there is none.
+func (a *Agent) sendStream(p *path, packet transaction.Packet) {
+	s := p.streams[packet.Remote]
+	switch {
+	case packet.Transport != transaction.TCP || s == nil && len(p.streams) >= maxStreams:
+		a.later(func() { a.engine.Unreachable(packet.Hop, time.Now(), &a.out) })
+	case s == nil:
+		a.dial(p, packet)
+	case s.conn == nil:
+		if len(s.waiting) < maxWaiting {
+			s.waiting = append(s.waiting, packet.Data)
+		}
+	default:
+		a.write(p, s, packet.Data)
+	}
+}
+
+// later has the loop do something later, from within the loop.
+func (a *Agent) later(f func()) { go a.post(f) }
+
+// dial connects, and then sends what has waited for that.
+func (a *Agent) dial(p *path, packet transaction.Packet) {
+	ctx, cancel := context.WithTimeout(context.Background(), dialWithin)
+	s := &stream{hop: packet.Hop, waiting: [][]byte{packet.Data}, cancel: cancel}
+	p.streams[packet.Remote] = s
+	go func() {
+		var conn net.Conn
+		err := a.ns.Do(func() (err error) {
+			d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.Local.Addr(), 0)), Control: boundTo(p.link, p.Local.Addr())}
+			conn, err = d.DialContext(ctx, "tcp", packet.Remote.String())
+			return err
+		})
+		a.post(func() {
+			if err != nil || p.streams[packet.Remote] != s {
+				a.broken(p, s)
+				if conn != nil {
+					_ = conn.Close()
+				}
+				return
+			}
+			s.conn = conn
+			for _, data := range s.waiting {
+				a.write(p, s, data)
+			}
+			s.waiting = nil
+			go a.read(p, s)
+		})
+	}()
+}
+
+// write writes a message. A peer that does not read breaks its connection, not the loop.
+func (a *Agent) write(p *path, s *stream, data []byte) {
+	_ = s.conn.SetWriteDeadline(time.Now().Add(writeWithin))
+	if _, err := s.conn.Write(data); err != nil {
+		a.broken(p, s)
+	}
+}
+
+// broken forgets a connection and says what it means for what went by it.
+func (a *Agent) broken(p *path, s *stream) {
+	s.close()
+	if p.streams[s.hop.Remote] == s {
+		delete(p.streams, s.hop.Remote)
+		a.engine.Unreachable(s.hop, time.Now(), &a.out)
+	}
+}
+
+// accept takes connections of peers until the path is closed.
+func (a *Agent) accept(p *path) {
+	for {
+		conn, err := p.tcp.Accept()
+		if err != nil {
+			return
+		}
+		from := conn.RemoteAddr().(*net.TCPAddr).AddrPort()
+		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
+		a.post(func() {
+			if a.paths[p.ID] != p || len(p.streams) >= maxStreams || p.streams[from] != nil {
+				_ = conn.Close()
+				return
+			}
+			s := &stream{hop: transaction.Hop{Socket: p.ID, Transport: transaction.TCP, Remote: from}, conn: conn, cancel: func() {}}
+			p.streams[from] = s
+			go a.read(p, s)
+		})
+	}
+}
+
+// read reads messages until the connection ends, or nothing has come for long: a peer that
+// drips is cut off like one that is silent, for a message has to be whole in that time.
+func (a *Agent) read(p *path, s *stream) {
+	var held []byte
+	b := make([]byte, 16<<10)
+	_ = s.conn.SetReadDeadline(time.Now().Add(idleAfter))
+	for {
+		n, err := s.conn.Read(b)
+		held = append(held, b[:n]...)
+		rest, whole, ok := a.frames(s, held)
+		if whole {
+			_ = s.conn.SetReadDeadline(time.Now().Add(idleAfter))
+		}
+		if err != nil || !ok {
+			a.post(func() { a.broken(p, s) })
+			return
+		}
+		held = slices.Clone(rest)
+	}
+}
+
+// frames hands on the messages that have come whole; not ok: there can be no more.
+func (a *Agent) frames(s *stream, held []byte) (rest []byte, whole, ok bool) {
+	for len(held) > 0 {
+		if string(held) == "\r\n" { // the answer to a keep-alive of ours
+			a.handle(s, held)
+			return nil, true, true
+		}
+		n, ping, fault := message.Frame(held, message.MaxSize)
+		switch {
+		case fault != nil:
+			return nil, whole, false
+		case n == 0:
+			return held, whole, true
+		case ping:
+			a.post(func() {
+				if s.conn != nil {
+					_, _ = s.conn.Write([]byte("\r\n"))
+				}
+			})
+		default:
+			a.handle(s, slices.Clone(held[:n]))
+		}
+		held, whole = held[n:], true
+	}
+	return nil, whole, true
+}
+
+func (a *Agent) handle(s *stream, data []byte) {
+	a.post(func() { a.engine.Handle(data, s.hop, time.Now(), &a.out) })
+}

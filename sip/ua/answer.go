@@ -1,0 +1,198 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ua
+
+import (
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"github.com/isthmus-net/isthmus/sip/transaction"
+)
+
+// alerting is an INVITE of the peer's that begins a call, until it is answered.
+type alerting struct {
+	call   *Call
+	tx     *transaction.Server
+	ringer ringer
+}
+
+// response begins a response in the call's dialog.
+func (a *alerting) response(status int) *sip.Response {
+	return a.call.inDialog(a.tx, status)
+}
+
+// inDialog begins a response that may create a dialog or refresh its target: with Contact,
+// and the Record-Route of the request (section 12.1.1).
+func (c *Call) inDialog(s *transaction.Server, status int) *sip.Response {
+	res := transaction.Response(s.Request, status, reason(status), c.dialog.dialogKey.local)
+	sip.CopyHeaders("Record-Route", s.Request, res)
+	if p := c.way(); p != nil {
+		res.AppendHeader(c.e.contactHeader(p))
+	}
+	set(res, "Allow", allowed)
+	set(res, "Supported", supported)
+	return res
+}
+
+func (a *alerting) stop() {
+	if a != nil {
+		a.ringer.stop(a.call.e)
+	}
+}
+
+// incomingCall takes an INVITE outside a dialog.
+func (e *Engine) incomingCall(s *transaction.Server) {
+	req := s.Request
+	if len(e.calls) >= e.set.MaxCalls {
+		e.stats.RefusedCalls++
+		e.refuse(s, 486)
+		return
+	}
+	if min, ok := e.tooShort(req); ok {
+		e.refuse(s, 422, "Min-SE", inSeconds(min))
+		return
+	}
+	if text := value(req, "Replaces"); text != "" {
+		e.replaces(s, text)
+		return
+	}
+	c := e.alert(s)
+	c.incoming.ring()
+	c.tell(Event{Kind: Incoming})
+}
+
+// alert makes the call of an INVITE.
+func (e *Engine) alert(s *transaction.Server) *Call {
+	c := e.newCall(Alerting, nil)
+	c.dialog = uasDialog(s.Request, e.token())
+	c.take(c.dialog)
+	c.incoming = &alerting{call: c, tx: s}
+	return c
+}
+
+// Answer takes a call that came in.
+func (e *Engine) Answer(id CallID, media Media, now time.Time, out *Output) error {
+	defer e.enter(now, out)()
+	c, err := e.find(id)
+	if err != nil {
+		return err
+	}
+	if c.state != Alerting {
+		return ErrState
+	}
+	c.media = media
+	return c.accept()
+}
+
+// accept answers the INVITE by 200.
+func (c *Call) accept() error {
+	a, p := c.incoming, c.way()
+	if p == nil {
+		return ErrNoPath
+	}
+	body, offered, err := c.describe(a.tx.Request, p)
+	if err != nil {
+		c.refuseIncoming(488)
+		return err
+	}
+	res := a.response(200)
+	c.session.answer(a.tx.Request, res)
+	setBody(res, body)
+	a.stop()
+	c.incoming, c.state, c.path = nil, Up, p
+	c.e.respond(a.tx, res)
+	c.awaitAck(a.tx, offered)
+	c.tell(Event{Kind: Established, Path: p.ID})
+	return nil
+}
+
+// describe makes the body of a 2xx: the answer to the offer in the request, or an offer if it
+// has none (section 14.2).
+func (c *Call) describe(req *sip.Request, p *path) (body []byte, offered bool, err error) {
+	if len(req.Body()) == 0 {
+		body, err = c.media.Offer(p.ID)
+		return body, true, err
+	}
+	body, err = c.media.Answer(req.Body(), p.ID)
+	return body, false, err
+}
+
+// Reject refuses a call that came in.
+func (e *Engine) Reject(id CallID, status int, now time.Time, out *Output) error {
+	defer e.enter(now, out)()
+	c, err := e.find(id)
+	switch {
+	case err != nil:
+		return err
+	case c.state != Alerting || status < 300 || status > 699:
+		return ErrState
+	}
+	c.refuseIncoming(status)
+	return nil
+}
+
+func (c *Call) refuseIncoming(status int) {
+	tx := c.incoming.tx
+	c.e.respond(tx, transaction.Response(tx.Request, status, reason(status), c.dialog.dialogKey.local))
+	c.end(status, reason(status))
+}
+
+// unacked is a 2xx of ours to an INVITE that no ACK has come for.
+type unacked struct {
+	call    *Call
+	tx      *transaction.Server
+	seq     uint32
+	offered bool  // it has an offer, which the ACK answers
+	path    *path // that it named
+	next    time.Duration
+	until   time.Time
+	timer   *transaction.Timer
+}
+
+// awaitAck repeats the 2xx until its ACK comes: from T1, doubling up to T2, for 64*T1 in all,
+// by whatever transport (sections 13.3.1.4 and 14.2).
+func (c *Call) awaitAck(s *transaction.Server, offered bool) {
+	c.answered.stop()
+	e := c.e
+	u := &unacked{call: c, tx: s, seq: s.Request.CSeq().SeqNo, offered: offered, path: c.way(), next: e.layer.T1(), until: e.now.Add(e.layer.Lifetime())}
+	u.timer = e.timer(u.again)
+	c.answered = u
+	e.after(u.timer, u.next)
+}
+
+func (u *unacked) again() {
+	e := u.call.e
+	if !e.now.Before(u.until) {
+		u.call.answered = nil
+		u.call.bye(408, "no ACK came")
+		return
+	}
+	e.layer.Repeat(u.tx, &e.out.Output)
+	u.next = min(2*u.next, e.layer.T2())
+	e.after(u.timer, min(u.next, u.until.Sub(e.now)))
+}
+
+func (u *unacked) stop() {
+	if u != nil {
+		u.call.e.layer.StopTimer(u.timer)
+	}
+}
+
+// acked takes the ACK of a 2xx.
+func (c *Call) acked(req *sip.Request) {
+	u := c.answered
+	if u == nil || req.CSeq().SeqNo != u.seq {
+		return
+	}
+	u.stop()
+	c.answered = nil
+	if u.offered {
+		if err := c.media.Accept(req.Body()); err != nil {
+			c.bye(488, err.Error())
+			return
+		}
+	}
+	c.arrived(u.path) // RFC 6141 section 4.5; with the ACK it is sure
+	c.pursue()
+}

@@ -1,0 +1,256 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ua
+
+import (
+	"errors"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"github.com/isthmus-net/isthmus/sip/transaction"
+)
+
+// State is how far a call is.
+type State uint8
+
+// States.
+const (
+	// Calling: an INVITE of ours is under way.
+	Calling State = iota
+	// Alerting: an INVITE of the peer's waits for our answer.
+	Alerting
+	// Up: the call stands.
+	Up
+	// Over: it is no more.
+	Over
+)
+
+var stateNames = [...]string{Calling: "calling", Alerting: "alerting", Up: "up", Over: "over"}
+
+// String is the state in lower case.
+func (s State) String() string { return stateNames[s] }
+
+// Call is one call. Everything of it that may change is asked of the engine, by its number.
+type Call struct {
+	e     *Engine
+	id    CallID
+	state State
+	media Media
+	began time.Time
+	auth  credentials
+
+	// *dialog is the one that carries the call, nil while an INVITE of ours has none; early
+	// are all that it created.
+	dialog *dialog
+	early  []*dialog
+	owner  bool // of the Call-ID, which decides who waits longer (section 14.1)
+
+	outgoing *calling            // the INVITE of a call of ours
+	incoming *alerting           // that of the peer's
+	offer    *reinvite           // a re-INVITE of ours
+	answered *unacked            // a 2xx of ours to an INVITE, until its ACK
+	update   *transaction.Client // an UPDATE of ours
+	session  sessionTimer
+
+	// path is the one that the peer knows us by, leaves the one of the move under way.
+	path       *path
+	moving     time.Time          // since when the call leaves path; zero: it does not
+	refusedBy  *path              // where the peer refused us; it is not asked again for that
+	toward     *path              // where Moving has said that it goes
+	unsure     bool               // the peer may know another path than path
+	repaired   bool               // by Replaces
+	obliged    bool               // the wait is one that the peer has asked for
+	held, hold bool               // as the peer knows it, and as it shall be
+	again      *transaction.Timer // the next attempt after a refusal
+	attempts   int
+	repair     repair
+}
+
+// CallInfo is a call as its owner may see it.
+type CallInfo struct {
+	ID     CallID
+	State  State
+	Remote sip.Uri // the peer's address of record
+	Target sip.Uri // where the peer is reached
+	// Path is the one by which the peer knows us.
+	Path         int
+	Moving, Held bool
+	Began        time.Time
+}
+
+// Errors of orders.
+var (
+	ErrNoCall = errors.New("there is no such call")
+	ErrNoPath = errors.New("no address is in use")
+	ErrFull   = errors.New("too many calls")
+	ErrState  = errors.New("the call is not in a state for that")
+)
+
+// Call returns what is known of a call.
+func (e *Engine) Call(id CallID) (CallInfo, bool) {
+	c := e.calls[id]
+	if c == nil {
+		return CallInfo{}, false
+	}
+	info := CallInfo{ID: id, State: c.state, Remote: c.remote(), Moving: !c.moving.IsZero(), Held: c.held, Began: c.began}
+	if c.dialog != nil {
+		info.Target = c.dialog.target
+	}
+	if c.path != nil {
+		info.Path = c.path.ID
+	}
+	return info, true
+}
+
+// newCall makes a call.
+func (e *Engine) newCall(s State, media Media) *Call {
+	e.last++
+	e.stats.Calls++
+	c := &Call{e: e, id: e.last, state: s, media: media, began: e.now, path: e.use}
+	c.again = e.timer(c.pursue)
+	c.session.init(c)
+	c.repair.init(c)
+	e.calls[c.id] = c
+	return c
+}
+
+// remote is the peer's address of record.
+func (c *Call) remote() sip.Uri {
+	switch {
+	case c.dialog != nil:
+		return c.dialog.remote.uri
+	case c.outgoing != nil:
+		return c.outgoing.to
+	}
+	return sip.Uri{}
+}
+
+// way is the path by which the call's messages leave: the one in use, or the call's own while
+// there is none.
+func (c *Call) way() *path {
+	if c.e.use != nil {
+		return c.e.use
+	}
+	return c.path
+}
+
+// tell puts out an event about the call.
+func (c *Call) tell(v Event) {
+	v.Call, v.Remote = c.id, orUri(v.Remote, c.remote())
+	if v.Path == 0 && c.path != nil {
+		v.Path = c.path.ID
+	}
+	c.e.tell(v)
+}
+
+func orUri(a, b sip.Uri) sip.Uri {
+	if a.Host != "" {
+		return a
+	}
+	return b
+}
+
+// take has requests of a dialog find the call.
+func (c *Call) take(d *dialog) { c.e.dialogs[d.dialogKey] = c }
+
+// drop forgets a dialog.
+func (c *Call) drop(d *dialog) {
+	if d != nil && c.e.dialogs[d.dialogKey] == c {
+		delete(c.e.dialogs, d.dialogKey)
+	}
+}
+
+// end ends the call without a word to the peer.
+func (c *Call) end(status int, why string) {
+	if c.state == Over {
+		return
+	}
+	c.state = Over
+	for _, t := range []*transaction.Timer{c.again, c.session.refresh, c.session.expire, c.repair.start} {
+		c.e.layer.StopTimer(t)
+	}
+	c.stopOffer()
+	c.repair.cancel()
+	if c.update != nil {
+		c.e.layer.Forget(c.update)
+	}
+	c.answered.stop()
+	c.incoming.stop()
+	c.tell(Event{Kind: Ended, Status: status, Reason: why})
+	c.drop(c.dialog)
+	for _, d := range c.early {
+		c.drop(d)
+	}
+	delete(c.e.calls, c.id)
+}
+
+// find returns a call for an order.
+func (e *Engine) find(id CallID) (*Call, error) {
+	if c := e.calls[id]; c != nil {
+		return c, nil
+	}
+	return nil, ErrNoCall
+}
+
+// HangUp ends a call, in whatever state it is: by CANCEL, a refusal or BYE.
+func (e *Engine) HangUp(id CallID, now time.Time, out *Output) error {
+	defer e.enter(now, out)()
+	c, err := e.find(id)
+	if err != nil {
+		return err
+	}
+	switch c.state {
+	case Calling:
+		c.cancel()
+	case Alerting:
+		c.refuseIncoming(603)
+	default:
+		c.bye(0, "")
+	}
+	return nil
+}
+
+// bye ends the call by BYE. The call is over for us at once (section 15.1.1).
+func (c *Call) bye(status int, why string) {
+	d := c.dialog
+	c.end(status, why)
+	c.sayBye(d)
+}
+
+// sayBye sends BYE in a dialog.
+func (c *Call) sayBye(d *dialog) {
+	tries := 0
+	var send func()
+	send = func() {
+		req := d.request(sip.BYE)
+		c.auth.apply(c.e, req)
+		c.e.send(req, c.way(), func(res *sip.Response, _ error) {
+			if res != nil && c.auth.challenged(c.e, res) && tries < maxChallenges {
+				tries++
+				send()
+			}
+		}, nil)
+	}
+	send()
+}
+
+// contactHeader is our Contact on a path.
+func (e *Engine) contactHeader(p *path) *sip.ContactHeader {
+	return &sip.ContactHeader{Address: e.contact(p)}
+}
+
+// Hold asks the peer to send nothing, or to send again.
+func (e *Engine) Hold(id CallID, on bool, now time.Time, out *Output) error {
+	defer e.enter(now, out)()
+	c, err := e.find(id)
+	if err != nil {
+		return err
+	}
+	if c.state != Up {
+		return ErrState
+	}
+	c.hold = on
+	c.pursue()
+	return nil
+}

@@ -1,0 +1,185 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ua
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"github.com/isthmus-net/isthmus/sip/transaction"
+)
+
+// flow keeps the way to the first hop open, and finds out when it is gone (RFC 5626
+// section 4.4): by STUN binding requests over UDP, by empty lines over TCP.
+type flow struct {
+	e      *Engine
+	on     bool
+	hop    transaction.Hop
+	most   time.Duration // of Flow-Timer, 0 for none
+	timer  *transaction.Timer
+	id     [12]byte
+	asked  int // requests since the last answer
+	mapped netip.AddrPort
+}
+
+// Times of RFC 5626 section 4.4; STUN's requests are repeated as RFC 8489 section 6.2.1 has it,
+// but fewer, for a flow of ours has 10 s as that of TCP.
+const (
+	udpLow, udpHigh = 24 * time.Second, 29 * time.Second
+	tcpLow, tcpHigh = 95 * time.Second, 120 * time.Second
+	pongWithin      = 10 * time.Second
+	stunFirst       = 500 * time.Millisecond
+	stunTries       = 5
+)
+
+// STUN's words (RFC 8489).
+const (
+	stunCookie  = 0x2112a442
+	stunRequest = 0x0001
+	stunSuccess = 0x0101
+	stunMapped  = 0x0020 // XOR-MAPPED-ADDRESS
+	stunHeader  = 20
+)
+
+var ping, pong = []byte("\r\n\r\n"), []byte("\r\n")
+
+func (f *flow) init(e *Engine) {
+	f.e = e
+	f.timer = e.timer(f.due)
+}
+
+// begin keeps the flow of a registration alive.
+func (f *flow) begin(p *path, res *sip.Response) {
+	hop, ok := f.e.registrarHop(p)
+	if !ok {
+		return
+	}
+	if hop != f.hop || !f.on {
+		f.mapped = netip.AddrPort{}
+	}
+	f.on, f.hop, f.asked = true, hop, 0
+	f.most, _ = seconds(value(res, "Flow-Timer"))
+	f.plan()
+}
+
+// registrarHop is the hop by which registrations go on a path.
+func (e *Engine) registrarHop(p *path) (transaction.Hop, bool) {
+	target := e.set.Proxy
+	if target.Host == "" {
+		target = e.set.AOR
+	}
+	remote, t, _, ok := e.nextHop(sip.NewRequest(sip.REGISTER, target))
+	return transaction.Hop{Socket: p.ID, Transport: t, Remote: remote}, ok
+}
+
+func (f *flow) stop() {
+	f.on = false
+	f.e.layer.StopTimer(f.timer)
+}
+
+// plan sets the time of the next keep-alive.
+func (f *flow) plan() {
+	low, high := udpLow, udpHigh
+	if f.hop.Transport.Reliable() {
+		low, high = tcpLow, tcpHigh
+	}
+	if f.most > 0 {
+		low, high = f.most*8/10, f.most
+	}
+	f.e.after(f.timer, f.e.between(low, high))
+}
+
+// due sends a keep-alive, repeats it, or gives the flow up.
+func (f *flow) due() {
+	e := f.e
+	if e.use == nil || e.use.ID != f.hop.Socket {
+		f.stop() // the path is left; the next registration begins with another
+		return
+	}
+	tcp := f.hop.Transport.Reliable()
+	if tcp && f.asked > 0 || f.asked >= stunTries {
+		e.stats.KeepAlivesLost++
+		f.failed()
+		return
+	}
+	f.asked++
+	e.stats.KeepAlivesSent++
+	if tcp {
+		e.out.Send(f.hop, bytes.Clone(ping))
+		e.after(f.timer, pongWithin)
+		return
+	}
+	if f.asked == 1 {
+		_, _ = e.random.Read(f.id[:])
+	}
+	b := make([]byte, stunHeader)
+	binary.BigEndian.PutUint16(b, stunRequest)
+	binary.BigEndian.PutUint32(b[4:], stunCookie)
+	copy(b[8:], f.id[:])
+	e.out.Send(f.hop, b)
+	e.after(f.timer, stunFirst<<(f.asked-1))
+}
+
+// failed registers anew: the flow is gone, or what the far end sees of us is.
+func (f *flow) failed() {
+	f.stop()
+	r := &f.e.reg
+	r.flow.mapped = netip.AddrPort{}
+	r.begin()
+}
+
+// keepAliveAnswer takes what came if it is no SIP message but the answer to a keep-alive, or
+// one that asks for nothing.
+func (r *registration) keepAliveAnswer(b []byte, hop transaction.Hop) bool {
+	f := &r.flow
+	if len(bytes.Trim(b, "\r\n")) == 0 {
+		if f.on && hop == f.hop && hop.Transport.Reliable() && bytes.Equal(b, pong) {
+			f.answered()
+		}
+		return true
+	}
+	if len(b) < stunHeader || b[0]&0xc0 != 0 || binary.BigEndian.Uint32(b[4:]) != stunCookie {
+		return false
+	}
+	if f.on && hop == f.hop && binary.BigEndian.Uint16(b) == stunSuccess && bytes.Equal(b[8:stunHeader], f.id[:]) && f.asked > 0 {
+		mapped := mappedAddress(b)
+		changed := f.mapped.IsValid() && mapped != f.mapped
+		f.mapped = mapped
+		if changed {
+			f.failed() // another mapping is another flow (RFC 5626 section 4.4.2)
+			return true
+		}
+		f.answered()
+	}
+	return true
+}
+
+func (f *flow) answered() {
+	f.asked = 0
+	f.plan()
+}
+
+// mappedAddress reads XOR-MAPPED-ADDRESS (RFC 8489 section 14.2).
+func mappedAddress(b []byte) netip.AddrPort {
+	for a := b[stunHeader:]; len(a) >= 4; {
+		kind, n := binary.BigEndian.Uint16(a), int(binary.BigEndian.Uint16(a[2:]))
+		if len(a) < 4+n {
+			break
+		}
+		if v := a[4 : 4+n]; kind == stunMapped && (n == 8 || n == 20) {
+			var key [16]byte
+			copy(key[:], b[4:stunHeader])
+			for i := range v[4:] {
+				key[i] ^= v[4+i]
+			}
+			address, _ := netip.AddrFromSlice(key[:n-4])
+			return netip.AddrPortFrom(address, binary.BigEndian.Uint16(v[2:])^stunCookie>>16)
+		}
+		a = a[min(len(a), 4+(n+3)&^3):]
+	}
+	return netip.AddrPort{}
+}

@@ -1,0 +1,461 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ua
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"github.com/isthmus-net/isthmus/sip/transaction"
+)
+
+func lookup(name string, at netip.AddrPort) func(string, int, transaction.Transport) (netip.AddrPort, bool) {
+	return func(asked string, _ int, _ transaction.Transport) (netip.AddrPort, bool) { return at, asked == name }
+}
+
+// target is where the agent's one call reaches its peer.
+func target(a *agent) string {
+	u := a.only().Target
+	return u.String()
+}
+
+// byeReaches checks that a BYE of the peer's finds the one who moved, and ends both calls.
+func byeReaches(t *testing.T, w *world, from, to *agent, address string) {
+	t.Helper()
+	w.seen = nil
+	id := from.only().ID
+	from.do(from.engine.HangUp(id, w.now, &from.out))
+	w.pass(100 * time.Millisecond)
+	bye := w.find("BYE")
+	if len(bye) != 1 || bye[0].to.String() != address {
+		t.Errorf("BYE: %v, want one to %s", bye, address)
+	}
+	if len(to.engine.calls) != 0 {
+		t.Error("the call has not ended")
+	}
+}
+
+func TestMove(t *testing.T) {
+	for _, hard := range []bool{false, true} {
+		for _, caller := range []bool{true, false} {
+			t.Run(fmt.Sprintf("hard=%t caller=%t", hard, caller), func(t *testing.T) {
+				w, mover, stays := pair(t, nil)
+				old, now, other := aliceA, aliceB, bobA
+				if !caller {
+					mover, stays, old, now, other = stays, mover, bobA, bobB, aliceA
+				}
+				mover.add(2, now)
+				before := mover.engine.calls[1].dialog.localSeq
+				if hard {
+					mover.lost(1)
+				}
+				mover.use(2)
+				expect(t, "at once", w.sent(), "INVITE")
+				w.pass(2 * delay)
+				expect(t, "after a round trip", mover.kinds(), "moving", "moved")
+				w.pass(time.Second)
+				expect(t, "the peer", stays.kinds(), "peer_moved", "renegotiated")
+				if got := mover.only(); got.Path != 2 || got.Moving {
+					t.Errorf("%+v", got)
+				}
+				if got := stays.media[1].peer; !strings.Contains(got, "v=2 offer path=2") {
+					t.Errorf("the peer was offered %q", got)
+				}
+				if got := mover.engine.calls[1].dialog.localSeq; got != before+1 {
+					t.Errorf("CSeq went from %d to %d", before, got)
+				}
+				if got := target(stays); !strings.Contains(got, strings.Split(now, "]")[0]) {
+					t.Errorf("the peer's target is %s", got)
+				}
+				_, _ = old, other
+				byeReaches(t, w, stays, mover, now)
+			})
+		}
+	}
+}
+
+func TestMoveRequest(t *testing.T) {
+	w := newWorld(t)
+	alice, bob := w.agent("alice", aliceA, nil), w.agent("bob", bobA, nil)
+	alice.call(toBob)
+	w.pass(time.Second)
+	first := w.find("INVITE")[0]
+	w.seen = nil
+	alice.add(2, aliceB)
+	alice.lost(1)
+	alice.use(2)
+	again := w.find("INVITE")[0]
+	for _, name := range []string{"Call-ID", "From"} {
+		if first.header(name) != again.header(name) {
+			t.Errorf("%s went from %q to %q", name, first.header(name), again.header(name))
+		}
+	}
+	if again.from.String() != aliceB || !strings.Contains(again.header("Via"), aliceB) || !strings.Contains(again.header("Contact"), aliceB) {
+		t.Errorf("from %v:\n%s", again.from, again.data)
+	}
+	if !strings.Contains(again.header("To"), "tag=") || again.header("CSeq") != "2 INVITE" {
+		t.Errorf("To %q, CSeq %q", again.header("To"), again.header("CSeq"))
+	}
+	_ = bob
+}
+
+// A move while another is pending waits for it, and several are one.
+func TestMovesCoalesce(t *testing.T) {
+	w, alice, bob := pair(t, nil)
+	for id := 2; id <= 4; id++ {
+		alice.add(id, fmt.Sprintf("[2001:db8:f::%d]:5060", id))
+	}
+	for id := 2; id <= 4; id++ {
+		alice.use(id)
+		w.pass(time.Millisecond)
+	}
+	w.pass(time.Second)
+	if got := len(w.find("INVITE")); got != 2 {
+		t.Errorf("%d re-INVITEs, want one for the first path and one for the last", got)
+	}
+	if alice.only().Path != 4 || alice.only().Moving {
+		t.Errorf("%+v", alice.only())
+	}
+	byeReaches(t, w, bob, alice, "[2001:db8:f::4]:5060")
+}
+
+// A re-INVITE that waits for an answer at a dead address is ended at once, and the next has
+// the next number; timer B plays no part.
+func TestHardMoveDuringAMove(t *testing.T) {
+	w, alice, bob := pair(t, nil)
+	alice.add(2, aliceB)
+	alice.add(3, "[2001:db8:f::3]:5060")
+	alice.lost(1)
+	alice.use(2)
+	w.pass(delay)
+	alice.lost(2)
+	alice.use(3)
+	w.pass(2 * delay)
+	invites := w.find("INVITE")
+	if len(invites) != 2 || invites[1].header("CSeq") != "3 INVITE" || invites[1].sent.Sub(invites[0].sent) != delay {
+		t.Fatalf("re-INVITEs: %v", invites)
+	}
+	w.pass(time.Second)
+	if alice.only().Path != 3 || !strings.Contains(bob.media[1].peer, "path=3") {
+		t.Errorf("%+v, bob has %q", alice.only(), bob.media[1].peer)
+	}
+	w.seen = nil
+	w.pass(40 * time.Second)
+	for _, f := range w.seen {
+		t.Errorf("sent later: %s", f.first())
+	}
+	if bob.only().State != Up {
+		t.Error("bob has given up for want of an ACK")
+	}
+	byeReaches(t, w, bob, alice, "[2001:db8:f::3]:5060")
+}
+
+func TestMoveBackBeforeTheAnswer(t *testing.T) {
+	w, alice, bob := pair(t, nil)
+	alice.add(2, aliceB)
+	alice.use(2)
+	w.pass(time.Millisecond)
+	alice.lost(2)
+	alice.use(1)
+	w.pass(time.Second)
+	if !strings.Contains(bob.media[1].peer, "path=1") || alice.only().Path != 1 {
+		t.Errorf("bob sends to %q", bob.media[1].peer)
+	}
+	byeReaches(t, w, bob, alice, aliceA)
+}
+
+func TestLostMoveIsRepeated(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		lose  string
+		first []time.Duration
+		took  time.Duration
+	}{
+		{"the re-INVITE is lost", "INVITE", nil, 500*time.Millisecond + 2*delay},
+		{"its 200 is lost", "200", nil, 500*time.Millisecond + 2*delay},
+		{"repeated faster", "INVITE", []time.Duration{80 * time.Millisecond}, 80*time.Millisecond + 2*delay},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w, alice, _ := pair(t, func(s *Settings) { s.Transactions.FirstRepeats = row.first })
+			lost := false
+			w.lose = func(f flight) bool {
+				hit := f.first() == row.lose && !lost
+				lost = lost || hit
+				return hit
+			}
+			alice.add(2, aliceB)
+			alice.lost(1)
+			alice.use(2)
+			w.pass(time.Second)
+			if v, ok := alice.has(Moved); !ok || v.Took != row.took {
+				t.Errorf("%+v, want a move of %v", alice.events, row.took)
+			}
+		})
+	}
+}
+
+func TestRefusedMove(t *testing.T) {
+	t.Run("the old path is there: the call stays on it and says so", func(t *testing.T) {
+		w, alice, bob := pair(t, nil)
+		bob.media[1].refuse = true
+		alice.add(2, aliceB)
+		alice.use(2)
+		w.pass(time.Minute)
+		expect(t, "alice", alice.kinds(), "moving", "move_failed")
+		if got := alice.only(); got.Path != 1 || got.State != Up || got.Moving {
+			t.Errorf("%+v", got)
+		}
+		if n := len(w.find("INVITE")); n != 1 {
+			t.Errorf("%d re-INVITEs, want one", n)
+		}
+		byeReaches(t, w, bob, alice, aliceA) // RFC 6141 section 4.6: an error refreshes no target
+	})
+	t.Run("it is gone: the peer is asked again, ever more seldom", func(t *testing.T) {
+		w, alice, bob := pair(t, nil)
+		bob.media[1].refuse = true
+		alice.add(2, aliceB)
+		alice.lost(1)
+		alice.use(2)
+		w.pass(8 * time.Second)
+		if n := len(w.find("INVITE")); n != 3 {
+			t.Errorf("%d re-INVITEs, want three", n)
+		}
+		bob.media[1].refuse = false
+		w.pass(10 * time.Second)
+		if alice.only().Path != 2 {
+			t.Errorf("%+v", alice.only())
+		}
+	})
+	t.Run("500 with Retry-After is obeyed up to a cap", func(t *testing.T) {
+		w, alice, bob := pair(t, nil)
+		bob.engine.calls[1].state = Alerting // as if the first INVITE had no answer
+		alice.add(2, aliceB)
+		alice.lost(1)
+		alice.use(2)
+		w.pass(2 * delay)
+		expect(t, "messages", w.sent(), "INVITE", "500", "ACK")
+		bob.engine.calls[1].state = Up
+		w.pass(5 * time.Second)
+		if v, ok := alice.has(Moved); !ok || v.Took > 4*time.Second+4*delay {
+			t.Errorf("%+v", alice.events)
+		}
+	})
+	t.Run("481 ends the call", func(t *testing.T) {
+		w, alice, bob := pair(t, nil)
+		leave := bob.engine.enter(w.now, &bob.out)
+		bob.engine.calls[1].end(0, "")
+		leave()
+		alice.add(2, aliceB)
+		alice.use(2)
+		w.pass(time.Second)
+		if v, ok := alice.has(Ended); !ok || v.Status != 481 {
+			t.Errorf("%+v", alice.events)
+		}
+	})
+}
+
+// Both ends move at once, softly: both re-INVITEs arrive, both are refused by 491, and an
+// UPDATE of each has the peer know the new target before the wait is over.
+func TestBothMoveSoftly(t *testing.T) {
+	w, alice, bob := pair(t, nil)
+	alice.add(2, aliceB)
+	bob.add(2, bobB)
+	alice.use(2)
+	bob.use(2)
+	w.pass(6 * delay)
+	if !strings.Contains(target(alice), "2001:db8:d::2") || !strings.Contains(target(bob), "2001:db8:b::1") {
+		t.Errorf("targets after the UPDATEs: %v and %v", alice.only().Target, bob.only().Target)
+	}
+	w.pass(5 * time.Second)
+	if alice.only().Path != 2 || bob.only().Path != 2 || !strings.Contains(alice.media[1].peer, "path=2") || !strings.Contains(bob.media[1].peer, "path=2") {
+		t.Errorf("%+v %q, %+v %q", alice.only(), alice.media[1].peer, bob.only(), bob.media[1].peer)
+	}
+	byeReaches(t, w, bob, alice, aliceB)
+}
+
+// Both ends lose their address at once: neither re-INVITE arrives. The registrar knows both,
+// so an INVITE with Replaces finds the peer.
+func TestBothMoveHard(t *testing.T) {
+	w := newWorld(t)
+	s := w.addServer("[2001:db8:e::5]:5060")
+	set := func(set *Settings) {
+		set.Register = time.Hour
+		set.Proxy = sip.Uri{Scheme: "sip", Host: "[2001:db8:e::5]"}
+	}
+	alice, bob := w.agent("alice", aliceA, set), w.agent("bob", bobA, set)
+	w.pass(time.Second)
+	alice.call("sip:bob@example.com")
+	w.pass(time.Second)
+	alice.add(2, aliceB)
+	bob.add(2, bobB)
+	alice.lost(1)
+	bob.lost(1)
+	alice.use(2)
+	bob.use(2)
+	w.pass(1600*time.Millisecond + 6*delay)
+	v, ok := alice.has(Moved)
+	if !ok || !v.Repaired || v.Took > 1700*time.Millisecond+4*delay {
+		t.Fatalf("alice: %+v", alice.events)
+	}
+	w.pass(time.Second)
+	if v, ok := bob.has(Moved); !ok || !v.Repaired {
+		t.Fatalf("bob: %+v", bob.events)
+	}
+	if !strings.Contains(alice.media[1].peer, "o=bob") || !strings.Contains(alice.media[1].peer, "path=2") || !strings.Contains(bob.media[1].peer, "path=2") {
+		t.Errorf("alice has %q, bob %q", alice.media[1].peer, bob.media[1].peer)
+	}
+	w.pass(time.Minute) // timer B of the first re-INVITE included
+	if alice.only().State != Up || bob.only().State != Up {
+		t.Error("the call has not lasted")
+	}
+	if len(s.bindings["alice"]) != 1 || len(s.bindings["bob"]) != 1 {
+		t.Errorf("bindings: %v", s.bindings)
+	}
+	byeReaches(t, w, bob, alice, aliceB)
+}
+
+func TestStrangersDoNotReplace(t *testing.T) {
+	w, alice, bob := pair(t, nil)
+	d := bob.engine.calls[1].dialog
+	mallory := w.agent("mallory", "[2001:db8:66::6]:5060", nil)
+	for _, row := range []struct {
+		name, from, replaces string
+		status               string
+	}{
+		{"unknown tags", "alice", "x;to-tag=y;from-tag=z", "481"},
+		{"someone else", "mallory", d.callID + ";to-tag=" + d.dialogKey.local + ";from-tag=" + d.dialogKey.remote, "403"},
+		{"early-only", "alice", d.callID + ";early-only;to-tag=" + d.dialogKey.local + ";from-tag=" + d.dialogKey.remote, "486"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w.seen = nil
+			text := strings.Join([]string{
+				"INVITE " + toBob + " SIP/2.0", "Via: SIP/2.0/UDP [2001:db8:66::6]:5060;branch=z9hG4bK" + row.status, "Max-Forwards: 70",
+				"From: <sip:" + row.from + "@example.com>;tag=m", "To: <sip:bob@example.com>", "Call-ID: " + row.status, "CSeq: 1 INVITE",
+				"Contact: <sip:m@[2001:db8:66::6]>", "Replaces: " + row.replaces, "Content-Type: application/sdp", "Content-Length: 5", "", "offer",
+			}, "\r\n")
+			w.send(mallory.paths[1], bob.paths[1], transaction.UDP, []byte(text), nil, 0)
+			w.pass(100 * time.Millisecond)
+			if len(w.find(row.status)) == 0 {
+				t.Errorf("messages: %v", w.sent())
+			}
+			if alice.only().State != Up || bob.only().State != Up {
+				t.Error("the call has changed")
+			}
+		})
+	}
+}
+
+func TestEarlyMove(t *testing.T) {
+	t.Run("a caller, softly: UPDATE, then the call is answered and moved", func(t *testing.T) {
+		w := newWorld(t)
+		alice, bob := w.agent("alice", aliceA, nil), w.agent("bob", bobA, nil)
+		bob.answer = false
+		alice.call(toBob)
+		w.pass(time.Second)
+		w.seen = nil
+		alice.add(2, aliceB)
+		alice.use(2)
+		w.pass(time.Second)
+		expect(t, "messages", w.sent(), "UPDATE", "200")
+		if !strings.Contains(target(bob), "2001:db8:b::1") {
+			t.Errorf("bob's target is %v", bob.only().Target)
+		}
+		bob.pickUp(1)
+		w.pass(time.Second)
+		expect(t, "messages of the answer", w.sent(), "200", "ACK", "INVITE", "200", "ACK")
+		if alice.only().Path != 2 || !strings.Contains(bob.media[1].peer, "path=2") {
+			t.Errorf("%+v, bob has %q", alice.only(), bob.media[1].peer)
+		}
+	})
+	t.Run("a caller, hard: what rings is given up, and called again", func(t *testing.T) {
+		w := newWorld(t)
+		alice, bob := w.agent("alice", aliceA, nil), w.agent("bob", bobA, nil)
+		bob.answer = false
+		alice.call(toBob)
+		w.pass(time.Second)
+		w.seen = nil
+		alice.add(2, aliceB)
+		alice.lost(1)
+		alice.use(2)
+		w.pass(time.Second)
+		if len(w.find("CANCEL")) != 1 || w.find("CANCEL")[0].from.String() != aliceB || len(w.find("INVITE")) != 1 {
+			t.Errorf("messages: %v", w.sent())
+		}
+		if got := bob.only(); got.ID != 2 || got.State != Alerting {
+			t.Fatalf("bob has %+v", got)
+		}
+		bob.pickUp(2)
+		w.pass(time.Second)
+		if alice.only().State != Up || alice.only().Path != 2 {
+			t.Errorf("%+v", alice.only())
+		}
+	})
+	t.Run("who is called: UPDATE, and the 200 with the same Contact", func(t *testing.T) {
+		w := newWorld(t)
+		alice, bob := w.agent("alice", aliceA, nil), w.agent("bob", bobA, func(s *Settings) { s.Reliable = true })
+		bob.answer = false
+		alice.call(toBob)
+		w.pass(time.Second)
+		w.seen = nil
+		bob.add(2, bobB)
+		bob.lost(1)
+		bob.use(2)
+		w.pass(time.Second)
+		expect(t, "messages", w.sent(), "UPDATE", "200")
+		bob.pickUp(1)
+		w.pass(time.Second)
+		answer := w.find("200")
+		expect(t, "messages of the answer", w.sent(), "200", "ACK")
+		if !strings.Contains(answer[0].header("Contact"), bobB) {
+			t.Errorf("the 200 has Contact %q", answer[0].header("Contact"))
+		}
+		byeReaches(t, w, alice, bob, bobB)
+	})
+}
+
+// A peer's request to the new address shows that it knows it, before any answer
+// (RFC 6141 section 4.4).
+func TestARequestToTheNewTargetIsAnAnswer(t *testing.T) {
+	w, alice, bob := pair(t, nil)
+	w.lose = func(f flight) bool { return f.first() == "200" && f.header("CSeq") == "2 INVITE" }
+	alice.add(2, aliceB)
+	alice.lost(1)
+	alice.use(2)
+	w.pass(delay)
+	c := bob.engine.calls[1]
+	leave := bob.engine.enter(w.now, &bob.out)
+	c.sendUpdate(c.dialog, nil, func(*sip.Response, error) {})
+	leave()
+	bob.flush()
+	w.pass(delay)
+	if _, ok := alice.has(Moved); !ok {
+		t.Errorf("%+v", alice.events)
+	}
+}
+
+func TestManyCallsMoveAtOnce(t *testing.T) {
+	const calls = 1000
+	w := newWorld(t)
+	alice, bob := w.agent("alice", aliceA, nil), w.agent("bob", bobA, nil)
+	for range calls {
+		alice.call(toBob)
+	}
+	w.pass(time.Second)
+	w.seen, alice.events = nil, nil
+	alice.add(2, aliceB)
+	alice.lost(1)
+	alice.use(2)
+	if got := len(w.find("INVITE")); got != calls {
+		t.Fatalf("%d re-INVITEs at once, want %d", got, calls)
+	}
+	w.pass(2 * delay)
+	if got := alice.engine.Stats().Moves; got != calls {
+		t.Errorf("%d calls moved in a round trip, want %d", got, calls)
+	}
+	_ = bob
+}

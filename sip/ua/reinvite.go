@@ -1,0 +1,299 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ua
+
+import (
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"github.com/isthmus-net/isthmus/sip/transaction"
+)
+
+// purpose is what a re-INVITE is for. Each is for one thing, so that a peer that refuses the
+// one has not refused the other (RFC 6141 section 4.4).
+type purpose uint8
+
+const (
+	toMove purpose = iota
+	toHold
+	toRefresh
+)
+
+// reinvite is a re-INVITE of ours.
+type reinvite struct {
+	purpose  purpose
+	path     *path
+	hold     bool
+	tx       *transaction.Client
+	auths    int
+	answered bool // by a reliable provisional response
+}
+
+// busy reports whether a re-INVITE has to wait: one is pending, an offer in either direction
+// is, or a back-off runs (section 14.1).
+func (c *Call) busy() bool {
+	return c.offer != nil || c.again.IsSet() || c.answered != nil && c.answered.offered
+}
+
+// pursue does what the call still has to do by re-INVITE, one thing at a time. A move comes
+// first, for media wait for it.
+func (c *Call) pursue() {
+	if c.state != Up || c.e.use == nil || c.busy() {
+		return
+	}
+	switch {
+	case c.mustMove():
+		c.reinvite(toMove)
+	case c.hold != c.held:
+		c.reinvite(toHold)
+	case c.session.due:
+		c.session.due = false
+		c.reinvite(toRefresh)
+	}
+}
+
+// mustMove reports whether the peer is to be told of the path in use: it knows another, or it
+// may, since no answer came by which we would know.
+func (c *Call) mustMove() bool {
+	return (c.path != c.e.use || c.unsure) && c.refusedBy != c.e.use
+}
+
+// reinvite offers the session again.
+func (c *Call) reinvite(p purpose) {
+	o := &reinvite{purpose: p, path: c.e.use, hold: c.held}
+	if p == toHold {
+		o.hold = c.hold
+	}
+	c.media.Hold(o.hold)
+	c.offer = o
+	if p == toMove {
+		c.beginMove()
+		c.repair.arm()
+	}
+	c.sendReinvite(o)
+}
+
+func (c *Call) sendReinvite(o *reinvite) {
+	e, d := c.e, c.dialog
+	body, err := c.media.Offer(o.path.ID)
+	if err != nil {
+		c.reinviteRefused(o, nil, err)
+		return
+	}
+	d.rseq = 0
+	req := d.request(sip.INVITE)
+	req.AppendHeader(e.contactHeader(o.path))
+	set(req, "Allow", allowed)
+	set(req, "Supported", supported)
+	c.session.ask(req)
+	c.auth.apply(e, req)
+	setBody(req, body)
+	e.send(req, o.path, func(res *sip.Response, err error) { c.reinviteResult(o, d, req, res, err) }, &o.tx)
+}
+
+// reinviteResult takes what becomes of a re-INVITE.
+func (c *Call) reinviteResult(o *reinvite, d *dialog, req *sip.Request, res *sip.Response, err error) {
+	success := res != nil && res.StatusCode >= 200 && res.StatusCode < 300
+	switch {
+	case c.state != Up:
+	case c.offer != o:
+		if success { // our ACK was lost
+			c.acknowledgeAgain(d, req)
+		}
+	case res != nil && res.StatusCode < 200:
+		c.repair.stop()
+		if requires(res, "100rel") {
+			c.reliableAgain(o, d, res)
+		}
+	case success:
+		c.reinviteAccepted(o, d, req, res)
+	default:
+		c.reinviteRefused(o, res, err)
+	}
+}
+
+func (c *Call) reinviteAccepted(o *reinvite, d *dialog, req *sip.Request, res *sip.Response) {
+	c.offer, c.attempts = nil, 0
+	c.repair.stop()
+	c.repair.cancel()
+	d.learn(res)
+	peerMoved := d.retarget(res)
+	var err error
+	if !o.answered {
+		err = c.media.Accept(res.Body())
+	}
+	c.acknowledge(d, req, nil)
+	if err != nil {
+		c.bye(488, err.Error())
+		return
+	}
+	// Who answers a later INVITE has had our 2xx to an earlier one of its own, whose ACK
+	// went to an address that is gone.
+	c.answered.stop()
+	c.answered = nil
+	c.session.agreed(res, true)
+	c.arrived(o.path)
+	if peerMoved {
+		c.tell(Event{Kind: PeerMoved, Remote: d.target})
+	}
+	c.heldAs(o.hold)
+	c.pursue()
+}
+
+// heldAs notes that the peer knows whether the call is held.
+func (c *Call) heldAs(hold bool) {
+	if c.held == hold {
+		return
+	}
+	c.held = hold
+	kind := Resumed
+	if hold {
+		kind = Held
+	}
+	c.tell(Event{Kind: kind})
+}
+
+// reliableAgain takes a reliable provisional response to a re-INVITE: the peer has the new
+// target (RFC 6141 section 4.4).
+func (c *Call) reliableAgain(o *reinvite, d *dialog, res *sip.Response) {
+	if !c.inOrder(d, res) {
+		return
+	}
+	if !o.answered && len(res.Body()) > 0 {
+		o.answered = c.media.Accept(res.Body()) == nil
+	}
+	c.sendPrack(d, res, nil)
+	c.arrived(o.path)
+}
+
+// reinviteRefused takes a final answer to a re-INVITE that is no 2xx, or an error. Neither
+// session nor remote target have changed (section 14.1, RFC 6141 section 4.4).
+func (c *Call) reinviteRefused(o *reinvite, res *sip.Response, err error) {
+	c.offer = nil
+	if !c.repair.underWay() { // whose offer is open then
+		c.media.Withdraw()
+	}
+	status, why := outcome(res, err)
+	if err != nil && o.purpose == toMove {
+		c.unsure = true
+	}
+	switch {
+	case err != nil && o.path.lost:
+		c.repair.stop()
+		c.pursue()
+	case res != nil && c.auth.challenged(c.e, res) && o.auths < maxChallenges:
+		o.auths++
+		c.offer = o
+		c.sendReinvite(o)
+	case status == 422 && c.session.interval.raise(res):
+		c.offer = o
+		c.sendReinvite(o)
+	case c.repair.underWay(): // it decides what becomes of the call
+	case status == 481:
+		c.end(status, why)
+	case status == 408:
+		c.bye(status, why) // section 12.2.1.2
+	case status == 491:
+		c.glare(o)
+	default:
+		c.repair.stop()
+		if d, ok := seconds(value(res0(res), "Retry-After")); ok && (status == 500 || status == 503) {
+			c.wait(max(min(d, c.e.set.RetryAfterCap), minimumWait))
+			return
+		}
+		c.refused(o, status, why)
+	}
+}
+
+// res0 is a response, or an empty one for none.
+func res0(res *sip.Response) *sip.Response {
+	if res == nil {
+		return sip.NewResponse(0, "")
+	}
+	return res
+}
+
+// minimumWait keeps a peer that says Retry-After: 0 from being asked in a loop.
+const minimumWait = 100 * time.Millisecond
+
+// wait has the next attempt wait, whatever changes meanwhile: the peer has asked for it.
+func (c *Call) wait(d time.Duration) {
+	c.obliged = true
+	c.e.after(c.again, d)
+}
+
+// glare waits after a 491: who made the Call-ID for longer (section 14.1). If the peer takes
+// UPDATE it learns the new target meanwhile, so that its BYE does not miss us; an UPDATE
+// without offer may be sent while an offer is pending (RFC 3311 section 5.1).
+func (c *Call) glare(o *reinvite) {
+	c.e.stats.Glares++
+	c.repair.stop()
+	if c.owner {
+		c.wait(c.e.between(2100*time.Millisecond, 4*time.Second))
+	} else {
+		c.wait(c.e.between(0, 2*time.Second))
+	}
+	if o.purpose == toMove && c.dialog.updates {
+		c.sendUpdate(c.dialog, nil, func(*sip.Response, error) {})
+	}
+}
+
+// refused gives up what a re-INVITE was for, or tries again later if that cannot be.
+func (c *Call) refused(o *reinvite, status int, why string) {
+	switch o.purpose {
+	case toMove:
+		c.moveRefused(o, status, why)
+	case toHold:
+		c.hold = c.held
+		c.media.Hold(c.held)
+		c.tell(Event{Kind: HoldFailed, Status: status, Reason: why})
+		c.pursue()
+	}
+}
+
+// stopOffer forgets a re-INVITE of ours.
+func (c *Call) stopOffer() {
+	if c.offer != nil && c.offer.tx != nil {
+		c.e.layer.Forget(c.offer.tx)
+	}
+	c.offer = nil
+}
+
+// reinvited takes a re-INVITE of the peer's.
+func (c *Call) reinvited(s *transaction.Server, d *dialog) {
+	e, req := c.e, s.Request
+	if c.state != Up {
+		e.refuse(s, 500, "Retry-After", e.retryAfter()) // the first is not answered yet
+		return
+	}
+	if c.offer != nil && c.offer.tx != nil && c.offer.tx.Waiting() {
+		e.stats.Glares++
+		e.refuse(s, 491)
+		return
+	}
+	if min, ok := e.tooShort(req); ok {
+		e.refuse(s, 422, "Min-SE", inSeconds(min))
+		return
+	}
+	p := c.way()
+	if p == nil {
+		e.refuse(s, 503)
+		return
+	}
+	body, offered, err := c.describe(req, p)
+	if err != nil {
+		e.refuse(s, 488)
+		return
+	}
+	res := c.inDialog(s, 200)
+	c.session.answer(req, res)
+	setBody(res, body)
+	peerMoved := d.retarget(req) // on sending the 2xx, not before: RFC 6141 section 4.6
+	e.respond(s, res)
+	c.awaitAck(s, offered)
+	if peerMoved {
+		c.tell(Event{Kind: PeerMoved, Remote: d.target})
+	}
+	c.tell(Event{Kind: Renegotiated})
+}

@@ -1,0 +1,215 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ua
+
+import (
+	"strings"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"github.com/isthmus-net/isthmus/sip/transaction"
+)
+
+// repair finds a peer that has moved at the same time as we: our re-INVITE goes to an address
+// that is gone, and so does its own. Both have registered anew, though, so an INVITE to its
+// address of record finds it, and Replaces (RFC 3891) says which call it goes on with.
+type repair struct {
+	call    *Call
+	start   *transaction.Timer
+	tx      *transaction.Client
+	path    *path
+	auths   int
+	oldGone bool // the peer has ended the old dialog
+}
+
+func (r *repair) init(c *Call) {
+	r.call = c
+	r.start = c.e.timer(r.begin)
+}
+
+// arm has the repair begin if two repeats of the re-INVITE bring no answer, or three if the
+// Call-ID is the peer's, so that both ends do not begin at once.
+func (r *repair) arm() {
+	t1 := r.call.e.layer.T1()
+	wait := 3*t1 + t1/5
+	if !r.call.owner {
+		wait = 7*t1 + t1/5
+	}
+	r.call.e.after(r.start, wait)
+}
+
+// stop has it not begin: the peer answers.
+func (r *repair) stop() { r.call.e.layer.StopTimer(r.start) }
+
+func (r *repair) underWay() bool { return r.tx != nil && r.tx.Waiting() }
+
+// cancel gives up an INVITE that is under way.
+func (r *repair) cancel() {
+	if r.underWay() {
+		r.call.e.layer.Cancel(r.tx, r.tx.Hop, r.call.e.now, &r.call.e.out.Output)
+	}
+	r.tx = nil
+}
+
+// begin sends the INVITE, if the re-INVITE is still unanswered.
+func (r *repair) begin() {
+	c := r.call
+	if c.offer == nil || c.offer.tx == nil || c.offer.tx.Answered() || r.underWay() || c.e.use == nil {
+		return
+	}
+	r.auths = 0
+	r.send(c.e.token(), c.e.token(), 1)
+}
+
+func (r *repair) send(callID, tag string, seq uint32) {
+	c, e, d := r.call, r.call.e, r.call.dialog
+	r.path = e.use
+	c.media.Withdraw() // the offer of the re-INVITE, which this one stands for
+	body, err := c.media.Offer(r.path.ID)
+	if err != nil {
+		return
+	}
+	req := outgoing(sip.INVITE, d.remote.uri, e.firstRoute())
+	req.AppendHeader(d.local.from(tag))
+	req.AppendHeader(d.remote.to(""))
+	id := sip.CallIDHeader(callID)
+	req.AppendHeader(&id)
+	req.AppendHeader(&sip.CSeqHeader{SeqNo: seq, MethodName: sip.INVITE})
+	req.AppendHeader(e.contactHeader(r.path))
+	set(req, "Replaces", d.callID+";to-tag="+d.dialogKey.remote+";from-tag="+d.dialogKey.local)
+	set(req, "Require", "replaces")
+	set(req, "Allow", allowed)
+	set(req, "Supported", "timer, replaces")
+	c.session.ask(req)
+	c.auth.apply(e, req)
+	setBody(req, body)
+	e.send(req, r.path, func(res *sip.Response, err error) { r.result(d, req, res, err) }, &r.tx)
+}
+
+// result takes what becomes of the INVITE.
+func (r *repair) result(old *dialog, req *sip.Request, res *sip.Response, err error) {
+	c := r.call
+	switch {
+	case res != nil && res.StatusCode < 200:
+	case res != nil && res.StatusCode < 300:
+		r.accepted(old, req, res)
+	case c.state != Up || c.dialog != old:
+	case res != nil && c.auth.challenged(c.e, res) && r.auths < maxChallenges:
+		r.auths++
+		r.send(string(*req.CallID()), tagOf(req.From().Params), req.CSeq().SeqNo+1)
+	case r.oldGone:
+		c.end(0, "")
+	case c.offer == nil: // the re-INVITE has timed out meanwhile
+		status, why := outcome(res, err)
+		c.bye(status, why)
+	default: // the peer may register in a moment
+		c.e.after(r.start, c.e.between(time.Second, 2*time.Second))
+	}
+}
+
+// accepted goes on in the dialog of the 2xx.
+func (r *repair) accepted(old *dialog, req *sip.Request, res *sip.Response) {
+	c := r.call
+	d := uacDialog(res, old.local, old.remote, req.CSeq().SeqNo)
+	switch {
+	case c.state == Up && c.dialog.dialogKey == d.dialogKey:
+		c.acknowledgeAgain(c.dialog, req)
+		return
+	case c.state != Up || c.dialog != old:
+		c.acknowledge(d, req, nil)
+		c.sayBye(d)
+		return
+	}
+	var err error
+	if r.tx != nil { // else the re-INVITE was answered after all, and its answer holds
+		err = c.media.Accept(res.Body())
+	}
+	c.goOn(d)
+	c.owner, c.repaired, r.tx, r.oldGone = true, true, nil, false
+	c.acknowledge(d, req, nil)
+	if err != nil {
+		c.bye(488, err.Error())
+		return
+	}
+	c.session.agreed(res, true)
+	c.e.stats.MovesRepaired++
+	c.arrived(r.path)
+	c.tell(Event{Kind: PeerMoved, Remote: d.target})
+	c.pursue()
+}
+
+// goOn has the call go on in another dialog.
+func (c *Call) goOn(d *dialog) {
+	c.repair.stop()
+	c.stopOffer()
+	c.e.layer.StopTimer(c.again)
+	c.answered.stop()
+	c.answered = nil
+	c.drop(c.dialog)
+	c.dialog = d
+	c.take(d)
+}
+
+// replaces takes an INVITE with Replaces (RFC 3891 section 3).
+func (e *Engine) replaces(s *transaction.Server, text string) {
+	callID, _, _ := strings.Cut(text, ";")
+	key := dialogKey{strings.TrimSpace(callID), parameter(text, "to-tag"), parameter(text, "from-tag")}
+	c := e.dialogs[key]
+	switch {
+	case len(s.Request.GetHeaders("Replaces")) > 1:
+		e.refuse(s, 400)
+	case c == nil || c.state != Up || c.dialog.dialogKey != key:
+		e.refuse(s, 481)
+	case hasFlag(text, "early-only"):
+		e.refuse(s, 486)
+	case !sameUser(s.Request.From().Address, c.dialog.remote.uri):
+		e.refuse(s, 403) // who knows the tags of a call has still to be its peer
+	case c.repair.underWay() && c.owner:
+		e.refuse(s, 491) // ours is under way, and it is for us to repair
+	default:
+		c.replacedBy(s)
+	}
+}
+
+func hasFlag(text, name string) bool {
+	for p := range strings.SplitSeq(text, ";") {
+		if strings.EqualFold(strings.TrimSpace(p), name) {
+			return true
+		}
+	}
+	return false
+}
+
+func sameUser(a, b sip.Uri) bool {
+	return a.User == b.User && strings.EqualFold(a.Host, b.Host)
+}
+
+// replacedBy goes on in the dialog of an INVITE with Replaces, and ends the old one.
+func (c *Call) replacedBy(s *transaction.Server) {
+	e, p, old := c.e, c.way(), c.dialog
+	if p == nil {
+		e.refuse(s, 503)
+		return
+	}
+	if c.offer != nil {
+		c.media.Withdraw()
+	}
+	body, offered, err := c.describe(s.Request, p)
+	if err != nil {
+		e.refuse(s, 488)
+		return
+	}
+	c.repair.cancel()
+	d := uasDialog(s.Request, e.token())
+	d.local, d.remote = old.local, old.remote
+	c.goOn(d)
+	c.owner, c.repaired = false, true
+	res := c.inDialog(s, 200)
+	c.session.answer(s.Request, res)
+	setBody(res, body)
+	e.respond(s, res)
+	c.awaitAck(s, offered)
+	c.tell(Event{Kind: PeerMoved, Remote: d.target})
+	c.sayBye(old)
+}

@@ -1,0 +1,163 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ua
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"github.com/isthmus-net/isthmus/sip/transaction"
+)
+
+// sessionInterval is what we ask of a session timer (RFC 4028).
+type sessionInterval struct{ expires, min time.Duration }
+
+func (e *Engine) wantedInterval() sessionInterval {
+	return sessionInterval{expires: e.set.SessionExpires}
+}
+
+// ask adds what we want to a request that begins a call.
+func (i *sessionInterval) ask(req *sip.Request) {
+	if i.expires <= 0 {
+		return
+	}
+	set(req, "Session-Expires", inSeconds(i.expires))
+	if i.min > 0 {
+		set(req, "Min-SE", inSeconds(i.min))
+	}
+}
+
+// raise takes the least interval that a 422 names, and reports whether asking again makes
+// sense (section 7.3).
+func (i *sessionInterval) raise(res *sip.Response) bool {
+	if res == nil {
+		return false
+	}
+	min, ok := seconds(value(res, "Min-SE"))
+	if !ok || min <= i.expires || i.expires <= 0 || min > 24*time.Hour {
+		return false
+	}
+	i.expires, i.min = min, min
+	return true
+}
+
+// minimumSE is the least that any interval may be (section 5).
+const minimumSE = 90 * time.Second
+
+// tooShort reports whether a request asks for a shorter interval than we accept.
+func (e *Engine) tooShort(req *sip.Request) (min time.Duration, short bool) {
+	min = max(e.set.MinSE, minimumSE)
+	wanted, ok := seconds(value(req, "Session-Expires", "x"))
+	return min, ok && wanted < min && supports(req, "timer")
+}
+
+// sessionTimer ends a call of which the peer has not been heard for too long, or shows it
+// that we are here.
+type sessionTimer struct {
+	call      *Call
+	interval  sessionInterval
+	on        time.Duration // the interval agreed, 0 for none
+	refresher bool          // it is for us to refresh
+	due       bool          // a re-INVITE is to do so
+	refresh   *transaction.Timer
+	expire    *transaction.Timer
+}
+
+func (t *sessionTimer) init(c *Call) {
+	t.call, t.interval = c, c.e.wantedInterval()
+	t.refresh = c.e.timer(t.refreshNow)
+	t.expire = c.e.timer(func() { c.bye(408, "the session expired") })
+}
+
+// ask adds the interval to a request in the dialog, which is itself a refresh; who refreshes
+// stays who it was (section 7.4).
+func (t *sessionTimer) ask(req *sip.Request) {
+	if t.on == 0 {
+		return
+	}
+	role := ";refresher=uas"
+	if t.refresher {
+		role = ";refresher=uac"
+	}
+	set(req, "Session-Expires", inSeconds(cmp.Or(t.interval.min, t.on))+role)
+	if t.interval.min > 0 {
+		set(req, "Min-SE", inSeconds(t.interval.min))
+	}
+}
+
+// agreed takes what a 2xx to a request of ours says. One that says nothing is of a peer
+// without session timers.
+func (t *sessionTimer) agreed(res *sip.Response, uac bool) {
+	text := value(res, "Session-Expires", "x")
+	d, ok := seconds(text)
+	if !ok || d < minimumSE {
+		d = 0
+	}
+	t.begin(d, (strings.EqualFold(parameter(text, "refresher"), "uac")) == uac)
+}
+
+// answer adds to a 2xx of ours what is agreed (section 9).
+func (t *sessionTimer) answer(req *sip.Request, res *sip.Response) {
+	text := value(req, "Session-Expires", "x")
+	d, ok := seconds(text)
+	peerKnows := supports(req, "timer")
+	switch {
+	case !ok && (!peerKnows || t.call.e.set.SessionExpires <= 0):
+		t.begin(0, false)
+		return
+	case !ok:
+		d = max(t.call.e.set.SessionExpires, minimumSE)
+		if min, has := seconds(value(req, "Min-SE")); has {
+			d = max(d, min)
+		}
+	}
+	role := strings.ToLower(parameter(text, "refresher"))
+	if !peerKnows || role != "uac" {
+		role = "uas" // that is us, and we can
+	}
+	set(res, "Session-Expires", inSeconds(d)+";refresher="+role)
+	if role == "uac" {
+		set(res, "Require", "timer")
+	}
+	t.begin(d, role == "uas")
+}
+
+// begin starts the timers anew: half the interval to a refresh, and to the end of the call
+// the interval less the third of it or 32 s (section 10).
+func (t *sessionTimer) begin(d time.Duration, refresher bool) {
+	l := t.call.e.layer
+	t.on, t.refresher, t.due = d, refresher, false
+	l.StopTimer(t.refresh)
+	l.StopTimer(t.expire)
+	switch {
+	case d == 0:
+	case refresher:
+		t.call.e.after(t.refresh, d/2)
+	default:
+		t.call.e.after(t.expire, d-min(32*time.Second, d/3))
+	}
+}
+
+// refreshNow refreshes the session by UPDATE, which changes nothing of it, or by re-INVITE.
+func (t *sessionTimer) refreshNow() {
+	c := t.call
+	if !c.dialog.updates || c.update != nil {
+		t.due = true
+		c.pursue()
+		return
+	}
+	c.sendUpdate(c.dialog, nil, func(res *sip.Response, err error) {
+		switch status, why := outcome(res, err); {
+		case status < 300:
+			t.agreed(res, true)
+		case status == 481 || status == 408:
+			c.bye(status, why)
+		case status == 422 && t.interval.raise(res), status == 405, status == 501, status == 503:
+			t.due = true
+			c.pursue()
+		}
+	})
+}

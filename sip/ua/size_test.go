@@ -1,0 +1,122 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ua
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"github.com/isthmus-net/isthmus/sip/transaction"
+)
+
+// sized calls with an INVITE of just so many octets, on a path of an MTU, and returns it.
+func sized(t *testing.T, w *world, a *agent, size int) flight {
+	t.Helper()
+	var u sip.Uri
+	if err := sip.ParseUri(toBob, &u); err != nil {
+		t.Fatal(err)
+	}
+	padding := 100
+	for {
+		w.seen = nil
+		id, err := a.engine.Invite(u, &fakeMedia{name: "alice", padding: padding}, w.now, &a.out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := len(a.out.Packets[0].Data)
+		if n == size {
+			a.flush()
+			return w.find("INVITE")[0]
+		}
+		a.out.Reset()
+		a.engine.HangUp(id, w.now, &a.out)
+		a.out.Reset()
+		padding += size - n
+	}
+}
+
+func TestSizeChoosesTheTransport(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		mtu, size int
+		want      transaction.Transport
+	}{
+		{"Teredo: the last by UDP", 1280, 1080, transaction.UDP},
+		{"Teredo: the first by TCP", 1280, 1081, transaction.TCP},
+		{"Ethernet: the last by UDP", 1500, 1300, transaction.UDP},
+		{"Ethernet: the first by TCP", 1500, 1301, transaction.TCP},
+		{"not known: the first by TCP", 0, 1301, transaction.TCP},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWorld(t)
+			a := w.agent("alice", aliceA, nil)
+			a.addMTU(2, aliceB, row.mtu)
+			a.use(2)
+			f := sized(t, w, a, row.size)
+			if f.transport != row.want || !strings.Contains(string(f.data), "SIP/2.0/"+row.want.String()+" ") {
+				t.Errorf("by %v:\n%.80s", f.transport, f.data)
+			}
+		})
+	}
+}
+
+func TestBackToUDP(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		size   int
+		broken bool
+		want   bool // by UDP
+	}{
+		{"refused, fits", 1200, true, true},
+		{"the last that fits", 1232, true, true},
+		{"refused, would be a fragment", 1233, true, false},
+		{"swallowed, fits", 1200, false, true},
+		{"swallowed, would be a fragment", 1233, false, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWorld(t)
+			a := w.agent("alice", aliceA, nil)
+			a.addMTU(2, aliceB, 1280)
+			a.use(2)
+			if row.broken {
+				w.broken = transaction.TCP
+			}
+			first := sized(t, w, a, row.size)
+			w.pass(1200 * time.Millisecond)
+			again := false
+			for _, f := range w.find("INVITE") {
+				if f.transport != transaction.UDP {
+					continue
+				}
+				if len(f.data) > 1232 {
+					t.Errorf("%d octets by UDP", len(f.data))
+				}
+				again = again || parameter(f.header("Via"), "branch") == parameter(first.header("Via"), "branch")
+			}
+			if again != row.want {
+				t.Errorf("by UDP with the same branch: %t", again)
+			}
+			if _, ended := a.has(Ended); row.broken && !row.want && !ended {
+				t.Error("the call does not end")
+			}
+		})
+	}
+}
+
+func TestTeredoIsWrittenInShort(t *testing.T) {
+	w := newWorld(t)
+	alice, bob := w.agent("alice", aliceA, nil), w.agent("bob", bobA, nil)
+	alice.addMTU(2, aliceB, 1280)
+	alice.use(2)
+	alice.call(toBob)
+	w.pass(time.Second)
+	bob.do(bob.engine.HangUp(1, w.now, &bob.out))
+	w.pass(time.Second)
+	invite, answers := string(w.find("INVITE")[0].data), w.find("200")
+	if !strings.Contains(invite, "\r\ni: ") || !strings.Contains(string(answers[1].data), "\r\nv: ") || strings.Contains(string(answers[0].data), "\r\nv: ") {
+		t.Errorf("%s\n%s\n%s", invite, answers[0].data, answers[1].data)
+	}
+}

@@ -1,0 +1,472 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ua
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"github.com/isthmus-net/isthmus/sip/transaction"
+)
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// delay is one way through a world.
+const delay = 25 * time.Millisecond
+
+// world is a network in virtual time: agents, a server, and packets under way.
+type world struct {
+	t      *testing.T
+	now    time.Time
+	agents []*agent
+	flying []flight // in the order of their arrival, for all take as long
+	seen   []flight // all that were sent, lost ones included
+	lose   func(flight) bool
+	server *server
+	broken transaction.Transport // packets by it come back as unreachable, if not UDP
+}
+
+// flight is a packet under way.
+type flight struct {
+	from, to  netip.AddrPort
+	transport transaction.Transport
+	at        time.Time // of its arrival
+	sent      time.Time
+	data      []byte
+}
+
+// first is the method or status of a flight.
+func (f flight) first() string {
+	words := strings.Fields(string(f.data[:min(len(f.data), 40)]))
+	if len(words) < 2 {
+		return "keepalive"
+	}
+	if words[0] == "SIP/2.0" {
+		return words[1]
+	}
+	return words[0]
+}
+
+func (f flight) header(name string) string {
+	m, err := sip.ParseMessage(f.data)
+	if err != nil {
+		return ""
+	}
+	return value(m, name)
+}
+
+// agent is an engine with addresses.
+type agent struct {
+	w      *world
+	name   string
+	engine *Engine
+	paths  map[int]netip.AddrPort
+	out    Output
+	events []Event
+	media  map[CallID]*fakeMedia
+	answer bool // calls at once
+}
+
+func newWorld(t *testing.T) *world { return &world{t: t, now: start} }
+
+type seed struct{ b byte }
+
+func (s seed) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = s.b + byte(i)
+	}
+	return len(b), nil
+}
+
+// agent makes an agent that has an address on path 1.
+func (w *world) agent(name, address string, change func(*Settings)) *agent {
+	w.t.Helper()
+	set := Settings{AOR: sip.Uri{Scheme: "sip", User: name, Host: "example.com"}}
+	if change != nil {
+		change(&set)
+	}
+	e, err := New(set, seed{byte(len(w.agents)*16 + 1)})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	a := &agent{w: w, name: name, engine: e, paths: map[int]netip.AddrPort{}, media: map[CallID]*fakeMedia{}, answer: true}
+	w.agents = append(w.agents, a)
+	a.add(1, address)
+	a.use(1)
+	return a
+}
+
+func (a *agent) add(id int, address string) { a.addMTU(id, address, 1500) }
+
+func (a *agent) addMTU(id int, address string, mtu int) {
+	a.paths[id] = netip.MustParseAddrPort(address)
+	a.engine.AddPath(Path{ID: id, Name: fmt.Sprint(id), Local: a.paths[id], MTU: mtu})
+}
+
+func (a *agent) use(id int) {
+	a.engine.Use(id, a.w.now, &a.out)
+	a.flush()
+}
+
+func (a *agent) lost(id int) {
+	delete(a.paths, id)
+	a.engine.LosePath(id, a.w.now, &a.out)
+	a.flush()
+}
+
+// call calls another agent at its first address.
+func (a *agent) call(to string) CallID {
+	a.w.t.Helper()
+	var u sip.Uri
+	if err := sip.ParseUri(to, &u); err != nil {
+		a.w.t.Fatal(err)
+	}
+	m := &fakeMedia{name: a.name}
+	id, err := a.engine.Invite(u, m, a.w.now, &a.out)
+	if err != nil {
+		a.w.t.Fatal(err)
+	}
+	a.media[id] = m
+	a.flush()
+	return id
+}
+
+// flush sends what the engine put out, and answers calls that came in.
+func (a *agent) flush() {
+	events, packets := slices.Clone(a.out.Events), slices.Clone(a.out.Packets)
+	a.out.Reset()
+	for _, p := range packets {
+		a.w.send(a.paths[p.Socket], p.Remote, p.Transport, p.Data, a, p.Socket)
+	}
+	for _, v := range events {
+		a.events = append(a.events, v)
+		if v.Kind == Incoming && a.answer {
+			a.pickUp(v.Call)
+		}
+	}
+}
+
+func (a *agent) pickUp(id CallID) {
+	m := &fakeMedia{name: a.name}
+	a.media[id] = m
+	if err := a.engine.Answer(id, m, a.w.now, &a.out); err != nil {
+		a.w.t.Error(err)
+	}
+	a.flush()
+}
+
+func (a *agent) do(err error) {
+	a.w.t.Helper()
+	if err != nil {
+		a.w.t.Fatal(err)
+	}
+	a.flush()
+}
+
+// kinds are the events since the last call of it.
+func (a *agent) kinds() []string {
+	var list []string
+	for _, v := range a.events {
+		list = append(list, v.Kind.String())
+	}
+	a.events = nil
+	return list
+}
+
+// has returns the first event of a kind.
+func (a *agent) has(k Kind) (Event, bool) {
+	i := slices.IndexFunc(a.events, func(v Event) bool { return v.Kind == k })
+	if i < 0 {
+		return Event{}, false
+	}
+	return a.events[i], true
+}
+
+// only returns the one call of an agent.
+func (a *agent) only() CallInfo {
+	a.w.t.Helper()
+	ids := a.engine.Calls()
+	if len(ids) != 1 {
+		a.w.t.Fatalf("%s has %d calls, want one", a.name, len(ids))
+	}
+	info, _ := a.engine.Call(ids[0])
+	return info
+}
+
+func (w *world) send(from, to netip.AddrPort, t transaction.Transport, data []byte, by *agent, socket int) {
+	if !from.IsValid() {
+		return // its address is gone
+	}
+	f := flight{from, to, t, w.now.Add(delay), w.now, data}
+	w.seen = append(w.seen, f)
+	if t != transaction.UDP && t == w.broken {
+		by.engine.Unreachable(transaction.Hop{Socket: socket, Transport: t, Remote: to}, w.now, &by.out)
+		by.flush()
+		return
+	}
+	if w.lose == nil || !w.lose(f) {
+		w.flying = append(w.flying, f)
+	}
+}
+
+// pass lets time pass.
+func (w *world) pass(d time.Duration) {
+	until := w.now.Add(d)
+	for {
+		at := until.Add(1)
+		var next *agent
+		for _, a := range w.agents {
+			if n := a.engine.Next(); !n.IsZero() && n.Before(at) {
+				at, next = n, a
+			}
+		}
+		switch {
+		case len(w.flying) > 0 && !w.flying[0].at.After(at) && !w.flying[0].at.After(until):
+			f := w.flying[0]
+			w.flying = w.flying[1:]
+			w.now = f.at
+			w.arrive(f)
+		case next != nil && !at.After(until):
+			w.now = maxTime(w.now, at)
+			next.engine.Tick(w.now, &next.out)
+			next.flush()
+		default:
+			w.now = until
+			return
+		}
+	}
+}
+
+func maxTime(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func (w *world) arrive(f flight) {
+	if w.server != nil && f.to == w.server.at {
+		w.server.handle(f)
+		return
+	}
+	for _, a := range w.agents {
+		for id, local := range a.paths {
+			if local == f.to {
+				a.engine.Handle(f.data, transaction.Hop{Socket: id, Transport: f.transport, Remote: f.from}, w.now, &a.out)
+				a.flush()
+				return
+			}
+		}
+	}
+}
+
+// sent are first words of what was sent since the last call, one for each.
+func (w *world) sent() []string {
+	var list []string
+	for _, f := range w.seen {
+		list = append(list, f.first())
+	}
+	w.seen = nil
+	return list
+}
+
+// find returns what was sent with a first word.
+func (w *world) find(first string) []flight {
+	var list []flight
+	for _, f := range w.seen {
+		if f.first() == first {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+func expect(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s:\n got %q\nwant %q", what, got, want)
+	}
+}
+
+// fakeMedia writes what it is asked for into its descriptions, and remembers the peer's.
+type fakeMedia struct {
+	name    string
+	version int
+	open    bool
+	hold    bool
+	peer    string // the last description of the peer
+	refuse  bool   // offers
+	padding int
+	silent  bool // makes no offers
+}
+
+func (m *fakeMedia) describe(kind string, path int) []byte {
+	m.version++
+	return []byte(fmt.Sprintf("o=%s v=%d %s path=%d hold=%t %s", m.name, m.version, kind, path, m.hold, strings.Repeat("x", m.padding)))
+}
+
+func (m *fakeMedia) Offer(path int) ([]byte, error) {
+	if m.open {
+		return nil, errors.New("an offer is open already")
+	}
+	if m.silent {
+		return nil, nil
+	}
+	m.open = true
+	return m.describe("offer", path), nil
+}
+
+func (m *fakeMedia) Answer(offer []byte, path int) ([]byte, error) {
+	if m.refuse || !bytes.Contains(offer, []byte("offer")) {
+		return nil, errors.New("not acceptable")
+	}
+	m.peer = string(offer)
+	return m.describe("answer", path), nil
+}
+
+func (m *fakeMedia) Accept(answer []byte) error {
+	if !m.open || !bytes.Contains(answer, []byte("answer")) {
+		return fmt.Errorf("no answer to an offer (open: %t): %q", m.open, answer)
+	}
+	m.open, m.peer = false, string(answer)
+	return nil
+}
+
+func (m *fakeMedia) Withdraw()    { m.open = false }
+func (m *fakeMedia) Hold(on bool) { m.hold = on }
+
+// server is a registrar, and a proxy without state that goes by its bindings.
+type server struct {
+	w         *world
+	at        netip.AddrPort
+	bindings  map[string][]sip.ContactHeader // by user
+	nonce     string                         // "" asks for no credentials
+	min       time.Duration                  // of expiry
+	status    int                            // answers REGISTER by it, if not 0
+	keeps     bool                           // removes nothing that the request does not name
+	redirect  bool
+	requests  []*sip.Request // REGISTERs
+	mute      bool
+	algorithm string
+	stubborn  bool // takes no credentials
+}
+
+func (w *world) addServer(at string) *server {
+	w.server = &server{w: w, at: netip.MustParseAddrPort(at), bindings: map[string][]sip.ContactHeader{}}
+	return w.server
+}
+
+func (s *server) reply(f flight, res *sip.Response) {
+	s.w.send(s.at, f.from, f.transport, []byte(res.String()), nil, 0)
+}
+
+func (s *server) handle(f flight) {
+	if s.mute {
+		return
+	}
+	switch f.data[0] {
+	case 0:
+		s.stun(f)
+		return
+	case '\r':
+		s.w.send(s.at, f.from, f.transport, []byte("\r\n"), nil, 0)
+		return
+	}
+	m, err := sip.ParseMessage(f.data)
+	if err != nil {
+		s.w.t.Errorf("the server cannot read %q: %v", f.data, err)
+		return
+	}
+	switch m := m.(type) {
+	case *sip.Response:
+		m.RemoveHeader("Via")
+		to := netip.MustParseAddrPort(fmt.Sprintf("[%s]:%d", strings.Trim(m.Via().Host, "[]"), m.Via().Port))
+		s.w.send(s.at, to, f.transport, []byte(m.String()), nil, 0)
+	case *sip.Request:
+		if m.Method == sip.REGISTER {
+			s.register(f, m)
+			return
+		}
+		s.forward(f, m)
+	}
+}
+
+func (s *server) stun(f flight) {
+	b := append([]byte{1, 1, 0, 24}, f.data[4:20]...)
+	b = append(b, 0, 0x20, 0, 20, 0, 2, byte(f.from.Port()>>8)^0x21, byte(f.from.Port())^0x12)
+	a := f.from.Addr().As16()
+	for i := range a {
+		b = append(b, a[i]^f.data[4+i])
+	}
+	s.w.send(s.at, f.from, f.transport, b, nil, 0)
+}
+
+func (s *server) forward(f flight, m *sip.Request) {
+	m.RemoveHeader("Route")
+	if m.Recipient.Host == "example.com" {
+		list := s.bindings[m.Recipient.User]
+		if len(list) == 0 {
+			s.reply(f, transaction.Response(m, 480, "Temporarily Unavailable", "s"))
+			return
+		}
+		if s.redirect {
+			res := transaction.Response(m, 302, "Moved Temporarily", "s")
+			for _, c := range list {
+				res.AppendHeader(&sip.ContactHeader{Address: c.Address})
+			}
+			if m.Method == sip.INVITE {
+				s.reply(f, res)
+			}
+			return
+		}
+		m.Recipient = list[len(list)-1].Address
+	}
+	to := netip.MustParseAddrPort(fmt.Sprintf("%s:%d", m.Recipient.Host, m.Recipient.Port))
+	branch := m.Via().Params.GetOr("branch", "")
+	m.PrependHeader(&sip.ViaHeader{ProtocolName: "SIP", ProtocolVersion: "2.0", Transport: "UDP", Host: "[" + s.at.Addr().String() + "]", Port: int(s.at.Port()), Params: sip.HeaderParams{{K: "branch", V: branch + "p"}}})
+	s.w.send(s.at, to, f.transport, []byte(m.String()), nil, 0)
+}
+
+func (s *server) register(f flight, m *sip.Request) {
+	s.requests = append(s.requests, m)
+	if s.status != 0 {
+		s.reply(f, transaction.Response(m, s.status, "No", "s"))
+		return
+	}
+	if s.nonce != "" && !strings.Contains(value(m, "Authorization"), `nonce="`+s.nonce+`"`) {
+		res := transaction.Response(m, 401, "Unauthorized", "s")
+		stale := !s.stubborn && strings.Contains(value(m, "Authorization"), "nonce=")
+		set(res, "WWW-Authenticate", fmt.Sprintf(`Digest realm="example.com", nonce="%s", qop="auth", algorithm=%s, stale=%t`, s.nonce, cmp.Or(s.algorithm, "MD5"), stale))
+		s.reply(f, res)
+		return
+	}
+	user := m.To().Address.User
+	for _, h := range m.GetHeaders("Contact") {
+		c := h.(*sip.ContactHeader)
+		d, _ := seconds(c.Params.GetOr("expires", "3600"))
+		if d > 0 && d < s.min {
+			res := transaction.Response(m, 423, "Interval Too Brief", "s")
+			set(res, "Min-Expires", inSeconds(s.min))
+			s.reply(f, res)
+			return
+		}
+		s.bindings[user] = slices.DeleteFunc(s.bindings[user], func(b sip.ContactHeader) bool { return b.Address.String() == c.Address.String() })
+		if d > 0 {
+			s.bindings[user] = append(s.bindings[user], *c)
+		}
+	}
+	res := transaction.Response(m, 200, "OK", "s")
+	for _, b := range s.bindings[user] {
+		res.AppendHeader(b.Clone())
+	}
+	s.reply(f, res)
+}
