@@ -237,7 +237,7 @@ func (e *Engine) Peers(f func(PeerInfo)) {
 		if !p.addr.IsValid() {
 			continue
 		}
-		info := PeerInfo{Address: p.addr, Restart: p.restart, Known: p.known, Contexts: p.contexts}
+		info := PeerInfo{Address: p.addr, Restart: p.restart, Known: p.known, Contexts: p.contexts, Opened: p.held}
 		for i := range p.paths {
 			if p.paths[i].down {
 				info.Down, info.Since = true, e.epoch.Add(p.paths[i].changed)
