@@ -185,7 +185,11 @@ func (n *ggsnWorld) drained(ctx context.Context, c *campaign) error {
 func (n *ggsnWorld) killed(ctx context.Context, c *campaign) error {
 	one := n.churns[c.random.IntN(len(n.churns))]
 	err := errors.Join(one.end(unix.SIGKILL), one.start(ctx))
-	return errors.Join(err, one.sendToAll(ctx, n))
+	if one.told {
+		return err
+	}
+	// The GGSN does not believe it of contexts that are new.
+	return errors.Join(err, c.wait(ctx, indicationAge, indicationAge), one.sendToAll(ctx, n))
 }
 
 // misbehaved has an SGSN do a misdeed, with a guest as the context that it is about.

@@ -24,6 +24,8 @@ const (
 	releaseWait = 15 * time.Second // until an SGSN has heard of a restart of its GGSN
 	emptyWait   = time.Minute      // until all limits of time are over
 	discardPort = 9
+	// indicationAge is the age from which a context ends by an Error Indication.
+	indicationAge = 1100 * time.Millisecond
 )
 
 // churn is an SGSN whose contexts come and go, as many at a time as a load has.
@@ -32,6 +34,7 @@ type churn struct {
 	number   int
 	at, ggsn netip.Addr
 	contexts int
+	told     bool // the GGSN is told of a restart
 	random   *rand.Rand
 	over     chan struct{} // closed when no load is to begin any more
 	done     chan struct{}
@@ -42,12 +45,12 @@ type churn struct {
 
 func (n *ggsnWorld) newChurn(number int, at netip.Addr, c *campaign) *churn {
 	one := &churn{
-		number: number, at: at, ggsn: core4.ggsn, contexts: c.form.contexts / 2, over: make(chan struct{}), done: make(chan struct{}),
+		number: number, at: at, told: true, ggsn: core4.ggsn, contexts: c.form.contexts / 2, over: make(chan struct{}), done: make(chan struct{}),
 		random: rand.New(rand.NewPCG(c.form.seed, uint64(len(ggsnWays)+number))),
 	}
 	counter := "auto"
 	if at.Is6() {
-		one.ggsn, counter = core6.ggsn, "7" // nobody hears of its restarts
+		one.ggsn, one.told, counter = core6.ggsn, false, "7"
 	}
 	one.subject = n.newSGSN(fmt.Sprintf("churn%d", number), at, fmt.Sprintf("restart_counter = %q\nmax_contexts = %d\n", counter, c.form.contexts))
 	return one
