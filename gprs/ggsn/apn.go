@@ -19,6 +19,9 @@ type APN struct {
 	// VRF is the number of the network, from 0: that of the device by which packets come
 	// and go. Access points may share one.
 	VRF uint8
+	// Apart tells that the network is another one than that of the node's own packets, so that
+	// its addresses may be those of SGSNs, too.
+	Apart bool
 	// Types are the PDP types that contexts may have.
 	Types Types
 

@@ -43,9 +43,9 @@ func (l *leases) leaving(next []netip.Prefix) (list []netip.Prefix) {
 	return list
 }
 
-// has reports whether a lease is one of the pools, also of one that is leaving.
-func (l *leases) has(lease netip.Prefix) bool {
-	in := func(p netip.Prefix) bool { return p.Contains(lease.Addr()) }
+// has reports whether an address is one of the pools, also of one that is leaving.
+func (l *leases) has(a netip.Addr) bool {
+	in := func(p netip.Prefix) bool { return p.Contains(a) }
 	return slices.ContainsFunc(l.named, in) || slices.ContainsFunc(l.left, in)
 }
 

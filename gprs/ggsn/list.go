@@ -56,7 +56,8 @@ type PeerInfo struct {
 	Known    bool
 	Down     bool
 	Since    time.Time // when that changed last
-	Contexts int
+	Contexts int       // whose user plane it has
+	Opened   int       // that count as its: see [Limits.ContextsPerPeer]
 }
 
 // Contexts calls f for the contexts that match, until it returns false. It looks at n

@@ -211,7 +211,23 @@ func (e *Engine) own(other netip.Addr) netip.Addr {
 // reachable reports whether a node of the address can be spoken to.
 func (e *Engine) reachable(a netip.Addr) bool {
 	own := e.own(a)
-	return unicast(a) && own.IsValid() && a != own
+	return unicast(a) && own.IsValid() && a != own && a.IsLoopback() == own.IsLoopback() && a.IsLinkLocalUnicast() == own.IsLinkLocalUnicast()
+}
+
+// isTerminals reports whether an address is one that terminals have. A tunnel to it would lead
+// into itself, each packet longer than the one before.
+func (e *Engine) isTerminals(a netip.Addr) bool {
+	for _, p := range e.apns {
+		if p.Apart {
+			continue
+		}
+		for _, l := range p.all() {
+			if l.has(a) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Peers calls f for each node at the other end.
@@ -221,7 +237,7 @@ func (e *Engine) Peers(f func(PeerInfo)) {
 		if !p.addr.IsValid() {
 			continue
 		}
-		info := PeerInfo{Address: p.addr, Restart: p.restart, Known: p.known, Contexts: p.contexts}
+		info := PeerInfo{Address: p.addr, Restart: p.restart, Known: p.known, Contexts: p.contexts, Opened: p.held}
 		for i := range p.paths {
 			if p.paths[i].down {
 				info.Down, info.Since = true, e.epoch.Add(p.paths[i].changed)

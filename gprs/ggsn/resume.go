@@ -286,7 +286,7 @@ func (r *resuming) takeOver(s *session, in *storedSession, list []pdpContext) bo
 func (r *resuming) adopt(s *session) bool {
 	a, v := r.accessPoint(s), r.vrfOf(s)
 	take := func(l *leases, p netip.Prefix) bool {
-		return l.pool != nil && l.has(p) && l.pool.Adopt(pool.Lease{Prefix: p}, r.call.now) == nil
+		return l.pool != nil && l.has(p.Addr()) && l.pool.Adopt(pool.Lease{Prefix: p}, r.call.now) == nil
 	}
 	if s.has.has(TypeIPv4) && (v.by4[s.address] != 0 || !take(a.leases4(s), s.lease4())) {
 		return false

@@ -57,6 +57,8 @@ type pdpContext struct {
 	user       handle // the node that has the user plane
 	userNext   handle // contexts of that node
 	userPrev   handle
+	twin       handle // another context with the same TEID there: byPeer has the first
+	twinPrev   handle
 	teid       uint32 // ours; of version 0 a flow label
 	peerTEID   uint32
 	chargingID uint32
@@ -292,7 +294,7 @@ func (e *Engine) linkUser(h handle, c *pdpContext) {
 	p.users = h
 	if e.sessions.at(c.session).version == gtp.V1 {
 		p.paths[pathUser].used++
-		e.byPeer[peerTEID{c.user, c.peerTEID}] = h
+		e.linkTwin(h, c)
 	}
 	p.contexts++
 	e.pathUsed(c.user, p)
@@ -311,11 +313,35 @@ func (e *Engine) unlinkUser(h handle, c *pdpContext) {
 	c.userNext, c.userPrev = 0, 0
 	if e.sessions.at(c.session).version == gtp.V1 {
 		p.paths[pathUser].used--
-		if key := (peerTEID{c.user, c.peerTEID}); e.byPeer[key] == h {
-			delete(e.byPeer, key)
-		}
+		e.unlinkTwin(h, c)
 	}
 	p.contexts--
+}
+
+// linkTwin enters a context by its TEID at the node that has its user plane. Others may have the
+// same, of an SGSN that has forgotten them, or that lies: no one takes the place of another.
+func (e *Engine) linkTwin(h handle, c *pdpContext) {
+	key := peerTEID{c.user, c.peerTEID}
+	c.twinPrev, c.twin = 0, e.byPeer[key]
+	if c.twin != 0 {
+		e.contexts.at(c.twin).twinPrev = h
+	}
+	e.byPeer[key] = h
+}
+
+func (e *Engine) unlinkTwin(h handle, c *pdpContext) {
+	if c.twin != 0 {
+		e.contexts.at(c.twin).twinPrev = c.twinPrev
+	}
+	switch key := (peerTEID{c.user, c.peerTEID}); {
+	case c.twinPrev != 0:
+		e.contexts.at(c.twinPrev).twin = c.twin
+	case c.twin != 0:
+		e.byPeer[key] = c.twin
+	default:
+		delete(e.byPeer, key)
+	}
+	c.twin, c.twinPrev = 0, 0
 }
 
 // newTEID draws a number that no other context, or session, has. No one can guess it.

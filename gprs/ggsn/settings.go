@@ -48,7 +48,7 @@ type Settings struct {
 // Limits bound the tables of an engine, and what one node may ask of it.
 type Limits struct {
 	Contexts        int // of all nodes
-	ContextsPerPeer int // of one; 0: as many as there are
+	ContextsPerPeer int // of one that asks for them; 0: as many as there are
 	Peers           int // nodes that are remembered
 	Requests        int // of one node in a second
 	ErrorRate       int // Error Indications, and notifications of extension headers, for one node in a second

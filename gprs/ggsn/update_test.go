@@ -253,3 +253,29 @@ func TestErrorIndicationReceived(t *testing.T) {
 		})
 	}
 }
+
+// TestErrorIndicationOfTwins: contexts that have one TEID at a node, since it was given twice or by
+// another SGSN that lies, end by Error Indications one after the other; the end of one leaves the
+// others known by it.
+func TestErrorIndicationOfTwins(t *testing.T) {
+	w := newWorld(t, nil)
+	var list []context
+	for n := range 4 {
+		w.from = []netip.Addr{sgsn, other}[n%2]
+		m := w.createRequest(testIMSI(n), "internet", gtp.PDPTypeIPv4)
+		m.AddressUser = sgsn
+		list = append(list, w.create(m))
+	}
+	w.from = other
+	w.remove(list[3].TEIDControl.Value, 5, true)
+	w.remove(list[1].TEIDControl.Value, 5, true)
+	w.tick(2 * young)
+	w.from = sgsn
+	for n := range 2 {
+		w.raw(pathUser, w.encode(gtp.Header{Version: gtp.V1, HasSequence: true}, &gtp.ErrorIndication{TEID: 0x1000, Address: sgsn}))
+		if got := w.e.contexts.used(); got != 1-n {
+			t.Errorf("%d contexts after %d indications", got, n+1)
+		}
+	}
+	w.empty()
+}

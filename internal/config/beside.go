@@ -7,7 +7,7 @@ import "net/netip"
 // Claims are what instances have of a host. Who takes them (see [SectionOf]) gets those of
 // all others.
 type Claims struct {
-	// Routes are destinations that lead to devices of theirs.
+	// Routes are destinations that lead to devices of theirs, but for those of VRFs.
 	Routes []netip.Prefix
 	// Sockets are the addresses and ports that they bind.
 	Sockets []netip.AddrPort
@@ -22,7 +22,9 @@ func (c *Config) beside(name string) (claims Claims) {
 		for _, claim := range one.claims {
 			switch claim := claim.(type) {
 			case Route:
-				claims.Routes = append(claims.Routes, claim.Prefixes...)
+				if claim.VRF == "" {
+					claims.Routes = append(claims.Routes, claim.Prefixes...)
+				}
 			case Socket:
 				if claim.At.Addr().IsValid() && claim.At.Port() != 0 {
 					claims.Sockets = append(claims.Sockets, claim.At)

@@ -57,6 +57,8 @@ func overlap(a, b netip.AddrPort) bool {
 type Route struct {
 	Key      string
 	Prefixes []netip.Prefix
+	// VRF is the one whose packets they are; the same destinations in others are others.
+	VRF string
 	// Set reports that the instance sets the routes itself. Two that do are in each other's
 	// way, which Remedy is told of.
 	Set    bool
@@ -67,7 +69,7 @@ func (r Route) key() string { return r.Key }
 
 func (r Route) against(other Claim, by string) *fault {
 	theirs, ok := other.(Route)
-	if !ok || !r.Set || !theirs.Set {
+	if !ok || !r.Set || !theirs.Set || r.VRF != theirs.VRF {
 		return nil
 	}
 	for _, p := range r.Prefixes {

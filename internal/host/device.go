@@ -19,6 +19,8 @@ import (
 type DeviceConfig struct {
 	TUN    port.TUNConfig
 	Queues int // 0: one
+	// VRF, if set, is the one that the device is in, and whose table has its routes.
+	VRF string
 	// Configure, if set, sets what the device needs beside being up, each time that it is
 	// made.
 	Configure func(device string) error
@@ -64,6 +66,11 @@ func (d *Device) configure() error {
 			return err
 		}
 	}
+	if d.cfg.VRF != "" { // before it is up: a move flushes addresses and routes
+		if err := d.host.Enslave(d.Name(), d.cfg.VRF); err != nil {
+			return err
+		}
+	}
 	return d.host.SetUp(d.Name())
 }
 
@@ -105,7 +112,7 @@ func (d *Device) State() State {
 // Route leads packets to the device, or expects others to, unless own. A device that an earlier
 // process has left makes room, when the configuration has had another name for it.
 func (d *Device) Route(r port.Route, own bool) error {
-	r.Link = d.Name()
+	r.Link, r.VRF = d.Name(), d.cfg.VRF
 	if !own {
 		return d.host.Expect(r)
 	}
@@ -123,7 +130,7 @@ func (d *Device) Route(r port.Route, own bool) error {
 
 // Unroute takes back what Route has done.
 func (d *Device) Unroute(r port.Route, own bool) error {
-	r.Link = d.Name()
+	r.Link, r.VRF = d.Name(), d.cfg.VRF
 	if !own {
 		d.host.Unexpect(r)
 		return nil

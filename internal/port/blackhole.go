@@ -40,7 +40,7 @@ func (h *Host) AddBlackhole(addr netip.Addr) error {
 	h.done(&Thing{
 		key: blackholeKey(addr), link: loopback, about: dst, again: set,
 		back:  func() error { return h.handle.RouteDel(route) },
-		there: func(s *seen) bool { return s.hasRoute(dst, loopback, defaultMetric6) },
+		there: func(s *seen) bool { return s.hasRoute(dst, loopback, defaultMetric6, unix.RT_TABLE_MAIN) },
 	})
 	return nil
 }

@@ -21,7 +21,9 @@ type Thing struct {
 	back  func() error
 	again func() error // nil: it is for others to set
 	there func(*seen) bool
+	lost  func()       // if set, what is to be done at once where it is not there
 	about netip.Prefix // changes of routes to it concern the thing
+	quiet bool         // Watch does not tell of its end
 }
 
 // String says in words what it is.
@@ -35,8 +37,8 @@ type place struct {
 	kind kind
 	dst  netip.Prefix
 	link int // index; 0 for a route: several links, or any
-	// metric of a route.
-	metric uint32
+	// metric of a route, and its table.
+	metric, table uint32
 }
 
 type kind uint8
@@ -51,12 +53,12 @@ const (
 // seen is what the kernel has of what matters.
 type seen struct {
 	places map[place]bool
-	onLink map[place]bool // routes of any metric
+	onLink map[place]bool // routes of any metric and table
 }
 
 // hasRoute reports whether there is a route; one with several next hops may be it.
-func (s *seen) hasRoute(dst netip.Prefix, link int, metric uint32) bool {
-	return s.places[place{aRoute, dst, link, metric}] || s.places[place{aRoute, dst, 0, metric}]
+func (s *seen) hasRoute(dst netip.Prefix, link int, metric, table uint32) bool {
+	return s.places[place{aRoute, dst, link, metric, table}] || s.places[place{aRoute, dst, 0, metric, table}]
 }
 
 // Expect notes a route that others are to set: for what it leads to the link, or for more.
@@ -71,7 +73,7 @@ func (h *Host) Expect(r Route) error {
 		back: func() error { return nil },
 		// Rules may lead packets to any table, so the kernel is asked where they go.
 		there: func(*seen) bool {
-			routes, err := h.handle.RouteGet(net.IP(dst.Addr().AsSlice()))
+			routes, err := h.handle.RouteGetWithOptions(net.IP(dst.Addr().AsSlice()), &netlink.RouteGetOptions{VrfName: r.VRF})
 			return err == nil && len(routes) > 0 && routes[0].LinkIndex == index
 		},
 	})
@@ -106,15 +108,15 @@ func (h *Host) Concerns(c Change) bool {
 
 // Unwatched reports whether anything is among it of whose end [Watch] does not tell: answers
 // for addresses.
-func (h *Host) Unwatched() bool { return slices.ContainsFunc(h.things(), (*Thing).unwatched) }
-
-func (t *Thing) unwatched() bool { return !t.about.IsValid() }
+func (h *Host) Unwatched() bool {
+	return slices.ContainsFunc(h.things(), func(t *Thing) bool { return t.quiet })
+}
 
 // LostUnwatched reports whether anything of that kind is not there.
 func (h *Host) LostUnwatched() (bool, error) {
 	s := &seen{places: map[place]bool{}}
 	err := h.seeProxies(s)
-	lost := slices.ContainsFunc(h.things(), func(t *Thing) bool { return t.unwatched() && !t.there(s) && h.keeps(t) })
+	lost := slices.ContainsFunc(h.things(), func(t *Thing) bool { return t.quiet && !t.there(s) && h.keeps(t) })
 	return lost && err == nil, err
 }
 
@@ -133,9 +135,19 @@ func (h *Host) Lost() (lost []*Thing, err error) {
 		// What was taken back meanwhile is not lost.
 		if !t.there(s) && h.keeps(t) {
 			lost = append(lost, t)
+			h.loses(t)
 		}
 	}
 	return lost, nil
+}
+
+// loses does what is to be done at once about a thing that is lost.
+func (h *Host) loses(t *Thing) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t.lost != nil && h.has(t) {
+		t.lost()
+	}
 }
 
 // Restore sets up again what is lost, with an error or nil for each. What belongs to
@@ -192,7 +204,7 @@ func (h *Host) see() (*seen, error) {
 	}
 	h.mu.Unlock()
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		if err := h.whole(func() error { return h.eachRoute(family, func(w RouteEntry) { s.add(w, about) }) }); err != nil {
+		if err := h.whole(func() error { return h.eachRoute(family, func(w RouteEntry, table uint32) { s.add(w, table, about) }) }); err != nil {
 			return nil, err
 		}
 	}
@@ -223,13 +235,13 @@ func (h *Host) whole(list func() error) (err error) {
 }
 
 // add notes a route, if it is about one of those destinations.
-func (s *seen) add(w RouteEntry, about map[netip.Prefix]bool) {
+func (s *seen) add(w RouteEntry, table uint32, about map[netip.Prefix]bool) {
 	switch {
 	case !about[w.Dst]:
 	case w.Local:
 		s.places[place{kind: aLocalRoute, dst: w.Dst, link: w.Link}] = true
 	default:
-		s.places[place{aRoute, w.Dst, w.Link, w.Metric}] = true
+		s.places[place{aRoute, w.Dst, w.Link, w.Metric, table}] = true
 		s.onLink[place{kind: aRoute, dst: w.Dst, link: w.Link}] = true
 	}
 }

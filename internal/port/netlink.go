@@ -34,6 +34,7 @@ type Host struct {
 	links        map[int]int
 	destinations map[netip.Prefix]int
 	expected     map[netip.Prefix]bool // destinations of what others are to set up
+	shut         map[int]bool          // links that are down since their VRF is lost: see Enslave
 }
 
 // OpenHost opens a handle on the calling thread's network namespace.
@@ -47,7 +48,7 @@ func OpenHost() (*Host, error) {
 		h.Close()
 		return nil, fmt.Errorf("cannot open netlink: %w", err)
 	}
-	return &Host{handle: h, raw: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}}, nil
+	return &Host{handle: h, raw: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}, shut: make(map[int]bool)}, nil
 }
 
 // SetUp brings a link up.
@@ -62,13 +63,16 @@ func (h *Host) SetUp(link string) error {
 	return nil
 }
 
-// Link tells the index of a link, as a [Change] names it, and whether it is up.
+// Link tells the index of a link, as a [Change] names it, and whether it is up; one that waits
+// for its VRF counts as up.
 func (h *Host) Link(name string) (index int, up bool, err error) {
 	l, err := h.link(name)
 	if err != nil {
 		return 0, false, err
 	}
-	return l.Attrs().Index, l.Attrs().RawFlags&unix.IFF_UP != 0, nil
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return l.Attrs().Index, l.Attrs().RawFlags&unix.IFF_UP != 0 || h.shut[l.Attrs().Index], nil
 }
 
 // SetMTU sets a link's MTU in bytes.
@@ -154,10 +158,12 @@ func addrKey(link string, addr netip.Prefix) string {
 	return "address " + addr.String() + " of " + link
 }
 
-// Route is a unicast route of the main table through a link.
+// Route is a unicast route through a link.
 type Route struct {
 	Dst  netip.Prefix
 	Link string
+	// VRF is the one whose table has the route; empty is the main table.
+	VRF string
 	// Gateway is the next hop; none on a TUN.
 	Gateway netip.Addr
 	// Metric orders routes to one destination, lowest first; 0 means the
@@ -183,14 +189,28 @@ func (h *Host) AddRoute(r Route) error {
 	}
 	// Once the link is up the route can be restored. It is taken back by our protocol number,
 	// so that one of someone else through the same link stays.
-	dst, metric := r.Dst.Masked(), uint32(r.metric())
+	index, dst, metric := nr.LinkIndex, r.Dst.Masked(), uint32(r.metric())
 	h.done(&Thing{
-		key: routeKey(r), link: nr.LinkIndex, about: dst,
-		back:  func() error { return h.handle.RouteDel(nr) },
-		again: func() error { return h.addRoute(r, nr) },
-		there: func(s *seen) bool { return s.hasRoute(dst, nr.LinkIndex, metric) },
+		key: routeKey(r), link: index, about: dst,
+		back: func() error { return h.handle.RouteDel(nr) },
+		again: func() (err error) { // a VRF may have another table than before
+			if nr.Table, err = h.table(r); err != nil {
+				return err
+			}
+			return h.addRoute(r, nr)
+		},
+		there: func(s *seen) bool {
+			table, err := h.tableOf(r.VRF)
+			return err == nil && s.hasRoute(dst, index, metric, table)
+		},
 	})
 	return err
+}
+
+// table is that of a route as netlink has it.
+func (h *Host) table(r Route) (int, error) {
+	table, err := h.tableOf(r.VRF)
+	return int(table), err
 }
 
 // addRoute adds a route and does not note it.
@@ -207,94 +227,6 @@ func (h *Host) addRoute(r Route, nr *netlink.Route) error {
 		return h.problem(fmt.Sprintf("add route %s through", r.Dst), r.Link, err)
 	}
 	return nil
-}
-
-// RouteTakenError is a route of equal destination and metric through another
-// link. It is not replaced, since it could not be put back after a crash.
-type RouteTakenError struct {
-	Dst    netip.Prefix
-	Metric int
-	Link   string
-}
-
-// Error implements error.
-func (e *RouteTakenError) Error() string {
-	family := "-4"
-	if e.Dst.Addr().Is6() {
-		family = "-6"
-	}
-	return fmt.Sprintf("a route to %s with metric %d exists already, through %s: remove it (ip %s route del %s dev %s metric %d)",
-		e.Dst, e.Metric, e.Link, family, e.Dst, e.Link, e.Metric)
-}
-
-// RouteFree tells why [Host.AddRoute] would refuse a route, without changing
-// anything. The link need not exist yet.
-func (h *Host) RouteFree(r Route) error { return h.routesFree([]Route{r})[0] }
-
-// routesFree does the same for many, with an error or nil for each.
-func (h *Host) routesFree(list []Route) []error {
-	type place struct {
-		dst    netip.Prefix
-		metric int
-	}
-	taken, errs := make(map[place]*netlink.Route), make([]error, len(list))
-	routes, err := h.routesOf(netlink.FAMILY_ALL)
-	for i := range routes {
-		at := place{destination(&routes[i]), routes[i].Priority}
-		if taken[at] == nil {
-			taken[at] = &routes[i]
-		}
-	}
-	links := make(map[string]int)
-	for i, r := range list {
-		if errs[i] = err; err != nil {
-			continue
-		}
-		if other := taken[place{r.Dst.Masked(), r.metric()}]; other != nil {
-			if _, known := links[r.Link]; !known {
-				links[r.Link] = -1
-				if l, err := h.handle.LinkByName(r.Link); err == nil {
-					links[r.Link] = l.Attrs().Index
-				}
-			}
-			_, errs[i] = h.takenBy(r, other, links[r.Link])
-		}
-	}
-	return errs
-}
-
-// occupied looks at the route that is in the way of r through the link of that
-// index. It returns true if that goes through the same link but is not ours, and
-// an error if it goes elsewhere.
-func (h *Host) occupied(r Route, link int) (foreign bool, err error) {
-	family := netlink.FAMILY_V4
-	if r.Dst.Addr().Is6() {
-		family = netlink.FAMILY_V6
-	}
-	routes, err := h.routesOf(family)
-	for i := range routes {
-		if routes[i].Priority == r.metric() && destination(&routes[i]) == r.Dst.Masked() {
-			return h.takenBy(r, &routes[i], link)
-		}
-	}
-	return false, err // it has gone meanwhile
-}
-
-// takenBy tells the same of the route that is there.
-func (h *Host) takenBy(r Route, other *netlink.Route, link int) (foreign bool, err error) {
-	if leavesBy(*other, func(index int) bool { return index == link }) {
-		return other.Protocol != RouteProtocol, nil
-	}
-	return false, &RouteTakenError{Dst: r.Dst.Masked(), Metric: r.metric(), Link: h.linkOf(other)}
-}
-
-// routesOf lists the routes of the main table.
-func (h *Host) routesOf(family int) ([]netlink.Route, error) {
-	routes, err := h.handle.RouteList(nil, family)
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return nil, fmt.Errorf("cannot list the routes: %w", err)
-	}
-	return routes, nil
 }
 
 // metric is the route's as the kernel shows it.
@@ -320,19 +252,6 @@ func destination(r *netlink.Route) netip.Prefix {
 	}
 	p, _ := prefix(r.Dst)
 	return p
-}
-
-// linkOf names the link of a route, or the first of its links.
-func (h *Host) linkOf(r *netlink.Route) string {
-	index := r.LinkIndex
-	if len(r.MultiPath) > 0 {
-		index = r.MultiPath[0].LinkIndex
-	}
-	l, err := h.handle.LinkByIndex(index)
-	if err != nil {
-		return "another interface"
-	}
-	return l.Attrs().Name
 }
 
 // RemoveRoute removes a route; one that is not there is no error.
@@ -365,7 +284,12 @@ func (h *Host) route(r Route) (*netlink.Route, error) {
 	if err != nil {
 		return nil, err
 	}
+	table, err := h.table(r)
+	if err != nil {
+		return nil, err
+	}
 	nr := &netlink.Route{
+		Table:     table,
 		LinkIndex: l.Attrs().Index,
 		Dst:       ipNet(r.Dst.Masked()),
 		Priority:  r.Metric,

@@ -32,7 +32,7 @@ func (h *Host) AddProxy(link string, addr netip.Addr) error {
 		return err
 	}
 	h.done(&Thing{
-		key: proxyKey(link, addr), link: n.LinkIndex, again: set,
+		key: proxyKey(link, addr), link: n.LinkIndex, again: set, quiet: true,
 		back:  func() error { return h.handle.NeighDel(n) },
 		there: func(s *seen) bool { return s.places[proxyPlace(n.LinkIndex, addr)] },
 	})

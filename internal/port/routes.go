@@ -29,7 +29,7 @@ type RouteEntry struct {
 // EachRoute calls f for each route of both families. Of what changes meanwhile, [Watch] tells.
 func (h *Host) EachRoute(f func(RouteEntry)) error {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		if err := h.eachRoute(family, f); err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		if err := h.eachRoute(family, mainly(f)); err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return err
 		}
 	}
@@ -42,11 +42,11 @@ func (h *Host) EachRoute(f func(RouteEntry)) error {
 func (h *Host) Local4() (list []netip.Prefix, err error) {
 	for range wholeTries {
 		list = list[:0]
-		err = h.eachRoute(unix.AF_INET, func(w RouteEntry) {
+		err = h.eachRoute(unix.AF_INET, mainly(func(w RouteEntry) {
 			if w.Local {
 				list = append(list, w.Dst)
 			}
-		})
+		}))
 		if !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return list, err
 		}
@@ -54,15 +54,25 @@ func (h *Host) Local4() (list []netip.Prefix, err error) {
 	return nil, err
 }
 
-// eachRoute calls f for each route of a family, of which some may be missing where the list was
-// interrupted.
-func (h *Host) eachRoute(family int, f func(RouteEntry)) error {
+// mainly leaves what other tables than the kernel's own have to nobody, but for addresses of this
+// host.
+func mainly(f func(RouteEntry)) func(RouteEntry, uint32) {
+	return func(w RouteEntry, table uint32) {
+		if w.Local || table == unix.RT_TABLE_MAIN {
+			f(w)
+		}
+	}
+}
+
+// eachRoute calls f for each route of a family, with its table. Some may be missing where the
+// list was interrupted.
+func (h *Host) eachRoute(family int, f func(w RouteEntry, table uint32)) error {
 	req := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
 	req.Sockets = h.raw
 	req.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}})
 	err := req.ExecuteIter(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE, func(message []byte) bool {
-		if w, ok := parseEntry(message); ok {
-			f(w)
+		if w, table, ok := parseEntry(message); ok {
+			f(w, table)
 		}
 		return true
 	})
@@ -77,12 +87,9 @@ func (h *Host) eachRoute(family int, f func(RouteEntry)) error {
 
 // parseEntry reads the body of a route message. What the kernel has learnt of a path is no
 // way of its own.
-func parseEntry(b []byte) (RouteEntry, bool) {
-	w, table, ok := parseRoute(b)
-	if !ok || binary.NativeEndian.Uint32(b[8:])&unix.RTM_F_CLONED != 0 {
-		return RouteEntry{}, false
-	}
-	return w, w.Local || table == unix.RT_TABLE_MAIN
+func parseEntry(b []byte) (w RouteEntry, table uint32, ok bool) {
+	w, table, ok = parseRoute(b)
+	return w, table, ok && binary.NativeEndian.Uint32(b[8:])&unix.RTM_F_CLONED == 0
 }
 
 // isLocal reports whether a route leads to this host itself. What somebody has put into a table

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/isthmus-net/isthmus/gprs/ggsn/ggsnrole"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/report"
 )
@@ -109,7 +111,7 @@ func (n *ggsnWorld) draw() {
 // faults are those of the way. Who looks whether the node tells the truth does so around
 // each that a process does not survive.
 func (n *ggsnWorld) faults() (list []fault) {
-	for _, f := range processFaults {
+	for _, f := range append(slices.Clip(processFaults), stopCut) {
 		if !f.stays {
 			f = n.truthful(f)
 		}
@@ -135,6 +137,14 @@ func (n *ggsnWorld) faults() (list []fault) {
 	return list
 }
 
+// stopCut is a stop in good order that a kill cuts short: what it leaves is whole, or is none.
+var stopCut = fault{name: "TERM, and kill -9 during the stop", do: func(ctx context.Context, c *campaign) error {
+	err := errors.Join(c.subject.process.Signal(unix.SIGTERM), c.wait(ctx, 0, startCut))
+	_ = c.subject.process.Signal(unix.SIGKILL) // it may have ended
+	<-c.subject.process.Done()
+	return errors.Join(err, c.start(ctx))
+}}
+
 // section is the configuration of the moment. Contexts that someone forgets end soon.
 func (n *ggsnWorld) section() string {
 	off := n.world.off
@@ -159,17 +169,15 @@ func (n *ggsnWorld) section() string {
 // deleted has the GGSN end the contexts of an SGSN.
 func (n *ggsnWorld) deleted(ctx context.Context, c *campaign) error {
 	one := n.churns[c.random.IntN(len(n.churns))]
-	_, err := n.ggsn.Run(ctx, n.binary, "ggsn", "delete", "--sgsn", one.at.String(), "--socket", n.world.subject.socket())
-	return err
+	return n.world.subject.order(ctx, "ggsn", "delete", map[string]any{"sgsn": one.at}, new(ggsnrole.Deleted))
 }
 
 // drained has the GGSN end all contexts, and take others again.
 func (n *ggsnWorld) drained(ctx context.Context, c *campaign) error {
-	order := func(what ...string) error {
-		_, err := n.ggsn.Run(ctx, append([]string{n.binary, "ggsn"}, append(what, "--socket", n.world.subject.socket())...)...)
-		return err
-	}
-	return errors.Join(order("drain", "--rate", "1000"), c.wait(ctx, shortestFlap, longestFlap), order("undrain"))
+	s := n.world.subject
+	err := s.order(ctx, "ggsn", "drain", map[string]any{"rate": 1000}, new(ggsnrole.Drained))
+	err = errors.Join(err, c.wait(ctx, shortestFlap, longestFlap))
+	return errors.Join(err, s.order(ctx, "ggsn", "undrain", struct{}{}, new(ggsnrole.Drained)))
 }
 
 // killed has an SGSN die. The next one says that it is another, or not: then the GGSN hears
@@ -177,7 +185,11 @@ func (n *ggsnWorld) drained(ctx context.Context, c *campaign) error {
 func (n *ggsnWorld) killed(ctx context.Context, c *campaign) error {
 	one := n.churns[c.random.IntN(len(n.churns))]
 	err := errors.Join(one.end(unix.SIGKILL), one.start(ctx))
-	return errors.Join(err, one.sendToAll(ctx, n))
+	if one.told {
+		return err
+	}
+	// The GGSN does not believe it of contexts that are new.
+	return errors.Join(err, c.wait(ctx, indicationAge, indicationAge), one.sendToAll(ctx, n))
 }
 
 // misbehaved has an SGSN do a misdeed, with a guest as the context that it is about.

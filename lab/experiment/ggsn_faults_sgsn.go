@@ -4,7 +4,6 @@ package experiment
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -13,7 +12,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/isthmus-net/isthmus/gprs/ggsn/ggsnrole"
 	"github.com/isthmus-net/isthmus/gprs/sgsn/sgsnrole"
 	"github.com/isthmus-net/isthmus/lab"
 )
@@ -26,6 +24,8 @@ const (
 	releaseWait = 15 * time.Second // until an SGSN has heard of a restart of its GGSN
 	emptyWait   = time.Minute      // until all limits of time are over
 	discardPort = 9
+	// indicationAge is the age from which a context ends by an Error Indication.
+	indicationAge = 1100 * time.Millisecond
 )
 
 // churn is an SGSN whose contexts come and go, as many at a time as a load has.
@@ -34,6 +34,7 @@ type churn struct {
 	number   int
 	at, ggsn netip.Addr
 	contexts int
+	told     bool // the GGSN is told of a restart
 	random   *rand.Rand
 	over     chan struct{} // closed when no load is to begin any more
 	done     chan struct{}
@@ -44,12 +45,12 @@ type churn struct {
 
 func (n *ggsnWorld) newChurn(number int, at netip.Addr, c *campaign) *churn {
 	one := &churn{
-		number: number, at: at, ggsn: core4.ggsn, contexts: c.form.contexts / 2, over: make(chan struct{}), done: make(chan struct{}),
+		number: number, at: at, told: true, ggsn: core4.ggsn, contexts: c.form.contexts / 2, over: make(chan struct{}), done: make(chan struct{}),
 		random: rand.New(rand.NewPCG(c.form.seed, uint64(len(ggsnWays)+number))),
 	}
 	counter := "auto"
 	if at.Is6() {
-		one.ggsn, counter = core6.ggsn, "7" // nobody hears of its restarts
+		one.ggsn, one.told, counter = core6.ggsn, false, "7"
 	}
 	one.subject = n.newSGSN(fmt.Sprintf("churn%d", number), at, fmt.Sprintf("restart_counter = %q\nmax_contexts = %d\n", counter, c.form.contexts))
 	return one
@@ -107,7 +108,7 @@ func (c *churn) which() sgsnrole.Which { return sgsnrole.Which{IMSI: c.imsi(), N
 // has something done, and closes it if it is still there.
 func (c *churn) guest(ctx context.Context, do func(context.Context) error) error {
 	var done sgsnrole.Done
-	if err := c.orderSGSN(ctx, "attach", sgsnrole.Attached{Terminal: sgsnrole.Terminal{
+	if err := c.order(ctx, "sgsn", "attach", sgsnrole.Attached{Terminal: sgsnrole.Terminal{
 		GGSN: c.ggsn.String(), APN: apnSteady, Type: "v4", IMSI: c.imsi(), GTP: 1, NSAPI: 5, TUN: "none",
 	}}, &done); err != nil {
 		return fmt.Errorf("a guest could not attach: %w", err)
@@ -117,24 +118,24 @@ func (c *churn) guest(ctx context.Context, do func(context.Context) error) error
 	if err = errors.Join(err, asked); !there {
 		return err
 	}
-	return errors.Join(err, c.orderSGSN(ctx, "detach", sgsnrole.Detached{Which: c.which()}, &done))
+	return errors.Join(err, c.order(ctx, "sgsn", "detach", sgsnrole.Detached{Which: c.which()}, &done))
 }
 
 // has reports whether the SGSN has a context of a subscriber.
 func (c *churn) has(ctx context.Context, imsi string) (bool, error) {
 	var list sgsnrole.Contexts
-	err := c.askSGSN(ctx, "contexts", &list)
+	err := c.ask(ctx, "sgsn", "contexts", struct{}{}, &list)
 	return slices.ContainsFunc(list.Contexts, func(x sgsnrole.Context) bool { return x.IMSI == imsi }), err
 }
 
 func (c *churn) misbehave(ctx context.Context, what string, times int) error {
 	var done sgsnrole.Misdone
-	return c.orderSGSN(ctx, "misbehave", map[string]any{"what": what, "imsi": c.imsi(), "nsapi": 5, "times": times}, &done)
+	return c.order(ctx, "sgsn", "misbehave", map[string]any{"what": what, "imsi": c.imsi(), "nsapi": 5, "times": times}, &done)
 }
 
 // sendToAll sends a packet to each terminal that the SGSN has at the GGSN.
 func (c *churn) sendToAll(ctx context.Context, n *ggsnWorld) error {
-	list, err := n.contexts(ctx, "--sgsn", c.at.String())
+	list, err := n.contexts(ctx, "sgsn", c.at)
 	if err != nil {
 		return err
 	}
@@ -160,7 +161,7 @@ func (c *churn) left(ctx context.Context) []string {
 	var list sgsnrole.Contexts
 	err := poll(ctx, releaseWait, loadLook, func(ctx context.Context) (bool, error) {
 		list = sgsnrole.Contexts{}
-		err := c.askSGSN(ctx, "contexts", &list)
+		err := c.ask(ctx, "sgsn", "contexts", struct{}{}, &list)
 		return len(list.Contexts) == 0, err
 	})
 	if err == nil {
@@ -199,7 +200,7 @@ func (n *ggsnWorld) attachTerminals(ctx context.Context) error {
 			return err
 		}
 		var done sgsnrole.Done
-		if err := n.steady.orderSGSN(ctx, "attach", sgsnrole.Attached{Terminal: sgsnrole.Terminal{
+		if err := n.steady.order(ctx, "sgsn", "attach", sgsnrole.Attached{Terminal: sgsnrole.Terminal{
 			GGSN: core4.ggsn.String(), APN: apnSteady, Type: kind.kind, GTP: kind.gtp, IMSI: fmt.Sprintf("24001888888888%d", i), NSAPI: 5,
 			Netns: t.node.Namespace(), TUN: ueDevice,
 		}}, &done); err != nil {
@@ -239,15 +240,4 @@ func (t *terminal) subject() *subject {
 func (t *terminal) left() ([]string, error) {
 	after, err := t.subject().traces()
 	return left(t.before, after), err
-}
-
-// contexts lists those of the GGSN that flags choose.
-func (n *ggsnWorld) contexts(ctx context.Context, flags ...string) ([]ggsnrole.Context, error) {
-	text, err := n.ggsn.Run(ctx, append([]string{n.binary, "ggsn", "contexts", "--json", "--limit", "100000", "--socket", n.world.subject.socket()}, flags...)...)
-	if err != nil {
-		return nil, err
-	}
-	var list ggsnrole.Contexts
-	err = json.Unmarshal(text, &list)
-	return list.Contexts, err
 }

@@ -49,6 +49,13 @@ func (n *ggsnWorld) status(ctx context.Context) (s ggsnrole.Status, err error) {
 	return s, err
 }
 
+// contexts lists those of the GGSN that something chooses, the first of very many.
+func (n *ggsnWorld) contexts(ctx context.Context, by string, which any) ([]ggsnrole.Context, error) {
+	var list ggsnrole.Contexts
+	err := n.world.subject.ask(ctx, "ggsn", "contexts", map[string]any{by: which, "limit": 1000}, &list)
+	return list.Contexts, err
+}
+
 // goesOn looks whether the guest's context is at both ends.
 func (n *ggsnWorld) goesOn(ctx context.Context, one *churn) error {
 	there, err := one.has(ctx, one.imsi())
@@ -58,7 +65,7 @@ func (n *ggsnWorld) goesOn(ctx context.Context, one *churn) error {
 	if !there {
 		return errors.New("the restart counter is as it was, and an SGSN has lost a context")
 	}
-	list, err := n.contexts(ctx, "--imsi", one.imsi())
+	list, err := n.contexts(ctx, "imsi", one.imsi())
 	if err == nil && len(list) != 1 {
 		err = fmt.Errorf("the restart counter is as it was, and the GGSN has %d contexts of a guest", len(list))
 	}
@@ -93,7 +100,7 @@ func (n *ggsnWorld) emptied(ctx context.Context) (left []string) {
 	}
 	left = append(left, fmt.Sprintf("%d contexts, %d sessions and %d to be released of the GGSN, pools %+v, leaving %v: %v",
 		s.Contexts, s.Sessions, s.Releasing, s.Pools, s.Leaving, err))
-	list, _ := n.contexts(ctx)
+	list, _ := n.contexts(ctx, "apn", "")
 	for _, x := range list[:min(len(list), shownFaults)] {
 		left = append(left, fmt.Sprintf("context %+v", x))
 	}

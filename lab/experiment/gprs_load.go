@@ -5,7 +5,6 @@ package experiment
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/isthmus-net/isthmus/gprs/sgsn"
 	"github.com/isthmus-net/isthmus/gprs/sgsn/sgsnrole"
-	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/report"
 )
@@ -30,29 +28,15 @@ const (
 // loadPool is where so many contexts have their addresses.
 var loadPool = netip.MustParsePrefix("10.64.0.0/12")
 
-// orderSGSN has the SGSN of the process do something.
-func (i instance) orderSGSN(ctx context.Context, what string, arguments, into any) error {
-	b, err := json.Marshal(arguments)
-	if err != nil {
-		return err
-	}
-	return control.NewClient(i.socket()).Order(ctx, control.Question{Role: "sgsn", What: what, Arguments: b}, into)
-}
-
-// askSGSN asks it something that needs no arguments.
-func (i instance) askSGSN(ctx context.Context, what string, into any) error {
-	return control.NewClient(i.socket()).Ask(ctx, control.Question{Role: "sgsn", What: what, Arguments: []byte("{}")}, into)
-}
-
 // orderLoad has the SGSN create contexts and delete them, and waits for the end.
 func (i instance) orderLoad(ctx context.Context, a sgsnrole.Loaded) (r sgsn.LoadReport, err error) {
 	var started sgsnrole.Started
-	if err := i.orderSGSN(ctx, "load", a, &started); err != nil {
+	if err := i.order(ctx, "sgsn", "load", a, &started); err != nil {
 		return r, err
 	}
 	for {
 		var l sgsnrole.Load
-		if err := i.askSGSN(ctx, "load", &l); err != nil {
+		if err := i.ask(ctx, "sgsn", "load", struct{}{}, &l); err != nil {
 			return r, err
 		}
 		if !l.Going && l.Report != nil {

@@ -73,3 +73,21 @@ func (i instance) state(ctx context.Context, into any) error {
 	}
 	return err
 }
+
+// ask asks the one instance of a role in the process.
+func (i instance) ask(ctx context.Context, role, what string, arguments, into any) error {
+	b, err := json.Marshal(arguments)
+	if err != nil {
+		return err
+	}
+	return control.NewClient(i.socket()).Ask(ctx, control.Question{Role: role, What: what, Arguments: b}, into)
+}
+
+// order has it do something.
+func (i instance) order(ctx context.Context, role, what string, arguments, into any) error {
+	b, err := json.Marshal(arguments)
+	if err != nil {
+		return err
+	}
+	return control.NewClient(i.socket()).Order(ctx, control.Question{Role: role, What: what, Arguments: b}, into)
+}

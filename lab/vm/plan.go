@@ -39,6 +39,8 @@ var plan = []suite{
 	{Package: "fastpath/differ", Run: "Table|Modes|Life|Samples|Generations|Classes|Stamps|NAT64Rows|FuzzSIIT"},
 	{Package: "fastpath/bypass"},
 	{Package: "internal/port"},
+	{Package: "internal/host", Run: "VRF"},
+	{Package: "gprs/ggsn/ggsnrole", Run: "VRF"},
 	{Package: "teredo/relay/relayrole", Run: "FastPath"},
 	{Package: "teredo/client/clientrole", Run: "FastPath|HostRelay"},
 	{Package: "lab/experiment", Run: "^(TestFastPathOfEveryKind|TestNothingIsBypassedSilently)$"},

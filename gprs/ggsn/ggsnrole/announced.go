@@ -13,16 +13,13 @@ import (
 )
 
 // AnnouncedPrefixes implements [role.Announced].
-func (g *GGSN) AnnouncedPrefixes() (list []netip.Prefix) {
+func (g *GGSN) AnnouncedPrefixes() []netip.Prefix {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.cfg.Announce {
 		return nil
 	}
-	for _, p := range append(g.cfg.allPools(), g.leaving...) {
-		list = append(list, p.prefix)
-	}
-	return list
+	return announced(append(g.cfg.allPools(), g.leaving...))
 }
 
 // CheckSelf implements [role.Announced]. A packet for a pool goes from this host's own stack
@@ -32,7 +29,10 @@ func (g *GGSN) CheckSelf(ctx context.Context) error {
 	g.mu.Lock()
 	running, routed, pools := g.host != nil, g.cfg.Route, g.cfg.allPools()
 	var problem error
-	for _, n := range g.networks {
+	for i, n := range g.networks {
+		if g.vrfs[i] != "" {
+			continue // nothing of it is announced
+		}
 		kept := n.device.State()
 		problem = errors.Join(problem, kept.Problem(n.device.Name()))
 	}
@@ -45,7 +45,7 @@ func (g *GGSN) CheckSelf(ctx context.Context) error {
 	}
 	checked := map[string]bool{}
 	for _, p := range pools {
-		if checked[p.device] {
+		if checked[p.device] || p.vrf != "" {
 			continue
 		}
 		checked[p.device] = true

@@ -33,7 +33,7 @@ type APN struct {
 	DirectTunnel, CheckOuter       bool
 	ICMPErrors                     bool
 	SessionLimit, IdleLimit        time.Duration
-	Interface                      string // empty: that of the section
+	Interface, VRF                 string // empty: those of the section; see [Settings.device]
 }
 
 // PDPType is what a context may be of.
@@ -104,7 +104,9 @@ func (a *APN) keys() []key.Key {
 		key.Of("session_limit", &a.SessionLimit, "0s", key.Duration(0, 365*24*time.Hour), key.Live, `How long contexts last at most; "0s" is no limit.`),
 		key.Of("idle_limit", &a.IdleLimit, "0s", key.Duration(0, week), key.Live, "How long they last without a packet of the terminal; the same."),
 		key.Of("interface", &a.Interface, "", key.Optional(key.Interface), key.Restart,
-			"TUN device to the network of this access point, which several may share. Empty: that of the section."),
+			"TUN device to the network of this access point, which several may share. Empty: that of the section, or of the vrf."),
+		key.Of("vrf", &a.VRF, "", key.Optional(key.Interface), key.Restart,
+			"VRF of this host (ip link add NAME type vrf table N) whose routes lead to and from the terminals: addresses may be those of other networks. All access points of one share a TUN device, named after the section's and the VRF. Empty: none."),
 	}
 }
 

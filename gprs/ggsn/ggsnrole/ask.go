@@ -85,7 +85,9 @@ func (g *GGSN) contexts(a listArguments) (list Contexts, err error) {
 		return list, fmt.Errorf("limit must be a number from 1 to %d", maxRows)
 	}
 	list.From = g.walk(sel, a.From, func(x ggsn.ContextInfo) bool {
-		list.Contexts = append(list.Contexts, contextOf(&x))
+		c := contextOf(&x)
+		c.VRF = g.vrfs[x.VRF]
+		list.Contexts = append(list.Contexts, c)
 		return len(list.Contexts) < a.Limit
 	})
 	return list, nil
@@ -96,7 +98,7 @@ func (g *GGSN) peers(struct{}) (list Peers, err error) {
 	list.Peers = []Peer{}
 	g.do(func(e *ggsn.Engine, _ time.Time, _ *ggsn.Output) {
 		e.Peers(func(p ggsn.PeerInfo) {
-			one := Peer{Address: p.Address, Contexts: p.Contexts, Down: p.Down, Since: p.Since}
+			one := Peer{Address: p.Address, Contexts: p.Contexts, Opened: p.Opened, Down: p.Down, Since: p.Since}
 			if p.Known {
 				one.Restart = &p.Restart
 			}
@@ -127,7 +129,7 @@ func (g *GGSN) drain(a drainArguments) (Drained, error) {
 	if a.Rate < 0 {
 		return Drained{}, fmt.Errorf("a rate of %d is impossible: write 0 or more", a.Rate)
 	}
-	return Drained{Draining: true}, g.setDraining(true, func(e *ggsn.Engine, now time.Time, out *ggsn.Output) { e.Drain(a.Rate, now, out) })
+	return Drained{true, a.Rate}, g.setDraining(true, func(e *ggsn.Engine, now time.Time, out *ggsn.Output) { e.Drain(a.Rate, now, out) })
 }
 
 // undrain takes contexts again.

@@ -5,8 +5,10 @@ package ggsnrole
 import (
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
 	"github.com/isthmus-net/isthmus/gprs/gtp"
@@ -90,5 +92,21 @@ func TestListInSteps(t *testing.T) {
 	}
 	if len(seen) != 200 {
 		t.Errorf("%d contexts in parts", len(seen))
+	}
+}
+
+// TestCausesAsReasons: what was answered has names like those of drops.
+func TestCausesAsReasons(t *testing.T) {
+	g, _ := nodeWith(t, 2)
+	b := &bench{Engine: g.engine.Load(), t: t, now: time.Now()}
+	b.create(sgsn, request(9, rnc, gtp.PDPTypeIPv4))
+	got := map[string]float64{}
+	g.Collect(func(m role.Metric) {
+		if m.Name == "answers_total" {
+			got[m.Reason] = m.Value
+		}
+	})
+	if want := map[string]float64{"request_accepted": 2, "mandatory_ie_incorrect": 1}; !maps.Equal(got, want) {
+		t.Errorf("answers %v, want %v", got, want)
 	}
 }

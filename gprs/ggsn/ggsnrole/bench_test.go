@@ -65,7 +65,7 @@ type bench struct {
 func benchOf(t *testing.T, node, apn string) *bench {
 	t.Helper()
 	cfg := written(t, node, apn)
-	settings, err := engineSettings(&cfg, source, 7)
+	settings, err := engineSettings(&cfg, map[string]own{"": source}, 7)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,12 @@ func (s *Settings) check(c *config.Checker) {
 	for i := range s.APNs {
 		s.checkAPN(c, i)
 	}
+	for i := range s.APNs {
+		s.checkNetwork(c, i)
+	}
 	s.checkDefault(c)
 	s.checkPools(c)
+	s.checkAnnounce(c)
 	for i := range s.APNs {
 		s.APNs[i].checkEngine(c, fmt.Sprintf("apn[%d]", i))
 	}
@@ -123,8 +127,8 @@ func (a *APN) checkEngine(c *config.Checker, path string) {
 
 // pool is a prefix that contexts have addresses of.
 type pool struct {
-	key, apn, device string
-	prefix           netip.Prefix
+	key, apn, device, vrf string
+	prefix                netip.Prefix
 }
 
 // allPools are those of all access points.
@@ -136,7 +140,7 @@ func (s *Settings) allPools() (list []pool) {
 			list []netip.Prefix
 		}{{"pool4", a.Pool4}, {"pool6", a.Pool6}, {"static4", a.Static4}, {"static6", a.Static6}} {
 			for j, p := range of.list {
-				list = append(list, pool{fmt.Sprintf("apn[%d].%s[%d]", i, of.key, j), a.Name, s.device(a), p})
+				list = append(list, pool{fmt.Sprintf("apn[%d].%s[%d]", i, of.key, j), a.Name, s.device(a), a.VRF, p})
 			}
 		}
 	}
@@ -153,14 +157,15 @@ func (s *Settings) checkPools(c *config.Checker) {
 			}
 		}
 		for _, q := range s.Peers {
-			if q.Bits() > 0 && p.prefix.Overlaps(q) { // who takes all is told above
+			// Who takes all is told above, and from a VRF no one comes to the node's sockets.
+			if q.Bits() > 0 && p.vrf == "" && p.prefix.Overlaps(q) {
 				c.Fail(p.key, fmt.Sprintf("terminals of %s could end contexts of others, since %s are peers", p.prefix, q), "keep the networks of terminals and of SGSNs apart")
 				break
 			}
 		}
 		for _, q := range all[:i] {
 			if p.device == q.device && p.prefix.Overlaps(q.prefix) && !c.Failed(q.key) {
-				c.Fail(p.key, fmt.Sprintf("%s overlaps %s of %s", p.prefix, q.prefix, q.apn), "choose prefixes apart, or give one access point an interface of its own")
+				c.Fail(p.key, fmt.Sprintf("%s overlaps %s of %s", p.prefix, q.prefix, q.apn), "choose prefixes apart, or give one access point a vrf or an interface of its own")
 				break
 			}
 		}
@@ -173,8 +178,11 @@ func (s *Settings) claims() (claims []config.Claim) {
 	for _, link := range interfaces {
 		key := "interface"
 		for i := range s.APNs {
-			if s.APNs[i].Interface == link {
+			switch a := &s.APNs[i]; {
+			case a.Interface == link:
 				key = fmt.Sprintf("apn[%d].interface", i)
+			case a.VRF != "" && s.device(a) == link:
+				key = fmt.Sprintf("apn[%d].vrf", i)
 			}
 		}
 		claims = append(claims, config.Device{Key: key, Name: link})
@@ -190,13 +198,29 @@ func (s *Settings) claims() (claims []config.Claim) {
 			}
 		}
 	}
-	var announced []netip.Prefix
 	for _, p := range s.allPools() {
-		claims = append(claims, config.Route{Key: p.key, Prefixes: []netip.Prefix{p.prefix}, Set: s.Route, Remedy: "give each node pools of its own, or set route = false"})
-		announced = append(announced, p.prefix)
+		claims = append(claims, config.Route{Key: p.key, Prefixes: []netip.Prefix{p.prefix}, VRF: p.vrf, Set: s.Route, Remedy: "give each node pools of its own, or set route = false"})
 	}
 	if s.Announce {
-		claims = append(claims, config.Announced{Key: "announce", Prefixes: announced})
+		claims = append(claims, config.Announced{Key: "announce", Prefixes: announced(s.allPools())})
 	}
 	return claims
+}
+
+// announced are the prefixes of which the routers around this host can be told. Those of a VRF
+// are of another network than the sessions with these.
+func announced(pools []pool) (list []netip.Prefix) {
+	for _, p := range pools {
+		if p.vrf == "" {
+			list = append(list, p.prefix)
+		}
+	}
+	return list
+}
+
+// checkAnnounce wants something to announce.
+func (s *Settings) checkAnnounce(c *config.Checker) {
+	if pools := s.allPools(); s.Announce && len(pools) > 0 && len(announced(pools)) == 0 {
+		c.Fail("announce", "nothing would be announced, since all pools are in VRFs, and BGP is spoken outside of them", "set announce = false, and let a routing daemon of the VRF read its table, where the routes to the pools are")
+	}
 }

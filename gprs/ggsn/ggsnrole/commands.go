@@ -73,6 +73,7 @@ type Context struct {
 	MSISDN   string       `json:"msisdn,omitempty"`
 	Version  int          `json:"gtp_version"`
 	APN      string       `json:"apn"`
+	VRF      string       `json:"vrf,omitempty"`
 	Type     string       `json:"type"`
 	Address4 netip.Addr   `json:"address4,omitzero"`
 	Prefix6  netip.Prefix `json:"prefix6,omitzero"`
@@ -150,12 +151,13 @@ type Peer struct {
 	Restart  *uint8     `json:"restart_counter,omitempty"`
 	Down     bool       `json:"down"`
 	Since    time.Time  `json:"since,omitzero"`
-	Contexts int        `json:"contexts"`
+	Contexts int        `json:"contexts"` // whose user plane it has
+	Opened   int        `json:"opened"`   // that it has asked for, or moved to itself: see contexts_per_peer
 }
 
 // Write implements [role.Table].
 func (l Peers) Write(w io.Writer) {
-	fmt.Fprintln(w, "SGSN\tPATH\tRESTART COUNTER\tCONTEXTS")
+	fmt.Fprintln(w, "SGSN\tPATH\tRESTART COUNTER\tCONTEXTS\tOPENED")
 	for _, p := range l.Peers {
 		path, restart := "up", "not told"
 		if p.Down {
@@ -164,7 +166,7 @@ func (l Peers) Write(w io.Writer) {
 		if p.Restart != nil {
 			restart = fmt.Sprint(*p.Restart)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\n", p.Address, path, restart, p.Contexts)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\n", p.Address, path, restart, p.Contexts, p.Opened)
 	}
 }
 
@@ -186,16 +188,28 @@ func (d Deleted) Write(w io.Writer) {
 	fmt.Fprintf(w, "contexts that end as soon as their SGSNs have answered: %d\n", d.Deleted)
 }
 
-// Drained tells whether contexts are refused.
+// Nothing implements [role.Emptiness].
+func (d Deleted) Nothing() string {
+	if d.Deleted > 0 {
+		return ""
+	}
+	return "there is no such context"
+}
+
+// Drained tells whether contexts are refused, and how many end in a second.
 type Drained struct {
 	Draining bool `json:"draining"`
+	Rate     int  `json:"rate,omitempty"`
 }
 
 // Write implements [role.Table].
 func (d Drained) Write(w io.Writer) {
-	if d.Draining {
-		fmt.Fprintln(w, "no more contexts are taken, and those that there are end; isthmus ggsn contexts lists who is left")
-	} else {
+	switch {
+	case !d.Draining:
 		fmt.Fprintln(w, "contexts are taken again")
+	case d.Rate == 0:
+		fmt.Fprintln(w, "no more contexts are taken; those that there are stay")
+	default:
+		fmt.Fprintf(w, "no more contexts are taken, and %d of those that there are end each second; isthmus ggsn contexts lists who is left\n", d.Rate)
 	}
 }

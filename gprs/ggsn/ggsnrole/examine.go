@@ -15,7 +15,7 @@ import (
 
 // examine tells what of this host is in the way of a node. It changes nothing.
 func examine(s *Settings) error {
-	_, err := engineSettings(s, own{}, 0)
+	_, err := engineSettings(s, nil, 0)
 	host, hostErr := port.OpenHost()
 	if hostErr != nil {
 		return errors.Join(err, hostErr)
@@ -24,12 +24,21 @@ func examine(s *Settings) error {
 	if a := s.GSNAddress6; a.IsValid() && !host.Takes(a) { // those of IPv4 are bound to see
 		err = errors.Join(err, fmt.Errorf("%s is not an address of this host: write one that ip address shows, or add it to an interface", a))
 	}
+	wrong := map[string]bool{}
+	for _, vrf := range s.vrfs(s.interfaces()) {
+		if vrf != "" {
+			at := host.VRF(vrf)
+			wrong[vrf], err = at != nil, errors.Join(err, at)
+		}
+	}
 	if !s.Route {
 		return err
 	}
 	var routes []port.Route
 	for _, p := range s.allPools() {
-		routes = append(routes, port.Route{Dst: p.prefix, Link: p.device})
+		if !wrong[p.vrf] {
+			routes = append(routes, port.Route{Dst: p.prefix, Link: p.device, VRF: p.vrf})
+		}
 	}
 	return errors.Join(err, port.RoutesFree(routes, routeTaken))
 }

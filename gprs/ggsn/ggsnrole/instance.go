@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -43,11 +44,12 @@ type GGSN struct {
 
 	mu       sync.Mutex // guards what follows, and the order of changes
 	cfg      Settings
-	own      own
+	own      map[string]own // by VRF; empty is none
 	host     *port.Host     // to look at; open while running
 	here     port.Namespace // likewise
 	sockets  sockets
 	names    []string   // of the devices, by the numbers of networks
+	vrfs     []string   // likewise; empty: none
 	networks []*network // likewise
 	leaving  []pool     // no longer named, but contexts have addresses of it
 	taken    []pool     // the same of an earlier process, and led elsewhere: its contexts end
@@ -58,11 +60,11 @@ type GGSN struct {
 
 // New makes the node that cfg describes, without touching the host.
 func New(cfg Settings, log *slog.Logger) (*GGSN, error) {
-	if _, err := engineSettings(&cfg, own{}, 0); err != nil {
+	if _, err := engineSettings(&cfg, nil, 0); err != nil {
 		return nil, err
 	}
 	g := &GGSN{name: cfg.Name, log: log, ready: make(chan struct{}), cfg: cfg, names: cfg.interfaces()}
-	if len(g.names) > maxNetworks {
+	if g.vrfs = cfg.vrfs(g.names); len(g.names) > maxNetworks {
 		return nil, errors.New("there are too many interfaces: let access points share some")
 	}
 	g.events.log, g.events.Write = log, g.events.write
@@ -142,7 +144,7 @@ func (g *GGSN) open() error {
 		return err
 	}
 	for i, name := range g.names {
-		n, err := openNetwork(&g.cfg, name, workers, g.lastRestore, g.log)
+		n, err := openNetwork(&g.cfg, name, g.vrfs[i], workers, g.lastRestore, g.log)
 		if n != nil {
 			g.networks = append(g.networks, n)
 		}
@@ -264,18 +266,38 @@ func (g *GGSN) look() error {
 		return nil // closed meanwhile
 	}
 	at, err := g.lookOwn()
-	if err != nil || at == g.own {
+	if err != nil || maps.Equal(at, g.own) {
 		return err
 	}
 	g.own = at
 	return g.reconfigure(&g.cfg)
 }
 
-// lookOwn finds addresses for ICMP errors; g.mu is held.
-func (g *GGSN) lookOwn() (at own, err error) {
+// lookOwn finds addresses for ICMP errors, in a VRF those of it if there are any; g.mu is held.
+func (g *GGSN) lookOwn() (at map[string]own, err error) {
 	v4, err := g.host.GlobalIPv4(g.cfg.Interface)
 	v6, err6 := g.host.GlobalIPv6(g.cfg.Interface)
-	return own{v4, v6}, errors.Join(err, err6)
+	at = map[string]own{"": {v4, v6}}
+	for i, vrf := range g.vrfs {
+		if vrf == "" {
+			continue
+		}
+		in := own{v4, v6}
+		// One that has gone has none; its device tells of that.
+		if v4, v6, err := g.host.GlobalOfVRF(vrf, g.names[i]); err == nil {
+			in = own{either(v4, in.v4), either(v6, in.v6)}
+		}
+		at[vrf] = in
+	}
+	return at, errors.Join(err, err6)
+}
+
+// either is the first address if it is one.
+func either(a, b netip.Addr) netip.Addr {
+	if a.IsValid() {
+		return a
+	}
+	return b
 }
 
 // blocked is the function of that name in the network namespace of the node, while it runs;

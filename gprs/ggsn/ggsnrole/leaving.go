@@ -19,7 +19,7 @@ const leavingAgain = 10 * time.Second
 func (g *GGSN) findLeaving() (list []pool) {
 	g.do(func(e *ggsn.Engine, _ time.Time, _ *ggsn.Output) {
 		for _, p := range e.Leaving() {
-			list = append(list, pool{device: g.names[p.VRF], prefix: p.Prefix})
+			list = append(list, pool{device: g.names[p.VRF], vrf: g.vrfs[p.VRF], prefix: p.Prefix})
 		}
 	})
 	return list

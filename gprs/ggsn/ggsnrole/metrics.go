@@ -3,6 +3,7 @@
 package ggsnrole
 
 import (
+	"strings"
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
@@ -56,7 +57,7 @@ func collectControl(s *ggsn.Stats, emit func(role.Metric)) {
 	}
 	for cause, n := range s.Answers {
 		if n > 0 {
-			emit(role.Metric{Name: "answers_total", Kind: role.Counter, Help: "Answers to requests of SGSNs, by cause.", Reason: gtp.Cause(cause).String(), Value: float64(n)})
+			emit(role.Metric{Name: "answers_total", Kind: role.Counter, Help: "Answers to requests of SGSNs, by cause.", Reason: causeLabel(gtp.Cause(cause)), Value: float64(n)})
 		}
 	}
 	emit(role.Count("answers_repeated_total", "Answers sent again, since the request came again.", s.Repeated))
@@ -71,6 +72,9 @@ func collectControl(s *ggsn.Stats, emit func(role.Metric)) {
 	emit(role.Count("paths_down_total", "SGSNs that did not answer any more.", s.PathsDown))
 	emit(role.Count("elements_passed_over_total", "Elements of messages that mean nothing here.", s.ElementsPassedOver))
 }
+
+// causeLabel is the name of a cause in the form of other reasons.
+func causeLabel(c gtp.Cause) string { return strings.ReplaceAll(strings.ToLower(c.String()), " ", "_") }
 
 // collectUser reports what terminals sent and got.
 func collectUser(s *ggsn.Stats, emit func(role.Metric)) {

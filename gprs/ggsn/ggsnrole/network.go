@@ -23,7 +23,7 @@ type network struct {
 }
 
 // openNetwork makes the device, in the network namespace of the calling thread.
-func openNetwork(cfg *Settings, name string, queues int, again time.Duration, log *slog.Logger) (*network, error) {
+func openNetwork(cfg *Settings, name, vrf string, queues int, again time.Duration, log *slog.Logger) (*network, error) {
 	n := &network{own: cfg.Route}
 	var err error
 	if n.host, err = port.OpenHost(); err != nil {
@@ -31,8 +31,8 @@ func openNetwork(cfg *Settings, name string, queues int, again time.Duration, lo
 	}
 	n.device, err = host.OpenDevice(n.host, host.DeviceConfig{
 		// The engine knows what fits into the tunnel, and tells; the kernel must not cut before.
-		TUN:       port.TUNConfig{Name: name, MTU: maxMTU, Forwarding: true, Offload: true, Persistent: cfg.KeepState, Lasting: true},
-		Queues:    queues,
+		TUN:    port.TUNConfig{Name: name, MTU: maxMTU, Forwarding: true, Offload: true, Persistent: cfg.KeepState, Lasting: true},
+		Queues: queues, VRF: vrf,
 		Configure: n.host.GatewayIPv4, Without: "terminals get no packets", LastRestore: again,
 	}, log)
 	return n, err

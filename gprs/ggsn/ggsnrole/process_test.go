@@ -248,9 +248,10 @@ func TestOrders(t *testing.T) {
 		program.Row{Args: "ggsn contexts --json --imsi 240010000000001", Want: `"address4":"` + address + `"`},
 		program.Row{Args: "ggsn contexts --sgsn 192.0.2.99", Status: 1, Want: "there is no such context"},
 		program.Row{Args: "ggsn contexts --imsi x", Status: 2, Want: "IMSI"},
-		program.Row{Args: "ggsn peers", Want: "192.0.2.7"},
+		program.Row{Args: "ggsn peers --json", Want: `"contexts":1,"opened":1`},
 		program.Row{Args: "ggsn stats", Want: "contexts created"},
 		program.Row{Args: "ggsn delete", Status: 1, Want: "say which contexts"},
+		program.Row{Args: "ggsn delete --imsi 240019999999999", Status: 1, Want: "there is no such context"},
 	)
 	c.write(t, "", six+"pool4 = [\"10.46.0.0/16\"]")
 	p.Signal(t, syscall.SIGHUP)
@@ -261,7 +262,7 @@ func TestOrders(t *testing.T) {
 	}
 	program.Commands(t, c.socket,
 		program.Row{Args: "ggsn delete --imsi 240010000000001", Want: "have answered: 1"},
-		program.Row{Args: "ggsn drain --rate 0", Want: "no more contexts are taken"},
+		program.Row{Args: "ggsn drain --rate 0", Want: "those that there are stay"},
 	)
 	var refused gtp.CreateResponse
 	c.ask(t, false, 0, request(3, sgsnAddr[false], gtp.PDPTypeIPv4), &refused)

@@ -17,12 +17,16 @@ var errNotRunning = errors.New("the node is not running, so it cannot take new s
 // Prepare implements [role.Changer]. All is checked before anything is changed, and put back
 // if a step fails.
 func (g *GGSN) Prepare(next Settings) (role.Change, error) {
-	if _, err := engineSettings(&next, own{}, 0); err != nil {
+	if _, err := engineSettings(&next, nil, 0); err != nil {
 		return nil, err
 	}
-	for _, link := range next.interfaces() {
-		if !slices.Contains(g.names, link) {
-			return nil, fmt.Errorf("the node has no device %s, which it would make at its start alone: restart it, or let the access point share %s", link, g.names[0])
+	links := next.interfaces()
+	for i, vrf := range next.vrfs(links) {
+		switch at := slices.Index(g.names, links[i]); {
+		case at < 0:
+			return nil, fmt.Errorf("the node has no device %s, which it would make at its start alone: restart it, or let the access point share %s", links[i], g.names[0])
+		case g.vrfs[at] != vrf:
+			return nil, fmt.Errorf("the device %s changes its VRF at a start alone: restart the node", links[i])
 		}
 	}
 	return func() ([]string, error) {

@@ -175,29 +175,6 @@ func (s *Settings) addresses() (list []netip.Addr) {
 	return list
 }
 
-// interfaces are the devices, of which a network is known by its number: the section's own
-// comes first if an access point has it.
-func (s *Settings) interfaces() (list []string) {
-	seen := map[string]bool{}
-	for _, first := range []bool{true, false} {
-		for i := range s.APNs {
-			if link := s.device(&s.APNs[i]); (link == s.Interface) == first && !seen[link] {
-				seen[link] = true
-				list = append(list, link)
-			}
-		}
-	}
-	return list
-}
-
-// device is that of an access point.
-func (s *Settings) device(a *APN) string {
-	if a.Interface == "" {
-		return s.Interface
-	}
-	return a.Interface
-}
-
 func (s *Settings) summary() string {
 	words := make([]string, len(s.APNs))
 	for i := range s.APNs {

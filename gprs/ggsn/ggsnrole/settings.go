@@ -25,8 +25,9 @@ func (s *Settings) sources(at own) own {
 	return at
 }
 
-// engineSettings turns a configuration into the engine's settings.
-func engineSettings(s *Settings, at own, counter uint8) (ggsn.Settings, error) {
+// engineSettings turns a configuration into the engine's settings. at are the addresses of this
+// host by VRF.
+func engineSettings(s *Settings, at map[string]own, counter uint8) (ggsn.Settings, error) {
 	e := ggsn.Defaults()
 	e.Address4, e.Address6, e.Peers, e.ReversedTID = s.GSNAddress4, s.GSNAddress6, s.Peers, s.ReversedTID
 	e.T3Response, e.N3Requests, e.EchoInterval, e.PathHold = s.T3Response, s.N3Requests, s.EchoInterval, s.PathHold
@@ -35,10 +36,12 @@ func engineSettings(s *Settings, at own, counter uint8) (ggsn.Settings, error) {
 		Contexts: s.MaxContexts, ContextsPerPeer: s.ContextsPerPeer, Peers: s.MaxPeers,
 		Requests: s.RequestRate, ErrorRate: s.ErrorRate, ICMPRate: s.ICMPRate,
 	}
-	at, devices := s.sources(at), s.interfaces()
+	devices := s.interfaces()
 	for i := range s.APNs {
 		a := s.APNs[i].engine(uint8(slices.Index(devices, s.device(&s.APNs[i]))))
-		a.Router4, a.Router6 = at.v4, at.v6
+		a.Apart = s.APNs[i].VRF != ""
+		from := s.sources(at[s.APNs[i].VRF])
+		a.Router4, a.Router6 = from.v4, from.v6
 		e.APNs = append(e.APNs, a)
 	}
 	return e, e.Check()

@@ -27,6 +27,8 @@ type Status struct {
 	Addresses  []netip.Addr   `json:"addresses"`
 	Peers      []netip.Prefix `json:"peers"`
 	Interfaces []string       `json:"interfaces"`
+	// VRFs are those of Interfaces that are in one.
+	VRFs map[string]string `json:"vrfs,omitempty"`
 	// Address4 and Address6 are the sources of ICMP errors, if there are any.
 	Address4 netip.Addr `json:"address4,omitzero"`
 	Address6 netip.Addr `json:"address6,omitzero"`
@@ -63,7 +65,7 @@ func (g *GGSN) Status() any {
 	sizes := g.sizes()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	at := g.cfg.sources(g.own)
+	at := g.cfg.sources(g.own[""])
 	st := Status{
 		Addresses: g.cfg.addresses(), Peers: slices.Clone(g.cfg.Peers), Interfaces: slices.Clone(g.names),
 		Address4: at.v4, Address6: at.v6, Blocked: g.blocked(),
@@ -73,6 +75,14 @@ func (g *GGSN) Status() any {
 	}
 	if e := g.engine.Load(); e != nil {
 		g.loop.Do(func(time.Time, *ggsn.Output) { st.RestartCounter = e.RestartCounter() })
+	}
+	for i, vrf := range g.vrfs {
+		if vrf != "" {
+			if st.VRFs == nil {
+				st.VRFs = make(map[string]string)
+			}
+			st.VRFs[g.names[i]] = vrf
+		}
 	}
 	for _, p := range g.leaving {
 		st.Leaving = append(st.Leaving, p.prefix)

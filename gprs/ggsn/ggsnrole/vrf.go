@@ -1,0 +1,83 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsnrole
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+)
+
+// interfaces are the devices, of which a network is known by its number: the section's own
+// comes first if an access point has it.
+func (s *Settings) interfaces() (list []string) {
+	seen := map[string]bool{}
+	for _, first := range []bool{true, false} {
+		for i := range s.APNs {
+			if link := s.device(&s.APNs[i]); (link == s.Interface) == first && !seen[link] {
+				seen[link] = true
+				list = append(list, link)
+			}
+		}
+	}
+	return list
+}
+
+// device is that of an access point. Those of one VRF have one.
+func (s *Settings) device(a *APN) string {
+	switch {
+	case a.Interface != "":
+		return a.Interface
+	case a.VRF == "":
+		return s.Interface
+	}
+	for i := range s.APNs {
+		if b := &s.APNs[i]; b.VRF == a.VRF && b.Interface != "" {
+			return b.Interface
+		}
+	}
+	return s.Interface + "-" + a.VRF
+}
+
+// vrfs are those of devices; empty is none.
+func (s *Settings) vrfs(devices []string) []string {
+	list := make([]string, len(devices))
+	for n, device := range devices {
+		for i := range s.APNs {
+			if a := &s.APNs[i]; s.device(a) == device {
+				list[n] = a.VRF
+				break
+			}
+		}
+	}
+	return list
+}
+
+// checkNetwork wants one device for each VRF, and one VRF for each device.
+func (s *Settings) checkNetwork(c *config.Checker, i int) {
+	a, path := &s.APNs[i], fmt.Sprintf("apn[%d]", i)
+	if !c.OK(path+".vrf", path+".interface") {
+		return
+	}
+	at := path + ".vrf"
+	if a.VRF == "" {
+		at = path + ".interface"
+	}
+	device := s.device(a)
+	if len(device) >= unix.IFNAMSIZ {
+		c.Fail(at, fmt.Sprintf("the TUN device of the VRF would be %s, which is longer than %d letters", device, unix.IFNAMSIZ-1), `add interface = "…" to this access point`)
+	}
+	for j := range s.APNs[:i] {
+		switch b := &s.APNs[j]; {
+		case s.device(b) == device && b.VRF == a.VRF, s.device(b) != device && (b.VRF != a.VRF || a.VRF == ""):
+		case s.device(b) == device:
+			c.Fail(at, fmt.Sprintf("%s shares the interface %s, and would be in another VRF", b.Name, device), "write the same vrf for both, or give each an interface of its own")
+			return
+		default:
+			c.Fail(path+".interface", fmt.Sprintf("%s has the interface %s in the VRF %s", b.Name, s.device(b), b.VRF), "write the same interface for both, since access points of one VRF share it")
+			return
+		}
+	}
+}

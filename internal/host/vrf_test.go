@@ -1,0 +1,158 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
+
+// placed is where a device is: in which VRF, up or not, and in which tables its routes are.
+type placed struct {
+	vrf    string
+	up     bool
+	tables []int
+}
+
+func placeOf(device string) (p placed) {
+	l, err := netlink.LinkByName(device)
+	if err != nil {
+		return p
+	}
+	p.up = l.Attrs().RawFlags&unix.IFF_UP != 0
+	if m, err := netlink.LinkByIndex(l.Attrs().MasterIndex); err == nil {
+		p.vrf = m.Attrs().Name
+	}
+	routes, _ := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: port.RouteProtocol, LinkIndex: l.Attrs().Index}, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+	for _, r := range routes {
+		p.tables = append(p.tables, r.Table)
+	}
+	slices.Sort(p.tables)
+	return p
+}
+
+// awaitPlace waits until a device is in its place.
+func awaitPlace(t *testing.T, what, device string, want placed) {
+	t.Helper()
+	for end := time.Now().Add(testutil.Patience); ; time.Sleep(time.Millisecond) {
+		got := placeOf(device)
+		if got.vrf == want.vrf && got.up == want.up && slices.Equal(got.tables, want.tables) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: %+v, want %+v", what, got, want)
+		}
+	}
+}
+
+// TestVRFIsKept: a device with its routes is in a VRF, comes back when it was taken out, is down
+// while the VRF has gone, and follows it into another table.
+func TestVRFIsKept(t *testing.T) {
+	ns := testutil.NewNetns(t)
+	ns.AddVRF(t, "red", 100)
+	ns.Do(t, func() error {
+		h, err := port.OpenHost()
+		if err != nil {
+			return err
+		}
+		d, err := OpenDevice(h, DeviceConfig{
+			TUN: port.TUNConfig{Name: "kept", MTU: 1400, Lasting: true}, VRF: "red",
+			LastRestore: testutil.LastRestore, Configure: h.GatewayIPv4,
+		}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return err
+		}
+		for _, p := range []string{"10.45.0.0/16", "2001:db8:1::/48"} {
+			if err := d.Route(port.Route{Dst: netip.MustParsePrefix(p)}, true); err != nil {
+				return err
+			}
+		}
+		// Others of the same name elsewhere are nobody's business.
+		main := &netlink.Route{LinkIndex: 1, Dst: &net.IPNet{IP: net.IPv4(10, 45, 0, 0), Mask: net.CIDRMask(16, 32)}, Scope: netlink.SCOPE_LINK}
+		if lo, err := netlink.LinkByName("lo"); err != nil || netlink.LinkSetUp(lo) != nil || netlink.RouteAdd(main) != nil {
+			return errors.Join(err, errors.New("no route in the main table"))
+		}
+		there := placed{"red", true, []int{100, 100}}
+		awaitPlace(t, "at first", "kept", there)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		group, ctx := errgroup.WithContext(ctx)
+		if err := d.Keep(ctx, group); err != nil {
+			return err
+		}
+		link := func(name string) netlink.Link {
+			l, err := netlink.LinkByName(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		for range 3 {
+			if err := netlink.LinkSetNoMaster(link("kept")); err != nil {
+				return err
+			}
+			awaitPlace(t, "taken out", "kept", there)
+		}
+		if err := netlink.LinkDel(link("kept")); err != nil {
+			return err
+		}
+		awaitPlace(t, "deleted", "kept", there)
+		if err := netlink.LinkDel(link("red")); err != nil {
+			return err
+		}
+		awaitPlace(t, "the VRF has gone", "kept", placed{})
+		said := func() bool {
+			s := d.State()
+			return s.Word() == "incomplete" && strings.Contains(strings.Join(s.Missing, "\n"), "there is no VRF red")
+		}
+		for end := time.Now().Add(testutil.Patience); !said(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("without the VRF the state is %+v", d.State())
+			}
+		}
+		if err := netlink.LinkAdd(&netlink.Vrf{LinkAttrs: netlink.LinkAttrs{Name: "red"}, Table: 200}); err != nil {
+			return err
+		}
+		awaitPlace(t, "the VRF is back", "kept", placed{"red", true, []int{200, 200}})
+		cancel()
+		err = errors.Join(group.Wait(), h.Close())
+		awaitPlace(t, "at the end", "kept", placed{up: true})
+		d.End(false)
+		return err
+	})
+}
+
+// TestVRFOfNoUse says what is wrong with a name.
+func TestVRFOfNoUse(t *testing.T) {
+	testutil.NewNetns(t).Do(t, func() error {
+		h, err := port.OpenHost()
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		for vrf, want := range map[string]string{"red": "ip link add red type vrf table 100", "lo": "no VRF but of the kind device"} {
+			d, err := OpenDevice(h, DeviceConfig{TUN: port.TUNConfig{Name: "dev", MTU: 1280}, VRF: vrf}, slog.New(slog.DiscardHandler))
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", vrf, err, want)
+			}
+			if d.End(false); h.VRF(vrf) == nil {
+				t.Errorf("%s is right", vrf)
+			}
+		}
+		return nil
+	})
+}
