@@ -177,7 +177,7 @@ func (r *resuming) session() bool {
 	}
 	s := session{
 		tid: in.TID, interfaceID: in.InterfaceID, prefix: in.Prefix, address: in.Address, teid: in.TEID, peerTEID: in.PeerTEID,
-		createdAt: in.Created, marks: in.Marks & storedMarks, version: in.Version, has: in.Has & (TypeIPv4 | TypeIPv6),
+		createdAt: in.Created, marks: in.Marks & storedMarks, version: in.Version, has: in.Has & (TypeIPv4 | TypeIPv6), why: min(in.Why, numEnds-1),
 	}
 	s.msisdn, _ = gtp.ParseMSISDN(string(bytes.TrimRight(in.MSISDN[:], "\x00")))
 	list := make([]pdpContext, in.Contexts)

@@ -113,6 +113,52 @@ func TestResumeLeaving(t *testing.T) {
 	w.empty()
 }
 
+// TestResumeDeleting: a session whose SGSN was told of its end, and may have ended it, or that was
+// about to be told, ends when another engine has taken over; one of an access point that is gone
+// is no loss.
+func TestResumeDeleting(t *testing.T) {
+	begin := func() *world {
+		w := newWorld(t, nil)
+		w.open(1, "internet", gtp.PDPTypeIPv4)
+		w.out.Reset()
+		return w
+	}
+	again := func(w *world) {
+		t.Helper()
+		asked := ofType(w.tick(2*deleteAgain), gtp.TypeDeleteRequest)
+		if len(asked) != 1 {
+			t.Fatalf("%d requests", len(asked))
+		}
+		w.reply(asked[0], &gtp.DeleteResponse{Cause: gtp.CauseNonExistent})
+		if w.empty(); w.e.stats.Ended[EndAdmin] != 1 {
+			t.Errorf("ended %v", w.e.stats.Ended)
+		}
+	}
+	w := begin()
+	w.e.Delete(Selection{}, w.now, &w.out)
+	if lost := w.succeed(testSettings(), w.e.AppendState(nil)); lost != 0 {
+		t.Errorf("%d lost", lost)
+	}
+	again(w)
+	w = begin()
+	w.e.begin(w.now, &w.out)
+	w.e.endLater(1, EndAdmin, w.e.at+deleteAgain)
+	w.succeed(testSettings(), w.e.AppendState(nil))
+	again(w)
+	w = begin()
+	s := testSettings()
+	s.APNs = s.APNs[1:]
+	if err := w.e.Reconfigure(s, w.now, &w.out); err != nil {
+		t.Fatal(err)
+	}
+	if asked := ofType(w.tick(0), gtp.TypeDeleteRequest); len(asked) != 1 {
+		t.Fatalf("%d requests", len(asked))
+	}
+	if lost := w.succeed(s, w.e.AppendState(nil)); lost != 0 || w.e.RestartCounter() != 7 {
+		t.Errorf("of an access point that is gone %d are lost", lost)
+	}
+}
+
 // TestResumeFamilyAdded: an address that the node has besides loses nothing.
 func TestResumeFamilyAdded(t *testing.T) {
 	w := newWorld(t, func(s *Settings) { s.Address6 = netip.Addr{} })

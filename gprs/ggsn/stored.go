@@ -36,7 +36,7 @@ type storedPeer struct {
 }
 
 // storedMarks are those that outlive the engine.
-const storedMarks = markIMEI | markStatic4 | markStatic6
+const storedMarks = markIMEI | markStatic4 | markStatic6 | markEnding
 
 type storedSession struct {
 	TID                 gtp.TID
@@ -49,6 +49,7 @@ type storedSession struct {
 	Peer, Account       uint32
 	Version             gtp.Version
 	Has                 Types
+	Why                 End // with markEnding
 	Contexts            uint8
 	MSISDN              [16]byte // digits, then zeros
 }
@@ -92,8 +93,9 @@ type storedLease struct {
 	Freed  int64 // nanoseconds of Unix
 }
 
-// AppendState appends all contexts and nodes to b, for [Resume]. Sessions that are to go are
-// left out.
+// AppendState appends all contexts and nodes to b, for [Resume]. Sessions that are to go without
+// a word to their SGSN are left out, and those of access points that are gone, once that is told;
+// others that are to end will end when they are resumed.
 func (e *Engine) AppendState(b []byte) []byte {
 	h := storedHeader{
 		Magic: storedMagic, Epoch: e.epoch.UnixNano(), Restart: e.settings.RestartCounter, ChargingID: e.chargingID, HashSeed: e.hashSeed, Names: uint32(len(e.apns)),
@@ -121,7 +123,8 @@ func (e *Engine) AppendState(b []byte) []byte {
 		b = a.appendStored(b)
 	}
 	for n := handle(1); n <= e.sessions.last; n++ {
-		if s := e.sessions.at(n); s.first != 0 && !s.marked(markReleasing) {
+		s := e.sessions.at(n)
+		if s.first != 0 && !s.marked(markReleasing) && !(s.marked(markDeleting) && e.accessPoint(s).gone) {
 			h.Sessions++
 			b = e.appendSession(b, s, index, &h)
 		}
@@ -182,6 +185,12 @@ func (e *Engine) appendSession(b []byte, s *session, index map[handle]uint32, h 
 		TID: s.tid, InterfaceID: s.interfaceID, Prefix: s.prefix, Address: s.address, TEID: s.teid, PeerTEID: s.peerTEID,
 		Created: s.createdAt, APN: s.apn, Marks: s.marks & storedMarks,
 		Peer: index[s.peer], Account: index[s.account], Version: s.version, Has: s.has,
+	}
+	if s.marked(markDeleting) {
+		r.Marks |= markEnding
+		r.Why = e.requests.at(s.request).why
+	} else if s.marked(markEnding) {
+		r.Why = s.why
 	}
 	copy(r.MSISDN[:], s.msisdn.String())
 	for x := s.first; x != 0; x = e.contexts.at(x).next {
