@@ -8,7 +8,7 @@ import "github.com/isthmus-net/isthmus/gprs/gtp"
 // plane, and a TEID, a profile and filters of its own.
 func (e *Engine) createSecondary(t *transaction, m *gtp.CreateRequest) Reason {
 	sh := e.byControl[t.header.TEID]
-	if sh == 0 {
+	if sh == 0 || e.sessions.at(sh).marked(markReleasing) { // no word would be said of its end
 		e.respond(t, gtp.CauseNonExistent, 0)
 		return none
 	}

@@ -218,3 +218,18 @@ func TestSecondaryLimit(t *testing.T) {
 	w.tick(time.Minute)
 	w.empty()
 }
+
+// TestSecondaryOfReleased: a session that goes without a word gets no context more, of which no
+// word would be said either.
+func TestSecondaryOfReleased(t *testing.T) {
+	w := newWorld(t, nil)
+	c := w.open(1, "internet", gtp.PDPTypeIPv4)
+	w.e.begin(w.now, &w.out)
+	w.e.releaseAll(w.e.peers.at(w.e.byAddress[addressKey(sgsn.As16())]), EndPeerRestart, 0, func(*session) bool { return true })
+	m := w.secondaryRequest(6, template(gtp.TFTCreate, portFilter(1, 10, 5000)))
+	if got := w.createSecondary(c.TEIDControl.Value, m); got.Cause != gtp.CauseNonExistent {
+		t.Errorf("cause %v", got.Cause)
+	}
+	w.tick(time.Second)
+	w.empty()
+}
