@@ -37,9 +37,12 @@ func Example() {
 	}
 	defer bob.Close()
 	agree := func(path int) {
-		answer, err := bob.Answer(alice.Offer(path), 0)
+		body, err := alice.Offer(path)
 		if err == nil {
-			err = alice.Accept(answer)
+			body, err = bob.Answer(body, 0)
+		}
+		if err == nil {
+			err = alice.Accept(body)
 		}
 		if err != nil {
 			log.Fatal(err)
