@@ -143,6 +143,29 @@ func TestPressRefused(t *testing.T) {
 	}
 }
 
+// TestHoldWhileAKeyIsPressed releases it.
+func TestHoldWhileAKeyIsPressed(t *testing.T) {
+	w := newWorld(t, nil)
+	w.connect()
+	w.run(time.Second)
+	if err := w.a.Press("5"); err != nil {
+		t.Fatal(err)
+	}
+	w.run(50 * time.Millisecond)
+	held := w.agreed(w.b, 0)
+	held.Send = false
+	w.agree(w.a, held)
+	if w.a.Pressing() != 0 {
+		t.Error("the key is pressed still")
+	}
+	w.run(time.Second)
+	w.agree(w.a, w.agreed(w.b, 0))
+	w.run(time.Second)
+	if heard, pressed := w.b.digits(); heard != "5." || pressed[0] > 60*time.Millisecond {
+		t.Errorf("heard %s, for %v", heard, pressed)
+	}
+}
+
 // TestHear takes what other senders do.
 func TestHear(t *testing.T) {
 	type packet struct {

@@ -77,7 +77,7 @@ func (g *guard) signal(rtp, rtcp netip.AddrPort, now time.Time) {
 	g.signalled, g.reports = rtp, rtcp
 	// The peer's media may have shown its new place before signalling did; and where SDP
 	// has a private address it is the one that works.
-	early := g.latch && rtp.IsValid() && old.IsValid() && !g.latched.IsZero() && now.Sub(g.latched) < g.window
+	early := rtp.IsValid() && old.IsValid() && !g.latched.IsZero() && now.Sub(g.latched) < g.window
 	if !early {
 		g.target, g.control = rtp, rtcp
 		g.heard = time.Time{}
@@ -148,7 +148,7 @@ func (g *guard) admit(from netip.AddrPort, h *rtp.Header, isNew, newest bool, no
 	switch {
 	case !g.latch || !g.signalled.IsValid():
 		return false
-	case from == g.previous && now.Sub(g.changed) < flight:
+	case from == g.previous && from != g.signalled && now.Sub(g.changed) < flight:
 		return false
 	case run < probation && from != g.signalled, !g.open(now) && !g.silent(now):
 		return false

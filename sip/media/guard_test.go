@@ -110,6 +110,31 @@ func TestPerfectForgery(t *testing.T) {
 	}
 }
 
+// TestPerfectBurst has the same stranger be quick: several packets between two of the peer. At
+// any time nothing moves. Right after a change media does, and is back with the next packet of
+// the peer that is ahead of them.
+func TestPerfectBurst(t *testing.T) {
+	for _, changed := range []bool{false, true} {
+		w := newWorld(t, nil)
+		w.connect()
+		w.run(3 * time.Second)
+		if changed {
+			w.agree(w.a, w.agreed(w.b, 0))
+		}
+		w.run(5 * time.Millisecond)
+		for i := range uint16(4) {
+			w.inject(w.a, stranger, forge(w.b.out.ssrc, w.b.out.sequence+i, w.b.timestamp(w.now)))
+		}
+		if moved := w.a.Remote() != w.b.address[0]; moved != changed {
+			t.Errorf("changed %t: media goes to %s", changed, w.a.Remote())
+		}
+		w.run(200 * time.Millisecond)
+		if w.a.Remote() != w.b.address[0] {
+			t.Errorf("changed %t: media stays at %s", changed, w.a.Remote())
+		}
+	}
+}
+
 // TestReplay sends the peer's own packets again, from elsewhere.
 func TestReplay(t *testing.T) {
 	for _, secured := range []bool{false, true} {
@@ -180,8 +205,8 @@ func TestNewSource(t *testing.T) {
 		if refused := stats.Drops[DropSSRC] + stats.Drops[DropProbation]; refused < tt.least || refused > tt.most || w.a.guard.ssrc != 4711 {
 			t.Errorf("%s: %+v", tt.name, stats)
 		}
-		if w.a.tally.Displaced != 0 {
-			t.Errorf("%s: %d frames are displaced", tt.name, w.a.tally.Displaced)
+		if w.a.tally.Displaced != 0 || stats.Leaps != 0 {
+			t.Errorf("%s: %d frames are displaced, %d leaps", tt.name, w.a.tally.Displaced, stats.Leaps)
 		}
 	}
 }

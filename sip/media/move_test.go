@@ -4,6 +4,7 @@ package media
 
 import (
 	"bytes"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -132,6 +133,7 @@ func TestSoftMove(t *testing.T) {
 		{"from a slow way to a fast one", 200, 10, 10},
 		{"from a fast way to a slow one", 10, 200, 200},
 		{"signalled before media comes by the new way", 25, 25, 1},
+		{"signalled long before, as the ways are slow", 200, 200, 1},
 		{"signalled by a far proxy", 25, 25, 300},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -160,6 +162,45 @@ func TestSoftMove(t *testing.T) {
 				t.Errorf("media moved %d times, and goes to %s", moves, w.b.Remote())
 			}
 		})
+	}
+}
+
+// TestMoveBehindNAT has the addresses of SDP be private ones: what media has shown just before
+// signalling said that something changes stays.
+func TestMoveBehindNAT(t *testing.T) {
+	w := newWorld(t, nil)
+	private := func(last string) Agreement {
+		a := w.agreed(w.a, 0)
+		a.RTP = netip.MustParseAddrPort("192.168.0." + last + ":7000")
+		return a
+	}
+	w.agree(w.a, w.agreed(w.b, 0))
+	w.agree(w.b, private("1"))
+	w.sendBy(w.a, 0)
+	w.sendBy(w.b, 0)
+	w.run(3 * time.Second)
+	before := w.a.Stats().Lost
+	w.sendBy(w.a, 1)
+	w.run(200 * time.Millisecond)
+	w.agree(w.b, private("2"))
+	w.run(2 * time.Second)
+	if lost := w.a.Stats().Lost - before; lost != 0 || w.b.Remote() != w.a.address[1] {
+		t.Errorf("%d lost, and media goes to %s", lost, w.b.Remote())
+	}
+}
+
+// TestLossBeforeAMove is none of the move's.
+func TestLossBeforeAMove(t *testing.T) {
+	w := newWorld(t, nil)
+	n := 0
+	w.lose = func(int, bool, bool, []byte) bool { n++; return n%10 == 0 && w.now.Sub(start) < time.Second }
+	w.connect()
+	w.run(2 * time.Second)
+	w.a.Mark(w.now)
+	w.sendBy(w.a, 1)
+	w.run(time.Second)
+	if h := w.a.Handoff(w.now); h.Lost != 0 || w.a.Stats().Lost == 0 || h.Gap != Frame {
+		t.Errorf("%+v, of %d lost", h, w.a.Stats().Lost)
 	}
 }
 

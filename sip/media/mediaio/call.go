@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,8 +52,7 @@ type Call struct {
 	stream  *media.Stream
 	session *offer.Session
 	held    bool
-	paths   [media.MaxPaths]*pair
-	used    [media.MaxPaths]bool // it has been sent by
+	paths   [media.MaxPaths]*pair // by the numbers that the stream has for them
 	out     media.Output
 	closed  bool
 	events  []media.Event
@@ -95,72 +95,97 @@ func randomNumber() uint32 {
 // ErrClosed says that the call is over.
 var ErrClosed = errors.New("the call's media is closed")
 
-// Open opens the sockets of a path, which takes what comes from then on.
+// Open opens the sockets of a path, which takes what comes from then on. The number is the
+// caller's, for a path that is not open.
 func (c *Call) Open(path int, l Local) error {
-	if path < 0 || path >= media.MaxPaths {
-		return fmt.Errorf("a call has no path %d", path)
-	}
 	p, err := openPair(l, c.host.config.LowPort, c.host.config.HighPort, randomNumber())
 	if err != nil {
 		return err
 	}
+	p.path = path
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || c.paths[path] != nil {
+	if err := c.add(p); err != nil {
 		p.close()
-		if c.closed {
-			return ErrClosed
-		}
-		return fmt.Errorf("path %d is open already", path)
+		return err
 	}
-	c.paths[path], c.used[path] = p, false
-	c.readers.Go(func() { c.read(p.rtp, media.Socket(path, false)) })
-	c.readers.Go(func() { c.read(p.rtcp, media.Socket(path, true)) })
 	return nil
 }
 
-// ClosePath closes the sockets of a path.
+// add gives a path a place among the stream's.
+func (c *Call) add(p *pair) error {
+	if c.closed {
+		return ErrClosed
+	}
+	if c.find(p.path) != nil {
+		return fmt.Errorf("path %d is open already", p.path)
+	}
+	p.slot = slices.Index(c.paths[:], nil)
+	if p.slot < 0 {
+		return fmt.Errorf("a call has %d paths at most", media.MaxPaths)
+	}
+	c.paths[p.slot] = p
+	c.readers.Go(func() { c.read(p, p.rtp, media.Socket(p.slot, false)) })
+	c.readers.Go(func() { c.read(p, p.rtcp, media.Socket(p.slot, true)) })
+	return nil
+}
+
+// find returns a path that is open, or nil.
+func (c *Call) find(path int) *pair {
+	for _, p := range c.paths {
+		if p != nil && p.path == path {
+			return p
+		}
+	}
+	return nil
+}
+
+// ClosePath closes the sockets of a path, if it is open.
 func (c *Call) ClosePath(path int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.closePath(path)
+	if p := c.find(path); p != nil {
+		c.remove(p)
+	}
 }
 
-func (c *Call) closePath(path int) {
-	if p := c.paths[path]; p != nil {
-		p.close()
-		c.paths[path] = nil
-	}
+func (c *Call) remove(p *pair) {
+	p.close()
+	c.paths[p.slot] = nil
 }
 
 // At is where a path takes media; zero: it is not open.
 func (c *Call) At(path int) netip.AddrPort {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if path < 0 || path >= media.MaxPaths || c.paths[path] == nil {
-		return netip.AddrPort{}
+	if p := c.find(path); p != nil {
+		return p.rtp.local
 	}
-	return c.paths[path].rtp.local
+	return netip.AddrPort{}
 }
 
 // Move sends by another path from now on, and marks the time for [media.Stream.Handoff].
-func (c *Call) Move(path int) error {
-	var err error
-	c.Do(func(s *media.Stream, now time.Time, _ *media.Output) {
-		if c.closed || path < 0 || path >= media.MaxPaths || c.paths[path] == nil {
-			err = fmt.Errorf("path %d is not open", path)
-			return
-		}
-		s.Mark(now)
-		err = c.sendBy(path, now)
-	})
-	return err
-}
+func (c *Call) Move(path int) error { return c.sendBy(path, true) }
 
-// sendBy sends by a path.
-func (c *Call) sendBy(path int, now time.Time) error {
-	c.used[path] = true
-	return c.stream.SendBy(path, now)
+// SendBy sends by a path from now on: by the one before, where a move has failed.
+func (c *Call) SendBy(path int) error { return c.sendBy(path, false) }
+
+func (c *Call) sendBy(path int, mark bool) error {
+	c.mu.Lock()
+	defer c.report()
+	defer c.mu.Unlock()
+	p := c.find(path)
+	if p == nil {
+		return fmt.Errorf("path %d is not open", path)
+	}
+	now := time.Now()
+	if mark {
+		c.stream.Mark(now)
+	}
+	p.used = true
+	err := c.stream.SendBy(p.slot, now)
+	c.flush()
+	return err
 }
 
 // Do lets a function use the stream. It must not wait, nor call the call.
@@ -182,8 +207,10 @@ func (c *Call) Close() {
 	})
 	c.mu.Lock()
 	c.closed = true
-	for path := range c.paths {
-		c.closePath(path)
+	for _, p := range c.paths {
+		if p != nil {
+			c.remove(p)
+		}
 	}
 	c.clock.schedule(c, time.Time{})
 	c.mu.Unlock()
@@ -204,20 +231,18 @@ func (c *Call) tick(now time.Time) {
 	c.report()
 }
 
-// read takes what comes to a socket until it is closed.
-func (c *Call) read(s *socket, number int) {
+// read takes what comes to a socket of a path until that is closed.
+func (c *Call) read(p *pair, s *socket, number int) {
 	var b [maxDatagram]byte
 	for {
 		n, from, err := s.conn.ReadFromUDPAddrPort(b[:])
 		c.mu.Lock()
-		now := time.Now()
-		path, _ := media.PathOf(number)
-		if p := c.paths[path]; c.closed || p == nil || p.rtp != s && p.rtcp != s {
+		if c.paths[p.slot] != p {
 			c.mu.Unlock()
-			return // closed, perhaps opened anew
+			return
 		}
 		if err == nil {
-			c.stream.Handle(number, from, b[:n], now, &c.out)
+			c.stream.Handle(number, from, b[:n], time.Now(), &c.out)
 			c.flush()
 		}
 		c.mu.Unlock()
@@ -228,23 +253,17 @@ func (c *Call) read(s *socket, number int) {
 // flush sends what the stream has put out, keeps its events, and says when it is due again.
 func (c *Call) flush() {
 	for _, d := range c.out.UDP {
-		path, control := media.PathOf(d.Socket)
-		p := c.paths[path]
-		if p == nil {
-			c.lost.Add(1)
-			continue
-		}
-		s := p.rtp
-		if control {
-			s = p.rtcp
-		}
-		if s.write(d.Payload, d.To) != nil {
+		slot, control := media.PathOf(d.Socket)
+		if p := c.paths[slot]; p == nil || p.socket(control).write(d.Payload, d.To) != nil {
 			c.lost.Add(1)
 		}
 	}
 	for _, e := range c.out.Events {
 		if e.Kind == media.PathHeard {
 			c.retire(e.Path)
+		}
+		if p := c.slot(e.Path); p != nil {
+			e.Path = p.path
 		}
 		c.events = append(c.events, e)
 	}
@@ -254,18 +273,26 @@ func (c *Call) flush() {
 	}
 }
 
+// slot is the path of a number of the stream's, if it is open.
+func (c *Call) slot(n int) *pair {
+	if n < 0 {
+		return nil
+	}
+	return c.paths[n]
+}
+
 // retire closes the paths that were used before the one by which the peer is heard now, after
 // a while: what is under way still comes (RFC 3264 section 8.3.1).
 func (c *Call) retire(heard int) {
-	for path, p := range c.paths {
-		if p == nil || path == heard || !c.used[path] {
+	for slot, p := range c.paths {
+		if p == nil || slot == heard || !p.used {
 			continue
 		}
 		time.AfterFunc(c.host.config.Linger, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			if c.paths[path] == p && c.stream.Path() != path {
-				c.closePath(path)
+			if c.paths[slot] == p && c.stream.Path() != slot {
+				c.remove(p)
 			}
 		})
 	}

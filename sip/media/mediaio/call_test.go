@@ -16,7 +16,7 @@ import (
 
 // A call is what a user agent asks of a call's media.
 var _ interface {
-	Offer(path int) []byte
+	Offer(path int) ([]byte, error)
 	Answer(offer []byte, path int) ([]byte, error)
 	Accept(answer []byte) error
 	Withdraw()
@@ -65,7 +65,10 @@ func (p *party) open(t testing.TB, path int, address string) {
 // exchange has one offer and the other answer.
 func exchange(t testing.TB, from *party, path int, to *party) (offer, answer string) {
 	t.Helper()
-	o := from.Offer(path)
+	o, err := from.Offer(path)
+	if err != nil {
+		t.Fatal("offer:", err)
+	}
 	a, err := to.Answer(o, 0)
 	if err != nil {
 		t.Fatalf("answer: %v\n%s", err, o)
@@ -135,15 +138,15 @@ func TestCall(t *testing.T) {
 			alice.frames(t, 10)
 			bob.frames(t, 10)
 
-			alice.open(t, 1, tt.then)
-			if err := alice.Move(1); err != nil {
+			alice.open(t, 1001, tt.then) // numbers are the caller's
+			if err := alice.Move(1001); err != nil {
 				t.Fatal(err)
 			}
-			o, _ := exchange(t, alice, 1, bob)
+			o, _ := exchange(t, alice, 1001, bob)
 			if !strings.Contains(o, " "+tt.then+"\r\nt=") {
 				t.Errorf("the second offer is\n%s", o)
 			}
-			alice.awaitEvent(t, media.PathHeard, 1)
+			alice.awaitEvent(t, media.PathHeard, 1001)
 			await(t, "the old path closed", func() bool { return !alice.At(0).IsValid() })
 			alice.frames(t, 10)
 			bob.frames(t, 10)
@@ -219,7 +222,7 @@ func TestHold(t *testing.T) {
 func TestOrder(t *testing.T) {
 	h := newHost(t, Config{})
 	alice, bob := newParty(t, h, "127.0.0.2", nil), newParty(t, h, "127.0.0.9", nil)
-	if alice.Offer(0) != nil {
+	if _, err := alice.Offer(0); err == nil {
 		t.Error("an offer without a path")
 	}
 	if err := alice.Move(0); err == nil {
@@ -230,19 +233,30 @@ func TestOrder(t *testing.T) {
 	if err := alice.Open(0, Local{Address: netip.MustParseAddr("127.0.0.2")}); err == nil {
 		t.Error("a path opened twice")
 	}
-	if err := alice.Open(media.MaxPaths, Local{Address: netip.MustParseAddr("127.0.0.2")}); err == nil {
-		t.Error("too many paths")
+	for path := range media.MaxPaths {
+		if err := alice.Open(100+path, Local{Address: netip.MustParseAddr("127.0.0.2")}); (err == nil) != (path+1 < media.MaxPaths) {
+			t.Errorf("path %d: %v", path+1, err)
+		}
+	}
+	alice.ClosePath(100)
+	if err := alice.Open(100, Local{Address: netip.MustParseAddr("127.0.0.2")}); err != nil {
+		t.Errorf("a path opened again: %v", err)
 	}
 	if _, err := bob.Answer([]byte("hello"), 0); !errors.Is(err, offer.ErrMalformed) {
 		t.Errorf("an answer to no offer: %v", err)
 	}
-	if alice.Offer(0) == nil || alice.Offer(0) != nil {
-		t.Error("offers")
+	if _, err := alice.Offer(0); err != nil {
+		t.Error(err)
+	}
+	if _, err := alice.Offer(0); !errors.Is(err, offer.ErrPending) {
+		t.Errorf("a second offer: %v", err)
 	}
 	if err := alice.Accept([]byte("hello")); !errors.Is(err, offer.ErrMalformed) {
 		t.Errorf("no answer: %v", err)
 	}
-	alice.Offer(0)
+	if _, err := alice.Offer(0); err != nil {
+		t.Error(err)
+	}
 	alice.Withdraw()
 	exchange(t, alice, 0, bob)
 	alice.frames(t, 5)

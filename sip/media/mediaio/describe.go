@@ -3,6 +3,7 @@
 package mediaio
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,35 +12,37 @@ import (
 )
 
 // local is what a path has for the stream.
-func (c *Call) local(path int) (offer.Local, error) {
-	if c.closed || path < 0 || path >= media.MaxPaths || c.paths[path] == nil {
-		return offer.Local{}, fmt.Errorf("path %d is not open", path)
+func (c *Call) local(path int) (offer.Local, *pair, error) {
+	p := c.find(path)
+	if p == nil {
+		return offer.Local{}, nil, fmt.Errorf("path %d is not open", path)
 	}
-	return offer.Local{RTP: c.paths[path].rtp.local, RTCP: c.paths[path].rtcp.local, Send: true, Receive: !c.held}, nil
+	return offer.Local{RTP: p.rtp.local, RTCP: p.rtcp.local, Send: true, Receive: !c.held}, p, nil
 }
 
-// Offer describes the stream at a path for the peer to answer; nil if it is not open, or an
-// offer waits for its answer already. The first path that is offered is sent by.
-func (c *Call) Offer(path int) []byte {
+// Offer describes the stream at a path for the peer to answer. The first path that is offered
+// is sent by.
+func (c *Call) Offer(path int) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l, err := c.local(path)
+	l, p, err := c.local(path)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	body, err := c.session.Offer(l)
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	c.start(path)
-	return body
+	return body, c.start(p)
 }
 
 // start sends by a path if none was chosen yet.
-func (c *Call) start(path int) {
-	if c.stream.Path() < 0 {
-		_ = c.sendBy(path, time.Now())
+func (c *Call) start(p *pair) error {
+	if c.stream.Path() >= 0 {
+		return nil
 	}
+	p.used = true
+	return c.stream.SendBy(p.slot, time.Now())
 }
 
 // Answer answers an offer by a path, and media flows as agreed from then on. An error refuses
@@ -47,7 +50,7 @@ func (c *Call) start(path int) {
 func (c *Call) Answer(body []byte, path int) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l, err := c.local(path)
+	l, p, err := c.local(path)
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +62,7 @@ func (c *Call) Answer(body []byte, path int) ([]byte, error) {
 		c.session.Withdraw()
 		return nil, err
 	}
-	c.start(path)
-	return answer, c.agree(agreed)
+	return answer, errors.Join(c.start(p), c.agree(agreed))
 }
 
 // Accept takes the answer to the last offer, and media flows as agreed from then on.

@@ -7,12 +7,12 @@
 //	defer host.Close()
 //	call, err := host.NewCall(mediaio.Settings{Stream: media.Settings{Source: media.Tone(440)}, Origin: address})
 //	err = call.Open(0, mediaio.Local{Address: address})
-//	body := call.Offer(0)           // of the INVITE
+//	body, err := call.Offer(0)      // of the INVITE
 //	err = call.Accept(answer)       // of its 200: media flows
 //	...
 //	err = call.Open(1, mediaio.Local{Address: other})
 //	err = call.Move(1)              // at once, whatever signalling does
-//	body = call.Offer(1)            // of the re-INVITE
+//	body, err = call.Offer(1)       // of the re-INVITE
 //
 // The methods Offer, Answer, Accept, Withdraw and Hold are what a user agent asks of a
 // call's media. Old paths are closed a moment after the peer was heard by the new one.

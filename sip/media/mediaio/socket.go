@@ -105,7 +105,16 @@ func (s *socket) sendNow(fd uintptr) bool {
 
 // pair is the sockets of a path: RTP at an even port, RTCP at the next (RFC 3550 section 11).
 type pair struct {
-	rtp, rtcp *socket
+	rtp, rtcp  *socket
+	path, slot int  // its number, and that of the stream
+	used       bool // it has been sent by
+}
+
+func (p *pair) socket(control bool) *socket {
+	if control {
+		return p.rtcp
+	}
+	return p.rtp
 }
 
 // tries is how many pairs of ports are tried.
@@ -158,7 +167,7 @@ func tryPair(at netip.AddrPort, device string) (*pair, error) {
 		_ = rtp.conn.Close()
 		return nil, err
 	}
-	return &pair{rtp, rtcp}, nil
+	return &pair{rtp: rtp, rtcp: rtcp}, nil
 }
 
 func (p *pair) close() {

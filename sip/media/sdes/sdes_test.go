@@ -189,6 +189,9 @@ func TestRollover(t *testing.T) {
 	send, receive := contexts(t, attribute(AES80))
 	var late []byte
 	for i := range 3 * 65536 {
+		if at := uint16(i + 32000); i%37 != 0 && at > 40 && at < 65500 {
+			continue // a loss that changes nothing
+		}
 		plain := packet(t, uint16(i+32000), 1)
 		p, err := send.Protect(nil, plain)
 		if err != nil {
