@@ -1,0 +1,185 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package txn
+
+import (
+	"container/heap"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/isthmus-net/isthmus/sip/message"
+)
+
+// Settings are timers and bounds.
+type Settings struct {
+	// T1 estimates the round trip, T2 is the longest time between two repetitions, T4 the time
+	// that a message may live in the network (RFC 3261 section 17.1.2.2).
+	T1, T2, T4 time.Duration
+	// Servers and Clients bound transactions of each kind, PerSource the Servers of one IPv4
+	// address or IPv6 /64.
+	Servers, Clients, PerSource int
+}
+
+// Defaults are those of RFC 3261, with room for some thousand calls at a time.
+func Defaults() Settings {
+	return Settings{T1: 500 * time.Millisecond, T2: 4 * time.Second, T4: 5 * time.Second, Servers: 50_000, Clients: 50_000, PerSource: 10_000}
+}
+
+// Layer holds the transactions of one user.
+type Layer struct {
+	settings Settings
+	servers  map[string]*Server
+	clients  map[string]*Client
+	sources  map[netip.Prefix]int
+	timers   timers
+	stats    Stats
+}
+
+// Stats counts what a layer has done.
+type Stats struct {
+	// Repeated are messages that were sent again, Absorbed those that have come again.
+	Repeated, Absorbed uint64
+	// Timeouts are requests without a response and responses without an ACK, Strays responses to
+	// no request, Overloads requests above Settings.Servers, and SourceOverloads above PerSource.
+	Timeouts, Strays, Overloads, SourceOverloads uint64
+}
+
+// New makes a layer without transactions.
+func New(s Settings) *Layer {
+	return &Layer{settings: s, servers: map[string]*Server{}, clients: map[string]*Client{}, sources: map[netip.Prefix]int{}}
+}
+
+// Reconfigure sets other settings for transactions to come.
+func (l *Layer) Reconfigure(s Settings) { l.settings = s }
+
+// Len returns how many transactions there are.
+func (l *Layer) Len() (servers, clients int) { return len(l.servers), len(l.clients) }
+
+// Stats returns the counters.
+func (l *Layer) Stats() Stats { return l.stats }
+
+// Handle takes a message that [message.Parse] has found no fault with.
+func (l *Layer) Handle(m *message.Message, from Target, now time.Time, out *Output) {
+	if m.IsRequest() {
+		l.request(m, from, now, out)
+	} else {
+		l.response(m, from, now, out)
+	}
+}
+
+// Tick does what is due.
+func (l *Layer) Tick(now time.Time, out *Output) {
+	for len(l.timers) > 0 && !l.timers[0].next().After(now) {
+		one := l.timers[0]
+		one.of.due(now, out)
+		if one.index >= 0 {
+			heap.Fix(&l.timers, one.index)
+		}
+	}
+}
+
+// Next is when something is due; zero: never.
+func (l *Layer) Next() time.Time {
+	if len(l.timers) == 0 {
+		return time.Time{}
+	}
+	return l.timers[0].next()
+}
+
+// serverKey matches requests with transactions (RFC 3261 section 17.2.3). An ACK, and what CANCEL
+// is about, is a matter of the INVITE.
+func serverKey(m *message.Message, method string) string {
+	v, _ := m.Via()
+	if branch := v.Branch(); len(branch) > len(message.Cookie) && strings.EqualFold(branch[:len(message.Cookie)], message.Cookie) {
+		return method + " " + v.SentBy() + " " + branch
+	}
+	// RFC 2543: requests are the same if these are.
+	from, _ := m.From()
+	number, _, _ := m.CSeq()
+	return strings.Join([]string{method, m.URI, from.Tag(), m.CallID(), strconv.FormatUint(uint64(number), 10), m.Get("Via")}, "\n")
+}
+
+// clientKey matches responses with transactions (section 17.1.3).
+func clientKey(m *message.Message) string {
+	v, _ := m.Via()
+	_, method, _ := m.CSeq()
+	return method + " " + v.Branch()
+}
+
+// area is what the transactions of one source are counted by.
+func area(a netip.Addr) netip.Prefix {
+	a = a.Unmap()
+	bits := 32
+	if a.Is6() {
+		bits = 64
+	}
+	p, _ := a.Prefix(bits) // none where there is no address
+	return p
+}
+
+// timer are the times of a transaction: when something is repeated, and when it ends. Zero is
+// never.
+type timer struct {
+	of            interface{ due(time.Time, *Output) }
+	repeat, limit time.Time
+	interval      time.Duration
+	index         int // in the heap; below 0: in none
+}
+
+func (t *timer) next() time.Time {
+	if !t.repeat.IsZero() && (t.limit.IsZero() || t.repeat.Before(t.limit)) {
+		return t.repeat
+	}
+	return t.limit
+}
+
+// schedule puts a transaction's timer where it belongs.
+func (l *Layer) schedule(t *timer) {
+	switch idle := t.next().IsZero(); {
+	case idle && t.index >= 0:
+		heap.Remove(&l.timers, t.index)
+	case idle:
+	case t.index >= 0:
+		heap.Fix(&l.timers, t.index)
+	default:
+		heap.Push(&l.timers, t)
+	}
+}
+
+// again doubles the interval of repetitions up to a bound; 0 is none.
+func (t *timer) again(now time.Time, most time.Duration) {
+	t.interval *= 2
+	if most > 0 {
+		t.interval = min(t.interval, most)
+	}
+	t.repeat = now.Add(t.interval)
+}
+
+// timers is a heap, whose top is due first.
+type timers []*timer
+
+func (h timers) Len() int           { return len(h) }
+func (h timers) Less(i, j int) bool { return h[i].next().Before(h[j].next()) }
+func (h timers) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+// Push implements [heap.Interface].
+func (h *timers) Push(x any) {
+	one := x.(*timer)
+	one.index = len(*h)
+	*h = append(*h, one)
+}
+
+// Pop implements [heap.Interface].
+func (h *timers) Pop() any {
+	last := len(*h) - 1
+	one := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	one.index = -1
+	return one
+}

@@ -1,0 +1,77 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package txn
+
+import (
+	"net/netip"
+
+	"github.com/isthmus-net/isthmus/sip/message"
+)
+
+// Target is where the messages of a transaction go, and what they leave by.
+type Target struct {
+	// Transport is "UDP", "TCP" or "TLS".
+	Transport string
+	// Local is the address of this host, Remote that of the other. Connection tells connections
+	// apart; 0 is any, or a new one.
+	Local, Remote netip.AddrPort
+	Connection    uint64
+}
+
+// Reliable reports whether nothing gets lost on the way.
+func (t Target) Reliable() bool { return t.Transport != "UDP" }
+
+// Send is a message that is to be sent.
+type Send struct {
+	To      Target
+	Message *message.Message
+}
+
+// Kind is what an event is about.
+type Kind uint8
+
+// Kinds of events.
+const (
+	// Request is a new request, with the Server that answers it.
+	Request Kind = iota
+	// ACK is one for a 2xx, which belongs to no transaction (RFC 3261 section 13.2.2.4).
+	ACK
+	// Response is one to the request of Client. A 2xx to INVITE may come again and again.
+	Response
+	// Stray is a response to no request that is known.
+	Stray
+	// Timeout: there was no response to the request of Client, or no ACK for that of Server, or
+	// its user has not answered in time.
+	Timeout
+	// Unreachable: the request of Client could not be sent.
+	Unreachable
+	// Overload: a request has come for which there is no room; Message is to be answered without
+	// a transaction.
+	Overload
+)
+
+// Event is what the user of the layer must know.
+type Event struct {
+	Kind    Kind
+	Message *message.Message
+	From    Target
+	Client  *Client
+	Server  *Server
+}
+
+// Output collects what calls make; its user empties it.
+type Output struct {
+	Sends  []Send
+	Events []Event
+}
+
+// Reset empties the output.
+func (o *Output) Reset() {
+	clear(o.Sends)
+	clear(o.Events)
+	o.Sends, o.Events = o.Sends[:0], o.Events[:0]
+}
+
+func (o *Output) send(to Target, m *message.Message) { o.Sends = append(o.Sends, Send{to, m}) }
+
+func (o *Output) event(e Event) { o.Events = append(o.Events, e) }

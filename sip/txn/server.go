@@ -1,0 +1,174 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package txn
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-net/isthmus/sip/message"
+)
+
+// tryingAfter is when an INVITE without a response gets 100 (RFC 3261 section 17.2.1).
+const tryingAfter = 200 * time.Millisecond
+
+// Server is the transaction of a request that has come.
+type Server struct {
+	Request *message.Message
+	From    Target
+	// User is whatever the user of the layer wants to find there.
+	User any
+
+	layer  *Layer
+	key    string
+	source netip.Prefix
+	state  state
+	timer  timer
+	last   *message.Message // the last response
+}
+
+// request finds the transaction of a request, or begins one (section 17.2.3).
+func (l *Layer) request(m *message.Message, from Target, now time.Time, out *Output) {
+	method := m.Method
+	if method == "ACK" {
+		method = "INVITE"
+	}
+	key := serverKey(m, method)
+	s := l.servers[key]
+	switch {
+	case s != nil && m.Method == "ACK":
+		s.acknowledged(m, from, now, out)
+	case s != nil:
+		l.stats.Absorbed++
+		if s.last != nil && (s.state == proceeding || s.state == completed) {
+			out.send(s.From, s.last)
+		}
+	case m.Method == "ACK":
+		out.event(Event{Kind: ACK, Message: m, From: from})
+	default:
+		l.begin(m, key, from, now, out)
+	}
+}
+
+// begin makes a transaction, if there is room.
+func (l *Layer) begin(m *message.Message, key string, from Target, now time.Time, out *Output) {
+	source := area(from.Remote.Addr())
+	switch {
+	case len(l.servers) >= l.settings.Servers:
+		l.stats.Overloads++
+	case l.sources[source] >= l.settings.PerSource:
+		l.stats.SourceOverloads++
+	default:
+		s := &Server{Request: m, From: from, layer: l, key: key, source: source, state: proceeding}
+		s.timer = timer{of: s, index: -1}
+		if m.Method == "INVITE" {
+			s.timer.repeat = now.Add(tryingAfter)
+		} else {
+			s.timer.limit = now.Add(64 * l.settings.T1) // then the client has given up
+		}
+		l.servers[key] = s
+		l.sources[source]++
+		l.schedule(&s.timer)
+		out.event(Event{Kind: Request, Message: m, From: from, Server: s})
+		return
+	}
+	out.event(Event{Kind: Overload, Message: m, From: from})
+}
+
+// Cancelled is the transaction that a CANCEL is about (section 9.2); nil: there is none.
+func (l *Layer) Cancelled(cancel *message.Message) *Server {
+	return l.servers[serverKey(cancel, "INVITE")]
+}
+
+// Answered reports whether a final response was sent.
+func (s *Server) Answered() bool { return s.state != proceeding }
+
+// Respond sends a response. Behind a final one, nothing more is sent but further 2xx to INVITE
+// (RFC 6026 section 7.1).
+func (s *Server) Respond(m *message.Message, now time.Time, out *Output) {
+	invite := s.Request.Method == "INVITE"
+	if again := s.state == accepted && m.Status/100 == 2; s.state != proceeding && !again {
+		return
+	}
+	out.send(s.From, m)
+	s.last = m
+	t, of := &s.timer, &s.layer.settings
+	switch {
+	case m.Status < 200:
+		t.repeat = time.Time{}
+	case invite && m.Status < 300:
+		if s.state == proceeding {
+			s.state = accepted
+			t.repeat, t.limit = time.Time{}, now.Add(64*of.T1) // Timer L
+		}
+	case invite:
+		s.state = completed
+		t.repeat, t.interval, t.limit = time.Time{}, of.T1, now.Add(64*of.T1) // Timer H
+		if !s.From.Reliable() {
+			t.repeat = now.Add(of.T1) // Timer G
+		}
+	case s.From.Reliable():
+		s.end()
+		return
+	default:
+		s.state = completed
+		t.repeat, t.limit = time.Time{}, now.Add(64*of.T1) // Timer J
+	}
+	s.layer.schedule(t)
+}
+
+// acknowledged takes the ACK of a refusal. One for a 2xx that has the branch of the INVITE, as in
+// RFC 2543, is the user's.
+func (s *Server) acknowledged(m *message.Message, from Target, now time.Time, out *Output) {
+	switch s.state {
+	case accepted:
+		out.event(Event{Kind: ACK, Message: m, From: from, Server: s})
+	case completed:
+		if s.From.Reliable() {
+			s.end()
+			return
+		}
+		s.state = confirmed
+		s.timer.repeat, s.timer.limit = time.Time{}, now.Add(s.layer.settings.T4) // Timer I
+		s.layer.schedule(&s.timer)
+	default:
+		s.layer.stats.Absorbed++
+	}
+}
+
+// due implements the timers of a server.
+func (s *Server) due(now time.Time, out *Output) {
+	t := &s.timer
+	switch {
+	case !t.limit.IsZero() && !t.limit.After(now):
+		lost := s.state == proceeding || s.state == completed && s.Request.Method == "INVITE"
+		s.end()
+		if lost {
+			s.layer.stats.Timeouts++
+			out.event(Event{Kind: Timeout, Server: s, Message: s.Request})
+		}
+	case s.state == proceeding: // no response to INVITE yet
+		s.Respond(message.Reply(s.Request, 100, "Trying", ""), now, out)
+	default:
+		s.layer.stats.Repeated++
+		out.send(s.From, s.last)
+		t.again(now, s.layer.settings.T2)
+	}
+}
+
+// End ends the transaction of a request that will not be answered, such as one that was passed on
+// without state.
+func (s *Server) End() { s.end() }
+
+func (s *Server) end() {
+	if s.state == terminated {
+		return
+	}
+	s.state = terminated
+	s.timer.repeat, s.timer.limit = time.Time{}, time.Time{}
+	s.layer.schedule(&s.timer)
+	delete(s.layer.servers, s.key)
+	if s.layer.sources[s.source]--; s.layer.sources[s.source] == 0 {
+		delete(s.layer.sources, s.source)
+	}
+}
