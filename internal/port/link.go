@@ -19,6 +19,9 @@ type LinkState struct {
 	Index int
 	// Up reports that it is switched on and has a carrier.
 	Up bool
+	// Carrier is what the driver says this moment. The kernel tells of a carrier that was
+	// lost up to a second later, and has Up follow then.
+	Carrier bool
 }
 
 // LinkNamed returns the state of an interface; there is none, with index 0, of an
@@ -43,7 +46,7 @@ func linkState(l netlink.Link, err error) (LinkState, error) {
 	}
 	const on = unix.IFF_UP | unix.IFF_RUNNING
 	a := l.Attrs()
-	return LinkState{Name: a.Name, Index: a.Index, Up: a.RawFlags&on == on}, nil
+	return LinkState{Name: a.Name, Index: a.Index, Up: a.RawFlags&on == on, Carrier: a.RawFlags&unix.IFF_LOWER_UP != 0}, nil
 }
 
 // EgressBy is Egress for a socket that is bound to an interface.

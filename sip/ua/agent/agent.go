@@ -49,18 +49,19 @@ type Event struct {
 
 // Agent is a user agent on this host.
 type Agent struct {
-	set    Settings
-	engine *ua.Engine
-	host   *port.Host
-	ns     port.Namespace
-	out    ua.Output
-	paths  map[int]*path
-	last   int // the number of the newest path
-	calls  map[ua.CallID]*call
-	work   chan func()
-	events chan Event
-	missed uint64 // events that no one fetched
-	ended  chan struct{}
+	set     Settings
+	engine  *ua.Engine
+	host    *port.Host
+	ns      port.Namespace
+	out     ua.Output
+	paths   map[int]*path
+	last    int // the number of the newest path
+	calls   map[ua.CallID]*call
+	work    chan func()
+	events  chan Event
+	missed  uint64 // events that no one fetched
+	ended   chan struct{}
+	checked time.Time // when the carrier was
 
 	names sync.Map // string to netip.Addr
 }
@@ -111,10 +112,10 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	a.resolveOwn(ctx)
-	if err := a.look(time.Now()); err != nil {
-		return err
-	}
 	defer a.closePaths()
+	if err := a.look(time.Now()); err != nil {
+		return err // such as a port in use
+	}
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -132,12 +133,13 @@ func (a *Agent) Run(ctx context.Context) error {
 			}
 			// No wait for further changes: a call hangs on the first. An overrun is a
 			// change like any other, for everything is looked at each time.
-			_ = a.look(time.Now()) // what cannot be seen now, the next change or tick sees
+			a.follow()
 		case now := <-timer.C:
 			a.engine.Tick(now, &a.out)
 			for _, c := range a.calls {
 				c.tick(now)
 			}
+			a.checkCarrier(now)
 		}
 	}
 }

@@ -47,16 +47,40 @@ func (a *Agent) look(now time.Time) error {
 	var failed error
 	for address, f := range found {
 		if err := a.open(address, f); err != nil {
-			failed = err // tentative no more, yet gone again: the next change says
+			failed = err
 		}
 	}
 	if id, ok := a.choose(); ok {
 		a.engine.Use(id, now, &a.out)
 	}
-	if len(a.paths) == 0 && failed != nil && a.last == 0 {
-		return failed
+	return failed
+}
+
+// lookAgain is when the host is looked at without a change, after a look that has failed: an
+// address may be gone again before its sockets were opened, or a list was interrupted.
+const lookAgain = 50 * time.Millisecond
+
+// follow looks at the host, and again soon if that has failed.
+func (a *Agent) follow() {
+	if err := a.look(time.Now()); err != nil {
+		time.AfterFunc(lookAgain, func() { a.post(a.follow) })
 	}
-	return nil
+}
+
+// carrierEvery is how often the link in use is looked at during a call, for the kernel may
+// take a second to tell that its carrier is gone.
+const carrierEvery = 20 * time.Millisecond
+
+// checkCarrier looks at everything if the link in use has lost its carrier.
+func (a *Agent) checkCarrier(now time.Time) {
+	id, ok := a.engine.Using()
+	if !ok || len(a.calls) == 0 || now.Sub(a.checked) < carrierEvery {
+		return
+	}
+	a.checked = now
+	if l, err := a.host.LinkNamed(a.paths[id].link); err == nil && !l.Carrier {
+		a.follow()
+	}
 }
 
 // address is one of the host's, as look sees it.
@@ -78,14 +102,19 @@ func (a *Agent) addresses() (map[netip.Addr]address, error) {
 		return nil, err
 	}
 	up := map[string]bool{}
+	var failed error
 	add := func(at netip.Addr, link string, deprecated bool) {
+		if !a.wanted(at, link) {
+			return
+		}
 		is, seen := up[link]
 		if !seen {
 			l, err := a.host.LinkNamed(link)
-			is = err == nil && l.Up
+			failed = errors.Join(failed, err)
+			is = l.Up && l.Carrier
 			up[link] = is
 		}
-		if is && a.wanted(at, link) {
+		if is {
 			found[at] = address{link, deprecated}
 		}
 	}
@@ -95,7 +124,7 @@ func (a *Agent) addresses() (map[netip.Addr]address, error) {
 	for _, at := range four {
 		add(at.Prefix.Addr(), at.Link, false)
 	}
-	return found, nil
+	return found, failed
 }
 
 func (a *Agent) wanted(at netip.Addr, link string) bool {
@@ -106,7 +135,7 @@ func (a *Agent) wanted(at netip.Addr, link string) bool {
 }
 
 // choose returns the path by which calls should go: the one whose address the kernel would
-// take for the peer, else any whose link has a route there, else any.
+// take for the peer, else any whose link has a route there. While there is no peer, any will do.
 func (a *Agent) choose() (int, bool) {
 	target, ok := a.target()
 	ids := make([]int, 0, len(a.paths))
@@ -124,13 +153,7 @@ func (a *Agent) choose() (int, bool) {
 		return x - y
 	})
 	if !ok {
-		if using, ok := a.engine.Using(); ok && a.paths[using] != nil {
-			return using, true
-		}
-		if len(ids) == 0 {
-			return 0, false
-		}
-		return ids[0], true
+		target = anywhere
 	}
 	if e, err := a.host.Egress(target); err == nil {
 		for _, id := range ids {
@@ -146,8 +169,14 @@ func (a *Agent) choose() (int, bool) {
 			}
 		}
 	}
-	return 0, false
+	if ok || len(ids) == 0 {
+		return 0, false
+	}
+	return ids[0], true
 }
+
+// anywhere stands for a peer while there is none: its route is the default one.
+var anywhere = netip.MustParseAddr("2000::1")
 
 // target is whom the routes are asked for: the peer of a call, else the proxy or registrar.
 func (a *Agent) target() (netip.Addr, bool) {

@@ -1,0 +1,153 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/sip/media"
+	"github.com/isthmus-net/isthmus/sip/media/g711"
+	"github.com/isthmus-net/isthmus/sip/media/wav"
+	"github.com/isthmus-net/isthmus/sip/ua"
+	"github.com/isthmus-net/isthmus/sip/ua/agent"
+)
+
+// SipCmd groups what speaks SIP in the foreground.
+type SipCmd struct {
+	UA SipUACmd `cmd:"" name:"ua" help:"Be a telephone that keeps its calls while this host moves, until quit or SIGINT."`
+}
+
+// SipUACmd is `isthmus sip ua`.
+type SipUACmd struct {
+	Address   string        `arg:"" help:"Address of record, such as sip:alice@example.com."`
+	Call      string        `placeholder:"ADDRESS" help:"Call at once."`
+	Answer    bool          `help:"Take every call."`
+	Proxy     string        `placeholder:"ADDRESS" help:"Where requests go first, such as sip:[2001:db8::5]."`
+	Register  time.Duration `default:"0s" help:"Register for so long, again and again; 0s is not at all (${default})."`
+	Username  string        `help:"Name for authentication, if it is not that of the address."`
+	Password  string        `env:"ISTHMUS_SIP_PASSWORD" help:"Password; better in the environment, where other users do not see it (${env})."`
+	Instance  string        `placeholder:"URN" help:"Name of this device over restarts, such as urn:uuid:…."`
+	Port      uint16        `default:"5060" help:"SIP's port on every address (${default})."`
+	Interface []string      `placeholder:"NAME" help:"Interfaces whose addresses are used; all but the loopback if none is named."`
+	Play      string        `type:"existingfile" placeholder:"FILE" help:"Send a WAV file of 8000 Hz, again and again."`
+	Tone      float64       `placeholder:"HZ" help:"Send a tone."`
+	Record    string        `placeholder:"FILE" help:"Write what is heard to a WAV file; a number is added from the second call on."`
+	SRTP      bool          `name:"srtp" help:"Demand SRTP with keys in SDP (RFC 4568)."`
+	NoLatch   bool          `help:"Send media only to where the peer says, not to where its media come from."`
+	Repeat    time.Duration `placeholder:"TIME" help:"Repeat a request first after this time, if it is shorter than 500ms; for closed networks alone (RFC 3261 section 17.1.1.2)."`
+}
+
+// longestRecord bounds a recording.
+const longestRecord = 4 * 3600 * g711.Rate
+
+// Run is the telephone.
+func (c *SipUACmd) Run(to streams) error {
+	set, files, err := c.settings()
+	if err != nil {
+		return role.UsageError{Err: err}
+	}
+	a, err := agent.New(set)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	_, err = unix.IoctlGetTermios(int(os.Stdout.Fd()), unix.TCGETS)
+	console := agent.Console{Agent: a, In: os.Stdin, Out: to.out, Live: err == nil && to.out == os.Stdout, Call: c.Call}
+	return errors.Join(console.Run(ctx), files.close())
+}
+
+// settings reads the flags.
+func (c *SipUACmd) settings() (agent.Settings, *sounds, error) {
+	set := agent.Settings{Port: c.Port, Interfaces: c.Interface, AutoAnswer: c.Answer, Latch: !c.NoLatch, Secure: c.SRTP}
+	set.UA = ua.Settings{
+		Username: c.Username, Password: c.Password, Register: c.Register, Instance: c.Instance,
+		UserAgent: "isthmus",
+	}
+	if c.Repeat > 0 {
+		set.UA.Transactions.FirstRepeats = []time.Duration{c.Repeat}
+	}
+	if err := sip.ParseUri(c.Address, &set.UA.AOR); err != nil || set.UA.AOR.User == "" || set.UA.AOR.Host == "" {
+		return set, nil, fmt.Errorf("%q is no address of record: write one such as sip:alice@example.com", c.Address)
+	}
+	if c.Proxy != "" {
+		if err := sip.ParseUri(c.Proxy, &set.UA.Proxy); err != nil || set.UA.Proxy.Host == "" {
+			return set, nil, fmt.Errorf("--proxy %q is no address: write one such as sip:[2001:db8::5]", c.Proxy)
+		}
+	}
+	if c.Play != "" && c.Tone != 0 {
+		return set, nil, errors.New("--play and --tone are two sources: write one of them")
+	}
+	s := &sounds{record: c.Record, source: media.Silence{}}
+	switch {
+	case c.Tone != 0:
+		s.source = media.Tone(c.Tone)
+	case c.Play != "":
+		b, err := os.ReadFile(c.Play)
+		if err != nil {
+			return set, nil, err
+		}
+		sound, err := wav.Decode(b)
+		if err != nil {
+			return set, nil, fmt.Errorf("--play %s: %w", c.Play, err)
+		}
+		s.source = sound
+	}
+	set.Sound = s.next
+	return set, s, nil
+}
+
+// sounds are what calls send and hear.
+type sounds struct {
+	source media.Source
+	record string
+	calls  int
+	files  []recording
+	failed error
+}
+
+type recording struct {
+	file *os.File
+	*wav.Recorder
+}
+
+// next is for the next call.
+func (s *sounds) next() (media.Source, media.Sink) {
+	s.calls++
+	if s.record == "" {
+		return s.source, nil
+	}
+	name := s.record
+	if s.calls > 1 {
+		base, _ := strings.CutSuffix(name, ".wav")
+		name = fmt.Sprintf("%s-%d.wav", base, s.calls)
+	}
+	file, err := os.Create(name)
+	if err != nil {
+		s.failed = errors.Join(s.failed, err)
+		return s.source, nil
+	}
+	r := recording{file, wav.NewRecorder(file, wav.Linear, longestRecord)}
+	s.files = append(s.files, r)
+	return s.source, r
+}
+
+// close completes the files.
+func (s *sounds) close() error {
+	err := s.failed
+	for _, r := range s.files {
+		err = errors.Join(err, r.Close(), r.file.Close())
+	}
+	return err
+}

@@ -1,0 +1,100 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"bufio"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"github.com/isthmus-net/isthmus/sip/ua"
+	"github.com/isthmus-net/isthmus/sip/ua/agent"
+)
+
+// console runs one on the loopback; orders go to in, lines come from out.
+func console(t *testing.T, name string, port uint16, call string) (in io.WriteCloser, out *bufio.Scanner, ended chan error) {
+	t.Helper()
+	a, err := agent.New(agent.Settings{
+		UA:   ua.Settings{AOR: sip.Uri{Scheme: "sip", User: name, Host: "example.com"}},
+		Port: port, Interfaces: []string{"lo"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	orders, in := io.Pipe()
+	lines, written := io.Pipe()
+	ended = make(chan error, 1)
+	go func() {
+		ended <- (&agent.Console{Agent: a, In: orders, Out: written, Call: call}).Run(t.Context())
+		_ = written.Close()
+	}()
+	return in, bufio.NewScanner(lines), ended
+}
+
+// until reads lines until one has a text.
+func until(t *testing.T, out *bufio.Scanner, text string) {
+	t.Helper()
+	var seen []string
+	for out.Scan() {
+		seen = append(seen, out.Text())
+		if strings.Contains(out.Text(), text) {
+			return
+		}
+	}
+	t.Fatalf("no line with %q in %q", text, seen)
+}
+
+func TestConsole(t *testing.T) {
+	bobIn, bobOut, bobEnded := console(t, "bob", 15072, "")
+	order := func(in io.Writer, line string) {
+		t.Helper()
+		if _, err := io.WriteString(in, line+"\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	order(bobIn, "status")
+	until(t, bobOut, "127.0.0.1:15072 (lo)")
+	order(bobIn, "dance")
+	until(t, bobOut, "is no order")
+	order(bobIn, "hold")
+	until(t, bobOut, "no such call")
+	aliceIn, aliceOut, aliceEnded := console(t, "alice", 15070, "sip:bob@127.0.0.1:15072")
+	until(t, bobOut, "incoming, sip:alice@example.com")
+	order(bobIn, "answer")
+	until(t, bobOut, "established")
+	until(t, aliceOut, "established")
+	order(aliceIn, "hold")
+	until(t, aliceOut, "held")
+	order(aliceIn, "resume")
+	until(t, aliceOut, "resumed")
+	order(aliceIn, "digits 1")
+	until(t, bobOut, "digit")
+	order(bobIn, "hangup 1")
+	until(t, aliceOut, "ended")
+	order(aliceIn, "quit")
+	if err := bobIn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for aliceOut.Scan() {
+		}
+	}()
+	go func() {
+		for bobOut.Scan() {
+		}
+	}()
+	for _, ended := range []chan error{aliceEnded, bobEnded} {
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("it does not end")
+		}
+	}
+}
