@@ -39,7 +39,7 @@ lint: ## format, vet and staticcheck alone
 	@scripts/setup --go
 	scripts/lint
 
-test: build ## set up, then every test: unit, fuzz seeds, namespaces, interop
+test: ## set up, then every test: unit, fuzz seeds, namespaces, interop
 	@scripts/setup
 	scripts/gotest all
 
