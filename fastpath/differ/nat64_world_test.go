@@ -146,7 +146,7 @@ func (w *natWorld) programs(puntRate int) nat64bpf.Settings {
 		ExternalTCP: !s.DropExternalTCP, NoICMPInfo: s.DropICMPInfo, OutboundOnly: s.OutboundRefreshOnly,
 		ZeroClass: s.Translate.ZeroTrafficClass, FixedTOS: s.Translate.FixedTOS, TOS: s.Translate.TOS,
 		LowestMTU: s.Translate.LowestIPv6MTU, Detour: s.DetourPrefix.IsValid(), InnerSource: s.RouterAsInner,
-		RouterPool: len(s.Translate.Pool4)+len(s.Translate.Pool6) > 0,
+		RouterPool4: len(s.Translate.Pool4) > 0, RouterPool6: len(s.Translate.Pool6) > 0,
 		Tunnel: w.ports[4].index, PuntRate: puntRate, PuntShare: puntRate / 2,
 	}
 	for transport, kind := range []nat64.Filtering{state.TCP: s.FilterTCP, state.UDP: s.FilterUDP, state.ICMP: s.FilterICMP} {

@@ -298,15 +298,18 @@ func TestNAT64ErrorSources(t *testing.T) {
 	}
 }
 
+// routerPools are the families in which pools stand for routers.
+var routerPools = []struct{ four, six bool }{{}, {four: true}, {six: true}, {four: true, six: true}}
+
 // The engine distinguishes the routers that router_pool4 stands for (RFC 6791); what the client
 // says itself is the programs' still.
 func TestNAT64ErrorsOfRouters(t *testing.T) {
 	f := usual(state.UDP)
-	for _, pool := range []bool{false, true} {
-		w := newNATWorld(t, func(s *nat64bpf.Settings, _ *translate.Settings) { s.RouterPool = pool })
+	for _, pool := range routerPools {
+		w := newNATWorld(t, func(s *nat64bpf.Settings, _ *translate.Settings) { s.RouterPool4, s.RouterPool6 = pool.four, pool.six })
 		w.open(t, f)
 		want := "to4_forwarded"
-		if pool {
+		if pool.four {
 			want = "icmp_type"
 		}
 		for _, at := range runtest.Hooks {
@@ -323,11 +326,11 @@ func TestNAT64ErrorsOfRouters(t *testing.T) {
 // The same of IPv4 routers whose address the prefix may not represent, and router_pool6.
 func TestNAT64ErrorsOfPrivateRouters(t *testing.T) {
 	f := flow{state.UDP, translatebpftest.ClientAddr, translatebpftest.PoolAddr, translatebpftest.GlobalAddr, 1, translatebpftest.PoolPort}
-	for _, pool := range []bool{false, true} {
-		w := newNATWorld(t, func(s *nat64bpf.Settings, _ *translate.Settings) { s.RouterPool = pool })
+	for _, pool := range routerPools {
+		w := newNATWorld(t, func(s *nat64bpf.Settings, _ *translate.Settings) { s.RouterPool4, s.RouterPool6 = pool.four, pool.six })
 		w.open(t, f)
 		want := "to6_forwarded"
-		if pool {
+		if pool.six {
 			want = "icmp_type"
 		}
 		b := w.errorBinding6(f)
