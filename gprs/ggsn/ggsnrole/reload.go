@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
-	"github.com/isthmus-net/isthmus/internal/retry"
+	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
@@ -125,21 +125,9 @@ func (g *GGSN) used(p netip.Prefix) (found bool) {
 
 // letGoByAndBy gives up pools that were leaving, until ctx is done.
 func (g *GGSN) letGoByAndBy(ctx context.Context) {
-	again := time.NewTicker(leavingAgain)
-	defer again.Stop()
-	var trouble retry.Trouble
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-again.C:
-			if err := g.letGo(); err == nil {
-				trouble.Works(time.Now())
-			} else if trouble.Failed(err.Error(), time.Now()) {
-				g.log.Warn("what is no longer named still leads to the node", "error", err)
-			}
-		}
-	}
+	host.Repeat(ctx, leavingAgain, g.letGo, func(err error) {
+		g.log.Warn("what is no longer named still leads to the node", "error", err)
+	})
 }
 
 // letGo gives up what was leaving and no context has any more.
