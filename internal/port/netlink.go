@@ -227,7 +227,7 @@ func (e *RouteTakenError) Error() string {
 		e.Dst, e.Metric, e.Link, family, e.Dst, e.Link, e.Metric)
 }
 
-// RouteFree tells why [Host.AddRoute] would refuse a route, without changing
+// RouteFree returns why [Host.AddRoute] would refuse a route, without changing
 // anything. The link need not exist yet.
 func (h *Host) RouteFree(r Route) error { return h.routesFree([]Route{r})[0] }
 

@@ -132,7 +132,7 @@ func TestTellsOfDrops(t *testing.T) {
 			if !strings.Contains(line, "msg=packet_dropped") {
 				continue
 			}
-			if want := "reason=udp_zero_checksum source=192.0.2.2:7001 destination=192.0.2.66:7000 protocol=17 untold=0"; !strings.Contains(line, want) {
+			if want := "reason=udp_zero_checksum source=192.0.2.2:7001 destination=192.0.2.66:7000 protocol=17 suppressed=0"; !strings.Contains(line, want) {
 				t.Errorf("logged %q, want %q", line, want)
 			}
 			return
