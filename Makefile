@@ -39,7 +39,7 @@ lint: ## format, vet and staticcheck alone
 	@scripts/setup --go
 	scripts/lint
 
-test: build ## set up, then every test: unit, fuzz seeds, namespaces, interop
+test: ## set up, then every test: unit, fuzz seeds, namespaces, interop
 	@scripts/setup
 	scripts/gotest all
 
@@ -62,7 +62,7 @@ differ: ## ten million random packets through fast paths and engines; ten minute
 	ISTHMUS_DIFFER_PACKETS=10000000 ISTHMUS_REQUIRE_ROOT=1 go test -count=1 -timeout 1h -v \
 		-exec "$(CURDIR)/scripts/asroot test" -run TestDiffer ./fastpath/differ
 
-generate: ## compile the eBPF programs anew, by clang-14; they are committed
+generate: ## compile the eBPF programs again, by clang-14; they are committed
 	@scripts/setup --go
 	@scripts/generate
 

@@ -45,7 +45,7 @@ func membersOf(dir string) []identity {
 	return members
 }
 
-// spaceID tells namespaces apart.
+// spaceID distinguishes namespaces.
 type spaceID struct{ dev, ino uint64 }
 
 // mountedNamespaces gives the ids of the namespaces mounted in a directory.

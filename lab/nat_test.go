@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write the golden rulesets anew")
+var update = flag.Bool("update", false, "write the golden rulesets again")
 
 func TestRulesetGolden(t *testing.T) {
 	for _, kind := range NATKinds {

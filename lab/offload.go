@@ -85,7 +85,7 @@ func (n *Node) Offloads(iface string) (string, error) {
 		for _, o := range offloads {
 			value, err := ethtool(iface, ethtoolValue{command: o.get})
 			if err != nil {
-				return fmt.Errorf("cannot tell whether %s of %s in node %s is on: %w", o.name, iface, n.name, err)
+				return fmt.Errorf("cannot determine whether %s of %s in node %s is on: %w", o.name, iface, n.name, err)
 			}
 			state := "off"
 			if value != 0 {

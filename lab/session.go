@@ -49,7 +49,7 @@ func Running() ([]Run, error) {
 	return runs, nil
 }
 
-// describe tells of a run what concerns people.
+// describe reports a run what concerns people.
 func (s *runState) describe() Run {
 	run := Run{
 		Name: s.Name, PID: s.Owner.PID, Command: commandOf(s.Owner.PID),

@@ -47,7 +47,7 @@ func AppendEchoTest(b []byte, src, dst netip.Addr, nonce *[EchoNonceLen]byte) []
 }
 
 // echoIDSeq are the identifier and sequence number of echo tests: the nonce in
-// the data tells them apart, so both can be constant.
+// the data distinguishes them, so both can be constant.
 var echoIDSeq = [4]byte{}
 
 // EchoTestReply returns the nonce of an echo reply whose data has the size of an

@@ -24,7 +24,7 @@ type Path struct {
 	// FragmentID is the identification of the packet that a bound fragment to IPv4 is of:
 	// hosts that share an address choose theirs apart (RFC 6864 section 5.3).
 	FragmentID uint16
-	// Routers tells routers apart that a pool stands for (RFC 6791 section 5); without,
+	// Routers distinguishes routers that a pool stands for (RFC 6791 section 5); without,
 	// all have its first address.
 	Routers *Routers
 	// HopTaken says that this is not the first translation of the packet here, so

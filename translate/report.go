@@ -8,42 +8,42 @@ import (
 	"time"
 )
 
-// reportEvery is how often a packet of one reason is told: who floods the translator
+// reportEvery is how often a packet of one reason is reported: who floods the translator
 // must not fill the operator's log.
 const reportEvery = time.Minute
 
-// Report is a packet that was dropped and of which RFC 7915 wants the operator told, with
+// Report is a packet that was dropped and of which RFC 7915 wants the operator informed, with
 // addresses and ports (sections 4.5 and 5.1.1).
 type Report struct {
 	Reason Reason
 	Proto  uint8
 	// Src and Dst are those of the packet as it came; the ports are 0 where it shows none.
 	Src, Dst netip.AddrPort
-	// Untold is how many were dropped for this reason since the last report.
-	Untold uint64
+	// Suppressed is how many were dropped for this reason since the last report.
+	Suppressed uint64
 }
 
-// Reports chooses which of such packets are told: one a minute of each reason. The zero
+// Reports chooses which of such packets are reported: one a minute of each reason. The zero
 // value is ready.
 type Reports struct {
-	next   [numReasons]time.Time
-	untold [numReasons]uint64
+	next       [numReasons]time.Time
+	suppressed [numReasons]uint64
 }
 
-// Dropped takes a packet that was dropped for a reason, and returns what is to be told
+// Dropped takes a packet that was dropped for a reason, and returns what is to be reported
 // of it, if anything.
 func (r *Reports) Dropped(ip []byte, why Reason, now time.Time) (Report, bool) {
 	if !why.Reportable() {
 		return Report{}, false
 	}
 	if now.Before(r.next[why]) {
-		r.untold[why]++
+		r.suppressed[why]++
 		return Report{}, false
 	}
-	told := Report{Reason: why, Untold: r.untold[why]}
-	r.next[why], r.untold[why] = now.Add(reportEvery), 0
-	told.describe(ip)
-	return told, true
+	report := Report{Reason: why, Suppressed: r.suppressed[why]}
+	r.next[why], r.suppressed[why] = now.Add(reportEvery), 0
+	report.describe(ip)
+	return report, true
 }
 
 func (r *Report) describe(ip []byte) {

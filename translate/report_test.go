@@ -46,10 +46,10 @@ func TestReports(t *testing.T) {
 					t.Fatal("told twice in a minute")
 				}
 			}
-			if again, ok := r.Dropped(tt.ip, why, start.Add(time.Minute)); !ok || again.Untold != 7 {
+			if again, ok := r.Dropped(tt.ip, why, start.Add(time.Minute)); !ok || again.Suppressed != 7 {
 				t.Errorf("after a minute: %v, %+v", ok, again)
 			}
-			if again, ok := r.Dropped(tt.ip, why, start.Add(2*time.Minute)); !ok || again.Untold != 0 {
+			if again, ok := r.Dropped(tt.ip, why, start.Add(2*time.Minute)); !ok || again.Suppressed != 0 {
 				t.Errorf("after two: %v, %+v", ok, again)
 			}
 		})

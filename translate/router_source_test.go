@@ -29,7 +29,7 @@ func TestRouterSource4(t *testing.T) {
 	}
 	pooled := translator(t, func(s *Settings) { s.Pool4 = prefixes("198.51.100.200/32", "203.0.113.4/30") })
 	wantPackets(t, pooled, Path{IDs: fixedID(1)}, in, out("198.51.100.200"))
-	// Five addresses, and so five routers that are told apart, each time in the same way.
+	// Five addresses, and so five routers that are distinguished, each time in the same way.
 	path := Path{IDs: fixedID(1), Routers: NewRouters(7)}
 	seen := make(map[string]string)
 	for range 3 {

@@ -6,7 +6,7 @@ import "encoding/binary"
 
 // Bounds of what is remembered of routers.
 const (
-	// MaxRouters is how many routers of one family are told apart, and so how many
+	// MaxRouters is how many routers of one family are distinguished, and so how many
 	// addresses of a pool are used.
 	MaxRouters = 256
 	// routerPlaces is in how many places a router is looked for.

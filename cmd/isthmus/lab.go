@@ -213,7 +213,7 @@ func inLab(to streams, work func(context.Context, *lab.Env) error) error {
 	return err
 }
 
-var errNoReader = errors.New("nobody reads the output any more; the lab was taken down")
+var errNoReader = errors.New("no one reads the output any more; the lab was taken down")
 
 // awaitBrokenPipe calls gone when an output has lost its reader, as behind head.
 // It takes the signal for that until the end: to a program that does not, it is

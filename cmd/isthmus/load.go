@@ -57,7 +57,7 @@ func (f ConfigFlag) load() (*config.Config, error) {
 	}
 	text := bufio.NewReader(file)
 	if _, err := text.Peek(1); err == io.EOF && info.Mode().Type() == fs.ModeNamedPipe {
-		return nil, fmt.Errorf("%s is a pipe that nobody writes to: name a file with -c", path)
+		return nil, fmt.Errorf("%s is a pipe that no one writes to: name a file with -c", path)
 	}
 	settings, err := roles.Parse(text, path)
 	if err != nil || !settings.HasSecrets() || !info.Mode().IsRegular() {

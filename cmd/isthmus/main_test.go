@@ -67,7 +67,7 @@ func TestCommandLine(t *testing.T) {
 		{"a client without server", []string{"teredo", "client", ""}, 2, "", "isthmus: "},
 		{"run without name of a file", []string{"run", "-c", ""}, 2, "", "isthmus: -c names no file: write one behind it, or leave -c out for /etc/isthmus/isthmus.toml\n"},
 		{"check without name of a file", []string{"check", "-c", ""}, 2, "", "isthmus: -c names no file"},
-		{"check a pipe", []string{"check", "-c", pipe}, 1, "", "isthmus: " + pipe + " is a pipe that nobody writes to: name a file with -c\n"},
+		{"check a pipe", []string{"check", "-c", pipe}, 1, "", "isthmus: " + pipe + " is a pipe that no one writes to: name a file with -c\n"},
 		{"check a folder", []string{"check", "-c", filepath.Dir(pipe)}, 1, "", "is a folder: name a file in it with -c"},
 		{"no Teredo address", []string{"teredo", "addr", ""}, 2, "", "isthmus: \"\" is not an IPv6 address: write it like 2001:0:cb00:7101:2c41:e148:34ff:8ef5\n"},
 		{"a client of nobody", []string{"teredo", "client", "10.0.0.1"}, 2, "", "isthmus: clients refuse 10.0.0.1"},

@@ -263,7 +263,7 @@ func (a *Attachment) fasten(s pinned.Spot, d *device, p *ebpf.Program) (hook, Ho
 	return l, kind, nil
 }
 
-// Report tells of every device, attached ones first, in the order of their
+// Report reports every device, attached ones first, in the order of their
 // interface indices.
 func (a *Attachment) Report() []DeviceReport {
 	a.mu.Lock()

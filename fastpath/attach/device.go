@@ -106,7 +106,7 @@ func (p program) String() string {
 	return fmt.Sprintf("%s (number %d)", p.name, p.id)
 }
 
-// unfit tells why a device that no one named is left alone; it is empty for one
+// unfit returns why a device that no one named is left alone; it is empty for one
 // that is to be attached to. The second result is whether an operator would ask
 // about it.
 func (d *device) unfit() (why string, telling bool) {
@@ -125,7 +125,7 @@ func (d *device) unfit() (why string, telling bool) {
 	return "", false
 }
 
-// refuses tells why a device that was named cannot be used.
+// refuses returns why a device that was named cannot be used.
 func (d *device) refuses() error {
 	switch {
 	case !d.ethernet || d.kind == kindTUN:
@@ -139,7 +139,7 @@ func (d *device) refuses() error {
 // programPrefix is how the names of all our programs begin.
 const programPrefix = "isthmus_"
 
-// refusesXDP tells why the device cannot take native XDP although the operator
+// refusesXDP returns why the device cannot take native XDP although the operator
 // wants it.
 func (d *device) refusesXDP() error {
 	switch {
@@ -155,7 +155,7 @@ func (d *device) refusesXDP() error {
 	return nil
 }
 
-// againstXDP tells why auto does not choose XDP for the device.
+// againstXDP returns why auto does not choose XDP for the device.
 func (d *device) againstXDP() string {
 	switch {
 	case d.xdp != nil:

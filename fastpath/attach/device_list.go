@@ -105,10 +105,10 @@ func (d *device) lookAtXDP() { d.learnXDP(xdpFeatures(d.index)) }
 // learnXDP fills in what the driver can do. Kernels before 6.3 do not tell: of
 // veth it can be worked out, other software but bonds has no XDP, and of hardware
 // an attempt shows it.
-func (d *device) learnXDP(features uint64, told bool) {
+func (d *device) learnXDP(features uint64, known bool) {
 	d.native, d.transmit, d.fragments = unknown, unknown, unknown
 	switch {
-	case told:
+	case known:
 		d.native = answered(features&xdpNeeded == xdpNeeded)
 		d.transmit = answered(features&xdpTransmit != 0)
 		d.fragments = answered(features&xdpFragments != 0)

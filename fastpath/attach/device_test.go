@@ -136,15 +136,15 @@ func TestLearnXDP(t *testing.T) {
 		{"card that can do everything", card(), xdpNeeded | xdpTransmit | xdpFragments, true, answers{yes, yes, yes}},
 		{"card that cannot redirect", card(), 1, true, answers{no, no, no}},
 		{"card that transmits with a program only", card(), xdpNeeded, true, answers{yes, no, no}},
-		{"card, untold", card(), 0, false, answers{unknown, unknown, unknown}},
-		{"bridge, untold", card(func(d *device) { d.kind = "bridge" }), 0, false, answers{no, no, unknown}},
-		{"bond, untold", card(func(d *device) { d.kind = "bond" }), 0, false, answers{unknown, unknown, unknown}},
-		{"veth, untold, queues missing", pair(func(d *device) { d.far.txQueues = 8 }), 0, false, answers{unknown, yes, unknown}},
+		{"card, unknown features", card(), 0, false, answers{unknown, unknown, unknown}},
+		{"bridge, unknown features", card(func(d *device) { d.kind = "bridge" }), 0, false, answers{no, no, unknown}},
+		{"bond, unknown features", card(func(d *device) { d.kind = "bond" }), 0, false, answers{unknown, unknown, unknown}},
+		{"veth, unknown features, queues missing", pair(func(d *device) { d.far.txQueues = 8 }), 0, false, answers{unknown, yes, unknown}},
 		{"veth, told", pair(func(d *device) { d.far = &farEnd{elsewhere: true} }), xdpNeeded | xdpFragments, true, answers{yes, no, yes}},
-		{"veth, untold, far end with GRO", pair(), 0, false, answers{yes, yes, unknown}},
-		{"veth, untold, far end with XDP", pair(func(d *device) { d.far.gro, d.far.xdp = false, true }), 0, false, answers{yes, yes, unknown}},
-		{"veth, untold, far end without NAPI", pair(func(d *device) { d.far.gro = false }), 0, false, answers{yes, no, unknown}},
-		{"veth, untold, far end unseen", pair(func(d *device) { d.far = &farEnd{elsewhere: true} }), 0, false, answers{yes, unknown, unknown}},
+		{"veth, unknown features, far end with GRO", pair(), 0, false, answers{yes, yes, unknown}},
+		{"veth, unknown features, far end with XDP", pair(func(d *device) { d.far.gro, d.far.xdp = false, true }), 0, false, answers{yes, yes, unknown}},
+		{"veth, unknown features, far end without NAPI", pair(func(d *device) { d.far.gro = false }), 0, false, answers{yes, no, unknown}},
+		{"veth, unknown features, far end unseen", pair(func(d *device) { d.far = &farEnd{elsewhere: true} }), 0, false, answers{yes, unknown, unknown}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			row.d.learnXDP(row.features, row.told)

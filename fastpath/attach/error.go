@@ -49,7 +49,7 @@ var refusals = []struct {
 		return fmt.Sprintf("%s %s", d.name, d.tooFewQueues())
 	}},
 	{unix.ENOTCONN, pinned.PlaceXDP, func(d *device) string {
-		return fmt.Sprintf("the far end of %s is gone: make the pair anew", d.name)
+		return fmt.Sprintf("the far end of %s is gone: make the pair again", d.name)
 	}},
 	{unix.EINVAL, pinned.PlaceXDP, func(d *device) string {
 		if d.mtu > maxNativeMTU {

@@ -59,7 +59,7 @@ func TestLosses(t *testing.T) {
 	}{
 		{"a veth whose far end has no NAPI", func() (netlink.Link, error) { return addVeth(false) }, true},
 		{"a veth whose far end has one", func() (netlink.Link, error) { return addVeth(true) }, false},
-		{"a tap that nobody reads", func() (netlink.Link, error) {
+		{"a tap that no one reads", func() (netlink.Link, error) {
 			tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "out"}, Mode: netlink.TUNTAP_MODE_TAP}
 			return tap, netlink.LinkAdd(tap)
 		}, true},

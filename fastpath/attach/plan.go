@@ -33,7 +33,7 @@ func Plan(o Config) ([]DeviceReport, error) {
 	for _, d := range view.chosen {
 		warnings := d.warnings(r.xdp)
 		if r.xdp && d.native == unknown {
-			warnings = append(warnings, fmt.Sprintf("this kernel does not tell whether %s of %s takes native XDP; attaching shows it", d.driverInWords(), d.name))
+			warnings = append(warnings, fmt.Sprintf("this kernel does not report whether %s of %s takes native XDP; attaching shows it", d.driverInWords(), d.name))
 		}
 		reports = append(reports, DeviceReport{
 			Device: d.name, Index: d.index, Hook: plannedHook(r, o), Why: r.why,

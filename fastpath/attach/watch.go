@@ -20,8 +20,8 @@ func (a *Attachment) Failing() bool {
 		}
 	}
 	for s, p := range a.placed {
-		features, told := xdpFeatures(s.Index)
-		if told && s.Place == pinned.PlaceXDP && a.refuses[s.Index] == nil {
+		features, known := xdpFeatures(s.Index)
+		if known && s.Place == pinned.PlaceXDP && a.refuses[s.Index] == nil {
 			failing = failing || p.report.Target != (features&xdpTransmit != 0)
 		}
 	}

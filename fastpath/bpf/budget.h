@@ -23,7 +23,7 @@ INLINE int take(u64 *w, u32 window, u32 limit)
 	return (u32)__sync_fetch_and_add(w, 1) < limit;
 }
 
-/* A hash that nobody outside can foresee; its upper half is the better one. */
+/* A hash that no one outside can foresee; its upper half is the better one. */
 INLINE u64 scatter(u64 x)
 {
 	x = (x ^ settings.hop_seed) * 0x9e3779b97f4a7c15;

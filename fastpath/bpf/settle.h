@@ -17,7 +17,7 @@ INLINE int is_rationed(u32 reason)
 	return reason >= FIRST_PUNT && reason < FIRST_DROP && !(UNRATIONED >> (reason & 63) & 1);
 }
 
-/* The part of a /64, as a word of a packet, that tells networks apart. */
+/* The part of a /64, as a word of a packet, that distinguishes networks. */
 #ifndef NETWORK_MASK
 #define NETWORK_MASK (~0ULL)
 #endif

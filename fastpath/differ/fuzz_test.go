@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/teredo/relay"
 	"github.com/isthmus-net/isthmus/teredo/teredobpf"
 )
@@ -52,7 +53,7 @@ func TestDiffer(t *testing.T) {
 		"carrying": func(s *teredobpf.Settings, c *relay.Config) { s.Carry, c.CarryClients = true, true },
 	}
 	for name, share := range map[string]int{"router": 4, "host": 1, "carrying": 1} {
-		for i, p := range places {
+		for i, p := range runtest.Hooks {
 			t.Run(name+", "+string(p), func(t *testing.T) {
 				w := newWorld(t, changes[name])
 				w.ns.Do(t, func() error {
@@ -64,7 +65,7 @@ func TestDiffer(t *testing.T) {
 }
 
 // differ gives n packets to the program at a place.
-func (w *world) differ(t *testing.T, p place, n int, seed uint64) error {
+func (w *world) differ(t *testing.T, p runtest.Hook, n int, seed uint64) error {
 	g := &generator{rng: rand.New(rand.NewPCG(seed, uint64(n)))}
 	r, e := w.runner(p), &engine{w: w}
 	var verdicts [3]int
@@ -74,18 +75,18 @@ func (w *world) differ(t *testing.T, p place, n int, seed uint64) error {
 			w.settle()
 		}
 		frame := g.frame()
-		if p == atTC && len(frame) < ethLen+ip6Len {
+		if p == runtest.InTC && len(frame) < ethLen+ip6Len {
 			continue // a test run takes no such skb
 		}
 		given := bytes.Clone(frame)
-		res, err := r.run(given)
+		res, err := r.Run(given)
 		if err != nil {
 			return err
 		}
 		if !bytes.Equal(frame, given) {
 			return fmt.Errorf("the test run changed its input")
 		}
-		verdicts[res.verdict]++
+		verdicts[res.Verdict]++
 		if err := compare(frame, res, e.handle(frame)); err != nil {
 			return fmt.Errorf("packet %d of seed %d, %x: %w", i, seed, frame, err)
 		}

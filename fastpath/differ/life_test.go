@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo/relay"
@@ -18,7 +19,7 @@ import (
 
 func TestLife(t *testing.T) {
 	w := newWorld(t)
-	w.each(t, func(t *testing.T, r *runner) {
+	w.each(t, func(t *testing.T, r *runtest.Runner) {
 		w.fast.Beat(-time.Second)
 		w.expect(t, r, "to a client", to(good, udp, 64, 100), fastpath.Punt, "asleep")
 		w.expect(t, r, "of a client", from(good, udp, 64, 100, native), fastpath.Punt, "asleep")
@@ -32,9 +33,9 @@ func TestLife(t *testing.T) {
 // engine.
 func TestDevices(t *testing.T) {
 	w := newWorld(t)
-	w.each(t, func(t *testing.T, r *runner) {
+	w.each(t, func(t *testing.T, r *runtest.Runner) {
 		in := ports[0].index
-		if r.place == atXDP {
+		if r.Hook == runtest.InXDP {
 			in = 1
 		}
 		w.fast.RemoveDevice(in)
@@ -46,7 +47,7 @@ func TestDevices(t *testing.T) {
 		w.expect(t, r, "in by it", to(other, udp, 64, 100), fastpath.Forward, encap)
 		w.fast.RemoveDevice(ports[1].index)
 		w.expect(t, r, "out by another device", to(other, udp, 64, 100), fastpath.Punt, "no_next_hop")
-		d = fastpath.Device{Index: ports[1].index, MAC: ports[1].mac, Frames: r.place == atTC, Packets: r.place == atXDP}
+		d = fastpath.Device{Index: ports[1].index, MAC: ports[1].mac, Frames: r.Hook == runtest.InTC, Packets: r.Hook == runtest.InXDP}
 		if err := w.fast.SetDevice(d); err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +66,7 @@ func TestDevices(t *testing.T) {
 		if err := w.fast.SetDevice(fastpath.Device{Index: 1, MAC: ports[0].mac, Partial: true}); err != nil {
 			t.Fatal(err)
 		}
-		r := w.runner(atXDP)
+		r := w.runner(runtest.InXDP)
 		w.expect(t, r, "SCTP to a client", to(good, protoSCTP, 64, 100), fastpath.Punt, "offload")
 		w.expect(t, r, "SCTP of a client", from(good, protoSCTP, 64, 100, native), fastpath.Punt, "offload")
 		w.expect(t, r, "UDP to a client", to(good, udp, 64, 100), fastpath.Forward, encap)
@@ -76,11 +77,11 @@ func TestDevices(t *testing.T) {
 			}
 			frame := to(good, udp, 64, 100)
 			halve(frame[ethLen:])
-			res, err := r.run(frame)
+			res, err := r.Run(frame)
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := packet.IPv6(res.out[ethLen+ip4Len+udpLen:])
+			p := packet.IPv6(res.Out[ethLen+ip4Len+udpLen:])
 			if right := packet.Checksum(p.SrcBytes(), p.DstBytes(), p.NextHeader(), p.Payload()) == 0; right != partial {
 				t.Errorf("from a device whose frames may be unfinished %v, the checksum is right: %v", partial, right)
 			}
@@ -120,7 +121,7 @@ func TestPuntBudget(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, func(s *teredobpf.Settings, _ *relay.Config) { s.PuntRate, s.PuntShare = tt.rate, tt.share })
-			w.each(t, func(t *testing.T, r *runner) {
+			w.each(t, func(t *testing.T, r *runtest.Runner) {
 				if n := w.punted(t, r, tt.times, tt.frames...); n != tt.want {
 					t.Errorf("%d punts, want %d", n, tt.want)
 				}
@@ -164,11 +165,11 @@ func inWindow(t *testing.T, prepare, run func()) {
 
 // repeatEach gives each frame so often to the program. The kernel's own repetition waits for a
 // grace period at XDP, which may outlast a window.
-func (r *runner) repeatEach(t *testing.T, times int, frames [][]byte) {
+func repeatEach(t *testing.T, r *runtest.Runner, times int, frames [][]byte) {
 	t.Helper()
 	for _, frame := range frames {
 		for range times {
-			if _, err := r.run(frame); err != nil {
+			if _, err := r.Run(frame); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -177,9 +178,9 @@ func (r *runner) repeatEach(t *testing.T, times int, frames [][]byte) {
 
 // punted gives each frame of strangers so often to the program, all in one window from
 // its start, and returns how many were punted.
-func (w *world) punted(t *testing.T, r *runner, times int, frames ...[]byte) int {
+func (w *world) punted(t *testing.T, r *runtest.Runner, times int, frames ...[]byte) int {
 	t.Helper()
-	inWindow(t, func() { w.counted() }, func() { r.repeatEach(t, times, frames) })
+	inWindow(t, func() { w.counted() }, func() { repeatEach(t, r, times, frames) })
 	got := w.counted()
 	reason, _ := counted(t, "unknown_peer")
 	if n := int(got[teredobpf.PuntLimit] + got[reason]); n != times*len(frames) {

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
@@ -248,20 +249,20 @@ func isCovered(p packet.IPv6) bool {
 // compare returns how a result breaks the promise: what is forwarded the engine
 // forwards, alone, the same way and to the same place; what is dropped the engine
 // drops; what is punted is untouched.
-func compare(frame []byte, r result, o outcome) error {
-	switch r.verdict {
+func compare(frame []byte, r runtest.Result, o outcome) error {
+	switch r.Verdict {
 	case fastpath.Forward:
 		if len(o.frames) != 1 || o.dropped || o.kernel {
 			return fmt.Errorf("forwarded what the engine does not: %s\nengine: %+v", r, o)
 		}
-		return masked(r.out, o.frames[0])
+		return masked(r.Out, o.frames[0])
 	case fastpath.Drop:
 		if len(o.frames) != 0 || !o.dropped {
 			return fmt.Errorf("dropped what the engine does not: %s\nengine: %+v", r, o)
 		}
 	case fastpath.Punt:
-		if !bytes.Equal(r.out, frame) {
-			return fmt.Errorf("punted a changed frame:\n got %x\nwant %x", r.out, frame)
+		if !bytes.Equal(r.Out, frame) {
+			return fmt.Errorf("punted a changed frame:\n got %x\nwant %x", r.Out, frame)
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/relay"
@@ -69,7 +70,7 @@ func modes() []mode {
 // TestModes gives rows to relays of other configurations.
 func TestModes(t *testing.T) {
 	for _, m := range modes() {
-		for _, p := range places {
+		for _, p := range runtest.Hooks {
 			t.Run(m.name+", "+string(p), func(t *testing.T) {
 				w := newWorld(t, m.change)
 				w.ns.Do(t, func() error {
@@ -107,10 +108,10 @@ func TestEveryReasonHasARow(t *testing.T) {
 }
 
 // expect runs a frame and checks what was counted.
-func (w *world) expect(t *testing.T, r *runner, what string, frame []byte, verdict fastpath.Verdict, words string) result {
+func (w *world) expect(t *testing.T, r *runtest.Runner, what string, frame []byte, verdict fastpath.Verdict, words string) runtest.Result {
 	t.Helper()
 	w.counted()
-	res, err := r.run(frame)
+	res, err := r.Run(frame)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,15 +122,15 @@ func (w *world) expect(t *testing.T, r *runner, what string, frame []byte, verdi
 	if diff := cmp.Diff(want, w.counted()); diff != "" {
 		t.Errorf("%s: counters (-want +got):\n%s", what, diff)
 	}
-	if res.verdict != verdict {
+	if res.Verdict != verdict {
 		t.Errorf("%s: %s, want %s", what, res, verdict)
 	}
 	return res
 }
 
 // each runs f at both hooks, in the namespace.
-func (w *world) each(t *testing.T, f func(t *testing.T, r *runner)) {
-	for _, p := range places {
+func (w *world) each(t *testing.T, f func(t *testing.T, r *runtest.Runner)) {
+	for _, p := range runtest.Hooks {
 		t.Run(string(p), func(t *testing.T) {
 			w.ns.Do(t, func() error {
 				f(t, w.runner(p))
@@ -157,17 +158,17 @@ func stay(t *testing.T) {
 // A class answers for all its destinations, by one next hop of a core.
 func TestRouteClasses(t *testing.T) {
 	w := newWorld(t)
-	w.each(t, func(t *testing.T, r *runner) {
+	w.each(t, func(t *testing.T, r *runtest.Runner) {
 		stay(t)
 		classes := w.fast.Routes4()
 		at := int(good.Addr().As4()[0])<<8 | int(good.Addr().As4()[1])
 		classes[at] = 7
 		w.fast.Bump()
 		res := w.expect(t, r, "to one of the class", to(good, udp, 64, 100), fastpath.Forward, encap)
-		first := string(res.out[:12])
+		first := string(res.Out[:12])
 		// Not the class of other: it would go where good goes.
 		res = w.expect(t, r, "to another", to(other, udp, 64, 100), fastpath.Forward, encap)
-		if string(res.out[:12]) == first {
+		if string(res.Out[:12]) == first {
 			t.Error("both went to one next hop")
 		}
 		o := int(other.Addr().As4()[0])<<8 | int(other.Addr().As4()[1])
@@ -175,7 +176,7 @@ func TestRouteClasses(t *testing.T) {
 		w.fast.Bump()
 		w.expect(t, r, "to one of the class", to(good, udp, 64, 100), fastpath.Forward, encap)
 		res = w.expect(t, r, "to another of the class", to(other, udp, 64, 100), fastpath.Forward, encap)
-		if string(res.out[:12]) != first {
+		if string(res.Out[:12]) != first {
 			t.Error("the class has two next hops")
 		}
 		clear(classes)
@@ -186,23 +187,23 @@ func TestRouteClasses(t *testing.T) {
 // A next hop is as old as its generation.
 func TestGenerations(t *testing.T) {
 	w := newWorld(t)
-	w.each(t, func(t *testing.T, r *runner) {
+	w.each(t, func(t *testing.T, r *runtest.Runner) {
 		stay(t)
 		before := w.expect(t, r, "to a client", to(good, udp, 64, 100), fastpath.Forward, encap)
-		old := string(before.out[:6])
+		old := string(before.Out[:6])
 		changed := ways[0]
 		changed.mac = mac(150)
 		if err := changed.setNeighbour(ports); err != nil {
 			t.Fatal(err)
 		}
 		now := w.expect(t, r, "before the bump", to(good, udp, 64, 100), fastpath.Forward, encap)
-		if string(now.out[:6]) != old {
+		if string(now.Out[:6]) != old {
 			t.Error("the next hop was not cached")
 		}
 		w.fast.Bump()
 		now = w.expect(t, r, "after the bump", to(good, udp, 64, 100), fastpath.Forward, encap)
-		if string(now.out[:6]) != string(changed.mac) {
-			t.Errorf("sent to %x", now.out[:6])
+		if string(now.Out[:6]) != string(changed.mac) {
+			t.Errorf("sent to %x", now.Out[:6])
 		}
 		if err := ways[0].setNeighbour(ports); err != nil {
 			t.Fatal(err)
@@ -232,9 +233,9 @@ func TestSamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	w.each(t, func(t *testing.T, r *runner) {
+	w.each(t, func(t *testing.T, r *runtest.Runner) {
 		for _, frame := range [][]byte{to(good, udp, 64, 100), from(unknown, udp, 64, 90, native), to(good, udp, 1, 1000)} {
-			res, err := r.run(frame)
+			res, err := r.Run(frame)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -248,11 +249,11 @@ func TestSamples(t *testing.T) {
 				t.Fatal(err)
 			}
 			place, index := fastpath.PlaceIngress, ports[0].index
-			if r.place == atXDP {
+			if r.Hook == runtest.InXDP {
 				place, index = fastpath.PlaceXDP, 1
 			}
 			age := fastpath.Monotonic() - s.Time
-			if age < 0 || age > testutil.Patience || s.Verdict != res.verdict || teredobpf.Reason(s.Reason).Verdict() != res.verdict ||
+			if age < 0 || age > testutil.Patience || s.Verdict != res.Verdict || teredobpf.Reason(s.Reason).Verdict() != res.Verdict ||
 				s.Length != len(frame) || s.Place != place || s.Ifindex != index {
 				t.Errorf("sample %+v, want that of %s", s, res)
 			}
@@ -262,7 +263,7 @@ func TestSamples(t *testing.T) {
 		}
 	})
 	w.fast.Trace(0, 0)
-	w.each(t, func(t *testing.T, r *runner) {
+	w.each(t, func(t *testing.T, r *runtest.Runner) {
 		w.expect(t, r, "without samples", to(good, udp, 64, 100), fastpath.Forward, encap)
 		if n := reader.AvailableBytes(); n != 0 {
 			t.Errorf("%d bytes of samples", n)
@@ -273,15 +274,15 @@ func TestSamples(t *testing.T) {
 // Identifications differ from packet to packet.
 func TestIdentification(t *testing.T) {
 	w := newWorld(t)
-	w.each(t, func(t *testing.T, r *runner) {
+	w.each(t, func(t *testing.T, r *runtest.Runner) {
 		seen := make(map[[2]byte]bool)
 		const n = 5000
 		for range n {
-			res, err := r.run(to(good, udp, 64, 100))
+			res, err := r.Run(to(good, udp, 64, 100))
 			if err != nil {
 				t.Fatal(err)
 			}
-			seen[[2]byte(res.out[ethLen+4:])] = true
+			seen[[2]byte(res.Out[ethLen+4:])] = true
 		}
 		if len(seen) != n {
 			t.Errorf("%d identifications in %d packets", len(seen), n)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/translate/nat64/nat64bpf"
 	"github.com/isthmus-net/isthmus/translate/translatebpf"
 )
@@ -47,7 +48,7 @@ func TestNAT64PuntBudget(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.fast.Beat(time.Hour)
-			for _, p := range []place{atXDP, atTC} {
+			for _, p := range []runtest.Hook{runtest.InXDP, runtest.InTC} {
 				const times = 30
 				frames := [][]byte{sentBy(here), sentBy(tt.other)}
 				count := func() map[string]uint64 {
@@ -59,7 +60,7 @@ func TestNAT64PuntBudget(t *testing.T) {
 				}
 				r := w.runner(p)
 				w.ns.Do(t, func() error {
-					inWindow(t, func() { count() }, func() { r.repeatEach(t, times, frames) })
+					inWindow(t, func() { count() }, func() { repeatEach(t, r, times, frames) })
 					return nil
 				})
 				news := count()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/nat64"
@@ -36,11 +37,11 @@ func isQuiet(at time.Duration) bool {
 
 // check gives a frame to the programs, and then to the engine with the state as the
 // programs found it.
-func (w *natWorld) check(r *runner, frame []byte) (fastpath.Verdict, error) {
+func (w *natWorld) check(r *runtest.Runner, frame []byte) (fastpath.Verdict, error) {
 	now := w.quiet()
 	copy(w.before, w.sessions)
 	given := slices.Clone(frame)
-	res, err := r.run(given)
+	res, err := r.Run(given)
 	if err != nil {
 		return 0, err
 	}
@@ -49,20 +50,20 @@ func (w *natWorld) check(r *runner, frame []byte) (fastpath.Verdict, error) {
 	}
 	if !isQuiet(now) {
 		w.skipped++
-		return res.verdict, nil
+		return res.Verdict, nil
 	}
 	c := comparison{natWorld: w, now: now, frame: frame, res: res, changed: -1}
 	copy(w.after, w.sessions)
 	c.findChange()
-	switch res.verdict {
+	switch res.Verdict {
 	case fastpath.Forward:
-		err = c.forwarded(r.place)
+		err = c.forwarded(r.Hook)
 	case fastpath.Punt:
 		err = c.punted()
 	default:
 		err = c.dropped()
 	}
-	return res.verdict, err
+	return res.Verdict, err
 }
 
 // comparison is of one packet.
@@ -70,7 +71,7 @@ type comparison struct {
 	*natWorld
 	now     time.Duration
 	frame   []byte
-	res     result
+	res     runtest.Result
 	changed int // the session whose word the programs changed; -1: none
 	made    bool
 	fed     int // how often the engine had the packet
@@ -101,17 +102,17 @@ func (c *comparison) restore() {
 }
 
 // forwarded holds what left against what the engine sends.
-func (c *comparison) forwarded(at place) error {
-	if len(c.res.out) < ethLen+ip4Len {
-		return fmt.Errorf("a frame of %d bytes left", len(c.res.out))
+func (c *comparison) forwarded(at runtest.Hook) error {
+	if len(c.res.Out) < ethLen+ip4Len {
+		return fmt.Errorf("a frame of %d bytes left", len(c.res.Out))
 	}
 	ip := slices.Clone(c.frame[ethLen:])
-	if at == atXDP && c.partial {
+	if at == runtest.InXDP && c.partial {
 		finishTransport(ip)
 	}
 	path := c.path(ip)
 	c.restore()
-	if err := c.same(c.feed(ip, path), c.res.out); err != nil {
+	if err := c.same(c.feed(ip, path), c.res.Out); err != nil {
 		return err
 	}
 	if !bytes.Equal(c.sessions, c.after) {
@@ -148,19 +149,19 @@ func (c *comparison) remade(ip []byte, path translate.Path) error {
 	case bound && is.PoolPort != was.PoolPort:
 		return fmt.Errorf("the engine binds to port %d, the binding's is %d", is.PoolPort, was.PoolPort)
 	case is.PoolPort == was.PoolPort:
-		return c.same(out, c.res.out)
+		return c.same(out, c.res.Out)
 	case is.PoolPort < 1024 != (was.PoolPort < 1024):
 		return fmt.Errorf("the engine binds to port %d, the programs to %d", is.PoolPort, was.PoolPort)
-	case len(out) != 1 || len(out[0]) != len(c.res.out)-ethLen:
-		return fmt.Errorf("the engine sends %x, the programs %x", out, c.res.out)
+	case len(out) != 1 || len(out[0]) != len(c.res.Out)-ethLen:
+		return fmt.Errorf("the engine sends %x, the programs %x", out, c.res.Out)
 	}
 	return nil
 }
 
 // punted checks that a frame and the state of others are untouched, and goes on.
 func (c *comparison) punted() error {
-	if !bytes.Equal(c.frame, c.res.out) {
-		return fmt.Errorf("a punted frame was changed to %x", c.res.out)
+	if !bytes.Equal(c.frame, c.res.Out) {
+		return fmt.Errorf("a punted frame was changed to %x", c.res.Out)
 	}
 	kind := binary.BigEndian.Uint16(c.frame[12:])
 	if kind == etherIPv6 && c.changed >= 0 {
@@ -251,7 +252,7 @@ func (w *natWorld) why() (list []string) {
 
 // path is that of a packet that left: of an ICMP error that of the packet it quotes.
 func (c *comparison) path(ip []byte) translate.Path {
-	out := c.res.out[ethLen:]
+	out := c.res.Out[ethLen:]
 	var p translate.Path
 	if ip[0]>>4 == 6 {
 		p.MTU4 = c.mtuTo(netip.AddrFrom4([4]byte(out[16:])))
@@ -334,7 +335,7 @@ func maskIDs(got, want []byte, behind int) error {
 	return nil
 }
 
-// difference tells of the first session that is not as the programs left it.
+// difference reports the first session that is not as the programs left it.
 func (c *comparison) difference() string {
 	for at := 0; at < len(c.after); at += sessionRecord {
 		a, b, is := c.before[at:at+sessionRecord], c.after[at:at+sessionRecord], c.sessions[at:at+sessionRecord]

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/nat64"
 )
@@ -95,7 +96,7 @@ func (g *natGenerator) settle() {
 // session behind it; what they drop the engine drops; what they punt is untouched.
 func TestDifferNAT64(t *testing.T) {
 	wanted := packetsWanted(t)
-	for i, p := range places {
+	for i, p := range runtest.Hooks {
 		t.Run(string(p), func(t *testing.T) {
 			t.Parallel()
 			w := newNATWorld(t, natSizes)
@@ -105,7 +106,7 @@ func TestDifferNAT64(t *testing.T) {
 }
 
 // differ gives n packets to the program at a place.
-func (w *natWorld) differ(t *testing.T, p place, n int, seed uint64) error {
+func (w *natWorld) differ(t *testing.T, p runtest.Hook, n int, seed uint64) error {
 	g, r := newNATGenerator(w, seed), w.runner(p)
 	var verdicts [3]int
 	errors := 0 // ICMP errors that were forwarded
@@ -121,7 +122,7 @@ func (w *natWorld) differ(t *testing.T, p place, n int, seed uint64) error {
 			w.out.Reset()
 			w.engine.Tick(w.epoch.Add(fastpath.Monotonic()), &w.out)
 		}
-		if p == atTC && len(frame) < ethLen+ip6Len || len(frame) < ethLen+4 {
+		if p == runtest.InTC && len(frame) < ethLen+ip6Len || len(frame) < ethLen+4 {
 			continue // a test run takes no such skb
 		}
 		verdict, err := w.check(r, frame)

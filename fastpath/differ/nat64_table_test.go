@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/nat64"
@@ -125,7 +126,7 @@ func natRows() []natRow {
 
 // TestNAT64Rows gives rows to programs and engine, and holds one against the other.
 func TestNAT64Rows(t *testing.T) {
-	for _, p := range places {
+	for _, p := range runtest.Hooks {
 		t.Run(string(p), func(t *testing.T) {
 			w := newNATWorld(t, natSizes)
 			r := w.runner(p)
@@ -187,7 +188,7 @@ func (w *natWorld) castFTP(t testing.TB) {
 }
 
 // row runs one.
-func (w *natWorld) row(t *testing.T, r *runner, row natRow) {
+func (w *natWorld) row(t *testing.T, r *runtest.Runner, row natRow) {
 	t.Helper()
 	if _, err := w.counted(); err != nil {
 		t.Fatal(err)
@@ -225,7 +226,7 @@ func FuzzNAT64(f *testing.F) {
 		f.Add(true, row.ip)
 		f.Add(false, row.ip)
 	}
-	runners := map[bool]*runner{true: w.runner(atXDP), false: w.runner(atTC)}
+	runners := map[bool]*runtest.Runner{true: w.runner(runtest.InXDP), false: w.runner(runtest.InTC)}
 	f.Fuzz(func(t *testing.T, xdp bool, ip []byte) {
 		if len(ip) < ip6Len {
 			return // a test run of tc takes no such packet

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/nat64"
@@ -65,7 +66,7 @@ type natWorld struct {
 
 	sessions      []byte // the records of all sessions
 	before, after []byte // copies of them
-	last          map[string]uint64
+	counts        runtest.Counts
 	reasons       map[string]uint64 // counted up to the last drop
 	skipped       int               // comparisons that the clock spoiled
 }
@@ -83,7 +84,7 @@ func natPorts() []*port {
 
 func newNATWorld(t testing.TB, sizes state.Sizes) *natWorld {
 	t.Helper()
-	w := &natWorld{t: t, ns: testutil.NewNetns(t), last: make(map[string]uint64), ports: natPorts()}
+	w := &natWorld{t: t, ns: testutil.NewNetns(t), ports: natPorts()}
 	w.ns.Do(t, func() error { return makeHost(w.ports, natWays) })
 	fast, err := nat64bpf.Load(nat64bpf.Config{Name: "differ", Sizes: sizes})
 	if err != nil {
@@ -145,8 +146,8 @@ func (w *natWorld) programs(puntRate int) nat64bpf.Settings {
 		ExternalTCP: !s.DropExternalTCP, NoICMPInfo: s.DropICMPInfo, OutboundOnly: s.OutboundRefreshOnly,
 		ZeroClass: s.Translate.ZeroTrafficClass, FixedTOS: s.Translate.FixedTOS, TOS: s.Translate.TOS,
 		LowestMTU: s.Translate.LowestIPv6MTU, Detour: s.DetourPrefix.IsValid(), InnerSource: s.RouterAsInner,
-		RouterPool: len(s.Translate.Pool4)+len(s.Translate.Pool6) > 0,
-		Tunnel:     w.ports[4].index, PuntRate: puntRate, PuntShare: puntRate / 2,
+		RouterPool4: len(s.Translate.Pool4) > 0, RouterPool6: len(s.Translate.Pool6) > 0,
+		Tunnel: w.ports[4].index, PuntRate: puntRate, PuntShare: puntRate / 2,
 	}
 	for transport, kind := range []nat64.Filtering{state.TCP: s.FilterTCP, state.UDP: s.FilterUDP, state.ICMP: s.FilterICMP} {
 		p.AddressDependent[transport] = kind == nat64.AddressDependent
@@ -174,29 +175,13 @@ func (w *natWorld) programs(puntRate int) nat64bpf.Settings {
 	return p
 }
 
-// runner runs the programs of one place.
-func (w *natWorld) runner(p place) *runner {
-	r := &runner{place: p, program: w.fast.Programs().XDP, out: make([]byte, 1<<14)}
-	if p == atTC {
-		r.program = w.fast.Programs().Ingress
-		r.context.Ifindex = uint32(w.ports[0].index)
-	}
-	return r
+// runner runs the program of a hook.
+func (w *natWorld) runner(at runtest.Hook) *runtest.Runner {
+	return runtest.NewRunner(at, w.fast.Programs(), w.ports[0].index, 1<<14)
 }
 
 // counted returns the reasons that were counted since the last call.
-func (w *natWorld) counted() (map[string]uint64, error) {
-	list, err := w.fast.Counters()
-	news := make(map[string]uint64)
-	for _, c := range list {
-		name := c.Reason
-		if n := c.Packets - w.last[name]; n > 0 {
-			news[name] = n
-		}
-		w.last[name] = c.Packets
-	}
-	return news, err
-}
+func (w *natWorld) counted() (map[string]uint64, error) { return w.counts.Packets(w.fast) }
 
 // natRoute returns the way to an address, which may be a gateway's own.
 func natRoute(a netip.Addr) (way, bool) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo/peer"
 	"github.com/isthmus-net/isthmus/teredo/teredobpf"
@@ -52,7 +53,7 @@ func TestConcurrentWriter(t *testing.T) {
 		key := client(homeOf(i)).As16()
 		w.hot.Insert(&key, homeOf(i), w.instant(), time.Hour, false)
 	}
-	for _, p := range places {
+	for _, p := range runtest.Hooks {
 		t.Run(string(p), func(t *testing.T) {
 			stop, done := make(chan struct{}), make(chan string, 1)
 			go func() { done <- w.disturb(stop, seen) }()
@@ -125,7 +126,7 @@ func (w *world) disturb(stop <-chan struct{}, seen *crowdView) string {
 }
 
 // useCrowd gives packets of the crowd to the program at a place.
-func (w *world) useCrowd(t *testing.T, p place, seen *crowdView) error {
+func (w *world) useCrowd(t *testing.T, p runtest.Hook, seen *crowdView) error {
 	r, rng := w.runner(p), rand.New(rand.NewPCG(5, 6))
 	var verdicts [3]int
 	// A busy machine takes longer to show anything.
@@ -145,22 +146,22 @@ func (w *world) useCrowd(t *testing.T, p place, seen *crowdView) error {
 			}
 			frame = fromClient(expected, whole(udp, 64, 90, addr, native))
 		}
-		res, err := r.run(frame)
+		res, err := r.Run(frame)
 		if err != nil {
 			return err
 		}
-		verdicts[res.verdict]++
-		if i >= crowd-resident && res.verdict == fastpath.Drop && (!expected.IsValid() || expected == homeOf(i)) {
+		verdicts[res.Verdict]++
+		if i >= crowd-resident && res.Verdict == fastpath.Drop && (!expected.IsValid() || expected == homeOf(i)) {
 			t.Errorf("a packet of peer %d, which never was away, was dropped", i)
 		}
-		if res.verdict != fastpath.Forward {
+		if res.Verdict != fastpath.Forward {
 			continue
 		}
 		if gone {
 			t.Errorf("a packet of peer %d, which is gone, was forwarded", i)
 		}
 		if !expected.IsValid() {
-			ip := res.out[ethLen:]
+			ip := res.Out[ethLen:]
 			expected = netip.AddrPortFrom(netip.AddrFrom4([4]byte(ip[16:20])), binary.BigEndian.Uint16(ip[22:]))
 		}
 		if !ownsMapping(i, expected) {
@@ -198,7 +199,7 @@ func TestStampsOfPrograms(t *testing.T) {
 		}
 		return r.Age(w.instant())
 	}
-	w.each(t, func(t *testing.T, r *runner) {
+	w.each(t, func(t *testing.T, r *runtest.Runner) {
 		for _, tt := range []struct {
 			name    string
 			age     time.Duration
@@ -217,7 +218,7 @@ func TestStampsOfPrograms(t *testing.T) {
 				start := fastpath.Monotonic()
 				w.hot.Insert(&key, good, w.instant().Add(-tt.age), 0, false)
 				before = age()
-				if _, err := r.run(tt.frame); err != nil {
+				if _, err := r.Run(tt.frame); err != nil {
 					t.Fatal(err)
 				}
 				after = age()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/translate"
 )
@@ -19,7 +20,7 @@ const siitEpoch = 500
 // they drop the engine drops; what they punt is untouched.
 func TestDifferSIIT(t *testing.T) {
 	wanted := packetsWanted(t)
-	for i, p := range places {
+	for i, p := range runtest.Hooks {
 		t.Run(string(p), func(t *testing.T) {
 			t.Parallel()
 			w := newSIITWorld(t)
@@ -29,7 +30,7 @@ func TestDifferSIIT(t *testing.T) {
 }
 
 // differ gives n packets to the program at a place.
-func (w *siitWorld) differ(t *testing.T, p place, n int, seed uint64) error {
+func (w *siitWorld) differ(t *testing.T, p runtest.Hook, n int, seed uint64) error {
 	g, r := newSIITGenerator(seed), w.runner(p)
 	var verdicts [3]int
 	for i := range n {
@@ -37,7 +38,7 @@ func (w *siitWorld) differ(t *testing.T, p place, n int, seed uint64) error {
 			w.settle(g.settings(t.Fatal))
 		}
 		frame := g.frame(g.flow())
-		if p == atTC && len(frame) < ethLen+ip6Len || len(frame) < ethLen+4 {
+		if p == runtest.InTC && len(frame) < ethLen+ip6Len || len(frame) < ethLen+4 {
 			continue // a test run takes no such skb
 		}
 		verdict, err := w.check(r, frame)
@@ -96,7 +97,7 @@ func FuzzSIIT(f *testing.F) {
 		f.Add(false, ip)
 	}
 	w.settle(choice)
-	runners := map[bool]*runner{true: w.runner(atXDP), false: w.runner(atTC)}
+	runners := map[bool]*runtest.Runner{true: w.runner(runtest.InXDP), false: w.runner(runtest.InTC)}
 	f.Fuzz(func(t *testing.T, xdp bool, ip []byte) {
 		if len(ip) < ip6Len {
 			return // a test run of tc takes no such packet

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate"
@@ -33,13 +34,13 @@ type siitWorld struct {
 	engine   *siit.Engine
 	partial  bool // frames of XDP may have checksums that are left to hardware
 	out      packet.Batch
-	last     map[string]uint64
+	counts   runtest.Counts
 	count    int // of packets
 }
 
 func newSIITWorld(t testing.TB) *siitWorld {
 	t.Helper()
-	w := &siitWorld{t: t, ns: testutil.NewNetns(t), last: make(map[string]uint64), ports: natPorts()}
+	w := &siitWorld{t: t, ns: testutil.NewNetns(t), ports: natPorts()}
 	w.ns.Do(t, func() error { return makeHost(w.ports, siitWays) })
 	fast, err := siitbpf.Load(siitbpf.Config{Name: "differ"})
 	if err != nil {
@@ -101,32 +102,16 @@ func (c *siitChoice) programs(tunnel int) siitbpf.Settings {
 	return s
 }
 
-// runner runs the programs of one place.
-func (w *siitWorld) runner(p place) *runner {
-	r := &runner{place: p, program: w.fast.Programs().XDP, out: make([]byte, 1<<14)}
-	if p == atTC {
-		r.program = w.fast.Programs().Ingress
-		r.context.Ifindex = uint32(w.ports[0].index)
-	}
-	return r
+// runner runs the program of a hook.
+func (w *siitWorld) runner(at runtest.Hook) *runtest.Runner {
+	return runtest.NewRunner(at, w.fast.Programs(), w.ports[0].index, 1<<14)
 }
 
 // counted returns the reasons that were counted since the last call.
-func (w *siitWorld) counted() (map[string]uint64, error) {
-	list, err := w.fast.Counters()
-	news := make(map[string]uint64)
-	for _, c := range list {
-		name := c.Reason
-		if n := c.Packets - w.last[name]; n > 0 {
-			news[name] = n
-		}
-		w.last[name] = c.Packets
-	}
-	return news, err
-}
+func (w *siitWorld) counted() (map[string]uint64, error) { return w.counts.Packets(w.fast) }
 
 // check gives a frame to the programs and then to the engine.
-func (w *siitWorld) check(r *runner, frame []byte) (fastpath.Verdict, error) {
+func (w *siitWorld) check(r *runtest.Runner, frame []byte) (fastpath.Verdict, error) {
 	given := slices.Clone(frame)
 	// Counters cost more than a run: of one packet in eight it is told why it was punted.
 	w.count++
@@ -136,18 +121,18 @@ func (w *siitWorld) check(r *runner, frame []byte) (fastpath.Verdict, error) {
 			return 0, err
 		}
 	}
-	res, err := r.run(given)
+	res, err := r.Run(given)
 	switch {
 	case err != nil:
 		return 0, err
 	case !bytes.Equal(frame, given):
 		return 0, fmt.Errorf("the test run changed its input")
-	case res.verdict == fastpath.Forward:
-		return res.verdict, w.forwarded(r.place, frame, res.out)
-	case res.verdict == fastpath.Punt:
-		return res.verdict, w.punted(frame, res.out, asked)
+	case res.Verdict == fastpath.Forward:
+		return res.Verdict, w.forwarded(r.Hook, frame, res.Out)
+	case res.Verdict == fastpath.Punt:
+		return res.Verdict, w.punted(frame, res.Out, asked)
 	}
-	return res.verdict, w.dropped(frame)
+	return res.Verdict, w.dropped(frame)
 }
 
 // feed gives a packet to the engine and returns what it sends, and whether it translated.
@@ -160,12 +145,12 @@ func (w *siitWorld) feed(ip []byte) (out [][]byte, translated bool) {
 }
 
 // forwarded holds what left against what the engine sends.
-func (w *siitWorld) forwarded(at place, frame, left []byte) error {
+func (w *siitWorld) forwarded(at runtest.Hook, frame, left []byte) error {
 	if len(left) < ethLen+ip4Len {
 		return fmt.Errorf("a frame of %d bytes left", len(left))
 	}
 	ip := slices.Clone(frame[ethLen:])
-	if at == atXDP && w.partial {
+	if at == runtest.InXDP && w.partial {
 		finishTransport(ip)
 	}
 	sent, translated := w.feed(ip)

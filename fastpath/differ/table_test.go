@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/special"
 	"github.com/isthmus-net/isthmus/internal/testutil"
@@ -299,7 +300,7 @@ func halve4(f []byte) {
 // TestTable gives each row to the programs and to the engine.
 func TestTable(t *testing.T) {
 	w := newWorld(t)
-	for _, p := range places {
+	for _, p := range runtest.Hooks {
 		t.Run(string(p), func(t *testing.T) {
 			w.ns.Do(t, func() error {
 				w.runRows(t, p, "encap", encapRows())
@@ -311,12 +312,12 @@ func TestTable(t *testing.T) {
 }
 
 // runRows runs rows in this thread, which is in the namespace.
-func (w *world) runRows(t *testing.T, p place, direction string, rows []row) {
+func (w *world) runRows(t *testing.T, p runtest.Hook, direction string, rows []row) {
 	r, e := w.runner(p), &engine{w: w}
 	w.counted()
 	for _, row := range rows {
 		w.settle()
-		res, err := r.run(row.frame)
+		res, err := r.Run(row.frame)
 		if err != nil {
 			t.Error(err)
 			continue
@@ -328,7 +329,7 @@ func (w *world) runRows(t *testing.T, p place, direction string, rows []row) {
 		if diff := cmp.Diff(want, w.counted()); diff != "" {
 			t.Errorf("%s, %s: counters (-want +got):\n%s", direction, row.name, diff)
 		}
-		if res.verdict != verdict {
+		if res.Verdict != verdict {
 			t.Errorf("%s, %s: %s, want %s", direction, row.name, res, verdict)
 		}
 		if err := compare(row.frame, res, e.handle(row.frame)); err != nil {

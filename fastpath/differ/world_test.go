@@ -268,24 +268,3 @@ func route(a netip.Addr) (r way, ok bool) {
 	}
 	return way{}, false
 }
-
-// place is one of the two hooks.
-type place string
-
-const (
-	atXDP place = "xdp"
-	atTC  place = "tc"
-)
-
-var places = []place{atXDP, atTC}
-
-// result is what a program made of a frame.
-type result struct {
-	verdict fastpath.Verdict
-	out     []byte
-	code    uint32
-}
-
-func (r result) String() string {
-	return fmt.Sprintf("%s (code %d) %x", r.verdict, int32(r.code), r.out)
-}

@@ -364,12 +364,12 @@ func (f *Follower) bump(now time.Time) {
 	f.lastBump, f.bumpAt = now, time.Time{}
 }
 
-// next tells when the next timer is due; zero is never.
+// next returns when the next timer is due; zero is never.
 func (f *Follower) next() time.Time {
 	return earlier(earlier(f.bumpAt, f.echoAt), f.recountAt())
 }
 
-// recountAt tells when to start recomputing the classes; zero is never.
+// recountAt returns when to start recomputing the classes; zero is never.
 func (f *Follower) recountAt() time.Time {
 	if f.running || f.firstDirty.IsZero() {
 		return time.Time{}

@@ -34,7 +34,7 @@ func (s *site) after(what string, limit time.Duration, bumps int, moved map[neti
 		if news := s.bumps.from(before); len(news) >= bumps {
 			due = max(due, news[bumps-1].at)
 			if news[0].recounts != recounts {
-				s.t.Errorf("%s: next hops were valid until classes were counted anew", what)
+				s.t.Errorf("%s: next hops were valid until classes were counted again", what)
 			}
 			break
 		}

@@ -52,7 +52,7 @@ func Mounted() string {
 	return ""
 }
 
-// WhyNone tells why there is no BPF file system to keep things in.
+// WhyNone returns why there is no BPF file system to keep things in.
 func WhyNone() string {
 	if isBPFFS(systemRoot) {
 		return fmt.Sprintf("The process may not write the BPF file system at %s, so nothing survives its restart unless it can mount one at %s: let it write there.", systemRoot, ownRoot)
@@ -62,7 +62,7 @@ func WhyNone() string {
 
 func mountOwnRoot() error {
 	if endsWithUs() {
-		return errors.New("what it mounts ends with it, since nobody else is in its mount namespace, as with ip netns exec")
+		return errors.New("what it mounts ends with it, since no one else is in its mount namespace, as with ip netns exec")
 	}
 	if err := os.MkdirAll(ownRoot, pinsMode); err != nil {
 		return err

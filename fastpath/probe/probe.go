@@ -22,7 +22,7 @@ type Features struct {
 	// Programs reports that programs and maps can be loaded; without it nothing
 	// below could be tried.
 	Programs bool
-	// XDP and TC tell whether the kernel knows programs of that kind.
+	// XDP and TC report whether the kernel knows programs of that kind.
 	XDP, TC bool
 	// TCX reports that tc programs can be attached by links, which end with the
 	// process or are pinned (Linux 6.6); without it filters are used.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // soak is a world of four SGSNs, whose contexts come and go.
@@ -29,8 +30,8 @@ type soak struct {
 // of time, while settings change and other engines take over, with all contexts and with
 // none. In the end nothing is left: no context, no address, no timer.
 func TestSoak(t *testing.T) {
-	total := 100_000
-	if testing.Short() {
+	total, whole := 100_000, !testing.Short() && !testutil.UnderRace
+	if !whole {
 		total = 5_000
 	}
 	s := &soak{
@@ -50,7 +51,7 @@ func TestSoak(t *testing.T) {
 			t.Errorf("%d leases of %s rest for ever", p.Held, p.APN)
 		}
 	}
-	if testing.Short() {
+	if !whole {
 		return
 	}
 	s.count()

@@ -31,8 +31,8 @@ type Speaker interface {
 	Announce(prefixes ...netip.Prefix) error
 	// Withdraw takes prefixes back, and returns when routers have been told.
 	Withdraw(prefixes ...netip.Prefix) error
-	// Meet is called once, when what is ready at the start has been announced.
-	Meet() error
+	// AddPeers is called once, when what is ready at the start has been announced.
+	AddPeers() error
 	// Reconfigure takes what can change while prefixes are announced.
 	Reconfigure(config.Announce) error
 	// Neighbors are the routers that are told, if it knows them.
@@ -128,12 +128,12 @@ func (a *Announcer) Run(ctx context.Context) error {
 	for _, m := range a.members {
 		group.Go(func() error { return a.follow(working, m) })
 	}
-	group.Go(func() error { return a.meet(working) })
+	group.Go(func() error { return a.addPeers(working) })
 	return errors.Join(group.Wait(), a.end(role.Leaving(ctx)))
 }
 
-// meet begins to talk to routers when each instance has had its first check.
-func (a *Announcer) meet(ctx context.Context) error {
+// addPeers begins to talk to routers when each instance has had its first check.
+func (a *Announcer) addPeers(ctx context.Context) error {
 	late := time.NewTimer(firstChecks)
 	defer late.Stop()
 	for _, m := range a.members {
@@ -145,7 +145,7 @@ func (a *Announcer) meet(ctx context.Context) error {
 		case <-m.checked:
 		}
 	}
-	return a.speaker.Meet()
+	return a.speaker.AddPeers()
 }
 
 // end withdraws everything, waits for what is on its way, and closes.

@@ -73,7 +73,7 @@ func (r *recorder) note(format string, args ...any) {
 }
 func (r *recorder) Announce(p ...netip.Prefix) error  { r.note("announce %v", p); return nil }
 func (r *recorder) Withdraw(p ...netip.Prefix) error  { r.note("withdraw %v", p); return nil }
-func (r *recorder) Meet() error                       { r.note("meet"); return nil }
+func (r *recorder) AddPeers() error                   { r.note("meet"); return nil }
 func (r *recorder) Reconfigure(config.Announce) error { r.note("reconfigure"); return nil }
 func (r *recorder) Neighbors() []role.Neighbor        { return []role.Neighbor{{AS: 1}} }
 func (r *recorder) Close(leave bool) error            { r.note("close, leave %v", leave); return nil }

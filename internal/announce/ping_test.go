@@ -165,7 +165,7 @@ func TestSignsOfAnEarlierProcess(t *testing.T) {
 			return err
 		}
 		count(2)
-		if err := second.Meet(); err != nil {
+		if err := second.AddPeers(); err != nil {
 			return err
 		}
 		count(1)

@@ -65,9 +65,9 @@ func (s *signs) Withdraw(prefixes ...netip.Prefix) error {
 	return s.routes.Remove(prefixes...)
 }
 
-// Meet implements [Speaker]: what a process before this one has left and this one
+// AddPeers implements [Speaker]: what a process before this one has left and this one
 // does not announce goes.
-func (s *signs) Meet() error {
+func (s *signs) AddPeers() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.routes.Keep(s.known...)
@@ -84,7 +84,7 @@ func (s *signs) Close(leave bool) error {
 	s.cancel()
 	err := s.kept.Wait()
 	if !leave {
-		err = errors.Join(err, s.Withdraw(slices.Clone(s.known)...), s.Meet())
+		err = errors.Join(err, s.Withdraw(slices.Clone(s.known)...), s.AddPeers())
 	}
 	s.routes.Close()
 	return err

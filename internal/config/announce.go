@@ -251,12 +251,12 @@ func (a *Announce) checkSpeaker(c *Checker) {
 		c.Fail("", "this speaker has no identifier", `add router_id = "192.0.2.1" with an IPv4 address of this host`)
 	}
 	if len(a.Neighbors) == 0 && c.OK("neighbor") {
-		c.Fail("", "there is nobody to tell", `add [[announce.neighbor]] with address = "2001:db8::1" and as = 64513`)
+		c.Fail("", "there is no one to tell", `add [[announce.neighbor]] with address = "2001:db8::1" and as = 64513`)
 	}
 	for i, n := range a.Neighbors {
 		path := fmt.Sprintf("neighbor[%d]", i)
 		if n.Passive && !slices.ContainsFunc(a.Listen, func(l netip.Addr) bool { return l.Is4() == n.Address.Is4() }) && c.OK("listen") {
-			c.Fail(path+".passive", "nobody would take this neighbor's call", "name the address that it calls under listen, in [announce]")
+			c.Fail(path+".passive", "no one would take this neighbor's call", "name the address that it calls under listen, in [announce]")
 		}
 		if internal := n.AS == a.LocalAS && n.AS != 0; internal && (n.Multihop > 0 || n.TTLSecurity) {
 			c.Fail(path, "a neighbor of the same AS may be any number of hops away", "leave multihop and ttl_security out")

@@ -26,7 +26,7 @@ type SectionOf[C any] struct {
 	// Secret reports whether the section itself holds secrets, so that no one else may
 	// read the file.
 	Secret func(*C) bool
-	// Offers are values for other instances, told apart by their types.
+	// Offers are values for other instances, distinguished by their types.
 	Offers func(*C) []any
 	// Take is called with all that is offered, and with the [Claims] of all other instances,
 	// when every section has been read; see [Offered].

@@ -5,7 +5,6 @@ package control
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/url"
 )
@@ -42,14 +41,7 @@ func questionOf(r *http.Request) Question {
 func serveQuestions(f func(Question) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		result, err := f(questionOf(r))
-		switch {
-		case errors.Is(err, ErrNoInstance):
-			refuse(w, http.StatusNotFound, err.Error())
-		case err != nil:
-			refuse(w, http.StatusUnprocessableEntity, err.Error())
-		default:
-			answer(w, result)
-		}
+		respond(w, result, err, http.StatusUnprocessableEntity)
 	}
 }
 

@@ -95,12 +95,12 @@ func (c *Client) open(ctx context.Context, method, path string, query url.Values
 	if err != nil {
 		return nil, err
 	}
-	var told problem
-	switch err := json.Unmarshal(body, &told); {
-	case err == nil && len(told.Faults) > 0:
-		return nil, fromFaults(told.Faults)
-	case err == nil && told.Error != "":
-		return nil, &refusal{text: told.Error, status: response.StatusCode}
+	var answered problem
+	switch err := json.Unmarshal(body, &answered); {
+	case err == nil && len(answered.Faults) > 0:
+		return nil, fromFaults(answered.Faults)
+	case err == nil && answered.Error != "":
+		return nil, &refusal{text: answered.Error, status: response.StatusCode}
 	}
 	return nil, fmt.Errorf("isthmus on %s answered %s: is it another version?", c.path, response.Status)
 }

@@ -4,7 +4,6 @@ package control
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 )
@@ -19,14 +18,7 @@ func draining(mux *http.ServeMux, source Source, guard func(what string, handle 
 	for path, on := range map[string]bool{pathDrain: true, pathUndrain: false} {
 		mux.HandleFunc("POST "+path, guard("drain anything", func(w http.ResponseWriter, r *http.Request) {
 			drained, err := source.Drain(r.FormValue("instance"), on)
-			switch {
-			case errors.Is(err, ErrNoInstance):
-				refuse(w, http.StatusNotFound, err.Error())
-			case err != nil:
-				refuse(w, http.StatusInternalServerError, err.Error())
-			default:
-				answer(w, drained)
-			}
+			respond(w, drained, err, http.StatusInternalServerError)
 		}))
 	}
 }

@@ -72,7 +72,7 @@ func own(path string, mode fs.FileMode, gid int) error {
 	return nil
 }
 
-// Usable tells why Listen could not open the socket, as far as that is seen
+// Usable returns why Listen could not open the socket, as far as that is seen
 // without changing anything.
 func Usable(path, group string) error {
 	if _, err := groupID(group); err != nil {

@@ -61,14 +61,7 @@ func reading(mux *http.ServeMux, source Source) {
 			limit = n
 		}
 		peers, err := source.Peers(r.FormValue("instance"), limit)
-		switch {
-		case errors.Is(err, ErrNoInstance):
-			refuse(w, http.StatusNotFound, err.Error())
-		case err != nil:
-			refuse(w, http.StatusInternalServerError, err.Error())
-		default:
-			answer(w, peers)
-		}
+		respond(w, peers, err, http.StatusInternalServerError)
 	})
 }
 
@@ -144,6 +137,23 @@ func fromFaults(faults []fault) config.Errors {
 		errs[i] = &e
 	}
 	return errs
+}
+
+// respond answers with a value, unless there is an error, which fails with the status.
+func respond(w http.ResponseWriter, value any, err error, status int) {
+	if err != nil {
+		fail(w, err, status)
+		return
+	}
+	answer(w, value)
+}
+
+// fail refuses for an error: with the status, unless there is no such instance.
+func fail(w http.ResponseWriter, err error, status int) {
+	if errors.Is(err, ErrNoInstance) {
+		status = http.StatusNotFound
+	}
+	refuse(w, status, err.Error())
 }
 
 func refuse(w http.ResponseWriter, status int, text string) {

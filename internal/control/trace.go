@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -114,13 +113,10 @@ func streamTrace(w http.ResponseWriter, ctx context.Context, samples <-chan trac
 	for {
 		select {
 		case err := <-ended:
-			switch {
-			case err == nil || begun:
+			if err == nil || begun {
 				begin()
-			case errors.Is(err, ErrNoInstance):
-				refuse(w, http.StatusNotFound, err.Error())
-			default:
-				refuse(w, http.StatusConflict, err.Error())
+			} else {
+				fail(w, err, http.StatusConflict)
 			}
 			return
 		case <-refusal:
@@ -158,7 +154,7 @@ func (c *Client) Trace(ctx context.Context, t TraceRequest, emit func(*trace.Sam
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			return fmt.Errorf("isthmus on %s ended the trace: it has stopped, or was started anew", c.path)
+			return fmt.Errorf("isthmus on %s ended the trace: it has stopped, or was started again", c.path)
 		}
 		if line.Lost > 0 {
 			lose(line.Lost)

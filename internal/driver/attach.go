@@ -38,7 +38,7 @@ func (f *Driver) fail(err error) {
 	f.Wake()
 }
 
-// LinksChanged tells of devices that came, went or changed. It locks.
+// LinksChanged reports devices that came, went or changed. It locks.
 func (f *Driver) LinksChanged() {
 	f.mu.Lock()
 	f.moved = true
@@ -70,7 +70,7 @@ func (f *Driver) Configure(cfg Config) {
 func (f *Driver) settle() {
 	f.mu.Lock()
 	cfg, moved, failed := f.cfg, f.moved, f.failed
-	anew := f.replaced && cfg.Host // others are attached to other devices alone
+	again := f.replaced && cfg.Host // others are attached to other devices alone
 	f.moved, f.replaced = false, false
 	f.mu.Unlock()
 
@@ -92,7 +92,7 @@ func (f *Driver) settle() {
 		f.Detach(found[0].What + ", which " + f.role.Packets + " would not meet. " + found[0].Remedy)
 	case cfg.Mode == fastpath.ModeAuto && unsure != nil:
 		f.Detach("what " + f.role.Packets + " would not meet cannot be determined: " + unsure.Error())
-	case f.attachment != nil && !anew && sameAttachment(as, f.attachedAs):
+	case f.attachment != nil && !again && sameAttachment(as, f.attachedAs):
 		if moved {
 			f.sync()
 		}

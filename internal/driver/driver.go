@@ -198,7 +198,7 @@ func (f *Driver) Inherited() bool { return f.kept && f.forward != nil && f.forwa
 // Tunnel is the interface index of the instance's own device, after Use.
 func (f *Driver) Tunnel() int { return f.tunnel.index }
 
-// Use tells of the instance's own device, by which the programs ask for routes.
+// Use reports the instance's own device, by which the programs ask for routes.
 func (f *Driver) Use(host *port.Host, tun *port.TUN) error {
 	f.host, f.tunnel = host, tunnelDevice{tun.Name(), tun.Index()}
 	if f.forward == nil {

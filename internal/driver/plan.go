@@ -64,8 +64,8 @@ func (p *Forecast) Findings() (found []role.Finding) {
 	return found
 }
 
-// Hinder says what would keep the programs from being attached.
-func (p *Forecast) Hinder(why string) {
+// Block says what would keep the programs from being attached.
+func (p *Forecast) Block(why string) {
 	p.say(p.explicit, "the engine would carry all packets: %s", why)
 }
 

@@ -15,7 +15,7 @@ import (
 // which the kernel hands 64 KB of TCP in one datagram, without a checksum inside.
 var wires = []string{"device", "bond", "team"}
 
-// Finishes tells why what a host sends itself must not leave by a device through
+// Finishes returns why what a host sends itself must not leave by a device through
 // the fast path, unless its operator knows what is behind it.
 func Finishes(name string, w port.Wire) error {
 	if slices.Contains(wires, w.Kind) || attach.FinishesPackets(name) {

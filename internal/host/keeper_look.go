@@ -121,7 +121,7 @@ func (k *Keeper) find() (f finding, err error) {
 	return f, err
 }
 
-// noteDown tells of a device that someone has set down or up. What the kernel drops with
+// noteDown reports a device that someone has set down or up. What the kernel drops with
 // it is no work of his, so that it is set up again at once.
 func (k *Keeper) noteDown(down bool) {
 	k.mu.Lock()

@@ -86,7 +86,7 @@ func TestInsideAndTurn(t *testing.T) {
 	}
 }
 
-// A packet of either family goes back to where it came from, and nobody else's.
+// A packet of either family goes back to where it came from, and no one else's.
 func TestBack(t *testing.T) {
 	e := &Expectation[struct{}]{nonce: [NonceLen]byte{1, 2, 3}}
 	six := packet.AppendIPv6Header(nil, packet.ProtoUDP, 64, packet.UDPHeaderLen+NonceLen, netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2"))

@@ -21,12 +21,12 @@ const StateFolder = "/var/lib/isthmus"
 // Saved is a file with a counter, which is never lost, and with the state that a process wrote
 // at its end, if it came to that. It is locked, so that one process at a time has it.
 type Saved struct {
-	// Fresh tells that nobody has written a counter before.
+	// Fresh reports that no one has written a counter before.
 	Fresh bool
 	// Counter is what the last process had. Of a fresh file it is random: whoever knew a counter
 	// before that was lost shall see another one.
 	Counter uint8
-	// Whole tells that it has left State.
+	// Whole reports that it has left State.
 	Whole bool
 	State []byte
 

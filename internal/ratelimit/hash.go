@@ -38,7 +38,7 @@ func (h *hash) of(k key) uint64 {
 	return (x ^ y) >> h.shift
 }
 
-// key is what tells sources apart: an address, IPv4 or IPv6, or the first bits of one.
+// key is what distinguishes sources: an address, IPv4 or IPv6, or the first bits of one.
 type key [2]uint64
 
 func keyOf(a netip.Addr) key {

@@ -1,7 +1,7 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
 // Package retry decides when something that failed is tried again, each time later than
-// the last, and whether a failure is to be told: once for each kind.
+// the last, and whether a failure is to be reported: once for each kind.
 package retry
 
 import (
@@ -15,31 +15,31 @@ import (
 type Trouble struct {
 	First, Last time.Duration
 
-	wait   time.Duration // after the last failure
-	failed time.Time     // when that was
-	well   time.Time     // since when it works; zero: it does not
-	told   []string      // kinds, the latest at the end
+	wait     time.Duration // after the last failure
+	failed   time.Time     // when that was
+	well     time.Time     // since when it works; zero: it does not
+	reported []string      // kinds, the latest at the end
 }
 
-// kindsKept is how many kinds of failure are known as told. Who fails in more ways in
-// turn is told of them again, as rarely as it is tried.
+// kindsKept is how many kinds of failure are known as reported. Who fails in more ways in
+// turn has them reported again, as rarely as it is tried.
 const kindsKept = 8
 
-// Failed notes a failure, and reports whether it is to be told. Failures with the same
+// Failed notes a failure, and reports whether it is news. Failures with the same
 // text are of one kind, so that the text should not hold what differs at each try.
 func (t *Trouble) Failed(text string, now time.Time) (news bool) {
 	if t.past(now) {
-		t.wait, t.told = 0, nil
+		t.wait, t.reported = 0, nil
 	}
 	t.failed, t.well = now, time.Time{}
 	t.wait = min(max(2*t.wait, t.First), t.Last)
-	if slices.Contains(t.told, text) {
+	if slices.Contains(t.reported, text) {
 		return false
 	}
-	if len(t.told) == kindsKept {
-		t.told = slices.Delete(t.told, 0, 1)
+	if len(t.reported) == kindsKept {
+		t.reported = slices.Delete(t.reported, 0, 1)
 	}
-	t.told = append(t.told, text)
+	t.reported = append(t.reported, text)
 	return true
 }
 

@@ -2,7 +2,11 @@
 
 package role
 
-import "io"
+import (
+	"fmt"
+	"io"
+	"net/netip"
+)
 
 // Connection are the flags that find a running isthmus.
 type Connection struct {
@@ -77,6 +81,21 @@ func ask[R Table](by Asker, to To, order bool, arguments any) error {
 type Part struct {
 	Limit int    `json:"limit" default:"100" help:"Rows at most; 0 is all."`
 	From  uint32 `json:"from" hidden:"" help:"Where the part begins: what the one before has named as next."`
+}
+
+// ParsePrefix reads a prefix or one address that an argument names; empty is none.
+func ParsePrefix(text string) (netip.Prefix, error) {
+	if text == "" {
+		return netip.Prefix{}, nil
+	}
+	if a, err := netip.ParseAddr(text); err == nil {
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return p, fmt.Errorf("%q is neither an address nor a prefix", text)
+	}
+	return p.Masked(), nil
 }
 
 // Parted are arguments with a [Part].

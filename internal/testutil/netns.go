@@ -26,7 +26,7 @@ func NewNetns(t testing.TB) *Netns {
 	NeedRoot(t)
 	n := &Netns{handle: netns.None()}
 	t.Cleanup(func() { n.handle.Close() })
-	onThread(t, func() error {
+	made := onThread(func() error {
 		var err error
 		if n.handle, err = netns.New(); err != nil {
 			return err
@@ -37,6 +37,9 @@ func NewNetns(t testing.TB) *Netns {
 		}
 		return errors.Join(netlink.LinkSetUp(lo), filterNothing())
 	})
+	if err := <-made; err != nil {
+		t.Fatal(err)
+	}
 	return n
 }
 
@@ -55,7 +58,14 @@ func filterNothing() error {
 // starts do not run in it.
 func (n *Netns) Do(t testing.TB, f func() error) {
 	t.Helper()
-	onThread(t, func() error {
+	if err := <-n.Go(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Go runs f as [Netns.Do] does, beside the test, and returns what f's error is sent to.
+func (n *Netns) Go(f func() error) <-chan error {
+	return onThread(func() error {
 		if err := netns.Set(n.handle); err != nil {
 			return err
 		}
@@ -79,18 +89,15 @@ func (n *Netns) Show(t testing.TB) {
 // closed when the test ends.
 func (n *Netns) Handle() int { return int(n.handle) }
 
-// onThread runs f on a thread of its own and fails the test with its error.
-// The thread is locked and never unlocked, so the runtime ends it together
-// with its goroutine and no other goroutine ever runs in its namespace.
-func onThread(t testing.TB, f func() error) {
-	t.Helper()
+// onThread runs f on a thread of its own. The thread is locked and never unlocked, so
+// the runtime ends it together with its goroutine and no other goroutine ever runs in its
+// namespace.
+func onThread(f func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() {
 		defer close(done) // also where f ends the test, which is no error of its own
 		runtime.LockOSThread()
 		done <- f()
 	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	return done
 }

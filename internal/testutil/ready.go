@@ -86,7 +86,7 @@ func ready(name string) error {
 	return nil
 }
 
-// local tells why an address is not one of the host's yet. Its route comes a moment
+// local returns why an address is not one of the host's yet. Its route comes a moment
 // later than the address.
 func local(addr net.IP) error {
 	routes, err := netlink.RouteGet(addr)

@@ -28,7 +28,7 @@ const (
 	etherIPv6 = 0x86dd
 )
 
-// Classes is how many kinds of test packets a [Meter] tells apart.
+// Classes is how many kinds of test packets a [Meter] distinguishes.
 const Classes = 8
 
 // Classify makes a packet of [Packet] one of that class; they are of class 0 at
@@ -45,7 +45,7 @@ func Classify(p packet.IPv6, class int) {
 var marker = [8]byte{'i', 's', 't', 'h', 'm', 'u', 's', '!'}
 
 // MinSize is the smallest test packet: IPv6 and UDP headers. One that is to be
-// told apart from others needs [MinTaggedSize].
+// distinguished from others needs [MinTaggedSize].
 const (
 	MinSize       = packet.IPv6HeaderLen + packet.UDPHeaderLen
 	MinTaggedSize = MinSize + len(marker) + 8

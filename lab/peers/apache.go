@@ -10,7 +10,7 @@ import (
 
 // Apache is the configuration of the web server.
 type Apache struct {
-	// Name tells instances apart; it names the files.
+	// Name distinguishes instances; it names the files.
 	Name string
 	// Port is where it listens, on all addresses.
 	Port uint16

@@ -15,7 +15,7 @@ import (
 // Bird is the configuration of the routing daemon BIRD 2 as a router that hears
 // of prefixes by BGP and puts them into its kernel's table.
 type Bird struct {
-	// Name tells instances apart; it names the files.
+	// Name distinguishes instances; it names the files.
 	Name string
 	// RouterID is an IPv4 address of the router.
 	RouterID netip.Addr

@@ -10,7 +10,7 @@ import (
 // Inetd is the configuration of a superserver that serves finger and telnet. Who
 // comes by telnet is greeted and told what the first line said.
 type Inetd struct {
-	// Name tells instances apart; it names the files.
+	// Name distinguishes instances; it names the files.
 	Name string
 	// IPv6 serves by IPv6 instead of IPv4.
 	IPv6 bool

@@ -10,7 +10,7 @@ import (
 // Miniupnpd is the configuration of MiniUPnP's daemon, which makes a router
 // reserve ports by UPnP and NAT-PMP as most home routers do.
 type Miniupnpd struct {
-	// Name tells instances apart; it names the files.
+	// Name distinguishes instances; it names the files.
 	Name string
 	// Outside and Inside are the router's interfaces.
 	Outside, Inside string

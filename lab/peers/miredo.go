@@ -14,7 +14,7 @@ const miredoUser = "nobody"
 
 // MiredoServer is the configuration of a Miredo server.
 type MiredoServer struct {
-	// Name tells instances apart; it names the files.
+	// Name distinguishes instances; it names the files.
 	Name string
 	// Address and Address2 are the server's two IPv4 addresses, different and
 	// both present on its host. Without Address2 Miredo takes Address + 1.
@@ -26,7 +26,7 @@ type MiredoServer struct {
 // MiredoRelay is the configuration of a Miredo relay, host-specific or not.
 // Its host must forward IPv6; the relay adds the route to its prefix itself.
 type MiredoRelay struct {
-	// Name tells instances apart; it names the files.
+	// Name distinguishes instances; it names the files.
 	Name string
 	// Interface is the tunnel to create, "teredo" if empty.
 	Interface string
@@ -39,7 +39,7 @@ type MiredoRelay struct {
 // MiredoClient is the configuration of a Miredo client. It is ready when its
 // interface has an address of the server's prefix.
 type MiredoClient struct {
-	// Name tells instances apart; it names the files.
+	// Name distinguishes instances; it names the files.
 	Name string
 	// Interface is the tunnel to create, "teredo" if empty.
 	Interface string

@@ -13,7 +13,7 @@ import (
 // OsmoGGSN is the configuration of osmo-ggsn, a GGSN in user space with one TUN device per
 // APN. Its host must forward.
 type OsmoGGSN struct {
-	// Name tells instances apart; it names the files. One runs in a network namespace.
+	// Name distinguishes instances; it names the files. One runs in a network namespace.
 	Name string
 	// Bind is its address towards SGSNs.
 	Bind netip.Addr
@@ -66,7 +66,7 @@ func (c OsmoGGSN) config(state string) string {
 // context with a TUN device and keeps it until SIGTERM. Some 20 s behind the end of the
 // context it goes; one may kill it then.
 type Sgsnemu struct {
-	// Name tells instances apart; it names the files. One runs at an address.
+	// Name distinguishes instances; it names the files. One runs at an address.
 	Name string
 	// Listen is its address, Remote the GGSN's.
 	Listen, Remote netip.Addr

@@ -12,7 +12,7 @@ import (
 // RouterDaemon is the configuration of a daemon that sends Router Advertisements, which
 // make its host the default router of others.
 type RouterDaemon struct {
-	// Name tells instances apart; it names the files.
+	// Name distinguishes instances; it names the files.
 	Name string
 	// Links are the interfaces, each with the prefix that is on it.
 	Links map[string]netip.Prefix

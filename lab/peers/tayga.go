@@ -12,7 +12,7 @@ import (
 // works through a TUN device, which the caller makes by the first command, sets up,
 // and routes the prefix and the IPv4 addresses to before it starts the second.
 type Tayga struct {
-	// Name tells instances apart; it names the files.
+	// Name distinguishes instances; it names the files.
 	Name string
 	// Device is the TUN device.
 	Device string

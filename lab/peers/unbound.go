@@ -11,7 +11,7 @@ import (
 // Unbound is the configuration of unbound, a recursive name server that validates. It
 // knows the zones and records that are written here and asks no one else.
 type Unbound struct {
-	// Name tells instances apart; it names the files.
+	// Name distinguishes instances; it names the files.
 	Name string
 	// Listen is where it answers, over UDP and TCP.
 	Listen netip.AddrPort

@@ -11,7 +11,7 @@ import (
 // Vsftpd is the configuration of Debian's FTP server, for anonymous users who may
 // read what is in its folder and write into a folder below.
 type Vsftpd struct {
-	// Name tells instances apart; it names the files.
+	// Name distinguishes instances; it names the files.
 	Name string
 	// Address is where it listens, on Port; 0 is 21.
 	Address netip.Addr

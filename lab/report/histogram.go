@@ -108,7 +108,7 @@ const (
 	rowHeight     = 46 // of the tallest bin
 	averageHeight = 12 // of the line of an average
 	rowLabel      = 20
-	mostBins      = 120 // on the axis; narrower bars cannot be told apart
+	mostBins      = 120 // on the axis; narrower bars cannot be distinguished
 	leastBins     = 10
 )
 

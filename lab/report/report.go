@@ -38,7 +38,7 @@ type Report struct {
 	Charts []Chart `json:"charts,omitempty"`
 	// Notes explain the figures, one sentence each.
 	Notes []string `json:"notes,omitempty"`
-	// Beside tells of load that was not the run's own, a sentence that stands under
+	// Beside reports load that was not the run's own, a sentence that stands under
 	// every table; empty if there was none to speak of.
 	Beside string `json:"beside,omitempty"`
 	// Machine says what was measured and on what.
@@ -75,9 +75,9 @@ type Table struct {
 
 // Errors that Verdict wraps.
 var (
-	// ErrWrong tells of wrong behaviour.
+	// ErrWrong reports wrong behaviour.
 	ErrWrong = errors.New("wrong behaviour")
-	// ErrMissed tells of figures outside their musts.
+	// ErrMissed reports figures outside their musts.
 	ErrMissed = errors.New("figures outside their musts")
 )
 

@@ -23,7 +23,7 @@ const (
 
 // palette is the style of every drawing. Its colours keep a contrast of at
 // least 3 to 1 to the paper, light or dark, and differ in lightness, so that
-// they can be told apart without colour vision.
+// they can be distinguished without colour vision.
 const palette = `.isthmus{font:12px system-ui,"DejaVu Sans",sans-serif;--ink:#1b1f24;--soft:#59636e;--rule:#d5dae0;--paper:#fff;` +
 	`--published:#8a6d00;--reference:#7d8590;--peer:#b4540a;--ours:#6aa3e0;--ours-tc:#2f74c0;--ours-xdp:#123f7d}` +
 	`@media(prefers-color-scheme:dark){.isthmus{--ink:#e6e9ed;--soft:#a3adb8;--rule:#3a424c;--paper:#14181d;` +

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -131,16 +130,14 @@ func addTools(a *archive, root string) error {
 	return a.err
 }
 
-// addTests compiles the tests and the programs that they call.
+// addTests compiles the tests and isthmus, which those of the lab and of roles start.
 func addTests(a *archive, root, scratch string, suites []suite) error {
 	say("compiling the tests of %d packages", len(suites))
-	if slices.ContainsFunc(suites, suite.callsProgram) {
-		program := filepath.Join(scratch, "isthmus")
-		if err := compile(root, "build", "-o", program, "./cmd/isthmus"); err != nil {
-			return err
-		}
-		a.file("/bin/isthmus", program)
+	program := filepath.Join(scratch, "isthmus")
+	if err := compile(root, "build", "-o", program, "./cmd/isthmus"); err != nil {
+		return err
 	}
+	a.file("/bin/isthmus", program)
 	for _, s := range suites {
 		program := filepath.Join(scratch, filepath.Base(s.program()))
 		if err := compile(root, "test", "-c", "-o", program, "./"+s.Package); err != nil {

@@ -2,10 +2,7 @@
 
 package main
 
-import (
-	"path"
-	"strings"
-)
+import "path"
 
 // suite is the tests of one package that run in the machine.
 type suite struct {
@@ -20,9 +17,6 @@ func (s suite) program() string { return "/tests/" + path.Base(s.Package) + ".te
 
 // folder is where its tests run; it holds the package's files.
 func (s suite) folder() string { return "/src/" + s.Package }
-
-// callsProgram reports whether the tests start isthmus itself.
-func (s suite) callsProgram() bool { return strings.HasPrefix(s.Package, "lab/") }
 
 // plan is what depends on the kernel: every program of the fast path and its
 // packet tables, how it is attached, what it must not bypass, and packets

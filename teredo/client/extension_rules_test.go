@@ -190,7 +190,7 @@ func TestPeerRefreshTimer(t *testing.T) {
 	if took := b.now.Sub(sent); took != 22*30*time.Second {
 		t.Errorf("the port went after %v", took)
 	}
-	b.want("anew", b.ip(data(b.address(), peerAddr, "three"))[:1], "to peer: bubble with nonce")
+	b.want("again", b.ip(data(b.address(), peerAddr, "three"))[:1], "to peer: bubble with nonce")
 }
 
 // Solicitations are answered, by direct bubbles of peers that are proved only,

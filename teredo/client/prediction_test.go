@@ -110,7 +110,7 @@ func TestLoadReduction(t *testing.T) {
 			b.pass(tt.silence)
 			b.ip(data(b.address(), peerAddr, "one"))
 			if !tt.ask {
-				b.want("anew", b.full(), "to peer: bubble", "to peer's server: bubble with nonce")
+				b.want("again", b.full(), "to peer: bubble", "to peer's server: bubble with nonce")
 				return
 			}
 			b.want("asked", b.full(), "to peer: bubble, solicits")

@@ -71,7 +71,7 @@ const (
 	versionShift = 16
 )
 
-// MaxPrefixes is how many Teredo prefixes the tag of a state can tell apart.
+// MaxPrefixes is how many Teredo prefixes the tag of a state can distinguish.
 const MaxPrefixes = 16
 
 // seedWords is how many random 64-bit words the hash takes.

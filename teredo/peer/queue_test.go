@@ -11,7 +11,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
-// waiting is a packet of n bytes, told apart by its hop limit.
+// waiting is a packet of n bytes, distinguished by its hop limit.
 func waiting(mark byte, n int) packet.IPv6 {
 	a := netip.MustParseAddr("2001:db8::1")
 	return append(packet.AppendIPv6Header(nil, packet.ProtoUDP, mark, n-packet.IPv6HeaderLen, a, a),

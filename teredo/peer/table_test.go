@@ -158,7 +158,7 @@ func TestColdStateIsZeroAfterRelease(t *testing.T) {
 	}
 	*table.Warm(e) = 7
 	if got := *table.Warm(e); got != 7 {
-		t.Errorf("Warm made the state anew: %d", got)
+		t.Errorf("Warm made the state again: %d", got)
 	}
 	table.Release(e)
 	if table.Cold(e) != nil {

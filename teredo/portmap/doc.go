@@ -56,7 +56,7 @@ type Mapping struct {
 	Lifetime time.Duration
 }
 
-// Errors that a caller tells apart.
+// Errors that a caller distinguishes.
 var (
 	// ErrNoGateway: no one at the gateway's address speaks the protocol.
 	ErrNoGateway = errors.New("the gateway does not answer")

@@ -139,8 +139,8 @@ type quiet struct{ testing.TB }
 
 func (quiet) Helper() {}
 
-// untold are the reasons whose rows are in other tests, since they need a history.
-var untold = map[string]string{
+// elsewhere are the reasons whose rows are in other tests, since they need a history.
+var elsewhere = map[string]string{
 	"bad_key": "TestSymmetricClient", "key_rate": "TestKeyRate",
 	"peer_silent": "TestNoAnswer", "no_answer": "TestNoAnswer", "peer_evicted": "TestEviction",
 	"not_bound": "TestCarryRefusals", "no_binding": "TestCarryRefusals", "carry_client_rate": "TestCarryRefusals",
@@ -196,7 +196,7 @@ func TestEveryReasonHasARow(t *testing.T) {
 			t.Errorf("reason %d has no name of its own: %q", r, name)
 		}
 		names[name] = true
-		if !seen[name] && untold[name] == "" {
+		if !seen[name] && elsewhere[name] == "" {
 			t.Errorf("no row for reason %s", name)
 		}
 	}

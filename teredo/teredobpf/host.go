@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"math/bits"
 	"net/netip"
 	"runtime"
@@ -168,6 +169,22 @@ func (h *Host) Put(client uint32, peer *[16]byte, e Endpoint) error {
 // Delete leaves a peer of a client to the engine.
 func (h *Host) Delete(client uint32, peer *[16]byte) error {
 	return ignoreMissing(h.endpoints().Delete(endpointKey(client, peer)))
+}
+
+// DeleteAll leaves peers of a client to the engine, those that are there.
+func (h *Host) DeleteAll(client uint32, peers iter.Seq[[16]byte]) error {
+	var keys []hostEndpointKey
+	for peer := range peers {
+		keys = append(keys, endpointKey(client, &peer))
+	}
+	for len(keys) > 0 {
+		n, err := h.endpoints().BatchDelete(keys, nil)
+		if !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+		keys = keys[n+1:] // the kernel stops at one that is not there
+	}
+	return nil
 }
 
 // walkBatch is how many endpoints one system call reads.

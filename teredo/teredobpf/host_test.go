@@ -77,6 +77,22 @@ func TestHostTables(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	for range 2 {
+		// More than there are: those of the other client stay.
+		if err := h.DeleteAll(1, func(yield func([16]byte) bool) {
+			for i := 0; i < n && yield(key(i)); i++ {
+			}
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+	seen = map[uint32]int{}
+	if err := h.Walk(func(client uint32, _ [16]byte, _, _ time.Duration) { seen[client]++ }); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[uint32]int{2: n / 2}, seen); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
+	}
 	own := netip.MustParseAddr("2001::1")
 	if heard, sent := h.Traffic(own); heard != 0 || sent != 0 {
 		t.Errorf("traffic of nobody: %v, %v", heard, sent)

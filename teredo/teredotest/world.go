@@ -1,5 +1,7 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
+// Package teredotest has what the tests of Teredo's roles share: namespaces joined by
+// links, and what instances in them send.
 package teredotest
 
 import (
@@ -17,6 +19,12 @@ import (
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 )
+
+// Secret is one that may be shared.
+const Secret = "correct horse battery staple"
+
+// Vain is how long a check that is to fail may wait.
+const Vain = 150 * time.Millisecond
 
 // Link joins two namespaces by a veth pair named name at both ends, which carries
 // packets then.

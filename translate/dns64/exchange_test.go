@@ -253,7 +253,7 @@ func exchangeCases() []exchangeCase {
 		{name: "another type by RFC 2317: what the end of the alias has", query: rev + " TXT",
 			upstream: map[string]string{v4rev + " PTR": v4rev + " 300 IN CNAME 7.x.arpa.\n7.x.arpa. 900 IN PTR host.example.net.", "7.x.arpa. TXT": "7.x.arpa. 20 IN TXT hello"},
 			answer:   []string{rev + " 300 IN CNAME 7.x.arpa.", "7.x.arpa. 20 IN TXT hello"}, outcome: OutcomeReverse, asked: []string{v4rev + " PTR", "7.x.arpa. TXT"}},
-		{name: "another type, and nobody answers", query: rev + " TXT",
+		{name: "another type, and no one answers", query: rev + " TXT",
 			upstream: map[string]string{v4rev + " PTR": v4rev + " 900 IN PTR host.example.net."},
 			rcode:    dns.RcodeServerFailure, outcome: OutcomeFailed, asked: []string{v4rev + " PTR", v4rev + " TXT"}},
 		{name: "the CNAME itself", query: rev + " CNAME",

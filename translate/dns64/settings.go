@@ -87,7 +87,7 @@ func New(s Settings) (*Policy, error) {
 		maxUDP: s.MaxUDP, clientLength: s.ClientLength,
 	}
 	if len(s.Clients) == 0 {
-		return nil, errors.New("nobody may use this DNS64; list its clients")
+		return nil, errors.New("no one may use this DNS64; list its clients")
 	}
 	if p.clientLength == 0 {
 		p.clientLength = DefaultClientLength

@@ -157,7 +157,7 @@ var calls = []struct {
 		> SITE x
 		s 227 (10,0,0,1,4,1)
 		< 227 (10,0,0,1,4,1)`, ""},
-	{"a 229 that nobody has asked for", &poolPort, `
+	{"a 229 that no one has asked for", &poolPort, `
 		c SITE x
 		> SITE x
 		s 229 (|||6446|)

@@ -40,20 +40,25 @@ func plain(data []byte, words ...string) bool {
 	return bytes.IndexByte(data, telnetIAC) < 0
 }
 
+// said is what one side says in a script: whole lines, and by a capital letter parts of lines.
+func said(script, side string) string {
+	var all strings.Builder
+	for line := range strings.Lines(script) {
+		line = strings.TrimSpace(line)
+		if text, ok := strings.CutPrefix(line, side+" "); ok {
+			all.WriteString(unquote(text) + "\r\n")
+		} else if text, ok := strings.CutPrefix(line, strings.ToUpper(side)+" "); ok {
+			all.WriteString(unquote(text))
+		}
+	}
+	return all.String()
+}
+
 // FuzzCommands has a hostile client, whose server takes every command, or none.
 func FuzzCommands(f *testing.F) {
 	for _, c := range dialogues {
-		var said strings.Builder
-		for line := range strings.Lines(c.script) {
-			line = strings.TrimSpace(line)
-			if text, ok := strings.CutPrefix(line, "c "); ok {
-				said.WriteString(unquote(text) + "\r\n")
-			} else if text, ok := strings.CutPrefix(line, "C "); ok {
-				said.WriteString(unquote(text))
-			}
-		}
-		f.Add([]byte(said.String()), uint8(1), true)
-		f.Add([]byte(said.String()), uint8(7), false)
+		f.Add([]byte(said(c.script, "c")), uint8(1), true)
+		f.Add([]byte(said(c.script, "c")), uint8(7), false)
 	}
 	f.Fuzz(func(t *testing.T, said []byte, piece uint8, willing bool) {
 		reply := "200 ok\r\n"
@@ -117,17 +122,8 @@ var commandsForFuzz = []string{
 // FuzzReplies has a hostile server.
 func FuzzReplies(f *testing.F) {
 	for _, c := range dialogues {
-		var said strings.Builder
-		for line := range strings.Lines(c.script) {
-			line = strings.TrimSpace(line)
-			if text, ok := strings.CutPrefix(line, "s "); ok {
-				said.WriteString(unquote(text) + "\r\n")
-			} else if text, ok := strings.CutPrefix(line, "S "); ok {
-				said.WriteString(unquote(text))
-			}
-		}
 		for i := range commandsForFuzz {
-			f.Add([]byte("220 hello\r\n"+said.String()), uint8(3*i+1), uint8(i))
+			f.Add([]byte("220 hello\r\n"+said(c.script, "s")), uint8(3*i+1), uint8(i))
 		}
 	}
 	f.Fuzz(func(t *testing.T, said []byte, piece, which uint8) {

@@ -29,7 +29,7 @@ func (r Reports) Log(ctx context.Context, log *slog.Logger) {
 	for {
 		select {
 		case one := <-r:
-			log.Warn("packet_dropped", "reason", one.Reason, "source", one.Src, "destination", one.Dst, "protocol", one.Proto, "untold", one.Untold)
+			log.Warn("packet_dropped", "reason", one.Reason, "source", one.Src, "destination", one.Dst, "protocol", one.Proto, "suppressed", one.Suppressed)
 		case <-ctx.Done():
 			return
 		}

@@ -291,7 +291,7 @@ func TestCallersFlood(t *testing.T) {
 	}
 	b.pass(halfOpen + 10*time.Second)
 	if n := b.Engine.Sizes().Aliases; n != 0 {
-		t.Errorf("%d connections when nobody has gone on", n)
+		t.Errorf("%d connections when no one has gone on", n)
 	}
 }
 

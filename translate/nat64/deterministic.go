@@ -72,7 +72,7 @@ type place struct {
 func (d *Deterministic) checkBlocks(block int) error {
 	switch share := d.Share(block); {
 	case share == 0:
-		return fmt.Errorf("%d clients and %d shares for leases leave nobody a block of %d ports; use smaller blocks or fewer clients for an address", d.Compression, d.Dynamic, block)
+		return fmt.Errorf("%d clients and %d shares for leases leave no one a block of %d ports; use smaller blocks or fewer clients for an address", d.Compression, d.Dynamic, block)
 	case share > maxBlocks*block:
 		return fmt.Errorf("each client's %d ports are more than %d blocks of %d; use larger blocks", share, maxBlocks, block)
 	}

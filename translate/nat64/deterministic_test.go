@@ -95,7 +95,7 @@ func TestWhereWithoutCalculation(t *testing.T) {
 		t.Errorf("%+v", where)
 	}
 	if _, ok := b.WhereOutside(netip.MustParseAddr(poolIP), port^0x8000); ok {
-		t.Error("a port that nobody has is somebody's")
+		t.Error("a port that no one has is somebody's")
 	}
 	if where := b.WhereInside(netip.MustParseAddr(clientB)); len(where) != 0 {
 		t.Errorf("%+v", where)

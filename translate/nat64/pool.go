@@ -77,7 +77,7 @@ func (p *pool) set(addresses []state.PoolAddress, ranges []Range) {
 
 // within returns the ports of a block that are, or were, in the pool: blocks begin at
 // multiples of their size, the ranges of a pool anywhere. Ports between two ranges are not
-// told apart.
+// distinguished.
 func (p *pool) within(addr netip.Addr, first, last int) (uint16, uint16) {
 	low, high := last+1, first-1
 	for _, r := range p.ranges {

@@ -294,7 +294,7 @@ func TestReports(t *testing.T) {
 	for i := range 2 * maxReports {
 		e.Handle(p, start.Add(time.Duration(i+1)*time.Minute), &out)
 	}
-	if told := take(); len(told) != maxReports || told[0].Untold != 2 {
+	if told := take(); len(told) != maxReports || told[0].Suppressed != 2 {
 		t.Errorf("%d reports were kept", len(told))
 	}
 	if n := e.Stats().Dropped[translate.ReasonUDPZeroChecksum]; n != 3+2*maxReports {

@@ -49,10 +49,8 @@ func (a *contextArguments) selection() (sel ggsn.Selection, err error) {
 		return sel, fmt.Errorf("an NSAPI is a number from 0 to %d", maxNSAPI)
 	}
 	sel.NSAPI, sel.APN, sel.TEID = a.NSAPI, a.APN, a.TEID
-	if a.Address != "" {
-		if sel.Address, err = prefixOf(a.Address); err != nil {
-			return sel, err
-		}
+	if sel.Address, err = role.ParsePrefix(a.Address); err != nil {
+		return sel, err
 	}
 	if a.SGSN != "" {
 		if sel.Peer, err = netip.ParseAddr(a.SGSN); err != nil {
@@ -60,18 +58,6 @@ func (a *contextArguments) selection() (sel ggsn.Selection, err error) {
 		}
 	}
 	return sel, nil
-}
-
-// prefixOf reads a prefix or one address.
-func prefixOf(text string) (netip.Prefix, error) {
-	if a, err := netip.ParseAddr(text); err == nil {
-		return netip.PrefixFrom(a, a.BitLen()), nil
-	}
-	p, err := netip.ParsePrefix(text)
-	if err != nil {
-		return p, fmt.Errorf("%q is neither an address nor a prefix", text)
-	}
-	return p.Masked(), nil
 }
 
 // contexts lists a part of the contexts.

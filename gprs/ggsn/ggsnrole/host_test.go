@@ -10,18 +10,17 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
@@ -32,35 +31,13 @@ func started(t *testing.T, ns *testutil.Netns, cfg Settings) (g *GGSN, stop func
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		if err := unix.Setns(ns.Handle(), unix.CLONE_NEWNET); err != nil {
-			ended <- err
-			return
-		}
-		ended <- g.Run(ctx)
-	}()
-	select {
-	case <-g.Ready():
-	case err := <-ended:
-		t.Fatalf("it ended: %v", err)
-	}
-	done := false
-	stop = func() {
+	r := roletest.Start(t, ns, g)
+	return g, func() {
 		t.Helper()
-		if done {
-			return
-		}
-		done = true
-		cancel()
-		if err := <-ended; err != nil {
+		if err := r.Stop(); err != nil {
 			t.Error(err)
 		}
 	}
-	t.Cleanup(stop)
-	return g, stop
 }
 
 // hostOf is a network namespace with the node's addresses.

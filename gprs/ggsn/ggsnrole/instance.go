@@ -97,9 +97,8 @@ func (g *GGSN) Run(ctx context.Context) (err error) {
 	if err := g.open(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the watch when nothing else begins
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx, end := host.Group(ctx)
+	defer end()
 	if err := host.Follow(ctx, group, g.changed); err != nil {
 		return err
 	}
@@ -307,7 +306,7 @@ func (g *GGSN) blocked() (list []string) {
 		return nil
 	}
 	if err := g.here.Do(func() error { list = blocked(&g.cfg); return nil }); err != nil {
-		g.log.Warn("it cannot be told whether packets pass through this host", "error", err)
+		g.log.Warn("cannot determine whether packets pass through this host", "error", err)
 	}
 	return list
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
-	"github.com/isthmus-net/isthmus/internal/retry"
+	"github.com/isthmus-net/isthmus/internal/host"
 )
 
 // leavingAgain is how often what is no longer named is asked after.
@@ -53,21 +53,9 @@ func (g *GGSN) endContextsOf(list []pool) {
 
 // letGoByAndBy gives up pools that were leaving, until ctx is done.
 func (g *GGSN) letGoByAndBy(ctx context.Context) {
-	again := time.NewTicker(leavingAgain)
-	defer again.Stop()
-	var trouble retry.Trouble
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-again.C:
-			if err := g.letGo(); err == nil {
-				trouble.Works(time.Now())
-			} else if trouble.Failed(err.Error(), time.Now()) {
-				g.log.Warn("what is no longer named still leads to the node", "error", err)
-			}
-		}
-	}
+	host.Repeat(ctx, leavingAgain, g.letGo, func(err error) {
+		g.log.Warn("what is no longer named still leads to the node", "error", err)
+	})
 }
 
 // letGo gives up what was leaving and no context has any more.

@@ -12,7 +12,5 @@ import (
 
 func TestMain(m *testing.M) {
 	testutil.ParallelTests(8)
-	status := testutil.PrivateMounts(m)
-	program.Remove()
-	os.Exit(status)
+	os.Exit(program.Main(m))
 }

@@ -93,21 +93,10 @@ func (w *world) run(t *testing.T, s Settings) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() {
-		w.core.Do(t, func() error {
-			ended <- w.sgsn.Run(ctx)
-			return nil
-		})
-	}()
-	done := false
+	ended := w.core.Go(func() error { return w.sgsn.Run(ctx) })
 	w.stop = func() error {
 		cancel()
-		if done {
-			return nil
-		}
-		done = true
-		return <-ended
+		return <-ended // once: then it is closed
 	}
 	t.Cleanup(func() {
 		if err := w.stop(); err != nil && !t.Failed() {

@@ -50,7 +50,7 @@ type Speaker struct {
 	mu        sync.Mutex // guards what follows
 	cfg       config.Announce
 	announced []netip.Prefix
-	met       bool // the neighbors have been added
+	added     bool // the neighbors have been added
 
 	troubles map[netip.Addr]*retry.Trouble // of neighbors; for [Speaker.changed] alone
 }
@@ -102,16 +102,16 @@ func Open(cfg config.Announce, log *slog.Logger) (*Speaker, error) {
 // listenPort is the port of BGP (RFC 4271, section 8).
 const listenPort = 179
 
-// Meet begins the sessions. A neighbor that kept our routes over a restart drops
+// AddPeers begins the sessions. A neighbor that kept our routes over a restart drops
 // what has not been announced by the time its session is up, so that prefixes
 // that are ready should be announced before.
-func (s *Speaker) Meet() error {
+func (s *Speaker) AddPeers() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.met {
+	if s.added {
 		return nil
 	}
-	s.met = true
+	s.added = true
 	for _, n := range s.cfg.Neighbors {
 		err := s.server.AddPeer(context.Background(), &api.AddPeerRequest{Peer: s.peer(n)})
 		if err != nil {

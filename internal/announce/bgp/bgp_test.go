@@ -70,7 +70,7 @@ func TestWithoutSession(t *testing.T) {
 	}
 	p := netip.MustParsePrefix("2001::/32")
 	for name, step := range map[string]func() error{
-		"meet": s.Meet, "meet again": s.Meet,
+		"meet": s.AddPeers, "meet again": s.AddPeers,
 		"announce": func() error { return s.Announce(p) }, "reconfigure": func() error { return s.Reconfigure(settings()) },
 	} {
 		if err := step(); err != nil {

@@ -140,7 +140,7 @@ ttl_security = true
 		t.Fatal(err)
 	}
 	defer s.Close(false)
-	if err := errors.Join(s.Announce(netip.MustParsePrefix("2001::/32"), netip.MustParsePrefix("192.0.2.1/32")), s.Meet()); err != nil {
+	if err := errors.Join(s.Announce(netip.MustParsePrefix("2001::/32"), netip.MustParsePrefix("192.0.2.1/32")), s.AddPeers()); err != nil {
 		t.Fatal(err)
 	}
 	far.call(t)
@@ -216,7 +216,7 @@ func TestPassive(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close(false)
-	if err := s.Meet(); err != nil {
+	if err := s.AddPeers(); err != nil {
 		t.Fatal(err)
 	}
 	s.peers(func(p *api.Peer) {

@@ -46,7 +46,7 @@ func TestMachine(t *testing.T) {
 		{"what failed before the first success counts for nothing", Config{2, 3, 5 * time.Second}, "----+", "SSSSA"},
 		{"one failure is forgiven", Config{3, 3, 0}, "+--+--+", "AAAAAAA"},
 		{"three in a row withdraw", Config{3, 2, 0}, "+---++", "AAAFFA"},
-		{"a failure begins the count anew", Config{1, 2, 0}, "+-+-++", "AFFFFA"},
+		{"a failure begins the count again", Config{1, 2, 0}, "+-+-++", "AFFFFA"},
 		{"hold-down outlasts recovery", Config{1, 1, 5 * time.Second}, "+-++...+.", "AFHHHHAAA"},
 		{"hold-down shorter than the failure", Config{1, 1, 2 * time.Second}, "+----+", "AFFFFA"},
 		{"relapse doubles", Config{1, 1, 2 * time.Second}, "+-+.-+.....", "AFHAFHHHAAA"},

@@ -22,7 +22,7 @@ const (
 	Restart Reload = iota
 	// Live takes effect at once.
 	Live
-	// Identity tells instances apart: with another value it is another instance.
+	// Identity distinguishes instances: with another value it is another instance.
 	Identity
 )
 

@@ -14,6 +14,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/internal/testutil/service"
 )
 
 // binaryEnv names the program to test. Without it the tests build their own.
@@ -73,6 +76,14 @@ var find = sync.OnceValues(func() (path string, err error) {
 	// The service's user is to run it.
 	return path, os.Chmod(built, 0o755)
 })
+
+// Main runs the tests of a role, for its TestMain. Some start the program, or the packaged
+// service, which then is this process.
+func Main(m *testing.M) (code int) {
+	service.Enter()
+	defer Remove()
+	return testutil.PrivateMounts(m)
+}
 
 // Remove removes the program that the tests have built. TestMain calls it at the end.
 func Remove() {

@@ -102,7 +102,7 @@ SEC("xdp") int answer_xdp(struct xdp_md *ctx)
 	return drop ? XDP_DROP : XDP_PASS;
 }
 
-// back counts an answer and tells whether it was one.
+// back counts an answer and reports whether it was one.
 static __always_inline bool back(const __u8 *data, const __u8 *end)
 {
 	if (data + HEADER_TCP6 > end || data[12] != ETHER_IPV6 >> 8 || data[13] != (ETHER_IPV6 & 0xff))

@@ -3,7 +3,7 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
 // The generator: run by BPF_PROG_TEST_RUN with live frames, it makes each frame
-// anew from a template and a table of peers, and sends it by a device. Pages come
+// again from a template and a table of peers, and sends it by a device. Pages come
 // back with what the last user left in them, hence all headers are written.
 
 #include "packets.h"
@@ -95,7 +95,7 @@ struct {
 
 static long due(__u32 i, void *next) { return bpf_ktime_get_ns() >= *(__u64 *)next; }
 
-// pace waits for the next batch and tells whether the run goes on.
+// pace waits for the next batch and reports whether the run goes on.
 static __always_inline bool pace(const struct settings *c, struct progress *s)
 {
 	__u64 now = bpf_ktime_get_ns();

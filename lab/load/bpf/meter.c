@@ -53,7 +53,7 @@ static __always_inline const __u8 *echo(const __u8 *icmp, const __u8 *end, __u8 
 #define REQUEST6 128
 #define REPLY6 129
 
-// is_discard tells whether a datagram goes to the port of test packets, or comes from it:
+// is_discard reports whether a datagram goes to the port of test packets, or comes from it:
 // behind a translator that is whence they come.
 static __always_inline bool is_discard(const __u8 *udp)
 {

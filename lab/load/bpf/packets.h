@@ -25,7 +25,7 @@
 #define PROTOCOL_UDP 17
 #define PROTOCOL_ICMPV6 58
 
-// Lengths of the headers that are written anew: up to the inner UDP header.
+// Lengths of the headers that are written again: up to the inner UDP header.
 #define HEADER_PLAIN (ETHERNET + IPV6 + UDP)
 #define HEADER_IPV4 (ETHERNET + IPV4 + UDP)
 #define HEADER_TUNNELLED (ETHERNET + OUTER + IPV6 + UDP)

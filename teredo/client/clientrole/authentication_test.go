@@ -14,9 +14,9 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/server/serverrole"
-	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
 const (
@@ -123,7 +123,7 @@ func TestSecureQualification(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			stop := teredotest.Start(t, r.a, c).Stop
+			stop := roletest.Start(t, r.a, c).Stop
 			s := await(t, c, tt.state, func(s Status) bool { return s.State == tt.state })
 			if s.Authenticated != (tt.state == "qualified") {
 				t.Errorf("status %+v", s)
@@ -156,7 +156,7 @@ func TestReloadKeys(t *testing.T) {
 		cfg.KeySecretFile = secret
 	}
 	c, _ := newClient(t, north)
-	teredotest.Start(t, r.a, c)
+	roletest.Start(t, r.a, c)
 	s := await(t, c, "refused", func(Status) bool { return dropped(r.server, "auth_wrong_value") > 0 })
 	if s.State != "starting" || s.Authenticated {
 		t.Errorf("with a wrong secret: %+v", s)
@@ -165,18 +165,18 @@ func TestReloadKeys(t *testing.T) {
 	private(t, secret, northSecret+"\n")
 	cfg := rigSettings()
 	north(&cfg)
-	teredotest.MustReload(t, Role, c, c.cfg, cfg)
+	roletest.MustReload(t, Role, c, c.cfg, cfg)
 	await(t, c, "authenticated", func(s Status) bool { return qualified(s) && s.Authenticated })
 
 	private(t, keys, "[[key]]\nid = \"north\"\n")
-	if _, err := teredotest.Reload(serverrole.Role, r.server, r.serverCfg, r.serverCfg); err == nil || !strings.Contains(err.Error(), "no secret") {
+	if _, err := roletest.Reload(serverrole.Role, r.server, r.serverCfg, r.serverCfg); err == nil || !strings.Contains(err.Error(), "no secret") {
 		t.Errorf("error %v", err)
 	}
 	private(t, keys, strings.Replace(keysFile, `"`+northSecret+`"`, `"`+northSecret+"\"\nexpires = 2020-01-01", 1))
-	teredotest.MustReload(t, serverrole.Role, r.server, r.serverCfg, r.serverCfg)
+	roletest.MustReload(t, serverrole.Role, r.server, r.serverCfg, r.serverCfg)
 	// Asking again soon needs another key: the same one would wait for the refresh.
 	cfg.KeyID = "old"
-	teredotest.MustReload(t, Role, c, c.cfg, cfg)
+	roletest.MustReload(t, Role, c, c.cfg, cfg)
 	await(t, c, "refused", func(s Status) bool { return s.State == "key_refused" && !s.Address.IsValid() })
 	awaitDevice(t, r.a)
 }

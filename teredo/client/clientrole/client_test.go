@@ -18,6 +18,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
@@ -25,7 +26,7 @@ import (
 func TestClientSetsUpAndUndoes(t *testing.T) {
 	r := newRig(t)
 	c, log := newClient(t)
-	stop := teredotest.Start(t, r.a, c).Stop
+	stop := roletest.Start(t, r.a, c).Stop
 	s := await(t, c, "qualified", qualified)
 	if want := netip.MustParseAddrPort("198.51.100.2:0").Addr(); s.Mapped.Addr() != want || s.Mapped != s.Local {
 		t.Errorf("mapped %s, local %s", s.Mapped, s.Local)
@@ -48,8 +49,8 @@ func TestClientToClient(t *testing.T) {
 	r := newRig(t)
 	a, _ := newClient(t)
 	b, _ := newClient(t, func(c *Settings) { c.Unsolicited = UnsolicitedAllow })
-	teredotest.Start(t, r.a, a)
-	teredotest.Start(t, r.b, b)
+	roletest.Start(t, r.a, a)
+	roletest.Start(t, r.b, b)
 	sa, sb := await(t, a, "qualified", qualified), await(t, b, "qualified", qualified)
 	awaitDevice(t, r.a, deviceWith(sa.Address)...)
 	awaitDevice(t, r.b, deviceWith(sb.Address)...)
@@ -90,7 +91,7 @@ func TestClientToClient(t *testing.T) {
 func TestClientFollowsAddressChange(t *testing.T) {
 	r := newRig(t)
 	c, _ := newClient(t)
-	teredotest.Start(t, r.a, c)
+	roletest.Start(t, r.a, c)
 	old := await(t, c, "qualified", qualified)
 	awaitDevice(t, r.a, deviceWith(old.Address)...)
 	began := time.Now()
@@ -125,7 +126,7 @@ func TestClientFollowsAddressChange(t *testing.T) {
 func TestClientStepsAside(t *testing.T) {
 	r := newRig(t)
 	c, _ := newClient(t)
-	teredotest.Start(t, r.a, c)
+	roletest.Start(t, r.a, c)
 	await(t, c, "qualified", qualified)
 	var route *netlink.Route
 	r.a.Do(t, func() error {
@@ -146,7 +147,7 @@ func TestClientStepsAside(t *testing.T) {
 func TestClientEquipsDeviceAgain(t *testing.T) {
 	r := newRig(t)
 	c, log := newClient(t)
-	stop := teredotest.Start(t, r.a, c).Stop
+	stop := roletest.Start(t, r.a, c).Stop
 	s := await(t, c, "qualified", qualified)
 	awaitDevice(t, r.a, deviceWith(s.Address)...)
 	change := func(steps ...func(netlink.Link) error) {
@@ -190,7 +191,7 @@ func TestClientQualifiesWhileDeviceIsDown(t *testing.T) {
 			return nil, ctx.Err()
 		}
 	}
-	teredotest.Start(t, r.a, c)
+	roletest.Start(t, r.a, c)
 	change := func(f func(netlink.Link) error) {
 		t.Helper()
 		r.a.Do(t, func() error {
@@ -218,7 +219,7 @@ func TestClientIgnoresNative(t *testing.T) {
 		return netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP("2001:db8::1")})
 	})
 	c, _ := newClient(t, func(c *Settings) { c.Native = NativeIgnore })
-	teredotest.Start(t, r.a, c)
+	roletest.Start(t, r.a, c)
 	await(t, c, "qualified", qualified)
 }
 
@@ -233,7 +234,7 @@ func TestClientLooksUpServer(t *testing.T) {
 		}
 		return []netip.Addr{netip.MustParseAddr("203.0.113.1")}, nil
 	}
-	teredotest.Start(t, r.a, c)
+	roletest.Start(t, r.a, c)
 	await(t, c, "qualified", qualified)
 	if n := asked.Load(); n != 2 {
 		t.Errorf("asked %d times, want 2", n)
@@ -245,11 +246,11 @@ func TestClientReload(t *testing.T) {
 	c, _ := newClient(t, func(c *Settings) {
 		c.Servers = []Host{{Addr: netip.MustParseAddr("203.0.113.77")}}
 	})
-	teredotest.Start(t, r.a, c)
+	roletest.Start(t, r.a, c)
 	await(t, c, "starting", func(s Status) bool { return s.State == "starting" })
 	want := rigSettings()
 	want.Port = 3555
-	restart, err := teredotest.Reload(Role, c, c.cfg, want)
+	restart, err := roletest.Reload(Role, c, c.cfg, want)
 	if diff := cmp.Diff([]string{"port"}, restart); diff != "" || err != nil {
 		t.Errorf("keys that wait for a restart (-want +got):\n%s\n%v", diff, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo/server/serverrole"
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
@@ -73,7 +74,7 @@ func newNeighbourRig(t *testing.T) *neighbourRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	teredotest.Start(t, router, server)
+	roletest.Start(t, router, server)
 	return r
 }
 
@@ -85,8 +86,8 @@ func TestClientDiscoversNeighbour(t *testing.T) {
 	}
 	a, logA := newClient(t, discover)
 	b, _ := newClient(t, discover)
-	teredotest.Start(t, r.a, a)
-	teredotest.Start(t, r.b, b)
+	roletest.Start(t, r.a, a)
+	roletest.Start(t, r.b, b)
 	sa, sb := await(t, a, "qualified", qualified), await(t, b, "qualified", qualified)
 	awaitDevice(t, r.a, deviceWith(sa.Address)...)
 	awaitDevice(t, r.b, deviceWith(sb.Address)...)

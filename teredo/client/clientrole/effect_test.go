@@ -14,6 +14,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/client"
@@ -213,7 +214,7 @@ func TestKeysOnTheHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	teredotest.Start(t, ns, s)
+	roletest.Start(t, ns, s)
 	c, err := NewClient(settingsOf(t, `
 name = "house"
 port = 3601
@@ -225,7 +226,7 @@ fast_path = "off"
 	if err != nil {
 		t.Fatal(err)
 	}
-	teredotest.Start(t, ns, c)
+	roletest.Start(t, ns, c)
 	st := await(t, c, "qualified", qualified)
 	if c.Name() != "house" || st.Mapped != netip.MustParseAddrPort("198.51.100.3:3601") {
 		t.Errorf("%s: %+v", c.Name(), st)

@@ -7,24 +7,22 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo/server/serverrole"
-	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
 func TestClientNameInUse(t *testing.T) {
 	r := newRig(t)
 	first, _ := newClient(t)
-	teredotest.Start(t, r.a, first)
+	roletest.Start(t, r.a, first)
 	second, _ := newClient(t)
 	var err error
 	r.a.Do(t, func() error { err = second.Run(t.Context()); return nil })
@@ -67,15 +65,7 @@ func TestClientStoppedAtStart(t *testing.T) {
 	for _, wait := range []time.Duration{0, 0, 0, 0, 0, 0, 0, 0, time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond} {
 		c, log := newClient(t)
 		ctx, cancel := context.WithTimeout(t.Context(), wait)
-		ended := make(chan error, 1)
-		go func() {
-			runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-			if err := unix.Setns(ns.Handle(), unix.CLONE_NEWNET); err != nil {
-				ended <- err
-				return
-			}
-			ended <- c.Run(ctx)
-		}()
+		ended := ns.Go(func() error { return c.Run(ctx) })
 		select {
 		case err := <-ended:
 			if err != nil {
@@ -129,12 +119,12 @@ func TestClientStartsBeforeItsServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, _ := newClient(t, func(c *Settings) { c.QualificationTimeout = time.Hour })
-	teredotest.Start(t, r.a, c)
+	roletest.Start(t, r.a, c)
 	await(t, c, "asking", func(s Status) bool { return s.State == "starting" })
 	next, err := serverrole.New(r.serverCfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	teredotest.Start(t, r.router, next)
+	roletest.Start(t, r.router, next)
 	await(t, c, "qualified", qualified)
 }

@@ -105,7 +105,7 @@ func (c *Client) apply(e client.Event) error {
 	return nil
 }
 
-// warnOnce tells of a failure of servers, until one has served.
+// warnOnce reports a failure of servers, until one has served.
 func (c *Client) warnOnce(text string, about ...any) {
 	if c.unserved.Failed(fmt.Sprint(text, about), time.Now()) {
 		c.log.Warn(text, about...)

@@ -3,6 +3,7 @@
 package clientrole
 
 import (
+	"maps"
 	"net/netip"
 	"time"
 
@@ -126,9 +127,10 @@ func (m *fastMember) remove(peer *[16]byte) {
 	}
 }
 
+// removeAll leaves all peers to the engine.
 func (m *fastMember) removeAll() {
-	for peer := range m.peers {
-		m.remove(&peer)
+	if m.fast.carries {
+		_ = m.fast.host.DeleteAll(m.number, maps.Keys(m.peers))
 	}
 }
 

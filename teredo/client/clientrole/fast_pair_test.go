@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
-	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
 // onTC insists on the fast path: the far ends of the veths are known here.
@@ -41,8 +41,8 @@ func startFastPair(t *testing.T, r *rig, changeA, changeB []func(*Settings)) *fa
 	p := &fastPair{rig: r}
 	p.ca, _ = newClient(t, changeA...)
 	p.cb, _ = newClient(t, append([]func(*Settings){inAll}, changeB...)...)
-	teredotest.Start(t, p.a, p.ca)
-	teredotest.Start(t, p.b, p.cb)
+	roletest.Start(t, p.a, p.ca)
+	roletest.Start(t, p.b, p.cb)
 	p.aa, p.ab = await(t, p.ca, "qualified", qualified).Address, await(t, p.cb, "qualified", qualified).Address
 	awaitDevice(t, p.a, deviceWith(p.aa)...)
 	awaitDevice(t, p.b, deviceWith(p.ab)...)

@@ -14,7 +14,7 @@ type FastPath struct {
 	Mode fastpath.Mode `json:"mode"`
 	// Path is what data of proved peers may take: tc or engine.
 	Path string `json:"path"`
-	// Why tells why the engine carries all packets, or those of the peers whose way
+	// Why returns why the engine carries all packets, or those of the peers whose way
 	// was looked at last.
 	Why string `json:"why,omitempty"`
 	// Devices are those that the programs are attached to, and those left out.

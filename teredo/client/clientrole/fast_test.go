@@ -22,6 +22,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/internal/trace"
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
@@ -218,8 +219,8 @@ func TestFastPathHandover(t *testing.T) {
 	})
 	h, _ := newHandover(t, onTC)
 	b, _ := newClient(t, onTC, inAll)
-	teredotest.Start(t, r.a, h)
-	teredotest.Start(t, r.b, b)
+	roletest.Start(t, r.a, h)
+	roletest.Start(t, r.b, b)
 	ab := await(t, b, "qualified", qualified).Address
 	awaitDevice(t, r.b, deviceWith(ab)...)
 	awaitPaths(t, h, "a in_use", "w standing_by")

@@ -85,7 +85,7 @@ func (m *fastMember) wayTo(to netip.Addr, via string) (fastWay, error) {
 	return fastWay{device: e.Link, source: e.Source}, nil
 }
 
-// accepts tells why packets must not leave by a device.
+// accepts returns why packets must not leave by a device.
 func (f *fastPath) accepts(name string, w port.Wire) error {
 	switch {
 	case w.MTU < leastWire:

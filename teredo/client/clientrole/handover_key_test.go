@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/internal/event"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/server/serverrole"
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
@@ -23,7 +24,7 @@ func TestHandoverReloadsKey(t *testing.T) {
 	r := newRig(t, func(s *serverrole.Settings) { s.RequireAuth, s.KeysFile = true, keys })
 	r.secondLink(t)
 	h, changes := newHandover(t, keyed("north", northSecret, teredo.HMACSHA1))
-	teredotest.Start(t, r.a, h)
+	roletest.Start(t, r.a, h)
 	awaitPaths(t, h, "a in_use", "w standing_by")
 	if first := <-changes; first.Cause != event.Qualified || first.Old.IsValid() {
 		t.Errorf("the first address: %+v", first)
@@ -33,16 +34,16 @@ func TestHandoverReloadsKey(t *testing.T) {
 
 	faulty := h.cfg
 	faulty.KeySecret, faulty.KeySecretFile = "", filepath.Join(t.TempDir(), "none")
-	if _, err := teredotest.Reload(Role, h, h.cfg, faulty); err == nil {
+	if _, err := roletest.Reload(Role, h, h.cfg, faulty); err == nil {
 		t.Error("a key without a secret is taken")
 	}
 	awaitPaths(t, h, "a in_use", "w absent")
 
 	next := h.cfg
 	keyed("south", southSecret, teredo.HMACSHA256)(&next)
-	teredotest.MustReload(t, Role, h, h.cfg, next)
+	roletest.MustReload(t, Role, h, h.cfg, next)
 	private(t, keys, strings.Replace(keysFile, `id = "north"`, `id = "gone"`, 1))
-	teredotest.MustReload(t, serverrole.Role, r.server, r.serverCfg, r.serverCfg)
+	roletest.MustReload(t, serverrole.Role, r.server, r.serverCfg, r.serverCfg)
 	teredotest.Link(t, r.router, r.a, "w", []string{"192.0.2.129/25"}, "192.0.2.130/25")
 	r.a.Do(t, func() error { return routeBy("w", "192.0.2.129", 200) })
 	awaitPaths(t, h, "a in_use", "w standing_by")
@@ -66,7 +67,7 @@ func TestHandoverTellsOfRefusedKey(t *testing.T) {
 	r := newRig(t, func(s *serverrole.Settings) { s.RequireAuth, s.KeysFile = true, keys })
 	r.secondLink(t)
 	h, _ := newHandover(t, keyed("old", northSecret, teredo.HMACSHA1))
-	teredotest.Start(t, r.a, h)
+	roletest.Start(t, r.a, h)
 	awaitPaths(t, h, "a key_refused", "w key_refused")
 	r.link(t, r.router, "w", netlink.LinkSetDown)
 	awaitPaths(t, h, "a key_refused", "w no_carrier")

@@ -16,6 +16,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
@@ -125,7 +126,7 @@ func TestHandoverFollows(t *testing.T) {
 	r := newRig(t)
 	r.secondLink(t)
 	h, changes := newHandover(t)
-	teredotest.Start(t, r.a, h)
+	roletest.Start(t, r.a, h)
 	s := awaitPaths(t, h, "a in_use", "w standing_by")
 	first, second := s.Paths[0], s.Paths[1]
 	if first.Mapped.Addr().String() != "198.51.100.2" || second.Mapped.Addr().String() != "192.0.2.130" {
@@ -214,7 +215,7 @@ func TestHandoverFollows(t *testing.T) {
 func TestHandoverWaits(t *testing.T) {
 	r := newRig(t)
 	h, _ := newHandover(t, func(c *Settings) { c.Interfaces = []string{"later", "a"} })
-	teredotest.Start(t, r.a, h)
+	roletest.Start(t, r.a, h)
 	awaitPaths(t, h, "later absent", "a in_use")
 	r.link(t, r.a, "a", netlink.LinkSetDown)
 	awaitPaths(t, h, "later absent", "a no_carrier")
@@ -226,7 +227,7 @@ func TestHandoverLeavesSilentPath(t *testing.T) {
 	r := newRig(t)
 	r.secondLink(t)
 	h, _ := newHandover(t, func(c *Settings) { c.ProbeAfter = 300 * time.Millisecond })
-	teredotest.Start(t, r.a, h)
+	roletest.Start(t, r.a, h)
 	awaitPaths(t, h, "a in_use", "w standing_by")
 	// The router loses what comes by the first link.
 	r.link(t, r.router, "a", func(l netlink.Link) error {
@@ -269,7 +270,7 @@ func TestClientFollowsNetwork(t *testing.T) {
 	r := newRig(t)
 	r.secondLink(t)
 	c, _ := newClient(t)
-	teredotest.Start(t, r.a, c)
+	roletest.Start(t, r.a, c)
 	at := func(addr string) func(Status) bool {
 		return func(s Status) bool { return qualified(s) && s.Mapped.Addr().String() == addr }
 	}
@@ -334,7 +335,7 @@ func changeAddr(change func(netlink.Link, *netlink.Addr) error, prefix string) e
 func TestClientExaminesNewCarrier(t *testing.T) {
 	r := newRig(t)
 	c, _ := newClient(t)
-	teredotest.Start(t, r.a, c)
+	roletest.Start(t, r.a, c)
 	s := await(t, c, "qualified", qualified)
 	asked := func() uint64 { _, stats := c.snapshot(); return stats.Solicitations }
 	before := asked()

@@ -16,8 +16,8 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/event"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
-	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
 // The hook gets the change in its environment, without a shell, and is killed
@@ -79,7 +79,7 @@ func TestClientCallsHook(t *testing.T) {
 	r := newRig(t)
 	file := filepath.Join(t.TempDir(), "called")
 	c, _ := newClient(t, func(c *Settings) { c.OnChange = []string{"/bin/mkdir", file} })
-	teredotest.Start(t, r.a, c)
+	roletest.Start(t, r.a, c)
 	await(t, c, "qualified and the hook called", func(s Status) bool {
 		_, err := os.Stat(file)
 		return err == nil && qualified(s)

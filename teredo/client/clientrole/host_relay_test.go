@@ -13,6 +13,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath/probe"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo/relay/relayrole"
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
@@ -38,10 +39,10 @@ func newHostRelay(t *testing.T, r *rig, mode fastpath.Mode) (*fastPair, *relayro
 	if err != nil {
 		t.Fatal(err)
 	}
-	teredotest.Start(t, r.b, relay)
+	roletest.Start(t, r.b, relay)
 	p := &fastPair{rig: r}
 	p.ca, _ = newClient(t, func(c *Settings) { c.FastPath = mode })
-	teredotest.Start(t, r.a, p.ca)
+	roletest.Start(t, r.a, p.ca)
 	p.aa = await(t, p.ca, "qualified", qualified).Address
 	awaitDevice(t, r.a, deviceWith(p.aa)...)
 	await(t, p.ca, "at its fast path", func(s Status) bool { return s.FastPath.Why != "starting" })

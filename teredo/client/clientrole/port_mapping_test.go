@@ -15,8 +15,8 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/teredo/portmap"
-	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
 func withPortMapping(m PortMapping) func(*Settings) {
@@ -132,7 +132,7 @@ func TestPortMappingWithoutGateway(t *testing.T) {
 		c.PortMappingFile = filepath.Join(t.TempDir(), "port")
 	})
 	began := time.Now()
-	teredotest.Start(t, r.a, c)
+	roletest.Start(t, r.a, c)
 	await(t, c, "qualified", qualified)
 	t.Logf("qualified after %v", time.Since(began))
 	s := await(t, c, "told that no port is reserved", func(s Status) bool { return s.PortMapping.Error != "" })

@@ -27,7 +27,7 @@ type destination struct {
 	at   time.Time // zero: none
 }
 
-// note tells of a packet to addr, and whether it is a new destination.
+// note reports a packet to addr, and whether it is a new destination.
 func (r *recent) note(addr *[16]byte, now time.Time) (fresh bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

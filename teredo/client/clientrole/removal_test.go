@@ -10,15 +10,15 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
-	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
 // The client has its address and routes again after someone removes them.
 func TestClientIsRestored(t *testing.T) {
 	r := newRig(t)
 	c, _ := newClient(t)
-	stop := teredotest.Start(t, r.a, c).Stop
+	stop := roletest.Start(t, r.a, c).Stop
 	before := await(t, c, "qualified", qualified)
 	awaitDevice(t, r.a, deviceWith(before.Address)...)
 	works := func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestHandoverIsRestored(t *testing.T) {
 	r := newRig(t)
 	r.secondLink(t)
 	h, _ := newHandover(t)
-	teredotest.Start(t, r.a, h)
+	roletest.Start(t, r.a, h)
 	s := awaitPaths(t, h, "a in_use", "w standing_by")
 	want := []string{s.Paths[0].Address.String()}
 	awaitPreferred(t, r.a, want)

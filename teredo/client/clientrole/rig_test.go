@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo/server/serverrole"
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
@@ -50,7 +51,7 @@ func newRig(t *testing.T, change ...func(*serverrole.Settings)) *rig {
 	if r.server, err = serverrole.New(cfg, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	r.stopServer = teredotest.Start(t, r.router, r.server).Stop
+	r.stopServer = roletest.Start(t, r.router, r.server).Stop
 	return r
 }
 

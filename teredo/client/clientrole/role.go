@@ -192,7 +192,7 @@ func (s *Settings) policyKeys() []key.Key {
 		key.Of("load_reduction", &s.LoadReduction, true, key.Bool, key.Restart,
 			"Whether a peer that was silent is asked directly, for up to 4 seconds, before it is looked for by its server. RFC 6081, section 5.7."),
 		key.Of("opening_ttl", &s.OpeningTTL, 0, key.Integer[uint8](0, 255), key.Restart,
-			"IPv4 time to live of bubbles that only have to open our own NAT: more than the hops to the outermost NAT of this side, less than to that of the peer; 0 is that of all packets. It helps where the peer's router keeps state for packets that it lets nobody in for."),
+			"IPv4 time to live of bubbles that only have to open our own NAT: more than the hops to the outermost NAT of this side, less than to that of the peer; 0 is that of all packets. It helps where the peer's router keeps state for packets that it lets no one in for."),
 		// Worse than any native default route (1024).
 		key.Of("route_metric", &s.RouteMetric, 4096, key.Count(1), key.Restart,
 			"Metric of the IPv6 default route by this device; the smaller one wins, and native routes usually have 1024 or less."),

@@ -5,6 +5,7 @@ package clientrole
 import (
 	"testing"
 
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
@@ -28,7 +29,7 @@ func TestExamineFindsRouteInTheWay(t *testing.T) {
 				teredotest.Route(t, ns, tt.route, "2001:db8::2", tt.metric)
 			}
 			ns.Do(t, func() error {
-				teredotest.WantProblem(t, examineRoute(defaults()), tt.want)
+				roletest.WantProblem(t, examineRoute(defaults()), tt.want)
 				return nil
 			})
 		})

@@ -36,7 +36,7 @@ type Status struct {
 	Symmetric bool `json:"symmetric_nat"`
 	// Authenticated reports that the server has proved to have the client's key.
 	Authenticated bool `json:"authenticated"`
-	// PortMapping tells about the port at the gateway; empty where none is wanted.
+	// PortMapping reports the port at the gateway; empty where none is wanted.
 	PortMapping *PortMappingStatus `json:"port_mapping,omitempty"`
 	// RefreshInterval is the longest time between messages to the server.
 	RefreshInterval string `json:"refresh_interval"`
@@ -55,7 +55,7 @@ type Status struct {
 	Via string `json:"via,omitempty"`
 	// Servers are ranked, the best first.
 	Servers []RankedServer `json:"servers,omitempty"`
-	// FastPath tells about the fast path; it is that of all paths.
+	// FastPath reports the fast path; it is that of all paths.
 	FastPath FastPath `json:"fast_path"`
 	// Paths are there for a client with several interfaces.
 	Paths []PathStatus `json:"paths,omitempty"`

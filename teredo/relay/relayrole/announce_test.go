@@ -11,6 +11,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
@@ -18,7 +19,7 @@ import (
 
 func TestRelayChecksItself(t *testing.T) {
 	r := newRig(t, ModeRelay)
-	if err := teredotest.CheckSelf(t, r.relayNS, r.relay, testutil.Patience); err != nil {
+	if err := roletest.CheckSelf(t, r.relayNS, r.relay, testutil.Patience); err != nil {
 		t.Fatal(err)
 	}
 	r.relay.Collect(func(m role.Metric) {
@@ -30,9 +31,9 @@ func TestRelayChecksItself(t *testing.T) {
 	hold, let := make(chan struct{}), make(chan struct{})
 	go r.relay.loop.Do(func(time.Time, *packet.Batch) { close(hold); <-let })
 	<-hold
-	teredotest.WantProblem(t, teredotest.CheckSelf(t, r.relayNS, r.relay, teredotest.Vain), "did not come out of UDP")
+	roletest.WantProblem(t, roletest.CheckSelf(t, r.relayNS, r.relay, teredotest.Vain), "did not come out of UDP")
 	close(let)
-	if err := teredotest.CheckSelf(t, r.relayNS, r.relay, testutil.Patience); err != nil {
+	if err := roletest.CheckSelf(t, r.relayNS, r.relay, testutil.Patience); err != nil {
 		t.Errorf("the engine goes on: %v", err)
 	}
 
@@ -43,7 +44,7 @@ func TestRelayChecksItself(t *testing.T) {
 		}
 		return netlink.RouteDel(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: &net.IPNet{IP: teredo.Prefix.Addr().AsSlice(), Mask: net.CIDRMask(32, 128)}})
 	})
-	if err := teredotest.CheckSelf(t, r.relayNS, r.relay, teredotest.Vain); err == nil {
+	if err := roletest.CheckSelf(t, r.relayNS, r.relay, teredotest.Vain); err == nil {
 		t.Error("the route to the device is gone, and the check finds nothing")
 	}
 }
@@ -61,12 +62,12 @@ func TestRelayChecksItsDevice(t *testing.T) {
 		})
 	}
 	set(netlink.LinkSetDown)
-	if err := teredotest.CheckSelf(t, r.relayNS, r.relay, teredotest.Vain); err == nil {
+	if err := roletest.CheckSelf(t, r.relayNS, r.relay, teredotest.Vain); err == nil {
 		t.Error("the device is down, and the check finds nothing")
 	}
 	set(netlink.LinkSetUp)
 	for deadline := time.Now().Add(testutil.Patience); ; {
-		err := teredotest.CheckSelf(t, r.relayNS, r.relay, teredotest.Vain)
+		err := roletest.CheckSelf(t, r.relayNS, r.relay, teredotest.Vain)
 		if err == nil {
 			return
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/relay"
@@ -267,7 +268,7 @@ max_peers = 1000
 	if err != nil {
 		t.Fatal(err)
 	}
-	teredotest.Start(t, ns, r)
+	roletest.Start(t, ns, r)
 	if r.Name() != "house" || len(r.conns) != 3 || r.conns[0].LocalAddr() != netip.MustParseAddrPort("203.0.113.3:3600") || len(r.AnnouncedPrefixes()) != 1 {
 		t.Errorf("%s has %d sockets at %s and announces %v", r.Name(), len(r.conns), r.conns[0].LocalAddr(), r.AnnouncedPrefixes())
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/teredobpf"
@@ -253,7 +254,7 @@ func TestFastPathReload(t *testing.T) {
 		t.Helper()
 		cfg := r.config(ModeRelay)
 		change(&cfg)
-		waits, err := teredotest.Reload(Role, r.relay, r.relay.cfg, cfg)
+		waits, err := roletest.Reload(Role, r.relay, r.relay.cfg, cfg)
 		if err != nil || len(waits) > 0 {
 			t.Fatalf("keys that wait: %v, %v", waits, err)
 		}

@@ -18,7 +18,7 @@ func (r *Relay) Collect(emit func(role.Metric)) {
 	var sizes relay.Sizes
 	r.loop.Do(func(time.Time, *packet.Batch) { s, sizes = r.engine.Stats(), r.engine.Sizes() })
 	emit(role.Count("from_ipv6_total", "Packets received from IPv6 hosts by the engine.", s.FromIPv6-s.HostMulticast))
-	emit(role.Count("host_multicast_total", "Multicast packets of this host on the device, where nobody listens.", s.HostMulticast))
+	emit(role.Count("host_multicast_total", "Multicast packets of this host on the device, where no one listens.", s.HostMulticast))
 	emit(role.Count("to_clients_total", "Packets sent to Teredo clients by the engine.", s.ToUDP))
 	emit(role.Count("from_clients_total", "Datagrams received from Teredo clients by the engine.", s.FromUDP))
 	emit(role.Count("to_ipv6_total", "Packets delivered to IPv6 hosts by the engine.", s.ToIPv6))
@@ -30,7 +30,7 @@ func (r *Relay) Collect(emit func(role.Metric)) {
 	emit(role.Count("foreign_mappings_total", "Mappings of symmetric clients learnt by our key.", s.ForeignMappings))
 	emit(role.Count("peers_unanswered_total", "Clients that answered no bubble.", s.PeersUnanswered))
 	emit(role.Count("carried_total", "Packets carried from one client to another.", s.Carried))
-	emit(role.Count("bindings_total", "Clients bound to be carried for, anew or at another mapping.", s.Bindings))
+	emit(role.Count("bindings_total", "Clients bound to be carried for, again or at another mapping.", s.Bindings))
 	emit(role.Level("bound_clients", "Clients bound to be carried for.", float64(sizes.Bound)))
 	emit(role.Count("icmpv6_errors_total", "ICMPv6 errors sent.", s.ErrorsSent))
 	emit(role.Count("icmpv6_errors_suppressed_total", "ICMPv6 errors not sent, by their rate or for want of an address.", s.ErrorsSuppressed))

@@ -22,6 +22,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
@@ -201,7 +202,7 @@ func TestRelayReload(t *testing.T) {
 	cfg.Bind = netip.MustParseAddrPort("0.0.0.0:4000")
 	cfg.MaxPeers, cfg.Workers = 10, 3
 	cfg.KeepState, cfg.StateFile = false, ""
-	waits, err := teredotest.Reload(Role, r.relay, r.relay.cfg, cfg)
+	waits, err := roletest.Reload(Role, r.relay, r.relay.cfg, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +216,7 @@ func TestRelayReload(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := teredotest.Reload(Role, r.relay, r.relay.cfg, cfg); err == nil {
+	if _, err := roletest.Reload(Role, r.relay, r.relay.cfg, cfg); err == nil {
 		t.Error("a relay that has ended was reloaded")
 	}
 }
@@ -233,7 +234,7 @@ func TestRelayReloadKeepsPeers(t *testing.T) {
 	for range 5 {
 		cfg := rigSettings(ModeRelay)
 		cfg.QueuePackets, cfg.BubbleRate = 3, 5
-		if _, err := teredotest.Reload(Role, r.relay, r.relay.cfg, cfg); err != nil {
+		if _, err := roletest.Reload(Role, r.relay, r.relay.cfg, cfg); err != nil {
 			t.Fatal(err)
 		}
 	}

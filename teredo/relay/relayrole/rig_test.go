@@ -19,6 +19,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
@@ -139,7 +140,7 @@ func (r *rig) start(t *testing.T, mode Mode) {
 		t.Fatal(err)
 	}
 	r.relay.lastRestore = testutil.LastRestore
-	running := teredotest.Start(t, r.relayNS, r.relay)
+	running := roletest.Start(t, r.relayNS, r.relay)
 	r.stop, r.leave = running.Stop, running.Leave
 }
 

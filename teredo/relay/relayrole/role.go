@@ -110,7 +110,7 @@ func (s *Settings) keys() []key.Key {
 		key.Of("echo_through_server", &s.EchoThroughServer, true, key.Bool, key.Live,
 			"Send the answer to a client's connectivity test by the client's server too, which saves the client a round trip. RFC 4380, section 5.2.9."),
 		key.Of("carry_clients", &s.CarryClients, false, key.Bool, key.Live,
-			"Carry packets from one Teredo client to another that no direct way leads to, if both name this relay or each other's as their fallback. Nobody else is carried for; still, it is your bandwidth. docs/relay.md says what protects it."),
+			"Carry packets from one Teredo client to another that no direct way leads to, if both name this relay or each other's as their fallback. No one else is carried for; still, it is your bandwidth. docs/relay.md says what protects it."),
 		// Some 200 Mbit/s of full packets.
 		key.Of("carry_rate", &s.CarryRate, 20_000, key.Count(0), key.Live, "Packets a second carried in all; 0 is no limit."),
 		// Some 10 Mbit/s: calls and shells, not archives.
@@ -135,7 +135,7 @@ func (s *Settings) check(c *config.Checker) {
 	}
 	driver.CheckDevices(c, s.FastPathDevices, s.Interface)
 	if s.Announce && s.Mode == ModeHost && c.OK("mode", "announce") {
-		c.Fail("announce", `a relay with mode = "host" serves nobody else`, "leave announce out")
+		c.Fail("announce", `a relay with mode = "host" serves no one else`, "leave announce out")
 	}
 	tunnel.CheckQueues(c, s.MTU, s.QueueBytes, s.QueueTotalBytes)
 }

@@ -5,6 +5,7 @@ package relayrole
 import (
 	"testing"
 
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
@@ -35,7 +36,7 @@ func TestExamineFindsRoutesInTheWay(t *testing.T) {
 				teredotest.Route(t, ns, tt.route, "2001:db8::2", tt.metric)
 			}
 			ns.Do(t, func() error {
-				teredotest.WantProblem(t, examineRoutes(relay), tt.want)
+				roletest.WantProblem(t, examineRoutes(relay), tt.want)
 				return nil
 			})
 		})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/server"
@@ -103,7 +104,7 @@ algorithm = "hmac-sha256"
 	if n := answered(s, "10.0.0.7:40000", 1); n != 0 {
 		t.Error("a client without a key is answered")
 	}
-	teredotest.Start(t, ns, s)
+	roletest.Start(t, ns, s)
 	if announced := s.AnnouncedPrefixes(); s.Name() != "house" || len(s.conns[server.Primary]) != 3 || len(announced) != 2 {
 		t.Errorf("%s has %d sockets and announces %v", s.Name(), len(s.conns[server.Primary]), announced)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
@@ -83,7 +84,7 @@ func (r *rig) start(t *testing.T) {
 	if r.server, err = New(rigSettings(), slog.New(slog.NewTextHandler(&r.log, nil))); err != nil {
 		t.Fatal(err)
 	}
-	r.stop = teredotest.Start(t, r.serverNS, r.server).Stop
+	r.stop = roletest.Start(t, r.serverNS, r.server).Stop
 }
 
 // ask sends a payload from the client and returns what comes back, and from where.
@@ -212,7 +213,7 @@ func TestServerCountersAndReload(t *testing.T) {
 
 	next := rigSettings()
 	next.MTU, next.Port = 1400, 3545
-	keys, err := teredotest.Reload(Role, r.server, r.server.cfg, next)
+	keys, err := roletest.Reload(Role, r.server, r.server.cfg, next)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -317,7 +318,7 @@ func TestServerReloadBeforeStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := teredotest.Reload(Role, s, s.cfg, rigSettings()); err == nil {
+	if _, err := roletest.Reload(Role, s, s.cfg, rigSettings()); err == nil {
 		t.Error("a server that does not run has taken a configuration")
 	}
 }

@@ -57,7 +57,7 @@ INLINE int tc_encap(struct __sk_buff *skb, u32 hook)
 	if (UNLIKELY(reason != REASON_ENCAP_FORWARDED))
 		return tc_end(skb, reason, U64_AT(p->source, 0), in.now, hook);
 	/*
-	 * Behind a veth may be a client in user space: nobody would cut segments and finish
+	 * Behind a veth may be a client in user space: no one would cut segments and finish
 	 * checksums that lie inside its datagrams.
 	 */
 	u32 unfinished = is_unfinished(&in, p, end);

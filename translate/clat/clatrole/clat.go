@@ -106,11 +106,11 @@ func (c *CLAT) Run(ctx context.Context) (err error) {
 			return err
 		}
 		now := time.Now()
-		sets, anew, err := f.follow(ctx, at, c.trouble.Wait(now) == 0)
+		sets, restarted, err := f.follow(ctx, at, c.trouble.Wait(now) == 0)
 		if err != nil {
 			c.failed(err, now)
 		}
-		if anew {
+		if restarted {
 			c.take(pref64.Set{}) // what was found elsewhere says nothing of this network
 		}
 		ended, err := c.reconcile(ctx, at, now)
@@ -331,7 +331,7 @@ type finder struct {
 // follow returns where the prefixes of the uplink are told, nil for nowhere, and
 // whether that is another place than before. It looks for another only if it may. Where the
 // network alone is another, what its routers have said already is not asked for again.
-func (f *finder) follow(ctx context.Context, at port.Uplink6, may bool) (sets <-chan pref64.Set, anew bool, err error) {
+func (f *finder) follow(ctx context.Context, at port.Uplink6, may bool) (sets <-chan pref64.Set, restarted bool, err error) {
 	sameLink := f.at.Name == at.Name && f.at.Index == at.Index
 	same := sameLink && f.at.Subnet == at.Subnet
 	if len(f.cfg.Prefixes) > 0 || at.Name == "" || same && (f.sets != nil || !may) {

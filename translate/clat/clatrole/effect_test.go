@@ -17,6 +17,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
@@ -54,7 +55,7 @@ func TestKeysOnTheHost(t *testing.T) {
 		`), slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	start(t, w.host, w.clat)
+	roletest.Start(t, w.host, w.clat)
 	if st := w.await(t, "serving"); st.Uplink != "up1" || !netip.MustParsePrefix("2001:db8:2::/64").Contains(st.Address6) {
 		t.Errorf("status %+v", st)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate/pref64"
 )
@@ -48,7 +49,7 @@ func TestRenumbered(t *testing.T) {
 	if w.clat, err = New(c, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	start(t, w.host, w.clat)
+	roletest.Start(t, w.host, w.clat)
 	w.net.Advertise(t, "up0", testutil.OptionPrefix("2001:db8:1::/64", 7200, 3600))
 	w.await(t, waitPrefix)
 	option := func(prefix string) []byte {

@@ -72,7 +72,7 @@ upstreams = ["192.0.2.2:53"]
 
 // TestServiceRefused has a CLAT on which something is forbidden that it needs. What it
 // does in vain changes the host's network, which does not have it try again at once, and
-// it tells of it once.
+// it reports it once.
 func TestServiceRefused(t *testing.T) {
 	w := gatewaytest.NewWorld(t)
 	gateway := program.NewService(t, w.Gateway, announcing)

@@ -4,7 +4,6 @@ package clatrole
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -14,8 +13,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,7 +23,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/config/key"
-	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate/nat64/nat64role"
 )
@@ -95,7 +92,7 @@ func newWorldBehind(t *testing.T, mode fastpath.Mode) *world {
 	if w.plat, err = nat64role.New(c, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	start(t, w.net, w.plat)
+	roletest.Start(t, w.net, w.plat)
 	return w
 }
 
@@ -124,31 +121,6 @@ func connect(t *testing.T, a, b *testutil.Netns, name, addrA, addrB string) {
 	b.AwaitLinks(t, name)
 }
 
-// start runs an instance in a namespace until its stop is called or the test ends.
-func start(t *testing.T, ns *testutil.Netns, i role.Instance) (stop func() error) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		if err := unix.Setns(ns.Handle(), unix.CLONE_NEWNET); err != nil {
-			ended <- err
-			return
-		}
-		ended <- i.Run(ctx)
-	}()
-	wait := sync.OnceValue(func() error { return <-ended })
-	stop = func() error { cancel(); return wait() }
-	t.Cleanup(func() { _ = stop() })
-	select {
-	case <-i.Ready():
-	case err := <-ended:
-		ended <- err
-		t.Fatalf("%s ended: %v", i.Role(), err)
-	}
-	return stop
-}
-
 // defaults are the settings of a section without keys.
 func defaults() (s Settings) {
 	key.SetDefaults(s.keys())
@@ -169,7 +141,7 @@ func (w *world) startCLATWith(t *testing.T, log slog.Handler) {
 	if w.clat, err = New(c, slog.New(log)); err != nil {
 		t.Fatal(err)
 	}
-	w.stop = start(t, w.host, w.clat)
+	w.stop = roletest.Start(t, w.host, w.clat).Stop
 }
 
 // await waits for a state of the instance.

@@ -169,7 +169,7 @@ func (s *Settings) checkClients(c *config.Checker) {
 		return
 	}
 	if len(s.Clients) == 0 {
-		c.Fail("", "nobody may use this DNS64", `add clients = ["2001:db8:1::/48"] with the prefixes of your hosts`)
+		c.Fail("", "no one may use this DNS64", `add clients = ["2001:db8:1::/48"] with the prefixes of your hosts`)
 	}
 	for i, p := range s.Clients {
 		if p.Bits() == 0 && !s.Open {
@@ -183,7 +183,7 @@ func (s *Settings) checkUpstreams(c *config.Checker) {
 		return
 	}
 	if len(s.Upstreams) == 0 {
-		c.Fail("", "this DNS64 has nobody to ask", `add upstreams = ["2001:db8::53"] with the addresses of recursive name servers`)
+		c.Fail("", "this DNS64 has no one to ask", `add upstreams = ["2001:db8::53"] with the addresses of recursive name servers`)
 	}
 	for i, u := range s.Upstreams {
 		path := fmt.Sprintf("upstreams[%d]", i)

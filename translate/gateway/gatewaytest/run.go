@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
@@ -40,17 +39,6 @@ func Await(t *testing.T, i role.Instance, want string) []string {
 			t.Fatalf("the state is %s, want %s; missing: %q", state, want, missing)
 		}
 	}
-}
-
-// Reload has an instance that runs with some settings take others as a reload does. It
-// returns the keys that wait for a restart.
-func Reload[S any](of role.Role, i role.Instance, running, next S) ([]string, error) {
-	at := func(settings S) config.Instance { return config.Instance{Section: of.Section, Settings: &settings} }
-	change, err := role.List{of}.Prepare(i, at(running), at(next))
-	if err != nil {
-		return nil, err
-	}
-	return change()
 }
 
 // Modes are the ways that packets can take.

@@ -3,16 +3,13 @@
 package gatewaytest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +20,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
@@ -94,26 +92,8 @@ func Address(link, addr string) error {
 // Start runs an instance in the gateway and waits until it serves.
 func (w *World) Start(t *testing.T, i role.Instance) {
 	t.Helper()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		if err := unix.Setns(w.Gateway.Handle(), unix.CLONE_NEWNET); err != nil {
-			ended <- err
-			return
-		}
-		ended <- i.Run(ctx)
-	}()
-	wait := sync.OnceValue(func() error { return <-ended })
-	w.Stop = func() error { cancel(nil); return wait() }
-	w.Leave = func() error { cancel(role.ErrLeave); return wait() }
-	t.Cleanup(func() { _ = w.Stop() })
-	select {
-	case <-i.Ready():
-	case err := <-ended:
-		ended <- err
-		t.Fatalf("it ended: %v", err)
-	}
+	r := roletest.Start(t, w.Gateway, i)
+	w.Stop, w.Leave = r.Stop, r.Leave
 }
 
 // Socket is a UDP socket that tells the hop limits of what it receives.

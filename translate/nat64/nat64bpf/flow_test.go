@@ -102,7 +102,7 @@ func TestFlowsOfGoAreFound(t *testing.T) {
 	}
 }
 
-// Keys of one hash, which an attacker might search for, are told apart by the keys: each
+// Keys of one hash, which an attacker might search for, are distinguished by the keys: each
 // packet that differs from a session's in one part is of another one.
 func TestFlowsOfOneHash(t *testing.T) {
 	r := newFlowRig(t, someSizes)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/nat64/nat64bpf"
@@ -69,7 +70,7 @@ func (w *natWorld) errorBinding4(f flow) translate.Binding {
 
 // errors gives an error to a hook: what the codec translates must leave so, all else as it
 // came.
-func (w *natWorld) errors(t *testing.T, at translatebpftest.Hook, ip []byte, b translate.Binding, want string) {
+func (w *natWorld) errors(t *testing.T, at runtest.Hook, ip []byte, b translate.Binding, want string) {
 	t.Helper()
 	verdict, out := w.translateAt(t, at, w.Frame(ip))
 	if diff := cmp.Diff(map[string]uint64{want: 1}, w.counted(t)); diff != "" {
@@ -92,7 +93,7 @@ func TestNAT64Errors(t *testing.T) {
 	for pointer := range uint32(48) {
 		words = append(words, pointer, pointer<<24)
 	}
-	for _, at := range translatebpftest.Hooks {
+	for _, at := range runtest.Hooks {
 		for i, transport := range transports {
 			f := usual(transport)
 			quote4, quote6 := w.sent4(f, 24), w.sent6(f, 24)
@@ -120,7 +121,7 @@ func TestNAT64Errors(t *testing.T) {
 
 // matrix holds one error against the codec: what that translates leaves, but for a router
 // that reports no MTU and an RFC 4884 length; what it drops stays.
-func (w *natWorld) matrix(t *testing.T, at translatebpftest.Hook, ip []byte, b translate.Binding) {
+func (w *natWorld) matrix(t *testing.T, at runtest.Hook, ip []byte, b translate.Binding) {
 	t.Helper()
 	var batch packet.Batch
 	path := translate.Path{MTU4: 1500, MTU6: 1500}
@@ -220,7 +221,7 @@ func TestNAT64QuotedPackets(t *testing.T) {
 				func() []byte { return w.errorTo4(f, 2, 0, 1<<31, w.sent6(f, 100)) }, "to6_forwarded", "to4_forwarded"},
 			row{"no MTU", func() []byte { return w.errorTo6(f, 3, 4, 0, w.sent4(f, 100)) }, nil, "icmp_type", ""},
 		)
-		for _, at := range translatebpftest.Hooks {
+		for _, at := range runtest.Hooks {
 			for _, tt := range rows {
 				t.Run(fmt.Sprintf("%s/%s/%s", at, transport, tt.name), func(t *testing.T) {
 					b := w.errorBinding6(f)
@@ -247,7 +248,7 @@ func TestNAT64ErrorsOfTheHost(t *testing.T) {
 	w.open(t, f)
 	host := f
 	host.pool, host.poolPort = translatebpftest.OwnAddr, 53
-	for _, at := range translatebpftest.Hooks {
+	for _, at := range runtest.Hooks {
 		for _, ip := range [][]byte{
 			w.errorTo6(host, 3, 3, 0, w.sent4(host, 40)),
 			w.errorTo6(host, 3, 3, 0, w.sent4(host, 40)[:24]),
@@ -290,25 +291,28 @@ func TestNAT64ErrorSources(t *testing.T) {
 			w.open(t, tt.flow)
 			b := w.errorBinding6(tt.flow)
 			b.Outer.Src = w.prefix[tt.flow.prefix].Embed(tt.router)
-			for _, at := range translatebpftest.Hooks {
+			for _, at := range runtest.Hooks {
 				w.errors(t, at, w.errorTo6(tt.flow, 11, 0, 0, w.sent4(tt.flow, 40)), b, "to6_forwarded")
 			}
 		})
 	}
 }
 
-// The engine tells apart the routers that a pool stands for (RFC 6791); what the client says
-// itself is the programs' still.
+// routerPools are the families in which pools stand for routers.
+var routerPools = []struct{ four, six bool }{{}, {four: true}, {six: true}, {four: true, six: true}}
+
+// The engine distinguishes the routers that router_pool4 stands for (RFC 6791); what the client
+// says itself is the programs' still.
 func TestNAT64ErrorsOfRouters(t *testing.T) {
 	f := usual(state.UDP)
-	for _, pool := range []bool{false, true} {
-		w := newNATWorld(t, func(s *nat64bpf.Settings, _ *translate.Settings) { s.RouterPool = pool })
+	for _, pool := range routerPools {
+		w := newNATWorld(t, func(s *nat64bpf.Settings, _ *translate.Settings) { s.RouterPool4, s.RouterPool6 = pool.four, pool.six })
 		w.open(t, f)
 		want := "to4_forwarded"
-		if pool {
+		if pool.four {
 			want = "icmp_type"
 		}
-		for _, at := range translatebpftest.Hooks {
+		for _, at := range runtest.Hooks {
 			ip := w.errorTo4(f, 3, 0, 0, w.sent6(f, 40))
 			w.errors(t, at, ip, w.errorBinding4(f), want)
 			near := f.client.As16()
@@ -319,19 +323,19 @@ func TestNAT64ErrorsOfRouters(t *testing.T) {
 	}
 }
 
-// The same of IPv4 routers whose address the prefix may not tell.
+// The same of IPv4 routers whose address the prefix may not represent, and router_pool6.
 func TestNAT64ErrorsOfPrivateRouters(t *testing.T) {
 	f := flow{state.UDP, translatebpftest.ClientAddr, translatebpftest.PoolAddr, translatebpftest.GlobalAddr, 1, translatebpftest.PoolPort}
-	for _, pool := range []bool{false, true} {
-		w := newNATWorld(t, func(s *nat64bpf.Settings, _ *translate.Settings) { s.RouterPool = pool })
+	for _, pool := range routerPools {
+		w := newNATWorld(t, func(s *nat64bpf.Settings, _ *translate.Settings) { s.RouterPool4, s.RouterPool6 = pool.four, pool.six })
 		w.open(t, f)
 		want := "to6_forwarded"
-		if pool {
+		if pool.six {
 			want = "icmp_type"
 		}
 		b := w.errorBinding6(f)
 		b.Outer.Src = w.prefix[f.prefix].Embed(translatebpftest.GlobalAddr)
-		for _, at := range translatebpftest.Hooks {
+		for _, at := range runtest.Hooks {
 			w.errors(t, at, w.errorTo6(f, 11, 0, 0, w.sent4(f, 40)), b, want)
 		}
 	}
@@ -343,14 +347,14 @@ func TestNAT64ErrorsOfTheDetour(t *testing.T) {
 	w := newNATWorld(t, func(s *nat64bpf.Settings, _ *translate.Settings) { s.Detour = true })
 	f := usual(state.UDP)
 	w.open(t, f)
-	for _, at := range translatebpftest.Hooks {
+	for _, at := range runtest.Hooks {
 		ip := w.errorTo4(f, 1, 4, 0, w.sent6(f, 40))
 		w.errors(t, at, ip, w.errorBinding4(f), "to4_forwarded")
 		w.errors(t, at, translatebpftest.From6("fd00:64::5")(ip), w.errorBinding4(f), "detour")
 	}
 	f.transport = state.TCP
 	ftp := w.packet6(f, 40)
-	for _, at := range translatebpftest.Hooks {
+	for _, at := range runtest.Hooks {
 		verdict, _ := w.translateAt(t, at, w.Frame(translatebpftest.Body(42, 0, 21)(ftp)))
 		if diff := cmp.Diff(map[string]uint64{"detour": 1}, w.counted(t)); diff != "" || verdict != fastpath.Punt {
 			t.Errorf("a control connection: %s; counters (-want +got):\n%s", verdict, diff)
@@ -368,7 +372,7 @@ func TestNAT64ErrorsChangeNothing(t *testing.T) {
 	if !w.table.Find6(&key, &before) || !w.table.Step(&before, state.V6Init, 0, before.Word.Stamp()-100) || !w.table.Find6(&key, &before) {
 		t.Fatal("no session to begin with")
 	}
-	for _, at := range translatebpftest.Hooks {
+	for _, at := range runtest.Hooks {
 		w.errors(t, at, w.errorTo6(f, 3, 3, 0, w.sent4(f, 40)), w.errorBinding6(f), "to6_forwarded")
 		w.errors(t, at, w.errorTo4(f, 1, 4, 0, w.sent6(f, 40)), w.errorBinding4(f), "to4_forwarded")
 	}

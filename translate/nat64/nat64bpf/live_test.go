@@ -9,13 +9,14 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
 
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/translate/translatebpf/translatebpftest"
 )
 
 // onHooks runs a test with programs at either hook, and looks for wrong checksums.
-func onHooks(t *testing.T, test func(t *testing.T, w *liveWorld, at translatebpftest.Hook)) {
-	for _, at := range translatebpftest.Hooks {
+func onHooks(t *testing.T, test func(t *testing.T, w *liveWorld, at runtest.Hook)) {
+	for _, at := range runtest.Hooks {
 		t.Run(string(at), func(t *testing.T) {
 			w := newLiveWorld(t, at)
 			test(t, w, at)
@@ -27,7 +28,7 @@ func onHooks(t *testing.T, test func(t *testing.T, w *liveWorld, at translatebpf
 // Datagrams of all sizes there and back; of their hop limits one is taken, and the last
 // one is the gateway's own affair.
 func TestNAT64LiveUDP(t *testing.T) {
-	onHooks(t, func(t *testing.T, w *liveWorld, at translatebpftest.Hook) {
+	onHooks(t, func(t *testing.T, w *liveWorld, at runtest.Hook) {
 		server := translatebpftest.Listen(t, w.Host4, "udp4", translatebpftest.Host4.String()+":5000")
 		client := translatebpftest.Listen(t, w.Host6, "udp6", "["+translatebpftest.Host6.String()+"]:0")
 		four := ipv4.NewPacketConn(server)
@@ -97,7 +98,7 @@ func TestNAT64LiveUDP(t *testing.T) {
 
 // A ping is answered, and a port where no one listens says so.
 func TestNAT64LiveICMP(t *testing.T) {
-	onHooks(t, func(t *testing.T, w *liveWorld, at translatebpftest.Hook) {
+	onHooks(t, func(t *testing.T, w *liveWorld, at runtest.Hook) {
 		c := w.ICMP6(t)
 		to := &net.IPAddr{IP: translatebpftest.Host4In6.AsSlice()}
 		buf := make([]byte, 2000)
@@ -136,7 +137,7 @@ func TestNAT64LiveICMP(t *testing.T) {
 
 // TCP carries much both ways; at tc its segments stay together.
 func TestNAT64LiveTCP(t *testing.T) {
-	onHooks(t, func(t *testing.T, w *liveWorld, at translatebpftest.Hook) {
+	onHooks(t, func(t *testing.T, w *liveWorld, at runtest.Hook) {
 		const much = 4 << 20
 		err := translatebpftest.EchoMuch(t, much, w.Host6, "["+translatebpftest.Host4In6.String()+"]:5001", w.Host4, translatebpftest.Host4.String()+":5001")
 		if err != nil {
@@ -149,7 +150,7 @@ func TestNAT64LiveTCP(t *testing.T) {
 			if x.Bytes < much {
 				t.Errorf("%s: %d bytes only", way, x.Bytes)
 			}
-			if at == translatebpftest.InTC && x.Bytes/x.Packets < 4000 {
+			if at == runtest.InTC && x.Bytes/x.Packets < 4000 {
 				t.Errorf("%s: segments did not stay together: %d bytes in %d packets", way, x.Bytes, x.Packets)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/translate/nat64/nat64bpf"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 	"github.com/isthmus-net/isthmus/translate/translatebpf"
@@ -20,11 +21,10 @@ type liveWorld struct {
 	translatebpftest.Net
 	fast  *nat64bpf.Path
 	table *state.Table
-	last  []fastpath.Counter
 }
 
 // newLiveWorld makes the hosts and attaches the programs at a hook.
-func newLiveWorld(t *testing.T, at translatebpftest.Hook) *liveWorld {
+func newLiveWorld(t *testing.T, at runtest.Hook) *liveWorld {
 	t.Helper()
 	w := &liveWorld{Net: translatebpftest.NewNet(t)}
 	w.load(t)
@@ -76,20 +76,5 @@ func (w *liveWorld) load(t *testing.T) {
 // counted returns the reasons that were counted since the last call.
 func (w *liveWorld) counted(t *testing.T) map[string]fastpath.Counter {
 	t.Helper()
-	list, err := w.fast.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-	news := make(map[string]fastpath.Counter)
-	for i, c := range list {
-		if w.last != nil {
-			c.Packets -= w.last[i].Packets
-			c.Bytes -= w.last[i].Bytes
-		}
-		if c.Packets > 0 {
-			news[c.Reason] = c
-		}
-	}
-	w.last = list
-	return news
+	return w.Counted(t, w.fast)
 }

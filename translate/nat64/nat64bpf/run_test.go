@@ -7,36 +7,22 @@ import (
 	"testing"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/translatebpf/translatebpftest"
 )
 
 // translateAt gives a frame to the translating program of a hook.
-func (w *natWorld) translateAt(t testing.TB, at translatebpftest.Hook, frame []byte) (fastpath.Verdict, []byte) {
+func (w *natWorld) translateAt(t testing.TB, at runtest.Hook, frame []byte) (fastpath.Verdict, []byte) {
 	t.Helper()
-	p := w.fast.Programs().XDP
-	if at == translatebpftest.InTC {
-		p = w.fast.Programs().Ingress
-	}
-	return w.Run(t, at, p, frame)
+	return w.Run(t, at, w.fast.Programs(), frame)
 }
 
 // counted returns the reasons that were counted since the last call.
 func (w *natWorld) counted(t testing.TB) map[string]uint64 {
 	t.Helper()
-	list, err := w.fast.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-	news := make(map[string]uint64)
-	for i, c := range list {
-		if n := c.Packets - w.last[i].Packets; n > 0 {
-			news[c.Reason] = n
-		}
-	}
-	w.last = list
-	return news
+	return w.Counted(t, w.fast)
 }
 
 // model is what the codec makes of a packet with a binding; nil when it drops it. id is

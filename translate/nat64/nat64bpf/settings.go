@@ -45,9 +45,9 @@ type Settings struct {
 	// InnerSource gives translated ICMPv4 errors the source that RFC 6146 section 3.6.1
 	// says by the letter.
 	InnerSource bool
-	// RouterPool leaves ICMP errors of routers without a form in the other family to the
-	// engine, which has addresses for them (RFC 6791).
-	RouterPool bool
+	// RouterPool4 and RouterPool6 leave ICMP errors of routers without a form in that family
+	// to the engine, which has addresses for them (RFC 6791).
+	RouterPool4, RouterPool6 bool
 	// Unfinished lets tc send by a veth what a sender on this machine has left to
 	// hardware. Else the engine sends such packets.
 	Unfinished bool
@@ -85,7 +85,8 @@ const (
 	nat64FlagDetour
 	nat64FlagUnfinished
 	nat64FlagInnerSource
-	nat64FlagRouterPool
+	nat64FlagRouterPool4
+	nat64FlagRouterPool6
 
 	pool4Own = 1
 )
@@ -154,7 +155,8 @@ func (s *Settings) fill(c *nat64Nat64Settings) {
 func (s *Settings) flags() (flags uint32) {
 	for i, set := range []bool{
 		s.AddressDependent[state.TCP], s.AddressDependent[state.UDP], s.AddressDependent[state.ICMP],
-		s.ExternalTCP, s.NoICMPInfo, s.OutboundOnly, s.ZeroClass, s.FixedTOS, s.Detour, s.Unfinished, s.InnerSource, s.RouterPool,
+		s.ExternalTCP, s.NoICMPInfo, s.OutboundOnly, s.ZeroClass, s.FixedTOS, s.Detour, s.Unfinished, s.InnerSource,
+		s.RouterPool4, s.RouterPool6,
 	} {
 		if set {
 			flags |= 1 << i

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 	"github.com/isthmus-net/isthmus/translate/translatebpf/translatebpftest"
 )
@@ -88,7 +89,7 @@ func TestNAT64Steers(t *testing.T) {
 func (w *natWorld) steers(t *testing.T, ip []byte, want bool) {
 	t.Helper()
 	frame := w.Frame(ip)
-	verdict, out := w.Run(t, translatebpftest.InTC, w.fast.Steer(), frame)
+	verdict, out := w.Run(t, runtest.InTC, fastpath.Programs{Ingress: w.fast.Steer()}, frame)
 	wantVerdict, left := fastpath.Punt, append([]byte{}, ip...)
 	if want {
 		wantVerdict = fastpath.Forward

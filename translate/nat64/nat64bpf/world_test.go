@@ -23,7 +23,6 @@ type natWorld struct {
 	trans   *translate.Translator
 	prefix  []translate.Prefix
 	setting nat64bpf.Settings
-	last    []fastpath.Counter
 }
 
 // newNATWorld makes the host. change sees the settings before they are set.
@@ -54,10 +53,7 @@ func newNATWorld(t testing.TB, change ...func(*nat64bpf.Settings, *translate.Set
 	// Test runs of XDP come in by the loopback device.
 	w.arriveBy(t, false)
 	fast.Beat(time.Hour)
-	w.last, err = fast.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.counted(t)
 	return w
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
 	"github.com/isthmus-net/isthmus/translate/pref64/discovery"
@@ -41,12 +42,12 @@ func TestAdvertisesItsPrefix(t *testing.T) {
 	discovers(c.Pool6...)
 	next := c
 	next.Pool6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:65::/96")}
-	if _, err := gatewaytest.Reload(Role, n, n.cfg, next); err != nil {
+	if _, err := roletest.Reload(Role, n, n.cfg, next); err != nil {
 		t.Fatal(err)
 	}
 	discovers(next.Pool6...)
 	next.AnnouncePREF64 = nil
-	if _, err := gatewaytest.Reload(Role, n, n.cfg, next); err != nil {
+	if _, err := roletest.Reload(Role, n, n.cfg, next); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Stop(); err != nil {

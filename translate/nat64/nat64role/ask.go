@@ -72,7 +72,7 @@ func (a *bindingArguments) selection() (sel nat64.Selection, err error) {
 		}
 		sel.Transport = &transport
 	}
-	if sel.Inside, err = prefixOf(a.Inside); err != nil {
+	if sel.Inside, err = role.ParsePrefix(a.Inside); err != nil {
 		return sel, err
 	}
 	if a.Outside != "" {
@@ -87,27 +87,12 @@ func (a *bindingArguments) selection() (sel nat64.Selection, err error) {
 	return sel, nil
 }
 
-// prefixOf reads a prefix or one address; empty is none.
-func prefixOf(text string) (netip.Prefix, error) {
-	if text == "" {
-		return netip.Prefix{}, nil
-	}
-	if a, err := netip.ParseAddr(text); err == nil {
-		return netip.PrefixFrom(a, a.BitLen()), nil
-	}
-	p, err := netip.ParsePrefix(text)
-	if err != nil {
-		return p, fmt.Errorf("%q is neither an address nor a prefix", text)
-	}
-	return p.Masked(), nil
-}
-
 // sessions lists a part of the sessions.
 func (n *NAT64) sessions(a sessionArguments) (list Sessions, err error) {
 	list.Sessions = []Session{}
 	sel, err := a.selection()
 	if err == nil {
-		sel.Peer, err = prefixOf(a.Peer)
+		sel.Peer, err = role.ParsePrefix(a.Peer)
 	}
 	if err != nil {
 		return list, err

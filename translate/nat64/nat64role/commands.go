@@ -155,7 +155,7 @@ func (o Owner) Nothing() string {
 	if len(o.Blocks.Blocks) > 0 {
 		return ""
 	}
-	return "nobody has " + o.Of + " now"
+	return "no one has " + o.Of + " now"
 }
 
 // bound and ended are what orders have done.

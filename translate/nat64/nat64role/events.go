@@ -39,7 +39,7 @@ func (l *eventLog) write(e *nat64.Event) {
 		l.log.Info(e.Kind.String(), "transport", e.Transport, "inside", e.Inside, "pool", e.Pool, "port", e.First, "peer", e.Peer, at)
 	case nat64.PacketDropped:
 		d := &e.Dropped
-		l.log.Warn(e.Kind.String(), "reason", e.Reason, "source", d.Src, "destination", d.Dst, "protocol", d.Proto, "untold", d.Untold, at)
+		l.log.Warn(e.Kind.String(), "reason", e.Reason, "source", d.Src, "destination", d.Dst, "protocol", d.Proto, "suppressed", d.Suppressed, at)
 	default:
 		l.log.Warn(e.Kind.String(), "client", e.Client, "reason", e.Reason, at)
 	}

@@ -38,7 +38,7 @@ func examine(cfg Settings) error {
 	return errors.Join(gateway.Apart(host, cfg.Interface, cfg.Pool6), noBroadcast(host, &cfg), steerable(&cfg, hosts), portsApart(ownRanges(cfg.Pool4, hosts)), gateway.RoutesFree(&cfg.Translation, destinations(&cfg, hosts)))
 }
 
-// noBroadcast tells of an address in the pool that a connected network keeps for packets to
+// noBroadcast reports an address in the pool that a connected network keeps for packets to
 // all of it: routers and hosts there would take no packet from it, nor send one to it.
 func noBroadcast(host *port.Host, cfg *Settings) error {
 	list, err := host.IPv4()

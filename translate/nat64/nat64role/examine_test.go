@@ -147,7 +147,7 @@ func TestPassageOfWellKnownPrefix(t *testing.T) {
 	}
 }
 
-// TestAdviseOnHost tells of interfaces that are not there.
+// TestAdviseOnHost reports interfaces that are not there.
 func TestAdviseOnHost(t *testing.T) {
 	w, c := gatewaytest.NewWorld(t), testSettings(t)
 	c.AnnouncePREF64 = []string{"v6", "nope0"}

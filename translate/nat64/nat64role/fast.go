@@ -135,7 +135,7 @@ func (f *fast) programs(cfg *Settings, s *nat64.Settings, e *nat64.Engine, l lea
 		ExternalTCP: !s.DropExternalTCP, NoICMPInfo: s.DropICMPInfo, OutboundOnly: s.OutboundRefreshOnly,
 		ZeroClass: s.Translate.ZeroTrafficClass, FixedTOS: s.Translate.FixedTOS, TOS: s.Translate.TOS,
 		LowestMTU: s.Translate.LowestIPv6MTU, Detour: s.DetourPrefix.IsValid(), InnerSource: s.RouterAsInner,
-		RouterPool: len(s.Translate.Pool4)+len(s.Translate.Pool6) > 0,
+		RouterPool4: len(s.Translate.Pool4) > 0, RouterPool6: len(s.Translate.Pool6) > 0,
 		// Who asks for tc knows what is behind his veths.
 		Unfinished: cfg.FastPath == fastpath.ModeTC,
 		Tunnel:     f.Tunnel(), PuntRate: gateway.PuntRate, PuntShare: gateway.PuntShare,

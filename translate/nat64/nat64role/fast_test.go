@@ -15,6 +15,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
 )
@@ -232,7 +233,7 @@ func TestOwnAddress(t *testing.T) {
 		f.passes(t)
 		next := c
 		next.Pool4 = []PoolRange{{Prefix: netip.MustParsePrefix("192.0.2.72/29"), Transports: AllTransports, First: 1024, Last: 65535}}
-		if _, err := gatewaytest.Reload(Role, n, n.cfg, next); err != nil {
+		if _, err := roletest.Reload(Role, n, n.cfg, next); err != nil {
 			t.Error(err)
 		}
 		for range 5 {

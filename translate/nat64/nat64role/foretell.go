@@ -19,7 +19,7 @@ import (
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
-// adviseKept tells of sessions, of a process that runs or that has left them, that the next
+// adviseKept reports sessions, of a process that runs or that has left them, that the next
 // start will end. It tries that on a copy.
 func adviseKept(cfg *Settings, host *port.Host, hosts []netip.Addr) []string {
 	if !cfg.KeepState {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/translate/ftpalg/ftptest"
 	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
@@ -149,7 +150,7 @@ func TestFTPFromIPv4Reload(t *testing.T) {
 		switchTo := func(on bool) {
 			t.Helper()
 			c.FTP = on
-			if left, err := gatewaytest.Reload(Role, n, n.cfg, c); err != nil || len(left) > 0 {
+			if left, err := roletest.Reload(Role, n, n.cfg, c); err != nil || len(left) > 0 {
 				t.Fatalf("%v needs a restart; %v", left, err)
 			}
 			if table := n.fast.table; table != nil && table.Settings().Detour != on {

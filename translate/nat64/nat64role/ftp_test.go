@@ -13,6 +13,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/translate/ftpalg/ftptest"
@@ -229,7 +230,7 @@ func TestFTPReloadEnds(t *testing.T) {
 				k.wants(t, "", "220")
 			}
 			step.to(&c)
-			if left, err := gatewaytest.Reload(Role, n, n.cfg, c); err != nil || len(left) > 0 {
+			if left, err := roletest.Reload(Role, n, n.cfg, c); err != nil || len(left) > 0 {
 				t.Fatalf("%s: %v needs a restart; %v", step.name, left, err)
 			}
 			if !step.ends {
@@ -269,7 +270,7 @@ func TestFTPReload(t *testing.T) {
 		{"off again", false, netip.Prefix{}},
 	} {
 		c.FTP, c.AlgPrefix = step.on, step.prefix
-		left, err := gatewaytest.Reload(Role, n, n.cfg, c)
+		left, err := roletest.Reload(Role, n, n.cfg, c)
 		if err != nil || len(left) > 0 {
 			t.Fatalf("%s: %v needs a restart; %v", step.name, left, err)
 		}
@@ -281,7 +282,7 @@ func TestFTPReload(t *testing.T) {
 		translated = now
 	}
 	c.FTP, c.FTPConnections = true, 1
-	if left, err := gatewaytest.Reload(Role, n, n.cfg, c); err != nil || len(left) > 0 {
+	if left, err := roletest.Reload(Role, n, n.cfg, c); err != nil || len(left) > 0 {
 		t.Fatalf("fewer connections: %v needs a restart; %v", left, err)
 	}
 	talk(t, w).wants(t, "", "220")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
@@ -61,7 +62,7 @@ func TestKeepsFromHost(t *testing.T) {
 		}
 
 		c.AllowHost = true
-		if keys, err := gatewaytest.Reload(Role, n, n.cfg, c); err != nil || len(keys) > 0 {
+		if keys, err := roletest.Reload(Role, n, n.cfg, c); err != nil || len(keys) > 0 {
 			t.Fatalf("reload: %v, waiting %v", err, keys)
 		}
 		six.Send(t, netip.AddrPortFrom(inPool6(gatewaytest.Gateway4), 80), "open")

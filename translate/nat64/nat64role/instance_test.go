@@ -16,6 +16,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
 )
@@ -100,7 +101,7 @@ func TestCarriesUDP(t *testing.T) {
 	w.Clean(t)
 }
 
-// TestOtherState tells of a state file that it cannot read, and replaces it; of a
+// TestOtherState reports a state file that it cannot read, and replaces it; of a
 // fresh one or its own it says nothing.
 func TestOtherState(t *testing.T) {
 	w := gatewaytest.NewWorld(t)
@@ -199,7 +200,7 @@ func TestReload(t *testing.T) {
 		next := c
 		next.Pool4, next.Pool6 = slices.Clone(c.Pool4), slices.Clone(c.Pool6)
 		change(&next)
-		return gatewaytest.Reload(Role, n, n.cfg, next)
+		return roletest.Reload(Role, n, n.cfg, next)
 	}
 	for _, tt := range []struct {
 		name   string

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/retry"
+	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/translate/gateway"
 	"github.com/isthmus-net/isthmus/translate/nat64"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
@@ -271,21 +271,9 @@ func (n *NAT64) lead() error {
 
 // letGoByAndBy gives up what was leaving, bit by bit, until ctx is done.
 func (n *NAT64) letGoByAndBy(ctx context.Context) {
-	again := time.NewTicker(leavingAgain)
-	defer again.Stop()
-	var trouble retry.Trouble
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-again.C:
-			if err := n.letGo(); err == nil {
-				trouble.Works(time.Now())
-			} else if trouble.Failed(err.Error(), time.Now()) {
-				n.log.Warn("what is no longer named still leads to the translator", "error", err)
-			}
-		}
-	}
+	host.Repeat(ctx, leavingAgain, n.letGo, func(err error) {
+		n.log.Warn("what is no longer named still leads to the translator", "error", err)
+	})
 }
 
 // letGo gives up what was leaving and has no session any more, or is another's.

@@ -19,6 +19,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/kept"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
 	"github.com/isthmus-net/isthmus/translate/nat64"
@@ -53,7 +54,7 @@ func TestRestartLeaves(t *testing.T) {
 		n.attached(t, c.FastPath)
 		f := newFlow(t, w, 7000)
 		next := elsewhere(c)
-		if _, err := gatewaytest.Reload(Role, n, n.cfg, next); err != nil {
+		if _, err := roletest.Reload(Role, n, n.cfg, next); err != nil {
 			t.Fatal(err)
 		}
 		f.passes(t)
@@ -138,7 +139,7 @@ func TestRestartLeavesOwn(t *testing.T) {
 				f.four.Send(t, own.At(), "to the host")
 				own.Wants(t, "to the host", 64)
 			}
-			if _, err := gatewaytest.Reload(Role, n, n.cfg, next); err != nil {
+			if _, err := roletest.Reload(Role, n, n.cfg, next); err != nil {
 				t.Fatal(err)
 			}
 			carries("after a reload")
@@ -241,7 +242,7 @@ func TestRestartYields(t *testing.T) {
 			}
 			f.six.Send(t, netip.AddrPortFrom(netip.MustParseAddr("2001:db8:65::c000:202"), 7000), "again")
 			if from := f.four.Wants(t, "again", 63); !otherPool4.Prefix.Contains(from.Addr()) {
-				t.Errorf("the client begins anew from %s", from)
+				t.Errorf("the client starts again from %s", from)
 			}
 		})
 	}
@@ -320,7 +321,7 @@ func TestReloadYields(t *testing.T) {
 			n := start(t, w, c)
 			f := newFlow(t, w, 7000)
 			next := elsewhere(c)
-			if _, err := gatewaytest.Reload(Role, n, n.cfg, next); err != nil {
+			if _, err := roletest.Reload(Role, n, n.cfg, next); err != nil {
 				t.Fatal(err)
 			}
 			f.passes(t)

@@ -6,11 +6,8 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
 )
@@ -60,15 +57,7 @@ func TestKeepsPortsApart(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ended := make(chan error, 1)
-			go func() {
-				runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-				err := unix.Setns(w.Gateway.Handle(), unix.CLONE_NEWNET)
-				if err == nil {
-					err = n.Run(t.Context())
-				}
-				ended <- err
-			}()
+			ended := w.Gateway.Go(func() error { return n.Run(t.Context()) })
 			select {
 			case <-n.Ready():
 				t.Error("it started")

@@ -6,14 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/internal/testutil/program"
-	"github.com/isthmus-net/isthmus/internal/testutil/service"
 )
 
-func TestMain(m *testing.M) {
-	service.Enter()
-	status := testutil.PrivateMounts(m)
-	program.Remove()
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { os.Exit(program.Main(m)) }

@@ -205,7 +205,7 @@ func (s *Settings) tableKeys() []key.Key {
 			"Clients that share an address by calculation, so that nothing need be logged (RFC 7422); 0 leases blocks."),
 		// The example of RFC 7422, section 2.3.
 		key.Of("deterministic_shares", &s.DeterministicShares, 2, key.Integer[int](0, 64512), key.Live, "Shares of the ports that are leased beyond that."),
-		key.Of("deterministic_reserved", &s.DeterministicReserved, 1024, key.Integer[int](1024, 65535), key.Live, "First port of all; those below are nobody's."),
+		key.Of("deterministic_reserved", &s.DeterministicReserved, 1024, key.Integer[int](1024, 65535), key.Live, "First port of all; those below are no one's."),
 	}
 }
 
@@ -275,7 +275,7 @@ func (s *Settings) checkClients(c *config.Checker) {
 	switch {
 	case !c.OK("clients"):
 	case len(s.Clients) == 0:
-		c.Fail("", "nobody may use this NAT64, because it has no clients", `add clients = ["2001:db8:1::/48"] with the networks of your clients`)
+		c.Fail("", "no one may use this NAT64, because it has no clients", `add clients = ["2001:db8:1::/48"] with the networks of your clients`)
 	case !s.Open:
 		for i, p := range s.Clients {
 			if p.Bits() == 0 {

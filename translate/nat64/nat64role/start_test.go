@@ -6,11 +6,8 @@ import (
 	"bytes"
 	"log/slog"
 	"net/netip"
-	"runtime"
 	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
@@ -19,14 +16,7 @@ import (
 // fails runs an instance in the gateway that cannot start.
 func fails(t *testing.T, w *gatewaytest.World, n *NAT64) {
 	t.Helper()
-	ended := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		if err := unix.Setns(w.Gateway.Handle(), unix.CLONE_NEWNET); err != nil {
-			t.Error(err)
-		}
-		ended <- n.Run(t.Context())
-	}()
+	ended := w.Gateway.Go(func() error { return n.Run(t.Context()) })
 	select {
 	case err := <-ended:
 		if err == nil {

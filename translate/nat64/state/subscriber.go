@@ -74,7 +74,7 @@ func (t *Table) current(s *Subscriber) bool {
 		atomic.LoadUint32(&c.pool) == wire32(s.Pool)
 }
 
-// prefixOf cuts an address to what tells clients apart.
+// prefixOf cuts an address to what distinguishes clients.
 func (t *Table) prefixOf(client *[16]byte) (prefix [16]byte) {
 	n := t.sizes.SubscriberLength
 	copy(prefix[:], client[:n/8])

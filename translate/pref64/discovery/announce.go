@@ -41,7 +41,7 @@ var (
 	// newsLimit bounds what the log hears of other routers, of which a hostile neighbour can
 	// feign any number.
 	newsLimit = ratelimit.Every(time.Minute, 10)
-	errGone   = errors.New("the interface has gone, or was made anew")
+	errGone   = errors.New("the interface has gone, or was made again")
 )
 
 // AnnounceSettings are what an [Announcer] needs to know.

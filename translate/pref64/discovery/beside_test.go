@@ -331,7 +331,7 @@ func (b *beside) resolve(t *testing.T) {
 		}
 		for end := time.Now().Add(patience); !known(); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("nobody answers for %s", source)
+				t.Fatalf("no one answers for %s", source)
 			}
 		}
 	}

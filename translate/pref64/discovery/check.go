@@ -34,7 +34,7 @@ func Check(ctx context.Context, link string, prefix netip.Prefix, server netip.A
 		return err
 	}
 	if !server.Is4() || slices.Contains(neverChecked, server) {
-		return fmt.Errorf("%s is nobody to check a prefix with: name an IPv4 host that answers pings", server)
+		return fmt.Errorf("%s is no one to check a prefix with: name an IPv4 host that answers pings", server)
 	}
 	var control net.ListenConfig
 	control.Control = byLink(link)
@@ -75,7 +75,7 @@ func ping(ctx context.Context, conn net.PacketConn, to netip.Addr) error {
 			return ctx.Err()
 		}
 	}
-	return errors.New("nobody answers through it: the NAT64, the way to it, or the way behind it is down")
+	return errors.New("no one answers through it: the NAT64, the way to it, or the way behind it is down")
 }
 
 // echoed waits for an answer until the deadline.

@@ -81,8 +81,8 @@ func TestCommandTellsOfBroken(t *testing.T) {
 	for _, asJSON := range []bool{false, true} {
 		var out strings.Builder
 		c := discoverCommand{JSON: asJSON}
-		err := c.print(&out, []foundPrefix{{Source: "dns", Problem: "nobody answers"}})
-		if !errors.Is(err, role.ErrReported) || !strings.Contains(out.String(), "nobody answers") {
+		err := c.print(&out, []foundPrefix{{Source: "dns", Problem: "no one answers"}})
+		if !errors.Is(err, role.ErrReported) || !strings.Contains(out.String(), "no one answers") {
 			t.Errorf("JSON %t: error %v\n%s", asJSON, err, &out)
 		}
 	}

@@ -108,7 +108,7 @@ func TestRefusedSettings(t *testing.T) {
 		}
 	}
 	if _, err := Watch(t.Context(), Settings{}); err == nil {
-		t.Error("nobody to ask, and no error")
+		t.Error("no one to ask, and no error")
 	}
 	if _, err := Watch(t.Context(), Settings{Interface: "none0"}); err == nil || !strings.Contains(err.Error(), "there is no interface none0") {
 		t.Errorf("error %v", err)

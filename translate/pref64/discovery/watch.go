@@ -70,7 +70,7 @@ func Watch(ctx context.Context, s Settings) (<-chan pref64.Set, error) {
 		w.settings.AdvertisementWait = DefaultAdvertisementWait
 	}
 	if s.Interface == "" && len(s.Resolvers) == 0 {
-		return nil, errors.New("neither an interface nor a name server is given, so there is nobody to ask: name one of them")
+		return nil, errors.New("neither an interface nor a name server is given, so there is no one to ask: name one of them")
 	}
 	if s.Interface != "" {
 		var err error

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/siit/siitbpf"
@@ -21,7 +22,7 @@ import (
 func TestSIITAsleep(t *testing.T) {
 	w := newSIITWorld(t)
 	f := siitUsual(packet.ProtoUDP)
-	both := func(at translatebpftest.Hook, six, four string) {
+	both := func(at runtest.Hook, six, four string) {
 		t.Helper()
 		for _, one := range []struct {
 			ip   []byte
@@ -34,7 +35,7 @@ func TestSIITAsleep(t *testing.T) {
 			}
 		}
 	}
-	for _, at := range translatebpftest.Hooks {
+	for _, at := range runtest.Hooks {
 		both(at, "to4_forwarded", "to6_forwarded")
 		w.fast.Pause()
 		w.fast.Pause()
@@ -79,7 +80,7 @@ func TestSIITMappingsMove(t *testing.T) {
 		{"the wider one alone", []translate.Mapping{wide}, "to6_forwarded", map[string]string{"2001:db8:1::6": "source_unmapped", "2001:db8:1:7::2": "to4_forwarded"}},
 		{"none again", nil, "", map[string]string{"2001:db8:1:7::2": "source_unmapped"}},
 	} {
-		for _, at := range translatebpftest.Hooks {
+		for _, at := range runtest.Hooks {
 			t.Run(string(at)+"/"+tt.name, func(t *testing.T) {
 				c := w.choice
 				c.mappings = tt.mappings
@@ -122,7 +123,7 @@ func TestSIITLengths(t *testing.T) {
 		c := w.choice
 		c.mappings = slices.Clone(all[len(all)-n:])
 		w.set(t, c)
-		for _, at := range translatebpftest.Hooks {
+		for _, at := range runtest.Hooks {
 			// From an address without a mapping: sources of 0.0.0.0/1 have one.
 			w.forwards(t, at, w.packet4(f, 40), "to6_forwarded")
 			_, six := w.translateAt(t, at, w.Frame(w.packet6(f, 40)))
@@ -133,7 +134,7 @@ func TestSIITLengths(t *testing.T) {
 	c := w.choice
 	c.mappings = append(slices.Clone(all), siitMapping("0.0.0.0/0", "2001:db8:1::/96"))
 	w.set(t, c)
-	for _, at := range translatebpftest.Hooks {
+	for _, at := range runtest.Hooks {
 		w.forwards(t, at, translatebpftest.From4("10.1.1.1")(w.packet4(f, 40)), "to6_forwarded")
 	}
 }
@@ -166,7 +167,7 @@ func TestSIITPuntLimit(t *testing.T) {
 		{translatebpftest.Header(8, 1)(w.packet4(f, 40)), "hop_limit_exceeded", false},
 		{translatebpftest.To6("2001:db8:64::192.0.2.147")(w.packet6(f, 40)), "hairpin", true},
 	} {
-		for _, at := range translatebpftest.Hooks {
+		for _, at := range runtest.Hooks {
 			const n = 300
 			dropped := 0
 			for range n {
@@ -196,7 +197,7 @@ func TestSIITSamples(t *testing.T) {
 	r.SetDeadline(time.Now().Add(time.Minute))
 	w.fast.Trace(1, 0)
 	f := siitUsual(packet.ProtoUDP)
-	for _, at := range translatebpftest.Hooks {
+	for _, at := range runtest.Hooks {
 		for _, tt := range []struct {
 			ip   []byte
 			want siitbpf.Reason

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate"
@@ -30,10 +31,9 @@ var (
 type liveSIIT struct {
 	translatebpftest.Net
 	fast *siitbpf.Path
-	last []fastpath.Counter
 }
 
-func newLiveSIIT(t *testing.T, at translatebpftest.Hook) *liveSIIT {
+func newLiveSIIT(t *testing.T, at runtest.Hook) *liveSIIT {
 	t.Helper()
 	w := &liveSIIT{Net: translatebpftest.NewNet(t)}
 	own := netip.PrefixFrom(liveMadeIn6, 128)
@@ -78,22 +78,7 @@ func newLiveSIIT(t *testing.T, at translatebpftest.Hook) *liveSIIT {
 // counted returns the reasons that were counted since the last call.
 func (w *liveSIIT) counted(t *testing.T) map[string]fastpath.Counter {
 	t.Helper()
-	list, err := w.fast.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-	news := make(map[string]fastpath.Counter)
-	for i, c := range list {
-		if w.last != nil {
-			c.Packets -= w.last[i].Packets
-			c.Bytes -= w.last[i].Bytes
-		}
-		if c.Packets > 0 {
-			news[c.Reason] = c
-		}
-	}
-	w.last = list
-	return news
+	return w.Counted(t, w.fast)
 }
 
 // liveHosts are the IPv6 host's addresses, and what IPv4 knows them by.
@@ -104,8 +89,8 @@ var liveHosts = []struct {
 
 // onLiveSIIT runs a test with programs at either hook, for an address of each kind. All that
 // it sends the programs must carry.
-func onLiveSIIT(t *testing.T, test func(t *testing.T, w *liveSIIT, at translatebpftest.Hook, six, four netip.Addr)) {
-	for _, at := range translatebpftest.Hooks {
+func onLiveSIIT(t *testing.T, test func(t *testing.T, w *liveSIIT, at runtest.Hook, six, four netip.Addr)) {
+	for _, at := range runtest.Hooks {
 		for _, host := range liveHosts {
 			t.Run(string(at)+"/"+host.name, func(t *testing.T) {
 				w := newLiveSIIT(t, at)
@@ -128,7 +113,7 @@ func onLiveSIIT(t *testing.T, test func(t *testing.T, w *liveSIIT, at translateb
 
 // Datagrams of all sizes there and back, of whoever begins.
 func TestSIITLiveUDP(t *testing.T) {
-	onLiveSIIT(t, func(t *testing.T, w *liveSIIT, _ translatebpftest.Hook, six, four netip.Addr) {
+	onLiveSIIT(t, func(t *testing.T, w *liveSIIT, _ runtest.Hook, six, four netip.Addr) {
 		host6 := translatebpftest.Listen(t, w.Host6, "udp6", netip.AddrPortFrom(six, 5000).String())
 		host4 := translatebpftest.Listen(t, w.Host4, "udp4", netip.AddrPortFrom(translatebpftest.Host4, 6000).String())
 		buf := make([]byte, 2000)
@@ -162,7 +147,7 @@ func TestSIITLiveUDP(t *testing.T) {
 
 // A ping is answered, of whoever sends it.
 func TestSIITLivePing(t *testing.T) {
-	onLiveSIIT(t, func(t *testing.T, w *liveSIIT, _ translatebpftest.Hook, six, four netip.Addr) {
+	onLiveSIIT(t, func(t *testing.T, w *liveSIIT, _ runtest.Hook, six, four netip.Addr) {
 		var at6 net.PacketConn
 		w.Host6.Do(t, func() (err error) {
 			at6, err = net.ListenPacket("ip6:ipv6-icmp", six.String())
@@ -210,9 +195,9 @@ func ping(t *testing.T, c net.PacketConn, to netip.Addr, request, reply byte, si
 
 // TCP carries much both ways, of whoever connects; at tc its segments stay together.
 func TestSIITLiveTCP(t *testing.T) {
-	onLiveSIIT(t, func(t *testing.T, w *liveSIIT, at translatebpftest.Hook, six, four netip.Addr) {
+	onLiveSIIT(t, func(t *testing.T, w *liveSIIT, at runtest.Hook, six, four netip.Addr) {
 		const much = 1 << 20
-		before := w.last
+		before := w.Counts
 		for _, one := range []struct {
 			name      string
 			near, far *testutil.Netns
@@ -227,14 +212,14 @@ func TestSIITLiveTCP(t *testing.T) {
 			}
 		}
 		counts := w.counted(t)
-		w.last = before // for those who look at the end
+		w.Counts = before // for those who look at the end
 		for _, way := range []string{"to4_forwarded", "to6_forwarded"} {
 			x := counts[way]
 			t.Logf("%s: %d bytes in %d packets", way, x.Bytes, x.Packets)
 			if x.Bytes < 2*much {
 				t.Errorf("%s: %d bytes only", way, x.Bytes)
 			}
-			if at == translatebpftest.InTC && x.Bytes/x.Packets < 4000 {
+			if at == runtest.InTC && x.Bytes/x.Packets < 4000 {
 				t.Errorf("%s: segments did not stay together: %d bytes in %d packets", way, x.Bytes, x.Packets)
 			}
 		}

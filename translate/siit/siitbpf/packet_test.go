@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/translatebpf/translatebpftest"
@@ -60,7 +61,7 @@ func TestSIITForwards(t *testing.T) {
 			}}},
 			{"bytes that are a code, or a port", 64, []translatebpftest.Change{translatebpftest.Body(41, 7)}, []translatebpftest.Change{translatebpftest.Body(21, 7)}},
 		}
-		for _, at := range translatebpftest.Hooks {
+		for _, at := range runtest.Hooks {
 			f := siitUsual(proto)
 			for _, tt := range rows {
 				t.Run(fmt.Sprintf("%s/%d/%s", at, proto, tt.name), func(t *testing.T) {
@@ -109,7 +110,7 @@ func TestSIITMaps(t *testing.T) {
 		rows = append(rows, row{fmt.Sprintf("IPv6 to %s", translatebpftest.Pool6[2+i]), "2001:db8:1::5", w.choice.engine.Translate.Prefixes[2+i].Embed(translatebpftest.ServerAddr).String()})
 	}
 	rows = append(rows, row{"IPv6 by the well-known prefix", "2001:db8:1::5", "64:ff9b::198.41.0.4"})
-	for _, at := range translatebpftest.Hooks {
+	for _, at := range runtest.Hooks {
 		for _, proto := range protocols {
 			for _, tt := range rows {
 				t.Run(fmt.Sprintf("%s/%d/%s", at, proto, tt.name), func(t *testing.T) {
@@ -140,11 +141,11 @@ func TestSIITChecksums(t *testing.T) {
 				six, four = w.aim(t, six), w.aim(t, four)
 			}
 			for _, ip := range [][]byte{six, four} {
-				_, out := w.translateAt(t, translatebpftest.Hooks[i%2], w.Frame(ip))
+				_, out := w.translateAt(t, runtest.Hooks[i%2], w.Frame(ip))
 				w.equal(t, out, ip)
 			}
 			if t.Failed() {
-				t.Fatalf("at %s, packet %d", translatebpftest.Hooks[i%2], i)
+				t.Fatalf("at %s, packet %d", runtest.Hooks[i%2], i)
 			}
 		}
 	}
@@ -168,7 +169,7 @@ func TestSIITSpecialAddresses(t *testing.T) {
 	w := newSIITWorld(t)
 	udp := siitUsual(packet.ProtoUDP)
 	for name, ip := range translatebpftest.SpecialPassed(w.packet6(udp, 40), w.packet4(udp, 40)) {
-		for _, at := range translatebpftest.Hooks {
+		for _, at := range runtest.Hooks {
 			w.translateAt(t, at, w.Frame(ip))
 			if c := w.counted(t); c["illegal_address"] != 0 {
 				t.Errorf("%s, %s: %v", at, name, c)
@@ -215,7 +216,7 @@ func TestSIITLeaves(t *testing.T) {
 		{Name: "too big for the IPv6 link", Packet: w.packet4(slim6, 1280), Change: nil, Want: "too_big"},
 		{Name: "too big for IPv6 without DF", Packet: w.packet4(udp, 1241), Change: translatebpftest.Header(6, 0), Want: "too_big"},
 	}...) {
-		for _, at := range translatebpftest.Hooks {
+		for _, at := range runtest.Hooks {
 			t.Run(string(at)+"/"+tt.Name, func(t *testing.T) {
 				ip := append([]byte{}, tt.Packet...)
 				if tt.Change != nil {
@@ -234,7 +235,7 @@ func TestSIITLeavesOthers(t *testing.T) {
 	for _, ip := range [][]byte{w.packet6(f, 40), w.packet4(f, 40)} {
 		frame := w.Frame(ip)
 		frame[5]++
-		for _, at := range translatebpftest.Hooks {
+		for _, at := range runtest.Hooks {
 			if verdict, _ := w.translateAt(t, at, frame); verdict != fastpath.Punt {
 				t.Errorf("for another, at %s: %s", at, verdict)
 			}
@@ -242,7 +243,7 @@ func TestSIITLeavesOthers(t *testing.T) {
 	}
 	w.fast.RemoveDevice(1)
 	w.fast.RemoveDevice(w.Ports[0].Index)
-	for _, at := range translatebpftest.Hooks {
+	for _, at := range runtest.Hooks {
 		if verdict, _ := w.translateAt(t, at, w.Frame(w.packet6(f, 40))); verdict != fastpath.Punt {
 			t.Errorf("not served, at %s: %s", at, verdict)
 		}
@@ -262,10 +263,10 @@ func TestSIITFinishesChecksums(t *testing.T) {
 			for _, whole := range [][]byte{w.packet6(f, n), w.packet4(f, n)} {
 				partial := translatebpftest.Half(append([]byte{}, whole...))
 				w.arriveBy(t, true)
-				_, out := w.translateAt(t, translatebpftest.InXDP, w.Frame(partial))
+				_, out := w.translateAt(t, runtest.InXDP, w.Frame(partial))
 				w.equal(t, out, whole)
 				w.arriveBy(t, false)
-				_, out = w.translateAt(t, translatebpftest.InXDP, w.Frame(partial))
+				_, out = w.translateAt(t, runtest.InXDP, w.Frame(partial))
 				w.equal(t, out, partial)
 			}
 		}
@@ -336,7 +337,7 @@ func TestSIITSettings(t *testing.T) {
 		{"nothing at all", func(c *siitChoice) { c.mappings, c.pool4 = nil, nil },
 			func() []byte { return w.packet4(udp, 40) }, ""},
 	} {
-		for _, at := range translatebpftest.Hooks {
+		for _, at := range runtest.Hooks {
 			t.Run(string(at)+"/"+tt.name, func(t *testing.T) {
 				w.set(t, usual)
 				ip := tt.packet()

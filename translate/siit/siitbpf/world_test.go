@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/siit"
@@ -61,7 +62,6 @@ type siitWorld struct {
 	fast   *siitbpf.Path
 	engine *siit.Engine
 	choice siitChoice
-	last   []fastpath.Counter
 }
 
 // newSIITWorld makes the translator. change sees the configuration before it is set.
@@ -96,9 +96,7 @@ func newSIITWorld(t testing.TB, change ...func(*siitChoice)) *siitWorld {
 	}
 	w.arriveBy(t, false)
 	w.fast.Beat(time.Hour)
-	if w.last, err = w.fast.Counters(); err != nil {
-		t.Fatal(err)
-	}
+	w.counted(t)
 	return w
 }
 
@@ -186,30 +184,15 @@ func (w *siitWorld) packet4(f siitFlow, n int) []byte {
 }
 
 // translateAt gives a frame to the translating program of a hook.
-func (w *siitWorld) translateAt(t testing.TB, at translatebpftest.Hook, frame []byte) (fastpath.Verdict, []byte) {
+func (w *siitWorld) translateAt(t testing.TB, at runtest.Hook, frame []byte) (fastpath.Verdict, []byte) {
 	t.Helper()
-	p := w.fast.Programs().XDP
-	if at == translatebpftest.InTC {
-		p = w.fast.Programs().Ingress
-	}
-	return w.Run(t, at, p, frame)
+	return w.Run(t, at, w.fast.Programs(), frame)
 }
 
 // counted returns the reasons that were counted since the last call.
 func (w *siitWorld) counted(t testing.TB) map[string]uint64 {
 	t.Helper()
-	list, err := w.fast.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-	news := make(map[string]uint64)
-	for i, c := range list {
-		if n := c.Packets - w.last[i].Packets; n > 0 {
-			news[c.Reason] = n
-		}
-	}
-	w.last = list
-	return news
+	return w.Counted(t, w.fast)
 }
 
 // model is what the engine makes of a packet, with the identification that was chosen.
@@ -257,7 +240,7 @@ func (w *siitWorld) equal(t testing.TB, got, ip []byte) {
 }
 
 // forwards fails unless a packet leaves as the engine makes it, padded or not.
-func (w *siitWorld) forwards(t *testing.T, at translatebpftest.Hook, ip []byte, reason string) {
+func (w *siitWorld) forwards(t *testing.T, at runtest.Hook, ip []byte, reason string) {
 	t.Helper()
 	for _, padding := range []int{0, 7} {
 		verdict, out := w.translateAt(t, at, append(w.Frame(ip), make([]byte, padding)...))
@@ -269,7 +252,7 @@ func (w *siitWorld) forwards(t *testing.T, at translatebpftest.Hook, ip []byte, 
 }
 
 // leaves fails unless a packet passes as it came, counted by a reason; "": not at all.
-func (w *siitWorld) leaves(t *testing.T, at translatebpftest.Hook, ip []byte, reason string) {
+func (w *siitWorld) leaves(t *testing.T, at runtest.Hook, ip []byte, reason string) {
 	t.Helper()
 	frame := w.Frame(ip)
 	verdict, out := w.translateAt(t, at, frame)

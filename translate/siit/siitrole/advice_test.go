@@ -10,7 +10,7 @@ import (
 	"github.com/isthmus-net/isthmus/translate"
 )
 
-// TestAdviseCrossedMappings tells of mappings of what is the translator's own, or stands
+// TestAdviseCrossedMappings reports mappings of what is the translator's own, or stands
 // for an IPv4 host.
 func TestAdviseCrossedMappings(t *testing.T) {
 	for _, tt := range []struct {

@@ -35,7 +35,7 @@ func TestPassageCarrier(t *testing.T) {
 	})
 }
 
-// TestAdviseOnHost tells of the host's own addresses where they are to be translated.
+// TestAdviseOnHost reports the host's own addresses where they are to be translated.
 func TestAdviseOnHost(t *testing.T) {
 	w, c := gatewaytest.NewWorld(t), defaults()
 	c.Pool6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")}

@@ -42,19 +42,19 @@ type fast struct {
 	change  sync.Mutex       // held while engine and programs change, before mu
 	applied siitbpf.Settings // what the programs know; guarded by change
 
-	mu      sync.Mutex // guards what follows
-	refused error      // why the programs cannot take the settings; change is held to write it
-	ways    *ways
-	moved   bool          // what leads packets elsewhere is to be looked for again
-	way     string        // what does, in words
-	took    time.Duration // to look
+	mu        sync.Mutex // guards what follows
+	refused   error      // why the programs cannot take the settings; change is held to write it
+	routing   *routing
+	moved     bool          // what leads packets elsewhere is to be looked for again
+	diversion string        // what does, in words
+	took      time.Duration // to look
 	// gathering reports that routes have changed, and others may do so in a moment.
 	gathering bool
 }
 
 // newFast makes the fast path of a stateless translator, without touching the host.
 func newFast(cfg *Settings, engine func() siit.Stats, log *slog.Logger) *fast {
-	f := &fast{name: cfg.Name, engine: engine, ways: newWays(&Settings{}, nil)}
+	f := &fast{name: cfg.Name, engine: engine, routing: newRouting(&Settings{}, nil)}
 	f.Driver = driver.New(driver.Role{
 		Name: cfg.Name, Ephemeral: "there is nothing to keep", Load: f.load, AttachBlocked: f.attachBlocked,
 		Measure: f.measure,
@@ -63,7 +63,7 @@ func newFast(cfg *Settings, engine func() siit.Stats, log *slog.Logger) *fast {
 }
 
 // driverConfig is what the driver has to know of a configuration. Routes are looked
-// for here: see [ways].
+// for here: see [routing].
 func driverConfig(cfg *Settings) driver.Config {
 	return driver.Config{
 		Mode: cfg.FastPath, Devices: cfg.FastPathDevices, Linger: linger, Forward4: true,
@@ -101,7 +101,7 @@ func (f *fast) set(cfg *Settings, mappings []translate.Mapping, swap func() erro
 		return err
 	}
 	f.mu.Lock()
-	f.ways, f.moved = newWays(cfg, mappings), true
+	f.routing, f.moved = newRouting(cfg, mappings), true
 	f.mu.Unlock()
 	f.Configure(driverConfig(cfg))
 	return nil
@@ -162,14 +162,14 @@ const (
 	longestRest  = time.Second
 )
 
-// routesChanged tells of routes, addresses or links that changed. It locks.
+// routesChanged reports routes, addresses or links that changed. It locks.
 func (f *fast) routesChanged(c port.Change) {
 	if c.Kind == port.LinkChanged || c.Kind == port.Overrun {
 		f.LinksChanged()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.gathering || !f.ways.concerns(c) {
+	if f.gathering || !f.routing.concerns(c) {
 		return
 	}
 	f.gathering = true
@@ -184,7 +184,7 @@ func (f *fast) routesChanged(c port.Change) {
 // attachBlocked says why the programs must not be attached now.
 func (f *fast) attachBlocked() string {
 	f.mu.Lock()
-	refused, moved, ways, way := f.refused, f.moved, f.ways, f.way
+	refused, moved, routing, way := f.refused, f.moved, f.routing, f.diversion
 	f.moved = false
 	f.mu.Unlock()
 	if refused != nil {
@@ -192,9 +192,9 @@ func (f *fast) attachBlocked() string {
 	}
 	if moved {
 		began := time.Now()
-		way = ways.inTheWay(f.host, f.Tunnel())
+		way = routing.diversion(f.host, f.Tunnel())
 		f.mu.Lock()
-		f.way, f.took = way, time.Since(began)
+		f.diversion, f.took = way, time.Since(began)
 		f.mu.Unlock()
 	}
 	return way
@@ -215,8 +215,8 @@ func plan(cfg Settings) driver.Forecast {
 		return plan // told elsewhere
 	}
 	s := &SIIT{cfg: cfg}
-	if why := newWays(&cfg, s.mappings(&cfg, file)).wouldBeInTheWay(); why != "" {
-		plan.Hinder(why)
+	if why := newRouting(&cfg, s.mappings(&cfg, file)).wouldDivert(); why != "" {
+		plan.Block(why)
 	}
 	return plan
 }

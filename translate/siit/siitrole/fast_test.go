@@ -16,6 +16,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
@@ -197,7 +198,7 @@ func TestFastReload(t *testing.T) {
 		p.passes(t)
 		for _, prefix := range []string{"2001:db8:65::/96", "2001:db8:66::/64", "2001:db8:64::/96"} {
 			c.Pool6 = []netip.Prefix{netip.MustParsePrefix(prefix)}
-			if keys, err := gatewaytest.Reload(Role, s, s.cfg, c); err != nil || keys != nil {
+			if keys, err := roletest.Reload(Role, s, s.cfg, c); err != nil || keys != nil {
 				t.Fatal(keys, err)
 			}
 			tp, err := translate.NewPrefix(c.Pool6[0])
@@ -212,13 +213,13 @@ func TestFastReload(t *testing.T) {
 		}
 		mode := c.FastPath
 		c.FastPath = fastpath.ModeOff
-		if keys, err := gatewaytest.Reload(Role, s, s.cfg, c); err != nil || keys != nil {
+		if keys, err := roletest.Reload(Role, s, s.cfg, c); err != nil || keys != nil {
 			t.Fatal(keys, err)
 		}
 		s.takes(t, "engine")
 		p.passes(t)
 		c.FastPath = fastpath.ModeTC
-		keys, err := gatewaytest.Reload(Role, s, s.cfg, c)
+		keys, err := roletest.Reload(Role, s, s.cfg, c)
 		if err != nil || (keys == nil) != (mode != fastpath.ModeOff) {
 			t.Fatalf("keys %v, error %v", keys, err)
 		}
@@ -273,7 +274,7 @@ func TestFastRefused(t *testing.T) {
 		}
 		reload := func() {
 			t.Helper()
-			if _, err := gatewaytest.Reload(Role, s, s.cfg, c); err != nil {
+			if _, err := roletest.Reload(Role, s, s.cfg, c); err != nil {
 				t.Fatal(err)
 			}
 		}

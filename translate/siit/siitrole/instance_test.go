@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
 )
@@ -89,7 +90,7 @@ func TestReload(t *testing.T) {
 	changed := func(change func(*Settings)) ([]string, error) {
 		next := testSettings()
 		change(&next)
-		return gatewaytest.Reload(Role, s, s.cfg, next)
+		return roletest.Reload(Role, s, s.cfg, next)
 	}
 	pass(four6)
 	other := netip.MustParsePrefix("2001:db8:65::/96")

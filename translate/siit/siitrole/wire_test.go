@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
@@ -37,7 +38,7 @@ func TestHairpins(t *testing.T) {
 func TestEndsCircles(t *testing.T) {
 	inModes(t, gatewaytest.Modes, func(t *testing.T, w *gatewaytest.World, s *SIIT, c Settings) {
 		c.Pool4 = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}
-		if _, err := gatewaytest.Reload(Role, s, s.cfg, c); err != nil {
+		if _, err := roletest.Reload(Role, s, s.cfg, c); err != nil {
 			t.Fatal(err)
 		}
 		gatewaytest.Open(t, w.Four, netip.AddrPortFrom(gatewaytest.FourAddr, 7001)).Send(t, netip.MustParseAddrPort("203.0.113.7:7000"), "round")
@@ -131,7 +132,7 @@ func TestTellsOfDrops(t *testing.T) {
 			if !strings.Contains(line, "msg=packet_dropped") {
 				continue
 			}
-			if want := "reason=udp_zero_checksum source=192.0.2.2:7001 destination=192.0.2.66:7000 protocol=17 untold=0"; !strings.Contains(line, want) {
+			if want := "reason=udp_zero_checksum source=192.0.2.2:7001 destination=192.0.2.66:7000 protocol=17 suppressed=0"; !strings.Contains(line, want) {
 				t.Errorf("logged %q, want %q", line, want)
 			}
 			return

@@ -145,7 +145,7 @@ INLINE u8 query6(u8 type) { return type == ICMP_ECHO ? ICMP6_ECHO : ICMP6_ECHO_R
 
 /*
  * Sets the transport, in a way that the verifier does not remember: or it would follow all
- * that comes for each transport anew.
+ * that comes for each transport again.
  */
 INLINE void set_transport(struct content *c, u32 transport)
 {

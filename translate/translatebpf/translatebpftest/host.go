@@ -11,6 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate"
 )
@@ -69,6 +70,8 @@ var Ways = []Way{
 type Host struct {
 	NS    *testutil.Netns
 	Ports []*Port
+
+	counts runtest.Counts
 }
 
 // NewHost makes the host.

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
@@ -21,6 +22,7 @@ import (
 type Net struct {
 	Host6, Gateway, Host4 *testutil.Netns
 	Six, Four, TUN        int // devices of the gateway
+	Counts                runtest.Counts
 }
 
 // Hosts of a live world.
@@ -134,13 +136,23 @@ func (w *Net) Serve(t *testing.T, set func(fastpath.Device) error) {
 	}
 }
 
+// Counted returns what programs have counted since the last call, by reason.
+func (w *Net) Counted(t testing.TB, by runtest.Source) map[string]fastpath.Counter {
+	t.Helper()
+	news, err := w.Counts.News(by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return news
+}
+
 // Attach puts programs where packets come in.
-func (w *Net) Attach(t *testing.T, at Hook, p fastpath.Programs) {
+func (w *Net) Attach(t *testing.T, at runtest.Hook, p fastpath.Programs) {
 	t.Helper()
 	for _, index := range []int{w.Six, w.Four} {
 		var l link.Link
 		w.Gateway.Do(t, func() (err error) {
-			if at == InXDP {
+			if at == runtest.InXDP {
 				l, err = link.AttachXDP(link.XDPOptions{Program: p.XDP, Interface: index, Flags: link.XDPDriverMode})
 			} else {
 				var device netlink.Link

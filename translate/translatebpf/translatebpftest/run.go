@@ -6,62 +6,29 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/runtest"
 )
 
-// Hook is a place where programs run.
-type Hook string
-
-const (
-	InXDP Hook = "xdp"
-	InTC  Hook = "tc"
-)
-
-var Hooks = []Hook{InXDP, InTC}
-
-// skb is the part of struct __sk_buff that a test run takes.
-type skb struct {
-	Len, PktType, Mark, QueueMapping, Protocol uint32
-	VlanPresent, VlanTci, VlanProto, Priority  uint32
-	IngressIfindex, Ifindex, TcIndex           uint32
-	Cb                                         [5]uint32
-	Hash, TcClassid, Data, DataEnd, NapiID     uint32
-	Family, RemoteIP4, LocalIP4                uint32
-	RemoteIP6, LocalIP6                        [4]uint32
-	RemotePort, LocalPort, DataMeta            uint32
-	_                                          uint32
-	FlowKeys, Tstamp                           uint64
-	WireLen, GsoSegs                           uint32
-	Sk                                         uint64
-	GsoSize, TstampType                        uint32
-	Hwtstamp                                   uint64
-}
-
-// Run gives a frame to a program.
-func (h *Host) Run(t testing.TB, at Hook, program *ebpf.Program, frame []byte) (fastpath.Verdict, []byte) {
+// Run gives a frame to the program of a hook.
+func (h *Host) Run(t testing.TB, at runtest.Hook, of fastpath.Programs, frame []byte) (verdict fastpath.Verdict, out []byte) {
 	t.Helper()
-	o := ebpf.RunOptions{Data: frame, DataOut: make([]byte, 4096)}
-	var codes [3]uint32
-	if at == InXDP {
-		codes = [3]uint32{4, 2, 1}
-	} else {
-		codes = [3]uint32{7, 0xffffffff, 2}
-		o.Context = skb{Ifindex: uint32(h.Ports[0].Index)}
-	}
-	var code uint32
-	h.NS.Do(t, func() (err error) {
-		code, err = program.Run(&o)
+	h.NS.Do(t, func() error {
+		r, err := runtest.NewRunner(at, of, h.Ports[0].Index, 4096).Run(frame)
+		verdict, out = r.Verdict, r.Out
 		return err
 	})
-	for verdict, c := range codes {
-		if code == c {
-			return fastpath.Verdict(verdict), o.DataOut
-		}
+	return verdict, out
+}
+
+// Counted returns the packets that programs have counted since the last call, by reason.
+func (h *Host) Counted(t testing.TB, by runtest.Source) map[string]uint64 {
+	t.Helper()
+	news, err := h.counts.Packets(by)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatalf("the program at %s returned %d for %x", at, int32(code), frame)
-	return 0, nil
+	return news
 }
 
 // Frame puts an Ethernet header for the host in front of a packet.

@@ -2,7 +2,7 @@
 
 /*
  * ICMP errors about plain packets of a session (RFC 7915 sections 4.2, 4.3, 5.2, 5.3).
- * Their headers, up to the first words of what the quoted packet carries, are made anew
+ * Their headers, up to the first words of what the quoted packet carries, are made again
  * beside the packet; what is behind stays where it is. An error makes no session and
  * prolongs none.
  */
@@ -180,7 +180,7 @@ INLINE u32 judge_error_to6(void *ctx, void *data, void *end, u32 sum, const stru
 		return reason;
 	be32 router = settings.flags & FLAG_INNER_SOURCE ? q->destination : p->source;
 	reason = judge_peer4(router, f->prefix);
-	if (reason == REASON_NON_GLOBAL && settings.flags & FLAG_ROUTER_POOL)
+	if (reason == REASON_NON_GLOBAL && settings.flags & FLAG_ROUTER_POOL6)
 		return REASON_ICMP_TYPE; /* a router's (RFC 6791) */
 	if (reason == REASON_NON_GLOBAL)
 		router = q->destination; /* as the engine does, so that the error is not lost */
@@ -244,7 +244,7 @@ INLINE u32 judge_error_to4(void *ctx, void *data, void *end, u32 prefix, u32 sum
 	u32 reason = judge_header6(p, prefix, in, &e->size, &host);
 	if (reason != REASON_TO4_FORWARDED)
 		return reason;
-	/* The engine tells apart what comes from the private prefix of its FTP gateway. */
+	/* The engine distinguishes what comes from the private prefix of its FTP gateway. */
 	if (settings.flags & FLAG_DETOUR && (p->source[0] & 0xfe) == 0xfc)
 		return REASON_DETOUR;
 	u32 quoted = FROM_BE16(q->length), length = e->size - IPV6_LEN;
@@ -263,8 +263,8 @@ INLINE u32 judge_error_to4(void *ctx, void *data, void *end, u32 prefix, u32 sum
 	u8 type = *(u8 *)m;
 	if ((type == ICMP6_UNREACHABLE || type == ICMP6_TIME_EXCEEDED) && *(u8 *)(m + 4))
 		return REASON_ICMP_INNER; /* an extension follows (RFC 4884) */
-	if (settings.flags & FLAG_ROUTER_POOL && (U64_AT(p->source, 0) != U64_AT(q->destination, 0) ||
-						  U64_AT(p->source, 8) != U64_AT(q->destination, 8)))
+	if (settings.flags & FLAG_ROUTER_POOL4 && (U64_AT(p->source, 0) != U64_AT(q->destination, 0) ||
+						   U64_AT(p->source, 8) != U64_AT(q->destination, 8)))
 		return REASON_ICMP_TYPE; /* a router's (RFC 6791) */
 
 	struct flow *f = &e->flow;

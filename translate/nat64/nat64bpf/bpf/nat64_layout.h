@@ -41,7 +41,7 @@ enum session_state {
  *	bits 0-31	stamp: when its lifetime began, in units of 2^28 ns of CLOCK_MONOTONIC
  *	bits 32-39	state
  *	bits 40-47	flags
- *	bits 48-63	generation: raised when the record is used anew
+ *	bits 48-63	generation: raised when the record is used again
  * It ends at stamp + lifetime of its state. A reader that found word, key and then the
  * same generation and a state has read one session. Stamps are renewed when they are
  * NAT64_STAMP_EVERY units old, or with a change of state.

@@ -169,7 +169,7 @@ INLINE u64 fill_binding(const struct tuple *t, struct subscriber *s, u32 subscri
 	struct binding *b = bpf_map_lookup_elem(&bindings, &index);
 	if (!b)
 		return refuse(REASON_BINDINGS_FULL);
-	/* Nobody ends it before it is in both indexes. */
+	/* No one ends it before it is in both indexes. */
 	if (!take_lock(&b->lock))
 		return refuse(REASON_BUSY);
 	u64 *w = (u64 *)b;

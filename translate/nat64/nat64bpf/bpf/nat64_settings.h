@@ -97,7 +97,9 @@ struct pool4_range {
 #define FLAG_DETOUR 256         /* FTP control connections are for the engine */
 #define FLAG_UNFINISHED 512     /* a veth may lead out what a local sender has not finished */
 #define FLAG_INNER_SOURCE 1024  /* ICMP errors to IPv4 come from the address in the quoted packet */
-#define FLAG_ROUTER_POOL 2048   /* pools stand for routers, which the engine tells apart */
+/* Addresses of these families stand for routers, which the engine distinguishes (RFC 6791). */
+#define FLAG_ROUTER_POOL4 2048
+#define FLAG_ROUTER_POOL6 4096
 
 /*
  * The settings. The daemon writes them while programs run: one word at a time, and what

@@ -16,7 +16,7 @@
 #define SIDE_V6 0
 #define SIDE_V4 1
 
-/* What of a step is not the next state: the lifetime begins anew. */
+/* What of a step is not the next state: the lifetime begins again. */
 #define STEP_STATE 0x0f
 #define STEP_REFRESH 0x80
 

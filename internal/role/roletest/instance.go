@@ -1,18 +1,14 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-// Package teredotest has what the tests of Teredo's roles share: namespaces joined by
-// links, instances that run in them, and what these send.
-package teredotest
+// Package roletest runs instances of roles in namespaces of tests, as the program would.
+package roletest
 
 import (
 	"context"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -30,25 +26,17 @@ type Running struct {
 func Start(t *testing.T, ns *testutil.Netns, i role.Instance) *Running {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())
-	ended := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		if err := unix.Setns(ns.Handle(), unix.CLONE_NEWNET); err != nil {
-			ended <- err
-			return
-		}
-		ended <- i.Run(ctx)
-	}()
+	ended := ns.Go(func() error { return i.Run(ctx) })
 	r := &Running{end: cancel, wait: sync.OnceValue(func() error { return <-ended })}
 	select {
 	case <-i.Ready():
 	case err := <-ended:
 		cancel(nil)
-		t.Fatalf("%s ended: %v", i.Name(), err)
+		t.Fatalf("%s %s ended: %v", i.Role(), i.Name(), err)
 	}
 	t.Cleanup(func() {
 		if err := r.Stop(); err != nil {
-			t.Errorf("%s ended with %v", i.Name(), err)
+			t.Errorf("%s %s ended with %v", i.Role(), i.Name(), err)
 		}
 	})
 	return r
@@ -84,12 +72,6 @@ func MustReload[S any](t *testing.T, of role.Role, i role.Instance, running, nex
 		t.Fatalf("reload: %v, needs a restart: %v", err, restart)
 	}
 }
-
-// Secret is one that may be shared.
-const Secret = "correct horse battery staple"
-
-// Vain is how long a check that is to fail may wait.
-const Vain = 150 * time.Millisecond
 
 // CheckSelf has an instance check itself inside its namespace.
 func CheckSelf(t *testing.T, ns *testutil.Netns, i role.Announced, limit time.Duration) (problem error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
 )
 
@@ -66,7 +67,7 @@ func TestRoutesBesidePool4(t *testing.T) {
 	inModes(t, gatewaytest.Modes, func(t *testing.T, w *gatewaytest.World, s *SIIT, c Settings) {
 		made := netip.MustParseAddr("2001:db8:64::192.0.2.80")
 		c.Pool4 = []netip.Prefix{netip.MustParsePrefix("192.0.2.80/29"), netip.MustParsePrefix("192.0.2.88/29")}
-		if _, err := gatewaytest.Reload(Role, s, s.cfg, c); err != nil {
+		if _, err := roletest.Reload(Role, s, s.cfg, c); err != nil {
 			t.Fatal(err)
 		}
 		w.Six.Do(t, func() error { return gatewaytest.Address("v6", made.String()+"/128") })

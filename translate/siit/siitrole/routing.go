@@ -11,10 +11,10 @@ import (
 	"github.com/isthmus-net/isthmus/translate/gateway"
 )
 
-// ways are the destinations of a stateless translator, for the search for what leads
+// routing are the destinations of a stateless translator, for the search for what leads
 // packets past it: an address of this host and a more specific route win over it (RFC 7915
 // sections 4.6 and 5.6), and its programs look at neither.
-type ways struct {
+type routing struct {
 	wanted *gateway.Prefixes // what leads to the device
 	// What programs leave to the engine, and so to the host's routes, since it would come
 	// back to the translator: IPv4 addresses of IPv6 hosts, and mapped addresses.
@@ -25,62 +25,62 @@ type ways struct {
 // knownPool4 is how much of pool4 programs know.
 const knownPool4 = 16
 
-func newWays(cfg *Settings, mappings []translate.Mapping) *ways {
+func newRouting(cfg *Settings, mappings []translate.Mapping) *routing {
 	back4, back6 := make([]netip.Prefix, 0, len(mappings)), make([]netip.Prefix, 0, len(mappings))
 	for _, m := range mappings {
 		back4, back6 = append(back4, m.IPv4), append(back6, m.IPv6)
 	}
 	back4 = append(back4, cfg.Pool4[:min(len(cfg.Pool4), knownPool4)]...)
-	w := &ways{wanted: gateway.NewPrefixes(destinations(cfg, mappings)), back4: gateway.NewPrefixes(back4), back6: gateway.NewPrefixes(back6)}
+	r := &routing{wanted: gateway.NewPrefixes(destinations(cfg, mappings)), back4: gateway.NewPrefixes(back4), back6: gateway.NewPrefixes(back6)}
 	for _, one := range cfg.Pool6 {
 		if p, err := translate.NewPrefix(one); err == nil {
-			w.pool6 = append(w.pool6, p)
+			r.pool6 = append(r.pool6, p)
 		}
 	}
-	return w
+	return r
 }
 
 // concerns reports whether a change of a route may matter.
-func (w *ways) concerns(c port.Change) bool {
-	return c.Kind != port.RouteChanged || c.Source || w.wanted.Overlaps(c.Dst)
+func (r *routing) concerns(c port.Change) bool {
+	return c.Kind != port.RouteChanged || c.Source || r.wanted.Overlaps(c.Dst)
 }
 
-// inTheWay says why packets that are to be translated would not all reach the device of
+// diversion says why packets that are to be translated would not all reach the device of
 // that index; empty: they would.
-func (w *ways) inTheWay(host *port.Host, device int) string {
+func (r *routing) diversion(host *port.Host, device int) string {
 	led := gateway.NewPrefixes(nil)
-	others, err := w.others(host, device, led)
+	others, err := r.others(host, device, led)
 	if err != nil {
 		return "what leads packets past the translator cannot be determined: " + err.Error()
 	}
-	for _, p := range w.wanted.Sorted {
+	for _, p := range r.wanted.Sorted {
 		if _, found := led.Around(p); !found {
 			return fmt.Sprintf("no route leads packets for %s to the translator's device", p)
 		}
 	}
-	return w.lost(led, others)
+	return r.lost(led, others)
 }
 
-// wouldBeInTheWay says the same for a translator that has no device yet.
-func (w *ways) wouldBeInTheWay() string {
+// wouldDivert says the same for a translator that has no device yet.
+func (r *routing) wouldDivert() string {
 	host, err := port.OpenHost()
 	if err != nil {
 		return err.Error()
 	}
 	defer host.Close()
-	others, err := w.others(host, -1, gateway.NewPrefixes(nil))
+	others, err := r.others(host, -1, gateway.NewPrefixes(nil))
 	if err != nil {
 		return err.Error()
 	}
-	return w.lost(w.wanted, others)
+	return r.lost(r.wanted, others)
 }
 
 // others lists what leads elsewhere than to the device; what leads to it is added to led.
-func (w *ways) others(host *port.Host, device int, led *gateway.Prefixes) (others []port.RouteEntry, err error) {
+func (r *routing) others(host *port.Host, device int, led *gateway.Prefixes) (others []port.RouteEntry, err error) {
 	err = host.EachRoute(func(one port.RouteEntry) {
 		if one.Link == device {
 			led.Add(one.Dst, one.Metric)
-		} else if one.Source || w.wanted.Overlaps(one.Dst) {
+		} else if one.Source || r.wanted.Overlaps(one.Dst) {
 			others = append(others, one)
 		}
 	})
@@ -88,13 +88,13 @@ func (w *ways) others(host *port.Host, device int, led *gateway.Prefixes) (other
 }
 
 // lost says which of others wins over what leads to the device, and matters.
-func (w *ways) lost(led *gateway.Prefixes, others []port.RouteEntry) string {
+func (r *routing) lost(led *gateway.Prefixes, others []port.RouteEntry) string {
 	for _, one := range others {
 		wide, inside := led.Around(one.Dst)
 		switch {
 		case one.Source:
 			return fmt.Sprintf("the route to %s is for packets of some sources alone, and programs remember a next hop for all: remove it for the fast path", one.Dst)
-		case w.comesBack(one.Dst):
+		case r.comesBack(one.Dst):
 		case one.Local:
 			return fmt.Sprintf("packets for %s end on this host, where no program may take them: take it out of pool6, pool4 and the mappings, or from its interface", one.Dst)
 		case inside && (wide != one.Dst || one.Metric < led.Set[wide]):
@@ -105,16 +105,16 @@ func (w *ways) lost(led *gateway.Prefixes, others []port.RouteEntry) string {
 }
 
 // comesBack reports whether programs leave all packets to p to the engine and the host.
-func (w *ways) comesBack(p netip.Prefix) bool {
+func (r *routing) comesBack(p netip.Prefix) bool {
 	if p.Addr().Is4() {
 		return false
 	}
-	if _, found := w.back6.Around(p); found {
+	if _, found := r.back6.Around(p); found {
 		return true
 	}
-	for _, prefix := range w.pool6 {
+	for _, prefix := range r.pool6 {
 		if within := prefix.Prefix(); within.Contains(p.Addr()) && within.Bits() <= p.Bits() {
-			return w.back4.Covers(embedded(&prefix, p))
+			return r.back4.Covers(embedded(&prefix, p))
 		}
 	}
 	return false

@@ -45,7 +45,7 @@ func TestWays(t *testing.T) {
 		{"its neighbour", port.RouteEntry{Dst: p("2001:db8:64::cb00:710a/128")}, "leads packets past the translator"},
 		{"other sources", port.RouteEntry{Dst: p("2001:db8:99::/48"), Source: true}, "some sources"},
 	} {
-		if why := newWays(&cfg, mappings).lost(led, []port.RouteEntry{tt.way}); (why == "") != (tt.want == "") || !strings.Contains(why, tt.want) {
+		if why := newRouting(&cfg, mappings).lost(led, []port.RouteEntry{tt.way}); (why == "") != (tt.want == "") || !strings.Contains(why, tt.want) {
 			t.Errorf("%s: %q, want %q", tt.name, why, tt.want)
 		}
 	}
