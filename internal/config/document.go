@@ -168,8 +168,8 @@ func printable(r rune) rune {
 	return '.'
 }
 
-// secretValue finds the value of a secret, which ends no later than its line.
-var secretValue = regexp.MustCompile(`secret"?\s*=\s*(.*)$`)
+// secretValue finds the value of a secret or a password, which ends no later than its line.
+var secretValue = regexp.MustCompile(`(?:secret|password)"?\s*=\s*(.*)$`)
 
 // masked hides a secret in a line: errors end in logs.
 func masked(line string) string {
