@@ -182,12 +182,16 @@ type mobile struct {
 	addr    netip.Addr
 }
 
+// testIMSI is the UE's.
+const testIMSI = "240010123456789"
+
 // ueDevice is the UE's TUN device in the SGSN's node.
 const ueDevice = "ue"
 
 // attach has an emulator of an SGSN attach a UE, and waits until it has its address and route.
-func (n *coreNet) attach(ctx context.Context, who maker, a attachment) (*mobile, error) {
-	p, err := n.startSGSN(ctx, who, a)
+// Ours has these flags beside those that it needs.
+func (n *coreNet) attach(ctx context.Context, who maker, a attachment, flags ...string) (*mobile, error) {
+	p, err := n.startSGSN(ctx, who, a, flags)
 	if err != nil {
 		return nil, err
 	}
@@ -203,18 +207,18 @@ func (n *coreNet) attach(ctx context.Context, who maker, a attachment) (*mobile,
 }
 
 // startSGSN starts an emulator of an SGSN with a UE.
-func (n *coreNet) startSGSN(ctx context.Context, who maker, a attachment) (*lab.Proc, error) {
+func (n *coreNet) startSGSN(ctx context.Context, who maker, a attachment, flags []string) (*lab.Proc, error) {
 	if who == isthmus {
 		i := n.daemons.isthmus(n.sgsn, "sgsn")
 		family := "v4"
 		if a.v6 {
 			family = "v6"
 		}
-		return n.daemons.start(ctx, n.sgsn, lab.Process{Name: "isthmus-sgsn", Path: i.binary, Args: []string{
+		return n.daemons.start(ctx, n.sgsn, lab.Process{Name: "isthmus-sgsn", Path: i.binary, Args: append([]string{
 			"sgsn", "attach", "--local", n.at.sgsn.String(), "--ggsn", n.at.ggsn.String(), "--apn", coreAPN(a.v6), "--type", family,
-			"--gtp", strconv.Itoa(a.version), "--imsi", "240010123456789", "--tun", ueDevice, "--socket", i.socket(),
+			"--gtp", strconv.Itoa(a.version), "--imsi", testIMSI, "--tun", ueDevice, "--socket", i.socket(),
 			"--state-file", filepath.Join(n.dir, "sgsn.state"),
-		}})
+		}, flags...)})
 	}
 	c, err := peersOf(n.daemons.env).Sgsnemu(n.dir, peers.Sgsnemu{
 		Name: "sgsnemu", Listen: n.at.sgsn, Remote: n.at.ggsn, APN: coreAPN(a.v6), IPv6: a.v6, GTPVersion: a.version, Device: ueDevice,
