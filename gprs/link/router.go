@@ -68,7 +68,7 @@ func New(s Settings) (*Router, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	domains, err := encodeDomains(s.Domains)
+	domains, err := EncodeDomains(s.Domains)
 	if err != nil {
 		return nil, err
 	}
@@ -103,9 +103,9 @@ func (s *Settings) check() error {
 	return nil
 }
 
-// encodeDomains writes names as sequences of labels without compression (RFC 1035 section
+// EncodeDomains writes names as sequences of labels without compression (RFC 1035 section
 // 3.1, RFC 8415 section 10).
-func encodeDomains(names []string) (b []byte, err error) {
+func EncodeDomains(names []string) (b []byte, err error) {
 	for _, name := range names {
 		begin, label := len(b), len(b)
 		b = append(b, 0)
@@ -156,12 +156,18 @@ func (s *Settings) advertisement(domains []byte) []byte {
 		m = appendAddresses(binary.BigEndian.AppendUint32(m, lifetime), s.DNS)
 	}
 	if len(domains) > 0 {
-		units := (8 + len(domains) + 7) / 8
-		m = append(m, packet.NDSearchList, byte(min(units, 255)), 0, 0)
-		m = append(binary.BigEndian.AppendUint32(m, lifetime), domains...)
-		m = append(m, make([]byte, units*8-8-len(domains))...)
+		m = AppendSearchList(m, domains, lifetime)
 	}
 	return packet.AppendICMPv6(nil, RouterAddress, packet.AllNodes, packet.NDHopLimit, packet.ICMPv6RouterAdvert, 0, m)
+}
+
+// AppendSearchList appends the option with a search list (RFC 8106 section 5.2), as
+// [EncodeDomains] has written it.
+func AppendSearchList(b, domains []byte, lifetime uint32) []byte {
+	units := (8 + len(domains) + 7) / 8
+	b = append(b, packet.NDSearchList, byte(min(units, 255)), 0, 0)
+	b = append(binary.BigEndian.AppendUint32(b, lifetime), domains...)
+	return append(b, make([]byte, units*8-8-len(domains))...)
 }
 
 func appendAddresses(b []byte, list []netip.Addr) []byte {

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/isthmus-net/isthmus/gprs/link"
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
@@ -209,6 +210,9 @@ func (t *station) advertise(now time.Time, out *Output) {
 		for _, a := range servers {
 			body = append(body, a.AsSlice()...)
 		}
+	}
+	if domains, err := link.EncodeDomains(h.searchList()); err == nil && len(domains) > 0 {
+		body = link.AppendSearchList(body, domains, uint32(lifetime))
 	}
 	body = append(append(body, packet.NDSourceLinkLayer, 1), t.own[:]...)
 	t.frame(etherIPv6, packet.AppendICMPv6(nil, stationRouter, packet.AllNodes, packet.NDHopLimit, packet.ICMPv6RouterAdvert, 0, body), out)
