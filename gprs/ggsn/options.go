@@ -47,11 +47,13 @@ func (o *options) answer(c gtp.Container, value []byte) {
 	case gtp.ContainerIPCP:
 		o.ipcp(value)
 	case gtp.ContainerPAP:
-		if p, ok := gtp.ParsePPP(value); ok && p.Code == gtp.PAPRequest {
+		p, _ := gtp.ParsePPP(value)
+		if _, _, ok := p.PAPCredentials(); ok {
 			o.addPPP(c, gtp.PPP{Code: gtp.PAPAck, Identifier: p.Identifier, Data: []byte{0}}) // a message of no octets (RFC 1334 section 2.2.2)
 		}
 	case gtp.ContainerCHAP:
-		if p, ok := gtp.ParsePPP(value); ok && p.Code == gtp.CHAPResponse {
+		p, _ := gtp.ParsePPP(value)
+		if _, _, ok := p.CHAPValue(); ok && p.Code == gtp.CHAPResponse {
 			o.addPPP(c, gtp.PPP{Code: gtp.CHAPSuccess, Identifier: p.Identifier})
 		}
 	case gtp.ContainerDNS6:

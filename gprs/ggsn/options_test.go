@@ -53,6 +53,11 @@ func TestOptions(t *testing.T) {
 		{"IPCP cut short", gtp.PDPTypeIPv4, []any{gtp.ContainerIPCP, []byte{1, 1, 0}}, nil},
 		{"PAP", gtp.PDPTypeIPv4, []any{gtp.ContainerPAP, ppp(gtp.PAPRequest, 9, 3, 'm', 'i', 'g', 1, 'x')}, []string{"c023 0209000500"}},
 		{"CHAP", gtp.PDPTypeIPv4, []any{gtp.ContainerCHAP, ppp(gtp.CHAPChallenge, 9, 1, 1), gtp.ContainerCHAP, ppp(gtp.CHAPResponse, 9, 1, 1)}, []string{"c223 03090004"}},
+		{"PAP of a password beyond its end", gtp.PDPTypeIPv4, []any{gtp.ContainerPAP, ppp(gtp.PAPRequest, 9, 3, 'm', 'i', 'g', 2, 'x')}, nil},
+		{"PAP that is no request", gtp.PDPTypeIPv4, []any{gtp.ContainerPAP, ppp(gtp.PAPAck, 9, 0)}, nil},
+		{"PAP cut short", gtp.PDPTypeIPv4, []any{gtp.ContainerPAP, []byte{1, 9}}, nil},
+		{"CHAP of a challenge alone", gtp.PDPTypeIPv4, []any{gtp.ContainerCHAP, ppp(gtp.CHAPChallenge, 9, 1, 1)}, nil},
+		{"CHAP of a response beyond its end", gtp.PDPTypeIPv4, []any{gtp.ContainerCHAP, ppp(gtp.CHAPResponse, 9, 16, 1)}, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

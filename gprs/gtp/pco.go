@@ -89,6 +89,20 @@ func (p PCO) Add(c Container, value []byte) (PCO, bool) {
 	return append(append(p, byte(len(value))), value...), true
 }
 
+// HidePassword overwrites the passwords of PAP in a message, or in the beginning of one: what is
+// shown of requests to people. It looks for what has the form of a container with one.
+func HidePassword(b []byte) {
+	for at := range b {
+		if len(b)-at < 3+pppHeader+1 || Container(binary.BigEndian.Uint16(b[at:])) != ContainerPAP || PPPCode(b[at+3]) != PAPRequest {
+			continue
+		}
+		end := min(at+3+int(b[at+2]), len(b))
+		if user := at + 3 + pppHeader; user < end {
+			clear(b[min(user+2+int(b[user]), end):end])
+		}
+	}
+}
+
 var pco = format[PCO]{
 	parse:  ParsePCO,
 	append: func(b []byte, p PCO) []byte { return append(b, p...) },

@@ -31,26 +31,32 @@ func (s *Settings) advertisement(domains []byte) []byte {
 	binary.BigEndian.PutUint16(m[2:], uint16(lifetime))
 	m = packet.AppendPrefixInformation(m, Link{}.prefix(), packet.PrefixAutonomous, packet.Infinite, packet.Infinite)
 	m = packet.AppendMTU(m, uint32(s.MTU))
-	m = appendResolvers(m, s.DNS, lifetime)
-	m = appendResolvers(m, s.withdrawn.dns, 0)
+	m = AppendResolvers(m, s.DNS, lifetime)
+	m = AppendResolvers(m, s.withdrawn.dns, 0)
 	m = appendPREF64(m, s.PREF64, pref64.DefaultLifetime(s.Interval))
 	m = appendPREF64(m, s.withdrawn.pref64, 0)
 	if len(domains) > 0 {
-		units := (8 + len(domains) + 7) / 8
-		m = append(m, packet.NDSearchList, byte(min(units, 255)), 0, 0)
-		m = append(binary.BigEndian.AppendUint32(m, lifetime), domains...)
-		m = append(m, make([]byte, units*8-8-len(domains))...)
+		m = AppendSearchList(m, domains, lifetime)
 	}
 	return packet.AppendICMPv6(nil, RouterAddress, packet.AllNodes, packet.NDHopLimit, packet.ICMPv6RouterAdvert, 0, m)
 }
 
-// appendResolvers appends the option of name servers (RFC 8106 section 5.1), if there are any.
-func appendResolvers(m []byte, list []netip.Addr, lifetime uint32) []byte {
+// AppendResolvers appends the option of name servers (RFC 8106 section 5.1), if there are any.
+func AppendResolvers(m []byte, list []netip.Addr, lifetime uint32) []byte {
 	if len(list) == 0 {
 		return m
 	}
 	m = append(m, packet.NDResolvers, byte(1+2*len(list)), 0, 0)
 	return appendAddresses(binary.BigEndian.AppendUint32(m, lifetime), list)
+}
+
+// AppendSearchList appends the option with a search list (RFC 8106 section 5.2), as
+// [EncodeDomains] has written it.
+func AppendSearchList(m, domains []byte, lifetime uint32) []byte {
+	units := (8 + len(domains) + 7) / 8
+	m = append(m, packet.NDSearchList, byte(min(units, 255)), 0, 0)
+	m = append(binary.BigEndian.AppendUint32(m, lifetime), domains...)
+	return append(m, make([]byte, units*8-8-len(domains))...)
 }
 
 // appendPREF64 appends an option for each prefix (RFC 8781 section 4), which were checked.

@@ -77,7 +77,7 @@ func New(s Settings) (*Router, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	domains, err := encodeDomains(s.Domains)
+	domains, err := EncodeDomains(s.Domains)
 	if err != nil {
 		return nil, err
 	}
@@ -123,9 +123,9 @@ func (s *Settings) check() error {
 	return nil
 }
 
-// encodeDomains writes names as sequences of labels without compression (RFC 1035 section
+// EncodeDomains writes names as sequences of labels without compression (RFC 1035 section
 // 3.1, RFC 8415 section 10).
-func encodeDomains(names []string) (b []byte, err error) {
+func EncodeDomains(names []string) (b []byte, err error) {
 	for _, name := range names {
 		begin, label := len(b), len(b)
 		b = append(b, 0)

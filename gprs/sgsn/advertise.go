@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/isthmus-net/isthmus/gprs/link"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/translate/pref64"
 )
@@ -22,7 +23,7 @@ func (e *Engine) advertise(s *session, now time.Time, out *Output) {
 		lifetime = uint16(min(left(h.until, now), 9000)) // the timer of its end may be late
 	}
 	switch {
-	case t == nil && len(h.resolvers(nil))+len(h.nat64) > 0:
+	case t == nil && len(h.resolvers(nil))+len(h.searchList())+len(h.nat64) > 0:
 		out.deliver(s.wanted.Link, routerAdvertisement(h.appendServices(make([]byte, 12), lifetime, now)))
 	case t != nil && t.six == s:
 		body := append(binary.BigEndian.AppendUint16([]byte{64, 0}, lifetime), make([]byte, 8)...)
@@ -50,15 +51,12 @@ func (h *host6) appendNetwork(body []byte, now time.Time) []byte {
 	return body
 }
 
-// appendServices appends name servers, which last as long as the router, and the prefixes of
-// NAT64s.
+// appendServices appends name servers and the search list, which last as long as the router, and
+// the prefixes of NAT64s.
 func (h *host6) appendServices(body []byte, lifetime uint16, now time.Time) []byte {
-	servers := h.resolvers(nil)
-	if n := len(servers); n > 0 {
-		body = binary.BigEndian.AppendUint32(append(body, packet.NDResolvers, byte(1+2*n), 0, 0), uint32(lifetime))
-		for _, a := range servers {
-			body = append(body, a.AsSlice()...)
-		}
+	body = link.AppendResolvers(body, h.resolvers(nil), uint32(lifetime))
+	if domains, err := link.EncodeDomains(h.searchList()); err == nil && len(domains) > 0 {
+		body = link.AppendSearchList(body, domains, uint32(lifetime))
 	}
 	for _, n := range h.nat64 {
 		body, _ = pref64.AppendOption(body, pref64.Option{Prefix: n.prefix, Lifetime: max(n.until.Sub(now), 0)})

@@ -16,8 +16,8 @@ import (
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
-// core is this engine and the one of a GGSN, in virtual time: what one sends, the other has at
-// once, unless a test holds it.
+// core is this engine and the one of a GGSN, in virtual time: what one sends is on its way until a
+// test has it arrive.
 type core struct {
 	*testing.T
 	s    *Engine
@@ -25,8 +25,6 @@ type core struct {
 	now  time.Time
 	sOut Output
 	gOut ggsn.Output
-	// held has a datagram stay on its way, until settle is called without it.
-	held func(d packet.Datagram) bool
 	way  []flight
 	// up and down are the packets that came, and the headers of the G-PDUs that were sent.
 	up, down     [][]byte

@@ -23,7 +23,7 @@ const maxSecondary = 11
 var (
 	ErrFull      = errors.New("there are as many contexts as there may be: end some, or raise max_contexts")
 	ErrKnown     = errors.New("the terminal has a context of this NSAPI: end it, or choose another NSAPI")
-	ErrUnknown   = errors.New("there is no such context")
+	ErrUnknown   = errors.New("there is no such context: see which ones there are (isthmus sgsn contexts)")
 	ErrBusy      = errors.New("the context waits for an answer of the GGSN: try again")
 	ErrLocal     = errors.New("the SGSN has no such address")
 	ErrRequests  = errors.New("no request can be sent now: 65535 wait for their answers, or a field does not fit")
@@ -93,7 +93,8 @@ func (e *Engine) create(c *PDPContext, now time.Time, out *Output) error {
 		m.TEIDControl = gtp.Some(s.control)
 		m.SelectionMode, m.RATType = gtp.Some(w.Selection), w.RAT
 		m.EndUserAddress, m.APN = gtp.Some(w.endUserAddress()), gtp.Some(w.APN)
-		m.PCO = gtp.Some(w.appendPCO(e.scratch[:0]))
+		s.given.proof = e.prove(w.Auth)
+		m.PCO = gtp.Some(w.appendPCO(e.scratch[:0], &s.given.proof))
 		if !w.SingleBearer && w.Type == gtp.PDPTypeIPv4v6 {
 			m.CommonFlags = gtp.Some(gtp.FlagDualAddressBearer)
 		}

@@ -194,7 +194,7 @@ func TestPCO(t *testing.T) {
 	dns := addrs("192.0.2.53", "192.0.2.54", "2001:db8::53")
 	_, m := w.accept(func(m *gtp.CreateResponse) {
 		p := gtp.NewPCO(nil)
-		p, _ = p.Add(gtp.ContainerPAP, gtp.PPP{Code: gtp.PAPAck, Identifier: 1, Data: []byte("\x07Welcome")}.Append(nil))
+		p, _ = p.Add(gtp.ContainerPAP, gtp.PPP{Code: gtp.PAPAck, Identifier: w.e.contexts[key].session.given.proof.identifier, Data: []byte("\x07Welcome")}.Append(nil))
 		nak := gtp.AppendIPCPOption(nil, gtp.IPCPPrimaryDNS, dns[0])
 		nak = gtp.AppendIPCPOption(nak, gtp.IPCPSecondaryDNS, dns[1])
 		p, _ = p.Add(gtp.ContainerIPCP, gtp.PPP{Code: gtp.ConfigureNak, Identifier: 1, Data: nak}.Append(nil))
@@ -219,7 +219,7 @@ func TestPCO(t *testing.T) {
 		t.Errorf("asked for %x, want %x", asked, want)
 	}
 	i := w.info(key)
-	if !slices.Equal(i.DNS, dns) || !slices.Equal(i.PCSCF, addrs("192.0.2.60")) || i.MTU4 != 1400 || i.PAP != "Welcome" || i.PAPRefused {
+	if !slices.Equal(i.DNS, dns) || !slices.Equal(i.PCSCF, addrs("192.0.2.60")) || i.MTU4 != 1400 || i.AuthMessage != "Welcome" || i.Auth != AuthAccepted {
 		t.Errorf("%+v", i)
 	}
 }

@@ -91,8 +91,9 @@ func (e *Engine) end(c *PDPContext, why Reason, cause gtp.Cause, took time.Durat
 	about.Closing = c.state == Closing
 	about.Reason, about.Cause, about.Took = why, cause, took
 	e.tell(about, out)
-	s := c.session
+	s, m := c.session, c.session.moved
 	e.remove(c)
+	e.speak(s, m, now, out)
 	if s.again != nil && len(s.contexts) == 0 {
 		if _, err := e.Attach(s.again, now, out); err != nil {
 			about.Reason = ReasonRefused

@@ -3,6 +3,8 @@
 package sgsn
 
 import (
+	"encoding/hex"
+	"strings"
 	"testing"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
@@ -73,5 +75,33 @@ func FuzzUplink(f *testing.F) {
 		if len(w.out.UDP)+len(w.out.IP) > 1 { // it passes, or is answered
 			t.Errorf("%d datagrams, %d packets", len(w.out.UDP), len(w.out.IP))
 		}
+	})
+}
+
+// FuzzInformation gives a terminal that has asked by DHCP the options of an answer.
+func FuzzInformation(f *testing.F) {
+	const server = "\x00\x02\x00\x03\x00\x03\x01"
+	f.Add([]byte(server + "\x00\x17\x00\x10\x20\x01\x0d\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x53"))
+	f.Add([]byte(server + "\x00\x18\x00\x0d\x03lab\x07example\x00\x00\x20\x00\x04\x00\x00\x00\x00\x00\x53\x00\x04\x00\x00\x00\x3c"))
+	f.Add([]byte(server + "\x00\x0d\x00\x02\x00\x01"))
+	f.Fuzz(func(t *testing.T, options []byte) {
+		if len(options) > 1200 {
+			return
+		}
+		w, key := informing(t, gtp.V1)
+		w.due()
+		q, _ := w.question()
+		w.down(key, w.replied(q, 7, hex.EncodeToString(append(q.Payload()[12:12+22:12+22], options...))))
+		i := w.info(key)
+		if len(i.DNS) > maxServers || len(i.Domains) > maxDomains {
+			t.Errorf("%+v", i)
+		}
+		for _, name := range i.Domains {
+			if strings.ContainsAny(name, " \n\x00") || name == "" {
+				t.Errorf("the search list has %q", name)
+			}
+		}
+		w.e.Abandon(w.now, &w.out)
+		w.empty()
 	})
 }

@@ -35,9 +35,9 @@ type Info struct {
 	Domains []string // the search list
 	// MTU4 and MTU6 are 0 where the network has not told any.
 	MTU4, MTU6 int
-	// PAP is what was said to user and password, and whether they were refused.
-	PAP        string
-	PAPRefused bool
+	// Auth is what was said to user and password, and AuthMessage with what words.
+	Auth        AuthResult
+	AuthMessage string
 	// Local is our address, Control and User the GGSN's.
 	Local, Control, User netip.Addr
 	// TEIDs, in version 0 flow labels: ours and the GGSN's.
@@ -59,7 +59,7 @@ func (e *Engine) Context(key gtp.TID) (Info, bool) {
 		Key: key, IMSI: s.wanted.IMSI, Link: s.wanted.Link, State: c.state, Version: s.version(), APN: s.wanted.APN.String(),
 		Type: s.kind, IPv4: s.four, LinkLocal: s.six.linkLocal, IPv6: slices.Clone(s.six.prefixes), Router: s.six.router,
 		DNS: slices.Clone(s.given.dns), PCSCF: slices.Clone(s.given.pcscf), MTU4: s.given.mtu, MTU6: s.six.mtu,
-		PAP: s.given.welcome, PAPRefused: s.given.refused,
+		Auth: s.given.proof.result, AuthMessage: s.given.proof.message,
 		Local: e.set.Addresses[c.local], Control: s.path.key.peer, User: c.remoteUser.Addr(),
 		TEIDControl: s.control, TEIDData: c.data, RemoteControl: s.remoteControl, RemoteData: c.remoteData,
 		ChargingID: c.charging, QoS: c.qos, Began: c.began, Traffic: c.counts,

@@ -87,10 +87,10 @@ func (e *Engine) moved(c *PDPContext, cause gtp.Cause, took time.Duration, now t
 	if before != nil {
 		e.leave(before)
 	}
-	if e.arrived(s); s.moved != nil || m.failed {
+	e.arrived(s)
+	if e.speak(s, m, now, out); s.moved != nil || m.failed {
 		return
 	}
-	e.speak(s, m, now, out)
 	about := c.event(Moved)
 	about.Key, about.Cause, about.Took = s.key(), cause, took
 	e.tell(about, out)
@@ -145,8 +145,11 @@ func (e *Engine) silent(s *session, ip []byte) bool {
 	return true
 }
 
-// speak sends what a terminal had to say meanwhile.
+// speak sends what a terminal had to say meanwhile, if its move is over, as it may be.
 func (e *Engine) speak(s *session, m *move, now time.Time, out *Output) {
+	if m == nil || s.moved != nil || len(s.contexts) == 0 {
+		return
+	}
 	for _, ip := range m.waiting {
 		e.encapsulate(s.choose(ip), ip, now, out)
 	}

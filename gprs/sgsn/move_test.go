@@ -170,10 +170,38 @@ func TestMoveWithSecondary(t *testing.T) {
 		if w.e.contexts[key].session.moved == nil {
 			t.Fatal("moved before all have")
 		}
+		w.e.HandleUE(1, udp4(four, host4, 53, 8), w.now, &w.out)
 		w.granted(second)
+		if _, h := w.next(); h.Type != gtp.TypeGPDU {
+			t.Errorf("%s: what waited is lost", second)
+		}
 		s := w.e.contexts[key].session
 		if s.moved != nil || (s.local == 1) != (second == gtp.CauseAccepted) {
 			t.Errorf("%s: at %d, %+v", second, s.local, s.moved)
+		}
+		w.clear()
+		w.e.Abandon(w.now, &w.out)
+		w.none()
+		w.empty()
+	}
+}
+
+// TestMoveFailsFirst: what waits goes also where the first context stays and the last one moves.
+func TestMoveFailsFirst(t *testing.T) {
+	for _, first := range []gtp.Cause{gtp.CauseNoResources, gtp.CauseNonExistent} {
+		w := newWorld(t, Settings{})
+		key := w.attach(gtp.V1, gtp.PDPTypeIPv4)
+		w.secondary(key, 6, nil)
+		w.clear()
+		w.order(w.e.Move(key, 1, gtp.V1, w.now, &w.out))
+		w.granted(first)
+		w.e.HandleUE(1, udp4(four, host4, 5060, 8), w.now, &w.out)
+		if n := len(w.out.UDP); n != 2 {
+			t.Fatalf("%d datagrams before all have moved", n)
+		}
+		w.granted(gtp.CauseAccepted)
+		if _, h := w.next(); h.Type != gtp.TypeGPDU {
+			t.Errorf("%s: what waited is lost", first)
 		}
 		w.clear()
 		w.e.Abandon(w.now, &w.out)

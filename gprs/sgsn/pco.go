@@ -14,18 +14,15 @@ import (
 type given struct {
 	dns, pcscf []netip.Addr
 	mtu        int // of IPv4; 0: not told
-	refused    bool
-	welcome    string
+	proof      proof
 }
 
 // appendPCO writes what a terminal asks for in the memory of b (TS 24.008 section 10.5.6.3).
-func (a *Attachment) appendPCO(b []byte) gtp.PCO {
+func (a *Attachment) appendPCO(b []byte, who *proof) gtp.PCO {
 	p := gtp.NewPCO(b)
 	add := func(c gtp.Container, value []byte) { p, _ = p.Add(c, value) }
 	if a.User != "" {
-		data := append([]byte{byte(len(a.User))}, a.User...)
-		data = append(append(data, byte(len(a.Password))), a.Password...)
-		add(gtp.ContainerPAP, gtp.PPP{Code: gtp.PAPRequest, Identifier: 1, Data: data}.Append(nil))
+		who.add(a, add)
 	}
 	if a.Type != gtp.PDPTypeIPv6 {
 		var options [12]byte
@@ -64,8 +61,8 @@ func (g *given) read(p gtp.PCO) {
 			}
 		case gtp.ContainerIPCP:
 			g.readIPCP(v)
-		case gtp.ContainerPAP:
-			g.readPAP(v)
+		case gtp.ContainerPAP, gtp.ContainerCHAP:
+			g.proof.read(c, v)
 		}
 	}
 }
@@ -80,18 +77,6 @@ func (g *given) readIPCP(v []byte) {
 		if option == gtp.IPCPPrimaryDNS || option == gtp.IPCPSecondaryDNS {
 			g.dns = addServer(g.dns, v)
 		}
-	}
-}
-
-// readPAP takes what the network says of user and password (RFC 1334 section 2.2.2).
-func (g *given) readPAP(v []byte) {
-	p, ok := gtp.ParsePPP(v)
-	if !ok || p.Code != gtp.PAPAck && p.Code != gtp.PAPNak {
-		return
-	}
-	g.refused = p.Code == gtp.PAPNak
-	if len(p.Data) > 0 && len(p.Data) > int(p.Data[0]) {
-		g.welcome = string(p.Data[1 : 1+int(p.Data[0])])
 	}
 }
 

@@ -101,8 +101,9 @@ type Attachment struct {
 	SingleBearer bool
 	// PCSCF asks for proxies of SIP, too.
 	PCSCF bool
-	// User and Password are told by PAP if User is not empty.
+	// User and Password are told by Auth if User is not empty.
 	User, Password string
+	Auth           Auth
 }
 
 // key identifies the context.

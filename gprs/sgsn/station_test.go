@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -127,8 +128,9 @@ func TestStationDiscovery(t *testing.T) {
 	w.clear()
 	renewed := defaultRA()
 	renewed.mtu = 1300
+	renewed.more = append([]byte{31, 3, 0, 0, 0, 0, 2, 88}, "\x03lab\x07example\x00\x00\x00\x00"...)
 	w.advertise(key, renewed)
-	if ra, ok := parseAdvertisement(packet.IPv6(w.answer(etherIPv6))); !ok || ra.mtu != 1300 {
+	if ra, ok := parseAdvertisement(packet.IPv6(w.answer(etherIPv6))); !ok || ra.mtu != 1300 || !slices.Equal(ra.domains, []string{"lab.example"}) {
 		t.Errorf("%+v", ra)
 	}
 }

@@ -172,10 +172,10 @@ func printable(r rune) rune {
 	return '.'
 }
 
-// secretValue finds the value of a secret, which ends no later than its line; anyValue the
+// secretValue finds the value of a secret or a password, which ends no later than its line; anyValue the
 // values of all keys.
 var (
-	secretValue = regexp.MustCompile(`secret"?\s*=\s*(.*)$`)
+	secretValue = regexp.MustCompile(`(?:secret|password)"?\s*=\s*(.*)$`)
 	anyValue    = regexp.MustCompile(`([A-Za-z0-9_-]+)["']?\s*=\s*`)
 )
 

@@ -186,12 +186,16 @@ type mobile struct {
 	addr    netip.Addr
 }
 
+// testIMSI is the UE's.
+const testIMSI = "240010123456789"
+
 // ueDevice is the UE's TUN device in the SGSN's node.
 const ueDevice = "ue"
 
 // attach has an emulator of an SGSN attach a UE, and waits until it has its address and route.
-func (n *coreNet) attach(ctx context.Context, who maker, a attachment) (*mobile, error) {
-	p, err := n.startSGSN(ctx, who, a)
+// Ours has these flags beside those that it needs.
+func (n *coreNet) attach(ctx context.Context, who maker, a attachment, flags ...string) (*mobile, error) {
+	p, err := n.startSGSN(ctx, who, a, flags)
 	if err != nil {
 		return nil, err
 	}
@@ -207,14 +211,14 @@ func (n *coreNet) attach(ctx context.Context, who maker, a attachment) (*mobile,
 }
 
 // startSGSN starts an emulator of an SGSN with a UE.
-func (n *coreNet) startSGSN(ctx context.Context, who maker, a attachment) (*lab.Proc, error) {
+func (n *coreNet) startSGSN(ctx context.Context, who maker, a attachment, flags []string) (*lab.Proc, error) {
 	if who == isthmus {
 		i := n.daemons.isthmus(n.sgsn, "sgsn")
 		family := "v4"
 		if a.v6 {
 			family = "v6"
 		}
-		return n.daemons.start(ctx, n.sgsn, i.attaching(n.at, coreAPN(a.v6), family, "--gtp", strconv.Itoa(a.version)))
+		return n.daemons.start(ctx, n.sgsn, i.attaching(n.at, coreAPN(a.v6), family, append([]string{"--gtp", strconv.Itoa(a.version)}, flags...)...))
 	}
 	c, err := peersOf(n.daemons.env).Sgsnemu(n.dir, peers.Sgsnemu{
 		Name: "sgsnemu", Listen: n.at.sgsn, Remote: n.at.ggsn, APN: coreAPN(a.v6), IPv6: a.v6, GTPVersion: a.version, Device: ueDevice,

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
+	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/internal/loop"
@@ -325,7 +326,12 @@ func (g *GGSN) announce() {
 	}
 }
 
-// Trace implements [role.Tracer].
+// Trace implements [role.Tracer]. Passwords of terminals are not shown.
 func (g *GGSN) Trace(ctx context.Context, sampling trace.Sampling, emit func(*trace.Sample)) error {
-	return g.loop.Trace(ctx, g.name, sampling, emit)
+	return g.loop.Trace(ctx, g.name, sampling, func(s *trace.Sample) {
+		if s.Hook == "udp" {
+			gtp.HidePassword(s.Data) // a copy of the datagram
+		}
+		emit(s)
+	})
 }

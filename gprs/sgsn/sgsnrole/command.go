@@ -51,6 +51,13 @@ type Attach struct {
 func (c *Attach) Run(run role.Foreground, by role.Asker) error {
 	c.Socket = cmp.Or(c.Socket, os.Getenv("ISTHMUS_CONTROL"), config.Default().Control.Socket)
 	if listens(c.Socket) {
+		if c.PasswordFile != "" {
+			word, err := password(c.PasswordFile)
+			if err != nil {
+				return err
+			}
+			c.Password, c.PasswordFile = word, ""
+		}
 		var answer Done
 		if err := by.Ask(c.To, true, c.Attached, &answer); err != nil {
 			return err
@@ -104,6 +111,8 @@ func (c *Attach) configuration() string {
 	line("pcscf", c.PCSCF)
 	line("user", c.User)
 	line("password", c.Password)
+	line("password_file", c.PasswordFile)
+	line("auth", c.Auth)
 	line("netns", c.Netns)
 	line("tun", c.TUN)
 	line("link", c.Link)

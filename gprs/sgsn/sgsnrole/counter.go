@@ -27,20 +27,26 @@ func (s *SGSN) count() error {
 	if s.cfg.RestartCounter != counterAuto {
 		return nil
 	}
-	saved, err := kept.OpenSaved(kept.SavedPath(s.cfg.StateFile, s.cfg.Name, name))
-	if err == nil {
-		next := saved.Next()
-		if err = saved.Begin(next); err == nil {
-			s.saved = saved
-			s.loop.Do(func(time.Time, *sgsn.Output) { s.engine.SetRestartCounter(next) })
-			return nil
-		}
-		err = errors.Join(err, saved.Close())
+	err := s.countBy(kept.SavedPath(s.cfg.StateFile, s.cfg.Name, name))
+	if err != nil && s.cfg.StateFile == "" {
+		s.log.Warn("the restart counter is of the clock, not one more than at the last start: name a file (state_file), or write \"clock\" as restart_counter", "error", err)
+		return nil
 	}
-	if s.cfg.StateFile != "" {
+	return err
+}
+
+// countBy takes the counter of a file.
+func (s *SGSN) countBy(file string) error {
+	saved, err := kept.OpenSaved(file)
+	if err != nil {
 		return err
 	}
-	s.log.Warn("the restart counter is of the clock, not one more than at the last start: name a file (state_file), or write \"clock\" as restart_counter", "error", err)
+	next := saved.Next()
+	if err := saved.Begin(next); err != nil {
+		return errors.Join(err, saved.Close())
+	}
+	s.saved = saved
+	s.loop.Do(func(time.Time, *sgsn.Output) { s.engine.SetRestartCounter(next) })
 	return nil
 }
 

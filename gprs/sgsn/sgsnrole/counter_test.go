@@ -39,6 +39,9 @@ func TestRestartCounter(t *testing.T) {
 	if err := other.count(); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("a second one has the file, too: %v", err)
 	}
+	if other.saved != nil || other.uncount() != nil {
+		t.Error("it has a file all the same")
+	}
 	if err := w.stop(); err != nil {
 		t.Fatal(err)
 	}

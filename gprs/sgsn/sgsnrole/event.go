@@ -124,9 +124,10 @@ func (s *SGSN) order(key gtp.TID, within time.Duration, do func(now time.Time, o
 		return got, nil
 	case <-timer.C:
 		return outcome{}, errors.New("the GGSN has not answered yet: isthmus sgsn contexts shows what becomes of it")
+	case <-s.ends:
 	case <-s.ctx.Done():
-		return outcome{}, errors.New("the instance ends")
 	}
+	return outcome{}, errors.New("the instance ends")
 }
 
 // refusal is the error of an event that is none of success.
@@ -144,7 +145,31 @@ func refusal(e sgsn.Event) error {
 	if e.Cause != 0 {
 		text += fmt.Sprintf(" (%s, cause %d)", e.Cause, e.Cause)
 	}
+	if what := remedy(e); what != "" {
+		text += ": " + what
+	}
 	return errors.New(text)
+}
+
+// remedy says what can be done about an event that is none of success; empty: that is not known.
+func remedy(e sgsn.Event) string {
+	switch e.Reason {
+	case sgsn.ReasonNoAnswer:
+		return "see that it is there, that it takes requests of our address, and that it speaks this version of GTP (--gtp, --gtp-fallback)"
+	case sgsn.ReasonVersion:
+		return "choose the other one (--gtp, --gtp-fallback)"
+	}
+	switch e.Cause {
+	case gtp.CauseUnknownAPN:
+		return "name an access point that it has (--apn)"
+	case gtp.CauseUnknownPDPType:
+		return "ask for another type (--type)"
+	case gtp.CauseUserAuthentication:
+		return "say who the terminal is (--user, --password-file, --auth)"
+	case gtp.CauseFilterSemantic, gtp.CauseTFTSemantic:
+		return "another context of the address has the precedence, or one without filters is there (--filter precedence=N)"
+	}
+	return ""
 }
 
 // tell logs an event in one line.
@@ -165,7 +190,12 @@ func (s *SGSN) tell(got outcome) {
 	}
 	level := slog.LevelInfo
 	switch e.Kind {
-	case sgsn.Attached, sgsn.Configured, sgsn.Changed, sgsn.Moved:
+	case sgsn.Attached:
+		if i.Auth == sgsn.AuthRefused {
+			level = slog.LevelWarn
+		}
+		about = append(about, described(&i)...)
+	case sgsn.Configured, sgsn.Changed, sgsn.Moved:
 		about = append(about, described(&i)...)
 	case sgsn.Refused, sgsn.UpdateFailed, sgsn.MoveFailed, sgsn.NoRouter, sgsn.PathDown, sgsn.PeerRestarted:
 		level = slog.LevelWarn
@@ -189,6 +219,8 @@ func described(i *sgsn.Info) (about []any) {
 	add("pcscf", i.PCSCF, len(i.PCSCF) > 0)
 	add("mtu4", i.MTU4, i.MTU4 > 0)
 	add("mtu6", i.MTU6, i.MTU6 > 0)
+	add("auth", i.Auth.String(), i.Auth != sgsn.AuthUnanswered)
+	add("auth_message", i.AuthMessage, i.AuthMessage != "")
 	add("sgsn", i.Local, true)
 	add("gtp", i.Version, true)
 	add("teids", fmt.Sprintf("%#x %#x, theirs %#x %#x", i.TEIDControl, i.TEIDData, i.RemoteControl, i.RemoteData), true)

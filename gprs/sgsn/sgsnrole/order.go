@@ -214,7 +214,7 @@ func (s *SGSN) updateOrder(a Changed) (Done, error) {
 
 // Misbehaved are the arguments of misbehave.
 type Misbehaved struct {
-	What  sgsn.Misdeed `arg:"" json:"what" enum:"restart,lose,duplicate,duplicate-other,malformed,stray-user,stray-control,version" help:"One of ${enum}."`
+	What  sgsn.Misdeed `arg:"" json:"what" enum:"restart,lose,duplicate,duplicate-other,malformed,stray-user,stray-control,version" help:"restart: tell another restart counter. lose: do not hear the next messages. duplicate: send the next requests twice. duplicate-other: the second with other octets. malformed: requests that cannot be read. stray-user, stray-control: packets and requests of contexts that are not. version: requests of a version that is not."`
 	Which `embed:""`
 	Times int `json:"times" default:"1" placeholder:"N" help:"How often (${default})."`
 }

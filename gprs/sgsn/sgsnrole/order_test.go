@@ -164,7 +164,7 @@ func TestLoadOrder(t *testing.T) {
 // TestKeys sees in requests, and on the host, what keys do.
 func TestKeys(t *testing.T) {
 	configtest.InEffect(t, "sgsn", "name", "local", "restart_counter", "n3_requests", "max_contexts", "sequence_numbers", "route_metric",
-		"imsi", "ggsn", "apn", "type", "gtp", "msisdn", "nsapi", "pcscf", "user", "password", "netns", "tun")
+		"imsi", "ggsn", "apn", "type", "gtp", "msisdn", "nsapi", "pcscf", "user", "password", "auth", "netns", "tun")
 	t.Parallel()
 	w := newWorld(t)
 	s := w.settings(t, ue(1, "v4v6")+`
@@ -180,6 +180,7 @@ nsapi = 7
 pcscf = true
 user = "mig"
 password = "hemmelig"
+auth = "chap"
 tun = "radio"
 `)
 	w.start(t, s)
@@ -193,7 +194,7 @@ tun = "radio"
 	for c := range m.PCO.Value.All() {
 		asked[c] = true
 	}
-	if !asked[gtp.ContainerPCSCF4] || !asked[gtp.ContainerPAP] || w.sgsn.Name() != "north" {
+	if !asked[gtp.ContainerPCSCF4] || !asked[gtp.ContainerCHAP] || w.sgsn.Name() != "north" {
 		t.Errorf("asked for %v by %s", asked, w.sgsn.Name())
 	}
 	if !w.last(t, gtp.TypeGPDU).header.HasSequence {
@@ -232,7 +233,7 @@ func TestTimes(t *testing.T) {
 	s := *configtest.One(t, Role.Section, "[[sgsn]]\nlocal = \"192.0.2.1\"\nt3_response = \"1s\"\necho_interval = \"70s\"\n"+
 		"imsi = \"1\"\napn = \"a\"\nggsn = \"192.0.2.9\"\nnetns = \"ue\"\nresolv_conf = true\n").(*Settings)
 	e := s.engine(time.Unix(300, 0))
-	first, _ := s.first()
+	first, _, _ := s.first()
 	if e.T3Response != time.Second || e.EchoInterval != 70*time.Second || e.Recovery != 44 || !first.resolvConf {
 		t.Errorf("%+v, %+v", e, first)
 	}

@@ -61,6 +61,8 @@ type Settings struct {
 	NSAPI          uint8
 	PCSCF          bool
 	User, Password string
+	PasswordFile   string
+	Auth           sgsn.Auth
 	Netns, TUN     string
 	Link           string
 	ResolvConf     bool
@@ -110,8 +112,10 @@ func (s *Settings) terminalKeys() []key.Key {
 		key.Of("msisdn", &s.MSISDN, "", key.Optional(msisdn), key.Restart, "Telephone number. Empty: the digits of the IMSI."),
 		key.Of("nsapi", &s.NSAPI, 5, key.Integer[uint8](5, 15), key.Restart, "Number of the context among those of the terminal."),
 		key.Of("pcscf", &s.PCSCF, false, key.Bool, key.Restart, "Ask for proxies of SIP."),
-		key.Of("user", &s.User, "", key.Optional(credential), key.Restart, "User name for PAP. Empty: none."),
-		key.Of("password", &s.Password, "", key.Optional(credential), key.Restart, "Password for PAP."),
+		key.Of("user", &s.User, "", key.Optional(credential), key.Restart, "User name that the access point wants. Empty: none."),
+		key.Of("password", &s.Password, "", key.Optional(credential), key.Restart, "Password of that; or write a password_file."),
+		key.Of("password_file", &s.PasswordFile, "", key.Optional(key.File), key.Restart, "File with the password, which others may not read. It is read at the start."),
+		key.Of("auth", &s.Auth, "pap", auth, key.Restart, `How they are told: "pap", by themselves, or "chap", by what is made of them and a challenge of the terminal.`),
 		key.Of("netns", &s.Netns, "", key.Optional(namespaceName), key.Restart,
 			"Network namespace of the terminal: a name of ip netns, or a path. Empty: that of isthmus."),
 		key.Of("tun", &s.TUN, "ue0", key.Interface, key.Restart, `TUN device of the terminal; "none" for a context without one.`),
@@ -141,6 +145,8 @@ func (s *Settings) check(c *config.Checker) {
 		c.Fail("ggsn", fmt.Sprintf("%s and our address %s are of two families", s.GGSN, s.Local[0]), "write one of the same family")
 	case s.Link != "" && s.Netns != "":
 		c.Fail("link", "the link is one of isthmus' own network namespace", "leave netns out")
+	case s.Password != "" && s.PasswordFile != "":
+		c.Fail("password_file", "password is there, too", "leave one out")
 	case s.ResolvConf && (s.Netns == "" || isPath(s.Netns)):
 		c.Fail("resolv_conf", "it is for a namespace with a name", "write netns, or leave it out: the name servers stand in the log")
 	}
@@ -195,15 +201,20 @@ func (s *Settings) examine() []role.Finding {
 }
 
 // first is the context that is opened at the start; ok is false if there is none.
-func (s *Settings) first() (w want, ok bool) {
+func (s *Settings) first() (w want, ok bool, err error) {
 	if s.IMSI == (gtp.IMSI{}) {
-		return w, false
+		return w, false, nil
+	}
+	word, err := password(s.PasswordFile)
+	if err != nil {
+		return w, false, err
 	}
 	w = want{netns: s.Netns, tun: s.TUN, wire: s.Link, resolvConf: s.ResolvConf}
 	w.GGSN, w.APN, w.IMSI = s.GGSN, s.APN, s.IMSI
 	w.MSISDN, _ = gtp.ParseMSISDN(cmp.Or(s.MSISDN, s.IMSI.String()))
-	w.Type, w.Version, w.Fallback, w.NSAPI, w.PCSCF, w.User, w.Password = s.Type, s.Version, s.Fallback, s.NSAPI, s.PCSCF, s.User, s.Password
-	return w, true
+	w.Type, w.Version, w.Fallback, w.NSAPI, w.PCSCF, w.User, w.Password = s.Type, s.Version, s.Fallback, s.NSAPI, s.PCSCF, s.User, cmp.Or(s.Password, word)
+	w.Auth = s.Auth
+	return w, true, nil
 }
 
 // engine are the settings of the engine that is started now, with a counter of the clock unless

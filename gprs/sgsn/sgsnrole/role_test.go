@@ -27,7 +27,7 @@ func TestCommand(t *testing.T) {
 		t.Fatalf("%v\n%s", err, c.configuration())
 	}
 	s := settings.Instances[0].Settings.(*Settings)
-	w, ok := s.first()
+	w, ok, _ := s.first()
 	if settings.Control.Socket != "/run/sgsn.sock" || len(s.Local) != 2 || s.RestartCounter != counterNone || s.N3Requests != 4 || s.MaxContexts != 7 || !s.SequenceNumbers || !ok {
 		t.Errorf("read %+v", s)
 	}

@@ -44,6 +44,7 @@ type SGSN struct {
 
 	here  port.Namespace  // of Run
 	ctx   context.Context // of what Run starts: it outlives that of Run, for the end has something to say
+	ends  <-chan struct{} // closed when the instance is to end
 	group *errgroup.Group
 	news  chan struct{} // holds one: there are events
 
@@ -109,6 +110,7 @@ func (s *SGSN) Run(ctx context.Context) (err error) {
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	s.group, s.ctx = errgroup.WithContext(working)
+	s.ends = ctx.Done()
 	for i, u := range s.udp {
 		s.group.Go(func() error {
 			return s.loop.ReadUDP(u, func(m *port.Message, now time.Time, out *sgsn.Output) {
@@ -123,6 +125,9 @@ func (s *SGSN) Run(ctx context.Context) (err error) {
 		s.follow()
 	}()
 	err = s.start()
+	if ctx.Err() != nil {
+		err = nil // whoever does not wait for the answer needs none
+	}
 	if err == nil {
 		close(s.ready)
 		select {
@@ -165,9 +170,9 @@ func (s *SGSN) closePorts() {
 
 // start opens the context of the configuration.
 func (s *SGSN) start() error {
-	w, ok := s.cfg.first()
-	if !ok {
-		return nil
+	w, ok, err := s.cfg.first()
+	if !ok || err != nil {
+		return err
 	}
 	got, err := s.attach(w, s.answerTime())
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/gprs/sgsn"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
@@ -37,6 +38,7 @@ type world struct {
 	ggsn     *ggsn
 	sgsn     *SGSN
 	stop     func() error
+	end      func() error // by itself
 }
 
 func newWorld(t *testing.T) *world {
@@ -94,9 +96,10 @@ func (w *world) run(t *testing.T, s Settings) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := w.core.Go(func() error { return w.sgsn.Run(ctx) })
+	w.end = func() error { return <-ended } // once: then it is closed
 	w.stop = func() error {
 		cancel()
-		return <-ended // once: then it is closed
+		return w.end()
 	}
 	t.Cleanup(func() {
 		if err := w.stop(); err != nil && !t.Failed() {
@@ -199,11 +202,52 @@ func TestRefusal(t *testing.T) {
 	w := newWorld(t)
 	w.ggsn.set(func() { w.ggsn.refuse = gtp.CauseUnknownAPN })
 	w.run(t, w.settings(t, ue(1, "v4")))
-	err := w.stop()
+	err := w.end()
 	if err == nil || w.links(t)["ue0"] != nil {
 		t.Errorf("%v; devices %v", err, w.links(t))
 	}
 	t.Log(err)
+}
+
+// TestStopMeanwhile: whoever ends an instance need not wait for a GGSN that does not answer its
+// first request.
+func TestStopMeanwhile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.ggsn.set(func() { w.ggsn.silent = true })
+	w.run(t, w.settings(t, ue(1, "v4")+"t3_response = \"1m\"\nn3_requests = 20\n"))
+	for end := time.Now().Add(patience); w.ggsn.count(gtp.TypeCreateRequest) == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nothing was asked")
+		}
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- w.stop() }()
+	select {
+	case err := <-stopped:
+		if l := w.links(t); err != nil || len(l) != 1 {
+			t.Errorf("%v; devices %v", err, l)
+		}
+	case <-time.After(patience):
+		t.Fatal("it waits for the answer")
+	}
+}
+
+// TestRemedies: an error says what can be done.
+func TestRemedies(t *testing.T) {
+	for want, e := range map[string]sgsn.Event{
+		"--gtp-fallback":  {Kind: sgsn.Refused, Reason: sgsn.ReasonNoAnswer},
+		"--apn":           {Kind: sgsn.Refused, Reason: sgsn.ReasonRefused, Cause: gtp.CauseUnknownAPN},
+		"--type":          {Kind: sgsn.Refused, Reason: sgsn.ReasonRefused, Cause: gtp.CauseUnknownPDPType},
+		"--password-file": {Kind: sgsn.Refused, Reason: sgsn.ReasonRefused, Cause: gtp.CauseUserAuthentication},
+	} {
+		if err := refusal(e); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %s", err, want)
+		}
+	}
+	if err := refusal(sgsn.Event{Kind: sgsn.Ended, Reason: sgsn.ReasonDetached}); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestNetworkDeletes takes the device away when the GGSN ends the context.

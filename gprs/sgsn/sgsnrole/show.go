@@ -34,6 +34,9 @@ type Context struct {
 	PCSCF     []netip.Addr   `json:"pcscf,omitempty"`
 	MTU4      int            `json:"mtu4,omitempty"`
 	MTU6      int            `json:"mtu6,omitempty"`
+	// Auth is accepted or refused: what the network said to user and password.
+	Auth        string `json:"auth,omitempty"`
+	AuthMessage string `json:"auth_message,omitempty"`
 	// SGSN is our address, GGSN the peer's for signalling, User for packets.
 	SGSN netip.Addr `json:"sgsn"`
 	GGSN netip.Addr `json:"ggsn"`
@@ -50,6 +53,7 @@ func shown(i *sgsn.Info) Context {
 	c := Context{
 		IMSI: i.IMSI.String(), NSAPI: i.Key.NSAPI(), Linked: i.Linked, State: i.State.String(), APN: i.APN, GTP: uint8(i.Version),
 		IPv4: i.IPv4, LinkLocal: i.LinkLocal, IPv6: addresses(i.IPv6), DNS: i.DNS, Search: i.Domains, NAT64: i.NAT64, PCSCF: i.PCSCF, MTU4: i.MTU4, MTU6: i.MTU6,
+		Auth: i.Auth.String(), AuthMessage: i.AuthMessage,
 		SGSN: i.Local, GGSN: i.Control, User: i.User, TEIDs: [4]uint32{i.TEIDControl, i.TEIDData, i.RemoteControl, i.RemoteData},
 		UpPackets: i.Traffic.UpPackets, UpOctets: i.Traffic.UpOctets, DownPackets: i.Traffic.DownPackets, DownOctets: i.Traffic.DownOctets,
 	}
@@ -139,7 +143,7 @@ func (d Done) Write(w io.Writer) {
 		fmt.Fprintln(w, d.Event)
 		return
 	}
-	fmt.Fprintf(w, "%s: %s\tdns %v\tmtu %d/%d\tSGSN %s\tGGSN %s\tGTPv%d\tTEIDs %#x\n", d.Event, c.all(), c.DNS, c.MTU4, c.MTU6, c.SGSN, c.GGSN, c.GTP, c.TEIDs)
+	fmt.Fprintf(w, "%s: %s\tNSAPI %d\tdns %v\tmtu %d/%d\tSGSN %s\tGGSN %s\tGTPv%d\tTEIDs %#x\n", d.Event, c.all(), c.NSAPI, c.DNS, c.MTU4, c.MTU6, c.SGSN, c.GGSN, c.GTP, c.TEIDs)
 }
 
 // Misdone is a misdeed that was done, or will be with what comes next.
@@ -172,8 +176,11 @@ func (l Load) Write(w io.Writer) {
 	}
 	fmt.Fprintln(w, "\tANSWERED\tFAILED\tSECONDS\tPER SECOND\tP50\tP90\tP99\tMAX")
 	row := func(what string, p sgsn.LoadPhase) {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%.2f\t%.0f\t%v\t%v\t%v\t%v\n", what, p.Answered, p.Failed, p.Seconds, p.PerSecond, p.P50, p.P90, p.P99, p.Max)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%.2f\t%.0f\t%v\t%v\t%v\t%v\n", what, p.Answered, p.Failed, p.Seconds, p.PerSecond, rounded(p.P50), rounded(p.P90), rounded(p.P99), rounded(p.Max))
 	}
 	row("creates", l.Report.Creates)
 	row("deletes", l.Report.Deletes)
 }
+
+// rounded is a time as people read it.
+func rounded(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }

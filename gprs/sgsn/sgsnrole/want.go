@@ -5,12 +5,14 @@ package sgsnrole
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/gprs/sgsn"
+	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/config/key"
 )
 
@@ -73,6 +75,33 @@ var restartCounter = key.Text(string(counterAuto), func(s string) (counter, *key
 	return counter(s), nil
 })
 
+var auth = key.Text("pap", func(s string) (sgsn.Auth, *key.Fault) {
+	switch s {
+	case "pap":
+		return sgsn.AuthPAP, nil
+	case "chap":
+		return sgsn.AuthCHAP, nil
+	}
+	return 0, key.Wrong(`write "pap" or "chap"`, "%q is no way to tell a password", s)
+})
+
+// password reads the file of one; of no file it is empty.
+func password(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	const most = 256
+	text, err := config.ReadPrivate(file, most)
+	if err != nil {
+		return "", err
+	}
+	word, fault := credential(strings.TrimRight(string(text), "\r\n"))
+	if fault != nil {
+		return "", fmt.Errorf("%s: %w", file, fault.Err())
+	}
+	return word, nil
+}
+
 // credential parses a user name or a password: PAP has an octet for its length, and the options
 // hold little more (RFC 1334 section 2.2.1).
 var credential = key.Text("user", func(s string) (string, *key.Fault) {
@@ -93,21 +122,24 @@ var namespaceName = key.Text("ue", func(s string) (string, *key.Fault) {
 
 // Terminal are the flags and arguments that say what context is wanted.
 type Terminal struct {
-	GGSN       string `name:"ggsn" json:"ggsn" required:"" placeholder:"ADDRESS" help:"The GGSN."`
-	APN        string `name:"apn" json:"apn" required:"" placeholder:"NAME" help:"Access point name."`
-	Type       string `json:"type" enum:"v4,v6,v4v6" default:"v4" help:"v4, v6 or v4v6 (${default})."`
-	IMSI       string `name:"imsi" json:"imsi" required:"" placeholder:"DIGITS" help:"Identity of the subscriber."`
-	MSISDN     string `name:"msisdn" json:"msisdn" placeholder:"DIGITS" help:"Telephone number (the digits of the IMSI)."`
-	GTP        uint8  `name:"gtp" json:"gtp" enum:"0,1" default:"1" help:"Version of GTP (${default})."`
-	Fallback   bool   `name:"gtp-fallback" json:"gtp_fallback" help:"Where the GGSN does not speak GTPv1, or does not answer by it, ask by GTPv0."`
-	NSAPI      uint8  `name:"nsapi" json:"nsapi" default:"5" placeholder:"N" help:"Number of the context among those of the terminal, 5 to 15 (${default})."`
-	PCSCF      bool   `name:"pcscf" json:"pcscf" help:"Ask for proxies of SIP, too."`
-	User       string `json:"user" placeholder:"NAME" help:"User name for PAP."`
-	Password   string `json:"password" secret:"" placeholder:"TEXT" help:"Password for PAP."`
-	Netns      string `json:"netns" placeholder:"NAME" help:"Network namespace of the terminal: a name of ip netns, or a path (that of isthmus)."`
-	TUN        string `name:"tun" json:"tun" default:"ue0" placeholder:"DEVICE" help:"TUN device of the terminal, which contexts may share; 'none' for a context without (${default})."`
-	Link       string `json:"link" placeholder:"LINK" help:"In place of a device: an Ethernet link here, at whose far end the terminal's own stack is. It gets its addresses by DHCP and router advertisements."`
-	ResolvConf bool   `name:"resolv-conf" json:"resolv_conf" help:"Write the name servers to /etc/netns/NETNS/resolv.conf, and put that back at the end."`
+	GGSN     string `name:"ggsn" json:"ggsn" required:"" placeholder:"ADDRESS" help:"The GGSN."`
+	APN      string `name:"apn" json:"apn" required:"" placeholder:"NAME" help:"Access point name."`
+	Type     string `json:"type" enum:"v4,v6,v4v6" default:"v4" help:"v4, v6 or v4v6 (${default})."`
+	IMSI     string `name:"imsi" json:"imsi" required:"" placeholder:"DIGITS" help:"Identity of the subscriber."`
+	MSISDN   string `name:"msisdn" json:"msisdn" placeholder:"DIGITS" help:"Telephone number (the digits of the IMSI)."`
+	GTP      uint8  `name:"gtp" json:"gtp" enum:"0,1" default:"1" help:"Version of GTP (${default})."`
+	Fallback bool   `name:"gtp-fallback" json:"gtp_fallback" help:"Where the GGSN does not speak GTPv1, or does not answer by it, ask by GTPv0."`
+	NSAPI    uint8  `name:"nsapi" json:"nsapi" default:"5" placeholder:"N" help:"Number of the context among those of the terminal, 5 to 15 (${default})."`
+	PCSCF    bool   `name:"pcscf" json:"pcscf" help:"Ask for proxies of SIP, too."`
+	User     string `json:"user" placeholder:"NAME" help:"User name, if the access point wants one."`
+	Password string `json:"password" secret:"" placeholder:"TEXT" help:"Password. All users of this host see it in the list of processes: --password-file hides it."`
+	// PasswordFile is read by whoever gives the order.
+	PasswordFile string `json:"-" placeholder:"PATH" help:"File with the password, which others may not read."`
+	Auth         string `json:"auth" enum:"pap,chap" default:"pap" help:"How they are told: pap or chap (${default})."`
+	Netns        string `json:"netns" placeholder:"NAME" help:"Network namespace of the terminal: a name of ip netns, or a path (that of isthmus)."`
+	TUN          string `name:"tun" json:"tun" default:"ue0" placeholder:"DEVICE" help:"TUN device of the terminal, which contexts may share; 'none' for a context without (${default})."`
+	Link         string `json:"link" placeholder:"LINK" help:"In place of a device: an Ethernet link here, at whose far end the terminal's own stack is. It gets its addresses by DHCP and router advertisements."`
+	ResolvConf   bool   `name:"resolv-conf" json:"resolv_conf" help:"Write the name servers to /etc/netns/NETNS/resolv.conf, and put that back at the end."`
 }
 
 // Validate has kong refuse what is no context.
@@ -134,9 +166,13 @@ func (t Terminal) want() (w want, err error) {
 	read(&w.tun, &errs, key.Interface, t.TUN)
 	read(&w.wire, &errs, key.Optional(key.Interface), t.Link)
 	w.Fallback = t.Fallback
+	read(&w.Auth, &errs, auth, cmp.Or(t.Auth, "pap"))
 	w.PCSCF, w.resolvConf = t.PCSCF, t.ResolvConf
 	if t.Link != "" && t.Netns != "" {
 		errs = append(errs, errors.New("--link is one of isthmus' own network namespace: leave --netns out"))
+	}
+	if t.Password != "" && t.PasswordFile != "" {
+		errs = append(errs, errors.New("--password and --password-file are two passwords: leave one out"))
 	}
 	if t.ResolvConf && (t.Netns == "" || isPath(t.Netns)) {
 		errs = append(errs, errors.New("--resolv-conf is for a --netns with a name"))
