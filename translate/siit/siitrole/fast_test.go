@@ -16,6 +16,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
@@ -299,5 +300,5 @@ func TestXDPThatCarriesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := newPair(t, w, 7000)
-	w.XDPThatCarriesNothing(t, s, s.fast.Driver, func() driver.Forecast { return plan(c) }, func() { p.passes(t) })
+	w.XDPThatCarriesNothing(t, s, s.fast.Driver, func() driver.Forecast { return plan(c, new(role.Seats)) }, func() { p.passes(t) })
 }
