@@ -145,7 +145,9 @@ func (d *device) refuses() error {
 const programPrefix = "isthmus_"
 
 // ours reports whether it is a program of another instance.
-func (p program) ours() bool { return p.whose != "" || strings.HasPrefix(p.name, programPrefix) }
+func (p program) ours() bool {
+	return p.whose != "" || strings.HasPrefix(p.name, programPrefix) || strings.HasPrefix(p.name, filterPrefix)
+}
 
 // refusesXDP tells why the device cannot take native XDP although the operator
 // wants it.
