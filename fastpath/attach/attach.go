@@ -20,7 +20,9 @@ import (
 type Config struct {
 	// Name is the instance's: filters in a clsact qdisc are known by it.
 	Name string
-	Mode fastpath.Mode
+	// Whose is what people know the instance by.
+	Whose string
+	Mode  fastpath.Mode
 	// Devices are names of Ethernet devices. If there are none, every Ethernet
 	// device that is up is taken, but for members of bridges, bonds and teams.
 	Devices []string
@@ -38,8 +40,18 @@ type Config struct {
 	// Kin are programs that the instance has attached beside these, and that are no
 	// others'.
 	Kin []ebpf.ProgramID
+	// Expected are programs of others that will have been attached before these: [Plan] counts
+	// them with those that are there.
+	Expected []Expected
 	// Classic takes clsact and its filters where links of tcx could be had.
 	Classic bool
+}
+
+// Expected is a program that another instance will have attached to a device.
+type Expected struct {
+	Device string
+	Hook   Hook
+	Whose  string // the instance
 }
 
 // DeviceReport says what became of a device.
@@ -103,6 +115,7 @@ func Attach(p fastpath.Programs, o Config) (*Attachment, error) {
 	if a.old, err = inherit(o.Pins); err != nil {
 		return nil, err
 	}
+	a.register(o.Whose)
 	if err := a.attachAll(); err != nil {
 		return nil, errors.Join(err, a.detachAll())
 	}
@@ -305,6 +318,7 @@ func (a *Attachment) Leave() error {
 	}
 	a.finished = true
 	a.unwatch()
+	a.unregister()
 	var errs []error
 	for _, s := range a.spots() {
 		errs = append(errs, a.placed[s].hook.leave())
@@ -316,6 +330,7 @@ func (a *Attachment) Leave() error {
 func (a *Attachment) detachAll() error {
 	a.finished = true
 	a.unwatch()
+	a.unregister()
 	return errors.Join(a.takeAway(), a.dropInherited(), a.dropFilters())
 }
 

@@ -40,13 +40,16 @@ func attachFilter(o Config, s pinned.Spot, d *device, p *ebpf.Program) (hook, er
 	return h, nil
 }
 
+// filterPrefix is how the names of all our filters begin.
+const filterPrefix = "isthmus-"
+
 // filterName names an instance's filters. One that forwards and one of a host may have the same
 // name. The hyphens keep it apart from any program's own name.
 func (o *Config) filterName() string {
 	if o.Host {
-		return "isthmus-host-" + o.Name
+		return filterPrefix + "host-" + o.Name
 	}
-	return "isthmus-forward-" + o.Name
+	return filterPrefix + "forward-" + o.Name
 }
 
 // makeQdisc sees to a qdisc that takes filters in the spot, and reports whether it

@@ -5,6 +5,7 @@ package attach
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -91,12 +92,16 @@ func (f *farEnd) String() string {
 
 // program is one that someone attached to a device.
 type program struct {
-	id   uint32
-	name string
-	mode string // of XDP: native, generic, offloaded
+	id    uint32
+	name  string
+	mode  string // of XDP: native, generic, offloaded
+	whose string // the instance's of this process, or that which it will be of; else empty
 }
 
 func (p program) String() string {
+	if p.whose != "" {
+		return strconv.Quote(p.whose)
+	}
 	if p.name == "" {
 		return fmt.Sprintf("number %d", p.id)
 	}
@@ -139,11 +144,16 @@ func (d *device) refuses() error {
 // programPrefix is how the names of all our programs begin.
 const programPrefix = "isthmus_"
 
+// ours reports whether it is a program of another instance.
+func (p program) ours() bool {
+	return p.whose != "" || strings.HasPrefix(p.name, programPrefix) || strings.HasPrefix(p.name, filterPrefix)
+}
+
 // refusesXDP returns why the device cannot take native XDP although the operator
 // wants it.
 func (d *device) refusesXDP() error {
 	switch {
-	case d.xdp != nil && strings.HasPrefix(d.xdp.name, programPrefix):
+	case d.xdp != nil && d.xdp.ours():
 		return fmt.Errorf("%s has the XDP program of another instance, %s: set fast_path to tc, or remove what is left of one that is gone with: isthmus clean", d.name, d.xdp)
 	case d.xdp != nil:
 		return fmt.Errorf("%s has another XDP program, %s: detach that one first, or set fast_path to tc", d.name, d.xdp)
@@ -158,6 +168,8 @@ func (d *device) refusesXDP() error {
 // againstXDP returns why auto does not choose XDP for the device.
 func (d *device) againstXDP() string {
 	switch {
+	case d.xdp != nil && d.xdp.ours():
+		return fmt.Sprintf("%s has the XDP program of another instance, %s", d.name, d.xdp)
 	case d.xdp != nil:
 		return fmt.Sprintf("%s has another XDP program, %s", d.name, d.xdp)
 	case d.kind == kindVeth:

@@ -88,12 +88,17 @@ func (d *device) look(own func(program) bool) {
 		d.far = findFarEnd(d.farIndex, d.farNamespace)
 	}
 	d.lookAtXDP()
-	if d.xdp != nil && own(*d.xdp) {
+	switch {
+	case d.xdp == nil:
+	case own(*d.xdp):
 		d.xdp = nil
+	default:
+		d.xdp.recognize()
 	}
 	d.ingress = d.ingress[:0]
 	for _, p := range tcPrograms(d.index, ebpf.AttachTCXIngress, netlink.HANDLE_MIN_INGRESS) {
 		if !own(p) {
+			p.recognize()
 			d.ingress = append(d.ingress, p)
 		}
 	}

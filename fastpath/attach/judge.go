@@ -4,6 +4,7 @@ package attach
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
@@ -62,8 +63,10 @@ func (d *device) warnings(xdp bool) []string {
 		if d.xdp != nil {
 			warn("the XDP program %s on %s comes first: what it redirects or drops never reaches the fast path", d.xdp, d.name)
 		}
-		if len(d.ingress) > 0 {
-			warn("other tc programs are on %s: %s; redirected packets do not reach those that come after ours", d.name, inWords(d.ingress))
+		// Other instances' pass on what is not theirs, as ours do.
+		others := slices.DeleteFunc(slices.Clone(d.ingress), program.ours)
+		if len(others) > 0 {
+			warn("other tc programs are on %s: %s; redirected packets do not reach those that come after ours", d.name, inWords(others))
 		}
 		return words
 	}

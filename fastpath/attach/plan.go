@@ -21,6 +21,7 @@ func Plan(o Config) ([]DeviceReport, error) {
 	own := ownPrograms(&o)
 	for _, d := range view.chosen {
 		d.look(own)
+		d.expect(o.Expected)
 	}
 	if len(view.chosen) == 0 {
 		return view.left, nil
@@ -41,6 +42,20 @@ func Plan(o Config) ([]DeviceReport, error) {
 		})
 	}
 	return append(reports, view.left...), nil
+}
+
+// expect counts programs of others with those that are at the device.
+func (d *device) expect(list []Expected) {
+	for _, e := range list {
+		p := program{whose: e.Whose}
+		switch {
+		case e.Device != d.name:
+		case e.Hook != HookXDP:
+			d.ingress = append(d.ingress, p)
+		case d.xdp == nil:
+			d.xdp = &p
+		}
+	}
 }
 
 func plannedHook(r regime, o Config) Hook {

@@ -87,8 +87,13 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return err
 	}
 	serving := d.announce(ctx, group)
+	var earlier <-chan struct{}
 	for _, instance := range d.Instances {
-		group.Go(func() error { return runOne(serving, instance) })
+		ctx := role.InTurn(serving, earlier)
+		group.Go(func() error { return runOne(ctx, instance) })
+		if d.Roles.TakesSeats(instance.Role()) {
+			earlier = instance.Ready()
+		}
 	}
 	group.Go(func() error { return d.supervise(ctx) })
 	return group.Wait()

@@ -126,7 +126,7 @@ func (f *Driver) keepForwarding() {
 // attachConfig says what is to be attached where.
 func (f *Driver) attachConfig(cfg *Config) attach.Config {
 	return attach.Config{
-		Name: PinName(f.role.Name), Mode: cfg.Mode, Devices: cfg.Devices,
+		Name: PinName(f.role.Name), Whose: f.role.Name, Mode: cfg.Mode, Devices: cfg.Devices,
 		Exclude: []int{f.tunnel.index}, Pins: f.pins,
 		Host: cfg.Host, Tunnel: f.tunnel.index, Kin: f.kin(),
 	}
@@ -143,7 +143,7 @@ func (f *Driver) skipped(cfg *Config, as attach.Config) ([]bypass.Finding, error
 	}
 	q := bypass.Query{
 		Devices: as.Devices, Tunnel: f.tunnel.name, Prefixes: cfg.Prefixes,
-		Host: as.Host, Forward4: cfg.Forward4, XDP: as.Mode == fastpath.ModeXDP, Own: append(attach.ProgramIDs(f.table.Programs(), f.pins), as.Kin...),
+		Host: as.Host, Forward4: cfg.Forward4, XDP: as.Mode == fastpath.ModeXDP, Own: slices.Concat(attach.ProgramIDs(f.table.Programs(), f.pins), as.Kin, attach.Here()),
 	}
 	if f.attachment != nil && sameAttachment(as, f.attachedAs) {
 		others := slices.DeleteFunc(f.attachment.Report(), func(d attach.DeviceReport) bool { return d.Index == f.tunnel.index })

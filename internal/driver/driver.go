@@ -25,6 +25,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath/pinned"
 	"github.com/isthmus-net/isthmus/fastpath/probe"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role"
 )
 
 // Table is a set of programs with their tables.
@@ -207,11 +208,12 @@ func (f *Driver) Use(host *port.Host, tun *port.TUN) error {
 	return host.ForwardIPv4(tun.Name())
 }
 
-// Start attaches the fast path, now that the engine serves.
+// Start attaches the fast path, now that the engine serves, when it is the instance's turn.
 func (f *Driver) Start(ctx context.Context) {
 	if f.table == nil {
 		return
 	}
+	role.AwaitTurn(ctx)
 	f.mu.Lock()
 	q := bypass.Query{Prefixes: f.cfg.Prefixes}
 	f.mu.Unlock()

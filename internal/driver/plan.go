@@ -21,15 +21,15 @@ type Forecast struct {
 	// Warnings are what the operator would not expect of what he has configured.
 	Warnings []string
 
-	name     string // of the instance
-	role     string
-	explicit bool // the operator names a hook
+	role, name string // of the instance
+	explicit   bool   // the operator names a hook
+	seats      *role.Seats
 }
 
-// Plan finds out what the fast path of an instance would be, and changes nothing; tunnel
-// is the name of its own device.
-func Plan(of, name, tunnel string, cfg Config) Forecast {
-	p := Forecast{name: name, role: of, explicit: cfg.Mode != fastpath.ModeAuto}
+// Plan finds out what the fast path of an instance would be beside those that have taken their
+// seats, and takes its own; it changes nothing. tunnel is the name of its own device.
+func Plan(of, name, tunnel string, cfg Config, taken *role.Seats) Forecast {
+	p := Forecast{role: of, name: name, explicit: cfg.Mode != fastpath.ModeAuto, seats: taken}
 	if cfg.Mode == fastpath.ModeOff {
 		return p
 	}
@@ -39,18 +39,36 @@ func Plan(of, name, tunnel string, cfg Config) Forecast {
 		return p
 	}
 	plan, err := attach.Plan(attach.Config{
-		Name: PinName(name), Mode: cfg.Mode, Devices: cfg.Devices, Host: cfg.Host,
+		Name: PinName(name), Mode: cfg.Mode, Devices: cfg.Devices, Host: cfg.Host, Expected: expected(taken),
 	})
 	switch {
 	case err != nil:
 		p.say(p.explicit, "the engine would carry all packets: %v", err)
 	case p.saySkipped(&cfg, tunnel, plan):
 		p.sayDevices(plan)
+		p.sit(plan)
 		for _, missing := range features.Missing {
 			p.say(false, "%s", missing)
 		}
 	}
 	return p
+}
+
+// expected are the programs that others will have attached.
+func expected(taken *role.Seats) (list []attach.Expected) {
+	for _, s := range taken.Taken() {
+		list = append(list, attach.Expected{Device: s.Device, Hook: attach.Hook(s.Hook), Whose: s.Instance})
+	}
+	return list
+}
+
+// sit takes the instance's seats.
+func (p *Forecast) sit(plan []attach.DeviceReport) {
+	for _, d := range plan {
+		if d.Hook != attach.HookNone {
+			p.seats.Take(role.Seat{Device: d.Device, Hook: string(d.Hook), Instance: p.name})
+		}
+	}
 }
 
 // Findings are notes and warnings as the program takes them.
@@ -66,6 +84,7 @@ func (p *Forecast) Findings() (found []role.Finding) {
 
 // Block says what would keep the programs from being attached.
 func (p *Forecast) Block(why string) {
+	p.seats.Leave(p.name)
 	p.say(p.explicit, "the engine would carry all packets: %s", why)
 }
 

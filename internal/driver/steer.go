@@ -41,7 +41,7 @@ func (f *Driver) steer(cfg *Config, moved bool) {
 	}
 	f.unsteer()
 	a, err := attach.Attach(s.Programs, attach.Config{
-		Name: f.steerName(), Mode: fastpath.ModeTC, Devices: cfg.Devices, Exclude: []int{f.tunnel.index},
+		Name: f.steerName(), Whose: f.role.Name, Mode: fastpath.ModeTC, Devices: cfg.Devices, Exclude: []int{f.tunnel.index},
 		Kin: attach.ProgramIDs(f.table.Programs(), f.pins),
 	})
 	if err != nil {

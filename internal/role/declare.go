@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/isthmus-net/isthmus/internal/config"
@@ -26,8 +27,10 @@ type Of[S any] struct {
 	// Way looks whether packets pass through this machine to the instance and back, be it
 	// running or not, and changes nothing. Links, routes and switches may come later.
 	Way func(*S) []Finding
-	// FastPath foretells the fast path that an instance would get, and changes nothing.
-	FastPath func(*S) []Finding
+	// FastPath foretells the fast path that an instance would get beside those that have taken
+	// their seats, takes its own, and changes nothing. Such an instance is ready when it has
+	// taken them.
+	FastPath func(*S, *Seats) []Finding
 	// Clean removes what instances that did not come back have left in this network
 	// namespace. It is told of those of a configuration, which may keep it elsewhere.
 	Clean func(configured []*S) (Cleaned, error)
@@ -131,7 +134,7 @@ type Role struct {
 	summary   func(settings any) string
 	examine   func(settings any) []Finding
 	way       func(settings any) []Finding
-	fastPath  func(settings any) []Finding
+	fastPath  func(settings any, taken *Seats) []Finding // nil: it has none
 	clean     func(configured []any) (Cleaned, error)
 	make      func(settings any, log *slog.Logger) (Instance, error)
 	prepare   func(i Instance, settings any) (Change, error)
@@ -142,7 +145,7 @@ func (r Of[S]) Role() Role {
 	return Role{
 		Section: r.Section.Section(), Command: r.Command, Tools: r.Tools, Headline: r.Headline, questions: r.Questions,
 		summary: func(settings any) string { return r.Summary(settings.(*S)) },
-		examine: findings(r.Examine), way: findings(r.Way), fastPath: findings(r.FastPath),
+		examine: findings(r.Examine), way: findings(r.Way), fastPath: r.seated(),
 		clean: func(configured []any) (Cleaned, error) {
 			if r.Clean == nil {
 				return Cleaned{}, nil
@@ -172,6 +175,14 @@ func findings[S any](look func(*S) []Finding) func(any) []Finding {
 		}
 		return look(settings.(*S))
 	}
+}
+
+// seated forgets the type of the settings of FastPath.
+func (r Of[S]) seated() func(any, *Seats) []Finding {
+	if r.FastPath == nil {
+		return nil
+	}
+	return func(settings any, taken *Seats) []Finding { return r.FastPath(settings.(*S), taken) }
 }
 
 // List are roles that a program has.
@@ -230,8 +241,18 @@ func (l List) Examine(i config.Instance) []Finding { return l.of(i).examine(i.Se
 // Way looks whether packets pass through this machine to an instance and back.
 func (l List) Way(i config.Instance) []Finding { return l.of(i).way(i.Settings) }
 
-// FastPath foretells the fast path that an instance would get.
-func (l List) FastPath(i config.Instance) []Finding { return l.of(i).fastPath(i.Settings) }
+// FastPath foretells the fast path that an instance would get beside those of others.
+func (l List) FastPath(i config.Instance, taken *Seats) []Finding {
+	if foretell := l.of(i).fastPath; foretell != nil {
+		return foretell(i.Settings, taken)
+	}
+	return nil
+}
+
+// TakesSeats reports whether instances of a role may have a fast path.
+func (l List) TakesSeats(name string) bool {
+	return slices.ContainsFunc(l, func(one Role) bool { return one.Name == name && one.fastPath != nil })
+}
 
 // Clean removes what instances that did not come back have left in this network
 // namespace; those configured may have left it in places of their own.

@@ -9,6 +9,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/fastpath/pinned"
 	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/internal/role"
 )
 
 // A plan says what Run would do, and does nothing.
@@ -20,7 +21,7 @@ func TestPlanFastPath(t *testing.T) {
 	plan := func(change func(*Settings)) (p driver.Forecast) {
 		cfg := r.config(ModeRelay)
 		change(&cfg)
-		r.relayNS.Do(t, func() error { p = planFastPath(cfg); return nil })
+		r.relayNS.Do(t, func() error { p = planFastPath(cfg, new(role.Seats)); return nil })
 		return p
 	}
 	has := func(list []string, words string) bool { return strings.Contains(strings.Join(list, "\n"), words) }

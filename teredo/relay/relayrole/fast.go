@@ -14,6 +14,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath/pinned"
 	"github.com/isthmus-net/isthmus/fastpath/probe"
 	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/peer"
 	"github.com/isthmus-net/isthmus/teredo/teredobpf"
 )
@@ -172,6 +173,6 @@ func measured(counts []fastpath.Counter, engine [2]uint64) map[string]uint64 {
 }
 
 // planFastPath finds out what the fast path of a relay would be, and changes nothing.
-func planFastPath(cfg Settings) driver.Forecast {
-	return driver.Plan(name, cfg.Name, cfg.Interface, driverConfig(&cfg))
+func planFastPath(cfg Settings, taken *role.Seats) driver.Forecast {
+	return driver.Plan(name, cfg.Name, cfg.Interface, driverConfig(&cfg), taken)
 }

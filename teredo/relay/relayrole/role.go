@@ -29,11 +29,14 @@ var Role = role.Of[Settings]{
 		Help: "Teredo relay (RFC 4380, section 5.4): joins IPv6 hosts with Teredo clients.",
 		Keys: (*Settings).keys, Check: (*Settings).check, Claims: (*Settings).claims,
 	},
-	Summary:  (*Settings).summary,
-	Examine:  examine,
-	FastPath: func(s *Settings) []role.Finding { plan := planFastPath(*s); return plan.Findings() },
-	New:      func(s Settings, log *slog.Logger) (role.Instance, error) { return New(s, log) },
-	Clean:    clean,
+	Summary: (*Settings).summary,
+	Examine: examine,
+	FastPath: func(s *Settings, taken *role.Seats) []role.Finding {
+		plan := planFastPath(*s, taken)
+		return plan.Findings()
+	},
+	New:   func(s Settings, log *slog.Logger) (role.Instance, error) { return New(s, log) },
+	Clean: clean,
 }.Role()
 
 // Settings are one [[teredo_relay]] section; what each means stands where its key is declared.

@@ -14,6 +14,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath/pinned"
 	"github.com/isthmus-net/isthmus/fastpath/probe"
 	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/gateway"
 	"github.com/isthmus-net/isthmus/translate/nat64"
@@ -218,6 +219,6 @@ func (f *fast) measure() map[string]uint64 {
 }
 
 // plan finds out what the fast path of a NAT64 would be, and changes nothing.
-func plan(cfg Settings) driver.Forecast {
-	return driver.Plan(name, cfg.Name, cfg.Interface, driverConfig(&cfg))
+func plan(cfg Settings, taken *role.Seats) driver.Forecast {
+	return driver.Plan(name, cfg.Name, cfg.Interface, driverConfig(&cfg), taken)
 }

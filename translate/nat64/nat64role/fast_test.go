@@ -15,6 +15,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
@@ -291,5 +292,5 @@ func TestXDPThatCarriesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	flow := sync.OnceValue(func() *flow { return newFlow(t, w, 7000) })
-	w.XDPThatCarriesNothing(t, n, n.fast.Driver, func() driver.Forecast { return plan(c) }, func() { flow().passes(t) })
+	w.XDPThatCarriesNothing(t, n, n.fast.Driver, func() driver.Forecast { return plan(c, new(role.Seats)) }, func() { flow().passes(t) })
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
 )
@@ -138,7 +139,7 @@ func TestPlanSIIT(t *testing.T) {
 	w, c := gatewaytest.NewWorld(t), testSettings()
 	c.FastPath = fastpath.ModeTC
 	plan := func() (p driver.Forecast) {
-		w.Gateway.Do(t, func() error { p = plan(c); return nil })
+		w.Gateway.Do(t, func() error { p = plan(c, new(role.Seats)); return nil })
 		return p
 	}
 	if p := plan(); len(p.Warnings) > 0 || !strings.Contains(strings.Join(p.Notes, " "), "would sit at") {

@@ -15,6 +15,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath/probe"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/gateway"
 	"github.com/isthmus-net/isthmus/translate/keys"
@@ -208,8 +209,8 @@ func (f *fast) measure() map[string]uint64 {
 
 // plan finds out what the fast path of a stateless translator would be, and changes
 // nothing.
-func plan(cfg Settings) driver.Forecast {
-	plan := driver.Plan(name, cfg.Name, cfg.Interface, driverConfig(&cfg))
+func plan(cfg Settings, taken *role.Seats) driver.Forecast {
+	plan := driver.Plan(name, cfg.Name, cfg.Interface, driverConfig(&cfg), taken)
 	file, err := mappingsOf(&cfg)
 	if err != nil || cfg.FastPath == fastpath.ModeOff {
 		return plan // told elsewhere

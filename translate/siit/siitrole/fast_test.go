@@ -16,6 +16,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate"
@@ -300,5 +301,5 @@ func TestXDPThatCarriesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := newPair(t, w, 7000)
-	w.XDPThatCarriesNothing(t, s, s.fast.Driver, func() driver.Forecast { return plan(c) }, func() { p.passes(t) })
+	w.XDPThatCarriesNothing(t, s, s.fast.Driver, func() driver.Forecast { return plan(c, new(role.Seats)) }, func() { p.passes(t) })
 }

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/isthmus-net/isthmus/internal/testutil/program"
 	"github.com/isthmus-net/isthmus/translate/gateway/gatewaytest"
 )
@@ -117,6 +119,33 @@ fast_path = "tc"
 	flow := newPair(t, w, 7000)
 	for range 3 {
 		flow.passes(t)
+	}
+	s.End(t, p)
+}
+
+// TestServiceSharesDevices has two instances of the packaged service at the same devices. It may
+// not ask the kernel for the names of programs, and each finds that the other is no stranger.
+func TestServiceSharesDevices(t *testing.T) {
+	w := gatewaytest.NewWorld(t)
+	s := program.NewService(t, w.Gateway, `
+[[siit]]
+pool6 = ["2001:db8:64::/96"]
+eam = ["192.0.2.66 2001:db8:6::2"]
+[[nat64]]
+clients = ["2001:db8:6::/64"]
+pool6 = ["2001:db8:65::/96"]
+pool4 = ["198.51.100.0/28"]
+`)
+	p := s.Start(t)
+	w.Gateway.Do(t, func() error { // each looks again
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "other0"}, PeerName: "other1"})
+	})
+	flow := newPair(t, w, 7000)
+	for range 3 {
+		flow.passes(t)
+	}
+	if n := strings.Count(p.Log(), "the fast path is attached"); n != 2 || strings.Contains(p.Log(), "the engine carries all packets") {
+		t.Errorf("%d have a fast path:\n%s", n, p.Log())
 	}
 	s.End(t, p)
 }
