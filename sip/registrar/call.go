@@ -143,7 +143,7 @@ func (p *Proxy) launch(f *fork, to transaction.Target, now time.Time, out *Outpu
 func (p *Proxy) cancel(s *transaction.Server, now time.Time, out *Output) {
 	invite := p.layer.Cancelled(s.Request)
 	if invite == nil {
-		p.answer(s, Unmatched, 481, "Call/Transaction Does Not Exist", now, out)
+		p.answer(s, Unmatched, 481, "Call/Transaction Does Not Exist", out)
 		return
 	}
 	s.Respond(p.reply(s.Request, 200, "OK"), now, &out.Output)

@@ -17,7 +17,7 @@ func (p *Proxy) proved(s *transaction.Server, m *message.Message, now time.Time,
 	target, _ := message.ParseURI(m.URI)
 	from, _ := m.From()
 	caller, _ := from.URI.AOR()
-	inside := p.own(&target) && !m.Has("Route")
+	inside := p.local(&target) && !m.Has("Route")
 	ours := p.Engine.settings.serves(from.URI.Host)
 	if inside && !(ours && p.settings.Prove) {
 		return true
@@ -28,21 +28,21 @@ func (p *Proxy) proved(s *transaction.Server, m *message.Message, now time.Time,
 		m.Remove("Proxy-Authorization") // it is of no one's business behind
 		return true
 	case v.account != nil:
-		p.answer(s, ForeignTarget, 403, "Forbidden", now, out)
+		p.answer(s, ForeignTarget, 403, "Forbidden", out)
 		return false
 	case !inside && !ours: // a stranger who calls strangers
-		p.answer(s, ForeignTarget, 403, "Forbidden", now, out)
+		p.answer(s, ForeignTarget, 403, "Forbidden", out)
 		return false
 	}
 	list, err := p.auth.challenges(p.directory.byAOR[caller], v.stale, now)
 	if err != nil || len(list) == 0 {
-		p.answer(s, Unproved, 403, "Forbidden", now, out)
+		p.answer(s, Unproved, 403, "Forbidden", out)
 		return false
 	}
 	var fields []message.Header
 	for _, c := range list {
 		fields = append(fields, message.Header{Name: "Proxy-Authenticate", Value: c.String()})
 	}
-	p.answer(s, Unproved, 407, "Proxy Authentication Required", now, out, fields...)
+	p.answer(s, Unproved, 407, "Proxy Authentication Required", out, fields...)
 	return false
 }

@@ -187,11 +187,30 @@ func (p *Proxy) event(e *transaction.Event, now time.Time, out *Output) {
 	}
 }
 
-// answer ends a request with a response of the proxy's own.
-func (p *Proxy) answer(s *transaction.Server, v Verdict, status int, reason string, now time.Time, out *Output, fields ...message.Header) {
+// answer ends a request with a response of the proxy's own, once and without state (RFC 3261 section
+// 26.3.2.4): whoever forges a source shall neither take room here, nor have responses repeated to it.
+// If the response is lost, the request comes again and gets the same.
+func (p *Proxy) answer(s *transaction.Server, v Verdict, status int, reason string, out *Output, fields ...message.Header) {
 	p.relayed[v]++
 	r := p.reply(s.Request, status, reason)
 	r.Headers = append(r.Headers, fields...)
+	p.once(s, r, out)
+}
+
+// once sends a response without state.
+func (p *Proxy) once(s *transaction.Server, r *message.Message, out *Output) {
+	out.Sends = append(out.Sends, transaction.Send{To: s.From, Message: r})
+	s.End()
+}
+
+// register answers a REGISTER. What has changed bindings is answered the same when it comes again,
+// and refusals leave nothing behind.
+func (p *Proxy) register(s *transaction.Server, now time.Time, out *Output) {
+	r := p.Register(s.Request, Source{Flow: flowOf(s.Request, s.From)}, now)
+	if r.Status >= 300 {
+		p.once(s, r, out)
+		return
+	}
 	s.Respond(r, now, &out.Output)
 }
 
@@ -204,29 +223,29 @@ func (p *Proxy) request(s *transaction.Server, now time.Time, out *Output) {
 		p.cancel(s, now, out)
 		return
 	case err != nil || !target.IsSIP() && target.Scheme != "tel":
-		p.answer(s, UnknownScheme, 416, "Unsupported URI Scheme", now, out)
+		p.answer(s, UnknownScheme, 416, "Unsupported URI Scheme", out)
 		return
 	case m.Method == "OPTIONS" && target.User == "" && p.own(&target): // RFC 3261 section 11
 		r := p.reply(m, 200, "OK")
 		r.Add("Supported", strings.Join(supported, ", "))
-		s.Respond(r, now, &out.Output)
+		p.once(s, r, out)
 		return
 	case m.Method == "REGISTER" && p.Engine.settings.serves(target.Host):
-		s.Respond(p.Register(m, Source{Flow: flowOf(m, s.From)}, now), now, &out.Output)
+		p.register(s, now, out)
 		return
 	}
 	if hops, there := m.MaxForwards(); there && hops == 0 {
-		p.answer(s, TooManyHops, 483, "Too Many Hops", now, out)
+		p.answer(s, TooManyHops, 483, "Too Many Hops", out)
 		return
 	}
 	if tags := m.Unsupported("Proxy-Require"); len(tags) > 0 {
-		p.answer(s, ProxyExtension, 420, "Bad Extension", now, out, message.Header{Name: "Unsupported", Value: strings.Join(tags, ", ")})
+		p.answer(s, ProxyExtension, 420, "Bad Extension", out, message.Header{Name: "Unsupported", Value: strings.Join(tags, ", ")})
 		return
 	}
 	m = m.Clone() // what is passed on; the transaction keeps what has come
 	known := p.preprocess(m)
 	if p.loops(m) {
-		p.answer(s, Loop, 482, "Loop Detected", now, out)
+		p.answer(s, Loop, 482, "Loop Detected", out)
 		return
 	}
 	if !known && !p.proved(s, m, now, out) {

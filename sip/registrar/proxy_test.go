@@ -93,10 +93,14 @@ func TestRefused(t *testing.T) {
 		if got := r.told(); got != fmt.Sprintf("%d :1", tt.status) {
 			t.Errorf("%s: %s, want %d", tt.name, got, tt.status)
 		}
+		if servers, _ := r.p.layer.Len(); servers != 0 {
+			t.Errorf("%s: whoever forges a source has taken room", tt.name)
+		}
 		if n := r.p.Verdicts(); n[tt.verdict] != 1 {
 			t.Errorf("%s: counted as %v, not as %s", tt.name, n, tt.verdict)
 		}
 		r.empty()
+		r.expect(tt.name+", later", "")
 	}
 	r := newRig(t)
 	r.send(r.make("OPTIONS", "sip:example.com", "1"), caller)
@@ -400,6 +404,29 @@ func TestFlows(t *testing.T) {
 	}
 }
 
+// TestRepetitions answers a REGISTER that comes again as before, if it has changed something, and
+// keeps nothing of one that was refused.
+func TestRepetitions(t *testing.T) {
+	r := newRig(t)
+	p := newPhone(t, r.p.Engine, "bob")
+	c := p.challenged()
+	register := p.request("Contact: <sip:bob@[2001:db8::1]>")
+	r.send(register.Clone(), caller)
+	if servers, _ := r.p.layer.Len(); servers != 0 {
+		t.Error("what was refused is remembered")
+	}
+	r.expect("without credentials", "401 :1")
+	a := c.Answer("bob", c.Algorithm.HA1("bob", realm, "bob"), "REGISTER", register.URI, "cnonce", 1)
+	register.Add("Authorization", a.String())
+	r.send(register.Clone(), caller)
+	first := r.got("200", "2001:db8::1")
+	r.send(register.Clone(), caller)
+	if again := r.got("200", "2001:db8::1"); again.String() != first.String() {
+		t.Errorf("the second answer is\n%s\nwant\n%s", again, first)
+	}
+	r.empty()
+}
+
 // TestReplies go to the port that a request asks for, and never to another host (RFC 3261 section
 // 18.2.2, RFC 3581).
 func TestReplies(t *testing.T) {
@@ -415,6 +442,21 @@ func TestReplies(t *testing.T) {
 			t.Errorf("%s: %+v, want %s", via, r.inbox, want)
 		}
 	}
+}
+
+// TestAddressesOfOneAccount reaches who has registered one of them by all of them.
+func TestAddressesOfOneAccount(t *testing.T) {
+	r := newRig(t, func(s *Settings, _ *ProxySettings) {
+		s.Accounts[1].Public = append(s.Accounts[1].Public, "sip:robert@example.com", "tel:+15550101")
+	})
+	r.bind("bob", "<sip:bob@[2001:db8::2]>")
+	for i, uri := range []string{"sip:robert@example.com", "tel:+1-555-0101", bob} {
+		r.send(r.make("OPTIONS", uri, fmt.Sprint(i)), caller)
+		r.expect(uri, "OPTIONS :2")
+	}
+	r.bind("robert", "<sip:bob@[2001:db8::3]>")
+	r.send(r.make("OPTIONS", "sip:robert@example.com", "own"), caller)
+	r.expect("one of its own comes first", "OPTIONS :3")
 }
 
 // TestNames has names looked up, and goes where they lead.

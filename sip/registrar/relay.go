@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/isthmus-net/isthmus/sip/location"
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
@@ -28,9 +29,9 @@ func (p *Proxy) relay(s *transaction.Server, m *message.Message, now time.Time, 
 	case len(goals) == 0:
 		// Who has an account but no contact can be called later (section 16.5).
 		if u, _ := message.ParseURI(m.URI); p.directory.byAOR[aorOf(&u)] != nil {
-			p.answer(s, NoBinding, 480, "Temporarily Unavailable", now, out)
+			p.answer(s, NoBinding, 480, "Temporarily Unavailable", out)
 		} else {
-			p.answer(s, NoBinding, 404, "Not Found", now, out)
+			p.answer(s, NoBinding, 404, "Not Found", out)
 		}
 		return
 	case local && p.settings.Redirect:
@@ -42,7 +43,7 @@ func (p *Proxy) relay(s *transaction.Server, m *message.Message, now time.Time, 
 		breadth = defaultBreadth
 	}
 	if len(goals) > breadth { // RFC 5393 section 5.3
-		p.answer(s, TooManyForks, 440, "Max-Breadth Exceeded", now, out)
+		p.answer(s, TooManyForks, 440, "Max-Breadth Exceeded", out)
 		return
 	}
 	if len(goals) > 1 {
@@ -69,14 +70,14 @@ func aorOf(u *message.URI) string {
 // those of an address of record here.
 func (p *Proxy) goals(m *message.Message, now time.Time) (goals []goal, local bool) {
 	u, _ := message.ParseURI(m.URI)
-	if m.Has("Route") || !p.own(&u) && !(u.Scheme == "tel" && p.directory.byAOR[aorOf(&u)] != nil) {
+	if m.Has("Route") || !p.local(&u) {
 		if !u.IsSIP() && !m.Has("Route") {
 			return nil, false
 		}
 		return []goal{{uri: m.URI}}, false
 	}
 	instances := map[string]bool{}
-	for _, b := range p.table.Lookup(aorOf(&u), now) {
+	for _, b := range p.bindings(aorOf(&u), now) {
 		// Of one terminal one flow at a time, the latest (RFC 5626 section 7).
 		if b.RegID != 0 && instances[b.Instance] || u.Scheme == "sips" && b.URI.Scheme != "sips" {
 			continue
@@ -87,6 +88,25 @@ func (p *Proxy) goals(m *message.Message, now time.Time) (goals []goal, local bo
 		}
 	}
 	return goals, true
+}
+
+// local reports whether a URI is the business of this proxy: in one of its domains, or the number of
+// an account.
+func (p *Proxy) local(u *message.URI) bool {
+	return p.own(u) || u.Scheme == "tel" && p.directory.byAOR[aorOf(u)] != nil
+}
+
+// bindings are those of an address of record, or if it has none of another one of the same account:
+// to register one of them is to register all, as P-Associated-URI has told (TS 24.229 section
+// 5.4.1.2).
+func (p *Proxy) bindings(aor string, now time.Time) []location.Binding {
+	found := p.table.Lookup(aor, now)
+	if a := p.directory.byAOR[aor]; a != nil {
+		for i := 0; len(found) == 0 && i < len(a.aors); i++ {
+			found = p.table.Lookup(a.aors[i], now)
+		}
+	}
+	return found
 }
 
 // redirect answers with the contacts (RFC 3261 section 8.3), none of which is where the request has
@@ -104,10 +124,10 @@ func (p *Proxy) redirect(s *transaction.Server, goals []goal, now time.Time, out
 		}
 	}
 	if len(fields) == 0 {
-		p.answer(s, NoBinding, 480, "Temporarily Unavailable", now, out)
+		p.answer(s, NoBinding, 480, "Temporarily Unavailable", out)
 		return
 	}
-	p.answer(s, Redirected, 302, "Moved Temporarily", now, out, fields...)
+	p.answer(s, Redirected, 302, "Moved Temporarily", out, fields...)
 }
 
 // forward makes what goes to a target (RFC 3261 section 16.6), but for Via and Record-Route, and says
