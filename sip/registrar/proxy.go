@@ -1,0 +1,255 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package registrar
+
+import (
+	"errors"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isthmus-net/isthmus/sip/message"
+	"github.com/isthmus-net/isthmus/sip/txn"
+)
+
+// ProxySettings are those of a proxy or redirect server in front of a registrar.
+type ProxySettings struct {
+	// Listeners are where requests come to and leave from, one of a transport and family.
+	Listeners []Listener
+	// Redirect answers with the contacts in place of passing requests on (RFC 3261 section 8.3).
+	Redirect bool
+	// RecordRoute keeps the proxy in the path of dialogs.
+	RecordRoute bool
+	// Prove has callers of the proxy's own domains prove who they are. Who calls others through
+	// it must do so in any case.
+	Prove bool
+	// TimerC is how long an INVITE may ring (RFC 3261 section 16.6, number 11).
+	TimerC time.Duration
+	// MaxForks bounds the targets of a request.
+	MaxForks int
+	// MTU is that of the path; 0: not known.
+	MTU          int
+	Transactions txn.Settings
+}
+
+// Listener is a socket of the proxy.
+type Listener struct {
+	Transport string // "UDP", "TCP" or "TLS"
+	Address   netip.AddrPort
+}
+
+// ProxyDefaults are settings without listeners.
+func ProxyDefaults() ProxySettings {
+	return ProxySettings{RecordRoute: true, Prove: true, TimerC: 185 * time.Second, MaxForks: 10, Transactions: txn.Defaults()}
+}
+
+// Output is what a proxy has done: messages to send, and names to resolve.
+type Output struct {
+	txn.Output
+	// Lookups are names for [Proxy.Resolved].
+	Lookups []Lookup
+}
+
+// Lookup is a host that a request goes to, which is to be resolved (RFC 3263).
+type Lookup struct {
+	ID        uint64
+	URI       message.URI
+	Transport string
+}
+
+// Proxy is a stateful proxy or redirect server with its registrar.
+type Proxy struct {
+	*Engine
+	settings ProxySettings
+	layer    *txn.Layer
+	rings    rings
+	lookups  map[uint64]*fork
+	lookup   uint64
+	relayed  [NumVerdicts]uint64
+}
+
+// NewProxy makes a proxy without bindings.
+func NewProxy(s Settings, p ProxySettings, random io.Reader) (*Proxy, error) {
+	if len(p.Listeners) == 0 || p.MaxForks < 1 || p.TimerC < 3*time.Minute {
+		return nil, errors.New("a proxy needs a listener, room for a fork, and a Timer C of three minutes at least")
+	}
+	e, err := New(s, random)
+	if err != nil {
+		return nil, err
+	}
+	return &Proxy{Engine: e, settings: p, layer: txn.New(p.Transactions), lookups: map[uint64]*fork{}}, nil
+}
+
+// Verdict is what has become of a request that was not for the registrar.
+type Verdict uint8
+
+// Verdicts.
+const (
+	Relayed Verdict = iota
+	Redirected
+	Unproved // no proof of who calls
+	ForeignTarget
+	NoBinding
+	TooManyHops
+	Loop
+	UnknownScheme
+	ProxyExtension
+	TooManyForks
+	Overloaded
+	Unmatched       // a CANCEL or an ACK of nothing that is known
+	NoWay           // no listener reaches the target
+	NumVerdicts int = iota
+)
+
+var verdictNames = [NumVerdicts]string{
+	"relayed", "redirected", "unproved", "foreign_target", "no_binding", "too_many_hops", "loop", "unknown_scheme", "proxy_extension",
+	"too_many_forks", "overloaded", "unmatched", "no_way",
+}
+
+// String returns the name of the counter.
+func (v Verdict) String() string { return verdictNames[v] }
+
+// Verdicts counts requests by what has become of them.
+func (p *Proxy) Verdicts() [NumVerdicts]uint64 { return p.relayed }
+
+// Layer is the proxy's transaction layer, for its counters.
+func (p *Proxy) Layer() *txn.Layer { return p.layer }
+
+// Handle takes a message that [message.Parse] has found no fault with.
+func (p *Proxy) Handle(m *message.Message, from txn.Target, now time.Time, out *Output) {
+	if m.IsRequest() {
+		m.Receive(from.Remote)
+		if !from.Reliable() {
+			from.Remote = m.ReplyTo(from.Remote)
+		}
+	}
+	p.layer.Handle(m, from, now, &out.Output)
+	p.settle(now, out)
+}
+
+// Tick does what is due.
+func (p *Proxy) Tick(now time.Time, out *Output) {
+	p.Engine.Tick(now)
+	p.layer.Tick(now, &out.Output)
+	p.ringOut(now, out)
+	p.settle(now, out)
+}
+
+// Next is when something is due; zero: never.
+func (p *Proxy) Next() time.Time {
+	next := p.Engine.Next()
+	for _, other := range []time.Time{p.layer.Next(), p.rings.next()} {
+		if next.IsZero() || !other.IsZero() && other.Before(next) {
+			next = other
+		}
+	}
+	return next
+}
+
+// Unreachable ends what was to go to a target that cannot be reached, such as by a connection that
+// was closed.
+func (p *Proxy) Unreachable(to txn.Target, now time.Time, out *Output) {
+	p.layer.FailAll(func(c *txn.Client) bool { return c.To == to }, &out.Output)
+	p.settle(now, out)
+}
+
+// settle takes what the layer has told, until there is nothing more.
+func (p *Proxy) settle(now time.Time, out *Output) {
+	for len(out.Events) > 0 {
+		events := slices.Clone(out.Events)
+		out.Events = out.Events[:0]
+		for i := range events {
+			p.event(&events[i], now, out)
+		}
+	}
+}
+
+func (p *Proxy) event(e *txn.Event, now time.Time, out *Output) {
+	switch e.Kind {
+	case txn.Request:
+		p.request(e.Server, now, out)
+	case txn.ACK:
+		p.ack(e.Message, now, out)
+	case txn.Response:
+		p.response(e.Client, e.Message, now, out)
+	case txn.Timeout, txn.Unreachable:
+		if f := forkOf(e.Client); f != nil {
+			p.failed(f, e.Kind == txn.Timeout, now, out)
+		}
+	case txn.Overload:
+		p.relayed[Overloaded]++
+		r := p.reply(e.Message, 503, "Service Unavailable")
+		r.Add("Retry-After", "10")
+		out.Sends = append(out.Sends, txn.Send{To: e.From, Message: r})
+	case txn.Stray: // RFC 6026 section 7.3: dropped, and counted by the layer
+	}
+}
+
+// answer ends a request with a response of the proxy's own, once and without state (RFC 3261 section
+// 26.3.2.4): whoever forges a source shall neither take room here, nor have responses repeated to it.
+// If the response is lost, the request comes again and gets the same.
+func (p *Proxy) answer(s *txn.Server, v Verdict, status int, reason string, out *Output, fields ...message.Header) {
+	p.relayed[v]++
+	r := p.reply(s.Request, status, reason)
+	r.Headers = append(r.Headers, fields...)
+	p.once(s, r, out)
+}
+
+// once sends a response without state.
+func (p *Proxy) once(s *txn.Server, r *message.Message, out *Output) {
+	out.Sends = append(out.Sends, txn.Send{To: s.From, Message: r})
+	s.End()
+}
+
+// register answers a REGISTER. What has changed bindings is answered the same when it comes again,
+// and refusals leave nothing behind.
+func (p *Proxy) register(s *txn.Server, now time.Time, out *Output) {
+	r := p.Register(s.Request, Source{Flow: flowOf(s.Request, s.From)}, now)
+	if r.Status >= 300 {
+		p.once(s, r, out)
+		return
+	}
+	s.Respond(r, now, &out.Output)
+}
+
+// request answers a new request, or passes it on.
+func (p *Proxy) request(s *txn.Server, now time.Time, out *Output) {
+	m := s.Request
+	target, err := message.ParseURI(m.URI)
+	switch {
+	case m.Method == "CANCEL":
+		p.cancel(s, now, out)
+		return
+	case err != nil || !target.IsSIP() && target.Scheme != "tel":
+		p.answer(s, UnknownScheme, 416, "Unsupported URI Scheme", out)
+		return
+	case m.Method == "OPTIONS" && target.User == "" && p.own(&target): // RFC 3261 section 11
+		r := p.reply(m, 200, "OK")
+		r.Add("Supported", strings.Join(supported, ", "))
+		p.once(s, r, out)
+		return
+	case m.Method == "REGISTER" && p.Engine.settings.serves(target.Host):
+		p.register(s, now, out)
+		return
+	}
+	if hops, there := m.MaxForwards(); there && hops == 0 {
+		p.answer(s, TooManyHops, 483, "Too Many Hops", out)
+		return
+	}
+	if tags := m.Unsupported("Proxy-Require"); len(tags) > 0 {
+		p.answer(s, ProxyExtension, 420, "Bad Extension", out, message.Header{Name: "Unsupported", Value: strings.Join(tags, ", ")})
+		return
+	}
+	m = m.Clone() // what is passed on; the transaction keeps what has come
+	known := p.preprocess(m)
+	if p.loops(m) {
+		p.answer(s, Loop, 482, "Loop Detected", out)
+		return
+	}
+	if !known && !p.proved(s, m, now, out) {
+		return
+	}
+	p.relay(s, m, now, out)
+}

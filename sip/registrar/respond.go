@@ -1,0 +1,163 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package registrar
+
+import (
+	"container/heap"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isthmus-net/isthmus/sip/message"
+	"github.com/isthmus-net/isthmus/sip/txn"
+)
+
+// response takes a response to a branch (RFC 3261 section 16.7).
+func (p *Proxy) response(client *txn.Client, m *message.Message, now time.Time, out *Output) {
+	f := forkOf(client)
+	if f == nil || len(m.All("Via")) < 2 { // of a CANCEL of ours
+		return
+	}
+	m = m.Clone()
+	m.RemoveFirst("Via")
+	c := f.call
+	switch {
+	case m.Status < 200:
+		if !f.sent {
+			f.rings = now.Add(p.settings.TimerC)
+		}
+		if f.cancel {
+			p.cancelFork(f, now, out)
+		}
+		if m.Status > 100 && !c.answered {
+			c.server.Respond(m, now, &out.Output)
+		}
+		return
+	case m.Status < 300 && f.request.Method == "INVITE":
+		p.accept(c, f, m, now, out)
+		return
+	}
+	f.final = m
+	if m.Status/100 == 6 || m.Status/100 == 2 {
+		c.cancelled = true
+		if m.Status/100 == 2 && !c.answered {
+			c.answered = true
+			c.server.Respond(m, now, &out.Output)
+		}
+		p.cancelForks(c, now, out)
+	}
+	p.advance(c, now, out)
+}
+
+// accept sends a 2xx to INVITE back at once, each of them, and cancels what is still open.
+func (p *Proxy) accept(c *call, f *fork, m *message.Message, now time.Time, out *Output) {
+	f.final = m
+	if refused := c.answered && !c.accepted; refused { // the transaction would send nothing more
+		out.Sends = append(out.Sends, txn.Send{To: c.server.From, Message: m})
+		return
+	}
+	c.answered, c.accepted = true, true
+	c.server.Respond(m, now, &out.Output)
+	p.cancelForks(c, now, out)
+}
+
+// failed ends a branch that could not be sent or was not answered (sections 16.8 and 16.9).
+func (p *Proxy) failed(f *fork, timeout bool, now time.Time, out *Output) {
+	if f.final != nil {
+		return
+	}
+	status, reason := 503, "Service Unavailable"
+	if timeout {
+		status, reason = 408, "Request Timeout"
+	}
+	f.final = message.Reply(f.call.server.Request, status, reason, "")
+	p.advance(f.call, now, out)
+}
+
+// ringOut cancels what has rung for too long, and gives up what was cancelled and does not end
+// (section 16.8).
+func (p *Proxy) ringOut(now time.Time, out *Output) {
+	for len(p.rings) > 0 && !p.rings[0].at.After(now) {
+		f := p.rings[0].fork
+		switch {
+		case f.final != nil:
+			heap.Pop(&p.rings)
+		case f.rings.After(now):
+			p.rings[0].at = f.rings
+			heap.Fix(&p.rings, 0)
+		case f.client.Provisional() && !f.sent:
+			heap.Pop(&p.rings)
+			f.cancel = true
+			p.cancelFork(f, now, out)
+		default:
+			heap.Pop(&p.rings)
+			f.client.Fail(&out.Output)
+			p.failed(f, true, now, out)
+		}
+	}
+}
+
+// finish sends the best of all responses back (RFC 3261 section 16.7, number 6).
+func (p *Proxy) finish(c *call, now time.Time, out *Output) {
+	c.answered = true
+	best := c.best()
+	if best.Status == 401 || best.Status == 407 {
+		best = best.Clone()
+		c.collectChallenges(best)
+	}
+	if best.Status == 503 { // it would be of this proxy, and it is not
+		best = best.Clone()
+		best.Status, best.Reason = 500, "Server Internal Error"
+	}
+	if to, ok := best.To(); ok && to.Tag() == "" { // one of our own making
+		best = best.Clone()
+		best.Set("To", p.reply(c.server.Request, best.Status, best.Reason).Get("To"))
+	}
+	c.server.Respond(best, now, &out.Output)
+}
+
+// best chooses: a refusal of all, else one of the lowest class, and of these one that tells how to go
+// on.
+func (c *call) best() *message.Message {
+	telling := []int{401, 407, 415, 420, 484}
+	rank := func(m *message.Message) int {
+		class := m.Status / 100
+		switch {
+		case class == 6:
+			return 0
+		case slices.Contains(telling, m.Status):
+			return class * 10
+		case m.Status == 408 || m.Status == 503: // the proxy's own, as a rule
+			return class*10 + 2
+		}
+		return class*10 + 1
+	}
+	var best *message.Message
+	for _, f := range c.forks {
+		if best == nil || rank(f.final) < rank(best) {
+			best = f.final
+		}
+	}
+	if best == nil {
+		return message.Reply(c.server.Request, 487, "Request Terminated", "")
+	}
+	return best
+}
+
+// collectChallenges adds those of all other branches (number 7, RFC 8760 section 2.5).
+func (c *call) collectChallenges(to *message.Message) {
+	for _, name := range []string{"WWW-Authenticate", "Proxy-Authenticate"} {
+		there := to.All(name)
+		for _, f := range c.forks {
+			if f.final.Status != 401 && f.final.Status != 407 {
+				continue
+			}
+			for _, value := range f.final.All(name) {
+				if !slices.ContainsFunc(there, func(s string) bool { return strings.EqualFold(s, value) }) {
+					to.Add(name, value)
+					there = append(there, value)
+				}
+			}
+		}
+	}
+}
