@@ -137,14 +137,14 @@ func (c *Call) way() *path {
 
 // tell puts out an event about the call.
 func (c *Call) tell(v Event) {
-	v.Call, v.Remote = c.id, orUri(v.Remote, c.remote())
+	v.Call, v.Remote = c.id, orURI(v.Remote, c.remote())
 	if v.Path == 0 && c.path != nil {
 		v.Path = c.path.ID
 	}
 	c.e.tell(v)
 }
 
-func orUri(a, b sip.Uri) sip.Uri {
+func orURI(a, b sip.Uri) sip.Uri {
 	if a.Host != "" {
 		return a
 	}
@@ -218,22 +218,34 @@ func (c *Call) bye(status int, why string) {
 	c.sayBye(d)
 }
 
-// sayBye sends BYE in a dialog.
+// maxByes is how often a BYE is sent, for challenges and for addresses that are lost.
+const maxByes = 4
+
+// sayBye sends BYE in a dialog. If the address is lost before the answer comes, it is sent
+// again by another, so that the peer does not stay in a call with no one.
 func (c *Call) sayBye(d *dialog) {
-	tries := 0
+	e, tries := c.e, 0
 	var send func()
 	send = func() {
-		req := d.request(sip.BYE)
-		c.auth.apply(c.e, req)
-		c.e.send(req, c.way(), func(res *sip.Response, _ error) {
-			if res != nil && c.auth.challenged(c.e, res) && tries < maxChallenges {
-				tries++
+		tries++
+		req, p := d.request(sip.BYE), c.way()
+		c.auth.apply(e, req)
+		e.send(req, p, func(res *sip.Response, err error) {
+			lost := err != nil && p != nil && p.lost
+			switch {
+			case tries >= maxByes:
+			case lost && e.use == nil && len(e.waiting) < maxWaiting:
+				e.waiting = append(e.waiting, send)
+			case lost && e.use != nil, res != nil && c.auth.challenged(e, res):
 				send()
 			}
 		}, nil)
 	}
 	send()
 }
+
+// maxWaiting bounds what is sent when an address comes.
+const maxWaiting = 4096
 
 // contactHeader is our Contact on a path.
 func (e *Engine) contactHeader(p *path) *sip.ContactHeader {

@@ -71,6 +71,7 @@ type Engine struct {
 	dialogs map[dialogKey]*Call
 	last    CallID
 	reg     registration
+	waiting []func() // what is sent when there is an address again
 	stats   Stats
 	parser  *sip.Parser
 

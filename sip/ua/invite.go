@@ -226,6 +226,9 @@ func (c *Call) inviteRefused(res *sip.Response, err error) {
 	status, why := outcome(res, err)
 	switch {
 	case o.ended:
+		if err != nil && o.path.lost {
+			c.cancelElsewhere()
+		}
 		c.end(487, reason(487))
 	case err != nil && o.path.lost:
 		c.inviteAgain()
@@ -320,18 +323,34 @@ func (c *Call) cancel() {
 	c.e.layer.Cancel(o.tx, hop, c.e.now, &c.e.out.Output)
 }
 
+// cancelElsewhere gives up by the path in use what rings from an INVITE of another, where there
+// is one: a CANCEL is known by its branch, not by its source.
+func (c *Call) cancelElsewhere() {
+	o, e := c.outgoing, c.e
+	if !o.rang || o.tx == nil {
+		return
+	}
+	req, remote := transaction.CancelOf(o.tx.Request), o.tx.Hop.Remote
+	send := func() {
+		e.sendOn(req, transaction.Hop{Socket: e.use.ID, Transport: transaction.UDP, Remote: remote})
+	}
+	switch {
+	case e.use != nil:
+		send()
+	case len(e.waiting) < maxWaiting:
+		e.waiting = append(e.waiting, send)
+	}
+}
+
 // inviteAgain calls anew: the address that the answer would have come to is gone. What rings
-// from the first INVITE is given up from the new address; a CANCEL is known by its branch,
-// not by its source.
+// from the first INVITE is given up.
 func (c *Call) inviteAgain() {
 	o := c.outgoing
 	if o.retry || c.e.use == nil {
 		o.retry = true
 		return
 	}
-	if o.rang {
-		c.e.sendOn(transaction.CancelOf(o.tx.Request), transaction.Hop{Socket: c.e.use.ID, Transport: transaction.UDP, Remote: o.tx.Hop.Remote})
-	}
+	c.cancelElsewhere()
 	o.callID, o.tag, o.seq, o.tried, o.auths = c.e.token(), c.e.token(), 0, nil, 0
 	c.withdrawInvite()
 	c.invite()

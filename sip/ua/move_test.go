@@ -438,6 +438,40 @@ func TestARequestToTheNewTargetIsAnAnswer(t *testing.T) {
 	}
 }
 
+// What ends a call is not lost with the address that it was sent from.
+func TestTheEndOutlivesTheAddress(t *testing.T) {
+	t.Run("BYE", func(t *testing.T) {
+		w, alice, bob := pair(t, nil)
+		w.lose = func(f flight) bool { return f.from.String() == aliceA }
+		alice.do(alice.engine.HangUp(1, w.now, &alice.out))
+		alice.lost(1)
+		w.pass(time.Second)
+		alice.add(2, aliceB)
+		alice.use(2)
+		w.pass(time.Second)
+		if len(bob.engine.calls) != 0 {
+			t.Errorf("bob is left in a call: %v", w.sent())
+		}
+	})
+	t.Run("CANCEL", func(t *testing.T) {
+		w := newWorld(t)
+		alice, bob := w.agent("alice", aliceA, nil), w.agent("bob", bobA, nil)
+		bob.answer = false
+		alice.call(toBob)
+		w.pass(time.Second)
+		w.lose = func(f flight) bool { return f.from.String() == aliceA }
+		alice.do(alice.engine.HangUp(1, w.now, &alice.out))
+		alice.lost(1)
+		w.pass(time.Second)
+		alice.add(2, aliceB)
+		alice.use(2)
+		w.pass(time.Second)
+		if len(bob.engine.calls) != 0 || len(alice.engine.calls) != 0 {
+			t.Errorf("it rings on: %v", w.sent())
+		}
+	})
+}
+
 func TestManyCallsMoveAtOnce(t *testing.T) {
 	const calls = 1000
 	w := newWorld(t)

@@ -98,6 +98,11 @@ func (e *Engine) Use(id int, now time.Time, out *Output) {
 		c.usePath()
 	}
 	e.reg.move()
+	waiting := e.waiting
+	e.waiting = nil
+	for _, send := range waiting {
+		send()
+	}
 }
 
 // Using returns the number of the path in use, and whether there is one.

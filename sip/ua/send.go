@@ -4,6 +4,7 @@ package ua
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,13 +19,15 @@ import (
 func outgoing(method sip.RequestMethod, to sip.Uri, route []sip.Uri) *sip.Request {
 	// A first route without lr is a strict router: it gets the request as if for itself,
 	// and the target as the last of the route (section 12.2.1.1).
-	if len(route) > 0 && !route[0].UriParams.Has("lr") {
-		strict := route[0]
-		route = append(append([]sip.Uri{}, route[1:]...), to)
-		to = strict
+	strict := len(route) > 0 && !route[0].UriParams.Has("lr")
+	if strict {
+		to, route = route[0], append(slices.Clone(route[1:]), to)
 	}
 	req := sip.NewRequest(method, *to.Clone())
 	req.Recipient.Headers = nil
+	if strict {
+		req.SetDestination(to.String())
+	}
 	for _, r := range route {
 		req.AppendHeader(&sip.RouteHeader{Address: *r.Clone()})
 	}
@@ -33,10 +36,11 @@ func outgoing(method sip.RequestMethod, to sip.Uri, route []sip.Uri) *sip.Reques
 	return req
 }
 
-// nextHop is where a request goes first: its first Route, else its Request-URI.
+// nextHop is where a request goes first: its first Route, else its Request-URI, which is also
+// where it goes if that is a strict router's.
 func (e *Engine) nextHop(req *sip.Request) (remote netip.AddrPort, t transaction.Transport, fixed, ok bool) {
 	u := req.Recipient
-	if r := req.Route(); r != nil {
+	if r := req.Route(); r != nil && req.MessageData.Destination() == "" {
 		u = r.Address
 	}
 	name, named := u.UriParams.Get("transport")

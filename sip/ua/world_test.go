@@ -352,7 +352,6 @@ type server struct {
 	nonce     string                         // "" asks for no credentials
 	min       time.Duration                  // of expiry
 	status    int                            // answers REGISTER by it, if not 0
-	keeps     bool                           // removes nothing that the request does not name
 	redirect  bool
 	requests  []*sip.Request // REGISTERs
 	mute      bool
