@@ -6,8 +6,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/internal/packet"
@@ -45,7 +43,7 @@ func TestNAT64Leaves(t *testing.T) {
 	hostPort.poolPort = 53
 	ownEcho.transport, ownReply.transport = state.ICMP, state.ICMP
 
-	for _, tt := range append(translatebpftest.OddForms(func(proto uint8) (six, four []byte) {
+	w.LeavesRows(t, w.fast, append(translatebpftest.OddForms(func(proto uint8) (six, four []byte) {
 		return w.packet6(flows[proto], 40), w.packet4(flows[proto], 40)
 	}), []translatebpftest.LeftRow{
 		{Name: "IPv6 to elsewhere", Packet: w.packet6(udp, 40), Change: translatebpftest.To6("2001:db8:1::9"), Want: ""},
@@ -72,31 +70,7 @@ func TestNAT64Leaves(t *testing.T) {
 		{Name: "to a free port of the pool", Packet: w.packet4(udp, 40), Change: translatebpftest.Body(22, 200, 1), Want: "no_binding"},
 		{Name: "segment of no connection", Packet: w.packet6(tcp, 40), Change: translatebpftest.Body(42, 200, 1), Want: "no_session"},
 		{Name: "segment of no connection in IPv4", Packet: w.packet4(tcp, 40), Change: translatebpftest.Body(20, 200, 1), Want: "no_session"},
-	}...) {
-		for _, at := range runtest.Hooks {
-			t.Run(string(at)+"/"+tt.Name, func(t *testing.T) {
-				ip := append([]byte{}, tt.Packet...)
-				if tt.Change != nil {
-					ip = tt.Change(ip)
-				}
-				frame := w.Frame(ip)
-				verdict, out := w.translateAt(t, at, frame)
-				want, counters := fastpath.Punt, map[string]uint64{}
-				if tt.Want != "" {
-					counters[tt.Want] = 1
-				}
-				if tt.Want == "bad_header_checksum" {
-					want = fastpath.Drop
-				}
-				if diff := cmp.Diff(counters, w.counted(t)); diff != "" || verdict != want {
-					t.Errorf("%s, want %s; counters (-want +got):\n%s", verdict, want, diff)
-				}
-				if string(out) != string(frame) {
-					t.Errorf("it was changed:\n%x\n%x", frame, out)
-				}
-			})
-		}
-	}
+	}...))
 	if c := w.table.Counts(); c.Sessions != 12 {
 		t.Errorf("%d sessions are there, want the 12 of before", c.Sessions)
 	}

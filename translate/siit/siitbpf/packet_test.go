@@ -185,7 +185,7 @@ func TestSIITLeaves(t *testing.T) {
 	slim6, slim4, lost := udp, udp, udp
 	slim6.ours = netip.MustParseAddr("192.0.2.131")
 	slim4.other, lost.other = translatebpftest.SlimServer, translatebpftest.LostServer
-	for _, tt := range append(translatebpftest.OddForms(func(proto uint8) (six, four []byte) {
+	w.LeavesRows(t, w.fast, append(translatebpftest.OddForms(func(proto uint8) (six, four []byte) {
 		return w.packet6(siitUsual(proto), 40), w.packet4(siitUsual(proto), 40)
 	}), []translatebpftest.LeftRow{
 		{Name: "IPv6 to elsewhere", Packet: w.packet6(udp, 40), Change: translatebpftest.To6("2001:db8:1::9"), Want: ""},
@@ -215,17 +215,7 @@ func TestSIITLeaves(t *testing.T) {
 		{Name: "too big for the link", Packet: w.packet6(slim4, 1000), Change: nil, Want: "too_big"},
 		{Name: "too big for the IPv6 link", Packet: w.packet4(slim6, 1280), Change: nil, Want: "too_big"},
 		{Name: "too big for IPv6 without DF", Packet: w.packet4(udp, 1241), Change: translatebpftest.Header(6, 0), Want: "too_big"},
-	}...) {
-		for _, at := range runtest.Hooks {
-			t.Run(string(at)+"/"+tt.Name, func(t *testing.T) {
-				ip := append([]byte{}, tt.Packet...)
-				if tt.Change != nil {
-					ip = tt.Change(ip)
-				}
-				w.leaves(t, at, ip, tt.Want)
-			})
-		}
-	}
+	}...))
 }
 
 // Frames for others, and by devices that are not served, are not looked at.
