@@ -33,7 +33,7 @@ type CLI struct {
 	Check   CheckCmd   `cmd:"" help:"Check a configuration, and whether this machine can run it. Changes nothing."`
 	Init    InitCmd    `cmd:"" help:"Print a small configuration to start from."`
 	Lab     LabCmd     `cmd:"" help:"See the roles at work in a network made of namespaces."`
-	Sip     SipCmd     `cmd:"" help:"SIP: telephone in the foreground."`
+	SIP     SIPCmd     `cmd:"" name:"sip" help:"SIP: telephone in the foreground."`
 	Status  StatusCmd  `cmd:"" help:"Show what a running isthmus is doing."`
 	Trace   TraceCmd   `cmd:"" help:"Show packets of a running isthmus with what became of them."`
 	Reload  ReloadCmd  `cmd:"" help:"Have a running isthmus read its configuration again."`

@@ -23,13 +23,13 @@ import (
 	"github.com/isthmus-net/isthmus/sip/ua/agent"
 )
 
-// SipCmd groups what speaks SIP in the foreground.
-type SipCmd struct {
-	UA SipUACmd `cmd:"" name:"ua" help:"Be a telephone that keeps its calls while this host moves, until quit or SIGINT."`
+// SIPCmd groups what speaks SIP in the foreground.
+type SIPCmd struct {
+	UA SIPUACmd `cmd:"" name:"ua" help:"Be a telephone that keeps its calls while this host moves, until quit or SIGINT."`
 }
 
-// SipUACmd is `isthmus sip ua`.
-type SipUACmd struct {
+// SIPUACmd is `isthmus sip ua`.
+type SIPUACmd struct {
 	Address   string        `arg:"" help:"Address of record, such as sip:alice@example.com."`
 	Call      string        `placeholder:"ADDRESS" help:"Call at once."`
 	Answer    bool          `help:"Take every call."`
@@ -52,7 +52,7 @@ type SipUACmd struct {
 const longestRecord = 4 * 3600 * g711.Rate
 
 // Run is the telephone.
-func (c *SipUACmd) Run(to streams) error {
+func (c *SIPUACmd) Run(to streams) error {
 	set, files, err := c.settings()
 	if err != nil {
 		return role.UsageError{Err: err}
@@ -69,7 +69,7 @@ func (c *SipUACmd) Run(to streams) error {
 }
 
 // settings reads the flags.
-func (c *SipUACmd) settings() (agent.Settings, *sounds, error) {
+func (c *SIPUACmd) settings() (agent.Settings, *sounds, error) {
 	set := agent.Settings{Port: c.Port, Interfaces: c.Interface, AutoAnswer: c.Answer, Latch: !c.NoLatch, Secure: c.SRTP}
 	set.UA = ua.Settings{
 		Username: c.Username, Password: c.Password, Register: c.Register, Instance: c.Instance,

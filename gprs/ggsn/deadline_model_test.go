@@ -153,9 +153,7 @@ func deadlinesRound(t *testing.T, random *rand.Rand) {
 			list = append(list, w.open(len(list)+100, "internet", gtp.PDPTypeIPv4))
 		case 10:
 			what = "time"
-			for _, d := range w.tick(time.Duration(random.IntN(8000)) * time.Millisecond) {
-				asked = append(asked, d)
-			}
+			asked = append(asked, w.tick(time.Duration(random.IntN(8000))*time.Millisecond)...)
 		}
 		for _, d := range w.out.UDP {
 			d.Payload = slices.Clone(d.Payload)
