@@ -20,6 +20,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/gprs/sgsn"
+	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -48,12 +49,15 @@ type SGSN struct {
 	group *errgroup.Group
 	news  chan struct{} // holds one: there are events
 
+	told map[gtp.TID]string // what the log has of contexts; of follow
+
 	mu        sync.Mutex // guards what follows, and udp while it grows
 	events    []sgsn.Event
 	terminals []*terminal // by their links; nil: the place is free
 	awaited   map[gtp.TID][]chan outcome
 	report    *sgsn.LoadReport // of the last load
 	loading   bool
+	addresses host.Addresses
 }
 
 // outcome is what became of an order.
@@ -70,8 +74,9 @@ func New(cfg Settings, log *slog.Logger) (*SGSN, error) {
 	}
 	s := &SGSN{
 		cfg: cfg, log: log, ready: make(chan struct{}), engine: engine,
-		news: make(chan struct{}, 1), awaited: map[gtp.TID][]chan outcome{},
+		news: make(chan struct{}, 1), awaited: map[gtp.TID][]chan outcome{}, told: map[gtp.TID]string{},
 	}
+	s.addresses.Without = "GGSNs do not reach it"
 	s.loop.Engine = engine
 	s.loop.NewOutput = func() *sgsn.Output { return new(sgsn.Output) }
 	s.loop.EachDropped = engine.EachDropped
@@ -100,6 +105,11 @@ func (s *SGSN) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer s.here.Close()
+	at, err := port.OpenHost()
+	if err != nil {
+		return err
+	}
+	defer at.Abandon()
 	if err := s.count(); err != nil {
 		return err
 	}
@@ -119,6 +129,11 @@ func (s *SGSN) Run(ctx context.Context) (err error) {
 		})
 	}
 	s.group.Go(func() error { s.loop.RunTimer(s.ctx); return nil })
+	if err := s.watchAddresses(at); err != nil {
+		stop()
+		s.closePorts()
+		return errors.Join(err, s.group.Wait())
+	}
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)
@@ -158,6 +173,22 @@ func (s *SGSN) listen() error {
 			s.loop.SetSocket(sgsn.Socket(i, p), u)
 		}
 	}
+	return nil
+}
+
+// watchAddresses tells when an address of ours leaves this host, and when it is back.
+func (s *SGSN) watchAddresses(at *port.Host) error {
+	look := func(c port.Change) {
+		if s.addresses.Concerns(c) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.addresses.Look(at, s.cfg.Local, s.log)
+		}
+	}
+	if err := host.Follow(s.ctx, s.group, look); err != nil {
+		return err
+	}
+	look(port.Change{Kind: port.Overrun}) // one may have gone before the watch began
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -309,4 +310,34 @@ func TestExamine(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestAddressComesAndGoes: an address of ours that leaves the host stands in the status until it
+// is back.
+func TestAddressComesAndGoes(t *testing.T) {
+	w := newWorld(t)
+	w.start(t, w.settings(t, ""))
+	second := &netlink.Addr{IPNet: &net.IPNet{IP: ours2.AsSlice(), Mask: net.CIDRMask(32, 32)}}
+	for _, step := range []struct {
+		change func(netlink.Link, *netlink.Addr) error
+		state  string
+		gone   []netip.Addr
+	}{{netlink.AddrDel, "address_missing", []netip.Addr{ours2}}, {netlink.AddrAdd, "serving", nil}} {
+		w.core.Do(t, func() error {
+			lo, err := netlink.LinkByName("lo")
+			if err != nil {
+				return err
+			}
+			return step.change(lo, second)
+		})
+		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			st := w.sgsn.Status().(Status)
+			if st.State == step.state && slices.Equal(st.MissingAddresses, step.gone) {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("status %+v, want %s and %v", st, step.state, step.gone)
+			}
+		}
+	}
 }

@@ -5,7 +5,6 @@ package serverrole
 import (
 	"context"
 	"net/netip"
-	"slices"
 
 	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -16,12 +15,8 @@ import (
 // again by themselves.
 func (s *Server) watchAddresses(ctx context.Context, changes <-chan port.Change) error {
 	s.lookForAddresses() // one may have gone before the watch began
-	// The kernel tells of an address first and changes its routes behind that.
-	matters := func(c port.Change) bool {
-		return c.Kind == port.Overrun || c.Family == 4 && (c.Kind == port.AddressChanged || c.Kind == port.RouteChanged)
-	}
 	look := false
-	return host.Bursts(ctx, changes, func(c port.Change) { look = look || matters(c) }, func() {
+	return host.Bursts(ctx, changes, func(c port.Change) { look = look || s.addresses.Concerns(c) }, func() {
 		if look {
 			s.lookForAddresses()
 		}
@@ -36,22 +31,11 @@ func (s *Server) lookForAddresses() {
 	if s.host == nil {
 		return // stopped meanwhile
 	}
-	var missing []netip.Addr
+	var list []netip.Addr
 	for _, group := range s.conns {
-		if len(group) == 0 {
-			continue // single-address mode
-		}
-		a := group[0].LocalAddr().Addr()
-		here, was := s.host.Local(a), slices.Contains(s.missing, a)
-		switch {
-		case !here && !was:
-			s.log.Warn("the address has gone from this host, so clients get no answer from it: add it again (ip address add), or change address and restart", "address", a)
-		case here && was:
-			s.log.Info("the address is back, and served again", "address", a)
-		}
-		if !here {
-			missing = append(missing, a)
+		if len(group) > 0 { // none in single-address mode
+			list = append(list, group[0].LocalAddr().Addr())
 		}
 	}
-	s.missing = missing
+	s.addresses.Look(s.host, list, s.log)
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -43,14 +44,13 @@ type Server struct {
 	ready  chan struct{}
 	self   tunnel.SelfCheck
 
-	mu    sync.Mutex // guards what follows
-	cfg   Settings
-	keys  int            // that the engine has
-	host  *port.Host     // open while running
-	conns [2][]*port.UDP // by server.Primary and server.Secondary, then by worker
-	raw   *port.Raw6
-	// missing are addresses of conns that have gone from the host.
-	missing []netip.Addr
+	mu        sync.Mutex // guards what follows
+	cfg       Settings
+	keys      int            // that the engine has
+	host      *port.Host     // open while running
+	conns     [2][]*port.UDP // by server.Primary and server.Secondary, then by worker
+	raw       *port.Raw6
+	addresses host.Addresses // of conns
 }
 
 // New makes the server that cfg describes, without touching the host.
@@ -60,6 +60,7 @@ func New(cfg Settings, log *slog.Logger) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{name: cfg.Name, log: log, engine: engine, ready: make(chan struct{}), cfg: cfg}
+	s.addresses.Without = "clients get no answer from it"
 	s.loop.Engine = engine
 	s.loop.NewOutput = func() *packet.Batch { return new(packet.Batch) }
 	s.loop.EachDropped = s.eachDropped
@@ -271,14 +272,14 @@ func (s *Server) Status() any {
 // status builds the status; s.mu is held.
 func (s *Server) status() Status {
 	st := Status{
-		State: "serving", Missing: slices.Clone(s.missing),
+		State: "serving", Missing: s.addresses.Missing(),
 		SingleAddress: !s.cfg.Secondary.IsValid(), Prefixes: slices.Clone(s.cfg.Prefixes), MTU: s.cfg.MTU,
 		RequireAuth: s.cfg.RequireAuth, Keys: s.keys,
 	}
 	switch {
 	case s.host == nil:
 		st.State = "starting"
-	case len(s.missing) > 0:
+	case len(st.Missing) > 0:
 		st.State = "address_missing"
 	}
 	add := func(bound, advertised netip.Addr) {
