@@ -46,6 +46,7 @@ type GGSN struct {
 	mu       sync.Mutex // guards what follows, and the order of changes
 	cfg      Settings
 	own      map[string]own // by VRF; empty is none
+	noNodes  []netip.Addr   // see findNoNodes
 	host     *port.Host     // to look at; open while running
 	here     port.Namespace // likewise
 	sockets  sockets
@@ -275,10 +276,14 @@ func (g *GGSN) look() error {
 		return nil // closed meanwhile
 	}
 	at, err := g.lookOwn()
-	if err != nil || maps.Equal(at, g.own) {
+	if err != nil {
 		return err
 	}
-	g.own = at
+	noNodes, err := findNoNodes(g.host)
+	if err != nil || maps.Equal(at, g.own) && slices.Equal(noNodes, g.noNodes) {
+		return err
+	}
+	g.own, g.noNodes = at, noNodes
 	return g.reconfigure(&g.cfg)
 }
 
