@@ -25,6 +25,11 @@ type ProxySettings struct {
 	// Prove has callers of the proxy's own domains prove who they are. Who calls others through
 	// it must do so in any case.
 	Prove bool
+	// Trusted are the proxies beside this one, which have proved who calls.
+	Trusted []netip.Prefix
+	// NextHop is the SIP URI of the proxy to which everything goes that comes from terminals: this
+	// one stands before it, and keeps the ways to terminals for it (RFC 3327). Empty: there is none.
+	NextHop string
 	// TimerC is how long an INVITE may ring (RFC 3261 section 16.6, number 11).
 	TimerC time.Duration
 	// MaxForks bounds the targets of a request.
@@ -68,18 +73,46 @@ type Proxy struct {
 	lookups  map[uint64]*fork
 	lookup   uint64
 	relayed  [NumVerdicts]uint64
+	// Connected reports whether a connection is still there; nil: all are.
+	Connected func(txn.Target) bool
 }
 
 // NewProxy makes a proxy without bindings.
 func NewProxy(s Settings, p ProxySettings, random io.Reader) (*Proxy, error) {
-	if len(p.Listeners) == 0 || p.MaxForks < 1 || p.TimerC < 3*time.Minute {
-		return nil, errors.New("a proxy needs a listener, room for a fork, and a Timer C of three minutes at least")
+	if err := p.check(); err != nil {
+		return nil, err
 	}
 	e, err := New(s, random)
 	if err != nil {
 		return nil, err
 	}
 	return &Proxy{Engine: e, settings: p, layer: txn.New(p.Transactions), lookups: map[uint64]*fork{}}, nil
+}
+
+func (s *ProxySettings) check() error {
+	if len(s.Listeners) == 0 || s.MaxForks < 1 || s.TimerC < 3*time.Minute {
+		return errors.New("a proxy needs a listener, room for a fork, and a Timer C of three minutes at least")
+	}
+	if s.NextHop != "" {
+		if u, err := message.ParseURI(s.NextHop); err != nil || !u.IsSIP() {
+			return errors.New("the next hop is no SIP URI")
+		}
+	}
+	return nil
+}
+
+// Reconfigure sets other settings, or returns what is wrong with them and keeps the old ones. What
+// goes on goes on as it was begun.
+func (p *Proxy) Reconfigure(s Settings, ps ProxySettings) error {
+	if err := ps.check(); err != nil {
+		return err
+	}
+	if err := p.Engine.Reconfigure(s); err != nil {
+		return err
+	}
+	p.settings = ps
+	p.layer.Reconfigure(ps.Transactions)
+	return nil
 }
 
 // Verdict is what has become of a request that was not for the registrar.
@@ -230,7 +263,7 @@ func (p *Proxy) request(s *txn.Server, now time.Time, out *Output) {
 		r.Add("Supported", strings.Join(supported, ", "))
 		p.once(s, r, out)
 		return
-	case m.Method == "REGISTER" && p.Engine.settings.serves(target.Host):
+	case m.Method == "REGISTER" && p.Engine.settings.serves(target.Host) && p.onward(m) == "":
 		p.register(s, now, out)
 		return
 	}
@@ -243,13 +276,12 @@ func (p *Proxy) request(s *txn.Server, now time.Time, out *Output) {
 		return
 	}
 	m = m.Clone() // what is passed on; the transaction keeps what has come
-	known := p.preprocess(m)
+	by := p.preprocess(m)
 	if p.loops(m) {
 		p.answer(s, Loop, 482, "Loop Detected", out)
 		return
 	}
-	if !known && !p.proved(s, m, now, out) {
-		return
+	if by.known || p.allowed(s, m, now, out) {
+		p.relay(s, m, by, now, out)
 	}
-	p.relay(s, m, now, out)
 }

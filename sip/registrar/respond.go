@@ -66,6 +66,11 @@ func (p *Proxy) failed(f *fork, timeout bool, now time.Time, out *Output) {
 	if f.final != nil {
 		return
 	}
+	if !timeout && len(f.ways) > 0 && !f.call.cancelled && !f.call.answered {
+		p.launch(f, now, out) // RFC 3263 section 4.3, RFC 3261 section 18.1.1
+		p.advance(f.call, now, out)
+		return
+	}
 	status, reason := 503, "Service Unavailable"
 	if timeout {
 		status, reason = 408, "Request Timeout"
