@@ -16,6 +16,7 @@ import (
 type call struct {
 	server    *txn.Server
 	request   *message.Message // as it goes on
+	origin    txn.Target       // of the request
 	flow      []byte           // to the caller
 	goals     []goal           // not tried yet
 	forks     []*fork
@@ -34,6 +35,7 @@ type fork struct {
 	large   bool             // TCP was chosen for the size
 	ways    []txn.Target     // not tried yet
 	flow    []byte           // to the terminal
+	goal    goal
 	loop    string
 	cancel  bool      // wanted, once there is a provisional response
 	sent    bool      // a CANCEL was sent
@@ -73,7 +75,7 @@ func (c *call) open() bool {
 // fork begins a branch.
 func (p *Proxy) fork(c *call, g *goal, now time.Time, out *Output) {
 	m, hop := p.forward(c.request, g)
-	f := &fork{call: c, request: m, loop: p.loopCode(c.request)}
+	f := &fork{call: c, request: m, loop: p.loopCode(c.request), goal: *g}
 	c.forks = append(c.forks, f)
 	if flow, ok := ParseFlow(g.flow); ok && len(g.path) == 0 {
 		target, _ := message.ParseURI(m.URI)
@@ -146,7 +148,7 @@ const maxWays = 8
 func (p *Proxy) launch(f *fork, now time.Time, out *Output) {
 	to, m := f.ways[0], f.request.Clone()
 	f.ways = f.ways[1:]
-	p.sign(m, f.loop, side{f.call.server.From, f.call.flow}, side{to, f.flow}, now)
+	p.sign(m, f.loop, side{f.call.origin, f.call.flow}, side{to, f.flow}, now)
 	client, err := p.layer.Start(m, to, 0, now, &out.Output)
 	if err != nil {
 		p.relayed[Overloaded]++
@@ -208,7 +210,7 @@ func (p *Proxy) cancelFork(f *fork, now time.Time, out *Output) {
 func (p *Proxy) ack(m *message.Message, now time.Time, out *Output) {
 	m = m.Clone()
 	by := p.preprocess(m)
-	if hops, there := m.MaxForwards(); !by.known || there && hops == 0 || p.loops(m) {
+	if hops, there := m.MaxForwards(); !by.known || by.failed(m) || there && hops == 0 || p.loops(m) {
 		p.relayed[Unmatched]++
 		return
 	}

@@ -73,6 +73,7 @@ type Proxy struct {
 	lookups  map[uint64]*fork
 	lookup   uint64
 	relayed  [NumVerdicts]uint64
+	origin   txn.Target // that of the message at hand, wherever its response goes
 	// Connected reports whether a connection is still there; nil: all are.
 	Connected func(txn.Target) bool
 }
@@ -133,12 +134,14 @@ const (
 	Overloaded
 	Unmatched       // a CANCEL or an ACK of nothing that is known
 	NoWay           // no listener reaches the target
+	FlowFailed      // the connection to the terminal is gone
 	NumVerdicts int = iota
 )
 
 var verdictNames = [NumVerdicts]string{
 	"relayed", "redirected", "unproved", "foreign_target", "no_binding", "too_many_hops", "loop", "unknown_scheme", "proxy_extension",
 	"too_many_forks", "overloaded", "unmatched", "no_way",
+	"flow_failed",
 }
 
 // String returns the name of the counter.
@@ -152,6 +155,7 @@ func (p *Proxy) Layer() *txn.Layer { return p.layer }
 
 // Handle takes a message that [message.Parse] has found no fault with.
 func (p *Proxy) Handle(m *message.Message, from txn.Target, now time.Time, out *Output) {
+	p.origin = from
 	if m.IsRequest() {
 		m.Receive(from.Remote)
 		if !from.Reliable() {
@@ -239,7 +243,7 @@ func (p *Proxy) once(s *txn.Server, r *message.Message, out *Output) {
 // register answers a REGISTER. What has changed bindings is answered the same when it comes again,
 // and refusals leave nothing behind.
 func (p *Proxy) register(s *txn.Server, now time.Time, out *Output) {
-	r := p.Register(s.Request, Source{Flow: flowOf(s.Request, s.From)}, now)
+	r := p.Register(s.Request, Source{Flow: flowOf(s.Request, p.origin)}, now)
 	if r.Status >= 300 {
 		p.once(s, r, out)
 		return
@@ -279,6 +283,10 @@ func (p *Proxy) request(s *txn.Server, now time.Time, out *Output) {
 	by := p.preprocess(m)
 	if p.loops(m) {
 		p.answer(s, Loop, 482, "Loop Detected", out)
+		return
+	}
+	if by.failed(m) {
+		p.answer(s, FlowFailed, 430, "Flow Failed", out)
 		return
 	}
 	if by.known || p.allowed(s, m, now, out) {

@@ -20,6 +20,11 @@ type goal struct {
 	path []string // proxies on the way (RFC 3327)
 	flow string   // the connection to take
 	q    uint16
+	// binding is what a flow belongs to (RFC 5626), and others are further flows of the same
+	// terminal, which are taken where this one fails.
+	aor     string
+	binding location.Binding
+	others  []goal
 }
 
 // relay passes a request on to its targets, or redirects it to them.
@@ -50,7 +55,7 @@ func (p *Proxy) relay(s *txn.Server, m *message.Message, by passage, now time.Ti
 		m.Set("Max-Breadth", strconv.Itoa(breadth/len(goals)))
 	}
 	p.relayed[Relayed]++
-	c := &call{server: s, request: m, goals: goals, flow: p.callerFlow(s.Request, s.From)}
+	c := &call{server: s, request: m, goals: goals, origin: p.origin, flow: p.callerFlow(s.Request, p.origin)}
 	s.User = c
 	if m.Method == "INVITE" {
 		s.Respond(message.Reply(s.Request, 100, "Trying", ""), now, &out.Output)
@@ -109,10 +114,9 @@ func (p *Proxy) goals(m *message.Message, by passage, now time.Time) (goals []go
 		}
 		return []goal{{uri: m.URI}}, false
 	}
-	instances := map[string]bool{}
+	instances := map[string]int{}
 	for _, b := range p.bindings(aorOf(&u), now) {
-		// Of one terminal one flow at a time, the latest (RFC 5626 section 7).
-		if b.RegID != 0 && instances[b.Instance] || u.Scheme == "sips" && b.URI.Scheme != "sips" {
+		if u.Scheme == "sips" && b.URI.Scheme != "sips" {
 			continue
 		}
 		if flow, ok := ParseFlow(b.Flow); ok && !p.connected(flow) {
@@ -121,9 +125,17 @@ func (p *Proxy) goals(m *message.Message, by passage, now time.Time) (goals []go
 			}
 			b.Flow = ""
 		}
-		instances[b.Instance] = instances[b.Instance] || b.RegID != 0
-		if uri := b.URI.String(); len(goals) < p.settings.MaxForks && !slices.ContainsFunc(goals, func(g goal) bool { return g.uri == uri && g.flow == b.Flow }) {
-			goals = append(goals, goal{uri, b.Path, b.Flow, b.Q})
+		one := goal{uri: b.URI.String(), path: b.Path, flow: b.Flow, q: b.Q, aor: aorOf(&u), binding: b}
+		// Of one terminal one flow at a time, the latest (RFC 5626 section 7).
+		if at, there := instances[b.Instance]; there && b.RegID != 0 {
+			goals[at].others = append(goals[at].others, one)
+			continue
+		}
+		if len(goals) < p.settings.MaxForks && !slices.ContainsFunc(goals, func(g goal) bool { return g.uri == one.uri && g.flow == b.Flow }) {
+			if b.RegID != 0 {
+				instances[b.Instance] = len(goals)
+			}
+			goals = append(goals, one)
 		}
 	}
 	return goals, true

@@ -41,8 +41,16 @@ type passage struct {
 	// known: the request is of a dialog that was made through it, or for a terminal that has
 	// registered through it.
 	known bool
+	// terminal: it is for a terminal, and for nobody else.
+	terminal bool
 	// flow is the connection to the terminal; without a transport there is none.
 	flow txn.Target
+}
+
+// failed reports whether a request for a terminal cannot reach it: its connection is gone, or the
+// request is to go on elsewhere (RFC 5626 section 5.3.1).
+func (b *passage) failed(m *message.Message) bool {
+	return b.terminal && (b.flow.Transport == "" || m.Has("Route"))
 }
 
 // preprocess takes this proxy out of the route of a request (RFC 3261 section 16.4).
@@ -92,10 +100,11 @@ func (p *Proxy) token(purpose, callID string, flow []byte) string {
 func (p *Proxy) opens(user string, m *message.Message, by *passage) bool {
 	_, text, _ := strings.Cut(user, "-")
 	flow, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || user != p.token(forDialog, m.CallID(), flow) && user != p.token(forTerminal, "", flow) {
+	terminal := err == nil && user == p.token(forTerminal, "", flow)
+	if err != nil || !terminal && user != p.token(forDialog, m.CallID(), flow) {
 		return false
 	}
-	by.known, by.flow = true, p.unpackFlow(flow, m)
+	by.known, by.terminal, by.flow = true, terminal, p.unpackFlow(flow, m)
 	return true
 }
 

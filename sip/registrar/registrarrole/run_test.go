@@ -147,6 +147,29 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 	s.await(t, "connections_ended_total", "unreachable", 1)
 }
 
+// TestResponseWithoutConnection goes to the port that the sender has named (RFC 3261 section 18.2.2).
+func TestResponseWithoutConnection(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve("")
+	bob, alice := w.phone("bob", "UDP", server6, 2), w.phone("alice", "TCP", server6, 1)
+	bob.mustRegister()
+	listener := w.listen("[2001:db8::1]:5066")
+	invite := alice.request("INVITE", "sip:bob@example.net", "Contact: "+alice.contact())
+	invite.Set("From", "<sip:stranger@example.com>;tag=1")
+	invite.Set("Via", "SIP/2.0/TCP [2001:db8::1]:5066;branch=z9hG4bKgone")
+	alice.send(invite)
+	got := bob.expect("INVITE")
+	alice.conn.Close()
+	s.await(t, "connections", "", 0)
+	bob.reply(got, 486)
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	(&phone{t: t, w: w, name: "alice", transport: "TCP", conn: conn}).expect("486")
+}
+
 // TestLargeRequests go by TCP, and by UDP where the other end has no TCP (RFC 3261 section 18.1.1).
 func TestLargeRequests(t *testing.T) {
 	w := newWorld(t)
