@@ -60,12 +60,12 @@ func (p *Proxy) callerFlow(m *message.Message, from txn.Target) []byte {
 	return p.packFlow(from, &a.URI)
 }
 
-// packFlow writes a connection down for a route, with a sum of the contact that it stands for: who
-// has moved has another one, and is reached by that.
+// packFlow writes a connection down for a route, with a sum of the contact's host that it stands for:
+// who has moved has another one, and is reached by that.
 func (p *Proxy) packFlow(t txn.Target, contact *message.URI) []byte {
 	for i, l := range p.settings.Listeners {
 		if l.Transport == t.Transport && l.Address == t.Local {
-			b := binary.BigEndian.AppendUint32([]byte{byte(i)}, crc32.ChecksumIEEE([]byte(contact.HostPort())))
+			b := binary.BigEndian.AppendUint32([]byte{byte(i)}, crc32.ChecksumIEEE([]byte(contact.Host)))
 			b = binary.BigEndian.AppendUint16(b, t.Remote.Port())
 			b = append(b, t.Remote.Addr().Unmap().AsSlice()...)
 			if t.Connection != 0 {
@@ -82,7 +82,7 @@ func (p *Proxy) packFlow(t txn.Target, contact *message.URI) []byte {
 func (p *Proxy) unpackFlow(b []byte, m *message.Message) (t txn.Target) {
 	const fixed = 7
 	target, err := message.ParseURI(m.URI)
-	if err != nil || len(b) < fixed || int(b[0]) >= len(p.settings.Listeners) || binary.BigEndian.Uint32(b[1:]) != crc32.ChecksumIEEE([]byte(target.HostPort())) {
+	if err != nil || len(b) < fixed || int(b[0]) >= len(p.settings.Listeners) || binary.BigEndian.Uint32(b[1:]) != crc32.ChecksumIEEE([]byte(target.Host)) {
 		return t
 	}
 	l := p.settings.Listeners[b[0]]

@@ -17,7 +17,7 @@ import (
 // callee gets.
 func called(t *testing.T, r *rig, callee txn.Target) *message.Message {
 	t.Helper()
-	registration := location.Registration{CallID: "bob", Flow: writeFlow(callee), Contacts: []location.Contact{{URI: uri(t, "sip:bob@[2001:db8::2]:5070"), Q: defaultQ, Lifetime: 1e12}}}
+	registration := location.Registration{CallID: "bob", Flow: writeFlow(callee), Contacts: []location.Contact{{URI: uri(t, "sip:bob@[2001:db8::2]:5070"), Q: 1000, Lifetime: 1e12}}}
 	if err := r.p.Table().Register(bob, &registration, r.now); err != nil {
 		t.Fatal(err)
 	}
@@ -52,6 +52,7 @@ func TestFlowsInDialogs(t *testing.T) {
 		want      txn.Target
 	}{
 		{"to the callee", "sip:bob@[2001:db8::2]:5070", false, false, connection},
+		{"to the callee at another port", "sip:bob@[2001:db8::2]:40000", false, false, connection},
 		{"to the callee, whose connection is gone", "sip:bob@[2001:db8::2]:5070", false, true, target("[2001:db8::2]:5070")},
 		{"to the callee, who has moved", "sip:bob@[2001:db8::3]:5070", false, false, target("[2001:db8::3]:5070")},
 		{"to the caller", "sip:carol@10.0.0.1", true, false, target("192.0.2.9:40000")},
@@ -254,4 +255,26 @@ func TestLargeFallsBack(t *testing.T) {
 	r.take()
 	r.expect("none is left", "500 :1")
 	r.empty()
+}
+
+// TestListeners takes the address that is nearest to the other end (RFC 6724 section 5).
+func TestListeners(t *testing.T) {
+	r := newRig(t, func(_ *Settings, p *ProxySettings) {
+		p.Listeners = nil
+		for _, at := range []string{"[2001:db8:1::5]:5060", "[2001:db8:2::5]:5060", "192.0.2.5:5060", "198.51.100.5:5060"} {
+			p.Listeners = append(p.Listeners, Listener{"UDP", netip.MustParseAddrPort(at)})
+		}
+	})
+	for to, want := range map[string]string{
+		"[2001:db8:1::9]:1": "[2001:db8:1::5]:5060", "[2001:db8:2::9]:1": "[2001:db8:2::5]:5060", "192.0.2.9:1": "192.0.2.5:5060", "198.51.100.9:1": "198.51.100.5:5060",
+	} {
+		if way, ok := r.p.via("UDP", netip.MustParseAddrPort(to)); !ok || way.Local.String() != want {
+			t.Errorf("%s from %s, want %s", to, way.Local, want)
+		}
+	}
+	for _, to := range []string{"[::]:1", "[ff02::1]:1", "0.0.0.0:1"} {
+		if _, ok := r.p.via("UDP", netip.MustParseAddrPort(to)); ok {
+			t.Errorf("a way to %s", to)
+		}
+	}
 }

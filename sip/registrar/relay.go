@@ -3,6 +3,7 @@
 package registrar
 
 import (
+	"math/bits"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -233,17 +234,34 @@ func (p *Proxy) ways(hop *message.URI, size int) (ways []txn.Target, transport s
 	return ways, transports[0]
 }
 
-// via finds the listener for an address.
+// via finds the listener for an address: of several the one whose address has most in common with it
+// (RFC 6724 section 5, rule 8).
 func (p *Proxy) via(transport string, to netip.AddrPort) (t txn.Target, ok bool) {
 	if !to.Addr().IsValid() || to.Addr().IsUnspecified() || to.Addr().IsMulticast() {
 		return t, false
 	}
+	most := -1
 	for _, l := range p.settings.Listeners {
-		if l.Transport == transport && l.Address.Addr().Is4() == to.Addr().Is4() {
-			return txn.Target{Transport: transport, Local: l.Address, Remote: to}, true
+		if l.Transport != transport || l.Address.Addr().Is4() != to.Addr().Is4() {
+			continue
+		}
+		if n := inCommon(l.Address.Addr(), to.Addr()); n > most {
+			most, t = n, txn.Target{Transport: transport, Local: l.Address, Remote: to}
 		}
 	}
-	return t, false
+	return t, most >= 0
+}
+
+// inCommon is how many leading bits two addresses of one family have in common.
+func inCommon(a, b netip.Addr) (n int) {
+	x, y := a.As16(), b.As16()
+	for i := range x {
+		if x[i] != y[i] {
+			return n + bits.LeadingZeros8(x[i]^y[i])
+		}
+		n += 8
+	}
+	return n
 }
 
 // side is where a request comes from, or goes to, with the connection to a terminal there.

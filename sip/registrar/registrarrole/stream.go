@@ -19,14 +19,14 @@ import (
 
 // stream is one connection.
 type stream struct {
-	of        *streams
-	at, asked txn.Target // with its number, and without
-	place     *places.Place
-	requests  atomic.Bool // some of the proxy's were sent by it
-	waiting   chan []byte // to be sent
-	octets    atomic.Int64
-	done      chan struct{}
-	once      sync.Once
+	of       *streams
+	at       txn.Target
+	place    *places.Place
+	requests []txn.Target // of the proxy that were sent by it, each once; with the mutex of streams
+	waiting  chan []byte  // to be sent
+	octets   atomic.Int64
+	done     chan struct{}
+	once     sync.Once
 
 	mu   sync.Mutex
 	conn net.Conn // nil: it is being opened
@@ -126,14 +126,9 @@ func (c *stream) carry(conn net.Conn) {
 // finish forgets the connection, and tells the proxy of requests that went by it.
 func (c *stream) finish() {
 	c.end()
-	c.of.leave(c)
-	if !c.requests.Load() {
-		return
+	for _, to := range c.of.leave(c) {
+		c.of.r.do(func(p *registrar.Proxy, now time.Time, out *registrar.Output) { p.Unreachable(to, now, out) })
 	}
-	c.of.r.do(func(p *registrar.Proxy, now time.Time, out *registrar.Output) {
-		p.Unreachable(c.at, now, out)
-		p.Unreachable(c.asked, now, out)
-	})
 }
 
 // write sends what waits.

@@ -5,6 +5,7 @@ package registrarrole
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,12 +29,20 @@ type streams struct {
 	places *places.Places
 	byID   map[uint64]*stream
 	// byRemote are the last connection with each remote end.
-	byRemote map[txn.Target]*stream
+	byRemote map[remote]*stream
 	// names are those by which servers were looked up, for their certificates.
 	names map[netip.AddrPort]string
 	last  uint64
 	ended bool
 }
+
+// remote is the other end of a connection.
+type remote struct {
+	transport string
+	at        netip.AddrPort
+}
+
+func remoteOf(t txn.Target) remote { return remote{t.Transport, t.Remote} }
 
 const (
 	// leastStay is how long a place is never taken for another of the same source.
@@ -46,7 +55,7 @@ const (
 
 func (s *streams) open(r *Registrar, cfg *Settings) {
 	s.r, s.dials = r, make(chan struct{}, maxDials)
-	s.byID, s.byRemote, s.names = map[uint64]*stream{}, map[txn.Target]*stream{}, map[netip.AddrPort]string{}
+	s.byID, s.byRemote, s.names = map[uint64]*stream{}, map[remote]*stream{}, map[netip.AddrPort]string{}
 	// No number is one that an earlier process has used.
 	s.last = uint64(time.Now().UnixNano())
 	s.places = places.New(cfg.MaxConnections, cfg.ConnectionsPerSource, leastStay)
@@ -86,23 +95,23 @@ func (s *streams) enter(at txn.Target) *stream {
 	if one.place, _ = s.places.Enter(area(at.Remote.Addr()), time.Now(), end); one.place == nil {
 		return nil
 	}
-	at.Connection = 0
 	s.last++
-	one.asked, one.at = at, at
+	one.at = at
 	one.at.Connection = s.last
-	s.byID[s.last], s.byRemote[at] = one, one
+	s.byID[s.last], s.byRemote[remoteOf(at)] = one, one
 	return one
 }
 
-// leave forgets a stream.
-func (s *streams) leave(one *stream) {
+// leave forgets a stream, and returns the targets of requests that went by it.
+func (s *streams) leave(one *stream) []txn.Target {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.places.Leave(one.place)
 	delete(s.byID, one.at.Connection)
-	if s.byRemote[one.asked] == one {
-		delete(s.byRemote, one.asked)
+	if s.byRemote[remoteOf(one.at)] == one {
+		delete(s.byRemote, remoteOf(one.at))
 	}
+	return one.requests
 }
 
 // accepted serves a connection that has come, or closes it.
@@ -122,7 +131,7 @@ func (s *streams) accepted(l registrar.Listener, conn net.Conn, from netip.AddrP
 // find returns the connection of a target; nil: there is none. s.mu is held.
 func (s *streams) find(to txn.Target) *stream {
 	if to.Connection == 0 {
-		return s.byRemote[to]
+		return s.byRemote[remoteOf(to)]
 	}
 	one := s.byID[to.Connection]
 	if one == nil || one.at != to {
@@ -151,7 +160,7 @@ func (s *streams) send(m *txn.Send) bool {
 		}
 		if to.Connection != 0 {
 			to = replyTo(m.Message, to)
-			one = s.byRemote[to]
+			one = s.find(to)
 		}
 	}
 	if one == nil {
@@ -161,8 +170,8 @@ func (s *streams) send(m *txn.Send) bool {
 		}
 		s.r.pending.Go(one.dial)
 	}
-	if m.Message.IsRequest() {
-		one.requests.Store(true)
+	if m.Message.IsRequest() && !slices.Contains(one.requests, m.To) {
+		one.requests = append(one.requests, m.To)
 	}
 	return one.queue(text)
 }
