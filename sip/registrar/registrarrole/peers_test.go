@@ -18,20 +18,8 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/lab/peers"
+	"github.com/isthmus-net/isthmus/lab/peers/peerstest"
 )
-
-func findPeers(t *testing.T) *peers.Peers {
-	t.Helper()
-	found, err := peers.Find()
-	if err == nil {
-		return found
-	}
-	if !errors.Is(err, peers.ErrMissing) {
-		t.Fatal(err)
-	}
-	testutil.Missing(t, err)
-	return nil
-}
 
 // home is a namespace of a peer, on a link of its own with the server's:
 //
@@ -107,7 +95,7 @@ func start(t *testing.T, ns *testutil.Netns, c *peers.Command, err error) (*exec
 // caller hangs up.
 func TestBaresip(t *testing.T) {
 	w := newWorld(t)
-	all := findPeers(t)
+	all := peerstest.Find(t)
 	homes := [2]*testutil.Netns{}
 	var server, terminal [2]netip.Addr
 	for n := range homes {
@@ -186,7 +174,7 @@ Content-Length: 0
 // TestSipp has sipp register some hundred times, by UDP and by TCP.
 func TestSipp(t *testing.T) {
 	w := newWorld(t)
-	all := findPeers(t)
+	all := peerstest.Find(t)
 	ns, server, terminal := w.home(1)
 	s := w.serve(fmt.Sprintf("listen = [%q]\nlisten_tls = []\nalgorithms = [\"MD5\"]", server))
 	const calls = 300

@@ -37,6 +37,9 @@ func (r *Registrar) fromUDP(number int, l registrar.Listener) func(*port.Message
 		default:
 			one, fault := message.Parse(m.Payload)
 			r.take(one, fault, txn.Target{Transport: l.Transport, Local: l.Address, Remote: from}, now, out)
+			if r.loop.Tracing() { // what was sent is seen with what it was sent for
+				r.settled(out)
+			}
 		}
 	}
 }

@@ -28,7 +28,7 @@ const (
 	// maxServices is how many servers of a name are tried.
 	maxServices = 8
 	// maxLookups is how many names are looked up at a time; others wait.
-	maxLookups = 64
+	maxLookups = 256
 )
 
 // dial opens a connection or a socket for questions.
@@ -143,13 +143,7 @@ func addresses(ctx context.Context, names namesOf, host string, port uint16, tra
 func (c *stream) dial() {
 	defer c.finish()
 	s := c.of
-	select {
-	case s.dials <- struct{}{}:
-	case <-c.done:
-		return
-	}
 	conn, err := c.connect()
-	<-s.dials
 	if err != nil {
 		s.counters.unopened.Add(1)
 		return
@@ -168,7 +162,7 @@ func (c *stream) dial() {
 	c.carry(conn)
 }
 
-// connect opens the connection in time.
+// connect opens the connection in time, in which it also has its turn.
 func (c *stream) connect() (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(c.of.connect.Load()))
 	defer cancel()
@@ -179,5 +173,11 @@ func (c *stream) connect() (net.Conn, error) {
 		case <-ctx.Done():
 		}
 	}()
+	select {
+	case c.of.dials <- struct{}{}:
+		defer func() { <-c.of.dials }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	return c.of.r.resolver.dial(ctx, c.at.Local.Addr(), "tcp", c.at.Remote.String())
 }

@@ -3,12 +3,15 @@
 package registrarrole
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/role/roletest"
+	"github.com/isthmus-net/isthmus/internal/trace"
 )
 
 // ways are all by which terminals speak to the server.
@@ -217,6 +220,42 @@ func TestFaults(t *testing.T) {
 	udp := w.phone("alice", "UDP", server6, 1)
 	udp.raw("something else altogether")
 	s.await(t, "dropped_total", "not_sip", 1)
+}
+
+// TestTrace shows datagrams with what became of them.
+func TestTrace(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve("")
+	ctx, cancel := context.WithCancel(t.Context())
+	seen := make(chan string, 100)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- s.Trace(ctx, trace.Sampling{Every: 1, PerSecond: 1000}, func(one *trace.Sample) { seen <- string(one.Verdict) + " " + one.Reason })
+	}()
+	p := w.phone("alice", "UDP", server4, 1)
+	for _, tt := range []struct{ text, want string }{
+		{p.request("REGISTER", "sip:example.net").String(), "drop challenged"},
+		{p.request("OPTIONS", "sip:example.net").String(), "forward "},
+		{"something else", "drop not_sip"},
+		{p.request("INVITE", "sip:bob@example.net").String(), "drop unproved"},
+	} {
+		eventually(t, "a sample of "+tt.want, func() bool {
+			p.raw(tt.text)
+			select {
+			case got := <-seen:
+				return got == tt.want
+			case <-time.After(10 * time.Millisecond): // the trace has not begun
+				return false
+			}
+		})
+		for len(seen) > 0 {
+			<-seen
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
 
 // TestOrders lists and removes bindings.

@@ -48,7 +48,7 @@ const (
 	// leastStay is how long a place is never taken for another of the same source.
 	leastStay = time.Second
 	// maxDials is how many connections are opened at a time, each on a thread of its own.
-	maxDials = 32
+	maxDials = 256
 	// maxNames bounds what is remembered of names; more begin anew.
 	maxNames = 4096
 )
