@@ -44,6 +44,13 @@ func (t *Table) Changed(f func(aor string, state []byte)) {
 	clear(t.changed)
 }
 
+// ChangeAll has [Table.Changed] report all bindings again.
+func (t *Table) ChangeAll() {
+	for aor := range t.records {
+		t.changed[aor] = struct{}{}
+	}
+}
+
 // Restore takes over the bindings that another table had of an address of record, as far as the
 // limits allow, and returns how many that have not expired are lost. Keep says which connections
 // are still there: without its own a flow of RFC 5626 is lost, and any other binding is reached by

@@ -217,6 +217,10 @@ func TestState(t *testing.T) {
 	if first, again := changed(), changed(); first != 1 || again != 0 || text == nil {
 		t.Fatalf("changed: %d, then %d", first, again)
 	}
+	before := string(text)
+	if table.ChangeAll(); changed() != 1 || string(text) != before {
+		t.Errorf("all again: %s", text)
+	}
 	now := start.Add(10 * time.Second)
 	resumed := New(DefaultLimits())
 	lost, err := resumed.Restore(alice, text, func(flow string) bool { return flow == "udp" }, now)

@@ -35,6 +35,15 @@ func (e *Engine) Changed(f func(key string, record []byte)) {
 	}
 }
 
+// ChangeAll has [Engine.Changed] report everything again, since what it has reported was lost.
+func (e *Engine) ChangeAll() {
+	e.table.ChangeAll()
+	for name := range e.auth.sqn {
+		e.auth.changed[name] = struct{}{}
+	}
+	e.routesChanged = true
+}
+
 // Restore takes over a record of an engine before, before the first request, and returns how many
 // bindings are lost; keep says which flows are still there.
 func (e *Engine) Restore(key string, record []byte, keep func(flow string) bool, now time.Time) (lost int, err error) {

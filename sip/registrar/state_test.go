@@ -30,6 +30,11 @@ func TestState(t *testing.T) {
 		t.Fatalf("%d records, and %d that have not changed", len(records), again)
 	}
 
+	first.ChangeAll()
+	if first.Changed(func(string, []byte) { again++ }); again != len(records) {
+		t.Errorf("%d of %d records again", again, len(records))
+	}
+
 	second, err := New(settings(t), source(2))
 	if err != nil {
 		t.Fatal(err)

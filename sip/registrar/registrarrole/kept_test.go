@@ -3,11 +3,15 @@
 package registrarrole
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/testutil/program"
@@ -54,18 +58,11 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestDisk tells when what should outlive the process cannot be written, and goes on.
-func TestDisk(t *testing.T) {
+// TestTwoProcesses has one process at a time with a state.
+func TestTwoProcesses(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve("")
-	if got := s.Status().(Status); got.State != "serving" || len(got.Listen) != 2 || got.MaxBindings != 100_000 {
-		t.Errorf("%+v", got)
-	}
-	other := w.settings("")
-	if _, err := New(other, s.log); err != nil {
-		t.Fatal(err)
-	}
-	second, err := New(other, s.log)
+	second, err := New(s.cfg, s.log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,4 +72,41 @@ func TestDisk(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestFullDisk goes on while nothing can be kept, and says so; when there is room again, all is kept
+// that there is.
+func TestFullDisk(t *testing.T) {
+	w := newWorld(t)
+	disk := w.path("disk")
+	if err := errors.Join(os.Mkdir(disk, 0o755), unix.Mount("tmpfs", disk, "tmpfs", 0, "size=16k")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })
+	lines := fmt.Sprintf("state_file = %q\nbindings_per_address = 60\nmax_bindings = 1000", filepath.Join(disk, "state"))
+	s := w.serve(lines)
+	state := func() string { return s.Status().(Status).State }
+	if got := s.Status().(Status); got.State != "serving" || len(got.Listen) != 2 || got.MaxBindings != 1000 || got.Trouble != "" {
+		t.Errorf("%+v", got)
+	}
+	bob := w.phone("bob", "UDP", server6, 2)
+	const contacts = 55
+	for i := range contacts {
+		if i == contacts/2 { // whose record gives way to those that follow
+			w.phone("alice", "UDP", server6, 1).mustRegister()
+		}
+		bob.mustRegister(fmt.Sprintf("Contact: <sip:bob@[2001:db8::3]:%d;p=%s>", 6000+i, strings.Repeat("x", 600)))
+	}
+	eventually(t, "the disk is full", func() bool { return state() == "not_kept" })
+	if err := unix.Mount("tmpfs", disk, "tmpfs", unix.MS_REMOUNT, "size=8m"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "there is room", func() bool { return state() == "serving" })
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	s = w.serve(lines)
+	if bobs, alices := len(s.has(t, "bob@example.net")), len(s.has(t, "alice@example.net")); bobs != contacts+1 || alices != 1 {
+		t.Errorf("%d and %d bindings are kept, want %d and 1", bobs, alices, contacts+1)
+	}
 }

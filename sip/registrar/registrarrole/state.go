@@ -69,13 +69,24 @@ func (r *Registrar) syncAgain(ctx context.Context) {
 		if err == nil {
 			err = journal.Sync()
 		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.trouble = ""; err != nil {
-			r.trouble = err.Error()
+		if r.setTrouble(err) && err == nil { // what could not be written may be lost
+			r.do(func(p *registrar.Proxy, _ time.Time, _ *registrar.Output) { p.ChangeAll() })
 		}
 		return err
 	}, func(err error) { r.log.Error("bindings would not outlive this process", "error", err) })
+}
+
+// setTrouble notes whether anything is kept, and reports whether that has changed.
+func (r *Registrar) setTrouble(err error) (changed bool) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	changed = r.trouble != text
+	r.trouble = text
+	return changed
 }
 
 // closeState leaves all to a successor; r.mu is held.
