@@ -379,6 +379,10 @@ func TestFlows(t *testing.T) {
 		{"as the contact says", "<sip:[2001:db8::2]:5070>", target("[2001:db8::2]:40000"), target("[2001:db8::2]:5070")},
 		{"behind a NAT", "<sip:10.0.0.2:5070>", target("192.0.2.9:40000"), target("192.0.2.9:40000")},
 		{"behind a NAT, without rport", "<sip:10.0.0.2:5071>", target("192.0.2.9:40001"), target("192.0.2.9:40001")},
+		{"behind a carrier's NAT", "<sip:100.64.0.2:5070>", target("192.0.2.9:40000"), target("192.0.2.9:40000")},
+		{"for another host", "<sip:[2001:db8::4]:5070>", target("[2001:db8::2]:40000"), target("[2001:db8::4]:5070")},
+		{"for another host, by a connection", "<sip:[2001:db8::4]:5070>", connection, target("[2001:db8::4]:5070")},
+		{"by a connection, under a name", "<sip:bob@df7jal23ls0d.invalid;transport=tcp>", connection, connection},
 		{"by a connection", "<sip:[2001:db8::2]:5070;transport=tcp>", connection, connection},
 		{"with a flow of its own", `<sip:[2001:db8::2]:5070>;+sip.instance="<a>";reg-id=1`, target("[2001:db8::2]:40000"), target("[2001:db8::2]:40000")},
 	} {
