@@ -119,12 +119,6 @@ func (p *Proxy) Layer() *txn.Layer { return p.layer }
 
 // Handle takes a message that [message.Parse] has found no fault with.
 func (p *Proxy) Handle(m *message.Message, from txn.Target, now time.Time, out *Output) {
-	if m.IsRequest() {
-		m.Receive(from.Remote)
-		if !from.Reliable() {
-			from.Remote = m.ReplyTo(from.Remote)
-		}
-	}
 	p.layer.Handle(m, from, now, &out.Output)
 	p.settle(now, out)
 }

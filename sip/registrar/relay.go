@@ -117,7 +117,7 @@ func (p *Proxy) redirect(s *txn.Server, goals []goal, now time.Time, out *Output
 		if g.uri != s.Request.URI {
 			u, _ := message.ParseURI(g.uri)
 			a := message.Address{URI: u}
-			if g.q != defaultQ {
+			if g.q != message.DefaultQ {
 				a.Params = a.Params.With("q", writeQ(g.q))
 			}
 			fields = append(fields, message.Header{Name: "Contact", Value: a.String()})
@@ -176,7 +176,7 @@ func (p *Proxy) way(hop *message.URI, size int) (t txn.Target, transport string,
 	if err != nil {
 		return t, transport, false
 	}
-	return p.via(transport, netip.AddrPortFrom(a.Unmap(), port(hop)))
+	return p.via(transport, netip.AddrPortFrom(a.Unmap(), hop.ServicePort()))
 }
 
 // via finds the listener for an address.

@@ -20,19 +20,8 @@ func (p *Proxy) own(u *message.URI) bool {
 		return p.Engine.settings.serves(u.Host) || slices.Contains(p.Engine.settings.Hosts, u.Host)
 	}
 	return slices.ContainsFunc(p.settings.Listeners, func(l Listener) bool {
-		return l.Address.Addr() == a && l.Address.Port() == port(u)
+		return l.Address.Addr() == a && l.Address.Port() == u.ServicePort()
 	})
-}
-
-// port is that of a URI, or the usual one.
-func port(u *message.URI) uint16 {
-	switch transport, _ := u.Params.Get("transport"); {
-	case u.Port != 0:
-		return u.Port
-	case u.Scheme == "sips" || strings.EqualFold(transport, "tls"):
-		return 5061
-	}
-	return 5060
 }
 
 // preprocess takes this proxy out of the route of a request (RFC 3261 section 16.4), and reports

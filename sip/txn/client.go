@@ -3,8 +3,8 @@
 package txn
 
 import (
+	"cmp"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -39,15 +39,19 @@ type Client struct {
 	// User is whatever the user of the layer wants to find there.
 	User any
 
-	layer *Layer
-	key   string
-	state state
-	timer timer
-	ack   *message.Message // of a refused INVITE
+	layer  *Layer
+	key    string
+	number uint64
+	state  state
+	first  time.Duration // before the first repetition
+	times  times
+	ack    *message.Message // of a refused INVITE
+	cancel *Target          // where CANCEL goes, if it is to be cancelled
 }
 
 // Start sends a request, whose topmost Via has a branch of its own. First, if it is not 0, is the
-// time before it is repeated for the first time, in place of T1.
+// time before it is repeated for the first time, in place of a longer T1: RFC 3261 section 17.1.1.2
+// allows that in closed networks alone.
 func (l *Layer) Start(request *message.Message, to Target, first time.Duration, now time.Time, out *Output) (*Client, error) {
 	v, ok := request.Via()
 	key := clientKey(request)
@@ -55,24 +59,72 @@ func (l *Layer) Start(request *message.Message, to Target, first time.Duration, 
 	case !ok || len(v.Branch()) <= len(message.Cookie) || l.clients[key] != nil:
 		return nil, ErrBranch
 	case len(l.clients) >= l.settings.Clients:
+		l.stats.Unsent++
 		return nil, ErrFull
 	}
-	c := &Client{Request: request, To: to, layer: l, key: key}
-	c.timer = timer{of: c, index: -1, limit: now.Add(64 * l.settings.T1), interval: l.settings.T1} // Timers B and F
+	l.started++
+	c := &Client{Request: request, To: to, layer: l, key: key, number: l.started, first: l.settings.T1}
 	if first > 0 {
-		c.timer.interval = first
+		c.first = min(first, c.first)
 	}
-	if !to.Reliable() {
-		c.timer.repeat = now.Add(c.timer.interval) // Timers A and E
-	}
+	c.times.timer.Fire = c.due
 	l.clients[key] = c
-	l.schedule(&c.timer)
-	out.send(to, request)
+	c.send(now, out)
 	return c, nil
+}
+
+// send sends the request for the first time.
+func (c *Client) send(now time.Time, out *Output) {
+	t := &c.times
+	t.repeat, t.limit, t.interval = time.Time{}, now.Add(64*c.layer.settings.T1), c.first // Timers B and F
+	if !c.To.Reliable() {
+		t.repeat = now.Add(t.interval) // Timers A and E
+	}
+	c.layer.schedule(t)
+	out.send(c.To, c.Request)
+}
+
+// Reroute sends a request that no one has answered to another target, such as one by UDP when there
+// is no TCP (RFC 3261 section 18.1.1). The branch stays, so that who did get it takes it for a
+// repetition.
+func (c *Client) Reroute(to Target, now time.Time, out *Output) {
+	v, ok := c.Request.Via()
+	if c.state != calling || !ok {
+		return
+	}
+	v.Transport = to.Transport
+	c.Request, c.To = c.Request.Clone(), to // what was put out already stays as it is
+	c.Request.Set("Via", v.String())
+	c.send(now, out)
+}
+
+// Cancel asks that an INVITE be given up, by its own target or by another: at once, or when a
+// provisional response has shown that someone knows it (RFC 3261 section 9.1). From then on it is
+// waited for no longer than 64 T1, since some do not know CANCEL.
+func (c *Client) Cancel(to Target, now time.Time, out *Output) {
+	if c.Request.Method != "INVITE" || !c.Waiting() || c.cancel != nil {
+		return
+	}
+	c.cancel = &to
+	if c.Provisional() {
+		c.sendCancel(now, out)
+	}
+}
+
+func (c *Client) sendCancel(now time.Time, out *Output) {
+	c.times.limit = now.Add(64 * c.layer.settings.T1)
+	c.layer.schedule(&c.times)
+	_, _ = c.layer.Start(Cancel(c.Request), *c.cancel, c.first, now, out) // without room the INVITE ends by its time
 }
 
 // Done reports whether the transaction has ended.
 func (c *Client) Done() bool { return c.state == terminated }
+
+// Waiting reports whether there is no final response yet.
+func (c *Client) Waiting() bool { return c.state == calling || c.state == proceeding }
+
+// Unanswered reports whether no response has come, and one may still come.
+func (c *Client) Unanswered() bool { return c.state == calling }
 
 // Provisional reports whether a provisional response has come and no final one: an INVITE can
 // be cancelled then (RFC 3261 section 9.1).
@@ -81,19 +133,36 @@ func (c *Client) Provisional() bool { return c.state == proceeding }
 // Fail ends the transaction of a request that could not be sent (RFC 3261 section 17.1.4), or whose
 // path is gone. Nothing more is heard of it.
 func (c *Client) Fail(out *Output) {
-	open := c.state == calling || c.state == proceeding
+	open := c.Waiting()
 	c.end()
 	if open {
 		out.event(Event{Kind: Unreachable, Client: c, Message: c.Request})
 	}
 }
 
-// FailAll ends the transactions that match, such as those of an address that is gone.
-func (l *Layer) FailAll(match func(*Client) bool, out *Output) {
-	for _, key := range slices.Sorted(maps.Keys(l.clients)) {
-		if c := l.clients[key]; match(c) {
-			c.Fail(out)
+// Forget ends a transaction that its user has no more use for: it has no User any more, and
+// nothing is told of it.
+func (c *Client) Forget() {
+	c.User = nil
+	c.end()
+}
+
+// Matching returns the transactions that match, the oldest first.
+func (l *Layer) Matching(match func(*Client) bool) (all []*Client) {
+	for _, c := range l.clients {
+		if match(c) {
+			all = append(all, c)
 		}
+	}
+	slices.SortFunc(all, func(a, b *Client) int { return cmp.Compare(a.number, b.number) })
+	return all
+}
+
+// FailAll ends the transactions that match, such as those of an address that is gone, the oldest
+// first.
+func (l *Layer) FailAll(match func(*Client) bool, out *Output) {
+	for _, c := range l.Matching(match) {
+		c.Fail(out)
 	}
 }
 
@@ -117,7 +186,7 @@ func (l *Layer) response(m *message.Message, from Target, now time.Time, out *Ou
 		l.stats.Absorbed++
 		return
 	case m.Status < 200:
-		c.provisional(invite, now)
+		c.provisional(invite, now, out)
 	case invite && m.Status < 300:
 		c.accept(now)
 	default:
@@ -128,16 +197,20 @@ func (l *Layer) response(m *message.Message, from Target, now time.Time, out *Ou
 
 // provisional stops repetitions of an INVITE, which then has all the time that its user gives it,
 // and slows down those of other requests.
-func (c *Client) provisional(invite bool, now time.Time) {
-	first := c.state == calling
+func (c *Client) provisional(invite bool, now time.Time, out *Output) {
+	first, t := c.state == calling, &c.times
 	c.state = proceeding
-	if invite {
-		c.timer.repeat, c.timer.limit = time.Time{}, time.Time{}
-	} else if first && !c.timer.repeat.IsZero() {
-		c.timer.interval = c.layer.settings.T2
-		c.timer.repeat = now.Add(c.timer.interval)
+	switch {
+	case invite && c.cancel == nil:
+		t.repeat, t.limit = time.Time{}, time.Time{}
+	case invite && first:
+		t.repeat = time.Time{}
+		c.sendCancel(now, out)
+	case first && !t.repeat.IsZero():
+		t.interval = c.layer.settings.T2
+		t.repeat = now.Add(t.interval)
 	}
-	c.layer.schedule(&c.timer)
+	c.layer.schedule(t)
 }
 
 // accept keeps the transaction for further 2xx, which the user acknowledges (RFC 6026 section
@@ -146,9 +219,7 @@ func (c *Client) accept(now time.Time) {
 	if c.state == accepted {
 		return
 	}
-	c.state = accepted
-	c.timer.repeat, c.timer.limit = time.Time{}, now.Add(64*c.layer.settings.T1)
-	c.layer.schedule(&c.timer)
+	c.keep(accepted, 64*c.layer.settings.T1, now)
 }
 
 // complete acknowledges the refusal of an INVITE, and absorbs repetitions: Timers D and K.
@@ -163,16 +234,21 @@ func (c *Client) complete(m *message.Message, invite bool, now time.Time, out *O
 		c.end()
 		return
 	}
-	c.state = completed
-	c.timer.repeat, c.timer.limit = time.Time{}, now.Add(hold)
-	c.layer.schedule(&c.timer)
+	c.keep(completed, hold, now)
 }
 
-// due implements the timers of a client.
+// keep keeps an answered transaction for a time.
+func (c *Client) keep(s state, hold time.Duration, now time.Time) {
+	c.state = s
+	c.times.repeat, c.times.limit = time.Time{}, now.Add(hold)
+	c.layer.schedule(&c.times)
+}
+
+// due is what the timer of a client does.
 func (c *Client) due(now time.Time, out *Output) {
-	t := &c.timer
-	if !t.limit.IsZero() && !t.limit.After(now) {
-		open := c.state == calling || c.state == proceeding
+	t := &c.times
+	if t.over(now) {
+		open := c.Waiting()
 		c.end()
 		if open {
 			c.layer.stats.Timeouts++
@@ -187,11 +263,14 @@ func (c *Client) due(now time.Time, out *Output) {
 	} else {
 		t.again(now, c.layer.settings.T2)
 	}
+	c.layer.schedule(t)
 }
 
 func (c *Client) end() {
+	if c.state == terminated {
+		return
+	}
 	c.state = terminated
-	c.timer.repeat, c.timer.limit = time.Time{}, time.Time{}
-	c.layer.schedule(&c.timer)
+	c.layer.StopTimer(&c.times.timer)
 	delete(c.layer.clients, c.key)
 }

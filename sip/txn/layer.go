@@ -3,7 +3,6 @@
 package txn
 
 import (
-	"container/heap"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -33,7 +32,8 @@ type Layer struct {
 	servers  map[string]*Server
 	clients  map[string]*Client
 	sources  map[netip.Prefix]int
-	timers   timers
+	timers   timers // of transactions and of what the user waits for
+	started  uint64 // clients until now, which orders them
 	stats    Stats
 }
 
@@ -42,8 +42,9 @@ type Stats struct {
 	// Repeated are messages that were sent again, Absorbed those that have come again.
 	Repeated, Absorbed uint64
 	// Timeouts are requests without a response and responses without an ACK, Strays responses to
-	// no request, Overloads requests above Settings.Servers, and SourceOverloads above PerSource.
-	Timeouts, Strays, Overloads, SourceOverloads uint64
+	// no request, Overloads requests above Settings.Servers, SourceOverloads above PerSource, and
+	// Unsent those of the user above Settings.Clients.
+	Timeouts, Strays, Overloads, SourceOverloads, Unsent uint64
 }
 
 // New makes a layer without transactions.
@@ -60,32 +61,14 @@ func (l *Layer) Len() (servers, clients int) { return len(l.servers), len(l.clie
 // Stats returns the counters.
 func (l *Layer) Stats() Stats { return l.stats }
 
-// Handle takes a message that [message.Parse] has found no fault with.
+// Handle takes a message that [message.Parse] has found no fault with. In a request, it notes where
+// that has come from.
 func (l *Layer) Handle(m *message.Message, from Target, now time.Time, out *Output) {
 	if m.IsRequest() {
-		l.request(m, from, now, out)
+		l.request(m, Receive(m, from), now, out)
 	} else {
 		l.response(m, from, now, out)
 	}
-}
-
-// Tick does what is due.
-func (l *Layer) Tick(now time.Time, out *Output) {
-	for len(l.timers) > 0 && !l.timers[0].next().After(now) {
-		one := l.timers[0]
-		one.of.due(now, out)
-		if one.index >= 0 {
-			heap.Fix(&l.timers, one.index)
-		}
-	}
-}
-
-// Next is when something is due; zero: never.
-func (l *Layer) Next() time.Time {
-	if len(l.timers) == 0 {
-		return time.Time{}
-	}
-	return l.timers[0].next()
 }
 
 // serverKey matches requests with transactions (RFC 3261 section 17.2.3). An ACK, and what CANCEL
@@ -117,69 +100,4 @@ func area(a netip.Addr) netip.Prefix {
 	}
 	p, _ := a.Prefix(bits) // none where there is no address
 	return p
-}
-
-// timer are the times of a transaction: when something is repeated, and when it ends. Zero is
-// never.
-type timer struct {
-	of            interface{ due(time.Time, *Output) }
-	repeat, limit time.Time
-	interval      time.Duration
-	index         int // in the heap; below 0: in none
-}
-
-func (t *timer) next() time.Time {
-	if !t.repeat.IsZero() && (t.limit.IsZero() || t.repeat.Before(t.limit)) {
-		return t.repeat
-	}
-	return t.limit
-}
-
-// schedule puts a transaction's timer where it belongs.
-func (l *Layer) schedule(t *timer) {
-	switch idle := t.next().IsZero(); {
-	case idle && t.index >= 0:
-		heap.Remove(&l.timers, t.index)
-	case idle:
-	case t.index >= 0:
-		heap.Fix(&l.timers, t.index)
-	default:
-		heap.Push(&l.timers, t)
-	}
-}
-
-// again doubles the interval of repetitions up to a bound; 0 is none.
-func (t *timer) again(now time.Time, most time.Duration) {
-	t.interval *= 2
-	if most > 0 {
-		t.interval = min(t.interval, most)
-	}
-	t.repeat = now.Add(t.interval)
-}
-
-// timers is a heap, whose top is due first.
-type timers []*timer
-
-func (h timers) Len() int           { return len(h) }
-func (h timers) Less(i, j int) bool { return h[i].next().Before(h[j].next()) }
-func (h timers) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-// Push implements [heap.Interface].
-func (h *timers) Push(x any) {
-	one := x.(*timer)
-	one.index = len(*h)
-	*h = append(*h, one)
-}
-
-// Pop implements [heap.Interface].
-func (h *timers) Pop() any {
-	last := len(*h) - 1
-	one := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	one.index = -1
-	return one
 }

@@ -23,7 +23,7 @@ type Server struct {
 	key    string
 	source netip.Prefix
 	state  state
-	timer  timer
+	times  times
 	last   *message.Message // the last response
 }
 
@@ -40,8 +40,8 @@ func (l *Layer) request(m *message.Message, from Target, now time.Time, out *Out
 		s.acknowledged(m, from, now, out)
 	case s != nil:
 		l.stats.Absorbed++
-		if s.last != nil && (s.state == proceeding || s.state == completed) {
-			out.send(s.From, s.last)
+		if s.state == proceeding || s.state == completed {
+			s.Repeat(out)
 		}
 	case m.Method == "ACK":
 		out.event(Event{Kind: ACK, Message: m, From: from})
@@ -60,15 +60,15 @@ func (l *Layer) begin(m *message.Message, key string, from Target, now time.Time
 		l.stats.SourceOverloads++
 	default:
 		s := &Server{Request: m, From: from, layer: l, key: key, source: source, state: proceeding}
-		s.timer = timer{of: s, index: -1}
+		s.times.timer.Fire = s.due
 		if m.Method == "INVITE" {
-			s.timer.repeat = now.Add(tryingAfter)
+			s.times.repeat = now.Add(tryingAfter)
 		} else {
-			s.timer.limit = now.Add(64 * l.settings.T1) // then the client has given up
+			s.times.limit = now.Add(64 * l.settings.T1) // then the client has given up
 		}
 		l.servers[key] = s
 		l.sources[source]++
-		l.schedule(&s.timer)
+		l.schedule(&s.times)
 		out.event(Event{Kind: Request, Message: m, From: from, Server: s})
 		return
 	}
@@ -92,7 +92,7 @@ func (s *Server) Respond(m *message.Message, now time.Time, out *Output) {
 	}
 	out.send(s.From, m)
 	s.last = m
-	t, of := &s.timer, &s.layer.settings
+	t, of := &s.times, &s.layer.settings
 	switch {
 	case m.Status < 200:
 		t.repeat = time.Time{}
@@ -129,18 +129,18 @@ func (s *Server) acknowledged(m *message.Message, from Target, now time.Time, ou
 			return
 		}
 		s.state = confirmed
-		s.timer.repeat, s.timer.limit = time.Time{}, now.Add(s.layer.settings.T4) // Timer I
-		s.layer.schedule(&s.timer)
+		s.times.repeat, s.times.limit = time.Time{}, now.Add(s.layer.settings.T4) // Timer I
+		s.layer.schedule(&s.times)
 	default:
 		s.layer.stats.Absorbed++
 	}
 }
 
-// due implements the timers of a server.
+// due is what the timer of a server does.
 func (s *Server) due(now time.Time, out *Output) {
-	t := &s.timer
+	t := &s.times
 	switch {
-	case !t.limit.IsZero() && !t.limit.After(now):
+	case t.over(now):
 		lost := s.state == proceeding || s.state == completed && s.Request.Method == "INVITE"
 		s.end()
 		if lost {
@@ -151,8 +151,27 @@ func (s *Server) due(now time.Time, out *Output) {
 		s.Respond(message.Reply(s.Request, 100, "Trying", ""), now, out)
 	default:
 		s.layer.stats.Repeated++
-		out.send(s.From, s.last)
+		s.Repeat(out)
 		t.again(now, s.layer.settings.T2)
+		s.layer.schedule(t)
+	}
+}
+
+// Repeat sends the last response again: a 2xx to INVITE until its ACK comes (RFC 3261 section
+// 13.3.1.4), or a reliable provisional one until its PRACK does (RFC 3262 section 3).
+func (s *Server) Repeat(out *Output) {
+	if s.last != nil {
+		out.send(s.From, s.last)
+	}
+}
+
+// MoveServers has responses leave by another address of this host if theirs is gone: where they come
+// from is not looked at, and where they go the request has said.
+func (l *Layer) MoveServers(gone func(local netip.AddrPort) bool, to netip.AddrPort) {
+	for _, s := range l.servers {
+		if gone(s.From.Local) {
+			s.From.Local = to
+		}
 	}
 }
 
@@ -165,8 +184,7 @@ func (s *Server) end() {
 		return
 	}
 	s.state = terminated
-	s.timer.repeat, s.timer.limit = time.Time{}, time.Time{}
-	s.layer.schedule(&s.timer)
+	s.layer.StopTimer(&s.times.timer)
 	delete(s.layer.servers, s.key)
 	if s.layer.sources[s.source]--; s.layer.sources[s.source] == 0 {
 		delete(s.layer.sources, s.source)
