@@ -85,7 +85,10 @@ func (a *Address) Q() (q uint16, ok bool) {
 	}
 	whole, fraction, _ := strings.Cut(s, ".")
 	n, ok := number(whole+(fraction + "000")[:3], DefaultQ)
-	return uint16(n), ok && len(whole) == 1 && len(fraction) <= 3
+	if !ok || len(whole) != 1 || len(fraction) > 3 {
+		return 0, false
+	}
+	return uint16(n), true
 }
 
 // String writes the address, always with angle brackets.

@@ -317,7 +317,7 @@ func TestValues(t *testing.T) {
 			t.Fatalf("%s: %v", tt.contact, list)
 		}
 		q, ok := list[0].Q()
-		if ok != tt.ok || ok && q != tt.q || list[0].URI.ServicePort() != tt.port {
+		if ok != tt.ok || q != tt.q || list[0].URI.ServicePort() != tt.port {
 			t.Errorf("%s: q %d, %t, port %d", tt.contact, q, ok, list[0].URI.ServicePort())
 		}
 	}

@@ -5,33 +5,34 @@ package ua
 import (
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
-	"github.com/isthmus-net/isthmus/sip/transaction"
+	"github.com/isthmus-net/isthmus/sip/message"
+	"github.com/isthmus-net/isthmus/sip/txn"
 )
 
 // alerting is an INVITE of the peer's that begins a call, until it is answered.
 type alerting struct {
 	call   *Call
-	tx     *transaction.Server
+	tx     *txn.Server
 	ringer ringer
 }
 
 // response begins a response in the call's dialog.
-func (a *alerting) response(status int) *sip.Response {
+func (a *alerting) response(status int) *message.Message {
 	return a.call.inDialog(a.tx, status)
 }
 
 // inDialog begins a response that may create a dialog or refresh its target: with Contact,
 // and the Record-Route of the request (section 12.1.1).
-func (c *Call) inDialog(s *transaction.Server, status int) *sip.Response {
-	res := transaction.Response(s.Request, status, reason(status), c.dialog.dialogKey.local)
-	sip.CopyHeaders("Record-Route", s.Request, res)
-	if p := c.way(); p != nil {
-		res.AppendHeader(c.e.contactHeader(p))
+func (c *Call) inDialog(s *txn.Server, status int) *message.Message {
+	res := message.Reply(s.Request, status, reason(status), c.dialog.dialogKey.local)
+	for _, route := range s.Request.All("Record-Route") {
+		res.Add("Record-Route", route)
 	}
-	set(res, "Allow", allowed)
-	set(res, "Supported", supported)
+	if p := c.way(); p != nil {
+		res.Add("Contact", c.e.contact(p).String())
+	}
+	res.Add("Allow", allowed)
+	res.Add("Supported", supported)
 	return res
 }
 
@@ -42,7 +43,7 @@ func (a *alerting) stop() {
 }
 
 // incomingCall takes an INVITE outside a dialog.
-func (e *Engine) incomingCall(s *transaction.Server) {
+func (e *Engine) incomingCall(s *txn.Server) {
 	req := s.Request
 	if len(e.calls) >= e.set.MaxCalls {
 		e.stats.RefusedCalls++
@@ -53,7 +54,7 @@ func (e *Engine) incomingCall(s *transaction.Server) {
 		e.refuse(s, 422, "Min-SE", inSeconds(min))
 		return
 	}
-	if text := value(req, "Replaces"); text != "" {
+	if text := req.Get("Replaces"); text != "" {
 		e.replaces(s, text)
 		return
 	}
@@ -63,7 +64,7 @@ func (e *Engine) incomingCall(s *transaction.Server) {
 }
 
 // alert makes the call of an INVITE.
-func (e *Engine) alert(s *transaction.Server) *Call {
+func (e *Engine) alert(s *txn.Server) *Call {
 	c := e.newCall(Alerting, nil)
 	c.dialog = uasDialog(s.Request, e.token())
 	c.take(c.dialog)
@@ -109,12 +110,12 @@ func (c *Call) accept() error {
 
 // describe makes the body of a 2xx: the answer to the offer in the request, or an offer if it
 // has none (section 14.2).
-func (c *Call) describe(req *sip.Request, p *path) (body []byte, offered bool, err error) {
-	if len(req.Body()) == 0 {
+func (c *Call) describe(req *message.Message, p *path) (body []byte, offered bool, err error) {
+	if len(req.Body) == 0 {
 		body, err = c.media.Offer(p.ID)
 		return body, true, err
 	}
-	body, err = c.media.Answer(req.Body(), p.ID)
+	body, err = c.media.Answer(req.Body, p.ID)
 	return body, false, err
 }
 
@@ -134,28 +135,28 @@ func (e *Engine) Reject(id CallID, status int, now time.Time, out *Output) error
 
 func (c *Call) refuseIncoming(status int) {
 	tx := c.incoming.tx
-	c.e.respond(tx, transaction.Response(tx.Request, status, reason(status), c.dialog.dialogKey.local))
+	c.e.respond(tx, message.Reply(tx.Request, status, reason(status), c.dialog.dialogKey.local))
 	c.end(status, reason(status))
 }
 
 // unacked is a 2xx of ours to an INVITE that no ACK has come for.
 type unacked struct {
 	call    *Call
-	tx      *transaction.Server
+	tx      *txn.Server
 	seq     uint32
 	offered bool  // it has an offer, which the ACK answers
 	path    *path // that it named
 	next    time.Duration
 	until   time.Time
-	timer   *transaction.Timer
+	timer   *txn.Timer
 }
 
 // awaitAck repeats the 2xx until its ACK comes: from T1, doubling up to T2, for 64*T1 in all,
 // by whatever transport (sections 13.3.1.4 and 14.2).
-func (c *Call) awaitAck(s *transaction.Server, offered bool) {
+func (c *Call) awaitAck(s *txn.Server, offered bool) {
 	c.answered.stop()
 	e := c.e
-	u := &unacked{call: c, tx: s, seq: s.Request.CSeq().SeqNo, offered: offered, path: c.way(), next: e.layer.T1(), until: e.now.Add(e.layer.Lifetime())}
+	u := &unacked{call: c, tx: s, seq: number(s.Request), offered: offered, path: c.way(), next: e.set.Transactions.T1, until: e.now.Add(64 * e.set.Transactions.T1)}
 	u.timer = e.timer(u.again)
 	c.answered = u
 	e.after(u.timer, u.next)
@@ -168,8 +169,8 @@ func (u *unacked) again() {
 		u.call.bye(408, "no ACK came")
 		return
 	}
-	e.layer.Repeat(u.tx, &e.out.Output)
-	u.next = min(2*u.next, e.layer.T2())
+	u.tx.Repeat(&e.tx)
+	u.next = min(2*u.next, e.set.Transactions.T2)
 	e.after(u.timer, min(u.next, u.until.Sub(e.now)))
 }
 
@@ -180,15 +181,15 @@ func (u *unacked) stop() {
 }
 
 // acked takes the ACK of a 2xx.
-func (c *Call) acked(req *sip.Request) {
+func (c *Call) acked(req *message.Message) {
 	u := c.answered
-	if u == nil || req.CSeq().SeqNo != u.seq {
+	if u == nil || number(req) != u.seq {
 		return
 	}
 	u.stop()
 	c.answered = nil
 	if u.offered {
-		if err := c.media.Accept(req.Body()); err != nil {
+		if err := c.media.Accept(req.Body); err != nil {
 			c.bye(488, err.Error())
 			return
 		}

@@ -6,9 +6,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
-	"github.com/isthmus-net/isthmus/sip/transaction"
+	"github.com/isthmus-net/isthmus/sip/message"
+	"github.com/isthmus-net/isthmus/sip/txn"
 )
 
 // State is how far a call is.
@@ -46,23 +45,23 @@ type Call struct {
 	early  []*dialog
 	owner  bool // of the Call-ID, which decides who waits longer (section 14.1)
 
-	outgoing *calling            // the INVITE of a call of ours
-	incoming *alerting           // that of the peer's
-	offer    *reinvite           // a re-INVITE of ours
-	answered *unacked            // a 2xx of ours to an INVITE, until its ACK
-	update   *transaction.Client // an UPDATE of ours
+	outgoing *calling    // the INVITE of a call of ours
+	incoming *alerting   // that of the peer's
+	offer    *reinvite   // a re-INVITE of ours
+	answered *unacked    // a 2xx of ours to an INVITE, until its ACK
+	update   *txn.Client // an UPDATE of ours
 	session  sessionTimer
 
 	// path is the one that the peer knows us by, leaves the one of the move under way.
 	path       *path
-	moving     time.Time          // since when the call leaves path; zero: it does not
-	refusedBy  *path              // where the peer refused us; it is not asked again for that
-	toward     *path              // where Moving has said that it goes
-	unsure     bool               // the peer may know another path than path
-	repaired   bool               // by Replaces
-	obliged    bool               // the wait is one that the peer has asked for
-	held, hold bool               // as the peer knows it, and as it shall be
-	again      *transaction.Timer // the next attempt after a refusal
+	moving     time.Time  // since when the call leaves path; zero: it does not
+	refusedBy  *path      // where the peer refused us; it is not asked again for that
+	toward     *path      // where Moving has said that it goes
+	unsure     bool       // the peer may know another path than path
+	repaired   bool       // by Replaces
+	obliged    bool       // the wait is one that the peer has asked for
+	held, hold bool       // as the peer knows it, and as it shall be
+	again      *txn.Timer // the next attempt after a refusal
 	attempts   int
 	repair     repair
 }
@@ -71,8 +70,8 @@ type Call struct {
 type CallInfo struct {
 	ID     CallID
 	State  State
-	Remote sip.Uri // the peer's address of record
-	Target sip.Uri // where the peer is reached
+	Remote message.URI // the peer's address of record
+	Target message.URI // where the peer is reached
 	// Path is the one by which the peer knows us.
 	Path         int
 	Moving, Held bool
@@ -116,14 +115,14 @@ func (e *Engine) newCall(s State, media Media) *Call {
 }
 
 // remote is the peer's address of record.
-func (c *Call) remote() sip.Uri {
+func (c *Call) remote() message.URI {
 	switch {
 	case c.dialog != nil:
-		return c.dialog.remote.uri
+		return c.dialog.remote.URI
 	case c.outgoing != nil:
 		return c.outgoing.to
 	}
-	return sip.Uri{}
+	return message.URI{}
 }
 
 // way is the path by which the call's messages leave: the one in use, or the call's own while
@@ -144,7 +143,7 @@ func (c *Call) tell(v Event) {
 	c.e.tell(v)
 }
 
-func orURI(a, b sip.Uri) sip.Uri {
+func orURI(a, b message.URI) message.URI {
 	if a.Host != "" {
 		return a
 	}
@@ -167,13 +166,13 @@ func (c *Call) end(status int, why string) {
 		return
 	}
 	c.state = Over
-	for _, t := range []*transaction.Timer{c.again, c.session.refresh, c.session.expire, c.repair.start} {
+	for _, t := range []*txn.Timer{c.again, c.session.refresh, c.session.expire, c.repair.start} {
 		c.e.layer.StopTimer(t)
 	}
 	c.stopOffer()
 	c.repair.cancel()
 	if c.update != nil {
-		c.e.layer.Forget(c.update)
+		c.update.Forget()
 	}
 	c.answered.stop()
 	c.incoming.stop()
@@ -228,9 +227,9 @@ func (c *Call) sayBye(d *dialog) {
 	var send func()
 	send = func() {
 		tries++
-		req, p := d.request(sip.BYE), c.way()
-		c.auth.apply(e, req)
-		e.send(req, p, func(res *sip.Response, err error) {
+		req, p := d.request("BYE"), c.way()
+		c.auth.apply(e, req.Message)
+		e.send(req, p, func(res *message.Message, err error) {
 			lost := err != nil && p != nil && p.lost
 			switch {
 			case tries >= maxByes:
@@ -246,11 +245,6 @@ func (c *Call) sayBye(d *dialog) {
 
 // maxWaiting bounds what is sent when an address comes.
 const maxWaiting = 4096
-
-// contactHeader is our Contact on a path.
-func (e *Engine) contactHeader(p *path) *sip.ContactHeader {
-	return &sip.ContactHeader{Address: e.contact(p)}
-}
 
 // Hold asks the peer to send nothing, or to send again.
 func (e *Engine) Hold(id CallID, on bool, now time.Time, out *Output) error {

@@ -5,9 +5,8 @@ package ua
 import (
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
-	"github.com/isthmus-net/isthmus/sip/transaction"
+	"github.com/isthmus-net/isthmus/sip/message"
+	"github.com/isthmus-net/isthmus/sip/txn"
 )
 
 // purpose is what a re-INVITE is for. Each is for one thing, so that a peer that refuses the
@@ -25,7 +24,7 @@ type reinvite struct {
 	purpose  purpose
 	path     *path
 	hold     bool
-	tx       *transaction.Client
+	tx       *txn.Client
 	auths    int
 	answered bool // by a reliable provisional response
 }
@@ -82,26 +81,26 @@ func (c *Call) sendReinvite(o *reinvite) {
 		return
 	}
 	d.rseq = 0
-	req := d.request(sip.INVITE)
-	req.AppendHeader(e.contactHeader(o.path))
-	set(req, "Allow", allowed)
-	set(req, "Supported", supported)
-	c.session.ask(req)
-	c.auth.apply(e, req)
-	setBody(req, body)
-	e.send(req, o.path, func(res *sip.Response, err error) { c.reinviteResult(o, d, req, res, err) }, &o.tx)
+	req := d.request("INVITE")
+	req.Add("Contact", e.contact(o.path).String())
+	req.Add("Allow", allowed)
+	req.Add("Supported", supported)
+	c.session.ask(req.Message)
+	c.auth.apply(e, req.Message)
+	setBody(req.Message, body)
+	e.send(req, o.path, func(res *message.Message, err error) { c.reinviteResult(o, d, req.Message, res, err) }, &o.tx)
 }
 
 // reinviteResult takes what becomes of a re-INVITE.
-func (c *Call) reinviteResult(o *reinvite, d *dialog, req *sip.Request, res *sip.Response, err error) {
-	success := res != nil && res.StatusCode >= 200 && res.StatusCode < 300
+func (c *Call) reinviteResult(o *reinvite, d *dialog, req *message.Message, res *message.Message, err error) {
+	success := res != nil && res.Status >= 200 && res.Status < 300
 	switch {
 	case c.state != Up:
 	case c.offer != o:
 		if success { // our ACK was lost
 			c.acknowledgeAgain(d, req)
 		}
-	case res != nil && res.StatusCode < 200:
+	case res != nil && res.Status < 200:
 		c.repair.stop()
 		if requires(res, "100rel") {
 			c.reliableAgain(o, d, res)
@@ -113,7 +112,7 @@ func (c *Call) reinviteResult(o *reinvite, d *dialog, req *sip.Request, res *sip
 	}
 }
 
-func (c *Call) reinviteAccepted(o *reinvite, d *dialog, req *sip.Request, res *sip.Response) {
+func (c *Call) reinviteAccepted(o *reinvite, d *dialog, req *message.Message, res *message.Message) {
 	c.offer, c.attempts = nil, 0
 	c.repair.stop()
 	c.repair.cancel()
@@ -121,7 +120,7 @@ func (c *Call) reinviteAccepted(o *reinvite, d *dialog, req *sip.Request, res *s
 	peerMoved := d.retarget(res)
 	var err error
 	if !o.answered {
-		err = c.media.Accept(res.Body())
+		err = c.media.Accept(res.Body)
 	}
 	c.acknowledge(d, req, nil)
 	if err != nil {
@@ -156,12 +155,12 @@ func (c *Call) heldAs(hold bool) {
 
 // reliableAgain takes a reliable provisional response to a re-INVITE: the peer has the new
 // target (RFC 6141 section 4.4).
-func (c *Call) reliableAgain(o *reinvite, d *dialog, res *sip.Response) {
+func (c *Call) reliableAgain(o *reinvite, d *dialog, res *message.Message) {
 	if !c.inOrder(d, res) {
 		return
 	}
-	if !o.answered && len(res.Body()) > 0 {
-		o.answered = c.media.Accept(res.Body()) == nil
+	if !o.answered && len(res.Body) > 0 {
+		o.answered = c.media.Accept(res.Body) == nil
 	}
 	c.sendPrack(d, res, nil)
 	c.arrived(o.path)
@@ -169,7 +168,7 @@ func (c *Call) reliableAgain(o *reinvite, d *dialog, res *sip.Response) {
 
 // reinviteRefused takes a final answer to a re-INVITE that is no 2xx, or an error. Neither
 // session nor remote target have changed (section 14.1, RFC 6141 section 4.4).
-func (c *Call) reinviteRefused(o *reinvite, res *sip.Response, err error) {
+func (c *Call) reinviteRefused(o *reinvite, res *message.Message, err error) {
 	c.offer = nil
 	if !c.repair.underWay() { // whose offer is open then
 		c.media.Withdraw()
@@ -198,7 +197,7 @@ func (c *Call) reinviteRefused(o *reinvite, res *sip.Response, err error) {
 		c.glare(o)
 	default:
 		c.repair.stop()
-		if d, ok := seconds(value(res0(res), "Retry-After")); ok && (status == 500 || status == 503) {
+		if d, ok := seconds(res0(res).Get("Retry-After")); ok && (status == 500 || status == 503) {
 			c.wait(max(min(d, c.e.set.RetryAfterCap), minimumWait))
 			return
 		}
@@ -207,9 +206,9 @@ func (c *Call) reinviteRefused(o *reinvite, res *sip.Response, err error) {
 }
 
 // res0 is a response, or an empty one for none.
-func res0(res *sip.Response) *sip.Response {
+func res0(res *message.Message) *message.Message {
 	if res == nil {
-		return sip.NewResponse(0, "")
+		return new(message.Message)
 	}
 	return res
 }
@@ -235,7 +234,7 @@ func (c *Call) glare(o *reinvite) {
 		c.wait(c.e.between(0, 2*time.Second))
 	}
 	if o.purpose == toMove && c.dialog.updates {
-		c.sendUpdate(c.dialog, nil, func(*sip.Response, error) {})
+		c.sendUpdate(c.dialog, nil, func(*message.Message, error) {})
 	}
 }
 
@@ -255,13 +254,13 @@ func (c *Call) refused(o *reinvite, status int, why string) {
 // stopOffer forgets a re-INVITE of ours.
 func (c *Call) stopOffer() {
 	if c.offer != nil && c.offer.tx != nil {
-		c.e.layer.Forget(c.offer.tx)
+		c.offer.tx.Forget()
 	}
 	c.offer = nil
 }
 
 // reinvited takes a re-INVITE of the peer's.
-func (c *Call) reinvited(s *transaction.Server, d *dialog) {
+func (c *Call) reinvited(s *txn.Server, d *dialog) {
 	e, req := c.e, s.Request
 	if c.state != Up {
 		e.refuse(s, 500, "Retry-After", e.retryAfter()) // the first is not answered yet

@@ -6,9 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
-	"github.com/isthmus-net/isthmus/sip/transaction"
+	"github.com/isthmus-net/isthmus/sip/message"
+	"github.com/isthmus-net/isthmus/sip/txn"
 )
 
 // repair finds a peer that has moved at the same time as we: our re-INVITE goes to an address
@@ -16,8 +15,8 @@ import (
 // address of record finds it, and Replaces (RFC 3891) says which call it goes on with.
 type repair struct {
 	call    *Call
-	start   *transaction.Timer
-	tx      *transaction.Client
+	start   *txn.Timer
+	tx      *txn.Client
 	path    *path
 	auths   int
 	oldGone bool // the peer has ended the old dialog
@@ -31,7 +30,7 @@ func (r *repair) init(c *Call) {
 // arm has the repair begin if two repeats of the re-INVITE bring no answer, or three if the
 // Call-ID is the peer's, so that both ends do not begin at once.
 func (r *repair) arm() {
-	t1 := r.call.e.layer.T1()
+	t1 := r.call.e.set.Transactions.T1
 	wait := 3*t1 + t1/5
 	if !r.call.owner {
 		wait = 7*t1 + t1/5
@@ -47,7 +46,7 @@ func (r *repair) underWay() bool { return r.tx != nil && r.tx.Waiting() }
 // cancel gives up an INVITE that is under way.
 func (r *repair) cancel() {
 	if r.underWay() {
-		r.call.e.layer.Cancel(r.tx, r.tx.Hop, r.call.e.now, &r.call.e.out.Output)
+		r.tx.Cancel(r.tx.To, r.call.e.now, &r.call.e.tx)
 	}
 	r.tx = nil
 }
@@ -55,7 +54,7 @@ func (r *repair) cancel() {
 // begin sends the INVITE, if the re-INVITE is still unanswered.
 func (r *repair) begin() {
 	c := r.call
-	if c.offer == nil || c.offer.tx == nil || c.offer.tx.Answered() || r.underWay() || c.e.use == nil {
+	if c.offer == nil || c.offer.tx == nil || !c.offer.tx.Unanswered() || r.underWay() || c.e.use == nil {
 		return
 	}
 	r.auths = 0
@@ -70,36 +69,38 @@ func (r *repair) send(callID, tag string, seq uint32) {
 	if err != nil {
 		return
 	}
-	req := outgoing(sip.INVITE, d.remote.uri, e.firstRoute())
-	req.AppendHeader(d.local.from(tag))
-	req.AppendHeader(d.remote.to(""))
-	id := sip.CallIDHeader(callID)
-	req.AppendHeader(&id)
-	req.AppendHeader(&sip.CSeqHeader{SeqNo: seq, MethodName: sip.INVITE})
-	req.AppendHeader(e.contactHeader(r.path))
-	set(req, "Replaces", d.callID+";to-tag="+d.dialogKey.remote+";from-tag="+d.dialogKey.local)
-	set(req, "Require", "replaces")
-	set(req, "Allow", allowed)
-	set(req, "Supported", "timer, replaces")
-	c.session.ask(req)
-	c.auth.apply(e, req)
-	setBody(req, body)
-	e.send(req, r.path, func(res *sip.Response, err error) { r.result(d, req, res, err) }, &r.tx)
+	outside := dialog{dialogKey: dialogKey{callID: callID, local: tag}, local: d.local, remote: d.remote, target: d.remote.URI, routes: e.firstRoute()}
+	req := outside.numbered("INVITE", seq)
+	req.Add("Contact", e.contact(r.path).String())
+	req.Add("Replaces", d.callID+";to-tag="+d.dialogKey.remote+";from-tag="+d.dialogKey.local)
+	req.Add("Require", "replaces")
+	req.Add("Allow", allowed)
+	req.Add("Supported", "timer, replaces")
+	c.session.ask(req.Message)
+	c.auth.apply(e, req.Message)
+	setBody(req.Message, body)
+	e.send(req, r.path, func(res *message.Message, err error) { r.result(d, req.Message, res, err) }, &r.tx)
 }
 
 // result takes what becomes of the INVITE.
-func (r *repair) result(old *dialog, req *sip.Request, res *sip.Response, err error) {
+func (r *repair) result(old *dialog, req *message.Message, res *message.Message, err error) {
 	c := r.call
 	switch {
-	case res != nil && res.StatusCode < 200:
-	case res != nil && res.StatusCode < 300:
+	case res != nil && res.Status < 200:
+	case res != nil && res.Status < 300:
 		r.accepted(old, req, res)
 	case c.state != Up || c.dialog != old:
 	case res != nil && c.auth.challenged(c.e, res) && r.auths < maxChallenges:
 		r.auths++
-		r.send(string(*req.CallID()), tagOf(req.From().Params), req.CSeq().SeqNo+1)
+		r.send(req.CallID(), fromTag(req), number(req)+1)
 	case r.oldGone:
 		c.end(0, "")
+	case err != nil && r.path.lost: // who has moved again asks again, in the call's own dialog
+		if c.offer == nil {
+			c.media.Withdraw()
+			c.unsure = true
+			c.pursue()
+		}
 	case c.offer == nil: // the re-INVITE has timed out meanwhile
 		status, why := outcome(res, err)
 		c.bye(status, why)
@@ -109,9 +110,9 @@ func (r *repair) result(old *dialog, req *sip.Request, res *sip.Response, err er
 }
 
 // accepted goes on in the dialog of the 2xx.
-func (r *repair) accepted(old *dialog, req *sip.Request, res *sip.Response) {
+func (r *repair) accepted(old *dialog, req *message.Message, res *message.Message) {
 	c := r.call
-	d := uacDialog(res, old.local, old.remote, req.CSeq().SeqNo)
+	d := uacDialog(res, old.local, old.remote, number(req))
 	switch {
 	case c.state == Up && c.dialog.dialogKey == d.dialogKey:
 		c.acknowledgeAgain(c.dialog, req)
@@ -123,7 +124,7 @@ func (r *repair) accepted(old *dialog, req *sip.Request, res *sip.Response) {
 	}
 	var err error
 	if r.tx != nil { // else the re-INVITE was answered after all, and its answer holds
-		err = c.media.Accept(res.Body())
+		err = c.media.Accept(res.Body)
 	}
 	c.goOn(d)
 	c.owner, c.repaired, r.tx, r.oldGone = true, true, nil, false
@@ -152,18 +153,21 @@ func (c *Call) goOn(d *dialog) {
 }
 
 // replaces takes an INVITE with Replaces (RFC 3891 section 3).
-func (e *Engine) replaces(s *transaction.Server, text string) {
-	callID, _, _ := strings.Cut(text, ";")
-	key := dialogKey{strings.TrimSpace(callID), parameter(text, "to-tag"), parameter(text, "from-tag")}
+func (e *Engine) replaces(s *txn.Server, text string) {
+	callID, params := message.Parameters(text)
+	ours, _ := params.Get("to-tag")
+	theirs, _ := params.Get("from-tag")
+	from, _ := s.Request.From()
+	key := dialogKey{callID, ours, theirs}
 	c := e.dialogs[key]
 	switch {
-	case len(s.Request.GetHeaders("Replaces")) > 1:
+	case len(s.Request.All("Replaces")) > 1:
 		e.refuse(s, 400)
 	case c == nil || c.state != Up || c.dialog.dialogKey != key:
 		e.refuse(s, 481)
-	case hasFlag(text, "early-only"):
+	case params.Has("early-only"):
 		e.refuse(s, 486)
-	case !sameUser(s.Request.From().Address, c.dialog.remote.uri):
+	case !sameUser(from.URI, c.dialog.remote.URI):
 		e.refuse(s, 403) // who knows the tags of a call has still to be its peer
 	case c.repair.underWay() && c.owner:
 		e.refuse(s, 491) // ours is under way, and it is for us to repair
@@ -172,21 +176,12 @@ func (e *Engine) replaces(s *transaction.Server, text string) {
 	}
 }
 
-func hasFlag(text, name string) bool {
-	for p := range strings.SplitSeq(text, ";") {
-		if strings.EqualFold(strings.TrimSpace(p), name) {
-			return true
-		}
-	}
-	return false
-}
-
-func sameUser(a, b sip.Uri) bool {
+func sameUser(a, b message.URI) bool {
 	return a.User == b.User && strings.EqualFold(a.Host, b.Host)
 }
 
 // replacedBy goes on in the dialog of an INVITE with Replaces, and ends the old one.
-func (c *Call) replacedBy(s *transaction.Server) {
+func (c *Call) replacedBy(s *txn.Server) {
 	e, p, old := c.e, c.way(), c.dialog
 	if p == nil {
 		e.refuse(s, 503)

@@ -5,125 +5,113 @@ package ua
 import (
 	"slices"
 	"strconv"
-
-	"github.com/emiago/sipgo/sip"
+	"strings"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/transaction"
+	"github.com/isthmus-net/isthmus/sip/txn"
 )
 
 // known are the extensions that a request may require.
 var known = []string{"100rel", "timer", "replaces", "path", "outbound"}
 
 // request takes a request.
-func (e *Engine) request(req *sip.Request, hop transaction.Hop) {
-	s, verdict := e.layer.HandleRequest(req, hop, e.now, &e.out.Output)
+func (e *Engine) request(s *txn.Server) {
+	req := s.Request
 	c := e.callOf(req)
 	switch {
-	case verdict == transaction.Ack:
-		if c != nil {
-			c.reachedBy(hop)
-			c.acked(req)
-			return
-		}
-		e.stats.Strays++
-	case verdict != transaction.Started:
-	case req.Method == sip.CANCEL:
+	case req.Method == "CANCEL":
 		e.cancelled(s)
 	case e.inspected(s):
 	case c != nil:
-		c.reachedBy(hop)
+		c.reachedBy(s.From)
 		c.request(s)
-	case tagOf(req.To().Params) != "":
+	case toTag(req) != "":
 		e.refuse(s, 481)
 	default:
 		e.outside(s)
 	}
 }
 
+// ack takes the ACK of a 2xx.
+func (e *Engine) ack(m *message.Message, from txn.Target) {
+	c := e.callOf(m)
+	if c == nil {
+		e.stats.Strays++
+		return
+	}
+	c.reachedBy(from)
+	c.acked(m)
+}
+
 // callOf finds the call of a request in a dialog, by Call-ID and tags alone.
-func (e *Engine) callOf(req *sip.Request) *Call {
-	to := tagOf(req.To().Params)
+func (e *Engine) callOf(req *message.Message) *Call {
+	to := toTag(req)
 	if to == "" {
 		return nil
 	}
-	return e.dialogs[dialogKey{string(*req.CallID()), to, tagOf(req.From().Params)}]
+	return e.dialogs[dialogKey{req.CallID(), to, fromTag(req)}]
 }
 
 // inspected refuses a request by what section 8.2 has a server look at first.
-func (e *Engine) inspected(s *transaction.Server) bool {
+func (e *Engine) inspected(s *txn.Server) bool {
 	req := s.Request
+	u, _ := message.ParseURI(req.URI)
+	unknown := req.Unsupported("Require", known...)
 	switch {
-	case req.SipVersion != "SIP/2.0":
-		e.refuse(s, 505)
-	case req.Recipient.Scheme != "sip" && req.Recipient.Scheme != "sips":
+	case slices.Contains(strings.Split(allowed, ", "), req.Method):
+	case message.IsMethod(req.Method):
+		e.refuse(s, 405, "Allow", allowed)
+		return true
+	default:
+		e.refuse(s, 501, "Allow", allowed)
+		return true
+	}
+	switch {
+	case !u.IsSIP():
 		e.refuse(s, 416)
-	case e.unsupported(s):
-	case len(req.Body()) > 0 && !isSDP(req) && req.Method != sip.BYE:
+	case len(unknown) > 0: // section 8.2.2.3
+		e.refuse(s, 420, "Unsupported", strings.Join(unknown, ", "))
+	case len(req.Body) > 0 && !isSDP(req) && req.Method != "BYE":
 		e.refuse(s, 415, "Accept", sdpType)
+	case req.Method == "INVITE" && !takesSDP(req):
+		e.refuse(s, 406)
 	default:
 		return false
 	}
 	return true
 }
 
-func isSDP(m *sip.Request) bool {
-	t := m.ContentType()
-	return t != nil && mediaType(string(*t)) == sdpType
-}
-
-// unsupported refuses a request that requires what we cannot do (section 8.2.2.3).
-func (e *Engine) unsupported(s *transaction.Server) bool {
-	var unknown string
-	for _, tag := range tokens(s.Request, "Require") {
-		if !slices.Contains(known, tag) {
-			if unknown != "" {
-				unknown += ", "
-			}
-			unknown += tag
-		}
-	}
-	if unknown == "" {
-		return false
-	}
-	e.refuse(s, 420, "Unsupported", unknown)
-	return true
+// takesSDP reports whether the sender of a request reads what its answer would have for a body
+// (section 20.1).
+func takesSDP(req *message.Message) bool {
+	return !req.Has("Accept") || slices.ContainsFunc(req.Tokens("Accept"), func(one string) bool {
+		kind, _ := message.Parameters(one)
+		return slices.Contains([]string{sdpType, "application/*", "*/*"}, strings.ToLower(kind))
+	})
 }
 
 // outside takes a request outside any dialog.
-func (e *Engine) outside(s *transaction.Server) {
+func (e *Engine) outside(s *txn.Server) {
 	switch s.Request.Method {
-	case sip.INVITE:
+	case "INVITE":
 		if e.merged(s) {
 			e.refuse(s, 482)
 			return
 		}
 		e.incomingCall(s)
-	case sip.OPTIONS:
+	case "OPTIONS":
 		e.refuse(s, 200, "Allow", allowed, "Supported", supported, "Accept", sdpType)
-	default:
-		e.refuseMethod(s)
-	}
-}
-
-// refuseMethod refuses what we cannot do, or do in no such place.
-func (e *Engine) refuseMethod(s *transaction.Server) {
-	switch m := s.Request.Method; m {
-	case sip.BYE, sip.PRACK, sip.UPDATE:
+	default: // of a dialog, by its nature
 		e.refuse(s, 481)
-	case sip.REGISTER, sip.SUBSCRIBE, sip.NOTIFY, sip.REFER, sip.INFO, sip.MESSAGE, sip.PUBLISH:
-		e.refuse(s, 405, "Allow", allowed)
-	default:
-		e.refuse(s, 501, "Allow", allowed)
 	}
 }
 
 // merged reports whether an INVITE is one that has come already by another way
 // (section 8.2.2.2).
-func (e *Engine) merged(s *transaction.Server) bool {
+func (e *Engine) merged(s *txn.Server) bool {
 	for _, c := range e.calls {
-		if a := c.incoming; a != nil && a.tx != s && *a.tx.Request.CallID() == *s.Request.CallID() &&
-			a.tx.Request.CSeq().SeqNo == s.Request.CSeq().SeqNo && c.dialog.dialogKey.remote == tagOf(s.Request.From().Params) {
+		if a := c.incoming; a != nil && a.tx != s && a.tx.Request.CallID() == s.Request.CallID() &&
+			number(a.tx.Request) == number(s.Request) && c.dialog.dialogKey.remote == fromTag(s.Request) {
 			return true
 		}
 	}
@@ -131,14 +119,14 @@ func (e *Engine) merged(s *transaction.Server) bool {
 }
 
 // cancelled takes a CANCEL.
-func (e *Engine) cancelled(s *transaction.Server) {
+func (e *Engine) cancelled(s *txn.Server) {
 	of := e.layer.Cancelled(s.Request)
 	if of == nil {
 		e.refuse(s, 481)
 		return
 	}
 	e.refuse(s, 200)
-	if !of.Waiting() {
+	if of.Answered() {
 		return
 	}
 	for _, c := range e.calls {
@@ -150,37 +138,35 @@ func (e *Engine) cancelled(s *transaction.Server) {
 }
 
 // request takes a request in a dialog of the call.
-func (c *Call) request(s *transaction.Server) {
+func (c *Call) request(s *txn.Server) {
 	e, req := c.e, s.Request
 	d := c.dialogFor(req)
 	if d == nil {
 		e.refuse(s, 481)
 		return
 	}
-	if !d.accepts(req.CSeq().SeqNo) {
+	if !d.accepts(number(req)) {
 		e.refuse(s, 500) // section 12.2.2
 		return
 	}
 	d.learn(req)
 	switch req.Method {
-	case sip.INVITE:
+	case "INVITE":
 		c.reinvited(s, d)
-	case sip.BYE:
+	case "BYE":
 		c.byeReceived(s, d)
-	case sip.UPDATE:
+	case "UPDATE":
 		c.updated(s, d)
-	case sip.PRACK:
+	case "PRACK":
 		c.prack(s)
-	case sip.OPTIONS:
+	case "OPTIONS":
 		e.refuse(s, 200, "Allow", allowed, "Supported", supported, "Accept", sdpType)
-	default:
-		e.refuseMethod(s)
 	}
 }
 
 // dialogFor is the dialog of the call that a request is in.
-func (c *Call) dialogFor(req *sip.Request) *dialog {
-	key := dialogKey{string(*req.CallID()), tagOf(req.To().Params), tagOf(req.From().Params)}
+func (c *Call) dialogFor(req *message.Message) *dialog {
+	key := dialogKey{req.CallID(), toTag(req), fromTag(req)}
 	if c.dialog != nil && c.dialog.dialogKey == key {
 		return c.dialog
 	}
@@ -194,7 +180,7 @@ func (c *Call) dialogFor(req *sip.Request) *dialog {
 
 // byeReceived takes a BYE. What the peer asks in the same dialog is over as well
 // (section 15.1.2).
-func (c *Call) byeReceived(s *transaction.Server, d *dialog) {
+func (c *Call) byeReceived(s *txn.Server, d *dialog) {
 	c.e.refuse(s, 200)
 	switch {
 	case c.repair.underWay():
@@ -214,25 +200,16 @@ func (c *Call) byeReceived(s *transaction.Server, d *dialog) {
 }
 
 // malformed counts what has a fault, and answers it if the fault has a status.
-func (e *Engine) malformed(m *message.Message, f *message.Fault, hop transaction.Hop) {
+func (e *Engine) malformed(m *message.Message, f *message.Fault, from txn.Target) {
 	e.stats.Malformed++
 	if m == nil {
 		return
 	}
-	m.Receive(hop.Remote)
-	reply, ok := message.ReplyFault(m, f, e.token())
-	if !ok {
-		return
+	to := txn.Receive(m, from)
+	if reply, ok := message.ReplyFault(m, f, e.token()); ok {
+		e.tx.Sends = append(e.tx.Sends, txn.Send{To: to, Message: reply})
 	}
-	if !hop.Transport.Reliable() {
-		hop.Remote = m.ReplyTo(hop.Remote)
-	}
-	e.out.Send(hop, reply.Append(nil))
 }
-
-// strayResponse counts a response that no request waits for. A 2xx to an INVITE among them is
-// one whose transaction is over: its sender will end the call for want of an ACK.
-func (e *Engine) strayResponse(*sip.Response) { e.stats.Strays++ }
 
 // retryAfter is a random wait for a peer that asks too early (section 14.2).
 func (e *Engine) retryAfter() string { return strconv.Itoa(int(e.random.Uint64() % 11)) }

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
 	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/sip/media"
+	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/ua"
 	"github.com/isthmus-net/isthmus/sip/ua/agent"
 )
@@ -79,7 +79,7 @@ func start(t *testing.T, in *testutil.Netns, name string, tally *media.Tally) *a
 	var a *agent.Agent
 	in.Do(t, func() (err error) {
 		a, err = agent.New(agent.Settings{
-			UA:         ua.Settings{AOR: sip.Uri{Scheme: "sip", User: name, Host: "example.com"}},
+			UA:         ua.Settings{AOR: message.URI{Scheme: "sip", User: name, Host: "example.com"}},
 			AutoAnswer: true, Latch: true,
 			Sound: func() (media.Source, media.Sink) { return media.Numbered{}, tally },
 		})
