@@ -83,6 +83,18 @@ func (o *Output) Reset() {
 	o.Sends, o.Events = o.Sends[:0], o.Events[:0]
 }
 
+// Refuse answers what [message.Parse] has found a fault with, without a transaction. What is nil, or
+// must have no answer, is dropped. The tag is for To.
+func (o *Output) Refuse(m *message.Message, f *message.Fault, from Target, tag string) {
+	if m == nil {
+		return
+	}
+	to := Receive(m, from)
+	if reply, ok := message.ReplyFault(m, f, tag); ok {
+		o.send(to, reply)
+	}
+}
+
 func (o *Output) send(to Target, m *message.Message) { o.Sends = append(o.Sends, Send{to, m}) }
 
 func (o *Output) event(e Event) { o.Events = append(o.Events, e) }

@@ -239,6 +239,23 @@ func (e *Engine) Handle(b []byte, from txn.Target, now time.Time, out *Output) {
 	e.layer.Handle(m, from, now, &e.tx)
 }
 
+// Broken takes the last of a stream in which no further message can be found, by a fault of
+// [message.Frame]: a request is answered as far as it has come.
+func (e *Engine) Broken(b []byte, fault *message.Fault, from txn.Target, now time.Time, out *Output) {
+	defer e.enter(now, out)()
+	m, _ := message.Parse(b[:min(len(b), message.MaxSize)])
+	if m != nil && !m.IsRequest() {
+		m = nil
+	}
+	e.malformed(m, fault, from)
+}
+
+// malformed counts what has a fault, and answers it if that has a status.
+func (e *Engine) malformed(m *message.Message, f *message.Fault, from txn.Target) {
+	e.stats.Malformed++
+	e.tx.Refuse(m, f, from, e.token())
+}
+
 // Unreachable tells that a target failed: a connection that broke or did not come about, or an
 // ICMP error. What no one has answered by TCP goes by UDP if it may (RFC 3261 section 18.1.1);
 // everything else ends as a transport error.

@@ -4,6 +4,7 @@ package ua
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -71,6 +72,41 @@ func TestRefusals(t *testing.T) {
 			expect(t, "answers", w.sent(), strings.Fields(row.want)...)
 			if !strings.Contains(all, row.has) {
 				t.Errorf("no %q in\n%s", row.has, all)
+			}
+		})
+	}
+}
+
+// A stream in which no message can be found any more is answered, as far as it has come, and ends.
+func TestBrokenStreams(t *testing.T) {
+	for _, row := range []struct {
+		name, data string
+		want       string
+	}{
+		{"no length", strings.Join(append(plain()[:9], "", ""), "\r\n"), "400"},
+		{"too large", "OPTIONS sip:bob@[2001:db8:c::2] SIP/2.0\r\n" + strings.Join(plain()[1:6], "\r\n") + "\r\nCSeq: 1 OPTIONS\r\nSubject: " + strings.Repeat("x", message.MaxSize), "513"},
+		{"an ACK has no answer", strings.Replace(strings.Join(append(plain()[:9], "", ""), "\r\n"), "INVITE", "ACK", 2), ""},
+		{"nor has a response", "SIP/2.0 200 OK\r\n" + strings.Join(plain()[1:7], "\r\n") + "\r\n\r\n", ""},
+		{"nor what is no SIP", "GET / HTTP/1.1\r\n\r\n", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWorld(t)
+			bob := w.agent("bob", bobA, nil)
+			_, _, fault := message.Frame([]byte(row.data), message.MaxSize)
+			if fault == nil {
+				t.Fatal("the stream goes on")
+			}
+			from := netip.MustParseAddrPort("[2001:db8:66::6]:40000")
+			bob.engine.Broken([]byte(row.data), fault, txn.Target{Transport: "TCP", Local: bob.paths[1], Remote: from}, w.now, &bob.out)
+			bob.flush()
+			for _, f := range w.seen {
+				if f.to != from || f.transport != "TCP" {
+					t.Errorf("answered to %v by %s", f.to, f.transport)
+				}
+			}
+			expect(t, "answers", w.sent(), strings.Fields(row.want)...)
+			if n := bob.engine.Stats().Malformed; n != 1 {
+				t.Errorf("counted %d", n)
 			}
 		})
 	}

@@ -199,17 +199,5 @@ func (c *Call) byeReceived(s *txn.Server, d *dialog) {
 	c.end(0, "")
 }
 
-// malformed counts what has a fault, and answers it if the fault has a status.
-func (e *Engine) malformed(m *message.Message, f *message.Fault, from txn.Target) {
-	e.stats.Malformed++
-	if m == nil {
-		return
-	}
-	to := txn.Receive(m, from)
-	if reply, ok := message.ReplyFault(m, f, e.token()); ok {
-		e.tx.Sends = append(e.tx.Sends, txn.Send{To: to, Message: reply})
-	}
-}
-
 // retryAfter is a random wait for a peer that asks too early (section 14.2).
 func (e *Engine) retryAfter() string { return strconv.Itoa(int(e.random.Uint64() % 11)) }

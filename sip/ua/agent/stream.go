@@ -157,6 +157,7 @@ func (a *Agent) frames(s *stream, held []byte) (rest []byte, whole, ok bool) {
 		n, ping, fault := message.Frame(held, message.MaxSize)
 		switch {
 		case fault != nil:
+			a.post(func() { a.engine.Broken(held, fault, s.to, time.Now(), &a.out) })
 			return nil, whole, false
 		case n == 0:
 			return held, whole, true
