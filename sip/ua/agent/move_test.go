@@ -85,6 +85,12 @@ func start(t *testing.T, in *testutil.Netns, name string, tally *media.Tally) *a
 		})
 		return err
 	})
+	run(t, a)
+	return a
+}
+
+func run(t *testing.T, a *agent.Agent) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()
@@ -94,7 +100,6 @@ func start(t *testing.T, in *testutil.Netns, name string, tally *media.Tally) *a
 			t.Error(err)
 		}
 	})
-	return a
 }
 
 // await returns the next event of a kind.

@@ -3,7 +3,6 @@
 package agent_test
 
 import (
-	"context"
 	"io"
 	"net"
 	"strings"
@@ -21,15 +20,7 @@ func TestStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	run(t, a)
 	if _, err := a.State(t.Context()); err != nil { // its sockets are there
 		t.Fatal(err)
 	}
