@@ -60,24 +60,33 @@ func TestBothMoveHard(t *testing.T) {
 }
 
 // Who moves again during a repair has lost its INVITE with the address, not the call.
-func TestHardMoveDuringARepair(t *testing.T) {
-	w, alice, bob := bothMoved(t)
-	w.lose = func(f flight) bool { return f.from.String() == aliceB && f.header("Replaces") != "" }
-	w.pass(1700 * time.Millisecond)
-	if len(w.find("INVITE")) == 0 || !alice.engine.calls[1].repair.underWay() {
-		t.Fatalf("no repair is under way: %v", w.sent())
+func TestMoveDuringARepair(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		leave func(alice *agent)
+	}{
+		{"the address is lost, then there is another", func(alice *agent) { alice.lost(2); alice.use(3) }},
+		{"there is another, then the address is lost", func(alice *agent) { alice.use(3); alice.lost(2) }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w, alice, bob := bothMoved(t)
+			w.lose = func(f flight) bool { return f.from.String() == aliceB && f.header("Replaces") != "" }
+			w.pass(1700 * time.Millisecond)
+			if !alice.engine.calls[1].repair.underWay() {
+				t.Fatalf("no repair is under way: %v", w.sent())
+			}
+			alice.add(3, "[2001:db8:f::3]:5060")
+			row.leave(alice)
+			w.pass(5 * time.Second)
+			if v, ok := alice.told(Ended); ok {
+				t.Fatalf("the call has ended: %+v", v)
+			}
+			if !strings.Contains(bob.media[1].peer, "path=3") || alice.only().Path != 3 {
+				t.Errorf("bob has %q, alice %+v", bob.media[1].peer, alice.only())
+			}
+			byeReaches(t, w, bob, alice, "[2001:db8:f::3]:5060")
+		})
 	}
-	alice.add(3, "[2001:db8:f::3]:5060")
-	alice.lost(2)
-	alice.use(3)
-	w.pass(5 * time.Second)
-	if v, ok := alice.told(Ended); ok {
-		t.Fatalf("the call has ended: %+v", v)
-	}
-	if !strings.Contains(bob.media[1].peer, "path=3") || alice.only().Path != 3 {
-		t.Errorf("bob has %q, alice %+v", bob.media[1].peer, alice.only())
-	}
-	byeReaches(t, w, bob, alice, "[2001:db8:f::3]:5060")
 }
 
 func TestStrangersDoNotReplace(t *testing.T) {
