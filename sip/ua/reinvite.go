@@ -100,6 +100,7 @@ func (c *Call) reinviteResult(o *reinvite, d *dialog, req *message.Message, res 
 		if success { // our ACK was lost
 			c.acknowledgeAgain(d, req)
 		}
+	case res != nil && res.Status == 100: // of the next hop: a proxy says nothing of the peer by it
 	case res != nil && res.Status < 200:
 		c.repair.stop()
 		if requires(res, "100rel") {

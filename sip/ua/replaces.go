@@ -51,10 +51,10 @@ func (r *repair) cancel() {
 	r.tx = nil
 }
 
-// begin sends the INVITE, if the re-INVITE is still unanswered.
+// begin sends the INVITE, if the re-INVITE still waits.
 func (r *repair) begin() {
 	c := r.call
-	if c.offer == nil || c.offer.tx == nil || !c.offer.tx.Unanswered() || r.underWay() || c.e.use == nil {
+	if c.offer == nil || c.offer.tx == nil || !c.offer.tx.Waiting() || r.underWay() || c.e.use == nil {
 		return
 	}
 	r.auths = 0

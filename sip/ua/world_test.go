@@ -30,6 +30,7 @@ type world struct {
 	seen   []flight // all that were sent, lost ones included
 	lose   func(flight) bool
 	server *server
+	proxy  *proxy
 	broken string // packets by it come back as unreachable
 }
 
@@ -153,6 +154,11 @@ func (a *agent) call(to string) CallID {
 	return id
 }
 
+func (a *agent) tick() {
+	a.engine.Tick(a.w.now, &a.out)
+	a.flush()
+}
+
 // flush sends what the engine put out, and answers calls that came in.
 func (a *agent) flush() {
 	events, packets := slices.Clone(a.out.Events), slices.Clone(a.out.Packets)
@@ -234,11 +240,15 @@ func (w *world) send(from, to netip.AddrPort, t string, data []byte, by *agent) 
 func (w *world) pass(d time.Duration) {
 	until := w.now.Add(d)
 	for {
-		at := until.Add(1)
-		var next *agent
+		at, tick := until.Add(1), func() {}
 		for _, a := range w.agents {
 			if n := a.engine.Next(); !n.IsZero() && n.Before(at) {
-				at, next = n, a
+				at, tick = n, a.tick
+			}
+		}
+		if w.proxy != nil {
+			if n := w.proxy.engine.Next(); !n.IsZero() && n.Before(at) {
+				at, tick = n, w.proxy.tick
 			}
 		}
 		switch {
@@ -247,10 +257,9 @@ func (w *world) pass(d time.Duration) {
 			w.flying = w.flying[1:]
 			w.now = f.at
 			w.arrive(f)
-		case next != nil && !at.After(until):
+		case !at.After(until):
 			w.now = maxTime(w.now, at)
-			next.engine.Tick(w.now, &next.out)
-			next.flush()
+			tick()
 		default:
 			w.now = until
 			return
@@ -266,8 +275,12 @@ func maxTime(a, b time.Time) time.Time {
 }
 
 func (w *world) arrive(f flight) {
-	if w.server != nil && f.to == w.server.at {
+	switch {
+	case w.server != nil && f.to == w.server.at:
 		w.server.handle(f)
+		return
+	case w.proxy != nil && f.to == w.proxy.at:
+		w.proxy.handle(f)
 		return
 	}
 	for _, a := range w.agents {
