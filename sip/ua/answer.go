@@ -143,6 +143,7 @@ func (c *Call) refuseIncoming(status int) {
 type unacked struct {
 	call    *Call
 	tx      *txn.Server
+	in      *dialog
 	seq     uint32
 	offered bool  // it has an offer, which the ACK answers
 	path    *path // that it named
@@ -156,7 +157,7 @@ type unacked struct {
 func (c *Call) awaitAck(s *txn.Server, offered bool) {
 	c.answered.stop()
 	e := c.e
-	u := &unacked{call: c, tx: s, seq: number(s.Request), offered: offered, path: c.way(), next: e.set.Transactions.T1, until: e.now.Add(64 * e.set.Transactions.T1)}
+	u := &unacked{call: c, tx: s, in: c.dialog, seq: number(s.Request), offered: offered, path: c.way(), next: e.set.Transactions.T1, until: e.now.Add(64 * e.set.Transactions.T1)}
 	u.timer = e.timer(u.again)
 	c.answered = u
 	e.after(u.timer, u.next)
@@ -166,7 +167,9 @@ func (u *unacked) again() {
 	e := u.call.e
 	if !e.now.Before(u.until) {
 		u.call.answered = nil
-		u.call.bye(408, "no ACK came")
+		if u.in == u.call.dialog { // else the peer speaks in another
+			u.call.bye(408, "no ACK came")
+		}
 		return
 	}
 	u.tx.Repeat(&e.tx)
@@ -183,11 +186,12 @@ func (u *unacked) stop() {
 // acked takes the ACK of a 2xx.
 func (c *Call) acked(req *message.Message) {
 	u := c.answered
-	if u == nil || number(req) != u.seq {
+	if u == nil || number(req) != u.seq || c.dialogFor(req) != u.in {
 		return
 	}
 	u.stop()
 	c.answered = nil
+	c.heardIn(u.in)
 	if u.offered {
 		if err := c.media.Accept(req.Body); err != nil {
 			c.bye(488, err.Error())

@@ -42,8 +42,9 @@ type Call struct {
 	// *dialog is the one that carries the call, nil while an INVITE of ours has none; early
 	// are all that it created.
 	dialog *dialog
+	former *dialog // which dialog has replaced, while the peer may not know of that
+	sure   bool    // the peer does, for it has answered our INVITE with Replaces
 	early  []*dialog
-	owner  bool // of the Call-ID, which decides who waits longer (section 14.1)
 
 	outgoing *calling    // the INVITE of a call of ours
 	incoming *alerting   // that of the peer's
@@ -169,7 +170,9 @@ func (c *Call) end(status int, why string) {
 	for _, t := range []*txn.Timer{c.again, c.session.refresh, c.session.expire, c.repair.start} {
 		c.e.layer.StopTimer(t)
 	}
-	c.stopOffer()
+	if c.offer != nil && c.offer.tx != nil {
+		c.offer.tx.Forget()
+	}
 	c.repair.cancel()
 	if c.update != nil {
 		c.update.Forget()
@@ -177,8 +180,7 @@ func (c *Call) end(status int, why string) {
 	c.answered.stop()
 	c.incoming.stop()
 	c.tell(Event{Kind: Ended, Status: status, Reason: why})
-	c.drop(c.dialog)
-	for _, d := range c.early {
+	for _, d := range append(c.early, c.dialog, c.former) {
 		c.drop(d)
 	}
 	delete(c.e.calls, c.id)
@@ -212,9 +214,12 @@ func (e *Engine) HangUp(id CallID, now time.Time, out *Output) error {
 
 // bye ends the call by BYE. The call is over for us at once (section 15.1.1).
 func (c *Call) bye(status int, why string) {
-	d := c.dialog
 	c.end(status, why)
-	c.sayBye(d)
+	c.sayBye(c.dialog)
+	if c.former != nil {
+		c.former.target = c.dialog.target
+		c.sayBye(c.former)
+	}
 }
 
 // maxByes is how often a BYE is sent, for challenges and for addresses that are lost.

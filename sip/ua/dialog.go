@@ -20,7 +20,10 @@ type dialog struct {
 	localSeq, remoteSeq uint32
 	remoteSeqKnown      bool
 	target              message.URI       // the remote target
+	refreshed           int               // by requests of the peer
 	routes              []message.Address // never changed by a target refresh (section 12.2)
+	owner               bool              // of the Call-ID, which decides who waits longer (section 14.1)
+	refused             bool              // by the peer, who does not know it
 	updates             bool              // the peer's Allow has UPDATE
 	timers              bool              // the peer knows session timers
 	ackBody             []byte            // of the last ACK, for its repeats
@@ -43,7 +46,7 @@ func tagged(a message.Address, tag string) string {
 
 // uacDialog makes the dialog that a response to a request of ours creates (section 12.1.2).
 func uacDialog(res *message.Message, local, remote message.Address, seq uint32) *dialog {
-	d := &dialog{dialogKey: dialogKey{res.CallID(), fromTag(res), toTag(res)}, local: local, remote: remote, localSeq: seq, target: remote.URI}
+	d := &dialog{dialogKey: dialogKey{res.CallID(), fromTag(res), toTag(res)}, local: local, remote: remote, localSeq: seq, target: remote.URI, owner: true}
 	d.recompute(res)
 	d.learn(res)
 	d.retarget(res)
@@ -89,9 +92,18 @@ func (d *dialog) retarget(m *message.Message) bool {
 	if len(contacts) == 0 || contacts[0].URI.Host == "" {
 		return false
 	}
+	if m.IsRequest() {
+		d.refreshed++
+	}
 	changed := d.target.String() != contacts[0].URI.String()
 	d.target = contacts[0].URI
 	return changed
+}
+
+// retargetUnless takes the remote target of a response, unless a request of the peer's has refreshed
+// it since ours was sent: that is the later word.
+func (d *dialog) retargetUnless(res *message.Message, since int) bool {
+	return d.refreshed == since && d.retarget(res)
 }
 
 // request is a request of ours, and where it goes first.

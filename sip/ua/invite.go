@@ -48,7 +48,6 @@ func (e *Engine) Invite(to message.URI, media Media, now time.Time, out *Output)
 		return 0, ErrFull
 	}
 	c := e.newCall(Calling, media)
-	c.owner = true
 	c.outgoing = &calling{to: to, target: to, callID: e.token(), tag: e.token(), interval: e.wantedInterval()}
 	c.invite()
 	return c.id, nil

@@ -25,6 +25,9 @@ type reinvite struct {
 	path     *path
 	hold     bool
 	tx       *txn.Client
+	since    int // refreshes of the target until it was sent
+	sent     time.Time
+	heard    bool // the peer has answered, provisionally at least
 	auths    int
 	answered bool // by a reliable provisional response
 }
@@ -81,6 +84,7 @@ func (c *Call) sendReinvite(o *reinvite) {
 		return
 	}
 	d.rseq = 0
+	o.since, o.sent, o.heard = d.refreshed, e.now, false
 	req := d.request("INVITE")
 	req.Add("Contact", e.contact(o.path).String())
 	req.Add("Allow", allowed)
@@ -97,11 +101,15 @@ func (c *Call) reinviteResult(o *reinvite, d *dialog, req *message.Message, res 
 	switch {
 	case c.state != Up:
 	case c.offer != o:
-		if success { // our ACK was lost
+		if success { // our ACK was lost, or the call has gone on without this one
 			c.acknowledgeAgain(d, req)
+			if d == c.former {
+				c.heardIn(d)
+			}
 		}
 	case res != nil && res.Status == 100: // of the next hop: a proxy says nothing of the peer by it
 	case res != nil && res.Status < 200:
+		o.heard = true
 		c.repair.stop()
 		if requires(res, "100rel") {
 			c.reliableAgain(o, d, res)
@@ -117,8 +125,9 @@ func (c *Call) reinviteAccepted(o *reinvite, d *dialog, req *message.Message, re
 	c.offer, c.attempts = nil, 0
 	c.repair.stop()
 	c.repair.cancel()
+	c.heardIn(d)
 	d.learn(res)
-	peerMoved := d.retarget(res)
+	peerMoved := d.retargetUnless(res, o.since)
 	var err error
 	if !o.answered {
 		err = c.media.Accept(res.Body)
@@ -190,6 +199,8 @@ func (c *Call) reinviteRefused(o *reinvite, res *message.Message, err error) {
 		c.offer = o
 		c.sendReinvite(o)
 	case c.repair.underWay(): // it decides what becomes of the call
+	case status == 481 && c.goBack(false):
+		c.pursue()
 	case status == 481:
 		c.end(status, why)
 	case status == 408:
@@ -229,7 +240,7 @@ func (c *Call) wait(d time.Duration) {
 func (c *Call) glare(o *reinvite) {
 	c.e.stats.Glares++
 	c.repair.stop()
-	if c.owner {
+	if c.dialog.owner {
 		c.wait(c.e.between(2100*time.Millisecond, 4*time.Second))
 	} else {
 		c.wait(c.e.between(0, 2*time.Second))
@@ -252,12 +263,21 @@ func (c *Call) refused(o *reinvite, status int, why string) {
 	}
 }
 
-// stopOffer forgets a re-INVITE of ours.
-func (c *Call) stopOffer() {
-	if c.offer != nil && c.offer.tx != nil {
-		c.offer.tx.Forget()
+// withdrawUnheard gives up a re-INVITE of ours that the peer cannot have got, and reports whether it
+// was one: two repeats have brought no answer, and here is the peer. The INVITE has gone to an address
+// that the peer has left, and a proxy would wait there for half a minute. Should it be answered after
+// all, it is acknowledged.
+func (c *Call) withdrawUnheard() bool {
+	o, e := c.offer, c.e
+	if o == nil || o.tx == nil || o.heard || e.now.Sub(o.sent) < 3*e.set.Transactions.T1 {
+		return false
 	}
+	o.tx.Cancel(o.tx.To, e.now, &e.tx)
 	c.offer = nil
+	c.repair.stop()
+	c.repair.cancel()
+	c.media.Withdraw()
+	return true
 }
 
 // reinvited takes a re-INVITE of the peer's.
@@ -267,7 +287,7 @@ func (c *Call) reinvited(s *txn.Server, d *dialog) {
 		e.refuse(s, 500, "Retry-After", e.retryAfter()) // the first is not answered yet
 		return
 	}
-	if c.offer != nil && c.offer.tx != nil && c.offer.tx.Waiting() {
+	if c.offer != nil && c.offer.tx != nil && c.offer.tx.Waiting() && !c.withdrawUnheard() {
 		e.stats.Glares++
 		e.refuse(s, 491)
 		return

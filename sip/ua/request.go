@@ -25,10 +25,12 @@ func (e *Engine) request(s *txn.Server) {
 	case c != nil:
 		c.reachedBy(s.From)
 		c.request(s)
-	case toTag(req) != "":
-		e.refuse(s, 481)
-	default:
+	case toTag(req) == "":
 		e.outside(s)
+	case e.dialogs[dialogKey{callID: req.CallID(), local: toTag(req)}] != nil:
+		e.refuse(s, 500, "Retry-After", "0") // it has overtaken the answer that begins its dialog
+	default:
+		e.refuse(s, 481)
 	}
 }
 
@@ -149,6 +151,16 @@ func (c *Call) request(s *txn.Server) {
 		e.refuse(s, 500) // section 12.2.2
 		return
 	}
+	switch {
+	case d != c.former:
+	case req.Method == "BYE":
+		c.byeInFormer(s)
+		return
+	case c.sure: // so this is late
+		e.refuse(s, 481)
+		return
+	}
+	c.heardIn(d)
 	d.learn(req)
 	switch req.Method {
 	case "INVITE":
@@ -167,11 +179,8 @@ func (c *Call) request(s *txn.Server) {
 // dialogFor is the dialog of the call that a request is in.
 func (c *Call) dialogFor(req *message.Message) *dialog {
 	key := dialogKey{req.CallID(), toTag(req), fromTag(req)}
-	if c.dialog != nil && c.dialog.dialogKey == key {
-		return c.dialog
-	}
-	for _, d := range c.early {
-		if d.dialogKey == key {
+	for _, d := range append(slices.Clone(c.early), c.dialog, c.former) {
+		if d != nil && d.dialogKey == key {
 			return d
 		}
 	}
@@ -194,6 +203,9 @@ func (c *Call) byeReceived(s *txn.Server, d *dialog) {
 		return
 	case c.state == Calling:
 		c.drop(d)
+		return
+	case c.goBack(true): // whether the peer has ended the call or that dialog shows in the other one
+		c.pursue()
 		return
 	}
 	c.end(0, "")

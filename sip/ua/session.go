@@ -157,6 +157,9 @@ func (t *sessionTimer) refreshNow() {
 		switch status, why := outcome(res, err); {
 		case status < 300:
 			t.agreed(res, true)
+		case status == 481 && c.goBack(false):
+			t.due = true
+			c.pursue()
 		case status == 481 || status == 408:
 			c.bye(status, why)
 		case status == 422 && t.interval.raise(res), status == 405, status == 501, status == 503:

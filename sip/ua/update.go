@@ -16,7 +16,7 @@ func (c *Call) sendUpdate(d *dialog, body []byte, done func(res *message.Message
 	}
 	var send func()
 	send = func() {
-		req := d.request("UPDATE")
+		req, since := d.request("UPDATE"), d.refreshed
 		if p := c.way(); p != nil {
 			req.Add("Contact", e.contact(p).String())
 		}
@@ -36,7 +36,7 @@ func (c *Call) sendUpdate(d *dialog, body []byte, done func(res *message.Message
 				send()
 				return
 			case res != nil && res.Status < 300:
-				d.retarget(res)
+				d.retargetUnless(res, since)
 			case res != nil && (res.Status == 405 || res.Status == 501):
 				d.updates = false
 			}
@@ -82,6 +82,8 @@ func (c *Call) updated(s *txn.Server, d *dialog) {
 	e.respond(s, res)
 	if peerMoved {
 		c.tell(Event{Kind: PeerMoved, Remote: d.target})
+		c.withdrawUnheard()
+		c.pursue()
 	}
 	if offer {
 		c.tell(Event{Kind: Renegotiated})
