@@ -231,7 +231,7 @@ func (i instance) attaching(at gsns, apn, family string, more ...string) lab.Pro
 	return lab.Process{Name: "isthmus-sgsn", Path: i.binary, Args: append([]string{
 		"sgsn", "attach", "--local", at.sgsn.String(), "--ggsn", at.ggsn.String(), "--apn", apn, "--type", family,
 		"--imsi", "240010123456789", "--tun", ueDevice, "--socket", i.socket(),
-		"--state-file", filepath.Join(i.dir, "sgsn.state"),
+		"--state-file", filepath.Join(i.dir, i.name+".state"),
 	}, more...)}
 }
 

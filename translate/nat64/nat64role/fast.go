@@ -162,7 +162,8 @@ func (f *fast) programs(cfg *Settings, s *nat64.Settings, e *nat64.Engine, l lea
 		p.Pool4 = append(p.Pool4, poolOf(r))
 	}
 	for _, r := range l.routes {
-		if r.Addr().Is4() {
+		own := func(named nat64bpf.Range) bool { return named.Own && named.Prefix == r }
+		if r.Addr().Is4() && !slices.ContainsFunc(p.Pool4, own) { // of an address of this host some ports alone
 			p.Pool4 = append(p.Pool4, poolOf(nat64.Range{Prefix: r}))
 		}
 	}

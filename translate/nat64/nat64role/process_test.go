@@ -61,7 +61,7 @@ socket = %q
 				program.Row{Args: "nat64 blocks", Want: "2001:db8:6::/64"},
 				program.Row{Args: "nat64 where " + pool, Want: "2001:db8:6::/64"},
 				program.Row{Args: "nat64 where 2001:db8:6::2", Want: "192.0.2.64"},
-				program.Row{Args: "nat64 where 192.0.2.64:1", Status: 1, Want: "nobody has"},
+				program.Row{Args: "nat64 where 192.0.2.64:1", Status: 1, Want: "no one has"},
 				program.Row{Args: "nat64 where somewhere", Status: 2, Want: "neither an address"},
 				program.Row{Args: "nat64 static add tcp [2001:db8:6::2]:80 192.0.2.64:80", Status: 1, Want: "not in pool4"},
 				program.Row{Args: "nat64 static add tcp [2001:db8:6::2]:80 192.0.2.64:8080", Want: "bound tcp"},
