@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // own reports whether a URI is one of this proxy's (RFC 3261 section 16.4).
@@ -99,7 +99,7 @@ func (p *Proxy) branch(loop string, now time.Time) string {
 // flowOf is the connection of a user agent that registers, by which it is reached in place of its
 // contact: one that it holds open, or that a NAT shows to be elsewhere than it thinks. Empty: it is
 // reached by its contact.
-func flowOf(m *message.Message, from txn.Target) string {
+func flowOf(m *message.Message, from transaction.Target) string {
 	if len(m.All("Via")) != 1 {
 		return ""
 	}

@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // alerting is an INVITE of the peer's that begins a call, until it is answered.
 type alerting struct {
 	call   *Call
-	tx     *txn.Server
+	tx     *transaction.Server
 	ringer ringer
 }
 
@@ -23,7 +23,7 @@ func (a *alerting) response(status int) *message.Message {
 
 // inDialog begins a response that may create a dialog or refresh its target: with Contact,
 // and the Record-Route of the request (section 12.1.1).
-func (c *Call) inDialog(s *txn.Server, status int) *message.Message {
+func (c *Call) inDialog(s *transaction.Server, status int) *message.Message {
 	res := message.Reply(s.Request, status, reason(status), c.dialog.dialogKey.local)
 	for _, route := range s.Request.All("Record-Route") {
 		res.Add("Record-Route", route)
@@ -43,7 +43,7 @@ func (a *alerting) stop() {
 }
 
 // incomingCall takes an INVITE outside a dialog.
-func (e *Engine) incomingCall(s *txn.Server) {
+func (e *Engine) incomingCall(s *transaction.Server) {
 	req := s.Request
 	if len(e.calls) >= e.set.MaxCalls {
 		e.stats.RefusedCalls++
@@ -64,7 +64,7 @@ func (e *Engine) incomingCall(s *txn.Server) {
 }
 
 // alert makes the call of an INVITE.
-func (e *Engine) alert(s *txn.Server) *Call {
+func (e *Engine) alert(s *transaction.Server) *Call {
 	c := e.newCall(Alerting, nil)
 	c.dialog = uasDialog(s.Request, e.token())
 	c.take(c.dialog)
@@ -142,19 +142,19 @@ func (c *Call) refuseIncoming(status int) {
 // unacked is a 2xx of ours to an INVITE that no ACK has come for.
 type unacked struct {
 	call    *Call
-	tx      *txn.Server
+	tx      *transaction.Server
 	in      *dialog
 	seq     uint32
 	offered bool  // it has an offer, which the ACK answers
 	path    *path // that it named
 	next    time.Duration
 	until   time.Time
-	timer   *txn.Timer
+	timer   *transaction.Timer
 }
 
 // awaitAck repeats the 2xx until its ACK comes: from T1, doubling up to T2, for 64*T1 in all,
 // by whatever transport (sections 13.3.1.4 and 14.2).
-func (c *Call) awaitAck(s *txn.Server, offered bool) {
+func (c *Call) awaitAck(s *transaction.Server, offered bool) {
 	c.answered.stop()
 	e := c.e
 	u := &unacked{call: c, tx: s, in: c.dialog, seq: number(s.Request), offered: offered, path: c.way(), next: e.set.Transactions.T1, until: e.now.Add(64 * e.set.Transactions.T1)}

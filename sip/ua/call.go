@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // State is how far a call is.
@@ -46,23 +46,23 @@ type Call struct {
 	sure   bool    // the peer does, for it has answered our INVITE with Replaces
 	early  []*dialog
 
-	outgoing *calling    // the INVITE of a call of ours
-	incoming *alerting   // that of the peer's
-	offer    *reinvite   // a re-INVITE of ours
-	answered *unacked    // a 2xx of ours to an INVITE, until its ACK
-	update   *txn.Client // an UPDATE of ours
+	outgoing *calling            // the INVITE of a call of ours
+	incoming *alerting           // that of the peer's
+	offer    *reinvite           // a re-INVITE of ours
+	answered *unacked            // a 2xx of ours to an INVITE, until its ACK
+	update   *transaction.Client // an UPDATE of ours
 	session  sessionTimer
 
 	// path is the one that the peer knows us by, leaves the one of the move under way.
 	path       *path
-	moving     time.Time  // since when the call leaves path; zero: it does not
-	refusedBy  *path      // where the peer refused us; it is not asked again for that
-	toward     *path      // where Moving has said that it goes
-	unsure     bool       // the peer may know another path than path
-	repaired   bool       // by Replaces
-	obliged    bool       // the wait is one that the peer has asked for
-	held, hold bool       // as the peer knows it, and as it shall be
-	again      *txn.Timer // the next attempt after a refusal
+	moving     time.Time          // since when the call leaves path; zero: it does not
+	refusedBy  *path              // where the peer refused us; it is not asked again for that
+	toward     *path              // where Moving has said that it goes
+	unsure     bool               // the peer may know another path than path
+	repaired   bool               // by Replaces
+	obliged    bool               // the wait is one that the peer has asked for
+	held, hold bool               // as the peer knows it, and as it shall be
+	again      *transaction.Timer // the next attempt after a refusal
 	attempts   int
 	repair     repair
 }
@@ -167,7 +167,7 @@ func (c *Call) end(status int, why string) {
 		return
 	}
 	c.state = Over
-	for _, t := range []*txn.Timer{c.again, c.session.refresh, c.session.expire, c.repair.start} {
+	for _, t := range []*transaction.Timer{c.again, c.session.refresh, c.session.expire, c.repair.start} {
 		c.e.layer.StopTimer(t)
 	}
 	if c.offer != nil && c.offer.tx != nil {

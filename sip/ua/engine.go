@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // Settings of an engine; the zero value of each is the default.
@@ -57,16 +57,16 @@ type Settings struct {
 	// FirstRepeat is when a request without an answer is repeated for the first time, 0 for T1.
 	// Sooner than T1 is for closed networks alone (RFC 3261 section 17.1.1.2).
 	FirstRepeat time.Duration
-	// Transactions are the timers and bounds beneath, those of txn.Defaults if there are none.
-	Transactions txn.Settings
+	// Transactions are the timers and bounds beneath, those of transaction.Defaults if there are none.
+	Transactions transaction.Settings
 }
 
 // Engine is a user agent. It is for one thread at a time.
 type Engine struct {
 	set     Settings
 	random  *rand.ChaCha8
-	layer   *txn.Layer
-	tx      txn.Output // what the layer has put out, until leave
+	layer   *transaction.Layer
+	tx      transaction.Output // what the layer has put out, until leave
 	paths   map[int]*path
 	use     *path // nil: there is none
 	calls   map[CallID]*Call
@@ -97,9 +97,9 @@ func New(s Settings, random io.Reader) (*Engine, error) {
 	s.MinSE = cmp.Or(s.MinSE, 90*time.Second)
 	s.MaxCalls = cmp.Or(s.MaxCalls, 4096)
 	s.RetryAfterCap = cmp.Or(s.RetryAfterCap, 4*time.Second)
-	s.Transactions = cmp.Or(s.Transactions, txn.Defaults())
+	s.Transactions = cmp.Or(s.Transactions, transaction.Defaults())
 	e := &Engine{
-		set: s, random: rand.NewChaCha8(seed), layer: txn.New(s.Transactions),
+		set: s, random: rand.NewChaCha8(seed), layer: transaction.New(s.Transactions),
 		paths: map[int]*path{}, calls: map[CallID]*Call{}, dialogs: map[dialogKey]*Call{},
 	}
 	e.reg.init(e)
@@ -126,33 +126,33 @@ func (e *Engine) settle() {
 	e.tx.Events = e.tx.Events[:0]
 }
 
-func (e *Engine) event(v txn.Event) {
+func (e *Engine) event(v transaction.Event) {
 	switch v.Kind {
-	case txn.Request:
+	case transaction.Request:
 		e.request(v.Server)
-	case txn.ACK:
+	case transaction.ACK:
 		e.ack(v.Message, v.From)
-	case txn.Response, txn.Timeout, txn.Unreachable:
+	case transaction.Response, transaction.Timeout, transaction.Unreachable:
 		e.result(v)
-	case txn.Stray:
+	case transaction.Stray:
 		// A 2xx to an INVITE among them is one whose transaction is over: its sender will end
 		// the call for want of an ACK.
 		e.stats.Strays++
-	case txn.Overload: // counted by the layer; who has sent it comes again
+	case transaction.Overload: // counted by the layer; who has sent it comes again
 	}
 }
 
 // result tells who has sent a request what has become of it.
-func (e *Engine) result(v txn.Event) {
+func (e *Engine) result(v transaction.Event) {
 	if v.Client == nil {
 		return // an answer of ours without an ACK
 	}
 	handle, ok := v.Client.User.(handler)
 	switch {
 	case !ok: // no one cares
-	case v.Kind == txn.Timeout:
+	case v.Kind == transaction.Timeout:
 		handle(nil, errTimeout)
-	case v.Kind == txn.Unreachable:
+	case v.Kind == transaction.Unreachable:
 		handle(nil, errTransport)
 	default:
 		handle(v.Message, nil)
@@ -214,18 +214,18 @@ func (e *Engine) between(low, high time.Duration) time.Duration {
 }
 
 // timer makes a timer of the engine's. What the layer has told before it is due comes first.
-func (e *Engine) timer(fire func()) *txn.Timer {
-	return &txn.Timer{Fire: func(time.Time, *txn.Output) {
+func (e *Engine) timer(fire func()) *transaction.Timer {
+	return &transaction.Timer{Fire: func(time.Time, *transaction.Output) {
 		e.settle()
 		fire()
 	}}
 }
 
 // after has a timer fire after a while.
-func (e *Engine) after(t *txn.Timer, d time.Duration) { e.layer.SetTimer(t, e.now.Add(d)) }
+func (e *Engine) after(t *transaction.Timer, d time.Duration) { e.layer.SetTimer(t, e.now.Add(d)) }
 
 // Handle takes a message that came to the address of a path, From.Local.
-func (e *Engine) Handle(b []byte, from txn.Target, now time.Time, out *Output) {
+func (e *Engine) Handle(b []byte, from transaction.Target, now time.Time, out *Output) {
 	defer e.enter(now, out)()
 	from.Remote = netip.AddrPortFrom(from.Remote.Addr().Unmap(), from.Remote.Port())
 	if e.reg.keepAliveAnswer(b, from) {
@@ -241,7 +241,7 @@ func (e *Engine) Handle(b []byte, from txn.Target, now time.Time, out *Output) {
 
 // Broken takes the last of a stream in which no further message can be found, by a fault of
 // [message.Frame]: a request is answered as far as it has come.
-func (e *Engine) Broken(b []byte, fault *message.Fault, from txn.Target, now time.Time, out *Output) {
+func (e *Engine) Broken(b []byte, fault *message.Fault, from transaction.Target, now time.Time, out *Output) {
 	defer e.enter(now, out)()
 	m, _ := message.Parse(b[:min(len(b), message.MaxSize)])
 	if m != nil && !m.IsRequest() {
@@ -251,7 +251,7 @@ func (e *Engine) Broken(b []byte, fault *message.Fault, from txn.Target, now tim
 }
 
 // malformed counts what has a fault, and answers it if that has a status.
-func (e *Engine) malformed(m *message.Message, f *message.Fault, from txn.Target) {
+func (e *Engine) malformed(m *message.Message, f *message.Fault, from transaction.Target) {
 	e.stats.Malformed++
 	e.tx.Refuse(m, f, from, e.token())
 }
@@ -259,11 +259,11 @@ func (e *Engine) malformed(m *message.Message, f *message.Fault, from txn.Target
 // Unreachable tells that a target failed: a connection that broke or did not come about, or an
 // ICMP error. What no one has answered by TCP goes by UDP if it may (RFC 3261 section 18.1.1);
 // everything else ends as a transport error.
-func (e *Engine) Unreachable(to txn.Target, now time.Time, out *Output) {
+func (e *Engine) Unreachable(to transaction.Target, now time.Time, out *Output) {
 	defer e.enter(now, out)()
 	to.Remote = netip.AddrPortFrom(to.Remote.Addr().Unmap(), to.Remote.Port())
 	e.backToUDP(to)
-	e.layer.FailAll(func(c *txn.Client) bool { return c.Waiting() && c.To == to }, &e.tx)
+	e.layer.FailAll(func(c *transaction.Client) bool { return c.Waiting() && c.To == to }, &e.tx)
 	e.settle()
 	e.reg.unreachable(to)
 }

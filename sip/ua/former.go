@@ -2,7 +2,7 @@
 
 package ua
 
-import "github.com/isthmus-net/isthmus/sip/txn"
+import "github.com/isthmus-net/isthmus/sip/transaction"
 
 // A call that was repaired has two dialogs for a while. Who takes an INVITE with Replaces knows the
 // new one at once; the peer does when it has the answer, which may be lost with the peer's address.
@@ -71,7 +71,7 @@ func (c *Call) goBack(ended bool) bool {
 
 // byeInFormer takes the end of the former dialog. Unless it is sure that the peer knows the other one,
 // the call may be at its end, which a re-INVITE shows.
-func (c *Call) byeInFormer(s *txn.Server) {
+func (c *Call) byeInFormer(s *transaction.Server) {
 	c.e.refuse(s, 200)
 	c.drop(c.former)
 	c.former = nil

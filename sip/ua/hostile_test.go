@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // stranger is where hostile messages come from, and where their answers go.
@@ -97,7 +97,7 @@ func TestBrokenStreams(t *testing.T) {
 				t.Fatal("the stream goes on")
 			}
 			from := netip.MustParseAddrPort("[2001:db8:66::6]:40000")
-			bob.engine.Broken([]byte(row.data), fault, txn.Target{Transport: "TCP", Local: bob.paths[1], Remote: from}, w.now, &bob.out)
+			bob.engine.Broken([]byte(row.data), fault, transaction.Target{Transport: "TCP", Local: bob.paths[1], Remote: from}, w.now, &bob.out)
 			bob.flush()
 			for _, f := range w.seen {
 				if f.to != from || f.transport != "TCP" {
@@ -196,7 +196,7 @@ func TestTortureMessages(t *testing.T) {
 			want = fmt.Sprint(fault.Status)
 		}
 		w.seen = nil
-		bob.engine.Handle(data, txn.Target{Transport: "UDP", Local: bob.paths[1], Remote: bob.paths[1]}, w.now, &bob.out)
+		bob.engine.Handle(data, transaction.Target{Transport: "UDP", Local: bob.paths[1], Remote: bob.paths[1]}, w.now, &bob.out)
 		bob.flush()
 		expect(t, name, w.sent(), strings.Fields(want)...)
 	}
@@ -225,7 +225,7 @@ func FuzzHandle(f *testing.F) {
 		w.pass(time.Second)
 		alice.answer, bob.answer = false, false
 		for _, a := range w.agents {
-			a.engine.Handle(data, txn.Target{Transport: "UDP", Local: a.paths[1], Remote: bob.paths[1]}, w.now, &a.out)
+			a.engine.Handle(data, transaction.Target{Transport: "UDP", Local: a.paths[1], Remote: bob.paths[1]}, w.now, &a.out)
 			a.flush()
 		}
 		alice.add(2, aliceB)

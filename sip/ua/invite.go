@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // calling is an INVITE of ours that begins a call.
@@ -18,7 +18,7 @@ type calling struct {
 	callID   string
 	tag      string
 	seq      uint32
-	tx       *txn.Client
+	tx       *transaction.Client
 	path     *path
 	tried    []string      // URIs that were called: each once (section 8.1.3.4)
 	next     []message.URI // those that a redirection has left
@@ -312,9 +312,9 @@ func (c *Call) cancelElsewhere() {
 	if !o.rang || o.tx == nil {
 		return
 	}
-	req, remote := txn.Cancel(o.tx.Request), o.tx.To.Remote
+	req, remote := transaction.Cancel(o.tx.Request), o.tx.To.Remote
 	send := func() { // what becomes of it matters to no one
-		_, _ = e.layer.Start(req, txn.Target{Transport: "UDP", Local: e.use.Local, Remote: remote}, 0, e.now, &e.tx)
+		_, _ = e.layer.Start(req, transaction.Target{Transport: "UDP", Local: e.use.Local, Remote: remote}, 0, e.now, &e.tx)
 	}
 	switch {
 	case e.use != nil:

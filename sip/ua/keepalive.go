@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // flow keeps the way to the first hop open, and finds out when it is gone (RFC 5626
@@ -17,9 +17,9 @@ import (
 type flow struct {
 	e      *Engine
 	on     bool
-	hop    txn.Target
+	hop    transaction.Target
 	most   time.Duration // of Flow-Timer, 0 for none
-	timer  *txn.Timer
+	timer  *transaction.Timer
 	id     [12]byte
 	asked  int // requests since the last answer
 	mapped netip.AddrPort
@@ -66,7 +66,7 @@ func (f *flow) begin(p *path, res *message.Message) {
 }
 
 // registrarHop is where registrations go on a path.
-func (e *Engine) registrarHop(p *path) (txn.Target, bool) {
+func (e *Engine) registrarHop(p *path) (transaction.Target, bool) {
 	target := e.set.Proxy
 	if target.Host == "" {
 		target = e.set.AOR
@@ -136,7 +136,7 @@ func (f *flow) failed() {
 
 // keepAliveAnswer takes what came if it is no SIP message but the answer to a keep-alive, or
 // one that asks for nothing.
-func (r *registration) keepAliveAnswer(b []byte, hop txn.Target) bool {
+func (r *registration) keepAliveAnswer(b []byte, hop transaction.Target) bool {
 	f := &r.flow
 	if len(bytes.Trim(b, "\r\n")) == 0 {
 		if f.on && hop == f.hop && hop.Reliable() && bytes.Equal(b, pong) {

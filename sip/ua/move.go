@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // usePath takes the call to the path that is in use now.
@@ -63,7 +63,7 @@ func (c *Call) arrived(p *path) {
 }
 
 // reachedBy notes by which path a request in the dialog has come.
-func (c *Call) reachedBy(from txn.Target) {
+func (c *Call) reachedBy(from transaction.Target) {
 	if o := c.offer; o != nil && o.purpose == toMove && o.path.Local == from.Local && c.path != o.path {
 		c.repair.stop()
 		c.arrived(o.path)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // Output takes what an engine wants sent, and what it has to tell.
@@ -17,7 +17,7 @@ type Output struct {
 
 // Packet is a message that is to be sent from the address To.Local, which is that of a path.
 type Packet struct {
-	To   txn.Target
+	To   transaction.Target
 	Data []byte
 }
 
@@ -100,7 +100,7 @@ type Event struct {
 
 // Stats count what the engine does and refuses.
 type Stats struct {
-	Transactions                             txn.Stats
+	Transactions                             transaction.Stats
 	Calls, Moves, MovesFailed, MovesRepaired uint64
 	Glares, Registrations, ByTCP, BackToUDP  uint64
 	Malformed, Strays, RefusedCalls, Unsent  uint64

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // Path is an address of the host with the sockets on it, ready for use whether calls go
@@ -88,7 +88,7 @@ func (e *Engine) LosePath(id int, now time.Time, out *Output) {
 		e.use = nil
 	}
 	delete(e.paths, id)
-	e.layer.FailAll(func(c *txn.Client) bool { return c.Waiting() && c.To.Local == p.Local }, &e.tx)
+	e.layer.FailAll(func(c *transaction.Client) bool { return c.Waiting() && c.To.Local == p.Local }, &e.tx)
 	e.settle()
 	e.sweep()
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // reliable takes a reliable provisional response to an INVITE that begins a call, and
@@ -54,10 +54,10 @@ func (c *Call) sendPrack(d *dialog, res *message.Message, answer []byte) {
 type ringer struct {
 	rseq    uint32
 	seq     uint32 // of the INVITE
-	tx      *txn.Server
+	tx      *transaction.Server
 	next    time.Duration
 	until   time.Time
-	timer   *txn.Timer
+	timer   *transaction.Timer
 	waiting bool
 }
 
@@ -91,7 +91,7 @@ func (a *alerting) ringAgain() {
 }
 
 // prack takes a PRACK.
-func (c *Call) prack(s *txn.Server) {
+func (c *Call) prack(s *transaction.Server) {
 	var rseq, seq uint32
 	var method string
 	_, err := fmt.Sscan(s.Request.Get("RAck"), &rseq, &seq, &method)

@@ -11,7 +11,7 @@ import (
 	"github.com/isthmus-net/isthmus/sip/digest"
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/registrar"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // proxy is this project's own, with its registrar.
@@ -48,7 +48,7 @@ func (p *proxy) handle(f flight) {
 		p.w.t.Errorf("the proxy refuses as %v\n%s", fault, f.data)
 		return
 	}
-	p.engine.Handle(m, txn.Target{Transport: f.transport, Local: p.at, Remote: f.from}, p.w.now, &p.out)
+	p.engine.Handle(m, transaction.Target{Transport: f.transport, Local: p.at, Remote: f.from}, p.w.now, &p.out)
 	p.flush()
 }
 

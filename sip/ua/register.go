@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // registration keeps one binding of the address of record: that of the path in use.
@@ -16,7 +16,7 @@ type registration struct {
 	callID   string // the same for all, until the process ends (section 10.2)
 	tag      string
 	seq      uint32
-	tx       *txn.Client
+	tx       *transaction.Client
 	auth     credentials
 	auths    int
 	expires  time.Duration // as we ask
@@ -28,7 +28,7 @@ type registration struct {
 	again    bool // something changed while a request was under way
 	cleanups int
 	failures int
-	timer    *txn.Timer
+	timer    *transaction.Timer
 
 	serviceRoute []message.Address
 	flow         flow
@@ -254,7 +254,7 @@ func (r *registration) failed(res *message.Message, status int, why string) {
 }
 
 // unreachable takes the end of a connection or an ICMP error: the flow has failed.
-func (r *registration) unreachable(to txn.Target) {
+func (r *registration) unreachable(to transaction.Target) {
 	if r.flow.hop == to && r.flow.on {
 		r.flow.failed()
 	}

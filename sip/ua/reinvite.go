@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // purpose is what a re-INVITE is for. Each is for one thing, so that a peer that refuses the
@@ -24,7 +24,7 @@ type reinvite struct {
 	purpose  purpose
 	path     *path
 	hold     bool
-	tx       *txn.Client
+	tx       *transaction.Client
 	since    int // refreshes of the target until it was sent
 	sent     time.Time
 	heard    bool // the peer has answered, provisionally at least
@@ -281,7 +281,7 @@ func (c *Call) withdrawUnheard() bool {
 }
 
 // reinvited takes a re-INVITE of the peer's.
-func (c *Call) reinvited(s *txn.Server, d *dialog) {
+func (c *Call) reinvited(s *transaction.Server, d *dialog) {
 	e, req := c.e, s.Request
 	if c.state != Up {
 		e.refuse(s, 500, "Retry-After", e.retryAfter()) // the first is not answered yet

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // repair finds a peer that has moved at the same time as we: our re-INVITE goes to an address
@@ -15,8 +15,8 @@ import (
 // address of record finds it, and Replaces (RFC 3891) says which call it goes on with.
 type repair struct {
 	call    *Call
-	start   *txn.Timer
-	tx      *txn.Client
+	start   *transaction.Timer
+	tx      *transaction.Client
 	path    *path
 	auths   int
 	number  int  // of the INVITE under way
@@ -164,7 +164,7 @@ func (r *repair) accepted(n int, old *dialog, req *message.Message, res *message
 }
 
 // replaces takes an INVITE with Replaces (RFC 3891 section 3).
-func (e *Engine) replaces(s *txn.Server, text string) {
+func (e *Engine) replaces(s *transaction.Server, text string) {
 	callID, params := message.Parameters(text)
 	ours, _ := params.Get("to-tag")
 	theirs, _ := params.Get("from-tag")
@@ -194,7 +194,7 @@ func sameUser(a, b message.URI) bool {
 }
 
 // replacedBy goes on in the dialog of an INVITE with Replaces.
-func (c *Call) replacedBy(s *txn.Server, old *dialog) {
+func (c *Call) replacedBy(s *transaction.Server, old *dialog) {
 	e, p := c.e, c.way()
 	if p == nil {
 		e.refuse(s, 503)

@@ -8,14 +8,14 @@ import (
 	"strings"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // known are the extensions that a request may require.
 var known = []string{"100rel", "timer", "replaces", "path", "outbound"}
 
 // request takes a request.
-func (e *Engine) request(s *txn.Server) {
+func (e *Engine) request(s *transaction.Server) {
 	req := s.Request
 	c := e.callOf(req)
 	switch {
@@ -35,7 +35,7 @@ func (e *Engine) request(s *txn.Server) {
 }
 
 // ack takes the ACK of a 2xx.
-func (e *Engine) ack(m *message.Message, from txn.Target) {
+func (e *Engine) ack(m *message.Message, from transaction.Target) {
 	c := e.callOf(m)
 	if c == nil {
 		e.stats.Strays++
@@ -55,7 +55,7 @@ func (e *Engine) callOf(req *message.Message) *Call {
 }
 
 // inspected refuses a request by what section 8.2 has a server look at first.
-func (e *Engine) inspected(s *txn.Server) bool {
+func (e *Engine) inspected(s *transaction.Server) bool {
 	req := s.Request
 	u, _ := message.ParseURI(req.URI)
 	unknown := req.Unsupported("Require", known...)
@@ -93,7 +93,7 @@ func takesSDP(req *message.Message) bool {
 }
 
 // outside takes a request outside any dialog.
-func (e *Engine) outside(s *txn.Server) {
+func (e *Engine) outside(s *transaction.Server) {
 	switch s.Request.Method {
 	case "INVITE":
 		if e.merged(s) {
@@ -110,7 +110,7 @@ func (e *Engine) outside(s *txn.Server) {
 
 // merged reports whether an INVITE is one that has come already by another way
 // (section 8.2.2.2).
-func (e *Engine) merged(s *txn.Server) bool {
+func (e *Engine) merged(s *transaction.Server) bool {
 	for _, c := range e.calls {
 		if a := c.incoming; a != nil && a.tx != s && a.tx.Request.CallID() == s.Request.CallID() &&
 			number(a.tx.Request) == number(s.Request) && c.dialog.dialogKey.remote == fromTag(s.Request) {
@@ -121,7 +121,7 @@ func (e *Engine) merged(s *txn.Server) bool {
 }
 
 // cancelled takes a CANCEL.
-func (e *Engine) cancelled(s *txn.Server) {
+func (e *Engine) cancelled(s *transaction.Server) {
 	of := e.layer.Cancelled(s.Request)
 	if of == nil {
 		e.refuse(s, 481)
@@ -140,7 +140,7 @@ func (e *Engine) cancelled(s *txn.Server) {
 }
 
 // request takes a request in a dialog of the call.
-func (c *Call) request(s *txn.Server) {
+func (c *Call) request(s *transaction.Server) {
 	e, req := c.e, s.Request
 	d := c.dialogFor(req)
 	if d == nil {
@@ -189,7 +189,7 @@ func (c *Call) dialogFor(req *message.Message) *dialog {
 
 // byeReceived takes a BYE. What the peer asks in the same dialog is over as well
 // (section 15.1.2).
-func (c *Call) byeReceived(s *txn.Server, d *dialog) {
+func (c *Call) byeReceived(s *transaction.Server, d *dialog) {
 	c.e.refuse(s, 200)
 	switch {
 	case c.repair.underWay():

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // What ends a request without a response.
@@ -27,7 +27,7 @@ var (
 type handler func(res *message.Message, err error)
 
 // nextHop is where a request to a URI goes, and whether the URI itself has chosen the transport.
-func (e *Engine) nextHop(u *message.URI) (to txn.Target, fixed, ok bool) {
+func (e *Engine) nextHop(u *message.URI) (to transaction.Target, fixed, ok bool) {
 	name, fixed := u.Params.Get("transport")
 	to.Transport = cmp.Or(strings.ToUpper(name), "UDP")
 	if u.Scheme == "sips" {
@@ -52,7 +52,7 @@ func (e *Engine) nextHop(u *message.URI) (to txn.Target, fixed, ok bool) {
 
 // address chooses how a request leaves on a path and adds its Via. It goes by TCP if it is
 // too large for UDP (RFC 3261 section 18.1.1).
-func (e *Engine) address(req request, p *path) (txn.Target, bool) {
+func (e *Engine) address(req request, p *path) (transaction.Target, bool) {
 	to, fixed, ok := e.nextHop(&req.next)
 	if !ok || p == nil || p.lost || to.Remote.Addr().Is4() != p.Local.Addr().Is4() {
 		return to, false
@@ -72,7 +72,7 @@ func (e *Engine) address(req request, p *path) (txn.Target, bool) {
 // send sends a request on a path, and has handle told what becomes of it. The transaction is
 // in tx, unless that is nil, before handle is called. A request that cannot leave is a
 // transport error, which handle is told before send returns.
-func (e *Engine) send(req request, p *path, handle handler, tx **txn.Client) {
+func (e *Engine) send(req request, p *path, handle handler, tx **transaction.Client) {
 	if e.set.UserAgent != "" {
 		req.Add("User-Agent", e.set.UserAgent)
 	}
@@ -101,12 +101,12 @@ func (e *Engine) send(req request, p *path, handle handler, tx **txn.Client) {
 const tcpPatience = time.Second
 
 // watchTCP has a request go by UDP if no one answers it by TCP.
-func (e *Engine) watchTCP(c *txn.Client, p *path) {
+func (e *Engine) watchTCP(c *transaction.Client, p *path) {
 	e.after(e.timer(func() { e.rerouteUDP(c, p) }), tcpPatience)
 }
 
 // rerouteUDP sends a request by UDP that no one has answered by TCP, if UDP carries it whole.
-func (e *Engine) rerouteUDP(c *txn.Client, p *path) {
+func (e *Engine) rerouteUDP(c *transaction.Client, p *path) {
 	if !c.Unanswered() || p.lost || c.To.Transport != "TCP" {
 		return
 	}
@@ -120,12 +120,12 @@ func (e *Engine) rerouteUDP(c *txn.Client, p *path) {
 }
 
 // backToUDP sends by UDP what a broken TCP connection has not delivered.
-func (e *Engine) backToUDP(to txn.Target) {
+func (e *Engine) backToUDP(to transaction.Target) {
 	p := e.pathAt(to.Local)
 	if to.Transport != "TCP" || p == nil {
 		return
 	}
-	for _, c := range e.layer.Matching(func(c *txn.Client) bool { return c.Unanswered() && c.To == to }) {
+	for _, c := range e.layer.Matching(func(c *transaction.Client) bool { return c.Unanswered() && c.To == to }) {
 		e.rerouteUDP(c, p)
 	}
 }
@@ -137,7 +137,7 @@ func (e *Engine) sendAck(ack request, p *path) {
 		e.stats.Unsent++
 		return
 	}
-	e.tx.Sends = append(e.tx.Sends, txn.Send{To: to, Message: ack.Message})
+	e.tx.Sends = append(e.tx.Sends, transaction.Send{To: to, Message: ack.Message})
 }
 
 // put puts out what the layer sends.
@@ -150,7 +150,7 @@ func (e *Engine) put() {
 }
 
 // respond answers a request.
-func (e *Engine) respond(s *txn.Server, res *message.Message) {
+func (e *Engine) respond(s *transaction.Server, res *message.Message) {
 	if e.set.UserAgent != "" {
 		res.Add("Server", e.set.UserAgent)
 	}
@@ -158,7 +158,7 @@ func (e *Engine) respond(s *txn.Server, res *message.Message) {
 }
 
 // refuse answers a request by a status and nothing else.
-func (e *Engine) refuse(s *txn.Server, status int, headers ...string) {
+func (e *Engine) refuse(s *transaction.Server, status int, headers ...string) {
 	res := e.response(s, status)
 	for i := 0; i+1 < len(headers); i += 2 {
 		res.Add(headers[i], headers[i+1])
@@ -167,7 +167,7 @@ func (e *Engine) refuse(s *txn.Server, status int, headers ...string) {
 }
 
 // response begins a response, with a tag of its own for a request outside a dialog.
-func (e *Engine) response(s *txn.Server, status int) *message.Message {
+func (e *Engine) response(s *transaction.Server, status int) *message.Message {
 	return message.Reply(s.Request, status, reason(status), e.token())
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // sessionInterval is what we ask of a session timer (RFC 4028).
@@ -61,8 +61,8 @@ type sessionTimer struct {
 	on        time.Duration // the interval agreed, 0 for none
 	refresher bool          // it is for us to refresh
 	due       bool          // a re-INVITE is to do so
-	refresh   *txn.Timer
-	expire    *txn.Timer
+	refresh   *transaction.Timer
+	expire    *transaction.Timer
 }
 
 func (t *sessionTimer) init(c *Call) {

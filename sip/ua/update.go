@@ -4,7 +4,7 @@ package ua
 
 import (
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // sendUpdate sends an UPDATE (RFC 3311), which names where we are now. One at a time.
@@ -47,7 +47,7 @@ func (c *Call) sendUpdate(d *dialog, body []byte, done func(res *message.Message
 }
 
 // updated takes an UPDATE of the peer's.
-func (c *Call) updated(s *txn.Server, d *dialog) {
+func (c *Call) updated(s *transaction.Server, d *dialog) {
 	e, req := c.e, s.Request
 	offer := len(req.Body) > 0
 	p := c.way()

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -227,7 +227,7 @@ func (w *world) send(from, to netip.AddrPort, t string, data []byte, by *agent) 
 	f := flight{from, to, t, w.now.Add(delay), w.now, data}
 	w.seen = append(w.seen, f)
 	if t == w.broken {
-		by.engine.Unreachable(txn.Target{Transport: t, Local: from, Remote: to}, w.now, &by.out)
+		by.engine.Unreachable(transaction.Target{Transport: t, Local: from, Remote: to}, w.now, &by.out)
 		by.flush()
 		return
 	}
@@ -285,7 +285,7 @@ func (w *world) arrive(f flight) {
 	}
 	for _, a := range w.agents {
 		if a.has(f.to) {
-			a.engine.Handle(f.data, txn.Target{Transport: f.transport, Local: f.to, Remote: f.from}, w.now, &a.out)
+			a.engine.Handle(f.data, transaction.Target{Transport: f.transport, Local: f.to, Remote: f.from}, w.now, &a.out)
 			a.flush()
 			return
 		}

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 	"github.com/isthmus-net/isthmus/sip/ua"
 )
 
@@ -290,7 +290,7 @@ func (a *Agent) receive(p *path) {
 		}
 		data := slices.Clone(b[:n])
 		a.post(func() {
-			a.engine.Handle(data, txn.Target{Transport: "UDP", Local: p.Local, Remote: from}, time.Now(), &a.out)
+			a.engine.Handle(data, transaction.Target{Transport: "UDP", Local: p.Local, Remote: from}, time.Now(), &a.out)
 		})
 	}
 }

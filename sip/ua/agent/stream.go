@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 	"github.com/isthmus-net/isthmus/sip/ua"
 )
 
 // stream is a TCP connection of a path, or one that is to be.
 type stream struct {
-	to      txn.Target
+	to      transaction.Target
 	conn    net.Conn // nil: it is being made
 	waiting [][]byte
 	cancel  context.CancelFunc
@@ -119,7 +119,7 @@ func (a *Agent) accept(p *path) {
 				_ = conn.Close()
 				return
 			}
-			s := &stream{to: txn.Target{Transport: "TCP", Local: p.Local, Remote: from}, conn: conn, cancel: func() {}}
+			s := &stream{to: transaction.Target{Transport: "TCP", Local: p.Local, Remote: from}, conn: conn, cancel: func() {}}
 			p.streams[from] = s
 			go a.read(p, s)
 		})

@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-// Package txn is the transaction layer of SIP (RFC 3261 section 17 as RFC 6026 corrects
+// Package transaction is the transaction layer of SIP (RFC 3261 section 17 as RFC 6026 corrects
 // it), for user agents and proxies.
 //
 // A [Layer] matches messages with transactions, repeats what gets lost, absorbs what is repeated
@@ -10,4 +10,4 @@
 // messages go is the user's choice for each transaction, so that it can change with every one.
 //
 //house:part
-package txn
+package transaction
