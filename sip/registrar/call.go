@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // call is the response context of a request that was passed on (RFC 3261 section 16.2).
 type call struct {
-	server    *txn.Server
+	server    *transaction.Server
 	request   *message.Message // as it goes on
 	goals     []goal           // not tried yet
 	forks     []*fork
@@ -27,7 +27,7 @@ type call struct {
 type fork struct {
 	call    *call
 	request *message.Message
-	client  *txn.Client
+	client  *transaction.Client
 	final   *message.Message // nil: it is still open
 	lookup  uint64           // the name that is being resolved
 	loop    string
@@ -36,7 +36,7 @@ type fork struct {
 	rings   time.Time // until when (Timer C)
 }
 
-func forkOf(c *txn.Client) *fork {
+func forkOf(c *transaction.Client) *fork {
 	if c == nil {
 		return nil
 	}
@@ -98,7 +98,7 @@ func isName(host string) bool {
 }
 
 // Resolved goes on with a branch whose name has been looked up; without an address it has failed.
-func (p *Proxy) Resolved(id uint64, to []txn.Target, now time.Time, out *Output) {
+func (p *Proxy) Resolved(id uint64, to []transaction.Target, now time.Time, out *Output) {
 	f := p.lookups[id]
 	if f == nil {
 		return
@@ -124,7 +124,7 @@ func (p *Proxy) Resolved(id uint64, to []txn.Target, now time.Time, out *Output)
 }
 
 // launch sends the request of a branch.
-func (p *Proxy) launch(f *fork, to txn.Target, now time.Time, out *Output) {
+func (p *Proxy) launch(f *fork, to transaction.Target, now time.Time, out *Output) {
 	p.sign(f.request, f.loop, f.call.server.From, to, now)
 	client, err := p.layer.Start(f.request, to, 0, now, &out.Output)
 	if err != nil {
@@ -140,7 +140,7 @@ func (p *Proxy) launch(f *fork, to txn.Target, now time.Time, out *Output) {
 }
 
 // cancel ends the call that a CANCEL is about (section 16.10).
-func (p *Proxy) cancel(s *txn.Server, now time.Time, out *Output) {
+func (p *Proxy) cancel(s *transaction.Server, now time.Time, out *Output) {
 	invite := p.layer.Cancelled(s.Request)
 	if invite == nil {
 		p.answer(s, Unmatched, 481, "Call/Transaction Does Not Exist", out)
@@ -180,7 +180,7 @@ func (p *Proxy) cancelFork(f *fork, now time.Time, out *Output) {
 	f.sent = true
 	f.rings = now.Add(cancelGrace)
 	heap.Push(&p.rings, ring{f.rings, f})
-	_, _ = p.layer.Start(txn.Cancel(f.request), f.client.To, 0, now, &out.Output) // without room the branch ends by its time
+	_, _ = p.layer.Start(transaction.Cancel(f.request), f.client.To, 0, now, &out.Output) // without room the branch ends by its time
 }
 
 // ack passes the ACK of a 2xx on, without state (section 16.6): within dialogs of this proxy's alone.
@@ -197,7 +197,7 @@ func (p *Proxy) ack(m *message.Message, now time.Time, out *Output) {
 		return
 	}
 	p.sign(copied, p.loopCode(m), to, to, now)
-	out.Sends = append(out.Sends, txn.Send{To: to, Message: copied})
+	out.Sends = append(out.Sends, transaction.Send{To: to, Message: copied})
 }
 
 // ring is when a branch has rung for too long; if the branch has got more time meanwhile, it is

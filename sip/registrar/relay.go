@@ -11,7 +11,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/sip/location"
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // goal is one target of a request (RFC 3261 section 16.5).
@@ -23,7 +23,7 @@ type goal struct {
 }
 
 // relay passes a request on to its targets, or redirects it to them.
-func (p *Proxy) relay(s *txn.Server, m *message.Message, now time.Time, out *Output) {
+func (p *Proxy) relay(s *transaction.Server, m *message.Message, now time.Time, out *Output) {
 	goals, local := p.goals(m, now)
 	switch {
 	case len(goals) == 0:
@@ -111,13 +111,13 @@ func (p *Proxy) bindings(aor string, now time.Time) []location.Binding {
 
 // redirect answers with the contacts (RFC 3261 section 8.3), none of which is where the request has
 // come to.
-func (p *Proxy) redirect(s *txn.Server, goals []goal, now time.Time, out *Output) {
+func (p *Proxy) redirect(s *transaction.Server, goals []goal, now time.Time, out *Output) {
 	var fields []message.Header
 	for _, g := range goals {
 		if g.uri != s.Request.URI {
 			u, _ := message.ParseURI(g.uri)
 			a := message.Address{URI: u}
-			if g.q != defaultQ {
+			if g.q != message.DefaultQ {
 				a.Params = a.Params.With("q", writeQ(g.q))
 			}
 			fields = append(fields, message.Header{Name: "Contact", Value: a.String()})
@@ -161,7 +161,7 @@ func (p *Proxy) forward(m *message.Message, g *goal) (copied *message.Message, h
 
 // way finds the listener and the address for a URI whose host is an address. Not ok: there is none,
 // and the transport is what a name is looked up for.
-func (p *Proxy) way(hop *message.URI, size int) (t txn.Target, transport string, ok bool) {
+func (p *Proxy) way(hop *message.URI, size int) (t transaction.Target, transport string, ok bool) {
 	asked, _ := hop.Params.Get("transport")
 	transport = strings.ToUpper(asked)
 	switch {
@@ -176,21 +176,21 @@ func (p *Proxy) way(hop *message.URI, size int) (t txn.Target, transport string,
 	if err != nil {
 		return t, transport, false
 	}
-	return p.via(transport, netip.AddrPortFrom(a.Unmap(), port(hop)))
+	return p.via(transport, netip.AddrPortFrom(a.Unmap(), hop.ServicePort()))
 }
 
 // via finds the listener for an address.
-func (p *Proxy) via(transport string, to netip.AddrPort) (t txn.Target, _ string, ok bool) {
+func (p *Proxy) via(transport string, to netip.AddrPort) (t transaction.Target, _ string, ok bool) {
 	for _, l := range p.settings.Listeners {
 		if l.Transport == transport && l.Address.Addr().Is4() == to.Addr().Is4() {
-			return txn.Target{Transport: transport, Local: l.Address, Remote: to}, transport, to.Addr().IsValid() && !to.Addr().IsUnspecified() && !to.Addr().IsMulticast()
+			return transaction.Target{Transport: transport, Local: l.Address, Remote: to}, transport, to.Addr().IsValid() && !to.Addr().IsUnspecified() && !to.Addr().IsMulticast()
 		}
 	}
 	return t, transport, false
 }
 
 // sign puts Via and Record-Route on what goes out by a listener.
-func (p *Proxy) sign(m *message.Message, loop string, from, to txn.Target, now time.Time) {
+func (p *Proxy) sign(m *message.Message, loop string, from, to transaction.Target, now time.Time) {
 	if p.settings.RecordRoute && m.Method != "ACK" && m.Method != "CANCEL" && m.Method != "REGISTER" {
 		p.recordRoute(m, from, to)
 	}
@@ -204,10 +204,10 @@ func (p *Proxy) sign(m *message.Message, loop string, from, to txn.Target, now t
 
 // recordRoute puts one route on top, or two where family or transport differ on both sides: that of
 // the side that the request goes to is on top (RFC 6157 section 3.1.1, RFC 5658).
-func (p *Proxy) recordRoute(m *message.Message, from, to txn.Target) {
-	sides := []txn.Target{to}
+func (p *Proxy) recordRoute(m *message.Message, from, to transaction.Target) {
+	sides := []transaction.Target{to}
 	if from.Transport != to.Transport || from.Local.Addr().Is4() != to.Local.Addr().Is4() {
-		sides = []txn.Target{from, to}
+		sides = []transaction.Target{from, to}
 	}
 	for _, side := range sides {
 		u := message.URI{Scheme: "sip", User: p.token(m), Host: side.Local.Addr().String(), Port: side.Local.Port()}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // own reports whether a URI is one of this proxy's (RFC 3261 section 16.4).
@@ -20,19 +20,8 @@ func (p *Proxy) own(u *message.URI) bool {
 		return p.Engine.settings.serves(u.Host) || slices.Contains(p.Engine.settings.Hosts, u.Host)
 	}
 	return slices.ContainsFunc(p.settings.Listeners, func(l Listener) bool {
-		return l.Address.Addr() == a && l.Address.Port() == port(u)
+		return l.Address.Addr() == a && l.Address.Port() == u.ServicePort()
 	})
-}
-
-// port is that of a URI, or the usual one.
-func port(u *message.URI) uint16 {
-	switch transport, _ := u.Params.Get("transport"); {
-	case u.Port != 0:
-		return u.Port
-	case u.Scheme == "sips" || strings.EqualFold(transport, "tls"):
-		return 5061
-	}
-	return 5060
 }
 
 // preprocess takes this proxy out of the route of a request (RFC 3261 section 16.4), and reports
@@ -110,7 +99,7 @@ func (p *Proxy) branch(loop string, now time.Time) string {
 // flowOf is the connection of a user agent that registers, by which it is reached in place of its
 // contact: one that it holds open, or that a NAT shows to be elsewhere than it thinks. Empty: it is
 // reached by its contact.
-func flowOf(m *message.Message, from txn.Target) string {
+func flowOf(m *message.Message, from transaction.Target) string {
 	if len(m.All("Via")) != 1 {
 		return ""
 	}
