@@ -9,16 +9,16 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // call is the response context of a request that was passed on (RFC 3261 section 16.2).
 type call struct {
-	server    *txn.Server
-	request   *message.Message // as it goes on
-	origin    txn.Target       // of the request
-	flow      []byte           // to the caller
-	goals     []goal           // not tried yet
+	server    *transaction.Server
+	request   *message.Message   // as it goes on
+	origin    transaction.Target // of the request
+	flow      []byte             // to the caller
+	goals     []goal             // not tried yet
 	forks     []*fork
 	answered  bool // a final response has gone back
 	accepted  bool // and it was a 2xx
@@ -29,12 +29,12 @@ type call struct {
 type fork struct {
 	call    *call
 	request *message.Message
-	client  *txn.Client
-	final   *message.Message // nil: it is still open
-	lookup  uint64           // the name that is being resolved
-	large   bool             // TCP was chosen for the size
-	ways    []txn.Target     // not tried yet
-	flow    []byte           // to the terminal
+	client  *transaction.Client
+	final   *message.Message     // nil: it is still open
+	lookup  uint64               // the name that is being resolved
+	large   bool                 // TCP was chosen for the size
+	ways    []transaction.Target // not tried yet
+	flow    []byte               // to the terminal
 	goal    goal
 	loop    string
 	cancel  bool      // wanted, once there is a provisional response
@@ -42,7 +42,7 @@ type fork struct {
 	rings   time.Time // until when (Timer C)
 }
 
-func forkOf(c *txn.Client) *fork {
+func forkOf(c *transaction.Client) *fork {
 	if c == nil {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (p *Proxy) fork(c *call, g *goal, now time.Time, out *Output) {
 	c.forks = append(c.forks, f)
 	if flow, ok := ParseFlow(g.flow); ok && len(g.path) == 0 {
 		target, _ := message.ParseURI(m.URI)
-		f.ways, f.flow = []txn.Target{flow}, p.packFlow(flow, &target)
+		f.ways, f.flow = []transaction.Target{flow}, p.packFlow(flow, &target)
 		p.launch(f, now, out)
 		return
 	}
@@ -113,7 +113,7 @@ func isName(host string) bool {
 }
 
 // Resolved goes on with a branch whose name has been looked up; without an address it has failed.
-func (p *Proxy) Resolved(id uint64, to []txn.Target, now time.Time, out *Output) {
+func (p *Proxy) Resolved(id uint64, to []transaction.Target, now time.Time, out *Output) {
 	f := p.lookups[id]
 	if f == nil {
 		return
@@ -163,7 +163,7 @@ func (p *Proxy) launch(f *fork, now time.Time, out *Output) {
 }
 
 // cancel ends the call that a CANCEL is about (section 16.10).
-func (p *Proxy) cancel(s *txn.Server, now time.Time, out *Output) {
+func (p *Proxy) cancel(s *transaction.Server, now time.Time, out *Output) {
 	invite := p.layer.Cancelled(s.Request)
 	if invite == nil {
 		p.answer(s, Unmatched, 481, "Call/Transaction Does Not Exist", out)
@@ -203,7 +203,7 @@ func (p *Proxy) cancelFork(f *fork, now time.Time, out *Output) {
 	f.sent = true
 	f.rings = now.Add(cancelGrace)
 	heap.Push(&p.rings, ring{f.rings, f})
-	_, _ = p.layer.Start(txn.Cancel(f.client.Request), f.client.To, 0, now, &out.Output) // without room the branch ends by its time
+	_, _ = p.layer.Start(transaction.Cancel(f.client.Request), f.client.To, 0, now, &out.Output) // without room the branch ends by its time
 }
 
 // ack passes the ACK of a 2xx on, without state (section 16.6): within dialogs of this proxy's alone.
@@ -215,7 +215,7 @@ func (p *Proxy) ack(m *message.Message, now time.Time, out *Output) {
 		return
 	}
 	copied, hop := p.forward(m, &goal{uri: m.URI})
-	ways := []txn.Target{by.flow}
+	ways := []transaction.Target{by.flow}
 	if by.flow.Transport == "" || m.Has("Route") {
 		ways, _ = p.ways(&hop, len(copied.Append(nil)))
 	}
@@ -224,7 +224,7 @@ func (p *Proxy) ack(m *message.Message, now time.Time, out *Output) {
 		return
 	}
 	p.sign(copied, p.loopCode(m), side{}, side{Target: ways[0]}, now)
-	out.Sends = append(out.Sends, txn.Send{To: ways[0], Message: copied})
+	out.Sends = append(out.Sends, transaction.Send{To: ways[0], Message: copied})
 }
 
 // ring is when a branch has rung for too long; if the branch has got more time meanwhile, it is

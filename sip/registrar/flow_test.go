@@ -10,12 +10,12 @@ import (
 
 	"github.com/isthmus-net/isthmus/sip/location"
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // called makes a call of a caller behind a NAT to a callee by a connection, and returns what the
 // callee gets.
-func called(t *testing.T, r *rig, callee txn.Target) *message.Message {
+func called(t *testing.T, r *rig, callee transaction.Target) *message.Message {
 	t.Helper()
 	registration := location.Registration{CallID: "bob", Flow: writeFlow(callee), Contacts: []location.Contact{{URI: uri(t, "sip:bob@[2001:db8::2]:5070"), Q: 1000, Lifetime: 1e12}}}
 	if err := r.p.Table().Register(bob, &registration, r.now); err != nil {
@@ -44,12 +44,12 @@ func uri(t *testing.T, text string) message.URI {
 // TestFlowsInDialogs reaches both ends of a call by the ways that their routes carry: a NAT's address
 // and a connection (RFC 5626 section 5.1). Who has moved to another contact is reached there.
 func TestFlowsInDialogs(t *testing.T) {
-	connection := txn.Target{Transport: "TCP", Local: netip.MustParseAddrPort("[2001:db8::5]:5060"), Remote: netip.MustParseAddrPort("[2001:db8::2]:40000"), Connection: 7}
+	connection := transaction.Target{Transport: "TCP", Local: netip.MustParseAddrPort("[2001:db8::5]:5060"), Remote: netip.MustParseAddrPort("[2001:db8::2]:40000"), Connection: 7}
 	for _, tt := range []struct {
 		name, uri string
 		reverse   bool // of the callee
 		gone      bool // the connection
-		want      txn.Target
+		want      transaction.Target
 	}{
 		{"to the callee", "sip:bob@[2001:db8::2]:5070", false, false, connection},
 		{"to the callee at another port", "sip:bob@[2001:db8::2]:40000", false, false, connection},
@@ -60,7 +60,7 @@ func TestFlowsInDialogs(t *testing.T) {
 	} {
 		r := newRig(t)
 		invite := called(t, r, connection)
-		r.p.Connected = func(txn.Target) bool { return !tt.gone }
+		r.p.Connected = func(transaction.Target) bool { return !tt.gone }
 		routes := invite.All("Record-Route")
 		if !tt.reverse {
 			routes = []string{routes[1], routes[0]}
@@ -244,7 +244,7 @@ func TestLargeFallsBack(t *testing.T) {
 
 	r.bind("user", "<sip:user@host.example.net>")
 	r.send(r.make("OPTIONS", "sip:user@example.com", "2"), caller)
-	found := []txn.Target{{Transport: "UDP", Remote: netip.MustParseAddrPort("[2001:db8::2]:5060")}, {Transport: "UDP", Remote: netip.MustParseAddrPort("[2001:db8::3]:5060")}}
+	found := []transaction.Target{{Transport: "UDP", Remote: netip.MustParseAddrPort("[2001:db8::2]:5060")}, {Transport: "UDP", Remote: netip.MustParseAddrPort("[2001:db8::3]:5060")}}
 	r.p.Resolved(r.named[0].ID, found, r.now, &r.out)
 	r.take()
 	r.got("OPTIONS", "2001:db8::2")

@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // allowed reports whether a request that no dialog of this proxy has brought may be passed on. If not,
 // it has answered.
-func (p *Proxy) allowed(s *txn.Server, m *message.Message, now time.Time, out *Output) bool {
+func (p *Proxy) allowed(s *transaction.Server, m *message.Message, now time.Time, out *Output) bool {
 	target, _ := message.ParseURI(m.URI)
 	switch {
 	case m.Method == "REGISTER" && p.Engine.settings.serves(target.Host): // whom it is for asks for proof
@@ -49,7 +49,7 @@ func (p *Proxy) inward(m *message.Message) bool {
 // proved reports whether the one who sends a request may have it passed on: to addresses of record
 // here everybody may, unless he gives himself out for one who has an account; elsewhere only who
 // has one. If not, it has answered (RFC 3261 section 22.3).
-func (p *Proxy) proved(s *txn.Server, m *message.Message, now time.Time, out *Output) bool {
+func (p *Proxy) proved(s *transaction.Server, m *message.Message, now time.Time, out *Output) bool {
 	target, _ := message.ParseURI(m.URI)
 	from, _ := m.From()
 	caller, _ := from.URI.AOR()

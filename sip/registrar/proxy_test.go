@@ -11,7 +11,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/sip/digest"
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 const bob = "sip:bob@example.com"
@@ -188,7 +188,7 @@ func TestChallengesAreCollected(t *testing.T) {
 	r := newRig(t)
 	r.bind("bob", "<sip:[2001:db8::2]>", "<sip:[2001:db8::3]>")
 	r.send(r.make("OPTIONS", bob, "1"), caller)
-	for _, one := range append([]txn.Send{}, r.inbox...) {
+	for _, one := range append([]transaction.Send{}, r.inbox...) {
 		answer := message.Reply(one.Message, 401, "Unauthorized", "x")
 		answer.Add("WWW-Authenticate", "Digest of "+one.To.Remote.String())
 		r.send(answer, one.To.Remote.String())
@@ -230,7 +230,7 @@ func TestTimerC(t *testing.T) {
 	r.until(285 * time.Second)
 	r.expect("too long", "CANCEL :2")
 	r.send(ring, "[2001:db8::2]:5060") // gives no more time
-	r.send(message.Reply(txn.Cancel(invite), 200, "OK", "b"), "[2001:db8::2]:5060")
+	r.send(message.Reply(transaction.Cancel(invite), 200, "OK", "b"), "[2001:db8::2]:5060")
 	r.told()
 	r.until(318 * time.Second)
 	if got := r.told(); !strings.HasPrefix(got, "408 :1") {
@@ -371,10 +371,10 @@ func TestTransports(t *testing.T) {
 // TestFlows reaches terminals by the way on which they have registered: behind a NAT, and by a
 // connection.
 func TestFlows(t *testing.T) {
-	connection := txn.Target{Transport: "TCP", Local: netip.MustParseAddrPort("[2001:db8::5]:5060"), Remote: netip.MustParseAddrPort("[2001:db8::2]:40000"), Connection: 7}
+	connection := transaction.Target{Transport: "TCP", Local: netip.MustParseAddrPort("[2001:db8::5]:5060"), Remote: netip.MustParseAddrPort("[2001:db8::2]:40000"), Connection: 7}
 	for _, tt := range []struct {
 		name, contact string
-		from, want    txn.Target
+		from, want    transaction.Target
 	}{
 		{"as the contact says", "<sip:[2001:db8::2]:5070>", target("[2001:db8::2]:40000"), target("[2001:db8::2]:5070")},
 		{"behind a NAT", "<sip:10.0.0.2:5070>", target("192.0.2.9:40000"), target("192.0.2.9:40000")},
@@ -484,9 +484,9 @@ func TestNames(t *testing.T) {
 	if len(r.named) != 2 || r.named[1].Transport != "TCP" {
 		t.Fatalf("then looked up: %+v", r.named)
 	}
-	found := txn.Target{Transport: "TCP", Remote: netip.MustParseAddrPort("[2001:db8::2]:5070")}
-	r.p.Resolved(r.named[1].ID, []txn.Target{{Transport: "TLS", Remote: found.Remote}, found}, r.now, &r.out)
-	r.p.Resolved(r.named[1].ID, []txn.Target{found}, r.now, &r.out) // once is enough
+	found := transaction.Target{Transport: "TCP", Remote: netip.MustParseAddrPort("[2001:db8::2]:5070")}
+	r.p.Resolved(r.named[1].ID, []transaction.Target{{Transport: "TLS", Remote: found.Remote}, found}, r.now, &r.out)
+	r.p.Resolved(r.named[1].ID, []transaction.Target{found}, r.now, &r.out) // once is enough
 	r.take()
 	r.expect("found", "OPTIONS :2")
 	r.empty()

@@ -95,12 +95,12 @@ func (e *Engine) accepted(m *message.Message, aor string, owner *account, outbou
 	r := e.reply(m, 200, "OK")
 	for _, b := range e.table.Lookup(aor, now) {
 		a := message.Address{URI: b.URI, Params: append(slices.Clip(b.Params), message.Param{Name: "expires", Value: seconds(b.Expires.Sub(now))})}
-		if b.Q != defaultQ {
+		if b.Q != message.DefaultQ {
 			a.Params = append(a.Params, message.Param{Name: "q", Value: writeQ(b.Q)})
 		}
 		r.Add("Contact", a.String())
 	}
-	if slices.Contains(m.Tokens("Supported"), "path") { // RFC 3327 section 5.3
+	if m.HasToken("Supported", "path") { // RFC 3327 section 5.3
 		for _, path := range m.All("Path") {
 			r.Add("Path", path)
 		}

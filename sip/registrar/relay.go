@@ -12,7 +12,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/sip/location"
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // goal is one target of a request (RFC 3261 section 16.5).
@@ -29,7 +29,7 @@ type goal struct {
 }
 
 // relay passes a request on to its targets, or redirects it to them.
-func (p *Proxy) relay(s *txn.Server, m *message.Message, by passage, now time.Time, out *Output) {
+func (p *Proxy) relay(s *transaction.Server, m *message.Message, by passage, now time.Time, out *Output) {
 	goals, local := p.goals(m, by, now)
 	switch {
 	case len(goals) == 0:
@@ -163,13 +163,13 @@ func (p *Proxy) bindings(aor string, now time.Time) []location.Binding {
 
 // redirect answers with the contacts (RFC 3261 section 8.3), none of which is where the request has
 // come to.
-func (p *Proxy) redirect(s *txn.Server, goals []goal, now time.Time, out *Output) {
+func (p *Proxy) redirect(s *transaction.Server, goals []goal, now time.Time, out *Output) {
 	var fields []message.Header
 	for _, g := range goals {
 		if g.uri != s.Request.URI {
 			u, _ := message.ParseURI(g.uri)
 			a := message.Address{URI: u}
-			if g.q != defaultQ {
+			if g.q != message.DefaultQ {
 				a.Params = a.Params.With("q", writeQ(g.q))
 			}
 			fields = append(fields, message.Header{Name: "Contact", Value: a.String()})
@@ -213,7 +213,7 @@ func (p *Proxy) forward(m *message.Message, g *goal) (copied *message.Message, h
 
 // ways are the listeners and the address for a URI whose host is an address, the preferred one
 // first. If there are none, the transport is what a name is looked up for.
-func (p *Proxy) ways(hop *message.URI, size int) (ways []txn.Target, transport string) {
+func (p *Proxy) ways(hop *message.URI, size int) (ways []transaction.Target, transport string) {
 	asked, _ := hop.Params.Get("transport")
 	transport = strings.ToUpper(asked)
 	transports := []string{transport}
@@ -227,7 +227,7 @@ func (p *Proxy) ways(hop *message.URI, size int) (ways []txn.Target, transport s
 	}
 	a, err := netip.ParseAddr(hop.Host)
 	for _, t := range transports {
-		if to, ok := p.via(t, netip.AddrPortFrom(a.Unmap(), port(hop))); ok && err == nil {
+		if to, ok := p.via(t, netip.AddrPortFrom(a.Unmap(), hop.ServicePort())); ok && err == nil {
 			ways = append(ways, to)
 		}
 	}
@@ -236,7 +236,7 @@ func (p *Proxy) ways(hop *message.URI, size int) (ways []txn.Target, transport s
 
 // via finds the listener for an address: of several the one whose address has most in common with it
 // (RFC 6724 section 5, rule 8).
-func (p *Proxy) via(transport string, to netip.AddrPort) (t txn.Target, ok bool) {
+func (p *Proxy) via(transport string, to netip.AddrPort) (t transaction.Target, ok bool) {
 	if !to.Addr().IsValid() || to.Addr().IsUnspecified() || to.Addr().IsMulticast() {
 		return t, false
 	}
@@ -246,7 +246,7 @@ func (p *Proxy) via(transport string, to netip.AddrPort) (t txn.Target, ok bool)
 			continue
 		}
 		if n := inCommon(l.Address.Addr(), to.Addr()); n > most {
-			most, t = n, txn.Target{Transport: transport, Local: l.Address, Remote: to}
+			most, t = n, transaction.Target{Transport: transport, Local: l.Address, Remote: to}
 		}
 	}
 	return t, most >= 0
@@ -266,7 +266,7 @@ func inCommon(a, b netip.Addr) (n int) {
 
 // side is where a request comes from, or goes to, with the connection to a terminal there.
 type side struct {
-	txn.Target
+	transaction.Target
 	flow []byte
 }
 
@@ -301,7 +301,7 @@ func (p *Proxy) recordRoute(m *message.Message, from, to side) {
 
 // keepPath has requests for a terminal come by this proxy, which knows the way (RFC 3327 section 5.2,
 // RFC 5626 section 5.1).
-func (p *Proxy) keepPath(m *message.Message, from, to txn.Target) {
+func (p *Proxy) keepPath(m *message.Message, from, to transaction.Target) {
 	contact, err := message.ParseAddress(m.Get("Contact"))
 	if err != nil || len(m.All("Via")) != 1 {
 		return
@@ -310,7 +310,7 @@ func (p *Proxy) keepPath(m *message.Message, from, to txn.Target) {
 }
 
 // route is one to a listener of this proxy.
-func route(at txn.Target, user string, params ...string) string {
+func route(at transaction.Target, user string, params ...string) string {
 	u := message.URI{Scheme: "sip", User: user, Host: at.Local.Addr().String(), Port: at.Local.Port()}
 	if at.Transport != "UDP" {
 		u.Params = u.Params.With("transport", strings.ToLower(at.Transport))

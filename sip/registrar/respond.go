@@ -10,11 +10,11 @@ import (
 
 	"github.com/isthmus-net/isthmus/sip/location"
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // response takes a response to a branch (RFC 3261 section 16.7).
-func (p *Proxy) response(client *txn.Client, m *message.Message, now time.Time, out *Output) {
+func (p *Proxy) response(client *transaction.Client, m *message.Message, now time.Time, out *Output) {
 	f := forkOf(client)
 	if f == nil || len(m.All("Via")) < 2 { // of a CANCEL of ours
 		return
@@ -57,7 +57,7 @@ func (p *Proxy) response(client *txn.Client, m *message.Message, now time.Time, 
 func (p *Proxy) accept(c *call, f *fork, m *message.Message, now time.Time, out *Output) {
 	f.final = m
 	if refused := c.answered && !c.accepted; refused { // the transaction would send nothing more
-		out.Sends = append(out.Sends, txn.Send{To: c.server.From, Message: m})
+		out.Sends = append(out.Sends, transaction.Send{To: c.server.From, Message: m})
 		return
 	}
 	c.answered, c.accepted = true, true

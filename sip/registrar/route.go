@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // own reports whether a URI is one of this proxy's (RFC 3261 section 16.4).
@@ -21,19 +21,8 @@ func (p *Proxy) own(u *message.URI) bool {
 		return p.Engine.settings.serves(u.Host) || slices.Contains(p.Engine.settings.Hosts, u.Host)
 	}
 	return slices.ContainsFunc(p.settings.Listeners, func(l Listener) bool {
-		return l.Address.Addr() == a && l.Address.Port() == port(u)
+		return l.Address.Addr() == a && l.Address.Port() == u.ServicePort()
 	})
-}
-
-// port is that of a URI, or the usual one.
-func port(u *message.URI) uint16 {
-	switch transport, _ := u.Params.Get("transport"); {
-	case u.Port != 0:
-		return u.Port
-	case u.Scheme == "sips" || strings.EqualFold(transport, "tls"):
-		return 5061
-	}
-	return 5060
 }
 
 // passage is what the routes of this proxy in a request tell.
@@ -44,7 +33,7 @@ type passage struct {
 	// terminal: it is for a terminal, and for nobody else.
 	terminal bool
 	// flow is the connection to the terminal; without a transport there is none.
-	flow txn.Target
+	flow transaction.Target
 }
 
 // failed reports whether a request for a terminal cannot reach it: its connection is gone, or the

@@ -12,7 +12,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/registrar"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // Transports, by number.
@@ -81,7 +81,7 @@ type sizes struct {
 	addresses, bindings, servers, clients int
 	stats                                 registrar.Stats
 	verdicts                              [registrar.NumVerdicts]uint64
-	layer                                 txn.Stats
+	layer                                 transaction.Stats
 }
 
 func (r *Registrar) sizes() (s sizes) {

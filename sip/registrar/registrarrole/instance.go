@@ -21,7 +21,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/trace"
 	"github.com/isthmus-net/isthmus/sip/registrar"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 var (
@@ -208,7 +208,7 @@ func (r *Registrar) settled(out *output) {
 }
 
 // send sends a message, or reports that there is no way to do so; the loop's mutex is held.
-func (r *Registrar) send(out *output, s *txn.Send) bool {
+func (r *Registrar) send(out *output, s *transaction.Send) bool {
 	const usual = 2048
 	if s.To.Reliable() {
 		return r.streams.send(s)

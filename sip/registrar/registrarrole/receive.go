@@ -14,7 +14,7 @@ import (
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/registrar"
 	"github.com/isthmus-net/isthmus/sip/stun"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // fromUDP takes datagrams of a listener with its number.
@@ -36,7 +36,7 @@ func (r *Registrar) fromUDP(number int, l registrar.Listener) func(*port.Message
 			}
 		default:
 			one, fault := message.Parse(m.Payload)
-			r.take(one, fault, txn.Target{Transport: l.Transport, Local: l.Address, Remote: from}, now, out)
+			r.take(one, fault, transaction.Target{Transport: l.Transport, Local: l.Address, Remote: from}, now, out)
 			if r.loop.Tracing() { // what was sent is seen with what it was sent for
 				r.settled(out)
 			}
@@ -51,7 +51,7 @@ func isKeepAlive(b []byte) bool {
 }
 
 // take gives a message to the proxy, or answers what is wrong with it; the loop's mutex is held.
-func (r *Registrar) take(m *message.Message, fault *message.Fault, from txn.Target, now time.Time, out *output) {
+func (r *Registrar) take(m *message.Message, fault *message.Fault, from transaction.Target, now time.Time, out *output) {
 	if fault == nil {
 		r.proxy.Handle(m, from, now, &out.sip)
 		return
@@ -65,7 +65,7 @@ func (r *Registrar) take(m *message.Message, fault *message.Fault, from txn.Targ
 		from.Remote = m.ReplyTo(from.Remote)
 	}
 	if reply, ok := message.ReplyFault(m, fault, r.tag); ok {
-		out.sip.Sends = append(out.sip.Sends, txn.Send{To: from, Message: reply})
+		out.sip.Sends = append(out.sip.Sends, transaction.Send{To: from, Message: reply})
 	}
 }
 

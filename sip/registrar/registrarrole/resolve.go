@@ -13,7 +13,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/registrar"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // resolver opens sockets and asks name servers in the network namespace of an instance.
@@ -59,7 +59,7 @@ func (r *Registrar) lookUp(l registrar.Lookup) {
 	r.mu.Lock()
 	ctx := r.running
 	r.mu.Unlock()
-	var found []txn.Target
+	var found []transaction.Target
 	if ctx != nil {
 		r.resolver.busy <- struct{}{}
 		ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
@@ -84,7 +84,7 @@ type namesOf interface {
 // resolve finds where a URI leads (RFC 3263 section 4): by its port, by services, or by its name alone.
 // NAPTR records, which only choose a transport, are not asked for: where the URI names none, UDP is
 // tried before TCP.
-func resolve(ctx context.Context, names namesOf, u *message.URI, transport string) (found []txn.Target) {
+func resolve(ctx context.Context, names namesOf, u *message.URI, transport string) (found []transaction.Target) {
 	if u.Port != 0 {
 		return addresses(ctx, names, u.Host, u.Port, transport)
 	}
@@ -126,14 +126,14 @@ func protocol(transport string) string {
 }
 
 // addresses are those of a host, IPv6 first.
-func addresses(ctx context.Context, names namesOf, host string, port uint16, transport string) (list []txn.Target) {
+func addresses(ctx context.Context, names namesOf, host string, port uint16, transport string) (list []transaction.Target) {
 	for _, network := range []string{"ip6", "ip4"} {
 		found, err := names.LookupNetIP(ctx, network, strings.TrimSuffix(host, "."))
 		if err != nil {
 			continue
 		}
 		for _, a := range found {
-			list = append(list, txn.Target{Transport: transport, Remote: netip.AddrPortFrom(a.Unmap(), port)})
+			list = append(list, transaction.Target{Transport: transport, Remote: netip.AddrPortFrom(a.Unmap(), port)})
 		}
 	}
 	return list

@@ -14,16 +14,16 @@ import (
 	"github.com/isthmus-net/isthmus/internal/places"
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/registrar"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // stream is one connection.
 type stream struct {
 	of       *streams
-	at       txn.Target
+	at       transaction.Target
 	place    *places.Place
-	requests []txn.Target // of the proxy that were sent by it, each once; with the mutex of streams
-	waiting  chan []byte  // to be sent
+	requests []transaction.Target // of the proxy that were sent by it, each once; with the mutex of streams
+	waiting  chan []byte          // to be sent
 	octets   atomic.Int64
 	done     chan struct{}
 	once     sync.Once

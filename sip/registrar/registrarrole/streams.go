@@ -13,7 +13,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/places"
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/registrar"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // streams are the connections over TCP and TLS.
@@ -42,7 +42,7 @@ type remote struct {
 	at        netip.AddrPort
 }
 
-func remoteOf(t txn.Target) remote { return remote{t.Transport, t.Remote} }
+func remoteOf(t transaction.Target) remote { return remote{t.Transport, t.Remote} }
 
 const (
 	// leastStay is how long a place is never taken for another of the same source.
@@ -83,7 +83,7 @@ func area(a netip.Addr) netip.Addr {
 }
 
 // enter makes a stream and takes a place for it; nil: there is none. s.mu is held.
-func (s *streams) enter(at txn.Target) *stream {
+func (s *streams) enter(at transaction.Target) *stream {
 	if s.ended {
 		return nil
 	}
@@ -103,7 +103,7 @@ func (s *streams) enter(at txn.Target) *stream {
 }
 
 // leave forgets a stream, and returns the targets of requests that went by it.
-func (s *streams) leave(one *stream) []txn.Target {
+func (s *streams) leave(one *stream) []transaction.Target {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.places.Leave(one.place)
@@ -117,7 +117,7 @@ func (s *streams) leave(one *stream) []txn.Target {
 // accepted serves a connection that has come, or closes it.
 func (s *streams) accepted(l registrar.Listener, conn net.Conn, from netip.AddrPort) {
 	s.mu.Lock()
-	one := s.enter(txn.Target{Transport: l.Transport, Local: l.Address, Remote: from})
+	one := s.enter(transaction.Target{Transport: l.Transport, Local: l.Address, Remote: from})
 	s.mu.Unlock()
 	if one == nil {
 		s.counters.refused.Add(1)
@@ -129,7 +129,7 @@ func (s *streams) accepted(l registrar.Listener, conn net.Conn, from netip.AddrP
 }
 
 // find returns the connection of a target; nil: there is none. s.mu is held.
-func (s *streams) find(to txn.Target) *stream {
+func (s *streams) find(to transaction.Target) *stream {
 	if to.Connection == 0 {
 		return s.byRemote[remoteOf(to)]
 	}
@@ -141,14 +141,14 @@ func (s *streams) find(to txn.Target) *stream {
 }
 
 // connected reports whether a connection is still there.
-func (s *streams) connected(t txn.Target) bool {
+func (s *streams) connected(t transaction.Target) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.find(t) != nil
 }
 
 // send queues a message for the connection of its target, or for a new one. False: there is no way.
-func (s *streams) send(m *txn.Send) bool {
+func (s *streams) send(m *transaction.Send) bool {
 	text := m.Message.Append(nil)
 	to := m.To
 	s.mu.Lock()
@@ -178,7 +178,7 @@ func (s *streams) send(m *txn.Send) bool {
 
 // replyTo is where a response goes whose connection is gone: to the port that the sender has named, of
 // the address that it came from (RFC 3261 section 18.2.2).
-func replyTo(m *message.Message, to txn.Target) txn.Target {
+func replyTo(m *message.Message, to transaction.Target) transaction.Target {
 	port := uint16(sipPort)
 	if to.Transport == "TLS" {
 		port = sipsPort
