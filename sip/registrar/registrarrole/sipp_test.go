@@ -170,8 +170,8 @@ func TestSippRegisters(t *testing.T) {
 	}
 }
 
-// TestSippCalls has sipp call sipp some hundred times through the proxy: by UDP, by TCP, and from one
-// to the other. None fails.
+// TestSippCalls has sipp call sipp some hundred times through the proxy, from UDP to TCP and from TCP
+// to UDP. None fails.
 func TestSippCalls(t *testing.T) {
 	w := newWorld(t)
 	all := peerstest.Find(t)
@@ -179,7 +179,7 @@ func TestSippCalls(t *testing.T) {
 	callees, calleeSide, callee := w.home(2)
 	s := w.serve(fmt.Sprintf("listen = [%q, %q, %q]\nlisten_tls = []", callerSide, calleeSide, server6))
 	bob := w.phone("bob", "UDP", server6, 2)
-	for i, tt := range []struct{ from, to bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
+	for i, tt := range []struct{ from, to bool }{{false, true}, {true, false}} {
 		port := uint16(5080 + i)
 		transport := "udp"
 		if tt.to {
