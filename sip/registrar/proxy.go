@@ -25,6 +25,11 @@ type ProxySettings struct {
 	// Prove has callers of the proxy's own domains prove who they are. Who calls others through
 	// it must do so in any case.
 	Prove bool
+	// Trusted are the proxies beside this one, which have proved who calls.
+	Trusted []netip.Prefix
+	// NextHop is the SIP URI of the proxy to which everything goes that comes from terminals: this
+	// one stands before it, and keeps the ways to terminals for it (RFC 3327). Empty: there is none.
+	NextHop string
 	// TimerC is how long an INVITE may ring (RFC 3261 section 16.6, number 11).
 	TimerC time.Duration
 	// MaxForks bounds the targets of a request.
@@ -68,18 +73,47 @@ type Proxy struct {
 	lookups  map[uint64]*fork
 	lookup   uint64
 	relayed  [NumVerdicts]uint64
+	origin   transaction.Target // that of the message at hand, wherever its response goes
+	// Connected reports whether a connection is still there; nil: all are.
+	Connected func(transaction.Target) bool
 }
 
 // NewProxy makes a proxy without bindings.
 func NewProxy(s Settings, p ProxySettings, random io.Reader) (*Proxy, error) {
-	if len(p.Listeners) == 0 || p.MaxForks < 1 || p.TimerC < 3*time.Minute {
-		return nil, errors.New("a proxy needs a listener, room for a fork, and a Timer C of three minutes at least")
+	if err := p.check(); err != nil {
+		return nil, err
 	}
 	e, err := New(s, random)
 	if err != nil {
 		return nil, err
 	}
 	return &Proxy{Engine: e, settings: p, layer: transaction.New(p.Transactions), lookups: map[uint64]*fork{}}, nil
+}
+
+func (s *ProxySettings) check() error {
+	if len(s.Listeners) == 0 || s.MaxForks < 1 || s.TimerC < 3*time.Minute {
+		return errors.New("a proxy needs a listener, room for a fork, and a Timer C of three minutes at least")
+	}
+	if s.NextHop != "" {
+		if u, err := message.ParseURI(s.NextHop); err != nil || !u.IsSIP() {
+			return errors.New("the next hop is no SIP URI")
+		}
+	}
+	return nil
+}
+
+// Reconfigure sets other settings, or returns what is wrong with them and keeps the old ones. What
+// goes on goes on as it was begun.
+func (p *Proxy) Reconfigure(s Settings, ps ProxySettings) error {
+	if err := ps.check(); err != nil {
+		return err
+	}
+	if err := p.Engine.Reconfigure(s); err != nil {
+		return err
+	}
+	p.settings = ps
+	p.layer.Reconfigure(ps.Transactions)
+	return nil
 }
 
 // Verdict is what has become of a request that was not for the registrar.
@@ -100,12 +134,14 @@ const (
 	Overloaded
 	Unmatched       // a CANCEL or an ACK of nothing that is known
 	NoWay           // no listener reaches the target
+	FlowFailed      // the connection to the terminal is gone
 	NumVerdicts int = iota
 )
 
 var verdictNames = [NumVerdicts]string{
 	"relayed", "redirected", "unproved", "foreign_target", "no_binding", "too_many_hops", "loop", "unknown_scheme", "proxy_extension",
 	"too_many_forks", "overloaded", "unmatched", "no_way",
+	"flow_failed",
 }
 
 // String returns the name of the counter.
@@ -119,6 +155,7 @@ func (p *Proxy) Layer() *transaction.Layer { return p.layer }
 
 // Handle takes a message that [message.Parse] has found no fault with.
 func (p *Proxy) Handle(m *message.Message, from transaction.Target, now time.Time, out *Output) {
+	p.origin = from
 	p.layer.Handle(m, from, now, &out.Output)
 	p.settle(now, out)
 }
@@ -200,7 +237,7 @@ func (p *Proxy) once(s *transaction.Server, r *message.Message, out *Output) {
 // register answers a REGISTER. What has changed bindings is answered the same when it comes again,
 // and refusals leave nothing behind.
 func (p *Proxy) register(s *transaction.Server, now time.Time, out *Output) {
-	r := p.Register(s.Request, Source{Flow: flowOf(s.Request, s.From)}, now)
+	r := p.Register(s.Request, Source{Flow: flowOf(s.Request, p.origin)}, now)
 	if r.Status >= 300 {
 		p.once(s, r, out)
 		return
@@ -224,7 +261,7 @@ func (p *Proxy) request(s *transaction.Server, now time.Time, out *Output) {
 		r.Add("Supported", strings.Join(supported, ", "))
 		p.once(s, r, out)
 		return
-	case m.Method == "REGISTER" && p.Engine.settings.serves(target.Host):
+	case m.Method == "REGISTER" && p.Engine.settings.serves(target.Host) && p.onward(m) == "":
 		p.register(s, now, out)
 		return
 	}
@@ -237,13 +274,16 @@ func (p *Proxy) request(s *transaction.Server, now time.Time, out *Output) {
 		return
 	}
 	m = m.Clone() // what is passed on; the transaction keeps what has come
-	known := p.preprocess(m)
+	by := p.preprocess(m)
 	if p.loops(m) {
 		p.answer(s, Loop, 482, "Loop Detected", out)
 		return
 	}
-	if !known && !p.proved(s, m, now, out) {
+	if by.failed(m) {
+		p.answer(s, FlowFailed, 430, "Flow Failed", out)
 		return
 	}
-	p.relay(s, m, now, out)
+	if by.known || p.allowed(s, m, now, out) {
+		p.relay(s, m, by, now, out)
+	}
 }

@@ -378,6 +378,7 @@ func TestFlows(t *testing.T) {
 	}{
 		{"as the contact says", "<sip:[2001:db8::2]:5070>", target("[2001:db8::2]:40000"), target("[2001:db8::2]:5070")},
 		{"behind a NAT", "<sip:10.0.0.2:5070>", target("192.0.2.9:40000"), target("192.0.2.9:40000")},
+		{"behind a NAT, without rport", "<sip:10.0.0.2:5071>", target("192.0.2.9:40001"), target("192.0.2.9:40001")},
 		{"by a connection", "<sip:[2001:db8::2]:5070;transport=tcp>", connection, connection},
 		{"with a flow of its own", `<sip:[2001:db8::2]:5070>;+sip.instance="<a>";reg-id=1`, target("[2001:db8::2]:40000"), target("[2001:db8::2]:40000")},
 	} {
@@ -387,6 +388,9 @@ func TestFlows(t *testing.T) {
 		c := p.challenged()
 		a := c.Answer("bob", c.Algorithm.HA1("bob", realm, "bob"), "REGISTER", register.URI, "cnonce", 1)
 		register.Add("Authorization", a.String())
+		if strings.Contains(tt.name, "without rport") {
+			register.Set("Via", "SIP/2.0/UDP 10.0.0.2:5071;branch=z9hG4bKn")
+		}
 		r.p.Handle(register, tt.from, r.now, &r.out)
 		r.take()
 		if got := r.told(); !strings.HasPrefix(got, "200") {
@@ -400,7 +404,11 @@ func TestFlows(t *testing.T) {
 		r.inbox = nil
 		r.p.Unreachable(tt.want, r.now, &r.out)
 		r.take()
-		r.expect(tt.name+", unreachable", "500 :1")
+		want := "500 :1"
+		if strings.Contains(tt.contact, "reg-id") {
+			want = "480 :1"
+		}
+		r.expect(tt.name+", unreachable", want)
 	}
 }
 
@@ -508,4 +516,33 @@ func FuzzProxy(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestAmplification bounds what an answer to a forged source has more than the request.
+func TestAmplification(t *testing.T) {
+	for _, tt := range []struct {
+		name, request string
+		want          string // the status
+		most          float64
+	}{
+		{"a challenge", "REGISTER sip:example.com SIP/2.0\r\nv:SIP/2.0/UDP a;branch=z9hG4bKx\r\nf:<sip:bob@example.com>\r\nt:<sip:bob@example.com>\r\ni:1\r\nCSeq:1 REGISTER\r\n\r\n", "401", 5},
+		{"a refusal", "BYE sip:a@b SIP/2.0\r\nv:SIP/2.0/UDP a;branch=z9hG4bKx\r\nf:<sip:a@b>\r\nt:<sip:a@b>\r\ni:1\r\nCSeq:1 BYE\r\n\r\n", "403", 1.9},
+	} {
+		m, f := message.Parse([]byte(tt.request))
+		if f != nil {
+			t.Fatal(f)
+		}
+		r := newRig(t)
+		r.send(m, caller)
+		if len(r.inbox) != 1 || fmt.Sprint(r.inbox[0].Message.Status) != tt.want {
+			t.Fatalf("%s: %+v", tt.name, r.inbox)
+		}
+		if ratio := float64(len(r.inbox[0].Message.Append(nil))) / float64(len(tt.request)); ratio > tt.most {
+			t.Errorf("%s: %.2f of the request, want %.2f at most", tt.name, ratio, tt.most)
+		}
+		r.until(60e9)
+		if len(r.inbox) != 1 {
+			t.Errorf("%s: sent again", tt.name)
+		}
+	}
 }
