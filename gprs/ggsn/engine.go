@@ -38,6 +38,7 @@ type Engine struct {
 	byControl    map[uint32]handle   // sessions of version 1
 	byPeer       map[peerTEID]handle // contexts of version 1, by where their packets go
 	ended        ended
+	late         late
 	filters      map[handle]filters // of contexts
 	changes      map[handle]change  // of sessions, that their SGSNs are asked for
 	sessionTimes deadlines
@@ -141,7 +142,10 @@ func (e *Engine) Reconfigure(s Settings, now time.Time, out *Output) error {
 	}
 	c := e.begin(now, out)
 	s.RestartCounter = e.settings.RestartCounter
-	if err := e.apply(s); err != nil {
+	e.dismissGuests()
+	err := e.apply(s)
+	e.admitGuests(c)
+	if err != nil {
 		return err
 	}
 	e.rescheduleAll(c)

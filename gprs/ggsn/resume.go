@@ -88,6 +88,7 @@ func (r *resuming) all() (lost int) {
 			l.left = l.leaving(l.named)
 		}
 	}
+	r.admitGuests(r.call)
 	return max(0, int(h.Contexts)-r.contexts.used())
 }
 

@@ -126,9 +126,15 @@ func (s *Settings) checkAPNs() error {
 	return checkOverlap(s.APNs)
 }
 
-// checkOverlap refuses pools that two access points of one network have.
+// checkOverlap refuses addresses that are in two pools of one network.
 func checkOverlap(apns []APN) error {
 	for i := range apns {
+		own := apns[i].pools()
+		for k, p := range own {
+			if at := slices.IndexFunc(own[:k], p.Overlaps); at >= 0 {
+				return fmt.Errorf("access point %s has addresses twice: in %s and %s", apns[i].Name, own[at], p)
+			}
+		}
 		for j := range apns[:i] {
 			a, b := &apns[i], &apns[j]
 			if a.VRF != b.VRF {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/sip/digest"
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 const bob = "sip:bob@example.com"
@@ -188,7 +188,7 @@ func TestChallengesAreCollected(t *testing.T) {
 	r := newRig(t)
 	r.bind("bob", "<sip:[2001:db8::2]>", "<sip:[2001:db8::3]>")
 	r.send(r.make("OPTIONS", bob, "1"), caller)
-	for _, one := range append([]txn.Send{}, r.inbox...) {
+	for _, one := range append([]transaction.Send{}, r.inbox...) {
 		answer := message.Reply(one.Message, 401, "Unauthorized", "x")
 		answer.Add("WWW-Authenticate", "Digest of "+one.To.Remote.String())
 		r.send(answer, one.To.Remote.String())
@@ -230,7 +230,7 @@ func TestTimerC(t *testing.T) {
 	r.until(285 * time.Second)
 	r.expect("too long", "CANCEL :2")
 	r.send(ring, "[2001:db8::2]:5060") // gives no more time
-	r.send(message.Reply(txn.Cancel(invite), 200, "OK", "b"), "[2001:db8::2]:5060")
+	r.send(message.Reply(transaction.Cancel(invite), 200, "OK", "b"), "[2001:db8::2]:5060")
 	r.told()
 	r.until(318 * time.Second)
 	if got := r.told(); !strings.HasPrefix(got, "408 :1") {
@@ -371,13 +371,14 @@ func TestTransports(t *testing.T) {
 // TestFlows reaches terminals by the way on which they have registered: behind a NAT, and by a
 // connection.
 func TestFlows(t *testing.T) {
-	connection := txn.Target{Transport: "TCP", Local: netip.MustParseAddrPort("[2001:db8::5]:5060"), Remote: netip.MustParseAddrPort("[2001:db8::2]:40000"), Connection: 7}
+	connection := transaction.Target{Transport: "TCP", Local: netip.MustParseAddrPort("[2001:db8::5]:5060"), Remote: netip.MustParseAddrPort("[2001:db8::2]:40000"), Connection: 7}
 	for _, tt := range []struct {
 		name, contact string
-		from, want    txn.Target
+		from, want    transaction.Target
 	}{
 		{"as the contact says", "<sip:[2001:db8::2]:5070>", target("[2001:db8::2]:40000"), target("[2001:db8::2]:5070")},
 		{"behind a NAT", "<sip:10.0.0.2:5070>", target("192.0.2.9:40000"), target("192.0.2.9:40000")},
+		{"behind a NAT, without rport", "<sip:10.0.0.2:5071>", target("192.0.2.9:40001"), target("192.0.2.9:40001")},
 		{"by a connection", "<sip:[2001:db8::2]:5070;transport=tcp>", connection, connection},
 		{"with a flow of its own", `<sip:[2001:db8::2]:5070>;+sip.instance="<a>";reg-id=1`, target("[2001:db8::2]:40000"), target("[2001:db8::2]:40000")},
 	} {
@@ -387,6 +388,9 @@ func TestFlows(t *testing.T) {
 		c := p.challenged()
 		a := c.Answer("bob", c.Algorithm.HA1("bob", realm, "bob"), "REGISTER", register.URI, "cnonce", 1)
 		register.Add("Authorization", a.String())
+		if strings.Contains(tt.name, "without rport") {
+			register.Set("Via", "SIP/2.0/UDP 10.0.0.2:5071;branch=z9hG4bKn")
+		}
 		r.p.Handle(register, tt.from, r.now, &r.out)
 		r.take()
 		if got := r.told(); !strings.HasPrefix(got, "200") {
@@ -400,7 +404,11 @@ func TestFlows(t *testing.T) {
 		r.inbox = nil
 		r.p.Unreachable(tt.want, r.now, &r.out)
 		r.take()
-		r.expect(tt.name+", unreachable", "500 :1")
+		want := "500 :1"
+		if strings.Contains(tt.contact, "reg-id") {
+			want = "480 :1"
+		}
+		r.expect(tt.name+", unreachable", want)
 	}
 }
 
@@ -472,9 +480,9 @@ func TestNames(t *testing.T) {
 	if len(r.named) != 2 || r.named[1].Transport != "TCP" {
 		t.Fatalf("then looked up: %+v", r.named)
 	}
-	found := txn.Target{Transport: "TCP", Remote: netip.MustParseAddrPort("[2001:db8::2]:5070")}
-	r.p.Resolved(r.named[1].ID, []txn.Target{{Transport: "TLS", Remote: found.Remote}, found}, r.now, &r.out)
-	r.p.Resolved(r.named[1].ID, []txn.Target{found}, r.now, &r.out) // once is enough
+	found := transaction.Target{Transport: "TCP", Remote: netip.MustParseAddrPort("[2001:db8::2]:5070")}
+	r.p.Resolved(r.named[1].ID, []transaction.Target{{Transport: "TLS", Remote: found.Remote}, found}, r.now, &r.out)
+	r.p.Resolved(r.named[1].ID, []transaction.Target{found}, r.now, &r.out) // once is enough
 	r.take()
 	r.expect("found", "OPTIONS :2")
 	r.empty()
@@ -508,4 +516,33 @@ func FuzzProxy(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestAmplification bounds what an answer to a forged source has more than the request.
+func TestAmplification(t *testing.T) {
+	for _, tt := range []struct {
+		name, request string
+		want          string // the status
+		most          float64
+	}{
+		{"a challenge", "REGISTER sip:example.com SIP/2.0\r\nv:SIP/2.0/UDP a;branch=z9hG4bKx\r\nf:<sip:bob@example.com>\r\nt:<sip:bob@example.com>\r\ni:1\r\nCSeq:1 REGISTER\r\n\r\n", "401", 5},
+		{"a refusal", "BYE sip:a@b SIP/2.0\r\nv:SIP/2.0/UDP a;branch=z9hG4bKx\r\nf:<sip:a@b>\r\nt:<sip:a@b>\r\ni:1\r\nCSeq:1 BYE\r\n\r\n", "403", 1.9},
+	} {
+		m, f := message.Parse([]byte(tt.request))
+		if f != nil {
+			t.Fatal(f)
+		}
+		r := newRig(t)
+		r.send(m, caller)
+		if len(r.inbox) != 1 || fmt.Sprint(r.inbox[0].Message.Status) != tt.want {
+			t.Fatalf("%s: %+v", tt.name, r.inbox)
+		}
+		if ratio := float64(len(r.inbox[0].Message.Append(nil))) / float64(len(tt.request)); ratio > tt.most {
+			t.Errorf("%s: %.2f of the request, want %.2f at most", tt.name, ratio, tt.most)
+		}
+		r.until(60e9)
+		if len(r.inbox) != 1 {
+			t.Errorf("%s: sent again", tt.name)
+		}
+	}
 }
