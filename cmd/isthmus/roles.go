@@ -6,6 +6,7 @@ import (
 	"github.com/isthmus-net/isthmus/gprs/ggsn/ggsnrole"
 	"github.com/isthmus-net/isthmus/gprs/sgsn/sgsnrole"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/sip/registrar/registrarrole"
 	"github.com/isthmus-net/isthmus/teredo/client/clientrole"
 	"github.com/isthmus-net/isthmus/teredo/relay/relayrole"
 	"github.com/isthmus-net/isthmus/teredo/server/serverrole"
@@ -26,4 +27,5 @@ var roles = role.List{
 	relayrole.Role,
 	clientrole.Role,
 	ggsnrole.Role,
+	registrarrole.Role,
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/daemon"
+	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
@@ -48,6 +49,7 @@ func serve(settings *config.Config, path string, load func() (*config.Config, er
 	defer signal.Stop(hangup)
 	ctx, stop := untilSignal(context.Background())
 	defer stop()
+	loop.Hurry()
 	options := daemon.Options{
 		Version: version, Roles: roles, Config: settings, Path: path, Instances: instances,
 		Log: log, Level: level, Notify: daemon.Notify, Hangup: hangup, Load: load,

@@ -12,13 +12,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/sip/media"
 	"github.com/isthmus-net/isthmus/sip/media/g711"
 	"github.com/isthmus-net/isthmus/sip/media/wav"
+	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/ua"
 	"github.com/isthmus-net/isthmus/sip/ua/agent"
 )
@@ -73,16 +73,14 @@ func (c *SIPUACmd) settings() (agent.Settings, *sounds, error) {
 	set := agent.Settings{Port: c.Port, Interfaces: c.Interface, AutoAnswer: c.Answer, Latch: !c.NoLatch, Secure: c.SRTP}
 	set.UA = ua.Settings{
 		Username: c.Username, Password: c.Password, Register: c.Register, Instance: c.Instance,
-		UserAgent: "isthmus",
+		UserAgent: "isthmus", FirstRepeat: c.Repeat,
 	}
-	if c.Repeat > 0 {
-		set.UA.Transactions.FirstRepeats = []time.Duration{c.Repeat}
-	}
-	if err := sip.ParseUri(c.Address, &set.UA.AOR); err != nil || set.UA.AOR.User == "" || set.UA.AOR.Host == "" {
+	var err error
+	if set.UA.AOR, err = message.ParseURI(c.Address); err != nil || set.UA.AOR.User == "" {
 		return set, nil, fmt.Errorf("%q is no address of record: write one such as sip:alice@example.com", c.Address)
 	}
 	if c.Proxy != "" {
-		if err := sip.ParseUri(c.Proxy, &set.UA.Proxy); err != nil || set.UA.Proxy.Host == "" {
+		if set.UA.Proxy, err = message.ParseURI(c.Proxy); err != nil || set.UA.Proxy.Host == "" {
 			return set, nil, fmt.Errorf("--proxy %q is no address: write one such as sip:[2001:db8::5]", c.Proxy)
 		}
 	}

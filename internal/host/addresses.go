@@ -3,9 +3,13 @@
 package host
 
 import (
+	"context"
 	"log/slog"
 	"net/netip"
 	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/internal/port"
 )
@@ -16,17 +20,40 @@ type Addresses struct {
 	// Without is what does not work without one, for the log.
 	Without string
 
+	mu      sync.Mutex
 	missing []netip.Addr
 }
 
-// Concerns reports whether a change may be one of the host's addresses. The kernel tells of an
-// address first and changes its routes behind that.
-func (*Addresses) Concerns(c port.Change) bool {
-	return c.Kind != port.RouteChanged || c.Local
+// Watch looks after a list of addresses, in the network namespace of the calling thread, until
+// ctx is done. What was gone before is known when it returns.
+func (a *Addresses) Watch(ctx context.Context, group *errgroup.Group, list []netip.Addr, log *slog.Logger) error {
+	changes, err := port.Watch(ctx)
+	if err != nil {
+		return err
+	}
+	at, err := port.OpenHost()
+	if err != nil {
+		return err
+	}
+	a.look(at, list, log)
+	group.Go(func() error {
+		defer at.Abandon()
+		matters := false
+		// The kernel tells of an address first and changes its routes behind that.
+		return Bursts(ctx, changes, func(c port.Change) { matters = matters || c.Kind != port.RouteChanged || c.Local }, func() {
+			if matters {
+				a.look(at, list, log)
+			}
+			matters = false
+		})
+	})
+	return nil
 }
 
-// Look notes which addresses of a list the host lacks.
-func (a *Addresses) Look(host *port.Host, list []netip.Addr, log *slog.Logger) {
+// look notes which addresses the host lacks.
+func (a *Addresses) look(host *port.Host, list []netip.Addr, log *slog.Logger) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	var missing []netip.Addr
 	for _, one := range list {
 		why, remedy := host.Lacks(one)
@@ -45,4 +72,8 @@ func (a *Addresses) Look(host *port.Host, list []netip.Addr, log *slog.Logger) {
 }
 
 // Missing are those that the host lacked when it was looked at last.
-func (a *Addresses) Missing() []netip.Addr { return slices.Clone(a.missing) }
+func (a *Addresses) Missing() []netip.Addr {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.missing)
+}

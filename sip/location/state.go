@@ -10,15 +10,6 @@ import (
 	"github.com/isthmus-net/isthmus/sip/message"
 )
 
-// stateVersion is that of what AppendState writes.
-const stateVersion = 1
-
-// state is a table as it is kept.
-type state struct {
-	Version int                  `json:"version"`
-	AORs    map[string][]written `json:"aors"`
-}
-
 // written is a binding as it is kept: its contact as the field was.
 type written struct {
 	Contact  string    `json:"contact"`
@@ -33,46 +24,62 @@ type written struct {
 	Flow     string    `json:"flow,omitempty"`
 }
 
-// State writes the table down for a successor.
-func (t *Table) State() ([]byte, error) {
-	s := state{Version: stateVersion, AORs: map[string][]written{}}
-	for aor, one := range t.records {
-		for _, b := range one.bindings {
-			s.AORs[aor] = append(s.AORs[aor], written{
-				message.Address{URI: b.URI, Params: b.Params}.String(), b.Q, b.Expires, b.Updated, b.CallID, b.CSeq, b.Instance, b.RegID, b.Path, b.Flow,
-			})
+// Changed calls f with the addresses of record whose bindings have changed since it was called
+// last, each with what [Table.Restore] takes of it; nil: no binding is left.
+func (t *Table) Changed(f func(aor string, state []byte)) {
+	for aor := range t.changed {
+		var state []byte
+		if one := t.records[aor]; one != nil {
+			list := make([]written, len(one.bindings))
+			for i := range one.bindings {
+				b := &one.bindings[i]
+				list[i] = written{
+					message.Address{URI: b.URI, Params: b.Params}.String(), b.Q, b.Expires, b.Updated, b.CallID, b.CSeq, b.Instance, b.RegID, b.Path, b.Flow,
+				}
+			}
+			state, _ = json.Marshal(list) // of plain values
 		}
+		f(aor, state)
 	}
-	return json.Marshal(s)
+	clear(t.changed)
 }
 
-// Resume takes over what a table has written, as far as the limits allow, and returns how many
-// bindings that have not expired are lost. Bindings of connections go with the process that had
-// these; keep says which flows are still there.
-func Resume(limits Limits, text []byte, keep func(flow string) bool, now time.Time) (t *Table, lost int, err error) {
-	var s state
-	if err := json.Unmarshal(text, &s); err != nil || s.Version != stateVersion {
-		return nil, 0, ErrState
+// ChangeAll has [Table.Changed] report all bindings again.
+func (t *Table) ChangeAll() {
+	for aor := range t.records {
+		t.changed[aor] = struct{}{}
 	}
-	t = New(limits)
-	for aor, list := range s.AORs {
-		var bindings []Binding
-		for i := range list {
-			b, err := list[i].binding()
-			if err != nil {
-				return nil, 0, fmt.Errorf("%w: %w", ErrState, err)
-			}
-			switch {
-			case !b.Expires.After(now):
-			case b.Flow != "" && !keep(b.Flow), len(bindings) >= limits.PerAOR, t.count+len(bindings) >= limits.Bindings:
-				lost++
-			default:
-				bindings = append(bindings, b)
-			}
+}
+
+// Restore takes over the bindings that another table had of an address of record, as far as the
+// limits allow, and returns how many that have not expired are lost. Keep says which connections
+// are still there: without its own a flow of RFC 5626 is lost, and any other binding is reached by
+// its contact.
+func (t *Table) Restore(aor string, state []byte, keep func(flow string) bool, now time.Time) (lost int, err error) {
+	var list []written
+	if err := json.Unmarshal(state, &list); err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrState, err)
+	}
+	var bindings []Binding
+	for i := range list {
+		b, err := list[i].binding()
+		if err != nil {
+			return 0, fmt.Errorf("%w: %w", ErrState, err)
 		}
-		t.set(aor, bindings)
+		apart := b.Flow != "" && !keep(b.Flow)
+		switch {
+		case !b.Expires.After(now):
+		case apart && b.RegID != 0, len(bindings) >= t.limits.PerAOR, t.count+len(bindings) >= t.limits.Bindings:
+			lost++
+		default:
+			if apart {
+				b.Flow = ""
+			}
+			bindings = append(bindings, b)
+		}
 	}
-	return t, lost, nil
+	t.set(aor, bindings)
+	return lost, nil
 }
 
 func (w *written) binding() (Binding, error) {

@@ -43,12 +43,15 @@ type record struct {
 type Table struct {
 	limits  Limits
 	records map[string]*record
+	changed map[string]struct{} // since [Table.Changed]
 	expiry  expiry
 	count   int
 }
 
 // New makes an empty table.
-func New(limits Limits) *Table { return &Table{limits: limits, records: map[string]*record{}} }
+func New(limits Limits) *Table {
+	return &Table{limits: limits, records: map[string]*record{}, changed: map[string]struct{}{}}
+}
 
 // Reconfigure sets other limits. What is above them stays until it expires.
 func (t *Table) Reconfigure(limits Limits) { t.limits = limits }
@@ -192,9 +195,11 @@ func (t *Table) Next() time.Time {
 // set replaces the bindings of an address of record.
 func (t *Table) set(aor string, bindings []Binding) {
 	one := t.records[aor]
-	switch {
-	case one == nil && len(bindings) == 0:
+	if one == nil && len(bindings) == 0 {
 		return
+	}
+	t.changed[aor] = struct{}{}
+	switch {
 	case one == nil:
 		one = &record{aor: aor}
 		t.records[aor] = one

@@ -189,13 +189,14 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestState resumes a table.
+// TestState goes on in another table.
 func TestState(t *testing.T) {
 	table := New(DefaultLimits())
 	for i, r := range []Registration{
 		{Contacts: []Contact{at(t, `<sip:a%20b@[2001:db8::1]:5070;transport=tcp?x=y>;+sip.instance="<urn:uuid:1>"`, 60, flow("<urn:uuid:1>", 7), q(300))}, Path: []string{"<sip:p;lr>"}, Flow: "udp"},
 		{Contacts: []Contact{at(t, "<sip:b>", 5)}},
-		{Contacts: []Contact{at(t, "<sip:c>", 60)}, Flow: "tcp"},
+		{Contacts: []Contact{at(t, "<sip:c>", 60, flow("<urn:uuid:2>", 1))}, Flow: "tcp"},
+		{Contacts: []Contact{at(t, "<sip:d>", 60)}, Flow: "tcp"},
 		{Contacts: []Contact{at(t, "<tel:+1555>", 60)}},
 	} {
 		r.CallID, r.CSeq = fmt.Sprint(i), uint32(i)
@@ -203,29 +204,50 @@ func TestState(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	text, err := table.State()
-	if err != nil {
-		t.Fatal(err)
+	var text []byte
+	changed := func() (n int) {
+		table.Changed(func(aor string, state []byte) {
+			n++
+			if text = state; aor != alice {
+				t.Errorf("%s has changed", aor)
+			}
+		})
+		return n
+	}
+	if first, again := changed(), changed(); first != 1 || again != 0 || text == nil {
+		t.Fatalf("changed: %d, then %d", first, again)
+	}
+	before := string(text)
+	if table.ChangeAll(); changed() != 1 || string(text) != before {
+		t.Errorf("all again: %s", text)
 	}
 	now := start.Add(10 * time.Second)
-	resumed, lost, err := Resume(DefaultLimits(), text, func(flow string) bool { return flow == "udp" }, now)
+	resumed := New(DefaultLimits())
+	lost, err := resumed.Restore(alice, text, func(flow string) bool { return flow == "udp" }, now)
 	if err != nil || lost != 1 {
 		t.Fatalf("%d lost, %v", lost, err)
 	}
-	table.Remove(alice, func(b *Binding) bool { return b.Flow == "tcp" })
+	table.Remove(alice, func(b *Binding) bool { return b.Flow == "tcp" && b.RegID != 0 })
 	got, want := resumed.Lookup(alice, now), table.Lookup(alice, now)
-	if len(got) != 2 || fmt.Sprint(got) != fmt.Sprint(want) || !resumed.Next().Equal(start.Add(time.Minute)) {
+	for i := range want {
+		if want[i].Flow == "tcp" { // reached by its contact from now on
+			want[i].Flow = ""
+		}
+	}
+	if len(got) != 3 || fmt.Sprint(got) != fmt.Sprint(want) || !resumed.Next().Equal(start.Add(time.Minute)) {
 		t.Errorf("resumed\n%v\nwant\n%v", got, want)
 	}
-	if _, lost, err := Resume(Limits{Bindings: 1, PerAOR: 1, BindingSize: 1000}, text, func(string) bool { return true }, now); err != nil || lost != 2 {
+	if lost, err := New(Limits{Bindings: 1, PerAOR: 1, BindingSize: 1000}).Restore(alice, text, func(string) bool { return true }, now); err != nil || lost != 3 {
 		t.Errorf("with room for one: %d lost, %v", lost, err)
 	}
-	for name, text := range map[string]string{
-		"nothing": "", "another version": `{"version":9}`, "a contact that is none": `{"version":1,"aors":{"a":[{"contact":"<"}]}}`,
-	} {
-		if _, _, err := Resume(DefaultLimits(), []byte(text), func(string) bool { return true }, now); !errors.Is(err, ErrState) {
+	for name, text := range map[string]string{"nothing": "", "a contact that is none": `[{"contact":"<"}]`} {
+		if _, err := New(DefaultLimits()).Restore(alice, []byte(text), func(string) bool { return true }, now); !errors.Is(err, ErrState) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	table.Remove(alice, func(*Binding) bool { return true })
+	if n := changed(); n != 1 || text != nil {
+		t.Errorf("when all are gone %d have changed, to %q", n, text)
 	}
 }
 

@@ -6,8 +6,9 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/isthmus-net/isthmus/sip/media/g711"
 	"github.com/pion/rtp"
+
+	"github.com/isthmus-net/isthmus/sip/media/g711"
 )
 
 // receiver is what has come.

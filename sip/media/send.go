@@ -5,8 +5,9 @@ package media
 import (
 	"time"
 
-	"github.com/isthmus-net/isthmus/sip/media/g711"
 	"github.com/pion/rtp"
+
+	"github.com/isthmus-net/isthmus/sip/media/g711"
 )
 
 // headerLen is that of the packets that are sent.

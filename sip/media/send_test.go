@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-net/isthmus/sip/media/g711"
 	"github.com/pion/rtp"
+
+	"github.com/isthmus-net/isthmus/sip/media/g711"
 )
 
 // sentBy collects the headers of what A sends.

@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-net/isthmus/sip/media/sdes"
 	"github.com/pion/rtp"
+
+	"github.com/isthmus-net/isthmus/sip/media/sdes"
 )
 
 // world is two streams, A and B, and a network between them, in virtual time. A has several

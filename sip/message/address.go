@@ -73,6 +73,24 @@ func (a *Address) Tag() string {
 	return tag
 }
 
+// DefaultQ is the preference of a contact that names none, in thousandths: the highest.
+const DefaultQ = 1000
+
+// Q is the preference that a contact names, in thousandths (RFC 3261 section 20.10). Not ok: what it
+// names is none.
+func (a *Address) Q() (q uint16, ok bool) {
+	s, there := a.Params.Get("q")
+	if !there {
+		return DefaultQ, true
+	}
+	whole, fraction, _ := strings.Cut(s, ".")
+	n, ok := number(whole+(fraction + "000")[:3], DefaultQ)
+	if !ok || len(whole) != 1 || len(fraction) > 3 {
+		return 0, false
+	}
+	return uint16(n), true
+}
+
 // String writes the address, always with angle brackets.
 func (a Address) String() string {
 	display := a.Display
@@ -91,4 +109,14 @@ func (m *Message) To() (a Address, ok bool) { return m.address("To") }
 func (m *Message) address(name string) (Address, bool) {
 	a, err := ParseAddress(m.Get(name))
 	return a, err == nil
+}
+
+// Addresses are those of all fields of a name, such as Contact or Record-Route. Contact: * is none.
+func (m *Message) Addresses(name string) (all []Address) {
+	for _, value := range m.All(name) {
+		if a, err := ParseAddress(value); err == nil {
+			all = append(all, a)
+		}
+	}
+	return all
 }

@@ -20,6 +20,9 @@ var (
 // methods are those that RFCs define.
 var methods = strings.Fields("ACK BYE CANCEL INFO INVITE MESSAGE NOTIFY OPTIONS PRACK PUBLISH REFER REGISTER SUBSCRIBE UPDATE")
 
+// IsMethod reports whether a method is one that an RFC defines.
+func IsMethod(name string) bool { return slices.Contains(methods, name) }
+
 // check looks at the fields that every message has.
 func (p *parser) check() {
 	m := p.m
@@ -68,7 +71,7 @@ func (p *parser) checkCSeq() {
 	case !ok:
 		p.fail(faultCSeq)
 	case !p.m.IsRequest() || method == p.m.Method:
-	case slices.Contains(methods, p.m.Method):
+	case IsMethod(p.m.Method):
 		p.fail(faultMethod)
 	default: // RFC 4475 section 3.1.2.18
 		p.fail(faultUnknown)

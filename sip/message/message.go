@@ -66,6 +66,11 @@ func (m *Message) Tokens(name string) (tokens []string) {
 	return tokens
 }
 
+// HasToken reports whether a list has an element, in whichever capitals.
+func (m *Message) HasToken(name, token string) bool {
+	return slices.ContainsFunc(m.Tokens(name), func(t string) bool { return strings.EqualFold(t, token) })
+}
+
 // Add appends a field.
 func (m *Message) Add(name, value string) { m.Headers = append(m.Headers, Header{name, value}) }
 

@@ -291,3 +291,51 @@ func TestMaxDatagram(t *testing.T) {
 		}
 	}
 }
+
+// TestValues reads what fields have beside their addresses.
+func TestValues(t *testing.T) {
+	for _, tt := range []struct {
+		contact string
+		q       uint16
+		ok      bool
+		port    uint16
+	}{
+		{"<sip:a@h>", DefaultQ, true, 5060},
+		{"<sip:a@h:5070>;q=0.5", 500, true, 5070},
+		{"<sip:a@h;transport=TLS>;q=0", 0, true, 5061},
+		{"<sips:a@h>;q=1.000", 1000, true, 5061},
+		{"<sip:a@h>;q=1.001", 0, false, 5060},
+		{"<sip:a@h>;q=0.1234", 0, false, 5060},
+		{"<sip:a@h>;q=.5", 0, false, 5060},
+		{"<sip:a@h>;q=x", 0, false, 5060},
+	} {
+		m := new(Message)
+		m.Add("Contact", "*")
+		m.Add("Contact", tt.contact)
+		list := m.Addresses("contact")
+		if len(list) != 1 {
+			t.Fatalf("%s: %v", tt.contact, list)
+		}
+		q, ok := list[0].Q()
+		if ok != tt.ok || q != tt.q || list[0].URI.ServicePort() != tt.port {
+			t.Errorf("%s: q %d, %t, port %d", tt.contact, q, ok, list[0].URI.ServicePort())
+		}
+	}
+	for _, tt := range []struct{ value, head, name, param string }{
+		{"600;refresher=uac", "600", "refresher", "uac"},
+		{"1@host ; To-Tag = a;from-tag=b", "1@host", "to-tag", "a"},
+		{"600", "600", "refresher", ""},
+		{`600;a="b`, "600", "a", ""},
+	} {
+		head, p := Parameters(tt.value)
+		if value, _ := p.Get(tt.name); head != tt.head || value != tt.param {
+			t.Errorf("%s: %q with %s %q", tt.value, head, tt.name, value)
+		}
+	}
+	m := new(Message)
+	m.Add("Supported", "timer, 100REL")
+	m.Add("Supported", "path")
+	if !m.HasToken("Supported", "100rel") || !m.HasToken("Supported", "path") || m.HasToken("Supported", "100") {
+		t.Errorf("the elements are %q", m.Tokens("Supported"))
+	}
+}

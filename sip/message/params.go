@@ -68,6 +68,16 @@ func (p Params) String() string {
 	return b.String()
 }
 
+// Parameters parts a value such as that of Session-Expires from its parameters. Where these cannot
+// be read there are none.
+func Parameters(value string) (head string, p Params) {
+	head, rest, there := strings.Cut(value, ";")
+	if there {
+		p, _ = headerParams(rest)
+	}
+	return strings.TrimSpace(head), p
+}
+
 // headerParams reads what follows the semicolon behind an address or a host.
 func headerParams(s string) (Params, error) {
 	return parameters(s, func(name, value string) bool {

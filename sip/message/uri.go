@@ -81,6 +81,17 @@ func (u *URI) IsSIP() bool { return u.Scheme == "sip" || u.Scheme == "sips" }
 // HostPort is the host with its port, if one is named.
 func (u URI) HostPort() string { return JoinHostPort(u.Host, u.Port) }
 
+// ServicePort is the port, or the usual one if none is named (RFC 3261 section 19.1.2).
+func (u *URI) ServicePort() uint16 {
+	switch transport, _ := u.Params.Get("transport"); {
+	case u.Port != 0:
+		return u.Port
+	case u.Scheme == "sips" || strings.EqualFold(transport, "tls"):
+		return 5061
+	}
+	return 5060
+}
+
 // String writes the URI.
 func (u URI) String() string {
 	if !u.IsSIP() {

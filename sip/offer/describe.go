@@ -9,8 +9,9 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/isthmus-net/isthmus/sip/media"
 	"github.com/pion/sdp/v3"
+
+	"github.com/isthmus-net/isthmus/sip/media"
 )
 
 // describe writes what we tell. Its version is one more than that of what was told last,

@@ -8,10 +8,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pion/sdp/v3"
+
 	"github.com/isthmus-net/isthmus/sip/media"
 	"github.com/isthmus-net/isthmus/sip/media/g711"
 	"github.com/isthmus-net/isthmus/sip/media/sdes"
-	"github.com/pion/sdp/v3"
 )
 
 // Limits of what is looked at.

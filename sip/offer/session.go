@@ -8,10 +8,11 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/pion/sdp/v3"
+
 	"github.com/isthmus-net/isthmus/sip/media"
 	"github.com/isthmus-net/isthmus/sip/media/g711"
 	"github.com/isthmus-net/isthmus/sip/media/sdes"
-	"github.com/pion/sdp/v3"
 )
 
 // Errors. Each may be wrapped in another that says more.

@@ -23,8 +23,23 @@ type authenticator struct {
 	hosts      []string // that this server answers for
 	algorithms []digest.Algorithm
 	random     io.Reader
-	sqn        map[string]aka.SQN // by the names of accounts
-	held       map[string]held    // challenges of AKA, likewise
+	sqn        map[string]aka.SQN  // by the names of accounts
+	changed    map[string]struct{} // whose numbers have changed since [Engine.Changed]
+	held       map[string]held     // challenges of AKA, likewise
+}
+
+// count sets the last number of an account.
+func (a *authenticator) count(name string, sqn aka.SQN) {
+	a.sqn[name] = sqn
+	a.changed[name] = struct{}{}
+}
+
+// last is the number that the next one of an account follows.
+func (a *authenticator) last(who *Account) aka.SQN {
+	if sqn, begun := a.sqn[who.Username]; begun {
+		return sqn
+	}
+	return who.SQN
 }
 
 // held is a challenge of AKA that no one has answered.
@@ -91,7 +106,7 @@ func (a *authenticator) judge(c *digest.Credentials, m *message.Message, who *ac
 		delete(a.held, who.Username) // the next challenge is another one
 	}
 	if resync {
-		a.sqn[who.Username] = sqn
+		a.count(who.Username, sqn)
 		return verdict{reason: Resynchronised}
 	}
 	return verdict{account: who}
@@ -169,16 +184,12 @@ func (a *authenticator) challenges(who *account, stale bool, now time.Time) (lis
 func (a *authenticator) akaNonce(who *account, now time.Time) (string, error) {
 	h, there := a.held[who.Username]
 	if !there || now.Sub(h.at) > challengeHold {
-		last, begun := a.sqn[who.Username]
-		if !begun {
-			last = who.SQN
-		}
-		sqn, ok := last.Next()
+		sqn, ok := a.last(&who.Account).Next()
 		var random [16]byte
 		if _, err := io.ReadFull(a.random, random[:]); err != nil || !ok {
 			return "", errNoChallenge
 		}
-		a.sqn[who.Username] = sqn
+		a.count(who.Username, sqn)
 		h = held{who.Milenage.Vector(random, sqn, who.AMF), now}
 		a.held[who.Username] = h
 	}

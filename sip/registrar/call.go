@@ -9,14 +9,16 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // call is the response context of a request that was passed on (RFC 3261 section 16.2).
 type call struct {
-	server    *txn.Server
-	request   *message.Message // as it goes on
-	goals     []goal           // not tried yet
+	server    *transaction.Server
+	request   *message.Message   // as it goes on
+	origin    transaction.Target // of the request
+	flow      []byte             // to the caller
+	goals     []goal             // not tried yet
 	forks     []*fork
 	answered  bool // a final response has gone back
 	accepted  bool // and it was a 2xx
@@ -27,16 +29,20 @@ type call struct {
 type fork struct {
 	call    *call
 	request *message.Message
-	client  *txn.Client
-	final   *message.Message // nil: it is still open
-	lookup  uint64           // the name that is being resolved
+	client  *transaction.Client
+	final   *message.Message     // nil: it is still open
+	lookup  uint64               // the name that is being resolved
+	large   bool                 // TCP was chosen for the size
+	ways    []transaction.Target // not tried yet
+	flow    []byte               // to the terminal
+	goal    goal
 	loop    string
 	cancel  bool      // wanted, once there is a provisional response
 	sent    bool      // a CANCEL was sent
 	rings   time.Time // until when (Timer C)
 }
 
-func forkOf(c *txn.Client) *fork {
+func forkOf(c *transaction.Client) *fork {
 	if c == nil {
 		return nil
 	}
@@ -69,26 +75,35 @@ func (c *call) open() bool {
 // fork begins a branch.
 func (p *Proxy) fork(c *call, g *goal, now time.Time, out *Output) {
 	m, hop := p.forward(c.request, g)
-	f := &fork{call: c, request: m, loop: p.loopCode(c.request)}
+	f := &fork{call: c, request: m, loop: p.loopCode(c.request), goal: *g}
 	c.forks = append(c.forks, f)
 	if flow, ok := ParseFlow(g.flow); ok && len(g.path) == 0 {
-		p.launch(f, flow, now, out)
+		target, _ := message.ParseURI(m.URI)
+		f.ways, f.flow = []transaction.Target{flow}, p.packFlow(flow, &target)
+		p.launch(f, now, out)
 		return
 	}
 	const signature = 300 // Via and two Record-Routes
-	to, transport, ok := p.way(&hop, len(m.Append(nil))+signature)
+	ways, transport := p.ways(&hop, len(m.Append(nil))+signature)
+	f.large = transport == "TCP" && !hop.Params.Has("transport")
 	switch {
-	case ok:
-		p.launch(f, to, now, out)
+	case len(ways) > 0:
+		f.ways = ways
+		p.launch(f, now, out)
 	case isName(hop.Host) && len(p.lookups) < p.settings.Transactions.Clients:
 		p.lookup++
 		f.lookup = p.lookup
 		p.lookups[f.lookup] = f
 		out.Lookups = append(out.Lookups, Lookup{f.lookup, hop, transport})
 	default:
-		p.relayed[NoWay]++
-		f.final = message.Reply(c.server.Request, 503, "Service Unavailable", "")
+		p.noWay(f)
 	}
+}
+
+// noWay ends a branch that no listener reaches.
+func (p *Proxy) noWay(f *fork) {
+	p.relayed[NoWay]++
+	f.final = message.Reply(f.call.server.Request, 503, "Service Unavailable", "")
 }
 
 // isName reports whether a host is a name, not an address.
@@ -98,7 +113,7 @@ func isName(host string) bool {
 }
 
 // Resolved goes on with a branch whose name has been looked up; without an address it has failed.
-func (p *Proxy) Resolved(id uint64, to []txn.Target, now time.Time, out *Output) {
+func (p *Proxy) Resolved(id uint64, to []transaction.Target, now time.Time, out *Output) {
 	f := p.lookups[id]
 	if f == nil {
 		return
@@ -106,27 +121,35 @@ func (p *Proxy) Resolved(id uint64, to []txn.Target, now time.Time, out *Output)
 	delete(p.lookups, id)
 	f.lookup = 0
 	if f.final == nil {
-		launched := false
 		for _, t := range to {
-			if way, _, ok := p.via(t.Transport, t.Remote); ok {
-				p.launch(f, way, now, out)
-				launched = true
-				break
+			if way, ok := p.via(t.Transport, t.Remote); ok && len(f.ways) < maxWays {
+				f.ways = append(f.ways, way)
 			}
 		}
-		if !launched {
-			p.relayed[NoWay]++
-			f.final = message.Reply(f.call.server.Request, 503, "Service Unavailable", "")
+		for _, t := range f.ways {
+			if way, ok := p.via("UDP", t.Remote); ok && f.large { // the same in section 18.1.1
+				f.ways = append(f.ways, way)
+			}
+		}
+		if len(f.ways) == 0 {
+			p.noWay(f)
+		} else {
+			p.launch(f, now, out)
 		}
 	}
 	p.advance(f.call, now, out)
 	p.settle(now, out)
 }
 
-// launch sends the request of a branch.
-func (p *Proxy) launch(f *fork, to txn.Target, now time.Time, out *Output) {
-	p.sign(f.request, f.loop, f.call.server.From, to, now)
-	client, err := p.layer.Start(f.request, to, 0, now, &out.Output)
+// maxWays bounds the addresses of a name that are tried.
+const maxWays = 8
+
+// launch sends the request of a branch on the next way.
+func (p *Proxy) launch(f *fork, now time.Time, out *Output) {
+	to, m := f.ways[0], f.request.Clone()
+	f.ways = f.ways[1:]
+	p.sign(m, f.loop, side{f.call.origin, f.call.flow}, side{to, f.flow}, now)
+	client, err := p.layer.Start(m, to, 0, now, &out.Output)
 	if err != nil {
 		p.relayed[Overloaded]++
 		f.final = message.Reply(f.call.server.Request, 503, "Service Unavailable", "")
@@ -140,7 +163,7 @@ func (p *Proxy) launch(f *fork, to txn.Target, now time.Time, out *Output) {
 }
 
 // cancel ends the call that a CANCEL is about (section 16.10).
-func (p *Proxy) cancel(s *txn.Server, now time.Time, out *Output) {
+func (p *Proxy) cancel(s *transaction.Server, now time.Time, out *Output) {
 	invite := p.layer.Cancelled(s.Request)
 	if invite == nil {
 		p.answer(s, Unmatched, 481, "Call/Transaction Does Not Exist", out)
@@ -180,24 +203,28 @@ func (p *Proxy) cancelFork(f *fork, now time.Time, out *Output) {
 	f.sent = true
 	f.rings = now.Add(cancelGrace)
 	heap.Push(&p.rings, ring{f.rings, f})
-	_, _ = p.layer.Start(txn.Cancel(f.request), f.client.To, 0, now, &out.Output) // without room the branch ends by its time
+	_, _ = p.layer.Start(transaction.Cancel(f.client.Request), f.client.To, 0, now, &out.Output) // without room the branch ends by its time
 }
 
 // ack passes the ACK of a 2xx on, without state (section 16.6): within dialogs of this proxy's alone.
 func (p *Proxy) ack(m *message.Message, now time.Time, out *Output) {
 	m = m.Clone()
-	if hops, there := m.MaxForwards(); !p.preprocess(m) || there && hops == 0 || p.loops(m) {
+	by := p.preprocess(m)
+	if hops, there := m.MaxForwards(); !by.known || by.failed(m) || there && hops == 0 || p.loops(m) {
 		p.relayed[Unmatched]++
 		return
 	}
 	copied, hop := p.forward(m, &goal{uri: m.URI})
-	to, _, ok := p.way(&hop, len(copied.Append(nil)))
-	if !ok {
+	ways := []transaction.Target{by.flow}
+	if by.flow.Transport == "" || m.Has("Route") {
+		ways, _ = p.ways(&hop, len(copied.Append(nil)))
+	}
+	if len(ways) == 0 {
 		p.relayed[NoWay]++
 		return
 	}
-	p.sign(copied, p.loopCode(m), to, to, now)
-	out.Sends = append(out.Sends, txn.Send{To: to, Message: copied})
+	p.sign(copied, p.loopCode(m), side{}, side{Target: ways[0]}, now)
+	out.Sends = append(out.Sends, transaction.Send{To: ways[0], Message: copied})
 }
 
 // ring is when a branch has rung for too long; if the branch has got more time meanwhile, it is

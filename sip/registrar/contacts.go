@@ -6,15 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/location"
 	"github.com/isthmus-net/isthmus/sip/message"
 )
-
-// defaultQ is the preference of contacts that name none, in thousandths.
-const defaultQ = 1000
 
 // briefBelow is where a registrar may call a lifetime too brief (RFC 3261 section 10.3, number 7).
 const briefBelow = time.Hour
@@ -32,7 +28,7 @@ func (e *Engine) registration(m *message.Message, from Source) (r *location.Regi
 		r.All = true
 		return r, false, nil
 	}
-	option := slices.Contains(m.Tokens("Supported"), "outbound")
+	option := m.HasToken("Supported", "outbound")
 	applicable := e.firstHop(m)
 	live, flows := 0, 0
 	for _, value := range values {
@@ -85,11 +81,9 @@ func (e *Engine) contact(value string, m *message.Message) (c location.Contact, 
 	if err != nil {
 		return c, 0, false
 	}
-	c = location.Contact{URI: a.URI, Params: a.Params.Without("q", "expires"), Q: defaultQ, Lifetime: e.settings.DefaultExpires}
-	if q, there := a.Params.Get("q"); there {
-		if c.Q, ok = readQ(q); !ok {
-			return c, 0, false
-		}
+	c = location.Contact{URI: a.URI, Params: a.Params.Without("q", "expires"), Lifetime: e.settings.DefaultExpires}
+	if c.Q, ok = a.Q(); !ok {
+		return c, 0, false
 	}
 	asked, there := a.Params.Get("expires")
 	if !there {
@@ -108,13 +102,6 @@ func (e *Engine) contact(value string, m *message.Message) (c location.Contact, 
 		reg = uint32(n)
 	}
 	return c, reg, true
-}
-
-// readQ reads a preference in thousandths (RFC 3261 section 25.1: qvalue).
-func readQ(s string) (q uint16, ok bool) {
-	whole, fraction, _ := strings.Cut(s, ".")
-	n, err := strconv.ParseUint(whole+(fraction + "000")[:3], 10, 16)
-	return uint16(n), err == nil && len(whole) == 1 && len(fraction) <= 3 && n <= 1000
 }
 
 // writeQ writes a preference below 1.

@@ -22,8 +22,11 @@ type Engine struct {
 	settings  Settings
 	directory directory
 	auth      authenticator
-	table     *location.Table
-	stats     Stats
+	// routes seals what dialogs and terminals carry for longer than a process may live.
+	routes        nonces
+	routesChanged bool // since [Engine.Changed]
+	table         *location.Table
+	stats         Stats
 }
 
 // New makes a registrar without bindings. The random numbers, which must be good, are for keys,
@@ -31,15 +34,18 @@ type Engine struct {
 func New(s Settings, random io.Reader) (*Engine, error) {
 	e := &Engine{table: location.New(s.Limits)}
 	e.auth.random, e.auth.used = random, map[stamp]uint32{}
-	e.auth.sqn, e.auth.held = map[string]aka.SQN{}, map[string]held{}
-	if _, err := io.ReadFull(random, e.auth.key[:]); err != nil {
-		return nil, fmt.Errorf("no random key: %w", err)
+	e.auth.sqn, e.auth.changed, e.auth.held = map[string]aka.SQN{}, map[string]struct{}{}, map[string]held{}
+	for _, key := range [][]byte{e.auth.key[:], e.routes.key[:]} {
+		if _, err := io.ReadFull(random, key); err != nil {
+			return nil, fmt.Errorf("no random key: %w", err)
+		}
 	}
+	e.routesChanged = true
 	return e, e.Reconfigure(s)
 }
 
 // Reconfigure sets other settings, or returns what is wrong with them and keeps the old ones.
-// Bindings stay until they expire.
+// Bindings stay until they expire, and the numbers of SIMs for good.
 func (e *Engine) Reconfigure(s Settings) error {
 	d, err := newDirectory(s.Accounts)
 	if err = errors.Join(s.check(), err); err != nil {
@@ -49,7 +55,6 @@ func (e *Engine) Reconfigure(s Settings) error {
 	e.auth.hosts = append(slices.Clone(s.Domains), s.Hosts...)
 	e.auth.realm, e.auth.algorithms, e.auth.life, e.auth.most = s.Domains[0], s.Algorithms, s.NonceLife, s.MaxNonces
 	gone := func(name string) bool { return d.byName[name] == nil }
-	maps.DeleteFunc(e.auth.sqn, func(name string, _ aka.SQN) bool { return gone(name) })
 	maps.DeleteFunc(e.auth.held, func(name string, _ held) bool { return gone(name) })
 	e.table.Reconfigure(s.Limits)
 	return nil

@@ -3,17 +3,53 @@
 package registrar
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
+
+// allowed reports whether a request that no dialog of this proxy has brought may be passed on. If not,
+// it has answered.
+func (p *Proxy) allowed(s *transaction.Server, m *message.Message, now time.Time, out *Output) bool {
+	target, _ := message.ParseURI(m.URI)
+	switch {
+	case m.Method == "REGISTER" && p.Engine.settings.serves(target.Host): // whom it is for asks for proof
+		m.Remove("Route")
+		return true
+	case p.settings.NextHop == "":
+		return p.trusts(s.From.Remote.Addr()) || p.proved(s, m, now, out)
+	case m.Method == "REGISTER", m.Has("Route") && !p.inward(m), p.trusts(s.From.Remote.Addr()):
+		// Neither does it carry for other networks, nor back what comes from its own.
+		p.answer(s, ForeignTarget, 403, "Forbidden", out)
+		return false
+	}
+	return true
+}
+
+// trusts reports whether an address is that of a proxy beside this one.
+func (p *Proxy) trusts(a netip.Addr) bool {
+	return slices.ContainsFunc(p.settings.Trusted, func(t netip.Prefix) bool { return t.Contains(a.Unmap()) })
+}
+
+// inward reports whether the route of a request from a terminal leads to the next hop, or to a proxy
+// beside this one, such as the one that Service-Route has named.
+func (p *Proxy) inward(m *message.Message) bool {
+	first, err := message.ParseAddress(m.Get("Route"))
+	next, _ := message.ParseURI(p.settings.NextHop)
+	if err != nil {
+		return false
+	}
+	a, err := netip.ParseAddr(first.URI.Host)
+	return first.URI.Host == next.Host || err == nil && p.trusts(a)
+}
 
 // proved reports whether the one who sends a request may have it passed on: to addresses of record
 // here everybody may, unless he gives himself out for one who has an account; elsewhere only who
 // has one. If not, it has answered (RFC 3261 section 22.3).
-func (p *Proxy) proved(s *txn.Server, m *message.Message, now time.Time, out *Output) bool {
+func (p *Proxy) proved(s *transaction.Server, m *message.Message, now time.Time, out *Output) bool {
 	target, _ := message.ParseURI(m.URI)
 	from, _ := m.From()
 	caller, _ := from.URI.AOR()

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // ProxySettings are those of a proxy or redirect server in front of a registrar.
@@ -25,13 +25,18 @@ type ProxySettings struct {
 	// Prove has callers of the proxy's own domains prove who they are. Who calls others through
 	// it must do so in any case.
 	Prove bool
+	// Trusted are the proxies beside this one, which have proved who calls.
+	Trusted []netip.Prefix
+	// NextHop is the SIP URI of the proxy to which everything goes that comes from terminals: this
+	// one stands before it, and keeps the ways to terminals for it (RFC 3327). Empty: there is none.
+	NextHop string
 	// TimerC is how long an INVITE may ring (RFC 3261 section 16.6, number 11).
 	TimerC time.Duration
 	// MaxForks bounds the targets of a request.
 	MaxForks int
 	// MTU is that of the path; 0: not known.
 	MTU          int
-	Transactions txn.Settings
+	Transactions transaction.Settings
 }
 
 // Listener is a socket of the proxy.
@@ -42,12 +47,12 @@ type Listener struct {
 
 // ProxyDefaults are settings without listeners.
 func ProxyDefaults() ProxySettings {
-	return ProxySettings{RecordRoute: true, Prove: true, TimerC: 185 * time.Second, MaxForks: 10, Transactions: txn.Defaults()}
+	return ProxySettings{RecordRoute: true, Prove: true, TimerC: 185 * time.Second, MaxForks: 10, Transactions: transaction.Defaults()}
 }
 
 // Output is what a proxy has done: messages to send, and names to resolve.
 type Output struct {
-	txn.Output
+	transaction.Output
 	// Lookups are names for [Proxy.Resolved].
 	Lookups []Lookup
 }
@@ -63,23 +68,52 @@ type Lookup struct {
 type Proxy struct {
 	*Engine
 	settings ProxySettings
-	layer    *txn.Layer
+	layer    *transaction.Layer
 	rings    rings
 	lookups  map[uint64]*fork
 	lookup   uint64
 	relayed  [NumVerdicts]uint64
+	origin   transaction.Target // that of the message at hand, wherever its response goes
+	// Connected reports whether a connection is still there; nil: all are.
+	Connected func(transaction.Target) bool
 }
 
 // NewProxy makes a proxy without bindings.
 func NewProxy(s Settings, p ProxySettings, random io.Reader) (*Proxy, error) {
-	if len(p.Listeners) == 0 || p.MaxForks < 1 || p.TimerC < 3*time.Minute {
-		return nil, errors.New("a proxy needs a listener, room for a fork, and a Timer C of three minutes at least")
+	if err := p.check(); err != nil {
+		return nil, err
 	}
 	e, err := New(s, random)
 	if err != nil {
 		return nil, err
 	}
-	return &Proxy{Engine: e, settings: p, layer: txn.New(p.Transactions), lookups: map[uint64]*fork{}}, nil
+	return &Proxy{Engine: e, settings: p, layer: transaction.New(p.Transactions), lookups: map[uint64]*fork{}}, nil
+}
+
+func (s *ProxySettings) check() error {
+	if len(s.Listeners) == 0 || s.MaxForks < 1 || s.TimerC < 3*time.Minute {
+		return errors.New("a proxy needs a listener, room for a fork, and a Timer C of three minutes at least")
+	}
+	if s.NextHop != "" {
+		if u, err := message.ParseURI(s.NextHop); err != nil || !u.IsSIP() {
+			return errors.New("the next hop is no SIP URI")
+		}
+	}
+	return nil
+}
+
+// Reconfigure sets other settings, or returns what is wrong with them and keeps the old ones. What
+// goes on goes on as it was begun.
+func (p *Proxy) Reconfigure(s Settings, ps ProxySettings) error {
+	if err := ps.check(); err != nil {
+		return err
+	}
+	if err := p.Engine.Reconfigure(s); err != nil {
+		return err
+	}
+	p.settings = ps
+	p.layer.Reconfigure(ps.Transactions)
+	return nil
 }
 
 // Verdict is what has become of a request that was not for the registrar.
@@ -100,12 +134,14 @@ const (
 	Overloaded
 	Unmatched       // a CANCEL or an ACK of nothing that is known
 	NoWay           // no listener reaches the target
+	FlowFailed      // the connection to the terminal is gone
 	NumVerdicts int = iota
 )
 
 var verdictNames = [NumVerdicts]string{
 	"relayed", "redirected", "unproved", "foreign_target", "no_binding", "too_many_hops", "loop", "unknown_scheme", "proxy_extension",
 	"too_many_forks", "overloaded", "unmatched", "no_way",
+	"flow_failed",
 }
 
 // String returns the name of the counter.
@@ -115,16 +151,11 @@ func (v Verdict) String() string { return verdictNames[v] }
 func (p *Proxy) Verdicts() [NumVerdicts]uint64 { return p.relayed }
 
 // Layer is the proxy's transaction layer, for its counters.
-func (p *Proxy) Layer() *txn.Layer { return p.layer }
+func (p *Proxy) Layer() *transaction.Layer { return p.layer }
 
 // Handle takes a message that [message.Parse] has found no fault with.
-func (p *Proxy) Handle(m *message.Message, from txn.Target, now time.Time, out *Output) {
-	if m.IsRequest() {
-		m.Receive(from.Remote)
-		if !from.Reliable() {
-			from.Remote = m.ReplyTo(from.Remote)
-		}
-	}
+func (p *Proxy) Handle(m *message.Message, from transaction.Target, now time.Time, out *Output) {
+	p.origin = from
 	p.layer.Handle(m, from, now, &out.Output)
 	p.settle(now, out)
 }
@@ -150,8 +181,8 @@ func (p *Proxy) Next() time.Time {
 
 // Unreachable ends what was to go to a target that cannot be reached, such as by a connection that
 // was closed.
-func (p *Proxy) Unreachable(to txn.Target, now time.Time, out *Output) {
-	p.layer.FailAll(func(c *txn.Client) bool { return c.To == to }, &out.Output)
+func (p *Proxy) Unreachable(to transaction.Target, now time.Time, out *Output) {
+	p.layer.FailAll(func(c *transaction.Client) bool { return c.To == to }, &out.Output)
 	p.settle(now, out)
 }
 
@@ -166,31 +197,31 @@ func (p *Proxy) settle(now time.Time, out *Output) {
 	}
 }
 
-func (p *Proxy) event(e *txn.Event, now time.Time, out *Output) {
+func (p *Proxy) event(e *transaction.Event, now time.Time, out *Output) {
 	switch e.Kind {
-	case txn.Request:
+	case transaction.Request:
 		p.request(e.Server, now, out)
-	case txn.ACK:
+	case transaction.ACK:
 		p.ack(e.Message, now, out)
-	case txn.Response:
+	case transaction.Response:
 		p.response(e.Client, e.Message, now, out)
-	case txn.Timeout, txn.Unreachable:
+	case transaction.Timeout, transaction.Unreachable:
 		if f := forkOf(e.Client); f != nil {
-			p.failed(f, e.Kind == txn.Timeout, now, out)
+			p.failed(f, e.Kind == transaction.Timeout, now, out)
 		}
-	case txn.Overload:
+	case transaction.Overload:
 		p.relayed[Overloaded]++
 		r := p.reply(e.Message, 503, "Service Unavailable")
 		r.Add("Retry-After", "10")
-		out.Sends = append(out.Sends, txn.Send{To: e.From, Message: r})
-	case txn.Stray: // RFC 6026 section 7.3: dropped, and counted by the layer
+		out.Sends = append(out.Sends, transaction.Send{To: e.From, Message: r})
+	case transaction.Stray: // RFC 6026 section 7.3: dropped, and counted by the layer
 	}
 }
 
 // answer ends a request with a response of the proxy's own, once and without state (RFC 3261 section
 // 26.3.2.4): whoever forges a source shall neither take room here, nor have responses repeated to it.
 // If the response is lost, the request comes again and gets the same.
-func (p *Proxy) answer(s *txn.Server, v Verdict, status int, reason string, out *Output, fields ...message.Header) {
+func (p *Proxy) answer(s *transaction.Server, v Verdict, status int, reason string, out *Output, fields ...message.Header) {
 	p.relayed[v]++
 	r := p.reply(s.Request, status, reason)
 	r.Headers = append(r.Headers, fields...)
@@ -198,15 +229,15 @@ func (p *Proxy) answer(s *txn.Server, v Verdict, status int, reason string, out 
 }
 
 // once sends a response without state.
-func (p *Proxy) once(s *txn.Server, r *message.Message, out *Output) {
-	out.Sends = append(out.Sends, txn.Send{To: s.From, Message: r})
+func (p *Proxy) once(s *transaction.Server, r *message.Message, out *Output) {
+	out.Sends = append(out.Sends, transaction.Send{To: s.From, Message: r})
 	s.End()
 }
 
 // register answers a REGISTER. What has changed bindings is answered the same when it comes again,
 // and refusals leave nothing behind.
-func (p *Proxy) register(s *txn.Server, now time.Time, out *Output) {
-	r := p.Register(s.Request, Source{Flow: flowOf(s.Request, s.From)}, now)
+func (p *Proxy) register(s *transaction.Server, now time.Time, out *Output) {
+	r := p.Register(s.Request, Source{Flow: flowOf(s.Request, p.origin)}, now)
 	if r.Status >= 300 {
 		p.once(s, r, out)
 		return
@@ -215,7 +246,7 @@ func (p *Proxy) register(s *txn.Server, now time.Time, out *Output) {
 }
 
 // request answers a new request, or passes it on.
-func (p *Proxy) request(s *txn.Server, now time.Time, out *Output) {
+func (p *Proxy) request(s *transaction.Server, now time.Time, out *Output) {
 	m := s.Request
 	target, err := message.ParseURI(m.URI)
 	switch {
@@ -230,7 +261,7 @@ func (p *Proxy) request(s *txn.Server, now time.Time, out *Output) {
 		r.Add("Supported", strings.Join(supported, ", "))
 		p.once(s, r, out)
 		return
-	case m.Method == "REGISTER" && p.Engine.settings.serves(target.Host):
+	case m.Method == "REGISTER" && p.Engine.settings.serves(target.Host) && p.onward(m) == "":
 		p.register(s, now, out)
 		return
 	}
@@ -243,13 +274,16 @@ func (p *Proxy) request(s *txn.Server, now time.Time, out *Output) {
 		return
 	}
 	m = m.Clone() // what is passed on; the transaction keeps what has come
-	known := p.preprocess(m)
+	by := p.preprocess(m)
 	if p.loops(m) {
 		p.answer(s, Loop, 482, "Loop Detected", out)
 		return
 	}
-	if !known && !p.proved(s, m, now, out) {
+	if by.failed(m) {
+		p.answer(s, FlowFailed, 430, "Flow Failed", out)
 		return
 	}
-	p.relay(s, m, now, out)
+	if by.known || p.allowed(s, m, now, out) {
+		p.relay(s, m, by, now, out)
+	}
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/sip/location"
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // rig is a proxy between hosts, whose messages wait in inboxes.
@@ -22,7 +22,7 @@ type rig struct {
 	p     *Proxy
 	now   time.Time
 	out   Output
-	inbox []txn.Send // in the order in which they were sent
+	inbox []transaction.Send // in the order in which they were sent
 	named []Lookup
 }
 
@@ -60,13 +60,13 @@ func (r *rig) bind(aor string, contacts ...string) {
 }
 
 // target is a host as the proxy sees it by UDP.
-func target(remote string) txn.Target {
+func target(remote string) transaction.Target {
 	to := netip.MustParseAddrPort(remote)
 	local := "[2001:db8::5]:5060"
 	if to.Addr().Is4() {
 		local = "192.0.2.5:5060"
 	}
-	return txn.Target{Transport: "UDP", Local: netip.MustParseAddrPort(local), Remote: to}
+	return transaction.Target{Transport: "UDP", Local: netip.MustParseAddrPort(local), Remote: to}
 }
 
 const caller = "[2001:db8::1]:5060"
@@ -100,7 +100,7 @@ func (r *rig) take() {
 		if f != nil {
 			r.t.Fatalf("the proxy sends what is refused as %v:\n%s", f, s.Message)
 		}
-		r.inbox = append(r.inbox, txn.Send{To: s.To, Message: m})
+		r.inbox = append(r.inbox, transaction.Send{To: s.To, Message: m})
 	}
 	r.named = append(r.named, r.out.Lookups...)
 	r.out.Lookups = nil

@@ -15,6 +15,10 @@ import (
 // supported are the extensions of the registrar.
 var supported = []string{"path", "outbound"}
 
+// flowTimer is how often a user agent is to show that its flow works, in seconds (RFC 5626 section
+// 4.4): as often as NATs want to see something of a connection.
+const flowTimer = "120"
+
 // Register answers a REGISTER that [message.Parse] has found no fault with, by the steps of RFC
 // 3261 section 10.3 in their order.
 func (e *Engine) Register(m *message.Message, from Source, now time.Time) *message.Message {
@@ -91,12 +95,12 @@ func (e *Engine) accepted(m *message.Message, aor string, owner *account, outbou
 	r := e.reply(m, 200, "OK")
 	for _, b := range e.table.Lookup(aor, now) {
 		a := message.Address{URI: b.URI, Params: append(slices.Clip(b.Params), message.Param{Name: "expires", Value: seconds(b.Expires.Sub(now))})}
-		if b.Q != defaultQ {
+		if b.Q != message.DefaultQ {
 			a.Params = append(a.Params, message.Param{Name: "q", Value: writeQ(b.Q)})
 		}
 		r.Add("Contact", a.String())
 	}
-	if slices.Contains(m.Tokens("Supported"), "path") { // RFC 3327 section 5.3
+	if m.HasToken("Supported", "path") { // RFC 3327 section 5.3
 		for _, path := range m.All("Path") {
 			r.Add("Path", path)
 		}
@@ -111,6 +115,7 @@ func (e *Engine) accepted(m *message.Message, aor string, owner *account, outbou
 	}
 	if outbound {
 		r.Add("Require", "outbound")
+		r.Add("Flow-Timer", flowTimer)
 	}
 	r.Add("Supported", strings.Join(supported, ", "))
 	r.Add("Date", now.UTC().Format("Mon, 02 Jan 2006 15:04:05 GMT"))

@@ -58,7 +58,7 @@ func TestRegister(t *testing.T) {
 		{name: "a flow without an instance", fields: []string{contact + `;reg-id=1`, "Supported: path, outbound"}, status: 200},
 		{name: "a flow of a terminal without outbound", fields: []string{contact + `;+sip.instance="<urn:uuid:1>";reg-id=1`}, status: 200},
 		{name: "a flow and a contact", fields: []string{contact + `;+sip.instance="<urn:uuid:1>";reg-id=1`, "Contact: <sip:b>"}, status: 400, reason: "bad_contact 1"},
-		{name: "a flow and a contact that goes", fields: []string{contact + `;+sip.instance="<urn:uuid:1>";reg-id=1`, "Contact: <sip:b>;expires=0", "Supported: outbound"}, status: 200, want: []string{"Require: outbound\r\n"}},
+		{name: "a flow and a contact that goes", fields: []string{contact + `;+sip.instance="<urn:uuid:1>";reg-id=1`, "Contact: <sip:b>;expires=0", "Supported: outbound"}, status: 200, want: []string{"Require: outbound\r\n", "Flow-Timer: 120\r\n"}},
 		{name: "a flow of number 0", fields: []string{contact + `;+sip.instance="<urn:uuid:1>";reg-id=0`}, status: 400, reason: "bad_contact 1"},
 		{name: "a flow by way of a proxy without outbound", fields: []string{contact + `;+sip.instance="<urn:uuid:1>";reg-id=1`, "Via: SIP/2.0/UDP p", "Path: <sip:p;lr>", "Supported: outbound"}, status: 439, reason: "no_outbound 1"},
 		{name: "the same of a terminal without it", fields: []string{contact + `;+sip.instance="<urn:uuid:1>";reg-id=1`, "Via: SIP/2.0/UDP p"}, status: 200},

@@ -3,6 +3,7 @@
 package registrar
 
 import (
+	"math/bits"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -11,7 +12,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/sip/location"
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // goal is one target of a request (RFC 3261 section 16.5).
@@ -20,11 +21,16 @@ type goal struct {
 	path []string // proxies on the way (RFC 3327)
 	flow string   // the connection to take
 	q    uint16
+	// binding is what a flow belongs to (RFC 5626), and others are further flows of the same
+	// terminal, which are taken where this one fails.
+	aor     string
+	binding location.Binding
+	others  []goal
 }
 
 // relay passes a request on to its targets, or redirects it to them.
-func (p *Proxy) relay(s *txn.Server, m *message.Message, now time.Time, out *Output) {
-	goals, local := p.goals(m, now)
+func (p *Proxy) relay(s *transaction.Server, m *message.Message, by passage, now time.Time, out *Output) {
+	goals, local := p.goals(m, by, now)
 	switch {
 	case len(goals) == 0:
 		// Who has an account but no contact can be called later (section 16.5).
@@ -50,7 +56,7 @@ func (p *Proxy) relay(s *txn.Server, m *message.Message, now time.Time, out *Out
 		m.Set("Max-Breadth", strconv.Itoa(breadth/len(goals)))
 	}
 	p.relayed[Relayed]++
-	c := &call{server: s, request: m, goals: goals}
+	c := &call{server: s, request: m, goals: goals, origin: p.origin, flow: p.callerFlow(s.Request, p.origin)}
 	s.User = c
 	if m.Method == "INVITE" {
 		s.Respond(message.Reply(s.Request, 100, "Trying", ""), now, &out.Output)
@@ -66,25 +72,71 @@ func aorOf(u *message.URI) string {
 	return aor
 }
 
+// onward is the route on which requests leave that are not this proxy's business: to the next hop,
+// or to the registrar that serves the one whom a request is for. Empty: there is none.
+func (p *Proxy) onward(m *message.Message) string {
+	server := p.settings.NextHop
+	if server == "" {
+		u, _ := message.ParseURI(m.URI)
+		if m.Method == "REGISTER" {
+			to, _ := m.To()
+			u = to.URI
+		}
+		if a := p.directory.byAOR[aorOf(&u)]; a != nil {
+			server = a.Server
+		}
+	}
+	u, err := message.ParseURI(server)
+	if err != nil || p.own(&u) {
+		return ""
+	}
+	u.Params = u.Params.Without("lr").WithBare("lr")
+	return "<" + u.String() + ">"
+}
+
 // goals are the targets of a request, the preferred ones first, without duplicates; local ones are
 // those of an address of record here.
-func (p *Proxy) goals(m *message.Message, now time.Time) (goals []goal, local bool) {
+func (p *Proxy) goals(m *message.Message, by passage, now time.Time) (goals []goal, local bool) {
 	u, _ := message.ParseURI(m.URI)
-	if m.Has("Route") || !p.local(&u) {
-		if !u.IsSIP() && !m.Has("Route") {
+	switch {
+	case m.Has("Route"):
+		return []goal{{uri: m.URI}}, false
+	case by.flow.Transport != "":
+		return []goal{{uri: m.URI, flow: writeFlow(by.flow)}}, false
+	case by.known && p.settings.NextHop != "":
+		return []goal{{uri: m.URI}}, false
+	}
+	if server := p.onward(m); server != "" {
+		return []goal{{uri: m.URI, path: []string{server}}}, false
+	}
+	if !p.local(&u) {
+		if !u.IsSIP() {
 			return nil, false
 		}
 		return []goal{{uri: m.URI}}, false
 	}
-	instances := map[string]bool{}
+	instances := map[string]int{}
 	for _, b := range p.bindings(aorOf(&u), now) {
-		// Of one terminal one flow at a time, the latest (RFC 5626 section 7).
-		if b.RegID != 0 && instances[b.Instance] || u.Scheme == "sips" && b.URI.Scheme != "sips" {
+		if u.Scheme == "sips" && b.URI.Scheme != "sips" {
 			continue
 		}
-		instances[b.Instance] = instances[b.Instance] || b.RegID != 0
-		if uri := b.URI.String(); len(goals) < p.settings.MaxForks && !slices.ContainsFunc(goals, func(g goal) bool { return g.uri == uri && g.flow == b.Flow }) {
-			goals = append(goals, goal{uri, b.Path, b.Flow, b.Q})
+		if flow, ok := ParseFlow(b.Flow); ok && !p.connected(flow) {
+			if b.RegID != 0 { // RFC 5626 section 5.3
+				continue
+			}
+			b.Flow = ""
+		}
+		one := goal{uri: b.URI.String(), path: b.Path, flow: b.Flow, q: b.Q, aor: aorOf(&u), binding: b}
+		// Of one terminal one flow at a time, the latest (RFC 5626 section 7).
+		if at, there := instances[b.Instance]; there && b.RegID != 0 {
+			goals[at].others = append(goals[at].others, one)
+			continue
+		}
+		if len(goals) < p.settings.MaxForks && !slices.ContainsFunc(goals, func(g goal) bool { return g.uri == one.uri && g.flow == b.Flow }) {
+			if b.RegID != 0 {
+				instances[b.Instance] = len(goals)
+			}
+			goals = append(goals, one)
 		}
 	}
 	return goals, true
@@ -111,13 +163,13 @@ func (p *Proxy) bindings(aor string, now time.Time) []location.Binding {
 
 // redirect answers with the contacts (RFC 3261 section 8.3), none of which is where the request has
 // come to.
-func (p *Proxy) redirect(s *txn.Server, goals []goal, now time.Time, out *Output) {
+func (p *Proxy) redirect(s *transaction.Server, goals []goal, now time.Time, out *Output) {
 	var fields []message.Header
 	for _, g := range goals {
 		if g.uri != s.Request.URI {
 			u, _ := message.ParseURI(g.uri)
 			a := message.Address{URI: u}
-			if g.q != defaultQ {
+			if g.q != message.DefaultQ {
 				a.Params = a.Params.With("q", writeQ(g.q))
 			}
 			fields = append(fields, message.Header{Name: "Contact", Value: a.String()})
@@ -159,39 +211,71 @@ func (p *Proxy) forward(m *message.Message, g *goal) (copied *message.Message, h
 	return copied, hop
 }
 
-// way finds the listener and the address for a URI whose host is an address. Not ok: there is none,
-// and the transport is what a name is looked up for.
-func (p *Proxy) way(hop *message.URI, size int) (t txn.Target, transport string, ok bool) {
+// ways are the listeners and the address for a URI whose host is an address, the preferred one
+// first. If there are none, the transport is what a name is looked up for.
+func (p *Proxy) ways(hop *message.URI, size int) (ways []transaction.Target, transport string) {
 	asked, _ := hop.Params.Get("transport")
 	transport = strings.ToUpper(asked)
+	transports := []string{transport}
 	switch {
 	case hop.Scheme == "sips":
-		transport = "TLS"
+		transports = []string{"TLS"}
 	case transport == "" && size > message.MaxDatagram(p.settings.MTU):
-		transport = "TCP" // section 18.1.1
+		transports = []string{"TCP", "UDP"} // section 18.1.1: UDP where the other end has no TCP
 	case transport == "":
-		transport = "UDP"
+		transports = []string{"UDP"}
 	}
 	a, err := netip.ParseAddr(hop.Host)
-	if err != nil {
-		return t, transport, false
-	}
-	return p.via(transport, netip.AddrPortFrom(a.Unmap(), port(hop)))
-}
-
-// via finds the listener for an address.
-func (p *Proxy) via(transport string, to netip.AddrPort) (t txn.Target, _ string, ok bool) {
-	for _, l := range p.settings.Listeners {
-		if l.Transport == transport && l.Address.Addr().Is4() == to.Addr().Is4() {
-			return txn.Target{Transport: transport, Local: l.Address, Remote: to}, transport, to.Addr().IsValid() && !to.Addr().IsUnspecified() && !to.Addr().IsMulticast()
+	for _, t := range transports {
+		if to, ok := p.via(t, netip.AddrPortFrom(a.Unmap(), hop.ServicePort())); ok && err == nil {
+			ways = append(ways, to)
 		}
 	}
-	return t, transport, false
+	return ways, transports[0]
 }
 
-// sign puts Via and Record-Route on what goes out by a listener.
-func (p *Proxy) sign(m *message.Message, loop string, from, to txn.Target, now time.Time) {
-	if p.settings.RecordRoute && m.Method != "ACK" && m.Method != "CANCEL" && m.Method != "REGISTER" {
+// via finds the listener for an address: of several the one whose address has most in common with it
+// (RFC 6724 section 5, rule 8).
+func (p *Proxy) via(transport string, to netip.AddrPort) (t transaction.Target, ok bool) {
+	if !to.Addr().IsValid() || to.Addr().IsUnspecified() || to.Addr().IsMulticast() {
+		return t, false
+	}
+	most := -1
+	for _, l := range p.settings.Listeners {
+		if l.Transport != transport || l.Address.Addr().Is4() != to.Addr().Is4() {
+			continue
+		}
+		if n := inCommon(l.Address.Addr(), to.Addr()); n > most {
+			most, t = n, transaction.Target{Transport: transport, Local: l.Address, Remote: to}
+		}
+	}
+	return t, most >= 0
+}
+
+// inCommon is how many leading bits two addresses of one family have in common.
+func inCommon(a, b netip.Addr) (n int) {
+	x, y := a.As16(), b.As16()
+	for i := range x {
+		if x[i] != y[i] {
+			return n + bits.LeadingZeros8(x[i]^y[i])
+		}
+		n += 8
+	}
+	return n
+}
+
+// side is where a request comes from, or goes to, with the connection to a terminal there.
+type side struct {
+	transaction.Target
+	flow []byte
+}
+
+// sign puts Via on what goes out by a listener, and Record-Route or Path.
+func (p *Proxy) sign(m *message.Message, loop string, from, to side, now time.Time) {
+	switch {
+	case m.Method == "REGISTER" && p.settings.NextHop != "":
+		p.keepPath(m, from.Target, to.Target)
+	case p.settings.RecordRoute && m.Method != "ACK" && m.Method != "CANCEL" && m.Method != "REGISTER":
 		p.recordRoute(m, from, to)
 	}
 	v := message.Via{Transport: to.Transport, Host: to.Local.Addr().String(), Port: to.Local.Port()}
@@ -202,19 +286,37 @@ func (p *Proxy) sign(m *message.Message, loop string, from, to txn.Target, now t
 	m.Prepend("Via", v.String())
 }
 
-// recordRoute puts one route on top, or two where family or transport differ on both sides: that of
-// the side that the request goes to is on top (RFC 6157 section 3.1.1, RFC 5658).
-func (p *Proxy) recordRoute(m *message.Message, from, to txn.Target) {
-	sides := []txn.Target{to}
-	if from.Transport != to.Transport || from.Local.Addr().Is4() != to.Local.Addr().Is4() {
-		sides = []txn.Target{from, to}
+// recordRoute puts one route on top, or two where family or transport differ on both sides, or where
+// one of them is a connection: that of the side that the request goes to is on top (RFC 6157 section
+// 3.1.1, RFC 5658).
+func (p *Proxy) recordRoute(m *message.Message, from, to side) {
+	sides := []side{to}
+	if from.Transport != to.Transport || from.Local.Addr().Is4() != to.Local.Addr().Is4() || from.flow != nil || to.flow != nil {
+		sides = []side{from, to}
 	}
-	for _, side := range sides {
-		u := message.URI{Scheme: "sip", User: p.token(m), Host: side.Local.Addr().String(), Port: side.Local.Port()}
-		if side.Transport != "UDP" {
-			u.Params = u.Params.With("transport", strings.ToLower(side.Transport))
-		}
-		u.Params = u.Params.WithBare("lr")
-		m.Prepend("Record-Route", message.Address{URI: u}.String())
+	for _, one := range sides {
+		m.Prepend("Record-Route", route(one.Target, p.token(forDialog, m.CallID(), one.flow)))
 	}
+}
+
+// keepPath has requests for a terminal come by this proxy, which knows the way (RFC 3327 section 5.2,
+// RFC 5626 section 5.1).
+func (p *Proxy) keepPath(m *message.Message, from, to transaction.Target) {
+	contact, err := message.ParseAddress(m.Get("Contact"))
+	if err != nil || len(m.All("Via")) != 1 {
+		return
+	}
+	m.Prepend("Path", route(to, p.token(forTerminal, "", p.packFlow(from, &contact.URI)), "ob"))
+}
+
+// route is one to a listener of this proxy.
+func route(at transaction.Target, user string, params ...string) string {
+	u := message.URI{Scheme: "sip", User: user, Host: at.Local.Addr().String(), Port: at.Local.Port()}
+	if at.Transport != "UDP" {
+		u.Params = u.Params.With("transport", strings.ToLower(at.Transport))
+	}
+	for _, bare := range append([]string{"lr"}, params...) {
+		u.Params = u.Params.WithBare(bare)
+	}
+	return message.Address{URI: u}.String()
 }

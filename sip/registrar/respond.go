@@ -8,12 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/isthmus-net/isthmus/sip/location"
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // response takes a response to a branch (RFC 3261 section 16.7).
-func (p *Proxy) response(client *txn.Client, m *message.Message, now time.Time, out *Output) {
+func (p *Proxy) response(client *transaction.Client, m *message.Message, now time.Time, out *Output) {
 	f := forkOf(client)
 	if f == nil || len(m.All("Via")) < 2 { // of a CANCEL of ours
 		return
@@ -38,6 +39,9 @@ func (p *Proxy) response(client *txn.Client, m *message.Message, now time.Time, 
 		return
 	}
 	f.final = m
+	if m.Status == 430 {
+		p.otherFlow(f, now, out)
+	}
 	if m.Status/100 == 6 || m.Status/100 == 2 {
 		c.cancelled = true
 		if m.Status/100 == 2 && !c.answered {
@@ -53,7 +57,7 @@ func (p *Proxy) response(client *txn.Client, m *message.Message, now time.Time, 
 func (p *Proxy) accept(c *call, f *fork, m *message.Message, now time.Time, out *Output) {
 	f.final = m
 	if refused := c.answered && !c.accepted; refused { // the transaction would send nothing more
-		out.Sends = append(out.Sends, txn.Send{To: c.server.From, Message: m})
+		out.Sends = append(out.Sends, transaction.Send{To: c.server.From, Message: m})
 		return
 	}
 	c.answered, c.accepted = true, true
@@ -66,12 +70,38 @@ func (p *Proxy) failed(f *fork, timeout bool, now time.Time, out *Output) {
 	if f.final != nil {
 		return
 	}
+	if !timeout && len(f.ways) > 0 && !f.call.cancelled && !f.call.answered {
+		p.launch(f, now, out) // RFC 3263 section 4.3, RFC 3261 section 18.1.1
+		p.advance(f.call, now, out)
+		return
+	}
 	status, reason := 503, "Service Unavailable"
 	if timeout {
 		status, reason = 408, "Request Timeout"
 	}
 	f.final = message.Reply(f.call.server.Request, status, reason, "")
+	if !timeout {
+		p.otherFlow(f, now, out)
+	}
 	p.advance(f.call, now, out)
+}
+
+// otherFlow takes another flow of a terminal whose flow has failed, and forgets that one (RFC 5626
+// sections 5.3 and 7).
+func (p *Proxy) otherFlow(f *fork, now time.Time, out *Output) {
+	g := &f.goal
+	if g.binding.RegID == 0 {
+		return
+	}
+	f.final = message.Reply(f.call.server.Request, 480, "Temporarily Unavailable", "")
+	p.table.Remove(g.aor, func(b *location.Binding) bool {
+		return b.Instance == g.binding.Instance && b.RegID == g.binding.RegID && b.Updated.Equal(g.binding.Updated)
+	})
+	if len(g.others) > 0 && !f.call.cancelled && !f.call.answered {
+		next := g.others[0]
+		next.others = g.others[1:]
+		p.fork(f.call, &next, now, out)
+	}
 }
 
 // ringOut cancels what has rung for too long, and gives up what was cancelled and does not end

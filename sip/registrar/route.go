@@ -3,6 +3,7 @@
 package registrar
 
 import (
+	"encoding/base64"
 	"encoding/hex"
 	"net/netip"
 	"slices"
@@ -10,7 +11,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/txn"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // own reports whether a URI is one of this proxy's (RFC 3261 section 16.4).
@@ -20,25 +21,30 @@ func (p *Proxy) own(u *message.URI) bool {
 		return p.Engine.settings.serves(u.Host) || slices.Contains(p.Engine.settings.Hosts, u.Host)
 	}
 	return slices.ContainsFunc(p.settings.Listeners, func(l Listener) bool {
-		return l.Address.Addr() == a && l.Address.Port() == port(u)
+		return l.Address.Addr() == a && l.Address.Port() == u.ServicePort()
 	})
 }
 
-// port is that of a URI, or the usual one.
-func port(u *message.URI) uint16 {
-	switch transport, _ := u.Params.Get("transport"); {
-	case u.Port != 0:
-		return u.Port
-	case u.Scheme == "sips" || strings.EqualFold(transport, "tls"):
-		return 5061
-	}
-	return 5060
+// passage is what the routes of this proxy in a request tell.
+type passage struct {
+	// known: the request is of a dialog that was made through it, or for a terminal that has
+	// registered through it.
+	known bool
+	// terminal: it is for a terminal, and for nobody else.
+	terminal bool
+	// flow is the connection to the terminal; without a transport there is none.
+	flow transaction.Target
 }
 
-// preprocess takes this proxy out of the route of a request (RFC 3261 section 16.4), and reports
-// whether the request is of a dialog that was made through it.
-func (p *Proxy) preprocess(m *message.Message) (known bool) {
-	if u, err := message.ParseURI(m.URI); err == nil && p.own(&u) && p.isToken(u.User, m) {
+// failed reports whether a request for a terminal cannot reach it: its connection is gone, or the
+// request is to go on elsewhere (RFC 5626 section 5.3.1).
+func (b *passage) failed(m *message.Message) bool {
+	return b.terminal && (b.flow.Transport == "" || m.Has("Route"))
+}
+
+// preprocess takes this proxy out of the route of a request (RFC 3261 section 16.4).
+func (p *Proxy) preprocess(m *message.Message) (by passage) {
+	if u, err := message.ParseURI(m.URI); err == nil && p.own(&u) && p.opens(u.User, m, &by) {
 		// A strict router has put us there; the target is the last route.
 		if routes := m.All("Route"); len(routes) > 0 {
 			last, _ := message.ParseAddress(routes[len(routes)-1])
@@ -47,7 +53,8 @@ func (p *Proxy) preprocess(m *message.Message) (known bool) {
 			for _, r := range routes[:len(routes)-1] {
 				m.Add("Route", r)
 			}
-			known = true
+		} else {
+			by = passage{}
 		}
 	}
 	for m.Has("Route") {
@@ -55,19 +62,40 @@ func (p *Proxy) preprocess(m *message.Message) (known bool) {
 		if err != nil || !p.own(&first.URI) {
 			break
 		}
-		known = known || p.isToken(first.URI.User, m)
+		p.opens(first.URI.User, m, &by)
 		m.RemoveFirst("Route")
 	}
-	return known
+	return by
 }
 
-// token is the user of the URIs that this proxy puts into Record-Route: a code for the dialog, so
-// that no one else can have requests passed on by it.
-func (p *Proxy) token(m *message.Message) string {
-	return hex.EncodeToString(p.auth.seal(stamp{}, []byte("route"), []byte(m.CallID()))[stampSize:])
+// A route of this proxy's own has as its user what the request may do: a code, so that no one else
+// can have requests passed on by it, and the connection to a terminal, if there is one.
+const (
+	forDialog   = "dialog"   // in Record-Route: for one Call-ID
+	forTerminal = "terminal" // in Path: for whoever comes that way
+)
+
+// token makes such a user.
+func (p *Proxy) token(purpose, callID string, flow []byte) string {
+	code := hex.EncodeToString(p.routes.seal(stamp{}, []byte(purpose), []byte(callID), flow)[stampSize:])
+	if len(flow) > 0 {
+		code += "-" + base64.RawURLEncoding.EncodeToString(flow)
+	}
+	return code
 }
 
-func (p *Proxy) isToken(user string, m *message.Message) bool { return user == p.token(m) }
+// opens reports whether a user is a token for a request, and notes what it tells. Of several the
+// last one counts: that of the side to which the request goes.
+func (p *Proxy) opens(user string, m *message.Message, by *passage) bool {
+	_, text, _ := strings.Cut(user, "-")
+	flow, err := base64.RawURLEncoding.DecodeString(text)
+	terminal := err == nil && user == p.token(forTerminal, "", flow)
+	if err != nil || !terminal && user != p.token(forDialog, m.CallID(), flow) {
+		return false
+	}
+	by.known, by.terminal, by.flow = true, terminal, p.unpackFlow(flow, m)
+	return true
+}
 
 // loopCode is what a request goes by here: if it comes again with the same, it goes round (RFC
 // 5393 section 4.2).
@@ -105,25 +133,4 @@ const loopMark = ".isthmus."
 func (p *Proxy) branch(loop string, now time.Time) string {
 	unique := p.auth.seal(p.auth.stamp(now), []byte("branch"))[stampSize:]
 	return message.Cookie + hex.EncodeToString(unique) + loopMark + loop
-}
-
-// flowOf is the connection of a user agent that registers, by which it is reached in place of its
-// contact: one that it holds open, or that a NAT shows to be elsewhere than it thinks. Empty: it is
-// reached by its contact.
-func flowOf(m *message.Message, from txn.Target) string {
-	if len(m.All("Via")) != 1 {
-		return ""
-	}
-	for _, value := range m.All("Contact") {
-		a, err := message.ParseAddress(value)
-		if err != nil || value == "*" {
-			continue
-		}
-		host, err := netip.ParseAddr(a.URI.Host)
-		translated := err == nil && host.Unmap() != from.Remote.Addr().Unmap()
-		if a.Params.Has("reg-id") || from.Reliable() || translated {
-			return writeFlow(from)
-		}
-	}
-	return ""
 }

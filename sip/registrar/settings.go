@@ -55,6 +55,8 @@ type Account struct {
 	Milenage *aka.Milenage
 	AMF      aka.AMF
 	SQN      aka.SQN
+	// Server is the SIP URI of the registrar that serves the account; empty: this one does.
+	Server string
 }
 
 // account is an account with its addresses of record.

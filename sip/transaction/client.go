@@ -3,250 +3,274 @@
 package transaction
 
 import (
+	"cmp"
+	"errors"
+	"slices"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
+	"github.com/isthmus-net/isthmus/sip/message"
 )
 
-// Handler takes what becomes of a request: each response that is new to its transaction, 2xx
-// of an INVITE whenever they come, or the error that ended it.
-type Handler func(res *sip.Response, err error, now time.Time, out *Output)
+// completedHold is Timer D, how long refusals of an INVITE are acknowledged again (RFC 3261 section
+// 17.1.1.2).
+const completedHold = 32 * time.Second
+
+// Why no transaction begins.
+var (
+	ErrFull   = errors.New("there are too many transactions")
+	ErrBranch = errors.New("the request has no branch of its own")
+)
 
 type state uint8
 
 const (
-	calling state = iota // of requests that are no INVITE: trying
-	proceeding
+	calling    state = iota // of a client: Calling and Trying
+	proceeding              // of a server, Trying as well
 	completed
-	accepted  // RFC 6026
-	confirmed // of servers
+	accepted
+	confirmed
 	terminated
 )
 
-// Client is a client transaction.
+// Client is the transaction of a request that was sent.
 type Client struct {
-	// Request is what was sent; its owner does not change it any more.
-	Request *sip.Request
-	// Hop is where it went.
-	Hop Hop
+	Request *message.Message
+	To      Target
+	// User is whatever the user of the layer wants to find there.
+	User any
 
-	timer    Timer
-	number   uint64
-	key      clientKey
-	state    state
-	raw      []byte
-	handle   Handler
-	began    time.Time
-	repeats  int           // of FirstRepeats, until now
-	interval time.Duration // of the next repeat after those
-	repeatAt time.Time
-	endAt    time.Time
-
-	cancelled bool // CANCEL was sent, or will be after the first provisional response
-	cancelHop Hop
+	layer  *Layer
+	key    string
+	number uint64
+	state  state
+	first  time.Duration // before the first repetition
+	times  times
+	ack    *message.Message // of a refused INVITE
+	cancel *Target          // where CANCEL goes, if it is to be cancelled
 }
 
-type clientKey struct {
-	branch string
-	method sip.RequestMethod
-}
-
-// Waiting reports whether the request still waits for its final response.
-func (c *Client) Waiting() bool { return c.state <= proceeding }
-
-// Answered reports whether any response has come.
-func (c *Client) Answered() bool { return c.state != calling }
-
-// Since is when the request was first sent.
-func (c *Client) Since() time.Time { return c.began }
-
-func (c *Client) invite() bool { return c.Request.Method == sip.INVITE }
-
-// Send sends a request, whose top Via has a branch of its own, and has handle told what
-// becomes of it.
-func (l *Layer) Send(req *sip.Request, hop Hop, handle Handler, now time.Time, out *Output) (*Client, error) {
-	key := clientKey{Branch(req), req.Method}
-	if l.clients[key] != nil || len(l.clients) >= l.set.Max {
-		l.stats.RefusedClients++
-		return nil, ErrBusy
+// Start sends a request, whose topmost Via has a branch of its own. First, if it is not 0, is the
+// time before it is repeated for the first time, in place of a longer T1: RFC 3261 section 17.1.1.2
+// allows that in closed networks alone.
+func (l *Layer) Start(request *message.Message, to Target, first time.Duration, now time.Time, out *Output) (*Client, error) {
+	v, ok := request.Via()
+	key := clientKey(request)
+	switch {
+	case !ok || len(v.Branch()) <= len(message.Cookie) || l.clients[key] != nil:
+		return nil, ErrBranch
+	case len(l.clients) >= l.settings.Clients:
+		l.stats.Unsent++
+		return nil, ErrFull
 	}
 	l.started++
-	c := &Client{Request: req, Hop: hop, number: l.started, key: key, handle: handle, raw: []byte(req.String())}
-	c.timer.Fire = func(now time.Time, out *Output) { l.expireClient(c, now, out) }
+	c := &Client{Request: request, To: to, layer: l, key: key, number: l.started, first: l.settings.T1}
+	if first > 0 {
+		c.first = min(first, c.first)
+	}
+	c.times.timer.Fire = c.due
 	l.clients[key] = c
-	l.stats.Requests++
-	l.begin(c, now, out)
+	c.send(now, out)
 	return c, nil
 }
 
-// begin sends the request for the first time and sets timers A and B, or E and F.
-func (l *Layer) begin(c *Client, now time.Time, out *Output) {
-	out.Send(c.Hop, c.raw)
-	c.began, c.endAt, c.repeatAt = now, now.Add(l.Lifetime()), time.Time{}
-	c.interval, c.repeats = l.set.T1, 0
-	if !c.Hop.Transport.Reliable() {
-		l.planRepeat(c, now)
+// send sends the request for the first time.
+func (c *Client) send(now time.Time, out *Output) {
+	t := &c.times
+	t.repeat, t.limit, t.interval = time.Time{}, now.Add(64*c.layer.settings.T1), c.first // Timers B and F
+	if !c.To.Reliable() {
+		t.repeat = now.Add(t.interval) // Timers A and E
 	}
-	l.plan(c)
+	c.layer.schedule(t)
+	out.send(c.To, c.Request)
 }
 
-// planRepeat sets the time of the next repeat: timers A and E.
-func (l *Layer) planRepeat(c *Client, now time.Time) {
-	if c.repeats < len(l.set.FirstRepeats) && l.set.FirstRepeats[c.repeats] < l.set.T1 {
-		c.repeatAt = c.began.Add(l.set.FirstRepeats[c.repeats])
-		c.repeats++
+// Reroute sends a request that no one has answered to another target, such as one by UDP when there
+// is no TCP (RFC 3261 section 18.1.1). The branch stays, so that who did get it takes it for a
+// repetition.
+func (c *Client) Reroute(to Target, now time.Time, out *Output) {
+	v, ok := c.Request.Via()
+	if c.state != calling || !ok {
 		return
 	}
-	if c.repeatAt.IsZero() || c.repeatAt.Before(c.began.Add(l.set.T1)) {
-		c.repeatAt = c.began.Add(l.set.T1) // whatever was repeated before
+	v.Transport = to.Transport
+	c.Request, c.To = c.Request.Clone(), to // what was put out already stays as it is
+	c.Request.Set("Via", v.String())
+	c.send(now, out)
+}
+
+// Cancel asks that an INVITE be given up, by its own target or by another: at once, or when a
+// provisional response has shown that someone knows it (RFC 3261 section 9.1). From then on it is
+// waited for no longer than 64 T1, since some do not know CANCEL.
+func (c *Client) Cancel(to Target, now time.Time, out *Output) {
+	if c.Request.Method != "INVITE" || !c.Waiting() || c.cancel != nil {
 		return
 	}
-	c.interval *= 2
-	if !c.invite() {
-		c.interval = min(c.interval, l.set.T2)
-	}
-	c.repeatAt = now.Add(c.interval)
-}
-
-func (l *Layer) plan(c *Client) { l.SetTimer(&c.timer, earlier(c.repeatAt, c.endAt)) }
-
-// Reroute sends a request that no one has answered by another hop, as a repeat: the branch
-// stays, so that one who did get it takes it for one.
-func (l *Layer) Reroute(c *Client, hop Hop, now time.Time, out *Output) {
-	if c.state != calling {
-		return
-	}
-	c.Hop = hop
-	c.Request.Via().Transport = hop.Transport.String()
-	c.raw = []byte(c.Request.String())
-	l.begin(c, now, out)
-}
-
-// Cancel asks that a request be given up, by the same hop or another. It is sent when a
-// provisional response has shown that there is one who knows the request (section 9.1).
-func (l *Layer) Cancel(c *Client, hop Hop, now time.Time, out *Output) {
-	if !c.invite() || !c.Waiting() || c.cancelled {
-		return
-	}
-	c.cancelled, c.cancelHop = true, hop
-	if c.state == proceeding {
-		l.sendCancel(c, now, out)
+	c.cancel = &to
+	if c.Provisional() {
+		c.sendCancel(now, out)
 	}
 }
 
-// Cancelled reports whether Cancel was called.
-func (c *Client) Cancelled() bool { return c.cancelled }
-
-func (l *Layer) sendCancel(c *Client, now time.Time, out *Output) {
-	ignore := func(*sip.Response, error, time.Time, *Output) {}
-	if _, err := l.Send(CancelOf(c.Request), c.cancelHop, ignore, now, out); err != nil {
-		return
-	}
-	c.endAt = now.Add(l.Lifetime()) // who does not know CANCEL answers no 487
-	l.plan(c)
+func (c *Client) sendCancel(now time.Time, out *Output) {
+	c.times.limit = now.Add(64 * c.layer.settings.T1)
+	c.layer.schedule(&c.times)
+	_, _ = c.layer.Start(Cancel(c.Request), *c.cancel, c.first, now, out) // without room the INVITE ends by its time
 }
 
-// Fail ends a transaction with an error that its handler is told.
-func (l *Layer) Fail(c *Client, err error, now time.Time, out *Output) {
-	waited := c.Waiting()
-	l.Forget(c)
-	if waited {
-		c.handle(nil, err, now, out)
+// Done reports whether the transaction has ended.
+func (c *Client) Done() bool { return c.state == terminated }
+
+// Waiting reports whether there is no final response yet.
+func (c *Client) Waiting() bool { return c.state == calling || c.state == proceeding }
+
+// Unanswered reports whether no response has come, and one may still come.
+func (c *Client) Unanswered() bool { return c.state == calling }
+
+// Provisional reports whether a provisional response has come and no final one: an INVITE can
+// be cancelled then (RFC 3261 section 9.1).
+func (c *Client) Provisional() bool { return c.state == proceeding }
+
+// Fail ends the transaction of a request that could not be sent (RFC 3261 section 17.1.4), or whose
+// path is gone. Nothing more is heard of it.
+func (c *Client) Fail(out *Output) {
+	open := c.Waiting()
+	c.end()
+	if open {
+		out.event(Event{Kind: Unreachable, Client: c, Message: c.Request})
 	}
 }
 
-// Forget ends a transaction that its owner has no more use for; its handler is told nothing.
-func (l *Layer) Forget(c *Client) {
-	c.state = terminated
-	l.StopTimer(&c.timer)
-	if l.clients[c.key] == c {
-		delete(l.clients, c.key)
-	}
+// Forget ends a transaction that its user has no more use for: it has no User any more, and
+// nothing is told of it.
+func (c *Client) Forget() {
+	c.User = nil
+	c.end()
 }
 
-// expireClient is a client's timer.
-func (l *Layer) expireClient(c *Client, now time.Time, out *Output) {
-	if !c.endAt.IsZero() && !c.endAt.After(now) {
-		if c.Waiting() {
-			l.stats.Timeouts++
+// Matching returns the transactions that match, the oldest first.
+func (l *Layer) Matching(match func(*Client) bool) (all []*Client) {
+	for _, c := range l.clients {
+		if match(c) {
+			all = append(all, c)
 		}
-		l.Fail(c, ErrTimeout, now, out)
-		return
 	}
-	l.stats.Repeats++
-	out.Send(c.Hop, c.raw)
-	l.planRepeat(c, now)
-	l.plan(c)
+	slices.SortFunc(all, func(a, b *Client) int { return cmp.Compare(a.number, b.number) })
+	return all
 }
 
-// HandleResponse takes a response, and reports whether it is one to a request of this layer.
-func (l *Layer) HandleResponse(res *sip.Response, now time.Time, out *Output) bool {
-	cseq := res.CSeq()
-	if cseq == nil || res.Via() == nil {
-		l.stats.StrayResponses++
-		return false
+// FailAll ends the transactions that match, such as those of an address that is gone, the oldest
+// first.
+func (l *Layer) FailAll(match func(*Client) bool, out *Output) {
+	for _, c := range l.Matching(match) {
+		c.Fail(out)
 	}
-	c := l.clients[clientKey{branchOf(res.Via()), cseq.MethodName}]
+}
+
+// response finds the transaction of a response (section 17.1.3).
+func (l *Layer) response(m *message.Message, from Target, now time.Time, out *Output) {
+	c := l.clients[clientKey(m)]
 	if c == nil {
-		l.stats.StrayResponses++
-		return false
-	}
-	switch {
-	case res.StatusCode < 200:
-		l.provisional(c, res, now, out)
-	case c.invite():
-		l.inviteFinal(c, res, now, out)
-	case c.Waiting():
-		l.complete(c, completed, l.set.T4, now) // timer K
-		c.handle(res, nil, now, out)
-	}
-	return true
-}
-
-func (l *Layer) provisional(c *Client, res *sip.Response, now time.Time, out *Output) {
-	if !c.Waiting() {
+		l.stats.Strays++
+		out.event(Event{Kind: Stray, Message: m, From: from})
 		return
 	}
-	first := c.state == calling
-	c.state = proceeding
-	if c.invite() {
-		c.repeatAt = time.Time{}
-		if !c.cancelled {
-			c.endAt = time.Time{} // how long it rings is its owner's business
+	invite := c.Request.Method == "INVITE"
+	switch {
+	case c.state == completed:
+		l.stats.Absorbed++
+		if c.ack != nil && m.Status >= 300 {
+			out.send(c.To, c.ack)
 		}
-	} else if first && !c.repeatAt.IsZero() {
-		c.interval, c.repeatAt = l.set.T2, now.Add(l.set.T2)
+		return
+	case c.state == accepted && m.Status/100 != 2: // of another branch behind a proxy, and too late
+		l.stats.Absorbed++
+		return
+	case m.Status < 200:
+		c.provisional(invite, now, out)
+	case invite && m.Status < 300:
+		c.accept(now)
+	default:
+		c.complete(m, invite, now, out)
 	}
-	l.plan(c)
-	if c.invite() && first && c.cancelled {
-		l.sendCancel(c, now, out)
-	}
-	c.handle(res, nil, now, out)
+	out.event(Event{Kind: Response, Message: m, From: from, Client: c})
 }
 
-func (l *Layer) inviteFinal(c *Client, res *sip.Response, now time.Time, out *Output) {
-	success := res.StatusCode < 300
+// provisional stops repetitions of an INVITE, which then has all the time that its user gives it,
+// and slows down those of other requests.
+func (c *Client) provisional(invite bool, now time.Time, out *Output) {
+	first, t := c.state == calling, &c.times
+	c.state = proceeding
 	switch {
-	case c.Waiting() && success:
-		l.complete(c, accepted, l.Lifetime(), now) // timer M, by whatever transport
-		c.handle(res, nil, now, out)
-	case c.state == accepted && success:
-		c.handle(res, nil, now, out)
-	case c.Waiting():
-		l.complete(c, completed, timerD, now)
-		out.Send(c.Hop, []byte(follow(c.Request, sip.ACK, res.To()).String()))
-		c.handle(res, nil, now, out)
-	case c.state == completed && !success:
-		out.Send(c.Hop, []byte(follow(c.Request, sip.ACK, res.To()).String()))
+	case invite && c.cancel == nil:
+		t.repeat, t.limit = time.Time{}, time.Time{}
+	case invite && first:
+		t.repeat = time.Time{}
+		c.sendCancel(now, out)
+	case first && !t.repeat.IsZero():
+		t.interval = c.layer.settings.T2
+		t.repeat = now.Add(t.interval)
 	}
+	c.layer.schedule(t)
 }
 
-// complete keeps an answered transaction, so that repeats of the answer are known.
-func (l *Layer) complete(c *Client, s state, keep time.Duration, now time.Time) {
-	c.state, c.repeatAt, c.endAt = s, time.Time{}, now.Add(keep)
-	if s == completed && c.Hop.Transport.Reliable() {
-		l.Forget(c)
+// accept keeps the transaction for further 2xx, which the user acknowledges (RFC 6026 section
+// 7.2: Timer M).
+func (c *Client) accept(now time.Time) {
+	if c.state == accepted {
 		return
 	}
-	l.plan(c)
+	c.keep(accepted, 64*c.layer.settings.T1, now)
+}
+
+// complete acknowledges the refusal of an INVITE, and absorbs repetitions: Timers D and K.
+func (c *Client) complete(m *message.Message, invite bool, now time.Time, out *Output) {
+	hold := c.layer.settings.T4
+	if invite {
+		hold = completedHold
+		c.ack = Acknowledge(c.Request, m)
+		out.send(c.To, c.ack)
+	}
+	if c.To.Reliable() {
+		c.end()
+		return
+	}
+	c.keep(completed, hold, now)
+}
+
+// keep keeps an answered transaction for a time.
+func (c *Client) keep(s state, hold time.Duration, now time.Time) {
+	c.state = s
+	c.times.repeat, c.times.limit = time.Time{}, now.Add(hold)
+	c.layer.schedule(&c.times)
+}
+
+// due is what the timer of a client does.
+func (c *Client) due(now time.Time, out *Output) {
+	t := &c.times
+	if t.over(now) {
+		open := c.Waiting()
+		c.end()
+		if open {
+			c.layer.stats.Timeouts++
+			out.event(Event{Kind: Timeout, Client: c, Message: c.Request})
+		}
+		return
+	}
+	c.layer.stats.Repeated++
+	out.send(c.To, c.Request)
+	if c.Request.Method == "INVITE" {
+		t.again(now, 0)
+	} else {
+		t.again(now, c.layer.settings.T2)
+	}
+	c.layer.schedule(t)
+}
+
+func (c *Client) end() {
+	if c.state == terminated {
+		return
+	}
+	c.state = terminated
+	c.layer.StopTimer(&c.times.timer)
+	delete(c.layer.clients, c.key)
 }

@@ -3,163 +3,190 @@
 package transaction
 
 import (
+	"net/netip"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
+	"github.com/isthmus-net/isthmus/sip/message"
 )
 
-// Server is a server transaction.
+// tryingAfter is when an INVITE without a response gets 100 (RFC 3261 section 17.2.1).
+const tryingAfter = 200 * time.Millisecond
+
+// Server is the transaction of a request that has come.
 type Server struct {
-	// Request is what came, its top Via as section 18.2.1 and RFC 3581 complete it.
-	Request *sip.Request
-	// Hop is by where responses go.
-	Hop Hop
+	Request *message.Message
+	From    Target
+	// User is whatever the user of the layer wants to find there.
+	User any
 
-	timer    Timer
-	key      serverKey
-	state    state
-	last     []byte // the response that repeats of the request get
-	interval time.Duration
-	repeatAt time.Time // timer G; before any response that of 100
-	endAt    time.Time // timers H, I, J and L
+	layer  *Layer
+	key    string
+	source netip.Prefix
+	state  state
+	times  times
+	last   *message.Message // the last response
 }
 
-type serverKey struct {
-	branch, sentBy string
-	method         sip.RequestMethod
-}
-
-// Verdict is what a request is to the layer.
-type Verdict uint8
-
-// Verdicts.
-const (
-	// Started: the request starts a transaction.
-	Started Verdict = iota
-	// Absorbed: it repeats one, or acknowledges a response that is no 2xx.
-	Absorbed
-	// Ack: it is an ACK of a 2xx, which belongs to a dialog and to no transaction.
-	Ack
-	// Refused: the table is full.
-	Refused
-)
-
-// Waiting reports whether the request still waits for its final response.
-func (s *Server) Waiting() bool { return s.state <= proceeding }
-
-func (s *Server) invite() bool { return s.Request.Method == sip.INVITE }
-
-// HandleRequest takes a request that came by a hop. It completes its top Via, and makes a
-// transaction of it unless there is one.
-func (l *Layer) HandleRequest(req *sip.Request, hop Hop, now time.Time, out *Output) (*Server, Verdict) {
-	key := keyOf(req)
-	if s := l.servers[key]; s != nil {
-		return s, l.again(s, req, now, out)
+// request finds the transaction of a request, or begins one (section 17.2.3).
+func (l *Layer) request(m *message.Message, from Target, now time.Time, out *Output) {
+	method := m.Method
+	if method == "ACK" {
+		method = "INVITE"
 	}
-	if req.Method == sip.ACK {
-		return nil, Ack
-	}
-	if len(l.servers) >= l.set.Max {
-		l.stats.RefusedServers++
-		return nil, Refused
-	}
-	s := &Server{Request: req, Hop: complete(req, hop), key: key}
-	s.timer.Fire = func(now time.Time, out *Output) { l.expireServer(s, now, out) }
-	l.servers[key] = s
-	if s.invite() {
-		s.repeatAt = now.Add(tryingAfter)
-		l.planServer(s)
-	}
-	return s, Started
-}
-
-// again takes a request that belongs to a transaction.
-func (l *Layer) again(s *Server, req *sip.Request, now time.Time, out *Output) Verdict {
-	if req.Method == sip.ACK {
-		switch s.state {
-		case accepted:
-			return Ack // RFC 6026 section 7.1
-		case completed:
-			s.state, s.repeatAt, s.endAt = confirmed, time.Time{}, now.Add(l.set.T4) // timer I
-			l.finish(s)
-		}
-		return Absorbed
-	}
-	l.stats.AbsorbedRequests++
-	if s.last != nil && s.state != accepted && s.state != confirmed {
-		out.Send(s.Hop, s.last)
-	}
-	return Absorbed
-}
-
-// finish keeps a transaction for its last timer, which by reliable transports is none.
-func (l *Layer) finish(s *Server) {
-	if s.Hop.Transport.Reliable() {
-		l.end(s)
-		return
-	}
-	l.planServer(s)
-}
-
-// Respond sends a response. Repeats of a 2xx of an INVITE are its owner's, by Repeat.
-func (l *Layer) Respond(s *Server, res *sip.Response, now time.Time, out *Output) {
-	if !s.Waiting() {
-		return
-	}
-	s.last = []byte(res.String())
-	out.Send(s.Hop, s.last)
-	s.repeatAt = time.Time{}
+	key := serverKey(m, method)
+	s := l.servers[key]
 	switch {
-	case res.StatusCode < 200:
-		s.state = proceeding
-	case !s.invite():
-		s.state, s.endAt = completed, now.Add(l.Lifetime()) // timer J
-		l.finish(s)
-		return
-	case res.StatusCode < 300:
-		s.state, s.endAt = accepted, now.Add(l.Lifetime()) // timer L
-	default:
-		s.state, s.endAt = completed, now.Add(l.Lifetime()) // timer H
-		if !s.Hop.Transport.Reliable() {
-			s.interval, s.repeatAt = l.set.T1, now.Add(l.set.T1) // timer G
+	case s != nil && m.Method == "ACK":
+		s.acknowledged(m, from, now, out)
+	case s != nil:
+		l.stats.Absorbed++
+		if s.state == proceeding || s.state == completed {
+			s.Repeat(out)
 		}
+	case m.Method == "ACK":
+		out.event(Event{Kind: ACK, Message: m, From: from})
+	default:
+		l.begin(m, key, from, now, out)
 	}
-	l.planServer(s)
 }
 
-// Repeat sends the last response again.
-func (l *Layer) Repeat(s *Server, out *Output) {
+// begin makes a transaction, if there is room.
+func (l *Layer) begin(m *message.Message, key string, from Target, now time.Time, out *Output) {
+	source := area(from.Remote.Addr())
+	switch {
+	case len(l.servers) >= l.settings.Servers:
+		l.stats.Overloads++
+	case l.sources[source] >= l.settings.PerSource:
+		l.stats.SourceOverloads++
+	default:
+		s := &Server{Request: m, From: from, layer: l, key: key, source: source, state: proceeding}
+		s.times.timer.Fire = s.due
+		if m.Method == "INVITE" {
+			s.times.repeat = now.Add(tryingAfter)
+		} else {
+			s.times.limit = now.Add(64 * l.settings.T1) // then the client has given up
+		}
+		l.servers[key] = s
+		l.sources[source]++
+		l.schedule(&s.times)
+		out.event(Event{Kind: Request, Message: m, From: from, Server: s})
+		return
+	}
+	out.event(Event{Kind: Overload, Message: m, From: from})
+}
+
+// Cancelled is the transaction that a CANCEL is about (section 9.2); nil: there is none.
+func (l *Layer) Cancelled(cancel *message.Message) *Server {
+	return l.servers[serverKey(cancel, "INVITE")]
+}
+
+// Answered reports whether a final response was sent.
+func (s *Server) Answered() bool { return s.state != proceeding }
+
+// Respond sends a response. Behind a final one, nothing more is sent but further 2xx to INVITE
+// (RFC 6026 section 7.1).
+func (s *Server) Respond(m *message.Message, now time.Time, out *Output) {
+	invite := s.Request.Method == "INVITE"
+	if again := s.state == accepted && m.Status/100 == 2; s.state != proceeding && !again {
+		return
+	}
+	out.send(s.From, m)
+	s.last = m
+	t, of := &s.times, &s.layer.settings
+	switch {
+	case m.Status < 200:
+		t.repeat = time.Time{}
+	case invite && m.Status < 300:
+		if s.state == proceeding {
+			s.state = accepted
+			t.repeat, t.limit = time.Time{}, now.Add(64*of.T1) // Timer L
+		}
+	case invite:
+		s.state = completed
+		t.repeat, t.interval, t.limit = time.Time{}, of.T1, now.Add(64*of.T1) // Timer H
+		if !s.From.Reliable() {
+			t.repeat = now.Add(of.T1) // Timer G
+		}
+	case s.From.Reliable():
+		s.end()
+		return
+	default:
+		s.state = completed
+		t.repeat, t.limit = time.Time{}, now.Add(64*of.T1) // Timer J
+	}
+	s.layer.schedule(t)
+}
+
+// acknowledged takes the ACK of a refusal. One for a 2xx that has the branch of the INVITE, as in
+// RFC 2543, is the user's.
+func (s *Server) acknowledged(m *message.Message, from Target, now time.Time, out *Output) {
+	switch s.state {
+	case accepted:
+		out.event(Event{Kind: ACK, Message: m, From: from, Server: s})
+	case completed:
+		if s.From.Reliable() {
+			s.end()
+			return
+		}
+		s.state = confirmed
+		s.times.repeat, s.times.limit = time.Time{}, now.Add(s.layer.settings.T4) // Timer I
+		s.layer.schedule(&s.times)
+	default:
+		s.layer.stats.Absorbed++
+	}
+}
+
+// due is what the timer of a server does.
+func (s *Server) due(now time.Time, out *Output) {
+	t := &s.times
+	switch {
+	case t.over(now):
+		lost := s.state == proceeding || s.state == completed && s.Request.Method == "INVITE"
+		s.end()
+		if lost {
+			s.layer.stats.Timeouts++
+			out.event(Event{Kind: Timeout, Server: s, Message: s.Request})
+		}
+	case s.state == proceeding: // no response to INVITE yet
+		s.Respond(message.Reply(s.Request, 100, "Trying", ""), now, out)
+	default:
+		s.layer.stats.Repeated++
+		s.Repeat(out)
+		t.again(now, s.layer.settings.T2)
+		s.layer.schedule(t)
+	}
+}
+
+// Repeat sends the last response again: a 2xx to INVITE until its ACK comes (RFC 3261 section
+// 13.3.1.4), or a reliable provisional one until its PRACK does (RFC 3262 section 3).
+func (s *Server) Repeat(out *Output) {
 	if s.last != nil {
-		out.Send(s.Hop, s.last)
+		out.send(s.From, s.last)
 	}
 }
 
-// Cancelled returns the transaction that a CANCEL is meant for, nil if there is none.
-func (l *Layer) Cancelled(cancel *sip.Request) *Server {
-	key := keyOf(cancel)
-	key.method = sip.INVITE
-	return l.servers[key]
+// MoveServers has responses leave by another address of this host if theirs is gone: where they come
+// from is not looked at, and where they go the request has said.
+func (l *Layer) MoveServers(gone func(local netip.AddrPort) bool, to netip.AddrPort) {
+	for _, s := range l.servers {
+		if gone(s.From.Local) {
+			s.From.Local = to
+		}
+	}
 }
 
-func (l *Layer) planServer(s *Server) { l.SetTimer(&s.timer, earlier(s.repeatAt, s.endAt)) }
+// End ends the transaction of a request that will not be answered, such as one that was passed on
+// without state.
+func (s *Server) End() { s.end() }
 
-func (l *Layer) end(s *Server) {
+func (s *Server) end() {
+	if s.state == terminated {
+		return
+	}
 	s.state = terminated
-	l.StopTimer(&s.timer)
-	delete(l.servers, s.key)
-}
-
-// expireServer is a server's timer.
-func (l *Layer) expireServer(s *Server, now time.Time, out *Output) {
-	switch {
-	case !s.endAt.IsZero() && !s.endAt.After(now):
-		l.end(s)
-	case s.state == calling:
-		l.Respond(s, Response(s.Request, sip.StatusTrying, "Trying", ""), now, out)
-	default:
-		out.Send(s.Hop, s.last)
-		s.interval = min(2*s.interval, l.set.T2)
-		s.repeatAt = now.Add(s.interval)
-		l.planServer(s)
+	s.layer.StopTimer(&s.times.timer)
+	delete(s.layer.servers, s.key)
+	if s.layer.sources[s.source]--; s.layer.sources[s.source] == 0 {
+		delete(s.layer.sources, s.source)
 	}
 }

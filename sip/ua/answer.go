@@ -5,8 +5,7 @@ package ua
 import (
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
+	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
@@ -18,20 +17,22 @@ type alerting struct {
 }
 
 // response begins a response in the call's dialog.
-func (a *alerting) response(status int) *sip.Response {
+func (a *alerting) response(status int) *message.Message {
 	return a.call.inDialog(a.tx, status)
 }
 
 // inDialog begins a response that may create a dialog or refresh its target: with Contact,
 // and the Record-Route of the request (section 12.1.1).
-func (c *Call) inDialog(s *transaction.Server, status int) *sip.Response {
-	res := transaction.Response(s.Request, status, reason(status), c.dialog.dialogKey.local)
-	sip.CopyHeaders("Record-Route", s.Request, res)
-	if p := c.way(); p != nil {
-		res.AppendHeader(c.e.contactHeader(p))
+func (c *Call) inDialog(s *transaction.Server, status int) *message.Message {
+	res := message.Reply(s.Request, status, reason(status), c.dialog.dialogKey.local)
+	for _, route := range s.Request.All("Record-Route") {
+		res.Add("Record-Route", route)
 	}
-	set(res, "Allow", allowed)
-	set(res, "Supported", supported)
+	if p := c.way(); p != nil {
+		res.Add("Contact", c.e.contact(p).String())
+	}
+	res.Add("Allow", allowed)
+	res.Add("Supported", supported)
 	return res
 }
 
@@ -53,7 +54,7 @@ func (e *Engine) incomingCall(s *transaction.Server) {
 		e.refuse(s, 422, "Min-SE", inSeconds(min))
 		return
 	}
-	if text := value(req, "Replaces"); text != "" {
+	if text := req.Get("Replaces"); text != "" {
 		e.replaces(s, text)
 		return
 	}
@@ -109,12 +110,12 @@ func (c *Call) accept() error {
 
 // describe makes the body of a 2xx: the answer to the offer in the request, or an offer if it
 // has none (section 14.2).
-func (c *Call) describe(req *sip.Request, p *path) (body []byte, offered bool, err error) {
-	if len(req.Body()) == 0 {
+func (c *Call) describe(req *message.Message, p *path) (body []byte, offered bool, err error) {
+	if len(req.Body) == 0 {
 		body, err = c.media.Offer(p.ID)
 		return body, true, err
 	}
-	body, err = c.media.Answer(req.Body(), p.ID)
+	body, err = c.media.Answer(req.Body, p.ID)
 	return body, false, err
 }
 
@@ -134,7 +135,7 @@ func (e *Engine) Reject(id CallID, status int, now time.Time, out *Output) error
 
 func (c *Call) refuseIncoming(status int) {
 	tx := c.incoming.tx
-	c.e.respond(tx, transaction.Response(tx.Request, status, reason(status), c.dialog.dialogKey.local))
+	c.e.respond(tx, message.Reply(tx.Request, status, reason(status), c.dialog.dialogKey.local))
 	c.end(status, reason(status))
 }
 
@@ -142,6 +143,7 @@ func (c *Call) refuseIncoming(status int) {
 type unacked struct {
 	call    *Call
 	tx      *transaction.Server
+	in      *dialog
 	seq     uint32
 	offered bool  // it has an offer, which the ACK answers
 	path    *path // that it named
@@ -155,7 +157,7 @@ type unacked struct {
 func (c *Call) awaitAck(s *transaction.Server, offered bool) {
 	c.answered.stop()
 	e := c.e
-	u := &unacked{call: c, tx: s, seq: s.Request.CSeq().SeqNo, offered: offered, path: c.way(), next: e.layer.T1(), until: e.now.Add(e.layer.Lifetime())}
+	u := &unacked{call: c, tx: s, in: c.dialog, seq: number(s.Request), offered: offered, path: c.way(), next: e.set.Transactions.T1, until: e.now.Add(64 * e.set.Transactions.T1)}
 	u.timer = e.timer(u.again)
 	c.answered = u
 	e.after(u.timer, u.next)
@@ -165,11 +167,13 @@ func (u *unacked) again() {
 	e := u.call.e
 	if !e.now.Before(u.until) {
 		u.call.answered = nil
-		u.call.bye(408, "no ACK came")
+		if u.in == u.call.dialog { // else the peer speaks in another
+			u.call.bye(408, "no ACK came")
+		}
 		return
 	}
-	e.layer.Repeat(u.tx, &e.out.Output)
-	u.next = min(2*u.next, e.layer.T2())
+	u.tx.Repeat(&e.tx)
+	u.next = min(2*u.next, e.set.Transactions.T2)
 	e.after(u.timer, min(u.next, u.until.Sub(e.now)))
 }
 
@@ -180,15 +184,16 @@ func (u *unacked) stop() {
 }
 
 // acked takes the ACK of a 2xx.
-func (c *Call) acked(req *sip.Request) {
+func (c *Call) acked(req *message.Message) {
 	u := c.answered
-	if u == nil || req.CSeq().SeqNo != u.seq {
+	if u == nil || number(req) != u.seq || c.dialogFor(req) != u.in {
 		return
 	}
 	u.stop()
 	c.answered = nil
+	c.heardIn(u.in)
 	if u.offered {
-		if err := c.media.Accept(req.Body()); err != nil {
+		if err := c.media.Accept(req.Body); err != nil {
 			c.bye(488, err.Error())
 			return
 		}

@@ -4,12 +4,10 @@ package ua
 
 import (
 	"slices"
-	"strings"
-
-	"github.com/emiago/sipgo/sip"
 
 	"github.com/isthmus-net/isthmus/sip/aka"
 	"github.com/isthmus-net/isthmus/sip/digest"
+	"github.com/isthmus-net/isthmus/sip/message"
 )
 
 // maxChallenges is how often one request is sent again for a challenge: once for it, once
@@ -38,9 +36,9 @@ type SIM struct {
 
 // challenged takes the challenges of a 401 or 407, and reports whether the request shall be
 // sent again: not if what we know was refused.
-func (c *credentials) challenged(e *Engine, res *sip.Response) bool {
+func (c *credentials) challenged(e *Engine, res *message.Message) bool {
 	name, proxy := "WWW-Authenticate", false
-	switch res.StatusCode {
+	switch res.Status {
 	case 401:
 	case 407:
 		name, proxy = "Proxy-Authenticate", true
@@ -49,8 +47,8 @@ func (c *credentials) challenged(e *Engine, res *sip.Response) bool {
 	}
 	fresh := false
 	seen := map[string]bool{}
-	for _, h := range res.GetHeaders(name) {
-		ch, err := digest.ParseChallenge(h.Value())
+	for _, value := range res.All(name) {
+		ch, err := digest.ParseChallenge(value)
 		// The first that we understand is the one that the server likes best (RFC 8760 section 2.4).
 		if err != nil || seen[ch.Realm] || ch.Algorithm == digest.AKAv1MD5 && e.set.SIM == nil || len(ch.QOP) > 0 && !slices.Contains(ch.QOP, "auth") {
 			continue
@@ -77,20 +75,20 @@ func (c *credentials) learn(ch *challenge) bool {
 }
 
 // apply answers in a request all challenges that are known.
-func (c *credentials) apply(e *Engine, req *sip.Request) {
+func (c *credentials) apply(e *Engine, req *message.Message) {
 	for _, ch := range c.known {
 		password, auts, ok := e.password(ch)
 		if !ok {
 			continue
 		}
 		ch.count++
-		a := ch.Answer(e.set.Username, ch.Algorithm.HA1(e.set.Username, ch.Realm, password), string(req.Method), req.Recipient.String(), e.token(), ch.count)
+		a := ch.Answer(e.set.Username, ch.Algorithm.HA1(e.set.Username, ch.Realm, password), req.Method, req.URI, e.token(), ch.count)
 		a.AUTS = auts
 		name := "Authorization"
 		if ch.proxy {
 			name = "Proxy-Authorization"
 		}
-		set(req, name, a.String())
+		req.Add(name, a.String())
 	}
 }
 
@@ -121,10 +119,10 @@ func (e *Engine) password(ch *challenge) (password, auts string, ok bool) {
 }
 
 // copyCredentials gives an ACK those of its INVITE (section 22.1).
-func copyCredentials(from, to *sip.Request) {
+func copyCredentials(from, to *message.Message) {
 	for _, name := range []string{"Authorization", "Proxy-Authorization"} {
-		for _, h := range from.GetHeaders(name) {
-			set(to, name, strings.TrimSpace(h.Value()))
+		for _, value := range from.All(name) {
+			to.Add(name, value)
 		}
 	}
 }

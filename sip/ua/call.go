@@ -6,8 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
+	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
@@ -43,8 +42,9 @@ type Call struct {
 	// *dialog is the one that carries the call, nil while an INVITE of ours has none; early
 	// are all that it created.
 	dialog *dialog
+	former *dialog // which dialog has replaced, while the peer may not know of that
+	sure   bool    // the peer does, for it has answered our INVITE with Replaces
 	early  []*dialog
-	owner  bool // of the Call-ID, which decides who waits longer (section 14.1)
 
 	outgoing *calling            // the INVITE of a call of ours
 	incoming *alerting           // that of the peer's
@@ -71,8 +71,8 @@ type Call struct {
 type CallInfo struct {
 	ID     CallID
 	State  State
-	Remote sip.Uri // the peer's address of record
-	Target sip.Uri // where the peer is reached
+	Remote message.URI // the peer's address of record
+	Target message.URI // where the peer is reached
 	// Path is the one by which the peer knows us.
 	Path         int
 	Moving, Held bool
@@ -116,14 +116,14 @@ func (e *Engine) newCall(s State, media Media) *Call {
 }
 
 // remote is the peer's address of record.
-func (c *Call) remote() sip.Uri {
+func (c *Call) remote() message.URI {
 	switch {
 	case c.dialog != nil:
-		return c.dialog.remote.uri
+		return c.dialog.remote.URI
 	case c.outgoing != nil:
 		return c.outgoing.to
 	}
-	return sip.Uri{}
+	return message.URI{}
 }
 
 // way is the path by which the call's messages leave: the one in use, or the call's own while
@@ -144,7 +144,7 @@ func (c *Call) tell(v Event) {
 	c.e.tell(v)
 }
 
-func orURI(a, b sip.Uri) sip.Uri {
+func orURI(a, b message.URI) message.URI {
 	if a.Host != "" {
 		return a
 	}
@@ -170,16 +170,17 @@ func (c *Call) end(status int, why string) {
 	for _, t := range []*transaction.Timer{c.again, c.session.refresh, c.session.expire, c.repair.start} {
 		c.e.layer.StopTimer(t)
 	}
-	c.stopOffer()
+	if c.offer != nil && c.offer.tx != nil {
+		c.offer.tx.Forget()
+	}
 	c.repair.cancel()
 	if c.update != nil {
-		c.e.layer.Forget(c.update)
+		c.update.Forget()
 	}
 	c.answered.stop()
 	c.incoming.stop()
 	c.tell(Event{Kind: Ended, Status: status, Reason: why})
-	c.drop(c.dialog)
-	for _, d := range c.early {
+	for _, d := range append(c.early, c.dialog, c.former) {
 		c.drop(d)
 	}
 	delete(c.e.calls, c.id)
@@ -213,9 +214,12 @@ func (e *Engine) HangUp(id CallID, now time.Time, out *Output) error {
 
 // bye ends the call by BYE. The call is over for us at once (section 15.1.1).
 func (c *Call) bye(status int, why string) {
-	d := c.dialog
 	c.end(status, why)
-	c.sayBye(d)
+	c.sayBye(c.dialog)
+	if c.former != nil {
+		c.former.target = c.dialog.target
+		c.sayBye(c.former)
+	}
 }
 
 // maxByes is how often a BYE is sent, for challenges and for addresses that are lost.
@@ -228,9 +232,9 @@ func (c *Call) sayBye(d *dialog) {
 	var send func()
 	send = func() {
 		tries++
-		req, p := d.request(sip.BYE), c.way()
-		c.auth.apply(e, req)
-		e.send(req, p, func(res *sip.Response, err error) {
+		req, p := d.request("BYE"), c.way()
+		c.auth.apply(e, req.Message)
+		e.send(req, p, func(res *message.Message, err error) {
 			lost := err != nil && p != nil && p.lost
 			switch {
 			case tries >= maxByes:
@@ -246,11 +250,6 @@ func (c *Call) sayBye(d *dialog) {
 
 // maxWaiting bounds what is sent when an address comes.
 const maxWaiting = 4096
-
-// contactHeader is our Contact on a path.
-func (e *Engine) contactHeader(p *path) *sip.ContactHeader {
-	return &sip.ContactHeader{Address: e.contact(p)}
-}
 
 // Hold asks the peer to send nothing, or to send again.
 func (e *Engine) Hold(id CallID, on bool, now time.Time, out *Output) error {

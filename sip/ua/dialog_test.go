@@ -9,9 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
-	"github.com/isthmus-net/isthmus/sip/transaction"
+	"github.com/isthmus-net/isthmus/sip/message"
 )
 
 // script is a peer that answers by hand.
@@ -32,7 +30,7 @@ func scripted(t *testing.T) *script {
 }
 
 // next takes the agent's next request of a method.
-func (s *script) next(method string) *sip.Request {
+func (s *script) next(method string) *message.Message {
 	s.w.t.Helper()
 	list := s.w.find(method)
 	if len(list) == 0 {
@@ -43,30 +41,24 @@ func (s *script) next(method string) *sip.Request {
 	return s.request()
 }
 
-func (s *script) request() *sip.Request {
-	m, err := sip.ParseMessage(s.at.data)
-	if err != nil {
-		s.w.t.Fatal(err)
+func (s *script) request() *message.Message {
+	m, fault := message.Parse(s.at.data)
+	if fault != nil {
+		s.w.t.Fatal(fault)
 	}
-	return m.(*sip.Request)
+	return m
 }
 
 // answer answers the last request; headers are pairs, body is the last argument.
 func (s *script) answer(status int, tag, body string, headers ...string) {
-	res := transaction.Response(s.request(), status, "Some Reason", tag)
-	res.AppendHeader(&sip.ContactHeader{Address: sip.Uri{Scheme: "sip", Host: "[2001:db8:c::2]", Port: 5060}})
-	set(res, "Allow", "INVITE, ACK, BYE, UPDATE, PRACK")
+	res := message.Reply(s.request(), status, "Some Reason", tag)
+	res.Add("Contact", "<sip:[2001:db8:c::2]:5060>")
+	res.Add("Allow", "INVITE, ACK, BYE, UPDATE, PRACK")
 	for i := 0; i+1 < len(headers); i += 2 {
-		if res.RemoveHeader(headers[i]); headers[i] == "Contact" {
-			var u sip.Uri
-			_ = sip.ParseUri(headers[i+1], &u)
-			res.AppendHeader(&sip.ContactHeader{Address: u})
-			continue
-		}
-		set(res, headers[i], headers[i+1])
+		res.Set(headers[i], headers[i+1])
 	}
 	setBody(res, []byte(body))
-	s.w.send(s.at.to, s.at.from, transaction.UDP, []byte(res.String()), nil, 0)
+	s.w.send(s.at.to, s.at.from, "UDP", []byte(res.String()), nil)
 	s.w.seen = nil
 	s.w.pass(delay)
 }
@@ -80,7 +72,7 @@ func (s *script) ask(method string, seq int, body string, headers ...string) {
 		"Call-ID: " + d.callID, fmt.Sprintf("CSeq: %d %s", seq, method), "Contact: <sip:bob@[2001:db8:c::2]:5060>", "Content-Type: application/sdp",
 		fmt.Sprintf("Content-Length: %d", len(body)),
 	}, headers...)
-	s.w.send(s.w.agents[0].paths[1], s.agent.paths[1], transaction.UDP, []byte(strings.Join(lines, "\r\n")+"\r\n\r\n"+body), nil, 0)
+	s.w.send(s.w.agents[0].paths[1], s.agent.paths[1], "UDP", []byte(strings.Join(lines, "\r\n")+"\r\n\r\n"+body), nil)
 	s.w.seen = nil
 	s.w.pass(delay)
 }
@@ -100,6 +92,25 @@ func TestForkedCall(t *testing.T) {
 	}
 }
 
+// Who answers an INVITE from more places than there are takes no more room.
+func TestEarlyDialogsAreBounded(t *testing.T) {
+	s := scripted(t)
+	invite := s.at
+	for i := range 10 * maxEarly {
+		s.at = invite
+		s.answer(180, fmt.Sprint("branch", i), "")
+	}
+	if n := len(s.agent.engine.dialogs); n != maxEarly {
+		t.Errorf("%d early dialogs, want %d", n, maxEarly)
+	}
+	s.at = invite
+	s.answer(200, "another", "answer")
+	expect(t, "the answer of one more", s.w.sent(), "ACK")
+	if n := len(s.agent.engine.dialogs); n != 1 || s.agent.only().State != Up {
+		t.Errorf("%d dialogs are left", n)
+	}
+}
+
 func TestRouteSet(t *testing.T) {
 	for _, row := range []struct{ name, recorded, uri, routes string }{
 		{"loose: the reverse of what was recorded", "<sip:[2001:db8:e::1];lr>, <sip:[2001:db8:e::2];lr>", "sip:[2001:db8:c::2]:5060", "<sip:[2001:db8:e::2];lr> <sip:[2001:db8:e::1];lr>"},
@@ -111,12 +122,9 @@ func TestRouteSet(t *testing.T) {
 			s.agent.add(2, aliceB)
 			for _, what := range []string{"ACK", "INVITE"} { // a target refresh changes no route
 				r := s.next(what)
-				var routes []string
-				for _, h := range r.GetHeaders("Route") {
-					routes = append(routes, h.Value())
-				}
-				if r.Recipient.String() != row.uri || strings.Join(routes, " ") != row.routes || s.at.to.Addr().String() != "2001:db8:e::2" {
-					t.Errorf("%s to %v: %v, Route %v", what, s.at.to, r.Recipient.String(), routes)
+				routes := r.All("Route")
+				if r.URI != row.uri || strings.Join(routes, " ") != row.routes || s.at.to.Addr().String() != "2001:db8:e::2" {
+					t.Errorf("%s to %v: %v, Route %v", what, s.at.to, r.URI, routes)
 				}
 				s.agent.use(2)
 			}
@@ -134,16 +142,16 @@ func TestProvisionalResponsesToAMove(t *testing.T) {
 	s.agent.use(2)
 	s.next("INVITE")
 	move := s.at
-	s.answer(183, "b", "", "Contact", "sip:bob@[2001:db8:9::9]:5060")
-	if _, ok := s.agent.has(Moved); ok || !strings.Contains(target(s.agent), "db8:c::2") {
+	s.answer(183, "b", "", "Contact", "<sip:bob@[2001:db8:9::9]:5060>")
+	if _, ok := s.agent.told(Moved); ok || !strings.Contains(target(s.agent), "db8:c::2") {
 		t.Errorf("after an unreliable one: %s", target(s.agent))
 	}
-	s.answer(183, "b", "", "Contact", "sip:bob@[2001:db8:9::9]:5060", "Require", "100rel", "RSeq", "7")
-	if _, ok := s.agent.has(Moved); !ok || !strings.Contains(target(s.agent), "db8:9::9") {
+	s.answer(183, "b", "", "Contact", "<sip:bob@[2001:db8:9::9]:5060>", "Require", "100rel", "RSeq", "7")
+	if _, ok := s.agent.told(Moved); !ok || !strings.Contains(target(s.agent), "db8:9::9") {
 		t.Errorf("after a reliable one: %s, %v", target(s.agent), s.agent.kinds())
 	}
-	if r := s.next("PRACK"); value(r, "RAck") != "7 2 INVITE" {
-		t.Errorf("RAck: %s", value(r, "RAck"))
+	if r := s.next("PRACK"); r.Get("RAck") != "7 2 INVITE" {
+		t.Errorf("RAck: %s", r.Get("RAck"))
 	}
 	s.at = move
 	s.answer(200, "b", "answer")
@@ -161,8 +169,8 @@ func TestEarlyMoveWithMedia(t *testing.T) {
 	s.agent.add(2, aliceB)
 	s.agent.use(2)
 	r := s.next("UPDATE")
-	if !strings.Contains(string(r.Body()), "v=2 offer path=2") {
-		t.Errorf("UPDATE with %q", r.Body())
+	if !strings.Contains(string(r.Body), "v=2 offer path=2") {
+		t.Errorf("UPDATE with %q", r.Body)
 	}
 	s.answer(200, "b", "answer")
 	if !slices.Contains(s.agent.kinds(), "moved") {
@@ -204,7 +212,7 @@ func TestUpdateReceived(t *testing.T) {
 		w.pass(time.Second)
 		c := alice.engine.calls[1]
 		leave := alice.engine.enter(w.now, &alice.out)
-		c.sendUpdate(c.dialog, []byte("offer"), func(*sip.Response, error) {})
+		c.sendUpdate(c.dialog, []byte("offer"), func(*message.Message, error) {})
 		leave()
 		alice.flush()
 		w.pass(2 * delay)

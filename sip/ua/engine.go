@@ -15,8 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
@@ -24,7 +22,7 @@ import (
 // Settings of an engine; the zero value of each is the default.
 type Settings struct {
 	// AOR is the address of record, by which others call and which requests are from.
-	AOR         sip.Uri
+	AOR         message.URI
 	DisplayName string
 	// Username and Password answer challenges; the username is that of AOR by default.
 	Username, Password string
@@ -32,10 +30,10 @@ type Settings struct {
 	SIM *SIM
 	// Proxy, if its host is set, is where requests outside a dialog go first; registrations
 	// go there as well, and to AOR's domain without one.
-	Proxy sip.Uri
+	Proxy message.URI
 	// Lookup finds the address of a host's name; literals need none. It answers at once,
 	// out of what its owner has resolved before.
-	Lookup func(name string, port int, t transaction.Transport) (netip.AddrPort, bool)
+	Lookup func(name string, port uint16, transport string) (netip.AddrPort, bool)
 
 	// Register is how long registrations shall last, 0 for none.
 	Register time.Duration
@@ -56,7 +54,10 @@ type Settings struct {
 	RetryAfterCap time.Duration
 	// UserAgent is the program's name for User-Agent and Server, "" for none.
 	UserAgent string
-	// Transactions are the timers beneath; FirstRepeats in there repeats faster.
+	// FirstRepeat is when a request without an answer is repeated for the first time, 0 for T1.
+	// Sooner than T1 is for closed networks alone (RFC 3261 section 17.1.1.2).
+	FirstRepeat time.Duration
+	// Transactions are the timers and bounds beneath, those of transaction.Defaults if there are none.
 	Transactions transaction.Settings
 }
 
@@ -65,6 +66,7 @@ type Engine struct {
 	set     Settings
 	random  *rand.ChaCha8
 	layer   *transaction.Layer
+	tx      transaction.Output // what the layer has put out, until leave
 	paths   map[int]*path
 	use     *path // nil: there is none
 	calls   map[CallID]*Call
@@ -73,7 +75,6 @@ type Engine struct {
 	reg     registration
 	waiting []func() // what is sent when there is an address again
 	stats   Stats
-	parser  *sip.Parser
 
 	// of the call that its owner is in
 	now time.Time
@@ -89,29 +90,79 @@ func New(s Settings, random io.Reader) (*Engine, error) {
 	if _, err := io.ReadFull(random, seed[:]); err != nil {
 		return nil, fmt.Errorf("no randomness for tags and branches: %w", err)
 	}
+	s.AOR.Scheme = cmp.Or(s.AOR.Scheme, "sip")
+	s.Proxy.Scheme = cmp.Or(s.Proxy.Scheme, "sip")
 	s.Username = cmp.Or(s.Username, s.AOR.User)
 	s.SessionExpires = cmp.Or(s.SessionExpires, 1800*time.Second)
 	s.MinSE = cmp.Or(s.MinSE, 90*time.Second)
 	s.MaxCalls = cmp.Or(s.MaxCalls, 4096)
 	s.RetryAfterCap = cmp.Or(s.RetryAfterCap, 4*time.Second)
+	s.Transactions = cmp.Or(s.Transactions, transaction.Defaults())
 	e := &Engine{
-		set: s, random: rand.NewChaCha8(seed), layer: transaction.New(s.Transactions), parser: sip.NewParser(),
+		set: s, random: rand.NewChaCha8(seed), layer: transaction.New(s.Transactions),
 		paths: map[int]*path{}, calls: map[CallID]*Call{}, dialogs: map[dialogKey]*Call{},
 	}
 	e.reg.init(e)
 	return e, nil
 }
 
-// enter notes the time and the output of a call by the owner; what it returns forgets them.
+// enter notes the time and the output of a call by the owner. What it returns does what is left to
+// do, and forgets them.
 func (e *Engine) enter(now time.Time, out *Output) (leave func()) {
 	e.now, e.out = now, out
-	return func() { e.out = nil }
+	return func() {
+		e.settle()
+		e.put()
+		e.out = nil
+	}
+}
+
+// settle takes what the layer has told, until there is nothing more.
+func (e *Engine) settle() {
+	for i := 0; i < len(e.tx.Events); i++ { // taking one may add others
+		e.event(e.tx.Events[i])
+	}
+	clear(e.tx.Events)
+	e.tx.Events = e.tx.Events[:0]
+}
+
+func (e *Engine) event(v transaction.Event) {
+	switch v.Kind {
+	case transaction.Request:
+		e.request(v.Server)
+	case transaction.ACK:
+		e.ack(v.Message, v.From)
+	case transaction.Response, transaction.Timeout, transaction.Unreachable:
+		e.result(v)
+	case transaction.Stray:
+		// A 2xx to an INVITE among them is one whose transaction is over: its sender will end
+		// the call for want of an ACK.
+		e.stats.Strays++
+	case transaction.Overload: // counted by the layer; who has sent it comes again
+	}
+}
+
+// result tells who has sent a request what has become of it.
+func (e *Engine) result(v transaction.Event) {
+	if v.Client == nil {
+		return // an answer of ours without an ACK
+	}
+	handle, ok := v.Client.User.(handler)
+	switch {
+	case !ok: // no one cares
+	case v.Kind == transaction.Timeout:
+		handle(nil, errTimeout)
+	case v.Kind == transaction.Unreachable:
+		handle(nil, errTransport)
+	default:
+		handle(v.Message, nil)
+	}
 }
 
 // Tick does what is due.
 func (e *Engine) Tick(now time.Time, out *Output) {
 	defer e.enter(now, out)()
-	e.layer.Tick(now, &out.Output)
+	e.layer.Tick(now, &e.tx)
 }
 
 // Next is when Tick has something to do; zero is never.
@@ -136,6 +187,15 @@ func (e *Engine) sorted() []*Call {
 	return calls
 }
 
+// self is From, or the To of a registration.
+func (e *Engine) self() message.Address {
+	a := message.Address{URI: e.set.AOR}
+	if e.set.DisplayName != "" {
+		a.Display = message.Quote(e.set.DisplayName)
+	}
+	return a
+}
+
 // tell puts out an event.
 func (e *Engine) tell(v Event) { e.out.Events = append(e.out.Events, v) }
 
@@ -153,47 +213,57 @@ func (e *Engine) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(e.random.Uint64()%n)*step
 }
 
-// timer makes a timer of the engine's.
+// timer makes a timer of the engine's. What the layer has told before it is due comes first.
 func (e *Engine) timer(fire func()) *transaction.Timer {
-	return &transaction.Timer{Fire: func(time.Time, *transaction.Output) { fire() }}
+	return &transaction.Timer{Fire: func(time.Time, *transaction.Output) {
+		e.settle()
+		fire()
+	}}
 }
 
 // after has a timer fire after a while.
 func (e *Engine) after(t *transaction.Timer, d time.Duration) { e.layer.SetTimer(t, e.now.Add(d)) }
 
-// Handle takes a message that came by a hop, whose Socket is the number of a path.
-func (e *Engine) Handle(b []byte, hop transaction.Hop, now time.Time, out *Output) {
+// Handle takes a message that came to the address of a path, From.Local.
+func (e *Engine) Handle(b []byte, from transaction.Target, now time.Time, out *Output) {
 	defer e.enter(now, out)()
-	hop.Remote = netip.AddrPortFrom(hop.Remote.Addr().Unmap(), hop.Remote.Port())
-	if e.reg.keepAliveAnswer(b, hop) {
+	from.Remote = netip.AddrPortFrom(from.Remote.Addr().Unmap(), from.Remote.Port())
+	if e.reg.keepAliveAnswer(b, from) {
 		return
 	}
-	if checked, fault := message.Parse(b); fault != nil {
-		e.malformed(checked, fault, hop)
+	m, fault := message.Parse(b)
+	if fault != nil {
+		e.malformed(m, fault, from)
 		return
 	}
-	m, err := e.parser.ParseSIP(b)
-	if err != nil || !wellFormed(m) { // what RFC 3261 allows and the library cannot read
-		e.stats.Malformed++
-		return
-	}
-	switch m := m.(type) {
-	case *sip.Response:
-		if !e.layer.HandleResponse(m, now, &out.Output) {
-			e.strayResponse(m)
-		}
-	case *sip.Request:
-		e.request(m, hop)
-	}
+	e.layer.Handle(m, from, now, &e.tx)
 }
 
-// Unreachable tells that a hop failed: a connection that broke or did not come about, or an
+// Broken takes the last of a stream in which no further message can be found, by a fault of
+// [message.Frame]: a request is answered as far as it has come.
+func (e *Engine) Broken(b []byte, fault *message.Fault, from transaction.Target, now time.Time, out *Output) {
+	defer e.enter(now, out)()
+	m, _ := message.Parse(b[:min(len(b), message.MaxSize)])
+	if m != nil && !m.IsRequest() {
+		m = nil
+	}
+	e.malformed(m, fault, from)
+}
+
+// malformed counts what has a fault, and answers it if that has a status.
+func (e *Engine) malformed(m *message.Message, f *message.Fault, from transaction.Target) {
+	e.stats.Malformed++
+	e.tx.Refuse(m, f, from, e.token())
+}
+
+// Unreachable tells that a target failed: a connection that broke or did not come about, or an
 // ICMP error. What no one has answered by TCP goes by UDP if it may (RFC 3261 section 18.1.1);
 // everything else ends as a transport error.
-func (e *Engine) Unreachable(hop transaction.Hop, now time.Time, out *Output) {
+func (e *Engine) Unreachable(to transaction.Target, now time.Time, out *Output) {
 	defer e.enter(now, out)()
-	hop.Remote = netip.AddrPortFrom(hop.Remote.Addr().Unmap(), hop.Remote.Port())
-	e.backToUDP(hop)
-	e.layer.FailHop(hop, now, &out.Output)
-	e.reg.unreachable(hop)
+	to.Remote = netip.AddrPortFrom(to.Remote.Addr().Unmap(), to.Remote.Port())
+	e.backToUDP(to)
+	e.layer.FailAll(func(c *transaction.Client) bool { return c.Waiting() && c.To == to }, &e.tx)
+	e.settle()
+	e.reg.unreachable(to)
 }

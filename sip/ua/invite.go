@@ -5,25 +5,23 @@ package ua
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
+	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // calling is an INVITE of ours that begins a call.
 type calling struct {
-	to       sip.Uri // the peer's address of record
-	target   sip.Uri // the Request-URI
+	to       message.URI // the peer's address of record
+	target   message.URI // the Request-URI
 	callID   string
 	tag      string
 	seq      uint32
 	tx       *transaction.Client
 	path     *path
-	tried    []string  // URIs that were called: each once (section 8.1.3.4)
-	next     []sip.Uri // those that a redirection has left
+	tried    []string      // URIs that were called: each once (section 8.1.3.4)
+	next     []message.URI // those that a redirection has left
 	interval sessionInterval
 	auths    int
 	offered  bool // the INVITE had an offer
@@ -33,11 +31,14 @@ type calling struct {
 	retry    bool // to be sent again once an address is there
 }
 
-// maxTargets is how many URIs one call tries.
-const maxTargets = 8
+// maxTargets is how many URIs one call tries, and maxEarly how many of those that ring it knows.
+const (
+	maxTargets = 8
+	maxEarly   = 32
+)
 
 // Invite calls someone.
-func (e *Engine) Invite(to sip.Uri, media Media, now time.Time, out *Output) (CallID, error) {
+func (e *Engine) Invite(to message.URI, media Media, now time.Time, out *Output) (CallID, error) {
 	defer e.enter(now, out)()
 	switch {
 	case e.use == nil:
@@ -47,7 +48,6 @@ func (e *Engine) Invite(to sip.Uri, media Media, now time.Time, out *Output) (Ca
 		return 0, ErrFull
 	}
 	c := e.newCall(Calling, media)
-	c.owner = true
 	c.outgoing = &calling{to: to, target: to, callID: e.token(), tag: e.token(), interval: e.wantedInterval()}
 	c.invite()
 	return c.id, nil
@@ -63,55 +63,45 @@ func (c *Call) invite() {
 	o.retry = false
 	o.seq++
 	o.path, c.path = e.use, e.use
-	req := outgoing(sip.INVITE, o.target, e.firstRoute())
-	local := party{e.set.DisplayName, e.set.AOR}
-	req.AppendHeader(local.from(o.tag))
-	req.AppendHeader(party{uri: o.to}.to(""))
-	id := sip.CallIDHeader(o.callID)
-	req.AppendHeader(&id)
-	req.AppendHeader(&sip.CSeqHeader{SeqNo: o.seq, MethodName: sip.INVITE})
-	req.AppendHeader(e.contactHeader(o.path))
-	set(req, "Allow", allowed)
-	set(req, "Supported", supported)
-	o.interval.ask(req)
-	c.auth.apply(e, req)
+	outside := dialog{dialogKey: dialogKey{callID: o.callID, local: o.tag}, local: e.self(), remote: message.Address{URI: o.to}, target: o.target, routes: e.firstRoute()}
+	req := outside.numbered("INVITE", o.seq)
+	req.Add("Contact", e.contact(o.path).String())
+	req.Add("Allow", allowed)
+	req.Add("Supported", supported)
+	o.interval.ask(req.Message)
+	c.auth.apply(e, req.Message)
 	body, err := c.media.Offer(o.path.ID)
 	if err != nil {
 		c.end(488, err.Error())
 		return
 	}
 	o.offered, o.complete = len(body) > 0, false
-	setBody(req, body)
+	setBody(req.Message, body)
 	o.tried = append(o.tried, o.target.String())
 	o.rang = false
-	e.send(req, o.path, func(res *sip.Response, err error) { c.inviteResult(req, res, err) }, &o.tx)
+	e.send(req, o.path, func(res *message.Message, err error) { c.inviteResult(req.Message, res, err) }, &o.tx)
 }
 
 // firstRoute is the route of requests outside a dialog: the proxy, and what the registrar
 // said that they pass (RFC 3608).
-func (e *Engine) firstRoute() []sip.Uri {
-	var route []sip.Uri
-	if e.set.Proxy.Host != "" {
-		route = append(route, looseRoute(e.set.Proxy))
-	}
-	return append(route, e.reg.serviceRoute...)
-}
+func (e *Engine) firstRoute() []message.Address { return append(e.proxyRoute(), e.reg.serviceRoute...) }
 
-// looseRoute is a URI as a Route has it.
-func looseRoute(u sip.Uri) sip.Uri {
-	u = *u.Clone()
-	if !u.UriParams.Has("lr") {
-		u.UriParams = append(u.UriParams, sip.HeaderKV{K: "lr"})
+// proxyRoute is the proxy as a Route has it, and nothing if there is none.
+func (e *Engine) proxyRoute() []message.Address {
+	if e.set.Proxy.Host == "" {
+		return nil
 	}
-	return u
+	u := e.set.Proxy
+	u.Params = u.Params.WithBare("lr")
+	return []message.Address{{URI: u}}
 }
 
 // inviteResult takes what becomes of the INVITE that began the call.
-func (c *Call) inviteResult(req *sip.Request, res *sip.Response, err error) {
+func (c *Call) inviteResult(req *message.Message, res *message.Message, err error) {
 	switch {
-	case res != nil && res.StatusCode < 200:
+	case res != nil && res.Status < 200:
 		c.inviteProvisional(res)
-	case res != nil && res.StatusCode < 300:
+	case res != nil && res.Status < 300:
 		c.inviteAccepted(req, res)
 	case c.state != Calling:
 	default:
@@ -120,9 +110,11 @@ func (c *Call) inviteResult(req *sip.Request, res *sip.Response, err error) {
 }
 
 // inviteProvisional takes a 1xx: with a tag it is of a dialog, early as yet.
-func (c *Call) inviteProvisional(res *sip.Response) {
+func (c *Call) inviteProvisional(res *message.Message) {
 	c.outgoing.rang = true
-	if c.state != Calling || res.StatusCode == 100 || tagOf(res.To().Params) == "" {
+	tag := toTag(res)
+	known := slices.ContainsFunc(c.early, func(d *dialog) bool { return d.dialogKey.remote == tag })
+	if c.state != Calling || res.Status == 100 || tag == "" || !known && len(c.early) >= maxEarly {
 		return
 	}
 	d := c.dialogOf(res)
@@ -133,13 +125,13 @@ func (c *Call) inviteProvisional(res *sip.Response) {
 		c.dialog = d
 	}
 	if !c.outgoing.ended {
-		c.tell(Event{Kind: Ringing, Status: res.StatusCode, Reason: res.Reason})
+		c.tell(Event{Kind: Ringing, Status: res.Status, Reason: res.Reason})
 	}
 }
 
 // dialogOf finds the early dialog of a response, or makes it.
-func (c *Call) dialogOf(res *sip.Response) *dialog {
-	tag := tagOf(res.To().Params)
+func (c *Call) dialogOf(res *message.Message) *dialog {
+	tag := toTag(res)
 	for _, d := range c.early {
 		if d.dialogKey.remote == tag {
 			d.learn(res)
@@ -147,7 +139,7 @@ func (c *Call) dialogOf(res *sip.Response) *dialog {
 		}
 	}
 	o := c.outgoing
-	d := uacDialog(res, party{c.e.set.DisplayName, c.e.set.AOR}, party{uri: o.to}, o.seq)
+	d := uacDialog(res, c.e.self(), message.Address{URI: o.to}, o.seq)
 	c.early = append(c.early, d)
 	c.take(d)
 	return d
@@ -155,15 +147,15 @@ func (c *Call) dialogOf(res *sip.Response) *dialog {
 
 // inviteAccepted takes a 2xx, which may be a repeat, or one of several where a proxy forked
 // (section 13.2.2.4).
-func (c *Call) inviteAccepted(req *sip.Request, res *sip.Response) {
-	tag := tagOf(res.To().Params)
+func (c *Call) inviteAccepted(req *message.Message, res *message.Message) {
+	tag := toTag(res)
 	switch {
-	case c.state == Up && c.dialog.dialogKey.remote == tag && c.dialog.callID == string(*res.CallID()):
+	case c.state == Up && c.dialog.dialogKey.remote == tag && c.dialog.callID == res.CallID():
 		c.acknowledgeAgain(c.dialog, req) // our ACK was lost
 	case c.state == Calling && !c.outgoing.ended:
 		c.establish(c.dialogOf(res), req, res)
 	default: // another branch answered, or we have given up: such a dialog is ended at once
-		d := uacDialog(res, party{c.e.set.DisplayName, c.e.set.AOR}, party{uri: c.outgoing.to}, req.CSeq().SeqNo)
+		d := uacDialog(res, c.e.self(), message.Address{URI: c.outgoing.to}, number(req))
 		c.acknowledge(d, req, nil)
 		c.sayBye(d)
 		if c.state == Calling {
@@ -173,7 +165,7 @@ func (c *Call) inviteAccepted(req *sip.Request, res *sip.Response) {
 }
 
 // establish makes the call stand.
-func (c *Call) establish(d *dialog, req *sip.Request, res *sip.Response) {
+func (c *Call) establish(d *dialog, req *message.Message, res *message.Message) {
 	o := c.outgoing
 	d.recompute(res)
 	d.retarget(res)
@@ -190,9 +182,9 @@ func (c *Call) establish(d *dialog, req *sip.Request, res *sip.Response) {
 	switch {
 	case o.complete:
 	case o.offered:
-		err = c.media.Accept(res.Body())
+		err = c.media.Accept(res.Body)
 	default:
-		answer, err = c.media.Answer(res.Body(), o.path.ID)
+		answer, err = c.media.Answer(res.Body, o.path.ID)
 	}
 	c.acknowledge(d, req, answer)
 	if err != nil {
@@ -205,22 +197,22 @@ func (c *Call) establish(d *dialog, req *sip.Request, res *sip.Response) {
 }
 
 // acknowledge sends the ACK of a 2xx, which has the answer if that had the offer.
-func (c *Call) acknowledge(d *dialog, invite *sip.Request, body []byte) {
+func (c *Call) acknowledge(d *dialog, invite *message.Message, body []byte) {
 	d.ackBody = body
 	c.acknowledgeAgain(d, invite)
 }
 
 // acknowledgeAgain sends the ACK of a 2xx that was repeated: in the dialog, with the number of
 // the INVITE, to where the peer is now.
-func (c *Call) acknowledgeAgain(d *dialog, invite *sip.Request) {
-	ack := d.numbered(sip.ACK, invite.CSeq().SeqNo)
-	copyCredentials(invite, ack)
-	setBody(ack, d.ackBody)
+func (c *Call) acknowledgeAgain(d *dialog, invite *message.Message) {
+	ack := d.numbered("ACK", number(invite))
+	copyCredentials(invite, ack.Message)
+	setBody(ack.Message, d.ackBody)
 	c.e.sendAck(ack, c.way())
 }
 
 // inviteRefused takes a final answer that is no 2xx, or an error.
-func (c *Call) inviteRefused(res *sip.Response, err error) {
+func (c *Call) inviteRefused(res *message.Message, err error) {
 	o := c.outgoing
 	c.forgetEarly()
 	status, why := outcome(res, err)
@@ -263,29 +255,19 @@ func (c *Call) forgetEarly() {
 }
 
 // redirect notes where a 3xx says that the peer is, best first, and calls there.
-func (c *Call) redirect(res *sip.Response) bool {
+func (c *Call) redirect(res *message.Message) bool {
 	o := c.outgoing
-	type alternative struct {
-		uri sip.Uri
-		q   float64
-	}
-	var list []alternative
-	for _, h := range res.GetHeaders("Contact") {
-		contact, ok := h.(*sip.ContactHeader)
-		if !ok || contact.Address.Wildcard || contact.Address.Host == "" {
-			continue
-		}
-		q, err := strconv.ParseFloat(contact.Params.GetOr("q", "1"), 64)
-		if err != nil {
-			q = 0
-		}
-		u := *contact.Address.Clone()
-		u.UriParams.Remove("method") // sections 8.1.3.4 and 19.1.5
-		list = append(list, alternative{u, q})
-	}
-	slices.SortStableFunc(list, func(a, b alternative) int { return cmp.Compare(b.q, a.q) })
+	list := res.Addresses("Contact")
+	slices.SortStableFunc(list, func(a, b message.Address) int {
+		p, _ := a.Q() // one that cannot be read is 0, the last
+		q, _ := b.Q()
+		return cmp.Compare(q, p)
+	})
 	for _, a := range list {
-		o.next = append(o.next, a.uri)
+		if a.URI.Host != "" {
+			a.URI.Params = a.URI.Params.Without("method") // sections 8.1.3.4 and 19.1.5
+			o.next = append(o.next, a.URI)
+		}
 	}
 	return c.nextTarget()
 }
@@ -316,11 +298,11 @@ func (c *Call) cancel() {
 		return
 	}
 	o.ended = true
-	hop := o.tx.Hop
+	to := o.tx.To
 	if p := c.way(); p != nil {
-		hop.Socket = p.ID
+		to.Local = p.Local
 	}
-	c.e.layer.Cancel(o.tx, hop, c.e.now, &c.e.out.Output)
+	o.tx.Cancel(to, c.e.now, &c.e.tx)
 }
 
 // cancelElsewhere gives up by the path in use what rings from an INVITE of another, where there
@@ -330,9 +312,9 @@ func (c *Call) cancelElsewhere() {
 	if !o.rang || o.tx == nil {
 		return
 	}
-	req, remote := transaction.CancelOf(o.tx.Request), o.tx.Hop.Remote
-	send := func() {
-		e.sendOn(req, transaction.Hop{Socket: e.use.ID, Transport: transaction.UDP, Remote: remote})
+	req, remote := transaction.Cancel(o.tx.Request), o.tx.To.Remote
+	send := func() { // what becomes of it matters to no one
+		_, _ = e.layer.Start(req, transaction.Target{Transport: "UDP", Local: e.use.Local, Remote: remote}, 0, e.now, &e.tx)
 	}
 	switch {
 	case e.use != nil:

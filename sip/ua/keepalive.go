@@ -8,8 +8,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
+	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
@@ -18,7 +17,7 @@ import (
 type flow struct {
 	e      *Engine
 	on     bool
-	hop    transaction.Hop
+	hop    transaction.Target
 	most   time.Duration // of Flow-Timer, 0 for none
 	timer  *transaction.Timer
 	id     [12]byte
@@ -53,7 +52,7 @@ func (f *flow) init(e *Engine) {
 }
 
 // begin keeps the flow of a registration alive.
-func (f *flow) begin(p *path, res *sip.Response) {
+func (f *flow) begin(p *path, res *message.Message) {
 	hop, ok := f.e.registrarHop(p)
 	if !ok {
 		return
@@ -62,18 +61,19 @@ func (f *flow) begin(p *path, res *sip.Response) {
 		f.mapped = netip.AddrPort{}
 	}
 	f.on, f.hop, f.asked = true, hop, 0
-	f.most, _ = seconds(value(res, "Flow-Timer"))
+	f.most, _ = seconds(res.Get("Flow-Timer"))
 	f.plan()
 }
 
-// registrarHop is the hop by which registrations go on a path.
-func (e *Engine) registrarHop(p *path) (transaction.Hop, bool) {
+// registrarHop is where registrations go on a path.
+func (e *Engine) registrarHop(p *path) (transaction.Target, bool) {
 	target := e.set.Proxy
 	if target.Host == "" {
 		target = e.set.AOR
 	}
-	remote, t, _, ok := e.nextHop(sip.NewRequest(sip.REGISTER, target))
-	return transaction.Hop{Socket: p.ID, Transport: t, Remote: remote}, ok
+	to, _, ok := e.nextHop(&target)
+	to.Local = p.Local
+	return to, ok
 }
 
 func (f *flow) stop() {
@@ -84,7 +84,7 @@ func (f *flow) stop() {
 // plan sets the time of the next keep-alive.
 func (f *flow) plan() {
 	low, high := udpLow, udpHigh
-	if f.hop.Transport.Reliable() {
+	if f.hop.Reliable() {
 		low, high = tcpLow, tcpHigh
 	}
 	if f.most > 0 {
@@ -96,11 +96,11 @@ func (f *flow) plan() {
 // due sends a keep-alive, repeats it, or gives the flow up.
 func (f *flow) due() {
 	e := f.e
-	if e.use == nil || e.use.ID != f.hop.Socket {
+	if e.use == nil || e.use.Local != f.hop.Local {
 		f.stop() // the path is left; the next registration begins with another
 		return
 	}
-	tcp := f.hop.Transport.Reliable()
+	tcp := f.hop.Reliable()
 	if tcp && f.asked > 0 || f.asked >= stunTries {
 		e.stats.KeepAlivesLost++
 		f.failed()
@@ -109,7 +109,7 @@ func (f *flow) due() {
 	f.asked++
 	e.stats.KeepAlivesSent++
 	if tcp {
-		e.out.Send(f.hop, bytes.Clone(ping))
+		f.send(bytes.Clone(ping))
 		e.after(f.timer, pongWithin)
 		return
 	}
@@ -120,9 +120,11 @@ func (f *flow) due() {
 	binary.BigEndian.PutUint16(b, stunRequest)
 	binary.BigEndian.PutUint32(b[4:], stunCookie)
 	copy(b[8:], f.id[:])
-	e.out.Send(f.hop, b)
+	f.send(b)
 	e.after(f.timer, stunFirst<<(f.asked-1))
 }
+
+func (f *flow) send(b []byte) { f.e.out.Packets = append(f.e.out.Packets, Packet{f.hop, b}) }
 
 // failed registers anew: the flow is gone, or what the far end sees of us is.
 func (f *flow) failed() {
@@ -134,10 +136,10 @@ func (f *flow) failed() {
 
 // keepAliveAnswer takes what came if it is no SIP message but the answer to a keep-alive, or
 // one that asks for nothing.
-func (r *registration) keepAliveAnswer(b []byte, hop transaction.Hop) bool {
+func (r *registration) keepAliveAnswer(b []byte, hop transaction.Target) bool {
 	f := &r.flow
 	if len(bytes.Trim(b, "\r\n")) == 0 {
-		if f.on && hop == f.hop && hop.Transport.Reliable() && bytes.Equal(b, pong) {
+		if f.on && hop == f.hop && hop.Reliable() && bytes.Equal(b, pong) {
 			f.answered()
 		}
 		return true

@@ -5,8 +5,7 @@ package ua
 import (
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
+	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
@@ -64,8 +63,8 @@ func (c *Call) arrived(p *path) {
 }
 
 // reachedBy notes by which path a request in the dialog has come.
-func (c *Call) reachedBy(hop transaction.Hop) {
-	if o := c.offer; o != nil && o.purpose == toMove && o.path.ID == hop.Socket && c.path != o.path {
+func (c *Call) reachedBy(from transaction.Target) {
+	if o := c.offer; o != nil && o.purpose == toMove && o.path.Local == from.Local && c.path != o.path {
 		c.repair.stop()
 		c.arrived(o.path)
 	}
@@ -115,11 +114,11 @@ func (c *Call) updateEarly(d *dialog) {
 	if c.outgoing.complete {
 		body, _ = c.media.Offer(p.ID) // without one the UPDATE moves the target alone
 	}
-	c.sendUpdate(d, body, func(res *sip.Response, err error) {
-		success := err == nil && res.StatusCode < 300
+	c.sendUpdate(d, body, func(res *message.Message, err error) {
+		success := err == nil && res.Status < 300
 		switch {
 		case body == nil:
-		case success && c.media.Accept(res.Body()) == nil:
+		case success && c.media.Accept(res.Body) == nil:
 			c.arrived(p)
 		default:
 			c.media.Withdraw()
@@ -135,8 +134,8 @@ func (c *Call) moveAlerting() {
 	}
 	p := c.e.use
 	c.beginMove()
-	c.sendUpdate(c.dialog, nil, func(res *sip.Response, err error) {
-		if err == nil && res.StatusCode < 300 {
+	c.sendUpdate(c.dialog, nil, func(res *message.Message, err error) {
+		if err == nil && res.Status < 300 {
 			c.arrived(p)
 		}
 	})

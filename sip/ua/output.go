@@ -5,15 +5,20 @@ package ua
 import (
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
+	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // Output takes what an engine wants sent, and what it has to tell.
 type Output struct {
-	transaction.Output
-	Events []Event
+	Packets []Packet
+	Events  []Event
+}
+
+// Packet is a message that is to be sent from the address To.Local, which is that of a path.
+type Packet struct {
+	To   transaction.Target
+	Data []byte
 }
 
 // Reset empties it for the next use.
@@ -83,7 +88,7 @@ type Event struct {
 	// Path and From are numbers of paths.
 	Path, From int
 	// Remote is the peer's address of record, or what the kind says.
-	Remote sip.Uri
+	Remote message.URI
 	// Status and Reason are those of a response, or what stands for one: 408 if no one
 	// answered, 503 if the request could not leave.
 	Status int

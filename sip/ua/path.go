@@ -6,36 +6,38 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
+	"github.com/isthmus-net/isthmus/sip/message"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // Path is an address of the host with the sockets on it, ready for use whether calls go
 // there or not.
 type Path struct {
-	// ID is its owner's number, which packets that leave by it carry as their Socket.
+	// ID is its owner's number.
 	ID int
 	// Name is for people.
 	Name string
-	// Local is the address and port of its SIP sockets, UDP and TCP alike.
+	// Local is the address and port of its SIP sockets, UDP and TCP alike. No two paths have the
+	// same: packets say by it where they leave.
 	Local netip.AddrPort
 	// MTU is that of the way to any peer, 0 if it is not known. A Teredo interface has 1280.
 	MTU int
 }
 
-// headersUDP6 is what IPv6 and UDP add to a message.
-const headersUDP6 = 48
+const (
+	headersUDP6 = 48   // that IPv6 and UDP add to a message
+	widestMTU   = 1500 // that is believed: a link may have more, the way to a peer hardly
+)
 
 // limits returns the largest request that goes by UDP while there is TCP, and the largest
 // that goes by UDP at all (RFC 3261 section 18.1.1).
 func (p *Path) limits() (wanted, most int) {
+	wanted = message.MaxDatagram(min(p.MTU, widestMTU))
 	if p.MTU == 0 {
-		return 1300, 1300
+		return wanted, wanted
 	}
-	return min(p.MTU-200, 1300), p.MTU - headersUDP6
+	return wanted, p.MTU - headersUDP6
 }
-
-// compact reports whether messages are to be written in short (section 7.3.3).
-func (p *Path) compact() bool { return p.MTU > 0 && p.MTU <= 1280 }
 
 // path is a Path in use, until its address is lost.
 type path struct {
@@ -43,18 +45,28 @@ type path struct {
 	lost bool
 }
 
-// contact is the URI by which the host is reached on a path. Which transport serves is the
-// sender's choice, by size.
-func (e *Engine) contact(p *path) sip.Uri {
-	return sip.Uri{Scheme: "sip", User: e.set.AOR.User, Host: host(p.Local.Addr()), Port: int(p.Local.Port())}
+// write writes a message, in short where the path is narrow (section 7.3.3).
+func (p *path) write(m *message.Message) []byte {
+	if p != nil && p.MTU > 0 && p.MTU <= 1280 {
+		m = m.Clone()
+		m.Compact()
+	}
+	return m.Append(nil)
 }
 
-// host writes an address as URIs and Via have it.
-func host(a netip.Addr) string {
-	if a.Is6() {
-		return "[" + a.String() + "]"
+// pathAt is the path of an address, nil if there is none.
+func (e *Engine) pathAt(local netip.AddrPort) *path {
+	for _, p := range e.paths {
+		if p.Local == local {
+			return p
+		}
 	}
-	return a.String()
+	return nil
+}
+
+// contact is our Contact on a path. Which transport serves is the sender's choice, by size.
+func (e *Engine) contact(p *path) message.Address {
+	return message.Address{URI: message.URI{Scheme: "sip", User: e.set.AOR.User, Host: p.Local.Addr().String(), Port: p.Local.Port()}}
 }
 
 // AddPath adds a path, on standby until [Engine.Use]. A path whose address changed is a new
@@ -76,7 +88,8 @@ func (e *Engine) LosePath(id int, now time.Time, out *Output) {
 		e.use = nil
 	}
 	delete(e.paths, id)
-	e.layer.FailSocket(id, now, &out.Output)
+	e.layer.FailAll(func(c *transaction.Client) bool { return c.Waiting() && c.To.Local == p.Local }, &e.tx)
+	e.settle()
 	e.sweep()
 }
 
@@ -116,6 +129,6 @@ func (e *Engine) Using() (id int, ok bool) {
 // sweep has responses leave by the path in use if theirs is gone.
 func (e *Engine) sweep() {
 	if e.use != nil {
-		e.layer.MoveServers(func(socket int) bool { return e.paths[socket] == nil }, e.use.ID)
+		e.layer.MoveServers(func(local netip.AddrPort) bool { return e.pathAt(local) == nil }, e.use.Local)
 	}
 }

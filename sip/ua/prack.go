@@ -5,27 +5,25 @@ package ua
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
+	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // reliable takes a reliable provisional response to an INVITE that begins a call, and
 // acknowledges it by PRACK (RFC 3262 section 4).
-func (c *Call) reliable(d *dialog, res *sip.Response) {
+func (c *Call) reliable(d *dialog, res *message.Message) {
 	if !c.inOrder(d, res) {
 		return
 	}
 	var answer []byte
 	var err error
-	if o := c.outgoing; !o.complete && len(res.Body()) > 0 {
+	if o := c.outgoing; !o.complete && len(res.Body) > 0 {
 		if o.offered {
-			err = c.media.Accept(res.Body())
+			err = c.media.Accept(res.Body)
 		} else {
-			answer, err = c.media.Answer(res.Body(), o.path.ID)
+			answer, err = c.media.Answer(res.Body, o.path.ID)
 		}
 		o.complete = err == nil
 	}
@@ -34,8 +32,8 @@ func (c *Call) reliable(d *dialog, res *sip.Response) {
 
 // inOrder reports whether a reliable provisional response is the next one. One that is not
 // waits for its repeat. It refreshes the target (RFC 6141 section 4.7).
-func (c *Call) inOrder(d *dialog, res *sip.Response) bool {
-	rseq, err := strconv.ParseUint(value(res, "RSeq"), 10, 32)
+func (c *Call) inOrder(d *dialog, res *message.Message) bool {
+	rseq, err := strconv.ParseUint(res.Get("RSeq"), 10, 32)
 	if err != nil || d.rseq != 0 && uint32(rseq) != d.rseq+1 {
 		return false
 	}
@@ -44,12 +42,12 @@ func (c *Call) inOrder(d *dialog, res *sip.Response) bool {
 	return true
 }
 
-func (c *Call) sendPrack(d *dialog, res *sip.Response, answer []byte) {
-	req := d.request(sip.PRACK)
-	set(req, "RAck", fmt.Sprintf("%d %d %s", d.rseq, res.CSeq().SeqNo, sip.INVITE))
-	c.auth.apply(c.e, req)
-	setBody(req, answer)
-	c.e.send(req, c.way(), func(*sip.Response, error) {}, nil)
+func (c *Call) sendPrack(d *dialog, res *message.Message, answer []byte) {
+	req := d.request("PRACK")
+	req.Add("RAck", fmt.Sprintf("%d %d INVITE", d.rseq, number(res)))
+	c.auth.apply(c.e, req.Message)
+	setBody(req.Message, answer)
+	c.e.send(req, c.way(), func(*message.Message, error) {}, nil)
 }
 
 // ringer repeats a reliable provisional response of ours until its PRACK (RFC 3262 section 3).
@@ -70,10 +68,10 @@ func (a *alerting) ring() {
 	res := a.response(180)
 	if requires(a.tx.Request, "100rel") || e.set.Reliable && supports(a.tx.Request, "100rel") {
 		r := &a.ringer
-		r.rseq, r.seq, r.tx, r.waiting = uint32(e.random.Uint64()%(1<<31-1))+1, a.tx.Request.CSeq().SeqNo, a.tx, true
-		set(res, "Require", "100rel")
-		set(res, "RSeq", strconv.Itoa(int(r.rseq)))
-		r.next, r.until = e.layer.T1(), e.now.Add(e.layer.Lifetime())
+		r.rseq, r.seq, r.tx, r.waiting = uint32(e.random.Uint64()%(1<<31-1))+1, number(a.tx.Request), a.tx, true
+		res.Add("Require", "100rel")
+		res.Add("RSeq", strconv.Itoa(int(r.rseq)))
+		r.next, r.until = e.set.Transactions.T1, e.now.Add(64*e.set.Transactions.T1)
 		r.timer = e.timer(a.ringAgain)
 		e.after(r.timer, r.next)
 	}
@@ -87,7 +85,7 @@ func (a *alerting) ringAgain() {
 		a.call.refuseIncoming(504)
 		return
 	}
-	e.layer.Repeat(r.tx, &e.out.Output)
+	r.tx.Repeat(&e.tx)
 	r.next *= 2
 	e.after(r.timer, min(r.next, r.until.Sub(e.now)))
 }
@@ -96,13 +94,13 @@ func (a *alerting) ringAgain() {
 func (c *Call) prack(s *transaction.Server) {
 	var rseq, seq uint32
 	var method string
-	_, err := fmt.Sscan(strings.TrimSpace(value(s.Request, "RAck")), &rseq, &seq, &method)
+	_, err := fmt.Sscan(s.Request.Get("RAck"), &rseq, &seq, &method)
 	if err != nil {
 		c.e.refuse(s, 400)
 		return
 	}
 	a := c.incoming
-	if a == nil || !a.ringer.waiting || a.ringer.rseq != rseq || a.ringer.seq != seq || method != string(sip.INVITE) {
+	if a == nil || !a.ringer.waiting || a.ringer.rseq != rseq || a.ringer.seq != seq || method != "INVITE" {
 		c.e.refuse(s, 481)
 		return
 	}

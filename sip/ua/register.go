@@ -3,11 +3,10 @@
 package ua
 
 import (
-	"cmp"
+	"slices"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
+	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
@@ -22,8 +21,8 @@ type registration struct {
 	auths    int
 	expires  time.Duration // as we ask
 	path     *path         // of the request under way, or the last
-	bound    string        // the contact that the registrar has
-	old      []string      // those that it may have, and shall not
+	bound    message.URI   // the contact that the registrar has
+	old      []message.URI // those that it may have, and shall not
 	leaving  bool          // the request under way removes the binding
 	wanted   bool
 	again    bool // something changed while a request was under way
@@ -31,7 +30,7 @@ type registration struct {
 	failures int
 	timer    *transaction.Timer
 
-	serviceRoute []sip.Uri
+	serviceRoute []message.Address
 	flow         flow
 }
 
@@ -74,7 +73,7 @@ func (r *registration) move() {
 // begin sends a REGISTER, or notes that one is due when that under way has ended: there are
 // never two (section 10.2). One on an address that is gone has ended as a transport error.
 func (r *registration) begin() {
-	if r.e.use == nil || !r.wanted && r.bound == "" {
+	if r.e.use == nil || !r.wanted && r.bound.Host == "" {
 		return
 	}
 	if r.tx != nil {
@@ -90,23 +89,13 @@ func (r *registration) send() {
 	e.layer.StopTimer(r.timer)
 	r.path, r.leaving = e.use, !r.wanted
 	r.seq++
-	domain := sip.Uri{Scheme: cmp.Or(e.set.AOR.Scheme, "sip"), Host: e.set.AOR.Host, Port: e.set.AOR.Port}
-	var route []sip.Uri
-	if e.set.Proxy.Host != "" {
-		route = []sip.Uri{looseRoute(e.set.Proxy)}
-	}
-	req := outgoing(sip.REGISTER, domain, route)
-	aor := party{e.set.DisplayName, e.set.AOR}
-	req.AppendHeader(aor.from(r.tag))
-	req.AppendHeader(aor.to(""))
-	id := sip.CallIDHeader(r.callID)
-	req.AppendHeader(&id)
-	req.AppendHeader(&sip.CSeqHeader{SeqNo: r.seq, MethodName: sip.REGISTER})
-	r.contacts(req)
-	set(req, "Supported", "path, outbound, gruu")
-	set(req, "Allow", allowed)
-	r.auth.apply(e, req)
-	req.SetBody(nil)
+	domain := message.URI{Scheme: e.set.AOR.Scheme, Host: e.set.AOR.Host, Port: e.set.AOR.Port}
+	outside := dialog{dialogKey: dialogKey{callID: r.callID, local: r.tag}, local: e.self(), remote: e.self(), target: domain, routes: e.proxyRoute()}
+	req := outside.numbered("REGISTER", r.seq)
+	r.contacts(req.Message)
+	req.Add("Supported", "path, outbound, gruu")
+	req.Add("Allow", allowed)
+	r.auth.apply(e, req.Message)
 	e.stats.Registrations++
 	e.send(req, r.path, r.result, &r.tx)
 }
@@ -114,42 +103,40 @@ func (r *registration) send() {
 // contacts adds the new contact, and after it those to be removed. With RFC 5626 the new one
 // replaces the old by instance and reg-id alone; the old ones are named without these, for a
 // registrar would take them for the same binding, and remove what it has just made.
-func (r *registration) contacts(req *sip.Request) {
+func (r *registration) contacts(req *message.Message) {
 	e := r.e
-	mine := e.contactHeader(r.path)
-	uri := mine.Address.String()
-	mine.Params = sip.HeaderParams{{K: "expires", V: inSeconds(r.expires)}}
+	mine := e.contact(r.path)
+	r.supersede(mine.URI)
+	r.bound = mine.URI
+	mine.Params = mine.Params.With("expires", inSeconds(r.expires))
 	if r.leaving {
-		mine.Params = sip.HeaderParams{{K: "expires", V: "0"}}
+		mine.Params = mine.Params.With("expires", "0")
 	}
 	if e.set.Instance != "" {
-		mine.Params = append(mine.Params, sip.HeaderKV{K: "reg-id", V: "1"}, sip.HeaderKV{K: "+sip.instance", V: "\"<" + e.set.Instance + ">\""})
+		mine.Params = mine.Params.With("reg-id", "1").With("+sip.instance", message.Quote("<"+e.set.Instance+">"))
 	}
-	r.supersede(uri)
-	req.AppendHeader(mine)
+	req.Add("Contact", mine.String())
 	for _, old := range r.old {
-		var u sip.Uri
-		if sip.ParseUri(old, &u) == nil {
-			req.AppendHeader(&sip.ContactHeader{Address: u, Params: sip.HeaderParams{{K: "expires", V: "0"}}})
-		}
+		req.Add("Contact", "<"+old.String()+">;expires=0")
 	}
-	r.bound = uri
 }
 
 // supersede notes that a contact is ours from now on, and the one before is not.
-func (r *registration) supersede(uri string) {
-	kept := r.old[:0]
-	for _, old := range append(r.old, r.bound) {
-		if old != "" && old != uri && (len(kept) == 0 || kept[len(kept)-1] != old) {
-			kept = append(kept, old)
-		}
+func (r *registration) supersede(uri message.URI) {
+	if r.bound.Host != "" && !has(r.old, r.bound) {
+		r.old = append(r.old, r.bound)
 	}
-	r.old = kept[max(0, len(kept)-maxOld):]
+	r.old = slices.DeleteFunc(r.old, func(old message.URI) bool { return old.Equal(&uri) })
+	r.old = r.old[max(0, len(r.old)-maxOld):]
+}
+
+func has(list []message.URI, uri message.URI) bool {
+	return slices.ContainsFunc(list, func(u message.URI) bool { return u.Equal(&uri) })
 }
 
 // result takes what becomes of a REGISTER.
-func (r *registration) result(res *sip.Response, err error) {
-	if res != nil && res.StatusCode < 200 {
+func (r *registration) result(res *message.Message, err error) {
+	if res != nil && res.Status < 200 {
 		return
 	}
 	r.tx = nil
@@ -176,8 +163,8 @@ func (r *registration) result(res *sip.Response, err error) {
 }
 
 // raise takes the least lifetime that a 423 names.
-func (r *registration) raise(res *sip.Response) bool {
-	min, ok := seconds(value(res, "Min-Expires"))
+func (r *registration) raise(res *message.Message) bool {
+	min, ok := seconds(res.Get("Min-Expires"))
 	if !ok || min <= r.expires || min > 24*time.Hour {
 		return false
 	}
@@ -186,17 +173,17 @@ func (r *registration) raise(res *sip.Response) bool {
 }
 
 // accepted takes a 2xx, which lists all bindings: ours has to be the only one of ours.
-func (r *registration) accepted(res *sip.Response) {
+func (r *registration) accepted(res *message.Message) {
 	r.failures, r.auths = 0, 0
 	if r.leaving {
-		r.bound, r.old = "", nil
+		r.bound, r.old = message.URI{}, nil
 		r.flow.stop()
 		r.e.tell(Event{Kind: Unregistered, Path: r.path.ID})
 		return
 	}
 	granted, stale := r.bindings(res)
 	r.old = stale
-	r.serviceRoute = routes(res, "Service-Route")
+	r.serviceRoute = res.Addresses("Service-Route")
 	if len(stale) > 0 && r.cleanups < maxCleanups {
 		r.cleanups++
 		r.send()
@@ -212,41 +199,29 @@ func (r *registration) accepted(res *sip.Response) {
 
 // bindings returns the lifetime of ours, and those contacts in a 2xx that should not be there
 // any more: what we wanted removed, or what has our instance and reg-id.
-func (r *registration) bindings(res *sip.Response) (granted time.Duration, stale []string) {
+func (r *registration) bindings(res *message.Message) (granted time.Duration, stale []message.URI) {
 	granted = r.expires
-	if d, ok := seconds(value(res, "Expires")); ok {
+	if d, ok := seconds(res.Get("Expires")); ok {
 		granted = d
 	}
-	for _, h := range res.GetHeaders("Contact") {
-		c, ok := h.(*sip.ContactHeader)
-		if !ok {
-			continue
-		}
-		uri := c.Address.String()
-		d, has := seconds(c.Params.GetOr("expires", ""))
-		switch {
-		case uri == r.bound && has:
+	for _, c := range res.Addresses("Contact") {
+		expires, _ := c.Params.Get("expires")
+		d, named := seconds(expires)
+		switch mine := c.URI.Equal(&r.bound); {
+		case mine && named:
 			granted = d
-		case uri == r.bound || has && d == 0:
-		case r.removed(uri) || r.ours(c.Params):
-			stale = append(stale, uri)
+		case mine || named && d == 0:
+		case has(r.old, c.URI) || r.ours(c.Params):
+			stale = append(stale, c.URI)
 		}
 	}
 	return granted, stale[:min(len(stale), maxOld)]
 }
 
-func (r *registration) removed(uri string) bool {
-	for _, old := range r.old {
-		if old == uri {
-			return true
-		}
-	}
-	return false
-}
-
-func (r *registration) ours(p sip.HeaderParams) bool {
-	instance := p.GetOr("+sip.instance", "")
-	return r.e.set.Instance != "" && instance == "\"<"+r.e.set.Instance+">\"" && p.GetOr("reg-id", "") == "1"
+func (r *registration) ours(p message.Params) bool {
+	instance, _ := p.Get("+sip.instance")
+	id, _ := p.Get("reg-id")
+	return r.e.set.Instance != "" && instance == "<"+r.e.set.Instance+">" && id == "1"
 }
 
 // refreshAfter is when a registration is renewed: well before it ends, by more than the
@@ -266,12 +241,12 @@ const (
 
 // failed has the next attempt wait: ever longer, and by chance, so that a registrar that
 // comes back is not met by all at once. A Retry-After may ask for more.
-func (r *registration) failed(res *sip.Response, status int, why string) {
+func (r *registration) failed(res *message.Message, status int, why string) {
 	upper := min(retryMost, retryBase<<min(r.failures, 10))
 	r.failures++
 	r.auths = 0
 	wait := r.e.between(upper/2, upper)
-	if d, ok := seconds(value(res0(res), "Retry-After")); ok {
+	if d, ok := seconds(res0(res).Get("Retry-After")); ok {
 		wait = max(wait, min(d, retryMost))
 	}
 	r.e.after(r.timer, wait)
@@ -279,8 +254,8 @@ func (r *registration) failed(res *sip.Response, status int, why string) {
 }
 
 // unreachable takes the end of a connection or an ICMP error: the flow has failed.
-func (r *registration) unreachable(hop transaction.Hop) {
-	if r.flow.hop == hop && r.flow.on {
+func (r *registration) unreachable(to transaction.Target) {
+	if r.flow.hop == to && r.flow.on {
 		r.flow.failed()
 	}
 }

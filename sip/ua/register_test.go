@@ -7,11 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
 	"github.com/isthmus-net/isthmus/sip/aka"
 	"github.com/isthmus-net/isthmus/sip/digest"
-	"github.com/isthmus-net/isthmus/sip/transaction"
+	"github.com/isthmus-net/isthmus/sip/message"
 )
 
 // registered is a world with a server at which alice registers.
@@ -25,7 +23,7 @@ func registered(t *testing.T, prepare func(*server), change func(*Settings)) (*w
 	alice := w.agent("alice", aliceA, func(set *Settings) {
 		set.Register = time.Hour
 		set.Password = "secret"
-		set.Proxy = sip.Uri{Scheme: "sip", Host: "[2001:db8:e::5]"}
+		set.Proxy = message.URI{Scheme: "sip", Host: "2001:db8:e::5"}
 		if change != nil {
 			change(set)
 		}
@@ -36,7 +34,7 @@ func registered(t *testing.T, prepare func(*server), change func(*Settings)) (*w
 func contacts(s *server) []string {
 	var list []string
 	for _, b := range s.bindings["alice"] {
-		list = append(list, b.Address.String())
+		list = append(list, b.URI.String())
 	}
 	return list
 }
@@ -46,12 +44,12 @@ func TestRegister(t *testing.T) {
 	w.pass(time.Second)
 	expect(t, "alice", alice.kinds(), "registered")
 	r := s.requests[0]
-	if r.Recipient.String() != "sip:example.com" || !strings.Contains(r.To().Value(), "sip:alice@example.com") {
-		t.Errorf("REGISTER %v, To %v", r.Recipient, r.To())
+	if r.URI != "sip:example.com" || !strings.Contains(r.Get("To"), "sip:alice@example.com") {
+		t.Errorf("REGISTER %v, To %v", r.URI, r.Get("To"))
 	}
 	for _, has := range []string{"reg-id=1", `+sip.instance="<urn:uuid:00000000-0000-1000-8000-000a95a0e128>"`, "expires=3600"} {
-		if !strings.Contains(r.Contact().Value(), has) {
-			t.Errorf("Contact %s lacks %s", r.Contact().Value(), has)
+		if !strings.Contains(r.Get("Contact"), has) {
+			t.Errorf("Contact %s lacks %s", r.Get("Contact"), has)
 		}
 	}
 	w.pass(49 * time.Minute)
@@ -59,7 +57,7 @@ func TestRegister(t *testing.T) {
 		t.Error("renewed early")
 	}
 	w.pass(2 * time.Minute)
-	if len(s.requests) != 2 || *s.requests[1].CallID() != *r.CallID() || s.requests[1].CSeq().SeqNo != r.CSeq().SeqNo+1 {
+	if len(s.requests) != 2 || s.requests[1].CallID() != r.CallID() || number(s.requests[1]) != number(r)+1 {
 		t.Errorf("%d requests; the renewal has the same Call-ID and the next number", len(s.requests))
 	}
 	alice.engine.Unregister(w.now, &alice.out)
@@ -75,17 +73,17 @@ func TestRegisterChallenges(t *testing.T) {
 	w, s, alice := registered(t, func(s *server) { s.nonce = "n1" }, nil)
 	w.pass(time.Second)
 	expect(t, "alice", alice.kinds(), "registered")
-	if got := value(s.requests[1], "Authorization"); !strings.Contains(got, `username="alice"`) || !strings.Contains(got, "nc=00000001") {
+	if got := s.requests[1].Get("Authorization"); !strings.Contains(got, `username="alice"`) || !strings.Contains(got, "nc=00000001") {
 		t.Errorf("Authorization: %s", got)
 	}
-	if s.requests[1].CSeq().SeqNo != 2 {
+	if number(s.requests[1]) != 2 {
 		t.Error("the number of the second request is not the next")
 	}
 	s.requests = nil
 	alice.engine.Register(w.now, &alice.out)
 	alice.flush()
 	w.pass(time.Second)
-	if len(s.requests) != 1 || !strings.Contains(value(s.requests[0], "Authorization"), "nc=00000002") {
+	if len(s.requests) != 1 || !strings.Contains(s.requests[0].Get("Authorization"), "nc=00000002") {
 		t.Error("the known nonce was not used again, with the next count")
 	}
 	s.nonce = "n2" // the old one is stale
@@ -108,7 +106,7 @@ func TestWrongPasswordIsTriedOnce(t *testing.T) {
 	if len(s.requests) != 2 {
 		t.Errorf("%d requests, want two", len(s.requests))
 	}
-	if v, ok := alice.has(RegistrationFailed); !ok || v.Status != 401 {
+	if v, ok := alice.told(RegistrationFailed); !ok || v.Status != 401 {
 		t.Errorf("%+v", alice.events)
 	}
 }
@@ -117,7 +115,7 @@ func TestRegisterLonger(t *testing.T) {
 	w, s, alice := registered(t, func(s *server) { s.min = 2 * time.Hour }, nil)
 	w.pass(time.Second)
 	expect(t, "alice", alice.kinds(), "registered")
-	if len(s.requests) != 2 || !strings.Contains(s.requests[1].Contact().Value(), "expires=7200") {
+	if len(s.requests) != 2 || !strings.Contains(s.requests[1].Get("Contact"), "expires=7200") {
 		t.Error("423 was not obeyed")
 	}
 }
@@ -134,14 +132,14 @@ func TestRegisterAfterAMove(t *testing.T) {
 	}
 	w.pass(time.Second)
 	expect(t, "bindings", contacts(s), "sip:alice@"+aliceB)
-	list := s.requests[0].GetHeaders("Contact")
+	list := s.requests[0].All("Contact")
 	if len(s.requests) != 1 || len(list) != 2 {
 		t.Fatalf("%d requests, Contacts %v", len(s.requests), list)
 	}
-	if !strings.Contains(list[0].Value(), aliceB) || !strings.Contains(list[0].Value(), "reg-id=1") {
+	if !strings.Contains(list[0], aliceB) || !strings.Contains(list[0], "reg-id=1") {
 		t.Errorf("the new contact is not the first: %v", list)
 	}
-	if old := list[1].Value(); !strings.Contains(old, aliceA) || !strings.Contains(old, "expires=0") || strings.Contains(old, "reg-id") {
+	if old := list[1]; !strings.Contains(old, aliceA) || !strings.Contains(old, "expires=0") || strings.Contains(old, "reg-id") {
 		t.Errorf("the old contact: %v", old)
 	}
 }
@@ -174,8 +172,7 @@ func TestSoftMoveWhileRegistering(t *testing.T) {
 
 func TestStaleBindingIsRemovedAgain(t *testing.T) {
 	w, s, alice := registered(t, nil, func(set *Settings) { set.Instance = "urn:uuid:00000000-0000-1000-8000-000a95a0e128" })
-	old := sip.ContactHeader{Address: sip.Uri{Scheme: "sip", User: "alice", Host: "[2001:db8:9::9]", Port: 5060}, Params: sip.HeaderParams{
-		{K: "expires", V: "60"}, {K: "reg-id", V: "1"}, {K: "+sip.instance", V: `"<urn:uuid:00000000-0000-1000-8000-000a95a0e128>"`}}}
+	old, _ := message.ParseAddress(`<sip:alice@[2001:db8:9::9]:5060>;expires=60;reg-id=1;+sip.instance="<urn:uuid:00000000-0000-1000-8000-000a95a0e128>"`)
 	s.bindings["alice"] = append(s.bindings["alice"], old)
 	w.pass(time.Second)
 	expect(t, "bindings", contacts(s), "sip:alice@"+aliceA)
@@ -188,7 +185,7 @@ func TestRegistrarAway(t *testing.T) {
 	for range 4 {
 		alice.events = nil
 		w.pass(delay * 2)
-		v, ok := alice.has(RegistrationFailed)
+		v, ok := alice.told(RegistrationFailed)
 		if !ok {
 			t.Fatal("no failure was told")
 		}
@@ -259,11 +256,11 @@ func TestKeepAlive(t *testing.T) {
 	t.Run("empty lines by TCP", func(t *testing.T) {
 		w, s, alice := registered(t, nil, func(set *Settings) {
 			set.KeepAlive = true
-			set.Proxy.UriParams = sip.HeaderParams{{K: "transport", V: "tcp"}}
+			set.Proxy.Params = set.Proxy.Params.With("transport", "tcp")
 		})
 		w.pass(2 * time.Minute)
 		pings := w.find("keepalive")
-		if len(pings) != 2 || string(pings[0].data) != "\r\n\r\n" || pings[0].transport != transaction.TCP {
+		if len(pings) != 2 || string(pings[0].data) != "\r\n\r\n" || pings[0].transport != "TCP" {
 			t.Fatalf("%d empty lines, want one and its answer", len(pings))
 		}
 		s.mute = true
@@ -289,9 +286,9 @@ func TestRegisterByAKA(t *testing.T) {
 	})
 	w.pass(time.Second)
 	expect(t, "alice", alice.kinds(), "registered")
-	answered := func(r *sip.Request, password string) digest.Credentials {
+	answered := func(r *message.Message, password string) digest.Credentials {
 		t.Helper()
-		c, err := digest.ParseCredentials(value(r, "Authorization"))
+		c, err := digest.ParseCredentials(r.Get("Authorization"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -318,7 +315,7 @@ func TestRegisterByAKA(t *testing.T) {
 	alice.engine.Register(w.now, &alice.out)
 	alice.flush()
 	w.pass(time.Second)
-	if _, ok := alice.has(Registered); !ok {
+	if _, ok := alice.told(Registered); !ok {
 		t.Errorf("%+v", alice.events)
 	}
 }

@@ -5,8 +5,7 @@ package ua
 import (
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
+	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
@@ -26,6 +25,9 @@ type reinvite struct {
 	path     *path
 	hold     bool
 	tx       *transaction.Client
+	since    int // refreshes of the target until it was sent
+	sent     time.Time
+	heard    bool // the peer has answered, provisionally at least
 	auths    int
 	answered bool // by a reliable provisional response
 }
@@ -82,26 +84,32 @@ func (c *Call) sendReinvite(o *reinvite) {
 		return
 	}
 	d.rseq = 0
-	req := d.request(sip.INVITE)
-	req.AppendHeader(e.contactHeader(o.path))
-	set(req, "Allow", allowed)
-	set(req, "Supported", supported)
-	c.session.ask(req)
-	c.auth.apply(e, req)
-	setBody(req, body)
-	e.send(req, o.path, func(res *sip.Response, err error) { c.reinviteResult(o, d, req, res, err) }, &o.tx)
+	o.since, o.sent, o.heard = d.refreshed, e.now, false
+	req := d.request("INVITE")
+	req.Add("Contact", e.contact(o.path).String())
+	req.Add("Allow", allowed)
+	req.Add("Supported", supported)
+	c.session.ask(req.Message)
+	c.auth.apply(e, req.Message)
+	setBody(req.Message, body)
+	e.send(req, o.path, func(res *message.Message, err error) { c.reinviteResult(o, d, req.Message, res, err) }, &o.tx)
 }
 
 // reinviteResult takes what becomes of a re-INVITE.
-func (c *Call) reinviteResult(o *reinvite, d *dialog, req *sip.Request, res *sip.Response, err error) {
-	success := res != nil && res.StatusCode >= 200 && res.StatusCode < 300
+func (c *Call) reinviteResult(o *reinvite, d *dialog, req *message.Message, res *message.Message, err error) {
+	success := res != nil && res.Status >= 200 && res.Status < 300
 	switch {
 	case c.state != Up:
 	case c.offer != o:
-		if success { // our ACK was lost
+		if success { // our ACK was lost, or the call has gone on without this one
 			c.acknowledgeAgain(d, req)
+			if d == c.former {
+				c.heardIn(d)
+			}
 		}
-	case res != nil && res.StatusCode < 200:
+	case res != nil && res.Status == 100: // of the next hop: a proxy says nothing of the peer by it
+	case res != nil && res.Status < 200:
+		o.heard = true
 		c.repair.stop()
 		if requires(res, "100rel") {
 			c.reliableAgain(o, d, res)
@@ -113,15 +121,16 @@ func (c *Call) reinviteResult(o *reinvite, d *dialog, req *sip.Request, res *sip
 	}
 }
 
-func (c *Call) reinviteAccepted(o *reinvite, d *dialog, req *sip.Request, res *sip.Response) {
+func (c *Call) reinviteAccepted(o *reinvite, d *dialog, req *message.Message, res *message.Message) {
 	c.offer, c.attempts = nil, 0
 	c.repair.stop()
 	c.repair.cancel()
+	c.heardIn(d)
 	d.learn(res)
-	peerMoved := d.retarget(res)
+	peerMoved := d.retargetUnless(res, o.since)
 	var err error
 	if !o.answered {
-		err = c.media.Accept(res.Body())
+		err = c.media.Accept(res.Body)
 	}
 	c.acknowledge(d, req, nil)
 	if err != nil {
@@ -156,12 +165,12 @@ func (c *Call) heldAs(hold bool) {
 
 // reliableAgain takes a reliable provisional response to a re-INVITE: the peer has the new
 // target (RFC 6141 section 4.4).
-func (c *Call) reliableAgain(o *reinvite, d *dialog, res *sip.Response) {
+func (c *Call) reliableAgain(o *reinvite, d *dialog, res *message.Message) {
 	if !c.inOrder(d, res) {
 		return
 	}
-	if !o.answered && len(res.Body()) > 0 {
-		o.answered = c.media.Accept(res.Body()) == nil
+	if !o.answered && len(res.Body) > 0 {
+		o.answered = c.media.Accept(res.Body) == nil
 	}
 	c.sendPrack(d, res, nil)
 	c.arrived(o.path)
@@ -169,7 +178,7 @@ func (c *Call) reliableAgain(o *reinvite, d *dialog, res *sip.Response) {
 
 // reinviteRefused takes a final answer to a re-INVITE that is no 2xx, or an error. Neither
 // session nor remote target have changed (section 14.1, RFC 6141 section 4.4).
-func (c *Call) reinviteRefused(o *reinvite, res *sip.Response, err error) {
+func (c *Call) reinviteRefused(o *reinvite, res *message.Message, err error) {
 	c.offer = nil
 	if !c.repair.underWay() { // whose offer is open then
 		c.media.Withdraw()
@@ -190,6 +199,8 @@ func (c *Call) reinviteRefused(o *reinvite, res *sip.Response, err error) {
 		c.offer = o
 		c.sendReinvite(o)
 	case c.repair.underWay(): // it decides what becomes of the call
+	case status == 481 && c.goBack(false):
+		c.pursue()
 	case status == 481:
 		c.end(status, why)
 	case status == 408:
@@ -198,7 +209,7 @@ func (c *Call) reinviteRefused(o *reinvite, res *sip.Response, err error) {
 		c.glare(o)
 	default:
 		c.repair.stop()
-		if d, ok := seconds(value(res0(res), "Retry-After")); ok && (status == 500 || status == 503) {
+		if d, ok := seconds(res0(res).Get("Retry-After")); ok && (status == 500 || status == 503) {
 			c.wait(max(min(d, c.e.set.RetryAfterCap), minimumWait))
 			return
 		}
@@ -207,9 +218,9 @@ func (c *Call) reinviteRefused(o *reinvite, res *sip.Response, err error) {
 }
 
 // res0 is a response, or an empty one for none.
-func res0(res *sip.Response) *sip.Response {
+func res0(res *message.Message) *message.Message {
 	if res == nil {
-		return sip.NewResponse(0, "")
+		return new(message.Message)
 	}
 	return res
 }
@@ -229,13 +240,13 @@ func (c *Call) wait(d time.Duration) {
 func (c *Call) glare(o *reinvite) {
 	c.e.stats.Glares++
 	c.repair.stop()
-	if c.owner {
+	if c.dialog.owner {
 		c.wait(c.e.between(2100*time.Millisecond, 4*time.Second))
 	} else {
 		c.wait(c.e.between(0, 2*time.Second))
 	}
 	if o.purpose == toMove && c.dialog.updates {
-		c.sendUpdate(c.dialog, nil, func(*sip.Response, error) {})
+		c.sendUpdate(c.dialog, nil, func(*message.Message, error) {})
 	}
 }
 
@@ -252,12 +263,21 @@ func (c *Call) refused(o *reinvite, status int, why string) {
 	}
 }
 
-// stopOffer forgets a re-INVITE of ours.
-func (c *Call) stopOffer() {
-	if c.offer != nil && c.offer.tx != nil {
-		c.e.layer.Forget(c.offer.tx)
+// withdrawUnheard gives up a re-INVITE of ours that the peer cannot have got, and reports whether it
+// was one: two repeats have brought no answer, and here is the peer. The INVITE has gone to an address
+// that the peer has left, and a proxy would wait there for half a minute. Should it be answered after
+// all, it is acknowledged.
+func (c *Call) withdrawUnheard() bool {
+	o, e := c.offer, c.e
+	if o == nil || o.tx == nil || o.heard || e.now.Sub(o.sent) < 3*e.set.Transactions.T1 {
+		return false
 	}
+	o.tx.Cancel(o.tx.To, e.now, &e.tx)
 	c.offer = nil
+	c.repair.stop()
+	c.repair.cancel()
+	c.media.Withdraw()
+	return true
 }
 
 // reinvited takes a re-INVITE of the peer's.
@@ -267,7 +287,7 @@ func (c *Call) reinvited(s *transaction.Server, d *dialog) {
 		e.refuse(s, 500, "Retry-After", e.retryAfter()) // the first is not answered yet
 		return
 	}
-	if c.offer != nil && c.offer.tx != nil && c.offer.tx.Waiting() {
+	if c.offer != nil && c.offer.tx != nil && c.offer.tx.Waiting() && !c.withdrawUnheard() {
 		e.stats.Glares++
 		e.refuse(s, 491)
 		return

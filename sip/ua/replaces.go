@@ -6,8 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
+	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
@@ -20,6 +19,8 @@ type repair struct {
 	tx      *transaction.Client
 	path    *path
 	auths   int
+	number  int  // of the INVITE under way
+	won     int  // that of the last one that was answered
 	oldGone bool // the peer has ended the old dialog
 }
 
@@ -31,9 +32,9 @@ func (r *repair) init(c *Call) {
 // arm has the repair begin if two repeats of the re-INVITE bring no answer, or three if the
 // Call-ID is the peer's, so that both ends do not begin at once.
 func (r *repair) arm() {
-	t1 := r.call.e.layer.T1()
+	t1 := r.call.e.set.Transactions.T1
 	wait := 3*t1 + t1/5
-	if !r.call.owner {
+	if !r.call.dialog.owner {
 		wait = 7*t1 + t1/5
 	}
 	r.call.e.after(r.start, wait)
@@ -44,20 +45,27 @@ func (r *repair) stop() { r.call.e.layer.StopTimer(r.start) }
 
 func (r *repair) underWay() bool { return r.tx != nil && r.tx.Waiting() }
 
-// cancel gives up an INVITE that is under way.
+// cancel gives up an INVITE that is under way. Nothing but a 2xx to it matters any more.
 func (r *repair) cancel() {
 	if r.underWay() {
-		r.call.e.layer.Cancel(r.tx, r.tx.Hop, r.call.e.now, &r.call.e.out.Output)
+		r.tx.Cancel(r.tx.To, r.call.e.now, &r.call.e.tx)
+		r.number++
 	}
 	r.tx = nil
 }
 
-// begin sends the INVITE, if the re-INVITE is still unanswered.
+// patience is how many T1 an INVITE has for its answer. By then the peer may have moved again, and
+// registered elsewhere.
+const patience = 8
+
+// begin sends the INVITE, if the re-INVITE still waits, and again if no one answers it.
 func (r *repair) begin() {
 	c := r.call
-	if c.offer == nil || c.offer.tx == nil || c.offer.tx.Answered() || r.underWay() || c.e.use == nil {
+	waits := c.offer != nil && c.offer.tx != nil && c.offer.tx.Waiting()
+	if !waits && !r.underWay() || c.e.use == nil {
 		return
 	}
+	r.cancel()
 	r.auths = 0
 	r.send(c.e.token(), c.e.token(), 1)
 }
@@ -70,63 +78,79 @@ func (r *repair) send(callID, tag string, seq uint32) {
 	if err != nil {
 		return
 	}
-	req := outgoing(sip.INVITE, d.remote.uri, e.firstRoute())
-	req.AppendHeader(d.local.from(tag))
-	req.AppendHeader(d.remote.to(""))
-	id := sip.CallIDHeader(callID)
-	req.AppendHeader(&id)
-	req.AppendHeader(&sip.CSeqHeader{SeqNo: seq, MethodName: sip.INVITE})
-	req.AppendHeader(e.contactHeader(r.path))
-	set(req, "Replaces", d.callID+";to-tag="+d.dialogKey.remote+";from-tag="+d.dialogKey.local)
-	set(req, "Require", "replaces")
-	set(req, "Allow", allowed)
-	set(req, "Supported", "timer, replaces")
-	c.session.ask(req)
-	c.auth.apply(e, req)
-	setBody(req, body)
-	e.send(req, r.path, func(res *sip.Response, err error) { r.result(d, req, res, err) }, &r.tx)
+	outside := dialog{dialogKey: dialogKey{callID: callID, local: tag}, local: d.local, remote: d.remote, target: d.remote.URI, routes: e.firstRoute()}
+	req := outside.numbered("INVITE", seq)
+	req.Add("Contact", e.contact(r.path).String())
+	req.Add("Replaces", d.callID+";to-tag="+d.dialogKey.remote+";from-tag="+d.dialogKey.local)
+	req.Add("Require", "replaces")
+	req.Add("Allow", allowed)
+	req.Add("Supported", "timer, replaces")
+	c.session.ask(req.Message)
+	c.auth.apply(e, req.Message)
+	setBody(req.Message, body)
+	r.number++
+	n := r.number
+	e.dialogs[outside.dialogKey] = c // for requests that come before the answer
+	e.after(r.start, patience*e.set.Transactions.T1)
+	e.send(req, r.path, func(res *message.Message, err error) { r.result(n, d, req.Message, res, err) }, &r.tx)
 }
 
 // result takes what becomes of the INVITE.
-func (r *repair) result(old *dialog, req *sip.Request, res *sip.Response, err error) {
+func (r *repair) result(n int, old *dialog, req *message.Message, res *message.Message, err error) {
 	c := r.call
+	if res == nil || res.Status >= 200 {
+		delete(c.e.dialogs, dialogKey{callID: req.CallID(), local: fromTag(req)})
+	}
 	switch {
-	case res != nil && res.StatusCode < 200:
-	case res != nil && res.StatusCode < 300:
-		r.accepted(old, req, res)
-	case c.state != Up || c.dialog != old:
+	case res != nil && res.Status < 200:
+	case res != nil && res.Status < 300:
+		r.accepted(n, old, req, res)
+	case n != r.number || c.state != Up || c.dialog != old:
 	case res != nil && c.auth.challenged(c.e, res) && r.auths < maxChallenges:
 		r.auths++
-		r.send(string(*req.CallID()), tagOf(req.From().Params), req.CSeq().SeqNo+1)
+		r.send(req.CallID(), fromTag(req), number(req)+1)
 	case r.oldGone:
 		c.end(0, "")
-	case c.offer == nil: // the re-INVITE has timed out meanwhile
+	case err != nil && r.path.lost: // who has moved again asks again, in the call's own dialog
+		if c.offer == nil {
+			c.media.Withdraw()
+			c.unsure = true
+			c.pursue()
+		}
+	case c.offer == nil && (res == nil || res.Status != 491): // the re-INVITE has timed out meanwhile
 		status, why := outcome(res, err)
 		c.bye(status, why)
-	default: // the peer may register in a moment
+	default: // the peer may register in a moment, or know the call by its former dialog
+		if res != nil && res.Status == 481 {
+			c.goBack(false)
+		}
 		c.e.after(r.start, c.e.between(time.Second, 2*time.Second))
 	}
 }
 
-// accepted goes on in the dialog of the 2xx.
-func (r *repair) accepted(old *dialog, req *sip.Request, res *sip.Response) {
+// accepted goes on in the dialog of the 2xx. Of several INVITEs the peer goes by the last that it got.
+func (r *repair) accepted(n int, old *dialog, req *message.Message, res *message.Message) {
 	c := r.call
-	d := uacDialog(res, old.local, old.remote, req.CSeq().SeqNo)
+	d := uacDialog(res, old.local, old.remote, number(req))
 	switch {
 	case c.state == Up && c.dialog.dialogKey == d.dialogKey:
 		c.acknowledgeAgain(c.dialog, req)
 		return
-	case c.state != Up || c.dialog != old:
+	case c.state == Up && n <= r.won:
+		return
+	case c.state != Up || c.dialog != old && c.former != old:
 		c.acknowledge(d, req, nil)
 		c.sayBye(d)
 		return
 	}
+	r.won = n
 	var err error
 	if r.tx != nil { // else the re-INVITE was answered after all, and its answer holds
-		err = c.media.Accept(res.Body())
+		err = c.media.Accept(res.Body)
 	}
-	c.goOn(d)
-	c.owner, c.repaired, r.tx, r.oldGone = true, true, nil, false
+	r.cancel()
+	c.goOn(d, old)
+	c.repaired, c.sure, r.oldGone = true, true, false
 	c.acknowledge(d, req, nil)
 	if err != nil {
 		c.bye(488, err.Error())
@@ -139,55 +163,39 @@ func (r *repair) accepted(old *dialog, req *sip.Request, res *sip.Response) {
 	c.pursue()
 }
 
-// goOn has the call go on in another dialog.
-func (c *Call) goOn(d *dialog) {
-	c.repair.stop()
-	c.stopOffer()
-	c.e.layer.StopTimer(c.again)
-	c.answered.stop()
-	c.answered = nil
-	c.drop(c.dialog)
-	c.dialog = d
-	c.take(d)
-}
-
 // replaces takes an INVITE with Replaces (RFC 3891 section 3).
 func (e *Engine) replaces(s *transaction.Server, text string) {
-	callID, _, _ := strings.Cut(text, ";")
-	key := dialogKey{strings.TrimSpace(callID), parameter(text, "to-tag"), parameter(text, "from-tag")}
+	callID, params := message.Parameters(text)
+	ours, _ := params.Get("to-tag")
+	theirs, _ := params.Get("from-tag")
+	from, _ := s.Request.From()
+	key := dialogKey{callID, ours, theirs}
 	c := e.dialogs[key]
 	switch {
-	case len(s.Request.GetHeaders("Replaces")) > 1:
+	case len(s.Request.All("Replaces")) > 1:
 		e.refuse(s, 400)
-	case c == nil || c.state != Up || c.dialog.dialogKey != key:
+	case c == nil || c.state != Up || c.sure && c.dialog.dialogKey != key: // or what the peer has replaced for us
 		e.refuse(s, 481)
-	case hasFlag(text, "early-only"):
+	case params.Has("early-only"):
 		e.refuse(s, 486)
-	case !sameUser(s.Request.From().Address, c.dialog.remote.uri):
+	case !sameUser(from.URI, c.dialog.remote.URI):
 		e.refuse(s, 403) // who knows the tags of a call has still to be its peer
-	case c.repair.underWay() && c.owner:
+	case c.repair.underWay() && c.dialog.owner:
 		e.refuse(s, 491) // ours is under way, and it is for us to repair
+	case c.former != nil && c.former.dialogKey == key:
+		c.replacedBy(s, c.former)
 	default:
-		c.replacedBy(s)
+		c.replacedBy(s, c.dialog)
 	}
 }
 
-func hasFlag(text, name string) bool {
-	for p := range strings.SplitSeq(text, ";") {
-		if strings.EqualFold(strings.TrimSpace(p), name) {
-			return true
-		}
-	}
-	return false
-}
-
-func sameUser(a, b sip.Uri) bool {
+func sameUser(a, b message.URI) bool {
 	return a.User == b.User && strings.EqualFold(a.Host, b.Host)
 }
 
-// replacedBy goes on in the dialog of an INVITE with Replaces, and ends the old one.
-func (c *Call) replacedBy(s *transaction.Server) {
-	e, p, old := c.e, c.way(), c.dialog
+// replacedBy goes on in the dialog of an INVITE with Replaces.
+func (c *Call) replacedBy(s *transaction.Server, old *dialog) {
+	e, p := c.e, c.way()
 	if p == nil {
 		e.refuse(s, 503)
 		return
@@ -201,15 +209,15 @@ func (c *Call) replacedBy(s *transaction.Server) {
 		return
 	}
 	c.repair.cancel()
+	c.repair.won = c.repair.number
 	d := uasDialog(s.Request, e.token())
 	d.local, d.remote = old.local, old.remote
-	c.goOn(d)
-	c.owner, c.repaired = false, true
+	c.goOn(d, old)
+	c.repaired, c.sure = true, false
 	res := c.inDialog(s, 200)
 	c.session.answer(s.Request, res)
 	setBody(res, body)
 	e.respond(s, res)
 	c.awaitAck(s, offered)
 	c.tell(Event{Kind: PeerMoved, Remote: d.target})
-	c.sayBye(old)
 }

@@ -5,8 +5,7 @@ package ua
 import (
 	"slices"
 	"strconv"
-
-	"github.com/emiago/sipgo/sip"
+	"strings"
 
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
@@ -16,105 +15,113 @@ import (
 var known = []string{"100rel", "timer", "replaces", "path", "outbound"}
 
 // request takes a request.
-func (e *Engine) request(req *sip.Request, hop transaction.Hop) {
-	s, verdict := e.layer.HandleRequest(req, hop, e.now, &e.out.Output)
-	c := e.callOf(req)
+func (e *Engine) request(s *transaction.Server) {
+	req := s.Request
+	c, begun := e.callOf(req), e.dialogs[dialogKey{callID: req.CallID(), local: toTag(req)}]
 	switch {
-	case verdict == transaction.Ack:
-		if c != nil {
-			c.reachedBy(hop)
-			c.acked(req)
-			return
-		}
-		e.stats.Strays++
-	case verdict != transaction.Started:
-	case req.Method == sip.CANCEL:
+	case req.Method == "CANCEL":
 		e.cancelled(s)
 	case e.inspected(s):
 	case c != nil:
-		c.reachedBy(hop)
+		c.reachedBy(s.From)
 		c.request(s)
-	case tagOf(req.To().Params) != "":
-		e.refuse(s, 481)
-	default:
+	case toTag(req) == "":
 		e.outside(s)
+	case begun != nil:
+		begun.overtaken(s)
+	default:
+		e.refuse(s, 481)
 	}
 }
 
+// overtaken takes a request that has overtaken the answer to an INVITE of ours with Replaces, which
+// begins its dialog. By BYE the peer, which has taken the INVITE, hangs up; or it goes on elsewhere, if
+// we have given that INVITE up, which a re-INVITE shows.
+func (c *Call) overtaken(s *transaction.Server) {
+	switch r := &c.repair; {
+	case s.Request.Method != "BYE":
+		c.e.refuse(s, 500, "Retry-After", "0")
+		return
+	case r.underWay() && r.tx.Request.CallID() == s.Request.CallID():
+		c.end(0, "")
+	default:
+		c.unsure = true
+		c.pursue()
+	}
+	c.e.refuse(s, 200)
+}
+
+// ack takes the ACK of a 2xx.
+func (e *Engine) ack(m *message.Message, from transaction.Target) {
+	c := e.callOf(m)
+	if c == nil {
+		e.stats.Strays++
+		return
+	}
+	c.reachedBy(from)
+	c.acked(m)
+}
+
 // callOf finds the call of a request in a dialog, by Call-ID and tags alone.
-func (e *Engine) callOf(req *sip.Request) *Call {
-	to := tagOf(req.To().Params)
+func (e *Engine) callOf(req *message.Message) *Call {
+	to := toTag(req)
 	if to == "" {
 		return nil
 	}
-	return e.dialogs[dialogKey{string(*req.CallID()), to, tagOf(req.From().Params)}]
+	return e.dialogs[dialogKey{req.CallID(), to, fromTag(req)}]
 }
 
 // inspected refuses a request by what section 8.2 has a server look at first.
 func (e *Engine) inspected(s *transaction.Server) bool {
 	req := s.Request
+	u, _ := message.ParseURI(req.URI)
+	unknown := req.Unsupported("Require", known...)
 	switch {
-	case req.SipVersion != "SIP/2.0":
-		e.refuse(s, 505)
-	case req.Recipient.Scheme != "sip" && req.Recipient.Scheme != "sips":
+	case slices.Contains(strings.Split(allowed, ", "), req.Method):
+	case message.IsMethod(req.Method):
+		e.refuse(s, 405, "Allow", allowed)
+		return true
+	default:
+		e.refuse(s, 501, "Allow", allowed)
+		return true
+	}
+	switch {
+	case !u.IsSIP():
 		e.refuse(s, 416)
-	case e.unsupported(s):
-	case len(req.Body()) > 0 && !isSDP(req) && req.Method != sip.BYE:
+	case len(unknown) > 0: // section 8.2.2.3
+		e.refuse(s, 420, "Unsupported", strings.Join(unknown, ", "))
+	case len(req.Body) > 0 && !isSDP(req) && req.Method != "BYE":
 		e.refuse(s, 415, "Accept", sdpType)
+	case req.Method == "INVITE" && !takesSDP(req):
+		e.refuse(s, 406)
 	default:
 		return false
 	}
 	return true
 }
 
-func isSDP(m *sip.Request) bool {
-	t := m.ContentType()
-	return t != nil && mediaType(string(*t)) == sdpType
-}
-
-// unsupported refuses a request that requires what we cannot do (section 8.2.2.3).
-func (e *Engine) unsupported(s *transaction.Server) bool {
-	var unknown string
-	for _, tag := range tokens(s.Request, "Require") {
-		if !slices.Contains(known, tag) {
-			if unknown != "" {
-				unknown += ", "
-			}
-			unknown += tag
-		}
-	}
-	if unknown == "" {
-		return false
-	}
-	e.refuse(s, 420, "Unsupported", unknown)
-	return true
+// takesSDP reports whether the sender of a request reads what its answer would have for a body
+// (section 20.1).
+func takesSDP(req *message.Message) bool {
+	return !req.Has("Accept") || slices.ContainsFunc(req.Tokens("Accept"), func(one string) bool {
+		kind, _ := message.Parameters(one)
+		return slices.Contains([]string{sdpType, "application/*", "*/*"}, strings.ToLower(kind))
+	})
 }
 
 // outside takes a request outside any dialog.
 func (e *Engine) outside(s *transaction.Server) {
 	switch s.Request.Method {
-	case sip.INVITE:
+	case "INVITE":
 		if e.merged(s) {
 			e.refuse(s, 482)
 			return
 		}
 		e.incomingCall(s)
-	case sip.OPTIONS:
+	case "OPTIONS":
 		e.refuse(s, 200, "Allow", allowed, "Supported", supported, "Accept", sdpType)
-	default:
-		e.refuseMethod(s)
-	}
-}
-
-// refuseMethod refuses what we cannot do, or do in no such place.
-func (e *Engine) refuseMethod(s *transaction.Server) {
-	switch m := s.Request.Method; m {
-	case sip.BYE, sip.PRACK, sip.UPDATE:
+	default: // of a dialog, by its nature
 		e.refuse(s, 481)
-	case sip.REGISTER, sip.SUBSCRIBE, sip.NOTIFY, sip.REFER, sip.INFO, sip.MESSAGE, sip.PUBLISH:
-		e.refuse(s, 405, "Allow", allowed)
-	default:
-		e.refuse(s, 501, "Allow", allowed)
 	}
 }
 
@@ -122,8 +129,8 @@ func (e *Engine) refuseMethod(s *transaction.Server) {
 // (section 8.2.2.2).
 func (e *Engine) merged(s *transaction.Server) bool {
 	for _, c := range e.calls {
-		if a := c.incoming; a != nil && a.tx != s && *a.tx.Request.CallID() == *s.Request.CallID() &&
-			a.tx.Request.CSeq().SeqNo == s.Request.CSeq().SeqNo && c.dialog.dialogKey.remote == tagOf(s.Request.From().Params) {
+		if a := c.incoming; a != nil && a.tx != s && a.tx.Request.CallID() == s.Request.CallID() &&
+			number(a.tx.Request) == number(s.Request) && c.dialog.dialogKey.remote == fromTag(s.Request) {
 			return true
 		}
 	}
@@ -138,7 +145,7 @@ func (e *Engine) cancelled(s *transaction.Server) {
 		return
 	}
 	e.refuse(s, 200)
-	if !of.Waiting() {
+	if of.Answered() {
 		return
 	}
 	for _, c := range e.calls {
@@ -157,35 +164,40 @@ func (c *Call) request(s *transaction.Server) {
 		e.refuse(s, 481)
 		return
 	}
-	if !d.accepts(req.CSeq().SeqNo) {
+	if !d.accepts(number(req)) {
 		e.refuse(s, 500) // section 12.2.2
 		return
 	}
+	switch {
+	case d != c.former:
+	case req.Method == "BYE":
+		c.byeInFormer(s)
+		return
+	case c.sure: // so this is late
+		e.refuse(s, 481)
+		return
+	}
+	c.heardIn(d)
 	d.learn(req)
 	switch req.Method {
-	case sip.INVITE:
+	case "INVITE":
 		c.reinvited(s, d)
-	case sip.BYE:
+	case "BYE":
 		c.byeReceived(s, d)
-	case sip.UPDATE:
+	case "UPDATE":
 		c.updated(s, d)
-	case sip.PRACK:
+	case "PRACK":
 		c.prack(s)
-	case sip.OPTIONS:
+	case "OPTIONS":
 		e.refuse(s, 200, "Allow", allowed, "Supported", supported, "Accept", sdpType)
-	default:
-		e.refuseMethod(s)
 	}
 }
 
 // dialogFor is the dialog of the call that a request is in.
-func (c *Call) dialogFor(req *sip.Request) *dialog {
-	key := dialogKey{string(*req.CallID()), tagOf(req.To().Params), tagOf(req.From().Params)}
-	if c.dialog != nil && c.dialog.dialogKey == key {
-		return c.dialog
-	}
-	for _, d := range c.early {
-		if d.dialogKey == key {
+func (c *Call) dialogFor(req *message.Message) *dialog {
+	key := dialogKey{req.CallID(), toTag(req), fromTag(req)}
+	for _, d := range append(slices.Clone(c.early), c.dialog, c.former) {
+		if d != nil && d.dialogKey == key {
 			return d
 		}
 	}
@@ -209,30 +221,12 @@ func (c *Call) byeReceived(s *transaction.Server, d *dialog) {
 	case c.state == Calling:
 		c.drop(d)
 		return
+	case c.goBack(true): // whether the peer has ended the call or that dialog shows in the other one
+		c.pursue()
+		return
 	}
 	c.end(0, "")
 }
-
-// malformed counts what has a fault, and answers it if the fault has a status.
-func (e *Engine) malformed(m *message.Message, f *message.Fault, hop transaction.Hop) {
-	e.stats.Malformed++
-	if m == nil {
-		return
-	}
-	m.Receive(hop.Remote)
-	reply, ok := message.ReplyFault(m, f, e.token())
-	if !ok {
-		return
-	}
-	if !hop.Transport.Reliable() {
-		hop.Remote = m.ReplyTo(hop.Remote)
-	}
-	e.out.Send(hop, reply.Append(nil))
-}
-
-// strayResponse counts a response that no request waits for. A 2xx to an INVITE among them is
-// one whose transaction is over: its sender will end the call for want of an ACK.
-func (e *Engine) strayResponse(*sip.Response) { e.stats.Strays++ }
 
 // retryAfter is a random wait for a peer that asks too early (section 14.2).
 func (e *Engine) retryAfter() string { return strconv.Itoa(int(e.random.Uint64() % 11)) }

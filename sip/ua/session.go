@@ -7,8 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
+	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
@@ -20,23 +19,23 @@ func (e *Engine) wantedInterval() sessionInterval {
 }
 
 // ask adds what we want to a request that begins a call.
-func (i *sessionInterval) ask(req *sip.Request) {
+func (i *sessionInterval) ask(req *message.Message) {
 	if i.expires <= 0 {
 		return
 	}
-	set(req, "Session-Expires", inSeconds(i.expires))
+	req.Add("Session-Expires", inSeconds(i.expires))
 	if i.min > 0 {
-		set(req, "Min-SE", inSeconds(i.min))
+		req.Add("Min-SE", inSeconds(i.min))
 	}
 }
 
 // raise takes the least interval that a 422 names, and reports whether asking again makes
 // sense (section 7.3).
-func (i *sessionInterval) raise(res *sip.Response) bool {
+func (i *sessionInterval) raise(res *message.Message) bool {
 	if res == nil {
 		return false
 	}
-	min, ok := seconds(value(res, "Min-SE"))
+	min, ok := seconds(res.Get("Min-SE"))
 	if !ok || min <= i.expires || i.expires <= 0 || min > 24*time.Hour {
 		return false
 	}
@@ -48,9 +47,9 @@ func (i *sessionInterval) raise(res *sip.Response) bool {
 const minimumSE = 90 * time.Second
 
 // tooShort reports whether a request asks for a shorter interval than we accept.
-func (e *Engine) tooShort(req *sip.Request) (min time.Duration, short bool) {
+func (e *Engine) tooShort(req *message.Message) (min time.Duration, short bool) {
 	min = max(e.set.MinSE, minimumSE)
-	wanted, ok := seconds(value(req, "Session-Expires", "x"))
+	wanted, ok := seconds(req.Get("Session-Expires"))
 	return min, ok && wanted < min && supports(req, "timer")
 }
 
@@ -74,7 +73,7 @@ func (t *sessionTimer) init(c *Call) {
 
 // ask adds the interval to a request in the dialog, which is itself a refresh; who refreshes
 // stays who it was (section 7.4).
-func (t *sessionTimer) ask(req *sip.Request) {
+func (t *sessionTimer) ask(req *message.Message) {
 	if t.on == 0 {
 		return
 	}
@@ -82,27 +81,25 @@ func (t *sessionTimer) ask(req *sip.Request) {
 	if t.refresher {
 		role = ";refresher=uac"
 	}
-	set(req, "Session-Expires", inSeconds(cmp.Or(t.interval.min, t.on))+role)
+	req.Add("Session-Expires", inSeconds(cmp.Or(t.interval.min, t.on))+role)
 	if t.interval.min > 0 {
-		set(req, "Min-SE", inSeconds(t.interval.min))
+		req.Add("Min-SE", inSeconds(t.interval.min))
 	}
 }
 
 // agreed takes what a 2xx to a request of ours says. One that says nothing is of a peer
 // without session timers.
-func (t *sessionTimer) agreed(res *sip.Response, uac bool) {
-	text := value(res, "Session-Expires", "x")
-	d, ok := seconds(text)
+func (t *sessionTimer) agreed(res *message.Message, uac bool) {
+	d, refresher, ok := interval(res)
 	if !ok || d < minimumSE {
 		d = 0
 	}
-	t.begin(d, (strings.EqualFold(parameter(text, "refresher"), "uac")) == uac)
+	t.begin(d, (refresher == "uac") == uac)
 }
 
 // answer adds to a 2xx of ours what is agreed (section 9).
-func (t *sessionTimer) answer(req *sip.Request, res *sip.Response) {
-	text := value(req, "Session-Expires", "x")
-	d, ok := seconds(text)
+func (t *sessionTimer) answer(req *message.Message, res *message.Message) {
+	d, role, ok := interval(req)
 	peerKnows := supports(req, "timer")
 	switch {
 	case !ok && (!peerKnows || t.call.e.set.SessionExpires <= 0):
@@ -110,19 +107,26 @@ func (t *sessionTimer) answer(req *sip.Request, res *sip.Response) {
 		return
 	case !ok:
 		d = max(t.call.e.set.SessionExpires, minimumSE)
-		if min, has := seconds(value(req, "Min-SE")); has {
+		if min, has := seconds(req.Get("Min-SE")); has {
 			d = max(d, min)
 		}
 	}
-	role := strings.ToLower(parameter(text, "refresher"))
 	if !peerKnows || role != "uac" {
 		role = "uas" // that is us, and we can
 	}
-	set(res, "Session-Expires", inSeconds(d)+";refresher="+role)
+	res.Add("Session-Expires", inSeconds(d)+";refresher="+role)
 	if role == "uac" {
-		set(res, "Require", "timer")
+		res.Add("Require", "timer")
 	}
 	t.begin(d, role == "uas")
+}
+
+// interval is what a message says of session timers, and who refreshes.
+func interval(m *message.Message) (d time.Duration, refresher string, ok bool) {
+	text, params := message.Parameters(m.Get("Session-Expires"))
+	refresher, _ = params.Get("refresher")
+	d, ok = seconds(text)
+	return d, strings.ToLower(refresher), ok
 }
 
 // begin starts the timers anew: half the interval to a refresh, and to the end of the call
@@ -149,10 +153,13 @@ func (t *sessionTimer) refreshNow() {
 		c.pursue()
 		return
 	}
-	c.sendUpdate(c.dialog, nil, func(res *sip.Response, err error) {
+	c.sendUpdate(c.dialog, nil, func(res *message.Message, err error) {
 		switch status, why := outcome(res, err); {
 		case status < 300:
 			t.agreed(res, true)
+		case status == 481 && c.goBack(false):
+			t.due = true
+			c.pursue()
 		case status == 481 || status == 408:
 			c.bye(status, why)
 		case status == 422 && t.interval.raise(res), status == 405, status == 501, status == 503:

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/emiago/sipgo/sip"
 )
 
 func TestSessionIsRefreshed(t *testing.T) {
@@ -48,7 +46,7 @@ func TestDeadPeerEndsTheSession(t *testing.T) {
 		t.Fatal("ended early")
 	}
 	w.pass(2 * time.Second)
-	if v, ok := alice.has(Ended); !ok || v.Status != 408 {
+	if v, ok := alice.told(Ended); !ok || v.Status != 408 {
 		t.Errorf("%+v", alice.events)
 	}
 }
@@ -91,11 +89,10 @@ func TestPeerWithoutTimers(t *testing.T) {
 		"From: <sip:old@example.com>;tag=m", "To: <sip:bob@example.com>", "Call-ID: 1", "CSeq: 1 INVITE",
 		"Contact: <sip:m@[2001:db8:66::6]>", "Content-Type: application/sdp", "Content-Length: 5", "", "offer",
 	}, "\r\n")
-	w.send(bob.paths[1], bob.paths[1], 0, []byte(text), nil, 0)
+	w.send(bob.paths[1], bob.paths[1], "UDP", []byte(text), nil)
 	w.pass(delay)
 	answer := w.find("200")
 	if len(answer) != 1 || answer[0].header("Session-Expires") != "" {
 		t.Errorf("%v", answer)
 	}
-	_ = sip.INVITE
 }

@@ -7,16 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
-	"github.com/isthmus-net/isthmus/sip/transaction"
+	"github.com/isthmus-net/isthmus/sip/message"
 )
 
 // sized calls with an INVITE of just so many octets, on a path of an MTU, and returns it.
 func sized(t *testing.T, w *world, a *agent, size int) flight {
 	t.Helper()
-	var u sip.Uri
-	if err := sip.ParseUri(toBob, &u); err != nil {
+	u, err := message.ParseURI(toBob)
+	if err != nil {
 		t.Fatal(err)
 	}
 	padding := 100
@@ -42,13 +40,13 @@ func TestSizeChoosesTheTransport(t *testing.T) {
 	for _, row := range []struct {
 		name      string
 		mtu, size int
-		want      transaction.Transport
+		want      string
 	}{
-		{"Teredo: the last by UDP", 1280, 1080, transaction.UDP},
-		{"Teredo: the first by TCP", 1280, 1081, transaction.TCP},
-		{"Ethernet: the last by UDP", 1500, 1300, transaction.UDP},
-		{"Ethernet: the first by TCP", 1500, 1301, transaction.TCP},
-		{"not known: the first by TCP", 0, 1301, transaction.TCP},
+		{"Teredo: the last by UDP", 1280, 1080, "UDP"},
+		{"Teredo: the first by TCP", 1280, 1081, "TCP"},
+		{"Ethernet: the last by UDP", 1500, 1300, "UDP"},
+		{"Ethernet: the first by TCP", 1500, 1301, "TCP"},
+		{"not known: the first by TCP", 0, 1301, "TCP"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -56,7 +54,7 @@ func TestSizeChoosesTheTransport(t *testing.T) {
 			a.addMTU(2, aliceB, row.mtu)
 			a.use(2)
 			f := sized(t, w, a, row.size)
-			if f.transport != row.want || !strings.Contains(string(f.data), "SIP/2.0/"+row.want.String()+" ") {
+			if f.transport != row.want || !strings.Contains(string(f.data), "SIP/2.0/"+row.want+" ") {
 				t.Errorf("by %v:\n%.80s", f.transport, f.data)
 			}
 		})
@@ -82,24 +80,24 @@ func TestBackToUDP(t *testing.T) {
 			a.addMTU(2, aliceB, 1280)
 			a.use(2)
 			if row.broken {
-				w.broken = transaction.TCP
+				w.broken = "TCP"
 			}
 			first := sized(t, w, a, row.size)
 			w.pass(1200 * time.Millisecond)
 			again := false
 			for _, f := range w.find("INVITE") {
-				if f.transport != transaction.UDP {
+				if f.transport != "UDP" {
 					continue
 				}
 				if len(f.data) > 1232 {
 					t.Errorf("%d octets by UDP", len(f.data))
 				}
-				again = again || parameter(f.header("Via"), "branch") == parameter(first.header("Via"), "branch")
+				again = again || f.branch() == first.branch()
 			}
 			if again != row.want {
 				t.Errorf("by UDP with the same branch: %t", again)
 			}
-			if _, ended := a.has(Ended); row.broken && !row.want && !ended {
+			if _, ended := a.told(Ended); row.broken && !row.want && !ended {
 				t.Error("the call does not end")
 			}
 		})

@@ -3,31 +3,30 @@
 package ua
 
 import (
-	"github.com/emiago/sipgo/sip"
-
+	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // sendUpdate sends an UPDATE (RFC 3311), which names where we are now. One at a time.
-func (c *Call) sendUpdate(d *dialog, body []byte, done func(res *sip.Response, err error)) {
+func (c *Call) sendUpdate(d *dialog, body []byte, done func(res *message.Message, err error)) {
 	e, auths := c.e, 0
 	if c.update != nil {
-		done(nil, transaction.ErrBusy)
+		done(nil, errPending)
 		return
 	}
 	var send func()
 	send = func() {
-		req := d.request(sip.UPDATE)
+		req, since := d.request("UPDATE"), d.refreshed
 		if p := c.way(); p != nil {
-			req.AppendHeader(e.contactHeader(p))
+			req.Add("Contact", e.contact(p).String())
 		}
-		set(req, "Allow", allowed)
-		set(req, "Supported", supported)
-		c.session.ask(req)
-		c.auth.apply(e, req)
-		setBody(req, body)
-		e.send(req, c.way(), func(res *sip.Response, err error) {
-			if res != nil && res.StatusCode < 200 || c.state == Over {
+		req.Add("Allow", allowed)
+		req.Add("Supported", supported)
+		c.session.ask(req.Message)
+		c.auth.apply(e, req.Message)
+		setBody(req.Message, body)
+		e.send(req, c.way(), func(res *message.Message, err error) {
+			if res != nil && res.Status < 200 || c.state == Over {
 				return
 			}
 			c.update = nil
@@ -36,9 +35,9 @@ func (c *Call) sendUpdate(d *dialog, body []byte, done func(res *sip.Response, e
 				auths++
 				send()
 				return
-			case res != nil && res.StatusCode < 300:
-				d.retarget(res)
-			case res != nil && (res.StatusCode == 405 || res.StatusCode == 501):
+			case res != nil && res.Status < 300:
+				d.retargetUnless(res, since)
+			case res != nil && (res.Status == 405 || res.Status == 501):
 				d.updates = false
 			}
 			done(res, err)
@@ -50,7 +49,7 @@ func (c *Call) sendUpdate(d *dialog, body []byte, done func(res *sip.Response, e
 // updated takes an UPDATE of the peer's.
 func (c *Call) updated(s *transaction.Server, d *dialog) {
 	e, req := c.e, s.Request
-	offer := len(req.Body()) > 0
+	offer := len(req.Body) > 0
 	p := c.way()
 	switch min, short := e.tooShort(req); {
 	case short:
@@ -69,7 +68,7 @@ func (c *Call) updated(s *transaction.Server, d *dialog) {
 	var body []byte
 	if offer {
 		var err error
-		if body, err = c.media.Answer(req.Body(), p.ID); err != nil {
+		if body, err = c.media.Answer(req.Body, p.ID); err != nil {
 			e.refuse(s, 488)
 			return
 		}
@@ -83,6 +82,8 @@ func (c *Call) updated(s *transaction.Server, d *dialog) {
 	e.respond(s, res)
 	if peerMoved {
 		c.tell(Event{Kind: PeerMoved, Remote: d.target})
+		c.withdrawUnheard()
+		c.pursue()
 	}
 	if offer {
 		c.tell(Event{Kind: Renegotiated})

@@ -4,7 +4,6 @@ package ua
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -13,8 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
+	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
@@ -32,13 +30,14 @@ type world struct {
 	seen   []flight // all that were sent, lost ones included
 	lose   func(flight) bool
 	server *server
-	broken transaction.Transport // packets by it come back as unreachable, if not UDP
+	proxy  *proxy
+	broken string // packets by it come back as unreachable
 }
 
 // flight is a packet under way.
 type flight struct {
 	from, to  netip.AddrPort
-	transport transaction.Transport
+	transport string
 	at        time.Time // of its arrival
 	sent      time.Time
 	data      []byte
@@ -57,11 +56,16 @@ func (f flight) first() string {
 }
 
 func (f flight) header(name string) string {
-	m, err := sip.ParseMessage(f.data)
-	if err != nil {
+	m, fault := message.Parse(f.data)
+	if fault != nil {
 		return ""
 	}
-	return value(m, name)
+	return m.Get(name)
+}
+
+func (f flight) branch() string {
+	v, _ := message.ParseVia(f.header("Via"))
+	return v.Branch()
 }
 
 // agent is an engine with addresses.
@@ -90,7 +94,7 @@ func (s seed) Read(b []byte) (int, error) {
 // agent makes an agent that has an address on path 1.
 func (w *world) agent(name, address string, change func(*Settings)) *agent {
 	w.t.Helper()
-	set := Settings{AOR: sip.Uri{Scheme: "sip", User: name, Host: "example.com"}}
+	set := Settings{AOR: message.URI{Scheme: "sip", User: name, Host: "example.com"}}
 	if change != nil {
 		change(&set)
 	}
@@ -112,6 +116,16 @@ func (a *agent) addMTU(id int, address string, mtu int) {
 	a.engine.AddPath(Path{ID: id, Name: fmt.Sprint(id), Local: a.paths[id], MTU: mtu})
 }
 
+// has reports whether an address is one of the agent's.
+func (a *agent) has(local netip.AddrPort) bool {
+	for _, at := range a.paths {
+		if at == local {
+			return true
+		}
+	}
+	return false
+}
+
 func (a *agent) use(id int) {
 	a.engine.Use(id, a.w.now, &a.out)
 	a.flush()
@@ -126,8 +140,8 @@ func (a *agent) lost(id int) {
 // call calls another agent at its first address.
 func (a *agent) call(to string) CallID {
 	a.w.t.Helper()
-	var u sip.Uri
-	if err := sip.ParseUri(to, &u); err != nil {
+	u, err := message.ParseURI(to)
+	if err != nil {
 		a.w.t.Fatal(err)
 	}
 	m := &fakeMedia{name: a.name}
@@ -140,12 +154,19 @@ func (a *agent) call(to string) CallID {
 	return id
 }
 
+func (a *agent) tick() {
+	a.engine.Tick(a.w.now, &a.out)
+	a.flush()
+}
+
 // flush sends what the engine put out, and answers calls that came in.
 func (a *agent) flush() {
 	events, packets := slices.Clone(a.out.Events), slices.Clone(a.out.Packets)
 	a.out.Reset()
 	for _, p := range packets {
-		a.w.send(a.paths[p.Socket], p.Remote, p.Transport, p.Data, a, p.Socket)
+		if a.has(p.To.Local) {
+			a.w.send(p.To.Local, p.To.Remote, p.To.Transport, p.Data, a)
+		}
 	}
 	for _, v := range events {
 		a.events = append(a.events, v)
@@ -182,8 +203,8 @@ func (a *agent) kinds() []string {
 	return list
 }
 
-// has returns the first event of a kind.
-func (a *agent) has(k Kind) (Event, bool) {
+// told returns the first event of a kind.
+func (a *agent) told(k Kind) (Event, bool) {
 	i := slices.IndexFunc(a.events, func(v Event) bool { return v.Kind == k })
 	if i < 0 {
 		return Event{}, false
@@ -202,14 +223,11 @@ func (a *agent) only() CallInfo {
 	return info
 }
 
-func (w *world) send(from, to netip.AddrPort, t transaction.Transport, data []byte, by *agent, socket int) {
-	if !from.IsValid() {
-		return // its address is gone
-	}
+func (w *world) send(from, to netip.AddrPort, t string, data []byte, by *agent) {
 	f := flight{from, to, t, w.now.Add(delay), w.now, data}
 	w.seen = append(w.seen, f)
-	if t != transaction.UDP && t == w.broken {
-		by.engine.Unreachable(transaction.Hop{Socket: socket, Transport: t, Remote: to}, w.now, &by.out)
+	if t == w.broken {
+		by.engine.Unreachable(transaction.Target{Transport: t, Local: from, Remote: to}, w.now, &by.out)
 		by.flush()
 		return
 	}
@@ -222,11 +240,15 @@ func (w *world) send(from, to netip.AddrPort, t transaction.Transport, data []by
 func (w *world) pass(d time.Duration) {
 	until := w.now.Add(d)
 	for {
-		at := until.Add(1)
-		var next *agent
+		at, tick := until.Add(1), func() {}
 		for _, a := range w.agents {
 			if n := a.engine.Next(); !n.IsZero() && n.Before(at) {
-				at, next = n, a
+				at, tick = n, a.tick
+			}
+		}
+		if w.proxy != nil {
+			if n := w.proxy.engine.Next(); !n.IsZero() && n.Before(at) {
+				at, tick = n, w.proxy.tick
 			}
 		}
 		switch {
@@ -235,10 +257,9 @@ func (w *world) pass(d time.Duration) {
 			w.flying = w.flying[1:]
 			w.now = f.at
 			w.arrive(f)
-		case next != nil && !at.After(until):
+		case !at.After(until):
 			w.now = maxTime(w.now, at)
-			next.engine.Tick(w.now, &next.out)
-			next.flush()
+			tick()
 		default:
 			w.now = until
 			return
@@ -254,17 +275,19 @@ func maxTime(a, b time.Time) time.Time {
 }
 
 func (w *world) arrive(f flight) {
-	if w.server != nil && f.to == w.server.at {
+	switch {
+	case w.server != nil && f.to == w.server.at:
 		w.server.handle(f)
+		return
+	case w.proxy != nil && f.to == w.proxy.at:
+		w.proxy.handle(f)
 		return
 	}
 	for _, a := range w.agents {
-		for id, local := range a.paths {
-			if local == f.to {
-				a.engine.Handle(f.data, transaction.Hop{Socket: id, Transport: f.transport, Remote: f.from}, w.now, &a.out)
-				a.flush()
-				return
-			}
+		if a.has(f.to) {
+			a.engine.Handle(f.data, transaction.Target{Transport: f.transport, Local: f.to, Remote: f.from}, w.now, &a.out)
+			a.flush()
+			return
 		}
 	}
 }
@@ -343,129 +366,3 @@ func (m *fakeMedia) Accept(answer []byte) error {
 
 func (m *fakeMedia) Withdraw()    { m.open = false }
 func (m *fakeMedia) Hold(on bool) { m.hold = on }
-
-// server is a registrar, and a proxy without state that goes by its bindings.
-type server struct {
-	w         *world
-	at        netip.AddrPort
-	bindings  map[string][]sip.ContactHeader // by user
-	nonce     string                         // "" asks for no credentials
-	min       time.Duration                  // of expiry
-	status    int                            // answers REGISTER by it, if not 0
-	redirect  bool
-	requests  []*sip.Request // REGISTERs
-	mute      bool
-	algorithm string
-	stubborn  bool // takes no credentials
-}
-
-func (w *world) addServer(at string) *server {
-	w.server = &server{w: w, at: netip.MustParseAddrPort(at), bindings: map[string][]sip.ContactHeader{}}
-	return w.server
-}
-
-func (s *server) reply(f flight, res *sip.Response) {
-	s.w.send(s.at, f.from, f.transport, []byte(res.String()), nil, 0)
-}
-
-func (s *server) handle(f flight) {
-	if s.mute {
-		return
-	}
-	switch f.data[0] {
-	case 0:
-		s.stun(f)
-		return
-	case '\r':
-		s.w.send(s.at, f.from, f.transport, []byte("\r\n"), nil, 0)
-		return
-	}
-	m, err := sip.ParseMessage(f.data)
-	if err != nil {
-		s.w.t.Errorf("the server cannot read %q: %v", f.data, err)
-		return
-	}
-	switch m := m.(type) {
-	case *sip.Response:
-		m.RemoveHeader("Via")
-		to := netip.MustParseAddrPort(fmt.Sprintf("[%s]:%d", strings.Trim(m.Via().Host, "[]"), m.Via().Port))
-		s.w.send(s.at, to, f.transport, []byte(m.String()), nil, 0)
-	case *sip.Request:
-		if m.Method == sip.REGISTER {
-			s.register(f, m)
-			return
-		}
-		s.forward(f, m)
-	}
-}
-
-func (s *server) stun(f flight) {
-	b := append([]byte{1, 1, 0, 24}, f.data[4:20]...)
-	b = append(b, 0, 0x20, 0, 20, 0, 2, byte(f.from.Port()>>8)^0x21, byte(f.from.Port())^0x12)
-	a := f.from.Addr().As16()
-	for i := range a {
-		b = append(b, a[i]^f.data[4+i])
-	}
-	s.w.send(s.at, f.from, f.transport, b, nil, 0)
-}
-
-func (s *server) forward(f flight, m *sip.Request) {
-	m.RemoveHeader("Route")
-	if m.Recipient.Host == "example.com" {
-		list := s.bindings[m.Recipient.User]
-		if len(list) == 0 {
-			s.reply(f, transaction.Response(m, 480, "Temporarily Unavailable", "s"))
-			return
-		}
-		if s.redirect {
-			res := transaction.Response(m, 302, "Moved Temporarily", "s")
-			for _, c := range list {
-				res.AppendHeader(&sip.ContactHeader{Address: c.Address})
-			}
-			if m.Method == sip.INVITE {
-				s.reply(f, res)
-			}
-			return
-		}
-		m.Recipient = list[len(list)-1].Address
-	}
-	to := netip.MustParseAddrPort(fmt.Sprintf("%s:%d", m.Recipient.Host, m.Recipient.Port))
-	branch := m.Via().Params.GetOr("branch", "")
-	m.PrependHeader(&sip.ViaHeader{ProtocolName: "SIP", ProtocolVersion: "2.0", Transport: "UDP", Host: "[" + s.at.Addr().String() + "]", Port: int(s.at.Port()), Params: sip.HeaderParams{{K: "branch", V: branch + "p"}}})
-	s.w.send(s.at, to, f.transport, []byte(m.String()), nil, 0)
-}
-
-func (s *server) register(f flight, m *sip.Request) {
-	s.requests = append(s.requests, m)
-	if s.status != 0 {
-		s.reply(f, transaction.Response(m, s.status, "No", "s"))
-		return
-	}
-	if s.nonce != "" && !strings.Contains(value(m, "Authorization"), `nonce="`+s.nonce+`"`) {
-		res := transaction.Response(m, 401, "Unauthorized", "s")
-		stale := !s.stubborn && strings.Contains(value(m, "Authorization"), "nonce=")
-		set(res, "WWW-Authenticate", fmt.Sprintf(`Digest realm="example.com", nonce="%s", qop="auth", algorithm=%s, stale=%t`, s.nonce, cmp.Or(s.algorithm, "MD5"), stale))
-		s.reply(f, res)
-		return
-	}
-	user := m.To().Address.User
-	for _, h := range m.GetHeaders("Contact") {
-		c := h.(*sip.ContactHeader)
-		d, _ := seconds(c.Params.GetOr("expires", "3600"))
-		if d > 0 && d < s.min {
-			res := transaction.Response(m, 423, "Interval Too Brief", "s")
-			set(res, "Min-Expires", inSeconds(s.min))
-			s.reply(f, res)
-			return
-		}
-		s.bindings[user] = slices.DeleteFunc(s.bindings[user], func(b sip.ContactHeader) bool { return b.Address.String() == c.Address.String() })
-		if d > 0 {
-			s.bindings[user] = append(s.bindings[user], *c)
-		}
-	}
-	res := transaction.Response(m, 200, "OK", "s")
-	for _, b := range s.bindings[user] {
-		res.AppendHeader(b.Clone())
-	}
-	s.reply(f, res)
-}

@@ -78,7 +78,7 @@ func linkOf(p pool, links map[netip.Prefix]string) string {
 	return ""
 }
 
-// lacking says in sentences which addresses towards SGSNs this host lacks.
+// lacking says in sentences which addresses this host lacks that the node is to have.
 func lacking(s *Settings) (list []string) {
 	host, err := port.OpenHost()
 	if err != nil {
@@ -88,6 +88,12 @@ func lacking(s *Settings) (list []string) {
 	for _, a := range s.addresses() {
 		if problem, remedy := host.Lacks(a); problem != "" {
 			list = append(list, fmt.Sprintf("SGSNs do not reach %s, for it %s: %s", a, problem, remedy))
+		}
+	}
+	apart := slices.ContainsFunc(s.APNs, func(a APN) bool { return a.VRF != "" }) // it may be an address there
+	for _, a := range []netip.Addr{s.Address4, s.Address6} {
+		if a.IsValid() && !apart && !host.Local(a) {
+			list = append(list, fmt.Sprintf("ICMP errors come from %s, which is no address of this host: write one that ip address shows, or leave the key out", a))
 		}
 	}
 	return list

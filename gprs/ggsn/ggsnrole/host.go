@@ -10,15 +10,6 @@ import (
 	"github.com/isthmus-net/isthmus/internal/host"
 )
 
-// lookForAddresses notes which of the node's addresses towards SGSNs this host lacks.
-func (g *GGSN) lookForAddresses() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.host != nil { // else it is closed meanwhile
-		g.addresses.Look(g.host, g.cfg.addresses(), g.log)
-	}
-}
-
 // blocked is the function of that name in the network namespace of the node, while it runs;
 // g.mu is held.
 func (g *GGSN) blocked() (list []string) {

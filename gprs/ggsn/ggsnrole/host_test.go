@@ -239,8 +239,9 @@ func TestAddressComesAndGoes(t *testing.T) {
 			}
 		}
 	}
+	cfg := g.cfg
 	way := func() (n int) {
-		ns.Do(t, func() error { n = len(lacking(&g.cfg)); return nil })
+		ns.Do(t, func() error { n = len(lacking(&cfg)); return nil })
 		return n
 	}
 	four := &netlink.Addr{IPNet: &net.IPNet{IP: nodeAddr[false].AsSlice(), Mask: net.CIDRMask(24, 32)}}
@@ -263,6 +264,10 @@ func TestAddressComesAndGoes(t *testing.T) {
 	await("it is up", "serving")
 	if n := way(); n != 0 {
 		t.Errorf("a check warns of %d addresses that are there", n)
+	}
+	cfg.Address4 = netip.MustParseAddr("203.0.113.9")
+	if n := way(); n != 1 {
+		t.Error("a check does not warn of a source that the host does not have")
 	}
 	if err := r.Stop(); err != nil {
 		t.Fatal(err)

@@ -40,6 +40,7 @@ type GGSN struct {
 	events eventLog
 	self   host.SelfCheck[struct{}]
 
+	addresses   host.Addresses              // towards SGSNs
 	engine      atomic.Pointer[ggsn.Engine] // nil before it is made
 	lastRestore time.Duration               // see host.DeviceConfig
 
@@ -56,11 +57,9 @@ type GGSN struct {
 	leaving  []pool     // no longer named, but contexts have addresses of it
 	taken    []pool     // the same of an earlier process, and led elsewhere: its contexts end
 	saved    *kept.Saved
-	adopted  int  // contexts of an earlier process
-	draining bool // contexts are refused
-
-	addresses host.Addresses // towards SGSNs
-	told      []string       // of blocked, in the log
+	adopted  int      // contexts of an earlier process
+	draining bool     // contexts are refused
+	told     []string // of blocked, in the log
 }
 
 // New makes the node that cfg describes, without touching the host.
@@ -111,7 +110,9 @@ func (g *GGSN) Run(ctx context.Context) (err error) {
 	if err := g.look(); err != nil { // addresses may have changed before the watch began
 		return err
 	}
-	g.lookForAddresses()
+	if err := g.addresses.Watch(ctx, group, g.cfg.addresses(), g.log); err != nil {
+		return err
+	}
 	for _, n := range g.networks {
 		if err := n.device.Keep(ctx, group); err != nil {
 			return err
@@ -257,9 +258,6 @@ func (g *GGSN) close(leave, served bool) (err error) {
 
 // changed follows one change of the host.
 func (g *GGSN) changed(c port.Change) {
-	if g.addresses.Concerns(c) {
-		g.lookForAddresses()
-	}
 	if c.Kind != port.AddressChanged && c.Kind != port.Overrun {
 		return
 	}

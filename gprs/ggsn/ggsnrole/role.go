@@ -93,7 +93,7 @@ func (s *Settings) keys() []key.Key {
 
 // nodeKeys declares what SGSNs see.
 func (s *Settings) nodeKeys(std ggsn.Settings) []key.Key {
-	prefixes := key.List(reachable)
+	prefixes := key.List(key.Network)
 	return []key.Key{
 		key.Of("name", &s.Name, name, key.InstanceName, key.Identity,
 			"Unique over all instances. Small letters, digits, dots and hyphens."),
@@ -129,14 +129,6 @@ func (s *Settings) hostKeys() []key.Key {
 			"Pairs of a socket and a TUN queue, each pair served by two cores. 0: one for each two CPUs, at most 4."),
 	}
 }
-
-// reachable parses the prefix of a network of either family, or one address.
-var reachable = key.Text("192.0.2.0/24", func(s string) (netip.Prefix, *key.Fault) {
-	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
-		return netip.PrefixFrom(a, a.BitLen()), nil
-	}
-	return key.PrefixLike(s, "192.0.2.0/24 or 2001:db8:1::/64")
-})
 
 // orZero takes "0s", too.
 func orZero(parse key.Parser[time.Duration]) key.Parser[time.Duration] {

@@ -49,7 +49,8 @@ type SGSN struct {
 	group *errgroup.Group
 	news  chan struct{} // holds one: there are events
 
-	told map[gtp.TID]string // what the log has of contexts; of follow
+	addresses host.Addresses
+	told      map[gtp.TID]string // what the log has of contexts; of follow
 
 	mu        sync.Mutex // guards what follows, and udp while it grows
 	events    []sgsn.Event
@@ -57,7 +58,6 @@ type SGSN struct {
 	awaited   map[gtp.TID][]chan outcome
 	report    *sgsn.LoadReport // of the last load
 	loading   bool
-	addresses host.Addresses
 }
 
 // outcome is what became of an order.
@@ -105,11 +105,6 @@ func (s *SGSN) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer s.here.Close()
-	at, err := port.OpenHost()
-	if err != nil {
-		return err
-	}
-	defer at.Abandon()
 	if err := s.count(); err != nil {
 		return err
 	}
@@ -129,7 +124,7 @@ func (s *SGSN) Run(ctx context.Context) (err error) {
 		})
 	}
 	s.group.Go(func() error { s.loop.RunTimer(s.ctx); return nil })
-	if err := s.watchAddresses(at); err != nil {
+	if err := s.addresses.Watch(s.ctx, s.group, s.cfg.Local, s.log); err != nil {
 		stop()
 		s.closePorts()
 		return errors.Join(err, s.group.Wait())
@@ -173,22 +168,6 @@ func (s *SGSN) listen() error {
 			s.loop.SetSocket(sgsn.Socket(i, p), u)
 		}
 	}
-	return nil
-}
-
-// watchAddresses tells when an address of ours leaves this host, and when it is back.
-func (s *SGSN) watchAddresses(at *port.Host) error {
-	look := func(c port.Change) {
-		if s.addresses.Concerns(c) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.addresses.Look(at, s.cfg.Local, s.log)
-		}
-	}
-	if err := host.Follow(s.ctx, s.group, look); err != nil {
-		return err
-	}
-	look(port.Change{Kind: port.Overrun}) // one may have gone before the watch began
 	return nil
 }
 

@@ -341,3 +341,30 @@ func TestAddressComesAndGoes(t *testing.T) {
 		}
 	}
 }
+
+// TestToldOnce: an advertisement that comes again with the same content is no news for the log.
+func TestToldOnce(t *testing.T) {
+	var log strings.Builder
+	s, err := New(*configtest.One(t, Role.Section, "[[sgsn]]\nlocal = [\"192.0.2.1\"]").(*Settings), slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := gtp.ParseIMSI("240010123456789")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(kind sgsn.EventKind, mtu int) outcome {
+		return outcome{event: sgsn.Event{Kind: kind, Key: gtp.MakeTID(m, 5)}, info: sgsn.Info{MTU6: mtu}}
+	}
+	for i, step := range []struct {
+		told  outcome
+		lines int
+	}{
+		{at(sgsn.Attached, 0), 1}, {at(sgsn.Configured, 1400), 2}, {at(sgsn.Configured, 1400), 2}, {at(sgsn.Configured, 1300), 3},
+		{at(sgsn.Ended, 0), 4}, {at(sgsn.Attached, 0), 5}, {at(sgsn.Configured, 1300), 6},
+	} {
+		if s.tell(step.told); strings.Count(log.String(), "\n") != step.lines {
+			t.Errorf("step %d: want %d lines:\n%s", i, step.lines, log.String())
+		}
+	}
+}

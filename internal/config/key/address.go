@@ -59,6 +59,14 @@ func PrefixLike(s, example string) (netip.Prefix, *Fault) {
 // Prefix parses a prefix of either family.
 var Prefix = Text("2001:db8:1::/48", func(s string) (netip.Prefix, *Fault) { return PrefixLike(s, "2001:db8:1::/48") })
 
+// Network parses the prefix of a network of either family, or one address.
+var Network = Text("192.0.2.0/24", func(s string) (netip.Prefix, *Fault) {
+	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	return PrefixLike(s, "192.0.2.0/24 or 2001:db8:1::/64")
+})
+
 // Prefix6 parses an IPv6 prefix.
 var Prefix6 = Text("2001:db8::/32", func(s string) (netip.Prefix, *Fault) {
 	p, f := PrefixLike(s, "2001:db8::/32")

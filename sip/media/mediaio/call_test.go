@@ -9,9 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/isthmus-net/isthmus/sip/media"
 	"github.com/isthmus-net/isthmus/sip/offer"
-	"golang.org/x/sys/unix"
 )
 
 // A call is what a user agent asks of a call's media.

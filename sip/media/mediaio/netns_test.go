@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/sip/media"
-	"github.com/vishvananda/netlink"
 )
 
 // TestHardHandoff cuts the way of a call whose host has another, in namespaces:

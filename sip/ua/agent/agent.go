@@ -13,11 +13,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/sip/media"
-	"github.com/isthmus-net/isthmus/sip/transaction"
+	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/ua"
 )
 
@@ -221,8 +219,8 @@ func (a *Agent) post(f func()) {
 
 // Call calls someone.
 func (a *Agent) Call(ctx context.Context, to string) (id ua.CallID, err error) {
-	var u sip.Uri
-	if err := sip.ParseUri(to, &u); err != nil || u.Host == "" || u.Wildcard {
+	u, err := message.ParseURI(to)
+	if err != nil || u.Host == "" {
 		return 0, fmt.Errorf("%q is no address to call, such as sip:bob@example.com", to)
 	}
 	a.resolve(ctx, u.Host)
@@ -354,24 +352,24 @@ func (a *Agent) leave() {
 }
 
 // lookup finds the address of a name that was resolved before.
-func (a *Agent) lookup(name string, port int, t transaction.Transport) (netip.AddrPort, bool) {
+func (a *Agent) lookup(name string, port uint16, transport string) (netip.AddrPort, bool) {
 	address, ok := a.names.Load(strings.ToLower(name))
 	if !ok {
 		return netip.AddrPort{}, false
 	}
 	if port == 0 {
 		port = 5060
-		if t == transaction.TLS {
+		if transport == "TLS" {
 			port = 5061
 		}
 	}
-	return netip.AddrPortFrom(address.(netip.Addr), uint16(port)), true
+	return netip.AddrPortFrom(address.(netip.Addr), port), true
 }
 
 // resolve asks for the address of a name, IPv6 first. The rest of RFC 3263 (NAPTR and SRV
 // records) is left out.
 func (a *Agent) resolve(ctx context.Context, name string) {
-	if _, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil || name == "" {
+	if _, err := netip.ParseAddr(name); err == nil || name == "" {
 		return
 	}
 	for _, network := range []string{"ip6", "ip4"} {

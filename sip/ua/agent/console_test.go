@@ -9,8 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
-
+	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/ua"
 	"github.com/isthmus-net/isthmus/sip/ua/agent"
 )
@@ -19,7 +18,7 @@ import (
 func console(t *testing.T, name string, port uint16, call string) (in io.WriteCloser, out *bufio.Scanner, ended chan error) {
 	t.Helper()
 	a, err := agent.New(agent.Settings{
-		UA:   ua.Settings{AOR: sip.Uri{Scheme: "sip", User: name, Host: "example.com"}},
+		UA:   ua.Settings{AOR: message.URI{Scheme: "sip", User: name, Host: "example.com"}},
 		Port: port, Interfaces: []string{"lo"},
 	})
 	if err != nil {

@@ -7,8 +7,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/emiago/sipgo/sip"
-
+	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/ua"
 	"github.com/isthmus-net/isthmus/sip/ua/agent"
 )
@@ -20,7 +19,7 @@ func Example() {
 	var running sync.WaitGroup
 	start := func(name string, port uint16) *agent.Agent {
 		a, err := agent.New(agent.Settings{
-			UA:   ua.Settings{AOR: sip.Uri{Scheme: "sip", User: name, Host: "example.com"}},
+			UA:   ua.Settings{AOR: message.URI{Scheme: "sip", User: name, Host: "example.com"}},
 			Port: port, Interfaces: []string{"lo"}, AutoAnswer: true,
 		})
 		if err != nil {

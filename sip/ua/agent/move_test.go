@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/emiago/sipgo/sip"
 	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/sip/media"
+	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/ua"
 	"github.com/isthmus-net/isthmus/sip/ua/agent"
 )
@@ -79,12 +79,18 @@ func start(t *testing.T, in *testutil.Netns, name string, tally *media.Tally) *a
 	var a *agent.Agent
 	in.Do(t, func() (err error) {
 		a, err = agent.New(agent.Settings{
-			UA:         ua.Settings{AOR: sip.Uri{Scheme: "sip", User: name, Host: "example.com"}},
+			UA:         ua.Settings{AOR: message.URI{Scheme: "sip", User: name, Host: "example.com"}},
 			AutoAnswer: true, Latch: true,
 			Sound: func() (media.Source, media.Sink) { return media.Numbered{}, tally },
 		})
 		return err
 	})
+	run(t, a)
+	return a
+}
+
+func run(t *testing.T, a *agent.Agent) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()
@@ -94,7 +100,6 @@ func start(t *testing.T, in *testutil.Netns, name string, tally *media.Tally) *a
 			t.Error(err)
 		}
 	})
-	return a
 }
 
 // await returns the next event of a kind.

@@ -192,7 +192,7 @@ func (a *Agent) target() (netip.Addr, bool) {
 		hosts = append(hosts, a.set.UA.AOR.Host)
 	}
 	for _, h := range hosts {
-		if at, err := netip.ParseAddr(strings.Trim(h, "[]")); err == nil {
+		if at, err := netip.ParseAddr(h); err == nil {
 			return at.Unmap(), true
 		}
 		if at, ok := a.names.Load(strings.ToLower(h)); ok {
@@ -290,21 +290,21 @@ func (a *Agent) receive(p *path) {
 		}
 		data := slices.Clone(b[:n])
 		a.post(func() {
-			a.engine.Handle(data, transaction.Hop{Socket: p.ID, Transport: transaction.UDP, Remote: from}, time.Now(), &a.out)
+			a.engine.Handle(data, transaction.Target{Transport: "UDP", Local: p.Local, Remote: from}, time.Now(), &a.out)
 		})
 	}
 }
 
 // send sends a packet of the engine's. An error of UDP that says that the address or the route
 // is gone comes as a change as well, and sooner.
-func (a *Agent) send(packet transaction.Packet) {
-	p := a.paths[packet.Socket]
-	if p == nil {
-		return
+func (a *Agent) send(packet ua.Packet) {
+	for _, p := range a.paths {
+		switch {
+		case p.Local != packet.To.Local:
+		case packet.To.Reliable():
+			a.sendStream(p, packet)
+		default:
+			_, _ = p.udp.WriteToUDPAddrPort(packet.Data, packet.To.Remote)
+		}
 	}
-	if packet.Transport != transaction.UDP {
-		a.sendStream(p, packet)
-		return
-	}
-	_, _ = p.udp.WriteToUDPAddrPort(packet.Data, packet.Remote)
 }

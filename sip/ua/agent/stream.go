@@ -11,11 +11,12 @@ import (
 
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
+	"github.com/isthmus-net/isthmus/sip/ua"
 )
 
 // stream is a TCP connection of a path, or one that is to be.
 type stream struct {
-	hop     transaction.Hop
+	to      transaction.Target
 	conn    net.Conn // nil: it is being made
 	waiting [][]byte
 	cancel  context.CancelFunc
@@ -38,11 +39,11 @@ func (s *stream) close() {
 }
 
 // sendStream sends a message by TCP, and makes the connection if there is none.
-func (a *Agent) sendStream(p *path, packet transaction.Packet) {
-	s := p.streams[packet.Remote]
+func (a *Agent) sendStream(p *path, packet ua.Packet) {
+	s := p.streams[packet.To.Remote]
 	switch {
-	case packet.Transport != transaction.TCP || s == nil && len(p.streams) >= maxStreams:
-		a.later(func() { a.engine.Unreachable(packet.Hop, time.Now(), &a.out) })
+	case packet.To.Transport != "TCP" || s == nil && len(p.streams) >= maxStreams:
+		a.later(func() { a.engine.Unreachable(packet.To, time.Now(), &a.out) })
 	case s == nil:
 		a.dial(p, packet)
 	case s.conn == nil:
@@ -58,19 +59,19 @@ func (a *Agent) sendStream(p *path, packet transaction.Packet) {
 func (a *Agent) later(f func()) { go a.post(f) }
 
 // dial connects, and then sends what has waited for that.
-func (a *Agent) dial(p *path, packet transaction.Packet) {
+func (a *Agent) dial(p *path, packet ua.Packet) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialWithin)
-	s := &stream{hop: packet.Hop, waiting: [][]byte{packet.Data}, cancel: cancel}
-	p.streams[packet.Remote] = s
+	s := &stream{to: packet.To, waiting: [][]byte{packet.Data}, cancel: cancel}
+	p.streams[packet.To.Remote] = s
 	go func() {
 		var conn net.Conn
 		err := a.ns.Do(func() (err error) {
 			d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.Local.Addr(), 0)), Control: boundTo(p.link, p.Local.Addr())}
-			conn, err = d.DialContext(ctx, "tcp", packet.Remote.String())
+			conn, err = d.DialContext(ctx, "tcp", packet.To.Remote.String())
 			return err
 		})
 		a.post(func() {
-			if err != nil || p.streams[packet.Remote] != s {
+			if err != nil || p.streams[packet.To.Remote] != s {
 				a.broken(p, s)
 				if conn != nil {
 					_ = conn.Close()
@@ -98,9 +99,9 @@ func (a *Agent) write(p *path, s *stream, data []byte) {
 // broken forgets a connection and says what it means for what went by it.
 func (a *Agent) broken(p *path, s *stream) {
 	s.close()
-	if p.streams[s.hop.Remote] == s {
-		delete(p.streams, s.hop.Remote)
-		a.engine.Unreachable(s.hop, time.Now(), &a.out)
+	if p.streams[s.to.Remote] == s {
+		delete(p.streams, s.to.Remote)
+		a.engine.Unreachable(s.to, time.Now(), &a.out)
 	}
 }
 
@@ -118,7 +119,7 @@ func (a *Agent) accept(p *path) {
 				_ = conn.Close()
 				return
 			}
-			s := &stream{hop: transaction.Hop{Socket: p.ID, Transport: transaction.TCP, Remote: from}, conn: conn, cancel: func() {}}
+			s := &stream{to: transaction.Target{Transport: "TCP", Local: p.Local, Remote: from}, conn: conn, cancel: func() {}}
 			p.streams[from] = s
 			go a.read(p, s)
 		})
@@ -156,6 +157,7 @@ func (a *Agent) frames(s *stream, held []byte) (rest []byte, whole, ok bool) {
 		n, ping, fault := message.Frame(held, message.MaxSize)
 		switch {
 		case fault != nil:
+			a.post(func() { a.engine.Broken(held, fault, s.to, time.Now(), &a.out) })
 			return nil, whole, false
 		case n == 0:
 			return held, whole, true
@@ -174,5 +176,5 @@ func (a *Agent) frames(s *stream, held []byte) (rest []byte, whole, ok bool) {
 }
 
 func (a *Agent) handle(s *stream, data []byte) {
-	a.post(func() { a.engine.Handle(data, s.hop, time.Now(), &a.out) })
+	a.post(func() { a.engine.Handle(data, s.to, time.Now(), &a.out) })
 }

@@ -44,13 +44,14 @@ type Server struct {
 	ready  chan struct{}
 	self   tunnel.SelfCheck
 
-	mu        sync.Mutex // guards what follows
-	cfg       Settings
-	keys      int            // that the engine has
-	host      *port.Host     // open while running
-	conns     [2][]*port.UDP // by server.Primary and server.Secondary, then by worker
-	raw       *port.Raw6
 	addresses host.Addresses // of conns
+
+	mu    sync.Mutex // guards what follows
+	cfg   Settings
+	keys  int            // that the engine has
+	host  *port.Host     // open while running
+	conns [2][]*port.UDP // by server.Primary and server.Secondary, then by worker
+	raw   *port.Raw6
 }
 
 // New makes the server that cfg describes, without touching the host.
@@ -112,11 +113,9 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	changes, err := port.Watch(ctx)
-	if err != nil {
+	if err := s.addresses.Watch(ctx, group, s.bound(), s.log); err != nil {
 		return err
 	}
-	group.Go(func() error { return s.watchAddresses(ctx, changes) })
 	for w := range s.conns[server.Primary] {
 		s.work(group, w)
 	}
@@ -239,6 +238,18 @@ func (s *Server) announce() {
 	if err == nil && !native {
 		s.log.Warn("this host has no IPv6 default route or no global IPv6 address: clients will not find relays by this server unless a route leads to their IPv6 peers")
 	}
+}
+
+// bound are the addresses of the sockets.
+func (s *Server) bound() (list []netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, group := range s.conns {
+		if len(group) > 0 { // none in single-address mode
+			list = append(list, group[0].LocalAddr().Addr())
+		}
+	}
+	return list
 }
 
 // Status is the status of a server.

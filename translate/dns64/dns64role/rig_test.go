@@ -20,7 +20,6 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config/key"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/testutil"
-	"github.com/isthmus-net/isthmus/lab/peers"
 )
 
 // patience is how long a test waits for what must come.
@@ -219,18 +218,4 @@ func eventually(t *testing.T, what string, ok func() bool) {
 			t.Fatalf("in vain: %s", what)
 		}
 	}
-}
-
-// findPeers returns the folder of the peers.
-func findPeers(t *testing.T) *peers.Peers {
-	t.Helper()
-	found, err := peers.Find()
-	if err == nil {
-		return found
-	}
-	if !errors.Is(err, peers.ErrMissing) {
-		t.Fatal(err)
-	}
-	testutil.Missing(t, err)
-	return nil
 }

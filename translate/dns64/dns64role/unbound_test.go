@@ -15,6 +15,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/isthmus-net/isthmus/lab/peers"
+	"github.com/isthmus-net/isthmus/lab/peers/peerstest"
 )
 
 // unbound starts a recursive name server with one zone and returns its address.
@@ -32,7 +33,7 @@ func startUnbound(t *testing.T, at netip.AddrPort, zone, anchor string) *exec.Cm
 	if anchor != "" {
 		c.Anchors = []string{anchor}
 	}
-	command, err := findPeers(t).Unbound(t.TempDir(), c)
+	command, err := peerstest.Find(t).Unbound(t.TempDir(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func end(cmd *exec.Cmd) {
 // dig asks with the program of that name and returns what it prints.
 func dig(t *testing.T, at netip.AddrPort, args ...string) string {
 	t.Helper()
-	program, err := findPeers(t).Program("dig")
+	program, err := peerstest.Find(t).Program("dig")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,12 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package txn
+package transaction
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -102,6 +103,76 @@ func TestAsked(t *testing.T) {
 	}
 }
 
+// TestRepeat sends a reliable provisional response again as its user says (RFC 3262 section 3), and a
+// 2xx behind which there is no ACK (RFC 3261 section 13.3.1.4).
+func TestRepeat(t *testing.T) {
+	w := newWorld(t, Defaults())
+	s := w.comes(request(t, "INVITE", branch), udp)
+	s.Repeat(&w.out)
+	var timer Timer
+	timer.Fire = func(now time.Time, out *Output) {
+		s.Repeat(out)
+		if now.Before(start.Add(2 * time.Second)) {
+			w.layer.SetTimer(&timer, now.Add(time.Second))
+		}
+	}
+	w.respond(s, 183)
+	w.layer.SetTimer(&timer, start.Add(10*time.Second))
+	w.layer.SetTimer(&timer, start.Add(500*time.Millisecond)) // in place of that
+	w.until(5)
+	w.respond(s, 200)
+	w.layer.SetTimer(&timer, start.Add(6*time.Second))
+	w.until(7)
+	w.layer.SetTimer(&timer, start.Add(8*time.Second))
+	w.layer.StopTimer(&timer)
+	if timer.IsSet() {
+		t.Error("it is set")
+	}
+	w.until(200)
+	w.expect("repeated", "0 request!, 0 183, 0.5 183, 1.5 183, 2.5 183, 5 200, 6 200")
+	w.empty()
+}
+
+// TestMoveServers has responses leave by another address when theirs is gone.
+func TestMoveServers(t *testing.T) {
+	w := newWorld(t, Defaults())
+	s := w.comes(request(t, "OPTIONS", branch), udp)
+	other := netip.MustParseAddrPort("[2001:db8::7]:5060")
+	w.layer.MoveServers(func(local netip.AddrPort) bool { return local == other }, netip.AddrPort{})
+	w.layer.MoveServers(func(local netip.AddrPort) bool { return local == udp.Local }, other)
+	s.Respond(message.Reply(s.Request, 200, "OK", "tag"), w.now, &w.out)
+	w.layer.Handle(request(t, "OPTIONS", branch), udp, w.now, &w.out)
+	for _, one := range w.out.Sends {
+		if one.To.Local != other || one.To.Remote.Addr() != udp.Remote.Addr() {
+			t.Errorf("%d leaves by %v", one.Message.Status, one.To)
+		}
+	}
+	if len(w.out.Sends) != 2 {
+		t.Errorf("%d responses", len(w.out.Sends))
+	}
+}
+
+// TestWhereResponsesGo is back to the source (sections 18.2.1 and 18.2.2, RFC 3581).
+func TestWhereResponsesGo(t *testing.T) {
+	for _, tt := range []struct{ name, via, transport, to, in string }{
+		{"the port of Via", "[2001:db8::9]:5070", "UDP", "[2001:db8::9]:5070", "[2001:db8::9]:5070;branch"},
+		{"no port is 5060", "[2001:db8::9]", "UDP", "[2001:db8::9]:5060", "[2001:db8::9];branch"},
+		{"from elsewhere", "[2001:db8::5]:5070", "UDP", "[2001:db8::9]:5070", ";received=2001:db8::9"},
+		{"rport", "[2001:db8::9]:5070;rport", "UDP", "[2001:db8::9]:40000", ";rport=40000;branch=" + branch + ";received=2001:db8::9"},
+		{"TCP: the connection", "[2001:db8::9]:5070", "TCP", "[2001:db8::9]:40000", "[2001:db8::9]:5070;branch"},
+	} {
+		w := newWorld(t, Defaults())
+		m := request(t, "OPTIONS", branch)
+		m.Set("Via", "SIP/2.0/"+tt.transport+" "+tt.via+";branch="+branch)
+		w.layer.Handle(m, Target{Transport: tt.transport, Local: udp.Local, Remote: netip.MustParseAddrPort("[2001:db8::9]:40000")}, w.now, &w.out)
+		s := w.out.Events[0].Server
+		s.Respond(message.Reply(s.Request, 200, "OK", "tag"), w.now, &w.out)
+		if one := w.out.Sends[0]; one.To.Remote.String() != tt.to || !strings.Contains(one.Message.Get("Via"), tt.in) {
+			t.Errorf("%s: to %v:\n%s", tt.name, one.To, one.Message)
+		}
+	}
+}
+
 // TestSame tells requests apart (section 17.2.3).
 func TestSame(t *testing.T) {
 	change := func(method, branch string, f func(*message.Message)) *message.Message {
@@ -171,6 +242,9 @@ func TestBounds(t *testing.T) {
 		if (err == nil) != (i < 2) {
 			t.Errorf("client %d: %v", i, err)
 		}
+	}
+	if n := w.layer.Stats().Unsent; n != 1 {
+		t.Errorf("%d requests had no room, want one", n)
 	}
 	w.until(100)
 	w.told()

@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package txn
+package transaction
 
 import (
 	"net/netip"
@@ -21,6 +21,16 @@ type Target struct {
 // Reliable reports whether nothing gets lost on the way.
 func (t Target) Reliable() bool { return t.Transport != "UDP" }
 
+// Receive notes in the topmost Via of a request where it has come from, and returns where responses
+// to it go (RFC 3261 sections 18.2.1 and 18.2.2, RFC 3581).
+func Receive(request *message.Message, from Target) (reply Target) {
+	request.Receive(from.Remote)
+	if !from.Reliable() {
+		from.Remote = request.ReplyTo(from.Remote)
+	}
+	return from
+}
+
 // Send is a message that is to be sent.
 type Send struct {
 	To      Target
@@ -40,10 +50,11 @@ const (
 	Response
 	// Stray is a response to no request that is known.
 	Stray
-	// Timeout: there was no response to the request of Client, or no ACK for that of Server, or
-	// its user has not answered in time.
+	// Timeout: there was no response to the request of Client, which stands for a 408, or no ACK
+	// for that of Server, or its user has not answered in time.
 	Timeout
-	// Unreachable: the request of Client could not be sent.
+	// Unreachable: the request of Client could not be sent, or the address that it was sent from
+	// is gone, which stands for a 503 (RFC 3261 section 8.1.3.1).
 	Unreachable
 	// Overload: a request has come for which there is no room; Message is to be answered without
 	// a transaction.
@@ -70,6 +81,18 @@ func (o *Output) Reset() {
 	clear(o.Sends)
 	clear(o.Events)
 	o.Sends, o.Events = o.Sends[:0], o.Events[:0]
+}
+
+// Refuse answers what [message.Parse] has found a fault with, without a transaction. What is nil, or
+// must have no answer, is dropped. The tag is for To.
+func (o *Output) Refuse(m *message.Message, f *message.Fault, from Target, tag string) {
+	if m == nil {
+		return
+	}
+	to := Receive(m, from)
+	if reply, ok := message.ReplyFault(m, f, tag); ok {
+		o.send(to, reply)
+	}
 }
 
 func (o *Output) send(to Target, m *message.Message) { o.Sends = append(o.Sends, Send{to, m}) }

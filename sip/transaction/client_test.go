@@ -1,6 +1,6 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-package txn
+package transaction
 
 import (
 	"errors"
@@ -40,6 +40,12 @@ func TestFaster(t *testing.T) {
 	w.note()
 	w.until(1)
 	w.expect("faster", "0 INVITE, 0.1 INVITE, 0.3 INVITE, 0.7 INVITE")
+	if _, err := w.layer.Start(request(t, "INVITE", branch+"2"), udp, time.Minute, w.now, &w.out); err != nil {
+		t.Fatal(err)
+	}
+	w.note()
+	w.until(1.5)
+	w.expect("never slower than T1", "1 INVITE, 1.5 INVITE, 1.5 INVITE")
 }
 
 // TestResponses takes responses as they come.
@@ -123,16 +129,104 @@ func TestDerived(t *testing.T) {
 	}
 }
 
+// TestReroute sends what no one has answered by another transport, as a repetition (section 18.1.1).
+func TestReroute(t *testing.T) {
+	w := newWorld(t, Defaults())
+	c := w.start(request(t, "INVITE", branch), tcp)
+	w.until(1)
+	c.Reroute(udp, w.now, &w.out)
+	if s := w.out.Sends[0]; s.To != udp || s.Message.Get("Via") != "SIP/2.0/UDP client.example.com:5070;branch="+branch {
+		t.Errorf("to %v:\n%s", s.To, s.Message)
+	}
+	w.note()
+	w.until(2)
+	w.handle(message.Reply(c.Request, 180, "Ringing", "tag"), udp)
+	c.Reroute(tcp, w.now, &w.out)
+	w.expect("by UDP", "0 INVITE, 1 INVITE, 1.5 INVITE, 2 response180!")
+}
+
+// TestCancel gives an INVITE up (section 9.1).
+func TestCancel(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		play func(w *world, c *Client, respond func(status int))
+		want string
+	}{
+		{"before any response it waits for one", func(w *world, c *Client, respond func(int)) {
+			c.Cancel(udp, w.now, &w.out)
+			w.until(0.1)
+			respond(100)
+			respond(180)
+			w.until(0.2)
+			respond(487)
+		}, "0 INVITE, 0.1 CANCEL, 0.1 response100!, 0.1 response180!, 0.2 ACK, 0.2 response487!"},
+		{"behind a provisional one it goes at once, and once", func(w *world, c *Client, respond func(int)) {
+			respond(180)
+			c.Cancel(udp, w.now, &w.out)
+			c.Cancel(udp, w.now, &w.out)
+			w.note()
+			w.until(0.1)
+			respond(487)
+		}, "0 INVITE, 0 response180!, 0 CANCEL, 0.1 ACK, 0.1 response487!"},
+		{"who ignores it is waited for no longer than 64 T1", func(w *world, c *Client, respond func(int)) {
+			respond(180)
+			w.until(60)
+			c.Cancel(tcp, w.now, &w.out)
+			w.note()
+			w.until(90)
+			respond(180)
+		}, "0 INVITE, 0 response180!, 60 CANCEL, 90 response180!, 92 timeout!, 92 timeout!"},
+		{"behind a final one there is nothing to cancel", func(w *world, c *Client, respond func(int)) {
+			respond(200)
+			c.Cancel(udp, w.now, &w.out)
+		}, "0 INVITE, 0 response200!"},
+	} {
+		w := newWorld(t, Defaults())
+		c := w.start(request(t, "INVITE", branch), udp)
+		tt.play(w, c, func(status int) {
+			w.handle(message.Reply(c.Request, status, "Reason", "tag"), udp)
+			if status < 200 {
+				return
+			}
+			for _, cancel := range w.layer.Matching(func(c *Client) bool { return c.Request.Method == "CANCEL" }) {
+				cancel.Forget()
+			}
+		})
+		w.until(200)
+		w.expect(tt.name, tt.want)
+		w.empty()
+	}
+}
+
+// TestForget tells nothing of what no one wants to know any more.
+func TestForget(t *testing.T) {
+	w := newWorld(t, Defaults())
+	c := w.start(request(t, "INVITE", branch), udp)
+	c.User = "someone"
+	c.Fail(&w.out) // is told when the user comes to it
+	c.Forget()
+	if e := w.out.Events[0]; e.Client.User != nil || !c.Done() || c.Waiting() {
+		t.Errorf("%+v", e.Client)
+	}
+	w.start(request(t, "INVITE", branch), udp).Forget()
+	w.until(100)
+	w.expect("forgotten", "0 INVITE, 0 INVITE, 0 unreachable!")
+	w.empty()
+}
+
 // TestFail ends what could not be sent, at once (section 17.1.4).
 func TestFail(t *testing.T) {
 	w := newWorld(t, Defaults())
 	w.start(request(t, "INVITE", branch+"a"), udp)
-	w.start(request(t, "BYE", branch+"b"), udp)
+	w.start(request(t, "BYE", branch+"b"), udp) // whose key is the lesser
 	other := w.start(request(t, "INVITE", branch+"c"), tcp)
 	answered := w.start(request(t, "INVITE", branch+"d"), udp)
 	w.handle(message.Reply(answered.Request, 200, "OK", "tag"), udp)
 	w.told()
 	w.layer.FailAll(func(c *Client) bool { return c.To.Transport == "UDP" }, &w.out)
+	if first := w.out.Events[0].Message.Method; first != "INVITE" {
+		t.Errorf("%s is told first, want the oldest", first)
+	}
 	w.expect("all of UDP", "0 unreachable!, 0 unreachable!")
 	if _, clients := w.layer.Len(); clients != 1 || other.Done() || !answered.Done() {
 		t.Errorf("%d clients are left", clients)

@@ -1,0 +1,261 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package kept
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Journal is a file of records by their keys, of each of which the last one counts. What has been
+// flushed outlives the process, however that ends; what has been synced outlives the machine. It is
+// locked, so that one process at a time has it. Its methods may be called by several goroutines.
+type Journal struct {
+	// Fresh reports that there was none, and Clean that the last process has closed it.
+	Fresh, Clean bool
+
+	path string
+
+	mu      sync.Mutex // guards what follows
+	file    *os.File
+	pending []byte // not written yet
+	size    int64  // of the file
+	base    int64  // its size when each record was in it once
+	synced  int64
+}
+
+// A record has a checksum of what follows it, two lengths, its key and its value. A key without a
+// value is gone. The empty one is the mark of a process that has closed the journal.
+const (
+	journalMark  = "isthmus journal\x01"
+	recordHeader = 12
+	gone         = 1<<32 - 1
+
+	maxRecord  = 1 << 20
+	maxJournal = 1 << 32
+	// spare is what a journal may grow by before it is written anew, beside its own size.
+	spare = 1 << 20
+)
+
+// OpenJournal opens a journal, and makes it if there is none. It returns the records in it: those
+// before the first that is not whole.
+func OpenJournal(path string) (j *Journal, records map[string][]byte, err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, nil, fmt.Errorf("nothing can be kept over a restart: %w", err)
+	}
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, nil, fmt.Errorf("nothing can be kept over a restart: %w", err)
+	}
+	j = &Journal{path: path, file: file}
+	if err = j.lock(); err == nil {
+		records, err = j.read()
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, nil, err
+	}
+	return j, records, nil
+}
+
+// lock takes the file, which must still be the one of that name: its owner may just have written it
+// anew.
+func (j *Journal) lock() error {
+	var opened, named unix.Stat_t
+	if unix.Flock(int(j.file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil ||
+		unix.Fstat(int(j.file.Fd()), &opened) != nil || unix.Lstat(j.path, &named) != nil || opened.Ino != named.Ino {
+		return fmt.Errorf("the state in %s is in use by another process: stop that, or set another state_file", j.path)
+	}
+	return nil
+}
+
+// read reads what is there, and cuts off what is not whole.
+func (j *Journal) read() (map[string][]byte, error) {
+	all, err := io.ReadAll(io.LimitReader(j.file, maxJournal))
+	if err != nil {
+		return nil, fmt.Errorf("the state in %s cannot be read: %w", j.path, err)
+	}
+	if j.Fresh = len(all) == 0; j.Fresh {
+		all = []byte(journalMark)
+	}
+	if len(all) < len(journalMark) || string(all[:len(journalMark)]) != journalMark {
+		return nil, fmt.Errorf("%s is no state of isthmus: name another state_file, or remove it", j.path)
+	}
+	records, n, clean := replay(all[len(journalMark):])
+	j.Clean = clean
+	j.size = int64(len(journalMark) + n)
+	j.base = j.size
+	if j.Fresh {
+		_, err = j.file.WriteAt(all, 0)
+	}
+	// The mark of the last process is not that of this one.
+	if clean {
+		j.size -= recordHeader
+	}
+	return records, j.problem(errors.Join(err, j.file.Truncate(j.size)))
+}
+
+// replay reads records up to the first that is not whole, and returns the length of those that are.
+// Clean tells that the last of them is the mark.
+func replay(b []byte) (records map[string][]byte, n int, clean bool) {
+	records = map[string][]byte{}
+	for len(b)-n >= recordHeader {
+		one := b[n:]
+		keyLen, length := binary.BigEndian.Uint32(one[4:]), binary.BigEndian.Uint32(one[8:])
+		there := length != gone
+		if !there {
+			length = 0
+		}
+		if keyLen > maxRecord || length > maxRecord || len(one) < recordHeader+int(keyLen+length) {
+			break
+		}
+		end := recordHeader + int(keyLen+length)
+		if crc32.ChecksumIEEE(one[4:end]) != binary.BigEndian.Uint32(one) {
+			break
+		}
+		key := string(one[recordHeader : recordHeader+keyLen])
+		if clean = key == ""; !clean && there {
+			records[key] = one[recordHeader+keyLen : end]
+		} else {
+			delete(records, key)
+		}
+		n += end
+	}
+	return records, n, clean
+}
+
+func appendRecord(b []byte, key string, value []byte) []byte {
+	at := len(b)
+	length := uint32(len(value))
+	if value == nil {
+		length = gone
+	}
+	b = append(b, 0, 0, 0, 0)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(key)))
+	b = binary.BigEndian.AppendUint32(b, length)
+	b = append(append(b, key...), value...)
+	binary.BigEndian.PutUint32(b[at:], crc32.ChecksumIEEE(b[at+4:]))
+	return b
+}
+
+// Put sets a record, or with nil removes it; [Journal.Flush] writes it.
+func (j *Journal) Put(key string, value []byte) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.pending = appendRecord(j.pending, key, value)
+}
+
+// Flush writes what was put. After an error it is tried again by the next one.
+func (j *Journal) Flush() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.flush()
+}
+
+func (j *Journal) flush() error {
+	if len(j.pending) == 0 {
+		return nil
+	}
+	if _, err := j.file.WriteAt(j.pending, j.size); err != nil {
+		if len(j.pending) > maxRecord { // a disk that is full must not fill the memory, too
+			j.pending = nil
+		}
+		return j.problem(err)
+	}
+	j.size += int64(len(j.pending))
+	j.pending = j.pending[:0]
+	return nil
+}
+
+// Sync has what was flushed reach the disk, and writes a journal anew in which more is out of date
+// than not. Others go on putting and flushing meanwhile.
+func (j *Journal) Sync() error {
+	j.mu.Lock()
+	file, size, synced, grown := j.file, j.size, j.synced, j.size > 2*j.base+spare
+	j.mu.Unlock()
+	if grown {
+		return j.problem(j.rewrite(size))
+	}
+	if size == synced {
+		return nil
+	}
+	err := file.Sync()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err == nil && file == j.file {
+		j.synced = size
+	}
+	return j.problem(err)
+}
+
+// rewrite replaces the file by one that has each record of its first part once, and behind these
+// what has come since.
+func (j *Journal) rewrite(size int64) error {
+	old := j.file // which no one else replaces
+	text := make([]byte, size)
+	if _, err := old.ReadAt(text, 0); err != nil {
+		return err
+	}
+	records, _, _ := replay(text[len(journalMark):])
+	fresh := []byte(journalMark)
+	for _, key := range slices.Sorted(maps.Keys(records)) {
+		fresh = appendRecord(fresh, key, records[key])
+	}
+	file, err := os.OpenFile(j.path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteAt(fresh, 0)
+	if err = errors.Join(err, unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB), file.Sync()); err == nil {
+		err = j.replace(file, size, int64(len(fresh)))
+	}
+	if err != nil {
+		_ = file.Close()
+		_ = os.Remove(file.Name())
+		return err
+	}
+	return old.Close()
+}
+
+// replace goes on in another file, which has what the old one had up to size.
+func (j *Journal) replace(file *os.File, size, base int64) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	since := make([]byte, j.size-size)
+	if _, err := j.file.ReadAt(since, size); err != nil && len(since) > 0 {
+		return err
+	}
+	if _, err := file.WriteAt(since, base); err != nil {
+		return err
+	}
+	if err := os.Rename(file.Name(), j.path); err != nil {
+		return err
+	}
+	j.file, j.base, j.size, j.synced = file, base, base+int64(len(since)), base
+	return nil
+}
+
+// Close flushes and syncs, marks that the process has ended in good order, and gives the file back.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.pending = appendRecord(j.pending, "", nil)
+	return errors.Join(j.flush(), j.problem(j.file.Sync()), j.file.Close())
+}
+
+func (j *Journal) problem(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("the state cannot be kept in %s: %w", j.path, err)
+}

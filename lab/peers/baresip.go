@@ -1,0 +1,85 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package peers
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+)
+
+// Baresip is the configuration of baresip, a SIP telephone without a screen. It plays silence and
+// writes what it hears to a file.
+type Baresip struct {
+	// Name distinguishes instances; it names the files.
+	Name string
+	// Device is the interface that it uses, Listen its address there with the port of SIP.
+	Device string
+	Listen netip.AddrPort
+	// User is its name in Domain and in digests, with a password.
+	User, Domain, Password string
+	// Proxy is the SIP URI by which it sends everything.
+	Proxy string
+	// Answer has it answer calls.
+	Answer bool
+	// Dial, if it is set, is the URI that it calls once it runs.
+	Dial string
+}
+
+// Baresip writes the configuration below dir and returns the command.
+func (p *Peers) Baresip(dir string, c Baresip) (*Command, error) {
+	i, err := p.instance("baresip", dir, c.Name)
+	if err != nil {
+		return nil, err
+	}
+	folder, err := i.folder(".baresip")
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range []struct{ ending, text string }{
+		{".baresip/accounts", c.account()}, {".baresip/contacts", ""}, {".wav", silence()},
+	} {
+		if err := i.write(f.ending, f.text); err != nil {
+			return nil, err
+		}
+	}
+	config := c.config(filepath.Join(p.Dir, "root/usr/lib/baresip/modules"), i.at(".wav"), i.at("-heard.wav"))
+	if err := i.write(".baresip/config", config); err != nil {
+		return nil, err
+	}
+	args := []string{"-v", "-f", folder}
+	if c.Dial != "" {
+		args = append(args, "-e", "/dial "+c.Dial)
+	}
+	return &Command{Path: i.path, Args: args, Config: config, ConfigPath: filepath.Join(folder, "config")}, nil
+}
+
+func (c Baresip) account() string {
+	mode := "manual"
+	if c.Answer {
+		mode = "auto"
+	}
+	return fmt.Sprintf("<sip:%s@%s>;auth_user=%s;auth_pass=%s;outbound=\"%s\";answermode=%s;audio_codecs=PCMU;regint=600\n", c.User, c.Domain, c.User, c.Password, c.Proxy, mode)
+}
+
+func (c Baresip) config(modules, source, heard string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "sip_listen %s\nnet_interface %s\nmodule_path %s\n", c.Listen, c.Device, modules)
+	b.WriteString("module g711.so\nmodule aufile.so\nmodule uuid.so\nmodule_app account.so\nmodule_app menu.so\n")
+	fmt.Fprintf(&b, "audio_source aufile,%s\naudio_player aufile,%s\naudio_alert aufile,%s\n", source, heard, heard)
+	return b.String()
+}
+
+// silence is a file of WAV, a minute of 8 kHz, which is what PCMU has. At its end baresip hangs up.
+func silence() string {
+	const rate, samples = 8000, 60 * 8000
+	return "RIFF" + little(36+2*samples, 4) + "WAVEfmt " + little(16, 4) + little(1, 2) + little(1, 2) +
+		little(rate, 4) + little(2*rate, 4) + little(2, 2) + little(16, 2) + "data" + little(2*samples, 4) + string(make([]byte, 2*samples))
+}
+
+// little writes a number, the least octet first.
+func little(n uint32, octets int) string {
+	return string(binary.LittleEndian.AppendUint32(nil, n)[:octets])
+}

@@ -1,0 +1,135 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package registrarrole
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/lab/peers"
+	"github.com/isthmus-net/isthmus/lab/peers/peerstest"
+)
+
+// home is a namespace of a peer, on a link of its own with the server's:
+//
+//	server 2001:db8:N::5 -- home 2001:db8:N::1
+func (w *world) home(n int) (ns *testutil.Netns, server, terminal netip.Addr) {
+	w.t.Helper()
+	ns = testutil.NewNetns(w.t)
+	server, terminal = netip.MustParseAddr(fmt.Sprintf("2001:db8:%d::5", n)), netip.MustParseAddr(fmt.Sprintf("2001:db8:%d::1", n))
+	link := fmt.Sprintf("home%d", n)
+	w.ns.Do(w.t, func() error {
+		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: link}, PeerName: "eth0", PeerNamespace: netlink.NsFd(ns.Handle())}
+		return errors.Join(netlink.LinkAdd(veth), join(link, server), forward())
+	})
+	ns.Do(w.t, func() error {
+		return errors.Join(join("eth0", terminal), netlink.RouteAdd(&netlink.Route{Gw: server.AsSlice()}))
+	})
+	w.ns.AwaitLinks(w.t, link)
+	ns.AwaitLinks(w.t, "eth0")
+	return ns, server, terminal
+}
+
+// forward has the server's host be the router of homes, whose media goes from one to the other.
+func forward() error { return os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0) }
+
+func join(name string, a netip.Addr) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	one, err := netlink.ParseAddr(a.String() + "/64")
+	if err != nil {
+		return err
+	}
+	one.Flags = unix.IFA_F_NODAD
+	return errors.Join(netlink.AddrAdd(link, one), netlink.LinkSetUp(link))
+}
+
+// said is what a program has printed so far.
+type said struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *said) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(b)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// start starts a peer in a namespace.
+func start(t *testing.T, ns *testutil.Netns, c *peers.Command, err error) (*exec.Cmd, *said) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, out := exec.Command(c.Path, c.Args...), new(said)
+	cmd.Stdout, cmd.Stderr = out, out
+	ns.Do(t, cmd.Start)
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd, out
+}
+
+// TestBaresip has two of Debian's telephones register, by UDP and by TCP, and call each other; the
+// caller hangs up.
+func TestBaresip(t *testing.T) {
+	w := newWorld(t)
+	all := peerstest.Find(t)
+	homes := [2]*testutil.Netns{}
+	var server, terminal [2]netip.Addr
+	for n := range homes {
+		homes[n], server[n], terminal[n] = w.home(n + 1)
+	}
+	s := w.serve(fmt.Sprintf("listen = [%q, %q]\nlisten_tls = []\nalgorithms = [\"MD5\"]", server[0], server[1]))
+	phone := func(n int, user, transport string, change func(*peers.Baresip)) (*exec.Cmd, *said) {
+		c := peers.Baresip{
+			Name: user, Device: "eth0", Listen: netip.AddrPortFrom(terminal[n], 5070), User: user, Domain: domain, Password: user,
+			Proxy: fmt.Sprintf("sip:[%s]:5060;transport=%s", server[n], transport),
+		}
+		change(&c)
+		command, err := all.Baresip(w.dir, c)
+		return start(t, homes[n], command, err)
+	}
+	_, bob := phone(1, "bob", "tcp", func(c *peers.Baresip) { c.Answer = true })
+	registered := func(user string, out *said) {
+		t.Helper()
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("%s: %s", user, out)
+			}
+		})
+		eventually(t, user+" has registered", func() bool { return len(s.has(t, user+"@"+domain)) == 1 })
+	}
+	registered("bob", bob)
+	alice, out := phone(0, "alice", "udp", func(c *peers.Baresip) { c.Dial = "sip:bob@" + domain })
+	registered("alice", out)
+	for name, one := range map[string]*said{"alice": out, "bob": bob} {
+		eventually(t, name+" hears the other", func() bool { return strings.Contains(one.String(), "incoming rtp for 'audio' established") })
+	}
+	eventually(t, "the call is established", func() bool { return strings.Contains(out.String(), "Call established") })
+	if err := alice.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "bob hears that alice has hung up", func() bool { return strings.Contains(bob.String(), "audio: destroyed") })
+}
