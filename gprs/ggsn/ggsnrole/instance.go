@@ -167,6 +167,9 @@ func (g *GGSN) open() error {
 	if g.own, err = g.lookOwn(); err != nil {
 		return err
 	}
+	if g.noNodes, err = findNoNodes(g.host); err != nil {
+		return err
+	}
 	if err := g.openState(); err != nil {
 		return err
 	}
