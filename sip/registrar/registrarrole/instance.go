@@ -99,6 +99,7 @@ func New(cfg Settings, log *slog.Logger) (*Registrar, error) {
 	r.counters.faults = newFaults()
 	proxy.Connected = r.streams.connected
 	r.loop.Engine = engine{proxy}
+	r.loop.Ordered = true // no 200 overtakes the 100 before it
 	r.loop.NewOutput = func() *output { return new(output) }
 	r.loop.Settled = r.settled
 	r.loop.EachDropped = r.eachDropped
