@@ -53,7 +53,11 @@ func hostOf(t *testing.T) *testutil.Netns {
 		if err := forward(); err != nil {
 			return err
 		}
-		return address("gn", nodeAddr)
+		if err := address("gn", nodeAddr); err != nil {
+			return err
+		}
+		testutil.AwaitLocal(t, nodeAddr[true]) // its route is made a little later
+		return nil
 	})
 	return ns
 }
