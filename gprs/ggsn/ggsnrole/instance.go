@@ -57,9 +57,10 @@ type GGSN struct {
 	leaving  []pool     // no longer named, but contexts have addresses of it
 	taken    []pool     // the same of an earlier process, and led elsewhere: its contexts end
 	saved    *kept.Saved
-	adopted  int      // contexts of an earlier process
-	draining bool     // contexts are refused
-	told     []string // of blocked, in the log
+	adopted  int             // contexts of an earlier process
+	draining bool            // contexts are refused
+	told     []string        // of blocked, in the log
+	full     map[string]bool // pools, likewise
 }
 
 // New makes the node that cfg describes, without touching the host.
@@ -127,7 +128,7 @@ func (g *GGSN) Run(ctx context.Context) (err error) {
 	group.Go(func() error { g.loop.RunTimer(ctx); return nil })
 	group.Go(func() error { g.letGoByAndBy(ctx); return nil })
 	group.Go(func() error { g.events.Run(ctx); return nil })
-	group.Go(func() error { g.tellBlockedByAndBy(ctx); return nil })
+	group.Go(func() error { g.tellByAndBy(ctx); return nil })
 	defer context.AfterFunc(ctx, func() { g.endPorts(role.Leaving(ctx)) })()
 	g.announce()
 	close(g.ready)
