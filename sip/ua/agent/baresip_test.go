@@ -4,158 +4,20 @@ package agent_test
 
 import (
 	"errors"
-	"fmt"
-	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config/configtest"
-	"github.com/isthmus-net/isthmus/internal/role/roletest"
-	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/lab/peers/peerstest"
 	"github.com/isthmus-net/isthmus/sip/media"
 	"github.com/isthmus-net/isthmus/sip/media/g711"
 	"github.com/isthmus-net/isthmus/sip/media/wav"
-	"github.com/isthmus-net/isthmus/sip/message"
-	"github.com/isthmus-net/isthmus/sip/registrar/registrarrole"
 	"github.com/isthmus-net/isthmus/sip/ua"
 	"github.com/isthmus-net/isthmus/sip/ua/agent"
 )
-
-// domain is that of the registrar on the router, whose users are alice and bob; passwords are names.
-const domain = "example.net"
-
-// serve runs the registrar on the router.
-func (n *net3) serve(t *testing.T, p plan) {
-	t.Helper()
-	dir := t.TempDir()
-	users := filepath.Join(dir, "subscribers.toml")
-	text := ""
-	for _, name := range []string{"alice", "bob"} {
-		text += fmt.Sprintf("[[subscriber]]\nprivate_id = %q\npublic_ids = [\"sip:%s@%s\"]\npassword = %q\n", name, name, domain, name)
-	}
-	if err := os.WriteFile(users, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	text = fmt.Sprintf("[[registrar]]\ndomains = [%q]\nlisten = [%q]\nlisten_tls = []\nalgorithms = [\"MD5\"]\nsubscribers_file = %q\nstate_file = %q\n",
-		domain, p.router, users, filepath.Join(dir, "state"))
-	r, err := registrarrole.New(*configtest.One(t, registrarrole.Role.Section, text).(*registrarrole.Settings), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	roletest.Start(t, n.router, r)
-}
-
-// uri is that of an address.
-func uri(at string) string {
-	if strings.Contains(at, ":") {
-		at = "[" + at + "]"
-	}
-	return "sip:" + at
-}
-
-// register runs an agent that registers by the router's registrar.
-func (n *net3) register(t *testing.T, in *testutil.Netns, p plan, name string, sound func() (media.Source, media.Sink)) *agent.Agent {
-	t.Helper()
-	proxy, err := message.ParseURI(uri(p.router))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var a *agent.Agent
-	in.Do(t, func() (err error) {
-		a, err = agent.New(agent.Settings{
-			UA: ua.Settings{
-				AOR: message.URI{Scheme: "sip", User: name, Host: domain}, Password: name,
-				Proxy: proxy, Register: time.Hour,
-			},
-			AutoAnswer: true, Latch: true, Sound: sound,
-		})
-		return err
-	})
-	run(t, a)
-	await(t, a, ua.Registered)
-	return a
-}
-
-// program is a peer that runs.
-type program struct {
-	*exec.Cmd
-	in io.Writer
-
-	mu   sync.Mutex
-	text strings.Builder
-	read int
-}
-
-func (p *program) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.Write(b)
-}
-
-// startProgram starts a peer in a namespace.
-func startProgram(t *testing.T, in *testutil.Netns, c *peers.Command, err error) *program {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &program{Cmd: exec.Command(c.Path, c.Args...)}
-	p.Stdout, p.Stderr = p, p
-	if p.in, err = p.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	in.Do(t, p.Start)
-	t.Cleanup(func() {
-		_ = p.Process.Kill()
-		_ = p.Wait()
-		if t.Failed() {
-			t.Logf("%s", p.text.String())
-		}
-	})
-	return p
-}
-
-// says waits until the peer says something, behind what it has said before.
-func (p *program) says(t *testing.T, text string) {
-	t.Helper()
-	eventually(t, "it says "+text, func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		at := strings.Index(p.text.String()[p.read:], text)
-		if at >= 0 {
-			p.read += at + len(text)
-		}
-		return at >= 0
-	})
-}
-
-// order gives the peer an order.
-func (p *program) order(t *testing.T, line string) { p.key(t, line+"\n") }
-
-func (p *program) key(t *testing.T, keys string) {
-	t.Helper()
-	if _, err := io.WriteString(p.in, keys); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("in vain: %s", what)
-		}
-	}
-}
 
 // noise is a sound whose frames differ from each other, and survive being decoded and encoded. It
 // has no sample of 0, which baresip decodes as 2.
@@ -214,8 +76,27 @@ func (e *ear) more(t *testing.T, frames int) {
 	eventually(t, "the peer's sound is heard", func() bool { return count() >= want })
 }
 
-// hears waits until a telephone with its files below dir has heard so many frames of a sound.
-func hears(t *testing.T, c peers.Baresip, dir string, frames int, of *wav.Sound) {
+// telephone is bob's baresip, which is registered, answers and plays a sound.
+type telephone struct {
+	*program
+	config peers.Baresip
+	dir    string
+}
+
+func (n *net3) telephone(t *testing.T, all *peers.Peers, p plan, plays *wav.Sound) *telephone {
+	t.Helper()
+	b := &telephone{dir: t.TempDir(), config: peers.Baresip{
+		Name: "bob", Device: "p", Listen: netip.AddrPortFrom(netip.MustParseAddr(p.peer), 5060), User: "bob", Domain: domain, Password: "bob",
+		Proxy: uri(p.router) + ";transport=udp", Answer: true, Play: linear(plays),
+	}}
+	command, err := all.Baresip(b.dir, b.config)
+	b.program = startProgram(t, n.peer, command, err)
+	b.says(t, "200 OK")
+	return b
+}
+
+// hears waits until the telephone has heard so many frames of a sound.
+func (b *telephone) hears(t *testing.T, frames int, of *wav.Sound) {
 	t.Helper()
 	const head, size = 44, 2 * media.Samples
 	known := map[string]bool{}
@@ -223,13 +104,13 @@ func hears(t *testing.T, c peers.Baresip, dir string, frames int, of *wav.Sound)
 		known[rest[:size]] = true
 	}
 	eventually(t, "baresip hears us", func() bool {
-		files, err := c.Heard(dir)
+		files, err := b.config.Heard(b.dir)
 		n := 0
 		for _, name := range files {
-			b, more := os.ReadFile(name)
+			text, more := os.ReadFile(name)
 			err = errors.Join(err, more)
-			for at := head; at+size <= len(b); at += size {
-				if known[string(b[at:at+size])] {
+			for at := head; at+size <= len(text); at += size {
+				if known[string(text[at:at+size])] {
 					n++
 				}
 			}
@@ -250,6 +131,7 @@ var families = []struct {
 // TestBaresip has calls with Debian's telephone, each by the other and ended by the other, with sound
 // both ways, keys, and hold by either end (RFC 3261, 3264 section 8.4, 4733).
 func TestBaresip(t *testing.T) {
+	t.Parallel()
 	all := peerstest.Find(t)
 	for _, row := range families {
 		t.Run(row.name, func(t *testing.T) {
@@ -259,22 +141,14 @@ func TestBaresip(t *testing.T) {
 			ours, theirs := noise(1, 1000), noise(2, 3000)
 			ear := newEar(theirs)
 			alice := n.register(t, n.mobile, row.plan, "alice", func() (media.Source, media.Sink) { return ours, ear })
-			config := peers.Baresip{
-				Name: "bob", Device: "p", Listen: netip.AddrPortFrom(netip.MustParseAddr(row.peer), 5060), User: "bob", Domain: domain, Password: "bob",
-				Proxy: uri(row.router) + ";transport=udp", Answer: true, Play: linear(theirs),
-			}
-			dir := t.TempDir()
-			command, err := all.Baresip(dir, config)
-			bob := startProgram(t, n.peer, command, err)
-			bob.says(t, "200 OK")
-
+			bob := n.telephone(t, all, row.plan, theirs)
 			id, err := alice.Call(t.Context(), "sip:bob@"+domain)
 			if err != nil {
 				t.Fatal(err)
 			}
 			await(t, alice, ua.Established)
 			ear.more(t, 20)
-			hears(t, config, dir, 20, ours)
+			bob.hears(t, 20, ours)
 			if err := alice.Press(t.Context(), id, "5"); err != nil {
 				t.Fatal(err)
 			}
@@ -303,7 +177,7 @@ func TestBaresip(t *testing.T) {
 			bob.order(t, "/dial sip:alice@"+domain)
 			id = await(t, alice, ua.Established).Call
 			ear.more(t, 20)
-			hears(t, config, dir, 40, ours)
+			bob.hears(t, 40, ours)
 			if err := alice.HangUp(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
@@ -313,18 +187,50 @@ func TestBaresip(t *testing.T) {
 	}
 }
 
-// awaitMedia returns the next event of a kind about media.
-func awaitMedia(t *testing.T, a *agent.Agent, k media.EventKind) media.Event {
-	t.Helper()
-	timeout := time.After(20 * time.Second)
-	for {
-		select {
-		case v := <-a.Events():
-			if v.Media != nil && v.Media.Kind == k {
-				return *v.Media
+// TestBaresipMovedAway has our end move during a call: the telephone takes the re-INVITE, sound goes on,
+// and the BYE of either end arrives.
+func TestBaresipMovedAway(t *testing.T) {
+	t.Parallel()
+	all := peerstest.Find(t)
+	for _, row := range []struct {
+		name string
+		plan
+		leave func(*testing.T, *net3)
+		bye   func(*testing.T, *agent.Agent, ua.CallID, *telephone)
+	}{
+		{"softly by IPv6, and baresip hangs up", plan6, func(t *testing.T, n *net3) {
+			n.mobile.Do(t, func() error { return route("b", plan6.routerB, 50) })
+		}, func(t *testing.T, _ *agent.Agent, _ ua.CallID, bob *telephone) { bob.order(t, "/hangup") }},
+		{"hard by IPv4, and we hang up", plan4, func(t *testing.T, n *net3) { n.remove(t, plan4.mobileA) },
+			func(t *testing.T, alice *agent.Agent, id ua.CallID, bob *telephone) {
+				if err := alice.HangUp(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+				bob.says(t, "session closed")
+			}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			n := newNet3(t, row.plan)
+			n.serve(t, row.plan)
+			ours, theirs := noise(1, 1000), noise(2, 3000)
+			ear := newEar(theirs)
+			alice := n.register(t, n.mobile, row.plan, "alice", func() (media.Source, media.Sink) { return ours, ear })
+			awaitPaths(t, alice, row.mobileA, 2)
+			bob := n.telephone(t, all, row.plan, theirs)
+			id, err := alice.Call(t.Context(), "sip:bob@"+domain)
+			if err != nil {
+				t.Fatal(err)
 			}
-		case <-timeout:
-			t.Fatalf("no event %v", k)
-		}
+			await(t, alice, ua.Established)
+			ear.more(t, 10)
+			bob.hears(t, 10, ours)
+			row.leave(t, n)
+			await(t, alice, ua.Moved)
+			ear.more(t, 20)
+			bob.hears(t, 40, ours)
+			row.bye(t, alice, id, bob)
+			await(t, alice, ua.Ended)
+		})
 	}
 }
