@@ -164,7 +164,8 @@ func awaitPaths(t *testing.T, a *agent.Agent, using string, paths int) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatalf("%s is not used", using)
+	s, err := a.State(t.Context())
+	t.Fatalf("%s of %d is not used, but %v, and %v are ready, %v", using, paths, s.Path, s.Standby, err)
 }
 
 // heard waits until so many packets more have come.
@@ -245,6 +246,23 @@ func TestCallMovesBetweenLinks(t *testing.T) {
 					break
 				}
 			}
+		})
+	}
+}
+
+// TestDefaultRouteChooses the address of a host that has neither a registrar nor a call, by either
+// version of IP.
+func TestDefaultRouteChooses(t *testing.T) {
+	t.Parallel()
+	for _, row := range families {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			n := newNet3(t, row.plan)
+			n.mobile.Do(t, func() error { return route("b", row.routerB, 50) })
+			alice := start(t, n.mobile, "alice", new(media.Tally))
+			awaitPaths(t, alice, row.mobileB, 2)
+			n.mobile.Do(t, func() error { return route("a", row.routerA, 10) })
+			awaitPaths(t, alice, row.mobileA, 2)
 		})
 	}
 }
