@@ -191,7 +191,7 @@ func (e *Engine) nodes(t *transaction, control, user netip.Addr, a *access) (ch,
 // node returns the node of an address in a message, which must be a peer unless any may be
 // named.
 func (e *Engine) node(t *transaction, a netip.Addr, anyone bool) (handle, gtp.Cause) {
-	if !e.reachable(a) || !e.isPeer(a) && (!anyone || e.isTerminals(a)) {
+	if !e.reachable(a) || e.isNoNode(a, t.from.Addr()) || !e.isPeer(a) && (!anyone || e.isTerminals(a)) {
 		return 0, gtp.CauseMandatoryIncorrect
 	}
 	h, ok := e.namedPeer(t.ph, a)

@@ -135,7 +135,8 @@ func (e *Engine) begin(now time.Time, out *Output) call {
 func (c call) seconds() uint32 { return uint32(c.at / time.Second) }
 
 // Reconfigure changes the settings. Contexts stay, also those that have addresses of pools
-// that are gone; those of access points that are gone are deleted in good order.
+// that are gone; those of access points that are gone, and of nodes that are peers no more, are
+// deleted in good order.
 func (e *Engine) Reconfigure(s Settings, now time.Time, out *Output) error {
 	if err := s.Check(); err != nil {
 		return err

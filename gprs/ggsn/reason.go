@@ -18,6 +18,7 @@ const (
 	ExtensionUnknown                                       // an extension header that must be understood and is not
 	SequenceMissing                                        // a message of the control plane without a sequence number
 	IndicationWrong                                        // an Error Indication that fits no context
+	LabelGuessed                                           // a request for a context of version 0 that too many have named by wrong flow labels
 	CreateLate                                             // a Create Request that came before, of a context that has ended
 
 	// G-PDUs.
@@ -55,7 +56,7 @@ const none Reason = 0
 const NumReasons = int(numReasons)
 
 var reasonNames = [numReasons - Stranger]string{
-	"stranger", "peers_full", "request_rate", "response_unknown", "extension_unknown", "sequence_missing", "indication_wrong", "create_late",
+	"stranger", "peers_full", "request_rate", "response_unknown", "extension_unknown", "sequence_missing", "indication_wrong", "label_guessed", "create_late",
 	"teid_unknown", "outer_source", "not_ip", "wrong_family", "spoofed_ipv4", "spoofed_ipv6", "spoofed_link_local",
 	"link_scope", "link_control", "multicast", "own_address", "bad_destination", "user_denied",
 	"hop_limit", "too_big",

@@ -33,6 +33,7 @@ type session struct {
 	request     handle // ours, that waits for its answer
 	msisdn      gtp.MSISDN
 	linkState   link.State
+	guesses     guesses
 }
 
 // marks are what is to be remembered of a session.

@@ -17,6 +17,9 @@ type Settings struct {
 	Address4, Address6 netip.Addr
 	// Peers are the nodes that may speak to it; there must be some.
 	Peers []netip.Prefix
+	// NoNodes are addresses that no other node has: those of this host, and those of its links
+	// that are for broadcast. A request names none of them, unless it comes from there.
+	NoNodes []netip.Addr
 	// ReversedTID are nodes that write the octets of a TID in reverse order, as OpenGGSN
 	// and its descendants do; the others write them as TS 09.60 section 12 has them.
 	ReversedTID []netip.Prefix
