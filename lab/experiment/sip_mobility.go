@@ -1,0 +1,228 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/sip/ua"
+)
+
+// Choices of sip-mobility.
+const (
+	sipMobilityName = "sip-mobility"
+	sipMoves        = 20 // of each kind
+	// sipWarm is how many packets are heard at each end before a change and behind it.
+	sipWarm, sipWarmShort = 40, 15
+)
+
+// sipMobility is the experiment sip-mobility.
+var sipMobility = lab.Experiment{
+	Name:      sipMobilityName,
+	Summary:   "a telephone moves between two links in the middle of a call, softly and hard: the re-INVITE, the gap in media both ways, what is lost",
+	NeedsRoot: true,
+	Run:       runSIPMobility,
+}
+
+// sipCase is a kind of move, many times.
+type sipCase struct {
+	ipv6  bool
+	host  *sipHost
+	hard  bool
+	moves []sipMove
+}
+
+func (c *sipCase) family() string {
+	if c.ipv6 {
+		return "IPv6"
+	}
+	return "IPv4"
+}
+
+func (c *sipCase) kind() string {
+	if c.hard {
+		return "hard"
+	}
+	return "soft"
+}
+
+func (c *sipCase) String() string {
+	return fmt.Sprintf("%s, %s, %s", c.family(), c.host.title(), c.kind())
+}
+
+// sipHosts are the hosts of the whole experiment, or of its short form.
+func sipHosts(short bool) []*sipHost {
+	all := []*sipHost{
+		{name: "ch50", trip: 50 * time.Millisecond, latch: true},
+		{name: "ch0", latch: true},
+		{name: "ch200", trip: 200 * time.Millisecond, latch: true},
+		{name: "lossy", trip: 50 * time.Millisecond, lossy: true, latch: true},
+		{name: "plain", trip: 50 * time.Millisecond, lossy: true},
+	}
+	if short {
+		return all[:1]
+	}
+	return all
+}
+
+// runSIPMobility is the experiment.
+func runSIPMobility(ctx context.Context, e *lab.Env) error {
+	short := e.Runs > 0 && e.Runs < longRun
+	var cases []*sipCase
+	for _, ipv6 := range []bool{true, false} {
+		done, err := measureSIP(ctx, e, ipv6, sipHosts(short))
+		if err != nil {
+			return err
+		}
+		cases = append(cases, done...)
+	}
+	return finish(e, sipReport(cases))
+}
+
+// measureSIP draws the topology in one family and measures all moves in it. Where SIP is lost,
+// hard moves alone are measured: the old path would carry media on.
+func measureSIP(ctx context.Context, e *lab.Env, ipv6 bool, hosts []*sipHost) (cases []*sipCase, err error) {
+	n, err := drawSIP(ctx, e, ipv6, hosts)
+	if err != nil {
+		return nil, err
+	}
+	// Last, since with Env.Keep it waits until the person has seen enough.
+	defer func() { err = errors.Join(err, n.close()) }()
+	for _, h := range hosts {
+		for _, hard := range []bool{false, true} {
+			if h.lossy && !hard {
+				continue
+			}
+			c := &sipCase{ipv6: ipv6, host: h, hard: hard}
+			runs := cmp.Or(e.Runs, sipMoves)
+			e.Step("%v: %d moves", c, runs)
+			for range runs {
+				m, err := n.move(ctx, h, hard)
+				if err != nil {
+					return nil, fmt.Errorf("%v: %w", c, err)
+				}
+				c.moves = append(c.moves, m)
+			}
+			cases = append(cases, c)
+		}
+	}
+	return cases, nil
+}
+
+// move makes a call, moves, hangs up from the other end, and goes back.
+func (n *sipNet) move(ctx context.Context, h *sipHost, hard bool) (m sipMove, err error) {
+	if err := n.warm(ctx); err != nil {
+		return m, err
+	}
+	t := sipTrace{from: n.lan(sipLinkA).at(2), to: n.lan(sipLinkB).at(2), peer: n.hostAddr(h), hard: hard}
+	var byB []seen
+	t.host, err = trace(n.lab, h.node, "eth0", func() (err error) {
+		t.ue, err = trace(n.lab, n.mobile, "a", func() (err error) {
+			byB, err = trace(n.lab, n.mobile, "b", func() (err error) {
+				m.bindings, err = n.call(ctx, h, &t)
+				return err
+			})
+			return err
+		})
+		return err
+	})
+	if err != nil {
+		return m, err
+	}
+	bindings := m.bindings
+	t.ue = inOrder(t.ue, byB)
+	if m, err = t.read(); err != nil {
+		return m, err
+	}
+	m.bindings = bindings
+	return m, errors.Join(n.restore(hard), n.settle(ctx))
+}
+
+// call makes the call, with the move in the middle of it, and gives the bindings that were left.
+func (n *sipNet) call(ctx context.Context, h *sipHost, t *sipTrace) (bindings int, err error) {
+	n.ue.forget()
+	h.phone.forget()
+	if _, err := n.ue.Call(ctx, "sip:"+h.name+"@"+uriHost(t.peer)); err != nil {
+		return 0, err
+	}
+	for _, p := range []*sipPhone{n.ue, h.phone} {
+		if err := p.await(ctx, ua.Established); err != nil {
+			return 0, err
+		}
+	}
+	if err := awaitMedia(ctx, n.packets(), n.ue, h.phone); err != nil {
+		return 0, err
+	}
+	change := n.prefer
+	if t.hard {
+		change = n.lose
+	}
+	t.change = time.Now()
+	if err := change(); err != nil {
+		return 0, err
+	}
+	if err := n.ue.await(ctx, ua.Moved); err != nil {
+		return 0, err
+	}
+	if err := awaitMedia(ctx, n.packets(), n.ue, h.phone); err != nil {
+		return 0, err
+	}
+	t.settled = time.Now()
+	if err := n.registered(ctx, sipLinkB); err != nil {
+		return 0, err
+	}
+	list, err := n.bindings(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return len(list), n.hangUp(ctx, h)
+}
+
+// hangUp has the host end the call: the terminal hears of it where it is now.
+func (n *sipNet) hangUp(ctx context.Context, h *sipHost) error {
+	s, err := h.phone.State(ctx)
+	if err == nil && len(s.Calls) != 1 {
+		err = fmt.Errorf("the host has %d calls", len(s.Calls))
+	}
+	if err == nil {
+		err = h.phone.HangUp(ctx, s.Calls[0].ID)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(n.ue.await(ctx, ua.Ended), h.phone.await(ctx, ua.Ended))
+}
+
+// warm has terminal and router know each other on both links.
+func (n *sipNet) warm(ctx context.Context) error {
+	for _, link := range []int{sipLinkA, sipLinkB} {
+		r, err := n.mobile.Ping(ctx, lab.Ping{To: n.lan(link).at(1), Count: 1, Timeout: answerWait})
+		if err != nil {
+			return err
+		}
+		if r.Lost() > 0 {
+			return fmt.Errorf("the router does not answer on %v", n.lan(link).at(1))
+		}
+	}
+	return nil
+}
+
+// packets is how many are heard before a change and behind it.
+func (n *sipNet) packets() uint64 {
+	if n.env.Runs > 0 && n.env.Runs < longRun {
+		return sipWarmShort
+	}
+	return sipWarm
+}
+
+// hostAddr is the address of a host.
+func (n *sipNet) hostAddr(h *sipHost) netip.Addr {
+	return n.lan(sipLinkHosts + slices.Index(n.hosts, h)).at(2)
+}
