@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/sip/registrar/registrarrole"
 	"github.com/isthmus-net/isthmus/sip/ua"
 )
 
@@ -26,7 +27,7 @@ const (
 // sipMobility is the experiment sip-mobility.
 var sipMobility = lab.Experiment{
 	Name:      sipMobilityName,
-	Summary:   "a telephone moves between two links in the middle of a call, softly and hard: the re-INVITE, the gap in media both ways, what is lost",
+	Summary:   "a telephone moves between two links before a call and in the middle of one, softly and hard: the re-INVITE, the gap in media both ways, what is lost",
 	NeedsRoot: true,
 	Run:       runSIPMobility,
 }
@@ -76,6 +77,7 @@ func sipHosts(short bool) []*sipHost {
 func runSIPMobility(ctx context.Context, e *lab.Env) error {
 	short := e.Runs > 0 && e.Runs < longRun
 	var cases []*sipCase
+	var early []*sipEarly
 	for _, ipv6 := range []bool{true, false} {
 		done, err := measureSIP(ctx, e, ipv6, sipHosts(short))
 		if err != nil {
@@ -83,13 +85,24 @@ func runSIPMobility(ctx context.Context, e *lab.Env) error {
 		}
 		cases = append(cases, done...)
 	}
-	return finish(e, sipReport(cases))
+	modes := []string{registrarrole.Proxy, registrarrole.Redirect}
+	if short {
+		modes = modes[1:]
+	}
+	for _, mode := range modes {
+		done, err := measureEarly(ctx, e, mode, sipHosts(true))
+		if err != nil {
+			return err
+		}
+		early = append(early, done...)
+	}
+	return finish(e, sipReport(cases, early))
 }
 
 // measureSIP draws the topology in one family and measures all moves in it. Where SIP is lost,
 // hard moves alone are measured: the old path would carry media on.
 func measureSIP(ctx context.Context, e *lab.Env, ipv6 bool, hosts []*sipHost) (cases []*sipCase, err error) {
-	n, err := drawSIP(ctx, e, ipv6, hosts)
+	n, err := drawSIP(ctx, e, ipv6, registrarrole.Proxy, hosts)
 	if err != nil {
 		return nil, err
 	}
@@ -116,73 +129,86 @@ func measureSIP(ctx context.Context, e *lab.Env, ipv6 bool, hosts []*sipHost) (c
 	return cases, nil
 }
 
-// move makes a call, moves, hangs up from the other end, and goes back.
+// move makes a call with a move in the middle of it.
 func (n *sipNet) move(ctx context.Context, h *sipHost, hard bool) (m sipMove, err error) {
-	if err := n.warm(ctx); err != nil {
+	t, err := n.traced(ctx, h, hard, n.call)
+	if err != nil {
 		return m, err
 	}
-	t := sipTrace{from: n.lan(sipLinkA).at(2), to: n.lan(sipLinkB).at(2), peer: n.hostAddr(h), hard: hard}
+	return t.read()
+}
+
+// traced does what moves the terminal, and goes back. It gives what was seen meanwhile.
+func (n *sipNet) traced(ctx context.Context, h *sipHost, hard bool, do func(context.Context, *sipHost, *sipTrace) error) (*sipTrace, error) {
+	if err := n.warm(ctx); err != nil {
+		return nil, err
+	}
+	n.ue.forget()
+	h.phone.forget()
+	t := &sipTrace{from: n.lan(sipLinkA).at(2), to: n.lan(sipLinkB).at(2), peer: n.hostAddr(h), hard: hard}
 	var byB []seen
+	var err error
 	t.host, err = trace(n.lab, h.node, "eth0", func() (err error) {
 		t.ue, err = trace(n.lab, n.mobile, "a", func() (err error) {
-			byB, err = trace(n.lab, n.mobile, "b", func() (err error) {
-				m.bindings, err = n.call(ctx, h, &t)
-				return err
-			})
+			byB, err = trace(n.lab, n.mobile, "b", func() error { return do(ctx, h, t) })
 			return err
 		})
 		return err
 	})
 	if err != nil {
-		return m, err
+		return nil, err
 	}
-	bindings := m.bindings
 	t.ue = inOrder(t.ue, byB)
-	if m, err = t.read(); err != nil {
-		return m, err
-	}
-	m.bindings = bindings
-	return m, errors.Join(n.restore(hard), n.settle(ctx))
+	return t, errors.Join(n.restore(hard), n.settle(ctx))
 }
 
-// call makes the call, with the move in the middle of it, and gives the bindings that were left.
-func (n *sipNet) call(ctx context.Context, h *sipHost, t *sipTrace) (bindings int, err error) {
-	n.ue.forget()
-	h.phone.forget()
+// leave makes the change.
+func (t *sipTrace) leave(change func() error) error {
+	t.change = time.Now()
+	return change()
+}
+
+// call makes the call, with the move in the middle of it, and has the host hang up.
+func (n *sipNet) call(ctx context.Context, h *sipHost, t *sipTrace) error {
 	if _, err := n.ue.Call(ctx, "sip:"+h.name+"@"+uriHost(t.peer)); err != nil {
-		return 0, err
+		return err
 	}
-	for _, p := range []*sipPhone{n.ue, h.phone} {
-		if err := p.await(ctx, ua.Established); err != nil {
-			return 0, err
-		}
-	}
-	if err := awaitMedia(ctx, n.packets(), n.ue, h.phone); err != nil {
-		return 0, err
+	if err := n.established(ctx, h); err != nil {
+		return err
 	}
 	change := n.prefer
 	if t.hard {
 		change = n.lose
 	}
-	t.change = time.Now()
-	if err := change(); err != nil {
-		return 0, err
+	if err := t.leave(change); err != nil {
+		return err
 	}
 	if err := n.ue.await(ctx, ua.Moved); err != nil {
-		return 0, err
+		return err
 	}
 	if err := awaitMedia(ctx, n.packets(), n.ue, h.phone); err != nil {
-		return 0, err
+		return err
 	}
 	t.settled = time.Now()
 	if err := n.registered(ctx, sipLinkB); err != nil {
-		return 0, err
+		return err
 	}
 	list, err := n.bindings(ctx)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return len(list), n.hangUp(ctx, h)
+	t.bindings = len(list)
+	return n.hangUp(ctx, h)
+}
+
+// established waits until the call stands and both ends hear each other.
+func (n *sipNet) established(ctx context.Context, h *sipHost) error {
+	for _, p := range []*sipPhone{n.ue, h.phone} {
+		if err := p.await(ctx, ua.Established); err != nil {
+			return err
+		}
+	}
+	return awaitMedia(ctx, n.packets(), n.ue, h.phone)
 }
 
 // hangUp has the host end the call: the terminal hears of it where it is now.

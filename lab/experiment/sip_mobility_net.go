@@ -99,7 +99,7 @@ const (
 func (n *sipNet) lan(number int) lan { return lan{number, n.ipv6} }
 
 // drawSIP draws the topology and has all of it run.
-func drawSIP(ctx context.Context, e *lab.Env, ipv6 bool, hosts []*sipHost) (_ *sipNet, err error) {
+func drawSIP(ctx context.Context, e *lab.Env, ipv6 bool, mode string, hosts []*sipHost) (_ *sipNet, err error) {
 	family := "4"
 	if ipv6 {
 		family = "6"
@@ -121,7 +121,7 @@ func drawSIP(ctx context.Context, e *lab.Env, ipv6 bool, hosts []*sipHost) (_ *s
 	if err := errors.Join(e.Capture(n.mobile, "a"), e.Capture(n.mobile, "b"), n.stand()); err != nil {
 		return nil, err
 	}
-	return n, n.start(ctx)
+	return n, n.start(ctx, mode)
 }
 
 // draw draws nodes, links and addresses.
@@ -184,8 +184,9 @@ func (n *sipNet) restore(hard bool) error {
 	return errors.Join(n.lab.Err(), n.route("a", sipLinkA, sipUsual)) // the kernel took IPv4's with the address
 }
 
-// start starts the server and all telephones.
-func (n *sipNet) start(ctx context.Context) error {
+// start starts the server and all telephones. The hosts are of another domain, and strangers to
+// the server.
+func (n *sipNet) start(ctx context.Context, mode string) error {
 	file := filepath.Join(n.dir, "subscribers.toml")
 	text := fmt.Sprintf("[[subscriber]]\nprivate_id = \"ue\"\npublic_ids = [%q]\npassword = %q\n", sipUE, sipSecret)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -196,20 +197,20 @@ func (n *sipNet) start(ctx context.Context) error {
 domains = ["example.net"]
 listen = [%q]
 subscribers_file = %q
+mode = %q
 record_route = false
 keep_state = false
-`, at, file))
+`, at, file, mode))
 	if err != nil {
 		return err
 	}
 	for _, h := range n.hosts {
-		if h.phone, err = startPhone(ctx, h.node, phoneSettings("sip:"+h.name+"@example.net", h.latch)); err != nil {
+		if h.phone, err = startPhone(ctx, h.node, phoneSettings("sip:"+h.name+"@example.org", at, h.latch)); err != nil {
 			return err
 		}
 	}
-	set := phoneSettings(sipUE, true)
+	set := phoneSettings(sipUE, at, true)
 	set.UA.Password, set.UA.Register = sipSecret, time.Hour
-	set.UA.Proxy = message.URI{Scheme: "sip", Host: at.String()}
 	if n.ue, err = startPhone(ctx, n.mobile, set); err != nil {
 		return err
 	}

@@ -27,14 +27,15 @@ type sipPhone struct {
 	done chan error
 }
 
-// phoneSettings are those of a telephone that takes every call.
-func phoneSettings(aor string, latch bool) agent.Settings {
+// phoneSettings are those of a telephone that takes every call, and knows the server's address.
+func phoneSettings(aor string, server netip.Addr, latch bool) agent.Settings {
 	u, err := message.ParseURI(aor)
 	if err != nil {
 		panic(err) // a mistake in this program
 	}
 	return agent.Settings{
 		UA: ua.Settings{AOR: u, UserAgent: "isthmus"}, AutoAnswer: true, Latch: latch,
+		Names: map[string]netip.Addr{"example.net": server},
 		Sound: func() (media.Source, media.Sink) { return media.Numbered{}, nil },
 	}
 }
@@ -113,16 +114,20 @@ func (p *sipPhone) received(ctx context.Context) (uint64, error) {
 	return s.Calls[0].Media.Received, nil
 }
 
-// awaitMedia waits until both have heard so many packets more.
+// awaitMedia waits until all have heard so many packets more.
 func awaitMedia(ctx context.Context, more uint64, phones ...*sipPhone) error {
-	for _, p := range phones {
-		first, err := p.received(ctx)
+	until := make([]uint64, len(phones))
+	for i, p := range phones {
+		n, err := p.received(ctx)
 		if err != nil {
 			return err
 		}
-		err = poll(ctx, sipWait, flowGap, func(ctx context.Context) (bool, error) {
+		until[i] = n + more
+	}
+	for i, p := range phones {
+		err := poll(ctx, sipWait, flowGap, func(ctx context.Context) (bool, error) {
 			n, err := p.received(ctx)
-			return n >= first+more, err
+			return n >= until[i], err
 		})
 		if err != nil {
 			return fmt.Errorf("media: %w", err)

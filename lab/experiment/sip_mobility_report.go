@@ -11,15 +11,15 @@ import (
 )
 
 // sipReport tells what moves have cost.
-func sipReport(cases []*sipCase) *report.Report {
+func sipReport(cases []*sipCase, early []*sipEarly) *report.Report {
 	r := &report.Report{
 		Experiment: sipMobilityName, Title: "Calls that move",
-		Tables: []report.Table{sipTable(cases)},
+		Tables: []report.Table{sipTable(cases), earlyTable(early)},
 		Notes: []string{
 			"A call of G.711, 50 packets a second each way. All times are read from captures at the terminal's links and at the host, but for the moment just before the change.",
 			"Soft: the routes prefer the other link while both work. Hard: the address in use is removed. Both links are equally long and their routers known; no address waits for duplicate address detection.",
 			"A gap is the longest time between two packets of which the second came after the change; 20 ms is none. By theory a hard move's is, to the terminal, the round trip and one to two packet times.",
-			"Telephones are in one process with the lab, the SIP server in one of its own. The call begins through the server, which does not stay in its path.",
+			"Telephones are in one process with the lab, the SIP server in one of its own. Calls go between the two directly, from their first INVITE on if the terminal makes them.",
 		},
 	}
 	r.Figures = append(sipTimes(cases), sipGaps(cases)...)

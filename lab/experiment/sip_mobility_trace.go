@@ -36,6 +36,7 @@ type sipTrace struct {
 	hard     bool      // packets to from do not arrive behind the change
 	change   time.Time // just before it
 	settled  time.Time // media went as before
+	bindings int       // left at the server then
 }
 
 // read reads what the move has cost.
@@ -58,41 +59,50 @@ func (t sipTrace) read() (m sipMove, err error) {
 	if m.up, err = gapOf(t.host, t.change, t.settled, func(d seen) bool { return d.to.Addr() == t.peer }); err != nil {
 		return m, fmt.Errorf("from the terminal: %w", err)
 	}
-	m.byeReceived = slices.ContainsFunc(t.ue, func(d seen) bool {
-		return d.from.Addr() == t.peer && d.to.Addr() == t.to && bytes.HasPrefix(d.payload, []byte("BYE "))
-	})
+	_, _, m.byeReceived = first(t.ue, t.settled, sipSeen{from: t.peer, to: t.to, begins: "BYE "})
+	m.bindings = t.bindings
 	return m, nil
 }
 
 // reinvite is the first INVITE behind the change, which leaves by the new address.
 func (t sipTrace) reinvite() (at time.Time, cseq uint32, ok bool) {
-	for _, d := range t.ue {
-		if d.at.Before(t.change) || d.from.Addr() != t.to || !bytes.HasPrefix(d.payload, []byte("INVITE ")) {
-			continue
-		}
-		if m, fault := message.Parse(d.payload); fault == nil {
-			cseq, _, ok = m.CSeq()
-			return d.at, cseq, ok
-		}
-	}
-	return at, 0, false
+	return first(t.ue, t.change, sipSeen{from: t.to, begins: "INVITE "})
 }
 
 // answer is when the first 200 to that INVITE, or to one that came after it, has come.
 func (t sipTrace) answer(cseq uint32) (at time.Time, ok bool) {
-	for _, d := range t.ue {
-		if d.at.Before(t.change) || d.to.Addr() != t.to || !bytes.HasPrefix(d.payload, []byte("SIP/2.0 200")) {
+	at, _, ok = first(t.ue, t.change, sipSeen{to: t.to, begins: sipOK, method: "INVITE", cseq: cseq})
+	return at, ok
+}
+
+// sipOK begins the answer that was hoped for.
+const sipOK = "SIP/2.0 200"
+
+// sipSeen says which message is looked for. What is not set does not matter.
+type sipSeen struct {
+	from, to netip.Addr
+	begins   string
+	method   string // of CSeq
+	cseq     uint32 // the least
+}
+
+// first is the first such message since a time, and its CSeq.
+func first(all []seen, since time.Time, what sipSeen) (at time.Time, cseq uint32, ok bool) {
+	for _, d := range all {
+		if d.at.Before(since) || !bytes.HasPrefix(d.payload, []byte(what.begins)) ||
+			what.from.IsValid() && d.from.Addr() != what.from || what.to.IsValid() && d.to.Addr() != what.to {
 			continue
 		}
 		m, fault := message.Parse(d.payload)
 		if fault != nil {
 			continue
 		}
-		if n, method, ok := m.CSeq(); ok && method == "INVITE" && n >= cseq {
-			return d.at, true
+		n, method, ok := m.CSeq()
+		if ok && n >= what.cseq && (what.method == "" || method == what.method) {
+			return d.at, n, true
 		}
 	}
-	return at, false
+	return at, 0, false
 }
 
 // gapOf reads the media that arrive: those that are counted begin with the last packet before
