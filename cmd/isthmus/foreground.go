@@ -35,6 +35,9 @@ func foreground(text string, to streams) error {
 	if err != nil {
 		return err
 	}
+	if stepAside(settings) {
+		fmt.Fprintf(to.err, "isthmus: another isthmus has %s; this one is asked by --socket %s\n", standardSocket, settings.Control.Socket)
+	}
 	return serve(settings, "", nil, to)
 }
 

@@ -34,10 +34,11 @@ func names(command *kong.Node) (words []string) {
 
 // Ask implements [role.Asker].
 func (a asker) Ask(to role.To, order bool, arguments, answer any) error {
-	client, err := SocketFlag{to.Connection}.client()
+	path, err := a.socket(to)
 	if err != nil {
 		return err
 	}
+	client := control.NewClient(path)
 	text, err := json.Marshal(arguments)
 	if err != nil {
 		return err
@@ -64,6 +65,11 @@ func (a asker) Show(to role.To, answer role.Table) error {
 	}
 	w := tabwriter.NewWriter(a.to.out, 0, 0, 2, ' ', 0)
 	answer.Write(w)
+	if part, ok := answer.(interface{ Next() (int, uint32) }); ok {
+		if rows, from := part.Next(); from != 0 {
+			defer fmt.Fprintf(a.to.err, "isthmus: these are the first %d; --limit 0 lists all\n", rows)
+		}
+	}
 	return w.Flush()
 }
 
@@ -78,10 +84,11 @@ type instanceStats struct {
 
 // Stats implements [role.Asker].
 func (a asker) Stats(to role.To) error {
-	client, err := SocketFlag{to.Connection}.client()
+	path, err := a.socket(to)
 	if err != nil {
 		return err
 	}
+	client := control.NewClient(path)
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
 	status, err := client.Status(ctx)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/daemon"
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -21,32 +20,39 @@ const askTimeout = 10 * time.Second
 // SocketFlag finds the control socket of a running isthmus.
 type SocketFlag struct{ role.Connection }
 
-// client asks the daemon behind the socket that was named: by --socket, by the
-// file of -c, or by the environment, in this order; else by the usual
-// configuration. Where that is faulty or may not be read, the usual socket is
-// tried: whoever may connect may ask.
+// client asks the daemon behind the socket.
 func (f SocketFlag) client() (*control.Client, error) {
-	path := f.Socket
-	if path == "" && f.Config == nil {
-		path = os.Getenv(control.SocketVariable)
-	}
-	if path == "" {
-		found, err := f.fromConfig()
-		if err != nil {
-			return nil, err
-		}
-		path = found
+	path, err := f.path()
+	if err != nil {
+		return nil, err
 	}
 	return control.NewClient(path), nil
 }
 
+// path is that of the socket that was named: by --socket, by the file of -c, or by
+// the environment, in this order; else by the usual configuration. Where that is
+// faulty or may not be read, the usual socket is tried: whoever may connect may ask.
+func (f SocketFlag) path() (string, error) {
+	if f.Socket != "" {
+		return f.Socket, nil
+	}
+	if named := os.Getenv(control.SocketVariable); named != "" && f.Config == nil {
+		return named, nil
+	}
+	return f.fromConfig()
+}
+
+// named reports whether the socket is not the one of the usual configuration.
+func (f SocketFlag) named() bool {
+	return f.Socket != "" || f.Config != nil || os.Getenv(control.SocketVariable) != ""
+}
+
 func (f SocketFlag) fromConfig() (string, error) {
 	of := ConfigFlag{f.Config}
-	standard := config.Default().Control.Socket
 	settings, err := of.load()
 	switch {
 	case err != nil && f.Config == nil:
-		return standard, nil
+		return standardSocket, nil
 	case err != nil:
 		return "", err
 	case settings.Control.Socket == "":

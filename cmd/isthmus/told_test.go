@@ -84,13 +84,19 @@ func (told) Trace(ctx context.Context, _ string, _ trace.Sampling, emit func(*tr
 func serveTold(t *testing.T) (socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "control.sock")
+	serveAt(t, socket, told{})
+	return socket
+}
+
+// serveAt has a source answer on a socket until the test ends.
+func serveAt(t *testing.T, socket string, source control.Source) {
+	t.Helper()
 	listener, err := control.Listen(socket, fs.FileMode(0o600), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := control.NewServer(told{})
+	server := control.NewServer(source)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.Serve(listener) }()
 	t.Cleanup(func() { _ = server.Close(); <-done })
-	return socket
 }

@@ -32,6 +32,8 @@ type vrf struct {
 	by4 map[uint32]handle // sessions
 	by6 map[uint64]handle // by the upper half of their addresses
 
+	guests map[netip.Prefix]*pool.Pool // where leases are that their sessions have of another pool
+
 	inside4, inside6 inside
 	speaker          speaker
 }

@@ -45,7 +45,7 @@ type APN struct {
 	// AdvertInterval is the longest time between two router advertisements that nobody asked
 	// for; 0: link.DefaultInterval.
 	AdvertInterval time.Duration
-	// MTU is the largest packet for terminals, told and enforced: 1280 to 65535.
+	// MTU is the largest packet for terminals and from them, told and enforced: 1280 to 65000.
 	MTU int
 	// MaxUp and MaxDown are the highest rates that a context is granted, in kbit/s; 0: what it
 	// asks for.

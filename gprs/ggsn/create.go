@@ -24,6 +24,9 @@ func (e *Engine) create(t *transaction) Reason {
 		e.created(t, old, m)
 		return none
 	}
+	if e.late.has(t) {
+		return CreateLate
+	}
 	made := session{tid: tid, version: t.header.Version, peerTEID: m.TEIDControl.Value, msisdn: m.MSISDN.Value, createdAt: t.seconds(), marks: marked}
 	x, cause := e.createPrimary(t, m, &made, old)
 	if cause != 0 {
@@ -72,19 +75,20 @@ func (e *Engine) createPrimary(t *transaction, m *gtp.CreateRequest, made *sessi
 		return 0, cause
 	}
 	e.heardCounter(t, control, m.Recovery, 0)
-	if old != 0 {
-		e.replace(old, t.call)
-	}
-	if !e.room(t.p, t.call) {
+	if !e.room(t.ph, old, t.call) {
 		return 0, gtp.CauseNoResources
 	}
-	cause = e.lease(made, &m.EndUserAddress.Value, t.call)
+	kept, cause := e.lease(made, e.wholeOf(old), &m.EndUserAddress.Value, t.call)
 	if cause == gtp.CauseAddressesOccupied && e.releasing != 0 {
 		e.release(releaseBurst, t.call)
-		cause = e.lease(made, &m.EndUserAddress.Value, t.call)
+		old = e.contextsOf(made.marks)[made.tid] // it may have been one of those
+		kept, cause = e.lease(made, e.wholeOf(old), &m.EndUserAddress.Value, t.call)
 	}
 	if cause != 0 {
 		return 0, cause
+	}
+	if old != 0 {
+		e.replace(old, kept, t.call)
 	}
 	made.teid = e.newControlTEID(made.version)
 	sh, s := e.addSession(made)
@@ -94,28 +98,54 @@ func (e *Engine) createPrimary(t *transaction, m *gtp.CreateRequest, made *sessi
 	return x, 0
 }
 
-// replace ends what has the IMSI and NSAPI of a request: a secondary context alone, or with
-// the context that a session began with all of it.
-func (e *Engine) replace(old handle, c call) {
+// wholeOf returns the session that ends as a whole with a context that another replaces: that
+// began with it. Of no context, and of a secondary one, it is nil.
+func (e *Engine) wholeOf(old handle) *session {
+	if old == 0 {
+		return nil
+	}
 	x := e.contexts.at(old)
 	if s := e.sessions.at(x.session); s.tid.NSAPI() == x.nsapi {
-		e.endSession(x.session, EndRecreated, c)
-	} else {
-		e.end(old, EndRecreated, c)
+		return s
 	}
+	return nil
 }
 
-// room reports whether there may be one more context. What is to go makes room.
-func (e *Engine) room(p *peer, c call) bool {
-	if e.contexts.used() >= e.settings.Limits.Contexts {
+// replace ends what has the IMSI and NSAPI of a request, once it is sure that this is granted: a
+// secondary context alone, or with the context that a session began with all of it, but for the
+// addresses of the types in kept.
+func (e *Engine) replace(old handle, kept Types, c call) {
+	s := e.wholeOf(old)
+	if s == nil {
+		e.end(old, EndRecreated, c)
+		return
+	}
+	if kept.has(TypeIPv4) {
+		s.marks |= markHanded4
+	}
+	if kept.has(TypeIPv6) {
+		s.marks |= markHanded6
+	}
+	e.endSession(e.contexts.at(old).session, EndRecreated, c)
+}
+
+// room reports whether there may be one more context that counts as a node's, in the place of old
+// if there is one. What is to go makes room.
+func (e *Engine) room(account, old handle, c call) bool {
+	if old == 0 && e.contexts.used() >= e.settings.Limits.Contexts {
 		e.release(1, c)
 	}
-	return !e.full(p)
+	return !e.full(account, old)
 }
 
-// full reports whether there may be no more contexts, or none that count as a node's.
-func (e *Engine) full(p *peer) bool {
-	return e.contexts.used() >= e.settings.Limits.Contexts || !e.mayHold(p, 1)
+// full reports whether there may be no more contexts, or none that count as a node's, but in the
+// place of old.
+func (e *Engine) full(account, old handle) bool {
+	if old == 0 {
+		return e.contexts.used() >= e.settings.Limits.Contexts || !e.mayHold(e.peers.at(account), 1)
+	}
+	was := e.sessions.at(e.contexts.at(old).session).account
+	return was != account && !e.mayHold(e.peers.at(account), 1)
 }
 
 // mayHold reports whether so many more contexts may count as a node's: those that it has asked
@@ -161,7 +191,7 @@ func (e *Engine) nodes(t *transaction, control, user netip.Addr, a *access) (ch,
 // node returns the node of an address in a message, which must be a peer unless any may be
 // named.
 func (e *Engine) node(t *transaction, a netip.Addr, anyone bool) (handle, gtp.Cause) {
-	if !e.reachable(a) || !e.isPeer(a) && (!anyone || e.isTerminals(a)) {
+	if !e.reachable(a) || e.isNoNode(a, t.from.Addr()) || !e.isPeer(a) && (!anyone || e.isTerminals(a)) {
 		return 0, gtp.CauseMandatoryIncorrect
 	}
 	h, ok := e.namedPeer(t.ph, a)

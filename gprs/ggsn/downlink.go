@@ -84,7 +84,7 @@ func (e *Engine) toTerminal(c call, o origin, to handle, p []byte) Reason {
 		e.timeExceeded(c, o, e.sessions.at(to), p)
 		return HopLimit
 	}
-	return e.down(c, o, to, p)
+	return e.down(c, o, to, p, maxMTU)
 }
 
 func hopLimit(p []byte) byte {
@@ -95,28 +95,34 @@ func hopLimit(p []byte) byte {
 }
 
 // down hands a packet to a terminal, by the context whose filters it matches. Its hop limit
-// is 2 or more.
-func (e *Engine) down(c call, o origin, to handle, p []byte) Reason {
+// is 2 or more. mtu is that of the way so far.
+func (e *Engine) down(c call, o origin, to handle, p []byte, mtu int) Reason {
 	s := e.sessions.at(to)
 	x, ok := e.downContext(s, p)
 	if !ok {
 		return NoFilter
 	}
-	mtu := e.accessPoint(s).MTU
+	a := e.accessPoint(s)
+	return e.fit(c, o, a, p, min(mtu, a.MTU), func(b []byte) { e.encapsulate(c, x, s, b) })
+}
+
+// fit sends a packet on by a link, in pieces if it is too large and may be cut. Of one that may
+// not, its source is told.
+func (e *Engine) fit(c call, o origin, a *access, p []byte, mtu int, send func([]byte)) Reason {
 	switch {
 	case len(p) <= mtu:
 		hop(p)
 		e.clamp(p, mtu)
-		e.encapsulate(c, x, s, p)
+		send(p)
 	case p[0]>>4 == 4 && packet.Fragmentable(p):
 		hop(p)
 		for at, more := 0, true; more; more = at != 0 {
 			var b []byte
 			b, at = packet.AppendFragment(c.out.Alloc(mtu), p, at, mtu)
-			e.encapsulate(c, x, s, b)
+			send(b)
 		}
 	default:
-		e.complain(c, o, e.accessPoint(s).speaker(), complaint{type4: 3, code4: 4, type6: packet.ICMPv6PacketTooBig, mtu: mtu}, p)
+		e.complain(c, o, a.speaker(), complaint{type4: 3, code4: 4, type6: packet.ICMPv6PacketTooBig, mtu: mtu}, p)
 		return TooBig
 	}
 	return none

@@ -131,25 +131,77 @@ func TestOuterIPv6(t *testing.T) {
 	}
 }
 
-// TestTooBig: the sender of a packet that is too large learns what size fits.
+// TestTooBig: the sender of a packet that is too large learns what size fits, in either direction.
 func TestTooBig(t *testing.T) {
 	w := newWorld(t, func(s *Settings) { s.APNs[2].SilentICMP = true }) // not silenced
 	c := w.open(1, "dual", gtp.PDPTypeIPv4v6)
 	four, six := udp4(server, c.four(), 64, DefaultMTU-27), udp6(host6, c.six(), 64, DefaultMTU-47)
 	four[6] = 0x40
 	fill4(four)
+	check := func(got, ip []byte) {
+		t.Helper()
+		checkError(t, got, ip, complaint{type4: 3, code4: 4, type6: packet.ICMPv6PacketTooBig})
+		at := 26
+		if ip[0]>>4 == 6 {
+			at = 46
+		}
+		if mtu := binary.BigEndian.Uint16(got[at:]); mtu != DefaultMTU {
+			t.Errorf("MTU %d", mtu)
+		}
+	}
 	for _, ip := range [][]byte{four, six} {
 		w.down(slices.Clone(ip))
 		if len(w.out.IP) != 1 || len(w.out.UDP) != 0 {
 			t.Fatalf("%d packets, %d datagrams", len(w.out.IP), len(w.out.UDP))
 		}
-		checkError(t, w.out.IP[0], ip, complaint{type4: 3, code4: 4, type6: packet.ICMPv6PacketTooBig})
-		at := 26
-		if ip[0]>>4 == 6 {
-			at = 46
+		check(w.out.IP[0], ip)
+	}
+	four, six = udp4(c.four(), server, 64, DefaultMTU-27), udp6(c.six(), host6, 64, DefaultMTU-47)
+	four[6] = 0x40
+	fill4(four)
+	for _, ip := range [][]byte{four, six} {
+		w.up(c, slices.Clone(ip))
+		if len(w.out.IP) != 0 || len(w.out.UDP) != 1 {
+			t.Fatalf("%d packets, %d datagrams from a terminal", len(w.out.IP), len(w.out.UDP))
 		}
-		if mtu := binary.BigEndian.Uint16(w.out.IP[0][at:]); mtu != DefaultMTU {
-			t.Errorf("MTU %d", mtu)
+		_, got := w.tunnelled()
+		check(got, ip)
+	}
+	if n := w.e.stats.Dropped[TooBig]; n != 4 {
+		t.Errorf("%d are counted", n)
+	}
+	w.up(c, udp6(c.six(), host6, 64, DefaultMTU-48))
+	if len(w.out.IP) != 1 {
+		t.Error("one that fits does not pass")
+	}
+}
+
+// TestTooBigBetween: a packet from one terminal for another is within the smaller of their MTUs.
+func TestTooBigBetween(t *testing.T) {
+	w := newWorld(t, func(s *Settings) {
+		s.APNs[0].UserToUser, s.APNs[2].UserToUser = UserAllow, UserAllow
+		s.APNs[0].MTU = minMTU
+	})
+	small, large := w.open(1, "internet", gtp.PDPTypeIPv4), w.open(2, "dual", gtp.PDPTypeIPv4)
+	for _, way := range [][2]context{{small, large}, {large, small}} {
+		ip := udp4(way[0].four(), way[1].four(), 64, minMTU-27)
+		w.up(way[0], slices.Clone(ip))
+		var whole []byte
+		for _, d := range w.out.UDP {
+			h, err := gtp.Decapsulate(d.Payload)
+			if p := h.Payload; err != nil || len(p) > minMTU || !right4(p) || p[8] != 63 || netip.AddrFrom4([4]byte(p[16:20])) != way[1].four() {
+				t.Fatalf("%x", p)
+			}
+			whole = append(whole, h.Payload[20:]...)
+		}
+		if len(w.out.UDP) != 2 || !bytes.Equal(whole, ip[20:]) {
+			t.Errorf("%d datagrams of %d octets", len(w.out.UDP), len(whole))
+		}
+		ip[6] = 0x40
+		fill4(ip)
+		w.up(way[0], slices.Clone(ip))
+		if _, got := w.tunnelled(); len(got) < 28 || got[20] != 3 || got[21] != 4 || binary.BigEndian.Uint16(got[26:]) != minMTU || netip.AddrFrom4([4]byte(got[16:20])) != way[0].four() {
+			t.Errorf("answered by %x", got)
 		}
 	}
 }
@@ -213,6 +265,17 @@ func TestFragments(t *testing.T) {
 	}
 	if len(w.out.UDP) != 3 || !bytes.Equal(whole, ip[20:]) {
 		t.Errorf("%d fragments of %d octets", len(w.out.UDP), len(whole))
+	}
+	ip, whole = udp4(c.four(), server, 64, 3000), nil
+	w.up(c, slices.Clone(ip))
+	for i, p := range w.out.IP {
+		if len(p) > DefaultMTU || !right4(p) || p[8] != 63 {
+			t.Fatalf("fragment %d from a terminal: %x", i, p)
+		}
+		whole = append(whole, p[20:]...)
+	}
+	if len(w.out.IP) != 3 || len(w.out.VRF) != 3 || !bytes.Equal(whole, ip[20:]) {
+		t.Errorf("%d fragments of %d octets from a terminal", len(w.out.IP), len(whole))
 	}
 }
 

@@ -34,6 +34,34 @@ func endedOf(v gtp.Version, tid gtp.TID, teid uint32, label uint16) endedContext
 	return endedContext{teid: teid}
 }
 
+// maxLate is how many requests are remembered whose contexts have ended; a power of two.
+const maxLate = 1 << 14
+
+// late are the Create Requests of contexts that ended while the request could still come again:
+// it would open a context that no SGSN knows. Each has the place that its hash says, and of those
+// that share one the latest has it.
+type late [maxLate]lateCreate
+
+type lateCreate struct {
+	hash  uint64 // 0: none
+	until time.Duration
+}
+
+func (l *late) add(u *pdpContext, patience time.Duration) {
+	l[u.hash%maxLate] = lateCreate{u.requestHash(), u.createdAt + patience}
+}
+
+// has reports whether a request has made a context that has ended.
+func (l *late) has(t *transaction) bool {
+	is := pdpContext{hash: t.hash, sequence: t.header.Sequence, port: t.from.Port()}
+	at := l[t.hash%maxLate]
+	return t.at < at.until && at.hash == is.requestHash()
+}
+
+// requestHash tells the request that made a context from others: [Engine.hash] is of all octets,
+// and the port is that of its sender.
+func (u *pdpContext) requestHash() uint64 { return u.hash ^ uint64(u.port)<<16 ^ uint64(u.sequence) }
+
 func (l *ended) add(x endedContext, now time.Duration) {
 	x.until = now + lateness
 	l[x.teid%maxEnded] = x

@@ -38,6 +38,7 @@ type Engine struct {
 	byControl    map[uint32]handle   // sessions of version 1
 	byPeer       map[peerTEID]handle // contexts of version 1, by where their packets go
 	ended        ended
+	late         late
 	filters      map[handle]filters // of contexts
 	changes      map[handle]change  // of sessions, that their SGSNs are asked for
 	sessionTimes deadlines
@@ -134,14 +135,18 @@ func (e *Engine) begin(now time.Time, out *Output) call {
 func (c call) seconds() uint32 { return uint32(c.at / time.Second) }
 
 // Reconfigure changes the settings. Contexts stay, also those that have addresses of pools
-// that are gone; those of access points that are gone are deleted in good order.
+// that are gone; those of access points that are gone, and of nodes that are peers no more, are
+// deleted in good order.
 func (e *Engine) Reconfigure(s Settings, now time.Time, out *Output) error {
 	if err := s.Check(); err != nil {
 		return err
 	}
 	c := e.begin(now, out)
 	s.RestartCounter = e.settings.RestartCounter
-	if err := e.apply(s); err != nil {
+	e.dismissGuests()
+	err := e.apply(s)
+	e.admitGuests(c)
+	if err != nil {
 		return err
 	}
 	e.rescheduleAll(c)

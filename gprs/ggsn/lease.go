@@ -9,96 +9,91 @@ import (
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 )
 
-// leaseTries bounds the search for an address that no context has: they are in the way only
-// where settings have moved an address from one pool to another.
-const leaseTries = 16
-
-// lease gives a session the addresses that a request asks for, of the types in s.has. The
-// cause says why it cannot.
-func (e *Engine) lease(s *session, want *gtp.EndUserAddress, c call) gtp.Cause {
+// lease gives a session the addresses that a request asks for, of the types in s.has. Where there
+// is none for it, it goes on with that of prev, the session in whose place it comes, if there is
+// one: kept are the types of which it does. The cause says why it cannot.
+func (e *Engine) lease(s, prev *session, want *gtp.EndUserAddress, c call) (kept Types, cause gtp.Cause) {
 	a := e.accessPoint(s)
-	v := e.vrfOf(s)
 	if s.has.has(TypeIPv4) {
-		fixed, isFixed := want.Static4()
-		lease, cause := take(&a.four, &a.fixed4, fixed, isFixed, c, func(p netip.Prefix) bool {
-			_, used := v.by4[number4(p.Addr())]
-			return used
-		})
-		if cause != 0 {
-			return cause
-		}
-		s.address = number4(lease.Addr())
+		asked, isFixed := want.Static4()
 		if isFixed {
 			s.marks |= markStatic4
 		}
+		p, cause := take(a.leases4(s), asked, isFixed, c)
+		if cause != 0 && prev.mayHand(TypeIPv4, markStatic4, s) && a.leases4(s).mayKeep(prev.lease4(), asked, isFixed) {
+			p, cause, kept = prev.lease4(), 0, TypeIPv4
+		}
+		if cause != 0 {
+			return 0, cause
+		}
+		s.address = number4(p.Addr())
 	}
 	if s.has.has(TypeIPv6) {
-		fixed, isFixed := want.Static6()
-		lease, cause := take(&a.six, &a.fixed6, fixed, isFixed, c, func(p netip.Prefix) bool {
-			_, used := v.by6[prefix6(p.Addr())]
-			return used
-		})
-		if cause != 0 {
-			if s.has.has(TypeIPv4) { // no one has had it
-				a.leases4(s).pool.Return(s.lease4())
-			}
-			return cause
-		}
-		s.prefix, s.interfaceID = prefix6(lease.Addr()), e.newInterfaceID()
+		asked, isFixed := want.Static6()
 		if isFixed {
 			s.marks |= markStatic6
 		}
+		p, cause := take(a.leases6(s), asked, isFixed, c)
+		if cause != 0 && prev.mayHand(TypeIPv6, markStatic6, s) && a.leases6(s).mayKeep(prev.prefixOf(), asked, isFixed) {
+			p, cause, kept = prev.prefixOf(), 0, kept|TypeIPv6
+		}
+		if cause != 0 {
+			if s.has.has(TypeIPv4) && !kept.has(TypeIPv4) { // no one has had it
+				a.leases4(s).pool.Return(s.lease4())
+			}
+			return 0, cause
+		}
+		s.prefix, s.interfaceID = prefix6(p.Addr()), e.newInterfaceID()
 	}
-	return 0
+	return kept, 0
 }
 
 // take takes the lease that a terminal asks for from the static ones, or any of the others.
-func take(free, fixed *leases, asked netip.Addr, isFixed bool, c call, used func(netip.Prefix) bool) (netip.Prefix, gtp.Cause) {
+func take(l *leases, asked netip.Addr, isFixed bool, c call) (p netip.Prefix, cause gtp.Cause) {
 	if isFixed {
-		bits := asked.BitLen()
-		if asked.Is6() {
-			bits = prefixBits
-		}
-		p, err := asked.Prefix(bits)
-		if err != nil || len(fixed.named) == 0 || used(p) || fixed.pool.TakeExact(p, c.now) != nil {
+		if p = leaseOf(asked); len(l.named) == 0 || l.pool.TakeExact(p, c.now) != nil {
 			return netip.Prefix{}, gtp.CauseUnknownPDPType
 		}
 		return p, 0
 	}
-	if len(free.named) == 0 {
-		return netip.Prefix{}, gtp.CauseAddressesOccupied
-	}
-	var inWay [leaseTries]netip.Prefix
-	for i := range inWay {
-		p, err := free.pool.Take(c.now)
-		if err == nil && !used(p) {
-			returnAll(free, inWay[:i])
+	if len(l.named) > 0 {
+		var err error
+		if p, err = l.pool.Take(c.now); err == nil {
 			return p, 0
 		}
-		if err != nil {
-			returnAll(free, inWay[:i])
-			break
-		}
-		inWay[i] = p
 	}
 	return netip.Prefix{}, gtp.CauseAddressesOccupied
 }
 
-// returnAll gives back leases that were not used.
-func returnAll(l *leases, all []netip.Prefix) {
-	for _, p := range all {
-		l.pool.Return(p)
+// leaseOf is the lease that holds an address.
+func leaseOf(a netip.Addr) netip.Prefix {
+	if a.Is6() {
+		return netip.PrefixFrom(a, prefixBits).Masked()
 	}
+	return netip.PrefixFrom(a, 32)
 }
 
-// giveBack ends the leases of a session.
+// mayHand reports whether a session has an address of a type, static or not, that the next one,
+// in its place, may have of the same leases.
+func (s *session) mayHand(t Types, static marks, next *session) bool {
+	return s != nil && s.has.has(t) && s.apn == next.apn && s.marked(static) == next.marked(static)
+}
+
+// mayKeep reports whether a lease that is used can be what a terminal asks for.
+func (l *leases) mayKeep(p netip.Prefix, asked netip.Addr, isFixed bool) bool {
+	return len(l.named) > 0 && l.pool.Has(p) && (!isFixed || p == leaseOf(asked))
+}
+
+// giveBack ends the leases of a session, but for those that another goes on with.
 func (e *Engine) giveBack(s *session, c call) {
-	a := e.accessPoint(s)
-	if s.has.has(TypeIPv4) {
+	a, v := e.accessPoint(s), e.vrfOf(s)
+	if s.has.has(TypeIPv4) && !s.marked(markHanded4) {
 		a.leases4(s).pool.Free(s.lease4(), c.now)
+		v.giveBackGuest(s.lease4(), c)
 	}
-	if s.has.has(TypeIPv6) {
+	if s.has.has(TypeIPv6) && !s.marked(markHanded6) {
 		a.leases6(s).pool.Free(s.prefixOf(), c.now)
+		v.giveBackGuest(s.prefixOf(), c)
 	}
 	e.rest(c)
 }

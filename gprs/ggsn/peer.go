@@ -4,6 +4,7 @@ package ggsn
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
@@ -212,6 +213,11 @@ func (e *Engine) own(other netip.Addr) netip.Addr {
 func (e *Engine) reachable(a netip.Addr) bool {
 	own := e.own(a)
 	return unicast(a) && own.IsValid() && a != own && a.IsLoopback() == own.IsLoopback() && a.IsLinkLocalUnicast() == own.IsLinkLocalUnicast()
+}
+
+// isNoNode reports whether an address that a node names, other than its own, cannot be one.
+func (e *Engine) isNoNode(a, own netip.Addr) bool {
+	return a != own && slices.Contains(e.settings.NoNodes, a)
 }
 
 // isTerminals reports whether an address is one that terminals have. A tunnel to it would lead

@@ -18,6 +18,8 @@ const (
 	ExtensionUnknown                                       // an extension header that must be understood and is not
 	SequenceMissing                                        // a message of the control plane without a sequence number
 	IndicationWrong                                        // an Error Indication that fits no context
+	LabelGuessed                                           // a request for a context of version 0 that too many have named by wrong flow labels
+	CreateLate                                             // a Create Request that came before, of a context that has ended
 
 	// G-PDUs.
 	TEIDUnknown      // of no context
@@ -36,7 +38,7 @@ const (
 
 	// Packets of either direction.
 	HopLimit // used up
-	TooBig   // for the terminal
+	TooBig   // for the link of the terminal
 
 	// Packets for terminals.
 	NoContext    // for an address that no context has, also from a terminal
@@ -54,7 +56,7 @@ const none Reason = 0
 const NumReasons = int(numReasons)
 
 var reasonNames = [numReasons - Stranger]string{
-	"stranger", "peers_full", "request_rate", "response_unknown", "extension_unknown", "sequence_missing", "indication_wrong",
+	"stranger", "peers_full", "request_rate", "response_unknown", "extension_unknown", "sequence_missing", "indication_wrong", "label_guessed", "create_late",
 	"teid_unknown", "outer_source", "not_ip", "wrong_family", "spoofed_ipv4", "spoofed_ipv6", "spoofed_link_local",
 	"link_scope", "link_control", "multicast", "own_address", "bad_destination", "user_denied",
 	"hop_limit", "too_big",

@@ -42,13 +42,13 @@ func (e *Engine) receive(c call, socket Socket, from netip.AddrPort, b []byte) R
 	if ok && kind == gtp.TypeGPDU && socket%ports != pathControl && version == versionOf(socket) {
 		return e.uplink(c, socket, from, b)
 	}
-	t := transaction{call: c, socket: socket, from: from}
-	isPeer := e.isPeer(from.Addr())
-	if !isPeer && (t.path() != pathUser || e.byAddress[addressKey(from.Addr().As16())] == 0) {
-		return Stranger
-	}
+	t := transaction{call: c, socket: socket, from: from, ph: e.byAddress[addressKey(from.Addr().As16())]}
 	var err error
 	t.header, err = gtp.ParseHeader(b)
+	isPeer := e.isPeer(from.Addr())
+	if !isPeer && (t.ph == 0 || t.path() != pathUser && (err != nil || version != versionOf(socket) || e.requestOf(&t) == 0)) {
+		return Stranger // a node that is no peer any more answers, and says nothing else
+	}
 	if !ok {
 		return reasonOf(err)
 	}
@@ -100,6 +100,9 @@ func (e *Engine) message(t *transaction, b []byte) Reason {
 			t.out.SendUDP(int(t.socket), t.from, t.out.Copy(kept))
 			return none
 		}
+	}
+	if e.guessed(t) {
+		return LabelGuessed
 	}
 	switch h.Type {
 	case gtp.TypeEchoRequest:

@@ -29,6 +29,7 @@ func Resume(s Settings, state []byte, now time.Time, random io.Reader) (e *Engin
 	lost = r.all()
 	e.stats.Created = 0
 	e.rest(r.call)
+	e.endStrangers(r.call)
 	if lost > 0 {
 		e.settings.RestartCounter++
 		r.endAll()
@@ -88,6 +89,7 @@ func (r *resuming) all() (lost int) {
 			l.left = l.leaving(l.named)
 		}
 	}
+	r.admitGuests(r.call)
 	return max(0, int(h.Contexts)-r.contexts.used())
 }
 

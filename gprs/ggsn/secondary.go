@@ -19,6 +19,9 @@ func (e *Engine) createSecondary(t *transaction, m *gtp.CreateRequest) Reason {
 		e.created(t, old, m)
 		return none
 	}
+	if e.late.has(t) {
+		return CreateLate
+	}
 	if x, cause := e.addSecondary(t, m, sh, s); cause != 0 {
 		e.respond(t, cause, s.peerTEID)
 	} else {
@@ -46,14 +49,17 @@ func (e *Engine) addSecondary(t *transaction, m *gtp.CreateRequest, sh handle, s
 	if cause != 0 {
 		return 0, cause
 	}
-	if old != 0 {
-		e.end(old, EndRecreated, t.call)
+	replaced := old
+	if replaced == 0 { // one of another session of the terminal
+		replaced = e.contextsOf(s.marks)[tidOf(s, m.NSAPI)]
 	}
-	if e.full(e.peers.at(s.account)) {
+	switch {
+	case e.full(s.account, replaced):
 		return 0, gtp.CauseNoResources
-	}
-	if another := e.contextsOf(s.marks)[tidOf(s, m.NSAPI)]; another != 0 { // of another session of the terminal
-		e.replace(another, t.call)
+	case old != 0:
+		e.end(old, EndRecreated, t.call)
+	case replaced != 0:
+		e.replace(replaced, 0, t.call)
 	}
 	x := e.addCreated(t, m, sh, s, user)
 	e.setFilters(x, asked)

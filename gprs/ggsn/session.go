@@ -33,6 +33,7 @@ type session struct {
 	request     handle // ours, that waits for its answer
 	msisdn      gtp.MSISDN
 	linkState   link.State
+	guesses     guesses
 }
 
 // marks are what is to be remembered of a session.
@@ -46,6 +47,8 @@ const (
 	markDeleting // a Delete Request is on its way
 	markEnding   // it is to be deleted in good order, at its next deadline
 	markHeard    // the terminal has had an answer to a Router Solicitation
+	markHanded4  // another session goes on with the address
+	markHanded6
 )
 
 func (s *session) marked(m marks) bool { return s.marks&m != 0 }
@@ -160,6 +163,7 @@ func (e *Engine) end(h handle, why End, c call) {
 	}
 	*at = x.next
 	e.ended.add(endedOf(s.version, tidOf(s, x.nsapi), x.teid, uint16(x.teid)), c.at)
+	e.late.add(x, e.patience())
 	delete(e.contextsOf(s.marks), tidOf(s, x.nsapi))
 	if s.version == gtp.V1 {
 		delete(e.byTEID, x.teid)

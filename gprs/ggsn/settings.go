@@ -17,6 +17,9 @@ type Settings struct {
 	Address4, Address6 netip.Addr
 	// Peers are the nodes that may speak to it; there must be some.
 	Peers []netip.Prefix
+	// NoNodes are addresses that no other node has: those of this host, and those of its links
+	// that are for broadcast. A request names none of them, unless it comes from there.
+	NoNodes []netip.Addr
 	// ReversedTID are nodes that write the octets of a TID in reverse order, as OpenGGSN
 	// and its descendants do; the others write them as TS 09.60 section 12 has them.
 	ReversedTID []netip.Prefix
@@ -126,9 +129,15 @@ func (s *Settings) checkAPNs() error {
 	return checkOverlap(s.APNs)
 }
 
-// checkOverlap refuses pools that two access points of one network have.
+// checkOverlap refuses addresses that are in two pools of one network.
 func checkOverlap(apns []APN) error {
 	for i := range apns {
+		own := apns[i].pools()
+		for k, p := range own {
+			if at := slices.IndexFunc(own[:k], p.Overlaps); at >= 0 {
+				return fmt.Errorf("access point %s has addresses twice: in %s and %s", apns[i].Name, own[at], p)
+			}
+		}
 		for j := range apns[:i] {
 			a, b := &apns[i], &apns[j]
 			if a.VRF != b.VRF {

@@ -116,8 +116,31 @@ func (e *Engine) over(s *session, c call) (End, bool) {
 	return 0, false
 }
 
+// endStrangers ends the sessions in good order that have a node which is among the peers no more.
+func (e *Engine) endStrangers(c call) {
+	strange := make([]bool, e.peers.last+1)
+	for h := handle(1); h <= e.peers.last; h++ {
+		p := e.peers.at(h)
+		strange[h] = p.addr.IsValid() && !e.isPeer(p.addr)
+	}
+	for h := handle(1); h <= e.sessions.last; h++ {
+		s := e.sessions.at(h)
+		if s.first == 0 || s.marked(markReleasing|markDeleting|markEnding) {
+			continue
+		}
+		ends, direct := strange[s.peer], e.accessPoint(s).DirectTunnel
+		for x := s.first; x != 0 && !ends && !direct; x = e.contexts.at(x).next {
+			ends = strange[e.contexts.at(x).user]
+		}
+		if ends {
+			e.endLater(h, EndSettings, c.at)
+		}
+	}
+}
+
 // rescheduleAll sets all deadlines anew, for other settings.
 func (e *Engine) rescheduleAll(c call) {
+	e.endStrangers(c)
 	for h := handle(1); h <= e.sessions.last; h++ {
 		if s := e.sessions.at(h); s.first != 0 {
 			if e.accessPoint(s).anew && s.has.has(TypeIPv6) {

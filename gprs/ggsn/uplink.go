@@ -192,17 +192,14 @@ func (e *Engine) forward(c call, o origin, s *session, p []byte, to handle, insi
 		e.complain(c, o, a.speaker(), complainNoHost, p)
 		return NoContext
 	case to != 0 && way == UserAllow:
-		return e.down(c, o, to, p)
+		return e.down(c, o, to, p, a.MTU)
 	case to != 0 && way == UserDeny:
 		e.prohibited(c, o, s, p)
 		return UserDenied
 	case to != 0 && way == UserSilent:
 		return UserDenied
 	}
-	hop(p)
-	e.clamp(p, a.MTU)
-	c.out.sendIP(a.VRF, p)
-	return none
+	return e.fit(c, o, a, p, a.MTU, func(b []byte) { c.out.sendIP(a.VRF, b) })
 }
 
 // between returns what becomes of packets from a terminal of one access point for one of

@@ -166,6 +166,12 @@ func (p *Pool) Return(lease netip.Prefix) bool {
 	return true
 }
 
+// Has reports whether a lease is one of the settings', used or not.
+func (p *Pool) Has(lease netip.Prefix) bool {
+	n, ok := p.form.find(lease)
+	return ok && p.has(n)
+}
+
 // Used reports whether a lease is used.
 func (p *Pool) Used(lease netip.Prefix) bool {
 	_, ok := p.using(lease)

@@ -303,3 +303,18 @@ func TestExpire(t *testing.T) {
 		}
 	}
 }
+
+// TestHas: a lease is one of the settings', whoever has it, and not for being used.
+func TestHas(t *testing.T) {
+	p, _ := make4(t, 0, "192.0.2.10-192.0.2.11")
+	take(t, p, 1, start)
+	gone := netip.MustParsePrefix("192.0.2.9/32")
+	if err := p.Adopt(Lease{Prefix: gone}, start); err != nil {
+		t.Fatal(err)
+	}
+	for lease, want := range map[string]bool{"192.0.2.10/32": true, "192.0.2.11/32": true, gone.String(): false, "192.0.2.10/31": false, "2001:db8::/64": false} {
+		if p.Has(netip.MustParsePrefix(lease)) != want {
+			t.Errorf("%s: %v", lease, !want)
+		}
+	}
+}

@@ -21,6 +21,7 @@ type advertisement struct {
 	prefix           netip.Addr
 	valid, preferred time.Duration
 	servers          []netip.Addr // of names; nil: not told, none: those known are no more
+	ended            []netip.Addr // those that are not to be used any more, however they were told
 	nat64            []pref64.Option
 	domains          []string // the search list, likewise
 	more             bool     // there is more to be had by DHCP
@@ -96,11 +97,12 @@ func (ra *advertisement) serversOption(b []byte) {
 	if ra.servers == nil {
 		ra.servers = []netip.Addr{}
 	}
+	to := &ra.servers
 	if seconds32(b[4:]) == 0 {
-		return
+		to = &ra.ended
 	}
-	for b = b[8:]; len(b) >= 16 && len(ra.servers) < maxServers; b = b[16:] {
-		ra.servers = append(ra.servers, netip.AddrFrom16([16]byte(b)))
+	for b = b[8:]; len(b) >= 16 && len(*to) < maxServers; b = b[16:] {
+		*to = append(*to, netip.AddrFrom16([16]byte(b)))
 	}
 }
 

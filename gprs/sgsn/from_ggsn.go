@@ -118,7 +118,7 @@ func (e *Engine) updateFromGGSN(m *message, out *Output) []byte {
 		c.qos = asked.QoS.Value
 	}
 	if asked.PCO.Present {
-		c.session.given.read(asked.PCO.Value)
+		c.session.given.readAnew(asked.PCO.Value)
 	}
 	e.tell(c.event(Changed), out)
 	return e.answer(m, c, &gtp.UpdateResponse{

@@ -133,7 +133,8 @@ func (e *Engine) advertised(s *session, p packet.IPv6, now time.Time, out *Outpu
 	e.stats.Advertisements++
 	h := &s.six
 	e.timers.stop(&h.solicitation)
-	if h.take(&ra, now) {
+	options, dhcp := withdrawn(&s.given.dns, ra.ended), withdrawn(&h.dhcp.servers, ra.ended)
+	if h.take(&ra, now) || options || dhcp {
 		link := s.wanted.Link
 		for _, p := range h.prefixes {
 			e.sources[source{link, network(p.Address)}] = s
@@ -142,7 +143,7 @@ func (e *Engine) advertised(s *session, p packet.IPv6, now time.Time, out *Outpu
 	}
 	e.advertise(s, now, out)
 	e.expireLater(s, now)
-	if ra.more && h.dhcp.timer.fire == nil && s.wanted.Link != LoadLink {
+	if ra.more && (dhcp || h.dhcp.timer.fire == nil) && s.wanted.Link != LoadLink {
 		e.inform(s, now)
 	}
 }
@@ -312,6 +313,14 @@ func (h *host6) resolvers(known []netip.Addr) (list []netip.Addr) {
 		}
 	}
 	return list
+}
+
+// withdrawn forgets name servers of a list that are not to be used any more (RFC 8106 section 5.1), and
+// reports whether it had some.
+func withdrawn(list *[]netip.Addr, servers []netip.Addr) bool {
+	before := len(*list)
+	*list = slices.DeleteFunc(*list, func(a netip.Addr) bool { return slices.Contains(servers, a) })
+	return len(*list) != before
 }
 
 // searchList is the one of both, in the same order.

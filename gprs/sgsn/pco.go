@@ -67,6 +67,24 @@ func (g *given) read(p gtp.PCO) {
 	}
 }
 
+// readAnew takes what the network tells of a context that is open: what it names takes the place
+// of what it has told of the same kind and family before.
+func (g *given) readAnew(p gtp.PCO) {
+	told := given{mtu: g.mtu, proof: g.proof}
+	told.read(p)
+	told.dns, told.pcscf = renewed(g.dns, told.dns), renewed(g.pcscf, told.pcscf)
+	*g = told
+}
+
+func renewed(had, told []netip.Addr) []netip.Addr {
+	for _, a := range had {
+		if !slices.ContainsFunc(told, func(b netip.Addr) bool { return a.Is4() == b.Is4() }) {
+			told = append(told, a)
+		}
+	}
+	return told
+}
+
 // readIPCP takes the name servers of a Configure-Nak or Ack (RFC 1877).
 func (g *given) readIPCP(v []byte) {
 	p, ok := gtp.ParsePPP(v)

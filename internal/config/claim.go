@@ -36,15 +36,24 @@ type Socket struct {
 	// Protocol is "UDP" or "TCP".
 	Protocol string
 	At       netip.AddrPort
+	// Fixed reports that the port is that of a standard, and no key changes it.
+	Fixed bool
 }
 
 func (s Socket) key() string { return s.Key }
 
 func (s Socket) against(other Claim, by string) *fault {
 	if other, ok := other.(Socket); ok && other.Protocol == s.Protocol && overlap(s.At, other.At) {
-		return wrong("choose another port or address", "%s %s is also bound by %s", s.Protocol, other.At, by)
+		return wrong(s.remedy(), "%s %s is also bound by %s", s.Protocol, other.At, by)
 	}
 	return nil
+}
+
+func (s Socket) remedy() string {
+	if s.Fixed {
+		return "choose another address"
+	}
+	return "choose another port or address"
 }
 
 // overlap reports whether two sockets of one protocol cannot exist side by side.

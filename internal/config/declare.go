@@ -4,6 +4,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -193,6 +194,7 @@ func (c *checker) single(file map[string]any) {
 func (c *checker) instances(file map[string]any) (instances []Instance) {
 	for _, section := range c.sections {
 		tables, _ := file[section.Name].([]any)
+		c.headless(section.Name, file[section.Name])
 		for i, raw := range tables {
 			path := fmt.Sprintf("%s[%d]", section.Name, i)
 			table, ok := raw.(map[string]any)
@@ -204,6 +206,18 @@ func (c *checker) instances(file map[string]any) (instances []Instance) {
 		}
 	}
 	return instances
+}
+
+// headless finds what belongs to a section, such as one of its own, where none has begun.
+func (c *checker) headless(section string, raw any) {
+	table, _ := raw.(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		path := section + "." + name
+		if _, many := table[name].([]any); many {
+			path += "[0]"
+		}
+		c.fail(path, "this belongs to a section that has not begun", "write [["+section+"]] with its keys above it")
+	}
 }
 
 func (c *checker) instance(section Section, path string, table map[string]any) Instance {

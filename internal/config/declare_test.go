@@ -39,7 +39,7 @@ var echoSection = SectionOf[echo]{
 		}
 	},
 	Claims: func(e *echo) []Claim {
-		return []Claim{Socket{"port", "UDP", netip.AddrPortFrom(netip.IPv4Unspecified(), e.Port)}}
+		return []Claim{Socket{Key: "port", Protocol: "UDP", At: netip.AddrPortFrom(netip.IPv4Unspecified(), e.Port)}}
 	},
 	Take: func(e *echo, offers []any) {
 		for _, p := range Offered[offered](offers) {

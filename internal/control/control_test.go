@@ -314,3 +314,34 @@ func TestNobodyListens(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestRemoveStale removes what a killed process left, and nothing else.
+func TestRemoveStale(t *testing.T) {
+	dir := t.TempDir()
+	file, stale, live := filepath.Join(dir, "file"), filepath.Join(dir, "stale"), filepath.Join(dir, "live")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.SetUnlinkOnClose(false)
+	left.Close()
+	listener, err := Listen(live, 0o600, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	for path, want := range map[string]bool{file: false, stale: true, live: false, filepath.Join(dir, "none"): false} {
+		before := exists(path)
+		if removed, err := RemoveStale(path); removed != want || err != nil || exists(path) != (before && !want) {
+			t.Errorf("%s: removed %v, %v; want %v", path, removed, err, want)
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

@@ -98,6 +98,18 @@ func Usable(path, group string) error {
 	return err
 }
 
+// RemoveStale removes a socket that a killed process left, and reports whether there was one.
+// What somebody listens on, and what is no socket, stays.
+func RemoveStale(path string) (removed bool, err error) {
+	if stale, err := occupied(path); err != nil || !stale {
+		return false, nil
+	}
+	if err := os.Remove(path); err != nil {
+		return false, refused(path, err)
+	}
+	return true, nil
+}
+
 // occupied looks whether something is at path. A socket on which no one listens
 // is stale and may be removed; anything else is an error.
 func occupied(path string) (stale bool, err error) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
@@ -46,10 +47,16 @@ func tunnels(c *config.Config, name string) (list []string) {
 // with a configuration, also the files of its own that it names.
 func Clean(roles role.List, c *config.Config) (all role.Cleaned, err error) {
 	var configured []config.Instance
+	socket := config.Default().Control.Socket
 	if c != nil {
-		configured = c.Instances
+		configured, socket = c.Instances, c.Control.Socket
 	}
 	all, err = driver.Clean()
 	more, roleErr := roles.Clean(configured)
-	return role.Cleaned{Removed: append(all.Removed, more.Removed...), InUse: append(all.InUse, more.InUse...)}, errors.Join(err, roleErr)
+	all.Removed, all.InUse = append(all.Removed, more.Removed...), append(all.InUse, more.InUse...)
+	left, socketErr := control.RemoveStale(socket)
+	if left {
+		all.Removed = append(all.Removed, "the control socket "+socket)
+	}
+	return all, errors.Join(err, roleErr, socketErr)
 }

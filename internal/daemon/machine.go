@@ -105,8 +105,8 @@ func (m machine) examine(roles role.List, c *config.Config) []Finding {
 // claimed is what instances need of the machine.
 type claimed struct {
 	devices []string
-	rights  []config.Right   // each once
-	sockets []netip.AddrPort // of UDP, over IPv4
+	rights  []config.Right  // each once
+	sockets []config.Socket // of UDP, over IPv4
 }
 
 func claimsOf(c *config.Config) (all claimed) {
@@ -121,7 +121,7 @@ func claimsOf(c *config.Config) (all claimed) {
 				}
 			case config.Socket:
 				if claim.Protocol == "UDP" && claim.At.Addr().Is4() && claim.At.Port() != 0 {
-					all.sockets = append(all.sockets, claim.At)
+					all.sockets = append(all.sockets, claim)
 				}
 			}
 		}
@@ -218,12 +218,12 @@ func deviceDriver(name string) (string, bool) {
 }
 
 // udpFree binds an IPv4 UDP socket for a moment.
-func udpFree(at netip.AddrPort) error {
-	socket, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
+func udpFree(claim config.Socket) error {
+	socket, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(claim.At))
 	if err == nil {
 		return socket.Close()
 	}
-	return explainBind("UDP", "-u", at, err)
+	return explainBind("UDP", "-u", claim.At, claim.Fixed, err)
 }
 
 // listenMetrics opens the metrics endpoint.
@@ -231,7 +231,7 @@ func listenMetrics(at netip.AddrPort) (net.Listener, error) {
 	var settings net.ListenConfig
 	listener, err := settings.Listen(context.Background(), "tcp", at.String())
 	if err != nil {
-		return nil, explainBind("TCP", "-t", at, err)
+		return nil, explainBind("TCP", "-t", at, false, err)
 	}
 	return netutil.LimitListener(listener, maxScrapes), nil
 }
@@ -241,12 +241,16 @@ func listenMetrics(at netip.AddrPort) (net.Listener, error) {
 const maxScrapes = 64
 
 // explainBind says in one sentence why an address and port cannot be bound;
-// option makes ss show the sockets of the protocol.
-func explainBind(protocol, option string, at netip.AddrPort, err error) error {
+// option makes ss show the sockets of the protocol. No key changes a fixed port.
+func explainBind(protocol, option string, at netip.AddrPort, fixed bool, err error) error {
+	another := "port"
+	if fixed {
+		another = "address"
+	}
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("%s port %d on %s is in use by another program: stop it (ss -lnp %s shows it), or choose another port",
-			protocol, at.Port(), at.Addr(), option)
+		return fmt.Errorf("%s port %d on %s is in use by another program: stop it (ss -lnp %s shows it), or choose another %s",
+			protocol, at.Port(), at.Addr(), option, another)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return fmt.Errorf("%s is not an address of this host: write one that ip address shows, or add it to an interface", at.Addr())
 	case errors.Is(err, fs.ErrPermission):

@@ -116,7 +116,7 @@ func (d *Daemon) Order(q control.Question) (any, error) {
 		return nil, err
 	}
 	answer, err := d.Roles.Ask(i, true, q.What, q.Arguments)
-	if err == nil {
+	if nothing, ok := answer.(role.Emptiness); err == nil && (!ok || nothing.Nothing() == "") {
 		d.Log.Info("changed by an order", "role", q.Role, "instance", i.Name(), "what", q.What, "arguments", d.Roles.ForLog(i, q.What, q.Arguments))
 	}
 	return answer, err
@@ -134,7 +134,7 @@ func (d *Daemon) pick(q control.Question) (found role.Instance, err error) {
 	case n == 1:
 		return found, nil
 	case n > 1:
-		return found, fmt.Errorf("%w: there are several of the role %s; name one, isthmus status lists them", control.ErrNoInstance, q.Role)
+		return found, fmt.Errorf("%w: there are several of the role %s: name one (-i NAME), isthmus status lists them", control.ErrNoInstance, q.Role)
 	case q.Instance != "":
 		return found, fmt.Errorf("%w: no %s is named %q; isthmus status lists what runs", control.ErrNoInstance, q.Role, q.Instance)
 	}

@@ -61,3 +61,23 @@ func TestOrderLogged(t *testing.T) {
 		t.Errorf("the log has %s", text)
 	}
 }
+
+// none is an answer that holds nothing.
+type none struct{}
+
+func (none) Nothing() string { return "there is no such door" }
+
+// TestOrderOfNothing: an order that has found nothing to change does not stand in the log.
+func TestOrderOfNothing(t *testing.T) {
+	var log bytes.Buffer
+	doors := role.Of[struct{}]{
+		Section:   config.SectionOf[struct{}]{Name: "door"},
+		Questions: []role.Question{role.Follow("shut", func(*fake, struct{}) (none, error) { return none{}, nil })},
+	}.Role()
+	d := &Daemon{Options: Options{
+		Log: slog.New(slog.NewTextHandler(&log, nil)), Roles: role.List{doors}, Instances: []role.Instance{&fake{name: "a", role: "door"}},
+	}}
+	if _, err := d.Order(control.Question{Role: "door", What: "shut", Arguments: json.RawMessage(`{}`)}); err != nil || log.Len() > 0 {
+		t.Errorf("%v, the log has %s", err, log.String())
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -26,9 +27,9 @@ type Saved struct {
 	// Counter is what the last process had. Of a fresh file it is random: whoever knew a counter
 	// before that was lost shall see another one.
 	Counter uint8
-	// Whole reports that it has left State.
-	Whole bool
-	State []byte
+	// Whole reports that it has left State, Damaged that something is there that cannot be read.
+	Whole, Damaged bool
+	State          []byte
 
 	file *os.File
 }
@@ -52,33 +53,74 @@ func SavedPath(own, name, role string) string {
 
 // OpenSaved opens a file, and makes it if there is none.
 func OpenSaved(path string) (*Saved, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("nothing can be kept over a restart: %w", err)
-	}
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	_, err := os.Stat(path)
+	there := err == nil
+	file, err := openLocked(path)
 	if err != nil {
-		return nil, fmt.Errorf("nothing can be kept over a restart: %w", err)
+		return nil, err
 	}
-	var first [1]byte
-	if _, err := rand.Read(first[:]); err != nil {
-		_ = file.Close()
-		return nil, fmt.Errorf("no random counter: %w", err)
-	}
-	s := &Saved{file: file, Fresh: true, Counter: first[0]}
-	if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		err = fmt.Errorf("the state in %s is in use by another process: stop that, or set another state_file", path)
-	} else {
-		err = s.read()
-	}
-	if err != nil {
+	s := &Saved{file: file, Fresh: true, Damaged: there}
+	if err := s.read(); err != nil {
 		_ = file.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
+// openLocked opens a file, makes it if there is none, and locks it.
+func openLocked(path string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, unusable(path, err)
+	}
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, unusable(path, err)
+	}
+	if err := lock(file); err != nil {
+		return nil, err
+	}
+	return file, nil
+}
+
+// lock locks a file, or closes it.
+func lock(file *os.File) error {
+	if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		return nil
+	}
+	_ = file.Close()
+	return fmt.Errorf("the state in %s is in use by another process: stop that, or set another state_file", file.Name())
+}
+
+func unusable(path string, err error) error {
+	if info, is := os.Stat(path); is == nil && info.IsDir() {
+		return fmt.Errorf("%s is a folder: name a file in it as state_file", path)
+	}
+	return fmt.Errorf("nothing can be kept over a restart in %s (%w): name another file as state_file", path, err)
+}
+
+// CheckSaved tells why [OpenSaved] could not open a file that is there, without changing
+// anything.
+func CheckSaved(path string) error {
+	file, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return unusable(path, err)
+	}
+	if err := lock(file); err != nil {
+		return err
+	}
+	return file.Close()
+}
+
 // read reads what is there. What is no such file, or was cut short, is as none.
 func (s *Saved) read() error {
+	var first [1]byte
+	if _, err := rand.Read(first[:]); err != nil {
+		return fmt.Errorf("no random counter: %w", err)
+	}
+	s.Counter = first[0]
 	all, err := io.ReadAll(io.LimitReader(s.file, maxSaved))
 	if err != nil {
 		return fmt.Errorf("the state in %s cannot be read: %w", s.file.Name(), err)
@@ -86,10 +128,15 @@ func (s *Saved) read() error {
 	if len(all) < savedHeader || string(all[:len(savedMark)]) != savedMark {
 		return nil
 	}
-	s.Fresh, s.Counter = false, all[8]
+	s.Fresh, s.Damaged, s.Counter = false, false, all[8]
 	state := all[savedHeader:]
-	if all[9] == 1 && binary.BigEndian.Uint64(all[12:]) == uint64(len(state)) && binary.BigEndian.Uint32(all[20:]) == crc32.ChecksumIEEE(state) {
+	if all[9] != 1 {
+		return nil
+	}
+	if binary.BigEndian.Uint64(all[12:]) == uint64(len(state)) && binary.BigEndian.Uint32(all[20:]) == crc32.ChecksumIEEE(state) {
 		s.Whole, s.State = true, state
+	} else {
+		s.Damaged = true
 	}
 	return nil
 }
@@ -109,12 +156,34 @@ func (s *Saved) Begin(counter uint8) error {
 	return s.write(counter, nil, false)
 }
 
-// End leaves a counter and a state for a successor.
+// End leaves a counter and a state for a successor, which finds them although somebody has
+// removed the file meanwhile.
 func (s *Saved) End(counter uint8, state []byte) error {
+	if err := s.putBack(); err != nil {
+		return err
+	}
 	if err := s.put(state, savedHeader); err != nil {
 		return err
 	}
 	return s.write(counter, state, true)
+}
+
+// putBack makes the file again if it is no longer where it was.
+func (s *Saved) putBack() error {
+	ours, err := s.file.Stat()
+	if err != nil {
+		return s.problem(err)
+	}
+	if there, err := os.Stat(s.file.Name()); err == nil && os.SameFile(ours, there) {
+		return nil
+	}
+	file, err := openLocked(s.file.Name())
+	if err != nil {
+		return err
+	}
+	_ = s.file.Close()
+	s.file = file
+	return nil
 }
 
 // Close gives the file back.

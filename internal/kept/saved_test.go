@@ -3,8 +3,10 @@
 package kept
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -53,4 +55,84 @@ func TestSaved(t *testing.T) {
 	do(open("of a damaged state", false, 8, "").Close())
 	do(os.WriteFile(path, []byte("something else altogether, and longer"), 0o600))
 	do(open("of another file", true, 0, "").Close())
+}
+
+// TestSavedDamaged tells what cannot be read from what is not there, or was never left.
+func TestSavedDamaged(t *testing.T) {
+	dir := t.TempDir()
+	for name, tt := range map[string]struct {
+		spoil   func(path string) error
+		damaged bool
+	}{
+		"as it was left": {func(string) error { return nil }, false},
+		"removed":        {os.Remove, false},
+		"emptied":        {func(path string) error { return os.Truncate(path, 0) }, true},
+		"cut short":      {func(path string) error { return os.Truncate(path, savedHeader+1) }, true},
+		"of other text":  {func(path string) error { return os.WriteFile(path, []byte("something else"), 0o600) }, true},
+	} {
+		path := filepath.Join(dir, name)
+		s, err := OpenSaved(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Damaged {
+			t.Errorf("%s: damaged from the beginning", name)
+		}
+		if err := errors.Join(s.Begin(7), s.End(7, []byte("state")), s.Close(), tt.spoil(path)); err != nil {
+			t.Fatal(err)
+		}
+		if s, err = OpenSaved(path); err != nil || s.Damaged != tt.damaged {
+			t.Errorf("%s: damaged %v, %v; want %v", name, s.Damaged, err, tt.damaged)
+		}
+		if err := errors.Join(s.Begin(8), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if s, err = OpenSaved(path); err != nil || s.Damaged || s.Whole {
+			t.Errorf("%s: behind one that was killed: damaged %v, whole %v, %v", name, s.Damaged, s.Whole, err)
+		}
+		_ = s.Close()
+	}
+}
+
+// TestSavedRemoved: what is left reaches the successor although the file was removed meanwhile.
+func TestSavedRemoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "folder", "one.state")
+	s, err := OpenSaved(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.Begin(7), os.RemoveAll(filepath.Dir(path)), s.End(7, []byte("state")), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s, err = OpenSaved(path)
+	if err != nil || !s.Whole || string(s.State) != "state" || s.Counter != 7 {
+		t.Fatalf("%v, whole %v, %q", err, s.Whole, s.State)
+	}
+	_ = s.Close()
+}
+
+// TestCheckSaved says what is in the way of a file, and makes none.
+func TestCheckSaved(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "one.state")
+	if err := CheckSaved(path); err != nil {
+		t.Errorf("of no file: %v", err)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("a file was made")
+	}
+	if err := CheckSaved(dir); err == nil || !strings.Contains(err.Error(), "is a folder") {
+		t.Errorf("of a folder: %v", err)
+	}
+	s, err := OpenSaved(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckSaved(path); err == nil || !strings.Contains(err.Error(), "in use by another process") {
+		t.Errorf("of one that is in use: %v", err)
+	}
+	_ = s.Close()
+	if err := CheckSaved(path); err != nil {
+		t.Errorf("of one that is free: %v", err)
+	}
 }

@@ -26,6 +26,9 @@ type Asker interface {
 	// Ask has an instance answer the question that the command is named after, or follow
 	// that order, and decodes the answer.
 	Ask(to To, order bool, arguments, answer any) error
+	// Running reports whether there is an instance of the command's role to ask. An isthmus
+	// of others behind a socket that was named is an error.
+	Running(to To) (bool, error)
 	// Show prints an answer, as JSON or as its table.
 	Show(to To, answer Table) error
 	// Stats prints the counters that are not zero.

@@ -105,15 +105,30 @@ func Example4(a [4]byte) bool {
 
 // ForwardedPrefix reports whether packets from and to every address of a prefix are
 // forwarded.
-func ForwardedPrefix(p netip.Prefix) bool {
-	rows, find := IPv6, registry6
+func ForwardedPrefix(p netip.Prefix) bool { return NotForwarded(p) == nil }
+
+// NotForwarded returns a block of which a prefix has addresses whose packets are not
+// forwarded; nil if there is none.
+func NotForwarded(p netip.Prefix) *Row {
+	rows := IPv6
 	if p.Addr().Is4() {
-		rows, find = IPv4, registry4
+		rows = IPv4
 	}
-	if b := find.find(words(p.Addr())); b != nil && !b.forwarded {
-		return false
+	var around *Row // the longest that holds all of it
+	for i := range rows {
+		switch r := &rows[i]; {
+		case r.Prefix.Bits() > p.Bits() && p.Overlaps(r.Prefix):
+			if !r.Forwarded() {
+				return r
+			}
+		case r.Prefix.Overlaps(p) && (around == nil || r.Prefix.Bits() > around.Prefix.Bits()):
+			around = r
+		}
 	}
-	return !slices.ContainsFunc(rows, func(r Row) bool { return !r.Forwarded() && p.Contains(r.Prefix.Addr()) && r.Prefix.Bits() >= p.Bits() })
+	if around != nil && around.Forwarded() {
+		return nil
+	}
+	return around
 }
 
 // Privates4 are the blocks that number IPv4 hosts of one administration.

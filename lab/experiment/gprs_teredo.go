@@ -99,7 +99,9 @@ func runGPRSTeredo(ctx context.Context, e *lab.Env) (err error) {
 	if e.Runs > 0 {
 		kinds, pings, size = ueTeredoKinds, ueTeredoPingsShort, ueTeredoBytesShort
 	}
-	e.Step("%d mobile cores, each with a UE of private IPv4 and a NAT at the GGSN", len(kinds))
+	e.Step("%d mobile cores, each with a UE of private IPv4 alone and a NAT of another kind at its GGSN", len(kinds))
+	e.Step("Teredo gives each UE IPv6 through its NAT: a server sees its mapping and tells it an address, a relay joins it with hosts of IPv6")
+	e.Step("each must see what kind of NAT it has, be reached by a host that it has not spoken to, lose none of %d pings, and get %d MiB unharmed", pings, size>>20)
 	n, err := drawTeredo(ctx, e, gprsTeredoName, teredoPlan{NATs: kinds, Core: true})
 	if err != nil {
 		return err
@@ -114,10 +116,12 @@ func runGPRSTeredo(ctx context.Context, e *lab.Env) (err error) {
 	var all []*ueTeredo
 	for _, c := range n.clients {
 		u := &ueTeredo{client: c}
+		e.Step("%s NAT: the UE %v behind %v starts its Teredo client", c.kind, c.local, c.external)
 		if err := u.run(ctx, pings, size); err != nil {
 			return fmt.Errorf("%s NAT: %w", c.kind, err)
 		}
-		e.Step("%v behind %v: %s NAT, seen as %s; the address %v after %.0f ms", c.local, c.external, c.kind, u.nat.Kind, c.addr, milliseconds(u.start))
+		e.Step("  seen as %s; the address %v after %.0f ms", u.nat.Kind, c.addr, milliseconds(u.start))
+		e.Step("  the host pings it: %d of %d answered; it pings the host: %d of %d; it fetches %d MiB: %.0f Mbit/s", u.in.Received(), u.in.Sent(), u.out.Received(), u.out.Sent(), size>>20, megabits(u.transfer))
 		all = append(all, u)
 	}
 	return finish(e, ueTeredoReport(all))

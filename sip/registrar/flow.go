@@ -44,11 +44,20 @@ func flowOf(m *message.Message, from transaction.Target) string {
 }
 
 // apart reports whether a user agent that speaks to the proxy itself is reached by the connection
-// that it holds open, or where a NAT shows it to be, rather than by its contact.
+// that it holds open, or where a NAT shows it to be, rather than by its contact. A contact that is
+// elsewhere in the Internet is one that it has named for another.
 func apart(contact *message.URI, from transaction.Target) bool {
 	host, err := netip.ParseAddr(contact.Host)
-	return from.Reliable() || err == nil && host.Unmap() != from.Remote.Addr().Unmap()
+	switch host = host.Unmap(); {
+	case err != nil || host == from.Remote.Addr().Unmap():
+		return from.Reliable()
+	default:
+		return host.IsPrivate() || sharedSpace.Contains(host) || host.IsLinkLocalUnicast() || host.IsLoopback()
+	}
 }
+
+// sharedSpace is what carriers have behind their NATs (RFC 6598).
+var sharedSpace = netip.MustParsePrefix("100.64.0.0/10")
 
 // callerFlow is the connection to the one who sends a request, as a route carries it (RFC 5626
 // section 5.1); nil: he is reached by his contact, or by the proxies before him.

@@ -17,7 +17,7 @@ var known = []string{"100rel", "timer", "replaces", "path", "outbound"}
 // request takes a request.
 func (e *Engine) request(s *transaction.Server) {
 	req := s.Request
-	c := e.callOf(req)
+	c, begun := e.callOf(req), e.dialogs[dialogKey{callID: req.CallID(), local: toTag(req)}]
 	switch {
 	case req.Method == "CANCEL":
 		e.cancelled(s)
@@ -27,11 +27,28 @@ func (e *Engine) request(s *transaction.Server) {
 		c.request(s)
 	case toTag(req) == "":
 		e.outside(s)
-	case e.dialogs[dialogKey{callID: req.CallID(), local: toTag(req)}] != nil:
-		e.refuse(s, 500, "Retry-After", "0") // it has overtaken the answer that begins its dialog
+	case begun != nil:
+		begun.overtaken(s)
 	default:
 		e.refuse(s, 481)
 	}
+}
+
+// overtaken takes a request that has overtaken the answer to an INVITE of ours with Replaces, which
+// begins its dialog. By BYE the peer, which has taken the INVITE, hangs up; or it goes on elsewhere, if
+// we have given that INVITE up, which a re-INVITE shows.
+func (c *Call) overtaken(s *transaction.Server) {
+	switch r := &c.repair; {
+	case s.Request.Method != "BYE":
+		c.e.refuse(s, 500, "Retry-After", "0")
+		return
+	case r.underWay() && r.tx.Request.CallID() == s.Request.CallID():
+		c.end(0, "")
+	default:
+		c.unsure = true
+		c.pursue()
+	}
+	c.e.refuse(s, 200)
 }
 
 // ack takes the ACK of a 2xx.

@@ -17,13 +17,8 @@ func TestStorm(t *testing.T) {
 	const rounds = 70
 	lasted := 0
 	for round := range uint64(rounds) {
-		w := newWorld(t)
-		w.addProxy("alice", "bob")
-		alice, bob := w.behind("alice", aliceA), w.behind("bob", bobA)
-		w.pass(time.Second)
-		alice.call("sip:bob@example.com")
-		w.pass(time.Second)
-		w.storm(rand.New(rand.NewPCG(round, 1)))
+		w, alice, bob := afterStorm(t, rand.New(rand.NewPCG(round, 1)))
+		w.lose = nil
 		w.pass(2 * time.Minute)
 		for _, a := range w.agents {
 			id, _ := a.engine.Using()
@@ -56,8 +51,35 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// storm has all agents move for some time.
-func (w *world) storm(dice *rand.Rand) {
+// TestHangUpInAStorm has one end hang up while packets are still lost, whatever is under way: the call
+// ends for both.
+func TestHangUpInAStorm(t *testing.T) {
+	for round := range uint64(70) {
+		dice := rand.New(rand.NewPCG(round, 2))
+		w, alice, bob := afterStorm(t, dice)
+		a := w.agents[dice.IntN(2)]
+		for _, id := range a.engine.Calls() {
+			a.do(a.engine.HangUp(id, w.now, &a.out))
+		}
+		w.pass(20 * time.Second)
+		w.lose = nil
+		w.pass(2 * time.Minute)
+		if len(alice.engine.calls)+len(bob.engine.calls) > 0 {
+			t.Errorf("round %d: alice has %d calls, bob %d", round, len(alice.engine.calls), len(bob.engine.calls))
+		}
+	}
+}
+
+// afterStorm is a world in which both ends of a call have moved for some time, and one in five packets
+// is lost.
+func afterStorm(t *testing.T, dice *rand.Rand) (w *world, alice, bob *agent) {
+	t.Helper()
+	w = newWorld(t)
+	w.addProxy("alice", "bob")
+	alice, bob = w.behind("alice", aliceA), w.behind("bob", bobA)
+	w.pass(time.Second)
+	alice.call("sip:bob@example.com")
+	w.pass(time.Second)
 	w.lose = func(flight) bool { return dice.IntN(5) == 0 }
 	for move := range 6 {
 		for i, a := range w.agents {
@@ -79,5 +101,5 @@ func (w *world) storm(dice *rand.Rand) {
 		}
 		w.pass(time.Duration(dice.IntN(4000)) * time.Millisecond)
 	}
-	w.lose = nil
+	return w, alice, bob
 }

@@ -29,6 +29,9 @@ func (g *GGSN) CheckSelf(ctx context.Context) error {
 	g.mu.Lock()
 	running, routed, pools := g.host != nil, g.cfg.Route, g.cfg.allPools()
 	var problem error
+	if missing := g.addresses.Missing(); len(missing) > 0 {
+		problem = fmt.Errorf("this host has lost the address %s", missing[0])
+	}
 	for i, n := range g.networks {
 		if g.vrfs[i] != "" {
 			continue // nothing of it is announced

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
@@ -101,8 +102,8 @@ func (a *APN) keys() []key.Key {
 		key.Of("direct_tunnel", &a.DirectTunnel, false, key.Bool, key.Live, "Let the user plane end at nodes that are not among the peers, such as RNCs."),
 		key.Of("check_outer", &a.CheckOuter, true, key.Bool, key.Live, "Take packets of a context from the node alone that has its user plane."),
 		key.Of("icmp_errors", &a.ICMPErrors, true, key.Bool, key.Live, "Send ICMP errors other than those of path MTU discovery, which are always sent."),
-		key.Of("session_limit", &a.SessionLimit, "0s", key.Duration(0, 365*24*time.Hour), key.Live, `How long contexts last at most; "0s" is no limit.`),
-		key.Of("idle_limit", &a.IdleLimit, "0s", key.Duration(0, week), key.Live, "How long they last without a packet of the terminal; the same."),
+		key.Of("session_limit", &a.SessionLimit, "0s", orZero(key.Duration(time.Second, 365*24*time.Hour)), key.Live, `How long contexts last at most; "0s" is no limit.`),
+		key.Of("idle_limit", &a.IdleLimit, "0s", orZero(key.Duration(time.Second, week)), key.Live, "How long they last without a packet of the terminal; the same."),
 		key.Of("interface", &a.Interface, "", key.Optional(key.Interface), key.Restart,
 			"TUN device to the network of this access point, which several may share. Empty: that of the section, or of the vrf."),
 		key.Of("vrf", &a.VRF, "", key.Optional(key.Interface), key.Restart,
@@ -146,6 +147,10 @@ var domain = key.Text("example.org", func(s string) (string, *key.Fault) {
 var apnName = key.Text("internet", func(s string) (string, *key.Fault) {
 	if _, err := gtp.ParseAPN(s); err != nil || !key.IsHostName(s) {
 		return s, key.Wrong("write labels of letters, digits and hyphens with dots between them, like internet or ims.example", "%q cannot be the name of an access point", s)
+	}
+	// The rest is the operator's part, which terminals may leave out (TS 23.003 section 9.1).
+	if strings.HasSuffix(strings.ToLower(s), ".gprs") {
+		return s, key.Wrong("write the part before .mnc, like internet", "%q ends as the name of an operator does", s)
 	}
 	return s, nil
 })

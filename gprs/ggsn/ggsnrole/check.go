@@ -10,6 +10,8 @@ import (
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/special"
 )
 
 func (s *Settings) check(c *config.Checker) {
@@ -38,6 +40,12 @@ func (s *Settings) check(c *config.Checker) {
 func (s *Settings) checkPeers(c *config.Checker) {
 	if len(s.Peers) == 0 && c.OK("peers") {
 		c.Fail("", "nobody may speak to this node, because it has no peers", `add peers = ["192.0.2.0/24"] with the networks of your SGSNs`)
+	}
+	if own := s.addresses(); len(own) > 0 && len(s.Peers) > 0 && c.OK("peers", "gsn_address4", "gsn_address6") &&
+		!slices.ContainsFunc(s.Peers, func(p netip.Prefix) bool {
+			return slices.ContainsFunc(own, func(a netip.Addr) bool { return a.Is4() == p.Addr().Is4() })
+		}) {
+		c.Fail("peers", fmt.Sprintf("none of the peers has an address of the family of %s, where this node is reached", role.Join(own)), "name networks of that family, or add a gsn_address of theirs")
 	}
 	for i, p := range s.Peers {
 		if p.Bits() == 0 {
@@ -151,6 +159,10 @@ func (s *Settings) allPools() (list []pool) {
 func (s *Settings) checkPools(c *config.Checker) {
 	all := s.allPools()
 	for i, p := range all {
+		if no := special.NotForwarded(p.prefix); no != nil {
+			c.Fail(p.key, fmt.Sprintf("%s holds addresses of %s, %s, which no terminal can have", p.prefix, no.Prefix, no.Name), "choose a prefix of addresses that packets are forwarded from")
+			continue
+		}
 		for _, a := range s.addresses() {
 			if p.prefix.Contains(a) {
 				c.Fail(p.key, fmt.Sprintf("%s holds %s, the node's own address", p.prefix, a), "choose a prefix that no network uses")
@@ -194,7 +206,7 @@ func (s *Settings) claims() (claims []config.Claim) {
 		}
 		for n := range ggsn.Socket(ggsn.NumSockets) {
 			if n.IPv6() == a.Is6() {
-				claims = append(claims, config.Socket{Key: key, Protocol: "UDP", At: netip.AddrPortFrom(a, n.Port())})
+				claims = append(claims, config.Socket{Key: key, Protocol: "UDP", Fixed: true, At: netip.AddrPortFrom(a, n.Port())})
 			}
 		}
 	}

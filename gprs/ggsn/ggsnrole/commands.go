@@ -109,7 +109,7 @@ func contextOf(x *ggsn.ContextInfo) Context {
 
 // Write implements [role.Table].
 func (l Contexts) Write(w io.Writer) {
-	fmt.Fprintln(w, "IMSI\tNSAPI\tGTP\tAPN\tADDRESS\tSGSN\tUP\tDOWN\tAGE")
+	fmt.Fprintln(w, "IMSI\tNSAPI\tLINKED\tGTP\tAPN\tADDRESS\tSGSN\tUP\tDOWN\tAGE")
 	for _, c := range l.Contexts {
 		var addresses []string
 		if c.Address4.IsValid() {
@@ -118,8 +118,12 @@ func (l Contexts) Write(w io.Writer) {
 		if c.Prefix6.IsValid() {
 			addresses = append(addresses, c.Prefix6.String())
 		}
+		linked := "-"
+		if c.Primary != nil {
+			linked = fmt.Sprint(*c.Primary)
+		}
 		age := max(time.Since(c.Created), 0).Round(time.Second)
-		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%d\t%d\t%s\n", c.IMSI, c.NSAPI, c.Version, c.APN, strings.Join(addresses, " "), c.SGSN, c.UpOctets, c.DownOctets, age)
+		fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\t%s\t%s\t%d\t%d\t%s\n", c.IMSI, c.NSAPI, linked, c.Version, c.APN, strings.Join(addresses, " "), c.SGSN, c.UpOctets, c.DownOctets, age)
 	}
 }
 

@@ -5,11 +5,13 @@ package ggsnrole
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
+	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/internal/port"
 )
 
@@ -24,6 +26,7 @@ func examine(s *Settings) error {
 	if a := s.GSNAddress6; a.IsValid() && !host.Takes(a) { // those of IPv4 are bound to see
 		err = errors.Join(err, fmt.Errorf("%s is not an address of this host: write one that ip address shows, or add it to an interface", a))
 	}
+	err = errors.Join(err, kept.CheckSaved(kept.SavedPath(s.StateFile, s.Name, name)))
 	wrong := map[string]bool{}
 	for _, vrf := range s.vrfs(s.interfaces()) {
 		if vrf != "" {
@@ -31,16 +34,69 @@ func examine(s *Settings) error {
 			wrong[vrf], err = at != nil, errors.Join(err, at)
 		}
 	}
-	if !s.Route {
-		return err
-	}
+	links, linksErr := ownPrefixes(host)
+	err = errors.Join(err, linksErr)
 	var routes []port.Route
 	for _, p := range s.allPools() {
-		if !wrong[p.vrf] {
+		if at := linkOf(p, links); at != "" {
+			err = errors.Join(err, fmt.Errorf("%s of access point %s is the network of the interface %s: choose a prefix that no network uses", p.prefix, p.apn, at))
+		} else if !wrong[p.vrf] && s.Route {
 			routes = append(routes, port.Route{Dst: p.prefix, Link: p.device, VRF: p.vrf})
 		}
 	}
 	return errors.Join(err, port.RoutesFree(routes, routeTaken))
+}
+
+// ownPrefixes are the networks of this host's interfaces outside of VRFs, with their names.
+func ownPrefixes(host *port.Host) (map[netip.Prefix]string, error) {
+	links := map[netip.Prefix]string{}
+	add := func(p netip.Prefix, link string) {
+		if host.Local(p.Addr()) {
+			links[p] = link
+		}
+	}
+	four, err := host.IPv4()
+	for _, a := range four {
+		add(a.Prefix, a.Link)
+	}
+	six, err6 := host.IPv6()
+	for _, a := range six {
+		add(a.Prefix, a.Link)
+	}
+	return links, errors.Join(err, err6)
+}
+
+// linkOf names the interface whose network a pool is, or whose address takes all that the pool
+// has; empty: there is none.
+func linkOf(p pool, links map[netip.Prefix]string) string {
+	for at, link := range links {
+		whole := p.prefix.IsSingleIP() || p.prefix.Addr().Is6() && p.prefix.Bits() == 64
+		if p.vrf == "" && link != p.device && (at.Masked() == p.prefix || whole && p.prefix.Contains(at.Addr())) {
+			return link
+		}
+	}
+	return ""
+}
+
+// lacking says in sentences which addresses this host lacks that the node is to have.
+func lacking(s *Settings) (list []string) {
+	host, err := port.OpenHost()
+	if err != nil {
+		return nil // examine tells of that
+	}
+	defer host.Close()
+	for _, a := range s.addresses() {
+		if problem, remedy := host.Lacks(a); problem != "" {
+			list = append(list, fmt.Sprintf("SGSNs do not reach %s, for it %s: %s", a, problem, remedy))
+		}
+	}
+	apart := slices.ContainsFunc(s.APNs, func(a APN) bool { return a.VRF != "" }) // it may be an address there
+	for _, a := range []netip.Addr{s.Address4, s.Address6} {
+		if a.IsValid() && !apart && !host.Local(a) {
+			list = append(list, fmt.Sprintf("ICMP errors come from %s, which is no address of this host: write one that ip address shows, or leave the key out", a))
+		}
+	}
+	return list
 }
 
 // blocked says in sentences what keeps packets of terminals from passing this host.

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,7 +53,11 @@ func hostOf(t *testing.T) *testutil.Netns {
 		if err := forward(); err != nil {
 			return err
 		}
-		return address("gn", nodeAddr)
+		if err := address("gn", nodeAddr); err != nil {
+			return err
+		}
+		testutil.AwaitLocal(t, nodeAddr[true]) // its route is made a little later
+		return nil
 	})
 	return ns
 }
@@ -202,5 +208,179 @@ func TestAddressMissing(t *testing.T) {
 	})
 	if _, err := os.Stat(state); err == nil {
 		t.Error("a restart counter is written, though nobody was served")
+	}
+}
+
+// TestAddressComesAndGoes: an address of the node that leaves the host, or whose interface is
+// switched off, is told once, by status and log, and so is that it is back.
+func TestAddressComesAndGoes(t *testing.T) {
+	ns := hostOf(t)
+	var log strings.Builder // to be read after stop
+	g, err := New(written(t, fmt.Sprintf("state_file = %q", filepath.Join(t.TempDir(), "state")), ""), slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := roletest.Start(t, ns, g)
+	change := func(f func(netlink.Link) error) {
+		t.Helper()
+		ns.Do(t, func() error {
+			link, err := netlink.LinkByName("gn")
+			if err != nil {
+				return err
+			}
+			return f(link)
+		})
+	}
+	await := func(what, state string, missing ...netip.Addr) {
+		t.Helper()
+		for end := time.Now().Add(testutil.Patience); ; time.Sleep(time.Millisecond) {
+			st := g.Status().(Status)
+			if st.State == state && slices.Equal(st.MissingAddresses, missing) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s: status %+v, want state %s and missing %v", what, st, state, missing)
+			}
+		}
+	}
+	cfg := g.cfg
+	way := func() (n int) {
+		ns.Do(t, func() error { n = len(lacking(&cfg)); return nil })
+		return n
+	}
+	four := &netlink.Addr{IPNet: &net.IPNet{IP: nodeAddr[false].AsSlice(), Mask: net.CIDRMask(24, 32)}}
+	await("all is there", "serving")
+	change(func(l netlink.Link) error { return netlink.AddrDel(l, four) })
+	await("the address is gone", "address_missing", nodeAddr[false])
+	if n := way(); n != 1 {
+		t.Errorf("a check warns of %d addresses, want 1", n)
+	}
+	if err := g.CheckSelf(t.Context()); err == nil {
+		t.Error("the node announces its pools without its address")
+	}
+	change(func(l netlink.Link) error { return netlink.AddrAdd(l, four) })
+	await("it is back", "serving")
+	change(func(l netlink.Link) error { return netlink.LinkSetDown(l) })
+	await("the interface is down", "address_missing", g.cfg.addresses()...)
+	change(func(l netlink.Link) error {
+		return errors.Join(netlink.LinkSetUp(l), address("gn", map[bool]netip.Addr{true: nodeAddr[true]}))
+	})
+	await("it is up", "serving")
+	if n := way(); n != 0 {
+		t.Errorf("a check warns of %d addresses that are there", n)
+	}
+	cfg.Address4 = netip.MustParseAddr("203.0.113.9")
+	if n := way(); n != 1 {
+		t.Error("a check does not warn of a source that the host does not have")
+	}
+	if err := r.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]int{"has gone from this host": 2, "is on the interface gn, which is switched off": 1, "is back": 3} {
+		if got := strings.Count(log.String(), text); got != want {
+			t.Errorf("%q stands %d times in the log, want %d:\n%s", text, got, want, log.String())
+		}
+	}
+}
+
+// TestForwardingSwitched: what keeps packets from passing while the node runs stands in the log
+// once, and so does that it is over.
+func TestForwardingSwitched(t *testing.T) {
+	ns := hostOf(t)
+	var log strings.Builder // to be read after stop
+	g, err := New(written(t, fmt.Sprintf("state_file = %q", filepath.Join(t.TempDir(), "state")), ""), slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := roletest.Start(t, ns, g)
+	for _, value := range []string{"0", "1"} {
+		ns.Do(t, func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte(value), 0) })
+		for range 2 {
+			g.mu.Lock()
+			g.tellBlocked()
+			g.mu.Unlock()
+		}
+	}
+	if err := r.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"terminals reach nothing: this host does not forward IPv4", "packets of terminals pass again"} {
+		if got := strings.Count(log.String(), text); got != 1 {
+			t.Errorf("%q stands %d times in the log, want 1:\n%s", text, got, log.String())
+		}
+	}
+}
+
+// TestExamine says what of this host is in the way of a node, each with a remedy.
+func TestExamine(t *testing.T) {
+	ns := hostOf(t)
+	state := filepath.Join(t.TempDir(), "state")
+	held, err := kept.OpenSaved(state + ".held")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	for _, tt := range []struct{ name, node, apn, want string }{
+		{"nothing", fmt.Sprintf("state_file = %q", state), "", ""},
+		{"a pool that is a network of an interface", "", `pool4 = ["192.0.2.0/24"]`, "192.0.2.0/24 of access point internet is the network of the interface gn: choose a prefix"},
+		{"the same of IPv6", "", `pool6 = ["2001:db8:9::/64"]`, "2001:db8:9::/64 of access point internet is the network of the interface gn: choose a prefix"},
+		{"without routes of its own", "route = false", `pool6 = ["2001:db8:9::/64"]`, "is the network of the interface gn"},
+		{"a folder for the state", fmt.Sprintf("state_file = %q", filepath.Dir(state)), "", "is a folder: name a file in it as state_file"},
+		{"the state of another process", fmt.Sprintf("state_file = %q", state+".held"), "", "is in use by another process: stop that, or set another state_file"},
+	} {
+		cfg := written(t, tt.node, "")
+		if tt.node == "" || tt.node == "route = false" {
+			cfg.StateFile = state
+		}
+		if tt.apn != "" { // the configuration alone would say of some that they hold the node's address
+			a := written(t, `gsn_address4 = "198.51.100.9"`+"\n"+`gsn_address6 = "2001:db8:99::9"`, tt.apn)
+			cfg.APNs = a.APNs
+		}
+		ns.Do(t, func() error {
+			switch err := examine(&cfg); {
+			case tt.want == "" && err != nil:
+				t.Errorf("%s: %v", tt.name, err)
+			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+				t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
+			}
+			return nil
+		})
+	}
+}
+
+// TestLostStateIsTold: whoever starts behind a process that has left nothing says so.
+func TestLostStateIsTold(t *testing.T) {
+	for name, tt := range map[string]struct {
+		leave func(s *kept.Saved, path string) error
+		want  string
+	}{
+		"nobody before":      {nil, ""},
+		"one that was ended": {func(s *kept.Saved, _ string) error { return s.Begin(7) }, "has left no contexts"},
+		"an emptied file":    {func(_ *kept.Saved, path string) error { return os.Truncate(path, 0) }, "cannot be read"},
+	} {
+		path := filepath.Join(t.TempDir(), "state")
+		if tt.leave != nil {
+			s, err := kept.OpenSaved(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(tt.leave(s, path), s.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var log strings.Builder
+		g, err := New(written(t, fmt.Sprintf("state_file = %q", path), ""), slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.openState(); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.saved.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if text := log.String(); tt.want == "" && text != "" || !strings.Contains(text, tt.want) {
+			t.Errorf("%s: the log has %q, want %q", name, text, tt.want)
+		}
 	}
 }

@@ -40,6 +40,7 @@ type GGSN struct {
 	events eventLog
 	self   host.SelfCheck[struct{}]
 
+	addresses   host.Addresses              // towards SGSNs
 	engine      atomic.Pointer[ggsn.Engine] // nil before it is made
 	lastRestore time.Duration               // see host.DeviceConfig
 
@@ -55,8 +56,9 @@ type GGSN struct {
 	leaving  []pool     // no longer named, but contexts have addresses of it
 	taken    []pool     // the same of an earlier process, and led elsewhere: its contexts end
 	saved    *kept.Saved
-	adopted  int  // contexts of an earlier process
-	draining bool // contexts are refused
+	adopted  int      // contexts of an earlier process
+	draining bool     // contexts are refused
+	told     []string // of blocked, in the log
 }
 
 // New makes the node that cfg describes, without touching the host.
@@ -68,6 +70,7 @@ func New(cfg Settings, log *slog.Logger) (*GGSN, error) {
 	if g.vrfs = cfg.vrfs(g.names); len(g.names) > maxNetworks {
 		return nil, errors.New("there are too many interfaces: let access points share some")
 	}
+	g.addresses.Without = "SGSNs do not reach it"
 	g.events.log, g.events.Write = log, g.events.write
 	g.events.contexts.Store(cfg.ContextLog)
 	g.loop.NewOutput = func() *ggsn.Output { return new(ggsn.Output) }
@@ -106,6 +109,9 @@ func (g *GGSN) Run(ctx context.Context) (err error) {
 	if err := g.look(); err != nil { // addresses may have changed before the watch began
 		return err
 	}
+	if err := g.addresses.Watch(ctx, group, g.cfg.addresses(), g.log); err != nil {
+		return err
+	}
 	for _, n := range g.networks {
 		if err := n.device.Keep(ctx, group); err != nil {
 			return err
@@ -120,6 +126,7 @@ func (g *GGSN) Run(ctx context.Context) (err error) {
 	group.Go(func() error { g.loop.RunTimer(ctx); return nil })
 	group.Go(func() error { g.letGoByAndBy(ctx); return nil })
 	group.Go(func() error { g.events.Run(ctx); return nil })
+	group.Go(func() error { g.tellBlockedByAndBy(ctx); return nil })
 	defer context.AfterFunc(ctx, func() { g.endPorts(role.Leaving(ctx)) })()
 	g.announce()
 	close(g.ready)
@@ -300,18 +307,6 @@ func either(a, b netip.Addr) netip.Addr {
 	return b
 }
 
-// blocked is the function of that name in the network namespace of the node, while it runs;
-// g.mu is held.
-func (g *GGSN) blocked() (list []string) {
-	if g.host == nil {
-		return nil
-	}
-	if err := g.here.Do(func() error { list = blocked(&g.cfg); return nil }); err != nil {
-		g.log.Warn("cannot determine whether packets pass through this host", "error", err)
-	}
-	return list
-}
-
 // announce logs how the node serves, once.
 func (g *GGSN) announce() {
 	g.mu.Lock()
@@ -321,9 +316,7 @@ func (g *GGSN) announce() {
 		pools = append(pools, p.prefix)
 	}
 	g.log.Info("serving", "addresses", g.cfg.addresses(), "peers", g.cfg.Peers, "interfaces", g.names, "pools", pools, "contexts", g.adopted)
-	for _, sentence := range g.blocked() {
-		g.log.Warn("terminals reach nothing: " + sentence)
-	}
+	g.tellBlocked()
 }
 
 // Trace implements [role.Tracer]. Passwords of terminals are not shown.

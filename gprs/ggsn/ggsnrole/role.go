@@ -27,8 +27,10 @@ var Role = role.Of[Settings]{
 	},
 	Summary: (*Settings).summary,
 	Examine: func(s *Settings) []role.Finding { return role.Problems(examine(s)) },
-	Way:     func(s *Settings) []role.Finding { return role.Warnings(name, s.Name, blocked(s)) },
-	New:     func(s Settings, log *slog.Logger) (role.Instance, error) { return New(s, log) },
+	Way: func(s *Settings) []role.Finding {
+		return role.Warnings(name, s.Name, append(lacking(s), blocked(s)...))
+	},
+	New: func(s Settings, log *slog.Logger) (role.Instance, error) { return New(s, log) },
 
 	Questions: questions,
 	Command:   role.Command{Help: "Look into a running GGSN, and end contexts.", Flags: func() any { return new(commands) }},

@@ -48,8 +48,22 @@ func (g *GGSN) newEngine(settings ggsn.Settings) (*ggsn.Engine, error) {
 			return e, nil
 		}
 	}
+	if g.cfg.KeepState {
+		g.tellLost()
+	}
 	settings.RestartCounter = g.saved.Next()
 	return ggsn.New(settings, time.Now(), rand.Reader)
+}
+
+// tellLost logs that there is nothing to go on with, where an earlier process has been.
+func (g *GGSN) tellLost() {
+	file := kept.SavedPath(g.cfg.StateFile, g.cfg.Name, name)
+	switch {
+	case g.saved.Damaged:
+		g.log.Warn("the contexts of an earlier process are lost, for what it left cannot be read: SGSNs release them", "state_file", file)
+	case !g.saved.Fresh && !g.saved.Whole:
+		g.log.Warn("an earlier process has left no contexts, as it did not end in good order: SGSNs release those that it had", "state_file", file)
+	}
 }
 
 // begin writes the restart counter down, before the first message can leave.

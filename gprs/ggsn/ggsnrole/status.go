@@ -15,13 +15,16 @@ import (
 type Status struct {
 	// State is starting, serving, draining while it takes no more contexts, device_down while
 	// somebody has set a device down, incomplete while something is missing that the node has
-	// set up itself, or blocked while this host lets no packet pass, for the reasons that
-	// Blocked has.
+	// set up itself, address_missing while the host lacks one of Addresses, or blocked while it
+	// lets no packet pass, for the reasons that Blocked has.
 	State   string   `json:"state"`
 	Blocked []string `json:"blocked,omitempty"`
 	// Missing is what should be on the host and is not, be it to be set up by the node or,
 	// with route off, by others.
 	Missing []string `json:"missing,omitempty"`
+	// MissingAddresses are those of Addresses that have gone from the host, or are on an
+	// interface that is switched off.
+	MissingAddresses []netip.Addr `json:"missing_addresses,omitempty"`
 	// Addresses are the node's towards SGSNs, Peers who may speak to it, Interfaces its TUN
 	// devices.
 	Addresses  []netip.Addr   `json:"addresses"`
@@ -68,7 +71,7 @@ func (g *GGSN) Status() any {
 	at := g.cfg.sources(g.own[""])
 	st := Status{
 		Addresses: g.cfg.addresses(), Peers: slices.Clone(g.cfg.Peers), Interfaces: slices.Clone(g.names),
-		Address4: at.v4, Address6: at.v6, Blocked: g.blocked(),
+		Address4: at.v4, Address6: at.v6, Blocked: g.blocked(), MissingAddresses: g.addresses.Missing(),
 		Contexts: sizes.Contexts, Sessions: sizes.Sessions, SGSNs: sizes.Peers, Releasing: sizes.Releasing,
 		MaxContexts: g.cfg.MaxContexts, Adopted: g.adopted,
 		Pools: poolUses(&sizes),
@@ -105,6 +108,8 @@ func (g *GGSN) state(blocked []string) (word string, missing []string) {
 	}
 	switch {
 	case word != "":
+	case len(g.addresses.Missing()) > 0:
+		word = "address_missing"
 	case len(blocked) > 0:
 		word = "blocked"
 	case g.draining:

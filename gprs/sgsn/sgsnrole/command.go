@@ -4,13 +4,12 @@ package sgsnrole
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strings"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
@@ -49,8 +48,11 @@ type Attach struct {
 
 // Run is the terminal until a signal ends it, or gives the order to one that is running.
 func (c *Attach) Run(run role.Foreground, by role.Asker) error {
-	c.Socket = cmp.Or(c.Socket, os.Getenv("ISTHMUS_CONTROL"), config.Default().Control.Socket)
-	if listens(c.Socket) {
+	running, err := by.Running(c.To)
+	if err != nil {
+		return err
+	}
+	if running {
 		if c.PasswordFile != "" {
 			word, err := password(c.PasswordFile)
 			if err != nil {
@@ -65,18 +67,10 @@ func (c *Attach) Run(run role.Foreground, by role.Asker) error {
 		return by.Show(c.To, answer)
 	}
 	if c.Local == "" {
-		return role.UsageError{Err: fmt.Errorf("no SGSN listens on %s, and --local names no address for one: write --local ADDRESS, or --socket PATH of the one that runs", c.Socket)}
+		return role.UsageError{Err: errors.New("no SGSN is running, and --local names no address for one: write --local ADDRESS, or --socket PATH of the one that runs")}
 	}
+	c.Socket = cmp.Or(c.Socket, os.Getenv("ISTHMUS_CONTROL"))
 	return run(c.configuration())
-}
-
-// listens reports whether a process listens on a control socket.
-func listens(path string) bool {
-	conn, err := net.DialTimeout("unix", path, time.Second)
-	if err == nil {
-		_ = conn.Close()
-	}
-	return err == nil
 }
 
 // configuration writes the flags as a file would have them, so that they are checked alike.

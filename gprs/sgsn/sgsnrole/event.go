@@ -164,6 +164,10 @@ func remedy(e sgsn.Event) string {
 		return "name an access point that it has (--apn)"
 	case gtp.CauseUnknownPDPType:
 		return "ask for another type (--type)"
+	case gtp.CauseNoResources:
+		return "the GGSN has as many contexts as it takes (max_contexts, contexts_per_peer of ours): try again later"
+	case gtp.CauseAddressesOccupied:
+		return "the pool of the access point is full, or its addresses rest (pool4, pool6, hold of ours): try again later"
 	case gtp.CauseUserAuthentication:
 		return "say who the terminal is (--user, --password-file, --auth)"
 	case gtp.CauseFilterSemantic, gtp.CauseTFTSemantic:
@@ -188,7 +192,7 @@ func (s *SGSN) tell(got outcome) {
 	if e.Reason != sgsn.ReasonNone {
 		about = append(about, "reason", e.Reason.String())
 	}
-	level := slog.LevelInfo
+	level, told := slog.LevelInfo, ""
 	switch e.Kind {
 	case sgsn.Attached:
 		if i.Auth == sgsn.AuthRefused {
@@ -196,9 +200,20 @@ func (s *SGSN) tell(got outcome) {
 		}
 		about = append(about, described(&i)...)
 	case sgsn.Configured, sgsn.Changed, sgsn.Moved:
-		about = append(about, described(&i)...)
+		properties := described(&i)
+		if told = fmt.Sprint(e.Kind, properties); told == s.told[e.Key] {
+			return // an advertisement that has come again
+		}
+		about = append(about, properties...)
 	case sgsn.Refused, sgsn.UpdateFailed, sgsn.MoveFailed, sgsn.NoRouter, sgsn.PathDown, sgsn.PeerRestarted:
 		level = slog.LevelWarn
+	}
+	if e.Key != (gtp.TID{}) {
+		if told != "" {
+			s.told[e.Key] = told
+		} else {
+			delete(s.told, e.Key)
+		}
 	}
 	s.log.Log(s.ctx, level, e.Kind.String(), about...)
 }

@@ -155,7 +155,7 @@ func (s *Settings) check(c *config.Checker) {
 func (s *Settings) claims() (claims []config.Claim) {
 	for _, a := range s.Local {
 		for p := range sgsn.NumPlanes {
-			claims = append(claims, config.Socket{Key: "local", Protocol: "UDP", At: netip.AddrPortFrom(a, p.Port())})
+			claims = append(claims, config.Socket{Key: "local", Protocol: "UDP", Fixed: true, At: netip.AddrPortFrom(a, p.Port())})
 		}
 	}
 	if s.IMSI == (gtp.IMSI{}) {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/gprs/sgsn"
+	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -48,6 +49,9 @@ type SGSN struct {
 	group *errgroup.Group
 	news  chan struct{} // holds one: there are events
 
+	addresses host.Addresses
+	told      map[gtp.TID]string // what the log has of contexts; of follow
+
 	mu        sync.Mutex // guards what follows, and udp while it grows
 	events    []sgsn.Event
 	terminals []*terminal // by their links; nil: the place is free
@@ -70,8 +74,9 @@ func New(cfg Settings, log *slog.Logger) (*SGSN, error) {
 	}
 	s := &SGSN{
 		cfg: cfg, log: log, ready: make(chan struct{}), engine: engine,
-		news: make(chan struct{}, 1), awaited: map[gtp.TID][]chan outcome{},
+		news: make(chan struct{}, 1), awaited: map[gtp.TID][]chan outcome{}, told: map[gtp.TID]string{},
 	}
+	s.addresses.Without = "GGSNs do not reach it"
 	s.loop.Engine = engine
 	s.loop.NewOutput = func() *sgsn.Output { return new(sgsn.Output) }
 	s.loop.EachDropped = engine.EachDropped
@@ -119,6 +124,11 @@ func (s *SGSN) Run(ctx context.Context) (err error) {
 		})
 	}
 	s.group.Go(func() error { s.loop.RunTimer(s.ctx); return nil })
+	if err := s.addresses.Watch(s.ctx, s.group, s.cfg.Local, s.log); err != nil {
+		stop()
+		s.closePorts()
+		return errors.Join(err, s.group.Wait())
+	}
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -309,4 +310,61 @@ func TestExamine(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestAddressComesAndGoes: an address of ours that leaves the host stands in the status until it
+// is back.
+func TestAddressComesAndGoes(t *testing.T) {
+	w := newWorld(t)
+	w.start(t, w.settings(t, ""))
+	second := &netlink.Addr{IPNet: &net.IPNet{IP: ours2.AsSlice(), Mask: net.CIDRMask(32, 32)}}
+	for _, step := range []struct {
+		change func(netlink.Link, *netlink.Addr) error
+		state  string
+		gone   []netip.Addr
+	}{{netlink.AddrDel, "address_missing", []netip.Addr{ours2}}, {netlink.AddrAdd, "serving", nil}} {
+		w.core.Do(t, func() error {
+			lo, err := netlink.LinkByName("lo")
+			if err != nil {
+				return err
+			}
+			return step.change(lo, second)
+		})
+		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			st := w.sgsn.Status().(Status)
+			if st.State == step.state && slices.Equal(st.MissingAddresses, step.gone) {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("status %+v, want %s and %v", st, step.state, step.gone)
+			}
+		}
+	}
+}
+
+// TestToldOnce: an advertisement that comes again with the same content is no news for the log.
+func TestToldOnce(t *testing.T) {
+	var log strings.Builder
+	s, err := New(*configtest.One(t, Role.Section, "[[sgsn]]\nlocal = [\"192.0.2.1\"]").(*Settings), slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := gtp.ParseIMSI("240010123456789")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(kind sgsn.EventKind, mtu int) outcome {
+		return outcome{event: sgsn.Event{Kind: kind, Key: gtp.MakeTID(m, 5)}, info: sgsn.Info{MTU6: mtu}}
+	}
+	for i, step := range []struct {
+		told  outcome
+		lines int
+	}{
+		{at(sgsn.Attached, 0), 1}, {at(sgsn.Configured, 1400), 2}, {at(sgsn.Configured, 1400), 2}, {at(sgsn.Configured, 1300), 3},
+		{at(sgsn.Ended, 0), 4}, {at(sgsn.Attached, 0), 5}, {at(sgsn.Configured, 1300), 6},
+	} {
+		if s.tell(step.told); strings.Count(log.String(), "\n") != step.lines {
+			t.Errorf("step %d: want %d lines:\n%s", i, step.lines, log.String())
+		}
+	}
 }

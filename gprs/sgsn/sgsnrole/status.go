@@ -14,9 +14,13 @@ import (
 
 // Status is the status of an SGSN.
 type Status struct {
-	// State is serving, or incomplete while something of a terminal is missing.
+	// State is serving, incomplete while something of a terminal is missing, or
+	// address_missing while the host lacks one of Local.
 	State string       `json:"state"`
 	Local []netip.Addr `json:"local"`
+	// MissingAddresses are those of Local that have gone from the host, or are on an interface
+	// that is switched off.
+	MissingAddresses []netip.Addr `json:"missing_addresses,omitempty"`
 	// Terminals are the devices, with what is missing of them.
 	Terminals []string `json:"terminals,omitempty"`
 	Missing   []string `json:"missing,omitempty"`
@@ -27,6 +31,9 @@ func (s *SGSN) Status() any {
 	st := Status{State: "serving", Local: s.cfg.Local}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if st.MissingAddresses = s.addresses.Missing(); len(st.MissingAddresses) > 0 {
+		st.State = "address_missing"
+	}
 	for _, t := range s.terminals {
 		if t == nil || t.device == nil && t.frames == nil {
 			continue

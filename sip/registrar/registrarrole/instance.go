@@ -46,6 +46,8 @@ type Registrar struct {
 	sockets  sockets                      // from the start of Run
 	pending  sync.WaitGroup               // goroutines beside the loops
 
+	addresses host.Addresses // of sockets
+
 	mu      sync.Mutex // guards what follows, and the order of changes
 	cfg     Settings
 	running context.Context // of Run, until it ends
@@ -90,12 +92,14 @@ func New(cfg Settings, log *slog.Logger) (*Registrar, error) {
 	if err := r.rates.open(&cfg); err != nil {
 		return nil, err
 	}
+	r.addresses.Without = "nobody reaches it"
 	r.resolver.busy = make(chan struct{}, maxLookups)
 	r.streams.open(r, &cfg)
 	r.secure.Store(&p.secure)
 	r.counters.faults = newFaults()
 	proxy.Connected = r.streams.connected
 	r.loop.Engine = engine{proxy}
+	r.loop.Ordered = true // no 200 overtakes the 100 before it
 	r.loop.NewOutput = func() *output { return new(output) }
 	r.loop.Settled = r.settled
 	r.loop.EachDropped = r.eachDropped
@@ -132,6 +136,9 @@ func (r *Registrar) Run(ctx context.Context) (err error) {
 	for n, listener := range r.sockets.streams {
 		l := list[len(r.sockets.udp)+n]
 		group.Go(func() error { return r.accept(ctx, l, listener) })
+	}
+	if err := r.addresses.Watch(ctx, group, bound(list), r.log); err != nil {
+		return err
 	}
 	group.Go(func() error { r.loop.RunTimer(ctx); return nil })
 	group.Go(func() error { r.syncAgain(ctx); return nil })

@@ -99,10 +99,12 @@ func examine(s *Settings) (found []role.Finding) {
 			found = append(found, role.Warnings(name, s.Name, []string{fmt.Sprintf("%s has no address to register: add public_ids to the subscriber", a.Username)})...)
 		}
 	}
+	told := map[string]bool{} // of an address once, not by each transport
 	for _, l := range p.proxy.Listeners {
 		one, failed := openSockets([]registrar.Listener{l})
 		one.close()
-		if failed != nil {
+		if failed != nil && !told[failed.Error()] {
+			told[failed.Error()] = true
 			err = errors.Join(err, fmt.Errorf("%s %s: %w", name, s.Name, failed))
 		}
 	}

@@ -57,16 +57,7 @@ func (r *Registrar) take(m *message.Message, fault *message.Fault, from transact
 		return
 	}
 	r.counters.fault(fault)
-	if m == nil {
-		return
-	}
-	m.Receive(from.Remote)
-	if !from.Reliable() {
-		from.Remote = m.ReplyTo(from.Remote)
-	}
-	if reply, ok := message.ReplyFault(m, fault, r.tag); ok {
-		out.sip.Sends = append(out.sip.Sends, transaction.Send{To: from, Message: reply})
-	}
+	out.sip.Refuse(m, fault, from, r.tag)
 }
 
 // rates limit sources, for many goroutines.

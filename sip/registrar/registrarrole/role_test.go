@@ -71,13 +71,15 @@ func TestExamine(t *testing.T) {
 	} {
 		cfg := w.settings(tt.lines)
 		w.ns.Do(t, func() error {
-			found := examine(&cfg)
+			found, times := examine(&cfg), 0
 			for _, f := range found {
 				if strings.Contains(f.Text, tt.want) {
-					return nil
+					times++
 				}
 			}
-			t.Errorf("%s: %+v", tt.name, found)
+			if times != 1 {
+				t.Errorf("%s is told %d times: %+v", tt.name, times, found)
+			}
 			return nil
 		})
 	}

@@ -9,15 +9,19 @@ import (
 
 // Status is the status of a registrar.
 type Status struct {
-	// State is starting, serving, or not_kept while what should outlive the process cannot be
-	// written down, for the reason that Trouble has.
+	// State is starting, serving, address_missing while the host lacks one of MissingAddresses, or
+	// not_kept while what should outlive the process cannot be written down, for the reason that
+	// Trouble has.
 	State   string `json:"state"`
 	Trouble string `json:"trouble,omitempty"`
 	// Listen are the sockets, UDP and TCP each, ListenTLS those of TLS.
 	Listen    []netip.AddrPort `json:"listen"`
 	ListenTLS []netip.AddrPort `json:"listen_tls,omitempty"`
-	Domains   []string         `json:"domains"`
-	Mode      string           `json:"mode"`
+	// MissingAddresses are those of these that have gone from the host, or are on an interface
+	// that is switched off.
+	MissingAddresses []netip.Addr `json:"missing_addresses,omitempty"`
+	Domains          []string     `json:"domains"`
+	Mode             string       `json:"mode"`
 	// NextHop is where a P-CSCF passes everything on to.
 	NextHop string `json:"next_hop,omitempty"`
 	// Addresses are those of record that have Bindings; MaxBindings may be. Lost are those of an
@@ -47,6 +51,9 @@ func (r *Registrar) Status() any {
 	case <-r.ready:
 		s.State = "serving"
 	default:
+	}
+	if s.MissingAddresses = r.addresses.Missing(); len(s.MissingAddresses) > 0 {
+		s.State = "address_missing"
 	}
 	if s.Trouble != "" {
 		s.State = "not_kept"

@@ -70,9 +70,7 @@ func TestIdle(t *testing.T) {
 	configtest.InEffect(t, "registrar", "idle_timeout")
 	w := newWorld(t)
 	s := w.serve(`idle_timeout = "1s"`)
-	p := w.phone("alice", "TCP", server6, 1)
-	p.mustRegister()
-	p.closed()
+	w.phone("alice", "TCP", server6, 1).closed()
 	s.await(t, "connections_ended_total", "idle", 1)
 	s.await(t, "connections", "", 0)
 }
@@ -146,10 +144,12 @@ func TestRates(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve("rate_per_source = 10\nburst = 3\ntrusted = [\"192.0.2.3\"]")
 	fast := w.phone("alice", "UDP", server4, 1)
-	for range 30 {
-		fast.send(fast.request("OPTIONS", "sip:example.net"))
-	}
-	eventually(t, "some are dropped", func() bool { return s.value("dropped_total", "rate_limit") > 10 })
+	eventually(t, "some are dropped", func() bool {
+		for range 30 {
+			fast.send(fast.request("OPTIONS", "sip:example.net"))
+		}
+		return s.value("dropped_total", "rate_limit") > 10
+	})
 	w.phone("bob", "UDP", server4, 2).mustRegister()
 	trusted := w.phone("carol", "UDP", server4, 3)
 	for range 30 {

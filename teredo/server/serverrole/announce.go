@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo/tunnel"
@@ -35,7 +34,7 @@ func (s *Server) CheckSelf(ctx context.Context) error {
 			paths = append(paths, tunnel.SelfPath{Name: "server", Service: group[0].LocalAddr()})
 		}
 	}
-	missing := slices.Clone(s.missing)
+	missing := s.addresses.Missing()
 	s.mu.Unlock()
 	if len(missing) > 0 {
 		return fmt.Errorf("this host has lost the address %s", missing[0])

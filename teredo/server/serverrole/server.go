@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -43,14 +44,14 @@ type Server struct {
 	ready  chan struct{}
 	self   tunnel.SelfCheck
 
+	addresses host.Addresses // of conns
+
 	mu    sync.Mutex // guards what follows
 	cfg   Settings
 	keys  int            // that the engine has
 	host  *port.Host     // open while running
 	conns [2][]*port.UDP // by server.Primary and server.Secondary, then by worker
 	raw   *port.Raw6
-	// missing are addresses of conns that have gone from the host.
-	missing []netip.Addr
 }
 
 // New makes the server that cfg describes, without touching the host.
@@ -60,6 +61,7 @@ func New(cfg Settings, log *slog.Logger) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{name: cfg.Name, log: log, engine: engine, ready: make(chan struct{}), cfg: cfg}
+	s.addresses.Without = "clients get no answer from it"
 	s.loop.Engine = engine
 	s.loop.NewOutput = func() *packet.Batch { return new(packet.Batch) }
 	s.loop.EachDropped = s.eachDropped
@@ -111,11 +113,9 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	changes, err := port.Watch(ctx)
-	if err != nil {
+	if err := s.addresses.Watch(ctx, group, s.bound(), s.log); err != nil {
 		return err
 	}
-	group.Go(func() error { return s.watchAddresses(ctx, changes) })
 	for w := range s.conns[server.Primary] {
 		s.work(group, w)
 	}
@@ -240,6 +240,18 @@ func (s *Server) announce() {
 	}
 }
 
+// bound are the addresses of the sockets.
+func (s *Server) bound() (list []netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, group := range s.conns {
+		if len(group) > 0 { // none in single-address mode
+			list = append(list, group[0].LocalAddr().Addr())
+		}
+	}
+	return list
+}
+
 // Status is the status of a server.
 type Status struct {
 	// State is serving, or address_missing while the host lacks one of Listen.
@@ -271,14 +283,14 @@ func (s *Server) Status() any {
 // status builds the status; s.mu is held.
 func (s *Server) status() Status {
 	st := Status{
-		State: "serving", Missing: slices.Clone(s.missing),
+		State: "serving", Missing: s.addresses.Missing(),
 		SingleAddress: !s.cfg.Secondary.IsValid(), Prefixes: slices.Clone(s.cfg.Prefixes), MTU: s.cfg.MTU,
 		RequireAuth: s.cfg.RequireAuth, Keys: s.keys,
 	}
 	switch {
 	case s.host == nil:
 		st.State = "starting"
-	case len(s.missing) > 0:
+	case len(st.Missing) > 0:
 		st.State = "address_missing"
 	}
 	add := func(bound, advertised netip.Addr) {

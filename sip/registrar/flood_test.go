@@ -1,0 +1,92 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package registrar
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/isthmus-net/isthmus/sip/message"
+)
+
+// TestRepetitions answers a REGISTER that comes again as before, if it has changed something, and
+// keeps nothing of one that was refused.
+func TestRepetitions(t *testing.T) {
+	r := newRig(t)
+	p := newPhone(t, r.p.Engine, "bob")
+	c := p.challenged()
+	register := p.request("Contact: <sip:bob@[2001:db8::1]>")
+	r.send(register.Clone(), caller)
+	if servers, _ := r.p.layer.Len(); servers != 0 {
+		t.Error("what was refused is remembered")
+	}
+	r.expect("without credentials", "401 :1")
+	a := c.Answer("bob", c.Algorithm.HA1("bob", realm, "bob"), "REGISTER", register.URI, "cnonce", 1)
+	register.Add("Authorization", a.String())
+	r.send(register.Clone(), caller)
+	first := r.got("200", "2001:db8::1")
+	r.send(register.Clone(), caller)
+	if again := r.got("200", "2001:db8::1"); again.String() != first.String() {
+		t.Errorf("the second answer is\n%s\nwant\n%s", again, first)
+	}
+	r.empty()
+}
+
+// TestOverload answers what there is no room for, without remembering it.
+func TestOverload(t *testing.T) {
+	r := newRig(t, func(_ *Settings, p *ProxySettings) { p.Transactions.Servers = 1 })
+	r.bind("bob", "<sip:[2001:db8::2]>")
+	for i := range 3 {
+		r.send(r.make("OPTIONS", bob, fmt.Sprint(i)), caller)
+	}
+	r.expect("three", "OPTIONS :2, 503 :1, 503 :1")
+}
+
+// FuzzProxy sends requests to nobody but those that are registered here.
+func FuzzProxy(f *testing.F) {
+	f.Add([]byte("INVITE sip:bob@example.com SIP/2.0\r\nVia: SIP/2.0/UDP x;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>\r\nCall-ID: 1\r\nCSeq: 1 INVITE\r\nRoute: <sip:x@[2001:db8::5];lr>\r\n\r\n"))
+	f.Add([]byte("SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP [2001:db8::5];branch=z9hG4bK1, SIP/2.0/UDP 255.255.255.255\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>\r\nCall-ID: 1\r\nCSeq: 1 INVITE\r\n\r\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		m, fault := message.Parse(text)
+		if fault != nil {
+			return
+		}
+		r := newRig(t)
+		r.bind("bob", "<sip:[2001:db8::2]>")
+		r.p.Handle(m, target(caller), r.now, &r.out)
+		for _, s := range r.out.Sends {
+			if to := s.To.Remote.Addr().String(); s.Message.IsRequest() && to != "2001:db8::2" || !s.Message.IsRequest() && to != "2001:db8::1" {
+				t.Errorf("%q\nsends to %s\n%s", text, to, s.Message)
+			}
+		}
+	})
+}
+
+// TestAmplification bounds what an answer to a forged source has more than the request.
+func TestAmplification(t *testing.T) {
+	for _, tt := range []struct {
+		name, request string
+		want          string // the status
+		most          float64
+	}{
+		{"a challenge", "REGISTER sip:example.com SIP/2.0\r\nv:SIP/2.0/UDP a;branch=z9hG4bKx\r\nf:<sip:bob@example.com>\r\nt:<sip:bob@example.com>\r\ni:1\r\nCSeq:1 REGISTER\r\n\r\n", "401", 5},
+		{"a refusal", "BYE sip:a@b SIP/2.0\r\nv:SIP/2.0/UDP a;branch=z9hG4bKx\r\nf:<sip:a@b>\r\nt:<sip:a@b>\r\ni:1\r\nCSeq:1 BYE\r\n\r\n", "403", 1.9},
+	} {
+		m, f := message.Parse([]byte(tt.request))
+		if f != nil {
+			t.Fatal(f)
+		}
+		r := newRig(t)
+		r.send(m, caller)
+		if len(r.inbox) != 1 || fmt.Sprint(r.inbox[0].Message.Status) != tt.want {
+			t.Fatalf("%s: %+v", tt.name, r.inbox)
+		}
+		if ratio := float64(len(r.inbox[0].Message.Append(nil))) / float64(len(tt.request)); ratio > tt.most {
+			t.Errorf("%s: %.2f of the request, want %.2f at most", tt.name, ratio, tt.most)
+		}
+		r.until(60e9)
+		if len(r.inbox) != 1 {
+			t.Errorf("%s: sent again", tt.name)
+		}
+	}
+}
