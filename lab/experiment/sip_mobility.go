@@ -36,7 +36,7 @@ var sipMobility = lab.Experiment{
 type sipCase struct {
 	ipv6  bool
 	host  *sipHost
-	hard  bool
+	kind  sipKind
 	moves []sipMove
 }
 
@@ -47,15 +47,8 @@ func (c *sipCase) family() string {
 	return "IPv4"
 }
 
-func (c *sipCase) kind() string {
-	if c.hard {
-		return "hard"
-	}
-	return "soft"
-}
-
 func (c *sipCase) String() string {
-	return fmt.Sprintf("%s, %s, %s", c.family(), c.host.title(), c.kind())
+	return fmt.Sprintf("%s, %s, %v", c.family(), c.host.title(), c.kind)
 }
 
 // sipHosts are the hosts of the whole experiment, or of its short form.
@@ -99,8 +92,19 @@ func runSIPMobility(ctx context.Context, e *lab.Env) error {
 	return finish(e, sipReport(cases, early))
 }
 
-// measureSIP draws the topology in one family and measures all moves in it. Where SIP is lost,
-// hard moves alone are measured: the old path would carry media on.
+// kinds are the moves that are measured with a host. Where SIP is lost, those are hard: in a soft
+// one the old path would carry media on.
+func (h *sipHost) kinds() []sipKind {
+	switch {
+	case h.lossy:
+		return []sipKind{sipHard}
+	case h.trip == sipMust:
+		return []sipKind{sipSoft, sipHard, sipCarrier}
+	}
+	return []sipKind{sipSoft, sipHard}
+}
+
+// measureSIP draws the topology in one family and measures all moves in it.
 func measureSIP(ctx context.Context, e *lab.Env, ipv6 bool, hosts []*sipHost) (cases []*sipCase, err error) {
 	n, err := drawSIP(ctx, e, ipv6, registrarrole.Proxy, hosts)
 	if err != nil {
@@ -109,15 +113,12 @@ func measureSIP(ctx context.Context, e *lab.Env, ipv6 bool, hosts []*sipHost) (c
 	// Last, since with Env.Keep it waits until the person has seen enough.
 	defer func() { err = errors.Join(err, n.close()) }()
 	for _, h := range hosts {
-		for _, hard := range []bool{false, true} {
-			if h.lossy && !hard {
-				continue
-			}
-			c := &sipCase{ipv6: ipv6, host: h, hard: hard}
+		for _, kind := range h.kinds() {
+			c := &sipCase{ipv6: ipv6, host: h, kind: kind}
 			runs := cmp.Or(e.Runs, sipMoves)
 			e.Step("%v: %d moves", c, runs)
 			for range runs {
-				m, err := n.move(ctx, h, hard)
+				m, err := n.move(ctx, h, kind)
 				if err != nil {
 					return nil, fmt.Errorf("%v: %w", c, err)
 				}
@@ -130,8 +131,8 @@ func measureSIP(ctx context.Context, e *lab.Env, ipv6 bool, hosts []*sipHost) (c
 }
 
 // move makes a call with a move in the middle of it.
-func (n *sipNet) move(ctx context.Context, h *sipHost, hard bool) (m sipMove, err error) {
-	t, err := n.traced(ctx, h, hard, n.call)
+func (n *sipNet) move(ctx context.Context, h *sipHost, kind sipKind) (m sipMove, err error) {
+	t, err := n.traced(ctx, h, kind, n.call)
 	if err != nil {
 		return m, err
 	}
@@ -139,13 +140,13 @@ func (n *sipNet) move(ctx context.Context, h *sipHost, hard bool) (m sipMove, er
 }
 
 // traced does what moves the terminal, and goes back. It gives what was seen meanwhile.
-func (n *sipNet) traced(ctx context.Context, h *sipHost, hard bool, do func(context.Context, *sipHost, *sipTrace) error) (*sipTrace, error) {
+func (n *sipNet) traced(ctx context.Context, h *sipHost, kind sipKind, do func(context.Context, *sipHost, *sipTrace) error) (*sipTrace, error) {
 	if err := n.warm(ctx); err != nil {
 		return nil, err
 	}
 	n.ue.forget()
 	h.phone.forget()
-	t := &sipTrace{from: n.lan(sipLinkA).at(2), to: n.lan(sipLinkB).at(2), peer: n.hostAddr(h), hard: hard}
+	t := &sipTrace{from: n.lan(sipLinkA).at(2), to: n.lan(sipLinkB).at(2), peer: n.hostAddr(h), kind: kind}
 	var byB []seen
 	var err error
 	t.host, err = trace(n.lab, h.node, "eth0", func() (err error) {
@@ -159,13 +160,13 @@ func (n *sipNet) traced(ctx context.Context, h *sipHost, hard bool, do func(cont
 		return nil, err
 	}
 	t.ue = inOrder(t.ue, byB)
-	return t, errors.Join(n.restore(hard), n.settle(ctx))
+	return t, errors.Join(n.restore(kind), n.settle(ctx))
 }
 
-// leave makes the change.
-func (t *sipTrace) leave(change func() error) error {
+// change moves the terminal.
+func (n *sipNet) change(t *sipTrace) error {
 	t.change = time.Now()
-	return change()
+	return n.leave(t.kind)
 }
 
 // call makes the call, with the move in the middle of it, and has the host hang up.
@@ -176,11 +177,7 @@ func (n *sipNet) call(ctx context.Context, h *sipHost, t *sipTrace) error {
 	if err := n.established(ctx, h); err != nil {
 		return err
 	}
-	change := n.prefer
-	if t.hard {
-		change = n.lose
-	}
-	if err := t.leave(change); err != nil {
+	if err := n.change(t); err != nil {
 		return err
 	}
 	if err := n.ue.await(ctx, ua.Moved); err != nil {

@@ -48,7 +48,7 @@ func measureEarly(ctx context.Context, e *lab.Env, mode string, hosts []*sipHost
 		runs := cmp.Or(e.Runs, sipMoves)
 		e.Step("%v: %d moves", c, runs)
 		for range runs {
-			t, err := n.traced(ctx, h, true, n.callBehind)
+			t, err := n.traced(ctx, h, sipHard, n.callBehind)
 			if err != nil {
 				return nil, fmt.Errorf("%v: %w", c, err)
 			}
@@ -65,7 +65,7 @@ func measureEarly(ctx context.Context, e *lab.Env, mode string, hosts []*sipHost
 
 // callBehind moves, has the host call, and hangs up.
 func (n *sipNet) callBehind(ctx context.Context, h *sipHost, t *sipTrace) error {
-	if err := t.leave(n.lose); err != nil {
+	if err := n.change(t); err != nil {
 		return err
 	}
 	if err := n.registered(ctx, sipLinkB); err != nil {

@@ -166,21 +166,43 @@ func (n *sipNet) route(iface string, number, metric int) error {
 	return setRoute((*netlink.Handle).RouteReplace).byDefault(n.mobile, iface, n.lan(number).at(1).String(), metric)
 }
 
-// prefer has the routes lead by b, though a works.
-func (n *sipNet) prefer() error { return n.route("b", sipLinkB, sipPrefer) }
+// sipKind is a kind of move.
+type sipKind int
 
-// lose takes the address on a away.
-func (n *sipNet) lose() error {
-	n.mobile.RemoveAddr("a", n.lan(sipLinkA).with(2))
+const (
+	sipSoft    sipKind = iota // the routes lead by b, though a works
+	sipHard                   // the address on a is removed
+	sipCarrier                // a loses its carrier
+)
+
+func (k sipKind) String() string { return [...]string{"soft", "hard", "carrier lost"}[k] }
+
+// leave moves the terminal from a to b.
+func (n *sipNet) leave(k sipKind) error {
+	switch k {
+	case sipHard:
+		n.mobile.RemoveAddr("a", n.lan(sipLinkA).with(2))
+	case sipCarrier:
+		n.router.Down("a")
+	default:
+		return n.route("b", sipLinkB, sipPrefer)
+	}
 	return n.lab.Err()
 }
 
-// restore undoes prefer, or lose.
-func (n *sipNet) restore(hard bool) error {
-	if !hard {
+// restore moves it back.
+func (n *sipNet) restore(k sipKind) error {
+	switch k {
+	case sipHard:
+		n.mobile.Addr("a", n.lan(sipLinkA).with(2))
+	case sipCarrier:
+		n.router.Up("a")
+		if n.ipv6 { // the kernel forgets them when a link is switched off
+			n.router.Addr("a", n.lan(sipLinkA).with(1))
+		}
+	default:
 		return setRoute((*netlink.Handle).RouteDel).byDefault(n.mobile, "b", n.lan(sipLinkB).at(1).String(), sipPrefer)
 	}
-	n.mobile.Addr("a", n.lan(sipLinkA).with(2))
 	return errors.Join(n.lab.Err(), n.route("a", sipLinkA, sipUsual)) // the kernel took IPv4's with the address
 }
 

@@ -17,7 +17,7 @@ func sipReport(cases []*sipCase, early []*sipEarly) *report.Report {
 		Tables: []report.Table{sipTable(cases), earlyTable(early)},
 		Notes: []string{
 			"A call of G.711, 50 packets a second each way. All times are read from captures at the terminal's links and at the host, but for the moment just before the change.",
-			"Soft: the routes prefer the other link while both work. Hard: the address in use is removed. Both links are equally long and their routers known; no address waits for duplicate address detection.",
+			"Soft: the routes prefer the other link while both work. Hard: the address in use is removed. A lost carrier the kernel tells of within a second, and the telephone looks each 20 ms. Both links are equally long and their routers known; no address waits for duplicate address detection.",
 			"A gap is the longest time between two packets of which the second came after the change; 20 ms is none. By theory a hard move's is, to the terminal, the round trip and one to two packet times.",
 			"Telephones are in one process with the lab, the SIP server in one of its own. Calls go between the two directly, from their first INVITE on if the terminal makes them.",
 		},
@@ -47,7 +47,7 @@ func sipTable(cases []*sipCase) report.Table {
 	}
 	for _, c := range cases {
 		t.Rows = append(t.Rows, []string{
-			c.family(), c.host.title(), c.kind(), fmt.Sprint(len(c.moves)),
+			c.family(), c.host.title(), c.kind.String(), fmt.Sprint(len(c.moves)),
 			spread(c.all(sipMove.inviteTime), 2), spread(c.all(sipMove.answerTime), 1),
 			spread(c.all(sipMove.gapDown), 1), spread(c.all(sipMove.gapUp), 1),
 			plainNumbers(c.all(sipMove.lostDown)), plainNumbers(c.all(sipMove.lostUp)),
@@ -91,12 +91,17 @@ func ofAll(cases []*sipCase, number func(sipMove) float64) (all []float64) {
 	return all
 }
 
+// told are the cases in which the kernel tells of the change at once.
+func told(cases []*sipCase) []*sipCase {
+	return slices.DeleteFunc(slices.Clone(cases), func(c *sipCase) bool { return c.kind == sipCarrier })
+}
+
 // sipTimes are the figures of all moves at once.
 func sipTimes(cases []*sipCase) []report.Figure {
 	return []report.Figure{
 		{
 			Name: figureReinvite, Unit: "ms", Decimals: 2, Must: must(sipMobilityName, figureReinvite),
-			Isthmus: report.Measured(percentile(ofAll(cases, sipMove.inviteTime), 99)),
+			Isthmus: report.Measured(percentile(ofAll(told(cases), sipMove.inviteTime), 99)),
 		},
 		{
 			Name: figureBindings, Must: must(sipMobilityName, figureBindings),
@@ -128,8 +133,8 @@ func sipGaps(cases []*sipCase) (all []report.Figure) {
 				figure = figureLossyPlain
 			}
 			add(c, figure, "ms", 0, percentile(c.all(sipMove.longestGap), 95))
-		case c.host.trip != sipMust:
-		case c.hard:
+		case c.host.trip != sipMust || c.kind == sipCarrier:
+		case c.kind == sipHard:
 			add(c, figureHardDown, "ms", 1, beyond(c.all(sipMove.gapDown), milliseconds(c.host.trip))...)
 			add(c, figureHardUp, "ms", 1, c.all(sipMove.gapUp)...)
 		default:

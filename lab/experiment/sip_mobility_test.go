@@ -41,31 +41,31 @@ func TestSIPMoveFigures(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		ue      []seen
-		hard    bool
+		kind    sipKind
 		want    sipMove
 		problem bool
 	}{
 		{
 			"hard: what comes to the address that is gone does not count",
-			append([]seen{rtp(95, peer, from, 7), rtp(115, peer, from, 8), rtp(135, peer, from, 9), rtp(165, peer, to, 10)}, signals...), true,
+			append([]seen{rtp(95, peer, from, 7), rtp(115, peer, from, 8), rtp(135, peer, from, 9), rtp(165, peer, to, 10)}, signals...), sipHard,
 			sipMove{invite: time.Millisecond, answer: 50 * time.Millisecond, down: sipGap{70 * time.Millisecond, 2}, byeReceived: true}, false,
 		},
 		{
 			"soft: it does, and once",
-			append([]seen{rtp(95, peer, from, 7), rtp(115, peer, from, 8), rtp(135, peer, to, 9), rtp(136, peer, from, 9)}, signals...), false,
+			append([]seen{rtp(95, peer, from, 7), rtp(115, peer, from, 8), rtp(135, peer, to, 9), rtp(136, peer, from, 9)}, signals...), sipSoft,
 			sipMove{invite: time.Millisecond, answer: 50 * time.Millisecond, down: sipGap{20 * time.Millisecond, 0}, byeReceived: true}, false,
 		},
 		{
 			"the BYE goes to the old address",
-			append([]seen{rtp(95, peer, from, 7), rtp(115, peer, to, 8), sip(400, peer, from, bye, "1 BYE")}, signals[:5]...), false,
+			append([]seen{rtp(95, peer, from, 7), rtp(115, peer, to, 8), sip(400, peer, from, bye, "1 BYE")}, signals[:5]...), sipSoft,
 			sipMove{invite: time.Millisecond, answer: 50 * time.Millisecond, down: sipGap{20 * time.Millisecond, 0}}, false,
 		},
-		{"no media come any more", append([]seen{rtp(95, peer, from, 7)}, signals...), false, sipMove{}, true},
-		{"no answer", append([]seen{rtp(95, peer, from, 7), rtp(115, peer, to, 8)}, signals[:4]...), false, sipMove{}, true},
-		{"no re-INVITE", append([]seen{rtp(95, peer, from, 7), rtp(115, peer, to, 8)}, signals[:1]...), false, sipMove{}, true},
+		{"no media come any more", append([]seen{rtp(95, peer, from, 7)}, signals...), sipSoft, sipMove{}, true},
+		{"no answer", append([]seen{rtp(95, peer, from, 7), rtp(115, peer, to, 8)}, signals[:4]...), sipSoft, sipMove{}, true},
+		{"no re-INVITE", append([]seen{rtp(95, peer, from, 7), rtp(115, peer, to, 8)}, signals[:1]...), sipSoft, sipMove{}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			m, err := sipTrace{ue: tt.ue, host: up, from: from, to: to, peer: peer, hard: tt.hard, change: at(100), settled: at(300)}.read()
+			m, err := sipTrace{ue: tt.ue, host: up, from: from, to: to, peer: peer, kind: tt.kind, change: at(100), settled: at(300)}.read()
 			if (err != nil) != tt.problem {
 				t.Fatal(err)
 			}

@@ -33,7 +33,7 @@ type sipTrace struct {
 	ue, host []seen // on all links of the terminal, and at the host, in order
 	from, to netip.Addr
 	peer     netip.Addr
-	hard     bool      // packets to from do not arrive behind the change
+	kind     sipKind
 	change   time.Time // just before it
 	settled  time.Time // media went as before
 	bindings int       // left at the server then
@@ -52,7 +52,7 @@ func (t sipTrace) read() (m sipMove, err error) {
 	}
 	m.answer = answer.Sub(invite)
 	if m.down, err = gapOf(t.ue, t.change, t.settled, func(d seen) bool {
-		return d.from.Addr() == t.peer && (d.to.Addr() == t.to || d.to.Addr() == t.from && (!t.hard || d.at.Before(t.change)))
+		return d.from.Addr() == t.peer && (d.to.Addr() == t.to || d.to.Addr() == t.from && (t.kind == sipSoft || d.at.Before(t.change)))
 	}); err != nil {
 		return m, fmt.Errorf("to the terminal: %w", err)
 	}
