@@ -61,6 +61,7 @@ var All = []lab.Experiment{
 	gprsTeredo,
 	gtpuThroughput,
 	gtpuLatency,
+	sipMobility,
 	{
 		Name:    wireName,
 		Summary: "whether the emulated links keep their rate, delay and loss on this machine",

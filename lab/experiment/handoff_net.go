@@ -140,18 +140,26 @@ func (m *mobileNet) unroute(iface, gateway string, metric int) error {
 	return m.setRoute((*netlink.Handle).RouteDel, iface, gateway, metric)
 }
 
-func (m *mobileNet) setRoute(set func(*netlink.Handle, *netlink.Route) error, iface, gateway string, metric int) error {
-	if err := m.lab.Err(); err != nil {
+func (m *mobileNet) setRoute(set setRoute, iface, gateway string, metric int) error {
+	return set.byDefault(m.mobile.node, iface, gateway, metric)
+}
+
+// setRoute is a change of a route, such as RouteReplace.
+type setRoute func(*netlink.Handle, *netlink.Route) error
+
+// byDefault changes a default route of a node, of the gateway's family.
+func (set setRoute) byDefault(node *lab.Node, iface, gateway string, metric int) error {
+	if err := node.Lab().Err(); err != nil {
 		return err
 	}
-	h := m.mobile.node.Netlink()
+	h := node.Netlink()
 	link, err := h.LinkByName(iface)
 	if err != nil {
 		return err
 	}
 	err = set(h, &netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP(gateway), Priority: metric})
 	if err != nil {
-		err = fmt.Errorf("default route of the mobile node by %s: %w", iface, err)
+		err = fmt.Errorf("default route of node %s by %s: %w", node.Name(), iface, err)
 	}
 	return err
 }

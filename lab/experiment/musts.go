@@ -89,6 +89,16 @@ const (
 	figureServerDeath = "server death: time to recovery"
 	figureSoft        = "soft move to a standby interface: packets lost"
 	figureHard        = "hard move to a standby interface: gap beyond a round trip"
+
+	figureReinvite   = "change to the re-INVITE on the wire, 99 % of all moves"
+	figureBindings   = "bindings left after a move"
+	figureBYE        = "BYE that reaches the side that has moved"
+	figureHardDown   = "hard move, 50 ms: gap to the terminal beyond a round trip"
+	figureHardUp     = "hard move, 50 ms: gap from the terminal"
+	figureSoftLost   = "soft move, 50 ms: most packets lost"
+	figureSoftGap    = "soft move, 50 ms: gap, the longer way"
+	figureLossyLatch = "hard move, 50 ms, 20 % of SIP lost: gap of 95 % of moves, latching"
+	figureLossyPlain = "hard move, 50 ms, 20 % of SIP lost: gap of 95 % of moves, no latching"
 )
 
 // Bound is the must of one figure of one experiment.
@@ -165,6 +175,15 @@ var Musts = slices.Concat([]Bound{
 	{gtpuThroughputName, figureOsmoUp, report.Must{AtLeast: true, Bound: 1.5}},
 	{gtpuThroughputName, figureOsmoForward, report.Must{AtLeast: true, Bound: 0.5}}, // of 1280 bytes
 	{gtpuLatencyName, figureOsmoLatency, report.Must{Bound: 1.2}},
+	{sipMobilityName, figureReinvite, report.Must{Bound: 2}}, // ms
+	{sipMobilityName, figureBindings, report.Must{AtLeast: true, Bound: 1, Most: 1}},
+	{sipMobilityName, figureBYE, report.Must{AtLeast: true, Bound: 100}}, // %
+	{sipMobilityName, figureHardDown, report.Must{Bound: 35}},            // ms
+	{sipMobilityName, figureHardUp, report.Must{Bound: 25}},              // ms
+	{sipMobilityName, figureSoftLost, report.Must{Bound: 0}},
+	{sipMobilityName, figureSoftGap, report.Must{Bound: 30}},      // ms
+	{sipMobilityName, figureLossyLatch, report.Must{Bound: 300}},  // ms
+	{sipMobilityName, figureLossyPlain, report.Must{Bound: 1200}}, // ms
 }, faultsMusts(natFaultsName), faultsMusts(relayFaultsName), faultsMusts(ggsnFaultsName))
 
 // faultsMusts are the bounds of campaigns.

@@ -23,6 +23,7 @@ const (
 	recordHeader  = 16 // seconds(4) nanoseconds(4) captured(4) original(4)
 	ethernetLen   = 14
 	ethernetIPv4  = 0x0800
+	ethernetIPv6  = 0x86dd
 	ipv4MinLen    = 20
 )
 
@@ -35,7 +36,7 @@ type seen struct {
 
 // trace records one link while f runs and gives the datagrams seen there.
 func trace(l *lab.Lab, node *lab.Node, iface string, f func() error) ([]seen, error) {
-	file := filepath.Join(l.Dir(), "trace-"+node.Name()+".pcap")
+	file := filepath.Join(l.Dir(), "trace-"+node.Name()+"-"+iface+".pcap")
 	c, err := l.Capture(node, iface, file)
 	if err != nil {
 		return nil, err
@@ -51,7 +52,7 @@ func trace(l *lab.Lab, node *lab.Node, iface string, f func() error) ([]seen, er
 	return readCapture(b)
 }
 
-// readCapture gives the UDP datagrams over IPv4 of an Ethernet capture.
+// readCapture gives the UDP datagrams of an Ethernet capture.
 func readCapture(b []byte) ([]seen, error) {
 	if len(b) < captureHeader {
 		return nil, errors.New("the capture is empty")
@@ -74,23 +75,48 @@ func readCapture(b []byte) ([]seen, error) {
 
 // datagram finds the UDP datagram in an Ethernet frame.
 func datagram(frame []byte) (d seen, ok bool) {
-	if len(frame) < ethernetLen+ipv4MinLen || binary.BigEndian.Uint16(frame[12:]) != ethernetIPv4 {
+	source, destination, udp, ok := overIP(frame)
+	if !ok || len(udp) < packet.UDPHeaderLen {
 		return d, false
 	}
-	ip := frame[ethernetLen:]
-	length := int(ip[0]&15) * 4
-	if ip[9] != packet.ProtoUDP || length < ipv4MinLen || len(ip) < length+packet.UDPHeaderLen {
-		return d, false
-	}
-	udp := ip[length:]
 	size := int(binary.BigEndian.Uint16(udp[4:]))
 	if size < packet.UDPHeaderLen || size > len(udp) {
 		return d, false
 	}
-	d.from = netip.AddrPortFrom(netip.AddrFrom4([4]byte(ip[12:])), binary.BigEndian.Uint16(udp))
-	d.to = netip.AddrPortFrom(netip.AddrFrom4([4]byte(ip[16:])), binary.BigEndian.Uint16(udp[2:]))
+	d.from = netip.AddrPortFrom(source, binary.BigEndian.Uint16(udp))
+	d.to = netip.AddrPortFrom(destination, binary.BigEndian.Uint16(udp[2:]))
 	d.payload = udp[packet.UDPHeaderLen:size]
 	return d, true
+}
+
+// overIP finds what an IP packet carries for UDP.
+func overIP(frame []byte) (source, destination netip.Addr, udp []byte, ok bool) {
+	if len(frame) < ethernetLen {
+		return source, destination, nil, false
+	}
+	ip := frame[ethernetLen:]
+	switch binary.BigEndian.Uint16(frame[12:]) {
+	case ethernetIPv4:
+		if len(ip) < ipv4MinLen || ip[9] != packet.ProtoUDP {
+			return source, destination, nil, false
+		}
+		length := int(ip[0]&15) * 4
+		if length < ipv4MinLen || len(ip) < length {
+			return source, destination, nil, false
+		}
+		return netip.AddrFrom4([4]byte(ip[12:])), netip.AddrFrom4([4]byte(ip[16:])), ip[length:], true
+	case ethernetIPv6:
+		p, _, ok := packet.ParseIPv6(ip)
+		if !ok {
+			return source, destination, nil, false
+		}
+		next, at, ok := p.UpperLayer()
+		if !ok || next != packet.ProtoUDP {
+			return source, destination, nil, false
+		}
+		return p.Src(), p.Dst(), p[at:], true
+	}
+	return source, destination, nil, false
 }
 
 // describe says in words what a Teredo datagram is.

@@ -27,6 +27,8 @@ type Settings struct {
 	Port uint16
 	// Interfaces are those whose addresses are used; none is all but the loopback.
 	Interfaces []string
+	// Names are the addresses of hosts, in small letters, that no one else is asked for.
+	Names map[string]netip.Addr
 	// Sound makes what the next call sends, and what takes what it hears; nil is silence.
 	Sound func() (media.Source, media.Sink)
 	// Latch has media go to where the peer's come from, guarded as package media says.
@@ -74,6 +76,9 @@ func New(s Settings) (*Agent, error) {
 		work: make(chan func(), 256), events: make(chan Event, 1024), ended: make(chan struct{}),
 	}
 	a.set.UA.Lookup = a.lookup
+	for name, at := range s.Names {
+		a.names.Store(name, at)
+	}
 	var err error
 	if a.engine, err = ua.New(a.set.UA, rand.Reader); err != nil {
 		return nil, err
@@ -369,12 +374,13 @@ func (a *Agent) lookup(name string, port uint16, transport string) (netip.AddrPo
 // resolve asks for the address of a name, IPv6 first. The rest of RFC 3263 (NAPTR and SRV
 // records) is left out.
 func (a *Agent) resolve(ctx context.Context, name string) {
-	if _, err := netip.ParseAddr(name); err == nil || name == "" {
+	name = strings.ToLower(name)
+	if _, err := netip.ParseAddr(name); err == nil || name == "" || a.set.Names[name].IsValid() {
 		return
 	}
 	for _, network := range []string{"ip6", "ip4"} {
 		if list, err := net.DefaultResolver.LookupNetIP(ctx, network, name); err == nil && len(list) > 0 {
-			a.names.Store(strings.ToLower(name), list[0].Unmap())
+			a.names.Store(name, list[0].Unmap())
 			return
 		}
 	}

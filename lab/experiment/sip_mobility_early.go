@@ -1,0 +1,141 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/report"
+	"github.com/isthmus-net/isthmus/sip/registrar/registrarrole"
+)
+
+// sipEarly is a move before the call, many times: the terminal registers from its new address,
+// and a host calls it through the server.
+type sipEarly struct {
+	mode  string // of the server
+	host  *sipHost
+	moves []sipEarlyMove
+}
+
+func (c *sipEarly) String() string {
+	return fmt.Sprintf("before the call, %s, %s", c.mode, c.host.title())
+}
+
+// sipEarlyMove is what one has cost, by the clocks of the captures.
+type sipEarlyMove struct {
+	register   time.Duration // from the change to the REGISTER on the wire
+	registered time.Duration // from there to its 200
+	redirected time.Duration // from the host's INVITE to the 302, 0 without
+	answered   time.Duration // from that INVITE to the 200
+	heard      time.Duration // and to the first media at the host
+}
+
+// measureEarly draws the topology and measures moves before calls, which are hard.
+func measureEarly(ctx context.Context, e *lab.Env, mode string, hosts []*sipHost) (cases []*sipEarly, err error) {
+	n, err := drawSIP(ctx, e, true, mode, hosts)
+	if err != nil {
+		return nil, err
+	}
+	// Last, since with Env.Keep it waits until the person has seen enough.
+	defer func() { err = errors.Join(err, n.close()) }()
+	for _, h := range hosts {
+		c := &sipEarly{mode: mode, host: h}
+		runs := cmp.Or(e.Runs, sipMoves)
+		e.Step("%v: %d moves", c, runs)
+		for range runs {
+			t, err := n.traced(ctx, h, sipHard, n.callBehind)
+			if err != nil {
+				return nil, fmt.Errorf("%v: %w", c, err)
+			}
+			m, err := t.readEarly(mode == registrarrole.Redirect)
+			if err != nil {
+				return nil, fmt.Errorf("%v: %w", c, err)
+			}
+			c.moves = append(c.moves, m)
+		}
+		cases = append(cases, c)
+	}
+	return cases, nil
+}
+
+// callBehind moves, has the host call, and hangs up.
+func (n *sipNet) callBehind(ctx context.Context, h *sipHost, t *sipTrace) error {
+	if err := n.change(t); err != nil {
+		return err
+	}
+	if err := n.registered(ctx, sipLinkB); err != nil {
+		return err
+	}
+	if _, err := h.phone.Call(ctx, sipUE); err != nil {
+		return err
+	}
+	if err := n.established(ctx, h); err != nil {
+		return err
+	}
+	t.settled = time.Now()
+	return n.hangUp(ctx, h)
+}
+
+// readEarly reads what a move before the call has cost.
+func (t sipTrace) readEarly(redirect bool) (m sipEarlyMove, err error) {
+	find := func(all []seen, since time.Time, what sipSeen) time.Time {
+		at, _, ok := first(all, since, what)
+		if !ok && err == nil {
+			err = fmt.Errorf("no %s is in the captures", what.begins)
+		}
+		return at
+	}
+	register := find(t.ue, t.change, sipSeen{from: t.to, begins: "REGISTER "})
+	registered := find(t.ue, register, sipSeen{to: t.to, begins: sipOK, method: "REGISTER"})
+	invite := find(t.host, registered, sipSeen{from: t.peer, begins: "INVITE "})
+	if redirect {
+		m.redirected = find(t.host, invite, sipSeen{to: t.peer, begins: "SIP/2.0 302"}).Sub(invite)
+	}
+	answered := find(t.host, invite, sipSeen{to: t.peer, begins: sipOK, method: "INVITE"})
+	if err != nil {
+		return m, err
+	}
+	m.register, m.registered, m.answered = register.Sub(t.change), registered.Sub(register), answered.Sub(invite)
+	for _, d := range t.host {
+		if _, ok := rtpNumber(d.payload); ok && d.to.Addr() == t.peer && d.at.After(invite) {
+			m.heard = d.at.Sub(invite)
+			return m, nil
+		}
+	}
+	return m, errors.New("no media came to the host")
+}
+
+// earlyTable has a row for each case: median, lowest and highest.
+func earlyTable(cases []*sipEarly) report.Table {
+	t := report.Table{
+		Title: "moves before a call: median (lowest to highest), ms",
+		Columns: []string{
+			"server", "round trip", "moves", "change to REGISTER", "REGISTER to 200", "INVITE to 302", "INVITE to 200", "INVITE to media",
+		},
+	}
+	for _, c := range cases {
+		column := func(decimals int, of func(sipEarlyMove) time.Duration) string {
+			var all []float64
+			for _, m := range c.moves {
+				if d := of(m); d != 0 {
+					all = append(all, milliseconds(d))
+				}
+			}
+			return spread(all, decimals)
+		}
+		t.Rows = append(t.Rows, []string{
+			c.mode, c.host.title(), fmt.Sprint(len(c.moves)),
+			column(2, func(m sipEarlyMove) time.Duration { return m.register }),
+			column(2, func(m sipEarlyMove) time.Duration { return m.registered }),
+			column(1, func(m sipEarlyMove) time.Duration { return m.redirected }),
+			column(1, func(m sipEarlyMove) time.Duration { return m.answered }),
+			column(1, func(m sipEarlyMove) time.Duration { return m.heard }),
+		})
+	}
+	return t
+}

@@ -1,0 +1,291 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/sip/message"
+	"github.com/isthmus-net/isthmus/sip/registrar/registrarrole"
+)
+
+// Ports, names and metrics of the topology.
+const (
+	sipPort    = 5060
+	sipSecret  = "only in the lab"
+	sipUE      = "sip:ue@example.net"
+	sipPrefer  = 50  // of the route by b, when calls are to leave a
+	sipUsual   = 100 // of the route by a
+	sipStandby = 200 // of the route by b
+	sipLoss    = 0.2
+)
+
+// sipNet is a mobile host with two links to a router, behind which are the SIP server and the
+// hosts that it calls. What is behind a wire is as far away by either link.
+//
+//	    +-- a --+          +------ server
+//	ue -|       |- router -+------ host 0 ms
+//	    +-- b --+          +~~~~~~ host 50 ms, 200 ms, …
+type sipNet struct {
+	*walk
+	ipv6           bool
+	mobile, router *lab.Node
+	server         *lab.Node
+	ue             *sipPhone
+	hosts          []*sipHost
+}
+
+// sipHost is a host that is called.
+type sipHost struct {
+	name  string
+	trip  time.Duration // to it and back
+	lossy bool          // of SIP
+	latch bool          // media follow the address that they come from
+	node  *lab.Node
+	phone *sipPhone
+}
+
+// title is what tables call it.
+func (h *sipHost) title() string {
+	text := fmt.Sprintf("%d ms", h.trip.Milliseconds())
+	if h.lossy {
+		text += fmt.Sprintf(", %.0f %% of SIP lost", 100*sipLoss)
+	}
+	if !h.latch {
+		text += ", no latching"
+	}
+	return text
+}
+
+// lan is a subnet with the router at its first address.
+type lan struct {
+	number int
+	ipv6   bool
+}
+
+// at is an address of the subnet.
+func (l lan) at(host int) netip.Addr {
+	if l.ipv6 {
+		return netip.MustParseAddr(fmt.Sprintf("2001:db8:%x::%x", l.number, host))
+	}
+	return netip.AddrFrom4([4]byte{10, 0, byte(l.number), byte(host)})
+}
+
+// with is an address with the subnet's prefix length.
+func (l lan) with(host int) string {
+	if l.ipv6 {
+		return l.at(host).String() + "/64"
+	}
+	return l.at(host).String() + "/24"
+}
+
+// Numbers of the subnets; those of hosts follow.
+const (
+	sipLinkA = 1 + iota
+	sipLinkB
+	sipLinkServer
+	sipLinkHosts = 16
+)
+
+func (n *sipNet) lan(number int) lan { return lan{number, n.ipv6} }
+
+// drawSIP draws the topology and has all of it run.
+func drawSIP(ctx context.Context, e *lab.Env, ipv6 bool, mode string, hosts []*sipHost) (_ *sipNet, err error) {
+	family := "4"
+	if ipv6 {
+		family = "6"
+	}
+	w, err := newWalk(ctx, e, sipMobilityName+family)
+	if err != nil {
+		return nil, err
+	}
+	n := &sipNet{walk: w, ipv6: ipv6, hosts: hosts}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.close())
+		}
+	}()
+	n.draw()
+	if err := n.lab.Err(); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(e.Capture(n.mobile, "a"), e.Capture(n.mobile, "b"), n.stand()); err != nil {
+		return nil, err
+	}
+	return n, n.start(ctx, mode)
+}
+
+// draw draws nodes, links and addresses.
+func (n *sipNet) draw() {
+	l := n.lab
+	n.mobile, n.router, n.server = l.Node("ue"), l.Node("router"), l.Node("server")
+	n.router.Forward(!n.ipv6, n.ipv6)
+	for number, iface := range map[int]string{sipLinkA: "a", sipLinkB: "b"} {
+		l.Link(n.mobile, iface, n.router, iface)
+		n.router.Addr(iface, n.lan(number).with(1))
+		n.mobile.Addr(iface, n.lan(number).with(2))
+	}
+	l.Link(n.server, "eth0", n.router, "server")
+	n.attach(n.server, "server", sipLinkServer)
+	for i, h := range n.hosts {
+		h.node = l.Node(h.name)
+		lane := lab.LaneConfig{Delay: h.trip / 2}
+		if h.lossy {
+			lane.Loss, lane.Lossy = sipLoss, lab.UDP(sipPort, "")
+		}
+		if h.trip == 0 && !h.lossy {
+			l.Link(h.node, "eth0", n.router, h.name)
+		} else {
+			_, _ = l.Wire(h.node, "eth0", n.router, h.name, lab.WireConfig{AtoB: lane, BtoA: lane, Seed: uint64(i) + 1})
+		}
+		n.attach(h.node, h.name, sipLinkHosts+i)
+	}
+}
+
+// attach gives addresses to a link between a node and the router.
+func (n *sipNet) attach(node *lab.Node, iface string, number int) {
+	n.router.Addr(iface, n.lan(number).with(1))
+	node.Addr("eth0", n.lan(number).with(2)).Route("default", n.lan(number).at(1).String())
+}
+
+// stand sets the routes by which a is used and b stands by.
+func (n *sipNet) stand() error {
+	return errors.Join(n.route("a", sipLinkA, sipUsual), n.route("b", sipLinkB, sipStandby))
+}
+
+func (n *sipNet) route(iface string, number, metric int) error {
+	return setRoute((*netlink.Handle).RouteReplace).byDefault(n.mobile, iface, n.lan(number).at(1).String(), metric)
+}
+
+// sipKind is a kind of move.
+type sipKind int
+
+const (
+	sipSoft    sipKind = iota // the routes lead by b, though a works
+	sipHard                   // the address on a is removed
+	sipCarrier                // a loses its carrier
+)
+
+func (k sipKind) String() string { return [...]string{"soft", "hard", "carrier lost"}[k] }
+
+// leave moves the terminal from a to b.
+func (n *sipNet) leave(k sipKind) error {
+	switch k {
+	case sipHard:
+		n.mobile.RemoveAddr("a", n.lan(sipLinkA).with(2))
+	case sipCarrier:
+		n.router.Down("a")
+	default:
+		return n.route("b", sipLinkB, sipPrefer)
+	}
+	return n.lab.Err()
+}
+
+// restore moves it back.
+func (n *sipNet) restore(k sipKind) error {
+	switch k {
+	case sipHard:
+		n.mobile.Addr("a", n.lan(sipLinkA).with(2))
+	case sipCarrier:
+		n.router.Up("a")
+		if n.ipv6 { // the kernel forgets them when a link is switched off
+			n.router.Addr("a", n.lan(sipLinkA).with(1))
+		}
+	default:
+		return setRoute((*netlink.Handle).RouteDel).byDefault(n.mobile, "b", n.lan(sipLinkB).at(1).String(), sipPrefer)
+	}
+	return errors.Join(n.lab.Err(), n.route("a", sipLinkA, sipUsual)) // the kernel took IPv4's with the address
+}
+
+// start starts the server and all telephones. The hosts are of another domain, and strangers to
+// the server.
+func (n *sipNet) start(ctx context.Context, mode string) error {
+	file := filepath.Join(n.dir, "subscribers.toml")
+	text := fmt.Sprintf("[[subscriber]]\nprivate_id = \"ue\"\npublic_ids = [%q]\npassword = %q\n", sipUE, sipSecret)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return err
+	}
+	at := n.lan(sipLinkServer).at(2)
+	err := n.serve(ctx, n.server, fmt.Sprintf(`[[registrar]]
+domains = ["example.net"]
+listen = [%q]
+subscribers_file = %q
+mode = %q
+record_route = false
+keep_state = false
+`, at, file, mode))
+	if err != nil {
+		return err
+	}
+	for _, h := range n.hosts {
+		if h.phone, err = startPhone(ctx, h.node, phoneSettings("sip:"+h.name+"@example.org", at, h.latch)); err != nil {
+			return err
+		}
+	}
+	set := phoneSettings(sipUE, at, true)
+	set.UA.Password, set.UA.Register = sipSecret, time.Hour
+	if n.ue, err = startPhone(ctx, n.mobile, set); err != nil {
+		return err
+	}
+	return n.settle(ctx)
+}
+
+// settle waits until the terminal is registered by a, with b on standby.
+func (n *sipNet) settle(ctx context.Context) error {
+	if err := n.registered(ctx, sipLinkA); err != nil {
+		return err
+	}
+	return n.ue.awaitPaths(ctx, n.lan(sipLinkA).at(2), 1)
+}
+
+// registered waits until the server has a binding of the terminal on a link.
+func (n *sipNet) registered(ctx context.Context, link int) error {
+	want := n.lan(link).at(2).String()
+	err := poll(ctx, sipWait, 5*time.Millisecond, func(ctx context.Context) (bool, error) {
+		list, err := n.bindings(ctx)
+		for _, b := range list {
+			if u, e := message.ParseURI(b.Contact); e == nil && u.Host == want {
+				return true, err
+			}
+		}
+		return false, err
+	})
+	if err != nil {
+		return fmt.Errorf("the terminal has no binding for %s: %w", want, err)
+	}
+	return nil
+}
+
+// bindings are those of the terminal at the server.
+func (n *sipNet) bindings(ctx context.Context) ([]registrarrole.Binding, error) {
+	var list registrarrole.Bindings
+	i := instance{n.server, n.env.Binary, n.dir, n.server.Name()}
+	err := i.ask(ctx, "registrar", "bindings", map[string]any{"address": sipUE, "limit": 100}, &list)
+	return list.Bindings, err
+}
+
+// close ends telephones, server and topology.
+func (n *sipNet) close() error {
+	var err error
+	for _, h := range n.hosts {
+		err = errors.Join(err, h.phone.close())
+	}
+	return errors.Join(err, n.ue.close(), n.walk.close())
+}
+
+// uriHost is an address as it stands in a URI.
+func uriHost(a netip.Addr) string {
+	if a.Is6() {
+		return "[" + a.String() + "]"
+	}
+	return a.String()
+}

@@ -1,0 +1,137 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/sip/media"
+	"github.com/isthmus-net/isthmus/sip/message"
+	"github.com/isthmus-net/isthmus/sip/ua"
+	"github.com/isthmus-net/isthmus/sip/ua/agent"
+)
+
+// sipWait bounds the wait for a telephone: RFC 3261's transactions end after 32 s.
+const sipWait = 40 * time.Second
+
+// sipPhone is the user agent on a node, a part of this process: the experiment needs its events.
+// What it is measured by is read from captures.
+type sipPhone struct {
+	*agent.Agent
+	stop context.CancelFunc
+	done chan error
+}
+
+// phoneSettings are those of a telephone that takes every call, and knows the server's address.
+func phoneSettings(aor string, server netip.Addr, latch bool) agent.Settings {
+	u, err := message.ParseURI(aor)
+	if err != nil {
+		panic(err) // a mistake in this program
+	}
+	return agent.Settings{
+		UA: ua.Settings{AOR: u, UserAgent: "isthmus"}, AutoAnswer: true, Latch: latch,
+		Names: map[string]netip.Addr{"example.net": server},
+		Sound: func() (media.Source, media.Sink) { return media.Numbered{}, nil },
+	}
+}
+
+// startPhone starts a telephone on a node.
+func startPhone(ctx context.Context, node *lab.Node, set agent.Settings) (*sipPhone, error) {
+	p := &sipPhone{done: make(chan error, 1)}
+	if err := node.Do(func() (err error) { p.Agent, err = agent.New(set); return err }); err != nil {
+		return nil, fmt.Errorf("the telephone on node %s: %w", node.Name(), err)
+	}
+	ctx, p.stop = context.WithCancel(ctx)
+	go func() { p.done <- p.Run(ctx) }()
+	return p, nil
+}
+
+// close ends the telephone, if there is one.
+func (p *sipPhone) close() error {
+	if p == nil {
+		return nil
+	}
+	p.stop()
+	return <-p.done
+}
+
+// forget drops the events that no one has waited for.
+func (p *sipPhone) forget() {
+	for {
+		select {
+		case <-p.Events():
+		default:
+			return
+		}
+	}
+}
+
+// await waits for the next event of a kind.
+func (p *sipPhone) await(ctx context.Context, k ua.Kind) error {
+	late := time.After(sipWait)
+	for {
+		select {
+		case v, ok := <-p.Events():
+			switch {
+			case !ok:
+				return errors.New("the telephone has ended")
+			case v.Media != nil:
+			case v.Kind == k:
+				return nil
+			case v.Kind == ua.Ended || v.Kind == ua.MoveFailed:
+				return fmt.Errorf("%v: %d %s", v.Kind, v.Status, v.Reason)
+			}
+		case <-late:
+			return fmt.Errorf("nothing is %v after %v", k, sipWait)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// awaitPaths waits until calls would go by an address, and so many others stand by.
+func (p *sipPhone) awaitPaths(ctx context.Context, using netip.Addr, standby int) error {
+	return poll(ctx, sipWait, 5*time.Millisecond, func(ctx context.Context) (bool, error) {
+		s, err := p.State(ctx)
+		return s.Path.Addr() == using && len(s.Standby) == standby, err
+	})
+}
+
+// received is how many packets the one call has heard.
+func (p *sipPhone) received(ctx context.Context) (uint64, error) {
+	s, err := p.State(ctx)
+	if err == nil && len(s.Calls) != 1 {
+		err = fmt.Errorf("the telephone has %d calls", len(s.Calls))
+	}
+	if err != nil {
+		return 0, err
+	}
+	return s.Calls[0].Media.Received, nil
+}
+
+// awaitMedia waits until all have heard so many packets more.
+func awaitMedia(ctx context.Context, more uint64, phones ...*sipPhone) error {
+	until := make([]uint64, len(phones))
+	for i, p := range phones {
+		n, err := p.received(ctx)
+		if err != nil {
+			return err
+		}
+		until[i] = n + more
+	}
+	for i, p := range phones {
+		err := poll(ctx, sipWait, flowGap, func(ctx context.Context) (bool, error) {
+			n, err := p.received(ctx)
+			return n >= until[i], err
+		})
+		if err != nil {
+			return fmt.Errorf("media: %w", err)
+		}
+	}
+	return nil
+}

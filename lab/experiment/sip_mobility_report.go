@@ -1,0 +1,155 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/isthmus-net/isthmus/lab/report"
+)
+
+// sipReport tells what moves have cost.
+func sipReport(cases []*sipCase, early []*sipEarly) *report.Report {
+	r := &report.Report{
+		Experiment: sipMobilityName, Title: "Calls that move",
+		Tables: []report.Table{sipTable(cases), earlyTable(early)},
+		Notes: []string{
+			"A call of G.711, 50 packets a second each way. All times are read from captures at the terminal's links and at the host, but for the moment just before the change.",
+			"Soft: the routes prefer the other link while both work. Hard: the address in use is removed. A lost carrier the kernel tells of within a second, and the telephone looks each 20 ms. Both links are equally long and their routers known; no address waits for duplicate address detection.",
+			"A gap is the longest time between two packets of which the second came after the change; 20 ms is none. By theory a hard move's is, to the terminal, the round trip and one to two packet times.",
+			"Telephones are in one process with the lab, the SIP server in one of its own. Calls go between the two directly, from their first INVITE on if the terminal makes them.",
+		},
+	}
+	r.Figures = append(sipTimes(cases), sipGaps(cases)...)
+	for _, c := range cases {
+		for _, m := range c.moves {
+			if m.bindings != 1 {
+				r.Fault("%v: %d bindings were left, not one", c, m.bindings)
+			}
+			if !m.byeReceived {
+				r.Fault("%v: the BYE did not come to the new address", c)
+			}
+		}
+	}
+	return r
+}
+
+// sipTable has a row for each case: median and highest.
+func sipTable(cases []*sipCase) report.Table {
+	t := report.Table{
+		Title: "moves: median (lowest to highest), ms",
+		Columns: []string{
+			"family", "round trip", "move", "moves", "change to re-INVITE", "re-INVITE to 200",
+			"gap down", "gap up", "lost down", "lost up",
+		},
+	}
+	for _, c := range cases {
+		t.Rows = append(t.Rows, []string{
+			c.family(), c.host.title(), c.kind.String(), fmt.Sprint(len(c.moves)),
+			spread(c.all(sipMove.inviteTime), 2), spread(c.all(sipMove.answerTime), 1),
+			spread(c.all(sipMove.gapDown), 1), spread(c.all(sipMove.gapUp), 1),
+			plainNumbers(c.all(sipMove.lostDown)), plainNumbers(c.all(sipMove.lostUp)),
+		})
+	}
+	return t
+}
+
+// Numbers of a move, times in milliseconds.
+
+func (m sipMove) inviteTime() float64 { return milliseconds(m.invite) }
+func (m sipMove) answerTime() float64 { return milliseconds(m.answer) }
+func (m sipMove) gapDown() float64    { return milliseconds(m.down.longest) }
+func (m sipMove) gapUp() float64      { return milliseconds(m.up.longest) }
+func (m sipMove) longestGap() float64 { return max(m.gapDown(), m.gapUp()) }
+func (m sipMove) lostDown() float64   { return float64(m.down.lost) }
+func (m sipMove) lostUp() float64     { return float64(m.up.lost) }
+func (m sipMove) lost() float64       { return m.lostDown() + m.lostUp() }
+func (m sipMove) left() float64       { return float64(m.bindings) }
+func (m sipMove) reached() float64 {
+	if m.byeReceived {
+		return 100
+	}
+	return 0
+}
+
+// all are the numbers of a case, move by move.
+func (c *sipCase) all(number func(sipMove) float64) []float64 {
+	all := make([]float64, len(c.moves))
+	for i, m := range c.moves {
+		all[i] = number(m)
+	}
+	return all
+}
+
+// ofAll are the numbers of all cases.
+func ofAll(cases []*sipCase, number func(sipMove) float64) (all []float64) {
+	for _, c := range cases {
+		all = append(all, c.all(number)...)
+	}
+	return all
+}
+
+// told are the cases in which the kernel tells of the change at once.
+func told(cases []*sipCase) []*sipCase {
+	return slices.DeleteFunc(slices.Clone(cases), func(c *sipCase) bool { return c.kind == sipCarrier })
+}
+
+// sipTimes are the figures of all moves at once.
+func sipTimes(cases []*sipCase) []report.Figure {
+	return []report.Figure{
+		{
+			Name: figureReinvite, Unit: "ms", Decimals: 2, Must: must(sipMobilityName, figureReinvite),
+			Isthmus: report.Measured(percentile(ofAll(told(cases), sipMove.inviteTime), 99)),
+		},
+		{
+			Name: figureBindings, Must: must(sipMobilityName, figureBindings),
+			Isthmus: report.Measured(ofAll(cases, sipMove.left)...),
+		},
+		{
+			Name: figureBYE, Unit: "%", Must: must(sipMobilityName, figureBYE),
+			Isthmus: report.Measured(slices.Min(ofAll(cases, sipMove.reached))),
+		},
+	}
+}
+
+// sipMust is the round trip of the figures that have a must.
+const sipMust = 50 * time.Millisecond
+
+// sipGaps are the figures of single cases.
+func sipGaps(cases []*sipCase) (all []report.Figure) {
+	add := func(c *sipCase, figure, unit string, decimals int, values ...float64) {
+		all = append(all, report.Figure{
+			Name: c.family() + ", " + figure, Unit: unit, Decimals: decimals,
+			Isthmus: report.Measured(values...), Must: must(sipMobilityName, figure),
+		})
+	}
+	for _, c := range cases {
+		switch {
+		case c.host.lossy:
+			figure := figureLossyLatch
+			if !c.host.latch {
+				figure = figureLossyPlain
+			}
+			add(c, figure, "ms", 0, percentile(c.all(sipMove.longestGap), 95))
+		case c.host.trip != sipMust || c.kind == sipCarrier:
+		case c.kind == sipHard:
+			add(c, figureHardDown, "ms", 1, beyond(c.all(sipMove.gapDown), milliseconds(c.host.trip))...)
+			add(c, figureHardUp, "ms", 1, c.all(sipMove.gapUp)...)
+		default:
+			add(c, figureSoftLost, "", 0, slices.Max(c.all(sipMove.lost)))
+			add(c, figureSoftGap, "ms", 1, c.all(sipMove.longestGap)...)
+		}
+	}
+	return all
+}
+
+// beyond is what values have above a least one.
+func beyond(values []float64, least float64) []float64 {
+	more := make([]float64, len(values))
+	for i, v := range values {
+		more[i] = v - least
+	}
+	return more
+}
