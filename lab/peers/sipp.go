@@ -36,14 +36,13 @@ func (p *Peers) Sipp(dir string, c Sipp) (*Command, error) {
 	if c.TCP {
 		transport = "t1"
 	}
-	args := []string{"-t", transport, "-i", bracketed(c.Local.Addr()), "-p", fmt.Sprint(c.Local.Port()),
-		"-auth_uri", c.Domain, "-m", fmt.Sprint(c.Calls), "-r", fmt.Sprint(c.Rate), "-l", fmt.Sprint(c.Calls), "-nostdin", "-timeout", "60s", "-timeout_error",
-		"-trace_err", "-error_file", i.at(".errors")}
+	args := []string{"-sf", i.at(configured)}
 	if c.Standard != "" {
-		args = append(args, "-sn", c.Standard, "-s", c.User)
-	} else {
-		args = append(args, "-sf", i.at(configured))
+		args = []string{"-sn", c.Standard, "-s", c.User}
 	}
+	args = append(args, "-t", transport, "-i", bracketed(c.Local.Addr()), "-p", fmt.Sprint(c.Local.Port()),
+		"-auth_uri", c.Domain, "-m", fmt.Sprint(c.Calls), "-r", fmt.Sprint(c.Rate), "-l", fmt.Sprint(c.Calls), "-nostdin", "-timeout", "60s", "-timeout_error",
+		"-trace_err", "-error_file", i.at(".errors"))
 	if c.Remote.IsValid() {
 		args = append(args, c.Remote.String())
 	}

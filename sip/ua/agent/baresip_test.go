@@ -128,6 +128,43 @@ var families = []struct {
 	plan
 }{{"by IPv6", plan6}, {"by IPv4", plan4}}
 
+// talk is a call of our alice with bob's telephone, in which each has heard the other.
+type talk struct {
+	*net3
+	alice *agent.Agent
+	bob   *telephone
+	id    ua.CallID
+	ours  *wav.Sound // what bob is to hear
+	ear   *ear       // what alice hears
+}
+
+func newTalk(t *testing.T, all *peers.Peers, p plan) *talk {
+	t.Helper()
+	theirs := noise(2, 3000)
+	k := &talk{net3: newNet3(t, p), ours: noise(1, 1000), ear: newEar(theirs)}
+	k.serve(t, p)
+	k.alice = k.register(t, k.mobile, p, "alice", func() (media.Source, media.Sink) { return k.ours, k.ear })
+	awaitPaths(t, k.alice, p.mobileA, 2)
+	k.bob = k.telephone(t, all, p, theirs)
+	var err error
+	if k.id, err = k.alice.Call(t.Context(), "sip:bob@"+domain); err != nil {
+		t.Fatal(err)
+	}
+	await(t, k.alice, ua.Established)
+	k.ear.more(t, 20)
+	k.bob.hears(t, 20, k.ours)
+	return k
+}
+
+// hangUp has alice end a call, which bob notices.
+func (k *talk) hangUp(t *testing.T, id ua.CallID) {
+	t.Helper()
+	if err := k.alice.HangUp(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	k.bob.says(t, "session closed")
+}
+
 // TestBaresip has calls with Debian's telephone, each by the other and ended by the other, with sound
 // both ways, keys, and hold by either end (RFC 3261, 3264 section 8.4, 4733).
 func TestBaresip(t *testing.T) {
@@ -136,25 +173,14 @@ func TestBaresip(t *testing.T) {
 	for _, row := range families {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			n := newNet3(t, row.plan)
-			n.serve(t, row.plan)
-			ours, theirs := noise(1, 1000), noise(2, 3000)
-			ear := newEar(theirs)
-			alice := n.register(t, n.mobile, row.plan, "alice", func() (media.Source, media.Sink) { return ours, ear })
-			bob := n.telephone(t, all, row.plan, theirs)
-			id, err := alice.Call(t.Context(), "sip:bob@"+domain)
-			if err != nil {
-				t.Fatal(err)
-			}
-			await(t, alice, ua.Established)
-			ear.more(t, 20)
-			bob.hears(t, 20, ours)
-			if err := alice.Press(t.Context(), id, "5"); err != nil {
+			k := newTalk(t, all, row.plan)
+			alice, bob := k.alice, k.bob
+			if err := alice.Press(t.Context(), k.id, "5"); err != nil {
 				t.Fatal(err)
 			}
 			bob.says(t, "received event: '5' (end=1)")
 			for _, on := range []bool{true, false} {
-				if err := alice.Hold(t.Context(), id, on); err != nil {
+				if err := alice.Hold(t.Context(), k.id, on); err != nil {
 					t.Fatal(err)
 				}
 				if on {
@@ -163,26 +189,25 @@ func TestBaresip(t *testing.T) {
 					await(t, alice, ua.Resumed)
 				}
 			}
-			ear.more(t, 20)
+			k.ear.more(t, 20)
 			bob.order(t, "/hold")
 			await(t, alice, ua.Renegotiated)
 			bob.order(t, "/resume")
 			await(t, alice, ua.Renegotiated)
-			ear.more(t, 20)
+			k.ear.more(t, 20)
 			bob.key(t, "7")
-			awaitMedia(t, alice, media.DigitEnded)
+			if v := awaitMedia(t, alice, media.DigitEnded); v.Digit != 7 {
+				t.Errorf("key %d", v.Digit)
+			}
 			bob.order(t, "/hangup")
 			await(t, alice, ua.Ended)
 
 			bob.order(t, "/dial sip:alice@"+domain)
-			id = await(t, alice, ua.Established).Call
-			ear.more(t, 20)
-			bob.hears(t, 40, ours)
-			if err := alice.HangUp(t.Context(), id); err != nil {
-				t.Fatal(err)
-			}
+			id := await(t, alice, ua.Established).Call
+			k.ear.more(t, 20)
+			bob.hears(t, 40, k.ours)
+			k.hangUp(t, id)
 			await(t, alice, ua.Ended)
-			bob.says(t, "session closed")
 		})
 	}
 }
@@ -196,41 +221,23 @@ func TestBaresipMovedAway(t *testing.T) {
 		name string
 		plan
 		leave func(*testing.T, *net3)
-		bye   func(*testing.T, *agent.Agent, ua.CallID, *telephone)
+		bye   func(*testing.T, *talk)
 	}{
 		{"softly by IPv6, and baresip hangs up", plan6, func(t *testing.T, n *net3) {
 			n.mobile.Do(t, func() error { return route("b", plan6.routerB, 50) })
-		}, func(t *testing.T, _ *agent.Agent, _ ua.CallID, bob *telephone) { bob.order(t, "/hangup") }},
+		}, func(t *testing.T, k *talk) { k.bob.order(t, "/hangup") }},
 		{"hard by IPv4, and we hang up", plan4, func(t *testing.T, n *net3) { n.remove(t, plan4.mobileA) },
-			func(t *testing.T, alice *agent.Agent, id ua.CallID, bob *telephone) {
-				if err := alice.HangUp(t.Context(), id); err != nil {
-					t.Fatal(err)
-				}
-				bob.says(t, "session closed")
-			}},
+			func(t *testing.T, k *talk) { k.hangUp(t, k.id) }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			n := newNet3(t, row.plan)
-			n.serve(t, row.plan)
-			ours, theirs := noise(1, 1000), noise(2, 3000)
-			ear := newEar(theirs)
-			alice := n.register(t, n.mobile, row.plan, "alice", func() (media.Source, media.Sink) { return ours, ear })
-			awaitPaths(t, alice, row.mobileA, 2)
-			bob := n.telephone(t, all, row.plan, theirs)
-			id, err := alice.Call(t.Context(), "sip:bob@"+domain)
-			if err != nil {
-				t.Fatal(err)
-			}
-			await(t, alice, ua.Established)
-			ear.more(t, 10)
-			bob.hears(t, 10, ours)
-			row.leave(t, n)
-			await(t, alice, ua.Moved)
-			ear.more(t, 20)
-			bob.hears(t, 40, ours)
-			row.bye(t, alice, id, bob)
-			await(t, alice, ua.Ended)
+			k := newTalk(t, all, row.plan)
+			row.leave(t, k.net3)
+			await(t, k.alice, ua.Moved)
+			k.ear.more(t, 20)
+			k.bob.hears(t, 40, k.ours)
+			row.bye(t, k)
+			await(t, k.alice, ua.Ended)
 		})
 	}
 }

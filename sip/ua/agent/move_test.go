@@ -190,6 +190,7 @@ func heard(t *testing.T, a *agent.Agent, more uint64) agent.CallState {
 }
 
 func TestCallMovesBetweenLinks(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		name  string
 		leave func(*testing.T, *net3)
@@ -210,6 +211,7 @@ func TestCallMovesBetweenLinks(t *testing.T) {
 		}, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
 			n := newNet3(t, plan6)
 			var down, up media.Tally
 			mobile, peer := start(t, n.mobile, "alice", &down), start(t, n.peer, "bob", &up)
