@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Baresip is the configuration of baresip, a SIP telephone without a screen. It plays silence and
-// writes what it hears to a file.
+// Baresip is the configuration of baresip, a SIP telephone without a screen. It writes what it hears
+// to files, and takes orders on its standard input, such as "/hold" on a line.
 type Baresip struct {
 	// Name distinguishes instances; it names the files.
 	Name string
@@ -26,7 +26,18 @@ type Baresip struct {
 	Answer bool
 	// Dial, if it is set, is the URI that it calls once it runs.
 	Dial string
+	// Play is the file of WAV, of 8 kHz, that it plays in calls and at whose end it hangs up; "" is a
+	// minute of silence.
+	Play string
 }
+
+// Heard are the files of WAV that a telephone with its files below dir has written, of what was said
+// by each end of each call.
+func (c Baresip) Heard(dir string) ([]string, error) {
+	return filepath.Glob(filepath.Join(dir, c.Name+heard, "*.wav"))
+}
+
+const heard = ".heard"
 
 // Baresip writes the configuration below dir and returns the command.
 func (p *Peers) Baresip(dir string, c Baresip) (*Command, error) {
@@ -38,14 +49,21 @@ func (p *Peers) Baresip(dir string, c Baresip) (*Command, error) {
 	if err != nil {
 		return nil, err
 	}
+	recordings, err := i.folder(heard)
+	if err != nil {
+		return nil, err
+	}
+	if c.Play == "" {
+		c.Play = silence()
+	}
 	for _, f := range []struct{ ending, text string }{
-		{".baresip/accounts", c.account()}, {".baresip/contacts", ""}, {".wav", silence()},
+		{".baresip/accounts", c.account()}, {".baresip/contacts", ""}, {".wav", c.Play},
 	} {
 		if err := i.write(f.ending, f.text); err != nil {
 			return nil, err
 		}
 	}
-	config := c.config(filepath.Join(p.Dir, "root/usr/lib/baresip/modules"), i.at(".wav"), i.at("-heard.wav"))
+	config := c.config(filepath.Join(p.Dir, "root/usr/lib/baresip/modules"), i.at(".wav"), recordings)
 	if err := i.write(".baresip/config", config); err != nil {
 		return nil, err
 	}
@@ -64,15 +82,15 @@ func (c Baresip) account() string {
 	return fmt.Sprintf("<sip:%s@%s>;auth_user=%s;auth_pass=%s;outbound=\"%s\";answermode=%s;audio_codecs=PCMU;regint=600\n", c.User, c.Domain, c.User, c.Password, c.Proxy, mode)
 }
 
-func (c Baresip) config(modules, source, heard string) string {
+func (c Baresip) config(modules, source, recordings string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "sip_listen %s\nnet_interface %s\nmodule_path %s\n", c.Listen, c.Device, modules)
-	b.WriteString("module g711.so\nmodule aufile.so\nmodule uuid.so\nmodule_app account.so\nmodule_app menu.so\n")
-	fmt.Fprintf(&b, "audio_source aufile,%s\naudio_player aufile,%s\naudio_alert aufile,%s\n", source, heard, heard)
+	b.WriteString("module g711.so\nmodule aufile.so\nmodule sndfile.so\nmodule uuid.so\nmodule stdio.so\nmodule_app account.so\nmodule_app menu.so\n")
+	fmt.Fprintf(&b, "audio_source aufile,%s\nsnd_path %s\n", source, recordings)
 	return b.String()
 }
 
-// silence is a file of WAV, a minute of 8 kHz, which is what PCMU has. At its end baresip hangs up.
+// silence is a file of WAV, a minute of 8 kHz, which is what PCMU has.
 func silence() string {
 	const rate, samples = 8000, 60 * 8000
 	return "RIFF" + little(36+2*samples, 4) + "WAVEfmt " + little(16, 4) + little(1, 2) + little(1, 2) +

@@ -12,11 +12,13 @@ import (
 type Sipp struct {
 	// Name distinguishes instances; it names the files.
 	Name string
-	// Scenario is the text of the scenario.
-	Scenario string
+	// Scenario is the text of the scenario, Standard the name of one that sipp brings along instead.
+	Scenario, Standard string
 	// Domain is the one whose users have passwords.
 	Domain string
-	// Local and Remote are the addresses of SIP.
+	// User is the one that is called in a scenario of sipp's own.
+	User string
+	// Local and Remote are the addresses of SIP. A server has no remote one.
 	Local, Remote netip.AddrPort
 	// TCP speaks over one connection.
 	TCP bool
@@ -34,9 +36,18 @@ func (p *Peers) Sipp(dir string, c Sipp) (*Command, error) {
 	if c.TCP {
 		transport = "t1"
 	}
-	return i.command(c.Scenario, "-sf", i.at(configured), "-t", transport, "-i", bracketed(c.Local.Addr()), "-p", fmt.Sprint(c.Local.Port()),
+	args := []string{"-t", transport, "-i", bracketed(c.Local.Addr()), "-p", fmt.Sprint(c.Local.Port()),
 		"-auth_uri", c.Domain, "-m", fmt.Sprint(c.Calls), "-r", fmt.Sprint(c.Rate), "-l", fmt.Sprint(c.Calls), "-nostdin", "-timeout", "60s", "-timeout_error",
-		"-trace_err", "-error_file", i.at(".errors"), c.Remote.String())
+		"-trace_err", "-error_file", i.at(".errors")}
+	if c.Standard != "" {
+		args = append(args, "-sn", c.Standard, "-s", c.User)
+	} else {
+		args = append(args, "-sf", i.at(configured))
+	}
+	if c.Remote.IsValid() {
+		args = append(args, c.Remote.String())
+	}
+	return i.command(c.Scenario, args...)
 }
 
 // bracketed writes an address as sipp has it.

@@ -26,6 +26,8 @@ type sender struct {
 	sequence uint16 // of the next packet
 	base     uint32 // the timestamp of the first sample of the clock
 	frame    int64  // the number of the next packet's time
+	started  bool   // something was sent
+	first    int64  // the number of the first packet's time, at which the source begins
 	spurt    bool   // the next packet is the first after silence
 
 	last            time.Time // when something was sent
@@ -92,6 +94,9 @@ func (s *Stream) sendDue(now time.Time, out *Output) {
 
 // sendFrame sends the packet of a time: a key that is pressed, or sound.
 func (s *Stream) sendFrame(now time.Time, out *Output) {
+	if !s.out.started {
+		s.out.started, s.out.first = true, s.out.frame
+	}
 	at := s.out.frame * Samples
 	h := rtp.Header{PayloadType: s.format.Send.Of(s.format.Law), Timestamp: s.out.base + uint32(at), Marker: s.out.spurt}
 	s.out.spurt = false
@@ -99,7 +104,7 @@ func (s *Stream) sendFrame(now time.Time, out *Output) {
 	if s.dialer.next(s, h.Timestamp) {
 		payload = s.dialer.packet(&h, s.format.Send.Events, payload)
 	} else {
-		s.sound(payload, at)
+		s.sound(payload, at-s.out.first*Samples)
 	}
 	s.out.octets += uint64(len(payload))
 	s.out.packets++

@@ -71,6 +71,17 @@ func TestNoDrift(t *testing.T) {
 	}
 }
 
+// TestSourceBegins with the first packet, however long the other end has rung before that.
+func TestSourceBegins(t *testing.T) {
+	w := newWorld(t, nil)
+	w.run(3 * time.Second)
+	w.connect()
+	w.run(time.Second)
+	if w.b.tally.Frames == 0 || w.b.tally.first != 0 {
+		t.Errorf("%d frames came, the first is number %d", w.b.tally.Frames, w.b.tally.first)
+	}
+}
+
 // TestLateTick makes up for a little, and leaves out what is older.
 func TestLateTick(t *testing.T) {
 	for _, tt := range []struct {

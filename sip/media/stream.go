@@ -23,8 +23,9 @@ const (
 
 // Source is what a stream sends.
 type Source interface {
-	// Frame fills b with the octets of a law, from the sample at a place on. Places
-	// follow the clock: what was not sent, on hold or behind time, is left out.
+	// Frame fills b with the octets of a law, from the sample at a place on. The first
+	// packet's is 0, and places follow the clock from then on: what was not sent, on hold
+	// or behind time, is left out.
 	Frame(b []byte, law g711.Law, at int64)
 }
 

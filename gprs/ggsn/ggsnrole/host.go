@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/isthmus-net/isthmus/gprs/ggsn"
 	"github.com/isthmus-net/isthmus/internal/host"
 )
 
@@ -22,15 +23,18 @@ func (g *GGSN) blocked() (list []string) {
 	return list
 }
 
-// blockedAgain is how often the host is asked whether packets pass: it tells of no switch.
-const blockedAgain = 3 * time.Second
+// tellAgain is how often it is looked whether packets pass, and contexts get addresses: nothing
+// tells of these.
+const tellAgain = 3 * time.Second
 
-// tellBlockedByAndBy has the log follow what keeps packets from passing, until ctx is done.
-func (g *GGSN) tellBlockedByAndBy(ctx context.Context) {
-	host.Repeat(ctx, blockedAgain, func() error {
+// tellByAndBy has the log follow what keeps terminals from being served, until ctx is done.
+func (g *GGSN) tellByAndBy(ctx context.Context) {
+	host.Repeat(ctx, tellAgain, func() error {
+		sizes := g.sizes()
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.tellBlocked()
+		g.tellFull(sizes.Pools)
 		return nil
 	}, nil)
 }
@@ -50,4 +54,26 @@ func (g *GGSN) tellBlocked() {
 		}
 	}
 	g.told = now
+}
+
+// tellFull tells of pools that have no address left, each once, and when they have some again:
+// more than one of sixteen, lest the log follows each context. g.mu is held.
+func (g *GGSN) tellFull(pools []ggsn.PoolSize) {
+	const some = 16
+	full := map[string]bool{}
+	for _, p := range pools {
+		key := p.APN + " " + family(p.IPv6)
+		was := g.full[key]
+		if p.Free > 0 && (!was || p.Free > (p.Used+p.Held)/some) || p.Used+p.Held == 0 {
+			if was && p.Free > 0 {
+				g.log.Info("contexts get addresses again", "apn", p.APN, "family", family(p.IPv6), "free", p.Free)
+			}
+			continue
+		}
+		if full[key] = true; !was {
+			g.log.Warn("new contexts are refused, for all addresses are taken or rest: name more in pool4 or pool6, or let them rest for less (hold)",
+				"apn", p.APN, "family", family(p.IPv6), "used", p.Used, "held", p.Held)
+		}
+	}
+	g.full = full
 }

@@ -211,16 +211,22 @@ func TestAddressMissing(t *testing.T) {
 	}
 }
 
+// logged runs a node with a log, which is to be read after its stop.
+func logged(t *testing.T, ns *testutil.Netns) (*GGSN, *roletest.Running, *strings.Builder) {
+	t.Helper()
+	log := new(strings.Builder)
+	g, err := New(written(t, fmt.Sprintf("state_file = %q", filepath.Join(t.TempDir(), "state")), ""), slog.New(slog.NewTextHandler(log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, roletest.Start(t, ns, g), log
+}
+
 // TestAddressComesAndGoes: an address of the node that leaves the host, or whose interface is
 // switched off, is told once, by status and log, and so is that it is back.
 func TestAddressComesAndGoes(t *testing.T) {
 	ns := hostOf(t)
-	var log strings.Builder // to be read after stop
-	g, err := New(written(t, fmt.Sprintf("state_file = %q", filepath.Join(t.TempDir(), "state")), ""), slog.New(slog.NewTextHandler(&log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := roletest.Start(t, ns, g)
+	g, r, log := logged(t, ns)
 	change := func(f func(netlink.Link) error) {
 		t.Helper()
 		ns.Do(t, func() error {
@@ -287,12 +293,7 @@ func TestAddressComesAndGoes(t *testing.T) {
 // once, and so does that it is over.
 func TestForwardingSwitched(t *testing.T) {
 	ns := hostOf(t)
-	var log strings.Builder // to be read after stop
-	g, err := New(written(t, fmt.Sprintf("state_file = %q", filepath.Join(t.TempDir(), "state")), ""), slog.New(slog.NewTextHandler(&log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := roletest.Start(t, ns, g)
+	g, r, log := logged(t, ns)
 	for _, value := range []string{"0", "1"} {
 		ns.Do(t, func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte(value), 0) })
 		for range 2 {

@@ -47,6 +47,7 @@ type GGSN struct {
 	mu       sync.Mutex // guards what follows, and the order of changes
 	cfg      Settings
 	own      map[string]own // by VRF; empty is none
+	noNodes  []netip.Addr   // see findNoNodes
 	host     *port.Host     // to look at; open while running
 	here     port.Namespace // likewise
 	sockets  sockets
@@ -56,9 +57,10 @@ type GGSN struct {
 	leaving  []pool     // no longer named, but contexts have addresses of it
 	taken    []pool     // the same of an earlier process, and led elsewhere: its contexts end
 	saved    *kept.Saved
-	adopted  int      // contexts of an earlier process
-	draining bool     // contexts are refused
-	told     []string // of blocked, in the log
+	adopted  int             // contexts of an earlier process
+	draining bool            // contexts are refused
+	told     []string        // of blocked, in the log
+	full     map[string]bool // pools, likewise
 }
 
 // New makes the node that cfg describes, without touching the host.
@@ -126,7 +128,7 @@ func (g *GGSN) Run(ctx context.Context) (err error) {
 	group.Go(func() error { g.loop.RunTimer(ctx); return nil })
 	group.Go(func() error { g.letGoByAndBy(ctx); return nil })
 	group.Go(func() error { g.events.Run(ctx); return nil })
-	group.Go(func() error { g.tellBlockedByAndBy(ctx); return nil })
+	group.Go(func() error { g.tellByAndBy(ctx); return nil })
 	defer context.AfterFunc(ctx, func() { g.endPorts(role.Leaving(ctx)) })()
 	g.announce()
 	close(g.ready)
@@ -164,6 +166,9 @@ func (g *GGSN) open() error {
 		g.loop.SetSocket(n, conn)
 	}
 	if g.own, err = g.lookOwn(); err != nil {
+		return err
+	}
+	if g.noNodes, err = findNoNodes(g.host); err != nil {
 		return err
 	}
 	if err := g.openState(); err != nil {
@@ -273,10 +278,14 @@ func (g *GGSN) look() error {
 		return nil // closed meanwhile
 	}
 	at, err := g.lookOwn()
-	if err != nil || maps.Equal(at, g.own) {
+	if err != nil {
 		return err
 	}
-	g.own = at
+	noNodes, err := findNoNodes(g.host)
+	if err != nil || maps.Equal(at, g.own) && slices.Equal(noNodes, g.noNodes) {
+		return err
+	}
+	g.own, g.noNodes = at, noNodes
 	return g.reconfigure(&g.cfg)
 }
 

@@ -90,6 +90,7 @@ func (g *GGSN) reconfigure(cfg *Settings) error {
 	if err != nil {
 		return err
 	}
+	settings.NoNodes = g.noNodes
 	// The networks keep their numbers, whichever access points have them now.
 	for i := range settings.APNs {
 		settings.APNs[i].VRF = uint8(slices.Index(g.names, cfg.device(&cfg.APNs[i])))

@@ -24,6 +24,7 @@ func (g *GGSN) openState() error {
 	if err != nil {
 		return err
 	}
+	settings.NoNodes = g.noNodes
 	e, err := g.newEngine(settings)
 	if err != nil {
 		return err

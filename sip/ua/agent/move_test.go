@@ -4,6 +4,7 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -22,19 +23,26 @@ import (
 // net3 is a mobile host with two links to a router, behind which its peer is.
 type net3 struct{ mobile, router, peer *testutil.Netns }
 
+// plan is the addresses of a net3.
+type plan struct{ mobileA, routerA, mobileB, routerB, peer, router string }
+
 const (
-	mobileA, routerA = "2001:db8:a::2", "2001:db8:a::1"
-	mobileB, routerB = "2001:db8:b::2", "2001:db8:b::1"
-	peerAt, routerP  = "2001:db8:c::2", "2001:db8:c::1"
+	mobileA, mobileB, routerB = "2001:db8:a::2", "2001:db8:b::2", "2001:db8:b::1"
+	peerAt                    = "2001:db8:c::2"
 )
 
-func newNet3(t *testing.T) *net3 {
+var (
+	plan6 = plan{mobileA, "2001:db8:a::1", mobileB, routerB, peerAt, "2001:db8:c::1"}
+	plan4 = plan{"192.0.2.2", "192.0.2.1", "198.51.100.2", "198.51.100.1", "203.0.113.2", "203.0.113.1"}
+)
+
+func newNet3(t *testing.T, p plan) *net3 {
 	t.Helper()
 	n := &net3{testutil.NewNetns(t), testutil.NewNetns(t), testutil.NewNetns(t)}
 	for _, l := range []struct {
 		name, near, far string
 		to              *testutil.Netns
-	}{{"a", routerA, mobileA, n.mobile}, {"b", routerB, mobileB, n.mobile}, {"p", routerP, peerAt, n.peer}} {
+	}{{"a", p.routerA, p.mobileA, n.mobile}, {"b", p.routerB, p.mobileB, n.mobile}, {"p", p.router, p.peer, n.peer}} {
 		n.router.Do(t, func() error {
 			return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: l.name}, PeerName: l.name, PeerNamespace: netlink.NsFd(l.to.Handle())})
 		})
@@ -42,15 +50,24 @@ func newNet3(t *testing.T) *net3 {
 		l.to.Do(t, func() error { return address(l.name, l.far) })
 	}
 	n.router.Do(t, func() error {
-		return os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0)
+		return errors.Join(os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0),
+			os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0))
 	})
-	n.mobile.Do(t, func() error { return route("a", routerA, 100) })
-	n.mobile.Do(t, func() error { return route("b", routerB, 200) })
-	n.peer.Do(t, func() error { return route("p", routerP, 100) })
+	n.mobile.Do(t, func() error { return route("a", p.routerA, 100) })
+	n.mobile.Do(t, func() error { return route("b", p.routerB, 200) })
+	n.peer.Do(t, func() error { return route("p", p.router, 100) })
 	n.router.AwaitLinks(t, "a", "b", "p")
 	n.mobile.AwaitLinks(t, "a", "b")
 	n.peer.AwaitLinks(t, "p")
 	return n
+}
+
+// onLink is an address with the length of its link's prefix.
+func onLink(at string) *net.IPNet {
+	if ip := net.ParseIP(at).To4(); ip != nil {
+		return &net.IPNet{IP: ip, Mask: net.CIDRMask(24, 32)}
+	}
+	return &net.IPNet{IP: net.ParseIP(at), Mask: net.CIDRMask(64, 128)}
 }
 
 func address(link, at string) error {
@@ -58,7 +75,7 @@ func address(link, at string) error {
 	if err != nil {
 		return err
 	}
-	a := &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(at), Mask: net.CIDRMask(64, 128)}, Flags: 2} // IFA_F_NODAD
+	a := &netlink.Addr{IPNet: onLink(at), Flags: 2} // IFA_F_NODAD
 	if err := netlink.AddrAdd(l, a); err != nil {
 		return err
 	}
@@ -70,7 +87,19 @@ func route(link, via string, metric int) error {
 	if err != nil {
 		return err
 	}
-	return netlink.RouteReplace(&netlink.Route{LinkIndex: l.Attrs().Index, Gw: net.ParseIP(via), Priority: metric, Dst: &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}})
+	size := 8 * len(onLink(via).IP)
+	return netlink.RouteReplace(&netlink.Route{LinkIndex: l.Attrs().Index, Gw: net.ParseIP(via), Priority: metric, Dst: &net.IPNet{IP: make(net.IP, size/8), Mask: net.CIDRMask(0, size)}})
+}
+
+// remove takes the address of link a away from the mobile host.
+func (n *net3) remove(t *testing.T, at string) {
+	n.mobile.Do(t, func() error {
+		l, err := netlink.LinkByName("a")
+		if err != nil {
+			return err
+		}
+		return netlink.AddrDel(l, &netlink.Addr{IPNet: onLink(at)})
+	})
 }
 
 // start runs an agent in a namespace until the test ends.
@@ -135,7 +164,8 @@ func awaitPaths(t *testing.T, a *agent.Agent, using string, paths int) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatalf("%s is not used", using)
+	s, err := a.State(t.Context())
+	t.Fatalf("%s of %d is not used, but %v, and %v are ready, %v", using, paths, s.Path, s.Standby, err)
 }
 
 // heard waits until so many packets more have come.
@@ -168,15 +198,7 @@ func TestCallMovesBetweenLinks(t *testing.T) {
 		{"softly: the other route becomes the better one", func(t *testing.T, n *net3) {
 			n.mobile.Do(t, func() error { return route("b", routerB, 50) })
 		}, false},
-		{"hard: the address is removed", func(t *testing.T, n *net3) {
-			n.mobile.Do(t, func() error {
-				l, err := netlink.LinkByName("a")
-				if err != nil {
-					return err
-				}
-				return netlink.AddrDel(l, &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(mobileA), Mask: net.CIDRMask(64, 128)}})
-			})
-		}, true},
+		{"hard: the address is removed", func(t *testing.T, n *net3) { n.remove(t, mobileA) }, true},
 		{"hard: the link loses its carrier", func(t *testing.T, n *net3) {
 			n.router.Do(t, func() error {
 				l, err := netlink.LinkByName("a")
@@ -188,7 +210,7 @@ func TestCallMovesBetweenLinks(t *testing.T) {
 		}, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			n := newNet3(t)
+			n := newNet3(t, plan6)
 			var down, up media.Tally
 			mobile, peer := start(t, n.mobile, "alice", &down), start(t, n.peer, "bob", &up)
 			awaitPaths(t, mobile, mobileA, 2)
@@ -224,6 +246,23 @@ func TestCallMovesBetweenLinks(t *testing.T) {
 					break
 				}
 			}
+		})
+	}
+}
+
+// TestDefaultRouteChooses the address of a host that has neither a registrar nor a call, by either
+// version of IP.
+func TestDefaultRouteChooses(t *testing.T) {
+	t.Parallel()
+	for _, row := range families {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			n := newNet3(t, row.plan)
+			n.mobile.Do(t, func() error { return route("b", row.routerB, 50) })
+			alice := start(t, n.mobile, "alice", new(media.Tally))
+			awaitPaths(t, alice, row.mobileB, 2)
+			n.mobile.Do(t, func() error { return route("a", row.routerA, 10) })
+			awaitPaths(t, alice, row.mobileA, 2)
 		})
 	}
 }

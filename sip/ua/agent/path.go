@@ -152,21 +152,13 @@ func (a *Agent) choose() (int, bool) {
 		}
 		return x - y
 	})
-	if !ok {
-		target = anywhere
+	targets := anywhere[:]
+	if ok {
+		targets = []netip.Addr{target}
 	}
-	if e, err := a.host.Egress(target); err == nil {
-		for _, id := range ids {
-			if a.paths[id].Local.Addr() == e.Source {
-				return id, true
-			}
-		}
-	}
-	for _, id := range ids {
-		if p := a.paths[id]; p.Local.Addr().Is4() == target.Is4() {
-			if _, err := a.host.EgressBy(target, p.link); err == nil {
-				return id, true
-			}
+	for _, to := range targets {
+		if id, found := a.toward(to, ids); found {
+			return id, true
 		}
 	}
 	if ok || len(ids) == 0 {
@@ -175,8 +167,28 @@ func (a *Agent) choose() (int, bool) {
 	return ids[0], true
 }
 
-// anywhere stands for a peer while there is none: its route is the default one.
-var anywhere = netip.MustParseAddr("2000::1")
+// toward returns the first of these paths whose address the kernel would take for a host, else the
+// first whose link has a route there.
+func (a *Agent) toward(to netip.Addr, ids []int) (int, bool) {
+	if e, err := a.host.Egress(to); err == nil {
+		for _, id := range ids {
+			if a.paths[id].Local.Addr() == e.Source {
+				return id, true
+			}
+		}
+	}
+	for _, id := range ids {
+		if p := a.paths[id]; p.Local.Addr().Is4() == to.Is4() {
+			if _, err := a.host.EgressBy(to, p.link); err == nil {
+				return id, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// anywhere stands for a peer while there is none: its routes are the default ones, of IPv6 before IPv4.
+var anywhere = [...]netip.Addr{netip.MustParseAddr("2000::1"), netip.MustParseAddr("1.0.0.1")}
 
 // target is whom the routes are asked for: the peer of a call, else the proxy or registrar.
 func (a *Agent) target() (netip.Addr, bool) {
