@@ -20,6 +20,8 @@ import (
 const (
 	sipMobilityName = "sip-mobility"
 	sipMoves        = 20 // of each kind
+	// sipLossyMoves is how many times as many are made where SIP is lost: 95 % of them are asked for.
+	sipLossyMoves = 3
 	// sipWarm is how many packets are heard at each end before a change and behind it.
 	sipWarm, sipWarmShort = 40, 15
 )
@@ -51,8 +53,8 @@ func (c *sipCase) String() string {
 	return fmt.Sprintf("%s, %s, %v", c.family(), c.host.title(), c.kind)
 }
 
-// sipHosts are the hosts of the whole experiment, or of its short form.
-func sipHosts(short bool) []*sipHost {
+// sipHosts are the hosts of the whole experiment, or of its short form. SIP is lost over IPv6 alone.
+func sipHosts(short, ipv6 bool) []*sipHost {
 	all := []*sipHost{
 		{name: "ch50", trip: 50 * time.Millisecond, latch: true},
 		{name: "ch0", latch: true},
@@ -60,8 +62,11 @@ func sipHosts(short bool) []*sipHost {
 		{name: "lossy", trip: 50 * time.Millisecond, lossy: true, latch: true},
 		{name: "plain", trip: 50 * time.Millisecond, lossy: true},
 	}
-	if short {
+	switch {
+	case short:
 		return all[:1]
+	case !ipv6:
+		return slices.DeleteFunc(all, func(h *sipHost) bool { return h.lossy })
 	}
 	return all
 }
@@ -72,7 +77,7 @@ func runSIPMobility(ctx context.Context, e *lab.Env) error {
 	var cases []*sipCase
 	var early []*sipEarly
 	for _, ipv6 := range []bool{true, false} {
-		done, err := measureSIP(ctx, e, ipv6, sipHosts(short))
+		done, err := measureSIP(ctx, e, ipv6, sipHosts(short, ipv6))
 		if err != nil {
 			return err
 		}
@@ -83,7 +88,7 @@ func runSIPMobility(ctx context.Context, e *lab.Env) error {
 		modes = modes[1:]
 	}
 	for _, mode := range modes {
-		done, err := measureEarly(ctx, e, mode, sipHosts(true))
+		done, err := measureEarly(ctx, e, mode, sipHosts(true, true))
 		if err != nil {
 			return err
 		}
@@ -116,6 +121,9 @@ func measureSIP(ctx context.Context, e *lab.Env, ipv6 bool, hosts []*sipHost) (c
 		for _, kind := range h.kinds() {
 			c := &sipCase{ipv6: ipv6, host: h, kind: kind}
 			runs := cmp.Or(e.Runs, sipMoves)
+			if h.lossy {
+				runs *= sipLossyMoves
+			}
 			e.Step("%v: %d moves", c, runs)
 			for range runs {
 				m, err := n.move(ctx, h, kind)
@@ -146,7 +154,7 @@ func (n *sipNet) traced(ctx context.Context, h *sipHost, kind sipKind, do func(c
 	}
 	n.ue.forget()
 	h.phone.forget()
-	t := &sipTrace{from: n.lan(sipLinkA).at(2), to: n.lan(sipLinkB).at(2), peer: n.hostAddr(h), kind: kind}
+	t := &sipTrace{from: n.lan(sipLinkA).at(2), to: n.lan(sipLinkB).at(2), peer: n.hostAddr(h), kind: kind, lossy: h.lossy}
 	var byB []seen
 	var err error
 	t.host, err = trace(n.lab, h.node, "eth0", func() (err error) {

@@ -84,7 +84,7 @@ func (n *sipNet) callBehind(ctx context.Context, h *sipHost, t *sipTrace) error 
 // readEarly reads what a move before the call has cost.
 func (t sipTrace) readEarly(redirect bool) (m sipEarlyMove, err error) {
 	find := func(all []seen, since time.Time, what sipSeen) time.Time {
-		at, _, ok := first(all, since, what)
+		at, ok := first(all, since, what)
 		if !ok && err == nil {
 			err = fmt.Errorf("no %s is in the captures", what.begins)
 		}

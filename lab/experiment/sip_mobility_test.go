@@ -33,8 +33,8 @@ func TestSIPMoveFigures(t *testing.T) {
 	}
 	const invite, answer, bye = "INVITE sip:b@10.0.16.2 SIP/2.0", "SIP/2.0 200 OK", "BYE sip:a@10.0.2.2 SIP/2.0"
 	signals := []seen{
-		sip(20, to, peer, invite, "3 INVITE"), sip(101, to, peer, invite, "4 INVITE"),
-		sip(110, peer, to, answer, "3 INVITE"), sip(120, peer, to, answer, "5 REGISTER"),
+		sip(20, to, peer, invite, "3 INVITE"), sip(30, peer, to, answer, "3 INVITE"),
+		sip(101, to, peer, invite, "4 INVITE"), sip(120, peer, to, answer, "5 REGISTER"),
 		sip(151, peer, to, answer, "4 INVITE"), sip(400, peer, to, bye, "1 BYE"),
 	}
 	up := []seen{rtp(90, from, peer, 65535), rtp(112, to, peer, 0), rtp(133, to, peer, 1), rtp(420, to, peer, 9)}
@@ -62,7 +62,7 @@ func TestSIPMoveFigures(t *testing.T) {
 		},
 		{"no media come any more", append([]seen{rtp(95, peer, from, 7)}, signals...), sipSoft, sipMove{}, true},
 		{"no answer", append([]seen{rtp(95, peer, from, 7), rtp(115, peer, to, 8)}, signals[:4]...), sipSoft, sipMove{}, true},
-		{"no re-INVITE", append([]seen{rtp(95, peer, from, 7), rtp(115, peer, to, 8)}, signals[:1]...), sipSoft, sipMove{}, true},
+		{"no re-INVITE", append([]seen{rtp(95, peer, from, 7), rtp(115, peer, to, 8)}, signals[:2]...), sipSoft, sipMove{}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m, err := sipTrace{ue: tt.ue, host: up, from: from, to: to, peer: peer, kind: tt.kind, change: at(100), settled: at(300)}.read()
@@ -76,5 +76,15 @@ func TestSIPMoveFigures(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestWithin(t *testing.T) {
+	var values []float64
+	for i := range 60 {
+		values = append(values, float64(60-i))
+	}
+	if a, b, c := within(values, 95), within(values, 99), within(values[:1], 95); a != 57 || b != 60 || c != 60 {
+		t.Errorf("95 %% of 60 are within %v, 99 %% within %v, of one %v", a, b, c)
 	}
 }

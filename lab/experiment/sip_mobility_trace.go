@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
@@ -16,7 +17,7 @@ import (
 // sipMove is what a move has cost, by the clocks of the captures.
 type sipMove struct {
 	invite      time.Duration // from the change to the re-INVITE on the wire
-	answer      time.Duration // from there to the 200
+	answer      time.Duration // from there to the 200; 0: none came; a request of the peer's told as much (RFC 6141 section 4.4)
 	down, up    sipGap
 	bindings    int  // left at the server
 	byeReceived bool // at the address that the terminal has moved to
@@ -34,6 +35,7 @@ type sipTrace struct {
 	from, to netip.Addr
 	peer     netip.Addr
 	kind     sipKind
+	lossy    bool      // of SIP
 	change   time.Time // just before it
 	settled  time.Time // media went as before
 	bindings int       // left at the server then
@@ -41,16 +43,18 @@ type sipTrace struct {
 
 // read reads what the move has cost.
 func (t sipTrace) read() (m sipMove, err error) {
-	invite, cseq, ok := t.reinvite()
+	invite, ok := first(t.ue, t.change, sipSeen{from: t.to, begins: "INVITE "})
 	if !ok {
 		return m, fmt.Errorf("no re-INVITE has left %v within %v", t.to, t.settled.Sub(t.change))
 	}
 	m.invite = invite.Sub(t.change)
-	answer, ok := t.answer(cseq)
-	if !ok {
-		return m, fmt.Errorf("no 200 has come to %v within %v", t.to, t.settled.Sub(t.change))
+	answer, ok := first(t.ue, invite, sipSeen{to: t.to, begins: sipOK, method: "INVITE"})
+	switch {
+	case ok:
+		m.answer = answer.Sub(invite)
+	case !t.lossy:
+		return m, fmt.Errorf("no 200 has come to %v; there were:\n%s", t.to, t.signals())
 	}
-	m.answer = answer.Sub(invite)
 	if m.down, err = gapOf(t.ue, t.change, t.settled, func(d seen) bool {
 		return d.from.Addr() == t.peer && (d.to.Addr() == t.to || d.to.Addr() == t.from && (t.kind == sipSoft || d.at.Before(t.change)))
 	}); err != nil {
@@ -59,20 +63,21 @@ func (t sipTrace) read() (m sipMove, err error) {
 	if m.up, err = gapOf(t.host, t.change, t.settled, func(d seen) bool { return d.to.Addr() == t.peer }); err != nil {
 		return m, fmt.Errorf("from the terminal: %w", err)
 	}
-	_, _, m.byeReceived = first(t.ue, t.settled, sipSeen{from: t.peer, to: t.to, begins: "BYE "})
+	_, m.byeReceived = first(t.ue, t.settled, sipSeen{from: t.peer, to: t.to, begins: "BYE "})
 	m.bindings = t.bindings
 	return m, nil
 }
 
-// reinvite is the first INVITE behind the change, which leaves by the new address.
-func (t sipTrace) reinvite() (at time.Time, cseq uint32, ok bool) {
-	return first(t.ue, t.change, sipSeen{from: t.to, begins: "INVITE "})
-}
-
-// answer is when the first 200 to that INVITE, or to one that came after it, has come.
-func (t sipTrace) answer(cseq uint32) (at time.Time, ok bool) {
-	at, _, ok = first(t.ue, t.change, sipSeen{to: t.to, begins: sipOK, method: "INVITE", cseq: cseq})
-	return at, ok
+// signals are the messages at the terminal behind the change, a line each.
+func (t sipTrace) signals() string {
+	var lines strings.Builder
+	for _, d := range t.ue {
+		if m, fault := message.Parse(d.payload); fault == nil && !d.at.Before(t.change) {
+			start, _, _ := bytes.Cut(d.payload, []byte("\r\n"))
+			fmt.Fprintf(&lines, "%.1f ms, %v to %v: %s, CSeq %s\n", milliseconds(d.at.Sub(t.change)), d.from.Addr(), d.to.Addr(), start, m.Get("CSeq"))
+		}
+	}
+	return lines.String()
 }
 
 // sipOK begins the answer that was hoped for.
@@ -83,11 +88,10 @@ type sipSeen struct {
 	from, to netip.Addr
 	begins   string
 	method   string // of CSeq
-	cseq     uint32 // the least
 }
 
-// first is the first such message since a time, and its CSeq.
-func first(all []seen, since time.Time, what sipSeen) (at time.Time, cseq uint32, ok bool) {
+// first is when the first such message since a time was seen.
+func first(all []seen, since time.Time, what sipSeen) (at time.Time, ok bool) {
 	for _, d := range all {
 		if d.at.Before(since) || !bytes.HasPrefix(d.payload, []byte(what.begins)) ||
 			what.from.IsValid() && d.from.Addr() != what.from || what.to.IsValid() && d.to.Addr() != what.to {
@@ -97,12 +101,11 @@ func first(all []seen, since time.Time, what sipSeen) (at time.Time, cseq uint32
 		if fault != nil {
 			continue
 		}
-		n, method, ok := m.CSeq()
-		if ok && n >= what.cseq && (what.method == "" || method == what.method) {
-			return d.at, n, true
+		if _, method, ok := m.CSeq(); ok && (what.method == "" || method == what.method) {
+			return d.at, true
 		}
 	}
-	return at, 0, false
+	return at, false
 }
 
 // gapOf reads the media that arrive: those that are counted begin with the last packet before

@@ -155,6 +155,9 @@ func (a *Agent) untilNext() time.Duration {
 			next = at
 		}
 	}
+	if at := a.checked.Add(carrierEvery); len(a.calls) > 0 && (next.IsZero() || at.Before(next)) {
+		next = at
+	}
 	if next.IsZero() {
 		return time.Hour
 	}

@@ -73,11 +73,14 @@ const carrierEvery = 20 * time.Millisecond
 
 // checkCarrier looks at everything if the link in use has lost its carrier.
 func (a *Agent) checkCarrier(now time.Time) {
-	id, ok := a.engine.Using()
-	if !ok || len(a.calls) == 0 || now.Sub(a.checked) < carrierEvery {
+	if len(a.calls) == 0 || now.Sub(a.checked) < carrierEvery {
 		return
 	}
 	a.checked = now
+	id, ok := a.engine.Using()
+	if !ok {
+		return
+	}
 	if l, err := a.host.LinkNamed(a.paths[id].link); err == nil && !l.Carrier {
 		a.follow()
 	}
