@@ -144,7 +144,7 @@ Content-Length: 0
 `
 
 // sippCalls is how many of each kind there are, and sippRate how many a second.
-const sippCalls, sippRate = 300, 1000
+const sippCalls, sippRate = 300, 200
 
 // TestSippRegisters has sipp register some hundred times, by UDP and by TCP.
 func TestSippRegisters(t *testing.T) {
