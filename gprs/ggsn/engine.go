@@ -39,6 +39,7 @@ type Engine struct {
 	byPeer       map[peerTEID]handle // contexts of version 1, by where their packets go
 	ended        ended
 	late         late
+	moved        moved
 	filters      map[handle]filters // of contexts
 	changes      map[handle]change  // of sessions, that their SGSNs are asked for
 	sessionTimes deadlines

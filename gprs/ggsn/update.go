@@ -139,6 +139,9 @@ func (e *Engine) moveSession(h handle, s *session, to handle, version gtp.Versio
 
 // moveUser gives the user plane of a context to a node.
 func (e *Engine) moveUser(h handle, c *pdpContext, to handle, teid uint32) {
+	if c.user != to {
+		e.moved.add(e, h, e.sessions.at(c.session).version)
+	}
 	e.unlinkUser(h, c)
 	c.user, c.peerTEID = to, teid
 	e.linkUser(h, c)
@@ -150,6 +153,7 @@ func (e *Engine) changeVersion(h handle, s *session, version gtp.Version) {
 	old := s.version
 	for x := s.first; x != 0; x = e.contexts.at(x).next {
 		c := e.contexts.at(x)
+		e.moved.add(e, x, old)
 		e.ended.add(endedOf(old, tidOf(s, c.nsapi), c.teid, uint16(c.teid)), e.at)
 		e.unlinkUser(x, c)
 		if old == gtp.V1 {

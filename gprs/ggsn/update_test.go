@@ -40,10 +40,35 @@ func TestUpdateMoves(t *testing.T) {
 	}
 	w.from = sgsn
 	w.up(c, udp4(c.four(), server, 64, 0))
+	if len(w.out.IP) != 1 {
+		t.Errorf("what the SGSN before had sent is lost: %v", w.dropped())
+	}
+	w.now = w.now.Add(lateness)
+	w.up(c, udp4(c.four(), server, 64, 0))
 	w.silent(OuterSource, 0)
 	w.from = other
 	w.remove(c.TEIDControl.Value, 5, false)
 	w.empty()
+}
+
+// TestLateOfAnother: the memory of a move opens nothing to a third node, and nothing to the node
+// before once the context has ended, though another has its place by then.
+func TestLateOfAnother(t *testing.T) {
+	w := newWorld(t, nil)
+	c := w.open(1, "internet", gtp.PDPTypeIPv4)
+	w.from = other
+	w.ask(pathControl, gtp.Header{TEID: c.TEIDControl.Value}, w.updateRequest(0x7000), &gtp.UpdateResponse{})
+	w.from = rnc
+	w.up(c, udp4(c.four(), server, 64, 0))
+	w.silent(OuterSource, 0)
+	w.from = other
+	w.remove(c.TEIDControl.Value, 5, false)
+	w.from = sgsn
+	w.up(c, udp4(c.four(), server, 64, 0))
+	w.silent(TEIDUnknown, 0)
+	again := w.open(2, "internet", gtp.PDPTypeIPv4)
+	w.up(c, udp4(again.four(), server, 64, 0))
+	w.silent(TEIDUnknown, 1)
 }
 
 func TestUpdateCauses(t *testing.T) {

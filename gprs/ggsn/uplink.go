@@ -29,12 +29,14 @@ func (e *Engine) uplink(c call, socket Socket, from netip.AddrPort, b []byte) Re
 	}
 	x := e.contextOf(&h)
 	if x == 0 {
-		e.indicate(c, socket, from, &h)
-		return TEIDUnknown
+		if x = e.contextBefore(&h, from.Addr(), c.at); x == 0 {
+			e.indicate(c, socket, from, &h)
+			return TEIDUnknown
+		}
 	}
 	u := e.contexts.at(x)
 	s := e.sessions.at(u.session)
-	if e.peers.at(u.user).addr != from.Addr() && !e.accessPoint(s).AnyOuterSource {
+	if e.peers.at(u.user).addr != from.Addr() && !e.accessPoint(s).AnyOuterSource && e.contextBefore(&h, from.Addr(), c.at) != x {
 		return OuterSource
 	}
 	return e.fromTerminal(c, x, u, s, h.Payload)

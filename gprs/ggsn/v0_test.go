@@ -120,6 +120,12 @@ func TestVersionChanges(t *testing.T) {
 		if w.e.stats.Dropped[TEIDUnknown] != 1 {
 			t.Errorf("dropped %v", w.dropped())
 		}
+		w.from = sgsn
+		w.upV0(tid, uint16(r.TEIDData.Value), udp4(c.four(), server, 64, 0))
+		if len(w.out.IP) != 1 {
+			t.Errorf("what the SGSN before had sent is lost: %v", w.dropped())
+		}
+		w.from = other
 		w.remove(u.TEIDControl.Value, 5, false)
 		w.empty()
 	}
@@ -161,6 +167,12 @@ func TestVersionChangesBack(t *testing.T) {
 		if n := len(ofType(w.out.UDP, gtp.TypeErrorIndication)); w.e.stats.Dropped[TEIDUnknown] != 1 || n != 0 {
 			t.Errorf("dropped %v, %d indications for what was on its way", w.dropped(), n)
 		}
+		w.from = sgsn
+		w.up(c, udp4(c.four(), server, 64, 0))
+		if len(w.out.IP) != 1 {
+			t.Errorf("what the SGSN before had sent is lost: %v", w.dropped())
+		}
+		w.from = other
 		w.down(udp4(server, c.four(), 64, 0))
 		if g, _ := w.tunnelled(); g.Version != gtp.V0 || g.FlowLabel != 0x70 || g.TID != tid {
 			t.Errorf("%+v", g)

@@ -70,8 +70,7 @@ func TestMovesOfGSNs(t *testing.T) {
 		}
 		return is
 	}
-	// Each move is under pings; the update may overtake one of them, that leaves the old SGSN as it
-	// does.
+	// Each move is under pings: what the update overtakes on its way from the old SGSN counts too.
 	pinged := func(addr netip.Addr, moves ...func()) {
 		t.Helper()
 		var sent, lost int
@@ -97,7 +96,7 @@ func TestMovesOfGSNs(t *testing.T) {
 			move()
 		}
 		close(done)
-		if <-ended; lost > len(moves) {
+		if <-ended; lost > 0 {
 			t.Errorf("%d of %d pings were lost by %d moves", lost, sent, len(moves))
 		}
 	}
