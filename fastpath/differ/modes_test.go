@@ -3,6 +3,8 @@
 package differ_test
 
 import (
+	"bytes"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -286,6 +288,21 @@ func TestIdentification(t *testing.T) {
 		}
 		if len(seen) != n {
 			t.Errorf("%d identifications in %d packets", len(seen), n)
+		}
+	})
+}
+
+// TestSumsOfEachLength sums a whole datagram, whose payload has no checksum that would make it
+// shorter, of each length that goes through a tunnel, and takes one wrong octet in the last
+// words of each amiss.
+func TestSumsOfEachLength(t *testing.T) {
+	w := newWorld(t)
+	w.each(t, func(t *testing.T, r *runtest.Runner) {
+		for n := ip6Len + udpLen; n <= 1280; n++ {
+			right := from(good, protoSCTP, 64, n, native)
+			wrong := edit(bytes.Clone(right), func(f []byte) { f[len(f)-1-n%8] ^= 0x40 })
+			w.expect(t, r, fmt.Sprintf("%d octets", n), right, fastpath.Forward, decap)
+			w.expect(t, r, fmt.Sprintf("%d octets, one wrong", n), wrong, fastpath.Drop, "bad_checksum")
 		}
 	})
 }
