@@ -47,7 +47,7 @@ func TestEachRoleCanLeave(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			build := exec.Command("go", "vet", "-overlay", overlay, "./cmd/isthmus")
+			build := exec.Command("go", "list", "-export", "-overlay", overlay, "./cmd/isthmus")
 			build.Dir = root
 			if out, err := build.CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, out)

@@ -71,16 +71,13 @@ func testEnv(t *testing.T) (context.Context, *lab.Env) {
 	return ctx, &lab.Env{Binary: path, Peers: found.Dir, Out: t.Output()}
 }
 
-// runShort runs experiments in their short forms.
+// runShort runs experiments in their short forms, one round of each: another takes the same way.
 func runShort(t *testing.T, experiments ...lab.Experiment) {
 	t.Helper()
 	for _, x := range experiments {
 		t.Run(x.Name, func(t *testing.T) {
 			ctx, e := testEnvOf(t, x)
-			e.Runs = 2
-			if x.Name == restartName || x.Name == sipMobilityName || strings.HasSuffix(x.Name, placedSuffix) {
-				e.Runs = 1 // each is several restarts in a row, or many rows
-			}
+			e.Runs = 1
 			var out strings.Builder
 			e.Out = &out
 			if err := x.Run(ctx, e); err != nil {
