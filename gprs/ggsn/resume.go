@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"io"
+	"math"
 	"net/netip"
 	"time"
 
@@ -59,6 +60,9 @@ type resuming struct {
 
 func (r *resuming) record(to any) bool { return binary.Read(r.in, binary.BigEndian, to) == nil }
 
+// maxPast is how long ago an epoch may be: seconds since it have 32 bits.
+const maxPast = math.MaxUint32 * time.Second
+
 // all takes over what it can, and returns how many contexts it could not.
 func (r *resuming) all() (lost int) {
 	var h storedHeader
@@ -66,7 +70,11 @@ func (r *resuming) all() (lost int) {
 		return 1
 	}
 	// The epoch is moved on the clock of now, so that it goes on when that of the day is set.
-	if past := r.call.now.Sub(time.Unix(0, h.Epoch)); past > 0 {
+	past := r.call.now.Sub(time.Unix(0, h.Epoch))
+	if past > maxPast {
+		return max(1, int(h.Contexts))
+	}
+	if past > 0 {
 		r.epoch = r.call.now.Add(-past)
 	}
 	r.call = r.begin(r.call.now, r.out)
