@@ -57,6 +57,9 @@ func TestPoolMoves(t *testing.T) {
 				if err := w.e.Reconfigure(settings(m), w.now, &w.out); err != nil {
 					t.Fatal(err)
 				}
+				if list := w.e.Leaving(); len(list) > 0 {
+					t.Errorf("%v are leaving, though each is an access point's", list)
+				}
 			}
 			if tt.again && w.succeed(settings(tt.moves[len(tt.moves)-1]), w.e.AppendState(nil)) != 0 {
 				t.Fatal("contexts are lost")

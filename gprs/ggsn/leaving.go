@@ -21,13 +21,22 @@ type LeavingPool struct {
 func (e *Engine) Leaving() (list []LeavingPool) {
 	for _, a := range e.apns {
 		for _, l := range a.all() {
-			var named []netip.Prefix
-			if !a.gone {
-				named = l.named
-			}
-			for _, p := range l.leaving(named) {
+			for _, p := range l.leaving(e.namedIn(a.VRF)) {
 				list = append(list, LeavingPool{a.VRF, p})
 			}
+		}
+	}
+	return list
+}
+
+// namedIn are the prefixes that the settings name for access points of a VRF.
+func (e *Engine) namedIn(vrf uint8) (list []netip.Prefix) {
+	for _, a := range e.apns {
+		if a.gone || a.VRF != vrf {
+			continue
+		}
+		for _, l := range a.all() {
+			list = append(list, l.named...)
 		}
 	}
 	return list
