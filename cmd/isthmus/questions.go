@@ -52,7 +52,8 @@ func (a asker) Ask(to role.To, order bool, arguments, answer any) error {
 	return client.Ask(ctx, q, answer)
 }
 
-// Show implements [role.Asker]. With nothing to show it ends with 1.
+// Show implements [role.Asker]. With nothing to show it ends with 1, as grep does; as JSON an empty
+// list is an answer like any other.
 func (a asker) Show(to role.To, answer role.Table) error {
 	if to.JSON {
 		return json.NewEncoder(a.to.out).Encode(answer)
