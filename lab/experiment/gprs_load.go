@@ -64,7 +64,7 @@ var (
 // attachRates measures how many contexts GGSNs create and delete, as fast as an SGSN is answered.
 func attachRates(ctx context.Context, e *lab.Env, rep *report.Report) error {
 	runs, form := cmp.Or(e.Runs, loadRuns), longLoad
-	if runs < longRun {
+	if e.Runs > 0 && runs < longRun {
 		form = shortLoad
 	}
 	for _, of := range []struct {
