@@ -38,7 +38,7 @@ func (n *sipNet) prepare(ctx context.Context, k sipKind) error {
 	if k != sipDuplicate {
 		return nil
 	}
-	n.mobile.Sysctl("net.ipv6.conf.b.accept_dad", "1").RemoveAddr("b", n.lan(sipLinkB).with(2))
+	n.mobile.Sysctl("net.ipv6.conf.b.accept_dad", "1").Sysctl("net.ipv6.conf.b.dad_transmits", "1").RemoveAddr("b", n.lan(sipLinkB).with(2))
 	if err := n.lab.Err(); err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (n *sipNet) restore(k sipKind) error {
 	case sipSoft:
 		return setRoute((*netlink.Handle).RouteDel).byDefault(n.mobile, "b", n.lan(sipLinkB).at(1).String(), sipPrefer)
 	case sipDuplicate:
-		n.mobile.Sysctl("net.ipv6.conf.b.accept_dad", "0").Addr("a", n.lan(sipLinkA).with(2))
+		n.mobile.Sysctl("net.ipv6.conf.b.accept_dad", "0").Sysctl("net.ipv6.conf.b.dad_transmits", "0").Addr("a", n.lan(sipLinkA).with(2))
 	default:
 		n.mobile.Addr("a", n.lan(sipLinkA).with(2))
 	}
