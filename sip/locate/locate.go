@@ -3,7 +3,7 @@
 // Package locate finds the servers that a SIP URI leads to, by NAPTR, SRV, AAAA and A records
 // (RFC 3263 section 4). What it asks, and what it takes of the answers, is bounded.
 //
-//house:edge
+//house:shared
 package locate
 
 import (
