@@ -170,9 +170,9 @@ var rules = []rule{
 	},
 	{
 		name: "the DNS library stays with those who speak DNS",
-		from: without(program, "translate/dns64", "translate/dns64/dns64role", "translate/pref64/discovery"),
+		from: without(program, "translate/dns64", "translate/dns64/dns64role", "translate/pref64/discovery", "sip/locate"),
 		to:   []string{"github.com/miekg/dns/..."},
-		why:  "what is asked of name servers, and whom, is bounded in one place; what they said is judged by dns64 and pref64",
+		why:  "what is asked of name servers, and whom, is bounded in one place; what they said is judged by dns64, pref64 and locate",
 	},
 	{
 		name: "other people's decoders stay in tests",

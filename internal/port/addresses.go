@@ -82,6 +82,37 @@ func (h *Host) IPv6() ([]IPv6, error) {
 	return list, nil
 }
 
+// Address is one of the host's own addresses, of either family.
+type Address struct {
+	Prefix     netip.Prefix
+	Link       LinkState
+	Deprecated bool
+}
+
+// Addresses lists the host's addresses that are ready for use with the states of their links, by two
+// questions to the kernel alone.
+func (h *Host) Addresses() ([]Address, error) {
+	addrs, err := h.handle.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil, fmt.Errorf("cannot list the host's addresses: %w", err)
+	}
+	links, err := h.handle.LinkList()
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil, fmt.Errorf("cannot list the network interfaces: %w", err)
+	}
+	states := make(map[int]LinkState, len(links))
+	for _, l := range links {
+		states[l.Attrs().Index], _ = linkState(l, nil)
+	}
+	var list []Address
+	for _, a := range addrs {
+		if p, ok := prefix(a.IPNet); ok && a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) == 0 {
+			list = append(list, Address{p, states[a.LinkIndex], deprecated(a)})
+		}
+	}
+	return list, nil
+}
+
 // addrs lists addresses of one family and the names of the links.
 func (h *Host) addrs(family int) ([]netlink.Addr, map[int]string, error) {
 	addrs, err := h.handle.AddrList(nil, family)

@@ -20,7 +20,8 @@ import (
 const (
 	sipMobilityName = "sip-mobility"
 	sipMoves        = 20 // of each kind
-	// sipLossyMoves is how many times as many are made where SIP is lost: 95 % of them are asked for.
+	sipEarlyMoves   = 10 // before a call, of each kind
+	// sipLossyMoves is how many times as many are made where packets are lost: 95 % of them are asked for.
 	sipLossyMoves = 3
 	// sipWarm is how many packets are heard at each end before a change and behind it.
 	sipWarm, sipWarmShort = 40, 15
@@ -36,39 +37,121 @@ var sipMobility = lab.Experiment{
 
 // sipCase is a kind of move, many times.
 type sipCase struct {
-	ipv6  bool
+	world sipWorld
 	host  *sipHost
 	kind  sipKind
 	moves []sipMove
 }
 
-func (c *sipCase) family() string {
-	if c.ipv6 {
+func (c *sipCase) String() string {
+	return fmt.Sprintf("%s, %s, %v", c.world.family(), c.world.title(c.host), c.kind)
+}
+
+func (w sipWorld) family() string {
+	if w.ipv6 {
 		return "IPv6"
 	}
 	return "IPv4"
 }
 
-func (c *sipCase) String() string {
-	return fmt.Sprintf("%s, %s, %v", c.family(), c.host.title(), c.kind)
+// title is what tables call a host and the way to it.
+func (w sipWorld) title(h *sipHost) string {
+	text := fmt.Sprintf("%d ms", (w.access + h.trip).Milliseconds())
+	if w.access > 0 {
+		text += ", of the link"
+	}
+	if h.loss > 0 {
+		what := "SIP"
+		if h.everything {
+			what = "everything"
+		}
+		text += fmt.Sprintf(", %.0f %% of %s lost", 100*h.loss, what)
+	}
+	if !h.latch {
+		text += ", no latching"
+	}
+	if w.repeat > 0 {
+		text += fmt.Sprintf(", first repeat after %d ms", w.repeat.Milliseconds())
+	}
+	return text
 }
 
-// sipHosts are the hosts of the whole experiment, or of its short form. SIP is lost over IPv6 alone.
-func sipHosts(short, ipv6 bool) []*sipHost {
-	all := []*sipHost{
-		{name: "ch50", trip: 50 * time.Millisecond, latch: true},
-		{name: "ch0", latch: true},
-		{name: "ch200", trip: 200 * time.Millisecond, latch: true},
-		{name: "lossy", trip: 50 * time.Millisecond, lossy: true, latch: true},
-		{name: "plain", trip: 50 * time.Millisecond, lossy: true},
+// sipWorld is a topology with what is measured in it.
+type sipWorld struct {
+	ipv6   bool
+	mode   string        // of the server
+	access time.Duration // there and back over either link of the terminal
+	repeat time.Duration // until a re-INVITE is sent again, 0: T1
+	hosts  []*sipHost
+}
+
+// sipTrips are hosts without loss, the one of the musts first.
+func sipTrips() []*sipHost {
+	return []*sipHost{
+		{name: "ch50", trip: sipMust, latch: true, kinds: []sipKind{sipSoft, sipHard, sipCarrier}},
+		{name: "ch0", latch: true, kinds: []sipKind{sipSoft, sipHard}},
+		{name: "ch200", trip: 200 * time.Millisecond, latch: true, kinds: []sipKind{sipSoft, sipHard}},
 	}
-	switch {
-	case short:
-		return all[:1]
-	case !ipv6:
-		return slices.DeleteFunc(all, func(h *sipHost) bool { return h.lossy })
+}
+
+// sipLossy are hosts behind a wire that loses SIP alone, or of everything as much. Moves are hard: in
+// a soft one the old path would carry media on.
+func sipLossy() (all []*sipHost) {
+	for _, loss := range []float64{sipLoss, sipLittleLoss} {
+		for _, everything := range []bool{false, true} {
+			for _, latch := range []bool{true, false} {
+				all = append(all, &sipHost{
+					name: fmt.Sprintf("lossy%d", len(all)), trip: sipMust, loss: loss, everything: everything, latch: latch, kinds: []sipKind{sipHard},
+				})
+			}
+		}
 	}
 	return all
+}
+
+// sipWorlds are those of moves in the middle of a call, or those of the short form. Packets are lost,
+// and addresses are duplicate, over IPv6 alone.
+func sipWorlds(short bool) []sipWorld {
+	six, four := sipTrips(), sipTrips()
+	six[0].kinds = append(six[0].kinds, sipDuplicate)
+	cold := func() []*sipHost {
+		return []*sipHost{{name: "near", latch: true, kinds: []sipKind{sipHard, sipCold}}}
+	}
+	repeated := &sipHost{name: "repeated", trip: sipMust, loss: sipLoss, kinds: []sipKind{sipHard}}
+	if short {
+		six, four = six[:1], four[:1]
+	} else {
+		six = append(six, sipLossy()...)
+	}
+	worlds := []sipWorld{
+		{ipv6: true, mode: registrarrole.Proxy, hosts: six},
+		{mode: registrarrole.Proxy, hosts: four},
+		{ipv6: true, mode: registrarrole.Proxy, access: sipMust, hosts: cold()},
+	}
+	if short {
+		worlds[2].hosts[0].kinds = []sipKind{sipCold}
+		return worlds
+	}
+	return append(worlds,
+		sipWorld{mode: registrarrole.Proxy, access: sipMust, hosts: cold()},
+		sipWorld{ipv6: true, mode: registrarrole.Proxy, repeat: sipRepeat, hosts: []*sipHost{repeated}})
+}
+
+// sipEarlyWorlds are those of moves before a call.
+func sipEarlyWorlds(short bool) (worlds []sipWorld) {
+	if short {
+		h := sipTrips()[:1]
+		h[0].kinds = []sipKind{sipHard}
+		return []sipWorld{{ipv6: true, mode: registrarrole.Redirect, hosts: h}}
+	}
+	for _, ipv6 := range []bool{true, false} {
+		for _, mode := range []string{registrarrole.Proxy, registrarrole.Redirect} {
+			hosts := sipTrips()
+			hosts[0].kinds = []sipKind{sipSoft, sipHard}
+			worlds = append(worlds, sipWorld{ipv6: ipv6, mode: mode, hosts: hosts})
+		}
+	}
+	return worlds
 }
 
 // runSIPMobility is the experiment.
@@ -76,19 +159,15 @@ func runSIPMobility(ctx context.Context, e *lab.Env) error {
 	short := e.Runs > 0 && e.Runs < longRun
 	var cases []*sipCase
 	var early []*sipEarly
-	for _, ipv6 := range []bool{true, false} {
-		done, err := measureSIP(ctx, e, ipv6, sipHosts(short, ipv6))
+	for _, w := range sipWorlds(short) {
+		done, err := measureSIP(ctx, e, w)
 		if err != nil {
 			return err
 		}
 		cases = append(cases, done...)
 	}
-	modes := []string{registrarrole.Proxy, registrarrole.Redirect}
-	if short {
-		modes = modes[1:]
-	}
-	for _, mode := range modes {
-		done, err := measureEarly(ctx, e, mode, sipHosts(true, true))
+	for _, w := range sipEarlyWorlds(short) {
+		done, err := measureEarly(ctx, e, w)
 		if err != nil {
 			return err
 		}
@@ -97,31 +176,19 @@ func runSIPMobility(ctx context.Context, e *lab.Env) error {
 	return finish(e, sipReport(cases, early))
 }
 
-// kinds are the moves that are measured with a host. Where SIP is lost, those are hard: in a soft
-// one the old path would carry media on.
-func (h *sipHost) kinds() []sipKind {
-	switch {
-	case h.lossy:
-		return []sipKind{sipHard}
-	case h.trip == sipMust:
-		return []sipKind{sipSoft, sipHard, sipCarrier}
-	}
-	return []sipKind{sipSoft, sipHard}
-}
-
-// measureSIP draws the topology in one family and measures all moves in it.
-func measureSIP(ctx context.Context, e *lab.Env, ipv6 bool, hosts []*sipHost) (cases []*sipCase, err error) {
-	n, err := drawSIP(ctx, e, ipv6, registrarrole.Proxy, hosts)
+// measureSIP draws a topology and measures all moves in it.
+func measureSIP(ctx context.Context, e *lab.Env, w sipWorld) (cases []*sipCase, err error) {
+	n, err := drawSIP(ctx, e, w)
 	if err != nil {
 		return nil, err
 	}
 	// Last, since with Env.Keep it waits until the person has seen enough.
 	defer func() { err = errors.Join(err, n.close()) }()
-	for _, h := range hosts {
-		for _, kind := range h.kinds() {
-			c := &sipCase{ipv6: ipv6, host: h, kind: kind}
+	for _, h := range w.hosts {
+		for _, kind := range h.kinds {
+			c := &sipCase{world: w, host: h, kind: kind}
 			runs := cmp.Or(e.Runs, sipMoves)
-			if h.lossy {
+			if h.loss > 0 {
 				runs *= sipLossyMoves
 			}
 			e.Step("%v: %d moves", c, runs)
@@ -149,12 +216,12 @@ func (n *sipNet) move(ctx context.Context, h *sipHost, kind sipKind) (m sipMove,
 
 // traced does what moves the terminal, and goes back. It gives what was seen meanwhile.
 func (n *sipNet) traced(ctx context.Context, h *sipHost, kind sipKind, do func(context.Context, *sipHost, *sipTrace) error) (*sipTrace, error) {
-	if err := n.warm(ctx); err != nil {
+	if err := errors.Join(n.warm(ctx), n.prepare(ctx, kind)); err != nil {
 		return nil, err
 	}
 	n.ue.forget()
 	h.phone.forget()
-	t := &sipTrace{from: n.lan(sipLinkA).at(2), to: n.lan(sipLinkB).at(2), peer: n.hostAddr(h), kind: kind, lossy: h.lossy}
+	t := &sipTrace{from: n.lan(sipLinkA).at(2), to: n.lan(sipLinkB).at(2), peer: n.hostAddr(h), kind: kind, lossy: h.loss > 0}
 	var byB []seen
 	var err error
 	t.host, err = trace(n.lab, h.node, "eth0", func() (err error) {
@@ -172,9 +239,14 @@ func (n *sipNet) traced(ctx context.Context, h *sipHost, kind sipKind, do func(c
 }
 
 // change moves the terminal.
-func (n *sipNet) change(t *sipTrace) error {
-	t.change = time.Now()
-	return n.leave(t.kind)
+func (n *sipNet) change(t *sipTrace) (err error) {
+	if t.kind == sipCold {
+		if err := n.forgetNeighbours(); err != nil {
+			return err
+		}
+	}
+	t.change, err = n.leave(t.kind)
+	return err
 }
 
 // call makes the call, with the move in the middle of it, and has the host hang up.

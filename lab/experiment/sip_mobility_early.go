@@ -17,13 +17,23 @@ import (
 // sipEarly is a move before the call, many times: the terminal registers from its new address,
 // and a host calls it through the server.
 type sipEarly struct {
-	mode  string // of the server
+	world sipWorld
 	host  *sipHost
+	kind  sipKind
 	moves []sipEarlyMove
 }
 
 func (c *sipEarly) String() string {
-	return fmt.Sprintf("before the call, %s, %s", c.mode, c.host.title())
+	return fmt.Sprintf("before the call, %s, %s, %s, %v", c.world.mode, c.world.family(), c.world.title(c.host), c.kind)
+}
+
+// theory is how long the answer to an INVITE takes: a round trip by a proxy, two if a redirect server
+// is asked first.
+func (c *sipEarly) theory() time.Duration {
+	if c.world.mode == registrarrole.Redirect {
+		return 2 * c.host.trip
+	}
+	return c.host.trip
 }
 
 // sipEarlyMove is what one has cost, by the clocks of the captures.
@@ -35,32 +45,39 @@ type sipEarlyMove struct {
 	heard      time.Duration // and to the first media at the host
 }
 
-// measureEarly draws the topology and measures moves before calls, which are hard.
-func measureEarly(ctx context.Context, e *lab.Env, mode string, hosts []*sipHost) (cases []*sipEarly, err error) {
-	n, err := drawSIP(ctx, e, true, mode, hosts)
+// measureEarly draws a topology and measures moves before calls.
+func measureEarly(ctx context.Context, e *lab.Env, w sipWorld) (cases []*sipEarly, err error) {
+	n, err := drawSIP(ctx, e, w)
 	if err != nil {
 		return nil, err
 	}
 	// Last, since with Env.Keep it waits until the person has seen enough.
 	defer func() { err = errors.Join(err, n.close()) }()
-	for _, h := range hosts {
-		c := &sipEarly{mode: mode, host: h}
-		runs := cmp.Or(e.Runs, sipMoves)
-		e.Step("%v: %d moves", c, runs)
-		for range runs {
-			t, err := n.traced(ctx, h, sipHard, n.callBehind)
-			if err != nil {
-				return nil, fmt.Errorf("%v: %w", c, err)
+	for _, h := range w.hosts {
+		for _, kind := range h.kinds {
+			c := &sipEarly{world: w, host: h, kind: kind}
+			runs := cmp.Or(e.Runs, sipEarlyMoves)
+			e.Step("%v: %d moves", c, runs)
+			for range runs {
+				m, err := n.moveEarly(ctx, c)
+				if err != nil {
+					return nil, fmt.Errorf("%v: %w", c, err)
+				}
+				c.moves = append(c.moves, m)
 			}
-			m, err := t.readEarly(mode == registrarrole.Redirect)
-			if err != nil {
-				return nil, fmt.Errorf("%v: %w", c, err)
-			}
-			c.moves = append(c.moves, m)
+			cases = append(cases, c)
 		}
-		cases = append(cases, c)
 	}
 	return cases, nil
+}
+
+// moveEarly moves and is called then.
+func (n *sipNet) moveEarly(ctx context.Context, c *sipEarly) (m sipEarlyMove, err error) {
+	t, err := n.traced(ctx, c.host, c.kind, n.callBehind)
+	if err != nil {
+		return m, err
+	}
+	return t.readEarly(c.world.mode == registrarrole.Redirect)
 }
 
 // callBehind moves, has the host call, and hangs up.
@@ -115,7 +132,7 @@ func earlyTable(cases []*sipEarly) report.Table {
 	t := report.Table{
 		Title: "moves before a call: median (lowest to highest), ms",
 		Columns: []string{
-			"server", "round trip", "moves", "change to REGISTER", "REGISTER to 200", "INVITE to 302", "INVITE to 200", "INVITE to media",
+			"family", "server", "round trip", "move", "moves", "change to REGISTER", "REGISTER to 200", "INVITE to 302", "INVITE to 200", "by theory", "INVITE to media",
 		},
 	}
 	for _, c := range cases {
@@ -129,11 +146,11 @@ func earlyTable(cases []*sipEarly) report.Table {
 			return spread(all, decimals)
 		}
 		t.Rows = append(t.Rows, []string{
-			c.mode, c.host.title(), fmt.Sprint(len(c.moves)),
+			c.world.family(), c.world.mode, c.world.title(c.host), c.kind.String(), fmt.Sprint(len(c.moves)),
 			column(2, func(m sipEarlyMove) time.Duration { return m.register }),
 			column(2, func(m sipEarlyMove) time.Duration { return m.registered }),
 			column(1, func(m sipEarlyMove) time.Duration { return m.redirected }),
-			column(1, func(m sipEarlyMove) time.Duration { return m.answered }),
+			column(1, func(m sipEarlyMove) time.Duration { return m.answered }), fmt.Sprint(c.theory().Milliseconds()),
 			column(1, func(m sipEarlyMove) time.Duration { return m.heard }),
 		})
 	}

@@ -26,7 +26,12 @@ const (
 	sipPrefer  = 50  // of the route by b, when calls are to leave a
 	sipUsual   = 100 // of the route by a
 	sipStandby = 200 // of the route by b
-	sipLoss    = 0.2
+)
+
+// What is lost where something is, and how soon a re-INVITE is repeated where that is not after T1.
+const (
+	sipLoss, sipLittleLoss = 0.2, 0.05
+	sipRepeat              = 80 * time.Millisecond
 )
 
 // sipNet is a mobile host with two links to a router, behind which are the SIP server and the
@@ -37,33 +42,31 @@ const (
 //	    +-- b --+          +~~~~~~ host 50 ms, 200 ms, …
 type sipNet struct {
 	*walk
-	ipv6           bool
+	sipWorld
 	mobile, router *lab.Node
 	server         *lab.Node
 	ue             *sipPhone
-	hosts          []*sipHost
 }
 
 // sipHost is a host that is called.
 type sipHost struct {
-	name  string
-	trip  time.Duration // to it and back
-	lossy bool          // of SIP
-	latch bool          // media follow the address that they come from
-	node  *lab.Node
-	phone *sipPhone
+	name       string
+	trip       time.Duration // from the router to it and back
+	loss       float64       // of SIP, each way
+	everything bool          // is lost at this rate, not SIP alone
+	latch      bool          // media follow the address that they come from
+	kinds      []sipKind     // of the moves that are measured with it
+	node       *lab.Node
+	phone      *sipPhone
 }
 
-// title is what tables call it.
-func (h *sipHost) title() string {
-	text := fmt.Sprintf("%d ms", h.trip.Milliseconds())
-	if h.lossy {
-		text += fmt.Sprintf(", %.0f %% of SIP lost", 100*sipLoss)
+// lane is a direction of the wire to it.
+func (h *sipHost) lane() lab.LaneConfig {
+	c := lab.LaneConfig{Delay: h.trip / 2, Loss: h.loss}
+	if !h.everything {
+		c.Lossy = lab.UDP(sipPort, "")
 	}
-	if !h.latch {
-		text += ", no latching"
-	}
-	return text
+	return c
 }
 
 // lan is a subnet with the router at its first address.
@@ -99,16 +102,16 @@ const (
 func (n *sipNet) lan(number int) lan { return lan{number, n.ipv6} }
 
 // drawSIP draws the topology and has all of it run.
-func drawSIP(ctx context.Context, e *lab.Env, ipv6 bool, mode string, hosts []*sipHost) (_ *sipNet, err error) {
+func drawSIP(ctx context.Context, e *lab.Env, world sipWorld) (_ *sipNet, err error) {
 	family := "4"
-	if ipv6 {
+	if world.ipv6 {
 		family = "6"
 	}
 	w, err := newWalk(ctx, e, sipMobilityName+family)
 	if err != nil {
 		return nil, err
 	}
-	n := &sipNet{walk: w, ipv6: ipv6, hosts: hosts}
+	n := &sipNet{walk: w, sipWorld: world}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.close())
@@ -121,7 +124,7 @@ func drawSIP(ctx context.Context, e *lab.Env, ipv6 bool, mode string, hosts []*s
 	if err := errors.Join(e.Capture(n.mobile, "a"), e.Capture(n.mobile, "b"), n.stand()); err != nil {
 		return nil, err
 	}
-	return n, n.start(ctx, mode)
+	return n, n.start(ctx)
 }
 
 // draw draws nodes, links and addresses.
@@ -130,7 +133,7 @@ func (n *sipNet) draw() {
 	n.mobile, n.router, n.server = l.Node("ue"), l.Node("router"), l.Node("server")
 	n.router.Forward(!n.ipv6, n.ipv6)
 	for number, iface := range map[int]string{sipLinkA: "a", sipLinkB: "b"} {
-		l.Link(n.mobile, iface, n.router, iface)
+		n.join(n.mobile, iface, iface, lab.LaneConfig{Delay: n.access / 2}, uint64(number))
 		n.router.Addr(iface, n.lan(number).with(1))
 		n.mobile.Addr(iface, n.lan(number).with(2))
 	}
@@ -138,17 +141,18 @@ func (n *sipNet) draw() {
 	n.attach(n.server, "server", sipLinkServer)
 	for i, h := range n.hosts {
 		h.node = l.Node(h.name)
-		lane := lab.LaneConfig{Delay: h.trip / 2}
-		if h.lossy {
-			lane.Loss, lane.Lossy = sipLoss, lab.UDP(sipPort, "")
-		}
-		if h.trip == 0 && !h.lossy {
-			l.Link(h.node, "eth0", n.router, h.name)
-		} else {
-			_, _ = l.Wire(h.node, "eth0", n.router, h.name, lab.WireConfig{AtoB: lane, BtoA: lane, Seed: uint64(i) + 1})
-		}
+		n.join(h.node, "eth0", h.name, h.lane(), uint64(i)+1)
 		n.attach(h.node, h.name, sipLinkHosts+i)
 	}
+}
+
+// join joins a node with the router, by a wire if there is something for it to do.
+func (n *sipNet) join(node *lab.Node, iface, far string, lane lab.LaneConfig, seed uint64) {
+	if lane.Delay == 0 && lane.Loss == 0 {
+		n.lab.Link(node, iface, n.router, far)
+		return
+	}
+	_, _ = n.lab.Wire(node, iface, n.router, far, lab.WireConfig{AtoB: lane, BtoA: lane, Seed: seed}) // the lab keeps the error
 }
 
 // attach gives addresses to a link between a node and the router.
@@ -166,49 +170,9 @@ func (n *sipNet) route(iface string, number, metric int) error {
 	return setRoute((*netlink.Handle).RouteReplace).byDefault(n.mobile, iface, n.lan(number).at(1).String(), metric)
 }
 
-// sipKind is a kind of move.
-type sipKind int
-
-const (
-	sipSoft    sipKind = iota // the routes lead by b, though a works
-	sipHard                   // the address on a is removed
-	sipCarrier                // a loses its carrier
-)
-
-func (k sipKind) String() string { return [...]string{"soft", "hard", "carrier lost"}[k] }
-
-// leave moves the terminal from a to b.
-func (n *sipNet) leave(k sipKind) error {
-	switch k {
-	case sipHard:
-		n.mobile.RemoveAddr("a", n.lan(sipLinkA).with(2))
-	case sipCarrier:
-		n.router.Down("a")
-	default:
-		return n.route("b", sipLinkB, sipPrefer)
-	}
-	return n.lab.Err()
-}
-
-// restore moves it back.
-func (n *sipNet) restore(k sipKind) error {
-	switch k {
-	case sipHard:
-		n.mobile.Addr("a", n.lan(sipLinkA).with(2))
-	case sipCarrier:
-		n.router.Up("a")
-		if n.ipv6 { // the kernel forgets them when a link is switched off
-			n.router.Addr("a", n.lan(sipLinkA).with(1))
-		}
-	default:
-		return setRoute((*netlink.Handle).RouteDel).byDefault(n.mobile, "b", n.lan(sipLinkB).at(1).String(), sipPrefer)
-	}
-	return errors.Join(n.lab.Err(), n.route("a", sipLinkA, sipUsual)) // the kernel took IPv4's with the address
-}
-
 // start starts the server and all telephones. The hosts are of another domain, and strangers to
 // the server.
-func (n *sipNet) start(ctx context.Context, mode string) error {
+func (n *sipNet) start(ctx context.Context) error {
 	file := filepath.Join(n.dir, "subscribers.toml")
 	text := fmt.Sprintf("[[subscriber]]\nprivate_id = \"ue\"\npublic_ids = [%q]\npassword = %q\n", sipUE, sipSecret)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -222,7 +186,7 @@ subscribers_file = %q
 mode = %q
 record_route = false
 keep_state = false
-`, at, file, mode))
+`, at, file, n.mode))
 	if err != nil {
 		return err
 	}
@@ -232,7 +196,7 @@ keep_state = false
 		}
 	}
 	set := phoneSettings(sipUE, at, true)
-	set.UA.Password, set.UA.Register = sipSecret, time.Hour
+	set.UA.Password, set.UA.Register, set.UA.FirstRepeat = sipSecret, time.Hour, n.repeat
 	if n.ue, err = startPhone(ctx, n.mobile, set); err != nil {
 		return err
 	}

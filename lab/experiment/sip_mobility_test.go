@@ -79,6 +79,35 @@ func TestSIPMoveFigures(t *testing.T) {
 	}
 }
 
+// TestSIPTheory says what theory allows a gap, in milliseconds.
+func TestSIPTheory(t *testing.T) {
+	const trip = 50 * time.Millisecond
+	near := sipWorld{}
+	for _, tt := range []struct {
+		name        string
+		c           sipCase
+		least, most int64
+	}{
+		{"soft", sipCase{near, &sipHost{trip: trip}, sipSoft, nil}, 20, 20},
+		{"hard", sipCase{near, &sipHost{trip: trip}, sipHard, nil}, 70, 90},
+		{"the link has the round trip", sipCase{sipWorld{access: trip}, &sipHost{}, sipHard, nil}, 70, 90},
+		{"and its router is not known", sipCase{sipWorld{access: trip}, &sipHost{}, sipCold, nil}, 120, 140},
+		{"duplicate address detection", sipCase{near, &sipHost{trip: trip}, sipDuplicate, nil}, 1070, 2090},
+		{"a lost carrier", sipCase{near, &sipHost{trip: trip}, sipCarrier, nil}, 70, 110},
+		{"1 in 20 re-INVITEs is lost, which 95 % of moves do not see", sipCase{near, &sipHost{trip: trip, loss: 0.05}, sipHard, nil}, 70, 90},
+		{"1 in 5", sipCase{near, &sipHost{trip: trip, loss: 0.2}, sipHard, nil}, 70, 590},
+		{"1 in 2: four in a row", sipCase{near, &sipHost{trip: trip, loss: 0.5}, sipHard, nil}, 70, 7590},
+		{"1 in 5, repeated sooner", sipCase{sipWorld{repeat: 80 * time.Millisecond}, &sipHost{trip: trip, loss: 0.2}, sipHard, nil}, 70, 170},
+		{"1 in 5, latching", sipCase{near, &sipHost{trip: trip, loss: 0.2, latch: true}, sipHard, nil}, 70, 110},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if least, most := tt.c.theory(); least.Milliseconds() != tt.least || most.Milliseconds() != tt.most {
+				t.Errorf("%v to %v", least, most)
+			}
+		})
+	}
+}
+
 func TestWithin(t *testing.T) {
 	var values []float64
 	for i := range 60 {

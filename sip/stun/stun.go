@@ -1,7 +1,7 @@
 // Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
 
-// Package stun answers the one request of STUN that user agents of SIP send to keep a flow alive,
-// and to learn what a NAT has made of their address (RFC 5389, RFC 5626 section 4.4.2).
+// Package stun asks and answers the one request of STUN that user agents of SIP send to keep a flow
+// alive, and to learn what a NAT has made of their address (RFC 5389, RFC 5626 section 4.4.2).
 //
 //house:codec
 package stun
@@ -87,4 +87,37 @@ func appendAddress(b, request []byte, from netip.AddrPort) []byte {
 		b = append(b, octet^request[4+i]) // the cookie, and of IPv6 the transaction
 	}
 	return b
+}
+
+// AppendRequest appends a binding request.
+func AppendRequest(b []byte, transaction [12]byte) []byte {
+	b = binary.BigEndian.AppendUint16(b, bindingRequest)
+	b = append(b, 0, 0) // no attributes
+	b = binary.BigEndian.AppendUint32(b, cookie)
+	return append(b, transaction[:]...)
+}
+
+// Mapped reports whether a message is the answer to a binding request, and which address that came
+// from, as its receiver saw it; not valid if the answer does not say.
+func Mapped(b []byte, transaction [12]byte) (at netip.AddrPort, ok bool) {
+	if !IsMessage(b) || binary.BigEndian.Uint16(b) != bindingResponse || [12]byte(b[8:headerSize]) != transaction {
+		return at, false
+	}
+	for a := b[headerSize:]; len(a) >= 4; {
+		kind, n := binary.BigEndian.Uint16(a), int(binary.BigEndian.Uint16(a[2:]))
+		if len(a) < 4+n {
+			break
+		}
+		if v := a[4 : 4+n]; kind == mappedAddress && (n == 8 || n == 20) {
+			var key [16]byte
+			copy(key[:], b[4:headerSize])
+			for i := range v[4:] {
+				key[i] ^= v[4+i]
+			}
+			address, _ := netip.AddrFromSlice(key[:n-4])
+			return netip.AddrPortFrom(address, binary.BigEndian.Uint16(v[2:])^cookie>>16), true
+		}
+		a = a[min(len(a), 4+(n+3)&^3):]
+	}
+	return at, true
 }

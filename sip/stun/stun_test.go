@@ -58,8 +58,32 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(octets(f, "0001 0008 "+transaction+"8028 0004 00000000"))
 	f.Fuzz(func(t *testing.T, request []byte) {
 		from := netip.MustParseAddrPort("[2001:db8::1]:5060")
+		_, _ = Mapped(request, [12]byte{})
 		if got := AppendAnswer(nil, request, from); len(got) > 2*headerSize+24+8 || len(got) > 0 && !IsMessage(got) {
 			t.Errorf("%x is answered by %x", request, got)
 		}
 	})
+}
+
+// TestMapped asks, and reads what is answered.
+func TestMapped(t *testing.T) {
+	id := [12]byte{1, 2, 3, 12}
+	for _, text := range []string{"192.0.2.1:5060", "[2001:db8::1]:40000"} {
+		from := netip.MustParseAddrPort(text)
+		answer := AppendAnswer(nil, AppendRequest(nil, id), from)
+		if at, ok := Mapped(answer, id); !ok || at != from {
+			t.Errorf("%v, %t, want %v", at, ok, from)
+		}
+		if _, ok := Mapped(answer, [12]byte{}); ok {
+			t.Error("the answer to another request is taken")
+		}
+		if _, ok := Mapped(AppendRequest(nil, id), id); ok {
+			t.Error("a request is taken")
+		}
+		for n := range answer {
+			if at, _ := Mapped(answer[:n], id); at.IsValid() {
+				t.Errorf("%v in %d octets of %d", at, n, len(answer))
+			}
+		}
+	}
 }

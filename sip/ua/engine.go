@@ -31,9 +31,10 @@ type Settings struct {
 	// Proxy, if its host is set, is where requests outside a dialog go first; registrations
 	// go there as well, and to AOR's domain without one.
 	Proxy message.URI
-	// Lookup finds the address of a host's name; literals need none. It answers at once,
-	// out of what its owner has resolved before.
-	Lookup func(name string, port uint16, transport string) (netip.AddrPort, bool)
+	// Lookup finds where a host's name leads; literals need none. The transport is "" where it is
+	// open, the port 0. It answers at once, out of what its owner has resolved before; for calls
+	// [Output.Lookups] say what is missing.
+	Lookup func(name string, port uint16, transport string) (transaction.Target, bool)
 
 	// Register is how long registrations shall last, 0 for none.
 	Register time.Duration

@@ -3,7 +3,6 @@
 package ua
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -14,14 +13,12 @@ import (
 // calling is an INVITE of ours that begins a call.
 type calling struct {
 	to       message.URI // the peer's address of record
-	target   message.URI // the Request-URI
+	targets  targets
 	callID   string
 	tag      string
 	seq      uint32
 	tx       *transaction.Client
 	path     *path
-	tried    []string      // URIs that were called: each once (section 8.1.3.4)
-	next     []message.URI // those that a redirection has left
 	interval sessionInterval
 	auths    int
 	offered  bool // the INVITE had an offer
@@ -29,13 +26,12 @@ type calling struct {
 	rang     bool // a provisional response has come
 	ended    bool // given up by its user
 	retry    bool // to be sent again once an address is there
+	asked    bool // its owner was asked for the host of the target,
+	looking  bool // and has not found it yet
 }
 
-// maxTargets is how many URIs one call tries, and maxEarly how many of those that ring it knows.
-const (
-	maxTargets = 8
-	maxEarly   = 32
-)
+// maxEarly is how many of those that ring a call knows.
+const maxEarly = 32
 
 // Invite calls someone.
 func (e *Engine) Invite(to message.URI, media Media, now time.Time, out *Output) (CallID, error) {
@@ -48,7 +44,7 @@ func (e *Engine) Invite(to message.URI, media Media, now time.Time, out *Output)
 		return 0, ErrFull
 	}
 	c := e.newCall(Calling, media)
-	c.outgoing = &calling{to: to, target: to, callID: e.token(), tag: e.token(), interval: e.wantedInterval()}
+	c.outgoing = &calling{to: to, targets: targetsOf(to), callID: e.token(), tag: e.token(), interval: e.wantedInterval()}
 	c.invite()
 	return c.id, nil
 }
@@ -61,9 +57,15 @@ func (c *Call) invite() {
 		return
 	}
 	o.retry = false
-	o.seq++
 	o.path, c.path = e.use, e.use
-	outside := dialog{dialogKey: dialogKey{callID: o.callID, local: o.tag}, local: e.self(), remote: message.Address{URI: o.to}, target: o.target, routes: e.firstRoute()}
+	routes := e.routesTo(&o.targets)
+	if hop := firstHop(routes, o.targets.uri); !o.asked && e.unknown(&hop) {
+		o.asked, o.looking = true, true
+		e.out.Lookups = append(e.out.Lookups, Lookup{c.id, hop})
+		return
+	}
+	o.seq++
+	outside := dialog{dialogKey: dialogKey{callID: o.callID, local: o.tag}, local: e.self(), remote: message.Address{URI: o.to}, target: o.targets.uri, routes: routes}
 	req := outside.numbered("INVITE", o.seq)
 	req.Add("Contact", e.contact(o.path).String())
 	req.Add("Allow", allowed)
@@ -77,9 +79,16 @@ func (c *Call) invite() {
 	}
 	o.offered, o.complete = len(body) > 0, false
 	setBody(req.Message, body)
-	o.tried = append(o.tried, o.target.String())
 	o.rang = false
 	e.send(req, o.path, func(res *message.Message, err error) { c.inviteResult(req.Message, res, err) }, &o.tx)
+}
+
+// routesTo is the route of requests to these targets.
+func (e *Engine) routesTo(t *targets) []message.Address {
+	if t.direct {
+		return nil
+	}
+	return e.firstRoute()
 }
 
 // firstRoute is the route of requests outside a dialog: the proxy, and what the registrar
@@ -224,6 +233,7 @@ func (c *Call) inviteRefused(res *message.Message, err error) {
 		c.end(487, reason(487))
 	case err != nil && o.path.lost:
 		c.inviteAgain()
+	case res == nil && c.nextTarget(): // section 8.1.3.4 has an error of the network be a failure like others
 	case res == nil:
 		c.end(status, why)
 	case c.auth.challenged(c.e, res) && o.auths < maxChallenges:
@@ -233,8 +243,10 @@ func (c *Call) inviteRefused(res *message.Message, err error) {
 	case status == 422 && o.interval.raise(res):
 		c.withdrawInvite()
 		c.invite()
-	case status >= 300 && status < 400 && c.redirect(res):
-	case c.nextTarget():
+	case redirects(res) && o.targets.add(res) && c.nextTarget():
+	case c.e.set.Proxy.Host != "" && o.targets.bypass(status):
+		c.callTarget()
+	case status < 600 && c.nextTarget(): // a 6xx is of the user, wherever that is (section 21.6)
 	default:
 		c.withdrawInvite()
 		c.end(status, why)
@@ -254,40 +266,32 @@ func (c *Call) forgetEarly() {
 	c.early, c.dialog = nil, nil
 }
 
-// redirect notes where a 3xx says that the peer is, best first, and calls there.
-func (c *Call) redirect(res *message.Message) bool {
-	o := c.outgoing
-	list := res.Addresses("Contact")
-	slices.SortStableFunc(list, func(a, b message.Address) int {
-		p, _ := a.Q() // one that cannot be read is 0, the last
-		q, _ := b.Q()
-		return cmp.Compare(q, p)
-	})
-	for _, a := range list {
-		if a.URI.Host != "" {
-			a.URI.Params = a.URI.Params.Without("method") // sections 8.1.3.4 and 19.1.5
-			o.next = append(o.next, a.URI)
-		}
+// nextTarget calls the next URI, and reports whether there is one.
+func (c *Call) nextTarget() bool {
+	if !c.outgoing.targets.advance() {
+		return false
 	}
-	return c.nextTarget()
+	c.callTarget()
+	return true
 }
 
-// nextTarget calls the next URI that was not called before, and reports whether there is one.
-func (c *Call) nextTarget() bool {
+// callTarget calls the URI that a redirection has led to.
+func (c *Call) callTarget() {
 	o := c.outgoing
-	for len(o.next) > 0 && len(o.tried) < maxTargets {
-		u := o.next[0]
-		o.next = o.next[1:]
-		if slices.Contains(o.tried, u.String()) {
-			continue
-		}
-		o.target, o.auths = u, 0
-		c.withdrawInvite()
-		c.tell(Event{Kind: Redirected, Remote: u})
+	o.auths, o.asked = 0, false
+	c.withdrawInvite()
+	c.tell(Event{Kind: Redirected, Remote: o.targets.uri})
+	c.invite()
+}
+
+// Resolved tells that the host of a call's target was looked for: [Settings.Lookup] knows it, or no
+// one does.
+func (e *Engine) Resolved(id CallID, now time.Time, out *Output) {
+	defer e.enter(now, out)()
+	if c := e.calls[id]; c != nil && c.state == Calling && c.outgoing.looking {
+		c.outgoing.looking = false
 		c.invite()
-		return true
 	}
-	return false
 }
 
 // cancel gives up a call that is not answered yet.
@@ -333,7 +337,7 @@ func (c *Call) inviteAgain() {
 		return
 	}
 	c.cancelElsewhere()
-	o.callID, o.tag, o.seq, o.tried, o.auths = c.e.token(), c.e.token(), 0, nil, 0
+	o.callID, o.tag, o.seq, o.auths = c.e.token(), c.e.token(), 0, 0
 	c.withdrawInvite()
 	c.invite()
 }

@@ -4,11 +4,11 @@ package ua
 
 import (
 	"bytes"
-	"encoding/binary"
 	"net/netip"
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
+	"github.com/isthmus-net/isthmus/sip/stun"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
@@ -33,15 +33,6 @@ const (
 	pongWithin      = 10 * time.Second
 	stunFirst       = 500 * time.Millisecond
 	stunTries       = 5
-)
-
-// STUN's words (RFC 8489).
-const (
-	stunCookie  = 0x2112a442
-	stunRequest = 0x0001
-	stunSuccess = 0x0101
-	stunMapped  = 0x0020 // XOR-MAPPED-ADDRESS
-	stunHeader  = 20
 )
 
 var ping, pong = []byte("\r\n\r\n"), []byte("\r\n")
@@ -116,11 +107,7 @@ func (f *flow) due() {
 	if f.asked == 1 {
 		_, _ = e.random.Read(f.id[:])
 	}
-	b := make([]byte, stunHeader)
-	binary.BigEndian.PutUint16(b, stunRequest)
-	binary.BigEndian.PutUint32(b[4:], stunCookie)
-	copy(b[8:], f.id[:])
-	f.send(b)
+	f.send(stun.AppendRequest(nil, f.id))
 	e.after(f.timer, stunFirst<<(f.asked-1))
 }
 
@@ -144,11 +131,10 @@ func (r *registration) keepAliveAnswer(b []byte, hop transaction.Target) bool {
 		}
 		return true
 	}
-	if len(b) < stunHeader || b[0]&0xc0 != 0 || binary.BigEndian.Uint32(b[4:]) != stunCookie {
+	if !stun.IsMessage(b) {
 		return false
 	}
-	if f.on && hop == f.hop && binary.BigEndian.Uint16(b) == stunSuccess && bytes.Equal(b[8:stunHeader], f.id[:]) && f.asked > 0 {
-		mapped := mappedAddress(b)
+	if mapped, ok := stun.Mapped(b, f.id); ok && f.on && hop == f.hop && f.asked > 0 {
 		changed := f.mapped.IsValid() && mapped != f.mapped
 		f.mapped = mapped
 		if changed {
@@ -163,25 +149,4 @@ func (r *registration) keepAliveAnswer(b []byte, hop transaction.Target) bool {
 func (f *flow) answered() {
 	f.asked = 0
 	f.plan()
-}
-
-// mappedAddress reads XOR-MAPPED-ADDRESS (RFC 8489 section 14.2).
-func mappedAddress(b []byte) netip.AddrPort {
-	for a := b[stunHeader:]; len(a) >= 4; {
-		kind, n := binary.BigEndian.Uint16(a), int(binary.BigEndian.Uint16(a[2:]))
-		if len(a) < 4+n {
-			break
-		}
-		if v := a[4 : 4+n]; kind == stunMapped && (n == 8 || n == 20) {
-			var key [16]byte
-			copy(key[:], b[4:stunHeader])
-			for i := range v[4:] {
-				key[i] ^= v[4+i]
-			}
-			address, _ := netip.AddrFromSlice(key[:n-4])
-			return netip.AddrPortFrom(address, binary.BigEndian.Uint16(v[2:])^stunCookie>>16)
-		}
-		a = a[min(len(a), 4+(n+3)&^3):]
-	}
-	return netip.AddrPort{}
 }

@@ -3,6 +3,7 @@
 package ua
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -10,10 +11,13 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
-func lookup(name string, at netip.AddrPort) func(string, uint16, string) (netip.AddrPort, bool) {
-	return func(asked string, _ uint16, _ string) (netip.AddrPort, bool) { return at, asked == name }
+func lookup(name string, at netip.AddrPort) func(string, uint16, string) (transaction.Target, bool) {
+	return func(asked string, _ uint16, transport string) (transaction.Target, bool) {
+		return transaction.Target{Transport: cmp.Or(transport, "UDP"), Remote: at}, asked == name
+	}
 }
 
 // target is where the agent's one call reaches its peer.
@@ -102,26 +106,6 @@ func TestMoveRequest(t *testing.T) {
 	_ = bob
 }
 
-// A move while another is pending waits for it, and several are one.
-func TestMovesCoalesce(t *testing.T) {
-	w, alice, bob := pair(t, nil)
-	for id := 2; id <= 4; id++ {
-		alice.add(id, fmt.Sprintf("[2001:db8:f::%d]:5060", id))
-	}
-	for id := 2; id <= 4; id++ {
-		alice.use(id)
-		w.pass(time.Millisecond)
-	}
-	w.pass(time.Second)
-	if got := len(w.find("INVITE")); got != 2 {
-		t.Errorf("%d re-INVITEs, want one for the first path and one for the last", got)
-	}
-	if alice.only().Path != 4 || alice.only().Moving {
-		t.Errorf("%+v", alice.only())
-	}
-	byeReaches(t, w, bob, alice, "[2001:db8:f::4]:5060")
-}
-
 // A re-INVITE that waits for an answer at a dead address is ended at once, and the next has
 // the next number; timer B plays no part.
 func TestHardMoveDuringAMove(t *testing.T) {
@@ -153,110 +137,6 @@ func TestHardMoveDuringAMove(t *testing.T) {
 	byeReaches(t, w, bob, alice, "[2001:db8:f::3]:5060")
 }
 
-func TestMoveBackBeforeTheAnswer(t *testing.T) {
-	w, alice, bob := pair(t, nil)
-	alice.add(2, aliceB)
-	alice.use(2)
-	w.pass(time.Millisecond)
-	alice.lost(2)
-	alice.use(1)
-	w.pass(time.Second)
-	if !strings.Contains(bob.media[1].peer, "path=1") || alice.only().Path != 1 {
-		t.Errorf("bob sends to %q", bob.media[1].peer)
-	}
-	byeReaches(t, w, bob, alice, aliceA)
-}
-
-func TestLostMoveIsRepeated(t *testing.T) {
-	for _, row := range []struct {
-		name  string
-		lose  string
-		first time.Duration
-		took  time.Duration
-	}{
-		{"the re-INVITE is lost", "INVITE", 0, 500*time.Millisecond + 2*delay},
-		{"its 200 is lost", "200", 0, 500*time.Millisecond + 2*delay},
-		{"repeated faster", "INVITE", 80 * time.Millisecond, 80*time.Millisecond + 2*delay},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			w, alice, _ := pair(t, func(s *Settings) { s.FirstRepeat = row.first })
-			lost := false
-			w.lose = func(f flight) bool {
-				hit := f.first() == row.lose && !lost
-				lost = lost || hit
-				return hit
-			}
-			alice.add(2, aliceB)
-			alice.lost(1)
-			alice.use(2)
-			w.pass(time.Second)
-			if v, ok := alice.told(Moved); !ok || v.Took != row.took {
-				t.Errorf("%+v, want a move of %v", alice.events, row.took)
-			}
-		})
-	}
-}
-
-func TestRefusedMove(t *testing.T) {
-	t.Run("the old path is there: the call stays on it and says so", func(t *testing.T) {
-		w, alice, bob := pair(t, nil)
-		bob.media[1].refuse = true
-		alice.add(2, aliceB)
-		alice.use(2)
-		w.pass(time.Minute)
-		expect(t, "alice", alice.kinds(), "moving", "move_failed")
-		if got := alice.only(); got.Path != 1 || got.State != Up || got.Moving {
-			t.Errorf("%+v", got)
-		}
-		if n := len(w.find("INVITE")); n != 1 {
-			t.Errorf("%d re-INVITEs, want one", n)
-		}
-		byeReaches(t, w, bob, alice, aliceA) // RFC 6141 section 4.6: an error refreshes no target
-	})
-	t.Run("it is gone: the peer is asked again, ever more seldom", func(t *testing.T) {
-		w, alice, bob := pair(t, nil)
-		bob.media[1].refuse = true
-		alice.add(2, aliceB)
-		alice.lost(1)
-		alice.use(2)
-		w.pass(8 * time.Second)
-		if n := len(w.find("INVITE")); n != 3 {
-			t.Errorf("%d re-INVITEs, want three", n)
-		}
-		bob.media[1].refuse = false
-		w.pass(10 * time.Second)
-		if alice.only().Path != 2 {
-			t.Errorf("%+v", alice.only())
-		}
-	})
-	t.Run("500 with Retry-After is obeyed up to a cap", func(t *testing.T) {
-		w, alice, bob := pair(t, nil)
-		bob.engine.calls[1].state = Alerting // as if the first INVITE had no answer
-		alice.add(2, aliceB)
-		alice.lost(1)
-		alice.use(2)
-		w.pass(2 * delay)
-		expect(t, "messages", w.sent(), "INVITE", "500", "ACK")
-		bob.engine.calls[1].state = Up
-		w.pass(5 * time.Second)
-		if v, ok := alice.told(Moved); !ok || v.Took > 4*time.Second+4*delay {
-			t.Errorf("%+v", alice.events)
-		}
-	})
-	t.Run("481 ends the call", func(t *testing.T) {
-		w, alice, bob := pair(t, nil)
-		leave := bob.engine.enter(w.now, &bob.out)
-		bob.engine.calls[1].end(0, "")
-		leave()
-		alice.add(2, aliceB)
-		alice.use(2)
-		w.pass(time.Second)
-		if v, ok := alice.told(Ended); !ok || v.Status != 481 {
-			t.Errorf("%+v", alice.events)
-		}
-	})
-}
-
 // Both ends move at once, softly: both re-INVITEs arrive, both are refused by 491, and an
 // UPDATE of each has the peer know the new target before the wait is over.
 func TestBothMoveSoftly(t *testing.T) {
@@ -274,74 +154,6 @@ func TestBothMoveSoftly(t *testing.T) {
 		t.Errorf("%+v %q, %+v %q", alice.only(), alice.media[1].peer, bob.only(), bob.media[1].peer)
 	}
 	byeReaches(t, w, bob, alice, aliceB)
-}
-
-func TestEarlyMove(t *testing.T) {
-	t.Run("a caller, softly: UPDATE, then the call is answered and moved", func(t *testing.T) {
-		w := newWorld(t)
-		alice, bob := w.agent("alice", aliceA, nil), w.agent("bob", bobA, nil)
-		bob.answer = false
-		alice.call(toBob)
-		w.pass(time.Second)
-		w.seen = nil
-		alice.add(2, aliceB)
-		alice.use(2)
-		w.pass(time.Second)
-		expect(t, "messages", w.sent(), "UPDATE", "200")
-		if !strings.Contains(target(bob), "2001:db8:b::1") {
-			t.Errorf("bob's target is %v", bob.only().Target)
-		}
-		bob.pickUp(1)
-		w.pass(time.Second)
-		expect(t, "messages of the answer", w.sent(), "200", "ACK", "INVITE", "200", "ACK")
-		if alice.only().Path != 2 || !strings.Contains(bob.media[1].peer, "path=2") {
-			t.Errorf("%+v, bob has %q", alice.only(), bob.media[1].peer)
-		}
-	})
-	t.Run("a caller, hard: what rings is given up, and called again", func(t *testing.T) {
-		w := newWorld(t)
-		alice, bob := w.agent("alice", aliceA, nil), w.agent("bob", bobA, nil)
-		bob.answer = false
-		alice.call(toBob)
-		w.pass(time.Second)
-		w.seen = nil
-		alice.add(2, aliceB)
-		alice.lost(1)
-		alice.use(2)
-		w.pass(time.Second)
-		if len(w.find("CANCEL")) != 1 || w.find("CANCEL")[0].from.String() != aliceB || len(w.find("INVITE")) != 1 {
-			t.Errorf("messages: %v", w.sent())
-		}
-		if got := bob.only(); got.ID != 2 || got.State != Alerting {
-			t.Fatalf("bob has %+v", got)
-		}
-		bob.pickUp(2)
-		w.pass(time.Second)
-		if alice.only().State != Up || alice.only().Path != 2 {
-			t.Errorf("%+v", alice.only())
-		}
-	})
-	t.Run("who is called: UPDATE, and the 200 with the same Contact", func(t *testing.T) {
-		w := newWorld(t)
-		alice, bob := w.agent("alice", aliceA, nil), w.agent("bob", bobA, func(s *Settings) { s.Reliable = true })
-		bob.answer = false
-		alice.call(toBob)
-		w.pass(time.Second)
-		w.seen = nil
-		bob.add(2, bobB)
-		bob.lost(1)
-		bob.use(2)
-		w.pass(time.Second)
-		expect(t, "messages", w.sent(), "UPDATE", "200")
-		bob.pickUp(1)
-		w.pass(time.Second)
-		answer := w.find("200")
-		expect(t, "messages of the answer", w.sent(), "200", "ACK")
-		if !strings.Contains(answer[0].header("Contact"), bobB) {
-			t.Errorf("the 200 has Contact %q", answer[0].header("Contact"))
-		}
-		byeReaches(t, w, alice, bob, bobB)
-	})
 }
 
 // A peer's request to the new address shows that it knows it, before any answer

@@ -13,6 +13,13 @@ import (
 type Output struct {
 	Packets []Packet
 	Events  []Event
+	Lookups []Lookup
+}
+
+// Lookup is a URI to be resolved (RFC 3263), for which a call waits until [Engine.Resolved].
+type Lookup struct {
+	Call CallID
+	URI  message.URI
 }
 
 // Packet is a message that is to be sent from the address To.Local, which is that of a path.
@@ -24,7 +31,7 @@ type Packet struct {
 // Reset empties it for the next use.
 func (o *Output) Reset() {
 	clear(o.Packets)
-	o.Packets, o.Events = o.Packets[:0], o.Events[:0]
+	o.Packets, o.Events, o.Lookups = o.Packets[:0], o.Events[:0], o.Lookups[:0]
 }
 
 // CallID is an engine's number of a call; none is 0.

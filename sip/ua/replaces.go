@@ -18,6 +18,7 @@ type repair struct {
 	start   *transaction.Timer
 	tx      *transaction.Client
 	path    *path
+	targets targets
 	auths   int
 	number  int  // of the INVITE under way
 	won     int  // that of the last one that was answered
@@ -66,7 +67,7 @@ func (r *repair) begin() {
 		return
 	}
 	r.cancel()
-	r.auths = 0
+	r.auths, r.targets = 0, targetsOf(c.dialog.remote.URI)
 	r.send(c.e.token(), c.e.token(), 1)
 }
 
@@ -78,7 +79,7 @@ func (r *repair) send(callID, tag string, seq uint32) {
 	if err != nil {
 		return
 	}
-	outside := dialog{dialogKey: dialogKey{callID: callID, local: tag}, local: d.local, remote: d.remote, target: d.remote.URI, routes: e.firstRoute()}
+	outside := dialog{dialogKey: dialogKey{callID: callID, local: tag}, local: d.local, remote: d.remote, target: r.targets.uri, routes: e.routesTo(&r.targets)}
 	req := outside.numbered("INVITE", seq)
 	req.Add("Contact", e.contact(r.path).String())
 	req.Add("Replaces", d.callID+";to-tag="+d.dialogKey.remote+";from-tag="+d.dialogKey.local)
@@ -109,6 +110,8 @@ func (r *repair) result(n int, old *dialog, req *message.Message, res *message.M
 	case res != nil && c.auth.challenged(c.e, res) && r.auths < maxChallenges:
 		r.auths++
 		r.send(req.CallID(), fromTag(req), number(req)+1)
+	case redirects(res) && r.targets.add(res) && r.targets.advance(), r.bypass(res):
+		r.send(req.CallID(), fromTag(req), number(req)+1)
 	case r.oldGone:
 		c.end(0, "")
 	case err != nil && r.path.lost: // who has moved again asks again, in the call's own dialog
@@ -126,6 +129,11 @@ func (r *repair) result(n int, old *dialog, req *message.Message, res *message.M
 		}
 		c.e.after(r.start, c.e.between(time.Second, 2*time.Second))
 	}
+}
+
+// bypass leaves out a proxy that redirects and does not go there itself.
+func (r *repair) bypass(res *message.Message) bool {
+	return res != nil && r.call.e.set.Proxy.Host != "" && r.targets.bypass(res.Status)
 }
 
 // accepted goes on in the dialog of the 2xx. Of several INVITEs the peer goes by the last that it got.

@@ -44,10 +44,32 @@ func (e *Engine) nextHop(u *message.URI) (to transaction.Target, fixed, ok bool)
 		to.Remote = netip.AddrPortFrom(a.Unmap(), u.ServicePort())
 		return to, fixed, true
 	}
-	if e.set.Lookup != nil {
-		to.Remote, ok = e.set.Lookup(host, u.Port, to.Transport)
+	if e.set.Lookup == nil {
+		return to, fixed, false
+	}
+	wanted := ""
+	if fixed {
+		wanted = to.Transport
+	}
+	found, ok := e.set.Lookup(host, u.Port, wanted)
+	if ok {
+		to.Transport, to.Remote = found.Transport, found.Remote
 	}
 	return to, fixed, ok
+}
+
+// firstHop is the URI that a request goes to: its first route, else its target (section 8.1.2).
+func firstHop(routes []message.Address, target message.URI) message.URI {
+	if len(routes) > 0 {
+		return routes[0].URI
+	}
+	return target
+}
+
+// unknown reports whether the owner has to look for a host before a request can go there.
+func (e *Engine) unknown(hop *message.URI) bool {
+	_, _, ok := e.nextHop(hop)
+	return !ok && e.set.Lookup != nil
 }
 
 // address chooses how a request leaves on a path and adds its Via. It goes by TCP if it is

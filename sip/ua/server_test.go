@@ -22,6 +22,7 @@ type server struct {
 	min       time.Duration                // of expiry
 	status    int                          // answers REGISTER by it, if not 0
 	redirect  bool
+	elsewhere int                // refuses by it what is not for its users; 302 leads back to where it was to go
 	requests  []*message.Message // REGISTERs
 	mute      bool
 	algorithm string
@@ -95,6 +96,13 @@ func (s *server) forward(f flight, m *message.Message) {
 		}
 		u = list[len(list)-1].URI
 		m.URI = u.String()
+	} else if s.elsewhere != 0 {
+		if m.Method == "INVITE" {
+			res := message.Reply(m, s.elsewhere, "Elsewhere", "s")
+			res.Add("Contact", "<"+m.URI+">")
+			s.reply(f, res)
+		}
+		return
 	}
 	v, _ := m.Via()
 	m.Prepend("Via", "SIP/2.0/UDP "+s.at.String()+";branch="+v.Branch()+"p")

@@ -78,6 +78,8 @@ type agent struct {
 	events []Event
 	media  map[CallID]*fakeMedia
 	answer bool // calls at once
+
+	lookups []Lookup
 }
 
 func newWorld(t *testing.T) *world { return &world{t: t, now: start} }
@@ -162,6 +164,7 @@ func (a *agent) tick() {
 // flush sends what the engine put out, and answers calls that came in.
 func (a *agent) flush() {
 	events, packets := slices.Clone(a.out.Events), slices.Clone(a.out.Packets)
+	a.lookups = append(a.lookups, a.out.Lookups...)
 	a.out.Reset()
 	for _, p := range packets {
 		if a.has(p.To.Local) {

@@ -5,6 +5,7 @@ package registrarrole
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -57,10 +58,19 @@ func join(name string, a netip.Addr) error {
 	return errors.Join(netlink.AddrAdd(link, one), netlink.LinkSetUp(link))
 }
 
-// said is what a program has printed so far.
+// said is what a program has printed so far; it takes orders.
 type said struct {
+	in   io.Writer
 	mu   sync.Mutex
 	text strings.Builder
+}
+
+// order gives the program a line.
+func (s *said) order(t *testing.T, line string) {
+	t.Helper()
+	if _, err := io.WriteString(s.in, line+"\n"); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (s *said) Write(b []byte) (int, error) {
@@ -83,6 +93,10 @@ func start(t *testing.T, ns *testutil.Netns, c *peers.Command, err error) (*exec
 	}
 	cmd, out := exec.Command(c.Path, c.Args...), new(said)
 	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Env = append(os.Environ(), c.Env...)
+	if out.in, err = cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
 	ns.Do(t, cmd.Start)
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -132,4 +146,49 @@ func TestBaresip(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "bob hears that alice has hung up", func() bool { return strings.Contains(bob.String(), "audio: destroyed") })
+}
+
+// TestLinphone has Debian's linphone and its baresip register and call each other; each ends the call
+// of the other.
+func TestLinphone(t *testing.T) {
+	w := newWorld(t)
+	all := peerstest.Find(t)
+	alices, atAlice, _ := w.home(1)
+	bobs, atBob, bobsAddress := w.home(2)
+	s := w.serve(fmt.Sprintf("listen = [%q, %q]\nlisten_tls = []\nalgorithms = [\"MD5\"]", atAlice, atBob))
+	c := peers.Linphone{Name: "alice", Port: 5060, User: "alice", Domain: domain, Password: "alice", Server: atAlice}
+	command, err := all.Linphone(w.dir, c)
+	_, alice := start(t, alices, command, err)
+	command, err = all.Baresip(w.dir, peers.Baresip{
+		Name: "bob", Device: "eth0", Listen: netip.AddrPortFrom(bobsAddress, 5070), User: "bob", Domain: domain, Password: "bob",
+		Proxy: fmt.Sprintf("sip:[%s]:5060;transport=udp", atBob), Answer: true,
+	})
+	_, bob := start(t, bobs, command, err)
+	for name, one := range map[string]*said{"alice": alice, "bob": bob} {
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("%s: %s", name, one)
+			}
+		})
+		eventually(t, name+" has registered", func() bool { return len(s.has(t, name+"@"+domain)) == 1 })
+	}
+	times := func(one *said, text string, n int) func() bool {
+		return func() bool { return strings.Count(one.String(), text) >= n }
+	}
+	for _, line := range c.Orders(w.dir) {
+		alice.order(t, line)
+	}
+	alice.order(t, "call sip:bob@"+domain)
+	eventually(t, "alice hears bob", times(alice, "Media streams established", 1))
+	eventually(t, "bob hears alice", times(bob, "incoming rtp for 'audio' established", 1))
+	bob.order(t, "/hangup")
+	eventually(t, "alice hears that bob has hung up", times(alice, "ended (No error)", 1))
+
+	bob.order(t, "/dial sip:alice@"+domain)
+	eventually(t, "alice is called", times(alice, "Receiving new incoming call from", 1))
+	alice.order(t, "answer")
+	eventually(t, "alice hears bob again", times(alice, "Media streams established", 2))
+	eventually(t, "bob hears alice again", times(bob, "incoming rtp for 'audio' established", 2))
+	alice.order(t, "terminate")
+	eventually(t, "bob hears that alice has hung up", times(bob, "audio: destroyed", 2))
 }

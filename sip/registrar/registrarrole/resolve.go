@@ -7,11 +7,10 @@ import (
 	"crypto/tls"
 	"net"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/port"
-	"github.com/isthmus-net/isthmus/sip/message"
+	"github.com/isthmus-net/isthmus/sip/locate"
 	"github.com/isthmus-net/isthmus/sip/registrar"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
@@ -22,14 +21,8 @@ type resolver struct {
 	busy chan struct{}
 }
 
-const (
-	// lookupTimeout is how long all questions about one name may take.
-	lookupTimeout = 8 * time.Second
-	// maxServices is how many servers of a name are tried.
-	maxServices = 8
-	// maxLookups is how many names are looked up at a time; others wait.
-	maxLookups = 256
-)
+// maxLookups is how many names are looked up at a time; others wait.
+const maxLookups = 256
 
 // dial opens a connection or a socket for questions.
 func (r *resolver) dial(ctx context.Context, local netip.Addr, network, address string) (conn net.Conn, err error) {
@@ -48,10 +41,10 @@ func (r *resolver) dial(ctx context.Context, local netip.Addr, network, address 
 }
 
 // names asks the name servers of the host.
-func (r *resolver) names() *net.Resolver {
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+func (r *resolver) names() locate.System {
+	return locate.NewSystem(func(ctx context.Context, network, address string) (net.Conn, error) {
 		return r.dial(ctx, netip.Addr{}, network, address)
-	}}
+	})
 }
 
 // lookUp finds the addresses of a name, and has the proxy go on.
@@ -62,8 +55,8 @@ func (r *Registrar) lookUp(l registrar.Lookup) {
 	var found []transaction.Target
 	if ctx != nil {
 		r.resolver.busy <- struct{}{}
-		ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-		found = resolve(ctx, r.resolver.names(), &l.URI, l.Transport)
+		ctx, cancel := context.WithTimeout(ctx, locate.Within)
+		found = locate.URI(ctx, r.resolver.names(), &l.URI, l.Transport)
 		cancel()
 		<-r.resolver.busy
 	}
@@ -73,70 +66,6 @@ func (r *Registrar) lookUp(l registrar.Lookup) {
 		}
 	}
 	r.do(func(p *registrar.Proxy, now time.Time, out *registrar.Output) { p.Resolved(l.ID, found, now, out) })
-}
-
-// namesOf is what is asked of name servers.
-type namesOf interface {
-	LookupSRV(ctx context.Context, service, protocol, name string) (string, []*net.SRV, error)
-	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
-}
-
-// resolve finds where a URI leads (RFC 3263 section 4): by its port, by services, or by its name alone.
-// NAPTR records, which only choose a transport, are not asked for: where the URI names none, UDP is
-// tried before TCP.
-func resolve(ctx context.Context, names namesOf, u *message.URI, transport string) (found []transaction.Target) {
-	if u.Port != 0 {
-		return addresses(ctx, names, u.Host, u.Port, transport)
-	}
-	wanted := []string{transport}
-	if transport == "UDP" && !u.Params.Has("transport") {
-		wanted = append(wanted, "TCP")
-	}
-	for _, t := range wanted {
-		_, services, err := names.LookupSRV(ctx, service(t), protocol(t), u.Host)
-		if err != nil {
-			continue
-		}
-		for _, one := range services[:min(len(services), maxServices)] { // by priority and weight
-			found = append(found, addresses(ctx, names, one.Target, one.Port, t)...)
-		}
-		if len(found) > 0 {
-			return found
-		}
-	}
-	usual := uint16(sipPort)
-	if transport == "TLS" {
-		usual = sipsPort
-	}
-	return addresses(ctx, names, u.Host, usual, transport)
-}
-
-func service(transport string) string {
-	if transport == "TLS" {
-		return "sips"
-	}
-	return "sip"
-}
-
-func protocol(transport string) string {
-	if transport == "UDP" {
-		return "udp"
-	}
-	return "tcp"
-}
-
-// addresses are those of a host, IPv6 first.
-func addresses(ctx context.Context, names namesOf, host string, port uint16, transport string) (list []transaction.Target) {
-	for _, network := range []string{"ip6", "ip4"} {
-		found, err := names.LookupNetIP(ctx, network, strings.TrimSuffix(host, "."))
-		if err != nil {
-			continue
-		}
-		for _, a := range found {
-			list = append(list, transaction.Target{Transport: transport, Remote: netip.AddrPortFrom(a.Unmap(), port)})
-		}
-	}
-	return list
 }
 
 // dial is the life of a connection that the proxy opens.

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -55,15 +53,17 @@ type Agent struct {
 	ns      port.Namespace
 	out     ua.Output
 	paths   map[int]*path
-	last    int // the number of the newest path
+	last    int      // the number of the newest path
+	lost    []func() // close the sockets of paths that are no more
 	calls   map[ua.CallID]*call
 	work    chan func()
 	events  chan Event
 	missed  uint64 // events that no one fetched
 	ended   chan struct{}
-	checked time.Time // when the carrier was
+	ctx     context.Context // of Run, for what looks for names beside the loop
+	checked time.Time       // when the carrier was
 
-	names sync.Map // string to netip.Addr
+	names names
 }
 
 // New makes an agent in the network namespace of the calling thread.
@@ -76,9 +76,6 @@ func New(s Settings) (*Agent, error) {
 		work: make(chan func(), 256), events: make(chan Event, 1024), ended: make(chan struct{}),
 	}
 	a.set.UA.Lookup = a.lookup
-	for name, at := range s.Names {
-		a.names.Store(name, at)
-	}
 	var err error
 	if a.engine, err = ua.New(a.set.UA, rand.Reader); err != nil {
 		return nil, err
@@ -114,6 +111,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.ctx = ctx
 	a.resolveOwn(ctx)
 	defer a.closePaths()
 	if err := a.look(time.Now()); err != nil {
@@ -123,6 +121,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer timer.Stop()
 	for {
 		a.flush()
+		a.closeLost()
 		timer.Reset(a.untilNext())
 		select {
 		case <-ctx.Done():
@@ -167,14 +166,17 @@ func (a *Agent) untilNext() time.Duration {
 // flush sends what the engine put out and takes note of its events. Messages go first: they
 // are what a move waits for.
 func (a *Agent) flush() {
-	for len(a.out.Packets)+len(a.out.Events) > 0 {
-		packets, events := a.out.Packets, a.out.Events
+	for len(a.out.Packets)+len(a.out.Events)+len(a.out.Lookups) > 0 {
+		packets, events, lookups := a.out.Packets, a.out.Events, a.out.Lookups
 		a.out = ua.Output{}
 		for _, p := range packets {
 			a.send(p)
 		}
 		for _, v := range events {
 			a.event(v)
+		}
+		for _, l := range lookups {
+			go a.find(l)
 		}
 	}
 }
@@ -231,7 +233,9 @@ func (a *Agent) Call(ctx context.Context, to string) (id ua.CallID, err error) {
 	if err != nil || u.Host == "" {
 		return 0, fmt.Errorf("%q is no address to call, such as sip:bob@example.com", to)
 	}
-	a.resolve(ctx, u.Host)
+	if a.set.UA.Proxy.Host == "" { // else the engine says when it has to know
+		a.resolve(ctx, u)
+	}
 	err = a.do(ctx, func() error {
 		c, err := a.newCall()
 		if err != nil {
@@ -357,47 +361,4 @@ func (a *Agent) leave() {
 	}
 	a.engine.Unregister(now, &a.out)
 	a.flush()
-}
-
-// lookup finds the address of a name that was resolved before.
-func (a *Agent) lookup(name string, port uint16, transport string) (netip.AddrPort, bool) {
-	address, ok := a.names.Load(strings.ToLower(name))
-	if !ok {
-		return netip.AddrPort{}, false
-	}
-	if port == 0 {
-		port = 5060
-		if transport == "TLS" {
-			port = 5061
-		}
-	}
-	return netip.AddrPortFrom(address.(netip.Addr), port), true
-}
-
-// resolve asks for the address of a name, IPv6 first. The rest of RFC 3263 (NAPTR and SRV
-// records) is left out.
-func (a *Agent) resolve(ctx context.Context, name string) {
-	name = strings.ToLower(name)
-	if _, err := netip.ParseAddr(name); err == nil || name == "" || a.set.Names[name].IsValid() {
-		return
-	}
-	for _, network := range []string{"ip6", "ip4"} {
-		if list, err := net.DefaultResolver.LookupNetIP(ctx, network, name); err == nil && len(list) > 0 {
-			a.names.Store(name, list[0].Unmap())
-			return
-		}
-	}
-}
-
-// resolveOwn resolves what registrations need.
-func (a *Agent) resolveOwn(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	if a.set.UA.Proxy.Host != "" {
-		a.resolve(ctx, a.set.UA.Proxy.Host)
-		return
-	}
-	if a.set.UA.Register > 0 {
-		a.resolve(ctx, a.set.UA.AOR.Host)
-	}
 }

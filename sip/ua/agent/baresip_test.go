@@ -180,14 +180,7 @@ func TestBaresip(t *testing.T) {
 			}
 			bob.says(t, "received event: '5' (end=1)")
 			for _, on := range []bool{true, false} {
-				if err := alice.Hold(t.Context(), k.id, on); err != nil {
-					t.Fatal(err)
-				}
-				if on {
-					await(t, alice, ua.Held)
-				} else {
-					await(t, alice, ua.Resumed)
-				}
+				hold(t, alice, k.id, on)
 			}
 			k.ear.more(t, 20)
 			bob.order(t, "/hold")

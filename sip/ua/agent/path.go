@@ -9,12 +9,12 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 	"github.com/isthmus-net/isthmus/sip/ua"
 )
@@ -45,6 +45,9 @@ func (a *Agent) look(now time.Time) error {
 		a.lose(id, p, now)
 	}
 	var failed error
+	if len(found) > 0 {
+		a.closeLost() // an address that comes again wants its port
+	}
 	for address, f := range found {
 		if err := a.open(address, f); err != nil {
 			failed = err
@@ -95,39 +98,18 @@ type address struct {
 // addresses are those that are ready for use, on links that are up. Tentative ones, those of
 // links alone and the loopback's are not among them.
 func (a *Agent) addresses() (map[netip.Addr]address, error) {
+	list, err := a.host.Addresses()
+	if err != nil {
+		return nil, err
+	}
 	found := map[netip.Addr]address{}
-	six, err := a.host.IPv6()
-	if err != nil {
-		return nil, err
-	}
-	four, err := a.host.IPv4()
-	if err != nil {
-		return nil, err
-	}
-	up := map[string]bool{}
-	var failed error
-	add := func(at netip.Addr, link string, deprecated bool) {
-		if !a.wanted(at, link) {
-			return
-		}
-		is, seen := up[link]
-		if !seen {
-			l, err := a.host.LinkNamed(link)
-			failed = errors.Join(failed, err)
-			is = l.Up && l.Carrier
-			up[link] = is
-		}
-		if is {
-			found[at] = address{link, deprecated}
+	for _, one := range list {
+		at, link := one.Prefix.Addr(), one.Link
+		if (at.Is4() || at.IsGlobalUnicast()) && link.Up && link.Carrier && a.wanted(at, link.Name) {
+			found[at] = address{link.Name, at.Is6() && one.Deprecated}
 		}
 	}
-	for _, at := range six {
-		add(at.Prefix.Addr(), at.Link, at.Deprecated)
-	}
-	for _, at := range four {
-		add(at.Prefix.Addr(), at.Link, false)
-	}
-	return found, failed
+	return found, nil
 }
 
 func (a *Agent) wanted(at netip.Addr, link string) bool {
@@ -195,23 +177,23 @@ var anywhere = [...]netip.Addr{netip.MustParseAddr("2000::1"), netip.MustParseAd
 
 // target is whom the routes are asked for: the peer of a call, else the proxy or registrar.
 func (a *Agent) target() (netip.Addr, bool) {
-	hosts := make([]string, 0, 3)
+	hosts := make([]message.URI, 0, 3)
 	for _, id := range a.engine.Calls() {
 		if info, ok := a.engine.Call(id); ok && info.Target.Host != "" {
-			hosts = append(hosts, info.Target.Host)
+			hosts = append(hosts, info.Target)
 			break
 		}
 	}
-	hosts = append(hosts, a.set.UA.Proxy.Host)
+	hosts = append(hosts, a.set.UA.Proxy)
 	if a.set.UA.Register > 0 {
-		hosts = append(hosts, a.set.UA.AOR.Host)
+		hosts = append(hosts, a.registrar())
 	}
-	for _, h := range hosts {
-		if at, err := netip.ParseAddr(h); err == nil {
+	for _, u := range hosts {
+		if at, err := netip.ParseAddr(u.Host); err == nil {
 			return at.Unmap(), true
 		}
-		if at, ok := a.names.Load(strings.ToLower(h)); ok {
-			return at.(netip.Addr), true
+		if list := a.targets(placeOf(&u)); len(list) > 0 {
+			return list[0].Remote.Addr(), true
 		}
 	}
 	return netip.Addr{}, false
@@ -265,14 +247,25 @@ func boundTo(link string, at netip.Addr) func(network, address string, c syscall
 	}
 }
 
-// lose closes a path whose address is gone.
+// lose gives up a path whose address is gone. Its sockets are closed when what tells the peers of it has
+// been sent.
 func (a *Agent) lose(id int, p *path, now time.Time) {
 	delete(a.paths, id)
-	a.closePath(p)
-	for _, c := range a.calls {
-		c.closeSockets(id)
-	}
+	a.lost = append(a.lost, func() {
+		a.closePath(p)
+		for _, c := range a.calls {
+			c.closeSockets(id)
+		}
+	})
 	a.engine.LosePath(id, now, &a.out)
+}
+
+// closeLost closes the sockets of paths that were lost.
+func (a *Agent) closeLost() {
+	for _, end := range a.lost {
+		end()
+	}
+	a.lost = nil
 }
 
 func (a *Agent) closePath(p *path) {
@@ -284,6 +277,7 @@ func (a *Agent) closePath(p *path) {
 }
 
 func (a *Agent) closePaths() {
+	a.closeLost()
 	for _, c := range a.calls {
 		c.close()
 	}

@@ -103,6 +103,7 @@ func startProgram(t *testing.T, in *testutil.Netns, c *peers.Command, err error)
 		t.Fatal(err)
 	}
 	p := &program{Cmd: exec.Command(c.Path, c.Args...)}
+	p.Env = append(os.Environ(), c.Env...)
 	p.Stdout, p.Stderr = p, p
 	if p.in, err = p.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -121,15 +122,18 @@ func startProgram(t *testing.T, in *testutil.Netns, c *peers.Command, err error)
 // says waits until the peer says something, behind what it has said before.
 func (p *program) says(t *testing.T, text string) {
 	t.Helper()
-	eventually(t, "it says "+text, func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		at := strings.Index(p.text.String()[p.read:], text)
-		if at >= 0 {
-			p.read += at + len(text)
-		}
-		return at >= 0
-	})
+	eventually(t, "it says "+text, func() bool { return p.said(text) })
+}
+
+// said reports whether the peer has said something, behind what it had said before.
+func (p *program) said(text string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := strings.Index(p.text.String()[p.read:], text)
+	if at >= 0 {
+		p.read += at + len(text)
+	}
+	return at >= 0
 }
 
 // order gives the peer an order.
