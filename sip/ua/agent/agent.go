@@ -57,6 +57,8 @@ type Agent struct {
 	paths   map[int]*path
 	last    int // the number of the newest path
 	calls   map[ua.CallID]*call
+	clock   clock // of the calls' media
+	left    []int // paths that are lost, on which calls still have sockets
 	work    chan func()
 	events  chan Event
 	missed  uint64 // events that no one fetched
@@ -73,7 +75,7 @@ func New(s Settings) (*Agent, error) {
 	}
 	a := &Agent{
 		set: s, paths: map[int]*path{}, calls: map[ua.CallID]*call{},
-		work: make(chan func(), 256), events: make(chan Event, 1024), ended: make(chan struct{}),
+		work: make(chan func(), 1024), events: make(chan Event, 1024), ended: make(chan struct{}),
 	}
 	a.set.UA.Lookup = a.lookup
 	for name, at := range s.Names {
@@ -139,9 +141,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.follow()
 		case now := <-timer.C:
 			a.engine.Tick(now, &a.out)
-			for _, c := range a.calls {
-				c.tick(now)
-			}
+			a.clock.tick(now)
 			a.checkCarrier(now)
 		}
 	}
@@ -150,10 +150,8 @@ func (a *Agent) Run(ctx context.Context) error {
 // untilNext is how long nothing is due.
 func (a *Agent) untilNext() time.Duration {
 	next := a.engine.Next()
-	for _, c := range a.calls {
-		if at := c.stream.Next(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
-			next = at
-		}
+	if at := a.clock.next(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+		next = at
 	}
 	if at := a.checked.Add(carrierEvery); len(a.calls) > 0 && (next.IsZero() || at.Before(next)) {
 		next = at
@@ -165,7 +163,7 @@ func (a *Agent) untilNext() time.Duration {
 }
 
 // flush sends what the engine put out and takes note of its events. Messages go first: they
-// are what a move waits for.
+// are what a move waits for. The media sockets of an address that is gone are closed behind them.
 func (a *Agent) flush() {
 	for len(a.out.Packets)+len(a.out.Events) > 0 {
 		packets, events := a.out.Packets, a.out.Events
@@ -177,6 +175,12 @@ func (a *Agent) flush() {
 			a.event(v)
 		}
 	}
+	for _, id := range a.left {
+		for _, c := range a.calls {
+			c.closeSockets(id)
+		}
+	}
+	a.left = a.left[:0]
 }
 
 // event acts on an event and passes it on.
@@ -288,6 +292,7 @@ func (a *Agent) Press(ctx context.Context, id ua.CallID, digits string) error {
 		if c == nil {
 			return ua.ErrNoCall
 		}
+		defer c.schedule()
 		return c.stream.Press(digits)
 	})
 }

@@ -231,6 +231,7 @@ func (a *Agent) open(at netip.Addr, f address) error {
 			return err
 		}
 		p.udp = packets.(*net.UDPConn)
+		widen(p.udp)
 		p.tcp, err = (&net.ListenConfig{Control: control}).Listen(context.Background(), "tcp", local.String())
 		if err != nil {
 			return errors.Join(err, p.udp.Close())
@@ -252,6 +253,21 @@ func (a *Agent) open(at netip.Addr, f address) error {
 	return nil
 }
 
+// queued is how much a socket of SIP holds until it is read, in octets: when a thousand calls move
+// at once, as many requests come at once, and what is lost is repeated after half a second.
+const queued = 4 << 20
+
+// widen has a socket hold that much, or as much as the host allows an ordinary user.
+func widen(conn *net.UDPConn) {
+	if c, err := conn.SyscallConn(); err == nil {
+		_ = c.Control(func(fd uintptr) {
+			if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, queued) != nil {
+				_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, queued)
+			}
+		})
+	}
+}
+
 // boundTo binds sockets to a link, so that what leaves by a path leaves by its link, whichever
 // the routes prefer.
 func boundTo(link string, at netip.Addr) func(network, address string, c syscall.RawConn) error {
@@ -269,9 +285,7 @@ func boundTo(link string, at netip.Addr) func(network, address string, c syscall
 func (a *Agent) lose(id int, p *path, now time.Time) {
 	delete(a.paths, id)
 	a.closePath(p)
-	for _, c := range a.calls {
-		c.closeSockets(id)
-	}
+	a.left = append(a.left, id)
 	a.engine.LosePath(id, now, &a.out)
 }
 
