@@ -78,7 +78,7 @@ func runShort(t *testing.T, experiments ...lab.Experiment) {
 		t.Run(x.Name, func(t *testing.T) {
 			ctx, e := testEnvOf(t, x)
 			e.Runs = 2
-			if x.Name == restartName || x.Name == sipMobilityName || strings.HasSuffix(x.Name, placedSuffix) {
+			if x.Name == restartName || x.Name == sipMobilityName || x.Name == sipLoadName || strings.HasSuffix(x.Name, placedSuffix) {
 				e.Runs = 1 // each is several restarts in a row, or many rows
 			}
 			var out strings.Builder
