@@ -36,10 +36,11 @@ var sipMobility = lab.Experiment{
 
 // sipCase is a kind of move, many times.
 type sipCase struct {
-	ipv6  bool
-	host  *sipHost
-	kind  sipKind
-	moves []sipMove
+	server string // its mode
+	ipv6   bool
+	host   *sipHost
+	kind   sipKind
+	moves  []sipMove
 }
 
 func (c *sipCase) family() string {
@@ -50,7 +51,11 @@ func (c *sipCase) family() string {
 }
 
 func (c *sipCase) String() string {
-	return fmt.Sprintf("%s, %s, %v", c.family(), c.host.title(), c.kind)
+	text := fmt.Sprintf("%s, %s, %v", c.family(), c.host.title(), c.kind)
+	if c.server == sipKamailio {
+		text += ", registered at Kamailio"
+	}
+	return text
 }
 
 // sipHosts are the hosts of the whole experiment, or of its short form. SIP is lost over IPv6 alone.
@@ -77,15 +82,25 @@ func runSIPMobility(ctx context.Context, e *lab.Env) error {
 	var cases []*sipCase
 	var early []*sipEarly
 	for _, ipv6 := range []bool{true, false} {
-		done, err := measureSIP(ctx, e, ipv6, sipHosts(short, ipv6))
+		done, err := measureSIP(ctx, e, registrarrole.Proxy, ipv6, sipHosts(short, ipv6))
 		if err != nil {
 			return err
 		}
 		cases = append(cases, done...)
 	}
-	modes := []string{registrarrole.Proxy, registrarrole.Redirect}
-	if short {
-		modes = modes[1:]
+	modes := []string{registrarrole.Redirect}
+	if !short {
+		modes = []string{registrarrole.Proxy, registrarrole.Redirect}
+	}
+	if _, missing := peersOf(e).Program("kamailio"); missing == nil {
+		done, err := measureSIP(ctx, e, sipKamailio, true, sipHosts(true, true))
+		if err != nil {
+			return err
+		}
+		cases = append(cases, done...)
+		if !short {
+			modes = append(modes, sipKamailio)
+		}
 	}
 	for _, mode := range modes {
 		done, err := measureEarly(ctx, e, mode, sipHosts(true, true))
@@ -109,9 +124,9 @@ func (h *sipHost) kinds() []sipKind {
 	return []sipKind{sipSoft, sipHard}
 }
 
-// measureSIP draws the topology in one family and measures all moves in it.
-func measureSIP(ctx context.Context, e *lab.Env, ipv6 bool, hosts []*sipHost) (cases []*sipCase, err error) {
-	n, err := drawSIP(ctx, e, ipv6, registrarrole.Proxy, hosts)
+// measureSIP draws the topology in one family, with a server in one mode, and measures all moves in it.
+func measureSIP(ctx context.Context, e *lab.Env, mode string, ipv6 bool, hosts []*sipHost) (cases []*sipCase, err error) {
+	n, err := drawSIP(ctx, e, ipv6, mode, hosts)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +134,7 @@ func measureSIP(ctx context.Context, e *lab.Env, ipv6 bool, hosts []*sipHost) (c
 	defer func() { err = errors.Join(err, n.close()) }()
 	for _, h := range hosts {
 		for _, kind := range h.kinds() {
-			c := &sipCase{ipv6: ipv6, host: h, kind: kind}
+			c := &sipCase{server: mode, ipv6: ipv6, host: h, kind: kind}
 			runs := cmp.Or(e.Runs, sipMoves)
 			if h.lossy {
 				runs *= sipLossyMoves
