@@ -3,10 +3,13 @@
 package registrarrole
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
+	"os"
 	"testing"
 
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/lab/peers/peerstest"
 )
@@ -65,6 +68,7 @@ func TestSippCalls(t *testing.T) {
 		}
 		command, err := run(peers.SippAnswering("bob"), "callee", callee, calleeSide, tt.to)
 		answers, answered := start(t, callees, command, err)
+		awaitPort(t, callees, port, transport)
 		command, err = run(peers.SippCalling(domain, "bob"), "caller", caller, callerSide, tt.from)
 		calls, called := start(t, callers, command, err)
 		if err := calls.Wait(); err != nil {
@@ -77,4 +81,18 @@ func TestSippCalls(t *testing.T) {
 	if n := s.value("requests_total", "unproved"); n != 0 {
 		t.Errorf("%v were not proved", n)
 	}
+}
+
+// awaitPort waits until somebody in a namespace has a port of a transport: a call that comes sooner fails.
+func awaitPort(t *testing.T, ns *testutil.Netns, port uint16, transport string) {
+	t.Helper()
+	local := fmt.Appendf(nil, ":%04X ", port)
+	eventually(t, fmt.Sprintf("port %d of %s is open", port, transport), func() (open bool) {
+		ns.Do(t, func() error {
+			table, err := os.ReadFile("/proc/thread-self/net/" + transport + "6")
+			open = bytes.Contains(table, local)
+			return err
+		})
+		return open
+	})
 }
