@@ -62,6 +62,7 @@ var All = []lab.Experiment{
 	gtpuThroughput,
 	gtpuLatency,
 	sipMobility,
+	sipLoad,
 	{
 		Name:    wireName,
 		Summary: "whether the emulated links keep their rate, delay and loss on this machine",

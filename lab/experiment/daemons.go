@@ -23,9 +23,10 @@ type maker string
 
 // The makers.
 const (
-	isthmus maker = "isthmus"
-	miredo  maker = "miredo"
-	osmocom maker = "osmocom"
+	isthmus  maker = "isthmus"
+	miredo   maker = "miredo"
+	osmocom  maker = "osmocom"
+	kamailio maker = "kamailio"
 )
 
 // title is the maker's name in tables.
@@ -35,6 +36,8 @@ func (m maker) title() string {
 		return "Miredo"
 	case osmocom:
 		return "Osmocom"
+	case kamailio:
+		return "Kamailio"
 	}
 	return "Isthmus"
 }

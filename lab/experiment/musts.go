@@ -99,6 +99,12 @@ const (
 	figureSoftGap    = "soft move, 50 ms: gap, the longer way"
 	figureLossyLatch = "hard move, 50 ms, 20 % of SIP lost: gap of 95 % of moves, latching"
 	figureLossyPlain = "hard move, 50 ms, 20 % of SIP lost: gap of 95 % of moves, no latching"
+
+	figureCallsFailed  = "calls that failed, at 100 a second"
+	figureRegisters    = "Isthmus / Kamailio, registrations in a second of the server's processor"
+	figureSmallFlock   = "calls move at once, 50 ms: change to the last 200 beyond a round trip"
+	figureFlock        = "calls move at once, 50 ms: change to the last 200"
+	figureFlockDropped = "calls move at once: calls dropped"
 )
 
 // Bound is the must of one figure of one experiment.
@@ -184,6 +190,11 @@ var Musts = slices.Concat([]Bound{
 	{sipMobilityName, figureSoftGap, report.Must{Bound: 30}},      // ms
 	{sipMobilityName, figureLossyLatch, report.Must{Bound: 300}},  // ms
 	{sipMobilityName, figureLossyPlain, report.Must{Bound: 1200}}, // ms
+	{sipLoadName, figureCallsFailed, report.Must{}},
+	{sipLoadName, figureRegisters, report.Must{AtLeast: true, Bound: 0.3}},
+	{sipLoadName, figureSmallFlock, report.Must{Bound: 50}}, // ms
+	{sipLoadName, figureFlock, report.Must{Bound: 1000}},    // ms
+	{sipLoadName, figureFlockDropped, report.Must{}},
 }, faultsMusts(natFaultsName), faultsMusts(relayFaultsName), faultsMusts(ggsnFaultsName))
 
 // faultsMusts are the bounds of campaigns.

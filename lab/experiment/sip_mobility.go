@@ -44,7 +44,11 @@ type sipCase struct {
 }
 
 func (c *sipCase) String() string {
-	return fmt.Sprintf("%s, %s, %v", c.world.family(), c.world.title(c.host), c.kind)
+	text := fmt.Sprintf("%s, %s, %v", c.world.family(), c.world.title(c.host), c.kind)
+	if c.world.mode == sipKamailio {
+		text += ", registered at Kamailio"
+	}
+	return text
 }
 
 func (w sipWorld) family() string {
@@ -159,14 +163,21 @@ func runSIPMobility(ctx context.Context, e *lab.Env) error {
 	short := e.Runs > 0 && e.Runs < longRun
 	var cases []*sipCase
 	var early []*sipEarly
-	for _, w := range sipWorlds(short) {
+	worlds, before := sipWorlds(short), sipEarlyWorlds(short)
+	if _, missing := peersOf(e).Program("kamailio"); missing == nil {
+		theirs := sipWorld{ipv6: true, mode: sipKamailio, hosts: sipTrips()[:1]}
+		if worlds = append(worlds, theirs); !short {
+			before = append(before, theirs)
+		}
+	}
+	for _, w := range worlds {
 		done, err := measureSIP(ctx, e, w)
 		if err != nil {
 			return err
 		}
 		cases = append(cases, done...)
 	}
-	for _, w := range sipEarlyWorlds(short) {
+	for _, w := range before {
 		done, err := measureEarly(ctx, e, w)
 		if err != nil {
 			return err

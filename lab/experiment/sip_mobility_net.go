@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/registrar/registrarrole"
 )
@@ -170,23 +171,18 @@ func (n *sipNet) route(iface string, number, metric int) error {
 	return setRoute((*netlink.Handle).RouteReplace).byDefault(n.mobile, iface, n.lan(number).at(1).String(), metric)
 }
 
+// sipKamailio is the mode of a server that is Kamailio, a proxy.
+const sipKamailio = "Kamailio"
+
 // start starts the server and all telephones. The hosts are of another domain, and strangers to
 // the server.
-func (n *sipNet) start(ctx context.Context) error {
-	file := filepath.Join(n.dir, "subscribers.toml")
-	text := fmt.Sprintf("[[subscriber]]\nprivate_id = \"ue\"\npublic_ids = [%q]\npassword = %q\n", sipUE, sipSecret)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		return err
-	}
+func (n *sipNet) start(ctx context.Context) (err error) {
 	at := n.lan(sipLinkServer).at(2)
-	err := n.serve(ctx, n.server, fmt.Sprintf(`[[registrar]]
-domains = ["example.net"]
-listen = [%q]
-subscribers_file = %q
-mode = %q
-record_route = false
-keep_state = false
-`, at, file, n.mode))
+	if n.mode == sipKamailio {
+		err = n.serveKamailio(ctx, n.server, n.kamailio())
+	} else {
+		err = n.serveIsthmus(ctx, at)
+	}
 	if err != nil {
 		return err
 	}
@@ -203,6 +199,30 @@ keep_state = false
 	return n.settle(ctx)
 }
 
+// kamailio is the configuration of Kamailio as the server.
+func (n *sipNet) kamailio() peers.Kamailio {
+	return peers.Kamailio{
+		Name: "kamailio", Listen: []netip.AddrPort{netip.AddrPortFrom(n.lan(sipLinkServer).at(2), sipPort)}, Domain: "example.net", Password: sipSecret,
+	}
+}
+
+// serveIsthmus starts our server at an address.
+func (n *sipNet) serveIsthmus(ctx context.Context, at netip.Addr) error {
+	file := filepath.Join(n.dir, "subscribers.toml")
+	text := fmt.Sprintf("[[subscriber]]\nprivate_id = \"ue\"\npublic_ids = [%q]\npassword = %q\n", sipUE, sipSecret)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return err
+	}
+	return n.serve(ctx, n.server, fmt.Sprintf(`[[registrar]]
+domains = ["example.net"]
+listen = [%q]
+subscribers_file = %q
+mode = %q
+record_route = false
+keep_state = false
+`, at, file, n.mode))
+}
+
 // settle waits until the terminal is registered by a, with b on standby.
 func (n *sipNet) settle(ctx context.Context) error {
 	if err := n.registered(ctx, sipLinkA); err != nil {
@@ -216,8 +236,8 @@ func (n *sipNet) registered(ctx context.Context, link int) error {
 	want := n.lan(link).at(2).String()
 	err := poll(ctx, sipWait, 5*time.Millisecond, func(ctx context.Context) (bool, error) {
 		list, err := n.bindings(ctx)
-		for _, b := range list {
-			if u, e := message.ParseURI(b.Contact); e == nil && u.Host == want {
+		for _, contact := range list {
+			if u, e := message.ParseURI(contact); e == nil && u.Host == want {
 				return true, err
 			}
 		}
@@ -229,12 +249,23 @@ func (n *sipNet) registered(ctx context.Context, link int) error {
 	return nil
 }
 
-// bindings are those of the terminal at the server.
-func (n *sipNet) bindings(ctx context.Context) ([]registrarrole.Binding, error) {
+// bindings are the contacts of the terminal at the server.
+func (n *sipNet) bindings(ctx context.Context) (contacts []string, err error) {
+	if n.mode == sipKamailio {
+		command, err := peersOf(n.env).KamailioBindings(n.dir, n.kamailio())
+		if err != nil {
+			return nil, err
+		}
+		printed, err := n.run(ctx, n.server, append([]string{command.Path}, command.Args...)...)
+		return peers.KamailioContacts(printed), err
+	}
 	var list registrarrole.Bindings
 	i := instance{n.server, n.env.Binary, n.dir, n.server.Name()}
-	err := i.ask(ctx, "registrar", "bindings", map[string]any{"address": sipUE, "limit": 100}, &list)
-	return list.Bindings, err
+	err = i.ask(ctx, "registrar", "bindings", map[string]any{"address": sipUE, "limit": 100}, &list)
+	for _, b := range list.Bindings {
+		contacts = append(contacts, b.Contact)
+	}
+	return contacts, err
 }
 
 // close ends telephones, server and topology.

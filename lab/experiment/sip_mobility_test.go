@@ -13,7 +13,15 @@ import (
 // A call moves between links, softly and hard, and its figures are measured.
 func TestSIPMoves(t *testing.T) {
 	t.Parallel()
-	runShort(t, sipMobility)
+	x := sipMobility
+	x.Needs = []string{"kamailio", "kamcmd"} // what adds a column
+	runShort(t, x)
+}
+
+// Calls and registrations through each server, and calls that move at once.
+func TestSIPLoad(t *testing.T) {
+	t.Parallel()
+	runShort(t, sipLoad)
 }
 
 // TestSIPMoveFigures reads moves at 100 ms from captures that were made up.

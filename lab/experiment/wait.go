@@ -37,7 +37,7 @@ func serving(ctx context.Context, node *lab.Node, p *lab.Proc, port uint16) erro
 		case <-p.Done():
 			return false, errors.Join(fmt.Errorf("%s ended before it served", p.Name()), p.Wait())
 		default:
-			return bound(node, int(port), "udp")
+			return bound(node, int(port), "udp", "udp6")
 		}
 	})
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {

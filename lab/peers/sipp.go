@@ -3,8 +3,14 @@
 package peers
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 )
 
 // Sipp is one run of sipp, which plays a scenario so many times and ends: with status 0 if each of
@@ -24,6 +30,11 @@ type Sipp struct {
 	TCP bool
 	// Calls are played, Rate a second.
 	Calls, Rate int
+	// Open is how many of them are open at a time at most, 0 for all.
+	Open int
+	// Users are those that play the calls in turn. A scenario has the name of one as [field0], and as
+	// [field1] the answer to a challenge: passwords are names.
+	Users []string
 }
 
 // Sipp writes the scenario below dir and returns the command.
@@ -41,12 +52,47 @@ func (p *Peers) Sipp(dir string, c Sipp) (*Command, error) {
 		args = []string{"-sn", c.Standard, "-s", c.User}
 	}
 	args = append(args, "-t", transport, "-i", bracketed(c.Local.Addr()), "-p", fmt.Sprint(c.Local.Port()),
-		"-auth_uri", c.Domain, "-m", fmt.Sprint(c.Calls), "-r", fmt.Sprint(c.Rate), "-l", fmt.Sprint(c.Calls), "-nostdin", "-timeout", "60s", "-timeout_error",
-		"-trace_err", "-error_file", i.at(".errors"))
+		"-auth_uri", c.Domain, "-m", fmt.Sprint(c.Calls), "-r", fmt.Sprint(c.Rate), "-l", fmt.Sprint(cmp.Or(c.Open, c.Calls)), "-nostdin", "-timeout", "60s", "-timeout_error", "-watchdog_interval", "0",
+		"-trace_err", "-error_file", i.at(".errors"), "-trace_stat", "-stf", i.at(sippCounted))
+	if len(c.Users) > 0 {
+		if err := i.write(".csv", c.users()); err != nil {
+			return nil, err
+		}
+		args = append(args, "-inf", i.at(".csv"))
+	}
 	if c.Remote.IsValid() {
 		args = append(args, c.Remote.String())
 	}
 	return i.command(c.Scenario, args...)
+}
+
+// sippCounted names the file of what a run has counted.
+const sippCounted = ".stat"
+
+// SippFailed is how many calls have failed in a run that has ended, whose files are below dir.
+func SippFailed(dir, name string) (failed int, err error) {
+	file := filepath.Join(dir, name+sippCounted)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, fmt.Errorf("what sipp has counted cannot be read: %w", err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	values := strings.Split(lines[len(lines)-1], ";")
+	column := slices.Index(strings.Split(lines[0], ";"), "FailedCall(C)")
+	if len(lines) < 2 || column < 0 || column >= len(values) {
+		return 0, fmt.Errorf("%s does not say how many calls have failed", file)
+	}
+	return strconv.Atoi(values[column])
+}
+
+// users is the file of those that play.
+func (c Sipp) users() string {
+	var b strings.Builder
+	b.WriteString("SEQUENTIAL\n")
+	for _, name := range c.Users {
+		fmt.Fprintf(&b, "%s;[authentication username=%s password=%s]\n", name, name, name)
+	}
+	return b.String()
 }
 
 // bracketed writes an address as sipp has it.

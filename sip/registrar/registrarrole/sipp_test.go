@@ -3,145 +3,16 @@
 package registrarrole
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
+	"os"
 	"testing"
 
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/lab/peers/peerstest"
 )
-
-// registration registers alice, who is challenged.
-const registration = `<?xml version="1.0" encoding="ISO-8859-1" ?>
-<scenario name="register">
-<send retrans="500"><![CDATA[
-
-REGISTER sip:example.net SIP/2.0
-Via: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch];rport
-From: <sip:alice@example.net>;tag=[call_number]
-To: <sip:alice@example.net>
-Call-ID: [call_id]
-CSeq: 1 REGISTER
-Contact: <sip:alice@[local_ip]:[local_port]>
-Max-Forwards: 70
-Expires: 600
-Content-Length: 0
-
-]]></send>
-<recv response="401" auth="true"/>
-<send retrans="500"><![CDATA[
-
-REGISTER sip:example.net SIP/2.0
-Via: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch];rport
-From: <sip:alice@example.net>;tag=[call_number]
-To: <sip:alice@example.net>
-Call-ID: [call_id]
-CSeq: 2 REGISTER
-Contact: <sip:alice@[local_ip]:[local_port]>
-[authentication username=alice password=alice]
-Max-Forwards: 70
-Expires: 600
-Content-Length: 0
-
-]]></send>
-<recv response="200"/>
-</scenario>
-`
-
-// calling calls bob, and hangs up.
-const calling = `<?xml version="1.0" encoding="ISO-8859-1" ?>
-<scenario name="call">
-<send retrans="500"><![CDATA[
-
-INVITE sip:bob@example.net SIP/2.0
-Via: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch];rport
-From: <sip:carol@elsewhere.example.com>;tag=[call_number]
-To: <sip:bob@example.net>
-Call-ID: [call_id]
-CSeq: 1 INVITE
-Contact: <sip:carol@[local_ip]:[local_port];transport=[transport]>
-Max-Forwards: 70
-Content-Length: 0
-
-]]></send>
-<recv response="100" optional="true"/>
-<recv response="180" optional="true"/>
-<recv response="200" rrs="true"/>
-<send><![CDATA[
-
-ACK [next_url] SIP/2.0
-Via: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch];rport
-[routes]
-From: <sip:carol@elsewhere.example.com>;tag=[call_number]
-To: <sip:bob@example.net>[peer_tag_param]
-Call-ID: [call_id]
-CSeq: 1 ACK
-Max-Forwards: 70
-Content-Length: 0
-
-]]></send>
-<send retrans="500"><![CDATA[
-
-BYE [next_url] SIP/2.0
-Via: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch];rport
-[routes]
-From: <sip:carol@elsewhere.example.com>;tag=[call_number]
-To: <sip:bob@example.net>[peer_tag_param]
-Call-ID: [call_id]
-CSeq: 2 BYE
-Max-Forwards: 70
-Content-Length: 0
-
-]]></send>
-<recv response="200"/>
-</scenario>
-`
-
-// answering answers calls until the caller hangs up.
-const answering = `<?xml version="1.0" encoding="ISO-8859-1" ?>
-<scenario name="answer">
-<recv request="INVITE"/>
-<send><![CDATA[
-
-SIP/2.0 180 Ringing
-[last_Via:]
-[last_Record-Route:]
-[last_From:]
-[last_To:];tag=[call_number]
-[last_Call-ID:]
-[last_CSeq:]
-Contact: <sip:bob@[local_ip]:[local_port];transport=[transport]>
-Content-Length: 0
-
-]]></send>
-<send retrans="500"><![CDATA[
-
-SIP/2.0 200 OK
-[last_Via:]
-[last_Record-Route:]
-[last_From:]
-[last_To:];tag=[call_number]
-[last_Call-ID:]
-[last_CSeq:]
-Contact: <sip:bob@[local_ip]:[local_port];transport=[transport]>
-Content-Length: 0
-
-]]></send>
-<recv request="ACK"/>
-<recv request="BYE"/>
-<send><![CDATA[
-
-SIP/2.0 200 OK
-[last_Via:]
-[last_From:]
-[last_To:]
-[last_Call-ID:]
-[last_CSeq:]
-Content-Length: 0
-
-]]></send>
-</scenario>
-`
 
 // sippCalls is how many of each kind there are, and sippRate how many a second.
 const sippCalls, sippRate = 300, 200
@@ -154,7 +25,7 @@ func TestSippRegisters(t *testing.T) {
 	s := w.serve(fmt.Sprintf("listen = [%q]\nlisten_tls = []\nalgorithms = [\"MD5\"]", server))
 	for i, tcp := range []bool{false, true} {
 		command, err := all.Sipp(w.dir, peers.Sipp{
-			Name: fmt.Sprint("sipp", tcp), Scenario: registration, Domain: domain, Local: netip.AddrPortFrom(terminal, uint16(5080+i)), Remote: netip.AddrPortFrom(server, sipPort),
+			Name: fmt.Sprint("sipp", tcp), Scenario: peers.SippRegistration(domain, ""), Users: []string{"alice"}, Domain: domain, Local: netip.AddrPortFrom(terminal, uint16(5080+i)), Remote: netip.AddrPortFrom(server, sipPort),
 			TCP: tcp, Calls: sippCalls, Rate: sippRate,
 		})
 		cmd, out := start(t, ns, command, err)
@@ -195,9 +66,10 @@ func TestSippCalls(t *testing.T) {
 				TCP: tcp, Calls: sippCalls, Rate: sippRate,
 			})
 		}
-		command, err := run(answering, "callee", callee, calleeSide, tt.to)
+		command, err := run(peers.SippAnswering("bob"), "callee", callee, calleeSide, tt.to)
 		answers, answered := start(t, callees, command, err)
-		command, err = run(calling, "caller", caller, callerSide, tt.from)
+		awaitPort(t, callees, port, transport)
+		command, err = run(peers.SippCalling(domain, "bob"), "caller", caller, callerSide, tt.from)
 		calls, called := start(t, callers, command, err)
 		if err := calls.Wait(); err != nil {
 			t.Errorf("from TCP %t to TCP %t: %v\n%s", tt.from, tt.to, err, called)
@@ -209,4 +81,18 @@ func TestSippCalls(t *testing.T) {
 	if n := s.value("requests_total", "unproved"); n != 0 {
 		t.Errorf("%v were not proved", n)
 	}
+}
+
+// awaitPort waits until somebody in a namespace has a port of a transport: a call that comes sooner fails.
+func awaitPort(t *testing.T, ns *testutil.Netns, port uint16, transport string) {
+	t.Helper()
+	local := fmt.Appendf(nil, ":%04X ", port)
+	eventually(t, fmt.Sprintf("port %d of %s is open", port, transport), func() (open bool) {
+		ns.Do(t, func() error {
+			table, err := os.ReadFile("/proc/thread-self/net/" + transport + "6")
+			open = bytes.Contains(table, local)
+			return err
+		})
+		return open
+	})
 }

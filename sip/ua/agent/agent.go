@@ -56,6 +56,7 @@ type Agent struct {
 	last    int      // the number of the newest path
 	lost    []func() // close the sockets of paths that are no more
 	calls   map[ua.CallID]*call
+	clock   clock // of the calls' media
 	work    chan func()
 	events  chan Event
 	missed  uint64 // events that no one fetched
@@ -73,7 +74,7 @@ func New(s Settings) (*Agent, error) {
 	}
 	a := &Agent{
 		set: s, paths: map[int]*path{}, calls: map[ua.CallID]*call{},
-		work: make(chan func(), 256), events: make(chan Event, 1024), ended: make(chan struct{}),
+		work: make(chan func(), 1024), events: make(chan Event, 1024), ended: make(chan struct{}),
 	}
 	a.set.UA.Lookup = a.lookup
 	var err error
@@ -138,9 +139,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.follow()
 		case now := <-timer.C:
 			a.engine.Tick(now, &a.out)
-			for _, c := range a.calls {
-				c.tick(now)
-			}
+			a.clock.tick(now)
 			a.checkCarrier(now)
 		}
 	}
@@ -149,10 +148,8 @@ func (a *Agent) Run(ctx context.Context) error {
 // untilNext is how long nothing is due.
 func (a *Agent) untilNext() time.Duration {
 	next := a.engine.Next()
-	for _, c := range a.calls {
-		if at := c.stream.Next(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
-			next = at
-		}
+	if at := a.clock.next(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+		next = at
 	}
 	if at := a.checked.Add(carrierEvery); len(a.calls) > 0 && (next.IsZero() || at.Before(next)) {
 		next = at
@@ -292,6 +289,7 @@ func (a *Agent) Press(ctx context.Context, id ua.CallID, digits string) error {
 		if c == nil {
 			return ua.ErrNoCall
 		}
+		defer c.schedule()
 		return c.stream.Press(digits)
 	})
 }

@@ -29,6 +29,9 @@ type call struct {
 	out     media.Output
 	sockets map[int]*sockets // by paths
 	hold    bool
+	// Of the agent's clock.
+	at    time.Time
+	place int // in the queue, counted from 1; 0: it is not there
 }
 
 // sockets are those of RTP and RTCP on one path. The stream knows them by a slot, for paths
@@ -75,6 +78,15 @@ func (a *Agent) newCall() (*call, error) {
 func (c *call) begin(id ua.CallID) {
 	c.id = id
 	c.a.calls[id] = c
+	c.schedule()
+}
+
+// schedule has the agent's clock know when the media are due, from the beginning of the call to its
+// end.
+func (c *call) schedule() {
+	if c.a.calls[c.id] == c {
+		c.a.clock.set(c, c.stream.Next())
+	}
 }
 
 func token() string {
@@ -178,6 +190,7 @@ func (c *call) flush() {
 		c.a.tell(Event{Event: ua.Event{Call: c.id}, Media: &v, Time: time.Now()})
 	}
 	c.out.Reset()
+	c.schedule()
 }
 
 // event has media follow the call.
@@ -215,6 +228,7 @@ func (c *call) closeSockets(id int) {
 }
 
 func (c *call) close() {
+	c.a.clock.set(c, time.Time{})
 	for id := range c.sockets {
 		c.closeSockets(id)
 	}
@@ -252,6 +266,7 @@ func (c *call) Answer(body []byte, id int) ([]byte, error) {
 		c.session.Withdraw()
 		return nil, err
 	}
+	defer c.schedule()
 	return answer, c.stream.Agree(agreed, time.Now())
 }
 
@@ -261,6 +276,7 @@ func (c *call) Accept(answer []byte) error {
 	if err != nil {
 		return err
 	}
+	defer c.schedule()
 	return c.stream.Agree(agreed, time.Now())
 }
 

@@ -213,6 +213,7 @@ func (a *Agent) open(at netip.Addr, f address) error {
 			return err
 		}
 		p.udp = packets.(*net.UDPConn)
+		widen(p.udp)
 		p.tcp, err = (&net.ListenConfig{Control: control}).Listen(context.Background(), "tcp", local.String())
 		if err != nil {
 			return errors.Join(err, p.udp.Close())
@@ -232,6 +233,21 @@ func (a *Agent) open(at netip.Addr, f address) error {
 	go a.receive(p)
 	go a.accept(p)
 	return nil
+}
+
+// queued is how much a socket of SIP holds until it is read, in octets: when a thousand calls move
+// at once, as many requests come at once, and what is lost is repeated after half a second.
+const queued = 4 << 20
+
+// widen has a socket hold that much, or as much as the host allows an ordinary user.
+func widen(conn *net.UDPConn) {
+	if c, err := conn.SyscallConn(); err == nil {
+		_ = c.Control(func(fd uintptr) {
+			if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, queued) != nil {
+				_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, queued)
+			}
+		})
+	}
 }
 
 // boundTo binds sockets to a link, so that what leaves by a path leaves by its link, whichever

@@ -60,7 +60,13 @@ func uri(at string) string {
 // register runs an agent that registers by the router's registrar.
 func (n *net3) register(t *testing.T, in *testutil.Netns, p plan, name string, sound func() (media.Source, media.Sink)) *agent.Agent {
 	t.Helper()
-	proxy, err := message.ParseURI(uri(p.router))
+	return n.registerBy(t, in, uri(p.router), name, sound)
+}
+
+// registerBy runs one that registers by a proxy.
+func (n *net3) registerBy(t *testing.T, in *testutil.Netns, by, name string, sound func() (media.Source, media.Sink)) *agent.Agent {
+	t.Helper()
+	proxy, err := message.ParseURI(by)
 	if err != nil {
 		t.Fatal(err)
 	}
