@@ -132,23 +132,24 @@ func forgetNeighbour(node *lab.Node, iface string, at net.IP) error {
 // span is what theory allows.
 type span struct{ least, most time.Duration }
 
-// theory is the gap in what is sent to the terminal, in 95 % of moves: what comes until the re-INVITE
-// has reached the host is lost, so a round trip, and one to two packet times.
+// theory is the gap in what is sent to the terminal, in 95 % of moves: the packets that are sent until
+// the re-INVITE has reached the host, and its first to the new address has come, are lost. So with
+// constant delays a gap is a number of packet times: those that begin in that time, and one.
 func (c *sipCase) theory() (least, most time.Duration) {
-	const packet, addressCheck, solicitDelay, carrier = flowGap, time.Second, time.Second, 20 * time.Millisecond
-	trip := c.world.access + c.host.trip
-	least, most = trip+packet, trip+2*packet
+	if c.kind == sipSoft {
+		return flowGap, flowGap
+	}
+	least = c.world.access + c.host.trip
+	most = least + c.repeats()
 	switch c.kind {
-	case sipSoft:
-		return packet, packet
-	case sipCarrier:
-		most += carrier
+	case sipCarrier: // how often the telephone looks
+		most += 20 * time.Millisecond
 	case sipCold: // solicitation and advertisement
 		least, most = least+c.world.access, most+c.world.access
 	case sipDuplicate: // one probe after a delay by chance, then RetransTimer (RFC 4862 sections 5.1 and 5.4.2)
-		least, most = least+addressCheck, most+addressCheck+solicitDelay
+		least, most = least+time.Second, most+2*time.Second
 	}
-	return least, most + c.repeats()
+	return least/flowGap*flowGap + flowGap, (most+flowGap-1)/flowGap*flowGap + flowGap
 }
 
 // repeats is how long 95 % of moves wait for a re-INVITE that is not lost: no repeat comes before T1,
