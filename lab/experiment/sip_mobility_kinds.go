@@ -129,9 +129,6 @@ func forgetNeighbour(node *lab.Node, iface string, at net.IP) error {
 	return nil
 }
 
-// span is what theory allows.
-type span struct{ least, most time.Duration }
-
 // theory is the gap in what is sent to the terminal, in 95 % of moves: the packets that are sent until
 // the re-INVITE has reached the host, and its first to the new address has come, are lost. So with
 // constant delays a gap is a number of packet times: those that begin in that time, and one.

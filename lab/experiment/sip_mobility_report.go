@@ -67,7 +67,11 @@ func (c *sipCase) theoryText() string {
 	if least == most {
 		return fmt.Sprint(least.Milliseconds())
 	}
-	return fmt.Sprintf("%d to %d", least.Milliseconds(), most.Milliseconds())
+	text := fmt.Sprintf("%d to %d", least.Milliseconds(), most.Milliseconds())
+	if c.host.everything {
+		text += ", and media lost"
+	}
+	return text
 }
 
 // Numbers of a move, times in milliseconds.
