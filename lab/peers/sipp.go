@@ -74,9 +74,9 @@ const sippErrors = ".errors"
 
 // SippErrors is the beginning of what went wrong in a run whose files are below dir; "" if nothing did.
 func SippErrors(dir, name string) string {
-	const enough = 600
+	const enough = 300
 	text, _ := os.ReadFile(filepath.Join(dir, name+sippErrors)) // made with the first error
-	return string(text[:min(len(text), enough)])
+	return strings.Join(strings.Fields(string(text[:min(len(text), enough)])), " ")
 }
 
 // SippFailed is how many calls have failed in a run that has ended, whose files are below dir.
