@@ -42,8 +42,8 @@ const sipSlow = 100
 
 var (
 	longSIPLoad = sipLoadForm{
-		calls: 1000, steps: []int{200, 500, 1000, 1500, 2000, 2500, 3000, 4000}, stepTime: 4 * time.Second,
-		registers: 20_000, users: 5000, flocks: []int{100, 1000},
+		calls: 1000, steps: []int{200, 500, 1000, 1500, 2000, 3000, 4000}, stepTime: 2 * time.Second,
+		registers: 10_000, users: 5000, flocks: []int{100, 1000},
 	}
 	shortSIPLoad = sipLoadForm{calls: 50, steps: []int{500}, stepTime: 200 * time.Millisecond, registers: 500, users: 100, flocks: []int{10}}
 )
@@ -55,15 +55,6 @@ func runSIPLoad(ctx context.Context, e *lab.Env) error {
 		form = shortSIPLoad
 	}
 	form.runs = cmp.Or(e.Runs, sipLoadRuns)
-	results := map[maker]*sipLoads{isthmus: {}, kamailio: {}}
-	for run := range form.runs {
-		for _, who := range []maker{kamailio, isthmus} {
-			e.Step("%s, run %d of %d", who.title(), run+1, form.runs)
-			if err := results[who].measure(ctx, e, who, form); err != nil {
-				return fmt.Errorf("%s: %w", who.title(), err)
-			}
-		}
-	}
 	var flocks []*sipFlock
 	for _, size := range form.flocks {
 		f, err := measureFlock(ctx, e, size, form.runs)
@@ -71,6 +62,15 @@ func runSIPLoad(ctx context.Context, e *lab.Env) error {
 			return fmt.Errorf("%d calls that move: %w", size, err)
 		}
 		flocks = append(flocks, f)
+	}
+	results := map[maker]*sipLoads{isthmus: {}, kamailio: {}}
+	for run := range form.runs {
+		for _, who := range []maker{isthmus, kamailio} {
+			e.Step("%s, run %d of %d", who.title(), run+1, form.runs)
+			if err := results[who].measure(ctx, e, who, form); err != nil {
+				return fmt.Errorf("%s: %w", who.title(), err)
+			}
+		}
 	}
 	return finish(e, sipLoadReport(form, results, flocks))
 }
@@ -115,11 +115,14 @@ func (s *sipLoads) call(ctx context.Context, r *sipRig, form sipLoadForm) error 
 		if rate == sipSlow {
 			calls = form.calls
 		}
-		failed, took, err := r.calls(ctx, rate, calls)
+		failed, took, why, err := r.calls(ctx, rate, calls)
 		if err != nil {
 			return err
 		}
 		r.env.Step("  %d calls a second: %d of %d failed, in %.1f s", rate, failed, calls, took.clock.Seconds())
+		if failed > 0 {
+			r.env.Step("    %s", why)
+		}
 		if rate == sipSlow {
 			s.failed = append(s.failed, float64(failed))
 		}

@@ -55,6 +55,9 @@ func measureFlock(ctx context.Context, e *lab.Env, size, runs int) (f *sipFlock,
 			if err := n.change(t); err != nil {
 				return err
 			}
+			if err := n.ue.awaitPaths(ctx, t.to, 0); err != nil { // calls are on the move from then on
+				return err
+			}
 			err := n.ue.all(ctx, size, func(c agent.CallState) bool { return !c.Moving })
 			t.settled = time.Now()
 			return err
@@ -67,6 +70,7 @@ func measureFlock(ctx context.Context, e *lab.Env, size, runs int) (f *sipFlock,
 			return nil, err
 		}
 		f.moves = append(f.moves, m)
+		e.Step("  the first re-INVITE after %.1f ms, the last 200 after %.1f ms, %d repeated", milliseconds(m.first), milliseconds(m.last), m.repeated)
 		if err := n.ue.all(ctx, size, func(c agent.CallState) bool { return !c.Moving }); err != nil {
 			return nil, err
 		}
@@ -76,44 +80,43 @@ func measureFlock(ctx context.Context, e *lab.Env, size, runs int) (f *sipFlock,
 	return f, err
 }
 
-// gather makes the calls, and has both ends hold them if they are many.
+// gather makes the calls, some at a time, and has both ends hold them if they are many.
 func (n *sipNet) gather(ctx context.Context, h *sipHost, size int) error {
-	up := func(agent.CallState) bool { return true }
-	for i := range size {
-		if _, err := n.ue.Call(ctx, "sip:"+h.name+"@"+uriHost(n.hostAddr(h))); err != nil {
-			return err
-		}
-		if (i+1)%sipAhead != 0 && i+1 != size {
-			continue
-		}
-		if err := n.ue.all(ctx, i+1, up); err != nil {
-			return err
-		}
-	}
-	if size <= sipLoud {
-		return nil
-	}
-	for _, p := range []*sipPhone{n.ue, h.phone} {
-		s, err := p.State(ctx)
-		if err != nil {
-			return err
-		}
-		for i, c := range s.Calls {
-			if err := p.Hold(ctx, c.ID, true); err != nil {
+	for made := 0; made < size; {
+		for range min(sipAhead, size-made) {
+			if _, err := n.ue.Call(ctx, "sip:"+h.name+"@"+uriHost(n.hostAddr(h))); err != nil {
 				return err
 			}
-			if (i+1)%sipAhead == 0 {
-				held := 0
-				if err := p.all(ctx, size, func(c agent.CallState) bool { held++; return held > i+1 || c.Held }); err != nil {
-					return err
-				}
-			}
+			made++
 		}
-		if err := p.all(ctx, size, func(c agent.CallState) bool { return c.Held }); err != nil {
-			return err
+		for _, p := range []*sipPhone{n.ue, h.phone} {
+			err := p.all(ctx, made, func(agent.CallState) bool { return true })
+			if err == nil && size > sipLoud {
+				err = p.holdAll(ctx, made)
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// holdAll holds those of so many calls that are not held yet.
+func (p *sipPhone) holdAll(ctx context.Context, size int) error {
+	s, err := p.State(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range s.Calls {
+		if c.Held {
+			continue
+		}
+		if err := p.Hold(ctx, c.ID, true); err != nil {
+			return err
+		}
+	}
+	return p.all(ctx, size, func(c agent.CallState) bool { return c.Held })
 }
 
 // all waits until a telephone has so many calls that stand, each of which is as it should be.

@@ -162,29 +162,30 @@ func (r *sipRig) registrations(ctx context.Context, n int) (sipTook, error) {
 	})
 }
 
-// calls has so many calls made, and says how many failed.
-func (r *sipRig) calls(ctx context.Context, rate, n int) (failed int, took sipTook, err error) {
+// calls has so many calls made, and says how many failed, and what sipp said of the first.
+func (r *sipRig) calls(ctx context.Context, rate, n int) (failed int, took sipTook, why string, err error) {
 	answering := peers.Sipp{Scenario: peers.SippAnswering(sippUser), Local: r.at(sippCallee), Calls: n, Rate: rate}
 	command, err := r.command(&answering)
 	if err != nil {
-		return 0, took, err
+		return 0, took, "", err
 	}
 	callee, err := r.clients.Start(ctx, lab.Process{Name: answering.Name, Path: command.Path, Args: command.Args})
 	if err != nil {
-		return 0, took, err
+		return 0, took, "", err
 	}
 	defer func() { _ = callee.Stop() }() // it waits for calls that have failed
 	if err := serving(ctx, r.clients, callee, sippCallee); err != nil {
-		return 0, took, err
+		return 0, took, "", err
 	}
 	calling := peers.Sipp{Scenario: peers.SippCalling("example.net", sippUser), Local: r.at(sippCaller), Remote: r.remote(), Calls: n, Rate: rate}
 	took, ended := r.sipp(ctx, calling)
 	if ctx.Err() != nil {
-		return 0, took, ctx.Err()
+		return 0, took, "", ctx.Err()
 	}
-	failed, err = peers.SippFailed(r.dir, fmt.Sprintf("sipp%d", r.runs))
+	name := fmt.Sprintf("sipp%d", r.runs)
+	failed, err = peers.SippFailed(r.dir, name)
 	if err == nil && failed == 0 {
 		err = ended
 	}
-	return failed, took, err
+	return failed, took, peers.SippErrors(r.dir, answering.Name) + peers.SippErrors(r.dir, name), err
 }

@@ -53,7 +53,7 @@ func (p *Peers) Sipp(dir string, c Sipp) (*Command, error) {
 	}
 	args = append(args, "-t", transport, "-i", bracketed(c.Local.Addr()), "-p", fmt.Sprint(c.Local.Port()),
 		"-auth_uri", c.Domain, "-m", fmt.Sprint(c.Calls), "-r", fmt.Sprint(c.Rate), "-l", fmt.Sprint(cmp.Or(c.Open, c.Calls)), "-nostdin", "-timeout", "60s", "-timeout_error", "-watchdog_interval", "0",
-		"-trace_err", "-error_file", i.at(".errors"), "-trace_stat", "-stf", i.at(sippCounted))
+		"-trace_err", "-error_file", i.at(sippErrors), "-trace_stat", "-stf", i.at(sippCounted))
 	if len(c.Users) > 0 {
 		if err := i.write(".csv", c.users()); err != nil {
 			return nil, err
@@ -68,6 +68,16 @@ func (p *Peers) Sipp(dir string, c Sipp) (*Command, error) {
 
 // sippCounted names the file of what a run has counted.
 const sippCounted = ".stat"
+
+// sippErrors names the file of what went wrong in a run.
+const sippErrors = ".errors"
+
+// SippErrors is the beginning of what went wrong in a run whose files are below dir; "" if nothing did.
+func SippErrors(dir, name string) string {
+	const enough = 300
+	text, _ := os.ReadFile(filepath.Join(dir, name+sippErrors)) // made with the first error
+	return strings.Join(strings.Fields(string(text[:min(len(text), enough)])), " ")
+}
 
 // SippFailed is how many calls have failed in a run that has ended, whose files are below dir.
 func SippFailed(dir, name string) (failed int, err error) {

@@ -31,7 +31,7 @@ func SippCalling(domain, callee string) string {
 		sippSend(true, "INVITE "+uri+" SIP/2.0", sippVia, caller, "To: <"+uri+">", "Call-ID: [call_id]", "CSeq: 1 INVITE",
 			"Contact: <sip:caller@[local_ip]:[local_port];transport=[transport]>", "Max-Forwards: 70"),
 		`<recv response="100" optional="true"/><recv response="180" optional="true"/><recv response="200" rrs="true"/>`,
-		within("ACK", "1"), `<pause milliseconds="50"/>`, within("BYE", "2"), // which may overtake the ACK otherwise
+		within("ACK", "1"), sippPause, within("BYE", "2"),
 		`<recv response="200"/>`)
 }
 
@@ -42,10 +42,14 @@ func SippAnswering(callee string) string {
 	tagged := last + ";tag=[pid]-[call_number]\n[last_Call-ID:]\n[last_CSeq:]"
 	contact := "Contact: <sip:" + callee + "@[local_ip]:[local_port];transport=[transport]>"
 	return sippScenario("answer", `<recv request="INVITE"/>`,
-		sippSend(false, "SIP/2.0 180 Ringing", tagged, contact), sippSend(true, "SIP/2.0 200 OK", tagged, contact),
+		sippSend(false, "SIP/2.0 180 Ringing", tagged, contact), sippPause, sippSend(true, "SIP/2.0 200 OK", tagged, contact),
 		`<recv request="ACK"/><recv request="BYE"/>`,
 		sippSend(false, "SIP/2.0 200 OK", "[last_Via:]\n[last_From:]\n[last_To:]\n[last_Call-ID:]\n[last_CSeq:]"))
 }
+
+// sippPause is between two messages in one direction: a proxy of several processes may have the second
+// overtake the first, which no scenario expects.
+const sippPause = `<pause milliseconds="50"/>`
 
 const sippVia = "Via: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch];rport"
 
