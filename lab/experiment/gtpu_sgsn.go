@@ -117,8 +117,9 @@ func (s *labSGSN) settled(out *sgsn.Output) {
 	}
 }
 
-// await gives an order and waits for what becomes of the context.
-func (s *labSGSN) await(ctx context.Context, order func(now time.Time, out *sgsn.Output) error) (b became, began time.Time, err error) {
+// await gives an order and waits for what becomes of the context: its end, or, if it is to live, any
+// news. A router may advertise once more before a context has ended.
+func (s *labSGSN) await(ctx context.Context, lives bool, order func(now time.Time, out *sgsn.Output) error) (b became, began time.Time, err error) {
 	s.loop.Do(func(now time.Time, out *sgsn.Output) {
 		select {
 		case <-s.became: // what came late of an earlier order
@@ -129,13 +130,18 @@ func (s *labSGSN) await(ctx context.Context, order func(now time.Time, out *sgsn
 	if err != nil {
 		return b, began, err
 	}
-	select {
-	case b = <-s.became:
-		return b, began, nil
-	case <-ctx.Done():
-		return b, began, ctx.Err()
-	case <-time.After(daemonStart):
-		return b, began, fmt.Errorf("nothing became of the PDP context within %v", daemonStart)
+	patience := time.After(daemonStart)
+	for {
+		select {
+		case b = <-s.became:
+			if lives || b.event.Kind == sgsn.Ended {
+				return b, began, nil
+			}
+		case <-ctx.Done():
+			return b, began, ctx.Err()
+		case <-patience:
+			return b, began, fmt.Errorf("nothing became of the PDP context within %v", daemonStart)
+		}
 	}
 }
 
@@ -152,7 +158,7 @@ func (s *labSGSN) attach(ctx context.Context, ggsn netip.Addr, how attachment) (
 	if err := errors.Join(errs[:]...); err != nil {
 		return c, err
 	}
-	b, began, err := s.await(ctx, func(now time.Time, out *sgsn.Output) error {
+	b, began, err := s.await(ctx, true, func(now time.Time, out *sgsn.Output) error {
 		_, err := s.engine.Attach(&a, now, out)
 		return err
 	})
@@ -164,9 +170,9 @@ func (s *labSGSN) attach(ctx context.Context, ggsn netip.Addr, how attachment) (
 
 // detach closes a context.
 func (s *labSGSN) detach(ctx context.Context, key gtp.TID) error {
-	b, _, err := s.await(ctx, func(now time.Time, out *sgsn.Output) error { return s.engine.Detach(key, true, now, out) })
-	if err == nil && (b.event.Kind != sgsn.Ended || b.event.Cause != gtp.CauseAccepted) {
-		err = fmt.Errorf("the PDP context was not closed: %s, %s, cause %s", b.event.Kind, b.event.Reason, b.event.Cause)
+	b, _, err := s.await(ctx, false, func(now time.Time, out *sgsn.Output) error { return s.engine.Detach(key, true, now, out) })
+	if err == nil && b.event.Cause != gtp.CauseAccepted {
+		err = fmt.Errorf("the PDP context was not closed: %s, cause %s", b.event.Reason, b.event.Cause)
 	}
 	return err
 }
