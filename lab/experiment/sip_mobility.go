@@ -187,42 +187,59 @@ func runSIPMobility(ctx context.Context, e *lab.Env) error {
 	return finish(e, sipReport(cases, early))
 }
 
-// measureSIP draws a topology and measures all moves in it.
-func measureSIP(ctx context.Context, e *lab.Env, w sipWorld) (cases []*sipCase, err error) {
+// eachMove draws a topology and has its terminal move as often as runs says, for each host and each
+// kind of move that w names.
+func eachMove(ctx context.Context, e *lab.Env, w sipWorld, runs func(*sipHost) int, begin func(*sipHost, sipKind) sipMoved) (err error) {
 	n, err := drawSIP(ctx, e, w)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	// Last, since with Env.Keep it waits until the person has seen enough.
 	defer func() { err = errors.Join(err, n.close()) }()
 	for _, h := range w.hosts {
 		for _, kind := range h.kinds {
-			c := &sipCase{world: w, host: h, kind: kind}
-			runs := cmp.Or(e.Runs, sipMoves)
-			if h.loss > 0 {
-				runs *= sipLossyMoves
-			}
+			c, runs := begin(h, kind), runs(h)
 			e.Step("%v: %d moves", c, runs)
 			for range runs {
-				m, err := n.move(ctx, h, kind)
-				if err != nil {
-					return nil, fmt.Errorf("%v: %w", c, err)
+				if err := c.move(ctx, n); err != nil {
+					return fmt.Errorf("%v: %w", c, err)
 				}
-				c.moves = append(c.moves, m)
 			}
-			cases = append(cases, c)
 		}
 	}
-	return cases, nil
+	return nil
+}
+
+// sipMoved is one kind of move to one host, and what its moves have shown so far.
+type sipMoved interface {
+	fmt.Stringer
+	move(context.Context, *sipNet) error
+}
+
+// measureSIP measures all moves in the middle of calls in one topology.
+func measureSIP(ctx context.Context, e *lab.Env, w sipWorld) (cases []*sipCase, err error) {
+	runs := func(h *sipHost) int {
+		if h.loss > 0 {
+			return sipLossyMoves * cmp.Or(e.Runs, sipMoves)
+		}
+		return cmp.Or(e.Runs, sipMoves)
+	}
+	err = eachMove(ctx, e, w, runs, func(h *sipHost, kind sipKind) sipMoved {
+		cases = append(cases, &sipCase{world: w, host: h, kind: kind})
+		return cases[len(cases)-1]
+	})
+	return cases, err
 }
 
 // move makes a call with a move in the middle of it.
-func (n *sipNet) move(ctx context.Context, h *sipHost, kind sipKind) (m sipMove, err error) {
-	t, err := n.traced(ctx, h, kind, n.call)
+func (c *sipCase) move(ctx context.Context, n *sipNet) error {
+	t, err := n.traced(ctx, c.host, c.kind, n.call)
 	if err != nil {
-		return m, err
+		return err
 	}
-	return t.read()
+	m, err := t.read()
+	c.moves = append(c.moves, m)
+	return err
 }
 
 // traced does what moves the terminal, and goes back. It gives what was seen meanwhile.

@@ -45,39 +45,25 @@ type sipEarlyMove struct {
 	heard      time.Duration // and to the first media at the host
 }
 
-// measureEarly draws a topology and measures moves before calls.
+// measureEarly measures all moves before calls in one topology.
 func measureEarly(ctx context.Context, e *lab.Env, w sipWorld) (cases []*sipEarly, err error) {
-	n, err := drawSIP(ctx, e, w)
-	if err != nil {
-		return nil, err
-	}
-	// Last, since with Env.Keep it waits until the person has seen enough.
-	defer func() { err = errors.Join(err, n.close()) }()
-	for _, h := range w.hosts {
-		for _, kind := range h.kinds {
-			c := &sipEarly{world: w, host: h, kind: kind}
-			runs := cmp.Or(e.Runs, sipEarlyMoves)
-			e.Step("%v: %d moves", c, runs)
-			for range runs {
-				m, err := n.moveEarly(ctx, c)
-				if err != nil {
-					return nil, fmt.Errorf("%v: %w", c, err)
-				}
-				c.moves = append(c.moves, m)
-			}
-			cases = append(cases, c)
-		}
-	}
-	return cases, nil
+	runs := func(*sipHost) int { return cmp.Or(e.Runs, sipEarlyMoves) }
+	err = eachMove(ctx, e, w, runs, func(h *sipHost, kind sipKind) sipMoved {
+		cases = append(cases, &sipEarly{world: w, host: h, kind: kind})
+		return cases[len(cases)-1]
+	})
+	return cases, err
 }
 
-// moveEarly moves and is called then.
-func (n *sipNet) moveEarly(ctx context.Context, c *sipEarly) (m sipEarlyMove, err error) {
+// move moves and is called then.
+func (c *sipEarly) move(ctx context.Context, n *sipNet) error {
 	t, err := n.traced(ctx, c.host, c.kind, n.callBehind)
 	if err != nil {
-		return m, err
+		return err
 	}
-	return t.readEarly(c.world.mode == registrarrole.Redirect)
+	m, err := t.readEarly(c.world.mode == registrarrole.Redirect)
+	c.moves = append(c.moves, m)
+	return err
 }
 
 // callBehind moves, has the host call, and hangs up.

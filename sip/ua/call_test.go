@@ -32,6 +32,17 @@ func pair(t *testing.T, change func(*Settings)) (w *world, alice, bob *agent) {
 	return w, alice, bob
 }
 
+// ringing is a world in which bob's telephone rings and nobody answers it yet. Change is bob's.
+func ringing(t *testing.T, change func(*Settings)) (w *world, alice, bob *agent) {
+	t.Helper()
+	w = newWorld(t)
+	alice, bob = w.agent("alice", aliceA, nil), w.agent("bob", bobA, change)
+	bob.answer = false
+	alice.call(toBob)
+	w.pass(time.Second)
+	return w, alice, bob
+}
+
 func TestCall(t *testing.T) {
 	w := newWorld(t)
 	alice, bob := w.agent("alice", aliceA, nil), w.agent("bob", bobA, nil)
@@ -73,11 +84,7 @@ func TestCallsThatDoNotComeAbout(t *testing.T) {
 		{"rung reliably, refused", func(s *Settings) { s.Reliable = true }, func(w *world, _, bob *agent) { bob.do(bob.engine.Reject(1, 480, w.now, &bob.out)) }, 480, "INVITE 180 PRACK 200 480 ACK"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w := newWorld(t)
-			alice, bob := w.agent("alice", aliceA, nil), w.agent("bob", bobA, row.change)
-			bob.answer = false
-			alice.call(toBob)
-			w.pass(time.Second)
+			w, alice, bob := ringing(t, row.change)
 			row.do(w, alice, bob)
 			w.pass(2 * time.Minute)
 			expect(t, "messages", w.sent(), strings.Fields(row.sent)...)

@@ -205,11 +205,7 @@ func TestUpdateReceived(t *testing.T) {
 		expect(t, "the answer", s.w.sent(), "491")
 	})
 	t.Run("with an offer while theirs is", func(t *testing.T) {
-		w := newWorld(t)
-		alice, bob := w.agent("alice", aliceA, nil), w.agent("bob", bobA, nil)
-		bob.answer = false
-		alice.call(toBob)
-		w.pass(time.Second)
+		w, alice, _ := ringing(t, nil)
 		c := alice.engine.calls[1]
 		leave := alice.engine.enter(w.now, &alice.out)
 		c.sendUpdate(c.dialog, []byte("offer"), func(*message.Message, error) {})

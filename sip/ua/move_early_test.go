@@ -10,11 +10,7 @@ import (
 
 func TestEarlyMove(t *testing.T) {
 	t.Run("a caller, softly: UPDATE, then the call is answered and moved", func(t *testing.T) {
-		w := newWorld(t)
-		alice, bob := w.agent("alice", aliceA, nil), w.agent("bob", bobA, nil)
-		bob.answer = false
-		alice.call(toBob)
-		w.pass(time.Second)
+		w, alice, bob := ringing(t, nil)
 		w.seen = nil
 		alice.add(2, aliceB)
 		alice.use(2)
@@ -31,11 +27,7 @@ func TestEarlyMove(t *testing.T) {
 		}
 	})
 	t.Run("a caller, hard: what rings is given up, and called again", func(t *testing.T) {
-		w := newWorld(t)
-		alice, bob := w.agent("alice", aliceA, nil), w.agent("bob", bobA, nil)
-		bob.answer = false
-		alice.call(toBob)
-		w.pass(time.Second)
+		w, alice, bob := ringing(t, nil)
 		w.seen = nil
 		alice.add(2, aliceB)
 		alice.lost(1)
@@ -54,11 +46,7 @@ func TestEarlyMove(t *testing.T) {
 		}
 	})
 	t.Run("who is called: UPDATE, and the 200 with the same Contact", func(t *testing.T) {
-		w := newWorld(t)
-		alice, bob := w.agent("alice", aliceA, nil), w.agent("bob", bobA, func(s *Settings) { s.Reliable = true })
-		bob.answer = false
-		alice.call(toBob)
-		w.pass(time.Second)
+		w, alice, bob := ringing(t, func(s *Settings) { s.Reliable = true })
 		w.seen = nil
 		bob.add(2, bobB)
 		bob.lost(1)

@@ -192,11 +192,7 @@ func TestTheEndOutlivesTheAddress(t *testing.T) {
 		}
 	})
 	t.Run("CANCEL", func(t *testing.T) {
-		w := newWorld(t)
-		alice, bob := w.agent("alice", aliceA, nil), w.agent("bob", bobA, nil)
-		bob.answer = false
-		alice.call(toBob)
-		w.pass(time.Second)
+		w, alice, bob := ringing(t, nil)
 		w.lose = func(f flight) bool { return f.from.String() == aliceA }
 		alice.do(alice.engine.HangUp(1, w.now, &alice.out))
 		alice.lost(1)
