@@ -113,8 +113,9 @@ func (s stats) Write(w io.Writer) {
 	for _, one := range s {
 		fmt.Fprintln(w, one.Instance)
 		for _, name := range slices.Sorted(maps.Keys(one.Values)) {
-			if v := one.Values[name]; v != 0 {
-				fmt.Fprintf(w, "  %s\t%.0f\n", words(strings.TrimSuffix(name, "_total")), v)
+			counted, isCounter := strings.CutSuffix(name, "_total")
+			if v := one.Values[name]; v != 0 || !isCounter { // nothing is left, and nothing has happened yet
+				fmt.Fprintf(w, "  %s\t%.0f\n", words(counted), v)
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(one.Dropped)) {

@@ -62,21 +62,22 @@ func (e *Engine) indicatedContext(t *transaction, m *gtp.ErrorIndication) handle
 // indicate tells a node that there is no context for its G-PDU: once in a while, for there is
 // one for each packet otherwise. A packet that comes late is no fault of the node, which may
 // take the indication for one of a context that it has made meanwhile. Its packet went to an
-// address of this node.
-func (e *Engine) indicate(c call, socket Socket, from netip.AddrPort, h *gtp.Header) {
-	if e.ended.has(h, c.at) {
-		return
-	}
-	if !e.isPeer(from.Addr()) && e.byAddress[addressKey(from.Addr().As16())] == 0 {
-		return
+// address of this node. It returns why the packet is dropped.
+func (e *Engine) indicate(c call, socket Socket, from netip.AddrPort, h *gtp.Header) Reason {
+	switch {
+	case e.ended.has(h, c.at):
+		return TEIDUnknown
+	case !e.isPeer(from.Addr()) && e.byAddress[addressKey(from.Addr().As16())] == 0:
+		return Stranger
 	}
 	ph, p, ok := e.peerOf(from.Addr())
 	if !ok || !p.errors.Allow(e.errorLimit, c.now) {
-		return
+		return TEIDUnknown
 	}
 	e.stats.Indications++
 	t := transaction{call: c, socket: socket, from: netip.AddrPortFrom(from.Addr(), socket.Port()), ph: ph, p: p}
 	m := &e.scratch.indication
 	*m = gtp.ErrorIndication{TEID: h.TEID, Address: e.own(from.Addr())}
 	e.write(&t, gtp.Header{TID: h.TID, FlowLabel: h.FlowLabel}, m)
+	return TEIDUnknown
 }

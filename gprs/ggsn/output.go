@@ -76,7 +76,10 @@ type Event struct {
 	// End says why it was deleted.
 	Context ContextInfo
 	End     End
-	// Contexts is how many a node had that PeerRestarted or PathReleased releases.
+	// Port is that of the path, 2123, 2152 or 3386, which PathDown, PathUp and PathReleased are of.
+	Port uint16
+	// Contexts is how many a node had that PeerRestarted or PathReleased releases, or that need the
+	// path which is up or down.
 	Contexts int
 }
 

@@ -85,7 +85,7 @@ func (e *Engine) echoed(h handle, path int, answered bool, c call) {
 			kind = PathDown
 			e.stats.PathsDown++
 		}
-		c.event(Event{Kind: kind, Peer: p.addr})
+		c.event(Event{Kind: kind, Peer: p.addr, Port: Socket(path).Port(), Contexts: w.used})
 	}
 	e.schedulePeer(h, p)
 }
@@ -95,7 +95,7 @@ func (e *Engine) echoed(h handle, path int, answered bool, c call) {
 // is told.
 func (e *Engine) releasePath(h handle, p *peer, path int, c call) {
 	p.paths[path].released = true
-	c.event(Event{Kind: PathReleased, Peer: p.addr, Contexts: p.paths[path].used})
+	c.event(Event{Kind: PathReleased, Peer: p.addr, Port: Socket(path).Port(), Contexts: p.paths[path].used})
 	if path != pathUser {
 		e.releaseAll(p, EndPath, 0, func(s *session) bool { return controlPath(s.version) == path })
 		return

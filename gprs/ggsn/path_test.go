@@ -68,6 +68,26 @@ func TestEchoTimers(t *testing.T) {
 }
 
 // TestEchoVersion0: version 0 has one path for both planes.
+// TestPathDownIsTold: of each path, by its port, with how many contexts need it.
+func TestPathDownIsTold(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.EchoInterval, s.PathHold = time.Minute, -1 })
+	w.open(1, "internet", gtp.PDPTypeIPv4)
+	w.open(2, "internet", gtp.PDPTypeIPv4)
+	var down []uint16
+	for range 200 {
+		w.out.Reset()
+		w.tick(time.Second)
+		for _, v := range w.out.Events {
+			if down = append(down, v.Port); v.Kind != PathDown || v.Peer != sgsn || v.Contexts != 2 {
+				t.Errorf("%+v", v)
+			}
+		}
+	}
+	if slices.Sort(down); !slices.Equal(down, []uint16{2123, 2152}) {
+		t.Errorf("down are %v", down)
+	}
+}
+
 func TestEchoVersion0(t *testing.T) {
 	w := newWorld(t, func(s *Settings) { s.EchoInterval, s.PathHold = time.Minute, time.Minute })
 	w.createV0(gtp.MakeTID(imsi1, 5), "internet", gtp.PDPTypeIPv4)

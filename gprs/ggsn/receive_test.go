@@ -26,6 +26,7 @@ func TestRefusedDatagrams(t *testing.T) {
 	}{
 		{"of a stranger", pathControl, rnc, header(gtp.TypeEchoRequest), Stranger},
 		{"of a stranger on the user plane", pathUser, rnc, header(gtp.TypeEchoRequest), Stranger},
+		{"of a stranger, a packet of a terminal", pathUser, rnc, header(gtp.TypeGPDU), Stranger},
 		{"empty", pathControl, sgsn, nil, Reason(gtp.FaultTruncated)},
 		{"cut short", pathControl, sgsn, header(gtp.TypeEchoRequest)[:7], Reason(gtp.FaultTruncated)},
 		{"GTP'", pathControl, sgsn, []byte{0x22, 1, 0, 4, 0, 0, 0, 0, 0, 1, 0, 0}, Reason(gtp.FaultProtocolType)},

@@ -212,7 +212,7 @@ func TestErrorIndicationSent(t *testing.T) {
 	}
 	w.from = rnc
 	w.up(stranger, []byte{1})
-	w.silent(TEIDUnknown, 50)
+	w.silent(Stranger, 0)
 }
 
 // TestLatePackets: packets of a context that has just ended are dropped without a word, for

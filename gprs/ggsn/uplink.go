@@ -30,8 +30,7 @@ func (e *Engine) uplink(c call, socket Socket, from netip.AddrPort, b []byte) Re
 	x := e.contextOf(&h)
 	if x == 0 {
 		if x = e.contextBefore(&h, from.Addr(), c.at); x == 0 {
-			e.indicate(c, socket, from, &h)
-			return TEIDUnknown
+			return e.indicate(c, socket, from, &h)
 		}
 	}
 	u := e.contexts.at(x)

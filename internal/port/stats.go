@@ -20,6 +20,8 @@ type Stats struct {
 	// ReadMalformed counts packets dropped because the kernel's description of
 	// them makes no sense.
 	ReadMalformed uint64
+	// ReadEmpty counts datagrams without payload, which are nothing to any role.
+	ReadEmpty uint64
 
 	WritePackets, WriteBytes uint64
 	// WriteCalls counts system calls for sending.
@@ -47,6 +49,7 @@ func (s Stats) Plus(t Stats) Stats {
 	s.ReadCalls += t.ReadCalls
 	s.ReadTruncated += t.ReadTruncated
 	s.ReadMalformed += t.ReadMalformed
+	s.ReadEmpty += t.ReadEmpty
 	s.WritePackets += t.WritePackets
 	s.WriteBytes += t.WriteBytes
 	s.WriteCalls += t.WriteCalls
@@ -61,7 +64,7 @@ func (s Stats) Plus(t Stats) Stats {
 
 // counters are the live values behind Stats.
 type counters struct {
-	readPackets, readBytes, readCalls, readTruncated, readMalformed atomic.Uint64
+	readPackets, readBytes, readCalls, readTruncated, readMalformed, readEmpty atomic.Uint64
 
 	writePackets, writeBytes, writeCalls                               atomic.Uint64
 	writeFull, writeDenied, writeTooBig, writeUnreachable, writeFailed atomic.Uint64
@@ -76,6 +79,7 @@ func (c *counters) Stats() Stats {
 		ReadCalls:        c.readCalls.Load(),
 		ReadTruncated:    c.readTruncated.Load(),
 		ReadMalformed:    c.readMalformed.Load(),
+		ReadEmpty:        c.readEmpty.Load(),
 		WritePackets:     c.writePackets.Load(),
 		WriteBytes:       c.writeBytes.Load(),
 		WriteCalls:       c.writeCalls.Load(),

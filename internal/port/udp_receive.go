@@ -145,14 +145,16 @@ func (u *UDP) hand(msgs []Message) int {
 	return n
 }
 
-// open makes buffer i the one that datagrams are handed out of. A datagram
-// without payload is nothing to any role here, and is passed over.
+// open makes buffer i the one that datagrams are handed out of.
 func (u *UDP) open(i int) {
 	r := &u.in
 	size := int(r.hdrs[i].n)
 	if r.hdrs[i].hdr.Flags&unix.MSG_TRUNC != 0 {
 		u.readTruncated.Add(1)
 		return
+	}
+	if size == 0 {
+		u.readEmpty.Add(1)
 	}
 	r.rest = r.bufs[i][:size]
 	r.segment = size

@@ -321,18 +321,21 @@ func TestUDPSmall(t *testing.T) {
 	}
 	defer b.Close()
 	to := netip.AddrPortFrom(a.LocalAddr().Addr(), b.LocalAddr().Port())
-	sent := payloads(100, 100, smallDatagram, smallDatagram+1, 50)
+	sent := payloads(100, 100, smallDatagram, smallDatagram+1, 0, 50)
 	for _, p := range sent {
 		if err := a.WriteBatch([]packet.Datagram{{To: to, Payload: p}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	got, _ := receive(t, b, 4, MaxBatch)
-	if diff := cmp.Diff([][]byte{sent[0], sent[1], sent[2], sent[4]}, got); diff != "" {
+	if diff := cmp.Diff([][]byte{sent[0], sent[1], sent[2], sent[5]}, got); diff != "" {
 		t.Errorf("payloads (-want +got):\n%s", diff)
 	}
 	if n := b.Stats().ReadTruncated; n != 1 {
 		t.Errorf("%d counted as truncated", n)
+	}
+	if n := b.Stats().ReadEmpty; n != 1 {
+		t.Errorf("%d counted as empty", n)
 	}
 }
 

@@ -46,7 +46,9 @@ func (l *eventLog) write(e *ggsn.Event) {
 	case ggsn.Drained:
 		l.log.Info("all contexts are gone: the node is drained", at)
 	case ggsn.PathUp:
-		l.log.Info(e.Kind.String(), "sgsn", e.Peer, at)
+		l.log.Info(e.Kind.String(), "sgsn", e.Peer, "port", e.Port, "contexts", e.Contexts, at)
+	case ggsn.PathDown, ggsn.PathReleased:
+		l.log.Warn(e.Kind.String(), "sgsn", e.Peer, "port", e.Port, "contexts", e.Contexts, at)
 	default:
 		l.log.Warn(e.Kind.String(), "sgsn", e.Peer, "contexts", e.Contexts, at)
 	}

@@ -38,8 +38,8 @@ func examine(s *Settings) error {
 	err = errors.Join(err, linksErr)
 	var routes []port.Route
 	for _, p := range s.allPools() {
-		if at := linkOf(p, links); at != "" {
-			err = errors.Join(err, fmt.Errorf("%s of access point %s is the network of the interface %s: choose a prefix that no network uses", p.prefix, p.apn, at))
+		if why := s.taken(p, links); why != "" {
+			err = errors.Join(err, fmt.Errorf("%s of access point %s %s", p.prefix, p.apn, why))
 		} else if !wrong[p.vrf] && s.Route {
 			routes = append(routes, port.Route{Dst: p.prefix, Link: p.device, VRF: p.vrf})
 		}
@@ -66,16 +66,46 @@ func ownPrefixes(host *port.Host) (map[netip.Prefix]string, error) {
 	return links, errors.Join(err, err6)
 }
 
-// linkOf names the interface whose network a pool is, or whose address takes all that the pool
-// has; empty: there is none.
-func linkOf(p pool, links map[netip.Prefix]string) string {
+// taken says what of this host's own stands where a pool's terminals would; empty: nothing. An address
+// without a network may stand there if the node is told of it, since that one is not leased.
+func (s *Settings) taken(p pool, links map[netip.Prefix]string) string {
+	whole := p.prefix.IsSingleIP() || p.prefix.Addr().Is6() && p.prefix.Bits() == 64
 	for at, link := range links {
-		whole := p.prefix.IsSingleIP() || p.prefix.Addr().Is6() && p.prefix.Bits() == 64
-		if p.vrf == "" && link != p.device && (at.Masked() == p.prefix || whole && p.prefix.Contains(at.Addr())) {
-			return link
+		leftOut := at.IsSingleIP() && !whole && (at.Addr() == s.Address4 || at.Addr() == s.Address6)
+		switch {
+		case p.vrf != "" || link == p.device:
+		case at.Masked() == p.prefix:
+			return fmt.Sprintf("is the network of the interface %s: choose a prefix that no network uses", link)
+		case p.prefix.Contains(at.Addr()) && !leftOut:
+			return fmt.Sprintf("has the address %s of the interface %s in it: choose a prefix that no network uses", at.Addr(), link)
 		}
 	}
 	return ""
+}
+
+// hidden says in sentences which pools are a part of a network of this host whose other hosts do not
+// find terminals, nor terminals them.
+func (s *Settings) hidden() (list []string) {
+	host, err := port.OpenHost()
+	if err != nil {
+		return nil // examine tells of that
+	}
+	defer host.Close()
+	links, _ := ownPrefixes(host)
+	for _, p := range s.allPools() {
+		for at, link := range links {
+			proxy := "net/ipv4/conf/" + link + "/proxy_arp"
+			if p.vrf != "" || link == p.device || at.Bits() >= p.prefix.Bits() || !at.Contains(p.prefix.Addr()) || p.prefix.Addr().Is4() && setting(proxy) == "1" {
+				continue
+			}
+			remedy := "choose a prefix that no network uses"
+			if p.prefix.Addr().Is4() {
+				remedy += ", or run sysctl -w " + proxy + "=1"
+			}
+			list = append(list, fmt.Sprintf("%s of access point %s is a part of the network of the interface %s, whose hosts do not find terminals: %s", p.prefix, p.apn, link, remedy))
+		}
+	}
+	return list
 }
 
 // lacking says in sentences which addresses this host lacks that the node is to have.
@@ -121,11 +151,14 @@ func blocked(s *Settings) (list []string) {
 	if const4 := "net.ipv4.conf.all.send_redirects"; external && setting(const4) == "1" {
 		list = append(list, fmt.Sprintf("this host redirects terminals to each other, where ue_to_ue is %q: run sysctl -w %s=0", External, const4))
 	}
-	return list
+	return append(list, s.hidden()...)
 }
 
-// setting is a value that the kernel has; empty if it does not say.
+// setting is a value that the kernel has, by its name with dots or slashes; empty if it does not say.
 func setting(key string) string {
-	text, _ := os.ReadFile("/proc/sys/" + strings.ReplaceAll(key, ".", "/"))
+	if !strings.Contains(key, "/") {
+		key = strings.ReplaceAll(key, ".", "/")
+	}
+	text, _ := os.ReadFile("/proc/sys/" + key)
 	return strings.TrimSpace(string(text))
 }

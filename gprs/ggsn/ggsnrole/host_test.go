@@ -325,6 +325,10 @@ func TestExamine(t *testing.T) {
 		{"nothing", fmt.Sprintf("state_file = %q", state), "", ""},
 		{"a pool that is a network of an interface", "", `pool4 = ["192.0.2.0/24"]`, "192.0.2.0/24 of access point internet is the network of the interface gn: choose a prefix"},
 		{"the same of IPv6", "", `pool6 = ["2001:db8:9::/64"]`, "2001:db8:9::/64 of access point internet is the network of the interface gn: choose a prefix"},
+		{"a pool with a network of an interface in it", "", `pool4 = ["192.0.2.0/23"]`, "has the address 192.0.2.1 of the interface gn in it: choose a prefix"},
+		{"the same of IPv6", "", `pool6 = ["2001:db8:8::/47"]`, "of the interface gn in it: choose a prefix"},
+		{"a pool for static addresses with this host's in it", "", `pool4 = ["10.45.0.0/16"]` + "\n" + `static4 = ["192.0.2.0/23"]`, "has the address 192.0.2.1 of the interface gn in it: choose a prefix"},
+		{"a pool in the network of an interface, with its address", "", `pool4 = ["192.0.2.0/25"]`, "has the address 192.0.2.1 of the interface gn in it: choose a prefix"},
 		{"without routes of its own", "route = false", `pool6 = ["2001:db8:9::/64"]`, "is the network of the interface gn"},
 		{"a folder for the state", fmt.Sprintf("state_file = %q", filepath.Dir(state)), "", "is a folder: name a file in it as state_file"},
 		{"the state of another process", fmt.Sprintf("state_file = %q", state+".held"), "", "is in use by another process: stop that, or set another state_file"},
@@ -343,6 +347,25 @@ func TestExamine(t *testing.T) {
 				t.Errorf("%s: %v", tt.name, err)
 			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
 				t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
+			}
+			return nil
+		})
+	}
+}
+
+// TestHiddenPools: terminals with addresses of a network of this host are found there if this host
+// answers for them.
+func TestHiddenPools(t *testing.T) {
+	ns := hostOf(t)
+	cfg := written(t, "", `pool4 = ["192.0.2.128/25"]`)
+	for proxy, want := range map[string]int{"0": 1, "1": 0} {
+		ns.Do(t, func() error {
+			if err := os.WriteFile("/proc/sys/net/ipv4/conf/gn/proxy_arp", []byte(proxy), 0); err != nil {
+				return err
+			}
+			list := cfg.hidden()
+			if got := strings.Count(strings.Join(list, "\n"), "192.0.2.128/25 of access point internet is a part of the network of the interface gn, whose hosts do not find terminals: "); got != want {
+				t.Errorf("with proxy_arp %s: %q", proxy, list)
 			}
 			return nil
 		})

@@ -165,7 +165,7 @@ func remedy(e sgsn.Event) string {
 	case gtp.CauseUnknownPDPType:
 		return "ask for another type (--type)"
 	case gtp.CauseNoResources:
-		return "the GGSN has as many contexts as it takes (max_contexts, contexts_per_peer of ours): try again later"
+		return "the GGSN has as many contexts as it takes (max_contexts, contexts_per_peer of ours), or is drained: try again later"
 	case gtp.CauseAddressesOccupied:
 		return "the pool of the access point is full, or its addresses rest (pool4, pool6, hold of ours): try again later"
 	case gtp.CauseUserAuthentication:
