@@ -37,8 +37,6 @@ type fork struct {
 	flow    []byte               // to the terminal
 	goal    goal
 	loop    string
-	cancel  bool      // wanted, once there is a provisional response
-	sent    bool      // a CANCEL was sent
 	rings   time.Time // until when (Timer C)
 }
 
@@ -186,24 +184,9 @@ func (p *Proxy) cancelForks(c *call, now time.Time, out *Output) {
 			delete(p.lookups, f.lookup)
 			f.final = message.Reply(c.server.Request, 487, "Request Terminated", "")
 		default:
-			f.cancel = true
-			p.cancelFork(f, now, out)
+			f.client.Cancel(f.client.To, now, &out.Output)
 		}
 	}
-}
-
-// cancelGrace is how long a branch that was cancelled may take to end.
-const cancelGrace = 32 * time.Second
-
-// cancelFork sends CANCEL where that may be done already (section 9.1).
-func (p *Proxy) cancelFork(f *fork, now time.Time, out *Output) {
-	if f.request.Method != "INVITE" || f.sent || !f.client.Provisional() {
-		return
-	}
-	f.sent = true
-	f.rings = now.Add(cancelGrace)
-	heap.Push(&p.rings, ring{f.rings, f})
-	_, _ = p.layer.Start(transaction.Cancel(f.client.Request), f.client.To, 0, now, &out.Output) // without room the branch ends by its time
 }
 
 // ack passes the ACK of a 2xx on, without state (section 16.6): within dialogs of this proxy's alone.

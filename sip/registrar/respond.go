@@ -24,12 +24,7 @@ func (p *Proxy) response(client *transaction.Client, m *message.Message, now tim
 	c := f.call
 	switch {
 	case m.Status < 200:
-		if !f.sent {
-			f.rings = now.Add(p.settings.TimerC)
-		}
-		if f.cancel {
-			p.cancelFork(f, now, out)
-		}
+		f.rings = now.Add(p.settings.TimerC)
 		if m.Status > 100 && !c.answered {
 			c.server.Respond(m, now, &out.Output)
 		}
@@ -104,8 +99,8 @@ func (p *Proxy) otherFlow(f *fork, now time.Time, out *Output) {
 	}
 }
 
-// ringOut cancels what has rung for too long, and gives up what was cancelled and does not end
-// (section 16.8).
+// ringOut cancels what has rung for too long (section 16.8). What does not end then, its transaction
+// gives up.
 func (p *Proxy) ringOut(now time.Time, out *Output) {
 	for len(p.rings) > 0 && !p.rings[0].at.After(now) {
 		f := p.rings[0].fork
@@ -115,14 +110,9 @@ func (p *Proxy) ringOut(now time.Time, out *Output) {
 		case f.rings.After(now):
 			p.rings[0].at = f.rings
 			heap.Fix(&p.rings, 0)
-		case f.client.Provisional() && !f.sent:
-			heap.Pop(&p.rings)
-			f.cancel = true
-			p.cancelFork(f, now, out)
 		default:
 			heap.Pop(&p.rings)
-			f.client.Fail(&out.Output)
-			p.failed(f, true, now, out)
+			f.client.Cancel(f.client.To, now, &out.Output)
 		}
 	}
 }
