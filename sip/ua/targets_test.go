@@ -66,21 +66,24 @@ func TestRedirectedToAName(t *testing.T) {
 			bob := w.agent("bob", bobA, nil)
 			found := false
 			alice := w.agent("alice", aliceA, func(set *Settings) {
-				set.Lookup = func(name string, port uint16, transport string) (transaction.Target, bool) {
-					if name == "example.com" {
-						return transaction.Target{Transport: "UDP", Remote: s.at}, true
+				set.Lookup = func(name string, port uint16, transport string) []transaction.Target {
+					switch {
+					case name == "example.com":
+						return []transaction.Target{{Transport: "UDP", Remote: s.at}}
+					case found:
+						return []transaction.Target{{Transport: "UDP", Remote: bob.paths[1]}}
 					}
-					return transaction.Target{Transport: "UDP", Remote: bob.paths[1]}, found
+					return nil
 				}
 			})
-			id := alice.call("sip:bob@example.com")
+			alice.call("sip:bob@example.com")
 			w.pass(time.Second)
 			expect(t, "before it is found", alice.kinds(), "redirected")
-			if l := alice.lookups; len(l) != 1 || l[0].Call != id || !l[0].URI.Equal(&contact.URI) {
+			if l := alice.lookups; len(l) != 1 || !l[0].Equal(&contact.URI) {
 				t.Fatalf("asked for %+v", alice.lookups)
 			}
 			found = known
-			alice.engine.Resolved(id, w.now, &alice.out)
+			alice.engine.Resolved(alice.lookups[0], w.now, &alice.out)
 			alice.flush()
 			w.pass(time.Second)
 			if known {
@@ -96,14 +99,14 @@ func TestRedirectedToAName(t *testing.T) {
 func TestMoveWhileLooking(t *testing.T) {
 	w := newWorld(t)
 	alice := w.agent("alice", aliceA, func(set *Settings) {
-		set.Lookup = func(string, uint16, string) (transaction.Target, bool) { return transaction.Target{}, false }
+		set.Lookup = func(string, uint16, string) []transaction.Target { return nil }
 	})
 	alice.add(2, aliceB)
 	id := alice.call("sip:bob@example.com")
 	alice.lost(1)
 	alice.use(2)
 	alice.do(alice.engine.HangUp(id, w.now, &alice.out))
-	alice.engine.Resolved(id, w.now, &alice.out)
+	alice.engine.Resolved(alice.lookups[0], w.now, &alice.out)
 	alice.flush()
 	expect(t, "alice", alice.kinds(), "ended")
 	if len(w.seen) > 0 {
