@@ -114,6 +114,29 @@ func TestMoveWhileLooking(t *testing.T) {
 	}
 }
 
+// Who refuses for all places is not called at another (RFC 3261 section 21.6).
+func TestRefusedEverywhere(t *testing.T) {
+	for status, next := range map[int]bool{404: true, 486: true, 600: false, 603: false} {
+		w := newWorld(t)
+		s := w.addServer("[2001:db8:e::5]:5060")
+		s.redirect = true
+		bob, carol := w.agent("bob", bobA, nil), w.agent("carol", bobB, nil)
+		for _, host := range []string{"2001:db8:c::2", "2001:db8:d::2"} {
+			s.bindings["bob"] = append(s.bindings["bob"], message.Address{URI: message.URI{Scheme: "sip", User: "bob", Host: host}})
+		}
+		alice := w.agent("alice", aliceA, func(set *Settings) { set.Lookup = lookup("example.com", s.at) })
+		bob.answer = false
+		alice.call("sip:bob@example.com")
+		w.pass(time.Second)
+		bob.do(bob.engine.Reject(1, status, w.now, &bob.out))
+		w.pass(time.Second)
+		v, ended := alice.told(Ended)
+		if called := len(carol.engine.Calls()) > 0; called != next || ended == next || ended && v.Status != status {
+			t.Errorf("%d: another place was called: %t; %+v", status, called, alice.events)
+		}
+	}
+}
+
 // TestTargets says in which order contacts are tried, and which are not (RFC 3261 section 8.1.3.4).
 func TestTargets(t *testing.T) {
 	for _, row := range []struct {
