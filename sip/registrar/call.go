@@ -31,14 +31,11 @@ type fork struct {
 	request *message.Message
 	client  *transaction.Client
 	final   *message.Message     // nil: it is still open
-	lookup  uint64               // the name that is being resolved
 	large   bool                 // TCP was chosen for the size
-	ways    []transaction.Target // not tried yet
+	ways    []transaction.Target // not tried yet, best first
 	flow    []byte               // to the terminal
 	goal    goal
 	loop    string
-	cancel  bool      // wanted, once there is a provisional response
-	sent    bool      // a CANCEL was sent
 	rings   time.Time // until when (Timer C)
 }
 
@@ -90,12 +87,7 @@ func (p *Proxy) fork(c *call, g *goal, now time.Time, out *Output) {
 	case len(ways) > 0:
 		f.ways = ways
 		p.launch(f, now, out)
-	case isName(hop.Host) && len(p.lookups) < p.settings.Transactions.Clients:
-		p.lookup++
-		f.lookup = p.lookup
-		p.lookups[f.lookup] = f
-		out.Lookups = append(out.Lookups, Lookup{f.lookup, hop, transport})
-	default:
+	case !p.lookUp(hop, transport, out, func(to []transaction.Target, now time.Time, out *Output) { p.found(f, to, now, out) }):
 		p.noWay(f)
 	}
 }
@@ -112,21 +104,47 @@ func isName(host string) bool {
 	return err != nil
 }
 
-// Resolved goes on with a branch whose name has been looked up; without an address it has failed.
+// lookUp has the host of a URI looked up, if it is a name, and reports whether what is to be done then
+// will be.
+func (p *Proxy) lookUp(hop message.URI, transport string, out *Output, then func([]transaction.Target, time.Time, *Output)) bool {
+	if !isName(hop.Host) || len(p.lookups) >= p.settings.Transactions.Clients {
+		return false
+	}
+	p.lookup++
+	p.lookups[p.lookup] = then
+	out.Lookups = append(out.Lookups, Lookup{p.lookup, hop, transport})
+	return true
+}
+
+// Resolved goes on with what waits for a name that has been looked up.
 func (p *Proxy) Resolved(id uint64, to []transaction.Target, now time.Time, out *Output) {
-	f := p.lookups[id]
-	if f == nil {
+	then := p.lookups[id]
+	if then == nil {
 		return
 	}
 	delete(p.lookups, id)
-	f.lookup = 0
-	if f.final == nil {
-		for _, t := range to {
-			if way, ok := p.via(t.Transport, t.Remote); ok && len(f.ways) < maxWays {
-				f.ways = append(f.ways, way)
-			}
+	then(p.reached(to, now), now, out)
+	p.settle(now, out)
+}
+
+// maxWays bounds the addresses of a name that are tried.
+const maxWays = 8
+
+// reached are the ways to the addresses of a name that a listener reaches, in their order.
+func (p *Proxy) reached(to []transaction.Target, now time.Time) (ways []transaction.Target) {
+	for _, t := range to {
+		if way, ok := p.via(t.Transport, t.Remote); ok && len(ways) < maxWays {
+			ways = append(ways, way)
 		}
-		for _, t := range f.ways {
+	}
+	return p.layer.Order(ways, now)
+}
+
+// found goes on with a branch whose name has been looked up; without an address it has failed.
+func (p *Proxy) found(f *fork, ways []transaction.Target, now time.Time, out *Output) {
+	if f.final == nil {
+		f.ways = ways
+		for _, t := range ways {
 			if way, ok := p.via("UDP", t.Remote); ok && f.large { // the same in section 18.1.1
 				f.ways = append(f.ways, way)
 			}
@@ -138,11 +156,7 @@ func (p *Proxy) Resolved(id uint64, to []transaction.Target, now time.Time, out 
 		}
 	}
 	p.advance(f.call, now, out)
-	p.settle(now, out)
 }
-
-// maxWays bounds the addresses of a name that are tried.
-const maxWays = 8
 
 // launch sends the request of a branch on the next way.
 func (p *Proxy) launch(f *fork, now time.Time, out *Output) {
@@ -183,27 +197,11 @@ func (p *Proxy) cancelForks(c *call, now time.Time, out *Output) {
 		switch {
 		case f.final != nil:
 		case f.client == nil: // its name is still being resolved
-			delete(p.lookups, f.lookup)
 			f.final = message.Reply(c.server.Request, 487, "Request Terminated", "")
 		default:
-			f.cancel = true
-			p.cancelFork(f, now, out)
+			f.client.Cancel(f.client.To, now, &out.Output)
 		}
 	}
-}
-
-// cancelGrace is how long a branch that was cancelled may take to end.
-const cancelGrace = 32 * time.Second
-
-// cancelFork sends CANCEL where that may be done already (section 9.1).
-func (p *Proxy) cancelFork(f *fork, now time.Time, out *Output) {
-	if f.request.Method != "INVITE" || f.sent || !f.client.Provisional() {
-		return
-	}
-	f.sent = true
-	f.rings = now.Add(cancelGrace)
-	heap.Push(&p.rings, ring{f.rings, f})
-	_, _ = p.layer.Start(transaction.Cancel(f.client.Request), f.client.To, 0, now, &out.Output) // without room the branch ends by its time
 }
 
 // ack passes the ACK of a 2xx on, without state (section 16.6): within dialogs of this proxy's alone.
@@ -215,16 +213,21 @@ func (p *Proxy) ack(m *message.Message, now time.Time, out *Output) {
 		return
 	}
 	copied, hop := p.forward(m, &goal{uri: m.URI})
-	ways := []transaction.Target{by.flow}
+	pass := func(ways []transaction.Target, now time.Time, out *Output) {
+		if len(ways) == 0 {
+			p.relayed[NoWay]++
+			return
+		}
+		p.sign(copied, p.loopCode(m), side{}, side{Target: ways[0]}, now)
+		out.Sends = append(out.Sends, transaction.Send{To: ways[0], Message: copied})
+	}
+	ways, transport := []transaction.Target{by.flow}, ""
 	if by.flow.Transport == "" || m.Has("Route") {
-		ways, _ = p.ways(&hop, len(copied.Append(nil)))
+		ways, transport = p.ways(&hop, len(copied.Append(nil)))
 	}
-	if len(ways) == 0 {
-		p.relayed[NoWay]++
-		return
+	if len(ways) > 0 || !p.lookUp(hop, transport, out, pass) {
+		pass(ways, now, out)
 	}
-	p.sign(copied, p.loopCode(m), side{}, side{Target: ways[0]}, now)
-	out.Sends = append(out.Sends, transaction.Send{To: ways[0], Message: copied})
 }
 
 // ring is when a branch has rung for too long; if the branch has got more time meanwhile, it is

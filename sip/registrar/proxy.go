@@ -70,7 +70,7 @@ type Proxy struct {
 	settings ProxySettings
 	layer    *transaction.Layer
 	rings    rings
-	lookups  map[uint64]*fork
+	lookups  map[uint64]func(to []transaction.Target, now time.Time, out *Output)
 	lookup   uint64
 	relayed  [NumVerdicts]uint64
 	origin   transaction.Target // that of the message at hand, wherever its response goes
@@ -87,7 +87,7 @@ func NewProxy(s Settings, p ProxySettings, random io.Reader) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Proxy{Engine: e, settings: p, layer: transaction.New(p.Transactions), lookups: map[uint64]*fork{}}, nil
+	return &Proxy{Engine: e, settings: p, layer: transaction.New(p.Transactions), lookups: map[uint64]func([]transaction.Target, time.Time, *Output){}}, nil
 }
 
 func (s *ProxySettings) check() error {
@@ -204,10 +204,10 @@ func (p *Proxy) event(e *transaction.Event, now time.Time, out *Output) {
 	case transaction.ACK:
 		p.ack(e.Message, now, out)
 	case transaction.Response:
-		p.response(e.Client, e.Message, now, out)
+		p.response(e, now, out)
 	case transaction.Timeout, transaction.Unreachable:
 		if f := forkOf(e.Client); f != nil {
-			p.failed(f, e.Kind == transaction.Timeout, now, out)
+			p.failed(f, e, now, out)
 		}
 	case transaction.Overload:
 		p.relayed[Overloaded]++

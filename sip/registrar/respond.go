@@ -14,28 +14,25 @@ import (
 )
 
 // response takes a response to a branch (RFC 3261 section 16.7).
-func (p *Proxy) response(client *transaction.Client, m *message.Message, now time.Time, out *Output) {
-	f := forkOf(client)
-	if f == nil || len(m.All("Via")) < 2 { // of a CANCEL of ours
+func (p *Proxy) response(e *transaction.Event, now time.Time, out *Output) {
+	f := forkOf(e.Client)
+	if f == nil || len(e.Message.All("Via")) < 2 { // of a CANCEL of ours
 		return
 	}
-	m = m.Clone()
+	m := e.Message.Clone()
 	m.RemoveFirst("Via")
 	c := f.call
 	switch {
 	case m.Status < 200:
-		if !f.sent {
-			f.rings = now.Add(p.settings.TimerC)
-		}
-		if f.cancel {
-			p.cancelFork(f, now, out)
-		}
+		f.rings = now.Add(p.settings.TimerC)
 		if m.Status > 100 && !c.answered {
 			c.server.Respond(m, now, &out.Output)
 		}
 		return
 	case m.Status < 300 && f.request.Method == "INVITE":
 		p.accept(c, f, m, now, out)
+		return
+	case p.nextServer(f, e, now, out):
 		return
 	}
 	f.final = m
@@ -66,24 +63,34 @@ func (p *Proxy) accept(c *call, f *fork, m *message.Message, now time.Time, out 
 }
 
 // failed ends a branch that could not be sent or was not answered (sections 16.8 and 16.9).
-func (p *Proxy) failed(f *fork, timeout bool, now time.Time, out *Output) {
-	if f.final != nil {
-		return
-	}
-	if !timeout && len(f.ways) > 0 && !f.call.cancelled && !f.call.answered {
-		p.launch(f, now, out) // RFC 3263 section 4.3, RFC 3261 section 18.1.1
-		p.advance(f.call, now, out)
+func (p *Proxy) failed(f *fork, e *transaction.Event, now time.Time, out *Output) {
+	if f.final != nil || p.nextServer(f, e, now, out) {
 		return
 	}
 	status, reason := 503, "Service Unavailable"
-	if timeout {
+	if e.Kind == transaction.Timeout {
 		status, reason = 408, "Request Timeout"
 	}
 	f.final = message.Reply(f.call.server.Request, status, reason, "")
-	if !timeout {
+	if e.Kind == transaction.Unreachable {
 		p.otherFlow(f, now, out)
 	}
 	p.advance(f.call, now, out)
+}
+
+// nextServer has a branch go to the next of its servers where one has failed, and reports whether there
+// is one (RFC 3263 section 4.3, RFC 3261 sections 16.6, number 7, and 18.1.1). By the time that a
+// request has no answer, but for INVITE, its caller has given up as well.
+func (p *Proxy) nextServer(f *fork, e *transaction.Event, now time.Time, out *Output) bool {
+	others := p.layer.Others(e, f.ways, now)
+	late := e.Kind == transaction.Timeout && f.request.Method != "INVITE"
+	if len(others) == 0 || late || f.call.cancelled || f.call.answered {
+		return false
+	}
+	f.ways = others
+	p.launch(f, now, out)
+	p.advance(f.call, now, out)
+	return true
 }
 
 // otherFlow takes another flow of a terminal whose flow has failed, and forgets that one (RFC 5626
@@ -104,8 +111,8 @@ func (p *Proxy) otherFlow(f *fork, now time.Time, out *Output) {
 	}
 }
 
-// ringOut cancels what has rung for too long, and gives up what was cancelled and does not end
-// (section 16.8).
+// ringOut cancels what has rung for too long (section 16.8). What does not end then, its transaction
+// gives up.
 func (p *Proxy) ringOut(now time.Time, out *Output) {
 	for len(p.rings) > 0 && !p.rings[0].at.After(now) {
 		f := p.rings[0].fork
@@ -115,14 +122,9 @@ func (p *Proxy) ringOut(now time.Time, out *Output) {
 		case f.rings.After(now):
 			p.rings[0].at = f.rings
 			heap.Fix(&p.rings, 0)
-		case f.client.Provisional() && !f.sent:
-			heap.Pop(&p.rings)
-			f.cancel = true
-			p.cancelFork(f, now, out)
 		default:
 			heap.Pop(&p.rings)
-			f.client.Fail(&out.Output)
-			p.failed(f, true, now, out)
+			f.client.Cancel(f.client.To, now, &out.Output)
 		}
 	}
 }

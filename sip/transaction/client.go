@@ -47,6 +47,7 @@ type Client struct {
 	times  times
 	ack    *message.Message // of a refused INVITE
 	cancel *Target          // where CANCEL goes, if it is to be cancelled
+	heard  int              // the highest status of a provisional response
 }
 
 // Start sends a request, whose topmost Via has a branch of its own. First, if it is not 0, is the
@@ -186,6 +187,7 @@ func (l *Layer) response(m *message.Message, from Target, now time.Time, out *Ou
 		l.stats.Absorbed++
 		return
 	case m.Status < 200:
+		c.heard = max(c.heard, m.Status)
 		c.provisional(invite, now, out)
 	case invite && m.Status < 300:
 		c.accept(now)

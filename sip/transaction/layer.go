@@ -32,8 +32,9 @@ type Layer struct {
 	servers  map[string]*Server
 	clients  map[string]*Client
 	sources  map[netip.Prefix]int
-	timers   timers // of transactions and of what the user waits for
-	started  uint64 // clients until now, which orders them
+	avoided  map[server]time.Time // until when
+	timers   timers               // of transactions and of what the user waits for
+	started  uint64               // clients until now, which orders them
 	stats    Stats
 }
 
@@ -49,7 +50,7 @@ type Stats struct {
 
 // New makes a layer without transactions.
 func New(s Settings) *Layer {
-	return &Layer{settings: s, servers: map[string]*Server{}, clients: map[string]*Client{}, sources: map[netip.Prefix]int{}}
+	return &Layer{settings: s, servers: map[string]*Server{}, clients: map[string]*Client{}, sources: map[netip.Prefix]int{}, avoided: map[server]time.Time{}}
 }
 
 // Reconfigure sets other settings for transactions to come.

@@ -105,6 +105,7 @@ func (c *Call) accept() error {
 	c.e.respond(a.tx, res)
 	c.awaitAck(a.tx, offered)
 	c.tell(Event{Kind: Established, Path: p.ID})
+	c.e.locate(c.dialog.hop(), func() {}) // so that a move need not wait for it
 	return nil
 }
 

@@ -245,7 +245,7 @@ func (c *Call) sayBye(d *dialog) {
 			}
 		}, nil)
 	}
-	send()
+	e.locate(d.hop(), send)
 }
 
 // maxWaiting bounds what is sent when an address comes.

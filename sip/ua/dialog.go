@@ -112,6 +112,9 @@ type request struct {
 	next message.URI
 }
 
+// hop is where requests in the dialog go first.
+func (d *dialog) hop() message.URI { return firstHop(d.routes, d.target) }
+
 // request makes a request in the dialog; ACK and CANCEL have the number of their INVITE.
 func (d *dialog) request(method string) request {
 	d.localSeq++

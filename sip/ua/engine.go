@@ -31,10 +31,10 @@ type Settings struct {
 	// Proxy, if its host is set, is where requests outside a dialog go first; registrations
 	// go there as well, and to AOR's domain without one.
 	Proxy message.URI
-	// Lookup finds where a host's name leads; literals need none. The transport is "" where it is
-	// open, the port 0. It answers at once, out of what its owner has resolved before; for calls
+	// Lookup finds where a host's name leads, the best first; literals need none. The transport is ""
+	// where it is open, the port 0. It answers at once, out of what its owner has resolved before;
 	// [Output.Lookups] say what is missing.
-	Lookup func(name string, port uint16, transport string) (transaction.Target, bool)
+	Lookup func(name string, port uint16, transport string) []transaction.Target
 
 	// Register is how long registrations shall last, 0 for none.
 	Register time.Duration
@@ -74,7 +74,8 @@ type Engine struct {
 	dialogs map[dialogKey]*Call
 	last    CallID
 	reg     registration
-	waiting []func() // what is sent when there is an address again
+	waiting []func()           // what is sent when there is an address again
+	sought  map[place][]func() // what is sent when it is known where that is
 	stats   Stats
 
 	// of the call that its owner is in
@@ -101,7 +102,7 @@ func New(s Settings, random io.Reader) (*Engine, error) {
 	s.Transactions = cmp.Or(s.Transactions, transaction.Defaults())
 	e := &Engine{
 		set: s, random: rand.NewChaCha8(seed), layer: transaction.New(s.Transactions),
-		paths: map[int]*path{}, calls: map[CallID]*Call{}, dialogs: map[dialogKey]*Call{},
+		paths: map[int]*path{}, calls: map[CallID]*Call{}, dialogs: map[dialogKey]*Call{}, sought: map[place][]func(){},
 	}
 	e.reg.init(e)
 	return e, nil
@@ -148,15 +149,15 @@ func (e *Engine) result(v transaction.Event) {
 	if v.Client == nil {
 		return // an answer of ours without an ACK
 	}
-	handle, ok := v.Client.User.(handler)
+	a, ok := v.Client.User.(*attempt)
 	switch {
-	case !ok: // no one cares
+	case !ok, e.nextServer(a, &v): // no one cares, or another server may know
 	case v.Kind == transaction.Timeout:
-		handle(nil, errTimeout)
+		a.handle(nil, errTimeout)
 	case v.Kind == transaction.Unreachable:
-		handle(nil, errTransport)
+		a.handle(nil, errTransport)
 	default:
-		handle(v.Message, nil)
+		a.handle(v.Message, nil)
 	}
 }
 

@@ -26,8 +26,7 @@ type calling struct {
 	rang     bool // a provisional response has come
 	ended    bool // given up by its user
 	retry    bool // to be sent again once an address is there
-	asked    bool // its owner was asked for the host of the target,
-	looking  bool // and has not found it yet
+	looking  bool // to be sent when it is known where the target is
 }
 
 // maxEarly is how many of those that ring a call knows.
@@ -52,18 +51,24 @@ func (e *Engine) Invite(to message.URI, media Media, now time.Time, out *Output)
 // invite sends the INVITE that begins the call, for the first time or again.
 func (c *Call) invite() {
 	o, e := c.outgoing, c.e
-	if e.use == nil {
-		o.retry = true
+	o.retry = e.use == nil
+	if o.retry || o.looking {
 		return
 	}
-	o.retry = false
+	o.path, o.looking = e.use, true
+	e.locate(firstHop(e.routesTo(&o.targets), o.targets.uri), c.sendInvite)
+}
+
+// sendInvite sends it when it is known where it goes.
+func (c *Call) sendInvite() {
+	o, e := c.outgoing, c.e
+	o.looking = false
+	o.retry = e.use == nil
+	if o.retry || c.state != Calling {
+		return
+	}
 	o.path, c.path = e.use, e.use
 	routes := e.routesTo(&o.targets)
-	if hop := firstHop(routes, o.targets.uri); !o.asked && e.unknown(&hop) {
-		o.asked, o.looking = true, true
-		e.out.Lookups = append(e.out.Lookups, Lookup{c.id, hop})
-		return
-	}
 	o.seq++
 	outside := dialog{dialogKey: dialogKey{callID: o.callID, local: o.tag}, local: e.self(), remote: message.Address{URI: o.to}, target: o.targets.uri, routes: routes}
 	req := outside.numbered("INVITE", o.seq)
@@ -217,7 +222,7 @@ func (c *Call) acknowledgeAgain(d *dialog, invite *message.Message) {
 	ack := d.numbered("ACK", number(invite))
 	copyCredentials(invite, ack.Message)
 	setBody(ack.Message, d.ackBody)
-	c.e.sendAck(ack, c.way())
+	c.e.locate(ack.next, func() { c.e.sendAck(ack, c.way()) })
 }
 
 // inviteRefused takes a final answer that is no 2xx, or an error.
@@ -278,20 +283,10 @@ func (c *Call) nextTarget() bool {
 // callTarget calls the URI that a redirection has led to.
 func (c *Call) callTarget() {
 	o := c.outgoing
-	o.auths, o.asked = 0, false
+	o.auths = 0
 	c.withdrawInvite()
 	c.tell(Event{Kind: Redirected, Remote: o.targets.uri})
 	c.invite()
-}
-
-// Resolved tells that the host of a call's target was looked for: [Settings.Lookup] knows it, or no
-// one does.
-func (e *Engine) Resolved(id CallID, now time.Time, out *Output) {
-	defer e.enter(now, out)()
-	if c := e.calls[id]; c != nil && c.state == Calling && c.outgoing.looking {
-		c.outgoing.looking = false
-		c.invite()
-	}
 }
 
 // cancel gives up a call that is not answered yet.

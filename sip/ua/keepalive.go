@@ -42,29 +42,14 @@ func (f *flow) init(e *Engine) {
 	f.timer = e.timer(f.due)
 }
 
-// begin keeps the flow of a registration alive.
-func (f *flow) begin(p *path, res *message.Message) {
-	hop, ok := f.e.registrarHop(p)
-	if !ok {
-		return
-	}
+// begin keeps the flow alive on which a registration was made.
+func (f *flow) begin(hop transaction.Target, res *message.Message) {
 	if hop != f.hop || !f.on {
 		f.mapped = netip.AddrPort{}
 	}
 	f.on, f.hop, f.asked = true, hop, 0
 	f.most, _ = seconds(res.Get("Flow-Timer"))
 	f.plan()
-}
-
-// registrarHop is where registrations go on a path.
-func (e *Engine) registrarHop(p *path) (transaction.Target, bool) {
-	target := e.set.Proxy
-	if target.Host == "" {
-		target = e.set.AOR
-	}
-	to, _, ok := e.nextHop(&target)
-	to.Local = p.Local
-	return to, ok
 }
 
 func (f *flow) stop() {

@@ -14,9 +14,15 @@ import (
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
-func lookup(name string, at netip.AddrPort) func(string, uint16, string) (transaction.Target, bool) {
-	return func(asked string, _ uint16, transport string) (transaction.Target, bool) {
-		return transaction.Target{Transport: cmp.Or(transport, "UDP"), Remote: at}, asked == name
+// lookup finds a name, and no other, at addresses, the best first.
+func lookup(name string, at ...netip.AddrPort) func(string, uint16, string) []transaction.Target {
+	return func(asked string, _ uint16, transport string) (list []transaction.Target) {
+		for _, one := range at {
+			if asked == name {
+				list = append(list, transaction.Target{Transport: cmp.Or(transport, "UDP"), Remote: one})
+			}
+		}
+		return list
 	}
 }
 

@@ -13,13 +13,9 @@ import (
 type Output struct {
 	Packets []Packet
 	Events  []Event
-	Lookups []Lookup
-}
-
-// Lookup is a URI to be resolved (RFC 3263), for which a call waits until [Engine.Resolved].
-type Lookup struct {
-	Call CallID
-	URI  message.URI
+	// Lookups are URIs whose servers are to be found (RFC 3263), for which requests wait until
+	// [Engine.Resolved].
+	Lookups []message.URI
 }
 
 // Packet is a message that is to be sent from the address To.Local, which is that of a path.

@@ -26,6 +26,7 @@ type registration struct {
 	leaving  bool          // the request under way removes the binding
 	wanted   bool
 	again    bool // something changed while a request was under way
+	looking  bool // it is not known yet where the next one goes
 	cleanups int
 	failures int
 	timer    *transaction.Timer
@@ -73,15 +74,27 @@ func (r *registration) move() {
 // begin sends a REGISTER, or notes that one is due when that under way has ended: there are
 // never two (section 10.2). One on an address that is gone has ended as a transport error.
 func (r *registration) begin() {
-	if r.e.use == nil || !r.wanted && r.bound.Host == "" {
-		return
-	}
-	if r.tx != nil {
+	switch {
+	case r.looking || !r.mayAsk():
+	case r.tx != nil:
 		r.again = true
-		return
+	default:
+		r.again, r.looking = false, true
+		r.e.locate(firstHop(r.e.proxyRoute(), r.domain()), func() {
+			if r.looking = false; r.mayAsk() {
+				r.send()
+			}
+		})
 	}
-	r.again = false
-	r.send()
+}
+
+// mayAsk reports whether there is something to ask for, and a path.
+func (r *registration) mayAsk() bool { return r.e.use != nil && (r.wanted || r.bound.Host != "") }
+
+// domain is what a REGISTER is for.
+func (r *registration) domain() message.URI {
+	aor := &r.e.set.AOR
+	return message.URI{Scheme: aor.Scheme, Host: aor.Host, Port: aor.Port}
 }
 
 func (r *registration) send() {
@@ -89,8 +102,7 @@ func (r *registration) send() {
 	e.layer.StopTimer(r.timer)
 	r.path, r.leaving = e.use, !r.wanted
 	r.seq++
-	domain := message.URI{Scheme: e.set.AOR.Scheme, Host: e.set.AOR.Host, Port: e.set.AOR.Port}
-	outside := dialog{dialogKey: dialogKey{callID: r.callID, local: r.tag}, local: e.self(), remote: e.self(), target: domain, routes: e.proxyRoute()}
+	outside := dialog{dialogKey: dialogKey{callID: r.callID, local: r.tag}, local: e.self(), remote: e.self(), target: r.domain(), routes: e.proxyRoute()}
 	req := outside.numbered("REGISTER", r.seq)
 	r.contacts(req.Message)
 	req.Add("Supported", "path, outbound, gruu")
@@ -139,6 +151,7 @@ func (r *registration) result(res *message.Message, err error) {
 	if res != nil && res.Status < 200 {
 		return
 	}
+	tx := r.tx
 	r.tx = nil
 	status, why := outcome(res, err)
 	switch {
@@ -146,7 +159,7 @@ func (r *registration) result(res *message.Message, err error) {
 		r.begin() // by the path that is in use now, or when there is one
 		return
 	case status < 300:
-		r.accepted(res)
+		r.accepted(res, tx.To)
 	case res != nil && r.auth.challenged(r.e, res) && r.auths < maxChallenges:
 		r.auths++
 		r.send()
@@ -172,8 +185,8 @@ func (r *registration) raise(res *message.Message) bool {
 	return true
 }
 
-// accepted takes a 2xx, which lists all bindings: ours has to be the only one of ours.
-func (r *registration) accepted(res *message.Message) {
+// accepted takes a 2xx of a server, which lists all bindings: ours has to be the only one of ours.
+func (r *registration) accepted(res *message.Message, from transaction.Target) {
 	r.failures, r.auths = 0, 0
 	if r.leaving {
 		r.bound, r.old = message.URI{}, nil
@@ -192,7 +205,7 @@ func (r *registration) accepted(res *message.Message) {
 	r.cleanups = 0
 	r.e.after(r.timer, refreshAfter(granted))
 	if r.e.set.KeepAlive || requires(res, "outbound") {
-		r.flow.begin(r.path, res)
+		r.flow.begin(from, res)
 	}
 	r.e.tell(Event{Kind: Registered, Path: r.path.ID, Took: granted})
 }

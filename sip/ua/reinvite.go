@@ -71,13 +71,24 @@ func (c *Call) reinvite(p purpose) {
 	c.offer = o
 	if p == toMove {
 		c.beginMove()
-		c.repair.arm()
 	}
 	c.sendReinvite(o)
 }
 
+// sendReinvite sends it when it is known where it goes.
 func (c *Call) sendReinvite(o *reinvite) {
+	c.e.locate(c.dialog.hop(), func() {
+		if c.state == Up && c.offer == o {
+			c.sendOffer(o)
+		}
+	})
+}
+
+func (c *Call) sendOffer(o *reinvite) {
 	e, d := c.e, c.dialog
+	if o.purpose == toMove && o.auths == 0 {
+		c.repair.arm()
+	}
 	body, err := c.media.Offer(o.path.ID)
 	if err != nil {
 		c.reinviteRefused(o, nil, err)

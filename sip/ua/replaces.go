@@ -50,9 +50,9 @@ func (r *repair) underWay() bool { return r.tx != nil && r.tx.Waiting() }
 func (r *repair) cancel() {
 	if r.underWay() {
 		r.tx.Cancel(r.tx.To, r.call.e.now, &r.call.e.tx)
-		r.number++
 	}
 	r.tx = nil
+	r.number++
 }
 
 // patience is how many T1 an INVITE has for its answer. By then the peer may have moved again, and
@@ -71,7 +71,19 @@ func (r *repair) begin() {
 	r.send(c.e.token(), c.e.token(), 1)
 }
 
+// send sends the INVITE when it is known where it goes, unless it is given up before.
 func (r *repair) send(callID, tag string, seq uint32) {
+	c, e := r.call, r.call.e
+	r.number++
+	n := r.number
+	e.locate(firstHop(e.routesTo(&r.targets), r.targets.uri), func() {
+		if c.state == Up && n == r.number && e.use != nil {
+			r.invite(n, callID, tag, seq)
+		}
+	})
+}
+
+func (r *repair) invite(n int, callID, tag string, seq uint32) {
 	c, e, d := r.call, r.call.e, r.call.dialog
 	r.path = e.use
 	c.media.Withdraw() // the offer of the re-INVITE, which this one stands for
@@ -89,8 +101,6 @@ func (r *repair) send(callID, tag string, seq uint32) {
 	c.session.ask(req.Message)
 	c.auth.apply(e, req.Message)
 	setBody(req.Message, body)
-	r.number++
-	n := r.number
 	e.dialogs[outside.dialogKey] = c // for requests that come before the answer
 	e.after(r.start, patience*e.set.Transactions.T1)
 	e.send(req, r.path, func(res *message.Message, err error) { r.result(n, d, req.Message, res, err) }, &r.tx)

@@ -59,6 +59,33 @@ func TestBothMoveHard(t *testing.T) {
 	byeReaches(t, w, bob, alice, aliceB)
 }
 
+// An INVITE with Replaces that is redirected has it at the new target as well (RFC 3261 section 8.1.3.4).
+func TestRepairIsRedirected(t *testing.T) {
+	w, alice, bob := bothMoved(t)
+	w.server.redirect = true
+	w.pass(3 * time.Second)
+	var uris []string
+	var replaces string
+	for _, f := range w.find("INVITE") {
+		if f.to != w.server.at || f.header("Replaces") == "" {
+			continue
+		}
+		m, fault := message.Parse(f.data)
+		if fault != nil {
+			t.Fatal(fault)
+		}
+		if replaces != "" && replaces != m.Get("Replaces") || !requires(m, "replaces") {
+			t.Errorf("then it is\n%s", f.data)
+		}
+		replaces, uris = m.Get("Replaces"), append(uris, m.URI)
+	}
+	expect(t, "called", uris, "sip:bob@example.com", "sip:bob@"+bobB)
+	if v, ok := alice.told(Moved); !ok || !v.Repaired {
+		t.Errorf("alice: %+v", alice.events)
+	}
+	byeReaches(t, w, bob, alice, aliceB)
+}
+
 // Who moves again during a repair has lost its INVITE with the address, not the call.
 func TestMoveDuringARepair(t *testing.T) {
 	for _, row := range []struct {

@@ -26,36 +26,31 @@ var (
 // INVITE whenever they come, or the error that ended it.
 type handler func(res *message.Message, err error)
 
-// nextHop is where a request to a URI goes, and whether the URI itself has chosen the transport.
-func (e *Engine) nextHop(u *message.URI) (to transaction.Target, fixed, ok bool) {
-	name, fixed := u.Params.Get("transport")
-	to.Transport = cmp.Or(strings.ToUpper(name), "UDP")
+// servers are those that requests to a URI go to, the best first, and whether the URI itself has chosen
+// the transport.
+func (e *Engine) servers(u *message.URI) (list []transaction.Target, fixed bool) {
+	transport, fixed := u.Params.Get("transport")
+	transport = cmp.Or(strings.ToUpper(transport), "UDP")
 	if u.Scheme == "sips" {
-		to.Transport, fixed = "TLS", true
+		transport, fixed = "TLS", true
 	}
-	if !slices.Contains([]string{"UDP", "TCP", "TLS"}, to.Transport) {
-		return to, fixed, false
+	if !slices.Contains([]string{"UDP", "TCP", "TLS"}, transport) {
+		return nil, fixed
 	}
 	host := u.Host
 	if m, has := u.Params.Get("maddr"); has {
 		host = m
 	}
 	if a, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil && a.Zone() == "" {
-		to.Remote = netip.AddrPortFrom(a.Unmap(), u.ServicePort())
-		return to, fixed, true
+		return []transaction.Target{{Transport: transport, Remote: netip.AddrPortFrom(a.Unmap(), u.ServicePort())}}, fixed
 	}
 	if e.set.Lookup == nil {
-		return to, fixed, false
+		return nil, fixed
 	}
-	wanted := ""
-	if fixed {
-		wanted = to.Transport
+	if !fixed {
+		transport = ""
 	}
-	found, ok := e.set.Lookup(host, u.Port, wanted)
-	if ok {
-		to.Transport, to.Remote = found.Transport, found.Remote
-	}
-	return to, fixed, ok
+	return e.set.Lookup(host, u.Port, transport), fixed
 }
 
 // firstHop is the URI that a request goes to: its first route, else its target (section 8.1.2).
@@ -66,29 +61,46 @@ func firstHop(routes []message.Address, target message.URI) message.URI {
 	return target
 }
 
-// unknown reports whether the owner has to look for a host before a request can go there.
-func (e *Engine) unknown(hop *message.URI) bool {
-	_, _, ok := e.nextHop(hop)
-	return !ok && e.set.Lookup != nil
+// maxServers is how many servers a request is sent to, one after the other.
+const maxServers = 8
+
+// ways are the servers of a URI that a path leads to.
+func (e *Engine) ways(u *message.URI, p *path) (ways []transaction.Target, fixed bool) {
+	if p == nil || p.lost {
+		return nil, false
+	}
+	list, fixed := e.servers(u)
+	for _, to := range list {
+		if to.Remote.Addr().Is4() == p.Local.Addr().Is4() && len(ways) < maxServers {
+			to.Local = p.Local
+			ways = append(ways, to)
+		}
+	}
+	return e.layer.Order(ways, e.now), fixed
 }
 
-// address chooses how a request leaves on a path and adds its Via. It goes by TCP if it is
-// too large for UDP (RFC 3261 section 18.1.1).
-func (e *Engine) address(req request, p *path) (transaction.Target, bool) {
-	to, fixed, ok := e.nextHop(&req.next)
-	if !ok || p == nil || p.lost || to.Remote.Addr().Is4() != p.Local.Addr().Is4() {
-		return to, false
-	}
-	to.Local = p.Local
+// sign adds the Via of a request to a server, and says how it goes there: by TCP if it is too large
+// for UDP and may (RFC 3261 section 18.1.1).
+func (e *Engine) sign(m *message.Message, to transaction.Target, fixed bool, p *path) transaction.Target {
 	via := message.Via{Transport: to.Transport, Host: p.Local.Addr().String(), Port: p.Local.Port()}
 	via.Params = via.Params.With("branch", message.Cookie+e.token()).WithBare("rport")
-	req.Prepend("Via", via.String())
-	if wanted, _ := p.limits(); to.Transport == "UDP" && !fixed && len(p.write(req.Message)) > wanted {
+	m.Prepend("Via", via.String())
+	if wanted, _ := p.limits(); to.Transport == "UDP" && !fixed && len(p.write(m)) > wanted {
 		to.Transport, via.Transport = "TCP", "TCP"
-		req.Set("Via", via.String())
+		m.Set("Via", via.String())
 		e.stats.ByTCP++
 	}
-	return to, true
+	return to
+}
+
+// attempt is a request under way to one of its servers.
+type attempt struct {
+	request
+	path   *path
+	left   []transaction.Target // servers not tried yet
+	fixed  bool                 // the transport is
+	handle handler
+	tx     **transaction.Client // who has sent it finds the transaction there, if it is not nil
 }
 
 // send sends a request on a path, and has handle told what becomes of it. The transaction is
@@ -98,24 +110,48 @@ func (e *Engine) send(req request, p *path, handle handler, tx **transaction.Cli
 	if e.set.UserAgent != "" {
 		req.Add("User-Agent", e.set.UserAgent)
 	}
-	to, ok := e.address(req, p)
-	if !ok {
+	ways, fixed := e.ways(&req.next, p)
+	if len(ways) == 0 {
 		e.stats.Unsent++
 		handle(nil, errTransport)
 		return
 	}
-	c, err := e.layer.Start(req.Message, to, e.set.FirstRepeat, e.now, &e.tx)
+	e.launch(&attempt{req, p, ways, fixed, handle, tx})
+}
+
+// launch sends a request to the next server.
+func (e *Engine) launch(a *attempt) {
+	m := a.Message.Clone()
+	to := e.sign(m, a.left[0], a.fixed, a.path)
+	a.left = a.left[1:]
+	c, err := e.layer.Start(m, to, e.set.FirstRepeat, e.now, &e.tx)
 	if err != nil {
-		handle(nil, err)
+		a.handle(nil, err)
 		return
 	}
-	c.User = handle
-	if tx != nil {
-		*tx = c
+	c.User = a
+	if a.tx != nil {
+		*a.tx = c
 	}
 	if to.Transport == "TCP" {
-		e.watchTCP(c, p)
+		e.watchTCP(c, a.path)
 	}
+}
+
+// nextServer goes on to the next server of a request where one has failed, and reports whether there
+// is one (RFC 3263 section 4.3). Where the path has failed, or who has sent the request does not wait
+// for it any more, there is none.
+func (e *Engine) nextServer(a *attempt, v *transaction.Event) bool {
+	if a.path.lost || a.tx != nil && *a.tx != v.Client {
+		return false
+	}
+	others := e.layer.Others(v, a.left, e.now)
+	if len(others) == 0 {
+		return false
+	}
+	a.left = others
+	e.launch(a)
+	return true
 }
 
 // tcpPatience is how long a request by TCP may be unanswered before it goes by UDP, if it
@@ -154,11 +190,12 @@ func (e *Engine) backToUDP(to transaction.Target) {
 
 // sendAck sends the ACK of a 2xx, which has no transaction.
 func (e *Engine) sendAck(ack request, p *path) {
-	to, ok := e.address(ack, p)
-	if !ok {
+	ways, fixed := e.ways(&ack.next, p)
+	if len(ways) == 0 {
 		e.stats.Unsent++
 		return
 	}
+	to := e.sign(ack.Message, ways[0], fixed, p)
 	e.tx.Sends = append(e.tx.Sends, transaction.Send{To: to, Message: ack.Message})
 }
 

@@ -66,21 +66,24 @@ func TestRedirectedToAName(t *testing.T) {
 			bob := w.agent("bob", bobA, nil)
 			found := false
 			alice := w.agent("alice", aliceA, func(set *Settings) {
-				set.Lookup = func(name string, port uint16, transport string) (transaction.Target, bool) {
-					if name == "example.com" {
-						return transaction.Target{Transport: "UDP", Remote: s.at}, true
+				set.Lookup = func(name string, port uint16, transport string) []transaction.Target {
+					switch {
+					case name == "example.com":
+						return []transaction.Target{{Transport: "UDP", Remote: s.at}}
+					case found:
+						return []transaction.Target{{Transport: "UDP", Remote: bob.paths[1]}}
 					}
-					return transaction.Target{Transport: "UDP", Remote: bob.paths[1]}, found
+					return nil
 				}
 			})
-			id := alice.call("sip:bob@example.com")
+			alice.call("sip:bob@example.com")
 			w.pass(time.Second)
 			expect(t, "before it is found", alice.kinds(), "redirected")
-			if l := alice.lookups; len(l) != 1 || l[0].Call != id || !l[0].URI.Equal(&contact.URI) {
+			if l := alice.lookups; len(l) != 1 || !l[0].Equal(&contact.URI) {
 				t.Fatalf("asked for %+v", alice.lookups)
 			}
 			found = known
-			alice.engine.Resolved(id, w.now, &alice.out)
+			alice.engine.Resolved(alice.lookups[0], w.now, &alice.out)
 			alice.flush()
 			w.pass(time.Second)
 			if known {
@@ -96,18 +99,41 @@ func TestRedirectedToAName(t *testing.T) {
 func TestMoveWhileLooking(t *testing.T) {
 	w := newWorld(t)
 	alice := w.agent("alice", aliceA, func(set *Settings) {
-		set.Lookup = func(string, uint16, string) (transaction.Target, bool) { return transaction.Target{}, false }
+		set.Lookup = func(string, uint16, string) []transaction.Target { return nil }
 	})
 	alice.add(2, aliceB)
 	id := alice.call("sip:bob@example.com")
 	alice.lost(1)
 	alice.use(2)
 	alice.do(alice.engine.HangUp(id, w.now, &alice.out))
-	alice.engine.Resolved(id, w.now, &alice.out)
+	alice.engine.Resolved(alice.lookups[0], w.now, &alice.out)
 	alice.flush()
 	expect(t, "alice", alice.kinds(), "ended")
 	if len(w.seen) > 0 {
 		t.Errorf("sent %v", w.sent())
+	}
+}
+
+// Who refuses for all places is not called at another (RFC 3261 section 21.6).
+func TestRefusedEverywhere(t *testing.T) {
+	for status, next := range map[int]bool{404: true, 486: true, 600: false, 603: false} {
+		w := newWorld(t)
+		s := w.addServer("[2001:db8:e::5]:5060")
+		s.redirect = true
+		bob, carol := w.agent("bob", bobA, nil), w.agent("carol", bobB, nil)
+		for _, host := range []string{"2001:db8:c::2", "2001:db8:d::2"} {
+			s.bindings["bob"] = append(s.bindings["bob"], message.Address{URI: message.URI{Scheme: "sip", User: "bob", Host: host}})
+		}
+		alice := w.agent("alice", aliceA, func(set *Settings) { set.Lookup = lookup("example.com", s.at) })
+		bob.answer = false
+		alice.call("sip:bob@example.com")
+		w.pass(time.Second)
+		bob.do(bob.engine.Reject(1, status, w.now, &bob.out))
+		w.pass(time.Second)
+		v, ended := alice.told(Ended)
+		if called := len(carol.engine.Calls()) > 0; called != next || ended == next || ended && v.Status != status {
+			t.Errorf("%d: another place was called: %t; %+v", status, called, alice.events)
+		}
 	}
 }
 

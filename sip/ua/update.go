@@ -10,12 +10,12 @@ import (
 // sendUpdate sends an UPDATE (RFC 3311), which names where we are now. One at a time.
 func (c *Call) sendUpdate(d *dialog, body []byte, done func(res *message.Message, err error)) {
 	e, auths := c.e, 0
-	if c.update != nil {
-		done(nil, errPending)
-		return
-	}
 	var send func()
 	send = func() {
+		if c.update != nil {
+			done(nil, errPending)
+			return
+		}
 		req, since := d.request("UPDATE"), d.refreshed
 		if p := c.way(); p != nil {
 			req.Add("Contact", e.contact(p).String())
@@ -43,7 +43,7 @@ func (c *Call) sendUpdate(d *dialog, body []byte, done func(res *message.Message
 			done(res, err)
 		}, &c.update)
 	}
-	send()
+	e.locate(d.hop(), send)
 }
 
 // updated takes an UPDATE of the peer's.

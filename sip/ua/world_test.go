@@ -79,7 +79,7 @@ type agent struct {
 	media  map[CallID]*fakeMedia
 	answer bool // calls at once
 
-	lookups []Lookup
+	lookups []message.URI
 }
 
 func newWorld(t *testing.T) *world { return &world{t: t, now: start} }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,7 +15,6 @@ import (
 	"github.com/isthmus-net/isthmus/sip/locate"
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
-	"github.com/isthmus-net/isthmus/sip/ua"
 )
 
 // names are the hosts that were looked for, and where they are.
@@ -67,22 +67,12 @@ func (n *names) keep(p place, list []transaction.Target) {
 	n.found[p] = list
 }
 
-// lookup finds where a name leads that was resolved before: the best target of the family in use and
-// of a transport that this agent has.
-func (a *Agent) lookup(name string, port uint16, transport string) (to transaction.Target, ok bool) {
-	using, inUse := a.engine.Using()
-	for _, t := range a.targets(place{strings.ToLower(name), port, transport}) {
-		if t.Transport == "TLS" && transport == "" {
-			continue
-		}
-		if !ok {
-			to, ok = t, true
-		}
-		if p := a.paths[using]; !inUse || p == nil || p.Local.Addr().Is4() == t.Remote.Addr().Is4() {
-			return t, true
-		}
-	}
-	return to, ok
+// lookup finds where a name leads that was resolved before: the targets of transports that this agent
+// has, best first.
+func (a *Agent) lookup(name string, port uint16, transport string) []transaction.Target {
+	return slices.DeleteFunc(slices.Clone(a.targets(place{strings.ToLower(name), port, transport})), func(t transaction.Target) bool {
+		return t.Transport == "TLS" && transport == ""
+	})
 }
 
 // targets are those of a place, best first.
@@ -120,10 +110,10 @@ func (a *Agent) dialName(ctx context.Context, network, address string) (conn net
 	return conn, err
 }
 
-// find looks for the servers for which a call waits.
-func (a *Agent) find(l ua.Lookup) {
-	a.resolve(a.ctx, l.URI)
-	a.post(func() { a.engine.Resolved(l.Call, time.Now(), &a.out) })
+// find looks for the servers for which requests wait.
+func (a *Agent) find(u message.URI) {
+	a.resolve(a.ctx, u)
+	a.post(func() { a.engine.Resolved(u, time.Now(), &a.out) })
 }
 
 // resolveOwn resolves what registrations need.
