@@ -214,7 +214,8 @@ func (p *Proxy) ack(m *message.Message, now time.Time, out *Output) {
 		p.relayed[Unmatched]++
 		return
 	}
-	copied, hop := p.forward(m, &goal{uri: m.URI})
+	g := p.ackGoal(m, &by, now)
+	copied, hop := p.forward(m, &g)
 	ways := []transaction.Target{by.flow}
 	if by.flow.Transport == "" || m.Has("Route") {
 		ways, _ = p.ways(&hop, len(copied.Append(nil)))

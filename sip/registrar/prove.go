@@ -16,7 +16,7 @@ import (
 func (p *Proxy) allowed(s *transaction.Server, m *message.Message, now time.Time, out *Output) bool {
 	target, _ := message.ParseURI(m.URI)
 	switch {
-	case m.Method == "REGISTER" && p.Engine.settings.serves(target.Host): // whom it is for asks for proof
+	case m.Method == "REGISTER" && p.registers(&target): // whom it is for asks for proof
 		m.Remove("Route")
 		return true
 	case p.settings.NextHop == "":
@@ -27,6 +27,11 @@ func (p *Proxy) allowed(s *transaction.Server, m *message.Message, now time.Time
 		return false
 	}
 	return true
+}
+
+// registers reports whether a URI is that of a registrar here.
+func (p *Proxy) registers(u *message.URI) bool {
+	return p.Engine.settings.serves(u.Host) && !u.Params.Has("maddr")
 }
 
 // trusts reports whether an address is that of a proxy beside this one.
