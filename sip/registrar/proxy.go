@@ -132,7 +132,7 @@ const (
 	ProxyExtension
 	TooManyForks
 	Overloaded
-	Unmatched       // a CANCEL or an ACK of nothing that is known
+	Unmatched       // a CANCEL, an ACK or a request in a dialog of nothing that is known
 	NoWay           // no listener reaches the target
 	FlowFailed      // the connection to the terminal is gone
 	NumVerdicts int = iota

@@ -79,6 +79,7 @@ func TestRefused(t *testing.T) {
 		{"a route that a stranger has made up", "INVITE", "sip:x@[2001:db8::9]", []string{"Route: <sip:00@[2001:db8::5];lr>"}, 403, ForeignTarget},
 		{"who gives himself out for alice", "INVITE", bob, []string{"X-From: alice"}, 407, Unproved},
 		{"who gives himself out for nobody here", "INVITE", bob, []string{"X-From: nobody"}, 407, Unproved},
+		{"who gives himself out for a number here", "INVITE", bob, []string{"X-From: tel"}, 407, Unproved},
 		{"a CANCEL of nothing", "CANCEL", bob, nil, 481, Unmatched},
 		{"more branches than allowed", "INVITE", "sip:user@example.com", []string{"Max-Breadth: 1"}, 440, TooManyForks},
 		{"the proxy itself, as somebody", "INVITE", "sip:x@[2001:db8::5]", nil, 404, NoBinding},
@@ -88,6 +89,8 @@ func TestRefused(t *testing.T) {
 		m := r.make(tt.method, tt.uri, "1", tt.fields...)
 		switch name := m.Get("X-From"); name {
 		case "":
+		case "tel":
+			m.Set("From", "<tel:+1-555-0100>;tag=1")
 		default:
 			m.Set("From", "<sip:"+name+"@example.com>;tag=1")
 		}
@@ -107,6 +110,48 @@ func TestRefused(t *testing.T) {
 	r := newRig(t)
 	r.send(r.make("OPTIONS", "sip:example.com", "1"), caller)
 	r.expect("the proxy is asked", "200 :1")
+}
+
+// TestTakenOver has a stranger who knows Call-ID and tags of a call send requests in it to an address of
+// record: without the route of the call they are of no dialog here.
+func TestTakenOver(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*ProxySettings)
+		to     string // the parameters of To
+		route  bool   // that of the call
+		want   string // behind what has happened
+	}{
+		{"by the tags alone", func(*ProxySettings) {}, ";tag=b", false, "481 :1"},
+		{"with an empty tag", func(*ProxySettings) {}, ";tag", false, "481 :1"},
+		{"by the route of the call", func(*ProxySettings) {}, ";tag=b", true, "passes"},
+		{"a new call", func(*ProxySettings) {}, "", false, "passes"},
+		{"by a proxy that is trusted", func(p *ProxySettings) { p.Trusted = []netip.Prefix{netip.MustParsePrefix("2001:db8::1/128")} }, ";tag=b", false, "passes"},
+		{"of calls that this proxy has not stayed with", func(p *ProxySettings) { p.RecordRoute = false }, ";tag=b", false, "passes"},
+		{"redirected", func(p *ProxySettings) { p.Redirect = true }, ";tag=b", false, "302 :1"},
+	} {
+		for _, method := range []string{"INVITE", "UPDATE", "BYE", "INFO", "REFER", "PRACK", "NOTIFY"} {
+			r := newRig(t, func(_ *Settings, p *ProxySettings) { tt.change(p) })
+			r.bind("bob", "<sip:bob@[2001:db8::2]>")
+			m := r.make(method, bob, "1")
+			m.Set("To", "<"+bob+">"+tt.to)
+			if tt.route {
+				m.Add("Route", "<sip:"+r.p.token(forDialog, "call", nil)+"@[2001:db8::5];lr>")
+			}
+			r.send(m, caller)
+			want := tt.want
+			if want == "passes" {
+				want = method + " :2"
+				if method == "INVITE" {
+					want = "100 :1, " + want
+				}
+			}
+			r.expect(tt.name+", "+method, want)
+			if n := r.p.Verdicts()[Unmatched]; (n == 1) != (tt.want == "481 :1") {
+				t.Errorf("%s, %s: %d are counted", tt.name, method, n)
+			}
+		}
+	}
 }
 
 // TestMaddr goes where the maddr of a Request-URI leads, and nowhere else, unless that is this proxy
