@@ -20,6 +20,9 @@ type Stats struct {
 	// ReadMalformed counts packets dropped because the kernel's description of
 	// them makes no sense.
 	ReadMalformed uint64
+	// ReadFull counts packets that the kernel has dropped in front of a socket, because
+	// nobody had read those before them.
+	ReadFull uint64
 
 	WritePackets, WriteBytes uint64
 	// WriteCalls counts system calls for sending.
@@ -47,6 +50,7 @@ func (s Stats) Plus(t Stats) Stats {
 	s.ReadCalls += t.ReadCalls
 	s.ReadTruncated += t.ReadTruncated
 	s.ReadMalformed += t.ReadMalformed
+	s.ReadFull += t.ReadFull
 	s.WritePackets += t.WritePackets
 	s.WriteBytes += t.WriteBytes
 	s.WriteCalls += t.WriteCalls
