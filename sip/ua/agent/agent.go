@@ -328,8 +328,8 @@ type CallState struct {
 func (a *Agent) State(ctx context.Context) (s State, err error) {
 	err = a.do(ctx, func() error {
 		using, _ := a.engine.Using()
-		for id, p := range a.paths {
-			if id == using {
+		for _, id := range a.preferred() {
+			if p := a.paths[id]; id == using {
 				s.Path, s.Link = p.Local, p.link
 			} else {
 				s.Standby = append(s.Standby, p.Local)
