@@ -127,7 +127,7 @@ func (g *Guest6) OnTooBig(f func(p []byte)) { g.out.tooBig = f }
 func (g *Guest6) WriteBatch(pkts [][]byte) error { return g.out.WriteBatch(pkts) }
 
 // Stats returns the counters of both directions.
-func (g *Guest6) Stats() Stats { return g.counters.Stats().Plus(g.out.Stats()) }
+func (g *Guest6) Stats() Stats { return g.packetSocket.Stats().Plus(g.out.Stats()) }
 
 // Close leaves the group and makes a waiting ReadBatch return [ErrClosed].
 func (g *Guest6) Close() error {

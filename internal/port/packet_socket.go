@@ -23,13 +23,14 @@ const (
 // segment a packet or to fill its checksum, is done.
 type packetSocket struct {
 	counters
-	guard guard
-	front int  // length of the link-layer header
-	keep  bool // it is handed on
-	bufs  [MaxBatch][]byte
-	raw   []byte
-	super superpacket
-	poll  [2]unix.PollFd
+	overflow overflow
+	guard    guard
+	front    int  // length of the link-layer header
+	keep     bool // it is handed on
+	bufs     [MaxBatch][]byte
+	raw      []byte
+	super    superpacket
+	poll     [2]unix.PollFd
 }
 
 // open makes the socket, which receives nothing before bind, for packets of the size of an MTU.
@@ -67,6 +68,13 @@ func (g *packetSocket) bind(link int, protocol uint16) (err error) {
 	}
 	g.poll = [2]unix.PollFd{{Fd: int32(g.guard.fd), Events: unix.POLLIN}, {Fd: int32(g.guard.event), Events: unix.POLLIN}}
 	return nil
+}
+
+// Stats returns the counters.
+func (g *packetSocket) Stats() Stats {
+	s := g.counters.Stats()
+	s.ReadFull = g.overflow.of(&g.guard)
+	return s
 }
 
 // wake has who waits in ReadBatch look again.

@@ -22,6 +22,9 @@ type Stats struct {
 	ReadMalformed uint64
 	// ReadEmpty counts datagrams without payload, which are nothing to any role.
 	ReadEmpty uint64
+	// ReadFull counts packets that the kernel has dropped in front of a socket, because
+	// nobody had read those before them.
+	ReadFull uint64
 
 	WritePackets, WriteBytes uint64
 	// WriteCalls counts system calls for sending.
@@ -50,6 +53,7 @@ func (s Stats) Plus(t Stats) Stats {
 	s.ReadTruncated += t.ReadTruncated
 	s.ReadMalformed += t.ReadMalformed
 	s.ReadEmpty += t.ReadEmpty
+	s.ReadFull += t.ReadFull
 	s.WritePackets += t.WritePackets
 	s.WriteBytes += t.WriteBytes
 	s.WriteCalls += t.WriteCalls

@@ -40,10 +40,11 @@ const (
 // UDP is a UDP socket over IPv4, or over IPv6 alone, that sends and receives in batches.
 type UDP struct {
 	counters
-	guard guard
-	local netip.AddrPort
-	in    receiver
-	out   pool[sender]
+	overflow overflow
+	guard    guard
+	local    netip.AddrPort
+	in       receiver
+	out      pool[sender]
 	// merges reports that the kernel can merge datagrams for the reader.
 	merges bool
 	// onRefusal is told of ports that no program has.
@@ -236,11 +237,19 @@ func (u *UDP) Merge(on bool) {
 	_ = unix.SetsockoptInt(u.guard.fd, unix.IPPROTO_UDP, unix.UDP_GRO, value) // which it took before
 }
 
+// Stats returns the counters.
+func (u *UDP) Stats() Stats {
+	s := u.counters.Stats()
+	s.ReadFull = u.overflow.of(&u.guard)
+	return s
+}
+
 // LocalAddr implements [UDPConn].
 func (u *UDP) LocalAddr() netip.AddrPort { return u.local }
 
 // Close implements [UDPConn].
 func (u *UDP) Close() error {
+	u.overflow.of(&u.guard) // for the last time
 	// Shutting down an unconnected socket reports ENOTCONN, and wakes readers
 	// all the same.
 	u.guard.close(func() { unix.Shutdown(u.guard.fd, unix.SHUT_RDWR) })

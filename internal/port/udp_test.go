@@ -339,6 +339,45 @@ func TestUDPSmall(t *testing.T) {
 	}
 }
 
+// What the kernel drops because nobody reads is counted, over the end of the socket.
+func TestUDPOverflow(t *testing.T) {
+	for _, at := range []string{"127.0.0.1:0", "[::1]:0"} {
+		a := listen(t, at)
+		b, err := ListenUDP(UDPConfig{Addr: netip.MustParseAddrPort(at), Buffer: 8192})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		const sent = 100
+		for range sent {
+			if err := a.WriteBatch([]packet.Datagram{{To: b.LocalAddr(), Payload: make([]byte, 1000)}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		lost := b.Stats().ReadFull
+		if lost == 0 || lost >= sent {
+			t.Fatalf("%s: %d of %d are counted", at, lost, sent)
+		}
+		receive(t, b, sent-int(lost), MaxBatch)
+		if err := a.WriteBatch([]packet.Datagram{{To: b.LocalAddr(), Payload: []byte{1}}}); err != nil {
+			t.Fatal(err)
+		}
+		receive(t, b, 1, 1)
+		if n := b.Stats().ReadFull; n != lost {
+			t.Errorf("%s: then %d", at, n)
+		}
+		for range sent {
+			_ = a.WriteBatch([]packet.Datagram{{To: b.LocalAddr(), Payload: make([]byte, 1000)}})
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.Stats().ReadFull; n <= lost {
+			t.Errorf("%s: %d when it is closed, as before", at, n)
+		}
+	}
+}
+
 // Merging can be switched off and on where the kernel knows it, and a socket without
 // room for it is left alone.
 func TestUDPMerge(t *testing.T) {

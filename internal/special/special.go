@@ -140,3 +140,12 @@ func Privates4() (list []netip.Prefix) {
 	}
 	return list
 }
+
+// sharedSpace is what carriers have behind their NATs (RFC 6598).
+var sharedSpace = netip.MustParsePrefix("100.64.0.0/10")
+
+// Hidden reports whether an address is one that hosts have behind a NAT, or of a link or a host alone: who
+// is elsewhere reaches them by another, or not at all.
+func Hidden(a netip.Addr) bool {
+	return a.IsPrivate() || sharedSpace.Contains(a) || a.IsLinkLocalUnicast() || a.IsLoopback()
+}

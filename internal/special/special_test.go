@@ -143,3 +143,17 @@ func BenchmarkForwarded(b *testing.B) {
 		}
 	}
 }
+
+func TestHidden(t *testing.T) {
+	for text, want := range map[string]bool{
+		"10.0.0.1": true, "192.168.9.9": true, "100.64.0.1": true, "100.127.255.255": true, "169.254.0.1": true, "127.0.0.1": true,
+		"fd00::1": true, "fe80::1": true, "::1": true, "100.128.0.1": false, "192.0.2.1": false, "2001:db8::1": false,
+	} {
+		if got := special.Hidden(netip.MustParseAddr(text)); got != want {
+			t.Errorf("%s: %t", text, got)
+		}
+	}
+	if special.Hidden(netip.Addr{}) {
+		t.Error("no address is hidden")
+	}
+}

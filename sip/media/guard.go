@@ -4,14 +4,19 @@ package media
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/pion/rtp"
+
+	"github.com/isthmus-net/isthmus/internal/special"
 )
 
 // guard tells the peer's media from that of strangers, and finds out where the peer is. What
 // it goes by is the SSRC and the numbers, which a stranger does not see; the address says
-// little, since the peer's may change before it has said so.
+// little, since the peer's may change before it has said so. Only while no source is known, for
+// none has been heard or it has left, is there nothing else to go by: then media has to come from
+// where signalling has said that the peer is, or from beside it.
 //
 // A packet with the peer's SSRC, a number just ahead and a timestamp that fits is played
 // wherever it comes from. But media goes to another place than SDP says only if the stream may
@@ -32,6 +37,7 @@ type guard struct {
 
 	known bool
 	ssrc  uint32
+	early netip.AddrPort // where the source was first heard, if nobody had said where the peer is
 	// new is a source that may replace the one that is known, and other a place.
 	new, other candidate
 }
@@ -86,6 +92,12 @@ func (g *guard) signal(rtp, rtcp netip.AddrPort, now time.Time) {
 		g.previous = old
 	}
 	g.other = candidate{}
+	if g.early.IsValid() && rtp.IsValid() {
+		if !g.expected(g.early) {
+			g.left()
+		}
+		g.early = netip.AddrPort{}
+	}
 }
 
 // open reports whether signalling has said something a moment ago.
@@ -110,6 +122,36 @@ func (g *guard) familiar(from netip.AddrPort) bool {
 	return from == g.target || from == g.signalled || from == g.previous
 }
 
+// expected reports whether a source that is not known may be heard from a place: signalling has named it, or
+// one beside it, or the peer was there. An address behind a NAT says nothing of where that has led, so there
+// the first comes first, until the stream has latched. What comes before signalling has said anything, as
+// media may (RFC 3264 section 5.1), is looked at again when it does.
+func (g *guard) expected(from netip.AddrPort) bool {
+	if !g.signalled.IsValid() && !g.previous.IsValid() {
+		return true
+	}
+	for _, place := range [...]netip.AddrPort{g.signalled, g.target, g.previous} {
+		if place.IsValid() && beside(place.Addr(), from.Addr()) {
+			return true
+		}
+	}
+	return g.latched.IsZero() && special.Hidden(g.signalled.Addr())
+}
+
+// beside reports whether two addresses are those of one host, as far as that shows: IPv6 hosts may have
+// several in a network (RFC 8981).
+func beside(a, b netip.Addr) bool {
+	if a == b {
+		return true
+	}
+	network, err := a.Prefix(64)
+	return err == nil && a.Is6() && network.Contains(b) && !slices.ContainsFunc(shared, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// shared are networks in which hosts everywhere have addresses: those of a Teredo server's clients (RFC 4380),
+// and of IPv4 behind a NAT64 (RFC 6052, RFC 8215).
+var shared = []netip.Prefix{netip.MustParsePrefix("2001::/32"), netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48")}
+
 // judge says whether a packet may be the peer's, before it is opened, and whether it is of a
 // source that is not known yet. authentic says that opening it will prove it.
 func (g *guard) judge(from netip.AddrPort, h *rtp.Header, in *receiver, authentic bool, now time.Time) (drop Drop, isNew bool) {
@@ -124,6 +166,8 @@ func (g *guard) judge(from netip.AddrPort, h *rtp.Header, in *receiver, authenti
 		return dropNone, true
 	case g.known && (!g.familiar(from) || now.Sub(in.last) < g.patience(now)):
 		return DropSSRC, false
+	case !authentic && !g.known && !g.expected(from):
+		return DropPlace, false
 	case authentic, g.new.takes(from, h) >= probation:
 		return dropNone, true
 	}
@@ -135,6 +179,9 @@ func (g *guard) judge(from netip.AddrPort, h *rtp.Header, in *receiver, authenti
 func (g *guard) admit(from netip.AddrPort, h *rtp.Header, isNew, newest bool, now time.Time) bool {
 	if isNew {
 		g.known, g.ssrc, g.new = true, h.SSRC, candidate{}
+		if g.early = (netip.AddrPort{}); !g.signalled.IsValid() {
+			g.early = from
+		}
 		g.other = candidate{from: from, ssrc: h.SSRC, next: h.SequenceNumber, run: probation - 1}
 	}
 	if g.alive(from, now) || !newest {

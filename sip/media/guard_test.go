@@ -3,6 +3,7 @@
 package media
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 )
@@ -165,13 +166,120 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// TestNoSource has strangers send while no source of the peer's is known, or the one that is known is silent.
+// Media goes to who is where signalling has said, and nothing else is played.
+func TestNoSource(t *testing.T) {
+	connected := func(w *world) {
+		w.connect()
+		w.run(time.Second)
+	}
+	left := func(w *world) {
+		w.b.Bye(w.now, &w.b.batch)
+		w.put(w.b)
+		w.run(time.Second)
+	}
+	behindNAT := func(w *world, rtp string) {
+		private := w.agreed(w.b, 0)
+		private.RTP = netip.MustParseAddrPort(rtp)
+		w.agree(w.a, private)
+		w.sendBy(w.a, 0)
+	}
+	for _, tt := range []struct {
+		name   string
+		before func(w *world)
+		from   string
+		drop   Drop // dropNone: it is the peer
+	}{
+		{"the peer has sent nothing yet", func(w *world) { w.agree(w.a, w.agreed(w.b, 0)) }, stranger, DropPlace},
+		{"the peer has said that it leaves", func(w *world) { connected(w); left(w) }, stranger, DropPlace},
+		{"the peer is silent", func(w *world) {
+			connected(w)
+			w.lose = func(int, bool, bool, []byte) bool { return true }
+			w.run(10 * time.Second)
+		}, stranger, DropSSRC},
+		{"a peer behind a NAT has left", func(w *world) {
+			behindNAT(w, "192.168.0.1:7000")
+			w.agree(w.b, w.agreed(w.a, 0))
+			w.sendBy(w.b, 0)
+			w.run(time.Second)
+			left(w)
+		}, stranger, DropPlace},
+		{"of a peer behind a NAT nothing is known", func(w *world) { behindNAT(w, "100.64.3.1:7000") }, "198.51.100.7:4444", dropNone},
+		{"from the peer's host, another port", func(w *world) { w.agree(w.a, w.agreed(w.b, 0)) }, "[2001:db8:b::1]:7000", dropNone},
+		{"from the peer's network", func(w *world) { w.agree(w.a, w.agreed(w.b, 0)) }, "[2001:db8:b::77]:7000", dropNone},
+		{"by the same Teredo server", func(w *world) { behindNAT(w, "[2001:0:c000:201::1]:7000") }, "[2001:0:c000:201::2]:7000", DropPlace},
+		{"by the same NAT64", func(w *world) { behindNAT(w, "[64:ff9b::c000:201]:7000") }, "[64:ff9b::c633:6401]:7000", DropPlace},
+		{"from the IPv4 network", func(w *world) { behindNAT(w, "198.51.100.7:7000") }, "198.51.100.8:7000", DropPlace},
+		{"held in the manner of RFC 2543", func(w *world) {
+			connected(w)
+			left(w)
+			behind := w.agreed(w.b, 0)
+			behind.RTP, behind.RTCP = zero, zero
+			w.agree(w.a, behind)
+		}, stranger, DropPlace},
+	} {
+		w := newWorld(t, nil)
+		tt.before(w)
+		to, before := w.a.Remote(), w.a.Stats()
+		for i := range uint16(50) {
+			w.run(Frame)
+			w.inject(w.a, tt.from, forge(99, 500+i, uint32(i)*Samples))
+		}
+		stats := w.a.Stats()
+		if tt.drop == dropNone {
+			if w.a.Remote() != netip.MustParseAddrPort(tt.from) || stats.Received-before.Received != 49 {
+				t.Errorf("%s: media goes to %s, %+v", tt.name, w.a.Remote(), stats)
+			}
+			continue
+		}
+		if w.a.Remote() != to || stats.Received != before.Received || stats.Drops[tt.drop]-before.Drops[tt.drop] != 50 {
+			t.Errorf("%s: media goes to %s, %+v", tt.name, w.a.Remote(), stats)
+		}
+		// The peer is heard when it speaks again.
+		w.lose = func(int, bool, bool, []byte) bool { return false }
+		w.connect()
+		w.run(time.Second)
+		if w.a.Remote() != w.b.address[0] || w.a.Stats().Received-stats.Received < 40 {
+			t.Errorf("%s, then the peer: media goes to %s, %+v", tt.name, w.a.Remote(), w.a.Stats())
+		}
+	}
+}
+
+// TestEarlyMedia is heard before signalling has said where the peer is, and given up if that is elsewhere.
+func TestEarlyMedia(t *testing.T) {
+	for from, heard := range map[string]bool{stranger: false, "[2001:db8:b::1]:6000": true} {
+		w := newWorld(t, nil)
+		burst := func(from string, ssrc uint32, at uint16) {
+			for i := range uint16(10) {
+				w.run(Frame)
+				w.inject(w.a, from, forge(ssrc, at+i, uint32(at+i)*Samples))
+			}
+		}
+		burst(from, 99, 500)
+		if n := w.a.Stats().Received; n != 9 {
+			t.Errorf("%s: %d are taken before the answer", from, n)
+		}
+		w.agree(w.a, w.agreed(w.b, 0))
+		burst(from, 99, 510)
+		if n := w.a.Stats().Received; (n == 19) != heard {
+			t.Errorf("%s: %d are taken in all", from, n)
+		}
+		if !heard {
+			burst(w.b.address[0].String(), 7, 1)
+		}
+		if stats := w.a.Stats(); stats.Received != 19 || w.a.Remote() != w.b.address[0] {
+			t.Errorf("%s: media goes to %s, %+v", from, w.a.Remote(), stats)
+		}
+	}
+}
+
 // TestBehindNAT has a peer whose SDP names a private address: media goes to where it comes
 // from once two packets have shown it, and stays there over a re-INVITE that says the same.
 func TestBehindNAT(t *testing.T) {
 	for _, latch := range []bool{true, false} {
 		w := newWorld(t, func(a, _ *Settings) { a.Latch = latch })
 		private := w.agreed(w.b, 0)
-		private.RTP, private.RTCP = w.a.address[2], w.a.address[2]
+		private.RTP, private.RTCP = netip.MustParseAddrPort("192.168.0.1:7000"), netip.MustParseAddrPort("192.168.0.1:7001")
 		w.agree(w.a, private)
 		w.agree(w.b, w.agreed(w.a, 0))
 		w.sendBy(w.a, 0)

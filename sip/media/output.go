@@ -4,6 +4,7 @@ package media
 
 import (
 	"net/netip"
+	"strconv"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
@@ -42,23 +43,25 @@ type EventKind uint8
 
 // Kinds of events.
 const (
-	MediaBegan  EventKind = iota // the first packet of the peer
-	MediaLost                    // nothing has come for a while, although it should
-	MediaBack                    // it comes again
-	PathHeard                    // the first packet by the path that we send by
-	SourceMoved                  // media goes to where the peer's comes from
-	DigitBegan                   // the peer presses a key
-	DigitEnded                   // it has released it
-	PeerLeft                     // the peer has said by RTCP that it sends no more
+	MediaBegan    EventKind = iota // the first packet of the peer
+	MediaLost                      // nothing has come for a while, although it should
+	MediaBack                      // it comes again
+	PathHeard                      // the first packet by the path that we send by
+	SourceMoved                    // media goes to where the peer's comes from
+	DigitBegan                     // the peer presses a key
+	DigitEnded                     // it has released it
+	PeerLeft                       // the peer has said by RTCP that it sends no more
+	HeldByPeer                     // the peer has said by signalling that it wants to hear nothing
+	ResumedByPeer                  // it wants to again
 )
 
-// String returns the kind in words.
+// String is the kind in snake_case.
 func (k EventKind) String() string {
-	words := [...]string{"media began", "media lost", "media back", "path heard", "source moved", "digit began", "digit ended", "peer left"}
-	if int(k) >= len(words) {
+	names := [...]string{"media_began", "media_lost", "media_back", "path_heard", "source_moved", "digit_began", "digit_ended", "peer_left", "held_by_peer", "resumed_by_peer"}
+	if int(k) >= len(names) {
 		return "unknown"
 	}
-	return words[k]
+	return names[k]
 }
 
 // Event is something that has happened.
@@ -71,4 +74,12 @@ type Event struct {
 	// Digit is the event of RFC 4733, and Pressed how long it lasted.
 	Digit   uint8
 	Pressed time.Duration
+}
+
+// Key is the key of the event in Digit (RFC 4733 section 3.2), or its number where it is of none.
+func (e *Event) Key() string {
+	if int(e.Digit) < len(keys) {
+		return keys[e.Digit : e.Digit+1]
+	}
+	return strconv.Itoa(int(e.Digit))
 }

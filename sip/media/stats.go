@@ -20,6 +20,7 @@ const (
 	DropCollision         // the peer had our SSRC by chance, and we have taken another
 	DropProbation         // the first of a source that has to prove itself
 	DropSSRC              // it is not of the peer's source
+	DropPlace             // no source is known, and it comes from where nobody has said that the peer is
 	DropWindow            // it comes from elsewhere, and does not continue the peer's media
 	DropNotAuthentic      // it is not protected by the peer's key, or has been there
 	DropDuplicate         // it has come before
@@ -36,7 +37,7 @@ const (
 // String returns the reason as counters have it.
 func (d Drop) String() string {
 	names := [NumDrops]string{
-		"", "not_rtp", "not_rtcp", "own", "collision", "probation", "ssrc", "window", "not_authentic", "duplicate", "old", "jump",
+		"", "not_rtp", "not_rtcp", "own", "collision", "probation", "ssrc", "place", "window", "not_authentic", "duplicate", "old", "jump",
 		"payload_type", "event", "held", "stranger", "unsent",
 	}
 	if d >= NumDrops {

@@ -91,6 +91,9 @@ type Stream struct {
 	listener listener
 	handoff  handoff
 	drops    [NumDrops]uint64
+
+	held, heldTold bool // by the peer, and as an event has told
+	heldSince      time.Time
 }
 
 // kind is what a payload type carries.
@@ -142,6 +145,9 @@ func (s *Stream) Agree(a Agreement, now time.Time) error {
 	s.learn(a.Format.Receive)
 	s.guard.signal(a.RTP, a.RTCP, now)
 	s.out.wanted = a.Send
+	if s.held != a.Held {
+		s.held, s.heldSince = a.Held, now
+	}
 	if s.in.wanted != a.Receive {
 		s.in.wanted = a.Receive
 		s.in.pause(now)
@@ -230,6 +236,14 @@ func (s *Stream) Tick(now time.Time, out *Output) {
 	s.sendDue(now, out)
 	s.reportDue(now, out)
 	s.listener.due(now, out)
+	if !s.heldAt().IsZero() {
+		s.heldTold = s.held
+		kind := ResumedByPeer
+		if s.held {
+			kind = HeldByPeer
+		}
+		out.Events = append(out.Events, Event{Kind: kind, Path: s.out.path})
+	}
 	if at := s.in.silentAt(s.set.SilentAfter); !at.IsZero() && !at.After(now) {
 		s.in.lost = true
 		out.Events = append(out.Events, Event{Kind: MediaLost, Path: s.out.path})
@@ -239,10 +253,18 @@ func (s *Stream) Tick(now time.Time, out *Output) {
 // Next is when Tick has something to do; zero is never.
 func (s *Stream) Next() time.Time {
 	var next time.Time
-	for _, at := range [...]time.Time{s.sendAt(), s.reportAt(), s.listener.until, s.in.silentAt(s.set.SilentAfter)} {
+	for _, at := range [...]time.Time{s.sendAt(), s.reportAt(), s.listener.until, s.heldAt(), s.in.silentAt(s.set.SilentAfter)} {
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
 	}
 	return next
+}
+
+// heldAt is when the peer has held the call or resumed it; zero: that is told.
+func (s *Stream) heldAt() time.Time {
+	if s.held == s.heldTold {
+		return time.Time{}
+	}
+	return s.heldSince
 }

@@ -212,7 +212,8 @@ func (p *Proxy) ack(m *message.Message, now time.Time, out *Output) {
 		p.relayed[Unmatched]++
 		return
 	}
-	copied, hop := p.forward(m, &goal{uri: m.URI})
+	g := p.ackGoal(m, &by, now)
+	copied, hop := p.forward(m, &g)
 	pass := func(ways []transaction.Target, now time.Time, out *Output) {
 		if len(ways) == 0 {
 			p.relayed[NoWay]++

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/isthmus-net/isthmus/internal/special"
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
@@ -52,12 +53,9 @@ func apart(contact *message.URI, from transaction.Target) bool {
 	case err != nil || host == from.Remote.Addr().Unmap():
 		return from.Reliable()
 	default:
-		return host.IsPrivate() || sharedSpace.Contains(host) || host.IsLinkLocalUnicast() || host.IsLoopback()
+		return special.Hidden(host)
 	}
 }
-
-// sharedSpace is what carriers have behind their NATs (RFC 6598).
-var sharedSpace = netip.MustParsePrefix("100.64.0.0/10")
 
 // callerFlow is the connection to the one who sends a request, as a route carries it (RFC 5626
 // section 5.1); nil: he is reached by his contact, or by the proxies before him.

@@ -16,9 +16,12 @@ import (
 func (p *Proxy) allowed(s *transaction.Server, m *message.Message, now time.Time, out *Output) bool {
 	target, _ := message.ParseURI(m.URI)
 	switch {
-	case m.Method == "REGISTER" && p.Engine.settings.serves(target.Host): // whom it is for asks for proof
+	case m.Method == "REGISTER" && p.registers(&target): // whom it is for asks for proof
 		m.Remove("Route")
 		return true
+	case p.astray(m, &target) && !p.trusts(s.From.Remote.Addr()):
+		p.answer(s, Unmatched, 481, "Call/Transaction Does Not Exist", out)
+		return false
 	case p.settings.NextHop == "":
 		return p.trusts(s.From.Remote.Addr()) || p.proved(s, m, now, out)
 	case m.Method == "REGISTER", m.Has("Route") && !p.inward(m), p.trusts(s.From.Remote.Addr()):
@@ -27,6 +30,20 @@ func (p *Proxy) allowed(s *transaction.Server, m *message.Message, now time.Time
 		return false
 	}
 	return true
+}
+
+// registers reports whether a URI is that of a registrar here.
+func (p *Proxy) registers(u *message.URI) bool {
+	return p.Engine.settings.serves(u.Host) && !u.Params.Has("maddr")
+}
+
+// astray reports whether a request says that it is of a dialog with somebody here, but has not come by the
+// route that the dialogs of this proxy have. It is no new call, and who knows no more of a dialog than its
+// tags is not one of its ends. Without Record-Route there are dialogs with addresses of record as targets
+// (RFC 3261 section 8.1.1.8), which come like that.
+func (p *Proxy) astray(m *message.Message, target *message.URI) bool {
+	to, _ := m.To()
+	return p.settings.RecordRoute && !p.settings.Redirect && m.Method != "REGISTER" && to.Params.Has("tag") && !m.Has("Route") && p.local(target)
 }
 
 // trusts reports whether an address is that of a proxy beside this one.
@@ -54,7 +71,7 @@ func (p *Proxy) proved(s *transaction.Server, m *message.Message, now time.Time,
 	from, _ := m.From()
 	caller, _ := from.URI.AOR()
 	inside := p.local(&target) && !m.Has("Route")
-	ours := p.Engine.settings.serves(from.URI.Host)
+	ours := p.Engine.settings.serves(from.URI.Host) || p.directory.byAOR[caller] != nil
 	if inside && !(ours && p.settings.Prove) {
 		return true
 	}

@@ -132,7 +132,7 @@ const (
 	ProxyExtension
 	TooManyForks
 	Overloaded
-	Unmatched       // a CANCEL or an ACK of nothing that is known
+	Unmatched       // a CANCEL, an ACK or a request in a dialog of nothing that is known
 	NoWay           // no listener reaches the target
 	FlowFailed      // the connection to the terminal is gone
 	NumVerdicts int = iota
@@ -249,6 +249,7 @@ func (p *Proxy) register(s *transaction.Server, now time.Time, out *Output) {
 func (p *Proxy) request(s *transaction.Server, now time.Time, out *Output) {
 	m := s.Request
 	target, err := message.ParseURI(m.URI)
+	p.stripMaddr(&target)
 	switch {
 	case m.Method == "CANCEL":
 		p.cancel(s, now, out)
@@ -261,7 +262,7 @@ func (p *Proxy) request(s *transaction.Server, now time.Time, out *Output) {
 		r.Add("Supported", strings.Join(supported, ", "))
 		p.once(s, r, out)
 		return
-	case m.Method == "REGISTER" && p.Engine.settings.serves(target.Host) && p.onward(m) == "":
+	case m.Method == "REGISTER" && p.registers(&target) && p.onward(m) == "":
 		p.register(s, now, out)
 		return
 	}

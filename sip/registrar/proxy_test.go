@@ -4,6 +4,7 @@ package registrar
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -78,6 +79,7 @@ func TestRefused(t *testing.T) {
 		{"a route that a stranger has made up", "INVITE", "sip:x@[2001:db8::9]", []string{"Route: <sip:00@[2001:db8::5];lr>"}, 403, ForeignTarget},
 		{"who gives himself out for alice", "INVITE", bob, []string{"X-From: alice"}, 407, Unproved},
 		{"who gives himself out for nobody here", "INVITE", bob, []string{"X-From: nobody"}, 407, Unproved},
+		{"who gives himself out for a number here", "INVITE", bob, []string{"X-From: tel"}, 407, Unproved},
 		{"a CANCEL of nothing", "CANCEL", bob, nil, 481, Unmatched},
 		{"more branches than allowed", "INVITE", "sip:user@example.com", []string{"Max-Breadth: 1"}, 440, TooManyForks},
 		{"the proxy itself, as somebody", "INVITE", "sip:x@[2001:db8::5]", nil, 404, NoBinding},
@@ -85,7 +87,11 @@ func TestRefused(t *testing.T) {
 		r := newRig(t)
 		r.bind("user", "<sip:[2001:db8::2]>", "<sip:[2001:db8::3]>")
 		m := r.make(tt.method, tt.uri, "1", tt.fields...)
-		if name := m.Get("X-From"); name != "" {
+		switch name := m.Get("X-From"); name {
+		case "":
+		case "tel":
+			m.Set("From", "<tel:+1-555-0100>;tag=1")
+		default:
 			m.Set("From", "<sip:"+name+"@example.com>;tag=1")
 		}
 		r.send(m, caller)
@@ -104,6 +110,133 @@ func TestRefused(t *testing.T) {
 	r := newRig(t)
 	r.send(r.make("OPTIONS", "sip:example.com", "1"), caller)
 	r.expect("the proxy is asked", "200 :1")
+}
+
+// TestTakenOver has a stranger who knows Call-ID and tags of a call send requests in it to an address of
+// record: without the route of the call they are of no dialog here.
+func TestTakenOver(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*ProxySettings)
+		to     string // the parameters of To
+		route  bool   // that of the call
+		want   string // behind what has happened
+	}{
+		{"by the tags alone", func(*ProxySettings) {}, ";tag=b", false, "481 :1"},
+		{"with an empty tag", func(*ProxySettings) {}, ";tag", false, "481 :1"},
+		{"by the route of the call", func(*ProxySettings) {}, ";tag=b", true, "passes"},
+		{"a new call", func(*ProxySettings) {}, "", false, "passes"},
+		{"by a proxy that is trusted", func(p *ProxySettings) { p.Trusted = []netip.Prefix{netip.MustParsePrefix("2001:db8::1/128")} }, ";tag=b", false, "passes"},
+		{"of calls that this proxy has not stayed with", func(p *ProxySettings) { p.RecordRoute = false }, ";tag=b", false, "passes"},
+		{"redirected", func(p *ProxySettings) { p.Redirect = true }, ";tag=b", false, "302 :1"},
+	} {
+		for _, method := range []string{"INVITE", "UPDATE", "BYE", "INFO", "REFER", "PRACK", "NOTIFY"} {
+			r := newRig(t, func(_ *Settings, p *ProxySettings) { tt.change(p) })
+			r.bind("bob", "<sip:bob@[2001:db8::2]>")
+			m := r.make(method, bob, "1")
+			m.Set("To", "<"+bob+">"+tt.to)
+			if tt.route {
+				m.Add("Route", "<sip:"+r.p.token(forDialog, "call", nil)+"@[2001:db8::5];lr>")
+			}
+			r.send(m, caller)
+			want := tt.want
+			if want == "passes" {
+				want = method + " :2"
+				if method == "INVITE" {
+					want = "100 :1, " + want
+				}
+			}
+			r.expect(tt.name+", "+method, want)
+			if n := r.p.Verdicts()[Unmatched]; (n == 1) != (tt.want == "481 :1") {
+				t.Errorf("%s, %s: %d are counted", tt.name, method, n)
+			}
+		}
+	}
+}
+
+// TestMaddr goes where the maddr of a Request-URI leads, and nowhere else, unless that is this proxy
+// (sections 16.4 and 16.5).
+func TestMaddr(t *testing.T) {
+	for _, tt := range []struct{ name, method, uri, from, want string }{
+		{"of another, by a stranger", "INVITE", "sip:bob@example.com;maddr=2001:db8::9", "sip:carol@elsewhere.example.net", "403 :1"},
+		{"of another, by a stranger who registers", "REGISTER", "sip:example.com;maddr=[2001:db8::9]", "sip:carol@elsewhere.example.net", "403 :1"},
+		{"of another, as alice", "INVITE", "sip:bob@example.com;maddr=[2001:db8::9]", "sip:alice@example.com", "407 :1"},
+		{"this proxy", "OPTIONS", "sip:bob@example.com;maddr=[2001:db8::5]", "sip:carol@elsewhere.example.net", "OPTIONS :2"},
+		{"this proxy by its name", "OPTIONS", "sip:bob@example.com:5070;transport=udp;maddr=EXAMPLE.com", "sip:carol@elsewhere.example.net", "OPTIONS :2"},
+		{"this proxy, for others", "OPTIONS", "sip:x@elsewhere.example.net;maddr=[2001:db8::5]", "sip:carol@elsewhere.example.net", "403 :1"},
+		{"a port that is not this proxy's", "OPTIONS", "sip:bob@example.com:5070;maddr=[2001:db8::5]", "sip:carol@elsewhere.example.net", "403 :1"},
+	} {
+		r := newRig(t)
+		r.bind("bob", "<sip:bob@[2001:db8::2]>")
+		m := r.make(tt.method, tt.uri, "1")
+		m.Set("From", "<"+tt.from+">;tag=c")
+		r.send(m, caller)
+		r.expect(tt.name, tt.want)
+	}
+	r := newRig(t, func(_ *Settings, p *ProxySettings) {
+		p.Trusted = []netip.Prefix{netip.MustParsePrefix("2001:db8::1/128")}
+	})
+	r.bind("bob", "<sip:bob@[2001:db8::2]>")
+	const uri = "sip:bob@example.com;maddr=[2001:db8::9]"
+	r.send(r.make("OPTIONS", uri, "1"), caller)
+	if m := r.got("OPTIONS", "2001:db8::9"); m.URI != uri {
+		t.Errorf("what goes on is\n%s", m)
+	}
+	r.bind("user", "<sip:user@phone.example.net;maddr=[2001:db8::8]>")
+	r.send(r.make("OPTIONS", "sip:user@example.com", "2"), caller)
+	r.expect("of a contact", "OPTIONS :8")
+}
+
+// TestForwardedHere follows contacts in the proxy's own domain to the contacts of these, without a name
+// server, and finds those that lead round (482).
+func TestForwardedHere(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		contacts map[string][]string
+		want     string
+	}{
+		{"to somebody else", map[string][]string{"bob": {"<sip:user@example.com>"}, "user": {"<sip:[2001:db8::2]>"}}, "OPTIONS :2"},
+		{"to another domain here", map[string][]string{"bob": {"<sip:user@other.example.com>"}}, "480 :1"},
+		{"to somebody without a contact", map[string][]string{"bob": {"<sip:user@example.com>"}}, "480 :1"},
+		{"to himself", map[string][]string{"bob": {"<sip:bob@example.com>"}}, "482 :1"},
+		{"to each other", map[string][]string{"bob": {"<sip:alice@example.com>"}, "alice": {"<sip:bob@example.com;x=y>"}}, "482 :1"},
+		{"to himself, and a telephone", map[string][]string{"bob": {"<sip:bob@example.com>", "<sip:[2001:db8::2]>"}}, "OPTIONS :2"},
+		{"first to each other, then to a telephone", map[string][]string{"bob": {"<sip:alice@example.com>", "<sip:user@example.com>;q=0.2"}, "alice": {"<sip:bob@example.com>"}, "user": {"<sip:[2001:db8::2]>"}}, "OPTIONS :2"},
+		{"by two ways to one", map[string][]string{"bob": {"<sip:alice@example.com>", "<sip:user@example.com>"}, "alice": {"<sip:user@example.com>"}, "user": {"<sip:[2001:db8::2]>"}}, "OPTIONS :2"},
+		{"with the preference of the first contact", map[string][]string{"bob": {"<sip:[2001:db8::2]>;q=0.5", "<sip:user@example.com>;q=0.4"}, "user": {"<sip:[2001:db8::3]>"}}, "OPTIONS :2"},
+	} {
+		r := newRig(t)
+		for aor, contacts := range tt.contacts {
+			r.bind(aor, contacts...)
+		}
+		r.send(r.make("OPTIONS", bob, "1"), caller)
+		r.expect(tt.name, tt.want)
+		if len(r.named) > 0 {
+			t.Errorf("%s: a name server is asked for %v", tt.name, r.named)
+		}
+		r.empty()
+	}
+	// More of them than a call may have targets end like a loop.
+	r := newRig(t, func(s *Settings, p *ProxySettings) {
+		p.MaxForks = 2
+		s.Accounts[0].Public = append(s.Accounts[0].Public, "sip:a1@example.com", "sip:a2@example.com")
+	})
+	r.bind("bob", "<sip:a1@example.com>")
+	r.bind("a1", "<sip:a2@example.com>")
+	r.bind("a2", "<sip:[2001:db8::2]>")
+	r.send(r.make("OPTIONS", bob, "1"), caller)
+	r.expect("too far", "482 :1")
+	// A port of its own is that of another program; and the ACK of a call goes as its INVITE does.
+	r = newRig(t)
+	r.bind("bob", "<sip:bob@example.com:5070>")
+	r.send(r.make("OPTIONS", bob, "1"), caller)
+	if len(r.named) != 1 {
+		t.Errorf("looked up: %v", r.named)
+	}
+	r.bind("user", "<sip:[2001:db8::2]>")
+	r.inbox = nil
+	r.send(r.make("ACK", "sip:user@example.com", "2", "Route: <sip:"+r.p.token(forDialog, "call", nil)+"@[2001:db8::5];lr>"), caller)
+	r.expect("the ACK", "ACK :2")
 }
 
 // TestLoop finds a request that goes round, and lets one spiral (RFC 5393).

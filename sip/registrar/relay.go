@@ -5,7 +5,6 @@ package registrar
 import (
 	"math/bits"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,8 +29,11 @@ type goal struct {
 
 // relay passes a request on to its targets, or redirects it to them.
 func (p *Proxy) relay(s *transaction.Server, m *message.Message, by passage, now time.Time, out *Output) {
-	goals, local := p.goals(m, by, now)
+	goals, local, looped := p.goals(m, by, now)
 	switch {
+	case len(goals) == 0 && looped:
+		p.answer(s, Loop, 482, "Loop Detected", out)
+		return
 	case len(goals) == 0:
 		// Who has an account but no contact can be called later (section 16.5).
 		if u, _ := message.ParseURI(m.URI); p.directory.byAOR[aorOf(&u)] != nil {
@@ -70,95 +72,6 @@ const defaultBreadth = 60
 func aorOf(u *message.URI) string {
 	aor, _ := u.AOR()
 	return aor
-}
-
-// onward is the route on which requests leave that are not this proxy's business: to the next hop,
-// or to the registrar that serves the one whom a request is for. Empty: there is none.
-func (p *Proxy) onward(m *message.Message) string {
-	server := p.settings.NextHop
-	if server == "" {
-		u, _ := message.ParseURI(m.URI)
-		if m.Method == "REGISTER" {
-			to, _ := m.To()
-			u = to.URI
-		}
-		if a := p.directory.byAOR[aorOf(&u)]; a != nil {
-			server = a.Server
-		}
-	}
-	u, err := message.ParseURI(server)
-	if err != nil || p.own(&u) {
-		return ""
-	}
-	u.Params = u.Params.Without("lr").WithBare("lr")
-	return "<" + u.String() + ">"
-}
-
-// goals are the targets of a request, the preferred ones first, without duplicates; local ones are
-// those of an address of record here.
-func (p *Proxy) goals(m *message.Message, by passage, now time.Time) (goals []goal, local bool) {
-	u, _ := message.ParseURI(m.URI)
-	switch {
-	case m.Has("Route"):
-		return []goal{{uri: m.URI}}, false
-	case by.flow.Transport != "":
-		return []goal{{uri: m.URI, flow: writeFlow(by.flow)}}, false
-	case by.known && p.settings.NextHop != "":
-		return []goal{{uri: m.URI}}, false
-	}
-	if server := p.onward(m); server != "" {
-		return []goal{{uri: m.URI, path: []string{server}}}, false
-	}
-	if !p.local(&u) {
-		if !u.IsSIP() {
-			return nil, false
-		}
-		return []goal{{uri: m.URI}}, false
-	}
-	instances := map[string]int{}
-	for _, b := range p.bindings(aorOf(&u), now) {
-		if u.Scheme == "sips" && b.URI.Scheme != "sips" {
-			continue
-		}
-		if flow, ok := ParseFlow(b.Flow); ok && !p.connected(flow) {
-			if b.RegID != 0 { // RFC 5626 section 5.3
-				continue
-			}
-			b.Flow = ""
-		}
-		one := goal{uri: b.URI.String(), path: b.Path, flow: b.Flow, q: b.Q, aor: aorOf(&u), binding: b}
-		// Of one terminal one flow at a time, the latest (RFC 5626 section 7).
-		if at, there := instances[b.Instance]; there && b.RegID != 0 {
-			goals[at].others = append(goals[at].others, one)
-			continue
-		}
-		if len(goals) < p.settings.MaxForks && !slices.ContainsFunc(goals, func(g goal) bool { return g.uri == one.uri && g.flow == b.Flow }) {
-			if b.RegID != 0 {
-				instances[b.Instance] = len(goals)
-			}
-			goals = append(goals, one)
-		}
-	}
-	return goals, true
-}
-
-// local reports whether a URI is the business of this proxy: in one of its domains, or the number of
-// an account.
-func (p *Proxy) local(u *message.URI) bool {
-	return p.own(u) || u.Scheme == "tel" && p.directory.byAOR[aorOf(u)] != nil
-}
-
-// bindings are those of an address of record, or if it has none of another one of the same account:
-// to register one of them is to register all, as P-Associated-URI has told (TS 24.229 section
-// 5.4.1.2).
-func (p *Proxy) bindings(aor string, now time.Time) []location.Binding {
-	found := p.table.Lookup(aor, now)
-	if a := p.directory.byAOR[aor]; a != nil {
-		for i := 0; len(found) == 0 && i < len(a.aors); i++ {
-			found = p.table.Lookup(a.aors[i], now)
-		}
-	}
-	return found
 }
 
 // redirect answers with the contacts (RFC 3261 section 8.3), none of which is where the request has
@@ -207,6 +120,9 @@ func (p *Proxy) forward(m *message.Message, g *goal) (copied *message.Message, h
 			copied.Add("Route", "<"+copied.URI+">")
 			copied.URI = hop.String()
 		}
+	}
+	if host, has := maddr(&hop); has {
+		hop.Host = host
 	}
 	return copied, hop
 }

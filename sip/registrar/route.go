@@ -16,9 +16,13 @@ import (
 
 // own reports whether a URI is one of this proxy's (RFC 3261 section 16.4).
 func (p *Proxy) own(u *message.URI) bool {
-	a, err := netip.ParseAddr(u.Host)
+	host := u.Host
+	if other, has := maddr(u); has {
+		host = other
+	}
+	a, err := netip.ParseAddr(host)
 	if err != nil {
-		return p.Engine.settings.serves(u.Host) || slices.Contains(p.Engine.settings.Hosts, u.Host)
+		return p.Engine.settings.serves(host) || slices.Contains(p.Engine.settings.Hosts, host)
 	}
 	return slices.ContainsFunc(p.settings.Listeners, func(l Listener) bool {
 		return l.Address.Addr() == a && l.Address.Port() == u.ServicePort()
@@ -44,7 +48,11 @@ func (b *passage) failed(m *message.Message) bool {
 
 // preprocess takes this proxy out of the route of a request (RFC 3261 section 16.4).
 func (p *Proxy) preprocess(m *message.Message) (by passage) {
-	if u, err := message.ParseURI(m.URI); err == nil && p.own(&u) && p.opens(u.User, m, &by) {
+	u, err := message.ParseURI(m.URI)
+	if err == nil && p.stripMaddr(&u) {
+		m.URI = u.String()
+	}
+	if err == nil && p.own(&u) && p.opens(u.User, m, &by) {
 		// A strict router has put us there; the target is the last route.
 		if routes := m.All("Route"); len(routes) > 0 {
 			last, _ := message.ParseAddress(routes[len(routes)-1])

@@ -127,12 +127,12 @@ func (c *Call) remote() message.URI {
 }
 
 // way is the path by which the call's messages leave: the one in use, or the call's own while
-// there is none.
+// there is none, or the peer has refused to follow there.
 func (c *Call) way() *path {
-	if c.e.use != nil {
-		return c.e.use
+	if c.e.use == nil || c.refusedBy == c.e.use && !c.path.lost {
+		return c.path
 	}
-	return c.path
+	return c.e.use
 }
 
 // tell puts out an event about the call.

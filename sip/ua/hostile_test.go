@@ -126,6 +126,45 @@ func TestMergedRequest(t *testing.T) {
 	expect(t, "answers", w.sent(), "180", "482")
 }
 
+// Somebody who knows Call-ID and tags of a call, but not the name under which its peer speaks, or cannot prove
+// to a proxy that it is his, neither changes the call nor ends it, nor keeps the peer from doing so.
+func TestImpostors(t *testing.T) {
+	w, alice, bob := pair(t, nil)
+	d := bob.engine.calls[1].dialog
+	ask := func(method, number, from string) {
+		lines := plain()
+		lines[0] = strings.Replace(lines[0], "INVITE", method, 1)
+		lines[1] += method + number
+		lines[3] = "From: " + from + ";tag=" + d.dialogKey.remote
+		lines[4] += ";tag=" + d.dialogKey.local
+		lines[5], lines[6] = "Call-ID: "+d.callID, "CSeq: "+number+" "+method
+		w.send(bob.paths[1], bob.paths[1], "UDP", []byte(strings.Join(lines, "\r\n")), nil)
+		w.seen = nil
+		w.pass(delay)
+	}
+	for i, method := range []string{"UPDATE", "BYE", "PRACK", "OPTIONS", "ACK", "INVITE"} {
+		for j, from := range []string{"<sip:m@evil.example.org>", "<sip:alice@evil.example.org>", "<sip:m@example.com>", "<tel:+15550100>"} {
+			ask(method, fmt.Sprint(1000+10*i+j), from)
+			want := []string{"403"}
+			if method == "ACK" {
+				want = nil
+			}
+			expect(t, method+" of "+from, w.sent(), want...)
+		}
+	}
+	if n := bob.engine.Stats().Impostors; n != 24 {
+		t.Errorf("%d are counted", n)
+	}
+	if got := target(bob); got != "sip:alice@"+aliceA || len(bob.events) > 0 {
+		t.Errorf("bob calls %s, %v", got, bob.kinds())
+	}
+	alice.do(alice.engine.Hold(1, true, w.now, &alice.out)) // its number is lower, and good
+	w.pass(time.Second)
+	expect(t, "alice", alice.kinds(), "held")
+	ask("BYE", "9000", "\"Alice\" <SIP:%61lice@EXAMPLE.com:5060;x=y>")
+	expect(t, "the peer in another spelling", w.sent(), "200")
+}
+
 func TestCallsAreBounded(t *testing.T) {
 	w := newWorld(t)
 	bob := w.agent("bob", bobA, func(s *Settings) { s.MaxCalls = 2 })

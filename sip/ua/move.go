@@ -85,6 +85,14 @@ func (c *Call) moveRefused(o *reinvite, status int, why string) {
 	c.pursue()
 }
 
+// leftBehind asks the peer again that has refused to follow to the path in use, where the call has lost the
+// one that it stayed on.
+func (c *Call) leftBehind(lost *path) {
+	if c.path == lost && c.refusedBy != nil && c.refusedBy == c.e.use {
+		c.usePath()
+	}
+}
+
 // moveCalling moves a call that the peer has not answered yet. While the old address is there
 // the answer will come to it, so the peer need only learn the new target; if it is gone, so is
 // the answer, and the peer is called again.

@@ -89,6 +89,46 @@ func TestRefusedMove(t *testing.T) {
 		}
 		byeReaches(t, w, bob, alice, aliceA) // RFC 6141 section 4.6: an error refreshes no target
 	})
+	t.Run("whatever follows goes by the old path", func(t *testing.T) {
+		for _, other := range []string{aliceB, "192.0.2.9:5060"} { // refused by the peer; of a family that does not lead there
+			w, alice, bob := pair(t, nil)
+			bob.media[1].refuse = true
+			alice.add(2, other)
+			alice.use(2)
+			w.pass(time.Minute)
+			expect(t, "alice", alice.kinds(), "moving", "move_failed")
+			if n := alice.engine.Stats().MovesFailed; n != 1 {
+				t.Errorf("%s: the peer was asked %d times", other, n)
+			}
+			bob.media[1].refuse = false
+			bob.do(bob.engine.Hold(1, true, w.now, &bob.out))
+			w.pass(time.Second)
+			expect(t, "bob", bob.kinds(), "held")
+			expect(t, "alice", alice.kinds(), "renegotiated")
+			if got := bob.media[1].peer; !strings.Contains(got, "path=1") {
+				t.Errorf("%s: bob sends to %q", other, got)
+			}
+			alice.do(alice.engine.Hold(1, true, w.now, &alice.out))
+			w.pass(time.Second)
+			expect(t, "alice", alice.kinds(), "held")
+			if got := target(bob); got != "sip:alice@"+aliceA {
+				t.Errorf("%s: bob calls %s", other, got)
+			}
+			byeReaches(t, w, alice, bob, bobA)
+		}
+	})
+	t.Run("the peer is asked again when the old path is gone", func(t *testing.T) {
+		w, alice, bob := pair(t, nil)
+		bob.media[1].refuse = true
+		alice.add(2, aliceB)
+		alice.use(2)
+		w.pass(time.Minute)
+		bob.media[1].refuse = false
+		alice.lost(1)
+		w.pass(time.Second)
+		expect(t, "alice", alice.kinds(), "moving", "move_failed", "moving", "moved")
+		byeReaches(t, w, bob, alice, aliceB)
+	})
 	t.Run("it is gone: the peer is asked again, ever more seldom", func(t *testing.T) {
 		w, alice, bob := pair(t, nil)
 		bob.media[1].refuse = true

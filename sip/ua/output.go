@@ -107,5 +107,7 @@ type Stats struct {
 	Calls, Moves, MovesFailed, MovesRepaired uint64
 	Glares, Registrations, ByTCP, BackToUDP  uint64
 	Malformed, Strays, RefusedCalls, Unsent  uint64
-	KeepAlivesSent, KeepAlivesLost           uint64
+	// Impostors are requests in a dialog from somebody else than its peer.
+	Impostors                      uint64
+	KeepAlivesSent, KeepAlivesLost uint64
 }

@@ -91,6 +91,9 @@ func (e *Engine) LosePath(id int, now time.Time, out *Output) {
 	e.layer.FailAll(func(c *transaction.Client) bool { return c.Waiting() && c.To.Local == p.Local }, &e.tx)
 	e.settle()
 	e.sweep()
+	for _, c := range e.sorted() {
+		c.leftBehind(p)
+	}
 }
 
 // RemovePath forgets a path that calls have left, whose sockets its owner closes.

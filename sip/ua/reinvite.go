@@ -3,6 +3,7 @@
 package ua
 
 import (
+	"errors"
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
@@ -63,7 +64,7 @@ func (c *Call) mustMove() bool {
 
 // reinvite offers the session again.
 func (c *Call) reinvite(p purpose) {
-	o := &reinvite{purpose: p, path: c.e.use, hold: c.held}
+	o := &reinvite{purpose: p, path: c.way(), hold: c.held}
 	if p == toHold {
 		o.hold = c.hold
 	}
@@ -195,8 +196,8 @@ func (c *Call) reinviteRefused(o *reinvite, res *message.Message, err error) {
 		c.media.Withdraw()
 	}
 	status, why := outcome(res, err)
-	if err != nil && o.purpose == toMove {
-		c.unsure = true
+	if err != nil && o.purpose == toMove && (o.tx != nil || !errors.Is(err, errTransport)) {
+		c.unsure = true // else it has not left: that path does not lead to the peer
 	}
 	switch {
 	case err != nil && o.path.lost:

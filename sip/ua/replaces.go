@@ -208,7 +208,7 @@ func (e *Engine) replaces(s *transaction.Server, text string) {
 }
 
 func sameUser(a, b message.URI) bool {
-	return a.User == b.User && strings.EqualFold(a.Host, b.Host)
+	return message.Unescape(a.User) == message.Unescape(b.User) && strings.EqualFold(a.Host, b.Host) && a.Opaque == b.Opaque
 }
 
 // replacedBy goes on in the dialog of an INVITE with Replaces.

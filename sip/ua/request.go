@@ -22,6 +22,9 @@ func (e *Engine) request(s *transaction.Server) {
 	case req.Method == "CANCEL":
 		e.cancelled(s)
 	case e.inspected(s):
+	case c != nil && !c.sentByPeer(req), begun != nil && !begun.sentByPeer(req):
+		e.stats.Impostors++
+		e.refuse(s, 403)
 	case c != nil:
 		c.reachedBy(s.From)
 		c.request(s)
@@ -54,8 +57,12 @@ func (c *Call) overtaken(s *transaction.Server) {
 // ack takes the ACK of a 2xx.
 func (e *Engine) ack(m *message.Message, from transaction.Target) {
 	c := e.callOf(m)
-	if c == nil {
+	switch {
+	case c == nil:
 		e.stats.Strays++
+		return
+	case !c.sentByPeer(m):
+		e.stats.Impostors++
 		return
 	}
 	c.reachedBy(from)
@@ -69,6 +76,15 @@ func (e *Engine) callOf(req *message.Message) *Call {
 		return nil
 	}
 	return e.dialogs[dialogKey{req.CallID(), to, fromTag(req)}]
+}
+
+// sentByPeer reports whether a request in a dialog of the call names the call's peer in From, as it must: that
+// changes only where both ends speak of from-change (RFC 3261 section 12.2.1.1, RFC 4916 section 4.3), which
+// this one does not. A proxy has those prove who they are that name somebody of its own domains; whoever
+// knows Call-ID and tags, and no more, could pass it under another name.
+func (c *Call) sentByPeer(req *message.Message) bool {
+	from, _ := req.From()
+	return sameUser(from.URI, c.remote())
 }
 
 // inspected refuses a request by what section 8.2 has a server look at first.

@@ -34,6 +34,8 @@ type Status struct {
 	Requests int `json:"requests"`
 	// Connections are those over TCP and TLS.
 	Connections int `json:"connections"`
+	// Unread are datagrams that the kernel has dropped because more came than were read.
+	Unread uint64 `json:"unread"`
 }
 
 // Status implements [role.Instance]; it returns a [Status].
@@ -46,6 +48,7 @@ func (r *Registrar) Status() any {
 		Domains: slices.Clone(r.cfg.Domains), Mode: r.cfg.Mode, NextHop: r.cfg.NextHop,
 		Addresses: sizes.addresses, Bindings: sizes.bindings, MaxBindings: r.cfg.MaxBindings, Lost: r.lost,
 		Requests: sizes.servers + sizes.clients, Connections: r.streams.count(),
+		Unread: r.sockets.stats().ReadFull,
 	}
 	select {
 	case <-r.ready:

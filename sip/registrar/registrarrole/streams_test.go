@@ -11,6 +11,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/sip/message"
+	"github.com/isthmus-net/isthmus/sip/registrar"
 )
 
 // TestKeepAlives are answered on connections by a line end, and over UDP by STUN (RFC 5626 section 4.4).
@@ -167,6 +168,15 @@ func TestRates(t *testing.T) {
 	}
 	if s.value("connections_delayed_total", "") == 0 {
 		t.Error("the connection was read at once")
+	}
+	// What comes while nobody can read it is lost in the kernel, and counted.
+	s.do(func(*registrar.Proxy, time.Time, *registrar.Output) {
+		for i := 0; i < 50_000 && s.sockets.stats().ReadFull == 0; i++ {
+			_, _ = fast.conn.Write(make([]byte, 1000))
+		}
+	})
+	if s.value("dropped_total", "udp_receive_full") == 0 || s.Status().(Status).Unread == 0 {
+		t.Error("nothing is counted that the kernel has dropped")
 	}
 }
 

@@ -294,17 +294,15 @@ func (a *Agent) Press(ctx context.Context, id ua.CallID, digits string) error {
 	})
 }
 
-// Move takes all calls to the address on an interface, whatever the routes say; they may take
-// them elsewhere when something changes.
+// Move takes all calls, and the registration, to the address on an interface that is of their family,
+// whatever the routes say; they may take them elsewhere when something changes.
 func (a *Agent) Move(ctx context.Context, link string) error {
 	return a.do(ctx, func() error {
-		for id, p := range a.paths {
-			if p.link == link {
-				a.engine.Use(id, time.Now(), &a.out)
-				return nil
-			}
+		id, err := a.onLink(link)
+		if err == nil {
+			a.engine.Use(id, time.Now(), &a.out)
 		}
-		return fmt.Errorf("no address of interface %s is in use", link)
+		return err
 	})
 }
 
@@ -330,8 +328,8 @@ type CallState struct {
 func (a *Agent) State(ctx context.Context) (s State, err error) {
 	err = a.do(ctx, func() error {
 		using, _ := a.engine.Using()
-		for id, p := range a.paths {
-			if id == using {
+		for _, id := range a.preferred() {
+			if p := a.paths[id]; id == using {
 				s.Path, s.Link = p.Local, p.link
 			} else {
 				s.Standby = append(s.Standby, p.Local)

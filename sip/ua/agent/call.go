@@ -65,10 +65,13 @@ func (a *Agent) newCall() (*call, error) {
 	if c.stream, err = media.New(set, rand.Reader, time.Now()); err != nil {
 		return nil, err
 	}
-	for _, p := range a.paths {
-		if err := c.openSockets(p); err != nil && p.ID == id {
-			c.close()
-			return nil, err
+	if err := c.openSockets(a.paths[id]); err != nil {
+		c.close()
+		return nil, err
+	}
+	for _, other := range a.preferred() {
+		if other != id {
+			_ = c.openSockets(a.paths[other]) // a call that has none there says so when it is asked for them
 		}
 	}
 	return c, nil

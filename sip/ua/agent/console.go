@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/isthmus-net/isthmus/sip/media"
 	"github.com/isthmus-net/isthmus/sip/ua"
 )
 
@@ -176,9 +177,9 @@ func (c *Console) which(ctx context.Context, argument string) (ua.CallID, error)
 func eventText(v Event) string {
 	at := v.Time.Format("15:04:05.000 ")
 	if v.Media != nil {
-		return fmt.Sprintf("%scall %d: %s", at, v.Call, v.Media.Kind)
+		return fmt.Sprintf("%scall %d: %s", at, v.Call, mediaText(v.Media))
 	}
-	text := strings.ReplaceAll(v.Kind.String(), "_", " ")
+	text := v.Kind.String()
 	if v.Call != 0 {
 		remote := v.Remote
 		text = fmt.Sprintf("call %d: %s, %s", v.Call, text, remote.String())
@@ -190,6 +191,20 @@ func eventText(v Event) string {
 		text += fmt.Sprintf(", %v", v.Took.Round(10*time.Microsecond))
 	}
 	return at + text
+}
+
+// mediaText says what has happened to media.
+func mediaText(v *media.Event) string {
+	text := v.Kind.String()
+	switch v.Kind {
+	case media.DigitBegan:
+		text += ", " + v.Key()
+	case media.DigitEnded:
+		text += fmt.Sprintf(", %s, %v", v.Key(), v.Pressed)
+	case media.SourceMoved:
+		text += fmt.Sprintf(", %s", v.To)
+	}
+	return text
 }
 
 // stateText is the live line.

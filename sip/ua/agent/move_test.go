@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,13 +94,15 @@ func route(link, via string, metric int) error {
 
 // remove takes the address of link a away from the mobile host.
 func (n *net3) remove(t *testing.T, at string) {
-	n.mobile.Do(t, func() error {
-		l, err := netlink.LinkByName("a")
-		if err != nil {
-			return err
-		}
-		return netlink.AddrDel(l, &netlink.Addr{IPNet: onLink(at)})
-	})
+	n.mobile.Do(t, func() error { return withdraw("a", at) })
+}
+
+func withdraw(link, at string) error {
+	l, err := netlink.LinkByName(link)
+	if err != nil {
+		return err
+	}
+	return netlink.AddrDel(l, &netlink.Addr{IPNet: onLink(at)})
 }
 
 // start runs an agent in a namespace until the test ends.
@@ -267,4 +270,38 @@ func TestDefaultRouteChooses(t *testing.T) {
 			awaitPaths(t, alice, row.mobileA, 2)
 		})
 	}
+}
+
+// TestMoveByFamily moves a call to an interface that has both families, by the one of the call, and not to
+// one that lacks it.
+func TestMoveByFamily(t *testing.T) {
+	t.Parallel()
+	n := newNet3(t, plan6)
+	n.mobile.Do(t, func() error { return errors.Join(address("a", plan4.mobileA), address("b", plan4.mobileB)) })
+	var down, up media.Tally
+	mobile, peer := start(t, n.mobile, "alice", &down), start(t, n.peer, "bob", &up)
+	awaitPaths(t, mobile, mobileA, 4)
+	awaitPaths(t, peer, peerAt, 1)
+	if _, err := mobile.Call(t.Context(), "sip:bob@["+peerAt+"]"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, mobile, ua.Established)
+	for i, link := range []string{"b", "a", "b", "a", "b", "a"} { // of two addresses each time
+		if err := mobile.Move(t.Context(), link); err != nil {
+			t.Fatal(err)
+		}
+		await(t, mobile, ua.Moved)
+		state, err := mobile.State(t.Context())
+		if want := []string{mobileB, mobileA}[i%2]; err != nil || state.Path.Addr() != netip.MustParseAddr(want) {
+			t.Errorf("on %s: %v, %v", link, state.Path, err)
+		}
+	}
+	n.mobile.Do(t, func() error { return withdraw("b", mobileB) })
+	awaitPaths(t, mobile, mobileA, 3)
+	for link, want := range map[string]string{"b": "no IPv6 address", "c": "no address"} {
+		if err := mobile.Move(t.Context(), link); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("to %s: %v", link, err)
+		}
+	}
+	heard(t, mobile, 10)
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -123,20 +124,7 @@ func (a *Agent) wanted(at netip.Addr, link string) bool {
 // take for the peer, else any whose link has a route there. While there is no peer, any will do.
 func (a *Agent) choose() (int, bool) {
 	target, ok := a.target()
-	ids := make([]int, 0, len(a.paths))
-	for id := range a.paths {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, func(x, y int) int {
-		p, q := a.paths[x], a.paths[y]
-		if p.deprecated != q.deprecated {
-			if p.deprecated {
-				return 1
-			}
-			return -1
-		}
-		return x - y
-	})
+	ids := a.preferred()
 	targets := anywhere[:]
 	if ok {
 		targets = []netip.Addr{target}
@@ -150,6 +138,50 @@ func (a *Agent) choose() (int, bool) {
 		return 0, false
 	}
 	return ids[0], true
+}
+
+// preferred are the numbers of all paths, the oldest first, those of deprecated addresses behind the others.
+func (a *Agent) preferred() []int {
+	return slices.SortedFunc(maps.Keys(a.paths), func(x, y int) int {
+		p, q := a.paths[x], a.paths[y]
+		if p.deprecated != q.deprecated {
+			if p.deprecated {
+				return 1
+			}
+			return -1
+		}
+		return x - y
+	})
+}
+
+// onLink returns the path of a link that calls and registration can go by: that in use, or one of the same
+// family. Only while there is no one to be reached may it be of the other.
+func (a *Agent) onLink(link string) (int, error) {
+	using, inUse := a.engine.Using()
+	other, found := 0, false
+	for _, id := range a.preferred() {
+		switch p := a.paths[id]; {
+		case p.link != link:
+		case id == using, !inUse, p.Local.Addr().Is4() == a.paths[using].Local.Addr().Is4():
+			return id, nil
+		case !found:
+			other, found = id, true
+		}
+	}
+	if !found {
+		return 0, fmt.Errorf("interface %s has no address that is ready: status shows those in use", link)
+	}
+	if _, wanted := a.target(); wanted {
+		return 0, fmt.Errorf("interface %s has no %s address, by which the other end is reached: give it one, or choose another", link, familyOf(a.paths[using].Local.Addr()))
+	}
+	return other, nil
+}
+
+func familyOf(a netip.Addr) string {
+	if a.Is4() {
+		return "IPv4"
+	}
+	return "IPv6"
 }
 
 // toward returns the first of these paths whose address the kernel would take for a host, else the
