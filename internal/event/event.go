@@ -18,6 +18,9 @@ type AddressChange struct {
 	// Old is the address before, New the one from now on; not valid: none. The
 	// old one may still work for a while, if Cause is InterfaceChanged.
 	Old, New netip.Addr
+	// Standby reports that New is for those alone who bind to it, since the host has IPv6
+	// without a tunnel. When that comes or goes, Old and New are the same.
+	Standby bool
 	// Interface is the device that bears the addresses.
 	Interface string
 	// Via is the interface by which the packets leave the host, "" if unknown.
@@ -51,6 +54,8 @@ const (
 	NoIPv4 Cause = "no_ipv4"
 	// NativeIPv6: the host has IPv6 without a tunnel.
 	NativeIPv6 Cause = "native_ipv6"
+	// NativeGone: the host has no IPv6 without a tunnel any more.
+	NativeGone Cause = "native_gone"
 	// Stopped: the instance ends.
 	Stopped Cause = "stopped"
 	// Other: none of these.

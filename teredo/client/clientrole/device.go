@@ -30,6 +30,10 @@ const addressBits = 32
 // interfaces. Each client's address is on it; that of the active one is preferred
 // for new connections, the others are deprecated and work on. While the active
 // client has an address, the default route leads to the device.
+//
+// A device on standby, beside native IPv6, has its addresses for those alone who
+// bind to them: all are deprecated, and of the routes there are those alone that
+// are for packets from these addresses.
 type device struct {
 	cfg  Settings
 	log  *slog.Logger
@@ -46,6 +50,8 @@ type device struct {
 	active  *Client
 	current netip.Addr
 	routed  bool
+	standby bool // native IPv6 is there, and told is whether the last event said so
+	told    bool
 	tell    []func(event.AddressChange)
 }
 
@@ -146,7 +152,7 @@ func (d *device) assign(c *Client, a netip.Addr, via string, why event.Cause) er
 		return nil
 	}
 	if old.IsValid() {
-		if err := d.unroute(c, a); err != nil {
+		if err := d.unroute(c, old, a); err != nil {
 			return err
 		}
 		if err := d.host.RemoveAddr(d.tun.Name(), netip.PrefixFrom(old, addressBits)); err != nil {
@@ -165,10 +171,30 @@ func (d *device) addAddress(c *Client) error {
 	if !a.IsValid() {
 		return nil
 	}
+	if d.cfg.Native == NativeStandby {
+		// From the first as it stays, or the host would use it until then.
+		if err := errors.Join(d.host.StandBy(d.tun.Name(), netip.PrefixFrom(a, addressBits)), d.addSourceRoutes(a)); err != nil || d.standby {
+			return err
+		}
+		return d.prefer(c, c == d.active)
+	}
 	if err := d.host.AddAddr(d.tun.Name(), netip.PrefixFrom(a, addressBits)); err != nil || c == d.active {
 		return err
 	}
-	return d.host.Prefer(d.tun.Name(), netip.PrefixFrom(a, addressBits), false)
+	return d.prefer(c, false)
+}
+
+// prefer makes the address of a client the one for new connections, or deprecates it.
+func (d *device) prefer(c *Client, preferred bool) error {
+	return d.host.Prefer(d.tun.Name(), netip.PrefixFrom(d.addrs[c].addr, addressBits), preferred)
+}
+
+// addSourceRoutes has what an address sends leave by the device.
+func (d *device) addSourceRoutes(a netip.Addr) (err error) {
+	for _, r := range sourceRoutes(&d.cfg, d.tun.Name(), a) {
+		err = errors.Join(err, d.host.AddSourceRoute(r))
+	}
+	return err
 }
 
 // unlessDown forgives errors while the device is down or deleted: what is missing is set
@@ -183,8 +209,16 @@ func (d *device) unlessDown(err error) error {
 	return err
 }
 
-// unroute takes the default route away before the address that it needs.
-func (d *device) unroute(c *Client, next netip.Addr) error {
+// unroute takes routes away before the address that they need.
+func (d *device) unroute(c *Client, old, next netip.Addr) (err error) {
+	if d.cfg.Native == NativeStandby {
+		for _, r := range sourceRoutes(&d.cfg, d.tun.Name(), old) {
+			err = errors.Join(err, d.host.RemoveSourceRoute(r))
+		}
+	}
+	if err != nil {
+		return err
+	}
 	if c != d.active || next.IsValid() || !d.routed {
 		return nil
 	}
@@ -206,11 +240,10 @@ func (d *device) activate(c *Client) error {
 		client    *Client
 		preferred bool
 	}{{c, true}, {before, false}} {
-		a := d.addrs[step.client].addr
-		if !a.IsValid() {
+		if d.standby || !d.addrs[step.client].addr.IsValid() {
 			continue // also of no one, the one before the first
 		}
-		if err := d.unlessDown(d.host.Prefer(d.tun.Name(), netip.PrefixFrom(a, addressBits), step.preferred)); err != nil {
+		if err := d.unlessDown(d.prefer(step.client, step.preferred)); err != nil {
 			return err
 		}
 	}
@@ -220,27 +253,50 @@ func (d *device) activate(c *Client) error {
 	return d.settle(event.InterfaceChanged)
 }
 
+// standBy has the addresses for those alone who bind to them, while native IPv6 is there, or ends
+// that. What such programs need is there before and after.
+func (d *device) standBy(on bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.standby = on
+	why := event.NativeGone
+	if on {
+		why = event.NativeIPv6
+	}
+	for c, a := range d.addrs {
+		set := func() error { return d.prefer(c, c == d.active) }
+		if on {
+			set = func() error { return d.host.StandBy(d.tun.Name(), netip.PrefixFrom(a.addr, addressBits)) }
+		}
+		if err := d.unlessDown(set()); err != nil {
+			return err
+		}
+	}
+	return d.settle(why)
+}
+
 // settle makes the default route follow, and tells of the change.
 func (d *device) settle(why event.Cause) error {
 	now := d.addrs[d.active]
+	wanted := now.addr.IsValid() && !d.standby
 	var err error
 	switch {
-	case now.addr.IsValid() && !d.routed:
+	case wanted && !d.routed:
 		err = routeTaken(d.host.AddRoute(d.route()))
 		d.routed = err == nil
 		err = d.unlessDown(err)
-	case !now.addr.IsValid() && d.routed:
+	case !wanted && d.routed:
 		err = d.host.RemoveRoute(d.route())
 		d.routed = false
 	}
-	if now.addr == d.current || err != nil {
+	if err != nil || now.addr == d.current && (!now.addr.IsValid() || d.standby == d.told) {
 		return err
 	}
 	e := event.AddressChange{
-		Instance: d.cfg.Name, Old: d.current, New: now.addr,
+		Instance: d.cfg.Name, Old: d.current, New: now.addr, Standby: now.addr.IsValid() && d.standby,
 		Interface: d.tun.Name(), Via: now.via, Cause: why, Time: time.Now(),
 	}
-	d.current = now.addr
+	d.current, d.told = now.addr, d.standby
 	for _, f := range d.tell {
 		f(e)
 	}
@@ -281,7 +337,7 @@ func (d *device) restore() error {
 			return err
 		}
 	}
-	if d.routed || !d.addrs[d.active].addr.IsValid() {
+	if d.routed || d.standby || !d.addrs[d.active].addr.IsValid() {
 		return nil
 	}
 	err := routeTaken(d.host.AddRoute(d.route()))
