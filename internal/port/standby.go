@@ -14,19 +14,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StandBy gives a link an IPv6 address for those alone who bind to it, or makes one of an address
-// that the link has: it is deprecated, from the first, so that nothing else is sent from it while
-// the host has another (RFC 6724 section 5, rule 3), and its network is not on the link. [Host.Prefer]
-// ends that. The way that its packets take is set by [Host.AddSourceRoute].
-func (h *Host) StandBy(link string, addr netip.Prefix) error {
+// HoldAddr gives a link an IPv6 address, or changes one that it has, with no route to its network.
+// One that is not preferred is deprecated from the first: while the host has another, it is for
+// those alone who bind to it (RFC 6724 section 5, rule 3).
+func (h *Host) HoldAddr(link string, addr netip.Prefix, preferred bool) error {
 	l, err := h.link(link)
 	if err != nil {
 		return err
 	}
 	a := &netlink.Addr{IPNet: ipNet(addr), Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE, ValidLft: math.MaxUint32}
+	if preferred {
+		a.PreferedLft = math.MaxUint32
+	}
 	set := func() error {
 		if err := h.handle.AddrReplace(l, a); err != nil {
-			return h.problem(fmt.Sprintf("add address %s, for those who bind to it, to", addr), link, err)
+			return h.problem(fmt.Sprintf("add address %s to", addr), link, err)
 		}
 		return nil
 	}

@@ -50,7 +50,8 @@ type device struct {
 	active  *Client
 	current netip.Addr
 	routed  bool
-	standby bool // native IPv6 is there, and told is whether the last event said so
+	network netip.Prefix // of the routes
+	standby bool         // native IPv6 is there, and told is whether the last event said so
 	told    bool
 	tell    []func(event.AddressChange)
 }
@@ -172,11 +173,7 @@ func (d *device) addAddress(c *Client) error {
 		return nil
 	}
 	if d.cfg.Native == NativeStandby {
-		// From the first as it stays, or the host would use it until then.
-		if err := errors.Join(d.host.StandBy(d.tun.Name(), netip.PrefixFrom(a, addressBits)), d.addSourceRoutes(a)); err != nil || d.standby {
-			return err
-		}
-		return d.prefer(c, c == d.active)
+		return errors.Join(d.hold(c), d.addSourceRoutes(a))
 	}
 	if err := d.host.AddAddr(d.tun.Name(), netip.PrefixFrom(a, addressBits)); err != nil || c == d.active {
 		return err
@@ -186,15 +183,10 @@ func (d *device) addAddress(c *Client) error {
 
 // prefer makes the address of a client the one for new connections, or deprecates it.
 func (d *device) prefer(c *Client, preferred bool) error {
-	return d.host.Prefer(d.tun.Name(), netip.PrefixFrom(d.addrs[c].addr, addressBits), preferred)
-}
-
-// addSourceRoutes has what an address sends leave by the device.
-func (d *device) addSourceRoutes(a netip.Addr) (err error) {
-	for _, r := range sourceRoutes(&d.cfg, d.tun.Name(), a) {
-		err = errors.Join(err, d.host.AddSourceRoute(r))
+	if d.cfg.Native == NativeStandby {
+		return d.hold(c)
 	}
-	return err
+	return d.host.Prefer(d.tun.Name(), netip.PrefixFrom(d.addrs[c].addr, addressBits), preferred)
 }
 
 // unlessDown forgives errors while the device is down or deleted: what is missing is set
@@ -210,20 +202,14 @@ func (d *device) unlessDown(err error) error {
 }
 
 // unroute takes routes away before the address that they need.
-func (d *device) unroute(c *Client, old, next netip.Addr) (err error) {
-	if d.cfg.Native == NativeStandby {
-		for _, r := range sourceRoutes(&d.cfg, d.tun.Name(), old) {
-			err = errors.Join(err, d.host.RemoveSourceRoute(r))
-		}
-	}
-	if err != nil {
+func (d *device) unroute(c *Client, old, next netip.Addr) error {
+	if err := d.removeSourceRoutes(old); err != nil {
 		return err
 	}
-	if c != d.active || next.IsValid() || !d.routed {
+	if c != d.active || !d.routed || next.IsValid() && networkOf(next) == d.network {
 		return nil
 	}
-	d.routed = false
-	return d.host.RemoveRoute(d.route())
+	return d.removeRoutes()
 }
 
 // activate makes the address of a client the preferred one. The new one is ready
@@ -240,7 +226,7 @@ func (d *device) activate(c *Client) error {
 		client    *Client
 		preferred bool
 	}{{c, true}, {before, false}} {
-		if d.standby || !d.addrs[step.client].addr.IsValid() {
+		if !d.addrs[step.client].addr.IsValid() {
 			continue // also of no one, the one before the first
 		}
 		if err := d.unlessDown(d.prefer(step.client, step.preferred)); err != nil {
@@ -253,28 +239,6 @@ func (d *device) activate(c *Client) error {
 	return d.settle(event.InterfaceChanged)
 }
 
-// standBy has the addresses for those alone who bind to them, while native IPv6 is there, or ends
-// that. What such programs need is there before and after.
-func (d *device) standBy(on bool) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.standby = on
-	why := event.NativeGone
-	if on {
-		why = event.NativeIPv6
-	}
-	for c, a := range d.addrs {
-		set := func() error { return d.prefer(c, c == d.active) }
-		if on {
-			set = func() error { return d.host.StandBy(d.tun.Name(), netip.PrefixFrom(a.addr, addressBits)) }
-		}
-		if err := d.unlessDown(set()); err != nil {
-			return err
-		}
-	}
-	return d.settle(why)
-}
-
 // settle makes the default route follow, and tells of the change.
 func (d *device) settle(why event.Cause) error {
 	now := d.addrs[d.active]
@@ -282,12 +246,9 @@ func (d *device) settle(why event.Cause) error {
 	var err error
 	switch {
 	case wanted && !d.routed:
-		err = routeTaken(d.host.AddRoute(d.route()))
-		d.routed = err == nil
-		err = d.unlessDown(err)
+		err = d.unlessDown(d.addRoutes(now.addr))
 	case !wanted && d.routed:
-		err = d.host.RemoveRoute(d.route())
-		d.routed = false
+		err = d.removeRoutes()
 	}
 	if err != nil || now.addr == d.current && (!now.addr.IsValid() || d.standby == d.told) {
 		return err
@@ -303,7 +264,25 @@ func (d *device) settle(why event.Cause) error {
 	return nil
 }
 
-func (d *device) route() port.Route { return clientRoute(&d.cfg, d.tun.Name()) }
+// addRoutes has what the host sends leave by the device.
+func (d *device) addRoutes(a netip.Addr) (err error) {
+	d.network = networkOf(a)
+	if d.cfg.Native == NativeStandby {
+		err = d.host.AddRoute(d.networkRoute())
+	}
+	err = errors.Join(err, routeTaken(d.host.AddRoute(clientRoute(&d.cfg, d.tun.Name()))))
+	d.routed = err == nil
+	return err
+}
+
+// removeRoutes ends that.
+func (d *device) removeRoutes() (err error) {
+	d.routed = false
+	if d.cfg.Native == NativeStandby {
+		err = d.host.RemoveRoute(d.networkRoute())
+	}
+	return errors.Join(err, d.host.RemoveRoute(clientRoute(&d.cfg, d.tun.Name())))
+}
 
 // activeClient is the client whose address is preferred, or nil.
 func (d *device) activeClient() *Client {
@@ -340,7 +319,5 @@ func (d *device) restore() error {
 	if d.routed || d.standby || !d.addrs[d.active].addr.IsValid() {
 		return nil
 	}
-	err := routeTaken(d.host.AddRoute(d.route()))
-	d.routed = err == nil
-	return err
+	return d.addRoutes(d.addrs[d.active].addr)
 }

@@ -319,5 +319,10 @@ func (s *Settings) summary() string {
 	if s.Unsolicited == UnsolicitedAllow {
 		policy = "lets unsolicited IPv6 packets in"
 	}
-	return fmt.Sprintf("uses %s, device %s, %s", role.Join(s.Servers), s.Interface, policy)
+	beside := map[Native]string{
+		NativeAside:   "steps aside for native IPv6",
+		NativeStandby: "stands by beside native IPv6 for those who bind to its address",
+		NativeIgnore:  "ignores native IPv6",
+	}[s.Native]
+	return fmt.Sprintf("uses %s, device %s, %s, %s", role.Join(s.Servers), s.Interface, policy, beside)
 }

@@ -21,20 +21,6 @@ func clientRoute(cfg *Settings, link string) port.Route {
 	return port.Route{Dst: netip.PrefixFrom(netip.IPv6Unspecified(), 0), Link: link, Metric: cfg.RouteMetric}
 }
 
-// sourceRoutes are the ways of a standby: what its address sends leaves by the device, whether there
-// are other default routes or not, and nothing else does. A native route may be to 2000::/3
-// instead of a default one.
-func sourceRoutes(cfg *Settings, link string, a netip.Addr) []port.SourceRoute {
-	var list []port.SourceRoute
-	for _, dst := range []netip.Prefix{netip.PrefixFrom(netip.IPv6Unspecified(), 0), globalUnicast} {
-		list = append(list, port.SourceRoute{Dst: dst, Source: a, Link: link, Metric: cfg.RouteMetric})
-	}
-	return list
-}
-
-// globalUnicast is what is given out of the IPv6 space (RFC 3587).
-var globalUnicast = netip.MustParsePrefix("2000::/3")
-
 // routeTaken adds to an error about a route in the way what else a client can do
 // about it.
 func routeTaken(err error) error {

@@ -3,15 +3,18 @@
 package clientrole
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,6 +26,10 @@ import (
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/internal/testutil/program"
+	"github.com/isthmus-net/isthmus/sip/message"
+	"github.com/isthmus-net/isthmus/sip/ua"
+	"github.com/isthmus-net/isthmus/sip/ua/agent"
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
@@ -102,7 +109,7 @@ func (r *nativeRig) dial(t *testing.T, source netip.Addr) (conn *net.UDPConn) {
 func (r *nativeRig) seenFrom(t *testing.T, source netip.Addr) (netip.Addr, error) {
 	t.Helper()
 	conn := r.dial(t, source)
-	_ = conn.SetDeadline(time.Now().Add(10*time.Second))
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 	if _, err := conn.Write([]byte("who?")); err != nil {
 		return netip.Addr{}, err
 	}
@@ -230,6 +237,21 @@ func allOf(t *testing.T, ns *testutil.Netns) (list []string) {
 	return list
 }
 
+// leavesNothingWhenKilled runs the program as a standby in host a and kills it.
+func (r *nativeRig) leavesNothingWhenKilled(t *testing.T) {
+	t.Helper()
+	manager, notify := program.NewManager(t)
+	p := manager.Serve(t, r.a, notify, program.File(t, fmt.Sprintf(
+		"[[teredo_client]]\nserver = [\"203.0.113.1\"]\nnative = \"standby\"\n[control]\nsocket = %q\n", filepath.Join(t.TempDir(), "control.sock"))))
+	for end := time.Now().Add(testutil.Patience); len(allOf(t, r.a)) != len(standbyWith(netip.IPv6Unspecified())); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the program does not stand by: %q\n%s", allOf(t, r.a), p.Log())
+		}
+	}
+	manager.End(t, p, syscall.SIGKILL)
+	awaitAllOf(t, r.a)
+}
+
 // A standby is qualified beside native IPv6 and used by nobody who does not bind to its address; it
 // takes over at once when native IPv6 goes, and steps back when that returns, without loss for a
 // bound session.
@@ -314,7 +336,146 @@ func TestClientStandsBy(t *testing.T) {
 		t.Error(err)
 	}
 	awaitAllOf(t, r.a)
+	r.leavesNothingWhenKilled(t)
 	if len(changes) != 0 {
 		t.Errorf("another event: %+v\n%s", <-changes, log)
 	}
+}
+
+// A telephone has the standby's address ready beside the native one, although it is deprecated. When
+// native IPv6 goes its call goes on by Teredo, without a qualification, and it hears of it as an
+// event; when native IPv6 returns the call goes back.
+func TestStandbyCarriesCall(t *testing.T) {
+	r := newNativeRig(t)
+	c, _ := newClient(t, standby)
+	phone := func(ns *testutil.Netns, name string) (a *agent.Agent) {
+		ns.Do(t, func() (err error) {
+			a, err = agent.New(agent.Settings{
+				UA:         ua.Settings{AOR: message.URI{Scheme: "sip", User: name, Host: "example.com"}},
+				AutoAnswer: true, Latch: true,
+			})
+			return err
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- a.Run(ctx) }()
+		t.Cleanup(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+		return a
+	}
+	alice, bob := phone(r.a, "alice"), phone(r.b, "bob")
+	c.OnAddressChange(alice.AddressChanged)
+	roletest.Start(t, r.a, c)
+	teredo := await(t, c, "on standby", func(s Status) bool { return s.State == "standby" }).Address
+	next := func(what string, fits func(agent.Event) bool) agent.Event {
+		t.Helper()
+		for late := time.After(testutil.Patience); ; {
+			select {
+			case v := <-alice.Events():
+				if v.Kind == ua.Ended {
+					t.Fatalf("%s: the call has ended by %d %s", what, v.Status, v.Reason)
+				}
+				if fits(v) {
+					return v
+				}
+			case <-late:
+				s, err := alice.State(t.Context())
+				t.Fatalf("no event %s; %+v, %v", what, s, err)
+			}
+		}
+	}
+	told := func(cause event.Cause, standby bool) func(agent.Event) bool {
+		return func(v agent.Event) bool {
+			return v.Address != nil && v.Address.Cause == cause && v.Address.New == teredo && v.Address.Standby == standby
+		}
+	}
+	kind := func(k ua.Kind) func(agent.Event) bool {
+		return func(v agent.Event) bool { return v.Media == nil && v.Address == nil && v.Kind == k }
+	}
+	by := func(what string, using netip.Addr) {
+		t.Helper()
+		for end := time.Now().Add(testutil.Patience); ; time.Sleep(time.Millisecond) {
+			s, err := alice.State(t.Context())
+			if err == nil && s.Path.Addr() == using {
+				if len(s.Calls) > 0 && s.Calls[0].Media.Sent == 0 {
+					t.Errorf("%s: no media", what)
+				}
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s: by %v, want %s, on standby %v, %v", what, s.Path, using, s.Standby, err)
+			}
+		}
+	}
+	next("qualified", told(event.Qualified, true))
+	by("before the call", nativeAddress)
+	if _, err := alice.Call(t.Context(), "sip:bob@["+hostWithRelay.String()+"]"); err != nil {
+		t.Fatal(err)
+	}
+	next("established", kind(ua.Established))
+	by("in the call", nativeAddress)
+
+	r.nativeGoes(t)
+	moved := next("moved", kind(ua.Moved))
+	by("without native IPv6", teredo)
+	next("normal", told(event.NativeGone, false))
+	r.nativeComes(t)
+	back := next("moved back", kind(ua.Moved))
+	by("with native IPv6 again", nativeAddress)
+	t.Logf("to Teredo %v, back %v", moved.Took, back.Took)
+	if s, err := bob.State(t.Context()); err != nil || len(s.Calls) != 1 || s.Calls[0].Media.Received == 0 {
+		t.Errorf("the other end: %+v, %v", s, err)
+	}
+}
+
+// With several interfaces each has an address that stands by; one is preferred when native IPv6 goes.
+func TestHandoverStandsBy(t *testing.T) {
+	r := newNativeRig(t)
+	r.secondLink(t)
+	h, changes := newHandover(t, standby)
+	stop := roletest.Start(t, r.a, h).Stop
+	s := awaitPaths(t, h, "a in_use", "w standing_by")
+	first, second := s.Paths[0].Address, s.Paths[1].Address
+	all := func(normal bool) (list []string) {
+		one := standbyWith
+		if normal {
+			one = normalWith
+		}
+		list = slices.Concat(one(first), standbyWith(second))
+		slices.Sort(list)
+		return list
+	}
+	awaitAllOf(t, r.a, all(false)...)
+	for _, source := range []netip.Addr{first, second} {
+		if got, err := r.seenFrom(t, source); got != source || err != nil {
+			t.Errorf("bound to %s: seen from %s, %v", source, got, err)
+		}
+	}
+	for range 2 { // a state that was left is reached again
+		r.nativeGoes(t)
+		awaitAllOf(t, r.a, all(true)...)
+		if got, err := r.seenFrom(t, netip.Addr{}); got != first || err != nil {
+			t.Errorf("without native IPv6: seen from %s, %v", got, err)
+		}
+		r.nativeComes(t)
+		awaitAllOf(t, r.a, all(false)...)
+	}
+	if got, err := r.seenFrom(t, netip.Addr{}); got != nativeAddress || err != nil {
+		t.Errorf("with native IPv6: seen from %s, %v", got, err)
+	}
+	last := event.AddressChange{}
+	for len(changes) > 0 {
+		last = <-changes
+	}
+	if last.New != first || last.Old != first || !last.Standby || last.Cause != event.NativeIPv6 {
+		t.Errorf("last event %+v", last)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	awaitAllOf(t, r.a)
 }

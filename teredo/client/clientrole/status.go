@@ -123,6 +123,11 @@ func (c *Client) Collect(emit func(role.Metric)) {
 		qualified = 1
 	}
 	emit(role.Level("qualified", "Whether the client has its Teredo address.", qualified))
+	standby := 0.0
+	if snapshot.Standby && snapshot.State == client.Qualified {
+		standby = 1
+	}
+	emit(role.Level("standby", "Whether the client has its address for those alone who bind to it, beside native IPv6.", standby))
 	emit(role.Level("peers", "Entries of the list of recent peers.", float64(snapshot.Peers)))
 	emit(role.Level("trusted_peers", "Peers whose mapping is proved.", float64(snapshot.Trusted)))
 	emit(role.Level("random_ports", "UDP ports open beside the service port.", float64(snapshot.RandomPorts)))
