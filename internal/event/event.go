@@ -14,21 +14,22 @@ import (
 // came, went, or was replaced.
 type AddressChange struct {
 	// Instance is the name of the instance that had the address.
-	Instance string
+	Instance string `json:"instance"`
 	// Old is the address before, New the one from now on; not valid: none. The
 	// old one may still work for a while, if Cause is InterfaceChanged.
-	Old, New netip.Addr
+	Old netip.Addr `json:"old,omitzero"`
+	New netip.Addr `json:"new,omitzero"`
 	// Standby reports that New is for those alone who bind to it, since the host has IPv6
 	// without a tunnel. When that comes or goes, Old and New are the same.
-	Standby bool
+	Standby bool `json:"standby"`
 	// Interface is the device that bears the addresses.
-	Interface string
+	Interface string `json:"interface"`
 	// Via is the interface by which the packets leave the host, "" if unknown.
-	Via string
+	Via string `json:"via,omitempty"`
 	// Cause says why.
-	Cause Cause
+	Cause Cause `json:"cause"`
 	// Time is when the new address was ready for use.
-	Time time.Time
+	Time time.Time `json:"time"`
 }
 
 // Cause says why an address changed, in snake_case.
