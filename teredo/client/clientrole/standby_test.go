@@ -444,6 +444,22 @@ func TestStandbyCarriesCall(t *testing.T) {
 			}
 		}
 	}
+	heard := func(what string) { // by the other end, from now on
+		t.Helper()
+		received := func() uint64 {
+			s, err := bob.State(t.Context())
+			if err != nil || len(s.Calls) != 1 {
+				t.Fatalf("%s: the other end: %+v, %v", what, s, err)
+			}
+			return s.Calls[0].Media.Received
+		}
+		before := received()
+		for end := time.Now().Add(testutil.Patience); received() == before; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: no media", what)
+			}
+		}
+	}
 	next("qualified", told(event.Qualified, true))
 	by("before the call", nativeAddress)
 	if _, err := alice.Call(t.Context(), "sip:bob@["+farHost.String()+"]"); err != nil {
@@ -451,16 +467,16 @@ func TestStandbyCarriesCall(t *testing.T) {
 	}
 	next("established", kind(ua.Established))
 	by("in the call", nativeAddress)
+	heard("in the call")
 
 	r.nativeGoes(t)
 	next("native IPv6 goes", kind(ua.Moved), told(event.NativeGone, false))
 	by("without native IPv6", teredo)
+	heard("without native IPv6")
 	r.nativeComes(t)
 	next("native IPv6 returns", kind(ua.Moved), told(event.NativeIPv6, true))
 	by("with native IPv6 again", nativeAddress)
-	if s, err := bob.State(t.Context()); err != nil || len(s.Calls) != 1 || s.Calls[0].Media.Received == 0 {
-		t.Errorf("the other end: %+v, %v", s, err)
-	}
+	heard("with native IPv6 again")
 }
 
 // With several interfaces each has an address that stands by; one is preferred when native IPv6 goes.
