@@ -16,10 +16,10 @@ import (
 	"github.com/isthmus-net/isthmus/lab"
 )
 
-// Choices of the handoff experiment.
+// Choices of teredo-handoff.
 const (
-	handoffName = "teredo-handoff"
-	handoffRuns = 5
+	teredoHandoffName = "teredo-handoff"
+	teredoHandoffRuns = 5
 	deathRuns   = 3
 	// moveDelay is that of the IPv4 links outside, one way, when a client moves
 	// to another interface, so that a round trip can be told from the rest.
@@ -33,8 +33,8 @@ const (
 	movePings = 10
 )
 
-// handoff is what one maker's programs reached.
-type handoff struct {
+// teredoRecoveries are what one maker's programs reached.
+type teredoRecoveries struct {
 	lan, nat, server          []time.Duration // time to recovery
 	lanLost, natLost, srvLost []float64
 	softLost, hardLost        []float64
@@ -42,47 +42,47 @@ type handoff struct {
 	trip                      []time.Duration
 }
 
-// handoffCase measures one kind of change a number of times.
-type handoffCase struct {
+// teredoMoveCase measures one kind of change a number of times.
+type teredoMoveCase struct {
 	name string
 	plan mobilePlan
-	run  func(m *mobileNet, ctx context.Context, i int, into *handoff) error
+	run  func(m *mobileNet, ctx context.Context, i int, into *teredoRecoveries) error
 }
 
 var (
-	lanCase     = handoffCase{"LAN address change", mobilePlan{}, (*mobileNet).changeLAN}
-	mappingCase = handoffCase{"NAT address change", mobilePlan{}, (*mobileNet).changeNAT}
-	serverCase  = handoffCase{"server death", mobilePlan{Servers: true}, (*mobileNet).killServer}
-	softCase    = handoffCase{"soft move to a standby interface", mobilePlan{Delay: moveDelay, Interfaces: true}, (*mobileNet).moveSoft}
-	hardCase    = handoffCase{"hard move to a standby interface", mobilePlan{Delay: moveDelay, Interfaces: true}, (*mobileNet).moveHard}
+	lanCase     = teredoMoveCase{"LAN address change", mobilePlan{}, (*mobileNet).changeLAN}
+	mappingCase = teredoMoveCase{"NAT address change", mobilePlan{}, (*mobileNet).changeNAT}
+	serverCase  = teredoMoveCase{"server death", mobilePlan{Servers: true}, (*mobileNet).killServer}
+	softCase    = teredoMoveCase{"soft move to a standby interface", mobilePlan{Delay: moveDelay, Interfaces: true}, (*mobileNet).moveSoft}
+	hardCase    = teredoMoveCase{"hard move to a standby interface", mobilePlan{Delay: moveDelay, Interfaces: true}, (*mobileNet).moveHard}
 )
 
 // teredoHandoff is the experiment.
 func teredoHandoff(ctx context.Context, e *lab.Env) error {
-	runs := cmp.Or(e.Runs, handoffRuns)
-	ours, peer, err := measureHandoffs(ctx, e, runs)
+	runs := cmp.Or(e.Runs, teredoHandoffRuns)
+	ours, peer, err := measureTeredoHandoffs(ctx, e, runs)
 	if err != nil {
 		return err
 	}
-	return finish(e, handoffReport(ours, peer, missing(e, miredo)))
+	return finish(e, teredoHandoffReport(ours, peer, missing(e, miredo)))
 }
 
-// measureHandoffs measures all cases. Miredo takes half a minute for each, in
+// measureTeredoHandoffs measures all cases. Miredo takes half a minute for each, in
 // which it does next to nothing, so its cases run beside ours, each in a topology
 // of its own, as does the death of our server; peer is nil if it cannot run. The
 // goroutines fill different fields.
-func measureHandoffs(ctx context.Context, e *lab.Env, runs int) (ours, peer *handoff, err error) {
-	ours = &handoff{}
+func measureTeredoHandoffs(ctx context.Context, e *lab.Env, runs int) (ours, peer *teredoRecoveries, err error) {
+	ours = &teredoRecoveries{}
 	group, ctx := errgroup.WithContext(ctx)
 	if missing(e, miredo) == "" {
-		peer = &handoff{}
+		peer = &teredoRecoveries{}
 		e.Step("Miredo: LAN and NAT address change, once each, in the background")
-		for _, c := range []handoffCase{lanCase, mappingCase} {
+		for _, c := range []teredoMoveCase{lanCase, mappingCase} {
 			group.Go(func() error { return c.measure(ctx, e, miredo, 1, peer) })
 		}
 	}
 	group.Go(func() error {
-		for _, c := range []handoffCase{lanCase, mappingCase, softCase, hardCase} {
+		for _, c := range []teredoMoveCase{lanCase, mappingCase, softCase, hardCase} {
 			e.Step("Isthmus: %s, %d times", c.name, runs)
 			if err := c.measure(ctx, e, isthmus, runs, ours); err != nil {
 				return err
@@ -103,8 +103,8 @@ func measureHandoffs(ctx context.Context, e *lab.Env, runs int) (ours, peer *han
 }
 
 // measure draws the topology and measures the case in it.
-func (c handoffCase) measure(ctx context.Context, e *lab.Env, who maker, runs int, into *handoff) (err error) {
-	name := fmt.Sprintf("handoff-%s-%d", who, time.Now().UnixNano()%1e9)
+func (c teredoMoveCase) measure(ctx context.Context, e *lab.Env, who maker, runs int, into *teredoRecoveries) (err error) {
+	name := fmt.Sprintf("teredo-handoff-%s-%d", who, time.Now().UnixNano()%1e9)
 	m, err := drawMobile(ctx, e, name, who, c.plan)
 	if err != nil {
 		return fmt.Errorf("%s, %s: %w", c.name, who.title(), err)
@@ -151,7 +151,7 @@ func (m *mobileNet) recover(ctx context.Context, change func() error) (took time
 }
 
 // changeLAN gives the node another IPv4 address, as a new lease does.
-func (m *mobileNet) changeLAN(ctx context.Context, i int, into *handoff) error {
+func (m *mobileNet) changeLAN(ctx context.Context, i int, into *teredoRecoveries) error {
 	from, to := alternate(i, mobileEth, mobileEthOther)
 	took, n, err := m.recover(ctx, func() error {
 		m.mobile.node.RemoveAddr("eth0", from+"/24").Addr("eth0", to+"/24")
@@ -162,7 +162,7 @@ func (m *mobileNet) changeLAN(ctx context.Context, i int, into *handoff) error {
 }
 
 // changeNAT gives the box another external address, as a provider does.
-func (m *mobileNet) changeNAT(ctx context.Context, i int, into *handoff) error {
+func (m *mobileNet) changeNAT(ctx context.Context, i int, into *teredoRecoveries) error {
 	from, to := alternate(i, m.clients[0].external.String(), natOther)
 	took, n, err := m.recover(ctx, func() error {
 		m.nat.RemoveAddr("e4", from+"/24").Addr("e4", to+"/24")
@@ -181,7 +181,7 @@ func alternate(i int, a, b string) (from, to string) {
 }
 
 // moveSoft has the routes lead to the other interface, while both work.
-func (m *mobileNet) moveSoft(ctx context.Context, i int, into *handoff) error {
+func (m *mobileNet) moveSoft(ctx context.Context, i int, into *teredoRecoveries) error {
 	standing := [2]string{"eth0 in_use, wlan0 standing_by", "eth0 standing_by, wlan0 in_use"}
 	if err := m.awaitPaths(ctx, standing[i%2]); err != nil {
 		return err
@@ -200,7 +200,7 @@ func (m *mobileNet) moveSoft(ctx context.Context, i int, into *handoff) error {
 }
 
 // moveHard cuts the link of the interface in use.
-func (m *mobileNet) moveHard(ctx context.Context, _ int, into *handoff) error {
+func (m *mobileNet) moveHard(ctx context.Context, _ int, into *teredoRecoveries) error {
 	if err := m.awaitPaths(ctx, "eth0 in_use, wlan0 standing_by"); err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (m *mobileNet) moveHard(ctx context.Context, _ int, into *handoff) error {
 // killServer ends the server in use. A flow that goes on does not need it, but
 // whoever is new does: the recovery is the time until a host that was never
 // contacted before answers.
-func (m *mobileNet) killServer(ctx context.Context, _ int, into *handoff) error {
+func (m *mobileNet) killServer(ctx context.Context, _ int, into *teredoRecoveries) error {
 	if err := m.drawHosts(); err != nil {
 		return err
 	}
