@@ -52,6 +52,25 @@ func trace(l *lab.Lab, node *lab.Node, iface string, f func() error) ([]seen, er
 	return readCapture(b)
 }
 
+// tap is an end of a link that is recorded.
+type tap struct {
+	node  *lab.Node
+	iface string
+}
+
+// traceEach records several links while f runs, and gives what was seen on each.
+func traceEach(l *lab.Lab, f func() error, taps ...tap) ([][]seen, error) {
+	if len(taps) == 0 {
+		return nil, f()
+	}
+	var behind [][]seen
+	first, err := trace(l, taps[0].node, taps[0].iface, func() (err error) {
+		behind, err = traceEach(l, f, taps[1:]...)
+		return err
+	})
+	return append([][]seen{first}, behind...), err
+}
+
 // readCapture gives the UDP datagrams of an Ethernet capture.
 func readCapture(b []byte) ([]seen, error) {
 	if len(b) < captureHeader {
