@@ -22,6 +22,15 @@ import (
 // gsns are the addresses of the two nodes, of one family.
 type gsns struct{ sgsn, ggsn netip.Addr }
 
+// section is a GGSN's part of the configuration, which its access points are to follow.
+func (at gsns) section(state string) string {
+	family := 4
+	if at.ggsn.Is6() {
+		family = 6
+	}
+	return fmt.Sprintf("[[ggsn]]\ngsn_address%d = %q\npeers = [%q]\nstate_file = %q\n", family, at.ggsn, at.sgsn, state)
+}
+
 // Addresses of the mobile core, and what its GGSN has for UEs.
 var (
 	core4     = gsns{netip.MustParseAddr("10.9.1.1"), netip.MustParseAddr("10.9.1.2")}
@@ -116,12 +125,7 @@ func (n *coreNet) startGGSN(ctx context.Context, who maker) error {
 
 // section is our GGSN's part of the configuration.
 func (n *coreNet) section() string {
-	family := 4
-	if n.at.ggsn.Is6() {
-		family = 6
-	}
-	text := fmt.Sprintf("[[ggsn]]\ngsn_address%d = %q\npeers = [%q]\nreversed_tid = [%[3]q]\nstate_file = %q\n",
-		family, n.at.ggsn, n.at.sgsn, filepath.Join(n.dir, "ggsn.state")) + n.more
+	text := n.at.section(filepath.Join(n.dir, "ggsn.state")) + fmt.Sprintf("reversed_tid = [%q]\n", n.at.sgsn) + n.more
 	for _, a := range []struct {
 		v6   bool
 		key  string

@@ -20,7 +20,7 @@ import (
 const (
 	teredoHandoffName = "teredo-handoff"
 	teredoHandoffRuns = 5
-	deathRuns   = 3
+	deathRuns         = 3
 	// moveDelay is that of the IPv4 links outside, one way, when a client moves
 	// to another interface, so that a round trip can be told from the rest.
 	moveDelay = 10 * time.Millisecond
