@@ -62,6 +62,7 @@ var All = []lab.Experiment{
 	gtpuThroughput,
 	gtpuLatency,
 	sipMobility,
+	callHandoff,
 	sipLoad,
 	{
 		Name:    wireName,

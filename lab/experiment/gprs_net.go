@@ -205,7 +205,7 @@ func (n *coreNet) attach(ctx context.Context, who maker, a attachment, flags ...
 	}
 	m := &mobile{core: n, sgsn: who, process: p}
 	err = poll(ctx, daemonStart, 5*time.Millisecond, func(context.Context) (bool, error) {
-		m.addr = ueAddress(n.sgsn, a.pool())
+		m.addr = addressOn(n.sgsn, ueDevice, a.pool())
 		return m.addr.IsValid(), alive(p.Name(), p)
 	})
 	if err != nil {
@@ -239,13 +239,13 @@ func (i instance) attaching(at gsns, apn, family string, more ...string) lab.Pro
 	}, more...)}
 }
 
-// ueAddress is the UE's address once the default route leads by its device; not valid before.
-func ueAddress(node *lab.Node, pool netip.Prefix) (addr netip.Addr) {
+// addressOn is the address of a device, of a pool, once the default route leads by it; not valid before.
+func addressOn(node *lab.Node, device string, pool netip.Prefix) (addr netip.Addr) {
 	handle, family := node.Netlink(), unix.AF_INET
 	if pool.Addr().Is6() {
 		family = unix.AF_INET6
 	}
-	link, err := handle.LinkByName(ueDevice)
+	link, err := handle.LinkByName(device)
 	if err != nil {
 		return addr
 	}

@@ -75,7 +75,7 @@ func (c *teredoClient) attach(ctx context.Context) (p *lab.Proc, err error) {
 		return nil, err
 	}
 	err = poll(ctx, daemonStart, 5*time.Millisecond, func(context.Context) (bool, error) {
-		c.local = ueAddress(c.node, uePool)
+		c.local = addressOn(c.node, ueDevice, uePool)
 		return c.local.IsValid(), alive(p.Name(), p)
 	})
 	if err != nil {
