@@ -49,7 +49,7 @@ const (
 )
 
 func (k handoffKind) String() string {
-	return [...]string{"cold", "pre-qualified", "soft", "back when UMTS returns", "soft, back"}[k]
+	return [...]string{"cold", "pre-qualified", "soft", "soft, back"}[k]
 }
 
 // media is what kind of move it is for media: whether what comes by the old path counts.
@@ -84,7 +84,7 @@ func (w handoffWorld) radioText() string {
 // to the terminal behind cold handoffs.
 type handoffCases struct {
 	box   handoffNAT
-	cases [handoffSoftBack + 1]*handoffCase
+	cases [handoffBack + 1]*handoffCase
 	calls []sipEarlyMove
 }
 
@@ -196,7 +196,7 @@ func (n *handoffNet) cold(ctx context.Context, b *handoffBox, all *handoffCases)
 	if err := n.called(ctx, all); err != nil {
 		return err
 	}
-	return n.back(ctx, all.cases[handoffBack], n.regain)
+	return n.back(ctx, all.cases[handoffBack])
 }
 
 // stand attaches to GPRS beside UMTS, and waits until Teredo stands by.
@@ -222,16 +222,16 @@ func (n *handoffNet) hard(ctx context.Context, all *handoffCases) error {
 	if err != nil {
 		return err
 	}
-	return n.back(ctx, all.cases[handoffBack], n.regain)
+	return n.back(ctx, all.cases[handoffBack])
 }
 
-// soft has the routes lead by Teredo while UMTS works, and takes that away when the call has moved.
+// soft takes the route by UMTS away while that works, and UMTS itself when the call has moved.
 func (n *handoffNet) soft(ctx context.Context, all *handoffCases) error {
 	err := n.measure(ctx, all.cases[handoffSoft], n.native, func(t *handoffTrace) (err error) {
 		if err := n.callWarm(ctx); err != nil {
 			return err
 		}
-		if t.change, err = n.prefer(true); err != nil {
+		if t.change, err = n.unroute(); err != nil {
 			return err
 		}
 		if err := n.moved(ctx, t, teredo.Prefix); err != nil {
@@ -247,17 +247,11 @@ func (n *handoffNet) soft(ctx context.Context, all *handoffCases) error {
 	if err != nil {
 		return err
 	}
-	if _, err := n.regain(); err != nil {
-		return err
-	}
-	if _, err := n.ue.awaitAddress(ctx, corePool6, false); err != nil {
-		return err
-	}
-	return n.back(ctx, all.cases[handoffSoftBack], func() (time.Time, error) { return n.prefer(false) })
+	return n.back(ctx, all.cases[handoffBack])
 }
 
 // back takes the call to UMTS, and has the host end it there.
-func (n *handoffNet) back(ctx context.Context, c *handoffCase, change func() (time.Time, error)) error {
+func (n *handoffNet) back(ctx context.Context, c *handoffCase) error {
 	from, err := n.ue.awaitAddress(ctx, teredo.Prefix, true)
 	if err != nil {
 		return err
@@ -266,7 +260,7 @@ func (n *handoffNet) back(ctx context.Context, c *handoffCase, change func() (ti
 		if err := awaitMedia(ctx, n.packets(), n.ue, n.ch); err != nil {
 			return err
 		}
-		if t.change, err = change(); err != nil {
+		if t.change, err = n.regain(); err != nil {
 			return err
 		}
 		if err := n.moved(ctx, t, corePool6); err != nil {

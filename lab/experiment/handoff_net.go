@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/gprs/sgsn/sgsnrole"
 	"github.com/isthmus-net/isthmus/lab"
@@ -30,8 +31,6 @@ var (
 const (
 	handoffUMTS, handoffGPRS = "umts", "gprs"
 	handoffRadio             = "radio"
-	// handoffPrefer is the metric of a default route by Teredo when calls are to go there.
-	handoffPrefer = 50
 )
 
 // handoffNet is figure 4 of the Teredo paper (WCMC 2006). Tildes are wires, each of them a radio:
@@ -354,20 +353,24 @@ func (n *handoffNet) regain() (at time.Time, err error) {
 	return at, n.lab.Err()
 }
 
-// prefer has the routes lead by Teredo, or no longer, and says when.
-func (n *handoffNet) prefer(on bool) (at time.Time, err error) {
+// unroute takes the default route by the first network away, which works on, and says when.
+func (n *handoffNet) unroute() (at time.Time, err error) {
 	h := n.node.Netlink()
-	link, err := h.LinkByName(teredoDevice)
+	link, err := h.LinkByName(handoffUMTS)
 	if err != nil {
 		return at, err
 	}
-	all := &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
-	r := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: all, Priority: handoffPrefer}
-	at = time.Now()
-	if on {
-		return at, h.RouteReplace(r)
+	routes, err := h.RouteListFiltered(unix.AF_INET6, &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
+	if err != nil {
+		return at, err
 	}
-	return at, h.RouteDel(r)
+	for _, r := range routes {
+		if isDefault6(r.Dst) || r.Dst == nil {
+			at = time.Now()
+			return at, h.RouteDel(&r)
+		}
+	}
+	return at, errors.New("the terminal has no default route by UMTS")
 }
 
 // close ends telephones, programs and topology.
