@@ -54,7 +54,7 @@ func TestCommandLine(t *testing.T) {
 		{"version as JSON", []string{"version", "--json"}, 0, `"kernel":`, ""},
 		{"init prints", []string{"init", "teredo_relay"}, 0, "[[teredo_relay]]", ""},
 		{"init of nothing known", []string{"init", "bridge"}, 2, "", `got "bridge"`},
-		{"check good file", []string{"check", "--file-only", "-c", good}, 0, "client  client  uses 192.0.2.1, device teredo, drops unsolicited IPv6 packets\n" + good + " is good\n", ""},
+		{"check good file", []string{"check", "--file-only", "-c", good}, 0, "client  client  uses 192.0.2.1, device teredo, drops unsolicited IPv6 packets, steps aside for native IPv6\n" + good + " is good\n", ""},
 		{"check bad file", []string{"check", "-c", bad}, 2, "", "isthmus: the configuration has 2 faults; nothing was changed\n"},
 		{"check names the line", []string{"check", "-c", bad}, 2, "", bad + `:2:10: teredo_client.server: "192.0.2" is not an IPv4 address: write it like 192.0.2.1`},
 		{"check names the sections", []string{"check", "-c", program.File(t, "[tunnel]\n")}, 2, "", "tunnel: there is no such section: known ones are " + strings.Join(roles.Names(), ", ") + ", announce, control, metrics, log\n"},

@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/isthmus-net/isthmus/internal/control"
+	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/sip/media"
 	"github.com/isthmus-net/isthmus/sip/media/g711"
@@ -30,6 +32,7 @@ type SIPCmd struct {
 
 // SIPUACmd is `isthmus sip ua`.
 type SIPUACmd struct {
+	SocketFlag
 	Address   string        `arg:"" help:"Address of record, such as sip:alice@example.com."`
 	Call      string        `placeholder:"ADDRESS" help:"Call at once."`
 	Answer    bool          `help:"Take every call."`
@@ -63,9 +66,28 @@ func (c *SIPUACmd) Run(to streams) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	if daemon, err := c.client(); err == nil {
+		go followAddresses(ctx, daemon, a.AddressChanged)
+	}
 	_, err = unix.IoctlGetTermios(int(os.Stdout.Fd()), unix.TCGETS)
 	console := agent.Console{Agent: a, In: os.Stdin, Out: to.out, Live: err == nil && to.out == os.Stdout, Call: c.Call}
 	return errors.Join(console.Run(ctx), files.close())
+}
+
+// askAgain is when a daemon is asked again that is not there, or has gone.
+const askAgain = 5 * time.Second
+
+// followAddresses passes on what a daemon of this host, such as one with a Teredo client, says of
+// the host's addresses, while there is one that this user may ask. Without it the telephone sees
+// the addresses all the same, and not why they come and go.
+func followAddresses(ctx context.Context, daemon *control.Client, tell func(event.AddressChange)) {
+	for ctx.Err() == nil {
+		_ = daemon.Addresses(ctx, tell)
+		select {
+		case <-ctx.Done():
+		case <-time.After(askAgain):
+		}
+	}
 }
 
 // settings reads the flags.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/control"
+	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/trace"
@@ -64,6 +65,12 @@ func (told) Drain(instance string, on bool) (control.Drained, error) {
 		return control.Drained{}, fmt.Errorf("%w: nothing is announced for %q", control.ErrNoInstance, instance)
 	}
 	return control.Drained{Instances: []string{"border"}}, nil
+}
+
+// Addresses tells of one that stands by.
+func (told) Addresses(ctx context.Context, emit func(event.AddressChange)) {
+	emit(event.AddressChange{Instance: "home", New: netip.MustParseAddr("2001:0:c000:201::1"), Standby: true, Interface: "teredo", Cause: event.Qualified})
+	<-ctx.Done()
 }
 
 // Trace shows no more packets than a reader that gets no time for a while can still have.

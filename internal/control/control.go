@@ -5,6 +5,7 @@
 //
 //	GET  /v1/status                        state, counters and drops of all instances
 //	GET  /v1/peers?instance=NAME&limit=N   peers of one instance
+//	GET  /v1/addresses                     the host's addresses from instances, and their changes, a line each, until hung up
 //	GET  /v1/trace?instance=NAME&filter=F  samples of packets, a line each, until hung up
 //	POST /v1/reload                        read the configuration file again
 //	POST /v1/drain?instance=NAME           withdraw announced prefixes; without a name, all
@@ -30,6 +31,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/trace"
 )
@@ -38,8 +40,10 @@ import (
 const (
 	pathStatus = "/v1/status"
 	pathPeers  = "/v1/peers"
-	pathTrace  = "/v1/trace"
-	pathReload = "/v1/reload"
+	// pathAddresses is for programs that move with the host.
+	pathAddresses = "/v1/addresses"
+	pathTrace     = "/v1/trace"
+	pathReload    = "/v1/reload"
 
 	pathDrain   = "/v1/drain"
 	pathUndrain = "/v1/undrain"
@@ -120,6 +124,10 @@ type Source interface {
 	// Trace calls emit, one call at a time, for samples of packets of one
 	// instance, or of all if it is empty, until ctx is done. emit does not wait.
 	Trace(ctx context.Context, instance string, s trace.Sampling, emit func(*trace.Sample)) error
+	// Addresses calls emit, one call at a time, for the address that each instance has given
+	// the host and for each change from then on, until ctx is done; or until emit has been
+	// too slow, so that changes were missed. emit may wait.
+	Addresses(ctx context.Context, emit func(event.AddressChange))
 	// Reload reads the configuration again and applies it.
 	Reload() (Reloaded, error)
 	// Drain withdraws what is announced for an instance, or for all if the name is

@@ -87,6 +87,12 @@ func (s *source) Reload() (Reloaded, error) {
 // start serves the source on a socket until the test ends.
 func start(t *testing.T, s Source) *Client {
 	t.Helper()
+	client, _ := startOf(t, s)
+	return client
+}
+
+func startOf(t *testing.T, s Source) (*Client, *http.Server) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "deep", "control.sock")
 	listener, err := Listen(path, 0o600, "")
 	if err != nil {
@@ -101,7 +107,7 @@ func start(t *testing.T, s Source) *Client {
 			t.Error(err)
 		}
 	})
-	return NewClient(path)
+	return NewClient(path), server
 }
 
 var sameAddr = cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})

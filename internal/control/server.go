@@ -21,7 +21,7 @@ type changeKey struct{}
 
 // NewServer returns the server that answers on the control socket.
 func NewServer(source Source) *http.Server {
-	// Traces have no end of their own: Shutdown would wait for them.
+	// Traces and changes of addresses have no end of their own: Shutdown would wait for them.
 	stopping, stop := context.WithCancel(context.Background())
 	server := &http.Server{
 		Handler:           handler(source, stopping),
@@ -39,16 +39,17 @@ func NewServer(source Source) *http.Server {
 
 func handler(source Source, stopping context.Context) http.Handler {
 	mux := http.NewServeMux()
-	reading(mux, source)
+	reading(mux, source, stopping)
 	trusted(mux, source, stopping)
 	return mux
 }
 
 // reading are the handlers that change nothing.
-func reading(mux *http.ServeMux, source Source) {
+func reading(mux *http.ServeMux, source Source, stopping context.Context) {
 	mux.HandleFunc("GET "+pathStatus, func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, source.Status())
 	})
+	mux.HandleFunc("GET "+pathAddresses, serveAddresses(source, stopping))
 	mux.HandleFunc("GET "+pathAsk, serveQuestions(source.Ask))
 	mux.HandleFunc("GET "+pathPeers, func(w http.ResponseWriter, r *http.Request) {
 		limit := DefaultPeers

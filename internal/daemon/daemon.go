@@ -61,6 +61,7 @@ type Daemon struct {
 	Options
 	started   time.Time
 	announcer *announce.Announcer // nil if nothing is announced
+	addresses addresses
 
 	ready   atomic.Bool   // all instances serve
 	reload  sync.Mutex    // one reload at a time; guards running
@@ -69,10 +70,12 @@ type Daemon struct {
 
 // New returns a daemon that is not running yet.
 func New(options Options) *Daemon {
-	return &Daemon{
+	d := &Daemon{
 		Options: options, started: time.Now(), running: *options.Config,
 		announcer: announce.New(options.Config.Announce, options.Instances, options.Log),
 	}
+	d.addresses.follow(options.Instances)
+	return d
 }
 
 // Run works until ctx is done or an instance fails, and returns when all

@@ -14,18 +14,22 @@ import (
 // came, went, or was replaced.
 type AddressChange struct {
 	// Instance is the name of the instance that had the address.
-	Instance string
+	Instance string `json:"instance"`
 	// Old is the address before, New the one from now on; not valid: none. The
 	// old one may still work for a while, if Cause is InterfaceChanged.
-	Old, New netip.Addr
+	Old netip.Addr `json:"old,omitzero"`
+	New netip.Addr `json:"new,omitzero"`
+	// Standby reports that New is for those alone who bind to it, since the host has IPv6
+	// without a tunnel. When that comes or goes, Old and New are the same.
+	Standby bool `json:"standby"`
 	// Interface is the device that bears the addresses.
-	Interface string
+	Interface string `json:"interface"`
 	// Via is the interface by which the packets leave the host, "" if unknown.
-	Via string
+	Via string `json:"via,omitempty"`
 	// Cause says why.
-	Cause Cause
+	Cause Cause `json:"cause"`
 	// Time is when the new address was ready for use.
-	Time time.Time
+	Time time.Time `json:"time"`
 }
 
 // Cause says why an address changed, in snake_case.
@@ -51,6 +55,8 @@ const (
 	NoIPv4 Cause = "no_ipv4"
 	// NativeIPv6: the host has IPv6 without a tunnel.
 	NativeIPv6 Cause = "native_ipv6"
+	// NativeGone: the host has no IPv6 without a tunnel any more.
+	NativeGone Cause = "native_gone"
 	// Stopped: the instance ends.
 	Stopped Cause = "stopped"
 	// Other: none of these.

@@ -39,6 +39,7 @@ type place struct {
 	link int // index; 0 for a route: several links, or any
 	// metric of a route, and its table.
 	metric, table uint32
+	from          netip.Prefix // the sources that a route is for; not valid: all
 }
 
 type kind uint8
@@ -56,9 +57,12 @@ type seen struct {
 	onLink map[place]bool // routes of any metric and table
 }
 
-// hasRoute reports whether there is a route; one with several next hops may be it.
+// hasRoute reports whether there is a route for all sources; one with several next hops may be it.
 func (s *seen) hasRoute(dst netip.Prefix, link int, metric, table uint32) bool {
-	return s.places[place{aRoute, dst, link, metric, table}] || s.places[place{aRoute, dst, 0, metric, table}]
+	at := place{kind: aRoute, dst: dst, link: link, metric: metric, table: table}
+	several := at
+	several.link = 0
+	return s.places[at] || s.places[several]
 }
 
 // Expect notes a route that others are to set: for what it leads to the link, or for more.
@@ -241,8 +245,8 @@ func (s *seen) add(w RouteEntry, table uint32, about map[netip.Prefix]bool) {
 	case w.Local:
 		s.places[place{kind: aLocalRoute, dst: w.Dst, link: w.Link}] = true
 	default:
-		s.places[place{aRoute, w.Dst, w.Link, w.Metric, table}] = true
-		s.onLink[place{kind: aRoute, dst: w.Dst, link: w.Link}] = true
+		s.places[place{aRoute, w.Dst, w.Link, w.Metric, table, w.From}] = true
+		s.onLink[place{kind: aRoute, dst: w.Dst, link: w.Link, from: w.From}] = true
 	}
 }
 

@@ -58,6 +58,17 @@ func (h *Host) EgressBy(dst netip.Addr, link string) (Egress, error) {
 	return egress(dst, routes, err)
 }
 
+// EgressFrom is Egress for a socket that is bound to an interface and to an address: what the kernel
+// has for packets from there alone counts too. The source is that address.
+func (h *Host) EgressFrom(dst netip.Addr, link string, source netip.Addr) (Egress, error) {
+	routes, err := h.handle.RouteGetWithOptions(net.IP(dst.AsSlice()), &netlink.RouteGetOptions{Oif: link, SrcAddr: source.AsSlice()})
+	if err != nil || len(routes) == 0 {
+		return Egress{}, fmt.Errorf("this host has no route from %s to %s: %w", source, dst, err)
+	}
+	gateway, _ := netip.AddrFromSlice(routes[0].Gw)
+	return Egress{Source: source, Link: routes[0].LinkIndex, Gateway: gateway.Unmap()}, nil
+}
+
 // Takes reports whether this host takes packets for an address: one of its own, or one
 // that a route makes local.
 func (h *Host) Takes(ip netip.Addr) bool {
@@ -85,7 +96,7 @@ func (h *Host) Prefer(link string, addr netip.Prefix, preferred bool) error {
 	if err := set(); err != nil {
 		return err
 	}
-	h.doneAddr(link, l, addr, set)
+	h.doneAddr(link, l, addr, true, set)
 	return nil
 }
 

@@ -108,7 +108,7 @@ func (h *Host) AddAddr(link string, addr netip.Prefix) error {
 	if err := set(); err != nil {
 		return err
 	}
-	h.doneAddr(link, l, addr, set)
+	h.doneAddr(link, l, addr, true, set)
 	if addr.Addr().Is6() && l.Attrs().RawFlags&unix.IFF_UP != 0 {
 		h.awaitLocal(addr.Addr())
 	}
@@ -116,14 +116,15 @@ func (h *Host) AddAddr(link string, addr netip.Prefix) error {
 }
 
 // doneAddr notes an address, with how it is to be set again. The kernel's route to the
-// network of an IPv6 address is part of it.
-func (h *Host) doneAddr(link string, l netlink.Link, addr netip.Prefix, again func() error) {
+// network of an IPv6 address is part of it, if the network is on the link.
+func (h *Host) doneAddr(link string, l netlink.Link, addr netip.Prefix, onLink bool, again func() error) {
 	index, network := l.Attrs().Index, addr.Masked()
+	onLink = onLink && addr.Addr().Is6() && !addr.IsSingleIP()
 	h.done(&Thing{
 		key: addrKey(link, addr), link: index, about: network, again: again,
 		back: func() error { return h.handle.AddrDel(l, &netlink.Addr{IPNet: ipNet(addr)}) },
 		there: func(s *seen) bool {
-			routed := addr.Addr().Is4() || addr.IsSingleIP() || s.onLink[place{kind: aRoute, dst: network, link: index}]
+			routed := !onLink || s.onLink[place{kind: aRoute, dst: network, link: index}]
 			return routed && s.places[place{kind: anAddress, dst: addr, link: index}]
 		},
 	})

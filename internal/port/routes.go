@@ -20,8 +20,10 @@ type RouteEntry struct {
 	Dst netip.Prefix
 	// Link is the interface index; 0 where there is none, or several.
 	Link int
-	// Local marks addresses of this host, Source what is for packets of some sources alone.
+	// Local marks addresses of this host, Source what is for packets of some sources alone:
+	// those of From.
 	Local, Source bool
+	From          netip.Prefix
 	// Metric orders ways to one destination, lowest first.
 	Metric uint32
 }
@@ -111,10 +113,14 @@ func parseRoute(b []byte) (w RouteEntry, table uint32, ok bool) {
 	if family(b[0]) == 6 {
 		addr = netip.IPv6Unspecified()
 	}
+	from := addr
 	table, w.Source = uint32(b[4]), b[2] != 0
 	for _, a := range attrs {
 		if a.Attr.Type == unix.RTA_DST {
 			addr, _ = netip.AddrFromSlice(a.Value)
+		}
+		if a.Attr.Type == unix.RTA_SRC {
+			from, _ = netip.AddrFromSlice(a.Value)
 		}
 		if len(a.Value) != 4 {
 			continue
@@ -130,5 +136,8 @@ func parseRoute(b []byte) (w RouteEntry, table uint32, ok bool) {
 		}
 	}
 	w.Dst, w.Local = netip.PrefixFrom(addr, int(b[1])), isLocal(b, table)
+	if w.Source {
+		w.From = netip.PrefixFrom(from, int(b[2]))
+	}
 	return w, table, err == nil && family(b[0]) != 0 && w.Dst.IsValid()
 }

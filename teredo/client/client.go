@@ -25,7 +25,7 @@ type Client struct {
 	stats  Stats
 
 	running bool
-	native  bool
+	native  bool // the host has native IPv6
 	state   State
 	local   netip.AddrPort // not valid: no IPv4
 	servers []Server
@@ -186,17 +186,32 @@ func (c *Client) LocalChanged(local netip.AddrPort, broadcasts []netip.Addr, now
 }
 
 // NativeChanged reports whether the host has native IPv6: then it must not be a
-// Teredo client (RFC 4380 section 5.5). An operator who wants one all the same
-// does not call it.
+// Teredo client (RFC 4380 section 5.5), or be one in reserve alone, if
+// Config.Standby is set. An operator who wants one all the same does not call it.
 func (c *Client) NativeChanged(native bool, now time.Time, out *Out) {
 	if native == c.native {
 		return
 	}
 	c.native = native
-	if native {
+	switch {
+	case c.cfg.Standby:
+		out.Events = append(out.Events, Event{Kind: StandbyChanged, Standby: native, Address: c.address()})
+		return // nothing else: what was proved of server and peers still holds
+	case native:
 		c.lose(CauseNativeIPv6, out)
 	}
 	c.begin(now, out)
+}
+
+// standsBy reports whether native IPv6 is there, and the address for those alone who bind to it.
+func (c *Client) standsBy() bool { return c.native && c.cfg.Standby }
+
+// address is the Teredo address; not valid: there is none.
+func (c *Client) address() netip.Addr {
+	if c.state != Qualified {
+		return netip.Addr{}
+	}
+	return c.last.address
 }
 
 // Tick does what is due.
@@ -250,6 +265,7 @@ func (c *Client) fill(b []byte) { _, _ = c.random.Read(b) }
 // Snapshot is the state of a client for people.
 type Snapshot struct {
 	State   State
+	Standby bool // native IPv6 is there, and the address, if any, for those alone who bind to it
 	Local   netip.AddrPort
 	Server  netip.Addr
 	Address netip.Addr     // valid while qualified
@@ -284,7 +300,7 @@ type Fallback struct {
 // Snapshot returns the state of the client.
 func (c *Client) Snapshot() Snapshot {
 	s := Snapshot{
-		State: c.state, Local: c.local, Server: c.server().Primary, Interval: c.interval,
+		State: c.state, Standby: c.standsBy(), Local: c.local, Server: c.server().Primary, Interval: c.interval,
 		Queued: c.budget.Used(), RandomPorts: c.ports.open, Servers: c.ranking(),
 		PortMapped: c.reserved.IsValid(), UPnPMapped: c.upnpMapped(),
 	}

@@ -110,6 +110,9 @@ type Config struct {
 	// LocalDiscovery looks for other clients on the same link (RFC 4380 section
 	// 5.2.8). What the discovery address receives goes to HandleDiscovery.
 	LocalDiscovery bool
+	// Standby keeps the client qualified while the host has native IPv6, for those who bind to its
+	// address; without it the client is dormant then (RFC 4380 section 5.5).
+	Standby bool
 	// Fallback is a relay that carries packets between clients, for peers that no
 	// direct way leads to; not valid: there is none.
 	Fallback netip.AddrPort

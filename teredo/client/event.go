@@ -19,7 +19,7 @@ const (
 	Qualified              // the address is usable
 	OffLine                // no server answered; waiting to try again
 	Refused                // a server refused our key, and no other served us; waiting to try again
-	Dormant                // native IPv6 is there (RFC 4380 section 5.5)
+	Dormant                // native IPv6 is there (RFC 4380 section 5.5), and Config.Standby is not set
 )
 
 var stateNames = [...]string{"initial", "starting", "qualified", "off_line", "key_refused", "dormant"}
@@ -53,6 +53,9 @@ const (
 	Doubted
 	// Confirmed: the server was asked out of turn and Address still holds.
 	Confirmed
+	// StandbyChanged: native IPv6 has come or gone, as Standby says, and Address, if there is
+	// one, holds: while it is a standby it is for those alone who bind to it.
+	StandbyChanged
 )
 
 // Cause says why an address was lost or changed.
@@ -89,6 +92,7 @@ type Event struct {
 	NAT     NAT
 	Cause   Cause
 	Wait    time.Duration
+	Standby bool
 }
 
 // Out collects what calls produce.

@@ -14,7 +14,7 @@ import (
 func (c *Client) begin(now time.Time, out *Out) {
 	switch {
 	case !c.running:
-	case c.native:
+	case c.native && !c.cfg.Standby:
 		c.idle(Dormant)
 	case len(c.servers) == 0 || !c.local.IsValid():
 		c.idle(Initial)

@@ -299,6 +299,59 @@ func TestTransitions(t *testing.T) {
 			t.Error("the old mapping has another address than before")
 		}
 	})
+	t.Run("native IPv6 comes and goes beside a standby", func(t *testing.T) {
+		b := newQualified(t, standby)
+		was := b.address()
+		b.trusted()
+		b.out.Reset()
+		b.c.NativeChanged(true, b.now, &b.out)
+		b.want("native", b.show(), "event: standby true, "+was.String())
+		if s := b.c.Snapshot(); s.State != client.Qualified || !s.Standby || s.Address != was {
+			t.Errorf("snapshot %+v", s)
+		}
+		b.want("a proved peer", b.ip(data(was, peerAddr, "bound")), "to peer: bound")
+		b.want("its answer", b.udp(peerMapping, data(peerAddr, was, "to it")), "host: to it")
+		b.out.Reset()
+		b.c.NativeChanged(true, b.now, &b.out)
+		b.want("the same again", b.show())
+		b.c.NativeChanged(false, b.now, &b.out)
+		b.want("no native", b.show(), "event: standby false, "+was.String())
+		b.want("the peer is still proved", b.ip(data(was, peerAddr, "on")), "to peer: on")
+	})
+	t.Run("a standby is kept alive", func(t *testing.T) {
+		b := newQualified(t, standby)
+		b.c.NativeChanged(true, b.now, &b.out)
+		was := b.address()
+		for range 20 {
+			took, shown := b.tick()
+			if took > client.DefaultRefresh {
+				t.Fatalf("nothing for %v", took)
+			}
+			b.want("refresh", shown, "to primary: solicitation")
+			b.udp(primaryPort, b.answer(mapping))
+		}
+		if b.address() != was {
+			t.Errorf("address %s, before %s", b.address(), was)
+		}
+	})
+	t.Run("a standby's mapping changes", func(t *testing.T) {
+		b := newQualified(t, standby)
+		b.c.NativeChanged(true, b.now, &b.out)
+		b.tick()
+		b.want("answer", b.udp(primaryPort, b.answer(changed)), "event: address changed, for 198.51.100.10:50000", "event: NAT: unknown, port not preserved")
+		if s := b.c.Snapshot(); !s.Standby || s.State != client.Qualified {
+			t.Errorf("snapshot %+v", s)
+		}
+	})
+	t.Run("a standby qualifies beside native IPv6", func(t *testing.T) {
+		b := newBench(t, standby)
+		b.c.NativeChanged(true, b.now, &b.out)
+		b.begin(client.Server{Primary: primary})
+		b.udp(primaryPort, b.answer(mapping))
+		if s := b.c.Snapshot(); !s.Standby || s.State != client.Qualified {
+			t.Errorf("snapshot %+v", s)
+		}
+	})
 	t.Run("IPv4 goes and comes", func(t *testing.T) {
 		b := newQualified(t)
 		b.out.Reset()

@@ -185,6 +185,8 @@ func withoutPorts(c *client.Config) { c.RandomPorts = -1 }
 
 func established(c *client.Config) { c.Inbound = client.Established }
 
+func standby(c *client.Config) { c.Standby = true }
+
 // client adds a started client behind a NAT; nat may be nil.
 func (w *world) client(nat *nattest.NAT, options ...option) *clientNode {
 	w.ids++
@@ -278,6 +280,8 @@ func describe(e client.Event) string {
 		return "doubted: " + e.Server.String()
 	case client.Confirmed:
 		return fmt.Sprintf("confirmed, for %s", e.Mapping)
+	case client.StandbyChanged:
+		return fmt.Sprintf("standby %v, %s", e.Standby, e.Address)
 	}
 	return "off-line"
 }

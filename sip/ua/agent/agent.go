@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/sip/media"
 	"github.com/isthmus-net/isthmus/sip/message"
@@ -42,7 +43,10 @@ type Event struct {
 	ua.Event
 	// Media is set for what has happened to the media of Call; Event says nothing else then.
 	Media *media.Event
-	Time  time.Time
+	// Address is set for what somebody has told of the host's addresses, see
+	// [Agent.AddressChanged]; Event says nothing then.
+	Address *event.AddressChange
+	Time    time.Time
 }
 
 // Agent is a user agent on this host.
@@ -58,6 +62,7 @@ type Agent struct {
 	calls   map[ua.CallID]*call
 	clock   clock // of the calls' media
 	work    chan func()
+	told    chan event.AddressChange
 	events  chan Event
 	missed  uint64 // events that no one fetched
 	ended   chan struct{}
@@ -75,6 +80,7 @@ func New(s Settings) (*Agent, error) {
 	a := &Agent{
 		set: s, paths: map[int]*path{}, calls: map[ua.CallID]*call{},
 		work: make(chan func(), 1024), events: make(chan Event, 1024), ended: make(chan struct{}),
+		told: make(chan event.AddressChange, maxTold),
 	}
 	a.set.UA.Lookup = a.lookup
 	var err error
@@ -137,11 +143,28 @@ func (a *Agent) Run(ctx context.Context) error {
 			// No wait for further changes: a call hangs on the first. An overrun is a
 			// change like any other, for everything is looked at each time.
 			a.follow()
+		case e := <-a.told:
+			a.follow()
+			a.tell(Event{Address: &e, Time: time.Now()})
 		case now := <-timer.C:
 			a.engine.Tick(now, &a.out)
 			a.clock.tick(now)
 			a.checkCarrier(now)
 		}
+	}
+}
+
+// maxTold is how many changes of addresses wait.
+const maxTold = 16
+
+// AddressChanged tells the agent that something has given the host another address, such as a
+// Teredo client of the same process, and why. The host is looked at once more, at once, and the
+// change passed on as an event. It does not wait: a change that finds too many waiting is left
+// out, for the address itself is seen on the host in any case.
+func (a *Agent) AddressChanged(e event.AddressChange) {
+	select {
+	case a.told <- e:
+	default:
 	}
 }
 

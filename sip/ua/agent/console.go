@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/sip/ua"
 )
 
@@ -175,6 +176,9 @@ func (c *Console) which(ctx context.Context, argument string) (ua.CallID, error)
 // eventText says in a line what has happened; "" is nothing to tell.
 func eventText(v Event) string {
 	at := v.Time.Format("15:04:05.000 ")
+	if v.Address != nil {
+		return at + addressText(v.Address)
+	}
 	if v.Media != nil {
 		return fmt.Sprintf("%scall %d: %s", at, v.Call, v.Media.Kind)
 	}
@@ -190,6 +194,22 @@ func eventText(v Event) string {
 		text += fmt.Sprintf(", %v", v.Took.Round(10*time.Microsecond))
 	}
 	return at + text
+}
+
+// addressText says what has become of an address.
+func addressText(e *event.AddressChange) string {
+	cause := strings.ReplaceAll(string(e.Cause), "_", " ")
+	if !e.New.IsValid() {
+		return fmt.Sprintf("address %s of %s lost: %s", e.Old, e.Interface, cause)
+	}
+	text := fmt.Sprintf("address %s of %s", e.New, e.Interface)
+	if e.Standby {
+		text += " on standby"
+	}
+	if e.Old.IsValid() && e.Old != e.New {
+		text += fmt.Sprintf(", before %s", e.Old)
+	}
+	return text + ": " + cause
 }
 
 // stateText is the live line.

@@ -120,7 +120,7 @@ func (a *Agent) wanted(at netip.Addr, link string) bool {
 }
 
 // choose returns the path by which calls should go: the one whose address the kernel would
-// take for the peer, else any whose link has a route there. While there is no peer, any will do.
+// take for the peer, else any that has a route there. While there is no peer, any will do.
 func (a *Agent) choose() (int, bool) {
 	target, ok := a.target()
 	ids := make([]int, 0, len(a.paths))
@@ -153,7 +153,7 @@ func (a *Agent) choose() (int, bool) {
 }
 
 // toward returns the first of these paths whose address the kernel would take for a host, else the
-// first whose link has a route there.
+// first that has a route there.
 func (a *Agent) toward(to netip.Addr, ids []int) (int, bool) {
 	if e, err := a.host.Egress(to); err == nil {
 		for _, id := range ids {
@@ -164,7 +164,9 @@ func (a *Agent) toward(to netip.Addr, ids []int) (int, bool) {
 	}
 	for _, id := range ids {
 		if p := a.paths[id]; p.Local.Addr().Is4() == to.Is4() {
-			if _, err := a.host.EgressBy(to, p.link); err == nil {
+			// From its address, for there may be routes for packets from there alone: a
+			// Teredo client that stands by has no others.
+			if _, err := a.host.EgressFrom(to, p.link, p.Local.Addr()); err == nil {
 				return id, true
 			}
 		}

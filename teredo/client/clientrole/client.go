@@ -125,6 +125,7 @@ func engineConfig(cfg *Settings) client.Config {
 	if c.RandomPorts = cfg.RandomPorts; cfg.RandomPorts == 0 {
 		c.RandomPorts = -1
 	}
+	c.Standby = cfg.Native == NativeStandby
 	if cfg.Unsolicited == UnsolicitedEstablished {
 		c.Inbound = client.Established
 	}

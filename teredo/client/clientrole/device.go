@@ -30,6 +30,10 @@ const addressBits = 32
 // interfaces. Each client's address is on it; that of the active one is preferred
 // for new connections, the others are deprecated and work on. While the active
 // client has an address, the default route leads to the device.
+//
+// A device on standby, beside native IPv6, has its addresses for those alone who
+// bind to them: all are deprecated, and of the routes there are those alone that
+// are for packets from these addresses.
 type device struct {
 	cfg  Settings
 	log  *slog.Logger
@@ -46,6 +50,9 @@ type device struct {
 	active  *Client
 	current netip.Addr
 	routed  bool
+	network netip.Prefix // of the routes
+	standby bool         // native IPv6 is there, and told is whether the last event said so
+	told    bool
 	tell    []func(event.AddressChange)
 }
 
@@ -146,7 +153,7 @@ func (d *device) assign(c *Client, a netip.Addr, via string, why event.Cause) er
 		return nil
 	}
 	if old.IsValid() {
-		if err := d.unroute(c, a); err != nil {
+		if err := d.unroute(c, old, a); err != nil {
 			return err
 		}
 		if err := d.host.RemoveAddr(d.tun.Name(), netip.PrefixFrom(old, addressBits)); err != nil {
@@ -165,10 +172,21 @@ func (d *device) addAddress(c *Client) error {
 	if !a.IsValid() {
 		return nil
 	}
+	if d.cfg.Native == NativeStandby {
+		return errors.Join(d.hold(c), d.addSourceRoutes(a))
+	}
 	if err := d.host.AddAddr(d.tun.Name(), netip.PrefixFrom(a, addressBits)); err != nil || c == d.active {
 		return err
 	}
-	return d.host.Prefer(d.tun.Name(), netip.PrefixFrom(a, addressBits), false)
+	return d.prefer(c, false)
+}
+
+// prefer makes the address of a client the one for new connections, or deprecates it.
+func (d *device) prefer(c *Client, preferred bool) error {
+	if d.cfg.Native == NativeStandby {
+		return d.hold(c)
+	}
+	return d.host.Prefer(d.tun.Name(), netip.PrefixFrom(d.addrs[c].addr, addressBits), preferred)
 }
 
 // unlessDown forgives errors while the device is down or deleted: what is missing is set
@@ -183,13 +201,15 @@ func (d *device) unlessDown(err error) error {
 	return err
 }
 
-// unroute takes the default route away before the address that it needs.
-func (d *device) unroute(c *Client, next netip.Addr) error {
-	if c != d.active || next.IsValid() || !d.routed {
+// unroute takes routes away before the address that they need.
+func (d *device) unroute(c *Client, old, next netip.Addr) error {
+	if err := d.removeSourceRoutes(old); err != nil {
+		return err
+	}
+	if c != d.active || !d.routed || next.IsValid() && networkOf(next) == d.network {
 		return nil
 	}
-	d.routed = false
-	return d.host.RemoveRoute(d.route())
+	return d.removeRoutes()
 }
 
 // activate makes the address of a client the preferred one. The new one is ready
@@ -206,11 +226,10 @@ func (d *device) activate(c *Client) error {
 		client    *Client
 		preferred bool
 	}{{c, true}, {before, false}} {
-		a := d.addrs[step.client].addr
-		if !a.IsValid() {
+		if !d.addrs[step.client].addr.IsValid() {
 			continue // also of no one, the one before the first
 		}
-		if err := d.unlessDown(d.host.Prefer(d.tun.Name(), netip.PrefixFrom(a, addressBits), step.preferred)); err != nil {
+		if err := d.unlessDown(d.prefer(step.client, step.preferred)); err != nil {
 			return err
 		}
 	}
@@ -223,31 +242,47 @@ func (d *device) activate(c *Client) error {
 // settle makes the default route follow, and tells of the change.
 func (d *device) settle(why event.Cause) error {
 	now := d.addrs[d.active]
+	wanted := now.addr.IsValid() && !d.standby
 	var err error
 	switch {
-	case now.addr.IsValid() && !d.routed:
-		err = routeTaken(d.host.AddRoute(d.route()))
-		d.routed = err == nil
-		err = d.unlessDown(err)
-	case !now.addr.IsValid() && d.routed:
-		err = d.host.RemoveRoute(d.route())
-		d.routed = false
+	case wanted && !d.routed:
+		err = d.unlessDown(d.addRoutes(now.addr))
+	case !wanted && d.routed:
+		err = d.removeRoutes()
 	}
-	if now.addr == d.current || err != nil {
+	if err != nil || now.addr == d.current && (!now.addr.IsValid() || d.standby == d.told) {
 		return err
 	}
 	e := event.AddressChange{
-		Instance: d.cfg.Name, Old: d.current, New: now.addr,
+		Instance: d.cfg.Name, Old: d.current, New: now.addr, Standby: now.addr.IsValid() && d.standby,
 		Interface: d.tun.Name(), Via: now.via, Cause: why, Time: time.Now(),
 	}
-	d.current = now.addr
+	d.current, d.told = now.addr, d.standby
 	for _, f := range d.tell {
 		f(e)
 	}
 	return nil
 }
 
-func (d *device) route() port.Route { return clientRoute(&d.cfg, d.tun.Name()) }
+// addRoutes has what the host sends leave by the device.
+func (d *device) addRoutes(a netip.Addr) (err error) {
+	d.network = networkOf(a)
+	if d.cfg.Native == NativeStandby {
+		err = d.host.AddRoute(d.networkRoute())
+	}
+	err = errors.Join(err, routeTaken(d.host.AddRoute(clientRoute(&d.cfg, d.tun.Name()))))
+	d.routed = err == nil
+	return err
+}
+
+// removeRoutes ends that.
+func (d *device) removeRoutes() (err error) {
+	d.routed = false
+	if d.cfg.Native == NativeStandby {
+		err = d.host.RemoveRoute(d.networkRoute())
+	}
+	return errors.Join(err, d.host.RemoveRoute(clientRoute(&d.cfg, d.tun.Name())))
+}
 
 // activeClient is the client whose address is preferred, or nil.
 func (d *device) activeClient() *Client {
@@ -281,10 +316,8 @@ func (d *device) restore() error {
 			return err
 		}
 	}
-	if d.routed || !d.addrs[d.active].addr.IsValid() {
+	if d.routed || d.standby || !d.addrs[d.active].addr.IsValid() {
 		return nil
 	}
-	err := routeTaken(d.host.AddRoute(d.route()))
-	d.routed = err == nil
-	return err
+	return d.addRoutes(d.addrs[d.active].addr)
 }

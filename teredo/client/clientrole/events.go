@@ -91,6 +91,13 @@ func (c *Client) apply(e client.Event) error {
 		return c.tell(e)
 	case client.Confirmed:
 		return c.tell(e)
+	case client.StandbyChanged:
+		if e.Standby {
+			c.log.Info("this host has native IPv6, so the Teredo address is for those alone who bind to it", "address", e.Address)
+		} else {
+			c.log.Info("this host has no native IPv6 any more, so Teredo carries its IPv6", "address", e.Address)
+		}
+		return c.dev.standBy(e.Standby)
 	case client.NATDetermined:
 		c.log.Info("NAT: " + e.NAT.String())
 	case client.ServerSilent:

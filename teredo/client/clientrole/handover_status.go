@@ -131,7 +131,7 @@ func (h *Handover) Collect(emit func(role.Metric)) {
 				order = append(order, m)
 				sums[k] = 0
 			}
-			if m.Name != "qualified" || c == active {
+			if m.Name != "qualified" && m.Name != "standby" || c == active {
 				sums[k] += m.Value
 			}
 		})

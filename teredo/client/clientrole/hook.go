@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -113,6 +114,7 @@ func hookEnvironment(e event.AddressChange) []string {
 		"ISTHMUS_INSTANCE=" + e.Instance,
 		"ISTHMUS_OLD_ADDRESS=" + written(e.Old),
 		"ISTHMUS_NEW_ADDRESS=" + written(e.New),
+		"ISTHMUS_STANDBY=" + strconv.FormatBool(e.Standby),
 		"ISTHMUS_INTERFACE=" + e.Interface,
 		"ISTHMUS_VIA=" + e.Via,
 		"ISTHMUS_CAUSE=" + string(e.Cause),

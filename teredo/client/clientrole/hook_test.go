@@ -42,7 +42,7 @@ func TestHook(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "ISTHMUS_CAUSE=mapping_changed\nISTHMUS_INSTANCE=client\nISTHMUS_INTERFACE=teredo\nISTHMUS_NEW_ADDRESS=2001:db8::2\n" +
-		"ISTHMUS_OLD_ADDRESS=\nISTHMUS_TIME=2026-01-02T03:04:05Z\nISTHMUS_VIA=eth0\na b;$(false)\n"
+		"ISTHMUS_OLD_ADDRESS=\nISTHMUS_STANDBY=false\nISTHMUS_TIME=2026-01-02T03:04:05Z\nISTHMUS_VIA=eth0\na b;$(false)\n"
 	if diff := cmp.Diff(want, string(got)); diff != "" || log.Len() > 0 {
 		t.Errorf("(-want +got):\n%s\n%s", diff, log.String())
 	}

@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/internal/testutil/program"
 )
 
-func TestMain(m *testing.M) { os.Exit(testutil.PrivateMounts(m)) }
+func TestMain(m *testing.M) { os.Exit(program.Main(m)) }

@@ -84,8 +84,8 @@ func (c *Client) lookAround() {
 	if now.egress != before.egress || now.subnet != before.subnet {
 		c.discoverOn(now.egress.Link, now.subnet)
 	}
-	if now.native && !before.native {
-		c.log.Info(`this host has native IPv6, so the Teredo client steps aside; write native = "ignore" to use both`)
+	if now.native && !before.native && c.cfg.Native == NativeAside {
+		c.log.Info(`this host has native IPv6, so the Teredo client steps aside; write native = "standby" to keep the address for programs that bind to it`)
 	}
 }
 

@@ -94,13 +94,14 @@ const (
 )
 
 // Native says what a client does where the host has native IPv6: give the Teredo address up
-// (RFC 4380, section 5.5), or stay qualified all the same.
+// (RFC 4380, section 5.5), keep it for those alone who bind to it, or keep it all the same.
 type Native string
 
 // Policies for hosts with native IPv6.
 const (
-	NativeAside  Native = "aside"
-	NativeIgnore Native = "ignore"
+	NativeAside   Native = "aside"
+	NativeStandby Native = "standby"
+	NativeIgnore  Native = "ignore"
 )
 
 // PortMapping says whether and how a client asks its gateway to reserve its port.
@@ -180,8 +181,8 @@ func (s *Settings) policyKeys() []key.Key {
 		// them to the whole IPv6 Internet without their owner having said so.
 		key.Of("unsolicited", &s.Unsolicited, string(UnsolicitedEstablished), key.OneOf(UnsolicitedAllow, UnsolicitedEstablished), key.Restart,
 			`IPv6 packets from peers to which this host has not sent anything before: "established" drops them, "allow" lets them in. Teredo opens this host to the whole IPv6 Internet, through its NAT: allow only what a firewall on this host looks at. RFC 4380, section 7.1: "Opening a Hole in the NAT".`),
-		key.Of("native", &s.Native, string(NativeAside), key.OneOf(NativeAside, NativeIgnore), key.Restart,
-			`Where this host has other IPv6: "aside" gives the Teredo address up until that is gone, "ignore" keeps it. RFC 4380, section 5.5.`),
+		key.Of("native", &s.Native, string(NativeAside), key.OneOf(NativeAside, NativeStandby, NativeIgnore), key.Restart,
+			`Where this host has other IPv6: "aside" gives the Teredo address up until that is gone; "standby" keeps it for programs that bind to it, such as telephones that move, and nothing else uses it until the other IPv6 is gone; "ignore", for tests, keeps it and its default route. RFC 4380, section 5.5.`),
 		// Some 10 MB of socket buffers at most.
 		key.Of("random_ports", &s.RandomPorts, 64, key.Integer[int](0, maxRandomPorts), key.Restart,
 			`UDP ports beside "port" that may be open at once for peers that can be reached only by one of their own, from behind a symmetric NAT; 0 is none. RFC 6081, sections 5.4 and 5.5: "Random Port".`),
@@ -318,5 +319,10 @@ func (s *Settings) summary() string {
 	if s.Unsolicited == UnsolicitedAllow {
 		policy = "lets unsolicited IPv6 packets in"
 	}
-	return fmt.Sprintf("uses %s, device %s, %s", role.Join(s.Servers), s.Interface, policy)
+	beside := map[Native]string{
+		NativeAside:   "steps aside for native IPv6",
+		NativeStandby: "stands by beside native IPv6 for those who bind to its address",
+		NativeIgnore:  "ignores native IPv6",
+	}[s.Native]
+	return fmt.Sprintf("uses %s, device %s, %s, %s", role.Join(s.Servers), s.Interface, policy, beside)
 }

@@ -17,7 +17,7 @@ import (
 // Status is the status of a client.
 type Status struct {
 	// State is initial, starting, qualified, off_line, key_refused or dormant; and in the
-	// place of qualified device_down while someone has set the device down, or incomplete
+	// place of qualified standby beside native IPv6, device_down while someone has set the device down, or incomplete
 	// while something is missing that the client has set up.
 	State string `json:"state"`
 	// Missing is what should be on the host and is not.
@@ -67,6 +67,9 @@ type Status struct {
 	RandomPorts int `json:"random_ports"`
 }
 
+// standbyState is that of a client whose address is for those alone who bind to it.
+const standbyState = "standby"
+
 // snapshot returns the engine's state.
 func (c *Client) snapshot() (s client.Snapshot, stats client.Stats) {
 	c.loop.Do(func(time.Time, *client.Out) { s, stats = c.engine.Snapshot(), c.engine.Stats() })
@@ -87,6 +90,9 @@ func (c *Client) Status() any {
 	}
 	st.Missing = kept.All()
 	if s.State == client.Qualified {
+		if s.Standby {
+			st.State = standbyState
+		}
 		st.State = cmp.Or(kept.Word(), st.State)
 		st.NAT = s.NAT.String()
 		st.FallbackBound = s.Fallback.Until.After(time.Now())
@@ -117,6 +123,11 @@ func (c *Client) Collect(emit func(role.Metric)) {
 		qualified = 1
 	}
 	emit(role.Level("qualified", "Whether the client has its Teredo address.", qualified))
+	standby := 0.0
+	if snapshot.Standby && snapshot.State == client.Qualified {
+		standby = 1
+	}
+	emit(role.Level("standby", "Whether the client has its address for those alone who bind to it, beside native IPv6.", standby))
 	emit(role.Level("peers", "Entries of the list of recent peers.", float64(snapshot.Peers)))
 	emit(role.Level("trusted_peers", "Peers whose mapping is proved.", float64(snapshot.Trusted)))
 	emit(role.Level("random_ports", "UDP ports open beside the service port.", float64(snapshot.RandomPorts)))
