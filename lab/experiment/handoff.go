@@ -41,11 +41,10 @@ var callHandoff = lab.Experiment{
 type handoffKind int
 
 const (
-	handoffCold     handoffKind = iota // UMTS is lost; then the terminal attaches to GPRS, and Teredo qualifies
-	handoffHard                        // UMTS is lost while Teredo stands by
-	handoffSoft                        // the call goes to Teredo, and then UMTS is lost
-	handoffBack                        // UMTS comes back
-	handoffSoftBack                    // both work, and the call goes to UMTS
+	handoffCold handoffKind = iota // UMTS is lost; then the terminal attaches to GPRS, and Teredo qualifies
+	handoffHard                    // UMTS is lost while Teredo stands by
+	handoffSoft                    // the route by UMTS is taken away while it works, and then UMTS is lost
+	handoffBack                    // UMTS comes back while Teredo works: soft, too
 )
 
 func (k handoffKind) String() string {

@@ -165,7 +165,7 @@ func (n *handoffNet) draw() {
 	}
 
 	n.node.Sysctl("net.ipv6.conf."+handoffUMTS+".router_solicitations", "3").Sysctl("net.ipv6.conf."+handoffGPRS+".disable_ipv6", "1")
-	n.client = &teredoClient{net: n.teredoNet, node: n.node, name: "ue", lines: []string{`native = "ignore"`}}
+	n.client = &teredoClient{net: n.teredoNet, node: n.node, name: "ue", lines: []string{`native = "standby"`}}
 }
 
 // drawAccess draws a radio and its SGSN.
