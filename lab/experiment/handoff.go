@@ -195,7 +195,10 @@ func (n *handoffNet) cold(ctx context.Context, b *handoffBox, all *handoffCases)
 	if err := n.called(ctx, all); err != nil {
 		return err
 	}
-	return n.back(ctx, all.cases[handoffBack])
+	if err := n.back(ctx, all.cases[handoffBack]); err != nil {
+		return err
+	}
+	return n.detach(ctx, b)
 }
 
 // stand attaches to GPRS beside UMTS, and waits until Teredo stands by.
