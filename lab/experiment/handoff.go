@@ -22,8 +22,9 @@ const (
 	// handoffRow is how many handoffs are made in a row, with so much of everything lost.
 	handoffRow  = 100
 	handoffLoss = 0.05
-	// handoffSilence is how long nothing is heard of a call that has no way.
-	handoffSilence = 5 * time.Second
+	// handoffSilence is how long nothing is heard of a call that has no way, handoffSilenceShort in
+	// the short form: longer than any handoff takes.
+	handoffSilence, handoffSilenceShort = 5 * time.Second, 1500 * time.Millisecond
 	// teredoDevice is the device of a Teredo client.
 	teredoDevice = "teredo"
 )
@@ -84,7 +85,13 @@ func (w handoffWorld) radioText() string {
 type handoffCases struct {
 	box   handoffNAT
 	cases [handoffBack + 1]*handoffCase
-	calls []sipEarlyMove
+	calls []handoffCall
+}
+
+// handoffCall is a call to the terminal.
+type handoffCall struct {
+	sipEarlyMove
+	theory time.Duration // until its answer
 }
 
 // handoffResult is all that was measured.
@@ -285,7 +292,7 @@ func (n *handoffNet) called(ctx context.Context, all *handoffCases) error {
 	if err != nil {
 		return fmt.Errorf("the terminal is called at its new address: %w", err)
 	}
-	m, err := t.readCalled(begin, false)
+	m, err := t.readCall(begin, n.radio())
 	all.calls = append(all.calls, m)
 	return err
 }
@@ -337,16 +344,15 @@ func (n *handoffNet) callWarm(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, to := range []netip.Addr{hostAddr, handoffSIP} {
-		r, err := n.node.Ping(ctx, lab.Ping{To: to, From: at, Device: teredoDevice, Timeout: answerWait})
+	targets := []netip.Addr{hostAddr, handoffSIP}
+	_, err = together(len(targets), func(i int) (lab.PingResult, error) {
+		r, err := n.node.Ping(ctx, lab.Ping{To: targets[i], From: at, Device: teredoDevice, Timeout: answerWait})
 		if err == nil && r.Lost() > 0 {
-			err = fmt.Errorf("%v does not answer by Teredo", to)
+			err = fmt.Errorf("%v does not answer by Teredo", targets[i])
 		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		return r, err
+	})
+	return err
 }
 
 // moved waits until the call has gone to an address of a prefix, media go as before, and the

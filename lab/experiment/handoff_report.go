@@ -28,7 +28,7 @@ func handoffReport(r *handoffResult) *report.Report {
 	if r.without != nil {
 		rep.Tables = append(rep.Tables, report.Table{
 			Title: "without a Teredo client", Columns: []string{"GPRS", "packets to the terminal", "packets from the terminal"},
-			Rows: [][]string{{fmt.Sprintf("attached, %v long", handoffSilence), fmt.Sprint(r.without.down), fmt.Sprint(r.without.up)}},
+			Rows: [][]string{{fmt.Sprintf("attached for %v", r.without.silence), fmt.Sprint(r.without.down), fmt.Sprint(r.without.up)}},
 		})
 		if r.without.up+r.without.down > 0 {
 			rep.Fault("without Teredo %d packets of media came, and %d went: the handoff shows nothing", r.without.down, r.without.up)
@@ -121,14 +121,15 @@ func (s handoffStage) octets(up bool) (sum float64) {
 func handoffCalls(all []*handoffCases) report.Table {
 	t := report.Table{
 		Title:   "calls to the terminal at its Teredo address, by the SIP server: median (lowest to highest), ms",
-		Columns: []string{"NAT at the GGSN", "calls", "INVITE to 200", "INVITE to media"},
+		Columns: []string{"NAT at the GGSN", "calls", "INVITE to 200", "by theory", "INVITE to media"},
 	}
 	for _, c := range all {
-		var answered, heard []float64
+		var answered, theory, heard []float64
 		for _, m := range c.calls {
 			answered, heard = append(answered, milliseconds(m.answered)), append(heard, milliseconds(m.heard))
+			theory = append(theory, milliseconds(m.theory))
 		}
-		t.Rows = append(t.Rows, []string{c.box.String() + c.cases[0].world.radioText(), fmt.Sprint(len(c.calls)), spread(answered, 1), spread(heard, 1)})
+		t.Rows = append(t.Rows, []string{c.box.String() + c.cases[0].world.radioText(), fmt.Sprint(len(c.calls)), spread(answered, 1), spread(theory, 1), spread(heard, 1)})
 	}
 	return t
 }

@@ -16,7 +16,8 @@ import (
 
 // handoffWithout is what became of a call whose terminal has no Teredo.
 type handoffWithout struct {
-	up, down int // packets of media after the handoff, until handoffSilence was over
+	silence  time.Duration // for which was listened
+	up, down int           // packets of media meanwhile
 }
 
 // without stops the Teredo client for good, and loses UMTS in the middle of a call: GPRS alone is left.
@@ -24,7 +25,10 @@ func (n *handoffNet) without(ctx context.Context) (*handoffWithout, error) {
 	if err := n.daemons.stop(n.client.process); err != nil {
 		return nil, err
 	}
-	t, r := &handoffTrace{}, &handoffWithout{}
+	t, r := &handoffTrace{}, &handoffWithout{silence: handoffSilence}
+	if n.packets() == sipWarmShort {
+		r.silence = handoffSilenceShort
+	}
 	err := n.trace(t, func() (err error) {
 		if err := n.call(ctx); err != nil {
 			return err
@@ -38,7 +42,7 @@ func (n *handoffNet) without(ctx context.Context) (*handoffWithout, error) {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(handoffSilence):
+		case <-time.After(r.silence):
 			return nil
 		}
 	})

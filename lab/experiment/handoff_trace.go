@@ -80,6 +80,18 @@ func (t *handoffTrace) read(radio lab.WireConfig) (m handoffMove, err error) {
 	return m, nil
 }
 
+// readCall reads how long a call of the host's has taken.
+func (t *handoffTrace) readCall(begin time.Time, radio lab.WireConfig) (c handoffCall, err error) {
+	if c.sipEarlyMove, err = t.readCalled(begin, false); err != nil {
+		return c, err
+	}
+	s, _, err := t.stage(milestone{"a call to the terminal", t.answersCall, []handoffNeed{
+		{packets: []func(seen) bool{t.callsTerminal}}, {up: true, packets: []func(seen) bool{t.answersCall}},
+	}}, begin)
+	c.theory = s.theory(radio)
+	return c, err
+}
+
 // milestone is what ends a stage, and what must cross the radio for it.
 type milestone struct {
 	name  string
@@ -202,7 +214,24 @@ func (t *handoffTrace) invites(d seen) bool {
 
 func (t *handoffTrace) answered(d seen) bool {
 	d = unwrapped([]seen{d})[0]
-	if d.to.Addr() != t.to || !bytes.HasPrefix(d.payload, []byte(sipOK)) {
+	return d.to.Addr() == t.to && answersInvite(d)
+}
+
+// callsTerminal and answersCall go by the SIP server.
+
+func (t *handoffTrace) callsTerminal(d seen) bool {
+	d = unwrapped([]seen{d})[0]
+	return d.from.Addr() == handoffSIP && bytes.HasPrefix(d.payload, []byte("INVITE "))
+}
+
+func (t *handoffTrace) answersCall(d seen) bool {
+	d = unwrapped([]seen{d})[0]
+	return d.to.Addr() == handoffSIP && answersInvite(d)
+}
+
+// answersInvite reports whether a message is the 200 to an INVITE.
+func answersInvite(d seen) bool {
+	if !bytes.HasPrefix(d.payload, []byte(sipOK)) {
 		return false
 	}
 	m, fault := message.Parse(d.payload)

@@ -117,7 +117,8 @@ func (t sipTrace) readCalled(since time.Time, redirect bool) (m sipEarlyMove, er
 		return m, err
 	}
 	for _, d := range t.host {
-		if _, ok := rtpNumber(d.payload); ok && d.to.Addr() == t.peer && d.at.After(invite) {
+		// What comes before the answer is of the call before.
+		if _, ok := rtpNumber(d.payload); ok && d.to.Addr() == t.peer && d.at.After(invite.Add(m.answered)) {
 			m.heard = d.at.Sub(invite)
 			return m, nil
 		}
