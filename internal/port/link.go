@@ -58,15 +58,26 @@ func (h *Host) EgressBy(dst netip.Addr, link string) (Egress, error) {
 	return egress(dst, routes, err)
 }
 
-// EgressFrom is Egress for a socket that is bound to an interface and to an address: what the kernel
-// has for packets from there alone counts too. The source is that address.
+// EgressFrom is Egress for a socket that is bound to an interface and to an address of it, where the
+// kernel has a route for packets from there, which may be for these alone. The source is that
+// address.
 func (h *Host) EgressFrom(dst netip.Addr, link string, source netip.Addr) (Egress, error) {
-	routes, err := h.handle.RouteGetWithOptions(net.IP(dst.AsSlice()), &netlink.RouteGetOptions{Oif: link, SrcAddr: source.AsSlice()})
-	if err != nil || len(routes) == 0 {
+	l, err := h.link(link)
+	if err != nil {
+		return Egress{}, err
+	}
+	// With a source the kernel takes the interface for a wish.
+	routes, err := h.handle.RouteGetWithOptions(net.IP(dst.AsSlice()), &netlink.RouteGetOptions{OifIndex: l.Attrs().Index, SrcAddr: source.AsSlice()})
+	if err != nil {
 		return Egress{}, fmt.Errorf("this host has no route from %s to %s: %w", source, dst, err)
 	}
-	gateway, _ := netip.AddrFromSlice(routes[0].Gw)
-	return Egress{Source: source, Link: routes[0].LinkIndex, Gateway: gateway.Unmap()}, nil
+	for _, r := range routes {
+		if r.LinkIndex == l.Attrs().Index {
+			gateway, _ := netip.AddrFromSlice(r.Gw)
+			return Egress{Source: source, Link: r.LinkIndex, Gateway: gateway.Unmap()}, nil
+		}
+	}
+	return Egress{}, fmt.Errorf("this host has no route from %s to %s through %s", source, dst, link)
 }
 
 // Takes reports whether this host takes packets for an address: one of its own, or one

@@ -164,9 +164,13 @@ func (a *Agent) toward(to netip.Addr, ids []int) (int, bool) {
 	}
 	for _, id := range ids {
 		if p := a.paths[id]; p.Local.Addr().Is4() == to.Is4() {
-			// From its address, for there may be routes for packets from there alone: a
-			// Teredo client that stands by has no others.
-			if _, err := a.host.EgressFrom(to, p.link, p.Local.Addr()); err == nil {
+			_, err := a.host.EgressBy(to, p.link)
+			if err != nil {
+				// There may be a route for packets from there alone: a Teredo client that
+				// stands by has no other.
+				_, err = a.host.EgressFrom(to, p.link, p.Local.Addr())
+			}
+			if err == nil {
 				return id, true
 			}
 		}

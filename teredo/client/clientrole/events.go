@@ -93,9 +93,9 @@ func (c *Client) apply(e client.Event) error {
 		return c.tell(e)
 	case client.StandbyChanged:
 		if e.Standby {
-			c.log.Info("this host has native IPv6, so the Teredo address is for those alone who bind to it", "address", e.Address)
+			c.log.Info("this host has native IPv6, so the client stands by: its address is for those alone who bind to it")
 		} else {
-			c.log.Info("this host has no native IPv6 any more, so Teredo carries its IPv6", "address", e.Address)
+			c.log.Info("this host has no native IPv6 any more, so Teredo carries its IPv6")
 		}
 		return c.dev.standBy(e.Standby)
 	case client.NATDetermined:

@@ -25,19 +25,6 @@ var hostWithRelay = netip.MustParseAddr("2001:db8:b::2")
 // client at end a.
 func newHostRelay(t *testing.T, r *rig, mode fastpath.Mode) (*fastPair, *relayrole.Relay) {
 	t.Helper()
-	relay := r.relayedHost(t, mode)
-	p := &fastPair{rig: r}
-	p.ca, _ = newClient(t, func(c *Settings) { c.FastPath = mode })
-	roletest.Start(t, r.a, p.ca)
-	p.aa = await(t, p.ca, "qualified", qualified).Address
-	awaitDevice(t, r.a, deviceWith(p.aa)...)
-	await(t, p.ca, "at its fast path", func(s Status) bool { return s.FastPath.Why != "starting" })
-	return p, relay
-}
-
-// relayedHost puts an IPv6 host with a relay of its own at end b of a rig.
-func (r *rig) relayedHost(t *testing.T, mode fastpath.Mode) *relayrole.Relay {
-	t.Helper()
 	r.router.Do(t, func() error { return teredotest.SetUp("b", "2001:db8:b::1/64") })
 	r.b.Do(t, func() error {
 		err := teredotest.SetUp("b", "2001:db8:b::2/64")
@@ -53,7 +40,13 @@ func (r *rig) relayedHost(t *testing.T, mode fastpath.Mode) *relayrole.Relay {
 		t.Fatal(err)
 	}
 	roletest.Start(t, r.b, relay)
-	return relay
+	p := &fastPair{rig: r}
+	p.ca, _ = newClient(t, func(c *Settings) { c.FastPath = mode })
+	roletest.Start(t, r.a, p.ca)
+	p.aa = await(t, p.ca, "qualified", qualified).Address
+	awaitDevice(t, r.a, deviceWith(p.aa)...)
+	await(t, p.ca, "at its fast path", func(s Status) bool { return s.FastPath.Why != "starting" })
+	return p, relay
 }
 
 // needWhole skips a test on kernels that cannot take a tunnel off packets that

@@ -81,9 +81,9 @@ var parseSecondary = key.Text(string(SecondaryAuto), func(s string) (Secondary, 
 	return Secondary{Mode: SecondaryAddress, Addr: a}, nil
 })
 
-// program parses one with its arguments. No shell looks at it, so that no text from the
+// argv parses a program with its arguments. No shell looks at it, so that no text from the
 // network can become a command.
-func program(raw any) ([]string, *key.Fault) {
+func argv(raw any) ([]string, *key.Fault) {
 	const example = `write it like ["/usr/local/bin/moved", "argument"], or [] for none`
 	if _, ok := raw.([]any); !ok {
 		return nil, key.Wrong(example, "this is %s where a program with its arguments is wanted", key.KindOf(raw))
