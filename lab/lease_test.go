@@ -48,3 +48,16 @@ func TestParseLease(t *testing.T) {
 		})
 	}
 }
+
+// FuzzLease has the reader take anything.
+func FuzzLease(f *testing.F) {
+	b := make([]byte, dhcpFixed, dhcpFixed+20)
+	b[0] = 2
+	binary.BigEndian.PutUint32(b[236:], dhcpCookie)
+	f.Add(append(b, 53, 1, dhcpAck, 1, 4, 255, 255, 255, 252, 3, 4, 10, 45, 0, 2, 255))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if l, ok := parseLease(b, 0); ok && (!l.Addr.IsValid() || !l.Router.Is4()) {
+			t.Errorf("%+v", l)
+		}
+	})
+}

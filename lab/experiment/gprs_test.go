@@ -52,9 +52,3 @@ func TestTeredoBehindGGSN(t *testing.T) {
 	t.Parallel()
 	runShort(t, gprsTeredo)
 }
-
-// A call goes from an IPv6 UMTS to a GPRS with private IPv4, and back.
-func TestCallHandoff(t *testing.T) {
-	t.Parallel()
-	runShort(t, callHandoff)
-}

@@ -213,6 +213,11 @@ func (n *handoffNet) stand(ctx context.Context, b *handoffBox) error {
 	if _, err := n.attached(ctx, b); err != nil {
 		return err
 	}
+	if b.rewriting {
+		if err := n.client.proveRewriting(); err != nil {
+			return err
+		}
+	}
 	_, err := n.client.awaitNAT(ctx)
 	return err
 }

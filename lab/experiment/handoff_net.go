@@ -164,7 +164,8 @@ func (n *handoffNet) draw() {
 		n.boxes = append(n.boxes, n.drawBox(i+1, kind, gn))
 	}
 
-	n.node.Sysctl("net.ipv6.conf."+handoffUMTS+".router_solicitations", "3").Sysctl("net.ipv6.conf."+handoffGPRS+".disable_ipv6", "1")
+	// Routers are solicited until one answers (RFC 7559): solicitations may be lost.
+	n.node.Sysctl("net.ipv6.conf."+handoffUMTS+".router_solicitations", "-1").Sysctl("net.ipv6.conf."+handoffGPRS+".disable_ipv6", "1")
 	n.client = &teredoClient{net: n.teredoNet, node: n.node, name: "ue", lines: []string{`native = "standby"`}}
 }
 

@@ -49,7 +49,7 @@ func (m handoffMove) theoryDown() (sum time.Duration) {
 func (m handoffMove) theoryUp() (sum time.Duration) {
 	for _, s := range m.stages {
 		if s.name == stageInvite {
-			return sum + m.up.theory(m.radio)
+			return sum + m.voice.theory(m.radio)
 		}
 		sum += s.theory(m.radio)
 	}

@@ -24,7 +24,7 @@ type handoffTrace struct {
 type handoffMove struct {
 	sipMove
 	stages []handoffStage
-	up     handoffDemand // the first media from the terminal, with what goes before it on the line
+	voice  handoffDemand // the first media from the terminal, with what goes before it on the line
 	hangs  bool          // the host has ended the call behind it
 	radio  lab.WireConfig
 }
@@ -69,9 +69,9 @@ func (t *handoffTrace) read(radio lab.WireConfig) (m handoffMove, err error) {
 			return m, err
 		}
 		if one.name == stageInvite { // media come behind what asks for them
-			m.up = s.demands[0]
+			m.voice = s.demands[0]
 			if p, ok := t.find(at, t.mediaUp); ok {
-				m.up.octets += p.octets()
+				m.voice.octets += p.octets()
 			}
 		}
 		m.stages = append(m.stages, s)
