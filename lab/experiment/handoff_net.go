@@ -57,6 +57,7 @@ type handoffNet struct {
 	client     *teredoClient
 	ue, ch     *sipPhone
 	native     netip.Addr // of the terminal in the first network
+	lost       time.Time  // when that was lost
 }
 
 // handoffAccess is a radio with the SGSN behind it.
@@ -341,13 +342,18 @@ func (n *handoffNet) detach(ctx context.Context, b *handoffBox) error {
 // lose takes the first network away, in the middle of whatever is on the air, and says when.
 func (n *handoffNet) lose() (at time.Time, err error) {
 	at = time.Now()
+	n.lost = at
 	n.umts.wire.Cut()
 	n.node.Down(handoffUMTS)
 	return at, n.lab.Err()
 }
 
+// carrierPause is how soon after one change of a carrier the kernel tells of another.
+const carrierPause = 1100 * time.Millisecond
+
 // regain brings it back, and says when.
 func (n *handoffNet) regain() (at time.Time, err error) {
+	time.Sleep(time.Until(n.lost.Add(carrierPause)))
 	n.umts.wire.Restore()
 	at = time.Now()
 	n.node.Up(handoffUMTS)
