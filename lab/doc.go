@@ -35,6 +35,7 @@
 //	out, err := n.Run(ctx, "sysctl", "net.ipv4.ip_forward")
 //	err = n.Do(func() error { … })             // Go code inside the namespace
 //	res, err := n.Ping(ctx, lab.Ping{To: addr, Count: 5})
+//	lease, err := n.Lease(ctx, "eth0")         // DHCP
 //	res, err := lab.Transfer(ctx, lab.TransferConfig{From: a, To: b, …})
 //	res, err := lab.Datagrams(ctx, lab.DatagramConfig{From: a, To: b, …})
 //	c, err := l.Capture(n, "eth0", "FILE.pcap")

@@ -39,6 +39,8 @@ type Ping struct {
 	To netip.Addr
 	// From is the source address, chosen by the kernel if not valid.
 	From netip.Addr
+	// Device is the interface by which requests leave, the kernel's choice if empty.
+	Device string
 	// Count of requests, 1 if 0.
 	Count int
 	// Interval between requests, 200 ms if 0.
@@ -171,6 +173,9 @@ func (p Ping) listen() (*net.IPConn, error) {
 	var optErr error
 	err = raw.Control(func(fd uintptr) {
 		optErr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
+		if p.Device != "" {
+			optErr = errors.Join(optErr, unix.BindToDevice(int(fd), p.Device))
+		}
 	})
 	if err = errors.Join(err, optErr); err != nil {
 		conn.Close()

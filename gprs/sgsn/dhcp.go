@@ -9,12 +9,13 @@ import (
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
-// DHCP (RFC 2131 section 2, RFC 2132).
+// DHCP (RFC 2131 section 2, RFC 2132, RFC 4039).
 const (
 	dhcpServer, dhcpClient = 67, 68
 	dhcpFixed              = 240 // octets before the options, with the cookie
 	dhcpCookie             = 0x63825363
 	dhcpLease              = 3600
+	dhcpRapidCommit        = 80 // an option without a value
 
 	dhcpDiscover, dhcpOffer, dhcpRequest, dhcpAck, dhcpNak, dhcpInform = 1, 2, 3, 5, 6, 8
 )
@@ -34,11 +35,13 @@ func (t *station) dhcp(ip []byte, out *Output) bool {
 	if s == nil || len(b) < dhcpFixed || b[0] != 1 || binary.BigEndian.Uint32(b[236:]) != dhcpCookie {
 		return true
 	}
-	kind, wanted := dhcpOptions(b[dhcpFixed:])
+	kind, wanted, rapid := dhcpOptions(b[dhcpFixed:])
 	if !wanted.IsValid() { // who renews has it in ciaddr
 		wanted = netip.AddrFrom4([4]byte(b[12:16]))
 	}
 	switch {
+	case kind == dhcpDiscover && rapid: // no one else serves this link (RFC 4039 section 3.1)
+		t.dhcpAnswer(s, b, dhcpAck, out, dhcpRapidCommit, 0)
 	case kind == dhcpDiscover:
 		t.dhcpAnswer(s, b, dhcpOffer, out)
 	case kind == dhcpInform, kind == dhcpRequest && wanted == s.four:
@@ -49,8 +52,9 @@ func (t *station) dhcp(ip []byte, out *Output) bool {
 	return true
 }
 
-// dhcpOptions returns the kind of a message, and the address that it asks for.
-func dhcpOptions(b []byte) (kind uint8, wanted netip.Addr) {
+// dhcpOptions returns the kind of a message, the address that it asks for, and whether it takes
+// that at once, without an offer.
+func dhcpOptions(b []byte) (kind uint8, wanted netip.Addr, rapid bool) {
 	for len(b) >= 2 && b[0] != 255 {
 		if b[0] == 0 {
 			b = b[1:]
@@ -65,14 +69,16 @@ func dhcpOptions(b []byte) (kind uint8, wanted netip.Addr) {
 			kind = v[0]
 		case b[0] == 50 && len(v) == 4:
 			wanted = netip.AddrFrom4([4]byte(v))
+		case b[0] == dhcpRapidCommit && len(v) == 0:
+			rapid = true
 		}
 		b = b[n:]
 	}
-	return kind, wanted
+	return kind, wanted, rapid
 }
 
-// dhcpAnswer sends an answer to a message.
-func (t *station) dhcpAnswer(s *session, asked []byte, kind uint8, out *Output) {
+// dhcpAnswer sends an answer to a message, with more options if there are any.
+func (t *station) dhcpAnswer(s *session, asked []byte, kind uint8, out *Output, more ...byte) {
 	router, bits := neighbourhood(s.four)
 	b := make([]byte, dhcpFixed, 548)
 	b[0] = 2
@@ -82,6 +88,7 @@ func (t *station) dhcpAnswer(s *session, asked []byte, kind uint8, out *Output) 
 	binary.BigEndian.PutUint32(b[236:], dhcpCookie)
 	option := func(code byte, v ...byte) { b = append(append(b, code, byte(len(v))), v...) }
 	option(53, kind)
+	b = append(b, more...)
 	option(54, router.AsSlice()...)
 	if kind != dhcpNak {
 		if kind == dhcpOffer || binary.BigEndian.Uint32(asked[12:16]) == 0 {

@@ -151,12 +151,14 @@ func TestStationDHCP(t *testing.T) {
 		name  string
 		kind  byte
 		asked netip.Addr
+		rapid bool
 		want  byte
 	}{
-		{"discover", dhcpDiscover, netip.Addr{}, dhcpOffer},
-		{"request", dhcpRequest, four, dhcpAck},
-		{"request of another address", dhcpRequest, host4, dhcpNak},
-		{"inform", dhcpInform, netip.Addr{}, dhcpAck},
+		{"discover", dhcpDiscover, netip.Addr{}, false, dhcpOffer},
+		{"discover, without an offer", dhcpDiscover, netip.Addr{}, true, dhcpAck},
+		{"request", dhcpRequest, four, false, dhcpAck},
+		{"request of another address", dhcpRequest, host4, false, dhcpNak},
+		{"inform", dhcpInform, netip.Addr{}, false, dhcpAck},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w, _ := stationed(t)
@@ -169,13 +171,16 @@ func TestStationDHCP(t *testing.T) {
 			if row.asked.IsValid() {
 				b = append(append(b, 50, 4), row.asked.AsSlice()...)
 			}
+			if row.rapid {
+				b = append(b, dhcpRapidCommit, 0)
+			}
 			b = append(b, 255)
 			ip := udp4(netip.IPv4Unspecified(), netip.MustParseAddr("255.255.255.255"), dhcpServer, 0)
 			binary.BigEndian.PutUint16(ip[2:], uint16(28+len(b)))
 			w.frame(broadcast, etherIPv4, append(ip, b...))
 			got := w.answer(etherIPv4)
-			kind, _ := dhcpOptions(got[28+dhcpFixed:])
-			if kind != row.want || string(got[28+4:28+8]) != "xid!" || packet.Fold(packet.Sum(0, got[:20])) != 0xffff {
+			kind, _, rapid := dhcpOptions(got[28+dhcpFixed:])
+			if kind != row.want || rapid != row.rapid || string(got[28+4:28+8]) != "xid!" || packet.Fold(packet.Sum(0, got[:20])) != 0xffff {
 				t.Fatalf("answered %x", got)
 			}
 			given := netip.AddrFrom4([4]byte(got[28+16 : 28+20]))

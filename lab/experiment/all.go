@@ -30,7 +30,7 @@ var All = []lab.Experiment{
 		Run:     teredoStart,
 	},
 	{
-		Name:    handoffName,
+		Name:    teredoHandoffName,
 		Summary: "how long a client is cut off when its address, its NAT, its interface or its server changes",
 		Needs:   natPrograms,
 		Run:     teredoHandoff,
@@ -62,6 +62,7 @@ var All = []lab.Experiment{
 	gtpuThroughput,
 	gtpuLatency,
 	sipMobility,
+	callHandoff,
 	sipLoad,
 	{
 		Name:    wireName,

@@ -107,25 +107,21 @@ func newXLATGuide(ctx context.Context, e *lab.Env) (_ *xlatGuide, err error) {
 
 // sections are the configuration of the core.
 func (g *xlatGuide) sections() string {
-	return fmt.Sprintf(`[[ggsn]]
-gsn_address4 = %q
-peers = [%q]
-state_file = %q
-[[ggsn.apn]]
+	return core4.section(filepath.Join(g.dir, "ggsn.state")) + fmt.Sprintf(`[[ggsn.apn]]
 name = "internet"
-pool6 = [%[4]q]
-dns = [%[5]q]
-pref64 = [%[6]q]
+pool6 = [%[1]q]
+dns = [%[2]q]
+pref64 = [%[3]q]
 [[nat64]]
-clients = [%[4]q]
-pool6 = [%[6]q]
-pool4 = ["%[7]s 20000-60999"]
+clients = [%[1]q]
+pool6 = [%[3]q]
+pool4 = ["%[4]s 20000-60999"]
 keep_state = false
 [[dns64]]
-listen = [%[5]q]
-upstreams = [%[8]q]
-clients = [%[4]q]
-`, core4.ggsn, core4.sgsn, filepath.Join(g.dir, "ggsn.state"), xlatPool6, xlatCore6, tourPrefix, tourGateway4, tourSite4)
+listen = [%[2]q]
+upstreams = [%[5]q]
+clients = [%[1]q]
+`, xlatPool6, xlatCore6, tourPrefix, tourGateway4, tourSite4)
 }
 
 // report is the steps, and what was measured.

@@ -22,6 +22,15 @@ import (
 // gsns are the addresses of the two nodes, of one family.
 type gsns struct{ sgsn, ggsn netip.Addr }
 
+// section is a GGSN's part of the configuration, which its access points are to follow.
+func (at gsns) section(state string) string {
+	family := 4
+	if at.ggsn.Is6() {
+		family = 6
+	}
+	return fmt.Sprintf("[[ggsn]]\ngsn_address%d = %q\npeers = [%q]\nstate_file = %q\n", family, at.ggsn, at.sgsn, state)
+}
+
 // Addresses of the mobile core, and what its GGSN has for UEs.
 var (
 	core4     = gsns{netip.MustParseAddr("10.9.1.1"), netip.MustParseAddr("10.9.1.2")}
@@ -116,12 +125,7 @@ func (n *coreNet) startGGSN(ctx context.Context, who maker) error {
 
 // section is our GGSN's part of the configuration.
 func (n *coreNet) section() string {
-	family := 4
-	if n.at.ggsn.Is6() {
-		family = 6
-	}
-	text := fmt.Sprintf("[[ggsn]]\ngsn_address%d = %q\npeers = [%q]\nreversed_tid = [%[3]q]\nstate_file = %q\n",
-		family, n.at.ggsn, n.at.sgsn, filepath.Join(n.dir, "ggsn.state")) + n.more
+	text := n.at.section(filepath.Join(n.dir, "ggsn.state")) + fmt.Sprintf("reversed_tid = [%q]\n", n.at.sgsn) + n.more
 	for _, a := range []struct {
 		v6   bool
 		key  string
@@ -201,7 +205,7 @@ func (n *coreNet) attach(ctx context.Context, who maker, a attachment, flags ...
 	}
 	m := &mobile{core: n, sgsn: who, process: p}
 	err = poll(ctx, daemonStart, 5*time.Millisecond, func(context.Context) (bool, error) {
-		m.addr = ueAddress(n.sgsn, a.pool())
+		m.addr = addressOn(n.sgsn, ueDevice, a.pool())
 		return m.addr.IsValid(), alive(p.Name(), p)
 	})
 	if err != nil {
@@ -235,13 +239,13 @@ func (i instance) attaching(at gsns, apn, family string, more ...string) lab.Pro
 	}, more...)}
 }
 
-// ueAddress is the UE's address once the default route leads by its device; not valid before.
-func ueAddress(node *lab.Node, pool netip.Prefix) (addr netip.Addr) {
+// addressOn is the address of a device, of a pool, once the default route leads by it; not valid before.
+func addressOn(node *lab.Node, device string, pool netip.Prefix) (addr netip.Addr) {
 	handle, family := node.Netlink(), unix.AF_INET
 	if pool.Addr().Is6() {
 		family = unix.AF_INET6
 	}
-	link, err := handle.LinkByName(ueDevice)
+	link, err := handle.LinkByName(device)
 	if err != nil {
 		return addr
 	}

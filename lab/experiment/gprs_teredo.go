@@ -64,19 +64,18 @@ func coreOf(number int) gsns {
 func (c *teredoClient) attach(ctx context.Context) (p *lab.Proc, err error) {
 	d := c.net.daemons
 	node := d.isthmus(c.nat, "ggsn")
-	p, err = node.run(ctx, fmt.Sprintf("[[ggsn]]\ngsn_address4 = %q\npeers = [%q]\nstate_file = %q\n[[ggsn.apn]]\nname = \"internet\"\npool4 = [%q]\n",
-		c.core.ggsn, c.core.sgsn, filepath.Join(d.dir, node.name+".state"), uePool))
+	p, err = node.run(ctx, c.core.section(filepath.Join(d.dir, node.name+".state"))+fmt.Sprintf("[[ggsn.apn]]\nname = %q\npool4 = [%q]\n", coreAPN(false), uePool))
 	if err == nil {
 		err = running(ctx, p)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if p, err = c.sgsn.Start(ctx, d.isthmus(c.sgsn, "sgsn").attaching(c.core, "internet", "v4", "--netns", c.node.Namespace())); err != nil {
+	if p, err = c.sgsn.Start(ctx, d.isthmus(c.sgsn, "sgsn").attaching(c.core, coreAPN(false), "v4", "--netns", c.node.Namespace())); err != nil {
 		return nil, err
 	}
 	err = poll(ctx, daemonStart, 5*time.Millisecond, func(context.Context) (bool, error) {
-		c.local = ueAddress(c.node, uePool)
+		c.local = addressOn(c.node, ueDevice, uePool)
 		return c.local.IsValid(), alive(p.Name(), p)
 	})
 	if err != nil {

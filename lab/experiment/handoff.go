@@ -8,288 +8,413 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/sip/ua"
+	"github.com/isthmus-net/isthmus/teredo"
 )
 
-// Choices of the handoff experiment.
+// Choices of the experiment handoff.
 const (
-	handoffName = "teredo-handoff"
-	handoffRuns = 5
-	deathRuns   = 3
-	// moveDelay is that of the IPv4 links outside, one way, when a client moves
-	// to another interface, so that a round trip can be told from the rest.
-	moveDelay = 10 * time.Millisecond
-	// recoveryWait bounds the wait for a recovery. Miredo needs 30 s.
-	recoveryWait = 60 * time.Second
-	// freshGap is the pause between pings to hosts that were not contacted before,
-	// freshWait how long each waits.
-	freshGap, freshWait = 100 * time.Millisecond, 2 * time.Second
-	// movePings measure the round trip between the client and the host.
-	movePings = 10
+	handoffName = "handoff"
+	handoffRuns = 10 // of each kind, with each kind of NAT
+	// handoffRow is how many handoffs are made in a row, with so much of everything lost.
+	handoffRow  = 100
+	handoffLoss = 0.05
+	// handoffSilence is how long nothing is heard of a call that has no way, handoffSilenceShort in
+	// the short form: longer than any handoff takes.
+	handoffSilence, handoffSilenceShort = 5 * time.Second, 1500 * time.Millisecond
+	// teredoDevice is the device of a Teredo client.
+	teredoDevice = "teredo"
 )
 
-// handoff is what one maker's programs reached.
-type handoff struct {
-	lan, nat, server          []time.Duration // time to recovery
-	lanLost, natLost, srvLost []float64
-	softLost, hardLost        []float64
-	hardGap                   []time.Duration // beyond a round trip
-	trip                      []time.Duration
+// callHandoff is the experiment handoff.
+var callHandoff = lab.Experiment{
+	Name:      handoffName,
+	Summary:   "figure 4 of the Teredo paper: a call goes from an IPv6 UMTS to a GPRS with private IPv4 behind a NAT, and back: the time of each step beside theory",
+	NeedsRoot: true,
+	Needs:     natPrograms,
+	Run:       runHandoff,
 }
 
-// handoffCase measures one kind of change a number of times.
+// handoffKind is a kind of handoff.
+type handoffKind int
+
+const (
+	handoffCold handoffKind = iota // UMTS is lost; then the terminal attaches to GPRS, and Teredo qualifies
+	handoffHard                    // UMTS is lost while Teredo stands by
+	handoffSoft                    // the route by UMTS is taken away while it works, and then UMTS is lost
+	handoffBack                    // UMTS comes back while Teredo works: soft, too
+)
+
+func (k handoffKind) String() string {
+	return [...]string{"cold", "pre-qualified", "soft", "soft, back"}[k]
+}
+
+// media is what kind of move it is for media: whether what comes by the old path counts.
+func (k handoffKind) media() sipKind {
+	if k == handoffCold || k == handoffHard {
+		return sipHard
+	}
+	return sipSoft
+}
+
+// handoffCase is a kind of handoff by one kind of NAT, many times.
 type handoffCase struct {
-	name string
-	plan mobilePlan
-	run  func(m *mobileNet, ctx context.Context, i int, into *handoff) error
+	world handoffWorld
+	box   handoffNAT
+	kind  handoffKind
+	moves []handoffMove
 }
 
-var (
-	lanCase     = handoffCase{"LAN address change", mobilePlan{}, (*mobileNet).changeLAN}
-	mappingCase = handoffCase{"NAT address change", mobilePlan{}, (*mobileNet).changeNAT}
-	serverCase  = handoffCase{"server death", mobilePlan{Servers: true}, (*mobileNet).killServer}
-	softCase    = handoffCase{"soft move to a standby interface", mobilePlan{Delay: moveDelay, Interfaces: true}, (*mobileNet).moveSoft}
-	hardCase    = handoffCase{"hard move to a standby interface", mobilePlan{Delay: moveDelay, Interfaces: true}, (*mobileNet).moveHard}
-)
+func (c *handoffCase) String() string {
+	return fmt.Sprintf("%v, %v%s", c.kind, c.box, c.world.radioText())
+}
 
-// teredoHandoff is the experiment.
-func teredoHandoff(ctx context.Context, e *lab.Env) error {
-	runs := cmp.Or(e.Runs, handoffRuns)
-	ours, peer, err := measureHandoffs(ctx, e, runs)
-	if err != nil {
+// radioText says what is special about the radios.
+func (w handoffWorld) radioText() string {
+	if w.jitter {
+		return ", with jitter"
+	}
+	return ""
+}
+
+// handoffCases are the cases of a kind of NAT, in the order of their kinds, and the calls that came
+// to the terminal behind cold handoffs.
+type handoffCases struct {
+	box   handoffNAT
+	cases [handoffBack + 1]*handoffCase
+	calls []handoffCall
+}
+
+// handoffCall is a call to the terminal.
+type handoffCall struct {
+	sipEarlyMove
+	theory time.Duration // until its answer
+}
+
+// handoffResult is all that was measured.
+type handoffResult struct {
+	cases   []*handoffCase
+	called  []*handoffCases
+	without *handoffWithout
+	rows    []*handoffRowResult
+}
+
+// handoffNATs are all kinds of boxes, or that of most homes and operators alone.
+func handoffNATs(all bool) (boxes []handoffNAT) {
+	if !all {
+		return []handoffNAT{{kind: lab.PortRestricted}}
+	}
+	for _, kind := range lab.NATKinds {
+		boxes = append(boxes, handoffNAT{kind: kind})
+	}
+	return append(boxes, handoffNAT{kind: lab.PortRestricted, rewriting: true})
+}
+
+func runHandoff(ctx context.Context, e *lab.Env) error {
+	short := e.Runs > 0 && e.Runs < longRun
+	r := &handoffResult{}
+	if err := measureHandoffs(ctx, e, handoffWorld{boxes: handoffNATs(!short)}, short, r); err != nil {
 		return err
 	}
-	return finish(e, handoffReport(ours, peer, missing(e, miredo)))
-}
-
-// measureHandoffs measures all cases. Miredo takes half a minute for each, in
-// which it does next to nothing, so its cases run beside ours, each in a topology
-// of its own, as does the death of our server; peer is nil if it cannot run. The
-// goroutines fill different fields.
-func measureHandoffs(ctx context.Context, e *lab.Env, runs int) (ours, peer *handoff, err error) {
-	ours = &handoff{}
-	group, ctx := errgroup.WithContext(ctx)
-	if missing(e, miredo) == "" {
-		peer = &handoff{}
-		e.Step("Miredo: LAN and NAT address change, once each, in the background")
-		for _, c := range []handoffCase{lanCase, mappingCase} {
-			group.Go(func() error { return c.measure(ctx, e, miredo, 1, peer) })
-		}
-	}
-	group.Go(func() error {
-		for _, c := range []handoffCase{lanCase, mappingCase, softCase, hardCase} {
-			e.Step("Isthmus: %s, %d times", c.name, runs)
-			if err := c.measure(ctx, e, isthmus, runs, ours); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	group.Go(func() error {
-		e.Step("Isthmus: %s, %d times, in the background", serverCase.name, min(runs, deathRuns))
-		for range min(runs, deathRuns) { // each needs a living server
-			if err := serverCase.measure(ctx, e, isthmus, 1, ours); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return ours, peer, group.Wait()
-}
-
-// measure draws the topology and measures the case in it.
-func (c handoffCase) measure(ctx context.Context, e *lab.Env, who maker, runs int, into *handoff) (err error) {
-	name := fmt.Sprintf("handoff-%s-%d", who, time.Now().UnixNano()%1e9)
-	m, err := drawMobile(ctx, e, name, who, c.plan)
-	if err != nil {
-		return fmt.Errorf("%s, %s: %w", c.name, who.title(), err)
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
-	for i := range runs {
-		if err := c.run(m, ctx, i, into); err != nil {
-			return fmt.Errorf("%s, %s: %w; the client's log ends:\n%s", c.name, who.title(), err, lastLines(m.mobile.process.Log()))
-		}
-	}
-	return nil
-}
-
-// during runs a flow, makes a change in the middle of it, waits until the flow is
-// steady again, and gives what became of the packets.
-func (m *mobileNet) during(ctx context.Context, change func() error) ([]flowPacket, moment, error) {
-	f, err := startFlow(ctx, m.mobile.node, m.host, hostAddr)
-	if err != nil {
-		return nil, moment{}, err
-	}
-	err = f.await(ctx, time.Time{}, recoveryWait)
-	at := moment{began: time.Now()}
-	if err == nil {
-		err = change()
-		at.ended = time.Now()
-	}
-	if err == nil {
-		err = f.await(ctx, at.ended, recoveryWait)
-	}
-	return f.end(), at, err
-}
-
-// recover is during with the figures of a change that no one can avoid.
-func (m *mobileNet) recover(ctx context.Context, change func() error) (took time.Duration, n float64, err error) {
-	packets, at, err := m.during(ctx, change)
-	if err != nil {
-		return 0, 0, err
-	}
-	took, ok := recovery(packets, at, flowWarm)
-	if !ok {
-		return 0, 0, errors.New("the flow did not recover")
-	}
-	return took, float64(unanswered(packets, at.began)), nil
-}
-
-// changeLAN gives the node another IPv4 address, as a new lease does.
-func (m *mobileNet) changeLAN(ctx context.Context, i int, into *handoff) error {
-	from, to := alternate(i, mobileEth, mobileEthOther)
-	took, n, err := m.recover(ctx, func() error {
-		m.mobile.node.RemoveAddr("eth0", from+"/24").Addr("eth0", to+"/24")
-		return m.route("eth0", mobileEthGateway, 100)
-	})
-	into.lan, into.lanLost = append(into.lan, took), append(into.lanLost, n)
-	return err
-}
-
-// changeNAT gives the box another external address, as a provider does.
-func (m *mobileNet) changeNAT(ctx context.Context, i int, into *handoff) error {
-	from, to := alternate(i, m.clients[0].external.String(), natOther)
-	took, n, err := m.recover(ctx, func() error {
-		m.nat.RemoveAddr("e4", from+"/24").Addr("e4", to+"/24")
-		return m.lab.Err()
-	})
-	into.nat, into.natLost = append(into.nat, took), append(into.natLost, n)
-	return err
-}
-
-// alternate swaps two values in each second run.
-func alternate(i int, a, b string) (from, to string) {
-	if i%2 == 1 {
-		return b, a
-	}
-	return a, b
-}
-
-// moveSoft has the routes lead to the other interface, while both work.
-func (m *mobileNet) moveSoft(ctx context.Context, i int, into *handoff) error {
-	standing := [2]string{"eth0 in_use, wlan0 standing_by", "eth0 standing_by, wlan0 in_use"}
-	if err := m.awaitPaths(ctx, standing[i%2]); err != nil {
-		return err
-	}
-	packets, at, err := m.during(ctx, func() error {
-		if i%2 == 0 {
-			return m.route("wlan0", mobileWLANGateway, 50)
-		}
-		return m.unroute("wlan0", mobileWLANGateway, 50)
-	})
-	if err != nil {
-		return err
-	}
-	into.softLost = append(into.softLost, float64(unanswered(packets, at.began.Add(-flowEnd))))
-	return m.awaitPaths(ctx, standing[1-i%2])
-}
-
-// moveHard cuts the link of the interface in use.
-func (m *mobileNet) moveHard(ctx context.Context, _ int, into *handoff) error {
-	if err := m.awaitPaths(ctx, "eth0 in_use, wlan0 standing_by"); err != nil {
-		return err
-	}
-	r, err := m.mobile.node.Ping(ctx, lab.Ping{To: hostAddr, Count: movePings, Interval: flowGap, Timeout: answerWait})
-	if err != nil {
-		return err
-	}
-	if r.Lost() > 0 {
-		return fmt.Errorf("%d of %d pings to the host were lost before the move", r.Lost(), r.Sent())
-	}
-	packets, at, err := m.during(ctx, func() error { m.nat.Down("l2"); return m.lab.Err() })
-	if err != nil {
-		return err
-	}
-	// The shortest: a busy machine makes the others longer, and the gap would look
-	// shorter in comparison.
-	trip := slices.Min(r.RTT)
-	into.trip = append(into.trip, trip)
-	into.hardGap = append(into.hardGap, gapAcross(packets, at)-trip)
-	into.hardLost = append(into.hardLost, float64(unanswered(packets, at.began.Add(-flowEnd))))
-	if err := m.awaitPaths(ctx, "eth0 no_carrier, wlan0 in_use"); err != nil {
-		return err
-	}
-	m.nat.Up("l2")
-	return m.lab.Err()
-}
-
-// killServer ends the server in use. A flow that goes on does not need it, but
-// whoever is new does: the recovery is the time until a host that was never
-// contacted before answers.
-func (m *mobileNet) killServer(ctx context.Context, _ int, into *handoff) error {
-	if err := m.drawHosts(); err != nil {
-		return err
-	}
-	var took time.Duration
-	packets, at, err := m.during(ctx, func() error {
-		if err := m.daemons.stop(m.first); err != nil {
+	if !short {
+		if err := measureHandoffs(ctx, e, handoffWorld{boxes: handoffNATs(false), jitter: true}, short, r); err != nil {
 			return err
 		}
-		var err error
-		took, err = m.awaitFresh(ctx)
+		if err := measureRow(ctx, e, handoffRow, r); err != nil {
+			return err
+		}
+	}
+	return finish(e, handoffReport(r))
+}
+
+// measureHandoffs measures each kind of handoff by each kind of NAT of a topology, and shows what
+// becomes of a call without Teredo.
+func measureHandoffs(ctx context.Context, e *lab.Env, w handoffWorld, short bool, into *handoffResult) (err error) {
+	n, err := drawHandoff(ctx, e, w)
+	if err != nil {
+		return err
+	}
+	// Last, since with Env.Keep it waits until the person has seen enough.
+	defer func() { err = errors.Join(err, n.close()) }()
+	for _, b := range n.boxes {
+		all := &handoffCases{box: b.handoffNAT}
+		for k := range all.cases {
+			all.cases[k] = &handoffCase{world: w, box: b.handoffNAT, kind: handoffKind(k)}
+			into.cases = append(into.cases, all.cases[k])
+		}
+		into.called = append(into.called, all)
+		e.Step("NAT %v%s: %d handoffs of each kind", b, w.radioText(), cmp.Or(e.Runs, handoffRuns))
+		for range cmp.Or(e.Runs, handoffRuns) {
+			if err := n.round(ctx, b, all, short); err != nil {
+				return fmt.Errorf("NAT %v%s: %w; the Teredo client's log ends:\n%s", b, w.radioText(), err, lastLines(n.client.process.Log()))
+			}
+		}
+	}
+	if into.without == nil && !w.jitter {
+		into.without, err = n.without(ctx)
+	}
+	return err
+}
+
+// round makes one handoff of each kind. The short form leaves out the one between.
+func (n *handoffNet) round(ctx context.Context, b *handoffBox, all *handoffCases, short bool) error {
+	if err := n.cold(ctx, b, all); err != nil {
+		return err
+	}
+	if err := n.stand(ctx, b); err != nil {
+		return err
+	}
+	if !short {
+		if err := n.hard(ctx, all); err != nil {
+			return err
+		}
+	}
+	if err := n.soft(ctx, all); err != nil {
+		return err
+	}
+	return n.detach(ctx, b)
+}
+
+// cold loses UMTS in the middle of a call, attaches to GPRS, has the host end the call and call again,
+// and goes back in the middle of that call.
+func (n *handoffNet) cold(ctx context.Context, b *handoffBox, all *handoffCases) error {
+	err := n.measure(ctx, all.cases[handoffCold], n.native, func(t *handoffTrace) (err error) {
+		if err := n.call(ctx); err != nil {
+			return err
+		}
+		if t.change, err = n.lose(); err != nil {
+			return err
+		}
+		if err := n.attach(ctx, b); err != nil {
+			return err
+		}
+		if err := n.moved(ctx, t, teredo.Prefix); err != nil {
+			return err
+		}
+		return n.ch.hangUpOn(ctx, n.ue)
+	})
+	if err != nil {
+		return err
+	}
+	if err := n.called(ctx, all); err != nil {
+		return err
+	}
+	if err := n.back(ctx, all.cases[handoffBack]); err != nil {
+		return err
+	}
+	return n.detach(ctx, b)
+}
+
+// stand attaches to GPRS beside UMTS, and waits until Teredo stands by.
+func (n *handoffNet) stand(ctx context.Context, b *handoffBox) error {
+	if _, err := n.attached(ctx, b); err != nil {
+		return err
+	}
+	if b.rewriting {
+		if err := n.client.proveRewriting(); err != nil {
+			return err
+		}
+	}
+	_, err := n.client.awaitNAT(ctx)
+	return err
+}
+
+// hard loses UMTS while Teredo stands by.
+func (n *handoffNet) hard(ctx context.Context, all *handoffCases) error {
+	err := n.measure(ctx, all.cases[handoffHard], n.native, func(t *handoffTrace) (err error) {
+		if err := n.callWarm(ctx); err != nil {
+			return err
+		}
+		if t.change, err = n.lose(); err != nil {
+			return err
+		}
+		return n.moved(ctx, t, teredo.Prefix)
+	})
+	if err != nil {
+		return err
+	}
+	return n.back(ctx, all.cases[handoffBack])
+}
+
+// soft takes the route by UMTS away while that works, and UMTS itself when the call has moved.
+func (n *handoffNet) soft(ctx context.Context, all *handoffCases) error {
+	err := n.measure(ctx, all.cases[handoffSoft], n.native, func(t *handoffTrace) (err error) {
+		if err := n.callWarm(ctx); err != nil {
+			return err
+		}
+		if t.change, err = n.unroute(); err != nil {
+			return err
+		}
+		if err := n.moved(ctx, t, teredo.Prefix); err != nil {
+			return err
+		}
+		if _, err := n.lose(); err != nil {
+			return err
+		}
+		err = awaitMedia(ctx, n.packets(), n.ue, n.ch)
+		t.settled = time.Now()
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	into.server = append(into.server, took)
-	into.srvLost = append(into.srvLost, float64(unanswered(packets, at.began)))
+	return n.back(ctx, all.cases[handoffBack])
+}
+
+// back takes the call to UMTS, and has the host end it there.
+func (n *handoffNet) back(ctx context.Context, c *handoffCase) error {
+	from, err := n.ue.awaitAddress(ctx, teredo.Prefix, true)
+	if err != nil {
+		return err
+	}
+	return n.measure(ctx, c, from, func(t *handoffTrace) (err error) {
+		if err := awaitMedia(ctx, n.packets(), n.ue, n.ch); err != nil {
+			return err
+		}
+		if t.change, err = n.regain(); err != nil {
+			return err
+		}
+		if err := n.moved(ctx, t, corePool6); err != nil {
+			return err
+		}
+		return n.ch.hangUpOn(ctx, n.ue)
+	})
+}
+
+// called has the host call the terminal where it is now, by the SIP server.
+func (n *handoffNet) called(ctx context.Context, all *handoffCases) error {
+	t := &handoffTrace{}
+	begin := time.Now()
+	err := n.trace(t, func() error {
+		if _, err := n.ch.Call(ctx, sipUE); err != nil {
+			return err
+		}
+		return awaitCall(ctx, n.packets(), n.ue, n.ch)
+	})
+	if err != nil {
+		return fmt.Errorf("the terminal is called at its new address: %w", err)
+	}
+	m, err := t.readCall(begin, n.radio())
+	all.calls = append(all.calls, m)
+	return err
+}
+
+// measure has a handoff made, and reads what it has cost.
+func (n *handoffNet) measure(ctx context.Context, c *handoffCase, from netip.Addr, do func(*handoffTrace) error) error {
+	t := &handoffTrace{kind: c.kind}
+	t.from, t.sipTrace.kind = from, c.kind.media()
+	err := n.trace(t, func() error { return do(t) })
+	if err != nil {
+		return fmt.Errorf("%v: %w", c.kind, err)
+	}
+	m, err := t.read(n.radio())
+	if err != nil {
+		return fmt.Errorf("%v: %w", c.kind, err)
+	}
+	c.moves = append(c.moves, m)
 	return nil
 }
 
-// freshHosts is how many addresses that were never contacted the host gets.
-const freshHosts = 250
-
-func freshHost(i int) netip.Addr {
-	b := hostAddr.As16()
-	b[14], b[15] = 1, byte(i)
-	return netip.AddrFrom16(b)
-}
-
-// drawHosts gives the host many addresses more.
-func (m *mobileNet) drawHosts() error {
-	for i := range freshHosts {
-		m.host.Addr("v6", freshHost(i).String()+"/64")
+// trace records the terminal's links and the host's.
+func (n *handoffNet) trace(t *handoffTrace, do func() error) error {
+	n.ue.forget()
+	n.ch.forget()
+	t.peer = hostAddr
+	all, err := traceEach(n.lab, do, tap{n.node, handoffUMTS}, tap{n.node, handoffGPRS}, tap{n.host, "v6"})
+	if err != nil {
+		return err
 	}
-	return m.lab.Err()
+	t.air, t.host = inOrder(all[0], all[1]), all[2]
+	t.ue = unwrapped(t.air)
+	return nil
 }
 
-// awaitFresh pings hosts that were not contacted before, one after the other,
-// until one answers, and reports how long that took.
-func (m *mobileNet) awaitFresh(ctx context.Context) (time.Duration, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	began := time.Now()
-	answered := make(chan time.Time, freshHosts)
-	for i := range freshHosts {
-		go func() {
-			r, err := m.mobile.node.Ping(ctx, lab.Ping{To: freshHost(i), Timeout: freshWait})
-			if err == nil && r.Received() > 0 {
-				answered <- time.Now()
-			}
-		}()
-		select {
-		case at := <-answered:
-			return at.Sub(began), nil
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-time.After(freshGap):
+// call makes a call, and waits until both ends hear each other.
+func (n *handoffNet) call(ctx context.Context) error {
+	if _, err := n.ue.Call(ctx, "sip:ch@"+uriHost(hostAddr)); err != nil {
+		return err
+	}
+	return awaitCall(ctx, n.packets(), n.ue, n.ch)
+}
+
+// callWarm does so, and opens the way by Teredo to the host.
+func (n *handoffNet) callWarm(ctx context.Context) error {
+	if err := n.call(ctx); err != nil {
+		return err
+	}
+	at, err := n.ue.awaitAddress(ctx, teredo.Prefix, false)
+	if err != nil {
+		return err
+	}
+	targets := []netip.Addr{hostAddr, handoffSIP}
+	_, err = together(len(targets), func(i int) (lab.PingResult, error) {
+		r, err := n.node.Ping(ctx, lab.Ping{To: targets[i], From: at, Device: teredoDevice, Timeout: answerWait})
+		if err == nil && r.Lost() > 0 {
+			err = fmt.Errorf("%v does not answer by Teredo", targets[i])
 		}
+		return r, err
+	})
+	return err
+}
+
+// moved waits until the call has gone to an address of a prefix, media go as before, and the
+// server knows.
+func (n *handoffNet) moved(ctx context.Context, t *handoffTrace, to netip.Prefix) (err error) {
+	if err := n.ue.await(ctx, ua.Moved); err != nil {
+		return err
 	}
-	return 0, errors.New("no host that was not contacted before was reached")
+	if t.to, err = n.ue.awaitAddress(ctx, to, true); err != nil {
+		return err
+	}
+	if err := awaitMedia(ctx, n.packets(), n.ue, n.ch); err != nil {
+		return err
+	}
+	t.settled = time.Now()
+	if err := awaitBinding(ctx, n.registrar().sipBindings, t.to); err != nil {
+		return err
+	}
+	list, err := n.registrar().sipBindings(ctx)
+	t.bindings = len(list)
+	return err
+}
+
+// attached attaches to GPRS, and waits until Teredo has given an address.
+func (n *handoffNet) attached(ctx context.Context, b *handoffBox) (netip.Addr, error) {
+	if err := n.attach(ctx, b); err != nil {
+		return netip.Addr{}, err
+	}
+	return n.ue.awaitAddress(ctx, teredo.Prefix, false)
+}
+
+// packets is how many are heard before a change and behind it.
+func (n *handoffNet) packets() uint64 {
+	if runs := n.daemons.env.Runs; runs > 0 && runs < longRun {
+		return sipWarmShort
+	}
+	return sipWarm
+}
+
+// awaitAddress waits until a telephone has an address of a prefix, be it on standby, or in use if
+// that is asked for.
+func (p *sipPhone) awaitAddress(ctx context.Context, prefix netip.Prefix, inUse bool) (at netip.Addr, err error) {
+	err = poll(ctx, sipWait, 5*time.Millisecond, func(ctx context.Context) (bool, error) {
+		s, err := p.State(ctx)
+		places := []netip.AddrPort{s.Path}
+		if !inUse {
+			places = append(places, s.Standby...)
+		}
+		for _, a := range places {
+			if prefix.Contains(a.Addr()) {
+				at = a.Addr()
+			}
+		}
+		return at.IsValid(), err
+	})
+	if err != nil {
+		err = fmt.Errorf("the terminal has no address of %v: %w", prefix, err)
+	}
+	return at, err
 }

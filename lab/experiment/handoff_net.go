@@ -8,180 +8,379 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strings"
+	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
+	"github.com/isthmus-net/isthmus/gprs/sgsn/sgsnrole"
 	"github.com/isthmus-net/isthmus/lab"
-	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/sip/registrar/registrarrole"
 )
 
-// Addresses that the mobile node adds to the Teredo topology.
+// Addresses that the figure adds to those of the Teredo topology.
+var (
+	handoffSIP   = netip.MustParseAddr("2001:db8::7")
+	handoffGGSN6 = netip.MustParseAddr("2001:db8::9")
+	handoffGn    = netip.MustParseAddr("10.9.2.1") // of the SGSN of the second network
+)
+
+// Links of the terminal, and the far end of both.
 const (
-	mobileEth, mobileEthGateway   = "192.168.101.2", "192.168.101.1"
-	mobileEthOther                = "192.168.101.9" // after a change in the LAN
-	mobileWLAN, mobileWLANGateway = "192.168.102.2", "192.168.102.1"
-	natOther                      = "203.0.113.11" // after a change outside
+	handoffUMTS, handoffGPRS = "umts", "gprs"
+	handoffRadio             = "radio"
 )
 
-// server2Addr is the second server, for when the first one dies.
-var server2Addr = netip.MustParseAddr("203.0.113.7")
-
-// mobileNet is the Teredo topology with a node that has two ways out and a second
-// server:
+// handoffNet is figure 4 of the Teredo paper (WCMC 2006). Tildes are wires, each of them a radio:
 //
-//	 IPv4 Internet 203.0.113.0/24 -- server2 203.0.113.7
-//	     | .10              | .20
-//	 +------+           +------+
-//	 | nat1 |           | nat2 |
-//	 +------+           +------+
-//	     | 192.168.101.1    | 192.168.102.1
-//	     |                  |
-//	eth0 | .2         wlan0 | .2
-//	  +-------------------------+
-//	  |         mobile          |
-//	  +-------------------------+
-type mobileNet struct {
+//	                                            IPv6 Internet 2001:db8::/64
+//	   +~~ umts ~~ sgsn-umts ----- ggsn-umts ---+--------+-------+--------+
+//	   |                                 ::9        ::7 |   ::5 |    ::3 |
+//	+----+                                            sip    host    relay
+//	| ue |                                                            .3 |
+//	+----+                        NAT                                    |
+//	   |                         ggsn-1 --------+------------------------+
+//	   +~~ gprs ~~ sgsn-gprs --- ggsn-2 --------+         .1 .2 |
+//	       10.50.x              ...          IPv4 Internet   server
+//
+// The host is the figure's CH, the server that of Teredo, and sip the SIP server. Beside the one
+// NAT of the figure stand others, one for each kind; the terminal is attached at one at a time.
+type handoffNet struct {
 	*teredoNet
-	mobile    *teredoClient
-	nat, nat2 *lab.Node
-	server2   *lab.Node
-	first     *lab.Proc // the first server
+	handoffWorld
+	node, sip  *lab.Node
+	umts, gprs *handoffAccess
+	core6      *lab.Node // the GGSN of the first network
+	boxes      []*handoffBox
+	client     *teredoClient
+	ue, ch     *sipPhone
+	native     netip.Addr // of the terminal in the first network
+	lost       time.Time  // when that was lost
 }
 
-// mobilePlan says how the topology is used.
-type mobilePlan struct {
-	Delay      time.Duration // of each IPv4 link outside, one way
-	Interfaces bool          // the client keeps both interfaces qualified
-	Servers    bool          // the client knows both servers
+// handoffAccess is a radio with the SGSN behind it.
+type handoffAccess struct {
+	wire *lab.Wire
+	sgsn *lab.Node
+	instance
 }
 
-// drawMobile draws the topology and starts everything but traffic.
-func drawMobile(ctx context.Context, e *lab.Env, name string, who maker, plan mobilePlan) (*mobileNet, error) {
-	n, err := drawTeredo(ctx, e, name, teredoPlan{NATs: []lab.NATKind{tourKind, tourKind}, Delay: plan.Delay})
+// handoffBox is a GGSN with a NAT.
+type handoffBox struct {
+	handoffNAT
+	node     *lab.Node
+	at       gsns
+	pool     netip.Prefix
+	external netip.Addr
+	inside   atomic.Pointer[netip.Addr] // of the terminal that is attached
+}
+
+// handoffNAT is a kind of box.
+type handoffNAT struct {
+	kind lab.NATKind
+	// rewriting marks one that changes addresses in payloads, too.
+	rewriting bool
+}
+
+func (b handoffNAT) String() string {
+	if b.rewriting {
+		return string(b.kind) + ", rewriting"
+	}
+	return string(b.kind)
+}
+
+// restricted reports whether the box lets in answers alone, by one mapping for all.
+func (b handoffNAT) restricted() bool {
+	return b.kind == lab.AddressRestricted || b.kind == lab.PortRestricted
+}
+
+// handoffWorld says how the topology is drawn.
+type handoffWorld struct {
+	boxes  []handoffNAT
+	jitter bool    // the radios have that of the profile
+	loss   float64 // of the radios, each way
+}
+
+// radio is the wire of either network.
+func (w handoffWorld) radio() lab.WireConfig {
+	c := lab.UMTS()
+	for _, lane := range []*lab.LaneConfig{&c.AtoB, &c.BtoA} {
+		if !w.jitter {
+			lane.Jitter = 0
+		}
+		lane.Loss = w.loss
+	}
+	return c
+}
+
+// drawHandoff draws the topology and starts all of it. The terminal is attached to the first network.
+func drawHandoff(ctx context.Context, e *lab.Env, w handoffWorld) (_ *handoffNet, err error) {
+	t, err := drawTeredo(ctx, e, handoffName, teredoPlan{})
 	if err != nil {
 		return nil, err
 	}
-	m := &mobileNet{teredoNet: n, nat: n.clients[0].nat, nat2: n.clients[1].nat}
-	m.drawNode(plan)
-	if plan.Servers {
-		m.drawServer2()
-	}
-	err = n.lab.Err()
-	if err == nil {
-		err = m.start(ctx, who, plan)
-	}
-	if err != nil {
-		return nil, errors.Join(err, n.Close())
-	}
-	return m, nil
-}
-
-// drawNode draws the mobile node.
-func (m *mobileNet) drawNode(plan mobilePlan) {
-	l := m.lab
-	node := l.Node("mobile")
-	l.Link(node, "eth0", m.nat, "l2")
-	m.nat.Addr("l2", mobileEthGateway+"/24")
-	node.Addr("eth0", mobileEth+"/24")
-	m.mobile = &teredoClient{net: m.teredoNet, node: node, nat: m.nat, kind: tourKind, name: "mobile"}
-	if plan.Interfaces {
-		l.Link(node, "wlan0", m.nat2, "l2")
-		m.nat2.Addr("l2", mobileWLANGateway+"/24")
-		node.Addr("wlan0", mobileWLAN+"/24")
-		m.mobile.interfaces = []string{"eth0", "wlan0"}
-		if err := m.route("wlan0", mobileWLANGateway, 200); err != nil {
-			return
-		}
-	}
-	_ = m.route("eth0", mobileEthGateway, 100)
-}
-
-// drawServer2 draws the second server.
-func (m *mobileNet) drawServer2() {
-	l := m.lab
-	m.server2 = l.Node("server2")
-	l.Link(m.server2, "v4", l.Lookup("ipv4"), "")
-	l.Link(m.server2, "v6", l.Lookup("ipv6"), "")
-	m.server2.Addr("v4", server2Addr.String()+"/24").Addr("v6", "2001:db8::7/64").Route("2001::/32", "2001:db8::3").Forward(false, true)
-	m.mobile.servers = []netip.Addr{server2Addr}
-}
-
-// start starts servers, relay and the client, and waits for its address.
-func (m *mobileNet) start(ctx context.Context, who maker, plan mobilePlan) error {
-	if err := m.startCore(ctx, who, who); err != nil {
-		return err
-	}
-	m.first = m.daemons.run[0]
-	if plan.Servers {
-		p, err := m.daemons.startIsthmus(ctx, m.server2, "server", fmt.Sprintf("address = %q\n", server2Addr))
+	n := &handoffNet{teredoNet: t, handoffWorld: w}
+	defer func() {
 		if err != nil {
+			err = errors.Join(err, n.close())
+		}
+	}()
+	n.draw()
+	if err := n.lab.Err(); err != nil {
+		return nil, err
+	}
+	for _, x := range []tap{{n.node, handoffUMTS}, {n.node, handoffGPRS}, {n.host, "v6"}} {
+		if err := e.Capture(x.node, x.iface); err != nil {
+			return nil, err
+		}
+	}
+	return n, n.start(ctx)
+}
+
+// draw draws what the Teredo topology has not.
+func (n *handoffNet) draw() {
+	l := n.lab
+	n.node, n.sip, n.core6 = l.Node("ue"), l.Node("sip"), l.Node("ggsn-umts")
+	l.Link(n.sip, "v6", n.bridge6, "")
+	n.sip.Addr("v6", handoffSIP.String()+"/64")
+	n.umts, n.gprs = n.drawAccess(handoffUMTS), n.drawAccess(handoffGPRS)
+
+	l.Link(n.umts.sgsn, "gn", n.core6, "gn")
+	l.Link(n.core6, "gi", n.bridge6, "")
+	n.umts.sgsn.Addr("gn", core4.sgsn.String()+"/24")
+	n.core6.Forward(false, true).Addr("gn", core4.ggsn.String()+"/24").Addr("gi", handoffGGSN6.String()+"/64")
+	for _, node := range []*lab.Node{n.host, n.sip, n.server, n.relay} {
+		node.Route(corePool6.String(), handoffGGSN6.String())
+	}
+	for _, node := range []*lab.Node{n.core6, n.sip} {
+		node.Route("2001::/32", relayAddr6.String())
+	}
+
+	gn := l.Bridge("gn")
+	l.Link(n.gprs.sgsn, "gn", gn, "")
+	n.gprs.sgsn.Addr("gn", handoffGn.String()+"/24")
+	for i, kind := range n.handoffWorld.boxes {
+		n.boxes = append(n.boxes, n.drawBox(i+1, kind, gn))
+	}
+
+	// Routers are solicited until one answers (RFC 7559): solicitations may be lost.
+	n.node.Sysctl("net.ipv6.conf."+handoffUMTS+".router_solicitations", "-1").Sysctl("net.ipv6.conf."+handoffGPRS+".disable_ipv6", "1")
+	n.client = &teredoClient{net: n.teredoNet, node: n.node, name: "ue", lines: []string{`native = "standby"`}}
+}
+
+// drawAccess draws a radio and its SGSN.
+func (n *handoffNet) drawAccess(name string) *handoffAccess {
+	a := &handoffAccess{sgsn: n.lab.Node("sgsn-" + name)}
+	a.wire, _ = n.lab.Wire(n.node, name, a.sgsn, handoffRadio, n.radio()) // the lab keeps the error
+	a.instance = n.daemons.isthmus(a.sgsn, "sgsn")
+	return a
+}
+
+// drawBox draws a GGSN of the second network.
+func (n *handoffNet) drawBox(number int, kind handoffNAT, gn *lab.Node) *handoffBox {
+	l := n.lab
+	b := &handoffBox{
+		handoffNAT: kind,
+		at:         gsns{handoffGn, netip.AddrFrom4([4]byte{10, 9, 2, byte(10 + number)})},
+		pool:       netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(50 + number), 0, 0}), 16),
+		external:   netip.AddrFrom4([4]byte{203, 0, 113, byte(10 * number)}),
+	}
+	b.node = l.NAT(fmt.Sprintf("ggsn-%d", number), lab.NATConfig{Kind: kind.kind, InputDrop: true, External: b.external, Inside: []string{"ggsn"}})
+	l.Link(b.node, "gn", gn, "")
+	b.node.Addr("gn", b.at.ggsn.String()+"/24")
+	if kind.rewriting {
+		_, _ = l.Wire(b.node, "e4", n.bridge4, "", lab.WireConfig{AtoB: lab.LaneConfig{Rewrite: b.outward}, BtoA: lab.LaneConfig{Rewrite: b.inward}})
+	} else {
+		l.Link(b.node, "e4", n.bridge4, "")
+	}
+	b.node.Addr("e4", b.external.String()+"/24")
+	return b
+}
+
+// outward and inward change the terminal's address in payloads to the box's, and back.
+
+func (b *handoffBox) outward(frame []byte) bool {
+	inside := b.inside.Load()
+	return inside != nil && lab.RewriteAddress(*inside, b.external)(frame)
+}
+
+func (b *handoffBox) inward(frame []byte) bool {
+	inside := b.inside.Load()
+	return inside != nil && lab.RewriteAddress(b.external, *inside)(frame)
+}
+
+// start starts all programs and telephones.
+func (n *handoffNet) start(ctx context.Context) error {
+	if err := n.startCore(ctx, isthmus, isthmus); err != nil {
+		return err
+	}
+	sections, err := sipServer(n.daemons.dir, handoffSIP, registrarrole.Proxy)
+	if err != nil {
+		return err
+	}
+	type program struct {
+		instance
+		sections string
+	}
+	all := []program{
+		{n.registrar(), sections},
+		{n.daemons.isthmus(n.core6, "ggsn"), core4.section(filepath.Join(n.daemons.dir, "umts.state")) +
+			fmt.Sprintf("[[ggsn.apn]]\nname = %q\npool6 = [%q]\n", coreAPN(true), corePool6)},
+		{n.umts.instance, sgsnSection(core4.sgsn)},
+		{n.gprs.instance, sgsnSection(handoffGn)},
+	}
+	for i, b := range n.boxes {
+		all = append(all, program{n.daemons.isthmus(b.node, "ggsn"), b.at.section(filepath.Join(n.daemons.dir, fmt.Sprintf("gprs%d.state", i))) +
+			fmt.Sprintf("[[ggsn.apn]]\nname = %q\npool4 = [%q]\n", coreAPN(false), b.pool)})
+	}
+	for _, p := range all {
+		if _, err := n.daemons.keep(p.run(ctx, p.sections)); err != nil {
 			return err
 		}
-		if err := serving(ctx, m.server2, p, teredo.Port); err != nil {
+	}
+	for _, p := range n.daemons.run {
+		if err := running(ctx, p); err != nil {
 			return err
 		}
 	}
-	if err := m.mobile.start(ctx, who); err != nil {
+	if n.client.process, err = n.daemons.startIsthmus(ctx, n.node, "client", n.client.section()); err != nil {
 		return err
 	}
-	_, err := m.mobile.await(ctx)
-	return err
-}
-
-// route sets the default route by an interface; the smallest metric wins.
-func (m *mobileNet) route(iface, gateway string, metric int) error {
-	return m.setRoute((*netlink.Handle).RouteReplace, iface, gateway, metric)
-}
-
-// unroute takes a default route away.
-func (m *mobileNet) unroute(iface, gateway string, metric int) error {
-	return m.setRoute((*netlink.Handle).RouteDel, iface, gateway, metric)
-}
-
-func (m *mobileNet) setRoute(set setRoute, iface, gateway string, metric int) error {
-	return set.byDefault(m.mobile.node, iface, gateway, metric)
-}
-
-// setRoute is a change of a route, such as RouteReplace.
-type setRoute func(*netlink.Handle, *netlink.Route) error
-
-// byDefault changes a default route of a node, of the gateway's family.
-func (set setRoute) byDefault(node *lab.Node, iface, gateway string, metric int) error {
-	if err := node.Lab().Err(); err != nil {
+	if err := n.umts.open(ctx, core4.ggsn, true); err != nil {
 		return err
 	}
-	h := node.Netlink()
-	link, err := h.LinkByName(iface)
+	if err := poll(ctx, daemonStart, 5*time.Millisecond, func(context.Context) (bool, error) {
+		n.native = addressOn(n.node, handoffUMTS, corePool6)
+		return n.native.IsValid(), nil
+	}); err != nil {
+		return fmt.Errorf("the terminal has no address by UMTS: %w", err)
+	}
+	return n.startPhones(ctx)
+}
+
+// startPhones starts the telephones, and waits until the terminal is registered.
+func (n *handoffNet) startPhones(ctx context.Context) (err error) {
+	if n.ch, err = startPhone(ctx, n.host, phoneSettings("sip:ch@example.org", handoffSIP, true)); err != nil {
+		return err
+	}
+	set := phoneSettings(sipUE, handoffSIP, true)
+	set.UA.Password, set.UA.Register = sipSecret, time.Hour
+	if n.ue, err = startPhone(ctx, n.node, set); err != nil {
+		return err
+	}
+	return awaitBinding(ctx, n.registrar().sipBindings, n.native)
+}
+
+// registrar is the SIP server.
+func (n *handoffNet) registrar() instance { return n.daemons.isthmus(n.sip, "registrar") }
+
+// sgsnSection is the configuration of an SGSN without terminals.
+func sgsnSection(at netip.Addr) string {
+	return fmt.Sprintf("[[sgsn]]\nlocal = [%q]\nrestart_counter = \"clock\"\n", at)
+}
+
+// open has the SGSN open a context for the terminal behind the radio.
+func (a *handoffAccess) open(ctx context.Context, ggsn netip.Addr, v6 bool) error {
+	family := "v4"
+	if v6 {
+		family = "v6"
+	}
+	var done sgsnrole.Done
+	return a.order(ctx, "sgsn", "attach", sgsnrole.Attached{Terminal: sgsnrole.Terminal{
+		GGSN: ggsn.String(), APN: coreAPN(v6), Type: family, IMSI: testIMSI, GTP: 1, NSAPI: 5, TUN: ueDevice, Link: handoffRadio,
+	}}, &done)
+}
+
+// attach attaches the terminal to the second network, as its modem does: a context, then the address
+// by DHCP. The link has two ends: nobody is looked for there.
+func (n *handoffNet) attach(ctx context.Context, b *handoffBox) error {
+	if err := n.gprs.open(ctx, b.at.ggsn, false); err != nil {
+		return err
+	}
+	lease, err := n.node.Lease(ctx, handoffGPRS)
 	if err != nil {
 		return err
 	}
-	err = set(h, &netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP(gateway), Priority: metric})
-	if err != nil {
-		err = fmt.Errorf("default route of node %s by %s: %w", node.Name(), iface, err)
+	inside := lease.Addr.Addr()
+	b.inside.Store(&inside)
+	n.node.Addr(handoffGPRS, lease.Addr.String())
+	if err := n.lab.Err(); err != nil {
+		return err
 	}
-	return err
+	n.client.local, n.client.external, n.client.kind, n.client.nat = inside, b.external, b.kind, b.node
+	everybody := net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	if err := n.node.Know(handoffGPRS, lease.Router, everybody); err != nil {
+		return err
+	}
+	return setRoute((*netlink.Handle).RouteReplace).byDefault(n.node, handoffGPRS, lease.Router.String(), sipUsual)
 }
 
-// awaitPaths waits until the client's paths are in these states, written like
-// "eth0 in_use, wlan0 standing_by".
-func (m *mobileNet) awaitPaths(ctx context.Context, want string) error {
-	got := ""
-	err := poll(ctx, addressWait, 10*time.Millisecond, func(ctx context.Context) (bool, error) {
-		var state struct {
-			Paths []struct{ Interface, State string } `json:"paths"`
+// detach takes the terminal out of the second network. The box forgets it.
+func (n *handoffNet) detach(ctx context.Context, b *handoffBox) error {
+	var done sgsnrole.Done
+	if err := n.gprs.order(ctx, "sgsn", "detach", sgsnrole.Detached{Which: sgsnrole.Which{IMSI: testIMSI, NSAPI: 5}}, &done); err != nil {
+		return err
+	}
+	h := n.node.Netlink()
+	link, err := h.LinkByName(handoffGPRS)
+	if err != nil {
+		return err
+	}
+	list, err := h.AddrList(link, netlink.FAMILY_V4)
+	if err != nil {
+		return err
+	}
+	for _, a := range list {
+		err = errors.Join(err, h.AddrDel(link, &a))
+	}
+	b.inside.Store(nil)
+	return errors.Join(err, b.node.Netlink().ConntrackTableFlush(netlink.ConntrackTable))
+}
+
+// lose takes the first network away, in the middle of whatever is on the air, and says when.
+func (n *handoffNet) lose() (at time.Time, err error) {
+	at = time.Now()
+	n.lost = at
+	n.umts.wire.Cut()
+	n.node.Down(handoffUMTS)
+	return at, n.lab.Err()
+}
+
+// carrierPause is how soon after one change of a carrier the kernel tells of another.
+const carrierPause = 1100 * time.Millisecond
+
+// regain brings it back, and says when.
+func (n *handoffNet) regain() (at time.Time, err error) {
+	time.Sleep(time.Until(n.lost.Add(carrierPause)))
+	n.umts.wire.Restore()
+	at = time.Now()
+	n.node.Up(handoffUMTS)
+	return at, n.lab.Err()
+}
+
+// unroute takes the default route by the first network away, which works on, and says when.
+func (n *handoffNet) unroute() (at time.Time, err error) {
+	h := n.node.Netlink()
+	link, err := h.LinkByName(handoffUMTS)
+	if err != nil {
+		return at, err
+	}
+	routes, err := h.RouteListFiltered(unix.AF_INET6, &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
+	if err != nil {
+		return at, err
+	}
+	for _, r := range routes {
+		if isDefault6(r.Dst) || r.Dst == nil {
+			at = time.Now()
+			return at, h.RouteDel(&r)
 		}
-		err := m.mobile.isthmus().state(ctx, &state)
-		var words []string
-		for _, p := range state.Paths {
-			words = append(words, p.Interface+" "+p.State)
-		}
-		got = strings.Join(words, ", ")
-		return got == want, err
-	})
-	if err != nil {
-		return fmt.Errorf("the client's paths are %q, want %q: %w", got, want, err)
 	}
-	return nil
+	return at, errors.New("the terminal has no default route by UMTS")
+}
+
+// close ends telephones, programs and topology.
+func (n *handoffNet) close() error {
+	return errors.Join(n.ue.close(), n.ch.close(), n.teredoNet.Close())
 }

@@ -100,6 +100,14 @@ const (
 	figureLossyLatch = "hard move, 50 ms, 20 % of SIP lost: gap of 95 % of moves, latching"
 	figureLossyPlain = "hard move, 50 ms, 20 % of SIP lost: gap of 95 % of moves, no latching"
 
+	figureColdDown        = "cold: gap to the terminal beyond theory"
+	figureColdUp          = "cold: gap from the terminal beyond theory"
+	figureWarmDown        = "pre-qualified: gap to the terminal beyond theory"
+	figureWarmUp          = "pre-qualified: gap from the terminal beyond theory"
+	figureHandoffLost     = "soft, either way: most packets lost"
+	figureHandoffBindings = "bindings left after a handoff"
+	figureHandoffAlive    = "handoffs in a row, 5 % of everything lost, with the call alive behind"
+
 	figureCallsFailed  = "calls that failed, at 100 a second"
 	figureRegisters    = "Isthmus / Kamailio, registrations in a second of the server's processor"
 	figureSmallFlock   = "calls move at once, 50 ms: change to the last 200 beyond a round trip"
@@ -190,6 +198,13 @@ var Musts = slices.Concat([]Bound{
 	{sipMobilityName, figureSoftGap, report.Must{Bound: 30}},      // ms
 	{sipMobilityName, figureLossyLatch, report.Must{Bound: 300}},  // ms
 	{sipMobilityName, figureLossyPlain, report.Must{Bound: 1200}}, // ms
+	{handoffName, figureColdDown, report.Must{Bound: 60}},         // ms
+	{handoffName, figureColdUp, report.Must{Bound: 60}},           // ms
+	{handoffName, figureWarmDown, report.Must{Bound: 60}},         // ms, beyond a round trip
+	{handoffName, figureWarmUp, report.Must{Bound: 60}},           // ms
+	{handoffName, figureHandoffLost, report.Must{}},
+	{handoffName, figureHandoffBindings, report.Must{AtLeast: true, Bound: 1, Most: 1}},
+	{handoffName, figureHandoffAlive, report.Must{AtLeast: true, Bound: 100}}, // %
 	{sipLoadName, figureCallsFailed, report.Must{}},
 	{sipLoadName, figureRegisters, report.Must{AtLeast: true, Bound: 0.3}},
 	{sipLoadName, figureSmallFlock, report.Must{Bound: 50}}, // ms

@@ -250,19 +250,11 @@ func (n *sipNet) traced(ctx context.Context, h *sipHost, kind sipKind, do func(c
 	n.ue.forget()
 	h.phone.forget()
 	t := &sipTrace{from: n.lan(sipLinkA).at(2), to: n.lan(sipLinkB).at(2), peer: n.hostAddr(h), kind: kind, lossy: h.loss > 0}
-	var byB []seen
-	var err error
-	t.host, err = trace(n.lab, h.node, "eth0", func() (err error) {
-		t.ue, err = trace(n.lab, n.mobile, "a", func() (err error) {
-			byB, err = trace(n.lab, n.mobile, "b", func() error { return do(ctx, h, t) })
-			return err
-		})
-		return err
-	})
+	all, err := traceEach(n.lab, func() error { return do(ctx, h, t) }, tap{n.mobile, "a"}, tap{n.mobile, "b"}, tap{h.node, "eth0"})
 	if err != nil {
 		return nil, err
 	}
-	t.ue = inOrder(t.ue, byB)
+	t.ue, t.host = inOrder(all[0], all[1]), all[2]
 	return t, errors.Join(n.restore(kind), n.settle(ctx))
 }
 
@@ -308,28 +300,11 @@ func (n *sipNet) call(ctx context.Context, h *sipHost, t *sipTrace) error {
 
 // established waits until the call stands and both ends hear each other.
 func (n *sipNet) established(ctx context.Context, h *sipHost) error {
-	for _, p := range []*sipPhone{n.ue, h.phone} {
-		if err := p.await(ctx, ua.Established); err != nil {
-			return err
-		}
-	}
-	return awaitMedia(ctx, n.packets(), n.ue, h.phone)
+	return awaitCall(ctx, n.packets(), n.ue, h.phone)
 }
 
 // hangUp has the host end the call: the terminal hears of it where it is now.
-func (n *sipNet) hangUp(ctx context.Context, h *sipHost) error {
-	s, err := h.phone.State(ctx)
-	if err == nil && len(s.Calls) != 1 {
-		err = fmt.Errorf("the host has %d calls", len(s.Calls))
-	}
-	if err == nil {
-		err = h.phone.HangUp(ctx, s.Calls[0].ID)
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(n.ue.await(ctx, ua.Ended), h.phone.await(ctx, ua.Ended))
-}
+func (n *sipNet) hangUp(ctx context.Context, h *sipHost) error { return h.phone.hangUpOn(ctx, n.ue) }
 
 // warm has terminal and router know each other on both links.
 func (n *sipNet) warm(ctx context.Context) error {

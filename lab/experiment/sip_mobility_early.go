@@ -86,26 +86,39 @@ func (n *sipNet) callBehind(ctx context.Context, h *sipHost, t *sipTrace) error 
 
 // readEarly reads what a move before the call has cost.
 func (t sipTrace) readEarly(redirect bool) (m sipEarlyMove, err error) {
-	find := func(all []seen, since time.Time, what sipSeen) time.Time {
-		at, ok := first(all, since, what)
+	register, ok := first(t.ue, t.change, sipSeen{from: t.to, begins: "REGISTER "})
+	if !ok {
+		return m, errors.New("no REGISTER is in the captures")
+	}
+	registered, ok := first(t.ue, register, sipSeen{to: t.to, begins: sipOK, method: "REGISTER"})
+	if !ok {
+		return m, errors.New("no 200 to a REGISTER is in the captures")
+	}
+	m, err = t.readCalled(registered, redirect)
+	m.register, m.registered = register.Sub(t.change), registered.Sub(register)
+	return m, err
+}
+
+// readCalled reads how long the first call of the host since a time has taken.
+func (t sipTrace) readCalled(since time.Time, redirect bool) (m sipEarlyMove, err error) {
+	find := func(since time.Time, what sipSeen) time.Time {
+		at, ok := first(t.host, since, what)
 		if !ok && err == nil {
 			err = fmt.Errorf("no %s is in the captures", what.begins)
 		}
 		return at
 	}
-	register := find(t.ue, t.change, sipSeen{from: t.to, begins: "REGISTER "})
-	registered := find(t.ue, register, sipSeen{to: t.to, begins: sipOK, method: "REGISTER"})
-	invite := find(t.host, registered, sipSeen{from: t.peer, begins: "INVITE "})
+	invite := find(since, sipSeen{from: t.peer, begins: "INVITE "})
 	if redirect {
-		m.redirected = find(t.host, invite, sipSeen{to: t.peer, begins: "SIP/2.0 302"}).Sub(invite)
+		m.redirected = find(invite, sipSeen{to: t.peer, begins: "SIP/2.0 302"}).Sub(invite)
 	}
-	answered := find(t.host, invite, sipSeen{to: t.peer, begins: sipOK, method: "INVITE"})
+	m.answered = find(invite, sipSeen{to: t.peer, begins: sipOK, method: "INVITE"}).Sub(invite)
 	if err != nil {
 		return m, err
 	}
-	m.register, m.registered, m.answered = register.Sub(t.change), registered.Sub(register), answered.Sub(invite)
 	for _, d := range t.host {
-		if _, ok := rtpNumber(d.payload); ok && d.to.Addr() == t.peer && d.at.After(invite) {
+		// What comes before the answer is of the call before.
+		if _, ok := rtpNumber(d.payload); ok && d.to.Addr() == t.peer && d.at.After(invite.Add(m.answered)) {
 			m.heard = d.at.Sub(invite)
 			return m, nil
 		}

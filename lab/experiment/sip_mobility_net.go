@@ -208,19 +208,28 @@ func (n *sipNet) kamailio() peers.Kamailio {
 
 // serveIsthmus starts our server at an address.
 func (n *sipNet) serveIsthmus(ctx context.Context, at netip.Addr) error {
-	file := filepath.Join(n.dir, "subscribers.toml")
-	text := fmt.Sprintf("[[subscriber]]\nprivate_id = \"ue\"\npublic_ids = [%q]\npassword = %q\n", sipUE, sipSecret)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	sections, err := sipServer(n.dir, at, n.mode)
+	if err != nil {
 		return err
 	}
-	return n.serve(ctx, n.server, fmt.Sprintf(`[[registrar]]
+	return n.serve(ctx, n.server, sections)
+}
+
+// sipServer is the configuration of our server at an address, at which the terminal may register.
+func sipServer(dir string, at netip.Addr, mode string) (sections string, err error) {
+	file := filepath.Join(dir, "subscribers.toml")
+	text := fmt.Sprintf("[[subscriber]]\nprivate_id = \"ue\"\npublic_ids = [%q]\npassword = %q\n", sipUE, sipSecret)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf(`[[registrar]]
 domains = ["example.net"]
 listen = [%q]
 subscribers_file = %q
 mode = %q
 record_route = false
 keep_state = false
-`, at, file, n.mode))
+`, at, file, mode), nil
 }
 
 // settle waits until the terminal is registered by a, with b on standby.
@@ -233,18 +242,22 @@ func (n *sipNet) settle(ctx context.Context) error {
 
 // registered waits until the server has a binding of the terminal on a link.
 func (n *sipNet) registered(ctx context.Context, link int) error {
-	want := n.lan(link).at(2).String()
+	return awaitBinding(ctx, n.bindings, n.lan(link).at(2))
+}
+
+// awaitBinding waits until an address is among the contacts that a server has of the terminal.
+func awaitBinding(ctx context.Context, list func(context.Context) ([]string, error), want netip.Addr) error {
 	err := poll(ctx, sipWait, 5*time.Millisecond, func(ctx context.Context) (bool, error) {
-		list, err := n.bindings(ctx)
-		for _, contact := range list {
-			if u, e := message.ParseURI(contact); e == nil && u.Host == want {
+		contacts, err := list(ctx)
+		for _, contact := range contacts {
+			if u, e := message.ParseURI(contact); e == nil && u.Host == want.String() {
 				return true, err
 			}
 		}
 		return false, err
 	})
 	if err != nil {
-		return fmt.Errorf("the terminal has no binding for %s: %w", want, err)
+		return fmt.Errorf("the terminal has no binding for %v: %w", want, err)
 	}
 	return nil
 }
@@ -259,8 +272,12 @@ func (n *sipNet) bindings(ctx context.Context) (contacts []string, err error) {
 		printed, err := n.run(ctx, n.server, append([]string{command.Path}, command.Args...)...)
 		return peers.KamailioContacts(printed), err
 	}
+	return instance{n.server, n.env.Binary, n.dir, n.server.Name()}.sipBindings(ctx)
+}
+
+// sipBindings are the contacts of the terminal at our server.
+func (i instance) sipBindings(ctx context.Context) (contacts []string, err error) {
 	var list registrarrole.Bindings
-	i := instance{n.server, n.env.Binary, n.dir, n.server.Name()}
 	err = i.ask(ctx, "registrar", "bindings", map[string]any{"address": sipUE, "limit": 100}, &list)
 	for _, b := range list.Bindings {
 		contacts = append(contacts, b.Contact)

@@ -135,3 +135,28 @@ func awaitMedia(ctx context.Context, more uint64, phones ...*sipPhone) error {
 	}
 	return nil
 }
+
+// awaitCall waits until the call of two telephones stands, and both have heard so many packets.
+func awaitCall(ctx context.Context, packets uint64, phones ...*sipPhone) error {
+	for _, p := range phones {
+		if err := p.await(ctx, ua.Established); err != nil {
+			return err
+		}
+	}
+	return awaitMedia(ctx, packets, phones...)
+}
+
+// hangUpOn ends the one call, and waits until the other end has heard of it.
+func (p *sipPhone) hangUpOn(ctx context.Context, other *sipPhone) error {
+	s, err := p.State(ctx)
+	if err == nil && len(s.Calls) != 1 {
+		err = fmt.Errorf("the telephone that is to end the call has %d", len(s.Calls))
+	}
+	if err == nil {
+		err = p.HangUp(ctx, s.Calls[0].ID)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(other.await(ctx, ua.Ended), p.await(ctx, ua.Ended))
+}

@@ -66,14 +66,14 @@ func TestStart(t *testing.T) {
 }
 
 // Once each. Miredo's half minute decides how long it takes.
-func TestHandoff(t *testing.T) {
+func TestTeredoHandoff(t *testing.T) {
 	t.Parallel()
 	ctx, e := testEnv(t)
-	ours, peer, err := measureHandoffs(ctx, e, 1)
+	ours, peer, err := measureTeredoHandoffs(ctx, e, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := handoffReport(ours, peer, "")
+	r := teredoHandoffReport(ours, peer, "")
 	mustBeMeasured(t, r)
 	// Losses do not depend on a busy machine, milliseconds do. Seconds get longer, but
 	// not as long as what does not see the change.

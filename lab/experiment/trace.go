@@ -52,6 +52,25 @@ func trace(l *lab.Lab, node *lab.Node, iface string, f func() error) ([]seen, er
 	return readCapture(b)
 }
 
+// tap is an end of a link that is recorded.
+type tap struct {
+	node  *lab.Node
+	iface string
+}
+
+// traceEach records several links while f runs, and gives what was seen on each.
+func traceEach(l *lab.Lab, f func() error, taps ...tap) ([][]seen, error) {
+	if len(taps) == 0 {
+		return nil, f()
+	}
+	var behind [][]seen
+	first, err := trace(l, taps[0].node, taps[0].iface, func() (err error) {
+		behind, err = traceEach(l, f, taps[1:]...)
+		return err
+	})
+	return append([][]seen{first}, behind...), err
+}
+
 // readCapture gives the UDP datagrams of an Ethernet capture.
 func readCapture(b []byte) ([]seen, error) {
 	if len(b) < captureHeader {
@@ -76,7 +95,15 @@ func readCapture(b []byte) ([]seen, error) {
 // datagram finds the UDP datagram in an Ethernet frame.
 func datagram(frame []byte) (d seen, ok bool) {
 	source, destination, udp, ok := overIP(frame)
-	if !ok || len(udp) < packet.UDPHeaderLen {
+	if !ok {
+		return d, false
+	}
+	return datagramOf(source, destination, udp)
+}
+
+// datagramOf reads what an IP packet carries for UDP.
+func datagramOf(source, destination netip.Addr, udp []byte) (d seen, ok bool) {
+	if len(udp) < packet.UDPHeaderLen {
 		return d, false
 	}
 	size := int(binary.BigEndian.Uint16(udp[4:]))
@@ -87,6 +114,25 @@ func datagram(frame []byte) (d seen, ok bool) {
 	d.to = netip.AddrPortFrom(destination, binary.BigEndian.Uint16(udp[2:]))
 	d.payload = udp[packet.UDPHeaderLen:size]
 	return d, true
+}
+
+// unwrapped are datagrams, those in the place of others by which Teredo carries them.
+func unwrapped(all []seen) []seen {
+	plain := make([]seen, len(all))
+	for i, d := range all {
+		plain[i] = d
+		p, err := teredo.Parse(d.payload)
+		if err != nil {
+			continue
+		}
+		if source, destination, udp, ok := overIPv6(p.IPv6); ok {
+			if inside, ok := datagramOf(source, destination, udp); ok {
+				inside.at = d.at
+				plain[i] = inside
+			}
+		}
+	}
+	return plain
 }
 
 // overIP finds what an IP packet carries for UDP.
@@ -106,17 +152,20 @@ func overIP(frame []byte) (source, destination netip.Addr, udp []byte, ok bool) 
 		}
 		return netip.AddrFrom4([4]byte(ip[12:])), netip.AddrFrom4([4]byte(ip[16:])), ip[length:], true
 	case ethernetIPv6:
-		p, _, ok := packet.ParseIPv6(ip)
-		if !ok {
-			return source, destination, nil, false
+		if p, _, ok := packet.ParseIPv6(ip); ok {
+			return overIPv6(p)
 		}
-		next, at, ok := p.UpperLayer()
-		if !ok || next != packet.ProtoUDP {
-			return source, destination, nil, false
-		}
-		return p.Src(), p.Dst(), p[at:], true
 	}
 	return source, destination, nil, false
+}
+
+// overIPv6 finds what a packet of IPv6 carries for UDP.
+func overIPv6(p packet.IPv6) (source, destination netip.Addr, udp []byte, ok bool) {
+	next, at, ok := p.UpperLayer()
+	if !ok || next != packet.ProtoUDP {
+		return source, destination, nil, false
+	}
+	return p.Src(), p.Dst(), p[at:], true
 }
 
 // describe says in words what a Teredo datagram is.
