@@ -73,7 +73,8 @@ func aorOf(u *message.URI) string {
 }
 
 // onward is the route on which requests leave that are not this proxy's business: to the next hop,
-// or to the registrar that serves the one whom a request is for. Empty: there is none.
+// or to the registrar that serves the one whom a request is for, by the I-CSCF if there is one. Empty:
+// there is none.
 func (p *Proxy) onward(m *message.Message) string {
 	server := p.settings.NextHop
 	if server == "" {
@@ -89,6 +90,9 @@ func (p *Proxy) onward(m *message.Message) string {
 	u, err := message.ParseURI(server)
 	if err != nil || p.own(&u) {
 		return ""
+	}
+	if i, err := message.ParseURI(p.settings.ICSCF); err == nil && p.settings.NextHop == "" && m.Method != "REGISTER" && !p.own(&i) {
+		u = i
 	}
 	u.Params = u.Params.Without("lr").WithBare("lr")
 	return "<" + u.String() + ">"

@@ -54,7 +54,7 @@ func proxySettings(s *Settings) registrar.ProxySettings {
 	p := registrar.ProxyDefaults()
 	p.Listeners = listeners(s)
 	p.Redirect, p.Prove, p.RecordRoute = s.Mode == Redirect, s.ProveCallers, s.RecordRoute
-	p.Trusted, p.NextHop = s.Trusted, s.NextHop
+	p.Trusted, p.NextHop, p.ICSCF = s.Trusted, s.NextHop, s.ICSCF
 	p.TimerC, p.MaxForks, p.MTU = s.RingTimeout, s.MaxForks, s.MTU
 	p.Transactions.Servers, p.Transactions.Clients = s.MaxTransactions, s.MaxTransactions
 	p.Transactions.PerSource = s.TransactionsPerSource
