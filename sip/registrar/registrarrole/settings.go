@@ -92,13 +92,7 @@ func readAccounts(s *Settings) (list []registrar.Account, err error) {
 			AMF: one.AMF, SQN: aka.SQN(one.SQN), Server: one.SCSCF,
 		}
 		if one.HasAKA() {
-			opc := aka.Key{}
-			if one.OPc != nil {
-				opc = aka.Key(*one.OPc)
-			} else {
-				opc = aka.DeriveOPc(aka.Key(*one.K), aka.Key(*one.OP))
-			}
-			a.Milenage = aka.NewMilenage(aka.Key(*one.K), opc)
+			a.Milenage = aka.MilenageOf(aka.Key(*one.K), (*aka.Key)(one.OP), (*aka.Key)(one.OPc))
 		}
 		list = append(list, a)
 	}
