@@ -250,19 +250,11 @@ func (n *sipNet) traced(ctx context.Context, h *sipHost, kind sipKind, do func(c
 	n.ue.forget()
 	h.phone.forget()
 	t := &sipTrace{from: n.lan(sipLinkA).at(2), to: n.lan(sipLinkB).at(2), peer: n.hostAddr(h), kind: kind, lossy: h.loss > 0}
-	var byB []seen
-	var err error
-	t.host, err = trace(n.lab, h.node, "eth0", func() (err error) {
-		t.ue, err = trace(n.lab, n.mobile, "a", func() (err error) {
-			byB, err = trace(n.lab, n.mobile, "b", func() error { return do(ctx, h, t) })
-			return err
-		})
-		return err
-	})
+	all, err := traceFrames(n.lab, []tap{{h.node, "eth0"}, {n.mobile, "a"}, {n.mobile, "b"}}, func() error { return do(ctx, h, t) })
 	if err != nil {
 		return nil, err
 	}
-	t.ue = inOrder(t.ue, byB)
+	t.host, t.ue = datagramsOf(all[0]), inOrder(datagramsOf(all[1]), datagramsOf(all[2]))
 	return t, errors.Join(n.restore(kind), n.settle(ctx))
 }
 
@@ -282,7 +274,7 @@ func (n *sipNet) call(ctx context.Context, h *sipHost, t *sipTrace) error {
 	if _, err := n.ue.Call(ctx, "sip:"+h.name+"@"+uriHost(t.peer)); err != nil {
 		return err
 	}
-	if err := n.established(ctx, h); err != nil {
+	if err := established(ctx, n.packets(), n.ue, h.phone); err != nil {
 		return err
 	}
 	if err := n.change(t); err != nil {
@@ -303,32 +295,7 @@ func (n *sipNet) call(ctx context.Context, h *sipHost, t *sipTrace) error {
 		return err
 	}
 	t.bindings = len(list)
-	return n.hangUp(ctx, h)
-}
-
-// established waits until the call stands and both ends hear each other.
-func (n *sipNet) established(ctx context.Context, h *sipHost) error {
-	for _, p := range []*sipPhone{n.ue, h.phone} {
-		if err := p.await(ctx, ua.Established); err != nil {
-			return err
-		}
-	}
-	return awaitMedia(ctx, n.packets(), n.ue, h.phone)
-}
-
-// hangUp has the host end the call: the terminal hears of it where it is now.
-func (n *sipNet) hangUp(ctx context.Context, h *sipHost) error {
-	s, err := h.phone.State(ctx)
-	if err == nil && len(s.Calls) != 1 {
-		err = fmt.Errorf("the host has %d calls", len(s.Calls))
-	}
-	if err == nil {
-		err = h.phone.HangUp(ctx, s.Calls[0].ID)
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(n.ue.await(ctx, ua.Ended), h.phone.await(ctx, ua.Ended))
+	return h.phone.endCall(ctx, n.ue) // which hears of it where it is now
 }
 
 // warm has terminal and router know each other on both links.
@@ -346,8 +313,10 @@ func (n *sipNet) warm(ctx context.Context) error {
 }
 
 // packets is how many are heard before a change and behind it.
-func (n *sipNet) packets() uint64 {
-	if n.env.Runs > 0 && n.env.Runs < longRun {
+func (n *sipNet) packets() uint64 { return warmPackets(n.env) }
+
+func warmPackets(e *lab.Env) uint64 {
+	if e.Runs > 0 && e.Runs < longRun {
 		return sipWarmShort
 	}
 	return sipWarm

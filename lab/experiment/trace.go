@@ -27,47 +27,99 @@ const (
 	ipv4MinLen    = 20
 )
 
-// seen is one UDP datagram of a capture.
+// seen is one UDP datagram of a capture, or one message of a stream.
 type seen struct {
 	at       time.Time
 	from, to netip.AddrPort
 	payload  []byte
 }
 
+// frameSeen is one Ethernet frame of a capture.
+type frameSeen struct {
+	at    time.Time
+	frame []byte
+}
+
+// tap is a link's end where frames are recorded.
+type tap struct {
+	node  *lab.Node
+	iface string
+}
+
 // trace records one link while f runs and gives the datagrams seen there.
 func trace(l *lab.Lab, node *lab.Node, iface string, f func() error) ([]seen, error) {
-	file := filepath.Join(l.Dir(), "trace-"+node.Name()+"-"+iface+".pcap")
-	c, err := l.Capture(node, iface, file)
+	all, err := traceFrames(l, []tap{{node, iface}}, f)
 	if err != nil {
 		return nil, err
 	}
-	err = f()
-	if err := errors.Join(err, c.Stop()); err != nil {
-		return nil, err
+	return datagramsOf(all[0]), nil
+}
+
+// traceFrames records links while f runs and gives the frames of each.
+func traceFrames(l *lab.Lab, taps []tap, f func() error) (all [][]frameSeen, err error) {
+	var running []*lab.Capture
+	var files []string
+	for _, t := range taps {
+		file := filepath.Join(l.Dir(), "trace-"+t.node.Name()+"-"+t.iface+".pcap")
+		c, failed := l.Capture(t.node, t.iface, file)
+		if err = failed; err != nil {
+			break
+		}
+		running, files = append(running, c), append(files, file)
 	}
-	b, err := os.ReadFile(file)
+	if err == nil {
+		err = f()
+	}
+	for _, c := range running {
+		err = errors.Join(err, c.Stop())
+	}
 	if err != nil {
 		return nil, err
 	}
-	return readCapture(b)
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		frames, err := readFrames(b)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, frames)
+	}
+	return all, nil
 }
 
 // readCapture gives the UDP datagrams of an Ethernet capture.
 func readCapture(b []byte) ([]seen, error) {
+	frames, err := readFrames(b)
+	return datagramsOf(frames), err
+}
+
+// datagramsOf are those of UDP among frames.
+func datagramsOf(frames []frameSeen) (all []seen) {
+	for _, f := range frames {
+		if d, ok := datagram(f.frame); ok {
+			d.at = f.at
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// readFrames gives the frames of an Ethernet capture.
+func readFrames(b []byte) ([]frameSeen, error) {
 	if len(b) < captureHeader {
 		return nil, errors.New("the capture is empty")
 	}
-	var all []seen
+	var all []frameSeen
 	for b = b[captureHeader:]; len(b) >= recordHeader; {
 		at := time.Unix(int64(binary.LittleEndian.Uint32(b)), int64(binary.LittleEndian.Uint32(b[4:])))
 		n := int(binary.LittleEndian.Uint32(b[8:]))
 		if n > len(b)-recordHeader {
 			return all, errors.New("the capture ends in the middle of a packet")
 		}
-		if d, ok := datagram(b[recordHeader : recordHeader+n]); ok {
-			d.at = at
-			all = append(all, d)
-		}
+		all = append(all, frameSeen{at, b[recordHeader : recordHeader+n]})
 		b = b[recordHeader+n:]
 	}
 	return all, nil
@@ -75,7 +127,7 @@ func readCapture(b []byte) ([]seen, error) {
 
 // datagram finds the UDP datagram in an Ethernet frame.
 func datagram(frame []byte) (d seen, ok bool) {
-	source, destination, udp, ok := overIP(frame)
+	source, destination, udp, ok := overIP(frame, packet.ProtoUDP)
 	if !ok || len(udp) < packet.UDPHeaderLen {
 		return d, false
 	}
@@ -89,15 +141,15 @@ func datagram(frame []byte) (d seen, ok bool) {
 	return d, true
 }
 
-// overIP finds what an IP packet carries for UDP.
-func overIP(frame []byte) (source, destination netip.Addr, udp []byte, ok bool) {
+// overIP finds what an IP packet carries for a protocol.
+func overIP(frame []byte, protocol byte) (source, destination netip.Addr, carried []byte, ok bool) {
 	if len(frame) < ethernetLen {
 		return source, destination, nil, false
 	}
 	ip := frame[ethernetLen:]
 	switch binary.BigEndian.Uint16(frame[12:]) {
 	case ethernetIPv4:
-		if len(ip) < ipv4MinLen || ip[9] != packet.ProtoUDP {
+		if len(ip) < ipv4MinLen || ip[9] != protocol {
 			return source, destination, nil, false
 		}
 		length := int(ip[0]&15) * 4
@@ -111,7 +163,7 @@ func overIP(frame []byte) (source, destination netip.Addr, udp []byte, ok bool) 
 			return source, destination, nil, false
 		}
 		next, at, ok := p.UpperLayer()
-		if !ok || next != packet.ProtoUDP {
+		if !ok || next != protocol {
 			return source, destination, nil, false
 		}
 		return p.Src(), p.Dst(), p[at:], true
