@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,8 @@ import (
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/subscriber"
+	"github.com/isthmus-net/isthmus/sip/aka"
 	"github.com/isthmus-net/isthmus/sip/media"
 	"github.com/isthmus-net/isthmus/sip/media/g711"
 	"github.com/isthmus-net/isthmus/sip/media/wav"
@@ -33,22 +36,23 @@ type SIPCmd struct {
 // SIPUACmd is `isthmus sip ua`.
 type SIPUACmd struct {
 	SocketFlag
-	Address   string        `arg:"" help:"Address of record, such as sip:alice@example.com."`
-	Call      string        `placeholder:"ADDRESS" help:"Call at once."`
-	Answer    bool          `help:"Take every call."`
-	Proxy     string        `placeholder:"ADDRESS" help:"Where requests go first, such as sip:[2001:db8::5]."`
-	Register  time.Duration `default:"0s" help:"Register for so long, again and again; 0s is not at all (${default})."`
-	Username  string        `help:"Name for authentication, if it is not that of the address."`
-	Password  string        `env:"ISTHMUS_SIP_PASSWORD" help:"Password; better in the environment, where other users do not see it (${env})."`
-	Instance  string        `placeholder:"URN" help:"Name of this device over restarts, such as urn:uuid:…."`
-	Port      uint16        `default:"5060" help:"SIP's port on every address (${default})."`
-	Interface []string      `placeholder:"NAME" help:"Interfaces whose addresses are used; all but the loopback if none is named."`
-	Play      string        `type:"existingfile" placeholder:"FILE" help:"Send a WAV file of 8000 Hz, again and again."`
-	Tone      float64       `placeholder:"HZ" help:"Send a tone."`
-	Record    string        `placeholder:"FILE" help:"Write what is heard to a WAV file; a number is added from the second call on."`
-	SRTP      bool          `name:"srtp" help:"Demand SRTP with keys in SDP (RFC 4568)."`
-	NoLatch   bool          `help:"Send media only to where the peer says, not to where its media come from."`
-	Repeat    time.Duration `placeholder:"TIME" help:"Repeat a request first after this time, if it is shorter than 500ms; for closed networks alone (RFC 3261 section 17.1.1.2)."`
+	Address     string        `arg:"" help:"Address of record, such as sip:alice@example.com."`
+	Call        string        `placeholder:"ADDRESS" help:"Call at once."`
+	Answer      bool          `help:"Take every call."`
+	Proxy       string        `placeholder:"ADDRESS" help:"Where requests go first, such as sip:[2001:db8::5]."`
+	Register    time.Duration `default:"0s" help:"Register for so long, again and again; 0s is not at all (${default})."`
+	Username    string        `help:"Name for authentication, if it is not that of the address."`
+	Password    string        `env:"ISTHMUS_SIP_PASSWORD" help:"Password; better in the environment, where other users do not see it (${env})."`
+	Subscribers string        `type:"existingfile" placeholder:"FILE" help:"File of subscribers, as a registrar has it, in which this address proves itself by k and opc (AKA) or a password."`
+	Instance    string        `placeholder:"URN" help:"Name of this device over restarts, such as urn:uuid:…."`
+	Port        uint16        `default:"5060" help:"SIP's port on every address (${default})."`
+	Interface   []string      `placeholder:"NAME" help:"Interfaces whose addresses are used; all but the loopback if none is named."`
+	Play        string        `type:"existingfile" placeholder:"FILE" help:"Send a WAV file of 8000 Hz, again and again."`
+	Tone        float64       `placeholder:"HZ" help:"Send a tone."`
+	Record      string        `placeholder:"FILE" help:"Write what is heard to a WAV file; a number is added from the second call on."`
+	SRTP        bool          `name:"srtp" help:"Demand SRTP with keys in SDP (RFC 4568)."`
+	NoLatch     bool          `help:"Send media only to where the peer says, not to where its media come from."`
+	Repeat      time.Duration `placeholder:"TIME" help:"Repeat a request first after this time, if it is shorter than 500ms; for closed networks alone (RFC 3261 section 17.1.1.2)."`
 }
 
 // longestRecord bounds a recording.
@@ -106,6 +110,11 @@ func (c *SIPUACmd) settings() (agent.Settings, *sounds, error) {
 			return set, nil, fmt.Errorf("--proxy %q is no address: write one such as sip:[2001:db8::5]", c.Proxy)
 		}
 	}
+	if c.Subscribers != "" {
+		if err := c.prove(&set.UA); err != nil {
+			return set, nil, err
+		}
+	}
 	if c.Play != "" && c.Tone != 0 {
 		return set, nil, errors.New("--play and --tone are two sources: write one of them")
 	}
@@ -126,6 +135,25 @@ func (c *SIPUACmd) settings() (agent.Settings, *sounds, error) {
 	}
 	set.Sound = s.next
 	return set, s, nil
+}
+
+// prove takes name and secret from a file of subscribers: as a card has them, or a password.
+func (c *SIPUACmd) prove(set *ua.Settings) error {
+	file, err := subscriber.Read(c.Subscribers)
+	if err != nil {
+		return err
+	}
+	s := file.ByPublicID(set.AOR.String())
+	switch {
+	case s == nil:
+		return fmt.Errorf("%s names nobody with the address %s: add it to public_ids", c.Subscribers, set.AOR.String())
+	case s.HasAKA():
+		set.SIM = &ua.SIM{Milenage: aka.MilenageOf(aka.Key(*s.K), (*aka.Key)(s.OP), (*aka.Key)(s.OPc))}
+	case s.Password == "":
+		return fmt.Errorf("%s has the password of %s as a digest alone, and a telephone needs it itself: write password", c.Subscribers, set.AOR.String())
+	}
+	set.Username, set.Password = cmp.Or(set.Username, s.PrivateID), cmp.Or(set.Password, string(s.Password))
+	return nil
 }
 
 // sounds are what calls send and hear.

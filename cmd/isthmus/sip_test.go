@@ -5,10 +5,13 @@ package main
 import (
 	"bufio"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/isthmus-net/isthmus/internal/control"
+	"github.com/isthmus-net/isthmus/sip/aka"
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/ua"
 	"github.com/isthmus-net/isthmus/sip/ua/agent"
@@ -41,5 +44,72 @@ func TestTelephoneHearsOfAddresses(t *testing.T) {
 	}
 	if err := <-ended; err != nil || !heard {
 		t.Errorf("heard %v, error %v", heard, err)
+	}
+}
+
+// TestSIPSubscribers has a telephone prove itself by what a file of subscribers has for its address.
+func TestSIPSubscribers(t *testing.T) {
+	// Set 1 of TS 35.208.
+	k := aka.Key{0x46, 0x5b, 0x5c, 0xe8, 0xb1, 0x99, 0xb4, 0x9f, 0xaa, 0x5f, 0x0a, 0x2e, 0xe2, 0x38, 0xa6, 0xbc}
+	op := aka.Key{0xcd, 0xc2, 0x02, 0xd5, 0x12, 0x3e, 0x20, 0xf6, 0x2b, 0x6d, 0x67, 0x6a, 0xc7, 0x2c, 0xb3, 0x18}
+	challenge := aka.NewMilenage(k, aka.DeriveOPc(k, op)).Vector([16]byte{1}, 1<<5, aka.AMF{})
+	file := filepath.Join(t.TempDir(), "subscribers.toml")
+	const text = `
+[[subscriber]]
+private_id = "alice@ims.example"
+public_ids = ["sip:alice@ims.example"]
+k = "465b5ce8b199b49faa5f0a2ee238a6bc"
+opc = "cd63cb71954a9f4e48a5994e37a02baf"
+[[subscriber]]
+private_id = "olga@ims.example"
+public_ids = ["sip:olga@ims.example"]
+k = "465b5ce8b199b49faa5f0a2ee238a6bc"
+op = "cdc202d5123e20f62b6d676ac72cb318"
+[[subscriber]]
+private_id = "bob"
+public_ids = ["sip:robert@ims.example"]
+password = "secret"
+[[subscriber]]
+private_id = "carol"
+public_ids = ["sip:carol@ims.example"]
+ha1 = "0123456789abcdef0123456789abcdef"
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		address, username, password string
+		sim                         bool
+		problem                     string
+	}{
+		{address: "sip:alice@ims.example", username: "alice@ims.example", sim: true},
+		{address: "sip:olga@ims.example", username: "olga@ims.example", sim: true},
+		{address: "sip:robert@ims.example", username: "bob", password: "secret"},
+		{address: "sip:carol@ims.example", problem: "a digest alone"},
+		{address: "sip:dave@ims.example", problem: "names nobody with the address sip:dave@ims.example"},
+	} {
+		t.Run(tt.address, func(t *testing.T) {
+			set, _, err := (&SIPUACmd{Address: tt.address, Subscribers: file}).settings()
+			if tt.problem != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.problem) {
+					t.Errorf("the error is %v, want one with %q", err, tt.problem)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if set.UA.Username != tt.username || set.UA.Password != tt.password {
+				t.Errorf("%q proves itself by %q", set.UA.Username, set.UA.Password)
+			}
+			if (set.UA.SIM != nil) != tt.sim {
+				t.Fatalf("a SIM: %t", set.UA.SIM != nil)
+			}
+			if tt.sim {
+				if a, ok := set.UA.SIM.Milenage.Answer(challenge.RAND, challenge.AUTN); !ok || a.RES != challenge.XRES {
+					t.Error("the SIM has other keys")
+				}
+			}
+		})
 	}
 }

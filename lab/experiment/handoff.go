@@ -194,7 +194,7 @@ func (n *handoffNet) cold(ctx context.Context, b *handoffBox, all *handoffCases)
 		if err := n.moved(ctx, t, teredo.Prefix); err != nil {
 			return err
 		}
-		return n.ch.hangUpOn(ctx, n.ue)
+		return n.ch.endCall(ctx, n.ue)
 	})
 	if err != nil {
 		return err
@@ -280,7 +280,7 @@ func (n *handoffNet) back(ctx context.Context, c *handoffCase) error {
 		if err := n.moved(ctx, t, corePool6); err != nil {
 			return err
 		}
-		return n.ch.hangUpOn(ctx, n.ue)
+		return n.ch.endCall(ctx, n.ue)
 	})
 }
 
@@ -292,7 +292,7 @@ func (n *handoffNet) called(ctx context.Context, all *handoffCases) error {
 		if _, err := n.ch.Call(ctx, sipUE); err != nil {
 			return err
 		}
-		return awaitCall(ctx, n.packets(), n.ue, n.ch)
+		return established(ctx, n.packets(), n.ue, n.ch)
 	})
 	if err != nil {
 		return fmt.Errorf("the terminal is called at its new address: %w", err)
@@ -337,7 +337,7 @@ func (n *handoffNet) call(ctx context.Context) error {
 	if _, err := n.ue.Call(ctx, "sip:ch@"+uriHost(hostAddr)); err != nil {
 		return err
 	}
-	return awaitCall(ctx, n.packets(), n.ue, n.ch)
+	return established(ctx, n.packets(), n.ue, n.ch)
 }
 
 // callWarm does so, and opens the way by Teredo to the host.
@@ -373,10 +373,10 @@ func (n *handoffNet) moved(ctx context.Context, t *handoffTrace, to netip.Prefix
 		return err
 	}
 	t.settled = time.Now()
-	if err := awaitBinding(ctx, n.registrar().sipBindings, t.to); err != nil {
+	if err := awaitBinding(ctx, n.bindings, t.to); err != nil {
 		return err
 	}
-	list, err := n.registrar().sipBindings(ctx)
+	list, err := n.bindings(ctx)
 	t.bindings = len(list)
 	return err
 }

@@ -270,11 +270,16 @@ func (n *handoffNet) startPhones(ctx context.Context) (err error) {
 	if n.ue, err = startPhone(ctx, n.node, set); err != nil {
 		return err
 	}
-	return awaitBinding(ctx, n.registrar().sipBindings, n.native)
+	return awaitBinding(ctx, n.bindings, n.native)
 }
 
 // registrar is the SIP server.
 func (n *handoffNet) registrar() instance { return n.daemons.isthmus(n.sip, "registrar") }
+
+// bindings are the contacts of the terminal there.
+func (n *handoffNet) bindings(ctx context.Context) ([]string, error) {
+	return n.registrar().bindings(ctx, sipUE)
+}
 
 // sgsnSection is the configuration of an SGSN without terminals.
 func sgsnSection(at netip.Addr) string {

@@ -274,7 +274,7 @@ func (n *sipNet) call(ctx context.Context, h *sipHost, t *sipTrace) error {
 	if _, err := n.ue.Call(ctx, "sip:"+h.name+"@"+uriHost(t.peer)); err != nil {
 		return err
 	}
-	if err := n.established(ctx, h); err != nil {
+	if err := established(ctx, n.packets(), n.ue, h.phone); err != nil {
 		return err
 	}
 	if err := n.change(t); err != nil {
@@ -295,16 +295,8 @@ func (n *sipNet) call(ctx context.Context, h *sipHost, t *sipTrace) error {
 		return err
 	}
 	t.bindings = len(list)
-	return n.hangUp(ctx, h)
+	return h.phone.endCall(ctx, n.ue) // which hears of it where it is now
 }
-
-// established waits until the call stands and both ends hear each other.
-func (n *sipNet) established(ctx context.Context, h *sipHost) error {
-	return awaitCall(ctx, n.packets(), n.ue, h.phone)
-}
-
-// hangUp has the host end the call: the terminal hears of it where it is now.
-func (n *sipNet) hangUp(ctx context.Context, h *sipHost) error { return h.phone.hangUpOn(ctx, n.ue) }
 
 // warm has terminal and router know each other on both links.
 func (n *sipNet) warm(ctx context.Context) error {
@@ -321,8 +313,10 @@ func (n *sipNet) warm(ctx context.Context) error {
 }
 
 // packets is how many are heard before a change and behind it.
-func (n *sipNet) packets() uint64 {
-	if n.env.Runs > 0 && n.env.Runs < longRun {
+func (n *sipNet) packets() uint64 { return warmPackets(n.env) }
+
+func warmPackets(e *lab.Env) uint64 {
+	if e.Runs > 0 && e.Runs < longRun {
 		return sipWarmShort
 	}
 	return sipWarm

@@ -77,11 +77,11 @@ func (n *sipNet) callBehind(ctx context.Context, h *sipHost, t *sipTrace) error 
 	if _, err := h.phone.Call(ctx, sipUE); err != nil {
 		return err
 	}
-	if err := n.established(ctx, h); err != nil {
+	if err := established(ctx, n.packets(), n.ue, h.phone); err != nil {
 		return err
 	}
 	t.settled = time.Now()
-	return n.hangUp(ctx, h)
+	return h.phone.endCall(ctx, n.ue)
 }
 
 // readEarly reads what a move before the call has cost.

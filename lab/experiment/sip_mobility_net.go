@@ -272,13 +272,13 @@ func (n *sipNet) bindings(ctx context.Context) (contacts []string, err error) {
 		printed, err := n.run(ctx, n.server, append([]string{command.Path}, command.Args...)...)
 		return peers.KamailioContacts(printed), err
 	}
-	return instance{n.server, n.env.Binary, n.dir, n.server.Name()}.sipBindings(ctx)
+	return instance{n.server, n.env.Binary, n.dir, n.server.Name()}.bindings(ctx, sipUE)
 }
 
-// sipBindings are the contacts of the terminal at our server.
-func (i instance) sipBindings(ctx context.Context) (contacts []string, err error) {
+// bindings are the contacts of an address of record at this registrar.
+func (i instance) bindings(ctx context.Context, aor string) (contacts []string, err error) {
 	var list registrarrole.Bindings
-	err = i.ask(ctx, "registrar", "bindings", map[string]any{"address": sipUE, "limit": 100}, &list)
+	err = i.ask(ctx, "registrar", "bindings", map[string]any{"address": aor, "limit": 100}, &list)
 	for _, b := range list.Bindings {
 		contacts = append(contacts, b.Contact)
 	}

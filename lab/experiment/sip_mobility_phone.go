@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
@@ -73,25 +74,58 @@ func (p *sipPhone) forget() {
 
 // await waits for the next event of a kind.
 func (p *sipPhone) await(ctx context.Context, k ua.Kind) error {
+	_, err := p.awaitEvent(ctx, k)
+	return err
+}
+
+// awaitAll waits until there was an event of each kind.
+func (p *sipPhone) awaitAll(ctx context.Context, kinds ...ua.Kind) error {
+	for len(kinds) > 0 {
+		v, err := p.awaitEvent(ctx, kinds...)
+		if err != nil {
+			return err
+		}
+		kinds = slices.DeleteFunc(kinds, func(k ua.Kind) bool { return k == v.Kind })
+	}
+	return nil
+}
+
+// awaitEvent waits for the next event of one of these kinds.
+func (p *sipPhone) awaitEvent(ctx context.Context, kinds ...ua.Kind) (ua.Event, error) {
 	late := time.After(sipWait)
 	for {
 		select {
 		case v, ok := <-p.Events():
 			switch {
 			case !ok:
-				return errors.New("the telephone has ended")
+				return ua.Event{}, errors.New("the telephone has ended")
 			case v.Media != nil:
-			case v.Kind == k:
-				return nil
+			case slices.Contains(kinds, v.Kind):
+				return v.Event, nil
 			case v.Kind == ua.Ended || v.Kind == ua.MoveFailed:
-				return fmt.Errorf("%v: %d %s", v.Kind, v.Status, v.Reason)
+				return v.Event, fmt.Errorf("%v: %d %s", v.Kind, v.Status, v.Reason)
 			}
 		case <-late:
-			return fmt.Errorf("nothing is %v after %v", k, sipWait)
+			return ua.Event{}, fmt.Errorf("nothing is %v after %v", kinds, sipWait)
 		case <-ctx.Done():
-			return ctx.Err()
+			return ua.Event{}, ctx.Err()
 		}
 	}
+}
+
+// endCall ends the one call, and waits until the other end knows.
+func (p *sipPhone) endCall(ctx context.Context, other *sipPhone) error {
+	s, err := p.State(ctx)
+	if err == nil && len(s.Calls) != 1 {
+		err = fmt.Errorf("the telephone has %d calls", len(s.Calls))
+	}
+	if err == nil {
+		err = p.HangUp(ctx, s.Calls[0].ID)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(other.await(ctx, ua.Ended), p.await(ctx, ua.Ended))
 }
 
 // awaitPaths waits until calls would go by an address, and so many others stand by.
@@ -100,6 +134,16 @@ func (p *sipPhone) awaitPaths(ctx context.Context, using netip.Addr, standby int
 		s, err := p.State(ctx)
 		return s.Path.Addr() == using && len(s.Standby) == standby, err
 	})
+}
+
+// established waits until a call stands between these telephones, and each has heard so many packets.
+func established(ctx context.Context, packets uint64, phones ...*sipPhone) error {
+	for _, p := range phones {
+		if err := p.await(ctx, ua.Established); err != nil {
+			return err
+		}
+	}
+	return awaitMedia(ctx, packets, phones...)
 }
 
 // received is how many packets the one call has heard.
@@ -134,29 +178,4 @@ func awaitMedia(ctx context.Context, more uint64, phones ...*sipPhone) error {
 		}
 	}
 	return nil
-}
-
-// awaitCall waits until the call of two telephones stands, and both have heard so many packets.
-func awaitCall(ctx context.Context, packets uint64, phones ...*sipPhone) error {
-	for _, p := range phones {
-		if err := p.await(ctx, ua.Established); err != nil {
-			return err
-		}
-	}
-	return awaitMedia(ctx, packets, phones...)
-}
-
-// hangUpOn ends the one call, and waits until the other end has heard of it.
-func (p *sipPhone) hangUpOn(ctx context.Context, other *sipPhone) error {
-	s, err := p.State(ctx)
-	if err == nil && len(s.Calls) != 1 {
-		err = fmt.Errorf("the telephone that is to end the call has %d", len(s.Calls))
-	}
-	if err == nil {
-		err = p.HangUp(ctx, s.Calls[0].ID)
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(other.await(ctx, ua.Ended), p.await(ctx, ua.Ended))
 }

@@ -92,6 +92,12 @@ type sipSeen struct {
 
 // first is when the first such message since a time was seen.
 func first(all []seen, since time.Time, what sipSeen) (at time.Time, ok bool) {
+	d, ok := firstSeen(all, since, what)
+	return d.at, ok
+}
+
+// firstSeen is that message.
+func firstSeen(all []seen, since time.Time, what sipSeen) (d seen, ok bool) {
 	for _, d := range all {
 		if d.at.Before(since) || !bytes.HasPrefix(d.payload, []byte(what.begins)) ||
 			what.from.IsValid() && d.from.Addr() != what.from || what.to.IsValid() && d.to.Addr() != what.to {
@@ -102,10 +108,10 @@ func first(all []seen, since time.Time, what sipSeen) (at time.Time, ok bool) {
 			continue
 		}
 		if _, method, ok := m.CSeq(); ok && (what.method == "" || method == what.method) {
-			return d.at, true
+			return d, true
 		}
 	}
-	return at, false
+	return seen{}, false
 }
 
 // gapOf reads the media that arrive: those that are counted begin with the last packet before

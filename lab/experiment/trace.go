@@ -27,66 +27,108 @@ const (
 	ipv4MinLen    = 20
 )
 
-// seen is one UDP datagram of a capture.
+// seen is one UDP datagram of a capture, or one message of a stream.
 type seen struct {
 	at       time.Time
 	from, to netip.AddrPort
 	payload  []byte
 }
 
-// trace records one link while f runs and gives the datagrams seen there.
-func trace(l *lab.Lab, node *lab.Node, iface string, f func() error) ([]seen, error) {
-	file := filepath.Join(l.Dir(), "trace-"+node.Name()+"-"+iface+".pcap")
-	c, err := l.Capture(node, iface, file)
-	if err != nil {
-		return nil, err
-	}
-	err = f()
-	if err := errors.Join(err, c.Stop()); err != nil {
-		return nil, err
-	}
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	return readCapture(b)
+// frameSeen is one Ethernet frame of a capture.
+type frameSeen struct {
+	at    time.Time
+	frame []byte
 }
 
-// tap is an end of a link that is recorded.
+// tap is a link's end where frames are recorded.
 type tap struct {
 	node  *lab.Node
 	iface string
 }
 
-// traceEach records several links while f runs, and gives what was seen on each.
-func traceEach(l *lab.Lab, f func() error, taps ...tap) ([][]seen, error) {
-	if len(taps) == 0 {
-		return nil, f()
+// trace records one link while f runs and gives the datagrams seen there.
+func trace(l *lab.Lab, node *lab.Node, iface string, f func() error) ([]seen, error) {
+	all, err := traceEach(l, f, tap{node, iface})
+	if err != nil {
+		return nil, err
 	}
-	var behind [][]seen
-	first, err := trace(l, taps[0].node, taps[0].iface, func() (err error) {
-		behind, err = traceEach(l, f, taps[1:]...)
-		return err
-	})
-	return append([][]seen{first}, behind...), err
+	return all[0], nil
+}
+
+// traceFrames records links while f runs and gives the frames of each.
+func traceFrames(l *lab.Lab, taps []tap, f func() error) (all [][]frameSeen, err error) {
+	var running []*lab.Capture
+	var files []string
+	for _, t := range taps {
+		file := filepath.Join(l.Dir(), "trace-"+t.node.Name()+"-"+t.iface+".pcap")
+		c, failed := l.Capture(t.node, t.iface, file)
+		if err = failed; err != nil {
+			break
+		}
+		running, files = append(running, c), append(files, file)
+	}
+	if err == nil {
+		err = f()
+	}
+	for _, c := range running {
+		err = errors.Join(err, c.Stop())
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		frames, err := readFrames(b)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, frames)
+	}
+	return all, nil
+}
+
+// traceEach records several links while f runs, and gives the datagrams seen on each.
+func traceEach(l *lab.Lab, f func() error, taps ...tap) (all [][]seen, err error) {
+	frames, err := traceFrames(l, taps, f)
+	for _, one := range frames {
+		all = append(all, datagramsOf(one))
+	}
+	return all, err
 }
 
 // readCapture gives the UDP datagrams of an Ethernet capture.
 func readCapture(b []byte) ([]seen, error) {
+	frames, err := readFrames(b)
+	return datagramsOf(frames), err
+}
+
+// datagramsOf are those of UDP among frames.
+func datagramsOf(frames []frameSeen) (all []seen) {
+	for _, f := range frames {
+		if d, ok := datagram(f.frame); ok {
+			d.at = f.at
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// readFrames gives the frames of an Ethernet capture.
+func readFrames(b []byte) ([]frameSeen, error) {
 	if len(b) < captureHeader {
 		return nil, errors.New("the capture is empty")
 	}
-	var all []seen
+	var all []frameSeen
 	for b = b[captureHeader:]; len(b) >= recordHeader; {
 		at := time.Unix(int64(binary.LittleEndian.Uint32(b)), int64(binary.LittleEndian.Uint32(b[4:])))
 		n := int(binary.LittleEndian.Uint32(b[8:]))
 		if n > len(b)-recordHeader {
 			return all, errors.New("the capture ends in the middle of a packet")
 		}
-		if d, ok := datagram(b[recordHeader : recordHeader+n]); ok {
-			d.at = at
-			all = append(all, d)
-		}
+		all = append(all, frameSeen{at, b[recordHeader : recordHeader+n]})
 		b = b[recordHeader+n:]
 	}
 	return all, nil
@@ -94,7 +136,7 @@ func readCapture(b []byte) ([]seen, error) {
 
 // datagram finds the UDP datagram in an Ethernet frame.
 func datagram(frame []byte) (d seen, ok bool) {
-	source, destination, udp, ok := overIP(frame)
+	source, destination, udp, ok := overIP(frame, packet.ProtoUDP)
 	if !ok {
 		return d, false
 	}
@@ -125,7 +167,7 @@ func unwrapped(all []seen) []seen {
 		if err != nil {
 			continue
 		}
-		if source, destination, udp, ok := overIPv6(p.IPv6); ok {
+		if source, destination, udp, ok := overIPv6(p.IPv6, packet.ProtoUDP); ok {
 			if inside, ok := datagramOf(source, destination, udp); ok {
 				inside.at = d.at
 				plain[i] = inside
@@ -135,15 +177,15 @@ func unwrapped(all []seen) []seen {
 	return plain
 }
 
-// overIP finds what an IP packet carries for UDP.
-func overIP(frame []byte) (source, destination netip.Addr, udp []byte, ok bool) {
+// overIP finds what an IP packet carries for a protocol.
+func overIP(frame []byte, protocol byte) (source, destination netip.Addr, carried []byte, ok bool) {
 	if len(frame) < ethernetLen {
 		return source, destination, nil, false
 	}
 	ip := frame[ethernetLen:]
 	switch binary.BigEndian.Uint16(frame[12:]) {
 	case ethernetIPv4:
-		if len(ip) < ipv4MinLen || ip[9] != packet.ProtoUDP {
+		if len(ip) < ipv4MinLen || ip[9] != protocol {
 			return source, destination, nil, false
 		}
 		length := int(ip[0]&15) * 4
@@ -153,16 +195,16 @@ func overIP(frame []byte) (source, destination netip.Addr, udp []byte, ok bool) 
 		return netip.AddrFrom4([4]byte(ip[12:])), netip.AddrFrom4([4]byte(ip[16:])), ip[length:], true
 	case ethernetIPv6:
 		if p, _, ok := packet.ParseIPv6(ip); ok {
-			return overIPv6(p)
+			return overIPv6(p, protocol)
 		}
 	}
 	return source, destination, nil, false
 }
 
-// overIPv6 finds what a packet of IPv6 carries for UDP.
-func overIPv6(p packet.IPv6) (source, destination netip.Addr, udp []byte, ok bool) {
+// overIPv6 is overIP for a packet of IPv6.
+func overIPv6(p packet.IPv6, protocol byte) (source, destination netip.Addr, carried []byte, ok bool) {
 	next, at, ok := p.UpperLayer()
-	if !ok || next != packet.ProtoUDP {
+	if !ok || next != protocol {
 		return source, destination, nil, false
 	}
 	return p.Src(), p.Dst(), p[at:], true

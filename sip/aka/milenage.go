@@ -35,6 +35,15 @@ type Milenage struct {
 // NewMilenage returns the functions of a subscriber.
 func NewMilenage(k, opc Key) *Milenage { return &Milenage{cipherOf(k), opc} }
 
+// MilenageOf returns those of a subscriber of whom OPc is known or, if that is nil, the operator's OP.
+func MilenageOf(k Key, op, opc *Key) *Milenage {
+	if opc == nil {
+		derived := DeriveOPc(k, *op)
+		opc = &derived
+	}
+	return NewMilenage(k, *opc)
+}
+
 // f1 returns MAC-A of f1, and MAC-S of f1*.
 func (m *Milenage) f1(random [16]byte, sqn SQN, amf [2]byte) (macA, macS [8]byte) {
 	var in [16]byte

@@ -74,14 +74,15 @@ func (p *Proxy) fork(c *call, g *goal, now time.Time, out *Output) {
 	m, hop := p.forward(c.request, g)
 	f := &fork{call: c, request: m, loop: p.loopCode(c.request), goal: *g}
 	c.forks = append(c.forks, f)
+	const signature = 300 // Via and two Record-Routes
+	size := len(m.Append(nil)) + signature
 	if flow, ok := ParseFlow(g.flow); ok && len(g.path) == 0 {
 		target, _ := message.ParseURI(m.URI)
-		f.ways, f.flow = []transaction.Target{flow}, p.packFlow(flow, &target)
+		f.ways, f.flow = p.flowWays(g, flow, &target, size), p.packFlow(flow, &target)
 		p.launch(f, now, out)
 		return
 	}
-	const signature = 300 // Via and two Record-Routes
-	ways, transport := p.ways(&hop, len(m.Append(nil))+signature)
+	ways, transport := p.ways(&hop, size)
 	f.large = transport == "TCP" && !hop.Params.Has("transport")
 	switch {
 	case len(ways) > 0:
@@ -90,6 +91,19 @@ func (p *Proxy) fork(c *call, g *goal, now time.Time, out *Output) {
 	case !p.lookUp(hop, transport, out, func(to []transaction.Target, now time.Time, out *Output) { p.found(f, to, now, out) }):
 		p.noWay(f)
 	}
+}
+
+// flowWays are the ways to a terminal that is reached by a flow. What is too large for UDP, whose fragments
+// would not reach a terminal with a narrower link, goes by TCP first to one whose contact is where it is
+// (RFC 3261 section 18.1.1), unless it has asked for flows alone (RFC 5626).
+func (p *Proxy) flowWays(g *goal, flow transaction.Target, contact *message.URI, size int) []transaction.Target {
+	host, err := netip.ParseAddr(contact.Host)
+	if err == nil && host.Unmap() == flow.Remote.Addr() && flow.Transport == "UDP" && g.binding.RegID == 0 {
+		if ways, transport := p.ways(contact, size); transport == "TCP" && len(ways) > 1 {
+			return []transaction.Target{ways[0], flow}
+		}
+	}
+	return []transaction.Target{flow}
 }
 
 // noWay ends a branch that no listener reaches.

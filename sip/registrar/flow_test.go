@@ -141,6 +141,38 @@ func TestPath(t *testing.T) {
 	}
 }
 
+// TestPathOfLarge has what is too large for UDP go by TCP to a terminal that has registered by UDP, and by
+// UDP where that takes no connection; behind a NAT the flow is all that there is.
+func TestPathOfLarge(t *testing.T) {
+	for _, tt := range []struct{ name, contact, from, first, second string }{
+		{"no NAT", "sip:carol@[2001:db8::2]:5070", "[2001:db8::2]:5070", "TCP [2001:db8::2]:5070", "UDP [2001:db8::2]:5070"},
+		{"a NAT", "sip:carol@10.0.0.1", "192.0.2.9:40000", "UDP 192.0.2.9:40000", ""},
+		{"a contact elsewhere", "sip:carol@[2001:db8::9]", "[2001:db8::2]:5070", "UDP [2001:db8::2]:5070", ""},
+		{"UDP by name", "sip:carol@[2001:db8::2]:5070;transport=udp", "[2001:db8::2]:5070", "UDP [2001:db8::2]:5070", ""},
+	} {
+		r := edge(t)
+		r.send(r.make("REGISTER", "sip:example.com", "1", "Contact: <"+tt.contact+">"), tt.from)
+		path := r.got("REGISTER", "2001:db8::7").Get("Path")
+		sent := func() string {
+			t.Helper()
+			to := r.inbox[len(r.inbox)-1].To
+			return to.Transport + " " + to.Remote.String()
+		}
+		r.send(r.make("INVITE", tt.contact, "2", "Route: "+path, "X: "+strings.Repeat("x", 1300)), "[2001:db8::7]:5060")
+		if got := sent(); got != tt.first {
+			t.Errorf("%s: it goes to %s, want %s", tt.name, got, tt.first)
+		}
+		if tt.second == "" {
+			continue
+		}
+		r.p.Unreachable(r.inbox[len(r.inbox)-1].To, r.now, &r.out)
+		r.take()
+		if got := sent(); got != tt.second {
+			t.Errorf("%s: then it goes to %s, want %s", tt.name, got, tt.second)
+		}
+	}
+}
+
 // TestEdge passes to its network what comes from terminals, and nothing elsewhere.
 func TestEdge(t *testing.T) {
 	for _, tt := range []struct{ name, method, uri, route, from, want string }{

@@ -4,6 +4,7 @@ package registrar
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"slices"
@@ -30,6 +31,9 @@ type ProxySettings struct {
 	// NextHop is the SIP URI of the proxy to which everything goes that comes from terminals: this
 	// one stands before it, and keeps the ways to terminals for it (RFC 3327). Empty: there is none.
 	NextHop string
+	// ICSCF is the SIP URI of the proxy by which calls for those go whom another registrar serves (TS
+	// 23.228 section 5.5.1): it knows which. Empty: they go straight there.
+	ICSCF string
 	// TimerC is how long an INVITE may ring (RFC 3261 section 16.6, number 11).
 	TimerC time.Duration
 	// MaxForks bounds the targets of a request.
@@ -94,9 +98,9 @@ func (s *ProxySettings) check() error {
 	if len(s.Listeners) == 0 || s.MaxForks < 1 || s.TimerC < 3*time.Minute {
 		return errors.New("a proxy needs a listener, room for a fork, and a Timer C of three minutes at least")
 	}
-	if s.NextHop != "" {
-		if u, err := message.ParseURI(s.NextHop); err != nil || !u.IsSIP() {
-			return errors.New("the next hop is no SIP URI")
+	for _, uri := range []string{s.NextHop, s.ICSCF} {
+		if u, err := message.ParseURI(uri); uri != "" && (err != nil || !u.IsSIP()) {
+			return fmt.Errorf("%s is no SIP URI", uri)
 		}
 	}
 	return nil

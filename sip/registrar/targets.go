@@ -36,11 +36,12 @@ func (p *Proxy) onward(m *message.Message) string {
 	u, _ := message.ParseURI(m.URI)
 	if m.Method == "REGISTER" {
 		to, _ := m.To()
-		u = to.URI
-	} else if u.Params.Has("maddr") {
+		return p.servedBy(aorOf(&to.URI))
+	}
+	if u.Params.Has("maddr") {
 		return "" // the only target (section 16.5)
 	}
-	return p.servedBy(aorOf(&u))
+	return p.byICSCF(p.servedBy(aorOf(&u)))
 }
 
 // servedBy is the route to the registrar that serves an address of record. Empty: it is this one.
@@ -49,6 +50,14 @@ func (p *Proxy) servedBy(aor string) string {
 		return p.routeTo(a.Server)
 	}
 	return ""
+}
+
+// byICSCF is the route to a registrar that is not this one, by way of the I-CSCF if there is one.
+func (p *Proxy) byICSCF(registrar string) string {
+	if i := p.routeTo(p.settings.ICSCF); i != "" && registrar != "" {
+		return i
+	}
+	return registrar
 }
 
 // routeTo is a route to a server. Empty: it is this one, or there is none.
@@ -156,7 +165,7 @@ func (s *search) add(aor string, b location.Binding) {
 	}
 	one := goal{uri: b.URI.String(), path: b.Path, flow: b.Flow, q: b.Q, aor: aor, binding: b}
 	if b.Flow == "" && len(b.Path) == 0 && s.p.forwards(&b.URI) {
-		server := s.p.servedBy(aorOf(&b.URI))
+		server := s.p.byICSCF(s.p.servedBy(aorOf(&b.URI)))
 		if server == "" {
 			s.forwarded(aorOf(&b.URI), b.Q)
 			return

@@ -4,11 +4,13 @@ package registrarrole
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/sip/aka"
+	"github.com/isthmus-net/isthmus/sip/message"
 )
 
 // core is a network of three configurations of the same server:
@@ -79,6 +81,51 @@ func TestCSCFs(t *testing.T) {
 				one.register("Expires: 0")
 			}
 		})
+	}
+}
+
+// TestICSCF has a terminal of one S-CSCF call one of another: the call goes by the I-CSCF, which knows
+// where, and alone is trusted there to have seen who calls. Nobody calls by it but such servers.
+func TestICSCF(t *testing.T) {
+	configtest.InEffect(t, "registrar", "icscf")
+	c := newCore(t)
+	const first, other = "2001:db8::5", "2001:db8::3"
+	c.file("subscribers.toml", strings.NewReplacer(
+		`private_id = "alice"`, `private_id = "alice"`+"\nscscf = \"sip:[2001:db8::5]:5060\"", `private_id = "bob"`, `private_id = "bob"`+"\nscscf = \"sip:[2001:db8::3]:5060\"",
+	).Replace(subscribers))
+	serving := func(at string) string {
+		return fmt.Sprintf("listen = [%[1]q]\nlisten_tls = []\nservice_route = [\"sip:[%[1]s]:5060\"]\nkeep_state = false\nicscf = \"sip:[2001:db8::4]:5060\"\ntrusted = [\"2001:db8::4\"]", at)
+	}
+	c.reload(c.s, "name = \"s\"\n"+serving(first))
+	c.reload(c.i, fmt.Sprintf("name = \"i\"\nlisten = [\"2001:db8::4\"]\nlisten_tls = []\nkeep_state = false\nrecord_route = false\ntrusted = [%q, %q]", first, other))
+	c.serve("name = \"s2\"\n" + serving(other))
+	alice, bob := c.phone("alice", "UDP", pcscf, 1), c.phone("bob", "UDP", pcscf, 2)
+	for _, one := range []*phone{alice, bob} {
+		one.mustRegister("Supported: path")
+	}
+	if len(c.s.has(t, "sip:alice@example.net")) != 1 || len(c.s.has(t, "sip:bob@example.net")) != 0 {
+		t.Fatal("the I-CSCF has not chosen by the file")
+	}
+	invite, early := alice.call("sip:bob@example.net", routes(alice, "<sip:[2001:db8::5]:5060;lr>")...)
+	if early != nil {
+		t.Fatalf("the S-CSCF asks for no proof:\n%s", early)
+	}
+	got := bob.expect("INVITE")
+	var hops []string
+	for _, value := range got.All("Via") {
+		v, err := message.ParseVia(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hops = append(hops, v.Host)
+	}
+	if want := []string{pcscf, other, "2001:db8::4", first, pcscf, "2001:db8::1"}; !slices.Equal(hops, want) {
+		t.Errorf("it has come by %v, the last first; want %v", hops, want)
+	}
+	bob.reply(got, 486)
+	alice.acknowledge(invite, alice.expect("486"))
+	if _, early := alice.call("sip:bob@example.net", "Route: <sip:[2001:db8::6]:5060;lr>"); early != nil {
+		t.Errorf("the I-CSCF asks a terminal for no proof:\n%s", early)
 	}
 }
 

@@ -43,7 +43,7 @@ type Settings struct {
 	Mode                                   string
 	ProveCallers, RecordRoute              bool
 	Trusted                                []netip.Prefix
-	NextHop                                string
+	NextHop, ICSCF                         string
 	ServiceRoute                           []string
 	Algorithms                             []digest.Algorithm
 	NonceLife                              time.Duration
@@ -138,6 +138,8 @@ func (s *Settings) whoKeys() []key.Key {
 			"Proxies beside this one, which have proved who calls. No one else may be able to send in their name."),
 		key.Of("next_hop", &s.NextHop, "", key.Optional(serverURI), key.Live,
 			`Proxy to which everything from terminals goes, "sip:[2001:db8::6]:5060": this one is a P-CSCF then, and registers nobody itself.`),
+		key.Of("icscf", &s.ICSCF, "", key.Optional(serverURI), key.Live,
+			`I-CSCF by which calls for those go whom another registrar serves, "sip:[2001:db8::4]:5060". Empty: straight there.`),
 		key.Of("service_route", &s.ServiceRoute, []string{}, key.List(serverURI), key.Live,
 			`Route that terminals are told to send by (RFC 3608): ["sip:[2001:db8::5]:5060"].`),
 		key.Of("algorithms", &s.Algorithms, []string{"SHA-256", "MD5"}, key.Filled("name one at least", key.List(key.OneOf(digest.SHA256, digest.SHA512256, digest.MD5))), key.Live,

@@ -54,7 +54,7 @@ func proxySettings(s *Settings) registrar.ProxySettings {
 	p := registrar.ProxyDefaults()
 	p.Listeners = listeners(s)
 	p.Redirect, p.Prove, p.RecordRoute = s.Mode == Redirect, s.ProveCallers, s.RecordRoute
-	p.Trusted, p.NextHop = s.Trusted, s.NextHop
+	p.Trusted, p.NextHop, p.ICSCF = s.Trusted, s.NextHop, s.ICSCF
 	p.TimerC, p.MaxForks, p.MTU = s.RingTimeout, s.MaxForks, s.MTU
 	p.Transactions.Servers, p.Transactions.Clients = s.MaxTransactions, s.MaxTransactions
 	p.Transactions.PerSource = s.TransactionsPerSource
@@ -92,13 +92,7 @@ func readAccounts(s *Settings) (list []registrar.Account, err error) {
 			AMF: one.AMF, SQN: aka.SQN(one.SQN), Server: one.SCSCF,
 		}
 		if one.HasAKA() {
-			opc := aka.Key{}
-			if one.OPc != nil {
-				opc = aka.Key(*one.OPc)
-			} else {
-				opc = aka.DeriveOPc(aka.Key(*one.K), aka.Key(*one.OP))
-			}
-			a.Milenage = aka.NewMilenage(aka.Key(*one.K), opc)
+			a.Milenage = aka.MilenageOf(aka.Key(*one.K), (*aka.Key)(one.OP), (*aka.Key)(one.OPc))
 		}
 		list = append(list, a)
 	}
