@@ -61,6 +61,7 @@ var All = []lab.Experiment{
 	gprsTeredo,
 	gtpuThroughput,
 	gtpuLatency,
+	ims,
 	sipMobility,
 	sipLoad,
 	{
