@@ -45,7 +45,10 @@ func (t *imsTrace) readRegistration(who string, at netip.Addr, p *cscf) (r imsRe
 	}
 	began := requests[0].at
 	r.took = end.at.Sub(began)
-	r.theory = time.Duration(len(requests)+connections(t.up, at, p.at, began, end.at)) * imsTrip
+	r.theory = time.Duration(len(requests)) * imsTrip
+	if viaOf(end.Message) == "TCP" {
+		r.theory += time.Duration(connections(t.up, at, p.at, began, end.at)) * imsTrip
+	}
 	return r, nil
 }
 
@@ -163,7 +166,7 @@ func (g *imsGuide) call(ctx context.Context) (string, error) {
 	}
 	places := make([]string, 0, len(c.hops))
 	for _, h := range c.hops {
-		places = append(places, fmt.Sprintf("%6.1f ms (theory %5.1f)  %s, %s by %s", milliseconds(h.at), milliseconds(h.theory), h.where, h.what, h.transport))
+		places = append(places, fmt.Sprintf("%s, %s by %s: %.1f ms, by theory %.1f", h.where, h.what, h.transport, milliseconds(h.at), milliseconds(h.theory)))
 	}
 	return strings.Join(places, "\n"), nil
 }
@@ -211,12 +214,17 @@ func (g *imsGuide) readHops(t *imsTrace) (hops []imsHop, err error) {
 	return hops, nil
 }
 
-// sipTransport is what a request has come by, or what a response goes back by: its topmost Via says so.
+// sipTransport is what a message has come by.
 func sipTransport(d seen) string {
 	m, fault := message.Parse(d.payload)
 	if fault != nil {
 		return ""
 	}
+	return viaOf(m)
+}
+
+// viaOf is what a request has come by, or what a response goes back by: its topmost Via says so.
+func viaOf(m *message.Message) string {
 	v, err := message.ParseVia(m.Get("Via"))
 	if err != nil {
 		return ""
@@ -322,5 +330,6 @@ func (g *imsGuide) hangUp(ctx context.Context) (string, error) {
 	if !ok || len(sent) == 0 {
 		return "", fmt.Errorf("no BYE of UE 2's has come to %v", g.ue1.address())
 	}
-	return fmt.Sprintf("it came after %.1f ms, by theory %.1f", milliseconds(at.Sub(sent[0].at)), milliseconds(imsTrip)), nil
+	theory := time.Duration(1+connections(t.down, g.p.at, g.ue1.address(), sent[0].at, at)) * imsTrip
+	return fmt.Sprintf("it came after %.1f ms, by theory %.1f", milliseconds(at.Sub(sent[0].at)), milliseconds(theory)), nil
 }
