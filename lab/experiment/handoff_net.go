@@ -131,6 +131,12 @@ func drawHandoff(ctx context.Context, e *lab.Env, w handoffWorld) (_ *handoffNet
 	if err := n.lab.Err(); err != nil {
 		return nil, err
 	}
+	// Packets that a GGSN or a relay hands over together are one to a cable, and to a capture.
+	for _, x := range []tap{{n.core6, "gi"}, {n.relay, "v6"}, {n.host, "v6"}} {
+		if err := x.node.DisableOffloads(x.iface); err != nil {
+			return nil, err
+		}
+	}
 	for _, x := range []tap{{n.node, handoffUMTS}, {n.node, handoffGPRS}, {n.host, "v6"}} {
 		if err := e.Capture(x.node, x.iface); err != nil {
 			return nil, err
