@@ -91,13 +91,18 @@ func (h *Host) SetMTU(link string, mtu int) error {
 // usable at once, without duplicate address detection, which has no one to ask
 // on a TUN.
 func (h *Host) AddAddr(link string, addr netip.Prefix) error {
-	l, err := h.link(link)
-	if err != nil {
-		return err
-	}
 	a := &netlink.Addr{IPNet: ipNet(addr)}
 	if addr.Addr().Is6() {
 		a.Flags = unix.IFA_F_NODAD
+	}
+	return h.setAddr(link, addr, a, true)
+}
+
+// setAddr gives a link an address as a says, and notes it.
+func (h *Host) setAddr(link string, addr netip.Prefix, a *netlink.Addr, onLink bool) error {
+	l, err := h.link(link)
+	if err != nil {
+		return err
 	}
 	set := func() error {
 		if err := h.handle.AddrReplace(l, a); err != nil {
@@ -108,7 +113,7 @@ func (h *Host) AddAddr(link string, addr netip.Prefix) error {
 	if err := set(); err != nil {
 		return err
 	}
-	h.doneAddr(link, l, addr, true, set)
+	h.doneAddr(link, l, addr, onLink, set)
 	if addr.Addr().Is6() && l.Attrs().RawFlags&unix.IFF_UP != 0 {
 		h.awaitLocal(addr.Addr())
 	}

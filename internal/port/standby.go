@@ -18,28 +18,11 @@ import (
 // One that is not preferred is deprecated from the first: while the host has another, it is for
 // those alone who bind to it (RFC 6724 section 5, rule 3).
 func (h *Host) HoldAddr(link string, addr netip.Prefix, preferred bool) error {
-	l, err := h.link(link)
-	if err != nil {
-		return err
-	}
 	a := &netlink.Addr{IPNet: ipNet(addr), Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE, ValidLft: math.MaxUint32}
 	if preferred {
 		a.PreferedLft = math.MaxUint32
 	}
-	set := func() error {
-		if err := h.handle.AddrReplace(l, a); err != nil {
-			return h.problem(fmt.Sprintf("add address %s to", addr), link, err)
-		}
-		return nil
-	}
-	if err := set(); err != nil {
-		return err
-	}
-	h.doneAddr(link, l, addr, false, set)
-	if l.Attrs().RawFlags&unix.IFF_UP != 0 {
-		h.awaitLocal(addr.Addr())
-	}
-	return nil
+	return h.setAddr(link, addr, a, false)
 }
 
 // SourceRoute is an IPv6 route through a link for the packets of one source alone. Among routes to
