@@ -108,25 +108,31 @@ func (c *call) openSockets(p *path) error {
 		return errors.New("a call has too many addresses")
 	}
 	s := &sockets{slot: slot}
-	err := c.a.ns.Do(func() (err error) {
+	err := c.a.ns.Do(func() error {
 		for range tries {
-			if s.rtp, err = c.listen(p, 0); err != nil {
+			one, err := c.listen(p, 0)
+			if err != nil {
 				return err
 			}
-			s.local = s.rtp.LocalAddr().(*net.UDPAddr).AddrPort()
-			if s.local.Port()%2 == 0 {
-				if s.rtcp, err = c.listen(p, s.local.Port()+1); err == nil {
-					return nil
-				}
+			// Whichever of a pair the kernel gave, RTP has the even one (RFC 3550 section 11).
+			port := one.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+			other, err := c.listen(p, port^1)
+			if err != nil {
+				_ = one.Close()
+				continue
 			}
-			_ = s.rtp.Close()
+			s.rtp, s.rtcp = one, other
+			if port%2 == 1 {
+				s.rtp, s.rtcp = other, one
+			}
+			s.local = netip.AddrPortFrom(p.Local.Addr(), port&^1)
+			return nil
 		}
 		return fmt.Errorf("no two ports are free on %s", p.Local.Addr())
 	})
 	if err != nil {
 		return err
 	}
-	s.local = netip.AddrPortFrom(p.Local.Addr(), s.local.Port())
 	c.sockets[p.ID] = s
 	go c.receive(s.rtp, media.Socket(slot, false))
 	go c.receive(s.rtcp, media.Socket(slot, true))

@@ -216,6 +216,10 @@ func TestCallMovesBetweenLinks(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			n := newNet3(t, plan6)
+			// The kernel has one port to give, an odd one: RTP has the even one beside it.
+			n.peer.Do(t, func() error {
+				return os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte("40001 40001"), 0)
+			})
 			var down, up media.Tally
 			mobile, peer := start(t, n.mobile, "alice", &down), start(t, n.peer, "bob", &up)
 			awaitPaths(t, mobile, mobileA, 2)
