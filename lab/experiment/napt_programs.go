@@ -36,7 +36,7 @@ const programLimit = time.Minute
 // answer fails a row, however it is waited for; tayga's fail in another way.
 const (
 	pingPatience = "20"
-	hopPatience  = "5"
+	hopPatience  = "20"
 )
 
 // caller is the node that calls in that direction, and the address that it calls.

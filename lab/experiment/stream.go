@@ -19,8 +19,8 @@ import (
 const (
 	streamRounds = 3
 	streamTime   = 5 * time.Second
-	streamShort  = 250 * time.Millisecond // with fewer rounds
-	streamWarm   = 50 * time.Millisecond  // the window grows
+	streamShort  = 50 * time.Millisecond // with fewer rounds
+	streamWarm   = 50 * time.Millisecond // the window grows
 	streamBlock  = 256 << 10
 )
 
