@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/isthmus-net/isthmus/gprs/sgsn/sgsnrole"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/sip/registrar/registrarrole"
+	"github.com/isthmus-net/isthmus/teredo"
 )
 
 // Addresses that the figure adds to those of the Teredo topology.
@@ -99,8 +101,9 @@ func (b handoffNAT) restricted() bool {
 // handoffWorld says how the topology is drawn.
 type handoffWorld struct {
 	boxes  []handoffNAT
-	jitter bool    // the radios have that of the profile
-	loss   float64 // of the radios, each way
+	jitter bool       // the radios have that of the profile
+	loss   float64    // of the radios, each way
+	guide  *callGuide // tells what happens; nil: no one does
 }
 
 // radio is the wire of either network.
@@ -117,7 +120,11 @@ func (w handoffWorld) radio() lab.WireConfig {
 
 // drawHandoff draws the topology and starts all of it. The terminal is attached to the first network.
 func drawHandoff(ctx context.Context, e *lab.Env, w handoffWorld) (_ *handoffNet, err error) {
-	t, err := drawTeredo(ctx, e, handoffName, teredoPlan{})
+	name := handoffName
+	if w.guide != nil {
+		name = callTourName
+	}
+	t, err := drawTeredo(ctx, e, name, teredoPlan{})
 	if err != nil {
 		return nil, err
 	}
@@ -263,16 +270,20 @@ func (n *handoffNet) start(ctx context.Context) error {
 	}); err != nil {
 		return fmt.Errorf("the terminal has no address by UMTS: %w", err)
 	}
+	n.guide.say("All programs run. The terminal is attached to UMTS and has %v.", n.native)
 	return n.startPhones(ctx)
 }
 
 // startPhones starts the telephones, and waits until the terminal is registered.
 func (n *handoffNet) startPhones(ctx context.Context) (err error) {
-	if n.ch, err = startPhone(ctx, n.host, phoneSettings("sip:ch@example.org", handoffSIP, true)); err != nil {
+	host, set := phoneSettings("sip:ch@example.org", handoffSIP, true), phoneSettings(sipUE, handoffSIP, true)
+	set.UA.Password, set.UA.Register = sipSecret, time.Hour
+	if n.guide != nil {
+		set.Sound, host.Sound = n.guide.tone, n.guide.heard.sound
+	}
+	if n.ch, err = startPhone(ctx, n.host, host); err != nil {
 		return err
 	}
-	set := phoneSettings(sipUE, handoffSIP, true)
-	set.UA.Password, set.UA.Register = sipSecret, time.Hour
 	if n.ue, err = startPhone(ctx, n.node, set); err != nil {
 		return err
 	}
@@ -310,11 +321,13 @@ func (n *handoffNet) attach(ctx context.Context, b *handoffBox) error {
 	if err := n.gprs.open(ctx, b.at.ggsn, false); err != nil {
 		return err
 	}
+	n.guide.say("GPRS: the terminal is attached, with a context of IPv4 alone.")
 	lease, err := n.node.Lease(ctx, handoffGPRS)
 	if err != nil {
 		return err
 	}
 	inside := lease.Addr.Addr()
+	n.guide.say("GPRS: it has the private address %v, behind a %v NAT that has %v.", inside, b, b.external)
 	b.inside.Store(&inside)
 	n.node.Addr(handoffGPRS, lease.Addr.String())
 	if err := n.lab.Err(); err != nil {
@@ -347,6 +360,7 @@ func (n *handoffNet) detach(ctx context.Context, b *handoffBox) error {
 		err = errors.Join(err, h.AddrDel(link, &a))
 	}
 	b.inside.Store(nil)
+	n.guide.say("GPRS: the terminal is detached.")
 	return errors.Join(err, b.node.Netlink().ConntrackTableFlush(netlink.ConntrackTable))
 }
 
@@ -356,6 +370,7 @@ func (n *handoffNet) lose() (at time.Time, err error) {
 	n.lost = at
 	n.umts.wire.Cut()
 	n.node.Down(handoffUMTS)
+	n.guide.say("UMTS is lost, with all that is on the air.")
 	return at, n.lab.Err()
 }
 
@@ -368,6 +383,7 @@ func (n *handoffNet) regain() (at time.Time, err error) {
 	n.umts.wire.Restore()
 	at = time.Now()
 	n.node.Up(handoffUMTS)
+	n.guide.say("UMTS is back, and GPRS works on.")
 	return at, n.lab.Err()
 }
 
@@ -384,6 +400,7 @@ func (n *handoffNet) unroute() (at time.Time, err error) {
 	}
 	for _, r := range routes {
 		if isDefault6(r.Dst) || r.Dst == nil {
+			n.guide.say("The default route by UMTS goes, and UMTS works on.")
 			at = time.Now()
 			return at, h.RouteDel(&r)
 		}
@@ -391,7 +408,31 @@ func (n *handoffNet) unroute() (at time.Time, err error) {
 	return at, errors.New("the terminal has no default route by UMTS")
 }
 
+// nameOf is who has an address.
+func (n *handoffNet) nameOf(a netip.AddrPort) string {
+	at := a.Addr()
+	switch {
+	case at == hostAddr:
+		return "host"
+	case at == handoffSIP:
+		return "sip"
+	case a.Port() == dhcpServer:
+		return "gprs"
+	case a.Port() == dhcpClient || corePool6.Contains(at) || teredo.Prefix.Contains(at) ||
+		slices.ContainsFunc(n.boxes, func(b *handoffBox) bool { return b.pool.Contains(at) }):
+		return "ue"
+	}
+	return n.teredoNet.nameOf(a)
+}
+
+// closePhones ends the telephones.
+func (n *handoffNet) closePhones() error {
+	err := errors.Join(n.ue.close(), n.ch.close())
+	n.ue, n.ch = nil, nil
+	return err
+}
+
 // close ends telephones, programs and topology.
 func (n *handoffNet) close() error {
-	return errors.Join(n.ue.close(), n.ch.close(), n.teredoNet.Close())
+	return errors.Join(n.closePhones(), n.teredoNet.Close())
 }
