@@ -19,6 +19,26 @@ type Message struct {
 	// value has a field of its own.
 	Headers []Header
 	Body    []byte
+
+	// What the fields are that every message is known by, and that are asked for again and again.
+	via      reading[Via]
+	from, to reading[Address]
+}
+
+// reading is what a field has been read as: a field with the same text is not read again.
+type reading[T any] struct {
+	text  string
+	value T
+	err   error
+	done  bool
+}
+
+func (r *reading[T]) of(text string, parse func(string) (T, error)) (T, error) {
+	if !r.done || r.text != text {
+		r.text, r.done = text, true
+		r.value, r.err = parse(text)
+	}
+	return r.value, r.err
 }
 
 // Header is a field. Its name is written as RFC 3261 does where it is known, whatever came.
