@@ -3,6 +3,7 @@
 package message
 
 import (
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,20 +76,31 @@ func (m *Message) All(name string) (values []string) {
 
 // Tokens returns the elements of a list, such as the option tags of Require, whichever fields
 // they stand in.
-func (m *Message) Tokens(name string) (tokens []string) {
-	for _, value := range m.All(name) {
-		for _, one := range split(value, ',') {
-			if one = strings.TrimSpace(one); one != "" {
-				tokens = append(tokens, one)
+func (m *Message) Tokens(name string) []string { return slices.Collect(m.tokens(name)) }
+
+func (m *Message) tokens(name string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range m.Headers {
+			if !strings.EqualFold(m.Headers[i].Name, name) {
+				continue
+			}
+			for one := range split(m.Headers[i].Value, ',') {
+				if one = strings.TrimSpace(one); one != "" && !yield(one) {
+					return
+				}
 			}
 		}
 	}
-	return tokens
 }
 
 // HasToken reports whether a list has an element, in whichever capitals.
 func (m *Message) HasToken(name, token string) bool {
-	return slices.ContainsFunc(m.Tokens(name), func(t string) bool { return strings.EqualFold(t, token) })
+	for one := range m.tokens(name) {
+		if strings.EqualFold(one, token) {
+			return true
+		}
+	}
+	return false
 }
 
 // Add appends a field.

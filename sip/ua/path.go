@@ -51,8 +51,11 @@ func (p *path) write(m *message.Message) []byte {
 		m = m.Clone()
 		m.Compact()
 	}
-	return m.Append(nil)
+	return m.Append(make([]byte, 0, usualHead+len(m.Body)))
 }
+
+// usualHead is room for the head of a message, in octets.
+const usualHead = 1 << 10
 
 // pathAt is the path of an address, nil if there is none.
 func (e *Engine) pathAt(local netip.AddrPort) *path {
