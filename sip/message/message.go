@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Message is a request or a response.
+// Message is a request or a response. It is for one thread at a time, which remembers in it what it has read.
 type Message struct {
 	// Method and URI are those of a request; Method is empty in a response.
 	Method, URI string
