@@ -101,13 +101,14 @@ func (a Address) String() string {
 }
 
 // From is the address of From; ok is true of every message that [Parse] has found no fault with.
-func (m *Message) From() (a Address, ok bool) { return m.address("From") }
+func (m *Message) From() (a Address, ok bool) {
+	a, err := m.from.of(m.Get("From"), ParseAddress)
+	return a, err == nil
+}
 
 // To is the address of To, likewise.
-func (m *Message) To() (a Address, ok bool) { return m.address("To") }
-
-func (m *Message) address(name string) (Address, bool) {
-	a, err := ParseAddress(m.Get(name))
+func (m *Message) To() (a Address, ok bool) {
+	a, err := m.to.of(m.Get("To"), ParseAddress)
 	return a, err == nil
 }
 

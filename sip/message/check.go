@@ -51,13 +51,20 @@ func (p *parser) check() {
 }
 
 func (p *parser) checkVias() {
-	for i, value := range p.m.All("Via") {
-		v, err := ParseVia(value)
-		if err != nil {
+	all := p.m.All("Via")
+	if len(all) == 0 {
+		return
+	}
+	v, ok := p.m.Via()
+	if !ok {
+		p.fail(faultVia)
+	}
+	if v.Branch() == Cookie {
+		p.fail(faultBranch)
+	}
+	for _, value := range all[1:] {
+		if _, err := ParseVia(value); err != nil {
 			p.fail(faultVia)
-		}
-		if i == 0 && v.Branch() == Cookie {
-			p.fail(faultBranch)
 		}
 	}
 }
@@ -80,7 +87,12 @@ func (p *parser) checkCSeq() {
 
 // checkAddresses looks at those that are looked at whenever they are there.
 func (p *parser) checkAddresses() {
-	for _, name := range []string{"From", "To", "Contact", "Route", "Record-Route", "Path", "Service-Route"} {
+	_, from := p.m.From()
+	_, to := p.m.To()
+	if p.m.Has("From") && !from || p.m.Has("To") && !to {
+		p.fail(faultAddress)
+	}
+	for _, name := range []string{"Contact", "Route", "Record-Route", "Path", "Service-Route"} {
 		for _, value := range p.m.All(name) {
 			if name == "Contact" && value == "*" {
 				continue

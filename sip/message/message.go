@@ -3,12 +3,13 @@
 package message
 
 import (
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// Message is a request or a response.
+// Message is a request or a response. It is for one thread at a time, which remembers in it what it has read.
 type Message struct {
 	// Method and URI are those of a request; Method is empty in a response.
 	Method, URI string
@@ -19,6 +20,26 @@ type Message struct {
 	// value has a field of its own.
 	Headers []Header
 	Body    []byte
+
+	// What the fields are that every message is known by, and that are asked for again and again.
+	via      reading[Via]
+	from, to reading[Address]
+}
+
+// reading is what a field has been read as: a field with the same text is not read again.
+type reading[T any] struct {
+	text  string
+	value T
+	err   error
+	done  bool
+}
+
+func (r *reading[T]) of(text string, parse func(string) (T, error)) (T, error) {
+	if !r.done || r.text != text {
+		r.text, r.done = text, true
+		r.value, r.err = parse(text)
+	}
+	return r.value, r.err
 }
 
 // Header is a field. Its name is written as RFC 3261 does where it is known, whatever came.
@@ -55,20 +76,31 @@ func (m *Message) All(name string) (values []string) {
 
 // Tokens returns the elements of a list, such as the option tags of Require, whichever fields
 // they stand in.
-func (m *Message) Tokens(name string) (tokens []string) {
-	for _, value := range m.All(name) {
-		for _, one := range split(value, ',') {
-			if one = strings.TrimSpace(one); one != "" {
-				tokens = append(tokens, one)
+func (m *Message) Tokens(name string) []string { return slices.Collect(m.tokens(name)) }
+
+func (m *Message) tokens(name string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range m.Headers {
+			if !strings.EqualFold(m.Headers[i].Name, name) {
+				continue
+			}
+			for one := range split(m.Headers[i].Value, ',') {
+				if one = strings.TrimSpace(one); one != "" && !yield(one) {
+					return
+				}
 			}
 		}
 	}
-	return tokens
 }
 
 // HasToken reports whether a list has an element, in whichever capitals.
 func (m *Message) HasToken(name, token string) bool {
-	return slices.ContainsFunc(m.Tokens(name), func(t string) bool { return strings.EqualFold(t, token) })
+	for one := range m.tokens(name) {
+		if strings.EqualFold(one, token) {
+			return true
+		}
+	}
+	return false
 }
 
 // Add appends a field.

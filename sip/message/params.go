@@ -104,7 +104,7 @@ func uriParams(s string) (Params, error) {
 }
 
 func parameters(s string, valid func(name, value string) bool) (all Params, err error) {
-	for _, one := range split(s, ';') {
+	for one := range split(s, ';') {
 		name, value, valued := strings.Cut(one, "=")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		if !valid(name, value) || valued && value == "" {

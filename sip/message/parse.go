@@ -40,6 +40,7 @@ func Parse(data []byte) (*Message, *Fault) {
 	if !p.startLine(lines[0]) {
 		return nil, faultNoSIP
 	}
+	p.m.Headers = make([]Header, 0, min(len(lines), MaxHeaders))
 	for _, line := range lines[1:] {
 		p.field(line)
 	}
@@ -68,7 +69,8 @@ func (p *parser) fail(f *Fault) {
 
 // lines parts the header, and joins lines that are folded (RFC 3261 section 7.3.1). There is one
 // at least. A line end that is not whole could end a field for others that it does not end here.
-func (p *parser) lines(head string) (lines []string) {
+func (p *parser) lines(head string) []string {
+	lines := make([]string, 0, strings.Count(head, "\r\n")+1)
 	for line := range strings.SplitSeq(head, "\r\n") {
 		if strings.ContainsAny(line, "\r\n") {
 			p.fail(faultLineEnd)
@@ -141,17 +143,21 @@ func (p *parser) field(line string) {
 		return
 	}
 	name, value = canonical(name), strings.Trim(value, " \t")
-	values := []string{value}
-	if parted[name] {
-		values = split(value, ',')
+	if !parted[name] {
+		p.add(name, value)
+		return
 	}
-	for _, one := range values {
-		if len(p.m.Headers) >= MaxHeaders {
-			p.fail(faultMany)
-			return
-		}
-		p.m.Add(name, strings.Trim(one, " \t"))
+	for one := range split(value, ',') {
+		p.add(name, strings.Trim(one, " \t"))
 	}
+}
+
+func (p *parser) add(name, value string) {
+	if len(p.m.Headers) >= MaxHeaders {
+		p.fail(faultMany)
+		return
+	}
+	p.m.Add(name, value)
 }
 
 // body takes as much as Content-Length says (RFC 3261 section 18.3).

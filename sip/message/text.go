@@ -4,13 +4,26 @@ package message
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"strings"
 )
 
 // split parts s at a separator outside quotations and angle brackets.
-func split(s string, separator byte) (parts []string) {
-	start, quoted, inside := 0, false, false
+func split(s string, separator byte) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for rest, more := s, true; more; {
+			var part string
+			if part, rest, more = cut(rest, separator); !yield(part) {
+				return
+			}
+		}
+	}
+}
+
+// cut parts s at the first such separator.
+func cut(s string, separator byte) (before, after string, found bool) {
+	quoted, inside := false, false
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
 		case quoted:
@@ -25,11 +38,10 @@ func split(s string, separator byte) (parts []string) {
 		case c == '>':
 			inside = false
 		case c == separator && !inside:
-			parts = append(parts, s[start:i])
-			start = i + 1
+			return s[:i], s[i+1:], true
 		}
 	}
-	return append(parts, s[start:])
+	return s, "", false
 }
 
 // IsToken reports whether s is a token (RFC 3261 section 25.1).

@@ -60,7 +60,7 @@ func (v Via) String() string {
 
 // Via is the topmost one; ok is true of every message that [Parse] has found no fault with.
 func (m *Message) Via() (v Via, ok bool) {
-	v, err := ParseVia(m.Get("Via"))
+	v, err := m.via.of(m.Get("Via"), ParseVia)
 	return v, err == nil
 }
 

@@ -17,24 +17,28 @@ import (
 // describe writes what we tell. Its version is one more than that of what was told last,
 // unless it is the same (RFC 3264 section 8).
 func (s *Session) describe(l Local, send, receive bool) ([]byte, error) {
-	d := s.description(l, send, receive)
-	body, err := d.Marshal()
-	if err == nil && s.last != nil && !bytes.Equal(body, s.last) {
-		s.version++
-		d.Origin.SessionVersion = s.version
-		body, err = d.Marshal()
-	}
+	body, err := s.description(l, send, receive).Marshal()
 	if err != nil {
 		return nil, fmt.Errorf("cannot write a session description: %w", err)
 	}
-	s.last = body
-	return slices.Clone(body), nil
+	if !bytes.Equal(behindOrigin(body), behindOrigin(s.last)) {
+		s.version++
+		s.last = body
+	}
+	return slices.Clone(s.last), nil
+}
+
+// behindOrigin is what follows the lines v= and o= of a description of ours, of which nothing but the
+// version ever changes.
+func behindOrigin(body []byte) []byte {
+	_, rest, _ := bytes.Cut(body, []byte("\r\ns="))
+	return rest
 }
 
 func (s *Session) description(l Local, send, receive bool) *sdp.SessionDescription {
 	d := &sdp.SessionDescription{
 		Origin: sdp.Origin{
-			Username: "-", SessionID: s.set.ID, SessionVersion: s.version,
+			Username: "-", SessionID: s.set.ID, SessionVersion: s.version + 1,
 			NetworkType: "IN", AddressType: family(s.set.Origin), UnicastAddress: s.set.Origin.String(),
 		},
 		SessionName:           "-",

@@ -92,8 +92,8 @@ const (
 // Session is one side's half of a session. It is for one thread at a time.
 type Session struct {
 	set     Settings
-	version uint64
-	last    []byte // what was told last
+	version uint64 // of what was told last
+	last    []byte
 	agreed
 	before agreed // what holds if the open offer is refused
 	open   open
@@ -119,7 +119,7 @@ func New(s Settings) (*Session, error) {
 	if s.NoEvents {
 		types.Events = media.None
 	}
-	return &Session{set: s, version: 1, agreed: agreed{audio: -1, laws: s.Laws, types: types, secure: s.Secure}}, nil
+	return &Session{set: s, agreed: agreed{audio: -1, laws: s.Laws, types: types, secure: s.Secure}}, nil
 }
 
 // Offer makes an offer. It is open until [Session.Answered] or [Session.Withdraw]. The same

@@ -64,19 +64,21 @@ type Settings struct {
 
 // Engine is a user agent. It is for one thread at a time.
 type Engine struct {
-	set     Settings
-	random  *rand.ChaCha8
-	layer   *transaction.Layer
-	tx      transaction.Output // what the layer has put out, until leave
-	paths   map[int]*path
-	use     *path // nil: there is none
-	calls   map[CallID]*Call
-	dialogs map[dialogKey]*Call
-	last    CallID
-	reg     registration
-	waiting []func()           // what is sent when there is an address again
-	sought  map[place][]func() // what is sent when it is known where that is
-	stats   Stats
+	set       Settings
+	random    *rand.ChaCha8
+	layer     *transaction.Layer
+	tx        transaction.Output // what the layer has put out, until leave
+	paths     map[int]*path
+	use       *path // nil: there is none
+	calls     map[CallID]*Call
+	dialogs   map[dialogKey]*Call
+	last      CallID
+	reg       registration
+	waiting   []func()           // what is sent when there is an address again
+	followers []*Call            // that have yet to ask their peers to follow
+	following *transaction.Timer // when the next of them do
+	sought    map[place][]func() // what is sent when it is known where that is
+	stats     Stats
 
 	// of the call that its owner is in
 	now time.Time
@@ -104,6 +106,7 @@ func New(s Settings, random io.Reader) (*Engine, error) {
 		set: s, random: rand.NewChaCha8(seed), layer: transaction.New(s.Transactions),
 		paths: map[int]*path{}, calls: map[CallID]*Call{}, dialogs: map[dialogKey]*Call{}, sought: map[place][]func(){},
 	}
+	e.following = e.timer(e.follow)
 	e.reg.init(e)
 	return e, nil
 }

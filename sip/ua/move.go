@@ -9,7 +9,8 @@ import (
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
-// usePath takes the call to the path that is in use now.
+// usePath takes the call to the path that is in use now; a re-INVITE says so to the peer of one that
+// stands when it is pursued.
 func (c *Call) usePath() {
 	c.refusedBy, c.attempts = nil, 0
 	if c.again.IsSet() && !c.obliged {
@@ -24,7 +25,6 @@ func (c *Call) usePath() {
 		if c.mustMove() || c.offer != nil {
 			c.beginMove()
 		}
-		c.pursue()
 	}
 }
 
@@ -90,6 +90,7 @@ func (c *Call) moveRefused(o *reinvite, status int, why string) {
 func (c *Call) leftBehind(lost *path) {
 	if c.path == lost && c.refusedBy != nil && c.refusedBy == c.e.use {
 		c.usePath()
+		c.pursue()
 	}
 }
 

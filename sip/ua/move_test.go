@@ -212,10 +212,13 @@ func TestTheEndOutlivesTheAddress(t *testing.T) {
 	})
 }
 
+// TestManyCallsMoveAtOnce has media of all calls follow in the first turn, and the first calls ask their
+// peers; the others do in turns that are due at once, and one that has ended meanwhile does not.
 func TestManyCallsMoveAtOnce(t *testing.T) {
 	const calls = 1000
 	w := newWorld(t)
-	alice, bob := w.agent("alice", aliceA, nil), w.agent("bob", bobA, nil)
+	alice := w.agent("alice", aliceA, nil)
+	w.agent("bob", bobA, nil)
 	for range calls {
 		alice.call(toBob)
 	}
@@ -224,12 +227,45 @@ func TestManyCallsMoveAtOnce(t *testing.T) {
 	alice.add(2, aliceB)
 	alice.lost(1)
 	alice.use(2)
-	if got := len(w.find("INVITE")); got != calls {
-		t.Fatalf("%d re-INVITEs at once, want %d", got, calls)
+	if asked, moving := len(w.find("INVITE")), len(alice.kinds()); asked != atOnce || moving != calls {
+		t.Errorf("in the first turn there are %d re-INVITEs, and %d calls move", asked, moving)
+	}
+	alice.do(alice.engine.HangUp(calls, w.now, &alice.out))
+	w.pass(time.Microsecond)
+	if got := len(w.find("INVITE")); got != calls-1 {
+		t.Fatalf("%d re-INVITEs at once, want %d", got, calls-1)
 	}
 	w.pass(2 * delay)
-	if got := alice.engine.Stats().Moves; got != calls {
-		t.Errorf("%d calls moved in a round trip, want %d", got, calls)
+	if got := alice.engine.Stats().Moves; got != calls-1 {
+		t.Errorf("%d calls moved in a round trip, want %d", got, calls-1)
 	}
-	_ = bob
+}
+
+// TestManyCallsMoveTwice has the new address go as well, before all calls have asked by it: they all ask
+// by the next.
+func TestManyCallsMoveTwice(t *testing.T) {
+	w := newWorld(t)
+	alice, bob := w.agent("alice", aliceA, nil), w.agent("bob", bobA, nil)
+	for range 2 * atOnce {
+		alice.call(toBob)
+	}
+	w.pass(time.Second)
+	alice.add(2, aliceB)
+	alice.lost(1)
+	alice.use(2)
+	alice.lost(2)
+	w.pass(time.Millisecond)
+	alice.add(3, aliceA)
+	alice.use(3)
+	w.pass(time.Second)
+	for _, a := range w.agents {
+		if got := len(a.engine.Calls()); got != 2*atOnce {
+			t.Errorf("%s has %d calls", a.name, got)
+		}
+	}
+	for _, id := range bob.engine.Calls() {
+		if c, _ := bob.engine.Call(id); c.Target.HostPort() != aliceA {
+			t.Errorf("call %d goes to %s", id, c.Target.HostPort())
+		}
+	}
 }

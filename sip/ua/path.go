@@ -51,8 +51,11 @@ func (p *path) write(m *message.Message) []byte {
 		m = m.Clone()
 		m.Compact()
 	}
-	return m.Append(nil)
+	return m.Append(make([]byte, 0, usualHead+len(m.Body)))
 }
+
+// usualHead is room for the head of a message, in octets.
+const usualHead = 1 << 10
 
 // pathAt is the path of an address, nil if there is none.
 func (e *Engine) pathAt(local netip.AddrPort) *path {
@@ -100,8 +103,8 @@ func (e *Engine) LosePath(id int, now time.Time, out *Output) {
 func (e *Engine) RemovePath(id int, now time.Time, out *Output) { e.LosePath(id, now, out) }
 
 // Use has all calls, and the registration, go by a path from now on. Each call is moved at
-// once, or as soon as what is pending in it has ended. Several changes while something is
-// pending are one.
+// once, some calls behind the others, or as soon as what is pending in it has ended. Several
+// changes while something is pending are one.
 func (e *Engine) Use(id int, now time.Time, out *Output) {
 	defer e.enter(now, out)()
 	p := e.paths[id]
@@ -110,14 +113,33 @@ func (e *Engine) Use(id int, now time.Time, out *Output) {
 	}
 	e.use = p
 	e.sweep()
-	for _, c := range e.sorted() {
+	e.followers = e.sorted()
+	for _, c := range e.followers {
 		c.usePath()
 	}
+	e.follow()
 	e.reg.move()
 	waiting := e.waiting
 	e.waiting = nil
 	for _, send := range waiting {
 		send()
+	}
+}
+
+// atOnce is how many calls ask their peers to follow before what they ask is sent: of a thousand, the
+// first are answered while the last still ask.
+const atOnce = 8
+
+// follow has the next calls ask their peers to follow to the path in use. The others are due behind
+// this turn.
+func (e *Engine) follow() {
+	n := min(atOnce, len(e.followers))
+	for _, c := range e.followers[:n] {
+		c.pursue()
+	}
+	e.followers = e.followers[n:]
+	if len(e.followers) > 0 {
+		e.after(e.following, 1)
 	}
 }
 

@@ -60,7 +60,8 @@ type Agent struct {
 	last    int      // the number of the newest path
 	lost    []func() // close the sockets of paths that are no more
 	calls   map[ua.CallID]*call
-	clock   clock // of the calls' media
+	clock   clock        // of the calls' media
+	media   media.Output // of a call, until its flush
 	work    chan func()
 	told    chan event.AddressChange
 	events  chan Event
@@ -128,7 +129,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer timer.Stop()
 	for {
 		a.flush()
-		a.closeLost()
+		if next := a.engine.Next(); next.IsZero() || time.Until(next) > 0 { // no call has yet to ask its peer to follow
+			a.closeLost()
+		}
 		timer.Reset(a.untilNext())
 		select {
 		case <-ctx.Done():
@@ -140,8 +143,12 @@ func (a *Agent) Run(ctx context.Context) error {
 			if !ok && ctx.Err() == nil {
 				return errors.New("the netlink monitor of addresses, links and routes has closed")
 			}
-			// No wait for further changes: a call hangs on the first. An overrun is a
-			// change like any other, for everything is looked at each time.
+			// No wait for further changes: a call hangs on the first. Those that have come
+			// are one with it, and an overrun is a change like any other, for everything is
+			// looked at each time.
+			for len(changes) > 0 {
+				<-changes
+			}
 			a.follow()
 		case e := <-a.told:
 			a.follow()

@@ -26,7 +26,6 @@ type call struct {
 	id      ua.CallID
 	session *offer.Session
 	stream  *media.Stream
-	out     media.Output
 	sockets map[int]*sockets // by paths
 	hold    bool
 	// Of the agent's clock.
@@ -169,20 +168,21 @@ func (c *call) receive(conn *net.UDPConn, socket int) {
 		}
 		data, now := slices.Clone(b[:n]), time.Now()
 		c.a.post(func() {
-			c.stream.Handle(socket, from, data, now, &c.out)
+			c.stream.Handle(socket, from, data, now, &c.a.media)
 			c.flush()
 		})
 	}
 }
 
 func (c *call) tick(now time.Time) {
-	c.stream.Tick(now, &c.out)
+	c.stream.Tick(now, &c.a.media)
 	c.flush()
 }
 
 // flush sends what the stream put out, and passes on its events.
 func (c *call) flush() {
-	for _, d := range c.out.UDP {
+	out := &c.a.media
+	for _, d := range out.UDP {
 		slot, control := media.PathOf(d.Socket)
 		for _, s := range c.sockets {
 			if s.slot != slot {
@@ -195,10 +195,10 @@ func (c *call) flush() {
 			_, _ = conn.WriteToUDPAddrPort(d.Payload, d.To)
 		}
 	}
-	for _, v := range c.out.Events {
+	for _, v := range out.Events {
 		c.a.tell(Event{Event: ua.Event{Call: c.id}, Media: &v, Time: time.Now()})
 	}
-	c.out.Reset()
+	out.Reset()
 	c.schedule()
 }
 
@@ -214,7 +214,7 @@ func (c *call) event(v ua.Event, now time.Time) {
 		c.sendBy(v.From, now)
 	case ua.Ended:
 		delete(c.a.calls, c.id)
-		c.stream.Bye(now, &c.out)
+		c.stream.Bye(now, &c.a.media)
 		c.flush()
 		c.close()
 	}
