@@ -17,7 +17,6 @@ import (
 
 	"github.com/isthmus-net/isthmus/gprs/sgsn/sgsnrole"
 	"github.com/isthmus-net/isthmus/lab"
-	"github.com/isthmus-net/isthmus/sip/registrar/registrarrole"
 )
 
 // Addresses that the figure adds to those of the Teredo topology.
@@ -56,8 +55,9 @@ type handoffNet struct {
 	boxes      []*handoffBox
 	client     *teredoClient
 	ue, ch     *sipPhone
-	native     netip.Addr // of the terminal in the first network
-	lost       time.Time  // when that was lost
+	theirs     *baresipPhone // in the place of ch
+	native     netip.Addr    // of the terminal in the first network
+	lost       time.Time     // when that was lost
 }
 
 // handoffAccess is a radio with the SGSN behind it.
@@ -101,6 +101,8 @@ type handoffWorld struct {
 	boxes  []handoffNAT
 	jitter bool    // the radios have that of the profile
 	loss   float64 // of the radios, each way
+	// kamailio is the SIP server in the place of ours, baresip the host's telephone.
+	kamailio, baresip bool
 }
 
 // radio is the wire of either network.
@@ -222,16 +224,11 @@ func (n *handoffNet) start(ctx context.Context) error {
 	if err := n.startCore(ctx, isthmus, isthmus); err != nil {
 		return err
 	}
-	sections, err := sipServer(n.daemons.dir, handoffSIP, registrarrole.Proxy)
-	if err != nil {
-		return err
-	}
 	type program struct {
 		instance
 		sections string
 	}
 	all := []program{
-		{n.registrar(), sections},
 		{n.daemons.isthmus(n.core6, "ggsn"), core4.section(filepath.Join(n.daemons.dir, "umts.state")) +
 			fmt.Sprintf("[[ggsn.apn]]\nname = %q\npool6 = [%q]\n", coreAPN(true), corePool6)},
 		{n.umts.instance, sgsnSection(core4.sgsn)},
@@ -251,6 +248,10 @@ func (n *handoffNet) start(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := n.serveSIP(ctx); err != nil {
+		return err
+	}
+	var err error
 	if n.client.process, err = n.daemons.startIsthmus(ctx, n.node, "client", n.client.section()); err != nil {
 		return err
 	}
@@ -268,7 +269,7 @@ func (n *handoffNet) start(ctx context.Context) error {
 
 // startPhones starts the telephones, and waits until the terminal is registered.
 func (n *handoffNet) startPhones(ctx context.Context) (err error) {
-	if n.ch, err = startPhone(ctx, n.host, phoneSettings("sip:ch@example.org", handoffSIP, true)); err != nil {
+	if err := n.startHost(ctx); err != nil {
 		return err
 	}
 	set := phoneSettings(sipUE, handoffSIP, true)
@@ -279,13 +280,8 @@ func (n *handoffNet) startPhones(ctx context.Context) (err error) {
 	return awaitBinding(ctx, n.bindings, n.native)
 }
 
-// registrar is the SIP server.
+// registrar is our SIP server.
 func (n *handoffNet) registrar() instance { return n.daemons.isthmus(n.sip, "registrar") }
-
-// bindings are the contacts of the terminal there.
-func (n *handoffNet) bindings(ctx context.Context) ([]string, error) {
-	return n.registrar().bindings(ctx, sipUE)
-}
 
 // sgsnSection is the configuration of an SGSN without terminals.
 func sgsnSection(at netip.Addr) string {
@@ -393,5 +389,5 @@ func (n *handoffNet) unroute() (at time.Time, err error) {
 
 // close ends telephones, programs and topology.
 func (n *handoffNet) close() error {
-	return errors.Join(n.ue.close(), n.ch.close(), n.teredoNet.Close())
+	return errors.Join(n.ue.close(), n.ch.close(), n.teredoNet.Close(), n.theirs.close())
 }
