@@ -23,12 +23,12 @@ export GOFLAGS += -trimpath -buildvcs=false
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## see Teredo at work: set up, build, run the tour
+demo: ## see a call move between networks: set up, build, run the tour
 	@scripts/setup --go
 	@# Peers come down while the compiler works.
 	@scripts/peers --optional & peers=$$!; \
 	$(MAKE) --no-print-directory build && wait $$peers || { kill $$peers 2>/dev/null; exit 1; }
-	@scripts/asroot "the lab makes network namespaces" bin/isthmus lab run teredo
+	@scripts/asroot "the lab makes network namespaces" bin/isthmus lab run call
 
 build: ## build bin/isthmus, one static program
 	@scripts/setup --go

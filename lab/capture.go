@@ -22,7 +22,7 @@ const captureBuffer = 16 << 20
 // Capture is a capture under way.
 type Capture struct {
 	socket *os.File
-	file   *os.File
+	file   *os.File // nil: someone sees each packet as it passes
 	ended  chan error
 
 	stop    sync.Once
@@ -44,10 +44,48 @@ func (l *Lab) Capture(n *Node, iface, path string) (*Capture, error) {
 	return c, nil
 }
 
+// Watch has every packet of an interface, both directions, seen as it passes, until Stop or until
+// the lab is closed. Packets come one after the other, each with its time, as frames of the link;
+// see must not keep them.
+func (l *Lab) Watch(n *Node, iface string, see func(at time.Time, frame []byte)) (*Capture, error) {
+	c, _, err := n.openCapture(iface)
+	if err != nil {
+		return nil, fmt.Errorf("cannot watch %s of node %s: %w", iface, n.name, err)
+	}
+	go func() {
+		c.ended <- c.receive(func(at time.Time, frame []byte, _ int) error {
+			see(at, frame)
+			return nil
+		})
+	}()
+	if err := l.onClose(c.Stop); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	return c, nil
+}
+
 func (n *Node) capture(iface, path string) (*Capture, error) {
-	var socket *os.File
-	linkType := uint32(linkTypeEthernet)
-	if err := n.Do(func() error {
+	c, linkType, err := n.openCapture(iface)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		c.socket.Close()
+		return nil, err
+	}
+	if c.file, err = os.Create(path); err != nil {
+		c.socket.Close()
+		return nil, err
+	}
+	go func() { c.ended <- c.record(linkType) }()
+	return c, nil
+}
+
+// openCapture opens a socket that takes the packets of an interface, and says of what kind its frames are.
+func (n *Node) openCapture(iface string) (c *Capture, linkType uint32, err error) {
+	linkType = linkTypeEthernet
+	c = &Capture{ended: make(chan error, 1)}
+	err = n.Do(func() error {
 		device, err := net.InterfaceByName(iface)
 		if err != nil {
 			return err
@@ -59,23 +97,10 @@ func (n *Node) capture(iface, path string) (*Capture, error) {
 		if err != nil {
 			return err
 		}
-		socket = os.NewFile(uintptr(fd), "packets of "+iface)
+		c.socket = os.NewFile(uintptr(fd), "packets of "+iface)
 		return nil
-	}); err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		socket.Close()
-		return nil, err
-	}
-	file, err := os.Create(path)
-	if err != nil {
-		socket.Close()
-		return nil, err
-	}
-	c := &Capture{socket: socket, file: file, ended: make(chan error, 1)}
-	go func() { c.ended <- c.record(linkType) }()
-	return c, nil
+	})
+	return c, linkType, err
 }
 
 // packetSocket opens a non-blocking AF_PACKET socket on an interface of the
@@ -110,32 +135,40 @@ func growReceiveBuffer(fd, size int) error {
 
 func networkOrder(v uint16) uint16 { return v>>8 | v<<8 }
 
-// record writes packets until the read deadline that Stop sets; then it takes
-// what is still queued.
+// record writes packets to the file.
 func (c *Capture) record(linkType uint32) error {
 	w := bufio.NewWriterSize(c.file, 256<<10)
 	scratch := make([]byte, 0, pcapFileHeader)
 	if _, err := w.Write(appendPcapHeader(scratch, linkType)); err != nil {
 		return err
 	}
+	err := c.receive(func(at time.Time, packet []byte, original int) error {
+		return writePcapPacket(w, scratch, at, packet, original)
+	})
+	return errors.Join(err, w.Flush())
+}
+
+// receive takes packets, each with its time and the length that it had, until the read deadline
+// that Stop sets; then it takes what is still queued.
+func (c *Capture) receive(take func(at time.Time, packet []byte, original int) error) error {
 	raw, err := c.socket.SyscallConn()
 	if err != nil {
 		return err
 	}
 	buf, oob := make([]byte, pcapSnapLength), make([]byte, 128)
-	var writeErr error
+	var takeErr error
 	drain := func(fd uintptr) bool {
-		for writeErr == nil {
+		for takeErr == nil {
 			n, oobn, _, _, err := unix.Recvmsg(int(fd), buf, oob, unix.MSG_TRUNC)
 			if err != nil {
 				return false
 			}
 			c.packets++
-			writeErr = writePcapPacket(w, scratch, receiveTime(oob[:oobn]), buf[:min(n, len(buf))], n)
+			takeErr = take(receiveTime(oob[:oobn]), buf[:min(n, len(buf))], n)
 		}
 		return true
 	}
-	for writeErr == nil && err == nil {
+	for takeErr == nil && err == nil {
 		err = raw.Read(drain)
 	}
 	_ = raw.Control(func(fd uintptr) {
@@ -144,7 +177,7 @@ func (c *Capture) record(linkType uint32) error {
 			c.dropped = int(stats.Drops)
 		}
 	})
-	return errors.Join(writeErr, w.Flush())
+	return takeErr
 }
 
 // Stop ends the capture and flushes the file. Packets the capture could not
@@ -152,13 +185,18 @@ func (c *Capture) record(linkType uint32) error {
 func (c *Capture) Stop() error {
 	c.stop.Do(func() {
 		_ = c.socket.SetReadDeadline(time.Unix(1, 0))
-		c.err = errors.Join(<-c.ended, c.socket.Close(), c.file.Close())
+		name := c.socket.Name()
+		c.err = errors.Join(<-c.ended, c.socket.Close())
+		if c.file != nil {
+			name = c.file.Name()
+			c.err = errors.Join(c.err, c.file.Close())
+		}
 		if c.dropped > 0 {
-			c.err = errors.Join(c.err, fmt.Errorf("the capture %s lacks %d packets: the machine was too slow", c.file.Name(), c.dropped))
+			c.err = errors.Join(c.err, fmt.Errorf("the capture %s lacks %d packets: the machine was too slow", name, c.dropped))
 		}
 	})
 	return c.err
 }
 
-// Packets is the number of packets in the file, valid after Stop.
+// Packets is the number of packets that were seen, valid after Stop.
 func (c *Capture) Packets() int { return c.packets }

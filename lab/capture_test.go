@@ -5,6 +5,7 @@ package lab
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -37,12 +38,20 @@ func TestCaptureHoldsBothDirections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	watched := 0
+	w, err := a.Lab().Watch(a, "eth0", func(time.Time, []byte) { watched++ })
+	if err != nil {
+		t.Fatal(err)
+	}
 	r, err := b.Ping(t.Context(), Ping{To: netip.MustParseAddr("2001:db8::1"), Count: 10, Interval: time.Millisecond})
 	if err != nil || r.Lost() != 0 {
 		t.Fatalf("ping: %v, %d lost", err, r.Lost())
 	}
-	if err := c.Stop(); err != nil {
+	if err := errors.Join(c.Stop(), w.Stop()); err != nil {
 		t.Fatal(err)
+	}
+	if watched < 20 || watched != w.Packets() {
+		t.Errorf("%d packets were seen as they passed, and %d counted", watched, w.Packets())
 	}
 	file, err := os.ReadFile(path)
 	if err != nil {

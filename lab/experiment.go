@@ -44,6 +44,8 @@ type Env struct {
 	// Progress receives the lines of Step and of labs; Out if nil. With JSON
 	// the two differ, so that Out holds nothing else.
 	Progress io.Writer
+	// Live says that a person looks at progress on a terminal, for Status.
+	Live bool
 	// Dir receives results (CSV, SVG, HTML) and logs; none are kept if empty.
 	Dir string
 	// PcapDir receives captures; none are made if empty.
@@ -71,9 +73,26 @@ type Env struct {
 	others otherTime // until then
 }
 
+// Escapes of a terminal: from the line's begin on, and whether a long line goes on in the next one.
+const (
+	lineAgain       = "\r\x1b[K"
+	noWrap, wrapped = "\x1b[?7l", "\x1b[?7h"
+)
+
 // Step prints one line of progress.
 func (e *Env) Step(format string, args ...any) {
+	if e.Live {
+		format = lineAgain + format
+	}
 	fmt.Fprintf(e.progress(), format+"\n", args...)
+}
+
+// Status shows what is so at the moment, in a line of a terminal that the next Step or Status takes.
+// Elsewhere it shows nothing.
+func (e *Env) Status(text string) {
+	if e.Live {
+		fmt.Fprint(e.progress(), lineAgain+noWrap+text+wrapped)
+	}
 }
 
 func (e *Env) progress() io.Writer {

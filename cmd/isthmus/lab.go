@@ -143,8 +143,9 @@ func (c *LabRunCmd) Run(to streams) error {
 	return inLab(to, func(ctx context.Context, e *lab.Env) error {
 		e.Keep, e.PcapDir, e.Dir, e.Runs, e.Strict, e.JSON = c.Keep, c.Pcap, c.Out, c.Runs, c.Strict, c.JSON
 		e.Time, e.Seed, e.Ways = c.Time, c.Seed, c.Ways
+		e.Live = onTerminal(to.out)
 		if c.JSON {
-			e.Progress = to.err
+			e.Progress, e.Live = to.err, onTerminal(to.err)
 		}
 		return lab.RunAll(ctx, chosen, e)
 	})
@@ -244,6 +245,16 @@ func lostReader(f *os.File) bool {
 	fds := []unix.PollFd{{Fd: int32(f.Fd())}}
 	_, err := unix.Poll(fds, 0)
 	return err == nil && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
+}
+
+// onTerminal reports whether a person reads what is written to w.
+func onTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
 }
 
 // LabShellCmd opens a shell in a node.

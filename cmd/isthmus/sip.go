@@ -13,8 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -73,8 +71,7 @@ func (c *SIPUACmd) Run(to streams) error {
 	if daemon, err := c.client(); err == nil {
 		go followAddresses(ctx, daemon, a.AddressChanged)
 	}
-	_, err = unix.IoctlGetTermios(int(os.Stdout.Fd()), unix.TCGETS)
-	console := agent.Console{Agent: a, In: os.Stdin, Out: to.out, Live: err == nil && to.out == os.Stdout, Call: c.Call}
+	console := agent.Console{Agent: a, In: os.Stdin, Out: to.out, Live: onTerminal(to.out), Call: c.Call}
 	return errors.Join(console.Run(ctx), files.close())
 }
 

@@ -9,6 +9,7 @@ var natPrograms = []string{"nft"}
 
 // All lists the experiments in the order in which they are shown.
 var All = []lab.Experiment{
+	callTour,
 	{
 		Name:    tourName,
 		Summary: "the tour: an IPv4-only host behind a NAT gets IPv6, reaches a host and is reached",

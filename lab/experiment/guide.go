@@ -44,13 +44,13 @@ func (g *guide) traced(c *teredoClient, f func() error) error {
 			g.detail("... and %d more", len(datagrams)-i)
 			break
 		}
-		g.detail("%+7.2f ms  %-7s > %-7s  %s", milliseconds(d.at.Sub(datagrams[0].at)), g.nameOf(d.from), g.nameOf(d.to), describe(d.payload)+tests.remark(d))
+		g.detail("%+7.2f ms  %-7s > %-7s  %s", milliseconds(d.at.Sub(datagrams[0].at)), g.net.nameOf(d.from), g.net.nameOf(d.to), describe(d.payload)+tests.remark(d))
 	}
 	return nil
 }
 
 // nameOf is the name of the node with an IPv4 address.
-func (g *guide) nameOf(a netip.AddrPort) string {
+func (n *teredoNet) nameOf(a netip.AddrPort) string {
 	switch a.Addr() {
 	case serverAddr:
 		return "server"
@@ -59,7 +59,7 @@ func (g *guide) nameOf(a netip.AddrPort) string {
 	case relayBind.Addr():
 		return "relay"
 	}
-	for _, c := range g.net.clients {
+	for _, c := range n.clients {
 		if a.Addr() == c.external {
 			return c.nat.Name()
 		}

@@ -93,6 +93,14 @@ type handoffCases struct {
 	calls []handoffCall
 }
 
+func newHandoffCases(w handoffWorld, b *handoffBox) *handoffCases {
+	all := &handoffCases{box: b.handoffNAT}
+	for k := range all.cases {
+		all.cases[k] = &handoffCase{world: w, box: b.handoffNAT, kind: handoffKind(k)}
+	}
+	return all
+}
+
 // handoffCall is a call to the terminal.
 type handoffCall struct {
 	sipEarlyMove
@@ -152,17 +160,9 @@ func measureHandoffs(ctx context.Context, e *lab.Env, w handoffWorld, short bool
 	// Last, since with Env.Keep it waits until the person has seen enough.
 	defer func() { err = errors.Join(err, n.close()) }()
 	for _, b := range n.boxes {
-		all := &handoffCases{box: b.handoffNAT}
-		for k := range all.cases {
-			all.cases[k] = &handoffCase{world: w, box: b.handoffNAT, kind: handoffKind(k)}
-			into.cases = append(into.cases, all.cases[k])
-		}
-		into.called = append(into.called, all)
 		e.Step("NAT %v%s: %d handoffs of each kind", b, w.special(), cmp.Or(e.Runs, handoffRuns))
-		for range cmp.Or(e.Runs, handoffRuns) {
-			if err := n.round(ctx, b, all, short); err != nil {
-				return fmt.Errorf("NAT %v%s: %w; the Teredo client's log ends:\n%s", b, w.special(), err, lastLines(n.client.process.Log()))
-			}
+		if err := n.behind(ctx, b, short, into); err != nil {
+			return err
 		}
 	}
 	if short {
@@ -174,6 +174,18 @@ func measureHandoffs(ctx context.Context, e *lab.Env, w handoffWorld, short bool
 		into.without, err = n.without(ctx)
 	}
 	return err
+}
+
+// behind measures each kind of handoff by one kind of NAT.
+func (n *handoffNet) behind(ctx context.Context, b *handoffBox, short bool, into *handoffResult) error {
+	all := newHandoffCases(n.handoffWorld, b)
+	into.cases, into.called = append(into.cases, all.cases[:]...), append(into.called, all)
+	for range cmp.Or(n.daemons.env.Runs, handoffRuns) {
+		if err := n.round(ctx, b, all, short); err != nil {
+			return fmt.Errorf("NAT %v%s: %w; the Teredo client's log ends:\n%s", b, n.special(), err, lastLines(n.client.process.Log()))
+		}
+	}
+	return nil
 }
 
 // round makes one handoff of each kind. The short form leaves out the one between.
@@ -211,7 +223,7 @@ func (n *handoffNet) cold(ctx context.Context, b *handoffBox, all *handoffCases)
 		if err := n.moved(ctx, t, teredo.Prefix); err != nil {
 			return err
 		}
-		return n.hostEnds(ctx)
+		return n.hangUp(ctx)
 	})
 	if err != nil {
 		return err
@@ -297,14 +309,21 @@ func (n *handoffNet) back(ctx context.Context, c *handoffCase) error {
 		if err := n.moved(ctx, t, corePool6); err != nil {
 			return err
 		}
-		return n.hostEnds(ctx)
+		return n.hangUp(ctx)
 	})
+}
+
+// hangUp has the host end the call.
+func (n *handoffNet) hangUp(ctx context.Context) error {
+	n.guide.say("The host hangs up.")
+	return n.hostEnds(ctx)
 }
 
 // called has the host call the terminal where it is now, by the SIP server.
 func (n *handoffNet) called(ctx context.Context, all *handoffCases) error {
 	t := &handoffTrace{}
 	begin := time.Now()
+	n.guide.say("The host calls the terminal by its name: the SIP server knows where it is.")
 	err := n.trace(t, func() error {
 		if err := n.hostCalls(ctx); err != nil {
 			return err
@@ -350,6 +369,7 @@ func (n *handoffNet) trace(t *handoffTrace, do func() error) error {
 
 // call makes a call, and waits until both ends hear each other.
 func (n *handoffNet) call(ctx context.Context) error {
+	n.guide.say("The terminal calls the host, %v.", hostAddr)
 	if _, err := n.ue.Call(ctx, "sip:ch@"+uriHost(hostAddr)); err != nil {
 		return err
 	}
@@ -385,6 +405,7 @@ func (n *handoffNet) moved(ctx context.Context, t *handoffTrace, to netip.Prefix
 	if t.to, err = n.ue.awaitAddress(ctx, to, true); err != nil {
 		return err
 	}
+	n.guide.say("The call has moved to %v.", t.to)
 	if err := n.heard(ctx); err != nil {
 		return err
 	}
@@ -407,8 +428,12 @@ func (n *handoffNet) attached(ctx context.Context, b *handoffBox) (netip.Addr, e
 
 // packets is how many are heard before a change and behind it.
 func (n *handoffNet) packets() uint64 {
-	if runs := n.daemons.env.Runs; runs > 0 && runs < longRun {
+	runs := n.daemons.env.Runs
+	switch {
+	case runs > 0 && runs < longRun:
 		return sipWarmShort
+	case n.guide != nil:
+		return callTourWarm
 	}
 	return sipWarm
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/gprs/sgsn/sgsnrole"
 	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/teredo"
 )
 
 // Addresses that the figure adds to those of the Teredo topology.
@@ -99,8 +101,9 @@ func (b handoffNAT) restricted() bool {
 // handoffWorld says how the topology is drawn.
 type handoffWorld struct {
 	boxes  []handoffNAT
-	jitter bool    // the radios have that of the profile
-	loss   float64 // of the radios, each way
+	jitter bool       // the radios have that of the profile
+	loss   float64    // of the radios, each way
+	guide  *callGuide // tells what happens; nil: no one does
 	// kamailio is the SIP server in the place of ours, baresip the host's telephone.
 	kamailio, baresip bool
 }
@@ -119,7 +122,11 @@ func (w handoffWorld) radio() lab.WireConfig {
 
 // drawHandoff draws the topology and starts all of it. The terminal is attached to the first network.
 func drawHandoff(ctx context.Context, e *lab.Env, w handoffWorld) (_ *handoffNet, err error) {
-	t, err := drawTeredo(ctx, e, handoffName, teredoPlan{})
+	name := handoffName
+	if w.guide != nil {
+		name = callTourName
+	}
+	t, err := drawTeredo(ctx, e, name, teredoPlan{})
 	if err != nil {
 		return nil, err
 	}
@@ -264,6 +271,7 @@ func (n *handoffNet) start(ctx context.Context) error {
 	}); err != nil {
 		return fmt.Errorf("the terminal has no address by UMTS: %w", err)
 	}
+	n.guide.say("All programs run. The terminal is attached to UMTS and has %v.", n.native)
 	return n.startPhones(ctx)
 }
 
@@ -274,6 +282,9 @@ func (n *handoffNet) startPhones(ctx context.Context) (err error) {
 	}
 	set := phoneSettings(sipUE, handoffSIP, true)
 	set.UA.Password, set.UA.Register = sipSecret, time.Hour
+	if n.guide != nil {
+		set.Sound = n.guide.tone
+	}
 	if n.ue, err = startPhone(ctx, n.node, set); err != nil {
 		return err
 	}
@@ -306,11 +317,13 @@ func (n *handoffNet) attach(ctx context.Context, b *handoffBox) error {
 	if err := n.gprs.open(ctx, b.at.ggsn, false); err != nil {
 		return err
 	}
+	n.guide.say("GPRS: the terminal is attached, with a context of IPv4 alone.")
 	lease, err := n.node.Lease(ctx, handoffGPRS)
 	if err != nil {
 		return err
 	}
 	inside := lease.Addr.Addr()
+	n.guide.say("GPRS: it has the private address %v, behind a %v NAT that has %v.", inside, b, b.external)
 	b.inside.Store(&inside)
 	n.node.Addr(handoffGPRS, lease.Addr.String())
 	if err := n.lab.Err(); err != nil {
@@ -343,6 +356,7 @@ func (n *handoffNet) detach(ctx context.Context, b *handoffBox) error {
 		err = errors.Join(err, h.AddrDel(link, &a))
 	}
 	b.inside.Store(nil)
+	n.guide.say("GPRS: the terminal is detached.")
 	return errors.Join(err, b.node.Netlink().ConntrackTableFlush(netlink.ConntrackTable))
 }
 
@@ -352,6 +366,7 @@ func (n *handoffNet) lose() (at time.Time, err error) {
 	n.lost = at
 	n.umts.wire.Cut()
 	n.node.Down(handoffUMTS)
+	n.guide.say("UMTS is lost, with all that is on the air.")
 	return at, n.lab.Err()
 }
 
@@ -364,6 +379,7 @@ func (n *handoffNet) regain() (at time.Time, err error) {
 	n.umts.wire.Restore()
 	at = time.Now()
 	n.node.Up(handoffUMTS)
+	n.guide.say("UMTS is back, and GPRS works on.")
 	return at, n.lab.Err()
 }
 
@@ -380,6 +396,7 @@ func (n *handoffNet) unroute() (at time.Time, err error) {
 	}
 	for _, r := range routes {
 		if isDefault6(r.Dst) || r.Dst == nil {
+			n.guide.say("The default route by UMTS goes, and UMTS works on.")
 			at = time.Now()
 			return at, h.RouteDel(&r)
 		}
@@ -387,7 +404,31 @@ func (n *handoffNet) unroute() (at time.Time, err error) {
 	return at, errors.New("the terminal has no default route by UMTS")
 }
 
+// nameOf is who has an address.
+func (n *handoffNet) nameOf(a netip.AddrPort) string {
+	at := a.Addr()
+	switch {
+	case at == hostAddr:
+		return "host"
+	case at == handoffSIP:
+		return "sip"
+	case a.Port() == dhcpServer:
+		return "gprs"
+	case a.Port() == dhcpClient || corePool6.Contains(at) || teredo.Prefix.Contains(at) ||
+		slices.ContainsFunc(n.boxes, func(b *handoffBox) bool { return b.pool.Contains(at) }):
+		return "ue"
+	}
+	return n.teredoNet.nameOf(a)
+}
+
+// closePhones ends the telephones.
+func (n *handoffNet) closePhones() error {
+	err := errors.Join(n.ue.close(), n.ch.close())
+	n.ue, n.ch = nil, nil
+	return err
+}
+
 // close ends telephones, programs and topology.
 func (n *handoffNet) close() error {
-	return errors.Join(n.ue.close(), n.ch.close(), n.teredoNet.Close(), n.theirs.close())
+	return errors.Join(n.closePhones(), n.teredoNet.Close(), n.theirs.close())
 }

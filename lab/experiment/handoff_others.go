@@ -83,7 +83,11 @@ func (n *handoffNet) startHost(ctx context.Context) (err error) {
 		})
 		return err
 	}
-	n.ch, err = startPhone(ctx, n.host, phoneSettings("sip:ch@example.org", handoffSIP, true))
+	set := phoneSettings("sip:ch@example.org", handoffSIP, true)
+	if n.guide != nil {
+		set.Sound = n.guide.heard.sound
+	}
+	n.ch, err = startPhone(ctx, n.host, set)
 	return err
 }
 

@@ -41,6 +41,13 @@ func handoffReport(r *handoffResult) *report.Report {
 		rep.Tables = append(rep.Tables, rowTable(r.rows))
 		judgeRows(rep, r.rows)
 	}
+	judgeHandoffs(rep, cases)
+	rep.Charts = timelines(cases)
+	return rep
+}
+
+// judgeHandoffs finds wrong behaviour.
+func judgeHandoffs(rep *report.Report, cases []*handoffCase) {
 	for _, c := range cases {
 		for _, m := range c.moves {
 			if m.bindings != 1 {
@@ -51,8 +58,6 @@ func handoffReport(r *handoffResult) *report.Report {
 			}
 		}
 	}
-	rep.Charts = timelines(cases)
-	return rep
 }
 
 // handoffTable has a row for each case.

@@ -4,21 +4,60 @@ package experiment
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/report"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
-// A call goes from an IPv6 UMTS to a GPRS with private IPv4, and back.
+// A call goes from an IPv6 UMTS to a GPRS with private IPv4, and back, and the tour tells of it.
 func TestCallHandoff(t *testing.T) {
 	t.Parallel()
-	runShort(t, callHandoff)
+	ctx, e := testEnvOf(t, callTour)
+	e.Runs, e.Dir = 1, t.TempDir()
+	var out strings.Builder
+	e.Out = &out
+	g, err := newCallGuide(ctx, e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &handoffResult{}
+	err = g.tell(ctx, func() (err error) {
+		if err := g.net.behind(ctx, g.net.boxes[0], true, r); err != nil {
+			return err
+		}
+		if err := g.net.inARow(ctx, handoffRowShort, r); err != nil {
+			return err
+		}
+		r.without, err = g.net.without(ctx)
+		return err
+	})
+	if err == nil {
+		err = finish(e, handoffReport(r))
+	}
+	if err == nil {
+		var told *report.Report
+		if told, err = g.report(r.called[0]); err == nil {
+			err = finish(e, told)
+		}
+	}
+	if err = errors.Join(err, g.close()); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	mustSay(t, out.String(),
+		"UMTS is lost", "GPRS: it has the private address 10.51.", "server  > ue       router advertisement", "Teredo: the terminal is qualified", "bubble",
+		"ue      > host     re-INVITE, by Teredo", "host    > ue       200 to INVITE, by Teredo", "host    > ue       first media this way, by Teredo",
+		"The call has moved to 2001:0:", "sip     > ue       INVITE, by Teredo", "UMTS is back", "The call has moved to 2001:db8:", "=== down",
+		"D2, ms", "gap to the terminal, ms", "Called in GPRS", filepath.Join(e.Dir, "call.wav"))
 }
 
 // madeUp is a handoff to GPRS that was made up: the change at 100 ms.

@@ -3,6 +3,7 @@
 package experiment
 
 import (
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
@@ -56,23 +57,33 @@ func (m handoffMove) theoryUp() (sum time.Duration) {
 	return sum
 }
 
-// part is what D1, D2 and D3 are made of (Nakajima and others, ICC 2003).
-func (m handoffMove) part(names ...string) (sum time.Duration) {
+// What D1, D2 and D3 are made of (Nakajima and others, ICC 2003).
+var (
+	stagesD1 = []string{stageAttach}
+	stagesD2 = []string{stageAddress, stageQualify}
+	stagesD3 = []string{stageRelay, stageInvite, stageMedia}
+)
+
+// part is what stages have taken, and what they take by theory; ok is false if the handoff has none of them.
+func (m handoffMove) part(names []string) (took, needs time.Duration, ok bool) {
 	for _, s := range m.stages {
-		for _, name := range names {
-			if s.name == name {
-				sum += s.took
-			}
+		if slices.Contains(names, s.name) {
+			took, needs, ok = took+s.took, needs+s.theory(m.radio), true
 		}
 	}
-	return sum
+	return took, needs, ok
 }
 
 // Numbers of a handoff, times in milliseconds.
 
-func (m handoffMove) d1() float64 { return milliseconds(m.part(stageAttach)) }
-func (m handoffMove) d2() float64 { return milliseconds(m.part(stageAddress, stageQualify)) }
-func (m handoffMove) d3() float64 { return milliseconds(m.part(stageRelay, stageInvite, stageMedia)) }
+func (m handoffMove) took(names []string) float64 {
+	took, _, _ := m.part(names)
+	return milliseconds(took)
+}
+
+func (m handoffMove) d1() float64 { return m.took(stagesD1) }
+func (m handoffMove) d2() float64 { return m.took(stagesD2) }
+func (m handoffMove) d3() float64 { return m.took(stagesD3) }
 
 func (m handoffMove) beyondDown() float64 { return m.gapDown() - milliseconds(m.theoryDown()) }
 func (m handoffMove) beyondUp() float64   { return m.gapUp() - milliseconds(m.theoryUp()) }

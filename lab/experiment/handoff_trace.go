@@ -177,10 +177,13 @@ func (d seen) octets() int {
 	return packet.IPv6HeaderLen + packet.UDPHeaderLen + len(d.payload)
 }
 
+// Ports of DHCP (RFC 2131 section 4.1).
+const dhcpServer, dhcpClient = 67, 68
+
 // Which packets are looked for.
 
-func (t *handoffTrace) asksLease(d seen) bool  { return d.from.Port() == 68 }
-func (t *handoffTrace) givesLease(d seen) bool { return d.to.Port() == 68 }
+func (t *handoffTrace) asksLease(d seen) bool  { return d.from.Port() == dhcpClient }
+func (t *handoffTrace) givesLease(d seen) bool { return d.to.Port() == dhcpClient }
 
 func (t *handoffTrace) solicits(d seen) bool {
 	return d.to.Port() == teredo.Port && carries(d, packet.ICMPv6RouterSolicitation)
