@@ -186,10 +186,13 @@ func (n *handoffNet) goesOn(ctx context.Context, packets uint64) error {
 	if err := n.ue.all(ctx, 1, func(c agent.CallState) bool { return !c.Moving }); err != nil {
 		return err
 	}
-	if err := n.ue.awaitCalls(ctx, 1); err != nil { // what replaces the call is one of its own for a while
-		return err
-	}
-	return awaitMedia(ctx, packets, n.phones()...)
+	return poll(ctx, sipWait, flowGap, func(ctx context.Context) (bool, error) {
+		err := awaitMedia(ctx, packets, n.phones()...)
+		if errors.Is(err, errSeveralCalls) { // what replaces the call is one of its own for a while
+			return false, nil
+		}
+		return err == nil, err
+	})
 }
 
 // ring has somebody call the terminal by the SIP server, hear it and hang up, and says how long he waited for
