@@ -38,6 +38,8 @@ type Process struct {
 	Env []string
 	// Dir is the working directory, the lab's own if empty.
 	Dir string
+	// Input is the standard input, nothing if nil. Start leaves it to its owner to close it.
+	Input *os.File
 }
 
 // Proc is a process that was started in a node.
@@ -74,6 +76,9 @@ func (n *Node) Start(ctx context.Context, what Process) (*Proc, error) {
 	p := &Proc{node: n, name: what.Name, log: log, ended: make(chan struct{}), asked: make(chan struct{})}
 	p.cmd = n.command(ctx, path, what.Args, what.Env)
 	p.cmd.Dir = what.Dir
+	if what.Input != nil {
+		p.cmd.Stdin = what.Input
+	}
 	p.cmd.Stdout, p.cmd.Stderr = output, output
 	p.started = time.Now()
 	if err := startIn(n.ns, p.cmd); err != nil {

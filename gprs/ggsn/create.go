@@ -71,7 +71,11 @@ func (e *Engine) createPrimary(t *transaction, m *gtp.CreateRequest, made *sessi
 		return 0, cause
 	}
 	made.apn, made.peer, made.account = apn, control, t.ph
-	if made.has, cause = a.choose(m); !cause.Accepted() {
+	may, cause := e.subscribed(made, a)
+	if cause != 0 {
+		return 0, cause
+	}
+	if made.has, cause = a.choose(m, may); !cause.Accepted() {
 		return 0, cause
 	}
 	e.heardCounter(t, control, m.Recovery, 0)
@@ -201,9 +205,11 @@ func (e *Engine) node(t *transaction, a netip.Addr, anyone bool) (handle, gtp.Ca
 	return h, 0
 }
 
-// choose returns the families that a context gets, and the cause of its answer.
-func (a *access) choose(m *gtp.CreateRequest) (has Types, cause gtp.Cause) {
-	four, six := a.Types&(TypeIPv4|TypeIPv4v6) != 0, a.Types&(TypeIPv6|TypeIPv4v6) != 0
+// choose returns the families that a context gets of a subscriber who may have these types, and the cause
+// of its answer. Who may have both at once may have each.
+func (a *access) choose(m *gtp.CreateRequest, may Types) (has Types, cause gtp.Cause) {
+	both := func(of Types) bool { return a.Types&of != 0 && may&of != 0 }
+	four, six := both(TypeIPv4|TypeIPv4v6), both(TypeIPv6|TypeIPv4v6)
 	switch m.EndUserAddress.Value.Type {
 	case gtp.PDPTypeIPv4:
 		if four {
@@ -215,14 +221,16 @@ func (a *access) choose(m *gtp.CreateRequest) (has Types, cause gtp.Cause) {
 		}
 	case gtp.PDPTypeIPv4v6:
 		switch {
+		case !four && !six:
 		case !six:
 			return TypeIPv4, gtp.CauseNewPDPTypeNetwork
 		case !four:
 			return TypeIPv6, gtp.CauseNewPDPTypeNetwork
-		case a.Types.has(TypeIPv4v6) && m.CommonFlags.Value&gtp.FlagDualAddressBearer != 0:
+		case both(TypeIPv4v6) && m.CommonFlags.Value&gtp.FlagDualAddressBearer != 0:
 			return TypeIPv4 | TypeIPv6, gtp.CauseAccepted
+		default:
+			return TypeIPv6, gtp.CauseNewPDPTypeSingle
 		}
-		return TypeIPv6, gtp.CauseNewPDPTypeSingle
 	}
 	return 0, gtp.CauseUnknownPDPType
 }
@@ -238,7 +246,7 @@ func (e *Engine) created(t *transaction, x handle, m *gtp.CreateRequest) {
 		AddressControl: gtp.Some(e.own(e.peers.at(s.peer).addr)), AddressUser: gtp.Some(e.own(e.peers.at(c.user).addr)),
 	}
 	if !m.LinkedNSAPI.Present {
-		r.Cause = s.causeOf(e.accessPoint(s), m)
+		r.Cause = e.acceptance(s, m)
 		r.TEIDControl, r.EndUserAddress = gtp.Some(s.teid), gtp.Some(s.endUserAddress())
 	}
 	e.tellOptions(s, m.PCO, &r.PCO)
@@ -246,13 +254,18 @@ func (e *Engine) created(t *transaction, x handle, m *gtp.CreateRequest) {
 	e.write(t, gtp.Header{TEID: s.peerTEID, FlowLabel: uint16(s.peerTEID), TID: tidOf(s, c.nsapi)}, r)
 }
 
-// causeOf returns the cause with which a session was accepted.
-func (s *session) causeOf(a *access, m *gtp.CreateRequest) gtp.Cause {
+// acceptance returns the cause with which a session was accepted. What it was refused for today, after a
+// change of the settings, it was not.
+func (e *Engine) acceptance(s *session, m *gtp.CreateRequest) gtp.Cause {
 	if m.EndUserAddress.Value.Type != gtp.PDPTypeIPv4v6 || s.has == TypeIPv4|TypeIPv6 {
 		return gtp.CauseAccepted
 	}
-	_, cause := a.choose(m)
-	return cause
+	a := e.accessPoint(s)
+	may, _ := e.subscribed(s, a)
+	if _, cause := a.choose(m, may); cause.Accepted() {
+		return cause
+	}
+	return gtp.CauseNewPDPTypeNetwork
 }
 
 // pdpType is the type of a session's contexts.

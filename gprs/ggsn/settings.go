@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
 )
 
 // Settings of an [Engine]. [Defaults] fills what has a usual value.
@@ -44,6 +46,10 @@ type Settings struct {
 	// other has; empty: such requests are refused.
 	APNs    []APN
 	Default string
+
+	// Subscribers are those who may have contexts; nil: everybody may, everywhere. What is changed here
+	// counts for contexts to come.
+	Subscribers map[gtp.IMSI]Subscription
 
 	Limits Limits
 }

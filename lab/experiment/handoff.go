@@ -22,6 +22,8 @@ const (
 	// handoffRow is how many handoffs are made in a row, with so much of everything lost.
 	handoffRow  = 100
 	handoffLoss = 0.05
+	// handoffRowShort is how many are made in a row in the short form, where nothing is lost.
+	handoffRowShort = 2
 	// handoffSilence is how long nothing is heard of a call that has no way, handoffSilenceShort in
 	// the short form: longer than any handoff takes.
 	handoffSilence, handoffSilenceShort = 5 * time.Second, 1500 * time.Millisecond
@@ -69,15 +71,18 @@ type handoffCase struct {
 }
 
 func (c *handoffCase) String() string {
-	return fmt.Sprintf("%v, %v%s", c.kind, c.box, c.world.radioText())
+	return fmt.Sprintf("%v, %v%s", c.kind, c.box, c.world.special())
 }
 
-// radioText says what is special about the radios.
-func (w handoffWorld) radioText() string {
+// special says what is special about a world.
+func (w handoffWorld) special() (text string) {
 	if w.jitter {
-		return ", with jitter"
+		text = ", with jitter"
 	}
-	return ""
+	if w.kamailio || w.baresip {
+		text += ", " + w.who()
+	}
+	return text
 }
 
 // handoffCases are the cases of a kind of NAT, in the order of their kinds, and the calls that came
@@ -124,14 +129,21 @@ func handoffNATs(all bool) (boxes []handoffNAT) {
 func runHandoff(ctx context.Context, e *lab.Env) error {
 	short := e.Runs > 0 && e.Runs < longRun
 	r := &handoffResult{}
-	if err := measureHandoffs(ctx, e, handoffWorld{boxes: handoffNATs(!short)}, short, r); err != nil {
-		return err
-	}
+	worlds, lossy := []handoffWorld{{boxes: handoffNATs(!short)}}, handoffWorld{boxes: handoffNATs(true), loss: handoffLoss}
+	var rows []handoffWorld
 	if !short {
-		if err := measureHandoffs(ctx, e, handoffWorld{boxes: handoffNATs(false), jitter: true}, short, r); err != nil {
+		home := handoffWorld{boxes: handoffNATs(false)}
+		worlds = append(worlds, handoffWorld{boxes: home.boxes, jitter: true})
+		worlds = append(worlds, home.others(e)...)
+		rows = append([]handoffWorld{lossy}, lossy.others(e)...)
+	}
+	for _, w := range worlds {
+		if err := measureHandoffs(ctx, e, w, short, r); err != nil {
 			return err
 		}
-		if err := measureRow(ctx, e, handoffRow, r); err != nil {
+	}
+	for _, w := range rows {
+		if err := measureRow(ctx, e, w, handoffRow, r); err != nil {
 			return err
 		}
 	}
@@ -148,12 +160,17 @@ func measureHandoffs(ctx context.Context, e *lab.Env, w handoffWorld, short bool
 	// Last, since with Env.Keep it waits until the person has seen enough.
 	defer func() { err = errors.Join(err, n.close()) }()
 	for _, b := range n.boxes {
-		e.Step("NAT %v%s: %d handoffs of each kind", b, w.radioText(), cmp.Or(e.Runs, handoffRuns))
+		e.Step("NAT %v%s: %d handoffs of each kind", b, w.special(), cmp.Or(e.Runs, handoffRuns))
 		if err := n.behind(ctx, b, short, into); err != nil {
 			return err
 		}
 	}
-	if into.without == nil && !w.jitter {
+	if short {
+		if err := n.inARow(ctx, handoffRowShort, into); err != nil {
+			return err
+		}
+	}
+	if into.without == nil {
 		into.without, err = n.without(ctx)
 	}
 	return err
@@ -165,7 +182,7 @@ func (n *handoffNet) behind(ctx context.Context, b *handoffBox, short bool, into
 	into.cases, into.called = append(into.cases, all.cases[:]...), append(into.called, all)
 	for range cmp.Or(n.daemons.env.Runs, handoffRuns) {
 		if err := n.round(ctx, b, all, short); err != nil {
-			return fmt.Errorf("NAT %v%s: %w; the Teredo client's log ends:\n%s", b, n.radioText(), err, lastLines(n.client.process.Log()))
+			return fmt.Errorf("NAT %v%s: %w; the Teredo client's log ends:\n%s", b, n.special(), err, lastLines(n.client.process.Log()))
 		}
 	}
 	return nil
@@ -266,7 +283,7 @@ func (n *handoffNet) soft(ctx context.Context, all *handoffCases) error {
 		if _, err := n.lose(); err != nil {
 			return err
 		}
-		err = awaitMedia(ctx, n.packets(), n.ue, n.ch)
+		err = n.heard(ctx)
 		t.settled = time.Now()
 		return err
 	})
@@ -283,7 +300,7 @@ func (n *handoffNet) back(ctx context.Context, c *handoffCase) error {
 		return err
 	}
 	return n.measure(ctx, c, from, func(t *handoffTrace) (err error) {
-		if err := awaitMedia(ctx, n.packets(), n.ue, n.ch); err != nil {
+		if err := n.heard(ctx); err != nil {
 			return err
 		}
 		if t.change, err = n.regain(); err != nil {
@@ -299,7 +316,7 @@ func (n *handoffNet) back(ctx context.Context, c *handoffCase) error {
 // hangUp has the host end the call.
 func (n *handoffNet) hangUp(ctx context.Context) error {
 	n.guide.say("The host hangs up.")
-	return n.ch.endCall(ctx, n.ue)
+	return n.hostEnds(ctx)
 }
 
 // called has the host call the terminal where it is now, by the SIP server.
@@ -308,10 +325,10 @@ func (n *handoffNet) called(ctx context.Context, all *handoffCases) error {
 	begin := time.Now()
 	n.guide.say("The host calls the terminal by its name: the SIP server knows where it is.")
 	err := n.trace(t, func() error {
-		if _, err := n.ch.Call(ctx, sipUE); err != nil {
+		if err := n.hostCalls(ctx); err != nil {
 			return err
 		}
-		return established(ctx, n.packets(), n.ue, n.ch)
+		return established(ctx, n.packets(), n.phones()...)
 	})
 	if err != nil {
 		return fmt.Errorf("the terminal is called at its new address: %w", err)
@@ -339,8 +356,7 @@ func (n *handoffNet) measure(ctx context.Context, c *handoffCase, from netip.Add
 
 // trace records the terminal's links and the host's.
 func (n *handoffNet) trace(t *handoffTrace, do func() error) error {
-	n.ue.forget()
-	n.ch.forget()
+	n.forget()
 	t.peer = hostAddr
 	all, err := traceEach(n.lab, do, tap{n.node, handoffUMTS}, tap{n.node, handoffGPRS}, tap{n.host, "v6"})
 	if err != nil {
@@ -357,7 +373,7 @@ func (n *handoffNet) call(ctx context.Context) error {
 	if _, err := n.ue.Call(ctx, "sip:ch@"+uriHost(hostAddr)); err != nil {
 		return err
 	}
-	return established(ctx, n.packets(), n.ue, n.ch)
+	return established(ctx, n.packets(), n.phones()...)
 }
 
 // callWarm does so, and opens the way by Teredo to the host.
@@ -390,7 +406,7 @@ func (n *handoffNet) moved(ctx context.Context, t *handoffTrace, to netip.Prefix
 		return err
 	}
 	n.guide.say("The call has moved to %v.", t.to)
-	if err := awaitMedia(ctx, n.packets(), n.ue, n.ch); err != nil {
+	if err := n.heard(ctx); err != nil {
 		return err
 	}
 	t.settled = time.Now()

@@ -18,7 +18,6 @@ import (
 
 	"github.com/isthmus-net/isthmus/gprs/sgsn/sgsnrole"
 	"github.com/isthmus-net/isthmus/lab"
-	"github.com/isthmus-net/isthmus/sip/registrar/registrarrole"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
@@ -58,8 +57,9 @@ type handoffNet struct {
 	boxes      []*handoffBox
 	client     *teredoClient
 	ue, ch     *sipPhone
-	native     netip.Addr // of the terminal in the first network
-	lost       time.Time  // when that was lost
+	theirs     *baresipPhone // in the place of ch
+	native     netip.Addr    // of the terminal in the first network
+	lost       time.Time     // when that was lost
 }
 
 // handoffAccess is a radio with the SGSN behind it.
@@ -104,6 +104,8 @@ type handoffWorld struct {
 	jitter bool       // the radios have that of the profile
 	loss   float64    // of the radios, each way
 	guide  *callGuide // tells what happens; nil: no one does
+	// kamailio is the SIP server in the place of ours, baresip the host's telephone.
+	kamailio, baresip bool
 }
 
 // radio is the wire of either network.
@@ -229,16 +231,11 @@ func (n *handoffNet) start(ctx context.Context) error {
 	if err := n.startCore(ctx, isthmus, isthmus); err != nil {
 		return err
 	}
-	sections, err := sipServer(n.daemons.dir, handoffSIP, registrarrole.Proxy)
-	if err != nil {
-		return err
-	}
 	type program struct {
 		instance
 		sections string
 	}
 	all := []program{
-		{n.registrar(), sections},
 		{n.daemons.isthmus(n.core6, "ggsn"), core4.section(filepath.Join(n.daemons.dir, "umts.state")) +
 			fmt.Sprintf("[[ggsn.apn]]\nname = %q\npool6 = [%q]\n", coreAPN(true), corePool6)},
 		{n.umts.instance, sgsnSection(core4.sgsn)},
@@ -258,6 +255,10 @@ func (n *handoffNet) start(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := n.serveSIP(ctx); err != nil {
+		return err
+	}
+	var err error
 	if n.client.process, err = n.daemons.startIsthmus(ctx, n.node, "client", n.client.section()); err != nil {
 		return err
 	}
@@ -276,13 +277,13 @@ func (n *handoffNet) start(ctx context.Context) error {
 
 // startPhones starts the telephones, and waits until the terminal is registered.
 func (n *handoffNet) startPhones(ctx context.Context) (err error) {
-	host, set := phoneSettings("sip:ch@example.org", handoffSIP, true), phoneSettings(sipUE, handoffSIP, true)
+	if err := n.startHost(ctx); err != nil {
+		return err
+	}
+	set := phoneSettings(sipUE, handoffSIP, true)
 	set.UA.Password, set.UA.Register = sipSecret, time.Hour
 	if n.guide != nil {
-		set.Sound, host.Sound = n.guide.tone, n.guide.heard.sound
-	}
-	if n.ch, err = startPhone(ctx, n.host, host); err != nil {
-		return err
+		set.Sound = n.guide.tone
 	}
 	if n.ue, err = startPhone(ctx, n.node, set); err != nil {
 		return err
@@ -290,13 +291,8 @@ func (n *handoffNet) startPhones(ctx context.Context) (err error) {
 	return awaitBinding(ctx, n.bindings, n.native)
 }
 
-// registrar is the SIP server.
+// registrar is our SIP server.
 func (n *handoffNet) registrar() instance { return n.daemons.isthmus(n.sip, "registrar") }
-
-// bindings are the contacts of the terminal there.
-func (n *handoffNet) bindings(ctx context.Context) ([]string, error) {
-	return n.registrar().bindings(ctx, sipUE)
-}
 
 // sgsnSection is the configuration of an SGSN without terminals.
 func sgsnSection(at netip.Addr) string {
@@ -434,5 +430,5 @@ func (n *handoffNet) closePhones() error {
 
 // close ends telephones, programs and topology.
 func (n *handoffNet) close() error {
-	return errors.Join(n.closePhones(), n.teredoNet.Close())
+	return errors.Join(n.closePhones(), n.teredoNet.Close(), n.theirs.close())
 }

@@ -34,12 +34,12 @@ func handoffReport(r *handoffResult) *report.Report {
 			rep.Fault("without Teredo %d packets of media came, and %d went: the handoff shows nothing", r.without.down, r.without.up)
 		}
 	}
-	for _, row := range r.rows {
-		rep.Notes = append(rep.Notes, fmt.Sprintf("In a row: %d handoffs of %d calls, each second one behind another kind of NAT, with %.0f %% of everything lost on each radio; media went both ways again after %.1f s at most.",
-			row.made, row.calls, 100*row.loss, row.longest.Seconds()))
-		for _, what := range row.whatHappened {
-			rep.Fault("in a row, %s", what)
-		}
+	if columns := handoffColumns(cases); len(columns) > 1 {
+		rep.Tables = append(rep.Tables, othersTable(columns))
+	}
+	if len(r.rows) > 0 {
+		rep.Tables = append(rep.Tables, rowTable(r.rows))
+		judgeRows(rep, r.rows)
 	}
 	judgeHandoffs(rep, cases)
 	rep.Charts = timelines(cases)
@@ -70,7 +70,7 @@ func handoffTable(cases []*handoffCase) report.Table {
 	}
 	for _, c := range cases {
 		t.Rows = append(t.Rows, []string{
-			c.box.String() + c.world.radioText(), c.kind.String(), fmt.Sprint(len(c.moves)),
+			c.box.String() + c.world.special(), c.kind.String(), fmt.Sprint(len(c.moves)),
 			spread(c.all(handoffMove.d1), 1), spread(c.all(handoffMove.d2), 1), spread(c.all(handoffMove.d3), 1),
 			spread(c.all(func(m handoffMove) float64 { return m.gapDown() }), 1), c.theory(handoffMove.theoryDown),
 			spread(c.all(func(m handoffMove) float64 { return m.gapUp() }), 1), c.theory(handoffMove.theoryUp),
@@ -100,7 +100,7 @@ func stageTable(cases []*handoffCase) report.Table {
 				return c.median(func(m handoffMove) float64 { return of(m.stages[k], m) })
 			}
 			t.Rows = append(t.Rows, []string{
-				c.box.String() + c.world.radioText(), c.kind.String(), first.name,
+				c.box.String() + c.world.special(), c.kind.String(), first.name,
 				fmt.Sprintf("%.0f", number(func(s handoffStage, _ handoffMove) float64 { return s.octets(true) })),
 				fmt.Sprintf("%.0f", number(func(s handoffStage, _ handoffMove) float64 { return s.octets(false) })),
 				fmt.Sprintf("%.1f", number(func(s handoffStage, m handoffMove) float64 { return milliseconds(s.line(m.radio)) })),
@@ -134,7 +134,7 @@ func handoffCalls(all []*handoffCases) report.Table {
 			answered, heard = append(answered, milliseconds(m.answered)), append(heard, milliseconds(m.heard))
 			theory = append(theory, milliseconds(m.theory))
 		}
-		t.Rows = append(t.Rows, []string{c.box.String() + c.cases[0].world.radioText(), fmt.Sprint(len(c.calls)), spread(answered, 1), spread(theory, 1), spread(heard, 1)})
+		t.Rows = append(t.Rows, []string{c.box.String() + c.cases[0].world.special(), fmt.Sprint(len(c.calls)), spread(answered, 1), spread(theory, 1), spread(heard, 1)})
 	}
 	return t
 }
@@ -163,8 +163,8 @@ func handoffFigures(cases []*handoffCase, r *handoffResult) (all []report.Figure
 	}
 	var soft, bindings []float64
 	for _, c := range cases {
-		if c.world.jitter {
-			continue // the mean of a delay is no bound
+		if c.world.special() != "" {
+			continue // the mean of a delay is no bound, and musts are of our programs
 		}
 		bindings = append(bindings, c.all(func(m handoffMove) float64 { return m.left() })...)
 		switch c.kind {
@@ -185,7 +185,11 @@ func handoffFigures(cases []*handoffCase, r *handoffResult) (all []report.Figure
 	}
 	add(nil, figureHandoffBindings, "", 0, bindings)
 	for _, row := range r.rows {
-		add(nil, figureHandoffAlive, "%", 1, []float64{100 * float64(row.alive) / float64(row.made)})
+		if row.world.loss > 0 && row.world.special() == "" {
+			add(nil, figureHandoffAlive, "%", 1, []float64{row.percent(row.alive)})
+			add(nil, figureHandoffSingle, "%", 1, []float64{row.percent(row.single)})
+			add(nil, figureHandoffUnreached, "", 0, []float64{float64(row.made - row.reached)})
+		}
 	}
 	return all
 }
@@ -198,7 +202,7 @@ func timelines(cases []*handoffCase) (all []report.Chart) {
 			if c.kind != kind {
 				continue
 			}
-			g := report.Group{Label: c.box.String() + c.world.radioText()}
+			g := report.Group{Label: c.box.String() + c.world.special()}
 			for k, s := range c.moves[0].stages {
 				took := c.all(func(m handoffMove) float64 { return milliseconds(m.stages[k].took) })
 				needs := c.all(func(m handoffMove) float64 { return milliseconds(m.stages[k].theory(m.radio)) })

@@ -35,6 +35,9 @@ func TestCallHandoff(t *testing.T) {
 		if err := g.net.behind(ctx, g.net.boxes[0], true, r); err != nil {
 			return err
 		}
+		if err := g.net.inARow(ctx, handoffRowShort, r); err != nil {
+			return err
+		}
 		r.without, err = g.net.without(ctx)
 		return err
 	})

@@ -107,6 +107,9 @@ const (
 	figureHandoffLost     = "soft, either way: most packets lost"
 	figureHandoffBindings = "bindings left after a handoff"
 	figureHandoffAlive    = "handoffs in a row, 5 % of everything lost, with the call alive behind"
+	figureHandoffSingle   = "handoffs in a row, 5 % of everything lost, with one binding behind"
+
+	figureHandoffUnreached = "calls to the terminal right behind each of these that did not come"
 
 	figureCallsFailed  = "calls that failed, at 100 a second"
 	figureRegisters    = "Isthmus / Kamailio, registrations in a second of the server's processor"
@@ -204,7 +207,9 @@ var Musts = slices.Concat([]Bound{
 	{handoffName, figureWarmUp, report.Must{Bound: 60}},           // ms
 	{handoffName, figureHandoffLost, report.Must{}},
 	{handoffName, figureHandoffBindings, report.Must{AtLeast: true, Bound: 1, Most: 1}},
-	{handoffName, figureHandoffAlive, report.Must{AtLeast: true, Bound: 100}}, // %
+	{handoffName, figureHandoffAlive, report.Must{AtLeast: true, Bound: 100}},  // %
+	{handoffName, figureHandoffSingle, report.Must{AtLeast: true, Bound: 100}}, // %
+	{handoffName, figureHandoffUnreached, report.Must{}},
 	{sipLoadName, figureCallsFailed, report.Must{}},
 	{sipLoadName, figureRegisters, report.Must{AtLeast: true, Bound: 0.3}},
 	{sipLoadName, figureSmallFlock, report.Must{Bound: 50}}, // ms

@@ -100,14 +100,11 @@ transactions_per_source = 1000000
 
 // serveKamailio starts Kamailio and waits until it serves.
 func (w *walk) serveKamailio(ctx context.Context, node *lab.Node, c peers.Kamailio) error {
-	command, err := peersOf(w.env).Kamailio(w.dir, c)
-	if err != nil {
-		return err
+	p, err := kamailioServer{c, w.env, w.dir, node}.start(ctx)
+	if p != nil {
+		w.running = append(w.running, p)
 	}
-	if err := w.start(ctx, node, lab.Process{Name: c.Name, Path: command.Path, Args: command.Args}); err != nil {
-		return err
-	}
-	return serving(ctx, node, w.running[len(w.running)-1], c.Listen[0].Port())
+	return err
 }
 
 // sipp runs sipp, whose run ends by itself, and says how long it took.

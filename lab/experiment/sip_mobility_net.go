@@ -14,7 +14,6 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/lab"
-	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/registrar/registrarrole"
 )
@@ -179,7 +178,7 @@ const sipKamailio = "Kamailio"
 func (n *sipNet) start(ctx context.Context) (err error) {
 	at := n.lan(sipLinkServer).at(2)
 	if n.mode == sipKamailio {
-		err = n.serveKamailio(ctx, n.server, n.kamailio())
+		err = n.serveKamailio(ctx, n.server, kamailioAt(at))
 	} else {
 		err = n.serveIsthmus(ctx, at)
 	}
@@ -197,13 +196,6 @@ func (n *sipNet) start(ctx context.Context) (err error) {
 		return err
 	}
 	return n.settle(ctx)
-}
-
-// kamailio is the configuration of Kamailio as the server.
-func (n *sipNet) kamailio() peers.Kamailio {
-	return peers.Kamailio{
-		Name: "kamailio", Listen: []netip.AddrPort{netip.AddrPortFrom(n.lan(sipLinkServer).at(2), sipPort)}, Domain: "example.net", Password: sipSecret,
-	}
 }
 
 // serveIsthmus starts our server at an address.
@@ -265,12 +257,7 @@ func awaitBinding(ctx context.Context, list func(context.Context) ([]string, err
 // bindings are the contacts of the terminal at the server.
 func (n *sipNet) bindings(ctx context.Context) (contacts []string, err error) {
 	if n.mode == sipKamailio {
-		command, err := peersOf(n.env).KamailioBindings(n.dir, n.kamailio())
-		if err != nil {
-			return nil, err
-		}
-		printed, err := n.run(ctx, n.server, append([]string{command.Path}, command.Args...)...)
-		return peers.KamailioContacts(printed), err
+		return kamailioServer{kamailioAt(n.lan(sipLinkServer).at(2)), n.env, n.dir, n.server}.bindings(ctx)
 	}
 	return instance{n.server, n.env.Binary, n.dir, n.server.Name()}.bindings(ctx, sipUE)
 }

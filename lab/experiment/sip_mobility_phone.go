@@ -146,14 +146,19 @@ func established(ctx context.Context, packets uint64, phones ...*sipPhone) error
 	return awaitMedia(ctx, packets, phones...)
 }
 
+// errSeveralCalls tells that the one call is not the only one.
+var errSeveralCalls = errors.New("the telephone has several calls")
+
 // received is how many packets the one call has heard.
 func (p *sipPhone) received(ctx context.Context) (uint64, error) {
 	s, err := p.State(ctx)
-	if err == nil && len(s.Calls) != 1 {
-		err = fmt.Errorf("the telephone has %d calls", len(s.Calls))
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return 0, err
+	case len(s.Calls) > 1:
+		return 0, errSeveralCalls
+	case len(s.Calls) == 0:
+		return 0, errors.New("the telephone has no call")
 	}
 	return s.Calls[0].Media.Received, nil
 }

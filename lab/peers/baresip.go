@@ -3,11 +3,13 @@
 package peers
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // Baresip is the configuration of baresip, a SIP telephone without a screen. It writes what it hears
@@ -20,15 +22,19 @@ type Baresip struct {
 	Listen netip.AddrPort
 	// User is its name in Domain and in digests, with a password.
 	User, Domain, Password string
+	// Unregistered has it leave its address of record unregistered.
+	Unregistered bool
 	// Proxy is the SIP URI by which it sends everything.
 	Proxy string
 	// Answer has it answer calls.
 	Answer bool
 	// Dial, if it is set, is the URI that it calls once it runs.
 	Dial string
-	// Play is the file of WAV, of 8 kHz, that it plays in calls and at whose end it hangs up; "" is a
-	// minute of silence.
+	// Play is the file of WAV, of 8 kHz, that it plays in calls and at whose end it hangs up; "" is
+	// Silence.
 	Play string
+	// Silence is how long that is; 0: a minute.
+	Silence time.Duration
 }
 
 // Heard are the files of WAV that a telephone with its files below dir has written, of what was said
@@ -54,7 +60,7 @@ func (p *Peers) Baresip(dir string, c Baresip) (*Command, error) {
 		return nil, err
 	}
 	if c.Play == "" {
-		c.Play = silence()
+		c.Play = silence(cmp.Or(c.Silence, time.Minute))
 	}
 	for _, f := range []struct{ ending, text string }{
 		{".baresip/accounts", c.account()}, {".baresip/contacts", ""}, {".wav", c.Play},
@@ -75,11 +81,14 @@ func (p *Peers) Baresip(dir string, c Baresip) (*Command, error) {
 }
 
 func (c Baresip) account() string {
-	mode := "manual"
+	mode, every := "manual", 600
 	if c.Answer {
 		mode = "auto"
 	}
-	return fmt.Sprintf("<sip:%s@%s>;auth_user=%s;auth_pass=%s;outbound=\"%s\";answermode=%s;audio_codecs=PCMU;regint=600\n", c.User, c.Domain, c.User, c.Password, c.Proxy, mode)
+	if c.Unregistered {
+		every = 0
+	}
+	return fmt.Sprintf("<sip:%s@%s>;auth_user=%s;auth_pass=%s;outbound=\"%s\";answermode=%s;audio_codecs=PCMU;regint=%d\n", c.User, c.Domain, c.User, c.Password, c.Proxy, mode, every)
 }
 
 func (c Baresip) config(modules, source, recordings string) string {
@@ -90,9 +99,10 @@ func (c Baresip) config(modules, source, recordings string) string {
 	return b.String()
 }
 
-// silence is a file of WAV, a minute of 8 kHz, which is what PCMU has.
-func silence() string {
-	const rate, samples = 8000, 60 * 8000
+// silence is a file of WAV of 8 kHz, which is what PCMU has.
+func silence(lasts time.Duration) string {
+	const rate = 8000
+	samples := uint32(lasts.Seconds() * rate)
 	return "RIFF" + little(36+2*samples, 4) + "WAVEfmt " + little(16, 4) + little(1, 2) + little(1, 2) +
 		little(rate, 4) + little(2*rate, 4) + little(2, 2) + little(16, 2) + "data" + little(2*samples, 4) + string(make([]byte, 2*samples))
 }

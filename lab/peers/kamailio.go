@@ -20,6 +20,8 @@ type Kamailio struct {
 	Domain string
 	// Password is everybody's; "": each user's is the user's name.
 	Password string
+	// Direct leaves what belongs to a call to its two ends; else Kamailio is on its route.
+	Direct bool
 	// Workers are its processes for each address of UDP, and for all of TCP; 0: two.
 	Workers int
 }
@@ -84,11 +86,16 @@ func (c Kamailio) config(modules, control string) string {
 		password = `"$au"`
 	}
 	fmt.Fprintf(&b, "modparam(\"ctl\", \"binrpc\", \"unix:%s\")\nmodparam(\"usrloc\", \"db_mode\", 0)\n", control)
-	fmt.Fprintf(&b, kamailioRoutes, c.Domain, password)
+	route := `if (is_method("INVITE")) record_route();`
+	if c.Direct {
+		route = ""
+	}
+	fmt.Fprintf(&b, kamailioRoutes, c.Domain, password, route)
 	return b.String()
 }
 
-// kamailioRoutes are what it does with requests; the domain and the password are missing.
+// kamailioRoutes are what it does with requests; the domain, the password and what keeps it on
+// a call's route are missing.
 const kamailioRoutes = `
 request_route {
 	if (!mf_process_maxfwd_header("10")) { sl_send_reply("483", "Too Many Hops"); exit; }
@@ -110,7 +117,7 @@ request_route {
 		if (!save("location")) sl_reply_error();
 		exit;
 	}
-	if (is_method("INVITE")) record_route();
+	%[3]s
 	if (is_myself("$ru")) {
 		if (!lookup("location")) { sl_send_reply("404", "Not Found"); exit; }
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"time"
 )
 
 // Linphone is the configuration of linphonec, a SIP telephone that takes orders on its standard input,
@@ -45,7 +46,7 @@ func (p *Peers) Linphone(dir string, c Linphone) (*Command, error) {
 	if _, err := i.folder(".linphone/.config/linphone"); err != nil {
 		return nil, err
 	}
-	if err := i.write(".wav", cmp.Or(c.Play, silence())); err != nil {
+	if err := i.write(".wav", cmp.Or(c.Play, silence(time.Minute))); err != nil {
 		return nil, err
 	}
 	config := c.config()

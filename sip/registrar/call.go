@@ -35,6 +35,7 @@ type fork struct {
 	ways    []transaction.Target // not tried yet, best first
 	flow    []byte               // to the terminal
 	goal    goal
+	left    bool // by the callee, who is called elsewhere instead
 	loop    string
 	rings   time.Time // until when (Timer C)
 }
@@ -185,6 +186,9 @@ func (p *Proxy) launch(f *fork, now time.Time, out *Output) {
 	}
 	client.User, f.client = f, client
 	if f.request.Method == "INVITE" {
+		if f.goal.aor != "" {
+			p.waiting.add(f)
+		}
 		f.rings = now.Add(p.settings.TimerC)
 		heap.Push(&p.rings, ring{f.rings, f})
 	}
@@ -209,7 +213,7 @@ func (p *Proxy) cancel(s *transaction.Server, now time.Time, out *Output) {
 func (p *Proxy) cancelForks(c *call, now time.Time, out *Output) {
 	for _, f := range c.forks {
 		switch {
-		case f.final != nil:
+		case f.final != nil && !f.left:
 		case f.client == nil: // its name is still being resolved
 			f.final = message.Reply(c.server.Request, 487, "Request Terminated", "")
 		default:

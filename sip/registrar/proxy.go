@@ -74,6 +74,7 @@ type Proxy struct {
 	settings ProxySettings
 	layer    *transaction.Layer
 	rings    rings
+	waiting  waiting
 	lookups  map[uint64]func(to []transaction.Target, now time.Time, out *Output)
 	lookup   uint64
 	relayed  [NumVerdicts]uint64
@@ -91,7 +92,7 @@ func NewProxy(s Settings, p ProxySettings, random io.Reader) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Proxy{Engine: e, settings: p, layer: transaction.New(p.Transactions), lookups: map[uint64]func([]transaction.Target, time.Time, *Output){}}, nil
+	return &Proxy{Engine: e, settings: p, layer: transaction.New(p.Transactions), waiting: waiting{}, lookups: map[uint64]func([]transaction.Target, time.Time, *Output){}}, nil
 }
 
 func (s *ProxySettings) check() error {
@@ -247,6 +248,9 @@ func (p *Proxy) register(s *transaction.Server, now time.Time, out *Output) {
 		return
 	}
 	s.Respond(r, now, &out.Output)
+	if to, ok := s.Request.To(); ok {
+		p.follow(p.directory.byAOR[aorOf(&to.URI)], now, out)
+	}
 }
 
 // request answers a new request, or passes it on.

@@ -158,7 +158,7 @@ func (r *rig) got(what, host string) *message.Message {
 func (r *rig) empty() {
 	r.t.Helper()
 	r.until(r.now.Sub(start) + 20*time.Minute)
-	if servers, clients := r.p.layer.Len(); servers != 0 || clients != 0 || len(r.p.rings) != 0 || len(r.p.lookups) != 0 {
-		r.t.Errorf("%d servers, %d clients, %d rings, %d lookups are left", servers, clients, len(r.p.rings), len(r.p.lookups))
+	if servers, clients := r.p.layer.Len(); servers != 0 || clients != 0 || len(r.p.rings) != 0 || len(r.p.lookups) != 0 || len(r.p.waiting) != 0 {
+		r.t.Errorf("%d servers, %d clients, %d rings, %d lookups, %d waiting are left", servers, clients, len(r.p.rings), len(r.p.lookups), len(r.p.waiting))
 	}
 }

@@ -19,6 +19,7 @@ func (p *Proxy) response(e *transaction.Event, now time.Time, out *Output) {
 	if f == nil || len(e.Message.All("Via")) < 2 { // of a CANCEL of ours
 		return
 	}
+	p.waiting.remove(f)
 	m := e.Message.Clone()
 	m.RemoveFirst("Via")
 	c := f.call
@@ -64,6 +65,7 @@ func (p *Proxy) accept(c *call, f *fork, m *message.Message, now time.Time, out 
 
 // failed ends a branch that could not be sent or was not answered (sections 16.8 and 16.9).
 func (p *Proxy) failed(f *fork, e *transaction.Event, now time.Time, out *Output) {
+	p.waiting.remove(f)
 	if f.final != nil || p.nextServer(f, e, now, out) {
 		return
 	}

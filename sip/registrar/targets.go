@@ -91,8 +91,7 @@ func (p *Proxy) goals(m *message.Message, by passage, now time.Time) (goals []go
 		}
 		return []goal{{uri: m.URI}}, false, false
 	}
-	s := search{p: p, now: now, secure: u.Scheme == "sips", seen: map[string]bool{}, instances: map[string]int{}}
-	s.follow(aorOf(&u))
+	s := p.search(aorOf(&u), u.Scheme == "sips", now)
 	return s.goals, true, s.looped
 }
 
@@ -137,6 +136,13 @@ type search struct {
 	instances map[string]int
 	seen      map[string]bool // addresses of record that were followed; true: this one leads on from it
 	looped    bool
+}
+
+// search finds the contacts of an address of record.
+func (p *Proxy) search(aor string, secure bool, now time.Time) *search {
+	s := &search{p: p, now: now, secure: secure, seen: map[string]bool{}, instances: map[string]int{}}
+	s.follow(aor)
+	return s
 }
 
 // follow adds the contacts of an address of record.

@@ -3,6 +3,7 @@
 package ggsnrole
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -22,6 +23,7 @@ type row struct {
 
 // TestKeysOfTheNode sees what SGSNs see.
 func TestKeysOfTheNode(t *testing.T) {
+	subscribers := writeSubscribers(t, "[[subscriber]]\nimsi = \"240010000000001\"\n[[subscriber.apn]]\nname = \"Internet\"\ntypes = [\"ipv4\"]\n")
 	for _, tt := range []row{
 		{configtest.InEffect(t, "ggsn", "peers"), `peers = ["203.0.113.9"]`, func(b *bench) {
 			b.wants("of a stranger", b.create(sgsn, request(1, sgsn, gtp.PDPTypeIPv4)).Cause, gtp.Cause(0))
@@ -69,6 +71,13 @@ func TestKeysOfTheNode(t *testing.T) {
 			unknown, _ := gtp.ParseAPN("elsewhere")
 			m.APN = gtp.Some(unknown)
 			b.wants("of an unknown name", b.create(sgsn, m).Cause.Accepted(), true)
+		}},
+		{configtest.InEffect(t, "ggsn", "subscribers_file"), fmt.Sprintf("subscribers_file = %q", subscribers), func(b *bench) {
+			m := request(1, sgsn, gtp.PDPTypeIPv4)
+			b.wants("of a subscriber", b.create(sgsn, m).Cause, gtp.CauseAccepted)
+			m = request(1, sgsn, gtp.PDPTypeIPv6)
+			b.wants("of a type that is not subscribed", b.create(sgsn, m).Cause, gtp.CauseUnknownPDPType)
+			b.wants("of nobody", b.create(sgsn, request(2, sgsn, gtp.PDPTypeIPv4)).Cause, gtp.CauseAPNDenied)
 		}},
 		{configtest.InEffect(t, "ggsn", "address4"), `address4 = "192.0.2.77"`, func(b *bench) {
 			r := b.open(1)

@@ -26,7 +26,7 @@ var Role = role.Of[Settings]{
 		Keys: (*Settings).keys, Check: (*Settings).check, Claims: (*Settings).claims,
 	},
 	Summary: (*Settings).summary,
-	Examine: func(s *Settings) []role.Finding { return role.Problems(examine(s)) },
+	Examine: func(s *Settings) []role.Finding { return append(role.Problems(examine(s)), unsubscribed(s)...) },
 	Way: func(s *Settings) []role.Finding {
 		return role.Warnings(name, s.Name, append(lacking(s), blocked(s)...))
 	},
@@ -45,6 +45,7 @@ type Settings struct {
 	N3Requests                   int
 	EchoInterval, PathHold       time.Duration
 	DefaultAPN                   string
+	SubscribersFile              string // empty: everybody may attach
 	Interface                    string
 	Route                        bool
 	Address4, Address6           netip.Addr // not valid: one of this host
@@ -115,6 +116,8 @@ func (s *Settings) nodeKeys(std ggsn.Settings) []key.Key {
 			`How long the contexts of an SGSN that does not answer are kept; "0s" releases them at once, "forever" never.`),
 		key.Of("default_apn", &s.DefaultAPN, "", key.Optional(apnName), key.Live,
 			"The access point for names that no other has. Empty: they are refused with cause 219."),
+		key.Of("subscribers_file", &s.SubscribersFile, key.Example("/etc/isthmus/subscribers.toml"), key.Optional(key.File), key.Live,
+			"File with those who may have contexts, by imsi, and at which access points, by which types (docs/sip.md). Others are refused with cause 222. It holds secrets, so others may not read it. A reload reads it again. Empty: everybody may."),
 	}
 }
 

@@ -44,6 +44,10 @@ func engineSettings(s *Settings, at map[string]own, counter uint8) (ggsn.Setting
 		a.Router4, a.Router6 = from.v4, from.v6
 		e.APNs = append(e.APNs, a)
 	}
+	var err error
+	if e.Subscribers, err = readSubscribers(s.SubscribersFile); err != nil {
+		return e, err
+	}
 	return e, e.Check()
 }
 

@@ -162,6 +162,8 @@ func remedy(e sgsn.Event) string {
 	switch e.Cause {
 	case gtp.CauseUnknownAPN:
 		return "name an access point that it has (--apn)"
+	case gtp.CauseAPNDenied:
+		return "have the subscriber be given this access point (subscribers_file of ours), or name another one (--apn)"
 	case gtp.CauseUnknownPDPType:
 		return "ask for another type (--type)"
 	case gtp.CauseNoResources:

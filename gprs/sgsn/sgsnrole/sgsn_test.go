@@ -237,10 +237,11 @@ func TestStopMeanwhile(t *testing.T) {
 // TestRemedies: an error says what can be done.
 func TestRemedies(t *testing.T) {
 	for want, e := range map[string]sgsn.Event{
-		"--gtp-fallback":  {Kind: sgsn.Refused, Reason: sgsn.ReasonNoAnswer},
-		"--apn":           {Kind: sgsn.Refused, Reason: sgsn.ReasonRefused, Cause: gtp.CauseUnknownAPN},
-		"--type":          {Kind: sgsn.Refused, Reason: sgsn.ReasonRefused, Cause: gtp.CauseUnknownPDPType},
-		"--password-file": {Kind: sgsn.Refused, Reason: sgsn.ReasonRefused, Cause: gtp.CauseUserAuthentication},
+		"--gtp-fallback":   {Kind: sgsn.Refused, Reason: sgsn.ReasonNoAnswer},
+		"--apn":            {Kind: sgsn.Refused, Reason: sgsn.ReasonRefused, Cause: gtp.CauseUnknownAPN},
+		"subscribers_file": {Kind: sgsn.Refused, Reason: sgsn.ReasonRefused, Cause: gtp.CauseAPNDenied},
+		"--type":           {Kind: sgsn.Refused, Reason: sgsn.ReasonRefused, Cause: gtp.CauseUnknownPDPType},
+		"--password-file":  {Kind: sgsn.Refused, Reason: sgsn.ReasonRefused, Cause: gtp.CauseUserAuthentication},
 	} {
 		if err := refusal(e); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %s", err, want)
