@@ -64,6 +64,15 @@ func mountOwnRoot() error {
 	if endsWithUs() {
 		return errors.New("what it mounts ends with it, since no one else is in its mount namespace, as with ip netns exec")
 	}
+	return alone(mountOnce)
+}
+
+// mountOnce mounts our own, unless somebody has since we looked: a second one would hide what is kept in the
+// first, and end it with the next restart.
+func mountOnce() error {
+	if isBPFFS(ownRoot) {
+		return writable(ownRoot)
+	}
 	if err := os.MkdirAll(ownRoot, pinsMode); err != nil {
 		return err
 	}
@@ -71,6 +80,23 @@ func mountOwnRoot() error {
 		return &os.PathError{Op: "mount", Path: ownRoot, Err: err}
 	}
 	return nil
+}
+
+// alone does something while no other process mounts or unmounts our own file system.
+func alone(f func() error) error {
+	above := filepath.Dir(ownRoot)
+	if err := os.MkdirAll(above, 0o755); err != nil {
+		return err
+	}
+	dir, err := os.Open(above)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		return &os.PathError{Op: "lock", Path: above, Err: err}
+	}
+	return f()
 }
 
 // endsWithUs reports whether mounts of the calling thread end with this process: neither the
@@ -100,13 +126,20 @@ func endsWithUs() bool {
 // goes with its last user.
 func removeUnused(dir string) {
 	base := filepath.Dir(dir)
-	if os.Remove(base) != nil || filepath.Dir(base) != ownRoot {
+	if filepath.Dir(base) != ownRoot {
+		_ = os.Remove(base)
 		return
 	}
-	// Whoever is about to use it keeps it busy, or mounts it again.
-	if unix.Unmount(ownRoot, 0) == nil {
-		_ = os.Remove(ownRoot)
-	}
+	_ = alone(func() error {
+		if err := os.Remove(base); err != nil {
+			return err
+		}
+		// Whoever is about to use it keeps it busy, or mounts it again.
+		if err := unix.Unmount(ownRoot, 0); err != nil {
+			return err
+		}
+		return os.Remove(ownRoot)
+	})
 }
 
 func isBPFFS(path string) bool {

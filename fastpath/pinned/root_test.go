@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -69,6 +70,38 @@ func TestFindRoot(t *testing.T) {
 			t.Errorf("leftovers are %+v and %v, want the one that is open", found, err)
 		}
 		return p.Remove()
+	})
+}
+
+// TestMountedOnce has several processes that start together find that there is no BPF file system, and mount
+// one: were there two, what is kept in the lower one would be lost.
+func TestMountedOnce(t *testing.T) {
+	const processes = 16
+	inMounts(t, func() error {
+		mounts, err := os.Open("/proc/thread-self/ns/mnt")
+		if err != nil {
+			return err
+		}
+		defer mounts.Close()
+		done := make(chan error, processes)
+		begin := make(chan struct{})
+		for range processes {
+			go func() {
+				runtime.LockOSThread()
+				err := errors.Join(unix.Unshare(unix.CLONE_FS), unix.Setns(int(mounts.Fd()), unix.CLONE_NEWNS))
+				<-begin
+				done <- errors.Join(err, alone(mountOnce))
+			}()
+		}
+		close(begin)
+		for range processes {
+			err = errors.Join(err, <-done)
+		}
+		table, readErr := os.ReadFile("/proc/thread-self/mountinfo")
+		if n := strings.Count(string(table), " "+ownRoot+" "); n != 1 {
+			t.Errorf("it is mounted %d times", n)
+		}
+		return errors.Join(err, readErr)
 	})
 }
 
