@@ -23,7 +23,6 @@ const (
 	faultsFlows    = 100
 	faultsShorts   = 1700 // a second
 	faultsContexts = 1000 // at a time
-	faultsPatience = 30 * time.Second
 	faultsFlowGap  = 100 * time.Millisecond
 	streamPort     = 5001
 	flowPorts      = 6000                   // of UDP flows, from here on
@@ -43,7 +42,6 @@ type faultsForm struct {
 	contexts          int           // of a GGSN, that come and go
 	shortest, longest time.Duration // between faults
 	settle            time.Duration // before a process is judged by what it holds
-	patience          time.Duration // with a long flow that is silent, until it counts as lost
 	seed              uint64
 }
 
@@ -51,7 +49,7 @@ type faultsForm struct {
 func faultsFormOf(e *lab.Env, ways []way) (f faultsForm, err error) {
 	f = faultsForm{
 		ways: ways, time: faultsTime, streams: faultsStreams, flows: faultsFlows, shorts: faultsShorts, contexts: faultsContexts,
-		shortest: 300 * time.Millisecond, longest: 2 * time.Second, settle: 3 * time.Second, patience: faultsPatience, seed: 1 + rand.Uint64N(1<<32),
+		shortest: 300 * time.Millisecond, longest: 2 * time.Second, settle: 3 * time.Second, seed: 1 + rand.Uint64N(1<<32),
 	}
 	if e.Time > 0 {
 		f.time = e.Time
@@ -169,7 +167,7 @@ func (c *campaign) run(ctx context.Context) error {
 // talk starts all flows, which end with talk; those that wait for their last answers, with
 // ctx.
 func (c *campaign) talk(ctx, talk context.Context) (err error) {
-	if c.streams, err = startStreams(talk, c.long, c.form.streams, c.form.patience); err != nil {
+	if c.streams, err = startStreams(talk, c.long, c.form.streams); err != nil {
 		return err
 	}
 	for i := range c.form.flows {
@@ -191,7 +189,7 @@ func (c *campaign) answered(since time.Time) error {
 	_, err := together(len(c.datagrams), func(i int) (any, error) {
 		f := c.datagrams[i]
 		f.awaitAnswers(answerWait, func(p []flowPacket) bool { return anyAnswered(p, since) })
-		return nil, f.fault(since, c.form.patience)
+		return nil, f.fault(since)
 	})
 	return err
 }

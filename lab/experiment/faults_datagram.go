@@ -37,8 +37,8 @@ func silence(packets []flowPacket) (longest time.Duration) {
 }
 
 // fault says why a flow counts as lost; nil if it does not. Since calmed nothing has
-// happened to it. It may be silent for so long as patience lasts.
-func (f *flow) fault(calmed time.Time, patience time.Duration) error {
+// happened to it.
+func (f *flow) fault(calmed time.Time) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	longest, what := silence(f.packets), ""
@@ -47,7 +47,7 @@ func (f *flow) fault(calmed time.Time, patience time.Duration) error {
 		what = fmt.Sprintf("has got another port or address %d times", f.moved)
 	case !anyAnswered(f.packets, calmed):
 		what = "is silent at the end"
-	case longest > patience:
+	case longest > checkedSilence:
 		what = fmt.Sprintf("was silent for %v", longest)
 	default:
 		return nil

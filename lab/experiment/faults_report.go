@@ -111,7 +111,7 @@ func (c *campaign) outcome() *campaignOutcome {
 		o.silence = max(o.silence, x.silence())
 	}
 	for _, f := range c.datagrams {
-		if err := f.fault(c.calmed, c.form.patience); err != nil {
+		if err := f.fault(c.calmed); err != nil {
 			o.lost = append(o.lost, err.Error())
 		}
 		o.wrong += uint64(f.wrong)

@@ -26,7 +26,9 @@ const (
 	checkedRound = 65521 // octets until they repeat: a prime, so that no lost packet is unseen
 	checkedBlock = 1024  // octets of one write
 	checkedGap   = 100 * time.Millisecond
-	neverGivenUp = 24 * time.Hour
+	// checkedSilence is how long a flow may be silent.
+	checkedSilence = 30 * time.Second
+	neverGivenUp   = 24 * time.Hour
 )
 
 // checkedTable is what checked flows carry, with a block more, so that one is whole
@@ -77,9 +79,8 @@ type accepted struct {
 	conn   *net.TCPConn
 }
 
-// startStreams connects so many streams, over the paths in turn. Each is lost when it is silent
-// for longer than patience lasts.
-func startStreams(ctx context.Context, paths []path, n int, patience time.Duration) (_ *streams, err error) {
+// startStreams connects so many streams, over the paths in turn.
+func startStreams(ctx context.Context, paths []path, n int) (_ *streams, err error) {
 	s := &streams{listeners: map[netip.Addr]net.Listener{}, accepted: make(chan accepted, n)}
 	defer func() {
 		if err != nil {
@@ -97,7 +98,7 @@ func startStreams(ctx context.Context, paths []path, n int, patience time.Durati
 		}
 	}
 	for _, x := range s.list {
-		x.start(ctx, patience)
+		x.start(ctx)
 	}
 	return s, nil
 }
@@ -185,11 +186,11 @@ func (s *streams) connect(ctx context.Context, i int) error {
 }
 
 // start has both ends send until ctx is done, and read until the end.
-func (x *stream) start(ctx context.Context, patience time.Duration) {
+func (x *stream) start(ctx context.Context) {
 	for i, end := range x.ends {
 		other := x.ends[1-i]
 		x.done.Go(func() { end.send(ctx) })
-		x.done.Go(func() { end.receive(other.place, patience) })
+		x.done.Go(func() { end.receive(other.place) })
 	}
 }
 
@@ -214,10 +215,10 @@ func (e *streamEnd) send(ctx context.Context) {
 // receive checks what arrives until its end. The connection stays open then: one that no one
 // holds any more is given up silently, by Linux, at the first ICMP error while it waits for
 // long, though the other end has not heard of its end yet.
-func (e *streamEnd) receive(place uint64, patience time.Duration) {
+func (e *streamEnd) receive(place uint64) {
 	b := make([]byte, checkedBlock)
 	for last := time.Now(); ; {
-		_ = e.conn.SetReadDeadline(last.Add(patience))
+		_ = e.conn.SetReadDeadline(last.Add(checkedSilence))
 		n, err := e.conn.Read(b)
 		e.check(place, b[:n])
 		now := time.Now()
