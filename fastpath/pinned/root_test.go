@@ -83,6 +83,10 @@ func TestMountedOnce(t *testing.T) {
 			return err
 		}
 		defer mounts.Close()
+		hidden, err := timesMounted() // below the empty /run: the machine's
+		if err != nil {
+			return err
+		}
 		done := make(chan error, processes)
 		begin := make(chan struct{})
 		for range processes {
@@ -97,12 +101,18 @@ func TestMountedOnce(t *testing.T) {
 		for range processes {
 			err = errors.Join(err, <-done)
 		}
-		table, readErr := os.ReadFile("/proc/thread-self/mountinfo")
-		if n := strings.Count(string(table), " "+ownRoot+" "); n != 1 {
+		n, readErr := timesMounted()
+		if n -= hidden; n != 1 {
 			t.Errorf("it is mounted %d times", n)
 		}
 		return errors.Join(err, readErr)
 	})
+}
+
+// timesMounted is how many file systems are mounted where our own is, for the calling thread.
+func timesMounted() (int, error) {
+	table, err := os.ReadFile("/proc/thread-self/mountinfo")
+	return strings.Count(string(table), " "+ownRoot+" "), err
 }
 
 func TestFindRootSaysWhatToDo(t *testing.T) {
