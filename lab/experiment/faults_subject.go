@@ -25,6 +25,7 @@ type subject struct {
 	instance
 	section func() string // of the configuration, as it is to be now
 	process *lab.Proc
+	all     []*lab.Proc // that there have been
 }
 
 // subjectMetrics is where a subject tells its values, on its own node.
@@ -39,9 +40,21 @@ func (s *subject) configure() error {
 func (s *subject) launch(ctx context.Context) error {
 	p, err := s.instance.launch(ctx, "isthmus")
 	if err == nil {
-		s.process = p
+		s.process, s.all = p, append(s.all, p)
 	}
 	return err
+}
+
+// begun is what each process has said when it began to serve, and of what it took over.
+func (s *subject) begun() (lines []string) {
+	for _, p := range s.all {
+		for line := range strings.Lines(p.Log()) {
+			if strings.Contains(line, "earlier process") || strings.Contains(line, "msg=serving") {
+				lines = append(lines, strings.TrimSpace(line))
+			}
+		}
+	}
+	return lines
 }
 
 // start starts a process, and waits until it serves.
