@@ -31,12 +31,12 @@ type Folder struct {
 	lock *os.File // the folder itself
 }
 
-// Open opens the folder of an instance, and makes it if there is none, in the
-// BPF file system that [FindRoot] returns. It fails with [ErrHeld] if another
-// process holds it.
+// Open opens the folder of an instance, in the BPF file system where it has left
+// one, or makes it in that which [FindRoot] returns. It fails with [ErrHeld] if
+// another process holds it.
 func Open(instance string) (*Folder, error) {
 	for {
-		root, err := FindRoot()
+		root, err := rootOf(instance)
 		if err != nil {
 			return nil, err
 		}
@@ -71,6 +71,17 @@ func OpenAt(root, instance string) (*Folder, error) {
 		return nil, fmt.Errorf("cannot make a folder for what is kept across a restart: %w", err)
 	}
 	return p, nil
+}
+
+// rootOf is where an instance has left its folder, though another file system may
+// have been mounted since that would be preferred, or else what [FindRoot] returns.
+func rootOf(instance string) (string, error) {
+	for _, left := range Peek(instance) {
+		if isBPFFS(left.dir) && writable(left.dir) == nil {
+			return filepath.Dir(filepath.Dir(left.dir)), nil
+		}
+	}
+	return FindRoot()
 }
 
 // folderName makes a name that the file system takes: it reserves dots.

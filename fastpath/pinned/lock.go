@@ -21,7 +21,7 @@ var ErrHeld = errors.New("another process runs this instance")
 // How often and how long apart a held lock is tried again: who lists leftovers may get no
 // time while it has it.
 const (
-	lockAttempts = 50
+	lockAttempts = 200
 	lockPause    = 10 * time.Millisecond
 )
 

@@ -73,6 +73,31 @@ func TestFindRoot(t *testing.T) {
 	})
 }
 
+// TestOpenWhereLeft has a process leave its folder in our own file system, before the system's is mounted.
+func TestOpenWhereLeft(t *testing.T) {
+	inMounts(t, func() error {
+		unix.Unmount(systemRoot, unix.MNT_DETACH)
+		if err := mountOnce(); err != nil {
+			return err
+		}
+		before, err := Open("test")
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(before.Close(), unix.Mount("bpf", systemRoot, "bpf", 0, "mode=0700")); err != nil {
+			return err
+		}
+		after, err := Open("test")
+		if err != nil {
+			return err
+		}
+		if after.Dir() != before.Dir() {
+			t.Errorf("the folder is %s, and was left in %s", after.Dir(), before.Dir())
+		}
+		return after.Remove()
+	})
+}
+
 // TestMountedOnce has several processes that start together find that there is no BPF file system, and mount
 // one: were there two, what is kept in the lower one would be lost.
 func TestMountedOnce(t *testing.T) {

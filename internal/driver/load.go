@@ -47,12 +47,12 @@ func (f *Driver) load() {
 	} else if pins, err := pinned.Open(PinName(f.role.Name)); err == nil {
 		f.pins = pins
 	} else {
-		f.Note(func(v *Status) { v.NotKept = err.Error() })
+		f.cannotKeep(err)
 	}
 	table, err := f.role.Load(f.pins, f.features)
 	if err != nil && f.pins != nil {
 		// What cannot be kept may still be had.
-		f.Note(func(v *Status) { v.NotKept = err.Error() })
+		f.cannotKeep(err)
 		f.dropPins()
 		table, err = f.role.Load(nil, f.features)
 	}
@@ -65,6 +65,12 @@ func (f *Driver) load() {
 	f.table = table
 	f.forward, _ = table.(Forwarder)
 	f.kept = f.pins != nil
+}
+
+// cannotKeep notes why nothing outlives the process, nor has come from the one before.
+func (f *Driver) cannotKeep(err error) {
+	f.Note(func(v *Status) { v.NotKept = err.Error() })
+	f.log.Warn("the fast path does not survive a restart", "why", err)
 }
 
 // mayLoad reports what right the process lacks to load programs that handle packets as
