@@ -226,16 +226,19 @@ func TestWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.AddAddr("d0", netip.MustParsePrefix("192.0.2.1/24")); err != nil {
+	own := netip.MustParsePrefix("192.0.2.1/24")
+	pair := &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("198.51.100.1/32")), Peer: ipNet(netip.MustParsePrefix("198.51.100.2/32"))}
+	err = errors.Join(h.AddAddr("d0", own), h.AddRoute(Route{Dst: tunRoute, Link: "d0"}), h.handle.AddrDel(link, &netlink.Addr{IPNet: ipNet(own)}), h.handle.AddrAdd(link, pair))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.AddRoute(Route{Dst: tunRoute, Link: "d0"}); err != nil {
-		t.Fatal(err)
-	}
+	of4 := Change{Kind: AddressChanged, Family: 4, Link: link.Attrs().Index, Address: own.Addr()}
+	gone, toPeer := of4, of4
+	gone.Gone, toPeer.Address = true, netip.MustParseAddr("198.51.100.1")
 	missing := map[Change]bool{
-		{Kind: LinkChanged, Link: link.Attrs().Index}:               true,
-		{Kind: AddressChanged, Family: 4, Link: link.Attrs().Index}: true,
-		{Kind: RouteChanged, Family: 6, Dst: tunRoute}:              true,
+		{Kind: LinkChanged, Link: link.Attrs().Index}: true,
+		of4: true, gone: true, toPeer: true,
+		{Kind: RouteChanged, Family: 6, Dst: tunRoute}: true,
 	}
 	for len(missing) > 0 { // a change that never comes ends in the test's time limit
 		delete(missing, <-changes)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -52,6 +53,9 @@ type Change struct {
 	Family int
 	// Link is the interface index of a link or address, else 0.
 	Link int
+	// Address is the host's own that came, changed or, as Gone says, went.
+	Address netip.Addr
+	Gone    bool
 	// Dst is the destination of a route; Source reports that it is for some sources alone,
 	// Local that it leads to this host itself.
 	Dst           netip.Prefix
@@ -140,7 +144,10 @@ func parseChange(m *syscall.NetlinkMessage) (Change, bool) {
 		}
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		if len(d) >= unix.SizeofIfAddrmsg {
-			return Change{Kind: AddressChanged, Family: family(d[0]), Link: index(d[4:8])}, true
+			return Change{
+				Kind: AddressChanged, Family: family(d[0]), Link: index(d[4:8]),
+				Address: ownAddress(d), Gone: m.Header.Type == unix.RTM_DELADDR,
+			}, true
 		}
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		if w, _, ok := parseRoute(d); ok {
@@ -148,6 +155,18 @@ func parseChange(m *syscall.NetlinkMessage) (Change, bool) {
 		}
 	}
 	return Change{}, false
+}
+
+// ownAddress reads the host's own address from a message of addresses: IFA_LOCAL where the link leads to one
+// peer, whose IFA_ADDRESS then is, or else IFA_ADDRESS.
+func ownAddress(d []byte) (own netip.Addr) {
+	attrs, _ := nl.ParseRouteAttr(d[unix.SizeofIfAddrmsg:])
+	for _, a := range attrs {
+		if a.Attr.Type == unix.IFA_LOCAL || a.Attr.Type == unix.IFA_ADDRESS && !own.IsValid() {
+			own, _ = netip.AddrFromSlice(a.Value)
+		}
+	}
+	return own
 }
 
 // index reads an interface index in host order.

@@ -139,16 +139,15 @@ func (a *Agent) Run(ctx context.Context) error {
 			return nil
 		case f := <-a.work:
 			f()
-		case _, ok := <-changes:
+		case c, ok := <-changes:
 			if !ok && ctx.Err() == nil {
 				return errors.New("the netlink monitor of addresses, links and routes has closed")
 			}
 			// No wait for further changes: a call hangs on the first. Those that have come
 			// are one with it, and an overrun is a change like any other, for everything is
 			// looked at each time.
-			for len(changes) > 0 {
-				<-changes
-			}
+			a.heed(c, changes)
+			a.flush()
 			a.follow()
 		case e := <-a.told:
 			a.follow()

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 	"github.com/isthmus-net/isthmus/sip/ua"
@@ -24,6 +25,7 @@ import (
 type path struct {
 	ua.Path
 	link       string
+	index      int // of the link
 	deprecated bool
 	udp        *net.UDPConn
 	tcp        net.Listener
@@ -54,10 +56,39 @@ func (a *Agent) look(now time.Time) error {
 			failed = err
 		}
 	}
+	a.usePreferred(now)
+	return failed
+}
+
+// linkAddr is an address of a link, by its index.
+type linkAddr struct {
+	address netip.Addr
+	link    int
+}
+
+// heed does at once what changes say by themselves: paths whose addresses are gone are lost, and calls go by
+// the one that the routes prefer. To look at all links and addresses takes longer, and waits for whoever
+// changes the host's configuration.
+func (a *Agent) heed(first port.Change, more <-chan port.Change) {
+	gone := map[linkAddr]bool{{first.Address, first.Link}: first.Gone}
+	for len(more) > 0 {
+		c := <-more
+		gone[linkAddr{c.Address, c.Link}] = c.Gone // the last word counts
+	}
+	now := time.Now()
+	for id, p := range a.paths {
+		if gone[linkAddr{p.Local.Addr(), p.index}] {
+			a.lose(id, p, now)
+		}
+	}
+	a.usePreferred(now)
+}
+
+// usePreferred has calls go by the path that the routes prefer.
+func (a *Agent) usePreferred(now time.Time) {
 	if id, ok := a.choose(); ok {
 		a.engine.Use(id, now, &a.out)
 	}
-	return failed
 }
 
 // lookAgain is when the host is looked at without a change, after a look that has failed: an
@@ -243,7 +274,7 @@ func (a *Agent) open(at netip.Addr, f address) error {
 	p := &path{link: f.link, deprecated: f.deprecated, streams: map[netip.AddrPort]*stream{}}
 	err := a.ns.Do(func() error {
 		if link, err := net.InterfaceByName(f.link); err == nil {
-			p.MTU = link.MTU
+			p.MTU, p.index = link.MTU, link.Index
 		}
 		control := boundTo(f.link, at)
 		packets, err := (&net.ListenConfig{Control: control}).ListenPacket(context.Background(), "udp", local.String())
