@@ -98,7 +98,7 @@ func encode(w io.Writer, value any) error {
 }
 
 func (r *checked) examine(settings *config.Config) {
-	found := daemon.ExamineWay(roles, settings)
+	found := append(daemon.ExamineFiles(roles, settings), daemon.ExamineWay(roles, settings)...)
 	if r.Running = runs(settings, r.Config); !r.Running {
 		found = slices.Concat(daemon.Examine(roles, settings), found, daemon.ExamineFastPaths(roles, settings))
 	}

@@ -226,12 +226,16 @@ func TestReload(t *testing.T) {
 // TestAlreadyRunning finds the daemon that holds the socket, in check and run.
 func TestAlreadyRunning(t *testing.T) {
 	socket := serveTold(t)
-	named := func(name string) string {
-		return program.File(t, "[[teredo_client]]\nname = \""+name+"\"\nserver = \"192.0.2.1\"\n[control]\nsocket = \""+socket+"\"\n")
+	named := func(name string, lines ...string) string {
+		return program.File(t, "[[teredo_client]]\nname = \""+name+"\"\nserver = \"192.0.2.1\"\n"+strings.Join(lines, "\n")+"\n[control]\nsocket = \""+socket+"\"\n")
 	}
 	path := named("home")
 	if status, out, _ := call("check", "-c", path); status != 0 || !strings.Contains(out, "an isthmus is running with it or its instances") {
 		t.Errorf("check: %d: %s", status, out)
+	}
+	// Files that keys name are looked at all the same: a reload reads them.
+	if status, out, _ := call("check", "-c", named("home", `key_id = "a"`, `key_secret_file = "/nowhere"`)); status != 1 || !strings.Contains(out, "there is no file /nowhere") {
+		t.Errorf("check with a file that is not there: %d: %s", status, out)
 	}
 	// One that runs other instances is in the way, and no reason to look at nothing.
 	if status, out, _ := call("check", "-c", named("away")); status != 1 || !strings.Contains(out, "another isthmus is running and listens on "+socket) {

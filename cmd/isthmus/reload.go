@@ -61,6 +61,9 @@ func (f SocketFlag) fromConfig() (string, error) {
 	return settings.Control.Socket, nil
 }
 
+// reloadTimeout bounds the wait for a reload, which may read files of many subscribers.
+const reloadTimeout = 2 * time.Minute
+
 // ReloadCmd has the daemon read its configuration again.
 type ReloadCmd struct {
 	SocketFlag
@@ -73,7 +76,7 @@ func (c *ReloadCmd) Run(to streams) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), reloadTimeout)
 	defer cancel()
 	reloaded, err := asked.Reload(ctx)
 	if err != nil {

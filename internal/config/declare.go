@@ -160,12 +160,7 @@ func (c *Checker) Fail(key, problem, remedy string) { c.c.fail(c.at(key), proble
 
 // OK reports whether the keys, and those of tables below them, have had no fault so far.
 func (c *Checker) OK(keys ...string) bool {
-	for path := range c.c.failed {
-		if slices.ContainsFunc(keys, func(key string) bool { return path == c.at(key) || strings.HasPrefix(path, c.at(key)+".") }) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(keys, func(key string) bool { return c.Failed(key) || c.c.above[c.at(key)] })
 }
 
 // Failed reports whether a key, or an element of it as in "key[2]", had a fault itself.
@@ -266,6 +261,6 @@ func (f faults) Unknown(path string, known []string) {
 	if !ok {
 		at = f.c.doc.find(path)
 	}
-	f.c.failed[path] = true
-	f.c.errs = append(f.c.errs, f.c.doc.fault(f.c.file, display(path), at, "there is no such key", remedy))
+	f.c.mark(path)
+	f.c.report(display(path), at, "there is no such key", remedy)
 }

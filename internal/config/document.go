@@ -123,8 +123,12 @@ func (d *document) afterEquals(node *unstable.Node, key span) span {
 
 // joinKey returns a dotted key and the text that it covers.
 func joinKey(node *unstable.Node) (string, span) {
-	var parts []string
-	var at span
+	parts, at := keyParts(node)
+	return strings.Join(parts, "."), at
+}
+
+// keyParts returns the parts of a dotted key, and the text that it covers.
+func keyParts(node *unstable.Node) (parts []string, at span) {
 	for key := node.Key(); key.Next(); {
 		part := key.Node()
 		parts = append(parts, string(part.Data))
@@ -133,7 +137,7 @@ func joinKey(node *unstable.Node) (string, span) {
 		}
 		at.length = int(part.Raw.Offset) + int(part.Raw.Length) - at.offset
 	}
-	return strings.Join(parts, "."), at
+	return parts, at
 }
 
 // find returns where the path is set, or else the nearest table above it.

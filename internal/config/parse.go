@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 
@@ -20,6 +19,12 @@ import (
 // maxSize bounds a configuration file, in bytes: more is a wrong file, not a
 // long one.
 const maxSize = 4 << 20
+
+// maxTables bounds a file of sections of one kind, such as that of all subscribers, in bytes.
+const maxTables = 16 << 20
+
+// maxFaults bounds how many faults of a file are told.
+const maxFaults = 100
 
 // byteOrderMark is what some editors put in front of UTF-8. It means nothing.
 var byteOrderMark = []byte("\xef\xbb\xbf")
@@ -37,7 +42,8 @@ func Parse(r io.Reader, name string, sections ...Section) (*Config, error) {
 	}
 	text = bytes.TrimPrefix(text, byteOrderMark)
 	config := new(Config)
-	c := &checker{file: name, doc: locate(text), sections: sections, singles: config.singles(), failed: map[string]bool{}}
+	c := newChecker(name, text, sections)
+	c.singles = config.singles()
 	if file, ok := c.decode(text); ok {
 		c.single(file)
 		config.Instances = c.instances(file)
@@ -55,11 +61,12 @@ func Parse(r io.Reader, name string, sections ...Section) (*Config, error) {
 // them together. Only its owner, who is root or the user of this process, and the members
 // of its group may read it. Faults of the text are returned together as Errors.
 func ReadTables[T any](path string, of SectionOf[T], check func([]*T, *Checker)) ([]*T, error) {
-	text, err := ReadPrivate(path, maxSize)
+	text, err := ReadPrivate(path, maxTables)
 	if err != nil {
 		return nil, err
 	}
-	c := &checker{file: path, doc: locate(text), sections: []Section{of.Section()}, failed: map[string]bool{}}
+	text = bytes.TrimPrefix(text, byteOrderMark)
+	c := newChecker(path, text, []Section{of.Section()})
 	c.doc.shown = declaration.Shown(c.sections[0].Keys())
 	var tables []*T
 	if file, ok := c.decode(text); ok {
@@ -82,12 +89,36 @@ type checker struct {
 	singles  []single
 	errs     Errors
 	failed   map[string]bool // paths with a fault, so that none is reported twice
+	above    map[string]bool // what is above them
+}
+
+func newChecker(file string, text []byte, sections []Section) *checker {
+	return &checker{file: file, doc: locate(text), sections: sections, failed: map[string]bool{}, above: map[string]bool{}}
 }
 
 // fail reports a fault of the value at path.
 func (c *checker) fail(path, problem, remedy string) {
+	c.mark(path)
+	c.report(display(path), c.doc.find(path), problem, remedy)
+}
+
+// mark notes that the value at path has a fault.
+func (c *checker) mark(path string) {
 	c.failed[path] = true
-	c.errs = append(c.errs, c.doc.fault(c.file, display(path), c.doc.find(path), problem, remedy))
+	for i := strings.LastIndexByte(path, '.'); i > 0; i = strings.LastIndexByte(path[:i], '.') {
+		c.above[path[:i]] = true
+	}
+}
+
+// report reports a fault at a piece of the text.
+func (c *checker) report(key string, at span, problem, remedy string) {
+	switch n := len(c.errs); {
+	case n > maxFaults:
+		return
+	case n == maxFaults:
+		key, problem, remedy = "", fmt.Sprintf("there are more faults than these %d", maxFaults), "mend these first"
+	}
+	c.errs = append(c.errs, c.doc.fault(c.file, key, at, problem, remedy))
 }
 
 // display turns a path into a key as people write it: without indices, which
@@ -138,7 +169,14 @@ func (c *checker) shape(name string, many bool) {
 // takes them for the same, so that one value would silently cover the other.
 func (c *checker) spelling() {
 	reported := map[string]bool{}
-	for _, path := range slices.Sorted(maps.Keys(c.doc.values)) {
+	var capitals []string
+	for path := range c.doc.values {
+		if path != strings.ToLower(path) {
+			capitals = append(capitals, path)
+		}
+	}
+	slices.Sort(capitals)
+	for _, path := range capitals {
 		section, key, nested := strings.Cut(display(path), ".")
 		known, word := c.known(), section
 		if nested && slices.Contains(known, section) {
@@ -198,35 +236,40 @@ func (c *checker) decode(text []byte) (file map[string]any, ok bool) {
 	return nil, false
 }
 
-// strangers reports sections that there are none of.
+// strangers reports sections that there are none of, and keys outside of all.
 func (c *checker) strangers(text []byte) {
-	var unknown *toml.StrictMissingError // to no fields every key is
-	if err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(new(struct{})); !errors.As(err, &unknown) {
-		return
-	}
-	for i := range unknown.Errors {
-		c.unknown(&unknown.Errors[i])
+	known := c.known()
+	var parser unstable.Parser
+	parser.Reset(text)
+	inside := false
+	for parser.NextExpression() {
+		node := parser.Expression()
+		header := node.Kind == unstable.Table || node.Kind == unstable.ArrayTable
+		inside = inside || header
+		if header || !inside && node.Kind == unstable.KeyValue {
+			if parts, at := keyParts(node); !slices.Contains(known, parts[0]) {
+				c.unknown(parts, at, known)
+			}
+		}
 	}
 }
 
-// at reports a fault at a line and column; the text up to the next blank
-// offends.
+// at reports a fault at a line and column.
 func (c *checker) at(line, column int, key, problem, remedy string) {
-	offset := c.doc.offset(line, column)
+	c.from(c.doc.offset(line, column), key, problem, remedy)
+}
+
+// from reports a fault at an offset; the text up to the next blank offends.
+func (c *checker) from(offset int, key, problem, remedy string) {
 	length := bytes.IndexAny(c.doc.text[offset:], " \t\r\n=]")
 	if length < 0 {
 		length = len(c.doc.text) - offset
 	}
-	c.errs = append(c.errs, c.doc.fault(c.file, key, span{offset, length}, problem, remedy))
+	c.report(key, span{offset, length}, problem, remedy)
 }
 
-// unknown reports a section that means nothing here, with the nearest one that does.
-func (c *checker) unknown(fault *toml.DecodeError) {
-	key, known := fault.Key(), c.known()
-	if slices.Contains(known, key[0]) {
-		return
-	}
-	line, column := fault.Position()
+// unknown reports a section or key that means nothing here, with the nearest one that does.
+func (c *checker) unknown(key []string, at span, known []string) {
 	problem := "there is no such section"
 	remedy := "known ones are " + strings.Join(known, ", ")
 	if c.doc.kinds[key[0]] != unstable.Table && c.doc.kinds[key[0]] != unstable.ArrayTable {
@@ -236,7 +279,7 @@ func (c *checker) unknown(fault *toml.DecodeError) {
 	if near := nearest(key[len(key)-1], known); near != "" {
 		remedy = fmt.Sprintf("did you mean %s?", near)
 	}
-	c.at(line, column, strings.Join(key, "."), problem, remedy)
+	c.from(at.offset, strings.Join(key, "."), problem, remedy)
 }
 
 // known are the sections that the file may have.

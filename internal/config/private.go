@@ -48,7 +48,7 @@ func ReadPrivate(path string, limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("cannot read %s: %w", path, err)
 	}
 	if int64(len(text)) > limit {
-		return nil, fmt.Errorf("%s is larger than %d bytes: name the right file", path, limit)
+		return nil, fmt.Errorf("%s is larger than %d bytes, and more is not read: name the right file", path, limit)
 	}
 	return text, nil
 }

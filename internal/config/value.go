@@ -42,7 +42,7 @@ func integer[T ~int | ~uint8 | ~uint16](low, high int64) parser[T] {
 
 // wrong reports a fault of the value at path, at the element that has it.
 func (c *checker) wrong(path string, f *fault) {
-	c.failed[path] = true
+	c.mark(path)
 	if f.Element > 0 {
 		path = fmt.Sprintf("%s[%d]", path, f.Element-1)
 	}

@@ -40,6 +40,14 @@ type machine struct {
 // nothing. Sockets are bound for a moment to see whether they are free.
 func Examine(roles role.List, c *config.Config) []Finding { return thisMachine().examine(roles, c) }
 
+// ExamineFiles looks at the files that keys name.
+func ExamineFiles(roles role.List, c *config.Config) (found []Finding) {
+	for _, i := range c.Instances {
+		found = append(found, roles.Files(i)...)
+	}
+	return found
+}
+
 // ExamineWay looks whether packets pass through this machine. It keeps nothing from starting:
 // links, routes and switches may come later, and go while it runs.
 func ExamineWay(roles role.List, c *config.Config) (found []Finding) {

@@ -24,6 +24,8 @@ type Of[S any] struct {
 	Headline string
 	// Examine looks whether this machine can run an instance, and changes nothing.
 	Examine func(*S) []Finding
+	// Files looks at the files that keys name, be the instance running or not.
+	Files func(*S) []Finding
 	// Way looks whether packets pass through this machine to the instance and back, be it
 	// running or not, and changes nothing. Links, routes and switches may come later.
 	Way func(*S) []Finding
@@ -133,6 +135,7 @@ type Role struct {
 	questions []Question
 	summary   func(settings any) string
 	examine   func(settings any) []Finding
+	files     func(settings any) []Finding
 	way       func(settings any) []Finding
 	fastPath  func(settings any, taken *Seats) []Finding // nil: it has none
 	clean     func(configured []any) (Cleaned, error)
@@ -145,7 +148,7 @@ func (r Of[S]) Role() Role {
 	return Role{
 		Section: r.Section.Section(), Command: r.Command, Tools: r.Tools, Headline: r.Headline, questions: r.Questions,
 		summary: func(settings any) string { return r.Summary(settings.(*S)) },
-		examine: findings(r.Examine), way: findings(r.Way), fastPath: r.seated(),
+		examine: findings(r.Examine), files: findings(r.Files), way: findings(r.Way), fastPath: r.seated(),
 		clean: func(configured []any) (Cleaned, error) {
 			if r.Clean == nil {
 				return Cleaned{}, nil
@@ -237,6 +240,9 @@ func (l List) Summary(i config.Instance) string { return l.of(i).summary(i.Setti
 
 // Examine looks whether this machine can run an instance.
 func (l List) Examine(i config.Instance) []Finding { return l.of(i).examine(i.Settings) }
+
+// Files looks at the files that the keys of an instance name.
+func (l List) Files(i config.Instance) []Finding { return l.of(i).files(i.Settings) }
 
 // Way looks whether packets pass through this machine to an instance and back.
 func (l List) Way(i config.Instance) []Finding { return l.of(i).way(i.Settings) }

@@ -3,11 +3,14 @@
 package subscriber
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/config"
 )
 
 // write makes a file of subscribers.
@@ -141,6 +144,31 @@ func TestReadErrors(t *testing.T) {
 }
 
 // TestReference reads what people begin with.
+// TestManySubscribers reads so many that nothing may look at all of them for each, behind a byte order mark.
+func TestManySubscribers(t *testing.T) {
+	const many = 20_000
+	text := []byte("\xef\xbb\xbf")
+	for i := range many {
+		text = fmt.Appendf(text, "[[subscriber]]\nimsi = \"00101%010d\"\n[[subscriber.apn]]\nname = \"internet\"\n", i)
+	}
+	f, err := Read(write(t, string(text), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := fmt.Sprintf("00101%010d", many-1); len(f.All) != many || f.ByIMSI(last) == nil {
+		t.Errorf("%d are read, the last of them is %v", len(f.All), f.ByIMSI(last))
+	}
+}
+
+// TestManyFaults reads as many that are all wrong: the first hundred faults are told, and that there are more.
+func TestManyFaults(t *testing.T) {
+	_, err := Read(write(t, strings.Repeat("[[subscriber]]\nimsi = \"x\"\nshoe = 1\n", 20_000), 0o600))
+	var faults config.Errors
+	if !errors.As(err, &faults) || len(faults) != 101 || !strings.Contains(err.Error(), "there are more faults than these 100") {
+		t.Errorf("%d faults are told", len(faults))
+	}
+}
+
 func TestReference(t *testing.T) {
 	text := strings.NewReplacer(`k = ""`, `k = "`+testK+`"`, `opc = ""`, `opc = "`+testOPc+`"`).Replace(Reference())
 	if _, err := Read(write(t, text, 0o600)); err != nil {

@@ -35,7 +35,8 @@ type callTale struct {
 	lines   []callSaid // that wait to be shown
 	tests   connectivityTests
 	address netip.Addr             // that Teredo gave last
-	media   map[[2]netip.Addr]bool // that were seen, from and to
+	media   map[[2]netip.Addr]bool // that were seen in this call, from and to
+	ended   time.Time              // the call before it
 }
 
 // callSaid is a line.
@@ -163,7 +164,7 @@ func (g *callGuide) see(at time.Time, frame []byte) {
 	}
 	inside := unwrapped([]seen{d})[0]
 	carried := inside.from != d.from
-	text := g.about(inside)
+	text := g.about(at, inside)
 	if text == "" {
 		return
 	}
@@ -174,7 +175,7 @@ func (g *callGuide) see(at time.Time, frame []byte) {
 }
 
 // about says what a datagram is; "" if that is not of interest.
-func (g *callGuide) about(d seen) string {
+func (g *callGuide) about(at time.Time, d seen) string {
 	switch {
 	case d.to.Port() == dhcpServer:
 		return "DHCP: discover"
@@ -185,7 +186,7 @@ func (g *callGuide) about(d seen) string {
 	}
 	if _, ok := rtpNumber(d.payload); ok {
 		ends := [2]netip.Addr{d.from.Addr(), d.to.Addr()}
-		if g.media[ends] {
+		if g.media[ends] || at.Before(g.ended) { // what a link that went down held back is of the call before
 			return ""
 		}
 		g.media[ends] = true
@@ -194,6 +195,7 @@ func (g *callGuide) about(d seen) string {
 	text := sipText(d.payload)
 	if strings.HasPrefix(text, "BYE") {
 		clear(g.media) // the next call has media of its own
+		g.ended = at
 	}
 	return text
 }

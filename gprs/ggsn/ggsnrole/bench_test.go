@@ -65,7 +65,11 @@ type bench struct {
 func benchOf(t *testing.T, node, apn string) *bench {
 	t.Helper()
 	cfg := written(t, node, apn)
-	settings, err := engineSettings(&cfg, map[string]own{"": source}, 7)
+	who, err := readSubscribers(cfg.SubscribersFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings, err := engineSettings(&cfg, who, map[string]own{"": source}, 7)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 
 // examine tells what of this host is in the way of a node. It changes nothing.
 func examine(s *Settings) error {
-	_, err := engineSettings(s, nil, 0)
+	_, err := engineSettings(s, nil, nil, 0)
 	host, hostErr := port.OpenHost()
 	if hostErr != nil {
 		return errors.Join(err, hostErr)

@@ -51,11 +51,12 @@ type GGSN struct {
 	host     *port.Host     // to look at; open while running
 	here     port.Namespace // likewise
 	sockets  sockets
-	names    []string   // of the devices, by the numbers of networks
-	vrfs     []string   // likewise; empty: none
-	networks []*network // likewise
-	leaving  []pool     // no longer named, but contexts have addresses of it
-	taken    []pool     // the same of an earlier process, and led elsewhere: its contexts end
+	names    []string    // of the devices, by the numbers of networks
+	vrfs     []string    // likewise; empty: none
+	networks []*network  // likewise
+	leaving  []pool      // no longer named, but contexts have addresses of it
+	taken    []pool      // the same of an earlier process, and led elsewhere: its contexts end
+	who      subscribers // by cfg
 	saved    *kept.Saved
 	adopted  int             // contexts of an earlier process
 	draining bool            // contexts are refused
@@ -65,10 +66,15 @@ type GGSN struct {
 
 // New makes the node that cfg describes, without touching the host.
 func New(cfg Settings, log *slog.Logger) (*GGSN, error) {
-	if _, err := engineSettings(&cfg, nil, 0); err != nil {
+	who, err := readSubscribers(cfg.SubscribersFile)
+	if err != nil {
 		return nil, err
 	}
-	g := &GGSN{name: cfg.Name, log: log, ready: make(chan struct{}), cfg: cfg, names: cfg.interfaces()}
+	if _, err := engineSettings(&cfg, who, nil, 0); err != nil {
+		return nil, err
+	}
+	g := &GGSN{name: cfg.Name, log: log, ready: make(chan struct{}), cfg: cfg, who: who, names: cfg.interfaces()}
+	g.warnOf(who)
 	if g.vrfs = cfg.vrfs(g.names); len(g.names) > maxNetworks {
 		return nil, errors.New("there are too many interfaces: let access points share some")
 	}
@@ -286,7 +292,7 @@ func (g *GGSN) look() error {
 		return err
 	}
 	g.own, g.noNodes = at, noNodes
-	return g.reconfigure(&g.cfg)
+	return g.reconfigure(&g.cfg, g.who)
 }
 
 // lookOwn finds addresses for ICMP errors, in a VRF those of it if there are any; g.mu is held.

@@ -17,7 +17,11 @@ var errNotRunning = errors.New("the node is not running, so it cannot take new s
 // Prepare implements [role.Changer]. All is checked before anything is changed, and put back
 // if a step fails.
 func (g *GGSN) Prepare(next Settings) (role.Change, error) {
-	if _, err := engineSettings(&next, nil, 0); err != nil {
+	who, err := readSubscribers(next.SubscribersFile)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := engineSettings(&next, who, nil, 0); err != nil {
 		return nil, err
 	}
 	links := next.interfaces()
@@ -35,23 +39,24 @@ func (g *GGSN) Prepare(next Settings) (role.Change, error) {
 		if g.host == nil {
 			return nil, errNotRunning
 		}
-		return nil, g.change(&next)
+		return nil, g.change(&next, who)
 	}, nil
 }
 
 // change applies a configuration: the routes that come first, then the engine, then those that
 // go. Pools that are no longer named stay as long as contexts have addresses of them, which is
 // known when no more are given. After an error all is as before; g.mu is held.
-func (g *GGSN) change(next *Settings) error {
+func (g *GGSN) change(next *Settings, who subscribers) error {
 	undo, err := g.lead(next)
 	if err != nil {
 		return err
 	}
-	if err := g.reconfigure(next); err != nil {
+	if err := g.reconfigure(next, who); err != nil {
 		return errors.Join(err, undo())
 	}
 	g.leaving = g.findLeaving()
-	g.cfg = *next
+	g.cfg, g.who = *next, who
+	g.warnOf(who)
 	g.events.contexts.Store(next.ContextLog)
 	return g.keep()
 }
@@ -85,8 +90,8 @@ func (g *GGSN) keep() (err error) {
 }
 
 // reconfigure gives the engine a configuration; g.mu is held.
-func (g *GGSN) reconfigure(cfg *Settings) error {
-	settings, err := engineSettings(cfg, g.own, 0)
+func (g *GGSN) reconfigure(cfg *Settings, who subscribers) error {
+	settings, err := engineSettings(cfg, who, g.own, 0)
 	if err != nil {
 		return err
 	}

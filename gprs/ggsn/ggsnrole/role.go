@@ -26,7 +26,8 @@ var Role = role.Of[Settings]{
 		Keys: (*Settings).keys, Check: (*Settings).check, Claims: (*Settings).claims,
 	},
 	Summary: (*Settings).summary,
-	Examine: func(s *Settings) []role.Finding { return append(role.Problems(examine(s)), unsubscribed(s)...) },
+	Examine: func(s *Settings) []role.Finding { return role.Problems(examine(s)) },
+	Files:   examineSubscribers,
 	Way: func(s *Settings) []role.Finding {
 		return role.Warnings(name, s.Name, append(lacking(s), blocked(s)...))
 	},

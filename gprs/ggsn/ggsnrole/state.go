@@ -20,7 +20,7 @@ func (g *GGSN) openState() error {
 	if g.saved, err = kept.OpenSaved(kept.SavedPath(g.cfg.StateFile, g.cfg.Name, name)); err != nil {
 		return fmt.Errorf("SGSNs could not be told of a restart: %w", err)
 	}
-	settings, err := engineSettings(&g.cfg, g.own, g.saved.Counter)
+	settings, err := engineSettings(&g.cfg, g.who, g.own, g.saved.Counter)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,9 @@
 package ggsnrole
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
@@ -11,8 +14,10 @@ import (
 	"github.com/isthmus-net/isthmus/internal/subscriber"
 )
 
-// readSubscribers reads who may have contexts, and of which networks; nil: everybody, of all.
-func readSubscribers(path string) (map[gtp.IMSI]ggsn.Subscription, error) {
+// subscribers are those who may have contexts, and of which networks; nil: everybody, of all.
+type subscribers = map[gtp.IMSI]ggsn.Subscription
+
+func readSubscribers(path string) (subscribers, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -20,7 +25,7 @@ func readSubscribers(path string) (map[gtp.IMSI]ggsn.Subscription, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := map[gtp.IMSI]ggsn.Subscription{}
+	all := subscribers{}
 	for _, one := range file.All {
 		if one.IMSI == "" { // of SIP alone
 			continue
@@ -49,10 +54,55 @@ func subscription(apns []subscriber.APN) (s ggsn.Subscription) {
 	return s
 }
 
-// unsubscribed warns of a node that nobody could use.
-func unsubscribed(s *Settings) []role.Finding {
-	if all, err := readSubscribers(s.SubscribersFile); err != nil || all == nil || len(all) > 0 {
-		return nil
+// nobody says that a node serves no one; empty: it does.
+func nobody(path string, who subscribers) string {
+	if who == nil || len(who) > 0 {
+		return ""
 	}
-	return role.Warnings(name, s.Name, []string{"no terminal will get a context, because no subscriber in " + s.SubscribersFile + " has an imsi"})
+	return "no terminal will get a context, because no subscriber in " + path + " has an imsi"
+}
+
+// warnOf logs that nobody will be served, when that begins.
+func (g *GGSN) warnOf(who subscribers) {
+	if why := nobody(g.cfg.SubscribersFile, who); why != "" {
+		g.log.Warn(why)
+	}
+}
+
+// examineSubscribers tells what is wrong with the file of subscribers, or may be.
+func examineSubscribers(s *Settings) []role.Finding {
+	who, err := readSubscribers(s.SubscribersFile)
+	if err != nil {
+		return role.Problems(err)
+	}
+	if why := nobody(s.SubscribersFile, who); why != "" {
+		return role.Warnings(name, s.Name, []string{why})
+	}
+	return s.strangeAPNs(who)
+}
+
+// maxStrange is how many access points of others are named.
+const maxStrange = 5
+
+// strangeAPNs notes access points that subscribers may use, and this node does not have: they may be another
+// node's, or misspelt.
+func (s *Settings) strangeAPNs(who subscribers) (found []role.Finding) {
+	users := map[string]int{}
+	for _, one := range who {
+		for apn := range one.APNs {
+			users[apn]++
+		}
+	}
+	for i := range s.APNs {
+		delete(users, strings.ToLower(s.APNs[i].Name))
+	}
+	for i, apn := range slices.Sorted(maps.Keys(users)) {
+		if i == maxStrange {
+			text := fmt.Sprintf("%s %q: subscribers may use %d more that it does not have", name, s.Name, len(users)-i)
+			return append(found, role.Finding{Note: true, Text: text})
+		}
+		text := fmt.Sprintf("%s %q: it has no access point %s, which subscribers may use: %d in %s", name, s.Name, apn, users[apn], s.SubscribersFile)
+		found = append(found, role.Finding{Note: true, Text: text})
+	}
+	return found
 }

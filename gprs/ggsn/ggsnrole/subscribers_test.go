@@ -4,6 +4,7 @@ package ggsnrole
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,15 +61,32 @@ password = "x"
 // TestSubscribersMissing tells of a file that cannot be read at the check, and of one that lets nobody in.
 func TestSubscribersMissing(t *testing.T) {
 	cfg := written(t, `subscribers_file = "/nowhere.toml"`, "")
-	if _, err := engineSettings(&cfg, nil, 0); err == nil || !strings.Contains(err.Error(), "/nowhere.toml") {
-		t.Errorf("without a file: %v", err)
+	if found := examineSubscribers(&cfg); len(found) != 1 || found[0].Warning || !strings.Contains(found[0].Text, "/nowhere.toml") {
+		t.Errorf("without a file: %v", found)
 	}
-	for text, warnings := range map[string]int{
-		"[[subscriber]]\nprivate_id = \"bob\"\npassword = \"x\"\n": 1, "[[subscriber]]\nimsi = \"240010000000001\"\n": 0,
+	const one = "[[subscriber]]\nimsi = \"240010000000001\"\n"
+	for text, want := range map[string][]string{
+		"[[subscriber]]\nprivate_id = \"bob\"\npassword = \"x\"\n": {"no terminal will get a context"},
+		one: nil,
+		one + "[[subscriber.apn]]\nname = \"inernet\"\n": {"no access point inernet, which subscribers may use: 1 in"},
 	} {
 		cfg.SubscribersFile = writeSubscribers(t, text)
-		if found := unsubscribed(&cfg); len(found) != warnings {
+		found := examineSubscribers(&cfg)
+		if len(found) != len(want) || len(want) > 0 && !strings.Contains(found[0].Text, want[0]) {
 			t.Errorf("of %q it is said: %v", text, found)
 		}
+	}
+}
+
+// TestNobodyIsLogged has a node begin with a file that lets nobody in.
+func TestNobodyIsLogged(t *testing.T) {
+	cfg := written(t, "", "")
+	cfg.SubscribersFile = writeSubscribers(t, "")
+	var log strings.Builder
+	if _, err := New(cfg, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), "no terminal will get a context") {
+		t.Errorf("the log is %q", log.String())
 	}
 }

@@ -161,7 +161,7 @@ func remedy(e sgsn.Event) string {
 	}
 	switch e.Cause {
 	case gtp.CauseUnknownAPN:
-		return "name an access point that it has (--apn)"
+		return "name an access point that it has (--apn), and that the subscriber may use (subscribers_file of ours)"
 	case gtp.CauseAPNDenied:
 		return "have the subscriber be given this access point (subscribers_file of ours), or name another one (--apn)"
 	case gtp.CauseUnknownPDPType:

@@ -88,19 +88,26 @@ func explain(l registrar.Listener, err error) error {
 	return fmt.Errorf("cannot use %s %s: %w", protocol, at, err)
 }
 
-// examine tells what of this host is in the way of a registrar. Sockets are open for a moment.
-func examine(s *Settings) (found []role.Finding) {
+// examineFiles tells what is wrong with the files of subscribers and certificates, or may be.
+func examineFiles(s *Settings) (found []role.Finding) {
 	p, err := prepare(s)
+	warn := func(text string) { found = append(found, role.Warnings(name, s.Name, []string{text})...) }
 	if err == nil && s.NextHop == "" && len(p.engine.Accounts) == 0 {
-		found = append(found, role.Warnings(name, s.Name, []string{"no one can register, because no subscriber in " + s.SubscribersFile + " has a private_id"})...)
+		warn("no one can register, because no subscriber in " + s.SubscribersFile + " has a private_id")
 	}
 	for _, a := range p.engine.Accounts {
 		if len(a.Public) == 0 {
-			found = append(found, role.Warnings(name, s.Name, []string{fmt.Sprintf("%s has no address to register: add public_ids to the subscriber", a.Username)})...)
+			warn(fmt.Sprintf("%s has no address to register: add public_ids to the subscriber", a.Username))
 		}
 	}
+	return append(found, role.Problems(err)...)
+}
+
+// examine tells what of this host is in the way of a registrar. Sockets are open for a moment.
+func examine(s *Settings) []role.Finding {
+	var err error
 	told := map[string]bool{} // of an address once, not by each transport
-	for _, l := range p.proxy.Listeners {
+	for _, l := range listeners(s) {
 		one, failed := openSockets([]registrar.Listener{l})
 		one.close()
 		if failed != nil && !told[failed.Error()] {
@@ -108,7 +115,7 @@ func examine(s *Settings) (found []role.Finding) {
 			err = errors.Join(err, fmt.Errorf("%s %s: %w", name, s.Name, failed))
 		}
 	}
-	return append(found, role.Problems(err)...)
+	return role.Problems(err)
 }
 
 // shortage is how long no one is let in when the host has no room for connections.

@@ -26,8 +26,8 @@ var Role = role.Of[Settings]{
 		Keys: (*Settings).keys, Check: (*Settings).check, Claims: (*Settings).claims,
 	},
 	Summary: (*Settings).summary,
-	Examine: examine,
-	New:     func(s Settings, log *slog.Logger) (role.Instance, error) { return New(s, log) },
+	Examine: examine, Files: examineFiles,
+	New: func(s Settings, log *slog.Logger) (role.Instance, error) { return New(s, log) },
 
 	Questions: questions,
 	Command:   role.Command{Help: "Look into a running registrar, and remove bindings.", Flags: func() any { return new(commands) }},

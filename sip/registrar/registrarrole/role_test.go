@@ -71,7 +71,7 @@ func TestExamine(t *testing.T) {
 	} {
 		cfg := w.settings(tt.lines)
 		w.ns.Do(t, func() error {
-			found, times := examine(&cfg), 0
+			found, times := append(examine(&cfg), examineFiles(&cfg)...), 0
 			for _, f := range found {
 				if strings.Contains(f.Text, tt.want) {
 					times++

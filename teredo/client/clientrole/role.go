@@ -29,9 +29,10 @@ var Role = role.Of[Settings]{
 		Secret: func(s *Settings) bool { return s.KeySecret != "" },
 	},
 	Summary: (*Settings).summary, Headline: "address",
-	Examine: func(s *Settings) []role.Finding {
+	Examine: func(s *Settings) []role.Finding { return role.Problems(examineRoute(*s)) },
+	Files: func(s *Settings) []role.Finding {
 		_, err := s.credential()
-		return append(role.Problems(examineRoute(*s)), role.Problems(err)...)
+		return role.Problems(err)
 	},
 	New: func(s Settings, log *slog.Logger) (role.Instance, error) {
 		if len(s.Interfaces) > 0 {

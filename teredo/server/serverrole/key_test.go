@@ -31,7 +31,7 @@ func TestReadKeys(t *testing.T) {
 		{"no secret", "[[key]]\nid = \"north\"\n", 0o600, nil, ":1:3: key: this key has no secret"},
 		{"another section", "[[teredo_server]]\n", 0o600, nil, "no such"},
 		{"no TOML", "north: secret\n", 0o600, nil, "this is not TOML"},
-		{"too large", strings.Repeat("#", 5<<20), 0o600, nil, "is larger"},
+		{"too large", strings.Repeat("#", 16<<20+1), 0o600, nil, "is larger"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := readKeys(teredotest.File(t, tt.text, tt.mode))

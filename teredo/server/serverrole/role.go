@@ -28,7 +28,7 @@ var Role = role.Of[Settings]{
 		Secret: func(s *Settings) bool { return len(s.Keys) > 0 },
 	},
 	Summary: (*Settings).summary,
-	Examine: func(s *Settings) []role.Finding {
+	Files: func(s *Settings) []role.Finding {
 		_, err := s.allKeys()
 		return role.Problems(err)
 	},

@@ -3,7 +3,6 @@
 package siitrole
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,20 +12,29 @@ import (
 	"github.com/isthmus-net/isthmus/translate/siit"
 )
 
-// examine reports what would keep a stateless translator from starting on this host,
-// one error for each. It changes nothing and needs no privilege.
-func examine(cfg Settings) error {
+// examineFile reports what is wrong with the file of mappings, alone or with those of the section.
+func examineFile(cfg Settings) error {
 	file, err := mappingsOf(&cfg)
 	if err != nil {
 		return err
 	}
 	s := &SIIT{cfg: cfg}
-	mappings := s.mappings(&cfg, file)
-	settings, err := s.settings(&cfg, mappings)
+	settings, err := s.settings(&cfg, s.mappings(&cfg, file))
 	if err != nil {
 		return err
 	}
-	return errors.Join(siit.Check(settings), gateway.RoutesFree(&cfg.Translation, destinations(&cfg, mappings)))
+	return siit.Check(settings)
+}
+
+// examine reports what would keep a stateless translator from starting on this host,
+// one error for each. It changes nothing and needs no privilege.
+func examine(cfg Settings) error {
+	file, err := mappingsOf(&cfg)
+	if err != nil {
+		return nil // told of the file
+	}
+	s := &SIIT{cfg: cfg}
+	return gateway.RoutesFree(&cfg.Translation, destinations(&cfg, s.mappings(&cfg, file)))
 }
 
 // advise does the same for a stateless translator.

@@ -31,6 +31,7 @@ var Role = role.Of[Settings]{
 	Examine: func(s *Settings) []role.Finding {
 		return append(role.Problems(examine(*s)), role.Warnings(name, s.Name, advise(*s))...)
 	},
+	Files:     func(s *Settings) []role.Finding { return role.Problems(examineFile(*s)) },
 	Way:       func(s *Settings) []role.Finding { return passageOf(*s).Findings(name, s.Name) },
 	FastPath:  func(s *Settings, taken *role.Seats) []role.Finding { plan := plan(*s, taken); return plan.Findings() },
 	New:       func(s Settings, log *slog.Logger) (role.Instance, error) { return New(s, log) },
