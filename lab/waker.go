@@ -6,7 +6,7 @@ package lab
 const (
 	// wakeEarly is how long before a departure a thread asks to wake at least, and maxEarly at
 	// most: what is later than that was kept waiting by others, and will be again.
-	wakeEarly = 20_000
+	wakeEarly = 60_000
 	maxEarly  = 500_000
 	// forgetting is the share of what was learnt that each wake takes away.
 	forgetting = 16
