@@ -29,6 +29,7 @@ func FuzzEngine(f *testing.F) {
 	} {
 		f.Add(step(1, 1, 0, w.encode(v1, m)))
 		f.Add(append(step(1, 9, 0x80, w.encode(v1, m)), step(1, 1, 0, w.encode(v1, m))...))
+		f.Add(step(fuzzSubscribed+1, 1, 0, w.encode(v1, m)))
 	}
 	rich := w.createRequest(testIMSI(8), "dual", gtp.PDPTypeIPv4v6)
 	rich.PCO = gtp.Some(pcoOf(gtp.ContainerDNS4, nil, gtp.ContainerDNS6, nil, gtp.ContainerIPCP, ppp(gtp.ConfigureRequest, 1, 129, 6, 0, 0, 0, 0, 130, 6, 0, 0, 0, 0)))
@@ -47,11 +48,21 @@ func FuzzEngine(f *testing.F) {
 	f.Fuzz(fuzzSteps)
 }
 
+// fuzzSubscribed is the least first octet of an input whose engine has a file of subscribers.
+const fuzzSubscribed = 7 * 32
+
 func fuzzSteps(t *testing.T, in []byte) {
 	w := newWorld(t, func(s *Settings) {
 		s.EchoInterval = time.Minute
 		s.APNs[2].UserToUser, s.APNs[2].DirectTunnel, s.APNs[2].IdleLimit = UserAllow, true, 10*time.Minute
 		s.APNs[2].DHCP = true
+		if len(in) > 0 && in[0] >= fuzzSubscribed {
+			everything := Subscription{}
+			s.Subscribers = map[gtp.IMSI]Subscription{
+				testIMSI(1): everything, testIMSI(2): everything, testIMSI(3): everything,
+				testIMSI(7): {map[string]Types{"dual": TypeIPv4}}, testIMSI(8): {map[string]Types{"internet": 0}},
+			}
+		}
 	})
 	c := []context{w.open(1, "dual", gtp.PDPTypeIPv4v6), w.open(2, "dual", gtp.PDPTypeIPv4v6), w.open(3, "internet", gtp.PDPTypeIPv4)}
 	for range 64 {
