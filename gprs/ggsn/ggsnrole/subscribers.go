@@ -17,6 +17,7 @@ import (
 // subscribers are those who may have contexts, and of which networks; nil: everybody, of all.
 type subscribers = map[gtp.IMSI]ggsn.Subscription
 
+// readSubscribers reads them from a file; an empty path is nil.
 func readSubscribers(path string) (subscribers, error) {
 	if path == "" {
 		return nil, nil
