@@ -56,6 +56,9 @@ func judgeHandoffs(rep *report.Report, cases []*handoffCase) {
 			if m.hangs && !m.byeReceived {
 				rep.Fault("%v: the BYE did not come to the new address", c)
 			}
+			for _, fate := range m.fates {
+				rep.Notes = append(rep.Notes, fmt.Sprintf("%v: %s.", c, fate))
+			}
 		}
 	}
 }

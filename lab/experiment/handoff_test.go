@@ -199,3 +199,22 @@ func TestHandoffTheory(t *testing.T) {
 		t.Errorf("%v, %v of it on the line", s.theory(radio), s.line(radio))
 	}
 }
+
+// TestHandoffFates tells of two packets from the terminal that did not come: one was sent, one was not.
+func TestHandoffFates(t *testing.T) {
+	start := time.Unix(1_700_000_000, 0)
+	peer := netip.MustParseAddr("2001:db8::1")
+	sent := seen{
+		start.Add(40 * time.Millisecond), netip.MustParseAddrPort("[2001:0:1::2]:4000"), netip.AddrPortFrom(peer, 5000),
+		[]byte{0x80, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0},
+	}
+	trace := handoffTrace{sipTrace: sipTrace{ue: []seen{sent}, peer: peer, change: start}}
+	got := trace.fates(sipMove{up: sipGap{lost: 2, missing: []uint16{7, 8}}})
+	want := []string{
+		"packet 7 from the terminal was sent 40.0 ms behind the change, from [2001:0:1::2]:4000 to [2001:db8::1]:5000, and did not come",
+		"packet 8 from the terminal was not sent",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("it is told %q, want %q", got, want)
+	}
+}

@@ -5,6 +5,7 @@ package experiment
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
@@ -27,6 +28,7 @@ type handoffMove struct {
 	voice  handoffDemand // the first media from the terminal, with what goes before it on the line
 	hangs  bool          // the host has ended the call behind it
 	radio  lab.WireConfig
+	fates  []string // of packets that a soft handoff has lost, which it should not
 }
 
 // handoffStage is a part of a handoff: it begins where the last one ended.
@@ -62,6 +64,9 @@ func (t *handoffTrace) read(radio lab.WireConfig) (m handoffMove, err error) {
 		return m, err
 	}
 	_, m.hangs = first(t.host, t.settled, sipSeen{from: t.peer, begins: "BYE "})
+	if t.kind.media() == sipSoft {
+		m.fates = t.fates(m.sipMove)
+	}
 	at := t.change
 	for _, one := range t.milestones() {
 		s, end, err := t.stage(one, at)
@@ -78,6 +83,27 @@ func (t *handoffTrace) read(radio lab.WireConfig) (m handoffMove, err error) {
 		at = end
 	}
 	return m, nil
+}
+
+// fates tell how far the packets have come that a move has lost.
+func (t *handoffTrace) fates(m sipMove) (lines []string) {
+	tell := func(missing []uint16, what string, sent []seen, by func(seen) bool) {
+		for _, number := range missing {
+			i := slices.IndexFunc(sent, func(d seen) bool {
+				n, ok := rtpNumber(d.payload)
+				return ok && n == number && by(d)
+			})
+			if i < 0 {
+				lines = append(lines, fmt.Sprintf("packet %d %s was not sent", number, what))
+				continue
+			}
+			lines = append(lines, fmt.Sprintf("packet %d %s was sent %.1f ms behind the change, from %v to %v, and did not come",
+				number, what, milliseconds(sent[i].at.Sub(t.change)), sent[i].from, sent[i].to))
+		}
+	}
+	tell(m.up.missing, "from the terminal", t.ue, func(d seen) bool { return d.to.Addr() == t.peer })
+	tell(m.down.missing, "to the terminal", t.host, func(d seen) bool { return d.from.Addr() == t.peer })
+	return lines
 }
 
 // readCall reads how long a call of the host's has taken.

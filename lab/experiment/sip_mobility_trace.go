@@ -27,6 +27,7 @@ type sipMove struct {
 type sipGap struct {
 	longest time.Duration // between two packets, the second of them behind the change
 	lost    int
+	missing []uint16 // the numbers of those
 }
 
 // sipTrace is what was seen of a move.
@@ -143,7 +144,12 @@ func gapOf(all []seen, change, settled time.Time, arrives func(seen) bool) (g si
 	if len(numbers) == 0 {
 		return g, fmt.Errorf("no media behind the change")
 	}
-	g.lost = int(highest) - len(numbers)
+	for after := uint16(1); after <= highest; after++ {
+		if !numbers[after] {
+			g.missing = append(g.missing, first+after)
+		}
+	}
+	g.lost = len(g.missing)
 	return g, nil
 }
 
