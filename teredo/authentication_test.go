@@ -12,6 +12,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 func algorithm(t testing.TB, name string) Algorithm {
@@ -38,8 +40,8 @@ func TestAuthenticationValues(t *testing.T) {
 			t.Fatalf("line with %d fields: %s", len(f), line)
 		}
 		t.Run(f[0]+", "+f[1], func(t *testing.T) {
-			secret, nonce, confirmation, want := unhex(t, f[2]), [8]byte(unhex(t, f[3])), unhex(t, f[4])[0], unhex(t, f[7])
-			wire := unhex(t, f[5]+f[6])
+			secret, nonce, confirmation, want := testutil.Unhex(t, f[2]), [8]byte(testutil.Unhex(t, f[3])), testutil.Unhex(t, f[4])[0], testutil.Unhex(t, f[7])
+			wire := testutil.Unhex(t, f[5]+f[6])
 			p, err := Parse(wire)
 			if err != nil {
 				t.Fatal(err)

@@ -4,7 +4,6 @@ package teredo
 
 import (
 	"bytes"
-	"encoding/hex"
 	"net/netip"
 	"strings"
 	"testing"
@@ -12,17 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
-
-// unhex reads hexadecimal text with blanks.
-func unhex(t testing.TB, s string) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(strings.Join(strings.Fields(s), ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
 
 const (
 	clientA = "2001:0:cb00:7178:0:efff:3fff:fdfe"
@@ -36,7 +26,7 @@ const (
 
 func TestOrigin(t *testing.T) {
 	got := AppendOrigin(nil, netip.MustParseAddrPort("1.2.3.4:337")) // RFC 4380 section 5.1.1, example
-	if want := unhex(t, "0000 feae fefdfcfb"); !bytes.Equal(got, want) {
+	if want := testutil.Unhex(t, "0000 feae fefdfcfb"); !bytes.Equal(got, want) {
 		t.Errorf("AppendOrigin = %x, want %x", got, want)
 	}
 }
@@ -52,10 +42,10 @@ func TestParse(t *testing.T) {
 		want        Packet
 		err         error
 	}{
-		{"bubble alone", bubbleAB, Packet{IPv6: unhex(t, bubbleAB), Trailers: []byte{}}, nil},
+		{"bubble alone", bubbleAB, Packet{IPv6: testutil.Unhex(t, bubbleAB), Trailers: []byte{}}, nil},
 		{
 			"origin", origin + bubbleAB,
-			Packet{Origin: netip.MustParseAddrPort("1.2.3.4:337"), IPv6: unhex(t, bubbleAB), Trailers: []byte{}}, nil,
+			Packet{Origin: netip.MustParseAddrPort("1.2.3.4:337"), IPv6: testutil.Unhex(t, bubbleAB), Trailers: []byte{}}, nil,
 		},
 		{
 			"authentication with identifier and value, then origin", auth + origin + bubbleAB,
@@ -65,19 +55,19 @@ func TestParse(t *testing.T) {
 					ClientID: []byte{0xc1, 0xc2}, Value: []byte{0xa1, 0xa2, 0xa3},
 					Nonce: [8]byte{1, 2, 3, 4, 5, 6, 7, 8}, Confirmation: 9,
 				},
-				Origin: netip.MustParseAddrPort("1.2.3.4:337"), IPv6: unhex(t, bubbleAB), Trailers: []byte{},
+				Origin: netip.MustParseAddrPort("1.2.3.4:337"), IPv6: testutil.Unhex(t, bubbleAB), Trailers: []byte{},
 			}, nil,
 		},
 		{
 			"authentication with nonce alone", noAuth + bubbleAB,
 			Packet{
 				HasAuth: true, Auth: Auth{ClientID: []byte{}, Value: []byte{}, Nonce: [8]byte{1, 2, 3, 4, 5, 6, 7, 8}},
-				IPv6: unhex(t, bubbleAB), Trailers: []byte{},
+				IPv6: testutil.Unhex(t, bubbleAB), Trailers: []byte{},
 			}, nil,
 		},
 		{
 			"trailers behind the packet", bubbleAB + "0104 11223344",
-			Packet{IPv6: unhex(t, bubbleAB), Trailers: unhex(t, "0104 11223344")}, nil,
+			Packet{IPv6: testutil.Unhex(t, bubbleAB), Trailers: testutil.Unhex(t, "0104 11223344")}, nil,
 		},
 		{"empty", "", Packet{}, FaultTruncated},
 		{"IPv4 packet", strings.Repeat("45", 40), Packet{}, FaultNotIPv6},
@@ -94,7 +84,7 @@ func TestParse(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			b := unhex(t, tt.bytes)
+			b := testutil.Unhex(t, tt.bytes)
 			got, err := Parse(b)
 			if err != tt.err {
 				t.Fatalf("error %v, want %v", err, tt.err)
@@ -125,7 +115,7 @@ func (p *Packet) appendTo(b []byte) []byte {
 
 func TestBubble(t *testing.T) {
 	got := AppendBubble(nil, netip.MustParseAddr(clientA), netip.MustParseAddr(clientB))
-	if want := unhex(t, bubbleAB); !bytes.Equal(got, want) {
+	if want := testutil.Unhex(t, bubbleAB); !bytes.Equal(got, want) {
 		t.Errorf("AppendBubble = %x, want %x", got, want)
 	}
 	if !IsBubble(packet.IPv6(got)) {
@@ -139,7 +129,7 @@ func TestBubble(t *testing.T) {
 
 func TestLocalDiscoveryBubble(t *testing.T) {
 	got := AppendLocalDiscovery(nil, netip.MustParseAddr(clientA))
-	want := unhex(t, "60000000 0000 3b 01 20010000cb0071780000efff3ffffdfe ff020000000000000000000000000001")
+	want := testutil.Unhex(t, "60000000 0000 3b 01 20010000cb0071780000efff3ffffdfe ff020000000000000000000000000001")
 	if !bytes.Equal(got, want) {
 		t.Errorf("AppendLocalDiscovery = %x, want %x", got, want)
 	}
@@ -149,7 +139,7 @@ func TestEchoTest(t *testing.T) {
 	src, dst := netip.MustParseAddr(clientA), netip.MustParseAddr("2001:db8::1")
 	nonce := [EchoNonceLen]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
 	request := AppendEchoTest(nil, src, dst, &nonce)
-	want := unhex(t, "60000000 0018 3a 40 20010000cb0071780000efff3ffffdfe 20010db8000000000000000000000001"+
+	want := testutil.Unhex(t, "60000000 0018 3a 40 20010000cb0071780000efff3ffffdfe 20010db8000000000000000000000001"+
 		"80 00 0000 0000 0000 0102030405060708090a0b0c0d0e0f10")
 	packet.FillICMPv6Checksum(want)
 	if !bytes.Equal(request, want) {
@@ -170,9 +160,9 @@ func TestEchoTest(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add(unhex(f, bubbleAB))
-	f.Add(unhex(f, "0001 02 03 c1c2 a1a2a3 0102030405060708 09 0000 feae fefdfcfb"+bubbleAB+"0104 11223344"))
-	f.Add(unhex(f, "0001 ff ff"))
+	f.Add(testutil.Unhex(f, bubbleAB))
+	f.Add(testutil.Unhex(f, "0001 02 03 c1c2 a1a2a3 0102030405060708 09 0000 feae fefdfcfb"+bubbleAB+"0104 11223344"))
+	f.Add(testutil.Unhex(f, "0001 ff ff"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, err := Parse(b)
 		if err != nil {

@@ -2,7 +2,11 @@
 
 package teredo
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
 
 func TestFaultsAreNamed(t *testing.T) {
 	seen := map[string]Fault{}
@@ -22,7 +26,7 @@ func TestFaultsAreNamed(t *testing.T) {
 }
 
 func TestParseDoesNotAllocate(t *testing.T) {
-	good := unhex(t, "0001 00 00 0102030405060708 00 0000 feae fefdfcfb"+bubbleAB+"0104 11223344")
+	good := testutil.Unhex(t, "0001 00 00 0102030405060708 00 0000 feae fefdfcfb"+bubbleAB+"0104 11223344")
 	bad := good[:20]
 	if n := testing.AllocsPerRun(100, func() {
 		p, _ := Parse(good)

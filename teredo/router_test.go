@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // The solicitation and the advertisement that Miredo exchanges for the server
@@ -28,14 +29,14 @@ const (
 
 // withChecksum returns the packet with its ICMPv6 checksum filled in.
 func withChecksum(t testing.TB, s string) packet.IPv6 {
-	p := packet.IPv6(unhex(t, s))
+	p := packet.IPv6(testutil.Unhex(t, s))
 	packet.FillICMPv6Checksum(p)
 	return p
 }
 
 func TestRouterSolicitation(t *testing.T) {
 	got := AppendRouterSolicitation(nil, netip.MustParseAddr("fe80::ffff:ffff:ffff"))
-	if want := unhex(t, miredoRS); !bytes.Equal(got, want) {
+	if want := testutil.Unhex(t, miredoRS); !bytes.Equal(got, want) {
 		t.Errorf("AppendRouterSolicitation = %x, want %x", got, want)
 	}
 	if err := CheckRouterSolicitation(packet.IPv6(got)); err != nil {
@@ -64,7 +65,7 @@ func TestCheckRouterSolicitation(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := CheckRouterSolicitation(tt.change(unhex(t, miredoRS))); got != tt.want {
+			if got := CheckRouterSolicitation(tt.change(testutil.Unhex(t, miredoRS))); got != tt.want {
 				t.Errorf("error %v, want %v", got, tt.want)
 			}
 		})
@@ -124,7 +125,7 @@ func TestParseRouterAdvertisementRefuses(t *testing.T) {
 			if !strings.Contains(miredoRA, tt.old) {
 				t.Fatalf("%q is not in the golden packet", tt.old)
 			}
-			p := unhex(t, strings.Replace(miredoRA, tt.old, tt.new, 1))
+			p := testutil.Unhex(t, strings.Replace(miredoRA, tt.old, tt.new, 1))
 			p[4], p[5] = byte((len(p)-40)>>8), byte(len(p)-40)
 			packet.FillICMPv6Checksum(p)
 			if _, err := ParseRouterAdvertisement(p); err != tt.want {
@@ -133,7 +134,7 @@ func TestParseRouterAdvertisementRefuses(t *testing.T) {
 		})
 	}
 	t.Run("wrong checksum", func(t *testing.T) {
-		if _, err := ParseRouterAdvertisement(unhex(t, miredoRA)); err != FaultChecksum {
+		if _, err := ParseRouterAdvertisement(testutil.Unhex(t, miredoRA)); err != FaultChecksum {
 			t.Errorf("error %v, want %v", err, FaultChecksum)
 		}
 	})
@@ -141,7 +142,7 @@ func TestParseRouterAdvertisementRefuses(t *testing.T) {
 
 func FuzzRouterAdvertisement(f *testing.F) {
 	f.Add([]byte(withChecksum(f, miredoRA)))
-	f.Add(unhex(f, miredoRS))
+	f.Add(testutil.Unhex(f, miredoRS))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, _, ok := packet.ParseIPv6(b)
 		if !ok {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 func TestTrailers(t *testing.T) {
@@ -73,7 +75,7 @@ func TestTrailers(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			b := unhex(t, tt.bytes)
+			b := testutil.Unhex(t, tt.bytes)
 			got, err := ParseTrailers(b)
 			if err != tt.err {
 				t.Fatalf("error %v, want %v", err, tt.err)
@@ -96,8 +98,8 @@ func TestTrailers(t *testing.T) {
 }
 
 func FuzzTrailers(f *testing.F) {
-	f.Add(unhex(f, "01 04 11223344 03 0e 0000 c0a80102 0ddf c6336407 1000 04 04 00 000000 05 02 1000"))
-	f.Add(unhex(f, "80 00 40 00"))
+	f.Add(testutil.Unhex(f, "01 04 11223344 03 0e 0000 c0a80102 0ddf c6336407 1000 04 04 00 000000 05 02 1000"))
+	f.Add(testutil.Unhex(f, "80 00 40 00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		first, err := ParseTrailers(b)
 		if err != nil {

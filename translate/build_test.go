@@ -311,12 +311,3 @@ func hexes(packets [][]byte) [][]string {
 	}
 	return out
 }
-
-func unhex(t testing.TB, s string) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}

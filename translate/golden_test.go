@@ -2,7 +2,11 @@
 
 package translate
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
 
 // The octets below were worked out apart from this module.
 
@@ -39,7 +43,7 @@ func TestGoldenTo6(t *testing.T) {
 			"60000000003c3a3f20010db80064000000000000c633640220010db80064000000000000c0000221010444c80000000060000000000c113c20010db80064000000000000c000022120010db80064000000000000c633640200353039000cc20f61626364"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			wantPackets(t, tr, testPath, unhex(t, tt.v4), unhex(t, tt.v6))
+			wantPackets(t, tr, testPath, testutil.Unhex(t, tt.v4), testutil.Unhex(t, tt.v6))
 		})
 	}
 }
@@ -77,7 +81,7 @@ func TestGoldenTo4(t *testing.T) {
 			"4500003c123400003f017d36c0000221c63364020303e9710000000045000020123400003c118042c6336402c000022100353039000c1e4a61626364"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			wantPackets(t, tr, testPath, unhex(t, tt.v6), unhex(t, tt.v4))
+			wantPackets(t, tr, testPath, testutil.Unhex(t, tt.v6), testutil.Unhex(t, tt.v4))
 		})
 	}
 }

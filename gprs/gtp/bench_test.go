@@ -2,7 +2,11 @@
 
 package gtp
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
 
 // TestNothingAllocates holds both planes to it: user packets, messages, refusals.
 func TestNothingAllocates(t *testing.T) {
@@ -13,7 +17,7 @@ func TestNothingAllocates(t *testing.T) {
 		}
 	}
 	for _, s := range userSamples() {
-		wire, packet := s.octets(t), unhex(t, ipv4Packet)
+		wire, packet := s.octets(t), testutil.Unhex(t, ipv4Packet)
 		check(s.name, func() {
 			h, err := Decapsulate(wire)
 			if err != nil {
@@ -28,7 +32,7 @@ func TestNothingAllocates(t *testing.T) {
 		})
 	}
 	var c Codec
-	bad := unhex(t, "32 01 0005 00000000 0001 00 00")
+	bad := testutil.Unhex(t, "32 01 0005 00000000 0001 00 00")
 	create := createSamples()[1]
 	wire := create.octets(t)
 	var m CreateRequest

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 func TestFaultsAreNamed(t *testing.T) {
@@ -68,7 +70,7 @@ func TestHeaderRefused(t *testing.T) {
 		{name: "nine extension headers", wire: "34 ff 0028 00000001 0000 00 20" + strings.Repeat("01 0000 20", 8) + "01 0000 00", fault: FaultExtensionCount},
 	} {
 		t.Run(r.name, func(t *testing.T) {
-			_, err := ParseHeader(unhex(t, r.wire))
+			_, err := ParseHeader(testutil.Unhex(t, r.wire))
 			r.check(t, err)
 		})
 	}
@@ -259,7 +261,7 @@ func TestTakenForAnother(t *testing.T) {
 	h, _ := parsed(t, "32 01 LLLL 00000000 0001 00 00")
 	_, err := new(Codec).Parse(h, &EchoResponse{})
 	(&refused{fault: FaultMessageType}).check(t, err)
-	_, err = Decapsulate(unhex(t, "32 01 0004 00000000 0001 00 00"))
+	_, err = Decapsulate(testutil.Unhex(t, "32 01 0004 00000000 0001 00 00"))
 	(&refused{fault: FaultMessageType}).check(t, err)
 	_, err = ParseElements(&Header{Version: V1, Type: TypeGPDU})
 	(&refused{fault: FaultMessageType}).check(t, err)

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"reflect"
 	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // seed adds every sample, and what the tests of refusals have shown to matter.
@@ -22,7 +24,7 @@ func seed(f *testing.F) {
 		"37 1a 0017 30303030 3030 30 00 10 30303030 85 0004 30303030 ff 0004 30303030", // E without an extension header
 		"32 03 0004 00000000 0001 00 00", "48 20 0004 00000000",
 	} {
-		f.Add(unhex(f, wire))
+		f.Add(testutil.Unhex(f, wire))
 	}
 }
 
@@ -119,10 +121,10 @@ func FuzzMessage(f *testing.F) {
 
 // FuzzTFT reads any octets as a template.
 func FuzzTFT(f *testing.F) {
-	f.Add(unhex(f, wholeTFT))
+	f.Add(testutil.Unhex(f, wholeTFT))
 	f.Add(sampleTFTOctets)
-	f.Add(unhex(f, "a2 01 0f"))
-	f.Add(unhex(f, "d0 02 00"))
+	f.Add(testutil.Unhex(f, "a2 01 0f"))
+	f.Add(testutil.Unhex(f, "d0 02 00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		template, cause, ok := ParseTFT(b)
 		if !ok {
@@ -145,7 +147,7 @@ func FuzzValues(f *testing.F) {
 	f.Add(sampleQoS.octets[:])
 	f.Add([]byte(sampleAPN))
 	f.Add(sampleTID[:])
-	f.Add(unhex(f, "01 07 0011 03 6d6967 08 68656d6d656c6967"))
+	f.Add(testutil.Unhex(f, "01 07 0011 03 6d6967 08 68656d6d656c6967"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if p, ok := ParsePCO(b); ok {
 			again := PCO{b[0]}

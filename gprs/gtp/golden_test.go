@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"reflect"
 	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // TestGolden reads and writes each sample: octets written by hand against values.
@@ -25,7 +27,7 @@ func TestGolden(t *testing.T) {
 			h.Payload = payload
 			got := []byte("before")
 			if s.message == nil {
-				got, err = Encapsulate(got, &s.header, unhex(t, ipv4Packet))
+				got, err = Encapsulate(got, &s.header, testutil.Unhex(t, ipv4Packet))
 			} else {
 				got, err = c.Append(got, s.header, s.message)
 			}
@@ -36,7 +38,7 @@ func TestGolden(t *testing.T) {
 				t.Errorf("written\n%x, want\n%x", got, want)
 			}
 			if s.message == nil {
-				if !bytes.Equal(payload, unhex(t, ipv4Packet)) {
+				if !bytes.Equal(payload, testutil.Unhex(t, ipv4Packet)) {
 					t.Errorf("packet %x", payload)
 				}
 				return

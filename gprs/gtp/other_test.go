@@ -19,8 +19,8 @@ func TestOtherMessages(t *testing.T) {
 	h := v1(TypeSGSNContextRequest, 0, 1)
 	var body []byte
 	for _, e := range []field{
-		{ElementRAI, unhex(t, "42f010 1234 56")}, {ElementPTMSI, unhex(t, "c0000001")}, {ElementTEIDControl, unhex(t, "21222324")},
-		{ElementGSNAddress, unhex(t, "c0000201")}, {ElementGSNAddress, unhex(t, "c0000202")}, {ElementHopCounter, []byte{3}},
+		{ElementRAI, testutil.Unhex(t, "42f010 1234 56")}, {ElementPTMSI, testutil.Unhex(t, "c0000001")}, {ElementTEIDControl, testutil.Unhex(t, "21222324")},
+		{ElementGSNAddress, testutil.Unhex(t, "c0000201")}, {ElementGSNAddress, testutil.Unhex(t, "c0000202")}, {ElementHopCounter, []byte{3}},
 		{ElementExtensionList, []byte{0xc0}},
 	} {
 		body = AppendElement(body, e.kind, e.value)
@@ -42,7 +42,7 @@ func TestOtherMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v, ok := elements.Find(ElementGSNAddress, 1); !ok || !bytes.Equal(v, unhex(t, "c0000202")) {
+	if v, ok := elements.Find(ElementGSNAddress, 1); !ok || !bytes.Equal(v, testutil.Unhex(t, "c0000202")) {
 		t.Errorf("second address %x, %v", v, ok)
 	}
 	if _, ok := elements.Find(ElementGSNAddress, 2); ok {

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 func TestPCO(t *testing.T) {
@@ -31,7 +33,7 @@ func TestPCO(t *testing.T) {
 	}
 	nak := PPP{Code: ConfigureNak, Identifier: 1, Data: AppendIPCPOption(nil, IPCPPrimaryDNS, netip.MustParseAddr("192.0.2.53"))}
 	answer, ok := NewPCO(make([]byte, 10)).Add(ContainerIPCP, nak.Append(nil))
-	if !ok || !bytes.Equal(answer, unhex(t, "80 8021 0a 03 01 000a 81 06 c0000235")) {
+	if !ok || !bytes.Equal(answer, testutil.Unhex(t, "80 8021 0a 03 01 000a 81 06 c0000235")) {
 		t.Errorf("answer %x", answer)
 	}
 	full, ok := answer.Add(ContainerMSISDN, make([]byte, MaxPCO-len(answer)-3))
@@ -42,7 +44,7 @@ func TestPCO(t *testing.T) {
 		t.Errorf("%d octets are not too many", len(again))
 	}
 	for _, bad := range []string{"", "00", "80 00", "80 0003", "80 0003 01", "80 0003 00 8021 05 00"} {
-		if p, ok := ParsePCO(unhex(t, bad)); ok {
+		if p, ok := ParsePCO(testutil.Unhex(t, bad)); ok {
 			t.Errorf("%s is read as %x", bad, []byte(p))
 		}
 	}
@@ -53,29 +55,29 @@ func TestPCO(t *testing.T) {
 
 // TestPPP reads credentials of PAP (RFC 1334) and CHAP (RFC 1994).
 func TestPPP(t *testing.T) {
-	pap, ok := ParsePPP(unhex(t, "01 07 0011 03 6d6967 08 68656d6d656c6967 ffff"))
+	pap, ok := ParsePPP(testutil.Unhex(t, "01 07 0011 03 6d6967 08 68656d6d656c6967 ffff"))
 	name, password, valid := pap.PAPCredentials()
 	if !ok || !valid || string(name) != "mig" || string(password) != "hemmelig" {
 		t.Errorf("%q, %q, %v", name, password, valid)
 	}
-	chap, ok := ParsePPP(unhex(t, "02 07 000b 04 01020304 6d69"))
+	chap, ok := ParsePPP(testutil.Unhex(t, "02 07 000b 04 01020304 6d69"))
 	value, who, valid := chap.CHAPValue()
 	if !ok || !valid || !bytes.Equal(value, []byte{1, 2, 3, 4}) || string(who) != "mi" {
 		t.Errorf("%x, %q, %v", value, who, valid)
 	}
 	for _, bad := range []string{"", "01 07 00", "01 07 0003", "01 07 0005"} {
-		if p, ok := ParsePPP(unhex(t, bad)); ok {
+		if p, ok := ParsePPP(testutil.Unhex(t, bad)); ok {
 			t.Errorf("%s is read as %+v", bad, p)
 		}
 	}
 	for _, bad := range []string{"02 07 0006 00 00", "01 07 0004", "01 07 0005 01", "01 07 0007 01 61 02"} {
-		p, _ := ParsePPP(unhex(t, bad))
+		p, _ := ParsePPP(testutil.Unhex(t, bad))
 		if name, password, ok := p.PAPCredentials(); ok {
 			t.Errorf("%s has name %q and password %q", bad, name, password)
 		}
 	}
 	for _, bad := range []string{"03 07 0005 00", "01 07 0004", "01 07 0006 02 01"} {
-		p, _ := ParsePPP(unhex(t, bad))
+		p, _ := ParsePPP(testutil.Unhex(t, bad))
 		if value, _, ok := p.CHAPValue(); ok {
 			t.Errorf("%s has the value %x", bad, value)
 		}
@@ -83,7 +85,7 @@ func TestPPP(t *testing.T) {
 	// Options end at the first that makes no sense; none loops.
 	for data, want := range map[string]int{"": 0, "81": 0, "81 00": 0, "81 01": 0, "81 02": 1, "81 07 00": 0, "81 03 00 82": 1} {
 		n := 0
-		for range (PPP{Data: unhex(t, data)}).Options() {
+		for range (PPP{Data: testutil.Unhex(t, data)}).Options() {
 			n++
 		}
 		if n != want {

@@ -5,6 +5,8 @@ package gtp
 import (
 	"bytes"
 	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // TestBitRates holds rates against their octets (TS 24.008 section 10.5.6.5).
@@ -92,7 +94,7 @@ func TestProfile(t *testing.T) {
 		{r99 + "00 2a 2b 0c 0d 01020304", 268_000, 260_000},
 	} {
 		q := mustQoS(row.wire)
-		if p := q.Profile(); p.MaxUp != row.up || p.MaxDown != row.down || q.Len() != len(unhex(t, row.wire)) {
+		if p := q.Profile(); p.MaxUp != row.up || p.MaxDown != row.down || q.Len() != len(testutil.Unhex(t, row.wire)) {
 			t.Errorf("%s: %d up, %d down, %d octets", row.wire, p.MaxUp, p.MaxDown, q.Len())
 		}
 	}
@@ -129,16 +131,16 @@ func TestProfileGoesBack(t *testing.T) {
 		17: "00 000000 8000fefe 0000 0000 00 fa00 4e00", 21: "00 000000 8000fefe 0000 0000 00 fa00 4e00 0b000000",
 		99: "00 000000 8000fefe 0000 0000 00 fa00 4e00 0b000000",
 	} {
-		if got := high.QoS(length); !bytes.Equal(got.octets[:got.n], unhex(t, want)) {
+		if got := high.QoS(length); !bytes.Equal(got.octets[:got.n], testutil.Unhex(t, want)) {
 			t.Errorf("at %d octets: %x, want %s", length, got.octets[:got.n], want)
 		}
 	}
 	// Version 0 gives and takes the octets of release 97.
 	_, v0 := qosFormat(V0)
-	if got, ok := v0.parse(unhex(t, "000b92")); !ok || got != mustQoS("00 000b92") {
+	if got, ok := v0.parse(testutil.Unhex(t, "000b92")); !ok || got != mustQoS("00 000b92") {
 		t.Errorf("%v, %v", got, ok)
 	}
-	if got := v0.append(nil, sampleQoS); !bytes.Equal(got, unhex(t, "0b921f")) {
+	if got := v0.append(nil, sampleQoS); !bytes.Equal(got, testutil.Unhex(t, "0b921f")) {
 		t.Errorf("written %x", got)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // sample is a message as values and as octets that were written by hand, element by
@@ -33,7 +35,7 @@ func (s *sample) port() uint16 {
 
 // octets returns the datagram; LLLL in it is the length that a header counts.
 func (s *sample) octets(t testing.TB) []byte {
-	b := unhex(t, strings.ReplaceAll(strings.Join(s.wire, ""), "LLLL", "0000"))
+	b := testutil.Unhex(t, strings.ReplaceAll(strings.Join(s.wire, ""), "LLLL", "0000"))
 	if len(b) < 8 {
 		t.Fatalf("%s: %d octets are no header", s.name, len(b))
 	}
@@ -42,15 +44,6 @@ func (s *sample) octets(t testing.TB) []byte {
 		counted = len(b) - 20
 	}
 	binary.BigEndian.PutUint16(b[2:], uint16(counted))
-	return b
-}
-
-func unhex(t testing.TB, text string) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(strings.NewReplacer(" ", "", "\n", "", "\t", "").Replace(text))
-	if err != nil {
-		t.Fatal(err)
-	}
 	return b
 }
 

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"reflect"
 	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // wholeTFT has every component and a parameter.
@@ -56,7 +58,7 @@ func TestTFT(t *testing.T) {
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			wire := unhex(t, row.wire)
+			wire := testutil.Unhex(t, row.wire)
 			got, cause, ok := ParseTFT(wire)
 			if !ok || !reflect.DeepEqual(got, row.want) {
 				t.Fatalf("read\n%+v, %v, want\n%+v", got, cause, row.want)
@@ -95,7 +97,7 @@ func TestTFTRefused(t *testing.T) {
 		{"prefix of 129 bits", "21 00 00 12 21 20010db8000000000000000000000000 81", CauseFilterSyntax},
 		{"two filters of one identifier", "22 01 00 02 30 11 01 01 02 30 06", CauseFilterSyntax},
 	} {
-		if got, cause, ok := ParseTFT(unhex(t, row.wire)); ok || cause != row.want {
+		if got, cause, ok := ParseTFT(testutil.Unhex(t, row.wire)); ok || cause != row.want {
 			t.Errorf("%s: %v, want %v (%+v)", row.name, cause, row.want, got)
 		}
 	}

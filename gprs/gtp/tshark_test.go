@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/lab/peers/tsharktest"
 )
 
@@ -24,7 +25,7 @@ func TestTshark(t *testing.T) {
 		var b []byte
 		var err error
 		if s.message == nil {
-			b, err = Encapsulate(nil, &s.header, unhex(t, ipv4Packet))
+			b, err = Encapsulate(nil, &s.header, testutil.Unhex(t, ipv4Packet))
 		} else {
 			b, err = c.Append(nil, s.header, s.message)
 		}

@@ -8,13 +8,15 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // TestTID reads and makes tunnel identifiers as they are on the wire, in the order of
 // the standard and in that of a widespread peer.
 func TestTID(t *testing.T) {
-	standard := TID(unhex(t, "4200012143658709"))
-	reversed := TID(unhex(t, "0987654321010042"))
+	standard := TID(testutil.Unhex(t, "4200012143658709"))
+	reversed := TID(testutil.Unhex(t, "0987654321010042"))
 	if got := MakeTID(sampleIMSI, 0); got != standard {
 		t.Errorf("made %x", got)
 	}
@@ -27,13 +29,13 @@ func TestTID(t *testing.T) {
 	if got := MakeTID(sampleIMSI, 5); got != sampleTID || got.NSAPI() != 5 || got.String() != "240010123456789/5" {
 		t.Errorf("NSAPI 5: %x, %s", got, got)
 	}
-	if m, ok := TID(unhex(t, "42f0012143658709")).IMSI(); ok {
+	if m, ok := TID(testutil.Unhex(t, "42f0012143658709")).IMSI(); ok {
 		t.Errorf("digits behind a filler are %v", m)
 	}
 }
 
 func TestIdentities(t *testing.T) {
-	if short := must(ParseIMSI("24001")); short != IMSI(unhex(t, "4200f1ffffffffff")) || !short.valid() || short.String() != "24001" {
+	if short := must(ParseIMSI("24001")); short != IMSI(testutil.Unhex(t, "4200f1ffffffffff")) || !short.valid() || short.String() != "24001" {
 		t.Errorf("five digits are %x, %s", short[:], short)
 	}
 	for _, bad := range []string{"", "2400101234567890", "24001x", "-1"} {
@@ -54,7 +56,7 @@ func TestIdentities(t *testing.T) {
 		t.Error("no number has digits")
 	}
 	three := must(MakePLMN("310", "410"))
-	if three != PLMN(unhex(t, "130014")) || three.String() != "310-410" || samplePLMN != PLMN(unhex(t, "42f010")) || samplePLMN.String() != "240-01" {
+	if three != PLMN(testutil.Unhex(t, "130014")) || three.String() != "310-410" || samplePLMN != PLMN(testutil.Unhex(t, "42f010")) || samplePLMN.String() != "240-01" {
 		t.Errorf("%x is %s, %x is %s", three[:], three, samplePLMN[:], samplePLMN)
 	}
 	if _, err := MakePLMN("24", "01"); err == nil {
@@ -66,7 +68,7 @@ func TestIdentities(t *testing.T) {
 }
 
 func TestAPN(t *testing.T) {
-	if !bytes.Equal(sampleAPN, unhex(t, "05 696e657436 07 6578616d706c65")) {
+	if !bytes.Equal(sampleAPN, testutil.Unhex(t, "05 696e657436 07 6578616d706c65")) {
 		t.Errorf("labels %x", sampleAPN)
 	}
 	upper := must(ParseAPN("INTERNET.MNC001"))
@@ -118,7 +120,7 @@ func TestEndUserAddress(t *testing.T) {
 		{name: "both, of twenty-one octets", wire: "f18d cb007105 20010db8000600011234567 89abcdef000", refused: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			wire := unhex(t, row.wire)
+			wire := testutil.Unhex(t, row.wire)
 			got, ok := parseEndUserAddress(wire)
 			if ok == row.refused || ok && got != row.want {
 				t.Fatalf("%+v, %v", got, ok)
@@ -147,7 +149,7 @@ func TestAddress(t *testing.T) {
 		"c0000201": v4, "20010db8000000000000000000000001": v6, "00000000000000000000ffffc0000201": v4,
 		"": {}, "c00002": {}, "c000020100": {},
 	} {
-		if got, ok := parseAddress(unhex(t, wire)); got != want || ok != want.IsValid() {
+		if got, ok := parseAddress(testutil.Unhex(t, wire)); got != want || ok != want.IsValid() {
 			t.Errorf("%q is %v, %v; want %v", wire, got, ok, want)
 		}
 	}
@@ -217,7 +219,7 @@ func TestPeek(t *testing.T) {
 		{name: "GTP'", wire: "0e 01 0000 0001 0000"},
 		{name: "short", wire: "48 20 0004 000000"},
 	} {
-		if version, kind, ok := Peek(unhex(t, row.wire)); version != row.version || kind != row.kind || ok != row.ok {
+		if version, kind, ok := Peek(testutil.Unhex(t, row.wire)); version != row.version || kind != row.kind || ok != row.ok {
 			t.Errorf("%s: %d, %v, %v", row.name, version, kind, ok)
 		}
 	}
@@ -286,7 +288,7 @@ func TestLocation(t *testing.T) {
 		"02 42f010 1234 56ff":    {Kind: LocationRouting, PLMN: samplePLMN, LAC: 0x1234, Code: 0x56ff},
 		"82 42f010 1234":         {Kind: 0x82, Rest: []byte{0x42, 0xf0, 0x10, 0x12, 0x34}},
 	} {
-		octets := unhex(t, wire)
+		octets := testutil.Unhex(t, wire)
 		got, ok := parseLocation(octets)
 		if !ok || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s is read as %+v, %v", wire, got, ok)
@@ -296,7 +298,7 @@ func TestLocation(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "00 42f010 1234 56", "02"} {
-		if got, ok := parseLocation(unhex(t, bad)); ok {
+		if got, ok := parseLocation(testutil.Unhex(t, bad)); ok {
 			t.Errorf("%q is read as %+v", bad, got)
 		}
 	}
@@ -307,7 +309,7 @@ func TestMSISDN(t *testing.T) {
 	for wire, want := range map[string]string{
 		"91 6407123254f6": "46702123456", "a1 2143": "1234", "91": "", "91 ffff": "", "91 ba21": "*#12", "91 2143658709214365": "1234567890123456",
 	} {
-		octets := unhex(t, wire)
+		octets := testutil.Unhex(t, wire)
 		m, ok := parseMSISDN(octets)
 		if !ok || !bytes.Equal(appendMSISDN(nil, m), octets) {
 			t.Errorf("%s comes back as %x, %v", wire, appendMSISDN(nil, m), ok)
@@ -317,7 +319,7 @@ func TestMSISDN(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "91 214365870921436587"} {
-		if m, ok := parseMSISDN(unhex(t, bad)); ok {
+		if m, ok := parseMSISDN(testutil.Unhex(t, bad)); ok {
 			t.Errorf("%q is the number %s", bad, m)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // datagram makes one of UDP to the server, with a right checksum.
@@ -40,7 +41,7 @@ const (
 	prefixes  = "0019 000c 00000001 00000000 00000000"
 )
 
-func goldenOptions(t testing.TB) []byte { return unhex(t, clientID+wantsAll+elapsed) }
+func goldenOptions(t testing.TB) []byte { return testutil.Unhex(t, clientID+wantsAll+elapsed) }
 
 // Options of the answers.
 const (
@@ -93,12 +94,12 @@ func TestDHCP(t *testing.T) {
 		{"longest identifier", 11, "0001 0082" + strings.Repeat("00", 130), DHCPReplied, "07 abcdef" + serverID + "0001 0082" + strings.Repeat("00", 130)},
 	} {
 		var s State
-		b, v := router(t).Answer(nil, terminal, &s, question6(dhcpServers, row.kind, unhex(t, row.options)), start)
+		b, v := router(t).Answer(nil, terminal, &s, question6(dhcpServers, row.kind, testutil.Unhex(t, row.options)), start)
 		if v != row.want || (len(b) > 0) != (row.answer != "") {
 			t.Errorf("%s: %v, want %v; %x", row.name, v, row.want, b)
 			continue
 		}
-		if want := unhex(t, row.answer); len(b) > 0 && string(dhcpOf(t, b)) != string(want) {
+		if want := testutil.Unhex(t, row.answer); len(b) > 0 && string(dhcpOf(t, b)) != string(want) {
 			t.Errorf("%s: %x, want %x", row.name, dhcpOf(t, b), want)
 		}
 	}
@@ -124,7 +125,7 @@ func TestDHCPByUnicast(t *testing.T) {
 	for kind, want := range map[byte]string{11: "07", 3: "07", 1: "02"} {
 		var s State
 		b, v := router(t).Answer(nil, terminal, &s, question6(RouterAddress, kind, goldenOptions(t)), start)
-		if v != DHCPUnicast || hex.EncodeToString(dhcpOf(t, b)) != hex.EncodeToString(unhex(t, want+"abcdef"+serverID+clientID+status)) {
+		if v != DHCPUnicast || hex.EncodeToString(dhcpOf(t, b)) != hex.EncodeToString(testutil.Unhex(t, want+"abcdef"+serverID+clientID+status)) {
 			t.Errorf("%d: %v, %x", kind, v, b)
 		}
 	}
@@ -184,8 +185,8 @@ func TestDHCPWithoutNameServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var s State
-	b, _ := r.Answer(nil, terminal, &s, question6(dhcpServers, 11, unhex(t, wantsAll)), start)
-	if got, want := dhcpOf(t, b)[26:], unhex(t, toldRefresh+toldRepeat); string(got) != string(want) {
+	b, _ := r.Answer(nil, terminal, &s, question6(dhcpServers, 11, testutil.Unhex(t, wantsAll)), start)
+	if got, want := dhcpOf(t, b)[26:], testutil.Unhex(t, toldRefresh+toldRepeat); string(got) != string(want) {
 		t.Errorf("%x, want %x", got, want)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // message makes an ICMPv6 message from a terminal, whose hop limit no router took from.
@@ -141,7 +142,7 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%s: wrong checksum", row.name)
 		}
 		got := append(append([]byte{}, m[:2]...), m[4:]...)
-		if want := unhex(t, row.want); len(want) == 2 && string(got[:2]) != string(want) || len(want) > 2 && string(got) != string(want) {
+		if want := testutil.Unhex(t, row.want); len(want) == 2 && string(got[:2]) != string(want) || len(want) > 2 && string(got) != string(want) {
 			t.Errorf("%s: %x, want %x", row.name, got, want)
 		}
 	}

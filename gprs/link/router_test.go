@@ -3,13 +3,13 @@
 package link
 
 import (
-	"encoding/hex"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 var (
@@ -39,15 +39,6 @@ func router(t testing.TB) *Router {
 	return r
 }
 
-func unhex(t testing.TB, s string) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(strings.Join(strings.Fields(s), ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
 // goldenAdvertisement was worked out by RFC 4861 section 4.2, RFC 8106 section 5 and RFC 8781
 // section 4, and confirmed by tshark. The prefixes last for 18 h, as all else.
 const goldenAdvertisement = `
@@ -63,7 +54,7 @@ const goldenAdvertisement = `
 func TestAdvertisement(t *testing.T) {
 	var s State
 	got, _ := router(t).Advertise([]byte("before"), terminal, &s, 0, start)
-	if want := unhex(t, goldenAdvertisement); string(got[6:]) != string(want) {
+	if want := testutil.Unhex(t, goldenAdvertisement); string(got[6:]) != string(want) {
 		t.Errorf("advertisement\n%x, want\n%x", got[6:], want)
 	}
 }
@@ -89,11 +80,11 @@ func TestWithdrawn(t *testing.T) {
 	}
 	optionOf := func(a netip.Addr, lifetime string) string {
 		raw := a.As16()
-		return string(unhex(t, "1903 0000 0000"+lifetime)) + string(raw[:])
+		return string(testutil.Unhex(t, "1903 0000 0000"+lifetime)) + string(raw[:])
 	}
 	prefixOf := func(p netip.Prefix, lifetime string) string {
 		raw := p.Addr().As16()
-		return string(unhex(t, "2602"+lifetime)) + string(raw[:12])
+		return string(testutil.Unhex(t, "2602"+lifetime)) + string(raw[:12])
 	}
 	says := func(s *Settings) string {
 		r, err := New(*s)

@@ -5,9 +5,11 @@
 package testutil
 
 import (
+	"encoding/hex"
 	"flag"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -58,4 +60,14 @@ func ParallelTests(n int) {
 	if err := flag.Set("test.parallel", strconv.Itoa(n)); err != nil {
 		panic(err)
 	}
+}
+
+// Unhex reads octets in hexadecimal digits; blanks between them are for the reader.
+func Unhex(t testing.TB, text string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.Join(strings.Fields(text), ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }

@@ -9,12 +9,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // FuzzChunks writes what it reads of the chunks of a packet, and reads the same again.
 func FuzzChunks(f *testing.F) {
 	for _, g := range golden {
-		f.Add(unhex(f, g.wire))
+		f.Add(testutil.Unhex(f, g.wire))
 	}
 	f.Fuzz(func(t *testing.T, list []byte) {
 		for len(list) > 0 {

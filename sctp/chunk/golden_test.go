@@ -4,28 +4,18 @@ package chunk
 
 import (
 	"bytes"
-	"encoding/hex"
 	"errors"
 	"hash/crc32"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-)
 
-// unhex reads octets in hexadecimal digits; blanks between them are for the reader.
-func unhex(t testing.TB, text string) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(strings.NewReplacer(" ", "", "\n", "", "\t", "").Replace(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
 
 var (
 	address4 = netip.MustParseAddr("192.0.2.1")
@@ -250,7 +240,7 @@ func readASCONFAck(body []byte) (any, error) {
 func TestGolden(t *testing.T) {
 	for _, g := range golden {
 		t.Run(g.name, func(t *testing.T) {
-			wire := unhex(t, g.wire)
+			wire := testutil.Unhex(t, g.wire)
 			if got := write(nil, g.value); !bytes.Equal(got, pad(slices.Clip(wire), len(wire))) {
 				t.Errorf("written is %x, want %x", got, wire)
 			}
@@ -308,7 +298,7 @@ func TestChecksum(t *testing.T) {
 // TestLengths refuses lengths that are less than what they count, or more than what there is.
 func TestLengths(t *testing.T) {
 	for _, g := range golden {
-		wire := unhex(t, g.wire)
+		wire := testutil.Unhex(t, g.wire)
 		for _, length := range []int{0, 3, len(wire) + 1, 0xffff} {
 			bad := slices.Clone(wire)
 			bad[2], bad[3] = byte(length>>8), byte(length)
@@ -326,7 +316,7 @@ func TestLengths(t *testing.T) {
 		"c1 00 000c 00000005 0007 0004", "c1 00 0014 00000005" + wire4 + "c001 0004", "c1 00 0018 00000005" + wire4 + "c001 0008 00000001",
 		"80 00 0007 000000", "80 00 000c 00000005 c005 0004",
 	} {
-		c, _, err := Next(unhex(t, wire))
+		c, _, err := Next(testutil.Unhex(t, wire))
 		if err != nil {
 			t.Fatalf("%s: %v", wire, err)
 		}
@@ -344,14 +334,14 @@ func TestUnknown(t *testing.T) {
 		kind           string
 		reported, read bool
 	}{{"3fff", false, false}, {"7fff", true, false}, {"bfff", false, true}, {"ffff", true, true}} {
-		i, err := ParseInit(unhex(t, head+tt.kind+"0006 abcd 0000"+wire4))
+		i, err := ParseInit(testutil.Unhex(t, head+tt.kind+"0006 abcd 0000"+wire4))
 		if err != nil || len(i.Addresses) == 1 != tt.read || len(i.Unknown) == 1 != tt.reported {
 			t.Errorf("parameter %s: %+v, %v", tt.kind, i, err)
 		}
-		if tt.reported && !bytes.Equal(i.Unknown[0], unhex(t, tt.kind+"0006 abcd")) {
+		if tt.reported && !bytes.Equal(i.Unknown[0], testutil.Unhex(t, tt.kind+"0006 abcd")) {
 			t.Errorf("parameter %s is told as %x", tt.kind, i.Unknown[0])
 		}
-		kind := Type(unhex(t, tt.kind)[0])
+		kind := Type(testutil.Unhex(t, tt.kind)[0])
 		if kind.Skipped() != tt.read || kind.Reported() != tt.reported {
 			t.Errorf("chunk %v: %v, %v", kind, kind.Skipped(), kind.Reported())
 		}

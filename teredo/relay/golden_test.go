@@ -7,22 +7,13 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-)
 
-// unhex reads hexadecimal digits, spaces passed over.
-func unhex(t *testing.T, s string) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(strings.Join(strings.Fields(s), ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
 
 // One cold packet, byte for byte: the bubble to the server, the client's answer,
 // the packet to the client, and its answer to the host.
@@ -33,28 +24,28 @@ func TestGoldenExchange(t *testing.T) {
 	)
 	b := newBench(t)
 	mac := hmac.New(sha256.New, b.secret())
-	mac.Write(unhex(t, clientHex))
+	mac.Write(testutil.Unhex(t, clientHex))
 	mac.Write(make([]byte, 8)) // slot 0
 	source := "fe80000000000000" + hex.EncodeToString(mac.Sum(nil)[:8])
 
-	b.ip(unhex(t, "60000000 0002 11 40"+hostHex+clientHex+"6869"))
+	b.ip(testutil.Unhex(t, "60000000 0002 11 40"+hostHex+clientHex+"6869"))
 	sent := b.out.UDP[0]
-	if diff := cmp.Diff(unhex(t, "60000000 0000 3b ff"+source+clientHex), sent.Payload); diff != "" {
+	if diff := cmp.Diff(testutil.Unhex(t, "60000000 0000 3b ff"+source+clientHex), sent.Payload); diff != "" {
 		t.Errorf("bubble (-want +got):\n%s", diff)
 	}
 
-	b.udp(mapped, unhex(t, "60000000 0000 3b ff"+clientHex+source))
-	if diff := cmp.Diff(unhex(t, "60000000 0002 11 3f"+hostHex+clientHex+"6869"), b.out.UDP[0].Payload); diff != "" {
+	b.udp(mapped, testutil.Unhex(t, "60000000 0000 3b ff"+clientHex+source))
+	if diff := cmp.Diff(testutil.Unhex(t, "60000000 0002 11 3f"+hostHex+clientHex+"6869"), b.out.UDP[0].Payload); diff != "" {
 		t.Errorf("packet to the client (-want +got):\n%s", diff)
 	}
 
-	b.udp(mapped, unhex(t, "6a512345 0002 11 02"+clientHex+hostHex+"6869"))
-	if diff := cmp.Diff(unhex(t, "6a512345 0002 11 01"+clientHex+hostHex+"6869"), b.out.IP[0]); diff != "" {
+	b.udp(mapped, testutil.Unhex(t, "6a512345 0002 11 02"+clientHex+hostHex+"6869"))
+	if diff := cmp.Diff(testutil.Unhex(t, "6a512345 0002 11 01"+clientHex+hostHex+"6869"), b.out.IP[0]); diff != "" {
 		t.Errorf("packet to the host (-want +got):\n%s", diff)
 	}
 
-	b.ip(unhex(t, "60000000 0002 11 01"+hostHex+clientHex+"6869"))
-	want := unhex(t, "60000000 0032 3a 40 20010db8 00000000 00000000 0000beef"+hostHex+
+	b.ip(testutil.Unhex(t, "60000000 0002 11 01"+hostHex+clientHex+"6869"))
+	want := testutil.Unhex(t, "60000000 0032 3a 40 20010db8 00000000 00000000 0000beef"+hostHex+
 		"03 00 0000 00000000"+"60000000 0002 11 01"+hostHex+clientHex+"6869")
 	got := b.out.IP[0]
 	binary.BigEndian.PutUint16(got[42:], 0) // the checksum is the codec's affair

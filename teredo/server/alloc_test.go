@@ -9,6 +9,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/ratelimit"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // steady are one datagram for each way through the engine.
@@ -48,7 +49,7 @@ func TestNoAllocation(t *testing.T) {
 	for _, tt := range steady {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEngine(t, limited)
-			next := restorer(unhex(t, tt.in))
+			next := restorer(testutil.Unhex(t, tt.in))
 			var out packet.Batch
 			n := testing.AllocsPerRun(1000, func() {
 				out.Reset()
@@ -66,7 +67,7 @@ func BenchmarkHandleUDP(b *testing.B) {
 	for _, tt := range steady {
 		b.Run(tt.name, func(b *testing.B) {
 			e := newEngine(b, limited)
-			next := restorer(unhex(b, tt.in))
+			next := restorer(testutil.Unhex(b, tt.in))
 			var out packet.Batch
 			b.ReportAllocs()
 			for b.Loop() {

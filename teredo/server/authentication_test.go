@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
@@ -89,7 +90,7 @@ func TestAuthentication(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEngine(t, tt.edit)
 			var out packet.Batch
-			e.HandleUDP(netip.MustParseAddrPort(clientAddr), Primary, unhex(t, tt.in+rsMiredo), now, &out)
+			e.HandleUDP(netip.MustParseAddrPort(clientAddr), Primary, testutil.Unhex(t, tt.in+rsMiredo), now, &out)
 			var want []sent
 			if tt.told.Received = 1; tt.why == accepted {
 				tt.told.Advertisements = 1
@@ -112,7 +113,7 @@ func TestAuthentication(t *testing.T) {
 func TestAuthenticationOfBubbles(t *testing.T) {
 	e := newEngine(t, required)
 	var out packet.Batch
-	e.HandleUDP(netip.MustParseAddrPort(clientAddr), Primary, unhex(t, bubble(255, client, peer)), now, &out)
+	e.HandleUDP(netip.MustParseAddrPort(clientAddr), Primary, testutil.Unhex(t, bubble(255, client, peer)), now, &out)
 	if len(out.UDP) != 1 {
 		t.Errorf("bubble dropped: %s", drops(e))
 	}
@@ -125,7 +126,7 @@ func TestAuthenticationReplayed(t *testing.T) {
 	in := auth(north, valueRS1, "00") + rsMiredo
 	var out packet.Batch
 	for range 2 {
-		e.HandleUDP(netip.MustParseAddrPort(clientAddr), Primary, unhex(t, in), now, &out)
+		e.HandleUDP(netip.MustParseAddrPort(clientAddr), Primary, testutil.Unhex(t, in), now, &out)
 	}
 	got := render(&out)
 	if len(got) != 2 || got[0] != got[1] {
@@ -133,7 +134,7 @@ func TestAuthenticationReplayed(t *testing.T) {
 	}
 	out.Reset()
 	other := netip.MustParseAddrPort(otherAddr)
-	e.HandleUDP(other, Primary, unhex(t, in), now, &out)
+	e.HandleUDP(other, Primary, testutil.Unhex(t, in), now, &out)
 	p, err := teredo.Parse(out.UDP[0].Payload)
 	if err != nil || p.Origin != other || !teredo.NewKey(keys[0].Algorithm, keys[0].Secret).Verify(&p) {
 		t.Errorf("answer to another address: origin %v, %v", p.Origin, err)
@@ -160,7 +161,7 @@ func TestReconfigureKeys(t *testing.T) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}
 			var out packet.Batch
-			e.HandleUDP(netip.MustParseAddrPort(clientAddr), Primary, unhex(t, auth(north, valueRS1, "00")+rsMiredo), now, &out)
+			e.HandleUDP(netip.MustParseAddrPort(clientAddr), Primary, testutil.Unhex(t, auth(north, valueRS1, "00")+rsMiredo), now, &out)
 			if len(out.UDP) != 1 {
 				t.Error("the old keys are gone")
 			}
@@ -174,7 +175,7 @@ func TestReconfigureKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out packet.Batch
-		e.HandleUDP(netip.MustParseAddrPort(clientAddr), Primary, unhex(t, auth(north, valueRS1, "00")+rsMiredo), now, &out)
+		e.HandleUDP(netip.MustParseAddrPort(clientAddr), Primary, testutil.Unhex(t, auth(north, valueRS1, "00")+rsMiredo), now, &out)
 		if e.Counters().Dropped[AuthUnknownClient] != 1 {
 			t.Errorf("dropped: %s", drops(e))
 		}

@@ -10,6 +10,7 @@ import (
 	"testing/iotest"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -70,14 +71,14 @@ func TestReconfigure(t *testing.T) {
 	e := newEngine(t, nil)
 	from := netip.MustParseAddrPort(clientAddr)
 	var out packet.Batch
-	e.HandleUDP(from, Primary, unhex(t, rsMiredoCone), now, &out)
+	e.HandleUDP(from, Primary, testutil.Unhex(t, rsMiredoCone), now, &out)
 
 	bad := config()
 	bad.MTU = 1
 	if err := e.Reconfigure(bad); err == nil {
 		t.Fatal("a bad configuration was taken")
 	}
-	e.HandleUDP(from, Primary, unhex(t, rsMiredoCone), now, &out)
+	e.HandleUDP(from, Primary, testutil.Unhex(t, rsMiredoCone), now, &out)
 	if len(out.UDP) != 2 {
 		t.Fatal("the engine does not work on after a bad configuration")
 	}
@@ -88,7 +89,7 @@ func TestReconfigure(t *testing.T) {
 		t.Fatal(err)
 	}
 	out.Reset()
-	e.HandleUDP(from, Primary, unhex(t, rsMiredoCone), now, &out)
+	e.HandleUDP(from, Primary, testutil.Unhex(t, rsMiredoCone), now, &out)
 	if len(out.UDP) != 0 {
 		t.Error("the old configuration is still in force")
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/ratelimit"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 func TestDrops(t *testing.T) {
@@ -91,10 +92,10 @@ func TestDrops(t *testing.T) {
 			var out packet.Batch
 			from := netip.MustParseAddrPort(tt.from)
 			if tt.want == RateLimitSource || tt.want == RateLimitTotal {
-				e.HandleUDP(from, Primary, unhex(t, tt.in), now, &out)
+				e.HandleUDP(from, Primary, testutil.Unhex(t, tt.in), now, &out)
 				out.Reset()
 			}
-			e.HandleUDP(from, Primary, unhex(t, tt.in), now, &out)
+			e.HandleUDP(from, Primary, testutil.Unhex(t, tt.in), now, &out)
 			if got := e.Counters().Dropped[tt.want]; got != 1 {
 				t.Errorf("dropped as %q, want %v", drops(e), tt.want)
 			}

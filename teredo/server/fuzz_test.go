@@ -9,18 +9,19 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/ratelimit"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
 // FuzzEngine holds the promises of HandleUDP against any datagram from anywhere.
 func FuzzEngine(f *testing.F) {
 	for _, tt := range steady {
-		f.Add(unhex(f, tt.in), uint32(0xc6336407), uint16(40000), false)
+		f.Add(testutil.Unhex(f, tt.in), uint32(0xc6336407), uint16(40000), false)
 	}
-	f.Add(unhex(f, "00010304"+"616263"+"deadbeef"+nonce+"00"+rsMiredoCone), uint32(0xc6336407), uint16(40000), true)
-	f.Add(unhex(f, bubble(0, linkRelay, peer)+"010411223344"), uint32(0xc0000237), uint16(3545), false)
-	f.Add(unhex(f, bubble(255, client, "20010000c00002630000f2273ffffd9c")), uint32(0xc6336407), uint16(40000), true)
-	f.Add(unhex(f, origin+bubble(255, native, "20010db8cb0071010000efff3f57fefd")), uint32(0xcb007101), uint16(3544), true)
+	f.Add(testutil.Unhex(f, "00010304"+"616263"+"deadbeef"+nonce+"00"+rsMiredoCone), uint32(0xc6336407), uint16(40000), true)
+	f.Add(testutil.Unhex(f, bubble(0, linkRelay, peer)+"010411223344"), uint32(0xc0000237), uint16(3545), false)
+	f.Add(testutil.Unhex(f, bubble(255, client, "20010000c00002630000f2273ffffd9c")), uint32(0xc6336407), uint16(40000), true)
+	f.Add(testutil.Unhex(f, origin+bubble(255, native, "20010db8cb0071010000efff3f57fefd")), uint32(0xcb007101), uint16(3544), true)
 
 	f.Fuzz(func(t *testing.T, payload []byte, ip uint32, port uint16, secondary bool) {
 		e := newEngine(t, func(c *Config) {

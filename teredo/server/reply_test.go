@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // outer is the size of the IPv4 and UDP headers.
@@ -33,7 +34,7 @@ func TestReplySizes(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEngine(t, tt.edit)
-			in := unhex(t, tt.in)
+			in := testutil.Unhex(t, tt.in)
 			received, sent := len(in)+outer, 0
 			var out packet.Batch
 			e.HandleUDP(netip.MustParseAddrPort(clientAddr), Primary, in, now, &out)

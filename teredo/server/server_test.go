@@ -15,6 +15,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/ratelimit"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
@@ -94,15 +95,6 @@ func newEngine(t testing.TB, edit func(*Config)) *Engine {
 		t.Fatal(err)
 	}
 	return e
-}
-
-func unhex(t testing.TB, s string) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
 }
 
 // sent is what a batch holds, readable in a diff.
@@ -258,7 +250,7 @@ func TestGolden(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEngine(t, tt.edit)
 			var out packet.Batch
-			e.HandleUDP(netip.MustParseAddrPort(tt.from), tt.local, unhex(t, tt.in), now, &out)
+			e.HandleUDP(netip.MustParseAddrPort(tt.from), tt.local, testutil.Unhex(t, tt.in), now, &out)
 			if diff := cmp.Diff([]sent{tt.want}, render(&out)); diff != "" {
 				t.Errorf("sent (-want +got):\n%s\ndropped: %s", diff, drops(e))
 			}
@@ -284,16 +276,16 @@ func drops(e *Engine) string {
 // The advertisement as Miredo's server sends it has 96 bytes, and 117 with nonce
 // and origin.
 func TestAdvertisementSize(t *testing.T) {
-	if got := len(unhex(t, raMiredo)); got != advertLen {
+	if got := len(testutil.Unhex(t, raMiredo)); got != advertLen {
 		t.Errorf("advertisement of %d bytes, want %d", got, advertLen)
 	}
 	e := newEngine(t, nil)
 	var out packet.Batch
-	e.HandleUDP(netip.MustParseAddrPort(clientAddr), Primary, unhex(t, "00010000"+nonce+"00"+rsMiredo), now, &out)
+	e.HandleUDP(netip.MustParseAddrPort(clientAddr), Primary, testutil.Unhex(t, "00010000"+nonce+"00"+rsMiredo), now, &out)
 	if got := len(out.UDP[0].Payload); got != 117 {
 		t.Errorf("payload of %d bytes, want 117", got)
 	}
-	if in := len(unhex(t, rsMiredo)); in+MaxGrowth != advertLen+originLen {
+	if in := len(testutil.Unhex(t, rsMiredo)); in+MaxGrowth != advertLen+originLen {
 		t.Errorf("MaxGrowth %d does not lead from %d to %d bytes", MaxGrowth, in, advertLen+originLen)
 	}
 }
@@ -302,9 +294,9 @@ func TestAdvertisementSize(t *testing.T) {
 func TestNoForeignNonce(t *testing.T) {
 	e := newEngine(t, nil)
 	var out packet.Batch
-	e.HandleUDP(netip.MustParseAddrPort(clientAddr), Primary, unhex(t, "00010000"+nonce+"00"+rsMiredo), now, &out)
+	e.HandleUDP(netip.MustParseAddrPort(clientAddr), Primary, testutil.Unhex(t, "00010000"+nonce+"00"+rsMiredo), now, &out)
 	out.Reset()
-	e.HandleUDP(netip.MustParseAddrPort(otherAddr), Primary, unhex(t, rsMiredo), now, &out)
+	e.HandleUDP(netip.MustParseAddrPort(otherAddr), Primary, testutil.Unhex(t, rsMiredo), now, &out)
 	want := []sent{{Primary, otherAddr, "0000f2263ffffdc8" + raMiredo}}
 	if diff := cmp.Diff(want, render(&out)); diff != "" {
 		t.Errorf("second advertisement (-want +got):\n%s", diff)
@@ -312,7 +304,7 @@ func TestNoForeignNonce(t *testing.T) {
 }
 
 func TestRateLimits(t *testing.T) {
-	rs, from := unhex(t, rsMiredo), netip.MustParseAddrPort(clientAddr)
+	rs, from := testutil.Unhex(t, rsMiredo), netip.MustParseAddrPort(clientAddr)
 	other := netip.MustParseAddrPort(otherAddr)
 	for _, tt := range []struct {
 		name   string
@@ -355,9 +347,9 @@ func TestGarbageCostsNoTokens(t *testing.T) {
 	var out packet.Batch
 	from := netip.MustParseAddrPort(clientAddr)
 	for range 10 {
-		e.HandleUDP(from, Primary, unhex(t, bubble(255, clientAbroad, native))[:30], now, &out)
+		e.HandleUDP(from, Primary, testutil.Unhex(t, bubble(255, clientAbroad, native))[:30], now, &out)
 	}
-	e.HandleUDP(from, Primary, unhex(t, rsMiredo), now, &out)
+	e.HandleUDP(from, Primary, testutil.Unhex(t, rsMiredo), now, &out)
 	if len(out.UDP) != 1 {
 		t.Errorf("no answer; dropped: %s", drops(e))
 	}

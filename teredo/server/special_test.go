@@ -19,7 +19,7 @@ func TestSpecialAddresses(t *testing.T) {
 	check := func(name, from, in string, reason Reason, bad bool) {
 		t.Helper()
 		e, out := newEngine(t, nil), packet.Batch{}
-		e.HandleUDP(netip.MustParseAddrPort(from), Primary, unhex(t, in), now, &out)
+		e.HandleUDP(netip.MustParseAddrPort(from), Primary, testutil.Unhex(t, in), now, &out)
 		if got := e.Counters().Dropped[reason] == 1; got != bad {
 			t.Errorf("%s: dropped as %q", name, drops(e))
 		}
